@@ -65,7 +65,7 @@ func (p *process) sources() admin.Sources {
 		},
 		Drain: func() {
 			select {
-			case p.drainAsked <- struct{}{}:
+			case p.drainRequested <- struct{}{}:
 			default: // a request is pending already
 			}
 		},
@@ -76,9 +76,9 @@ func (p *process) sources() admin.Sources {
 
 func (p *process) adminState() admin.State {
 	switch {
-	case p.leaving.Load(), p.server.Draining():
+	case p.shuttingDown.Load(), p.server.Draining():
 		return admin.Draining
-	case p.server.Running() == nil || !p.isSupplied():
+	case p.server.Running() == nil || !p.xdsReady():
 		return admin.Starting
 	}
 	return admin.Ready

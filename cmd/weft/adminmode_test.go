@@ -8,7 +8,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/config"
 )
 
-func TestAnotherModeOfTheAdminSocketNeedsARestart(t *testing.T) {
+func TestAdminSocketModeNeedsRestart(t *testing.T) {
 	with := func(mode fs.FileMode) *config.Snapshot {
 		return &config.Snapshot{Admin: &config.Admin{Address: "/run/admin", Mode: mode}}
 	}

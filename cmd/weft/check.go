@@ -16,7 +16,7 @@ import (
 type checkFlags struct {
 	source
 	strict bool
-	form   outputForm
+	format outputFormat
 }
 
 func checkCommand() *cobra.Command {
@@ -52,17 +52,17 @@ func checkCommand() *cobra.Command {
 	flags.StringVarP(&f.path, "config", "c", "", "configuration `FILE` (JSON, JSON with comments, or YAML), or - for standard input; the same as the argument")
 	flags.BoolVar(&f.lenient, "lenient", false, "report unknown keys as warnings")
 	flags.BoolVar(&f.strict, "strict", false, "fail on warnings")
-	f.form.flag(flags)
+	f.format.flag(flags)
 	return cmd
 }
 
 func (f *checkFlags) run(cmd *cobra.Command) error {
-	if err := f.form.check(); err != nil {
+	if err := f.format.check(); err != nil {
 		return err
 	}
 	f.lint = true
 	r := f.check(cmd.Context())
-	if f.form == formJSON {
+	if f.format == formatJSON {
 		if err := r.writeJSON(cmd.OutOrStdout()); err != nil {
 			return err
 		}
@@ -98,7 +98,7 @@ type checkProblem struct {
 }
 
 func (f *checkFlags) check(ctx context.Context) checkResult {
-	file, whole, diagnostics := f.openWhole()
+	file, whole, diagnostics := f.openMerged()
 	r := checkResult{File: f.name(), Problems: []checkProblem{}}
 	if whole != nil {
 		r.Listeners, r.RouteTables, r.Clusters = len(whole.Listeners), len(whole.Routes), len(whole.Clusters)
@@ -120,28 +120,28 @@ func (r *checkResult) writeJSON(out io.Writer) error {
 }
 
 func (r *checkResult) writeText(out, problems io.Writer) error {
-	report(problems, r.diagnostics)
+	printDiagnostics(problems, r.diagnostics)
 	if !r.OK {
 		if !r.diagnostics.Failed() {
-			_, _ = fmt.Fprintf(problems, "%s: %s, and --strict was given\n", r.File, count(len(r.diagnostics), "warning"))
+			_, _ = fmt.Fprintf(problems, "%s: %s, and --strict was given\n", r.File, pluralize(len(r.diagnostics), "warning"))
 		}
 		return nil
 	}
 	_, err := fmt.Fprintf(out, "%s: ok: %s, %s, %s\n", r.File,
-		count(r.Listeners, "listener"), count(r.RouteTables, "route table"), count(r.Clusters, "cluster"))
+		pluralize(r.Listeners, "listener"), pluralize(r.RouteTables, "route table"), pluralize(r.Clusters, "cluster"))
 	return err
 }
 
-// count returns a number with its noun: "1 listener", "2 listeners".
-func count(n int, noun string) string {
+// pluralize returns a number with its noun: "1 listener", "2 listeners".
+func pluralize(n int, noun string) string {
 	if n != 1 {
 		noun += "s"
 	}
 	return fmt.Sprintf("%d %s", n, noun)
 }
 
-// report prints diagnostics, a line each.
-func report(w io.Writer, diagnostics document.Diagnostics) {
+// printDiagnostics prints diagnostics, a line each.
+func printDiagnostics(w io.Writer, diagnostics document.Diagnostics) {
 	for _, d := range diagnostics {
 		_, _ = fmt.Fprintln(w, d) // there is no other place to report the error
 	}
@@ -156,7 +156,7 @@ func schemaCommand() *cobra.Command {
 		Example: "  weft schema > weft.schema.json",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			_, err := cmd.OutOrStdout().Write(kinds().Schema())
+			_, err := cmd.OutOrStdout().Write(capabilities().Schema())
 			return err
 		},
 	}

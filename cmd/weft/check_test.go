@@ -31,7 +31,7 @@ func command(t *testing.T, args ...string) (status int, out, errs string) {
 	return status, stdout.String(), stderr.String()
 }
 
-func written(t *testing.T, text string) string {
+func writeConfig(t *testing.T, text string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "config.json")
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
@@ -57,8 +57,8 @@ func adminAt(port int) string {
 	return fmt.Sprintf(`"admin": {"address": {"socket_address": {"address": "127.0.0.1", "port_value": %d}}}, `, port)
 }
 
-// TestCheckRefusesWhatStartRefuses verifies that check and start reject the same files.
-func TestCheckRefusesWhatStartRefuses(t *testing.T) {
+// TestCheckRejectsWhatStartRejects verifies that check and start reject the same files.
+func TestCheckRejectsWhatStartRejects(t *testing.T) {
 	dir := t.TempDir()
 	front := listenerAt("front", "127.0.0.1:1801", "")
 	notFolder := filepath.Join(dir, "file")
@@ -88,7 +88,7 @@ func TestCheckRefusesWhatStartRefuses(t *testing.T) {
 			`pid file: `},
 	} {
 		t.Run(name, func(t *testing.T) {
-			path := written(t, c.text)
+			path := writeConfig(t, c.text)
 			status, out, errs := command(t, "check", path)
 			if status != 1 || !strings.Contains(errs, c.want) {
 				t.Errorf("check: status %d, %s%s\nwant 1 and %q", status, out, errs, c.want)
@@ -120,7 +120,7 @@ func TestCheckAcceptsWhatStartRuns(t *testing.T) {
 			fmt.Sprintf(`"pid": %q, `, dir+"/pid"), fmt.Sprintf(`"default_log_path": %q, `, dir+"/logs/weft")),
 	} {
 		t.Run(name, func(t *testing.T) {
-			path := written(t, text)
+			path := writeConfig(t, text)
 			before, err := os.ReadDir(dir)
 			if err != nil {
 				t.Fatal(err)
@@ -155,7 +155,7 @@ func TestCheckBindsNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer ln.Close()
-	path := written(t, configuredFile(listenerAt("front", ln.Addr().String(), ""), "", ""))
+	path := writeConfig(t, configuredFile(listenerAt("front", ln.Addr().String(), ""), "", ""))
 	status, out, errs := command(t, "check", "-c", path)
 	if want := path + ": ok: 1 listener, 1 route table, 0 clusters\n"; status != 0 || out != want {
 		t.Errorf("status %d, %q, %s; want 0 and %q", status, out, errs, want)
@@ -164,7 +164,7 @@ func TestCheckBindsNothing(t *testing.T) {
 
 func TestCheckPrintsJSON(t *testing.T) {
 	var got checkResult
-	path := written(t, `{"servers": [{"listeners": [{"name": "front"}]}]}`)
+	path := writeConfig(t, `{"servers": [{"listeners": [{"name": "front"}]}]}`)
 	status, out, errs := command(t, "check", "-o", "json", path)
 	if err := json.Unmarshal([]byte(out), &got); err != nil || status != 1 || errs != "" {
 		t.Fatalf("status %d, %q, %q (%v)", status, out, errs, err)
@@ -173,7 +173,7 @@ func TestCheckPrintsJSON(t *testing.T) {
 		!strings.HasPrefix(got.Problems[0].Path, "servers[0].listeners[0]") || got.Problems[0].Message == "" {
 		t.Errorf("it found %+v", got)
 	}
-	path = written(t, configuredFile(listenerAt("front", "127.0.0.1:0", ""), "", ""))
+	path = writeConfig(t, configuredFile(listenerAt("front", "127.0.0.1:0", ""), "", ""))
 	got = checkResult{}
 	status, out, _ = command(t, "check", "-o", "json", path)
 	if err := json.Unmarshal([]byte(out), &got); err != nil || status != 0 || !got.OK || got.Listeners != 1 || got.RouteTables != 1 || got.Problems == nil || len(got.Problems) != 0 {
@@ -185,7 +185,7 @@ func TestCheckPrintsJSON(t *testing.T) {
 }
 
 func TestCheckReadsStandardInput(t *testing.T) {
-	in, err := os.Open(written(t, configuredFile(listenerAt("front", "127.0.0.1:0", ""), "", "")))
+	in, err := os.Open(writeConfig(t, configuredFile(listenerAt("front", "127.0.0.1:0", ""), "", "")))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -198,7 +198,7 @@ func TestCheckReadsStandardInput(t *testing.T) {
 	}
 }
 
-func TestCheckWantsOneFile(t *testing.T) {
+func TestCheckRequiresOneFile(t *testing.T) {
 	for _, args := range [][]string{{"check"}, {"check", "a", "-c", "b"}, {"check", "a", "b"}} {
 		if status, _, errs := command(t, args...); status != 1 || errs == "" {
 			t.Errorf("%v: status %d, %s", args, status, errs)
@@ -207,7 +207,7 @@ func TestCheckWantsOneFile(t *testing.T) {
 }
 
 func TestWarningsFailAStrictCheck(t *testing.T) {
-	path := written(t, strings.Replace(configuredFile(listenerAt("front", "127.0.0.1:0", ""), "", ""),
+	path := writeConfig(t, strings.Replace(configuredFile(listenerAt("front", "127.0.0.1:0", ""), "", ""),
 		`{"direct_response"`, `{"match": {"prefix": "api"}, "direct_response"`, 1))
 	const want = `servers[0].routers[0].virtual_hosts[0].routers[0].match.prefix: found "api", which no path matches`
 	status, out, errs := command(t, "check", path)

@@ -30,9 +30,9 @@ func otherClusterKeys() map[string]string {
 	}
 }
 
-// TestFiltersNameClustersThatThereAre verifies that every setting that names an unknown cluster
+// TestFilterClustersMustExist verifies that every setting that names an unknown cluster
 // gets a diagnostic with its position: an error if the filter calls the cluster, else a warning.
-func TestFiltersNameClustersThatThereAre(t *testing.T) {
+func TestFilterClustersMustExist(t *testing.T) {
 	const text = `
 servers:
 - listeners:
@@ -79,14 +79,14 @@ cluster_manager: {clusters: [{name: shop, hosts: [{address: "127.0.0.1:2"}]}]}
 	}
 }
 
-// TestEveryKeyThatNamesAClusterIsListed verifies that each filter setting that may name a cluster
+// TestClusterKeysAreComplete verifies that each filter setting that may name a cluster
 // is either in configjson.ClusterKeys, which makes check validate it, or in otherClusterKeys.
-func TestEveryKeyThatNamesAClusterIsListed(t *testing.T) {
+func TestClusterKeysAreComplete(t *testing.T) {
 	settings := map[string]any{}
 	for _, f := range streamFilters() {
 		settings[f.Name] = f.Config()
 	}
-	for _, g := range gates() {
+	for _, g := range connectionFilters() {
 		settings[g.Name+" of connections"] = g.Config()
 	}
 	found := map[string]bool{}
@@ -124,7 +124,7 @@ func clusterPaths(in reflect.Type, outer []reflect.Type) map[string]bool {
 		return all
 	}
 	for _, k := range document.Keys(reflect.New(in).Interface()) {
-		if k.Unbuilt != "" || k.NoEffect != "" {
+		if k.Unsupported != "" || k.IgnoredReason != "" {
 			continue
 		}
 		path, inner, named := k.Name, k.Type, strings.Contains(k.Name, "cluster")

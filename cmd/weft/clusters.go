@@ -92,9 +92,9 @@ func hostForEnvoy(h *upstream.HostStatus) envoyHost {
 
 	out.Health.EDS = "HEALTHY"
 	switch {
-	case strings.Contains(h.DownReasons, config.HostLeaving.String()):
+	case strings.Contains(h.DownReasons, config.HostDraining.String()):
 		out.Health.EDS = "DRAINING"
-	case strings.Contains(h.DownReasons, config.HostUnfit.String()):
+	case strings.Contains(h.DownReasons, config.HostUnhealthy.String()):
 		out.Health.EDS = "UNHEALTHY"
 	}
 	out.Health.Ejected = strings.Contains(h.DownReasons, "ejected") || strings.Contains(h.DownReasons, "unreachable")

@@ -11,7 +11,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/upstream"
 )
 
-func TestToolsForEnvoyReadTheClusters(t *testing.T) {
+func TestEnvoyClustersFormat(t *testing.T) {
 	text, err := json.Marshal(describeForEnvoy([]upstream.ClusterStatus{
 		{Name: "a", Hosts: []upstream.HostStatus{
 			{Address: "10.0.0.1:80", Weight: 3, Attempts: 9, Failures: 2, Open: 1, Locality: "eu/a/", Hostname: "a.test"},

@@ -15,23 +15,23 @@ import (
 	"github.com/weft-proxy/weft/pkg/upstream/discovery/dubbo/api"
 )
 
-// services manages the Dubbo services that the application publishes and subscribes to. It merges
+// dubboServices manages the Dubbo services that the application publishes and subscribes to. It merges
 // their clusters and routes into the file's configuration, below the control plane's.
-type services struct {
+type dubboServices struct {
 	p      *process
 	config config.DubboRegistry // at the start
 	hub    *dubbo.Discovery
 	api    *api.Server // nil before open
 
-	overlay overlay // guarded by process.applying
+	overlay overlay // guarded by process.configMu
 }
 
 // newServices returns the services if the file enables them, else nil.
-func (p *process) newServices(file *config.Snapshot) (*services, error) {
+func (p *process) newServices(file *config.Snapshot) (*dubboServices, error) {
 	if !file.Dubbo.Enable {
 		return nil, nil //nolint:nilnil // there are none
 	}
-	s := &services{p: p, config: file.Dubbo, overlay: overlay{clusters: map[string]*config.Cluster{}}}
+	s := &dubboServices{p: p, config: file.Dubbo, overlay: overlay{clusters: map[string]*config.Cluster{}}}
 	var err error
 	s.hub, err = dubbo.New(dubbo.Options{
 		Registries: registries(),
@@ -43,13 +43,13 @@ func (p *process) newServices(file *config.Snapshot) (*services, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", "dubbo_registry", err)
 	}
-	s.take()
-	s.export()
+	s.loadResources()
+	s.exportMetrics()
 	return s, nil
 }
 
-// take copies the hub's resources into the overlay. The caller calls it before anything runs.
-func (s *services) take() {
+// loadResources copies the hub's resources into the overlay. The caller calls it before anything runs.
+func (s *dubboServices) loadResources() {
 	clusters, routes := s.hub.Resources()
 	s.overlay.routes = routes
 	clear(s.overlay.clusters)
@@ -58,11 +58,11 @@ func (s *services) take() {
 	}
 }
 
-// displace makes the hub apply the services of the last run again, one by one, and removes them
+// applySeparately makes the hub apply the services of the last run again, one by one, and removes them
 // from the overlay, so that they cannot keep the process from starting.
-func (s *services) displace() {
-	s.hub.ReapplyEach()
-	s.take()
+func (s *dubboServices) applySeparately() {
+	s.hub.ReapplyRestored()
+	s.loadResources()
 }
 
 // registryTLS returns the TLS configuration for connections to a registry. A change of its files
@@ -72,7 +72,7 @@ func (p *process) registryTLS(t *config.TLS) (*tls.Config, error) {
 	if err != nil {
 		return nil, err
 	}
-	client, err := credential.NewStore(p.log, nil).Client(c)
+	client, err := credential.NewReloader(p.log, nil).NewClient(c)
 	if err != nil {
 		return nil, err
 	}
@@ -80,20 +80,20 @@ func (p *process) registryTLS(t *config.TLS) (*tls.Config, error) {
 }
 
 // open binds the API.
-func (s *services) open(ctx context.Context) error {
+func (s *dubboServices) open(ctx context.Context) error {
 	var err error
 	s.api, err = api.Listen(ctx, api.Options{
 		Address: s.config.API, Socket: s.config.Socket, Token: s.config.Token, StrictStatus: s.config.StrictStatus,
 		Publish: s.hub.Publish, Unpublish: s.hub.Unpublish, Subscribe: s.subscribe, Unsubscribe: s.hub.Unsubscribe,
 		Services: s.hub.Status,
-		Count:    s.count,
+		Count:    s.countRequest,
 		Log:      s.p.log,
 	})
 	return err
 }
 
 // tasks returns the tasks to run. The caller calls open first.
-func (s *services) tasks() []run.Task {
+func (s *dubboServices) tasks() []run.Task {
 	return []run.Task{
 		{Name: "Dubbo services", Run: s.hub.Run},
 		{Name: "API of Dubbo services", Run: s.api.Run},
@@ -101,51 +101,51 @@ func (s *services) tasks() []run.Task {
 }
 
 // close closes the API.
-func (s *services) close() {
+func (s *dubboServices) close() {
 	if s.api != nil {
 		_ = s.api.Close() // already closed if it ran
 	}
 }
 
-// over returns a file merged with the services, for process.apply. undo restores the previous
-// overlay. process.applying is held.
-func (s *services) over(file *config.Snapshot) (next *config.Snapshot, undo func(), err error) {
+// overlayOn returns a file merged with the services, for process.apply. undo restores the previous
+// overlay. process.configMu is held.
+func (s *dubboServices) overlayOn(file *config.Snapshot) (next *config.Snapshot, undo func(), err error) {
 	before := s.overlay
 	if err := s.overlay.rebase(file); err != nil {
 		return nil, nil, err
 	}
 	if !reflect.DeepEqual(file.Dubbo, s.config) {
-		s.p.later("dubbo_registry")
+		s.p.warnRestart("dubbo_registry")
 	}
 	return s.overlay.snapshot(), func() { s.overlay = before }, nil
 }
 
 // apply applies a change of the hub: it implements dubbo.Options.Apply.
-func (s *services) apply(ctx context.Context, c dubbo.Change) error {
-	s.p.applying.Lock()
-	defer s.p.applying.Unlock()
+func (s *dubboServices) apply(ctx context.Context, c dubbo.Change) error {
+	s.p.configMu.Lock()
+	defer s.p.configMu.Unlock()
 	undo, err := s.overlay.change(c)
 	if err != nil {
 		return err
 	}
-	if err = s.enforce(ctx, c); err != nil {
+	if err = s.applyOverlay(ctx, c); err != nil {
 		undo()
 	}
 	return err
 }
 
-// enforce applies the overlay after a change. Unless clusters were removed, the cost depends only
+// applyOverlay applies the overlay after a change. Unless clusters were removed, the cost depends only
 // on what is new or changed.
-func (s *services) enforce(ctx context.Context, c dubbo.Change) error {
+func (s *dubboServices) applyOverlay(ctx context.Context, c dubbo.Change) error {
 	var tables []*config.RouteTable
 	if c.Routes != nil {
 		tables = []*config.RouteTable{s.overlay.merged}
 	}
 	switch control, server := s.p.control, s.p.server; {
 	case control != nil && len(c.Removed) > 0:
-		return control.Rebase(ctx, s.overlay.snapshot())
+		return control.ApplyFile(ctx, s.overlay.snapshot())
 	case control != nil:
-		return control.RebaseSome(ctx, s.overlay.snapshot(), c.Clusters, tables)
+		return control.ApplyFileChanges(ctx, s.overlay.snapshot(), c.Clusters, tables)
 	case len(c.Removed) > 0:
 		return server.Apply(ctx, s.overlay.snapshot())
 	default:
@@ -160,25 +160,25 @@ func (s *services) enforce(ctx context.Context, c dubbo.Change) error {
 
 // subscribe is the hub's Subscribe. It rejects services whose name is that of a cluster of the
 // file.
-func (s *services) subscribe(ctx context.Context, r dubbo.Request) error {
+func (s *dubboServices) subscribe(ctx context.Context, r dubbo.Request) error {
 	name := r.Service.Key()
-	s.p.applying.Lock()
-	taken := s.overlay.named[name]
-	s.p.applying.Unlock()
+	s.p.configMu.Lock()
+	taken := s.overlay.fileClusters[name]
+	s.p.configMu.Unlock()
 	if taken {
-		return &dubbo.FieldError{Field: "service.interface", Reason: clusterClash(name).Error()}
+		return &dubbo.FieldError{Field: "service.interface", Reason: clusterNameConflict(name).Error()}
 	}
 	return s.hub.Subscribe(ctx, r)
 }
 
-// withdraw unregisters the published services and waits for consumers to notice.
-func (s *services) withdraw(ctx context.Context) {
-	s.p.log.Info("unpublishing Dubbo services", "wait", s.config.WithdrawWait)
+// unregisterAll unregisters the published services and waits for consumers to notice.
+func (s *dubboServices) unregisterAll(ctx context.Context) {
+	s.p.log.Info("unpublishing Dubbo services", "wait", s.config.UnregisterWait)
 	s.hub.UnregisterAll(ctx)
 }
 
-// count counts a request to the API.
-func (s *services) count(path string, o api.Result) {
+// countRequest counts a request to the API.
+func (s *dubboServices) countRequest(path string, o api.Result) {
 	result := metrics.ResultFailed
 	switch o {
 	case api.OK:
@@ -190,7 +190,7 @@ func (s *services) count(path string, o api.Result) {
 	s.p.metrics.Counter(metrics.DiscoveryCalls, path, result).Add(1)
 }
 
-// export exports the hub's metrics.
-func (s *services) export() {
+// exportMetrics exports the hub's metrics.
+func (s *dubboServices) exportMetrics() {
 	s.p.metrics.Discovery(func() metrics.Discovery { return metrics.Discovery(s.hub.Totals()) })
 }

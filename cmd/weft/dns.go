@@ -19,9 +19,9 @@ func (p *process) discoveries() map[config.ClusterType]upstream.Discovery {
 func (p *process) countLookup(o dns.Outcome) {
 	result := metrics.ResultFailed
 	switch o {
-	case dns.Answered:
+	case dns.Resolved:
 		result = metrics.ResultOK
-	case dns.NoName:
+	case dns.NotFound:
 		result = metrics.ResultNoName
 	case dns.TimedOut:
 		result = metrics.ResultTimeout

@@ -17,8 +17,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/proxy"
 )
 
-// awaited calls is until it returns true.
-func awaited(t *testing.T, what string, is func() bool) {
+// waitFor calls is until it returns true.
+func waitFor(t *testing.T, what string, is func() bool) {
 	t.Helper()
 	tick, late := time.NewTicker(time.Millisecond), time.NewTimer(10*time.Second)
 	defer tick.Stop()
@@ -32,10 +32,10 @@ func awaited(t *testing.T, what string, is func() bool) {
 	}
 }
 
-// loggedText waits until a log file contains want, and returns the content of the file.
-func loggedText(t *testing.T, path, want string) (text string) {
+// waitForLog waits until a log file contains want, and returns the content of the file.
+func waitForLog(t *testing.T, path, want string) (text string) {
 	t.Helper()
-	awaited(t, fmt.Sprintf("the log says %q", want), func() bool {
+	waitFor(t, fmt.Sprintf("the log says %q", want), func() bool {
 		b, err := os.ReadFile(path)
 		if err != nil {
 			t.Fatal(err)
@@ -46,9 +46,9 @@ func loggedText(t *testing.T, path, want string) (text string) {
 	return text
 }
 
-// draining is a process with one request in flight. The application responds after release is
+// drainTest is a process with one request in flight. The application responds after release is
 // called.
-type draining struct {
+type drainTest struct {
 	*process
 	signals chan os.Signal
 	ended   chan error
@@ -57,7 +57,7 @@ type draining struct {
 	release func()
 }
 
-func drains(t *testing.T) *draining {
+func newDrainTest(t *testing.T) *drainTest {
 	t.Helper()
 	entered, leave := make(chan struct{}, 1), make(chan struct{})
 	app := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -72,7 +72,7 @@ func drains(t *testing.T) *draining {
 	}
 	front := ln.Addr().String()
 	_ = ln.Close() // frees the port for the listener
-	d := &draining{signals: make(chan os.Signal, 4), ended: make(chan error, 1), answer: make(chan string, 1), log: filepath.Join(t.TempDir(), "log")}
+	d := &drainTest{signals: make(chan os.Signal, 4), ended: make(chan error, 1), answer: make(chan string, 1), log: filepath.Join(t.TempDir(), "log")}
 	released := false
 	d.release = func() {
 		if !released {
@@ -81,10 +81,10 @@ func drains(t *testing.T) *draining {
 		}
 	}
 	t.Cleanup(d.release)
-	d.process, _ = begun(t, fmt.Sprintf(`{"servers": [{"default_log_path": %q, "graceful_timeout": "1m", "listeners": [%s],
+	d.process, _ = startProcess(t, fmt.Sprintf(`{"servers": [{"default_log_path": %q, "graceful_timeout": "1m", "listeners": [%s],
 		"routers": [{"router_config_name": "table", "virtual_hosts": [{"name": "all", "domains": ["*"], "routers": [{"match": {"prefix": "/"}, "route": {"cluster_name": "app"}}]}]}]}],
 		"cluster_manager": {"clusters": [{"name": "app", "hosts": [{"address": %q}]}]}}`, d.log, listenerAt("front", front, ""), app.Listener.Addr()))
-	d.drainReport = 5 * time.Millisecond
+	d.drainReportInterval = 5 * time.Millisecond
 	go func() { d.ended <- d.run(t.Context(), d.signals) }()
 	idle, err := net.Dial("tcp", front) // an idle connection
 	if err != nil {
@@ -109,10 +109,10 @@ func drains(t *testing.T) *draining {
 	return d
 }
 
-func TestADrainSaysWhatItWaitsFor(t *testing.T) {
-	d := drains(t)
+func TestDrainLogsProgress(t *testing.T) {
+	d := newDrainTest(t)
 	d.signals <- syscall.SIGTERM
-	loggedText(t, d.log, `msg="still draining" connections=1 requests=1 seconds_left=`)
+	waitForLog(t, d.log, `msg="still draining" connections=1 requests=1 seconds_left=`)
 	listeners, ok := d.adminListeners("").([]proxy.ListenerStatus)
 	if !ok || len(listeners) != 1 || listeners[0].Name != "front" || !listeners[0].Draining || listeners[0].Connections != 1 || listeners[0].Requests != 1 {
 		t.Errorf("/listeners shows %+v, want one that drains with its connection", listeners)
@@ -124,7 +124,7 @@ func TestADrainSaysWhatItWaitsFor(t *testing.T) {
 	if err := <-d.ended; err != nil {
 		t.Error(err)
 	}
-	text := loggedText(t, d.log, "msg=drained")
+	text := waitForLog(t, d.log, "msg=drained")
 	if !strings.Contains(text, "msg=draining by=SIGTERM seconds=60") || strings.Contains(text, "WARN") || strings.Contains(text, "ERROR") {
 		t.Errorf("the log is\n%s", text)
 	}
@@ -133,26 +133,26 @@ func TestADrainSaysWhatItWaitsFor(t *testing.T) {
 	}
 }
 
-func TestOnlyRequestsInFlightAreWarnedOfAtTheEnd(t *testing.T) {
-	d := drains(t)
+func TestDrainWarnsAboutRequestsInFlight(t *testing.T) {
+	d := newDrainTest(t)
 	d.signals <- syscall.SIGINT
 	if err := <-d.ended; err != nil {
 		t.Error(err)
 	}
-	d.server.Drain(ended(t))
-	text := loggedText(t, d.log, "closed by an immediate shutdown with requests in flight")
+	d.server.Drain(canceledContext(t))
+	text := waitForLog(t, d.log, "closed by an immediate shutdown with requests in flight")
 	if !strings.Contains(text, "level=WARN msg=\"closed by an immediate shutdown with requests in flight\" listener=front what=connections count=1\n") {
 		t.Errorf("the log is\n%s", text)
 	}
 }
 
-func TestIdleConnectionsAreClosedWithoutAWord(t *testing.T) {
-	d := drains(t)
+func TestDrainClosesIdleConnectionsSilently(t *testing.T) {
+	d := newDrainTest(t)
 	d.release()
 	if got := <-d.answer; got != "at last" {
 		t.Fatalf("the request got %q", got)
 	}
-	awaited(t, "no request is under way", func() bool {
+	waitFor(t, "no request is under way", func() bool {
 		_, requests := d.server.Remaining()
 		return requests == 0
 	})
@@ -160,14 +160,14 @@ func TestIdleConnectionsAreClosedWithoutAWord(t *testing.T) {
 	if err := <-d.ended; err != nil {
 		t.Error(err)
 	}
-	d.server.Drain(ended(t))
-	if text := loggedText(t, d.log, "exiting immediately"); strings.Contains(text, "closed") || strings.Contains(text, "WARN") {
+	d.server.Drain(canceledContext(t))
+	if text := waitForLog(t, d.log, "exiting immediately"); strings.Contains(text, "closed") || strings.Contains(text, "WARN") {
 		t.Errorf("the log is\n%s", text)
 	}
 }
 
-// ended returns a context that has ended.
-func ended(t *testing.T) context.Context {
+// canceledContext returns a context that has ended.
+func canceledContext(t *testing.T) context.Context {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	return ctx

@@ -12,12 +12,12 @@ import (
 
 // explainFlags are the flags of explain.
 type explainFlags struct {
-	asking
+	adminClient
 	source
 
 	method, call, protocol, group, version string
 	listener, to, from, serverName, alpn   string
-	fields, attachments                    []string
+	headers, attachments                   []string
 }
 
 func explainCommand() *cobra.Command {
@@ -40,10 +40,10 @@ func explainCommand() *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error { return f.run(cmd, args) },
 	}
 	flags := cmd.Flags()
-	f.asking.flags(flags)
+	f.adminClient.flags(flags)
 	flags.StringVarP(&f.path, "config", "c", "", "configuration `FILE` to read instead of querying a running Weft")
 	flags.StringVarP(&f.method, "request", "X", "", "`METHOD` of an HTTP request (default GET)")
-	flags.StringArrayVarP(&f.fields, "header", "H", nil, "`NAME:VALUE` of a header; repeatable")
+	flags.StringArrayVarP(&f.headers, "header", "H", nil, "`NAME:VALUE` of a header; repeatable")
 	flags.StringVar(&f.call, "dubbo", "", "`SERVICE/METHOD` of a call, instead of a URL")
 	flags.StringVar(&f.protocol, "protocol", "", "`PROTOCOL` of the call (default dubbo)")
 	flags.StringVar(&f.group, "group", "", "`GROUP` of the called service")
@@ -71,19 +71,19 @@ func (f *explainFlags) run(cmd *cobra.Command, args []string) error {
 		if err := f.get(cmd.Context(), "/explain", query, answer); err != nil {
 			return err
 		}
-		return f.conclude(cmd, answer)
+		return f.printResult(cmd, answer)
 	}
-	_, whole, diagnostics := f.openWhole()
-	report(cmd.ErrOrStderr(), diagnostics)
+	_, whole, diagnostics := f.openMerged()
+	printDiagnostics(cmd.ErrOrStderr(), diagnostics)
 	if whole == nil {
 		return &exitError{status: 1}
 	}
-	return f.conclude(cmd, explain.Explain(whole, configured(whole), question))
+	return f.printResult(cmd, explain.Explain(whole, configuredUpstreams(whole), question))
 }
 
-// conclude prints an answer. It returns an exit status of 1 if the answer ends before an action or
+// printResult prints an answer. It returns an exit status of 1 if the answer ends before an action or
 // a cluster.
-func (f *explainFlags) conclude(cmd *cobra.Command, answer *explain.Answer) error {
+func (f *explainFlags) printResult(cmd *cobra.Command, answer *explain.Answer) error {
 	if err := f.print(cmd.OutOrStdout(), answer); err != nil {
 		return err
 	}
@@ -95,7 +95,7 @@ func (f *explainFlags) conclude(cmd *cobra.Command, answer *explain.Answer) erro
 
 // query returns the flags as the query of the admin port's /explain.
 func (f *explainFlags) query(args []string) url.Values {
-	v := url.Values{explain.KeyField: f.fields, explain.KeyAttachment: f.attachments}
+	v := url.Values{explain.KeyField: f.headers, explain.KeyAttachment: f.attachments}
 	if len(args) > 0 {
 		v.Set(explain.KeyURL, args[0])
 	}
@@ -111,12 +111,12 @@ func (f *explainFlags) query(args []string) url.Values {
 	return v
 }
 
-// configured returns the clusters of a configuration that is not running.
-func configured(c *config.Snapshot) explain.Upstreams {
+// configuredUpstreams returns the clusters of a configuration that is not running.
+func configuredUpstreams(c *config.Snapshot) explain.Upstreams {
 	return func(name string) *explain.Upstream {
 		for _, one := range c.Clusters {
 			if one.Name == name {
-				return explain.Configured(one)
+				return explain.FromConfig(one)
 			}
 		}
 		return nil
@@ -133,11 +133,11 @@ func (p *process) adminExplain(query url.Values) (any, error) {
 	if running == nil {
 		return nil, errors.New("no configuration is active yet")
 	}
-	return explain.Explain(running, p.upstreamNow, q), nil
+	return explain.Explain(running, p.liveUpstream, q), nil
 }
 
-// upstreamNow returns the running state of a cluster, or nil if it does not exist.
-func (p *process) upstreamNow(name string) *explain.Upstream {
+// liveUpstream returns the running state of a cluster, or nil if it does not exist.
+func (p *process) liveUpstream(name string) *explain.Upstream {
 	c := p.server.Clusters().Find(name)
 	if c == nil || c.Config() == nil {
 		return nil
@@ -148,7 +148,7 @@ func (p *process) upstreamNow(name string) *explain.Upstream {
 	for i := range status.Hosts {
 		h := &status.Hosts[i]
 		u.Hosts = append(u.Hosts, explain.UpstreamHost{
-			Address: h.Address, Down: h.DownReasons, Weight: h.Weight, Priority: h.Priority, Locality: h.Locality, Metadata: h.Metadata,
+			Address: h.Address, DownReason: h.DownReasons, Weight: h.Weight, Priority: h.Priority, Locality: h.Locality, Metadata: h.Metadata,
 		})
 	}
 	return u

@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-func TestExplainFailsWhereARequestEndsWithoutARoute(t *testing.T) {
-	path := written(t, configuredFile(listenerAt("front", "127.0.0.1:1801", "")+","+listenerAt("admin", "127.0.0.1:1802", ""), "", ""))
+func TestExplainExitStatusWithoutRoute(t *testing.T) {
+	path := writeConfig(t, configuredFile(listenerAt("front", "127.0.0.1:1801", "")+","+listenerAt("admin", "127.0.0.1:1802", ""), "", ""))
 	for name, c := range map[string]struct {
 		args   []string
 		status int

@@ -10,9 +10,9 @@ import (
 	"github.com/weft-proxy/weft/pkg/proxy/explain"
 )
 
-// running runs the configuration text until the test ends, and returns the address of its admin
+// startWeft runs the configuration text until the test ends, and returns the address of its admin
 // port. The address replaces that of text.
-func running(t *testing.T, text string) string {
+func startWeft(t *testing.T, text string) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "weft") // the path of a socket must be short
 	if err != nil {
@@ -73,14 +73,14 @@ func TestExplainOfAFile(t *testing.T) {
 	}
 }
 
-func TestExplainOfWhatRuns(t *testing.T) {
-	address := running(t, explainable)
+func TestExplainRunningProcess(t *testing.T) {
+	address := startWeft(t, explainable)
 	stdout, stderr, status := execute(t, "explain", "--admin", address, "-o", "json", "http://shop.test/cart", "-H", "end-user:jason")
 	var answer explain.Answer
 	if err := json.Unmarshal([]byte(stdout), &answer); err != nil || status != 0 {
 		t.Fatalf("status %d, printed %s%s: %v", status, stdout, stderr, err)
 	}
-	if len(answer.Routes) != 2 || answer.Routes[0].Outcome != explain.Taken || answer.Routes[0].Action.Status != 200 || answer.Routes[1].Outcome != explain.Later {
+	if len(answer.Routes) != 2 || answer.Routes[0].Outcome != explain.Taken || answer.Routes[0].Action.Status != 200 || answer.Routes[1].Outcome != explain.Shadowed {
 		t.Errorf("routes are %+v", answer.Routes)
 	}
 	text, _, _ := execute(t, "explain", "--admin", address, "http://shop.test/cart")
@@ -89,7 +89,7 @@ func TestExplainOfWhatRuns(t *testing.T) {
 	}
 }
 
-func TestExplainSaysWhatIsWrongWithAQuestion(t *testing.T) {
+func TestExplainRejectsInvalidRequest(t *testing.T) {
 	for want, args := range map[string][]string{
 		"url or call is required":                             {"explain"},
 		"--output xml: expected text or json":                 {"explain", "-o", "xml", "http://a/"},

@@ -15,8 +15,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// eight returns typical filters of a sidecar with their settings, in order.
-func eight() [8][2]string {
+// eightFilters returns typical filters of a sidecar with their settings, in order.
+func eightFilters() [8][2]string {
 	return [...][2]string{
 		{"ip_access", `{"default_action": "deny", "ips": [
 			{"action": "deny", "addrs": ["192.0.2.0/24", "198.51.100.7"]},
@@ -39,8 +39,8 @@ func eight() [8][2]string {
 	}
 }
 
-// inFront puts filters with the given settings in front of a service that does nothing.
-func inFront(t testing.TB, settings [][2]string) protocol.AsyncService {
+// filterChain puts filters with the given settings in front of a service that does nothing.
+func filterChain(t testing.TB, settings [][2]string) protocol.AsyncService {
 	t.Helper()
 	kinds := streamFilters()
 	var s protocol.Service = protocol.ServiceFunc(func(context.Context, *protocol.Exchange) error { return nil })
@@ -87,8 +87,8 @@ func refill(x *protocol.Exchange) {
 }
 
 func TestEightFiltersAllocateNothing(t *testing.T) {
-	settings := eight()
-	s, x, ctx := inFront(t, settings[:]), post(), t.Context()
+	settings := eightFilters()
+	s, x, ctx := filterChain(t, settings[:]), post(), t.Context()
 	if n := testing.AllocsPerRun(100, func() {
 		refill(x)
 		if err := x.StartAsync(ctx, s); err != nil || x.Record.Reason != protocol.ReasonNone || x.Response.Header.Get("Access-Control-Allow-Origin") == "" {
@@ -102,10 +102,10 @@ func TestEightFiltersAllocateNothing(t *testing.T) {
 // BenchmarkFilters measures the cost of a request in each filter, and in all eight. Subtract
 // "none", the cost of creating the request.
 func BenchmarkFilters(b *testing.B) {
-	settings := eight()
+	settings := eightFilters()
 	run := func(name string, chosen [][2]string) {
 		b.Run(name, func(b *testing.B) {
-			s, x, ctx := inFront(b, chosen), post(), b.Context()
+			s, x, ctx := filterChain(b, chosen), post(), b.Context()
 			b.ReportAllocs()
 			began := processorTime(b)
 			for b.Loop() {

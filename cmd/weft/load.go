@@ -27,11 +27,11 @@ type source struct {
 // stdin is the path that means standard input.
 const stdin = "-"
 
-// builtin is the name of the built-in example in diagnostics.
-const builtin = "quickstart.json"
+// builtinName is the name of the built-in example in diagnostics.
+const builtinName = "quickstart.json"
 
-// noFile rejects arguments, because users may pass a file without -c.
-func noFile(_ *cobra.Command, args []string) error {
+// rejectArgs rejects arguments, because users may pass a file without -c.
+func rejectArgs(_ *cobra.Command, args []string) error {
 	if len(args) > 0 {
 		return fmt.Errorf("unexpected argument %q: specify the file with -c %s", args[0], args[0])
 	}
@@ -40,13 +40,13 @@ func noFile(_ *cobra.Command, args []string) error {
 
 // open reads the configuration. The file is nil if the diagnostics contain errors.
 func (s source) open() (*configjson.File, document.Diagnostics) {
-	file, _, diagnostics := s.openWhole()
+	file, _, diagnostics := s.openMerged()
 	return file, diagnostics
 }
 
-// openWhole is open, and also returns the configuration including the resources of the Envoy
+// openMerged is open, and also returns the configuration including the resources of the Envoy
 // bootstrap.
-func (s source) openWhole() (*configjson.File, *config.Snapshot, document.Diagnostics) {
+func (s source) openMerged() (*configjson.File, *config.Snapshot, document.Diagnostics) {
 	o := configjson.Options{Lenient: s.lenient, Lint: s.lint}
 	switch s.path {
 	case "":
@@ -54,14 +54,14 @@ func (s source) openWhole() (*configjson.File, *config.Snapshot, document.Diagno
 	case stdin:
 		o.Files = standardInput{}
 	}
-	file, diagnostics := configjson.Open(s.name(), kinds(), o)
+	file, diagnostics := configjson.Open(s.name(), capabilities(), o)
 	if file == nil {
 		return nil, nil, diagnostics
 	}
-	whole, more := examine(file)
+	whole, more := mergeStatic(file)
 	diagnostics = append(diagnostics, more...)
 	if whole != nil {
-		diagnostics = append(diagnostics, conflicts(file, claims(file.Snapshot, whole))...)
+		diagnostics = append(diagnostics, bindConflicts(file, bindAddresses(file.Snapshot, whole))...)
 	}
 	if whole == nil || diagnostics.Failed() {
 		return nil, nil, diagnostics
@@ -73,7 +73,7 @@ func (s source) openWhole() (*configjson.File, *config.Snapshot, document.Diagno
 func (s source) name() string {
 	switch s.path {
 	case "":
-		return builtin
+		return builtinName
 	case stdin:
 		return "standard input"
 	}
@@ -109,12 +109,12 @@ func (s source) isQuickstart() bool {
 	return err == nil && bytes.Equal(data, configs.Quickstart)
 }
 
-func kinds() configjson.Kinds {
-	k := configjson.Kinds{
-		NetworkFilters: []string{configjson.ProxyFilter, configjson.TCPProxyFilter, configjson.UDPProxyFilter},
-		Gates:          gates(),
-		StreamFilters:  streamFilters(),
-		ClusterTypes:   []config.ClusterType{config.ClusterStatic, config.ClusterStrictDNS, config.ClusterLogicalDNS, config.ClusterOriginalDst},
+func capabilities() configjson.Capabilities {
+	k := configjson.Capabilities{
+		NetworkFilters:    []string{configjson.ProxyFilter, configjson.TCPProxyFilter, configjson.UDPProxyFilter},
+		ConnectionFilters: connectionFilters(),
+		StreamFilters:     streamFilters(),
+		ClusterTypes:      []config.ClusterType{config.ClusterStatic, config.ClusterStrictDNS, config.ClusterLogicalDNS, config.ClusterOriginalDst},
 	}
 	k.XDS = hasXDS
 	k.DubboRegistries = slices.Sorted(maps.Keys(registries()))
@@ -134,16 +134,16 @@ func (s source) reloadHint(c *config.Snapshot) string {
 	switch {
 	case c.Admin == nil:
 		return signal
-	case c.Admin.Address == usual:
+	case c.Admin.Address == defaultAdminAddress:
 		return "weft reload, or " + signal
 	}
 	return fmt.Sprintf("weft reload --admin %s, or %s", c.Admin.Address, signal)
 }
 
-// greeting returns the text that start prints: what runs and what to try.
-func greeting(s source, c *config.Snapshot) string {
+// banner returns the text that start prints: what runs and what to try.
+func banner(s source, c *config.Snapshot) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "weft %s is ready: %s, %s\n", version, count(len(c.Listeners), "listener"), count(len(c.Clusters), "cluster"))
+	fmt.Fprintf(&b, "weft %s is ready: %s, %s\n", version, pluralize(len(c.Listeners), "listener"), pluralize(len(c.Clusters), "cluster"))
 	for _, l := range c.Listeners {
 		side := "egress"
 		if l.Ingress {

@@ -55,13 +55,13 @@ func (p *process) openLog(c config.Log) error {
 	p.level.Set(levelOf(c.Level))
 	p.output = &logOutput{}
 	if p.checking {
-		p.log = slog.New(slog.NewTextHandler(&p.errors, &slog.HandlerOptions{Level: slog.LevelError, ReplaceAttr: onlyWhat}))
+		p.log = slog.New(slog.NewTextHandler(&p.errors, &slog.HandlerOptions{Level: slog.LevelError, ReplaceAttr: dropTimeAndLevel}))
 		return logfile.Check(cmp.Or(c.Path, stderrPath))
 	}
-	if err := p.output.move(c); err != nil {
+	if err := p.output.redirect(c); err != nil {
 		return err
 	}
-	o := &slog.HandlerOptions{Level: p.level, ReplaceAttr: levelNames}
+	o := &slog.HandlerOptions{Level: p.level, ReplaceAttr: replaceLevel}
 	var h slog.Handler = slog.NewTextHandler(p.output, o)
 	if c.JSON {
 		h = slog.NewJSONHandler(p.output, o)
@@ -91,14 +91,14 @@ func (o *logOutput) Write(line []byte) (int, error) {
 	return o.out.Write(line)
 }
 
-// move changes the destination of the log to that of c. On failure the destination stays the same.
-func (o *logOutput) move(c config.Log) error {
+// redirect changes the destination of the log to that of c. On failure the destination stays the same.
+func (o *logOutput) redirect(c config.Log) error {
 	path := cmp.Or(c.Path, stderrPath)
-	roller := logfile.Roller(c.Roller)
+	roller := logfile.Roller(c.Rotation)
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.out != nil && path == o.path {
-		o.out.SetRoller(roller)
+		o.out.SetRotation(roller)
 		return nil
 	}
 	next, err := logfile.Open(path, roller)
@@ -131,17 +131,17 @@ func (o *logOutput) close() {
 	}
 }
 
-// onlyWhat removes time and level from a line.
-func onlyWhat(_ []string, a slog.Attr) slog.Attr {
+// dropTimeAndLevel removes time and level from a line.
+func dropTimeAndLevel(_ []string, a slog.Attr) slog.Attr {
 	if a.Key == slog.TimeKey || a.Key == slog.LevelKey {
 		return slog.Attr{}
 	}
 	return a
 }
 
-// levelNames writes levels by their names in the configuration. It checks the type of the value
+// replaceLevel writes levels by their names in the configuration. It checks the type of the value
 // because other attributes may be called "level" too.
-func levelNames(_ []string, a slog.Attr) slog.Attr {
+func replaceLevel(_ []string, a slog.Attr) slog.Attr {
 	if l, ok := a.Value.Any().(slog.Level); ok && a.Key == slog.LevelKey {
 		return slog.String(slog.LevelKey, levelName(l))
 	}

@@ -12,11 +12,11 @@ import (
 )
 
 func main() {
-	os.Exit(status(context.Background(), os.Args[1:]))
+	os.Exit(runCommand(context.Background(), os.Args[1:]))
 }
 
-// status runs the command with args and returns the exit status.
-func status(ctx context.Context, args []string) int {
+// runCommand runs the command with args and returns the exit status.
+func runCommand(ctx context.Context, args []string) int {
 	root := newCommand()
 	root.SetArgs(args)
 	err := root.ExecuteContext(ctx)

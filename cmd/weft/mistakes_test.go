@@ -24,7 +24,7 @@ func TestMistakesInFilesForEnvoy(t *testing.T) {
 	goType := regexp.MustCompile(`\*?\b\w+v3\.\w+_|<nil>|map\[|proto:`)
 	for _, path := range files {
 		t.Run(filepath.Base(path), func(t *testing.T) {
-			file, whole, diagnostics := source{path: path}.openWhole()
+			file, whole, diagnostics := source{path: path}.openMerged()
 			if file != nil || whole != nil {
 				t.Error("the file is accepted")
 			}

@@ -10,27 +10,27 @@ import (
 )
 
 // overlay adds the clusters and the route table of Dubbo services to the file's configuration.
-// Guarded by process.applying.
+// Guarded by process.configMu.
 type overlay struct {
-	file     *config.Snapshot
-	named    map[string]bool // names of the file's clusters
-	clusters map[string]*config.Cluster
-	routes   *config.RouteTable // of the services; nil: none yet
-	merged   *config.RouteTable // merge of routes and the file's table; nil: not merged yet
+	file         *config.Snapshot
+	fileClusters map[string]bool // names of the file's clusters
+	clusters     map[string]*config.Cluster
+	routes       *config.RouteTable // of the services; nil: none yet
+	merged       *config.RouteTable // merge of routes and the file's table; nil: not merged yet
 }
 
 // rebase replaces the file. On error the overlay is unchanged.
 func (o *overlay) rebase(file *config.Snapshot) error {
 	before := *o
 	o.file, o.merged = file, nil
-	o.named = make(map[string]bool, len(file.Clusters))
+	o.fileClusters = make(map[string]bool, len(file.Clusters))
 	for _, c := range file.Clusters {
-		o.named[c.Name] = true
+		o.fileClusters[c.Name] = true
 	}
 	err := o.merge()
 	for name := range o.clusters {
-		if err == nil && o.named[name] {
-			err = clusterClash(name)
+		if err == nil && o.fileClusters[name] {
+			err = clusterNameConflict(name)
 		}
 	}
 	if err != nil {
@@ -43,8 +43,8 @@ func (o *overlay) rebase(file *config.Snapshot) error {
 // undo is nil.
 func (o *overlay) change(c dubbo.Change) (undo func(), err error) {
 	for _, one := range c.Clusters {
-		if o.named[one.Name] {
-			return nil, clusterClash(one.Name)
+		if o.fileClusters[one.Name] {
+			return nil, clusterNameConflict(one.Name)
 		}
 	}
 	before := map[string]*config.Cluster{}
@@ -80,7 +80,7 @@ func (o *overlay) change(c dubbo.Change) (undo func(), err error) {
 	return undo, nil
 }
 
-func clusterClash(name string) error {
+func clusterNameConflict(name string) error {
 	return fmt.Errorf("the file defines cluster %q, but the application subscribes to a service with this name: rename the cluster", name)
 }
 
@@ -92,7 +92,7 @@ func (o *overlay) snapshot() *config.Snapshot {
 		next.Clusters = append(next.Clusters, o.clusters[name])
 	}
 	next.Routes = slices.Clone(o.file.Routes)
-	if at := tableAt(next.Routes); at >= 0 {
+	if at := dubboTableIndex(next.Routes); at >= 0 {
 		next.Routes[at] = o.merged
 	} else {
 		next.Routes = append(next.Routes, o.merged)
@@ -100,21 +100,21 @@ func (o *overlay) snapshot() *config.Snapshot {
 	return &next
 }
 
-// tableAt returns the index of the route table of services in tables, or a negative number.
-func tableAt(tables []*config.RouteTable) int {
+// dubboTableIndex returns the index of the route table of services in tables, or a negative number.
+func dubboTableIndex(tables []*config.RouteTable) int {
 	return slices.IndexFunc(tables, func(t *config.RouteTable) bool { return t.Name == config.DubboRouteTable })
 }
 
 // merge builds the merged table: routes of the file come first.
 func (o *overlay) merge() error {
 	out := config.RouteTable{Name: config.DubboRouteTable}
-	if at := tableAt(o.file.Routes); at >= 0 {
+	if at := dubboTableIndex(o.file.Routes); at >= 0 {
 		out = *o.file.Routes[at]
 		out.VirtualHosts = slices.Clone(out.VirtualHosts)
 	}
 	if o.routes != nil {
 		for _, v := range o.routes.VirtualHosts {
-			if err := follow(&out, v); err != nil {
+			if err := appendRoutes(&out, v); err != nil {
 				return err
 			}
 		}
@@ -123,9 +123,9 @@ func (o *overlay) merge() error {
 	return nil
 }
 
-// follow appends the routes of a virtual host to the virtual host of the table with the same
+// appendRoutes appends the routes of a virtual host to the virtual host of the table with the same
 // domain. If there is none, it adds the virtual host.
-func follow(t *config.RouteTable, v *config.VirtualHost) error {
+func appendRoutes(t *config.RouteTable, v *config.VirtualHost) error {
 	named := map[string]bool{}
 	hosts := map[string]bool{}
 	at := -1

@@ -56,7 +56,7 @@ func describe(s *config.Snapshot) string {
 	return strings.Join(words, " ")
 }
 
-func TestServicesAreLaidOverTheFile(t *testing.T) {
+func TestOverlayMergesServices(t *testing.T) {
 	other := &config.RouteTable{Name: "other"}
 	tests := []struct {
 		name string
@@ -103,7 +103,7 @@ func TestServicesAreLaidOverTheFile(t *testing.T) {
 	}
 }
 
-func TestNamesOfTheFileAreRefused(t *testing.T) {
+func TestOverlayRejectsNamesOfFile(t *testing.T) {
 	o := overlay{clusters: map[string]*config.Cluster{}}
 	file := &config.Snapshot{Clusters: clustersNamed("a"), Routes: []*config.RouteTable{tableOf("*: x")}}
 	if err := o.rebase(file); err != nil {
@@ -134,10 +134,10 @@ func TestNamesOfTheFileAreRefused(t *testing.T) {
 	}
 }
 
-// TestAServiceWithTheNameOfAClusterIsRefused verifies that subscribe rejects a service whose
+// TestServiceNamedLikeClusterIsRejected verifies that subscribe rejects a service whose
 // cluster would have the name of a cluster of the file, however the service is written.
-func TestAServiceWithTheNameOfAClusterIsRefused(t *testing.T) {
-	s := &services{p: &process{}, overlay: overlay{named: map[string]bool{"g/x:1": true, "y": true}}}
+func TestServiceNamedLikeClusterIsRejected(t *testing.T) {
+	s := &dubboServices{p: &process{}, overlay: overlay{fileClusters: map[string]bool{"g/x:1": true, "y": true}}}
 	for _, service := range []dubbo.Service{
 		{Interface: "x", Group: "g", Version: "1"},
 		{Interface: "y"},
@@ -150,9 +150,9 @@ func TestAServiceWithTheNameOfAClusterIsRefused(t *testing.T) {
 	}
 }
 
-// TestWhatWasSubscribedToKeepsNoProcessFromStarting verifies that a process starts although the
+// TestRestoredServicesDoNotPreventStart verifies that a process starts although the
 // file now has a cluster with the name of a service of the last run.
-func TestWhatWasSubscribedToKeepsNoProcessFromStarting(t *testing.T) {
+func TestRestoredServicesDoNotPreventStart(t *testing.T) {
 	dir := t.TempDir()
 	path, state := filepath.Join(dir, "config.json"), filepath.Join(dir, "state.json")
 	hub, err := dubbo.New(dubbo.Options{
@@ -207,7 +207,7 @@ func TestWhatWasSubscribedToKeepsNoProcessFromStarting(t *testing.T) {
 	running.Wait()
 }
 
-func TestChangesOfServicesCanBeTakenBack(t *testing.T) {
+func TestOverlayChangeRollback(t *testing.T) {
 	o := overlay{clusters: map[string]*config.Cluster{}}
 	if err := o.rebase(&config.Snapshot{}); err != nil {
 		t.Fatal(err)

@@ -14,11 +14,11 @@ import (
 // mapping is an address range to which a file is mapped.
 type mapping struct{ from, to uintptr }
 
-// unmapProgram makes the kernel drop the pages of the program's file from the process, and returns
+// dropProgramPages makes the kernel drop the pages of the program's file from the process, and returns
 // their size in bytes. The start touches nearly all pages of the binary, and serving touches a
 // small part. Pages that are needed again come back from the page cache, without a disk read, at
 // the price of a minor fault for each 64 kB.
-func unmapProgram() (int64, error) {
+func dropProgramPages() (int64, error) {
 	program, err := os.Readlink("/proc/self/exe")
 	if err != nil {
 		return 0, err

@@ -30,7 +30,7 @@ Rss:                 756 kB
 Anonymous:           756 kB
 `
 
-func TestMappingsOfTheProgram(t *testing.T) {
+func TestProgramMappings(t *testing.T) {
 	found, resident, err := programMappings([]byte(smaps), "/usr/bin/weft")
 	// Mappings that are writable, modified, shared or of another file are not included.
 	if want := []mapping{{0x400000, 0xb00000}, {0xb00000, 0x1400000}}; !slices.Equal(found, want) || err != nil {
@@ -52,10 +52,10 @@ func TestMappingsOfTheProgram(t *testing.T) {
 	}
 }
 
-// TestTheProgramGoesOnWithoutItsPages verifies that the program continues after its pages were
+// TestDropProgramPages verifies that the program continues after its pages were
 // dropped.
-func TestTheProgramGoesOnWithoutItsPages(t *testing.T) {
-	dropped, err := unmapProgram()
+func TestDropProgramPages(t *testing.T) {
+	dropped, err := dropProgramPages()
 	if err != nil || dropped < 1<<20 {
 		t.Fatalf("%d bytes were unmapped, %v", dropped, err)
 	}

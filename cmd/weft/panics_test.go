@@ -31,8 +31,8 @@ func panicCases() map[string][]panicCase {
 	}
 	works := func() map[string]protocol.Service {
 		return map[string]protocol.Service{
-			"good": filtertest.Application(), "start": filtertest.Panicking(filtertest.InStart),
-			"read": filtertest.Panicking(filtertest.InRead), "close": filtertest.Panicking(filtertest.InClose),
+			"good": filtertest.Application(), "start": filtertest.PanickingApplication(filtertest.PanicInStart),
+			"read": filtertest.PanickingApplication(filtertest.PanicInResponseRead), "close": filtertest.PanickingApplication(filtertest.PanicInResponseClose),
 		}
 	}
 	copies := func(cluster string) panicCase {
@@ -88,19 +88,19 @@ func panicCases() map[string][]panicCase {
 	}
 }
 
-// TestFiltersGiveBackWhatTheyHoldAfterPanics verifies for each registered filter that after panics
+// TestFiltersReleaseResourcesAfterPanics verifies for each registered filter that after panics
 // of the application it holds nothing and lets the next request pass.
-func TestFiltersGiveBackWhatTheyHoldAfterPanics(t *testing.T) {
+func TestFiltersReleaseResourcesAfterPanics(t *testing.T) {
 	cases := panicCases()
 	for i, kind := range streamFilters() {
 		if len(cases[kind.Name]) == 0 {
 			t.Errorf("%s: the test has no case", kind.Name)
 		}
 		for _, c := range cases[kind.Name] {
-			for _, at := range filtertest.Moments() {
+			for _, at := range filtertest.PanicPoints() {
 				t.Run(kind.Name+"/"+string(at), func(t *testing.T) {
 					synctest.Test(t, func(t *testing.T) {
-						c.try(t, streamFilters()[i], at) // filters from the same factory share their resources
+						c.runOnce(t, streamFilters()[i], at) // filters from the same factory share their resources
 					})
 				})
 			}
@@ -108,13 +108,13 @@ func TestFiltersGiveBackWhatTheyHoldAfterPanics(t *testing.T) {
 	}
 }
 
-func (c *panicCase) try(t *testing.T, kind filter.StreamFilterFactory, at filtertest.Moment) {
-	calls := &filtertest.Calls{Clusters: c.clusters}
+func (c *panicCase) runOnce(t *testing.T, kind filter.StreamFilterFactory, at filtertest.PanicPoint) {
+	calls := &filtertest.ClusterClient{Clusters: c.clusters}
 	f, counts := filtertest.BuildWith(t, kind, c.settings, calls)
 	for range 3 {
-		_ = filtertest.Play(t, f, filtertest.Panicking(at), c.request(at), counts) // a filter may have responded before
+		_ = filtertest.ServeLikeEngine(t, f, filtertest.PanickingApplication(at), c.request(at), counts) // a filter may have responded before
 		calls.Wait()
-		c.holdsNothing(t, kind, counts)
+		c.checkReleased(t, kind, counts)
 	}
 	passed := false
 	app := protocol.ServiceFunc(func(ctx context.Context, x *protocol.Exchange) error {
@@ -127,16 +127,16 @@ func (c *panicCase) try(t *testing.T, kind filter.StreamFilterFactory, at filter
 		return filtertest.Application().Serve(ctx, x)
 	})
 	x := c.request("")
-	if err := filtertest.Play(t, f, app, x, counts); err != nil || !passed || x.Response.Status != 200 {
+	if err := filtertest.ServeLikeEngine(t, f, app, x, counts); err != nil || !passed || x.Response.Status != 200 {
 		t.Errorf("the next request: the application was asked: %v, status %d, error %v", passed, x.Response.Status, err)
 	}
 	calls.Wait()
-	c.holdsNothing(t, kind, counts)
+	c.checkReleased(t, kind, counts)
 }
 
-// holdsNothing verifies that the gauges of requests in flight, and the counter that must stay 0,
+// checkReleased verifies that the gauges of requests in flight, and the counter that must stay 0,
 // are 0.
-func (c *panicCase) holdsNothing(t *testing.T, kind filter.StreamFilterFactory, counts *filtertest.Counts) {
+func (c *panicCase) checkReleased(t *testing.T, kind filter.StreamFilterFactory, counts *filtertest.Counts) {
 	t.Helper()
 	for _, m := range kind.Metrics {
 		inFlight := m.Kind == metrics.KindGauge && (strings.HasSuffix(m.Name, "in_flight") || strings.HasSuffix(m.Name, "active"))
@@ -149,11 +149,11 @@ func (c *panicCase) holdsNothing(t *testing.T, kind filter.StreamFilterFactory, 
 	}
 }
 
-func (c *panicCase) request(at filtertest.Moment) *protocol.Exchange {
-	x := filtertest.Get("/a", c.fields...)
+func (c *panicCase) request(at filtertest.PanicPoint) *protocol.Exchange {
+	x := filtertest.NewRequest("/a", c.fields...)
 	x.Meta.Conn = &protocol.ConnMeta{Remote: netip.MustParseAddrPort("10.0.0.1:1")}
-	if at == filtertest.InContent {
-		x.Request.Method, x.Request.ContentLength, x.Request.Body = "POST", -1, filtertest.Content()
+	if at == filtertest.PanicInRequestRead {
+		x.Request.Method, x.Request.ContentLength, x.Request.Body = "POST", -1, filtertest.PanickingBody()
 		return x
 	}
 	if c.content != "" {

@@ -50,22 +50,22 @@ func diagnosticsOf(severity document.Severity, name, text string) (all document.
 	return all
 }
 
-// claim is an address that start binds.
-type claim struct {
-	what    string // name in messages
+// bindAddress is an address that start binds.
+type bindAddress struct {
+	owner   string // name in messages
 	path    string // path of the setting in the file; "": none
 	network string // "tcp", "udp" or "unix"
 	address string
 	shared  bool // with other shared claims (SO_REUSEPORT)
 }
 
-// claims returns the addresses that start binds. whole is the file with its static_resources.
-func claims(file, whole *config.Snapshot) (all []claim) {
+// bindAddresses returns the addresses that start binds. whole is the file with its static_resources.
+func bindAddresses(file, whole *config.Snapshot) (all []bindAddress) {
 	for i, l := range whole.Listeners {
 		if !l.Bind {
 			continue
 		}
-		c := claim{what: fmt.Sprintf("listener %q", l.Name), network: l.Network, address: l.Address, shared: l.ReusePort}
+		c := bindAddress{owner: fmt.Sprintf("listener %q", l.Name), network: l.Network, address: l.Address, shared: l.ReusePort}
 		if i < len(file.Listeners) && file.Listeners[i] == l {
 			c.path = fmt.Sprintf("servers[0].listeners[%d].address", i)
 		}
@@ -77,7 +77,7 @@ func claims(file, whole *config.Snapshot) (all []claim) {
 			network = "unix"
 		}
 		if address != "" {
-			all = append(all, claim{what: what, path: path, network: network, address: address})
+			all = append(all, bindAddress{owner: what, path: path, network: network, address: address})
 		}
 	}
 	if whole.Admin != nil {
@@ -96,51 +96,51 @@ func claims(file, whole *config.Snapshot) (all []claim) {
 // maxSocketPath is the maximum length in bytes of the path of a unix socket (unix(7)).
 const maxSocketPath = 107
 
-// conflicts reports the claims that cannot be bound, alone or together.
-func conflicts(file *configjson.File, all []claim) (problems document.Diagnostics) {
+// bindConflicts reports the claims that cannot be bound, alone or together.
+func bindConflicts(file *configjson.File, all []bindAddress) (problems document.Diagnostics) {
 	for i, c := range all {
 		if c.network == "unix" && len(c.address) > maxSocketPath {
 			problems = append(problems, file.Diagnose(document.Error, c.path,
-				fmt.Sprintf("%s: the path of a unix socket has at most %d bytes, this one has %d", c.what, maxSocketPath, len(c.address))))
+				fmt.Sprintf("%s: the path of a unix socket has at most %d bytes, this one has %d", c.owner, maxSocketPath, len(c.address))))
 		}
 		for _, before := range all[:i] {
-			if !c.meets(before) {
+			if !c.conflictsWith(before) {
 				continue
 			}
 			problems = append(problems, file.Diagnose(document.Error, c.path,
-				fmt.Sprintf("%s cannot bind %s: %s binds %s", c.what, c.address, before.what, before.address)))
+				fmt.Sprintf("%s cannot bind %s: %s binds %s", c.owner, c.address, before.owner, before.address)))
 			break
 		}
 	}
 	return problems
 }
 
-// meets reports whether the kernel would refuse to bind both claims: they have the same address, or
+// conflictsWith reports whether the kernel would refuse to bind both claims: they have the same address, or
 // the same port with a wildcard address.
-func (c claim) meets(other claim) bool {
+func (c bindAddress) conflictsWith(other bindAddress) bool {
 	if c.network != other.network {
 		return false
 	}
 	if c.address == other.address && (c.network == "unix" || !strings.HasSuffix(c.address, ":0")) {
 		return true
 	}
-	a, errA := netip.ParseAddrPort(everyAddress(c.address))
-	b, errB := netip.ParseAddrPort(everyAddress(other.address))
+	a, errA := netip.ParseAddrPort(withWildcardHost(c.address))
+	b, errB := netip.ParseAddrPort(withWildcardHost(other.address))
 	if errA != nil || errB != nil || c.network == "unix" || a.Port() != b.Port() || a.Port() == 0 || c.shared && other.shared {
 		return false
 	}
-	return a.Addr().Unmap() == b.Addr().Unmap() || covers(a.Addr(), b.Addr()) || covers(b.Addr(), a.Addr())
+	return a.Addr().Unmap() == b.Addr().Unmap() || wildcardCovers(a.Addr(), b.Addr()) || wildcardCovers(b.Addr(), a.Addr())
 }
 
-// everyAddress adds the wildcard address to ":80", which means all IPv4 and IPv6 addresses.
-func everyAddress(address string) string {
+// withWildcardHost adds the wildcard address to ":80", which means all IPv4 and IPv6 addresses.
+func withWildcardHost(address string) string {
 	if strings.HasPrefix(address, ":") {
 		return "[::]" + address
 	}
 	return address
 }
 
-// covers reports whether binding a also binds b: a is a wildcard address, and [::] includes IPv4.
-func covers(a, b netip.Addr) bool {
+// wildcardCovers reports whether binding a also binds b: a is a wildcard address, and [::] includes IPv4.
+func wildcardCovers(a, b netip.Addr) bool {
 	return a.IsUnspecified() && (a.Is6() || b.Unmap().Is4())
 }

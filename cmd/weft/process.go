@@ -43,24 +43,24 @@ type process struct {
 	rpc      *xprotocol.Engine
 	resolver *dns.Discovery
 	server   *proxy.Server
-	control  *control  // nil: the file has no bootstrap
-	services *services // nil: Dubbo services are disabled
+	control  *controlPlane  // nil: the file has no bootstrap
+	services *dubboServices // nil: Dubbo services are disabled
 
-	applying   sync.Mutex // held while the file or the services change
-	state      atomic.Pointer[state]
-	started    time.Time
-	drainAsked chan struct{}
+	configMu       sync.Mutex // held while the file or the services change
+	state          atomic.Pointer[configState]
+	started        time.Time
+	drainRequested chan struct{}
 	// reloads has capacity 1: a pending request also covers later SIGHUPs.
-	reloads     chan reloadRequest
-	began       *config.Snapshot // the file at the start, with overrides of flags
-	pidFile     string           // as written; "": none; guarded by applying
-	drainReport time.Duration    // interval between log lines during a drain
-	leaving     atomic.Bool      // a shutdown has begun
-	ports       []*admin.Server  // admin and Prometheus ports
+	reloads             chan reloadRequest
+	initialConfig       *config.Snapshot // the file at the start, with overrides of flags
+	pidFile             string           // as written; "": none; guarded by applying
+	drainReportInterval time.Duration    // interval between log lines during a drain
+	shuttingDown        atomic.Bool      // a shutdown has begun
+	ports               []*admin.Server  // admin and Prometheus ports
 }
 
-// state is the configuration state that the admin port shows.
-type state struct {
+// configState is the configuration state that the admin port shows.
+type configState struct {
 	file     *configjson.File
 	applied  time.Time
 	rejected *rejection // of the last reload, if it was rejected
@@ -79,14 +79,14 @@ func newProcess(f startFlags, file *configjson.File) (*process, error) {
 // makeProcess initializes a process whose flags are set.
 func makeProcess(p *process, file *configjson.File) (*process, error) {
 	*p = process{
-		flags:       p.flags,
-		checking:    p.checking,
-		level:       new(slog.LevelVar),
-		started:     time.Now(),
-		drainAsked:  make(chan struct{}, 1),
-		drainReport: usualDrainReport,
-		reloads:     make(chan reloadRequest, 1),
-		began:       file.Snapshot,
+		flags:               p.flags,
+		checking:            p.checking,
+		level:               new(slog.LevelVar),
+		started:             time.Now(),
+		drainRequested:      make(chan struct{}, 1),
+		drainReportInterval: defaultDrainReportInterval,
+		reloads:             make(chan reloadRequest, 1),
+		initialConfig:       file.Snapshot,
 	}
 	if err := p.openLog(file.Snapshot.Server.Log); err != nil {
 		return nil, err
@@ -105,7 +105,7 @@ func makeProcess(p *process, file *configjson.File) (*process, error) {
 	p.server = proxy.NewServer(proxy.Options{
 		Protocols:         protocols(p.h2, p.rpc),
 		StreamFilters:     streamFilters(),
-		ConnectionFilters: gates(),
+		ConnectionFilters: connectionFilters(),
 		TCPProxy:          tcpProxy,
 		UDPProxy:          udpProxy,
 		Upstream: upstream.Options{
@@ -120,7 +120,7 @@ func makeProcess(p *process, file *configjson.File) (*process, error) {
 		Log:     p.log,
 	})
 	var err error
-	if p.control, err = p.newControl(file.Snapshot); err != nil {
+	if p.control, err = p.newControlPlane(file.Snapshot); err != nil {
 		return nil, err
 	}
 	if p.services, err = p.newServices(file.Snapshot); err != nil {
@@ -135,8 +135,8 @@ func newRegistry() *metrics.Registry {
 	for r := range protocol.Reasons() {
 		o.Reasons = append(o.Reasons, r.String())
 	}
-	for c := range network.Causes() {
-		o.Causes = append(o.Causes, c.String())
+	for c := range network.CloseReasons() {
+		o.CloseReasons = append(o.CloseReasons, c.String())
 	}
 	return metrics.New(o)
 }
@@ -155,12 +155,12 @@ func (p *process) begin(ctx context.Context, file *configjson.File) error {
 			return err
 		}
 	}
-	return p.movePID(file.Snapshot.Server.PIDFile)
+	return p.movePIDFile(file.Snapshot.Server.PIDFile)
 }
 
-// enforce applies next to the server. While checking, it only returns the error that the server
+// applySnapshot applies next to the server. While checking, it only returns the error that the server
 // would return.
-func (p *process) enforce(ctx context.Context, next *config.Snapshot) error {
+func (p *process) applySnapshot(ctx context.Context, next *config.Snapshot) error {
 	if p.checking {
 		return p.server.Check(next)
 	}
@@ -174,7 +174,7 @@ func (p *process) applyFirst(ctx context.Context, file *configjson.File) error {
 	if err == nil || p.services == nil {
 		return err
 	}
-	p.services.displace()
+	p.services.applySeparately()
 	if err := p.apply(ctx, file); err != nil {
 		return err
 	}
@@ -185,7 +185,7 @@ func (p *process) applyFirst(ctx context.Context, file *configjson.File) error {
 // run serves until a signal, a request of the admin port, a failure or ctx ends it.
 func (p *process) run(ctx context.Context, signals <-chan os.Signal) error {
 	tasks := []run.Task{
-		{Name: "signals", Run: func(ctx context.Context) error { return p.obey(ctx, signals) }},
+		{Name: "signals", Run: func(ctx context.Context) error { return p.handleSignals(ctx, signals) }},
 		{Name: "listeners", Run: func(ctx context.Context) error {
 			select {
 			case err := <-p.server.Failed():
@@ -212,24 +212,24 @@ func (p *process) run(ctx context.Context, signals <-chan os.Signal) error {
 
 // apply makes a configuration the active one.
 func (p *process) apply(ctx context.Context, file *configjson.File) error {
-	p.applying.Lock()
-	defer p.applying.Unlock()
+	p.configMu.Lock()
+	defer p.configMu.Unlock()
 	base, undo := file.Snapshot, func() {}
 	if p.services == nil && file.Snapshot.Dubbo.Enable {
-		p.later("dubbo_registry")
+		p.warnRestart("dubbo_registry")
 	}
-	if err := joinBootstrap(p.control, file.Snapshot, p.log); err != nil {
+	if err := warnNewBootstrap(p.control, file.Snapshot, p.log); err != nil {
 		return err
 	}
 	if p.services != nil {
 		var err error
-		if base, undo, err = p.services.over(file.Snapshot); err != nil {
+		if base, undo, err = p.services.overlayOn(file.Snapshot); err != nil {
 			return err
 		}
 	}
-	enforce := p.enforce
+	enforce := p.applySnapshot
 	if p.control != nil {
-		enforce = p.control.Rebase
+		enforce = p.control.ApplyFile
 	}
 	if err := enforce(ctx, base); err != nil {
 		undo()
@@ -237,7 +237,7 @@ func (p *process) apply(ctx context.Context, file *configjson.File) error {
 	}
 	m := file.Snapshot.Metrics
 	p.metrics.Exclude(metrics.Exclusion{All: m.RejectAll, Labels: m.ExcludeLabels, Names: m.ExcludeKeys})
-	p.state.Store(&state{file: file, applied: time.Now()})
+	p.state.Store(&configState{file: file, applied: time.Now()})
 	p.metrics.Counter(metrics.ConfigReloads, metrics.ResultApplied).Add(1)
 	return nil
 }
@@ -274,8 +274,8 @@ func (p *process) reopenLogs() {
 	}
 }
 
-// movePID writes the process ID to path and removes the previous pid file.
-func (p *process) movePID(path string) error {
+// movePIDFile writes the process ID to path and removes the previous pid file.
+func (p *process) movePIDFile(path string) error {
 	if path == p.pidFile {
 		return nil
 	}

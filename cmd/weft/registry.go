@@ -94,8 +94,8 @@ func streamFilters() []filter.StreamFilterFactory {
 	}
 }
 
-// gates returns the network filters that allow, deny or observe connections.
-func gates() []filter.ConnectionFilterFactory {
+// connectionFilters returns the network filters that allow, deny or observe connections.
+func connectionFilters() []filter.ConnectionFilterFactory {
 	return []filter.ConnectionFilterFactory{
 		istiostats.Connections(),
 		rbac.Connections(),
@@ -115,8 +115,8 @@ func registries() map[string]registry.OpenFunc {
 	}
 }
 
-func policies() map[config.Policy]balance.New {
-	return map[config.Policy]balance.New{
+func policies() map[config.LBPolicy]balance.New {
+	return map[config.LBPolicy]balance.New{
 		config.RoundRobin:         balance.RoundRobin,
 		config.WeightedRoundRobin: balance.WeightedRoundRobin,
 		config.Random:             balance.Random,

@@ -13,7 +13,7 @@ import (
 )
 
 // reloadRequest asks for a reload. answer receives the result; it is nil or buffered.
-type reloadRequest struct{ answer chan<- admin.Reload }
+type reloadRequest struct{ result chan<- admin.Reload }
 
 // serveReloads reads the file again for each request, until ctx ends.
 func (p *process) serveReloads(ctx context.Context) {
@@ -21,8 +21,8 @@ func (p *process) serveReloads(ctx context.Context) {
 		select {
 		case r := <-p.reloads:
 			result := p.reload(ctx)
-			if r.answer != nil {
-				r.answer <- result
+			if r.result != nil {
+				r.result <- result
 			}
 		case <-ctx.Done():
 			return
@@ -30,9 +30,9 @@ func (p *process) serveReloads(ctx context.Context) {
 	}
 }
 
-// askReload requests a reload without waiting for it. A pending reload reads the current file, so
+// requestReload requests a reload without waiting for it. A pending reload reads the current file, so
 // one is enough.
-func (p *process) askReload() {
+func (p *process) requestReload() {
 	select {
 	case p.reloads <- reloadRequest{}:
 	default:
@@ -60,35 +60,35 @@ func (p *process) reloadNow(ctx context.Context) (admin.Reload, error) {
 func (p *process) reload(ctx context.Context) admin.Reload {
 	result := admin.Reload{Source: p.flags.name()}
 	if p.flags.path == stdin {
-		return p.refuse(result, "the configuration came from standard input, which cannot be read again")
+		return p.rejectReload(result, "the configuration came from standard input, which cannot be read again")
 	}
 	file, diagnostics := p.flags.open()
 	for _, d := range diagnostics {
 		result.Problems = append(result.Problems, d.Error())
 	}
 	if file == nil {
-		return p.refuse(result)
+		return p.rejectReload(result)
 	}
 	p.flags.override(file.Snapshot)
-	if p.leaving.Load() {
-		return p.refuse(result, errLeaving.Error())
+	if p.shuttingDown.Load() {
+		return p.rejectReload(result, errShuttingDown.Error())
 	}
 	if err := p.apply(ctx, file); err != nil {
-		if p.leaving.Load() {
-			err = errLeaving
+		if p.shuttingDown.Load() {
+			err = errShuttingDown
 		}
-		return p.refuse(result, err.Error())
+		return p.rejectReload(result, err.Error())
 	}
 	result.Applied = true
-	result.Restart = p.applyRest(file.Snapshot)
+	result.Restart = p.applyProcessSettings(file.Snapshot)
 	p.log.Info("configuration applied", "file", p.flags.name(), "warnings", len(diagnostics))
 	return result
 }
 
-var errLeaving = errors.New("weft is shutting down")
+var errShuttingDown = errors.New("weft is shutting down")
 
-// refuse records that a reload was rejected.
-func (p *process) refuse(result admin.Reload, reasons ...string) admin.Reload {
+// rejectReload records that a reload was rejected.
+func (p *process) rejectReload(result admin.Reload, reasons ...string) admin.Reload {
 	result.Problems = append(result.Problems, reasons...)
 	for _, r := range result.Problems {
 		p.log.Error("configuration rejected, the previous one stays active", "reason", r)
@@ -100,33 +100,33 @@ func (p *process) refuse(result admin.Reload, reasons ...string) admin.Reload {
 	return result
 }
 
-// applyRest applies the settings of the process rather than of the server. It returns the changed
+// applyProcessSettings applies the settings of the process rather than of the server. It returns the changed
 // keys that take effect after a restart.
-func (p *process) applyRest(next *config.Snapshot) (restart []string) {
+func (p *process) applyProcessSettings(next *config.Snapshot) (restart []string) {
 	p.level.Set(levelOf(next.Server.Log.Level))
-	if err := p.output.move(next.Server.Log); err != nil {
+	if err := p.output.redirect(next.Server.Log); err != nil {
 		p.log.Error("cannot change the log output, the previous one stays", "error", err)
 	}
-	p.applying.Lock()
-	err := p.movePID(next.Server.PIDFile)
-	p.applying.Unlock()
+	p.configMu.Lock()
+	err := p.movePIDFile(next.Server.PIDFile)
+	p.configMu.Unlock()
 	if err != nil {
 		p.log.Error("cannot change the pid file, the previous one stays", "error", err)
 	}
-	if n := next.Server.Processor; n > 0 {
+	if n := next.Server.MaxProcs; n > 0 {
 		runtime.GOMAXPROCS(n)
-	} else if p.began.Server.Processor > 0 {
+	} else if p.initialConfig.Server.MaxProcs > 0 {
 		runtime.SetDefaultGOMAXPROCS()
 	}
-	for _, one := range restartOnly(p.began, next) {
-		p.later(one)
+	for _, one := range restartOnly(p.initialConfig, next) {
+		p.warnRestart(one)
 		restart = append(restart, one)
 	}
 	return restart
 }
 
-// later logs that a change of a key takes effect after a restart.
-func (p *process) later(key string) {
+// warnRestart logs that a change of a key takes effect after a restart.
+func (p *process) warnRestart(key string) {
 	p.log.Warn("a change takes effect after a restart", "key", key)
 }
 

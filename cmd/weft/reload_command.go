@@ -11,7 +11,7 @@ import (
 )
 
 func reloadCommand() *cobra.Command {
-	a := &asking{}
+	a := &adminClient{}
 	cmd := &cobra.Command{
 		Use:   "reload [--admin ADDRESS]",
 		Short: "Make a running Weft read its configuration again",
@@ -26,7 +26,7 @@ func reloadCommand() *cobra.Command {
 				return err
 			}
 			result := &reloadResult{}
-			if err := a.ask(cmd.Context(), http.MethodPost, "/reload", nil, result); err != nil {
+			if err := a.do(cmd.Context(), http.MethodPost, "/reload", nil, result); err != nil {
 				return err
 			}
 			if err := a.print(cmd.OutOrStdout(), result); err != nil {

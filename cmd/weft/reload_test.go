@@ -20,10 +20,10 @@ import (
 	"github.com/weft-proxy/weft/internal/admin"
 )
 
-// begun returns a process that has started with a file; rewrite changes the file.
-func begun(t *testing.T, text string) (p *process, rewrite func(text string)) {
+// startProcess returns a process that has started with a file; rewrite changes the file.
+func startProcess(t *testing.T, text string) (p *process, rewrite func(text string)) {
 	t.Helper()
-	path := written(t, text)
+	path := writeConfig(t, text)
 	f := startFlags{source: source{path: path}, drain: -1}
 	file, problems := f.open()
 	if file == nil {
@@ -44,7 +44,7 @@ func begun(t *testing.T, text string) (p *process, rewrite func(text string)) {
 	}
 }
 
-func TestReloadAppliesOrSaysThatARestartIsNeeded(t *testing.T) {
+func TestReloadReportsRestart(t *testing.T) {
 	dir := t.TempDir()
 	first, second := filepath.Join(dir, "first.log"), filepath.Join(dir, "second.log")
 	log := func(path, more string) string {
@@ -54,7 +54,7 @@ func TestReloadAppliesOrSaysThatARestartIsNeeded(t *testing.T) {
 		return fmt.Sprintf(`{%s"servers": [{%s "routers": []}]}`, root, server)
 	}
 	pid := func(name string) string { return fmt.Sprintf(`"pid": %q, `, filepath.Join(dir, name)) }
-	p, rewrite := begun(t, file(pid("a.pid")+adminAt(0), log(first, "")))
+	p, rewrite := startProcess(t, file(pid("a.pid")+adminAt(0), log(first, "")))
 
 	rewrite(file(pid("b.pid")+`"admin": {"address": {"socket_address": {"address": "127.0.0.2", "port_value": 0}}, "allowed_hosts": ["weft.test"]}, "pprof": {"debug": true}, `+
 		`"metrics": {"sinks": [{"type": "prometheus", "config": {"port": 1802, "address": "127.0.0.1", "endpoint": "/metrics"}}]}, `, log(second, `"default_log_format": "json", `)))
@@ -92,8 +92,8 @@ func TestReloadAppliesOrSaysThatARestartIsNeeded(t *testing.T) {
 
 func TestTheLogIsWrittenAsJSON(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "log")
-	begun(t, fmt.Sprintf(`{"servers": [{"default_log_path": %q, "default_log_format": "json", "listeners": [], "routers": []}]}`, path))
-	p, _ := begun(t, fmt.Sprintf(`{"servers": [{"default_log_path": %q, "default_log_format": "json", "listeners": [], "routers": []}]}`, path))
+	startProcess(t, fmt.Sprintf(`{"servers": [{"default_log_path": %q, "default_log_format": "json", "listeners": [], "routers": []}]}`, path))
+	p, _ := startProcess(t, fmt.Sprintf(`{"servers": [{"default_log_path": %q, "default_log_format": "json", "listeners": [], "routers": []}]}`, path))
 	p.log.Warn("a message", "key", "value")
 	text, err := os.ReadFile(path)
 	if err != nil {
@@ -108,7 +108,7 @@ func TestTheLogIsWrittenAsJSON(t *testing.T) {
 		t.Errorf("the line is %v", line)
 	}
 	f := startFlags{logJSON: true, drain: -1}
-	file, problems := source{path: written(t, `{"servers": [{"listeners": [], "routers": []}]}`)}.open()
+	file, problems := source{path: writeConfig(t, `{"servers": [{"listeners": [], "routers": []}]}`)}.open()
 	if file == nil {
 		t.Fatal(problems)
 	}
@@ -118,16 +118,16 @@ func TestTheLogIsWrittenAsJSON(t *testing.T) {
 }
 
 func TestStandardInputCannotBeReloaded(t *testing.T) {
-	p, _ := begun(t, configuredFile(listenerAt("front", "127.0.0.1:0", ""), "", ""))
+	p, _ := startProcess(t, configuredFile(listenerAt("front", "127.0.0.1:0", ""), "", ""))
 	p.flags.path = stdin
 	if got := p.reload(t.Context()); got.Applied || !strings.Contains(strings.Join(got.Problems, "\n"), "standard input") {
 		t.Errorf("it is %+v", got)
 	}
 }
 
-// TestAShutdownOvertakesAReload verifies that SIGTERM aborts a reload that waits for the hosts of a
+// TestShutdownAbortsReload verifies that SIGTERM aborts a reload that waits for the hosts of a
 // cluster whose name server does not respond.
-func TestAShutdownOvertakesAReload(t *testing.T) {
+func TestShutdownAbortsReload(t *testing.T) {
 	silent, err := net.ListenPacket("udp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -140,7 +140,7 @@ func TestAShutdownOvertakesAReload(t *testing.T) {
 			asked <- struct{}{}
 		}
 	}()
-	p, rewrite := begun(t, configuredFile(listenerAt("front", "127.0.0.1:0", ""), "", `"graceful_timeout": "1m", `))
+	p, rewrite := startProcess(t, configuredFile(listenerAt("front", "127.0.0.1:0", ""), "", `"graceful_timeout": "1m", `))
 	signals := make(chan os.Signal, 4)
 	ended := make(chan error, 1)
 	go func() { ended <- p.run(t.Context(), signals) }()
@@ -169,14 +169,14 @@ func TestAShutdownOvertakesAReload(t *testing.T) {
 	if took := time.Since(begun); took > 3*time.Second {
 		t.Errorf("SIGTERM waited %s for the reload", took)
 	}
-	if r := p.state.Load().rejected; r == nil || !slices.Contains(r.reasons, errLeaving.Error()) {
+	if r := p.state.Load().rejected; r == nil || !slices.Contains(r.reasons, errShuttingDown.Error()) {
 		t.Errorf("the reload was not given up: %+v", r)
 	}
 }
 
-// TestTheReloadCommandPrintsTheResult verifies the output and the exit status for a response of the
+// TestReloadCommand verifies the output and the exit status for a response of the
 // admin port.
-func TestTheReloadCommandPrintsTheResult(t *testing.T) {
+func TestReloadCommand(t *testing.T) {
 	for name, c := range map[string]struct {
 		status int
 		body   string
@@ -213,7 +213,7 @@ func TestTheReloadCommandPrintsTheResult(t *testing.T) {
 
 // TestTheAdminPortReloads verifies that weft reload makes a running process reload.
 func TestTheAdminPortReloads(t *testing.T) {
-	p, rewrite := begun(t, configuredFile(listenerAt("front", "127.0.0.1:0", ""), adminAt(0), ""))
+	p, rewrite := startProcess(t, configuredFile(listenerAt("front", "127.0.0.1:0", ""), adminAt(0), ""))
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- p.run(ctx, nil) }()
@@ -228,10 +228,10 @@ func TestTheAdminPortReloads(t *testing.T) {
 	}
 }
 
-func TestTheGreetingSaysHowToReload(t *testing.T) {
-	p, _ := begun(t, configuredFile(listenerAt("front", "127.0.0.1:0", ""), "", ""))
+func TestBannerHasReloadCommand(t *testing.T) {
+	p, _ := startProcess(t, configuredFile(listenerAt("front", "127.0.0.1:0", ""), "", ""))
 	want := fmt.Sprintf("Reload with: kill -HUP %d\n", os.Getpid())
-	if got := greeting(p.flags.source, p.server.Running()); !strings.Contains(got, want) || !strings.Contains(got, "is ready: 1 listener, 0 clusters") {
+	if got := banner(p.flags.source, p.server.Running()); !strings.Contains(got, want) || !strings.Contains(got, "is ready: 1 listener, 0 clusters") {
 		t.Errorf("the greeting is %q, want %q in it", got, want)
 	}
 }

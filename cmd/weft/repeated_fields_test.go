@@ -41,9 +41,9 @@ func requestOf(p string, values []string) *protocol.Exchange {
 	return x
 }
 
-// TestNoPolicyIsEvadedByARepeatedField verifies that filters act on a header value even if other
+// TestRepeatedHeadersDoNotEvadePolicies verifies that filters act on a header value even if other
 // values of the same header precede or follow it.
-func TestNoPolicyIsEvadedByARepeatedField(t *testing.T) {
+func TestRepeatedHeadersDoNotEvadePolicies(t *testing.T) {
 	const admin = `{"name": "x-r", "string_match": {"exact": "admin"}}`
 	const other = `{"name": "x-r", "string_match": {"exact": "admin"}, "invert_match": true, "treat_missing_header_as_empty": true}`
 	rules := func(action, principal string) [2]string {
@@ -89,19 +89,19 @@ func TestNoPolicyIsEvadedByARepeatedField(t *testing.T) {
 			}
 			for _, values := range [][]string{{"admin"}, {"user", "admin"}, {"admin", "user"}, {"", "admin", "guest"}, {"admin", "admin"}} {
 				t.Run(name+"/"+p, func(t *testing.T) {
-					s := inFront(t, test.filters)
+					s := filterChain(t, test.filters)
 					if test.spent {
-						if x := requestOf(p, []string{"admin"}); !letsIn(t, s, x) {
+						if x := requestOf(p, []string{"admin"}); !isAllowed(t, s, x) {
 							t.Fatalf("the first request is not let in: %d", x.Response.Status)
 						}
 					}
-					if letsIn(t, s, requestOf(p, values)) {
+					if isAllowed(t, s, requestOf(p, values)) {
 						t.Errorf("with the fields %q it is let in", values)
 					}
 				})
 			}
 			t.Run(name+"/"+p+"/joined", func(t *testing.T) {
-				if s := inFront(t, test.filters); !letsIn(t, s, requestOf(p, []string{"user", "guest"})) {
+				if s := filterChain(t, test.filters); !isAllowed(t, s, requestOf(p, []string{"user", "guest"})) {
 					t.Error("a request with other values is not let in")
 				}
 			})
@@ -109,23 +109,23 @@ func TestNoPolicyIsEvadedByARepeatedField(t *testing.T) {
 	}
 }
 
-// letsIn reports whether the filters of s let x pass to the service.
-func letsIn(t *testing.T, s protocol.AsyncService, x *protocol.Exchange) bool {
+// isAllowed reports whether the filters of s let x pass to the service.
+func isAllowed(t *testing.T, s protocol.AsyncService, x *protocol.Exchange) bool {
 	t.Helper()
 	err := s.Serve(context.Background(), x)
 	return err == nil && x.Response.Status == 0
 }
 
-// TestManyCombinationsOfRepeatedFieldsAreBeyondALimit verifies that the rate limit rejects a
+// TestRepeatedHeaderCombinationsAreLimited verifies that the rate limit rejects a
 // request with more combinations of values than it evaluates.
-func TestManyCombinationsOfRepeatedFieldsAreBeyondALimit(t *testing.T) {
-	s := inFront(t, [][2]string{{"local_ratelimit", `{
+func TestRepeatedHeaderCombinationsAreLimited(t *testing.T) {
+	s := filterChain(t, [][2]string{{"local_ratelimit", `{
 		"rate_limits": [{"actions": [{"request_headers": {"header_name": "x-r", "descriptor_key": "r"}}, {"request_headers": {"header_name": "x-r", "descriptor_key": "s"}}]}],
 		"descriptors": [{"entries": [{"key": "r"}, {"key": "s"}], "token_bucket": {"max_tokens": 1, "fill_interval": "1h"}}]}`}})
-	if !letsIn(t, s, requestOf("http1", []string{"a", "b", "c", "d"})) {
+	if !isAllowed(t, s, requestOf("http1", []string{"a", "b", "c", "d"})) {
 		t.Error("16 combinations are not let in")
 	}
-	if letsIn(t, s, requestOf("http1", []string{"e", "f", "g", "h", "i"})) {
+	if isAllowed(t, s, requestOf("http1", []string{"e", "f", "g", "h", "i"})) {
 		t.Error("25 combinations are let in")
 	}
 }

@@ -12,11 +12,11 @@ import (
 	"github.com/weft-proxy/weft/pkg/config/document"
 )
 
-// TestTheSchemaKnowsWhatIsBuilt verifies that the schema accepts every file of configs and rejects
+// TestSchemaListsSupportedFeatures verifies that the schema accepts every file of configs and rejects
 // unknown names where an editor would complete them.
-func TestTheSchemaKnowsWhatIsBuilt(t *testing.T) {
+func TestSchemaListsSupportedFeatures(t *testing.T) {
 	compiler := jsonschema.NewCompiler()
-	doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(kinds().Schema()))
+	doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(capabilities().Schema()))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -36,7 +36,7 @@ func TestConfigurationsOfTheSecurityPage(t *testing.T) {
 		if err := os.WriteFile(path, one[2], 0o600); err != nil {
 			t.Fatal(err)
 		}
-		file, whole, diagnostics := source{path: path}.openWhole()
+		file, whole, diagnostics := source{path: path}.openMerged()
 		if file == nil || whole == nil {
 			t.Errorf("%s is rejected", one[1])
 		}

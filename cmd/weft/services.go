@@ -21,7 +21,7 @@ type servicesFlags struct {
 	source
 
 	address, socket string
-	form            outputForm
+	format          outputFormat
 }
 
 func servicesCommand() *cobra.Command {
@@ -33,29 +33,29 @@ func servicesCommand() *cobra.Command {
 			"application publishes and calls, their state in the registries, the age of that state and the\n" +
 			"last errors. With -c it reads the address and the token of the API from the file.",
 		Example: "  weft services\n  weft services --api 127.0.0.1:10022\n  weft services -c config.json -o json",
-		Args:    noFile,
+		Args:    rejectArgs,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return f.run(cmd) },
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&f.address, "api", config.DefaultRegistryAPI, "`ADDRESS` of the API: ip:port")
 	flags.StringVar(&f.socket, "socket", "", "`PATH` of the unix socket of the API, instead of an address")
 	flags.StringVarP(&f.path, "config", "c", "", "configuration `FILE` with the address and the token of the API")
-	f.form.flag(flags)
+	f.format.flag(flags)
 	cmd.MarkFlagsMutuallyExclusive("api", "socket", "config")
 	return cmd
 }
 
 func (f *servicesFlags) run(cmd *cobra.Command) error {
-	a := &asking{admin: f.address, form: f.form, what: "the API of Dubbo services", flag: "--api"}
+	a := &adminClient{address: f.address, format: f.format, target: "the API of Dubbo services", addressFlag: "--api"}
 	if err := a.check(); err != nil {
 		return err
 	}
 	if f.socket != "" {
-		a.admin, a.flag = f.socket, "--socket"
+		a.address, a.addressFlag = f.socket, "--socket"
 	}
 	if f.path != "" {
 		file, diagnostics := f.open()
-		report(cmd.ErrOrStderr(), diagnostics)
+		printDiagnostics(cmd.ErrOrStderr(), diagnostics)
 		if file == nil {
 			return &exitError{status: 1}
 		}
@@ -63,52 +63,52 @@ func (f *servicesFlags) run(cmd *cobra.Command) error {
 		if !d.Enable {
 			return fmt.Errorf("%s has no enabled dubbo_registry", f.path)
 		}
-		a.admin, a.flag, a.token = d.API, "-c", d.Token
-		if a.admin == "" {
-			a.admin = d.Socket
+		a.address, a.addressFlag, a.token = d.API, "-c", d.Token
+		if a.address == "" {
+			a.address = d.Socket
 		}
 	}
-	s := &servicesNow{now: time.Now()}
+	s := &servicesStatus{now: time.Now()}
 	if err := a.get(cmd.Context(), "/services", nil, &s.Status); err != nil {
 		return err
 	}
 	return a.print(cmd.OutOrStdout(), s)
 }
 
-// servicesNow is the status of an API, for printing.
-type servicesNow struct {
+// servicesStatus is the status of an API, for printing.
+type servicesStatus struct {
 	dubbo.Status
 	now time.Time
 }
 
 // Text implements printed.
-func (s *servicesNow) Text() string {
+func (s *servicesStatus) Text() string {
 	var b strings.Builder
 	if s.LastError != "" {
-		fmt.Fprintf(&b, "the last change could not be applied: %s\n", harmless(s.LastError))
+		fmt.Fprintf(&b, "the last change could not be applied: %s\n", sanitize(s.LastError))
 	}
-	s.registries(&b)
-	s.published(&b)
-	s.subscribed(&b)
+	s.writeRegistries(&b)
+	s.writePublished(&b)
+	s.writeSubscribed(&b)
 	return b.String()
 }
 
-// table writes rows in columns. The first row is the header.
-func table(b *strings.Builder, rows [][]string) {
+// writeTable writes rows in columns. The first row is the header.
+func writeTable(b *strings.Builder, rows [][]string) {
 	t := tabwriter.NewWriter(b, 0, 0, 2, ' ', 0)
 	for _, row := range rows {
 		words := make([]string, len(row))
 		for i, word := range row {
-			words[i] = dash(harmless(word))
+			words[i] = dashIfEmpty(sanitize(word))
 		}
 		_, _ = fmt.Fprintln(t, "  "+strings.Join(words, "\t")) // a strings.Builder returns no errors
 	}
 	_ = t.Flush() // as above
 }
 
-// harmless replaces the characters of text that a terminal or a table would interpret. The text may
+// sanitize replaces the characters of text that a terminal or a table would interpret. The text may
 // come from anyone who can write to a registry.
-func harmless(text string) string {
+func sanitize(text string) string {
 	return strings.Map(func(c rune) rune {
 		if !unicode.IsPrint(c) {
 			return unicode.ReplacementChar
@@ -117,7 +117,7 @@ func harmless(text string) string {
 	}, text)
 }
 
-func (s *servicesNow) registries(b *strings.Builder) {
+func (s *servicesStatus) writeRegistries(b *strings.Builder) {
 	if len(s.Registries) == 0 {
 		b.WriteString("no registry is in use\n")
 		return
@@ -132,35 +132,35 @@ func (s *servicesNow) registries(b *strings.Builder) {
 		}
 		rows = append(rows, []string{r.Type, r.Address, r.Username, state, s.since(r.Since), strconv.Itoa(r.Sessions), r.LastError})
 	}
-	table(b, rows)
+	writeTable(b, rows)
 }
 
-func (s *servicesNow) published(b *strings.Builder) {
+func (s *servicesStatus) writePublished(b *strings.Builder) {
 	if len(s.Published) == 0 {
 		b.WriteString("nothing is published\n")
 		return
 	}
-	fmt.Fprintf(b, "published, at %s\n", harmless(net.JoinHostPort(s.Host, strconv.Itoa(int(s.Port)))))
+	fmt.Fprintf(b, "published, at %s\n", sanitize(net.JoinHostPort(s.Host, strconv.Itoa(int(s.Port)))))
 	rows := [][]string{{"SERVICE", "REGISTRY", "MODE", "STATE", "AGE", "ERROR"}}
 	for i := range s.Published {
 		p := &s.Published[i]
 		mode := cmp.Or(p.Mode, string(config.RegisterInterface))
-		rows = append(rows, []string{p.Key, p.Registry, mode, registered(p.Registered), s.since(p.Since), p.Error})
+		rows = append(rows, []string{p.Key, p.Registry, mode, registrationState(p.Registered), s.since(p.Since), p.Error})
 	}
-	table(b, rows)
+	writeTable(b, rows)
 }
 
-func registered(is bool) string {
+func registrationState(is bool) string {
 	if is {
 		return "registered"
 	}
 	return "pending"
 }
 
-// fewProviders is the maximum number of addresses in a row; the others are only counted.
-const fewProviders = 3
+// maxListedProviders is the maximum number of addresses in a row; the others are only counted.
+const maxListedProviders = 3
 
-func (s *servicesNow) subscribed(b *strings.Builder) {
+func (s *servicesStatus) writeSubscribed(b *strings.Builder) {
 	if len(s.Subscribed) == 0 {
 		b.WriteString("nothing is subscribed\n")
 		return
@@ -169,23 +169,23 @@ func (s *servicesNow) subscribed(b *strings.Builder) {
 	rows := [][]string{{"SERVICE", "REGISTRY", "SNAPSHOT", "AGE", "PROVIDERS", "ERROR"}}
 	for i := range s.Subscribed {
 		one := &s.Subscribed[i]
-		providers := s.providers(one)
+		providers := s.providersText(one)
 		for j := range one.Sources {
 			from := &one.Sources[j]
-			rows = append(rows, []string{one.Key, from.Registry, s.list(from), s.since(from.ReceivedAt), providers, from.Error})
+			rows = append(rows, []string{one.Key, from.Registry, s.snapshotState(from), s.since(from.ReceivedAt), providers, from.Error})
 			providers = "\""
 		}
 	}
-	table(b, rows)
+	writeTable(b, rows)
 	for i := range s.Subscribed {
 		for _, w := range s.Subscribed[i].Warnings {
-			fmt.Fprintf(b, "  %s: %s\n", harmless(s.Subscribed[i].Key), harmless(w))
+			fmt.Fprintf(b, "  %s: %s\n", sanitize(s.Subscribed[i].Key), sanitize(w))
 		}
 	}
 }
 
-// list returns the state of the snapshot of a registry.
-func (s *servicesNow) list(from *dubbo.SubscriptionStatus) string {
+// snapshotState returns the state of the snapshot of a registry.
+func (s *servicesStatus) snapshotState(from *dubbo.SubscriptionStatus) string {
 	switch {
 	case !from.EmptySince.IsZero():
 		return "empty for " + s.since(from.EmptySince) + ", providers retained"
@@ -197,8 +197,8 @@ func (s *servicesNow) list(from *dubbo.SubscriptionStatus) string {
 	return "pending"
 }
 
-// providers returns the number of providers in use, with some addresses.
-func (s *servicesNow) providers(one *dubbo.ReferenceStatus) string {
+// providersText returns the number of providers in use, with some addresses.
+func (s *servicesStatus) providersText(one *dubbo.ReferenceStatus) string {
 	var used []string
 	unused := 0
 	for i := range one.Providers {
@@ -215,15 +215,15 @@ func (s *servicesNow) providers(one *dubbo.ReferenceStatus) string {
 	if len(used) == 0 {
 		return text
 	}
-	text += ": " + strings.Join(used[:min(fewProviders, len(used))], ", ")
-	if len(used) > fewProviders {
+	text += ": " + strings.Join(used[:min(maxListedProviders, len(used))], ", ")
+	if len(used) > maxListedProviders {
 		text += ", …"
 	}
 	return text
 }
 
 // since returns the time since at, or "-" for the zero time.
-func (s *servicesNow) since(at time.Time) string {
+func (s *servicesStatus) since(at time.Time) string {
 	if at.IsZero() {
 		return "-"
 	}
@@ -234,8 +234,8 @@ func (s *servicesNow) since(at time.Time) string {
 	return d.Round(time.Second).String()
 }
 
-// dash returns "-" for an empty cell.
-func dash(text string) string {
+// dashIfEmpty returns "-" for an empty cell.
+func dashIfEmpty(text string) string {
 	if text == "" {
 		return "-"
 	}

@@ -15,7 +15,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/upstream/discovery/dubbo"
 )
 
-func TestServicesInPlainWords(t *testing.T) {
+func TestServicesText(t *testing.T) {
 	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	ago := func(d time.Duration) time.Time { return now.Add(-d) }
 	tests := []struct {
@@ -69,18 +69,18 @@ subscribed
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			got := (&servicesNow{Status: tt.said, now: now}).Text()
+			got := (&servicesStatus{Status: tt.said, now: now}).Text()
 			// Column widths vary, so compare the content only.
-			if diff := cmp.Diff(squeezed(tt.want), squeezed(got)); diff != "" {
+			if diff := cmp.Diff(collapseSpaces(tt.want), collapseSpaces(got)); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
 		})
 	}
 }
 
-// TestWhatARegistrySaysCannotCommandATerminal verifies that control characters in names, errors and
+// TestServicesTextIsSanitized verifies that control characters in names, errors and
 // rules of a registry do not reach the terminal.
-func TestWhatARegistrySaysCannotCommandATerminal(t *testing.T) {
+func TestServicesTextIsSanitized(t *testing.T) {
 	const evil = "\x1b]0;x\a\x9b2J\u202e\nnothing is published\tregistered\xff"
 	said := dubbo.Status{
 		Host: evil, LastError: evil,
@@ -91,7 +91,7 @@ func TestWhatARegistrySaysCannotCommandATerminal(t *testing.T) {
 			Sources: []dubbo.SubscriptionStatus{{Registry: evil, Error: evil}}, Providers: []dubbo.Provider{{Address: evil}},
 		}},
 	}
-	for line := range strings.Lines((&servicesNow{Status: said, now: time.Now()}).Text()) {
+	for line := range strings.Lines((&servicesStatus{Status: said, now: time.Now()}).Text()) {
 		if at := strings.IndexFunc(strings.TrimSuffix(line, "\n"), func(c rune) bool { return !unicode.IsPrint(c) && c != unicode.ReplacementChar }); at >= 0 {
 			t.Errorf("%q has %q in it", line, line[at:])
 		}
@@ -101,17 +101,17 @@ func TestWhatARegistrySaysCannotCommandATerminal(t *testing.T) {
 	}
 }
 
-// squeezed replaces runs of spaces by one space.
-func squeezed(text string) (lines []string) {
+// collapseSpaces replaces runs of spaces by one space.
+func collapseSpaces(text string) (lines []string) {
 	for line := range strings.Lines(text) {
 		lines = append(lines, strings.Join(strings.Fields(line), " "))
 	}
 	return lines
 }
 
-// TestServicesAskAsTheFileSays verifies that services uses the API address and the token of the
+// TestServicesUsesAddressOfFile verifies that services uses the API address and the token of the
 // file.
-func TestServicesAskAsTheFileSays(t *testing.T) {
+func TestServicesUsesAddressOfFile(t *testing.T) {
 	asked := make(chan string, 1)
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		asked <- r.URL.Path + " " + r.Header.Get("Authorization")

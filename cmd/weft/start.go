@@ -40,7 +40,7 @@ func startCommand() *cobra.Command {
 		Example: "  weft start\n" +
 			"  weft start -c config.json\n" +
 			"  MOSN_CONFIG=config.json weft start -l DEBUG --drain-time-s 10",
-		Args: noFile,
+		Args: rejectArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if f.path == "" {
 				f.path = os.Getenv("MOSN_CONFIG")
@@ -76,24 +76,24 @@ func acceptLauncherFlags(cmd *cobra.Command) {
 	}
 }
 
-// garbage is the value of GOGC: half of Go's default. The heap may grow by this percentage between
+// gcPercent is the value of GOGC: half of Go's default. The heap may grow by this percentage between
 // two collections. Requests allocate nothing, so collections are rare, and a sidecar must save
 // memory.
-const garbage = 50
+const gcPercent = 50
 
 // start runs until a signal ends it.
 func start(ctx context.Context, f startFlags) error {
 	file, diagnostics := f.open()
-	report(os.Stderr, diagnostics)
+	printDiagnostics(os.Stderr, diagnostics)
 	if file == nil {
 		return &exitError{status: 1}
 	}
 	f.override(file.Snapshot)
-	if n := file.Snapshot.Server.Processor; n > 0 {
+	if n := file.Snapshot.Server.MaxProcs; n > 0 {
 		runtime.GOMAXPROCS(n)
 	}
 	if os.Getenv("GOGC") == "" {
-		debug.SetGCPercent(garbage)
+		debug.SetGCPercent(gcPercent)
 	}
 	signals := make(chan os.Signal, 8)
 	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP, syscall.SIGUSR1)
@@ -107,7 +107,7 @@ func start(ctx context.Context, f startFlags) error {
 	if err := p.begin(ctx, file); err != nil {
 		return err
 	}
-	if _, err := os.Stdout.WriteString(greeting(f.source, p.server.Running())); err != nil {
+	if _, err := os.Stdout.WriteString(banner(f.source, p.server.Running())); err != nil {
 		p.log.Warn("cannot write to standard output", "error", err)
 	}
 	return p.run(ctx, signals)
@@ -137,7 +137,7 @@ func (f *startFlags) level() config.Level {
 // override replaces values of the file with those of the flags.
 func (f *startFlags) override(c *config.Snapshot) {
 	if f.concurrency > 0 {
-		c.Server.Processor = f.concurrency
+		c.Server.MaxProcs = f.concurrency
 	}
 	if f.drain >= 0 {
 		c.Server.GracefulTimeout = time.Duration(f.drain) * time.Second
@@ -150,26 +150,26 @@ func (f *startFlags) override(c *config.Snapshot) {
 	}
 }
 
-// obey handles signals and drain requests of the admin port. It returns run.ErrDone when the
+// handleSignals handles signals and drain requests of the admin port. It returns run.ErrDone when the
 // process should exit. It does not wait for a reload, so a shutdown does not either.
-func (p *process) obey(ctx context.Context, signals <-chan os.Signal) error {
+func (p *process) handleSignals(ctx context.Context, signals <-chan os.Signal) error {
 	for {
 		select {
 		case s := <-signals:
 			switch s {
 			case syscall.SIGHUP:
-				p.askReload()
+				p.requestReload()
 			case syscall.SIGUSR1:
 				p.reopenLogs()
 			case syscall.SIGTERM:
 				return p.drain("SIGTERM", signals)
 			default:
-				p.leaving.Store(true)
-				p.server.Hurry()
+				p.shuttingDown.Store(true)
+				p.server.StopWaiting()
 				p.log.Info("exiting immediately", "signal", s.String())
 				return run.ErrDone
 			}
-		case <-p.drainAsked:
+		case <-p.drainRequested:
 			return p.drain("admin", signals)
 		case <-ctx.Done():
 			return nil
@@ -177,27 +177,27 @@ func (p *process) obey(ctx context.Context, signals <-chan os.Signal) error {
 	}
 }
 
-// usualDrainReport is the interval between log lines during a drain.
-const usualDrainReport = 5 * time.Second
+// defaultDrainReportInterval is the interval between log lines during a drain.
+const defaultDrainReportInterval = 5 * time.Second
 
 // drain ends the process gracefully; another SIGTERM or SIGINT aborts the drain.
 func (p *process) drain(by string, signals <-chan os.Signal) error {
 	begun, limit := time.Now(), p.drainTime()
 	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()
-	p.leaving.Store(true)
-	p.server.Hurry() // aborts a reload that waits for hosts
+	p.shuttingDown.Store(true)
+	p.server.StopWaiting() // aborts a reload that waits for hosts
 	connections, requests := p.server.Remaining()
 	p.log.Info("draining", "by", by, "seconds", limit.Seconds(), "connections", connections, "requests", requests)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
 		if p.services != nil {
-			p.services.withdraw(ctx) // otherwise consumers would keep sending requests
+			p.services.unregisterAll(ctx) // otherwise consumers would keep sending requests
 		}
 		p.server.Drain(ctx)
 	}()
-	report := time.NewTicker(p.drainReport)
+	report := time.NewTicker(p.drainReportInterval)
 	defer report.Stop()
 	for {
 		select {

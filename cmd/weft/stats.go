@@ -13,32 +13,32 @@ import (
 // Weft's metrics under Envoy's names (see "Statistics" in the Envoy documentation), for tools that
 // need these names, such as the readiness probe of Istio's agent.
 
-// place is a name pattern of Envoy's statistics, such as "listener.NAME.downstream_cx_total".
-type place struct {
-	prefix string // "listener."
-	label  string // label whose value is NAME
-	name   string // ".downstream_cx_total"; a "*" stands for the value of the label by
-	by     string // "": name has no "*"
-	gauge  bool
+// statName is a name pattern of Envoy's statistics, such as "listener.NAME.downstream_cx_total".
+type statName struct {
+	prefix     string // "listener."
+	label      string // label whose value is NAME
+	name       string // ".downstream_cx_total"; a "*" stands for the value of the label by
+	classLabel string // "": name has no "*"
+	gauge      bool
 }
 
-// places returns the patterns for each metric of Weft. A metric may have several patterns. Metrics
+// envoyStatNames returns the patterns for each metric of Weft. A metric may have several patterns. Metrics
 // with the same pattern are added up.
-func places() map[string][]place {
-	listener := func(name string, gauge bool) place {
-		return place{prefix: "listener.", label: metrics.LabelListener, name: "." + name, gauge: gauge}
+func envoyStatNames() map[string][]statName {
+	listener := func(name string, gauge bool) statName {
+		return statName{prefix: "listener.", label: metrics.LabelListener, name: "." + name, gauge: gauge}
 	}
-	http := func(name string, gauge bool) place {
-		return place{prefix: "http.", label: metrics.LabelListener, name: "." + name, gauge: gauge}
+	http := func(name string, gauge bool) statName {
+		return statName{prefix: "http.", label: metrics.LabelListener, name: "." + name, gauge: gauge}
 	}
-	cluster := func(name string, gauge bool) place {
-		return place{prefix: "cluster.", label: metrics.LabelCluster, name: "." + name, gauge: gauge}
+	cluster := func(name string, gauge bool) statName {
+		return statName{prefix: "cluster.", label: metrics.LabelCluster, name: "." + name, gauge: gauge}
 	}
-	by := func(p place, label string) place {
-		p.by = label
+	by := func(p statName, label string) statName {
+		p.classLabel = label
 		return p
 	}
-	return map[string][]place{
+	return map[string][]statName{
 		"weft_listener_connections_accepted_total": {listener("downstream_cx_total", false), http("downstream_cx_total", false)},
 		"weft_listener_connections_active":         {listener("downstream_cx_active", true), http("downstream_cx_active", true)},
 		"weft_listener_connections_closed_total":   {listener("downstream_cx_destroy", false), http("downstream_cx_destroy", false)},
@@ -72,22 +72,22 @@ type stats map[string]*admin.Stat
 func (s stats) add(name string, value float64, gauge bool) {
 	one := s[name]
 	if one == nil {
-		one = &admin.Stat{Name: name, Gauge: gauge, Touched: gauge}
+		one = &admin.Stat{Name: name, Gauge: gauge, Used: gauge}
 		s[name] = one
 	}
 	one.Value += uint64(max(value, 0))
-	one.Touched = one.Touched || value > 0
+	one.Used = one.Used || value > 0
 }
 
 // addSample adds the value of a sample under each pattern.
-func (s stats) addSample(m metrics.Sample, all []place) {
+func (s stats) addSample(m metrics.Sample, all []statName) {
 	for _, p := range all {
 		name := p.prefix
 		if p.label != "" {
-			name += nameInStats(m.Labels[p.label]) + p.name
+			name += escapeStatName(m.Labels[p.label]) + p.name
 		}
-		if p.by != "" {
-			class := m.Labels[p.by]
+		if p.classLabel != "" {
+			class := m.Labels[p.classLabel]
 			if len(class) != len("2xx") {
 				continue // no response, or a status outside 1xx to 5xx
 			}
@@ -120,12 +120,12 @@ func (s stats) addOverflow(m metrics.Sample) {
 		metrics.LimitRetries.String():     ".upstream_rq_retry_overflow",
 	}[m.Labels[metrics.LabelLimit]]
 	if ok {
-		s.add("cluster."+nameInStats(m.Labels[metrics.LabelCluster])+name, m.Value, false)
+		s.add("cluster."+escapeStatName(m.Labels[metrics.LabelCluster])+name, m.Value, false)
 	}
 }
 
-// nameInStats returns the name of a listener or cluster as Envoy's statistics spell it.
-func nameInStats(name string) string { return strings.ReplaceAll(name, ":", "_") }
+// escapeStatName returns the name of a listener or cluster as Envoy's statistics spell it.
+func escapeStatName(name string) string { return strings.ReplaceAll(name, ":", "_") }
 
 // addHosts adds the number of hosts of a cluster and of its pending requests.
 func (s stats) addHosts(c *upstream.ClusterStatus) {
@@ -135,7 +135,7 @@ func (s stats) addHosts(c *upstream.ClusterStatus) {
 			healthy++
 		}
 	}
-	prefix := "cluster." + nameInStats(c.Name) + "."
+	prefix := "cluster." + escapeStatName(c.Name) + "."
 	s.add(prefix+"membership_total", float64(len(c.Hosts)), true)
 	s.add(prefix+"membership_healthy", float64(healthy), true)
 	s.add(prefix+"upstream_rq_pending_active", float64(c.Pending), true)
@@ -144,7 +144,7 @@ func (s stats) addHosts(c *upstream.ClusterStatus) {
 // adminStats returns the content of /stats.
 func (p *process) adminStats() []admin.Stat {
 	all := stats{}
-	known := places()
+	known := envoyStatNames()
 	samples, err := p.metrics.Samples()
 	if err != nil {
 		p.log.Warn("some metrics cannot be read", "error", err)

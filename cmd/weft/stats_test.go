@@ -12,20 +12,20 @@ import (
 	"github.com/weft-proxy/weft/internal/metrics"
 )
 
-func TestEveryNumberThatHasAPlaceInEnvoyIsCounted(t *testing.T) {
+func TestEnvoyStatNamesReferToMetrics(t *testing.T) {
 	page, err := os.ReadFile("../../docs/observability.md") // another test verifies that the page is complete
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name := range places() {
+	for name := range envoyStatNames() {
 		if !bytes.Contains(page, []byte("| `"+name+"` |")) {
 			t.Errorf("no counter exists for %s", name)
 		}
 	}
 }
 
-func TestNumbersAreAddedUpInTheirPlaces(t *testing.T) {
-	s, known := stats{}, places()
+func TestStatsAreSummed(t *testing.T) {
+	s, known := stats{}, envoyStatNames()
 	for _, m := range []metrics.Sample{
 		{Name: "weft_cluster_requests_total", Labels: map[string]string{"cluster": "outbound|80||a:b", "protocol": "none", "status_class": "2xx"}, Value: 2},
 		{Name: "weft_cluster_requests_total", Labels: map[string]string{"cluster": "outbound|80||a:b", "protocol": "dubbo", "status_class": "none"}, Value: 1},
@@ -55,10 +55,10 @@ func TestNumbersAreAddedUpInTheirPlaces(t *testing.T) {
 	}
 }
 
-// TestAnAgentSeesThatWeftIsReady verifies the values that the readiness probe of Istio's agent
+// TestPilotAgentReadiness verifies the values that the readiness probe of Istio's agent
 // reads.
-func TestAnAgentSeesThatWeftIsReady(t *testing.T) {
-	a := asking{admin: running(t, explainable)}
+func TestPilotAgentReadiness(t *testing.T) {
+	a := adminClient{address: startWeft(t, explainable)}
 	var got struct {
 		Stats []admin.Stat `json:"stats"`
 	}

@@ -10,15 +10,15 @@ import (
 )
 
 const (
-	// trimSoon and trimLate bound the interval between checks for unneeded memory. The interval is
-	// trimSoon after a check that found none, and doubles up to trimLate while checks find some.
-	trimSoon = 5 * time.Second
-	trimLate = 2 * time.Minute
-	// trimFrom and trimShare define how much unneeded memory justifies a collection: at least
-	// trimFrom bytes, and at least 1/trimShare of the live memory, which determines the cost of a
+	// minTrimInterval and maxTrimInterval bound the interval between checks for unneeded memory. The interval is
+	// minTrimInterval after a check that found none, and doubles up to maxTrimInterval while checks find some.
+	minTrimInterval = 5 * time.Second
+	maxTrimInterval = 2 * time.Minute
+	// minTrimBytes and minTrimDivisor define how much unneeded memory justifies a collection: at least
+	// minTrimBytes bytes, and at least 1/minTrimDivisor of the live memory, which determines the cost of a
 	// collection.
-	trimFrom  = 4 << 20
-	trimShare = 4
+	minTrimBytes   = 4 << 20
+	minTrimDivisor = 4
 )
 
 // trim returns the memory of a traffic burst to the system. A proxy that hardly allocates triggers
@@ -27,7 +27,7 @@ const (
 // pages after each of its collections, and always after the first check: most of them only the
 // start needed.
 func trim(ctx context.Context, log *slog.Logger) {
-	wait := trimSoon
+	wait := minTrimInterval
 	timer := time.NewTimer(wait)
 	defer timer.Stop()
 	var cycles, left uint64
@@ -39,21 +39,21 @@ func trim(ctx context.Context, log *slog.Logger) {
 		case <-timer.C:
 		}
 		m := readMemory()
-		least, trimmed := max(trimFrom, m.live/trimShare), false
+		least, trimmed := max(minTrimBytes, m.live/minTrimDivisor), false
 		switch {
 		case m.cycles != cycles || m.unneeded <= least:
-			wait = trimSoon
-		case wait == trimLate && m.unneeded <= left+least:
+			wait = minTrimInterval
+		case wait == maxTrimInterval && m.unneeded <= left+least:
 			// Earlier collections did not free it.
 		default:
 			runtime.GC() // empties pools that were not used between two collections
 			debug.FreeOSMemory()
-			wait, trimmed = min(2*wait, trimLate), true
+			wait, trimmed = min(2*wait, maxTrimInterval), true
 			left = readMemory().unneeded
 		}
 		if trimmed || !started {
 			started = true
-			n, err := unmapProgram()
+			n, err := dropProgramPages()
 			log.Debug("unmapped pages of the program", "bytes", n, "error", err)
 		}
 		cycles = readMemory().cycles
@@ -61,14 +61,14 @@ func trim(ctx context.Context, log *slog.Logger) {
 	}
 }
 
-// memory holds the runtime values that trim uses.
-type memory struct {
+// memoryStats holds the runtime values that trim uses.
+type memoryStats struct {
 	cycles   uint64 // collections so far
 	live     uint64 // bytes that the last collection found live
 	unneeded uint64 // bytes of the heap that are not live
 }
 
-func readMemory() memory {
+func readMemory() memoryStats {
 	samples := []metrics.Sample{
 		{Name: "/gc/cycles/total:gc-cycles"},
 		{Name: "/gc/heap/live:bytes"},
@@ -78,5 +78,5 @@ func readMemory() memory {
 	}
 	metrics.Read(samples)
 	value := func(i int) uint64 { return samples[i].Value.Uint64() }
-	return memory{cycles: value(0), live: value(1), unneeded: value(2) + value(3) + value(4) - min(value(1), value(2))}
+	return memoryStats{cycles: value(0), live: value(1), unneeded: value(2) + value(3) + value(4) - min(value(1), value(2))}
 }

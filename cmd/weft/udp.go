@@ -9,6 +9,6 @@ import (
 	"github.com/weft-proxy/weft/pkg/network"
 )
 
-func udpProxy(cfg config.UDPProxy, socket *network.PacketConn, hosts filter.HostLeaser, counts *filter.DatagramCounts, log *slog.Logger) (filter.PacketServer, error) {
+func udpProxy(cfg config.UDPProxy, socket *network.PacketConn, hosts filter.HostLeaser, counts *filter.DatagramCounters, log *slog.Logger) (filter.PacketServer, error) {
 	return udpproxy.New(udpproxy.Options{Config: cfg, Socket: socket, Hosts: hosts, Counts: counts, Log: log})
 }

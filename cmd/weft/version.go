@@ -13,7 +13,7 @@ import (
 var version = "0.1.0-dev"
 
 func versionCommand() *cobra.Command {
-	var form outputForm
+	var form outputFormat
 	cmd := &cobra.Command{
 		Use:     "version",
 		Short:   "Print the version",
@@ -23,7 +23,7 @@ func versionCommand() *cobra.Command {
 			if err := form.check(); err != nil {
 				return err
 			}
-			if form == formJSON {
+			if form == formatJSON {
 				return json.NewEncoder(cmd.OutOrStdout()).Encode(map[string]string{
 					"version": version, "revision": revision(), "go": runtime.Version(), "os": runtime.GOOS, "arch": runtime.GOARCH,
 				})

@@ -24,14 +24,14 @@ import (
 	"github.com/weft-proxy/weft/pkg/proxy"
 )
 
-// TestMetricsNameEveryCauseOfAnEnd verifies that the metrics have a label value for each close
+// TestEveryCloseReasonIsExported verifies that the metrics have a label value for each close
 // reason; without one, connections would not be counted.
-func TestMetricsNameEveryCauseOfAnEnd(t *testing.T) {
+func TestEveryCloseReasonIsExported(t *testing.T) {
 	r := newRegistry()
 	l, release := r.Listener("in")
 	defer release()
 	want := map[string]float64{}
-	for c := range network.Causes() {
+	for c := range network.CloseReasons() {
 		want[c.String()] = float64(c) + 1
 		for range c + 1 {
 			l.Closed(uint8(c))
@@ -59,8 +59,8 @@ func TestMetricsNameEveryCauseOfAnEnd(t *testing.T) {
 	}
 }
 
-// plugs returns the names of the packages in a directory.
-func plugs(t *testing.T, dir string) []string {
+// pluginPackages returns the names of the packages in a directory.
+func pluginPackages(t *testing.T, dir string) []string {
 	t.Helper()
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -75,8 +75,8 @@ func plugs(t *testing.T, dir string) []string {
 	return names
 }
 
-// TestEveryPlugIsInTheRegistry verifies that every plugin directory is registered.
-func TestEveryPlugIsInTheRegistry(t *testing.T) {
+// TestEveryPluginIsRegistered verifies that every plugin directory is registered.
+func TestEveryPluginIsRegistered(t *testing.T) {
 	var filters, engines, codecs []string
 	for _, f := range streamFilters() {
 		folder := strings.ToLower(strings.ReplaceAll(f.Name, "_", ""))
@@ -101,16 +101,16 @@ func TestEveryPlugIsInTheRegistry(t *testing.T) {
 	} {
 		slices.Sort(got)
 		got = slices.Compact(got)
-		if want := plugs(t, dir); !slices.Equal(got, want) {
+		if want := pluginPackages(t, dir); !slices.Equal(got, want) {
 			t.Errorf("registered: %v; in %s: %v", got, dir, want)
 		}
 	}
 }
 
-// TestConfigurationMayNameWhatIsRegistered verifies that the configuration accepts exactly the
+// TestRegisteredPluginsAreConfigurable verifies that the configuration accepts exactly the
 // registered names.
-func TestConfigurationMayNameWhatIsRegistered(t *testing.T) {
-	k := kinds()
+func TestRegisteredPluginsAreConfigurable(t *testing.T) {
+	k := capabilities()
 	for _, f := range streamFilters() {
 		if !slices.ContainsFunc(k.StreamFilters, func(known filter.StreamFilterFactory) bool { return known.Name == f.Name }) {
 			t.Errorf("configuration does not know the filter %s", f.Name)
@@ -138,7 +138,7 @@ func TestConfigurationMayNameWhatIsRegistered(t *testing.T) {
 	}
 }
 
-func TestTheGreetingIsWhatTheReadmePromises(t *testing.T) {
+func TestBannerMatchesReadme(t *testing.T) {
 	readme, err := os.ReadFile("../../README.md")
 	if err != nil {
 		t.Fatal(err)
@@ -147,7 +147,7 @@ func TestTheGreetingIsWhatTheReadmePromises(t *testing.T) {
 	if file == nil {
 		t.Fatal(problems)
 	}
-	text := greeting(source{}, file.Snapshot)
+	text := banner(source{}, file.Snapshot)
 	for _, want := range []string{
 		"weft " + version + " is ready: 3 listeners, 2 clusters\n",
 		"client       egress   127.0.0.1:2045\n",
@@ -166,8 +166,8 @@ func TestTheGreetingIsWhatTheReadmePromises(t *testing.T) {
 	answer := ""
 	for _, table := range file.Snapshot.Routes {
 		for _, route := range table.VirtualHosts[0].Routes {
-			if route.Direct != nil {
-				answer = strings.TrimSpace(route.Direct.Body)
+			if route.DirectResponse != nil {
+				answer = strings.TrimSpace(route.DirectResponse.Body)
 			}
 		}
 	}
@@ -176,7 +176,7 @@ func TestTheGreetingIsWhatTheReadmePromises(t *testing.T) {
 	}
 }
 
-func TestOnlyTheQuickStartSaysWhatToTry(t *testing.T) {
+func TestBannerHintsOnlyForQuickstart(t *testing.T) {
 	copied := filepath.Join(t.TempDir(), "mine.json")
 	other := filepath.Join(t.TempDir(), "other.json")
 	for path, text := range map[string][]byte{copied: configs.Quickstart, other: append(slices.Clone(configs.Quickstart), '\n')} {
@@ -185,13 +185,13 @@ func TestOnlyTheQuickStartSaysWhatToTry(t *testing.T) {
 		}
 	}
 	for path, want := range map[string]bool{"": true, "../../configs/quickstart.json": true, copied: true, other: false, "missing.json": false} {
-		if got := strings.Contains(greeting(source{path: path}, &config.Snapshot{}), "Try:"); got != want {
+		if got := strings.Contains(banner(source{path: path}, &config.Snapshot{}), "Try:"); got != want {
 			t.Errorf("%q: prints what to try: %t, want %t", path, got, want)
 		}
 	}
 }
 
-func TestLevelsGoBothWays(t *testing.T) {
+func TestLevelNamesRoundTrip(t *testing.T) {
 	last := slog.Level(-100)
 	for _, level := range levels() {
 		l := levelOf(level)
@@ -207,7 +207,7 @@ func TestLevelsGoBothWays(t *testing.T) {
 		t.Errorf("the name of an unknown level is %v", got)
 	}
 	var out bytes.Buffer
-	log := slog.New(slog.NewTextHandler(&out, &slog.HandlerOptions{Level: levelTrace, ReplaceAttr: levelNames}))
+	log := slog.New(slog.NewTextHandler(&out, &slog.HandlerOptions{Level: levelTrace, ReplaceAttr: replaceLevel}))
 	log.Log(t.Context(), levelTrace, "low")
 	log.Log(t.Context(), levelCritical, "high", "level", config.LevelDebug)
 	for _, want := range []string{"level=TRACE msg=low", "level=CRITICAL msg=high level=DEBUG"} {
@@ -217,9 +217,9 @@ func TestLevelsGoBothWays(t *testing.T) {
 	}
 }
 
-// TestLaunchersCanPassWhatTheyPassToOthers verifies that start accepts and hides the flags of
+// TestLauncherFlagsAreAccepted verifies that start accepts and hides the flags of
 // launchers such as pilot-agent.
-func TestLaunchersCanPassWhatTheyPassToOthers(t *testing.T) {
+func TestLauncherFlagsAreAccepted(t *testing.T) {
 	cmd := startCommand()
 	err := cmd.ParseFlags([]string{
 		"--config", "c.json", "--restart-epoch", "0", "--drain-time-s", "45", "--parent-shutdown-time-s", "60",
@@ -242,17 +242,17 @@ func TestLaunchersCanPassWhatTheyPassToOthers(t *testing.T) {
 	}
 }
 
-func TestFlagsTakeThePlaceOfTheFile(t *testing.T) {
+func TestFlagsOverrideFile(t *testing.T) {
 	file := func() *config.Snapshot {
-		return &config.Snapshot{Server: config.Server{Processor: 1, GracefulTimeout: time.Minute, Log: config.Log{Level: config.LevelInfo}}}
+		return &config.Snapshot{Server: config.Server{MaxProcs: 1, GracefulTimeout: time.Minute, Log: config.Log{Level: config.LevelInfo}}}
 	}
 	for name, test := range map[string]struct {
 		flags startFlags
 		want  config.Server
 	}{
 		"none":          {startFlags{drain: -1}, file().Server},
-		"all":           {startFlags{drain: 5, concurrency: 3, logLevel: "debug"}, config.Server{Processor: 3, GracefulTimeout: 5 * time.Second, Log: config.Log{Level: config.LevelDebug}}},
-		"no drain time": {startFlags{drain: 0}, config.Server{Processor: 1, Log: config.Log{Level: config.LevelInfo}}},
+		"all":           {startFlags{drain: 5, concurrency: 3, logLevel: "debug"}, config.Server{MaxProcs: 3, GracefulTimeout: 5 * time.Second, Log: config.Log{Level: config.LevelDebug}}},
+		"no drain time": {startFlags{drain: 0}, config.Server{MaxProcs: 1, Log: config.Log{Level: config.LevelInfo}}},
 	} {
 		c := file()
 		test.flags.override(c)
@@ -282,7 +282,7 @@ func execute(t *testing.T, args ...string) (stdout, stderr string, status int) {
 	return out.String(), errs.String(), status
 }
 
-func TestCheckSaysEverythingThatIsWrong(t *testing.T) {
+func TestCheckReportsAllErrors(t *testing.T) {
 	bad := filepath.Join(t.TempDir(), "bad.json")
 	text := `{
   "servers": [{
@@ -318,24 +318,24 @@ func TestCheckSaysEverythingThatIsWrong(t *testing.T) {
 			}
 		})
 	}
-	if got := status(t.Context(), []string{"check", "-c", bad}); got != 1 {
+	if got := runCommand(t.Context(), []string{"check", "-c", bad}); got != 1 {
 		t.Errorf("the exit status of a bad file is %d", got)
 	}
-	if got := status(t.Context(), []string{"version"}); got != 0 {
+	if got := runCommand(t.Context(), []string{"version"}); got != 0 {
 		t.Errorf("the exit status of version is %d", got)
 	}
 }
 
-func TestVersionSaysWhatRuns(t *testing.T) {
+func TestVersion(t *testing.T) {
 	stdout, _, status := execute(t, "version")
 	if fields := strings.Fields(stdout); status != 0 || len(fields) != 5 || fields[0] != "weft" || fields[1] != version || !strings.HasPrefix(fields[3], "go1.") {
 		t.Errorf("status %d, %q", status, stdout)
 	}
 }
 
-// TestAReloadOfABadFileChangesNothing verifies that a rejected reload leaves the configuration
+// TestRejectedReloadKeepsConfiguration verifies that a rejected reload leaves the configuration
 // active, without running the process.
-func TestAReloadOfABadFileChangesNothing(t *testing.T) {
+func TestRejectedReloadKeepsConfiguration(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "config.json")
 	write := func(text string) {
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
@@ -412,12 +412,12 @@ func TestTheLevelOfTheLogIsSetByName(t *testing.T) {
 	}
 }
 
-func TestAFileWithoutItsFlagIsPointedAtIt(t *testing.T) {
+func TestFileArgumentSuggestsFlag(t *testing.T) {
 	want := `unexpected argument "a.json": specify the file with -c a.json`
-	if err := noFile(nil, []string{"a.json"}); err == nil || err.Error() != want {
+	if err := rejectArgs(nil, []string{"a.json"}); err == nil || err.Error() != want {
 		t.Errorf("noFile = %v, want %s", err, want)
 	}
-	if err := noFile(nil, nil); err != nil {
+	if err := rejectArgs(nil, nil); err != nil {
 		t.Errorf("noFile of nothing = %v", err)
 	}
 }

@@ -17,7 +17,7 @@ import (
 func xdsCommands() []*cobra.Command { return []*cobra.Command{xdsStatusCommand()} }
 
 func xdsStatusCommand() *cobra.Command {
-	a := &asking{}
+	a := &adminClient{}
 	cmd := &cobra.Command{
 		Use:   "xds-status",
 		Short: "Show the state of the control plane of a running Weft",
@@ -46,28 +46,28 @@ type xdsStatus struct {
 	now time.Time
 }
 
-// mostNamed is the maximum number of names in a line; the others are only counted.
-const mostNamed = 10
+// maxListedNames is the maximum number of names in a line; the others are only counted.
+const maxListedNames = 10
 
 // Text implements printed.
 func (s *xdsStatus) Text() string {
 	var b strings.Builder
-	for i := range s.Planes {
-		s.plane(&b, &s.Planes[i])
+	for i := range s.ControlPlanes {
+		s.writeControlPlane(&b, &s.ControlPlanes[i])
 	}
-	s.waiting(&b)
-	s.asleep(&b)
-	if s.Kept.InUse {
-		fmt.Fprintf(&b, "the active resources come from the xDS cache, which was saved %s ago: %s\n", s.ago(s.Kept.Said), s.Kept.Path)
+	s.writeWarming(&b)
+	s.writeOnDemand(&b)
+	if s.Cache.InUse {
+		fmt.Fprintf(&b, "the active resources come from the xDS cache, which was saved %s ago: %s\n", s.ago(s.Cache.ReceivedAt), s.Cache.Path)
 	}
-	if s.Kept.Failure != "" {
-		fmt.Fprintf(&b, "the xDS cache cannot be written or used: %s\n", s.Kept.Failure)
+	if s.Cache.Failure != "" {
+		fmt.Fprintf(&b, "the xDS cache cannot be written or used: %s\n", s.Cache.Failure)
 	}
 	return b.String()
 }
 
-func (s *xdsStatus) plane(b *strings.Builder, p *xds.Plane) {
-	fmt.Fprintf(b, "control plane %s (%s, %s): ", p.Name, p.Form, p.Serves)
+func (s *xdsStatus) writeControlPlane(b *strings.Builder, p *xds.ControlPlaneStatus) {
+	fmt.Fprintf(b, "control plane %s (%s, %s): ", p.Name, p.Mode, p.Serves)
 	switch {
 	case p.Connected:
 		fmt.Fprintf(b, "connected for %s\n", s.ago(p.Since))
@@ -80,21 +80,21 @@ func (s *xdsStatus) plane(b *strings.Builder, p *xds.Plane) {
 	_, _ = fmt.Fprintln(table, "  TYPE\tVERSION\tRESOURCES\tSUBSCRIBED\tCHANGED\tACCEPTED\tREJECTED") // a strings.Builder returns no errors
 	for i := range p.Types {
 		t := &p.Types[i]
-		wanted := fmt.Sprint(t.Wanted)
-		if t.All {
+		wanted := fmt.Sprint(t.Requested)
+		if t.Wildcard {
 			wanted = "all"
 		}
-		_, _ = fmt.Fprintf(table, "  %s\t%s\t%d\t%s\t%s\t%s\t%s\n", t.Short(), orDash(t.Version), t.Held, wanted, s.ago(t.Changed), s.replied(t.Accepted), s.replied(t.Refused))
+		_, _ = fmt.Fprintf(table, "  %s\t%s\t%d\t%s\t%s\t%s\t%s\n", t.Short(), orDash(t.Version), t.Resources, wanted, s.ago(t.Changed), s.ackText(t.Accepted), s.ackText(t.Rejected))
 	}
 	_ = table.Flush() // as above
 	for i := range p.Types {
 		t := &p.Types[i]
 		if len(t.Missing) > 0 {
-			fmt.Fprintf(b, "  %s, subscribed but not received: %s\n", t.Short(), named(t.Missing))
+			fmt.Fprintf(b, "  %s, subscribed but not received: %s\n", t.Short(), joinNames(t.Missing))
 		}
-		for j, bad := range t.Bad {
-			if j == mostNamed {
-				fmt.Fprintf(b, "  %s, %d more rejected\n", t.Short(), len(t.Bad)-j)
+		for j, bad := range t.RejectedResources {
+			if j == maxListedNames {
+				fmt.Fprintf(b, "  %s, %d more rejected\n", t.Short(), len(t.RejectedResources)-j)
 				break
 			}
 			fmt.Fprintf(b, "  %s %s, rejected %s ago: %s\n", t.Short(), bad.Name, s.ago(bad.At), bad.Reason)
@@ -102,40 +102,40 @@ func (s *xdsStatus) plane(b *strings.Builder, p *xds.Plane) {
 	}
 }
 
-func (s *xdsStatus) waiting(b *strings.Builder) {
-	for i := range s.Waiting {
-		w := &s.Waiting[i]
-		if i == mostNamed {
-			fmt.Fprintf(b, "and %d more are warming\n", len(s.Waiting)-i)
+func (s *xdsStatus) writeWarming(b *strings.Builder) {
+	for i := range s.Warming {
+		w := &s.Warming[i]
+		if i == maxListedNames {
+			fmt.Fprintf(b, "and %d more are warming\n", len(s.Warming)-i)
 			return
 		}
 		before := "no previous version is active"
-		if w.InForce {
+		if w.PreviousActive {
 			before = "the previous version is active"
 		}
-		fmt.Fprintf(b, "%s %s is warming, waiting for %s, for %s: %s\n", w.Type[strings.LastIndexByte(w.Type, '.')+1:], w.Name, named(w.For), s.ago(w.Since), before)
+		fmt.Fprintf(b, "%s %s is warming, waiting for %s, for %s: %s\n", w.Type[strings.LastIndexByte(w.Type, '.')+1:], w.Name, joinNames(w.Missing), s.ago(w.Since), before)
 	}
 }
 
-// asleep writes the on-demand resources and which of them are not subscribed.
-func (s *xdsStatus) asleep(b *strings.Builder) {
-	l := s.Lazy
+// writeOnDemand writes the on-demand resources and which of them are not subscribed.
+func (s *xdsStatus) writeOnDemand(b *strings.Builder) {
+	l := s.OnDemand
 	if l == nil {
 		return
 	}
 	line := func(kind string, awake int, asleep []string) {
 		fmt.Fprintf(b, "%s on demand: %d subscribed, %d unsubscribed", kind, awake, len(asleep))
 		if len(asleep) > 0 {
-			b.WriteString(": " + named(asleep))
+			b.WriteString(": " + joinNames(asleep))
 		}
 		b.WriteString("\n")
 	}
-	line("clusters", l.AwakeClusters, l.AsleepClusters)
-	line("routes", l.AwakeTables, l.AsleepTables)
+	line("clusters", l.SubscribedClusters, l.UnsubscribedClusters)
+	line("routes", l.SubscribedRoutes, l.UnsubscribedRoutes)
 }
 
-// replied returns the version and the age of a reply.
-func (s *xdsStatus) replied(r *xds.Reply) string {
+// ackText returns the version and the age of a reply.
+func (s *xdsStatus) ackText(r *xds.AckStatus) string {
 	if r == nil {
 		return "-"
 	}
@@ -162,11 +162,11 @@ func orDash(text string) string {
 	return text
 }
 
-func named(names []string) string {
-	if len(names) <= mostNamed {
+func joinNames(names []string) string {
+	if len(names) <= maxListedNames {
 		return strings.Join(names, ", ")
 	}
-	return strings.Join(names[:mostNamed], ", ") + fmt.Sprintf(" and %d more", len(names)-mostNamed)
+	return strings.Join(names[:maxListedNames], ", ") + fmt.Sprintf(" and %d more", len(names)-maxListedNames)
 }
 
 // adminXDS returns the content of /xds; nil if there is no control plane.
@@ -175,7 +175,7 @@ func (p *process) adminXDS() any {
 		return nil
 	}
 	s := p.control.Status()
-	if len(s.Planes) == 0 {
+	if len(s.ControlPlanes) == 0 {
 		return nil // static resources only
 	}
 	return s
@@ -190,5 +190,5 @@ func (p *process) adminDump(part string, endpoints bool) ([]any, error) {
 	return p.control.Dump(xds.DumpOptions{Resource: part, Endpoints: endpoints})
 }
 
-// isSupplied reports whether there is no control plane, or its first listeners are active.
-func (p *process) isSupplied() bool { return p.control == nil || p.control.Ready() }
+// xdsReady reports whether there is no control plane, or its first listeners are active.
+func (p *process) xdsReady() bool { return p.control == nil || p.control.Ready() }

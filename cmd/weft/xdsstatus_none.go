@@ -13,5 +13,5 @@ func (*process) adminXDS() any { return nil }
 // adminDump returns nil.
 func (*process) adminDump(string, bool) ([]any, error) { return nil, nil }
 
-// isSupplied returns true, because there is nothing to wait for.
-func (*process) isSupplied() bool { return true }
+// xdsReady returns true, because there is nothing to wait for.
+func (*process) xdsReady() bool { return true }

@@ -14,23 +14,23 @@ import (
 	"github.com/weft-proxy/weft/pkg/xds/resource"
 )
 
-func TestXDSStatusInPlainWords(t *testing.T) {
+func TestXDSStatusText(t *testing.T) {
 	now := time.Date(2026, 5, 4, 3, 2, 1, 0, time.UTC)
 	ago := func(seconds int) time.Time { return now.Add(-time.Duration(seconds) * time.Second) }
 	s := xdsStatus{now: now, Status: xds.Status{
-		Planes: []xds.Plane{
-			{Name: "istiod", Form: xds.FormDelta, Serves: xds.ServesAll, Connected: true, Since: ago(90), Types: []xds.TypeStatus{
-				{Type: resource.ClusterType, Version: "7", All: true, Held: 12, Changed: ago(5),
-					Accepted: &xds.Reply{Version: "7", At: ago(5)}, Refused: &xds.Reply{Version: "6", At: ago(65), Reason: "c: no"},
-					Bad: []xds.BadOne{{Name: "c", Reason: "type: is not supported", At: ago(65)}}},
-				{Type: resource.RouteType, Wanted: 2, Held: 1, Missing: []string{"9080"}},
+		ControlPlanes: []xds.ControlPlaneStatus{
+			{Name: "istiod", Mode: xds.ModeDelta, Serves: xds.ServesAll, Connected: true, Since: ago(90), Types: []xds.TypeStatus{
+				{Type: resource.ClusterType, Version: "7", Wildcard: true, Resources: 12, Changed: ago(5),
+					Accepted: &xds.AckStatus{Version: "7", At: ago(5)}, Rejected: &xds.AckStatus{Version: "6", At: ago(65), Reason: "c: no"},
+					RejectedResources: []xds.RejectedResource{{Name: "c", Reason: "type: is not supported", At: ago(65)}}},
+				{Type: resource.RouteType, Requested: 2, Resources: 1, Missing: []string{"9080"}},
 			}},
-			{Name: "sds", Form: xds.FormWorld, Serves: xds.ServesSecrets, Since: ago(3), Failure: "connection refused", Attempts: 4},
-			{Name: "other", Form: xds.FormWorld, Serves: xds.ServesSecrets},
+			{Name: "sds", Mode: xds.ModeSotW, Serves: xds.ServesSecrets, Since: ago(3), Failure: "connection refused", Attempts: 4},
+			{Name: "other", Mode: xds.ModeSotW, Serves: xds.ServesSecrets},
 		},
-		Waiting: []xds.Waiting{{Type: resource.ListenerType, Name: "in", Since: ago(2), For: []string{"routes 9080", "secret default"}}},
-		Kept:    xds.Kept{InUse: true, Said: ago(3600), Path: "/var/weft/xds"},
-		Lazy:    &xds.Lazy{AwakeClusters: 2, AsleepClusters: []string{"a", "b"}, AwakeTables: 1},
+		Warming:  []xds.WarmingResource{{Type: resource.ListenerType, Name: "in", Since: ago(2), Missing: []string{"routes 9080", "secret default"}}},
+		Cache:    xds.CacheStatus{InUse: true, ReceivedAt: ago(3600), Path: "/var/weft/xds"},
+		OnDemand: &xds.OnDemandStatus{SubscribedClusters: 2, UnsubscribedClusters: []string{"a", "b"}, SubscribedRoutes: 1},
 	}}
 	const want = `control plane istiod (delta, everything): connected for 1m30s
   TYPE                VERSION  RESOURCES  SUBSCRIBED  CHANGED  ACCEPTED  REJECTED
@@ -52,8 +52,8 @@ the active resources come from the xDS cache, which was saved 1h0m0s ago: /var/w
 	}
 }
 
-func TestXDSStatusOfWhatRuns(t *testing.T) {
-	page, err := json.Marshal(xds.Status{Node: "n", Planes: []xds.Plane{{Name: "istiod", Form: xds.FormDelta, Connected: true, Since: time.Now()}}})
+func TestXDSStatusOfRunningProcess(t *testing.T) {
+	page, err := json.Marshal(xds.Status{Node: "n", ControlPlanes: []xds.ControlPlaneStatus{{Name: "istiod", Mode: xds.ModeDelta, Connected: true, Since: time.Now()}}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -70,15 +70,15 @@ func TestXDSStatusOfWhatRuns(t *testing.T) {
 	}
 	stdout, _, _ = execute(t, "xds-status", "--admin", address, "-o", "json")
 	var got xds.Status
-	if err := json.Unmarshal([]byte(stdout), &got); err != nil || got.Node != "n" || len(got.Planes) != 1 {
+	if err := json.Unmarshal([]byte(stdout), &got); err != nil || got.Node != "n" || len(got.ControlPlanes) != 1 {
 		t.Errorf("printed %s: %v", stdout, err)
 	}
 }
 
-// TestThereIsNoStatusWithoutAControlPlane verifies that xds-status fails and says that no control
+// TestNoXDSStatusWithoutControlPlane verifies that xds-status fails and says that no control
 // plane is configured.
-func TestThereIsNoStatusWithoutAControlPlane(t *testing.T) {
-	_, stderr, status := execute(t, "xds-status", "--admin", running(t, explainable))
+func TestNoXDSStatusWithoutControlPlane(t *testing.T) {
+	_, stderr, status := execute(t, "xds-status", "--admin", startWeft(t, explainable))
 	if status != 1 || !strings.Contains(stderr, "no control plane is configured") {
 		t.Errorf("status %d, printed %s", status, stderr)
 	}

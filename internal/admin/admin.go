@@ -244,12 +244,12 @@ func writeJSON(w http.ResponseWriter, status int, v any) {
 	_, _ = w.Write(append(text, '\n')) // the client may have disconnected
 }
 
-// problem is the body of an error response.
-type problem struct {
+// errorBody is the body of an error response.
+type errorBody struct {
 	Error string `json:"error"`
 	Hint  string `json:"hint,omitempty"`
 }
 
-func writeProblem(w http.ResponseWriter, status int, what, hint string) {
-	writeJSON(w, status, problem{what, hint})
+func writeError(w http.ResponseWriter, status int, what, hint string) {
+	writeJSON(w, status, errorBody{what, hint})
 }

@@ -99,8 +99,8 @@ func (p *process) sources() Sources {
 
 func newProcess() *process { return &process{state: Ready, level: "info"} }
 
-// ask sends a request as curl would; fields are pairs of name and value.
-func ask(h http.Handler, method, target string, fields ...string) *httptest.ResponseRecorder {
+// request sends a request as curl would; fields are pairs of name and value.
+func request(h http.Handler, method, target string, fields ...string) *httptest.ResponseRecorder {
 	r := httptest.NewRequest(method, target, nil)
 	r.Host = "127.0.0.1:34901"
 	for i := 0; i < len(fields); i += 2 {
@@ -115,25 +115,25 @@ func ask(h http.Handler, method, target string, fields ...string) *httptest.Resp
 	return w
 }
 
-func TestOverloadIsShown(t *testing.T) {
+func TestOverload(t *testing.T) {
 	p := newProcess()
 	p.overload = map[string]string{"refresh_interval": "250ms"}
-	w := ask(newHandler(Options{Sources: p.sources()}), "GET", "/overload")
+	w := request(newHandler(Options{Sources: p.sources()}), "GET", "/overload")
 	if got := strings.Join(strings.Fields(w.Body.String()), ""); w.Code != 200 || got != `{"refresh_interval":"250ms"}` {
 		t.Errorf("status %d, body %s", w.Code, got)
 	}
 }
 
-func TestControlPlanesAreShown(t *testing.T) {
+func TestXDS(t *testing.T) {
 	p := newProcess()
 	p.xds = map[string]string{"node": "n"}
-	w := ask(newHandler(Options{Sources: p.sources()}), "GET", "/xds")
+	w := request(newHandler(Options{Sources: p.sources()}), "GET", "/xds")
 	if got := strings.Join(strings.Fields(w.Body.String()), ""); w.Code != 200 || got != `{"node":"n"}` {
 		t.Errorf("status %d, body %s", w.Code, got)
 	}
 }
 
-func TestWhatAControlPlaneSaidIsPartOfTheConfiguration(t *testing.T) {
+func TestConfigDumpIncludesXDSResources(t *testing.T) {
 	p := newProcess()
 	p.xds = "there"
 	for target, want := range map[string]string{
@@ -142,14 +142,14 @@ func TestWhatAControlPlaneSaidIsPartOfTheConfiguration(t *testing.T) {
 		"/config_dump?include_eds":        `"configs":["all","endpoints"]}`,
 		"/config_dump":                    `"configs":[""]}`,
 	} {
-		w := ask(newHandler(Options{Sources: p.sources()}), "GET", target)
+		w := request(newHandler(Options{Sources: p.sources()}), "GET", target)
 		if got := strings.Join(strings.Fields(w.Body.String()), ""); !strings.HasSuffix(got, want) {
 			t.Errorf("%s: body %s, want %s", target, got, want)
 		}
 	}
 }
 
-func TestEveryEndpointAnswers(t *testing.T) {
+func TestEveryEndpointResponds(t *testing.T) {
 	for _, c := range []struct {
 		method, target string
 		status         int
@@ -186,7 +186,7 @@ func TestEveryEndpointAnswers(t *testing.T) {
 		{"GET", "/debug/pprof/", 404, `{"error":"page not found","hint":"/ lists all pages"}`},
 	} {
 		t.Run(c.method+" "+c.target, func(t *testing.T) {
-			w := ask(newHandler(Options{Sources: newProcess().sources()}), c.method, c.target)
+			w := request(newHandler(Options{Sources: newProcess().sources()}), c.method, c.target)
 			if w.Code != c.status {
 				t.Errorf("status %d, want %d", w.Code, c.status)
 			}
@@ -219,23 +219,23 @@ func TestEveryEndpointAnswers(t *testing.T) {
 	}
 }
 
-func TestReadyFollowsTheProcess(t *testing.T) {
+func TestReady(t *testing.T) {
 	for state, want := range map[State]int{Starting: 503, Ready: 200, Draining: 503} {
 		p := &process{state: state}
-		if w := ask(newHandler(Options{Sources: p.sources()}), "GET", "/ready"); w.Code != want || !strings.Contains(w.Body.String(), string(state)) {
+		if w := request(newHandler(Options{Sources: p.sources()}), "GET", "/ready"); w.Code != want || !strings.Contains(w.Body.String(), string(state)) {
 			t.Errorf("%s: %d %s, want %d", state, w.Code, w.Body, want)
 		}
-		if w := ask(newHandler(Options{Sources: p.sources()}), "GET", "/healthz"); w.Code != 200 {
+		if w := request(newHandler(Options{Sources: p.sources()}), "GET", "/healthz"); w.Code != 200 {
 			t.Errorf("%s: /healthz says %d", state, w.Code)
 		}
 	}
 }
 
-func TestOnlyPostChangesAnything(t *testing.T) {
+func TestCommandsRequirePost(t *testing.T) {
 	for _, target := range []string{"/drain", "/logging?level=debug"} {
 		for _, method := range []string{"GET", "HEAD", "DELETE", "PATCH", "OPTIONS"} {
 			p := newProcess()
-			w := ask(newHandler(Options{Sources: p.sources()}), method, target)
+			w := request(newHandler(Options{Sources: p.sources()}), method, target)
 			if p.drained != 0 || p.level != "info" {
 				t.Errorf("%s %s changed the process", method, target)
 			}
@@ -246,7 +246,7 @@ func TestOnlyPostChangesAnything(t *testing.T) {
 	}
 }
 
-func TestPagesFromElsewhereAreRefused(t *testing.T) {
+func TestCrossSiteRequestsAreRejected(t *testing.T) {
 	for _, c := range []struct {
 		name           string
 		method, target string
@@ -275,7 +275,7 @@ func TestPagesFromElsewhereAreRefused(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			p := newProcess()
-			w := ask(newHandler(Options{Hosts: []string{"Weft.internal"}, Sources: p.sources()}), c.method, c.target, c.fields...)
+			w := request(newHandler(Options{Hosts: []string{"Weft.internal"}, Sources: p.sources()}), c.method, c.target, c.fields...)
 			if w.Code != c.want {
 				t.Errorf("status %d, want %d: %s", w.Code, c.want, w.Body)
 			}
@@ -293,19 +293,19 @@ func TestEndpointsWithoutASourceDoNotExist(t *testing.T) {
 		if e.Path == "/healthz" {
 			want = 200
 		}
-		if w := ask(h, e.Method, e.Path); w.Code != want {
+		if w := request(h, e.Method, e.Path); w.Code != want {
 			t.Errorf("%s %s: status %d, want %d", e.Method, e.Path, w.Code, want)
 		}
 	}
-	if got := ask(h, "GET", "/").Body.String(); strings.Contains(got, "/drain") || !strings.Contains(got, "/healthz") {
+	if got := request(h, "GET", "/").Body.String(); strings.Contains(got, "/drain") || !strings.Contains(got, "/healthz") {
 		t.Errorf("the index lists missing endpoints:\n%s", got)
 	}
 }
 
 func TestIndexListsEverything(t *testing.T) {
 	h := newHandler(Options{Sources: newProcess().sources(), Pprof: true})
-	text := ask(h, "GET", "/")
-	html := ask(h, "GET", "/", "Accept", "text/html,*/*")
+	text := request(h, "GET", "/")
+	html := request(h, "GET", "/", "Accept", "text/html,*/*")
 	if got := html.Header().Get("Content-Type"); got != "text/html; charset=utf-8" {
 		t.Errorf("a browser gets %q", got)
 	}
@@ -325,29 +325,29 @@ func TestIndexListsEverything(t *testing.T) {
 	}
 }
 
-func TestProfilesAreThereWhenAskedFor(t *testing.T) {
+func TestPprof(t *testing.T) {
 	h := newHandler(Options{Pprof: true})
 	for target, want := range map[string]string{
 		"/debug/pprof/": "goroutine", "/debug/pprof/goroutine?debug=1": "goroutine profile", "/debug/pprof/symbol": "num_symbols",
 	} {
-		if w := ask(h, "GET", target); w.Code != 200 || !strings.Contains(w.Body.String(), want) {
+		if w := request(h, "GET", target); w.Code != 200 || !strings.Contains(w.Body.String(), want) {
 			t.Errorf("%s: %d %.80s", target, w.Code, w.Body)
 		}
 	}
-	if w := ask(h, "GET", "/debug/pprof/cmdline"); w.Code != 404 {
+	if w := request(h, "GET", "/debug/pprof/cmdline"); w.Code != 404 {
 		t.Errorf("cmdline, which may hold secrets, is shown: %d", w.Code)
 	}
 }
 
-func TestAnAnswerThatCannotBeEncodedIsAnError(t *testing.T) {
+func TestUnencodableResponseIsInternalError(t *testing.T) {
 	h := newHandler(Options{Sources: Sources{Clusters: func(string) any { return func() {} }}})
-	if w := ask(h, "GET", "/clusters"); w.Code != 500 || !json.Valid(w.Body.Bytes()) {
+	if w := request(h, "GET", "/clusters"); w.Code != 500 || !json.Valid(w.Body.Bytes()) {
 		t.Errorf("status %d, body %s", w.Code, w.Body)
 	}
 }
 
-// running serves the port until the test ends.
-func running(t *testing.T, s *Server) {
+// runServer serves the port until the test ends.
+func runServer(t *testing.T, s *Server) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
@@ -374,14 +374,14 @@ func get(t *testing.T, c *http.Client, url string) (int, string) {
 	return answer.StatusCode, string(body)
 }
 
-func TestPortOverTCP(t *testing.T) {
+func TestListenTCP(t *testing.T) {
 	var log bytes.Buffer
 	s, err := Listen(t.Context(), Options{Address: "127.0.0.1:0", Sources: newProcess().sources(),
 		Log: slog.New(slog.NewTextHandler(&log, nil))})
 	if err != nil {
 		t.Fatal(err)
 	}
-	running(t, s)
+	runServer(t, s)
 	client := &http.Client{}
 	defer client.CloseIdleConnections()
 	if status, body := get(t, client, "http://"+s.Addr().String()+"/ready"); status != 200 {
@@ -395,7 +395,7 @@ func TestPortOverTCP(t *testing.T) {
 	}
 }
 
-func TestPortOverAUnixSocket(t *testing.T) {
+func TestListenUnixSocket(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "admin.sock")
 	dead, err := net.Listen("unix", path)
 	if err != nil {
@@ -408,7 +408,7 @@ func TestPortOverAUnixSocket(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	running(t, s)
+	runServer(t, s)
 	client := &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		var d net.Dialer
 		return d.DialContext(ctx, "unix", path)
@@ -436,7 +436,7 @@ func TestPortOverAUnixSocket(t *testing.T) {
 	}
 }
 
-func TestAPortThatOthersCanReachIsWarnedOf(t *testing.T) {
+func TestNonLoopbackAddressWarns(t *testing.T) {
 	for address, want := range map[string]bool{
 		"127.0.0.1:80": false, "127.9.9.9:80": false, "[::1]:80": false, "[::ffff:127.0.0.1]:80": false,
 		"0.0.0.0:80": true, "[::]:80": true, "10.0.0.1:80": true,
@@ -456,7 +456,7 @@ func TestMetricsPortHasMetricsOnly(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	running(t, s)
+	runServer(t, s)
 	client := &http.Client{}
 	defer client.CloseIdleConnections()
 	if status, body := get(t, client, "http://"+s.Addr().String()+"/scrape"); status != 200 || body != "weft_draining 0\n" {

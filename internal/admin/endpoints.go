@@ -19,7 +19,7 @@ type Endpoint struct {
 type endpoint struct {
 	Endpoint
 	route   string // Path without its query
-	exists  bool
+	enabled bool
 	handler http.HandlerFunc
 }
 
@@ -36,14 +36,14 @@ func Endpoints() []Endpoint {
 func endpoints(o Options) []endpoint {
 	s := &o.Sources
 	named := func(source func(string) any, kind string) http.HandlerFunc {
-		return func(w http.ResponseWriter, r *http.Request) { showNamed(w, r, source, kind) }
+		return func(w http.ResponseWriter, r *http.Request) { writeNamed(w, r, source, kind) }
 	}
 	metrics := func(w http.ResponseWriter, r *http.Request) { s.Metrics.ServeHTTP(w, r) }
 	return []endpoint{
 		{Endpoint{"GET", "/ready", "Whether requests are served: 200, or 503 while the process starts or drains."},
 			"/ready", s.State != nil, s.ready},
 		{Endpoint{"GET", "/healthz", "Whether the process is alive: always 200."},
-			"/healthz", true, healthy},
+			"/healthz", true, serveHealthz},
 		{Endpoint{"GET", "/stats/prometheus", "Metrics in the Prometheus text format."},
 			"/stats/prometheus", s.Metrics != nil, metrics},
 		{Endpoint{"GET", "/stats?filter=REGEX", "Statistics under the names that Envoy uses, one per line; all, or those whose names match. The parameters usedonly, type= and format=json work as in Envoy."},
@@ -79,7 +79,7 @@ func endpoints(o Options) []endpoint {
 		{Endpoint{"POST", "/drain", "Stop accepting, finish the requests in flight, then exit."},
 			"/drain", s.Drain != nil, s.drain},
 		{Endpoint{"GET", "/debug/pprof/", "Profiles for go tool pprof; only if `pprof.debug` is on."},
-			"/debug/pprof/*", o.Pprof, profiles},
+			"/debug/pprof/*", o.Pprof, servePprof},
 	}
 }
 
@@ -87,7 +87,7 @@ func newHandler(o Options) http.Handler {
 	r := chi.NewRouter()
 	r.Use(middleware.GetHead)
 	r.NotFound(func(w http.ResponseWriter, _ *http.Request) {
-		writeProblem(w, http.StatusNotFound, "page not found", "/ lists all pages")
+		writeError(w, http.StatusNotFound, "page not found", "/ lists all pages")
 	})
 	r.MethodNotAllowed(func(w http.ResponseWriter, req *http.Request) {
 		for _, method := range []string{"GET", "POST", "PUT"} {
@@ -95,11 +95,11 @@ func newHandler(o Options) http.Handler {
 				w.Header().Add("Allow", method) // RFC 9110 15.5.6
 			}
 		}
-		writeProblem(w, http.StatusMethodNotAllowed, "this page does not support the method "+req.Method, "/ lists all pages")
+		writeError(w, http.StatusMethodNotAllowed, "this page does not support the method "+req.Method, "/ lists all pages")
 	})
 	var there []Endpoint
 	for _, e := range endpoints(o) {
-		if e.exists {
+		if e.enabled {
 			there = append(there, e.Endpoint)
 			r.Method(e.Method, e.route, e.handler)
 		}
@@ -122,7 +122,7 @@ func (s *Sources) clusters(w http.ResponseWriter, r *http.Request) {
 		writeJSON(w, http.StatusOK, s.EnvoyClusters())
 		return
 	}
-	showNamed(w, r, s.Clusters, "cluster")
+	writeNamed(w, r, s.Clusters, "cluster")
 }
 
 // configDump writes the configuration. With ?resource= it writes only that part of the resources
@@ -134,13 +134,13 @@ func (s *Sources) configDump(w http.ResponseWriter, r *http.Request) {
 	if s.Dump != nil {
 		var err error
 		if configs, err = s.Dump(part, query.Has("include_eds")); err != nil {
-			writeProblem(w, http.StatusBadRequest, err.Error(), "omit ?resource= to show all resources")
+			writeError(w, http.StatusBadRequest, err.Error(), "omit ?resource= to show all resources")
 			return
 		}
 	}
 	if part != "" {
 		if configs == nil {
-			writeProblem(w, http.StatusNotFound, "no control plane is configured", "omit ?resource= to show all resources")
+			writeError(w, http.StatusNotFound, "no control plane is configured", "omit ?resource= to show all resources")
 			return
 		}
 		writeJSON(w, http.StatusOK, map[string][]any{"configs": configs})
@@ -156,7 +156,7 @@ func (s *Sources) overload(w http.ResponseWriter, _ *http.Request) {
 		writeJSON(w, http.StatusOK, status)
 		return
 	}
-	writeProblem(w, http.StatusNotFound, "no overload manager is configured", "")
+	writeError(w, http.StatusNotFound, "no overload manager is configured", "")
 }
 
 func (s *Sources) xds(w http.ResponseWriter, _ *http.Request) {
@@ -164,54 +164,54 @@ func (s *Sources) xds(w http.ResponseWriter, _ *http.Request) {
 		writeJSON(w, http.StatusOK, status)
 		return
 	}
-	writeProblem(w, http.StatusNotFound, "no control plane is configured", "see docs/xds.md")
+	writeError(w, http.StatusNotFound, "no control plane is configured", "see docs/xds.md")
 }
 
 func (s *Sources) explain(w http.ResponseWriter, r *http.Request) {
 	answer, err := s.Explain(r.URL.Query())
 	if err != nil {
-		writeProblem(w, http.StatusBadRequest, err.Error(), "/explain?url=http://host/path, or weft explain")
+		writeError(w, http.StatusBadRequest, err.Error(), "/explain?url=http://host/path, or weft explain")
 		return
 	}
 	writeJSON(w, http.StatusOK, answer)
 }
 
-func healthy(w http.ResponseWriter, _ *http.Request) {
+func serveHealthz(w http.ResponseWriter, _ *http.Request) {
 	writeJSON(w, http.StatusOK, map[string]string{"state": "alive"})
 }
 
-func showNamed(w http.ResponseWriter, r *http.Request, source func(name string) any, kind string) {
+func writeNamed(w http.ResponseWriter, r *http.Request, source func(name string) any, kind string) {
 	name := r.URL.Query().Get("name")
 	found := source(name)
 	if found == nil && name != "" {
-		writeProblem(w, http.StatusNotFound, "there is no "+kind+" called "+name, "omit ?name= to list all")
+		writeError(w, http.StatusNotFound, "there is no "+kind+" called "+name, "omit ?name= to list all")
 		return
 	}
 	writeJSON(w, http.StatusOK, found)
 }
 
-type logging struct {
+type logLevel struct {
 	Level string `json:"level"`
 }
 
 func (s *Sources) level(w http.ResponseWriter, _ *http.Request) {
-	writeJSON(w, http.StatusOK, logging{s.Level()})
+	writeJSON(w, http.StatusOK, logLevel{s.Level()})
 }
 
 func (s *Sources) setLevel(w http.ResponseWriter, r *http.Request) {
 	level := r.FormValue("level")
 	if level == "" {
-		writeProblem(w, http.StatusBadRequest, "the parameter level is missing", "/logging?level=debug")
+		writeError(w, http.StatusBadRequest, "the parameter level is missing", "/logging?level=debug")
 		return
 	}
 	if err := s.SetLevel(level); err != nil {
-		writeProblem(w, http.StatusBadRequest, err.Error(), "")
+		writeError(w, http.StatusBadRequest, err.Error(), "")
 		return
 	}
 	if s.Level != nil {
 		level = s.Level()
 	}
-	writeJSON(w, http.StatusOK, logging{level})
+	writeJSON(w, http.StatusOK, logLevel{level})
 }
 
 func (s *Sources) drain(w http.ResponseWriter, _ *http.Request) {
@@ -224,7 +224,7 @@ func (s *Sources) reload(w http.ResponseWriter, r *http.Request) {
 	status := http.StatusOK
 	switch {
 	case err != nil:
-		writeProblem(w, http.StatusServiceUnavailable, err.Error(), "")
+		writeError(w, http.StatusServiceUnavailable, err.Error(), "")
 		return
 	case !result.Applied:
 		status = http.StatusUnprocessableEntity
@@ -232,7 +232,7 @@ func (s *Sources) reload(w http.ResponseWriter, r *http.Request) {
 	writeJSON(w, status, result)
 }
 
-func profiles(w http.ResponseWriter, r *http.Request) {
+func servePprof(w http.ResponseWriter, r *http.Request) {
 	switch chi.URLParam(r, "*") {
 	case "profile":
 		pprof.Profile(w, r)

@@ -31,12 +31,12 @@ func newGuard(hosts []string, next http.Handler) *guard {
 }
 
 func (g *guard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	if !g.isOurs(r) {
-		writeProblem(w, http.StatusForbidden, "the host name is not allowed", "use the address or localhost, or add the name to admin.allowed_hosts")
+	if !g.isAllowedHost(r) {
+		writeError(w, http.StatusForbidden, "the host name is not allowed", "use the address or localhost, or add the name to admin.allowed_hosts")
 		return
 	}
-	if err := g.origin.Check(r); err != nil || fromElsewhere(r) {
-		writeProblem(w, http.StatusForbidden, "requests from web pages of another origin are rejected", "")
+	if err := g.origin.Check(r); err != nil || isCrossSite(r) {
+		writeError(w, http.StatusForbidden, "requests from web pages of another origin are rejected", "")
 		return
 	}
 	h := w.Header()
@@ -47,9 +47,9 @@ func (g *guard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	g.next.ServeHTTP(w, r)
 }
 
-// isOurs reports whether the request is for an IP address, localhost or an allowed host name. It
+// isAllowedHost reports whether the request is for an IP address, localhost or an allowed host name. It
 // returns true for a unix socket, which browsers cannot reach.
-func (g *guard) isOurs(r *http.Request) bool {
+func (g *guard) isAllowedHost(r *http.Request) bool {
 	if local, ok := r.Context().Value(http.LocalAddrContextKey).(net.Addr); ok && local.Network() == "unix" {
 		return true
 	}
@@ -61,11 +61,11 @@ func (g *guard) isOurs(r *http.Request) bool {
 	if _, err := netip.ParseAddr(host); err == nil {
 		return true
 	}
-	return host == "localhost" || slices.ContainsFunc(g.hosts, func(allowed string) bool { return matches(allowed, host) })
+	return host == "localhost" || slices.ContainsFunc(g.hosts, func(allowed string) bool { return matchesHost(allowed, host) })
 }
 
-// matches reports whether host is the allowed name, or ends in the suffix of an allowed "*.suffix".
-func matches(allowed, host string) bool {
+// matchesHost reports whether host is the allowed name, or ends in the suffix of an allowed "*.suffix".
+func matchesHost(allowed, host string) bool {
 	suffix, wild := strings.CutPrefix(allowed, "*")
 	if wild {
 		return len(host) > len(suffix) && strings.HasSuffix(host, suffix)
@@ -73,10 +73,10 @@ func matches(allowed, host string) bool {
 	return host == allowed
 }
 
-// fromElsewhere reports whether a page of another origin makes the request, and the operator did
-// not follow a link. CrossOriginProtection allows every GET; fromElsewhere also rejects
+// isCrossSite reports whether a page of another origin makes the request, and the operator did
+// not follow a link. CrossOriginProtection allows every GET; isCrossSite also rejects
 // cross-origin GETs, because some endpoints are expensive.
-func fromElsewhere(r *http.Request) bool {
+func isCrossSite(r *http.Request) bool {
 	if origin := r.Header.Get("Origin"); origin != "" {
 		_, host, _ := strings.Cut(origin, "://")
 		return !strings.EqualFold(host, r.Host)

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// TestTheSocketHasItsMode verifies that the unix socket has the configured mode.
-func TestTheSocketHasItsMode(t *testing.T) {
+// TestUnixSocketMode verifies that the unix socket has the configured mode.
+func TestUnixSocketMode(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s")
 	s, err := Listen(t.Context(), Options{Address: path, Mode: 0o660})
 	if err != nil {

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-func TestReloadSaysWhatCameOfIt(t *testing.T) {
+func TestReload(t *testing.T) {
 	for name, c := range map[string]struct {
 		result Reload
 		failed error
@@ -24,11 +24,11 @@ func TestReloadSaysWhatCameOfIt(t *testing.T) {
 			p := newProcess()
 			p.reload, p.reloadFailed = c.result, c.failed
 			h := newHandler(Options{Sources: p.sources()})
-			w := ask(h, "POST", "/reload")
+			w := request(h, "POST", "/reload")
 			if got := strings.Join(strings.Fields(w.Body.String()), ""); w.Code != c.status || got != c.body {
 				t.Errorf("status %d, %s; want %d, %s", w.Code, got, c.status, c.body)
 			}
-			if w := ask(h, "POST", "/reload", "Origin", "http://evil.test"); w.Code != http.StatusForbidden {
+			if w := request(h, "POST", "/reload", "Origin", "http://evil.test"); w.Code != http.StatusForbidden {
 				t.Errorf("a page from elsewhere may reload: status %d", w.Code)
 			}
 		})
@@ -53,7 +53,7 @@ func TestOnlyAllowedHostNamesAreServed(t *testing.T) {
 		"nothing but the suffix":      {[]string{"*.mesh.test"}, ".mesh.test", 403},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := ask(newHandler(Options{Hosts: c.allowed, Sources: p.sources()}), "GET", "/ready", "Host", c.host)
+			w := request(newHandler(Options{Hosts: c.allowed, Sources: p.sources()}), "GET", "/ready", "Host", c.host)
 			if w.Code != c.status {
 				t.Errorf("Host %s: status %d, want %d: %s", c.host, w.Code, c.status, w.Body)
 			}

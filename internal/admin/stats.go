@@ -11,10 +11,10 @@ import (
 
 // Stat is one value under the name that Envoy gives it.
 type Stat struct {
-	Name    string `json:"name"`
-	Value   uint64 `json:"value"`
-	Gauge   bool   `json:"-"` // false: a counter
-	Touched bool   `json:"-"` // true for a gauge, and for a counter that is not zero
+	Name  string `json:"name"`
+	Value uint64 `json:"value"`
+	Gauge bool   `json:"-"` // false: a counter
+	Used  bool   `json:"-"` // true for a gauge, and for a counter that is not zero
 }
 
 // stats writes the values as Envoy does: in lines "name: value" sorted by name, or as JSON.
@@ -28,13 +28,13 @@ func (s *Sources) stats(w http.ResponseWriter, r *http.Request) {
 	}
 	filter, err := regexp.Compile(query.Get("filter"))
 	if err != nil {
-		writeProblem(w, http.StatusBadRequest, "filter: "+err.Error(), "filter is a regular expression (RE2)")
+		writeError(w, http.StatusBadRequest, "filter: "+err.Error(), "filter is a regular expression (RE2)")
 		return
 	}
 	kind := query.Get("type")
 	all := slices.DeleteFunc(s.Stats(), func(one Stat) bool {
 		switch {
-		case query.Has("usedonly") && !one.Touched,
+		case query.Has("usedonly") && !one.Used,
 			kind == "Counters" && one.Gauge, kind == "Gauges" && !one.Gauge, kind == "Histograms", kind == "TextReadouts":
 			return true
 		}
@@ -52,6 +52,6 @@ func (s *Sources) stats(w http.ResponseWriter, r *http.Request) {
 		}
 		_ = out.Flush() // the client may have disconnected
 	default:
-		writeProblem(w, http.StatusBadRequest, "unknown format", "the formats are text, json and prometheus")
+		writeError(w, http.StatusBadRequest, "unknown format", "the formats are text, json and prometheus")
 	}
 }

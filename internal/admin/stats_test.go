@@ -7,12 +7,12 @@ import (
 	"testing"
 )
 
-func TestNumbersAreListedAsEnvoyDoes(t *testing.T) {
+func TestStatsFormat(t *testing.T) {
 	s := Sources{
 		Stats: func() []Stat {
 			return []Stat{
-				{Name: "server.state", Gauge: true, Touched: true},
-				{Name: "cluster.a.upstream_rq_total", Value: 3, Touched: true},
+				{Name: "server.state", Gauge: true, Used: true},
+				{Name: "cluster.a.upstream_rq_total", Value: 3, Used: true},
 				{Name: "cluster.a.upstream_rq_5xx"},
 			}
 		},

@@ -1,11 +1,11 @@
 // Package align finds the elements that two versions of a list have in common.
 package align
 
-// Places returns, for each element of now, the index of an equal element of before, or -1 if there
+// Indexes returns, for each element of now, the index of an equal element of before, or -1 if there
 // is none. The common prefix and suffix cost one comparison for each element; only the elements
 // between them need a map. Among equal elements of before between the two ends, Places returns the
 // index of the first, so an index may occur more than once.
-func Places[E comparable](before, now []E) []int32 {
+func Indexes[E comparable](before, now []E) []int32 {
 	places := make([]int32, len(now))
 	least := min(len(before), len(now))
 	head := 0

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-func TestPlaces(t *testing.T) {
+func TestIndexes(t *testing.T) {
 	tests := []struct {
 		name, before, now string
 		want              []int32
@@ -28,14 +28,14 @@ func TestPlaces(t *testing.T) {
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
-			if got := Places([]byte(test.before), []byte(test.now)); !slices.Equal(got, test.want) {
+			if got := Indexes([]byte(test.before), []byte(test.now)); !slices.Equal(got, test.want) {
 				t.Errorf("Places(%q, %q) = %v, want %v", test.before, test.now, got, test.want)
 			}
 		})
 	}
 }
 
-func TestPlacesAreThoseOfEqualElements(t *testing.T) {
+func TestIndexesReferToEqualElements(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2)) //nolint:gosec // it is to be the same each time
 	for range 2000 {
 		before, now := make([]int, random.IntN(12)), make([]int, random.IntN(12))
@@ -45,7 +45,7 @@ func TestPlacesAreThoseOfEqualElements(t *testing.T) {
 		for i := range now {
 			now[i] = random.IntN(8)
 		}
-		for i, place := range Places(before, now) {
+		for i, place := range Indexes(before, now) {
 			if place >= 0 && before[place] != now[i] {
 				t.Fatalf("Places(%v, %v)[%d] = %d", before, now, i, place)
 			}

@@ -6,7 +6,7 @@
 // changed.
 //
 // A rule is a function of the parsed tree. Its data (layers, plugins, owning packages of
-// dependencies) is in house.go. Exceptions are listed there or marked in the source:
+// dependencies) is in layers.go. Exceptions are listed there or marked in the source:
 //
 //	//arch:long reason     a file or function may exceed the length limit
 //	//arch:clock reason    a test's function may sleep: it runs in a bubble of testing/synctest
@@ -21,8 +21,8 @@ import (
 	"slices"
 )
 
-// A Breach is one position that breaks one rule.
-type Breach struct {
+// A Violation is one position that breaks one rule.
+type Violation struct {
 	File string // slash-separated, relative to the root of the tree
 	Line int
 	Rule string // name of the rule
@@ -30,7 +30,7 @@ type Breach struct {
 }
 
 // String returns the breach in the format that editors can jump to.
-func (b Breach) String() string {
+func (b Violation) String() string {
 	return fmt.Sprintf("%s:%d: %s: %s", b.File, b.Line, b.Rule, b.Text)
 }
 
@@ -46,9 +46,9 @@ type reporter func(at token.Pos, wrong, instead string)
 // rules returns all rules, cheap ones first.
 func rules() []rule {
 	return []rule{
-		{"floors", checkFloors},
-		{"plugs", checkPlugs},
-		{"homes", checkHomes},
+		{"floors", checkLayers},
+		{"plugs", checkPlugins},
+		{"homes", checkOwners},
 		{"purity", checkPurity},
 		{"comment", checkComment},
 		{"init", checkInit},
@@ -62,17 +62,17 @@ func rules() []rule {
 // It skips directories that the go command ignores (testdata, vendor, a leading "." or "_") and
 // nested modules. It returns an error if it cannot read or parse a file; source that does not
 // type-check is not an error.
-func Check(fsys fs.FS) ([]Breach, error) {
+func Check(fsys fs.FS) ([]Violation, error) {
 	tree, err := load(fsys)
 	if err != nil {
 		return nil, err
 	}
-	var breaches []Breach
+	var breaches []Violation
 	for _, p := range tree.packages {
 		for _, r := range rules() {
 			r.check(p, func(at token.Pos, wrong, instead string) {
 				place := tree.files.Position(at)
-				breaches = append(breaches, Breach{
+				breaches = append(breaches, Violation{
 					File: place.Filename,
 					Line: place.Line,
 					Rule: r.name,
@@ -81,7 +81,7 @@ func Check(fsys fs.FS) ([]Breach, error) {
 			})
 		}
 	}
-	slices.SortFunc(breaches, func(a, b Breach) int {
+	slices.SortFunc(breaches, func(a, b Violation) int {
 		return cmp.Or(
 			cmp.Compare(a.File, b.File),
 			cmp.Compare(a.Line, b.Line),

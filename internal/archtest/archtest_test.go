@@ -15,8 +15,8 @@ import (
 
 var update = flag.Bool("update", false, "write what the rules report into the testdata")
 
-// TestHouse verifies that this module follows its rules.
-func TestHouse(t *testing.T) {
+// TestArchitecture verifies that this module follows its rules.
+func TestArchitecture(t *testing.T) {
 	breaches, err := Check(os.DirFS(filepath.Join("..", "..")))
 	if err != nil {
 		t.Fatal(err)
@@ -91,7 +91,7 @@ func runArchive(t *testing.T, name string) (broken []string) {
 	return broken
 }
 
-func TestCheckRefusesWhatItCannotRead(t *testing.T) {
+func TestCheckReturnsReadErrors(t *testing.T) {
 	module := &fstest.MapFile{Data: []byte("module example.com/house\n")}
 	tests := map[string]struct {
 		tree fstest.MapFS

@@ -14,9 +14,9 @@ import (
 // write to an element or field, in this package or another.
 //
 // It does not detect a method that changes its receiver or a write through a returned pointer. The
-// exceptions are in house.go; tests are not checked.
+// exceptions are in layers.go; tests are not checked.
 func checkGlobals(p *pkg, report reporter) {
-	for f := range p.code {
+	for f := range p.nonTestFiles {
 		for _, declared := range f.syntax.Decls {
 			if variables, ok := declared.(*ast.GenDecl); ok && variables.Tok == token.VAR {
 				p.findMutable(variables, report)
@@ -24,7 +24,7 @@ func checkGlobals(p *pkg, report reporter) {
 		}
 		ast.Inspect(f.syntax, func(n ast.Node) bool {
 			for _, written := range p.writes(n) {
-				if name, ok := p.global(written); ok {
+				if name, ok := p.globalName(written); ok {
 					report(n.Pos(), "package variable "+name+" is written after start",
 						"keep the state in a value that a constructor returns")
 				}
@@ -43,11 +43,11 @@ func (p *pkg) findMutable(declared *ast.GenDecl, report reporter) {
 		}
 		shapes := []ast.Expr{values.Type}
 		for _, value := range values.Values {
-			shapes = append(shapes, made(value))
+			shapes = append(shapes, literalType(value))
 		}
 		changing := ""
 		for _, shape := range shapes {
-			if changing = p.changing(shape, map[string]bool{}); changing != "" {
+			if changing = p.mutablePart(shape, map[string]bool{}); changing != "" {
 				break
 			}
 		}
@@ -55,21 +55,21 @@ func (p *pkg) findMutable(declared *ast.GenDecl, report reporter) {
 			continue
 		}
 		for _, name := range values.Names {
-			if name.Name == "_" || slices.Contains(globals(), global{p.dir, name.Name}) {
+			if name.Name == "_" || slices.Contains(mutableGlobals(), globalVar{p.dir, name.Name}) {
 				continue
 			}
 			report(name.Pos(), fmt.Sprintf("package variable %s is mutable (%s)", name.Name, changing),
-				"keep the state in a value that a constructor returns, or list the variable in internal/archtest/house.go if the whole process must share it")
+				"keep the state in a value that a constructor returns, or list the variable in internal/archtest/layers.go if the whole process must share it")
 		}
 	}
 }
 
-// made returns the type of an initial value, or nil if the expression does not name it.
-func made(value ast.Expr) ast.Expr {
+// literalType returns the type of an initial value, or nil if the expression does not name it.
+func literalType(value ast.Expr) ast.Expr {
 	switch v := ast.Unparen(value).(type) {
 	case *ast.UnaryExpr:
 		if v.Op == token.AND {
-			return made(v.X)
+			return literalType(v.X)
 		}
 	case *ast.CompositeLit:
 		return v.Type
@@ -81,24 +81,24 @@ func made(value ast.Expr) ast.Expr {
 	return nil
 }
 
-// changing returns the mutable part of a type, or "" if there is none. seen holds the type names
+// mutablePart returns the mutable part of a type, or "" if there is none. seen holds the type names
 // that were visited.
-func (p *pkg) changing(shape ast.Expr, seen map[string]bool) string {
+func (p *pkg) mutablePart(shape ast.Expr, seen map[string]bool) string {
 	switch t := shape.(type) {
 	case *ast.ParenExpr:
-		return p.changing(t.X, seen)
+		return p.mutablePart(t.X, seen)
 	case *ast.StarExpr:
-		return p.changing(t.X, seen)
+		return p.mutablePart(t.X, seen)
 	case *ast.ArrayType:
-		return p.changing(t.Elt, seen)
+		return p.mutablePart(t.Elt, seen)
 	case *ast.MapType:
-		return p.changing(t.Value, seen)
+		return p.mutablePart(t.Value, seen)
 	case *ast.IndexExpr: // atomic.Pointer[T]
-		return p.changing(t.X, seen)
+		return p.mutablePart(t.X, seen)
 	case *ast.ChanType:
 		return "channel"
 	case *ast.SelectorExpr:
-		switch from, name := p.member(t); {
+		switch from, name := p.selector(t); {
 		case from == "sync" && name != "Locker", from == "sync/atomic":
 			return types.ExprString(t)
 		case from == "github.com/valyala/bytebufferpool" && name == "Pool":
@@ -106,14 +106,14 @@ func (p *pkg) changing(shape ast.Expr, seen map[string]bool) string {
 		}
 	case *ast.StructType:
 		for _, field := range t.Fields.List {
-			if found := p.changing(field.Type, seen); found != "" {
+			if found := p.mutablePart(field.Type, seen); found != "" {
 				return found
 			}
 		}
 	case *ast.Ident:
 		if spec := p.typeNamed(t.Name); spec != nil && !seen[t.Name] {
 			seen[t.Name] = true
-			return p.changing(spec.Type, seen)
+			return p.mutablePart(spec.Type, seen)
 		}
 	}
 	return ""
@@ -121,7 +121,7 @@ func (p *pkg) changing(shape ast.Expr, seen map[string]bool) string {
 
 // typeNamed returns the declaration of a type of p, or nil if there is none.
 func (p *pkg) typeNamed(name string) *ast.TypeSpec {
-	for f := range p.code {
+	for f := range p.nonTestFiles {
 		for _, declared := range f.syntax.Decls {
 			group, ok := declared.(*ast.GenDecl)
 			if !ok || group.Tok != token.TYPE {
@@ -172,29 +172,29 @@ func (p *pkg) writesOfCall(call *ast.CallExpr) []ast.Expr {
 	return handed
 }
 
-// global returns the name of the package variable that e refers to, directly or in part.
-func (p *pkg) global(e ast.Expr) (name string, ok bool) {
+// globalName returns the name of the package variable that e refers to, directly or in part.
+func (p *pkg) globalName(e ast.Expr) (name string, ok bool) {
 	switch e := e.(type) {
 	case *ast.ParenExpr:
-		return p.global(e.X)
+		return p.globalName(e.X)
 	case *ast.StarExpr:
-		return p.global(e.X)
+		return p.globalName(e.X)
 	case *ast.IndexExpr:
-		return p.global(e.X)
+		return p.globalName(e.X)
 	case *ast.SliceExpr:
-		return p.global(e.X)
+		return p.globalName(e.X)
 	case *ast.UnaryExpr:
 		if e.Op == token.AND {
-			return p.global(e.X)
+			return p.globalName(e.X)
 		}
 	case *ast.SelectorExpr:
-		if from, name := p.member(e); from != "" {
+		if from, name := p.selector(e); from != "" {
 			return guessName(from) + "." + name, true
 		}
-		return p.global(e.X)
+		return p.globalName(e.X)
 	case *ast.Ident:
 		variable, isVariable := p.info.Uses[e].(*types.Var)
-		if isVariable && variable.Parent() == p.scope.Scope() && !slices.Contains(globals(), global{p.dir, e.Name}) {
+		if isVariable && variable.Parent() == p.types.Scope() && !slices.Contains(mutableGlobals(), globalVar{p.dir, e.Name}) {
 			return e.Name, true
 		}
 	}

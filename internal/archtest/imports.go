@@ -8,26 +8,26 @@ import (
 	"strings"
 )
 
-// roomOf returns the innermost room that contains dir.
-func roomOf(dir string) (room, bool) {
-	var inner room
-	for _, r := range rooms() {
-		if below(dir, r.dir) && len(r.dir) > len(inner.dir) {
+// packageTreeOf returns the innermost room that contains dir.
+func packageTreeOf(dir string) (packageTree, bool) {
+	var inner packageTree
+	for _, r := range packageTrees() {
+		if isWithin(dir, r.dir) && len(r.dir) > len(inner.dir) {
 			inner = r
 		}
 	}
 	return inner, inner.dir != ""
 }
 
-// named reports whether ways lists the import as an exception.
-func named(from, to string) bool {
-	return slices.ContainsFunc(ways(), func(w way) bool { return below(from, w.from) && below(to, w.to) })
+// isException reports whether ways lists the import as an exception.
+func isException(from, to string) bool {
+	return slices.ContainsFunc(exceptions(), func(w exception) bool { return isWithin(from, w.from) && isWithin(to, w.to) })
 }
 
-// plugOf returns the plugin directory that contains dir, or "" if none does.
-func plugOf(dir string) string {
+// pluginOf returns the plugin directory that contains dir, or "" if none does.
+func pluginOf(dir string) string {
 	elements := strings.Split(dir, "/")
-	for _, pattern := range plugs() {
+	for _, pattern := range plugins() {
 		n := strings.Count(pattern, "/") + 1
 		if len(elements) < n {
 			continue
@@ -42,58 +42,58 @@ func plugOf(dir string) string {
 	return ""
 }
 
-// checkFloors verifies the layer rule: a package imports only its own room and lower layers. Tests
+// checkLayers verifies the layer rule: a package imports only its own room and lower layers. Tests
 // may import any package except cmd.
-func checkFloors(p *pkg, report reporter) {
-	from, placed := roomOf(p.dir)
+func checkLayers(p *pkg, report reporter) {
+	from, placed := packageTreeOf(p.dir)
 	if !placed {
 		report(p.files[0].syntax.Package,
 			p.dir+" has no layer",
-			"move it into a directory that has a layer, or add its directory to internal/archtest/house.go")
+			"move it into a directory that has a layer, or add its directory to internal/archtest/layers.go")
 		return
 	}
 	for _, f := range p.files {
 		for importPath, at := range f.imports {
-			dir, ours := p.within(importPath)
+			dir, ours := p.moduleDir(importPath)
 			if !ours {
 				continue
 			}
-			to, placed := roomOf(dir)
+			to, placed := packageTreeOf(dir)
 			switch {
 			case !placed || to == from:
 				// same room, or a package without a room, which is reported itself
 			case f.test && to.dir == "cmd":
 				report(at, "a test imports "+dir,
 					"no package may import cmd: test the package that it uses, or run the program")
-			case f.test || to.floor < from.floor || named(p.dir, dir):
+			case f.test || to.layer < from.layer || isException(p.dir, dir):
 			default:
 				report(at,
-					fmt.Sprintf("%s (%s, layer %d) imports %s (%s, layer %d)", p.dir, from.dir, from.floor, dir, to.dir, to.floor),
+					fmt.Sprintf("%s (%s, layer %d) imports %s (%s, layer %d)", p.dir, from.dir, from.layer, dir, to.dir, to.layer),
 					"a package may import only its own directory tree and lower layers: declare the interface that you need here, or move the code up")
 			}
 		}
 	}
 }
 
-// checkPlugs verifies that only cmd imports plugins. Tests and test/ may import any of them.
-func checkPlugs(p *pkg, report reporter) {
-	if below(p.dir, "cmd") || below(p.dir, "test") {
+// checkPlugins verifies that only cmd imports plugins. Tests and test/ may import any of them.
+func checkPlugins(p *pkg, report reporter) {
+	if isWithin(p.dir, "cmd") || isWithin(p.dir, "test") {
 		return
 	}
-	for f := range p.code {
+	for f := range p.nonTestFiles {
 		for importPath, at := range f.imports {
-			dir, ours := p.within(importPath)
+			dir, ours := p.moduleDir(importPath)
 			if !ours {
 				continue
 			}
-			plug := plugOf(dir)
-			switch own := plugOf(p.dir); {
-			case plug == "" || plug == own || named(p.dir, dir):
+			plug := pluginOf(dir)
+			switch own := pluginOf(p.dir); {
+			case plug == "" || plug == own || isException(p.dir, dir):
 			case own != "":
 				report(at, fmt.Sprintf("plugin %s imports plugin %s", own, plug),
 					"plugins must not import each other: move shared code to the directory of their interface")
 			default:
-				parent, _ := roomOf(plug)
+				parent, _ := packageTreeOf(plug)
 				report(at, fmt.Sprintf("%s imports plugin %s", p.dir, plug),
 					"only cmd may import a plugin: depend on the interface in "+parent.dir+" and list the plugin in cmd/weft/registry.go")
 			}
@@ -101,41 +101,41 @@ func checkPlugs(p *pkg, report reporter) {
 	}
 }
 
-// checkHomes verifies that only the owning packages import a dependency.
-func checkHomes(p *pkg, report reporter) {
+// checkOwners verifies that only the owning packages import a dependency.
+func checkOwners(p *pkg, report reporter) {
 	for _, f := range p.files {
-		testing := f.test || below(p.dir, "test")
+		testing := f.test || isWithin(p.dir, "test")
 		for importPath, at := range f.imports {
-			if _, ours := p.within(importPath); ours {
+			if _, ours := p.moduleDir(importPath); ours {
 				continue
 			}
-			h, found := homeOf(importPath)
+			h, found := ownerOf(importPath)
 			switch {
-			case !found && standard(importPath):
+			case !found && isStandardLibrary(importPath):
 			case !found:
 				report(at, importPath+" has no owning package",
-					"use the standard library, or add it to internal/archtest/house.go and its reason to docs/decisions/0005-dependencies.md")
-			case belowAny(p.dir, h.dirs) || testing && h.test:
+					"use the standard library, or add it to internal/archtest/layers.go and its reason to docs/decisions/0005-dependencies.md")
+			case isWithinAny(p.dir, h.dirs) || testing && h.allowTests:
 			default:
-				report(at, fmt.Sprintf("%s imports %s, %s", p.dir, importPath, h.whereabouts()), h.why)
+				report(at, fmt.Sprintf("%s imports %s, %s", p.dir, importPath, h.ownersText()), h.reason)
 			}
 		}
 	}
 }
 
-func homeOf(importPath string) (home, bool) {
-	for _, h := range homes() {
-		if importPath == h.path || !h.exact && below(importPath, h.path) {
+func ownerOf(importPath string) (dependencyOwner, bool) {
+	for _, h := range dependencyOwners() {
+		if importPath == h.path || !h.exact && isWithin(importPath, h.path) {
 			return h, true
 		}
 	}
-	return home{}, false
+	return dependencyOwner{}, false
 }
 
-// whereabouts describes the owning packages of h.
-func (h home) whereabouts() string {
+// ownersText describes the owning packages of h.
+func (h dependencyOwner) ownersText() string {
 	places := slices.Clone(h.dirs)
-	if h.test {
+	if h.allowTests {
 		places = append(places, "tests")
 	}
 	if len(places) == 0 {
@@ -144,9 +144,9 @@ func (h home) whereabouts() string {
 	return "which is allowed only in " + strings.Join(places, ", ")
 }
 
-// standard reports whether an import path belongs to the standard library: its first element is not
+// isStandardLibrary reports whether an import path belongs to the standard library: its first element is not
 // a domain name.
-func standard(importPath string) bool {
+func isStandardLibrary(importPath string) bool {
 	first, _, _ := strings.Cut(importPath, "/")
 	return !strings.Contains(first, ".")
 }
@@ -157,9 +157,9 @@ func checkPurity(p *pkg, report reporter) {
 	if !isPure(p.dir) {
 		return
 	}
-	for f := range p.code {
+	for f := range p.nonTestFiles {
 		for importPath, at := range f.imports {
-			if worldly(importPath) {
+			if hasSideEffects(importPath) {
 				report(at, fmt.Sprintf("pure package %s imports %s", p.dir, importPath),
 					"take the value or a function as a parameter, and do the rest in a higher layer")
 			}
@@ -169,7 +169,7 @@ func checkPurity(p *pkg, report reporter) {
 			case *ast.GoStmt:
 				report(n.Pos(), "pure package "+p.dir+" starts a goroutine", "return what to do, and do it in a higher layer")
 			case *ast.SelectorExpr:
-				if from, name := p.member(n); from == "time" && clock(name) {
+				if from, name := p.selector(n); from == "time" && readsClock(name) {
 					report(n.Pos(), fmt.Sprintf("pure package %s uses time.%s", p.dir, name), "take the time as a parameter")
 				}
 			}
@@ -181,29 +181,29 @@ func checkPurity(p *pkg, report reporter) {
 // isPure reports whether an entry of pure contains dir. Entries above the innermost room of dir do
 // not count, so a room inside a pure directory needs its own entry.
 func isPure(dir string) bool {
-	inner, _ := roomOf(dir)
-	return slices.ContainsFunc(pure(), func(root string) bool {
-		return below(dir, root) && below(root, inner.dir)
+	inner, _ := packageTreeOf(dir)
+	return slices.ContainsFunc(purePackages(), func(root string) bool {
+		return isWithin(dir, root) && isWithin(root, inner.dir)
 	})
 }
 
-// worldly reports whether a package of the standard library, or a module that extends it, has side
+// hasSideEffects reports whether a package of the standard library, or a module that extends it, has side
 // effects.
-func worldly(importPath string) bool {
+func hasSideEffects(importPath string) bool {
 	switch importPath {
 	case "net/netip", "net/url": // values only
 		return false
 	case "runtime/debug": // stack of a panic
 		return false
 	}
-	return belowAny(importPath, []string{
+	return isWithinAny(importPath, []string{
 		"net", "os", "sync", "log", "syscall", "runtime", "math/rand", "crypto/rand", "crypto/tls",
 		"golang.org/x/sys", "golang.org/x/sync",
 	})
 }
 
-// clock reports whether a function of package time reads the clock or waits.
-func clock(name string) bool {
+// readsClock reports whether a function of package time reads the clock or waits.
+func readsClock(name string) bool {
 	switch name {
 	case "Now", "Since", "Until", "Sleep", "After", "AfterFunc", "Tick", "NewTimer", "NewTicker":
 		return true

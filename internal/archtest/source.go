@@ -41,7 +41,7 @@ func checkInit(p *pkg, report reporter) {
 // function that it passes to synctest.Test, where time is fake. Programs below test/ may sleep.
 func checkSleep(p *pkg, report reporter) {
 	for _, f := range p.files {
-		if below(p.dir, "test") && !f.test {
+		if isWithin(p.dir, "test") && !f.test {
 			continue
 		}
 		for _, declared := range f.syntax.Decls {
@@ -66,10 +66,10 @@ func (p *pkg) findSleep(f *file, within ast.Node, report reporter) {
 	ast.Inspect(within, func(n ast.Node) bool {
 		switch n := n.(type) {
 		case *ast.CallExpr:
-			from, name := p.member(n.Fun)
+			from, name := p.selector(n.Fun)
 			return from != "testing/synctest" || name != "Test"
 		case *ast.SelectorExpr:
-			if from, name := p.member(n); from != "time" || name != "Sleep" {
+			if from, name := p.selector(n); from != "time" || name != "Sleep" {
 				return true
 			}
 			if f.test {
@@ -89,7 +89,7 @@ func checkLength(p *pkg, report reporter) {
 		if ast.IsGenerated(f.syntax) {
 			continue
 		}
-		reason, marked := f.opening()
+		reason, marked := f.lengthMarker()
 		switch {
 		case marked && reason == "":
 			report(f.syntax.Package, "//arch:long without a reason", "add the reason")
@@ -102,13 +102,13 @@ func checkLength(p *pkg, report reporter) {
 		}
 		for _, declared := range f.syntax.Decls {
 			if function, ok := declared.(*ast.FuncDecl); ok {
-				p.measure(function, report)
+				p.checkFunctionLength(function, report)
 			}
 		}
 	}
 }
 
-func (p *pkg) measure(function *ast.FuncDecl, report reporter) {
+func (p *pkg) checkFunctionLength(function *ast.FuncDecl, report reporter) {
 	reason, marked := marker(function.Doc, "long")
 	lines := p.line(function.End()) - p.line(function.Pos()) + 1
 	switch {
@@ -120,8 +120,8 @@ func (p *pkg) measure(function *ast.FuncDecl, report reporter) {
 	}
 }
 
-// opening returns the //arch:long marker above the package clause.
-func (f *file) opening() (reason string, found bool) {
+// lengthMarker returns the //arch:long marker above the package clause.
+func (f *file) lengthMarker() (reason string, found bool) {
 	for _, group := range f.syntax.Comments {
 		if group.End() > f.syntax.Package {
 			return "", false

@@ -22,13 +22,13 @@ type tree struct {
 // pkg holds the files of one directory that share a package clause, whatever their build
 // constraints.
 type pkg struct {
-	dir    string // slash-separated, relative to the module's root; "." for the root
-	name   string
-	module string // module path
-	files  []*file
-	set    *token.FileSet // shared by the tree
-	info   *types.Info    // what identifiers mean, resolved within the package
-	scope  *types.Package
+	dir     string // slash-separated, relative to the module's root; "." for the root
+	name    string
+	module  string // module path
+	files   []*file
+	fileSet *token.FileSet // shared by the tree
+	info    *types.Info    // what identifiers mean, resolved within the package
+	types   *types.Package
 }
 
 // file is one source file.
@@ -38,8 +38,8 @@ type file struct {
 	lines  int
 }
 
-// code yields the files that are not tests.
-func (p *pkg) code(yield func(*file) bool) {
+// nonTestFiles yields the files that are not tests.
+func (p *pkg) nonTestFiles(yield func(*file) bool) {
 	for _, f := range p.files {
 		if !f.test && !yield(f) {
 			return
@@ -47,9 +47,9 @@ func (p *pkg) code(yield func(*file) bool) {
 	}
 }
 
-// within returns the directory of an import path relative to the module's root, and whether the
+// moduleDir returns the directory of an import path relative to the module's root, and whether the
 // path belongs to this module.
-func (p *pkg) within(importPath string) (dir string, ok bool) {
+func (p *pkg) moduleDir(importPath string) (dir string, ok bool) {
 	if importPath == p.module {
 		return ".", true
 	}
@@ -68,12 +68,12 @@ func load(fsys fs.FS) (*tree, error) {
 			return err
 		}
 		if entry.IsDir() {
-			if name != "." && (ignored(entry.Name()) || nested(fsys, name)) {
+			if name != "." && (isIgnored(entry.Name()) || isNestedModule(fsys, name)) {
 				return fs.SkipDir
 			}
 			return nil
 		}
-		if path.Ext(name) != ".go" || ignored(entry.Name()) {
+		if path.Ext(name) != ".go" || isIgnored(entry.Name()) {
 			return nil
 		}
 		f, err := t.parse(fsys, name)
@@ -83,7 +83,7 @@ func load(fsys fs.FS) (*tree, error) {
 		dir, clause := path.Dir(name), f.syntax.Name.Name
 		p := found[[2]string{dir, clause}]
 		if p == nil {
-			p = &pkg{dir: dir, name: clause, module: module, set: t.files}
+			p = &pkg{dir: dir, name: clause, module: module, fileSet: t.files}
 			found[[2]string{dir, clause}] = p
 			t.packages = append(t.packages, p)
 		}
@@ -131,7 +131,7 @@ func (p *pkg) resolve() {
 	for _, f := range p.files {
 		syntax = append(syntax, f.syntax)
 	}
-	p.scope, _ = check.Check(p.dir, p.set, syntax, p.info) // Error ignores the errors
+	p.types, _ = check.Check(p.dir, p.fileSet, syntax, p.info) // Error ignores the errors
 }
 
 // importer returns an empty package for every path.
@@ -157,7 +157,7 @@ func guessName(importPath string) string {
 }
 
 // line returns the line number of a position.
-func (p *pkg) line(at token.Pos) int { return p.set.Position(at).Line }
+func (p *pkg) line(at token.Pos) int { return p.fileSet.Position(at).Line }
 
 // imports yields the imports of f with their paths.
 func (f *file) imports(yield func(importPath string, at token.Pos) bool) {
@@ -172,9 +172,9 @@ func (f *file) imports(yield func(importPath string, at token.Pos) bool) {
 	}
 }
 
-// member returns the import path and the name that a package selector refers to ("time", "Now"), or
+// selector returns the import path and the name that a package selector refers to ("time", "Now"), or
 // "" if e is anything else.
-func (p *pkg) member(e ast.Expr) (importPath, name string) {
+func (p *pkg) selector(e ast.Expr) (importPath, name string) {
 	selector, ok := e.(*ast.SelectorExpr)
 	if !ok {
 		return "", ""
@@ -204,25 +204,25 @@ func modulePath(fsys fs.FS) (string, error) {
 	return "", fmt.Errorf("archtest: go.mod has no module line")
 }
 
-// ignored reports whether the go command ignores a directory or file of this name.
-func ignored(base string) bool {
+// isIgnored reports whether the go command ignores a directory or file of this name.
+func isIgnored(base string) bool {
 	return base == "testdata" || base == "vendor" || strings.HasPrefix(base, ".") || strings.HasPrefix(base, "_")
 }
 
-// nested reports whether dir is the root of another module.
-func nested(fsys fs.FS, dir string) bool {
+// isNestedModule reports whether dir is the root of another module.
+func isNestedModule(fsys fs.FS, dir string) bool {
 	_, err := fs.Stat(fsys, path.Join(dir, "go.mod"))
 	return err == nil
 }
 
-// below reports whether dir is root or below it.
-func below(dir, root string) bool {
+// isWithin reports whether dir is root or below it.
+func isWithin(dir, root string) bool {
 	return dir == root || strings.HasPrefix(dir, root+"/")
 }
 
-// belowAny reports whether dir is one of the roots or below one.
-func belowAny(dir string, roots []string) bool {
-	return slices.ContainsFunc(roots, func(root string) bool { return below(dir, root) })
+// isWithinAny reports whether dir is one of the roots or below one.
+func isWithinAny(dir string, roots []string) bool {
+	return slices.ContainsFunc(roots, func(root string) bool { return isWithin(dir, root) })
 }
 
 func cutMarker(comment, name string) (reason string, found bool) {

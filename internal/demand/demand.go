@@ -2,10 +2,10 @@
 // removes these resources:
 //
 //	user                               provider
-//	Item.Use                           polls Item.Used
+//	Item.MarkUsed                           polls Item.SwapUsed
 //	if absent: Item.Wait,
-//	Desk.Ask                     ──▶   Desk.Asked, Desk.Take
-//	waits                        ◀──   Item.Come
+//	Desk.Request                     ──▶   Desk.Requested, Desk.Take
+//	waits                        ◀──   Item.Notify
 //
 // Using a resource that is present costs one atomic load.
 package demand
@@ -17,40 +17,40 @@ import (
 	"sync/atomic"
 )
 
-// Desk collects requests for resources by name. NewDesk returns one. Safe for concurrent use.
-type Desk struct {
-	bell chan struct{} // has capacity 1
+// RequestQueue collects requests for resources by name. NewRequestQueue returns one. Safe for concurrent use.
+type RequestQueue struct {
+	notify chan struct{} // has capacity 1
 
-	mu    sync.Mutex
-	asked map[string]struct{} // guarded by mu
+	mu      sync.Mutex
+	pending map[string]struct{} // guarded by mu
 }
 
-// NewDesk returns a Desk without requests.
-func NewDesk() *Desk {
-	return &Desk{bell: make(chan struct{}, 1), asked: map[string]struct{}{}}
+// NewRequestQueue returns a Desk without requests.
+func NewRequestQueue() *RequestQueue {
+	return &RequestQueue{notify: make(chan struct{}, 1), pending: map[string]struct{}{}}
 }
 
-// Ask requests a name. Repeated calls before the next Take count as one. Ask does not block.
-func (d *Desk) Ask(name string) {
+// Request requests a name. Repeated calls before the next Take count as one. Ask does not block.
+func (d *RequestQueue) Request(name string) {
 	d.mu.Lock()
-	d.asked[name] = struct{}{}
+	d.pending[name] = struct{}{}
 	d.mu.Unlock()
 	select {
-	case d.bell <- struct{}{}:
+	case d.notify <- struct{}{}:
 	default: // a notification is already pending
 	}
 }
 
-// Asked returns a channel that receives after names were requested since the last Take, and
+// Requested returns a channel that receives after names were requested since the last Take, and
 // sometimes when none were. Only one goroutine may receive from it.
-func (d *Desk) Asked() <-chan struct{} { return d.bell }
+func (d *RequestQueue) Requested() <-chan struct{} { return d.notify }
 
 // Take returns the names that were requested since the previous call, in sorted order.
-func (d *Desk) Take() []string {
+func (d *RequestQueue) Take() []string {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	names := slices.Sorted(maps.Keys(d.asked))
-	clear(d.asked)
+	names := slices.Sorted(maps.Keys(d.pending))
+	clear(d.pending)
 	return names
 }
 
@@ -59,37 +59,37 @@ func (d *Desk) Take() []string {
 type Item struct {
 	used atomic.Bool
 
-	mu   sync.Mutex
-	come chan struct{} // guarded by mu; shared by all waiters; nil: no waiters
+	mu    sync.Mutex
+	ready chan struct{} // guarded by mu; shared by all waiters; nil: no waiters
 }
 
-// Use marks the item as used.
-func (i *Item) Use() {
+// MarkUsed marks the item as used.
+func (i *Item) MarkUsed() {
 	if !i.used.Load() { // an unconditional store would invalidate the cache line of other processors
 		i.used.Store(true)
 	}
 }
 
-// Used reports whether Use was called since the previous call of Used.
-func (i *Item) Used() bool { return i.used.Swap(false) }
+// SwapUsed reports whether Use was called since the previous call of Used.
+func (i *Item) SwapUsed() bool { return i.used.Swap(false) }
 
 // Wait returns a channel that the next Come closes. After Wait, the caller must check again whether
 // the resource is present, because Come may have run just before.
 func (i *Item) Wait() <-chan struct{} {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	if i.come == nil {
-		i.come = make(chan struct{})
+	if i.ready == nil {
+		i.ready = make(chan struct{})
 	}
-	return i.come
+	return i.ready
 }
 
-// Come wakes all waiters. The caller makes the resource available first.
-func (i *Item) Come() {
+// Notify wakes all waiters. The caller makes the resource available first.
+func (i *Item) Notify() {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	if i.come != nil {
-		close(i.come)
-		i.come = nil
+	if i.ready != nil {
+		close(i.ready)
+		i.ready = nil
 	}
 }

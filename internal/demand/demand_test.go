@@ -5,52 +5,52 @@ import (
 	"testing"
 )
 
-func TestANameIsTakenOnceHoweverOftenItIsAskedFor(t *testing.T) {
-	d := NewDesk()
+func TestRepeatedRequestsAreTakenOnce(t *testing.T) {
+	d := NewRequestQueue()
 	for _, name := range []string{"b", "a", "b"} {
-		d.Ask(name)
+		d.Request(name)
 	}
-	<-d.Asked()
+	<-d.Requested()
 	if got, want := d.Take(), []string{"a", "b"}; !slices.Equal(got, want) {
 		t.Errorf("Take() = %v, want %v", got, want)
 	}
 	if got := d.Take(); len(got) != 0 {
 		t.Errorf("Take() = %v the second time, want nothing", got)
 	}
-	d.Ask("c")
-	<-d.Asked()
+	d.Request("c")
+	<-d.Requested()
 	if got, want := d.Take(), []string{"c"}; !slices.Equal(got, want) {
 		t.Errorf("Take() = %v, want %v", got, want)
 	}
 }
 
-func TestUseIsToldOnce(t *testing.T) {
+func TestSwapUsed(t *testing.T) {
 	var i Item
-	if i.Used() {
+	if i.SwapUsed() {
 		t.Error("Used() = true before Use()")
 	}
-	i.Use()
-	i.Use()
-	if !i.Used() {
+	i.MarkUsed()
+	i.MarkUsed()
+	if !i.SwapUsed() {
 		t.Error("Used() = false after Use()")
 	}
-	if i.Used() {
+	if i.SwapUsed() {
 		t.Error("Used() = true without another Use()")
 	}
 }
 
-func TestUseAllocatesNothing(t *testing.T) {
+func TestMarkUsedDoesNotAllocate(t *testing.T) {
 	var i Item
-	if n := testing.AllocsPerRun(100, i.Use); n != 0 {
+	if n := testing.AllocsPerRun(100, i.MarkUsed); n != 0 {
 		t.Errorf("Use() allocates %v times", n)
 	}
 }
 
-func TestWhoWaitsGoesOnWhenItHasCome(t *testing.T) {
+func TestNotifyWakesWaiters(t *testing.T) {
 	var i Item
-	i.Come() // without waiters
+	i.Notify() // without waiters
 	first, second := i.Wait(), i.Wait()
-	i.Come()
+	i.Notify()
 	<-first
 	<-second
 	select {

@@ -7,9 +7,9 @@ import (
 	"testing"
 )
 
-// TestHashesStayWhatTheyAre verifies that the hashes do not change: other machines build their
+// TestHashValuesAreStable verifies that the hashes do not change: other machines build their
 // tables with the same ones.
-func TestHashesStayWhatTheyAre(t *testing.T) {
+func TestHashValuesAreStable(t *testing.T) {
 	tests := []struct {
 		name      string
 		got, want uint64
@@ -26,15 +26,15 @@ func TestHashesStayWhatTheyAre(t *testing.T) {
 	}
 }
 
-func TestPairTellsNameFromValue(t *testing.T) {
+func TestPairIsNotSymmetric(t *testing.T) {
 	if Pair("a", "b") == Pair("b", "a") || Pair("ab", "") == Pair("a", "b") {
 		t.Error("pairs with the same letters have the same hash")
 	}
 }
 
-// TestHashesOfNeighboursAreSpread verifies that hashes of similar strings fill all buckets evenly,
+// TestSimilarInputsSpread verifies that hashes of similar strings fill all buckets evenly,
 // whichever bits select the bucket.
-func TestHashesOfNeighboursAreSpread(t *testing.T) {
+func TestSimilarInputsSpread(t *testing.T) {
 	const many, buckets = 64_000, 64
 	for _, shift := range []int{0, 29, 58} {
 		var count [buckets]int

@@ -16,39 +16,39 @@ import (
 )
 
 const (
-	// stamp is the format of the UTC time at which a file was rolled, in the suffix of its name:
+	// timeFormat is the format of the UTC time at which a file was rolled, in the suffix of its name:
 	// access.log.20261121T041537.123. Names sort by time.
-	stamp = "20060102T150405.000"
-	// packed is the suffix of compressed files, packing that of incomplete ones.
-	packed  = ".gz"
-	packing = ".gz.part"
+	timeFormat = "20060102T150405.000"
+	// gzipSuffix is the suffix of compressed files, packing that of incomplete ones.
+	gzipSuffix = ".gz"
+	partSuffix = ".gz.part"
 )
 
 // archive manages the rolled files of one path. At most one goroutine at a time works on them.
 type archive struct {
 	path string // immutable
 
-	ctx  context.Context //nolint:containedctx // the lifetime of what runs in the background
-	end  context.CancelFunc
-	work sync.WaitGroup
+	ctx    context.Context //nolint:containedctx // the lifetime of what runs in the background
+	cancel context.CancelFunc
+	work   sync.WaitGroup
 
-	mu     sync.Mutex
-	busy   bool    // guarded by mu; run is active
-	next   *Roller // guarded by mu; run once more, with these rules
-	closed bool    // guarded by mu
+	mu           sync.Mutex
+	running      bool    // guarded by mu; run is active
+	nextRotation *Roller // guarded by mu; run once more, with these rules
+	closed       bool    // guarded by mu
 }
 
 func newArchive(path string) *archive {
 	a := &archive{path: path}
-	a.ctx, a.end = context.WithCancel(context.Background())
+	a.ctx, a.cancel = context.WithCancel(context.Background())
 	return a
 }
 
-// take renames the log file into the archive.
-func (a *archive) take(now time.Time) error {
+// add renames the log file into the archive.
+func (a *archive) add(now time.Time) error {
 	for {
-		name := a.path + "." + now.UTC().Format(stamp)
-		if !exists(name) && !exists(name+packed) {
+		name := a.path + "." + now.UTC().Format(timeFormat)
+		if !exists(name) && !exists(name+gzipSuffix) {
 			return os.Rename(a.path, name)
 		}
 		now = now.Add(time.Millisecond) // rolled twice in a millisecond: keep both, in order
@@ -60,9 +60,9 @@ func exists(path string) bool {
 	return !errors.Is(err, fs.ErrNotExist)
 }
 
-// tidy starts compression and deletion in the background, as r configures.
-func (a *archive) tidy(r Roller) {
-	if r.MaxDays <= 0 && r.Keep <= 0 && !r.Compress {
+// startCleanup starts compression and deletion in the background, as r configures.
+func (a *archive) startCleanup(r Roller) {
+	if r.MaxDays <= 0 && r.MaxBackups <= 0 && !r.Compress {
 		return
 	}
 	a.mu.Lock()
@@ -70,20 +70,20 @@ func (a *archive) tidy(r Roller) {
 	if a.closed {
 		return
 	}
-	a.next = &r
-	if a.busy {
+	a.nextRotation = &r
+	if a.running {
 		return
 	}
-	a.busy = true
+	a.running = true
 	a.work.Go(a.run)
 }
 
 func (a *archive) run() {
 	for {
 		a.mu.Lock()
-		r := a.next
-		a.next = nil
-		a.busy = r != nil
+		r := a.nextRotation
+		a.nextRotation = nil
+		a.running = r != nil
 		a.mu.Unlock()
 		if r == nil {
 			return
@@ -100,12 +100,12 @@ func (a *archive) stop() {
 	a.mu.Lock()
 	a.closed = true
 	a.mu.Unlock()
-	a.end()
+	a.cancel()
 	a.work.Wait()
 }
 
-// rolled returns the paths of the rolled files, oldest first.
-func (a *archive) rolled() []string {
+// rotatedFiles returns the paths of the rolled files, oldest first.
+func (a *archive) rotatedFiles() []string {
 	dir, base := filepath.Split(a.path)
 	entries, err := os.ReadDir(filepath.Clean(dir + "."))
 	if err != nil {
@@ -117,7 +117,7 @@ func (a *archive) rolled() []string {
 		if !ok || !entry.Type().IsRegular() {
 			continue
 		}
-		if _, err := time.Parse(stamp, strings.TrimSuffix(rest, packed)); err == nil {
+		if _, err := time.Parse(timeFormat, strings.TrimSuffix(rest, gzipSuffix)); err == nil {
 			paths = append(paths, filepath.Join(dir, entry.Name()))
 		}
 	}
@@ -128,11 +128,11 @@ func (a *archive) rolled() []string {
 // prune deletes files that are too old or too many. It retries files that it cannot delete the next
 // time.
 func (a *archive) prune(r Roller, now time.Time) {
-	paths := a.rolled()
+	paths := a.rotatedFiles()
 	for i, path := range paths {
-		at, err := time.Parse(stamp, strings.TrimSuffix(path[len(a.path)+1:], packed))
+		at, err := time.Parse(timeFormat, strings.TrimSuffix(path[len(a.path)+1:], gzipSuffix))
 		tooOld := err == nil && r.MaxDays > 0 && now.Sub(at) > time.Duration(r.MaxDays)*24*time.Hour
-		tooMany := r.Keep > 0 && len(paths)-i > r.Keep
+		tooMany := r.MaxBackups > 0 && len(paths)-i > r.MaxBackups
 		if tooOld || tooMany {
 			_ = os.Remove(path)
 		}
@@ -142,24 +142,24 @@ func (a *archive) prune(r Roller, now time.Time) {
 // compress compresses the uncompressed files, oldest first. It retries files that fail the next
 // time.
 func (a *archive) compress() {
-	for _, path := range a.rolled() {
+	for _, path := range a.rotatedFiles() {
 		if a.ctx.Err() != nil {
 			return
 		}
-		if !strings.HasSuffix(path, packed) {
-			_ = a.pack(path)
+		if !strings.HasSuffix(path, gzipSuffix) {
+			_ = a.compressFile(path)
 		}
 	}
 }
 
-// pack replaces path by its compressed form. At every moment one of the two is complete.
-func (a *archive) pack(path string) (err error) {
+// compressFile replaces path by its compressed form. At every moment one of the two is complete.
+func (a *archive) compressFile(path string) (err error) {
 	in, err := os.Open(path)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = in.Close() }() // only read
-	temporary := path + packing
+	temporary := path + partSuffix
 	out, err := os.OpenFile(temporary, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o640)
 	if err != nil {
 		return err
@@ -173,23 +173,23 @@ func (a *archive) pack(path string) (err error) {
 	if err != nil {
 		panic(fmt.Sprintf("logfile: gzip level: %v", err))
 	}
-	_, err = io.Copy(zip, untilDone{a.ctx, in})
+	_, err = io.Copy(zip, contextReader{a.ctx, in})
 	if err = errors.Join(err, zip.Close(), out.Sync(), out.Close()); err != nil {
 		return err
 	}
-	if err = os.Rename(temporary, path+packed); err != nil {
+	if err = os.Rename(temporary, path+gzipSuffix); err != nil {
 		return err
 	}
 	return os.Remove(path)
 }
 
-// untilDone reads from r until ctx ends.
-type untilDone struct {
+// contextReader reads from r until ctx ends.
+type contextReader struct {
 	ctx context.Context //nolint:containedctx // io.Copy takes no other
 	r   io.Reader
 }
 
-func (u untilDone) Read(p []byte) (int, error) {
+func (u contextReader) Read(p []byte) (int, error) {
 	if err := u.ctx.Err(); err != nil {
 		return 0, err
 	}

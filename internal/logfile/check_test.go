@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-func TestCheckAgreesWithOpenAndCreatesNothing(t *testing.T) {
+func TestCheckMatchesOpen(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "file")
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
@@ -49,7 +49,7 @@ func TestCheckAgreesWithOpenAndCreatesNothing(t *testing.T) {
 	}
 }
 
-func TestASetThatOnlyChecksOpensNothing(t *testing.T) {
+func TestCheckOnlySet(t *testing.T) {
 	dir := t.TempDir()
 	s := NewSet(SetOptions{CheckOnly: true})
 	w, err := s.Open(filepath.Join(dir, "log"), Roller{})

@@ -21,11 +21,11 @@ import (
 // Roller configures when a file is rolled, which renames it and starts a new one, and which rolled
 // files are kept. The zero value never rolls.
 type Roller struct {
-	MaxSizeMB int           // roll before the file exceeds this size in MiB; 0: not by size
-	Every     time.Duration // roll at multiples of this in local time (24h: at midnight); 0: not by age
-	MaxDays   int           // delete rolled files older than this; 0: never
-	Keep      int           // number of rolled files to keep; 0: all
-	Compress  bool          // gzip rolled files
+	MaxSizeMB  int           // roll before the file exceeds this size in MiB; 0: not by size
+	Interval   time.Duration // roll at multiples of this in local time (24h: at midnight); 0: not by age
+	MaxDays    int           // delete rolled files older than this; 0: never
+	MaxBackups int           // number of rolled files to keep; 0: all
+	Compress   bool          // gzip rolled files
 }
 
 // File is a log file, "stdout" or "stderr". Each Write goes to a single file. Safe for concurrent
@@ -35,20 +35,20 @@ type File struct {
 	archive *archive
 
 	// mu is held during writes, because it orders them. Callers that must not block use a Writer.
-	mu     sync.Mutex
-	out    io.Writer // guarded by mu; nil after Close
-	closer io.Closer // guarded by mu; nil for stdout and stderr
-	size   int64     // guarded by mu
-	last   time.Time // guarded by mu; time of the last write
+	mu        sync.Mutex
+	out       io.Writer // guarded by mu; nil after Close
+	closer    io.Closer // guarded by mu; nil for stdout and stderr
+	size      int64     // guarded by mu
+	lastWrite time.Time // guarded by mu; time of the last write
 
-	roller atomic.Pointer[Roller]
+	rotation atomic.Pointer[Roller]
 }
 
 // Open opens the file for appending. It creates the file and its directory if needed. The paths
 // "stdout" and "stderr" mean those of the process, which are never rolled or closed.
 func Open(path string, r Roller) (*File, error) {
 	f := &File{path: path}
-	f.roller.Store(&r)
+	f.rotation.Store(&r)
 	switch path {
 	case "stdout", "/dev/stdout":
 		f.out = os.Stdout
@@ -61,7 +61,7 @@ func Open(path string, r Roller) (*File, error) {
 		return nil, err
 	}
 	f.archive = newArchive(path)
-	f.archive.tidy(r) // rolled files of an earlier process
+	f.archive.startCleanup(r) // rolled files of an earlier process
 	return f, nil
 }
 
@@ -85,9 +85,9 @@ func (f *File) open() error {
 	}
 	f.out, f.closer = file, file
 	f.size = stat.Size()
-	f.last = time.Now()
+	f.lastWrite = time.Now()
 	if f.size > 0 {
-		f.last = stat.ModTime() // an earlier process may have written it long ago
+		f.lastWrite = stat.ModTime() // an earlier process may have written it long ago
 	}
 	return nil
 }
@@ -100,8 +100,8 @@ func (f *File) Write(p []byte) (int, error) {
 	if f.out == nil {
 		return 0, fmt.Errorf("log file %s: %w", f.path, os.ErrClosed)
 	}
-	if f.archive != nil && f.due(len(p)) {
-		if err := f.roll(); err != nil {
+	if f.archive != nil && f.needsRotation(len(p)) {
+		if err := f.rotate(); err != nil {
 			n, werr := f.append(p)
 			return n, errors.Join(err, werr)
 		}
@@ -115,12 +115,12 @@ func (f *File) append(p []byte) (int, error) {
 	return n, err
 }
 
-// due reports whether the file must be rolled before n bytes are written.
-func (f *File) due(n int) bool {
-	r := f.roller.Load()
-	last := f.last
-	if r.Every > 0 {
-		f.last = time.Now()
+// needsRotation reports whether the file must be rolled before n bytes are written.
+func (f *File) needsRotation(n int) bool {
+	r := f.rotation.Load()
+	last := f.lastWrite
+	if r.Interval > 0 {
+		f.lastWrite = time.Now()
 	}
 	if f.size == 0 {
 		return false
@@ -128,7 +128,7 @@ func (f *File) due(n int) bool {
 	if limit := int64(r.MaxSizeMB) << 20; limit > 0 && f.size+int64(n) > limit {
 		return true
 	}
-	return r.Every > 0 && period(last, r.Every) != period(f.last, r.Every)
+	return r.Interval > 0 && period(last, r.Interval) != period(f.lastWrite, r.Interval)
 }
 
 // period returns the number of the period of the given length that contains t, in local time.
@@ -138,15 +138,15 @@ func period(t time.Time, length time.Duration) int64 {
 	return (t.UnixMilli() + int64(east)*1000) / max(length.Milliseconds(), 1)
 }
 
-func (f *File) roll() error {
-	if err := f.archive.take(time.Now()); err != nil {
+func (f *File) rotate() error {
+	if err := f.archive.add(time.Now()); err != nil {
 		f.size = 0 // retry after another full size, not at every line
 		return err
 	}
 	if err := f.open(); err != nil {
 		return err
 	}
-	f.archive.tidy(*f.roller.Load())
+	f.archive.startCleanup(*f.rotation.Load())
 	return nil
 }
 
@@ -161,8 +161,8 @@ func (f *File) Reopen() error {
 	return f.open()
 }
 
-// SetRoller replaces the rules. It does not wait for a Write.
-func (f *File) SetRoller(r Roller) { f.roller.Store(&r) }
+// SetRotation replaces the rules. It does not wait for a Write.
+func (f *File) SetRotation(r Roller) { f.rotation.Store(&r) }
 
 // Close closes the file. It waits for background work, except for compression: Close cancels it,
 // and the next process that compresses does it.

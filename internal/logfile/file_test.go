@@ -14,8 +14,8 @@ import (
 	"time"
 )
 
-// content returns the files of dir by name, with compressed ones unpacked.
-func content(t *testing.T, dir string) map[string]string {
+// readDir returns the files of dir by name, with compressed ones unpacked.
+func readDir(t *testing.T, dir string) map[string]string {
 	t.Helper()
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -28,7 +28,7 @@ func content(t *testing.T, dir string) map[string]string {
 			t.Fatal(err)
 		}
 		var r io.Reader = file
-		if strings.HasSuffix(entry.Name(), packed) {
+		if strings.HasSuffix(entry.Name(), gzipSuffix) {
 			if r, err = gzip.NewReader(file); err != nil {
 				t.Fatalf("%s: %v", entry.Name(), err)
 			}
@@ -50,7 +50,7 @@ func write(t *testing.T, w io.Writer, text string) {
 	}
 }
 
-func open(t *testing.T, path string, r Roller) *File {
+func mustOpen(t *testing.T, path string, r Roller) *File {
 	t.Helper()
 	f, err := Open(path, r)
 	if err != nil {
@@ -60,12 +60,12 @@ func open(t *testing.T, path string, r Roller) *File {
 	return f
 }
 
-// settle waits for the background work of f.
-func settle(f *File) { f.archive.work.Wait() }
+// awaitArchive waits for the background work of f.
+func awaitArchive(f *File) { f.archive.work.Wait() }
 
 func wantFiles(t *testing.T, dir string, want map[string]string) {
 	t.Helper()
-	got := content(t, dir)
+	got := readDir(t, dir)
 	for name, text := range want {
 		if g, ok := got[name]; !ok || g != text {
 			t.Errorf("%s: %.40q (there: %v), want %.40q", name, g, ok, text)
@@ -80,10 +80,10 @@ func wantFiles(t *testing.T, dir string, want map[string]string) {
 
 const halfMB = 512 << 10
 
-func TestFileIsRolledBeforeItGrowsBeyondItsSize(t *testing.T) {
+func TestRotateBySize(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()
-		f := open(t, filepath.Join(dir, "log"), Roller{MaxSizeMB: 1})
+		f := mustOpen(t, filepath.Join(dir, "log"), Roller{MaxSizeMB: 1})
 		a, b, c := strings.Repeat("a", halfMB), strings.Repeat("b", halfMB), strings.Repeat("c", 1<<20+1)
 		write(t, f, a)
 		write(t, f, b)
@@ -100,10 +100,10 @@ func TestFileIsRolledBeforeItGrowsBeyondItsSize(t *testing.T) {
 	})
 }
 
-func TestFileIsRolledWhenItsPeriodIsOver(t *testing.T) {
+func TestRotateByInterval(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()
-		f := open(t, filepath.Join(dir, "log"), Roller{Every: 24 * time.Hour})
+		f := mustOpen(t, filepath.Join(dir, "log"), Roller{Interval: 24 * time.Hour})
 		last := time.Date(2000, 1, 1, 23, 59, 59, 0, time.Local)
 		time.Sleep(time.Until(last))
 		write(t, f, "today\n")
@@ -111,13 +111,13 @@ func TestFileIsRolledWhenItsPeriodIsOver(t *testing.T) {
 		write(t, f, "tomorrow\n")
 		write(t, f, "and more\n")
 		wantFiles(t, dir, map[string]string{
-			"log." + last.Add(2*time.Second).UTC().Format(stamp): "today\n",
+			"log." + last.Add(2*time.Second).UTC().Format(timeFormat): "today\n",
 			"log": "tomorrow\nand more\n",
 		})
 	})
 }
 
-func TestFileOfAnEarlierPeriodIsRolledByTheNextProcess(t *testing.T) {
+func TestRotateFileOfPreviousProcess(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()
 		path := filepath.Join(dir, "log")
@@ -128,36 +128,36 @@ func TestFileOfAnEarlierPeriodIsRolledByTheNextProcess(t *testing.T) {
 		if err := os.Chtimes(path, before, before); err != nil {
 			t.Fatal(err)
 		}
-		f := open(t, path, Roller{Every: 24 * time.Hour})
+		f := mustOpen(t, path, Roller{Interval: 24 * time.Hour})
 		write(t, f, "after\n")
 		wantFiles(t, dir, map[string]string{"log.20000101T000000.000": "before\n", "log": "after\n"})
 	})
 }
 
-func TestSizeCountsWhatWasThereBefore(t *testing.T) {
+func TestSizeIncludesExistingContent(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "log")
 	old := strings.Repeat("o", 1<<20)
 	if err := os.WriteFile(path, []byte(old), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	f := open(t, path, Roller{MaxSizeMB: 1})
+	f := mustOpen(t, path, Roller{MaxSizeMB: 1})
 	write(t, f, "new\n")
-	got := content(t, dir)
+	got := readDir(t, dir)
 	if len(got) != 2 || got["log"] != "new\n" {
 		t.Errorf("%d files, log is %.20q; want the old content rolled", len(got), got["log"])
 	}
 }
 
-func TestRolledFilesAreDeletedByNumberAndAge(t *testing.T) {
+func TestRotatedFilesArePruned(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		roller Roller
 		want   map[string]string
 	}{
-		{"by number", Roller{Keep: 2}, map[string]string{"log.19991231T000000.000": "d", "log.19991230T000000.000.gz": "c"}},
+		{"by number", Roller{MaxBackups: 2}, map[string]string{"log.19991231T000000.000": "d", "log.19991230T000000.000.gz": "c"}},
 		{"by age", Roller{MaxDays: 2}, map[string]string{"log.19991231T000000.000": "d", "log.19991230T000000.000.gz": "c"}},
-		{"both", Roller{Keep: 1, MaxDays: 300}, map[string]string{"log.19991231T000000.000": "d"}},
+		{"both", Roller{MaxBackups: 1, MaxDays: 300}, map[string]string{"log.19991231T000000.000": "d"}},
 		{"neither", Roller{}, map[string]string{"log.19990101T000000.000": "a", "log.19991001T000000.000": "b",
 			"log.19991230T000000.000.gz": "c", "log.19991231T000000.000": "d"}},
 	} {
@@ -184,21 +184,21 @@ func TestRolledFilesAreDeletedByNumberAndAge(t *testing.T) {
 				zipped.Close()
 				c.want["log"] = ""
 
-				f := open(t, filepath.Join(dir, "log"), c.roller)
-				settle(f)
+				f := mustOpen(t, filepath.Join(dir, "log"), c.roller)
+				awaitArchive(f)
 				wantFiles(t, dir, c.want)
 			})
 		})
 	}
 }
 
-func TestRolledFilesAreCompressed(t *testing.T) {
+func TestRotatedFilesAreCompressed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()
-		f := open(t, filepath.Join(dir, "log"), Roller{MaxSizeMB: 1, Compress: true, Keep: 2})
+		f := mustOpen(t, filepath.Join(dir, "log"), Roller{MaxSizeMB: 1, Compress: true, MaxBackups: 2})
 		for i := range 4 {
 			write(t, f, strings.Repeat(fmt.Sprint(i), 1<<20))
-			settle(f)
+			awaitArchive(f)
 		}
 		wantFiles(t, dir, map[string]string{
 			"log.20000101T000000.001.gz": strings.Repeat("1", 1<<20),
@@ -208,10 +208,10 @@ func TestRolledFilesAreCompressed(t *testing.T) {
 	})
 }
 
-func TestReopenFollowsAFileThatWasMovedAway(t *testing.T) {
+func TestReopenAfterRename(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "logs", "access", "log")
-	f := open(t, path, Roller{})
+	f := mustOpen(t, path, Roller{})
 	write(t, f, "one\n")
 	if err := os.Rename(path, path+".1"); err != nil {
 		t.Fatal(err)
@@ -224,10 +224,10 @@ func TestReopenFollowsAFileThatWasMovedAway(t *testing.T) {
 	wantFiles(t, filepath.Dir(path), map[string]string{"log.1": "one\ntwo\n", "log": "three\n"})
 }
 
-func TestReopenThatFailsKeepsTheOldFile(t *testing.T) {
+func TestFailedReopenKeepsFile(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "sub", "log")
-	f := open(t, path, Roller{})
+	f := mustOpen(t, path, Roller{})
 	if err := os.Rename(filepath.Dir(path), filepath.Join(dir, "moved")); err != nil {
 		t.Fatal(err)
 	}
@@ -241,10 +241,10 @@ func TestReopenThatFailsKeepsTheOldFile(t *testing.T) {
 	wantFiles(t, filepath.Join(dir, "moved"), map[string]string{"log": "kept\n"})
 }
 
-func TestRollThatFailsLosesNoLine(t *testing.T) {
+func TestFailedRotationLosesNoLine(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "log")
-	f := open(t, path, Roller{MaxSizeMB: 1})
+	f := mustOpen(t, path, Roller{MaxSizeMB: 1})
 	write(t, f, strings.Repeat("a", 1<<20))
 	moved := filepath.Join(dir, "moved")
 	if err := os.Rename(path, moved); err != nil {
@@ -257,9 +257,9 @@ func TestRollThatFailsLosesNoLine(t *testing.T) {
 	wantFiles(t, dir, map[string]string{"moved": strings.Repeat("a", 1<<20) + "kept\nand more\n"})
 }
 
-func TestStandardStreamsAreNeitherRolledNorClosed(t *testing.T) {
+func TestStandardStreamsAreNotRotatedOrClosed(t *testing.T) {
 	for _, name := range []string{"stdout", "stderr", "/dev/stdout", "/dev/stderr"} {
-		f := open(t, name, Roller{MaxSizeMB: 1, Every: time.Second, Keep: 1, Compress: true})
+		f := mustOpen(t, name, Roller{MaxSizeMB: 1, Interval: time.Second, MaxBackups: 1, Compress: true})
 		want := os.Stdout
 		if strings.HasSuffix(name, "err") {
 			want = os.Stderr
@@ -280,7 +280,7 @@ func TestStandardStreamsAreNeitherRolledNorClosed(t *testing.T) {
 }
 
 func TestWriteAfterCloseFails(t *testing.T) {
-	f := open(t, filepath.Join(t.TempDir(), "log"), Roller{})
+	f := mustOpen(t, filepath.Join(t.TempDir(), "log"), Roller{})
 	if err := f.Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -292,16 +292,16 @@ func TestWriteAfterCloseFails(t *testing.T) {
 	}
 }
 
-func TestOpenSaysWhatIsWrong(t *testing.T) {
+func TestOpenErrors(t *testing.T) {
 	dir := t.TempDir()
 	if _, err := Open(dir, Roller{}); err == nil || !strings.Contains(err.Error(), dir) {
 		t.Errorf("Open of a folder: %v, want an error that names it", err)
 	}
 }
 
-func TestConcurrentWritesStayWholeAcrossRolls(t *testing.T) {
+func TestConcurrentWritesDuringRotation(t *testing.T) {
 	dir := t.TempDir()
-	f := open(t, filepath.Join(dir, "log"), Roller{MaxSizeMB: 1})
+	f := mustOpen(t, filepath.Join(dir, "log"), Roller{MaxSizeMB: 1})
 	const writers, each, length = 4, 200, 4 << 10
 	var all sync.WaitGroup
 	for w := range writers {
@@ -314,7 +314,7 @@ func TestConcurrentWritesStayWholeAcrossRolls(t *testing.T) {
 	}
 	all.Wait()
 	got := map[byte]int{}
-	for name, text := range content(t, dir) {
+	for name, text := range readDir(t, dir) {
 		if len(text) > 1<<20 {
 			t.Errorf("%s has %d bytes", name, len(text))
 		}

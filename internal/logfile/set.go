@@ -33,9 +33,9 @@ type Set struct {
 
 type sharedWriter struct {
 	*Writer
-	file    *File
-	holders int // guarded by Set.mu
-	remove  func()
+	file   *File
+	refs   int // guarded by Set.mu
+	remove func()
 }
 
 // NewSet returns a set without files.
@@ -52,7 +52,7 @@ func NewSet(o SetOptions) *Set {
 func (s *Set) Open(path string, r Roller) (io.WriteCloser, error) {
 	path = filepath.Clean(path)
 	if s.o.CheckOnly {
-		return discarded{}, Check(path)
+		return discardCloser{}, Check(path)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -68,18 +68,18 @@ func (s *Set) Open(path string, r Roller) (io.WriteCloser, error) {
 		}
 		s.shared[path] = w
 	} else {
-		w.file.SetRoller(r)
+		w.file.SetRotation(r)
 	}
-	w.holders++
-	return &holder{set: s, path: path, Writer: w.Writer}, nil
+	w.refs++
+	return &handle{set: s, path: path, Writer: w.Writer}, nil
 }
 
-// discarded is a log that drops its lines.
-type discarded struct{}
+// discardCloser is a log that drops its lines.
+type discardCloser struct{}
 
-func (discarded) Write(p []byte) (int, error) { return len(p), nil }
+func (discardCloser) Write(p []byte) (int, error) { return len(p), nil }
 
-func (discarded) Close() error { return nil }
+func (discardCloser) Close() error { return nil }
 
 // Reopen writes the pending lines and opens all files again. If a path cannot be opened, its
 // previous file stays in use.
@@ -99,8 +99,8 @@ func (s *Set) Reopen() error {
 	return errors.Join(errs...)
 }
 
-// holder is one user of a shared Writer.
-type holder struct {
+// handle is one user of a shared Writer.
+type handle struct {
 	set  *Set
 	path string
 	*Writer
@@ -110,17 +110,17 @@ type holder struct {
 }
 
 // Close releases the log. Repeated calls return the result of the first.
-func (h *holder) Close() error {
-	h.once.Do(func() { h.err = h.set.give(h.path) })
+func (h *handle) Close() error {
+	h.once.Do(func() { h.err = h.set.release(h.path) })
 	return h.err
 }
 
-func (s *Set) give(path string) error {
+func (s *Set) release(path string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	w := s.shared[path]
-	w.holders--
-	if w.holders > 0 {
+	w.refs--
+	if w.refs > 0 {
 		return nil
 	}
 	delete(s.shared, path)

@@ -12,18 +12,18 @@ import (
 )
 
 const (
-	// flushEvery is the maximum time that a line is pending.
-	flushEvery = time.Second
+	// flushInterval is the maximum time that a line is pending.
+	flushInterval = time.Second
 	// flushSize is the number of pending bytes that triggers a write.
 	flushSize = 64 << 10
 	// maxPending is the maximum number of pending bytes; further lines are dropped.
 	maxPending = 1 << 20
-	// closePatience is the timeout of Flush, Reopen and Close when a disk hangs.
-	closePatience = 3 * time.Second
+	// closeTimeout is the timeout of Flush, Reopen and Close when a disk hangs.
+	closeTimeout = 3 * time.Second
 )
 
-// errStuck reports that a file did not accept a write in time.
-var errStuck = errors.New("log file: write timed out")
+// errTimeout reports that a file did not accept a write in time.
+var errTimeout = errors.New("log file: write timed out")
 
 // sink is the destination of a Writer: a *File.
 type sink interface {
@@ -41,25 +41,25 @@ type Writer struct {
 
 	dropped atomic.Uint64 // lines
 
-	begun    chan struct{} // capacity 1: lines are pending
-	full     chan struct{} // capacity 1: flushSize is reached
-	requests chan request
-	quit     chan struct{} // closed by Close
-	done     chan struct{} // closed when run has returned
+	hasPending chan struct{} // capacity 1: lines are pending
+	flushNow   chan struct{} // capacity 1: flushSize is reached
+	requests   chan request
+	quit       chan struct{} // closed by Close
+	done       chan struct{} // closed when run has returned
 
 	mu      sync.Mutex
 	pending []byte // guarded by mu
-	spare   []byte // guarded by mu; storage for the next pending
+	freeBuf []byte // guarded by mu; storage for the next pending
 	closed  bool   // guarded by mu
 
-	failing bool  // owned by run; the last write failed
-	last    error // owned by run until done; result of Close
+	failing  bool  // owned by run; the last write failed
+	closeErr error // owned by run until done; result of Close
 }
 
 // request asks run to call do and to send the result to answer.
 type request struct {
 	do     func() error
-	answer chan error
+	result chan error
 }
 
 // NewWriter returns a Writer that owns f. name identifies the file in log, which reports when
@@ -68,14 +68,14 @@ func NewWriter(name string, f *File, log *slog.Logger) *Writer { return newWrite
 
 func newWriter(name string, f sink, log *slog.Logger) *Writer {
 	w := &Writer{
-		name:     name,
-		file:     f,
-		log:      log,
-		begun:    make(chan struct{}, 1),
-		full:     make(chan struct{}, 1),
-		requests: make(chan request),
-		quit:     make(chan struct{}),
-		done:     make(chan struct{}),
+		name:       name,
+		file:       f,
+		log:        log,
+		hasPending: make(chan struct{}, 1),
+		flushNow:   make(chan struct{}, 1),
+		requests:   make(chan request),
+		quit:       make(chan struct{}),
+		done:       make(chan struct{}),
 	}
 	go w.run()
 	return w
@@ -92,44 +92,44 @@ func (w *Writer) Write(p []byte) (int, error) {
 	before := len(w.pending)
 	if before+len(p) > maxPending {
 		w.mu.Unlock()
-		w.dropped.Add(lines(p))
+		w.dropped.Add(countLines(p))
 		return len(p), nil
 	}
 	w.pending = append(w.pending, p...)
 	after := len(w.pending)
 	w.mu.Unlock()
 	if before == 0 {
-		signal(w.begun)
+		notify(w.hasPending)
 	}
 	if before < flushSize && after >= flushSize {
-		signal(w.full)
+		notify(w.flushNow)
 	}
 	return len(p), nil
 }
 
-func signal(c chan struct{}) {
+func notify(c chan struct{}) {
 	select {
 	case c <- struct{}{}:
 	default: // a signal is pending already
 	}
 }
 
-func lines(p []byte) uint64 { return uint64(bytes.Count(p, []byte{'\n'})) }
+func countLines(p []byte) uint64 { return uint64(bytes.Count(p, []byte{'\n'})) }
 
 // Dropped returns the number of dropped lines.
 func (w *Writer) Dropped() uint64 { return w.dropped.Load() }
 
-// Flush writes the pending lines. It returns the write error, or errStuck after three seconds if
+// Flush writes the pending lines. It returns the write error, or errTimeout after three seconds if
 // the file hangs.
 func (w *Writer) Flush() error {
-	return w.ask(func() error { return nil })
+	return w.submit(func() error { return nil })
 }
 
 // Reopen writes the pending lines and opens the file again.
-func (w *Writer) Reopen() error { return w.ask(w.file.Reopen) }
+func (w *Writer) Reopen() error { return w.submit(w.file.Reopen) }
 
 // Close writes the pending lines and closes the file. A second call waits like the first. If the
-// file hangs, Close returns errStuck after three seconds, and the goroutine ends when the write
+// file hangs, Close returns errTimeout after three seconds, and the goroutine ends when the write
 // returns.
 func (w *Writer) Close() error {
 	w.mu.Lock()
@@ -138,53 +138,53 @@ func (w *Writer) Close() error {
 		close(w.quit)
 	}
 	w.mu.Unlock()
-	patience := time.NewTimer(closePatience)
+	patience := time.NewTimer(closeTimeout)
 	defer patience.Stop()
 	select {
 	case <-w.done:
-		return w.last
+		return w.closeErr
 	case <-patience.C:
-		return errStuck
+		return errTimeout
 	}
 }
 
-// ask makes run write the pending lines and call do, and waits for the result.
-func (w *Writer) ask(do func() error) error {
+// submit makes run write the pending lines and call do, and waits for the result.
+func (w *Writer) submit(do func() error) error {
 	r := request{do, make(chan error, 1)}
-	patience := time.NewTimer(closePatience)
+	patience := time.NewTimer(closeTimeout)
 	defer patience.Stop()
 	select {
 	case w.requests <- r:
 	case <-w.done:
 		return os.ErrClosed
 	case <-patience.C:
-		return errStuck
+		return errTimeout
 	}
 	select {
-	case err := <-r.answer:
+	case err := <-r.result:
 		return err
 	case <-patience.C:
-		return errStuck
+		return errTimeout
 	}
 }
 
 // run writes pending lines until Close.
 func (w *Writer) run() {
 	defer close(w.done)
-	timer := time.NewTimer(flushEvery)
+	timer := time.NewTimer(flushInterval)
 	timer.Stop()
 	for {
 		select {
-		case <-w.begun:
-			timer.Reset(flushEvery)
+		case <-w.hasPending:
+			timer.Reset(flushInterval)
 		case <-timer.C:
 			_ = w.flush() // flush reports the error
-		case <-w.full:
+		case <-w.flushNow:
 			_ = w.flush() // flush reports the error
 		case r := <-w.requests:
-			r.answer <- errors.Join(w.flush(), r.do())
+			r.result <- errors.Join(w.flush(), r.do())
 		case <-w.quit:
-			w.last = errors.Join(w.flush(), w.file.Close())
+			w.closeErr = errors.Join(w.flush(), w.file.Close())
 			return
 		}
 	}
@@ -194,29 +194,29 @@ func (w *Writer) run() {
 func (w *Writer) flush() error {
 	w.mu.Lock()
 	batch := w.pending
-	w.pending, w.spare = w.spare[:0], nil
+	w.pending, w.freeBuf = w.freeBuf[:0], nil
 	w.mu.Unlock()
 	if len(batch) == 0 {
-		w.keep(batch)
+		w.recycle(batch)
 		return nil
 	}
 	n, err := w.file.Write(batch)
 	if n < len(batch) {
-		w.dropped.Add(lines(batch[n:]))
+		w.dropped.Add(countLines(batch[n:]))
 	}
 	w.report(err)
-	w.keep(batch)
+	w.recycle(batch)
 	return err
 }
 
-// keep makes the storage of batch the next spare, unless it is large: a burst must not hold memory
+// recycle makes the storage of batch the next spare, unless it is large: a burst must not hold memory
 // forever.
-func (w *Writer) keep(batch []byte) {
+func (w *Writer) recycle(batch []byte) {
 	if cap(batch) > 2*flushSize {
 		batch = nil
 	}
 	w.mu.Lock()
-	w.spare = batch[:0]
+	w.freeBuf = batch[:0]
 	w.mu.Unlock()
 }
 

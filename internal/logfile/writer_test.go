@@ -15,8 +15,8 @@ import (
 	"time"
 )
 
-// disk is a sink whose writes a test can block or fail.
-type disk struct {
+// fakeFile is a sink whose writes a test can block or fail.
+type fakeFile struct {
 	mu       sync.Mutex
 	written  bytes.Buffer  // guarded by mu
 	writes   int           // guarded by mu
@@ -26,7 +26,7 @@ type disk struct {
 	stuck    chan struct{} // nil: never; Write blocks until a test closes it
 }
 
-func (d *disk) Write(p []byte) (int, error) {
+func (d *fakeFile) Write(p []byte) (int, error) {
 	if d.stuck != nil {
 		<-d.stuck
 	}
@@ -39,47 +39,47 @@ func (d *disk) Write(p []byte) (int, error) {
 	return d.written.Write(p)
 }
 
-func (d *disk) Reopen() error {
+func (d *fakeFile) Reopen() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.reopened++
 	return nil
 }
 
-func (d *disk) Close() error {
+func (d *fakeFile) Close() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.closed = true
 	return nil
 }
 
-func (d *disk) text() string {
+func (d *fakeFile) text() string {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.written.String()
 }
 
-func (d *disk) fail(err error) {
+func (d *fakeFile) fail(err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.fails = err
 }
 
-func quiet() *slog.Logger { return slog.New(slog.DiscardHandler) }
+func discardLog() *slog.Logger { return slog.New(slog.DiscardHandler) }
 
-func TestLinesAreWrittenWithinASecond(t *testing.T) {
+func TestFlushInterval(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		d := &disk{}
-		w := newWriter("log", d, quiet())
+		d := &fakeFile{}
+		w := newWriter("log", d, discardLog())
 		defer w.Close()
 		write(t, w, "one\n")
-		time.Sleep(flushEvery / 2)
+		time.Sleep(flushInterval / 2)
 		write(t, w, "two\n")
 		synctest.Wait()
 		if got := d.text(); got != "" {
 			t.Errorf("written at once: %q, want it to wait for company", got)
 		}
-		time.Sleep(flushEvery / 2)
+		time.Sleep(flushInterval / 2)
 		synctest.Wait()
 		if got := d.text(); got != "one\ntwo\n" || d.writes != 1 {
 			t.Errorf("after a second: %q in %d writes, want both lines in one", got, d.writes)
@@ -91,10 +91,10 @@ func TestLinesAreWrittenWithinASecond(t *testing.T) {
 	})
 }
 
-func TestManyLinesAreWrittenWithoutWaiting(t *testing.T) {
+func TestFlushSize(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		d := &disk{}
-		w := newWriter("log", d, quiet())
+		d := &fakeFile{}
+		w := newWriter("log", d, discardLog())
 		defer w.Close()
 		line := strings.Repeat("x", 1023) + "\n"
 		for range flushSize / len(line) {
@@ -107,10 +107,10 @@ func TestManyLinesAreWrittenWithoutWaiting(t *testing.T) {
 	})
 }
 
-func TestFlushReopenAndCloseWriteWhatWaits(t *testing.T) {
+func TestFlushReopenCloseWritePendingLines(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		d := &disk{}
-		w := newWriter("log", d, quiet())
+		d := &fakeFile{}
+		w := newWriter("log", d, discardLog())
 		for _, step := range []struct {
 			name string
 			do   func() error
@@ -138,10 +138,10 @@ func TestFlushReopenAndCloseWriteWhatWaits(t *testing.T) {
 	})
 }
 
-func TestAStuckDiskCostsLinesButNoTime(t *testing.T) {
+func TestWriteDoesNotBlockOnHungFile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		d := &disk{stuck: make(chan struct{})}
-		w := newWriter("log", d, quiet())
+		d := &fakeFile{stuck: make(chan struct{})}
+		w := newWriter("log", d, discardLog())
 		line := strings.Repeat("x", 1023) + "\n"
 		const sent = 5 << 10 // 5 MiB
 		begin := time.Now()
@@ -155,11 +155,11 @@ func TestAStuckDiskCostsLinesButNoTime(t *testing.T) {
 		if dropped < sent-3*maxPending/1024 || dropped >= sent {
 			t.Errorf("%d of %d lines dropped, want all but what the bounds hold", dropped, sent)
 		}
-		if held := len(w.pending) + cap(w.spare); held > 2*maxPending {
+		if held := len(w.pending) + cap(w.freeBuf); held > 2*maxPending {
 			t.Errorf("%d bytes held, want at most %d", held, 2*maxPending)
 		}
-		if err := w.Flush(); !errors.Is(err, errStuck) {
-			t.Errorf("Flush: %v, want %v", err, errStuck)
+		if err := w.Flush(); !errors.Is(err, errTimeout) {
+			t.Errorf("Flush: %v, want %v", err, errTimeout)
 		}
 		close(d.stuck)
 		if err := w.Flush(); err != nil {
@@ -174,14 +174,14 @@ func TestAStuckDiskCostsLinesButNoTime(t *testing.T) {
 	})
 }
 
-func TestCloseGivesUpOnAStuckDisk(t *testing.T) {
+func TestCloseTimeout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		d := &disk{stuck: make(chan struct{})}
-		w := newWriter("log", d, quiet())
+		d := &fakeFile{stuck: make(chan struct{})}
+		w := newWriter("log", d, discardLog())
 		write(t, w, "x\n")
 		begin := time.Now()
-		if err := w.Close(); !errors.Is(err, errStuck) || time.Since(begin) != closePatience {
-			t.Errorf("Close: %v after %v, want %v after %v", err, time.Since(begin), errStuck, closePatience)
+		if err := w.Close(); !errors.Is(err, errTimeout) || time.Since(begin) != closeTimeout {
+			t.Errorf("Close: %v after %v, want %v after %v", err, time.Since(begin), errTimeout, closeTimeout)
 		}
 		close(d.stuck) // lets the goroutine end, as the bubble requires
 		if err := w.Close(); err != nil || d.text() != "x\n" {
@@ -193,7 +193,7 @@ func TestCloseGivesUpOnAStuckDisk(t *testing.T) {
 func TestFailuresAreCountedAndReportedOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var report bytes.Buffer
-		d := &disk{}
+		d := &fakeFile{}
 		w := newWriter("access.log", d, slog.New(slog.NewTextHandler(&report, nil)))
 		d.fail(errors.New("no space left"))
 		for range 3 {
@@ -222,8 +222,8 @@ func TestFailuresAreCountedAndReportedOnce(t *testing.T) {
 }
 
 func TestConcurrentWritersLoseNothing(t *testing.T) {
-	d := &disk{}
-	w := newWriter("log", d, quiet())
+	d := &fakeFile{}
+	w := newWriter("log", d, discardLog())
 	const writers, each = 8, 1000
 	var all sync.WaitGroup
 	for i := range writers {
@@ -245,8 +245,8 @@ func TestConcurrentWritersLoseNothing(t *testing.T) {
 	}
 }
 
-func TestWritingALineAllocatesNothing(t *testing.T) {
-	w := newWriter("log", &discard{}, quiet())
+func TestWriteDoesNotAllocate(t *testing.T) {
+	w := newWriter("log", &discard{}, discardLog())
 	defer w.Close()
 	line := []byte(strings.Repeat("x", 199) + "\n")
 	round := func() {
@@ -269,7 +269,7 @@ func (discard) Write(p []byte) (int, error) { return len(p), nil }
 func (discard) Reopen() error               { return nil }
 func (discard) Close() error                { return nil }
 
-func TestThoseWhoOpenOnePathShareItsFile(t *testing.T) {
+func TestSetSharesWriterByPath(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "log")
 	metered := map[string]int{}
@@ -293,7 +293,7 @@ func TestThoseWhoOpenOnePathShareItsFile(t *testing.T) {
 	if metered["log"] != 1 {
 		t.Errorf("metered %d times, want once", metered["log"])
 	}
-	if got := s.shared[path].file.roller.Load().MaxSizeMB; got != 1 {
+	if got := s.shared[path].file.rotation.Load().MaxSizeMB; got != 1 {
 		t.Errorf("MaxSizeMB %d, want that of the last Open", got)
 	}
 	if err := os.Rename(path, path+".1"); err != nil {
@@ -321,7 +321,7 @@ func TestThoseWhoOpenOnePathShareItsFile(t *testing.T) {
 }
 
 func BenchmarkWrite(b *testing.B) {
-	w := newWriter("log", &discard{}, quiet())
+	w := newWriter("log", &discard{}, discardLog())
 	defer w.Close()
 	line := []byte(strings.Repeat("x", 199) + "\n")
 	b.ReportAllocs()

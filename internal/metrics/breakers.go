@@ -49,19 +49,21 @@ func Limits() iter.Seq[Limit] {
 //nolint:gochecknoglobals // a constant table
 var priorityNames = [...]string{"default", "high"}
 
-// Room reads the usage of the circuit breaker limits, by priority index and Limit.
-type Room struct {
+// LimitUsage reads the usage of the circuit breaker limits, by priority index and Limit.
+type LimitUsage struct {
 	read atomic.Pointer[func(priority int, l Limit) (used, most int64)]
 }
 
-// Follow sets the function that returns the usage; any goroutine may call it. most is the limit: 0
+// SetFunc sets the function that returns the usage; any goroutine may call it. most is the limit: 0
 // means unlimited, and a negative value allows nothing.
-func (r *Room) Follow(read func(priority int, l Limit) (used, most int64)) { r.read.Store(&read) }
+func (r *LimitUsage) SetFunc(read func(priority int, l Limit) (used, most int64)) {
+	r.read.Store(&read)
+}
 
 // collectBreakers exports how often each limit was reached and, for limits that are set, whether
 // the limit is reached now and what remains.
-func (c *placeCollector) collectBreakers(e *emitter, name string, cluster *Cluster) {
-	room := cluster.Room.read.Load()
+func (c *scopeCollector) collectBreakers(e *emitter, name string, cluster *Cluster) {
+	room := cluster.LimitUsage.read.Load()
 	for p, priority := range priorityNames {
 		for l := range Limits() {
 			if n := cluster.Overflow[p][l].Value(); n > 0 || p == 0 {
@@ -79,7 +81,7 @@ func (c *placeCollector) collectBreakers(e *emitter, name string, cluster *Clust
 				open = 1
 			}
 			e.value(c.cluster[clusterBreakerOpen], open, name, priority, l.String())
-			e.value(c.cluster[clusterBreakerLeft], float64(max(most-used, 0)), name, priority, l.String())
+			e.value(c.cluster[clusterBreakerRemaining], float64(max(most-used, 0)), name, priority, l.String())
 		}
 	}
 }

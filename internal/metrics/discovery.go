@@ -33,36 +33,36 @@ var (
 	// DiscoverySubscribed is the number of subscribed services.
 	DiscoverySubscribed = Metric{"weft_discovery_subscribed", "Services that the application subscribes to.",
 		KindGauge, nil}
-	// DiscoveryUnanswered is the number of subscribed services without a snapshot from any
+	// DiscoveryNoSnapshot is the number of subscribed services without a snapshot from any
 	// registry.
-	DiscoveryUnanswered = Metric{"weft_discovery_subscribed_unanswered", "Subscribed services without a snapshot from any registry.",
+	DiscoveryNoSnapshot = Metric{"weft_discovery_subscribed_unanswered", "Subscribed services without a snapshot from any registry.",
 		KindGauge, nil}
 	// DiscoveryRestored is the number of subscribed services whose snapshot is older than the
 	// start, or than the registry session.
 	DiscoveryRestored = Metric{"weft_discovery_subscribed_restored", "Subscribed services whose providers date from before the last start or registry session and have not been confirmed since.",
 		KindGauge, nil}
-	// DiscoveryDoubted is the number of subscribed services that use retained providers, because
+	// DiscoveryEmptyProtected is the number of subscribed services that use retained providers, because
 	// the registry reports none.
-	DiscoveryDoubted = Metric{"weft_discovery_subscribed_doubted", "Subscribed services that use retained providers until empty_after, because the registry reports none.",
+	DiscoveryEmptyProtected = Metric{"weft_discovery_subscribed_doubted", "Subscribed services that use retained providers until empty_after, because the registry reports none.",
 		KindGauge, nil}
 	// DiscoveryProviders is the number of provider addresses of all subscribed services.
 	DiscoveryProviders = Metric{"weft_discovery_providers", "Provider addresses of the subscribed services. An address counts once for each service.",
 		KindGauge, nil}
-	// DiscoveryAge is the age of the oldest snapshot in use from a disconnected registry.
-	DiscoveryAge = Metric{"weft_discovery_list_age_seconds", "Age of the oldest snapshot in use from a disconnected registry; 0 if all registries are connected.",
+	// DiscoveryOldestSnapshot is the age of the oldest snapshot in use from a disconnected registry.
+	DiscoveryOldestSnapshot = Metric{"weft_discovery_list_age_seconds", "Age of the oldest snapshot in use from a disconnected registry; 0 if all registries are connected.",
 		KindGauge, nil}
 	// DiscoveryChanges counts changes. Its LabelResult is ResultApplied or ResultFailed.
 	DiscoveryChanges = Metric{"weft_discovery_changes_total", "Changes of clusters and routes by registries or the application. A failed change is retried.",
 		KindCounter, []string{LabelResult}}
-	// DiscoveryUnsaved counts failed writes of the state file.
-	DiscoveryUnsaved = Metric{"weft_discovery_state_file_failures_total", "Failed writes of the state file.",
+	// DiscoveryStateFileFailures counts failed writes of the state file.
+	DiscoveryStateFileFailures = Metric{"weft_discovery_state_file_failures_total", "Failed writes of the state file.",
 		KindCounter, nil}
 )
 
 func discoveryMetrics() []Metric {
 	return []Metric{
 		DiscoveryCalls, DiscoveryRegistries, DiscoveryConnected, DiscoveryPublished, DiscoveryRegistered, DiscoverySubscribed,
-		DiscoveryUnanswered, DiscoveryRestored, DiscoveryDoubted, DiscoveryProviders, DiscoveryAge, DiscoveryChanges, DiscoveryUnsaved,
+		DiscoveryNoSnapshot, DiscoveryRestored, DiscoveryEmptyProtected, DiscoveryProviders, DiscoveryOldestSnapshot, DiscoveryChanges, DiscoveryStateFileFailures,
 	}
 }
 
@@ -71,13 +71,13 @@ type Discovery struct {
 	Registries, Connected int
 	Published, Registered int
 	Subscribed, Providers int
-	Unanswered            int
+	WithoutSnapshot       int
 	Restored              int
 	EmptyProtected        int
 	OldestSnapshot        time.Duration
 	Applied               uint64
-	NotApplied            uint64
-	StateFileFails        uint64
+	ApplyFailures         uint64
+	StateFileFailures     uint64
 }
 
 // Discovery exports the result of read. Each scrape calls read once, and scrapes may be concurrent.
@@ -110,12 +110,12 @@ func (c *discoveryCollector) Collect(to chan<- prometheus.Metric) {
 	value(DiscoveryPublished, float64(d.Published))
 	value(DiscoveryRegistered, float64(d.Registered))
 	value(DiscoverySubscribed, float64(d.Subscribed))
-	value(DiscoveryUnanswered, float64(d.Unanswered))
+	value(DiscoveryNoSnapshot, float64(d.WithoutSnapshot))
 	value(DiscoveryRestored, float64(d.Restored))
-	value(DiscoveryDoubted, float64(d.EmptyProtected))
+	value(DiscoveryEmptyProtected, float64(d.EmptyProtected))
 	value(DiscoveryProviders, float64(d.Providers))
-	value(DiscoveryAge, d.OldestSnapshot.Seconds())
+	value(DiscoveryOldestSnapshot, d.OldestSnapshot.Seconds())
 	value(DiscoveryChanges, float64(d.Applied), ResultApplied)
-	value(DiscoveryChanges, float64(d.NotApplied), ResultFailed)
-	value(DiscoveryUnsaved, float64(d.StateFileFails))
+	value(DiscoveryChanges, float64(d.ApplyFailures), ResultFailed)
+	value(DiscoveryStateFileFailures, float64(d.StateFileFailures))
 }

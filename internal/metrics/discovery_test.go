@@ -5,14 +5,14 @@ import (
 	"time"
 )
 
-func TestDiscoveryIsReadOnceForAScrape(t *testing.T) {
+func TestScrapeReadsDiscoveryOnce(t *testing.T) {
 	r := testRegistry()
 	reads := 0
 	r.Discovery(func() Discovery {
 		reads++
 		return Discovery{
-			Registries: 1, Connected: 2, Published: 3, Registered: 4, Subscribed: 5, Providers: 6, Unanswered: 7, Restored: 8, EmptyProtected: 9,
-			OldestSnapshot: 1500 * time.Millisecond, Applied: 10, NotApplied: 11, StateFileFails: 12,
+			Registries: 1, Connected: 2, Published: 3, Registered: 4, Subscribed: 5, Providers: 6, WithoutSnapshot: 7, Restored: 8, EmptyProtected: 9,
+			OldestSnapshot: 1500 * time.Millisecond, Applied: 10, ApplyFailures: 11, StateFileFailures: 12,
 		}
 	})
 	r.Counter(DiscoveryCalls, "/pub", ResultOK).Add(13)

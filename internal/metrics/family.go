@@ -24,15 +24,15 @@ type family struct {
 
 // series is one combination of label values.
 type series struct {
-	values []string
-	read   func() float64
-	count  *Counter   // read returns its value; set if Registry.Counter made the series
-	sizes  *Histogram // replaces read; set if Registry.Histogram made the series
+	values    []string
+	read      func() float64
+	counter   *Counter   // read returns its value; set if Registry.Counter made the series
+	histogram *Histogram // replaces read; set if Registry.Histogram made the series
 }
 
 // Counter returns the counter of m with the given label values, in the order of m.Labels. The same
 // values return the same counter. The counter exists until the process exits, so values must come
-// from a bounded set and not from requests. Beyond the registry's MaxPlaces, new values share one
+// from a bounded set and not from requests. Beyond the registry's MaxScopes, new values share one
 // series.
 func (r *Registry) Counter(m Metric, values ...string) *Counter {
 	if m.Kind != KindCounter {
@@ -40,15 +40,15 @@ func (r *Registry) Counter(m Metric, values ...string) *Counter {
 	}
 	r.families.mu.Lock()
 	defer r.families.mu.Unlock()
-	s, found := r.families.find(m, values)
+	s, found := r.families.findOrAdd(m, values)
 	if !found {
-		s.count = new(Counter)
-		s.read = func() float64 { return float64(s.count.Value()) }
+		s.counter = new(Counter)
+		s.read = func() float64 { return float64(s.counter.Value()) }
 	}
-	if s.count == nil {
+	if s.counter == nil {
 		panic(fmt.Sprintf("metrics: %s%q is already exported by Func", m.Name, values))
 	}
-	return s.count
+	return s.counter
 }
 
 // Func exports the result of read as the series of m with the given label values, until the caller
@@ -61,9 +61,9 @@ func (r *Registry) Func(m Metric, read func() float64, values ...string) (remove
 	f := &r.families
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	s, _ := f.find(m, values)
+	s, _ := f.findOrAdd(m, values)
 	mine := &series{values: s.values, read: read}
-	key := joined(mine.values)
+	key := joinKey(mine.values)
 	f.byName[m.Name].series[key] = mine
 	return func() {
 		f.mu.Lock()
@@ -74,9 +74,9 @@ func (r *Registry) Func(m Metric, read func() float64, values ...string) (remove
 	}
 }
 
-// find returns the series of m with the given values and whether it existed before; otherwise it
+// findOrAdd returns the series of m with the given values and whether it existed before; otherwise it
 // adds the series. f.mu is held.
-func (f *families) find(m Metric, values []string) (s *series, found bool) {
+func (f *families) findOrAdd(m Metric, values []string) (s *series, found bool) {
 	if len(values) != len(m.Labels) {
 		panic(fmt.Sprintf("metrics: %s has the labels %q, got the values %q", m.Name, m.Labels, values))
 	}
@@ -95,24 +95,24 @@ func (f *families) find(m Metric, values []string) (s *series, found bool) {
 	for i, value := range values {
 		clean[i] = label(value)
 	}
-	if s, found = fam.series[joined(clean)]; found {
+	if s, found = fam.series[joinKey(clean)]; found {
 		return s, true
 	}
 	if len(fam.series) >= f.limit {
 		for i := range clean {
 			clean[i] = valueOther
 		}
-		if s, found = fam.series[joined(clean)]; found {
+		if s, found = fam.series[joinKey(clean)]; found {
 			return s, true
 		}
 	}
 	s = &series{values: clean}
-	fam.series[joined(clean)] = s
+	fam.series[joinKey(clean)] = s
 	return s, false
 }
 
-// joined returns a map key for label values. They are UTF-8, which never contains the byte 0xFF.
-func joined(values []string) string { return strings.Join(values, "\xff") }
+// joinKey returns a map key for label values. They are UTF-8, which never contains the byte 0xFF.
+func joinKey(values []string) string { return strings.Join(values, "\xff") }
 
 // familyCollector exports the families of a registry. It implements prometheus.Collector.
 type familyCollector struct{ r *Registry }
@@ -137,8 +137,8 @@ func (c *familyCollector) Collect(to chan<- prometheus.Metric) {
 	f.mu.Unlock()
 	e := c.r.emitter(to)
 	for _, one := range all {
-		if h := one.series.sizes; h != nil {
-			e.sizes(one.desc, h, one.series.values...)
+		if h := one.series.histogram; h != nil {
+			e.sizeHistogram(one.desc, h, one.series.values...)
 			continue
 		}
 		e.value(one.desc, one.series.read(), one.series.values...)

@@ -42,18 +42,18 @@ func (r *Registry) Histogram(m Metric, bounds []float64, values ...string) *Hist
 	}
 	r.families.mu.Lock()
 	defer r.families.mu.Unlock()
-	s, found := r.families.find(m, values)
+	s, found := r.families.findOrAdd(m, values)
 	if !found {
-		s.sizes = &Histogram{bounds: bounds, cells: make([]atomic.Uint64, len(bounds)+1)}
+		s.histogram = &Histogram{bounds: bounds, cells: make([]atomic.Uint64, len(bounds)+1)}
 	}
-	if !slices.Equal(s.sizes.bounds, bounds) {
-		panic(fmt.Sprintf("metrics: %s has the bounds %v, got %v", m.Name, s.sizes.bounds, bounds))
+	if !slices.Equal(s.histogram.bounds, bounds) {
+		panic(fmt.Sprintf("metrics: %s has the bounds %v, got %v", m.Name, s.histogram.bounds, bounds))
 	}
-	return s.sizes
+	return s.histogram
 }
 
-// sizes emits h.
-func (e *emitter) sizes(d *desc, h *Histogram, values ...string) {
+// sizeHistogram emits h.
+func (e *emitter) sizeHistogram(d *desc, h *Histogram, values ...string) {
 	if e.exclusion.excludes(d.metric.Name, d.metric.Labels) {
 		return
 	}
@@ -64,5 +64,5 @@ func (e *emitter) sizes(d *desc, h *Histogram, values ...string) {
 		buckets[bound] = n
 	}
 	n += h.cells[len(h.bounds)].Load()
-	e.to <- prometheus.MustNewConstHistogram(d.prometheus, n, float64(h.sum.Load()), buckets, values...)
+	e.ch <- prometheus.MustNewConstHistogram(d.prometheus, n, float64(h.sum.Load()), buckets, values...)
 }

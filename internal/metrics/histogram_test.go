@@ -32,7 +32,7 @@ func TestHistogramsCountBySize(t *testing.T) {
 	t.Errorf("%s is not exported", m.Name)
 }
 
-func TestHistogramsAllocateNothing(t *testing.T) {
+func TestHistogramAddDoesNotAllocate(t *testing.T) {
 	h := testRegistry().Histogram(Metric{Name: "weft_test_bytes", Help: "Sizes.", Kind: KindHistogram}, []float64{1, 10})
 	if n := testing.AllocsPerRun(100, func() { h.Add(7) }); n != 0 {
 		t.Errorf("Add allocates %v times, want 0", n)

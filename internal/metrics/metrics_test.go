@@ -39,18 +39,18 @@ func wantLines(t *testing.T, got []string, want ...string) {
 }
 
 func testRegistry() *Registry {
-	return New(Options{Reasons: []string{"none", "no_route", "overflow"}, Causes: []string{"done", "peer_closed"}})
+	return New(Options{Reasons: []string{"none", "no_route", "overflow"}, CloseReasons: []string{"done", "peer_closed"}})
 }
 
-func TestARequestIsCountedByProtocolClassAndReason(t *testing.T) {
+func TestRequestsCountByProtocolClassAndReason(t *testing.T) {
 	r := testRegistry()
 	h, release := r.Host("shop", "10.0.0.1:80")
 	defer release()
-	h.Add(one(sample{Status: 200, Duration: 3 * time.Millisecond, BytesIn: 5, BytesOut: 1024}))
-	h.Add(one(sample{Status: 204, Duration: time.Millisecond}))
-	h.Add(one(sample{Status: 404, Reason: 1}))
-	h.Add(one(sample{Status: 0, Reason: 2, Duration: -time.Second}))
-	h.Add(one(sample{Status: 999, Protocol: "dubbo", Duration: time.Hour, BytesIn: -1}))
+	h.Add(batchOf(sample{Status: 200, Duration: 3 * time.Millisecond, BytesIn: 5, BytesOut: 1024}))
+	h.Add(batchOf(sample{Status: 204, Duration: time.Millisecond}))
+	h.Add(batchOf(sample{Status: 404, Reason: 1}))
+	h.Add(batchOf(sample{Status: 0, Reason: 2, Duration: -time.Second}))
+	h.Add(batchOf(sample{Status: 999, Protocol: "dubbo", Duration: time.Hour, BytesIn: -1}))
 
 	wantLines(t, exported(t, r, "host_requests_total"),
 		`host_requests_total{cluster="shop",host="10.0.0.1:80",protocol="dubbo",status_class="none"} 1`,
@@ -75,7 +75,7 @@ func TestARequestIsCountedByProtocolClassAndReason(t *testing.T) {
 	wantLines(t, figures, `,le="0.0001"} 2`, `,le="0.00025"} 2`, `,le="0.0005"} 2`, `,le="0.001"} 3`, `,le="0.0025"} 3`, `} 0.004`)
 }
 
-func TestDurationsFallIntoTheFirstBucketThatHoldsThem(t *testing.T) {
+func TestDurationBuckets(t *testing.T) {
 	slow := func(d time.Duration) int {
 		i, _ := slices.BinarySearch(bounds[:], d)
 		return i
@@ -100,7 +100,7 @@ func TestDurationsFallIntoTheFirstBucketThatHoldsThem(t *testing.T) {
 	}
 }
 
-func TestSeriesDisappearWithTheirPlace(t *testing.T) {
+func TestReleaseRemovesSeries(t *testing.T) {
 	r := testRegistry()
 	counts := func() (n [4]int) {
 		for i, prefix := range []string{"listener_", "route_", "cluster_", "host_"} {
@@ -115,10 +115,10 @@ func TestSeriesDisappearWithTheirPlace(t *testing.T) {
 	var route Route
 	route.Open(routes, "all", "all/0")
 	s := sample{Status: 200}
-	listener.Add(one(s))
-	cluster.Add(one(s))
-	host.Add(one(s))
-	route.Add("all", "all/0", one(s))
+	listener.Add(batchOf(s))
+	cluster.Add(batchOf(s))
+	host.Add(batchOf(s))
+	route.Add("all", "all/0", batchOf(s))
 	for i, n := range counts() {
 		if n == 0 {
 			t.Errorf("no series of place %d while it is configured", i)
@@ -129,8 +129,8 @@ func TestSeriesDisappearWithTheirPlace(t *testing.T) {
 	releaseCluster()
 	releaseHost()
 	routes.Release()
-	listener.Add(one(s)) // as from exchanges in flight
-	route.Add("all", "all/0", one(s))
+	listener.Add(batchOf(s)) // as from exchanges in flight
+	route.Add("all", "all/0", batchOf(s))
 	if got := counts(); got != [4]int{} {
 		t.Errorf("series after release: %v, want none", got)
 	}
@@ -140,9 +140,9 @@ func TestSeriesDisappearWithTheirPlace(t *testing.T) {
 	}
 }
 
-func TestAPlaceThatTwoConfigurationsShareKeepsItsNumbers(t *testing.T) {
+func TestSharedScopeKeepsCounters(t *testing.T) {
 	r := testRegistry()
-	sample := one(sample{Status: 200})
+	sample := batchOf(sample{Status: 200})
 	open := func(of *Routes, name string) *Route {
 		route := new(Route)
 		route.Open(of, "vh", name)
@@ -169,10 +169,10 @@ func TestAPlaceThatTwoConfigurationsShareKeepsItsNumbers(t *testing.T) {
 		`route_requests_total{protocol="none",route="b",status_class="2xx",table="table",virtual_host="vh"} 1`)
 }
 
-func TestARouteThatLeavesItsTableTakesItsNumbersAlong(t *testing.T) {
+func TestCloseRemovesRouteCounters(t *testing.T) {
 	r := testRegistry()
 	routes := r.Routes("table")
-	counted := one(sample{Status: 200})
+	counted := batchOf(sample{Status: 200})
 	var was, unused, is Route
 	was.Open(routes, "vh", "a")
 	was.Add("vh", "a", counted)
@@ -190,12 +190,12 @@ func TestARouteThatLeavesItsTableTakesItsNumbersAlong(t *testing.T) {
 	routes.Release()
 }
 
-func TestPlacesBeyondTheLimitShareOneSeries(t *testing.T) {
-	r := New(Options{MaxPlaces: 2})
+func TestScopesBeyondLimitShareOneSeries(t *testing.T) {
+	r := New(Options{MaxScopes: 2})
 	var releases []func()
 	for i := range 5 {
 		h, release := r.Host("shop", fmt.Sprint("host", i))
-		h.Add(one(sample{Status: 200}))
+		h.Add(batchOf(sample{Status: 200}))
 		releases = append(releases, release)
 		r.Counter(Metric{"weft_test_total", "Test.", KindCounter, []string{"key"}}, fmt.Sprint(i)).Add(1)
 	}
@@ -226,7 +226,7 @@ func TestConnectionsAreCounted(t *testing.T) {
 	l.Active.Add(-1)
 	c.Opened.Add(4)
 	c.Closed.Add(3)
-	c.Spent.Add(2)
+	c.MaxRequestsReached.Add(2)
 	c.ConnectFailures.Add(1)
 	c.Retries.Add(5)
 	c.Resent.Add(6)
@@ -239,9 +239,9 @@ func TestConnectionsAreCounted(t *testing.T) {
 	c.HostUp.Add(1)
 	c.CheckFailures.Add(9)
 	c.Ejections.Add(4)
-	c.Active.Follow(func() int64 { return 8 })
+	c.Active.SetFunc(func() int64 { return 8 })
 	c.Overflow[1][LimitPending].Add(13)
-	c.Room.Follow(func(priority int, l Limit) (used, most int64) {
+	c.LimitUsage.SetFunc(func(priority int, l Limit) (used, most int64) {
 		switch {
 		case priority == 1 && l == LimitRequests:
 			return 3, 3
@@ -303,9 +303,9 @@ func TestExclusions(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			r := testRegistry()
 			h, _ := r.Host("shop", "a")
-			h.Add(one(sample{Status: 200}))
+			h.Add(batchOf(sample{Status: 200}))
 			cluster, _ := r.Cluster("shop")
-			cluster.Add(one(sample{Status: 200}))
+			cluster.Add(batchOf(sample{Status: 200}))
 			r.Listener("in")
 			r.Exclude(c.exclusion)
 			for prefix, want := range c.left {
@@ -321,7 +321,7 @@ func TestExclusions(t *testing.T) {
 	}
 }
 
-func TestCountersAndFunctionsWithoutAPlace(t *testing.T) {
+func TestCounterAndFunc(t *testing.T) {
 	r := New(Options{Version: "1.2", Revision: "abc"})
 	r.Counter(ConfigReloads, ResultApplied).Add(2)
 	r.Counter(ConfigReloads, ResultApplied).Add(1)
@@ -336,7 +336,7 @@ func TestCountersAndFunctionsWithoutAPlace(t *testing.T) {
 	wantLines(t, exported(t, r, "access_log"))
 }
 
-func TestMisuseOfADescriptionPanics(t *testing.T) {
+func TestInvalidMetricUsePanics(t *testing.T) {
 	counter := Metric{"weft_a_total", "A.", KindCounter, []string{"x"}}
 	for name, misuse := range map[string]func(*Registry){
 		"values missing":     func(r *Registry) { r.Counter(counter) },
@@ -362,10 +362,10 @@ func TestMisuseOfADescriptionPanics(t *testing.T) {
 	}
 }
 
-func TestLabelsThatAreNotUTF8DoNotSpoilTheScrape(t *testing.T) {
+func TestInvalidUTF8LabelsAreReplaced(t *testing.T) {
 	r := testRegistry()
 	c, _ := r.Cluster("bad\xff\"name\n")
-	c.Add(one(sample{Status: 200}))
+	c.Add(batchOf(sample{Status: 200}))
 	wantLines(t, exported(t, r, "cluster_requests_total"),
 		`cluster_requests_total{cluster="bad`+"\uFFFD"+`\"name\n",protocol="none",status_class="2xx"} 1`)
 }
@@ -381,8 +381,8 @@ func TestConcurrentUseLosesNothing(t *testing.T) {
 				var route Route
 				route.Open(table, "vh", name)
 				h, release := r.Host("shop", "kept")
-				route.Add("vh", name, one(sample{Status: 200, Protocol: [...]string{"Http1", "dubbo"}[w%2]}))
-				h.Add(one(sample{Status: 200 + 100*(i%4), Protocol: [...]string{"Http1", "dubbo"}[w%2], Reason: uint8(i % 3)}))
+				route.Add("vh", name, batchOf(sample{Status: 200, Protocol: [...]string{"Http1", "dubbo"}[w%2]}))
+				h.Add(batchOf(sample{Status: 200 + 100*(i%4), Protocol: [...]string{"Http1", "dubbo"}[w%2], Reason: uint8(i % 3)}))
 				release()
 				table.Release()
 			}
@@ -398,7 +398,7 @@ func TestConcurrentUseLosesNothing(t *testing.T) {
 	})
 	wait.Wait()
 	defer release()
-	kept.Add(one(sample{Status: 200}))
+	kept.Add(batchOf(sample{Status: 200}))
 	// The workers may have released the host before this test acquired it, so the expected number
 	// is unknown. The counters must be consistent.
 	total, inHistogram := uint64(0), uint64(0)
@@ -424,15 +424,15 @@ func TestConcurrentUseLosesNothing(t *testing.T) {
 	wantLines(t, exported(t, r, "route_requests_total"))
 }
 
-func TestObservingAllocatesNothing(t *testing.T) {
+func TestAddDoesNotAllocate(t *testing.T) {
 	r := testRegistry()
 	h, _ := r.Host("shop", "a")
 	var route Route
 	route.Open(r.Routes("table"), "vh", "3")
 	observe := func() {
 		s := sample{Status: 200, Reason: 2, Duration: 123456, BytesIn: 1, BytesOut: 2}
-		h.Add(one(s))
-		route.Add("vh", "3", one(s))
+		h.Add(batchOf(s))
+		route.Add("vh", "3", batchOf(s))
 	}
 	observe()
 	if n := testing.AllocsPerRun(100, observe); n != 0 {
@@ -482,7 +482,7 @@ func BenchmarkObserve(b *testing.B) {
 	h, _ := r.Host("shop", "a")
 	b.ReportAllocs()
 	for i := 0; b.Loop(); i++ {
-		h.Add(one(sample{Status: 200, Duration: time.Duration(i), BytesOut: 1024}))
+		h.Add(batchOf(sample{Status: 200, Duration: time.Duration(i), BytesOut: 1024}))
 	}
 }
 
@@ -491,7 +491,7 @@ func BenchmarkObserveContended(b *testing.B) {
 	h, _ := r.Host("shop", "a")
 	b.RunParallel(func(pb *testing.PB) {
 		for pb.Next() {
-			h.Add(one(sample{Status: 200, Duration: time.Millisecond, BytesOut: 1024}))
+			h.Add(batchOf(sample{Status: 200, Duration: time.Millisecond, BytesOut: 1024}))
 		}
 	})
 }
@@ -500,7 +500,7 @@ func BenchmarkScrape5000Hosts(b *testing.B) {
 	r := testRegistry()
 	for i := range 5000 {
 		h, _ := r.Host("shop", fmt.Sprint("10.0.0.", i))
-		h.Add(one(sample{Status: 200, Duration: time.Millisecond}))
+		h.Add(batchOf(sample{Status: 200, Duration: time.Millisecond}))
 	}
 	for b.Loop() {
 		if _, err := r.Gather(); err != nil {

@@ -53,24 +53,24 @@ const (
 	nameClusterResponseBytes = "weft_cluster_response_bytes_total"
 	nameClusterActive        = "weft_cluster_requests_active"
 
-	nameClusterOpened      = "weft_cluster_connections_opened_total"
-	nameClusterClosed      = "weft_cluster_connections_closed_total"
-	nameClusterSpent       = "weft_cluster_connections_spent_total"
-	nameClusterConnections = "weft_cluster_connections_active"
-	nameClusterUnconnected = "weft_cluster_connect_failures_total"
-	nameClusterRetries     = "weft_cluster_retries_total"
-	nameClusterResent      = "weft_cluster_resent_total"
-	nameClusterOverflow    = "weft_cluster_overflow_total"
-	nameClusterBreakerOpen = "weft_cluster_breaker_open"
-	nameClusterBreakerLeft = "weft_cluster_breaker_remaining"
-	nameClusterHostDown    = "weft_cluster_host_down_total"
-	nameClusterHostUp      = "weft_cluster_host_up_total"
-	nameClusterChecks      = "weft_cluster_health_check_failures_total"
-	nameClusterEjections   = "weft_cluster_ejections_total"
-	nameClusterUnejected   = "weft_cluster_ejections_overflow_total"
-	nameClusterHedges      = "weft_cluster_hedges_total"
-	nameClusterHedgesWon   = "weft_cluster_hedges_won_total"
-	nameClusterCancelled   = "weft_cluster_attempts_cancelled_total"
+	nameClusterOpened             = "weft_cluster_connections_opened_total"
+	nameClusterClosed             = "weft_cluster_connections_closed_total"
+	nameClusterMaxRequestsReached = "weft_cluster_connections_spent_total"
+	nameClusterConnections        = "weft_cluster_connections_active"
+	nameClusterConnectFailures    = "weft_cluster_connect_failures_total"
+	nameClusterRetries            = "weft_cluster_retries_total"
+	nameClusterResent             = "weft_cluster_resent_total"
+	nameClusterOverflow           = "weft_cluster_overflow_total"
+	nameClusterBreakerOpen        = "weft_cluster_breaker_open"
+	nameClusterBreakerRemaining   = "weft_cluster_breaker_remaining"
+	nameClusterHostDown           = "weft_cluster_host_down_total"
+	nameClusterHostUp             = "weft_cluster_host_up_total"
+	nameClusterCheckFailures      = "weft_cluster_health_check_failures_total"
+	nameClusterEjections          = "weft_cluster_ejections_total"
+	nameClusterEjectionOverflow   = "weft_cluster_ejections_overflow_total"
+	nameClusterHedges             = "weft_cluster_hedges_total"
+	nameClusterHedgesWon          = "weft_cluster_hedges_won_total"
+	nameClusterCancelled          = "weft_cluster_attempts_cancelled_total"
 
 	nameHostRequests      = "weft_host_requests_total"
 	nameHostFailures      = "weft_host_request_failures_total"
@@ -87,9 +87,9 @@ const (
 
 // Label values that this package generates.
 const (
-	valueNone   = "none"
-	valueOther  = "_other" // for every label of the series that scopes beyond the limit share
-	valueOthers = "other"  // the same for RPC methods and codes beyond their limits
+	valueNone     = "none"
+	valueOther    = "_other" // for every label of the series that scopes beyond the limit share
+	valueOtherRPC = "other"  // the same for RPC methods and codes beyond their limits
 )
 
 // classNames are the values of LabelStatusClass, by first digit.
@@ -163,9 +163,9 @@ const (
 // docs/observability.md. Filters add their own.
 func Metrics() []Metric {
 	var all []Metric
-	for _, p := range []places{listenerPlaces(), routePlaces(), clusterPlaces(), hostPlaces()} {
+	for _, p := range []scopeMetrics{listenerMetrics(), routeMetrics(), clusterMetrics(), hostMetrics()} {
 		all = append(all, p.requests.metrics()...)
-		all = append(all, p.more...)
+		all = append(all, p.others...)
 	}
 	all = append(all, overloadMetrics()...)
 	all = append(all, rpcMetrics()...)
@@ -176,18 +176,18 @@ func Metrics() []Metric {
 		ConfigReloads, ConfigTime, Draining, HTTP2Floods, Panics, LogDropped, buildMetric())
 }
 
-// places holds the metrics of one kind of scope.
-type places struct {
+// scopeMetrics holds the metrics of one kind of scope.
+type scopeMetrics struct {
 	requests requestMetrics
-	more     []Metric
+	others   []Metric
 }
 
-func listenerPlaces() places {
+func listenerMetrics() scopeMetrics {
 	keys := []string{LabelListener}
-	return places{
+	return scopeMetrics{
 		requests: newRequestMetrics("the listener", keys, requestNames{nameListenerRequests, nameListenerFailures,
 			nameListenerDuration, nameListenerRequestBytes, nameListenerResponseBytes}),
-		more: []Metric{
+		others: []Metric{
 			listenerActive:   {nameListenerActive, "Requests of the listener that are in flight.", KindGauge, keys},
 			listenerAccepted: {nameListenerAccepted, "Connections that the listener accepted.", KindCounter, keys},
 			listenerClosed: {nameListenerClosed, "Accepted connections that were closed, by close reason.", KindCounter,
@@ -199,7 +199,7 @@ func listenerPlaces() places {
 	}
 }
 
-// Indexes into listenerPlaces().more.
+// Indexes into listenerMetrics().more.
 const (
 	listenerActive = iota
 	listenerAccepted
@@ -209,68 +209,68 @@ const (
 	listenerErrors
 )
 
-func routePlaces() places {
+func routeMetrics() scopeMetrics {
 	keys := []string{LabelTable, LabelVirtualHost, LabelRoute}
-	return places{requests: newRequestMetrics("the route", keys, requestNames{nameRouteRequests, nameRouteFailures,
+	return scopeMetrics{requests: newRequestMetrics("the route", keys, requestNames{nameRouteRequests, nameRouteFailures,
 		nameRouteDuration, nameRouteRequestBytes, nameRouteResponseBytes})}
 }
 
-func clusterPlaces() places {
+func clusterMetrics() scopeMetrics {
 	keys, limited := []string{LabelCluster}, []string{LabelCluster, LabelPriority, LabelLimit}
-	return places{
+	return scopeMetrics{
 		requests: newRequestMetrics("the cluster", keys, requestNames{nameClusterRequests, nameClusterFailures,
 			nameClusterDuration, nameClusterRequestBytes, nameClusterResponseBytes}),
-		more: []Metric{
-			clusterActive:      {nameClusterActive, "Requests to the cluster that are in flight.", KindGauge, keys},
-			clusterOpened:      {nameClusterOpened, "Connections opened to hosts of the cluster.", KindCounter, keys},
-			clusterClosed:      {nameClusterClosed, "Connections to hosts of the cluster that were closed.", KindCounter, keys},
-			clusterSpent:       {nameClusterSpent, "Connections to hosts of the cluster that reached max_request_per_conn.", KindCounter, keys},
-			clusterConnections: {nameClusterConnections, "Open connections to hosts of the cluster.", KindGauge, keys},
-			clusterUnconnected: {nameClusterUnconnected, "Attempts to connect to a host of the cluster that were refused, failed or timed out.", KindCounter, keys},
-			clusterRetries:     {nameClusterRetries, "Retries: attempts after the first attempt of a request.", KindCounter, keys},
-			clusterResent:      {nameClusterResent, "Requests sent again because the host had closed the pooled connection.", KindCounter, keys},
+		others: []Metric{
+			clusterActive:             {nameClusterActive, "Requests to the cluster that are in flight.", KindGauge, keys},
+			clusterOpened:             {nameClusterOpened, "Connections opened to hosts of the cluster.", KindCounter, keys},
+			clusterClosed:             {nameClusterClosed, "Connections to hosts of the cluster that were closed.", KindCounter, keys},
+			clusterMaxRequestsReached: {nameClusterMaxRequestsReached, "Connections to hosts of the cluster that reached max_request_per_conn.", KindCounter, keys},
+			clusterConnections:        {nameClusterConnections, "Open connections to hosts of the cluster.", KindGauge, keys},
+			clusterConnectFailures:    {nameClusterConnectFailures, "Attempts to connect to a host of the cluster that were refused, failed or timed out.", KindCounter, keys},
+			clusterRetries:            {nameClusterRetries, "Retries: attempts after the first attempt of a request.", KindCounter, keys},
+			clusterResent:             {nameClusterResent, "Requests sent again because the host had closed the pooled connection.", KindCounter, keys},
 			clusterOverflow: {nameClusterOverflow, "Times that a limit of the cluster's circuit breakers was reached.", KindCounter,
 				limited},
-			clusterBreakerOpen: {nameClusterBreakerOpen, "1 while a configured limit of the cluster's circuit breakers is reached, else 0.", KindGauge, limited},
-			clusterBreakerLeft: {nameClusterBreakerLeft, "Remaining capacity of a configured limit of the cluster's circuit breakers.", KindGauge, limited},
-			clusterHostDown:    {nameClusterHostDown, "Transitions of a host of the cluster to down.", KindCounter, keys},
-			clusterHostUp:      {nameClusterHostUp, "Transitions of a host of the cluster from down to up.", KindCounter, keys},
-			clusterChecks:      {nameClusterChecks, "Failed active health checks of hosts of the cluster.", KindCounter, keys},
-			clusterEjections:   {nameClusterEjections, "Ejections of hosts of the cluster by outlier detection.", KindCounter, keys},
-			clusterUnejected:   {nameClusterUnejected, "Ejections that were skipped because the maximum number of hosts of the cluster was ejected.", KindCounter, keys},
-			clusterHedges:      {nameClusterHedges, "Hedged attempts: attempts sent concurrently with others of the same request (hedge_policy).", KindCounter, keys},
-			clusterHedgesWon:   {nameClusterHedgesWon, "Hedged attempts whose response was sent to the client.", KindCounter, keys},
-			clusterCancelled:   {nameClusterCancelled, "Attempts that were canceled because the client disconnected or another host responded first.", KindCounter, keys},
+			clusterBreakerOpen:      {nameClusterBreakerOpen, "1 while a configured limit of the cluster's circuit breakers is reached, else 0.", KindGauge, limited},
+			clusterBreakerRemaining: {nameClusterBreakerRemaining, "Remaining capacity of a configured limit of the cluster's circuit breakers.", KindGauge, limited},
+			clusterHostDown:         {nameClusterHostDown, "Transitions of a host of the cluster to down.", KindCounter, keys},
+			clusterHostUp:           {nameClusterHostUp, "Transitions of a host of the cluster from down to up.", KindCounter, keys},
+			clusterCheckFailures:    {nameClusterCheckFailures, "Failed active health checks of hosts of the cluster.", KindCounter, keys},
+			clusterEjections:        {nameClusterEjections, "Ejections of hosts of the cluster by outlier detection.", KindCounter, keys},
+			clusterEjectionOverflow: {nameClusterEjectionOverflow, "Ejections that were skipped because the maximum number of hosts of the cluster was ejected.", KindCounter, keys},
+			clusterHedges:           {nameClusterHedges, "Hedged attempts: attempts sent concurrently with others of the same request (hedge_policy).", KindCounter, keys},
+			clusterHedgesWon:        {nameClusterHedgesWon, "Hedged attempts whose response was sent to the client.", KindCounter, keys},
+			clusterCancelled:        {nameClusterCancelled, "Attempts that were canceled because the client disconnected or another host responded first.", KindCounter, keys},
 		},
 	}
 }
 
-// Indexes into clusterPlaces().more.
+// Indexes into clusterMetrics().more.
 const (
 	clusterActive = iota
 	clusterOpened
 	clusterClosed
-	clusterSpent
+	clusterMaxRequestsReached
 	clusterConnections
-	clusterUnconnected
+	clusterConnectFailures
 	clusterRetries
 	clusterResent
 	clusterOverflow
 	clusterBreakerOpen
-	clusterBreakerLeft
+	clusterBreakerRemaining
 	clusterHostDown
 	clusterHostUp
-	clusterChecks
+	clusterCheckFailures
 	clusterEjections
-	clusterUnejected
+	clusterEjectionOverflow
 	clusterHedges
 	clusterHedgesWon
 	clusterCancelled
 )
 
-func hostPlaces() places {
+func hostMetrics() scopeMetrics {
 	keys := []string{LabelCluster, LabelHost}
-	return places{requests: newRequestMetrics("the host", keys, requestNames{nameHostRequests, nameHostFailures,
+	return scopeMetrics{requests: newRequestMetrics("the host", keys, requestNames{nameHostRequests, nameHostFailures,
 		nameHostDuration, nameHostRequestBytes, nameHostResponseBytes})}
 }
 

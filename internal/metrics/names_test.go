@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-func TestMetricsAreNamedAsPrometheusAdvises(t *testing.T) {
+func TestMetricNamesFollowConventions(t *testing.T) {
 	name := regexp.MustCompile(`^weft(_[a-z][a-z0-9]*)+$`)
 	seen := map[string]bool{}
 	for _, m := range Metrics() {
@@ -47,16 +47,16 @@ func TestEveryExportedMetricIsDescribed(t *testing.T) {
 	r := testRegistry()
 	s := sample{Status: 200, Reason: 1}
 	l, _ := r.Listener("a")
-	l.Add(one(s))
+	l.Add(batchOf(s))
 	c, _ := r.Cluster("a")
-	c.Room.Follow(func(int, Limit) (used, most int64) { return 1, 2 })
-	c.Add(one(s))
+	c.LimitUsage.SetFunc(func(int, Limit) (used, most int64) { return 1, 2 })
+	c.Add(batchOf(s))
 	h, _ := r.Host("a", "b")
-	h.Add(one(s))
+	h.Add(batchOf(s))
 	var route Route
 	route.Open(r.Routes("a"), "b", "c")
-	route.Add("b", "c", one(s))
-	r.RPC().Method("a", "b").Add(one(sample{Reason: 1}))
+	route.Add("b", "c", batchOf(s))
+	r.RPC().Method("a", "b").Add(batchOf(sample{Reason: 1}))
 	r.Counter(ConfigReloads, ResultApplied)
 	r.Counter(Panics)
 	for _, m := range []Metric{ConfigTime, Draining} {

@@ -5,10 +5,10 @@
 // the called method. client_golang only writes the numbers: a scrape turns the counters into
 // constant metrics.
 //
-//	Listener, Routes, Cluster, Host    handles by scope             places.go
+//	Listener, Routes, Cluster, Host    handles by scope             scopes.go
 //	  Requests.Add                     counts requests              requests.go
 //	  bucketOf                         bucket of a duration         buckets.go
-//	Sum                                requests of one outcome      sum.go
+//	Sum                                requests of one outcome      batch.go
 //	RPC                                methods of RPC services      rpc.go
 //	Counter, Func                      metrics without a scope      family.go
 //	Histogram                          the same, for sizes          histogram.go
@@ -34,8 +34,8 @@ import (
 	dto "github.com/prometheus/client_model/go"
 )
 
-// DefaultMaxPlaces is the default of Options.MaxPlaces.
-const DefaultMaxPlaces = 5000
+// DefaultMaxScopes is the default of Options.MaxScopes.
+const DefaultMaxScopes = 5000
 
 // Options configure a Registry. The zero value suits tests.
 type Options struct {
@@ -43,13 +43,13 @@ type Options struct {
 	// failure". Default: one, "none".
 	Reasons []string
 
-	// Causes are the label values that the argument of Listener.Closed indexes, at most 24.
+	// CloseReasons are the label values that the argument of Listener.Closed indexes, at most 24.
 	// Default: one, "none".
-	Causes []string
+	CloseReasons []string
 
-	// MaxPlaces is the maximum number of listeners, of routes, of clusters, of hosts, and of label
-	// combinations of one other metric that have series of their own. Default DefaultMaxPlaces.
-	MaxPlaces int
+	// MaxScopes is the maximum number of listeners, of routes, of clusters, of hosts, and of label
+	// combinations of one other metric that have series of their own. Default DefaultMaxScopes.
+	MaxScopes int
 
 	// Version and Revision identify the build in weft_build_info.
 	Version, Revision string
@@ -62,10 +62,10 @@ type Registry struct {
 	exclusion  atomic.Pointer[Exclusion]
 	families   families
 
-	listeners shelf[string, Listener]
-	routes    shelf[routeKey, Requests]
-	clusters  shelf[string, Cluster]
-	hosts     shelf[hostKey, Requests]
+	listeners scopeTable[string, Listener]
+	routes    scopeTable[routeKey, RequestRecorder]
+	clusters  scopeTable[string, Cluster]
+	hosts     scopeTable[hostKey, RequestRecorder]
 	rpc       *RPC // immutable
 }
 
@@ -74,33 +74,33 @@ func New(o Options) *Registry {
 	if len(o.Reasons) > maxReasons {
 		panic("metrics: more than 64 reasons")
 	}
-	if len(o.Causes) > maxCauses {
+	if len(o.CloseReasons) > maxCloseReasons {
 		panic("metrics: more causes than maxCauses")
 	}
 	if len(o.Reasons) == 0 {
 		o.Reasons = []string{valueNone}
 	}
-	if len(o.Causes) == 0 {
-		o.Causes = []string{valueNone}
+	if len(o.CloseReasons) == 0 {
+		o.CloseReasons = []string{valueNone}
 	}
-	if o.MaxPlaces <= 0 {
-		o.MaxPlaces = DefaultMaxPlaces
+	if o.MaxScopes <= 0 {
+		o.MaxScopes = DefaultMaxScopes
 	}
 	r := &Registry{
 		o:          o,
 		prometheus: prometheus.NewRegistry(),
-		listeners:  newShelf[string, Listener](o.MaxPlaces, valueOther),
-		routes:     newShelf[routeKey, Requests](o.MaxPlaces, routeKey{valueOther, valueOther, valueOther}),
-		clusters:   newShelf[string, Cluster](o.MaxPlaces, valueOther),
-		hosts:      newShelf[hostKey, Requests](o.MaxPlaces, hostKey{valueOther, valueOther}),
+		listeners:  newScopeTable[string, Listener](o.MaxScopes, valueOther),
+		routes:     newScopeTable[routeKey, RequestRecorder](o.MaxScopes, routeKey{valueOther, valueOther, valueOther}),
+		clusters:   newScopeTable[string, Cluster](o.MaxScopes, valueOther),
+		hosts:      newScopeTable[hostKey, RequestRecorder](o.MaxScopes, hostKey{valueOther, valueOther}),
 		rpc:        newRPC(),
 	}
 	r.exclusion.Store(&Exclusion{})
-	r.families.limit = o.MaxPlaces
+	r.families.limit = o.MaxScopes
 	r.prometheus.MustRegister(
 		collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
-		newPlaceCollector(r),
+		newScopeCollector(r),
 		newRPCCollector(r),
 		&familyCollector{r},
 	)
@@ -168,5 +168,5 @@ func (r *Registry) Handler() http.Handler {
 }
 
 func (r *Registry) emitter(to chan<- prometheus.Metric) *emitter {
-	return &emitter{to: to, exclusion: r.exclusion.Load(), reasons: r.o.Reasons, causes: r.o.Causes}
+	return &emitter{ch: to, exclusion: r.exclusion.Load(), reasons: r.o.Reasons, closeReasons: r.o.CloseReasons}
 }

@@ -15,16 +15,18 @@ const classCount = 6
 // maxReasons is the maximum number of reasons.
 const maxReasons = 64
 
-// Requests counts the requests of one scope. It implements Account. The zero value is ready to use
+// RequestRecorder counts the requests of one scope. It implements Account. The zero value is ready to use
 // and occupies one word until the first Add. Add takes no lock and allocates only for the first
 // request of a protocol, a status class or failures.
-type Requests struct{ first atomic.Pointer[account] }
+type RequestRecorder struct {
+	first atomic.Pointer[protocolCounters]
+}
 
-// account holds the counters of one scope and one protocol. The accounts of a scope form a linked
+// protocolCounters holds the counters of one scope and one protocol. The accounts of a scope form a linked
 // list, newest protocol last. Most lists have one element.
-type account struct {
+type protocolCounters struct {
 	protocol string // immutable
-	next     atomic.Pointer[account]
+	next     atomic.Pointer[protocolCounters]
 
 	// rows count requests by duration, one row for each status class, allocated on first use. The
 	// number of requests is the sum of a row, so the request path increments one counter for both.
@@ -39,10 +41,10 @@ type account struct {
 type row [bucketCount]atomic.Uint64
 
 // Add counts the requests of s.
-func (r *Requests) Add(s Sum) {
+func (r *RequestRecorder) Add(s Batch) {
 	a := r.first.Load()
 	if a == nil || a.protocol != s.Protocol {
-		a = r.account(s.Protocol)
+		a = r.protocolCounters(s.Protocol)
 	}
 	class := uint(s.Status) / 100
 	if class >= classCount {
@@ -50,32 +52,32 @@ func (r *Requests) Add(s Sum) {
 	}
 	cells := a.rows[class].Load()
 	if cells == nil {
-		cells = made(&a.rows[class])
+		cells = loadOrNew(&a.rows[class])
 	}
 	s.addTo(cells)
 	a.nanoseconds.Add(s.nanoseconds)
-	if s.in > 0 {
-		a.bytesIn.Add(s.in)
+	if s.bytesIn > 0 {
+		a.bytesIn.Add(s.bytesIn)
 	}
-	if s.out > 0 {
-		a.bytesOut.Add(s.out)
+	if s.bytesOut > 0 {
+		a.bytesOut.Add(s.bytesOut)
 	}
 	if s.Reason != 0 {
 		failures := a.failures.Load()
 		if failures == nil {
-			failures = made(&a.failures)
+			failures = loadOrNew(&a.failures)
 		}
 		failures[s.Reason].Add(uint64(s.count))
 	}
 }
 
-// account returns the account of a protocol, adding it if needed.
-func (r *Requests) account(protocol string) *account {
+// protocolCounters returns the account of a protocol, adding it if needed.
+func (r *RequestRecorder) protocolCounters(protocol string) *protocolCounters {
 	at := &r.first
 	for {
 		a := at.Load()
 		if a == nil {
-			fresh := &account{protocol: protocol}
+			fresh := &protocolCounters{protocol: protocol}
 			if at.CompareAndSwap(nil, fresh) {
 				return fresh
 			}
@@ -88,8 +90,8 @@ func (r *Requests) account(protocol string) *account {
 	}
 }
 
-// made returns what p points to, after allocating it if p is nil.
-func made[T any](p *atomic.Pointer[T]) *T {
+// loadOrNew returns what p points to, after allocating it if p is nil.
+func loadOrNew[T any](p *atomic.Pointer[T]) *T {
 	fresh := new(T)
 	if p.CompareAndSwap(nil, fresh) {
 		return fresh
@@ -137,13 +139,13 @@ func (c *requestCollector) descs() []*desc {
 }
 
 // collect emits the series of r, whose scope has the given label values.
-func (c *requestCollector) collect(e *emitter, r *Requests, values ...string) {
+func (c *requestCollector) collect(e *emitter, r *RequestRecorder, values ...string) {
 	for a := r.first.Load(); a != nil; a = a.next.Load() {
-		c.collectAccount(e, a, append(slices.Clip(values), cmp.Or(a.protocol, valueNone)))
+		c.collectProtocol(e, a, append(slices.Clip(values), cmp.Or(a.protocol, valueNone)))
 	}
 }
 
-func (c *requestCollector) collectAccount(e *emitter, a *account, values []string) {
+func (c *requestCollector) collectProtocol(e *emitter, a *protocolCounters, values []string) {
 	values = slices.Clip(values)
 	var cells [bucketCount]uint64
 	for class := range a.rows {
@@ -173,9 +175,9 @@ func (c *requestCollector) collectAccount(e *emitter, a *account, values []strin
 
 // emitter sends the series that are not excluded to Prometheus. It lives for one scrape.
 type emitter struct {
-	to              chan<- prometheus.Metric
-	exclusion       *Exclusion
-	reasons, causes []string
+	ch                    chan<- prometheus.Metric
+	exclusion             *Exclusion
+	reasons, closeReasons []string
 }
 
 // desc is a Metric with its Prometheus description.
@@ -200,7 +202,7 @@ func (e *emitter) value(d *desc, v float64, values ...string) {
 	if d.metric.Kind == KindCounter {
 		kind = prometheus.CounterValue
 	}
-	e.to <- prometheus.MustNewConstMetric(d.prometheus, kind, v, values...)
+	e.ch <- prometheus.MustNewConstMetric(d.prometheus, kind, v, values...)
 }
 
 func (e *emitter) histogram(d *desc, cells *[bucketCount]uint64, sum time.Duration, values ...string) {
@@ -214,5 +216,5 @@ func (e *emitter) histogram(d *desc, cells *[bucketCount]uint64, sum time.Durati
 		buckets[bound.Seconds()] = n
 	}
 	n += cells[len(bounds)]
-	e.to <- prometheus.MustNewConstHistogram(d.prometheus, n, sum.Seconds(), buckets, values...)
+	e.ch <- prometheus.MustNewConstHistogram(d.prometheus, n, sum.Seconds(), buckets, values...)
 }

@@ -7,27 +7,27 @@ import (
 
 // Routes holds the counters of the routes of one route table.
 type Routes struct {
-	table string
-	shelf *shelf[routeKey, Requests]
+	table  string
+	scopes *scopeTable[routeKey, RequestRecorder]
 
-	mu       sync.Mutex
-	known    bool              // guarded by mu; the table already has counters that routes may continue
-	released bool              // guarded by mu
-	releases map[*Route]func() // guarded by mu; routes in the shelf
+	mu          sync.Mutex
+	hasCounters bool              // guarded by mu; the table already has counters that routes may continue
+	released    bool              // guarded by mu
+	releases    map[*Route]func() // guarded by mu; routes in the shelf
 }
 
 // Route counts the requests of one route. It is exported only after its first use, so that large
 // tables cost little.
 type Route struct {
-	of       *Routes
-	requests atomic.Pointer[Requests] // nil: not used yet
-	closed   bool                     // guarded by of.mu
+	routes   *Routes
+	requests atomic.Pointer[RequestRecorder] // nil: not used yet
+	closed   bool                            // guarded by of.mu
 }
 
 // Routes returns the counters of a table, without any route.
 func (r *Registry) Routes(table string) *Routes {
-	t := &Routes{table: label(table), shelf: &r.routes, releases: map[*Route]func(){}}
-	t.known = r.routes.any(func(k routeKey) bool { return k.table == t.table })
+	t := &Routes{table: label(table), scopes: &r.routes, releases: map[*Route]func(){}}
+	t.hasCounters = r.routes.anyKey(func(k routeKey) bool { return k.table == t.table })
 	return t
 }
 
@@ -35,19 +35,19 @@ func (r *Registry) Routes(table string) *Routes {
 // has counters under the same names, r continues them. A caller that replaces a Route must close
 // the old one after this call.
 func (r *Route) Open(t *Routes, virtualHost, route string) {
-	r.of = t
+	r.routes = t
 	t.mu.Lock()
-	known := t.known
+	known := t.hasCounters
 	t.mu.Unlock()
-	if known && t.shelf.has(t.key(virtualHost, route)) {
-		r.use(virtualHost, route)
+	if known && t.scopes.has(t.key(virtualHost, route)) {
+		r.activate(virtualHost, route)
 	}
 }
 
 // Close releases the counters when the route leaves the configuration. Concurrent and later calls
 // of Add are harmless.
 func (r *Route) Close() {
-	t := r.of
+	t := r.routes
 	t.mu.Lock()
 	r.closed = true
 	release := t.releases[r]
@@ -59,10 +59,10 @@ func (r *Route) Close() {
 }
 
 // Add counts requests of the route. The names must be those of Open.
-func (r *Route) Add(virtualHost, route string, s Sum) {
+func (r *Route) Add(virtualHost, route string, s Batch) {
 	requests := r.requests.Load()
 	if requests == nil {
-		if requests = r.use(virtualHost, route); requests == nil {
+		if requests = r.activate(virtualHost, route); requests == nil {
 			return
 		}
 	}
@@ -85,18 +85,18 @@ func (t *Routes) key(virtualHost, route string) routeKey {
 	return routeKey{t.table, label(virtualHost), label(route)}
 }
 
-// use adds the route to the shelf. It returns nil if the route was not used before Close or
+// activate adds the route to the shelf. It returns nil if the route was not used before Close or
 // Release.
-func (r *Route) use(virtualHost, route string) *Requests {
-	t := r.of
+func (r *Route) activate(virtualHost, route string) *RequestRecorder {
+	t := r.routes
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if requests := r.requests.Load(); requests != nil || r.closed || t.released {
 		return requests
 	}
-	requests, release := t.shelf.take(t.key(virtualHost, route))
+	requests, release := t.scopes.acquire(t.key(virtualHost, route))
 	r.requests.Store(requests)
 	t.releases[r] = release
-	t.known = true
+	t.hasCounters = true
 	return requests
 }

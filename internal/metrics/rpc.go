@@ -34,8 +34,8 @@ const slotCount = 2048
 // Safe for concurrent use. Calls take no lock and do not allocate, except the first call of a pair,
 // of a pair's code and of a pair's failures, and calls whose names are not UTF-8.
 type RPC struct {
-	seed maphash.Seed // immutable; random, so that clients cannot choose names that collide
-	rest *Method      // immutable; also in slots, because a client may call a method "other"
+	seed     maphash.Seed // immutable; random, so that clients cannot choose names that collide
+	overflow *Method      // immutable; also in slots, because a client may call a method "other"
 
 	// slots is a hash table with linear probing. A method in it never moves.
 	slots [slotCount]atomic.Pointer[Method]
@@ -51,9 +51,9 @@ type RPC struct {
 type Method struct {
 	service, name string // immutable; label values
 
-	codes    [MaxCodes]atomic.Pointer[codeRow] // used entries first
-	others   atomic.Pointer[row]               // calls with other codes; allocated on first use
-	failures atomic.Pointer[[maxReasons]atomic.Uint64]
+	codes      [MaxCodes]atomic.Pointer[codeRow] // used entries first
+	otherCodes atomic.Pointer[row]               // calls with other codes; allocated on first use
+	failures   atomic.Pointer[[maxReasons]atomic.Uint64]
 
 	nanoseconds atomic.Uint64 // sum of the durations
 }
@@ -68,25 +68,27 @@ type codeRow struct {
 func (r *Registry) RPC() *RPC { return r.rpc }
 
 func newRPC() *RPC {
-	r := &RPC{seed: maphash.MakeSeed(), rest: &Method{service: valueOthers, name: valueOthers}}
-	_, at := r.find(valueOthers, valueOthers)
-	r.slots[at].Store(r.rest)
+	r := &RPC{seed: maphash.MakeSeed(), overflow: &Method{service: valueOtherRPC, name: valueOtherRPC}}
+	_, at := r.find(valueOtherRPC, valueOtherRPC)
+	r.slots[at].Store(r.overflow)
 	return r
 }
 
 // Method returns the counters of a method, or those shared by all methods beyond MaxMethods. Names
 // are as the client sent them; "" counts as "none". They may borrow a buffer: Method copies what it
 // retains.
-func (r *RPC) Method(service, name string) *Method { return r.method(begin(service), begin(name)) }
+func (r *RPC) Method(service, name string) *Method {
+	return r.method(truncateName(service), truncateName(name))
+}
 
 // Add counts the calls of s.
-func (m *Method) Add(s Sum) {
+func (m *Method) Add(s Batch) {
 	s.addTo(m.row(max(s.Code, -1)))
 	m.nanoseconds.Add(s.nanoseconds)
 	if s.Reason != 0 {
 		failures := m.failures.Load()
 		if failures == nil {
-			failures = made(&m.failures)
+			failures = loadOrNew(&m.failures)
 		}
 		failures[s.Reason].Add(uint64(s.count))
 	}
@@ -95,8 +97,8 @@ func (m *Method) Add(s Sum) {
 // Name returns the service and the method, joined by a dot.
 func (m *Method) Name() string { return m.service + "." + m.name }
 
-// begin returns the prefix of a name that becomes a label value, or "none" for "".
-func begin(name string) string {
+// truncateName returns the prefix of a name that becomes a label value, or "none" for "".
+func truncateName(name string) string {
 	if name == "" {
 		return valueNone
 	}
@@ -112,7 +114,7 @@ func begin(name string) string {
 
 // method returns the counters of a method, or rest if it has none of its own.
 func (r *RPC) method(service, name string) *Method {
-	recent := &r.recent[place(service, name)]
+	recent := &r.recent[recentIndex(service, name)]
 	if m := recent.Load(); m != nil && m.name == name && m.service == service {
 		return m
 	}
@@ -122,20 +124,20 @@ func (r *RPC) method(service, name string) *Method {
 		return m
 	}
 	if !utf8.ValidString(service) || !utf8.ValidString(name) {
-		service, name = begin(strings.ToValidUTF8(service, "\uFFFD")), begin(strings.ToValidUTF8(name, "\uFFFD"))
+		service, name = truncateName(strings.ToValidUTF8(service, "\uFFFD")), truncateName(strings.ToValidUTF8(name, "\uFFFD"))
 		if m, _ := r.find(service, name); m != nil {
 			return m
 		}
 	}
 	if r.count.Load() >= MaxMethods {
-		return r.rest
+		return r.overflow
 	}
 	return r.add(service, name)
 }
 
-// place returns the index of a method in recent. A client that chooses names with the same index
+// recentIndex returns the index of a method in recent. A client that chooses names with the same index
 // only costs itself a hash.
-func place(service, name string) int {
+func recentIndex(service, name string) int {
 	n := 8*len(service) + len(name)
 	if name != "" {
 		n += int(name[len(name)-1])
@@ -165,7 +167,7 @@ func (r *RPC) add(service, name string) *Method {
 		return m
 	}
 	if r.count.Load() >= MaxMethods {
-		return r.rest
+		return r.overflow
 	}
 	m = &Method{service: strings.Clone(service), name: strings.Clone(name)}
 	r.slots[at].Store(m)
@@ -189,10 +191,10 @@ func (m *Method) row(code int) *row {
 			return &c.cells
 		}
 	}
-	if cells := m.others.Load(); cells != nil {
+	if cells := m.otherCodes.Load(); cells != nil {
 		return cells
 	}
-	return made(&m.others)
+	return loadOrNew(&m.otherCodes)
 }
 
 // rpcMetrics returns the descriptions of the metrics that RPC exports.
@@ -261,8 +263,8 @@ func (c *rpcCollector) collect(e *emitter, m *Method) {
 			emit(&of.cells, codeName(of.code))
 		}
 	}
-	if of := m.others.Load(); of != nil {
-		emit(of, valueOthers)
+	if of := m.otherCodes.Load(); of != nil {
+		emit(of, valueOtherRPC)
 	}
 	if !called {
 		return

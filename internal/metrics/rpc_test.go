@@ -13,15 +13,15 @@ import (
 	"unsafe"
 )
 
-func TestACallIsCountedByMethodCodeAndReason(t *testing.T) {
+func TestRPCCountsByMethodCodeAndReason(t *testing.T) {
 	r := testRegistry()
 	rpc := r.RPC()
-	rpc.Method("com.shop.Items", "list").Add(one(sample{Code: 20, Duration: 3 * time.Millisecond}))
-	rpc.Method("com.shop.Items", "list").Add(one(sample{Code: 20, Duration: time.Millisecond}))
-	rpc.Method("com.shop.Items", "list").Add(one(sample{Code: -1, Reason: 2, Duration: -time.Second}))
-	rpc.Method("com.shop.Items", "get").Add(one(sample{Code: 0}))
-	rpc.Method("com.shop.Itemsg", "et").Add(one(sample{Code: -7}))
-	rpc.Method("", "").Add(one(sample{Code: 70, Reason: 1}))
+	rpc.Method("com.shop.Items", "list").Add(batchOf(sample{Code: 20, Duration: 3 * time.Millisecond}))
+	rpc.Method("com.shop.Items", "list").Add(batchOf(sample{Code: 20, Duration: time.Millisecond}))
+	rpc.Method("com.shop.Items", "list").Add(batchOf(sample{Code: -1, Reason: 2, Duration: -time.Second}))
+	rpc.Method("com.shop.Items", "get").Add(batchOf(sample{Code: 0}))
+	rpc.Method("com.shop.Itemsg", "et").Add(batchOf(sample{Code: -7}))
+	rpc.Method("", "").Add(batchOf(sample{Code: 70, Reason: 1}))
 
 	wantLines(t, exported(t, r, "rpc_requests_total"),
 		`rpc_requests_total{code="0",method="get",service="com.shop.Items"} 1`,
@@ -46,7 +46,7 @@ func TestMethodsBeyondTheLimitShareOneSeries(t *testing.T) {
 	const methods = 10_000
 	for range 2 {
 		for i := range methods {
-			r.RPC().Method(fmt.Sprint("service", i%7), fmt.Sprint("method", i)).Add(one(sample{Code: 20}))
+			r.RPC().Method(fmt.Sprint("service", i%7), fmt.Sprint("method", i)).Add(batchOf(sample{Code: 20}))
 		}
 	}
 	counts := exported(t, r, "rpc_requests_total")
@@ -69,7 +69,7 @@ func TestCodesBeyondTheLimitShareOneSeries(t *testing.T) {
 	r := testRegistry()
 	for range 2 {
 		for code := range 100 {
-			r.RPC().Method("s", "m").Add(one(sample{Code: code}))
+			r.RPC().Method("s", "m").Add(batchOf(sample{Code: code}))
 		}
 	}
 	var want []string
@@ -86,7 +86,7 @@ func TestEveryCodeOfGRPCHasASeries(t *testing.T) {
 	r := testRegistry()
 	var want []string
 	for code := -1; code <= 16; code++ {
-		r.RPC().Method("s", "m").Add(one(sample{Code: code}))
+		r.RPC().Method("s", "m").Add(batchOf(sample{Code: code}))
 		label := fmt.Sprint(code)
 		if code < 0 {
 			label = "none"
@@ -97,7 +97,7 @@ func TestEveryCodeOfGRPCHasASeries(t *testing.T) {
 	wantLines(t, exported(t, r, "rpc_requests_total"), want...)
 }
 
-func TestNamesThatCallersSendBecomeLabels(t *testing.T) {
+func TestClientNamesBecomeLabels(t *testing.T) {
 	long := strings.Repeat("x", MaxMethodName)
 	for _, test := range []struct{ name, sent, label string }{
 		{"as it is", "list", "list"},
@@ -118,9 +118,9 @@ func TestNamesThatCallersSendBecomeLabels(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			r := testRegistry()
-			r.RPC().Method(test.sent, "m").Add(one(sample{Code: 1}))
-			r.RPC().Method("s", test.sent).Add(one(sample{Code: 1}))
-			r.RPC().Method("s", test.sent).Add(one(sample{Code: 1}))
+			r.RPC().Method(test.sent, "m").Add(batchOf(sample{Code: 1}))
+			r.RPC().Method("s", test.sent).Add(batchOf(sample{Code: 1}))
+			r.RPC().Method("s", test.sent).Add(batchOf(sample{Code: 1}))
 			want := []string{
 				`rpc_requests_total{code="1",method="` + test.label + `",service="s"} 2`,
 				`rpc_requests_total{code="1",method="m",service="` + test.label + `"} 1`,
@@ -133,19 +133,19 @@ func TestNamesThatCallersSendBecomeLabels(t *testing.T) {
 	}
 }
 
-// TestWhoIsCalledOtherIsCountedWithTheRest verifies that a method named "other" shares the series
+// TestMethodNamedOtherSharesOverflowSeries verifies that a method named "other" shares the series
 // of the methods beyond MaxMethods: Prometheus rejects a scrape that has the same series twice.
-func TestWhoIsCalledOtherIsCountedWithTheRest(t *testing.T) {
+func TestMethodNamedOtherSharesOverflowSeries(t *testing.T) {
 	r := testRegistry()
 	for i := range MaxMethods + 1 {
-		r.RPC().Method("s", fmt.Sprint(i)).Add(one(sample{Code: 20}))
+		r.RPC().Method("s", fmt.Sprint(i)).Add(batchOf(sample{Code: 20}))
 	}
-	r.RPC().Method("other", "other").Add(one(sample{Code: 20}))
+	r.RPC().Method("other", "other").Add(batchOf(sample{Code: 20}))
 	got := exported(t, r, `rpc_requests_total{code="20",method="other"`)
 	wantLines(t, got, `rpc_requests_total{code="20",method="other",service="other"} 2`)
 }
 
-func TestHostileNamesNeverSpoilTheScrape(t *testing.T) {
+func TestInvalidMethodNamesDoNotBreakScrapes(t *testing.T) {
 	r := testRegistry()
 	random := rand.New(rand.NewPCG(3, 4))
 	name := func() string {
@@ -157,7 +157,7 @@ func TestHostileNamesNeverSpoilTheScrape(t *testing.T) {
 	}
 	const calls = 5000
 	for range calls {
-		r.RPC().Method(name(), name()).Add(one(sample{Code: random.IntN(40)}))
+		r.RPC().Method(name(), name()).Add(batchOf(sample{Code: random.IntN(40)}))
 	}
 	families, err := r.Gather()
 	if err != nil {
@@ -185,9 +185,9 @@ func TestHostileNamesNeverSpoilTheScrape(t *testing.T) {
 func TestNamesAreCopied(t *testing.T) {
 	r := testRegistry()
 	buffer := []byte("service.method")
-	r.RPC().Method(viewOf(buffer[:7]), viewOf(buffer[8:])).Add(one(sample{Code: 20}))
+	r.RPC().Method(unsafeString(buffer[:7]), unsafeString(buffer[8:])).Add(batchOf(sample{Code: 20}))
 	copy(buffer, "##############")
-	r.RPC().Method("service", "method").Add(one(sample{Code: 20}))
+	r.RPC().Method("service", "method").Add(batchOf(sample{Code: 20}))
 	wantLines(t, exported(t, r, "rpc_requests_total"), `rpc_requests_total{code="20",method="method",service="service"} 2`)
 }
 
@@ -198,7 +198,7 @@ func TestConcurrentCallsLoseNothing(t *testing.T) {
 	for w := range workers {
 		wait.Go(func() {
 			for i := range methods * each {
-				r.RPC().Method("s", fmt.Sprint(i%methods)).Add(one(sample{Code: (w + i) % (MaxCodes + 4), Reason: uint8(i % 3)}))
+				r.RPC().Method("s", fmt.Sprint(i%methods)).Add(batchOf(sample{Code: (w + i) % (MaxCodes + 4), Reason: uint8(i % 3)}))
 			}
 		})
 	}
@@ -228,12 +228,12 @@ func TestConcurrentCallsLoseNothing(t *testing.T) {
 	}
 }
 
-func TestObservingACallAllocatesNothing(t *testing.T) {
+func TestMethodAddDoesNotAllocate(t *testing.T) {
 	r := testRegistry()
 	for i := range MaxMethods {
-		r.RPC().Method("s", fmt.Sprint(i)).Add(one(sample{Code: 20}))
+		r.RPC().Method("s", fmt.Sprint(i)).Add(batchOf(sample{Code: 20}))
 	}
-	for name, c := range map[string]callee{
+	for name, c := range map[string]calledMethod{
 		"known":          {"s", "7", sample{Code: 20, Reason: 1, Duration: 12345}},
 		"unknown":        {"s", "unknown", sample{Code: 20}},
 		"known and long": {strings.Repeat("s", 1000), "7", sample{Code: 20}},
@@ -246,7 +246,7 @@ func TestObservingACallAllocatesNothing(t *testing.T) {
 	}
 }
 
-func TestMethodsTakeNoMoreMemoryThanSaid(t *testing.T) {
+func TestMethodMemory(t *testing.T) {
 	r := testRegistry()
 	name := strings.Repeat("n", MaxMethodName-4)
 	var before, after runtime.MemStats
@@ -255,7 +255,7 @@ func TestMethodsTakeNoMoreMemoryThanSaid(t *testing.T) {
 	for i := range MaxMethods {
 		m := r.RPC().Method(fmt.Sprintf("%s%04d", name, i), fmt.Sprintf("%s%04d", name, i))
 		for code := range MaxCodes + 1 {
-			m.Add(one(sample{Code: code, Reason: 1}))
+			m.Add(batchOf(sample{Code: code, Reason: 1}))
 		}
 	}
 	runtime.GC()
@@ -266,33 +266,33 @@ func TestMethodsTakeNoMoreMemoryThanSaid(t *testing.T) {
 	runtime.KeepAlive(r)
 }
 
-func TestRPCMetricsCanBeLeftOut(t *testing.T) {
+func TestExcludeRPCMetrics(t *testing.T) {
 	r := testRegistry()
-	r.RPC().Method("s", "m").Add(one(sample{}))
+	r.RPC().Method("s", "m").Add(batchOf(sample{}))
 	r.Exclude(Exclusion{Labels: []string{LabelService}})
 	wantLines(t, exported(t, r, "rpc_"))
 }
 
-// callee is a method with one call of it.
-type callee struct {
+// calledMethod is a method with one call of it.
+type calledMethod struct {
 	service, method string
 	call            sample
 }
 
 // observe counts the call.
-func (c *callee) observe(r *Registry) { r.RPC().Method(c.service, c.method).Add(one(c.call)) }
+func (c *calledMethod) observe(r *Registry) { r.RPC().Method(c.service, c.method).Add(batchOf(c.call)) }
 
-// callees returns the methods of a large application.
-func callees() (calls []callee) {
+// calledMethods returns the methods of a large application.
+func calledMethods() (calls []calledMethod) {
 	for i := range 200 {
-		calls = append(calls, callee{fmt.Sprint("com.example.shop.order.OrderService", i/10), fmt.Sprint("findByCustomer", i),
+		calls = append(calls, calledMethod{fmt.Sprint("com.example.shop.order.OrderService", i/10), fmt.Sprint("findByCustomer", i),
 			sample{Code: 20, Duration: time.Duration(i) * 100 * time.Microsecond}})
 	}
 	return calls
 }
 
 func BenchmarkObserveCall(b *testing.B) {
-	r, calls := testRegistry(), callees()
+	r, calls := testRegistry(), calledMethods()
 	b.ReportAllocs()
 	for i := 0; b.Loop(); i++ {
 		calls[i%len(calls)].observe(r)
@@ -302,8 +302,8 @@ func BenchmarkObserveCall(b *testing.B) {
 func BenchmarkObserveCallContended(b *testing.B) {
 	for _, test := range []struct {
 		name  string
-		calls []callee
-	}{{"many methods", callees()}, {"one method", callees()[:1]}} {
+		calls []calledMethod
+	}{{"many methods", calledMethods()}, {"one method", calledMethods()[:1]}} {
 		b.Run(test.name, func(b *testing.B) {
 			r := testRegistry()
 			b.ReportAllocs()
@@ -317,7 +317,7 @@ func BenchmarkObserveCallContended(b *testing.B) {
 }
 
 func BenchmarkFindMethodContended(b *testing.B) {
-	r, calls := testRegistry(), callees()
+	r, calls := testRegistry(), calledMethods()
 	for i := range calls {
 		calls[i].observe(r)
 	}
@@ -335,7 +335,7 @@ func BenchmarkFindMethodContended(b *testing.B) {
 func BenchmarkScrape1000Methods(b *testing.B) {
 	r := testRegistry()
 	for i := range MaxMethods {
-		r.RPC().Method("s", fmt.Sprint(i)).Add(one(sample{Code: 20, Duration: time.Millisecond}))
+		r.RPC().Method("s", fmt.Sprint(i)).Add(batchOf(sample{Code: 20, Duration: time.Millisecond}))
 	}
 	for b.Loop() {
 		if _, err := r.Gather(); err != nil {
@@ -344,6 +344,6 @@ func BenchmarkScrape1000Methods(b *testing.B) {
 	}
 }
 
-// viewOf returns b as a string that borrows its bytes, as an engine passes names. It is valid until
+// unsafeString returns b as a string that borrows its bytes, as an engine passes names. It is valid until
 // b is written.
-func viewOf(b []byte) string { return unsafe.String(unsafe.SliceData(b), len(b)) }
+func unsafeString(b []byte) string { return unsafe.String(unsafe.SliceData(b), len(b)) }

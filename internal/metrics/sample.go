@@ -20,7 +20,7 @@ func (r *Registry) Samples() (iter.Seq[Sample], error) {
 	return func(yield func(Sample) bool) {
 		for _, f := range families {
 			for _, m := range f.GetMetric() {
-				value, ok := numberOf(m)
+				value, ok := sampleValue(m)
 				if !ok {
 					break
 				}
@@ -36,8 +36,8 @@ func (r *Registry) Samples() (iter.Seq[Sample], error) {
 	}, err
 }
 
-// numberOf returns the value of a counter or a gauge.
-func numberOf(m *dto.Metric) (float64, bool) {
+// sampleValue returns the value of a counter or a gauge.
+func sampleValue(m *dto.Metric) (float64, bool) {
 	switch {
 	case m.GetCounter() != nil:
 		return m.GetCounter().GetValue(), true

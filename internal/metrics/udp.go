@@ -39,7 +39,7 @@ const (
 	DropNoHost      = "no_host"         // no host was available for a new session
 	DropDraining    = "draining"        // the source has no session, and the listener drains
 	DropToHost      = "send_failed"     // the send to the host failed
-	DropToCaller    = "response_failed" // the send to the client failed
+	DropToClient    = "response_failed" // the send to the client failed
 )
 
 func udpMetrics() []Metric {

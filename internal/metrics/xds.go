@@ -28,12 +28,12 @@ var (
 	// XDSResources is the number of accepted resources.
 	XDSResources = Metric{"weft_xds_resources", "Accepted resources of the current subscriptions, by type.",
 		KindGauge, []string{LabelType}}
-	// XDSKeptAge is the age of the active resources that came from the xDS cache.
-	XDSKeptAge = Metric{"weft_xds_kept_age_seconds", "Age of the active resources from xds_cache, which are used until the first response of the control plane; 0 if none are used.",
+	// XDSCacheAge is the age of the active resources that came from the xDS cache.
+	XDSCacheAge = Metric{"weft_xds_kept_age_seconds", "Age of the active resources from xds_cache, which are used until the first response of the control plane; 0 if none are used.",
 		KindGauge, nil}
-	// XDSAsleep is the number of on-demand resources that are not subscribed. Its LabelType is
+	// XDSUnsubscribed is the number of on-demand resources that are not subscribed. Its LabelType is
 	// cluster or route.
-	XDSAsleep = Metric{"weft_xds_asleep", "On-demand clusters and route tables (xds_lazy) that are not subscribed, by type.",
+	XDSUnsubscribed = Metric{"weft_xds_asleep", "On-demand clusters and route tables (xds_lazy) that are not subscribed, by type.",
 		KindGauge, []string{LabelType}}
 	// XDSUnknownFields counts the fields of accepted resources that this build's version of Envoy's
 	// API does not have.
@@ -45,5 +45,5 @@ var (
 )
 
 func xdsMetrics() []Metric {
-	return []Metric{XDSConnected, XDSResponses, XDSResponseAge, XDSResources, XDSKeptAge, XDSAsleep, XDSUnknownFields, XDSLoadReports}
+	return []Metric{XDSConnected, XDSResponses, XDSResponseAge, XDSResources, XDSCacheAge, XDSUnsubscribed, XDSUnknownFields, XDSLoadReports}
 }

@@ -7,9 +7,9 @@ import (
 	"time"
 )
 
-// smoothing is the time constant of the moving average: after this time a change shows to two
+// smoothingTime is the time constant of the moving average: after this time a change shows to two
 // thirds.
-const smoothing = 5 * time.Second
+const smoothingTime = 5 * time.Second
 
 // CPU measures processor usage, smoothed over a few seconds. It is not safe for concurrent use.
 type CPU struct {
@@ -17,10 +17,10 @@ type CPU struct {
 	// same arbitrary start.
 	count func(now time.Time) (used, could float64, err error)
 
-	begun       bool
-	at          time.Time
-	used, could float64
-	share       float64
+	started                 bool
+	lastTime                time.Time
+	lastUsed, lastAvailable float64
+	usage                   float64
 }
 
 // HostCPU measures the busy time of the machine's processors as a fraction of their total time.
@@ -31,32 +31,32 @@ func HostCPU(system fs.FS) *CPU {
 	}}
 }
 
-// GroupCPU measures the processor time of the control group as a fraction of what its quota, and at
+// CgroupCPU measures the processor time of the control group as a fraction of what its quota, and at
 // most the given number of processors, allows.
-func GroupCPU(system fs.FS, processors int) (*CPU, error) {
-	g, err := CPUGroup(system)
+func CgroupCPU(system fs.FS, processors int) (*CPU, error) {
+	g, err := CPUCgroup(system)
 	if err != nil {
 		return nil, err
 	}
-	return &CPU{count: allowed(g, processors, g.time)}, nil
+	return &CPU{count: withQuota(g, processors, g.time)}, nil
 }
 
-// ProcessCPU measures the processor time of the process alone against the same limit as GroupCPU.
+// ProcessCPU measures the processor time of the process alone against the same limit as CgroupCPU.
 // Without control groups the limit is the number of processors.
 func ProcessCPU(system fs.FS, processors int) *CPU {
-	g, err := CPUGroup(system)
+	g, err := CPUCgroup(system)
 	if err != nil {
 		g = nil
 	}
-	return &CPU{count: allowed(g, processors, func() (time.Duration, error) {
+	return &CPU{count: withQuota(g, processors, func() (time.Duration, error) {
 		n, err := processTime(system)
 		return time.Duration(n) * (time.Second / 100), err
 	})}
 }
 
-// allowed returns a count function that compares used with the processor time that g's quota and
+// withQuota returns a count function that compares used with the processor time that g's quota and
 // the number of processors allow. g may be nil: no quota.
-func allowed(g *Group, processors int, used func() (time.Duration, error)) func(time.Time) (float64, float64, error) {
+func withQuota(g *Cgroup, processors int, used func() (time.Duration, error)) func(time.Time) (float64, float64, error) {
 	var last time.Time
 	var could float64
 	return func(now time.Time) (float64, float64, error) {
@@ -86,15 +86,15 @@ func (c *CPU) Read(now time.Time) (float64, error) {
 	if err != nil {
 		return 0, err
 	}
-	if !c.begun {
-		c.begun, c.at, c.used, c.could = true, now, used, could
+	if !c.started {
+		c.started, c.lastTime, c.lastUsed, c.lastAvailable = true, now, used, could
 		return 0, nil
 	}
-	if could <= c.could || !now.After(c.at) { // the processor clock has not advanced
-		return c.share, nil
+	if could <= c.lastAvailable || !now.After(c.lastTime) { // the processor clock has not advanced
+		return c.usage, nil
 	}
-	share := min(1, max(0, (used-c.used)/(could-c.could)))
-	c.share += (share - c.share) * (1 - math.Exp(-now.Sub(c.at).Seconds()/smoothing.Seconds()))
-	c.at, c.used, c.could = now, used, could
-	return c.share, nil
+	share := min(1, max(0, (used-c.lastUsed)/(could-c.lastAvailable)))
+	c.usage += (share - c.usage) * (1 - math.Exp(-now.Sub(c.lastTime).Seconds()/smoothingTime.Seconds()))
+	c.lastTime, c.lastUsed, c.lastAvailable = now, used, could
+	return c.usage, nil
 }

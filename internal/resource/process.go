@@ -20,7 +20,7 @@ func Memory(system fs.FS) (int64, error) {
 	if len(words) < 2 {
 		return 0, fmt.Errorf("%s: malformed content %q", name, data)
 	}
-	pages, err := parse(name, words[1])
+	pages, err := parseNumber(name, words[1])
 	return pages * int64(os.Getpagesize()), err
 }
 
@@ -31,11 +31,11 @@ func MachineMemory(system fs.FS) (int64, error) {
 	if err != nil {
 		return 0, err
 	}
-	words := field(data, "MemTotal")
+	words := lineFields(data, "MemTotal")
 	if len(words) < 1 {
 		return 0, fmt.Errorf("%s has no MemTotal", name)
 	}
-	kilobytes, err := parse(name, words[0])
+	kilobytes, err := parseNumber(name, words[0])
 	return kilobytes << 10, err
 }
 
@@ -58,14 +58,14 @@ func DescriptorLimit(system fs.FS) (int64, error) {
 	if err != nil {
 		return 0, err
 	}
-	words := field(data, row)
+	words := lineFields(data, row)
 	if len(words) < 1 {
 		return 0, fmt.Errorf("%s has no %q", name, row)
 	}
 	if words[0] == "unlimited" {
 		return 0, ErrNoLimit
 	}
-	return parse(name, words[0])
+	return parseNumber(name, words[0])
 }
 
 // processTime returns the processor time that the process has used, in hundredths of a second
@@ -81,7 +81,7 @@ func processTime(system fs.FS) (int64, error) {
 	if len(words) <= kernel {
 		return 0, fmt.Errorf("%s: malformed content %q", name, data)
 	}
-	return sum(name, words[user:kernel+1])
+	return sumNumbers(name, words[user:kernel+1])
 }
 
 // machineTime returns the busy and the total time of the machine's processors, in hundredths of a
@@ -93,21 +93,21 @@ func machineTime(system fs.FS) (busy, all int64, err error) {
 	if err != nil {
 		return 0, 0, err
 	}
-	words := field(data, "cpu")
+	words := lineFields(data, "cpu")
 	if len(words) < idle+2 {
 		return 0, 0, fmt.Errorf("%s has no line with the totals of all processors", name)
 	}
 	words = words[:min(len(words), last)]
-	if all, err = sum(name, words); err != nil {
+	if all, err = sumNumbers(name, words); err != nil {
 		return 0, 0, err
 	}
-	busy, err = sum(name, slices.Concat(words[:idle], words[idle+2:]))
+	busy, err = sumNumbers(name, slices.Concat(words[:idle], words[idle+2:]))
 	return busy, all, err
 }
 
-func sum(name string, words []string) (total int64, err error) {
+func sumNumbers(name string, words []string) (total int64, err error) {
 	for _, word := range words {
-		n, err := parse(name, word)
+		n, err := parseNumber(name, word)
 		if err != nil {
 			return 0, err
 		}

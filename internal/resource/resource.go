@@ -2,7 +2,7 @@
 // control group and the machine from /proc and /sys/fs/cgroup.
 //
 //	Memory, Descriptors    of the process                  process.go
-//	Group                  its control group, v1 or v2     group.go
+//	Group                  its control group, v1 or v2     cgroup.go
 //	Heap                   memory of the Go runtime        heap.go
 //	CPU                    processor usage                 cpu.go
 //
@@ -22,16 +22,16 @@ import (
 // ErrNoLimit reports that the resource has no limit.
 var ErrNoLimit = errors.New("resource: there is no limit")
 
-// number reads a file that holds one number. It returns ErrNoLimit if the file holds "max".
-func number(system fs.FS, name string) (int64, error) {
+// readNumber reads a file that holds one number. It returns ErrNoLimit if the file holds "max".
+func readNumber(system fs.FS, name string) (int64, error) {
 	data, err := fs.ReadFile(system, name)
 	if err != nil {
 		return 0, err
 	}
-	return parse(name, string(bytes.TrimSpace(data)))
+	return parseNumber(name, string(bytes.TrimSpace(data)))
 }
 
-func parse(name, text string) (int64, error) {
+func parseNumber(name, text string) (int64, error) {
 	if text == "max" {
 		return 0, ErrNoLimit
 	}
@@ -42,8 +42,8 @@ func parse(name, text string) (int64, error) {
 	return n, nil
 }
 
-// field returns the words after name at the beginning of a line, or nil if there is no such line.
-func field(data []byte, name string) []string {
+// lineFields returns the words after name at the beginning of a line, or nil if there is no such line.
+func lineFields(data []byte, name string) []string {
 	for line := range bytes.Lines(data) {
 		if rest, ok := bytes.CutPrefix(line, []byte(name)); ok && len(rest) > 0 && (rest[0] == ' ' || rest[0] == '\t' || rest[0] == ':') {
 			var words []string

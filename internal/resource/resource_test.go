@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// tree returns the file system of a machine with the given files.
-func tree(files map[string]string) fs.FS {
+// fileTree returns the file system of a machine with the given files.
+func fileTree(files map[string]string) fs.FS {
 	system := fstest.MapFS{}
 	for name, text := range files {
 		system[name] = &fstest.MapFile{Data: []byte(text)}
@@ -22,7 +22,7 @@ func tree(files map[string]string) fs.FS {
 // machines returns test machines by description.
 func machines() map[string]fs.FS {
 	return map[string]fs.FS{
-		"v2, limits of its own": tree(map[string]string{
+		"v2, limits of its own": fileTree(map[string]string{
 			"proc/self/cgroup":                              "0::/system.slice/weft.service\n",
 			"sys/fs/cgroup/cgroup.controllers":              "cpu memory\n",
 			"sys/fs/cgroup/system.slice/cgroup.controllers": "cpu memory\n",
@@ -36,7 +36,7 @@ func machines() map[string]fs.FS {
 			"sys/fs/cgroup/system.slice/weft.service/cpu.max":            "150000 100000\n",
 			"sys/fs/cgroup/system.slice/weft.service/cpu.stat":           "usage_usec 2500000\nuser_usec 2000000\n",
 		}),
-		"v2, a tighter limit around it": tree(map[string]string{
+		"v2, a tighter limit around it": fileTree(map[string]string{
 			"proc/self/cgroup":                         "0::/pod/app\n",
 			"sys/fs/cgroup/cgroup.controllers":         "cpu memory\n",
 			"sys/fs/cgroup/pod/cgroup.controllers":     "cpu memory\n",
@@ -49,7 +49,7 @@ func machines() map[string]fs.FS {
 			"sys/fs/cgroup/pod/app/cpu.max":            "max 100000\n",
 			"sys/fs/cgroup/pod/app/cpu.stat":           "usage_usec 1000000\n",
 		}),
-		"v2, without controllers of its own": tree(map[string]string{
+		"v2, without controllers of its own": fileTree(map[string]string{
 			"proc/self/cgroup":                           "0::/pod/plain\n",
 			"sys/fs/cgroup/cgroup.controllers":           "cpu memory\n",
 			"sys/fs/cgroup/pod/cgroup.controllers":       "cpu memory\n",
@@ -61,7 +61,7 @@ func machines() map[string]fs.FS {
 			"sys/fs/cgroup/pod/plain/cgroup.controllers": "",
 			"sys/fs/cgroup/pod/plain/cpu.stat":           "usage_usec 1000000\n",
 		}),
-		"v2, a container that sees its group as the root": tree(map[string]string{
+		"v2, a container that sees its group as the root": fileTree(map[string]string{
 			"proc/self/cgroup":                 "0::/docker/0123456789abcdef\n",
 			"sys/fs/cgroup/cgroup.controllers": "cpu memory\n",
 			"sys/fs/cgroup/memory.max":         "134217728\n",
@@ -70,7 +70,7 @@ func machines() map[string]fs.FS {
 			"sys/fs/cgroup/cpu.max":            "200000 100000\n",
 			"sys/fs/cgroup/cpu.stat":           "usage_usec 0\n",
 		}),
-		"v2, no limits": tree(map[string]string{
+		"v2, no limits": fileTree(map[string]string{
 			"proc/self/cgroup":                     "0::/app\n",
 			"sys/fs/cgroup/cgroup.controllers":     "cpu memory\n",
 			"sys/fs/cgroup/app/cgroup.controllers": "cpu memory\n",
@@ -80,7 +80,7 @@ func machines() map[string]fs.FS {
 			"sys/fs/cgroup/app/cpu.max":            "max 100000\n",
 			"sys/fs/cgroup/app/cpu.stat":           "usage_usec 7\n",
 		}),
-		"v1": tree(map[string]string{
+		"v1": fileTree(map[string]string{
 			"proc/self/cgroup": "12:cpu,cpuacct:/docker/ab\n4:memory:/docker/ab\n0::/docker/ab\n",
 			"sys/fs/cgroup/memory/docker/ab/memory.limit_in_bytes":  "100663296\n",
 			"sys/fs/cgroup/memory/docker/ab/memory.usage_in_bytes":  "67108864\n",
@@ -91,7 +91,7 @@ func machines() map[string]fs.FS {
 			"sys/fs/cgroup/cpu,cpuacct/docker/ab/cpu.cfs_period_us": "100000\n",
 			"sys/fs/cgroup/cpu,cpuacct/docker/ab/cpuacct.usage":     "3000000000\n",
 		}),
-		"v1, no limits, folders of their own": tree(map[string]string{
+		"v1, no limits, folders of their own": fileTree(map[string]string{
 			"proc/self/cgroup":                           "3:cpuacct:/\n2:cpu:/\n1:memory:/\n",
 			"sys/fs/cgroup/memory/memory.limit_in_bytes": "9223372036854771712\n",
 			"sys/fs/cgroup/memory/memory.usage_in_bytes": "4096\n",
@@ -103,7 +103,7 @@ func machines() map[string]fs.FS {
 	}
 }
 
-func TestGroups(t *testing.T) {
+func TestCgroups(t *testing.T) {
 	const none = -1 // no limit
 	for name, want := range map[string]struct {
 		used, limit int64
@@ -120,11 +120,11 @@ func TestGroups(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			system := machines()[name]
-			memory, err := MemoryGroup(system)
+			memory, err := MemoryCgroup(system)
 			if err != nil {
 				t.Fatal(err)
 			}
-			cpu, err := CPUGroup(system)
+			cpu, err := CPUCgroup(system)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -152,7 +152,7 @@ func TestGroups(t *testing.T) {
 	}
 }
 
-func TestWithoutGroupsThereIsNone(t *testing.T) {
+func TestNoCgroup(t *testing.T) {
 	for name, files := range map[string]map[string]string{
 		"no file":            {},
 		"no controller":      {"proc/self/cgroup": "2:cpuset:/\n"},
@@ -162,24 +162,24 @@ func TestWithoutGroupsThereIsNone(t *testing.T) {
 			"proc/self/cgroup": "0::/\n", "sys/fs/cgroup/cgroup.controllers": "cpu memory\n", "sys/fs/cgroup/cpu.stat": "usage_usec 1\n",
 		},
 	} {
-		if g, err := MemoryGroup(tree(files)); !errors.Is(err, fs.ErrNotExist) {
+		if g, err := MemoryCgroup(fileTree(files)); !errors.Is(err, fs.ErrNotExist) {
 			t.Errorf("%s: %v, %v, want ErrNotExist", name, g, err)
 		}
 	}
-	if _, err := MemoryGroup(tree(map[string]string{"proc/self/cgroup": "nonsense\n"})); err == nil {
+	if _, err := MemoryCgroup(fileTree(map[string]string{"proc/self/cgroup": "nonsense\n"})); err == nil {
 		t.Error("a line without colons is accepted")
 	}
 }
 
-func TestWhatCannotBeReadIsAnError(t *testing.T) {
+func TestReadErrors(t *testing.T) {
 	broken := map[string]string{
 		"proc/self/statm": "12\n", "proc/meminfo": "MemFree: 1 kB\n", "proc/self/limits": "Max cpu time unlimited\n",
 		"proc/self/stat": "1 (weft) S 1\n", "proc/stat": "intr 5\n",
 		"proc/self/cgroup": "0::/\n", "sys/fs/cgroup/cgroup.controllers": "cpu memory\n",
 		"sys/fs/cgroup/memory.max": "lots\n", "sys/fs/cgroup/cpu.max": "100000\n", "sys/fs/cgroup/cpu.stat": "user_usec 1\n",
 	}
-	for name, system := range map[string]fs.FS{"absent": tree(nil), "malformed": tree(broken)} {
-		group := &Group{system: system, v2: true, dirs: []string{"sys/fs/cgroup"}}
+	for name, system := range map[string]fs.FS{"absent": fileTree(nil), "malformed": fileTree(broken)} {
+		group := &Cgroup{system: system, v2: true, dirs: []string{"sys/fs/cgroup"}}
 		for what, read := range map[string]func() error{
 			"Memory":          func() error { _, err := Memory(system); return err },
 			"MachineMemory":   func() error { _, err := MachineMemory(system); return err },
@@ -200,7 +200,7 @@ func TestWhatCannotBeReadIsAnError(t *testing.T) {
 }
 
 func TestProcess(t *testing.T) {
-	system := tree(map[string]string{
+	system := fileTree(map[string]string{
 		"proc/self/statm": "1000 250 100 1 0 50 0\n",
 		"proc/meminfo":    "MemTotal:        2048 kB\nMemFree: 1 kB\n",
 		"proc/self/fd/0":  "", "proc/self/fd/1": "", "proc/self/fd/17": "",
@@ -226,7 +226,7 @@ func TestProcess(t *testing.T) {
 	if busy, all, err := machineTime(system); busy != 160 || all != 1000 || err != nil {
 		t.Errorf("machineTime = %d, %d, %v; want 160, 1000", busy, all, err)
 	}
-	unlimited := tree(map[string]string{"proc/self/limits": "Max open files            unlimited            unlimited            files\n"})
+	unlimited := fileTree(map[string]string{"proc/self/limits": "Max open files            unlimited            unlimited            files\n"})
 	if _, err := DescriptorLimit(unlimited); !errors.Is(err, ErrNoLimit) {
 		t.Errorf("an unlimited DescriptorLimit: %v", err)
 	}
@@ -269,7 +269,7 @@ func TestThisMachine(t *testing.T) {
 	}
 }
 
-func TestHeapIsWhatIsUsed(t *testing.T) {
+func TestHeap(t *testing.T) {
 	before := Heap()
 	b := make([]byte, 64<<20)
 	for i := range b {
@@ -283,7 +283,7 @@ func TestHeapIsWhatIsUsed(t *testing.T) {
 	}
 }
 
-func TestProcessorsAreSmoothed(t *testing.T) {
+func TestCPUIsSmoothed(t *testing.T) {
 	second := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	used, could := 0.0, 0.0
 	c := &CPU{count: func(time.Time) (float64, float64, error) { return used, could, nil }}
@@ -324,7 +324,7 @@ func TestProcessorsAreSmoothed(t *testing.T) {
 	}
 }
 
-func TestProcessorsAgainstWhatIsAllowed(t *testing.T) {
+func TestCPUQuota(t *testing.T) {
 	at := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	files := fstest.MapFS{
 		"proc/self/cgroup":                 {Data: []byte("0::/\n")},
@@ -334,7 +334,7 @@ func TestProcessorsAgainstWhatIsAllowed(t *testing.T) {
 		"sys/fs/cgroup/cpu.max":            {Data: []byte("50000 100000\n")},
 		"sys/fs/cgroup/cpu.stat":           {Data: []byte("usage_usec 0\n")},
 	}
-	group, err := GroupCPU(files, 8)
+	group, err := CgroupCPU(files, 8)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -355,7 +355,7 @@ func TestProcessorsAgainstWhatIsAllowed(t *testing.T) {
 			t.Errorf("%s: %v, %v, want %v", name, share, err, want)
 		}
 	}
-	if _, err := GroupCPU(tree(nil), 8); err == nil {
+	if _, err := CgroupCPU(fileTree(nil), 8); err == nil {
 		t.Error("a machine without groups has one")
 	}
 }

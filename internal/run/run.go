@@ -63,14 +63,14 @@ func Group(ctx context.Context, grace time.Duration, tasks ...Task) error {
 				cancel()
 			}
 		case <-patience:
-			return errors.Join(first, stuck(tasks, running))
+			return errors.Join(first, timeoutError(tasks, running))
 		}
 	}
 	return first
 }
 
-// stuck returns an error that names the tasks that still run.
-func stuck(tasks []Task, running map[int]bool) error {
+// timeoutError returns an error that names the tasks that still run.
+func timeoutError(tasks []Task, running map[int]bool) error {
 	var names []string
 	for i, t := range tasks {
 		if running[i] {

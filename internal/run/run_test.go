@@ -11,8 +11,8 @@ import (
 
 var errBroken = errors.New("broken")
 
-// untilTold returns a task that runs until its context ends, and then takes a while to return.
-func untilTold(name string, takes time.Duration) Task {
+// untilCanceled returns a task that runs until its context ends, and then takes a while to return.
+func untilCanceled(name string, takes time.Duration) Task {
 	return Task{name, func(ctx context.Context) error {
 		<-ctx.Done()
 		<-time.After(takes)
@@ -46,20 +46,20 @@ func TestGroup(t *testing.T) {
 		{name: "without tasks ends at once"},
 		{name: "ends when all are done", tasks: []Task{done(time.Second), done(2 * time.Second)}, took: 2 * time.Second},
 		{name: "goes on when one is done", tasks: []Task{done(time.Second), failing(time.Minute)}, want: "failing: broken", took: time.Minute},
-		{name: "waits for the others after an error", tasks: []Task{failing(time.Second), untilTold("a", 2*time.Second)},
+		{name: "waits for the others after an error", tasks: []Task{failing(time.Second), untilCanceled("a", 2*time.Second)},
 			grace: time.Minute, want: "failing: broken", took: 3 * time.Second},
 		{name: "returns the first of two errors", tasks: []Task{failing(2 * time.Second), {"early", func(context.Context) error { return os.ErrExist }}},
 			want: "early: file already exists", took: 2 * time.Second},
-		{name: "ends with its context, which is no error", tasks: []Task{untilTold("a", time.Second)},
+		{name: "ends with its context, which is no error", tasks: []Task{untilCanceled("a", time.Second)},
 			ctx: time.Minute, took: time.Minute + time.Second},
-		{name: "gives up on who does not end", tasks: []Task{failing(time.Second), untilTold("slow", time.Hour), untilTold("quick", time.Second)},
+		{name: "gives up on who does not end", tasks: []Task{failing(time.Second), untilCanceled("slow", time.Hour), untilCanceled("quick", time.Second)},
 			grace: 10 * time.Second, want: "failing: broken\ntasks did not end in time: slow", took: 11 * time.Second},
-		{name: "gives up when its context ended, too", tasks: []Task{untilTold("slow", time.Hour)},
+		{name: "gives up when its context ended, too", tasks: []Task{untilCanceled("slow", time.Hour)},
 			ctx: time.Second, grace: time.Second, want: "tasks did not end in time: slow", took: 2 * time.Second},
-		{name: "waits for ever without a grace", tasks: []Task{failing(0), untilTold("slow", time.Hour)}, want: "failing: broken", took: time.Hour},
+		{name: "waits for ever without a grace", tasks: []Task{failing(0), untilCanceled("slow", time.Hour)}, want: "failing: broken", took: time.Hour},
 		{name: "reports an error of ending", tasks: []Task{{"closing", func(ctx context.Context) error { <-ctx.Done(); return errBroken }}},
 			ctx: time.Second, want: "closing: broken", took: time.Second},
-		{name: "ends without an error when a task says so", tasks: []Task{{"ending", func(context.Context) error { return ErrDone }}, untilTold("a", time.Second)},
+		{name: "ends without an error when a task says so", tasks: []Task{{"ending", func(context.Context) error { return ErrDone }}, untilCanceled("a", time.Second)},
 			took: time.Second},
 		{name: "reports an error of ending when a task said so", tasks: []Task{{"ending", func(context.Context) error { return ErrDone }},
 			{"closing", func(ctx context.Context) error { <-ctx.Done(); return errBroken }}}, want: "closing: broken"},

@@ -6,7 +6,7 @@
 //	testsum [-steps FILE] [-again N] -phase 'unit: -race ./pkg/...' -phase 'e2e: ./test/e2e/...'
 //
 // Write values of go test's flags with "=". If at most N tests of a phase failed, testsum runs each
-// of them again (again.go). -then adds a phase that runs only the tests that the previous phase
+// of them again (rerun.go). -then adds a phase that runs only the tests that the previous phase
 // skipped (skipped.go):
 //
 //	testsum -phase 'race: -race ./pkg/...' -then 'unit:'
@@ -55,8 +55,8 @@ type outcome struct {
 	ran      map[topTest]bool
 	skips    []skip
 	failures []failure
-	unsteady []unsteady
-	took     time.Duration
+	flaky    []flaky
+	duration time.Duration
 	err      error // of the go command, other than failed tests
 }
 
@@ -104,7 +104,7 @@ func run(ctx context.Context, args []string, out io.Writer) (err error) {
 		}
 		steps = strings.Split(strings.TrimSpace(string(text)), "\n")
 	}
-	r := runner{out: out, mostAgain: *most}
+	r := runner{out: out, maxRerun: *most}
 	if *eventsFile != "" {
 		f, err := os.Create(*eventsFile)
 		if err != nil {
@@ -143,13 +143,13 @@ type runner struct {
 	out       io.Writer
 	events    io.Writer // receives the events of go test -json; nil: discarded
 	eventsErr error     // stops the writes to events
-	mostAgain int       // maximum number of failed tests of a phase to run again
+	maxRerun  int       // maximum number of failed tests of a phase to run again
 }
 
 // run runs a phase and, where possible, its failed tests again.
 func (r *runner) run(ctx context.Context, p phase) outcome {
 	o := r.runOnce(ctx, p)
-	r.runAgain(ctx, &o)
+	r.rerunFailed(ctx, &o)
 	return o
 }
 
@@ -157,17 +157,17 @@ func (r *runner) run(ctx context.Context, p phase) outcome {
 func (r *runner) runOnce(ctx context.Context, p phase) outcome {
 	_, _ = fmt.Fprintf(r.out, "\n== %s: go test %s\n", p.name, strings.Join(p.args, " "))
 	begin := time.Now()
-	t := newTally(r.out)
+	t := newEventParser(r.out)
 	err := r.stream(ctx, p.args, t)
-	t.end()
+	t.finish()
 	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) && t.counts.failed > 0 {
 		err = nil // the failed tests explain it
 	}
-	return outcome{phase: p, counts: t.counts, packages: t.packages, ran: t.ran, skips: t.skips, failures: t.failures, took: time.Since(begin), err: err}
+	return outcome{phase: p, counts: t.counts, packages: t.packages, ran: t.ran, skips: t.skips, failures: t.failures, duration: time.Since(begin), err: err}
 }
 
 // stream passes the events of go test to t and writes them to r.events.
-func (r *runner) stream(ctx context.Context, args []string, t *tally) error {
+func (r *runner) stream(ctx context.Context, args []string, t *eventParser) error {
 	command := exec.CommandContext(ctx, "go", append([]string{"test", "-json"}, args...)...)
 	var complaints bytes.Buffer // separate, so that the two streams do not mix within a line
 	command.Stderr = &complaints
@@ -183,7 +183,7 @@ func (r *runner) stream(ctx context.Context, args []string, t *tally) error {
 		line, err := reader.ReadBytes('\n')
 		if len(line) > 0 {
 			r.writeEvent(line)
-			t.line([]byte(strings.TrimSuffix(string(line), "\n")))
+			t.handleLine([]byte(strings.TrimSuffix(string(line), "\n")))
 		}
 		if err != nil {
 			break // EOF, or an error that Wait reports too
@@ -212,7 +212,7 @@ func summarize(steps []string, outcomes []outcome, out io.Writer) error {
 	say("\n== summary")
 	for _, o := range outcomes {
 		total.add(o.counts)
-		say("%-12s %s (%d packages, %.0f s)", o.phase.name, o.counts, o.packages, o.took.Seconds())
+		say("%-12s %s (%d packages, %.0f s)", o.phase.name, o.counts, o.packages, o.duration.Seconds())
 		if o.counts.failed > 0 || o.err != nil {
 			broken = append(broken, o.phase.name)
 		}
@@ -251,7 +251,7 @@ func summarize(steps []string, outcomes []outcome, out io.Writer) error {
 		}
 	}
 	for _, o := range outcomes {
-		writeUnsteady(out, o.unsteady)
+		writeFlaky(out, o.flaky)
 	}
 	if len(broken) == 0 && total == (counts{}) {
 		broken = append(broken, "no test ran")

@@ -156,7 +156,7 @@ const on = false
 package none
 `
 
-func TestRunOfEveryEnding(t *testing.T) {
+func TestRunOutcomes(t *testing.T) {
 	tests := map[string]struct {
 		args  []string
 		want  []string // in this order
@@ -284,7 +284,7 @@ func TestRunOfEveryEnding(t *testing.T) {
 			err:  "failed: lint",
 		},
 	}
-	enterModule(t)
+	chdirModule(t)
 	if err := os.WriteFile("steps", []byte("ok gofmt\nSKIPPED govulncheck: no database\nFAILED lint\n x.go:1: no comment\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -317,13 +317,13 @@ func TestRunOfEveryEnding(t *testing.T) {
 	}
 }
 
-// TestRacesDoNotRunAgain verifies that a test with a data race does not run again. It needs the
+// TestRacesAreNotRerun verifies that a test with a data race does not run again. It needs the
 // race detector, and so a C compiler.
-func TestRacesDoNotRunAgain(t *testing.T) {
+func TestRacesAreNotRerun(t *testing.T) {
 	if _, err := exec.LookPath("cc"); err != nil {
 		t.Skip("no C compiler for the race detector")
 	}
-	enterModule(t)
+	chdirModule(t)
 	var out bytes.Buffer
 	err := run(t.Context(), []string{"-again", "1", "-phase", "race: -race ./races"}, &out)
 	if text := message(err); text != "failed: race" || strings.Contains(out.String(), "again: ") {
@@ -331,19 +331,19 @@ func TestRacesDoNotRunAgain(t *testing.T) {
 	}
 }
 
-// TestCutOffStream verifies the counts and the output after a go command was killed.
-func TestCutOffStream(t *testing.T) {
+// TestTruncatedEvents verifies the counts and the output after a go command was killed.
+func TestTruncatedEvents(t *testing.T) {
 	var out bytes.Buffer
-	c := newTally(&out)
+	c := newEventParser(&out)
 	for line := range strings.Lines(`go: a remark
 {"Action":"start","Package":"a"}
 {"Action":"run","Package":"a","Test":"TestX"}
 {"Action":"run","Package":"a","Test":"TestX/y"}
 {"Action":"output","Package":"a","Test":"TestX/y","Output":"    x_test.go:5: so far\n"}
 `) {
-		c.line([]byte(strings.TrimSuffix(line, "\n")))
+		c.handleLine([]byte(strings.TrimSuffix(line, "\n")))
 	}
-	c.end()
+	c.finish()
 	if want := (counts{failed: 1}); c.counts != want {
 		t.Errorf("counts = %v, want %v", c.counts, want)
 	}
@@ -365,8 +365,8 @@ func message(err error) string {
 	return err.Error()
 }
 
-// enterModule makes the small module the test's working directory.
-func enterModule(t *testing.T) {
+// chdirModule makes the small module the test's working directory.
+func chdirModule(t *testing.T) {
 	t.Helper()
 	t.Chdir(unpack(t, module))
 	t.Setenv("GOFLAGS", "")
@@ -390,7 +390,7 @@ func unpack(t *testing.T, text string) string {
 // TestEventsAreWritten verifies that -events writes all events, including those of tests that run
 // again.
 func TestEventsAreWritten(t *testing.T) {
-	enterModule(t)
+	chdirModule(t)
 	t.Setenv("MARK", filepath.Join(t.TempDir(), "mark"))
 	var out bytes.Buffer
 	if err := run(t.Context(), []string{"-events", "events", "-again", "1", "-phase", "unit: ./unsteady"}, &out); err != nil {
@@ -417,9 +417,9 @@ func (f *fullDisk) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// TestEventsThatCannotBeWritten verifies that all tests run and the write error is kept.
-func TestEventsThatCannotBeWritten(t *testing.T) {
-	enterModule(t)
+// TestEventsWriteError verifies that all tests run and the write error is kept.
+func TestEventsWriteError(t *testing.T) {
+	chdirModule(t)
 	for _, room := range []int{0, 1000} {
 		r := runner{out: io.Discard, events: &fullDisk{room}}
 		o := r.run(t.Context(), phase{name: "unit", args: []string{"./good"}})

@@ -27,7 +27,7 @@ func TestReasonsOfOutput(t *testing.T) {
 		},
 		"many messages are cut": {
 			output: strings.Repeat("    a_test.go:1: a\n", 12),
-			want:   slices.Repeat([]string{"    a_test.go:1: a"}, reasonLines),
+			want:   slices.Repeat([]string{"    a_test.go:1: a"}, maxReasonLines),
 		},
 		"what was written without a position is left out": {
 			output: "2026/11/21 a log line\n    a_test.go:1: a\n",
@@ -50,30 +50,30 @@ func TestReasonsOfOutput(t *testing.T) {
 			want:   []string{"exit status 3", "FAIL\texample.com/a"},
 		},
 		"a long line is cut between characters": {
-			output: "    a_test.go:1: " + strings.Repeat("€", reasonWidth) + "\n",
-			want:   []string{"    a_test.go:1: " + strings.Repeat("€", (reasonWidth-17)/3) + "…"},
+			output: "    a_test.go:1: " + strings.Repeat("€", maxReasonWidth) + "\n",
+			want:   []string{"    a_test.go:1: " + strings.Repeat("€", (maxReasonWidth-17)/3) + "…"},
 		},
 		"nothing was said": {},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			if diff := cmp.Diff(test.want, reasonsOf([]string{test.output})); diff != "" {
+			if diff := cmp.Diff(test.want, failureReason([]string{test.output})); diff != "" {
 				t.Errorf("reasonsOf, - want + got:\n%s", diff)
 			}
 		})
 	}
 }
 
-func TestFailuresFitOnAScreen(t *testing.T) {
+func TestFailureOutputIsLimited(t *testing.T) {
 	for _, failures := range []int{0, 1, 3, 5, 24} {
 		var all []failure
 		for i := range failures {
-			all = append(all, failure{name: fmt.Sprintf("unit: example.com/a Test%d", i), lines: slices.Repeat([]string{"    a_test.go:1: a"}, reasonLines)})
+			all = append(all, failure{name: fmt.Sprintf("unit: example.com/a Test%d", i), lines: slices.Repeat([]string{"    a_test.go:1: a"}, maxReasonLines)})
 		}
 		var out bytes.Buffer
 		writeFailures(&out, all)
-		if got := strings.Count(out.String(), "\n"); got > reasonsLines+2 {
-			t.Errorf("%d failures take %d lines, want at most %d", failures, got, reasonsLines+2)
+		if got := strings.Count(out.String(), "\n"); got > maxTotalReasonLines+2 {
+			t.Errorf("%d failures take %d lines, want at most %d", failures, got, maxTotalReasonLines+2)
 		}
 		for _, f := range all {
 			if want := "----  " + f.name + "\n      a_test.go:1: a\n"; !strings.Contains(out.String(), want) {

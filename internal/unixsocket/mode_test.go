@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// TestASocketHasTheModeThatIsAskedFor verifies that Listen sets the mode whatever the umask is.
-func TestASocketHasTheModeThatIsAskedFor(t *testing.T) {
+// TestListenSetsMode verifies that Listen sets the mode whatever the umask is.
+func TestListenSetsMode(t *testing.T) {
 	for _, umask := range []int{0, 0o022, 0o077} {
 		for _, test := range []struct{ mode, want fs.FileMode }{
 			{0, 0o600}, {0o600, 0o600}, {0o660, 0o660}, {0o666, 0o666}, {0o400, 0o400},
@@ -36,7 +36,7 @@ func TestASocketHasTheModeThatIsAskedFor(t *testing.T) {
 	}
 }
 
-func TestAModeHasPermissionsOnly(t *testing.T) {
+func TestListenRejectsNonPermissionBits(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s")
 	for _, mode := range []fs.FileMode{fs.ModeSetuid | 0o600, 0o1000} {
 		if ln, err := Listen(t.Context(), path, mode); err == nil {

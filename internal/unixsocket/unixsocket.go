@@ -57,15 +57,15 @@ func Listen(ctx context.Context, path string, mode fs.FileMode) (net.Listener, e
 	if err != nil {
 		return nil, err
 	}
-	if err := widen(path, mode); err != nil {
+	if err := restoreMode(path, mode); err != nil {
 		_ = ln.Close()
 		return nil, err
 	}
 	return ln, nil
 }
 
-// widen restores the permissions of mode that the umask removed from the socket at path.
-func widen(path string, mode fs.FileMode) error {
+// restoreMode restores the permissions of mode that the umask removed from the socket at path.
+func restoreMode(path string, mode fs.FileMode) error {
 	info, err := os.Lstat(path)
 	if err != nil || info.Mode().Perm() == mode {
 		return err

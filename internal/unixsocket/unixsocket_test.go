@@ -29,8 +29,8 @@ func listenUnix(t *testing.T, path string, kind, backlog int) {
 	}
 }
 
-// TestALiveSocketIsNotTaken verifies that only a refused connection marks a socket as stale.
-func TestALiveSocketIsNotTaken(t *testing.T) {
+// TestListenRejectsLiveSocket verifies that only a refused connection marks a socket as stale.
+func TestListenRejectsLiveSocket(t *testing.T) {
 	for name, prepare := range map[string]func(t *testing.T, path string) context.Context{
 		"it accepts": func(t *testing.T, path string) context.Context {
 			listenUnix(t, path, syscall.SOCK_STREAM, 10)
@@ -69,7 +69,7 @@ func TestALiveSocketIsNotTaken(t *testing.T) {
 	}
 }
 
-func TestAStaleSocketIsReplaced(t *testing.T) {
+func TestListenReplacesStaleSocket(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s")
 	ln, err := net.Listen("unix", path)
 	if err != nil {
@@ -86,7 +86,7 @@ func TestAStaleSocketIsReplaced(t *testing.T) {
 	}
 }
 
-func TestWhatIsNotASocketStays(t *testing.T) {
+func TestRemoveStaleKeepsOtherFiles(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s")
 	if err := os.WriteFile(path, []byte("x"), 0o600); err != nil {
 		t.Fatal(err)
@@ -99,9 +99,9 @@ func TestWhatIsNotASocketStays(t *testing.T) {
 	}
 }
 
-// TestOnlyTheOwnerMayConnectFromTheStart verifies that with umask 0 the file has its mode from its
+// TestSocketIsOwnerOnlyFromCreation verifies that with umask 0 the file has its mode from its
 // creation: nothing changes the mode afterwards, so its change time equals its modification time.
-func TestOnlyTheOwnerMayConnectFromTheStart(t *testing.T) {
+func TestSocketIsOwnerOnlyFromCreation(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s")
 	old := syscall.Umask(0)
 	defer syscall.Umask(old)
@@ -123,7 +123,7 @@ func TestOnlyTheOwnerMayConnectFromTheStart(t *testing.T) {
 	}
 }
 
-func TestAnAbstractNameCannotBeTheOwnersOnly(t *testing.T) {
+func TestListenOwnerOnlyRejectsAbstractName(t *testing.T) {
 	if ln, err := ListenOwnerOnly(t.Context(), "@weft-test"); err == nil {
 		_ = ln.Close()
 		t.Error("an abstract socket passed for one of its owner alone")

@@ -15,10 +15,10 @@ import (
 // call that appends, consumes or releases. The zero value is an empty buffer that is not
 // pooled.
 type IoBuffer struct {
-	store bytebufferpool.ByteBuffer // B[head:] is unread; cap(B) is the storage
-	head  int
-	class int8 // index into classes; -1: larger than every class; see also borrowed
-	free  bool // released; maintained only when invariants are on
+	store    bytebufferpool.ByteBuffer // B[head:] is unread; cap(B) is the storage
+	head     int
+	class    int8 // index into classes; -1: larger than every class; see also borrowed
+	released bool // released; maintained only when invariants are on
 }
 
 // Bytes returns the unread bytes.
@@ -134,4 +134,4 @@ func (b *IoBuffer) poison() {
 	}
 }
 
-const checked = invariants.Enabled
+const checkInvariants = invariants.Enabled

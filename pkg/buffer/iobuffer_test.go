@@ -8,7 +8,7 @@ import (
 	"github.com/weft-proxy/weft/internal/invariants"
 )
 
-func TestBytesComeOutInTheOrderTheyWentIn(t *testing.T) {
+func TestBytesKeepOrder(t *testing.T) {
 	b := Get(1)
 	defer b.Release()
 	b.WriteString("one ")
@@ -33,7 +33,7 @@ func TestBytesComeOutInTheOrderTheyWentIn(t *testing.T) {
 	}
 }
 
-func TestGetGivesAtLeastWhatIsAskedFor(t *testing.T) {
+func TestGetSize(t *testing.T) {
 	for _, test := range []struct{ size, storage int }{
 		{0, 512}, {512, 512}, {513, 1 << 10}, {1025, 1408}, {1409, 2 << 10}, {2049, 4 << 10}, {4 << 10, 4 << 10}, {4<<10 + 1, 16 << 10}, {64 << 10, 64 << 10}, {64<<10 + 1, 64<<10 + 1},
 	} {
@@ -45,7 +45,7 @@ func TestGetGivesAtLeastWhatIsAskedFor(t *testing.T) {
 	}
 }
 
-func TestReserveKeepsWhatIsUnread(t *testing.T) {
+func TestReserveKeepsUnreadBytes(t *testing.T) {
 	for _, test := range []struct {
 		name                string
 		fill, consume, room int
@@ -72,7 +72,7 @@ func TestReserveKeepsWhatIsUnread(t *testing.T) {
 	}
 }
 
-func TestMisuseIsNoticed(t *testing.T) {
+func TestMisusePanics(t *testing.T) {
 	for name, misuse := range map[string]func(b *IoBuffer){
 		"more is consumed than there is":   func(b *IoBuffer) { b.Discard(1) },
 		"more is taken back than consumed": func(b *IoBuffer) { b.Undiscard(1) },
@@ -88,7 +88,7 @@ func TestMisuseIsNoticed(t *testing.T) {
 	}
 }
 
-func TestBuildsWithInvariantsWatchReleases(t *testing.T) {
+func TestInvariantsPoisonReleasedBuffers(t *testing.T) {
 	if !invariants.Enabled {
 		t.Skip("invariants are off")
 	}
@@ -148,7 +148,7 @@ func TestReuseIsReleaseForTheSameOwner(t *testing.T) {
 	}
 }
 
-func TestWhatIsBorrowedStaysItsOwners(t *testing.T) {
+func TestBorrowedStorageIsNotPooled(t *testing.T) {
 	storage := []byte("0123456789")
 	before := Outstanding()
 	b := Borrow(storage[:5])

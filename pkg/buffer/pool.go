@@ -16,7 +16,7 @@ import (
 var classes = [...]int{512, 1 << 10, 1408, 2 << 10, 4 << 10, 16 << 10, 64 << 10}
 
 //nolint:gochecknoglobals // process-wide by nature: storage is shared by all connections
-var pools [borrowed + 1]sync.Pool
+var pools [classBorrowed + 1]sync.Pool
 
 // outstanding counts buffers between Get and Release when invariants are on.
 //
@@ -26,13 +26,13 @@ var outstanding atomic.Int64
 // Get returns an empty buffer with at least size bytes of storage. The caller
 // owns it until Release.
 func Get(size int) *IoBuffer {
-	if checked {
+	if checkInvariants {
 		outstanding.Add(1)
 	}
 	for i, classSize := range classes {
 		if size <= classSize {
 			if b, ok := pools[i].Get().(*IoBuffer); ok {
-				b.free = false
+				b.released = false
 				return b
 			}
 			return newBuffer(classSize, int8(i))
@@ -45,19 +45,19 @@ func newBuffer(size int, class int8) *IoBuffer {
 	return &IoBuffer{store: bytebufferpool.ByteBuffer{B: make([]byte, 0, size)}, class: class}
 }
 
-// borrowed is the class of buffers whose storage another owner keeps.
-const borrowed = len(classes)
+// classBorrowed is the class of buffers whose storage another owner keeps.
+const classBorrowed = len(classes)
 
 // Borrow returns a buffer that holds p without a copy. The owner of p keeps the storage and
 // must not change it until Release, which frees only the buffer. Nothing may be appended to
 // the buffer.
 func Borrow(p []byte) *IoBuffer {
-	b, ok := pools[borrowed].Get().(*IoBuffer)
+	b, ok := pools[classBorrowed].Get().(*IoBuffer)
 	if !ok {
-		b = newBuffer(0, int8(borrowed))
+		b = newBuffer(0, int8(classBorrowed))
 	}
-	if checked {
-		b.free = false
+	if checkInvariants {
+		b.released = false
 		outstanding.Add(1)
 	}
 	b.store.B = p[:len(p):len(p)]
@@ -65,16 +65,16 @@ func Borrow(p []byte) *IoBuffer {
 }
 
 // IsBorrowed reports whether the buffer comes from Borrow.
-func (b *IoBuffer) IsBorrowed() bool { return int(b.class) == borrowed }
+func (b *IoBuffer) IsBorrowed() bool { return int(b.class) == classBorrowed }
 
 // Release returns the buffer to its pool. The caller must not use it, or a slice or string
 // of it, afterwards: builds with invariants overwrite the storage.
 func (b *IoBuffer) Release() {
-	if checked {
-		if b.free {
+	if checkInvariants {
+		if b.released {
 			panic("buffer: released twice")
 		}
-		b.free = true
+		b.released = true
 		if !b.IsBorrowed() {
 			b.poison()
 		}
@@ -82,7 +82,7 @@ func (b *IoBuffer) Release() {
 	}
 	if b.IsBorrowed() {
 		b.store.B, b.head = nil, 0
-		pools[borrowed].Put(b)
+		pools[classBorrowed].Put(b)
 		return
 	}
 	b.Reset()
@@ -96,7 +96,7 @@ func (b *IoBuffer) Release() {
 // owner that needs a buffer of that size again. Slices of the old bytes become invalid, as
 // after Release.
 func (b *IoBuffer) Reuse() {
-	if checked {
+	if checkInvariants {
 		b.poison()
 	}
 	b.Reset()

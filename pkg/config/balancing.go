@@ -2,14 +2,14 @@ package config
 
 import "time"
 
-// Fallback selects the hosts for a request that matches no subset.
-type Fallback uint8
+// SubsetFallback selects the hosts for a request that matches no subset.
+type SubsetFallback uint8
 
 // The fallbacks, with the numbers of config.json.
 const (
-	NoFallback    Fallback = iota // none: the request fails
-	AnyEndpoint                   // all hosts
-	DefaultSubset                 // the hosts with the labels of Subsets.Default
+	NoFallback    SubsetFallback = iota // none: the request fails
+	AnyEndpoint                         // all hosts
+	DefaultSubset                       // the hosts with the labels of Subsets.Default
 )
 
 // Subsets divide the hosts of a cluster by their labels (Host.Metadata). A request with exactly the
@@ -19,16 +19,16 @@ type Subsets struct {
 	// belong to the subset of their values. Empty: there are no subsets, and the labels of requests
 	// are ignored.
 	Selectors [][]string
-	Fallback  Fallback
+	Fallback  SubsetFallback
 	Default   map[string]string // labels of the hosts of DefaultSubset; empty: all hosts
 }
 
 // SlowStart reduces the load of hosts that are new or have recovered. Policies that hash, and
 // RequestRoundRobin, ignore it.
 type SlowStart struct {
-	Duration   time.Duration // of the slow start; 0: none
-	Aggression float64       // the factor grows with (age/Duration)^(1/Aggression); 0 means 1
-	MinPercent float64       // minimum percentage of the weight of the host
+	Duration         time.Duration // of the slow start; 0: none
+	Aggression       float64       // the factor grows with (age/Duration)^(1/Aggression); 0 means 1
+	MinWeightPercent float64       // minimum percentage of the weight of the host
 }
 
 // Failover says when requests go to other priorities or localities than the preferred ones.

@@ -5,22 +5,22 @@ import "time"
 // Bootstrap configures the connection to the control plane, in the JSON form of Envoy's bootstrap.
 // The zero value means no control plane.
 type Bootstrap struct {
-	Node      []byte // core.v3.Node
-	Static    []byte // static_resources
-	Dynamic   []byte // dynamic_resources; empty: no control plane
-	Runtime   []byte // layered_runtime
-	LoadStats []byte // cluster_manager.load_stats_config; empty: no load reports
-	Cache     ControlPlaneCache
-	Lazy      ControlPlaneLazy
-	Unknown   UnknownFields
-	// StatusAddress is where tools query the received resources over ClientStatusDiscoveryService:
+	Node             []byte // core.v3.Node
+	StaticResources  []byte // static_resources
+	DynamicResources []byte // dynamic_resources; empty: no control plane
+	LayeredRuntime   []byte // layered_runtime
+	LoadStats        []byte // cluster_manager.load_stats_config; empty: no load reports
+	Cache            XDSCache
+	OnDemand         XDSOnDemand
+	UnknownFields    UnknownFields
+	// CSDSAddress is where tools query the received resources over ClientStatusDiscoveryService:
 	// a loopback ip:port, or the path of a unix socket; "": not served.
-	StatusAddress string
+	CSDSAddress string
 }
 
-// ControlPlaneCache configures the xDS cache, which Weft uses when it starts while the control
+// XDSCache configures the xDS cache, which Weft uses when it starts while the control
 // plane is unavailable. The zero value disables it.
-type ControlPlaneCache struct {
+type XDSCache struct {
 	Path string // a directory that nothing else uses; "": no cache
 	// MaxAge is the maximum age of cached resources; 0: no limit.
 	MaxAge time.Duration

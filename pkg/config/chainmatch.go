@@ -49,14 +49,14 @@ func (m *ChainMatch) String() string {
 // zero value inspects everything that the chain matches need, and closes connections that exceed
 // Listener.InspectTimeout.
 type Inspection struct {
-	Forever bool // no timeout: Listener.InspectTimeout does not apply
-	// GoOn lets connections that time out select a filter chain by the properties known so far;
+	NoTimeout bool // no timeout: Listener.InspectTimeout does not apply
+	// ContinueOnTimeout lets connections that time out select a filter chain by the properties known so far;
 	// their transport protocol is RawBuffer unless it is already known.
-	GoOn bool
-	// NoTLS and NoHTTP are destination ports where the server sends first. On NoTLS ports Weft does
-	// not wait for a TLS handshake and treats connections as RawBuffer; on NoHTTP ports it does not
+	ContinueOnTimeout bool
+	// SkipTLSPorts and SkipHTTPPorts are destination ports where the server sends first. On SkipTLSPorts ports Weft does
+	// not wait for a TLS handshake and treats connections as RawBuffer; on SkipHTTPPorts ports it does not
 	// wait for HTTP.
-	NoTLS, NoHTTP []PortRange
+	SkipTLSPorts, SkipHTTPPorts []PortRange
 }
 
 // TransportProtocol is the protocol that a connection begins with.

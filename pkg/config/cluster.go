@@ -10,70 +10,70 @@ const (
 	ClusterStatic ClusterType = "STATIC" // SIMPLE is a synonym
 )
 
-// Policy is a load-balancing policy.
-type Policy string
+// LBPolicy is a load-balancing policy.
+type LBPolicy string
 
 // The supported policies.
 const (
-	RoundRobin         Policy = "LB_ROUNDROBIN"
-	WeightedRoundRobin Policy = "LB_WEIGHTED_ROUNDROBIN"
-	Random             Policy = "LB_RANDOM"
-	LeastRequest       Policy = "LB_LEAST_REQUEST"
-	LeastConnection    Policy = "LB_LEAST_CONNECTION"
-	PeakEWMA           Policy = "LB_PEAK_EWMA"
-	RingHash           Policy = "LB_RINGHASH"
-	Maglev             Policy = "LB_MAGLEV"
-	RequestRoundRobin  Policy = "LB_REQUEST_ROUNDROBIN"
+	RoundRobin         LBPolicy = "LB_ROUNDROBIN"
+	WeightedRoundRobin LBPolicy = "LB_WEIGHTED_ROUNDROBIN"
+	Random             LBPolicy = "LB_RANDOM"
+	LeastRequest       LBPolicy = "LB_LEAST_REQUEST"
+	LeastConnection    LBPolicy = "LB_LEAST_CONNECTION"
+	PeakEWMA           LBPolicy = "LB_PEAK_EWMA"
+	RingHash           LBPolicy = "LB_RINGHASH"
+	Maglev             LBPolicy = "LB_MAGLEV"
+	RequestRoundRobin  LBPolicy = "LB_REQUEST_ROUNDROBIN"
 )
 
-// Hashes reports whether the policy selects hosts by the hash of the request.
-func (p Policy) Hashes() bool { return p == RingHash || p == Maglev }
+// UsesHash reports whether the policy selects hosts by the hash of the request.
+func (p LBPolicy) UsesHash() bool { return p == RingHash || p == Maglev }
 
 // Cluster is a set of hosts that serve the same requests.
 type Cluster struct {
-	Name   string
-	Type   ClusterType
-	Policy Policy
+	Name     string
+	Type     ClusterType
+	LBPolicy LBPolicy
 	// Protocol is the protocol of the hosts if the route sets none. "" means the protocol that the
 	// proxy sets; Auto means the protocol of the client, whatever the proxy sets.
 	Protocol Protocol
-	// GRPCInHTTP1 sends gRPC calls of HTTP/2 clients to hosts that use HTTP/1.1, as Envoy does;
+	// GRPCOverHTTP1 sends gRPC calls of HTTP/2 clients to hosts that use HTTP/1.1, as Envoy does;
 	// such a host translates them. Otherwise Weft rejects the calls.
-	GRPCInHTTP1 bool
+	GRPCOverHTTP1 bool
 
 	ChoiceCount       int     // hosts compared by least request, least connection and peak EWMA; default 2
 	ActiveRequestBias float64 // exponent of least request with weights; default 1
 	MinRingSize       int     // points of the ring hash; 0: as many as the weights need
 	MaxRingSize       int     // 0 means 8,388,608
-	TableSize         int     // size of the maglev table, a prime; 0: 65,537, or 655,373 for many hosts
+	MaglevTableSize   int     // size of the maglev table, a prime; 0: 65,537, or 655,373 for many hosts
 
-	Subsets    Subsets
-	Rules      HostRules // select hosts by request content; nil: none; never configured
-	SlowStart  SlowStart
-	Failover   Failover
-	Localities []LocalityWeight // localities that get load; empty: load is not split by locality
+	Subsets         Subsets
+	HostRules       HostRules // select hosts by request content; nil: none; never configured
+	SlowStart       SlowStart
+	Failover        Failover
+	LocalityWeights []LocalityWeight // localities that get load; empty: load is not split by locality
 
-	ConnectTimeout     time.Duration // default 10 s
-	IdleTimeout        time.Duration // of a pooled connection; default 60 s
-	MaxRequestsPerConn int           // maximum requests on a connection that carries one at a time; then it is closed; 0: no limit; default 1024; Pool limits other connections
-	Pool               Pool
-	KeepAlive          KeepAlive
-	Breakers           Breakers // for requests of DefaultPriority
-	HighBreakers       Breakers // for requests of HighPriority
-	TLS                *TLS     // to the hosts; nil: plaintext
-	MoreTLS            []*TLS   // to the hosts that select one by Host.TLS; never configured
-	RequestName        RequestName
-	ProxyProtocol      int // version (1 or 2) of the PROXY header that Weft sends on each connection, which then serves one client connection; 0: none
-	Mark               int // SO_MARK of the sockets to the hosts, for kernel rules; 0: none
-	OriginalDst        OriginalDst
-	Socket             Socket
-	Hosts              []Host
-	Drops              []Drop // fractions of requests to drop, applied in order; never configured
-	DNS                DNS
-	Health             *HealthCheck // nil: no active checks
-	Outlier            *Outlier     // nil: no passive health checks
-	Mesh               Mesh
-	OnDemand           OnDemand // for Hosts; never configured
+	ConnectTimeout      time.Duration // default 10 s
+	IdleTimeout         time.Duration // of a pooled connection; default 60 s
+	MaxRequestsPerConn  int           // maximum requests on a connection that carries one at a time; then it is closed; 0: no limit; default 1024; Pool limits other connections
+	Pool                Pool
+	Heartbeat           Heartbeat
+	CircuitBreakers     CircuitBreakers // for requests of DefaultPriority
+	HighCircuitBreakers CircuitBreakers // for requests of HighPriority
+	TLS                 *TLS            // to the hosts; nil: plaintext
+	AlternateTLS        []*TLS          // to the hosts that select one by Host.TLSIndex; never configured
+	AutoSNI             AutoSNI
+	ProxyProtocol       int // version (1 or 2) of the PROXY header that Weft sends on each connection, which then serves one client connection; 0: none
+	Mark                int // SO_MARK of the sockets to the hosts, for kernel rules; 0: none
+	OriginalDst         OriginalDst
+	Socket              Socket
+	Hosts               []Host
+	DropOverloads       []DropOverload // fractions of requests to drop, applied in order; never configured
+	DNS                 DNS
+	HealthCheck         *HealthCheck      // nil: no active checks
+	OutlierDetection    *OutlierDetection // nil: no passive health checks
+	Mesh                Mesh
+	OnDemand            OnDemand // for Hosts; never configured
 }
 
 // PoolMode is how requests share the connections to a host, if the protocol can multiplex. Other
@@ -91,20 +91,20 @@ const (
 type Pool struct {
 	Mode        PoolMode
 	Connections int // to each host, with Multiplex; default 1
-	// Warm is the protocol for which Multiplex keeps a connection to each host open before the
+	// WarmProtocol is the protocol for which Multiplex keeps a connection to each host open before the
 	// first request; "": none.
-	Warm         Protocol
+	WarmProtocol Protocol
 	MaxFrameSize int // bytes; maximum response frame of a framed RPC protocol; default 8 MiB
 	// MaxRequests is the maximum number of requests on a multiplexed HTTP/2 connection. The
 	// connection then takes no more requests and closes after the last one; 0: no limit (default).
-	MaxRequests int
-	MaxCalls    int // MaxRequests for RPC protocols
+	MaxRequests    int
+	MaxRPCRequests int // MaxRequests for RPC protocols
 	// MaxConnecting is the maximum number of concurrent connects to a host for the requests of one
 	// priority in one protocol; 0: DefaultMaxConnecting.
 	MaxConnecting int
-	// MaxQueued is the maximum of pending bytes on a connection of a framed RPC protocol whose host
+	// MaxPendingBytes is the maximum of pending bytes on a connection of a framed RPC protocol whose host
 	// does not read; 0: the default of RPCOptions.
-	MaxQueued int
+	MaxPendingBytes int
 }
 
 // DefaultMaxConnecting is lower than the default backlog of a listener (net.core.somaxconn: 128
@@ -119,8 +119,8 @@ func (p *Pool) ConnectLimit() int {
 	return DefaultMaxConnecting
 }
 
-// KeepAlive configures the heartbeats on upstream connections of protocols that have them.
-type KeepAlive struct {
+// Heartbeat configures the heartbeats on upstream connections of protocols that have them.
+type Heartbeat struct {
 	// Interval is the idle time of a connection before Weft sends a heartbeat; default 15 s; 0: no
 	// heartbeats.
 	Interval time.Duration
@@ -137,7 +137,7 @@ const (
 	DefaultPriority Priority = iota
 	HighPriority
 
-	Priorities // number of priorities
+	NumPriorities // number of priorities
 )
 
 // String returns the configuration name of the priority.
@@ -149,17 +149,17 @@ func (p Priority) String() string {
 }
 
 // Limits returns the limits for requests of a priority.
-func (c *Cluster) Limits(p Priority) *Breakers {
+func (c *Cluster) Limits(p Priority) *CircuitBreakers {
 	if p == HighPriority {
-		return &c.HighBreakers
+		return &c.HighCircuitBreakers
 	}
-	return &c.Breakers
+	return &c.CircuitBreakers
 }
 
-// Breakers are the limits of a cluster for one priority; 0 means no limit, and Nothing allows
-// nothing. The readers of configuration formats set them: DefaultBreakers for an absent value, and
+// CircuitBreakers are the limits of a cluster for one priority; 0 means no limit, and Nothing allows
+// nothing. The readers of configuration formats set them: DefaultCircuitBreakers for an absent value, and
 // for an explicit 0 the meaning of the format (config.json: no limit; Envoy: Nothing).
-type Breakers struct {
+type CircuitBreakers struct {
 	MaxConnections     int // open connections
 	MaxPendingRequests int // requests that wait for a connection
 	MaxRequests        int // requests that have a connection
@@ -175,16 +175,16 @@ const (
 	DefaultMaxRetries         = 3
 )
 
-// DefaultBreakers returns the limits of a priority that is not configured.
-func DefaultBreakers() Breakers {
-	return Breakers{
+// DefaultCircuitBreakers returns the limits of a priority that is not configured.
+func DefaultCircuitBreakers() CircuitBreakers {
+	return CircuitBreakers{
 		MaxConnections: DefaultMaxConnections, MaxPendingRequests: DefaultMaxPendingRequests,
 		MaxRequests: DefaultMaxRequests, MaxRetries: DefaultMaxRetries,
 	}
 }
 
-// Nothing is a limit that allows nothing.
-const Nothing = -1
+// LimitZero is a limit that allows nothing.
+const LimitZero = -1
 
 // RetryBudget limits the retries of a cluster in proportion to its requests in flight, so that
 // retries do not overload failing hosts. The zero value means no budget.
@@ -196,15 +196,15 @@ type RetryBudget struct {
 // Host is one address of a cluster. The address is its identity: the state of the host
 // (connections, requests in flight, health) survives a change of the other fields.
 type Host struct {
-	Address  string // ip:port or unix path; name:port in a DNS cluster
-	Target   string // address for new connections, if it is not Address: set by discovery, never configured
-	Hostname string // for Host rewriting and TLS; "" for none
-	Weight   uint32 // 1 … 128; default 1
-	NoTLS    bool   // plaintext, whatever the cluster configures
-	TLS      int    // 0: the cluster's TLS; i above 0: its MoreTLS[i-1]
-	Metadata map[string]string
-	Priority uint32 // 0 is used first; higher ones as those before them fail
-	Locality Locality
-	Health   HostHealth // health that discovery reports; never configured
-	Workload string     // workload of the host, as workload.Parse reads it; "": unknown; never configured
+	Address         string // ip:port or unix path; name:port in a DNS cluster
+	ResolvedAddress string // address for new connections, if it is not Address: set by discovery, never configured
+	Hostname        string // for Host rewriting and TLS; "" for none
+	Weight          uint32 // 1 … 128; default 1
+	NoTLS           bool   // plaintext, whatever the cluster configures
+	TLSIndex        int    // 0: the cluster's TLS; i above 0: its AlternateTLS[i-1]
+	Metadata        map[string]string
+	Priority        uint32 // 0 is used first; higher ones as those before them fail
+	Locality        Locality
+	Health          HostHealth // health that discovery reports; never configured
+	Workload        string     // workload of the host, as workload.Parse reads it; "": unknown; never configured
 }

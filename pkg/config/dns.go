@@ -13,17 +13,17 @@ const (
 	ClusterLogicalDNS ClusterType = "LOGICAL_DNS"
 )
 
-// Resolves reports whether the hosts of the type may be DNS names.
-func (t ClusterType) Resolves() bool { return t == ClusterStrictDNS || t == ClusterLogicalDNS }
+// UsesDNS reports whether the hosts of the type may be DNS names.
+func (t ClusterType) UsesDNS() bool { return t == ClusterStrictDNS || t == ClusterLogicalDNS }
 
 // DNS configures the resolution of a cluster's names. The zero value of a field means its default.
 type DNS struct {
 	RefreshRate time.Duration // how long a response is used; default 5 s
 	RespectTTL  bool          // use the TTL of the response instead, limited to between 1 s and 1 h
 
-	// FailureBase is the wait after a failed lookup. It doubles with each further failure up to
-	// FailureMax. Defaults: 500 ms, and RefreshRate.
-	FailureBase, FailureMax time.Duration
+	// FailureBackoffBase is the wait after a failed lookup. It doubles with each further failure up to
+	// FailureBackoffMax. Defaults: 500 ms, and RefreshRate.
+	FailureBackoffBase, FailureBackoffMax time.Duration
 
 	// Jitter is the maximum random time added to each wait. Default: each wait is reduced by up to
 	// a tenth.
@@ -42,8 +42,8 @@ type DNS struct {
 func (d *DNS) Equal(other *DNS) bool {
 	return d.RefreshRate == other.RefreshRate &&
 		d.RespectTTL == other.RespectTTL &&
-		d.FailureBase == other.FailureBase &&
-		d.FailureMax == other.FailureMax &&
+		d.FailureBackoffBase == other.FailureBackoffBase &&
+		d.FailureBackoffMax == other.FailureBackoffMax &&
 		d.Jitter == other.Jitter &&
 		d.Family == other.Family &&
 		slices.Equal(d.Resolvers, other.Resolvers) &&

@@ -40,25 +40,25 @@ type HealthCheck struct {
 // HTTPCheck configures the request of CheckHTTP1 and CheckHTTP2 and the expected statuses.
 // CheckGRPC uses Port and Domain only.
 type HTTPCheck struct {
-	Port   uint16 // 0: the port of the host
-	Path   string // "" is "/"
-	Method string // "" is GET
-	Domain string // authority of the request; "": the hostname of the host, else its address
-	Codes  []CodeRange
-	// Header modifies the headers of the request, Remove first. Values are literal: Weft does not
+	Port             uint16 // 0: the port of the host
+	Path             string // "" is "/"
+	Method           string // "" is GET
+	Authority        string // authority of the request; "": the hostname of the host, else its address
+	ExpectedStatuses []StatusRange
+	// HeaderMutation modifies the headers of the request, Remove first. Values are literal: Weft does not
 	// replace %variables%.
-	Header HeaderMutation
+	HeaderMutation HeaderMutation
 }
 
-// CodeRange is a range of statuses from Start to End, inclusive.
-type CodeRange struct{ Start, End int }
+// StatusRange is a range of statuses from Start to End, inclusive.
+type StatusRange struct{ Start, End int }
 
 // Accepts reports whether a status is expected: one of Codes, or 200 if Codes is empty.
 func (h *HTTPCheck) Accepts(status int) bool {
-	if len(h.Codes) == 0 {
+	if len(h.ExpectedStatuses) == 0 {
 		return status == 200
 	}
-	return slices.ContainsFunc(h.Codes, func(r CodeRange) bool { return r.Start <= status && status <= r.End })
+	return slices.ContainsFunc(h.ExpectedStatuses, func(r StatusRange) bool { return r.Start <= status && status <= r.End })
 }
 
 // Equal reports whether h and other configure the same checks. Either may be nil: no checks.
@@ -77,48 +77,48 @@ func (h *HealthCheck) Equal(other *HealthCheck) bool {
 		h.HTTP.Port == other.HTTP.Port &&
 		h.HTTP.Path == other.HTTP.Path &&
 		h.HTTP.Method == other.HTTP.Method &&
-		h.HTTP.Domain == other.HTTP.Domain &&
-		slices.Equal(h.HTTP.Codes, other.HTTP.Codes) &&
-		slices.Equal(h.HTTP.Header.Add, other.HTTP.Header.Add) &&
-		slices.Equal(h.HTTP.Header.Remove, other.HTTP.Header.Remove)
+		h.HTTP.Authority == other.HTTP.Authority &&
+		slices.Equal(h.HTTP.ExpectedStatuses, other.HTTP.ExpectedStatuses) &&
+		slices.Equal(h.HTTP.HeaderMutation.Add, other.HTTP.HeaderMutation.Add) &&
+		slices.Equal(h.HTTP.HeaderMutation.Remove, other.HTTP.HeaderMutation.Remove)
 }
 
-// Outlier configures passive health checks after Envoy's outlier detection: when a host is ejected
+// OutlierDetection configures passive health checks after Envoy's outlier detection: when a host is ejected
 // because of its responses, and for how long. A threshold or an enforcement of 0 disables a
 // detector. It is immutable.
 //
 // A request fails in one of two ways. The host returns a response with a status of 500 or more (for
 // RPC, the HTTP equivalent; for gRPC, the status that grpc-status maps to). Or Weft detects a local
-// failure: a failed connect, a reset, a timeout, or a malformed response. With SplitLocal the two
+// failure: a failed connect, a reset, a timeout, or a malformed response. With SplitLocalOriginErrors the two
 // are counted separately; otherwise a local failure counts as a gateway failure.
-type Outlier struct {
+type OutlierDetection struct {
 	Interval time.Duration // between two evaluations of the rates; above 0
 
-	// BaseTime times the number of consecutive ejections is the duration of an ejection, limited to
-	// MaxTime, plus a random part of up to Jitter. Each Interval without an ejection decreases the
+	// BaseEjectionTime times the number of consecutive ejections is the duration of an ejection, limited to
+	// MaxEjectionTime, plus a random part of up to Jitter. Each Interval without an ejection decreases the
 	// number by one.
-	BaseTime, MaxTime, Jitter time.Duration
+	BaseEjectionTime, MaxEjectionTime, MaxEjectionTimeJitter time.Duration
 
-	MaxPercent int  // of the cluster's hosts that may be ejected at the same time; 0 … 100
-	MaxHosts   int  // that may be ejected at the same time; 0: only MaxPercent limits
-	AlwaysOne  bool // one host may be ejected even if MaxPercent allows none
-	SplitLocal bool
-	// CheckReturns ends the ejection of a host immediately when it passes an active check.
-	CheckReturns bool
+	MaxEjectionPercent     int  // of the cluster's hosts that may be ejected at the same time; 0 … 100
+	MaxEjectedHosts        int  // that may be ejected at the same time; 0: only MaxEjectionPercent limits
+	AlwaysEjectOne         bool // one host may be ejected even if MaxEjectionPercent allows none
+	SplitLocalOriginErrors bool
+	// UnejectOnHealthCheck ends the ejection of a host immediately when it passes an active check.
+	UnejectOnHealthCheck bool
 
 	Consecutive5xx     Consecutive
 	ConsecutiveGateway Consecutive // 502, 503 and 504
-	ConsecutiveLocal   Consecutive // with SplitLocal
+	ConsecutiveLocal   Consecutive // with SplitLocalOriginErrors
 
-	SuccessRate      SuccessRate
-	LocalSuccessRate int // Enforce of the success rate of local failures, with SplitLocal
+	SuccessRate             SuccessRate
+	EnforceLocalSuccessRate int // Enforce of the success rate of local failures, with SplitLocalOriginErrors
 
-	FailurePercentage      FailurePercentage
-	LocalFailurePercentage int // as LocalSuccessRate, for the failure percentage
+	FailurePercentage             FailurePercentage
+	EnforceLocalFailurePercentage int // as EnforceLocalSuccessRate, for the failure percentage
 
 	FailureMultiple FailureMultiple
-	// Codes are the statuses that the rates count as failures; empty: 500 and above.
-	Codes []int
+	// FailureStatuses are the statuses that the rates count as failures; empty: 500 and above.
+	FailureStatuses []int
 }
 
 // Consecutive ejects a host after a number of consecutive failures.
@@ -131,49 +131,49 @@ type Consecutive struct {
 // StdevFactor/1000 standard deviations. It ignores hosts with fewer than Volume requests in the
 // interval, and ejects none if fewer than MinHosts hosts remain.
 type SuccessRate struct {
-	MinHosts    int
-	Volume      int
-	StdevFactor int
-	Enforce     int
+	MinHosts      int
+	RequestVolume int
+	StdevFactor   int
+	Enforce       int
 }
 
 // FailurePercentage ejects hosts whose failure percentage is at least Threshold. MinHosts and
 // Volume have the same meaning as in SuccessRate.
 type FailurePercentage struct {
-	MinHosts  int
-	Volume    int
-	Threshold int
-	Enforce   int
+	MinHosts      int
+	RequestVolume int
+	Threshold     int
+	Enforce       int
 }
 
 // FailureMultiple ejects hosts whose failure rate is at least Multiple times the rate of all hosts.
 // Volume has the same meaning as in SuccessRate. The stream filter fault_tolerance uses it.
 type FailureMultiple struct {
-	Multiple float64 // 0: off
-	Volume   int
+	Multiple      float64 // 0: off
+	RequestVolume int
 }
 
 // Equal reports whether o and other configure the same detection. Either may be nil: no detection.
-func (o *Outlier) Equal(other *Outlier) bool {
+func (o *OutlierDetection) Equal(other *OutlierDetection) bool {
 	if o == nil || other == nil {
 		return o == other
 	}
 	return o.Interval == other.Interval &&
-		o.BaseTime == other.BaseTime &&
-		o.MaxTime == other.MaxTime &&
-		o.Jitter == other.Jitter &&
-		o.MaxPercent == other.MaxPercent &&
-		o.MaxHosts == other.MaxHosts &&
-		o.AlwaysOne == other.AlwaysOne &&
-		o.SplitLocal == other.SplitLocal &&
-		o.CheckReturns == other.CheckReturns &&
+		o.BaseEjectionTime == other.BaseEjectionTime &&
+		o.MaxEjectionTime == other.MaxEjectionTime &&
+		o.MaxEjectionTimeJitter == other.MaxEjectionTimeJitter &&
+		o.MaxEjectionPercent == other.MaxEjectionPercent &&
+		o.MaxEjectedHosts == other.MaxEjectedHosts &&
+		o.AlwaysEjectOne == other.AlwaysEjectOne &&
+		o.SplitLocalOriginErrors == other.SplitLocalOriginErrors &&
+		o.UnejectOnHealthCheck == other.UnejectOnHealthCheck &&
 		o.Consecutive5xx == other.Consecutive5xx &&
 		o.ConsecutiveGateway == other.ConsecutiveGateway &&
 		o.ConsecutiveLocal == other.ConsecutiveLocal &&
 		o.SuccessRate == other.SuccessRate &&
-		o.LocalSuccessRate == other.LocalSuccessRate &&
+		o.EnforceLocalSuccessRate == other.EnforceLocalSuccessRate &&
 		o.FailurePercentage == other.FailurePercentage &&
-		o.LocalFailurePercentage == other.LocalFailurePercentage &&
+		o.EnforceLocalFailurePercentage == other.EnforceLocalFailurePercentage &&
 		o.FailureMultiple == other.FailureMultiple &&
-		slices.Equal(o.Codes, other.Codes)
+		slices.Equal(o.FailureStatuses, other.FailureStatuses)
 }

@@ -5,17 +5,17 @@ package config
 type HedgePolicy struct {
 	// InitialRequests is the number of requests sent immediately, including the first; 0 means 1.
 	InitialRequests int
-	// AdditionalChance is the fraction of requests with one more, in Millionths.
-	AdditionalChance uint32
-	// OnTryTimeout continues an attempt whose per-try timeout has expired and sends another one
+	// AdditionalRequestChance is the fraction of requests with one more, in Millionths.
+	AdditionalRequestChance uint32
+	// OnPerTryTimeout continues an attempt whose per-try timeout has expired and sends another one
 	// concurrently, if the retry policy allows one.
-	OnTryTimeout bool
+	OnPerTryTimeout bool
 }
 
-// Millionths is the denominator of AdditionalChance.
+// Millionths is the denominator of AdditionalRequestChance.
 const Millionths = 1_000_000
 
-// Hedges reports whether the policy ever sends more than one request concurrently.
-func (p *HedgePolicy) Hedges() bool {
-	return p != nil && (p.InitialRequests > 1 || p.AdditionalChance > 0 || p.OnTryTimeout)
+// Enabled reports whether the policy ever sends more than one request concurrently.
+func (p *HedgePolicy) Enabled() bool {
+	return p != nil && (p.InitialRequests > 1 || p.AdditionalRequestChance > 0 || p.OnPerTryTimeout)
 }

@@ -6,19 +6,19 @@ type HostHealth uint8
 
 // The reported states.
 const (
-	HostFit     HostHealth = iota // healthy
-	HostUnfit                     // unhealthy: used like a host that fails its checks, in panic mode only
-	HostLeaving                   // draining: gets no new requests and finishes its current ones
+	HostHealthy   HostHealth = iota // healthy
+	HostUnhealthy                   // unhealthy: used like a host that fails its checks, in panic mode only
+	HostDraining                    // draining: gets no new requests and finishes its current ones
 )
 
 // String returns the name of the state in logs.
 func (h HostHealth) String() string {
 	switch h {
-	case HostUnfit:
+	case HostUnhealthy:
 		return "unfit"
-	case HostLeaving:
+	case HostDraining:
 		return "leaving"
-	case HostFit:
+	case HostHealthy:
 	}
 	return "fit"
 }

@@ -17,8 +17,8 @@ type HostChain interface {
 	// Select sets allowed to the candidates that the call may go to. allowed has room for Len
 	// candidates. Select does not allocate unless a rule reads an argument.
 	Select(call Call, allowed HostSet)
-	// Has reports whether a set contains a candidate of the host.
-	Has(allowed HostSet, h *Host) bool
+	// Allows reports whether a set contains a candidate of the host.
+	Allows(allowed HostSet, h *Host) bool
 }
 
 // Call is the part of a request that host rules read; protocol.Exchange implements it.
@@ -44,8 +44,8 @@ func (s HostSet) Has(i int) bool { return s[i/wordBits]&(1<<(i%wordBits)) != 0 }
 // Add adds candidate i.
 func (s HostSet) Add(i int) { s[i/wordBits] |= 1 << (i % wordBits) }
 
-// Meets reports whether the two sets have a common candidate.
-func (s HostSet) Meets(other HostSet) bool {
+// Intersects reports whether the two sets have a common candidate.
+func (s HostSet) Intersects(other HostSet) bool {
 	for i, word := range s {
 		if word&other[i] != 0 {
 			return true
@@ -54,8 +54,8 @@ func (s HostSet) Meets(other HostSet) bool {
 	return false
 }
 
-// Keep removes the candidates that are not in other.
-func (s HostSet) Keep(other HostSet) {
+// Intersect removes the candidates that are not in other.
+func (s HostSet) Intersect(other HostSet) {
 	for i, word := range other {
 		s[i] &= word
 	}

@@ -15,7 +15,7 @@ type HTTP2Options struct {
 	// StreamIdleTimeout is how long a stream may be open without a byte in either direction;
 	// default 5 min; 0: no limit.
 	StreamIdleTimeout time.Duration
-	// PingInterval is the idle time of a connection with open streams before Weft sends a PING;
+	// HeartbeatInterval is the idle time of a connection with open streams before Weft sends a PING;
 	// default 0: never. PingTimeout is the time to wait for the response before closing the
 	// connection; default 10 s.
 	PingInterval time.Duration
@@ -24,16 +24,16 @@ type HTTP2Options struct {
 	// 50 ms of their requests: per connection, for all connections of a source address, and for the
 	// listener. A connection that exceeds one is closed. Defaults: bursts of 500, 2,000 and 20,000;
 	// 50, 200 and 2,000 per second.
-	ConnectionResets Budget
-	SourceResets     Budget
-	ListenerResets   Budget
+	ConnectionResets TokenBucket
+	SourceResets     TokenBucket
+	ListenerResets   TokenBucket
 	// DrainGrace is how long a client may still open streams after the first GOAWAY; default 1 s.
 	DrainGrace time.Duration
 }
 
-// Budget is a token bucket with Burst tokens that refills PerSecond tokens per second. Both are
+// TokenBucket is a token bucket with Burst tokens that refills PerSecond tokens per second. Both are
 // positive.
-type Budget struct{ Burst, PerSecond int }
+type TokenBucket struct{ Burst, PerSecond int }
 
 // DefaultHTTP2Options returns the defaults.
 func DefaultHTTP2Options() HTTP2Options {
@@ -43,9 +43,9 @@ func DefaultHTTP2Options() HTTP2Options {
 		ConnectionWindow:     16 << 20,
 		StreamIdleTimeout:    5 * time.Minute,
 		PingTimeout:          10 * time.Second,
-		ConnectionResets:     Budget{Burst: 500, PerSecond: 50},
-		SourceResets:         Budget{Burst: 2_000, PerSecond: 200},
-		ListenerResets:       Budget{Burst: 20_000, PerSecond: 2_000},
+		ConnectionResets:     TokenBucket{Burst: 500, PerSecond: 50},
+		SourceResets:         TokenBucket{Burst: 2_000, PerSecond: 200},
+		ListenerResets:       TokenBucket{Burst: 20_000, PerSecond: 2_000},
 		DrainGrace:           time.Second,
 	}
 }

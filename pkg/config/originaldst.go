@@ -2,14 +2,14 @@ package config
 
 import "time"
 
-// Redirection says how a listener receives connections that clients made to another address; "": it
+// OriginalDstMode says how a listener receives connections that clients made to another address; "": it
 // receives none.
-type Redirection string
+type OriginalDstMode string
 
 // The redirections.
 const (
-	ByRedirect Redirection = "redirect" // the kernel has rewritten the destination and reports the original one
-	ByTProxy   Redirection = "tproxy"   // the kernel has rewritten nothing: the local address of the socket is the original destination
+	OriginalDstRedirect OriginalDstMode = "redirect" // the kernel has rewritten the destination and reports the original one
+	OriginalDstTProxy   OriginalDstMode = "tproxy"   // the kernel has rewritten nothing: the local address of the socket is the original destination
 )
 
 // ClusterOriginalDst is a cluster without configured hosts: it sends requests and connections to
@@ -17,7 +17,7 @@ const (
 const ClusterOriginalDst ClusterType = "ORIGINAL_DST"
 
 // LBOriginalDst is the only policy of ClusterOriginalDst; no other type supports it.
-const LBOriginalDst Policy = "LB_ORIGINAL_DST"
+const LBOriginalDst LBPolicy = "LB_ORIGINAL_DST"
 
 // OriginalDst configures a cluster of type ClusterOriginalDst.
 type OriginalDst struct {

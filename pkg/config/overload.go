@@ -47,13 +47,13 @@ type ActionName string
 
 // The actions. Each has a value from 0 to 1; those without a degree take effect at 1.
 const (
-	ActStopAccepting     ActionName = "stop_accepting_connections"  // new connections wait in the kernel backlog
-	ActRejectConnections ActionName = "reject_incoming_connections" // a fraction is closed immediately
-	ActStopRequests      ActionName = "stop_accepting_requests"     // a fraction is rejected
-	ActDisableKeepAlive  ActionName = "disable_http_keepalive"      // a fraction of the responses closes the connection
-	ActReduceTimeouts    ActionName = "reduce_timeouts"             // of idle downstream connections
-	ActShrinkIdle        ActionName = "shrink_idle"                 // closes idle connections, downstream and upstream
-	ActShrinkHeap        ActionName = "shrink_heap"                 // returns free memory to the system
+	ActionStopAccepting     ActionName = "stop_accepting_connections"  // new connections wait in the kernel backlog
+	ActionRejectConnections ActionName = "reject_incoming_connections" // a fraction is closed immediately
+	ActionStopRequests      ActionName = "stop_accepting_requests"     // a fraction is rejected
+	ActionDisableKeepAlive  ActionName = "disable_http_keepalive"      // a fraction of the responses closes the connection
+	ActionReduceTimeouts    ActionName = "reduce_timeouts"             // of idle downstream connections
+	ActionShrinkIdle        ActionName = "shrink_idle"                 // closes idle connections, downstream and upstream
+	ActionShrinkHeap        ActionName = "shrink_heap"                 // returns free memory to the system
 )
 
 // OverloadAction is an action and its triggers. Its value is the highest value of its triggers.
@@ -61,10 +61,10 @@ type OverloadAction struct {
 	Name     ActionName
 	Triggers []Trigger
 
-	// LeastTimeout and LeastShare, of ActReduceTimeouts, are the idle timeout at the value 1: as a
+	// MinTimeout and MinScale, of ActionReduceTimeouts, are the idle timeout at the value 1: as a
 	// duration or, if that is 0, as a fraction of the configured timeout.
-	LeastTimeout time.Duration
-	LeastShare   float64
+	MinTimeout time.Duration
+	MinScale   float64
 }
 
 // Trigger maps a pressure to the value of an action: 0 up to the pressure From, 1 from To on, and

@@ -15,10 +15,10 @@ const (
 	Auto        Protocol = "Auto"
 )
 
-// CarriedBy reports whether requests of protocol p can be sent in protocol upstream: unchanged, or
+// CanSendAs reports whether requests of protocol p can be sent in protocol upstream: unchanged, or
 // translated between HTTP/1.1 and HTTP/2. RPC protocols are not translated. "" and Auto stand for
 // the protocol of the client, Bolt for both versions.
-func (p Protocol) CarriedBy(upstream Protocol) bool {
+func (p Protocol) CanSendAs(upstream Protocol) bool {
 	return upstream == "" || upstream == Auto || upstream.Accepts(p) || p.isHTTP() && upstream.isHTTP()
 }
 
@@ -29,9 +29,9 @@ func (p Protocol) Accepts(other Protocol) bool {
 	return p == other || p == Bolt && other == BoltV2
 }
 
-// SentIn returns the protocol in which a request of protocol p goes to hosts of protocol upstream:
+// UpstreamProtocol returns the protocol in which a request of protocol p goes to hosts of protocol upstream:
 // p itself if they accept it, or if upstream is "" or Auto.
-func (p Protocol) SentIn(upstream Protocol) Protocol {
+func (p Protocol) UpstreamProtocol(upstream Protocol) Protocol {
 	if upstream == "" || upstream == Auto || upstream.Accepts(p) {
 		return p
 	}

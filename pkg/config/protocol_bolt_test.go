@@ -2,7 +2,7 @@ package config
 
 import "testing"
 
-func TestAHostOfBoltTakesBothVersions(t *testing.T) {
+func TestBoltAcceptsBothVersions(t *testing.T) {
 	for _, test := range []struct {
 		caller, host Protocol
 		carried      bool
@@ -17,10 +17,10 @@ func TestAHostOfBoltTakesBothVersions(t *testing.T) {
 		{BoltV2, Auto, true, BoltV2},
 		{HTTP1, HTTP2, true, HTTP2},
 	} {
-		if got := test.caller.CarriedBy(test.host); got != test.carried {
+		if got := test.caller.CanSendAs(test.host); got != test.carried {
 			t.Errorf("%s.CarriedBy(%q) = %v, want %v", test.caller, test.host, got, test.carried)
 		}
-		if got := test.caller.SentIn(test.host); got != test.want {
+		if got := test.caller.UpstreamProtocol(test.host); got != test.want {
 			t.Errorf("%s.SentIn(%q) = %s, want %s", test.caller, test.host, got, test.want)
 		}
 	}

@@ -7,9 +7,9 @@ import "time"
 type ProxyProtocol struct {
 	// AllowMissing accepts connections without a PROXY protocol header.
 	AllowMissing bool
-	// Disallowed are the header versions, 1 and 2, that the listener does not recognize as a PROXY
+	// DisallowedVersions are the header versions, 1 and 2, that the listener does not recognize as a PROXY
 	// protocol header.
-	Disallowed []int
+	DisallowedVersions []int
 	// Timeout bounds the time from accepting the connection to receiving the whole header; default
 	// 15 s.
 	Timeout time.Duration

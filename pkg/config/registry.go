@@ -27,12 +27,12 @@ type DubboRegistry struct {
 	// StateFile stores registrations and subscriptions for the next start; "": not stored. It
 	// contains registry passwords.
 	StateFile string
-	// EmptyAfter is how long the last known providers of a service are retained after the registry
+	// EmptyProtection is how long the last known providers of a service are retained after the registry
 	// has reported that there are none; default 10 min.
-	EmptyAfter time.Duration
-	// WithdrawWait is the time between unregistering everything and continuing the shutdown, in
+	EmptyProtection time.Duration
+	// UnregisterWait is the time between unregistering everything and continuing the shutdown, in
 	// which consumers notice the change; default 3 s.
-	WithdrawWait time.Duration
+	UnregisterWait time.Duration
 
 	// Registries are settings of registries by address. The first is also the registry of API
 	// requests that name none.
@@ -66,18 +66,18 @@ const DubboRouteTable = "dubbo"
 
 // The defaults of DubboRegistry.
 const (
-	DefaultRegistryAPI  = "127.0.0.1:22222"
-	DefaultApplication  = "weft"
-	DefaultEmptyAfter   = 10 * time.Minute
-	DefaultWithdrawWait = 3 * time.Second
+	DefaultRegistryAPI     = "127.0.0.1:22222"
+	DefaultApplication     = "weft"
+	DefaultEmptyProtection = 10 * time.Minute
+	DefaultUnregisterWait  = 3 * time.Second
 )
 
 // DefaultDubboRegistry returns the defaults.
 func DefaultDubboRegistry() DubboRegistry {
 	return DubboRegistry{
-		API:          DefaultRegistryAPI,
-		Application:  DefaultApplication,
-		EmptyAfter:   DefaultEmptyAfter,
-		WithdrawWait: DefaultWithdrawWait,
+		API:             DefaultRegistryAPI,
+		Application:     DefaultApplication,
+		EmptyProtection: DefaultEmptyProtection,
+		UnregisterWait:  DefaultUnregisterWait,
 	}
 }

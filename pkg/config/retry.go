@@ -7,13 +7,13 @@ import (
 
 // RetryPolicy says when a request is retried on another host.
 type RetryPolicy struct {
-	On          RetryOn       // conditions for a retry; 0: none
-	TryTimeout  time.Duration // per attempt, until the head of its response; 0: only the route timeout
-	NumRetries  int           // maximum retries
-	StatusCodes []int         // for RetryStatusCodes: HTTP statuses; for RPC responses, their HTTP equivalents
-	RPCCodes    []int         // for RetryStatusCodes: status codes of the RPC protocol
-	Headers     []RetryHeader // for RetryHeaders: one match is enough
-	BackOff     BackOff
+	On            RetryOn       // conditions for a retry; 0: none
+	PerTryTimeout time.Duration // per attempt, until the head of its response; 0: only the route timeout
+	NumRetries    int           // maximum retries
+	StatusCodes   []int         // for RetryStatusCodes: HTTP statuses; for RPC responses, their HTTP equivalents
+	RPCCodes      []int         // for RetryStatusCodes: status codes of the RPC protocol
+	Headers       []RetryHeader // for RetryHeaders: one match is enough
+	Backoff       Backoff
 }
 
 // RetryHeader is a response header that causes a retry.
@@ -22,16 +22,16 @@ type RetryHeader struct {
 	Value string // one of the headers with the name must have it; "": any value
 }
 
-// BackOff is the delay of retries: a random time up to a bound that grows with each retry of a
+// Backoff is the delay of retries: a random time up to a bound that grows with each retry of a
 // request. The zero value means no delay.
-type BackOff struct {
+type Backoff struct {
 	Base time.Duration // bound of the first retry
 	Max  time.Duration // maximum bound; at least Base
 }
 
 // Bound returns the bound of the n-th retry, counted from 1: (2^n - 1) times Base, as in Envoy,
 // limited to Max.
-func (b BackOff) Bound(n int) time.Duration {
+func (b Backoff) Bound(n int) time.Duration {
 	d := b.Base
 	for ; n > 1 && d < b.Max; n-- {
 		d = 2*d + b.Base
@@ -58,25 +58,25 @@ const (
 	RetryInternal                              // grpc-status 13
 	RetryUnavailable                           // grpc-status 14
 
-	// RetryUsual is the default of a policy.
-	RetryUsual = Retry5xx | RetryStatusCodes | RetryHeaders | RetryUnavailable
+	// RetryOnDefault is the default of a policy.
+	RetryOnDefault = Retry5xx | RetryStatusCodes | RetryHeaders | RetryUnavailable
 )
 
-// retryWords are the names of the RetryOn elements, from the lowest bit.
+// retryOnNames are the names of the RetryOn elements, from the lowest bit.
 //
 //nolint:gochecknoglobals // a constant table
-var retryWords = [...]string{
+var retryOnNames = [...]string{
 	"5xx", "gateway-error", "reset", "connect-failure", "refused-stream", "retriable-4xx",
 	"retriable-status-codes", "retriable-headers",
 	"cancelled", "deadline-exceeded", "resource-exhausted", "internal", "unavailable",
 }
 
-// RetryWords returns the names of all elements in the order of their bits.
-func RetryWords() []string { return retryWords[:] }
+// RetryOnNames returns the names of all elements in the order of their bits.
+func RetryOnNames() []string { return retryOnNames[:] }
 
-// RetryWord returns the element with a name, or 0 if the name is unknown.
-func RetryWord(word string) RetryOn {
-	for bit, known := range retryWords {
+// ParseRetryOn returns the element with a name, or 0 if the name is unknown.
+func ParseRetryOn(word string) RetryOn {
+	for bit, known := range retryOnNames {
 		if known == word {
 			return 1 << bit
 		}
@@ -87,7 +87,7 @@ func RetryWord(word string) RetryOn {
 // String returns the names of the elements of on, separated by commas.
 func (on RetryOn) String() string {
 	var words []string
-	for bit, word := range retryWords {
+	for bit, word := range retryOnNames {
 		if on&(1<<bit) != 0 {
 			words = append(words, word)
 		}

@@ -6,17 +6,17 @@ import (
 	"time"
 )
 
-func TestBoundsOfRetriesGrowUpToTheirMaximum(t *testing.T) {
+func TestBackoffBound(t *testing.T) {
 	const ms = time.Millisecond
 	for name, test := range map[string]struct {
-		b    BackOff
+		b    Backoff
 		want map[int]time.Duration
 	}{
-		"as usual":              {BackOff{25 * ms, 250 * ms}, map[int]time.Duration{1: 25 * ms, 2: 75 * ms, 3: 175 * ms, 4: 250 * ms, 5: 250 * ms, 100: 250 * ms}},
-		"a maximum at once":     {BackOff{time.Second, time.Second}, map[int]time.Duration{1: time.Second, 2: time.Second}},
-		"none":                  {BackOff{}, map[int]time.Duration{1: 0, 2: 0, 100: 0}},
-		"none whatever the max": {BackOff{0, time.Second}, map[int]time.Duration{1: 0, 7: 0}},
-		"beyond what fits":      {BackOff{time.Hour, math.MaxInt64 / 4}, map[int]time.Duration{1: time.Hour, 100: math.MaxInt64 / 4}},
+		"as usual":              {Backoff{25 * ms, 250 * ms}, map[int]time.Duration{1: 25 * ms, 2: 75 * ms, 3: 175 * ms, 4: 250 * ms, 5: 250 * ms, 100: 250 * ms}},
+		"a maximum at once":     {Backoff{time.Second, time.Second}, map[int]time.Duration{1: time.Second, 2: time.Second}},
+		"none":                  {Backoff{}, map[int]time.Duration{1: 0, 2: 0, 100: 0}},
+		"none whatever the max": {Backoff{0, time.Second}, map[int]time.Duration{1: 0, 7: 0}},
+		"beyond what fits":      {Backoff{time.Hour, math.MaxInt64 / 4}, map[int]time.Duration{1: time.Hour, 100: math.MaxInt64 / 4}},
 	} {
 		for n, want := range test.want {
 			if got := test.b.Bound(n); got != want {
@@ -26,10 +26,10 @@ func TestBoundsOfRetriesGrowUpToTheirMaximum(t *testing.T) {
 	}
 }
 
-func TestEveryElementOfRetryOnHasAWord(t *testing.T) {
+func TestRetryOnNames(t *testing.T) {
 	var all RetryOn
-	for _, word := range RetryWords() {
-		on := RetryWord(word)
+	for _, word := range RetryOnNames() {
+		on := ParseRetryOn(word)
 		if on == 0 || all&on != 0 || on.String() != word {
 			t.Errorf("RetryWord(%q) = %b, whose String is %q", word, on, on)
 		}
@@ -38,7 +38,7 @@ func TestEveryElementOfRetryOnHasAWord(t *testing.T) {
 	if want := RetryUnavailable<<1 - 1; all != want {
 		t.Errorf("all words together = %b, want %b", all, want)
 	}
-	if got := RetryWord("5XX"); got != 0 {
+	if got := ParseRetryOn("5XX"); got != 0 {
 		t.Errorf("RetryWord of an unknown word = %v, want 0", got)
 	}
 	if got, want := (RetryReset | Retry5xx).String(), "5xx,reset"; got != want {

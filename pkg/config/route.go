@@ -29,16 +29,16 @@ type VirtualHost struct {
 // Route matches requests and says how to handle them: exactly one of Forward, Redirect and Direct
 // is set.
 type Route struct {
-	Name     string // unique in its table: configured, or "virtualhost/3"
-	Match    Match
-	Forward  *Forward
-	Redirect *Redirect
-	Direct   *DirectResponse
+	Name           string // unique in its table: configured, or "virtualhost/3"
+	Match          RouteMatch
+	Forward        *Forward
+	Redirect       *Redirect
+	DirectResponse *DirectResponse
 
 	Response HeaderMutation // applied to the responses of Redirect and Direct; Forward has its own
 
-	// Filters is per_filter_config: filter name -> its validated configuration, FilterOff or
-	// FilterOn.
+	// Filters is per_filter_config: filter name -> its validated configuration, FilterDisabled or
+	// FilterEnabled.
 	Filters  map[string]any
 	Metadata map[string]any
 }
@@ -55,8 +55,8 @@ const (
 	PathSegments // the path and everything below it: "/a" matches "/a" and "/a/b", not "/ab"
 )
 
-// Match is the condition of a route; every part of it must match.
-type Match struct {
+// RouteMatch is the condition of a route; every part of it must match.
+type RouteMatch struct {
 	PathKind   PathKind
 	Path       string
 	IgnoreCase bool // ignores the case of ASCII letters in Path; not for PathRegex
@@ -64,8 +64,8 @@ type Match struct {
 	Variables  []VariableMatch
 	Query      []QueryMatch
 	Arguments  []ArgumentMatch // of an RPC call
-	// Chance is the percentage of requests, sampled randomly, that match; nil: all.
-	Chance *float64
+	// Percentage is the percentage of requests, sampled randomly, that match; nil: all.
+	Percentage *float64
 }
 
 // HeaderMatch compares the headers with one name individually: it matches if one of them does. An
@@ -78,23 +78,23 @@ type HeaderMatch struct {
 	Name  string
 	Value string // ".*" matches any value, but the header must be present, whatever Regex is
 	Regex bool   // Value is a regular expression
-	// Is replaces Value and Regex. An inverted one matches if no header with the name matches. nil:
+	// Matcher replaces Value and Regex. An inverted one matches if no header with the name matches. nil:
 	// Value and Regex apply.
-	Is *ValueMatch
+	Matcher *ValueMatch
 }
 
 // QueryMatch compares the first query parameter with a name. Names and values are compared without
 // decoding percent-encodings, as in Envoy.
 type QueryMatch struct {
-	Name string
-	Is   ValueMatch
+	Name    string
+	Matcher ValueMatch
 }
 
 // ArgumentMatch compares an argument of an RPC call: a string, an integer or a boolean. An argument
 // of another type counts as missing.
 type ArgumentMatch struct {
-	Index int // from 0
-	Is    ValueMatch
+	Index   int // from 0
+	Matcher ValueMatch
 }
 
 // ValueMatch is a condition on a value. A missing value does not match, whatever Invert says,
@@ -105,8 +105,8 @@ type ValueMatch struct {
 	From, To   int64  // for ValueRange
 	IgnoreCase bool   // ignores the case of ASCII letters; not for ValueRegex
 	Invert     bool   // negates the match
-	// MissingIsEmpty treats a missing value as "".
-	MissingIsEmpty bool
+	// TreatMissingAsEmpty treats a missing value as "".
+	TreatMissingAsEmpty bool
 }
 
 // ValueKind says how a value is compared.
@@ -134,13 +134,13 @@ type VariableMatch struct {
 
 // Forward sends the request to a cluster.
 type Forward struct {
-	Cluster         string            // one of Cluster,
-	ClusterVariable string            // ClusterVariable (the variable with the cluster name) and
-	Weighted        []WeightedCluster // Weighted is set
-	Upstream        Protocol          // "": as the cluster sets, or the proxy
-	// NoClusterStatus is the status of the response if there is no cluster: the name is unknown, or
+	Cluster          string            // one of Cluster,
+	ClusterVariable  string            // ClusterVariable (the variable with the cluster name) and
+	WeightedClusters []WeightedCluster // Weighted is set
+	Upstream         Protocol          // "": as the cluster sets, or the proxy
+	// ClusterNotFoundStatus is the status of the response if there is no cluster: the name is unknown, or
 	// ClusterVariable has no value; 0: 404, as in MOSN.
-	NoClusterStatus int
+	ClusterNotFoundStatus int
 
 	Priority Priority // selects the limits of the cluster
 
@@ -149,8 +149,8 @@ type Forward struct {
 
 	GRPCTimeout GRPCTimeout // meaning of the grpc-timeout header
 
-	Hedge *HedgePolicy // nil: one attempt at a time
-	Hash  []HashPolicy
+	Hedge        *HedgePolicy // nil: one attempt at a time
+	HashPolicies []HashPolicy
 	// Metadata are the labels of the hosts that the request may go to, if the cluster has subsets.
 	// Those of a weighted cluster take precedence.
 	Metadata map[string]string

@@ -28,16 +28,16 @@ type Server struct {
 	Name            string
 	Log             Log
 	GracefulTimeout time.Duration // maximum duration of a drain; default 30 s
-	Processor       int           // maximum number of threads that run Go code; 0: the CPUs that the process may use
+	MaxProcs        int           // maximum number of threads that run Go code; 0: the CPUs that the process may use
 	PIDFile         string        // "" for none
 }
 
 // Log configures the operator's log.
 type Log struct {
-	Path   string // "stderr" (default), "stdout", or a file
-	Level  Level
-	JSON   bool   // one JSON object per line; false: key=value
-	Roller Roller // for files
+	Path     string // "stderr" (default), "stdout", or a file
+	Level    Level
+	JSON     bool   // one JSON object per line; false: key=value
+	Rotation Roller // for files
 }
 
 // Level is the lowest severity that is logged.
@@ -56,11 +56,11 @@ const (
 
 // Roller configures when a log file is rotated and which rotated files are kept.
 type Roller struct {
-	MaxSizeMB int           // rotate above this size; 0: not by size
-	Every     time.Duration // rotate at this age; 0: not by age
-	MaxDays   int           // delete rotated files older than this; 0: never
-	Keep      int           // rotated files kept; 0: all
-	Compress  bool
+	MaxSizeMB  int           // rotate above this size; 0: not by size
+	Interval   time.Duration // rotate at this age; 0: not by age
+	MaxDays    int           // delete rotated files older than this; 0: never
+	MaxBackups int           // rotated files kept; 0: all
+	Compress   bool
 }
 
 // Admin configures the admin port.
@@ -94,7 +94,7 @@ type Listener struct {
 	Network        string // "tcp", "unix" or "udp"
 	Address        string // ip:port, or a path
 	Bind           bool   // false: it receives connections from another listener
-	OriginalDst    Redirection
+	OriginalDst    OriginalDstMode
 	KeepRedirected bool // with OriginalDst: it passes no connections to virtual listeners and serves all of them
 	ReusePort      bool
 	Mark           int            // SO_MARK of the socket and of accepted sockets; 0: none
@@ -116,10 +116,10 @@ type Listener struct {
 
 // AccessLog configures one access log.
 type AccessLog struct {
-	Path   string     // a file, "stdout" or "stderr"
-	Format string     // MOSN's %var% format; "" for the default format
-	JSON   []LogField // if set: one JSON object per line with these fields in order, instead of Format
-	Roller Roller
+	Path     string     // a file, "stdout" or "stderr"
+	Format   string     // MOSN's %var% format; "" for the default format
+	JSON     []LogField // if set: one JSON object per line with these fields in order, instead of Format
+	Rotation Roller
 }
 
 // LogField is one member of a JSON access log line.
@@ -130,14 +130,14 @@ type LogField struct{ Name, Format string }
 type FilterChain struct {
 	// Name identifies the chain within the listener, also when its match changes; "": the match
 	// identifies it.
-	Name      string
-	Match     ChainMatch
-	TLS       []*TLS   // selected by SNI, then ALPN, else the first; empty: plaintext
-	Inspector bool     // with TLS: connections that do not begin with a TLS handshake use plaintext
-	Gates     []Filter // network filters that allow or deny connections, or observe their bytes, in order
-	Proxy     *Proxy
-	TCPProxy  *TCPProxy
-	UDPProxy  *UDPProxy // excludes the others; for listeners of the network udp
+	Name              string
+	Match             ChainMatch
+	TLS               []*TLS   // selected by SNI, then ALPN, else the first; empty: plaintext
+	AllowPlaintext    bool     // with TLS: connections that do not begin with a TLS handshake use plaintext
+	ConnectionFilters []Filter // network filters that allow or deny connections, or observe their bytes, in order
+	Proxy             *Proxy
+	TCPProxy          *TCPProxy
+	UDPProxy          *UDPProxy // excludes the others; for listeners of the network udp
 }
 
 // Proxy is the network filter that decodes protocols and routes requests.
@@ -150,8 +150,8 @@ type Proxy struct {
 	HTTP2         HTTP2Options
 	RPC           RPCOptions
 	StreamFilters []Filter
-	Targets       TargetRules
-	CallerFields  CallerFields
+	Targets       TargetNormalization
+	CallerFields  ClientHeaders
 	// ForwardedScheme takes the scheme of an HTTP/1.1 request from X-Forwarded-Proto if that is
 	// http or https. The reader of the configuration sets it where that header is trusted.
 	ForwardedScheme bool
@@ -162,67 +162,67 @@ type Proxy struct {
 // RPCOptions are the limits of the engine for framed RPC protocols. DefaultRPCOptions returns the
 // defaults; 0 means no limit only where a field says so.
 type RPCOptions struct {
-	MaxFrameSize int           // bytes, as declared by the frame; default 8 MiB, the default of other implementations of the protocols; 0: no limit
-	MaxInFlight  int           // requests in flight on one connection; at the limit Weft stops reading it; default 10,000; 0: no limit
-	MaxQueued    int           // pending bytes for a peer that does not read; above it a client connection is closed, and requests to a host fail; default 64 MiB
-	FrameTimeout time.Duration // between two reads of an incomplete frame; default 30 s
-	WriteTimeout time.Duration // between two writes that make progress; default 30 s
-	// GoAway sends clients a drain notice also in protocols whose implementations often do not
+	MaxFrameSize    int           // bytes, as declared by the frame; default 8 MiB, the default of other implementations of the protocols; 0: no limit
+	MaxInFlight     int           // requests in flight on one connection; at the limit Weft stops reading it; default 10,000; 0: no limit
+	MaxPendingBytes int           // pending bytes for a peer that does not read; above it a client connection is closed, and requests to a host fail; default 64 MiB
+	FrameTimeout    time.Duration // between two reads of an incomplete frame; default 30 s
+	WriteTimeout    time.Duration // between two writes that make progress; default 30 s
+	// SendGoAway sends clients a drain notice also in protocols whose implementations often do not
 	// understand it; default false.
-	GoAway bool
-	// PingInterval is the idle time of an upstream connection before Weft sends a heartbeat;
-	// default 15 s; 0: never. PingMisses is the number of missed heartbeat responses that closes
+	SendGoAway bool
+	// HeartbeatInterval is the idle time of an upstream connection before Weft sends a heartbeat;
+	// default 15 s; 0: never. MaxMissedHeartbeats is the number of missed heartbeat responses that closes
 	// the connection; default 6.
-	PingInterval time.Duration
-	PingMisses   int
+	HeartbeatInterval   time.Duration
+	MaxMissedHeartbeats int
 }
 
 // DefaultRPCOptions returns the defaults.
 func DefaultRPCOptions() RPCOptions {
 	return RPCOptions{
-		MaxFrameSize: 8 << 20,
-		MaxInFlight:  10_000,
-		MaxQueued:    64 << 20,
-		FrameTimeout: 30 * time.Second,
-		WriteTimeout: 30 * time.Second,
-		PingInterval: 15 * time.Second,
-		PingMisses:   6,
+		MaxFrameSize:        8 << 20,
+		MaxInFlight:         10_000,
+		MaxPendingBytes:     64 << 20,
+		FrameTimeout:        30 * time.Second,
+		WriteTimeout:        30 * time.Second,
+		HeartbeatInterval:   15 * time.Second,
+		MaxMissedHeartbeats: 6,
 	}
 }
 
 // HTTP1Options are the limits and options of the HTTP/1.1 engine. DefaultHTTP1Options returns the
 // defaults; 0 means no limit only where a field says so.
 type HTTP1Options struct {
-	MaxRequestLineSize       int           // bytes; default 8 KiB; above: 414
-	MaxHeaderSize            int           // bytes of the whole head; default 16 KiB; above: 431
-	MaxHeaderCount           int           // header fields; default 100; above: 431
-	MaxRequestBodySize       int64         // bytes; 0: no limit (default); above: 413
-	HeadTimeout              time.Duration // from the first byte to the end of the head; default 10 s; 408
-	BodyTimeout              time.Duration // between two reads of a request body; default 30 s; 0: no limit; 408
-	WriteTimeout             time.Duration // between two writes that make progress; default 30 s
-	StreamIdleTimeout        time.Duration // without a byte of the request or its response or, instead of the connection's idle timeout, of its tunnel; 0: no limit (default); 408, 504, or a close if the response has begun
-	MaxRequestsPerConnection int           // then the connection is closed; 0: no limit (default)
-	Via                      string        // pseudonym added to Via in requests and responses; "" (default): none
-	XForwarded               ForwardedMode // X-Forwarded-For, -Proto, -Host
-	ForwardedHost            bool          // XForwarded also adds X-Forwarded-Host; Envoy's listeners do not (default)
-	ForwardedProto           ProtoMode     // X-Forwarded-Proto, in addition to XForwarded
-	ClientHop                int           // the client address is the entry of X-Forwarded-For, as received, at this position from the end; 0 (default), or no address there: the address of the connection
-	ClientPlain              bool          // an entry of X-Forwarded-For with a port or in brackets is not a valid address, as in Envoy; default false: it is valid
-	ClientCert               ClientCert    // X-Forwarded-Client-Cert
-	AllowHalfClose           bool          // a client that half-closed still gets a slow response; default false
-	AllowConnect             bool          // routes may match CONNECT; default false: 405
-	ServerName               string        // Server header of local replies; "" (default): none
-	Accept                   HTTP1Accept   // which valid requests are accepted
+	MaxRequestLineSize       int                // bytes; default 8 KiB; above: 414
+	MaxHeaderSize            int                // bytes of the whole head; default 16 KiB; above: 431
+	MaxHeaderCount           int                // header fields; default 100; above: 431
+	MaxRequestBodySize       int64              // bytes; 0: no limit (default); above: 413
+	HeadTimeout              time.Duration      // from the first byte to the end of the head; default 10 s; 408
+	BodyTimeout              time.Duration      // between two reads of a request body; default 30 s; 0: no limit; 408
+	WriteTimeout             time.Duration      // between two writes that make progress; default 30 s
+	StreamIdleTimeout        time.Duration      // without a byte of the request or its response or, instead of the connection's idle timeout, of its tunnel; 0: no limit (default); 408, 504, or a close if the response has begun
+	MaxRequestsPerConnection int                // then the connection is closed; 0: no limit (default)
+	Via                      string             // pseudonym added to Via in requests and responses; "" (default): none
+	XForwarded               ForwardedMode      // X-Forwarded-For, -Proto, -Host
+	XForwardedHost           bool               // XForwarded also adds X-Forwarded-Host; Envoy's listeners do not (default)
+	XForwardedProto          ForwardedProtoMode // X-Forwarded-Proto, in addition to XForwarded
+	XFFClientIndex           int                // the client address is the entry of X-Forwarded-For, as received, at this position from the end; 0 (default), or no address there: the address of the connection
+	XFFBareAddressOnly       bool               // an entry of X-Forwarded-For with a port or in brackets is not a valid address, as in Envoy; default false: it is valid
+	XFCC                     XFCC               // X-Forwarded-Client-Cert
+	AllowHalfClose           bool               // a client that half-closed still gets a slow response; default false
+	AllowConnect             bool               // routes may match CONNECT; default false: 405
+	ServerName               string             // Server header of local replies; "" (default): none
+	Accept                   HTTP1Accept        // which valid requests are accepted
 }
 
 // HTTP1Accept restricts the requests that RFC 9112 allows. The zero value accepts all of them, as
 // MOSN does; Envoy's listeners accept fewer by default.
 type HTTP1Accept struct {
-	RefuseHTTP10      bool   // reject HTTP/1.0 with 426
-	RefuseNoHost      bool   // reject HTTP/1.0 without Host, and without DefaultHost, with 400
-	DefaultHost       string // authority of HTTP/1.0 without Host; "": none
-	RefuseAbsolute    bool   // reject a request target in absolute form (RFC 9112 3.2.2) with 404
-	KnownMethodsAlone bool   // reject a method that Envoy's parser does not know with 400
+	RejectHTTP10       bool   // reject HTTP/1.0 with 426
+	RejectMissingHost  bool   // reject HTTP/1.0 without Host, and without DefaultHost, with 400
+	DefaultHost        string // authority of HTTP/1.0 without Host; "": none
+	RejectAbsoluteForm bool   // reject a request target in absolute form (RFC 9112 3.2.2) with 404
+	KnownMethodsOnly   bool   // reject a method that Envoy's parser does not know with 400
 }
 
 // ForwardedMode says how requests get X-Forwarded-* headers.
@@ -236,14 +236,14 @@ const (
 	ForwardedStrip  ForwardedMode = "strip"  // remove them
 )
 
-// ProtoMode says how requests get X-Forwarded-Proto.
-type ProtoMode string
+// ForwardedProtoMode says how requests get X-Forwarded-Proto.
+type ForwardedProtoMode string
 
 // The modes.
 const (
-	ProtoAsForwarded ProtoMode = ""    // as ForwardedMode says
-	ProtoAdd         ProtoMode = "add" // add it where it is missing
-	ProtoSet         ProtoMode = "set" // replace it: the client is not a trusted proxy
+	ForwardedProtoDefault ForwardedProtoMode = ""    // as ForwardedMode says
+	ForwardedProtoAdd     ForwardedProtoMode = "add" // add it where it is missing
+	ForwardedProtoSet     ForwardedProtoMode = "set" // replace it: the client is not a trusted proxy
 )
 
 // DefaultHTTP1Options returns the defaults.
@@ -282,8 +282,8 @@ type PortRange struct{ First, Last uint16 }
 // Filter is a stream filter with its validated configuration.
 type Filter struct {
 	Name   string
-	Config any // the value that the registered Config function returned, filled; or FilterMissing
-	// Off disables the filter on all routes except those that have settings for it or FilterOn. A
+	Config any // the value that the registered Config function returned, filled; or FilterConfigMissing
+	// Disabled disables the filter on all routes except those that have settings for it or FilterEnabled. A
 	// filter that runs before route selection cannot be off.
-	Off bool
+	Disabled bool
 }

@@ -5,13 +5,13 @@ import "time"
 // Socket holds the options of the sockets to a cluster's hosts. The zero value keeps the defaults
 // of the system.
 type Socket struct {
-	// Source4 and Source6 are the source IP addresses of connections to IPv4 and IPv6 hosts; "":
+	// SourceIPv4 and Source6 are the source IP addresses of connections to IPv4 and IPv6 hosts; "":
 	// the system chooses.
-	Source4, Source6 string
-	// Port4 and Port6 are their source ports; 0: any. With a fixed port only one connection to each
+	SourceIPv4, SourceIPv6 string
+	// SourcePortIPv4 and Port6 are their source ports; 0: any. With a fixed port only one connection to each
 	// host address is possible.
-	Port4, Port6 uint16
-	KeepAlive    TCPKeepAlive
+	SourcePortIPv4, SourcePortIPv6 uint16
+	KeepAlive                      TCPKeepAlive
 }
 
 // TCPKeepAlive configures the TCP keepalive probes of idle connections. The zero value means the

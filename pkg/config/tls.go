@@ -13,57 +13,57 @@ type TLS struct {
 	ServerName string
 
 	Certificate, Key PEM // local; a cluster may have none
-	Authorities      PEM // CAs that verify peer certificates; on a cluster, the zero value means the system's
+	TrustedCA        PEM // CAs that verify peer certificates; on a cluster, the zero value means the system's
 
-	ClientCertificate ClientCertificate // on a listener
-	// Peers are the accepted subject alternative names: the peer certificate must have one of them;
+	ClientAuth ClientAuth // on a listener
+	// MatchSANs are the accepted subject alternative names: the peer certificate must have one of them;
 	// empty: any. On a cluster they replace ServerName for verification.
-	Peers      []PeerName
-	SkipVerify bool // on a cluster: do not verify hosts
-	// AnyName, on a cluster without Peers, accepts every host certificate that Authorities verify,
+	MatchSANs          []SANMatcher
+	InsecureSkipVerify bool // on a cluster: do not verify hosts
+	// SkipHostnameCheck, on a cluster without Peers, accepts every host certificate that Authorities verify,
 	// whatever its name. config.json has no key for it.
-	AnyName bool
+	SkipHostnameCheck bool
 
-	Ciphers                []string   // OpenSSL or IANA names; empty: the secure ones
+	CipherSuites           []string   // OpenSSL or IANA names; empty: the secure ones
 	Curves                 []string   // empty: the default of crypto/tls
 	MinVersion, MaxVersion TLSVersion // default TLS 1.2 and the newest version
 	ALPN                   []string   // empty: the protocols of the connection
 	// ALPNFor, on a cluster, replaces ALPN for connections of one protocol; the key is the ALPN
 	// name of the protocol: "h2", "http/1.1". Never configured.
 	ALPNFor map[string][]string
-	// AnyALPN, on a listener, accepts clients whose offers contain no protocol of ALPN as if they
+	// ALPNOptional, on a listener, accepts clients whose offers contain no protocol of ALPN as if they
 	// used no ALPN. Never configured.
-	AnyALPN bool
+	ALPNOptional bool
 
 	HandshakeTimeout time.Duration // of a listener; default 10 s. A cluster uses connect_timeout
-	// Fallback, on a listener, serves plaintext if the files are not usable when the configuration
+	// PlaintextFallback, on a listener, serves plaintext if the files are not usable when the configuration
 	// is applied.
-	Fallback bool
+	PlaintextFallback bool
 }
 
-// RequestName says how the hostname of an HTTP request, its authority without the port, affects the
+// AutoSNI says how the hostname of an HTTP request, its authority without the port, affects the
 // TLS connection that carries it. With it, requests for different names never share a connection to
 // a host.
-type RequestName struct {
-	SNI    bool   // send the name as SNI instead of TLS.ServerName, unless it is an IP address
-	Verify bool   // the host's certificate must match the name, in addition to the other checks
-	Field  string // a header that replaces the authority if the request has it; "": none
+type AutoSNI struct {
+	SendSNI        bool   // send the name as SNI instead of TLS.ServerName, unless it is an IP address
+	ValidateSAN    bool   // the host's certificate must match the name, in addition to the other checks
+	OverrideHeader string // a header that replaces the authority if the request has it; "": none
 }
 
-// Counts reports whether r has an effect.
-func (r RequestName) Counts() bool { return r.SNI || r.Verify }
+// Enabled reports whether r has an effect.
+func (r AutoSNI) Enabled() bool { return r.SendSNI || r.ValidateSAN }
 
 // PEM is a file, or its content if Path is ""; the zero value is none.
 type PEM struct{ Path, Text string }
 
-// ClientCertificate says whether a listener requests client certificates.
-type ClientCertificate string
+// ClientAuth says whether a listener requests client certificates.
+type ClientAuth string
 
 // The modes.
 const (
-	NoClientCertificate      ClientCertificate = ""
-	VerifyClientCertificate  ClientCertificate = "verify"  // a certificate is optional, and verified if present
-	RequireClientCertificate ClientCertificate = "require" // a certificate is required and verified
+	NoClientCert               ClientAuth = ""
+	VerifyClientCertIfGiven    ClientAuth = "verify"  // a certificate is optional, and verified if present
+	RequireAndVerifyClientCert ClientAuth = "require" // a certificate is required and verified
 )
 
 // TLSVersion is a TLS version as in config.json; "" is the default.
@@ -77,23 +77,23 @@ const (
 	TLS13 TLSVersion = "tlsv1_3"
 )
 
-// PeerName matches subject alternative names of one kind. One of the texts is set; Regex (RE2) must
+// SANMatcher matches subject alternative names of one kind. One of the texts is set; Regex (RE2) must
 // match the whole name.
-type PeerName struct {
-	Kind                                   NameKind
+type SANMatcher struct {
+	Kind                                   SANType
 	Exact, Prefix, Suffix, Contains, Regex string
 	IgnoreCase                             bool
 }
 
-// NameKind is a kind of subject alternative name.
-type NameKind string
+// SANType is a kind of subject alternative name.
+type SANType string
 
 // The kinds.
 const (
-	NameDNS   NameKind = "DNS"
-	NameURI   NameKind = "URI" // a SPIFFE identity is one
-	NameIP    NameKind = "IP_ADDRESS"
-	NameEmail NameKind = "EMAIL"
+	SANTypeDNS   SANType = "DNS"
+	SANTypeURI   SANType = "URI" // a SPIFFE identity is one
+	SANTypeIP    SANType = "IP_ADDRESS"
+	SANTypeEmail SANType = "EMAIL"
 )
 
 // Equal reports whether t and other are equal; either may be nil.

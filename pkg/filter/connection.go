@@ -6,7 +6,7 @@ import (
 )
 
 // ConnectionFilter evaluates a connection before anything on it is served. It returns nil to
-// allow the connection, or an error with the reason to close it, with CauseDenied. It is called
+// allow the connection, or an error with the reason to close it, with ClosedDenied. It is called
 // once, after the TLS handshake if there is one, and keeps nothing of conn. It is safe for
 // concurrent use.
 type ConnectionFilter func(conn *protocol.ConnMeta) error

@@ -13,8 +13,8 @@ import (
 type PacketServer interface {
 	// Serve returns when Drain closes the socket, or with an error when the socket fails.
 	Serve() error
-	// Change applies another configuration, also to existing sessions.
-	Change(cfg config.UDPProxy)
+	// UpdateConfig applies another configuration, also to existing sessions.
+	UpdateConfig(cfg config.UDPProxy)
 	// Sessions returns the number of sessions.
 	Sessions() int
 	// Drain accepts no new sources and lets sessions end when they become idle. At the end of ctx
@@ -25,38 +25,38 @@ type PacketServer interface {
 
 // HostLeaser leases hosts to datagram sessions. It is safe for concurrent use.
 type HostLeaser interface {
-	// Assign chooses a host of the cluster and opens a socket to it. If the cluster balances by
+	// Lease chooses a host of the cluster and opens a socket to it. If the cluster balances by
 	// hash, it uses hash (0: random). now is the session's current lease, nil if it has none.
 	// Assign returns now if it leads to the same host and has heard no error; after an error its
 	// socket may go on reporting what was refused. Any other lease replaces now, which the
 	// session then ends; in the same cluster the new lease takes no additional slot. Errors are
 	// Faults.
-	Assign(cluster string, hash uint64, now HostLease) (HostLease, error)
+	Lease(cluster string, hash uint64, now HostLease) (HostLease, error)
 }
 
 // HostLease is the right of a session to use its host. It is safe for concurrent use.
 type HostLease interface {
-	// Peer returns the socket, which the lease owns.
-	Peer() *network.ConnectedUDP
+	// Socket returns the socket, which the lease owns.
+	Socket() *network.ConnectedUDP
 	// Usable reports whether the host is healthy and still belongs to its cluster.
 	Usable() bool
-	// Heard records an event from the host: nil for a datagram, an error if nothing receives at
+	// Report records an event from the host: nil for a datagram, an error if nothing receives at
 	// its address.
-	Heard(err error)
-	// End releases the lease and closes its socket. It is called once.
-	End()
+	Report(err error)
+	// Release releases the lease and closes its socket. It is called once.
+	Release()
 }
 
-// DatagramCounts holds the counters of a PacketServer.
-type DatagramCounts struct {
-	Opened, Moved     atomic.Uint64 // sessions
-	In, Out           atomic.Uint64 // forwarded datagrams: to hosts, to clients
-	InBytes, OutBytes atomic.Uint64
+// DatagramCounters holds the counters of a PacketServer.
+type DatagramCounters struct {
+	SessionsOpened, SessionsMoved atomic.Uint64 // sessions
+	In, Out                       atomic.Uint64 // forwarded datagrams: to hosts, to clients
+	InBytes, OutBytes             atomic.Uint64
 
 	// Dropped datagrams, by reason.
-	MaxSessions atomic.Uint64 // the maximum of sessions was reached
-	NoHost      atomic.Uint64 // no host for it
-	Draining    atomic.Uint64 // new sessions were not accepted
-	ToHost      atomic.Uint64 // the kernel did not accept it
-	ToCaller    atomic.Uint64
+	DroppedMaxSessions atomic.Uint64 // the maximum of sessions was reached
+	DroppedNoHost      atomic.Uint64 // no host for it
+	DroppedDraining    atomic.Uint64 // new sessions were not accepted
+	DroppedToHost      atomic.Uint64 // the kernel did not accept it
+	DroppedToClient    atomic.Uint64
 }

@@ -6,5 +6,5 @@ import "github.com/weft-proxy/weft/pkg/config"
 // config reader calls it once; the clusters that the listener's routes lead to apply the result.
 type OutlierPolicy interface {
 	// Outlier returns the outlier detection settings, nil if this filter detects none.
-	Outlier() *config.Outlier
+	Outlier() *config.OutlierDetection
 }

@@ -13,7 +13,7 @@ type Session struct {
 	Host    *config.Host    // nil: Weft could not connect to any
 	Reason  protocol.Reason // why Host is nil
 
-	Caller, Called *protocol.TLS // TLS of the client's connection, and of the host's; nil: plaintext
+	DownstreamTLS, UpstreamTLS *protocol.TLS // TLS of the client's connection, and of the host's; nil: plaintext
 
 	Traffic network.RelayCounters // Out counts bytes to the host
 }

@@ -53,10 +53,10 @@ const (
 	stateDraining                   // the connection ends after its current exchange
 	stateInterrupted                // the reader must return
 	stateDrainAfterNext             // like stateDraining, but an idle connection waits for one more exchange
-	stateEnding                     // the drain time is nearly over
+	stateDrainExpiring              // the drain time is nearly over
 	stateForceClosed                // the connection did not drain in time
-	stateFresh                      // a listener accepted the connection, and it has had no exchange yet
-	stateAwaited                    // a drain waits for the first exchange of a fresh connection
+	stateNoExchange                 // a listener accepted the connection, and it has had no exchange yet
+	stateAwaitFirst                 // a drain waits for the first exchange of a fresh connection
 )
 
 // Conn is a connection with three features that a proxy needs and net.Conn lacks: reads that
@@ -81,12 +81,12 @@ type Conn struct {
 	reader struct { // owned by the reading goroutine
 		deadline deadline
 		unread   *buffer.IoBuffer
-		calls    *readCalls // nil until the first read
+		calls    *readState // nil until the first read
 	}
 	writer struct { // owned by the writing goroutine
 		quiet    time.Duration // how long without progress; 0: forever
 		deadline deadline      // armed may belong to an earlier write
-		calls    *writeCalls   // nil until the first write
+		calls    *writeState   // nil until the first write
 	}
 
 	// Handler serves the connection after it was parked; nil: the handler that the listener
@@ -96,18 +96,18 @@ type Conn struct {
 	// Requests counts exchanges across all calls of ServeConn. The handler owns it.
 	Requests int
 
-	closeHooks atomic.Pointer[ends] // nil: not closed, and no hook is registered
+	closeHooks atomic.Pointer[closeHooks] // nil: not closed, and no hook is registered
 
 	group atomic.Pointer[ConnGroup] // the connection's group; nil: none
 
-	addrOverride *announced // nil: the socket's addresses apply
+	addrOverride *addrOverride // nil: the socket's addresses apply
 }
 
-// ends holds the functions that run when a connection is closed.
-type ends struct {
+// closeHooks holds the functions that run when a connection is closed.
+type closeHooks struct {
 	mu     sync.Mutex
 	closed bool      // guarded by mu
-	call   []*func() // guarded by mu
+	hooks  []*func() // guarded by mu
 	panics error     // guarded by mu; panics of the functions in call
 }
 
@@ -128,20 +128,20 @@ func NewConn(nc net.Conn) *Conn {
 	return c
 }
 
-// reads returns the read state and creates it on first use. A connection that only waits has
+// readState returns the read state and creates it on first use. A connection that only waits has
 // none.
-func (c *Conn) reads() *readCalls {
+func (c *Conn) readState() *readState {
 	if c.reader.calls == nil {
-		r := &readCalls{secure: c.secure.Load()}
-		r.try, r.call, r.peek = r.tryRead, r.tryCall, r.tryPeek
+		r := &readState{secure: c.secure.Load()}
+		r.try, r.writeAndRead, r.peek = r.tryRead, r.tryWriteAndRead, r.tryPeek
 		c.reader.calls = r
 	}
 	return c.reader.calls
 }
 
-func (c *Conn) writes() *writeCalls {
+func (c *Conn) writeState() *writeState {
 	if c.writer.calls == nil {
-		w := new(writeCalls)
+		w := new(writeState)
 		w.try = w.tryWrite
 		c.writer.calls = w
 	}
@@ -192,10 +192,10 @@ func (c *Conn) FillOnWait(buf **buffer.IoBuffer, size int, wait func()) (int, er
 		wait()
 		return c.Fill(buf, size)
 	}
-	r := c.reads()
-	r.wait = wait
+	r := c.readState()
+	r.onWait = wait
 	n, err := c.Fill(buf, size)
-	r.wait = nil
+	r.onWait = nil
 	return n, err
 }
 
@@ -211,7 +211,7 @@ func (c *Conn) fillOnce(buf **buffer.IoBuffer, size int) (int, error) {
 		}
 		return n, err
 	}
-	r := c.reads()
+	r := c.readState()
 	r.buf, r.size = *buf, size
 	err := c.raw.Read(r.try)
 	*buf, r.buf = r.buf, nil
@@ -250,8 +250,8 @@ func (c *Conn) WriteAndFill(out []byte, buf **buffer.IoBuffer, size int) (sent, 
 		n, err = c.Fill(buf, size)
 		return sent, n, err
 	}
-	r := c.reads()
-	err = c.callOnce(out, buf, size)
+	r := c.readState()
+	err = c.writeAndFillOnce(out, buf, size)
 	sent = len(out) - len(r.out)
 	rest := r.out
 	r.out = nil
@@ -274,10 +274,10 @@ func (c *Conn) WriteAndFill(out []byte, buf **buffer.IoBuffer, size int) (sent, 
 	return sent, n, err
 }
 
-func (c *Conn) callOnce(out []byte, buf **buffer.IoBuffer, size int) error {
-	r := c.reads()
+func (c *Conn) writeAndFillOnce(out []byte, buf **buffer.IoBuffer, size int) error {
+	r := c.readState()
 	r.buf, r.size, r.out = nil, size, out
-	err := c.raw.Read(r.call)
+	err := c.raw.Read(r.writeAndRead)
 	*buf, r.buf = r.buf, nil
 	if err == nil {
 		err = r.err
@@ -319,7 +319,7 @@ func (c *Conn) readOnce(p []byte) (int, error) {
 	n, result := 0, error(nil)
 	err := c.raw.Read(func(fd uintptr) bool {
 		n, result = s.poll(fd, p)
-		return !errors.Is(result, errNothing)
+		return !errors.Is(result, errNoData)
 	})
 	if err == nil {
 		err = result
@@ -344,7 +344,7 @@ func (c *Conn) writePlain(p []byte) (int, error) {
 	for {
 		n, err := c.writeOnce(p[written:])
 		written += n
-		if err == nil || !errors.Is(err, os.ErrDeadlineExceeded) || c.writeIsLate(fresh && n == 0) {
+		if err == nil || !errors.Is(err, os.ErrDeadlineExceeded) || c.writeTimedOut(fresh && n == 0) {
 			return written, err
 		}
 		fresh = true
@@ -356,7 +356,7 @@ func (c *Conn) writeOnce(p []byte) (int, error) {
 	if c.raw == nil {
 		return c.nc.Write(p)
 	}
-	w := c.writes()
+	w := c.writeState()
 	w.out = p
 	err := c.raw.Write(w.try)
 	n := len(p) - len(w.out)
@@ -396,7 +396,7 @@ func (c *Conn) Close() error {
 // close_notify (RFC 8446 6.1), so that the peer can detect the truncation.
 func (c *Conn) closeWithoutNotify() error {
 	if s := c.secure.Load(); s != nil {
-		s.drop()
+		s.dropSealed()
 	}
 	return c.close()
 }
@@ -413,7 +413,7 @@ func (c *Conn) close() error {
 // immediately if it is already closed. f must not wait. The registration outlives handlers
 // that park the connection. stop removes it; it may come too late.
 func (c *Conn) OnClose(f func()) (stop func()) {
-	c.closeHooks.CompareAndSwap(nil, new(ends))
+	c.closeHooks.CompareAndSwap(nil, new(closeHooks))
 	e := c.closeHooks.Load()
 	e.mu.Lock()
 	if e.closed {
@@ -422,29 +422,29 @@ func (c *Conn) OnClose(f func()) (stop func()) {
 		return func() {}
 	}
 	call := &f
-	e.call = append(e.call, call)
+	e.hooks = append(e.hooks, call)
 	e.mu.Unlock()
 	return func() {
 		e.mu.Lock()
 		defer e.mu.Unlock()
-		e.call = slices.DeleteFunc(e.call, func(other *func()) bool { return other == call })
+		e.hooks = slices.DeleteFunc(e.hooks, func(other *func()) bool { return other == call })
 	}
 }
 
 // runCloseHooks calls all functions registered with OnClose. The error joins their panics;
 // the listener logs them once the connection is no longer served.
 func (c *Conn) runCloseHooks() (panics error) {
-	if c.closeHooks.Load() == nil && c.closeHooks.CompareAndSwap(nil, &ends{closed: true}) {
+	if c.closeHooks.Load() == nil && c.closeHooks.CompareAndSwap(nil, &closeHooks{closed: true}) {
 		return nil
 	}
 	e := c.closeHooks.Load()
 	e.mu.Lock()
 	e.closed = true
-	call := e.call
-	e.call = nil
+	call := e.hooks
+	e.hooks = nil
 	e.mu.Unlock()
 	for _, f := range call {
-		panics = errors.Join(panics, contain(func() error { (*f)(); return nil }))
+		panics = errors.Join(panics, recoverPanic(func() error { (*f)(); return nil }))
 	}
 	if panics != nil {
 		e.mu.Lock()
@@ -454,8 +454,8 @@ func (c *Conn) runCloseHooks() (panics error) {
 	return panics
 }
 
-// endPanics returns the panics of the functions registered with OnClose.
-func (c *Conn) endPanics() error {
+// closeHookPanics returns the panics of the functions registered with OnClose.
+func (c *Conn) closeHookPanics() error {
 	e := c.closeHooks.Load()
 	if e == nil {
 		return nil
@@ -474,8 +474,8 @@ func (c *Conn) Abort() error {
 	return c.closeWithoutNotify()
 }
 
-// release frees the unread bytes once nobody reads.
-func (c *Conn) release() {
+// releaseUnread frees the unread bytes once nobody reads.
+func (c *Conn) releaseUnread() {
 	if u := c.reader.unread; u != nil {
 		c.reader.unread = nil
 		u.Release()

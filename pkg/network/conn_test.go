@@ -34,7 +34,7 @@ func pair(t *testing.T) (*Conn, net.Conn) {
 	return c, peer
 }
 
-func TestFillTakesABufferOnlyWhenThereIsSomethingToRead(t *testing.T) {
+func TestFillAllocatesBufferOnData(t *testing.T) {
 	c, peer := pair(t)
 	c.SetReadDeadline(time.Now().Add(20 * time.Millisecond))
 	var b *buffer.IoBuffer
@@ -63,7 +63,7 @@ func TestFillGrowsAFullBuffer(t *testing.T) {
 	}
 }
 
-func TestADeadlineThatMovesOnFiresAtItsLastValue(t *testing.T) {
+func TestExtendedDeadlineFiresAtLastValue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		nc, peer := net.Pipe()
 		defer peer.Close()
@@ -81,7 +81,7 @@ func TestADeadlineThatMovesOnFiresAtItsLastValue(t *testing.T) {
 	})
 }
 
-func TestAWriteWithoutProgressEnds(t *testing.T) {
+func TestWriteTimeout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		nc, peer := net.Pipe()
 		defer peer.Close()
@@ -98,7 +98,7 @@ func TestAWriteWithoutProgressEnds(t *testing.T) {
 	})
 }
 
-func TestAWriteEndsAtItsDeadlineWhateverItsProgress(t *testing.T) {
+func TestWriteDeadline(t *testing.T) {
 	for _, test := range []struct {
 		name      string
 		quiet     time.Duration
@@ -157,7 +157,7 @@ func TestAWriteToAFullSocketEndsAtItsDeadline(t *testing.T) {
 	}
 }
 
-func TestASlowReaderIsNotALateWrite(t *testing.T) {
+func TestSlowReaderDoesNotTimeOut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		nc, peer := net.Pipe()
 		c := NewConn(nc)
@@ -176,7 +176,7 @@ func TestASlowReaderIsNotALateWrite(t *testing.T) {
 	})
 }
 
-func TestCallReadsTheAnswerToWhatItWrote(t *testing.T) {
+func TestWriteAndFillReadsResponse(t *testing.T) {
 	c, peer := pair(t)
 	go func() {
 		b := make([]byte, 4)
@@ -199,7 +199,7 @@ func TestCallReadsTheAnswerToWhatItWrote(t *testing.T) {
 
 // A timer that fired while the connection was idle once made WriteAndFill wait for the
 // response to an unwritten request.
-func TestCallWritesAlthoughAnOldTimerFired(t *testing.T) {
+func TestWriteAndFillIgnoresStaleTimer(t *testing.T) {
 	c, peer := pair(t)
 	c.SetReadDeadline(time.Now().Add(time.Millisecond))
 	var b *buffer.IoBuffer
@@ -219,7 +219,7 @@ func TestCallWritesAlthoughAnOldTimerFired(t *testing.T) {
 	b.Release()
 }
 
-func TestCallWritesMoreThanTheSocketTakes(t *testing.T) {
+func TestWriteAndFillWritesPartially(t *testing.T) {
 	c, peer := pair(t)
 	big := make([]byte, 16<<20)
 	go func() {
@@ -260,7 +260,7 @@ func TestInterruptEndsAReadUntilResume(t *testing.T) {
 	}
 }
 
-func TestQuietSeesBytesAndEnds(t *testing.T) {
+func TestIsReusable(t *testing.T) {
 	c, peer := pair(t)
 	if !c.IsReusable() {
 		t.Error("a new connection is not quiet")
@@ -284,7 +284,7 @@ func TestQuietSeesBytesAndEnds(t *testing.T) {
 
 // A request that was on its way when the drain began is served: the client may not be able
 // to send it again.
-func TestADrainSparesAConnectionOnWhichBytesHaveArrived(t *testing.T) {
+func TestDrainKeepsConnectionWithUnreadBytes(t *testing.T) {
 	write := func(peer *net.TCPConn) { peer.Write([]byte("x")) }
 	for _, test := range []struct {
 		name   string
@@ -298,7 +298,7 @@ func TestADrainSparesAConnectionOnWhichBytesHaveArrived(t *testing.T) {
 			func(peer *net.TCPConn) { peer.CloseWrite() }, ErrDraining},
 		{"idle only then, with bytes", func(c *Conn) error { c.Drain(true); return c.SetIdle(true) }, write, nil},
 		{"idle only then, without", func(c *Conn) error { c.Drain(true); return c.SetIdle(true) }, nil, ErrDraining},
-		{"idle only then, with bytes that were unread", func(c *Conn) error { c.Unread(filled("x")); c.Drain(true); return c.SetIdle(true) }, nil, nil},
+		{"idle only then, with bytes that were unread", func(c *Conn) error { c.Unread(filledBuffer("x")); c.Drain(true); return c.SetIdle(true) }, nil, nil},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			c, peer := pair(t)
@@ -329,7 +329,7 @@ func TestADrainSparesAConnectionOnWhichBytesHaveArrived(t *testing.T) {
 	}
 }
 
-func TestAwaitGone(t *testing.T) {
+func TestAwaitPeerClose(t *testing.T) {
 	for _, test := range []struct {
 		name      string
 		halfClose bool
@@ -388,13 +388,13 @@ type handlerFunc func(context.Context, *Conn) error
 
 func (f handlerFunc) ServeConn(ctx context.Context, c *Conn) error { return f(ctx, c) }
 
-// scripted is a net.Listener whose Accept returns what it is given.
-type scripted struct {
+// scriptedListener is a net.Listener whose Accept returns what it is given.
+type scriptedListener struct {
 	results chan any
 	closed  chan struct{}
 }
 
-func (s *scripted) Accept() (net.Conn, error) {
+func (s *scriptedListener) Accept() (net.Conn, error) {
 	select {
 	case r := <-s.results:
 		if err, ok := r.(error); ok {
@@ -405,11 +405,11 @@ func (s *scripted) Accept() (net.Conn, error) {
 		return nil, net.ErrClosed
 	}
 }
-func (s *scripted) Close() error   { close(s.closed); return nil }
-func (s *scripted) Addr() net.Addr { return &net.TCPAddr{} }
+func (s *scriptedListener) Close() error   { close(s.closed); return nil }
+func (s *scriptedListener) Addr() net.Addr { return &net.TCPAddr{} }
 
-// filled returns a buffer that holds text.
-func filled(text string) *buffer.IoBuffer {
+// filledBuffer returns a buffer that holds text.
+func filledBuffer(text string) *buffer.IoBuffer {
 	b := buffer.Get(len(text))
 	b.WriteString(text)
 	return b
@@ -417,7 +417,7 @@ func filled(text string) *buffer.IoBuffer {
 
 // A goroutine that did not run for longer than its read deadline once waited for the
 // response to an unwritten request.
-func TestCallWritesAlthoughItsDeadlineHasPassed(t *testing.T) {
+func TestWriteAndFillWritesAfterReadDeadline(t *testing.T) {
 	c, peer := pair(t)
 	c.SetReadDeadline(time.Now().Add(-time.Second))
 	var b *buffer.IoBuffer
@@ -431,7 +431,7 @@ func TestCallWritesAlthoughItsDeadlineHasPassed(t *testing.T) {
 	}
 }
 
-func TestCallOverAConnectionThatIsNoSocket(t *testing.T) {
+func TestWriteAndFillWithoutSocket(t *testing.T) {
 	nc, peer := net.Pipe()
 	c := NewConn(nc)
 	defer c.Close()
@@ -454,7 +454,7 @@ func TestCallOverAConnectionThatIsNoSocket(t *testing.T) {
 	}
 }
 
-func TestCallSaysHowMuchWasWritten(t *testing.T) {
+func TestWriteAndFillReportsSent(t *testing.T) {
 	c, peer := pair(t)
 	peer.(*net.TCPConn).SetLinger(0)
 	peer.Close()
@@ -468,11 +468,11 @@ func TestCallSaysHowMuchWasWritten(t *testing.T) {
 	}
 }
 
-func TestWhatWasUnreadIsReadFirst(t *testing.T) {
+func TestUnreadBytesAreReadFirst(t *testing.T) {
 	c, peer := pair(t)
 	peer.Write([]byte(" world"))
 	t.Run("by Read", func(t *testing.T) {
-		c.Unread(filled("hello"))
+		c.Unread(filledBuffer("hello"))
 		p := make([]byte, 3)
 		for _, want := range []string{"hel", "lo"} {
 			if n, err := c.Read(p); err != nil || string(p[:n]) != want {
@@ -481,8 +481,8 @@ func TestWhatWasUnreadIsReadFirst(t *testing.T) {
 		}
 	})
 	t.Run("by Fill into a buffer", func(t *testing.T) {
-		c.Unread(filled("hello"))
-		b := filled("> ")
+		c.Unread(filledBuffer("hello"))
+		b := filledBuffer("> ")
 		defer func() { b.Release() }()
 		for range 2 {
 			if _, err := c.Fill(&b, 10); err != nil {
@@ -494,7 +494,7 @@ func TestWhatWasUnreadIsReadFirst(t *testing.T) {
 		}
 	})
 	t.Run("by Fill without a buffer", func(t *testing.T) {
-		u := filled("hello")
+		u := filledBuffer("hello")
 		c.Unread(u)
 		var b *buffer.IoBuffer
 		if n, err := c.Fill(&b, 10); n != 5 || err != nil || b != u {
@@ -503,12 +503,12 @@ func TestWhatWasUnreadIsReadFirst(t *testing.T) {
 		b.Release()
 	})
 	t.Run("never", func(t *testing.T) {
-		c.Unread(filled("hello"))
-		c.release()
+		c.Unread(filledBuffer("hello"))
+		c.releaseUnread()
 	})
 }
 
-func TestAWriteTimerOfAnEarlierWriteIsNotTheEnd(t *testing.T) {
+func TestStaleWriteTimerDoesNotEndWrite(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		nc, peer := net.Pipe()
 		c := NewConn(nc)
@@ -527,7 +527,7 @@ func TestAWriteTimerOfAnEarlierWriteIsNotTheEnd(t *testing.T) {
 	})
 }
 
-func TestAWriteToAPeerThatReadsNothingEnds(t *testing.T) {
+func TestWriteToStalledPeerTimesOut(t *testing.T) {
 	c, _ := pair(t)
 	c.SetWriteTimeout(20 * time.Millisecond)
 	if n, err := c.Write(make([]byte, 64<<20)); !errors.Is(err, os.ErrDeadlineExceeded) || n == 64<<20 {
@@ -535,7 +535,7 @@ func TestAWriteToAPeerThatReadsNothingEnds(t *testing.T) {
 	}
 }
 
-func TestDrainSparesABusyConnection(t *testing.T) {
+func TestDrainKeepsBusyConnection(t *testing.T) {
 	c, peer := pair(t)
 	c.Drain(true)
 	if !c.Draining() {
@@ -557,7 +557,7 @@ func TestDrainSparesABusyConnection(t *testing.T) {
 	}
 }
 
-func TestARetiredConnectionServesOneMoreExchange(t *testing.T) {
+func TestDrainAfterNextServesOneExchange(t *testing.T) {
 	c, peer := pair(t)
 	if err := c.SetIdle(true); err != nil {
 		t.Fatal(err)
@@ -571,7 +571,7 @@ func TestARetiredConnectionServesOneMoreExchange(t *testing.T) {
 	b.Release()
 }
 
-func TestTheEndOfAConnectionIsTold(t *testing.T) {
+func TestOnClose(t *testing.T) {
 	a, b := net.Pipe()
 	defer b.Close()
 	c := NewConn(a)

@@ -62,8 +62,8 @@ func (c *Conn) SetReadDeadline(t time.Time) {
 // change the deadline: either armRead sees the bit, or their deadline replaces t.
 func (c *Conn) armRead(t time.Time) {
 	_ = c.nc.SetReadDeadline(t) // fails only on a closed connection, as the read will
-	if c.wakened() {
-		_ = c.nc.SetReadDeadline(longAgo())
+	if c.mustReturn() {
+		_ = c.nc.SetReadDeadline(aLongTimeAgo())
 	}
 }
 
@@ -92,7 +92,7 @@ func (c *Conn) readFailed(err error) error {
 	return nil
 }
 
-func (c *Conn) wakened() bool {
+func (c *Conn) mustReturn() bool {
 	state := c.state.Load()
 	return state&stateInterrupted != 0 || state&(stateDraining|stateIdle) == stateDraining|stateIdle
 }
@@ -116,9 +116,9 @@ func (c *Conn) beginWrite() {
 	}
 }
 
-// writeIsLate reports whether a write that the timer ended must fail; if not, it arms the
+// writeTimedOut reports whether a write that the timer ended must fail; if not, it arms the
 // timer again. stuck says that the write made no progress since it armed the timer itself.
-func (c *Conn) writeIsLate(stuck bool) bool {
+func (c *Conn) writeTimedOut(stuck bool) bool {
 	now, want := time.Now(), c.writer.deadline.want
 	if stuck || want != 0 && instantOf(now) >= want {
 		return true
@@ -143,7 +143,7 @@ func (c *Conn) armWrite(now time.Time) {
 // until Resume. Safe from any goroutine.
 func (c *Conn) Interrupt() {
 	c.state.Or(stateInterrupted)
-	_ = c.nc.SetReadDeadline(longAgo())
+	_ = c.nc.SetReadDeadline(aLongTimeAgo())
 }
 
 // Resume ends an interruption. No goroutine may read during the call.
@@ -162,8 +162,8 @@ func (c *Conn) SetIdle(idle bool) error {
 		c.state.And(^uint32(stateIdle))
 		return nil
 	}
-	if c.Requests > 0 && c.state.Load()&stateFresh != 0 {
-		c.hadFirst()
+	if c.Requests > 0 && c.state.Load()&stateNoExchange != 0 {
+		c.firstExchangeDone()
 	}
 	if c.state.Or(stateIdle)&stateDraining != 0 {
 		return c.drained()
@@ -171,10 +171,10 @@ func (c *Conn) SetIdle(idle bool) error {
 	return nil
 }
 
-// hadFirst records that the first exchange is over. The connection then drains if a drain
+// firstExchangeDone records that the first exchange is over. The connection then drains if a drain
 // waited for that exchange.
-func (c *Conn) hadFirst() {
-	if c.state.And(^uint32(stateFresh))&stateAwaited != 0 {
+func (c *Conn) firstExchangeDone() {
+	if c.state.And(^uint32(stateNoExchange))&stateAwaitFirst != 0 {
 		c.state.Or(stateDraining)
 	}
 }
@@ -194,13 +194,13 @@ func (c *Conn) drained() error {
 // first exchange. Otherwise an idle connection ends after its next exchange. Safe from any
 // goroutine.
 func (c *Conn) Drain(idleToo bool) {
-	const first = stateFresh | stateAwaited
+	const first = stateNoExchange | stateAwaitFirst
 	if !idleToo || c.state.Load()&first == first {
 		c.state.Or(stateDrainAfterNext)
 		return
 	}
 	if c.state.Or(stateDraining)&stateIdle != 0 {
-		_ = c.nc.SetReadDeadline(longAgo())
+		_ = c.nc.SetReadDeadline(aLongTimeAgo())
 	}
 }
 
@@ -209,7 +209,7 @@ func (c *Conn) Draining() bool { return c.state.Load()&(stateDraining|stateDrain
 
 // DrainExpiring reports whether the drain time is nearly over: a handler with exchanges in
 // flight then reads no more requests.
-func (c *Conn) DrainExpiring() bool { return c.state.Load()&stateEnding != 0 }
+func (c *Conn) DrainExpiring() bool { return c.state.Load()&stateDrainExpiring != 0 }
 
 // forceClose closes a connection that did not drain in time. Safe from any goroutine.
 func (c *Conn) forceClose() {
@@ -223,11 +223,11 @@ func (c *Conn) effectiveCloseReason() CloseReason {
 	switch state := c.state.Load(); {
 	case state&stateForceClosed != 0:
 		return ClosedDrainTimeout
-	case state&stateShed != 0 && c.CloseReason == CauseDrained:
-		return CauseOverload
+	case state&stateShed != 0 && c.CloseReason == ClosedDrained:
+		return ClosedOverload
 	}
 	return c.CloseReason
 }
 
-// longAgo returns a deadline that has passed, also on the fake clock of a test.
-func longAgo() time.Time { return time.Unix(1, 0) }
+// aLongTimeAgo returns a deadline that has passed, also on the fake clock of a test.
+func aLongTimeAgo() time.Time { return time.Unix(1, 0) }

@@ -31,7 +31,7 @@ type Dialer struct {
 // Dial connects before the deadline; if it is zero, ctx alone bounds the dial. IsTimeout
 // distinguishes a timeout from a refused connection.
 func (d Dialer) Dial(ctx context.Context, network, address string, deadline time.Time) (*Conn, error) {
-	nd := net.Dialer{Deadline: deadline, LocalAddr: d.source(network, address)}
+	nd := net.Dialer{Deadline: deadline, LocalAddr: d.sourceAddr(network, address)}
 	if d.KeepAlive.Enabled {
 		nd.KeepAliveConfig = d.KeepAlive.config()
 	}
@@ -39,7 +39,7 @@ func (d Dialer) Dial(ctx context.Context, network, address string, deadline time
 		nd.Control = func(_, _ string, raw syscall.RawConn) error {
 			err := mark(raw, d.Mark)
 			if nd.LocalAddr != nil {
-				err = errors.Join(err, bindLater(raw, nd.LocalAddr))
+				err = errors.Join(err, deferPortBinding(raw, nd.LocalAddr))
 			}
 			return err
 		}

@@ -11,7 +11,7 @@ import (
 type ConnGroup struct {
 	mu    sync.Mutex
 	size  int           // guarded by mu; connections
-	shut  bool          // guarded by mu; no connection may join any more
+	ended bool          // guarded by mu; no connection may join any more
 	empty chan struct{} // guarded by mu; closed when shut is set and the last connection has left; nil: nobody waits
 }
 
@@ -25,8 +25,8 @@ func (c *Conn) JoinGroup(g *ConnGroup) bool {
 	return ok
 }
 
-// leave removes c from its group.
-func (c *Conn) leave() {
+// leaveGroup removes c from its group.
+func (c *Conn) leaveGroup() {
 	if before := c.group.Swap(nil); before != nil {
 		before.remove()
 	}
@@ -38,7 +38,7 @@ func (c *Conn) leave() {
 func (g *ConnGroup) add(c *Conn) (before *ConnGroup, ok bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.shut {
+	if g.ended {
 		return nil, false
 	}
 	g.size++
@@ -49,12 +49,12 @@ func (g *ConnGroup) remove() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.size--
-	g.settle()
+	g.closeIfEmpty()
 }
 
-// settle closes empty once g has ended and has no connections. The caller holds mu.
-func (g *ConnGroup) settle() {
-	if g.size == 0 && g.shut && g.empty != nil {
+// closeIfEmpty closes empty once g has ended and has no connections. The caller holds mu.
+func (g *ConnGroup) closeIfEmpty() {
+	if g.size == 0 && g.ended && g.empty != nil {
 		close(g.empty)
 		g.empty = nil
 	}
@@ -66,15 +66,15 @@ func (g *ConnGroup) end() (empty <-chan struct{}) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	done := make(chan struct{})
-	g.shut, g.empty = true, done
-	g.settle()
+	g.ended, g.empty = true, done
+	g.closeIfEmpty()
 	return done
 }
 
 // DrainGroupAfterNext ends g: each of its connections ends after its next exchange.
 func (l *Listener) DrainGroupAfterNext(g *ConnGroup) {
 	g.end()
-	l.each(func(c *Conn) {
+	l.forEachConn(func(c *Conn) {
 		if c.group.Load() == g {
 			c.Drain(false)
 		}
@@ -94,7 +94,7 @@ func (l *Listener) DrainGroup(ctx context.Context, g *ConnGroup) (cut int) {
 // ctx is about to end.
 func (l *Listener) drain(ctx context.Context, done <-chan struct{}, await bool, meant func(*Conn) bool) (cut int) {
 	each := func(f func(*Conn)) {
-		l.each(func(c *Conn) {
+		l.forEachConn(func(c *Conn) {
 			if meant(c) {
 				f(c)
 			}
@@ -112,22 +112,22 @@ func (l *Listener) drain(ctx context.Context, done <-chan struct{}, await bool, 
 	}
 	each(func(c *Conn) {
 		if await {
-			c.state.Or(stateAwaited)
+			c.state.Or(stateAwaitFirst)
 		} else {
-			c.state.And(^uint32(stateAwaited))
+			c.state.And(^uint32(stateAwaitFirst))
 		}
 		c.Drain(true)
 	})
 	last := func() {
 		each(func(c *Conn) {
-			c.state.Or(stateEnding)
-			c.state.And(^uint32(stateAwaited))
+			c.state.Or(stateDrainExpiring)
+			c.state.And(^uint32(stateAwaitFirst))
 			c.Drain(true)
 		})
 	}
 	if end, ok := ctx.Deadline(); ok {
 		left := time.Until(end)
-		defer time.AfterFunc(left-min(left/4, lastAnswers), last).Stop()
+		defer time.AfterFunc(left-min(left/4, drainExpiryLead), last).Stop()
 	}
 	select {
 	case <-done:

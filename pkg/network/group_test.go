@@ -11,20 +11,20 @@ import (
 	"time"
 )
 
-// grouped is a listener whose connections join the group that is in force, or none if
+// groupListener is a listener whose connections join the group that is in force, or none if
 // that has ended, and then echo what they are sent until they are to end.
-type grouped struct {
-	t       *testing.T
-	ln      *Listener
-	now     atomic.Pointer[ConnGroup]
-	joined  chan *Conn
-	deaf    bool // it does not say when it is idle
-	address string
+type groupListener struct {
+	t         *testing.T
+	ln        *Listener
+	now       atomic.Pointer[ConnGroup]
+	joined    chan *Conn
+	neverIdle bool // it does not say when it is idle
+	address   string
 }
 
-func listenGrouped(t *testing.T) *grouped {
+func listenGrouped(t *testing.T) *groupListener {
 	t.Helper()
-	g := &grouped{t: t, joined: make(chan *Conn)}
+	g := &groupListener{t: t, joined: make(chan *Conn)}
 	ln, err := Listen(t.Context(), ListenOptions{Name: "test", Network: "tcp", Address: "127.0.0.1:0"}, g)
 	if err != nil {
 		t.Fatal(err)
@@ -43,13 +43,13 @@ func listenGrouped(t *testing.T) *grouped {
 	return g
 }
 
-func (g *grouped) ServeConn(_ context.Context, conn *Conn) error {
+func (g *groupListener) ServeConn(_ context.Context, conn *Conn) error {
 	if group := g.now.Load(); group != nil {
 		conn.JoinGroup(group)
 	}
 	g.joined <- conn
 	var b [1]byte
-	if g.deaf {
+	if g.neverIdle {
 		_, err := conn.Read(b[:])
 		return err
 	}
@@ -69,7 +69,7 @@ func (g *grouped) ServeConn(_ context.Context, conn *Conn) error {
 }
 
 // dial connects and returns once the connection is served.
-func (g *grouped) dial() net.Conn {
+func (g *groupListener) dial() net.Conn {
 	g.t.Helper()
 	nc, err := net.Dial("tcp", g.address)
 	if err != nil {
@@ -81,7 +81,7 @@ func (g *grouped) dial() net.Conn {
 }
 
 // echoes reports whether one more exchange goes over nc.
-func (g *grouped) echoes(nc net.Conn) bool {
+func (g *groupListener) echoes(nc net.Conn) bool {
 	g.t.Helper()
 	if err := nc.SetDeadline(time.Now().Add(5 * time.Second)); err != nil {
 		g.t.Fatal(err)
@@ -93,7 +93,7 @@ func (g *grouped) echoes(nc net.Conn) bool {
 	return n == 1 && err == nil
 }
 
-func TestAGroupEndsAlone(t *testing.T) {
+func TestDrainGroupKeepsOtherGroups(t *testing.T) {
 	g := listenGrouped(t)
 	var one, two ConnGroup
 	g.now.Store(&one)
@@ -122,9 +122,9 @@ func TestAGroupEndsAlone(t *testing.T) {
 	}
 }
 
-// TestANewConnectionOfAGroupThatEndsHasItsFirstExchange: the client does not know of the
+// TestDrainGroupWaitsForFirstExchange: the client does not know of the
 // drain. A silent connection ends shortly before it would be force-closed.
-func TestANewConnectionOfAGroupThatEndsHasItsFirstExchange(t *testing.T) {
+func TestDrainGroupWaitsForFirstExchange(t *testing.T) {
 	g := listenGrouped(t)
 	var group ConnGroup
 	g.now.Store(&group)
@@ -136,7 +136,7 @@ func TestANewConnectionOfAGroupThatEndsHasItsFirstExchange(t *testing.T) {
 	ending := func() bool {
 		group.mu.Lock()
 		defer group.mu.Unlock()
-		return group.shut
+		return group.ended
 	}
 	for !ending() {
 		runtime.Gosched()
@@ -152,7 +152,7 @@ func TestANewConnectionOfAGroupThatEndsHasItsFirstExchange(t *testing.T) {
 	}
 }
 
-func TestNobodyJoinsAGroupThatHasEnded(t *testing.T) {
+func TestJoinEndedGroupFails(t *testing.T) {
 	ours, theirs := net.Pipe()
 	defer theirs.Close()
 	conn := NewConn(ours)
@@ -167,12 +167,12 @@ func TestNobodyJoinsAGroupThatHasEnded(t *testing.T) {
 		t.Error("the group is said to be empty, and has a connection")
 	default:
 	}
-	conn.leave()
+	conn.leaveGroup()
 	<-empty
 }
 
-// TestWhoJoinsAGroupIsToldOfItsEnd: however the two meet.
-func TestWhoJoinsAGroupIsToldOfItsEnd(t *testing.T) {
+// TestJoinedConnectionIsDrained: however the two meet.
+func TestJoinedConnectionIsDrained(t *testing.T) {
 	l := newListener(ListenOptions{}, nil, nil)
 	for range 5000 {
 		ours, theirs := net.Pipe()
@@ -191,9 +191,9 @@ func TestWhoJoinsAGroupIsToldOfItsEnd(t *testing.T) {
 	}
 }
 
-// TestConnectionsAreInTheGroupOfTheirHandler checks that a group has exactly the connections
+// TestSetHandlerAssignsGroup checks that a group has exactly the connections
 // that were accepted before its handler was replaced.
-func TestConnectionsAreInTheGroupOfTheirHandler(t *testing.T) {
+func TestSetHandlerAssignsGroup(t *testing.T) {
 	g := listenGrouped(t)
 	var one, two ConnGroup
 	g.ln.SetHandler(g, &one)
@@ -216,9 +216,9 @@ func TestConnectionsAreInTheGroupOfTheirHandler(t *testing.T) {
 	}
 }
 
-// TestAConnectionThatMeetsAGroupThatHasEndedTakesTheNextHandler: it was accepted while
+// TestEndedGroupFallsThroughToNextHandler: it was accepted while
 // the handler was replaced.
-func TestAConnectionThatMeetsAGroupThatHasEndedTakesTheNextHandler(t *testing.T) {
+func TestEndedGroupFallsThroughToNextHandler(t *testing.T) {
 	ours, theirs := net.Pipe()
 	defer theirs.Close()
 	conn := NewConn(ours)
@@ -226,7 +226,7 @@ func TestAConnectionThatMeetsAGroupThatHasEndedTakesTheNextHandler(t *testing.T)
 	var ended, next ConnGroup
 	l.SetHandler(nil, &ended)
 	ended.end()
-	after := &grouped{}
+	after := &groupListener{}
 	var replaced atomic.Bool
 	go func() {
 		replaced.Store(true)
@@ -237,11 +237,11 @@ func TestAConnectionThatMeetsAGroupThatHasEndedTakesTheNextHandler(t *testing.T)
 	}
 }
 
-// TestAGroupIsCutAtTheEndOfItsTime checks that DrainGroup closes a connection that never
+// TestDrainGroupForceClosesAtDeadline checks that DrainGroup closes a connection that never
 // ends by itself.
-func TestAGroupIsCutAtTheEndOfItsTime(t *testing.T) {
+func TestDrainGroupForceClosesAtDeadline(t *testing.T) {
 	g := listenGrouped(t)
-	g.deaf = true
+	g.neverIdle = true
 	var one ConnGroup
 	g.now.Store(&one)
 	nc := g.dial()

@@ -73,7 +73,7 @@ func (s *tlsLayer) handshake(deadline time.Time) error {
 	}
 	if err != nil {
 		s.tryFlush() // the alert
-		s.drop()
+		s.dropSealed()
 		if e := s.in.early; e != nil {
 			s.in.early = nil
 			e.Release()

@@ -6,9 +6,9 @@ import (
 	"time"
 )
 
-// TestWhoVerifiesByItselfKnowsItsPeer: names of a mesh are no names of hosts, so that its
+// TestVerifyConnectionSetsVerified: names of a mesh are no names of hosts, so that its
 // sidecars verify certificates themselves.
-func TestWhoVerifiesByItselfKnowsItsPeer(t *testing.T) {
+func TestVerifyConnectionSetsVerified(t *testing.T) {
 	for _, test := range []struct {
 		name   string
 		verify func(tls.ConnectionState) error
@@ -18,13 +18,13 @@ func TestWhoVerifiesByItselfKnowsItsPeer(t *testing.T) {
 		{"nobody has", nil, false},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			server, client := pki(t)
+			server, client := tlsConfigs(t)
 			client = client.Clone()
 			client.Certificates = server.Certificates // of which there is one at hand
 			client.InsecureSkipVerify, client.VerifyConnection = true, test.verify
 			c, nc := pair(t)
 			peer := tls.Server(nc, server)
-			shaken := bg(peer.Handshake)
+			shaken := inBackground(peer.Handshake)
 			if err := c.ClientHandshake(client, time.Now().Add(5*time.Second)); err != nil {
 				t.Fatal(err)
 			}

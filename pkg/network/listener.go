@@ -28,9 +28,9 @@ type ListenOptions struct {
 	Mark           uint32       // SO_MARK of the socket and of the connections that it accepts; 0: none
 	MaxConnections int          // more are accepted and closed immediately; 0: no limit
 	AcceptRate     AcceptRate   // connections beyond it wait in the kernel
-	Gate           *ConnLimiter // shared with other listeners; nil: no shared limit
+	Limiter        *ConnLimiter // shared with other listeners; nil: no shared limit
 	Log            *slog.Logger
-	Count          ListenerCounter // may be nil
+	Counter        ListenerCounter // may be nil
 }
 
 // ListenerCounter counts the events of a listener. Safe for concurrent use.
@@ -46,15 +46,15 @@ type ListenerCounter interface {
 type Listener struct {
 	o       ListenOptions  // immutable
 	ln      net.Listener   // immutable; nil: the listener is virtual
-	handed  *virtualSocket // immutable; nil: the listener has a socket
+	virtual *virtualSocket // immutable; nil: the listener has a socket
 	limit   atomic.Int64   // connections; 0: no limit
 	rate    atomic.Pointer[AcceptRate]
-	serving atomic.Pointer[handling]
+	active  atomic.Pointer[activeHandler]
 
-	keepAlive keepAlive
-	ended     sync.WaitGroup // connections
+	keepAlive   keepAliveSetting
+	activeConns sync.WaitGroup // connections
 
-	diversion atomic.Pointer[diversion] // nil: the listener ignores original destinations
+	originalDst atomic.Pointer[originalDstConfig] // nil: the listener ignores original destinations
 
 	mu      sync.Mutex
 	conns   map[*Conn]struct{} // guarded by mu
@@ -99,20 +99,20 @@ func newListener(o ListenOptions, ln net.Listener, h Handler) *Listener {
 	l := &Listener{o: o, ln: ln, conns: make(map[*Conn]struct{}), stopping: make(chan struct{})}
 	l.SetMaxConnections(o.MaxConnections)
 	l.SetAcceptRate(o.AcceptRate)
-	l.serving.Store(&handling{handler: h})
+	l.active.Store(&activeHandler{handler: h})
 	return l
 }
 
 // Addr returns the bound address, or the address of a virtual listener.
 func (l *Listener) Addr() net.Addr {
-	if l.handed != nil {
-		return l.handed.addr
+	if l.virtual != nil {
+		return l.virtual.addr
 	}
 	return l.ln.Addr()
 }
 
-// handling is the active handler and the group of its connections; a nil group means none.
-type handling struct {
+// activeHandler is the active handler and the group of its connections; a nil group means none.
+type activeHandler struct {
 	handler Handler
 	group   *ConnGroup
 }
@@ -120,7 +120,7 @@ type handling struct {
 // SetHandler makes h serve the connections accepted from now on. They belong to g from the
 // beginning; nil: to no group. The previous group ends only when DrainGroupAfterNext or
 // DrainGroup ends it.
-func (l *Listener) SetHandler(h Handler, g *ConnGroup) { l.serving.Store(&handling{h, g}) }
+func (l *Listener) SetHandler(h Handler, g *ConnGroup) { l.active.Store(&activeHandler{h, g}) }
 
 // SetMaxConnections changes the limit of ListenOptions; 0: no limit. A lower limit closes no
 // open connection.
@@ -129,12 +129,12 @@ func (l *Listener) SetMaxConnections(n int) { l.limit.Store(int64(n)) }
 // Serve accepts until Stop or a failure of the socket. When the process runs out of
 // descriptors, Serve backs off and continues.
 func (l *Listener) Serve(ctx context.Context) error {
-	if l.handed != nil {
+	if l.virtual != nil {
 		l.serveVirtual(ctx)
 		return nil
 	}
 	pause := time.Duration(0)
-	var b bucket
+	var b tokenBucket
 	for l.awaitAccept(ctx, &b) {
 		nc, err := l.ln.Accept()
 		if err == nil {
@@ -150,8 +150,8 @@ func (l *Listener) Serve(ctx context.Context) error {
 		if !temporary(err) {
 			return fmt.Errorf("listener %s: %w", l.o.Name, err)
 		}
-		if l.o.Count != nil {
-			l.o.Count.AcceptError()
+		if l.o.Counter != nil {
+			l.o.Counter.AcceptError()
 		}
 		pause = min(max(2*pause, 5*time.Millisecond), time.Second)
 		l.o.Log.Warn("accept failed, trying again", "listener", l.o.Name, "error", err, "pause", pause)
@@ -176,41 +176,41 @@ func temporary(err error) bool {
 	return false
 }
 
-func (l *Listener) start(ctx context.Context, nc net.Conn) {
+func (l *Listener) startConn(ctx context.Context, nc net.Conn) {
 	l.keepAlive.apply(nc)
 	c := NewConn(nc)
-	if d := l.diversion.Load(); d != nil && l.handOver(d, c) {
+	if d := l.originalDst.Load(); d != nil && l.redirect(d, c) {
 		return
 	}
-	if !l.enter(ctx, c) {
+	if !l.addConn(ctx, c) {
 		_ = c.nc.Close() // the listener has stopped; no hooks are registered yet
 	}
 }
 
-// enter adds c to the listener, or closes c if a connection limit is reached. It returns
+// addConn adds c to the listener, or closes c if a connection limit is reached. It returns
 // false, and leaves c open, if the listener has stopped.
-func (l *Listener) enter(ctx context.Context, c *Conn) bool {
+func (l *Listener) addConn(ctx context.Context, c *Conn) bool {
 	limit := int(l.limit.Load())
-	c.state.Or(stateFresh)
+	c.state.Or(stateNoExchange)
 	l.mu.Lock()
-	full := limit > 0 && len(l.conns) >= limit || !l.o.Gate.acquire()
+	full := limit > 0 && len(l.conns) >= limit || !l.o.Limiter.acquire()
 	if l.stopped {
 		if !full {
-			l.o.Gate.release()
+			l.o.Limiter.release()
 		}
 		l.mu.Unlock()
 		return false
 	}
 	if full {
 		l.mu.Unlock()
-		l.refuse(c)
+		l.refuseConn(c)
 		return true
 	}
 	l.conns[c] = struct{}{}
-	l.ended.Add(1)
+	l.activeConns.Add(1)
 	l.mu.Unlock()
-	if l.o.Count != nil {
-		l.o.Count.Accepted()
+	if l.o.Counter != nil {
+		l.o.Counter.Accepted()
 	}
 	h := l.handlerFor(c)
 	p, ok := h.(ClientFirstHandler)
@@ -221,15 +221,15 @@ func (l *Listener) enter(ctx context.Context, c *Conn) bool {
 	if d := p.IdleTimeout(); d > 0 {
 		c.SetReadDeadline(time.Now().Add(d))
 	}
-	go l.await(ctx, c, h)
+	go l.park(ctx, c, h)
 	return true
 }
 
-// refuse counts and closes a connection that will not be served, without running close
+// refuseConn counts and closes a connection that will not be served, without running close
 // hooks.
-func (l *Listener) refuse(c *Conn) {
-	if l.o.Count != nil {
-		l.o.Count.Refused()
+func (l *Listener) refuseConn(c *Conn) {
+	if l.o.Counter != nil {
+		l.o.Counter.Refused()
 	}
 	_ = c.nc.Close()
 }
@@ -237,7 +237,7 @@ func (l *Listener) refuse(c *Conn) {
 // handlerFor returns the active handler and puts c into its group.
 func (l *Listener) handlerFor(c *Conn) Handler {
 	for {
-		now := l.serving.Load()
+		now := l.active.Load()
 		if now.group == nil || c.JoinGroup(now.group) {
 			return now.handler
 		}
@@ -247,27 +247,27 @@ func (l *Listener) handlerFor(c *Conn) Handler {
 
 // serve runs the handler of one connection, until the connection ends or parks.
 func (l *Listener) serve(ctx context.Context, c *Conn, h Handler) {
-	err := l.contain(ctx, c, h)
+	err := l.serveRecovered(ctx, c, h)
 	if errors.Is(err, ErrPark) {
 		if c.Handler != nil {
 			h = c.Handler
 		}
 		// Wait on a new goroutine, because the stack of this one has grown.
-		go l.await(ctx, c, h)
+		go l.park(ctx, c, h)
 		return
 	}
 	if err != nil {
 		l.o.Log.Debug("connection closed", "listener", l.o.Name, "remote", c.RemoteAddr(), "error", err)
 	}
-	l.end(c)
+	l.endConn(c)
 }
 
-// contain limits a panic of the handler to its connection.
-func (l *Listener) contain(ctx context.Context, c *Conn, h Handler) (err error) {
+// serveRecovered limits a panic of the handler to its connection.
+func (l *Listener) serveRecovered(ctx context.Context, c *Conn, h Handler) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			err = fmt.Errorf("panic: %v", p)
-			c.CloseReason = CauseInternal
+			c.CloseReason = ClosedInternalError
 			_ = c.closeWithoutNotify() // its data is incomplete; the handler may have closed it
 			l.o.Log.Error("panic while serving a connection, which was closed; this is a defect, please report it",
 				"listener", l.o.Name, "panic", p, "stack", string(debug.Stack()))
@@ -276,18 +276,18 @@ func (l *Listener) contain(ctx context.Context, c *Conn, h Handler) (err error) 
 	return h.ServeConn(ctx, c)
 }
 
-// part calls SendGoAway. A panic there costs only the connection, which ends anyway.
-func (l *Listener) part(c *Conn, p GoAwayHandler) error {
-	err := contain(func() error { p.SendGoAway(); return nil })
+// sendGoAway calls SendGoAway. A panic there costs only the connection, which ends anyway.
+func (l *Listener) sendGoAway(c *Conn, p GoAwayHandler) error {
+	err := recoverPanic(func() error { p.SendGoAway(); return nil })
 	if err != nil {
-		c.CloseReason = CauseInternal
+		c.CloseReason = ClosedInternalError
 		l.o.Log.Error("panic while draining a connection; this is a defect, please report it", "listener", l.o.Name, "panic", err)
 	}
 	return err
 }
 
-// await waits on an idle connection instead of its handler.
-func (l *Listener) await(ctx context.Context, c *Conn, h Handler) {
+// park waits on an idle connection instead of its handler.
+func (l *Listener) park(ctx context.Context, c *Conn, h Handler) {
 	c.shrink()
 	c.state.Or(stateParked)
 	err := c.SetIdle(true)
@@ -298,33 +298,33 @@ func (l *Listener) await(ctx context.Context, c *Conn, h Handler) {
 	if err != nil {
 		c.CloseReason = CloseReasonOf(err)
 		if p, ok := h.(GoAwayHandler); ok && errors.Is(err, ErrDraining) {
-			if l.part(c, p) == nil {
+			if l.sendGoAway(c, p) == nil {
 				c.linger()
 			}
 		}
-		l.end(c)
+		l.endConn(c)
 		return
 	}
 	_ = c.SetIdle(false) // never fails
 	l.serve(ctx, c, h)
 }
 
-func (l *Listener) end(c *Conn) {
+func (l *Listener) endConn(c *Conn) {
 	_ = c.Close() // a handler may have closed it
-	if err := c.endPanics(); err != nil {
+	if err := c.closeHookPanics(); err != nil {
 		l.o.Log.Error("panic after the close of a connection; this is a defect, please report it", "listener", l.o.Name, "panic", err)
 	}
-	c.release()
+	c.releaseUnread()
 	l.mu.Lock()
 	delete(l.conns, c)
 	delete(l.idle, c)
 	l.mu.Unlock()
-	c.leave()
-	l.o.Gate.release()
-	if l.o.Count != nil {
-		l.o.Count.Closed(c.effectiveCloseReason())
+	c.leaveGroup()
+	l.o.Limiter.release()
+	if l.o.Counter != nil {
+		l.o.Counter.Closed(c.effectiveCloseReason())
 	}
-	l.ended.Done()
+	l.activeConns.Done()
 }
 
 func (l *Listener) isStopped() bool {
@@ -333,9 +333,9 @@ func (l *Listener) isStopped() bool {
 	return l.stopped
 }
 
-// each calls f for every open connection. It calls f without mu: a connection that f closes
+// forEachConn calls f for every open connection. It calls f without mu: a connection that f closes
 // runs its close hooks, which may call the listener.
-func (l *Listener) each(f func(*Conn)) {
+func (l *Listener) forEachConn(f func(*Conn)) {
 	l.mu.Lock()
 	all := slices.Collect(maps.Keys(l.conns))
 	l.mu.Unlock()
@@ -366,9 +366,9 @@ func (l *Listener) Stop() {
 	}
 }
 
-// lastAnswers is how long before the end of a drain connections stop reading requests; a
+// drainExpiryLead is how long before the end of a drain connections stop reading requests; a
 // quarter of the drain time if that is shorter.
-const lastAnswers = 5 * time.Second
+const drainExpiryLead = 5 * time.Second
 
 // Drain stops accepting, ends idle connections, and waits until the busy ones have ended
 // after their current exchange. When ctx ends, Drain force-closes the remaining connections
@@ -377,7 +377,7 @@ const lastAnswers = 5 * time.Second
 func (l *Listener) Drain(ctx context.Context) (cut int) {
 	l.Stop()
 	done := make(chan struct{})
-	go func() { l.ended.Wait(); close(done) }()
+	go func() { l.activeConns.Wait(); close(done) }()
 	l.mu.Lock()
 	await := l.replaced
 	l.mu.Unlock()

@@ -18,7 +18,7 @@ import (
 // serves nobody.
 func TestServeSurvivesRunningOutOfDescriptors(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := &scripted{results: make(chan any, 4), closed: make(chan struct{})}
+		s := &scriptedListener{results: make(chan any, 4), closed: make(chan struct{})}
 		served := make(chan struct{})
 		l := newListener(ListenOptions{Name: "l"}, s, handlerFunc(func(context.Context, *Conn) error {
 			close(served)
@@ -63,8 +63,8 @@ func listen(t *testing.T, o ListenOptions, h Handler) *Listener {
 	return l
 }
 
-// hold keeps connections open, each until its peer goes.
-var hold = handlerFunc(func(_ context.Context, c *Conn) error {
+// holdHandler keeps connections open, each until its peer goes.
+var holdHandler = handlerFunc(func(_ context.Context, c *Conn) error {
 	var b *buffer.IoBuffer
 	_, err := c.Fill(&b, 1)
 	if b != nil {
@@ -75,18 +75,18 @@ var hold = handlerFunc(func(_ context.Context, c *Conn) error {
 
 func TestConnectionsOverTheLimitAreClosed(t *testing.T) {
 	for name, listen := range map[string]func() *Listener{
-		"of the options": func() *Listener { return listen(t, ListenOptions{MaxConnections: 1}, hold) },
+		"of the options": func() *Listener { return listen(t, ListenOptions{MaxConnections: 1}, holdHandler) },
 		"set later": func() *Listener {
-			l := listen(t, ListenOptions{}, hold)
+			l := listen(t, ListenOptions{}, holdHandler)
 			l.SetMaxConnections(1)
 			return l
 		},
 	} {
-		t.Run(name, func(t *testing.T) { closesTheSecond(t, listen()) })
+		t.Run(name, func(t *testing.T) { expectSecondClosed(t, listen()) })
 	}
 }
 
-func closesTheSecond(t *testing.T, l *Listener) {
+func expectSecondClosed(t *testing.T, l *Listener) {
 	t.Helper()
 	first, err := net.Dial("tcp", l.Addr().String())
 	if err != nil {
@@ -107,7 +107,7 @@ func closesTheSecond(t *testing.T, l *Listener) {
 	}
 }
 
-func TestDrainEndsIdleConnectionsAndCutsLateOnes(t *testing.T) {
+func TestDrainClosesIdleAndForceClosesLate(t *testing.T) {
 	idle := make(chan error, 1)
 	started := make(chan struct{}, 2)
 	l := listen(t, ListenOptions{}, handlerFunc(func(ctx context.Context, c *Conn) error {
@@ -171,7 +171,7 @@ func TestAParkedConnectionIsServedAgain(t *testing.T) {
 	}
 }
 
-func TestAParkedConnectionIsServedByWhomItWasHandedTo(t *testing.T) {
+func TestParkedConnectionUsesItsHandler(t *testing.T) {
 	calls := make(chan string, 8)
 	other := handlerFunc(func(context.Context, *Conn) error { calls <- "the other"; return nil })
 	l := listen(t, ListenOptions{}, handlerFunc(func(_ context.Context, c *Conn) error {
@@ -192,7 +192,7 @@ func TestAParkedConnectionIsServedByWhomItWasHandedTo(t *testing.T) {
 	}
 }
 
-func TestAUnixSocketThatWasLeftBehindIsReplaced(t *testing.T) {
+func TestStaleUnixSocketIsReplaced(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s")
 	dead, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
 	if err != nil {
@@ -200,24 +200,24 @@ func TestAUnixSocketThatWasLeftBehindIsReplaced(t *testing.T) {
 	}
 	dead.SetUnlinkOnClose(false)
 	dead.Close()
-	l := listen(t, ListenOptions{Network: "unix", Address: path}, hold)
+	l := listen(t, ListenOptions{Network: "unix", Address: path}, holdHandler)
 	c, err := net.Dial("unix", l.Addr().String())
 	if err != nil {
 		t.Fatal(err)
 	}
 	c.Close()
-	if _, err := Listen(t.Context(), ListenOptions{Network: "unix", Address: path}, hold); err == nil {
+	if _, err := Listen(t.Context(), ListenOptions{Network: "unix", Address: path}, holdHandler); err == nil {
 		t.Error("a socket in use was taken over")
 	}
 }
 
-// parter is a handler that reads a byte, parks, and says "bye" when that ends.
-type parter struct {
+// goAwayHandler is a handler that reads a byte, parks, and says "bye" when that ends.
+type goAwayHandler struct {
 	conn   *Conn
 	parked chan struct{}
 }
 
-func (p *parter) ServeConn(_ context.Context, conn *Conn) error {
+func (p *goAwayHandler) ServeConn(_ context.Context, conn *Conn) error {
 	p.conn, conn.Handler = conn, p
 	if _, err := conn.Read(make([]byte, 1)); err != nil {
 		return err
@@ -226,12 +226,12 @@ func (p *parter) ServeConn(_ context.Context, conn *Conn) error {
 	return ErrPark
 }
 
-func (p *parter) SendGoAway() { _, _ = p.conn.Write([]byte("bye")) }
+func (p *goAwayHandler) SendGoAway() { _, _ = p.conn.Write([]byte("bye")) }
 
-func TestAParkedConnectionIsToldOfItsEnd(t *testing.T) {
+func TestParkedConnectionSendsGoAway(t *testing.T) {
 	for name, crossing := range map[string]string{"a silent peer": "", "a peer that sends meanwhile": "a request that crosses it"} {
 		t.Run(name, func(t *testing.T) {
-			h := &parter{parked: make(chan struct{})}
+			h := &goAwayHandler{parked: make(chan struct{})}
 			l := listen(t, ListenOptions{Name: "l"}, h)
 			conn, err := net.Dial("tcp", l.Addr().String())
 			if err != nil {

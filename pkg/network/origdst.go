@@ -28,11 +28,11 @@ const (
 // it concurrently.
 type ListenerLookup func(destination netip.AddrPort) *Listener
 
-// diversion is how a listener treats connections that clients made to other addresses.
+// originalDstConfig is how a listener treats connections that clients made to other addresses.
 // Immutable.
-type diversion struct {
-	how  OriginalDstMode
-	find ListenerLookup
+type originalDstConfig struct {
+	mode   OriginalDstMode
+	lookup ListenerLookup
 }
 
 // UseOriginalDst makes the listener look up the original destination of every connection
@@ -42,7 +42,7 @@ type diversion struct {
 // CAP_NET_ADMIN: that can fail, and then nothing has changed.
 func (l *Listener) UseOriginalDst(how OriginalDstMode, find ListenerLookup) error {
 	if how == OriginalDstOff {
-		l.diversion.Store(nil)
+		l.originalDst.Store(nil)
 		return nil
 	}
 	if how == OriginalDstTProxy {
@@ -50,7 +50,7 @@ func (l *Listener) UseOriginalDst(how OriginalDstMode, find ListenerLookup) erro
 			return err
 		}
 	}
-	l.diversion.Store(&diversion{how, find})
+	l.originalDst.Store(&originalDstConfig{how, find})
 	return nil
 }
 
@@ -71,27 +71,27 @@ func (l *Listener) SetTransparent() error {
 	return nil
 }
 
-// handOver sets c's original destination and passes c to the listener for it. It reports
+// redirect sets c's original destination and passes c to the listener for it. It reports
 // whether c was passed on or closed.
-func (l *Listener) handOver(d *diversion, c *Conn) (gone bool) {
-	to, ok := destination(d.how, c, l.ln.Addr())
+func (l *Listener) redirect(d *originalDstConfig, c *Conn) (gone bool) {
+	to, ok := destination(d.mode, c, l.ln.Addr())
 	if !ok {
 		return false
 	}
 	c.SetOriginalDst(to)
-	if d.find == nil {
+	if d.lookup == nil {
 		return false
 	}
 	for range 2 { // a listener that stops has been replaced by now
-		next := d.find(to)
+		next := d.lookup(to)
 		if next == nil || next == l {
 			return false
 		}
-		if next.take(c) {
+		if next.takeOver(c) {
 			return true
 		}
 	}
-	l.refuse(c) // every listener has stopped
+	l.refuseConn(c) // every listener has stopped
 	return true
 }
 
@@ -132,7 +132,7 @@ func addrPortOf(a net.Addr) (netip.AddrPort, bool) {
 // to this socket. The accepting goroutine calls it before any other goroutine knows the
 // connection.
 func (c *Conn) SetOriginalDst(to netip.AddrPort) {
-	c.addrOverride = &announced{local: net.TCPAddrFromAddrPort(to), remote: c.nc.RemoteAddr(), redirected: true}
+	c.addrOverride = &addrOverride{local: net.TCPAddrFromAddrPort(to), remote: c.nc.RemoteAddr(), redirected: true}
 }
 
 // OriginalDst returns the address that the client connected to, if it is known and differs
@@ -159,19 +159,19 @@ type virtualSocket struct {
 // accept options in o have no effect.
 func NewVirtualListener(o ListenOptions, address netip.AddrPort, h Handler) *Listener {
 	l := newListener(o, nil, h)
-	l.handed = &virtualSocket{addr: net.TCPAddrFromAddrPort(address), serving: make(chan struct{})}
+	l.virtual = &virtualSocket{addr: net.TCPAddrFromAddrPort(address), serving: make(chan struct{})}
 	return l
 }
 
-// take adds c to a virtual listener, and waits until Serve runs. It returns false and does
+// takeOver adds c to a virtual listener, and waits until Serve runs. It returns false and does
 // nothing if the listener has stopped or has a socket.
-func (l *Listener) take(c *Conn) bool {
-	if l.handed == nil {
+func (l *Listener) takeOver(c *Conn) bool {
+	if l.virtual == nil {
 		return false
 	}
 	select {
-	case <-l.handed.serving:
-		return l.enter(l.handed.ctx, c)
+	case <-l.virtual.serving:
+		return l.addConn(l.virtual.ctx, c)
 	case <-l.stopping:
 		return false
 	}
@@ -179,8 +179,8 @@ func (l *Listener) take(c *Conn) bool {
 
 // serveVirtual is Serve for a virtual listener.
 func (l *Listener) serveVirtual(ctx context.Context) {
-	l.handed.ctx = ctx
-	close(l.handed.serving)
+	l.virtual.ctx = ctx
+	close(l.virtual.serving)
 	<-l.stopping
 }
 
@@ -189,7 +189,7 @@ func (l *Listener) serveVirtual(ctx context.Context) {
 // their first one.
 func (l *Listener) StopReplaced() {
 	l.Stop()
-	if l.handed != nil {
+	if l.virtual != nil {
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		l.replaced = true

@@ -14,63 +14,63 @@ import (
 	"github.com/weft-proxy/weft/pkg/buffer"
 )
 
-// arrival is a connection that reached a socket of this address.
-type arrival struct {
+// redirectedConn is a connection that reached a socket of this address.
+type redirectedConn struct {
 	net.Conn
 	local net.Addr
 }
 
-func (a *arrival) LocalAddr() net.Addr  { return a.local }
-func (a *arrival) RemoteAddr() net.Addr { return tcpAddr("192.0.2.1:40000") }
+func (a *redirectedConn) LocalAddr() net.Addr  { return a.local }
+func (a *redirectedConn) RemoteAddr() net.Addr { return tcpAddr("192.0.2.1:40000") }
 
 func tcpAddr(s string) net.Addr { return net.TCPAddrFromAddrPort(netip.MustParseAddrPort(s)) }
 
-// bound is a scripted listener of this address.
-type bound struct {
-	*scripted
+// boundListener is a scripted listener of this address.
+type boundListener struct {
+	*scriptedListener
 	at net.Addr
 }
 
-func (b bound) Addr() net.Addr { return b.at }
+func (b boundListener) Addr() net.Addr { return b.at }
 
-// ledger is a ListenerCounter.
-type ledger struct {
+// eventRecorder is a ListenerCounter.
+type eventRecorder struct {
 	mu     sync.Mutex
 	events []string // guarded by mu
 }
 
-func (l *ledger) note(event string) {
+func (l *eventRecorder) record(event string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.events = append(l.events, event)
 }
 
-func (l *ledger) Accepted()          { l.note("accepted") }
-func (l *ledger) Refused()           { l.note("refused") }
-func (l *ledger) AcceptError()       { l.note("error") }
-func (l *ledger) Closed(CloseReason) { l.note("closed") }
+func (l *eventRecorder) Accepted()          { l.record("accepted") }
+func (l *eventRecorder) Refused()           { l.record("refused") }
+func (l *eventRecorder) AcceptError()       { l.record("error") }
+func (l *eventRecorder) Closed(CloseReason) { l.record("closed") }
 
-func (l *ledger) list() []string {
+func (l *eventRecorder) list() []string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return slices.Clone(l.events)
 }
 
-// diverting is a listener of an address whose connections Redirect sorts, with
+// redirectingListener is a listener of an address whose connections Redirect sorts, with
 // what serves those that it keeps.
-type diverting struct {
+type redirectingListener struct {
 	*Listener
-	script *scripted
-	kept   chan *Conn
+	script *scriptedListener
+	served chan *Conn
 }
 
-func newDiverting(t *testing.T, at string, count ListenerCounter) *diverting {
+func newDiverting(t *testing.T, at string, count ListenerCounter) *redirectingListener {
 	t.Helper()
-	d := &diverting{
-		script: &scripted{results: make(chan any, 4), closed: make(chan struct{})},
-		kept:   make(chan *Conn, 4),
+	d := &redirectingListener{
+		script: &scriptedListener{results: make(chan any, 4), closed: make(chan struct{})},
+		served: make(chan *Conn, 4),
 	}
-	d.Listener = newListener(ListenOptions{Name: "front", Count: count}, bound{d.script, tcpAddr(at)}, serve(d.kept))
+	d.Listener = newListener(ListenOptions{Name: "front", Counter: count}, boundListener{d.script, tcpAddr(at)}, serve(d.served))
 	run(t, d.Listener)
 	return d
 }
@@ -97,19 +97,19 @@ func run(t *testing.T, l *Listener) {
 }
 
 // arrive lets a connection reach the listener's socket at an address.
-func (d *diverting) arrive(t *testing.T, local string) net.Conn {
+func (d *redirectingListener) arrive(t *testing.T, local string) net.Conn {
 	t.Helper()
 	near, far := net.Pipe()
 	t.Cleanup(func() { _ = far.Close() })
-	d.script.results <- &arrival{near, tcpAddr(local)}
+	d.script.results <- &redirectedConn{near, tcpAddr(local)}
 	return far
 }
 
-func (d *diverting) transparent(find ListenerLookup) {
-	d.diversion.Store(&diversion{OriginalDstTProxy, find})
+func (d *redirectingListener) transparent(find ListenerLookup) {
+	d.originalDst.Store(&originalDstConfig{OriginalDstTProxy, find})
 }
 
-func TestDestinationOfWhatReachesATransparentSocket(t *testing.T) {
+func TestTProxyDestination(t *testing.T) {
 	for _, tt := range []struct{ name, listener, local, want string }{
 		{"an address of others", "0.0.0.0:15001", "198.51.100.7:80", "198.51.100.7:80"},
 		{"an address of others, of IPv6", "[::]:15001", "[2001:db8::7]:80", "[2001:db8::7]:80"},
@@ -121,7 +121,7 @@ func TestDestinationOfWhatReachesATransparentSocket(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			near, _ := net.Pipe()
-			c := NewConn(&arrival{near, tcpAddr(tt.local)})
+			c := NewConn(&redirectedConn{near, tcpAddr(tt.local)})
 			to, ok := destination(OriginalDstTProxy, c, tcpAddr(tt.listener))
 			if got := to.String(); ok && got != tt.want || ok != (tt.want != "") {
 				t.Errorf("destination = %v, %v; want %q", to, ok, tt.want)
@@ -130,7 +130,7 @@ func TestDestinationOfWhatReachesATransparentSocket(t *testing.T) {
 	}
 }
 
-func TestConnectionsThatTheKernelHasNotRedirectedAreTheListenersOwn(t *testing.T) {
+func TestUnredirectedConnectionStays(t *testing.T) {
 	kept := make(chan *Conn, 1)
 	l := listen(t, ListenOptions{}, serve(kept))
 	find := func(to netip.AddrPort) *Listener {
@@ -154,11 +154,11 @@ func TestConnectionsThatTheKernelHasNotRedirectedAreTheListenersOwn(t *testing.T
 	}
 }
 
-func TestARedirectedConnectionBelongsToTheListenerOfItsDestination(t *testing.T) {
-	var front, back ledger
+func TestRedirectedConnectionIsHandedOver(t *testing.T) {
+	var front, back eventRecorder
 	d := newDiverting(t, "0.0.0.0:15001", &front)
 	got := make(chan *Conn, 1)
-	v := NewVirtualListener(ListenOptions{Name: "back", Count: &back}, netip.MustParseAddrPort("198.51.100.7:80"), serve(got))
+	v := NewVirtualListener(ListenOptions{Name: "back", Counter: &back}, netip.MustParseAddrPort("198.51.100.7:80"), serve(got))
 	run(t, v)
 	d.transparent(func(to netip.AddrPort) *Listener {
 		if to == netip.MustParseAddrPort("198.51.100.7:80") {
@@ -175,7 +175,7 @@ func TestARedirectedConnectionBelongsToTheListenerOfItsDestination(t *testing.T)
 		t.Errorf("PeerAddr = %v, %v: nobody has announced another", addr, other)
 	}
 	far := d.arrive(t, "198.51.100.8:80")
-	if c := <-d.kept; c.LocalAddr().String() != "198.51.100.8:80" {
+	if c := <-d.served; c.LocalAddr().String() != "198.51.100.8:80" {
 		t.Errorf("LocalAddr = %v of what there is no other listener for", c.LocalAddr())
 	}
 	_, _ = far.Read(make([]byte, 1)) // its end: it was counted before
@@ -189,10 +189,10 @@ func TestARedirectedConnectionBelongsToTheListenerOfItsDestination(t *testing.T)
 	}
 }
 
-func TestLimitsOfAVirtualListenerAreItsOwn(t *testing.T) {
-	var front, back ledger
+func TestVirtualListenerHasItsOwnLimits(t *testing.T) {
+	var front, back eventRecorder
 	d := newDiverting(t, "0.0.0.0:15001", &front)
-	v := NewVirtualListener(ListenOptions{Name: "back", Count: &back, MaxConnections: 1}, netip.MustParseAddrPort("198.51.100.7:80"), hold)
+	v := NewVirtualListener(ListenOptions{Name: "back", Counter: &back, MaxConnections: 1}, netip.MustParseAddrPort("198.51.100.7:80"), holdHandler)
 	run(t, v)
 	d.transparent(func(netip.AddrPort) *Listener { return v })
 	first := d.arrive(t, "198.51.100.7:80")
@@ -213,10 +213,10 @@ func TestLimitsOfAVirtualListenerAreItsOwn(t *testing.T) {
 	}
 }
 
-func TestAVirtualListenerThatStopsIsLookedForOnceMore(t *testing.T) {
-	var front ledger
+func TestStoppedVirtualListenerIsLookedUpAgain(t *testing.T) {
+	var front eventRecorder
 	d := newDiverting(t, "0.0.0.0:15001", &front)
-	gone := NewVirtualListener(ListenOptions{}, netip.MustParseAddrPort("198.51.100.7:80"), hold)
+	gone := NewVirtualListener(ListenOptions{}, netip.MustParseAddrPort("198.51.100.7:80"), holdHandler)
 	gone.Stop()
 	got := make(chan *Conn, 1)
 	successor := NewVirtualListener(ListenOptions{}, netip.MustParseAddrPort("198.51.100.7:80"), serve(got))
@@ -244,7 +244,7 @@ func TestAVirtualListenerThatStopsIsLookedForOnceMore(t *testing.T) {
 }
 
 func TestAVirtualListenerHasNoSocket(t *testing.T) {
-	v := NewVirtualListener(ListenOptions{Name: "v"}, netip.MustParseAddrPort("198.51.100.7:80"), hold)
+	v := NewVirtualListener(ListenOptions{Name: "v"}, netip.MustParseAddrPort("198.51.100.7:80"), holdHandler)
 	defer v.Stop()
 	if got := v.Addr().String(); got != "198.51.100.7:80" {
 		t.Errorf("Addr = %s", got)
@@ -254,9 +254,9 @@ func TestAVirtualListenerHasNoSocket(t *testing.T) {
 	}
 }
 
-func TestADestinationThatIsTheSocketsOwnIsNone(t *testing.T) {
+func TestSocketAddressIsNoOriginalDst(t *testing.T) {
 	near, _ := net.Pipe()
-	c := NewConn(&arrival{near, tcpAddr("127.0.0.1:15001")})
+	c := NewConn(&redirectedConn{near, tcpAddr("127.0.0.1:15001")})
 	c.SetProxiedAddrs(tcpAddr("127.0.0.1:15001"), tcpAddr("192.0.2.9:1"))
 	if to, ok := c.OriginalDst(); ok {
 		t.Errorf("Destination = %v, announced to be where the connection is", to)
@@ -306,24 +306,24 @@ func readFirst(ctx context.Context, c *Conn) error {
 	return echo(ctx, c)
 }
 
-func TestConnectionsThatWereJustHandedOnAreServedByAListenerThatLeaves(t *testing.T) {
+func TestStoppingListenerServesHandedOverConnections(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
 		serve Handler
 		leave func(*Listener)
 		fresh bool // the connection that has said nothing is served
 	}{
-		{"it leaves, others go on", patient{echo, time.Minute}, (*Listener).StopReplaced, true},
+		{"it leaves, others go on", idleHandler{echo, time.Minute}, (*Listener).StopReplaced, true},
 		{"one that looks first at what it is about", handlerFunc(lookFirst), (*Listener).StopReplaced, true},
 		{"one that reads first", handlerFunc(readFirst), (*Listener).StopReplaced, true},
-		{"the process ends", patient{echo, time.Minute}, (*Listener).Stop, false},
+		{"the process ends", idleHandler{echo, time.Minute}, (*Listener).Stop, false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			v := NewVirtualListener(ListenOptions{}, netip.MustParseAddrPort("198.51.100.7:80"), tt.serve)
 			run(t, v)
 			hand := func() net.Conn {
 				near, far := pair(t)
-				if !v.take(near) {
+				if !v.takeOver(near) {
 					t.Fatal("the connection was not taken")
 				}
 				for near.state.Load()&stateIdle == 0 { // until it is waited for
@@ -343,7 +343,7 @@ func TestConnectionsThatWereJustHandedOnAreServedByAListenerThatLeaves(t *testin
 				t.Fatal(err)
 			}
 			tt.leave(v)
-			if v.take(NewConn(known)) {
+			if v.takeOver(NewConn(known)) {
 				t.Error("a listener that has stopped has taken a connection")
 			}
 			drained := make(chan struct{})

@@ -15,8 +15,8 @@ func (c *Conn) IsReusable() bool {
 	if c.raw == nil {
 		return true
 	}
-	r := c.reads()
-	return c.raw.Control(r.peek) == nil && r.found < 0
+	r := c.readState()
+	return c.raw.Control(r.peek) == nil && r.peeked < 0
 }
 
 // hasBytes reports whether there are bytes to read. It returns false for connections that
@@ -25,8 +25,8 @@ func (c *Conn) hasBytes() bool {
 	if c.raw == nil {
 		return false
 	}
-	r := c.reads()
-	return c.raw.Control(r.peek) == nil && r.found > 0
+	r := c.readState()
+	return c.raw.Control(r.peek) == nil && r.peeked > 0
 }
 
 // AwaitReadable waits, without a buffer, until a read would not block, under the deadline of
@@ -67,7 +67,7 @@ func (c *Conn) AwaitReadable() error {
 // shows whether the socket holds a complete record.
 func (c *Conn) readAhead() error {
 	var b *buffer.IoBuffer
-	_, err := c.Fill(&b, aheadSize)
+	_, err := c.Fill(&b, readAheadSize)
 	switch {
 	case b == nil:
 	case err == nil:

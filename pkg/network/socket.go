@@ -36,23 +36,23 @@ func (k KeepAlive) config() net.KeepAliveConfig {
 	return c
 }
 
-// keepAlive holds a listener's KeepAlive, which may change while the listener accepts.
-type keepAlive struct{ now atomic.Pointer[KeepAlive] }
+// keepAliveSetting holds a listener's KeepAlive, which may change while the listener accepts.
+type keepAliveSetting struct{ current atomic.Pointer[KeepAlive] }
 
 // SetKeepAlive configures keepalive for the connections that are accepted from now on; the
 // zero value disables it.
 func (l *Listener) SetKeepAlive(k KeepAlive) {
 	if !k.Enabled {
-		l.keepAlive.now.Store(nil)
+		l.keepAlive.current.Store(nil)
 		return
 	}
-	l.keepAlive.now.Store(&k)
+	l.keepAlive.current.Store(&k)
 }
 
 // apply sets the options of an accepted connection. They fail only on a connection that has
 // ended.
-func (k *keepAlive) apply(nc net.Conn) {
-	options := k.now.Load()
+func (k *keepAliveSetting) apply(nc net.Conn) {
+	options := k.current.Load()
 	if options == nil {
 		return
 	}
@@ -61,8 +61,8 @@ func (k *keepAlive) apply(nc net.Conn) {
 	}
 }
 
-// source returns the source address of a connection to address; nil: the system chooses.
-func (d *Dialer) source(network, address string) net.Addr {
+// sourceAddr returns the source address of a connection to address; nil: the system chooses.
+func (d *Dialer) sourceAddr(network, address string) net.Addr {
 	if network != "tcp" || !d.Source4.IsValid() && !d.Source6.IsValid() && d.Port4 == 0 && d.Port6 == 0 {
 		return nil
 	}
@@ -84,9 +84,9 @@ func (d *Dialer) source(network, address string) net.Addr {
 	return net.TCPAddrFromAddrPort(netip.AddrPortFrom(from, port))
 }
 
-// bindLater lets a bound socket share its port with sockets that connect to other peers. A
+// deferPortBinding lets a bound socket share its port with sockets that connect to other peers. A
 // socket that is bound to no port gets one when it connects.
-func bindLater(raw syscall.RawConn, source net.Addr) error {
+func deferPortBinding(raw syscall.RawConn, source net.Addr) error {
 	level, option := unix.SOL_IP, unix.IP_BIND_ADDRESS_NO_PORT
 	if tcp, ok := source.(*net.TCPAddr); ok && tcp.Port != 0 {
 		level, option = unix.SOL_SOCKET, unix.SO_REUSEADDR

@@ -27,9 +27,9 @@ func option(t *testing.T, nc net.Conn, level, name int) int {
 	return value
 }
 
-// probing is what TCP of a connection does: whether it asks, after how many seconds,
+// keepAliveOptions is what TCP of a connection does: whether it asks, after how many seconds,
 // how many seconds apart, and how often.
-func probing(t *testing.T, nc net.Conn) [4]int {
+func keepAliveOptions(t *testing.T, nc net.Conn) [4]int {
 	t.Helper()
 	return [4]int{
 		option(t, nc, unix.SOL_SOCKET, unix.SO_KEEPALIVE), option(t, nc, unix.IPPROTO_TCP, unix.TCP_KEEPIDLE),
@@ -66,7 +66,7 @@ func TestDialerKeepAlive(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer conn.Close()
-			if got := probing(t, conn.nc); got != tt.want {
+			if got := keepAliveOptions(t, conn.nc); got != tt.want {
 				t.Errorf("SO_KEEPALIVE, TCP_KEEPIDLE, TCP_KEEPINTVL, TCP_KEEPCNT = %v, want %v", got, tt.want)
 			}
 		})
@@ -74,10 +74,10 @@ func TestDialerKeepAlive(t *testing.T) {
 }
 
 // systemIdle and systemInterval are what a socket has that nobody touched.
-func systemIdle(t *testing.T) int     { t.Helper(); return untouched(t, unix.TCP_KEEPIDLE) }
-func systemInterval(t *testing.T) int { t.Helper(); return untouched(t, unix.TCP_KEEPINTVL) }
+func systemIdle(t *testing.T) int     { t.Helper(); return defaultOption(t, unix.TCP_KEEPIDLE) }
+func systemInterval(t *testing.T) int { t.Helper(); return defaultOption(t, unix.TCP_KEEPINTVL) }
 
-func untouched(t *testing.T, name int) int {
+func defaultOption(t *testing.T, name int) int {
 	t.Helper()
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM, 0)
 	if err != nil {
@@ -177,10 +177,10 @@ func TestDialerSourceOfAnotherMachine(t *testing.T) {
 	}
 }
 
-func TestListenerKeepAliveChangesForConnectionsToCome(t *testing.T) {
+func TestSetKeepAliveAppliesToNewConnections(t *testing.T) {
 	seen := make(chan [4]int)
 	l, err := Listen(context.Background(), ListenOptions{Name: "a", Network: "tcp", Address: "127.0.0.1:0"},
-		handlerFunc(func(_ context.Context, c *Conn) error { seen <- probing(t, c.nc); return nil }))
+		handlerFunc(func(_ context.Context, c *Conn) error { seen <- keepAliveOptions(t, c.nc); return nil }))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -62,8 +62,8 @@ func (i *idlePipes) put(p *pipe) {
 // errNoPipe means that the process is out of descriptors.
 var errNoPipe = errors.New("network: no pipe")
 
-// takePipe returns an empty pipe; nil if it cannot get one.
-func takePipe() *pipe {
+// acquirePipe returns an empty pipe; nil if it cannot get one.
+func acquirePipe() *pipe {
 	if p := pipes.get(); p != nil {
 		return p
 	}
@@ -124,7 +124,7 @@ func (c *Conn) spliceIn(limit int64) (p *pipe, n int64, err error) {
 	for {
 		var result error
 		err = c.raw.Read(func(fd uintptr) bool {
-			if p = takePipe(); p == nil {
+			if p = acquirePipe(); p == nil {
 				result = errNoPipe
 				return true
 			}
@@ -163,7 +163,7 @@ func (c *Conn) spliceOut(p *pipe, n int64) (moved int64, err error) {
 		case err == nil:
 			moved += m
 			fresh = false
-		case !errors.Is(err, os.ErrDeadlineExceeded) || c.writeIsLate(fresh):
+		case !errors.Is(err, os.ErrDeadlineExceeded) || c.writeTimedOut(fresh):
 			return moved, err
 		default:
 			fresh = true

@@ -42,8 +42,8 @@ func BenchmarkCall(b *testing.B) {
 	})
 }
 
-// TestCallsAreBounded: the scheduler does not know of these calls, so none may take long.
-func TestCallsAreBounded(t *testing.T) {
+// TestSystemCallsAreBounded: the scheduler does not know of these calls, so none may take long.
+func TestSystemCallsAreBounded(t *testing.T) {
 	fds := socketPair(t)
 	for _, fd := range fds {
 		if err := syscall.SetsockoptInt(fd, syscall.SOL_SOCKET, syscall.SO_SNDBUF, 4<<20); err != nil {
@@ -52,7 +52,7 @@ func TestCallsAreBounded(t *testing.T) {
 	}
 	var pieces []*buffer.IoBuffer
 	for range maxIovecs {
-		pieces = append(pieces, buffer.Borrow(make([]byte, outboxPiece)))
+		pieces = append(pieces, buffer.Borrow(make([]byte, maxPieceSize)))
 	}
 	small := []*buffer.IoBuffer{buffer.Borrow(make([]byte, 5)), buffer.Borrow(make([]byte, 7))}
 	p := make([]byte, 1<<20)

@@ -27,14 +27,14 @@ type PacketOptions struct {
 // PacketConn is a UDP socket that clients send to. Safe for concurrent use.
 type PacketConn struct {
 	conn *net.UDPConn
-	// ask: the socket has a wildcard address. The kernel reports the local address of each
+	// wildcard: the socket has a wildcard address. The kernel reports the local address of each
 	// datagram, and the response leaves from there.
-	ask bool
+	wildcard bool
 }
 
-// receiveBuffer is the kernel's buffer for datagrams that are not yet received, in bytes, if
+// receiveBufferSize is the kernel's buffer for datagrams that are not yet received, in bytes, if
 // the kernel allows that much.
-const receiveBuffer = 2 << 20
+const receiveBufferSize = 2 << 20
 
 // ListenPacket binds an address. Datagrams wait in the kernel until Receive is called.
 func ListenPacket(ctx context.Context, o PacketOptions) (*PacketConn, error) {
@@ -54,9 +54,9 @@ func ListenPacket(ctx context.Context, o PacketOptions) (*PacketConn, error) {
 	if err != nil {
 		return nil, fmt.Errorf("listener %s: %w", o.Name, err)
 	}
-	conn := pc.(*net.UDPConn)             //nolint:forcetypeassert // that is what it makes of udp
-	_ = conn.SetReadBuffer(receiveBuffer) // less is allowed
-	return &PacketConn{conn: conn, ask: wildcard}, nil
+	conn := pc.(*net.UDPConn)                 //nolint:forcetypeassert // that is what it makes of udp
+	_ = conn.SetReadBuffer(receiveBufferSize) // less is allowed
+	return &PacketConn{conn: conn, wildcard: wildcard}, nil
 }
 
 func packetOptions(fd int, reusePort, wildcard, v4 bool) error {
@@ -92,11 +92,11 @@ type Flow struct {
 // which a buffer of MaxDatagram rules out. The error is net.ErrClosed after Close; others
 // concern one datagram, or are temporary.
 func (p *PacketConn) Receive(b []byte) (n int, f Flow, err error) {
-	if !p.ask {
+	if !p.wildcard {
 		n, f.Source, err = p.conn.ReadFromUDPAddrPort(b)
 		return n, f, err
 	}
-	var room [packetInfoRoom]byte
+	var room [packetInfoSize]byte
 	n, control, _, source, err := p.conn.ReadMsgUDPAddrPort(b, room[:])
 	if err != nil {
 		return 0, Flow{}, err
@@ -111,7 +111,7 @@ func (p *PacketConn) Send(b []byte, f Flow) error {
 		_, err := p.conn.WriteToUDPAddrPort(b, f.Source)
 		return err
 	}
-	var room [packetInfoRoom]byte
+	var room [packetInfoSize]byte
 	_, _, err := p.conn.WriteMsgUDPAddrPort(b, appendPacketInfo(room[:0], f.Local), f.Source)
 	return err
 }
@@ -123,7 +123,7 @@ const (
 	controlHeader  = 16
 	packetInfo4    = 12
 	packetInfo6    = 20
-	packetInfoRoom = 64
+	packetInfoSize = 64
 )
 
 // packetInfo returns the address that a datagram was sent to; the zero Addr if its ancillary

@@ -23,7 +23,7 @@ func listenPacket(t *testing.T, address string) *PacketConn {
 
 // Responses come from the address that the client sent to, even if the socket has a wildcard
 // address: a connected client receives nothing else.
-func TestAnswersComeFromTheAddressThatWasAsked(t *testing.T) {
+func TestResponsesLeaveFromDestinationAddress(t *testing.T) {
 	tests := []struct{ name, listen, ask string }{
 		{"its own", "127.0.0.1:0", "127.0.0.1"},
 		{"one of many of IPv4", "0.0.0.0:0", "127.0.0.77"},
@@ -129,7 +129,7 @@ func runPoll(t *testing.T) *Poller {
 	return poll
 }
 
-func TestPollTellsEachOwner(t *testing.T) {
+func TestPollerCallsEachHandler(t *testing.T) {
 	app := listenPacket(t, "127.0.0.1:0")
 	poll := runPoll(t)
 	const peers = 300 // more than one call tells of
@@ -173,12 +173,12 @@ func TestPollTellsEachOwner(t *testing.T) {
 			t.Errorf("Send after Close = %v", err)
 		}
 	}
-	if len(poll.peers) != 0 {
-		t.Errorf("%d peers are left", len(poll.peers))
+	if len(poll.sockets) != 0 {
+		t.Errorf("%d peers are left", len(poll.sockets))
 	}
 }
 
-func TestLargeDatagramsAreWhole(t *testing.T) {
+func TestLargeDatagramsAreNotTruncated(t *testing.T) {
 	app := listenPacket(t, "127.0.0.1:0")
 	peer, err := Dialer{}.DialPacket(app.Addr().String())
 	if err != nil {
@@ -200,7 +200,7 @@ func TestLargeDatagramsAreWhole(t *testing.T) {
 	}
 }
 
-func TestPeerThatNobodyReceivesAt(t *testing.T) {
+func TestErrConnRefused(t *testing.T) {
 	app := listenPacket(t, "127.0.0.1:0")
 	address := app.Addr().String()
 	_ = app.Close() // nobody receives there from now on

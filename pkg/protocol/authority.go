@@ -22,9 +22,9 @@ func IsTunnelTarget(s string) bool {
 
 // splitAuthority returns the port of a valid authority with its colon, or "" if it has none.
 func splitAuthority(s string) (port string, ok bool) {
-	n := nameLen(s)
+	n := regNameLen(s)
 	if s != "" && s[0] == '[' {
-		n = literalLen(s)
+		n = ipLiteralLen(s)
 	}
 	if n == 0 {
 		return "", false
@@ -33,11 +33,11 @@ func splitAuthority(s string) (port string, ok bool) {
 	return port, port == "" || port[0] == ':' && isPort(port[1:])
 }
 
-// nameLen returns the length of the reg-name or IPv4 address that s starts with.
-func nameLen(s string) int {
+// regNameLen returns the length of the reg-name or IPv4 address that s starts with.
+func regNameLen(s string) int {
 	for i := 0; i < len(s); i++ {
 		switch c := s[i]; {
-		case isHostByte(c):
+		case isRegNameByte(c):
 		case c == '%' && i+2 < len(s) && isHexDigit(s[i+1]) && isHexDigit(s[i+2]):
 			i += 2
 		default:
@@ -47,9 +47,9 @@ func nameLen(s string) int {
 	return len(s)
 }
 
-// literalLen returns the length of the IP literal that s starts with, or 0 if s starts with none.
+// ipLiteralLen returns the length of the IP literal that s starts with, or 0 if s starts with none.
 // It rejects zones and literals of future versions (RFC 3986 3.2.2).
-func literalLen(s string) int {
+func ipLiteralLen(s string) int {
 	end := strings.IndexAny(s, "]%")
 	if end < 0 || s[end] == '%' {
 		return 0
@@ -75,11 +75,11 @@ func isPort(s string) bool {
 	return true
 }
 
-// hostBytes has a bit for each byte below 128 that a name may contain: unreserved and sub-delims
+// regNameBytes has a bit for each byte below 128 that a name may contain: unreserved and sub-delims
 // (RFC 3986 2.2, 2.3).
 //
 //nolint:gochecknoglobals // a constant table
-var hostBytes = func() (bits [2]uint64) {
+var regNameBytes = func() (bits [2]uint64) {
 	const all = "-._~!$&'()*+,;=0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 	for i := range len(all) {
 		bits[all[i]/64] |= 1 << (all[i] % 64)
@@ -87,7 +87,7 @@ var hostBytes = func() (bits [2]uint64) {
 	return bits
 }()
 
-func isHostByte(c byte) bool { return c < 128 && hostBytes[c/64]&(1<<(c%64)) != 0 }
+func isRegNameByte(c byte) bool { return c < 128 && regNameBytes[c/64]&(1<<(c%64)) != 0 }
 
 // isHexDigit reports whether c is a HEXDIG, in either case (RFC 5234 B.1).
 func isHexDigit(c byte) bool {

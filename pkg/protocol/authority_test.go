@@ -10,7 +10,7 @@ import (
 func TestHostBytes(t *testing.T) {
 	const alphanumeric = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 	for c := range 256 {
-		if got, want := isHostByte(byte(c)), strings.IndexByte("!$&'()*+,-.;=_~"+alphanumeric, byte(c)) >= 0; got != want {
+		if got, want := isRegNameByte(byte(c)), strings.IndexByte("!$&'()*+,-.;=_~"+alphanumeric, byte(c)) >= 0; got != want {
 			t.Errorf("isHostByte(%q) = %t, want %t", byte(c), got, want)
 		}
 		if got, want := isHexDigit(byte(c)), strings.IndexByte("0123456789ABCDEFabcdef", byte(c)) >= 0; got != want {

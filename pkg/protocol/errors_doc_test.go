@@ -14,8 +14,8 @@ var update = flag.Bool("update", false, "write docs/errors.md")
 
 const errorsDoc = "../../docs/errors.md"
 
-// TestErrorsDocIsTheTable keeps docs/errors.md in step with the Reason table.
-func TestErrorsDocIsTheTable(t *testing.T) {
+// TestErrorsDocMatchesTable keeps docs/errors.md in step with the Reason table.
+func TestErrorsDocMatchesTable(t *testing.T) {
 	want := appendErrorsDoc(nil)
 	if *update {
 		if err := os.WriteFile(errorsDoc, want, 0o644); err != nil {
@@ -31,10 +31,10 @@ func TestErrorsDocIsTheTable(t *testing.T) {
 	}
 }
 
-func TestEveryReasonIsWholeAndUnique(t *testing.T) {
+func TestReasonsAreCompleteAndUnique(t *testing.T) {
 	names, texts := map[string]Reason{}, map[string]Reason{}
 	for r := range Reasons() {
-		row := r.Traits()
+		row := r.Spec()
 		if row.Name == "" || row.Flag == "" || row.Text == "" || row.Hint == "" {
 			t.Errorf("reason %d %q: empty name, flag, text or hint", r, row.Name)
 		}
@@ -95,7 +95,7 @@ if they are not idempotent.
 |---|---|---:|---:|---:|---:|---|
 `)
 	for r := range Reasons() {
-		row := r.Traits()
+		row := r.Spec()
 		unsent := ""
 		if row.SafeToRetry {
 			unsent = "yes"
@@ -105,7 +105,7 @@ if they are not idempotent.
 	}
 	b.WriteString("\n## What to do\n")
 	for r := range Reasons() {
-		row := r.Traits()
+		row := r.Spec()
 		fmt.Fprintf(b, "\n### %s\n\n%q, flag %s, HTTP %d. %s\n", row.Name, row.Text, row.Flag, row.HTTP, row.Hint)
 	}
 	return b.Bytes()

@@ -39,11 +39,11 @@ type Exchange struct {
 	// the request sets it.
 	IdleTimeout time.Duration
 
-	// Caller is the engine's side of the exchange. An engine always sets it; it may be nil in a
+	// Downstream is the engine's side of the exchange. An engine always sets it; it may be nil in a
 	// test.
-	Caller Downstream
+	Downstream Downstream
 
-	text      StringBody // storage of LocalReply's body
+	localBody StringBody // storage of LocalReply's body
 	finishers []Finisher // run when there is a response, the innermost (last) first; reused storage
 }
 
@@ -155,8 +155,8 @@ func (f filteredTunnel) Close() error {
 	return f.Tunnel.Close()
 }
 
-// drop closes the body and the tunnel of an upstream, if they are still open, and resets r.
-func (r *Response) drop() {
+// closeUpstream closes the body and the tunnel of an upstream, if they are still open, and resets r.
+func (r *Response) closeUpstream() {
 	if r.engineBody == nil && r.engineTunnel == nil {
 		r.reset()
 		return
@@ -283,7 +283,7 @@ type Detacher interface {
 // Detach must be called by a service before it waits for anything but the response of an upstream
 // connection: a timer, a connect, a free slot.
 func (x *Exchange) Detach() {
-	if d, ok := x.Caller.(Detacher); ok {
+	if d, ok := x.Downstream.(Detacher); ok {
 		d.Detach()
 	}
 }
@@ -299,24 +299,24 @@ type Cancellable interface {
 // before expensive work such as a connect; a service that is about to wait uses
 // Caller.OnDisconnect, which reports later disconnects.
 func (x *Exchange) Canceled() bool {
-	c, ok := x.Caller.(Cancellable)
+	c, ok := x.Downstream.(Cancellable)
 	return ok && c.Canceled()
 }
 
-// ContentCloser is a Caller that can close the body of its request without the wrappers that
+// RequestBodyCloser is a Caller that can close the body of its request without the wrappers that
 // filters have put around it.
-type ContentCloser interface {
-	// CloseContent closes the body that the engine reads.
-	CloseContent()
+type RequestBodyCloser interface {
+	// CloseRequestBody closes the body that the engine reads.
+	CloseRequestBody()
 }
 
-// CloseContent closes body, the body of x's request, so that a Read of it on another goroutine
+// CloseRequestBody closes body, the body of x's request, so that a Read of it on another goroutine
 // ends. If body is a filter's and its Close panics, the Caller closes the body that it wraps. The
 // error is the panic.
-func (x *Exchange) CloseContent(body Body) (err error) {
+func (x *Exchange) CloseRequestBody(body Body) (err error) {
 	defer func() {
-		if c, ok := x.Caller.(ContentCloser); ok && err != nil {
-			c.CloseContent()
+		if c, ok := x.Downstream.(RequestBodyCloser); ok && err != nil {
+			c.CloseRequestBody()
 		}
 	}()
 	defer RecoverPanic(&err)
@@ -428,7 +428,7 @@ func (x *Exchange) Reset() {
 // ResetResponse drops the response so that another can replace it. It closes the body, which
 // releases the upstream; both happen even if Close panics.
 func (x *Exchange) ResetResponse() {
-	defer x.Response.drop()
+	defer x.Response.closeUpstream()
 	if x.Response.Body != nil {
 		_ = x.Response.Body.Close() // the response is dropped: the error has no receiver
 	}
@@ -446,8 +446,8 @@ func (x *Exchange) LocalReply(status int, contentType, body string) {
 	}
 	x.Response.ContentLength = int64(len(body))
 	if body != "" {
-		x.text = StringBody{text: body}
-		x.Response.Body = &x.text
+		x.localBody = StringBody{text: body}
+		x.Response.Body = &x.localBody
 	}
 }
 
@@ -457,7 +457,7 @@ func (x *Exchange) LocalReplyError(err error) {
 	reason := ReasonOf(err)
 	x.Record.Reason = reason
 	x.Record.Detail = err.Error()
-	t := reason.Traits()
+	t := reason.Spec()
 	x.LocalReply(t.HTTP, "text/plain; charset=utf-8", t.Text+"\n")
 	if reason == Overflow {
 		x.Response.Header.Add(overloadedField, "true")
@@ -468,7 +468,7 @@ func (x *Exchange) LocalReplyError(err error) {
 // it makes no body, because no client can read it, and allocates nothing.
 func (x *Exchange) Abandon(detail string) {
 	x.Record.Reason, x.Record.Detail = ReasonDownstreamDisconnect, detail
-	x.LocalReply(ReasonDownstreamDisconnect.Traits().HTTP, "", "")
+	x.LocalReply(ReasonDownstreamDisconnect.Spec().HTTP, "", "")
 }
 
 // overloadedField tells clients that a circuit breaker dropped the request, so that they do not

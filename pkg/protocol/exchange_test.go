@@ -8,13 +8,13 @@ import (
 	"testing"
 )
 
-// closing counts the calls of Close.
-type closing struct {
+// closeCounter counts the calls of Close.
+type closeCounter struct {
 	StringBody
 	closed int
 }
 
-func (c *closing) Close() error { c.closed++; return nil }
+func (c *closeCounter) Close() error { c.closed++; return nil }
 
 func lines(h *Header) string {
 	var b strings.Builder
@@ -67,11 +67,11 @@ func TestLookupsIgnoreASCIICaseOnly(t *testing.T) { // RFC 9110 5.1
 	}
 }
 
-func TestAReplyOfOurOwnCarriesNothingElse(t *testing.T) { // lesson 2
+func TestLocalReplyReplacesResponse(t *testing.T) { // lesson 2
 	var x Exchange
 	x.Reset()
 	x.Request.Header.Add("Authorization", "secret")
-	body := &closing{}
+	body := &closeCounter{}
 	x.Response.Status, x.Response.Body, x.Response.ContentLength = 200, body, 100
 	x.Response.Header.Add("Set-Cookie", "secret")
 	x.Response.Trailer.Add("X-Sum", "secret")
@@ -91,7 +91,7 @@ func TestAReplyOfOurOwnCarriesNothingElse(t *testing.T) { // lesson 2
 	}
 }
 
-func TestResetKeepsNothingOfAnExchange(t *testing.T) {
+func TestResetClearsExchange(t *testing.T) {
 	conn := &ConnMeta{ID: 7}
 	var x Exchange
 	x.Meta.Conn = conn
@@ -142,10 +142,10 @@ func TestReasonOf(t *testing.T) {
 	}
 }
 
-func TestReasonsAreTold(t *testing.T) {
+func TestReasonTable(t *testing.T) {
 	names := make(map[string]bool)
 	for r := range Reasons() {
-		tr := r.Traits()
+		tr := r.Spec()
 		if tr.Name == "" || tr.Flag == "" || tr.Text == "" || tr.Hint == "" || tr.HTTP < 400 || tr.HTTP > 599 || tr.GRPC == 0 || tr.Dubbo == 0 || tr.Bolt == 0 {
 			t.Errorf("reason %d lacks a part: %+v", r, *tr)
 		}
@@ -159,7 +159,7 @@ func TestReasonsAreTold(t *testing.T) {
 	}
 }
 
-func TestTextBodyRewinds(t *testing.T) {
+func TestStringBodyRewinds(t *testing.T) {
 	b := NewStringBody("hello")
 	for range 2 {
 		if b.Buffered() != 5 {

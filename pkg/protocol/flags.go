@@ -13,10 +13,10 @@ const (
 	ExternallyDenied                     // UAEX: the ext_authz service denied it, or failed
 )
 
-// With returns the names of the flags and then that of r, in the order in which they occur, or "-"
+// NamesWith returns the names of the flags and then that of r, in the order in which they occur, or "-"
 // if there are none. It allocates only if there are several names.
-func (f Flags) With(r Reason) string {
-	own, none := r.Traits().Flag, ReasonNone.Traits().Flag
+func (f Flags) NamesWith(r Reason) string {
+	own, none := r.Spec().Flag, ReasonNone.Spec().Flag
 	if f == 0 {
 		return own
 	}

@@ -2,8 +2,8 @@ package protocol
 
 import "testing"
 
-// TestFlagsStandWithTheReason compares the names with those of Envoy's access log.
-func TestFlagsStandWithTheReason(t *testing.T) {
+// TestFlagsNamesWithReason compares the names with those of Envoy's access log.
+func TestFlagsNamesWithReason(t *testing.T) {
 	for _, test := range []struct {
 		flags  Flags
 		reason Reason
@@ -14,11 +14,11 @@ func TestFlagsStandWithTheReason(t *testing.T) {
 		{RetryLimitExceeded, ReasonNone, "URX"}, {RetryLimitExceeded, ConnectFailure, "URX,UF"},
 		{ExternallyDenied, ReasonDenied, "UAEX"}, {DelayInjected | RetryLimitExceeded, UpstreamReset, "DI,URX,UR"},
 	} {
-		if got := test.flags.With(test.reason); got != test.want {
+		if got := test.flags.NamesWith(test.reason); got != test.want {
 			t.Errorf("%b with %s: %q, want %q", test.flags, test.reason, got, test.want)
 		}
 	}
-	if n := testing.AllocsPerRun(100, func() { _ = Flags(0).With(ReasonNoRoute) }); n != 0 {
+	if n := testing.AllocsPerRun(100, func() { _ = Flags(0).NamesWith(ReasonNoRoute) }); n != 0 {
 		t.Errorf("a reason alone costs %v allocations", n)
 	}
 }

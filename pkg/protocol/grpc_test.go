@@ -2,7 +2,7 @@ package protocol
 
 import "testing"
 
-func TestOnlyGRPCIsGRPC(t *testing.T) {
+func TestIsGRPC(t *testing.T) {
 	for kind, want := range map[string]bool{
 		"application/grpc":       true,
 		"application/grpc+proto": true,
@@ -22,7 +22,7 @@ func TestOnlyGRPCIsGRPC(t *testing.T) {
 	}
 }
 
-func TestGRPCMethodIsTheEndOfThePath(t *testing.T) {
+func TestGRPCMethod(t *testing.T) {
 	for path, want := range map[string][2]string{
 		"/shop.Items/List":        {"shop.Items", "List"},
 		"/shop.Items/List?a=/b/c": {"shop.Items", "List"},
@@ -39,7 +39,7 @@ func TestGRPCMethodIsTheEndOfThePath(t *testing.T) {
 	}
 }
 
-func TestGRPCStatusIsOfTheTrailersOrOfTheHeadAlone(t *testing.T) {
+func TestGRPCStatus(t *testing.T) {
 	for name, test := range map[string]struct {
 		head, trailer string
 		want          int

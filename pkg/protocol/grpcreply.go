@@ -39,7 +39,7 @@ func grpcCode(x *Exchange) (code int, text string) {
 		}
 	}
 	if r != ReasonNone {
-		return r.Traits().GRPC, r.Text()
+		return r.Spec().GRPC, r.Text()
 	}
 	return GRPCCodeOf(x.Response.Status), "HTTP status " + strconv.Itoa(x.Response.Status)
 }

@@ -15,7 +15,7 @@ type Field struct{ Name, Value string }
 type Header struct {
 	fields  []Field
 	changed bool
-	later   FieldLoader // nil: the fields are loaded
+	loader  FieldLoader // nil: the fields are loaded
 }
 
 // FieldLoader loads fields that are expensive to decode.
@@ -26,20 +26,20 @@ type FieldLoader interface {
 
 // SetLazy defers loading the fields of h, which is empty, until they are first read or changed:
 // most responses pass without it. The fields that s adds do not count as changed.
-func (h *Header) SetLazy(s FieldLoader) { h.later = s }
+func (h *Header) SetLazy(s FieldLoader) { h.loader = s }
 
-// read loads the fields that SetLazy deferred.
-func (h *Header) read() {
-	s := h.later
-	h.later = nil
+// load loads the fields that SetLazy deferred.
+func (h *Header) load() {
+	s := h.loader
+	h.loader = nil
 	s.LoadFields(h)
 	h.MarkUnchanged()
 }
 
 // Len returns the number of fields.
 func (h *Header) Len() int {
-	if h.later != nil {
-		h.read()
+	if h.loader != nil {
+		h.load()
 	}
 	return len(h.fields)
 }
@@ -51,8 +51,8 @@ func (h *Header) At(i int) *Field { return &h.fields[i] }
 // All yields the fields in order.
 func (h *Header) All() iter.Seq2[string, string] {
 	return func(yield func(string, string) bool) {
-		if h.later != nil {
-			h.read()
+		if h.loader != nil {
+			h.load()
 		}
 		for i := range h.fields {
 			if !yield(h.fields[i].Name, h.fields[i].Value) {
@@ -80,8 +80,8 @@ func (h *Header) Get(name string) string {
 
 // Lookup returns the value of the first field called name and whether there is one.
 func (h *Header) Lookup(name string) (string, bool) {
-	if h.later != nil {
-		h.read()
+	if h.loader != nil {
+		h.load()
 	}
 	for i := range h.fields {
 		if EqualFold(h.fields[i].Name, name) {
@@ -100,8 +100,8 @@ func (h *Header) MarkUnchanged() { h.changed = false }
 
 // Add appends a field.
 func (h *Header) Add(name, value string) {
-	if h.later != nil {
-		h.read()
+	if h.loader != nil {
+		h.load()
 	}
 	h.changed = true
 	h.fields = append(h.fields, Field{name, value})
@@ -109,8 +109,8 @@ func (h *Header) Add(name, value string) {
 
 // Set makes value the only value of name: it replaces the first field of that name, or appends one.
 func (h *Header) Set(name, value string) {
-	if h.later != nil {
-		h.read()
+	if h.loader != nil {
+		h.load()
 	}
 	for i := range h.fields {
 		if EqualFold(h.fields[i].Name, name) {
@@ -125,8 +125,8 @@ func (h *Header) Set(name, value string) {
 
 // Del removes every field called name and reports whether there was one.
 func (h *Header) Del(name string) bool {
-	if h.later != nil {
-		h.read()
+	if h.loader != nil {
+		h.load()
 	}
 	n := len(h.fields)
 	h.removeFrom(0, name)
@@ -135,8 +135,8 @@ func (h *Header) Del(name string) bool {
 
 // DelFunc removes every field whose name del reports true for.
 func (h *Header) DelFunc(del func(name string) bool) {
-	if h.later != nil {
-		h.read()
+	if h.loader != nil {
+		h.load()
 	}
 	n := len(h.fields)
 	h.fields = slices.DeleteFunc(h.fields, func(f Field) bool { return del(f.Name) })
@@ -166,7 +166,7 @@ func (h *Header) removeFrom(start int, name string) {
 func (h *Header) Reset() {
 	clear(h.fields)
 	h.fields = h.fields[:0]
-	h.changed, h.later = false, nil
+	h.changed, h.loader = false, nil
 }
 
 // EqualFold reports whether a and b are equal under ASCII case folding.

@@ -6,18 +6,18 @@ import (
 	"unsafe"
 )
 
-// read is a FieldLoader whose fields are views of a buffer.
-type read struct{ buffer []byte }
+// testLoader is a FieldLoader whose fields are views of a buffer.
+type testLoader struct{ buffer []byte }
 
-func (r read) LoadFields(h *Header) {
+func (r testLoader) LoadFields(h *Header) {
 	h.Add(unsafe.String(&r.buffer[0], 1), unsafe.String(&r.buffer[1], 2))
 	h.Add(unsafe.String(&r.buffer[0], 1), unsafe.String(&r.buffer[3], 2))
 }
 
-func TestCopiedFieldsOutliveTheirBuffer(t *testing.T) {
+func TestCloneFields(t *testing.T) {
 	buffer := []byte("A12bc")
 	var h Header
-	h.SetLazy(read{buffer})
+	h.SetLazy(testLoader{buffer})
 	got := h.CloneFields()
 	clear(buffer)
 	if want := []Field{{"A", "12"}, {"A", "bc"}}; !slices.Equal(got, want) {

@@ -28,21 +28,21 @@ func MetadataKey(path ...string) string { return strings.Join(path, "\x00") }
 // Strings may be views, valid as long as the exchange. Namespaces are spelled as Namespace returns
 // them, keys as MetadataKey does.
 type Metadata struct {
-	entries []metadatum
+	entries []metadataEntry
 }
 
-type metadatum struct {
+type metadataEntry struct {
 	namespace, key, value string
-	of                    valueOf
+	kind                  valueKind
 }
 
-// valueOf is the kind of a value.
-type valueOf uint8
+// valueKind is the kind of a value.
+type valueKind uint8
 
 const (
-	ofKey   valueOf = iota // see Add
-	ofField                // see AddRepeated
-	ofList                 // see AddElement
+	kindPlain    valueKind = iota // see Add
+	kindRepeated                  // see AddRepeated
+	kindList                      // see AddElement
 )
 
 // Set makes value the only value of key.
@@ -53,35 +53,35 @@ func (m *Metadata) Set(namespace, key, value string) {
 
 // Add appends a value to those that key has.
 func (m *Metadata) Add(namespace, key, value string) {
-	m.entries = append(m.entries, metadatum{namespace: namespace, key: key, value: value})
+	m.entries = append(m.entries, metadataEntry{namespace: namespace, key: key, value: value})
 }
 
 // AddRepeated appends another value of a key that stands for a repeated header. The values are not
 // a list: a condition on the key evaluates each of them separately, as a condition on the header
 // does.
 func (m *Metadata) AddRepeated(namespace, key, value string) {
-	m.entries = append(m.entries, metadatum{namespace: namespace, key: key, value: value, of: ofField})
+	m.entries = append(m.entries, metadataEntry{namespace: namespace, key: key, value: value, kind: kindRepeated})
 }
 
 // Repeats reports whether key has values that AddRepeated added.
 func (m *Metadata) Repeats(namespace, key string) bool {
-	return m.has(namespace, key, ofField)
+	return m.has(namespace, key, kindRepeated)
 }
 
 // AddElement appends an element to the list that key has. The key is a list even if it has only one
 // element.
 func (m *Metadata) AddElement(namespace, key, value string) {
-	m.entries = append(m.entries, metadatum{namespace: namespace, key: key, value: value, of: ofList})
+	m.entries = append(m.entries, metadataEntry{namespace: namespace, key: key, value: value, kind: kindList})
 }
 
 // IsList reports whether key has values that AddElement added.
 func (m *Metadata) IsList(namespace, key string) bool {
-	return m.has(namespace, key, ofList)
+	return m.has(namespace, key, kindList)
 }
 
-func (m *Metadata) has(namespace, key string, of valueOf) bool {
+func (m *Metadata) has(namespace, key string, of valueKind) bool {
 	for i := range m.entries {
-		if e := &m.entries[i]; e.of == of && e.key == key && e.namespace == namespace {
+		if e := &m.entries[i]; e.kind == of && e.key == key && e.namespace == namespace {
 			return true
 		}
 	}
@@ -138,9 +138,9 @@ func (m *Metadata) All(namespace string) iter.Seq2[string, string] {
 
 // Clone returns a copy whose strings are not views.
 func (m *Metadata) Clone() Metadata {
-	c := Metadata{entries: make([]metadatum, len(m.entries))}
+	c := Metadata{entries: make([]metadataEntry, len(m.entries))}
 	for i, e := range m.entries {
-		c.entries[i] = metadatum{strings.Clone(e.namespace), strings.Clone(e.key), strings.Clone(e.value), e.of}
+		c.entries[i] = metadataEntry{strings.Clone(e.namespace), strings.Clone(e.key), strings.Clone(e.value), e.kind}
 	}
 	return c
 }

@@ -41,7 +41,7 @@ func TestMetadataHoldsValuesByNamespaceAndKey(t *testing.T) {
 	}
 }
 
-func TestMetadataOfOneRequestIsNotTheNextOnes(t *testing.T) {
+func TestResetClearsMetadata(t *testing.T) {
 	var x Exchange
 	x.Metadata.Set(BalancerNamespace, "version", "1")
 	x.Reset()
@@ -56,7 +56,7 @@ func TestMetadataOfOneRequestIsNotTheNextOnes(t *testing.T) {
 	}
 }
 
-func TestNamespacesOfBalancersAreOne(t *testing.T) {
+func TestBalancerNamespaceAlias(t *testing.T) {
 	for name, want := range map[string]string{"envoy.lb": BalancerNamespace, "mosn.lb": BalancerNamespace, "other": "other"} {
 		if got := Namespace(name); got != want {
 			t.Errorf("Namespace(%q) = %q, want %q", name, got, want)

@@ -2,8 +2,8 @@ package protocol
 
 import "testing"
 
-// TestOverflowSaysSo checks that a header tells clients of an open circuit breaker, as in Envoy.
-func TestOverflowSaysSo(t *testing.T) {
+// TestOverflowSetsEnvoyOverloaded checks that a header tells clients of an open circuit breaker, as in Envoy.
+func TestOverflowSetsEnvoyOverloaded(t *testing.T) {
 	for reason, want := range map[Reason]string{Overflow: "true", ConnectFailure: "", Overloaded: "", RetryOverflow: ""} {
 		x := new(Exchange)
 		x.Reset()
@@ -11,7 +11,7 @@ func TestOverflowSaysSo(t *testing.T) {
 		if got := x.Response.Header.Get("x-envoy-overloaded"); got != want {
 			t.Errorf("%v: x-envoy-overloaded is %q, want %q", reason, got, want)
 		}
-		if traits := reason.Traits(); x.Response.Status != traits.HTTP {
+		if traits := reason.Spec(); x.Response.Status != traits.HTTP {
 			t.Errorf("%v: status %d, want %d", reason, x.Response.Status, traits.HTTP)
 		}
 	}

@@ -76,7 +76,7 @@ type ReasonSpec struct {
 }
 
 //nolint:gochecknoglobals // a constant table
-var traits = [reasonCount]ReasonSpec{
+var reasonSpecs = [reasonCount]ReasonSpec{
 	ReasonNone: {Name: "none", Flag: "-", HTTP: 200, Dubbo: 20, Text: "ok",
 		Hint: "Nothing went wrong."},
 
@@ -158,13 +158,13 @@ var traits = [reasonCount]ReasonSpec{
 		Hint: "A defect of Weft or of a filter. The log has the stack trace; please report it."},
 }
 
-// Traits returns r's row of the table.
-func (r Reason) Traits() *ReasonSpec { return &traits[r] }
+// Spec returns r's row of the table.
+func (r Reason) Spec() *ReasonSpec { return &reasonSpecs[r] }
 
-func (r Reason) String() string { return traits[r].Name }
+func (r Reason) String() string { return reasonSpecs[r].Name }
 
 // Text returns a short description of r.
-func (r Reason) Text() string { return traits[r].Text }
+func (r Reason) Text() string { return reasonSpecs[r].Text }
 
 // Reasons yields every reason but ReasonNone, in the table's order.
 func Reasons() iter.Seq[Reason] {

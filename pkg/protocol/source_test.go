@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-func TestAReplyIsLocalWhateverAnsweredBefore(t *testing.T) {
+func TestLocalReplyResetsSource(t *testing.T) {
 	for name, answer := range map[string]func(x *Exchange){
 		"Reply":         func(x *Exchange) { x.LocalReply(200, "", "") },
 		"Fail":          func(x *Exchange) { x.LocalReplyError(NewFault(UpstreamTimeout, nil)) },
@@ -21,9 +21,9 @@ func TestAReplyIsLocalWhateverAnsweredBefore(t *testing.T) {
 	}
 }
 
-// TestAnAttemptBeginsWithoutTheTimesOfTheOneBefore checks that an attempt that never reaches its
+// TestBeginAttemptClearsTimes checks that an attempt that never reaches its
 // host has no times of sending and response.
-func TestAnAttemptBeginsWithoutTheTimesOfTheOneBefore(t *testing.T) {
+func TestBeginAttemptClearsTimes(t *testing.T) {
 	var r Record
 	r.UpstreamStart, r.UpstreamFirstByte = time.Unix(1, 0), time.Unix(2, 0)
 	r.BeginAttempt(nil)

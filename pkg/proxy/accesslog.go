@@ -45,7 +45,7 @@ func NewAccessLog(c config.AccessLog, logs *logfile.Set) (*AccessLog, error) {
 	if err != nil {
 		return nil, fmt.Errorf("access log %s: %w", c.Path, err)
 	}
-	out, err := logs.Open(c.Path, logfile.Roller(c.Roller))
+	out, err := logs.Open(c.Path, logfile.Roller(c.Rotation))
 	if err != nil {
 		return nil, fmt.Errorf("access log %s: %w", c.Path, err)
 	}
@@ -62,7 +62,7 @@ func logParts(c config.AccessLog) ([]logPart, error) {
 		return jsonParts(c.JSON)
 	}
 	if c.Format == "" {
-		return columns(DefaultAccessLogFormat)
+		return columnParts(DefaultAccessLogFormat)
 	}
 	line, err := variable.Compile(c.Format)
 	if err != nil {
@@ -71,8 +71,8 @@ func logParts(c config.AccessLog) ([]logPart, error) {
 	return []logPart{{value: line}, {text: "\n"}}, nil
 }
 
-// columns compiles a line of variables separated by spaces.
-func columns(format string) ([]logPart, error) {
+// columnParts compiles a line of variables separated by spaces.
+func columnParts(format string) ([]logPart, error) {
 	var parts []logPart
 	before := ""
 	for column := range strings.FieldsSeq(format) {

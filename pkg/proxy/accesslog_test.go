@@ -16,8 +16,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// logged returns what an access log writes for exchanges.
-func logged(t *testing.T, c config.AccessLog, exchanges ...*protocol.Exchange) string {
+// writeAccessLog returns what an access log writes for exchanges.
+func writeAccessLog(t *testing.T, c config.AccessLog, exchanges ...*protocol.Exchange) string {
 	t.Helper()
 	c.Path = filepath.Join(t.TempDir(), "access.log")
 	a, err := NewAccessLog(c, logfile.NewSet(logfile.SetOptions{}))
@@ -35,9 +35,9 @@ func logged(t *testing.T, c config.AccessLog, exchanges ...*protocol.Exchange) s
 	return string(text)
 }
 
-type place string
+type scopeName string
 
-func (p place) Name() string { return string(p) }
+func (p scopeName) Name() string { return string(p) }
 
 // exchange returns one that was answered by a host.
 func exchange() *protocol.Exchange {
@@ -49,8 +49,8 @@ func exchange() *protocol.Exchange {
 			Protocol: "Http1", Version: "HTTP/1.1", Start: start,
 		},
 		Record: protocol.Record{
-			Route: place("all"), Cluster: place("shop"),
-			Attempts:          []protocol.Attempt{{Host: place("10.0.0.1:8080"), Status: 200}},
+			Route: scopeName("all"), Cluster: scopeName("shop"),
+			Attempts:          []protocol.Attempt{{Host: scopeName("10.0.0.1:8080"), Status: 200}},
 			ResponseBytes:     1024,
 			UpstreamStart:     start.Add(time.Millisecond),
 			UpstreamFirstByte: start.Add(2 * time.Millisecond),
@@ -61,21 +61,21 @@ func exchange() *protocol.Exchange {
 	return x
 }
 
-func TestMOSNsFormatIsWrittenAsMOSNWritesIt(t *testing.T) {
+func TestMOSNAccessLogFormat(t *testing.T) {
 	const mosn = "%start_time% %request_received_duration% %response_received_duration% %bytes_sent% %bytes_received% %protocol% " +
 		"%response_code% %duration% %response_flag% %response_code% %upstream_local_address% %downstream_local_address% " +
 		"%downstream_remote_address% %upstream_host%"
-	got := logged(t, config.AccessLog{Format: mosn}, exchange())
+	got := writeAccessLog(t, config.AccessLog{Format: mosn}, exchange())
 	const want = "2026/11/21 04:02:00.123 1ms 2ms 1024 0 Http1 200 3ms - 200 - 127.0.0.1:80 127.0.0.1:5000 10.0.0.1:8080\n"
 	if got != want {
 		t.Errorf("line %q\nwant %q", got, want)
 	}
 }
 
-func TestAnExchangeWithoutAnAnswerHasALineToo(t *testing.T) {
+func TestExchangeWithoutResponseIsLogged(t *testing.T) {
 	x := &protocol.Exchange{}
 	x.Record.Reason = protocol.ReasonDownstreamDisconnect
-	got := logged(t, config.AccessLog{Format: "%response_code% %response_flag% %upstream_host% %route% %start_time%"}, x)
+	got := writeAccessLog(t, config.AccessLog{Format: "%response_code% %response_flag% %upstream_host% %route% %start_time%"}, x)
 	if want := "- DC - - -\n"; got != want {
 		t.Errorf("line %q, want %q", got, want)
 	}
@@ -86,14 +86,14 @@ func TestJSONLinesKeepTheOrderOfTheirFields(t *testing.T) {
 		{Name: "z", Format: "%method% %path%"}, {Name: "status", Format: "%response_code%"}, {Name: "route", Format: "%route%"},
 		{Name: `qu"ote`, Format: "constant"}, {Name: "missing", Format: "%request_header_nothing%"},
 	}}
-	got := logged(t, c, exchange(), exchange())
+	got := writeAccessLog(t, c, exchange(), exchange())
 	const line = `{"z":"GET /buy","status":200,"route":"all","qu\"ote":"constant","missing":null}` + "\n"
 	if got != line+line {
 		t.Errorf("lines %s\nwant %s twice", got, line)
 	}
 }
 
-func TestWhatACallerSendsCannotForgeALine(t *testing.T) {
+func TestClientCannotForgeAccessLogLine(t *testing.T) {
 	attacks := []string{
 		"a\r\n2026/11/21 forged", "\n", "\x00\x1b[31mred", `","status":"forged`, `\","x":{`, "\u2028\u2029", "\xff\xfe", "\x7f", "\u0085",
 		strings.Repeat("long\n", 10_000),
@@ -102,12 +102,12 @@ func TestWhatACallerSendsCannotForgeALine(t *testing.T) {
 		x := exchange()
 		x.Request.Path = attack
 		x.Request.Header.Add("User-Agent", attack)
-		line := logged(t, config.AccessLog{Format: "%path% %request_header_user-agent% end"}, x)
+		line := writeAccessLog(t, config.AccessLog{Format: "%path% %request_header_user-agent% end"}, x)
 		if strings.Count(line, "\n") != 1 || !strings.HasSuffix(line, " end\n") || strings.ContainsAny(line, "\r\x00\x1b\x7f") {
 			t.Errorf("%.40q forged the line %.80q", attack, line)
 		}
 		c := config.AccessLog{JSON: []config.LogField{{Name: "path", Format: "%path%"}, {Name: "status", Format: "%response_code%"}}}
-		object := logged(t, c, x)
+		object := writeAccessLog(t, c, x)
 		var got struct {
 			Path   string
 			Status int
@@ -118,7 +118,7 @@ func TestWhatACallerSendsCannotForgeALine(t *testing.T) {
 	}
 }
 
-func TestABadFormatIsRefusedWithItsPlace(t *testing.T) {
+func TestInvalidFormatErrorNamesPosition(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		log  config.AccessLog
@@ -140,7 +140,7 @@ func TestABadFormatIsRefusedWithItsPlace(t *testing.T) {
 func TestRollerReachesTheFile(t *testing.T) {
 	dir := t.TempDir()
 	a, err := NewAccessLog(config.AccessLog{Path: filepath.Join(dir, "log"), Format: strings.Repeat("x", 1<<19),
-		Roller: config.Roller{MaxSizeMB: 1, Keep: 1}}, logfile.NewSet(logfile.SetOptions{}))
+		Rotation: config.Roller{MaxSizeMB: 1, MaxBackups: 1}}, logfile.NewSet(logfile.SetOptions{}))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -158,7 +158,7 @@ func TestRollerReachesTheFile(t *testing.T) {
 	}
 }
 
-func TestALineAllocatesNothing(t *testing.T) {
+func TestAccessLogDoesNotAllocate(t *testing.T) {
 	if invariants.Enabled {
 		t.Skip("pools forget on purpose under -race")
 	}

@@ -94,13 +94,13 @@ func rawOrigin(t testing.TB) (address string) {
 			if err != nil {
 				return
 			}
-			go answerRaw(conn)
+			go respondRaw(conn)
 		}
 	}()
 	return ln.Addr().String()
 }
 
-func answerRaw(conn io.ReadWriteCloser) {
+func respondRaw(conn io.ReadWriteCloser) {
 	defer conn.Close()
 	request, answer := make([]byte, 4<<10), []byte(rawAnswer)
 	for {

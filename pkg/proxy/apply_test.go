@@ -21,13 +21,13 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// direct is a route that answers with a text.
-func direct(text string) string {
+// directRoute is a route that answers with a text.
+func directRoute(text string) string {
 	return `{"direct_response": {"status": 200, "body": "` + text + `"}}`
 }
 
-// free returns an address that nobody listens on.
-func free(t *testing.T) string {
+// freeAddress returns an address that nobody listens on.
+func freeAddress(t *testing.T) string {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -53,18 +53,18 @@ func openFiles(t *testing.T, path string) int {
 	return n
 }
 
-func TestAPortInUseUndoesEverything(t *testing.T) {
+func TestFailedBindRollsBack(t *testing.T) {
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer taken.Close()
-	r, address := setup{routes: direct("old")}.run(t)
-	open := dialCaller(t, address)
-	open.ask(get("/"))
+	r, address := setup{routes: directRoute("old")}.run(t)
+	open := dialClient(t, address)
+	open.roundTrip(get("/"))
 	before := r.server.Running()
 
-	log, other := filepath.Join(t.TempDir(), "access.log"), free(t)
+	log, other := filepath.Join(t.TempDir(), "access.log"), freeAddress(t)
 	proxies := func(table string) string {
 		return `"filter_chains": [{"filters": [{"type": "proxy", "config": {"downstream_protocol": "Http1", "router_config_name": "` + table + `"}}]}]`
 	}
@@ -73,17 +73,17 @@ func TestAPortInUseUndoesEverything(t *testing.T) {
 			{"name": "front", "address": "127.0.0.1:0", "access_logs": [{"log_path": "`+log+`"}], `+proxies("new")+`},
 			{"name": "other", "address": "`+other+`", "access_logs": [{"log_path": "`+log+`"}], `+proxies("new")+`},
 			{"name": "taken", "address": "`+taken.Addr().String()+`", `+proxies("new")+`},
-			{"name": "bytes", "address": "`+free(t)+`", "filter_chains": [{"filters": [{"type": "tcp_proxy", "config": {"cluster": "app"}}]}]}],
-		"routers": [{"router_config_name": "new", "virtual_hosts": [{"name": "all", "domains": ["*"], "routers": [`+direct("new")+`]}]}]
+			{"name": "bytes", "address": "`+freeAddress(t)+`", "filter_chains": [{"filters": [{"type": "tcp_proxy", "config": {"cluster": "app"}}]}]}],
+		"routers": [{"router_config_name": "new", "virtual_hosts": [{"name": "all", "domains": ["*"], "routers": [`+directRoute("new")+`]}]}]
 	}], "cluster_manager": {"clusters": [`+cluster("app", "127.0.0.1:1")+`]}}`))
 	if !errors.Is(err, syscall.EADDRINUSE) || !strings.Contains(err.Error(), "taken") {
 		t.Fatalf("Apply = %v, want %v of the listener taken", err, syscall.EADDRINUSE)
 	}
 
-	if got := open.ask(get("/")); got.body != "old" || got.Close {
+	if got := open.roundTrip(get("/")); got.body != "old" || got.Close {
 		t.Errorf("an open connection: %q, to be closed: %t", got.body, got.Close)
 	}
-	if got := ask(t, address, get("/")); got.body != "old" {
+	if got := roundTrip(t, address, get("/")); got.body != "old" {
 		t.Errorf("a new connection: %q", got.body)
 	}
 	if r.server.Running() != before || len(r.server.Describe()) != 1 {
@@ -105,9 +105,9 @@ func TestAPortInUseUndoesEverything(t *testing.T) {
 			t.Errorf("there are metrics of %q", name)
 		}
 	}
-	if err := r.server.Apply(t.Context(), setup{routes: direct("newer")}.snapshot(t)); err != nil {
+	if err := r.server.Apply(t.Context(), setup{routes: directRoute("newer")}.snapshot(t)); err != nil {
 		t.Errorf("the next Apply = %v", err)
-	} else if got := open.ask(get("/")); got.body != "newer" {
+	} else if got := open.roundTrip(get("/")); got.body != "newer" {
 		t.Errorf("after the next Apply: %q", got.body)
 	}
 }
@@ -131,8 +131,8 @@ func (r *rig) exports(value string) bool {
 	return false
 }
 
-func TestWhatCannotBeAppliedIsRefused(t *testing.T) {
-	good := func() *config.Snapshot { return setup{routes: direct("old")}.snapshot(t) }
+func TestApplyRejectsInvalidConfig(t *testing.T) {
+	good := func() *config.Snapshot { return setup{routes: directRoute("old")}.snapshot(t) }
 	for name, test := range map[string]struct {
 		change func(c *config.Snapshot)
 		want   string
@@ -157,7 +157,7 @@ func TestWhatCannotBeAppliedIsRefused(t *testing.T) {
 			c.Listeners[0].AccessLogs = []config.AccessLog{{Path: t.TempDir() + "/file-that-is-none/access.log", Format: "%no_such_variable%"}}
 		}, "access log"},
 		"two clusters of one name": {func(c *config.Snapshot) {
-			c.Clusters = []*config.Cluster{{Name: "a", Policy: config.RoundRobin}, {Name: "a", Policy: config.RoundRobin}}
+			c.Clusters = []*config.Cluster{{Name: "a", LBPolicy: config.RoundRobin}, {Name: "a", LBPolicy: config.RoundRobin}}
 		}, "cluster a is configured twice"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -168,7 +168,7 @@ func TestWhatCannotBeAppliedIsRefused(t *testing.T) {
 			if err := r.server.Apply(t.Context(), bad); err == nil || !strings.Contains(err.Error(), test.want) {
 				t.Errorf("Apply = %v, want %q in it", err, test.want)
 			}
-			if got := ask(t, r.address("front"), get("/")); got.body != "old" {
+			if got := roundTrip(t, r.address("front"), get("/")); got.body != "old" {
 				t.Errorf("what ran before answers %q", got.body)
 			}
 			r.apply(good())
@@ -177,11 +177,11 @@ func TestWhatCannotBeAppliedIsRefused(t *testing.T) {
 }
 
 func TestRoutesChangeUnderAnOpenConnection(t *testing.T) {
-	r, address := setup{routes: direct("old")}.run(t)
-	c := dialCaller(t, address)
+	r, address := setup{routes: directRoute("old")}.run(t)
+	c := dialClient(t, address)
 	for _, text := range []string{"old", "new", "newer"} {
-		r.apply(setup{routes: direct(text)}.snapshot(t))
-		if got := c.ask(get("/")); got.body != text || got.Close {
+		r.apply(setup{routes: directRoute(text)}.snapshot(t))
+		if got := c.roundTrip(get("/")); got.body != text || got.Close {
 			t.Errorf("%q, to be closed: %t; want %q on the same connection", got.body, got.Close, text)
 		}
 	}
@@ -193,20 +193,20 @@ func TestRoutesChangeUnderAnOpenConnection(t *testing.T) {
 // TestEngineOptionsChangeWithConnections: those that are open serve one more
 // request, by the new routes, and end; new ones have the new options.
 func TestEngineOptionsChangeWithConnections(t *testing.T) {
-	r, address := setup{routes: direct("old"), proxy: `"extend_config": {"max_header_count": 3}`}.run(t)
-	idle, used := dialCaller(t, address), dialCaller(t, address)
-	used.ask(get("/"))
-	idle.ask(get("/"))
+	r, address := setup{routes: directRoute("old"), proxy: `"extend_config": {"max_header_count": 3}`}.run(t)
+	idle, used := dialClient(t, address), dialClient(t, address)
+	used.roundTrip(get("/"))
+	idle.roundTrip(get("/"))
 	fields := []string{"a: 1", "b: 2", "c: 3", "d: 4"}
-	if got := ask(t, address, get("/", fields...)); got.StatusCode != 431 {
+	if got := roundTrip(t, address, get("/", fields...)); got.StatusCode != 431 {
 		t.Fatalf("with 3 fields at most: %d, want 431", got.StatusCode)
 	}
-	r.apply(setup{routes: direct("new"), proxy: `"extend_config": {"max_header_count": 10}`}.snapshot(t))
-	if got := ask(t, address, get("/", fields...)); got.StatusCode != 200 || got.body != "new" {
+	r.apply(setup{routes: directRoute("new"), proxy: `"extend_config": {"max_header_count": 10}`}.snapshot(t))
+	if got := roundTrip(t, address, get("/", fields...)); got.StatusCode != 200 || got.body != "new" {
 		t.Errorf("a new connection: %d %q", got.StatusCode, got.body)
 	}
-	for _, c := range []*caller{idle, used} {
-		if got := c.ask(get("/")); got.body != "new" || !got.Close {
+	for _, c := range []*testClient{idle, used} {
+		if got := c.roundTrip(get("/")); got.body != "new" || !got.Close {
 			t.Errorf("an open connection: %q, to be closed: %t; want %q and the end", got.body, got.Close, "new")
 		}
 		if !c.ended() {
@@ -215,19 +215,19 @@ func TestEngineOptionsChangeWithConnections(t *testing.T) {
 	}
 }
 
-// held is an upstream that answers when it is let.
-type held struct {
+// pendingRequest is an upstream that answers when it is let.
+type pendingRequest struct {
 	address string
-	asked   chan struct{} // a request has arrived
-	let     chan struct{}
+	arrived chan struct{} // a request has arrived
+	release chan struct{}
 }
 
-func newHeld(t *testing.T, text string) *held {
-	h := &held{asked: make(chan struct{}, 100), let: make(chan struct{})}
+func newPendingRequest(t *testing.T, text string) *pendingRequest {
+	h := &pendingRequest{arrived: make(chan struct{}, 100), release: make(chan struct{})}
 	h.address = origin(t, func(w http.ResponseWriter, r *http.Request) {
-		h.asked <- struct{}{}
+		h.arrived <- struct{}{}
 		select {
-		case <-h.let:
+		case <-h.release:
 			_, _ = io.WriteString(w, text)
 		case <-r.Context().Done():
 		}
@@ -235,23 +235,23 @@ func newHeld(t *testing.T, text string) *held {
 	return h
 }
 
-func TestAListenerThatIsRemovedDrains(t *testing.T) {
-	app := newHeld(t, "slow")
+func TestRemovedListenerDrains(t *testing.T) {
+	app := newPendingRequest(t, "slow")
 	s := setup{routes: to("app"), clusters: cluster("app", app.address)}
 	r, address := s.run(t)
-	busy, idle := dialCaller(t, address), dialCaller(t, address)
+	busy, idle := dialClient(t, address), dialClient(t, address)
 	busy.send(get("/"))
-	<-app.asked
+	<-app.arrived
 	idle.send(get("/"))
-	<-app.asked
-	app.let <- struct{}{}
-	app.let <- struct{}{}
+	<-app.arrived
+	app.release <- struct{}{}
+	app.release <- struct{}{}
 	first, second := busy.read("GET "), idle.read("GET ")
 	if first.body != "slow" || second.body != "slow" {
 		t.Fatalf("%q, %q", first.body, second.body)
 	}
 	busy.send(get("/"))
-	<-app.asked
+	<-app.arrived
 
 	r.apply(parse(t, `{"servers": [{"listeners": [], "routers": []}]}`))
 	if got := r.server.Describe(); len(got) != 0 {
@@ -265,7 +265,7 @@ func TestAListenerThatIsRemovedDrains(t *testing.T) {
 		t.Error("it still accepts")
 	}
 	// Its cluster is gone as well, and yet the request ends as it should.
-	app.let <- struct{}{}
+	app.release <- struct{}{}
 	if got := busy.read("GET "); got.StatusCode != 200 || got.body != "slow" || !got.Close {
 		t.Errorf("the request in flight: %d %q, close: %t", got.StatusCode, got.body, got.Close)
 	}
@@ -280,34 +280,34 @@ func TestAListenerThatIsRemovedDrains(t *testing.T) {
 	}
 }
 
-// TestAnAddressIsFreeAtOnce: a listener may come back in the very next
+// TestAddressIsFreeAfterRemoval: a listener may come back in the very next
 // configuration, while the one before still drains.
-func TestAnAddressIsFreeAtOnce(t *testing.T) {
-	app := newHeld(t, "slow")
-	s := setup{address: free(t), routes: to("app"), clusters: cluster("app", app.address)}
+func TestAddressIsFreeAfterRemoval(t *testing.T) {
+	app := newPendingRequest(t, "slow")
+	s := setup{address: freeAddress(t), routes: to("app"), clusters: cluster("app", app.address)}
 	r, address := s.run(t)
-	c := dialCaller(t, address)
+	c := dialClient(t, address)
 	c.send(get("/"))
-	<-app.asked
+	<-app.arrived
 	for range 3 {
 		r.apply(parse(t, `{"servers": [{"listeners": [], "routers": []}]}`))
-		r.apply(setup{address: s.address, routes: direct("back")}.snapshot(t))
-		if got := ask(t, address, get("/")); got.body != "back" {
+		r.apply(setup{address: s.address, routes: directRoute("back")}.snapshot(t))
+		if got := roundTrip(t, address, get("/")); got.body != "back" {
 			t.Errorf("%q, want %q", got.body, "back")
 		}
 	}
-	app.let <- struct{}{}
+	app.release <- struct{}{}
 	if got := c.read("GET "); got.body != "slow" {
 		t.Errorf("what was under way: %q", got.body)
 	}
 }
 
 func TestAListenerMayBeRenamed(t *testing.T) {
-	r, address := setup{routes: direct("old")}.run(t)
-	c := dialCaller(t, address)
-	c.ask(get("/"))
+	r, address := setup{routes: directRoute("old")}.run(t)
+	c := dialClient(t, address)
+	c.roundTrip(get("/"))
 	r.await(1, "weft_listener_requests_total", "front") // else it is counted under the new name
-	renamed := setup{routes: direct("new")}.snapshot(t)
+	renamed := setup{routes: directRoute("new")}.snapshot(t)
 	renamed.Listeners[0].Name = "porch"
 	r.apply(renamed)
 	if got := r.address("porch"); got != address {
@@ -315,52 +315,52 @@ func TestAListenerMayBeRenamed(t *testing.T) {
 	}
 	r.until(func() bool { return !r.exports("front") }, func() { t.Error("there are metrics of the old name") })
 	r.await(1, "weft_listener_connections_active", "porch")
-	if got := c.ask(get("/")); got.body != "new" {
+	if got := c.roundTrip(get("/")); got.body != "new" {
 		t.Errorf("%q", got.body)
 	}
-	if got := ask(t, address, get("/")); got.body != "new" {
+	if got := roundTrip(t, address, get("/")); got.body != "new" {
 		t.Errorf("%q", got.body)
 	}
 	r.await(2, "weft_listener_requests_total", "porch")
 	r.await(2, "weft_listener_connections_accepted_total", "porch")
 }
 
-func TestAListenerMayCarryBytesAndRequestsInTurn(t *testing.T) {
-	app := origin(t, says("from the application"))
-	requests := setup{routes: direct("from weft"), clusters: cluster("app", app)}
+func TestListenerSwitchesBetweenTCPAndHTTP(t *testing.T) {
+	app := origin(t, respondText("from the application"))
+	requests := setup{routes: directRoute("from weft"), clusters: cluster("app", app)}
 	bytes := parse(t, `{"servers": [{"listeners": [{"name": "front", "address": "127.0.0.1:0",
 		"filter_chains": [{"filters": [{"type": "tcp_proxy", "config": {"cluster": "app"}}]}]}]}],
 		"cluster_manager": {"clusters": [`+cluster("app", app)+`]}}`)
 	r, address := requests.run(t)
-	c := dialCaller(t, address)
-	c.ask(get("/"))
+	c := dialClient(t, address)
+	c.roundTrip(get("/"))
 	for range 2 {
 		r.apply(bytes)
-		if got := ask(t, address, get("/")); got.body != "from the application" {
+		if got := roundTrip(t, address, get("/")); got.body != "from the application" {
 			t.Errorf("bytes: %q", got.body)
 		}
-		if got := c.ask(get("/")); got.body != "from weft" || !got.Close {
+		if got := c.roundTrip(get("/")); got.body != "from weft" || !got.Close {
 			t.Errorf("a connection from before: %q, to be closed: %t", got.body, got.Close)
 		}
 		r.apply(requests.snapshot(t))
-		if got := ask(t, address, get("/")); got.body != "from weft" {
+		if got := roundTrip(t, address, get("/")); got.body != "from weft" {
 			t.Errorf("requests: %q", got.body)
 		}
-		c = dialCaller(t, address)
-		c.ask(get("/"))
+		c = dialClient(t, address)
+		c.roundTrip(get("/"))
 	}
 }
 
-func TestAccessLogsAreClosedWhenNothingIsWrittenToThemAnyMore(t *testing.T) {
+func TestAccessLogsCloseAfterLastExchange(t *testing.T) {
 	dir := t.TempDir()
 	logged := func(name string) setup {
-		return setup{routes: direct(name), listener: `"access_logs": [{"log_path": "` + dir + "/" + name + `", "log_format": "%path%"}]`}
+		return setup{routes: directRoute(name), listener: `"access_logs": [{"log_path": "` + dir + "/" + name + `", "log_format": "%path%"}]`}
 	}
 	r, address := logged("a").run(t)
-	c := dialCaller(t, address)
-	c.ask(get("/1"))
+	c := dialClient(t, address)
+	c.roundTrip(get("/1"))
 	r.apply(logged("b").snapshot(t))
-	c.ask(get("/2"))
+	c.roundTrip(get("/2"))
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
 	_ = c.Close()
@@ -379,7 +379,7 @@ func TestAccessLogsAreClosedWhenNothingIsWrittenToThemAnyMore(t *testing.T) {
 // TestNoRequestIsLostWhileConfigurationsChange: several goroutines apply
 // configurations whose clusters come and go while others ask.
 func TestNoRequestIsLostWhileConfigurationsChange(t *testing.T) {
-	one, two := origin(t, says("one")), origin(t, says("two"))
+	one, two := origin(t, respondText("one")), origin(t, respondText("two"))
 	configs := []setup{
 		{routes: to("one"), clusters: cluster("one", one)},
 		{routes: to("two"), clusters: cluster("two", two)},
@@ -392,7 +392,7 @@ func TestNoRequestIsLostWhileConfigurationsChange(t *testing.T) {
 	asked := make([]int, 8)
 	for i := range asked {
 		callers.Go(func() {
-			asked[i] = askUntil(t, address, over)
+			asked[i] = requestUntil(t, address, over)
 		})
 	}
 	for i := range 2 {
@@ -417,10 +417,10 @@ func TestNoRequestIsLostWhileConfigurationsChange(t *testing.T) {
 	}
 }
 
-// askUntil asks one request after the other, on a new connection only when the
+// requestUntil asks one request after the other, on a new connection only when the
 // answer says that it was the last, and returns how many were answered.
-func askUntil(t *testing.T, address string, over <-chan struct{}) (n int) {
-	c := dialCaller(t, address)
+func requestUntil(t *testing.T, address string, over <-chan struct{}) (n int) {
+	c := dialClient(t, address)
 	for {
 		select {
 		case <-over:
@@ -428,7 +428,7 @@ func askUntil(t *testing.T, address string, over <-chan struct{}) (n int) {
 			return n
 		default:
 		}
-		got := c.ask(get("/"))
+		got := c.roundTrip(get("/"))
 		if got.StatusCode != 200 {
 			t.Errorf("request %d: %d %q", n, got.StatusCode, got.body)
 			return n
@@ -436,19 +436,19 @@ func askUntil(t *testing.T, address string, over <-chan struct{}) (n int) {
 		n++
 		if got.Close {
 			_ = c.Close()
-			c = dialCaller(t, address)
+			c = dialClient(t, address)
 		}
 	}
 }
 
-func TestDrainLetsWhatIsUnderWayEnd(t *testing.T) {
-	app := newHeld(t, "slow")
+func TestDrainFinishesInFlightRequests(t *testing.T) {
+	app := newPendingRequest(t, "slow")
 	r, address := setup{routes: to("app"), clusters: cluster("app", app.address)}.run(t)
-	busy, idle := dialCaller(t, address), dialCaller(t, address)
+	busy, idle := dialClient(t, address), dialClient(t, address)
 	busy.send(get("/"))
-	<-app.asked
-	idle.ask("GET / HTTP/1.1\r\n\r\n") // refused, for want of Host: closes
-	idle = dialCaller(t, address)
+	<-app.arrived
+	idle.roundTrip("GET / HTTP/1.1\r\n\r\n") // refused, for want of Host: closes
+	idle = dialClient(t, address)
 
 	drained := make(chan struct{})
 	go func() {
@@ -466,12 +466,12 @@ func TestDrainLetsWhatIsUnderWayEnd(t *testing.T) {
 		t.Error("it did not wait")
 	default:
 	}
-	app.let <- struct{}{}
+	app.release <- struct{}{}
 	if got := busy.read("GET "); got.body != "slow" || !got.Close {
 		t.Errorf("what was under way: %q, to be closed: %t", got.body, got.Close)
 	}
 	<-drained
-	if err := r.server.Apply(t.Context(), setup{routes: direct("new")}.snapshot(t)); err == nil {
+	if err := r.server.Apply(t.Context(), setup{routes: directRoute("new")}.snapshot(t)); err == nil {
 		t.Error("a configuration was applied after the end")
 	}
 	if r.exports("front") || r.exports("table") || r.exports("app") {
@@ -479,15 +479,15 @@ func TestDrainLetsWhatIsUnderWayEnd(t *testing.T) {
 	}
 }
 
-// addConnectionFilters is a filter before the router that says when a request has arrived, and
+// blockingFilter is a filter before the router that says when a request has arrived, and
 // holds those for /held.
-type addConnectionFilters struct{ arrived, let chan struct{} }
+type blockingFilter struct{ arrived, release chan struct{} }
 
-func newGate() *addConnectionFilters {
-	return &addConnectionFilters{arrived: make(chan struct{}, 100), let: make(chan struct{})}
+func newBlockingFilter() *blockingFilter {
+	return &blockingFilter{arrived: make(chan struct{}, 100), release: make(chan struct{})}
 }
 
-func (g *addConnectionFilters) kind() filter.StreamFilterFactory {
+func (g *blockingFilter) factory() filter.StreamFilterFactory {
 	return filter.StreamFilterFactory{
 		Name: "gate", Stage: filter.BeforeRoute,
 		Config: func() any { return new(struct{}) },
@@ -496,7 +496,7 @@ func (g *addConnectionFilters) kind() filter.StreamFilterFactory {
 				return protocol.ServiceFunc(func(ctx context.Context, x *protocol.Exchange) error {
 					g.arrived <- struct{}{}
 					if x.Request.Path == "/held" {
-						<-g.let
+						<-g.release
 					}
 					return next.Serve(ctx, x)
 				})
@@ -505,36 +505,36 @@ func (g *addConnectionFilters) kind() filter.StreamFilterFactory {
 	}
 }
 
-// TestARequestOfAnOldConfigurationFindsItsCluster: it came three configurations
+// TestInFlightRequestKeepsRemovedCluster: it came three configurations
 // ago, and its cluster has left, come back and left again meanwhile.
-func TestARequestOfAnOldConfigurationFindsItsCluster(t *testing.T) {
-	one, two := origin(t, says("one")), origin(t, says("two"))
-	g := newGate()
+func TestInFlightRequestKeepsRemovedCluster(t *testing.T) {
+	one, two := origin(t, respondText("one")), origin(t, respondText("two"))
+	g := newBlockingFilter()
 	first := setup{filters: `{"type": "gate"}`, routes: to("one"), clusters: cluster("one", one)}
 	second := setup{filters: `{"type": "gate"}`, routes: to("two"), clusters: cluster("two", two)}
-	r, address := first.run(t, g.kind())
-	c := dialCaller(t, address)
+	r, address := first.run(t, g.factory())
+	c := dialClient(t, address)
 	c.send(get("/held"))
 	<-g.arrived
 	for _, s := range []setup{second, first, second} {
-		r.apply(s.snapshot(t, g.kind()))
-		if got := ask(t, address, get("/")); got.StatusCode != 200 {
+		r.apply(s.snapshot(t, g.factory()))
+		if got := roundTrip(t, address, get("/")); got.StatusCode != 200 {
 			t.Errorf("%d %q", got.StatusCode, got.body)
 		}
 	}
-	close(g.let)
+	close(g.release)
 	if got := c.read("GET "); got.body != "one" {
 		t.Errorf("%d %q, want %q", got.StatusCode, got.body, "one")
 	}
 	r.until(func() bool { return !r.exports("one") }, func() { t.Error("the cluster is not retired") })
 }
 
-// TestDrainEndsWithItsTime: whatever still waits, for an upstream, a delay of a
+// TestDrainForceClosesAtDeadline: whatever still waits, for an upstream, a delay of a
 // filter, or on a listener that was removed before.
-func TestDrainEndsWithItsTime(t *testing.T) {
+func TestDrainForceClosesAtDeadline(t *testing.T) {
 	delay := setup{
 		filters: `{"type": "fault", "config": {"delay": {"fixed_delay": "1h", "percentage": 100}}}`,
-		routes:  direct("late"), server: `"graceful_timeout": "1h"`,
+		routes:  directRoute("late"), server: `"graceful_timeout": "1h"`,
 	}
 	for name, test := range map[string]struct {
 		setup   setup
@@ -549,14 +549,14 @@ func TestDrainEndsWithItsTime(t *testing.T) {
 		"a delay, content, and a removal": {delay, "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 10\r\n\r\nabc", true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			g := newGate()
+			g := newBlockingFilter()
 			s := test.setup
 			if s.routes == "" {
-				s.routes, s.clusters = to("app"), cluster("app", newHeld(t, "never").address)
+				s.routes, s.clusters = to("app"), cluster("app", newPendingRequest(t, "never").address)
 			}
 			s.filters = strings.TrimSuffix(`{"type": "gate"}, `+s.filters, ", ")
-			r, address := s.run(t, g.kind())
-			c := dialCaller(t, address)
+			r, address := s.run(t, g.factory())
+			c := dialClient(t, address)
 			c.send(test.request)
 			<-g.arrived
 			if test.remove {
@@ -573,7 +573,7 @@ func TestDrainEndsWithItsTime(t *testing.T) {
 	}
 }
 
-func TestAPanicInAFilterIsContained(t *testing.T) {
+func TestFilterPanicFailsOnlyItsExchange(t *testing.T) {
 	panicking := filter.StreamFilterFactory{
 		Name: "panic", Stage: filter.AfterRoute,
 		Config: func() any { return new(mark) },
@@ -588,12 +588,12 @@ func TestAPanicInAFilterIsContained(t *testing.T) {
 			}, nil
 		},
 	}
-	r, address := setup{filters: `{"type": "panic"}`, routes: direct("well")}.run(t, panicking)
-	c := dialCaller(t, address)
-	if got := c.ask(get("/panic")); got.StatusCode != 500 || strings.Contains(got.body, "secret") {
+	r, address := setup{filters: `{"type": "panic"}`, routes: directRoute("well")}.run(t, panicking)
+	c := dialClient(t, address)
+	if got := c.roundTrip(get("/panic")); got.StatusCode != 500 || strings.Contains(got.body, "secret") {
 		t.Errorf("%d %q, want 500", got.StatusCode, got.body)
 	}
-	if got := c.ask(get("/")); got.body != "well" {
+	if got := c.roundTrip(get("/")); got.body != "well" {
 		t.Errorf("the next request on the connection: %q", got.body)
 	}
 	if n := r.value("weft_panics_total"); n != 1 {
@@ -603,13 +603,13 @@ func TestAPanicInAFilterIsContained(t *testing.T) {
 }
 
 func TestConnectionsOfTCPProxyAreCounted(t *testing.T) {
-	app := origin(t, says("x"))
+	app := origin(t, respondText("x"))
 	r := newRig(t)
 	r.apply(parse(t, `{"servers": [{"listeners": [{"name": "front", "address": "127.0.0.1:0",
 		"filter_chains": [{"filters": [{"type": "tcp_proxy", "config": {"cluster": "app"}}]}]}]}],
 		"cluster_manager": {"clusters": [`+cluster("app", app)+`]}}`))
-	c := dialCaller(t, r.address("front"))
-	c.ask(get("/"))
+	c := dialClient(t, r.address("front"))
+	c.roundTrip(get("/"))
 	for _, name := range []string{"weft_listener_connections_active", "weft_cluster_connections_active", "weft_cluster_requests_active"} {
 		r.await(1, name)
 	}

@@ -16,28 +16,28 @@ import (
 // builder composes the services of one configuration. What it builds starts nothing, so it can be
 // dropped without cleanup.
 type builder struct {
-	server *Server
-	orders *overloadPolicy // of the overload manager; nil: none
-	source map[string]*config.RouteTable
-	tables map[string]*liveTable // the tables in use, by name; owned by the plan
+	server      *Server
+	overload    *overloadPolicy // of the overload manager; nil: none
+	routeTables map[string]*config.RouteTable
+	tables      map[string]*liveTable // the tables in use, by name; owned by the plan
 }
 
 func newBuilder(s *Server, next *config.Snapshot) *builder {
 	b := &builder{
-		server: s,
-		source: make(map[string]*config.RouteTable),
-		tables: make(map[string]*liveTable),
+		server:      s,
+		routeTables: make(map[string]*config.RouteTable),
+		tables:      make(map[string]*liveTable),
 	}
 	if next.Overload != nil {
-		b.orders = &s.overseer.orders
+		b.overload = &s.overload.policy
 	}
 	for _, t := range next.Routes {
-		b.source[t.Name] = t
+		b.routeTables[t.Name] = t
 	}
 	return b
 }
 
-// service composes the services of a filter chain, outermost first. place distinguishes the chain
+// buildService composes the services of a filter chain, outermost first. place distinguishes the chain
 // from all others:
 //
 //	Respond · overload policy · targets · Forwarded (HTTP) · filters before the router · Router · route
@@ -47,12 +47,12 @@ func newBuilder(s *Server, next *config.Snapshot) *builder {
 //	route actions · filters of the route · Timeout · Retry (or Hedge) · cluster
 //
 // observers are called for each exchange that has ended.
-func (b *builder) service(place string, p *config.Proxy) (whole protocol.AsyncService, observers []observer, err error) {
-	before, after, observers, err := b.filters(place, p.StreamFilters)
+func (b *builder) buildService(place string, p *config.Proxy) (whole protocol.AsyncService, observers []exchangeObserver, err error) {
+	before, after, observers, err := b.buildFilters(place, p.StreamFilters)
 	if err != nil {
 		return nil, nil, err
 	}
-	r, err := b.router(p, after)
+	r, err := b.buildRouter(p, after)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -61,13 +61,13 @@ func (b *builder) service(place string, p *config.Proxy) (whole protocol.AsyncSe
 		s = f(s)
 	}
 	f := newForwarded(s, p.HTTP1)
-	f.fields, f.scheme = newCallerFields(p.CallerFields, &p.HTTP1), p.ForwardedScheme
+	f.sanitizer, f.trustsScheme = newHeaderSanitizer(p.CallerFields, &p.HTTP1), p.ForwardedScheme
 	s = f
-	if p.Targets != (config.TargetRules{}) {
+	if p.Targets != (config.TargetNormalization{}) {
 		s = normalizeTargets(s, p.Targets)
 	}
-	if b.orders != nil {
-		s = shed(s, b.orders)
+	if b.overload != nil {
+		s = shed(s, b.overload)
 	}
 	return Respond(s, b.server.o.Metrics.Counter(metrics.Panics), b.server.o.Log), observers, nil
 }
@@ -75,25 +75,25 @@ func (b *builder) service(place string, p *config.Proxy) (whole protocol.AsyncSe
 // routeFilter is a filter that runs inside routes. Each route may have its own configuration for
 // it.
 type routeFilter struct {
-	name   string
-	kind   *filter.StreamFilterFactory // nil: its settings are missing
-	env    filter.Env
-	config any           // the listener's configuration
-	shared filter.Filter // built with config
-	off    bool          // disabled unless a route enables it
+	name     string
+	factory  *filter.StreamFilterFactory // nil: its settings are missing
+	env      filter.Env
+	config   any           // the listener's configuration
+	shared   filter.Filter // built with config
+	disabled bool          // disabled unless a route enables it
 }
 
-// observer is called for each exchange that has ended; see filter.Env.
-type observer func(x *protocol.Exchange)
+// exchangeObserver is called for each exchange that has ended; see filter.Env.
+type exchangeObserver func(x *protocol.Exchange)
 
-// filters builds the listener's filters in order and splits them by stage.
-func (b *builder) filters(place string, list []config.Filter) (before []filter.Filter, after []routeFilter, observers []observer, err error) {
+// buildFilters builds the listener's filters in order and splits them by stage.
+func (b *builder) buildFilters(place string, list []config.Filter) (before []filter.Filter, after []routeFilter, observers []exchangeObserver, err error) {
 	for i, f := range list {
-		if f.Config == (config.FilterMissing{}) {
+		if f.Config == (config.FilterConfigMissing{}) {
 			before, after = addMissingConfig(f, before, after)
 			continue
 		}
-		kind := b.kind(f.Name)
+		kind := b.findStreamFilter(f.Name)
 		if kind == nil {
 			return nil, nil, nil, fmt.Errorf("stream filter %q is not supported by this build", f.Name)
 		}
@@ -101,7 +101,7 @@ func (b *builder) filters(place string, list []config.Filter) (before []filter.F
 			Log:           b.server.o.Log.With("filter", f.Name),
 			Metrics:       b.server.o.Metrics,
 			ClusterClient: clusterClient{b.server},
-			Cluster:       b.server.cluster,
+			Cluster:       b.server.clusterConfig,
 			Observe:       func(f func(*protocol.Exchange)) { observers = append(observers, f) },
 			Key:           fmt.Sprintf("%s %d", place, i),
 		}
@@ -112,14 +112,14 @@ func (b *builder) filters(place string, list []config.Filter) (before []filter.F
 		if kind.Stage == filter.BeforeRoute {
 			before = append(before, made)
 		} else {
-			after = append(after, routeFilter{name: f.Name, kind: kind, env: env, config: f.Config, shared: made, off: f.Off})
+			after = append(after, routeFilter{name: f.Name, factory: kind, env: env, config: f.Config, shared: made, disabled: f.Disabled})
 		}
 	}
 	return before, after, observers, nil
 }
 
-// cluster implements filter.Env.Cluster.
-func (s *Server) cluster(name string) *config.Cluster {
+// clusterConfig implements filter.Env.Cluster.
+func (s *Server) clusterConfig(name string) *config.Cluster {
 	c := s.clusters.Find(name)
 	if c == nil {
 		return nil
@@ -127,7 +127,7 @@ func (s *Server) cluster(name string) *config.Cluster {
 	return c.Config()
 }
 
-func (b *builder) kind(name string) *filter.StreamFilterFactory {
+func (b *builder) findStreamFilter(name string) *filter.StreamFilterFactory {
 	for i := range b.server.o.StreamFilters {
 		if k := &b.server.o.StreamFilters[i]; k.Name == name {
 			return k
@@ -136,18 +136,18 @@ func (b *builder) kind(name string) *filter.StreamFilterFactory {
 	return nil
 }
 
-// router composes the Router of p. The filters run inside its routes.
-func (b *builder) router(p *config.Proxy, filters []routeFilter) (*Router, error) {
-	t, err := b.table(p.RouteTable)
+// buildRouter composes the Router of p. The filters run inside its routes.
+func (b *builder) buildRouter(p *config.Proxy, filters []routeFilter) (*Router, error) {
+	t, err := b.buildTable(p.RouteTable)
 	if err != nil {
 		return nil, err
 	}
 	r := &Router{proxy: p, filters: filters, unrouted: unrouted(p.RouteTable, filters)}
-	first, err := b.routing(r, t.table, t.numbers)
+	first, err := b.prepareRoutes(r, t.table, t.metrics)
 	if err != nil {
 		return nil, err
 	}
-	first.enforce()
+	first.activate()
 	t.routers = append(t.routers, r)
 	return r, nil
 }
@@ -158,15 +158,15 @@ func (b *builder) router(p *config.Proxy, filters []routeFilter) (*Router, error
 func unrouted(table string, filters []routeFilter) protocol.AsyncService {
 	var s protocol.Service = noRoute{table}
 	for _, f := range slices.Backward(filters) {
-		if !f.off {
+		if !f.disabled {
 			s = f.shared(s)
 		}
 	}
 	return protocol.Async(s)
 }
 
-// route composes the service of one route.
-func (b *builder) route(p *config.Proxy, route *router.Route, filters []routeFilter) (protocol.Service, error) {
+// buildRoute composes the service of one route.
+func (b *builder) buildRoute(p *config.Proxy, route *router.Route, filters []routeFilter) (protocol.Service, error) {
 	c := route.Config
 	if p.CallerFields.OverrideTimeouts {
 		route = route.WithTimeoutFields()
@@ -175,8 +175,8 @@ func (b *builder) route(p *config.Proxy, route *router.Route, filters []routeFil
 	if c.Forward == nil {
 		s = reply{route}
 	} else {
-		s = b.upstream(p, route)
-		if c.Forward.Hedge.Hedges() {
+		s = b.buildUpstream(p, route)
+		if c.Forward.Hedge.Enabled() {
 			s = Hedge(s, route, retryBudget(c.Forward.Priority), clusterClient{b.server}.Go)
 		} else {
 			s = Retry(s, route, retryBudget(c.Forward.Priority))
@@ -184,7 +184,7 @@ func (b *builder) route(p *config.Proxy, route *router.Route, filters []routeFil
 		s = Timeout(s, route)
 	}
 	for _, f := range slices.Backward(filters) {
-		made, err := f.of(p, c)
+		made, err := f.forRoute(p, c)
 		if err != nil {
 			return nil, fmt.Errorf("per_filter_config %q: %w", f.name, err)
 		}
@@ -196,15 +196,15 @@ func (b *builder) route(p *config.Proxy, route *router.Route, filters []routeFil
 	return s, nil
 }
 
-// upstream composes the service that sends to the clusters of a route.
-func (b *builder) upstream(p *config.Proxy, route *router.Route) protocol.Service {
+// buildUpstream composes the service that sends to the clusters of a route.
+func (b *builder) buildUpstream(p *config.Proxy, route *router.Route) protocol.Service {
 	f := route.Config.Forward
 	var chosen func(*protocol.Exchange, *upstream.Host)
 	if f.AutoHostRewrite {
 		chosen = func(x *protocol.Exchange, h *upstream.Host) { route.RewriteHost(x, h.Config().Hostname) }
 	}
-	if f.Hedge.Hedges() {
-		chosen = noting(chosen)
+	if f.Hedge.Enabled() {
+		chosen = recordingHost(chosen)
 	}
 	way := func(c *upstream.Cluster, labels map[string]string) *upstream.ClusterPicker {
 		return &upstream.ClusterPicker{Cluster: c, Protocol: f.Upstream, Fallback: p.Upstream, Priority: f.Priority, Labels: upstream.NewLabels(labels), OnHostSelected: chosen}
@@ -212,9 +212,9 @@ func (b *builder) upstream(p *config.Proxy, route *router.Route) protocol.Servic
 	switch {
 	case f.Cluster != "":
 		return way(b.server.clusters.Get(f.Cluster), f.Metadata)
-	case len(f.Weighted) > 0:
-		ways := make(weightedClusters, len(f.Weighted))
-		for i, w := range f.Weighted {
+	case len(f.WeightedClusters) > 0:
+		ways := make(weightedClusters, len(f.WeightedClusters))
+		for i, w := range f.WeightedClusters {
 			labels := maps.Clone(f.Metadata)
 			if labels == nil {
 				labels = w.Metadata
@@ -225,6 +225,6 @@ func (b *builder) upstream(p *config.Proxy, route *router.Route) protocol.Servic
 		}
 		return ways
 	}
-	clusters := &chosenClusters{find: b.server.clusters.Find, make: func(c *upstream.Cluster) *upstream.ClusterPicker { return way(c, f.Metadata) }}
+	clusters := &pickerCache{find: b.server.clusters.Find, newPicker: func(c *upstream.Cluster) *upstream.ClusterPicker { return way(c, f.Metadata) }}
 	return dynamicCluster(clusters.get)
 }

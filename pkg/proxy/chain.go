@@ -18,110 +18,110 @@ type compiledChain struct {
 	config   *config.FilterChain
 	identity string // see compiledListener.identity
 	handler  network.Handler
-	secured  *chainTLS          // nil: plaintext
+	tls      *chainTLS          // nil: plaintext
 	group    *network.ConnGroup // connections that use the chain
 
 	// For a chain that serves exchanges; nil for one that relays bytes.
-	serving *livePipeline // pipeline holder of the chain
-	made    *pipeline     // pipeline to activate
+	live *livePipeline // pipeline holder of the chain
+	next *pipeline     // pipeline to activate
 }
 
-// enforce activates the chain's new pipeline and returns the previous one, or nil. The caller
+// activate activates the chain's new pipeline and returns the previous one, or nil. The caller
 // closes the previous record after that pipeline has ended.
-func (c *compiledChain) enforce() (before *pipeline) {
-	if c.serving == nil {
+func (c *compiledChain) activate() (before *pipeline) {
+	if c.live == nil {
 		return nil
 	}
-	before = c.serving.now.Swap(c.made)
+	before = c.live.active.Swap(c.next)
 	if before != nil {
 		before.release()
 	}
 	return before
 }
 
-// applyOver is enforce for a chain that replaces was, or nothing if was is nil. If was served
-// exchanges and c relays bytes, applyOver releases the pipeline of was.
-func (c *compiledChain) applyOver(was *compiledChain) (before *pipeline) {
-	if was != nil && c.serving == nil {
+// activateOver is enforce for a chain that replaces was, or nothing if was is nil. If was served
+// exchanges and c relays bytes, activateOver releases the pipeline of was.
+func (c *compiledChain) activateOver(was *compiledChain) (before *pipeline) {
+	if was != nil && c.live == nil {
 		if before = was.active(); before != nil {
 			before.release()
 		}
 		return before
 	}
-	return c.enforce()
+	return c.activate()
 }
 
-// end releases an active chain after its last connection has ended.
-func (c *compiledChain) end() {
+// close releases an active chain after its last connection has ended.
+func (c *compiledChain) close() {
 	if now := c.active(); now != nil {
 		now.release()
-		now.record.close()
+		now.recorder.close()
 	}
 }
 
 // active returns the active pipeline of the chain, or nil if the chain relays bytes.
 func (c *compiledChain) active() *pipeline {
-	if c.serving == nil {
+	if c.live == nil {
 		return nil
 	}
-	return c.serving.now.Load()
+	return c.live.active.Load()
 }
 
-// drop releases a chain that never became active.
-func (c *compiledChain) drop() {
-	if c.made != nil {
-		c.made.record.close()
+// discard releases a chain that never became active.
+func (c *compiledChain) discard() {
+	if c.next != nil {
+		c.next.recorder.close()
 	}
-	c.secured.close()
+	c.tls.close()
 }
 
-// chain builds the handlers of c. old is its current pipeline, or nil. place distinguishes c from
+// buildChain builds the handlers of c. old is its current pipeline, or nil. place distinguishes c from
 // all other chains.
-func (b *builder) chain(e *compiledListener, c *compiledChain, old *livePipeline, place string) error {
+func (b *builder) buildChain(e *compiledListener, c *compiledChain, old *livePipeline, place string) error {
 	fc := c.config
 	var carries network.Handler
 	if fc.TCPProxy != nil {
-		watchers, err := b.watchers(fc.Gates, place)
+		watchers, err := b.buildSessionObservers(fc.ConnectionFilters, place)
 		if err != nil {
 			return err
 		}
-		carries = b.server.o.TCPProxy(*fc.TCPProxy, &TCPForwarder{b.server.clusters, b.server.clients, watchers}, b.server.o.Log)
+		carries = b.server.o.TCPProxy(*fc.TCPProxy, &TCPForwarder{b.server.clusters, b.server.upstreamTLS, watchers}, b.server.o.Log)
 		c.handler = carries
 	}
 	var byALPN map[string]network.Handler
 	if fc.Proxy != nil {
 		var err error
-		if byALPN, err = b.proxyChain(e.config, c, old, carries, place); err != nil {
+		if byALPN, err = b.buildProxyChain(e.config, c, old, carries, place); err != nil {
 			return err
 		}
 	}
 	if c.handler == nil {
 		return errors.New("no network filter serves connections")
 	}
-	if err := b.gate(e, c, byALPN, place); err != nil {
-		c.drop()
+	if err := b.addConnectionFilters(e, c, byALPN, place); err != nil {
+		c.discard()
 		return err
 	}
-	if err := b.secure(e, c, byALPN); err != nil {
-		c.drop()
+	if err := b.addTLS(e, c, byALPN); err != nil {
+		c.discard()
 		return fmt.Errorf("tls_context: %w", err)
 	}
 	return nil
 }
 
-// proxyChain makes c serve exchanges and returns the handlers by ALPN name. If the proxy filter
+// buildProxyChain makes c serve exchanges and returns the handlers by ALPN name. If the proxy filter
 // says so, connections of no known protocol go to unknown.
-func (b *builder) proxyChain(l *config.Listener, c *compiledChain, s *livePipeline, unknown network.Handler, place string) (byALPN map[string]network.Handler, err error) {
+func (b *builder) buildProxyChain(l *config.Listener, c *compiledChain, s *livePipeline, unknown network.Handler, place string) (byALPN map[string]network.Handler, err error) {
 	p := c.config.Proxy
 	engines, err := b.engines(p)
 	if err != nil {
 		return nil, err
 	}
-	service, observers, err := b.service(place, p)
+	service, observers, err := b.buildService(place, p)
 	if err != nil {
 		return nil, err
 	}
-	rec, err := b.record(l)
+	rec, err := b.newRecorder(l)
 	if err != nil {
 		return nil, err
 	}
@@ -132,19 +132,19 @@ func (b *builder) proxyChain(l *config.Listener, c *compiledChain, s *livePipeli
 	if !p.Fallback {
 		unknown = nil
 	}
-	table := b.demanded(p.RouteTable)
-	if table != nil && table.Asleep {
+	table := b.onDemandTable(p.RouteTable)
+	if table != nil && table.Unsubscribed {
 		service = Respond(table, b.server.o.Metrics.Counter(metrics.Panics), b.server.o.Log)
 	}
-	c.serving, c.made = s, newComposition(l.Name, service, rec)
-	c.made.table = table
-	c.handler, byALPN = b.handler(l, p, s, engines, unknown)
+	c.live, c.next = s, newPipeline(l.Name, service, rec)
+	c.next.table = table
+	c.handler, byALPN = b.buildHandler(l, p, s, engines, unknown)
 	return byALPN, nil
 }
 
-// handler lets each engine serve the connections of its protocol, detected by first bytes or chosen
+// buildHandler lets each engine serve the connections of its protocol, detected by first bytes or chosen
 // by ALPN.
-func (b *builder) handler(l *config.Listener, p *config.Proxy, s *livePipeline, engines []*stream.Protocol, unknown network.Handler) (h network.Handler, byALPN map[string]network.Handler) {
+func (b *builder) buildHandler(l *config.Listener, p *config.Proxy, s *livePipeline, engines []*stream.Protocol, unknown network.Handler) (h network.Handler, byALPN map[string]network.Handler) {
 	o := stream.ServerOptions{
 		Listener:         l.Name,
 		Service:          s,
@@ -153,7 +153,7 @@ func (b *builder) handler(l *config.Listener, p *config.Proxy, s *livePipeline, 
 		RPC:              p.RPC,
 		IdleTimeout:      l.IdleTimeout,
 		Observe:          s.Observe,
-		NewBatchObserver: func() stream.BatchObserver { return &batchObserver{serving: s} },
+		NewBatchObserver: func() stream.BatchObserver { return &batchObserver{live: s} },
 		Log:              b.server.o.Log,
 	}
 	byALPN = map[string]network.Handler{}
@@ -217,18 +217,18 @@ func (b *builder) engines(p *config.Proxy) ([]*stream.Protocol, error) {
 	var engines []*stream.Protocol
 	if isAuto(p) {
 		for i := range b.server.o.Protocols {
-			if e := &b.server.o.Protocols[i]; e.Name.CarriedBy(p.Upstream) {
+			if e := &b.server.o.Protocols[i]; e.Name.CanSendAs(p.Upstream) {
 				engines = append(engines, e)
 			}
 		}
 	} else {
 		for _, name := range p.Downstream {
-			e := b.engine(name)
+			e := b.findEngine(name)
 			if e == nil {
 				return nil, fmt.Errorf("downstream_protocol %q is not supported by this build", name)
 			}
 			engines = append(engines, e)
-			if v2 := b.engine(config.BoltV2); name == config.Bolt && v2 != nil && !slices.Contains(p.Downstream, config.BoltV2) {
+			if v2 := b.findEngine(config.BoltV2); name == config.Bolt && v2 != nil && !slices.Contains(p.Downstream, config.BoltV2) {
 				engines = append(engines, v2)
 			}
 		}
@@ -239,7 +239,7 @@ func (b *builder) engines(p *config.Proxy) ([]*stream.Protocol, error) {
 	return engines, nil
 }
 
-func (b *builder) engine(name config.Protocol) *stream.Protocol {
+func (b *builder) findEngine(name config.Protocol) *stream.Protocol {
 	for i := range b.server.o.Protocols {
 		if e := &b.server.o.Protocols[i]; e.Name == name {
 			return e

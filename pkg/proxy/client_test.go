@@ -7,10 +7,10 @@ import (
 	"testing"
 )
 
-// TestTheClientIsTheOneOfFiltersAndLogs: rbac's remote_ip and what access logs and header
+// TestClientAddressInFiltersAndLogs: rbac's remote_ip and what access logs and header
 // mutations show are the address that trusted proxies name, from one request of a
 // connection to the next.
-func TestTheClientIsTheOneOfFiltersAndLogs(t *testing.T) {
+func TestClientAddressInFiltersAndLogs(t *testing.T) {
 	app := origin(t, func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.WriteString(w, r.Header.Get("x-client")+" "+r.Header.Get("x-forwarded-for")) // a caller that is gone shows in its own test
 	})
@@ -37,14 +37,14 @@ func TestTheClientIsTheOneOfFiltersAndLogs(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			_, address := setup{filters: only, routes: routes, clusters: cluster("app", app), proxy: `"extend_config": ` + test.proxy}.run(t)
-			c := dialCaller(t, address)
+			c := dialClient(t, address)
 			here := c.LocalAddr().String()
 			for i, field := range test.asks {
 				head := "GET / HTTP/1.1\r\nHost: a\r\n"
 				if field != "" {
 					head += "X-Forwarded-For: " + field + "\r\n"
 				}
-				answer := c.ask(head + "\r\n")
+				answer := c.roundTrip(head + "\r\n")
 				got := answer.body
 				if answer.StatusCode != 200 {
 					got = answer.Status[:3]

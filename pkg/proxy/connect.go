@@ -28,22 +28,22 @@ func connectors(protocols []stream.Protocol, tls *upstreamTLS) map[config.Protoc
 
 // connector dials a host and starts an engine on the connection.
 type connector struct {
-	client      func(*network.Conn, stream.UpstreamConnOptions) stream.UpstreamConn
+	newConn     func(*network.Conn, stream.UpstreamConnOptions) stream.UpstreamConn
 	multiplexed bool
 	alpn        string // name of the protocol in ALPN
 	tls         *upstreamTLS
-	carried     connOrigin
+	origin      connOrigin
 }
 
-// WithAddrs implements upstream.Announcer.
+// WithAddrs implements upstream.ProxyProtocolConnector.
 func (c connector) WithAddrs(source, destination netip.AddrPort) upstream.Connector {
-	c.carried.source, c.carried.destination = source, destination
+	c.origin.source, c.origin.destination = source, destination
 	return c
 }
 
-// WithHostname implements upstream.Asker.
-func (c connector) WithHostname(by config.RequestName, name string) upstream.Connector {
-	c.carried.asked = credential.HostnameOverride{Name: name, SNI: by.SNI, Verify: by.Verify}
+// WithHostname implements upstream.SNIConnector.
+func (c connector) WithHostname(by config.AutoSNI, name string) upstream.Connector {
+	c.origin.hostname = credential.HostnameOverride{Name: name, SNI: by.SendSNI, Verify: by.ValidateSAN}
 	return c
 }
 
@@ -52,11 +52,11 @@ func (c connector) Multiplexed() bool { return c.multiplexed }
 
 // Connect implements upstream.Connector.
 func (c connector) Connect(ctx context.Context, h *upstream.Host, deadline time.Time, released func(bool)) (upstream.Connection, error) {
-	conn, err := c.tls.dial(ctx, h, c.alpn, c.carried, deadline)
+	conn, err := c.tls.dial(ctx, h, c.alpn, c.origin, deadline)
 	if err != nil {
 		return nil, err
 	}
-	return c.client(conn, stream.UpstreamConnOptions{
+	return c.newConn(conn, stream.UpstreamConnOptions{
 		HTTP1:     config.DefaultHTTP1Options(),
 		HTTP2:     http2Options(h.Cluster().Config()),
 		RPC:       rpcOptions(h.Cluster().Config()),
@@ -70,8 +70,8 @@ func (c connector) Connect(ctx context.Context, h *upstream.Host, deadline time.
 func http2Options(c *config.Cluster) config.HTTP2Options {
 	o := config.DefaultHTTP2Options()
 	o.StreamIdleTimeout = 0
-	if c != nil && c.KeepAlive.Interval > 0 {
-		o.PingInterval, o.PingTimeout = c.KeepAlive.Interval, c.KeepAlive.Timeout
+	if c != nil && c.Heartbeat.Interval > 0 {
+		o.PingInterval, o.PingTimeout = c.Heartbeat.Interval, c.Heartbeat.Timeout
 	}
 	return o
 }
@@ -84,12 +84,12 @@ func rpcOptions(c *config.Cluster) config.RPCOptions {
 		return o
 	}
 	o.MaxFrameSize = c.Pool.MaxFrameSize
-	if c.Pool.MaxQueued > 0 {
-		o.MaxQueued = c.Pool.MaxQueued
+	if c.Pool.MaxPendingBytes > 0 {
+		o.MaxPendingBytes = c.Pool.MaxPendingBytes
 	}
-	o.PingInterval = c.KeepAlive.Interval
-	if o.PingInterval > 0 {
-		o.PingMisses = max(int((c.KeepAlive.Timeout+o.PingInterval-1)/o.PingInterval), 1)
+	o.HeartbeatInterval = c.Heartbeat.Interval
+	if o.HeartbeatInterval > 0 {
+		o.MaxMissedHeartbeats = max(int((c.Heartbeat.Timeout+o.HeartbeatInterval-1)/o.HeartbeatInterval), 1)
 	}
 	return o
 }
@@ -101,11 +101,11 @@ func (c *upstreamTLS) dial(ctx context.Context, h *upstream.Host, alpn string, o
 	if err != nil {
 		return nil, err
 	}
-	if err := on.announce(conn, h, deadline); err != nil {
+	if err := on.writeProxyHeader(conn, h, deadline); err != nil {
 		_ = conn.Close() // no longer usable
 		return nil, err
 	}
-	if err := c.secure(ctx, conn, h, alpn, on.asked, deadline); err != nil {
+	if err := c.handshake(ctx, conn, h, alpn, on.hostname, deadline); err != nil {
 		_ = conn.Close() // no longer usable
 		return nil, err
 	}
@@ -132,23 +132,23 @@ func dial(ctx context.Context, h *upstream.Host, deadline time.Time) (*network.C
 
 // TCPForwarder connects downstream connections to clusters for network filters that relay bytes.
 type TCPForwarder struct {
-	clusters *upstream.Set
-	clients  *upstreamTLS
-	watchers []filter.SessionObserver
+	clusters  *upstream.Set
+	tls       *upstreamTLS
+	observers []filter.SessionObserver
 }
 
 // Forward connects to a host of the cluster on behalf of a client, with at most that many attempts.
 // It then calls use, which counts in traffic, and closes the connection. Forward's own errors are
 // Faults.
 func (c *TCPForwarder) Forward(ctx context.Context, caller *network.Conn, cluster string, attempts int, use func(conn *network.Conn, traffic *network.RelayCounters) error) (err error) {
-	s := &session{cell: c.clusters.Find(cluster), caller: caller, watchers: c.watchers}
+	s := &session{cluster: c.clusters.Find(cluster), downstream: caller, observers: c.observers}
 	defer func() { s.end(err) }()
-	if s.cell == nil {
+	if s.cluster == nil {
 		return protocol.Faultf(protocol.NoCluster, "cluster %q", cluster)
 	}
-	at := arrivalOf(caller)
-	err = s.cell.ForwardConn(ctx, at, attempts, func(ctx context.Context, h *upstream.Host, deadline time.Time) (func() error, error) {
-		conn, err := c.clients.dial(ctx, h, "", originOf(caller), deadline)
+	at := connAddrsOf(caller)
+	err = s.cluster.ForwardConn(ctx, at, attempts, func(ctx context.Context, h *upstream.Host, deadline time.Time) (func() error, error) {
+		conn, err := c.tls.dial(ctx, h, "", originOf(caller), deadline)
 		if err != nil {
 			return nil, err
 		}
@@ -162,7 +162,7 @@ func (c *TCPForwarder) Forward(ctx context.Context, caller *network.Conn, cluste
 			return use(conn, &s.Traffic)
 		}, nil
 	})
-	if cause := causeOf(err); cause != network.ClosedComplete {
+	if cause := closeReasonOf(err); cause != network.ClosedComplete {
 		caller.CloseReason = cause
 	}
 	return err

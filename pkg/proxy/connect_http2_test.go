@@ -16,8 +16,8 @@ func TestHTTP2OptionsOfACluster(t *testing.T) {
 		want    func(o *config.HTTP2Options) // what differs from the defaults
 	}{
 		{"a cluster that has left the configuration", nil, func(*config.HTTP2Options) {}},
-		{"no heartbeats", alive(0, 3*time.Second), func(*config.HTTP2Options) {}},
-		{"heartbeats", alive(5*time.Second, 3*time.Second), func(o *config.HTTP2Options) {
+		{"no heartbeats", keepAliveCluster(0, 3*time.Second), func(*config.HTTP2Options) {}},
+		{"heartbeats", keepAliveCluster(5*time.Second, 3*time.Second), func(o *config.HTTP2Options) {
 			o.PingInterval, o.PingTimeout = 5*time.Second, 3*time.Second
 		}},
 	}

@@ -20,43 +20,43 @@ func TestRPCOptionsOfACluster(t *testing.T) {
 		{"a cluster that has left the configuration", nil, func(*config.RPCOptions) {}},
 		{
 			"largest frame",
-			&config.Cluster{Pool: config.Pool{MaxFrameSize: 1 << 20}, KeepAlive: config.KeepAlive{Interval: 15 * time.Second, Timeout: 90 * time.Second}},
+			&config.Cluster{Pool: config.Pool{MaxFrameSize: 1 << 20}, Heartbeat: config.Heartbeat{Interval: 15 * time.Second, Timeout: 90 * time.Second}},
 			func(o *config.RPCOptions) { o.MaxFrameSize = 1 << 20 },
 		},
 		{
 			"any frame",
-			&config.Cluster{KeepAlive: config.KeepAlive{Interval: 15 * time.Second, Timeout: 90 * time.Second}},
+			&config.Cluster{Heartbeat: config.Heartbeat{Interval: 15 * time.Second, Timeout: 90 * time.Second}},
 			func(o *config.RPCOptions) { o.MaxFrameSize = 0 },
 		},
 		{
 			"a bound of the queue",
-			&config.Cluster{Pool: config.Pool{MaxQueued: 2 << 20}, KeepAlive: config.KeepAlive{Interval: 15 * time.Second, Timeout: 90 * time.Second}},
-			func(o *config.RPCOptions) { o.MaxFrameSize, o.MaxQueued = 0, 2<<20 },
+			&config.Cluster{Pool: config.Pool{MaxPendingBytes: 2 << 20}, Heartbeat: config.Heartbeat{Interval: 15 * time.Second, Timeout: 90 * time.Second}},
+			func(o *config.RPCOptions) { o.MaxFrameSize, o.MaxPendingBytes = 0, 2<<20 },
 		},
 		{
 			"timeout is whole intervals",
-			alive(time.Second, 3*time.Second),
-			func(o *config.RPCOptions) { o.PingInterval, o.PingMisses = time.Second, 3 },
+			keepAliveCluster(time.Second, 3*time.Second),
+			func(o *config.RPCOptions) { o.HeartbeatInterval, o.MaxMissedHeartbeats = time.Second, 3 },
 		},
 		{
 			"timeout is not whole intervals",
-			alive(2*time.Second, 3*time.Second),
-			func(o *config.RPCOptions) { o.PingInterval, o.PingMisses = 2*time.Second, 2 },
+			keepAliveCluster(2*time.Second, 3*time.Second),
+			func(o *config.RPCOptions) { o.HeartbeatInterval, o.MaxMissedHeartbeats = 2*time.Second, 2 },
 		},
 		{
 			"timeout is shorter than the interval",
-			alive(10*time.Second, time.Second),
-			func(o *config.RPCOptions) { o.PingInterval, o.PingMisses = 10*time.Second, 1 },
+			keepAliveCluster(10*time.Second, time.Second),
+			func(o *config.RPCOptions) { o.HeartbeatInterval, o.MaxMissedHeartbeats = 10*time.Second, 1 },
 		},
 		{
 			"no timeout",
-			alive(10*time.Second, 0),
-			func(o *config.RPCOptions) { o.PingInterval, o.PingMisses = 10*time.Second, 1 },
+			keepAliveCluster(10*time.Second, 0),
+			func(o *config.RPCOptions) { o.HeartbeatInterval, o.MaxMissedHeartbeats = 10*time.Second, 1 },
 		},
 		{
 			"no heartbeats",
-			alive(0, 3*time.Second),
-			func(o *config.RPCOptions) { o.PingInterval = 0 },
+			keepAliveCluster(0, 3*time.Second),
+			func(o *config.RPCOptions) { o.HeartbeatInterval = 0 },
 		},
 	}
 	for _, tt := range tests {
@@ -70,10 +70,10 @@ func TestRPCOptionsOfACluster(t *testing.T) {
 	}
 }
 
-// alive returns a cluster that asks its hosts whether they live.
-func alive(interval, timeout time.Duration) *config.Cluster {
+// keepAliveCluster returns a cluster that asks its hosts whether they live.
+func keepAliveCluster(interval, timeout time.Duration) *config.Cluster {
 	return &config.Cluster{
 		Pool:      config.Pool{MaxFrameSize: config.DefaultRPCOptions().MaxFrameSize},
-		KeepAlive: config.KeepAlive{Interval: interval, Timeout: timeout},
+		Heartbeat: config.Heartbeat{Interval: interval, Timeout: timeout},
 	}
 }

@@ -61,7 +61,7 @@ func (s lineServer) ServeConn(ctx context.Context, conn *network.Conn) error {
 }
 
 // line sends a line and returns its answer.
-func (c *caller) line() string {
+func (c *testClient) line() string {
 	c.t.Helper()
 	c.send("\x01\n")
 	text, err := c.r.ReadString('\n')
@@ -71,8 +71,8 @@ func (c *caller) line() string {
 	return text
 }
 
-// mixed is a configuration of a listener of several protocols.
-func mixed(t *testing.T, s setup, change func(*config.FilterChain)) *config.Snapshot {
+// mixedSnapshot is a configuration of a listener of several protocols.
+func mixedSnapshot(t *testing.T, s setup, change func(*config.FilterChain)) *config.Snapshot {
 	t.Helper()
 	c := s.snapshot(t)
 	fc := c.Listeners[0].FilterChains[0]
@@ -91,7 +91,7 @@ func mixedRig(t *testing.T) *rig {
 	return r
 }
 
-func TestAListenerCarriesSeveralProtocols(t *testing.T) {
+func TestListenerDetectsProtocols(t *testing.T) {
 	for name, downstream := range map[string][]config.Protocol{
 		"a list":        {config.HTTP1, config.Bolt},
 		"another order": {config.Bolt, config.HTTP1},
@@ -99,41 +99,41 @@ func TestAListenerCarriesSeveralProtocols(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := mixedRig(t)
-			r.apply(mixed(t, setup{routes: direct("hello")}, func(fc *config.FilterChain) { fc.Proxy.Downstream = downstream }))
+			r.apply(mixedSnapshot(t, setup{routes: directRoute("hello")}, func(fc *config.FilterChain) { fc.Proxy.Downstream = downstream }))
 			address := r.address("front")
-			if got := ask(t, address, get("/")); got.body != "hello" {
+			if got := roundTrip(t, address, get("/")); got.body != "hello" {
 				t.Errorf("HTTP: %q", got.body)
 			}
-			if got, want := dialCaller(t, address).line(), "200 of 5, none\n"; got != want {
+			if got, want := dialClient(t, address).line(), "200 of 5, none\n"; got != want {
 				t.Errorf("lines: %q, want %q", got, want)
 			}
 			r.await(2, "weft_listener_requests_total", "front")
-			tls := dialCaller(t, address)
+			tls := dialClient(t, address)
 			tls.send("\x16\x03\x01")
 			if !tls.ended() {
 				t.Error("TLS was answered")
 			}
-			r.await(1, "weft_listener_connections_closed_total", "front", network.CauseUnknownProtocol.String())
+			r.await(1, "weft_listener_connections_closed_total", "front", network.ClosedUnknownProtocol.String())
 		})
 	}
 }
 
-func TestOneProtocolIsNotDetected(t *testing.T) {
-	r, address := setup{routes: direct("hello")}.run(t)
-	if got := ask(t, address, "\x16\x03\x01\r\n\r\n"); got.StatusCode != 400 {
+func TestSingleProtocolSkipsDetection(t *testing.T) {
+	r, address := setup{routes: directRoute("hello")}.run(t)
+	if got := roundTrip(t, address, "\x16\x03\x01\r\n\r\n"); got.StatusCode != 400 {
 		t.Errorf("answered with %d, want 400: a caller that speaks no HTTP is told so", got.StatusCode)
 	}
-	r.await(1, "weft_listener_connections_closed_total", "front", network.CauseProtocolError.String())
+	r.await(1, "weft_listener_connections_closed_total", "front", network.ClosedProtocolError.String())
 }
 
-// TestAListenerOfHTTPRefusesOtherBytesByHTTP: where all protocols are versions of HTTP, a
+// TestUnknownBytesGet400: where all protocols are versions of HTTP, a
 // connection that does not start with the preface of HTTP/2 speaks HTTP/1.
-func TestAListenerOfHTTPRefusesOtherBytesByHTTP(t *testing.T) {
+func TestUnknownBytesGet400(t *testing.T) {
 	engine := http2.New(slog.New(slog.DiscardHandler), nil)
 	for _, downstream := range [][]config.Protocol{{config.HTTP1, config.HTTP2}, {config.HTTP2, config.HTTP1}} {
 		r := newRig(t)
 		r.server.o.Protocols = append(r.server.o.Protocols, engine.Protocol())
-		r.apply(mixed(t, setup{routes: direct("hello")}, func(fc *config.FilterChain) { fc.Proxy.Downstream = downstream }))
+		r.apply(mixedSnapshot(t, setup{routes: directRoute("hello")}, func(fc *config.FilterChain) { fc.Proxy.Downstream = downstream }))
 		address := r.address("front")
 		for request, want := range map[string]int{
 			"G!T / HTTP/1.1\r\nHost: h\r\n\r\n":                        200, // a token (RFC 9110 5.6.2)
@@ -141,7 +141,7 @@ func TestAListenerOfHTTPRefusesOtherBytesByHTTP(t *testing.T) {
 			"M@ / HTTP/1.1\r\nHost: h\r\n\r\n":                         400,
 			"\x16\x03\x01\r\n\r\n":                                     400,
 		} {
-			if got := ask(t, address, request); got.StatusCode != want {
+			if got := roundTrip(t, address, request); got.StatusCode != want {
 				t.Errorf("%v: %q got %d, want %d", downstream, request, got.StatusCode, want)
 			}
 		}
@@ -177,21 +177,21 @@ func echo(t *testing.T) (address string) {
 	return serveEach(t, func(nc net.Conn) { _, _ = io.Copy(nc, nc) })
 }
 
-func TestFallbackCarriesWhatIsUnknown(t *testing.T) {
+func TestFallbackRelaysUnknownProtocol(t *testing.T) {
 	r := mixedRig(t)
-	r.apply(mixed(t, setup{routes: direct("hello"), clusters: cluster("bytes", echo(t))}, func(fc *config.FilterChain) {
+	r.apply(mixedSnapshot(t, setup{routes: directRoute("hello"), clusters: cluster("bytes", echo(t))}, func(fc *config.FilterChain) {
 		fc.Proxy.Fallback = true
 		fc.TCPProxy = &config.TCPProxy{Cluster: "bytes", MaxConnectAttempts: 1}
 	}))
 	address := r.address("front")
-	if got := ask(t, address, get("/")); got.body != "hello" {
+	if got := roundTrip(t, address, get("/")); got.body != "hello" {
 		t.Errorf("HTTP: %q", got.body)
 	}
-	if got, want := dialCaller(t, address).line(), "200 of 5, none\n"; got != want {
+	if got, want := dialClient(t, address).line(), "200 of 5, none\n"; got != want {
 		t.Errorf("lines: %q, want %q", got, want)
 	}
 	for _, text := range []string{"\x16\x03\x01\x02", "GE", "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", "\x00" + strings.Repeat("x", 1<<20)} {
-		c := dialCaller(t, address)
+		c := dialClient(t, address)
 		sent := make(chan error, 1)
 		go func() {
 			_, err := io.WriteString(c, text)
@@ -222,7 +222,7 @@ func TestAChangeOfDetectionReplacesConnections(t *testing.T) {
 		"no fallback":        {func(fc *config.FilterChain) { fc.Proxy.Fallback = false }, false},
 		"another fallback":   {func(fc *config.FilterChain) { fc.TCPProxy = &config.TCPProxy{Cluster: "other"} }, false},
 		"TLS":                {func(fc *config.FilterChain) { fc.TLS = []*config.TLS{{ServerName: "a"}} }, false},
-		"the inspector":      {func(fc *config.FilterChain) { fc.Inspector = true }, false},
+		"the inspector":      {func(fc *config.FilterChain) { fc.AllowPlaintext = true }, false},
 		"the fallback alone": {func(fc *config.FilterChain) { fc.Proxy = nil }, false},
 		"Auto":               {func(fc *config.FilterChain) { fc.Proxy.Downstream = []config.Protocol{config.Auto} }, false},
 		"what Auto is limited by": {func(fc *config.FilterChain) {
@@ -230,7 +230,7 @@ func TestAChangeOfDetectionReplacesConnections(t *testing.T) {
 		}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			before, after := mixed(t, setup{}, base).Listeners[0], mixed(t, setup{}, base).Listeners[0]
+			before, after := mixedSnapshot(t, setup{}, base).Listeners[0], mixedSnapshot(t, setup{}, base).Listeners[0]
 			if name == "what Auto is limited by" {
 				before.FilterChains[0].Proxy.Downstream = []config.Protocol{config.Auto}
 			}
@@ -243,12 +243,12 @@ func TestAChangeOfDetectionReplacesConnections(t *testing.T) {
 	}
 }
 
-func TestAutoLeavesOutWhatUpstreamsCannotBeSent(t *testing.T) {
+func TestAutoSkipsIncompatibleProtocols(t *testing.T) {
 	r := mixedRig(t)
-	r.apply(mixed(t, setup{routes: direct("hello")}, func(fc *config.FilterChain) {
+	r.apply(mixedSnapshot(t, setup{routes: directRoute("hello")}, func(fc *config.FilterChain) {
 		fc.Proxy.Downstream, fc.Proxy.Upstream = []config.Protocol{config.Auto}, config.HTTP1
 	}))
-	c := dialCaller(t, r.address("front"))
+	c := dialClient(t, r.address("front"))
 	c.send("\x01\n")
 	if !c.ended() {
 		t.Error("a line was answered, although upstreams speak HTTP only")
@@ -257,13 +257,13 @@ func TestAutoLeavesOutWhatUpstreamsCannotBeSent(t *testing.T) {
 
 func TestRequestsAreNotTranslated(t *testing.T) {
 	r := mixedRig(t)
-	app := origin(t, says("app"))
-	r.apply(mixed(t, setup{routes: to("app"), clusters: cluster("app", app)}, func(fc *config.FilterChain) { fc.Proxy.Upstream = config.HTTP1 }))
+	app := origin(t, respondText("app"))
+	r.apply(mixedSnapshot(t, setup{routes: to("app"), clusters: cluster("app", app)}, func(fc *config.FilterChain) { fc.Proxy.Upstream = config.HTTP1 }))
 	address := r.address("front")
-	if got := ask(t, address, get("/")); got.body != "app" {
+	if got := roundTrip(t, address, get("/")); got.body != "app" {
 		t.Errorf("HTTP: %q", got.body)
 	}
-	if got, want := dialCaller(t, address).line(), "501 of 5, not_implemented\n"; got != want {
+	if got, want := dialClient(t, address).line(), "501 of 5, not_implemented\n"; got != want {
 		t.Errorf("a line for an upstream that speaks HTTP: %q, want %q", got, want)
 	}
 }
@@ -277,7 +277,7 @@ func TestProtocolsThatAreNotBuiltAreRefused(t *testing.T) {
 		"none":           {nil, ""},
 		"none by Auto":   {[]config.Protocol{config.Auto}, config.Tars},
 	} {
-		c := mixed(t, setup{routes: direct("x")}, func(fc *config.FilterChain) {
+		c := mixedSnapshot(t, setup{routes: directRoute("x")}, func(fc *config.FilterChain) {
 			fc.Proxy.Downstream, fc.Proxy.Upstream = test.downstream, test.upstream
 		})
 		if err := mixedRig(t).server.Apply(t.Context(), c); err == nil || !strings.Contains(err.Error(), "downstream_protocol") {

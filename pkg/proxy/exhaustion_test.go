@@ -26,9 +26,9 @@ import (
 	"github.com/weft-proxy/weft/pkg/upstream/balance"
 )
 
-// runningOut is a server whose connections to hosts, in HTTP/2, have so many streams. It
+// serverWithStreamLimit is a server whose connections to hosts, in HTTP/2, have so many streams. It
 // takes callers of both versions, at the address that it returns.
-func runningOut(t *testing.T, streams uint32, host string) (s *Server, address string) {
+func serverWithStreamLimit(t *testing.T, streams uint32, host string) (s *Server, address string) {
 	t.Helper()
 	log := slog.New(slog.DiscardHandler)
 	engine := http2.New(log, nil)
@@ -39,7 +39,7 @@ func runningOut(t *testing.T, streams uint32, host string) (s *Server, address s
 	}
 	s = NewServer(Options{
 		Protocols: []stream.Protocol{http1.Protocol(), engine.Protocol()},
-		Upstream:  upstream.Options{Policies: map[config.Policy]balance.New{config.RoundRobin: balance.RoundRobin}},
+		Upstream:  upstream.Options{Policies: map[config.LBPolicy]balance.New{config.RoundRobin: balance.RoundRobin}},
 		Logs:      logfile.NewSet(logfile.SetOptions{Log: log}),
 		Metrics:   metrics.New(o),
 		Log:       log,
@@ -69,9 +69,9 @@ func runningOut(t *testing.T, streams uint32, host string) (s *Server, address s
 	return s, s.Describe()[0].Address
 }
 
-// TestConnectionsWhoseStreamsRunOutAreReplaced: no request fails, and those under way
+// TestExhaustedStreamIDsReplaceConnection: no request fails, and those under way
 // finish on the connection that they are on.
-func TestConnectionsWhoseStreamsRunOutAreReplaced(t *testing.T) {
+func TestExhaustedStreamIDsReplaceConnection(t *testing.T) {
 	const streams, requests = 5, 100
 	for _, caller := range []string{"Http1", "Http2"} {
 		t.Run(caller, func(t *testing.T) {
@@ -93,7 +93,7 @@ func TestConnectionsWhoseStreamsRunOutAreReplaced(t *testing.T) {
 			}
 			app.Start()
 			t.Cleanup(app.Close)
-			s, address := runningOut(t, streams, app.Listener.Addr().String())
+			s, address := serverWithStreamLimit(t, streams, app.Listener.Addr().String())
 
 			tr := &http.Transport{Protocols: new(http.Protocols)}
 			tr.Protocols.SetHTTP1(caller == "Http1")

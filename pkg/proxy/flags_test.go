@@ -9,14 +9,14 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// TestFlagsTellWhatHappened: each answer stands in the log with Envoy's flags.
-func TestFlagsTellWhatHappened(t *testing.T) {
+// TestResponseFlags: each answer stands in the log with Envoy's flags.
+func TestResponseFlags(t *testing.T) {
 	ended := make(chan string, 1)
 	flags := filter.StreamFilterFactory{
 		Name: "flags", Stage: filter.BeforeRoute,
 		Config: func() any { return new(struct{}) },
 		New: func(_ any, env filter.Env) (filter.Filter, error) {
-			env.Observe(func(x *protocol.Exchange) { ended <- x.Record.Flags.With(x.Record.Reason) })
+			env.Observe(func(x *protocol.Exchange) { ended <- x.Record.Flags.NamesWith(x.Record.Reason) })
 			return func(next protocol.Service) protocol.Service { return next }, nil
 		},
 	}
@@ -43,12 +43,12 @@ func TestFlagsTellWhatHappened(t *testing.T) {
 	for path, want := range map[string]string{
 		"/ok": "-", "/late": "DI", "/late-abort": "DI,FI", "/rbac": "-", "/busy": "URX", "/busy-once": "-", "/dead": "URX,UF", "/none": "NR",
 	} {
-		dialCaller(t, r.address("front")).ask(get(path))
+		dialClient(t, r.address("front")).roundTrip(get(path))
 		if got := <-ended; got != want {
 			t.Errorf("%s: %q, want %q", path, got, want)
 		}
 	}
-	dialCaller(t, r.address("front")).ask("POST /ok HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n")
+	dialClient(t, r.address("front")).roundTrip("POST /ok HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n")
 	if got := <-ended; got != "-" {
 		t.Errorf("csrf: %q, want none", got)
 	}

@@ -20,11 +20,11 @@ func Forwarded(next protocol.Service, o config.HTTP1Options) protocol.AsyncServi
 }
 
 func newForwarded(next protocol.Service, o config.HTTP1Options) *forwarded {
-	f := &forwarded{next: protocol.Async(next), mode: o.XForwarded, host: o.ForwardedHost, proto: o.ForwardedProto, cert: o.ClientCert, connect: o.AllowConnect}
-	if o.ClientHop > 0 {
-		client := match.NewClient(forwardedFor, o.ClientHop-1)
-		if o.ClientPlain {
-			client = client.Plain()
+	f := &forwarded{next: protocol.Async(next), mode: o.XForwarded, host: o.XForwardedHost, proto: o.XForwardedProto, cert: o.XFCC, allowConnect: o.AllowConnect}
+	if o.XFFClientIndex > 0 {
+		client := match.NewClientAddr(forwardedFor, o.XFFClientIndex-1)
+		if o.XFFBareAddressOnly {
+			client = client.WithBareAddresses()
 		}
 		f.client = &client
 	}
@@ -35,16 +35,16 @@ func newForwarded(next protocol.Service, o config.HTTP1Options) *forwarded {
 }
 
 type forwarded struct {
-	next    protocol.AsyncService
-	via     *via // nil: no Via is added
-	mode    config.ForwardedMode
-	host    bool // mode adds X-Forwarded-Host
-	proto   config.ProtoMode
-	client  *match.ClientAddr // nil: the client is the direct peer
-	cert    config.ClientCert
-	connect bool
-	fields  callerFields
-	scheme  bool // X-Forwarded-Proto is trusted to name the scheme
+	next         protocol.AsyncService
+	via          *via // nil: no Via is added
+	mode         config.ForwardedMode
+	host         bool // mode adds X-Forwarded-Host
+	proto        config.ForwardedProtoMode
+	client       *match.ClientAddr // nil: the client is the direct peer
+	cert         config.XFCC
+	allowConnect bool
+	sanitizer    headerSanitizer
+	trustsScheme bool // X-Forwarded-Proto is trusted to name the scheme
 }
 
 // Serve implements protocol.Service.
@@ -56,11 +56,11 @@ func (f *forwarded) Serve(ctx context.Context, x *protocol.Exchange) error {
 func (f *forwarded) Start(ctx context.Context, x *protocol.Exchange) error {
 	switch x.Request.Method {
 	case "": // RPC has only attachments that override timeouts
-		f.fields.removeOverrides(&x.Request.Header)
+		f.sanitizer.removeTimeoutOverrides(&x.Request.Header)
 		return f.next.Start(ctx, x)
 	case "CONNECT":
-		if !f.connect {
-			refuseMethod(x, "CONNECT is not allowed here\n")
+		if !f.allowConnect {
+			rejectMethod(x, "CONNECT is not allowed here\n")
 			x.Record.Reason = protocol.ReasonDenied
 			return nil
 		}
@@ -70,16 +70,16 @@ func (f *forwarded) Start(ctx context.Context, x *protocol.Exchange) error {
 		}
 	}
 	if f.client != nil {
-		f.find(x)
+		f.setClient(x)
 	}
-	f.fields.apply(x)
-	f.addresses(x)
-	if f.scheme {
-		forwardedScheme(x)
+	f.sanitizer.sanitize(x)
+	f.setForwardedHeaders(x)
+	if f.trustsScheme {
+		setSchemeFromProto(x)
 	}
-	certify(&x.Request.Header, x.Meta.Conn, &f.cert)
+	setClientCertHeader(&x.Request.Header, x.Meta.Conn, &f.cert)
 	if f.via != nil {
-		x.Request.Header.Add("Via", f.via.received(x.Meta.Version))
+		x.Request.Header.Add("Via", f.via.valueFor(x.Meta.Version))
 		x.PushFinisher(f)
 	}
 	return f.next.Start(ctx, x)
@@ -88,18 +88,18 @@ func (f *forwarded) Start(ctx context.Context, x *protocol.Exchange) error {
 // Finish implements protocol.Finisher.
 func (f *forwarded) Finish(_ context.Context, x *protocol.Exchange, err error) error {
 	if err == nil && x.Response.Source == protocol.UpstreamResponse && x.Response.Version != "" {
-		x.Response.Header.Add("Via", f.via.received(x.Response.Version))
+		x.Response.Header.Add("Via", f.via.valueFor(x.Response.Version))
 	}
 	return err
 }
 
-// allowed lists the methods that Weft forwards by default.
-const allowed = "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS"
+// allowedMethods lists the methods that Weft forwards by default.
+const allowedMethods = "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS"
 
-// refuseMethod responds with 405 and the list of allowed methods (RFC 9110 15.5.6).
-func refuseMethod(x *protocol.Exchange, why string) {
+// rejectMethod responds with 405 and the list of allowed methods (RFC 9110 15.5.6).
+func rejectMethod(x *protocol.Exchange, why string) {
 	x.LocalReply(405, "text/plain; charset=utf-8", why)
-	x.Response.Header.Add("Allow", allowed)
+	x.Response.Header.Add("Allow", allowedMethods)
 }
 
 // lastHop decrements Max-Forwards. At 0 it responds in place of the origin server and returns true.
@@ -114,11 +114,11 @@ func (f *forwarded) lastHop(x *protocol.Exchange) bool {
 	case err != nil:
 		return false // forward a field that does not parse
 	case hops == 0 && x.Request.Method == "TRACE":
-		refuseMethod(x, "TRACE is not allowed here\n") // the response could show credentials
+		rejectMethod(x, "TRACE is not allowed here\n") // the response could show credentials
 		return true
 	case hops == 0:
 		x.LocalReply(204, "", "")
-		x.Response.Header.Add("Allow", allowed)
+		x.Response.Header.Add("Allow", allowedMethods)
 		return true
 	}
 	x.Request.Header.Set("Max-Forwards", strconv.FormatUint(hops-1, 10))
@@ -132,21 +132,21 @@ const (
 	forwardedHost  = "X-Forwarded-Host"
 )
 
-// find sets the client that trusted proxies name. A value that is not an address is ignored.
-func (f *forwarded) find(x *protocol.Exchange) {
-	if addr, err := f.client.Address(x); err == nil && addr.Unmap() != match.Peer(x).Unmap() {
+// setClient sets the client that trusted proxies name. A value that is not an address is ignored.
+func (f *forwarded) setClient(x *protocol.Exchange) {
+	if addr, err := f.client.Address(x); err == nil && addr.Unmap() != match.RemoteAddr(x).Unmap() {
 		x.Meta.Client = addr
 	}
 }
 
-// addresses sets the X-Forwarded fields as the modes require.
-func (f *forwarded) addresses(x *protocol.Exchange) {
+// setForwardedHeaders sets the X-Forwarded fields as the modes require.
+func (f *forwarded) setForwardedHeaders(x *protocol.Exchange) {
 	h := &x.Request.Header
 	switch f.proto {
-	case config.ProtoAsForwarded:
-	case config.ProtoAdd:
+	case config.ForwardedProtoDefault:
+	case config.ForwardedProtoAdd:
 		addProto(h, x)
-	case config.ProtoSet:
+	case config.ForwardedProtoSet:
 		h.Del(forwardedProto)
 		addProto(h, x)
 	}
@@ -154,31 +154,31 @@ func (f *forwarded) addresses(x *protocol.Exchange) {
 	case config.ForwardedKeep:
 		return
 	case config.ForwardedAppend:
-		f.addCaller(h, x)
+		f.addClient(h, x)
 	case config.ForwardedSet:
-		stripCaller(h)
-		f.addCaller(h, x)
+		stripForwardedHeaders(h)
+		f.addClient(h, x)
 	case config.ForwardedStrip:
-		stripCaller(h)
+		stripForwardedHeaders(h)
 	}
 }
 
-func stripCaller(h *protocol.Header) {
+func stripForwardedHeaders(h *protocol.Header) {
 	h.Del(forwardedFor)
 	h.Del(forwardedProto)
 	h.Del(forwardedHost)
 }
 
-// addCaller appends the direct peer's address to X-Forwarded-For. It adds the scheme and the
+// addClient appends the direct peer's address to X-Forwarded-For. It adds the scheme and the
 // authority of the request unless a previous proxy has added them. The scheme comes from the
 // connection, not from the request, because the client controls the latter (:scheme or an absolute
 // form).
-func (f *forwarded) addCaller(h *protocol.Header, x *protocol.Exchange) {
+func (f *forwarded) addClient(h *protocol.Header, x *protocol.Exchange) {
 	ip := x.Meta.Conn.RemoteIP
 	if ip == "" {
 		ip = "unknown" // unix socket
 	}
-	if before := list(h, forwardedFor); before != "" {
+	if before := joinValues(h, forwardedFor); before != "" {
 		ip = before + ", " + ip
 	}
 	h.Set(forwardedFor, ip)
@@ -199,9 +199,9 @@ func addProto(h *protocol.Header, x *protocol.Exchange) {
 	h.Add(forwardedProto, proto)
 }
 
-// forwardedScheme sets the scheme of an HTTP/1.1 request to X-Forwarded-Proto if that is http or
+// setSchemeFromProto sets the scheme of an HTTP/1.1 request to X-Forwarded-Proto if that is http or
 // https. An HTTP/2 request carries its own scheme.
-func forwardedScheme(x *protocol.Exchange) {
+func setSchemeFromProto(x *protocol.Exchange) {
 	if x.Meta.Protocol != string(config.HTTP1) {
 		return
 	}
@@ -214,8 +214,8 @@ func forwardedScheme(x *protocol.Exchange) {
 	}
 }
 
-// list joins the values of all fields with that name (RFC 9110 5.3).
-func list(h *protocol.Header, name string) string {
+// joinValues joins the values of all fields with that name (RFC 9110 5.3).
+func joinValues(h *protocol.Header, name string) string {
 	all := ""
 	for field, value := range h.All() {
 		switch {
@@ -232,8 +232,8 @@ func list(h *protocol.Header, name string) string {
 // via holds precomputed values of the Via field.
 type via struct{ name, v10, v11 string }
 
-// received returns the Via value for a message received with that version.
-func (v *via) received(version string) string {
+// valueFor returns the Via value for a message received with that version.
+func (v *via) valueFor(version string) string {
 	switch version {
 	case "HTTP/1.1":
 		return v.v11

@@ -11,25 +11,25 @@ import (
 // for each proxy that the request passed, in Envoy's grammar.
 const forwardedClientCert = "X-Forwarded-Client-Cert"
 
-// certify sets the header as c requires. If the client sent no verified certificate, only
-// ClientCertAlways keeps the received header.
-func certify(h *protocol.Header, conn *protocol.ConnMeta, c *config.ClientCert) {
-	if c.Mode == config.ClientCertAlways {
+// setClientCertHeader sets the header as c requires. If the client sent no verified certificate, only
+// XFCCAlwaysForward keeps the received header.
+func setClientCertHeader(h *protocol.Header, conn *protocol.ConnMeta, c *config.XFCC) {
+	if c.Mode == config.XFCCAlwaysForward {
 		return
 	}
 	known := conn != nil && conn.TLS != nil && conn.TLS.Peer != nil
-	if known && c.Mode == config.ClientCertForward {
-		forgetSpellings(h, false)
+	if known && c.Mode == config.XFCCForward {
+		removeSpellings(h, false)
 		return
 	}
 	before := ""
-	if known && c.Mode == config.ClientCertAppend {
-		if before = list(h, forwardedClientCert); !quotesEnd(before) {
+	if known && c.Mode == config.XFCCAppend {
+		if before = joinValues(h, forwardedClientCert); !quotesBalanced(before) {
 			before = "" // otherwise the new element would become part of it
 		}
 	}
-	forgetSpellings(h, true)
-	if !known || c.Mode == config.ClientCertSanitize {
+	removeSpellings(h, true)
+	if !known || c.Mode == config.XFCCSanitize {
 		return
 	}
 	element := certElement(conn.TLS, c)
@@ -39,8 +39,8 @@ func certify(h *protocol.Header, conn *protocol.ConnMeta, c *config.ClientCert) 
 	h.Add(forwardedClientCert, element)
 }
 
-// quotesEnd reports whether every quotation in elements is closed.
-func quotesEnd(elements string) bool {
+// quotesBalanced reports whether every quotation in elements is closed.
+func quotesBalanced(elements string) bool {
 	quoted := false
 	for i := 0; i < len(elements); i++ {
 		switch elements[i] {
@@ -53,9 +53,9 @@ func quotesEnd(elements string) bool {
 	return !quoted && !strings.HasSuffix(elements, `\`)
 }
 
-// forgetSpellings removes headers that applications may confuse with this one; all: also the header
+// removeSpellings removes headers that applications may confuse with this one; all: also the header
 // itself.
-func forgetSpellings(h *protocol.Header, all bool) {
+func removeSpellings(h *protocol.Header, all bool) {
 	for i := h.Len() - 1; i >= 0; i = min(i, h.Len()) - 1 {
 		if name := h.At(i).Name; protocol.EqualFoldUnderscore(name, forwardedClientCert) && (all || !protocol.EqualFold(name, forwardedClientCert)) {
 			h.Del(name)
@@ -64,7 +64,7 @@ func forgetSpellings(h *protocol.Header, all bool) {
 }
 
 // certElement returns the element about the client certificate.
-func certElement(t *protocol.TLS, c *config.ClientCert) string {
+func certElement(t *protocol.TLS, c *config.XFCC) string {
 	var b strings.Builder
 	if len(t.LocalURISANs) > 0 {
 		b.WriteString("By=" + certValue(t.LocalURISANs[0]) + ";")

@@ -54,9 +54,9 @@ func TestXForwardedFields(t *testing.T) {
 			"X-Forwarded-For: unknown\nX-Forwarded-Proto: http\nX-Forwarded-Host: shop.test\n"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			x := incoming(test.fields...)
+			x := newTestExchange(test.fields...)
 			x.Meta.Conn = &protocol.ConnMeta{RemoteIP: test.remote}
-			got, _ := forwardedTo(t, config.HTTP1Options{XForwarded: test.mode, ForwardedHost: true}, x)
+			got, _ := forwardedTo(t, config.HTTP1Options{XForwarded: test.mode, XForwardedHost: true}, x)
 			if diff := cmp.Diff(test.want, got); diff != "" {
 				t.Errorf("the upstream got (-want +got):\n%s", diff)
 			}
@@ -64,7 +64,7 @@ func TestXForwardedFields(t *testing.T) {
 	}
 }
 
-func TestTheClientIsWhomTheLastTrustedProxyNames(t *testing.T) {
+func TestClientAddressFromTrustedHops(t *testing.T) {
 	for _, test := range []struct {
 		name   string
 		hop    int
@@ -80,9 +80,9 @@ func TestTheClientIsWhomTheLastTrustedProxyNames(t *testing.T) {
 		{"the caller's own", 1, []string{"X-Forwarded-For: 192.0.2.1"}, ""},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			x := incoming(test.fields...)
+			x := newTestExchange(test.fields...)
 			x.Meta.Conn = &protocol.ConnMeta{Remote: netip.MustParseAddrPort("192.0.2.1:1234"), RemoteIP: "192.0.2.1"}
-			forwardedTo(t, config.HTTP1Options{ClientHop: test.hop, XForwarded: config.ForwardedAppend}, x)
+			forwardedTo(t, config.HTTP1Options{XFFClientIndex: test.hop, XForwarded: config.ForwardedAppend}, x)
 			want, ip := netip.Addr{}, "192.0.2.1"
 			if test.want != "" {
 				want, ip = netip.MustParseAddr(test.want), test.want
@@ -98,36 +98,36 @@ func TestTheClientIsWhomTheLastTrustedProxyNames(t *testing.T) {
 	}
 }
 
-func TestXForwardedProtoByItself(t *testing.T) {
+func TestXForwardedProtoModes(t *testing.T) {
 	for _, test := range []struct {
 		mode  config.ForwardedMode
-		proto config.ProtoMode
+		proto config.ForwardedProtoMode
 		field string // "": none
 		want  string
 	}{
-		{config.ForwardedKeep, config.ProtoAdd, "", "http"},
-		{config.ForwardedKeep, config.ProtoAdd, "https", "https"},
-		{config.ForwardedKeep, config.ProtoSet, "https", "http"},
-		{config.ForwardedAppend, config.ProtoSet, "https", "http"},
-		{config.ForwardedAppend, config.ProtoAdd, "https", "https"},
+		{config.ForwardedKeep, config.ForwardedProtoAdd, "", "http"},
+		{config.ForwardedKeep, config.ForwardedProtoAdd, "https", "https"},
+		{config.ForwardedKeep, config.ForwardedProtoSet, "https", "http"},
+		{config.ForwardedAppend, config.ForwardedProtoSet, "https", "http"},
+		{config.ForwardedAppend, config.ForwardedProtoAdd, "https", "https"},
 	} {
-		x := incoming()
+		x := newTestExchange()
 		if test.field != "" {
-			x = incoming("X-Forwarded-Proto: " + test.field)
+			x = newTestExchange("X-Forwarded-Proto: " + test.field)
 		}
 		x.Meta.Conn = &protocol.ConnMeta{RemoteIP: "192.0.2.1"}
-		forwardedTo(t, config.HTTP1Options{XForwarded: test.mode, ForwardedProto: test.proto}, x)
-		if got := list(&x.Request.Header, forwardedProto); got != test.want {
+		forwardedTo(t, config.HTTP1Options{XForwarded: test.mode, XForwardedProto: test.proto}, x)
+		if got := joinValues(&x.Request.Header, forwardedProto); got != test.want {
 			t.Errorf("%q, %q: %s of a caller that says %q is %q, want %q", test.mode, test.proto, forwardedProto, test.field, got, test.want)
 		}
 	}
 }
 
-func TestNobodyClaimsToHaveComeOverTLS(t *testing.T) {
+func TestXForwardedProtoIgnoresClientScheme(t *testing.T) {
 	for _, mode := range []config.ForwardedMode{config.ForwardedAppend, config.ForwardedSet} {
 		for want, secure := range map[string]bool{"http": false, "https": true} {
 			for _, claimed := range []string{"http", "https"} {
-				x := incoming()
+				x := newTestExchange()
 				x.Request.Scheme = claimed
 				x.Meta.Conn = &protocol.ConnMeta{RemoteIP: "192.0.2.1", Secure: secure}
 				forwardedTo(t, config.HTTP1Options{XForwarded: mode}, x)
@@ -141,7 +141,7 @@ func TestNobodyClaimsToHaveComeOverTLS(t *testing.T) {
 
 func TestRPCPassesUntouched(t *testing.T) {
 	for _, mode := range []config.ForwardedMode{config.ForwardedKeep, config.ForwardedAppend, config.ForwardedSet, config.ForwardedStrip} {
-		x := incoming("X-Forwarded-For: 1", "Max-Forwards: 0")
+		x := newTestExchange("X-Forwarded-For: 1", "Max-Forwards: 0")
 		x.Request.Method, x.Meta.Protocol, x.Meta.Version = "", "dubbo", "dubbo/2"
 		x.Meta.Conn = &protocol.ConnMeta{RemoteIP: "192.0.2.1"}
 		got, served := forwardedTo(t, config.HTTP1Options{XForwarded: mode, Via: "weft"}, x)
@@ -154,9 +154,9 @@ func TestRPCPassesUntouched(t *testing.T) {
 	}
 }
 
-func TestViaBothWays(t *testing.T) {
+func TestViaInRequestAndResponse(t *testing.T) {
 	for version, want := range map[string]string{"HTTP/1.1": "Via: 1.0 far\nVia: 1.1 weft\n", "HTTP/1.0": "Via: 1.0 far\nVia: 1.0 weft\n", "HTTP/2": "Via: 1.0 far\nVia: 2 weft\n"} {
-		x := incoming("Via: 1.0 far")
+		x := newTestExchange("Via: 1.0 far")
 		x.Meta.Version = version
 		if got, _ := forwardedTo(t, config.HTTP1Options{Via: "weft"}, x); got != want {
 			t.Errorf("%s: the upstream got %q, want %q", version, got, want)
@@ -165,15 +165,15 @@ func TestViaBothWays(t *testing.T) {
 			t.Errorf("%s: the caller got %q, want %q", version, got, want)
 		}
 	}
-	x := incoming()
+	x := newTestExchange()
 	if got, _ := forwardedTo(t, config.HTTP1Options{}, x); got != "" || fieldsOf(&x.Response.Header) != "Server: app\n" {
 		t.Errorf("without a name: the upstream got %q, the caller %q", got, fieldsOf(&x.Response.Header))
 	}
 }
 
-// TestRepliesOfOurOwnHaveNoVia: they were not received from anybody (RFC 9110
+// TestLocalReplyHasNoVia: they were not received from anybody (RFC 9110
 // 7.6.3), whether a host was tried before or not.
-func TestRepliesOfOurOwnHaveNoVia(t *testing.T) {
+func TestLocalReplyHasNoVia(t *testing.T) {
 	for name, serve := range map[string]serviceFunc{
 		"nobody was asked": func(_ context.Context, x *protocol.Exchange) error {
 			x.LocalReply(200, "", "")
@@ -185,7 +185,7 @@ func TestRepliesOfOurOwnHaveNoVia(t *testing.T) {
 			return nil
 		},
 	} {
-		x := incoming()
+		x := newTestExchange()
 		if err := Forwarded(protocol.ServiceFunc(serve), config.HTTP1Options{Via: "weft"}).Serve(t.Context(), x); err != nil {
 			t.Fatal(err)
 		}
@@ -213,7 +213,7 @@ func TestMaxForwards(t *testing.T) {
 		{"leading zeros", "OPTIONS", "007", 200, "Max-Forwards: 6\n"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			x := incoming("Max-Forwards: " + test.value)
+			x := newTestExchange("Max-Forwards: " + test.value)
 			x.Request.Method = test.method
 			got, served := forwardedTo(t, config.HTTP1Options{}, x)
 			if !served {
@@ -232,7 +232,7 @@ func TestMaxForwards(t *testing.T) {
 			}
 		})
 	}
-	x := incoming()
+	x := newTestExchange()
 	x.Request.Method = "TRACE"
 	if _, served := forwardedTo(t, config.HTTP1Options{}, x); !served {
 		t.Error("TRACE without Max-Forwards was not passed on")
@@ -240,7 +240,7 @@ func TestMaxForwards(t *testing.T) {
 }
 
 func TestConnectIsRefusedUnlessAllowed(t *testing.T) {
-	x := incoming()
+	x := newTestExchange()
 	x.Request.Method, x.Request.Path = "CONNECT", ""
 	if _, served := forwardedTo(t, config.HTTP1Options{}, x); served || x.Response.Status != 405 || x.Record.Reason != protocol.ReasonDenied {
 		t.Errorf("asked %t, status %d, reason %v; want 405, %v", served, x.Response.Status, x.Record.Reason, protocol.ReasonDenied)
@@ -248,7 +248,7 @@ func TestConnectIsRefusedUnlessAllowed(t *testing.T) {
 	if text := fieldsOf(&x.Response.Header) + bodyOf(t, x); strings.Contains(text, "secret") || !strings.Contains(text, "Allow: GET") {
 		t.Errorf("the reply is %q", text)
 	}
-	x = incoming()
+	x = newTestExchange()
 	x.Request.Method, x.Request.Path = "CONNECT", ""
 	if _, served := forwardedTo(t, config.HTTP1Options{AllowConnect: true}, x); !served || x.Response.Status != 200 {
 		t.Errorf("allowed: asked %t, status %d", served, x.Response.Status)

@@ -7,9 +7,9 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// TestXForwardedHostIsAPropertyOfItsOwn: without it X-Forwarded-Host is not added, and what
+// TestXForwardedHostOption: without it X-Forwarded-Host is not added, and what
 // the caller sent is treated as the mode says.
-func TestXForwardedHostIsAPropertyOfItsOwn(t *testing.T) {
+func TestXForwardedHostOption(t *testing.T) {
 	for _, test := range []struct {
 		mode   config.ForwardedMode
 		host   bool
@@ -25,9 +25,9 @@ func TestXForwardedHostIsAPropertyOfItsOwn(t *testing.T) {
 		{config.ForwardedKeep, true, nil, ""},
 		{config.ForwardedStrip, true, []string{"X-Forwarded-Host: front.test"}, ""},
 	} {
-		x := incoming(test.fields...)
+		x := newTestExchange(test.fields...)
 		x.Meta.Conn = &protocol.ConnMeta{RemoteIP: "192.0.2.1"}
-		forwardedTo(t, config.HTTP1Options{XForwarded: test.mode, ForwardedHost: test.host}, x)
+		forwardedTo(t, config.HTTP1Options{XForwarded: test.mode, XForwardedHost: test.host}, x)
 		if got := x.Request.Header.Get(forwardedHost); got != test.want {
 			t.Errorf("%q, %v, %q: the upstream got %q, want %q", test.mode, test.host, test.fields, got, test.want)
 		}

@@ -38,7 +38,7 @@ func TestRepliesToGRPCOverHTTP1(t *testing.T) {
 		{"/f418", "text/plain", 418, ""},
 		{"/g5", "text/plain", 404, ""},
 	} {
-		got := dialCaller(t, front).ask(get(test.path, "Content-Type: "+test.kind))
+		got := dialClient(t, front).roundTrip(get(test.path, "Content-Type: "+test.kind))
 		if code := got.Header.Get("grpc-status"); got.StatusCode != test.status || code != test.code {
 			t.Errorf("%s of %s: %d with grpc-status %q, want %d with %q", test.path, test.kind, got.StatusCode, code, test.status, test.code)
 		}

@@ -9,7 +9,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-func TestWhatTheTimeoutOfACallCountsFor(t *testing.T) {
+func TestGRPCTimeoutModes(t *testing.T) {
 	const s = time.Second
 	for _, test := range []struct {
 		name  string
@@ -32,7 +32,7 @@ func TestWhatTheTimeoutOfACallCountsFor(t *testing.T) {
 		{name: "in its place, without a bound", rule: config.GRPCTimeout{Replace: true}, route: 10 * s, said: 15 * s, want: 15 * s},
 		{name: "of another request", rule: config.GRPCTimeout{Max: s, Replace: true}, route: 10 * s, plain: true, want: 10 * s},
 	} {
-		x := incoming()
+		x := newTestExchange()
 		x.Meta.Start = time.Now()
 		x.Request.Method, x.Meta.Protocol = "POST", string(config.HTTP2)
 		if !test.plain {

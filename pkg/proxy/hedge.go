@@ -30,7 +30,7 @@ import (
 // the first need the retry budget, like retries.
 func Hedge(next protocol.Service, route *router.Route, budget func(x *protocol.Exchange) RetryBudget, start func(func(ctx context.Context))) protocol.AsyncService {
 	r, _ := Retry(next, route, budget).(*retry)
-	return &hedge{retry: r, policy: *route.Config.Forward.Hedge, start: start, roll: rand.Uint32N}
+	return &hedge{retry: r, policy: *route.Config.Forward.Hedge, start: start, random: rand.Uint32N}
 }
 
 // hedge is immutable.
@@ -38,7 +38,7 @@ type hedge struct {
 	*retry
 	policy config.HedgePolicy
 	start  func(func(ctx context.Context)) // runs f concurrently; see filter.ClusterClient
-	roll   func(n uint32) uint32           // returns a uniform random number below n
+	random func(n uint32) uint32           // returns a uniform random number below n
 }
 
 // Serve implements protocol.Service.
@@ -51,38 +51,38 @@ func (h *hedge) Start(ctx context.Context, x *protocol.Exchange) error {
 	if !hedgeable(x) {
 		return h.retry.Start(ctx, x)
 	}
-	return x.RunBlocking(ctx, &hedgedRequest{h: h})
+	return x.RunBlocking(ctx, &hedgedRequest{hedge: h})
 }
 
 // hedgedRequest is one exchange with concurrent attempts. The goroutine that called Serve owns it,
 // except for the fields guarded by mu.
 type hedgedRequest struct {
-	h       *hedge
+	hedge   *hedge
 	x       *protocol.Exchange
 	request *requestCopy
 
-	atOnce  int           // initial attempts
-	retries int           // attempts launched beyond those
-	tryTime time.Duration // timeout of each attempt; 0: none
-	made    []*attempt    // in launch order
-	running int           // number of attempts that have not ended
-	held    *attempt      // bad response, sent to the client if no better one arrives
-	failed  *attempt      // the last attempt without a response
+	initial       int           // initial attempts
+	retries       int           // attempts launched beyond those
+	perTryTimeout time.Duration // timeout of each attempt; 0: none
+	attempts      []*attempt    // in launch order
+	running       int           // number of attempts that have not ended
+	fallback      *attempt      // bad response, sent to the client if no better one arrives
+	lastFailed    *attempt      // the last attempt without a response
 
-	ended  chan *attempt    // has capacity for all
-	moved  chan struct{}    // capacity 1: an attempt has chosen a host
-	late   <-chan time.Time // per-try timeout of the latest attempt; nil: none
-	paused <-chan time.Time // next is due; nil: no retry waits
-	next   permit
+	results     chan *attempt    // has capacity for all
+	hostChosen  chan struct{}    // capacity 1: an attempt has chosen a host
+	perTryTimer <-chan time.Time // per-try timeout of the latest attempt; nil: none
+	retryTimer  <-chan time.Time // next is due; nil: no retry waits
+	retry       permit
 
 	mu      sync.Mutex
 	hosts   []protocol.Attempt // guarded by mu; hosts of the attempts
 	cluster protocol.Named     // guarded by mu; their cluster; nil: not known
 }
 
-// watchAfter is how long the response may take before the hedge watches for a client disconnect,
+// disconnectWatchDelay is how long the response may take before the hedge watches for a client disconnect,
 // because watching may cost a goroutine.
-const watchAfter = 250 * time.Millisecond
+const disconnectWatchDelay = 250 * time.Millisecond
 
 // Serve implements protocol.Service.
 func (r *hedgedRequest) Serve(ctx context.Context, x *protocol.Exchange) error {
@@ -92,83 +92,83 @@ func (r *hedgedRequest) Serve(ctx context.Context, x *protocol.Exchange) error {
 	if r.request, err = copyRequest(x); err != nil {
 		return err
 	}
-	r.atOnce = max(r.h.policy.InitialRequests, 1)
-	if chance := r.h.policy.AdditionalChance; chance > 0 && r.h.roll(config.Millionths) < chance {
-		r.atOnce++
+	r.initial = max(r.hedge.policy.InitialRequests, 1)
+	if chance := r.hedge.policy.AdditionalRequestChance; chance > 0 && r.hedge.random(config.Millionths) < chance {
+		r.initial++
 	}
-	_, r.tryTime = r.h.route.Timeouts(x)
-	r.ended, r.moved = make(chan *attempt, r.atOnce+r.h.retry.policy.NumRetries), make(chan struct{}, 1)
-	defer r.leave()
+	_, r.perTryTimeout = r.hedge.route.Timeouts(x)
+	r.results, r.hostChosen = make(chan *attempt, r.initial+r.hedge.retry.policy.NumRetries), make(chan struct{}, 1)
+	defer r.abandonAttempts()
 	r.launch(permit{})
 	return r.run(ctx)
 }
 
 // run launches and ends attempts until one gives the result. Errors are Faults.
 func (r *hedgedRequest) run(ctx context.Context) error {
-	slow, gone := time.After(watchAfter), make(chan struct{})
+	slow, gone := time.After(disconnectWatchDelay), make(chan struct{})
 	for {
 		select {
-		case a := <-r.ended:
+		case a := <-r.results:
 			if a.err != nil {
 				select { // it chose a host before it failed
-				case <-r.moved:
-					r.addInitial()
+				case <-r.hostChosen:
+					r.launchInitial()
 				default:
 				}
 			}
-			if over, err := r.finish(a); over {
+			if over, err := r.handleResult(a); over {
 				return err
 			}
-		case <-r.moved:
-			r.addInitial()
-		case <-r.late:
-			r.late = nil
-			if r.running > 0 && policyCovers(&r.h.retry.policy, protocol.ReasonPerTryTimeout, r.x) && r.retries < r.h.retry.policy.NumRetries && r.beside() {
+		case <-r.hostChosen:
+			r.launchInitial()
+		case <-r.perTryTimer:
+			r.perTryTimer = nil
+			if r.running > 0 && policyCovers(&r.hedge.retry.policy, protocol.ReasonPerTryTimeout, r.x) && r.retries < r.hedge.retry.policy.NumRetries && r.launchConcurrent() {
 				r.retries++
 			}
-		case <-r.paused:
-			r.paused = nil
-			r.launch(r.next)
+		case <-r.retryTimer:
+			r.retryTimer = nil
+			r.launch(r.retry)
 		case <-slow:
-			if r.x.Caller != nil {
-				defer r.x.Caller.OnDisconnect(func() { close(gone) })()
+			if r.x.Downstream != nil {
+				defer r.x.Downstream.OnDisconnect(func() { close(gone) })()
 			}
 		case <-gone:
-			r.record(r.made[len(r.made)-1])
+			r.recordAttempts(r.attempts[len(r.attempts)-1])
 			return protocol.Faultf(protocol.ReasonDownstreamDisconnect, "client disconnected while %d attempts were in flight", r.running)
 		case <-ctx.Done():
-			r.record(r.made[len(r.made)-1])
+			r.recordAttempts(r.attempts[len(r.attempts)-1])
 			return protocol.NewFault(protocol.ReasonDownstreamDisconnect, context.Cause(ctx))
 		}
 	}
 }
 
-// addInitial launches the next initial attempt, if any. The previous attempt has chosen its host,
+// launchInitial launches the next initial attempt, if any. The previous attempt has chosen its host,
 // so the next can choose another.
-func (r *hedgedRequest) addInitial() {
-	if len(r.made) < r.atOnce {
-		r.beside()
+func (r *hedgedRequest) launchInitial() {
+	if len(r.attempts) < r.initial {
+		r.launchConcurrent()
 	}
 }
 
-// beside launches an attempt next to the running ones if there is an untried host and the budget
+// launchConcurrent launches an attempt next to the running ones if there is an untried host and the budget
 // allows it.
-func (r *hedgedRequest) beside() bool {
-	hosts, cluster := r.reached()
+func (r *hedgedRequest) launchConcurrent() bool {
+	hosts, cluster := r.triedHosts()
 	if c, ok := cluster.(interface{ EligibleHosts() int }); ok && c.EligibleHosts() <= hosts {
 		return false
 	}
-	p := permit{budget: r.h.budget(r.x)}
+	p := permit{budget: r.hedge.budget(r.x)}
 	if p.budget != nil && !p.budget.BeginRetry() {
 		return false
 	}
-	count(cluster, upstream.Hedged)
+	countEvent(cluster, upstream.Hedged)
 	r.launch(p)
 	return true
 }
 
-// reached returns the number of hosts tried and their cluster, which it also records in x.
-func (r *hedgedRequest) reached() (hosts int, cluster protocol.Named) {
+// triedHosts returns the number of hosts tried and their cluster, which it also records in x.
+func (r *hedgedRequest) triedHosts() (hosts int, cluster protocol.Named) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for i := range r.hosts {
@@ -184,91 +184,91 @@ func (r *hedgedRequest) reached() (hosts int, cluster protocol.Named) {
 
 // launch starts an attempt with the budget of p.
 func (r *hedgedRequest) launch(p permit) {
-	a := &attempt{race: r, budget: p.budget, beside: r.running > 0}
+	a := &attempt{request: r, budget: p.budget, concurrent: r.running > 0}
 	a.ctx, a.cancel = context.WithCancel(context.Background())
 	a.x.Reset()
-	a.x.Caller, a.x.Deadline, a.x.Record.Listener = a, r.x.Deadline, r.x.Record.Listener
+	a.x.Downstream, a.x.Deadline, a.x.Record.Listener = a, r.x.Deadline, r.x.Record.Listener
 	a.x.IdleTimeout = r.x.IdleTimeout
-	if r.tryTime > 0 {
-		if r.h.policy.OnTryTimeout {
-			r.late = time.After(r.tryTime)
+	if r.perTryTimeout > 0 {
+		if r.hedge.policy.OnPerTryTimeout {
+			r.perTryTimer = time.After(r.perTryTimeout)
 		} else {
-			a.x.PerTryDeadline = time.Now().Add(r.tryTime)
+			a.x.PerTryDeadline = time.Now().Add(r.perTryTimeout)
 		}
 	}
 	r.mu.Lock()
 	a.x.Record.Attempts = slices.Clone(r.hosts)
-	a.first = len(r.hosts)
+	a.recordStart = len(r.hosts)
 	r.mu.Unlock()
-	r.made = append(r.made, a)
+	r.attempts = append(r.attempts, a)
 	r.running++
-	r.h.start(a.run)
+	r.hedge.start(a.run)
 }
 
-// finish processes the result of an attempt. over: the exchange has its response or fails with the
+// handleResult processes the result of an attempt. over: the exchange has its response or fails with the
 // returned Fault.
-func (r *hedgedRequest) finish(a *attempt) (over bool, err error) {
+func (r *hedgedRequest) handleResult(a *attempt) (over bool, err error) {
 	r.running--
 	a.ended = true
 	reason := protocol.ReasonOf(a.err)
-	again := policyCovers(&r.h.retry.policy, reason, &a.x)
+	again := policyCovers(&r.hedge.retry.policy, reason, &a.x)
 	switch {
 	case a.err != nil:
 		a.cancel()
-		r.failed = a
+		r.lastFailed = a
 	case !again:
-		r.take(a)
+		r.accept(a)
 		return true, nil
 	default:
-		r.drop()
-		r.held = a
+		r.discardFallback()
+		r.fallback = a
 	}
 	if r.running > 0 {
 		return false, nil
 	}
-	if again && r.mayRetry() {
-		r.drop()
+	if again && r.prepareRetry() {
+		r.discardFallback()
 		r.retries++
-		r.paused = time.After(r.next.wait)
+		r.retryTimer = time.After(r.retry.wait)
 		return false, nil
 	}
-	if r.held != nil {
-		r.take(r.held)
+	if r.fallback != nil {
+		r.accept(r.fallback)
 		return true, nil
 	}
-	r.record(r.failed)
-	return true, r.failed.err
+	r.recordAttempts(r.lastFailed)
+	return true, r.lastFailed.err
 }
 
-// mayRetry reports whether another attempt may begin after all have ended, and sets next.
-func (r *hedgedRequest) mayRetry() bool {
-	policy := &r.h.retry.policy
+// prepareRetry reports whether another attempt may begin after all have ended, and sets next.
+func (r *hedgedRequest) prepareRetry() bool {
+	policy := &r.hedge.retry.policy
 	if r.retries >= policy.NumRetries {
 		if policy.NumRetries > 0 {
 			r.x.Record.Flags |= protocol.RetryLimitExceeded
 		}
 		return false
 	}
-	r.next = permit{}
-	if bound := policy.BackOff.Bound(r.retries + 1); bound > 0 {
-		r.next.wait = r.h.jitter(bound)
+	r.retry = permit{}
+	if bound := policy.Backoff.Bound(r.retries + 1); bound > 0 {
+		r.retry.wait = r.hedge.jitter(bound)
 	}
-	if d := r.x.Deadline; !d.IsZero() && time.Until(d) <= r.next.wait {
+	if d := r.x.Deadline; !d.IsZero() && time.Until(d) <= r.retry.wait {
 		return false
 	}
-	r.reached()
-	r.next.budget = r.h.budget(r.x)
-	return r.next.budget == nil || r.next.budget.BeginRetry()
+	r.triedHosts()
+	r.retry.budget = r.hedge.budget(r.x)
+	return r.retry.budget == nil || r.retry.budget.BeginRetry()
 }
 
-// take makes the response of an attempt the response of the exchange.
-func (r *hedgedRequest) take(a *attempt) {
-	if r.held == a {
-		r.held = nil
+// accept makes the response of an attempt the response of the exchange.
+func (r *hedgedRequest) accept(a *attempt) {
+	if r.fallback == a {
+		r.fallback = nil
 	}
-	r.record(a)
-	if a.beside {
-		count(r.x.Record.Cluster, upstream.HedgeWon)
+	r.recordAttempts(a)
+	if a.concurrent {
+		countEvent(r.x.Record.Cluster, upstream.HedgeWon)
 	}
 	x := r.x
 	x.Response, a.x.Response = a.x.Response, protocol.Response{}
@@ -277,10 +277,10 @@ func (r *hedgedRequest) take(a *attempt) {
 	a.accepted = true
 }
 
-// record copies the attempts into x's record, a's last, and the upstream data of a if it has ended.
-func (r *hedgedRequest) record(a *attempt) {
+// recordAttempts copies the attempts into x's record, a's last, and the upstream data of a if it has ended.
+func (r *hedgedRequest) recordAttempts(a *attempt) {
 	r.x.Record.Attempts = r.x.Record.Attempts[:0]
-	for _, other := range r.made {
+	for _, other := range r.attempts {
 		if other != a {
 			r.x.Record.Attempts = append(r.x.Record.Attempts, other.attempts()...)
 		}
@@ -293,29 +293,29 @@ func (r *hedgedRequest) record(a *attempt) {
 	r.x.Record.Cluster, r.x.Record.UpstreamStart, r.x.Record.UpstreamFirstByte = of.Cluster, of.UpstreamStart, of.UpstreamFirstByte
 }
 
-// drop discards the held response.
-func (r *hedgedRequest) drop() {
-	if r.held != nil {
-		r.held.discard()
-		r.held = nil
+// discardFallback discards the held response.
+func (r *hedgedRequest) discardFallback() {
+	if r.fallback != nil {
+		r.fallback.discard()
+		r.fallback = nil
 	}
 }
 
-// leave abandons every attempt that was not taken, and the waiting retry, without waiting for them.
-func (r *hedgedRequest) leave() {
-	r.drop()
-	if r.paused != nil && r.next.budget != nil {
-		r.next.budget.EndRetry()
+// abandonAttempts abandons every attempt that was not taken, and the waiting retry, without waiting for them.
+func (r *hedgedRequest) abandonAttempts() {
+	r.discardFallback()
+	if r.retryTimer != nil && r.retry.budget != nil {
+		r.retry.budget.EndRetry()
 	}
-	for _, a := range r.made {
+	for _, a := range r.attempts {
 		if !a.ended {
-			a.leave()
+			a.abandon()
 		}
 	}
 }
 
-// count counts an event of a cluster; it ignores nil.
-func count(cluster protocol.Named, e upstream.Event) {
+// countEvent counts an event of a cluster; it ignores nil.
+func countEvent(cluster protocol.Named, e upstream.Event) {
 	if c, ok := cluster.(*upstream.Cluster); ok {
 		c.Count(e)
 	}

@@ -13,13 +13,13 @@ import (
 // attempt is one attempt of a hedge: an exchange with itself as Caller. The goroutine of run owns
 // it until the hedge receives it, except where a comment below says otherwise.
 type attempt struct {
-	race   *hedgedRequest  // immutable
-	budget RetryBudget     // immutable; nil: nothing to release
-	beside bool            // immutable; launched while others ran
-	first  int             // immutable; index of its first attempt in x.Record
-	ctx    context.Context //nolint:containedctx // immutable; of the exchange; it ends with it
-	cancel context.CancelFunc
-	watch  stream.DisconnectWatch[struct{}]
+	request     *hedgedRequest  // immutable
+	budget      RetryBudget     // immutable; nil: nothing to release
+	concurrent  bool            // immutable; launched while others ran
+	recordStart int             // immutable; index of its first attempt in x.Record
+	ctx         context.Context //nolint:containedctx // immutable; of the exchange; it ends with it
+	cancel      context.CancelFunc
+	watch       stream.DisconnectWatch[struct{}]
 
 	x   protocol.Exchange
 	err error // a Fault
@@ -40,7 +40,7 @@ func (a *attempt) run(life context.Context) {
 	if a.budget != nil {
 		a.budget.EndRetry()
 	}
-	r := a.race
+	r := a.request
 	r.mu.Lock()
 	left := a.canceled
 	a.done = !left
@@ -49,26 +49,26 @@ func (a *attempt) run(life context.Context) {
 		a.discard()
 		return
 	}
-	r.ended <- a
+	r.results <- a
 }
 
 func (a *attempt) serve() error {
-	if err := a.race.request.fill(&a.x); err != nil {
+	if err := a.request.request.fill(&a.x); err != nil {
 		return err
 	}
-	return protocol.ServeRecovered(a.ctx, a.race.h.next, &a.x)
+	return protocol.ServeRecovered(a.ctx, a.request.hedge.next, &a.x)
 }
 
-// chose records the host of the attempt.
-func (a *attempt) chose(host, cluster protocol.Named) {
-	r := a.race
+// recordHost records the host of the attempt.
+func (a *attempt) recordHost(host, cluster protocol.Named) {
+	r := a.request
 	r.mu.Lock()
 	a.hosts = append(a.hosts, protocol.Attempt{Host: host})
 	r.hosts = append(r.hosts, protocol.Attempt{Host: host})
 	r.cluster = cluster
 	r.mu.Unlock()
 	select {
-	case r.moved <- struct{}{}:
+	case r.hostChosen <- struct{}{}:
 	default: // the hedge has a notification pending
 	}
 }
@@ -77,38 +77,38 @@ func (a *attempt) chose(host, cluster protocol.Named) {
 // hosts.
 func (a *attempt) attempts() []protocol.Attempt {
 	if a.ended {
-		return a.x.Record.Attempts[a.first:]
+		return a.x.Record.Attempts[a.recordStart:]
 	}
-	a.race.mu.Lock()
-	defer a.race.mu.Unlock()
+	a.request.mu.Lock()
+	defer a.request.mu.Unlock()
 	return a.hosts
 }
 
-// leave abandons the attempt; it ends soon, as after a client disconnect.
-func (a *attempt) leave() {
-	a.race.mu.Lock()
+// abandon abandons the attempt; it ends soon, as after a client disconnect.
+func (a *attempt) abandon() {
+	a.request.mu.Lock()
 	a.canceled = true
 	over := a.done
-	a.race.mu.Unlock()
+	a.request.mu.Unlock()
 	if over {
 		a.discard()
 		return
 	}
-	a.watch.NotifyDisconnect(a.inBackground)
+	a.watch.NotifyDisconnect(a.runInBackground)
 	a.cancel()
 }
 
 // discard drops the result and tells the host about a discarded response.
 func (a *attempt) discard() {
-	if h, ok := a.x.Record.Host().(dropped); ok && a.err == nil {
+	if h, ok := a.x.Record.Host().(discardObserver); ok && a.err == nil {
 		h.ResponseDiscarded(&a.x)
 	}
 	a.x.ResetResponse()
 	a.cancel()
 }
 
-// inBackground runs f on another goroutine.
-func (a *attempt) inBackground(f func()) { a.race.h.start(func(context.Context) { f() }) }
+// runInBackground runs f on another goroutine.
+func (a *attempt) runInBackground(f func()) { a.request.hedge.start(func(context.Context) { f() }) }
 
 // SendInterim implements protocol.Downstream. It drops interim responses, because the hedge does
 // not yet know which attempt the client gets.
@@ -118,16 +118,16 @@ func (a *attempt) SendInterim(int, *protocol.Header) error { return nil }
 // itself.
 func (a *attempt) OnDisconnect(gone func()) (stop func()) {
 	if !a.accepted {
-		return a.watch.Start(a.inBackground, gone)
+		return a.watch.Start(a.runInBackground, gone)
 	}
-	if c := a.race.x.Caller; c != nil {
+	if c := a.request.x.Downstream; c != nil {
 		return c.OnDisconnect(gone)
 	}
 	return func() {}
 }
 
 // Canceled implements protocol.Cancellable.
-func (a *attempt) Canceled() bool { return a.watch.Ended() || a.race.x.Canceled() }
+func (a *attempt) Canceled() bool { return a.watch.Disconnected() || a.request.x.Canceled() }
 
 // acceptBody makes the body of the attempt the body of the client's response.
 func (a *attempt) acceptBody(body protocol.Body) protocol.Body {
@@ -135,41 +135,41 @@ func (a *attempt) acceptBody(body protocol.Body) protocol.Body {
 		a.cancel()
 		return nil
 	}
-	b := &wonBody{Body: body, from: a, to: &a.race.x.Response}
+	b := &acceptedBody{Body: body, attempt: a, response: &a.request.x.Response}
 	if m := xprotocol.MessageOf(body); m != nil {
-		f := &wonMessage{Message: m, body: b}
-		b.self = f
+		f := &acceptedMessage{Message: m, body: b}
+		b.wrapper = f
 		return f
 	}
-	b.self = b
+	b.wrapper = b
 	return b
 }
 
-// wonBody is the body of the accepted response. Closing it ends the attempt.
-type wonBody struct {
+// acceptedBody is the body of the accepted response. Closing it ends the attempt.
+type acceptedBody struct {
 	protocol.Body
 
-	from   *attempt
-	to     *protocol.Response
-	self   protocol.Body // the value of to.Body
-	whole  bool
-	closed bool
+	attempt  *attempt
+	response *protocol.Response
+	wrapper  protocol.Body // the value of to.Body
+	complete bool
+	closed   bool
 }
 
 // Read implements protocol.Body.
-func (b *wonBody) Read(p []byte) (int, error) {
+func (b *acceptedBody) Read(p []byte) (int, error) {
 	n, err := b.Body.Read(p)
-	if err == io.EOF && !b.whole {
-		b.whole = true
-		for name, value := range b.from.x.Response.Trailer.All() {
-			b.to.Trailer.Add(name, value)
+	if err == io.EOF && !b.complete {
+		b.complete = true
+		for name, value := range b.attempt.x.Response.Trailer.All() {
+			b.response.Trailer.Add(name, value)
 		}
 	}
 	return n, err
 }
 
 // Complete implements protocol.CompleteBody.
-func (b *wonBody) Complete() (whole, empty bool) {
+func (b *acceptedBody) Complete() (whole, empty bool) {
 	if w, ok := b.Body.(protocol.CompleteBody); ok {
 		return w.Complete()
 	}
@@ -178,30 +178,30 @@ func (b *wonBody) Complete() (whole, empty bool) {
 
 // Close implements protocol.Body. It removes the body from the exchange so that the engine does not
 // close it again.
-func (b *wonBody) Close() error {
+func (b *acceptedBody) Close() error {
 	if b.closed {
 		return nil
 	}
 	b.closed = true
-	b.to.BodyClosed(b.self)
-	defer b.from.cancel()
+	b.response.BodyClosed(b.wrapper)
+	defer b.attempt.cancel()
 	return b.Body.Close()
 }
 
-// wonMessage is wonBody for RPC, where engines look for the frame.
-type wonMessage struct {
+// acceptedMessage is acceptedBody for RPC, where engines look for the frame.
+type acceptedMessage struct {
 	*xprotocol.Message
-	body *wonBody
+	body *acceptedBody
 }
 
 // Close implements protocol.Body.
-func (m *wonMessage) Close() error { return m.body.Close() }
+func (m *acceptedMessage) Close() error { return m.body.Close() }
 
-// noting wraps chosen so that hedged attempts record the host that they chose.
-func noting(chosen func(x *protocol.Exchange, h *upstream.Host)) func(x *protocol.Exchange, h *upstream.Host) {
+// recordingHost wraps chosen so that hedged attempts record the host that they chose.
+func recordingHost(chosen func(x *protocol.Exchange, h *upstream.Host)) func(x *protocol.Exchange, h *upstream.Host) {
 	return func(x *protocol.Exchange, h *upstream.Host) {
-		if a, ok := x.Caller.(*attempt); ok {
-			a.chose(h, h.Cluster())
+		if a, ok := x.Downstream.(*attempt); ok {
+			a.recordHost(h, h.Cluster())
 		}
 		if chosen != nil {
 			chosen(x, h)

@@ -17,13 +17,13 @@ type requestCopy struct {
 	method, scheme, authority, path string
 	fields, trailers                []protocol.Field
 	length                          int64
-	content                         string
-	hasContent                      bool
+	body                            string
+	hasBody                         bool
 
-	target   string
-	choice   int
-	hash     uint64
-	metadata protocol.Metadata
+	target        string
+	weightedIndex int
+	hash          uint64
+	metadata      protocol.Metadata
 
 	// For RPC only.
 	codec   xprotocol.Codec
@@ -31,9 +31,9 @@ type requestCopy struct {
 	changed bool // the header fields differ from those of the frame
 }
 
-// maxCopied is the largest declared body, in bytes, that the hedge reads before it sends the
+// maxHedgedBodySize is the largest declared body, in bytes, that the hedge reads before it sends the
 // request.
-const maxCopied = 64 << 10
+const maxHedgedBodySize = 64 << 10
 
 // hedgeable reports whether a request can be sent several times concurrently: it may be sent twice,
 // and its body is complete or small. Tunnels and one-way requests are not hedgeable.
@@ -45,7 +45,7 @@ func hedgeable(x *protocol.Exchange) bool {
 	if r.Method == "" {
 		return xprotocol.MessageOf(r.Body) != nil
 	}
-	if r.Body == nil || r.ContentLength >= 0 && r.ContentLength <= maxCopied {
+	if r.Body == nil || r.ContentLength >= 0 && r.ContentLength <= maxHedgedBodySize {
 		return true
 	}
 	w, ok := r.Body.(protocol.CompleteBody)
@@ -57,7 +57,7 @@ func hedgeable(x *protocol.Exchange) bool {
 }
 
 // copyRequest reads x's request, which must be hedgeable, to its end. It returns the errors of
-// contentOf.
+// readBody.
 func copyRequest(x *protocol.Exchange) (*requestCopy, error) {
 	r := &x.Request
 	o := &requestCopy{
@@ -65,7 +65,7 @@ func copyRequest(x *protocol.Exchange) (*requestCopy, error) {
 		method: strings.Clone(r.Method), scheme: strings.Clone(r.Scheme),
 		authority: strings.Clone(r.Authority), path: strings.Clone(r.Path),
 		length: r.ContentLength,
-		target: strings.Clone(x.Record.TargetCluster), choice: x.Record.WeightedIndex, hash: x.Record.Hash,
+		target: strings.Clone(x.Record.TargetCluster), weightedIndex: x.Record.WeightedIndex, hash: x.Record.Hash,
 		metadata: x.Metadata.Clone(),
 	}
 	if m := xprotocol.MessageOf(r.Body); m != nil {
@@ -80,18 +80,18 @@ func copyRequest(x *protocol.Exchange) (*requestCopy, error) {
 		return o, nil
 	}
 	var err error
-	if o.content, err = contentOf(x); err != nil {
+	if o.body, err = readBody(x); err != nil {
 		return nil, err
 	}
-	o.hasContent = true
+	o.hasBody = true
 	o.trailers = r.Trailer.CloneFields()
 	return o, nil
 }
 
-// contentOf reads the body of x's request to its end, until x.Deadline. It returns an error of the
+// readBody reads the body of x's request to its end, until x.Deadline. It returns an error of the
 // body, a panic of its Close, or an UpstreamTimeout Fault: slow clients get the same result as if
 // the body were streamed.
-func contentOf(x *protocol.Exchange) (text string, err error) {
+func readBody(x *protocol.Exchange) (text string, err error) {
 	body := x.Request.Body
 	var content strings.Builder
 	content.Grow(body.Buffered())
@@ -100,7 +100,7 @@ func contentOf(x *protocol.Exchange) (text string, err error) {
 		var panicked error // valid once late is closed
 		timer := time.AfterFunc(time.Until(x.Deadline), func() {
 			defer close(late)
-			panicked = x.CloseContent(body) // Read returns the error
+			panicked = x.CloseRequestBody(body) // Read returns the error
 		})
 		defer func() {
 			if timer.Stop() {
@@ -122,7 +122,7 @@ func contentOf(x *protocol.Exchange) (text string, err error) {
 func (o *requestCopy) fill(x *protocol.Exchange) error {
 	r := &x.Request
 	x.Meta = o.meta
-	x.Record.TargetCluster, x.Record.WeightedIndex, x.Record.Hash = o.target, o.choice, o.hash
+	x.Record.TargetCluster, x.Record.WeightedIndex, x.Record.Hash = o.target, o.weightedIndex, o.hash
 	x.Metadata = o.metadata.Clone()
 	if o.codec != nil {
 		m := new(xprotocol.Message)
@@ -140,8 +140,8 @@ func (o *requestCopy) fill(x *protocol.Exchange) error {
 	for _, f := range o.fields {
 		r.Header.Add(f.Name, f.Value)
 	}
-	if o.hasContent {
-		r.Body = protocol.NewStringBody(o.content)
+	if o.hasBody {
+		r.Body = protocol.NewStringBody(o.body)
 	}
 	for _, f := range o.trailers {
 		r.Trailer.Add(f.Name, f.Value)

@@ -18,17 +18,17 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol/xprotocol/codectest/example"
 )
 
-// wholeBody is content that says whether all of it has come.
-type wholeBody struct {
+// completeBody is content that says whether all of it has come.
+type completeBody struct {
 	*protocol.StringBody
-	whole bool
+	complete bool
 }
 
-func (b wholeBody) Complete() (whole, empty bool) { return b.whole, false }
+func (b completeBody) Complete() (whole, empty bool) { return b.complete, false }
 
-// TestWhatIsHedged is which requests are sent twice: those that may be, and have come
+// TestHedgeable is which requests are sent twice: those that may be, and have come
 // whole. Others are tried one after the other.
-func TestWhatIsHedged(t *testing.T) {
+func TestHedgeable(t *testing.T) {
 	content := func(x *protocol.Exchange) {
 		x.Request.Body, x.Request.ContentLength = protocol.NewStringBody("content"), int64(len("content"))
 		x.Request.Trailer.Add("x-sum", "7")
@@ -37,7 +37,7 @@ func TestWhatIsHedged(t *testing.T) {
 		return func(x *protocol.Exchange) {
 			x.Meta.Protocol, x.Request.Method = string(config.HTTP2), "POST"
 			x.Request.Header.Add("content-type", "application/grpc")
-			x.Request.Body = wholeBody{protocol.NewStringBody("content"), whole}
+			x.Request.Body = completeBody{protocol.NewStringBody("content"), whole}
 		}
 	}
 	for name, test := range map[string]struct {
@@ -52,7 +52,7 @@ func TestWhatIsHedged(t *testing.T) {
 		"PUT that is large": {func(x *protocol.Exchange) {
 			x.Request.Method = "PUT"
 			content(x)
-			x.Request.ContentLength = maxCopied + 1
+			x.Request.ContentLength = maxHedgedBodySize + 1
 		}, false},
 		"PUT of no known length": {func(x *protocol.Exchange) { x.Request.Method = "PUT"; content(x); x.Request.ContentLength = -1 }, false},
 		"an upgrade":             {func(x *protocol.Exchange) { x.Request.Upgrade = "websocket" }, false},
@@ -60,19 +60,19 @@ func TestWhatIsHedged(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				s := &scene{script: []string{"never", "200 at 5ms"}, cluster: spot{"app", 9}}
-				service, beside := s.hedged(t, config.Forward{
-					Retry: &config.RetryPolicy{On: config.RetryUsual, NumRetries: 1, TryTimeout: 20 * time.Millisecond},
+				s := &hedgeScript{script: []string{"never", "200 at 5ms"}, cluster: testScope{"app", 9}}
+				service, beside := s.newHedge(t, config.Forward{
+					Retry: &config.RetryPolicy{On: config.RetryOnDefault, NumRetries: 1, PerTryTimeout: 20 * time.Millisecond},
 					Hedge: &config.HedgePolicy{InitialRequests: 2},
 				}, nil)
-				x := incoming()
+				x := newTestExchange()
 				x.Meta.Start = time.Now()
 				x.Meta.Conn = &protocol.ConnMeta{}
 				test.change(x)
 				_ = service.Serve(t.Context(), x) // what is not hedged fails or not
 				x.ResetResponse()
 				beside.Wait()
-				if log := strings.Join(s.inOrder(), ", "); strings.HasPrefix(log, "0s to a, 0s to b") != test.want {
+				if log := strings.Join(s.sortedLog(), ", "); strings.HasPrefix(log, "0s to a, 0s to b") != test.want {
 					t.Errorf("hosts saw %q; want it hedged: %t", log, test.want)
 				}
 				for _, got := range s.sent {
@@ -85,10 +85,10 @@ func TestWhatIsHedged(t *testing.T) {
 	}
 }
 
-// TestCopiesOfRequestsAreTheSame: each try has what the exchange had, and shares nothing
+// TestRequestCopyEqualsOriginal: each try has what the exchange had, and shares nothing
 // that one of them may change.
-func TestCopiesOfRequestsAreTheSame(t *testing.T) {
-	x := incoming("x-one: 1")
+func TestRequestCopyEqualsOriginal(t *testing.T) {
+	x := newTestExchange("x-one: 1")
 	x.Request.Method = "PUT"
 	x.Request.Body, x.Request.ContentLength = protocol.NewStringBody("content"), 7
 	x.Request.Trailer.Add("x-sum", "7")
@@ -116,8 +116,8 @@ func TestCopiesOfRequestsAreTheSame(t *testing.T) {
 	}
 }
 
-// memo is a call of the example protocol, with names and values of fields in turn.
-func memo(fields ...string) []byte {
+// exampleFrame is a call of the example protocol, with names and values of fields in turn.
+func exampleFrame(fields ...string) []byte {
 	b := example.Codec{}.AppendGoAway(nil, 7)
 	head := len(b)
 	b[2] = '?'
@@ -128,16 +128,16 @@ func memo(fields ...string) []byte {
 	return b
 }
 
-// TestCopiesOfFramesCarryWhatFiltersChanged: calls of RPC are sent as they came, or with
+// TestRequestCopyKeepsChangedHeaders: calls of RPC are sent as they came, or with
 // the fields that they have now.
-func TestCopiesOfFramesCarryWhatFiltersChanged(t *testing.T) {
+func TestRequestCopyKeepsChangedHeaders(t *testing.T) {
 	codec := example.Codec{}
 	for _, changes := range []bool{false, true} {
-		x := incoming()
+		x := newTestExchange()
 		x.Request.Header.Reset()
 		x.Request.Method = ""
 		m := new(xprotocol.Message)
-		m.Set(codec, memo("service", "org.example.Shop", "method", "buy", "x-user", "ada"))
+		m.Set(codec, exampleFrame("service", "org.example.Shop", "method", "buy", "x-user", "ada"))
 		x.Request.Body = m
 		if err := codec.ReadRequest(m.Frame, &x.Request, &m.View); err != nil {
 			t.Fatal(err)
@@ -167,35 +167,35 @@ func TestCopiesOfFramesCarryWhatFiltersChanged(t *testing.T) {
 	}
 }
 
-// TestAConnectionThatEndsTakesItsTriesWithIt: tries end, and none is waited for.
-func TestAConnectionThatEndsTakesItsTriesWithIt(t *testing.T) {
+// TestContextEndCancelsAttempts: tries end, and none is waited for.
+func TestContextEndCancelsAttempts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := &scene{script: []string{"never"}, cluster: spot{"app", 9}}
-		service, beside := s.hedged(t, config.Forward{Hedge: &config.HedgePolicy{InitialRequests: 2}}, nil)
+		s := &hedgeScript{script: []string{"never"}, cluster: testScope{"app", 9}}
+		service, beside := s.newHedge(t, config.Forward{Hedge: &config.HedgePolicy{InitialRequests: 2}}, nil)
 		ctx, cancel := context.WithCancel(t.Context())
 		time.AfterFunc(40*time.Millisecond, cancel)
-		x := incoming()
+		x := newTestExchange()
 		err := service.Serve(ctx, x)
 		if got := protocol.ReasonOf(err); got != protocol.ReasonDownstreamDisconnect || time.Since(s.began) != 40*time.Millisecond {
 			t.Errorf("%v after %v", err, time.Since(s.began))
 		}
 		beside.Wait()
-		if got, want := strings.Join(s.inOrder(), ", "), "0s to a, 0s to b, 40ms a is left, 40ms b is left"; got != want {
+		if got, want := strings.Join(s.sortedLog(), ", "), "0s to a, 0s to b, 40ms a is left, 40ms b is left"; got != want {
 			t.Errorf("hosts saw %q, want %q", got, want)
 		}
 	})
 }
 
-// TestAPanicOfATryIsItsOwn: the other try answers.
-func TestAPanicOfATryIsItsOwn(t *testing.T) {
+// TestAttemptPanicFailsOnlyItsAttempt: the other try answers.
+func TestAttemptPanicFailsOnlyItsAttempt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := &scene{script: []string{"never", "200 at 5ms"}, cluster: spot{"app", 9}}
+		s := &hedgeScript{script: []string{"never", "200 at 5ms"}, cluster: testScope{"app", 9}}
 		var first sync.Once
 		next := protocol.ServiceFunc(func(ctx context.Context, x *protocol.Exchange) error {
 			panics := false
 			first.Do(func() { panics = true })
 			if panics {
-				x.Caller.(*attempt).chose(&spot{"p", 0}, &s.cluster)
+				x.Downstream.(*attempt).recordHost(&testScope{"p", 0}, &s.cluster)
 				panic("in a try")
 			}
 			return s.Serve(ctx, x)
@@ -204,7 +204,7 @@ func TestAPanicOfATryIsItsOwn(t *testing.T) {
 		route := routeOf(t, config.Forward{Hedge: &config.HedgePolicy{InitialRequests: 2}})
 		s.script = []string{"200 at 5ms"}
 		service := Hedge(next, route, unlimited, func(f func(context.Context)) { beside.Go(func() { f(context.Background()) }) })
-		x := incoming()
+		x := newTestExchange()
 		if err := service.Serve(t.Context(), x); err != nil || x.Response.Status != 200 {
 			t.Errorf("%d, %v", x.Response.Status, err)
 		}
@@ -213,15 +213,15 @@ func TestAPanicOfATryIsItsOwn(t *testing.T) {
 	})
 }
 
-// stalled is content of which a part comes, and no more until somebody closes it.
-type stalled struct {
+// stalledBody is content of which a part comes, and no more until somebody closes it.
+type stalledBody struct {
 	part   *strings.Reader
 	closed chan struct{}
 }
 
-func (b *stalled) Buffered() int { return b.part.Len() }
-func (b *stalled) Close() error  { close(b.closed); return nil }
-func (b *stalled) Read(p []byte) (int, error) {
+func (b *stalledBody) Buffered() int { return b.part.Len() }
+func (b *stalledBody) Close() error  { close(b.closed); return nil }
+func (b *stalledBody) Read(p []byte) (int, error) {
 	if b.part.Len() > 0 {
 		return b.part.Read(p)
 	}
@@ -229,16 +229,16 @@ func (b *stalled) Read(p []byte) (int, error) {
 	return 0, protocol.NewFault(protocol.ReasonDownstreamDisconnect, io.ErrClosedPipe)
 }
 
-// TestContentThatDoesNotComeIsWaitedForUntilTheTimeIsUp: callers that are slow have no
+// TestReadBodyStopsAtDeadline: callers that are slow have no
 // more time than the route says, as without a hedge_policy.
-func TestContentThatDoesNotComeIsWaitedForUntilTheTimeIsUp(t *testing.T) {
+func TestReadBodyStopsAtDeadline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := &scene{script: []string{"200 at 5ms"}, cluster: spot{"app", 9}}
-		service, beside := s.hedged(t, config.Forward{Timeout: 300 * time.Millisecond, Hedge: &config.HedgePolicy{InitialRequests: 2}}, nil)
-		x := incoming()
+		s := &hedgeScript{script: []string{"200 at 5ms"}, cluster: testScope{"app", 9}}
+		service, beside := s.newHedge(t, config.Forward{Timeout: 300 * time.Millisecond, Hedge: &config.HedgePolicy{InitialRequests: 2}}, nil)
+		x := newTestExchange()
 		x.Meta.Start = time.Now()
 		x.Request.Method, x.Request.ContentLength = "PUT", 7
-		x.Request.Body = &stalled{strings.NewReader("cont"), make(chan struct{})}
+		x.Request.Body = &stalledBody{strings.NewReader("cont"), make(chan struct{})}
 		err := service.Serve(t.Context(), x)
 		if got, took := protocol.ReasonOf(err), time.Since(x.Meta.Start); got != protocol.UpstreamTimeout || took != 300*time.Millisecond {
 			t.Errorf("%v after %v, want %v after 300ms", err, took, protocol.UpstreamTimeout)
@@ -250,28 +250,28 @@ func TestContentThatDoesNotComeIsWaitedForUntilTheTimeIsUp(t *testing.T) {
 	})
 }
 
-// stuck is a filter's body, which panics when it is closed and leaves what it wraps open.
-type stuck struct{ protocol.Body }
+// panicOnClose is a filter's body, which panics when it is closed and leaves what it wraps open.
+type panicOnClose struct{ protocol.Body }
 
-func (stuck) Close() error { panic("in Close") }
+func (panicOnClose) Close() error { panic("in Close") }
 
-// reader is an engine's side of an exchange, whose content it can close.
-type reader struct{ content protocol.Body }
+// testDownstream is an engine's side of an exchange, whose content it can close.
+type testDownstream struct{ content protocol.Body }
 
-func (reader) SendInterim(int, *protocol.Header) error { return nil }
-func (reader) OnDisconnect(func()) (stop func())       { return func() {} }
-func (r reader) CloseContent()                         { _ = r.content.Close() }
+func (testDownstream) SendInterim(int, *protocol.Header) error { return nil }
+func (testDownstream) OnDisconnect(func()) (stop func())       { return func() {} }
+func (r testDownstream) CloseRequestBody()                     { _ = r.content.Close() }
 
-// TestAPanicWhileContentIsGivenUpCostsItsExchange: a timer closes the content.
-func TestAPanicWhileContentIsGivenUpCostsItsExchange(t *testing.T) {
+// TestBodyClosePanicFailsExchange: a timer closes the content.
+func TestBodyClosePanicFailsExchange(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := &scene{script: []string{"200 at 5ms"}, cluster: spot{"app", 9}}
-		service, beside := s.hedged(t, config.Forward{Timeout: 300 * time.Millisecond, Hedge: &config.HedgePolicy{InitialRequests: 2}}, nil)
-		x := incoming()
+		s := &hedgeScript{script: []string{"200 at 5ms"}, cluster: testScope{"app", 9}}
+		service, beside := s.newHedge(t, config.Forward{Timeout: 300 * time.Millisecond, Hedge: &config.HedgePolicy{InitialRequests: 2}}, nil)
+		x := newTestExchange()
 		x.Meta.Start = time.Now()
 		x.Request.Method, x.Request.ContentLength = "PUT", 7
-		content := &stalled{strings.NewReader("cont"), make(chan struct{})}
-		x.Caller, x.Request.Body = reader{content}, stuck{content}
+		content := &stalledBody{strings.NewReader("cont"), make(chan struct{})}
+		x.Downstream, x.Request.Body = testDownstream{content}, panicOnClose{content}
 		err := service.Serve(t.Context(), x)
 		if took := time.Since(x.Meta.Start); protocol.PanicIn(err) == nil || took != 300*time.Millisecond {
 			t.Errorf("%v after %v, want a panic after 300ms", err, took)

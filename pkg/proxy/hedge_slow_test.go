@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// TestASlowCallersTimeIsBoundedWhereRequestsAreHedged sends a part of a request, and waits.
-func TestASlowCallersTimeIsBoundedWhereRequestsAreHedged(t *testing.T) {
+// TestHedgedUploadTimeout sends a part of a request, and waits.
+func TestHedgedUploadTimeout(t *testing.T) {
 	r := newRig(t)
 	r.apply(setup{
 		routes: `{"name": "r", "match": {"prefix": "/"}, "route": {"cluster_name": "app", "timeout": "200ms",

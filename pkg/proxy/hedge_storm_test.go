@@ -14,8 +14,8 @@ import (
 	"time"
 )
 
-// moody answers with what it was asked, at times late, badly, in part or not at all.
-func moody(t *testing.T) (address string) {
+// flakyOrigin answers with what it was asked, at times late, badly, in part or not at all.
+func flakyOrigin(t *testing.T) (address string) {
 	t.Helper()
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		content, err := io.ReadAll(r.Body)
@@ -53,17 +53,17 @@ func moody(t *testing.T) (address string) {
 	return s.Listener.Addr().String()
 }
 
-// crowd is many callers of a front, who leave at times.
-type crowd struct {
+// loadClients is many callers of a front, who leave at times.
+type loadClients struct {
 	t     *testing.T
 	front string // URL
 	http.Client
 
-	good, bad, left atomic.Int64
+	good, bad, canceled atomic.Int64
 }
 
-// ask sends a request, and checks that a good answer is one to it.
-func (c *crowd) ask(path string) {
+// get sends a request, and checks that a good answer is one to it.
+func (c *loadClients) get(path string) {
 	ctx, cancel := context.WithCancel(c.t.Context())
 	defer cancel()
 	if rand.N(5) == 0 {
@@ -77,7 +77,7 @@ func (c *crowd) ask(path string) {
 	}
 	answer, err := c.Do(request)
 	if err != nil {
-		c.left.Add(1)
+		c.canceled.Add(1)
 		if ctx.Err() == nil {
 			c.t.Errorf("%s has no answer: %v", path, err)
 		}
@@ -97,30 +97,30 @@ func (c *crowd) ask(path string) {
 	}
 }
 
-// TestHedgesInAStorm: whatever hosts and callers do, each answer is that of its request,
+// TestHedgesUnderLoad: whatever hosts and callers do, each answer is that of its request,
 // and nothing is left of any try.
-func TestHedgesInAStorm(t *testing.T) {
+func TestHedgesUnderLoad(t *testing.T) {
 	r := newRig(t)
-	hosts := cluster("app", moody(t), moody(t), moody(t), "127.0.0.1:1")
+	hosts := cluster("app", flakyOrigin(t), flakyOrigin(t), flakyOrigin(t), "127.0.0.1:1")
 	r.apply(setup{
 		routes: `{"name": "r", "match": {"prefix": "/"}, "route": {"cluster_name": "app", "timeout": "2s",
 			"retry_policy": {"retry_on": "5xx", "num_retries": 2, "per_try_timeout": "15ms"},
 			"hedge_policy": {"hedge_on_per_try_timeout": true, "initial_requests": 2}}}`,
 		clusters: strings.TrimSuffix(hosts, "}") + `, "circuit_breakers": [{"max_connections": 40, "max_retries": 30}]}`,
 	}.snapshot(t))
-	c := &crowd{t: t, front: "http://" + r.address("front"), Client: http.Client{Transport: new(http.Transport)}}
+	c := &loadClients{t: t, front: "http://" + r.address("front"), Client: http.Client{Transport: new(http.Transport)}}
 	defer c.CloseIdleConnections()
 	var all sync.WaitGroup
 	for g := range 16 {
 		all.Go(func() {
 			for n := range 20 {
-				c.ask(fmt.Sprintf("/%d/%d", g, n))
+				c.get(fmt.Sprintf("/%d/%d", g, n))
 			}
 		})
 	}
 	all.Wait()
 	if won := r.value("weft_cluster_hedges_won_total"); c.good.Load() == 0 || won == 0 {
-		t.Errorf("%d good answers, %d bad, %d callers left, %v hedges won", c.good.Load(), c.bad.Load(), c.left.Load(), won)
+		t.Errorf("%d good answers, %d bad, %d callers left, %v hedges won", c.good.Load(), c.bad.Load(), c.canceled.Load(), won)
 	}
 	r.until(func() bool {
 		app := r.server.clusters.Describe()[0]

@@ -17,52 +17,52 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// spot is a host, or a cluster of so many.
-type spot struct {
+// testScope is a host, or a cluster of so many.
+type testScope struct {
 	name string
 	size int
 }
 
-func (p *spot) Name() string       { return p.name }
-func (p *spot) EligibleHosts() int { return p.size }
+func (p *testScope) Name() string       { return p.name }
+func (p *testScope) EligibleHosts() int { return p.size }
 
-// scene is hosts that answer each try as it is written: "200 at 30ms", "reset at 5ms",
+// hedgeScript is hosts that answer each try as it is written: "200 at 30ms", "reset at 5ms",
 // "never". The first try goes to a, the next to b, and so on.
-type scene struct {
+type hedgeScript struct {
 	script  []string
-	cluster spot
+	cluster testScope
 
-	mu       sync.Mutex
-	began    time.Time
-	log      []string // guarded by mu; what happened, by the clock
-	sent     []string // guarded by mu; contents
-	closed   int      // guarded by mu; answers that were closed
-	answered int      // guarded by mu
-	tried    int      // guarded by mu
-	told     int      // guarded by mu; answers that hosts were told are dropped
-	unseen   int      // guarded by mu; tries of which nobody will observe the end
+	mu         sync.Mutex
+	began      time.Time
+	log        []string // guarded by mu; what happened, by the clock
+	sent       []string // guarded by mu; contents
+	closed     int      // guarded by mu; answers that were closed
+	responded  int      // guarded by mu
+	tried      int      // guarded by mu
+	discarded  int      // guarded by mu; answers that hosts were told are dropped
+	unobserved int      // guarded by mu; tries of which nobody will observe the end
 }
 
-// sceneHost is where a try goes.
-type sceneHost struct {
-	spot
-	scene *scene
+// scriptHost is where a try goes.
+type scriptHost struct {
+	testScope
+	scene *hedgeScript
 }
 
-func (h *sceneHost) ResponseDiscarded(*protocol.Exchange) {
+func (h *scriptHost) ResponseDiscarded(*protocol.Exchange) {
 	h.scene.mu.Lock()
 	defer h.scene.mu.Unlock()
-	h.scene.told++
+	h.scene.discarded++
 }
 
-func (s *scene) note(format string, args ...any) {
+func (s *hedgeScript) logEvent(format string, args ...any) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.log = append(s.log, fmt.Sprintf("%v ", time.Since(s.began))+fmt.Sprintf(format, args...))
 }
 
-// inOrder is the log by the clock; what happened at one time, by its words.
-func (s *scene) inOrder() []string {
+// sortedLog is the log by the clock; what happened at one time, by its words.
+func (s *hedgeScript) sortedLog() []string {
 	slices.SortFunc(s.log, func(a, b string) int {
 		at := func(line string) time.Duration {
 			text, _, _ := strings.Cut(line, " ")
@@ -74,41 +74,41 @@ func (s *scene) inOrder() []string {
 	return s.log
 }
 
-// sharedPurse is a purse that tries on several goroutines share.
-type sharedPurse struct {
+// sharedBudget is a purse that tries on several goroutines share.
+type sharedBudget struct {
 	mu sync.Mutex
-	purse
+	testBudget
 }
 
-func (p *sharedPurse) BeginRetry() bool {
+func (p *sharedBudget) BeginRetry() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.purse.BeginRetry()
+	return p.testBudget.BeginRetry()
 }
 
-func (p *sharedPurse) EndRetry() {
+func (p *sharedBudget) EndRetry() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.purse.EndRetry()
+	p.testBudget.EndRetry()
 }
 
 // Serve is a cluster's: it honours deadlines, callers that leave, and ctx.
-func (s *scene) Serve(ctx context.Context, x *protocol.Exchange) error {
+func (s *hedgeScript) Serve(ctx context.Context, x *protocol.Exchange) error {
 	s.mu.Lock()
 	n := s.tried
 	s.tried++
 	if x.Record.Listener == nil {
-		s.unseen++
+		s.unobserved++
 	}
 	s.mu.Unlock()
 	name := string(rune('a' + n))
-	h := &sceneHost{spot{name: name}, s}
+	h := &scriptHost{testScope{name: name}, s}
 	x.Record.Cluster = &s.cluster
 	x.Record.Attempts = append(x.Record.Attempts, protocol.Attempt{Host: h})
-	if a, ok := x.Caller.(*attempt); ok {
-		a.chose(h, &s.cluster)
+	if a, ok := x.Downstream.(*attempt); ok {
+		a.recordHost(h, &s.cluster)
 	}
-	s.note("to %s", name)
+	s.logEvent("to %s", name)
 	if x.Request.Body != nil {
 		content, err := io.ReadAll(x.Request.Body)
 		if err != nil {
@@ -128,8 +128,8 @@ func (s *scene) Serve(ctx context.Context, x *protocol.Exchange) error {
 		answer = time.After(d)
 	}
 	gone := make(chan struct{})
-	if x.Caller != nil {
-		defer x.Caller.OnDisconnect(func() { close(gone) })()
+	if x.Downstream != nil {
+		defer x.Downstream.OnDisconnect(func() { close(gone) })()
 	}
 	var late <-chan time.Time
 	if until := x.EffectiveDeadline(); !until.IsZero() {
@@ -140,10 +140,10 @@ func (s *scene) Serve(ctx context.Context, x *protocol.Exchange) error {
 	case <-late:
 		return protocol.NewFault(protocol.UpstreamTimeout, nil)
 	case <-gone:
-		s.note("%s is left", name)
+		s.logEvent("%s is left", name)
 		return protocol.NewFault(protocol.ReasonDownstreamDisconnect, nil)
 	case <-ctx.Done():
-		s.note("%s is left", name)
+		s.logEvent("%s is left", name)
 		return protocol.NewFault(protocol.ReasonDownstreamDisconnect, nil)
 	}
 	var status int
@@ -154,21 +154,21 @@ func (s *scene) Serve(ctx context.Context, x *protocol.Exchange) error {
 	x.Record.UpstreamFirstByte = time.Now()
 	x.LocalReply(status, "text/plain", "of "+name)
 	s.mu.Lock()
-	s.answered++
+	s.responded++
 	s.mu.Unlock()
-	x.Response.Body = &sceneBody{x.Response.Body, s, &x.Response.Trailer, name}
+	x.Response.Body = &scriptBody{x.Response.Body, s, &x.Response.Trailer, name}
 	return nil
 }
 
-// sceneBody is an answer with a trailer.
-type sceneBody struct {
+// scriptBody is an answer with a trailer.
+type scriptBody struct {
 	protocol.Body
-	scene   *scene
+	scene   *hedgeScript
 	trailer *protocol.Header
 	name    string
 }
 
-func (b *sceneBody) Read(p []byte) (int, error) {
+func (b *scriptBody) Read(p []byte) (int, error) {
 	n, err := b.Body.Read(p)
 	if err == io.EOF {
 		b.trailer.Set("x-host", b.name)
@@ -176,40 +176,40 @@ func (b *sceneBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-func (b *sceneBody) Close() error {
+func (b *scriptBody) Close() error {
 	b.scene.mu.Lock()
 	defer b.scene.mu.Unlock()
 	b.scene.closed++
 	return nil
 }
 
-// departing is a caller that leaves.
-type departing struct{ after time.Duration }
+// disconnectAfter is a caller that leaves.
+type disconnectAfter struct{ after time.Duration }
 
-func (departing) SendInterim(int, *protocol.Header) error { return nil }
-func (l departing) OnDisconnect(gone func()) func() {
-	t := time.AfterFunc(l.after-watchAfter, gone) // it is watched from then on
+func (disconnectAfter) SendInterim(int, *protocol.Header) error { return nil }
+func (l disconnectAfter) OnDisconnect(gone func()) func() {
+	t := time.AfterFunc(l.after-disconnectWatchDelay, gone) // it is watched from then on
 	return func() { t.Stop() }
 }
 
-// hedged is the service, and how many of what it runs beside has not ended.
-func (s *scene) hedged(t *testing.T, f config.Forward, budget RetryBudget) (service protocol.Service, beside *sync.WaitGroup) {
+// newHedge is the service, and how many of what it runs beside has not ended.
+func (s *hedgeScript) newHedge(t *testing.T, f config.Forward, budget RetryBudget) (service protocol.Service, beside *sync.WaitGroup) {
 	t.Helper()
 	beside = new(sync.WaitGroup)
 	route := routeOf(t, f)
 	b := func(*protocol.Exchange) RetryBudget { return budget }
 	h := Hedge(s, route, b, func(f func(context.Context)) { beside.Go(func() { f(context.Background()) }) }).(*hedge)
 	h.jitter = func(bound time.Duration) time.Duration { return bound }
-	h.roll = func(uint32) uint32 { return 499_999 }
+	h.random = func(uint32) uint32 { return 499_999 }
 	s.began = time.Now()
 	return Timeout(h, route), beside
 }
 
 // TestHedging is every order in which tries can end.
 func TestHedging(t *testing.T) {
-	onTimeout := &config.HedgePolicy{OnTryTimeout: true}
+	onTimeout := &config.HedgePolicy{OnPerTryTimeout: true}
 	retries := func(n int) *config.RetryPolicy {
-		return &config.RetryPolicy{On: config.RetryUsual, NumRetries: n, TryTimeout: 20 * time.Millisecond}
+		return &config.RetryPolicy{On: config.RetryOnDefault, NumRetries: n, PerTryTimeout: 20 * time.Millisecond}
 	}
 	for _, test := range []struct {
 		name   string
@@ -253,21 +253,21 @@ func TestHedging(t *testing.T) {
 		{name: "when both have failed there is another", retry: retries(2), script: []string{"503 at 25ms", "reset at 5ms", "200 at 1ms"},
 			want: "200 of c", log: "0s to a, 20ms to b, 25ms to c", hosts: "a b c"},
 		{name: "a retry waits for its time", script: []string{"503 at 10ms", "200 at 1ms"},
-			retry: &config.RetryPolicy{On: config.RetryUsual, NumRetries: 1, TryTimeout: 20 * time.Millisecond, BackOff: config.BackOff{Base: 30 * time.Millisecond, Max: time.Second}},
+			retry: &config.RetryPolicy{On: config.RetryOnDefault, NumRetries: 1, PerTryTimeout: 20 * time.Millisecond, Backoff: config.Backoff{Base: 30 * time.Millisecond, Max: time.Second}},
 			want:  "200 of b", log: "0s to a, 40ms to b", hosts: "a b"},
 		{name: "a retry that would come too late", script: []string{"503 at 10ms"}, whole: 30 * time.Millisecond,
-			retry: &config.RetryPolicy{On: config.RetryUsual, NumRetries: 1, TryTimeout: 20 * time.Millisecond, BackOff: config.BackOff{Base: 30 * time.Millisecond, Max: time.Second}},
+			retry: &config.RetryPolicy{On: config.RetryOnDefault, NumRetries: 1, PerTryTimeout: 20 * time.Millisecond, Backoff: config.Backoff{Base: 30 * time.Millisecond, Max: time.Second}},
 			want:  "503 of a", log: "0s to a", hosts: "a"},
 		{name: "the whole time is up", whole: 50 * time.Millisecond, script: []string{"never"},
 			want: "upstream_timeout", log: "0s to a, 20ms to b"},
-		{name: "the caller leaves", caller: departing{300 * time.Millisecond}, script: []string{"never"},
+		{name: "the caller leaves", caller: disconnectAfter{300 * time.Millisecond}, script: []string{"never"},
 			want: "downstream_gone", log: "0s to a, 20ms to b, 300ms a is left, 300ms b is left", hosts: "a b"},
 		{name: "no budget for another", left: -1, script: []string{"200 at 50ms"},
 			want: "200 of a", log: "0s to a", hosts: "a"},
 		{name: "no host for another", size: 1, script: []string{"200 at 50ms"},
 			want: "200 of a", log: "0s to a", hosts: "a"},
 		{name: "what takes too long is not tried again", script: []string{"200 at 50ms"},
-			retry: &config.RetryPolicy{On: config.RetryStatusCodes, NumRetries: 1, TryTimeout: 20 * time.Millisecond},
+			retry: &config.RetryPolicy{On: config.RetryStatusCodes, NumRetries: 1, PerTryTimeout: 20 * time.Millisecond},
 			want:  "200 of a", log: "0s to a", hosts: "a"},
 		{name: "two at once", hedge: &config.HedgePolicy{InitialRequests: 2}, script: []string{"never", "200 at 5ms"},
 			want: "200 of b", log: "0s to a, 0s to b, 5ms a is left", hosts: "a b"},
@@ -275,16 +275,16 @@ func TestHedging(t *testing.T) {
 			want: "200 of a", log: "0s to a, 0s to b, 5ms b is left", hosts: "b a"},
 		{name: "two at once that end when their time is up", hedge: &config.HedgePolicy{InitialRequests: 2}, script: []string{"never", "never", "200 at 5ms"},
 			want: "200 of c", log: "0s to a, 0s to b, 20ms to c", hosts: "a b c"},
-		{name: "one more by chance", hedge: &config.HedgePolicy{AdditionalChance: 500_000}, script: []string{"never", "200 at 5ms"},
+		{name: "one more by chance", hedge: &config.HedgePolicy{AdditionalRequestChance: 500_000}, script: []string{"never", "200 at 5ms"},
 			want: "200 of b", log: "0s to a, 0s to b, 5ms a is left", hosts: "a b"},
-		{name: "none by chance", hedge: &config.HedgePolicy{AdditionalChance: 499_999}, script: []string{"200 at 5ms"},
+		{name: "none by chance", hedge: &config.HedgePolicy{AdditionalRequestChance: 499_999}, script: []string{"200 at 5ms"},
 			want: "200 of a", log: "0s to a", hosts: "a"},
-		{name: "two at once and one more later", hedge: &config.HedgePolicy{InitialRequests: 2, OnTryTimeout: true}, script: []string{"never", "never", "200 at 5ms"},
+		{name: "two at once and one more later", hedge: &config.HedgePolicy{InitialRequests: 2, OnPerTryTimeout: true}, script: []string{"never", "never", "200 at 5ms"},
 			want: "200 of c", log: "0s to a, 0s to b, 20ms to c, 25ms a is left, 25ms b is left", hosts: "a b c"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				s := &scene{script: test.script, cluster: spot{"app", max(test.size, 0)}}
+				s := &hedgeScript{script: test.script, cluster: testScope{"app", max(test.size, 0)}}
 				if test.size == 0 {
 					s.cluster.size = 9
 				}
@@ -295,13 +295,13 @@ func TestHedging(t *testing.T) {
 				if f.Hedge == nil {
 					f.Hedge = onTimeout
 				}
-				budget := &sharedPurse{purse: purse{left: 99}}
+				budget := &sharedBudget{testBudget: testBudget{remaining: 99}}
 				if test.left < 0 {
-					budget.left = 0
+					budget.remaining = 0
 				}
-				service, beside := s.hedged(t, f, budget)
-				x := incoming()
-				x.Meta.Start, x.Caller, x.Record.Listener = time.Now(), test.caller, &spot{name: "front"}
+				service, beside := s.newHedge(t, f, budget)
+				x := newTestExchange()
+				x.Meta.Start, x.Downstream, x.Record.Listener = time.Now(), test.caller, &testScope{name: "front"}
 				err := service.Serve(t.Context(), x)
 				got := protocol.ReasonOf(err).String()
 				if err == nil {
@@ -315,7 +315,7 @@ func TestHedging(t *testing.T) {
 				if got != test.want {
 					t.Errorf("the caller got %q, want %q", got, test.want)
 				}
-				if got := strings.Join(s.inOrder(), ", "); got != test.log {
+				if got := strings.Join(s.sortedLog(), ", "); got != test.log {
 					t.Errorf("hosts saw %q,\nwant %q", got, test.log)
 				}
 				var hosts []string
@@ -325,17 +325,17 @@ func TestHedging(t *testing.T) {
 				if got := strings.Join(hosts, " "); test.hosts != "" && got != test.hosts {
 					t.Errorf("recorded are %q, want %q", got, test.hosts)
 				}
-				if budget.out != 0 {
-					t.Errorf("%d of the budget were not given back", budget.out)
+				if budget.inFlight != 0 {
+					t.Errorf("%d of the budget were not given back", budget.inFlight)
 				}
 				if err == nil {
-					s.told++ // when the exchange has ended
+					s.discarded++ // when the exchange has ended
 				}
-				if s.told != s.answered || s.unseen > 0 {
-					t.Errorf("of %d answers %d are accounted for, and %d tries are nobody's", s.answered, s.told, s.unseen)
+				if s.discarded != s.responded || s.unobserved > 0 {
+					t.Errorf("of %d answers %d are accounted for, and %d tries are nobody's", s.responded, s.discarded, s.unobserved)
 				}
-				if s.closed != s.answered {
-					t.Errorf("%d answers were closed of %d", s.closed, s.answered)
+				if s.closed != s.responded {
+					t.Errorf("%d answers were closed of %d", s.closed, s.responded)
 				}
 			})
 		})

@@ -16,31 +16,31 @@ import (
 // inspectBufferSize is the initial buffer size of an inspected connection, in bytes.
 const inspectBufferSize = 4 << 10
 
-// errOpening reports a connection that did not send in time what the choice of a filter chain
+// errInspectTimeout reports a connection that did not send in time what the choice of a filter chain
 // needs.
-var errOpening = errors.New("timeout before the connection sent the bytes that select a filter chain")
+var errInspectTimeout = errors.New("timeout before the connection sent the bytes that select a filter chain")
 
 // inspection is the state of the inspection of a connection's first bytes.
 type inspection struct {
-	asks  chainmatch.Needs
+	needs chainmatch.Needs
 	hello opening.HelloParser
-	known *chainmatch.Connection
+	conn  *chainmatch.Connection
 }
 
 // inspect reads conn until everything in asks is known, and puts the bytes back; begun: there are
-// some. An error ends the connection: with CauseHandshake for a malformed TLS handshake, with
-// CauseRequestTimeout if the connection is too slow.
+// some. An error ends the connection: with ClosedHandshakeFailed for a malformed TLS handshake, with
+// ClosedRequestTimeout if the connection is too slow.
 func (c *chainSet) inspect(conn *network.Conn, asks chainmatch.Needs, known *chainmatch.Connection) (begun bool, err error) {
-	l := inspection{asks: asks, known: known}
+	l := inspection{needs: asks, conn: known}
 	var b *buffer.IoBuffer
 	for {
 		_, err := conn.Fill(&b, inspectBufferSize)
 		sure := false
 		if err == nil {
-			sure, err = l.at(b.Bytes())
+			sure, err = l.parse(b.Bytes())
 		} else if err == io.EOF && known.Transport == config.RawBuffer {
 			sure, err = true, nil // the client sends no more
-		} else if c.how.GoOn && errors.Is(err, os.ErrDeadlineExceeded) {
+		} else if c.inspection.ContinueOnTimeout && errors.Is(err, os.ErrDeadlineExceeded) {
 			if known.Transport == config.AnyTransport {
 				known.Transport = config.RawBuffer
 			}
@@ -51,7 +51,7 @@ func (c *chainSet) inspect(conn *network.Conn, asks chainmatch.Needs, known *cha
 			if b != nil {
 				b.Release()
 			}
-			return false, c.ended(conn, err)
+			return false, c.inspectFailed(conn, err)
 		case !sure:
 		case b == nil:
 			return false, nil
@@ -65,44 +65,44 @@ func (c *chainSet) inspect(conn *network.Conn, asks chainmatch.Needs, known *cha
 	}
 }
 
-// at inspects all bytes so far and reports whether they suffice.
-func (l *inspection) at(b []byte) (sure bool, err error) {
-	if l.known.Transport == config.AnyTransport {
+// parse inspects all bytes so far and reports whether they suffice.
+func (l *inspection) parse(b []byte) (sure bool, err error) {
+	if l.conn.Transport == config.AnyTransport {
 		hello, done, err := l.hello.Parse(b)
 		switch {
 		case errors.Is(err, opening.ErrNotTLS):
-			l.known.Transport = config.RawBuffer
+			l.conn.Transport = config.RawBuffer
 		case err != nil:
 			return false, err
 		case !done:
 			return false, nil
 		default:
-			l.known.Transport, l.known.ServerName, l.known.Protocols = config.TransportTLS, hello.ServerName, hello.Protocols
+			l.conn.Transport, l.conn.ServerName, l.conn.Protocols = config.TransportTLS, hello.ServerName, hello.Protocols
 			return true, nil
 		}
 	}
-	if l.asks&chainmatch.AskHTTP == 0 {
+	if l.needs&chainmatch.NeedHTTP == 0 {
 		return true, nil
 	}
 	protocol, sure := opening.HTTP(b)
 	if protocol != "" {
-		l.known.Protocols = []string{protocol}
+		l.conn.Protocols = []string{protocol}
 	}
 	return sure, nil
 }
 
-// ended sets the close reason of an inspected connection.
-func (c *chainSet) ended(conn *network.Conn, err error) error {
+// inspectFailed sets the close reason of an inspected connection.
+func (c *chainSet) inspectFailed(conn *network.Conn, err error) error {
 	switch {
 	case errors.Is(err, opening.ErrMalformed), errors.Is(err, opening.ErrTooLarge):
-		conn.CloseReason = network.CauseHandshake
-		if c.shaken != nil {
-			c.shaken.count(err)
+		conn.CloseReason = network.ClosedHandshakeFailed
+		if c.handshakes != nil {
+			c.handshakes.count(err)
 		}
 		return err
 	case errors.Is(err, os.ErrDeadlineExceeded):
-		conn.CloseReason = network.CauseRequestTimeout
-		return fmt.Errorf("%w: %w", errOpening, err)
+		conn.CloseReason = network.ClosedRequestTimeout
+		return fmt.Errorf("%w: %w", errInspectTimeout, err)
 	}
 	conn.CloseReason = network.ClosedByPeer
 	return err

@@ -12,18 +12,18 @@ import (
 	"github.com/weft-proxy/weft/pkg/network"
 )
 
-// liveListener is a bound or virtual listener. It accepts after Server.begin.
+// liveListener is a bound or virtual listener. It accepts after Server.serveListener.
 type liveListener struct {
-	ln    *network.Listener
-	count *counter
-	entry *compiledListener  // guarded by Server.mu while it is in Server.listeners
-	end   context.CancelFunc // ends the handlers of its connections
+	ln             *network.Listener
+	counter        *connCounter
+	compiled       *compiledListener  // guarded by Server.mu while it is in Server.listeners
+	cancelHandlers context.CancelFunc // ends the handlers of its connections
 }
 
-// bind binds the address of e's listener.
-func (s *Server) bind(ctx context.Context, e *compiledListener) (*liveListener, error) {
+// bindListener binds the address of e's listener.
+func (s *Server) bindListener(ctx context.Context, e *compiledListener) (*liveListener, error) {
 	l := e.config
-	count := &counter{account: e.count}
+	count := &connCounter{metrics: e.metrics}
 	ln, err := network.Listen(ctx, network.ListenOptions{
 		Name:           l.Name,
 		Network:        l.Network,
@@ -32,15 +32,15 @@ func (s *Server) bind(ctx context.Context, e *compiledListener) (*liveListener, 
 		Mark:           uint32(l.Mark), //nolint:gosec // config has checked it
 		MaxConnections: l.MaxConnections,
 		AcceptRate:     network.AcceptRate(l.AcceptRate),
-		Gate:           &s.overseer.gate,
+		Limiter:        &s.overload.connLimiter,
 		Log:            s.o.Log,
-		Count:          count,
+		Counter:        count,
 	}, e.handler)
 	if err != nil {
 		return nil, err
 	}
 	ln.SetKeepAlive(keepAlive(l.KeepAlive))
-	return &liveListener{ln: ln, count: count, entry: e}, nil
+	return &liveListener{ln: ln, counter: count, compiled: e}, nil
 }
 
 // checkBound warns about changes that a bound socket cannot take.
@@ -50,34 +50,34 @@ func (s *Server) checkBound(old, next *config.Listener) {
 	}
 }
 
-// change applies a new entry to a listener and returns the previous pipelines. Open connections use
+// reconfigure applies a new entry to a listener and returns the previous pipelines. Open connections use
 // the new configuration. If engine options changed, they end after their next exchange. If their
 // filter chain was removed, they drain.
-func (live *liveListener) change(s *Server, next *compiledListener) (before []*pipeline) {
-	old := live.entry
+func (live *liveListener) reconfigure(s *Server, next *compiledListener) (before []*pipeline) {
+	old := live.compiled
 	s.checkBound(old.config, next.config)
 	live.ln.SetMaxConnections(next.config.MaxConnections)
 	live.ln.SetKeepAlive(keepAlive(next.config.KeepAlive))
 	live.ln.SetAcceptRate(network.AcceptRate(next.config.AcceptRate))
-	live.count.moveTo(next.count)
+	live.counter.moveTo(next.metrics)
 	var changed []*compiledChain
 	rotated := false
 	gone := slices.Clone(old.chains)
 	for _, c := range next.chains {
 		was := old.previousChain(next, c)
-		last := c.applyOver(was)
-		s.closeRecord(last)
+		last := c.activateOver(was)
+		s.closeRecorder(last)
 		before = append(before, last)
 		if was == nil {
 			continue
 		}
 		gone = slices.DeleteFunc(gone, func(other *compiledChain) bool { return other == was })
-		covers := was.secured.covers(c.secured)
+		covers := was.tls.covers(c.tls)
 		switch {
 		case covers && sameEngine(old.config, next.config, was.config, c.config):
 			c.handler, c.group = was.handler, was.group
-			c.secured, was.secured = was.secured, c.secured
-		case covers && sameButRotated(old.config, next.config, was.config, c.config):
+			c.tls, was.tls = was.tls, c.tls
+		case covers && sameExceptCertificates(old.config, next.config, was.config, c.config):
 			c.group, rotated = was.group, true // new connections use other certificates
 		default:
 			changed = append(changed, was)
@@ -89,16 +89,16 @@ func (live *liveListener) change(s *Server, next *compiledListener) (before []*p
 		before = append(before, c.active())
 		s.drainChain(live, c)
 	}
-	old.free()
-	live.entry = next
+	old.close()
+	live.compiled = next
 	return slices.DeleteFunc(before, func(c *pipeline) bool { return c == nil })
 }
 
 // setHandlers makes new connections use next and ends those of changed filter chains after their
 // next exchange. same: all chains keep their handlers.
 func (live *liveListener) setHandlers(s *Server, old, next *compiledListener, changed []*compiledChain, same bool) {
-	chooses := next.chooses()
-	sameFront := chooses == old.chooses() && reflect.DeepEqual(old.config.ProxyProtocol, next.config.ProxyProtocol)
+	chooses := next.selectsChain()
+	sameFront := chooses == old.selectsChain() && reflect.DeepEqual(old.config.ProxyProtocol, next.config.ProxyProtocol)
 	if sameFront && (chooses || same) {
 		next.handler = old.handler
 	} else {
@@ -112,23 +112,23 @@ func (live *liveListener) setHandlers(s *Server, old, next *compiledListener, ch
 
 // drainChain drains the connections of a removed filter chain.
 func (s *Server) drainChain(live *liveListener, c *compiledChain) {
-	name, grace := live.entry.config.Name, s.grace()
+	name, grace := live.compiled.config.Name, s.gracePeriod()
 	s.tasks.Go(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), grace)
 		defer cancel()
 		s.logForceClosed(ctx, "connections of a filter chain", name, live.ln.DrainGroup(ctx, c.group))
-		c.end()
+		c.close()
 	})
 }
 
-// listenerNews is a listener change to log.
-type listenerNews struct {
+// listenerChange is a listener change to log.
+type listenerChange struct {
 	active            bool // true: it accepts connections; false: it was removed
 	listener, address string
 }
 
-// tell logs which listeners began or stopped accepting.
-func (s *Server) tell(news []listenerNews) {
+// logListenerChanges logs which listeners began or stopped accepting.
+func (s *Server) logListenerChanges(news []listenerChange) {
 	for _, n := range news {
 		if n.active {
 			s.o.Log.Info("listener active", "listener", n.listener, "address", n.address)
@@ -150,54 +150,54 @@ func (s *Server) logForceClosed(ctx context.Context, what, listener string, cut 
 	}
 }
 
-// counter counts the connections of a listener under its current name, which may change while they
+// connCounter counts the connections of a listener under its current name, which may change while they
 // are open. It implements network.ListenerCounter.
-type counter struct {
+type connCounter struct {
 	mu      sync.Mutex
-	account *metrics.Listener // guarded by mu
+	metrics *metrics.Listener // guarded by mu
 	open    int               // guarded by mu
 }
 
 // Accepted implements network.ListenerCounter.
-func (c *counter) Accepted() {
+func (c *connCounter) Accepted() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.open++
-	c.account.Accepted()
+	c.metrics.Accepted()
 }
 
 // Closed implements network.ListenerCounter.
-func (c *counter) Closed(cause network.CloseReason) {
+func (c *connCounter) Closed(cause network.CloseReason) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.open--
-	c.account.Closed(uint8(cause))
+	c.metrics.Closed(uint8(cause))
 }
 
 // Refused implements network.ListenerCounter.
-func (c *counter) Refused() { c.now().Refused() }
+func (c *connCounter) Refused() { c.current().Refused() }
 
 // AcceptError implements network.ListenerCounter.
-func (c *counter) AcceptError() { c.now().AcceptError() }
+func (c *connCounter) AcceptError() { c.current().AcceptError() }
 
-func (c *counter) now() *metrics.Listener {
+func (c *connCounter) current() *metrics.Listener {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.account
+	return c.metrics
 }
 
 // moveTo moves the open connections to another account and counts new ones there.
-func (c *counter) moveTo(account *metrics.Listener) {
+func (c *connCounter) moveTo(account *metrics.Listener) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.account == account {
+	if c.metrics == account {
 		return
 	}
 	for range c.open {
-		c.account.Closed(uint8(network.ClosedComplete))
+		c.metrics.Closed(uint8(network.ClosedComplete))
 		account.Accepted()
 	}
-	c.account = account
+	c.metrics = account
 }
 
 // sameEngine reports whether connections that a accepted in chain ca can stay unchanged in chain cb
@@ -206,7 +206,7 @@ func sameEngine(a, b *config.Listener, ca, cb *config.FilterChain) bool {
 	if a.IdleTimeout != b.IdleTimeout || a.Name != b.Name || !reflect.DeepEqual(a.ProxyProtocol, b.ProxyProtocol) {
 		return false
 	}
-	if ca.Inspector != cb.Inspector || !reflect.DeepEqual(ca.TLS, cb.TLS) || !reflect.DeepEqual(ca.Gates, cb.Gates) {
+	if ca.AllowPlaintext != cb.AllowPlaintext || !reflect.DeepEqual(ca.TLS, cb.TLS) || !reflect.DeepEqual(ca.ConnectionFilters, cb.ConnectionFilters) {
 		return false
 	}
 	pa, pb := ca.Proxy, cb.Proxy
@@ -216,22 +216,22 @@ func sameEngine(a, b *config.Listener, ca, cb *config.FilterChain) bool {
 	if pa == nil {
 		return true
 	}
-	return pa.HTTP1 == pb.HTTP1 && pa.HTTP2 == pb.HTTP2 && pa.RPC == pb.RPC && sameChoice(pa, pb)
+	return pa.HTTP1 == pb.HTTP1 && pa.HTTP2 == pb.HTTP2 && pa.RPC == pb.RPC && sameDetection(pa, pb)
 }
 
-// sameButRotated is sameEngine for chains whose TLS contexts only need to satisfy sameRules.
-func sameButRotated(a, b *config.Listener, ca, cb *config.FilterChain) bool {
+// sameExceptCertificates is sameEngine for chains whose TLS contexts only need to satisfy sameTLSSettings.
+func sameExceptCertificates(a, b *config.Listener, ca, cb *config.FilterChain) bool {
 	chain := *cb
 	chain.TLS = ca.TLS
-	return slices.EqualFunc(ca.TLS, cb.TLS, sameRules) && sameEngine(a, b, ca, &chain)
+	return slices.EqualFunc(ca.TLS, cb.TLS, sameTLSSettings) && sameEngine(a, b, ca, &chain)
 }
 
-// sameRules reports whether a and b differ only in inline certificates, keys and authorities. These
+// sameTLSSettings reports whether a and b differ only in inline certificates, keys and authorities. These
 // rotate like files, and connections from before keep their handshake.
-func sameRules(a, b *config.TLS) bool {
+func sameTLSSettings(a, b *config.TLS) bool {
 	one, other := *a, *b
 	for _, p := range []struct{ of, and *config.PEM }{
-		{&one.Certificate, &other.Certificate}, {&one.Key, &other.Key}, {&one.Authorities, &other.Authorities},
+		{&one.Certificate, &other.Certificate}, {&one.Key, &other.Key}, {&one.TrustedCA, &other.TrustedCA},
 	} {
 		if p.of.Text != "" && p.and.Text != "" {
 			p.of.Text = p.and.Text
@@ -240,8 +240,8 @@ func sameRules(a, b *config.TLS) bool {
 	return reflect.DeepEqual(one, other)
 }
 
-// sameChoice reports whether a and b detect the same protocols in the same way.
-func sameChoice(a, b *config.Proxy) bool {
+// sameDetection reports whether a and b detect the same protocols in the same way.
+func sameDetection(a, b *config.Proxy) bool {
 	return slices.Equal(a.Downstream, b.Downstream) && a.Fallback == b.Fallback && a.DetectTimeout == b.DetectTimeout &&
 		(!isAuto(a) || a.Upstream == b.Upstream)
 }

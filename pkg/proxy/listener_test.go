@@ -8,9 +8,9 @@ import (
 	"github.com/weft-proxy/weft/pkg/config"
 )
 
-// TestEveryOptionOfAnEngineCounts: a listener whose connections are to be served otherwise
+// TestSameEngineComparesEveryOption: a listener whose connections are to be served otherwise
 // gets new engines, whatever option it is that changed.
-func TestEveryOptionOfAnEngineCounts(t *testing.T) {
+func TestSameEngineComparesEveryOption(t *testing.T) {
 	replaced := []string{
 		"Listener.Ingress", "Listener.MaxConnections", "Listener.AcceptRate", "Listener.AccessLogs", // while it runs
 		"Listener.KeepAlive",                                                            // of connections to come

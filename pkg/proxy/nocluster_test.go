@@ -6,17 +6,17 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// TestRequestsWithoutAClusterAreAnsweredAsTheRouteSays over the wire: of a name that no
+// TestNoClusterStatus over the wire: of a name that no
 // cluster has, and of a variable without a value.
-func TestRequestsWithoutAClusterAreAnsweredAsTheRouteSays(t *testing.T) {
+func TestNoClusterStatus(t *testing.T) {
 	for _, test := range []struct{ status, want int }{{0, 404}, {503, 503}, {404, 404}, {500, 500}} {
 		s := setup{routes: `{"match": {"prefix": "/"}, "route": {"cluster_variable": "request_header_x-c", "retry_policy": {"retry_on": true, "num_retries": 3}}}`}
 		c := s.snapshot(t)
-		c.Routes[0].VirtualHosts[0].Routes[0].Forward.NoClusterStatus = test.status
+		c.Routes[0].VirtualHosts[0].Routes[0].Forward.ClusterNotFoundStatus = test.status
 		r := newRig(t)
 		r.apply(c)
 		for _, fields := range [][]string{nil, {"x-c: nope"}} {
-			if got := ask(t, r.address("front"), get("/", append(fields, "")...)); got.StatusCode != test.want || got.body != protocol.NoCluster.Text()+"\n" {
+			if got := roundTrip(t, r.address("front"), get("/", append(fields, "")...)); got.StatusCode != test.want || got.body != protocol.NoCluster.Text()+"\n" {
 				t.Errorf("NoClusterStatus %d, fields %q: %d %q, want %d", test.status, fields, got.StatusCode, got.body, test.want)
 			}
 		}

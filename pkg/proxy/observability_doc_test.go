@@ -36,7 +36,7 @@ func TestObservabilityDocHasEverything(t *testing.T) {
 	for name, table := range map[string]string{
 		"endpoints": endpointTable(),
 		"metrics":   metricTable(),
-		"causes":    causeTable(),
+		"causes":    closeReasonTable(),
 		"bounds":    boundList(),
 		"variables": variableTable(),
 		"columns":   columnTable(),
@@ -56,9 +56,9 @@ func TestObservabilityDocHasEverything(t *testing.T) {
 	}
 }
 
-// TestObservabilityDocSpeaksOfWhatExists checks what stands outside the tables:
+// TestObservabilityDocNamesExist checks what stands outside the tables:
 // names of metrics, pages of the admin port, log formats.
-func TestObservabilityDocSpeaksOfWhatExists(t *testing.T) {
+func TestObservabilityDocNamesExist(t *testing.T) {
 	page, err := os.ReadFile(observabilityDoc)
 	if err != nil {
 		t.Fatal(err)
@@ -195,10 +195,10 @@ func metricTable() string {
 	return b.String()
 }
 
-func causeTable() string {
+func closeReasonTable() string {
 	var b strings.Builder
 	b.WriteString("| Cause | Meaning |\n|---|---|\n")
-	for c := range network.Causes() {
+	for c := range network.CloseReasons() {
 		fmt.Fprintf(&b, "| `%s` | %s |\n", c, c.Text())
 	}
 	return b.String()

@@ -15,20 +15,20 @@ import (
 // configuration that contains it. Exchanges of other listeners have no extra cost; with a
 // subscribed on-demand table they cost one load.
 
-// tablesOnDemand holds the on-demand route tables of a server.
-type tablesOnDemand struct {
-	desk *demand.Desk
+// onDemandTables holds the on-demand route tables of a server.
+type onDemandTables struct {
+	desk *demand.RequestQueue
 
 	mu    sync.Mutex
 	items map[string]*demand.Item // guarded by mu; by name
 }
 
-func newTablesOnDemand() *tablesOnDemand {
-	return &tablesOnDemand{desk: demand.NewDesk(), items: make(map[string]*demand.Item)}
+func newOnDemandTables() *onDemandTables {
+	return &onDemandTables{desk: demand.NewRequestQueue(), items: make(map[string]*demand.Item)}
 }
 
 // item returns the item of that name and creates it if needed.
-func (t *tablesOnDemand) item(name string) *demand.Item {
+func (t *onDemandTables) item(name string) *demand.Item {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	i := t.items[name]
@@ -41,7 +41,7 @@ func (t *tablesOnDemand) item(name string) *demand.Item {
 
 // notifyWaiters wakes exchanges that wait for a table that is now active. It also wakes those whose
 // table was removed; they use the table that replaced it.
-func (t *tablesOnDemand) notifyWaiters(all []*config.RouteTable) {
+func (t *onDemandTables) notifyWaiters(all []*config.RouteTable) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if len(t.items) == 0 {
@@ -52,10 +52,10 @@ func (t *tablesOnDemand) notifyWaiters(all []*config.RouteTable) {
 		there[table.Name] = table.OnDemand
 	}
 	for name, i := range t.items {
-		if !there[name].Asleep {
-			i.Come()
+		if !there[name].Unsubscribed {
+			i.Notify()
 		}
-		if !there[name].Applies() {
+		if !there[name].Enabled() {
 			delete(t.items, name)
 		}
 	}
@@ -63,25 +63,25 @@ func (t *tablesOnDemand) notifyWaiters(all []*config.RouteTable) {
 
 // OnDemandRoutes tells the owner of on-demand route tables which ones are needed. It is a view of
 // its server. It is safe for concurrent use.
-type OnDemandRoutes struct{ tables *tablesOnDemand }
+type OnDemandRoutes struct{ tables *onDemandTables }
 
 // OnDemandRoutes returns the demand for the server's route tables.
 func (s *Server) OnDemandRoutes() OnDemandRoutes { return OnDemandRoutes{s.onDemand} }
 
 // Requested returns a channel that signals when TakeRequested may return names. It has one
 // receiver.
-func (d OnDemandRoutes) Requested() <-chan struct{} { return d.tables.desk.Asked() }
+func (d OnDemandRoutes) Requested() <-chan struct{} { return d.tables.desk.Requested() }
 
 // TakeRequested returns the names requested since its last call, in order. Some tables may be
 // present already or no longer in use.
 func (d OnDemandRoutes) TakeRequested() []string { return d.tables.desk.Take() }
 
-// Used reports whether an exchange has used the table since the last call.
-func (d OnDemandRoutes) Used(name string) bool {
+// InUse reports whether an exchange has used the table since the last call.
+func (d OnDemandRoutes) InUse(name string) bool {
 	d.tables.mu.Lock()
 	i := d.tables.items[name]
 	d.tables.mu.Unlock()
-	return i != nil && i.Used()
+	return i != nil && i.SwapUsed()
 }
 
 // onDemandTable is an on-demand table for a pipeline. Immutable.
@@ -89,26 +89,26 @@ type onDemandTable struct {
 	config.OnDemand
 	name string
 	item *demand.Item
-	desk *demand.Desk
+	desk *demand.RequestQueue
 }
 
-// demanded returns the on-demand state of a table, or nil if it is not on demand.
-func (b *builder) demanded(table string) *onDemandTable {
-	source := b.source[table]
-	if source == nil || !source.OnDemand.Applies() {
+// onDemandTable returns the on-demand state of a table, or nil if it is not on demand.
+func (b *builder) onDemandTable(table string) *onDemandTable {
+	source := b.routeTables[table]
+	if source == nil || !source.OnDemand.Enabled() {
 		return nil
 	}
 	t := b.server.onDemand
 	return &onDemandTable{source.OnDemand, table, t.item(table), t.desk}
 }
 
-// absent records that an exchange arrived and reports whether it must wait. d may be nil.
-func (d *onDemandTable) absent() bool {
+// mustWait records that an exchange arrived and reports whether it must wait. d may be nil.
+func (d *onDemandTable) mustWait() bool {
 	if d == nil {
 		return false
 	}
-	d.item.Use()
-	return d.Asleep
+	d.item.MarkUsed()
+	return d.Unsubscribed
 }
 
 // Serve implements protocol.Service. It fails exchanges of a table that did not arrive in time.
@@ -116,27 +116,27 @@ func (d *onDemandTable) Serve(context.Context, *protocol.Exchange) error {
 	return protocol.Faultf(protocol.ReasonOnDemandTimeout, "route table %s was requested and did not arrive in time", d.name)
 }
 
-// waitForTable serves an exchange of a listener whose table is not subscribed yet.
-type waitForTable struct {
-	serving *livePipeline
-	table   *onDemandTable
+// tableWaiter serves an exchange of a listener whose table is not subscribed yet.
+type tableWaiter struct {
+	live  *livePipeline
+	table *onDemandTable
 }
 
 // Serve implements protocol.Service. It serves x with the active pipeline once the table has
 // arrived or the wait has timed out.
-func (e waitForTable) Serve(ctx context.Context, x *protocol.Exchange) error {
+func (e tableWaiter) Serve(ctx context.Context, x *protocol.Exchange) error {
 	x.Detach()
 	e.await(ctx, x)
-	return protocol.ServeSync(ctx, serveNow{e.serving}, x)
+	return protocol.ServeSync(ctx, activePipeline{e.live}, x)
 }
 
 // await requests the table and waits for it while the client stays connected.
-func (e waitForTable) await(ctx context.Context, x *protocol.Exchange) {
+func (e tableWaiter) await(ctx context.Context, x *protocol.Exchange) {
 	come := e.table.item.Wait()
-	if now := e.serving.now.Load().table; now == nil || !now.Asleep {
+	if now := e.live.active.Load().table; now == nil || !now.Unsubscribed {
 		return // it has just arrived
 	}
-	e.table.desk.Ask(e.table.name)
+	e.table.desk.Request(e.table.name)
 	limit := e.table.Wait
 	if !x.Deadline.IsZero() {
 		limit = min(limit, time.Until(x.Deadline))
@@ -144,8 +144,8 @@ func (e waitForTable) await(ctx context.Context, x *protocol.Exchange) {
 	timer := time.NewTimer(limit)
 	defer timer.Stop()
 	gone := make(chan struct{})
-	if x.Caller != nil {
-		stop := x.Caller.OnDisconnect(func() { close(gone) })
+	if x.Downstream != nil {
+		stop := x.Downstream.OnDisconnect(func() { close(gone) })
 		defer stop()
 	}
 	select {
@@ -156,10 +156,10 @@ func (e waitForTable) await(ctx context.Context, x *protocol.Exchange) {
 	}
 }
 
-// serveNow serves with the active pipeline, even if its table has not arrived.
-type serveNow struct{ *livePipeline }
+// activePipeline serves with the active pipeline, even if its table has not arrived.
+type activePipeline struct{ *livePipeline }
 
 // Start implements protocol.AsyncService.
-func (p serveNow) Start(ctx context.Context, x *protocol.Exchange) error {
-	return p.begin(ctx, x, p.take())
+func (p activePipeline) Start(ctx context.Context, x *protocol.Exchange) error {
+	return p.startWith(ctx, x, p.acquire())
 }

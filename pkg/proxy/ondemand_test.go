@@ -10,10 +10,10 @@ import (
 	"github.com/weft-proxy/weft/pkg/config"
 )
 
-// leave makes the table of a configuration one on demand, and empty if it is asleep.
-func leave(c *config.Snapshot, wait time.Duration, asleep bool) *config.Snapshot {
+// onDemandSnapshot makes the table of a configuration one on demand, and empty if it is asleep.
+func onDemandSnapshot(c *config.Snapshot, wait time.Duration, asleep bool) *config.Snapshot {
 	t := *c.Routes[0]
-	t.OnDemand = config.OnDemand{Wait: wait, Asleep: asleep}
+	t.OnDemand = config.OnDemand{Wait: wait, Unsubscribed: asleep}
 	if asleep {
 		t.VirtualHosts = nil
 	}
@@ -21,16 +21,16 @@ func leave(c *config.Snapshot, wait time.Duration, asleep bool) *config.Snapshot
 	return c
 }
 
-// TestTheFirstRequestsWaitForATableThatIsAsleep, and the table is asked for once.
-func TestTheFirstRequestsWaitForATableThatIsAsleep(t *testing.T) {
+// TestFirstRequestsWaitForOnDemandTable, and the table is asked for once.
+func TestFirstRequestsWaitForOnDemandTable(t *testing.T) {
 	r := newRig(t)
-	snapshot := setup{routes: direct("awake")}.snapshot
-	r.apply(leave(snapshot(t), time.Minute, true))
+	snapshot := setup{routes: directRoute("awake")}.snapshot
+	r.apply(onDemandSnapshot(snapshot(t), time.Minute, true))
 	address := r.address("front")
 	var asking sync.WaitGroup
 	for range 8 {
 		asking.Go(func() {
-			if got := ask(t, address, get("/")); got.body != "awake" {
+			if got := roundTrip(t, address, get("/")); got.body != "awake" {
 				t.Errorf("answer %d %q, want awake", got.StatusCode, got.body)
 			}
 		})
@@ -40,21 +40,21 @@ func TestTheFirstRequestsWaitForATableThatIsAsleep(t *testing.T) {
 	if got := d.TakeRequested(); !slices.Equal(got, []string{"table"}) {
 		t.Errorf("asked for %v, want table", got)
 	}
-	r.apply(leave(snapshot(t), time.Minute, false))
+	r.apply(onDemandSnapshot(snapshot(t), time.Minute, false))
 	asking.Wait()
-	if !d.Used("table") || d.Used("table") {
+	if !d.InUse("table") || d.InUse("table") {
 		t.Error("the table was used, and is not any more: want true and then false")
 	}
-	open := dialCaller(t, address)
-	open.ask(get("/"))
-	if !d.Used("table") {
+	open := dialClient(t, address)
+	open.roundTrip(get("/"))
+	if !d.InUse("table") {
 		t.Error("Used = false after a request")
 	}
 
-	r.apply(leave(snapshot(t), time.Minute, true))
+	r.apply(onDemandSnapshot(snapshot(t), time.Minute, true))
 	var waits sync.WaitGroup
 	waits.Go(func() {
-		if got := open.ask(get("/")); got.body != "again" {
+		if got := open.roundTrip(get("/")); got.body != "again" {
 			t.Errorf("answer %d %q, want again", got.StatusCode, got.body)
 		}
 	})
@@ -62,28 +62,28 @@ func TestTheFirstRequestsWaitForATableThatIsAsleep(t *testing.T) {
 		<-d.Requested()
 		asked = slices.Contains(d.TakeRequested(), "table")
 	}
-	r.apply(leave(setup{routes: direct("again")}.snapshot(t), time.Minute, false))
+	r.apply(onDemandSnapshot(setup{routes: directRoute("again")}.snapshot(t), time.Minute, false))
 	waits.Wait()
 }
 
-func TestATableThatDoesNotComeIsNotWaitedForForEver(t *testing.T) {
+func TestOnDemandTableTimeout(t *testing.T) {
 	r := newRig(t)
-	snapshot := setup{routes: direct("awake"), listener: `"access_logs": [{"log_path": "stderr"}]`}.snapshot
-	r.apply(leave(snapshot(t), 50*time.Millisecond, true))
+	snapshot := setup{routes: directRoute("awake"), listener: `"access_logs": [{"log_path": "stderr"}]`}.snapshot
+	r.apply(onDemandSnapshot(snapshot(t), 50*time.Millisecond, true))
 	address := r.address("front")
 	for range 2 {
-		if got := ask(t, address, get("/")); got.StatusCode != 503 || !strings.Contains(got.body, "configuration not received in time") {
+		if got := roundTrip(t, address, get("/")); got.StatusCode != 503 || !strings.Contains(got.body, "configuration not received in time") {
 			t.Errorf("answer %d %q, want 503: configuration not received in time", got.StatusCode, got.body)
 		}
 	}
 	r.await(2, "weft_listener_request_failures_total", "front", "not_supplied")
 }
 
-// TestWhoHasGoneDoesNotWaitForATable.
-func TestWhoHasGoneDoesNotWaitForATable(t *testing.T) {
+// TestDisconnectEndsTableWait.
+func TestDisconnectEndsTableWait(t *testing.T) {
 	r := newRig(t)
-	r.apply(leave(setup{routes: direct("never")}.snapshot(t), time.Hour, true))
-	c := dialCaller(t, r.address("front"))
+	r.apply(onDemandSnapshot(setup{routes: directRoute("never")}.snapshot(t), time.Hour, true))
+	c := dialClient(t, r.address("front"))
 	c.send(get("/"))
 	<-r.server.OnDemandRoutes().Requested()
 	if err := c.Close(); err != nil {
@@ -92,19 +92,19 @@ func TestWhoHasGoneDoesNotWaitForATable(t *testing.T) {
 	r.await(1, "weft_listener_requests_total", "front")
 }
 
-// TestAListenerThatIsGivenAnotherTableServesWhoWaitedForTheFirst.
-func TestAListenerThatIsGivenAnotherTableServesWhoWaitedForTheFirst(t *testing.T) {
+// TestTableReplacementWakesWaiters.
+func TestTableReplacementWakesWaiters(t *testing.T) {
 	r := newRig(t)
-	r.apply(leave(setup{routes: direct("never")}.snapshot(t), time.Minute, true))
+	r.apply(onDemandSnapshot(setup{routes: directRoute("never")}.snapshot(t), time.Minute, true))
 	address := r.address("front")
 	var asking sync.WaitGroup
 	asking.Go(func() {
-		if got := ask(t, address, get("/")); got.body != "other" {
+		if got := roundTrip(t, address, get("/")); got.body != "other" {
 			t.Errorf("answer %d %q, want other", got.StatusCode, got.body)
 		}
 	})
 	<-r.server.OnDemandRoutes().Requested()
-	r.apply(setup{routes: direct("other")}.snapshot(t))
+	r.apply(setup{routes: directRoute("other")}.snapshot(t))
 	asking.Wait()
 	if n := len(r.server.onDemand.items); n != 0 {
 		t.Errorf("%d tables are kept that are not on demand, want none", n)

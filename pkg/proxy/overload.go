@@ -26,37 +26,37 @@ import (
 //	overloadPolicy   applies to each request     shed.go
 //	ConnLimiter      limits new connections      package network
 type overloadManager struct {
-	server *Server             // immutable
-	orders overloadPolicy      // applied to exchanges
-	gate   network.ConnLimiter // applied to listeners
+	server      *Server             // immutable
+	policy      overloadPolicy      // applied to exchanges
+	connLimiter network.ConnLimiter // applied to listeners
 
-	watch  *monitorLoop // guarded by Server.applying; nil: none
+	loop   *monitorLoop // guarded by Server.applying; nil: none
 	status atomic.Pointer[OverloadStatus]
 }
 
 // monitorLoop runs one configuration.
 type monitorLoop struct {
-	overseer *overloadManager
-	config   *config.Overload
-	end      context.CancelFunc
-	ended    sync.WaitGroup
+	manager *overloadManager
+	config  *config.Overload
+	cancel  context.CancelFunc
+	running sync.WaitGroup
 
-	remove []func() // remove the metrics
+	unregister []func() // remove the metrics
 
 	// Owned by run.
-	monitors  []*monitor
-	judge     *overload.Evaluator
-	since     []time.Time // when the state of each action changed
-	done      []doneCount // counters of each action
-	collected time.Time   // last garbage collection because of memory pressure
-	returned  time.Time   // last time that memory was returned to the system
+	monitors         []*monitor
+	evaluator        *overload.Evaluator
+	changedAt        []time.Time     // when the state of each action changed
+	counters         []actionCounter // counters of each action
+	lastGC           time.Time       // last garbage collection because of memory pressure
+	lastMemoryReturn time.Time       // last time that memory was returned to the system
 }
 
-// doneCount counts what an action has done.
-type doneCount struct {
-	count *metrics.Counter
-	from  func() uint64 // a counter elsewhere; nil: none
-	known uint64        // value of from that count already includes
+// actionCounter counts what an action has done.
+type actionCounter struct {
+	count   *metrics.Counter
+	source  func() uint64 // a counter elsewhere; nil: none
+	counted uint64        // value of from that count already includes
 }
 
 // prepare creates the monitors of a configuration and starts nothing. A monitor that cannot be read
@@ -65,9 +65,9 @@ func (o *overloadManager) prepare(c *config.Overload) (*monitorLoop, error) {
 	if c == nil {
 		return nil, nil //nolint:nilnil // as said
 	}
-	w := &monitorLoop{overseer: o, config: c, judge: overload.New(c), since: make([]time.Time, len(c.Actions))}
+	w := &monitorLoop{manager: o, config: c, evaluator: overload.New(c), changedAt: make([]time.Time, len(c.Actions))}
 	for _, m := range c.Monitors {
-		made, err := newMonitor(m, o.system(), o.gate.Active)
+		made, err := newMonitor(m, o.systemFS(), o.connLimiter.Active)
 		if err != nil {
 			return nil, err
 		}
@@ -76,64 +76,64 @@ func (o *overloadManager) prepare(c *config.Overload) (*monitorLoop, error) {
 	return w, nil
 }
 
-// system returns the file system that contains /proc and /sys.
-func (o *overloadManager) system() fs.FS {
+// systemFS returns the file system that contains /proc and /sys.
+func (o *overloadManager) systemFS() fs.FS {
 	if s := o.server.o.System; s != nil {
 		return s
 	}
 	return os.DirFS("/")
 }
 
-// enforce makes w the active loop. If both configurations are equal, the old loop and its actions
+// activate makes w the active loop. If both configurations are equal, the old loop and its actions
 // continue. s.applying is held.
-func (o *overloadManager) enforce(w *monitorLoop) {
-	old := o.watch
+func (o *overloadManager) activate(w *monitorLoop) {
+	old := o.loop
 	if old != nil && w != nil && reflect.DeepEqual(old.config, w.config) {
 		return
 	}
 	o.stop()
-	o.gate.SetLimit(0)
+	o.connLimiter.SetLimit(0)
 	if w == nil {
-		o.release()
+		o.resetActions()
 		return
 	}
 	for _, m := range w.config.Monitors {
 		if m.Name == config.MonitorConnections {
-			o.gate.SetLimit(m.Max)
+			o.connLimiter.SetLimit(m.Max)
 		}
 	}
-	o.watch = w
-	w.begin()
+	o.loop = w
+	w.start()
 }
 
 // stop ends the loop. Its actions stay in effect until release or until the next loop has evaluated
 // them.
 func (o *overloadManager) stop() {
-	if w := o.watch; w != nil {
-		w.end()
-		w.ended.Wait()
-		w.forget()
-		o.watch = nil
+	if w := o.loop; w != nil {
+		w.cancel()
+		w.running.Wait()
+		w.unregisterMetrics()
+		o.loop = nil
 	}
 }
 
-// release ends the effects of all actions.
-func (o *overloadManager) release() {
-	o.orders.give(0, 0)
-	o.gate.SetRejectFraction(0)
-	o.gate.ResumeAccept()
+// resetActions ends the effects of all actions.
+func (o *overloadManager) resetActions() {
+	o.policy.setFractions(0, 0)
+	o.connLimiter.SetRejectFraction(0)
+	o.connLimiter.ResumeAccept()
 	o.server.eachListener(func(l *liveListener) { l.ln.ResetIdleTracking() })
 	o.status.Store(nil)
 }
 
-// begin evaluates once, so that actions of the previous loop continue without a gap, and then
+// start evaluates once, so that actions of the previous loop continue without a gap, and then
 // starts run.
-func (w *monitorLoop) begin() {
-	w.export()
-	w.look(time.Now())
+func (w *monitorLoop) start() {
+	w.registerMetrics()
+	w.evaluate(time.Now())
 	ctx, end := context.WithCancel(context.Background())
-	w.end = end
-	w.ended.Go(func() { w.run(ctx) })
+	w.cancel = end
+	w.running.Go(func() { w.run(ctx) })
 }
 
 // run evaluates periodically until ctx ends.
@@ -145,36 +145,36 @@ func (w *monitorLoop) run(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case now := <-tick.C:
-			w.look(now)
+			w.evaluate(now)
 		}
 	}
 }
 
-// look reads the monitors, decides and acts.
-func (w *monitorLoop) look(now time.Time) {
+// evaluate reads the monitors, decides and acts.
+func (w *monitorLoop) evaluate(now time.Time) {
 	pressures := w.read(now)
-	if w.memoryIsShort(pressures) && now.Sub(w.collected) >= collectEvery {
+	if w.underMemoryPressure(pressures) && now.Sub(w.lastGC) >= minGCInterval {
 		// Garbage collection and emptying the pools may relieve the pressure.
-		w.collected = now
+		w.lastGC = now
 		debug.FreeOSMemory()
 		pressures = w.read(now)
 	}
-	verdicts := w.judge.Decide(now, pressures)
+	verdicts := w.evaluator.Decide(now, pressures)
 	w.act(now, verdicts)
-	w.tell(now, verdicts)
+	w.publish(now, verdicts)
 }
 
-// collectEvery is the minimum interval between garbage collections under memory pressure.
-const collectEvery = 2 * time.Second
+// minGCInterval is the minimum interval between garbage collections under memory pressure.
+const minGCInterval = 2 * time.Second
 
 // read returns the pressures of the monitors. A monitor that cannot be read keeps its value.
 func (w *monitorLoop) read(now time.Time) []float64 {
 	pressures := make([]float64, len(w.monitors))
 	for i, m := range w.monitors {
 		if err := m.update(now); err != nil {
-			w.overseer.server.o.Metrics.Counter(metrics.OverloadFailures, string(m.config.Name)).Add(1)
+			w.manager.server.o.Metrics.Counter(metrics.OverloadFailures, string(m.config.Name)).Add(1)
 			if !m.failing {
-				w.overseer.server.o.Log.Error("resource monitor cannot be read, its pressure stays unchanged",
+				w.manager.server.o.Log.Error("resource monitor cannot be read, its pressure stays unchanged",
 					"monitor", string(m.config.Name), "pressure", m.pressure, "error", err)
 			}
 			m.failing = true
@@ -186,9 +186,9 @@ func (w *monitorLoop) read(now time.Time) []float64 {
 	return pressures
 }
 
-// memoryIsShort reports whether the pressure of a memory monitor is above the release threshold of
+// underMemoryPressure reports whether the pressure of a memory monitor is above the release threshold of
 // an action.
-func (w *monitorLoop) memoryIsShort(pressures []float64) bool {
+func (w *monitorLoop) underMemoryPressure(pressures []float64) bool {
 	for i, m := range w.config.Monitors {
 		if m.Name != config.MonitorHeap && m.Name != config.MonitorMemory && m.Name != config.MonitorCgroup {
 			continue
@@ -206,86 +206,86 @@ func (w *monitorLoop) memoryIsShort(pressures []float64) bool {
 
 // Parameters of the actions.
 const (
-	// idleFor is how long a connection must be idle before shrink_idle closes it. Clients and hosts
+	// shrinkIdleAfter is how long a connection must be idle before shrink_idle closes it. Clients and hosts
 	// in the middle of an operation use it sooner.
-	idleFor = time.Second
-	// returnEvery is the minimum interval at which shrink_heap returns memory to the system.
-	returnEvery = 10 * time.Second
+	shrinkIdleAfter = time.Second
+	// minMemoryReturnInterval is the minimum interval at which shrink_heap returns memory to the system.
+	minMemoryReturnInterval = 10 * time.Second
 )
 
 // act carries out the decisions. It resets actions that are not configured.
 func (w *monitorLoop) act(now time.Time, verdicts []overload.Decision) {
-	o := w.overseer
+	o := w.manager
 	var refuse, end, reject float64
 	shut, looksAtIdle := false, false
 	for i, a := range w.config.Actions {
 		v := verdicts[i]
 		switch a.Name {
-		case config.ActStopRequests:
+		case config.ActionStopRequests:
 			refuse = v.Value
-		case config.ActDisableKeepAlive:
+		case config.ActionDisableKeepAlive:
 			end = v.Value
-		case config.ActRejectConnections:
+		case config.ActionRejectConnections:
 			reject = v.Value
-		case config.ActStopAccepting:
+		case config.ActionStopAccepting:
 			shut = v.State == overload.Saturated
 			if shut && v.Changed {
-				w.done[i].count.Add(1)
+				w.counters[i].count.Add(1)
 			}
-		case config.ActShrinkIdle:
+		case config.ActionShrinkIdle:
 			if v.State == overload.Saturated {
 				looksAtIdle = true
-				n := o.endIdle(now, func(time.Duration) time.Duration { return idleFor })
-				w.done[i].count.Add(uint64(n + o.server.clusters.CloseIdle(idleFor)))
+				n := o.closeIdle(now, func(time.Duration) time.Duration { return shrinkIdleAfter })
+				w.counters[i].count.Add(uint64(n + o.server.clusters.CloseIdle(shrinkIdleAfter)))
 			}
-		case config.ActReduceTimeouts:
+		case config.ActionReduceTimeouts:
 			if v.Value > 0 {
 				looksAtIdle = true
-				w.done[i].count.Add(uint64(o.endIdle(now, func(d time.Duration) time.Duration { return reduced(d, a, v.Value) })))
+				w.counters[i].count.Add(uint64(o.closeIdle(now, func(d time.Duration) time.Duration { return reducedTimeout(d, a, v.Value) })))
 			}
-		case config.ActShrinkHeap:
-			if v.State == overload.Saturated && now.Sub(w.returned) >= returnEvery {
-				w.returned = now
+		case config.ActionShrinkHeap:
+			if v.State == overload.Saturated && now.Sub(w.lastMemoryReturn) >= minMemoryReturnInterval {
+				w.lastMemoryReturn = now
 				debug.FreeOSMemory()
-				w.done[i].count.Add(1)
+				w.counters[i].count.Add(1)
 			}
 		}
 	}
-	o.orders.give(refuse, end)
-	o.gate.SetRejectFraction(reject)
+	o.policy.setFractions(refuse, end)
+	o.connLimiter.SetRejectFraction(reject)
 	if shut {
-		o.gate.PauseAccept()
+		o.connLimiter.PauseAccept()
 	} else {
-		o.gate.ResumeAccept()
+		o.connLimiter.ResumeAccept()
 	}
 	if !looksAtIdle {
 		o.server.eachListener(func(l *liveListener) { l.ln.ResetIdleTracking() })
 	}
-	for i := range w.done {
-		w.done[i].update()
+	for i := range w.counters {
+		w.counters[i].update()
 	}
 }
 
 // update adds what from has counted since the last call.
-func (d *doneCount) update() {
-	if d.from != nil {
-		n := d.from()
-		d.count.Add(n - d.known)
-		d.known = n
+func (d *actionCounter) update() {
+	if d.source != nil {
+		n := d.source()
+		d.count.Add(n - d.counted)
+		d.counted = n
 	}
 }
 
-// never is an idle timeout that no connection reaches.
-const never = math.MaxInt64
+// noIdleTimeout is an idle timeout that no connection reaches.
+const noIdleTimeout = math.MaxInt64
 
-// reduced returns the idle timeout that reduce_timeouts sets at that value. Timeout 0 means none.
-func reduced(timeout time.Duration, a config.OverloadAction, value float64) time.Duration {
+// reducedTimeout returns the idle timeout that reduce_timeouts sets at that value. Timeout 0 means none.
+func reducedTimeout(timeout time.Duration, a config.OverloadAction, value float64) time.Duration {
 	if timeout <= 0 {
-		return never
+		return noIdleTimeout
 	}
-	least := a.LeastTimeout
+	least := a.MinTimeout
 	if least == 0 {
-		least = time.Duration(a.LeastShare * float64(timeout))
+		least = time.Duration(a.MinScale * float64(timeout))
 	}
 	if least >= timeout {
 		return timeout
@@ -293,11 +293,11 @@ func reduced(timeout time.Duration, a config.OverloadAction, value float64) time
 	return timeout - time.Duration(value*float64(timeout-least))
 }
 
-// endIdle closes downstream connections that have been idle for the time that after returns for
+// closeIdle closes downstream connections that have been idle for the time that after returns for
 // their listener's idle timeout (0: none).
-func (o *overloadManager) endIdle(now time.Time, after func(idle time.Duration) time.Duration) (ended int) {
+func (o *overloadManager) closeIdle(now time.Time, after func(idle time.Duration) time.Duration) (ended int) {
 	o.server.eachListener(func(l *liveListener) {
-		ended += l.ln.CloseIdle(now, after(l.entry.config.IdleTimeout))
+		ended += l.ln.CloseIdle(now, after(l.compiled.config.IdleTimeout))
 	})
 	return ended
 }

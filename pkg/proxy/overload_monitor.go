@@ -18,9 +18,9 @@ type monitor struct {
 	// read returns the usage and the limit. of 0: there is no limit.
 	read func(now time.Time) (used, of float64, err error)
 
-	pressure float64 // from 0 to 1, or more
-	used, of float64
-	failing  bool // the last read failed
+	pressure    float64 // from 0 to 1, or more
+	used, limit float64
+	failing     bool // the last read failed
 }
 
 // newMonitor returns the monitor that m describes. connections returns the number of open
@@ -30,19 +30,19 @@ func newMonitor(m config.Monitor, system fs.FS, connections func() int64) (*moni
 	var err error
 	switch m.Name {
 	case config.MonitorHeap:
-		made.read = against(func() (int64, error) { return resource.Heap(), nil }, constant(m.Max))
+		made.read = readUsage(func() (int64, error) { return resource.Heap(), nil }, constantLimit(m.Max))
 	case config.MonitorConnections:
-		made.read = against(func() (int64, error) { return connections(), nil }, constant(m.Max))
+		made.read = readUsage(func() (int64, error) { return connections(), nil }, constantLimit(m.Max))
 	case config.MonitorDescriptors:
-		made.read = orNoneLeft(against(func() (int64, error) { return resource.Descriptors(system) },
-			bounded(m.Max, func() (int64, error) { return resource.DescriptorLimit(system) })))
+		made.read = exhaustedAsFull(readUsage(func() (int64, error) { return resource.Descriptors(system) },
+			lowerLimit(m.Max, func() (int64, error) { return resource.DescriptorLimit(system) })))
 	case config.MonitorMemory:
-		made.read = against(func() (int64, error) { return resource.Memory(system) },
-			bounded(m.Max, func() (int64, error) { return memoryLimit(system) }))
+		made.read = readUsage(func() (int64, error) { return resource.Memory(system) },
+			lowerLimit(m.Max, func() (int64, error) { return memoryLimit(system) }))
 	case config.MonitorCgroup:
-		var g *resource.Group
-		if g, err = resource.MemoryGroup(system); err == nil {
-			made.read = against(g.Memory, bounded(m.Max, g.MemoryLimit))
+		var g *resource.Cgroup
+		if g, err = resource.MemoryCgroup(system); err == nil {
+			made.read = readUsage(g.Memory, lowerLimit(m.Max, g.MemoryLimit))
 		}
 	case config.MonitorCPU:
 		made.read, err = readCPU(m.CPU, system)
@@ -62,7 +62,7 @@ func readCPU(mode config.CPUMode, system fs.FS) (func(time.Time) (float64, float
 	var err error
 	switch mode {
 	case config.CPUContainer:
-		c, err = resource.GroupCPU(system, runtime.NumCPU())
+		c, err = resource.CgroupCPU(system, runtime.NumCPU())
 	case config.CPUProcess:
 		c = resource.ProcessCPU(system, runtime.NumCPU())
 	default:
@@ -80,7 +80,7 @@ func readCPU(mode config.CPUMode, system fs.FS) (func(time.Time) (float64, float
 // memoryLimit returns the memory limit of the control group or, without one, the memory of the
 // machine.
 func memoryLimit(system fs.FS) (int64, error) {
-	if g, err := resource.MemoryGroup(system); err == nil {
+	if g, err := resource.MemoryCgroup(system); err == nil {
 		if limit, err := g.MemoryLimit(); !errors.Is(err, resource.ErrNoLimit) {
 			return limit, err
 		}
@@ -88,10 +88,10 @@ func memoryLimit(system fs.FS) (int64, error) {
 	return resource.MachineMemory(system)
 }
 
-func constant(n int64) func() (int64, error) { return func() (int64, error) { return n, nil } }
+func constantLimit(n int64) func() (int64, error) { return func() (int64, error) { return n, nil } }
 
-// bounded returns the lesser of the configured limit, unless that is 0, and the system's limit.
-func bounded(configured int64, system func() (int64, error)) func() (int64, error) {
+// lowerLimit returns the lesser of the configured limit, unless that is 0, and the system's limit.
+func lowerLimit(configured int64, system func() (int64, error)) func() (int64, error) {
 	return func() (int64, error) {
 		limit, err := system()
 		switch {
@@ -104,8 +104,8 @@ func bounded(configured int64, system func() (int64, error)) func() (int64, erro
 	}
 }
 
-// against returns a read function for used and limit. Without a limit the pressure is 0.
-func against(used, limit func() (int64, error)) func(time.Time) (float64, float64, error) {
+// readUsage returns a read function for used and limit. Without a limit the pressure is 0.
+func readUsage(used, limit func() (int64, error)) func(time.Time) (float64, float64, error) {
 	return func(time.Time) (float64, float64, error) {
 		n, err := used()
 		if err != nil {
@@ -119,9 +119,9 @@ func against(used, limit func() (int64, error)) func(time.Time) (float64, float6
 	}
 }
 
-// orNoneLeft wraps a read of descriptors, which itself needs one. If none is left, it reports that
+// exhaustedAsFull wraps a read of descriptors, which itself needs one. If none is left, it reports that
 // all are in use.
-func orNoneLeft(read func(time.Time) (used, of float64, err error)) func(time.Time) (float64, float64, error) {
+func exhaustedAsFull(read func(time.Time) (used, of float64, err error)) func(time.Time) (float64, float64, error) {
 	last := 1.0 // last known limit; any value will do until then
 	return func(now time.Time) (float64, float64, error) {
 		used, of, err := read(now)
@@ -141,7 +141,7 @@ func (m *monitor) update(now time.Time) error {
 	if err != nil {
 		return err
 	}
-	m.used, m.of, m.pressure = used, of, 0
+	m.used, m.limit, m.pressure = used, of, 0
 	if of > 0 {
 		m.pressure = used / of
 	}

@@ -35,37 +35,37 @@ type ActionStatus struct {
 }
 
 // Overload returns the state of the overload manager, or nil if none is configured.
-func (s *Server) Overload() *OverloadStatus { return s.overseer.status.Load() }
+func (s *Server) Overload() *OverloadStatus { return s.overload.status.Load() }
 
-// tell publishes the decisions in the log and the status, from which metrics are read.
-func (w *monitorLoop) tell(now time.Time, verdicts []overload.Decision) {
+// publish publishes the decisions in the log and the status, from which metrics are read.
+func (w *monitorLoop) publish(now time.Time, verdicts []overload.Decision) {
 	s := &OverloadStatus{Interval: w.config.Interval.String()}
 	for _, m := range w.monitors {
 		s.Monitors = append(s.Monitors, MonitorStatus{
-			Name: string(m.config.Name), Pressure: m.pressure, Used: m.used, Limit: m.of, Failing: m.failing,
+			Name: string(m.config.Name), Pressure: m.pressure, Used: m.used, Limit: m.limit, Failing: m.failing,
 		})
 	}
 	for i, a := range w.config.Actions {
 		v := verdicts[i]
 		if v.Changed {
-			w.since[i] = now
-			w.log(a.Name, v)
+			w.changedAt[i] = now
+			w.logChange(a.Name, v)
 		}
 		status := ActionStatus{
-			Name: string(a.Name), State: v.State.String(), Value: v.Value, Monitor: string(v.Monitor), Done: w.done[i].count.Value(),
+			Name: string(a.Name), State: v.State.String(), Value: v.Value, Monitor: string(v.Monitor), Done: w.counters[i].count.Value(),
 		}
-		if !w.since[i].IsZero() {
-			at := w.since[i]
+		if !w.changedAt[i].IsZero() {
+			at := w.changedAt[i]
 			status.Since = &at
 		}
 		s.Actions = append(s.Actions, status)
 	}
-	w.overseer.status.Store(s)
+	w.manager.status.Store(s)
 }
 
-// log logs a state change of an action.
-func (w *monitorLoop) log(name config.ActionName, v overload.Decision) {
-	log := w.overseer.server.o.Log
+// logChange logs a state change of an action.
+func (w *monitorLoop) logChange(name config.ActionName, v overload.Decision) {
+	log := w.manager.server.o.Log
 	if v.State == overload.Inactive {
 		log.Info("overload action inactive", "action", string(name))
 		return
@@ -80,13 +80,13 @@ func (w *monitorLoop) log(name config.ActionName, v overload.Decision) {
 		"monitor", string(v.Monitor), "pressure", pressure)
 }
 
-// export registers the metrics of w. Gauges read the status.
-func (w *monitorLoop) export() {
-	o := w.overseer
+// registerMetrics registers the metrics of w. Gauges read the status.
+func (w *monitorLoop) registerMetrics() {
+	o := w.manager
 	registry := o.server.o.Metrics
 	for i, m := range w.config.Monitors {
 		registry.Counter(metrics.OverloadFailures, string(m.Name))
-		w.remove = append(w.remove, registry.Func(metrics.OverloadPressure, func() float64 {
+		w.unregister = append(w.unregister, registry.Func(metrics.OverloadPressure, func() float64 {
 			if s := o.status.Load(); s != nil && i < len(s.Monitors) {
 				return s.Monitors[i].Pressure
 			}
@@ -94,28 +94,28 @@ func (w *monitorLoop) export() {
 		}, string(m.Name)))
 	}
 	for i, a := range w.config.Actions {
-		w.remove = append(w.remove, registry.Func(metrics.OverloadValue, func() float64 {
+		w.unregister = append(w.unregister, registry.Func(metrics.OverloadValue, func() float64 {
 			if s := o.status.Load(); s != nil && i < len(s.Actions) {
 				return s.Actions[i].Value
 			}
 			return 0
 		}, string(a.Name)))
-		d := doneCount{count: registry.Counter(metrics.OverloadDone, string(a.Name))}
-		if n := o.orders.counter(a.Name); n != nil {
-			d.from = n.Load
-		} else if a.Name == config.ActRejectConnections {
-			d.from = o.gate.Refused
+		d := actionCounter{count: registry.Counter(metrics.OverloadDone, string(a.Name))}
+		if n := o.policy.counter(a.Name); n != nil {
+			d.source = n.Load
+		} else if a.Name == config.ActionRejectConnections {
+			d.source = o.connLimiter.Refused
 		}
-		if d.from != nil {
-			d.known = d.from()
+		if d.source != nil {
+			d.counted = d.source()
 		}
-		w.done = append(w.done, d)
+		w.counters = append(w.counters, d)
 	}
 }
 
-// forget removes the gauges that export registered.
-func (w *monitorLoop) forget() {
-	for _, remove := range w.remove {
+// unregisterMetrics removes the gauges that export registered.
+func (w *monitorLoop) unregisterMetrics() {
+	for _, remove := range w.unregister {
 		remove()
 	}
 }

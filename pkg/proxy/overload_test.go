@@ -18,15 +18,15 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// machine is a system of files that tests change while it is read.
-type machine struct {
+// fakeSystem is a system of files that tests change while it is read.
+type fakeSystem struct {
 	mu    sync.Mutex
 	files map[string]string // guarded by mu
 	err   error             // guarded by mu; of opening anything; nil: none
 }
 
 // Open is fs.FS's.
-func (m *machine) Open(name string) (fs.File, error) {
+func (m *fakeSystem) Open(name string) (fs.File, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	text, there := m.files[name]
@@ -40,7 +40,7 @@ func (m *machine) Open(name string) (fs.File, error) {
 }
 
 // set replaces a file; "" removes it.
-func (m *machine) set(name, text string) {
+func (m *fakeSystem) set(name, text string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.files[name] = text
@@ -50,39 +50,39 @@ func (m *machine) set(name, text string) {
 }
 
 // fail has opening anything fail.
-func (m *machine) fail(err error) {
+func (m *fakeSystem) fail(err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.err = err
 }
 
-// press sets the resident memory to a share of what these tests allow.
-func (m *machine) press(share float64) {
-	m.set("proc/self/statm", fmt.Sprintf("1 %d\n", int(math.Ceil(share*machineHas/float64(os.Getpagesize())))))
+// setPressure sets the resident memory to a share of what these tests allow.
+func (m *fakeSystem) setPressure(share float64) {
+	m.set("proc/self/statm", fmt.Sprintf("1 %d\n", int(math.Ceil(share*machineMemory/float64(os.Getpagesize())))))
 }
 
-const machineHas = 1 << 30
+const machineMemory = 1 << 30
 
-// watched is the server's part of a configuration that watches memory each 10 ms and
+// overloadConfig is the server's part of a configuration that watches memory each 10 ms and
 // has these actions.
-func watched(actions string) string {
+func overloadConfig(actions string) string {
 	return fmt.Sprintf(`"overload_manager": {"refresh_interval": "10ms",
-		"resource_monitors": [{"name": "memory", "typed_config": {"max_memory_bytes": %d}}], "actions": [%s]}`, machineHas, actions)
+		"resource_monitors": [{"name": "memory", "typed_config": {"max_memory_bytes": %d}}], "actions": [%s]}`, machineMemory, actions)
 }
 
-// act is an action at a pressure of 0.9.
-func act(name string) string {
+// actionConfig is an action at a pressure of 0.9.
+func actionConfig(name string) string {
 	return `{"name": "` + name + `", "triggers": [{"name": "memory", "threshold": {"value": 0.9}}]}`
 }
 
-// overloadable runs a proxy in front of an application, on a machine.
-func overloadable(t *testing.T, server string) (*rig, *machine, setup) {
+// newOverloadRig runs a proxy in front of an application, on a machine.
+func newOverloadRig(t *testing.T, server string) (*rig, *fakeSystem, setup) {
 	t.Helper()
 	t.Parallel()
-	m := &machine{files: map[string]string{"proc/meminfo": "MemTotal: 8388608 kB\n"}}
-	m.press(0.1)
+	m := &fakeSystem{files: map[string]string{"proc/meminfo": "MemTotal: 8388608 kB\n"}}
+	m.setPressure(0.1)
 	s := setup{
-		server: server, routes: to("app"), clusters: cluster("app", origin(t, says("served"))),
+		server: server, routes: to("app"), clusters: cluster("app", origin(t, respondText("served"))),
 	}
 	r := newRig(t)
 	r.server.o.System = m
@@ -108,15 +108,15 @@ func (r *rig) awaitState(name, state string) {
 	}, func() { r.t.Fatalf("%s is %s, want %s", name, got, state) })
 }
 
-func TestRequestsAreRefusedWhileMemoryIsShort(t *testing.T) {
-	r, m, _ := overloadable(t, watched(act("stop_accepting_requests")))
-	c := dialCaller(t, r.address("front"))
-	if got := c.ask(get("/")); got.StatusCode != 200 {
+func TestRequestsAreRejectedUnderMemoryPressure(t *testing.T) {
+	r, m, _ := newOverloadRig(t, overloadConfig(actionConfig("stop_accepting_requests")))
+	c := dialClient(t, r.address("front"))
+	if got := c.roundTrip(get("/")); got.StatusCode != 200 {
 		t.Fatalf("before: %d", got.StatusCode)
 	}
-	m.press(0.95)
+	m.setPressure(0.95)
 	r.awaitState("stop_accepting_requests", "saturated")
-	got := c.ask(get("/"))
+	got := c.roundTrip(get("/"))
 	if got.StatusCode != http.StatusServiceUnavailable || got.Header.Get("Retry-After") != "1" || got.body != "overloaded\n" {
 		t.Errorf("while memory is short: %d %v %q", got.StatusCode, got.Header, got.body)
 	}
@@ -129,13 +129,13 @@ func TestRequestsAreRefusedWhileMemoryIsShort(t *testing.T) {
 	if p := r.value("weft_overload_pressure", "memory"); p < 0.94 || p > 0.96 {
 		t.Errorf("weft_overload_pressure = %v", p)
 	}
-	m.press(0.5)
+	m.setPressure(0.5)
 	r.awaitState("stop_accepting_requests", "inactive")
-	if got := c.ask(get("/")); got.StatusCode != 200 {
+	if got := c.roundTrip(get("/")); got.StatusCode != 200 {
 		t.Errorf("afterwards: %d", got.StatusCode)
 	}
 	status := r.server.Overload()
-	if a := status.Actions[0]; a.Done != 1 || a.Value != 0 || a.Since == nil || status.Monitors[0].Limit != machineHas {
+	if a := status.Actions[0]; a.Done != 1 || a.Value != 0 || a.Since == nil || status.Monitors[0].Limit != machineMemory {
 		t.Errorf("status %+v", status)
 	}
 	if text := r.log.String(); strings.Count(text, "msg=overload ") != 1 {
@@ -143,15 +143,15 @@ func TestRequestsAreRefusedWhileMemoryIsShort(t *testing.T) {
 	}
 }
 
-func TestAShareOfTheRequestsIsRefused(t *testing.T) {
-	r, m, _ := overloadable(t, watched(`{"name": "stop_accepting_requests", "triggers": [
+func TestFractionOfRequestsIsRejected(t *testing.T) {
+	r, m, _ := newOverloadRig(t, overloadConfig(`{"name": "stop_accepting_requests", "triggers": [
 		{"name": "memory", "scaled": {"scaling_threshold": 0.5, "saturation_threshold": 0.9}}]}`))
-	m.press(0.7)
+	m.setPressure(0.7)
 	r.awaitState("stop_accepting_requests", "scaling")
-	c := dialCaller(t, r.address("front"))
+	c := dialClient(t, r.address("front"))
 	refused := 0
 	for range 400 {
-		if c.ask(get("/")).StatusCode == http.StatusServiceUnavailable {
+		if c.roundTrip(get("/")).StatusCode == http.StatusServiceUnavailable {
 			refused++
 		}
 	}
@@ -160,36 +160,36 @@ func TestAShareOfTheRequestsIsRefused(t *testing.T) {
 	}
 }
 
-func TestConnectionsEndBehindAnswers(t *testing.T) {
-	r, m, _ := overloadable(t, watched(act("disable_http_keepalive")))
-	c := dialCaller(t, r.address("front"))
-	if got := c.ask(get("/")); got.Close {
+func TestDisableKeepAliveClosesAfterResponse(t *testing.T) {
+	r, m, _ := newOverloadRig(t, overloadConfig(actionConfig("disable_http_keepalive")))
+	c := dialClient(t, r.address("front"))
+	if got := c.roundTrip(get("/")); got.Close {
 		t.Fatal("the connection was ended before")
 	}
-	m.press(0.95)
+	m.setPressure(0.95)
 	r.awaitState("disable_http_keepalive", "saturated")
-	if got := c.ask(get("/")); got.StatusCode != 200 || !got.Close || !c.ended() {
+	if got := c.roundTrip(get("/")); got.StatusCode != 200 || !got.Close || !c.ended() {
 		t.Errorf("while memory is short: %d, close %v", got.StatusCode, got.Close)
 	}
 	r.await(1, "weft_listener_connections_closed_total", "overload")
 	r.await(1, "weft_overload_action_done_total", "disable_http_keepalive")
 }
 
-func TestConnectionsWaitWhileNoneAreAccepted(t *testing.T) {
-	r, m, _ := overloadable(t, watched(act("stop_accepting_connections")))
-	open := dialCaller(t, r.address("front"))
-	open.ask(get("/"))
-	m.press(0.95)
+func TestStopAcceptingQueuesConnections(t *testing.T) {
+	r, m, _ := newOverloadRig(t, overloadConfig(actionConfig("stop_accepting_connections")))
+	open := dialClient(t, r.address("front"))
+	open.roundTrip(get("/"))
+	m.setPressure(0.95)
 	r.awaitState("stop_accepting_connections", "saturated")
-	waiting := dialCaller(t, r.address("front"))
+	waiting := dialClient(t, r.address("front"))
 	waiting.send(get("/"))
-	if got := open.ask(get("/")); got.StatusCode != 200 {
+	if got := open.roundTrip(get("/")); got.StatusCode != 200 {
 		t.Errorf("a connection that is open: %d", got.StatusCode)
 	}
 	if n := r.value("weft_listener_connections_accepted_total"); n != 1 {
 		t.Errorf("%v connections were accepted", n)
 	}
-	m.press(0.1)
+	m.setPressure(0.1)
 	if got := waiting.read(get("/")); got.StatusCode != 200 {
 		t.Errorf("the one that waited: %d", got.StatusCode)
 	}
@@ -197,26 +197,26 @@ func TestConnectionsWaitWhileNoneAreAccepted(t *testing.T) {
 }
 
 func TestNewConnectionsAreRejected(t *testing.T) {
-	r, m, _ := overloadable(t, watched(act("reject_incoming_connections")))
-	open := dialCaller(t, r.address("front"))
-	open.ask(get("/"))
-	m.press(0.95)
+	r, m, _ := newOverloadRig(t, overloadConfig(actionConfig("reject_incoming_connections")))
+	open := dialClient(t, r.address("front"))
+	open.roundTrip(get("/"))
+	m.setPressure(0.95)
 	r.awaitState("reject_incoming_connections", "saturated")
-	if !dialCaller(t, r.address("front")).ended() {
+	if !dialClient(t, r.address("front")).ended() {
 		t.Error("a new connection is served")
 	}
-	if got := open.ask(get("/")); got.StatusCode != 200 {
+	if got := open.roundTrip(get("/")); got.StatusCode != 200 {
 		t.Errorf("a connection that is open: %d", got.StatusCode)
 	}
 	r.await(1, "weft_overload_action_done_total", "reject_incoming_connections")
 	r.await(1, "weft_listener_connections_refused_total")
 }
 
-func TestIdleConnectionsEnd(t *testing.T) {
-	r, m, _ := overloadable(t, watched(act("shrink_idle")))
-	c := dialCaller(t, r.address("front"))
-	c.ask(get("/"))
-	m.press(0.95)
+func TestShrinkIdleClosesConnections(t *testing.T) {
+	r, m, _ := newOverloadRig(t, overloadConfig(actionConfig("shrink_idle")))
+	c := dialClient(t, r.address("front"))
+	c.roundTrip(get("/"))
+	m.setPressure(0.95)
 	if !c.ended() {
 		t.Error("the caller's connection goes on")
 	}
@@ -224,24 +224,24 @@ func TestIdleConnectionsEnd(t *testing.T) {
 	r.await(1, "weft_cluster_connections_closed_total")
 	r.await(2, "weft_overload_action_done_total", "shrink_idle")
 	// Who comes now is served, and what is in use does not end.
-	if got := ask(t, r.address("front"), get("/")); got.StatusCode != 200 {
+	if got := roundTrip(t, r.address("front"), get("/")); got.StatusCode != 200 {
 		t.Errorf("a new caller: %d", got.StatusCode)
 	}
 }
 
 func TestIdleTimeoutsAreReduced(t *testing.T) {
-	r, m, _ := overloadable(t, watched(`{"name": "reduce_timeouts", "triggers": [{"name": "memory", "threshold": {"value": 0.9}}],
+	r, m, _ := newOverloadRig(t, overloadConfig(`{"name": "reduce_timeouts", "triggers": [{"name": "memory", "threshold": {"value": 0.9}}],
 		"typed_config": {"timer_scale_factors": [{"timer": "HTTP_DOWNSTREAM_CONNECTION_IDLE", "min_timeout": "200ms"}]}}`))
-	c := dialCaller(t, r.address("front"))
-	c.ask(get("/"))
-	m.press(0.95)
+	c := dialClient(t, r.address("front"))
+	c.roundTrip(get("/"))
+	m.setPressure(0.95)
 	if !c.ended() { // its idle timeout is 90 s
 		t.Error("the caller's connection goes on")
 	}
 	r.await(1, "weft_overload_action_done_total", "reduce_timeouts")
 }
 
-func TestWhatReduceTimeoutsLeavesOfATimeout(t *testing.T) {
+func TestReducedTimeout(t *testing.T) {
 	for _, tt := range []struct {
 		timeout, least time.Duration
 		share, value   float64
@@ -253,10 +253,10 @@ func TestWhatReduceTimeoutsLeavesOfATimeout(t *testing.T) {
 		{time.Minute, 2 * time.Second, 0.1, 1, 2 * time.Second},
 		{time.Second, 2 * time.Second, 0.1, 1, time.Second},
 		{time.Minute, 0, 0, 1, 0},
-		{0, 0, 0.1, 1, never},
+		{0, 0, 0.1, 1, noIdleTimeout},
 	} {
-		a := config.OverloadAction{LeastTimeout: tt.least, LeastShare: tt.share}
-		if got := reduced(tt.timeout, a, tt.value); got != tt.want {
+		a := config.OverloadAction{MinTimeout: tt.least, MinScale: tt.share}
+		if got := reducedTimeout(tt.timeout, a, tt.value); got != tt.want {
 			t.Errorf("%v at %v of %+v = %v, want %v", tt.timeout, tt.value, a, got, tt.want)
 		}
 	}
@@ -265,25 +265,25 @@ func TestWhatReduceTimeoutsLeavesOfATimeout(t *testing.T) {
 // TestReloadsWhileMemoryIsShort: the same configuration of an overload manager goes on,
 // another one takes over at once, and without one everything is as before.
 func TestReloadsWhileMemoryIsShort(t *testing.T) {
-	r, m, s := overloadable(t, watched(act("stop_accepting_requests")))
-	m.press(0.95)
+	r, m, s := newOverloadRig(t, overloadConfig(actionConfig("stop_accepting_requests")))
+	m.setPressure(0.95)
 	r.awaitState("stop_accepting_requests", "saturated")
 	since := r.server.Overload().Actions[0].Since
-	c := dialCaller(t, r.address("front"))
+	c := dialClient(t, r.address("front"))
 	status := func(want int) {
 		t.Helper()
-		if got := c.ask(get("/")); got.StatusCode != want {
+		if got := c.roundTrip(get("/")); got.StatusCode != want {
 			t.Errorf("%d, want %d", got.StatusCode, want)
 		}
 	}
 	status(503)
-	s.clusters = cluster("app", origin(t, says("another"))) // something else changes
+	s.clusters = cluster("app", origin(t, respondText("another"))) // something else changes
 	r.apply(s.snapshot(t))
 	status(503)
 	if again := r.server.Overload().Actions[0].Since; !again.Equal(*since) {
 		t.Errorf("it began again, at %v", again)
 	}
-	s.server = watched(act("disable_http_keepalive") + "," + act("stop_accepting_requests"))
+	s.server = overloadConfig(actionConfig("disable_http_keepalive") + "," + actionConfig("stop_accepting_requests"))
 	r.apply(s.snapshot(t))
 	status(503)
 	if !c.ended() {
@@ -291,7 +291,7 @@ func TestReloadsWhileMemoryIsShort(t *testing.T) {
 	}
 	s.server = ""
 	r.apply(s.snapshot(t))
-	c = dialCaller(t, r.address("front"))
+	c = dialClient(t, r.address("front"))
 	status(200)
 	if r.server.Overload() != nil {
 		t.Error("there is an overload manager yet")
@@ -301,12 +301,12 @@ func TestReloadsWhileMemoryIsShort(t *testing.T) {
 	}
 }
 
-// TestADrainWhileNoneAreAcceptedEnds: nobody waits for the door to open.
-func TestADrainWhileNoneAreAcceptedEnds(t *testing.T) {
-	r, m, _ := overloadable(t, watched(act("stop_accepting_connections")))
-	m.press(0.95)
+// TestDrainWhileAcceptIsPaused: nobody waits for the door to open.
+func TestDrainWhileAcceptIsPaused(t *testing.T) {
+	r, m, _ := newOverloadRig(t, overloadConfig(actionConfig("stop_accepting_connections")))
+	m.setPressure(0.95)
 	r.awaitState("stop_accepting_connections", "saturated")
-	waiting := dialCaller(t, r.address("front"))
+	waiting := dialClient(t, r.address("front"))
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()
 	r.server.Drain(ctx)
@@ -318,26 +318,26 @@ func TestADrainWhileNoneAreAcceptedEnds(t *testing.T) {
 	}
 }
 
-func TestAMonitorThatCannotBeReadStaysAsItWas(t *testing.T) {
-	r, m, _ := overloadable(t, watched(act("stop_accepting_requests")))
-	m.press(0.95)
+func TestUnreadableMonitorKeepsPressure(t *testing.T) {
+	r, m, _ := newOverloadRig(t, overloadConfig(actionConfig("stop_accepting_requests")))
+	m.setPressure(0.95)
 	r.awaitState("stop_accepting_requests", "saturated")
 	m.set("proc/self/statm", "")
 	r.until(func() bool { return r.server.Overload().Monitors[0].Failing }, func() { t.Error("it is not said to fail") })
-	if got := ask(t, r.address("front"), get("/")); got.StatusCode != 503 {
+	if got := roundTrip(t, r.address("front"), get("/")); got.StatusCode != 503 {
 		t.Errorf("%d, want 503", got.StatusCode)
 	}
 	r.until(func() bool { return r.value("weft_overload_monitor_failures_total", "memory") > 3 }, func() { t.Error("failures are not counted") })
 	if n := strings.Count(r.log.String(), "cannot be read"); n != 1 {
 		t.Errorf("%d lines say so, want 1", n)
 	}
-	m.press(0.1)
+	m.setPressure(0.1)
 	r.awaitState("stop_accepting_requests", "inactive")
 }
 
-// TestWithoutADescriptorLeftAllAreUsed: reading how many there are takes one.
-func TestWithoutADescriptorLeftAllAreUsed(t *testing.T) {
-	r, m, s := overloadable(t, "")
+// TestDescriptorExhaustionIsFullPressure: reading how many there are takes one.
+func TestDescriptorExhaustionIsFullPressure(t *testing.T) {
+	r, m, s := newOverloadRig(t, "")
 	m.set("proc/self/fd", "12345") // its size is how many there are
 	m.set("proc/self/limits", "Max open files 1024 4096 files\n")
 	s.server = `"overload_manager": {"refresh_interval": "10ms", "resource_monitors": [{"name": "file_descriptors"}], "actions": [
@@ -355,21 +355,21 @@ func TestWithoutADescriptorLeftAllAreUsed(t *testing.T) {
 	r.awaitState("stop_accepting_requests", "inactive")
 }
 
-func TestAMonitorThatCanNeverBeReadIsRefused(t *testing.T) {
-	r, _, s := overloadable(t, "")
+func TestUnreadableMonitorIsRejected(t *testing.T) {
+	r, _, s := newOverloadRig(t, "")
 	s.server = `"overload_manager": {"resource_monitors": [{"name": "cgroup_memory"}]}`
 	err := r.server.Apply(context.Background(), s.snapshot(t))
 	if err == nil || !strings.Contains(err.Error(), "cgroup_memory") {
 		t.Errorf("Apply = %v", err)
 	}
-	if got := ask(t, r.address("front"), get("/")); got.StatusCode != 200 {
+	if got := roundTrip(t, r.address("front"), get("/")); got.StatusCode != 200 {
 		t.Errorf("what ran does not: %d", got.StatusCode)
 	}
 }
 
-// TestProcessorsThatAreShort goes through a control group of half a processor.
-func TestProcessorsThatAreShort(t *testing.T) {
-	r, m, s := overloadable(t, "")
+// TestCPUMonitor goes through a control group of half a processor.
+func TestCPUMonitor(t *testing.T) {
+	r, m, s := newOverloadRig(t, "")
 	m.set("proc/self/cgroup", "0::/\n")
 	m.set("sys/fs/cgroup/cgroup.controllers", "cpu\n")
 	m.set("sys/fs/cgroup/cpu.max", "50000 100000\n")
@@ -378,7 +378,7 @@ func TestProcessorsThatAreShort(t *testing.T) {
 		"resource_monitors": [{"name": "cpu_utilization", "typed_config": {"mode": "CONTAINER"}}], "actions": [
 			{"name": "stop_accepting_requests", "triggers": [{"name": "cpu_utilization", "threshold": {"value": 0.02}}]}]}`
 	r.apply(s.snapshot(t))
-	if got := ask(t, r.address("front"), get("/")); got.StatusCode != 200 {
+	if got := roundTrip(t, r.address("front"), get("/")); got.StatusCode != 200 {
 		t.Errorf("before: %d", got.StatusCode)
 	}
 	m.set("sys/fs/cgroup/cpu.stat", "usage_usec 3600000000\n") // an hour at once: as busy as can be
@@ -386,12 +386,12 @@ func TestProcessorsThatAreShort(t *testing.T) {
 		m.set("sys/fs/cgroup/cpu.stat", fmt.Sprintf("usage_usec %d\n", time.Now().UnixMicro()))
 		return r.server.Overload().Actions[0].State == "saturated"
 	}, func() { t.Errorf("status %+v", r.server.Overload()) })
-	if got := ask(t, r.address("front"), get("/")); got.StatusCode != 503 {
+	if got := roundTrip(t, r.address("front"), get("/")); got.StatusCode != 503 {
 		t.Errorf("while processors are short: %d", got.StatusCode)
 	}
 }
 
-func TestOrdersCostNothing(t *testing.T) {
+func TestOverloadPolicyDoesNotAllocate(t *testing.T) {
 	var o overloadPolicy
 	served := 0
 	s := shed(protocol.ServiceFunc(func(context.Context, *protocol.Exchange) error { served++; return nil }), &o)
@@ -405,7 +405,7 @@ func TestOrdersCostNothing(t *testing.T) {
 	if n := testing.AllocsPerRun(100, serve); n > 0 || served == 0 {
 		t.Errorf("%v allocations without orders", n)
 	}
-	o.give(1, 1)
+	o.setFractions(1, 1)
 	served = 0
 	if n := testing.AllocsPerRun(100, serve); n > 0 || served > 0 {
 		t.Errorf("%v allocations of a refusal, %d served", n, served)
@@ -413,14 +413,14 @@ func TestOrdersCostNothing(t *testing.T) {
 	if x.Record.Reason != protocol.Overloaded || x.Response.Status != 503 {
 		t.Errorf("refused with %v and %d", x.Record.Reason, x.Response.Status)
 	}
-	o.give(0, 1)
+	o.setFractions(0, 1)
 	serve() // without a connection there is nothing to end
 	if served != 1 {
 		t.Errorf("%d were served", served)
 	}
 }
 
-func BenchmarkOrders(b *testing.B) {
+func BenchmarkOverloadPolicy(b *testing.B) {
 	var o overloadPolicy
 	s := shed(protocol.ServiceFunc(func(context.Context, *protocol.Exchange) error { return nil }), &o)
 	x := &protocol.Exchange{}

@@ -17,10 +17,10 @@ type recorder struct {
 	release  func()
 	logs     []*AccessLog
 
-	observers []observer // of filters
+	observers []exchangeObserver // of filters
 }
 
-func (b *builder) record(l *config.Listener) (*recorder, error) {
+func (b *builder) newRecorder(l *config.Listener) (*recorder, error) {
 	r := &recorder{rpc: b.server.o.Metrics.RPC()}
 	for _, c := range l.AccessLogs {
 		log, err := NewAccessLog(c, b.server.o.Logs)
@@ -36,17 +36,17 @@ func (b *builder) record(l *config.Listener) (*recorder, error) {
 
 // observe accounts for x after the last byte of its response.
 func (r *recorder) observe(x *protocol.Exchange) {
-	w := r.way(x)
-	s := metrics.Sum{Outcome: w.outcome}
-	s.Count(request(x))
+	w := r.keyOf(x)
+	s := metrics.Batch{Outcome: w.outcome}
+	s.AddRequest(requestMetrics(x))
 	r.add(&w, s)
 	r.write(x)
 }
 
 // add accounts for exchanges with the key w.
-func (r *recorder) add(w *recordKey, s metrics.Sum) {
+func (r *recorder) add(w *recordKey, s metrics.Batch) {
 	r.listener.Add(s)
-	for _, p := range &w.places {
+	for _, p := range &w.scopes {
 		if a, ok := p.(metrics.Account); ok {
 			a.Add(s)
 		}
@@ -77,26 +77,26 @@ func (r *recorder) closeLogs() {
 // recordKey is the scopes of an exchange apart from its listener, and its outcome. equal compares
 // all fields.
 type recordKey struct {
-	places  [4]protocol.Named // method, route, cluster and host of the last attempt; nil: not known
+	scopes  [4]protocol.Named // method, route, cluster and host of the last attempt; nil: not known
 	outcome metrics.Outcome
 }
 
 // equal is *w == *o, without the function calls that == takes for an array of interfaces.
 // The host, which differs most often, comes first.
 func (w *recordKey) equal(o *recordKey) bool {
-	for i := len(w.places) - 1; i >= 0; i-- {
-		if w.places[i] != o.places[i] {
+	for i := len(w.scopes) - 1; i >= 0; i-- {
+		if w.scopes[i] != o.scopes[i] {
 			return false
 		}
 	}
 	return w.outcome == o.outcome
 }
 
-// way returns the key of x.
-func (r *recorder) way(x *protocol.Exchange) recordKey {
+// keyOf returns the key of x.
+func (r *recorder) keyOf(x *protocol.Exchange) recordKey {
 	rec := &x.Record
 	if rec.Method == nil {
-		r.name(x)
+		r.setMethod(x)
 	}
 	code := x.Response.Code
 	if _, ok := rec.Method.(*grpcScope); ok {
@@ -107,15 +107,15 @@ func (r *recorder) way(x *protocol.Exchange) recordKey {
 		last = rec.Attempts[n-1]
 	}
 	return recordKey{
-		places: [...]protocol.Named{rec.Method, rec.Route, rec.Cluster, last.Host},
+		scopes: [...]protocol.Named{rec.Method, rec.Route, rec.Cluster, last.Host},
 		outcome: metrics.Outcome{
-			Protocol: x.Meta.Protocol, Reason: uint8(rec.Reason), Status: x.Response.Status, Code: code, Answer: last.Status,
+			Protocol: x.Meta.Protocol, Reason: uint8(rec.Reason), Status: x.Response.Status, Code: code, UpstreamStatus: last.Status,
 		},
 	}
 }
 
-// request returns the metrics of x apart from its outcome.
-func request(x *protocol.Exchange) metrics.Request {
+// requestMetrics returns the metrics of x apart from its outcome.
+func requestMetrics(x *protocol.Exchange) metrics.Request {
 	return metrics.Request{
 		Duration: x.Record.End.Sub(x.Meta.Start),
 		BytesIn:  x.Record.RequestBytes,
@@ -124,9 +124,9 @@ func request(x *protocol.Exchange) metrics.Request {
 	}
 }
 
-// name sets the method scope of an RPC request before routing, while the method is still the one
+// setMethod sets the method scope of an RPC request before routing, while the method is still the one
 // that the client sent. gRPC counts as RPC; for other HTTP the check is cheap.
-func (r *recorder) name(x *protocol.Exchange) {
+func (r *recorder) setMethod(x *protocol.Exchange) {
 	switch {
 	case x.Request.Path == "": // malformed head
 	case x.Request.Method == "":
@@ -150,7 +150,7 @@ type methodScope metrics.Method
 func (p *methodScope) Name() string { return (*metrics.Method)(p).Name() }
 
 // Add implements metrics.Account.
-func (p *methodScope) Add(s metrics.Sum) { (*metrics.Method)(p).Add(s) }
+func (p *methodScope) Add(s metrics.Batch) { (*metrics.Method)(p).Add(s) }
 
 // grpcScope is the scope of a gRPC method, whose responses carry their status in header fields.
 type grpcScope metrics.Method
@@ -159,20 +159,20 @@ type grpcScope metrics.Method
 func (p *grpcScope) Name() string { return (*metrics.Method)(p).Name() }
 
 // Add implements metrics.Account.
-func (p *grpcScope) Add(s metrics.Sum) { (*metrics.Method)(p).Add(s) }
+func (p *grpcScope) Add(s metrics.Batch) { (*metrics.Method)(p).Add(s) }
 
 // routeScope is the scope of a route.
 type routeScope struct {
 	route   *router.Route
-	account metrics.Route
+	metrics metrics.Route
 }
 
 // Name implements protocol.Named.
 func (p *routeScope) Name() string { return p.route.Config.Name }
 
 // Add implements metrics.Account.
-func (p *routeScope) Add(s metrics.Sum) {
-	p.account.Add(p.route.VirtualHost, p.route.Config.Name, s)
+func (p *routeScope) Add(s metrics.Batch) {
+	p.metrics.Add(p.route.VirtualHost, p.route.Config.Name, s)
 }
 
 // Meter creates recorders of clusters and hosts in a metrics registry. It implements
@@ -182,35 +182,35 @@ type Meter struct{ Registry *metrics.Registry }
 // Cluster implements upstream.Meter.
 func (m Meter) Cluster(name string, levels upstream.Gauges) upstream.ClusterRecorder {
 	c, release := m.Registry.Cluster(name)
-	c.Active.Follow(levels.InFlight)
-	c.Room.Follow(func(priority int, l metrics.Limit) (used, most int64) {
-		return levels.Room(config.Priority(priority), l)
+	c.Active.SetFunc(levels.InFlight)
+	c.LimitUsage.SetFunc(func(priority int, l metrics.Limit) (used, most int64) {
+		return levels.LimitUsage(config.Priority(priority), l)
 	})
-	return clusterAccount{c, release}
+	return clusterRecorder{c, release}
 }
 
 // Host implements upstream.Meter.
 func (m Meter) Host(cluster, address string) upstream.Recorder {
 	h, release := m.Registry.Host(cluster, address)
-	return hostAccount{h, release}
+	return hostRecorder{h, release}
 }
 
-type hostAccount struct {
-	*metrics.Requests
+type hostRecorder struct {
+	*metrics.RequestRecorder
 	release func()
 }
 
-func (a hostAccount) Close() { a.release() }
+func (a hostRecorder) Close() { a.release() }
 
-type clusterAccount struct {
+type clusterRecorder struct {
 	cluster *metrics.Cluster
 	release func()
 }
 
-func (a clusterAccount) Close() { a.release() }
+func (a clusterRecorder) Close() { a.release() }
 
 // Add implements metrics.Account.
-func (a clusterAccount) Add(s metrics.Sum) {
+func (a clusterRecorder) Add(s metrics.Batch) {
 	a.cluster.Add(s)
 	if n := s.Retries(); n > 0 {
 		a.cluster.Retries.Add(uint64(n))
@@ -218,7 +218,7 @@ func (a clusterAccount) Add(s metrics.Sum) {
 }
 
 // Count implements upstream.ClusterRecorder.
-func (a clusterAccount) Count(e upstream.Event) {
+func (a clusterRecorder) Count(e upstream.Event) {
 	c := a.cluster
 	switch e {
 	case upstream.ConnectionOpened:
@@ -226,7 +226,7 @@ func (a clusterAccount) Count(e upstream.Event) {
 	case upstream.ConnectionClosed:
 		c.Closed.Add(1)
 	case upstream.ConnectionMaxRequests:
-		c.Spent.Add(1)
+		c.MaxRequestsReached.Add(1)
 	case upstream.ConnectFailed:
 		c.ConnectFailures.Add(1)
 	case upstream.Resent:
@@ -240,7 +240,7 @@ func (a clusterAccount) Count(e upstream.Event) {
 	case upstream.HostEjected:
 		c.Ejections.Add(1)
 	case upstream.EjectionOverflow:
-		c.Unejected.Add(1)
+		c.EjectionOverflow.Add(1)
 	case upstream.Hedged:
 		c.Hedges.Add(1)
 	case upstream.HedgeWon:
@@ -252,7 +252,7 @@ func (a clusterAccount) Count(e upstream.Event) {
 }
 
 // LimitReached implements upstream.ClusterRecorder.
-func (a clusterAccount) LimitReached(p config.Priority, e upstream.Event) {
+func (a clusterRecorder) LimitReached(p config.Priority, e upstream.Event) {
 	of := &a.cluster.Overflow[p]
 	switch e {
 	case upstream.ConnectionOverflow:

@@ -9,25 +9,25 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol/variable"
 )
 
-// faultyPlace is a place whose account panics, once.
-type faultyPlace struct{ armed bool }
+// panickingScope is a place whose account panics, once.
+type panickingScope struct{ armed bool }
 
-func (*faultyPlace) Name() string { return "faulty" }
+func (*panickingScope) Name() string { return "faulty" }
 
-func (p *faultyPlace) Add(metrics.Sum) {
+func (p *panickingScope) Add(metrics.Batch) {
 	if p.armed {
 		p.armed = false
 		panic("a defect of an account")
 	}
 }
 
-// faultySink is the file of an access log that panics, once.
-type faultySink struct {
+// panickingLog is the file of an access log that panics, once.
+type panickingLog struct {
 	armed bool
 	lines int
 }
 
-func (s *faultySink) Write(p []byte) (int, error) {
+func (s *panickingLog) Write(p []byte) (int, error) {
 	if s.armed {
 		s.armed = false
 		panic("a defect of an access log")
@@ -36,13 +36,13 @@ func (s *faultySink) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-func (*faultySink) Close() error { return nil }
+func (*panickingLog) Close() error { return nil }
 
-// TestAPanicWhileAnExchangeIsRecordedLeavesNothingHeld has what counts exchanges, writes
+// TestRecorderPanicReleasesPipeline has what counts exchanges, writes
 // them to an access log, or observes them panic, one at a time and for tallies. The engine
 // contains it. The composition holds no exchange afterwards and the next ones are
 // recorded.
-func TestAPanicWhileAnExchangeIsRecordedLeavesNothingHeld(t *testing.T) {
+func TestRecorderPanicReleasesPipeline(t *testing.T) {
 	for _, point := range []string{"account", "access log", "observer"} {
 		for _, tallied := range []string{"", ", behind a tally", ", behind a tally of many"} {
 			name := point + tallied
@@ -53,20 +53,20 @@ func TestAPanicWhileAnExchangeIsRecordedLeavesNothingHeld(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				place, sink, observing := &faultyPlace{point == "account"}, &faultySink{armed: point == "access log"}, point == "observer"
+				place, sink, observing := &panickingScope{point == "account"}, &panickingLog{armed: point == "access log"}, point == "observer"
 				log := &AccessLog{out: sink, parts: []logPart{{value: line}, {text: "\n"}}}
 				log.lines.New = func() any { return new([]byte) }
 				rec.logs = []*AccessLog{log}
-				rec.observers = []observer{func(*protocol.Exchange) {
+				rec.observers = []exchangeObserver{func(*protocol.Exchange) {
 					if observing {
 						observing = false
 						panic("a defect of an observer")
 					}
 				}}
 				s := new(livePipeline)
-				c := newComposition("in", protocol.Async(protocol.ServiceFunc(func(context.Context, *protocol.Exchange) error { return nil })), rec)
-				s.now.Store(c)
-				tallies := &batchObserver{serving: s}
+				c := newPipeline("in", protocol.Async(protocol.ServiceFunc(func(context.Context, *protocol.Exchange) error { return nil })), rec)
+				s.active.Store(c)
+				tallies := &batchObserver{live: s}
 				panics := 0
 				contained := func(f func()) {
 					var err error
@@ -79,7 +79,7 @@ func TestAPanicWhileAnExchangeIsRecordedLeavesNothingHeld(t *testing.T) {
 					}
 				}
 				for i := range 3 {
-					x := called("shop.Items", "list", i)
+					x := rpcExchange("shop.Items", "list", i)
 					if err := s.Serve(t.Context(), x); err != nil {
 						t.Fatal(err)
 					}
@@ -97,7 +97,7 @@ func TestAPanicWhileAnExchangeIsRecordedLeavesNothingHeld(t *testing.T) {
 				if panics != 1 {
 					t.Errorf("%d panics, want 1", panics)
 				}
-				if held, active := c.held.Load(), rec.listener.Active.Value(); held != 1 || active != 0 {
+				if held, active := c.refs.Load(), rec.listener.Active.Value(); held != 1 || active != 0 {
 					t.Errorf("%d are held and %d are active, want the composition itself and none", held, active)
 				}
 				if sink.lines < 2 {

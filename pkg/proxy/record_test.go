@@ -17,8 +17,8 @@ func recordFor(r *rig) *recorder {
 	return &recorder{listener: l, release: release, rpc: r.metrics.RPC()}
 }
 
-// called returns a Dubbo request that was answered.
-func called(service, method string, code int) *protocol.Exchange {
+// rpcExchange returns a Dubbo request that was answered.
+func rpcExchange(service, method string, code int) *protocol.Exchange {
 	x := new(protocol.Exchange)
 	x.Reset()
 	x.Request.Authority, x.Request.Path = service, "/"+service+"/"+method
@@ -35,13 +35,13 @@ func TestRPCRequestsAreCountedByMethod(t *testing.T) {
 	r := newRig(t)
 	record := recordFor(r)
 	for range 2 {
-		record.observe(called("shop.Items", "list", 20))
+		record.observe(rpcExchange("shop.Items", "list", 20))
 	}
-	record.observe(called("shop.Items", "list", 70))
-	failed := called("shop.Items", "list", 20)
+	record.observe(rpcExchange("shop.Items", "list", 70))
+	failed := rpcExchange("shop.Items", "list", 20)
 	failed.LocalReplyError(protocol.Faultf(protocol.NoHealthyHost, "none"))
 	record.observe(failed)
-	oneWay := called("shop.Items", "log", protocol.NoCode)
+	oneWay := rpcExchange("shop.Items", "log", protocol.NoCode)
 	oneWay.Request.OneWay = true
 	record.observe(oneWay)
 
@@ -67,9 +67,9 @@ func TestRPCRequestsAreCountedByMethod(t *testing.T) {
 }
 
 // What the host answered is told apart from what the caller was told.
-func TestTheHostsOwnAnswerIsAccountedFor(t *testing.T) {
+func TestHostStatusIsCounted(t *testing.T) {
 	record := recordFor(newRig(t))
-	x := called("shop.Items", "list", 20)
+	x := rpcExchange("shop.Items", "list", 20)
 	for _, tt := range []struct {
 		name     string
 		attempts []protocol.Attempt
@@ -80,8 +80,8 @@ func TestTheHostsOwnAnswerIsAccountedFor(t *testing.T) {
 		{"the last that was asked did not", []protocol.Attempt{{Status: 503}, {Reason: protocol.ConnectFailure}}, 0},
 	} {
 		x.Record.Attempts = tt.attempts
-		if got := record.way(x).outcome; got.Answer != tt.want || got.Status != 200 {
-			t.Errorf("%s: the answer is %d and the caller is told %d, want %d and 200", tt.name, got.Answer, got.Status, tt.want)
+		if got := record.keyOf(x).outcome; got.UpstreamStatus != tt.want || got.Status != 200 {
+			t.Errorf("%s: the answer is %d and the caller is told %d, want %d and 200", tt.name, got.UpstreamStatus, got.Status, tt.want)
 		}
 	}
 }
@@ -99,7 +99,7 @@ func TestGRPCRequestsAreCountedByMethod(t *testing.T) {
 	answered(func(x *protocol.Exchange) { x.Response.Header.Add("grpc-status", "14") })
 	answered(func(*protocol.Exchange) {}) // cut before its trailers
 	answered(func(x *protocol.Exchange) { // rewritten by its route
-		record.name(x)
+		record.setMethod(x)
 		x.Request.Path = "/other/Path"
 		x.Response.Trailer.Add("grpc-status", "0")
 	})
@@ -139,7 +139,7 @@ func TestOnlyRPCRequestsAreCountedByMethod(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t)
-			x := called("service", "method", 20)
+			x := rpcExchange("service", "method", 20)
 			change(x)
 			recordFor(r).observe(x)
 			if got := r.value("weft_rpc_requests_total"); got != 0 {
@@ -152,9 +152,9 @@ func TestOnlyRPCRequestsAreCountedByMethod(t *testing.T) {
 	}
 }
 
-func TestARequestWithoutNamesIsCountedWithoutThem(t *testing.T) {
+func TestRPCRequestWithoutMethodIsCounted(t *testing.T) {
 	r := newRig(t)
-	x := called("", "", 20)
+	x := rpcExchange("", "", 20)
 	x.Request.Header.Reset() // as of a foreign serialization
 	x.Request.Path = "/"
 	recordFor(r).observe(x)
@@ -169,10 +169,10 @@ func TestObservingRPCAllocatesNothing(t *testing.T) {
 	}
 	r := newRig(t)
 	record := recordFor(r)
-	known := called("shop.Items", "list", 20)
-	failed := called("shop.Items", "list", 20)
+	known := rpcExchange("shop.Items", "list", 20)
+	failed := rpcExchange("shop.Items", "list", 20)
 	failed.LocalReplyError(protocol.Faultf(protocol.NoHealthyHost, "none"))
-	long := called(strings.Repeat("s", 2*metrics.MaxMethodName), "list", 20)
+	long := rpcExchange(strings.Repeat("s", 2*metrics.MaxMethodName), "list", 20)
 	grpc := httpCall("Http2", "POST", "/shop.Items/List", "application/grpc")
 	grpc.Response.Trailer.Add("grpc-status", "0")
 	for name, x := range map[string]*protocol.Exchange{"answered": known, "failed": failed, "with a long name": long, "gRPC": grpc} {
@@ -193,14 +193,14 @@ func BenchmarkRecord(b *testing.B) {
 		{"POST", httpCall("Http1", "POST", "/items", "application/json")},
 		{"HTTP2/POST", httpCall("Http2", "POST", "/items", "application/json")},
 		{"gRPC", httpCall("Http2", "POST", "/shop.Items/List", "application/grpc")},
-		{"Dubbo", called("shop.Items", "list", 20)},
+		{"Dubbo", rpcExchange("shop.Items", "list", 20)},
 	} {
 		b.Run(of.name, func(b *testing.B) {
 			record := recordFor(newRig(b))
 			b.ReportAllocs()
 			for b.Loop() {
 				of.x.Record.Method = nil
-				record.name(of.x)
+				record.setMethod(of.x)
 				record.observe(of.x)
 			}
 		})

@@ -16,8 +16,8 @@ import (
 // serviceFunc is a service as a test writes it.
 type serviceFunc = func(context.Context, *protocol.Exchange) error
 
-// incoming returns a GET that holds what must never come back.
-func incoming(fields ...string) *protocol.Exchange {
+// newTestExchange returns a GET that holds what must never come back.
+func newTestExchange(fields ...string) *protocol.Exchange {
 	x := new(protocol.Exchange)
 	x.Reset()
 	x.Meta.Conn = &protocol.ConnMeta{RemoteIP: "192.0.2.1"}
@@ -55,11 +55,11 @@ func bodyOf(t *testing.T, x *protocol.Exchange) string {
 	return string(text)
 }
 
-func TestErrorsBecomeTheRepliesOfTheTable(t *testing.T) {
+func TestRespondUsesReasonTable(t *testing.T) {
 	for reason := range protocol.Reasons() {
 		t.Run(reason.String(), func(t *testing.T) {
 			fault := protocol.Faultf(reason, "secret-detail of %s", "secret-path")
-			x := incoming()
+			x := newTestExchange()
 			s := Respond(protocol.ServiceFunc(func(_ context.Context, x *protocol.Exchange) error {
 				x.Response.Header.Add("Set-Cookie", "secret-of-an-upstream") // half an answer, then the failure
 				return fmt.Errorf("on the way: %w", fault)
@@ -67,7 +67,7 @@ func TestErrorsBecomeTheRepliesOfTheTable(t *testing.T) {
 			if err := s.Serve(t.Context(), x); err != nil {
 				t.Fatalf("Serve = %v: Respond returns no error", err)
 			}
-			traits := reason.Traits()
+			traits := reason.Spec()
 			if x.Response.Status != traits.HTTP || x.Record.Reason != reason {
 				t.Errorf("status %d, reason %v; want %d, %v", x.Response.Status, x.Record.Reason, traits.HTTP, reason)
 			}
@@ -89,7 +89,7 @@ func TestErrorsBecomeTheRepliesOfTheTable(t *testing.T) {
 }
 
 func TestErrorsWithoutAReasonAreInternal(t *testing.T) {
-	x := incoming()
+	x := newTestExchange()
 	s := Respond(protocol.ServiceFunc(func(context.Context, *protocol.Exchange) error { return errors.New("anything") }),
 		new(metrics.Counter), slog.New(slog.DiscardHandler))
 	if err := s.Serve(t.Context(), x); err != nil || x.Response.Status != 500 || x.Record.Reason != protocol.Internal {
@@ -97,8 +97,8 @@ func TestErrorsWithoutAReasonAreInternal(t *testing.T) {
 	}
 }
 
-func TestAnswersPassUntouched(t *testing.T) {
-	x := incoming()
+func TestRespondKeepsResponses(t *testing.T) {
+	x := newTestExchange()
 	s := Respond(protocol.ServiceFunc(func(_ context.Context, x *protocol.Exchange) error {
 		x.Response.Status = 503
 		x.Response.Header.Add("Server", "app")
@@ -113,7 +113,7 @@ func TestAnswersPassUntouched(t *testing.T) {
 }
 
 func TestAPanicCostsOneExchange(t *testing.T) {
-	panics, log := new(metrics.Counter), new(lines)
+	panics, log := new(metrics.Counter), new(logBuffer)
 	s := Respond(protocol.ServiceFunc(func(_ context.Context, x *protocol.Exchange) error {
 		if x.Request.Method == "GET" {
 			x.Response.Header.Add("X-Half", "secret")
@@ -122,7 +122,7 @@ func TestAPanicCostsOneExchange(t *testing.T) {
 		x.LocalReply(200, "", "")
 		return nil
 	}), panics, slog.New(slog.NewTextHandler(log, nil)))
-	x := incoming()
+	x := newTestExchange()
 	if err := s.Serve(t.Context(), x); err != nil {
 		t.Fatal(err)
 	}
@@ -140,7 +140,7 @@ func TestAPanicCostsOneExchange(t *testing.T) {
 			t.Errorf("the log lacks %q:\n%s", want, log)
 		}
 	}
-	x = incoming()
+	x = newTestExchange()
 	x.Request.Method = "POST"
 	if err := s.Serve(t.Context(), x); err != nil || x.Response.Status != 200 {
 		t.Errorf("the next exchange: %v, status %d", err, x.Response.Status)

@@ -105,7 +105,7 @@ func (r *retry) Serve(ctx context.Context, x *protocol.Exchange) error {
 
 // Start implements protocol.AsyncService. It makes the first attempt.
 func (r *retry) Start(ctx context.Context, x *protocol.Exchange) error {
-	if limited := r.limit(x); limited || r.policy.NumRetries > 0 {
+	if limited := r.setPerTryDeadline(x); limited || r.policy.NumRetries > 0 {
 		x.PushFinisher(r)
 	}
 	return r.next.Start(ctx, x)
@@ -114,7 +114,7 @@ func (r *retry) Start(ctx context.Context, x *protocol.Exchange) error {
 // Finish implements protocol.Finisher.
 func (r *retry) Finish(ctx context.Context, x *protocol.Exchange, err error) error {
 	err = attemptError(x, err)
-	if second, ok := r.again(x, err, 0); ok {
+	if second, ok := r.prepareRetry(x, err, 0); ok {
 		return x.RunBlocking(ctx, &retries{r, second})
 	}
 	return err
@@ -123,37 +123,37 @@ func (r *retry) Finish(ctx context.Context, x *protocol.Exchange, err error) err
 // retries makes the attempts after the first.
 type retries struct {
 	*retry
-	second permit
+	first permit
 }
 
 // Serve implements protocol.Service.
 func (r *retries) Serve(ctx context.Context, x *protocol.Exchange) error {
-	next := r.second
+	next := r.first
 	for n := 1; ; n++ {
-		err := r.try(ctx, x, next)
+		err := r.retryOnce(ctx, x, next)
 		var ok bool
-		if next, ok = r.again(x, err, n); !ok {
+		if next, ok = r.prepareRetry(x, err, n); !ok {
 			return err
 		}
 	}
 }
 
-// try makes one more attempt and releases its budget.
-func (r *retries) try(ctx context.Context, x *protocol.Exchange, p permit) error {
+// retryOnce makes one more attempt and releases its budget.
+func (r *retries) retryOnce(ctx context.Context, x *protocol.Exchange, p permit) error {
 	if p.budget != nil {
 		defer p.budget.EndRetry()
 	}
 	if p.wait > 0 {
-		if err := pause(ctx, x, p.wait); err != nil {
+		if err := waitBackoff(ctx, x, p.wait); err != nil {
 			return err
 		}
 	}
-	r.limit(x)
+	r.setPerTryDeadline(x)
 	return attemptError(x, r.next.Serve(ctx, x))
 }
 
-// limit sets the deadline of an attempt and reports whether there is one.
-func (r *retry) limit(x *protocol.Exchange) bool {
+// setPerTryDeadline sets the deadline of an attempt and reports whether there is one.
+func (r *retry) setPerTryDeadline(x *protocol.Exchange) bool {
 	_, d := r.route.Timeouts(x)
 	if d > 0 {
 		x.PerTryDeadline = time.Now().Add(d)
@@ -170,20 +170,20 @@ func attemptError(x *protocol.Exchange, err error) error {
 	return err
 }
 
-// again decides whether another retry is wanted, safe and possible after that many. If so, it drops
+// prepareRetry decides whether another retry is wanted, safe and possible after that many. If so, it drops
 // the response and acquires the budget.
-func (r *retry) again(x *protocol.Exchange, err error, retries int) (next permit, ok bool) {
+func (r *retry) prepareRetry(x *protocol.Exchange, err error, retries int) (next permit, ok bool) {
 	reason := protocol.ReasonOf(err)
 	switch {
 	case r.policy.NumRetries == 0,
 		!policyCovers(&r.policy, reason, x),
-		!reason.Traits().SafeToRetry && !idempotent(x):
+		!reason.Spec().SafeToRetry && !idempotent(x):
 		return next, false
 	case retries >= r.policy.NumRetries:
 		x.Record.Flags |= protocol.RetryLimitExceeded
 		return next, false
 	}
-	if bound := r.policy.BackOff.Bound(retries + 1); bound > 0 {
+	if bound := r.policy.Backoff.Bound(retries + 1); bound > 0 {
 		next.wait = r.jitter(bound)
 	}
 	if !x.Deadline.IsZero() && time.Until(x.Deadline) <= next.wait || !rewind(x.Request.Body) {
@@ -192,15 +192,15 @@ func (r *retry) again(x *protocol.Exchange, err error, retries int) (next permit
 	if next.budget = r.budget(x); next.budget != nil && !next.budget.BeginRetry() {
 		return next, false
 	}
-	if h, ok := x.Record.Host().(dropped); ok && err == nil {
+	if h, ok := x.Record.Host().(discardObserver); ok && err == nil {
 		h.ResponseDiscarded(x)
 	}
 	x.ResetResponse()
 	return next, true
 }
 
-// dropped is a host that is told about responses that clients do not get.
-type dropped interface{ ResponseDiscarded(x *protocol.Exchange) }
+// discardObserver is a host that is told about responses that clients do not get.
+type discardObserver interface{ ResponseDiscarded(x *protocol.Exchange) }
 
 // idempotent reports whether a request may be sent twice. HTTP methods say so (RFC 9110 9.2.2). RPC
 // has no such methods, so a retry policy on the route is the operator's permission.

@@ -12,10 +12,10 @@ func policyCovers(p *config.RetryPolicy, reason protocol.Reason, x *protocol.Exc
 	if reason != protocol.ReasonNone {
 		return p.On&retryOnNoResponse(reason) != 0
 	}
-	return p.On&ofStatus(x.Response.Status) != 0 ||
+	return p.On&retryOnStatus(x.Response.Status) != 0 ||
 		p.On&config.RetryStatusCodes != 0 && hasRetriableStatus(p, &x.Response) ||
 		p.On&config.RetryHeaders != 0 && hasRetriableHeader(p.Headers, &x.Response.Header) ||
-		p.On&ofGRPC != 0 && isGRPC(x) && p.On&ofGRPCStatus(protocol.GRPCStatus(&x.Response)) != 0
+		p.On&retryOnAnyGRPC != 0 && isGRPC(x) && p.On&retryOnGRPCStatus(protocol.GRPCStatus(&x.Response)) != 0
 }
 
 // retryOnNoResponse returns the conditions that an attempt without a response meets: those of a
@@ -32,8 +32,8 @@ func retryOnNoResponse(reason protocol.Reason) config.RetryOn {
 	}
 }
 
-// ofStatus returns the conditions that a response status meets.
-func ofStatus(status int) config.RetryOn {
+// retryOnStatus returns the conditions that a response status meets.
+func retryOnStatus(status int) config.RetryOn {
 	switch {
 	case status >= 502 && status <= 504:
 		return config.Retry5xx | config.RetryGatewayError
@@ -64,13 +64,13 @@ func hasRetriableHeader(fields []config.RetryHeader, h *protocol.Header) bool {
 	return false
 }
 
-// ofGRPC contains all conditions that a grpc-status can meet.
-const ofGRPC = config.RetryCancelled | config.RetryDeadlineExceeded | config.RetryResourceExhausted |
+// retryOnAnyGRPC contains all conditions that a grpc-status can meet.
+const retryOnAnyGRPC = config.RetryCancelled | config.RetryDeadlineExceeded | config.RetryResourceExhausted |
 	config.RetryInternal | config.RetryUnavailable
 
-// ofGRPCStatus returns the conditions that a grpc-status meets. At this point the status is known
+// retryOnGRPCStatus returns the conditions that a grpc-status meets. At this point the status is known
 // only for a trailers-only response.
-func ofGRPCStatus(code int) config.RetryOn {
+func retryOnGRPCStatus(code int) config.RetryOn {
 	switch code {
 	case 1:
 		return config.RetryCancelled

@@ -7,7 +7,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-func TestEachValueOfARepeatedFieldAsksForARetry(t *testing.T) {
+func TestRetryOnRepeatedHeader(t *testing.T) {
 	h := new(protocol.Header)
 	h.Add("x-again", "no")
 	h.Add("X-Again", "yes")

@@ -10,8 +10,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// TestEachWordOfRetryOn is what each of them alone has tried again.
-func TestEachWordOfRetryOn(t *testing.T) {
+// TestRetryOnConditions is what each of them alone has tried again.
+func TestRetryOnConditions(t *testing.T) {
 	status := func(code int) func(x *protocol.Exchange) error {
 		return func(x *protocol.Exchange) error { x.Response.Status = code; return nil }
 	}
@@ -70,9 +70,9 @@ func TestEachWordOfRetryOn(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			want := strings.Fields(test.want)
-			for _, word := range config.RetryWords() {
+			for _, word := range config.RetryOnNames() {
 				p := policy
-				p.On = config.RetryWord(word)
+				p.On = config.ParseRetryOn(word)
 				tries := 0
 				next := protocol.ServiceFunc(func(_ context.Context, x *protocol.Exchange) error {
 					x.LocalReply(200, "", "")
@@ -81,7 +81,7 @@ func TestEachWordOfRetryOn(t *testing.T) {
 					}
 					return nil
 				})
-				x := incoming()
+				x := newTestExchange()
 				if strings.HasPrefix(test.name, "grpc") {
 					x.Meta.Protocol = string(config.HTTP2)
 					x.Request.Method = "POST"
@@ -96,14 +96,14 @@ func TestEachWordOfRetryOn(t *testing.T) {
 	}
 }
 
-func TestRetriableAnswersAreNotSentTwiceToPost(t *testing.T) {
-	for _, word := range config.RetryWords() {
-		next := &tries{results: []any{503}}
-		x := incoming()
+func TestPostIsNotRetriedOnStatus(t *testing.T) {
+	for _, word := range config.RetryOnNames() {
+		next := &scriptedService{results: []any{503}}
+		x := newTestExchange()
 		x.Request.Method = "POST"
-		route := routeOf(t, config.Forward{Retry: &config.RetryPolicy{On: config.RetryWord(word), NumRetries: 1, StatusCodes: []int{503}}})
-		if err := Retry(next, route, unlimited).Serve(t.Context(), x); err != nil || next.made != 1 {
-			t.Errorf("%s: %d tries, %v; want 1", word, next.made, err)
+		route := routeOf(t, config.Forward{Retry: &config.RetryPolicy{On: config.ParseRetryOn(word), NumRetries: 1, StatusCodes: []int{503}}})
+		if err := Retry(next, route, unlimited).Serve(t.Context(), x); err != nil || next.attempts != 1 {
+			t.Errorf("%s: %d tries, %v; want 1", word, next.attempts, err)
 		}
 	}
 }

@@ -31,17 +31,17 @@ func routeOf(t testing.TB, f config.Forward) *router.Route {
 	return table.Routes()[0]
 }
 
-// tries answers one try after the other: with an error, or with a status.
-type tries struct {
-	results []any
-	made    int
+// scriptedService answers one try after the other: with an error, or with a status.
+type scriptedService struct {
+	results  []any
+	attempts int
 	// each, if not nil, is called before each try's result.
 	each func(n int, x *protocol.Exchange)
 }
 
-func (s *tries) Serve(_ context.Context, x *protocol.Exchange) error {
-	n := s.made
-	s.made++
+func (s *scriptedService) Serve(_ context.Context, x *protocol.Exchange) error {
+	n := s.attempts
+	s.attempts++
 	if s.each != nil {
 		s.each(n, x)
 	}
@@ -56,10 +56,10 @@ func (s *tries) Serve(_ context.Context, x *protocol.Exchange) error {
 
 func unlimited(*protocol.Exchange) RetryBudget { return nil }
 
-// fixed is content that cannot be read again.
-type fixed struct{ *protocol.StringBody }
+// unrewindableBody is content that cannot be read again.
+type unrewindableBody struct{ *protocol.StringBody }
 
-func (fixed) Rewind() bool { return false }
+func (unrewindableBody) Rewind() bool { return false }
 
 // plain is content that knows nothing of reading again.
 type plain struct{ io.Reader }
@@ -67,8 +67,8 @@ type plain struct{ io.Reader }
 func (plain) Buffered() int { return 0 }
 func (plain) Close() error  { return nil }
 
-// TestWhatIsTriedAgain is every reason, with every kind of method and content.
-func TestWhatIsTriedAgain(t *testing.T) {
+// TestRetryableFailures is every reason, with every kind of method and content.
+func TestRetryableFailures(t *testing.T) {
 	const (
 		never  = iota // it is not the upstream's fault, or would not change
 		ifSafe        // the request may have reached an application
@@ -98,10 +98,10 @@ func TestWhatIsTriedAgain(t *testing.T) {
 	}{
 		"none":                  {func() protocol.Body { return nil }, true},
 		"content that is held":  {func() protocol.Body { return protocol.NewStringBody("x") }, true},
-		"content that is gone":  {func() protocol.Body { return fixed{protocol.NewStringBody("x")} }, false},
+		"content that is gone":  {func() protocol.Body { return unrewindableBody{protocol.NewStringBody("x")} }, false},
 		"content that streamed": {func() protocol.Body { return plain{nil} }, false},
 	}
-	route := routeOf(t, config.Forward{Retry: &config.RetryPolicy{On: config.RetryUsual, NumRetries: 1}})
+	route := routeOf(t, config.Forward{Retry: &config.RetryPolicy{On: config.RetryOnDefault, NumRetries: 1}})
 	for reason := range protocol.Reasons() {
 		class, listed := want[reason]
 		if !listed {
@@ -109,21 +109,21 @@ func TestWhatIsTriedAgain(t *testing.T) {
 		}
 		for method, safe := range methods {
 			for name, b := range bodies {
-				next := &tries{results: []any{protocol.NewFault(reason, nil), 200}}
-				x := incoming()
+				next := &scriptedService{results: []any{protocol.NewFault(reason, nil), 200}}
+				x := newTestExchange()
 				x.Request.Method, x.Request.Body = method, b.body()
 				err := Retry(next, route, unlimited).Serve(t.Context(), x)
 				again := b.possible && (class == always || class == ifSafe && safe)
-				if (next.made == 2) != again || (err == nil) != again {
-					t.Errorf("%v, %s, %s: %d tries, %v; want another try: %t", reason, method, name, next.made, err, again)
+				if (next.attempts == 2) != again || (err == nil) != again {
+					t.Errorf("%v, %s, %s: %d tries, %v; want another try: %t", reason, method, name, next.attempts, err, again)
 				}
 			}
 		}
 	}
 }
 
-// TestGRPCIsTriedAgain is what gRPC's answers and failures lead to under a policy.
-func TestGRPCIsTriedAgain(t *testing.T) {
+// TestGRPCRetries is what gRPC's answers and failures lead to under a policy.
+func TestGRPCRetries(t *testing.T) {
 	unavailable := func(x *protocol.Exchange) { x.Response.Header.Add("grpc-status", "14") }
 	for name, test := range map[string]struct {
 		off    bool
@@ -135,7 +135,7 @@ func TestGRPCIsTriedAgain(t *testing.T) {
 	}{
 		"unavailable":                        {answer: unavailable, want: 2},
 		"unavailable, with content at hand":  {answer: unavailable, body: protocol.NewStringBody("x"), want: 2},
-		"unavailable, with content gone":     {answer: unavailable, body: fixed{protocol.NewStringBody("x")}, want: 1},
+		"unavailable, with content gone":     {answer: unavailable, body: unrewindableBody{protocol.NewStringBody("x")}, want: 1},
 		"unavailable, without a policy":      {answer: unavailable, off: true, want: 1},
 		"unavailable, but no gRPC":           {answer: unavailable, kind: "application/json", want: 1},
 		"fine":                               {answer: func(x *protocol.Exchange) { x.Response.Header.Add("grpc-status", "0") }, want: 1},
@@ -157,11 +157,11 @@ func TestGRPCIsTriedAgain(t *testing.T) {
 				}
 				return nil
 			})
-			x := incoming()
+			x := newTestExchange()
 			x.Meta.Protocol = string(config.HTTP2)
 			x.Request.Method, x.Request.Body = "POST", test.body
 			x.Request.Header.Add("content-type", cmp.Or(test.kind, "application/grpc"))
-			policy := config.RetryPolicy{On: config.RetryUsual, NumRetries: 1}
+			policy := config.RetryPolicy{On: config.RetryOnDefault, NumRetries: 1}
 			if test.off {
 				policy.On = 0
 			}
@@ -174,17 +174,17 @@ func TestGRPCIsTriedAgain(t *testing.T) {
 	}
 }
 
-// teller is a host that is told of the answers that are dropped.
-type teller struct{ told []string }
+// discardCounter is a host that is told of the answers that are dropped.
+type discardCounter struct{ discarded []string }
 
-func (h *teller) Name() string { return "a" }
-func (h *teller) ResponseDiscarded(x *protocol.Exchange) {
-	h.told = append(h.told, fmt.Sprintf("%d %s", x.Response.Status, x.Response.Header.Get("grpc-status")))
+func (h *discardCounter) Name() string { return "a" }
+func (h *discardCounter) ResponseDiscarded(x *protocol.Exchange) {
+	h.discarded = append(h.discarded, fmt.Sprintf("%d %s", x.Response.Status, x.Response.Header.Get("grpc-status")))
 }
 
 // A host is told of an answer that is dropped while it is there, and not of failures.
-func TestHostsAreToldOfDroppedAnswers(t *testing.T) {
-	host := new(teller)
+func TestHostsObserveDiscardedResponses(t *testing.T) {
+	host := new(discardCounter)
 	made := 0
 	next := protocol.ServiceFunc(func(_ context.Context, x *protocol.Exchange) error {
 		x.Record.Attempts = append(x.Record.Attempts, protocol.Attempt{Host: host})
@@ -197,19 +197,19 @@ func TestHostsAreToldOfDroppedAnswers(t *testing.T) {
 		}
 		return nil
 	})
-	x := incoming()
+	x := newTestExchange()
 	x.Meta.Protocol, x.Request.Method = string(config.HTTP2), "POST"
 	x.Request.Header.Add("content-type", "application/grpc")
-	route := routeOf(t, config.Forward{Retry: &config.RetryPolicy{On: config.RetryUsual, NumRetries: 3}})
+	route := routeOf(t, config.Forward{Retry: &config.RetryPolicy{On: config.RetryOnDefault, NumRetries: 3}})
 	if err := Retry(next, route, unlimited).Serve(t.Context(), x); err != nil || made != 3 {
 		t.Fatalf("%d tries, %v; want 3", made, err)
 	}
-	if want := []string{"200 14"}; !slices.Equal(host.told, want) {
-		t.Errorf("the host was told of %q, want %q", host.told, want)
+	if want := []string{"200 14"}; !slices.Equal(host.discarded, want) {
+		t.Errorf("the host was told of %q, want %q", host.discarded, want)
 	}
 }
 
-func TestAnswersThatAreTriedAgain(t *testing.T) {
+func TestRetryableResponses(t *testing.T) {
 	for _, test := range []struct {
 		name   string
 		policy config.RetryPolicy
@@ -217,26 +217,26 @@ func TestAnswersThatAreTriedAgain(t *testing.T) {
 		status int
 		want   int // tries
 	}{
-		{"a 5xx", config.RetryPolicy{On: config.RetryUsual, NumRetries: 1}, "GET", 500, 2},
-		{"any 5xx", config.RetryPolicy{On: config.RetryUsual, NumRetries: 1}, "GET", 599, 2},
-		{"not a 4xx", config.RetryPolicy{On: config.RetryUsual, NumRetries: 1}, "GET", 404, 1},
-		{"a status of the list", config.RetryPolicy{On: config.RetryUsual, NumRetries: 1, StatusCodes: []int{409, 429}}, "GET", 429, 2},
-		{"a 5xx beside the list", config.RetryPolicy{On: config.RetryUsual, NumRetries: 1, StatusCodes: []int{429}}, "GET", 503, 2},
-		{"of RPC", config.RetryPolicy{On: config.RetryUsual, NumRetries: 1}, "", 500, 2},
+		{"a 5xx", config.RetryPolicy{On: config.RetryOnDefault, NumRetries: 1}, "GET", 500, 2},
+		{"any 5xx", config.RetryPolicy{On: config.RetryOnDefault, NumRetries: 1}, "GET", 599, 2},
+		{"not a 4xx", config.RetryPolicy{On: config.RetryOnDefault, NumRetries: 1}, "GET", 404, 1},
+		{"a status of the list", config.RetryPolicy{On: config.RetryOnDefault, NumRetries: 1, StatusCodes: []int{409, 429}}, "GET", 429, 2},
+		{"a 5xx beside the list", config.RetryPolicy{On: config.RetryOnDefault, NumRetries: 1, StatusCodes: []int{429}}, "GET", 503, 2},
+		{"of RPC", config.RetryPolicy{On: config.RetryOnDefault, NumRetries: 1}, "", 500, 2},
 		{"not of RPC when switched off", config.RetryPolicy{NumRetries: 1}, "", 500, 1},
-		{"not to POST", config.RetryPolicy{On: config.RetryUsual, NumRetries: 1}, "POST", 503, 1},
-		{"not a good one", config.RetryPolicy{On: config.RetryUsual, NumRetries: 1}, "GET", 200, 1},
-		{"as often as configured", config.RetryPolicy{On: config.RetryUsual, NumRetries: 4}, "GET", 503, 5},
+		{"not to POST", config.RetryPolicy{On: config.RetryOnDefault, NumRetries: 1}, "POST", 503, 1},
+		{"not a good one", config.RetryPolicy{On: config.RetryOnDefault, NumRetries: 1}, "GET", 200, 1},
+		{"as often as configured", config.RetryPolicy{On: config.RetryOnDefault, NumRetries: 4}, "GET", 503, 5},
 		{"not when switched off", config.RetryPolicy{NumRetries: 4, StatusCodes: []int{503}}, "GET", 503, 1},
-		{"not with 0 retries", config.RetryPolicy{On: config.RetryUsual}, "GET", 503, 1},
+		{"not with 0 retries", config.RetryPolicy{On: config.RetryOnDefault}, "GET", 503, 1},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			next := &tries{results: []any{test.status}}
-			x := incoming()
+			next := &scriptedService{results: []any{test.status}}
+			x := newTestExchange()
 			x.Request.Method = test.method
 			err := Retry(next, routeOf(t, config.Forward{Retry: &test.policy}), unlimited).Serve(t.Context(), x)
-			if err != nil || next.made != test.want {
-				t.Errorf("%d tries, %v; want %d", next.made, err, test.want)
+			if err != nil || next.attempts != test.want {
+				t.Errorf("%d tries, %v; want %d", next.attempts, err, test.want)
 			}
 			// The last answer is the caller's.
 			if got, want := bodyOf(t, x), fmt.Sprintf("try %d", test.want); x.Response.Status != test.status || got != want {
@@ -246,25 +246,25 @@ func TestAnswersThatAreTriedAgain(t *testing.T) {
 	}
 }
 
-func TestWithoutAPolicyThereIsOneTry(t *testing.T) {
-	next := &tries{results: []any{protocol.NewFault(protocol.ConnectFailure, nil)}}
-	err := Retry(next, routeOf(t, config.Forward{}), unlimited).Serve(t.Context(), incoming())
-	if next.made != 1 || protocol.ReasonOf(err) != protocol.ConnectFailure {
-		t.Errorf("%d tries, %v", next.made, err)
+func TestNoPolicyMeansOneAttempt(t *testing.T) {
+	next := &scriptedService{results: []any{protocol.NewFault(protocol.ConnectFailure, nil)}}
+	err := Retry(next, routeOf(t, config.Forward{}), unlimited).Serve(t.Context(), newTestExchange())
+	if next.attempts != 1 || protocol.ReasonOf(err) != protocol.ConnectFailure {
+		t.Errorf("%d tries, %v", next.attempts, err)
 	}
 }
 
-// closing is an answer's content that says when it is released.
-type closing struct {
+// closeCountingBody is an answer's content that says when it is released.
+type closeCountingBody struct {
 	*protocol.StringBody
 	closed *int
 }
 
-func (c closing) Close() error { *c.closed++; return nil }
+func (c closeCountingBody) Close() error { *c.closed++; return nil }
 
-func TestAnswersThatAreNotWantedAreReleased(t *testing.T) {
+func TestRetryReleasesDiscardedResponses(t *testing.T) {
 	closed := 0
-	next := &tries{results: []any{"as set below"}, each: func(n int, x *protocol.Exchange) {
+	next := &scriptedService{results: []any{"as set below"}, each: func(n int, x *protocol.Exchange) {
 		if closed != n {
 			t.Errorf("before try %d %d answers were released", n+1, closed)
 		}
@@ -273,86 +273,86 @@ func TestAnswersThatAreNotWantedAreReleased(t *testing.T) {
 		}
 		x.Response.Status = 503
 		x.Response.Header.Add("X-Try", "1")
-		x.Response.Body = closing{protocol.NewStringBody("x"), &closed}
+		x.Response.Body = closeCountingBody{protocol.NewStringBody("x"), &closed}
 	}}
-	x := incoming()
-	if err := Retry(next, routeOf(t, config.Forward{Retry: &config.RetryPolicy{On: config.RetryUsual, NumRetries: 2}}), unlimited).Serve(t.Context(), x); err != nil {
+	x := newTestExchange()
+	if err := Retry(next, routeOf(t, config.Forward{Retry: &config.RetryPolicy{On: config.RetryOnDefault, NumRetries: 2}}), unlimited).Serve(t.Context(), x); err != nil {
 		t.Fatal(err)
 	}
-	if next.made != 3 || closed != 2 || x.Response.Header.Len() != 1 {
-		t.Errorf("%d tries, %d released, fields %q", next.made, closed, fieldsOf(&x.Response.Header))
+	if next.attempts != 3 || closed != 2 || x.Response.Header.Len() != 1 {
+		t.Errorf("%d tries, %d released, fields %q", next.attempts, closed, fieldsOf(&x.Response.Header))
 	}
 }
 
-func TestContentIsSentWholeEachTime(t *testing.T) {
-	next := &tries{results: []any{503, 503, 200}, each: func(n int, x *protocol.Exchange) {
+func TestRetryRewindsBody(t *testing.T) {
+	next := &scriptedService{results: []any{503, 503, 200}, each: func(n int, x *protocol.Exchange) {
 		if got, err := io.ReadAll(x.Request.Body); string(got) != "content" || err != nil {
 			t.Errorf("try %d sent %q, %v", n+1, got, err)
 		}
 	}}
-	x := incoming()
+	x := newTestExchange()
 	x.Request.Method, x.Request.Body = "PUT", protocol.NewStringBody("content")
-	if err := Retry(next, routeOf(t, config.Forward{Retry: &config.RetryPolicy{On: config.RetryUsual, NumRetries: 2}}), unlimited).Serve(t.Context(), x); err != nil || next.made != 3 {
-		t.Errorf("%d tries, %v", next.made, err)
+	if err := Retry(next, routeOf(t, config.Forward{Retry: &config.RetryPolicy{On: config.RetryOnDefault, NumRetries: 2}}), unlimited).Serve(t.Context(), x); err != nil || next.attempts != 3 {
+		t.Errorf("%d tries, %v", next.attempts, err)
 	}
 }
 
-// purse is a budget of so many retries.
-type purse struct{ left, out, most int }
+// testBudget is a budget of so many retries.
+type testBudget struct{ remaining, inFlight, maxInFlight int }
 
-func (p *purse) BeginRetry() bool {
-	if p.left == 0 {
+func (p *testBudget) BeginRetry() bool {
+	if p.remaining == 0 {
 		return false
 	}
-	p.left--
-	p.out++
-	p.most = max(p.most, p.out)
+	p.remaining--
+	p.inFlight++
+	p.maxInFlight = max(p.maxInFlight, p.inFlight)
 	return true
 }
 
-func (p *purse) EndRetry() { p.out-- }
+func (p *testBudget) EndRetry() { p.inFlight-- }
 
 func TestTheBudgetBoundsRetries(t *testing.T) {
-	route := routeOf(t, config.Forward{Retry: &config.RetryPolicy{On: config.RetryUsual, NumRetries: 10}})
+	route := routeOf(t, config.Forward{Retry: &config.RetryPolicy{On: config.RetryOnDefault, NumRetries: 10}})
 	for name, test := range map[string]struct{ left, want int }{"none left": {0, 1}, "some left": {3, 4}, "enough": {100, 11}} {
-		p := &purse{left: test.left}
-		next := &tries{results: []any{503}}
-		x := incoming()
+		p := &testBudget{remaining: test.left}
+		next := &scriptedService{results: []any{503}}
+		x := newTestExchange()
 		if err := Retry(next, route, func(*protocol.Exchange) RetryBudget { return p }).Serve(t.Context(), x); err != nil {
 			t.Fatal(err)
 		}
 		// What was answered stays the answer when there is no more to spend.
-		if next.made != test.want || p.out != 0 || p.most > 1 || x.Response.Status != 503 {
-			t.Errorf("%s: %d tries, %d not given back, %d at once, status %d; want %d tries", name, next.made, p.out, p.most, x.Response.Status, test.want)
+		if next.attempts != test.want || p.inFlight != 0 || p.maxInFlight > 1 || x.Response.Status != 503 {
+			t.Errorf("%s: %d tries, %d not given back, %d at once, status %d; want %d tries", name, next.attempts, p.inFlight, p.maxInFlight, x.Response.Status, test.want)
 		}
 	}
 }
 
-func TestAPanicGivesTheBudgetBack(t *testing.T) {
-	p := &purse{left: 1}
-	next := &tries{results: []any{503}, each: func(n int, _ *protocol.Exchange) {
+func TestPanicReleasesRetryBudget(t *testing.T) {
+	p := &testBudget{remaining: 1}
+	next := &scriptedService{results: []any{503}, each: func(n int, _ *protocol.Exchange) {
 		if n == 1 {
 			panic("in the second try")
 		}
 	}}
-	s := Retry(next, routeOf(t, config.Forward{Retry: &config.RetryPolicy{On: config.RetryUsual, NumRetries: 1}}), func(*protocol.Exchange) RetryBudget { return p })
+	s := Retry(next, routeOf(t, config.Forward{Retry: &config.RetryPolicy{On: config.RetryOnDefault, NumRetries: 1}}), func(*protocol.Exchange) RetryBudget { return p })
 	var panicked *protocol.PanicError
-	if err := s.Serve(t.Context(), incoming()); !errors.As(err, &panicked) || p.out != 0 {
-		t.Errorf("%v, and %d of the budget were not given back", err, p.out)
+	if err := s.Serve(t.Context(), newTestExchange()); !errors.As(err, &panicked) || p.inFlight != 0 {
+		t.Errorf("%v, and %d of the budget were not given back", err, p.inFlight)
 	}
 }
 
-// untilDeadline fails a try when its time is over, as an upstream does.
-func untilDeadline(_ int, x *protocol.Exchange) {
+// waitForDeadline fails a try when its time is over, as an upstream does.
+func waitForDeadline(_ int, x *protocol.Exchange) {
 	if until := x.EffectiveDeadline(); !until.IsZero() {
 		<-time.After(time.Until(until))
 	}
 }
 
-func TestTimesOfTriesAndOfAll(t *testing.T) {
+func TestPerTryAndRouteTimeouts(t *testing.T) {
 	slow := []any{protocol.NewFault(protocol.UpstreamTimeout, nil)}
 	retries := func(try time.Duration, n int) *config.RetryPolicy {
-		return &config.RetryPolicy{On: config.RetryUsual, NumRetries: n, TryTimeout: try}
+		return &config.RetryPolicy{On: config.RetryOnDefault, NumRetries: n, PerTryTimeout: try}
 	}
 	for _, test := range []struct {
 		name   string
@@ -377,25 +377,25 @@ func TestTimesOfTriesAndOfAll(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				route := routeOf(t, test.f).WithTimeoutFields()
-				next := &tries{results: slow, each: untilDeadline}
-				x := incoming(test.fields...)
+				next := &scriptedService{results: slow, each: waitForDeadline}
+				x := newTestExchange(test.fields...)
 				x.Meta.Start = time.Now()
 				err := Timeout(Retry(next, route, unlimited), route).Serve(t.Context(), x)
-				if got := protocol.ReasonOf(err); got != test.want || next.made != test.tries || time.Since(x.Meta.Start) != test.took {
+				if got := protocol.ReasonOf(err); got != test.want || next.attempts != test.tries || time.Since(x.Meta.Start) != test.took {
 					t.Errorf("%v after %d tries and %v; want %v after %d and %v",
-						got, next.made, time.Since(x.Meta.Start), test.want, test.tries, test.took)
+						got, next.attempts, time.Since(x.Meta.Start), test.want, test.tries, test.took)
 				}
 			})
 		})
 	}
 }
 
-func TestATryThatIsInTimeLeavesTheWholeTimeForItsContent(t *testing.T) {
+func TestPerTryTimeoutEndsAtResponseHead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		route := routeOf(t, config.Forward{Timeout: time.Minute, Retry: &config.RetryPolicy{On: config.RetryUsual, NumRetries: 1, TryTimeout: time.Second}})
-		x := incoming()
+		route := routeOf(t, config.Forward{Timeout: time.Minute, Retry: &config.RetryPolicy{On: config.RetryOnDefault, NumRetries: 1, PerTryTimeout: time.Second}})
+		x := newTestExchange()
 		x.Meta.Start = time.Now()
-		next := &tries{results: []any{200}, each: func(_ int, x *protocol.Exchange) {
+		next := &scriptedService{results: []any{200}, each: func(_ int, x *protocol.Exchange) {
 			if got := time.Until(x.EffectiveDeadline()); got != time.Second {
 				t.Errorf("a try has %v, want 1s", got)
 			}
@@ -409,7 +409,7 @@ func TestATryThatIsInTimeLeavesTheWholeTimeForItsContent(t *testing.T) {
 	})
 }
 
-func TestTimeoutsCountFromTheFirstByteAndOnlyNarrow(t *testing.T) {
+func TestTimeoutOnlyShortensDeadline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		now := time.Now()
 		for _, test := range []struct {
@@ -425,9 +425,9 @@ func TestTimeoutsCountFromTheFirstByteAndOnlyNarrow(t *testing.T) {
 			{"none", 0, now, time.Time{}, time.Time{}},
 			{"none leaves what was there", 0, now, now.Add(time.Minute), now.Add(time.Minute)},
 		} {
-			x := incoming()
+			x := newTestExchange()
 			x.Meta.Start, x.Deadline = test.start, test.before
-			next := &tries{results: []any{200}}
+			next := &scriptedService{results: []any{200}}
 			if err := Timeout(next, routeOf(t, config.Forward{Timeout: test.timeout})).Serve(t.Context(), x); err != nil {
 				t.Fatal(err)
 			}
@@ -438,12 +438,12 @@ func TestTimeoutsCountFromTheFirstByteAndOnlyNarrow(t *testing.T) {
 	})
 }
 
-func TestTheErrorOfTheLastTryIsReturned(t *testing.T) {
+func TestLastAttemptErrorIsReturned(t *testing.T) {
 	last := protocol.NewFault(protocol.UpstreamClosed, errors.New("last"))
-	next := &tries{results: []any{protocol.NewFault(protocol.UpstreamReset, nil), 503, last}}
-	err := Retry(next, routeOf(t, config.Forward{Retry: &config.RetryPolicy{On: config.RetryUsual, NumRetries: 2}}), unlimited).Serve(t.Context(), incoming())
-	if !errors.Is(err, last) || next.made != 3 {
-		t.Errorf("%d tries, %v", next.made, err)
+	next := &scriptedService{results: []any{protocol.NewFault(protocol.UpstreamReset, nil), 503, last}}
+	err := Retry(next, routeOf(t, config.Forward{Retry: &config.RetryPolicy{On: config.RetryOnDefault, NumRetries: 2}}), unlimited).Serve(t.Context(), newTestExchange())
+	if !errors.Is(err, last) || next.attempts != 3 {
+		t.Errorf("%d tries, %v", next.attempts, err)
 	}
 }
 
@@ -463,7 +463,7 @@ func TestRetriesGoToOtherHosts(t *testing.T) {
 	r, address := setup{routes: retrying(3) + "," + retrying(5), clusters: cluster("app", addresses...)}.run(t)
 	for _, n := range []int{3, 5} {
 		for range 5 {
-			if got := ask(t, address, get(fmt.Sprintf("/%d", n))); got.StatusCode != 503 {
+			if got := roundTrip(t, address, get(fmt.Sprintf("/%d", n))); got.StatusCode != 503 {
 				t.Fatalf("status %d", got.StatusCode)
 			}
 			var order []string
@@ -480,9 +480,9 @@ func TestRetriesGoToOtherHosts(t *testing.T) {
 	r.await(5*3+5*5, "weft_cluster_retries_total")
 }
 
-// TestAClustersRetriesAreBounded: max_retries of the circuit breaker holds for
+// TestMaxRetriesLimitsCluster: max_retries of the circuit breaker holds for
 // what is in flight, so that one request after the other may retry.
-func TestAClustersRetriesAreBounded(t *testing.T) {
+func TestMaxRetriesLimitsCluster(t *testing.T) {
 	asked := make(chan string, 100)
 	r, address := setup{
 		routes: `{"match": {"prefix": "/"}, "route": {"cluster_name": "app", "retry_policy": {"retry_on": true, "num_retries": 2}}}`,
@@ -490,7 +490,7 @@ func TestAClustersRetriesAreBounded(t *testing.T) {
 			"circuit_breakers": [{"max_retries": 1}]}`,
 	}.run(t)
 	for range 3 {
-		ask(t, address, get("/"))
+		roundTrip(t, address, get("/"))
 	}
 	if got := len(asked); got != 9 {
 		t.Errorf("the host was asked %d times, want 9", got)

@@ -53,7 +53,7 @@ type rig struct {
 	t       testing.TB
 	server  *Server
 	metrics *metrics.Registry
-	log     *lines
+	log     *logBuffer
 }
 
 // builtFilters are those of cmd/weft/registry.go.
@@ -79,10 +79,10 @@ func newRig(t testing.TB, more ...filter.StreamFilterFactory) *rig {
 	for r := range protocol.Reasons() {
 		o.Reasons = append(o.Reasons, r.String())
 	}
-	for c := range network.Causes() {
-		o.Causes = append(o.Causes, c.String())
+	for c := range network.CloseReasons() {
+		o.CloseReasons = append(o.CloseReasons, c.String())
 	}
-	r := &rig{t: t, metrics: metrics.New(o), log: new(lines)}
+	r := &rig{t: t, metrics: metrics.New(o), log: new(logBuffer)}
 	log := slog.New(slog.NewTextHandler(r.log, &slog.HandlerOptions{Level: slog.LevelWarn}))
 	r.server = NewServer(Options{
 		Protocols:         []stream.Protocol{http1.Protocol()},
@@ -92,7 +92,7 @@ func newRig(t testing.TB, more ...filter.StreamFilterFactory) *rig {
 			return tcpproxy.New(cfg, carrier, log)
 		},
 		Upstream: upstream.Options{
-			Policies: map[config.Policy]balance.New{config.RoundRobin: balance.RoundRobin},
+			Policies: map[config.LBPolicy]balance.New{config.RoundRobin: balance.RoundRobin},
 			Meter:    Meter{r.metrics},
 			Log:      log,
 		},
@@ -181,33 +181,33 @@ func (r *rig) until(done func() bool, late func()) {
 	late()
 }
 
-// lines keeps what is logged.
-type lines struct {
+// logBuffer keeps what is logged.
+type logBuffer struct {
 	mu   sync.Mutex
 	text bytes.Buffer // guarded by mu
 }
 
-func (l *lines) Write(p []byte) (int, error) {
+func (l *logBuffer) Write(p []byte) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.text.Write(p)
 }
 
-func (l *lines) String() string {
+func (l *logBuffer) String() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.text.String()
 }
 
 // kinds is what configuration may name.
-func kinds(more ...filter.StreamFilterFactory) configjson.Kinds {
-	return configjson.Kinds{
-		Protocols:      []config.Protocol{config.HTTP1},
-		NetworkFilters: []string{configjson.ProxyFilter, configjson.TCPProxyFilter},
-		Gates:          builtGates(),
-		StreamFilters:  append(builtFilters(), more...),
-		ClusterTypes:   []config.ClusterType{config.ClusterStatic},
-		Policies:       []config.Policy{config.RoundRobin},
+func kinds(more ...filter.StreamFilterFactory) configjson.Capabilities {
+	return configjson.Capabilities{
+		Protocols:         []config.Protocol{config.HTTP1},
+		NetworkFilters:    []string{configjson.ProxyFilter, configjson.TCPProxyFilter},
+		ConnectionFilters: builtGates(),
+		StreamFilters:     append(builtFilters(), more...),
+		ClusterTypes:      []config.ClusterType{config.ClusterStatic},
+		Policies:          []config.LBPolicy{config.RoundRobin},
 	}
 }
 
@@ -302,19 +302,19 @@ func serveAt(t testing.TB, ln net.Listener, s *http.Server) (address string) {
 	return ln.Addr().String()
 }
 
-// says answers with a text.
-func says(text string) http.HandlerFunc {
+// respondText answers with a text.
+func respondText(text string) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, text) }
 }
 
-// caller is a connection to a listener.
-type caller struct {
+// testClient is a connection to a listener.
+type testClient struct {
 	*net.TCPConn
 	t testing.TB
 	r *bufio.Reader
 }
 
-func dialCaller(t testing.TB, address string) *caller {
+func dialClient(t testing.TB, address string) *testClient {
 	t.Helper()
 	nc, err := net.Dial("tcp", address)
 	if err != nil {
@@ -322,23 +322,23 @@ func dialCaller(t testing.TB, address string) *caller {
 	}
 	_ = nc.SetDeadline(time.Now().Add(30 * time.Second))
 	t.Cleanup(func() { _ = nc.Close() })
-	return &caller{nc.(*net.TCPConn), t, bufio.NewReader(nc)}
+	return &testClient{nc.(*net.TCPConn), t, bufio.NewReader(nc)}
 }
 
-// answer is what a caller got, read whole.
-type answer struct {
+// testResponse is what a caller got, read whole.
+type testResponse struct {
 	*http.Response
 	body string
 }
 
-// ask sends a request and reads its answer.
-func (c *caller) ask(head string) answer {
+// roundTrip sends a request and reads its answer.
+func (c *testClient) roundTrip(head string) testResponse {
 	c.t.Helper()
 	c.send(head)
 	return c.read(head)
 }
 
-func (c *caller) send(text string) {
+func (c *testClient) send(text string) {
 	c.t.Helper()
 	if _, err := io.WriteString(c, text); err != nil {
 		c.t.Fatalf("sending: %v", err)
@@ -346,7 +346,7 @@ func (c *caller) send(text string) {
 }
 
 // read reads the answer to a request that began with head.
-func (c *caller) read(head string) answer {
+func (c *testClient) read(head string) testResponse {
 	c.t.Helper()
 	method, _, _ := strings.Cut(head, " ")
 	response, err := http.ReadResponse(c.r, &http.Request{Method: method})
@@ -357,11 +357,11 @@ func (c *caller) read(head string) answer {
 	if err != nil {
 		c.t.Fatalf("reading the content: %v", err)
 	}
-	return answer{response, string(body)}
+	return testResponse{response, string(body)}
 }
 
 // ended reports whether the proxy has closed the connection.
-func (c *caller) ended() bool {
+func (c *testClient) ended() bool {
 	_, err := c.r.ReadByte()
 	return err != nil
 }
@@ -371,12 +371,12 @@ func get(path string, fields ...string) string {
 	return "GET " + path + " HTTP/1.1\r\nHost: shop.test\r\n" + strings.Join(append(fields, ""), "\r\n") + "\r\n"
 }
 
-// ask is caller.ask over a connection of its own.
-func ask(t testing.TB, address, head string) answer {
+// roundTrip is caller.roundTrip over a connection of its own.
+func roundTrip(t testing.TB, address, head string) testResponse {
 	t.Helper()
-	c := dialCaller(t, address)
+	c := dialClient(t, address)
 	defer c.Close()
-	return c.ask(head)
+	return c.roundTrip(head)
 }
 
 // failing answers 503 and says who was asked.

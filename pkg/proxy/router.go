@@ -15,7 +15,7 @@ import (
 // configuration creates a new Router, unless only routes have changed, which the Router adopts. An
 // exchange keeps its route to its end.
 type Router struct {
-	now atomic.Pointer[routing]
+	active atomic.Pointer[routingTable]
 
 	// Inputs for composing routes. Immutable.
 	proxy   *config.Proxy
@@ -25,16 +25,16 @@ type Router struct {
 	unrouted protocol.AsyncService
 }
 
-// routing is a table and the services of its routes. Immutable.
-type routing struct {
+// routingTable is a table and the services of its routes. Immutable.
+type routingTable struct {
 	table  *router.Table
-	routes []routed // by index in the table
+	routes []routeService // by index in the table
 }
 
-// routed serves the exchanges of one route.
-type routed struct {
+// routeService serves the exchanges of one route.
+type routeService struct {
 	service protocol.AsyncService
-	place   *routeScope
+	scope   *routeScope
 }
 
 // Serve serves x with the first route that matches.
@@ -44,13 +44,13 @@ func (r *Router) Serve(ctx context.Context, x *protocol.Exchange) error {
 
 // Start implements protocol.AsyncService.
 func (r *Router) Start(ctx context.Context, x *protocol.Exchange) error {
-	now := r.now.Load()
+	now := r.active.Load()
 	at := now.table.Find(x)
 	if at < 0 {
 		return r.unrouted.Start(ctx, x)
 	}
 	to := &now.routes[at]
-	x.Record.Route = to.place
+	x.Record.Route = to.scope
 	return to.service.Start(ctx, x)
 }
 
@@ -82,16 +82,16 @@ func (f *forward) Start(ctx context.Context, x *protocol.Exchange) error {
 	if f.route.Hashes() {
 		var made bool
 		if x.Record.Hash, made = f.route.Hash(x, rand.Uint64()); made {
-			x.PushFinisher(cookie{f.route})
+			x.PushFinisher(cookieSetter{f.route})
 		}
 	}
 	var random uint64
-	if len(f.route.Config.Forward.Weighted) > 0 {
+	if len(f.route.Config.Forward.WeightedClusters) > 0 {
 		random = rand.Uint64()
 	}
 	x.Record.TargetCluster, x.Record.WeightedIndex = f.route.ChooseCluster(x, random)
 	f.route.RewriteRequest(x)
-	if f.route.MutatesResponse() || f.route.Config.Forward.NoClusterStatus != 0 {
+	if f.route.MutatesResponse() || f.route.Config.Forward.ClusterNotFoundStatus != 0 {
 		x.PushFinisher(f)
 	}
 	return f.next.Start(ctx, x)
@@ -100,16 +100,16 @@ func (f *forward) Start(ctx context.Context, x *protocol.Exchange) error {
 // Finish implements protocol.Finisher.
 func (f *forward) Finish(_ context.Context, x *protocol.Exchange, err error) error {
 	if err != nil {
-		return f.answerNoCluster(x, err)
+		return f.replyNoCluster(x, err)
 	}
 	f.route.MutateResponse(x)
 	return nil
 }
 
-// answerNoCluster responds with the route's NoClusterStatus if err says that there is no cluster.
+// replyNoCluster responds with the route's NoClusterStatus if err says that there is no cluster.
 // It returns other errors.
-func (f *forward) answerNoCluster(x *protocol.Exchange, err error) error {
-	status := f.route.Config.Forward.NoClusterStatus
+func (f *forward) replyNoCluster(x *protocol.Exchange, err error) error {
+	status := f.route.Config.Forward.ClusterNotFoundStatus
 	if status == 0 || protocol.ReasonOf(err) != protocol.NoCluster {
 		return err
 	}
@@ -118,11 +118,11 @@ func (f *forward) answerNoCluster(x *protocol.Exchange, err error) error {
 	return nil
 }
 
-// cookie sends the client the hash cookie if the cluster that responded uses hashing.
-type cookie struct{ route *router.Route }
+// cookieSetter sends the client the hash cookie if the cluster that responded uses hashing.
+type cookieSetter struct{ route *router.Route }
 
 // Finish implements protocol.Finisher.
-func (c cookie) Finish(_ context.Context, x *protocol.Exchange, err error) error {
+func (c cookieSetter) Finish(_ context.Context, x *protocol.Exchange, err error) error {
 	if to, ok := x.Record.Cluster.(*upstream.Cluster); ok && err == nil && to.Hashes() {
 		c.route.SetCookie(x)
 	}

@@ -13,7 +13,7 @@ import (
 
 func TestARequestWithoutARouteIsAnswered404(t *testing.T) {
 	r, address := setup{routes: `{"match": {"prefix": "/shop"}, "direct_response": {"status": 200}}`}.run(t)
-	got := ask(t, address, get("/secret-path", "Cookie: secret-cookie"))
+	got := roundTrip(t, address, get("/secret-path", "Cookie: secret-cookie"))
 	if got.StatusCode != 404 || got.body != "no route matched\n" {
 		t.Errorf("%d %q, want 404 %q", got.StatusCode, got.body, "no route matched\n")
 	}
@@ -25,20 +25,20 @@ func TestARequestWithoutARouteIsAnswered404(t *testing.T) {
 	r.await(1, "weft_listener_request_failures_total", protocol.ReasonNoRoute.String())
 }
 
-func TestRoutesThatAnswerThemselves(t *testing.T) {
+func TestRedirectAndDirectResponse(t *testing.T) {
 	_, address := setup{routes: `
 		{"match": {"prefix": "/direct"}, "direct_response": {"status": 418, "body": "short and stout"}},
 		{"match": {"prefix": "/moved"}, "redirect": {"response_code": 307, "host_redirect": "new.test", "path_redirect": "/there"}}`}.run(t)
-	if got := ask(t, address, get("/direct", "Cookie: secret")); got.StatusCode != 418 || got.body != "short and stout" || got.Header.Get("Cookie") != "" {
+	if got := roundTrip(t, address, get("/direct", "Cookie: secret")); got.StatusCode != 418 || got.body != "short and stout" || got.Header.Get("Cookie") != "" {
 		t.Errorf("direct_response: %d %q %v", got.StatusCode, got.body, got.Header)
 	}
-	if got := ask(t, address, get("/moved?a=b")); got.StatusCode != 307 || got.Header.Get("Location") != "http://new.test/there?a=b" {
+	if got := roundTrip(t, address, get("/moved?a=b")); got.StatusCode != 307 || got.Header.Get("Location") != "http://new.test/there?a=b" {
 		t.Errorf("redirect: %d to %q", got.StatusCode, got.Header.Get("Location"))
 	}
 }
 
 func TestARouteChoosesItsCluster(t *testing.T) {
-	one, two := origin(t, says("one")), origin(t, says("two"))
+	one, two := origin(t, respondText("one")), origin(t, respondText("two"))
 	_, address := setup{
 		routes: `
 			{"match": {"prefix": "/variable"}, "route": {"cluster_variable": "request_header_x-cluster"}},
@@ -47,7 +47,7 @@ func TestARouteChoosesItsCluster(t *testing.T) {
 			{"match": {"prefix": "/"}, "route": {"cluster_name": "one"}}`,
 		clusters: cluster("one", one) + "," + cluster("two", two),
 	}.run(t)
-	c := dialCaller(t, address)
+	c := dialClient(t, address)
 	for _, test := range []struct {
 		path, field string
 		status      int
@@ -60,26 +60,26 @@ func TestARouteChoosesItsCluster(t *testing.T) {
 		{"/variable", "A: b", 404, "no such cluster\n"},
 		{"/all", "A: b", 200, "two"},
 	} {
-		if got := c.ask(get(test.path, test.field)); got.StatusCode != test.status || got.body != test.want {
+		if got := c.roundTrip(get(test.path, test.field)); got.StatusCode != test.status || got.body != test.want {
 			t.Errorf("%s with %s: %d %q, want %d %q", test.path, test.field, got.StatusCode, got.body, test.status, test.want)
 		}
 	}
 	shares := map[string]int{}
 	for range 200 {
-		shares[c.ask(get("/half")).body]++
+		shares[c.roundTrip(get("/half")).body]++
 	}
 	if shares["one"] < 50 || shares["two"] < 50 || len(shares) != 2 { // seven deviations either way
 		t.Errorf("of two clusters with equal weights: %v", shares)
 	}
 }
 
-func TestTheHostThatIsChosenNamesTheRequest(t *testing.T) {
+func TestAutoHostRewrite(t *testing.T) {
 	app := origin(t, func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, r.Host) })
 	_, address := setup{
 		routes:   `{"match": {"prefix": "/"}, "route": {"cluster_name": "app", "auto_host_rewrite": true}}`,
 		clusters: `{"name": "app", "hosts": [{"address": "` + app + `", "hostname": "app.internal"}]}`,
 	}.run(t)
-	if got := ask(t, address, get("/")); got.body != "app.internal" {
+	if got := roundTrip(t, address, get("/")); got.body != "app.internal" {
 		t.Errorf("the upstream was asked for %q", got.body)
 	}
 }
@@ -140,7 +140,7 @@ func TestServicesAreComposedInOrder(t *testing.T) {
 			{"match": {"prefix": "/"}, "direct_response": {"status": 500}}`,
 		clusters: cluster("app", app),
 	}.run(t, kinds...)
-	got := ask(t, address, get("/asked"))
+	got := roundTrip(t, address, get("/asked"))
 	if want := "2@/asked@ 4@/changed@ route 1@/rewritten@app own@/rewritten@app"; got.body != want {
 		t.Errorf("on the way there: %q, want %q", got.body, want)
 	}
@@ -149,15 +149,15 @@ func TestServicesAreComposedInOrder(t *testing.T) {
 	}
 }
 
-func TestFiltersOfARouteRunOnlyWhereOneMatches(t *testing.T) {
+func TestRouteFiltersRunOnlyOnMatch(t *testing.T) {
 	_, address := setup{
 		filters: `{"type": "before", "config": {"name": "before"}}, {"type": "after", "config": {"name": "after"}}`,
 		routes:  `{"match": {"prefix": "/direct"}, "direct_response": {"status": 200}}`,
 	}.run(t, marks("before", filter.BeforeRoute), marks("after", filter.AfterRoute))
-	if got := strings.Join(ask(t, address, get("/direct")).Header["X-Mark"], " "); got != "after before" {
+	if got := strings.Join(roundTrip(t, address, get("/direct")).Header["X-Mark"], " "); got != "after before" {
 		t.Errorf("an answer of the route's own has %q", got)
 	}
-	if got := ask(t, address, get("/nowhere")); got.StatusCode != 404 || len(got.Header["X-Mark"]) != 0 {
+	if got := roundTrip(t, address, get("/nowhere")); got.StatusCode != 404 || len(got.Header["X-Mark"]) != 0 {
 		t.Errorf("without a route: %d %v", got.StatusCode, got.Header["X-Mark"])
 	}
 }

@@ -55,13 +55,13 @@ const (
 // MatchStatus is the condition of a route; all parts must match. At most one of the first four is
 // set.
 type MatchStatus struct {
-	Prefix    string        `json:"prefix,omitempty"`
-	Path      string        `json:"path,omitempty"`
-	Regex     string        `json:"regex,omitempty"`
-	Below     string        `json:"path_separated_prefix,omitempty"`
-	Headers   []ValueStatus `json:"headers,omitempty"`
-	Variables []ValueStatus `json:"variables,omitempty"`
-	Query     []ValueStatus `json:"query_parameters,omitempty"`
+	Prefix              string        `json:"prefix,omitempty"`
+	Path                string        `json:"path,omitempty"`
+	Regex               string        `json:"regex,omitempty"`
+	PathSeparatedPrefix string        `json:"path_separated_prefix,omitempty"`
+	Headers             []ValueStatus `json:"headers,omitempty"`
+	Variables           []ValueStatus `json:"variables,omitempty"`
+	Query               []ValueStatus `json:"query_parameters,omitempty"`
 
 	IgnoreCase bool     `json:"ignore_case,omitempty"` // of the path
 	Percent    *float64 `json:"percent,omitempty"`     // of the requests, chosen at random
@@ -75,12 +75,12 @@ type ValueStatus struct {
 	Or    bool   `json:"or,omitempty"`    // the next condition is an alternative
 
 	// Alternatives to Value.
-	Prefix   string `json:"prefix,omitempty"`
-	Suffix   string `json:"suffix,omitempty"`
-	Contains string `json:"contains,omitempty"`
-	Present  bool   `json:"present,omitempty"`
-	From     *int64 `json:"from,omitempty"`
-	Below    *int64 `json:"below,omitempty"`
+	Prefix     string `json:"prefix,omitempty"`
+	Suffix     string `json:"suffix,omitempty"`
+	Contains   string `json:"contains,omitempty"`
+	Present    bool   `json:"present,omitempty"`
+	RangeStart *int64 `json:"from,omitempty"`
+	RangeEnd   *int64 `json:"below,omitempty"`
 
 	Not        bool `json:"not,omitempty"` // the condition is inverted
 	IgnoreCase bool `json:"ignore_case,omitempty"`
@@ -137,21 +137,21 @@ func describeRoute(r *config.Route) RouteStatus {
 	switch {
 	case r.Redirect != nil:
 		d.Action, d.Status, d.Location = ActionRedirect, r.Redirect.Code, location(r.Redirect)
-	case r.Direct != nil:
-		d.Action, d.Status = ActionRespond, r.Direct.Status
+	case r.DirectResponse != nil:
+		d.Action, d.Status = ActionRespond, r.DirectResponse.Status
 	default:
 		d.Action = ActionForward
-		d.forward(r.Forward)
+		d.describeForward(r.Forward)
 	}
 	return d
 }
 
-// forward describes the forwarding action f.
-func (d *RouteStatus) forward(f *config.Forward) {
+// describeForward describes the forwarding action f.
+func (d *RouteStatus) describeForward(f *config.Forward) {
 	d.Cluster, d.ClusterVariable = f.Cluster, f.ClusterVariable
-	if len(f.Weighted) > 0 {
-		d.WeightedClusters = make(map[string]uint32, len(f.Weighted))
-		for _, w := range f.Weighted {
+	if len(f.WeightedClusters) > 0 {
+		d.WeightedClusters = make(map[string]uint32, len(f.WeightedClusters))
+		for _, w := range f.WeightedClusters {
 			d.WeightedClusters[w.Cluster] += w.Weight
 		}
 	}
@@ -175,8 +175,8 @@ func (d *RouteStatus) forward(f *config.Forward) {
 	if p == nil {
 		return
 	}
-	if p.TryTimeout > 0 {
-		d.TryTimeout = p.TryTimeout.String()
+	if p.PerTryTimeout > 0 {
+		d.TryTimeout = p.PerTryTimeout.String()
 	}
 	if p.On != 0 && p.NumRetries > 0 {
 		d.Retry = &RetryStatus{On: p.On.String(), NumRetries: p.NumRetries, StatusCodes: p.StatusCodes, RPCCodes: p.RPCCodes}
@@ -198,7 +198,7 @@ func location(r *config.Redirect) string {
 	return star(r.Scheme) + "://" + star(r.Host) + path
 }
 
-func describeMatch(m *config.Match) MatchStatus {
+func describeMatch(m *config.RouteMatch) MatchStatus {
 	var d MatchStatus
 	switch m.PathKind {
 	case config.PathPrefix:
@@ -208,28 +208,28 @@ func describeMatch(m *config.Match) MatchStatus {
 	case config.PathRegex:
 		d.Regex = m.Path
 	case config.PathSegments:
-		d.Below = m.Path
+		d.PathSeparatedPrefix = m.Path
 	case config.PathAny:
 	}
 	d.IgnoreCase = m.IgnoreCase
 	for _, h := range m.Headers {
-		if h.Is != nil {
-			d.Headers = append(d.Headers, describeTest(h.Name, h.Is))
+		if h.Matcher != nil {
+			d.Headers = append(d.Headers, describeValueMatch(h.Name, h.Matcher))
 			continue
 		}
 		d.Headers = append(d.Headers, describeValue(h.Name, h.Value, h.Regex, false))
 	}
 	for i := range m.Query {
-		d.Query = append(d.Query, describeTest(m.Query[i].Name, &m.Query[i].Is))
+		d.Query = append(d.Query, describeValueMatch(m.Query[i].Name, &m.Query[i].Matcher))
 	}
-	d.Percent = m.Chance
+	d.Percent = m.Percentage
 	for _, v := range m.Variables {
 		d.Variables = append(d.Variables, describeValue(v.Name, v.Value, v.Regex, v.Or))
 	}
 	return d
 }
 
-func describeTest(name string, m *config.ValueMatch) ValueStatus {
+func describeValueMatch(name string, m *config.ValueMatch) ValueStatus {
 	d := ValueStatus{Name: name, Not: m.Invert, IgnoreCase: m.IgnoreCase}
 	switch m.Kind {
 	case config.ValueExact:
@@ -245,7 +245,7 @@ func describeTest(name string, m *config.ValueMatch) ValueStatus {
 	case config.ValuePresent:
 		d.Present = true
 	case config.ValueRange:
-		d.From, d.Below = &m.From, &m.To
+		d.RangeStart, d.RangeEnd = &m.From, &m.To
 	}
 	return d
 }

@@ -27,7 +27,7 @@ type Options struct {
 	// TCPProxy makes the handler of a tcp_proxy filter.
 	TCPProxy func(cfg config.TCPProxy, carrier *TCPForwarder, log *slog.Logger) network.Handler
 	// UDPProxy makes the server of a socket for a udp_proxy filter; nil: not supported.
-	UDPProxy func(cfg config.UDPProxy, socket *network.PacketConn, hosts filter.HostLeaser, counts *filter.DatagramCounts, log *slog.Logger) (filter.PacketServer, error)
+	UDPProxy func(cfg config.UDPProxy, socket *network.PacketConn, hosts filter.HostLeaser, counts *filter.DatagramCounters, log *slog.Logger) (filter.PacketServer, error)
 	// Upstream contains the options that Server does not set itself: policies and discoveries.
 	Upstream upstream.Options
 	Logs     *logfile.Set
@@ -40,58 +40,58 @@ type Options struct {
 // Server runs successive configurations. A request keeps the configuration that it has loaded to
 // its end; the next request uses the new one.
 type Server struct {
-	o        Options // immutable
-	clusters *upstream.Set
-	onDemand *tablesOnDemand
-	handoff  virtualListeners
+	o                Options // immutable
+	clusters         *upstream.Set
+	onDemand         *onDemandTables
+	virtualListeners virtualListeners
 	// TLS: certificates, and the clients of clusters.
-	credentials *credential.Reloader
-	clients     *upstreamTLS
-	overseer    overloadManager
+	reloader    *credential.Reloader
+	upstreamTLS *upstreamTLS
+	overload    overloadManager
 	datagrams   datagramListeners
 
-	running  atomic.Pointer[config.Snapshot]
-	draining atomic.Bool
-	tasks    sync.WaitGroup     // drains of removed listeners, accept loops, background work of filters
-	life     context.Context    //nolint:containedctx // of what filters do beside: the server's own, which Drain ends
-	end      context.CancelFunc // of life
-	failed   chan error         // an accept loop ended
+	running          atomic.Pointer[config.Snapshot]
+	draining         atomic.Bool
+	tasks            sync.WaitGroup     // drains of removed listeners, accept loops, background work of filters
+	backgroundCtx    context.Context    //nolint:containedctx // of what filters do beside: the server's own, which Drain ends
+	cancelBackground context.CancelFunc // of life
+	failed           chan error         // an accept loop ended
 
-	hurry    context.Context //nolint:containedctx // of Apply: it waits for nothing once this has ended
-	hurryNow context.CancelFunc
+	applyCtx    context.Context //nolint:containedctx // of Apply: it waits for nothing once this has ended
+	cancelApply context.CancelFunc
 
-	applying sync.Mutex            // serializes Apply and Drain
-	routing  map[string]*liveTable // the active tables; guarded by applying
-	ended    chan struct{}         // closed when the exchanges of earlier configurations have ended; guarded by applying
+	applying      sync.Mutex            // serializes Apply and Drain
+	tables        map[string]*liveTable // the active tables; guarded by applying
+	previousEnded chan struct{}         // closed when the exchanges of earlier configurations have ended; guarded by applying
 
-	mu        sync.Mutex
-	listeners map[string]*liveListener             // by network and address; guarded by mu, changed under applying
-	retiring  map[*liveListener]context.CancelFunc // draining; guarded by mu
-	leaving   map[*liveListener]struct{}           // listeners that Drain waits for; guarded by mu
+	mu                sync.Mutex
+	listeners         map[string]*liveListener             // by network and address; guarded by mu, changed under applying
+	removed           map[*liveListener]context.CancelFunc // draining; guarded by mu
+	drainingListeners map[*liveListener]struct{}           // listeners that Drain waits for; guarded by mu
 }
 
 // NewServer returns a server without a configuration.
 func NewServer(o Options) *Server {
 	s := &Server{
-		o:         o,
-		failed:    make(chan error, 1),
-		ended:     make(chan struct{}),
-		listeners: make(map[string]*liveListener),
-		retiring:  make(map[*liveListener]context.CancelFunc),
-		leaving:   make(map[*liveListener]struct{}),
+		o:                 o,
+		failed:            make(chan error, 1),
+		previousEnded:     make(chan struct{}),
+		listeners:         make(map[string]*liveListener),
+		removed:           make(map[*liveListener]context.CancelFunc),
+		drainingListeners: make(map[*liveListener]struct{}),
 	}
-	s.onDemand = newTablesOnDemand()
-	s.overseer.server = s
-	close(s.ended) // there are no earlier configurations
-	s.handoff.publish(nil)
-	s.life, s.end = context.WithCancel(context.Background())
-	s.hurry, s.hurryNow = context.WithCancel(context.Background())
+	s.onDemand = newOnDemandTables()
+	s.overload.server = s
+	close(s.previousEnded) // there are no earlier configurations
+	s.virtualListeners.publish(nil)
+	s.backgroundCtx, s.cancelBackground = context.WithCancel(context.Background())
+	s.applyCtx, s.cancelApply = context.WithCancel(context.Background())
 	up := o.Upstream
-	s.credentials = newCredentials(&s.o)
-	s.clients = newClients(s.credentials, o.Metrics)
-	up.Connectors = connectors(o.Protocols, s.clients)
+	s.reloader = newCredentials(&s.o)
+	s.upstreamTLS = newUpstreamTLS(s.reloader, o.Metrics)
+	up.Connectors = connectors(o.Protocols, s.upstreamTLS)
 	up.Dial = func(ctx context.Context, h *upstream.Host, deadline time.Time) (*network.Conn, error) {
-		return s.clients.dial(ctx, h, "", connOrigin{}, deadline)
+		return s.upstreamTLS.dial(ctx, h, "", connOrigin{}, deadline)
 	}
 	s.clusters = upstream.NewSet(up)
 	return s
@@ -127,36 +127,36 @@ func (s *Server) apply(ctx context.Context, next *config.Snapshot) error {
 	if err != nil {
 		return err
 	}
-	clients, err := s.clients.prepare(next.Clusters)
+	clients, err := s.upstreamTLS.prepare(next.Clusters)
 	if err != nil {
 		clusters.Rollback()
 		return err
 	}
-	watch, err := s.overseer.prepare(next.Overload)
+	watch, err := s.overload.prepare(next.Overload)
 	if err != nil {
-		s.clients.drop(clients)
+		s.upstreamTLS.rollback(clients)
 		clusters.Rollback()
 		return err
 	}
 	plan, err := s.plan(ctx, next)
 	if err != nil {
-		s.clients.drop(clients)
+		s.upstreamTLS.rollback(clients)
 		clusters.Rollback()
 		return err
 	}
 	if err := s.warm(ctx, clusters); err != nil {
-		plan.drop()
-		s.clients.drop(clients)
+		plan.rollback()
+		s.upstreamTLS.rollback(clients)
 		clusters.Rollback()
 		return err
 	}
-	s.clients.commit(clients)
+	s.upstreamTLS.commit(clients)
 	clusters.Commit()
-	before := s.swap(ctx, plan)
-	s.swapDatagrams(plan.datagrams)
+	before := s.activate(ctx, plan)
+	s.activateDatagrams(plan.datagrams)
 	s.running.Store(next)
 	s.onDemand.notifyWaiters(next.Routes)
-	s.overseer.enforce(watch)
+	s.overload.activate(watch)
 	s.retireClusters(clusters, clients, before)
 	return nil
 }
@@ -165,30 +165,30 @@ func (s *Server) apply(ctx context.Context, next *config.Snapshot) error {
 // configuration just replaced, before, nor of an earlier one that may have known the same clusters.
 // s.applying is held.
 func (s *Server) retireClusters(change *upstream.Change, clients *upstreamTLSTable, before []*pipeline) {
-	earlier, ended, grace := s.ended, make(chan struct{}), s.grace()
-	s.ended = ended
+	earlier, ended, grace := s.previousEnded, make(chan struct{}), s.gracePeriod()
+	s.previousEnded = ended
 	s.tasks.Go(func() {
-		awaitEnd(before, grace)
+		awaitPipelines(before, grace)
 		<-earlier
 		close(ended)
 		change.Retire()
-		s.clients.retire(clients)
+		s.upstreamTLS.retire(clients)
 	})
 }
 
-// warmTime limits how long a new configuration waits for hosts to be resolved.
-const warmTime = 5 * time.Second
+// warmTimeout limits how long a new configuration waits for hosts to be resolved.
+const warmTimeout = 5 * time.Second
 
-// warm waits up to warmTime until the hosts of new clusters are known. It returns an error if the
+// warm waits up to warmTimeout until the hosts of new clusters are known. It returns an error if the
 // server drains or ctx ends meanwhile; then the caller undoes the change.
 func (s *Server) warm(ctx context.Context, clusters *upstream.Change) error {
-	waiting, cancel := context.WithTimeout(ctx, warmTime)
+	waiting, cancel := context.WithTimeout(ctx, warmTimeout)
 	defer cancel()
-	defer context.AfterFunc(s.hurry, cancel)()
+	defer context.AfterFunc(s.applyCtx, cancel)()
 	err := clusters.Warm(waiting)
 	switch {
 	case err == nil:
-	case s.hurry.Err() != nil:
+	case s.applyCtx.Err() != nil:
 		return errDraining
 	case ctx.Err() != nil:
 		return ctx.Err()
@@ -198,11 +198,11 @@ func (s *Server) warm(ctx context.Context, clusters *upstream.Change) error {
 	return nil
 }
 
-// Hurry makes a waiting Apply give up, and every later one that would wait. Call it before a drain.
-func (s *Server) Hurry() { s.hurryNow() }
+// StopWaiting makes a waiting Apply give up, and every later one that would wait. Call it before a drain.
+func (s *Server) StopWaiting() { s.cancelApply() }
 
-// awaitEnd returns when no exchange uses the previous pipelines, or after grace.
-func awaitEnd(before []*pipeline, grace time.Duration) {
+// awaitPipelines returns when no exchange uses the previous pipelines, or after grace.
+func awaitPipelines(before []*pipeline, grace time.Duration) {
 	late := time.NewTimer(grace)
 	defer late.Stop()
 	for _, c := range before {
@@ -216,10 +216,10 @@ func awaitEnd(before []*pipeline, grace time.Duration) {
 
 // plan is a configuration that is ready to take over.
 type plan struct {
-	entries map[string]*compiledListener // by listener key
-	bound   map[string]*liveListener     // new listeners; they do not accept yet
-	config  map[string]*config.Listener
-	tables  map[string]*liveTable
+	listeners map[string]*compiledListener // by listener key
+	bound     map[string]*liveListener     // new listeners; they do not accept yet
+	configs   map[string]*config.Listener
+	tables    map[string]*liveTable
 
 	datagrams *datagramPlan
 }
@@ -236,28 +236,28 @@ func listenerKey(l *config.Listener) string {
 // plan builds every entry and binds every new address, or does neither.
 func (s *Server) plan(ctx context.Context, next *config.Snapshot) (*plan, error) {
 	p := &plan{
-		entries: make(map[string]*compiledListener),
-		bound:   make(map[string]*liveListener),
-		config:  make(map[string]*config.Listener),
+		listeners: make(map[string]*compiledListener),
+		bound:     make(map[string]*liveListener),
+		configs:   make(map[string]*config.Listener),
 	}
-	if err := s.compose(p, next); err != nil {
-		p.undo()
+	if err := s.buildListeners(p, next); err != nil {
+		p.rollbackListeners()
 		return nil, err
 	}
 	if err := s.bindNew(ctx, p); err != nil {
-		p.undo()
+		p.rollbackListeners()
 		return nil, err
 	}
 	var err error
 	if p.datagrams, err = s.planDatagrams(ctx, next); err != nil {
-		p.undo()
+		p.rollbackListeners()
 		return nil, err
 	}
 	return p, nil
 }
 
-// compose builds every entry. On an error the caller undoes p.
-func (s *Server) compose(p *plan, next *config.Snapshot) error {
+// buildListeners builds every entry. On an error the caller undoes p.
+func (s *Server) buildListeners(p *plan, next *config.Snapshot) error {
 	b := newBuilder(s, next)
 	p.tables = b.tables
 	for _, l := range next.Listeners {
@@ -265,32 +265,32 @@ func (s *Server) compose(p *plan, next *config.Snapshot) error {
 			continue // planDatagrams handles it
 		}
 		key := listenerKey(l)
-		if _, twice := p.config[key]; twice {
+		if _, twice := p.configs[key]; twice {
 			return fmt.Errorf("listener %q: another listener has the address %s", l.Name, l.Address)
 		}
 		var old *compiledListener
 		if live := s.listeners[key]; live != nil {
-			old = live.entry
+			old = live.compiled
 		}
-		e, err := b.entry(l, old)
+		e, err := b.buildListener(l, old)
 		if err != nil {
 			return fmt.Errorf("listener %q: %w", l.Name, err)
 		}
-		p.config[key], p.entries[key] = l, e
+		p.configs[key], p.listeners[key] = l, e
 	}
 	return nil
 }
 
 // bindNew binds the new addresses. On an error the caller undoes p.
 func (s *Server) bindNew(ctx context.Context, p *plan) error {
-	for key, l := range p.config {
+	for key, l := range p.configs {
 		if live := s.listeners[key]; live != nil {
-			if err := live.prepareRedirect(l); err != nil {
+			if err := live.prepareOriginalDst(l); err != nil {
 				return err
 			}
 			continue
 		}
-		live, err := s.open(ctx, p.entries[key])
+		live, err := s.openListener(ctx, p.listeners[key])
 		if err != nil {
 			return err
 		}
@@ -301,65 +301,65 @@ func (s *Server) bindNew(ctx context.Context, p *plan) error {
 	return nil
 }
 
-// drop undoes a complete plan.
-func (p *plan) drop() {
-	p.undo()
-	p.datagrams.undo()
+// rollback undoes a complete plan.
+func (p *plan) rollback() {
+	p.rollbackListeners()
+	p.datagrams.rollback()
 }
 
-func (p *plan) undo() {
+func (p *plan) rollbackListeners() {
 	for _, live := range p.bound {
 		live.ln.Stop()
 	}
-	for _, e := range p.entries {
-		e.drop()
+	for _, e := range p.listeners {
+		e.discard()
 	}
-	releaseAll(p.tables)
+	releaseTables(p.tables)
 }
 
-// swap activates the plan and returns the previous pipelines. It cannot fail.
-func (s *Server) swap(ctx context.Context, p *plan) (before []*pipeline) {
+// activate activates the plan and returns the previous pipelines. It cannot fail.
+func (s *Server) activate(ctx context.Context, p *plan) (before []*pipeline) {
 	var gone []*liveListener
-	var news []listenerNews
-	defer func() { s.tell(news) }() // runs after the unlock
+	var news []listenerChange
+	defer func() { s.logListenerChanges(news) }() // runs after the unlock
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for key, live := range s.listeners {
-		if p.config[key] == nil {
+		if p.configs[key] == nil {
 			delete(s.listeners, key)
-			before = append(before, live.entry.compositions()...)
+			before = append(before, live.compiled.activePipelines()...)
 			gone = append(gone, live)
-			news = append(news, listenerNews{false, live.entry.config.Name, live.ln.Addr().String()})
+			news = append(news, listenerChange{false, live.compiled.config.Name, live.ln.Addr().String()})
 		}
 	}
-	for key, e := range p.entries {
+	for key, e := range p.listeners {
 		live, made := s.listeners[key], p.bound[key]
 		switch {
 		case live != nil:
-			before = append(before, live.change(s, e)...)
-			_ = s.redirect(live, e.config) // prepareRedirect has done what can fail
+			before = append(before, live.reconfigure(s, e)...)
+			_ = s.setOriginalDst(live, e.config) // prepareOriginalDst has done what can fail
 		case made != nil:
-			e.enforce()
+			e.activate()
 			s.listeners[key] = made
-			s.begin(ctx, made)
-			news = append(news, listenerNews{true, e.config.Name, made.ln.Addr().String()})
+			s.serveListener(ctx, made)
+			news = append(news, listenerChange{true, e.config.Name, made.ln.Addr().String()})
 		default: // no connection can reach it
-			e.drop()
+			e.discard()
 		}
 	}
-	s.handoff.publish(s.listeners)
+	s.virtualListeners.publish(s.listeners)
 	for _, live := range gone { // no listener passes connections to them now
-		s.retire(live)
+		s.drainRemoved(live)
 	}
-	releaseAll(s.routing)
-	s.routing = p.tables
+	releaseTables(s.tables)
+	s.tables = p.tables
 	return before
 }
 
-// begin makes a listener accept.
-func (s *Server) begin(ctx context.Context, live *liveListener) {
-	ctx, live.end = context.WithCancel(ctx)
-	live.ln.SetHandler(live.entry.handler, live.entry.initialGroup())
+// serveListener makes a listener accept.
+func (s *Server) serveListener(ctx context.Context, live *liveListener) {
+	ctx, live.cancelHandlers = context.WithCancel(ctx)
+	live.ln.SetHandler(live.compiled.handler, live.compiled.initialGroup())
 	s.tasks.Go(func() {
 		if err := live.ln.Serve(ctx); err != nil {
 			select {
@@ -370,52 +370,52 @@ func (s *Server) begin(ctx context.Context, live *liveListener) {
 	})
 }
 
-// closeRecord closes the record of a previous pipeline after its last exchange.
-func (s *Server) closeRecord(before *pipeline) {
+// closeRecorder closes the record of a previous pipeline after its last exchange.
+func (s *Server) closeRecorder(before *pipeline) {
 	if before == nil {
 		return
 	}
 	s.tasks.Go(func() {
 		<-before.ended
-		before.record.close()
+		before.recorder.close()
 	})
 }
 
-// retire drains a removed listener. Its address is free when retire returns. s.mu is held.
-func (s *Server) retire(live *liveListener) {
+// drainRemoved drains a removed listener. Its address is free when retire returns. s.mu is held.
+func (s *Server) drainRemoved(live *liveListener) {
 	live.ln.StopReplaced()
-	ctx, cancel := context.WithTimeout(context.Background(), s.grace())
-	s.retiring[live] = cancel
+	ctx, cancel := context.WithTimeout(context.Background(), s.gracePeriod())
+	s.removed[live] = cancel
 	s.tasks.Go(func() {
-		s.drainOne(ctx, live)
+		s.drainListener(ctx, live)
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		delete(s.retiring, live)
+		delete(s.removed, live)
 		cancel()
 	})
 }
 
-// forceCloseRetiring ends all drains of removed listeners immediately.
-func (s *Server) forceCloseRetiring() {
+// forceCloseRemoved ends all drains of removed listeners immediately.
+func (s *Server) forceCloseRemoved() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, cut := range s.retiring {
+	for _, cut := range s.removed {
 		cut()
 	}
 }
 
-func (s *Server) drainOne(ctx context.Context, live *liveListener) {
-	defer live.end()
+func (s *Server) drainListener(ctx context.Context, live *liveListener) {
+	defer live.cancelHandlers()
 	// End handlers that wait for something other than their connection.
-	defer context.AfterFunc(ctx, live.end)()
-	s.logForceClosed(ctx, "connections", live.entry.config.Name, live.ln.Drain(ctx))
-	for _, c := range live.entry.chains {
-		c.end()
+	defer context.AfterFunc(ctx, live.cancelHandlers)()
+	s.logForceClosed(ctx, "connections", live.compiled.config.Name, live.ln.Drain(ctx))
+	for _, c := range live.compiled.chains {
+		c.close()
 	}
-	live.entry.free()
+	live.compiled.close()
 }
 
-func (s *Server) grace() time.Duration {
+func (s *Server) gracePeriod() time.Duration {
 	if c := s.running.Load(); c != nil {
 		return c.Server.GracefulTimeout
 	}
@@ -426,34 +426,34 @@ func (s *Server) grace() time.Duration {
 // ended. After it Apply fails and another Drain does nothing.
 func (s *Server) Drain(ctx context.Context) {
 	s.draining.Store(true)
-	s.Hurry()
+	s.StopWaiting()
 	s.applying.Lock()
 	defer s.applying.Unlock()
 	s.mu.Lock()
 	listeners := s.listeners
 	s.listeners = nil
 	for _, live := range listeners {
-		s.leaving[live] = struct{}{}
+		s.drainingListeners[live] = struct{}{}
 	}
 	s.mu.Unlock()
-	defer context.AfterFunc(ctx, s.forceCloseRetiring)()
-	defer context.AfterFunc(ctx, s.end)()
+	defer context.AfterFunc(ctx, s.forceCloseRemoved)()
+	defer context.AfterFunc(ctx, s.cancelBackground)()
 	var ends sync.WaitGroup
 	for _, live := range listeners {
 		ends.Go(func() {
-			s.drainOne(ctx, live)
+			s.drainListener(ctx, live)
 			s.mu.Lock()
 			defer s.mu.Unlock()
-			delete(s.leaving, live)
+			delete(s.drainingListeners, live)
 		})
 	}
 	ends.Go(func() { s.drainAllDatagrams(ctx) })
 	ends.Wait()
-	s.overseer.enforce(nil)
+	s.overload.activate(nil)
 	s.tasks.Wait()
-	s.end()
-	releaseAll(s.routing)
-	s.routing = nil
+	s.cancelBackground()
+	releaseTables(s.tables)
+	s.tables = nil
 	s.clusters.Close()
 }
 

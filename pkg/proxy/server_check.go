@@ -12,22 +12,22 @@ func (s *Server) Check(next *config.Snapshot) error {
 	if err := s.clusters.Check(next.Clusters); err != nil {
 		return err
 	}
-	clients, err := s.clients.prepare(next.Clusters)
+	clients, err := s.upstreamTLS.prepare(next.Clusters)
 	if err != nil {
 		return err
 	}
-	defer s.clients.drop(clients)
-	if _, err := s.overseer.prepare(next.Overload); err != nil {
+	defer s.upstreamTLS.rollback(clients)
+	if _, err := s.overload.prepare(next.Overload); err != nil {
 		return err
 	}
 	p := &plan{
-		entries: make(map[string]*compiledListener),
-		config:  make(map[string]*config.Listener),
+		listeners: make(map[string]*compiledListener),
+		configs:   make(map[string]*config.Listener),
 	}
-	defer p.undo()
-	if err := s.compose(p, next); err != nil {
+	defer p.rollbackListeners()
+	if err := s.buildListeners(p, next); err != nil {
 		return err
 	}
-	_, err = s.datagramsOf(next)
+	_, err = s.udpListeners(next)
 	return err
 }

@@ -12,50 +12,50 @@ import (
 // relays it owns it.
 type session struct {
 	filter.Session
-	cell     *upstream.Cluster // nil: there is none
-	caller   *network.Conn
-	watchers []filter.SessionObserver
-	notified int      // how many watchers were notified of the beginning
-	ended    []func() // notify those watchers of the end
+	cluster    *upstream.Cluster // nil: there is none
+	downstream *network.Conn
+	observers  []filter.SessionObserver
+	notified   int      // how many watchers were notified of the beginning
+	onEnd      []func() // notify those watchers of the end
 }
 
 // begin notifies the observers of a session that has a connected host.
 func (s *session) begin(h *upstream.Host, conn *network.Conn) {
-	if len(s.watchers) == 0 {
+	if len(s.observers) == 0 {
 		return
 	}
-	s.Host, s.Called = h.Config(), stream.NewTLSMeta(conn)
-	s.tell()
+	s.Host, s.UpstreamTLS = h.Config(), stream.NewTLSMeta(conn)
+	s.notifyBegin()
 }
 
 // end notifies the watchers of the end, and of the beginning, too, if err prevented it.
 func (s *session) end(err error) {
-	defer s.finish()
-	if s.notified < len(s.watchers) {
+	defer s.notifyEnd()
+	if s.notified < len(s.observers) {
 		s.Reason = protocol.ReasonOf(err)
-		s.tell()
+		s.notifyBegin()
 	}
 }
 
-// finish notifies the watchers of the end. If one panics, the others are still notified.
-func (s *session) finish() {
-	if len(s.ended) == 0 {
+// notifyEnd notifies the watchers of the end. If one panics, the others are still notified.
+func (s *session) notifyEnd() {
+	if len(s.onEnd) == 0 {
 		return
 	}
-	defer s.finish()
-	f := s.ended[0]
-	s.ended = s.ended[1:]
+	defer s.notifyEnd()
+	f := s.onEnd[0]
+	s.onEnd = s.onEnd[1:]
 	f()
 }
 
-func (s *session) tell() {
-	s.Caller = stream.NewTLSMeta(s.caller)
-	if s.cell != nil {
-		s.Cluster = s.cell.Config()
+func (s *session) notifyBegin() {
+	s.DownstreamTLS = stream.NewTLSMeta(s.downstream)
+	if s.cluster != nil {
+		s.Cluster = s.cluster.Config()
 	}
-	for s.notified < len(s.watchers) {
-		w := s.watchers[s.notified]
+	for s.notified < len(s.observers) {
+		w := s.observers[s.notified]
 		s.notified++ // w may panic
-		s.ended = append(s.ended, w(&s.Session))
+		s.onEnd = append(s.onEnd, w(&s.Session))
 	}
 }

@@ -10,13 +10,13 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// TestAPanicOfAWatcherCostsItsSession has the second of three watchers panic, at the
+// TestSessionObserverPanicEndsItsSession has the second of three watchers panic, at the
 // beginning or at the end of a connection that is carried. The others hear of one beginning
 // and one end, and the host has nothing in flight.
-func TestAPanicOfAWatcherCostsItsSession(t *testing.T) {
+func TestSessionObserverPanicEndsItsSession(t *testing.T) {
 	for _, atEnd := range []bool{false, true} {
 		r := newRig(t)
-		r.apply(parse(t, carrying("1ms", cluster("app", echoes(t)))))
+		r.apply(parse(t, tcpProxyConfig("1ms", cluster("app", echoServer(t)))))
 		near, far := net.Pipe()
 		defer func() { _ = far.Close() }()
 		caller := network.NewConn(near)
@@ -36,7 +36,7 @@ func TestAPanicOfAWatcherCostsItsSession(t *testing.T) {
 				}
 			}
 		}
-		c := &TCPForwarder{r.server.clusters, r.server.clients, []filter.SessionObserver{watcher(0, false), watcher(1, true), watcher(2, false)}}
+		c := &TCPForwarder{r.server.clusters, r.server.upstreamTLS, []filter.SessionObserver{watcher(0, false), watcher(1, true), watcher(2, false)}}
 		var err error
 		func() {
 			defer protocol.RecoverPanic(&err)

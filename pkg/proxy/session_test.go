@@ -12,8 +12,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// echoes answers each connection with what it sends.
-func echoes(t *testing.T) (address string) {
+// echoServer answers each connection with what it sends.
+func echoServer(t *testing.T) (address string) {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -41,9 +41,9 @@ func echoes(t *testing.T) (address string) {
 	return ln.Addr().String()
 }
 
-// carrying is a configuration whose listener carries bytes behind a filter that counts
+// tcpProxyConfig is a configuration whose listener carries bytes behind a filter that counts
 // connections as Istio does.
-func carrying(every, clusters string) string {
+func tcpProxyConfig(every, clusters string) string {
 	return `{"servers": [{"listeners": [{"name": "front", "address": "127.0.0.1:0", "filter_chains": [{"filters": [
 		{"type": "istio_stats", "config": {"reporter": "source", "tcp_reporting_duration": "` + every + `", "workload": {"name": "web-v1"}}},
 		{"type": "tcp_proxy", "config": {"cluster": "app"}}
@@ -57,10 +57,10 @@ const (
 	received = "istio_tcp_received_bytes_total"
 )
 
-func TestIstioCountsWhatIsCarried(t *testing.T) {
+func TestIstioStatsCountSessions(t *testing.T) {
 	r := newRig(t)
-	r.apply(parse(t, carrying("1ms", cluster("app", echoes(t)))))
-	c := dialCaller(t, r.address("front"))
+	r.apply(parse(t, tcpProxyConfig("1ms", cluster("app", echoServer(t)))))
+	c := dialClient(t, r.address("front"))
 	c.send("question")
 	if _, err := io.ReadFull(c, make([]byte, 8)); err != nil {
 		t.Fatal(err)
@@ -84,12 +84,12 @@ func TestIstioCountsWhatIsCarried(t *testing.T) {
 	}
 }
 
-func TestIstioCountsWhatCouldNotBeCarried(t *testing.T) {
+func TestIstioStatsCountFailedSessions(t *testing.T) {
 	for flag, clusters := range map[string]string{"UF": cluster("app", "127.0.0.1:1"), "UH": cluster("app")} {
 		t.Run(flag, func(t *testing.T) {
 			r := newRig(t)
-			r.apply(parse(t, carrying("5s", clusters)))
-			if !dialCaller(t, r.address("front")).ended() {
+			r.apply(parse(t, tcpProxyConfig("5s", clusters)))
+			if !dialClient(t, r.address("front")).ended() {
 				t.Error("the connection was carried")
 			}
 			for _, name := range []string{opened, closed} {
@@ -103,14 +103,14 @@ func TestIstioCountsWhatCouldNotBeCarried(t *testing.T) {
 }
 
 // A connection that goes on behind a reload is counted as it began.
-func TestIstioCountsWhatAReloadLeavesBehind(t *testing.T) {
+func TestIstioStatsCountSessionsAcrossReload(t *testing.T) {
 	r := newRig(t)
-	app := echoes(t)
-	r.apply(parse(t, carrying("1ms", cluster("app", app))))
-	c := dialCaller(t, r.address("front"))
+	app := echoServer(t)
+	r.apply(parse(t, tcpProxyConfig("1ms", cluster("app", app))))
+	c := dialClient(t, r.address("front"))
 	c.send("question")
 	r.await(8, sent)
-	r.apply(parse(t, strings.Replace(carrying("1ms", cluster("app", app)), "web-v1", "web-v2", 1)))
+	r.apply(parse(t, strings.Replace(tcpProxyConfig("1ms", cluster("app", app)), "web-v1", "web-v2", 1)))
 	c.send("!")
 	r.await(9, sent, "web-v1")
 	_ = c.CloseWrite()
@@ -126,15 +126,15 @@ func TestIstioCountsWhatAReloadLeavesBehind(t *testing.T) {
 }
 
 // A handler that panics ends its session, once, and leaves nothing counted.
-func TestWatchersAreToldOfTheEndBehindAPanic(t *testing.T) {
+func TestSessionObserversSeeEndDespitePanic(t *testing.T) {
 	r := newRig(t)
-	r.apply(parse(t, carrying("1ms", cluster("app", echoes(t)))))
+	r.apply(parse(t, tcpProxyConfig("1ms", cluster("app", echoServer(t)))))
 	near, far := net.Pipe()
 	defer func() { _ = far.Close() }()
 	caller := network.NewConn(near)
 	defer func() { _ = caller.Close() }()
 	began, ended := 0, 0
-	c := &TCPForwarder{r.server.clusters, r.server.clients, []filter.SessionObserver{func(s *filter.Session) func() {
+	c := &TCPForwarder{r.server.clusters, r.server.upstreamTLS, []filter.SessionObserver{func(s *filter.Session) func() {
 		if began++; s.Host == nil || s.Cluster == nil || s.Reason != protocol.ReasonNone {
 			t.Errorf("it began with %v, %v, %v", s.Host, s.Cluster, s.Reason)
 		}

@@ -13,20 +13,20 @@ import (
 // the fraction whose connection ends after the response. The zero value does nothing. One goroutine
 // updates it.
 type overloadPolicy struct {
-	// packedState holds both fractions of wholeShare: reject in the high bits, end in the low bits.
+	// packedState holds both fractions of fractionScale: reject in the high bits, end in the low bits.
 	packedState atomic.Uint64
 
-	refused, ended atomic.Uint64 // exchanges
+	rejected, closed atomic.Uint64 // exchanges
 }
 
 const (
-	wholeShare = 1 << 31
-	shareBits  = 32
+	fractionScale = 1 << 31
+	fractionBits  = 32
 )
 
-// give replaces the fractions, each from 0 to 1.
-func (o *overloadPolicy) give(refuse, end float64) {
-	o.packedState.Store(uint64(refuse*wholeShare)<<shareBits | uint64(end*wholeShare))
+// setFractions replaces the fractions, each from 0 to 1.
+func (o *overloadPolicy) setFractions(refuse, end float64) {
+	o.packedState.Store(uint64(refuse*fractionScale)<<fractionBits | uint64(end*fractionScale))
 }
 
 // shed returns a service that applies the policy. It is inside Respond and outside everything
@@ -37,7 +37,7 @@ func shed(next protocol.Service, o *overloadPolicy) protocol.AsyncService {
 
 type shedService struct {
 	next   protocol.AsyncService
-	orders *overloadPolicy
+	policy *overloadPolicy
 }
 
 // retryAfter is the Retry-After of rejected requests in seconds (RFC 9110 10.2.3). Actions last at
@@ -51,43 +51,43 @@ func (s *shedService) Serve(ctx context.Context, x *protocol.Exchange) error {
 
 // Start implements protocol.AsyncService.
 func (s *shedService) Start(ctx context.Context, x *protocol.Exchange) error {
-	if word := s.orders.packedState.Load(); word != 0 && s.orders.obey(word, x) {
+	if word := s.policy.packedState.Load(); word != 0 && s.policy.apply(word, x) {
 		return nil
 	}
 	return s.next.Start(ctx, x)
 }
 
-// obey applies word to x and reports whether x was rejected.
-func (o *overloadPolicy) obey(word uint64, x *protocol.Exchange) (refused bool) {
-	if chosen(word&(1<<shareBits-1)) && endsConnection(x) {
-		o.ended.Add(1)
+// apply applies word to x and reports whether x was rejected.
+func (o *overloadPolicy) apply(word uint64, x *protocol.Exchange) (refused bool) {
+	if sampled(word&(1<<fractionBits-1)) && endConnection(x) {
+		o.closed.Add(1)
 	}
-	if !chosen(word >> shareBits) {
+	if !sampled(word >> fractionBits) {
 		return false
 	}
-	o.refused.Add(1)
+	o.rejected.Add(1)
 	// This does what Exchange.LocalReplyError does, without its allocations.
-	x.Record.Reason, x.Record.Detail = protocol.Overloaded, string(config.ActStopRequests)
-	x.LocalReply(protocol.Overloaded.Traits().HTTP, "text/plain; charset=utf-8", "overloaded\n")
+	x.Record.Reason, x.Record.Detail = protocol.Overloaded, string(config.ActionStopRequests)
+	x.LocalReply(protocol.Overloaded.Spec().HTTP, "text/plain; charset=utf-8", "overloaded\n")
 	x.Response.Header.Add("Retry-After", retryAfter)
 	return true
 }
 
-// chosen samples whether an exchange belongs to a fraction of wholeShare.
-func chosen(share uint64) bool {
-	return share >= wholeShare || share > 0 && rand.Uint64N(wholeShare) < share
+// sampled samples whether an exchange belongs to a fraction of fractionScale.
+func sampled(share uint64) bool {
+	return share >= fractionScale || share > 0 && rand.Uint64N(fractionScale) < share
 }
 
-// shedder is a connection that can end after its exchange, like network.Conn.
-type shedder interface{ Shed() }
+// shedConn is a connection that can end after its exchange, like network.Conn.
+type shedConn interface{ Shed() }
 
-// endsConnection asks x's connection to end and reports whether that is possible. RPC frames have
+// endConnection asks x's connection to end and reports whether that is possible. RPC frames have
 // no notice that clients understand.
-func endsConnection(x *protocol.Exchange) bool {
+func endConnection(x *protocol.Exchange) bool {
 	if p := config.Protocol(x.Meta.Protocol); p != config.HTTP1 && p != config.HTTP2 || x.Meta.Conn == nil {
 		return false
 	}
-	conn, ok := x.Meta.Conn.DownstreamConn.(shedder)
+	conn, ok := x.Meta.Conn.DownstreamConn.(shedConn)
 	if ok {
 		conn.Shed()
 	}
@@ -97,10 +97,10 @@ func endsConnection(x *protocol.Exchange) bool {
 // counter returns the counter of an action that the policy carries out, or nil for other actions.
 func (o *overloadPolicy) counter(name config.ActionName) *atomic.Uint64 {
 	switch name {
-	case config.ActStopRequests:
-		return &o.refused
-	case config.ActDisableKeepAlive:
-		return &o.ended
+	case config.ActionStopRequests:
+		return &o.rejected
+	case config.ActionDisableKeepAlive:
+		return &o.closed
 	default:
 		return nil
 	}

@@ -11,7 +11,7 @@ import (
 // dialer returns the dialer for connections to h.
 func dialer(h *upstream.Host) network.Dialer {
 	s := h.Socket()
-	return network.Dialer{Mark: h.Mark(), KeepAlive: keepAlive(s.KeepAlive), Source4: sourceAddr(s.Source4), Source6: sourceAddr(s.Source6), Port4: s.Port4, Port6: s.Port6}
+	return network.Dialer{Mark: h.Mark(), KeepAlive: keepAlive(s.KeepAlive), Source4: sourceAddr(s.SourceIPv4), Source6: sourceAddr(s.SourceIPv6), Port4: s.SourcePortIPv4, Port6: s.SourcePortIPv6}
 }
 
 // sourceAddr parses a checked address of config.Socket. It returns the zero Addr for "".

@@ -37,7 +37,7 @@ func (s *Server) Describe() []ListenerStatus {
 	for _, live := range s.listeners {
 		all = append(all, live.describe())
 	}
-	for live := range s.leaving {
+	for live := range s.drainingListeners {
 		status := live.describe()
 		status.Draining = true
 		all = append(all, status)
@@ -49,13 +49,13 @@ func (s *Server) Describe() []ListenerStatus {
 
 // describe returns the status of a listener. Server.mu is held.
 func (live *liveListener) describe() ListenerStatus {
-	l := live.entry.config
+	l := live.compiled.config
 	status := ListenerStatus{
 		Name: l.Name, Network: l.Network, Address: live.ln.Addr().String(),
-		Connections: live.ln.Connections(), Requests: live.entry.count.Active.Value(),
+		Connections: live.ln.Connections(), Requests: live.compiled.metrics.Active.Value(),
 	}
-	if live.entry.chooses() {
-		for _, c := range live.entry.chains {
+	if live.compiled.selectsChain() {
+		for _, c := range live.compiled.chains {
 			status.Chains = append(status.Chains, describeChain(c.config, c.identity))
 		}
 	} else {

@@ -9,7 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-func TestRoutesAreDescribedForPeople(t *testing.T) {
+func TestDescribeRoutes(t *testing.T) {
 	r := newRig(t)
 	r.apply(parse(t, `{"servers": [{
 		"listeners": [
@@ -155,9 +155,9 @@ func TestRoutesAreDescribedForPeople(t *testing.T) {
 	}
 }
 
-// TestOneTableOfManyIsCheapToDescribe: what 50,000 routes of another table cost
+// TestDescribeRoutesOfOneTableIsCheap: what 50,000 routes of another table cost
 // nobody asked for.
-func TestOneTableOfManyIsCheapToDescribe(t *testing.T) {
+func TestDescribeRoutesOfOneTableIsCheap(t *testing.T) {
 	var many strings.Builder
 	for i := range 50_000 {
 		fmt.Fprintf(&many, `{"match": {"prefix": "/%d"}, "direct_response": {"status": 200}},`, i)

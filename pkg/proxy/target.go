@@ -11,14 +11,14 @@ import (
 
 // normalizeTargets returns a service that rewrites the targets of HTTP requests as rules say before
 // next sees them. RPC passes unchanged.
-func normalizeTargets(next protocol.Service, rules config.TargetRules) protocol.AsyncService {
+func normalizeTargets(next protocol.Service, rules config.TargetNormalization) protocol.AsyncService {
 	return &targetNormalizer{protocol.Async(next), rules}
 }
 
 // targetNormalizer is immutable.
 type targetNormalizer struct {
 	next  protocol.AsyncService
-	rules config.TargetRules
+	rules config.TargetNormalization
 }
 
 // Serve implements protocol.Service.
@@ -31,7 +31,7 @@ func (t *targetNormalizer) Start(ctx context.Context, x *protocol.Exchange) erro
 	if x.Request.Method == "" || x.Request.Method == "CONNECT" {
 		return t.next.Start(ctx, x)
 	}
-	if t.rules.StripDot {
+	if t.rules.StripTrailingDot {
 		stripDot(x)
 	}
 	if t.rules.StripPort != config.KeepPort {
@@ -55,7 +55,7 @@ func (t *targetNormalizer) rewritePath(x *protocol.Exchange) (done bool, err err
 		}
 		path, redirects = plain, found && t.rules.EscapedSlashes == config.RedirectEscapedSlashes
 	}
-	if t.rules.Normalize {
+	if t.rules.NormalizePath {
 		if path, err = urlpath.Normalize(path); err != nil {
 			return false, protocol.NewFault(protocol.MalformedRequest, err)
 		}
@@ -97,7 +97,7 @@ func (t *targetNormalizer) stripPort(x *protocol.Exchange) {
 	if !ok {
 		return
 	}
-	if t.rules.StripPort == config.StripOwnPort && (x.Meta.Conn == nil || x.Meta.Conn.Local.Port() != number) {
+	if t.rules.StripPort == config.StripMatchingPort && (x.Meta.Conn == nil || x.Meta.Conn.Local.Port() != number) {
 		return
 	}
 	x.Request.Authority = host[:colon]

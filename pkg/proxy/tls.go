@@ -21,11 +21,11 @@ import (
 
 // WatchCertificates reloads certificates when their files change, and rotates the session ticket
 // keys, until ctx ends.
-func (s *Server) WatchCertificates(ctx context.Context) { s.credentials.Run(ctx) }
+func (s *Server) WatchCertificates(ctx context.Context) { s.reloader.Run(ctx) }
 
 // newCredentials returns the source of all certificates.
 func newCredentials(o *Options) *credential.Reloader {
-	return credential.NewStore(o.Log, func(err error) {
+	return credential.NewReloader(o.Log, func(err error) {
 		result := metrics.ResultApplied
 		if err != nil {
 			result = metrics.ResultRejected
@@ -57,9 +57,9 @@ func (s *chainTLS) close() {
 	}
 }
 
-// secure puts TLS in front of the handlers of a filter chain of e if it is configured: byALPN for
+// addTLS puts TLS in front of the handlers of a filter chain of e if it is configured: byALPN for
 // protocols with an ALPN name and c.handler for the rest.
-func (b *builder) secure(e *compiledListener, c *compiledChain, byALPN map[string]network.Handler) error {
+func (b *builder) addTLS(e *compiledListener, c *compiledChain, byALPN map[string]network.Handler) error {
 	var contexts []*credential.Context
 	var usable []int
 	timeout := time.Duration(0)
@@ -75,7 +75,7 @@ func (b *builder) secure(e *compiledListener, c *compiledChain, byALPN map[strin
 		if err != nil {
 			return err
 		}
-		if err := context.Check(true, nil); err != nil && t.Fallback {
+		if err := context.Check(true, nil); err != nil && t.PlaintextFallback {
 			b.server.o.Log.Warn("unusable tls_context ignored because it sets fall_back; without another tls_context, the listener accepts plaintext",
 				"listener", e.config.Name, "error", err)
 			continue
@@ -85,23 +85,23 @@ func (b *builder) secure(e *compiledListener, c *compiledChain, byALPN map[strin
 	if len(contexts) == 0 {
 		return nil
 	}
-	server, err := b.server.credentials.Server(contexts)
+	server, err := b.server.reloader.NewServer(contexts)
 	if err != nil {
 		return err
 	}
-	c.secured = &chainTLS{server, usable}
-	if e.shaken == nil {
-		e.shaken = e.former.acquire()
+	c.tls = &chainTLS{server, usable}
+	if e.handshakes == nil {
+		e.handshakes = e.previousHandshakes.acquire()
 	}
-	if e.shaken == nil {
-		e.shaken = newHandshakes(b.server.o.Metrics, metrics.ListenerHandshakes, e.config.Name)
+	if e.handshakes == nil {
+		e.handshakes = newHandshakeRecorder(b.server.o.Metrics, metrics.ListenerHandshakes, e.config.Name)
 	}
 	o := stream.TLSOptions{
 		Config: server.Config(), ByALPN: byALPN, Default: c.handler,
 		Timeout: timeout, IdleTimeout: e.config.IdleTimeout,
-		Listener: e.config.Name, Log: b.server.o.Log, OnHandshake: e.shaken.count,
+		Listener: e.config.Name, Log: b.server.o.Log, OnHandshake: e.handshakes.count,
 	}
-	if c.config.Inspector {
+	if c.config.AllowPlaintext {
 		o.Plaintext = c.handler
 	}
 	c.handler = stream.NewTLSHandler(o)
@@ -111,46 +111,46 @@ func (b *builder) secure(e *compiledListener, c *compiledChain, byALPN map[strin
 // upstreamTLS holds the TLS clients of the active clusters. Clusters with equal settings share a
 // client. It is safe for concurrent use, except for changes.
 type upstreamTLS struct {
-	store   *credential.Reloader
-	metrics *metrics.Registry
-	now     atomic.Pointer[upstreamTLSTable]
+	reloader *credential.Reloader
+	metrics  *metrics.Registry
+	active   atomic.Pointer[upstreamTLSTable]
 }
 
 // upstreamTLSTable holds the clients of one configuration. It is immutable, except for before.
 type upstreamTLSTable struct {
-	byCluster map[string][]*credential.Client // by index: Cluster.TLS (may be nil), then MoreTLS
-	byContent map[string]*credential.Client
-	counts    map[string]*handshakeRecorder // by cluster
-	// before is the previous table while exchanges may need it, then nil.
-	before atomic.Pointer[upstreamTLSTable]
+	byCluster  map[string][]*credential.Client // by index: Cluster.TLS (may be nil), then AlternateTLS
+	byContent  map[string]*credential.Client
+	handshakes map[string]*handshakeRecorder // by cluster
+	// previous is the previous table while exchanges may need it, then nil.
+	previous atomic.Pointer[upstreamTLSTable]
 }
 
-func newClients(store *credential.Reloader, registry *metrics.Registry) *upstreamTLS {
-	c := &upstreamTLS{store: store, metrics: registry}
-	c.now.Store(&upstreamTLSTable{})
+func newUpstreamTLS(store *credential.Reloader, registry *metrics.Registry) *upstreamTLS {
+	c := &upstreamTLS{reloader: store, metrics: registry}
+	c.active.Store(&upstreamTLSTable{})
 	return c
 }
 
 // prepare makes the table for these clusters. The caller drops or commits it.
 func (c *upstreamTLS) prepare(clusters []*config.Cluster) (*upstreamTLSTable, error) {
-	old := c.now.Load()
+	old := c.active.Load()
 	t := &upstreamTLSTable{
 		byCluster: map[string][]*credential.Client{}, byContent: map[string]*credential.Client{},
-		counts: map[string]*handshakeRecorder{},
+		handshakes: map[string]*handshakeRecorder{},
 	}
-	t.before.Store(old)
+	t.previous.Store(old)
 	for _, cluster := range clusters {
-		if cluster.TLS == nil && len(cluster.MoreTLS) == 0 {
+		if cluster.TLS == nil && len(cluster.AlternateTLS) == 0 {
 			continue
 		}
 		all, err := c.clientsOf(cluster, t, old)
 		if err != nil {
-			c.drop(t)
+			c.rollback(t)
 			return nil, fmt.Errorf("cluster %q: tls_context: %w", cluster.Name, err)
 		}
 		t.byCluster[cluster.Name] = all
-		if t.counts[cluster.Name] = old.counts[cluster.Name]; t.counts[cluster.Name] == nil {
-			t.counts[cluster.Name] = newHandshakes(c.metrics, metrics.ClusterHandshakes, cluster.Name)
+		if t.handshakes[cluster.Name] = old.handshakes[cluster.Name]; t.handshakes[cluster.Name] == nil {
+			t.handshakes[cluster.Name] = newHandshakeRecorder(c.metrics, metrics.ClusterHandshakes, cluster.Name)
 		}
 	}
 	return t, nil
@@ -159,11 +159,11 @@ func (c *upstreamTLS) prepare(clusters []*config.Cluster) (*upstreamTLSTable, er
 // clientsOf returns the clients of a cluster and reuses those of t and old. It adds all of them to
 // t, even on an error.
 func (c *upstreamTLS) clientsOf(cluster *config.Cluster, t, old *upstreamTLSTable) ([]*credential.Client, error) {
-	all := make([]*credential.Client, 1+len(cluster.MoreTLS))
+	all := make([]*credential.Client, 1+len(cluster.AlternateTLS))
 	for i := range all {
 		settings := cluster.TLS
 		if i > 0 {
-			settings = cluster.MoreTLS[i-1]
+			settings = cluster.AlternateTLS[i-1]
 		}
 		if settings == nil {
 			continue
@@ -175,7 +175,7 @@ func (c *upstreamTLS) clientsOf(cluster *config.Cluster, t, old *upstreamTLSTabl
 		}
 		if client == nil {
 			var err error
-			if client, err = c.client(settings); err != nil {
+			if client, err = c.newClient(settings); err != nil {
 				return nil, err
 			}
 		}
@@ -184,19 +184,19 @@ func (c *upstreamTLS) clientsOf(cluster *config.Cluster, t, old *upstreamTLSTabl
 	return all, nil
 }
 
-func (c *upstreamTLS) client(t *config.TLS) (*credential.Client, error) {
+func (c *upstreamTLS) newClient(t *config.TLS) (*credential.Client, error) {
 	context, err := stream.NewTLSContext(t, nil)
 	if err != nil {
 		return nil, err
 	}
-	return c.store.Client(context)
+	return c.reloader.NewClient(context)
 }
 
-// drop releases a table that was not committed.
-func (c *upstreamTLS) drop(t *upstreamTLSTable) { t.without(t.before.Load()) }
+// rollback releases a table that was not committed.
+func (c *upstreamTLS) rollback(t *upstreamTLSTable) { t.closeExcept(t.previous.Load()) }
 
-// without closes the clients of t that other does not have.
-func (t *upstreamTLSTable) without(other *upstreamTLSTable) {
+// closeExcept closes the clients of t that other does not have.
+func (t *upstreamTLSTable) closeExcept(other *upstreamTLSTable) {
 	for content, client := range t.byContent {
 		if other.byContent[content] != client {
 			client.Close()
@@ -206,9 +206,9 @@ func (t *upstreamTLSTable) without(other *upstreamTLSTable) {
 
 // commit activates t. The caller retires the previous table.
 func (c *upstreamTLS) commit(t *upstreamTLSTable) {
-	old := c.now.Swap(t)
-	for name, count := range old.counts {
-		if t.counts[name] == nil {
+	old := c.active.Swap(t)
+	for name, count := range old.handshakes {
+		if t.handshakes[name] == nil {
 			count.close()
 		}
 	}
@@ -217,8 +217,8 @@ func (c *upstreamTLS) commit(t *upstreamTLSTable) {
 // retire closes what t removed, after the exchanges of the previous table have ended. Each table is
 // retired once.
 func (c *upstreamTLS) retire(t *upstreamTLSTable) {
-	if before := t.before.Swap(nil); before != nil {
-		before.without(t)
+	if before := t.previous.Swap(nil); before != nil {
+		before.closeExcept(t)
 	}
 }
 
@@ -226,7 +226,7 @@ func (c *upstreamTLS) retire(t *upstreamTLSTable) {
 // was removed. It searches by name, because an unchanged cluster keeps the settings of an earlier
 // configuration.
 func (c *upstreamTLS) find(cluster string, which int) *credential.Client {
-	for table := c.now.Load(); table != nil; table = table.before.Load() {
+	for table := c.active.Load(); table != nil; table = table.previous.Load() {
 		if all := table.byCluster[cluster]; which < len(all) && all[which] != nil {
 			return all[which]
 		}
@@ -234,22 +234,22 @@ func (c *upstreamTLS) find(cluster string, which int) *credential.Client {
 	return nil
 }
 
-// slowHandshake limits a handshake without a deadline.
-const slowHandshake = 10 * time.Second
+// defaultHandshakeTimeout limits a handshake without a deadline.
+const defaultHandshakeTimeout = 10 * time.Second
 
-// secure performs the TLS handshake with h on a new connection. alpn is the protocol to negotiate,
+// handshake performs the TLS handshake with h on a new connection. alpn is the protocol to negotiate,
 // "" for any. asked overrides the hostname. Its errors are Faults.
-func (c *upstreamTLS) secure(ctx context.Context, conn *network.Conn, h *upstream.Host, alpn string, asked credential.HostnameOverride, deadline time.Time) error {
+func (c *upstreamTLS) handshake(ctx context.Context, conn *network.Conn, h *upstream.Host, alpn string, asked credential.HostnameOverride, deadline time.Time) error {
 	settings := h.TLS()
 	if settings == nil {
 		return nil
 	}
-	client := c.find(h.Cluster().Name(), h.Config().TLS)
+	client := c.find(h.Cluster().Name(), h.Config().TLSIndex)
 	if client == nil {
 		return protocol.Faultf(protocol.ConnectFailure, "the cluster of %s was removed from the configuration", h.Name())
 	}
 	if deadline.IsZero() {
-		deadline = time.Now().Add(slowHandshake)
+		deadline = time.Now().Add(defaultHandshakeTimeout)
 	}
 	var offer []string
 	if alpn != "" {
@@ -261,7 +261,7 @@ func (c *upstreamTLS) secure(ctx context.Context, conn *network.Conn, h *upstrea
 	if agreed := conn.TLS(); err == nil && len(settings.ALPN) == 0 && alpn == stream.ALPN(config.HTTP2) && agreed.Protocol != alpn {
 		err = fmt.Errorf("the host chose %q instead of %q: %w", agreed.Protocol, alpn, errALPN)
 	}
-	if count := c.now.Load().counts[h.Cluster().Name()]; count != nil {
+	if count := c.active.Load().handshakes[h.Cluster().Name()]; count != nil {
 		count.count(err)
 	}
 	switch {

@@ -7,25 +7,25 @@ import (
 	"github.com/weft-proxy/weft/pkg/config"
 )
 
-// TestHostsOfAClusterHaveTLSOfTheirOwn: each is believed by another authority, one
+// TestHostsUseTheirTLSContext: each is believed by another authority, one
 // whatever its name, and one is spoken to in plaintext.
-func TestHostsOfAClusterHaveTLSOfTheirOwn(t *testing.T) {
+func TestHostsUseTheirTLSContext(t *testing.T) {
 	first, second := testpki.New(t), testpki.New(t)
 	a := secureOrigin(t, first.Issue(testpki.Spec{}).TLS, "a")
 	b := secureOrigin(t, second.Issue(testpki.Spec{DNS: []string{"somebody.example"}}).TLS, "b")
-	c := origin(t, says("c"))
-	s := setup{routes: to("app"), address: free(t), clusters: `{"name": "app", "lb_type": "LB_ROUNDROBIN", "hosts": [
+	c := origin(t, respondText("c"))
+	s := setup{routes: to("app"), address: freeAddress(t), clusters: `{"name": "app", "lb_type": "LB_ROUNDROBIN", "hosts": [
 		{"address": "` + a + `"}, {"address": "` + b + `"}, {"address": "` + c + `", "tls_disable": true}]}`}
 	next := s.snapshot(t)
 	app := next.Clusters[0]
-	app.TLS = &config.TLS{Authorities: config.PEM{Text: string(first.PEM)}}
-	app.MoreTLS = []*config.TLS{{Authorities: config.PEM{Text: string(second.PEM)}, AnyName: true}}
-	app.Hosts[1].TLS = 1
+	app.TLS = &config.TLS{TrustedCA: config.PEM{Text: string(first.PEM)}}
+	app.AlternateTLS = []*config.TLS{{TrustedCA: config.PEM{Text: string(second.PEM)}, SkipHostnameCheck: true}}
+	app.Hosts[1].TLSIndex = 1
 	r := newRig(t)
 	r.apply(next)
 	seen := map[string]int{}
 	for range 6 {
-		got := ask(t, s.address, get("/"))
+		got := roundTrip(t, s.address, get("/"))
 		if got.StatusCode != 200 {
 			t.Fatalf("%d %q\n%s", got.StatusCode, got.body, r.log)
 		}
@@ -38,11 +38,11 @@ func TestHostsOfAClusterHaveTLSOfTheirOwn(t *testing.T) {
 	// Without the word that any name will do, the second host is nobody to believe.
 	again := *app
 	again.Hosts = again.Hosts[1:2]
-	again.MoreTLS = []*config.TLS{{Authorities: config.PEM{Text: string(second.PEM)}}}
+	again.AlternateTLS = []*config.TLS{{TrustedCA: config.PEM{Text: string(second.PEM)}}}
 	changed := *next
 	changed.Clusters = []*config.Cluster{&again}
 	r.apply(&changed)
-	if got := ask(t, s.address, get("/")); got.StatusCode != 502 {
+	if got := roundTrip(t, s.address, get("/")); got.StatusCode != 502 {
 		t.Errorf("a host of another name answers %d %q, want that it is not believed", got.StatusCode, got.body)
 	}
 }

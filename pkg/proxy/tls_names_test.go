@@ -16,17 +16,17 @@ import (
 	"github.com/weft-proxy/weft/pkg/config"
 )
 
-// doors is a server of several names at one address, each with its own certificate. It
+// sniServer is a server of several names at one address, each with its own certificate. It
 // refuses requests that came over the connection of another name.
-type doors struct {
+type sniServer struct {
 	mu    sync.Mutex
-	asked map[string]map[string]bool // guarded by mu; connections by name: "" of none
+	conns map[string]map[string]bool // guarded by mu; connections by name: "" of none
 }
 
 // open starts the server, which proves to be who is asked for, and "" if nobody is.
-func (d *doors) open(t *testing.T, h2 bool, certificates map[string]tls.Certificate) (address string) {
+func (d *sniServer) open(t *testing.T, h2 bool, certificates map[string]tls.Certificate) (address string) {
 	t.Helper()
-	d.asked = map[string]map[string]bool{}
+	d.conns = map[string]map[string]bool{}
 	protocols := []string{"http/1.1"}
 	if h2 {
 		protocols = []string{"h2"}
@@ -50,13 +50,13 @@ func (d *doors) open(t *testing.T, h2 bool, certificates map[string]tls.Certific
 }
 
 // ServeHTTP is http.Handler's.
-func (d *doors) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+func (d *sniServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	name := r.TLS.ServerName
 	d.mu.Lock()
-	if d.asked[name] == nil {
-		d.asked[name] = map[string]bool{}
+	if d.conns[name] == nil {
+		d.conns[name] = map[string]bool{}
 	}
-	d.asked[name][r.RemoteAddr] = true
+	d.conns[name][r.RemoteAddr] = true
 	d.mu.Unlock()
 	host, _, _ := strings.Cut(strings.ToLower(r.Host), ":")
 	if name != "" && r.Header.Get("x-name") == "" && host != name {
@@ -65,30 +65,30 @@ func (d *doors) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_, _ = io.WriteString(w, name+" "+r.Proto) // a caller that is gone shows in its own test
 }
 
-func (d *doors) connections(name string) int {
+func (d *sniServer) connections(name string) int {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return len(d.asked[name])
+	return len(d.conns[name])
 }
 
-// TestRequestsAskForTheirOwnHosts: two names at one address, over HTTP/1.1 and HTTP/2.
+// TestRequestNameSetsSNI: two names at one address, over HTTP/1.1 and HTTP/2.
 // Nothing for the one is sent over a connection of the other.
-func TestRequestsAskForTheirOwnHosts(t *testing.T) {
+func TestRequestNameSetsSNI(t *testing.T) {
 	for _, spoken := range []config.Protocol{config.HTTP1, config.HTTP2} {
 		t.Run(string(spoken), func(t *testing.T) {
 			ca := testpki.New(t)
 			issue := func(names ...string) tls.Certificate { return ca.Issue(testpki.Spec{DNS: names}).TLS }
-			d := &doors{}
+			d := &sniServer{}
 			host := d.open(t, spoken == config.HTTP2, map[string]tls.Certificate{
 				"a.test": issue("a.test"), "b.test": issue("b.test"), "wrong.test": issue("a.test"), "": ca.Issue(testpki.Spec{}).TLS,
 			})
-			s := setup{routes: to("app"), address: free(t), clusters: cluster("app", host)}
+			s := setup{routes: to("app"), address: freeAddress(t), clusters: cluster("app", host)}
 			next := s.snapshot(t)
 			app := next.Clusters[0]
 			app.Protocol = spoken
-			app.TLS = &config.TLS{Authorities: config.PEM{Text: string(ca.PEM)}, AnyName: true, ServerName: "a.test"}
-			app.RequestName = config.RequestName{SNI: true, Verify: true, Field: "x-name"}
-			server, _ := runningOut(t, 1000, host)
+			app.TLS = &config.TLS{TrustedCA: config.PEM{Text: string(ca.PEM)}, SkipHostnameCheck: true, ServerName: "a.test"}
+			app.AutoSNI = config.AutoSNI{SendSNI: true, ValidateSAN: true, OverrideHeader: "x-name"}
+			server, _ := serverWithStreamLimit(t, 1000, host)
 			if err := server.Apply(t.Context(), next); err != nil {
 				t.Fatal(err)
 			}
@@ -96,7 +96,7 @@ func TestRequestsAskForTheirOwnHosts(t *testing.T) {
 			version := map[config.Protocol]string{config.HTTP1: " HTTP/1.1", config.HTTP2: " HTTP/2.0"}[spoken]
 			for range 3 {
 				for name, want := range map[string]string{"a.test": "a.test", "B.test:81": "b.test", "a.test.": "a.test", "127.0.0.1:9": ""} {
-					got := ask(t, s.address, "GET / HTTP/1.1\r\nHost: "+name+"\r\n\r\n")
+					got := roundTrip(t, s.address, "GET / HTTP/1.1\r\nHost: "+name+"\r\n\r\n")
 					if name == "a.test." && got.StatusCode == http.StatusMisdirectedRequest {
 						got.StatusCode = http.StatusOK // the server compares with the dot
 					}
@@ -104,7 +104,7 @@ func TestRequestsAskForTheirOwnHosts(t *testing.T) {
 						t.Errorf("%s: %d %q, want it from %q", name, got.StatusCode, got.body, want)
 					}
 				}
-				got := ask(t, s.address, "GET / HTTP/1.1\r\nHost: a.test\r\nX-Name: b.test\r\n\r\n")
+				got := roundTrip(t, s.address, "GET / HTTP/1.1\r\nHost: a.test\r\nX-Name: b.test\r\n\r\n")
 				if got.body != "b.test"+version {
 					t.Errorf("a request with a name of its own: %d %q", got.StatusCode, got.body)
 				}
@@ -115,7 +115,7 @@ func TestRequestsAskForTheirOwnHosts(t *testing.T) {
 				}
 			}
 			for _, name := range []string{"wrong.test", "nobody.test"} {
-				if got := ask(t, s.address, "GET / HTTP/1.1\r\nHost: "+name+"\r\n\r\n"); got.StatusCode != http.StatusBadGateway {
+				if got := roundTrip(t, s.address, "GET / HTTP/1.1\r\nHost: "+name+"\r\n\r\n"); got.StatusCode != http.StatusBadGateway {
 					t.Errorf("%s, who cannot prove it: %d %q, want 502", name, got.StatusCode, got.body)
 				}
 			}

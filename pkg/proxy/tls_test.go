@@ -24,7 +24,7 @@ func secureOrigin(t *testing.T, own tls.Certificate, text string) (address strin
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &http.Server{Handler: says(text), ReadHeaderTimeout: time.Minute, ErrorLog: log.New(io.Discard, "", 0)}
+	s := &http.Server{Handler: respondText(text), ReadHeaderTimeout: time.Minute, ErrorLog: log.New(io.Discard, "", 0)}
 	s.SetKeepAlivesEnabled(false)
 	return serveAt(t, ln, s)
 }
@@ -37,14 +37,14 @@ func TestHostsAreReachedOverTLSAfterManyChanges(t *testing.T) {
 	ca.Write(dir)
 	host := secureOrigin(t, ca.Issue(testpki.Spec{}).TLS, "in")
 	s := setup{
-		routes: to("app"), address: free(t),
+		routes: to("app"), address: freeAddress(t),
 		clusters: `{"name": "app", "lb_type": "LB_ROUNDROBIN", "hosts": [{"address": "` + host + `"}],
 			"tls_context": {"status": true, "ca_cert": "` + filepath.Join(dir, "ca.pem") + `"}}`,
 	}
 	r := newRig(t)
 	for i := range 4 {
 		r.apply(s.snapshot(t))
-		if got := ask(t, s.address, get("/")); got.StatusCode != 200 || got.body != "in" {
+		if got := roundTrip(t, s.address, get("/")); got.StatusCode != 200 || got.body != "in" {
 			t.Errorf("after %d changes: %d %q\n%s", i, got.StatusCode, got.body, r.log)
 		}
 	}
@@ -58,15 +58,15 @@ func secureListener(t *testing.T, address, dir string) *config.Snapshot {
 			"tls_context": {"status": true, "fall_back": true,
 				"cert_chain": "`+filepath.Join(dir, "own.pem")+`", "private_key": "`+filepath.Join(dir, "own.key")+`"},
 			"filters": [{"type": "proxy", "config": {"downstream_protocol": "Http1", "router_config_name": "table"}}]}]}],
-		"routers": [{"router_config_name": "table", "virtual_hosts": [{"name": "all", "domains": ["*"], "routers": [`+direct("in")+`]}]}]
+		"routers": [{"router_config_name": "table", "virtual_hosts": [{"name": "all", "domains": ["*"], "routers": [`+directRoute("in")+`]}]}]
 	}]}`)
 }
 
-// TestAListenerThatFellBackSpeaksTLSOnceItCan: also if its configuration is the same;
+// TestPlaintextFallbackSwitchesToTLS: also if its configuration is the same;
 // and it does not fall back from a certificate that it has.
-func TestAListenerThatFellBackSpeaksTLSOnceItCan(t *testing.T) {
+func TestPlaintextFallbackSwitchesToTLS(t *testing.T) {
 	ca := testpki.New(t)
-	dir, address := t.TempDir(), free(t)
+	dir, address := t.TempDir(), freeAddress(t)
 	secured := func() bool {
 		conn, err := tls.Dial("tcp", address, &tls.Config{RootCAs: ca.Pool()})
 		if err == nil {
@@ -76,8 +76,8 @@ func TestAListenerThatFellBackSpeaksTLSOnceItCan(t *testing.T) {
 	}
 	r := newRig(t)
 	r.apply(secureListener(t, address, dir))
-	open := dialCaller(t, address)
-	if got := open.ask(get("/")); got.body != "in" || secured() {
+	open := dialClient(t, address)
+	if got := open.roundTrip(get("/")); got.body != "in" || secured() {
 		t.Fatalf("without a certificate: plaintext is answered with %q, TLS is spoken: %v", got.body, secured())
 	}
 	leaf := ca.Issue(testpki.Spec{})
@@ -86,7 +86,7 @@ func TestAListenerThatFellBackSpeaksTLSOnceItCan(t *testing.T) {
 	if !secured() {
 		t.Error("with a certificate: TLS is not spoken")
 	}
-	if got := open.ask(get("/")); !got.Close {
+	if got := open.roundTrip(get("/")); !got.Close {
 		t.Error("a connection in plaintext goes on")
 	}
 	if err := os.Remove(filepath.Join(dir, "own.pem")); err != nil {
@@ -98,13 +98,13 @@ func TestAListenerThatFellBackSpeaksTLSOnceItCan(t *testing.T) {
 	}
 }
 
-// TestHandshakesOfAPlaceThatIsGoneAreNotShown: nor do they stand in the way of those of
+// TestClosedHandshakeRecorderHasNoSeries: nor do they stand in the way of those of
 // its successor.
-func TestHandshakesOfAPlaceThatIsGoneAreNotShown(t *testing.T) {
+func TestClosedHandshakeRecorderHasNoSeries(t *testing.T) {
 	r := newRig(t)
-	old := newHandshakes(r.metrics, metrics.ListenerHandshakes, "front")
+	old := newHandshakeRecorder(r.metrics, metrics.ListenerHandshakes, "front")
 	old.count(nil)
-	now := newHandshakes(r.metrics, metrics.ListenerHandshakes, "front")
+	now := newHandshakeRecorder(r.metrics, metrics.ListenerHandshakes, "front")
 	now.count(nil)
 	now.count(nil)
 	old.close()
@@ -122,9 +122,9 @@ func TestHandshakesOfAPlaceThatIsGoneAreNotShown(t *testing.T) {
 	}
 }
 
-// TestAnAnswerThatItsConnectionEndsMustEndWithCloseNotify: somebody on the way may have
+// TestResponseUntilCloseNeedsCloseNotify: somebody on the way may have
 // cut it otherwise (RFC 9112 9.8).
-func TestAnAnswerThatItsConnectionEndsMustEndWithCloseNotify(t *testing.T) {
+func TestResponseUntilCloseNeedsCloseNotify(t *testing.T) {
 	ca := testpki.New(t)
 	dir := t.TempDir()
 	ca.Write(dir)
@@ -155,7 +155,7 @@ func TestAnAnswerThatItsConnectionEndsMustEndWithCloseNotify(t *testing.T) {
 				clusters: `{"name": "app", "lb_type": "LB_ROUNDROBIN", "hosts": [{"address": "` + ln.Addr().String() + `"}],
 					"tls_context": {"status": true, "ca_cert": "` + filepath.Join(dir, "ca.pem") + `"}}`,
 			}.run(t)
-			c := dialCaller(t, address)
+			c := dialClient(t, address)
 			c.send(get("/"))
 			response, err := http.ReadResponse(c.r, nil)
 			if err != nil {
@@ -172,10 +172,10 @@ func TestAnAnswerThatItsConnectionEndsMustEndWithCloseNotify(t *testing.T) {
 	}
 }
 
-// TestAClusterThatLeftIsReachedUntilItsExchangesHaveEnded: however many configurations
+// TestRemovedClusterTLSOutlivesExchanges: however many configurations
 // follow meanwhile.
-func TestAClusterThatLeftIsReachedUntilItsExchangesHaveEnded(t *testing.T) {
-	c := newClients(newRig(t).server.credentials, nil)
+func TestRemovedClusterTLSOutlivesExchanges(t *testing.T) {
+	c := newUpstreamTLS(newRig(t).server.reloader, nil)
 	apply := func(clusters ...*config.Cluster) *upstreamTLSTable {
 		table, err := c.prepare(clusters)
 		if err != nil {

@@ -39,7 +39,7 @@ func TestFiltersRunWhereNoRouteMatches(t *testing.T) {
 				"filter_chains": [{"filters": [{"type": "proxy", "config": {"downstream_protocol": "Http1", "router_config_name": "table"}}]}]}],
 				"routers": [{"router_config_name": "table", "virtual_hosts": [{"name": "one", "domains": ["a.test"], "routers": [
 					{"match": {"path": "/known"}, "direct_response": {"status": 200}}]}]}]}]}`)
-			s.Listeners[0].FilterChains[0].Proxy.StreamFilters[0].Off = test.off
+			s.Listeners[0].FilterChains[0].Proxy.StreamFilters[0].Disabled = test.off
 			r.apply(s)
 			for _, host := range []string{"a.test", "other.test"} {
 				if len(test.want) > 1 && host != "a.test" {
@@ -47,7 +47,7 @@ func TestFiltersRunWhereNoRouteMatches(t *testing.T) {
 				}
 				var got []int
 				for range test.want {
-					got = append(got, dialCaller(t, r.address("front")).ask("POST /nope HTTP/1.1\r\nHost: "+host+"\r\nContent-Length: 0\r\n\r\n").StatusCode)
+					got = append(got, dialClient(t, r.address("front")).roundTrip("POST /nope HTTP/1.1\r\nHost: "+host+"\r\nContent-Length: 0\r\n\r\n").StatusCode)
 				}
 				if !slices.Equal(got, test.want) {
 					t.Errorf("%s: %v, want %v", host, got, test.want)
@@ -72,7 +72,7 @@ func TestAReloadKeepsFiltersWhereNoRouteMatches(t *testing.T) {
 	if err := r.server.ApplyRoutes(t.Context(), next.Routes, func() *config.Snapshot { return next }); err != nil {
 		t.Fatal(err)
 	}
-	if got := dialCaller(t, r.address("front")).ask(get("/a")); got.StatusCode != 403 {
+	if got := dialClient(t, r.address("front")).roundTrip(get("/a")); got.StatusCode != 403 {
 		t.Errorf("a path whose route has gone: %d, want 403", got.StatusCode)
 	}
 }

@@ -13,8 +13,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// only compiles a table with one route and matches x against it.
-func only(t testing.TB, r *config.Route, x *protocol.Exchange) *Route {
+// compileOnly compiles a table with one route and matches x against it.
+func compileOnly(t testing.TB, r *config.Route, x *protocol.Exchange) *Route {
 	t.Helper()
 	matched := mustCompile(t, r).Match(x)
 	if matched == nil {
@@ -33,10 +33,10 @@ func fields(h *protocol.Header) []string {
 }
 
 func TestPathRewrite(t *testing.T) {
-	prefix := func(p string) config.Match { return config.Match{PathKind: config.PathPrefix, Path: p} }
+	prefix := func(p string) config.RouteMatch { return config.RouteMatch{PathKind: config.PathPrefix, Path: p} }
 	tests := []struct {
 		name     string
-		match    config.Match
+		match    config.RouteMatch
 		forward  config.Forward
 		path     string
 		want     string
@@ -46,13 +46,13 @@ func TestPathRewrite(t *testing.T) {
 		{"a prefix that only shrinks", prefix("/api/"), config.Forward{PrefixRewrite: "/"}, "/api/x?q", "/x?q", "/api/x"},
 		{"a prefix is replaced literally", prefix("/api"), config.Forward{PrefixRewrite: "/"}, "/api/x", "//x", "/api/x"},
 		{"a prefix by itself", prefix("/api"), config.Forward{PrefixRewrite: "/api"}, "/api/x", "/api/x", ""},
-		{"an exact path", config.Match{PathKind: config.PathExact, Path: "/a"}, config.Forward{PrefixRewrite: "/b"}, "/a?q", "/b?q", "/a"},
-		{"any path gets the prefix", config.Match{}, config.Forward{PrefixRewrite: "/b"}, "/a?q", "/b/a?q", "/a"},
-		{"what an expression matches first", config.Match{PathKind: config.PathRegex, Path: "/v[0-9]"}, config.Forward{PrefixRewrite: "/new"}, "/a/v1/v2", "/a/new/v2", "/a/v1/v2"},
+		{"an exact path", config.RouteMatch{PathKind: config.PathExact, Path: "/a"}, config.Forward{PrefixRewrite: "/b"}, "/a?q", "/b?q", "/a"},
+		{"any path gets the prefix", config.RouteMatch{}, config.Forward{PrefixRewrite: "/b"}, "/a?q", "/b/a?q", "/a"},
+		{"what an expression matches first", config.RouteMatch{PathKind: config.PathRegex, Path: "/v[0-9]"}, config.Forward{PrefixRewrite: "/new"}, "/a/v1/v2", "/a/new/v2", "/a/v1/v2"},
 		{"a prefix with a query of its own", prefix("/api"), config.Forward{PrefixRewrite: "/b?k=v"}, "/api?q=1", "/b?k=v&q=1", "/api"},
 		{"an encoded path stays encoded", prefix("/api"), config.Forward{PrefixRewrite: "/b"}, "/api/%2e%2e//%41;v", "/b/%2e%2e//%41;v", "/api/%2e%2e//%41;v"},
-		{"the asterisk form", config.Match{}, config.Forward{PrefixRewrite: "/b"}, "*", "*", ""},
-		{"CONNECT", config.Match{}, config.Forward{PrefixRewrite: "/b"}, "", "", ""},
+		{"the asterisk form", config.RouteMatch{}, config.Forward{PrefixRewrite: "/b"}, "*", "*", ""},
+		{"CONNECT", config.RouteMatch{}, config.Forward{PrefixRewrite: "/b"}, "", "", ""},
 
 		{"groups as \\1", prefix("/"), config.Forward{RegexRewrite: &config.RegexRewrite{Pattern: "^/service/([^/]+)(/.*)$", Substitution: `\2/instance/\1`}},
 			"/service/foo/v1?q", "/v1/instance/foo?q", "/service/foo/v1"},
@@ -73,7 +73,7 @@ func TestPathRewrite(t *testing.T) {
 			f := test.forward
 			f.Cluster = "c"
 			x := request("GET", "a.test", test.path, "X-Mosn-Original-Path", "/spoofed")
-			only(t, &config.Route{Match: test.match, Forward: &f}, x).RewriteRequest(x)
+			compileOnly(t, &config.Route{Match: test.match, Forward: &f}, x).RewriteRequest(x)
 			if x.Request.Path != test.want {
 				t.Errorf("path %q becomes %q, want %q", test.path, x.Request.Path, test.want)
 			}
@@ -91,9 +91,9 @@ func TestPathRewrite(t *testing.T) {
 	}
 }
 
-func TestAPathThatAFilterChangedIsNotRewritten(t *testing.T) {
+func TestPathChangedByFilterIsNotRewritten(t *testing.T) {
 	x := request("GET", "a.test", "/api/x")
-	r := only(t, &config.Route{Match: config.Match{PathKind: config.PathPrefix, Path: "/api"}, Forward: &config.Forward{Cluster: "c", PrefixRewrite: "/b"}}, x)
+	r := compileOnly(t, &config.Route{Match: config.RouteMatch{PathKind: config.PathPrefix, Path: "/api"}, Forward: &config.Forward{Cluster: "c", PrefixRewrite: "/b"}}, x)
 	for _, path := range []string{"/", "/other"} {
 		x.Request.Path = path
 		r.RewriteRequest(x)
@@ -134,7 +134,7 @@ func TestHostRewrite(t *testing.T) {
 			f := test.forward
 			f.Cluster = "c"
 			x := request("GET", "a.test", "/e.test:81/path?q=/x/y", test.fields...)
-			r := only(t, &config.Route{Forward: &f}, x)
+			r := compileOnly(t, &config.Route{Forward: &f}, x)
 			r.RewriteRequest(x)
 			r.RewriteHost(x, "origin.test")
 			if x.Request.Authority != test.want {
@@ -180,7 +180,7 @@ func TestHeaderMutation(t *testing.T) {
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
 			x := request("GET", "a.test", "/", test.fields...)
-			only(t, &config.Route{Forward: &config.Forward{Cluster: "c", Request: test.m}}, x).RewriteRequest(x)
+			compileOnly(t, &config.Route{Forward: &config.Forward{Cluster: "c", Request: test.m}}, x).RewriteRequest(x)
 			if got := fields(&x.Request.Header); !slices.Equal(got, test.want) {
 				t.Errorf("request fields are %q, want %q", got, test.want)
 			}
@@ -189,7 +189,7 @@ func TestHeaderMutation(t *testing.T) {
 			for i := 0; i < len(test.fields); i += 2 {
 				x.Response.Header.Add(test.fields[i], test.fields[i+1])
 			}
-			only(t, &config.Route{Forward: &config.Forward{Cluster: "c", Response: test.m}}, x).MutateResponse(x)
+			compileOnly(t, &config.Route{Forward: &config.Forward{Cluster: "c", Response: test.m}}, x).MutateResponse(x)
 			if got := fields(&x.Response.Header); !slices.Equal(got, test.want) {
 				t.Errorf("response fields are %q, want %q", got, test.want)
 			}
@@ -201,11 +201,11 @@ func TestHeaderMutationsOfRouteThenVirtualHostThenTable(t *testing.T) {
 	level := func(name string) config.HeaderMutation {
 		return config.HeaderMutation{Add: []config.HeaderValue{{Name: "level", Value: name, Append: true}, {Name: "last", Value: name}}}
 	}
-	own := forward("own", config.Match{PathKind: config.PathExact, Path: "/own"})
+	own := forward("own", config.RouteMatch{PathKind: config.PathExact, Path: "/own"})
 	own.Forward.Request, own.Forward.Response = level("route"), level("route")
 	table := mustCompileTable(t, &config.RouteTable{Request: level("table"), Response: level("table"), VirtualHosts: []*config.VirtualHost{
-		{Domains: []string{"a"}, Request: level("host"), Response: level("host"), Routes: []*config.Route{own, forward("none", config.Match{})}},
-		{Domains: []string{"*"}, Routes: []*config.Route{forward("table only", config.Match{})}},
+		{Domains: []string{"a"}, Request: level("host"), Response: level("host"), Routes: []*config.Route{own, forward("none", config.RouteMatch{})}},
+		{Domains: []string{"*"}, Routes: []*config.Route{forward("table only", config.RouteMatch{})}},
 	}})
 	tests := []struct {
 		authority, path string
@@ -262,7 +262,7 @@ func TestRedirect(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			x := request("GET", test.authority, test.path, "Authorization", "secret", "Cookie", "secret")
 			x.Request.Scheme = test.scheme
-			only(t, &config.Route{Redirect: &test.c}, x).Reply(x)
+			compileOnly(t, &config.Route{Redirect: &test.c}, x).Reply(x)
 			if got, want := fields(&x.Response.Header), []string{"Location: " + test.want}; !slices.Equal(got, want) || x.Response.Status != test.status {
 				t.Errorf("the answer is %d %q, want %d %q", x.Response.Status, got, test.status, want)
 			}
@@ -273,13 +273,13 @@ func TestRedirect(t *testing.T) {
 	}
 }
 
-func TestDirectResponseHasNothingOfTheRequest(t *testing.T) {
+func TestDirectResponseContainsNothingOfRequest(t *testing.T) {
 	table := mustCompileTable(t, &config.RouteTable{VirtualHosts: []*config.VirtualHost{{
 		Domains:  []string{"*"},
 		Response: config.HeaderMutation{Add: []config.HeaderValue{{Name: "Strict-Transport-Security", Value: "max-age=1"}}},
 		Routes: []*config.Route{
-			{Match: config.Match{PathKind: config.PathExact, Path: "/body"}, Direct: &config.DirectResponse{Status: 503, Body: "closed"}},
-			{Direct: &config.DirectResponse{Status: 204}},
+			{Match: config.RouteMatch{PathKind: config.PathExact, Path: "/body"}, DirectResponse: &config.DirectResponse{Status: 503, Body: "closed"}},
+			{DirectResponse: &config.DirectResponse{Status: 204}},
 		},
 	}}})
 	tests := []struct {
@@ -307,8 +307,8 @@ func TestDirectResponseHasNothingOfTheRequest(t *testing.T) {
 	}
 }
 
-func TestWeightedClustersGetTheirShares(t *testing.T) {
-	d := dice{rand.New(rand.NewPCG(1, 2))}
+func TestWeightedClusterDistribution(t *testing.T) {
+	d := generator{rand.New(rand.NewPCG(1, 2))}
 	x := request("GET", "a.test", "/")
 	for range 50 {
 		var weighted []config.WeightedCluster
@@ -318,7 +318,7 @@ func TestWeightedClustersGetTheirShares(t *testing.T) {
 			weighted = append(weighted, config.WeightedCluster{Cluster: string(rune('a' + i)), Weight: w})
 			total += uint64(w)
 		}
-		r := only(t, &config.Route{Forward: &config.Forward{Weighted: weighted}}, x)
+		r := compileOnly(t, &config.Route{Forward: &config.Forward{WeightedClusters: weighted}}, x)
 		const rounds = 20_000
 		got := make(map[string]int)
 		for range rounds {
@@ -345,9 +345,9 @@ func TestWeightedClustersGetTheirShares(t *testing.T) {
 	}
 }
 
-func TestWeightedChoiceAtItsEdges(t *testing.T) {
+func TestWeightedChoiceBoundaries(t *testing.T) {
 	x := request("GET", "a.test", "/")
-	r := only(t, &config.Route{Forward: &config.Forward{Weighted: []config.WeightedCluster{
+	r := compileOnly(t, &config.Route{Forward: &config.Forward{WeightedClusters: []config.WeightedCluster{
 		{Cluster: "none"}, {Cluster: "half", Weight: math.MaxUint32}, {Cluster: "never"}, {Cluster: "other", Weight: math.MaxUint32}, {Cluster: "last"},
 	}}}, x)
 	tests := []struct {
@@ -371,18 +371,18 @@ func TestClusterByNameAndByVariable(t *testing.T) {
 		{"by variable", config.Route{Forward: &config.Forward{ClusterVariable: "request_header_x-cluster"}}, "blue"},
 		{"by a variable that is lacking", config.Route{Forward: &config.Forward{ClusterVariable: "request_header_none"}}, ""},
 		{"by name before the variable", config.Route{Forward: &config.Forward{Cluster: "c", ClusterVariable: "request_header_x-cluster"}}, "c"},
-		{"of a route that does not forward", config.Route{Direct: &config.DirectResponse{Status: 200}}, ""},
+		{"of a route that does not forward", config.Route{DirectResponse: &config.DirectResponse{Status: 200}}, ""},
 	}
 	for _, test := range tests {
 		x := request("GET", "a.test", "/", "x-cluster", "blue")
-		if got, _ := only(t, &test.c, x).ChooseCluster(x, 1); got != test.want {
+		if got, _ := compileOnly(t, &test.c, x).ChooseCluster(x, 1); got != test.want {
 			t.Errorf("%s: ChooseCluster = %q, want %q", test.name, got, test.want)
 		}
 	}
 }
 
 func TestTimeouts(t *testing.T) {
-	f := &config.Forward{Cluster: "c", Timeout: 10 * time.Second, Retry: &config.RetryPolicy{TryTimeout: 2 * time.Second}}
+	f := &config.Forward{Cluster: "c", Timeout: 10 * time.Second, Retry: &config.RetryPolicy{PerTryTimeout: 2 * time.Second}}
 	tests := []struct {
 		name        string
 		f           *config.Forward
@@ -401,13 +401,13 @@ func TestTimeouts(t *testing.T) {
 	}
 	for _, test := range tests {
 		x := request("GET", "a.test", "/", test.fields...)
-		global, try := only(t, &config.Route{Forward: test.f}, x).WithTimeoutFields().Timeouts(x)
+		global, try := compileOnly(t, &config.Route{Forward: test.f}, x).WithTimeoutFields().Timeouts(x)
 		if global != test.global || try != test.try {
 			t.Errorf("%s: Timeouts = %v, %v, want %v, %v", test.name, global, try, test.global, test.try)
 		}
 	}
 	x := request("GET", "a.test", "/")
-	if global, try := only(t, &config.Route{Direct: &config.DirectResponse{Status: 200}}, x).Timeouts(x); global != 0 || try != 0 {
+	if global, try := compileOnly(t, &config.Route{DirectResponse: &config.DirectResponse{Status: 200}}, x).Timeouts(x); global != 0 || try != 0 {
 		t.Errorf("Timeouts of a direct response = %v, %v, want 0, 0", global, try)
 	}
 }
@@ -426,7 +426,7 @@ func TestCompileRefusesActions(t *testing.T) {
 	}{
 		{"no cluster", config.Route{Forward: &config.Forward{}}, "one of cluster_name, cluster_variable and weighted_clusters"},
 		{"an unknown cluster variable", config.Route{Forward: &config.Forward{ClusterVariable: "upstream_clustr"}}, `did you mean "upstream_cluster"?`},
-		{"a weighted cluster without a name", config.Route{Forward: &config.Forward{Weighted: []config.WeightedCluster{{Weight: 1}}}}, "a cluster has no name"},
+		{"a weighted cluster without a name", config.Route{Forward: &config.Forward{WeightedClusters: []config.WeightedCluster{{Weight: 1}}}}, "a cluster has no name"},
 		{"framing", mutation("Content-Length", "1"), `"Content-Length" cannot be changed`},
 		{"the connection", mutation("connection", "close"), `"connection" cannot be changed`},
 		{"no name", mutation("", "1"), "has no name"},
@@ -453,8 +453,8 @@ func TestCompileRefusesActions(t *testing.T) {
 		{"a redirect's status", config.Route{Redirect: &config.Redirect{Code: 200}}, "response_code 200 is not one of"},
 		{"a redirect's host", config.Route{Redirect: &config.Redirect{Host: "user@a"}}, `host_redirect "user@a" is not a host`},
 		{"a redirect's scheme", config.Route{Redirect: &config.Redirect{Scheme: "1http"}}, "is not a scheme"},
-		{"an informational status", config.Route{Direct: &config.DirectResponse{Status: 100}}, "status 100 is not from 200"},
-		{"a body where none can be", config.Route{Direct: &config.DirectResponse{Status: 304, Body: "x"}}, "status 304 has no body"},
+		{"an informational status", config.Route{DirectResponse: &config.DirectResponse{Status: 100}}, "status 100 is not from 200"},
+		{"a body where none can be", config.Route{DirectResponse: &config.DirectResponse{Status: 304, Body: "x"}}, "status 304 has no body"},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
@@ -467,7 +467,7 @@ func TestCompileRefusesActions(t *testing.T) {
 	}
 }
 
-func TestFieldsCanBeAddedByWhetherThereIsOne(t *testing.T) {
+func TestHeaderAppendConditions(t *testing.T) {
 	for _, tt := range []struct {
 		name string
 		add  config.HeaderValue

@@ -18,12 +18,12 @@ func (callBody) Close() error             { return nil }
 
 func (c callBody) Argument(i int) (string, bool) { return string(c), i == 0 }
 
-func TestRoutesGoByArguments(t *testing.T) {
-	blue := config.ArgumentMatch{Index: 0, Is: config.ValueMatch{Kind: config.ValueExact, Text: "blue"}}
-	second := config.ArgumentMatch{Index: 1, Is: config.ValueMatch{Kind: config.ValueRange, From: 1, To: 5}}
+func TestMatchArguments(t *testing.T) {
+	blue := config.ArgumentMatch{Index: 0, Matcher: config.ValueMatch{Kind: config.ValueExact, Text: "blue"}}
+	second := config.ArgumentMatch{Index: 1, Matcher: config.ValueMatch{Kind: config.ValueRange, From: 1, To: 5}}
 	table, err := Compile(&config.RouteTable{Name: "t", VirtualHosts: []*config.VirtualHost{{Name: "all", Domains: []string{"*"}, Routes: []*config.Route{
-		{Name: "second", Match: config.Match{Arguments: []config.ArgumentMatch{blue, second}}, Direct: &config.DirectResponse{Status: 200}},
-		{Name: "blue", Match: config.Match{Arguments: []config.ArgumentMatch{blue}}, Direct: &config.DirectResponse{Status: 200}},
+		{Name: "second", Match: config.RouteMatch{Arguments: []config.ArgumentMatch{blue, second}}, DirectResponse: &config.DirectResponse{Status: 200}},
+		{Name: "blue", Match: config.RouteMatch{Arguments: []config.ArgumentMatch{blue}}, DirectResponse: &config.DirectResponse{Status: 200}},
 	}}}})
 	if err != nil {
 		t.Fatal(err)
@@ -51,9 +51,9 @@ func TestRoutesGoByArguments(t *testing.T) {
 			t.Errorf("%v: explained with %q, want %q", test.body, why, test.why)
 		}
 	}
-	bad := config.ArgumentMatch{Is: config.ValueMatch{Kind: config.ValueRegex, Text: "("}}
+	bad := config.ArgumentMatch{Matcher: config.ValueMatch{Kind: config.ValueRegex, Text: "("}}
 	if _, err := Compile(&config.RouteTable{Name: "t", VirtualHosts: []*config.VirtualHost{{Name: "all", Domains: []string{"*"}, Routes: []*config.Route{
-		{Name: "bad", Match: config.Match{Arguments: []config.ArgumentMatch{bad}}, Direct: &config.DirectResponse{Status: 200}},
+		{Name: "bad", Match: config.RouteMatch{Arguments: []config.ArgumentMatch{bad}}, DirectResponse: &config.DirectResponse{Status: 200}},
 	}}}}); err == nil {
 		t.Error("an expression that is none is compiled")
 	}

@@ -7,11 +7,11 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// TestTheServerAsAWholeIsRoutedAsItsRoot checks that "*" takes the route of "/" unless a route
+// TestOptionsAsteriskMatchesRoot checks that "*" takes the route of "/" unless a route
 // matches "*" (RFC 9112 3.2.4).
-func TestTheServerAsAWholeIsRoutedAsItsRoot(t *testing.T) {
+func TestOptionsAsteriskMatchesRoot(t *testing.T) {
 	route := func(name string, kind config.PathKind, path string) *config.Route {
-		return &config.Route{Name: name, Match: config.Match{PathKind: kind, Path: path}, Forward: &config.Forward{Cluster: "app", PrefixRewrite: "/x"}}
+		return &config.Route{Name: name, Match: config.RouteMatch{PathKind: kind, Path: path}, Forward: &config.Forward{Cluster: "app", PrefixRewrite: "/x"}}
 	}
 	all := route("all", config.PathPrefix, "/")
 	for name, test := range map[string]struct {

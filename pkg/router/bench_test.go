@@ -8,9 +8,9 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// sized returns a table of n routes of kind in hosts virtual hosts, and a request for its last
+// sizedTable returns a table of n routes of kind in hosts virtual hosts, and a request for its last
 // route. A single virtual host is for "*".
-func sized(kind config.PathKind, n, hosts int) (*config.RouteTable, *protocol.Exchange) {
+func sizedTable(kind config.PathKind, n, hosts int) (*config.RouteTable, *protocol.Exchange) {
 	c := &config.RouteTable{Name: "sized"}
 	for h := range hosts {
 		vh := &config.VirtualHost{Name: fmt.Sprintf("host-%d", h), Domains: []string{fmt.Sprintf("host-%d.default.svc.cluster.local", h)}}
@@ -20,7 +20,7 @@ func sized(kind config.PathKind, n, hosts int) (*config.RouteTable, *protocol.Ex
 		for i := range n / hosts {
 			vh.Routes = append(vh.Routes, &config.Route{
 				Name:    fmt.Sprintf("host-%d/%d", h, i),
-				Match:   config.Match{PathKind: kind, Path: fmt.Sprintf("/service-%05d/v1/items", i)},
+				Match:   config.RouteMatch{PathKind: kind, Path: fmt.Sprintf("/service-%05d/v1/items", i)},
 				Forward: &config.Forward{Cluster: "cluster"},
 			})
 		}
@@ -42,7 +42,7 @@ func BenchmarkMatch(b *testing.B) {
 	for _, kind := range kinds {
 		for _, size := range sizes {
 			b.Run(fmt.Sprintf("%s/routes=%d/hosts=%d", kind.name, size.routes, size.hosts), func(b *testing.B) {
-				c, x := sized(kind.kind, size.routes, size.hosts)
+				c, x := sizedTable(kind.kind, size.routes, size.hosts)
 				table := mustCompileTable(b, c)
 				b.ReportAllocs()
 				for b.Loop() {
@@ -58,7 +58,7 @@ func BenchmarkMatch(b *testing.B) {
 // BenchmarkMatchSpread requests all routes in turn, so that little of the table is in the
 // processor's caches.
 func BenchmarkMatchSpread(b *testing.B) {
-	c, x := sized(config.PathPrefix, 50_000, 1)
+	c, x := sizedTable(config.PathPrefix, 50_000, 1)
 	table := mustCompileTable(b, c)
 	paths := make([]string, 0, 50_000)
 	for i := range 50_000 {
@@ -77,7 +77,7 @@ func BenchmarkMatchSpread(b *testing.B) {
 func BenchmarkMatchMethods(b *testing.B) {
 	var routes []*config.Route
 	for _, m := range []string{"GET", "PUT", "POST", "PATCH", "DELETE"} {
-		routes = append(routes, forward(m, config.Match{PathKind: config.PathExact, Path: "/items", Headers: []config.HeaderMatch{{Name: "method", Value: m}}}))
+		routes = append(routes, forward(m, config.RouteMatch{PathKind: config.PathExact, Path: "/items", Headers: []config.HeaderMatch{{Name: "method", Value: m}}}))
 	}
 	table := mustCompile(b, routes...)
 	x := request("DELETE", "a.test", "/items", "Accept", "*/*")
@@ -91,7 +91,7 @@ func BenchmarkMatchMethods(b *testing.B) {
 func BenchmarkMatchServices(b *testing.B) {
 	var routes []*config.Route
 	for i := range 1000 {
-		routes = append(routes, forward("r", config.Match{Headers: []config.HeaderMatch{{Name: "service", Value: fmt.Sprintf("com.shop.Service%d", i)}}}))
+		routes = append(routes, forward("r", config.RouteMatch{Headers: []config.HeaderMatch{{Name: "service", Value: fmt.Sprintf("com.shop.Service%d", i)}}}))
 	}
 	table := mustCompile(b, routes...)
 	x := request("", "com.shop.Service999", "/com.shop.Service999/list", "service", "com.shop.Service999", "method", "list")
@@ -106,7 +106,7 @@ func BenchmarkMatchServices(b *testing.B) {
 func BenchmarkCompile(b *testing.B) {
 	for _, hosts := range []int{1, 5000} {
 		b.Run(fmt.Sprintf("routes=50000/hosts=%d", hosts), func(b *testing.B) {
-			c, _ := sized(config.PathPrefix, 50_000, hosts)
+			c, _ := sizedTable(config.PathPrefix, 50_000, hosts)
 			b.ReportAllocs()
 			for b.Loop() {
 				if _, err := Compile(c); err != nil {
@@ -120,7 +120,7 @@ func BenchmarkCompile(b *testing.B) {
 // BenchmarkActions measures the cost of a plain forwarding route in addition to Match.
 func BenchmarkActions(b *testing.B) {
 	x := request("GET", "a.test", "/items", "Accept", "*/*")
-	r := only(b, forward("c", config.Match{}), x)
+	r := compileOnly(b, forward("c", config.RouteMatch{}), x)
 	for b.Loop() {
 		r.RewriteRequest(x)
 		if name, _ := r.ChooseCluster(x, 1); name == "" {
@@ -131,13 +131,13 @@ func BenchmarkActions(b *testing.B) {
 }
 
 func TestMatchAllocatesNothing(t *testing.T) {
-	c, exact := sized(config.PathExact, 100, 10)
+	c, exact := sizedTable(config.PathExact, 100, 10)
 	hosts := mustCompileTable(t, c)
 	many := mustCompile(t,
-		forward("0", config.Match{PathKind: config.PathRegex, Path: "^/(a|b)+[0-9]{2,}$"}),
-		forward("1", config.Match{PathKind: config.PathPrefix, Path: "/x", Headers: []config.HeaderMatch{{Name: "y", Value: "^1+$", Regex: true}, {Name: "host", Value: "a.test"}}}),
-		forward("2", config.Match{Headers: []config.HeaderMatch{{Name: "service", Value: "s"}}}),
-		forward("3", config.Match{PathKind: config.PathPrefix, Path: "/v", Variables: []config.VariableMatch{{Name: "x-mosn-method", Value: "PUT", Or: true}, {Name: "query", Value: "k"}}}),
+		forward("0", config.RouteMatch{PathKind: config.PathRegex, Path: "^/(a|b)+[0-9]{2,}$"}),
+		forward("1", config.RouteMatch{PathKind: config.PathPrefix, Path: "/x", Headers: []config.HeaderMatch{{Name: "y", Value: "^1+$", Regex: true}, {Name: "host", Value: "a.test"}}}),
+		forward("2", config.RouteMatch{Headers: []config.HeaderMatch{{Name: "service", Value: "s"}}}),
+		forward("3", config.RouteMatch{PathKind: config.PathPrefix, Path: "/v", Variables: []config.VariableMatch{{Name: "x-mosn-method", Value: "PUT", Or: true}, {Name: "query", Value: "k"}}}),
 	)
 	tests := []struct {
 		name  string
@@ -168,9 +168,9 @@ func TestMatchAllocatesNothing(t *testing.T) {
 
 func TestActionsThatAllocateNothing(t *testing.T) {
 	c := &config.Forward{
-		Weighted:      []config.WeightedCluster{{Cluster: "a", Weight: 1}, {Cluster: "b", Weight: 2}},
-		PrefixRewrite: "/",
-		HostRewrite:   "origin.test",
+		WeightedClusters: []config.WeightedCluster{{Cluster: "a", Weight: 1}, {Cluster: "b", Weight: 2}},
+		PrefixRewrite:    "/",
+		HostRewrite:      "origin.test",
 		Request: config.HeaderMutation{Remove: []string{"Cookie"}, Add: []config.HeaderValue{
 			{Name: "x-const", Value: "1"}, {Name: "x-client", Value: "%downstream_remote_ip%"},
 		}},
@@ -178,7 +178,7 @@ func TestActionsThatAllocateNothing(t *testing.T) {
 	}
 	x := request("GET", "a.test", "/api/items")
 	x.Meta.Conn = &protocol.ConnMeta{RemoteIP: "192.0.2.1"}
-	r := only(t, &config.Route{Match: config.Match{PathKind: config.PathPrefix, Path: "/api/"}, Forward: c}, x)
+	r := compileOnly(t, &config.Route{Match: config.RouteMatch{PathKind: config.PathPrefix, Path: "/api/"}, Forward: c}, x)
 	n := testing.AllocsPerRun(100, func() {
 		x.Reset()
 		x.Request.Path, x.Request.Authority = "/api/items", "a.test"

@@ -14,9 +14,9 @@ import (
 
 // clusterSelector selects a cluster name for each exchange, either by a variable or by weights.
 type clusterSelector struct {
-	variable variable.Variable
-	shares   []weightedCluster // weighted clusters; nil: variable selects
-	total    uint64
+	variable    variable.Variable
+	weighted    []weightedCluster // weighted clusters; nil: variable selects
+	totalWeight uint64
 }
 
 // weightedCluster is a cluster with the sum of the weights up to and including its own.
@@ -36,13 +36,13 @@ func (r *Route) ChooseCluster(x *protocol.Exchange, random uint64) (name string,
 		return "", 0
 	case r.cluster == nil:
 		return r.Config.Forward.Cluster, 0
-	case r.cluster.shares == nil:
+	case r.cluster.weighted == nil:
 		name, _ := r.cluster.variable.Text(x)
 		return name, 0
 	}
-	point, _ := bits.Mul64(random, r.cluster.total) // uniform in [0, total)
-	for i := range r.cluster.shares {
-		if s := &r.cluster.shares[i]; point < s.cumulativeWeight {
+	point, _ := bits.Mul64(random, r.cluster.totalWeight) // uniform in [0, total)
+	for i := range r.cluster.weighted {
+		if s := &r.cluster.weighted[i]; point < s.cumulativeWeight {
 			return s.cluster, i
 		}
 	}
@@ -54,19 +54,19 @@ func (r *Route) ChooseCluster(x *protocol.Exchange, random uint64) (name string,
 // The header mutations of a weighted cluster are followed by request and response.
 func compileCluster(f *config.Forward, request, response *mutation) (*clusterSelector, error) {
 	switch {
-	case len(f.Weighted) > 0:
-		c := &clusterSelector{shares: make([]weightedCluster, len(f.Weighted))}
-		for i := range f.Weighted {
-			w := &f.Weighted[i]
+	case len(f.WeightedClusters) > 0:
+		c := &clusterSelector{weighted: make([]weightedCluster, len(f.WeightedClusters))}
+		for i := range f.WeightedClusters {
+			w := &f.WeightedClusters[i]
 			if w.Cluster == "" {
 				return nil, errors.New("weighted_clusters: a cluster has no name")
 			}
-			c.total += uint64(w.Weight)
+			c.totalWeight += uint64(w.Weight)
 			in, out, err := compileMutations(&w.Request, &w.Response, request, response)
 			if err != nil {
 				return nil, fmt.Errorf("weighted_clusters: %s: %w", w.Cluster, err)
 			}
-			c.shares[i] = weightedCluster{w.Cluster, c.total, in, out}
+			c.weighted[i] = weightedCluster{w.Cluster, c.totalWeight, in, out}
 		}
 		return c, nil
 	case f.Cluster != "":
@@ -92,7 +92,7 @@ const (
 // timeouts. It is for listeners that trust their clients to do that.
 func (r *Route) WithTimeoutFields() *Route {
 	trusting := *r
-	trusting.timeoutFields = true
+	trusting.trustTimeoutHeaders = true
 	return &trusting
 }
 
@@ -107,10 +107,10 @@ func (r *Route) Timeouts(x *protocol.Exchange) (global, try time.Duration) {
 	}
 	global = f.Timeout
 	if f.Retry != nil {
-		try = f.Retry.TryTimeout
+		try = f.Retry.PerTryTimeout
 	}
-	if r.timeoutFields {
-		ofGlobal, ofTry := timeoutFields(&x.Request.Header)
+	if r.trustTimeoutHeaders {
+		ofGlobal, ofTry := timeoutHeaders(&x.Request.Header)
 		if d, ok := milliseconds(ofGlobal); ok {
 			global = d
 		}
@@ -124,9 +124,9 @@ func (r *Route) Timeouts(x *protocol.Exchange) (global, try time.Duration) {
 	return global, try
 }
 
-// timeoutFields returns the first value of each of the two headers, "" if it is missing. It runs
+// timeoutHeaders returns the first value of each of the two headers, "" if it is missing. It runs
 // for each request, so it reads the headers in one pass and compares lengths first.
-func timeoutFields(h *protocol.Header) (global, try string) {
+func timeoutHeaders(h *protocol.Header) (global, try string) {
 	for i := range h.Len() {
 		f := h.At(i)
 		switch len(f.Name) {

@@ -23,7 +23,7 @@ func (t *Table) Recompile(c *config.RouteTable) (*Table, error) { return compile
 func compile(before *Table, c *config.RouteTable) (*Table, error) {
 	b := newBuilder(before, c)
 	for n, vh := range c.VirtualHosts {
-		b.virtualHost(n, vh)
+		b.compileVirtualHost(n, vh)
 	}
 	if len(b.errs) > 0 {
 		return nil, errors.Join(b.errs...)
@@ -33,17 +33,17 @@ func compile(before *Table, c *config.RouteTable) (*Table, error) {
 
 // builder compiles one table.
 type builder struct {
-	config      *config.RouteTable
-	before      *Table  // nil: Compile
-	places      []int32 // indexes of the virtual hosts in before, by name; -1: not there
-	table       *Table
-	addsDomains bool // before's domains cannot be reused
-	expressions expressions
-	tree        *tree       // of newly indexed virtual hosts
-	paths       []pathEntry // scratch space for one virtual host
-	made        []Route     // preallocated routes
-	links       []link      // preallocated links
-	errs        []error
+	config          *config.RouteTable
+	previous        *Table  // nil: Compile
+	previousIndexes []int32 // indexes of the virtual hosts in before, by name; -1: not there
+	table           *Table
+	addsDomains     bool // before's domains cannot be reused
+	expressions     expressions
+	tree            *tree       // of newly indexed virtual hosts
+	paths           []pathEntry // scratch space for one virtual host
+	routePool       []Route     // preallocated routes
+	linkPool        []link      // preallocated links
+	errs            []error
 }
 
 func newBuilder(before *Table, c *config.RouteTable) *builder {
@@ -51,7 +51,7 @@ func newBuilder(before *Table, c *config.RouteTable) *builder {
 	for _, vh := range c.VirtualHosts {
 		total += len(vh.Routes)
 	}
-	b := &builder{config: c, before: before, expressions: make(expressions), tree: &tree{}}
+	b := &builder{config: c, previous: before, expressions: make(expressions), tree: &tree{}}
 	b.table = &Table{
 		config: c,
 		hosts:  make([]virtualHost, len(c.VirtualHosts)),
@@ -65,10 +65,10 @@ func newBuilder(before *Table, c *config.RouteTable) *builder {
 	}
 	if before == nil {
 		// Large tables that never change get one allocation for each type.
-		b.made, b.links = make([]Route, 0, total), make([]link, total)
+		b.routePool, b.linkPool = make([]Route, 0, total), make([]link, total)
 	} else {
 		b.table.Random = before.Random
-		b.places = align.Places(names(before.config), names(c))
+		b.previousIndexes = align.Indexes(names(before.config), names(c))
 	}
 	if before != nil && sameMutations(&before.config.Request, &before.config.Response, &c.Request, &c.Response) {
 		b.table.request, b.table.response = before.request, before.response
@@ -76,7 +76,7 @@ func newBuilder(before *Table, c *config.RouteTable) *builder {
 	}
 	var err error
 	b.table.request, b.table.response, err = compileMutations(&c.Request, &c.Response, nil, nil)
-	b.note("", err)
+	b.addError("", err)
 	return b
 }
 
@@ -100,8 +100,8 @@ func sameMutations(request, response, nextRequest, nextResponse *config.HeaderMu
 	return reflect.DeepEqual(request, nextRequest) && reflect.DeepEqual(response, nextResponse)
 }
 
-// note records err, if it is not nil, with its location.
-func (b *builder) note(where string, err error) {
+// addError records err, if it is not nil, with its location.
+func (b *builder) addError(where string, err error) {
 	switch {
 	case err == nil:
 	case where == "":
@@ -111,55 +111,57 @@ func (b *builder) note(where string, err error) {
 	}
 }
 
-// old returns the previous version of virtual host n, nil if there was none.
-func (b *builder) old(n int) *virtualHost {
-	if b.before == nil || b.places[n] < 0 {
+// previousHost returns the previous version of virtual host n, nil if there was none.
+func (b *builder) previousHost(n int) *virtualHost {
+	if b.previous == nil || b.previousIndexes[n] < 0 {
 		return nil
 	}
-	return &b.before.hosts[b.places[n]]
+	return &b.previous.hosts[b.previousIndexes[n]]
 }
 
-func (b *builder) virtualHost(n int, vh *config.VirtualHost) {
+func (b *builder) compileVirtualHost(n int, vh *config.VirtualHost) {
 	if b.addsDomains {
-		b.domains(n, vh)
+		b.compileDomains(n, vh)
 	}
-	h, old := &b.table.hosts[n], b.old(n)
+	h, old := &b.table.hosts[n], b.previousHost(n)
 	first := len(b.table.routes)
 	// Equal mutations of the table are the same pointers.
-	within := old != nil && b.table.request == b.before.request && b.table.response == b.before.response
+	within := old != nil && b.table.request == b.previous.request && b.table.response == b.previous.response
 	if within && old.config == vh {
 		*h = *old
-		h.first = first
-		b.table.routes = append(b.table.routes, b.before.of(old)...)
+		h.firstRoute = first
+		b.table.routes = append(b.table.routes, b.previous.routesOf(old)...)
 		return
 	}
-	h.config, h.first = vh, first
+	h.config, h.firstRoute = vh, first
 	if within && sameMutations(&old.config.Request, &old.config.Response, &vh.Request, &vh.Response) {
 		h.request, h.response = old.request, old.response
 	} else {
 		var err error
 		h.request, h.response, err = compileMutations(&vh.Request, &vh.Response, b.table.request, b.table.response)
-		b.note(place(vh), err)
+		b.addError(virtualHostLabel(vh), err)
 	}
-	b.routes(h, old)
-	routes := b.table.of(h)
-	if old != nil && sameMatches(b.before.of(old), routes) {
+	b.compileRoutes(h, old)
+	routes := b.table.routesOf(h)
+	if old != nil && sameMatches(b.previous.routesOf(old), routes) {
 		h.index = old.index
 		return
 	}
-	h.index = b.index(routes)
+	h.index = b.buildIndex(routes)
 }
 
-// place names a virtual host in errors.
-func place(vh *config.VirtualHost) string { return fmt.Sprintf("virtual host %q", vh.Name) }
+// virtualHostLabel names a virtual host in errors.
+func virtualHostLabel(vh *config.VirtualHost) string { return fmt.Sprintf("virtual host %q", vh.Name) }
 
-// of returns the routes of h, a virtual host of the table.
-func (t *Table) of(h *virtualHost) []*Route { return t.routes[h.first : h.first+len(h.config.Routes)] }
+// routesOf returns the routes of h, a virtual host of the table.
+func (t *Table) routesOf(h *virtualHost) []*Route {
+	return t.routes[h.firstRoute : h.firstRoute+len(h.config.Routes)]
+}
 
-// domains adds the domains of virtual host n.
-func (b *builder) domains(n int, vh *config.VirtualHost) {
+// compileDomains adds the domains of virtual host n.
+func (b *builder) compileDomains(n int, vh *config.VirtualHost) {
 	if len(vh.Domains) == 0 {
-		b.note(place(vh), errors.New("it has no domains: no request can reach it"))
+		b.addError(virtualHostLabel(vh), errors.New("it has no domains: no request can reach it"))
 	}
 	for _, d := range vh.Domains {
 		other, err := b.table.domains.add(d, int32(n)) //nolint:gosec // as many as there are
@@ -167,46 +169,46 @@ func (b *builder) domains(n int, vh *config.VirtualHost) {
 			err = fmt.Errorf("domain %q already belongs to virtual host %q", d, b.config.VirtualHosts[other].Name)
 		}
 		if err != nil {
-			b.note(place(vh), err)
+			b.addError(virtualHostLabel(vh), err)
 		}
 	}
 }
 
-// routes adds the routes of h to the table. It reuses unchanged routes of old and compiles the
+// compileRoutes adds the routes of h to the table. It reuses unchanged routes of old and compiles the
 // others.
-func (b *builder) routes(h, old *virtualHost) {
+func (b *builder) compileRoutes(h, old *virtualHost) {
 	var places []int32
 	if old != nil {
-		places = align.Places(old.config.Routes, h.config.Routes)
+		places = align.Indexes(old.config.Routes, h.config.Routes)
 	}
 	for i, c := range h.config.Routes {
 		if old != nil && places[i] >= 0 {
-			if r := b.before.routes[old.first+int(places[i])]; r.within(h) {
+			if r := b.previous.routes[old.firstRoute+int(places[i])]; r.compiledWithin(h) {
 				b.table.routes = append(b.table.routes, r)
 				continue
 			}
 		}
-		r := b.make()
-		*r = Route{Config: c, VirtualHost: h.config.Name, outer: inherited{h.request, h.response}, request: h.request, response: h.response}
+		r := b.newRoute()
+		*r = Route{Config: c, VirtualHost: h.config.Name, inherited: inherited{h.request, h.response}, request: h.request, response: h.response}
 		b.table.routes = append(b.table.routes, r)
-		if err := b.route(r); err != nil {
-			b.note(fmt.Sprintf("%s: route %q", place(h.config), c.Name), err)
+		if err := b.compileRoute(r); err != nil {
+			b.addError(fmt.Sprintf("%s: route %q", virtualHostLabel(h.config), c.Name), err)
 		}
 	}
 }
 
-// within reports whether compiling r within h would give the same result.
-func (r *Route) within(h *virtualHost) bool {
-	return r.outer == inherited{h.request, h.response} && r.VirtualHost == h.config.Name
+// compiledWithin reports whether compiling r within h would give the same result.
+func (r *Route) compiledWithin(h *virtualHost) bool {
+	return r.inherited == inherited{h.request, h.response} && r.VirtualHost == h.config.Name
 }
 
-// make returns a zero Route.
-func (b *builder) make() *Route {
-	if len(b.made) == cap(b.made) {
+// newRoute returns a zero Route.
+func (b *builder) newRoute() *Route {
+	if len(b.routePool) == cap(b.routePool) {
 		return new(Route)
 	}
-	b.made = b.made[:len(b.made)+1]
-	return &b.made[len(b.made)-1]
+	b.routePool = b.routePool[:len(b.routePool)+1]
+	return &b.routePool[len(b.routePool)-1]
 }
 
 // sameMatches reports whether an index of the one list also serves the other.
@@ -216,22 +218,22 @@ func sameMatches(before, now []*Route) bool {
 	})
 }
 
-// route compiles the conditions and the action of r.
-func (b *builder) route(r *Route) error {
+// compileRoute compiles the conditions and the action of r.
+func (b *builder) compileRoute(r *Route) error {
 	var err error
-	if r.when, err = b.expressions.condition(&r.Config.Match); err != nil {
+	if r.matcher, err = b.expressions.compileMatch(&r.Config.Match); err != nil {
 		return err
 	}
 	c := r.Config
 	switch {
-	case c.Forward != nil && c.Redirect == nil && c.Direct == nil:
-		return b.forward(r, c)
-	case c.Redirect != nil && c.Forward == nil && c.Direct == nil:
-		if err := b.redirect(r, c.Redirect); err != nil {
+	case c.Forward != nil && c.Redirect == nil && c.DirectResponse == nil:
+		return b.compileForward(r, c)
+	case c.Redirect != nil && c.Forward == nil && c.DirectResponse == nil:
+		if err := b.compileRedirect(r, c.Redirect); err != nil {
 			return err
 		}
-	case c.Direct != nil && c.Forward == nil && c.Redirect == nil:
-		if err := checkDirect(c.Direct); err != nil {
+	case c.DirectResponse != nil && c.Forward == nil && c.Redirect == nil:
+		if err := checkDirect(c.DirectResponse); err != nil {
 			return err
 		}
 	default:
@@ -241,48 +243,48 @@ func (b *builder) route(r *Route) error {
 	return err
 }
 
-func (b *builder) redirect(r *Route, c *config.Redirect) error {
+func (b *builder) compileRedirect(r *Route, c *config.Redirect) error {
 	if err := checkRedirect(c); err != nil {
 		return err
 	}
 	var err error
-	r.path, err = b.expressions.pathRewrite(&r.Config.Match, &config.Forward{PrefixRewrite: c.PrefixRewrite, RegexRewrite: c.RegexRewrite})
+	r.path, err = b.expressions.compilePathRewrite(&r.Config.Match, &config.Forward{PrefixRewrite: c.PrefixRewrite, RegexRewrite: c.RegexRewrite})
 	if err != nil {
 		return fmt.Errorf("redirect: %w", err)
 	}
 	return nil
 }
 
-func (b *builder) forward(r *Route, c *config.Route) error {
+func (b *builder) compileForward(r *Route, c *config.Route) error {
 	f := c.Forward
 	var err error
 	if r.request, r.response, err = compileMutations(&f.Request, &f.Response, r.request, r.response); err != nil {
 		return err
 	}
-	if r.path, err = b.expressions.pathRewrite(&c.Match, f); err != nil {
+	if r.path, err = b.expressions.compilePathRewrite(&c.Match, f); err != nil {
 		return err
 	}
-	if r.host, err = b.expressions.hostRewrite(f); err != nil {
+	if r.host, err = b.expressions.compileHostRewrite(f); err != nil {
 		return err
 	}
-	if r.hash, err = compileHash(f.Hash); err != nil {
+	if r.hash, err = compileHash(f.HashPolicies); err != nil {
 		return err
 	}
 	r.cluster, err = compileCluster(f, r.request, r.response)
 	return err
 }
 
-// index builds the index of a virtual host for Find. It goes from the last route to the first, so
+// buildIndex builds the index of a virtual host for Find. It goes from the last route to the first, so
 // that link can prepend to the chains.
-func (b *builder) index(routes []*Route) hostIndex {
+func (b *builder) buildIndex(routes []*Route) hostIndex {
 	h := hostIndex{tree: b.tree, regex: endOfChain}
-	if b.before == nil {
-		h.links, b.links = b.links[:len(routes):len(routes)], b.links[len(routes):]
+	if b.previous == nil {
+		h.links, b.linkPool = b.linkPool[:len(routes):len(routes)], b.linkPool[len(routes):]
 	} else {
 		h.links = make([]link, len(routes))
 	}
 	for i, r := range routes {
-		h.links[i] = link{next: endOfChain, when: r.when}
+		h.links[i] = link{next: endOfChain, matcher: r.matcher}
 	}
 	b.paths = b.paths[:0]
 	fields := make(map[fieldKey]int)
@@ -290,25 +292,25 @@ func (b *builder) index(routes []*Route) hostIndex {
 		at := int32(i) //nolint:gosec // as many as there are
 		m := &r.Config.Match
 		switch kind := m.PathKind; {
-		case kind == config.PathRegex || r.when != nil && r.when.pathMatcher != nil:
-			h.link(&h.regex, at)
+		case kind == config.PathRegex || r.matcher != nil && r.matcher.pathMatcher != nil:
+			h.prepend(&h.regex, at)
 		case kind == config.PathExact:
 			b.paths = append(b.paths, pathEntry{m.Path, true, at})
 		case kind == config.PathPrefix:
 			b.paths = append(b.paths, pathEntry{m.Path, false, at})
 		default:
-			f := r.when.key()
+			f := r.matcher.indexHeader()
 			if f == nil {
 				b.paths = append(b.paths, pathEntry{"", false, at})
 				continue
 			}
-			n, ok := fields[f.key()]
+			n, ok := fields[f.fieldKey()]
 			if !ok {
 				n = len(h.fields)
-				fields[f.key()] = n
+				fields[f.fieldKey()] = n
 				h.fields = append(h.fields, fieldIndex{field: f, chains: make(map[string]int32)})
 			}
-			h.fields[n].add(f.is.Text, at, &h)
+			h.fields[n].add(f.matcher.Text, at, &h)
 		}
 	}
 	h.paths = b.tree.add(b.paths, &h)
@@ -320,17 +322,17 @@ func (b *builder) index(routes []*Route) hostIndex {
 func reachable(routes []*Route) int {
 	for i, r := range routes {
 		m := &r.Config.Match
-		if r.when == nil && (m.PathKind == config.PathAny || m.PathKind == config.PathPrefix && m.Path == "") {
+		if r.matcher == nil && (m.PathKind == config.PathAny || m.PathKind == config.PathPrefix && m.Path == "") {
 			return i + 1
 		}
 	}
 	return len(routes)
 }
 
-// link prepends the route at index at, which precedes all routes of the chain. Routes after a
+// prepend prepends the route at index at, which precedes all routes of the chain. Routes after a
 // route without conditions are unreachable, so link drops them.
-func (h *hostIndex) link(chain *int32, at int32) {
-	if l := &h.links[at]; l.when != nil {
+func (h *hostIndex) prepend(chain *int32, at int32) {
+	if l := &h.links[at]; l.matcher != nil {
 		l.next = *chain
 	}
 	*chain = at

@@ -15,43 +15,43 @@ import (
 
 // routeMatcher holds the conditions of a route in addition to an exact or prefix path.
 type routeMatcher struct {
-	fields      []headerMatcher // cheapest first
-	path        *regexp.Regexp
+	headers     []headerMatcher // cheapest first
+	pathRegex   *regexp.Regexp
 	pathMatcher *pathMatcher          // nil: no path condition, or the tree evaluates it
 	variables   [][]variableCondition // one group must match, if there are any
 	query       []queryMatcher
-	arguments   []argumentTest
-	chance      *fraction // nil: all requests
+	arguments   []argumentMatcher
+	fraction    *fraction // nil: all requests
 }
 
-// holds reports whether x matches c. path is x's path without its query. random supplies the
+// matches reports whether x matches c. path is x's path without its query. random supplies the
 // sample for chance.
-func (c *routeMatcher) holds(x *protocol.Exchange, path string, random func() uint64) bool {
-	for i := range c.fields {
-		if !c.fields[i].holds(x) {
+func (c *routeMatcher) matches(x *protocol.Exchange, path string, random func() uint64) bool {
+	for i := range c.headers {
+		if !c.headers[i].matches(x) {
 			return false
 		}
 	}
-	if c.path != nil && !c.path.MatchString(path) || c.pathMatcher != nil && !c.pathMatcher.holds(path) {
+	if c.pathRegex != nil && !c.pathRegex.MatchString(path) || c.pathMatcher != nil && !c.pathMatcher.matches(path) {
 		return false
 	}
 	for i := range c.query {
-		if !c.query[i].holds(x) {
+		if !c.query[i].matches(x) {
 			return false
 		}
 	}
 	for i := range c.arguments {
-		if !c.arguments[i].holds(x) {
+		if !c.arguments[i].matches(x) {
 			return false
 		}
 	}
-	return c.holdsVariables(x) && (c.chance == nil || c.chance.sample(random))
+	return c.matchesVariables(x) && (c.fraction == nil || c.fraction.sample(random))
 }
 
-func (c *routeMatcher) holdsVariables(x *protocol.Exchange) bool {
+func (c *routeMatcher) matchesVariables(x *protocol.Exchange) bool {
 	return len(c.variables) == 0 || slices.ContainsFunc(c.variables, func(group []variableCondition) bool {
 		for i := range group {
-			if !group[i].holds(x) {
+			if !group[i].matches(x) {
 				return false
 			}
 		}
@@ -59,15 +59,15 @@ func (c *routeMatcher) holdsVariables(x *protocol.Exchange) bool {
 	})
 }
 
-// key returns an equality condition on a header by which the route can be indexed, nil if there
+// indexHeader returns an equality condition on a header by which the route can be indexed, nil if there
 // is none.
-func (c *routeMatcher) key() *headerMatcher {
+func (c *routeMatcher) indexHeader() *headerMatcher {
 	if c == nil {
 		return nil
 	}
-	for i := range c.fields {
-		f := &c.fields[i]
-		if f.test == equal && (f.of == inHeader || f.of == inCall || f.of == inMethod) {
+	for i := range c.headers {
+		f := &c.headers[i]
+		if f.kind == testEqual && (f.source == inHeader || f.source == inCall || f.source == inMethod) {
 			return f
 		}
 	}
@@ -76,10 +76,10 @@ func (c *routeMatcher) key() *headerMatcher {
 
 // headerMatcher is a condition on a value of the request.
 type headerMatcher struct {
-	of   source
-	test test
-	name string // as configured
-	is   headermatch.Matcher
+	source  source
+	kind    testKind
+	name    string // as configured
+	matcher headermatch.Matcher
 }
 
 // source says where the value of a condition is.
@@ -106,33 +106,33 @@ const (
 	pseudoScheme
 )
 
-// test is the type of a condition, in the order of evaluation: cheapest first.
-type test uint8
+// testKind is the type of a condition, in the order of evaluation: cheapest first.
+type testKind uint8
 
 const (
-	present test = iota // any value
-	equal
-	matches // the expression matches any part of the value
-	valued
+	testPresent testKind = iota // any value
+	testEqual
+	testRegex // the expression matches any part of the value
+	testValue
 )
 
-func (f *headerMatcher) holds(x *protocol.Exchange) bool {
-	value, ok, repeats := f.single(x)
+func (f *headerMatcher) matches(x *protocol.Exchange) bool {
+	value, ok, repeats := f.singleValue(x)
 	switch {
 	case repeats:
-		return f.is.MatchHeader(&x.Request.Header, f.name)
-	case f.test == equal && !f.is.IgnoreCase: // the most frequent condition
-		return ok && value == f.is.Text
+		return f.matcher.MatchHeader(&x.Request.Header, f.name)
+	case f.kind == testEqual && !f.matcher.IgnoreCase: // the most frequent condition
+		return ok && value == f.matcher.Text
 	default:
-		return f.is.Match(value, ok)
+		return f.matcher.Match(value, ok)
 	}
 }
 
-// single returns the value that x has at most once, and whether it is present. repeats reports
+// singleValue returns the value that x has at most once, and whether it is present. repeats reports
 // that the value is in any number of headers.
-func (f *headerMatcher) single(x *protocol.Exchange) (value string, ok, repeats bool) {
+func (f *headerMatcher) singleValue(x *protocol.Exchange) (value string, ok, repeats bool) {
 	r := &x.Request
-	switch f.of {
+	switch f.source {
 	case inHeader:
 		return "", false, true
 	case inCall:
@@ -154,7 +154,7 @@ func (f *headerMatcher) single(x *protocol.Exchange) (value string, ok, repeats 
 				return "", false, true
 			}
 		}
-		if f.of == inHost {
+		if f.source == inHost {
 			return r.Authority, true, false
 		}
 		value, _, _ = strings.Cut(r.Path, "?")
@@ -193,7 +193,7 @@ func sourceOf(name string) (source, error) {
 		if lower[0] == ':' {
 			return inHeader, fmt.Errorf("header condition on %q: the names with a colon are :method, :authority, :path and :scheme", name)
 		}
-		if isRouting(name) {
+		if isRoutingHeader(name) {
 			return inCall, nil
 		}
 		return inHeader, nil
@@ -206,13 +206,13 @@ type fieldKey struct {
 	name string // lower case
 }
 
-func (f *headerMatcher) key() fieldKey { return fieldKey{f.of, strings.ToLower(f.name)} }
+func (f *headerMatcher) fieldKey() fieldKey { return fieldKey{f.source, strings.ToLower(f.name)} }
 
 // fieldIndex finds the routes that require one value of a header and have no path condition.
 type fieldIndex struct {
 	field  *headerMatcher   // the condition of any of these routes
 	chains map[string]int32 // by value
-	least  int32            // the first route in the index
+	first  int32            // the first route in the index
 }
 
 // add prepends the route at index at of h to the chain of value.
@@ -221,55 +221,55 @@ func (f *fieldIndex) add(value string, at int32, h *hostIndex) {
 	if !ok {
 		chain = endOfChain
 	}
-	h.link(&chain, at)
+	h.prepend(&chain, at)
 	f.chains[value] = chain
-	f.least = at // add is called in descending order
+	f.first = at // add is called in descending order
 }
 
-// field returns the first matching route of f's chains, or best if that comes before it. For a
+// findByHeader returns the first matching route of f's chains, or best if that comes before it. For a
 // repeated header it tries the chain of each value.
-func (s *search) field(f *fieldIndex, best int32) int32 {
-	if value, ok, repeats := f.field.single(s.x); !repeats {
+func (s *search) findByHeader(f *fieldIndex, best int32) int32 {
+	if value, ok, repeats := f.field.singleValue(s.x); !repeats {
 		if !ok {
 			return best
 		}
-		return s.value(f, value, best)
+		return s.findByValue(f, value, best)
 	}
 	h := &s.x.Request.Header
 	for i := range h.Len() {
 		if at := h.At(i); protocol.EqualFold(at.Name, f.field.name) {
-			best = s.value(f, at.Value, best)
+			best = s.findByValue(f, at.Value, best)
 		}
 	}
 	return best
 }
 
-func (s *search) value(f *fieldIndex, value string, best int32) int32 {
+func (s *search) findByValue(f *fieldIndex, value string, best int32) int32 {
 	if chain, ok := f.chains[value]; ok {
-		return s.first(chain, best)
+		return s.firstInChain(chain, best)
 	}
 	return best
 }
 
 // variableCondition is a condition on a variable. A variable without a value equals "".
 type variableCondition struct {
-	of variable.Variable
-	is headermatch.Matcher
+	variable variable.Variable
+	matcher  headermatch.Matcher
 }
 
-func (c *variableCondition) holds(x *protocol.Exchange) bool {
-	if name, repeats := c.repeats(x); repeats {
-		return c.is.MatchHeader(&x.Request.Header, name)
+func (c *variableCondition) matches(x *protocol.Exchange) bool {
+	if name, repeats := c.repeatedHeader(x); repeats {
+		return c.matcher.MatchHeader(&x.Request.Header, name)
 	}
-	value, _ := c.of.Text(x)
-	return c.is.Match(value, true)
+	value, _ := c.variable.Text(x)
+	return c.matcher.Match(value, true)
 }
 
-// repeats returns the name of the request header that the variable reads, and whether that may
+// repeatedHeader returns the name of the request header that the variable reads, and whether that may
 // have several values.
-func (c *variableCondition) repeats(x *protocol.Exchange) (name string, ok bool) {
-	name, ok = c.of.Field(x)
-	return name, ok && !(isRouting(name) && isRPC(x))
+func (c *variableCondition) repeatedHeader(x *protocol.Exchange) (name string, ok bool) {
+	name, ok = c.variable.Field(x)
+	return name, ok && !(isRoutingHeader(name) && isRPC(x))
 }
 
 // Bounds of an expression. Matching takes time proportional to the length of the text times, at
@@ -307,85 +307,85 @@ func (e expressions) compile(expression string) (*regexp.Regexp, error) {
 	return re, err
 }
 
-// condition compiles m without its exact or prefix path. It returns nil if there is nothing else.
-func (e expressions) condition(m *config.Match) (*routeMatcher, error) {
+// compileMatch compiles m without its exact or prefix path. It returns nil if there is nothing else.
+func (e expressions) compileMatch(m *config.RouteMatch) (*routeMatcher, error) {
 	special := newPathMatcher(m)
-	if len(m.Headers)+len(m.Variables)+len(m.Query)+len(m.Arguments) == 0 && m.PathKind != config.PathRegex && special == nil && m.Chance == nil {
+	if len(m.Headers)+len(m.Variables)+len(m.Query)+len(m.Arguments) == 0 && m.PathKind != config.PathRegex && special == nil && m.Percentage == nil {
 		return nil, nil
 	}
 	c := &routeMatcher{pathMatcher: special}
 	for i := range m.Headers {
-		f, err := e.field(&m.Headers[i])
+		f, err := e.compileHeader(&m.Headers[i])
 		if err != nil {
 			return nil, err
 		}
-		c.fields = append(c.fields, f)
+		c.headers = append(c.headers, f)
 	}
-	slices.SortStableFunc(c.fields, func(a, b headerMatcher) int { return int(a.test) - int(b.test) })
+	slices.SortStableFunc(c.headers, func(a, b headerMatcher) int { return int(a.kind) - int(b.kind) })
 	if m.PathKind == config.PathRegex {
 		var err error
-		if c.path, err = e.compile(m.Path); err != nil {
+		if c.pathRegex, err = e.compile(m.Path); err != nil {
 			return nil, fmt.Errorf("path: %w", err)
 		}
 	}
-	if err := e.variables(c, m.Variables); err != nil {
+	if err := e.compileVariables(c, m.Variables); err != nil {
 		return nil, err
 	}
 	for i := range m.Query {
-		is, err := e.value(&m.Query[i].Is)
+		is, err := e.compileValue(&m.Query[i].Matcher)
 		if err != nil {
 			return nil, fmt.Errorf("condition on the query parameter %q: %w", m.Query[i].Name, err)
 		}
 		c.query = append(c.query, queryMatcher{m.Query[i].Name, is})
 	}
 	for i := range m.Arguments {
-		is, err := e.value(&m.Arguments[i].Is)
+		is, err := e.compileValue(&m.Arguments[i].Matcher)
 		if err != nil {
 			return nil, fmt.Errorf("condition on argument %d: %w", m.Arguments[i].Index, err)
 		}
-		c.arguments = append(c.arguments, argumentTest{m.Arguments[i].Index, is})
+		c.arguments = append(c.arguments, argumentMatcher{m.Arguments[i].Index, is})
 	}
-	if m.Chance != nil {
+	if m.Percentage != nil {
 		var err error
-		if c.chance, err = newFraction(*m.Chance); err != nil {
+		if c.fraction, err = newFraction(*m.Percentage); err != nil {
 			return nil, err
 		}
 	}
 	return c, nil
 }
 
-// field compiles a header condition. The expression ".*" matches any value, and so does the value
+// compileHeader compiles a header condition. The expression ".*" matches any value, and so does the value
 // ".*", which RPC routes use.
-func (e expressions) field(m *config.HeaderMatch) (headerMatcher, error) {
+func (e expressions) compileHeader(m *config.HeaderMatch) (headerMatcher, error) {
 	of, err := sourceOf(m.Name)
 	if err != nil {
 		return headerMatcher{}, err
 	}
-	f := headerMatcher{of: of, name: m.Name}
+	f := headerMatcher{source: of, name: m.Name}
 	switch {
-	case m.Is != nil:
-		f.test = valued
-		if f.is, err = e.value(m.Is); err != nil {
+	case m.Matcher != nil:
+		f.kind = testValue
+		if f.matcher, err = e.compileValue(m.Matcher); err != nil {
 			return headerMatcher{}, fmt.Errorf("header condition on %q: %w", m.Name, err)
 		}
 	case m.Value == ".*":
-		f.test, f.is = present, headermatch.New(config.ValueMatch{Kind: config.ValuePresent}, nil)
+		f.kind, f.matcher = testPresent, headermatch.New(config.ValueMatch{Kind: config.ValuePresent}, nil)
 	case m.Regex:
 		expression, err := e.compile(m.Value)
 		if err != nil {
 			return headerMatcher{}, fmt.Errorf("header condition on %q: %w", m.Name, err)
 		}
-		f.test, f.is = matches, headermatch.New(config.ValueMatch{Kind: config.ValueRegex, Text: m.Value}, expression)
+		f.kind, f.matcher = testRegex, headermatch.New(config.ValueMatch{Kind: config.ValueRegex, Text: m.Value}, expression)
 	default:
 		isHost := of == inHost || of == pseudoAuthority // RFC 9110 4.2.3: hosts have no case
-		f.test, f.is = equal, headermatch.New(config.ValueMatch{Text: m.Value, IgnoreCase: isHost}, nil)
+		f.kind, f.matcher = testEqual, headermatch.New(config.ValueMatch{Text: m.Value, IgnoreCase: isHost}, nil)
 	}
 	return f, nil
 }
 
-// variables compiles the groups of variable conditions. Each group ends with a condition that has
+// compileVariables compiles the groups of variable conditions. Each group ends with a condition that has
 // Or set, or with the last one.
-func (e expressions) variables(c *routeMatcher, matches []config.VariableMatch) error {
+func (e expressions) compileVariables(c *routeMatcher, matches []config.VariableMatch) error {
 	var group []variableCondition
 	for i := range matches {
 		m := &matches[i]
@@ -393,7 +393,7 @@ func (e expressions) variables(c *routeMatcher, matches []config.VariableMatch) 
 		if !ok {
 			return fmt.Errorf("variable condition: %w", &variable.UnknownError{Name: m.Name})
 		}
-		v := config.ValueMatch{Kind: config.ValueExact, Text: m.Value, MissingIsEmpty: true}
+		v := config.ValueMatch{Kind: config.ValueExact, Text: m.Value, TreatMissingAsEmpty: true}
 		var expression *regexp.Regexp
 		if m.Regex {
 			v.Kind = config.ValueRegex

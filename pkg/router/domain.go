@@ -40,7 +40,7 @@ func (w *wildcards) add(text string, n int32) int32 {
 		w.lengths = append(w.lengths, len(text))
 		slices.SortFunc(w.lengths, func(a, b int) int { return b - a })
 	}
-	return put(w.hosts, text, n)
+	return putIfAbsent(w.hosts, text, n)
 }
 
 // anyPort is the port of domains such as "host:*".
@@ -76,7 +76,7 @@ func (d *domains) add(domain string, n int32) (int32, error) {
 		d.any = n
 		return noVirtualHost, nil
 	case !wild:
-		return put(d.exact, name+":"+port, n), nil
+		return putIfAbsent(d.exact, name+":"+port, n), nil
 	}
 	return d.suffixesOf(port).add(pattern, n), nil
 }
@@ -99,7 +99,7 @@ func (d *domains) addLiteral(domain string, n int32) (int32, error) {
 	case domain == "" || strings.Contains(domain, "*"):
 		return noVirtualHost, fmt.Errorf("domain %q is not valid: expected a host, *suffix, prefix* or *", domain)
 	}
-	return put(d.exact, domain, n), nil
+	return putIfAbsent(d.exact, domain, n), nil
 }
 
 func (d *domains) suffixesOf(port string) *wildcards {
@@ -111,8 +111,8 @@ func (d *domains) suffixesOf(port string) *wildcards {
 	return s
 }
 
-// put sets m[key] if the key is absent and returns noVirtualHost, else the present value.
-func put(m map[string]int32, key string, n int32) int32 {
+// putIfAbsent sets m[key] if the key is absent and returns noVirtualHost, else the present value.
+func putIfAbsent(m map[string]int32, key string, n int32) int32 {
 	if other, ok := m[key]; ok {
 		return other
 	}
@@ -151,7 +151,7 @@ func (d *domains) find(authority, scheme string) int32 {
 		if s == nil {
 			continue
 		}
-		if n, ok := s.behind(key[:length]); ok {
+		if n, ok := s.longestSuffix(key[:length]); ok {
 			return n
 		}
 	}
@@ -163,7 +163,7 @@ func (d *domains) find(authority, scheme string) int32 {
 	} else {
 		key = append(key, port...)
 	}
-	if n, ok := d.prefixes.before(key); ok {
+	if n, ok := d.prefixes.longestPrefix(key); ok {
 		return n
 	}
 	return d.any
@@ -175,18 +175,18 @@ func (d *domains) findLiteral(key []byte) int32 {
 		return n
 	}
 	if s := d.suffixes[""]; s != nil {
-		if n, ok := s.behind(key); ok {
+		if n, ok := s.longestSuffix(key); ok {
 			return n
 		}
 	}
-	if n, ok := d.prefixes.before(key); ok {
+	if n, ok := d.prefixes.longestPrefix(key); ok {
 		return n
 	}
 	return d.any
 }
 
-// behind finds the longest suffix of key among w. The star must stand for at least one byte.
-func (w *wildcards) behind(key []byte) (n int32, ok bool) {
+// longestSuffix finds the longest suffix of key among w. The star must stand for at least one byte.
+func (w *wildcards) longestSuffix(key []byte) (n int32, ok bool) {
 	for _, l := range w.lengths {
 		if l >= len(key) {
 			continue
@@ -198,8 +198,8 @@ func (w *wildcards) behind(key []byte) (n int32, ok bool) {
 	return noVirtualHost, false
 }
 
-// before finds the longest prefix of key among w. The star must stand for at least one byte.
-func (w *wildcards) before(key []byte) (n int32, ok bool) {
+// longestPrefix finds the longest prefix of key among w. The star must stand for at least one byte.
+func (w *wildcards) longestPrefix(key []byte) (n int32, ok bool) {
 	for _, l := range w.lengths {
 		if l >= len(key) {
 			continue

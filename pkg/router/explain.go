@@ -44,7 +44,7 @@ const (
 	Rejected Outcome = iota // a condition does not match
 	Taken                   // all conditions match, and no earlier route is Taken
 	ByChance                // the same, for a fraction of the requests
-	Later                   // all conditions match, but an earlier route is Taken
+	Shadowed                // all conditions match, but an earlier route is Taken
 )
 
 // Explain says what Match does with x, and why. Its cost is proportional to the size of the
@@ -57,7 +57,7 @@ func (t *Table) Explain(x *protocol.Exchange) *Explanation {
 	belongs := t.domains.find(e.Authority, x.Request.Scheme)
 	for n := range t.hosts {
 		vh := t.hosts[n].config
-		fits := domainOf(vh, t.config.LiteralDomains, e.Authority, x.Request.Scheme)
+		fits := bestDomain(vh, t.config.LiteralDomains, e.Authority, x.Request.Scheme)
 		if int32(n) == belongs { //nolint:gosec // as many as there are
 			e.VirtualHost, e.Domain = vh, fits
 			continue
@@ -68,21 +68,21 @@ func (t *Table) Explain(x *protocol.Exchange) *Explanation {
 		return e
 	}
 	path, _, _ := strings.Cut(x.Request.Path, "?")
-	for _, r := range t.of(&t.hosts[belongs]) {
-		e.Routes = append(e.Routes, e.explain(r, x, path))
+	for _, r := range t.routesOf(&t.hosts[belongs]) {
+		e.Routes = append(e.Routes, e.explainRoute(r, x, path))
 	}
 	return e
 }
 
-// explain evaluates r, after the routes that are already explained.
-func (e *Explanation) explain(r *Route, x *protocol.Exchange, path string) *ExplainedRoute {
-	one := &ExplainedRoute{Route: r, Why: r.failures(x, path)}
+// explainRoute evaluates r, after the routes that are already explained.
+func (e *Explanation) explainRoute(r *Route, x *protocol.Exchange, path string) *ExplainedRoute {
+	one := &ExplainedRoute{Route: r, Why: r.mismatches(x, path)}
 	switch {
 	case len(one.Why) > 0:
 	case e.Route != nil:
-		one.Outcome = Later
-	case r.Config.Match.Chance != nil && *r.Config.Match.Chance < 100:
-		one.Outcome, one.Percent = ByChance, *r.Config.Match.Chance
+		one.Outcome = Shadowed
+	case r.Config.Match.Percentage != nil && *r.Config.Match.Percentage < 100:
+		one.Outcome, one.Percent = ByChance, *r.Config.Match.Percentage
 	default:
 		one.Outcome = Taken
 		e.Route = r
@@ -90,8 +90,8 @@ func (e *Explanation) explain(r *Route, x *protocol.Exchange, path string) *Expl
 	return one
 }
 
-// domainOf returns the most specific matching domain of vh, "" if none matches.
-func domainOf(vh *config.VirtualHost, literal bool, authority, scheme string) string {
+// bestDomain returns the most specific matching domain of vh, "" if none matches.
+func bestDomain(vh *config.VirtualHost, literal bool, authority, scheme string) string {
 	d := newDomains(literal)
 	for i, domain := range vh.Domains {
 		_, _ = d.add(domain, int32(i)) //nolint:gosec // they were added to the table's without error
@@ -102,46 +102,46 @@ func domainOf(vh *config.VirtualHost, literal bool, authority, scheme string) st
 	return ""
 }
 
-// failures describes the conditions of r that do not match. It counts a fraction as a failure
+// mismatches describes the conditions of r that do not match. It counts a fraction as a failure
 // only if it is 0 %.
-func (r *Route) failures(x *protocol.Exchange, path string) (why []string) {
-	if text, ok := r.pathFails(path); ok {
+func (r *Route) mismatches(x *protocol.Exchange, path string) (why []string) {
+	if text, ok := r.pathMismatch(path); ok {
 		why = append(why, text)
 	}
-	if r.when == nil {
+	if r.matcher == nil {
 		return why
 	}
-	for i := range r.when.fields {
-		if f := &r.when.fields[i]; !f.holds(x) {
-			why = append(why, f.failure(x))
+	for i := range r.matcher.headers {
+		if f := &r.matcher.headers[i]; !f.matches(x) {
+			why = append(why, f.mismatch(x))
 		}
 	}
-	if m := &r.Config.Match; m.Chance != nil && *m.Chance <= 0 {
+	if m := &r.Config.Match; m.Percentage != nil && *m.Percentage <= 0 {
 		why = append(why, "it matches 0 % of the requests")
 	}
-	for i := range r.when.query {
-		q := &r.when.query[i]
-		if !q.holds(x) {
+	for i := range r.matcher.query {
+		q := &r.matcher.query[i]
+		if !q.matches(x) {
 			_, query, _ := strings.Cut(x.Request.Path, "?")
-			value, there := parameter(query, q.name)
-			why = append(why, "query parameter "+is(q.name, value, there)+", expected "+expects(&q.is.ValueMatch))
+			value, there := queryParameter(query, q.name)
+			why = append(why, "query parameter "+describeValue(q.name, value, there)+", expected "+describeExpected(&q.matcher.ValueMatch))
 		}
 	}
-	for i := range r.when.arguments {
-		a := &r.when.arguments[i]
-		if !a.holds(x) {
-			value, there := argument(x, a.index)
-			why = append(why, "argument "+is(strconv.Itoa(a.index), value, there)+", expected "+expects(&a.is.ValueMatch))
+	for i := range r.matcher.arguments {
+		a := &r.matcher.arguments[i]
+		if !a.matches(x) {
+			value, there := callArgument(x, a.index)
+			why = append(why, "argument "+describeValue(strconv.Itoa(a.index), value, there)+", expected "+describeExpected(&a.matcher.ValueMatch))
 		}
 	}
-	if !r.when.holdsVariables(x) {
-		why = append(why, r.when.variableFailure(x))
+	if !r.matcher.matchesVariables(x) {
+		why = append(why, r.matcher.variableMismatch(x))
 	}
 	return why
 }
 
-// pathFails describes why the path does not match r, and reports whether it does not.
-func (r *Route) pathFails(path string) (why string, fails bool) {
+// pathMismatch describes why the path does not match r, and reports whether it does not.
+func (r *Route) pathMismatch(path string) (why string, fails bool) {
 	m := &r.Config.Match
 	kind, holds := "", true
 	switch m.PathKind {
@@ -154,10 +154,10 @@ func (r *Route) pathFails(path string) (why string, fails bool) {
 	case config.PathSegments:
 		kind = "at or below "
 	case config.PathRegex:
-		kind, holds = "that matches ", r.when.path.MatchString(path)
+		kind, holds = "that matches ", r.matcher.pathRegex.MatchString(path)
 	}
-	if r.when != nil && r.when.pathMatcher != nil {
-		holds = r.when.pathMatcher.holds(path)
+	if r.matcher != nil && r.matcher.pathMatcher != nil {
+		holds = r.matcher.pathMatcher.matches(path)
 	}
 	why = fmt.Sprintf("path is %q, expected one %s%q", path, kind, m.Path)
 	if kind == "" {
@@ -169,39 +169,39 @@ func (r *Route) pathFails(path string) (why string, fails bool) {
 	return why, !holds
 }
 
-// failure describes why f does not match x.
-func (f *headerMatcher) failure(x *protocol.Exchange) string {
+// mismatch describes why f does not match x.
+func (f *headerMatcher) mismatch(x *protocol.Exchange) string {
 	expected := ""
-	switch f.test {
-	case present:
+	switch f.kind {
+	case testPresent:
 		expected = "any value"
-	case equal:
-		expected = fmt.Sprintf("%q", f.is.Text)
-	case matches:
-		expected = fmt.Sprintf("a value that matches %q", f.is.Text)
-	case valued:
-		expected = expects(&f.is.ValueMatch)
+	case testEqual:
+		expected = fmt.Sprintf("%q", f.matcher.Text)
+	case testRegex:
+		expected = fmt.Sprintf("a value that matches %q", f.matcher.Text)
+	case testValue:
+		expected = describeExpected(&f.matcher.ValueMatch)
 	}
 	kind := "header "
-	if f.of != inHeader && f.of != inCall {
+	if f.source != inHeader && f.source != inCall {
 		kind = "the request's "
 	}
-	return kind + f.found(x) + ", expected " + expected
+	return kind + f.describeValue(x) + ", expected " + expected
 }
 
-// found describes the values of f in x.
-func (f *headerMatcher) found(x *protocol.Exchange) string {
-	if value, there, repeats := f.single(x); !repeats {
-		return is(f.name, value, there)
+// describeValue describes the values of f in x.
+func (f *headerMatcher) describeValue(x *protocol.Exchange) string {
+	if value, there, repeats := f.singleValue(x); !repeats {
+		return describeValue(f.name, value, there)
 	}
-	if values := values(x, f.name); values != "" {
+	if values := quotedValues(x, f.name); values != "" {
 		return f.name + " is " + values
 	}
-	return is(f.name, "", false)
+	return describeValue(f.name, "", false)
 }
 
-// values returns the quoted values of the headers called name; "" if there are none.
-func values(x *protocol.Exchange, name string) string {
+// quotedValues returns the quoted values of the headers called name; "" if there are none.
+func quotedValues(x *protocol.Exchange, name string) string {
 	var values []string
 	for field, value := range x.Request.Header.All() {
 		if protocol.EqualFold(field, name) {
@@ -211,48 +211,48 @@ func values(x *protocol.Exchange, name string) string {
 	return strings.Join(values, " and ")
 }
 
-// variableFailure describes the variable conditions that do not match x, group by group.
-func (c *routeMatcher) variableFailure(x *protocol.Exchange) string {
+// variableMismatch describes the variable conditions that do not match x, group by group.
+func (c *routeMatcher) variableMismatch(x *protocol.Exchange) string {
 	alternatives := make([]string, len(c.variables))
 	for i, group := range c.variables {
 		var failed []string
 		for j := range group {
 			v := &group[j]
-			if v.holds(x) {
+			if v.matches(x) {
 				continue
 			}
-			expected := fmt.Sprintf("%q", v.is.Text)
-			if v.is.Kind == config.ValueRegex {
-				expected = fmt.Sprintf("a value that matches %q", v.is.Text)
+			expected := fmt.Sprintf("%q", v.matcher.Text)
+			if v.matcher.Kind == config.ValueRegex {
+				expected = fmt.Sprintf("a value that matches %q", v.matcher.Text)
 			}
-			failed = append(failed, fmt.Sprintf("variable %s is %s, expected %s", v.of.Name(), v.found(x), expected))
+			failed = append(failed, fmt.Sprintf("variable %s is %s, expected %s", v.variable.Name(), v.describeValue(x), expected))
 		}
 		alternatives[i] = strings.Join(failed, " and ")
 	}
 	return strings.Join(alternatives, "; or ")
 }
 
-// found returns the quoted values of c's variable.
-func (c *variableCondition) found(x *protocol.Exchange) string {
-	if name, repeats := c.repeats(x); repeats {
-		if values := values(x, name); values != "" {
+// describeValue returns the quoted values of c's variable.
+func (c *variableCondition) describeValue(x *protocol.Exchange) string {
+	if name, repeats := c.repeatedHeader(x); repeats {
+		if values := quotedValues(x, name); values != "" {
 			return values
 		}
 	}
-	value, _ := c.of.Text(x)
+	value, _ := c.variable.Text(x)
 	return strconv.Quote(value)
 }
 
-// is describes the value of name.
-func is(name, value string, there bool) string {
+// describeValue describes the value of name.
+func describeValue(name, value string, there bool) string {
 	if !there {
 		return name + " is missing"
 	}
 	return fmt.Sprintf("%s is %q", name, value)
 }
 
-// expects describes the values that m matches.
-func expects(m *config.ValueMatch) string {
+// describeExpected describes the values that m matches.
+func describeExpected(m *config.ValueMatch) string {
 	text := ""
 	switch m.Kind {
 	case config.ValueExact:

@@ -13,23 +13,23 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files")
 
-// explained returns a table with a route for each type of condition.
-func explained(t *testing.T) *Table {
+// explainTable returns a table with a route for each type of condition.
+func explainTable(t *testing.T) *Table {
 	t.Helper()
 	third := 33.3
-	value := func(name string, is config.ValueMatch) config.Match {
-		return config.Match{Headers: []config.HeaderMatch{{Name: name, Is: &is}}}
+	value := func(name string, is config.ValueMatch) config.RouteMatch {
+		return config.RouteMatch{Headers: []config.HeaderMatch{{Name: name, Matcher: &is}}}
 	}
 	return mustCompileTable(t, &config.RouteTable{Name: "shop", VirtualHosts: []*config.VirtualHost{
-		{Name: "all", Domains: []string{"*"}, Routes: []*config.Route{forward("any", config.Match{})}},
+		{Name: "all", Domains: []string{"*"}, Routes: []*config.Route{forward("any", config.RouteMatch{})}},
 		{Name: "shop", Domains: []string{"shop.test", "*.shop.test"}, Routes: []*config.Route{
-			forward("exact", config.Match{PathKind: config.PathExact, Path: "/cart"}),
-			forward("prefix", config.Match{PathKind: config.PathPrefix, Path: "/api/"}),
-			forward("below", config.Match{PathKind: config.PathSegments, Path: "/API", IgnoreCase: true}),
-			forward("regex", config.Match{PathKind: config.PathRegex, Path: "^/v[0-9]+/"}),
-			forward("post of jason", config.Match{Headers: []config.HeaderMatch{{Name: "method", Value: "POST"}, {Name: "x-user", Value: "jason"}}}),
-			forward("any user", config.Match{Headers: []config.HeaderMatch{{Name: "x-user", Value: ".*"}}}),
-			forward("tester", config.Match{Headers: []config.HeaderMatch{{Name: "x-team", Value: "^test", Regex: true}}}),
+			forward("exact", config.RouteMatch{PathKind: config.PathExact, Path: "/cart"}),
+			forward("prefix", config.RouteMatch{PathKind: config.PathPrefix, Path: "/api/"}),
+			forward("below", config.RouteMatch{PathKind: config.PathSegments, Path: "/API", IgnoreCase: true}),
+			forward("regex", config.RouteMatch{PathKind: config.PathRegex, Path: "^/v[0-9]+/"}),
+			forward("post of jason", config.RouteMatch{Headers: []config.HeaderMatch{{Name: "method", Value: "POST"}, {Name: "x-user", Value: "jason"}}}),
+			forward("any user", config.RouteMatch{Headers: []config.HeaderMatch{{Name: "x-user", Value: ".*"}}}),
+			forward("tester", config.RouteMatch{Headers: []config.HeaderMatch{{Name: "x-team", Value: "^test", Regex: true}}}),
 			forward("not team a", value("x-team", config.ValueMatch{Kind: config.ValueExact, Text: "a", Invert: true})),
 			forward("no team", value("x-team", config.ValueMatch{Kind: config.ValuePresent, Invert: true})),
 			forward("team b", value("x-team", config.ValueMatch{Kind: config.ValuePrefix, Text: "B", IgnoreCase: true})),
@@ -37,13 +37,13 @@ func explained(t *testing.T) *Table {
 			forward("team with z", value("x-team", config.ValueMatch{Kind: config.ValueContains, Text: "z"})),
 			forward("all z", value("x-team", config.ValueMatch{Kind: config.ValueRegex, Text: "z+"})),
 			forward("numbered", value("x-team", config.ValueMatch{Kind: config.ValueRange, From: 1, To: 10})),
-			forward("page 2", config.Match{Query: []config.QueryMatch{{Name: "page", Is: config.ValueMatch{Text: "2"}}}}),
-			forward("variables", config.Match{Variables: []config.VariableMatch{
+			forward("page 2", config.RouteMatch{Query: []config.QueryMatch{{Name: "page", Matcher: config.ValueMatch{Text: "2"}}}}),
+			forward("variables", config.RouteMatch{Variables: []config.VariableMatch{
 				{Name: "method", Value: "PUT", Or: true}, {Name: "scheme", Value: "https"}, {Name: "authority", Value: "^x", Regex: true},
 			}}),
-			forward("a third", config.Match{Chance: &third}),
-			forward("rest", config.Match{PathKind: config.PathPrefix, Path: "/"}),
-			forward("never", config.Match{}),
+			forward("a third", config.RouteMatch{Percentage: &third}),
+			forward("rest", config.RouteMatch{PathKind: config.PathPrefix, Path: "/"}),
+			forward("never", config.RouteMatch{}),
 		}},
 	}})
 }
@@ -69,7 +69,7 @@ func (e *Explanation) lines() string {
 }
 
 func TestExplainSaysWhyEachRouteIsNotTaken(t *testing.T) {
-	table := explained(t)
+	table := explainTable(t)
 	var got strings.Builder
 	for _, x := range []*protocol.Exchange{
 		request("GET", "shop.test", "/?page=1", "X-Team", "a"),
@@ -96,7 +96,7 @@ func TestExplainSaysWhyEachRouteIsNotTaken(t *testing.T) {
 
 // TestExplainAgreesWithMatch checks that Explain and Match agree for many requests.
 func TestExplainAgreesWithMatch(t *testing.T) {
-	table := explained(t)
+	table := explainTable(t)
 	for _, draw := range []uint64{0, 1<<64 - 1} { // a fraction matches always, and never
 		table.Random = func() uint64 { return draw }
 		for _, method := range []string{"GET", "PUT", "POST"} {
@@ -127,7 +127,7 @@ func TestExplainAgreesWithMatch(t *testing.T) {
 
 func TestNoVirtualHostIsExplained(t *testing.T) {
 	table := mustCompileTable(t, &config.RouteTable{Name: "t", IgnorePort: true, VirtualHosts: []*config.VirtualHost{
-		{Name: "a", Domains: []string{"a.test"}, Routes: []*config.Route{forward("r", config.Match{})}},
+		{Name: "a", Domains: []string{"a.test"}, Routes: []*config.Route{forward("r", config.RouteMatch{})}},
 	}})
 	e := table.Explain(request("GET", "b.test:81", "/"))
 	if e.VirtualHost != nil || e.Route != nil || len(e.Routes) != 0 || len(e.Others) != 1 || e.Authority != "b.test" {

@@ -15,17 +15,17 @@ import (
 
 // hashPolicy is one source of the hash that keeps exchanges on a host. One of its fields is set.
 type hashPolicy struct {
-	field    string
-	argument variable.Variable // a query parameter
-	cookie   *cookiePolicy
-	source   bool // the client's address
+	header     string
+	queryParam variable.Variable // a query parameter
+	cookie     *cookiePolicy
+	sourceIP   bool // the client's address
 }
 
 // cookiePolicy is a cookie that clients send, or that Weft sets.
 type cookiePolicy struct {
-	value variable.Variable
-	set   string // the part of Set-Cookie after the value
-	name  string
+	value      variable.Variable
+	attributes string // the part of Set-Cookie after the value
+	name       string
 }
 
 // Hashes reports whether the route has hash policies.
@@ -58,13 +58,13 @@ func (r *Route) Hash(x *protocol.Exchange, random uint64) (of uint64, made bool)
 func (p *hashPolicy) hash(x *protocol.Exchange) (of uint64, ok bool) {
 	var text string
 	switch {
-	case p.field != "":
-		return hashField(x, p.field)
-	case p.source:
+	case p.header != "":
+		return hashField(x, p.header)
+	case p.sourceIP:
 		text = x.Meta.ClientIP()
 		ok = text != ""
 	default:
-		text, ok = p.argument.Text(x)
+		text, ok = p.queryParam.Text(x)
 	}
 	return hash.String(text), ok
 }
@@ -117,7 +117,7 @@ func cookieHash(value string) uint64 {
 func (r *Route) SetCookie(x *protocol.Exchange) {
 	for i := range r.hash {
 		if c := r.hash[i].cookie; c != nil {
-			x.Response.Header.Add("Set-Cookie", fmt.Sprintf("%s=%0*x%s", c.name, cookieDigits, x.Record.Hash, c.set))
+			x.Response.Header.Add("Set-Cookie", fmt.Sprintf("%s=%0*x%s", c.name, cookieDigits, x.Record.Hash, c.attributes))
 			return // Hash uses the first cookie
 		}
 	}
@@ -131,16 +131,16 @@ func compileHash(list []config.HashPolicy) ([]hashPolicy, error) {
 		var p hashPolicy
 		switch {
 		case c.Header != "":
-			p.field = c.Header
+			p.header = c.Header
 		case c.Query != "":
-			p.argument, _ = variable.Lookup("request_arg_" + c.Query)
+			p.queryParam, _ = variable.Lookup("request_arg_" + c.Query)
 		case c.Cookie != "":
 			var err error
 			if p.cookie, err = compileCookie(c); err != nil {
 				return nil, fmt.Errorf("hash_policy: %w", err)
 			}
 		case c.SourceIP:
-			p.source = true
+			p.sourceIP = true
 		default:
 			return nil, errors.New("hash_policy: nothing to hash")
 		}
@@ -160,21 +160,21 @@ func compileCookie(c *config.HashPolicy) (*cookiePolicy, error) {
 	p := &cookiePolicy{name: c.Cookie}
 	p.value, _ = variable.Lookup("cookie_" + c.Cookie)
 	if c.CookiePath != "" {
-		p.set += "; Path=" + c.CookiePath
+		p.attributes += "; Path=" + c.CookiePath
 	}
 	if c.CookieTTL > 0 {
-		p.set += "; Max-Age=" + strconv.FormatInt(int64((c.CookieTTL+time.Second-1)/time.Second), 10)
+		p.attributes += "; Max-Age=" + strconv.FormatInt(int64((c.CookieTTL+time.Second-1)/time.Second), 10)
 	}
 	for _, a := range c.CookieAttributes {
 		if err := checkAttribute(a); err != nil {
 			return nil, err
 		}
-		p.set += "; " + a.Name
+		p.attributes += "; " + a.Name
 		if a.Value != "" {
-			p.set += "=" + a.Value
+			p.attributes += "=" + a.Value
 		}
 	}
-	p.set += "; HttpOnly"
+	p.attributes += "; HttpOnly"
 	return p, nil
 }
 

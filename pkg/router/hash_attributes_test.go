@@ -8,13 +8,13 @@ import (
 	"github.com/weft-proxy/weft/pkg/config"
 )
 
-func TestTheCookieOfAHashPolicyHasItsAttributes(t *testing.T) {
+func TestHashCookieAttributes(t *testing.T) {
 	p := config.HashPolicy{
 		Cookie: "s", CookiePath: "/", CookieTTL: time.Hour,
 		CookieAttributes: []config.CookieAttribute{{Name: "SameSite", Value: "Strict"}, {Name: "Secure"}, {Name: "Domain", Value: "a.test"}},
 	}
 	x := request("GET", "a.test", "/")
-	r := hashing(t, x, p)
+	r := hashRoute(t, x, p)
 	of, made := r.Hash(x, 0xabcd)
 	if !made {
 		t.Fatal("no cookie was made")
@@ -27,12 +27,12 @@ func TestTheCookieOfAHashPolicyHasItsAttributes(t *testing.T) {
 	}
 }
 
-func TestAttributesThatNoCookieCanHaveAreRefused(t *testing.T) {
+func TestInvalidCookieAttributesAreRejected(t *testing.T) {
 	for _, a := range []config.CookieAttribute{
 		{}, {Name: "a b"}, {Name: "a;b"}, {Name: "a=b"}, {Name: "a", Value: "b; Domain=evil.test"}, {Name: "a", Value: "b\r\nx: y"},
 	} {
 		_, err := Compile(&config.RouteTable{VirtualHosts: []*config.VirtualHost{{Domains: []string{"*"}, Routes: []*config.Route{
-			{Forward: &config.Forward{Cluster: "c", Hash: []config.HashPolicy{{Cookie: "s", CookieAttributes: []config.CookieAttribute{a}}}}},
+			{Forward: &config.Forward{Cluster: "c", HashPolicies: []config.HashPolicy{{Cookie: "s", CookieAttributes: []config.CookieAttribute{a}}}}},
 		}}}})
 		if err == nil || !strings.Contains(err.Error(), "attribute") {
 			t.Errorf("%+v: error %v, want one about the attribute", a, err)

@@ -11,13 +11,13 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// hashing returns a route with hash policies.
-func hashing(t *testing.T, x *protocol.Exchange, policies ...config.HashPolicy) *Route {
+// hashRoute returns a route with hash policies.
+func hashRoute(t *testing.T, x *protocol.Exchange, policies ...config.HashPolicy) *Route {
 	t.Helper()
-	return only(t, &config.Route{Forward: &config.Forward{Cluster: "c", Hash: policies}}, x)
+	return compileOnly(t, &config.Route{Forward: &config.Forward{Cluster: "c", HashPolicies: policies}}, x)
 }
 
-func TestHashIsOfTheFirstPolicyThatTheRequestHas(t *testing.T) {
+func TestHashUsesFirstPolicyWithValue(t *testing.T) {
 	user, session := config.HashPolicy{Header: "X-User"}, config.HashPolicy{Cookie: "session"}
 	source, query := config.HashPolicy{SourceIP: true}, config.HashPolicy{Query: "id"}
 	tests := []struct {
@@ -52,7 +52,7 @@ func TestHashIsOfTheFirstPolicyThatTheRequestHas(t *testing.T) {
 			x := request("GET", "a.test", tt.path, tt.fields...)
 			x.Request.Scheme = "http"
 			x.Meta.Conn = &protocol.ConnMeta{Remote: netip.MustParseAddrPort("192.0.2.1:5"), RemoteIP: "192.0.2.1"}
-			r := hashing(t, x, tt.policies...)
+			r := hashRoute(t, x, tt.policies...)
 			if got, made := r.Hash(x, 99); got != tt.want || made {
 				t.Errorf("Hash = %#x, %v, want %#x, false", got, made, tt.want)
 			}
@@ -63,7 +63,7 @@ func TestHashIsOfTheFirstPolicyThatTheRequestHas(t *testing.T) {
 	}
 }
 
-func TestACookieIsMadeForThoseWhoHaveNone(t *testing.T) {
+func TestHashCreatesMissingCookie(t *testing.T) {
 	tests := []struct {
 		name   string
 		policy config.HashPolicy
@@ -77,7 +77,7 @@ func TestACookieIsMadeForThoseWhoHaveNone(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			x := request("GET", "a.test", "/", "Cookie", "other=1")
-			r := hashing(t, x, config.HashPolicy{Header: "x-none"}, tt.policy, config.HashPolicy{SourceIP: true})
+			r := hashRoute(t, x, config.HashPolicy{Header: "x-none"}, tt.policy, config.HashPolicy{SourceIP: true})
 			of, made := r.Hash(x, 0xabcd)
 			if of != 0xabcd || !made {
 				t.Fatalf("Hash = %#x, %v, want 0xabcd and a cookie", of, made)
@@ -97,10 +97,10 @@ func TestACookieIsMadeForThoseWhoHaveNone(t *testing.T) {
 	}
 }
 
-func TestCallsHaveNoCookies(t *testing.T) {
+func TestRPCIgnoresCookiePolicy(t *testing.T) {
 	x := request("", "a.test", "/", "user", "ann")
 	x.Meta.Protocol = string(config.Dubbo)
-	r := hashing(t, x, config.HashPolicy{Cookie: "s"}, config.HashPolicy{Header: "user"})
+	r := hashRoute(t, x, config.HashPolicy{Cookie: "s"}, config.HashPolicy{Header: "user"})
 	if got, made := r.Hash(x, 99); got != hash.String("ann") || made {
 		t.Errorf("Hash = %#x, %v, want that of the attachment", got, made)
 	}
@@ -118,7 +118,7 @@ func TestHashPoliciesThatAreRefused(t *testing.T) {
 		{config.HashPolicy{Cookie: "a", CookiePath: "/\r\nx"}, `is not a valid cookie path`},
 	} {
 		_, err := Compile(&config.RouteTable{VirtualHosts: []*config.VirtualHost{{Domains: []string{"*"}, Routes: []*config.Route{
-			{Forward: &config.Forward{Cluster: "c", Hash: []config.HashPolicy{tt.policy}}},
+			{Forward: &config.Forward{Cluster: "c", HashPolicies: []config.HashPolicy{tt.policy}}},
 		}}}})
 		if err == nil || !strings.Contains(err.Error(), tt.want) {
 			t.Errorf("%+v: error %v, want %q", tt.policy, err, tt.want)
@@ -128,7 +128,7 @@ func TestHashPoliciesThatAreRefused(t *testing.T) {
 
 func TestHashDoesNotAllocate(t *testing.T) {
 	x := request("GET", "a.test", "/?id=7", "Cookie", "session=abc")
-	r := hashing(t, x, config.HashPolicy{Header: "x-none"}, config.HashPolicy{Query: "none"}, config.HashPolicy{Cookie: "session"})
+	r := hashRoute(t, x, config.HashPolicy{Header: "x-none"}, config.HashPolicy{Query: "none"}, config.HashPolicy{Cookie: "session"})
 	if n := testing.AllocsPerRun(100, func() { r.Hash(x, 1) }); n != 0 {
 		t.Errorf("%v allocations, want 0", n)
 	}
@@ -137,7 +137,7 @@ func TestHashDoesNotAllocate(t *testing.T) {
 func BenchmarkHash(b *testing.B) {
 	x := request("GET", "a.test", "/", "Accept", "*/*", "x-user", "6ba7b810-9dad-11d1-80b4-00c04fd430c8")
 	t, err := Compile(&config.RouteTable{VirtualHosts: []*config.VirtualHost{{Domains: []string{"*"}, Routes: []*config.Route{
-		{Forward: &config.Forward{Cluster: "c", Hash: []config.HashPolicy{{Header: "x-user"}}}},
+		{Forward: &config.Forward{Cluster: "c", HashPolicies: []config.HashPolicy{{Header: "x-user"}}}},
 	}}}})
 	if err != nil {
 		b.Fatal(err)

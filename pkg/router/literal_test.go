@@ -6,9 +6,9 @@ import (
 	"github.com/weft-proxy/weft/pkg/config"
 )
 
-func TestDomainsThatAreComparedAsTheyAreWritten(t *testing.T) {
+func TestLiteralDomains(t *testing.T) {
 	host := func(domains ...string) *config.VirtualHost {
-		return &config.VirtualHost{Name: domains[0], Domains: domains, Routes: []*config.Route{{Name: domains[0], Direct: &config.DirectResponse{Status: 200}}}}
+		return &config.VirtualHost{Name: domains[0], Domains: domains, Routes: []*config.Route{{Name: domains[0], DirectResponse: &config.DirectResponse{Status: 200}}}}
 	}
 	c := &config.RouteTable{Name: "t", LiteralDomains: true, VirtualHosts: []*config.VirtualHost{
 		host("a.test"), host("b.test:80"), host("*.w.test"), host("p.test:*"), host("c.test", "c.test."), host("c.test:80"), host("q.*"), host("[::1]"),
@@ -55,21 +55,21 @@ func TestDomainsThatAreComparedAsTheyAreWritten(t *testing.T) {
 	}
 }
 
-func TestAnswersOfRedirectsAndDirectResponsesHaveTheRoutesFields(t *testing.T) {
+func TestLocalRepliesGetRouteHeaders(t *testing.T) {
 	added := config.HeaderMutation{Add: []config.HeaderValue{{Name: "strict-transport-security", Value: "max-age=1"}}}
 	for name, route := range map[string]*config.Route{
 		"redirect": {Redirect: &config.Redirect{Scheme: "https"}, Response: added},
-		"direct":   {Direct: &config.DirectResponse{Status: 200}, Response: added},
+		"direct":   {DirectResponse: &config.DirectResponse{Status: 200}, Response: added},
 	} {
 		x := request("GET", "a.test", "/")
-		only(t, route, x).Reply(x)
+		compileOnly(t, route, x).Reply(x)
 		if got := x.Response.Header.Get("strict-transport-security"); got != "max-age=1" {
 			t.Errorf("%s: strict-transport-security is %q", name, got)
 		}
 	}
 }
 
-func TestARegexRewriteThatLeavesNothing(t *testing.T) {
+func TestRegexRewriteToEmptyPath(t *testing.T) {
 	for _, test := range []struct {
 		keep             bool
 		pattern, in, out string
@@ -80,7 +80,7 @@ func TestARegexRewriteThatLeavesNothing(t *testing.T) {
 		{true, "^/zy/", "/zy/a?x", "/a?x"},
 	} {
 		x := request("GET", "a.test", test.in)
-		only(t, &config.Route{Forward: &config.Forward{Cluster: "c", RegexRewrite: &config.RegexRewrite{Pattern: test.pattern, KeepIfEmpty: test.keep}}}, x).RewriteRequest(x)
+		compileOnly(t, &config.Route{Forward: &config.Forward{Cluster: "c", RegexRewrite: &config.RegexRewrite{Pattern: test.pattern, KeepIfEmpty: test.keep}}}, x).RewriteRequest(x)
 		if x.Request.Path != test.out {
 			t.Errorf("%q without %q becomes %q, want %q", test.in, test.pattern, x.Request.Path, test.out)
 		}

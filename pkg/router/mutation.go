@@ -21,12 +21,12 @@ type mutation struct {
 // nothing. Without append it still removes the present headers, so that a client's header cannot
 // pass for the proxy's.
 type addition struct {
-	name     string
-	value    string             // if template is nil
-	template *variable.Template // its text has no control characters
-	append   bool               // false: replaces the headers of that name
-	when     config.AddIf
-	routing  bool // a routing header of requests, of which an RPC call has one: append affects HTTP only
+	name            string
+	value           string             // if template is nil
+	template        *variable.Template // its text has no control characters
+	append          bool               // false: replaces the headers of that name
+	condition       config.AddIf
+	isRoutingHeader bool // a routing header of requests, of which an RPC call has one: append affects HTTP only
 }
 
 // apply changes h, which is a header of x. m may be nil.
@@ -42,12 +42,12 @@ func (m *mutation) apply(h *protocol.Header, x *protocol.Exchange) {
 }
 
 func (a *addition) apply(h *protocol.Header, x *protocol.Exchange) {
-	if a.when != config.AddAlways {
-		if _, there := h.Lookup(a.name); there != (a.when == config.AddIfPresent) {
+	if a.condition != config.AddAlways {
+		if _, there := h.Lookup(a.name); there != (a.condition == config.AddIfPresent) {
 			return
 		}
 	}
-	value, ok := a.text(x)
+	value, ok := a.valueFor(x)
 	switch {
 	case isHost(a.name) && !isRPC(x):
 		if ok && validAuthority(value) {
@@ -56,15 +56,15 @@ func (a *addition) apply(h *protocol.Header, x *protocol.Exchange) {
 	case !ok && !a.append:
 		h.Del(a.name)
 	case !ok:
-	case a.append && !(a.routing && isRPC(x)):
+	case a.append && !(a.isRoutingHeader && isRPC(x)):
 		h.Add(a.name, value)
 	default:
 		h.Set(a.name, value)
 	}
 }
 
-// text returns the value for x, and false if the exchange lacks all of it.
-func (a *addition) text(x *protocol.Exchange) (string, bool) {
+// valueFor returns the value for x, and false if the exchange lacks all of it.
+func (a *addition) valueFor(x *protocol.Exchange) (string, bool) {
 	if a.template == nil {
 		return a.value, true
 	}
@@ -109,7 +109,7 @@ func compileMutation(c *config.HeaderMutation, ofRequest bool, next *mutation) (
 }
 
 func compileAddition(c *config.HeaderValue, ofRequest bool) (addition, error) {
-	a := addition{name: c.Name, append: c.Append, when: c.If, routing: ofRequest && isRouting(c.Name)}
+	a := addition{name: c.Name, append: c.Append, condition: c.If, isRoutingHeader: ofRequest && isRoutingHeader(c.Name)}
 	if err := checkName(c.Name); err != nil {
 		return a, err
 	}

@@ -12,7 +12,7 @@ import (
 
 // edited returns a table that differs from c in a few places, with edits of every type. Unchanged
 // parts are the same pointers.
-func (d dice) edited(c *config.RouteTable) *config.RouteTable {
+func (d generator) edited(c *config.RouteTable) *config.RouteTable {
 	next := *c
 	next.VirtualHosts = slices.Clone(c.VirtualHosts)
 	for range 1 + d.IntN(3) {
@@ -46,11 +46,11 @@ func (d dice) edited(c *config.RouteTable) *config.RouteTable {
 	return &next
 }
 
-func (d dice) mutation() config.HeaderMutation {
+func (d generator) mutation() config.HeaderMutation {
 	return config.HeaderMutation{Add: []config.HeaderValue{{Name: "x", Value: pick(d, "1", "2")}}}
 }
 
-func (d dice) editedHost(vh *config.VirtualHost) *config.VirtualHost {
+func (d generator) editedHost(vh *config.VirtualHost) *config.VirtualHost {
 	next := *vh
 	next.Routes = slices.Clone(vh.Routes)
 	for range 1 + d.IntN(3) {
@@ -81,16 +81,16 @@ func (d dice) editedHost(vh *config.VirtualHost) *config.VirtualHost {
 	return &next
 }
 
-func (d dice) route() *config.Route {
+func (d generator) route() *config.Route {
 	return &config.Route{Name: pick(d, "a", "b"), Match: d.match(), Forward: &config.Forward{Cluster: "c"}}
 }
 
-// TestRecompiledIsWhatIsCompiledAnew changes tables repeatedly. After each change, requests must
+// TestRecompileEqualsCompile changes tables repeatedly. After each change, requests must
 // take the same routes as in a newly compiled table, with the same results.
-func TestRecompiledIsWhatIsCompiledAnew(t *testing.T) {
+func TestRecompileEqualsCompile(t *testing.T) {
 	accepted, refused, kept, all := 0, 0, 0, 0
 	for seed := range uint64(50) {
-		d := dice{rand.New(rand.NewPCG(seed, 2))}
+		d := generator{rand.New(rand.NewPCG(seed, 2))}
 		c := d.table()
 		for i, vh := range c.VirtualHosts {
 			vh.Name = fmt.Sprintf("host-%d", i)
@@ -137,7 +137,7 @@ func TestRecompiledIsWhatIsCompiledAnew(t *testing.T) {
 // compareTables sends a request through two tables of the same configuration.
 func compareTables(t *testing.T, seed uint64, a, b *Table) {
 	t.Helper()
-	request := func() *protocol.Exchange { return dice{rand.New(rand.NewPCG(seed, 3))}.exchange() }
+	request := func() *protocol.Exchange { return generator{rand.New(rand.NewPCG(seed, 3))}.exchange() }
 	x, y := request(), request()
 	at := a.Find(x)
 	if want := b.Find(y); at != want {
@@ -154,7 +154,7 @@ func compareTables(t *testing.T, seed uint64, a, b *Table) {
 }
 
 func TestRecompileKeepsWhatHasNotChanged(t *testing.T) {
-	c, _ := sized(config.PathPrefix, 1000, 10)
+	c, _ := sizedTable(config.PathPrefix, 1000, 10)
 	table := mustCompileTable(t, c)
 	table.Random = func() uint64 { return 7 }
 	next := *c
@@ -189,7 +189,7 @@ func BenchmarkRecompile(b *testing.B) {
 	for _, hosts := range []int{1, 200} {
 		for _, kind := range []string{"action", "path"} {
 			b.Run(fmt.Sprintf("routes=20000/hosts=%d/%s", hosts, kind), func(b *testing.B) {
-				c, _ := sized(config.PathPrefix, 20_000, hosts)
+				c, _ := sizedTable(config.PathPrefix, 20_000, hosts)
 				table := mustCompileTable(b, c)
 				b.ReportAllocs()
 				for i := 0; b.Loop(); i++ {

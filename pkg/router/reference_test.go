@@ -114,7 +114,7 @@ func refSplit(s string) (host, port string) {
 	return regexp.MustCompile(`[A-Z]`).ReplaceAllStringFunc(host, strings.ToLower), port
 }
 
-func refHolds(m *config.Match, x *protocol.Exchange) bool {
+func refHolds(m *config.RouteMatch, x *protocol.Exchange) bool {
 	path := strings.SplitN(x.Request.Path, "?", 2)[0]
 	switch m.PathKind {
 	case config.PathExact:
@@ -195,12 +195,12 @@ func refField(name string, x *protocol.Exchange) []string {
 	return []string{own1}
 }
 
-// dice generates tables and requests from few words, so that they match often.
-type dice struct{ *rand.Rand }
+// generator generates tables and requests from few words, so that they match often.
+type generator struct{ *rand.Rand }
 
-func pick[T any](d dice, of ...T) T { return of[d.IntN(len(of))] }
+func pick[T any](d generator, of ...T) T { return of[d.IntN(len(of))] }
 
-func (d dice) path() string {
+func (d generator) path() string {
 	var b strings.Builder
 	for range d.IntN(5) {
 		b.WriteString(pick(d, "/", "/a", "/ab", "/abc", "/b", "b", "//", "/%61", "/..", ";v=1"))
@@ -208,7 +208,7 @@ func (d dice) path() string {
 	return b.String()
 }
 
-func (d dice) domain() string {
+func (d generator) domain() string {
 	if d.IntN(5) == 0 {
 		return pick(d, "a.*", "A.te*", "b.*", "b.a.*", "com.*", "*")
 	}
@@ -216,13 +216,13 @@ func (d dice) domain() string {
 		pick(d, "", "", ":80", ":443", ":8080", ":*")
 }
 
-func (d dice) authority() string {
+func (d generator) authority() string {
 	return pick(d, "a.test", "A.TEST", "a.test.", "b.a.test", "c.b.a.test", "xb.a.test", ".a.test", "other", "[::1]", "[::2]", "[0::1]", "com.x.Y", "com.x.Y:1.0", "::1", "") +
 		pick(d, "", "", ":80", ":443", ":8080", ":080", ":", ":x")
 }
 
-func (d dice) match() config.Match {
-	m := config.Match{PathKind: pick(d, config.PathAny, config.PathPrefix, config.PathPrefix, config.PathExact, config.PathExact, config.PathRegex)}
+func (d generator) match() config.RouteMatch {
+	m := config.RouteMatch{PathKind: pick(d, config.PathAny, config.PathPrefix, config.PathPrefix, config.PathExact, config.PathExact, config.PathRegex)}
 	switch m.PathKind {
 	case config.PathRegex:
 		m.Path = pick(d, "^/a", "b$", "/ab?", ".*", "")
@@ -247,7 +247,7 @@ func (d dice) match() config.Match {
 	return m
 }
 
-func (d dice) table() *config.RouteTable {
+func (d generator) table() *config.RouteTable {
 	t := &config.RouteTable{Name: "t"}
 	used := make(map[string]bool)
 	for range 1 + d.IntN(5) {
@@ -274,7 +274,7 @@ func (d dice) table() *config.RouteTable {
 	return t
 }
 
-func (d dice) exchange() *protocol.Exchange {
+func (d generator) exchange() *protocol.Exchange {
 	x := &protocol.Exchange{}
 	x.Meta.Protocol = pick(d, "Http1", "Http2", "dubbo")
 	x.Request.Method = pick(d, "GET", "POST", "1")
@@ -314,10 +314,10 @@ func compare(t *testing.T, c *config.RouteTable, table *Table, x *protocol.Excha
 		}), got, want, &routes)
 }
 
-func TestCompiledIsWhatALinearScanFinds(t *testing.T) {
+func TestMatchEqualsLinearScan(t *testing.T) {
 	matched, none := 0, 0
 	for seed := range uint64(700) {
-		d := dice{rand.New(rand.NewPCG(seed, 1))}
+		d := generator{rand.New(rand.NewPCG(seed, 1))}
 		c := d.table()
 		table, err := Compile(c)
 		if err != nil {
@@ -347,9 +347,9 @@ func FuzzMatch(f *testing.F) {
 	f.Fuzz(func(t *testing.T, paths, authority, domain, path, method string, every uint8) {
 		vh := &config.VirtualHost{Domains: []string{domain}}
 		for i, p := range strings.Split(paths, "\n") {
-			m := config.Match{PathKind: config.PathPrefix, Path: p}
+			m := config.RouteMatch{PathKind: config.PathPrefix, Path: p}
 			if exact, ok := strings.CutPrefix(p, "="); ok {
-				m = config.Match{PathKind: config.PathExact, Path: exact}
+				m = config.RouteMatch{PathKind: config.PathExact, Path: exact}
 			}
 			if i%(int(every)+1) == 1 {
 				m.Headers = []config.HeaderMatch{{Name: "method", Value: "GET"}}

@@ -20,7 +20,7 @@ func (r *Route) Reply(x *protocol.Exchange) {
 		x.LocalReply(redirectStatus(c), "", "")
 		x.Response.Header.Add("Location", to)
 	} else {
-		x.LocalReply(r.Config.Direct.Status, "text/plain; charset=utf-8", r.Config.Direct.Body)
+		x.LocalReply(r.Config.DirectResponse.Status, "text/plain; charset=utf-8", r.Config.DirectResponse.Body)
 	}
 	r.MutateResponse(x)
 }
@@ -32,7 +32,7 @@ func location(r *protocol.Request, c *config.Redirect, w *pathRewrite) string {
 	host := redirectHost(r, c, scheme)
 	old := r.Path
 	if w != nil {
-		old = w.rewritten(old)
+		old = w.rewrite(old)
 	}
 	path, query, hasQuery := strings.Cut(old, "?")
 	hasQuery = hasQuery && !c.StripQuery

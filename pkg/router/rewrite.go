@@ -14,17 +14,17 @@ import (
 // OriginalPathField is the header that tells the upstream the path before a rewrite.
 const OriginalPathField = "x-mosn-original-path"
 
-// pathRewrite computes a new path in exactly one of three ways.
+// compilePathRewrite computes a new path in exactly one of three ways.
 type pathRewrite struct {
 	// prefix_rewrite of a route with a path: replacement replaces matched. If whole is set, the
 	// path must equal matched.
-	matched     string
-	whole       bool
+	prefix      string
+	exact       bool
 	ignoreCase  bool
 	replacement string
 
 	// prefix_rewrite of a route with an expression: replacement replaces its first match.
-	found *regexp.Regexp
+	pathRegex *regexp.Regexp
 
 	// regex_rewrite: replacement replaces every match of pattern and refers to groups as
 	// regexp.Expand does.
@@ -36,7 +36,7 @@ type pathRewrite struct {
 // does not name both changes nothing.
 func (w *pathRewrite) apply(x *protocol.Exchange) {
 	old := x.Request.Path
-	path := w.rewritten(old)
+	path := w.rewrite(old)
 	if path == old {
 		return
 	}
@@ -52,9 +52,9 @@ func (w *pathRewrite) apply(x *protocol.Exchange) {
 	x.Record.OriginalPath = old
 }
 
-// rewritten returns the new path for old, a path with its query. Targets that are not paths ("*",
+// rewrite returns the new path for old, a path with its query. Targets that are not paths ("*",
 // that of CONNECT) do not change.
-func (w *pathRewrite) rewritten(old string) string {
+func (w *pathRewrite) rewrite(old string) string {
 	if old == "" || old[0] != '/' {
 		return old
 	}
@@ -68,32 +68,32 @@ func (w *pathRewrite) rewritten(old string) string {
 		if made == "" && w.keepIfEmpty {
 			return old
 		}
-		return target(made, query, hasQuery)
-	case w.found != nil:
-		at := w.found.FindStringIndex(path)
+		return joinTarget(made, query, hasQuery)
+	case w.pathRegex != nil:
+		at := w.pathRegex.FindStringIndex(path)
 		if at == nil {
 			return old
 		}
-		return target(path[:at[0]]+w.replacement+path[at[1]:], query, hasQuery)
-	case !w.begins(path) || w.whole && len(path) != len(w.matched):
+		return joinTarget(path[:at[0]]+w.replacement+path[at[1]:], query, hasQuery)
+	case !w.hasPrefix(path) || w.exact && len(path) != len(w.prefix):
 		return old // a filter changed the path after the match
-	case !w.ignoreCase && strings.HasSuffix(w.matched, w.replacement):
-		return old[len(w.matched)-len(w.replacement):] // a view: no allocation
+	case !w.ignoreCase && strings.HasSuffix(w.prefix, w.replacement):
+		return old[len(w.prefix)-len(w.replacement):] // a view: no allocation
 	}
-	return target(w.replacement+path[len(w.matched):], query, hasQuery)
+	return joinTarget(w.replacement+path[len(w.prefix):], query, hasQuery)
 }
 
-// begins reports whether path begins with matched.
-func (w *pathRewrite) begins(path string) bool {
+// hasPrefix reports whether path begins with matched.
+func (w *pathRewrite) hasPrefix(path string) bool {
 	if !w.ignoreCase {
-		return strings.HasPrefix(path, w.matched)
+		return strings.HasPrefix(path, w.prefix)
 	}
-	return len(path) >= len(w.matched) && protocol.EqualFold(path[:len(w.matched)], w.matched)
+	return len(path) >= len(w.prefix) && protocol.EqualFold(path[:len(w.prefix)], w.prefix)
 }
 
-// target joins a new path and the original query. A query in the new path goes first. A request
+// joinTarget joins a new path and the original query. A query in the new path goes first. A request
 // target begins with a slash (RFC 9112 3.2.1), so target adds one if it is missing.
-func target(path, query string, hasQuery bool) string {
+func joinTarget(path, query string, hasQuery bool) string {
 	slash := ""
 	if !strings.HasPrefix(path, "/") {
 		slash = "/"
@@ -107,9 +107,9 @@ func target(path, query string, hasQuery bool) string {
 	return slash + path + "?" + query
 }
 
-// pathRewrite compiles the path rewrite of f, nil if there is none. If both kinds are configured,
+// compilePathRewrite compiles the path rewrite of f, nil if there is none. If both kinds are configured,
 // prefix_rewrite takes precedence.
-func (e expressions) pathRewrite(m *config.Match, f *config.Forward) (*pathRewrite, error) {
+func (e expressions) compilePathRewrite(m *config.RouteMatch, f *config.Forward) (*pathRewrite, error) {
 	switch {
 	case f.PrefixRewrite != "":
 		if f.PrefixRewrite[0] != '/' {
@@ -122,12 +122,12 @@ func (e expressions) pathRewrite(m *config.Match, f *config.Forward) (*pathRewri
 		switch m.PathKind {
 		case config.PathRegex:
 			var err error
-			w.found, err = e.compile(m.Path)
+			w.pathRegex, err = e.compile(m.Path)
 			return w, err
 		case config.PathExact:
-			w.matched, w.whole = m.Path, true
+			w.prefix, w.exact = m.Path, true
 		case config.PathPrefix, config.PathSegments:
-			w.matched = m.Path
+			w.prefix = m.Path
 		case config.PathAny: // the prefix "" matched
 		}
 		return w, nil
@@ -189,11 +189,11 @@ func expandTemplate(substitution string, groups int) (string, error) {
 	}
 }
 
-// hostRewrite sets Authority to host, to the value of a header, or to the result of a replacement
+// compileHostRewrite sets Authority to host, to the value of a header, or to the result of a replacement
 // in the path.
 type hostRewrite struct {
-	host  string
-	field string
+	host   string
+	header string
 
 	pattern     *regexp.Regexp // matches the path; nil: host or field is set
 	replacement string         // in the syntax of regexp.Expand
@@ -220,14 +220,14 @@ func (w *hostRewrite) apply(x *protocol.Exchange) {
 		}
 		return
 	}
-	if v := x.Request.Header.Get(w.field); validAuthority(v) {
+	if v := x.Request.Header.Get(w.header); validAuthority(v) {
 		x.RewriteAuthority(v)
 	}
 }
 
-// hostRewrite compiles the host rewrite of f. It returns nil if there is none, or if only
+// compileHostRewrite compiles the host rewrite of f. It returns nil if there is none, or if only
 // RewriteHost can do it.
-func (e expressions) hostRewrite(f *config.Forward) (*hostRewrite, error) {
+func (e expressions) compileHostRewrite(f *config.Forward) (*hostRewrite, error) {
 	switch {
 	case f.HostRewrite != "":
 		if !validAuthority(f.HostRewrite) {
@@ -238,7 +238,7 @@ func (e expressions) hostRewrite(f *config.Forward) (*hostRewrite, error) {
 		if isHost(f.AutoHostRewriteHeader) {
 			return nil, errors.New("auto_host_rewrite_header names the host itself")
 		}
-		return &hostRewrite{field: f.AutoHostRewriteHeader}, nil
+		return &hostRewrite{header: f.AutoHostRewriteHeader}, nil
 	case f.HostRewritePath != nil && f.HostRewritePath.Pattern != "" && !f.AutoHostRewrite:
 		pattern, err := e.compile(f.HostRewritePath.Pattern)
 		if err != nil {

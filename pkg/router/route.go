@@ -13,10 +13,10 @@ type Route struct {
 	Config      *config.Route
 	VirtualHost string // name of its virtual host
 
-	when  *routeMatcher // nil: it has no conditions, or only a path
-	outer inherited     // the mutations of its virtual host and table
+	matcher   *routeMatcher // nil: it has no conditions, or only a path
+	inherited inherited     // the mutations of its virtual host and table
 
-	timeoutFields bool // see WithTimeoutFields
+	trustTimeoutHeaders bool // see WithTimeoutFields
 
 	// Actions of the route; nil: none.
 	request, response *mutation
@@ -43,7 +43,7 @@ type inherited struct{ request, response *mutation }
 // prefix_rewrite only removes a part, and as much as Text of a variable.Template.
 func (r *Route) RewriteRequest(x *protocol.Exchange) {
 	request := r.request
-	if s := r.share(x); s != nil {
+	if s := r.weightedCluster(x); s != nil {
 		request = s.request
 	}
 	request.apply(&x.Request.Header, x)
@@ -57,22 +57,22 @@ func (r *Route) RewriteRequest(x *protocol.Exchange) {
 
 // MutatesResponse reports whether MutateResponse has any mutation to apply.
 func (r *Route) MutatesResponse() bool {
-	return r.response != nil || r.cluster != nil && slices.ContainsFunc(r.cluster.shares, func(s weightedCluster) bool { return s.response != nil })
+	return r.response != nil || r.cluster != nil && slices.ContainsFunc(r.cluster.weighted, func(s weightedCluster) bool { return s.response != nil })
 }
 
-// share returns the weighted cluster that was chosen for x, nil if the route has none.
-func (r *Route) share(x *protocol.Exchange) *weightedCluster {
-	if r.cluster == nil || r.cluster.shares == nil {
+// weightedCluster returns the weighted cluster that was chosen for x, nil if the route has none.
+func (r *Route) weightedCluster(x *protocol.Exchange) *weightedCluster {
+	if r.cluster == nil || r.cluster.weighted == nil {
 		return nil
 	}
-	return &r.cluster.shares[x.Record.WeightedIndex]
+	return &r.cluster.weighted[x.Record.WeightedIndex]
 }
 
 // MutateResponse applies the header mutations to the response: those of the chosen weighted
 // cluster, the route, the virtual host and the table, in this order.
 func (r *Route) MutateResponse(x *protocol.Exchange) {
 	response := r.response
-	if s := r.share(x); s != nil {
+	if s := r.weightedCluster(x); s != nil {
 		response = s.response
 	}
 	response.apply(&x.Response.Header, x)

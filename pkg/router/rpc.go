@@ -19,9 +19,9 @@ func isRPC(x *protocol.Exchange) bool {
 	}
 }
 
-// isRouting reports whether RPC protocols name the target of a call in the header name. A call
+// isRoutingHeader reports whether RPC protocols name the target of a call in the header name. A call
 // has each such header once.
-func isRouting(name string) bool {
+func isRoutingHeader(name string) bool {
 	switch len(name) {
 	case len(xprotocol.FieldGroup):
 		return protocol.EqualFold(name, xprotocol.FieldGroup)
@@ -38,8 +38,8 @@ func isRouting(name string) bool {
 func setCall(r *protocol.Request, path string) bool {
 	service, method, ok := parseCall(path)
 	if ok {
-		setField(&r.Header, xprotocol.FieldService, service)
-		setField(&r.Header, xprotocol.FieldMethod, method)
+		setHeader(&r.Header, xprotocol.FieldService, service)
+		setHeader(&r.Header, xprotocol.FieldMethod, method)
 	}
 	return ok
 }
@@ -53,9 +53,9 @@ func parseCall(path string) (service, method string, ok bool) {
 	return path[1:end], path[end+1:], path[0] == '/'
 }
 
-// setField sets a header unless it already has that value: Weft forwards unchanged headers byte
+// setHeader sets a header unless it already has that value: Weft forwards unchanged headers byte
 // for byte.
-func setField(h *protocol.Header, name, value string) {
+func setHeader(h *protocol.Header, name, value string) {
 	if h.Get(name) != value {
 		h.Set(name, value)
 	}

@@ -16,9 +16,9 @@ func call(fields ...string) *protocol.Exchange {
 	return x
 }
 
-func TestARewrittenPathOfACallChangesServiceAndMethod(t *testing.T) {
+func TestRPCPathRewriteSetsServiceAndMethod(t *testing.T) {
 	prefix := func(p, to string) config.Route {
-		return config.Route{Match: config.Match{PathKind: config.PathPrefix, Path: p}, Forward: &config.Forward{Cluster: "c", PrefixRewrite: to}}
+		return config.Route{Match: config.RouteMatch{PathKind: config.PathPrefix, Path: p}, Forward: &config.Forward{Cluster: "c", PrefixRewrite: to}}
 	}
 	regex := func(pattern, to string) config.Route {
 		return config.Route{Forward: &config.Forward{Cluster: "c", RegexRewrite: &config.RegexRewrite{Pattern: pattern, Substitution: to}}}
@@ -33,7 +33,7 @@ func TestARewrittenPathOfACallChangesServiceAndMethod(t *testing.T) {
 		{"a package", prefix("/org.", "/net."), "/net.A/pay", "net.A", "pay"},
 		{"what is taken away only", prefix("/org.", "/"), "/A/pay", "A", "pay"},
 		{"the method", regex("/pay$", "/buy"), "/org.A/buy", "org.A", "buy"},
-		{"service and method", config.Route{Match: config.Match{PathKind: config.PathExact, Path: "/org.A/pay"}, Forward: &config.Forward{Cluster: "c", PrefixRewrite: "/org.B/buy"}}, "/org.B/buy", "org.B", "buy"},
+		{"service and method", config.Route{Match: config.RouteMatch{PathKind: config.PathExact, Path: "/org.A/pay"}, Forward: &config.Forward{Cluster: "c", PrefixRewrite: "/org.B/buy"}}, "/org.B/buy", "org.B", "buy"},
 		{"a service with a slash", prefix("/", "/ctx/"), "/ctx/org.A/pay", "ctx/org.A", "pay"},
 		{"the same", prefix("/org.A/", "/org.A/"), "", "", ""},
 		{"no match", regex("zzz", "/x/y"), "", "", ""},
@@ -44,7 +44,7 @@ func TestARewrittenPathOfACallChangesServiceAndMethod(t *testing.T) {
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
 			x := call("version", "1.0", "k", "v")
-			only(t, &test.route, x).RewriteRequest(x)
+			compileOnly(t, &test.route, x).RewriteRequest(x)
 			path, original, changed := test.path, "/org.A/pay", true
 			if test.path == "" {
 				path, original, changed = "/org.A/pay", "", false
@@ -64,7 +64,7 @@ func TestARewrittenPathOfACallChangesServiceAndMethod(t *testing.T) {
 	}
 }
 
-func TestTheAuthorityOfACallIsNoHostToRewrite(t *testing.T) {
+func TestRPCAuthorityIsNotRewritten(t *testing.T) {
 	for name, f := range map[string]config.Forward{
 		"by value":           {HostRewrite: "b.test"},
 		"by field":           {AutoHostRewriteHeader: "k"},
@@ -72,7 +72,7 @@ func TestTheAuthorityOfACallIsNoHostToRewrite(t *testing.T) {
 	} {
 		f.Cluster = "c"
 		x := call("k", "c.test")
-		r := only(t, &config.Route{Forward: &f}, x)
+		r := compileOnly(t, &config.Route{Forward: &f}, x)
 		r.RewriteRequest(x)
 		r.RewriteHost(x, "origin.test")
 		if x.Request.Authority != "org.A" || x.Request.Header.Changed() {
@@ -81,7 +81,7 @@ func TestTheAuthorityOfACallIsNoHostToRewrite(t *testing.T) {
 	}
 }
 
-func TestACallHasEachRoutingFieldOnce(t *testing.T) {
+func TestRPCRoutingHeadersAreNotRepeated(t *testing.T) {
 	add := func(name, value string) config.HeaderMutation {
 		return config.HeaderMutation{Add: []config.HeaderValue{{Name: name, Value: value, Append: true}}}
 	}
@@ -103,8 +103,8 @@ func TestACallHasEachRoutingFieldOnce(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			route := config.Route{Forward: &config.Forward{Cluster: "c", Request: test.m}}
 			rpc, http := call(test.fields...), request("GET", "org.A", "/", test.fields...)
-			only(t, &route, rpc).RewriteRequest(rpc)
-			only(t, &route, http).RewriteRequest(http)
+			compileOnly(t, &route, rpc).RewriteRequest(rpc)
+			compileOnly(t, &route, http).RewriteRequest(http)
 			if got := fields(&rpc.Request.Header)[2:]; !slices.Equal(got, test.want) {
 				t.Errorf("fields of a call are %q, want %q", got, test.want)
 			}
@@ -115,14 +115,14 @@ func TestACallHasEachRoutingFieldOnce(t *testing.T) {
 	}
 	for name, want := range map[string]string{"service": "org.B", "method": "buy"} {
 		x := call()
-		only(t, &config.Route{Forward: &config.Forward{Cluster: "c", Request: add(name, want)}}, x).RewriteRequest(x)
+		compileOnly(t, &config.Route{Forward: &config.Forward{Cluster: "c", Request: add(name, want)}}, x).RewriteRequest(x)
 		if got := x.Request.Header.Get(name); got != want || x.Request.Header.Len() != 2 {
 			t.Errorf("%s: fields are %q, want one %q", name, fields(&x.Request.Header), want)
 		}
 	}
 	x := call()
 	x.Response.Header.Add("version", "1")
-	only(t, &config.Route{Forward: &config.Forward{Cluster: "c", Response: add("version", "2")}}, x).MutateResponse(x)
+	compileOnly(t, &config.Route{Forward: &config.Forward{Cluster: "c", Response: add("version", "2")}}, x).MutateResponse(x)
 	if got := fields(&x.Response.Header); len(got) != 2 {
 		t.Errorf("fields of an answer, which none is a routing field of, are %q", got)
 	}

@@ -22,11 +22,11 @@ type Table struct {
 	routes            []*Route      // in the order of configuration
 }
 
-// virtualHost is a compiled virtual host. Tables compiled from successive configurations share
+// compileVirtualHost is a compiled virtual host. Tables compiled from successive configurations share
 // what it points to.
 type virtualHost struct {
 	config            *config.VirtualHost
-	first             int       // index of its first route in the table's routes
+	firstRoute        int       // index of its first route in the table's routes
 	request, response *mutation // its own, followed by the table's; nil: no change
 	index             hostIndex
 }
@@ -43,8 +43,8 @@ type hostIndex struct {
 
 // link is the element of a chain for one route.
 type link struct {
-	next int32         // the next route of the chain
-	when *routeMatcher // nil: the route has no conditions, or only a path
+	next    int32         // the next route of the chain
+	matcher *routeMatcher // nil: the route has no conditions, or only a path
 }
 
 // endOfChain ends a chain; it is greater than every index.
@@ -83,23 +83,23 @@ func (t *Table) Find(x *protocol.Exchange) int {
 	path, _, _ := strings.Cut(x.Request.Path, "?")
 	s := search{host.index.links, x, path, t.Random}
 
-	best := s.tree(host.index.tree, host.index.paths)
+	best := s.findInTree(host.index.tree, host.index.paths)
 	for i := range host.index.fields {
 		f := &host.index.fields[i]
-		if f.least < best {
-			best = s.field(f, best)
+		if f.first < best {
+			best = s.findByHeader(f, best)
 		}
 	}
-	best = s.first(host.index.regex, best)
+	best = s.firstInChain(host.index.regex, best)
 	if best == endOfChain && path == "*" {
 		// OPTIONS for the server as a whole (RFC 9112 3.2.4) takes the route of "/".
 		s.path = "/"
-		best = s.first(host.index.regex, s.tree(host.index.tree, host.index.paths))
+		best = s.firstInChain(host.index.regex, s.findInTree(host.index.tree, host.index.paths))
 	}
 	if best == endOfChain {
 		return noVirtualHost
 	}
-	return host.first + int(best)
+	return host.firstRoute + int(best)
 }
 
 // search holds the inputs of one search in a virtual host.
@@ -110,14 +110,14 @@ type search struct {
 	random func() uint64
 }
 
-// tree returns the first matching route among the exact and prefix paths.
-func (s *search) tree(t *tree, root int32) int32 {
+// findInTree returns the first matching route among the exact and prefix paths.
+func (s *search) findInTree(t *tree, root int32) int32 {
 	best := int32(endOfChain)
 	n := &t.nodes[root]
 	for rest := s.path; ; {
-		best = s.first(n.prefix, best)
+		best = s.firstInChain(n.prefix, best)
 		if rest == "" {
-			return s.first(n.exact, best)
+			return s.firstInChain(n.exact, best)
 		}
 		n = t.child(n, rest)
 		if n == nil {
@@ -127,11 +127,11 @@ func (s *search) tree(t *tree, root int32) int32 {
 	}
 }
 
-// first returns the first matching route of chain, or best if that comes before it.
-func (s *search) first(chain, best int32) int32 {
+// firstInChain returns the first matching route of chain, or best if that comes before it.
+func (s *search) firstInChain(chain, best int32) int32 {
 	for i := chain; i < best; {
 		l := &s.links[i]
-		if l.when == nil || l.when.holds(s.x, s.path, s.random) {
+		if l.matcher == nil || l.matcher.matches(s.x, s.path, s.random) {
 			return i
 		}
 		i = l.next

@@ -24,7 +24,7 @@ func request(method, authority, path string, fields ...string) *protocol.Exchang
 }
 
 // forward returns a route called name that forwards what m matches.
-func forward(name string, m config.Match) *config.Route {
+func forward(name string, m config.RouteMatch) *config.Route {
 	return &config.Route{Name: name, Match: m, Forward: &config.Forward{Cluster: name}}
 }
 
@@ -118,7 +118,7 @@ func TestVirtualHostIsTheMostSpecificDomain(t *testing.T) {
 			c := &config.RouteTable{}
 			for _, d := range test.domains {
 				c.VirtualHosts = append(c.VirtualHosts, &config.VirtualHost{
-					Name: d, Domains: []string{d}, Routes: []*config.Route{forward(d, config.Match{})},
+					Name: d, Domains: []string{d}, Routes: []*config.Route{forward(d, config.RouteMatch{})},
 				})
 			}
 			table := mustCompileTable(t, c)
@@ -131,10 +131,10 @@ func TestVirtualHostIsTheMostSpecificDomain(t *testing.T) {
 	}
 }
 
-func TestAVirtualHostThatHasNoRouteForItEndsTheSearch(t *testing.T) {
+func TestNoFallbackToOtherVirtualHost(t *testing.T) {
 	table := mustCompileTable(t, &config.RouteTable{VirtualHosts: []*config.VirtualHost{
-		{Name: "a", Domains: []string{"a.test"}, Routes: []*config.Route{forward("a", config.Match{PathKind: config.PathExact, Path: "/a"})}},
-		{Name: "all", Domains: []string{"*"}, Routes: []*config.Route{forward("all", config.Match{})}},
+		{Name: "a", Domains: []string{"a.test"}, Routes: []*config.Route{forward("a", config.RouteMatch{PathKind: config.PathExact, Path: "/a"})}},
+		{Name: "all", Domains: []string{"*"}, Routes: []*config.Route{forward("all", config.RouteMatch{})}},
 	}})
 	if got := table.Match(request("GET", "a.test", "/b")); got != nil {
 		t.Errorf("Match = %s, want none", got.Config.Name)
@@ -142,53 +142,53 @@ func TestAVirtualHostThatHasNoRouteForItEndsTheSearch(t *testing.T) {
 }
 
 func TestTheFirstRouteThatMatchesWins(t *testing.T) {
-	exact := func(p string) config.Match { return config.Match{PathKind: config.PathExact, Path: p} }
-	prefix := func(p string) config.Match { return config.Match{PathKind: config.PathPrefix, Path: p} }
-	regex := func(p string) config.Match { return config.Match{PathKind: config.PathRegex, Path: p} }
-	with := func(m config.Match, name, value string) config.Match {
+	exact := func(p string) config.RouteMatch { return config.RouteMatch{PathKind: config.PathExact, Path: p} }
+	prefix := func(p string) config.RouteMatch { return config.RouteMatch{PathKind: config.PathPrefix, Path: p} }
+	regex := func(p string) config.RouteMatch { return config.RouteMatch{PathKind: config.PathRegex, Path: p} }
+	with := func(m config.RouteMatch, name, value string) config.RouteMatch {
 		m.Headers = append(slices.Clone(m.Headers), config.HeaderMatch{Name: name, Value: value})
 		return m
 	}
 	tests := []struct {
 		name   string
-		routes []config.Match
+		routes []config.RouteMatch
 		x      *protocol.Exchange
 		want   int // -1: none
 	}{
-		{"a short prefix before a long one", []config.Match{prefix("/"), prefix("/a/b")}, request("GET", "", "/a/b"), 0},
-		{"a long prefix before a short one", []config.Match{prefix("/a/b"), prefix("/")}, request("GET", "", "/a/b/c"), 0},
-		{"a prefix before the exact path", []config.Match{prefix("/a"), exact("/a")}, request("GET", "", "/a"), 0},
-		{"the exact path before a prefix", []config.Match{exact("/a"), prefix("/a")}, request("GET", "", "/a"), 0},
-		{"an exact path is the whole path", []config.Match{exact("/a"), prefix("/a")}, request("GET", "", "/ab"), 1},
-		{"an expression between prefixes", []config.Match{prefix("/b"), regex("^/a+$"), prefix("/a")}, request("GET", "", "/aa"), 1},
-		{"an expression after a prefix", []config.Match{prefix("/a"), regex("^/a+$")}, request("GET", "", "/aa"), 0},
-		{"an expression is not anchored", []config.Match{regex("b")}, request("GET", "", "/abc"), 0},
-		{"no path at all is any path", []config.Match{exact("/a"), {}, prefix("/b")}, request("GET", "", "/b"), 1},
-		{"the query is no part of an exact path", []config.Match{exact("/a")}, request("GET", "", "/a?x=/b"), 0},
-		{"the query is no part of what an expression sees", []config.Match{regex("b")}, request("GET", "", "/a?b"), -1},
-		{"the query is no part of a prefix", []config.Match{prefix("/a?")}, request("GET", "", "/a?b"), -1},
-		{"case of a path counts", []config.Match{exact("/A"), prefix("/A")}, request("GET", "", "/a"), -1},
-		{"the asterisk form", []config.Match{prefix("/"), exact("*")}, request("OPTIONS", "", "*"), 1},
-		{"CONNECT has no path", []config.Match{prefix("/"), {}}, request("CONNECT", "a:1", ""), 1},
+		{"a short prefix before a long one", []config.RouteMatch{prefix("/"), prefix("/a/b")}, request("GET", "", "/a/b"), 0},
+		{"a long prefix before a short one", []config.RouteMatch{prefix("/a/b"), prefix("/")}, request("GET", "", "/a/b/c"), 0},
+		{"a prefix before the exact path", []config.RouteMatch{prefix("/a"), exact("/a")}, request("GET", "", "/a"), 0},
+		{"the exact path before a prefix", []config.RouteMatch{exact("/a"), prefix("/a")}, request("GET", "", "/a"), 0},
+		{"an exact path is the whole path", []config.RouteMatch{exact("/a"), prefix("/a")}, request("GET", "", "/ab"), 1},
+		{"an expression between prefixes", []config.RouteMatch{prefix("/b"), regex("^/a+$"), prefix("/a")}, request("GET", "", "/aa"), 1},
+		{"an expression after a prefix", []config.RouteMatch{prefix("/a"), regex("^/a+$")}, request("GET", "", "/aa"), 0},
+		{"an expression is not anchored", []config.RouteMatch{regex("b")}, request("GET", "", "/abc"), 0},
+		{"no path at all is any path", []config.RouteMatch{exact("/a"), {}, prefix("/b")}, request("GET", "", "/b"), 1},
+		{"the query is no part of an exact path", []config.RouteMatch{exact("/a")}, request("GET", "", "/a?x=/b"), 0},
+		{"the query is no part of what an expression sees", []config.RouteMatch{regex("b")}, request("GET", "", "/a?b"), -1},
+		{"the query is no part of a prefix", []config.RouteMatch{prefix("/a?")}, request("GET", "", "/a?b"), -1},
+		{"case of a path counts", []config.RouteMatch{exact("/A"), prefix("/A")}, request("GET", "", "/a"), -1},
+		{"the asterisk form", []config.RouteMatch{prefix("/"), exact("*")}, request("OPTIONS", "", "*"), 1},
+		{"CONNECT has no path", []config.RouteMatch{prefix("/"), {}}, request("CONNECT", "a:1", ""), 1},
 
-		{"a condition that fails lets a later route of the path win", []config.Match{with(exact("/a"), "x", "1"), exact("/a")}, request("GET", "", "/a"), 1},
-		{"a condition that holds", []config.Match{with(exact("/a"), "x", "1"), exact("/a")}, request("GET", "", "/a", "X", "1"), 0},
-		{"all conditions must hold", []config.Match{with(with(config.Match{}, "x", "1"), "y", "1")}, request("GET", "", "/a", "X", "1"), -1},
-		{"a later field of a name", []config.Match{with(config.Match{}, "x", "2")}, request("GET", "", "/", "X", "1", "X", "2"), 0},
-		{"fields of a name are not joined", []config.Match{with(config.Match{}, "x", "1,2")}, request("GET", "", "/", "X", "1", "X", "2"), -1},
-		{"the route of a later field comes first", []config.Match{with(config.Match{}, "x", "2"), with(config.Match{}, "x", "1")}, request("GET", "", "/", "X", "1", "X", "2"), 0},
-		{"what a call is for goes before its attachments", []config.Match{with(config.Match{}, "service", "org.B"), with(config.Match{}, "service", "org.A")}, call("service", "org.B"), 1},
-		{"methods of one path", []config.Match{with(exact("/a"), "method", "GET"), with(exact("/a"), "method", "POST")}, request("POST", "", "/a"), 1},
-		{"a method is case-sensitive", []config.Match{with(config.Match{}, "method", "GET")}, request("get", "", "/"), -1},
-		{"a field called method does not choose the route of HTTP", []config.Match{with(config.Match{}, "method", "GET"), {}}, request("POST", "", "/", "method", "GET"), 1},
-		{"a host in any case", []config.Match{with(config.Match{}, "host", "a.test")}, request("GET", "A.TEST", "/"), 0},
-		{"a path as a header, without the query", []config.Match{with(config.Match{}, "path", "/a")}, request("GET", "", "/a?b"), 0},
-		{":path, with the query", []config.Match{with(config.Match{}, ":path", "/a"), with(config.Match{}, ":path", "/a?b")}, request("GET", "", "/a?b"), 1},
-		{":scheme, :method and :authority", []config.Match{with(with(with(config.Match{}, ":scheme", "http"), ":method", "GET"), ":authority", "a")}, request("GET", "a", "/"), 0},
-		{"the value .* wants the field to be there", []config.Match{with(config.Match{}, "x", ".*"), {}}, request("GET", "", "/"), 1},
-		{"the value .* takes an empty field", []config.Match{with(config.Match{}, "x", ".*")}, request("GET", "", "/", "x", ""), 0},
-		{"an exact value may be empty", []config.Match{with(config.Match{}, "x", "")}, request("GET", "", "/", "x", ""), 0},
-		{"fields that routes are found by", []config.Match{with(config.Match{}, "x", "1"), with(config.Match{}, "y", "1"), with(config.Match{}, "x", "2"), with(with(config.Match{}, "x", "2"), "z", "1")},
+		{"a condition that fails lets a later route of the path win", []config.RouteMatch{with(exact("/a"), "x", "1"), exact("/a")}, request("GET", "", "/a"), 1},
+		{"a condition that holds", []config.RouteMatch{with(exact("/a"), "x", "1"), exact("/a")}, request("GET", "", "/a", "X", "1"), 0},
+		{"all conditions must hold", []config.RouteMatch{with(with(config.RouteMatch{}, "x", "1"), "y", "1")}, request("GET", "", "/a", "X", "1"), -1},
+		{"a later field of a name", []config.RouteMatch{with(config.RouteMatch{}, "x", "2")}, request("GET", "", "/", "X", "1", "X", "2"), 0},
+		{"fields of a name are not joined", []config.RouteMatch{with(config.RouteMatch{}, "x", "1,2")}, request("GET", "", "/", "X", "1", "X", "2"), -1},
+		{"the route of a later field comes first", []config.RouteMatch{with(config.RouteMatch{}, "x", "2"), with(config.RouteMatch{}, "x", "1")}, request("GET", "", "/", "X", "1", "X", "2"), 0},
+		{"what a call is for goes before its attachments", []config.RouteMatch{with(config.RouteMatch{}, "service", "org.B"), with(config.RouteMatch{}, "service", "org.A")}, call("service", "org.B"), 1},
+		{"methods of one path", []config.RouteMatch{with(exact("/a"), "method", "GET"), with(exact("/a"), "method", "POST")}, request("POST", "", "/a"), 1},
+		{"a method is case-sensitive", []config.RouteMatch{with(config.RouteMatch{}, "method", "GET")}, request("get", "", "/"), -1},
+		{"a field called method does not choose the route of HTTP", []config.RouteMatch{with(config.RouteMatch{}, "method", "GET"), {}}, request("POST", "", "/", "method", "GET"), 1},
+		{"a host in any case", []config.RouteMatch{with(config.RouteMatch{}, "host", "a.test")}, request("GET", "A.TEST", "/"), 0},
+		{"a path as a header, without the query", []config.RouteMatch{with(config.RouteMatch{}, "path", "/a")}, request("GET", "", "/a?b"), 0},
+		{":path, with the query", []config.RouteMatch{with(config.RouteMatch{}, ":path", "/a"), with(config.RouteMatch{}, ":path", "/a?b")}, request("GET", "", "/a?b"), 1},
+		{":scheme, :method and :authority", []config.RouteMatch{with(with(with(config.RouteMatch{}, ":scheme", "http"), ":method", "GET"), ":authority", "a")}, request("GET", "a", "/"), 0},
+		{"the value .* wants the field to be there", []config.RouteMatch{with(config.RouteMatch{}, "x", ".*"), {}}, request("GET", "", "/"), 1},
+		{"the value .* takes an empty field", []config.RouteMatch{with(config.RouteMatch{}, "x", ".*")}, request("GET", "", "/", "x", ""), 0},
+		{"an exact value may be empty", []config.RouteMatch{with(config.RouteMatch{}, "x", "")}, request("GET", "", "/", "x", ""), 0},
+		{"fields that routes are found by", []config.RouteMatch{with(config.RouteMatch{}, "x", "1"), with(config.RouteMatch{}, "y", "1"), with(config.RouteMatch{}, "x", "2"), with(with(config.RouteMatch{}, "x", "2"), "z", "1")},
 			request("GET", "", "/", "x", "2", "y", "2", "z", "1"), 2},
 	}
 	for _, test := range tests {
@@ -209,9 +209,9 @@ func TestTheFirstRouteThatMatchesWins(t *testing.T) {
 // matches it here, so access rules must list what is allowed.
 func TestPathsAreComparedAsSent(t *testing.T) {
 	table := mustCompile(t,
-		forward("exact", config.Match{PathKind: config.PathExact, Path: "/admin"}),
-		forward("prefix", config.Match{PathKind: config.PathPrefix, Path: "/admin/"}),
-		forward("rest", config.Match{PathKind: config.PathPrefix, Path: "/"}),
+		forward("exact", config.RouteMatch{PathKind: config.PathExact, Path: "/admin"}),
+		forward("prefix", config.RouteMatch{PathKind: config.PathPrefix, Path: "/admin/"}),
+		forward("rest", config.RouteMatch{PathKind: config.PathPrefix, Path: "/"}),
 	)
 	tests := []struct{ path, want string }{
 		{"/admin", "exact"},
@@ -249,10 +249,10 @@ func TestRPCRoutesMatchFields(t *testing.T) {
 		return x
 	}
 	table := mustCompile(t,
-		forward("listing", config.Match{Headers: []config.HeaderMatch{{Name: "service", Value: "com.x.Y"}, {Name: "method", Value: "list"}}}),
-		forward("versions", config.Match{Headers: []config.HeaderMatch{{Name: "service", Value: "^com\\.x\\.", Regex: true}, {Name: "version", Value: "1.0"}}}),
-		forward("usual", config.Match{Headers: []config.HeaderMatch{{Name: "service", Value: ".*"}}}),
-		forward("path", config.Match{PathKind: config.PathPrefix, Path: "/com.x.Y/", Headers: []config.HeaderMatch{{Name: "host", Value: "com.x.Y"}}}),
+		forward("listing", config.RouteMatch{Headers: []config.HeaderMatch{{Name: "service", Value: "com.x.Y"}, {Name: "method", Value: "list"}}}),
+		forward("versions", config.RouteMatch{Headers: []config.HeaderMatch{{Name: "service", Value: "^com\\.x\\.", Regex: true}, {Name: "version", Value: "1.0"}}}),
+		forward("usual", config.RouteMatch{Headers: []config.HeaderMatch{{Name: "service", Value: ".*"}}}),
+		forward("path", config.RouteMatch{PathKind: config.PathPrefix, Path: "/com.x.Y/", Headers: []config.HeaderMatch{{Name: "host", Value: "com.x.Y"}}}),
 	)
 	tests := []struct {
 		name string
@@ -294,7 +294,7 @@ func TestVariableConditionsFormGroups(t *testing.T) {
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
-			table := mustCompile(t, forward("r", config.Match{Variables: test.conditions}))
+			table := mustCompile(t, forward("r", config.RouteMatch{Variables: test.conditions}))
 			x := request("GET", "a.test", "/a?k=12")
 			x.Meta.Conn = &protocol.ConnMeta{ID: 7}
 			if got := table.Match(x) != nil; got != test.want {
@@ -306,8 +306,8 @@ func TestVariableConditionsFormGroups(t *testing.T) {
 
 func TestRoutesAreListedInOrder(t *testing.T) {
 	table := mustCompileTable(t, &config.RouteTable{Name: "named", VirtualHosts: []*config.VirtualHost{
-		{Name: "a", Domains: []string{"a"}, Routes: []*config.Route{forward("0", config.Match{}), forward("1", config.Match{})}},
-		{Name: "b", Domains: []string{"b"}, Routes: []*config.Route{forward("2", config.Match{})}},
+		{Name: "a", Domains: []string{"a"}, Routes: []*config.Route{forward("0", config.RouteMatch{}), forward("1", config.RouteMatch{})}},
+		{Name: "b", Domains: []string{"b"}, Routes: []*config.Route{forward("2", config.RouteMatch{})}},
 	}})
 	if table.Name() != "named" || len(table.Routes()) != 3 {
 		t.Fatalf("table %q has %d routes, want named with 3", table.Name(), len(table.Routes()))
@@ -326,23 +326,23 @@ func TestRoutesAreListedInOrder(t *testing.T) {
 	}
 }
 
-func TestCompileSaysAllThatIsWrong(t *testing.T) {
-	bad := func(name string, m config.Match) *config.Route { return forward(name, m) }
+func TestCompileReportsAllErrors(t *testing.T) {
+	bad := func(name string, m config.RouteMatch) *config.Route { return forward(name, m) }
 	huge := strings.Repeat("(a|b){100}", 100)
 	c := &config.RouteTable{Name: "t",
 		Request: config.HeaderMutation{Remove: []string{"Transfer-Encoding"}},
 		VirtualHosts: []*config.VirtualHost{
 			{Name: "v", Domains: []string{"a.test", "x*y", "a:b:*", "*x*", "x.*:80", "x:8*", "a.tes*", ""}, Routes: []*config.Route{
-				bad("regex", config.Match{PathKind: config.PathRegex, Path: "("}),
-				bad("huge", config.Match{PathKind: config.PathRegex, Path: huge}),
-				bad("long", config.Match{PathKind: config.PathRegex, Path: strings.Repeat("a", 5000)}),
-				bad("header", config.Match{Headers: []config.HeaderMatch{{Name: "x", Value: "[", Regex: true}}}),
-				bad("pseudo", config.Match{Headers: []config.HeaderMatch{{Name: ":status", Value: "1"}}}),
-				bad("nameless", config.Match{Headers: []config.HeaderMatch{{Value: "1"}}}),
-				bad("variable", config.Match{Variables: []config.VariableMatch{{Name: "x-mosn-pth", Value: "1"}}}),
-				bad("variable expression", config.Match{Variables: []config.VariableMatch{{Name: "path", Value: "*", Regex: true}}}),
+				bad("regex", config.RouteMatch{PathKind: config.PathRegex, Path: "("}),
+				bad("huge", config.RouteMatch{PathKind: config.PathRegex, Path: huge}),
+				bad("long", config.RouteMatch{PathKind: config.PathRegex, Path: strings.Repeat("a", 5000)}),
+				bad("header", config.RouteMatch{Headers: []config.HeaderMatch{{Name: "x", Value: "[", Regex: true}}}),
+				bad("pseudo", config.RouteMatch{Headers: []config.HeaderMatch{{Name: ":status", Value: "1"}}}),
+				bad("nameless", config.RouteMatch{Headers: []config.HeaderMatch{{Value: "1"}}}),
+				bad("variable", config.RouteMatch{Variables: []config.VariableMatch{{Name: "x-mosn-pth", Value: "1"}}}),
+				bad("variable expression", config.RouteMatch{Variables: []config.VariableMatch{{Name: "path", Value: "*", Regex: true}}}),
 				{Name: "nothing"},
-				{Name: "two things", Direct: &config.DirectResponse{Status: 200}, Redirect: &config.Redirect{}},
+				{Name: "two things", DirectResponse: &config.DirectResponse{Status: 200}, Redirect: &config.Redirect{}},
 			}},
 			{Name: "w", Domains: []string{"A.test.", "A.TES*", "*", strings.Repeat("a", 600)}, Response: config.HeaderMutation{Add: []config.HeaderValue{{Name: "Host", Value: "x"}}}},
 			{Name: "none"},

@@ -7,10 +7,10 @@ import (
 	"github.com/weft-proxy/weft/pkg/config"
 )
 
-func TestRequestsDoNotOverrideTimeoutsUnlessTheirCallersAreTrusted(t *testing.T) {
-	f := &config.Forward{Cluster: "c", Timeout: time.Second, Retry: &config.RetryPolicy{TryTimeout: 100 * time.Millisecond}}
+func TestTimeoutHeadersRequireTrust(t *testing.T) {
+	f := &config.Forward{Cluster: "c", Timeout: time.Second, Retry: &config.RetryPolicy{PerTryTimeout: 100 * time.Millisecond}}
 	x := request("GET", "a.test", "/", GlobalTimeoutField, "86400000", TryTimeoutField, "1")
-	r := only(t, &config.Route{Forward: f}, x)
+	r := compileOnly(t, &config.Route{Forward: f}, x)
 	if global, try := r.Timeouts(x); global != time.Second || try != 100*time.Millisecond {
 		t.Errorf("Timeouts = %v, %v, want the route's 1s, 100ms", global, try)
 	}

@@ -16,21 +16,21 @@ type tree struct {
 
 // node represents the path that the labels from its root to it form.
 type node struct {
-	label  string // empty only at a root
-	child  int32  // index of its first child
-	fan    int32  // number of children
-	prefix int32  // chain of the routes whose prefix is its path
-	exact  int32  // chain of the routes for exactly its path
+	label      string // empty only at a root
+	firstChild int32  // index of its first child
+	childCount int32  // number of children
+	prefix     int32  // chain of the routes whose prefix is its path
+	exact      int32  // chain of the routes for exactly its path
 }
 
 // child returns the child of n whose label is a prefix of rest, nil if there is none. rest must
 // not be empty.
 func (t *tree) child(n *node, rest string) *node {
-	i := bytes.IndexByte(t.keys[n.child:n.child+n.fan], rest[0])
+	i := bytes.IndexByte(t.keys[n.firstChild:n.firstChild+n.childCount], rest[0])
 	if i < 0 {
 		return nil
 	}
-	c := &t.nodes[int(n.child)+i]
+	c := &t.nodes[int(n.firstChild)+i]
 	if !strings.HasPrefix(rest, c.label) {
 		return nil
 	}
@@ -52,13 +52,13 @@ func (t *tree) add(entries []pathEntry, h *hostIndex) int32 {
 		}
 		return cmp.Compare(b.route, a.route) // descending: see link
 	})
-	root := t.grow(1)
-	t.fill(root, entries, 0, h)
+	root := t.addNodes(1)
+	t.build(root, entries, 0, h)
 	return root
 }
 
-// grow appends n adjacent nodes and returns the index of the first.
-func (t *tree) grow(n int) int32 {
+// addNodes appends n adjacent nodes and returns the index of the first.
+func (t *tree) addNodes(n int) int32 {
 	first := len(t.nodes)
 	for range n {
 		t.nodes = append(t.nodes, node{prefix: endOfChain, exact: endOfChain})
@@ -67,14 +67,14 @@ func (t *tree) grow(n int) int32 {
 	return int32(first)
 }
 
-// fill builds the subtree of node at, whose path is the first depth bytes of all entries.
-func (t *tree) fill(at int32, entries []pathEntry, depth int, h *hostIndex) {
+// build builds the subtree of node at, whose path is the first depth bytes of all entries.
+func (t *tree) build(at int32, entries []pathEntry, depth int, h *hostIndex) {
 	n := &t.nodes[at]
 	for len(entries) > 0 && len(entries[0].path) == depth {
 		if e := entries[0]; e.exact {
-			h.link(&n.exact, e.route)
+			h.prepend(&n.exact, e.route)
 		} else {
-			h.link(&n.prefix, e.route)
+			h.prepend(&n.prefix, e.route)
 		}
 		entries = entries[1:]
 	}
@@ -84,8 +84,8 @@ func (t *tree) fill(at int32, entries []pathEntry, depth int, h *hostIndex) {
 			fan++
 		}
 	}
-	child := t.grow(fan) // moves the nodes: n is stale
-	t.nodes[at].child, t.nodes[at].fan = child, int32(fan)
+	child := t.addNodes(fan) // moves the nodes: n is stale
+	t.nodes[at].firstChild, t.nodes[at].childCount = child, int32(fan)
 
 	for c := child; len(entries) > 0; c++ {
 		first := entries[0].path
@@ -94,16 +94,16 @@ func (t *tree) fill(at int32, entries []pathEntry, depth int, h *hostIndex) {
 			same++
 		}
 		// The entries are sorted: a prefix of the first and the last is a prefix of all.
-		stop := depth + shared(first[depth:], entries[same-1].path[depth:])
+		stop := depth + commonPrefixLen(first[depth:], entries[same-1].path[depth:])
 		t.nodes[c].label = first[depth:stop]
 		t.keys[c] = first[depth]
-		t.fill(c, entries[:same], stop, h)
+		t.build(c, entries[:same], stop, h)
 		entries = entries[same:]
 	}
 }
 
-// shared returns the length of the common prefix of a and b.
-func shared(a, b string) int {
+// commonPrefixLen returns the length of the common prefix of a and b.
+func commonPrefixLen(a, b string) int {
 	n := 0
 	for n < len(a) && n < len(b) && a[n] == b[n] {
 		n++

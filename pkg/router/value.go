@@ -10,8 +10,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/router/headermatch"
 )
 
-// value compiles a value condition.
-func (e expressions) value(m *config.ValueMatch) (headermatch.Matcher, error) {
+// compileValue compiles a value condition.
+func (e expressions) compileValue(m *config.ValueMatch) (headermatch.Matcher, error) {
 	if m.Kind != config.ValueRegex {
 		return headermatch.New(*m, nil), nil
 	}
@@ -22,33 +22,35 @@ func (e expressions) value(m *config.ValueMatch) (headermatch.Matcher, error) {
 
 // queryMatcher is a condition on a query parameter.
 type queryMatcher struct {
-	name string
-	is   headermatch.Matcher
+	name    string
+	matcher headermatch.Matcher
 }
 
-func (q *queryMatcher) holds(x *protocol.Exchange) bool {
+func (q *queryMatcher) matches(x *protocol.Exchange) bool {
 	_, query, _ := strings.Cut(x.Request.Path, "?")
-	return q.is.Match(parameter(query, q.name))
+	return q.matcher.Match(queryParameter(query, q.name))
 }
 
-// argumentTest is a condition on an argument of an RPC call.
-type argumentTest struct {
-	index int
-	is    headermatch.Matcher
+// argumentMatcher is a condition on an argument of an RPC call.
+type argumentMatcher struct {
+	index   int
+	matcher headermatch.Matcher
 }
 
-func (a *argumentTest) holds(x *protocol.Exchange) bool { return a.is.Match(argument(x, a.index)) }
+func (a *argumentMatcher) matches(x *protocol.Exchange) bool {
+	return a.matcher.Match(callArgument(x, a.index))
+}
 
-// argument returns an argument of the RPC call x, and whether it is present.
-func argument(x *protocol.Exchange, index int) (value string, ok bool) {
+// callArgument returns an argument of the RPC call x, and whether it is present.
+func callArgument(x *protocol.Exchange, index int) (value string, ok bool) {
 	if body, reads := x.Request.Body.(protocol.Arguments); reads {
 		return body.Argument(index)
 	}
 	return "", false
 }
 
-// parameter returns the value of the first query parameter called name, without decoding it.
-func parameter(query, name string) (value string, ok bool) {
+// queryParameter returns the value of the first query parameter called name, without decoding it.
+func queryParameter(query, name string) (value string, ok bool) {
 	for query != "" {
 		var pair string
 		pair, query, _ = strings.Cut(query, "&")
@@ -61,7 +63,7 @@ func parameter(query, name string) (value string, ok bool) {
 
 // fraction is a random share of requests.
 type fraction struct {
-	below uint64 // out of 2^64
+	threshold uint64 // out of 2^64
 }
 
 // newFraction converts a percentage. It returns nil for 100 or more: all requests.
@@ -70,7 +72,7 @@ func newFraction(percent float64) (*fraction, error) {
 	case percent >= 100:
 		return nil, nil //nolint:nilnil // as it says
 	case percent >= 0:
-		return &fraction{below: uint64(percent / 100 * math.MaxUint64)}, nil
+		return &fraction{threshold: uint64(percent / 100 * math.MaxUint64)}, nil
 	}
 	return nil, fmt.Errorf("%v is not a valid percentage", percent)
 }
@@ -78,26 +80,26 @@ func newFraction(percent float64) (*fraction, error) {
 // sample takes a random sample and reports whether it is inside the fraction. Without random it
 // returns false.
 func (c *fraction) sample(random func() uint64) bool {
-	return random != nil && random() < c.below
+	return random != nil && random() < c.threshold
 }
 
 // pathMatcher is a path condition that the tree of paths cannot evaluate.
 type pathMatcher struct {
-	is       headermatch.Matcher
+	matcher  headermatch.Matcher
 	segments bool
 }
 
-func (p *pathMatcher) holds(path string) bool {
-	if !p.is.MatchValue(path) {
+func (p *pathMatcher) matches(path string) bool {
+	if !p.matcher.MatchValue(path) {
 		return false
 	}
-	at := len(p.is.Text)
-	return !p.segments || len(path) == at || path[at] == '/' || strings.HasSuffix(p.is.Text, "/")
+	at := len(p.matcher.Text)
+	return !p.segments || len(path) == at || path[at] == '/' || strings.HasSuffix(p.matcher.Text, "/")
 }
 
 // newPathMatcher compiles the path of m. It returns nil if the tree can evaluate it, or if it is
 // an expression.
-func newPathMatcher(m *config.Match) *pathMatcher {
+func newPathMatcher(m *config.RouteMatch) *pathMatcher {
 	kind := config.ValueExact
 	switch {
 	case m.PathKind == config.PathSegments:
@@ -110,5 +112,5 @@ func newPathMatcher(m *config.Match) *pathMatcher {
 		return nil
 	}
 	is := headermatch.New(config.ValueMatch{Kind: kind, Text: m.Path, IgnoreCase: m.IgnoreCase}, nil)
-	return &pathMatcher{is: is, segments: m.PathKind == config.PathSegments}
+	return &pathMatcher{matcher: is, segments: m.PathKind == config.PathSegments}
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-func TestValues(t *testing.T) {
+func TestValueMatch(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
 		is     config.ValueMatch
@@ -19,8 +19,8 @@ func TestValues(t *testing.T) {
 		{"exact", config.ValueMatch{Text: "a"}, []string{"a"}, []string{"A", "ab", ""}, false},
 		{"exact in any case", config.ValueMatch{Text: "a", IgnoreCase: true}, []string{"a", "A"}, []string{"b", ""}, false},
 		{"not exact", config.ValueMatch{Text: "a", Invert: true}, []string{"b", ""}, []string{"a"}, false},
-		{"not exact, or missing", config.ValueMatch{Text: "a", Invert: true, MissingIsEmpty: true}, []string{"b", ""}, []string{"a"}, true},
-		{"empty, or missing", config.ValueMatch{MissingIsEmpty: true}, []string{""}, []string{"a"}, true},
+		{"not exact, or missing", config.ValueMatch{Text: "a", Invert: true, TreatMissingAsEmpty: true}, []string{"b", ""}, []string{"a"}, true},
+		{"empty, or missing", config.ValueMatch{TreatMissingAsEmpty: true}, []string{""}, []string{"a"}, true},
 		{"prefix", config.ValueMatch{Kind: config.ValuePrefix, Text: "ab"}, []string{"ab", "abc"}, []string{"a", "Ab", "xab"}, false},
 		{"prefix in any case", config.ValueMatch{Kind: config.ValuePrefix, Text: "ab", IgnoreCase: true}, []string{"AB", "aBc"}, []string{"a", "xab"}, false},
 		{"suffix", config.ValueMatch{Kind: config.ValueSuffix, Text: "ab"}, []string{"ab", "xab"}, []string{"b", "abc"}, false},
@@ -33,7 +33,7 @@ func TestValues(t *testing.T) {
 		{"range", config.ValueMatch{Kind: config.ValueRange, From: -10, To: 0}, []string{"-10", "-1"}, []string{"0", "-11", "-1x", "", "1.5"}, false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			v, err := expressions{}.value(&tt.is)
+			v, err := expressions{}.compileValue(&tt.is)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -55,11 +55,11 @@ func TestValues(t *testing.T) {
 }
 
 // tableOf returns a table whose only virtual host has one route with the given match.
-func tableOf(t *testing.T, m config.Match) *Table {
+func tableOf(t *testing.T, m config.RouteMatch) *Table {
 	t.Helper()
 	table, err := Compile(&config.RouteTable{Name: "t", VirtualHosts: []*config.VirtualHost{{
 		Name: "v", Domains: []string{"*"},
-		Routes: []*config.Route{{Name: "r", Match: m, Direct: &config.DirectResponse{Status: 200}}},
+		Routes: []*config.Route{{Name: "r", Match: m, DirectResponse: &config.DirectResponse{Status: 200}}},
 	}}})
 	if err != nil {
 		t.Fatal(err)
@@ -67,35 +67,35 @@ func tableOf(t *testing.T, m config.Match) *Table {
 	return table
 }
 
-func TestSpecialMatches(t *testing.T) {
+func TestPathMatcher(t *testing.T) {
 	percent := func(p float64) *float64 { return &p }
 	for _, tt := range []struct {
 		name  string
-		match config.Match
+		match config.RouteMatch
 		path  string
 		want  bool
 	}{
-		{"below a path: itself", config.Match{PathKind: config.PathSegments, Path: "/a"}, "/a", true},
-		{"below a path: with a query", config.Match{PathKind: config.PathSegments, Path: "/a"}, "/a?x", true},
-		{"below a path: below", config.Match{PathKind: config.PathSegments, Path: "/a"}, "/a/b", true},
-		{"below a path: a longer name", config.Match{PathKind: config.PathSegments, Path: "/a"}, "/ab", false},
-		{"below a path: shorter", config.Match{PathKind: config.PathSegments, Path: "/a/b"}, "/a", false},
-		{"below a path in any case", config.Match{PathKind: config.PathSegments, Path: "/a", IgnoreCase: true}, "/A/b", true},
-		{"below a path in its case", config.Match{PathKind: config.PathSegments, Path: "/a"}, "/A/b", false},
-		{"prefix in any case", config.Match{PathKind: config.PathPrefix, Path: "/Ab", IgnoreCase: true}, "/aBc", true},
-		{"path in any case", config.Match{PathKind: config.PathExact, Path: "/Ab", IgnoreCase: true}, "/aB", true},
-		{"path in any case, no prefix", config.Match{PathKind: config.PathExact, Path: "/Ab", IgnoreCase: true}, "/aBc", false},
-		{"query", config.Match{Query: []config.QueryMatch{{Name: "v", Is: config.ValueMatch{Text: "1"}}}}, "/?a=2&v=1&v=3", true},
-		{"query, the first of the name", config.Match{Query: []config.QueryMatch{{Name: "v", Is: config.ValueMatch{Text: "3"}}}}, "/?v=1&v=3", false},
-		{"query, encoded", config.Match{Query: []config.QueryMatch{{Name: "a%20b", Is: config.ValueMatch{Text: "c%2fd"}}}}, "/?a%20b=c%2fd", true},
-		{"query, not decoded", config.Match{Query: []config.QueryMatch{{Name: "a", Is: config.ValueMatch{Text: "b c"}}}}, "/?a=b%20c", false},
-		{"query, a name that is not decoded", config.Match{Query: []config.QueryMatch{{Name: "a b", Is: config.ValueMatch{Kind: config.ValuePresent}}}}, "/?a%20b=c", false},
-		{"query, badly encoded", config.Match{Query: []config.QueryMatch{{Name: "v", Is: config.ValueMatch{Text: "%zz"}}}}, "/?v=%zz", true},
-		{"query, present without a value", config.Match{Query: []config.QueryMatch{{Name: "v", Is: config.ValueMatch{Kind: config.ValuePresent}}}}, "/?v", true},
-		{"query, missing", config.Match{Query: []config.QueryMatch{{Name: "v", Is: config.ValueMatch{Kind: config.ValuePresent}}}}, "/?w=v", false},
-		{"query, none", config.Match{Query: []config.QueryMatch{{Name: "v", Is: config.ValueMatch{Text: ""}}}}, "/", false},
-		{"never", config.Match{Chance: percent(0)}, "/", false},
-		{"always", config.Match{Chance: percent(100)}, "/", true},
+		{"below a path: itself", config.RouteMatch{PathKind: config.PathSegments, Path: "/a"}, "/a", true},
+		{"below a path: with a query", config.RouteMatch{PathKind: config.PathSegments, Path: "/a"}, "/a?x", true},
+		{"below a path: below", config.RouteMatch{PathKind: config.PathSegments, Path: "/a"}, "/a/b", true},
+		{"below a path: a longer name", config.RouteMatch{PathKind: config.PathSegments, Path: "/a"}, "/ab", false},
+		{"below a path: shorter", config.RouteMatch{PathKind: config.PathSegments, Path: "/a/b"}, "/a", false},
+		{"below a path in any case", config.RouteMatch{PathKind: config.PathSegments, Path: "/a", IgnoreCase: true}, "/A/b", true},
+		{"below a path in its case", config.RouteMatch{PathKind: config.PathSegments, Path: "/a"}, "/A/b", false},
+		{"prefix in any case", config.RouteMatch{PathKind: config.PathPrefix, Path: "/Ab", IgnoreCase: true}, "/aBc", true},
+		{"path in any case", config.RouteMatch{PathKind: config.PathExact, Path: "/Ab", IgnoreCase: true}, "/aB", true},
+		{"path in any case, no prefix", config.RouteMatch{PathKind: config.PathExact, Path: "/Ab", IgnoreCase: true}, "/aBc", false},
+		{"query", config.RouteMatch{Query: []config.QueryMatch{{Name: "v", Matcher: config.ValueMatch{Text: "1"}}}}, "/?a=2&v=1&v=3", true},
+		{"query, the first of the name", config.RouteMatch{Query: []config.QueryMatch{{Name: "v", Matcher: config.ValueMatch{Text: "3"}}}}, "/?v=1&v=3", false},
+		{"query, encoded", config.RouteMatch{Query: []config.QueryMatch{{Name: "a%20b", Matcher: config.ValueMatch{Text: "c%2fd"}}}}, "/?a%20b=c%2fd", true},
+		{"query, not decoded", config.RouteMatch{Query: []config.QueryMatch{{Name: "a", Matcher: config.ValueMatch{Text: "b c"}}}}, "/?a=b%20c", false},
+		{"query, a name that is not decoded", config.RouteMatch{Query: []config.QueryMatch{{Name: "a b", Matcher: config.ValueMatch{Kind: config.ValuePresent}}}}, "/?a%20b=c", false},
+		{"query, badly encoded", config.RouteMatch{Query: []config.QueryMatch{{Name: "v", Matcher: config.ValueMatch{Text: "%zz"}}}}, "/?v=%zz", true},
+		{"query, present without a value", config.RouteMatch{Query: []config.QueryMatch{{Name: "v", Matcher: config.ValueMatch{Kind: config.ValuePresent}}}}, "/?v", true},
+		{"query, missing", config.RouteMatch{Query: []config.QueryMatch{{Name: "v", Matcher: config.ValueMatch{Kind: config.ValuePresent}}}}, "/?w=v", false},
+		{"query, none", config.RouteMatch{Query: []config.QueryMatch{{Name: "v", Matcher: config.ValueMatch{Text: ""}}}}, "/", false},
+		{"never", config.RouteMatch{Percentage: percent(0)}, "/", false},
+		{"always", config.RouteMatch{Percentage: percent(100)}, "/", true},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			x := &protocol.Exchange{Request: protocol.Request{Authority: "h", Path: tt.path, Method: "GET"}}
@@ -107,9 +107,9 @@ func TestSpecialMatches(t *testing.T) {
 }
 
 // A fraction selects about that share of many requests.
-func TestChance(t *testing.T) {
+func TestFraction(t *testing.T) {
 	percent := 25.0
-	table, x, n := tableOf(t, config.Match{Chance: &percent}), &protocol.Exchange{Request: protocol.Request{Path: "/"}}, 0
+	table, x, n := tableOf(t, config.RouteMatch{Percentage: &percent}), &protocol.Exchange{Request: protocol.Request{Path: "/"}}, 0
 	if table.Match(x) != nil {
 		t.Error("a share of the requests without anything that decides")
 	}
@@ -126,27 +126,27 @@ func TestChance(t *testing.T) {
 }
 
 // Each header of a name is compared by itself.
-func TestFieldsOfOneNameAreNotJoined(t *testing.T) {
+func TestRepeatedHeadersAreNotJoined(t *testing.T) {
 	x := &protocol.Exchange{Request: protocol.Request{Path: "/"}}
 	x.Request.Header.Add("x-a", "1")
 	x.Request.Header.Add("x-A", "2")
 	for text, want := range map[string]bool{"1": true, "2": true, "1,2": false} {
-		table := tableOf(t, config.Match{Headers: []config.HeaderMatch{{Name: "X-A", Is: &config.ValueMatch{Text: text}}}})
+		table := tableOf(t, config.RouteMatch{Headers: []config.HeaderMatch{{Name: "X-A", Matcher: &config.ValueMatch{Text: text}}}})
 		if got := table.Match(x) != nil; got != want {
 			t.Errorf("the fields meet %q: %t, want %t", text, got, want)
 		}
-		inverted := tableOf(t, config.Match{Headers: []config.HeaderMatch{{Name: "X-A", Is: &config.ValueMatch{Text: text, Invert: true}}}})
+		inverted := tableOf(t, config.RouteMatch{Headers: []config.HeaderMatch{{Name: "X-A", Matcher: &config.ValueMatch{Text: text, Invert: true}}}})
 		if got := inverted.Match(x) != nil; got == want {
 			t.Errorf("the fields meet anything but %q: %t, want %t", text, got, !want)
 		}
 	}
 }
 
-func TestPortsOfRequestsCanCountForNothing(t *testing.T) {
+func TestIgnorePort(t *testing.T) {
 	for _, ignore := range []bool{false, true} {
 		table, err := Compile(&config.RouteTable{Name: "t", IgnorePort: ignore, VirtualHosts: []*config.VirtualHost{{
 			Name: "v", Domains: []string{"a.test", "*.b.test", "[::1]"},
-			Routes: []*config.Route{{Name: "r", Direct: &config.DirectResponse{Status: 200}}},
+			Routes: []*config.Route{{Name: "r", DirectResponse: &config.DirectResponse{Status: 200}}},
 		}}})
 		if err != nil {
 			t.Fatal(err)
@@ -163,18 +163,18 @@ func TestPortsOfRequestsCanCountForNothing(t *testing.T) {
 func TestRedirectsRewritePaths(t *testing.T) {
 	for _, tt := range []struct {
 		name     string
-		match    config.Match
+		match    config.RouteMatch
 		redirect config.Redirect
 		want     string
 	}{
-		{"prefix", config.Match{PathKind: config.PathPrefix, Path: "/old"}, config.Redirect{PrefixRewrite: "/new"}, "http://a.test:81/new/x?q"},
-		{"prefix in any case", config.Match{PathKind: config.PathPrefix, Path: "/OLD", IgnoreCase: true}, config.Redirect{PrefixRewrite: "/new"}, "http://a.test:81/new/x?q"},
-		{"below a path", config.Match{PathKind: config.PathSegments, Path: "/old"}, config.Redirect{PrefixRewrite: "/"}, "http://a.test:81//x?q"},
-		{"expression", config.Match{}, config.Redirect{RegexRewrite: &config.RegexRewrite{Pattern: "/old/(.*)", Substitution: `/\1`}}, "http://a.test:81/x?q"},
-		{"without the query", config.Match{}, config.Redirect{StripQuery: true}, "http://a.test:81/old/x"},
-		{"port", config.Match{}, config.Redirect{Port: 82}, "http://a.test:82/old/x?q"},
-		{"the usual port", config.Match{}, config.Redirect{Scheme: "https", Port: 443}, "https://a.test/old/x?q"},
-		{"port of another host", config.Match{}, config.Redirect{Host: "b.test", Port: 82}, "http://b.test:82/old/x?q"},
+		{"prefix", config.RouteMatch{PathKind: config.PathPrefix, Path: "/old"}, config.Redirect{PrefixRewrite: "/new"}, "http://a.test:81/new/x?q"},
+		{"prefix in any case", config.RouteMatch{PathKind: config.PathPrefix, Path: "/OLD", IgnoreCase: true}, config.Redirect{PrefixRewrite: "/new"}, "http://a.test:81/new/x?q"},
+		{"below a path", config.RouteMatch{PathKind: config.PathSegments, Path: "/old"}, config.Redirect{PrefixRewrite: "/"}, "http://a.test:81//x?q"},
+		{"expression", config.RouteMatch{}, config.Redirect{RegexRewrite: &config.RegexRewrite{Pattern: "/old/(.*)", Substitution: `/\1`}}, "http://a.test:81/x?q"},
+		{"without the query", config.RouteMatch{}, config.Redirect{StripQuery: true}, "http://a.test:81/old/x"},
+		{"port", config.RouteMatch{}, config.Redirect{Port: 82}, "http://a.test:82/old/x?q"},
+		{"the usual port", config.RouteMatch{}, config.Redirect{Scheme: "https", Port: 443}, "https://a.test/old/x?q"},
+		{"port of another host", config.RouteMatch{}, config.Redirect{Host: "b.test", Port: 82}, "http://b.test:82/old/x?q"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			table, err := Compile(&config.RouteTable{Name: "t", VirtualHosts: []*config.VirtualHost{{

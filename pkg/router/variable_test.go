@@ -44,7 +44,7 @@ func TestVariableConditionsLookAtEachFieldLine(t *testing.T) {
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
-			table := mustCompile(t, forward("r", config.Match{Variables: []config.VariableMatch{test.when}}))
+			table := mustCompile(t, forward("r", config.RouteMatch{Variables: []config.VariableMatch{test.when}}))
 			if got := table.Match(test.x) != nil; got != test.matches {
 				t.Errorf("Match = %v, want %v", got, test.matches)
 			}
@@ -55,7 +55,7 @@ func TestVariableConditionsLookAtEachFieldLine(t *testing.T) {
 // TestVariableConditionsExplainEachFieldLine checks that an explanation shows all values that the
 // condition evaluated.
 func TestVariableConditionsExplainEachFieldLine(t *testing.T) {
-	table := mustCompile(t, forward("r", config.Match{Variables: []config.VariableMatch{{Name: "request_header_x-r", Value: "admin"}}}))
+	table := mustCompile(t, forward("r", config.RouteMatch{Variables: []config.VariableMatch{{Name: "request_header_x-r", Value: "admin"}}}))
 	want := []string{`variable request_header_x-r is "user" and "guest", expected "admin"`}
 	if got := table.Explain(request("GET", "a.test", "/", "x-r", "user", "x-r", "guest")).Routes[0].Why; !slices.Equal(got, want) {
 		t.Errorf("explained with %q, want %q", got, want)
@@ -64,7 +64,7 @@ func TestVariableConditionsExplainEachFieldLine(t *testing.T) {
 
 // TestVariableConditionsOnFieldsAllocateNothing checks a path that each request takes.
 func TestVariableConditionsOnFieldsAllocateNothing(t *testing.T) {
-	table := mustCompile(t, forward("r", config.Match{Variables: []config.VariableMatch{{Name: "request_header_x-r", Value: "admin"}}}))
+	table := mustCompile(t, forward("r", config.RouteMatch{Variables: []config.VariableMatch{{Name: "request_header_x-r", Value: "admin"}}}))
 	x := request("GET", "a.test", "/", "x-r", "user", "x-r", "admin")
 	if n := testing.AllocsPerRun(100, func() { table.Match(x) }); n != 0 {
 		t.Errorf("Match allocates %v times", n)

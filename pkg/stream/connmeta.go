@@ -15,11 +15,11 @@ func NewConnMeta(listener string, conn *network.Conn) protocol.ConnMeta {
 	m := protocol.ConnMeta{ID: conn.ID(), Listener: listener, DownstreamConn: conn}
 	m.TLS = NewTLSMeta(conn)
 	m.Secure = m.TLS != nil
-	m.Local, m.LocalText = addressOf(conn.LocalAddr())
-	m.Remote, m.RemoteText = addressOf(conn.RemoteAddr())
+	m.Local, m.LocalText = addrPortOf(conn.LocalAddr())
+	m.Remote, m.RemoteText = addrPortOf(conn.RemoteAddr())
 	_, m.Redirected = conn.OriginalDst()
 	if addr, other := conn.DirectRemoteAddr(); other {
-		peer, _ := addressOf(addr)
+		peer, _ := addrPortOf(addr)
 		m.ProxyAddr = &peer
 	}
 	if m.Remote.IsValid() {
@@ -32,7 +32,7 @@ func NewConnMeta(listener string, conn *network.Conn) protocol.ConnMeta {
 	return m
 }
 
-func addressOf(a net.Addr) (netip.AddrPort, string) {
+func addrPortOf(a net.Addr) (netip.AddrPort, string) {
 	if tcp, ok := a.(*net.TCPAddr); ok {
 		ap := tcp.AddrPort()
 		ap = netip.AddrPortFrom(ap.Addr().Unmap(), ap.Port())

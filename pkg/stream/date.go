@@ -10,9 +10,9 @@ const imfFixdate = "Mon, 02 Jan 2006 15:04:05 GMT"
 
 // DateCache keeps the text of the current second for Date fields (RFC 9110 6.6.1).
 // The zero value is ready; safe for concurrent use.
-type DateCache struct{ now atomic.Pointer[second] }
+type DateCache struct{ current atomic.Pointer[cachedDate] }
 
-type second struct {
+type cachedDate struct {
 	unix int64
 	text string
 }
@@ -20,10 +20,10 @@ type second struct {
 // Date returns t as an IMF-fixdate (RFC 9110 5.6.7).
 func (c *DateCache) Date(t time.Time) string {
 	unix := t.Unix()
-	if s := c.now.Load(); s != nil && s.unix == unix {
+	if s := c.current.Load(); s != nil && s.unix == unix {
 		return s.text
 	}
-	s := &second{unix, t.UTC().Format(imfFixdate)}
-	c.now.Store(s)
+	s := &cachedDate{unix, t.UTC().Format(imfFixdate)}
+	c.current.Store(s)
 	return s.text
 }

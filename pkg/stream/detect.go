@@ -14,10 +14,10 @@ import (
 )
 
 const (
-	// firstRead is the size of a connection's first buffer in bytes; the engines continue with it.
-	firstRead = 4 << 10
-	// mostPeeked is how many bytes a connection may send before its protocol is detected.
-	mostPeeked = 4 << 10
+	// initialReadSize is the size of a connection's first buffer in bytes; the engines continue with it.
+	initialReadSize = 4 << 10
+	// maxDetectBytes is how many bytes a connection may send before its protocol is detected.
+	maxDetectBytes = 4 << 10
 )
 
 // DetectOptions are the options of a Detector. Immutable.
@@ -44,18 +44,18 @@ type Candidate struct {
 
 // Detector passes each connection to the server of the protocol that it begins with. It is safe for
 // concurrent use and starts no goroutine.
-type Detector struct{ o DetectOptions }
+type Detector struct{ opts DetectOptions }
 
 // NewDetector returns the handler of a listener that serves several protocols.
 func NewDetector(o DetectOptions) *Detector { return &Detector{o} }
 
 // IdleTimeout implements network.ClientFirstHandler: in all protocols the client sends first.
-func (d *Detector) IdleTimeout() time.Duration { return d.o.IdleTimeout }
+func (d *Detector) IdleTimeout() time.Duration { return d.opts.IdleTimeout }
 
 // ServeConn implements network.Handler. It reads only as many bytes as it needs to detect the
 // protocol, unreads them, and lets the matching server serve conn, also after conn was parked. A
-// connection that matches no candidate ends with CauseUnknownProtocol, one that is too slow with
-// CauseRequestTimeout.
+// connection that matches no candidate ends with ClosedUnknownProtocol, one that is too slow with
+// ClosedRequestTimeout.
 func (d *Detector) ServeConn(ctx context.Context, conn *network.Conn) error {
 	h, err := d.detect(conn)
 	if h == nil {
@@ -69,18 +69,18 @@ func (d *Detector) ServeConn(ctx context.Context, conn *network.Conn) error {
 // closed.
 func (d *Detector) detect(conn *network.Conn) (network.Handler, error) {
 	if err := conn.SetIdle(true); err != nil {
-		return nil, silentEnd(conn, err)
+		return nil, setIdleCloseReason(conn, err)
 	}
 	var b *buffer.IoBuffer
-	_, err := conn.Fill(&b, firstRead)
+	_, err := conn.Fill(&b, initialReadSize)
 	_ = conn.SetIdle(false) // never fails
 	if err != nil {
 		if b != nil {
 			b.Release()
 		}
-		return nil, silentEnd(conn, err)
+		return nil, setIdleCloseReason(conn, err)
 	}
-	h, err := d.look(conn, &b)
+	h, err := d.readUntilDetected(conn, &b)
 	if h == nil {
 		b.Release()
 		return nil, err
@@ -90,16 +90,16 @@ func (d *Detector) detect(conn *network.Conn) (network.Handler, error) {
 	return h, nil
 }
 
-// look reads until the protocol is known.
-func (d *Detector) look(conn *network.Conn, b **buffer.IoBuffer) (network.Handler, error) {
-	h, sure := d.choose((*b).Bytes())
-	if !sure && d.o.Timeout > 0 {
-		conn.SetReadDeadline(time.Now().Add(d.o.Timeout))
+// readUntilDetected reads until the protocol is known.
+func (d *Detector) readUntilDetected(conn *network.Conn, b **buffer.IoBuffer) (network.Handler, error) {
+	h, sure := d.matchCandidates((*b).Bytes())
+	if !sure && d.opts.Timeout > 0 {
+		conn.SetReadDeadline(time.Now().Add(d.opts.Timeout))
 	}
 	var err error
-	for !sure && err == nil && (*b).Len() < mostPeeked {
-		if _, err = conn.Fill(b, firstRead); err == nil {
-			h, sure = d.choose((*b).Bytes())
+	for !sure && err == nil && (*b).Len() < maxDetectBytes {
+		if _, err = conn.Fill(b, initialReadSize); err == nil {
+			h, sure = d.matchCandidates((*b).Bytes())
 		}
 	}
 	late := errors.Is(err, os.ErrDeadlineExceeded)
@@ -109,28 +109,28 @@ func (d *Detector) look(conn *network.Conn, b **buffer.IoBuffer) (network.Handle
 		return nil, err
 	case h != nil:
 		return h, nil
-	case d.o.Fallback != nil:
-		return d.o.Fallback, nil
+	case d.opts.Fallback != nil:
+		return d.opts.Fallback, nil
 	case late:
-		conn.CloseReason = network.CauseRequestTimeout
-		return nil, errSlow
+		conn.CloseReason = network.ClosedRequestTimeout
+		return nil, errDetectTimeout
 	case err != nil:
 		conn.CloseReason = network.ClosedByPeer
 		return nil, nil //nolint:nilnil // an ordinary close is no error
 	}
-	conn.CloseReason = network.CauseUnknownProtocol
+	conn.CloseReason = network.ClosedUnknownProtocol
 	if bytes.HasPrefix((*b).Bytes(), []byte(http2Preface)) {
-		return nil, errHTTP2
+		return nil, errHTTP2NotServed
 	}
-	return nil, errUnknown
+	return nil, errUnknownProtocol
 }
 
-// choose returns the server for a connection that begins with b, or nil if none matches. Unless
+// matchCandidates returns the server for a connection that begins with b, or nil if none matches. Unless
 // sure is true, more bytes may change the result.
-func (d *Detector) choose(b []byte) (h network.Handler, sure bool) {
+func (d *Detector) matchCandidates(b []byte) (h network.Handler, sure bool) {
 	sure = true
-	for i := range d.o.Candidates {
-		switch c := &d.o.Candidates[i]; c.Match(b) {
+	for i := range d.opts.Candidates {
+		switch c := &d.opts.Candidates[i]; c.Match(b) {
 		case xprotocol.MatchYes:
 			return c.Server, sure
 		case xprotocol.MatchNeedMore:
@@ -146,14 +146,14 @@ const http2Preface = "PRI * HTTP/2"
 
 // Reasons for the log why a connection ended without a protocol.
 var (
-	errUnknown = errors.New("the first bytes of the connection belong to no protocol that the listener supports")
-	errHTTP2   = errors.New("the connection uses HTTP/2, which the listener does not support")
-	errSlow    = errors.New("timeout before the protocol of the connection was detected")
+	errUnknownProtocol = errors.New("the first bytes of the connection belong to no protocol that the listener supports")
+	errHTTP2NotServed  = errors.New("the connection uses HTTP/2, which the listener does not support")
+	errDetectTimeout   = errors.New("timeout before the protocol of the connection was detected")
 )
 
-// silentEnd sets the close reason of a connection that sent no byte. It returns nil for the
+// setIdleCloseReason sets the close reason of a connection that sent no byte. It returns nil for the
 // ordinary ends: the peer's close, a drain and a timeout.
-func silentEnd(conn *network.Conn, err error) error {
+func setIdleCloseReason(conn *network.Conn, err error) error {
 	conn.CloseReason = network.CloseReasonOf(err)
 	if err == io.EOF || errors.Is(err, network.ErrDraining) || errors.Is(err, os.ErrDeadlineExceeded) {
 		return nil

@@ -19,20 +19,20 @@ import (
 	"github.com/weft-proxy/weft/pkg/stream/http1"
 )
 
-// server reads a connection to its end and reports what it read.
-type server struct {
+// recordingServer reads a connection to its end and reports what it read.
+type recordingServer struct {
 	name string
 	read chan<- string // name and bytes
 }
 
-func (s server) ServeConn(_ context.Context, conn *network.Conn) error {
+func (s recordingServer) ServeConn(_ context.Context, conn *network.Conn) error {
 	all, err := io.ReadAll(conn)
 	s.read <- s.name + " " + string(all)
 	return err
 }
 
-// begins matches connections that begin with a text.
-func begins(text string) func([]byte) xprotocol.MatchResult {
+// matchPrefix matches connections that begin with a text.
+func matchPrefix(text string) func([]byte) xprotocol.MatchResult {
 	return func(b []byte) xprotocol.MatchResult {
 		switch n := min(len(b), len(text)); {
 		case string(b[:n]) != text[:n]:
@@ -44,9 +44,9 @@ func begins(text string) func([]byte) xprotocol.MatchResult {
 	}
 }
 
-// built returns a detector of the existing protocols, two of them stand-ins for Bolt. Its servers
+// newTestDetector returns a detector of the existing protocols, two of them stand-ins for Bolt. Its servers
 // send what they read to the channel.
-func built(o stream.DetectOptions) (*stream.Detector, <-chan string) {
+func newTestDetector(o stream.DetectOptions) (*stream.Detector, <-chan string) {
 	read := make(chan string, 1)
 	for _, c := range []struct {
 		name  string
@@ -54,26 +54,26 @@ func built(o stream.DetectOptions) (*stream.Detector, <-chan string) {
 	}{
 		{"http1", http1.Match},
 		{"dubbo", dubbo.Codec{}.Match},
-		{"bolt", begins("\x01")},
-		{"boltv2", begins("\x02\x01")},
+		{"bolt", matchPrefix("\x01")},
+		{"boltv2", matchPrefix("\x02\x01")},
 	} {
-		o.Candidates = append(o.Candidates, stream.Candidate{Match: c.match, Server: server{c.name, read}})
+		o.Candidates = append(o.Candidates, stream.Candidate{Match: c.match, Server: recordingServer{c.name, read}})
 	}
 	return stream.NewDetector(o), read
 }
 
-func withFallback(o stream.DetectOptions) (*stream.Detector, <-chan string) {
+func newFallbackDetector(o stream.DetectOptions) (*stream.Detector, <-chan string) {
 	read := make(chan string, 1)
-	o.Fallback = server{"unknown", read}
+	o.Fallback = recordingServer{"unknown", read}
 	for _, match := range []func([]byte) xprotocol.MatchResult{http1.Match, dubbo.Codec{}.Match} {
-		o.Candidates = append(o.Candidates, stream.Candidate{Match: match, Server: server{"known", read}})
+		o.Candidates = append(o.Candidates, stream.Candidate{Match: match, Server: recordingServer{"known", read}})
 	}
 	return stream.NewDetector(o), read
 }
 
-// serve runs d on one end of an in-memory connection. It returns the other end, the connection, and
+// serveConn runs d on one end of an in-memory connection. It returns the other end, the connection, and
 // the result of ServeConn once it has returned.
-func serve(t *testing.T, d *stream.Detector) (net.Conn, *network.Conn, <-chan error) {
+func serveConn(t *testing.T, d *stream.Detector) (net.Conn, *network.Conn, <-chan error) {
 	t.Helper()
 	near, far := net.Pipe()
 	conn := network.NewConn(near)
@@ -86,8 +86,8 @@ func serve(t *testing.T, d *stream.Detector) (net.Conn, *network.Conn, <-chan er
 	return far, conn, end
 }
 
-// say writes each part after the previous one was read and processed.
-func say(far net.Conn, parts ...string) {
+// writeParts writes each part after the previous one was read and processed.
+func writeParts(far net.Conn, parts ...string) {
 	for _, p := range parts {
 		if p != "" {
 			_, _ = io.WriteString(far, p) // the test checks what arrived
@@ -96,14 +96,14 @@ func say(far net.Conn, parts ...string) {
 	}
 }
 
-// splits calls f with text split in two at every position.
-func splits(text string, f func(first, rest string)) {
+// forEachSplit calls f with text split in two at every position.
+func forEachSplit(text string, f func(first, rest string)) {
 	for n := range len(text) + 1 {
 		f(text[:n], text[n:])
 	}
 }
 
-func TestEachProtocolIsToldAtEverySplit(t *testing.T) {
+func TestDetectAtEverySplit(t *testing.T) {
 	for name, text := range map[string]string{
 		"http1":  "OPTIONS * HTTP/1.1\r\nHost: shop.test\r\n\r\n",
 		"dubbo":  "\xda\xbb\xc2\x00\x00\x00\x00\x00\x00\x00\x00\x01\x00\x00\x00\x02hi",
@@ -111,16 +111,16 @@ func TestEachProtocolIsToldAtEverySplit(t *testing.T) {
 		"boltv2": "\x02\x01\x01\x00\x01\x01\x00\x00\x00\x01",
 	} {
 		t.Run(name, func(t *testing.T) {
-			splits(text, func(first, rest string) {
+			forEachSplit(text, func(first, rest string) {
 				synctest.Test(t, func(t *testing.T) {
-					d, read := built(stream.DetectOptions{Timeout: time.Second})
-					far, conn, end := serve(t, d)
-					say(far, first, rest)
+					d, read := newTestDetector(stream.DetectOptions{Timeout: time.Second})
+					far, conn, end := serveConn(t, d)
+					writeParts(far, first, rest)
 					_ = far.Close()
 					if got, want := <-read, name+" "+text; got != want {
 						t.Errorf("%q, then %q: read as %q, want %q", first, rest, got, want)
 					}
-					if err := <-end; err != nil || conn.CloseReason == network.CauseUnknownProtocol {
+					if err := <-end; err != nil || conn.CloseReason == network.ClosedUnknownProtocol {
 						t.Errorf("%q, then %q: ended with %v, %v", first, rest, err, conn.CloseReason)
 					}
 				})
@@ -129,12 +129,12 @@ func TestEachProtocolIsToldAtEverySplit(t *testing.T) {
 	}
 }
 
-func TestEachProtocolIsToldByteByByte(t *testing.T) {
+func TestDetectByteByByte(t *testing.T) {
 	const text = "PROPFIND /a HTTP/1.1\r\n\r\n"
 	synctest.Test(t, func(t *testing.T) {
-		d, read := built(stream.DetectOptions{Timeout: time.Second})
-		far, _, _ := serve(t, d)
-		say(far, strings.Split(text, "")...)
+		d, read := newTestDetector(stream.DetectOptions{Timeout: time.Second})
+		far, _, _ := serveConn(t, d)
+		writeParts(far, strings.Split(text, "")...)
 		_ = far.Close()
 		if got, want := <-read, "http1 "+text; got != want {
 			t.Errorf("read as %q, want %q", got, want)
@@ -142,7 +142,7 @@ func TestEachProtocolIsToldByteByByte(t *testing.T) {
 	})
 }
 
-func TestWhatNobodyClaimsIsClosed(t *testing.T) {
+func TestUnknownProtocolIsClosed(t *testing.T) {
 	for name, test := range map[string]struct{ bytes, says string }{
 		"TLS":            {"\x16\x03\x01\x02\x00", "belong to no protocol"},
 		"HTTP/2":         {"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", "HTTP/2, which the listener does not support"},
@@ -152,11 +152,11 @@ func TestWhatNobodyClaimsIsClosed(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				d, _ := built(stream.DetectOptions{Timeout: time.Second})
-				far, conn, end := serve(t, d)
-				say(far, test.bytes)
-				if err := <-end; err == nil || !strings.Contains(err.Error(), test.says) || conn.CloseReason != network.CauseUnknownProtocol {
-					t.Errorf("ended with %v, %v; want %q, %v", err, conn.CloseReason, test.says, network.CauseUnknownProtocol)
+				d, _ := newTestDetector(stream.DetectOptions{Timeout: time.Second})
+				far, conn, end := serveConn(t, d)
+				writeParts(far, test.bytes)
+				if err := <-end; err == nil || !strings.Contains(err.Error(), test.says) || conn.CloseReason != network.ClosedUnknownProtocol {
+					t.Errorf("ended with %v, %v; want %q, %v", err, conn.CloseReason, test.says, network.ClosedUnknownProtocol)
 				}
 				if n, err := far.Read(make([]byte, 1)); n > 0 || err == nil {
 					t.Error("the caller was answered")
@@ -166,17 +166,17 @@ func TestWhatNobodyClaimsIsClosed(t *testing.T) {
 	}
 }
 
-func TestDetectionHasADeadlineFromTheFirstByte(t *testing.T) {
+func TestDetectTimeoutStartsAtFirstByte(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		d, _ := built(stream.DetectOptions{Timeout: 10 * time.Second, IdleTimeout: time.Hour})
-		far, conn, end := serve(t, d)
-		pause(59 * time.Minute)
+		d, _ := newTestDetector(stream.DetectOptions{Timeout: 10 * time.Second, IdleTimeout: time.Hour})
+		far, conn, end := serveConn(t, d)
+		sleep(59 * time.Minute)
 		began := time.Now()
-		say(far, "P")
-		pause(6 * time.Second)
-		say(far, "O") // does not extend the timeout
-		if err := <-end; err == nil || conn.CloseReason != network.CauseRequestTimeout {
-			t.Errorf("ended with %v, %v; want %v", err, conn.CloseReason, network.CauseRequestTimeout)
+		writeParts(far, "P")
+		sleep(6 * time.Second)
+		writeParts(far, "O") // does not extend the timeout
+		if err := <-end; err == nil || conn.CloseReason != network.ClosedRequestTimeout {
+			t.Errorf("ended with %v, %v; want %v", err, conn.CloseReason, network.ClosedRequestTimeout)
 		}
 		if took := time.Since(began); took != 10*time.Second {
 			t.Errorf("ended after %v, want 10s", took)
@@ -184,16 +184,16 @@ func TestDetectionHasADeadlineFromTheFirstByte(t *testing.T) {
 	})
 }
 
-// pause lets fake time pass.
-func pause(d time.Duration) { <-time.After(d) }
+// sleep lets fake time pass.
+func sleep(d time.Duration) { <-time.After(d) }
 
-func TestTheDeadlineEndsWithDetection(t *testing.T) {
+func TestDetectTimeoutEndsWithDetection(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		d, read := built(stream.DetectOptions{Timeout: 10 * time.Second})
-		far, _, _ := serve(t, d)
-		say(far, "GE", "T /")
-		pause(time.Minute)
-		say(far, "slow")
+		d, read := newTestDetector(stream.DetectOptions{Timeout: 10 * time.Second})
+		far, _, _ := serveConn(t, d)
+		writeParts(far, "GE", "T /")
+		sleep(time.Minute)
+		writeParts(far, "slow")
 		_ = far.Close()
 		if got, want := <-read, "http1 GET /slow"; got != want {
 			t.Errorf("read as %q, want %q", got, want)
@@ -201,18 +201,18 @@ func TestTheDeadlineEndsWithDetection(t *testing.T) {
 	})
 }
 
-func TestAConnectionThatSaysNothingIsIdle(t *testing.T) {
+func TestConnectionWithoutBytesIsIdle(t *testing.T) {
 	for name, test := range map[string]struct {
 		end  func(far net.Conn, conn *network.Conn)
 		want network.CloseReason
 	}{
-		"for too long": {func(net.Conn, *network.Conn) {}, network.CauseIdle},
+		"for too long": {func(net.Conn, *network.Conn) {}, network.ClosedIdle},
 		"and goes":     {func(far net.Conn, _ *network.Conn) { _ = far.Close() }, network.ClosedByPeer},
-		"at a drain":   {func(_ net.Conn, conn *network.Conn) { conn.Drain(true) }, network.CauseDrained},
+		"at a drain":   {func(_ net.Conn, conn *network.Conn) { conn.Drain(true) }, network.ClosedDrained},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				d, _ := built(stream.DetectOptions{Timeout: time.Second, IdleTimeout: time.Minute})
+				d, _ := newTestDetector(stream.DetectOptions{Timeout: time.Second, IdleTimeout: time.Minute})
 				near, far := net.Pipe()
 				defer far.Close()
 				conn := network.NewConn(near)
@@ -241,9 +241,9 @@ func TestFallbackGetsEveryByte(t *testing.T) {
 	} {
 		for n := range min(len(text), 16) + 1 {
 			synctest.Test(t, func(t *testing.T) {
-				d, read := withFallback(stream.DetectOptions{Timeout: time.Second})
-				far, _, _ := serve(t, d)
-				say(far, text[:n], text[n:])
+				d, read := newFallbackDetector(stream.DetectOptions{Timeout: time.Second})
+				far, _, _ := serveConn(t, d)
+				writeParts(far, text[:n], text[n:])
 				_ = far.Close()
 				if got, want := <-read, "unknown "+text; got != want {
 					t.Errorf("%.20q, then %.20q: %d bytes of %.30q, want %d of %.30q", text[:n], text[n:], len(got), got, len(want), want)
@@ -253,13 +253,13 @@ func TestFallbackGetsEveryByte(t *testing.T) {
 	}
 }
 
-func TestFallbackGetsWhatWasNotToldInTime(t *testing.T) {
+func TestFallbackAfterDetectTimeout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		d, read := withFallback(stream.DetectOptions{Timeout: time.Second})
-		far, _, _ := serve(t, d)
-		say(far, "HE")
-		pause(time.Minute)
-		say(far, "LLO")
+		d, read := newFallbackDetector(stream.DetectOptions{Timeout: time.Second})
+		far, _, _ := serveConn(t, d)
+		writeParts(far, "HE")
+		sleep(time.Minute)
+		writeParts(far, "LLO")
 		_ = far.Close()
 		if got, want := <-read, "unknown HELLO"; got != want {
 			t.Errorf("read as %q, want %q", got, want)
@@ -267,31 +267,31 @@ func TestFallbackGetsWhatWasNotToldInTime(t *testing.T) {
 	})
 }
 
-func TestBytesThatTellNothingAreBounded(t *testing.T) {
+func TestUndetectedBytesAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		endless := stream.Candidate{Match: func([]byte) xprotocol.MatchResult { return xprotocol.MatchNeedMore }}
-		far, conn, end := serve(t, stream.NewDetector(stream.DetectOptions{Candidates: []stream.Candidate{endless}}))
+		far, conn, end := serveConn(t, stream.NewDetector(stream.DetectOptions{Candidates: []stream.Candidate{endless}}))
 		n, _ := far.Write(bytes.Repeat([]byte("x"), 1<<20))
-		if <-end; conn.CloseReason != network.CauseUnknownProtocol || n > 8<<10 {
+		if <-end; conn.CloseReason != network.ClosedUnknownProtocol || n > 8<<10 {
 			t.Errorf("ended with %v after %d bytes", conn.CloseReason, n)
 		}
 	})
 }
 
 // Lesson 16: the detected protocol depends only on the bytes and on the order of the candidates.
-func TestTheOrderOfProtocolsIsFixed(t *testing.T) {
+func TestDetectFollowsCandidateOrder(t *testing.T) {
 	read := make(chan string, 1)
 	d := stream.NewDetector(stream.DetectOptions{Candidates: []stream.Candidate{
-		{Match: begins("xyz"), Server: server{"first", read}},
-		{Match: begins("x"), Server: server{"second", read}},
-		{Match: begins("xy"), Server: server{"third", read}},
+		{Match: matchPrefix("xyz"), Server: recordingServer{"first", read}},
+		{Match: matchPrefix("x"), Server: recordingServer{"second", read}},
+		{Match: matchPrefix("xy"), Server: recordingServer{"third", read}},
 	}})
 	for text, want := range map[string]string{"xyz!": "first", "xyy!": "second", "x": "second"} {
 		for i := range 1000 {
 			synctest.Test(t, func(t *testing.T) {
-				far, _, _ := serve(t, d)
+				far, _, _ := serveConn(t, d)
 				n := i % (len(text) + 1)
-				say(far, text[:n], text[n:])
+				writeParts(far, text[:n], text[n:])
 				_ = far.Close()
 				if got := <-read; got != want+" "+text {
 					t.Fatalf("run %d: %q, then %q: read as %q, want by %s", i, text[:n], text[n:], got, want)
@@ -301,8 +301,8 @@ func TestTheOrderOfProtocolsIsFixed(t *testing.T) {
 	}
 }
 
-// orders calls f with every permutation of all.
-func orders(all []stream.Candidate, f func(order []stream.Candidate)) {
+// forEachPermutation calls f with every permutation of all.
+func forEachPermutation(all []stream.Candidate, f func(order []stream.Candidate)) {
 	var place func(n int)
 	place = func(n int) {
 		if n == len(all) {
@@ -317,16 +317,16 @@ func orders(all []stream.Candidate, f func(order []stream.Candidate)) {
 	place(0)
 }
 
-// TestLesson16RealProtocolsAreToldInEveryOrder covers lesson 16: a walk over a map tries protocols
+// TestLesson16DetectsRealProtocolsInEveryOrder covers lesson 16: a walk over a map tries protocols
 // in random order. It detects the real protocols in every order of the candidates and with every
 // split of their first bytes.
-func TestLesson16RealProtocolsAreToldInEveryOrder(t *testing.T) {
+func TestLesson16DetectsRealProtocolsInEveryOrder(t *testing.T) {
 	read := make(chan string, 1)
 	var all []stream.Candidate
 	for name, match := range map[string]func([]byte) xprotocol.MatchResult{
 		"http1": http1.Match, "dubbo": dubbo.Codec{}.Match, "bolt": bolt.V1().Match, "boltv2": bolt.V2().Match,
 	} {
-		all = append(all, stream.Candidate{Match: match, Server: server{name, read}})
+		all = append(all, stream.Candidate{Match: match, Server: recordingServer{name, read}})
 	}
 	texts := map[string]string{
 		"http1":   "PUT /a HTTP/1.1\r\nHost: shop.test\r\n\r\n",
@@ -336,13 +336,13 @@ func TestLesson16RealProtocolsAreToldInEveryOrder(t *testing.T) {
 		"unknown": "\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
 	}
 	told := map[string]int{}
-	orders(all, func(order []stream.Candidate) {
-		d := stream.NewDetector(stream.DetectOptions{Candidates: order, Fallback: server{"unknown", read}, Timeout: time.Second})
+	forEachPermutation(all, func(order []stream.Candidate) {
+		d := stream.NewDetector(stream.DetectOptions{Candidates: order, Fallback: recordingServer{"unknown", read}, Timeout: time.Second})
 		for want, text := range texts {
 			for cut := range 6 {
 				synctest.Test(t, func(t *testing.T) {
-					far, _, _ := serve(t, d)
-					say(far, text[:cut], text[cut:])
+					far, _, _ := serveConn(t, d)
+					writeParts(far, text[:cut], text[cut:])
 					_ = far.Close()
 					if got := <-read; got != want+" "+text {
 						t.Fatalf("%q, then %q: read as %q, want by %s", text[:cut], text[cut:], got, want)
@@ -359,10 +359,10 @@ func TestLesson16RealProtocolsAreToldInEveryOrder(t *testing.T) {
 	}
 }
 
-// parking is a server that parks after each byte.
-type parking struct{ read chan<- byte }
+// parkingServer is a server that parks after each byte.
+type parkingServer struct{ read chan<- byte }
 
-func (p parking) ServeConn(_ context.Context, conn *network.Conn) error {
+func (p parkingServer) ServeConn(_ context.Context, conn *network.Conn) error {
 	var one [1]byte
 	if _, err := conn.Read(one[:]); err != nil {
 		return err
@@ -371,11 +371,11 @@ func (p parking) ServeConn(_ context.Context, conn *network.Conn) error {
 	return network.ErrPark
 }
 
-func TestAConnectionKeepsItsProtocolWhenItIsParked(t *testing.T) {
+func TestParkedConnectionKeepsProtocol(t *testing.T) {
 	read, asked := make(chan byte), 0
 	d := stream.NewDetector(stream.DetectOptions{Candidates: []stream.Candidate{{
-		Match:  func(b []byte) xprotocol.MatchResult { asked++; return begins("a")(b) },
-		Server: parking{read},
+		Match:  func(b []byte) xprotocol.MatchResult { asked++; return matchPrefix("a")(b) },
+		Server: parkingServer{read},
 	}}})
 	l, err := network.Listen(t.Context(), network.ListenOptions{Network: "tcp", Address: "127.0.0.1:0"}, d)
 	if err != nil {
@@ -402,28 +402,28 @@ func TestAConnectionKeepsItsProtocolWhenItIsParked(t *testing.T) {
 	}
 }
 
-// failing is a connection whose reads fail once its bytes are read.
-type failing struct {
+// brokenConn is a connection whose reads fail once its bytes are read.
+type brokenConn struct {
 	net.Conn
 	bytes io.Reader
 }
 
 var errBroken = errors.New("broken")
 
-func (f failing) Read(p []byte) (int, error) {
+func (f brokenConn) Read(p []byte) (int, error) {
 	if n, _ := f.bytes.Read(p); n > 0 {
 		return n, nil
 	}
 	return 0, errBroken
 }
 
-func TestAConnectionThatFailsIsNotTakenForAnything(t *testing.T) {
+func TestReadErrorIsNotDetected(t *testing.T) {
 	for _, text := range []string{"", "GE"} {
 		near, far := net.Pipe()
 		defer far.Close()
-		conn := network.NewConn(failing{near, strings.NewReader(text)})
+		conn := network.NewConn(brokenConn{near, strings.NewReader(text)})
 		defer conn.Close()
-		d, _ := withFallback(stream.DetectOptions{Timeout: time.Second})
+		d, _ := newFallbackDetector(stream.DetectOptions{Timeout: time.Second})
 		if err := d.ServeConn(t.Context(), conn); !errors.Is(err, errBroken) || conn.CloseReason != network.ClosedByPeer {
 			t.Errorf("after %q: %v, %v; want %v, %v", text, err, conn.CloseReason, errBroken, network.ClosedByPeer)
 		}

@@ -91,12 +91,12 @@ type Upgrade struct {
 	// read into: use its start, version and size, but not its connection.
 	Request *protocol.Request
 	Meta    *protocol.Meta
-	// Content is the complete body of the request; empty for none.
-	Content []byte
+	// Body is the complete body of the request; empty for none.
+	Body []byte
 	// Settings is the HTTP2-Settings header as sent (RFC 7540 3.2.1).
 	Settings string
-	// Trailers: the client accepts trailer fields (TE: trailers).
-	Trailers bool
+	// AcceptsTrailers: the client accepts trailer fields (TE: trailers).
+	AcceptsTrailers bool
 }
 
 // UpstreamConn is one upstream connection. A pool owns it. It carries one exchange at a time, or

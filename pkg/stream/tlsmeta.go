@@ -25,7 +25,7 @@ func NewTLSMeta(conn *network.Conn) *protocol.TLS {
 		m.LocalURISANs = urisOf(t.LocalCertificate)
 	}
 	if t.PeerCertificate != nil && t.Verified {
-		m.Peer = certificate(t.PeerCertificate)
+		m.Peer = newCertificate(t.PeerCertificate)
 		for _, sent := range t.Chain {
 			m.Peer.Raw = append(m.Peer.Raw, sent.Raw)
 		}
@@ -33,7 +33,7 @@ func NewTLSMeta(conn *network.Conn) *protocol.TLS {
 	return m
 }
 
-func certificate(cert *x509.Certificate) *protocol.Certificate {
+func newCertificate(cert *x509.Certificate) *protocol.Certificate {
 	sum := sha256.Sum256(cert.Raw)
 	c := &protocol.Certificate{
 		Subject: cert.Subject.String(), Issuer: cert.Issuer.String(), Serial: cert.SerialNumber.Text(16),

@@ -15,30 +15,30 @@ type Workers[T any] struct {
 	limits   WorkerLimits
 	reserved atomic.Int64
 
-	mu      sync.Mutex
-	idle    []*worker[T] // guarded by mu; last in, first out: its stack is warm
-	least   int          // guarded by mu; the fewest idle workers since the last trim
-	running int          // guarded by mu; workers, idle ones included
-	queue   []T          // guarded by mu; a ring: length is its capacity
-	first   int          // guarded by mu; index of the oldest in queue
-	queued  int          // guarded by mu
-	timer   *time.Timer  // guarded by mu; calls trim; nil until first armed
-	armed   bool         // guarded by mu
-	closed  bool         // guarded by mu
-	ended   sync.WaitGroup
+	mu            sync.Mutex
+	idle          []*worker[T] // guarded by mu; last in, first out: its stack is warm
+	minIdle       int          // guarded by mu; the fewest idle workers since the last trim
+	running       int          // guarded by mu; workers, idle ones included
+	queue         []T          // guarded by mu; a ring: length is its capacity
+	head          int          // guarded by mu; index of the oldest in queue
+	queueLen      int          // guarded by mu
+	trimTimer     *time.Timer  // guarded by mu; calls trim; nil until first armed
+	trimScheduled bool         // guarded by mu
+	closed        bool         // guarded by mu
+	wg            sync.WaitGroup
 }
 
 // WorkerLimits bounds Workers.
 type WorkerLimits struct {
-	Running  int // maximum number of goroutines
-	Reserved int // maximum number of slots: for exchanges that run, wait for a goroutine, or may have to
+	MaxRunning  int // maximum number of goroutines
+	MaxReserved int // maximum number of slots: for exchanges that run, wait for a goroutine, or may have to
 }
 
 // worker is a goroutine that runs one T after another.
-type worker[T any] struct{ next chan T }
+type worker[T any] struct{ tasks chan T }
 
-// workerIdle is how long an idle worker keeps its stack.
-const workerIdle = 10 * time.Second
+// workerIdleTimeout is how long an idle worker keeps its stack.
+const workerIdleTimeout = 10 * time.Second
 
 // NewWorkers returns Workers whose goroutines call run, which must recover its own panics. Close
 // ends the goroutines.
@@ -49,7 +49,7 @@ func NewWorkers[T any](limits WorkerLimits, run func(T)) *Workers[T] {
 // Reserve reserves a slot for an exchange that may have to block, and returns false if all are
 // taken. The caller calls Release once after each call that returns true.
 func (w *Workers[T]) Reserve() bool {
-	if w.reserved.Add(1) <= int64(w.limits.Reserved) {
+	if w.reserved.Add(1) <= int64(w.limits.MaxReserved) {
 		return true
 	}
 	w.reserved.Add(-1)
@@ -71,17 +71,17 @@ func (w *Workers[T]) Go(t T) {
 		k := w.idle[n]
 		w.idle[n] = nil
 		w.idle = w.idle[:n]
-		w.least = min(w.least, n)
+		w.minIdle = min(w.minIdle, n)
 		w.mu.Unlock()
-		k.next <- t // does not block: the channel of an idle worker is empty
+		k.tasks <- t // does not block: the channel of an idle worker is empty
 		return
 	}
-	if w.running < w.limits.Running {
+	if w.running < w.limits.MaxRunning {
 		w.running++
-		w.ended.Add(1)
+		w.wg.Add(1)
 		w.mu.Unlock()
 		k := &worker[T]{make(chan T, 1)}
-		go w.work(k, t)
+		go w.runWorker(k, t)
 		return
 	}
 	w.enqueue(t)
@@ -90,41 +90,41 @@ func (w *Workers[T]) Go(t T) {
 
 // enqueue appends t to the ring. The caller holds mu.
 func (w *Workers[T]) enqueue(t T) {
-	if w.queued == len(w.queue) {
+	if w.queueLen == len(w.queue) {
 		grown := make([]T, max(64, 2*len(w.queue)))
-		n := copy(grown, w.queue[w.first:])
-		copy(grown[n:], w.queue[:w.first])
-		w.queue, w.first = grown, 0
+		n := copy(grown, w.queue[w.head:])
+		copy(grown[n:], w.queue[:w.head])
+		w.queue, w.head = grown, 0
 	}
-	w.queue[(w.first+w.queued)%len(w.queue)] = t
-	w.queued++
+	w.queue[(w.head+w.queueLen)%len(w.queue)] = t
+	w.queueLen++
 }
 
 // dequeue removes the oldest T from the ring, which is not empty. The caller holds mu.
 func (w *Workers[T]) dequeue() T {
-	t := w.queue[w.first]
+	t := w.queue[w.head]
 	var none T
-	w.queue[w.first] = none
-	w.first = (w.first + 1) % len(w.queue)
-	if w.queued--; w.queued == 0 {
-		w.queue, w.first = nil, 0 // it is used only under overload
+	w.queue[w.head] = none
+	w.head = (w.head + 1) % len(w.queue)
+	if w.queueLen--; w.queueLen == 0 {
+		w.queue, w.head = nil, 0 // it is used only under overload
 	}
 	return t
 }
 
-// work is the goroutine of a worker.
-func (w *Workers[T]) work(k *worker[T], t T) {
-	defer w.ended.Done()
+// runWorker is the goroutine of a worker.
+func (w *Workers[T]) runWorker(k *worker[T], t T) {
+	defer w.wg.Done()
 	for more := true; more; {
 		w.run(t)
-		t, more = w.next(k)
+		t, more = w.nextTask(k)
 	}
 }
 
-// next waits for the T that k runs next and returns it. It returns false if k must end.
-func (w *Workers[T]) next(k *worker[T]) (t T, more bool) {
+// nextTask waits for the T that k runs next and returns it. It returns false if k must end.
+func (w *Workers[T]) nextTask(k *worker[T]) (t T, more bool) {
 	w.mu.Lock()
-	if w.queued > 0 {
+	if w.queueLen > 0 {
 		t = w.dequeue()
 		w.mu.Unlock()
 		return t, true
@@ -135,43 +135,43 @@ func (w *Workers[T]) next(k *worker[T]) (t T, more bool) {
 		return t, false
 	}
 	w.idle = append(w.idle, k)
-	if !w.armed {
-		w.arm()
+	if !w.trimScheduled {
+		w.scheduleTrim()
 	}
 	w.mu.Unlock()
-	t, more = <-k.next
+	t, more = <-k.tasks
 	return t, more
 }
 
-// arm schedules trim after workerIdle. The caller holds mu.
-func (w *Workers[T]) arm() {
-	w.armed, w.least = true, len(w.idle)
-	if w.timer == nil {
-		w.timer = time.AfterFunc(workerIdle, w.trim)
+// scheduleTrim schedules trim after workerIdleTimeout. The caller holds mu.
+func (w *Workers[T]) scheduleTrim() {
+	w.trimScheduled, w.minIdle = true, len(w.idle)
+	if w.trimTimer == nil {
+		w.trimTimer = time.AfterFunc(workerIdleTimeout, w.stopUnused)
 	} else {
-		w.timer.Reset(workerIdle)
+		w.trimTimer.Reset(workerIdleTimeout)
 	}
 }
 
-// trim ends the workers that have been idle since the last arm: those at the bottom of w.idle.
-func (w *Workers[T]) trim() {
+// stopUnused ends the workers that have been idle since the last arm: those at the bottom of w.idle.
+func (w *Workers[T]) stopUnused() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.armed = false
-	n := min(w.least, len(w.idle))
-	w.end(w.idle[:n])
+	w.trimScheduled = false
+	n := min(w.minIdle, len(w.idle))
+	w.stopWorkers(w.idle[:n])
 	w.idle = append(w.idle[:0], w.idle[n:]...)
 	clear(w.idle[len(w.idle):cap(w.idle)])
 	if !w.closed && len(w.idle) > 0 {
-		w.arm()
+		w.scheduleTrim()
 	}
 }
 
-// end ends idle workers. The caller holds mu.
-func (w *Workers[T]) end(idle []*worker[T]) {
+// stopWorkers ends idle workers. The caller holds mu.
+func (w *Workers[T]) stopWorkers(idle []*worker[T]) {
 	w.running -= len(idle)
 	for _, k := range idle {
-		close(k.next)
+		close(k.tasks)
 	}
 }
 
@@ -179,11 +179,11 @@ func (w *Workers[T]) end(idle []*worker[T]) {
 func (w *Workers[T]) Close() {
 	w.mu.Lock()
 	w.closed = true
-	if w.timer != nil {
-		w.timer.Stop()
+	if w.trimTimer != nil {
+		w.trimTimer.Stop()
 	}
-	w.end(w.idle)
+	w.stopWorkers(w.idle)
 	w.idle = nil
 	w.mu.Unlock()
-	w.ended.Wait()
+	w.wg.Wait()
 }

@@ -18,7 +18,7 @@ func TestWorkersAreBounded(t *testing.T) {
 		var now, most atomic.Int64
 		var mu sync.Mutex
 		var order []int
-		w := NewWorkers(WorkerLimits{Running: running, Reserved: reserved}, func(i int) {
+		w := NewWorkers(WorkerLimits{MaxRunning: running, MaxReserved: reserved}, func(i int) {
 			most.Store(max(most.Load(), now.Add(1)))
 			mu.Lock()
 			order = append(order, i)
@@ -63,7 +63,7 @@ func TestWorkersAreBounded(t *testing.T) {
 func TestIdleWorkersEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		block := make(chan struct{})
-		w := NewWorkers(WorkerLimits{Running: 100, Reserved: 100}, func(int) { <-block })
+		w := NewWorkers(WorkerLimits{MaxRunning: 100, MaxReserved: 100}, func(int) { <-block })
 		for i := range 100 {
 			w.Go(i)
 		}
@@ -72,7 +72,7 @@ func TestIdleWorkersEnd(t *testing.T) {
 		if n, _ := w.count(); n != 100 {
 			t.Fatalf("%d workers, want 100", n)
 		}
-		<-time.After(3 * workerIdle)
+		<-time.After(3 * workerIdleTimeout)
 		synctest.Wait()
 		if n, idle := w.count(); n != 0 || idle != 0 {
 			t.Errorf("%d workers are left, %d idle", n, idle)
@@ -95,7 +95,7 @@ func (w *Workers[T]) count() (running, idle int) {
 // BenchmarkWorkers passes an exchange to a worker and waits for it.
 func BenchmarkWorkers(b *testing.B) {
 	done := make(chan struct{}, 1)
-	w := NewWorkers(WorkerLimits{Running: 100, Reserved: 100}, func(int) { done <- struct{}{} })
+	w := NewWorkers(WorkerLimits{MaxRunning: 100, MaxReserved: 100}, func(int) { done <- struct{}{} })
 	defer w.Close()
 	b.ReportAllocs()
 	for b.Loop() {

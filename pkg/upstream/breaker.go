@@ -37,30 +37,30 @@ func (c *Cluster) InFlight() int64 {
 func (b *Breaker) inFlight() int64 { return b.active.Load() + b.pending.Load() }
 
 // limits returns the active limits, or those of the last configuration if the cluster was removed.
-func (b *Breaker) limits() *config.Breakers { return b.cluster.settings().Limits(b.priority) }
+func (b *Breaker) limits() *config.CircuitBreakers { return b.cluster.lastConfig().Limits(b.priority) }
 
-// connectable returns a Fault of Overflow if cfg allows no connection, because an exchange would
+// checkMaxConnections returns a Fault of Overflow if cfg allows no connection, because an exchange would
 // wait for one forever.
-func (b *Breaker) connectable(cfg *config.Cluster) error {
+func (b *Breaker) checkMaxConnections(cfg *config.Cluster) error {
 	if cfg.Limits(b.priority).MaxConnections >= 0 {
 		return nil
 	}
-	b.refused(ConnectionOverflow)
+	b.countRejected(ConnectionOverflow)
 	return protocol.Faultf(protocol.Overflow, "cluster %s: max_connections allows no connections", cfg.Name)
 }
 
-// activate counts one more active exchange, or returns a Fault of Overflow if max_requests is
+// addActive counts one more active exchange, or returns a Fault of Overflow if max_requests is
 // reached. After nil, the caller or the released function of the connection calls active.Add(-1).
-func (b *Breaker) activate() error {
+func (b *Breaker) addActive() error {
 	limit := b.limits().MaxRequests
-	if publish(&b.active, limit) {
+	if tryIncrement(&b.active, limit) {
 		return nil
 	}
-	return b.requestOverflow(limit)
+	return b.rejectRequest(limit)
 }
 
-func (b *Breaker) requestOverflow(limit int) error {
-	b.refused(RequestOverflow)
+func (b *Breaker) rejectRequest(limit int) error {
+	b.countRejected(RequestOverflow)
 	return protocol.Faultf(protocol.Overflow, "cluster %s: max_requests (%d) reached", b.cluster.name, max(limit, 0))
 }
 
@@ -72,45 +72,45 @@ func (b *Breaker) requestOverflow(limit int) error {
 // connection. An exchange that waits for a connection in use may find fewer active exchanges later.
 func (b *Breaker) enterPending() error {
 	limits := b.limits()
-	if most := limits.MaxRequests; most != 0 && b.active.Load() >= int64(most) && !b.connectionsReached(limits) {
-		return b.requestOverflow(most)
+	if most := limits.MaxRequests; most != 0 && b.active.Load() >= int64(most) && !b.maxConnectionsReached(limits) {
+		return b.rejectRequest(most)
 	}
 	return b.addPending(limits)
 }
 
 // addPending counts one more pending exchange without checking max_requests.
-func (b *Breaker) addPending(limits *config.Breakers) error {
-	if limit := limits.MaxPendingRequests; !publish(&b.pending, limit) {
-		b.refused(PendingOverflow)
+func (b *Breaker) addPending(limits *config.CircuitBreakers) error {
+	if limit := limits.MaxPendingRequests; !tryIncrement(&b.pending, limit) {
+		b.countRejected(PendingOverflow)
 		return protocol.Faultf(protocol.Overflow, "cluster %s: max_pending_requests (%d) reached", b.cluster.name, max(limit, 0))
 	}
 	return nil
 }
 
-// connectionsReached reports whether another connection has to wait for a slot.
-func (b *Breaker) connectionsReached(limits *config.Breakers) bool {
+// maxConnectionsReached reports whether another connection has to wait for a slot.
+func (b *Breaker) maxConnectionsReached(limits *config.CircuitBreakers) bool {
 	return b.slots.waiting.Load() > 0 || limits.MaxConnections != 0 && b.slots.open.Load() >= int64(limits.MaxConnections)
 }
 
-// refused counts an exchange, a retry or a connection that exceeds a limit.
-func (b *Breaker) refused(e Event) {
+// countRejected counts an exchange, a retry or a connection that exceeds a limit.
+func (b *Breaker) countRejected(e Event) {
 	b.cluster.overflows.Add(1)
 	if e != RetryOverflow && e != BudgetOverflow {
-		b.cluster.refusals.Add(1)
+		b.cluster.rejected.Add(1)
 	}
-	b.reached(e)
+	b.countLimitReached(e)
 }
 
-// reached counts that a limit was reached.
-func (b *Breaker) reached(e Event) {
-	if a, ok := b.cluster.ledger.get(); ok {
+// countLimitReached counts that a limit was reached.
+func (b *Breaker) countLimitReached(e Event) {
+	if a, ok := b.cluster.recorder.get(); ok {
 		a.LimitReached(b.priority, e)
 	}
 }
 
-// Room returns the current value of what a limit bounds, and the limit; a limit of 0 means
+// LimitUsage returns the current value of what a limit bounds, and the limit; a limit of 0 means
 // unlimited, below 0 none allowed.
-func (c *Cluster) Room(p config.Priority, l metrics.Limit) (used, most int64) {
+func (c *Cluster) LimitUsage(p config.Priority, l metrics.Limit) (used, most int64) {
 	s := c.state.Load()
 	if s == nil {
 		return 0, 0
@@ -127,7 +127,7 @@ func (c *Cluster) Room(p config.Priority, l metrics.Limit) (used, most int64) {
 		return b.retries.Load(), int64(limits.MaxRetries)
 	case metrics.LimitRetryBudget:
 		if limits.RetryBudget != (config.RetryBudget{}) {
-			return b.retries.Load(), int64(b.budget(limits))
+			return b.retries.Load(), int64(b.retryBudget(limits))
 		}
 	}
 	return 0, 0
@@ -138,15 +138,15 @@ type BreakerStatus struct {
 	Priority string `json:"priority"`
 	Limit    string `json:"limit"`
 	Used     int64  `json:"used"`
-	Most     int64  `json:"most"`
+	Max      int64  `json:"most"`
 	Open     bool   `json:"open"` // further requests are rejected or wait
 }
 
 // describeBreakers lists the limits that are set.
 func (c *Cluster) describeBreakers() (list []BreakerStatus) {
-	for p := range config.Priorities {
+	for p := range config.NumPriorities {
 		for l := range metrics.Limits() {
-			if used, most := c.Room(p, l); most != 0 {
+			if used, most := c.LimitUsage(p, l); most != 0 {
 				list = append(list, BreakerStatus{p.String(), l.String(), used, max(most, 0), used >= most})
 			}
 		}

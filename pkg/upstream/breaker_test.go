@@ -19,16 +19,16 @@ func with(c *Cluster, p config.Priority) (*protocol.Exchange, protocol.Reason) {
 	return x, protocol.ReasonOf(err)
 }
 
-// TestAPriorityThatHasUsedUpItsLimitLeavesTheOtherItsOwn is each limit, with connections
+// TestPrioritiesHaveSeparateLimits is each limit, with connections
 // that carry one exchange and many.
-func TestAPriorityThatHasUsedUpItsLimitLeavesTheOtherItsOwn(t *testing.T) {
+func TestPrioritiesHaveSeparateLimits(t *testing.T) {
 	for name, test := range map[string]struct {
-		limits config.Breakers
+		limits config.CircuitBreakers
 		more   int // of the first priority, that wait before others are refused
 	}{
-		"max_requests":         {config.Breakers{MaxRequests: 1}, 0},
-		"max_connections":      {config.Breakers{MaxConnections: 1, MaxPendingRequests: 1}, 1},
-		"max_pending_requests": {config.Breakers{MaxConnections: 1, MaxPendingRequests: 2}, 2},
+		"max_requests":         {config.CircuitBreakers{MaxRequests: 1}, 0},
+		"max_connections":      {config.CircuitBreakers{MaxConnections: 1, MaxPendingRequests: 1}, 1},
+		"max_pending_requests": {config.CircuitBreakers{MaxConnections: 1, MaxPendingRequests: 2}, 2},
 	} {
 		for _, first := range []config.Priority{config.DefaultPriority, config.HighPriority} {
 			other := config.HighPriority - first
@@ -36,8 +36,8 @@ func TestAPriorityThatHasUsedUpItsLimitLeavesTheOtherItsOwn(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					cfg := cluster("web", "a")
 					*cfg.Limits(first) = test.limits
-					w := newWorld()
-					s, c := one(t, w, cfg)
+					w := newFakeConnector()
+					s, c := newTestCluster(t, w, cfg)
 					defer s.Close()
 					x, _ := with(c, first)
 					waiting := make(chan *protocol.Exchange, test.more)
@@ -82,8 +82,8 @@ func TestAPriorityThatHasUsedUpItsLimitLeavesTheOtherItsOwn(t *testing.T) {
 // priority, so that limits of connections hold.
 func TestPrioritiesShareNoConnection(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		n := newTrunks()
-		s, c := n.web(t, sharing(1, "a"))
+		n := newFakeMuxConnector()
+		s, c := n.newTestCluster(t, muxCluster(1, "a"))
 		defer s.Close()
 		var all []*protocol.Exchange
 		for range 3 {
@@ -99,7 +99,7 @@ func TestPrioritiesShareNoConnection(t *testing.T) {
 			t.Errorf("%d connections, want one for each priority", got)
 		}
 		for i := range all {
-			if on(all[i]) != on(all[i%2]) {
+			if connOf(all[i]) != connOf(all[i%2]) {
 				t.Errorf("exchange %d is on the connection of the other priority", i)
 			}
 		}
@@ -110,9 +110,9 @@ func TestPrioritiesShareNoConnection(t *testing.T) {
 // TestRetriesOfPriorities: max_retries and the budget are of each.
 func TestRetriesOfPriorities(t *testing.T) {
 	cfg := cluster("web", "a")
-	cfg.Breakers.MaxRetries = 1
-	cfg.HighBreakers.RetryBudget = config.RetryBudget{Percent: 20, MinConcurrency: 2}
-	_, c := one(t, newWorld(), cfg)
+	cfg.CircuitBreakers.MaxRetries = 1
+	cfg.HighCircuitBreakers.RetryBudget = config.RetryBudget{Percent: 20, MinConcurrency: 2}
+	_, c := newTestCluster(t, newFakeConnector(), cfg)
 	for p, want := range map[config.Priority]int{config.DefaultPriority: 1, config.HighPriority: 2} {
 		b := c.Breaker(p)
 		begun := 0
@@ -128,15 +128,15 @@ func TestRetriesOfPriorities(t *testing.T) {
 	}
 }
 
-// TestLimitsAreTold: what is used of each limit that is set, and how much there may be.
-func TestLimitsAreTold(t *testing.T) {
+// TestDescribeLimits: what is used of each limit that is set, and how much there may be.
+func TestDescribeLimits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cfg := cluster("web", "a")
-		cfg.Breakers.MaxRequests = 1
-		cfg.HighBreakers.MaxConnections = 3
-		cfg.HighBreakers.RetryBudget = config.RetryBudget{Percent: 20, MinConcurrency: 2}
+		cfg.CircuitBreakers.MaxRequests = 1
+		cfg.HighCircuitBreakers.MaxConnections = 3
+		cfg.HighCircuitBreakers.RetryBudget = config.RetryBudget{Percent: 20, MinConcurrency: 2}
 		var counts eventCounts
-		s := newTestSet(t, newWorld(), func(o *Options) { o.Meter = &counts })
+		s := newTestSet(t, newFakeConnector(), func(o *Options) { o.Meter = &counts })
 		apply(t, s, cfg)
 		defer s.Close()
 		c := s.Get("web")
@@ -156,36 +156,36 @@ func TestLimitsAreTold(t *testing.T) {
 		}
 		finish(x)
 		finish(y)
-		pass(time.Millisecond)
-		if used, most := c.Room(config.DefaultPriority, metrics.LimitRequests); used != 0 || most != 1 {
+		advanceClock(time.Millisecond)
+		if used, most := c.LimitUsage(config.DefaultPriority, metrics.LimitRequests); used != 0 || most != 1 {
 			t.Errorf("afterwards %d of %d requests", used, most)
 		}
 	})
 }
 
-// TestWhatHasNoConfigurationHasNoLimits: a cell that a route refers to.
-func TestWhatHasNoConfigurationHasNoLimits(t *testing.T) {
-	c := newTestSet(t, newWorld()).Get("other")
+// TestUnconfiguredClusterHasNoLimits: a cell that a route refers to.
+func TestUnconfiguredClusterHasNoLimits(t *testing.T) {
+	c := newTestSet(t, newFakeConnector()).Get("other")
 	for l := range metrics.Limits() {
-		if used, most := c.Room(config.HighPriority, l); used != 0 || most != 0 {
+		if used, most := c.LimitUsage(config.HighPriority, l); used != 0 || most != 0 {
 			t.Errorf("%v: %d of %d", l, used, most)
 		}
 	}
 }
 
-// TestALimitOfNothingIsAlwaysReached is each limit.
-func TestALimitOfNothingIsAlwaysReached(t *testing.T) {
-	for name, limits := range map[string]config.Breakers{
-		"max_requests":         {MaxRequests: config.Nothing},
-		"max_connections":      {MaxConnections: config.Nothing},
-		"max_pending_requests": {MaxPendingRequests: config.Nothing},
+// TestNegativeLimitIsAlwaysReached is each limit.
+func TestNegativeLimitIsAlwaysReached(t *testing.T) {
+	for name, limits := range map[string]config.CircuitBreakers{
+		"max_requests":         {MaxRequests: config.LimitZero},
+		"max_connections":      {MaxConnections: config.LimitZero},
+		"max_pending_requests": {MaxPendingRequests: config.LimitZero},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				cfg := cluster("web", "a")
-				cfg.Breakers = limits
-				w := newWorld()
-				s, c := one(t, w, cfg)
+				cfg.CircuitBreakers = limits
+				w := newFakeConnector()
+				s, c := newTestCluster(t, w, cfg)
 				defer s.Close()
 				if _, why := with(c, config.DefaultPriority); why != protocol.Overflow {
 					t.Errorf("an exchange ends with %v, want an overflow", why)
@@ -199,7 +199,7 @@ func TestALimitOfNothingIsAlwaysReached(t *testing.T) {
 				}
 				finish(x)
 				d := c.describe()
-				if len(d.Breakers) != 1 || !d.Breakers[0].Open || d.Breakers[0].Most != 0 {
+				if len(d.Breakers) != 1 || !d.Breakers[0].Open || d.Breakers[0].Max != 0 {
 					t.Errorf("the breakers are described as %+v, want one that is open", d.Breakers)
 				}
 			})
@@ -207,11 +207,11 @@ func TestALimitOfNothingIsAlwaysReached(t *testing.T) {
 	}
 }
 
-func TestNoRetryIsLetThroughIfNothingIs(t *testing.T) {
+func TestNoRetryWithNegativeLimit(t *testing.T) {
 	for _, budget := range []config.RetryBudget{{}, {Percent: 100, MinConcurrency: 3}} {
 		cfg := cluster("web", "a")
-		cfg.Breakers = config.Breakers{MaxRetries: config.Nothing, RetryBudget: budget}
-		s, c := one(t, newWorld(), cfg)
+		cfg.CircuitBreakers = config.CircuitBreakers{MaxRetries: config.LimitZero, RetryBudget: budget}
+		s, c := newTestCluster(t, newFakeConnector(), cfg)
 		if c.Breaker(config.DefaultPriority).BeginRetry() {
 			t.Errorf("with the budget %+v a retry was let through", budget)
 		}

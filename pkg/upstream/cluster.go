@@ -23,18 +23,18 @@ type Cluster struct {
 	env   *env   // immutable
 	state atomic.Pointer[state]
 
-	breakers [config.Priorities]Breaker
-	ledger   lazyRecorder[ClusterRecorder]
-	era      atomic.Int64 // how often the cluster was removed from the configuration; its recorders are of one era each
+	breakers   [config.NumPriorities]Breaker
+	recorder   lazyRecorder[ClusterRecorder]
+	generation atomic.Int64 // how often the cluster was removed from the configuration; its recorders are of one era each
 
-	drops     drops
-	overflows atomic.Uint64 // exchanges and retries that were rejected
-	refusals  atomic.Uint64 // of these, the exchanges
-	resent    atomic.Uint64
-	observed  atomic.Int64 // when a latency was last observed: ns of the set's clock
-	onDemand  demand.Item  // its hosts, if they are on demand
+	drops           dropCounts
+	overflows       atomic.Uint64 // exchanges and retries that were rejected
+	rejected        atomic.Uint64 // of these, the exchanges
+	resent          atomic.Uint64
+	latencyObserved atomic.Int64 // when a latency was last observed: ns of the set's clock
+	onDemand        demand.Item  // its hosts, if they are on demand
 
-	told *clusterCounts // owned by the LoadReporter: counts that were reported; nil: none
+	reported *clusterCounts // owned by the LoadReporter: counts that were reported; nil: none
 
 	mu      sync.Mutex       // for replacing state, opening and closing the ledger
 	outlier *outlierDetector // guarded by mu; nil: no outlier detection
@@ -43,21 +43,21 @@ type Cluster struct {
 // env holds what the clusters of a set share. Immutable except for the fields that mu guards.
 type env struct {
 	Options
-	epoch  time.Time
-	checks *health.Scheduler
-	desk   *demand.Desk // collects requests for hosts on demand, by cluster
-	own    selfConns
-	loads  atomic.Pointer[LoadReporter] // nil: nothing collects load reports
-	tasks  sync.WaitGroup               // timers that are armed or running, and goroutines
-	ctx    context.Context              //nolint:containedctx // of connects that no exchange owns: it ends with the set
-	end    context.CancelFunc
+	epoch     time.Time
+	checks    *health.Scheduler
+	desk      *demand.RequestQueue // collects requests for hosts on demand, by cluster
+	selfConns selfConns
+	loads     atomic.Pointer[LoadReporter] // nil: nothing collects load reports
+	tasks     sync.WaitGroup               // timers that are armed or running, and goroutines
+	ctx       context.Context              //nolint:containedctx // of connects that no exchange owns: it ends with the set
+	cancel    context.CancelFunc
 
 	mu     sync.Mutex
 	closed bool // guarded by mu; nothing more is added to tasks
 }
 
-// contain runs f for a timer. It logs a panic of f, which does not end the process.
-func (e *env) contain(when string, f func()) {
+// runRecovered runs f for a timer. It logs a panic of f, which does not end the process.
+func (e *env) runRecovered(when string, f func()) {
 	defer func() {
 		if p := recover(); p != nil {
 			protocol.NewPanic(p).Log(e.Log, when)
@@ -66,9 +66,9 @@ func (e *env) contain(when string, f func()) {
 	f()
 }
 
-// start runs f on a goroutine that Close waits for. After Close, an exchange that outlives the set
+// startTask runs f on a goroutine that Close waits for. After Close, an exchange that outlives the set
 // may still start one: Close does not wait for it, and it ends soon because ctx has ended.
-func (e *env) start(f func()) {
+func (e *env) startTask(f func()) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.closed {
@@ -84,7 +84,7 @@ func (e *env) close() {
 	e.mu.Lock()
 	e.closed = true
 	e.mu.Unlock()
-	e.end()
+	e.cancel()
 	e.checks.Close()
 	e.tasks.Wait()
 }
@@ -99,7 +99,7 @@ func (*env) random() uint64 { return rand.Uint64() }
 func (c *Cluster) Name() string { return c.name }
 
 // Add accounts for exchanges that entered the cluster.
-func (c *Cluster) Add(s metrics.Sum) { c.ledger.add(s) }
+func (c *Cluster) Add(s metrics.Batch) { c.recorder.add(s) }
 
 // Config returns the active configuration, or nil if the cluster is not configured. The caller must
 // not change it.
@@ -113,7 +113,7 @@ func (c *Cluster) Config() *config.Cluster {
 // Hashes reports whether the policy picks hosts by the hash of an exchange.
 func (c *Cluster) Hashes() bool {
 	s := c.state.Load()
-	return s != nil && s.config.Policy.Hashes()
+	return s != nil && s.config.LBPolicy.UsesHash()
 }
 
 // ClusterPicker is the service at the end of a route: it sends exchanges to a cluster. Its fields
@@ -160,12 +160,12 @@ func (v *ClusterPicker) Start(ctx context.Context, x *protocol.Exchange) error {
 	if c.mustWait(s) {
 		return x.RunBlocking(ctx, waitForHosts{v})
 	}
-	if len(s.config.Drops) > 0 && len(x.Record.Attempts) == 0 {
-		if err := c.drop(s.config); err != nil {
+	if len(s.config.DropOverloads) > 0 && len(x.Record.Attempts) == 0 {
+		if err := c.dropOverload(s.config); err != nil {
 			return err
 		}
 	}
-	p, err := v.choose(s, x, len(x.Record.Attempts))
+	p, err := v.pickPool(s, x, len(x.Record.Attempts))
 	if err != nil {
 		return err
 	}
@@ -175,7 +175,7 @@ func (v *ClusterPicker) Start(ctx context.Context, x *protocol.Exchange) error {
 
 // Finish implements protocol.Finisher.
 func (v *ClusterPicker) Finish(ctx context.Context, x *protocol.Exchange, err error) error {
-	more, err := v.tried(x, err)
+	more, err := v.finishAttempt(x, err)
 	if more {
 		return x.RunBlocking(ctx, &remainingHosts{v, len(x.Record.Attempts) - 1, err})
 	}
@@ -186,40 +186,40 @@ func (v *ClusterPicker) Finish(ctx context.Context, x *protocol.Exchange, err er
 // removed cluster has none.
 type remainingHosts struct {
 	*ClusterPicker
-	first int   // attempt
-	err   error // of the first
+	firstAttempt int   // attempt
+	firstErr     error // of the first
 }
 
 // Serve implements protocol.Service.
 func (o *remainingHosts) Serve(ctx context.Context, x *protocol.Exchange) error {
 	s := o.Cluster.state.Load()
-	err := o.err
+	err := o.firstErr
 	for {
-		p, none := o.choose(s, x, o.first)
+		p, none := o.pickPool(s, x, o.firstAttempt)
 		if none != nil {
 			return err
 		}
 		var more bool
-		if more, err = o.tried(x, p.Serve(ctx, x)); !more {
+		if more, err = o.finishAttempt(x, p.Serve(ctx, x)); !more {
 			return err
 		}
 	}
 }
 
-// choose picks a host for x that none of the attempts from first on used, and returns its
+// pickPool picks a host for x that none of the attempts from first on used, and returns its
 // connection pool. The host then counts x as in flight until a connection releases x or the pool
 // returns a notSent error. If choose panics, nothing is counted.
-func (v *ClusterPicker) choose(s *state, x *protocol.Exchange, first int) (pool, error) {
+func (v *ClusterPicker) pickPool(s *state, x *protocol.Exchange, first int) (pool, error) {
 	c := v.Cluster
 	name, err := v.upstreamProtocol(s.config, x)
 	if err != nil {
 		return nil, err
 	}
-	h, err := v.host(s, x, first)
+	h, err := v.pickHost(s, x, first)
 	if err != nil {
 		return nil, err
 	}
-	if err := c.checkShared(s.config); err != nil {
+	if err := c.checkProxyProtocolPool(s.config); err != nil {
 		return nil, err
 	}
 	p := h.pool(name, s.config.Pool.Mode, v.Priority)
@@ -235,16 +235,16 @@ func (v *ClusterPicker) choose(s *state, x *protocol.Exchange, first int) (pool,
 	return p, nil
 }
 
-// tried records the result of the last attempt, and reports whether to try another host.
-func (v *ClusterPicker) tried(x *protocol.Exchange, err error) (more bool, result error) {
+// finishAttempt records the result of the last attempt, and reports whether to try another host.
+func (v *ClusterPicker) finishAttempt(x *protocol.Exchange, err error) (more bool, result error) {
 	a := &x.Record.Attempts[len(x.Record.Attempts)-1]
 	h, _ := a.Host.(*Host)
-	h.judge(x, err)
+	h.recordAttempt(x, err)
 	if err == nil {
-		h.observe(x, nil)
+		h.observeLatency(x, nil)
 		a.Status = x.Response.Status
-		if a.Status >= serverFailed {
-			h.bad.Add(1)
+		if a.Status >= minServerErrorStatus {
+			h.badResponses.Add(1)
 		}
 		return false, nil
 	}
@@ -260,24 +260,24 @@ func (v *ClusterPicker) tried(x *protocol.Exchange, err error) (more bool, resul
 	}
 	kept, ok := errors.AsType[*notSent](err)
 	if !ok {
-		h.observe(x, err)
+		h.observeLatency(x, err)
 		return false, err
 	}
 	h.load.End()
-	if goesOn(kept.err) && !expired(x.EffectiveDeadline()) {
+	if canTryAnotherHost(kept.err) && !deadlinePassed(x.EffectiveDeadline()) {
 		return true, kept.err
 	}
 	return false, kept.err
 }
 
-// goesOn reports whether another host may succeed where err occurred: no connection could be
+// canTryAnotherHost reports whether another host may succeed where err occurred: no connection could be
 // opened.
-func goesOn(err error) bool {
+func canTryAnotherHost(err error) bool {
 	reason := protocol.ReasonOf(err)
-	return reason == protocol.ConnectFailure || reason == protocol.ConnectTimeout || errors.Is(err, errFull)
+	return reason == protocol.ConnectFailure || reason == protocol.ConnectTimeout || errors.Is(err, errMaxConnections)
 }
 
-func expired(deadline time.Time) bool {
+func deadlinePassed(deadline time.Time) bool {
 	return !deadline.IsZero() && !time.Now().Before(deadline)
 }
 
@@ -289,25 +289,25 @@ func (b *Breaker) admit() (*state, error) {
 	if s == nil || s.removed {
 		return nil, protocol.Faultf(protocol.NoCluster, "cluster %s is not configured", c.name)
 	}
-	if c.env.Meter != nil && c.ledger.account.Load() == nil {
-		c.openAccount()
+	if c.env.Meter != nil && c.recorder.recorder.Load() == nil {
+		c.openRecorder()
 	}
-	if err := b.connectable(s.config); err != nil {
+	if err := b.checkMaxConnections(s.config); err != nil {
 		return nil, err
 	}
 	return s, nil
 }
 
-func (c *Cluster) openAccount() {
+func (c *Cluster) openRecorder() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if s := c.state.Load(); !s.removed {
-		c.ledger.open(func() ClusterRecorder { return c.env.Meter.Cluster(c.name, c) })
+		c.recorder.open(func() ClusterRecorder { return c.env.Meter.Cluster(c.name, c) })
 	}
 }
 
-// publish adds one to count unless that makes it larger than limit, one of config.Breakers.
-func publish(count *atomic.Int64, limit int) bool {
+// tryIncrement adds one to count unless that makes it larger than limit, one of config.CircuitBreakers.
+func tryIncrement(count *atomic.Int64, limit int) bool {
 	if limit == 0 {
 		count.Add(1)
 		return true
@@ -325,7 +325,7 @@ func publish(count *atomic.Int64, limit int) bool {
 
 // count counts an event, if the cluster has a recorder.
 func (c *Cluster) count(e Event) {
-	if a, ok := c.ledger.get(); ok {
+	if a, ok := c.recorder.get(); ok {
 		a.Count(e)
 	}
 }
@@ -333,6 +333,6 @@ func (c *Cluster) count(e Event) {
 // Count counts an event that a service in front of the cluster reports.
 func (c *Cluster) Count(e Event) { c.count(e) }
 
-// settings returns the last configuration of the cluster, which pools use. Connections outlive the
+// lastConfig returns the last configuration of the cluster, which pools use. Connections outlive the
 // cluster, and their exchanges end under this configuration.
-func (c *Cluster) settings() *config.Cluster { return c.state.Load().config }
+func (c *Cluster) lastConfig() *config.Cluster { return c.state.Load().config }

@@ -14,8 +14,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-func TestServeRecordsWhatItDid(t *testing.T) {
-	s, c := one(t, newWorld(), cluster("web", "a"))
+func TestServeRecordsAttempt(t *testing.T) {
+	s, c := newTestCluster(t, newFakeConnector(), cluster("web", "a"))
 	x := begin(t, c)
 	wantList(t, "attempts", attempts(x), "a:200")
 	if x.Record.Cluster != protocol.Named(c) {
@@ -44,15 +44,15 @@ func TestServeFaults(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			w := newWorld()
-			w.refuse["a"] = tt.config == unknown
+			w := newFakeConnector()
+			w.refuses["a"] = tt.config == unknown
 			s := newTestSet(t, w)
 			c := s.Get("web")
 			if tt.config != nil {
 				apply(t, s, tt.config)
 				c = s.Get(tt.config.Name)
 			}
-			x := fails(t, c, tt.want)
+			x := wantFault(t, c, tt.want)
 			if x.Response.Status != 0 {
 				t.Errorf("status %d is set", x.Response.Status)
 			}
@@ -61,8 +61,8 @@ func TestServeFaults(t *testing.T) {
 	}
 }
 
-func TestServeInAProtocolThatNothingSpeaks(t *testing.T) {
-	s, c := one(t, newWorld(), cluster("web", "a"))
+func TestServeWithoutConnector(t *testing.T) {
+	s, c := newTestCluster(t, newFakeConnector(), cluster("web", "a"))
 	x := get()
 	x.Meta.Protocol = string(config.Dubbo)
 	err := (&ClusterPicker{Cluster: c}).Serve(context.Background(), x)
@@ -72,19 +72,19 @@ func TestServeInAProtocolThatNothingSpeaks(t *testing.T) {
 	wantCounts(t, s, 0, 0, 0)
 }
 
-func TestViaSpeaksTheCallersProtocolUnlessToldOtherwise(t *testing.T) {
-	one, two := newWorld(), newWorld()
+func TestUpstreamProtocolDefaultsToDownstream(t *testing.T) {
+	one, two := newFakeConnector(), newFakeConnector()
 	s := newTestSet(t, one, func(o *Options) { o.Connectors[config.HTTP2] = two })
 	apply(t, s, cluster("web", "a"))
 	for _, tt := range []struct {
 		name config.Protocol
-		want *world
+		want *fakeConnector
 	}{{"", one}, {config.Auto, one}, {config.HTTP1, one}, {config.HTTP2, two}} {
 		x := get()
 		if err := (&ClusterPicker{Cluster: s.Get("web"), Protocol: tt.name}).Serve(context.Background(), x); err != nil {
 			t.Fatal(err)
 		}
-		if got := x.Response.Body.(*answer).wire.world; got != tt.want {
+		if got := x.Response.Body.(*fakeBody).conn.connector; got != tt.want {
 			t.Errorf("protocol %q: served by the wrong connector", tt.name)
 		}
 		finish(x)
@@ -94,10 +94,10 @@ func TestViaSpeaksTheCallersProtocolUnlessToldOtherwise(t *testing.T) {
 	}
 }
 
-func TestViaTellsTheHostBeforeEachAttempt(t *testing.T) {
-	w := newWorld()
-	w.refuse["a"] = true
-	s, c := one(t, w, cluster("web", "a", "b"))
+func TestOnHostSelectedRunsBeforeEachAttempt(t *testing.T) {
+	w := newFakeConnector()
+	w.refuses["a"] = true
+	s, c := newTestCluster(t, w, cluster("web", "a", "b"))
 	for range 2 { // round robin begins anywhere
 		var chosen []string
 		x := get()
@@ -122,15 +122,15 @@ func TestViaTellsTheHostBeforeEachAttempt(t *testing.T) {
 
 // A dead host costs a refused connect and nothing else, and the next exchanges
 // do not even meet it.
-func TestDeadHostIsPassedBy(t *testing.T) {
+func TestUnreachableHostIsSkipped(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld()
-		w.refuse["a"] = true
-		s, c := one(t, w, cluster("web", "a", "b", "c"))
+		w := newFakeConnector()
+		w.refuses["a"] = true
+		s, c := newTestCluster(t, w, cluster("web", "a", "b", "c"))
 		defer s.Close()
 		start := time.Now()
 		for range 300 {
-			if host := do(t, c); host == "a" {
+			if host := serveOne(t, c); host == "a" {
 				t.Fatal("the dead host responded")
 			}
 		}
@@ -143,18 +143,18 @@ func TestDeadHostIsPassedBy(t *testing.T) {
 	})
 }
 
-func TestDownHostIsTriedAfterAPauseAndComesBack(t *testing.T) {
+func TestDownHostIsProbedAfterBackoff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld()
-		w.refuse["a"] = true
-		s, c := one(t, w, cluster("web", "a", "b"))
+		w := newFakeConnector()
+		w.refuses["a"] = true
+		s, c := newTestCluster(t, w, cluster("web", "a", "b"))
 		defer s.Close()
 		// Over 100 ms, 200 ms … 10 s, each up to a quarter shorter: after a
 		// minute it was tried about a dozen times.
 		start := time.Now()
 		for time.Since(start) < time.Minute {
-			do(t, c)
-			pass(10 * time.Millisecond)
+			serveOne(t, c)
+			advanceClock(10 * time.Millisecond)
 		}
 		tries := 0
 		for _, host := range w.dialed() {
@@ -165,11 +165,11 @@ func TestDownHostIsTriedAfterAPauseAndComesBack(t *testing.T) {
 		if tries < 10 || tries > 16 {
 			t.Errorf("a dead host was tried %d times in a minute, want 10 to 16", tries)
 		}
-		w.set(w.refuse, "a", false)
-		pass(maxBackoff)
+		w.set(w.refuses, "a", false)
+		advanceClock(maxBackoff)
 		served := map[string]int{}
 		for range 100 {
-			served[do(t, c)]++
+			served[serveOne(t, c)]++
 		}
 		if served["a"] < 49 || served["b"] < 49 {
 			t.Errorf("after it came back, exchanges went %v", served)
@@ -178,26 +178,26 @@ func TestDownHostIsTriedAfterAPauseAndComesBack(t *testing.T) {
 }
 
 // Only one exchange at a time finds out whether a host that hangs is alive.
-func TestTrialIsOneAtATime(t *testing.T) {
+func TestOneRecoveryProbeAtATime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld()
-		w.hang["a"] = true
+		w := newFakeConnector()
+		w.hangs["a"] = true
 		cfg := cluster("web", "a", "b")
 		cfg.ConnectTimeout = 2 * time.Second
-		s, c := one(t, w, cfg)
+		s, c := newTestCluster(t, w, cfg)
 		defer s.Close()
 		for found := false; !found; { // round robin begins anywhere
 			x := begin(t, c)
 			found = len(x.Record.Attempts) == 2
 			finish(x)
 		}
-		pass(maxBackoff)
+		advanceClock(maxBackoff)
 		w.dialed()
 		results := make(chan time.Duration, 20)
 		for range 20 {
 			go func() {
 				start := time.Now()
-				do(t, c)
+				serveOne(t, c)
 				results <- time.Since(start)
 			}()
 		}
@@ -218,40 +218,40 @@ func TestTrialIsOneAtATime(t *testing.T) {
 
 // If all are down they are tried nevertheless: a host that was away for a moment
 // is not an outage of the length of its pause.
-func TestAllDownIsTriedAllTheSame(t *testing.T) {
+func TestAllHostsDownAreStillTried(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld()
-		w.refuse["a"], w.refuse["b"] = true, true
-		s, c := one(t, w, cluster("web", "a", "b"))
+		w := newFakeConnector()
+		w.refuses["a"], w.refuses["b"] = true, true
+		s, c := newTestCluster(t, w, cluster("web", "a", "b"))
 		defer s.Close()
 		for range 20 {
-			x := fails(t, c, protocol.ConnectFailure)
+			x := wantFault(t, c, protocol.ConnectFailure)
 			if n := len(x.Record.Attempts); n != 2 {
 				t.Fatalf("%d attempts, want each host once", n)
 			}
 		}
-		w.set(w.refuse, "b", false)
-		if host := do(t, c); host != "b" {
+		w.set(w.refuses, "b", false)
+		if host := serveOne(t, c); host != "b" {
 			t.Errorf("served by %s, want b", host)
 		}
 		wantCounts(t, s, 0, 1, 1)
 	})
 }
 
-func TestHopelessClusterCostsABoundedNumberOfConnects(t *testing.T) {
+func TestConnectsToUnhealthyHostsAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld()
+		w := newFakeConnector()
 		var hosts []string
 		for i := range 100 {
 			hosts = append(hosts, fmt.Sprint("h", i))
-			w.refuse[hosts[i]] = true
+			w.refuses[hosts[i]] = true
 		}
-		_, c := one(t, w, cluster("web", hosts...))
-		fails(t, c, protocol.ConnectFailure) // tells that all of them are down
+		_, c := newTestCluster(t, w, cluster("web", hosts...))
+		wantFault(t, c, protocol.ConnectFailure) // tells that all of them are down
 		if n := len(w.dialed()); n != 100 {
 			t.Errorf("the first exchange tried %d hosts, want all 100", n)
 		}
-		fails(t, c, protocol.ConnectFailure)
+		wantFault(t, c, protocol.ConnectFailure)
 		if n := len(w.dialed()); n != maxUnhealthyPicks {
 			t.Errorf("the next one tried %d hosts, want %d", n, maxUnhealthyPicks)
 		}
@@ -259,8 +259,8 @@ func TestHopelessClusterCostsABoundedNumberOfConnects(t *testing.T) {
 }
 
 func TestRetryGoesToAnotherHost(t *testing.T) {
-	w := newWorld()
-	_, c := one(t, w, cluster("web", "a", "b", "c"))
+	w := newFakeConnector()
+	_, c := newTestCluster(t, w, cluster("web", "a", "b", "c"))
 	for range 50 {
 		x := get()
 		for range 3 {
@@ -283,11 +283,11 @@ func TestRetryGoesToAnotherHost(t *testing.T) {
 // A retry prefers a host that answered badly to one that is known to be down.
 func TestRetryPrefersATriedHostToADownOne(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld()
-		w.refuse["b"] = true
-		_, c := one(t, w, cluster("web", "a", "b"))
-		do(t, c)
-		do(t, c)
+		w := newFakeConnector()
+		w.refuses["b"] = true
+		_, c := newTestCluster(t, w, cluster("web", "a", "b"))
+		serveOne(t, c)
+		serveOne(t, c)
 		w.dialed()
 		for range 20 {
 			x := begin(t, c)
@@ -303,22 +303,22 @@ func TestRetryPrefersATriedHostToADownOne(t *testing.T) {
 }
 
 func TestFailureAfterSendingIsNotTriedElsewhere(t *testing.T) {
-	w := newWorld()
-	w.answers = func(*wire, *protocol.Exchange) error {
+	w := newFakeConnector()
+	w.respond = func(*fakeConn, *protocol.Exchange) error {
 		return protocol.Faultf(protocol.UpstreamTimeout, "slow")
 	}
-	s, c := one(t, w, cluster("web", "a", "b"))
-	x := fails(t, c, protocol.UpstreamTimeout)
+	s, c := newTestCluster(t, w, cluster("web", "a", "b"))
+	x := wantFault(t, c, protocol.UpstreamTimeout)
 	if n := len(x.Record.Attempts); n != 1 {
 		t.Errorf("%d attempts, want 1", n)
 	}
 	wantCounts(t, s, 0, 0, 0)
 }
 
-func TestConnectErrorThatIsNoFaultIsAConnectFailure(t *testing.T) {
+func TestPlainConnectErrorBecomesConnectFailure(t *testing.T) {
 	s := newTestSet(t, nil, func(o *Options) { o.Connectors[config.HTTP1] = brokenConnector{} })
 	apply(t, s, cluster("web", "a"))
-	x := fails(t, s.Get("web"), protocol.ConnectFailure)
+	x := wantFault(t, s.Get("web"), protocol.ConnectFailure)
 	wantList(t, "attempts", attempts(x), "a:connect_failure")
 }
 
@@ -349,11 +349,11 @@ func TestConnectTimes(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				w := newWorld()
-				w.hang["a"] = true
+				w := newFakeConnector()
+				w.hangs["a"] = true
 				cfg := cluster("web", "a")
 				cfg.ConnectTimeout = tt.connect
-				s, c := one(t, w, cfg)
+				s, c := newTestCluster(t, w, cfg)
 				defer s.Close()
 				x := get()
 				start := time.Now()
@@ -373,7 +373,7 @@ func TestConnectTimes(t *testing.T) {
 				synctest.Wait()
 				wantCounts(t, s, 0, tt.open, 0)
 				if tt.connect > 0 {
-					pass(tt.connect)
+					advanceClock(tt.connect)
 					wantCounts(t, s, 0, 0, 0)
 				}
 			})
@@ -381,11 +381,11 @@ func TestConnectTimes(t *testing.T) {
 	}
 }
 
-func TestCallerThatLeavesWhileConnectingIsNotTheHostsFault(t *testing.T) {
+func TestDisconnectDuringConnectDoesNotMarkHostDown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld()
-		w.hang["a"] = true
-		s, c := one(t, w, cluster("web", "a", "b"))
+		w := newFakeConnector()
+		w.hangs["a"] = true
+		s, c := newTestCluster(t, w, cluster("web", "a", "b"))
 		defer s.Close()
 		for range 2 { // one of them meets a
 			ctx, cancel := context.WithCancel(context.Background())
@@ -410,10 +410,10 @@ func TestCallerThatLeavesWhileConnectingIsNotTheHostsFault(t *testing.T) {
 
 func TestMaxRequests(t *testing.T) {
 	cfg := cluster("web", "a")
-	cfg.Breakers.MaxRequests = 2
-	s, c := one(t, newWorld(), cfg)
+	cfg.CircuitBreakers.MaxRequests = 2
+	s, c := newTestCluster(t, newFakeConnector(), cfg)
 	first, second := begin(t, c), begin(t, c)
-	fails(t, c, protocol.Overflow)
+	wantFault(t, c, protocol.Overflow)
 	finish(first)
 	finish(begin(t, c))
 	finish(second)
@@ -425,8 +425,8 @@ func TestMaxRequests(t *testing.T) {
 
 func TestMaxRetries(t *testing.T) {
 	cfg := cluster("web", "a")
-	cfg.Breakers.MaxRetries = 1
-	s, c := one(t, newWorld(), cfg)
+	cfg.CircuitBreakers.MaxRetries = 1
+	s, c := newTestCluster(t, newFakeConnector(), cfg)
 	if !c.breakers[0].BeginRetry() || c.breakers[0].BeginRetry() {
 		t.Error("want one retry to begin, and no second")
 	}
@@ -438,13 +438,13 @@ func TestMaxRetries(t *testing.T) {
 		t.Error("a retry after the first has ended was refused")
 	}
 	c.breakers[0].EndRetry()
-	unlimited := newTestSet(t, newWorld()).Get("other")
+	unlimited := newTestSet(t, newFakeConnector()).Get("other")
 	if !unlimited.breakers[0].BeginRetry() {
 		t.Error("a retry was rejected although there is no limit")
 	}
 }
 
-func TestCarry(t *testing.T) {
+func TestForwardWithoutAddrs(t *testing.T) {
 	refused := protocol.Faultf(protocol.ConnectFailure, "refused")
 	broken := errors.New("pipe broke")
 	tests := []struct {
@@ -464,9 +464,9 @@ func TestCarry(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			s, c := one(t, newWorld(), cluster("db", "a", "b", "c"))
+			s, c := newTestCluster(t, newFakeConnector(), cluster("db", "a", "b", "c"))
 			var tried []string
-			err := c.Carry(context.Background(), tt.attempts, func(_ context.Context, h *Host, deadline time.Time) (func() error, error) {
+			err := c.ForwardWithoutAddrs(context.Background(), tt.attempts, func(_ context.Context, h *Host, deadline time.Time) (func() error, error) {
 				if deadline.IsZero() {
 					t.Error("no deadline to connect by")
 				}
@@ -493,12 +493,12 @@ func TestCarry(t *testing.T) {
 	}
 }
 
-func TestCarryDoesNotWaitForAConnection(t *testing.T) {
+func TestForwardDoesNotWaitForSlot(t *testing.T) {
 	cfg := cluster("db", "a")
-	cfg.Breakers.MaxConnections = 1
-	s, c := one(t, newWorld(), cfg)
+	cfg.CircuitBreakers.MaxConnections = 1
+	s, c := newTestCluster(t, newFakeConnector(), cfg)
 	x := begin(t, c)
-	err := c.Carry(context.Background(), 1, func(context.Context, *Host, time.Time) (func() error, error) {
+	err := c.ForwardWithoutAddrs(context.Background(), 1, func(context.Context, *Host, time.Time) (func() error, error) {
 		t.Error("connect was called")
 		return nil, errors.New("unreachable")
 	})
@@ -511,7 +511,7 @@ func TestCarryDoesNotWaitForAConnection(t *testing.T) {
 
 // Connections that carry bytes have no answers: that one could be opened is what is
 // good about a host.
-func TestCarryTellsOutlierDetection(t *testing.T) {
+func TestForwardReportsToOutlierDetection(t *testing.T) {
 	refused := protocol.Faultf(protocol.ConnectFailure, "refused")
 	tests := []struct {
 		name  string
@@ -525,12 +525,12 @@ func TestCarryTellsOutlierDetection(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			_, c := newMoodySet(t, newMoods(), withOutliers(outliers(func(o *config.Outlier) {
+			_, c := newStatusSet(t, newStatusConnector(), withOutliers(outlierConfig(func(o *config.OutlierDetection) {
 				o.Consecutive5xx = config.Consecutive{Failures: 3, Enforce: 100}
 			}), "a"))
 			for _, step := range tt.steps {
 				ctx, cancel := context.WithCancel(t.Context())
-				err := c.Carry(ctx, 1, func(context.Context, *Host, time.Time) (func() error, error) {
+				err := c.ForwardWithoutAddrs(ctx, 1, func(context.Context, *Host, time.Time) (func() error, error) {
 					if step == '+' {
 						return func() error { return nil }, nil
 					}
@@ -544,7 +544,7 @@ func TestCarryTellsOutlierDetection(t *testing.T) {
 				}
 				cancel()
 			}
-			if out := hostNamed(t, c, "a").health.has(ejected); out != tt.out {
+			if out := hostNamed(t, c, "a").health.has(flagEjected); out != tt.out {
 				t.Errorf("ejected: %v, want %v", out, tt.out)
 			}
 		})

@@ -12,7 +12,7 @@ import (
 type ClusterStatus struct {
 	Name         string             `json:"name"`
 	Type         config.ClusterType `json:"type"`
-	Policy       config.Policy      `json:"policy"`
+	Policy       config.LBPolicy    `json:"policy"`
 	InFlight     int64              `json:"in_flight"`                  // exchanges
 	Pending      int64              `json:"pending"`                    // of those, waiting for a connection
 	Retries      int64              `json:"retries"`                    // in flight
@@ -66,7 +66,7 @@ const (
 // Describe returns the configured clusters, sorted by name. The numbers change while they are read
 // and may not add up.
 func (s *Set) Describe() []ClusterStatus {
-	list := s.list()
+	list := s.configuredClusters()
 	slices.SortFunc(list, func(a, b *Cluster) int { return cmp.Compare(a.name, b.name) })
 	described := make([]ClusterStatus, len(list))
 	for i, c := range list {
@@ -86,8 +86,8 @@ func (s *Set) DescribeOne(name string) (ClusterStatus, bool) {
 	return c.describe(), true
 }
 
-// list returns the configured clusters, in any order.
-func (s *Set) list() []*Cluster {
+// configuredClusters returns the configured clusters, in any order.
+func (s *Set) configuredClusters() []*Cluster {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	all := make([]*Cluster, 0, len(s.configured))
@@ -99,19 +99,19 @@ func (s *Set) list() []*Cluster {
 
 func (c *Cluster) describe() ClusterStatus {
 	s := c.state.Load()
-	hosts := s.members()
+	hosts := s.currentHosts()
 	d := ClusterStatus{
 		Name:         c.name,
 		Type:         s.config.Type,
-		Policy:       s.config.Policy,
+		Policy:       s.config.LBPolicy,
 		InFlight:     c.InFlight(),
 		Overflows:    c.overflows.Load(),
 		Breakers:     c.describeBreakers(),
 		Resent:       c.resent.Load(),
 		Dropped:      c.DropOverloadCounts(),
-		Panic:        s.all.panics(),
-		Names:        c.names(s.config),
-		Unsubscribed: s.config.OnDemand.Asleep,
+		Panic:        s.defaultSet.inPanic(),
+		Names:        c.nameStatuses(s.config),
+		Unsubscribed: s.config.OnDemand.Unsubscribed,
 		Hosts:        make([]HostStatus, len(hosts)),
 	}
 	for p := range c.breakers {
@@ -133,12 +133,12 @@ func (h *Host) describe() HostStatus {
 	entry := h.Config()
 	d := HostStatus{
 		Address:         h.address,
-		Target:          entry.Target,
+		Target:          entry.ResolvedAddress,
 		Hostname:        entry.Hostname,
 		Weight:          entry.Weight,
 		Metadata:        entry.Metadata,
 		Priority:        entry.Priority,
-		Locality:        where(entry.Locality),
+		Locality:        localityName(entry.Locality),
 		Health:          HealthUp,
 		InFlight:        h.load.InFlight(),
 		Attempts:        h.attempts.Load(),
@@ -151,12 +151,12 @@ func (h *Host) describe() HostStatus {
 		d.Health, d.DownReasons = HealthDown, ails.String()
 	}
 	h.describeChecks(&d)
-	for l := h.lanes.Load(); l != nil; l = l.next {
+	for l := h.pools.Load(); l != nil; l = l.next {
 		open, idle := l.pool.counts()
 		d.Open += open
 		d.Idle += idle
-		if p, ok := l.pool.(interface{ roundTrip() time.Duration }); ok {
-			d.RoundTrip = max(d.RoundTrip, p.roundTrip().Seconds()*1000)
+		if p, ok := l.pool.(interface{ maxRTT() time.Duration }); ok {
+			d.RoundTrip = max(d.RoundTrip, p.maxRTT().Seconds()*1000)
 		}
 	}
 	return d
@@ -165,7 +165,7 @@ func (h *Host) describe() HostStatus {
 // describeChecks sets the fields of active checks and outlier detection.
 func (h *Host) describeChecks(d *HostStatus) {
 	h.mu.Lock()
-	u := h.checkup
+	u := h.activeCheck
 	h.mu.Unlock()
 	if u != nil {
 		stats := u.check.Stats()
@@ -174,13 +174,13 @@ func (h *Host) describeChecks(d *HostStatus) {
 			d.CheckError = stats.Err.Error()
 		}
 	}
-	if r := h.record.Load(); r != nil {
+	if r := h.outlierStats.Load(); r != nil {
 		d.Ejections = r.ejections.Load()
 	}
 }
 
-// where returns the name of a locality, or "" if it is empty.
-func where(l config.Locality) string {
+// localityName returns the name of a locality, or "" if it is empty.
+func localityName(l config.Locality) string {
 	if l == (config.Locality{}) {
 		return ""
 	}

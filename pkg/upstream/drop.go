@@ -8,19 +8,19 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// drops counts dropped exchanges by category. The zero value is ready; safe for concurrent use.
-type drops struct {
-	mu    sync.Mutex
-	count map[string]uint64 // guarded by mu
+// dropCounts counts dropped exchanges by category. The zero value is ready; safe for concurrent use.
+type dropCounts struct {
+	mu         sync.Mutex
+	byCategory map[string]uint64 // guarded by mu
 }
 
-func (d *drops) add(category string) {
+func (d *dropCounts) add(category string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.count == nil {
-		d.count = make(map[string]uint64)
+	if d.byCategory == nil {
+		d.byCategory = make(map[string]uint64)
 	}
-	d.count[category]++
+	d.byCategory[category]++
 }
 
 // DropOverloadCounts returns how many exchanges were dropped since the Cluster was made, by
@@ -28,15 +28,15 @@ func (d *drops) add(category string) {
 func (c *Cluster) DropOverloadCounts() map[string]uint64 {
 	c.drops.mu.Lock()
 	defer c.drops.mu.Unlock()
-	return maps.Clone(c.drops.count)
+	return maps.Clone(c.drops.byCategory)
 }
 
-// drop returns a Fault of Dropped for a random fraction of exchanges. The fraction of each category
+// dropOverload returns a Fault of Dropped for a random fraction of exchanges. The fraction of each category
 // applies to the exchanges that the previous categories did not drop.
-func (c *Cluster) drop(cfg *config.Cluster) error {
-	for i := range cfg.Drops {
-		d := &cfg.Drops[i]
-		if c.env.random()%config.Millionths < uint64(d.Share) {
+func (c *Cluster) dropOverload(cfg *config.Cluster) error {
+	for i := range cfg.DropOverloads {
+		d := &cfg.DropOverloads[i]
+		if c.env.random()%config.Millionths < uint64(d.PerMillion) {
 			c.drops.add(d.Category)
 			return protocol.Faultf(protocol.Dropped, "cluster %s drops a fraction of its requests: category %s", cfg.Name, d.Category)
 		}

@@ -8,23 +8,23 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-func TestAShareIsDropped(t *testing.T) {
+func TestDropOverload(t *testing.T) {
 	const exchanges = 20_000
 	for _, tt := range []struct {
 		name  string
-		drops []config.Drop
+		drops []config.DropOverload
 		want  map[string]float64 // share of all
 	}{
 		{"nothing", nil, nil},
-		{"a quarter", []config.Drop{{Category: "throttle", Share: config.Millionths / 4}}, map[string]float64{"throttle": 0.25}},
-		{"each of what is left", []config.Drop{{Category: "a", Share: config.Millionths / 2}, {Category: "b", Share: config.Millionths / 2}},
+		{"a quarter", []config.DropOverload{{Category: "throttle", PerMillion: config.Millionths / 4}}, map[string]float64{"throttle": 0.25}},
+		{"each of what is left", []config.DropOverload{{Category: "a", PerMillion: config.Millionths / 2}, {Category: "b", PerMillion: config.Millionths / 2}},
 			map[string]float64{"a": 0.5, "b": 0.25}},
-		{"everything", []config.Drop{{Category: "all", Share: config.Millionths}, {Category: "none", Share: 1}}, map[string]float64{"all": 1}},
+		{"everything", []config.DropOverload{{Category: "all", PerMillion: config.Millionths}, {Category: "none", PerMillion: 1}}, map[string]float64{"all": 1}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			cfg := cluster("web", "a")
-			cfg.Drops = tt.drops
-			s, c := one(t, newWorld(), cfg)
+			cfg.DropOverloads = tt.drops
+			s, c := newTestCluster(t, newFakeConnector(), cfg)
 			defer s.Close()
 			refused := 0
 			for range exchanges {
@@ -55,14 +55,14 @@ func TestAShareIsDropped(t *testing.T) {
 	}
 }
 
-func TestWhatIsTriedAgainIsNotDropped(t *testing.T) {
+func TestRetriesAreNotDropped(t *testing.T) {
 	cfg := cluster("web", "a", "b")
-	s, c := one(t, newWorld(), cfg)
+	s, c := newTestCluster(t, newFakeConnector(), cfg)
 	defer s.Close()
 	x := begin(t, c)
 	finish(x)
 	cfg2 := cluster("web", "a", "b")
-	cfg2.Drops = []config.Drop{{Category: "all", Share: config.Millionths}}
+	cfg2.DropOverloads = []config.DropOverload{{Category: "all", PerMillion: config.Millionths}}
 	apply(t, s, cfg2)
 	if err := (&ClusterPicker{Cluster: c}).Serve(context.Background(), x); err != nil {
 		t.Errorf("a second try ends with %v", err)

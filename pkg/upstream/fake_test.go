@@ -17,26 +17,26 @@ import (
 	"github.com/weft-proxy/weft/pkg/upstream/balance"
 )
 
-// world is a network of hosts that the test controls.
-type world struct {
+// fakeConnector is a network of hosts that the test controls.
+type fakeConnector struct {
 	mu      sync.Mutex
-	refuse  map[string]bool // guarded by mu; connects fail at once
-	hang    map[string]bool // guarded by mu; connects last until their deadline
+	refuses map[string]bool // guarded by mu; connects fail at once
+	hangs   map[string]bool // guarded by mu; connects last until their deadline
 	dials   []string        // guarded by mu
-	conns   []*wire         // guarded by mu; every connection ever opened
-	answers func(w *wire, x *protocol.Exchange) error
+	conns   []*fakeConn     // guarded by mu; every connection ever opened
+	respond func(w *fakeConn, x *protocol.Exchange) error
 }
 
-func newWorld() *world {
-	return &world{refuse: map[string]bool{}, hang: map[string]bool{}}
+func newFakeConnector() *fakeConnector {
+	return &fakeConnector{refuses: map[string]bool{}, hangs: map[string]bool{}}
 }
 
-func (*world) Multiplexed() bool { return false }
+func (*fakeConnector) Multiplexed() bool { return false }
 
-func (w *world) Connect(ctx context.Context, h *Host, deadline time.Time, released func(bool)) (Connection, error) {
+func (w *fakeConnector) Connect(ctx context.Context, h *Host, deadline time.Time, released func(bool)) (Connection, error) {
 	w.mu.Lock()
 	w.dials = append(w.dials, h.Name())
-	refuse, hang := w.refuse[h.Name()], w.hang[h.Name()]
+	refuse, hang := w.refuses[h.Name()], w.hangs[h.Name()]
 	w.mu.Unlock()
 	switch {
 	case refuse:
@@ -50,22 +50,22 @@ func (w *world) Connect(ctx context.Context, h *Host, deadline time.Time, releas
 		<-ctx.Done()
 		return nil, protocol.NewFault(protocol.ConnectTimeout, ctx.Err())
 	}
-	conn := &wire{world: w, host: h.Name(), released: released}
-	conn.answer.wire = conn
+	conn := &fakeConn{connector: w, host: h.Name(), released: released}
+	conn.body.conn = conn
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.conns = append(w.conns, conn)
 	return conn, nil
 }
 
-func (w *world) set(m map[string]bool, host string, on bool) {
+func (w *fakeConnector) set(m map[string]bool, host string, on bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	m[host] = on
 }
 
 // dialed returns the hosts connected to since the last call.
-func (w *world) dialed() []string {
+func (w *fakeConnector) dialed() []string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	dials := w.dials
@@ -73,7 +73,7 @@ func (w *world) dialed() []string {
 	return dials
 }
 
-func (w *world) open() int {
+func (w *fakeConnector) open() int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	n := 0
@@ -90,28 +90,28 @@ func (c *Cluster) Serve(ctx context.Context, x *protocol.Exchange) error {
 	return (&ClusterPicker{Cluster: c}).Serve(ctx, x)
 }
 
-// wire is a connection of the world.
-type wire struct {
-	world    *world
-	host     string
-	released func(bool)
-	answer   answer
-	served   atomic.Int64
-	busy     atomic.Bool
-	dead     atomic.Bool // the peer has closed it, and Usable can see that
-	stale    atomic.Bool // the peer has closed it, and only sending shows it
-	oneShot  atomic.Bool // not reusable after the next exchange
-	closed   atomic.Bool
+// fakeConn is a connection of the world.
+type fakeConn struct {
+	connector *fakeConnector
+	host      string
+	released  func(bool)
+	body      fakeBody
+	served    atomic.Int64
+	busy      atomic.Bool
+	dead      atomic.Bool // the peer has closed it, and Usable can see that
+	stale     atomic.Bool // the peer has closed it, and only sending shows it
+	oneShot   atomic.Bool // not reusable after the next exchange
+	closed    atomic.Bool
 }
 
-// answer is a response body; closing it gives the connection back.
-type answer struct{ wire *wire }
+// fakeBody is a response body; closing it gives the connection back.
+type fakeBody struct{ conn *fakeConn }
 
-func (a *answer) Read([]byte) (int, error) { return 0, io.EOF }
-func (a *answer) Buffered() int            { return 0 }
-func (a *answer) Close() error             { a.wire.release(!a.wire.oneShot.Load()); return nil }
+func (a *fakeBody) Read([]byte) (int, error) { return 0, io.EOF }
+func (a *fakeBody) Buffered() int            { return 0 }
+func (a *fakeBody) Close() error             { a.conn.release(!a.conn.oneShot.Load()); return nil }
 
-func (w *wire) Serve(_ context.Context, x *protocol.Exchange) error {
+func (w *fakeConn) Serve(_ context.Context, x *protocol.Exchange) error {
 	if w.busy.Swap(true) {
 		panic("two exchanges on one connection")
 	}
@@ -124,34 +124,34 @@ func (w *wire) Serve(_ context.Context, x *protocol.Exchange) error {
 		return protocol.Faultf(protocol.UpstreamClosed, "%s had gone away: %w", w.host, protocol.ErrNotReceived)
 	}
 	x.Response.Status = 200
-	if w.world.answers != nil {
-		if err := w.world.answers(w, x); err != nil {
+	if w.connector.respond != nil {
+		if err := w.connector.respond(w, x); err != nil {
 			w.release(false)
 			return err
 		}
 	}
-	x.Response.Body = &w.answer
+	x.Response.Body = &w.body
 	return nil
 }
 
-func (w *wire) release(reusable bool) {
+func (w *fakeConn) release(reusable bool) {
 	if !w.busy.Swap(false) {
 		panic("released twice")
 	}
 	w.released(reusable)
 }
 
-func (w *wire) Usable(time.Duration) bool { return !w.dead.Load() }
+func (w *fakeConn) Usable(time.Duration) bool { return !w.dead.Load() }
 
-func (w *wire) Close() error {
+func (w *fakeConn) Close() error {
 	if w.closed.Swap(true) {
 		return errors.New("closed twice")
 	}
 	return nil
 }
 
-func policies() map[config.Policy]balance.New {
-	return map[config.Policy]balance.New{
+func policies() map[config.LBPolicy]balance.New {
+	return map[config.LBPolicy]balance.New{
 		config.RoundRobin:         balance.RoundRobin,
 		config.WeightedRoundRobin: balance.WeightedRoundRobin,
 		config.Random:             balance.Random,
@@ -164,7 +164,7 @@ func policies() map[config.Policy]balance.New {
 	}
 }
 
-func newTestSet(t testing.TB, w *world, more ...func(*Options)) *Set {
+func newTestSet(t testing.TB, w *fakeConnector, more ...func(*Options)) *Set {
 	t.Helper()
 	o := Options{Connectors: map[config.Protocol]Connector{config.HTTP1: w}, Policies: policies()}
 	for _, change := range more {
@@ -179,7 +179,7 @@ func cluster(name string, hosts ...string) *config.Cluster {
 	c := &config.Cluster{
 		Name:              name,
 		Type:              config.ClusterStatic,
-		Policy:            config.RoundRobin,
+		LBPolicy:          config.RoundRobin,
 		ActiveRequestBias: 1,
 		ConnectTimeout:    10 * time.Second,
 		IdleTimeout:       time.Minute,
@@ -200,16 +200,16 @@ func apply(t testing.TB, s *Set, clusters ...*config.Cluster) {
 	change.Retire()
 }
 
-// one returns a set with the one cluster.
-func one(t testing.TB, w *world, cfg *config.Cluster) (*Set, *Cluster) {
+// newTestCluster returns a set with the one cluster.
+func newTestCluster(t testing.TB, w *fakeConnector, cfg *config.Cluster) (*Set, *Cluster) {
 	t.Helper()
 	s := newTestSet(t, w)
 	apply(t, s, cfg)
 	return s, s.Get(cfg.Name)
 }
 
-// allocatesNothing fails the test if a cluster that is warm allocates for x, which it serves.
-func allocatesNothing(t *testing.T, what string, c *Cluster, x *protocol.Exchange) {
+// wantNoAllocs fails the test if a cluster that is warm allocates for x, which it serves.
+func wantNoAllocs(t *testing.T, what string, c *Cluster, x *protocol.Exchange) {
 	t.Helper()
 	via := &ClusterPicker{Cluster: c, Protocol: config.HTTP1}
 	serve := func() {
@@ -247,16 +247,16 @@ func begin(t testing.TB, c *Cluster) *protocol.Exchange {
 
 func finish(x *protocol.Exchange) { x.ResetResponse() }
 
-// do serves a GET to its end and returns the host that answered.
-func do(t testing.TB, c *Cluster) string {
+// serveOne serves a GET to its end and returns the host that answered.
+func serveOne(t testing.TB, c *Cluster) string {
 	t.Helper()
 	x := begin(t, c)
 	finish(x)
 	return x.Record.Host().Name()
 }
 
-// fails serves a GET that must fail with the reason, and returns it.
-func fails(t testing.TB, c *Cluster, want protocol.Reason) *protocol.Exchange {
+// wantFault serves a GET that must fail with the reason, and returns it.
+func wantFault(t testing.TB, c *Cluster, want protocol.Reason) *protocol.Exchange {
 	t.Helper()
 	x := get()
 	err := c.Serve(context.Background(), x)
@@ -308,52 +308,52 @@ func wantList(t testing.TB, what string, got []string, want ...string) {
 	}
 }
 
-// pass lets fake time pass, and waits until everything that was due has
+// advanceClock lets fake time pass, and waits until everything that was due has
 // happened.
 //
 //arch:clock called in bubbles of testing/synctest only
-func pass(d time.Duration) {
+func advanceClock(d time.Duration) {
 	time.Sleep(d)
 	synctest.Wait()
 }
 
-// trunks is a network of hosts to which a connection carries many exchanges.
-type trunks struct {
-	world
-	gates   map[string]chan struct{} // guarded by mu; connects wait until it is closed
-	all     []*trunk                 // guarded by mu; every connection ever opened
-	answers func(k *trunk, x *protocol.Exchange) error
-	room    int64 // how many exchanges a host takes on a connection; 0: it says nothing of that
+// fakeMuxConnector is a network of hosts to which a connection carries many exchanges.
+type fakeMuxConnector struct {
+	fakeConnector
+	connectGates map[string]chan struct{} // guarded by mu; connects wait until it is closed
+	opened       []*fakeMuxConn           // guarded by mu; every connection ever opened
+	respond      func(k *fakeMuxConn, x *protocol.Exchange) error
+	maxStreams   int64 // how many exchanges a host takes on a connection; 0: it says nothing of that
 
-	connecting, mostConnecting int // guarded by mu; connects under way, and the most there were at once
+	connecting, maxConnecting int // guarded by mu; connects under way, and the most there were at once
 }
 
-// narrow is a trunk whose host takes only so many exchanges: the others wait on it.
-type narrow struct {
-	*trunk
-	room int64
+// limitedMuxConn is a trunk whose host takes only so many exchanges: the others wait on it.
+type limitedMuxConn struct {
+	*fakeMuxConn
+	maxStreams int64
 }
 
-func (k narrow) MaxConcurrentStreams() int64 { return k.room }
+func (k limitedMuxConn) MaxConcurrentStreams() int64 { return k.maxStreams }
 
 // RTT is as many ms as the host takes exchanges.
-func (k narrow) RTT() time.Duration { return time.Duration(k.room) * time.Millisecond }
+func (k limitedMuxConn) RTT() time.Duration { return time.Duration(k.maxStreams) * time.Millisecond }
 
-func newTrunks() *trunks {
-	return &trunks{
-		world: world{refuse: map[string]bool{}, hang: map[string]bool{}},
-		gates: map[string]chan struct{}{},
+func newFakeMuxConnector() *fakeMuxConnector {
+	return &fakeMuxConnector{
+		fakeConnector: fakeConnector{refuses: map[string]bool{}, hangs: map[string]bool{}},
+		connectGates:  map[string]chan struct{}{},
 	}
 }
 
-func (*trunks) Multiplexed() bool { return true }
+func (*fakeMuxConnector) Multiplexed() bool { return true }
 
-func (n *trunks) Connect(ctx context.Context, h *Host, deadline time.Time, released func(bool)) (Connection, error) {
+func (n *fakeMuxConnector) Connect(ctx context.Context, h *Host, deadline time.Time, released func(bool)) (Connection, error) {
 	n.mu.Lock()
 	n.dials = append(n.dials, h.Name())
-	gate := n.gates[h.Name()]
+	gate := n.connectGates[h.Name()]
 	n.connecting++
-	n.mostConnecting = max(n.mostConnecting, n.connecting)
+	n.maxConnecting = max(n.maxConnecting, n.connecting)
 	n.mu.Unlock()
 	defer func() {
 		n.mu.Lock()
@@ -374,40 +374,40 @@ func (n *trunks) Connect(ctx context.Context, h *Host, deadline time.Time, relea
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if n.refuse[h.Name()] {
+	if n.refuses[h.Name()] {
 		return nil, protocol.Faultf(protocol.ConnectFailure, "%s refused", h.Name())
 	}
-	k := &trunk{network: n, host: h.Name(), released: released, died: make(chan struct{})}
-	n.all = append(n.all, k)
-	if n.room > 0 {
-		return narrow{k, n.room}, nil
+	k := &fakeMuxConn{connector: n, host: h.Name(), released: released, died: make(chan struct{})}
+	n.opened = append(n.opened, k)
+	if n.maxStreams > 0 {
+		return limitedMuxConn{k, n.maxStreams}, nil
 	}
 	return k, nil
 }
 
-// shut makes connects to host last until the returned function is called.
-func (n *trunks) shut(host string) (open func()) {
+// holdConnects makes connects to host last until the returned function is called.
+func (n *fakeMuxConnector) holdConnects(host string) (open func()) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	gate := make(chan struct{})
-	n.gates[host] = gate
+	n.connectGates[host] = gate
 	return func() {
 		n.mu.Lock()
 		defer n.mu.Unlock()
-		delete(n.gates, host)
+		delete(n.connectGates, host)
 		close(gate)
 	}
 }
 
 // list returns every connection ever opened, in the order of that.
-func (n *trunks) list() []*trunk {
+func (n *fakeMuxConnector) list() []*fakeMuxConn {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	return slices.Clone(n.all)
+	return slices.Clone(n.opened)
 }
 
 // open returns how many connections are not closed.
-func (n *trunks) open() int {
+func (n *fakeMuxConnector) open() int {
 	open := 0
 	for _, k := range n.list() {
 		if !k.closed.Load() {
@@ -417,32 +417,32 @@ func (n *trunks) open() int {
 	return open
 }
 
-// trunk is a connection that carries many exchanges. It panics when it is given
+// fakeMuxConn is a connection that carries many exchanges. It panics when it is given
 // one after Close, or is closed while it carries one.
-type trunk struct {
-	network  *trunks
-	host     string
-	released func(bool)
-	load     atomic.Int64
-	served   atomic.Int64
-	goaway   atomic.Bool // the peer wants no new exchange
-	ended    atomic.Bool // the peer has closed it, and only sending shows it
-	closed   atomic.Bool
-	dying    sync.Once
-	died     chan struct{} // closed when its peer is gone
+type fakeMuxConn struct {
+	connector *fakeMuxConnector
+	host      string
+	released  func(bool)
+	load      atomic.Int64
+	served    atomic.Int64
+	goaway    atomic.Bool // the peer wants no new exchange
+	ended     atomic.Bool // the peer has closed it, and only sending shows it
+	closed    atomic.Bool
+	dieOnce   sync.Once
+	died      chan struct{} // closed when its peer is gone
 
 	mu   sync.Mutex
-	free []*call // guarded by mu
+	free []*fakeMuxBody // guarded by mu
 }
 
-// call is an answer on a trunk; closing it ends the exchange there.
-type call struct{ trunk *trunk }
+// fakeMuxBody is an answer on a trunk; closing it ends the exchange there.
+type fakeMuxBody struct{ conn *fakeMuxConn }
 
-func (*call) Read([]byte) (int, error) { return 0, io.EOF }
-func (*call) Buffered() int            { return 0 }
+func (*fakeMuxBody) Read([]byte) (int, error) { return 0, io.EOF }
+func (*fakeMuxBody) Buffered() int            { return 0 }
 
-func (a *call) Close() error {
-	k := a.trunk
+func (a *fakeMuxBody) Close() error {
+	k := a.conn
 	k.mu.Lock()
 	k.free = append(k.free, a)
 	k.mu.Unlock()
@@ -452,9 +452,9 @@ func (a *call) Close() error {
 
 // die ends the connection from its peer's side: every exchange that waits for an
 // answer fails.
-func (k *trunk) die() { k.dying.Do(func() { close(k.died) }) }
+func (k *fakeMuxConn) die() { k.dieOnce.Do(func() { close(k.died) }) }
 
-func (k *trunk) isDead() bool {
+func (k *fakeMuxConn) isDead() bool {
 	select {
 	case <-k.died:
 		return true
@@ -463,7 +463,7 @@ func (k *trunk) isDead() bool {
 	}
 }
 
-func (k *trunk) Serve(_ context.Context, x *protocol.Exchange) error {
+func (k *fakeMuxConn) Serve(_ context.Context, x *protocol.Exchange) error {
 	k.load.Add(1)
 	if k.closed.Load() {
 		panic("an exchange on a closed connection")
@@ -473,41 +473,41 @@ func (k *trunk) Serve(_ context.Context, x *protocol.Exchange) error {
 		return protocol.Faultf(protocol.ConnectFailure, "%s had gone away", k.host)
 	}
 	k.served.Add(1)
-	if k.network.answers != nil {
-		if err := k.network.answers(k, x); err != nil {
+	if k.connector.respond != nil {
+		if err := k.connector.respond(k, x); err != nil {
 			k.release()
 			return err
 		}
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	var a *call
+	var a *fakeMuxBody
 	if n := len(k.free) - 1; n >= 0 {
 		a, k.free = k.free[n], k.free[:n]
 	} else {
-		a = &call{k}
+		a = &fakeMuxBody{k}
 	}
 	x.Response.Status = 200
 	x.Response.Body = a
 	return nil
 }
 
-// never answers: the exchange ends with the connection.
-func never(k *trunk, _ *protocol.Exchange) error {
+// blockForever answers: the exchange ends with the connection.
+func blockForever(k *fakeMuxConn, _ *protocol.Exchange) error {
 	<-k.died
 	return protocol.Faultf(protocol.UpstreamReset, "%s closed the connection", k.host)
 }
 
-func (k *trunk) release() {
+func (k *fakeMuxConn) release() {
 	if k.load.Add(-1) < 0 {
 		panic("released twice")
 	}
 	k.released(k.Usable(0) && !k.ended.Load())
 }
 
-func (k *trunk) Usable(time.Duration) bool { return !k.goaway.Load() && !k.isDead() }
+func (k *fakeMuxConn) Usable(time.Duration) bool { return !k.goaway.Load() && !k.isDead() }
 
-func (k *trunk) Close() error {
+func (k *fakeMuxConn) Close() error {
 	if n := k.load.Load(); n != 0 {
 		panic(fmt.Sprintf("closed with %d exchanges on it", n))
 	}
@@ -517,19 +517,19 @@ func (k *trunk) Close() error {
 	return nil
 }
 
-// on returns the connection that x's answer comes from.
-func on(x *protocol.Exchange) *trunk { return x.Response.Body.(*call).trunk }
+// connOf returns the connection that x's answer comes from.
+func connOf(x *protocol.Exchange) *fakeMuxConn { return x.Response.Body.(*fakeMuxBody).conn }
 
-// web returns a set with the one cluster, whose hosts are of n.
-func (n *trunks) web(t testing.TB, cfg *config.Cluster) (*Set, *Cluster) {
+// newTestCluster returns a set with the one cluster, whose hosts are of n.
+func (n *fakeMuxConnector) newTestCluster(t testing.TB, cfg *config.Cluster) (*Set, *Cluster) {
 	t.Helper()
-	s := newTestSet(t, &n.world, func(o *Options) { o.Connectors[config.HTTP1] = n })
+	s := newTestSet(t, &n.fakeConnector, func(o *Options) { o.Connectors[config.HTTP1] = n })
 	apply(t, s, cfg)
 	return s, s.Get(cfg.Name)
 }
 
-// sharing returns a cluster of which each host has so many shared connections.
-func sharing(connections int, hosts ...string) *config.Cluster {
+// muxCluster returns a cluster of which each host has so many shared connections.
+func muxCluster(connections int, hosts ...string) *config.Cluster {
 	c := cluster("web", hosts...)
 	c.Pool = config.Pool{Mode: config.Multiplex, Connections: connections}
 	return c
@@ -550,7 +550,7 @@ func wantNothing(t testing.TB, c *Cluster) {
 	}
 }
 
-// rest lets fake time pass for one of many goroutines.
+// sleepReal lets fake time pass for one of many goroutines.
 //
 //arch:clock called in bubbles of testing/synctest only
-func rest(d time.Duration) { time.Sleep(d) }
+func sleepReal(d time.Duration) { time.Sleep(d) }

@@ -13,11 +13,11 @@ import (
 type healthFlags uint32
 
 const (
-	unreachable       healthFlags = 1 << iota // connecting failed; ends with a successful connect or a response
-	failing                                   // active checks failed; ends when they pass
-	ejected                                   // outlier detection ejected the host; ends after a while
-	reportedUnhealthy                         // discovery reports config.HostUnfit; ends when it reports another state
-	reportedDraining                          // discovery reports config.HostLeaving; ends likewise
+	flagUnreachable       healthFlags = 1 << iota // connecting failed; ends with a successful connect or a response
+	flagFailedCheck                               // active checks failed; ends when they pass
+	flagEjected                                   // outlier detection ejected the host; ends after a while
+	flagReportedUnhealthy                         // discovery reports config.HostUnhealthy; ends when it reports another state
+	flagReportedDraining                          // discovery reports config.HostDraining; ends likewise
 )
 
 // String returns the names of the flags for people: "unreachable, ejected".
@@ -35,76 +35,76 @@ func (a healthFlags) String() string {
 	return text
 }
 
-// connectFailed records that a connection could not be opened. It and answered log nothing about
+// recordConnectFailure records that a connection could not be opened. It and answered log nothing about
 // original destinations: clients choose them, and access logs show them.
-func (h *Host) connectFailed(err error) {
+func (h *Host) recordConnectFailure(err error) {
 	c := h.cluster
-	h.countFailed()
-	pause, first, turned := h.health.failed(c.env.now(), c.env.random())
-	if first && !h.lazy {
+	h.countConnectFailure()
+	pause, first, turned := h.health.recordFailure(c.env.now(), c.env.random())
+	if first && !h.isOriginalDst {
 		c.env.Log.Warn("upstream host down", logCluster, c.name, logHost, h.address, logPause, pause, logError, err)
 	}
 	if turned {
-		h.turned(HostDown)
+		h.healthChanged(HostDown)
 	}
 }
 
-// connected records that a connection was opened.
-func (h *Host) connected() {
+// recordConnect records that a connection was opened.
+func (h *Host) recordConnect() {
 	h.connects.Add(1)
 	h.countConnection(ConnectionOpened)
-	h.answered()
+	h.recordAlive()
 }
 
-// answered records that the host is alive: it accepted a connection or responded.
-func (h *Host) answered() {
-	if !h.health.has(unreachable) {
+// recordAlive records that the host is alive: it accepted a connection or responded.
+func (h *Host) recordAlive() {
+	if !h.health.has(flagUnreachable) {
 		return
 	}
-	was, turned := h.health.succeeded()
-	if was && !h.lazy {
+	was, turned := h.health.recordSuccess()
+	if was && !h.isOriginalDst {
 		h.cluster.env.Log.Info("upstream host up", logCluster, h.cluster.name, logHost, h.address)
 	}
 	if turned {
-		h.turned(HostUp)
+		h.healthChanged(HostUp)
 	}
 }
 
-// told returns the health flag for a health state of discovery; 0: none.
-func told(health config.HostHealth) healthFlags {
+// discoveryFlag returns the health flag for a health state of discovery; 0: none.
+func discoveryFlag(health config.HostHealth) healthFlags {
 	switch health {
-	case config.HostUnfit:
-		return reportedUnhealthy
-	case config.HostLeaving:
-		return reportedDraining
-	case config.HostFit:
+	case config.HostUnhealthy:
+		return flagReportedUnhealthy
+	case config.HostDraining:
+		return flagReportedDraining
+	case config.HostHealthy:
 	}
 	return 0
 }
 
-// tell records the health state that discovery reports. The caller updates the health counts when
+// setDiscoveryHealth records the health state that discovery reports. The caller updates the health counts when
 // the host has its memberships.
-func (h *Host) tell(health config.HostHealth) {
-	now := told(health)
-	turned := now != 0 && h.health.add(now)
+func (h *Host) setDiscoveryHealth(health config.HostHealth) {
+	now := discoveryFlag(health)
+	turned := now != 0 && h.health.set(now)
 	if turned {
 		h.cluster.count(HostDown)
 	}
-	for _, a := range [...]healthFlags{reportedUnhealthy, reportedDraining} {
-		if a != now && h.health.has(a) && h.health.end(a) {
+	for _, a := range [...]healthFlags{flagReportedUnhealthy, flagReportedDraining} {
+		if a != now && h.health.has(a) && h.health.clear(a) {
 			h.cluster.count(HostUp)
-			h.since.Store(int64(h.cluster.env.now()))
+			h.usableSince.Store(int64(h.cluster.env.now()))
 		}
 	}
 }
 
-// turned is called after each change of whether the host is usable; e is HostDown or HostUp.
+// healthChanged is called after each change of whether the host is usable; e is HostDown or HostUp.
 // Concurrent changes are reported in any order, so what depends on them reads the health of the
 // hosts.
-func (h *Host) turned(e Event) {
+func (h *Host) healthChanged(e Event) {
 	h.cluster.count(e)
 	if e == HostUp {
-		h.since.Store(int64(h.cluster.env.now()))
+		h.usableSince.Store(int64(h.cluster.env.now()))
 	}
 	h.updateHealthCounts()
 }
@@ -120,7 +120,7 @@ const (
 	logDetector = "detector" // of an outlier
 )
 
-// condition is the health of a host and, if connecting to it failed, the time of the next recovery
+// healthState is the health of a host and, if connecting to it failed, the time of the next recovery
 // probe:
 //
 //	    connect fails           backoff over         claimed
@@ -133,16 +133,16 @@ const (
 // One exchange at a time probes a host that is due; the others use other hosts meanwhile. A probe
 // without a result is due again after a while. A host that has another health flag is never due:
 // only the end of that flag brings it back. The zero value is up.
-type condition struct {
+type healthState struct {
 	flags atomic.Uint32 // healthFlags; 0 is up
 
-	// notBefore is the time, in ns of the set's clock, from which an unreachable host is due.
+	// probeAfter is the time, in ns of the set's clock, from which an unreachable host is due.
 	// Claiming a probe advances it.
-	notBefore atomic.Int64
+	probeAfter atomic.Int64
 
-	mu       sync.Mutex
-	failures int           // guarded by mu; connects that failed in a row, one counted per backoff
-	until    time.Duration // guarded by mu; end of the backoff that the last of them began
+	mu         sync.Mutex
+	failures   int           // guarded by mu; connects that failed in a row, one counted per backoff
+	backoffEnd time.Duration // guarded by mu; end of the backoff that the last of them began
 }
 
 // minBackoff is about as long as an application takes to restart its listener; maxBackoff bounds
@@ -153,41 +153,41 @@ const (
 )
 
 // up reports whether the host is usable, with one atomic read.
-func (s *condition) up() bool { return s.flags.Load() == 0 }
+func (s *healthState) up() bool { return s.flags.Load() == 0 }
 
 // has reports whether the host has one of the flags.
-func (s *condition) has(a healthFlags) bool { return healthFlags(s.flags.Load())&a != 0 }
+func (s *healthState) has(a healthFlags) bool { return healthFlags(s.flags.Load())&a != 0 }
 
-// add sets a flag and reports whether that took the host down.
-func (s *condition) add(a healthFlags) (turned bool) { return s.flags.Or(uint32(a)) == 0 }
+// set sets a flag and reports whether that took the host down.
+func (s *healthState) set(a healthFlags) (turned bool) { return s.flags.Or(uint32(a)) == 0 }
 
-// end clears a flag and reports whether that brought the host up.
-func (s *condition) end(a healthFlags) (turned bool) { return s.flags.And(^uint32(a)) == uint32(a) }
+// clear clears a flag and reports whether that brought the host up.
+func (s *healthState) clear(a healthFlags) (turned bool) { return s.flags.And(^uint32(a)) == uint32(a) }
 
 // probeDue reports whether the host is unreachable, has no other flag, and its backoff is over.
-func (s *condition) probeDue(now time.Duration) bool {
-	return healthFlags(s.flags.Load()) == unreachable && s.notBefore.Load() <= int64(now)
+func (s *healthState) probeDue(now time.Duration) bool {
+	return healthFlags(s.flags.Load()) == flagUnreachable && s.probeAfter.Load() <= int64(now)
 }
 
 // resetBackoff makes an unreachable host due immediately, because its address has changed.
-func (s *condition) resetBackoff() { s.notBefore.Store(0) }
+func (s *healthState) resetBackoff() { s.probeAfter.Store(0) }
 
-// claim reserves the due recovery probe of the host for the caller, for the duration trial.
-func (s *condition) claim(now, trial time.Duration) bool {
-	if healthFlags(s.flags.Load()) != unreachable {
+// claimProbe reserves the due recovery probe of the host for the caller, for the duration trial.
+func (s *healthState) claimProbe(now, trial time.Duration) bool {
+	if healthFlags(s.flags.Load()) != flagUnreachable {
 		return false
 	}
-	from := s.notBefore.Load()
-	return from <= int64(now) && s.notBefore.CompareAndSwap(from, int64(now+trial))
+	from := s.probeAfter.Load()
+	return from <= int64(now) && s.probeAfter.CompareAndSwap(from, int64(now+trial))
 }
 
-// failed records a failed connect. It returns the backoff that begins, whether the host was
+// recordFailure records a failed connect. It returns the backoff that begins, whether the host was
 // reachable before, and whether that took it down. It ignores failures during a backoff: fifty
 // exchanges that fail on a dead host together must not make the backoff fifty steps longer.
-func (s *condition) failed(now time.Duration, random uint64) (pause time.Duration, first, turned bool) {
+func (s *healthState) recordFailure(now time.Duration, random uint64) (pause time.Duration, first, turned bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.failures > 0 && now < s.until {
+	if s.failures > 0 && now < s.backoffEnd {
 		return 0, false, false
 	}
 	pause = maxBackoff
@@ -197,17 +197,17 @@ func (s *condition) failed(now time.Duration, random uint64) (pause time.Duratio
 	// Subtract up to a quarter, so that the proxies of a fleet do not probe together.
 	pause -= time.Duration(random % uint64(pause/4))
 	s.failures++
-	s.until = now + pause
-	s.notBefore.Store(int64(s.until))
-	return pause, s.failures == 1, s.add(unreachable)
+	s.backoffEnd = now + pause
+	s.probeAfter.Store(int64(s.backoffEnd))
+	return pause, s.failures == 1, s.set(flagUnreachable)
 }
 
-// succeeded makes the host reachable. It reports whether the host was unreachable, and whether that
+// recordSuccess makes the host reachable. It reports whether the host was unreachable, and whether that
 // brought it up.
-func (s *condition) succeeded() (was, turned bool) {
+func (s *healthState) recordSuccess() (was, turned bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	was = s.failures > 0
 	s.failures = 0
-	return was, s.end(unreachable)
+	return was, s.clear(flagUnreachable)
 }

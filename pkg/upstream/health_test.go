@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-func TestAilmentsEndApart(t *testing.T) {
+func TestHealthFlagsEndIndependently(t *testing.T) {
 	type step struct {
 		add, end healthFlags
 		turned   bool
@@ -16,28 +16,28 @@ func TestAilmentsEndApart(t *testing.T) {
 		steps []step
 	}{
 		{"the first ailment turns the host, the last one's end turns it back", []step{
-			{add: failing, turned: true}, {add: ejected}, {end: failing}, {end: ejected, turned: true, up: true},
+			{add: flagFailedCheck, turned: true}, {add: flagEjected}, {end: flagFailedCheck}, {end: flagEjected, turned: true, up: true},
 		}},
-		{"an ailment that it has already changes nothing", []step{{add: ejected, turned: true}, {add: ejected}}},
-		{"the end of what it has not changes nothing", []step{{end: failing, up: true}, {add: ejected, turned: true}, {end: failing}}},
+		{"an ailment that it has already changes nothing", []step{{add: flagEjected, turned: true}, {add: flagEjected}}},
+		{"the end of what it has not changes nothing", []step{{end: flagFailedCheck, up: true}, {add: flagEjected, turned: true}, {end: flagFailedCheck}}},
 		{"only a host that is nothing but unreachable is due", []step{
-			{add: unreachable, turned: true, due: true}, {add: failing}, {end: failing, due: true}, {add: ejected},
+			{add: flagUnreachable, turned: true, due: true}, {add: flagFailedCheck}, {end: flagFailedCheck, due: true}, {add: flagEjected},
 		}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			var s condition
+			var s healthState
 			for i, step := range tt.steps {
 				var turned bool
 				if step.add != 0 {
-					turned = s.add(step.add)
+					turned = s.set(step.add)
 				} else {
-					turned = s.end(step.end)
+					turned = s.clear(step.end)
 				}
 				if turned != step.turned || s.up() != step.up || s.probeDue(time.Hour) != step.due {
 					t.Fatalf("step %d: turned %v, up %v, due %v, want %v, %v, %v", i, turned, s.up(), s.probeDue(time.Hour), step.turned, step.up, step.due)
 				}
-				if claimed := s.claim(time.Hour, 0); claimed != step.due {
+				if claimed := s.claimProbe(time.Hour, 0); claimed != step.due {
 					t.Fatalf("step %d: claimed %v, want %v", i, claimed, step.due)
 				}
 			}
@@ -45,9 +45,9 @@ func TestAilmentsEndApart(t *testing.T) {
 	}
 }
 
-func TestAilmentsHaveNames(t *testing.T) {
+func TestHealthFlagsString(t *testing.T) {
 	for a, want := range map[healthFlags]string{
-		0: "", unreachable: "unreachable", failing | ejected: "failing checks, ejected",
+		0: "", flagUnreachable: "unreachable", flagFailedCheck | flagEjected: "failing checks, ejected",
 	} {
 		if got := a.String(); got != want {
 			t.Errorf("ailments(%d) = %q, want %q", a, got, want)
@@ -55,9 +55,9 @@ func TestAilmentsHaveNames(t *testing.T) {
 	}
 }
 
-func TestAHostThatMovedIsDueAtOnce(t *testing.T) {
-	var s condition
-	s.failed(time.Minute, 0)
+func TestChangedAddressResetsBackoff(t *testing.T) {
+	var s healthState
+	s.recordFailure(time.Minute, 0)
 	if s.probeDue(time.Minute) {
 		t.Fatal("it is due while its pause lasts")
 	}
@@ -65,7 +65,7 @@ func TestAHostThatMovedIsDueAtOnce(t *testing.T) {
 	if !s.probeDue(time.Minute) || s.up() {
 		t.Errorf("after it moved: due %v, up %v, want due, not up", s.probeDue(time.Minute), s.up())
 	}
-	if !s.claim(time.Minute, time.Second) || s.probeDue(time.Minute) {
+	if !s.claimProbe(time.Minute, time.Second) || s.probeDue(time.Minute) {
 		t.Error("a trial is not claimed by one alone")
 	}
 }

@@ -14,46 +14,46 @@ import (
 // stay when its weight, hostname or metadata change, and end when no host of that address is left
 // in the cluster. Safe for concurrent use.
 type Host struct {
-	cluster *Cluster // immutable
-	address string   // immutable
-	era     int64    // immutable; of the cluster, when the host was added
-	lazy    bool     // immutable; an exchange brought it as its original destination
+	cluster       *Cluster // immutable
+	address       string   // immutable
+	generation    int64    // immutable; of the cluster, when the host was added
+	isOriginalDst bool     // immutable; an exchange brought it as its original destination
 
-	entry  atomic.Pointer[config.Host] // its current configuration
-	load   balance.Load                // exchanges in flight, from the pick to the end of the response
-	health condition
-	record atomic.Pointer[outlierStats] // statistics for outlier detection; nil: not enabled
-	ledger lazyRecorder[Recorder]
+	entry        atomic.Pointer[config.Host] // its current configuration
+	load         balance.Load                // exchanges in flight, from the pick to the end of the response
+	health       healthState
+	outlierStats atomic.Pointer[outlierStats] // statistics for outlier detection; nil: not enabled
+	recorder     lazyRecorder[Recorder]
 
-	seats      atomic.Pointer[[]membership] // in the host sets of the cluster; nil: none yet
-	extraSeats atomic.Pointer[extraSeat]    // in the host sets that rules made of those; replaced with cluster.mu held
-	place      int                          // guarded by cluster.mu: index in the cluster's hosts
-	since      atomic.Int64                 // when it was added, or became usable again: ns of the set's clock
+	memberships     atomic.Pointer[[]membership]   // in the host sets of the cluster; nil: none yet
+	ruleMemberships atomic.Pointer[ruleMembership] // in the host sets that rules made of those; replaced with cluster.mu held
+	index           int                            // guarded by cluster.mu: index in the cluster's hosts
+	usableSince     atomic.Int64                   // when it was added, or became usable again: ns of the set's clock
 
 	attempts        atomic.Uint64
 	failures        atomic.Uint64 // attempts without a response
 	cancelled       atomic.Uint64 // attempts whose response was not needed
 	unsent          atomic.Uint64 // failures that a limit of the cluster caused
-	bad             atomic.Uint64 // responses whose head or end shows a failure of the host
+	badResponses    atomic.Uint64 // responses whose head or end shows a failure of the host
 	dialing         atomic.Int64  // attempts that are not in load yet: forwarded connections
-	carriers        dialLimit     // limits these attempts
+	relayDials      dialLimit     // limits these attempts
 	connects        atomic.Uint64
 	connectFailures atomic.Uint64
 
-	lanes atomic.Pointer[lane] // one for each protocol in use, linked by lane.next
+	pools atomic.Pointer[poolNode] // one for each protocol in use, linked by lane.next
 
-	told *counts // owned by the LoadReporter: counts that were reported; nil: none
+	reported *counts // owned by the LoadReporter: counts that were reported; nil: none
 
-	mu      sync.Mutex   // for changing lanes, opening and closing the ledger
-	retired bool         // guarded by mu: new pools start closed
-	checkup *activeCheck // guarded by mu; nil: there are no active checks
+	mu          sync.Mutex   // for changing lanes, opening and closing the ledger
+	retired     bool         // guarded by mu: new pools start closed
+	activeCheck *activeCheck // guarded by mu; nil: there are no active checks
 }
 
 func newHost(c *Cluster, entry *config.Host) *Host {
-	h := &Host{cluster: c, address: entry.Address, era: c.era.Load()}
+	h := &Host{cluster: c, address: entry.Address, generation: c.generation.Load()}
 	h.entry.Store(entry)
-	h.since.Store(int64(c.env.now()))
-	h.health.flags.Store(uint32(told(entry.Health)))
+	h.usableSince.Store(int64(c.env.now()))
+	h.health.flags.Store(uint32(discoveryFlag(entry.Health)))
 	return h
 }
 
@@ -71,60 +71,60 @@ func (h *Host) Config() *config.Host { return h.entry.Load() }
 func (h *Host) InFlight() int64 { return h.load.InFlight() }
 
 // Add accounts for exchanges whose responses, or failures, came from the host.
-func (h *Host) Add(s metrics.Sum) {
-	h.ledger.add(s)
-	e := attemptOutcome{s.Protocol, protocol.Reason(s.Reason), s.Answer, s.Code}
+func (h *Host) Add(s metrics.Batch) {
+	h.recorder.add(s)
+	e := attemptOutcome{s.Protocol, protocol.Reason(s.Reason), s.UpstreamStatus, s.Code}
 	if e.isBad() {
-		h.bad.Add(uint64(s.Len())) //nolint:gosec // a length
+		h.badResponses.Add(uint64(s.Len())) //nolint:gosec // a length
 	}
-	if r := h.record.Load(); r != nil {
-		r.observe(e, s.Len())
+	if r := h.outlierStats.Load(); r != nil {
+		r.recordExchanges(e, s.Len())
 	}
 }
 
-// lane is the pool of a host for one protocol and one priority. Immutable.
-type lane struct {
+// poolNode is the pool of a host for one protocol and one priority. Immutable.
+type poolNode struct {
 	protocol config.Protocol
 	priority config.Priority
 	mode     config.PoolMode // as configured when it was made
 	pool     pool
-	next     *lane
+	next     *poolNode
 }
 
 // pool returns the pool for a protocol and priority, or nil if there is no connector. It replaces a
 // pool of another mode.
 func (h *Host) pool(name config.Protocol, mode config.PoolMode, priority config.Priority) pool {
-	for l := h.lanes.Load(); l != nil; l = l.next {
+	for l := h.pools.Load(); l != nil; l = l.next {
 		if l.protocol == name && l.mode == mode && l.priority == priority {
 			return l.pool
 		}
 	}
-	return h.open(name, mode, priority)
+	return h.openPool(name, mode, priority)
 }
 
-// open makes a lane and closes the pool of another mode that it replaces.
-func (h *Host) open(name config.Protocol, mode config.PoolMode, priority config.Priority) pool {
+// openPool makes a lane and closes the pool of another mode that it replaces.
+func (h *Host) openPool(name config.Protocol, mode config.PoolMode, priority config.Priority) pool {
 	connector := h.cluster.env.Connectors[name]
 	if connector == nil {
 		return nil
 	}
-	p, old := h.openLane(connector, name, mode, priority)
+	p, old := h.replacePool(connector, name, mode, priority)
 	if old != nil {
 		old.close()
 	}
 	return p
 }
 
-// openLane makes a lane with connector; old is the pool that it replaced, or nil.
-func (h *Host) openLane(connector Connector, name config.Protocol, mode config.PoolMode, priority config.Priority) (p, old pool) {
+// replacePool makes a lane with connector; old is the pool that it replaced, or nil.
+func (h *Host) replacePool(connector Connector, name config.Protocol, mode config.PoolMode, priority config.Priority) (p, old pool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.openAccount()
-	var others *lane
-	for l := h.lanes.Load(); l != nil; l = l.next {
+	h.openRecorder()
+	var others *poolNode
+	for l := h.pools.Load(); l != nil; l = l.next {
 		switch {
 		case l.protocol != name || l.priority != priority:
-			others = &lane{l.protocol, l.priority, l.mode, l.pool, others}
+			others = &poolNode{l.protocol, l.priority, l.mode, l.pool, others}
 		case l.mode == mode: // another exchange made it first
 			return l.pool, nil
 		default:
@@ -132,19 +132,19 @@ func (h *Host) openLane(connector Connector, name config.Protocol, mode config.P
 		}
 	}
 	b := base{host: h, breaker: h.cluster.Breaker(priority), connector: connector, protocol: name, open: new(atomic.Int64), dials: new(dialLimit)}
-	if cfg := h.cluster.settings(); names(cfg, name) {
-		p = newByName(b, mode, cfg.RequestName, h.retired)
+	if cfg := h.cluster.lastConfig(); usesNamePool(cfg, name) {
+		p = newNamePool(b, mode, cfg.AutoSNI, h.retired)
 	} else {
 		p = newPool(b, mode, h.retired)
 	}
-	h.lanes.Store(&lane{name, priority, mode, p, others})
+	h.pools.Store(&poolNode{name, priority, mode, p, others})
 	return p, old
 }
 
-// openAccount opens the recorder of the host. h.mu is held.
-func (h *Host) openAccount() {
-	if meter := h.cluster.env.Meter; meter != nil && !h.retired && !h.lazy {
-		h.ledger.open(func() Recorder { return meter.Host(h.cluster.name, h.address) })
+// openRecorder opens the recorder of the host. h.mu is held.
+func (h *Host) openRecorder() {
+	if meter := h.cluster.env.Meter; meter != nil && !h.retired && !h.isOriginalDst {
+		h.recorder.open(func() Recorder { return meter.Host(h.cluster.name, h.address) })
 	}
 }
 
@@ -153,12 +153,12 @@ func (h *Host) openAccount() {
 func (h *Host) retire() {
 	h.mu.Lock()
 	h.retired = true
-	h.ledger.close()
+	h.recorder.close()
 	h.stopChecks()
-	first := h.lanes.Load()
+	first := h.pools.Load()
 	h.mu.Unlock()
 	if l := h.cluster.env.loads.Load(); l != nil {
-		l.leaves(h)
+		l.hostRemoved(h)
 	}
 	for l := first; l != nil; l = l.next {
 		l.pool.close()
@@ -168,13 +168,13 @@ func (h *Host) retire() {
 // countConnection counts a connection that was opened or closed. Connections outlive the
 // configuration: a recorder that did not count the open must not count the close.
 func (h *Host) countConnection(e Event) {
-	if h.era == h.cluster.era.Load() {
+	if h.generation == h.cluster.generation.Load() {
 		h.cluster.count(e)
 	}
 }
 
-// countFailed counts a connection that could not be opened.
-func (h *Host) countFailed() {
+// countConnectFailure counts a connection that could not be opened.
+func (h *Host) countConnectFailure() {
 	h.connectFailures.Add(1)
 	h.cluster.count(ConnectFailed)
 }

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-func TestPausesGrow(t *testing.T) {
-	var s condition
+func TestBackoffGrows(t *testing.T) {
+	var s healthState
 	now := time.Hour
 	bounds := []time.Duration{
 		100 * time.Millisecond, 200 * time.Millisecond, 400 * time.Millisecond, 800 * time.Millisecond,
@@ -15,12 +15,12 @@ func TestPausesGrow(t *testing.T) {
 	}
 	for i, most := range bounds {
 		for _, random := range []uint64{0, 1 << 63, ^uint64(0)} {
-			try := condition{failures: s.failures}
-			if pause, _, _ := try.failed(now, random); pause > most || pause <= most-most/4 {
+			try := healthState{failures: s.failures}
+			if pause, _, _ := try.recordFailure(now, random); pause > most || pause <= most-most/4 {
 				t.Errorf("pause %d = %v, want at most %v, and at least three quarters of it", i+1, pause, most)
 			}
 		}
-		pause, down, _ := s.failed(now, 0)
+		pause, down, _ := s.recordFailure(now, 0)
 		if down != (i == 0) {
 			t.Errorf("failure %d: went down = %v", i+1, down)
 		}
@@ -29,13 +29,13 @@ func TestPausesGrow(t *testing.T) {
 }
 
 // Exchanges that meet a dead host at the same time report one thing.
-func TestFailuresDuringAPauseCountOnce(t *testing.T) {
-	var s condition
+func TestFailuresDuringBackoffCountOnce(t *testing.T) {
+	var s healthState
 	for range 50 {
-		s.failed(time.Second, 0)
+		s.recordFailure(time.Second, 0)
 	}
 	if s.probeDue(time.Second+minBackoff-1) || !s.probeDue(time.Second+minBackoff) {
-		t.Errorf("due from %v, want from %v", time.Duration(s.notBefore.Load()), time.Second+minBackoff)
+		t.Errorf("due from %v, want from %v", time.Duration(s.probeAfter.Load()), time.Second+minBackoff)
 	}
 }
 
@@ -67,7 +67,7 @@ func TestHealth(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			var s condition
+			var s healthState
 			for i, step := range tt.steps {
 				var got bool
 				switch step.what {
@@ -76,11 +76,11 @@ func TestHealth(t *testing.T) {
 				case "due":
 					got = s.probeDue(step.at)
 				case "claim":
-					got = s.claim(step.at, time.Second)
+					got = s.claimProbe(step.at, time.Second)
 				case "fail":
-					_, got, _ = s.failed(step.at, 0)
+					_, got, _ = s.recordFailure(step.at, 0)
 				case "succeed":
-					got, _ = s.succeeded()
+					got, _ = s.recordSuccess()
 				}
 				if got != step.want {
 					t.Fatalf("step %d, %s at %v: %v, want %v", i, step.what, step.at, got, step.want)

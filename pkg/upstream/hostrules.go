@@ -11,34 +11,34 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// groupRules holds the rules of a hostSet and, for each set of hosts that they select, a hostSet of
+// hostSetRules holds the rules of a hostSet and, for each set of hosts that they select, a hostSet of
 // these. It is made when an exchange first needs it:
 //
 //	exchange ─▶ chain.Select ─▶ set ─▶ find ─▶ group
-//	                                    └─ not there: Cluster.makeRuleGroup
-type groupRules struct {
-	chain config.HostChain
-	sets  sync.Pool // of *config.HostSet, for Select
+//	                                    └─ not there: Cluster.makeRuleHostSet
+type hostSetRules struct {
+	chain       config.HostChain
+	scratchSets sync.Pool // of *config.HostSet, for Select
 
-	groups atomic.Pointer[map[uint64]*ruleGroup] // by hashes of sets; replaced with Cluster.mu held; nil: none
+	ruleSets atomic.Pointer[map[uint64]*ruleHostSet] // by hashes of sets; replaced with Cluster.mu held; nil: none
 }
 
-// ruleGroup is the hostSet of one selected set. Immutable.
-type ruleGroup struct {
+// ruleHostSet is the hostSet of one selected set. Immutable.
+type ruleHostSet struct {
 	allowed config.HostSet
-	group   *hostSet
-	next    *ruleGroup // with the same hash
+	set     *hostSet
+	next    *ruleHostSet // with the same hash
 }
 
 // Bounds of the host sets that rules select in a cluster. An exchange that exceeds one drops all of
 // them; those still in use are made again.
 const (
-	maxRuleGroups = 256
-	maxRuleSeats  = 1 << 18 // hosts in all of them
+	maxRuleHostSets    = 256
+	maxRuleMemberships = 1 << 18 // hosts in all of them
 )
 
-// newGroupRules returns the rules for exchanges with these labels; nil: there are none.
-func newGroupRules(rules config.HostRules, labels *Labels) *groupRules {
+// newHostSetRules returns the rules for exchanges with these labels; nil: there are none.
+func newHostSetRules(rules config.HostRules, labels *Labels) *hostSetRules {
 	if rules == nil {
 		return nil
 	}
@@ -49,16 +49,16 @@ func newGroupRules(rules config.HostRules, labels *Labels) *groupRules {
 			values[l.name] = l.value
 		}
 	}
-	r := &groupRules{chain: rules.Chain(values)}
-	r.sets.New = func() any {
+	r := &hostSetRules{chain: rules.Chain(values)}
+	r.scratchSets.New = func() any {
 		set := config.NewHostSet(r.chain.Len())
 		return &set
 	}
 	return r
 }
 
-// hashOf returns the hash of a set.
-func hashOf(set config.HostSet) (sum uint64) {
+// hashHostSet returns the hash of a set.
+func hashHostSet(set config.HostSet) (sum uint64) {
 	for _, word := range set {
 		sum = hash.Mix(sum*3 + word)
 	}
@@ -66,14 +66,14 @@ func hashOf(set config.HostSet) (sum uint64) {
 }
 
 // find returns the hostSet of a set, or nil if it was not made.
-func (r *groupRules) find(allowed config.HostSet) *hostSet {
-	known := r.groups.Load()
+func (r *hostSetRules) find(allowed config.HostSet) *hostSet {
+	known := r.ruleSets.Load()
 	if known == nil {
 		return nil
 	}
-	for n := (*known)[hashOf(allowed)]; n != nil; n = n.next {
+	for n := (*known)[hashHostSet(allowed)]; n != nil; n = n.next {
 		if slices.Equal(n.allowed, allowed) {
-			return n.group
+			return n.set
 		}
 	}
 	return nil
@@ -82,87 +82,87 @@ func (r *groupRules) find(allowed config.HostSet) *hostSet {
 // applyRules returns the hosts of g that the rules of the cluster select for x.
 func (c *Cluster) applyRules(s *state, g *hostSet, x *protocol.Exchange) *hostSet {
 	r := g.rules
-	allowed, _ := r.sets.Get().(*config.HostSet)
+	allowed, _ := r.scratchSets.Get().(*config.HostSet)
 	r.chain.Select(x, *allowed)
 	to := r.find(*allowed)
 	if to == nil {
-		to = c.makeRuleGroup(s, g, *allowed)
+		to = c.makeRuleHostSet(s, g, *allowed)
 	}
-	r.sets.Put(allowed)
+	r.scratchSets.Put(allowed)
 	return to
 }
 
-// makeRuleGroup makes a hostSet of the hosts of g that are in a set. It follows their health while
+// makeRuleHostSet makes a hostSet of the hosts of g that are in a set. It follows their health while
 // s is the cluster's state.
-func (c *Cluster) makeRuleGroup(s *state, g *hostSet, allowed config.HostSet) *hostSet {
+func (c *Cluster) makeRuleHostSet(s *state, g *hostSet, allowed config.HostSet) *hostSet {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if to := g.rules.find(allowed); to != nil {
 		return to
 	}
-	to := g.with(func(h *Host) bool { return g.rules.chain.Has(allowed, h.Config()) })
-	var seats []*extraSeat
-	each([]*hostSet{to}, func(_ *hostSet, b *localityGroup, h *Host) {
+	to := g.filter(func(h *Host) bool { return g.rules.chain.Allows(allowed, h.Config()) })
+	var seats []*ruleMembership
+	forEachHost([]*hostSet{to}, func(_ *hostSet, b *localityGroup, h *Host) {
 		up := h.health.up()
 		if up {
-			b.up++
+			b.healthy++
 		}
-		seats = append(seats, &extraSeat{membership: membership{to, b, up}, host: h})
+		seats = append(seats, &ruleMembership{membership: membership{to, b, up}, host: h})
 	})
 	to.replan()
 	if c.state.Load() != s {
 		return to // for this exchange only: later ones use another state
 	}
-	if s.ruleGroups++; s.ruleGroups > maxRuleGroups || s.ruleSeats+len(seats) > maxRuleSeats {
-		s.dropRuleGroups()
+	if s.ruleSetCount++; s.ruleSetCount > maxRuleHostSets || s.ruleMembershipCount+len(seats) > maxRuleMemberships {
+		s.dropRuleHostSets()
 	}
-	s.ruleSeats += len(seats)
-	g.rules.add(&ruleGroup{allowed: slices.Clone(allowed), group: to})
+	s.ruleMembershipCount += len(seats)
+	g.rules.add(&ruleHostSet{allowed: slices.Clone(allowed), set: to})
 	for _, one := range seats {
-		one.next = one.host.extraSeats.Load()
-		one.host.extraSeats.Store(one)
+		one.next = one.host.ruleMemberships.Load()
+		one.host.ruleMemberships.Store(one)
 		one.host.updateHealthCounts() // apply health changes since the read above
 	}
 	return to
 }
 
-// add adds a ruleGroup. Cluster.mu is held.
-func (r *groupRules) add(n *ruleGroup) {
-	all := make(map[uint64]*ruleGroup)
-	if known := r.groups.Load(); known != nil {
+// add adds a ruleHostSet. Cluster.mu is held.
+func (r *hostSetRules) add(n *ruleHostSet) {
+	all := make(map[uint64]*ruleHostSet)
+	if known := r.ruleSets.Load(); known != nil {
 		maps.Copy(all, *known)
 	}
-	sum := hashOf(n.allowed)
+	sum := hashHostSet(n.allowed)
 	n.next = all[sum]
 	all[sum] = n
-	r.groups.Store(&all)
+	r.ruleSets.Store(&all)
 }
 
-// dropRuleGroups drops the host sets that rules made. It does not affect exchanges that have found
+// dropRuleHostSets drops the host sets that rules made. It does not affect exchanges that have found
 // one. Cluster.mu is held.
-func (s *state) dropRuleGroups() {
-	s.ruleGroups, s.ruleSeats = 1, 0
+func (s *state) dropRuleHostSets() {
+	s.ruleSetCount, s.ruleMembershipCount = 1, 0
 	forget := func(g *hostSet) {
 		if g.rules != nil {
-			g.rules.groups.Store(nil)
+			g.rules.ruleSets.Store(nil)
 		}
 	}
-	forget(s.all)
+	forget(s.defaultSet)
 	if s.subsets != nil {
-		for _, first := range s.subsets.bySum {
+		for _, first := range s.subsets.byHashSum {
 			for one := first; one != nil; one = one.next {
-				forget(one.group)
+				forget(one.set)
 			}
 		}
 	}
 	for _, h := range s.hosts {
-		h.extraSeats.Store(nil)
+		h.ruleMemberships.Store(nil)
 	}
 }
 
-// with returns a hostSet of the hosts of g for which fits returns true.
-func (g *hostSet) with(fits func(*Host) bool) *hostSet {
-	to := &hostSet{hostSets: g.hostSets}
+// filter returns a hostSet of the hosts of g for which fits returns true.
+func (g *hostSet) filter(fits func(*Host) bool) *hostSet {
+	to := &hostSet{hostSetBuilder: g.hostSetBuilder}
 	for i := range g.levels {
 		var hosts []*Host
 		for _, h := range g.levels[i].hosts {
@@ -171,25 +171,25 @@ func (g *hostSet) with(fits func(*Host) bool) *hostSet {
 			}
 		}
 		if len(hosts) > 0 {
-			to.levels = append(to.levels, g.level(hosts))
+			to.levels = append(to.levels, g.newLevel(hosts))
 		}
 	}
 	return to
 }
 
-// extraSeat is the membership of a host in a hostSet that rules made.
-type extraSeat struct {
+// ruleMembership is the membership of a host in a hostSet that rules made.
+type ruleMembership struct {
 	membership
 
 	host *Host
-	next *extraSeat // of the same host
+	next *ruleMembership // of the same host
 }
 
-// forConnections returns the hosts for forwarded connections and sessions: none if there are rules,
+// connectionHosts returns the hosts for forwarded connections and sessions: none if there are rules,
 // because rules match requests.
-func (s *state) forConnections() *hostSet {
-	if s.all.rules != nil {
+func (s *state) connectionHosts() *hostSet {
+	if s.defaultSet.rules != nil {
 		return new(hostSet)
 	}
-	return s.all
+	return s.defaultSet
 }

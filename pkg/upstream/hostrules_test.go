@@ -38,7 +38,7 @@ func (d digits) Select(call config.Call, left config.HostSet) {
 	}
 }
 
-func (digits) Has(left config.HostSet, h *config.Host) bool {
+func (digits) Allows(left config.HostSet, h *config.Host) bool {
 	i, _ := strconv.Atoi(h.Address)
 	return i < 64*len(left) && left.Has(i)
 }
@@ -50,7 +50,7 @@ func chosen(c *Cluster, to string, labels map[string]string) string {
 	x.Request.Header.Add("to", to)
 	hosts := map[string]bool{}
 	for range 100 {
-		h, err := via.host(s, x, 0)
+		h, err := via.pickHost(s, x, 0)
 		if err != nil {
 			return err.Error()
 		}
@@ -59,28 +59,28 @@ func chosen(c *Cluster, to string, labels map[string]string) string {
 	return strings.Join(slices.Sorted(maps.Keys(hosts)), " ")
 }
 
-const noneLeft = "no healthy host: cluster web: its routing rules exclude every host for the request"
+const noHostText = "no healthy host: cluster web: its routing rules exclude every host for the request"
 
 func TestRulesChooseTheHostsOfEachRequest(t *testing.T) {
-	cfg := crowd(70, config.RoundRobin, nil)
-	cfg.Rules = digits{70}
-	s, c := one(t, newWorld(), cfg)
-	for to, want := range map[string]string{"3": "3", "1 2 69": "1 2 69", "": noneLeft} {
+	cfg := clusterOf(70, config.RoundRobin, nil)
+	cfg.HostRules = digits{70}
+	s, c := newTestCluster(t, newFakeConnector(), cfg)
+	for to, want := range map[string]string{"3": "3", "1 2 69": "1 2 69", "": noHostText} {
 		for range 2 { // made, and found
 			if got := chosen(c, to, nil); got != want {
 				t.Errorf("requests to %q go to %q, want %q", to, got, want)
 			}
 		}
 	}
-	other := crowd(3, config.RoundRobin, nil)
-	other.Rules = digits{2}
+	other := clusterOf(3, config.RoundRobin, nil)
+	other.HostRules = digits{2}
 	apply(t, s, other)
-	for to, want := range map[string]string{"1 2": "1", "2": noneLeft} {
+	for to, want := range map[string]string{"1 2": "1", "2": noHostText} {
 		if got := chosen(c, to, nil); got != want {
 			t.Errorf("by other rules requests to %q go to %q, want %q", to, got, want)
 		}
 	}
-	other = crowd(3, config.RoundRobin, nil)
+	other = clusterOf(3, config.RoundRobin, nil)
 	apply(t, s, other)
 	if got := chosen(c, "1", nil); got != "0 1 2" {
 		t.Errorf("without rules requests go to %q", got)
@@ -89,12 +89,12 @@ func TestRulesChooseTheHostsOfEachRequest(t *testing.T) {
 
 func TestRulesChooseAmongTheHostsOfASubset(t *testing.T) {
 	cfg := labelled(config.Subsets{Selectors: [][]string{{"version"}}, Fallback: config.AnyEndpoint})
-	cfg.Rules = digits{7}
-	_, c := one(t, newWorld(), cfg)
+	cfg.HostRules = digits{7}
+	_, c := newTestCluster(t, newFakeConnector(), cfg)
 	for _, tt := range []struct{ version, to, want string }{
 		{"1", "0 1 2 3", "0 1"},
-		{"1", "2", noneLeft},
-		{"2", "2 3", noneLeft}, // the rules do not know these labels
+		{"1", "2", noHostText},
+		{"2", "2 3", noHostText}, // the rules do not know these labels
 		{"", "0 2 6", "0 2 6"},
 	} {
 		var labels map[string]string
@@ -107,36 +107,36 @@ func TestRulesChooseAmongTheHostsOfASubset(t *testing.T) {
 	}
 }
 
-func TestHostsThatRulesLeaveHaveTheirOwnHealth(t *testing.T) {
-	cfg := crowd(9, config.RoundRobin, func(i int, h *config.Host) { h.Priority = uint32(i / 3) })
-	cfg.Rules = digits{9}
-	_, c := one(t, newWorld(), cfg)
+func TestRuleHostSetsHaveTheirOwnHealth(t *testing.T) {
+	cfg := clusterOf(9, config.RoundRobin, func(i int, h *config.Host) { h.Priority = uint32(i / 3) })
+	cfg.HostRules = digits{9}
+	_, c := newTestCluster(t, newFakeConnector(), cfg)
 	for _, step := range []struct {
 		down       []int
 		want, also string // of requests to 0 4 5, and to 8
 	}{{nil, "0", "8"}, {[]int{0}, "4 5", "8"}, {[]int{4}, "5", "8"}} {
-		c.down(step.down...)
+		c.markDown(step.down...)
 		if got, also := chosen(c, "0 4 5", nil), chosen(c, "8", nil); got != step.want || also != step.also {
 			t.Errorf("after %v is down requests go to %q and %q, want %q and %q", step.down, got, also, step.want, step.also)
 		}
 	}
 }
 
-// TestGroupsOfRulesAreBounded: whoever can say anything in a request makes no more groups
+// TestRuleHostSetsAreBounded: whoever can say anything in a request makes no more groups
 // than there may be, and is served.
-func TestGroupsOfRulesAreBounded(t *testing.T) {
+func TestRuleHostSetsAreBounded(t *testing.T) {
 	const hosts = 12
-	cfg := crowd(hosts, config.RoundRobin, nil)
-	cfg.Rules = digits{hosts}
-	_, c := one(t, newWorld(), cfg)
+	cfg := clusterOf(hosts, config.RoundRobin, nil)
+	cfg.HostRules = digits{hosts}
+	_, c := newTestCluster(t, newFakeConnector(), cfg)
 	count := func() (groups, seats int) {
 		s := c.state.Load()
 		for _, h := range s.hosts {
-			for one := h.extraSeats.Load(); one != nil; one = one.next {
+			for one := h.ruleMemberships.Load(); one != nil; one = one.next {
 				seats++
 			}
 		}
-		if known := s.all.rules.groups.Load(); known != nil {
+		if known := s.defaultSet.rules.ruleSets.Load(); known != nil {
 			for _, n := range *known {
 				for ; n != nil; n = n.next {
 					groups++
@@ -156,25 +156,25 @@ func TestGroupsOfRulesAreBounded(t *testing.T) {
 		slices.Sort(to)
 		x := &protocol.Exchange{}
 		x.Request.Header.Add("to", strings.Join(to, " "))
-		h, err := (&ClusterPicker{Cluster: c}).host(c.state.Load(), x, 0)
+		h, err := (&ClusterPicker{Cluster: c}).pickHost(c.state.Load(), x, 0)
 		if err != nil || !slices.Contains(to, h.Name()) {
 			t.Fatalf("a request to %v: %v, %v", to, h, err)
 		}
 		groups, seats := count()
-		if most = max(most, groups); groups > maxRuleGroups || seats > groups*hosts {
+		if most = max(most, groups); groups > maxRuleHostSets || seats > groups*hosts {
 			t.Fatalf("after %d sets there are %d groups with %d hosts", set, groups, seats)
 		}
 	}
-	if most != maxRuleGroups {
-		t.Errorf("there were %d groups at most, want %d", most, maxRuleGroups)
+	if most != maxRuleHostSets {
+		t.Errorf("there were %d groups at most, want %d", most, maxRuleHostSets)
 	}
 }
 
-func TestConnectionsGoToNoClusterWithRules(t *testing.T) {
-	cfg := crowd(1, config.RoundRobin, nil)
-	cfg.Rules = digits{1}
-	_, c := one(t, newWorld(), cfg)
-	err := c.Carry(context.Background(), 1, func(context.Context, *Host, time.Time) (func() error, error) {
+func TestClusterWithRulesRejectsForwardedConnections(t *testing.T) {
+	cfg := clusterOf(1, config.RoundRobin, nil)
+	cfg.HostRules = digits{1}
+	_, c := newTestCluster(t, newFakeConnector(), cfg)
+	err := c.ForwardWithoutAddrs(context.Background(), 1, func(context.Context, *Host, time.Time) (func() error, error) {
 		return nil, errors.New("it is connected")
 	})
 	if protocol.ReasonOf(err) != protocol.NoHealthyHost {
@@ -185,15 +185,15 @@ func TestConnectionsGoToNoClusterWithRules(t *testing.T) {
 	}
 }
 
-func TestAHostByRulesIsChosenWithoutAllocation(t *testing.T) {
-	cfg := crowd(100, config.RoundRobin, nil)
-	cfg.Rules = digits{100}
-	_, c := one(t, newWorld(), cfg)
+func TestRulesDoNotAllocate(t *testing.T) {
+	cfg := clusterOf(100, config.RoundRobin, nil)
+	cfg.HostRules = digits{100}
+	_, c := newTestCluster(t, newFakeConnector(), cfg)
 	via, s := &ClusterPicker{Cluster: c}, c.state.Load()
 	x := &protocol.Exchange{}
 	x.Request.Header.Add("to", "1 7 99")
 	if n := testing.AllocsPerRun(100, func() {
-		if _, err := via.host(s, x, 0); err != nil {
+		if _, err := via.pickHost(s, x, 0); err != nil {
 			t.Fatal(err)
 		}
 	}); n != 0 {
@@ -201,16 +201,16 @@ func TestAHostByRulesIsChosenWithoutAllocation(t *testing.T) {
 	}
 }
 
-func TestRulesAreAskedWhileHostsChange(t *testing.T) {
-	cfg := crowd(8, config.RoundRobin, nil)
-	cfg.Rules = digits{8}
-	s, c := one(t, newWorld(), cfg)
+func TestRulesDuringHostChanges(t *testing.T) {
+	cfg := clusterOf(8, config.RoundRobin, nil)
+	cfg.HostRules = digits{8}
+	s, c := newTestCluster(t, newFakeConnector(), cfg)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
 		for i := range 300 {
-			next := crowd(4+i%5, config.RoundRobin, nil)
-			next.Rules = digits{8}
+			next := clusterOf(4+i%5, config.RoundRobin, nil)
+			next.HostRules = digits{8}
 			change, err := s.Prepare([]*config.Cluster{next})
 			if err != nil {
 				t.Error(err)
@@ -218,7 +218,7 @@ func TestRulesAreAskedWhileHostsChange(t *testing.T) {
 			}
 			change.Commit()
 			change.Retire()
-			c.down(i % 4)
+			c.markDown(i % 4)
 		}
 	}()
 	for i := 0; ; i++ {
@@ -229,7 +229,7 @@ func TestRulesAreAskedWhileHostsChange(t *testing.T) {
 		}
 		x := &protocol.Exchange{}
 		x.Request.Header.Add("to", fmt.Sprintf("%d %d", i%4, i/4%4))
-		if h, err := (&ClusterPicker{Cluster: c}).host(c.state.Load(), x, 0); err != nil || h.Name() != strconv.Itoa(i%4) && h.Name() != strconv.Itoa(i/4%4) {
+		if h, err := (&ClusterPicker{Cluster: c}).pickHost(c.state.Load(), x, 0); err != nil || h.Name() != strconv.Itoa(i%4) && h.Name() != strconv.Itoa(i/4%4) {
 			t.Fatalf("a request to %d and %d: %v, %v", i%4, i/4%4, h, err)
 		}
 	}
@@ -238,15 +238,15 @@ func TestRulesAreAskedWhileHostsChange(t *testing.T) {
 func BenchmarkChoosingAHostByRules(b *testing.B) {
 	for _, rules := range []config.HostRules{nil, digits{10}} {
 		b.Run(fmt.Sprint(rules != nil), func(b *testing.B) {
-			cfg := crowd(10, config.Random, nil)
-			cfg.Rules = rules
-			_, c := one(b, newWorld(), cfg)
+			cfg := clusterOf(10, config.Random, nil)
+			cfg.HostRules = rules
+			_, c := newTestCluster(b, newFakeConnector(), cfg)
 			via, s := &ClusterPicker{Cluster: c}, c.state.Load()
 			x := &protocol.Exchange{}
 			x.Request.Header.Add("to", "1 7")
 			b.ReportAllocs()
 			for b.Loop() {
-				if _, err := via.host(s, x, 0); err != nil {
+				if _, err := via.pickHost(s, x, 0); err != nil {
 					b.Fatal(err)
 				}
 			}

@@ -7,13 +7,13 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// observe records how long the host took to respond to x, if the cluster's policy uses latencies.
+// observeLatency records how long the host took to respond to x, if the cluster's policy uses latencies.
 // An attempt that timed out has waited until now; one that failed otherwise says nothing about the
 // host's speed. One whose client disconnected, or has the response of another host, would have
 // waited longer: it counts only if it exceeds the known latency.
-func (h *Host) observe(x *protocol.Exchange, err error) {
+func (h *Host) observeLatency(x *protocol.Exchange, err error) {
 	c := h.cluster
-	if c.settings().Policy != config.PeakEWMA || x.Record.UpstreamStart.IsZero() {
+	if c.lastConfig().LBPolicy != config.PeakEWMA || x.Record.UpstreamStart.IsZero() {
 		return
 	}
 	until, reason := x.Record.UpstreamFirstByte, protocol.ReasonOf(err)
@@ -29,11 +29,11 @@ func (h *Host) observe(x *protocol.Exchange, err error) {
 	if reason == protocol.ReasonDownstreamDisconnect && waited < h.load.Latency(now) {
 		return
 	}
-	c.observed.Store(int64(now))
+	c.latencyObserved.Store(int64(now))
 	h.load.Observe(now, waited)
 }
 
 // lastObserved returns the clock by which balancers compare observations: the time of the last one.
 // It is precise enough while requests are served, and is much cheaper than reading the clock for
 // each pick.
-func (c *Cluster) lastObserved() time.Duration { return time.Duration(c.observed.Load()) }
+func (c *Cluster) lastObserved() time.Duration { return time.Duration(c.latencyObserved.Load()) }

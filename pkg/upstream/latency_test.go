@@ -15,7 +15,7 @@ func TestLatenciesThatAreObserved(t *testing.T) {
 	const took = 300 * time.Millisecond
 	tests := []struct {
 		name   string
-		policy config.Policy
+		policy config.LBPolicy
 		fault  protocol.Reason // what the host ends the exchange with; None: it answers
 		known  time.Duration   // a moment ago
 		want   time.Duration
@@ -31,8 +31,8 @@ func TestLatenciesThatAreObserved(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				w := newWorld()
-				w.answers = func(_ *wire, x *protocol.Exchange) error {
+				w := newFakeConnector()
+				w.respond = func(_ *fakeConn, x *protocol.Exchange) error {
 					x.Record.UpstreamStart = time.Now()
 					time.Sleep(took)
 					if tt.known > 0 {
@@ -45,7 +45,7 @@ func TestLatenciesThatAreObserved(t *testing.T) {
 					x.Record.UpstreamFirstByte = time.Now()
 					return nil
 				}
-				_, c := one(t, w, crowd(1, tt.policy, nil))
+				_, c := newTestCluster(t, w, clusterOf(1, tt.policy, nil))
 				x := get()
 				err := c.Serve(context.Background(), x)
 				if got := protocol.ReasonOf(err); got != tt.fault {
@@ -62,7 +62,7 @@ func TestLatenciesThatAreObserved(t *testing.T) {
 }
 
 func TestConnectionsAreCountedWhileTheyAreOpen(t *testing.T) {
-	s, c := one(t, newWorld(), crowd(1, config.LeastConnection, nil))
+	s, c := newTestCluster(t, newFakeConnector(), clusterOf(1, config.LeastConnection, nil))
 	h := c.state.Load().hosts[0]
 	want := func(when string, n int64) {
 		t.Helper()
@@ -70,10 +70,10 @@ func TestConnectionsAreCountedWhileTheyAreOpen(t *testing.T) {
 			t.Errorf("%s: %d connections, want %d", when, got, n)
 		}
 	}
-	do(t, c)
-	do(t, c)
+	serveOne(t, c)
+	serveOne(t, c)
 	want("idle after two exchanges", 1)
-	err := c.Carry(context.Background(), 1, func(context.Context, *Host, time.Time) (func() error, error) {
+	err := c.ForwardWithoutAddrs(context.Background(), 1, func(context.Context, *Host, time.Time) (func() error, error) {
 		return func() error { want("while bytes are carried", 2); return nil }, nil
 	})
 	if err != nil {

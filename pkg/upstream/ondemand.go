@@ -22,28 +22,28 @@ import (
 // view of its set. Safe for concurrent use.
 type OnDemandClusters struct{ set *Set }
 
-// Demand returns the demand for the set's clusters.
-func (s *Set) Demand() OnDemandClusters { return OnDemandClusters{s} }
+// OnDemand returns the demand for the set's clusters.
+func (s *Set) OnDemand() OnDemandClusters { return OnDemandClusters{s} }
 
 // Requested returns a channel that receives when TakeRequested may have names. It is for one
 // receiver.
-func (d OnDemandClusters) Requested() <-chan struct{} { return d.set.env.desk.Asked() }
+func (d OnDemandClusters) Requested() <-chan struct{} { return d.set.env.desk.Requested() }
 
 // TakeRequested returns the names of the clusters whose hosts were requested since its last call,
 // in order. Some may have hosts by now, or no longer be configured.
 func (d OnDemandClusters) TakeRequested() []string { return d.set.env.desk.Take() }
 
-// Used reports whether an exchange is in flight in the cluster, or arrived since its last call.
-func (d OnDemandClusters) Used(name string) bool {
+// InUse reports whether an exchange is in flight in the cluster, or arrived since its last call.
+func (d OnDemandClusters) InUse(name string) bool {
 	c := d.set.Find(name)
-	return c != nil && (c.onDemand.Used() || c.InFlight() > 0)
+	return c != nil && (c.onDemand.SwapUsed() || c.InFlight() > 0)
 }
 
 // RequestHosts marks the cluster as used and requests its hosts if they are not there. It does not
 // wait.
 func (c *Cluster) RequestHosts() {
 	if c.mustWait(c.state.Load()) {
-		c.env.desk.Ask(c.name)
+		c.env.desk.Request(c.name)
 	}
 }
 
@@ -51,15 +51,17 @@ func (c *Cluster) RequestHosts() {
 // reports whether it has to wait for hosts. The exchange then continues with s: the next state may
 // be asleep.
 func (c *Cluster) mustWait(s *state) bool {
-	if s == nil || !s.demand {
+	if s == nil || !s.onDemand {
 		return false
 	}
-	c.onDemand.Use()
+	c.onDemand.MarkUsed()
 	return s.unsubscribed()
 }
 
 // unsubscribed reports whether the hosts must be requested.
-func (s *state) unsubscribed() bool { return s.demand && s.config.OnDemand.Asleep && !s.removed }
+func (s *state) unsubscribed() bool {
+	return s.onDemand && s.config.OnDemand.Unsubscribed && !s.removed
+}
 
 // waitForHosts sends an exchange to a cluster after waiting for its hosts.
 type waitForHosts struct{ *ClusterPicker }
@@ -67,7 +69,7 @@ type waitForHosts struct{ *ClusterPicker }
 // Serve implements protocol.Service.
 func (l waitForHosts) Serve(ctx context.Context, x *protocol.Exchange) error {
 	x.Detach()
-	if err := l.Cluster.Breaker(l.Priority).awaitHosts(ctx, x.EffectiveDeadline(), x.Caller); err != nil {
+	if err := l.Cluster.Breaker(l.Priority).awaitHosts(ctx, x.EffectiveDeadline(), x.Downstream); err != nil {
 		return err
 	}
 	return l.ClusterPicker.Serve(ctx, x)
@@ -87,7 +89,7 @@ func (b *Breaker) awaitHosts(ctx context.Context, deadline time.Time, caller pro
 	if !s.unsubscribed() {
 		return nil
 	}
-	c.env.desk.Ask(c.name)
+	c.env.desk.Request(c.name)
 	until, late := time.Now().Add(s.config.OnDemand.Wait), protocol.ReasonOnDemandTimeout
 	if !deadline.IsZero() && deadline.Before(until) {
 		until, late = deadline, protocol.UpstreamTimeout

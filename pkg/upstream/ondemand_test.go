@@ -15,45 +15,45 @@ import (
 
 const hostsWait = 5 * time.Second
 
-// unsubscribed is a cluster whose hosts are on demand and not there.
-func unsubscribed(name string) *config.Cluster {
+// unsubscribedCluster is a cluster whose hosts are on demand and not there.
+func unsubscribedCluster(name string) *config.Cluster {
 	c := cluster(name)
-	c.OnDemand = config.OnDemand{Wait: hostsWait, Asleep: true}
+	c.OnDemand = config.OnDemand{Wait: hostsWait, Unsubscribed: true}
 	return c
 }
 
-// awake is the same with hosts.
-func awake(name string, hosts ...string) *config.Cluster {
+// subscribedCluster is the same with hosts.
+func subscribedCluster(name string, hosts ...string) *config.Cluster {
 	c := cluster(name, hosts...)
 	c.OnDemand = config.OnDemand{Wait: hostsWait}
 	return c
 }
 
-func TestExchangesWaitForTheHostsOfAClusterThatIsAsleep(t *testing.T) {
+func TestExchangesWaitForOnDemandHosts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, c := one(t, newWorld(), unsubscribed("web"))
+		s, c := newTestCluster(t, newFakeConnector(), unsubscribedCluster("web"))
 		defer s.Close()
 		const exchanges = 20
 		var serving sync.WaitGroup
 		for range exchanges {
 			serving.Go(func() {
-				if host := do(t, c); host != "a" {
+				if host := serveOne(t, c); host != "a" {
 					t.Errorf("host = %q, want a", host)
 				}
 			})
 		}
-		<-s.Demand().Requested()
+		<-s.OnDemand().Requested()
 		synctest.Wait()
-		if got := s.Demand().TakeRequested(); !slices.Equal(got, []string{"web"}) {
+		if got := s.OnDemand().TakeRequested(); !slices.Equal(got, []string{"web"}) {
 			t.Errorf("requested hosts of %v, want web once", got)
 		}
 		if d := s.Describe()[0]; d.Pending != exchanges || !d.Unsubscribed {
 			t.Errorf("%d exchanges wait, asleep %v, want %d and true", d.Pending, d.Unsubscribed, exchanges)
 		}
-		apply(t, s, awake("web", "a"))
+		apply(t, s, subscribedCluster("web", "a"))
 		serving.Wait()
-		do(t, c)
-		if got := s.Demand().TakeRequested(); len(got) != 0 {
+		serveOne(t, c)
+		if got := s.OnDemand().TakeRequested(); len(got) != 0 {
 			t.Errorf("requested hosts of %v although the hosts are known", got)
 		}
 		if d := s.Describe()[0]; d.Pending != 0 || d.Unsubscribed {
@@ -62,7 +62,7 @@ func TestExchangesWaitForTheHostsOfAClusterThatIsAsleep(t *testing.T) {
 	})
 }
 
-func TestHostsThatDoNotComeAreNotWaitedForForEver(t *testing.T) {
+func TestOnDemandTimeout(t *testing.T) {
 	for _, tt := range []struct {
 		name     string
 		deadline time.Duration // of the exchange; 0: none
@@ -78,7 +78,7 @@ func TestHostsThatDoNotComeAreNotWaitedForForEver(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				s, c := one(t, newWorld(), unsubscribed("web"))
+				s, c := newTestCluster(t, newFakeConnector(), unsubscribedCluster("web"))
 				defer s.Close()
 				ctx := t.Context()
 				if tt.leaves {
@@ -112,23 +112,23 @@ func TestHostsThatDoNotComeAreNotWaitedForForEver(t *testing.T) {
 	}
 }
 
-func TestWhoWaitsForHostsWaitsForAConnection(t *testing.T) {
+func TestWaitForHostsIsPending(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		cfg := unsubscribed("web")
-		cfg.Breakers.MaxPendingRequests = 1
-		s, c := one(t, newWorld(), cfg)
+		cfg := unsubscribedCluster("web")
+		cfg.CircuitBreakers.MaxPendingRequests = 1
+		s, c := newTestCluster(t, newFakeConnector(), cfg)
 		defer s.Close()
 		var first sync.WaitGroup
-		first.Go(func() { fails(t, c, protocol.ReasonOnDemandTimeout) })
+		first.Go(func() { wantFault(t, c, protocol.ReasonOnDemandTimeout) })
 		synctest.Wait()
-		fails(t, c, protocol.Overflow)
+		wantFault(t, c, protocol.Overflow)
 		first.Wait()
 	})
 }
 
-func TestConnectionsWaitForHosts(t *testing.T) {
+func TestForwardedConnectionsWaitForHosts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, c := one(t, newWorld(), unsubscribed("web"))
+		s, c := newTestCluster(t, newFakeConnector(), unsubscribedCluster("web"))
 		defer s.Close()
 		carry := func(ctx context.Context) error {
 			return c.ForwardConn(ctx, ConnAddrs{}, 1, func(_ context.Context, h *Host, _ time.Time) (func() error, error) {
@@ -148,21 +148,21 @@ func TestConnectionsWaitForHosts(t *testing.T) {
 			}
 		})
 		synctest.Wait()
-		apply(t, s, awake("web", "a"))
+		apply(t, s, subscribedCluster("web", "a"))
 		serving.Wait()
 	})
 }
 
-func TestDatagramsAskForHostsAndDoNotWait(t *testing.T) {
-	s, c := one(t, newWorld(), unsubscribed("web"))
+func TestLeaseRequestsHostsWithoutWaiting(t *testing.T) {
+	s, c := newTestCluster(t, newFakeConnector(), unsubscribedCluster("web"))
 	_, err := c.Lease(0, nil)
 	if protocol.ReasonOf(err) != protocol.ReasonOnDemandTimeout {
 		t.Errorf("Assign = %v, want not supplied", err)
 	}
-	if got := s.Demand().TakeRequested(); !slices.Equal(got, []string{"web"}) {
+	if got := s.OnDemand().TakeRequested(); !slices.Equal(got, []string{"web"}) {
 		t.Errorf("requested hosts of %v, want web", got)
 	}
-	apply(t, s, awake("web", "a"))
+	apply(t, s, subscribedCluster("web", "a"))
 	a, err := c.Lease(0, nil)
 	if err != nil {
 		t.Fatal(err)
@@ -170,50 +170,50 @@ func TestDatagramsAskForHostsAndDoNotWait(t *testing.T) {
 	a.Release()
 }
 
-func TestAClusterIsUsedWhileExchangesComeOrAreInIt(t *testing.T) {
-	s, c := one(t, newWorld(), awake("web", "a"))
-	d := s.Demand()
+func TestUsedWhileExchangesArriveOrAreInFlight(t *testing.T) {
+	s, c := newTestCluster(t, newFakeConnector(), subscribedCluster("web", "a"))
+	d := s.OnDemand()
 	for _, step := range []struct {
 		name string
 		do   func()
 		want bool
 	}{
 		{"nobody has come", func() {}, false},
-		{"one has come and gone", func() { do(t, c) }, true},
+		{"one has come and gone", func() { serveOne(t, c) }, true},
 		{"nobody since", func() {}, false},
 		{"somebody wants to know about its hosts", c.RequestHosts, true},
 	} {
 		step.do()
-		if got := d.Used("web"); got != step.want {
+		if got := d.InUse("web"); got != step.want {
 			t.Errorf("%s: Used = %v, want %v", step.name, got, step.want)
 		}
 	}
 	x := begin(t, c)
 	for range 2 {
-		if !d.Used("web") {
+		if !d.InUse("web") {
 			t.Error("Used = false while an exchange is in flight")
 		}
 	}
 	finish(x)
-	if d.Used("other") {
+	if d.InUse("other") {
 		t.Error("Used = true for an unknown cluster")
 	}
 }
 
-// TestAClusterThatFallsAsleepLetsGoOfItsHosts: connections that are idle end at once, the
+// TestUnsubscribedClusterReleasesHosts: connections that are idle end at once, the
 // exchange that is on one ends as it should.
-func TestAClusterThatFallsAsleepLetsGoOfItsHosts(t *testing.T) {
-	w := newWorld()
-	cfg := awake("web", "a")
-	cfg.Outlier = &config.Outlier{Interval: time.Hour}
-	s, c := one(t, w, cfg)
+func TestUnsubscribedClusterReleasesHosts(t *testing.T) {
+	w := newFakeConnector()
+	cfg := subscribedCluster("web", "a")
+	cfg.OutlierDetection = &config.OutlierDetection{Interval: time.Hour}
+	s, c := newTestCluster(t, w, cfg)
 	x, y := begin(t, c), begin(t, c)
 	finish(y)
 	if n := w.open(); n != 2 {
 		t.Fatalf("%d connections are open, want 2", n)
 	}
-	sleeping := unsubscribed("web")
-	sleeping.Outlier = cfg.Outlier
+	sleeping := unsubscribedCluster("web")
+	sleeping.OutlierDetection = cfg.OutlierDetection
 	apply(t, s, sleeping)
 	if n := w.open(); n != 1 {
 		t.Errorf("%d connections are open, want that of the exchange in flight", n)
@@ -226,15 +226,15 @@ func TestAClusterThatFallsAsleepLetsGoOfItsHosts(t *testing.T) {
 		t.Error("outlier detection runs although there are no hosts")
 	}
 	apply(t, s, cfg)
-	do(t, c)
+	serveOne(t, c)
 	if c.outlier == nil {
 		t.Error("outlier detection does not run although there are hosts again")
 	}
 }
 
-// TestHostsOnDemandCostAnExchangeNothing once they are there.
-func TestHostsOnDemandCostAnExchangeNothing(t *testing.T) {
-	_, c := one(t, newWorld(), awake("web", "a"))
+// TestOnDemandDoesNotAllocate once they are there.
+func TestOnDemandDoesNotAllocate(t *testing.T) {
+	_, c := newTestCluster(t, newFakeConnector(), subscribedCluster("web", "a"))
 	var failed error
 	if n := testing.AllocsPerRun(100, func() {
 		if c.mustWait(c.state.Load()) {
@@ -245,10 +245,10 @@ func TestHostsOnDemandCostAnExchangeNothing(t *testing.T) {
 	}
 }
 
-// TestNobodyFindsAClusterWithoutHostsAsItFallsAsleep: who comes in that moment is served by
+// TestNoExchangeFailsDuringUnsubscribe: who comes in that moment is served by
 // the hosts that there were, or waits for those to come.
-func TestNobodyFindsAClusterWithoutHostsAsItFallsAsleep(t *testing.T) {
-	s, c := one(t, newWorld(), awake("web", "a"))
+func TestNoExchangeFailsDuringUnsubscribe(t *testing.T) {
+	s, c := newTestCluster(t, newFakeConnector(), subscribedCluster("web", "a"))
 	defer s.Close()
 	var serving sync.WaitGroup
 	ended := make(chan struct{})
@@ -268,8 +268,8 @@ func TestNobodyFindsAClusterWithoutHostsAsItFallsAsleep(t *testing.T) {
 		})
 	}
 	for range 5000 {
-		apply(t, s, unsubscribed("web"))
-		apply(t, s, awake("web", "a"))
+		apply(t, s, unsubscribedCluster("web"))
+		apply(t, s, subscribedCluster("web", "a"))
 	}
 	close(ended)
 	serving.Wait()

@@ -33,18 +33,18 @@ func connAddrsOf(x *protocol.Exchange) ConnAddrs {
 // header fields; nil for a forwarded connection, which has none. Errors are Faults: NoDestination,
 // MalformedDestination, ReasonLoop, and Overflow if there are too many hosts.
 func (s *state) originalDstHost(at ConnAddrs, fields *protocol.Header) (*Host, error) {
-	c := s.destinations.cluster
-	if err := c.loops(at); err != nil {
+	c := s.originalDst.cluster
+	if err := c.checkLoop(at); err != nil {
 		return nil, err
 	}
 	to, err := destinationOf(s.config, at, fields)
 	if err != nil {
 		return nil, err
 	}
-	h := s.destinations.of(to)
+	h := s.originalDst.hostFor(to)
 	if h == nil {
 		c.overflows.Add(1)
-		return nil, protocol.Faultf(protocol.Overflow, "cluster %s: all of its %d destinations are in use", c.name, mostDestinations)
+		return nil, protocol.Faultf(protocol.Overflow, "cluster %s: all of its %d destinations are in use", c.name, maxDestinations)
 	}
 	return h, nil
 }
@@ -84,33 +84,33 @@ func parseDestination(text string) (netip.AddrPort, bool) {
 // forwarding it would never end. The zero value is ready.
 type selfConns struct {
 	mu   sync.RWMutex
-	open map[ends]int // guarded by mu; number of connections
+	open map[connEnds]int // guarded by mu; number of connections
 }
 
-// ends holds the addresses of a connection from the view of its client.
-type ends struct{ from, to netip.AddrPort }
+// connEnds holds the addresses of a connection from the view of its client.
+type connEnds struct{ from, to netip.AddrPort }
 
 // has reports whether an accepted connection is one of Weft's own.
 func (o *selfConns) has(at ConnAddrs) bool {
 	o.mu.RLock()
 	defer o.mu.RUnlock()
-	return o.open[ends{at.From, at.To}] > 0
+	return o.open[connEnds{at.From, at.To}] > 0
 }
 
-func (o *selfConns) add(e ends, n int) {
+func (o *selfConns) add(e connEnds, n int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.open == nil {
-		o.open = make(map[ends]int)
+		o.open = make(map[connEnds]int)
 	}
 	if o.open[e] += n; o.open[e] == 0 {
 		delete(o.open, e)
 	}
 }
 
-// loops returns a Fault of ReasonLoop if an accepted connection is one of Weft's own.
-func (c *Cluster) loops(at ConnAddrs) error {
-	if c.env.own.has(at) {
+// checkLoop returns a Fault of ReasonLoop if an accepted connection is one of Weft's own.
+func (c *Cluster) checkLoop(at ConnAddrs) error {
+	if c.env.selfConns.has(at) {
 		return protocol.Faultf(protocol.ReasonLoop, "cluster %s: Weft itself opened the connection from %s to %s", c.name, at.From, at.To)
 	}
 	return nil
@@ -120,20 +120,20 @@ func (c *Cluster) loops(at ConnAddrs) error {
 // of Weft's own. The caller has connected to the host and sent nothing yet. The check is repeated
 // then because the connection was still being opened at this end before.
 func (h *Host) CheckLoop(at ConnAddrs) error {
-	if !h.lazy {
+	if !h.isOriginalDst {
 		return nil
 	}
-	return h.cluster.loops(at)
+	return h.cluster.checkLoop(at)
 }
 
 // TrackConn records a connection to the host until it closes, if its cluster is of type
 // ORIGINAL_DST. The caller calls it before it sends anything.
 func (h *Host) TrackConn(conn *network.Conn) {
 	from, to := addrPortOf(conn.LocalAddr()), addrPortOf(conn.RemoteAddr())
-	if !h.lazy || !from.IsValid() || !to.IsValid() {
+	if !h.isOriginalDst || !from.IsValid() || !to.IsValid() {
 		return
 	}
-	own, e := &h.cluster.env.own, ends{from, to}
+	own, e := &h.cluster.env.selfConns, connEnds{from, to}
 	own.add(e, 1)
 	conn.OnClose(func() { own.add(e, -1) })
 }
@@ -148,17 +148,17 @@ func addrPortOf(a net.Addr) netip.AddrPort {
 	return netip.AddrPortFrom(ap.Addr().Unmap().WithZone(""), ap.Port())
 }
 
-// host returns the next host for x, as hostSet.pick does. For a cluster of type ORIGINAL_DST it
+// pickHost returns the next host for x, as hostSet.pick does. For a cluster of type ORIGINAL_DST it
 // returns the destination, once. Errors are Faults.
-func (v *ClusterPicker) host(s *state, x *protocol.Exchange, first int) (*Host, error) {
-	if s.destinations != nil {
+func (v *ClusterPicker) pickHost(s *state, x *protocol.Exchange, first int) (*Host, error) {
+	if s.originalDst != nil {
 		h, err := s.originalDstHost(connAddrsOf(x), &x.Request.Header)
-		if err == nil && tried(x.Record.Attempts[first:], h) {
+		if err == nil && wasTried(x.Record.Attempts[first:], h) {
 			return nil, protocol.Faultf(protocol.NoHealthyHost, "cluster %s has no other host to try", s.config.Name)
 		}
 		return h, err
 	}
-	g := s.group(requestLabels{v.Labels, &x.Metadata})
+	g := s.hostsFor(requestLabels{v.Labels, &x.Metadata})
 	if g.rules != nil {
 		if g = v.Cluster.applyRules(s, g, x); len(g.levels) == 0 {
 			return nil, protocol.Faultf(protocol.NoHealthyHost, "cluster %s: its routing rules exclude every host for the request", s.config.Name)
@@ -177,17 +177,17 @@ func (v *ClusterPicker) host(s *state, x *protocol.Exchange, first int) (*Host, 
 
 // pickForConn returns the next host for a forwarded connection; made are the attempts so far.
 func (s *state) pickForConn(at ConnAddrs, made []protocol.Attempt) (*Host, error) {
-	if s.destinations != nil && len(made) == 0 {
+	if s.originalDst != nil && len(made) == 0 {
 		return s.originalDstHost(at, nil)
 	}
-	if h := s.forConnections().pick(0, made, 0); h != nil {
+	if h := s.connectionHosts().pick(0, made, 0); h != nil {
 		return h, nil
 	}
 	return nil, protocol.Faultf(protocol.NoHealthyHost, "cluster %s has no host to try", s.config.Name)
 }
 
-// Carry is ForwardConn without addresses of the downstream connection.
-func (c *Cluster) Carry(ctx context.Context, attempts int, connect func(ctx context.Context, h *Host, deadline time.Time) (carry func() error, err error)) error {
+// ForwardWithoutAddrs is ForwardConn without addresses of the downstream connection.
+func (c *Cluster) ForwardWithoutAddrs(ctx context.Context, attempts int, connect func(ctx context.Context, h *Host, deadline time.Time) (carry func() error, err error)) error {
 	return c.ForwardConn(ctx, ConnAddrs{}, attempts, connect)
 }
 

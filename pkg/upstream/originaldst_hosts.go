@@ -19,9 +19,9 @@ import (
 //	          ▲  cleanup │ cleanup
 //	          └──────────┘ another exchange
 
-// mostDestinations bounds the hosts of a cluster of type ORIGINAL_DST. One more replaces a host
+// maxDestinations bounds the hosts of a cluster of type ORIGINAL_DST. One more replaces a host
 // that is not busy; if there is none, its exchange is rejected.
-const mostDestinations = 4096
+const maxDestinations = 4096
 
 // originalDstHosts are the hosts of a cluster of type ORIGINAL_DST. They have no recorders of their
 // own, because addresses that clients choose must not become labels of metrics.
@@ -29,24 +29,24 @@ type originalDstHosts struct {
 	cluster *Cluster // immutable
 
 	mu     sync.RWMutex
-	hosts  map[netip.AddrPort]*lazyHost // guarded by mu
-	timer  *time.Timer                  // guarded by mu; nil until the first host
-	armed  bool                         // guarded by mu; timer is set, or its function runs
-	closed bool                         // guarded by mu: new hosts are not kept
+	hosts  map[netip.AddrPort]*trackedHost // guarded by mu
+	timer  *time.Timer                     // guarded by mu; nil until the first host
+	armed  bool                            // guarded by mu; timer is set, or its function runs
+	closed bool                            // guarded by mu: new hosts are not kept
 }
 
-// lazyHost is a host, and whether it was used since the last cleanup.
-type lazyHost struct {
+// trackedHost is a host, and whether it was used since the last cleanup.
+type trackedHost struct {
 	*Host
 	used atomic.Bool
 }
 
-func newDestinations(c *Cluster) *originalDstHosts {
-	return &originalDstHosts{cluster: c, hosts: make(map[netip.AddrPort]*lazyHost)}
+func newOriginalDstHosts(c *Cluster) *originalDstHosts {
+	return &originalDstHosts{cluster: c, hosts: make(map[netip.AddrPort]*trackedHost)}
 }
 
-// of returns the host for the destination to and makes it if needed; nil: there are too many.
-func (d *originalDstHosts) of(to netip.AddrPort) *Host {
+// hostFor returns the host for the destination to and makes it if needed; nil: there are too many.
+func (d *originalDstHosts) hostFor(to netip.AddrPort) *Host {
 	d.mu.RLock()
 	h := d.hosts[to]
 	if h != nil {
@@ -56,42 +56,42 @@ func (d *originalDstHosts) of(to netip.AddrPort) *Host {
 	if h != nil {
 		return h.Host
 	}
-	made, gone := d.open(to)
+	made, gone := d.getOrCreate(to)
 	if gone != nil {
 		gone.retire()
 	}
 	return made
 }
 
-// open returns the host for a destination that may be new; gone is the host that it evicted.
-func (d *originalDstHosts) open(to netip.AddrPort) (h, gone *Host) {
+// getOrCreate returns the host for a destination that may be new; gone is the host that it evicted.
+func (d *originalDstHosts) getOrCreate(to netip.AddrPort) (h, gone *Host) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if known := d.hosts[to]; known != nil { // another exchange made it first
 		known.used.Store(true)
 		return known.Host, nil
 	}
-	if len(d.hosts) >= mostDestinations {
-		if gone = d.evictIdlest(); gone == nil {
+	if len(d.hosts) >= maxDestinations {
+		if gone = d.evictIdleHost(); gone == nil {
 			return nil, nil
 		}
 	}
 	h = newHost(d.cluster, &config.Host{Address: to.String(), Weight: 1})
-	h.lazy = true
+	h.isOriginalDst = true
 	if d.closed { // its exchange was admitted before the close; no others follow
 		h.retire()
 		return h, gone
 	}
-	made := &lazyHost{Host: h}
+	made := &trackedHost{Host: h}
 	made.used.Store(true)
 	d.hosts[to] = made
 	d.arm()
 	return h, gone
 }
 
-// evictIdlest removes and returns a host that is not busy, preferably one without connections; nil:
+// evictIdleHost removes and returns a host that is not busy, preferably one without connections; nil:
 // all are busy. d.mu is held.
-func (d *originalDstHosts) evictIdlest() *Host {
+func (d *originalDstHosts) evictIdleHost() *Host {
 	var found *Host
 	var at netip.AddrPort
 	for to, h := range d.hosts {
@@ -111,9 +111,9 @@ func (d *originalDstHosts) evictIdlest() *Host {
 
 // busy reports whether the host has exchanges in flight, or connections bound to open downstream
 // connections.
-func (h *lazyHost) busy() bool {
+func (h *trackedHost) busy() bool {
 	return h.load.InFlight() > 0 ||
-		h.cluster.settings().Pool.Mode == config.Bind && h.load.Connections() > 0
+		h.cluster.lastConfig().Pool.Mode == config.Bind && h.load.Connections() > 0
 }
 
 // arm sets the timer unless it is set. d.mu is held.
@@ -122,7 +122,7 @@ func (d *originalDstHosts) arm() {
 		return
 	}
 	d.armed = true
-	every := d.cluster.settings().OriginalDst.CleanupInterval
+	every := d.cluster.lastConfig().OriginalDst.CleanupInterval
 	d.cluster.env.tasks.Add(1)
 	if d.timer == nil {
 		d.timer = time.AfterFunc(every, d.cleanup)
@@ -133,7 +133,7 @@ func (d *originalDstHosts) arm() {
 
 // cleanup retires the hosts that were not used since the last cleanup. The timer runs it.
 func (d *originalDstHosts) cleanup() {
-	d.cluster.env.contain("closing unused hosts", func() { retire(d.unused()) })
+	d.cluster.env.runRecovered("closing unused hosts", func() { retire(d.removeUnused()) })
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.armed = false
@@ -143,8 +143,8 @@ func (d *originalDstHosts) cleanup() {
 	d.cluster.env.tasks.Done()
 }
 
-// unused removes and returns the hosts that were not used since its last call.
-func (d *originalDstHosts) unused() (gone []*Host) {
+// removeUnused removes and returns the hosts that were not used since its last call.
+func (d *originalDstHosts) removeUnused() (gone []*Host) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for to, h := range d.hosts {
@@ -180,43 +180,43 @@ func (d *originalDstHosts) list() []*Host {
 	return all
 }
 
-// anyIdle removes an idle connection of any host, as Host.giveWay does. Lock order: d.mu before the
+// evictIdleConn removes an idle connection of any host, as Host.evictIdleConn does. Lock order: d.mu before the
 // mu of a pool.
-func (d *originalDstHosts) anyIdle(p config.Priority) evictedConn {
+func (d *originalDstHosts) evictIdleConn(p config.Priority) evictedConn {
 	d.mu.RLock()
 	defer d.mu.RUnlock()
 	for _, h := range d.hosts {
-		if idle := h.giveWay(p); idle != nil {
+		if idle := h.evictIdleConn(p); idle != nil {
 			return idle
 		}
 	}
 	return nil
 }
 
-// members returns the current hosts of the cluster; original destinations are sorted by address.
-func (s *state) members() []*Host {
-	if s.destinations == nil {
+// currentHosts returns the current hosts of the cluster; original destinations are sorted by address.
+func (s *state) currentHosts() []*Host {
+	if s.originalDst == nil {
 		return s.hosts
 	}
-	s.destinations.mu.RLock()
-	all := s.destinations.list()
-	s.destinations.mu.RUnlock()
+	s.originalDst.mu.RLock()
+	all := s.originalDst.list()
+	s.originalDst.mu.RUnlock()
 	slices.SortFunc(all, func(a, b *Host) int { return strings.Compare(a.address, b.address) })
 	return all
 }
 
-// destinationsFor returns the destinations of a new state, nil if its cluster is of another type,
+// originalDstHostsFor returns the destinations of a new state, nil if its cluster is of another type,
 // and the hosts of the old state that are gone. Destinations stay if their connections match the
 // new configuration. c.mu is held.
-func (c *Cluster) destinationsFor(old *state, cfg *config.Cluster) (d *originalDstHosts, gone []*Host) {
-	if old != nil && old.destinations != nil {
-		if cfg.Type == config.ClusterOriginalDst && cfg.RequestName == old.config.RequestName && cfg.TLS.Equal(old.config.TLS) && cfg.ProxyProtocol == old.config.ProxyProtocol {
-			return old.destinations, nil
+func (c *Cluster) originalDstHostsFor(old *state, cfg *config.Cluster) (d *originalDstHosts, gone []*Host) {
+	if old != nil && old.originalDst != nil {
+		if cfg.Type == config.ClusterOriginalDst && cfg.AutoSNI == old.config.AutoSNI && cfg.TLS.Equal(old.config.TLS) && cfg.ProxyProtocol == old.config.ProxyProtocol {
+			return old.originalDst, nil
 		}
-		gone = old.destinations.close()
+		gone = old.originalDst.close()
 	}
 	if cfg.Type == config.ClusterOriginalDst {
-		d = newDestinations(c)
+		d = newOriginalDstHosts(c)
 	}
 	return d, gone
 }

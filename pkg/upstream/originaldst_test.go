@@ -18,10 +18,10 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// anywhere is a cluster of type ORIGINAL_DST.
-func anywhere(change ...func(*config.Cluster)) *config.Cluster {
+// originalDstCluster is a cluster of type ORIGINAL_DST.
+func originalDstCluster(change ...func(*config.Cluster)) *config.Cluster {
 	c := cluster("anywhere")
-	c.Type, c.Policy = config.ClusterOriginalDst, config.LBOriginalDst
+	c.Type, c.LBPolicy = config.ClusterOriginalDst, config.LBOriginalDst
 	c.OriginalDst.CleanupInterval = config.DefaultCleanupInterval
 	for _, f := range change {
 		f(c)
@@ -29,9 +29,9 @@ func anywhere(change ...func(*config.Cluster)) *config.Cluster {
 	return c
 }
 
-// meant returns a GET of a connection that was redirected on its way to an address; "":
+// exchangeTo returns a GET of a connection that was redirected on its way to an address; "":
 // one that was not.
-func meant(to string) *protocol.Exchange {
+func exchangeTo(to string) *protocol.Exchange {
 	x := get()
 	x.Meta.Conn = &protocol.ConnMeta{Remote: netip.MustParseAddrPort("192.0.2.1:40000"), Local: netip.MustParseAddrPort("127.0.0.1:15001")}
 	if to != "" {
@@ -40,8 +40,8 @@ func meant(to string) *protocol.Exchange {
 	return x
 }
 
-// goes serves x to its end, and returns the host that answered.
-func goes(t *testing.T, c *Cluster, x *protocol.Exchange) string {
+// servedDestination serves x to its end, and returns the host that answered.
+func servedDestination(t *testing.T, c *Cluster, x *protocol.Exchange) string {
 	t.Helper()
 	if err := c.Serve(context.Background(), x); err != nil {
 		t.Fatalf("Serve: %v", err)
@@ -50,7 +50,7 @@ func goes(t *testing.T, c *Cluster, x *protocol.Exchange) string {
 	return x.Record.Host().Name()
 }
 
-func TestRequestsGoToWhereTheirConnectionsWereGoing(t *testing.T) {
+func TestOriginalDstOfRequests(t *testing.T) {
 	byHeader := func(c *config.Cluster) { c.OriginalDst.Header = "x-dst" }
 	byPort := func(c *config.Cluster) { c.OriginalDst.Port = 8080 }
 	for _, tt := range []struct {
@@ -81,12 +81,12 @@ func TestRequestsGoToWhereTheirConnectionsWereGoing(t *testing.T) {
 		{"another port", byPort, "198.51.100.7:80", "", "198.51.100.7:8080", 0},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			cfg := anywhere()
+			cfg := originalDstCluster()
 			if tt.change != nil {
 				tt.change(cfg)
 			}
-			s, c := one(t, newWorld(), cfg)
-			x := meant(tt.connection)
+			s, c := newTestCluster(t, newFakeConnector(), cfg)
+			x := exchangeTo(tt.connection)
 			if tt.header != "" {
 				x.Request.Header.Add("x-dst", tt.header)
 			}
@@ -108,10 +108,10 @@ func TestRequestsGoToWhereTheirConnectionsWereGoing(t *testing.T) {
 }
 
 func TestADestinationThatCannotBeReachedIsTriedOnce(t *testing.T) {
-	w := newWorld()
-	s, c := one(t, w, anywhere())
-	w.set(w.refuse, "198.51.100.7:80", true)
-	x := meant("198.51.100.7:80")
+	w := newFakeConnector()
+	s, c := newTestCluster(t, w, originalDstCluster())
+	w.set(w.refuses, "198.51.100.7:80", true)
+	x := exchangeTo("198.51.100.7:80")
 	if err := c.Serve(context.Background(), x); protocol.ReasonOf(err) != protocol.ConnectFailure {
 		t.Errorf("Serve = %v, want a connect failure", err)
 	}
@@ -119,17 +119,17 @@ func TestADestinationThatCannotBeReachedIsTriedOnce(t *testing.T) {
 	wantCounts(t, s, 0, 0, 0)
 
 	// It is asked again by the next, whatever is known of it: there is no other.
-	w.set(w.refuse, "198.51.100.7:80", false)
-	if got := goes(t, c, meant("198.51.100.7:80")); got != "198.51.100.7:80" {
+	w.set(w.refuses, "198.51.100.7:80", false)
+	if got := servedDestination(t, c, exchangeTo("198.51.100.7:80")); got != "198.51.100.7:80" {
 		t.Errorf("sent to %s", got)
 	}
 }
 
 // A second try of a request has no other host, however many destinations there are.
 func TestEachExchangeHasOneDestination(t *testing.T) {
-	s, c := one(t, newWorld(), anywhere())
-	goes(t, c, meant("198.51.100.7:80"))
-	goes(t, c, meant("198.51.100.8:80"))
+	s, c := newTestCluster(t, newFakeConnector(), originalDstCluster())
+	servedDestination(t, c, exchangeTo("198.51.100.7:80"))
+	servedDestination(t, c, exchangeTo("198.51.100.8:80"))
 	if got, all := c.EligibleHosts(), c.HostCount(); got != 1 || all != 2 {
 		t.Errorf("an exchange may choose among %d of %d", got, all)
 	}
@@ -143,17 +143,17 @@ func TestEachExchangeHasOneDestination(t *testing.T) {
 // a caller that tries one address after another must not fill the log.
 func TestDestinationsThatCannotBeReachedAreNotLogged(t *testing.T) {
 	var log bytes.Buffer
-	w := newWorld()
+	w := newFakeConnector()
 	s := newTestSet(t, w, func(o *Options) { o.Log = slog.New(slog.NewTextHandler(&log, nil)) })
-	apply(t, s, anywhere(), cluster("web", "a"))
-	w.set(w.refuse, "198.51.100.7:80", true)
-	w.set(w.refuse, "a", true)
-	if err := s.Get("anywhere").Serve(context.Background(), meant("198.51.100.7:80")); protocol.ReasonOf(err) != protocol.ConnectFailure {
+	apply(t, s, originalDstCluster(), cluster("web", "a"))
+	w.set(w.refuses, "198.51.100.7:80", true)
+	w.set(w.refuses, "a", true)
+	if err := s.Get("anywhere").Serve(context.Background(), exchangeTo("198.51.100.7:80")); protocol.ReasonOf(err) != protocol.ConnectFailure {
 		t.Errorf("Serve = %v, want a connect failure", err)
 	}
-	w.set(w.refuse, "198.51.100.7:80", false)
-	goes(t, s.Get("anywhere"), meant("198.51.100.7:80"))
-	fails(t, s.Get("web"), protocol.ConnectFailure)
+	w.set(w.refuses, "198.51.100.7:80", false)
+	servedDestination(t, s.Get("anywhere"), exchangeTo("198.51.100.7:80"))
+	wantFault(t, s.Get("web"), protocol.ConnectFailure)
 	if got := log.String(); strings.Contains(got, "198.51") || !strings.Contains(got, "host=a ") {
 		t.Errorf("the log has\n%swant it to tell of the host that is configured", got)
 	}
@@ -161,35 +161,35 @@ func TestDestinationsThatCannotBeReachedAreNotLogged(t *testing.T) {
 
 func TestDestinationsKeepTheirConnectionsWhileTheyAreWanted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld()
-		s, c := one(t, w, anywhere())
+		w := newFakeConnector()
+		s, c := newTestCluster(t, w, originalDstCluster())
 		defer s.Close()
 		for range 4 { // each within an interval of the one before
-			goes(t, c, meant("198.51.100.7:80"))
-			pass(4 * time.Second)
+			servedDestination(t, c, exchangeTo("198.51.100.7:80"))
+			advanceClock(4 * time.Second)
 		}
 		wantList(t, "dialled", w.dialed(), "198.51.100.7:80")
 		if got := len(s.Describe()[0].Hosts); got != 1 {
 			t.Errorf("%d hosts, want 1", got)
 		}
-		pass(2 * config.DefaultCleanupInterval)
+		advanceClock(2 * config.DefaultCleanupInterval)
 		if got := len(s.Describe()[0].Hosts); got != 0 || w.open() != 0 {
 			t.Errorf("%d unused hosts and %d unused connections", got, w.open())
 		}
-		goes(t, c, meant("198.51.100.7:80"))
+		servedDestination(t, c, exchangeTo("198.51.100.7:80"))
 		wantList(t, "dialled", w.dialed(), "198.51.100.7:80")
 	})
 }
 
-func TestADestinationThatIsIdleGivesWayToAnother(t *testing.T) {
+func TestIdleDestinationIsEvicted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld()
-		s, c := one(t, w, anywhere(func(c *config.Cluster) { c.Breakers.MaxConnections = 1 }))
+		w := newFakeConnector()
+		s, c := newTestCluster(t, w, originalDstCluster(func(c *config.Cluster) { c.CircuitBreakers.MaxConnections = 1 }))
 		defer s.Close()
-		goes(t, c, meant("198.51.100.7:80"))
-		x := meant("198.51.100.8:80")
+		servedDestination(t, c, exchangeTo("198.51.100.7:80"))
+		x := exchangeTo("198.51.100.8:80")
 		x.Deadline = time.Now().Add(time.Second)
-		if got := goes(t, c, x); got != "198.51.100.8:80" {
+		if got := servedDestination(t, c, x); got != "198.51.100.8:80" {
 			t.Errorf("sent to %s", got)
 		}
 		if got := w.open(); got != 1 {
@@ -200,12 +200,12 @@ func TestADestinationThatIsIdleGivesWayToAnother(t *testing.T) {
 
 func TestIdleConnectionsToDestinationsEndWhenAsked(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld()
-		s, c := one(t, w, anywhere(func(c *config.Cluster) { c.OriginalDst.CleanupInterval = time.Hour }))
+		w := newFakeConnector()
+		s, c := newTestCluster(t, w, originalDstCluster(func(c *config.Cluster) { c.OriginalDst.CleanupInterval = time.Hour }))
 		defer s.Close()
-		goes(t, c, meant("198.51.100.7:80"))
-		goes(t, c, meant("198.51.100.8:80"))
-		pass(2 * time.Second)
+		servedDestination(t, c, exchangeTo("198.51.100.7:80"))
+		servedDestination(t, c, exchangeTo("198.51.100.8:80"))
+		advanceClock(2 * time.Second)
 		if got := s.CloseIdle(time.Second); got != 2 || w.open() != 0 {
 			t.Errorf("EndIdle = %d, %d connections are open", got, w.open())
 		}
@@ -214,19 +214,19 @@ func TestIdleConnectionsToDestinationsEndWhenAsked(t *testing.T) {
 
 func TestADestinationStaysAsLongAsItsLongestExchange(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld()
-		s, c := one(t, w, anywhere())
+		w := newFakeConnector()
+		s, c := newTestCluster(t, w, originalDstCluster())
 		defer s.Close()
-		x := meant("198.51.100.7:80")
+		x := exchangeTo("198.51.100.7:80")
 		if err := c.Serve(context.Background(), x); err != nil {
 			t.Fatal(err)
 		}
-		pass(time.Minute)
+		advanceClock(time.Minute)
 		if got := len(s.Describe()[0].Hosts); got != 1 || w.open() != 1 {
 			t.Fatalf("%d hosts, %d connections while an exchange is in flight", got, w.open())
 		}
 		finish(x)
-		pass(2 * config.DefaultCleanupInterval)
+		advanceClock(2 * config.DefaultCleanupInterval)
 		if got := len(s.Describe()[0].Hosts); got != 0 || w.open() != 0 {
 			t.Errorf("%d hosts, %d connections afterwards", got, w.open())
 		}
@@ -234,25 +234,25 @@ func TestADestinationStaysAsLongAsItsLongestExchange(t *testing.T) {
 }
 
 func TestDestinationsAreBounded(t *testing.T) {
-	s, c := one(t, newWorld(), anywhere())
+	s, c := newTestCluster(t, newFakeConnector(), originalDstCluster())
 	address := func(i int) string { return fmt.Sprintf("198.18.%d.%d:80", i/256, i%256) }
-	held := make([]*protocol.Exchange, mostDestinations)
+	held := make([]*protocol.Exchange, maxDestinations)
 	for i := range held {
-		held[i] = meant(address(i))
+		held[i] = exchangeTo(address(i))
 		if err := c.Serve(context.Background(), held[i]); err != nil {
 			t.Fatal(err)
 		}
 	}
-	one := meant(address(mostDestinations))
+	one := exchangeTo(address(maxDestinations))
 	if err := c.Serve(context.Background(), one); protocol.ReasonOf(err) != protocol.Overflow {
 		t.Fatalf("Serve = %v, want an overflow while all destinations are busy", err)
 	}
 	finish(held[7])
-	if got := goes(t, c, meant(address(mostDestinations))); got != address(mostDestinations) {
+	if got := servedDestination(t, c, exchangeTo(address(maxDestinations))); got != address(maxDestinations) {
 		t.Errorf("sent to %s", got)
 	}
-	if got := len(s.Describe()[0].Hosts); got != mostDestinations {
-		t.Errorf("%d hosts, want %d", got, mostDestinations)
+	if got := len(s.Describe()[0].Hosts); got != maxDestinations {
+		t.Errorf("%d hosts, want %d", got, maxDestinations)
 	}
 	for i, x := range held {
 		if i != 7 {
@@ -262,20 +262,20 @@ func TestDestinationsAreBounded(t *testing.T) {
 }
 
 func TestDestinationsOutliveAChangeOfTheirCluster(t *testing.T) {
-	w := newWorld()
-	s, c := one(t, w, anywhere())
-	goes(t, c, meant("198.51.100.7:80"))
-	apply(t, s, anywhere(func(c *config.Cluster) { c.ConnectTimeout = time.Second }))
-	goes(t, c, meant("198.51.100.7:80"))
+	w := newFakeConnector()
+	s, c := newTestCluster(t, w, originalDstCluster())
+	servedDestination(t, c, exchangeTo("198.51.100.7:80"))
+	apply(t, s, originalDstCluster(func(c *config.Cluster) { c.ConnectTimeout = time.Second }))
+	servedDestination(t, c, exchangeTo("198.51.100.7:80"))
 	wantList(t, "dialled", w.dialed(), "198.51.100.7:80")
 
-	apply(t, s, anywhere(func(c *config.Cluster) { c.ProxyProtocol = 1; c.Pool.Mode = config.Bind }))
+	apply(t, s, originalDstCluster(func(c *config.Cluster) { c.ProxyProtocol = 1; c.Pool.Mode = config.Bind }))
 	if got := w.open(); got != 0 {
 		t.Errorf("%d connections that do not begin as the configuration says", got)
 	}
 
 	apply(t, s, cluster("anywhere", "a"))
-	if got := do(t, c); got != "a" {
+	if got := serveOne(t, c); got != "a" {
 		t.Errorf("sent to %s by a cluster that has become another", got)
 	}
 	if got := len(s.Describe()[0].Hosts); got != 1 {
@@ -284,14 +284,14 @@ func TestDestinationsOutliveAChangeOfTheirCluster(t *testing.T) {
 }
 
 func TestManyDestinationsAtOnce(t *testing.T) {
-	w := newWorld()
-	s, c := one(t, w, anywhere(func(c *config.Cluster) { c.OriginalDst.CleanupInterval = time.Millisecond }))
+	w := newFakeConnector()
+	s, c := newTestCluster(t, w, originalDstCluster(func(c *config.Cluster) { c.OriginalDst.CleanupInterval = time.Millisecond }))
 	var all sync.WaitGroup
 	for g := range 8 {
 		all.Go(func() {
 			for i := range 300 {
 				to := fmt.Sprintf("198.51.100.%d:%d", i%5, 80+(g+i)%3)
-				x := meant(to)
+				x := exchangeTo(to)
 				if err := c.Serve(context.Background(), x); err != nil {
 					t.Errorf("Serve: %v", err)
 					return
@@ -310,9 +310,9 @@ func TestManyDestinationsAtOnce(t *testing.T) {
 	}
 }
 
-func TestBytesGoToWhereTheirConnectionWasGoing(t *testing.T) {
+func TestOriginalDstOfForwardedConnections(t *testing.T) {
 	to := netip.MustParseAddrPort("198.51.100.7:3306")
-	_, c := one(t, newWorld(), anywhere(func(c *config.Cluster) { c.OriginalDst.Header = "x-dst" }))
+	_, c := newTestCluster(t, newFakeConnector(), originalDstCluster(func(c *config.Cluster) { c.OriginalDst.Header = "x-dst" }))
 	connects := 0
 	carry := func(at ConnAddrs, fail error) error {
 		connects = 0
@@ -335,22 +335,22 @@ func TestBytesGoToWhereTheirConnectionWasGoing(t *testing.T) {
 	}
 }
 
-func TestConnectionsOfWeftsOwnAreNotCarriedOn(t *testing.T) {
+func TestLoopDetection(t *testing.T) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer ln.Close()
-	_, c := one(t, newWorld(), anywhere())
-	goes(t, c, meant(ln.Addr().String()))
-	h := c.state.Load().members()[0]
+	_, c := newTestCluster(t, newFakeConnector(), originalDstCluster())
+	servedDestination(t, c, exchangeTo(ln.Addr().String()))
+	h := c.state.Load().currentHosts()[0]
 	conn, err := network.Dialer{}.Dial(t.Context(), "tcp", ln.Addr().String(), time.Time{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	h.TrackConn(conn)
 	at := ConnAddrs{From: addrPortOf(conn.LocalAddr()), To: addrPortOf(conn.RemoteAddr()), Redirected: true}
-	x := meant(at.To.String())
+	x := exchangeTo(at.To.String())
 	x.Meta.Conn.Remote = at.From
 	if err := c.Serve(context.Background(), x); protocol.ReasonOf(err) != protocol.ReasonLoop {
 		t.Errorf("Serve = %v, want a loop", err)
@@ -373,17 +373,17 @@ func TestConnectionsOfWeftsOwnAreNotCarriedOn(t *testing.T) {
 	}
 }
 
-func TestDestinationsHaveNoAccounts(t *testing.T) {
-	b := &books{observed: map[string]int{}}
-	s := newTestSet(t, newWorld(), func(o *Options) { o.Meter = b })
-	apply(t, s, anywhere())
-	goes(t, s.Get("anywhere"), meant("198.51.100.7:80"))
+func TestOriginalDstHostsHaveNoRecorders(t *testing.T) {
+	b := &fakeMeter{observed: map[string]int{}}
+	s := newTestSet(t, newFakeConnector(), func(o *Options) { o.Meter = b })
+	apply(t, s, originalDstCluster())
+	servedDestination(t, s.Get("anywhere"), exchangeTo("198.51.100.7:80"))
 	wantList(t, "opened", b.opened, "anywhere") // callers choose the addresses
 }
 
 func TestChoosingADestinationDoesNotAllocate(t *testing.T) {
-	_, c := one(t, newWorld(), anywhere())
-	x := meant("198.51.100.7:80")
+	_, c := newTestCluster(t, newFakeConnector(), originalDstCluster())
+	x := exchangeTo("198.51.100.7:80")
 	s := c.state.Load()
 	choose := func() {
 		if _, err := s.originalDstHost(connAddrsOf(x), &x.Request.Header); err != nil {
@@ -397,8 +397,8 @@ func TestChoosingADestinationDoesNotAllocate(t *testing.T) {
 }
 
 func BenchmarkChoosingADestination(b *testing.B) {
-	_, c := one(b, newWorld(), anywhere())
-	x := meant("198.51.100.7:80")
+	_, c := newTestCluster(b, newFakeConnector(), originalDstCluster())
+	x := exchangeTo("198.51.100.7:80")
 	s := c.state.Load()
 	b.ReportAllocs()
 	for b.Loop() {

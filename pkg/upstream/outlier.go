@@ -9,7 +9,7 @@ import (
 )
 
 // outlierDetector ejects hosts of a cluster that respond badly: an ejected host gets no requests
-// for a while, unless there is no other. The hosts count (outlier_record.go). The detector acts on
+// for a while, unless there is no other. The hosts count (outlier_stats.go). The detector acts on
 // failures in a row immediately, and on rates at the end of each interval, when it also ends
 // ejections that are over.
 //
@@ -17,34 +17,34 @@ import (
 //	in ─────────────────────────────────────▶ ejected ────────────────────────────▶ in
 //	    if max_ejection_percent allows it              or an active check passes
 type outlierDetector struct {
-	cluster *Cluster        // immutable
-	config  *config.Outlier // immutable
+	cluster *Cluster                 // immutable
+	config  *config.OutlierDetection // immutable
 
-	mu      sync.Mutex
-	records []*outlierStats // guarded by mu; one for each host
-	out     int             // guarded by mu; number of ejected hosts
-	round   int             // guarded by mu; how often take was called
-	closed  bool            // guarded by mu
-	timer   *time.Timer     // guarded by mu
+	mu           sync.Mutex
+	stats        []*outlierStats // guarded by mu; one for each host
+	ejectedCount int             // guarded by mu; number of ejected hosts
+	round        int             // guarded by mu; how often take was called
+	closed       bool            // guarded by mu
+	timer        *time.Timer     // guarded by mu
 }
 
 // outlierStats records the recent results of a host. The goroutines that end exchanges write its
 // counters without a lock.
 type outlierStats struct {
-	outlier *outlierDetector // immutable
-	host    *Host            // immutable
+	detector *outlierDetector // immutable
+	host     *Host            // immutable
 
 	failures5xx, failuresGateway, failuresLocal atomic.Uint32 // in a row
 
-	answers window // with SplitLocal only responses of the host, else all attempts
-	locals  window // with SplitLocal whether there was a response
+	externalOrigin intervalCounts // with SplitLocal only responses of the host, else all attempts
+	localOrigin    intervalCounts // with SplitLocal whether there was a response
 
 	ejections atomic.Uint64 // total
 
-	round int           // guarded by outlier.mu; the last round that included the host
-	out   bool          // guarded by outlier.mu; ejected
-	times int           // guarded by outlier.mu; ejections in a row, minus one for each interval without
-	until time.Duration // guarded by outlier.mu; end of the ejection, by the set's clock
+	round        int           // guarded by outlier.mu; the last round that included the host
+	ejected      bool          // guarded by outlier.mu; ejected
+	backoffCount int           // guarded by outlier.mu; ejections in a row, minus one for each interval without
+	ejectedUntil time.Duration // guarded by outlier.mu; end of the ejection, by the set's clock
 }
 
 // detector is the name of an outlier detector in logs.
@@ -62,12 +62,12 @@ const (
 	byFailureMultiple        detector = "failure_multiple"
 )
 
-// detect starts outlier detection for hosts as cfg says; nil stops it. Statistics stay if cfg is
+// configureOutlierDetection starts outlier detection for hosts as cfg says; nil stops it. Statistics stay if cfg is
 // unchanged; otherwise ejected hosts return. c.mu is held.
-func (c *Cluster) detect(cfg *config.Outlier, hosts []*Host) {
+func (c *Cluster) configureOutlierDetection(cfg *config.OutlierDetection, hosts []*Host) {
 	if o := c.outlier; o != nil {
 		if cfg.Equal(o.config) {
-			o.take(hosts)
+			o.setHosts(hosts)
 			return
 		}
 		o.close()
@@ -77,16 +77,16 @@ func (c *Cluster) detect(cfg *config.Outlier, hosts []*Host) {
 		return
 	}
 	c.outlier = &outlierDetector{cluster: c, config: cfg}
-	c.outlier.take(hosts)
-	c.outlier.begin()
+	c.outlier.setHosts(hosts)
+	c.outlier.startTimer()
 }
 
-// begin arms the timer.
-func (o *outlierDetector) begin() {
+// startTimer arms the timer.
+func (o *outlierDetector) startTimer() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.cluster.env.tasks.Add(1)
-	o.timer = time.AfterFunc(o.config.Interval, o.look)
+	o.timer = time.AfterFunc(o.config.Interval, o.runInterval)
 }
 
 // close stops the timer and ends all ejections.
@@ -97,57 +97,57 @@ func (o *outlierDetector) close() {
 		o.cluster.env.tasks.Done()
 	} // otherwise look does it
 	var turned []*Host
-	for _, r := range o.records {
-		r.host.record.CompareAndSwap(r, nil)
-		if r.out && r.host.health.end(ejected) {
+	for _, r := range o.stats {
+		r.host.outlierStats.CompareAndSwap(r, nil)
+		if r.ejected && r.host.health.clear(flagEjected) {
 			turned = append(turned, r.host)
 		}
 	}
-	o.records, o.out = nil, 0
+	o.stats, o.ejectedCount = nil, 0
 	o.mu.Unlock()
 	for _, h := range turned {
-		h.turned(HostUp)
+		h.healthChanged(HostUp)
 	}
 }
 
-// take sets the hosts to observe.
-func (o *outlierDetector) take(hosts []*Host) {
+// setHosts sets the hosts to observe.
+func (o *outlierDetector) setHosts(hosts []*Host) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	records := make([]*outlierStats, len(hosts))
 	o.round++
-	o.out = 0
+	o.ejectedCount = 0
 	for i, h := range hosts {
-		r := h.record.Load()
-		if r == nil || r.outlier != o {
-			r = &outlierStats{outlier: o, host: h}
-			h.record.Store(r)
+		r := h.outlierStats.Load()
+		if r == nil || r.detector != o {
+			r = &outlierStats{detector: o, host: h}
+			h.outlierStats.Store(r)
 		}
-		if r.out {
-			o.out++
+		if r.ejected {
+			o.ejectedCount++
 		}
 		r.round = o.round
 		records[i] = r
 	}
-	for _, r := range o.records {
+	for _, r := range o.stats {
 		if r.round != o.round { // the host was removed
-			r.host.record.CompareAndSwap(r, nil)
+			r.host.outlierStats.CompareAndSwap(r, nil)
 		}
 	}
-	o.records = records
+	o.stats = records
 }
 
 // ejection is a change to report when no lock is held.
 type ejection struct {
-	host   *Host
-	by     detector      // "" if the host has returned
-	pause  time.Duration // how long it is out
-	turned bool
+	host          *Host
+	detector      detector      // "" if the host has returned
+	duration      time.Duration // how long it is out
+	healthChanged bool
 }
 
-// look runs on the timer at the end of each interval.
-func (o *outlierDetector) look() {
-	o.cluster.env.contain("evaluating outliers", func() { o.tell(o.turn()) })
+// runInterval runs on the timer at the end of each interval.
+func (o *outlierDetector) runInterval() {
+	o.cluster.env.runRecovered("evaluating outliers", func() { o.reportChanges(o.endInterval()) })
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.closed {
@@ -157,22 +157,22 @@ func (o *outlierDetector) look() {
 	o.timer.Reset(o.config.Interval)
 }
 
-// turn returns the changes at the end of an interval.
-func (o *outlierDetector) turn() []ejection {
+// endInterval returns the changes at the end of an interval.
+func (o *outlierDetector) endInterval() []ejection {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return o.judge(o.release(nil))
+	return o.ejectByRates(o.unejectExpired(nil))
 }
 
-// release ends the ejections that are over. o.mu is held.
-func (o *outlierDetector) release(changes []ejection) []ejection {
+// unejectExpired ends the ejections that are over. o.mu is held.
+func (o *outlierDetector) unejectExpired(changes []ejection) []ejection {
 	now := o.cluster.env.now()
-	for _, r := range o.records {
+	for _, r := range o.stats {
 		switch {
-		case r.out && r.until <= now:
+		case r.ejected && r.ejectedUntil <= now:
 			changes = append(changes, o.uneject(r))
-		case !r.out && r.times > 0:
-			r.times--
+		case !r.ejected && r.backoffCount > 0:
+			r.backoffCount--
 		}
 	}
 	return changes
@@ -180,15 +180,15 @@ func (o *outlierDetector) release(changes []ejection) []ejection {
 
 // uneject ends an ejection. o.mu is held.
 func (o *outlierDetector) uneject(r *outlierStats) ejection {
-	r.out = false
-	o.out--
-	r.forget()
-	return ejection{host: r.host, turned: r.host.health.end(ejected)}
+	r.ejected = false
+	o.ejectedCount--
+	r.reset()
+	return ejection{host: r.host, healthChanged: r.host.health.clear(flagEjected)}
 }
 
 // ejectConsecutive handles a host with too many failures in a row.
 func (o *outlierDetector) ejectConsecutive(r *outlierStats, by detector, enforce int) {
-	o.tell(func() []ejection {
+	o.reportChanges(func() []ejection {
 		o.mu.Lock()
 		defer o.mu.Unlock() // also after a panic of a recorder
 		return o.eject(nil, r, by, enforce)
@@ -199,75 +199,75 @@ func (o *outlierDetector) ejectConsecutive(r *outlierStats, by detector, enforce
 // below enforce percent. o.mu is held.
 func (o *outlierDetector) eject(changes []ejection, r *outlierStats, by detector, enforce int) []ejection {
 	env := o.cluster.env
-	if r.out || o.closed || r.host.record.Load() != r || int(env.random()%100) >= enforce { //nolint:gosec // below 100
+	if r.ejected || o.closed || r.host.outlierStats.Load() != r || int(env.random()%100) >= enforce { //nolint:gosec // below 100
 		return changes
 	}
-	if o.out >= o.most() {
+	if o.ejectedCount >= o.maxEjections() {
 		o.cluster.count(EjectionOverflow)
 		return changes
 	}
-	pause := r.pause(o.config)
-	if j := o.config.Jitter; j > 0 {
+	pause := r.nextEjectionTime(o.config)
+	if j := o.config.MaxEjectionTimeJitter; j > 0 {
 		pause += time.Duration(env.random() % uint64(j+1)) //nolint:gosec // above 0
 	}
-	r.out, r.until = true, env.now()+pause
+	r.ejected, r.ejectedUntil = true, env.now()+pause
 	r.ejections.Add(1)
-	o.out++
-	return append(changes, ejection{r.host, by, pause, r.host.health.add(ejected)})
+	o.ejectedCount++
+	return append(changes, ejection{r.host, by, pause, r.host.health.set(flagEjected)})
 }
 
-// most returns how many hosts may be ejected. o.mu is held.
-func (o *outlierDetector) most() int {
-	n := len(o.records) * o.config.MaxPercent / 100
-	if o.config.MaxHosts > 0 {
-		n = min(n, o.config.MaxHosts)
+// maxEjections returns how many hosts may be ejected. o.mu is held.
+func (o *outlierDetector) maxEjections() int {
+	n := len(o.stats) * o.config.MaxEjectionPercent / 100
+	if o.config.MaxEjectedHosts > 0 {
+		n = min(n, o.config.MaxEjectedHosts)
 	}
-	if o.config.AlwaysOne {
+	if o.config.AlwaysEjectOne {
 		n = max(n, 1)
 	}
 	return n
 }
 
-// pause returns the duration of this ejection without jitter: longer each time, up to a limit.
-func (r *outlierStats) pause(cfg *config.Outlier) time.Duration {
-	most := max(cfg.MaxTime, cfg.BaseTime)
-	if cfg.BaseTime*time.Duration(r.times) < most {
-		r.times++
+// nextEjectionTime returns the duration of this ejection without jitter: longer each time, up to a limit.
+func (r *outlierStats) nextEjectionTime(cfg *config.OutlierDetection) time.Duration {
+	most := max(cfg.MaxEjectionTime, cfg.BaseEjectionTime)
+	if cfg.BaseEjectionTime*time.Duration(r.backoffCount) < most {
+		r.backoffCount++
 	}
-	return min(cfg.BaseTime*time.Duration(r.times), most)
+	return min(cfg.BaseEjectionTime*time.Duration(r.backoffCount), most)
 }
 
-// passedCheck records that an active check has passed.
-func (h *Host) passedCheck() {
-	r := h.record.Load()
-	if r == nil || !r.outlier.config.CheckReturns || !h.health.has(ejected) {
+// recordCheckPassed records that an active check has passed.
+func (h *Host) recordCheckPassed() {
+	r := h.outlierStats.Load()
+	if r == nil || !r.detector.config.UnejectOnHealthCheck || !h.health.has(flagEjected) {
 		return
 	}
-	o := r.outlier
+	o := r.detector
 	o.mu.Lock()
 	var changes []ejection
-	if r.out && h.record.Load() == r {
+	if r.ejected && h.outlierStats.Load() == r {
 		changes = append(changes, o.uneject(r))
 	}
 	o.mu.Unlock()
-	o.tell(changes)
+	o.reportChanges(changes)
 }
 
-// tell logs and counts changes. o.mu is not held.
-func (o *outlierDetector) tell(changes []ejection) {
+// reportChanges logs and counts changes. o.mu is not held.
+func (o *outlierDetector) reportChanges(changes []ejection) {
 	c := o.cluster
 	for _, e := range changes {
-		if e.by == "" {
+		if e.detector == "" {
 			c.env.Log.Info("upstream host returns from its ejection", logCluster, c.name, logHost, e.host.address)
-			if e.turned {
-				e.host.turned(HostUp)
+			if e.healthChanged {
+				e.host.healthChanged(HostUp)
 			}
 			continue
 		}
 		c.count(HostEjected)
-		c.env.Log.Warn("upstream host ejected", logCluster, c.name, logHost, e.host.address, logDetector, e.by, logPause, e.pause)
-		if e.turned {
-			e.host.turned(HostDown)
+		c.env.Log.Warn("upstream host ejected", logCluster, c.name, logHost, e.host.address, logDetector, e.detector, logPause, e.duration)
+		if e.healthChanged {
+			e.host.healthChanged(HostDown)
 		}
 	}
 }

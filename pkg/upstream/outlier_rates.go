@@ -4,7 +4,7 @@ import "math"
 
 // sample holds the counts of a host in one interval.
 type sample struct {
-	record             *outlierStats
+	stats              *outlierStats
 	requests, failures uint64
 }
 
@@ -12,37 +12,37 @@ func (s *sample) successRate() float64 {
 	return 100 * float64(s.requests-s.failures) / float64(s.requests)
 }
 
-// judge ends an interval: it ejects hosts by their rates. o.mu is held.
-func (o *outlierDetector) judge(changes []ejection) []ejection {
+// ejectByRates ends an interval: it ejects hosts by their rates. o.mu is held.
+func (o *outlierDetector) ejectByRates(changes []ejection) []ejection {
 	cfg := o.config
-	answers := make([]sample, 0, len(o.records))
+	answers := make([]sample, 0, len(o.stats))
 	var locals []sample
-	for _, r := range o.records {
-		requests, failures := r.answers.take()
+	for _, r := range o.stats {
+		requests, failures := r.externalOrigin.takeAndReset()
 		answers = append(answers, sample{r, requests, min(failures, requests)})
-		if cfg.SplitLocal {
-			requests, failures = r.locals.take()
+		if cfg.SplitLocalOriginErrors {
+			requests, failures = r.localOrigin.takeAndReset()
 			locals = append(locals, sample{r, requests, min(failures, requests)})
 		}
 	}
-	changes = o.bySuccess(changes, answers, bySuccessRate, cfg.SuccessRate.Enforce)
-	changes = o.bySuccess(changes, locals, byLocalSuccessRate, cfg.LocalSuccessRate)
-	changes = o.byFailures(changes, answers, byFailurePercentage, cfg.FailurePercentage.Enforce)
-	changes = o.byFailures(changes, locals, byLocalFailurePercentage, cfg.LocalFailurePercentage)
-	return o.byMultiple(changes, answers)
+	changes = o.ejectBySuccessRate(changes, answers, bySuccessRate, cfg.SuccessRate.Enforce)
+	changes = o.ejectBySuccessRate(changes, locals, byLocalSuccessRate, cfg.EnforceLocalSuccessRate)
+	changes = o.ejectByFailurePercentage(changes, answers, byFailurePercentage, cfg.FailurePercentage.Enforce)
+	changes = o.ejectByFailurePercentage(changes, locals, byLocalFailurePercentage, cfg.EnforceLocalFailurePercentage)
+	return o.ejectByFailureMultiple(changes, answers)
 }
 
-// bySuccess ejects hosts whose success rate is far below the mean.
-func (o *outlierDetector) bySuccess(changes []ejection, all []sample, by detector, enforce int) []ejection {
+// ejectBySuccessRate ejects hosts whose success rate is far below the mean.
+func (o *outlierDetector) ejectBySuccessRate(changes []ejection, all []sample, by detector, enforce int) []ejection {
 	cfg := o.config.SuccessRate
-	judged := busy(all, cfg.Volume)
+	judged := withVolume(all, cfg.RequestVolume)
 	if enforce == 0 || len(judged) == 0 || len(judged) < cfg.MinHosts {
 		return changes
 	}
 	threshold := successThreshold(judged, float64(cfg.StdevFactor)/1000)
 	for i := range judged {
 		if judged[i].successRate() < threshold {
-			changes = o.eject(changes, judged[i].record, by, enforce)
+			changes = o.eject(changes, judged[i].stats, by, enforce)
 		}
 	}
 	return changes
@@ -63,29 +63,29 @@ func successThreshold(all []sample, factor float64) float64 {
 	return mean - factor*math.Sqrt(squares/float64(len(all)))
 }
 
-// byFailures ejects hosts whose failure percentage reaches the threshold.
-func (o *outlierDetector) byFailures(changes []ejection, all []sample, by detector, enforce int) []ejection {
+// ejectByFailurePercentage ejects hosts whose failure percentage reaches the threshold.
+func (o *outlierDetector) ejectByFailurePercentage(changes []ejection, all []sample, by detector, enforce int) []ejection {
 	cfg := o.config.FailurePercentage
-	judged := busy(all, cfg.Volume)
+	judged := withVolume(all, cfg.RequestVolume)
 	if enforce == 0 || len(judged) < cfg.MinHosts {
 		return changes
 	}
 	for i := range judged {
 		if 100-judged[i].successRate() >= float64(cfg.Threshold) {
-			changes = o.eject(changes, judged[i].record, by, enforce)
+			changes = o.eject(changes, judged[i].stats, by, enforce)
 		}
 	}
 	return changes
 }
 
-// byMultiple ejects hosts whose failure rate is at least the configured multiple of the rate of
+// ejectByFailureMultiple ejects hosts whose failure rate is at least the configured multiple of the rate of
 // all.
-func (o *outlierDetector) byMultiple(changes []ejection, all []sample) []ejection {
+func (o *outlierDetector) ejectByFailureMultiple(changes []ejection, all []sample) []ejection {
 	cfg := o.config.FailureMultiple
 	if cfg.Multiple <= 0 {
 		return changes
 	}
-	judged := busy(all, cfg.Volume)
+	judged := withVolume(all, cfg.RequestVolume)
 	var requests, failures uint64
 	for i := range judged {
 		requests += judged[i].requests
@@ -98,18 +98,18 @@ func (o *outlierDetector) byMultiple(changes []ejection, all []sample) []ejectio
 	for i := range judged {
 		s := &judged[i]
 		if float64(s.failures)/float64(s.requests) >= cfg.Multiple*mean {
-			changes = o.eject(changes, s.record, byFailureMultiple, 100)
+			changes = o.eject(changes, s.stats, byFailureMultiple, 100)
 		}
 	}
 	return changes
 }
 
-// busy returns the samples with at least volume requests, and at least one, of hosts that are not
+// withVolume returns the samples with at least volume requests, and at least one, of hosts that are not
 // ejected.
-func busy(all []sample, volume int) []sample {
+func withVolume(all []sample, volume int) []sample {
 	var judged []sample
 	for i := range all {
-		if s := &all[i]; !s.record.out && s.requests > 0 && s.requests >= uint64(max(volume, 0)) { //nolint:gosec // not negative
+		if s := &all[i]; !s.stats.ejected && s.requests > 0 && s.requests >= uint64(max(volume, 0)) { //nolint:gosec // not negative
 			judged = append(judged, *s)
 		}
 	}

@@ -14,25 +14,25 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// moods is a network whose hosts answer with the status that the test gives them. A
+// statusConnector is a network whose hosts answer with the status that the test gives them. A
 // host of status 0 takes no connection.
-type moods struct {
-	mu       sync.Mutex
-	statuses map[string]int // guarded by mu; default 200
-	asked    map[string]int // guarded by mu; requests with a User-Agent: those of checks
+type statusConnector struct {
+	mu         sync.Mutex
+	statuses   map[string]int // guarded by mu; default 200
+	checkCount map[string]int // guarded by mu; requests with a User-Agent: those of checks
 }
 
-func newMoods() *moods {
-	return &moods{statuses: map[string]int{}, asked: map[string]int{}}
+func newStatusConnector() *statusConnector {
+	return &statusConnector{statuses: map[string]int{}, checkCount: map[string]int{}}
 }
 
-func (m *moods) set(host string, status int) {
+func (m *statusConnector) set(host string, status int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.statuses[host] = status
 }
 
-func (m *moods) of(host string) int {
+func (m *statusConnector) statusFor(host string) int {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if status, ok := m.statuses[host]; ok {
@@ -41,45 +41,45 @@ func (m *moods) of(host string) int {
 	return 200
 }
 
-func (*moods) Multiplexed() bool { return false }
+func (*statusConnector) Multiplexed() bool { return false }
 
-func (m *moods) Connect(_ context.Context, h *Host, _ time.Time, released func(bool)) (Connection, error) {
-	if m.of(h.Name()) == 0 {
+func (m *statusConnector) Connect(_ context.Context, h *Host, _ time.Time, released func(bool)) (Connection, error) {
+	if m.statusFor(h.Name()) == 0 {
 		return nil, protocol.Faultf(protocol.ConnectFailure, "%s refused", h.Name())
 	}
-	return &moody{moods: m, host: h.Name(), released: released}, nil
+	return &statusConn{connector: m, host: h.Name(), released: released}, nil
 }
 
-// moody is a connection of moods.
-type moody struct {
-	moods    *moods
-	host     string
-	released func(bool)
+// statusConn is a connection of moods.
+type statusConn struct {
+	connector *statusConnector
+	host      string
+	released  func(bool)
 }
 
-func (c *moody) Serve(_ context.Context, x *protocol.Exchange) error {
+func (c *statusConn) Serve(_ context.Context, x *protocol.Exchange) error {
 	if x.Request.Header.Get("User-Agent") != "" {
-		c.moods.mu.Lock()
-		c.moods.asked[c.host]++
-		c.moods.mu.Unlock()
+		c.connector.mu.Lock()
+		c.connector.checkCount[c.host]++
+		c.connector.mu.Unlock()
 	}
-	x.Response.Status, x.Response.Body = c.moods.of(c.host), &moodyBody{c: c}
+	x.Response.Status, x.Response.Body = c.connector.statusFor(c.host), &statusBody{c: c}
 	return nil
 }
 
-func (*moody) Usable(time.Duration) bool { return true }
-func (*moody) Close() error              { return nil }
+func (*statusConn) Usable(time.Duration) bool { return true }
+func (*statusConn) Close() error              { return nil }
 
-// moodyBody is the body of its answers; closing it gives the connection back.
-type moodyBody struct {
+// statusBody is the body of its answers; closing it gives the connection back.
+type statusBody struct {
 	protocol.StringBody
-	c *moody
+	c *statusConn
 }
 
-func (b *moodyBody) Close() error { b.c.released(true); return nil }
+func (b *statusBody) Close() error { b.c.released(true); return nil }
 
-// newMoodySet returns a set with one cluster in a network of moods.
-func newMoodySet(t testing.TB, m *moods, cfg *config.Cluster) (*Set, *Cluster) {
+// newStatusSet returns a set with one cluster in a network of moods.
+func newStatusSet(t testing.TB, m *statusConnector, cfg *config.Cluster) (*Set, *Cluster) {
 	t.Helper()
 	s := newTestSet(t, nil, func(o *Options) {
 		o.Connectors = map[config.Protocol]Connector{config.HTTP1: m, config.HTTP2: m}
@@ -99,8 +99,8 @@ func hostNamed(t testing.TB, c *Cluster, name string) *Host {
 	return hosts[i]
 }
 
-// attempt has the host answer, or fail, n times, as Via tells of it.
-func attempt(h *Host, n int, status int, reason protocol.Reason) {
+// recordAttempts has the host answer, or fail, n times, as Via tells of it.
+func recordAttempts(h *Host, n int, status int, reason protocol.Reason) {
 	for range n {
 		x := get()
 		x.Response.Status = status
@@ -108,24 +108,24 @@ func attempt(h *Host, n int, status int, reason protocol.Reason) {
 		if reason != protocol.ReasonNone {
 			err = protocol.Faultf(reason, "a test")
 		}
-		h.judge(x, err)
+		h.recordAttempt(x, err)
 	}
 }
 
-// outliers is a configuration with only what a test switches on.
-func outliers(change func(o *config.Outlier)) *config.Outlier {
-	o := &config.Outlier{
-		Interval: 10 * time.Second, BaseTime: 30 * time.Second, MaxTime: 300 * time.Second, MaxPercent: 100,
-		SuccessRate:       config.SuccessRate{MinHosts: 5, Volume: 100, StdevFactor: 1900},
-		FailurePercentage: config.FailurePercentage{MinHosts: 5, Volume: 50, Threshold: 85},
+// outlierConfig is a configuration with only what a test switches on.
+func outlierConfig(change func(o *config.OutlierDetection)) *config.OutlierDetection {
+	o := &config.OutlierDetection{
+		Interval: 10 * time.Second, BaseEjectionTime: 30 * time.Second, MaxEjectionTime: 300 * time.Second, MaxEjectionPercent: 100,
+		SuccessRate:       config.SuccessRate{MinHosts: 5, RequestVolume: 100, StdevFactor: 1900},
+		FailurePercentage: config.FailurePercentage{MinHosts: 5, RequestVolume: 50, Threshold: 85},
 	}
 	change(o)
 	return o
 }
 
-func withOutliers(o *config.Outlier, hosts ...string) *config.Cluster {
+func withOutliers(o *config.OutlierDetection, hosts ...string) *config.Cluster {
 	c := cluster("web", hosts...)
-	c.Outlier = o
+	c.OutlierDetection = o
 	return c
 }
 
@@ -136,16 +136,16 @@ func TestFailuresInARowEject(t *testing.T) {
 		status int
 		reason protocol.Reason
 	}
-	five := outliers(func(o *config.Outlier) { o.Consecutive5xx = config.Consecutive{Failures: 5, Enforce: 100} })
-	gateway := outliers(func(o *config.Outlier) { o.ConsecutiveGateway = config.Consecutive{Failures: 3, Enforce: 100} })
-	split := outliers(func(o *config.Outlier) {
-		o.SplitLocal = true
+	five := outlierConfig(func(o *config.OutlierDetection) { o.Consecutive5xx = config.Consecutive{Failures: 5, Enforce: 100} })
+	gateway := outlierConfig(func(o *config.OutlierDetection) { o.ConsecutiveGateway = config.Consecutive{Failures: 3, Enforce: 100} })
+	split := outlierConfig(func(o *config.OutlierDetection) {
+		o.SplitLocalOriginErrors = true
 		o.Consecutive5xx = config.Consecutive{Failures: 5, Enforce: 100}
 		o.ConsecutiveLocal = config.Consecutive{Failures: 2, Enforce: 100}
 	})
 	tests := []struct {
 		name   string
-		config *config.Outlier
+		config *config.OutlierDetection
 		steps  []step
 		out    bool
 	}{
@@ -167,15 +167,15 @@ func TestFailuresInARowEject(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			_, c := newMoodySet(t, newMoods(), withOutliers(tt.config, "a", "b"))
+			_, c := newStatusSet(t, newStatusConnector(), withOutliers(tt.config, "a", "b"))
 			h := hostNamed(t, c, "a")
 			for _, s := range tt.steps {
-				attempt(h, s.n, s.status, s.reason)
+				recordAttempts(h, s.n, s.status, s.reason)
 			}
-			if out := h.health.has(ejected); out != tt.out {
+			if out := h.health.has(flagEjected); out != tt.out {
 				t.Errorf("ejected: %v, want %v", out, tt.out)
 			}
-			if hostNamed(t, c, "b").health.has(ejected) {
+			if hostNamed(t, c, "b").health.has(flagEjected) {
 				t.Error("the other host is out")
 			}
 		})
@@ -184,24 +184,24 @@ func TestFailuresInARowEject(t *testing.T) {
 
 func TestAnEjectedHostGetsNothingAndReturns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		m := newMoods()
-		_, c := newMoodySet(t, m, withOutliers(outliers(func(o *config.Outlier) {
+		m := newStatusConnector()
+		_, c := newStatusSet(t, m, withOutliers(outlierConfig(func(o *config.OutlierDetection) {
 			o.Consecutive5xx = config.Consecutive{Failures: 5, Enforce: 100}
 		}), "a", "b"))
 		m.set("a", 500)
 		for range 20 {
-			do(t, c)
+			serveOne(t, c)
 		}
 		m.set("a", 200)
 		for range 20 {
-			if h := do(t, c); h != "b" {
+			if h := serveOne(t, c); h != "b" {
 				t.Fatalf("%s got a request while it was ejected", h)
 			}
 		}
-		pass(30*time.Second + time.Millisecond) // its time is over, and the third interval has ended
+		advanceClock(30*time.Second + time.Millisecond) // its time is over, and the third interval has ended
 		var hosts []string
 		for range 4 {
-			hosts = append(hosts, do(t, c))
+			hosts = append(hosts, serveOne(t, c))
 		}
 		if !slices.Contains(hosts, "a") {
 			t.Errorf("%q got requests after the ejection, want a among them", hosts)
@@ -211,34 +211,34 @@ func TestAnEjectedHostGetsNothingAndReturns(t *testing.T) {
 
 func TestEjectionsGrowAndShrink(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		_, c := newMoodySet(t, newMoods(), withOutliers(outliers(func(o *config.Outlier) {
+		_, c := newStatusSet(t, newStatusConnector(), withOutliers(outlierConfig(func(o *config.OutlierDetection) {
 			o.Consecutive5xx = config.Consecutive{Failures: 1, Enforce: 100}
-			o.MaxTime = 80 * time.Second
+			o.MaxEjectionTime = 80 * time.Second
 		}), "a", "b"))
 		h := hostNamed(t, c, "a")
 		// out ejects the host and returns after how many intervals it is back.
 		out := func() (intervals int) {
-			attempt(h, 1, 500, protocol.ReasonNone)
-			for h.health.has(ejected) {
-				pass(10 * time.Second)
+			recordAttempts(h, 1, 500, protocol.ReasonNone)
+			for h.health.has(flagEjected) {
+				advanceClock(10 * time.Second)
 				if intervals++; intervals > 100 {
 					t.Fatal("the host does not return")
 				}
 			}
 			return intervals
 		}
-		pass(time.Second)                        // so that ejections do not begin with an interval
+		advanceClock(time.Second)                // so that ejections do not begin with an interval
 		for i, want := range []int{4, 7, 9, 9} { // 30 s, 60 s, 80 s at most: then until the interval ends
 			// A host that returns keeps the number of its ejections for an interval at least.
 			if got := out(); got != want {
 				t.Errorf("ejection %d: back after %d intervals, want %d", i+1, got, want)
 			}
 		}
-		pass(10 * time.Second * 2)
+		advanceClock(10 * time.Second * 2)
 		if got := out(); got != 7 {
 			t.Errorf("after two quiet intervals: back after %d intervals, want 7", got)
 		}
-		pass(10 * time.Second * 10)
+		advanceClock(10 * time.Second * 10)
 		if got := out(); got != 4 {
 			t.Errorf("after many quiet intervals: back after %d intervals, want 4", got)
 		}
@@ -250,33 +250,33 @@ func TestMaxEjectionPercent(t *testing.T) {
 	tests := []struct {
 		name   string
 		hosts  []string
-		change func(o *config.Outlier)
+		change func(o *config.OutlierDetection)
 		want   int
 	}{
-		{"a tenth of ten", ten, func(o *config.Outlier) { o.MaxPercent = 10 }, 1},
-		{"a third of ten", ten, func(o *config.Outlier) { o.MaxPercent = 33 }, 3},
-		{"a tenth of three", ten[:3], func(o *config.Outlier) { o.MaxPercent = 10 }, 0},
-		{"a tenth of three, but always one", ten[:3], func(o *config.Outlier) { o.MaxPercent, o.AlwaysOne = 10, true }, 1},
-		{"all", ten, func(o *config.Outlier) { o.MaxPercent = 100 }, 10},
-		{"all, but two at most", ten, func(o *config.Outlier) { o.MaxHosts = 2 }, 2},
-		{"none", ten, func(o *config.Outlier) { o.MaxPercent = 0 }, 0},
-		{"all, with an enforcement of 0", ten, func(o *config.Outlier) { o.Consecutive5xx.Enforce = 0 }, 0},
+		{"a tenth of ten", ten, func(o *config.OutlierDetection) { o.MaxEjectionPercent = 10 }, 1},
+		{"a third of ten", ten, func(o *config.OutlierDetection) { o.MaxEjectionPercent = 33 }, 3},
+		{"a tenth of three", ten[:3], func(o *config.OutlierDetection) { o.MaxEjectionPercent = 10 }, 0},
+		{"a tenth of three, but always one", ten[:3], func(o *config.OutlierDetection) { o.MaxEjectionPercent, o.AlwaysEjectOne = 10, true }, 1},
+		{"all", ten, func(o *config.OutlierDetection) { o.MaxEjectionPercent = 100 }, 10},
+		{"all, but two at most", ten, func(o *config.OutlierDetection) { o.MaxEjectedHosts = 2 }, 2},
+		{"none", ten, func(o *config.OutlierDetection) { o.MaxEjectionPercent = 0 }, 0},
+		{"all, with an enforcement of 0", ten, func(o *config.OutlierDetection) { o.Consecutive5xx.Enforce = 0 }, 0},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			o := outliers(func(o *config.Outlier) {
+			o := outlierConfig(func(o *config.OutlierDetection) {
 				o.Consecutive5xx = config.Consecutive{Failures: 1, Enforce: 100}
 				tt.change(o)
 			})
-			_, c := newMoodySet(t, newMoods(), withOutliers(o, tt.hosts...))
+			_, c := newStatusSet(t, newStatusConnector(), withOutliers(o, tt.hosts...))
 			var work sync.WaitGroup
 			for _, h := range c.state.Load().hosts {
-				work.Go(func() { attempt(h, 3, 500, protocol.ReasonNone) })
+				work.Go(func() { recordAttempts(h, 3, 500, protocol.ReasonNone) })
 			}
 			work.Wait()
 			out := 0
 			for _, h := range c.state.Load().hosts {
-				if h.health.has(ejected) {
+				if h.health.has(flagEjected) {
 					out++
 				}
 			}
@@ -292,31 +292,33 @@ func TestRatesEject(t *testing.T) {
 	many := func(n int, each traffic, then ...traffic) []traffic {
 		return append(slices.Repeat([]traffic{each}, n), then...)
 	}
-	success := func(o *config.Outlier) { o.SuccessRate.Enforce = 100 }
-	percentage := func(o *config.Outlier) { o.FailurePercentage.Enforce = 100 }
-	multiple := func(o *config.Outlier) { o.FailureMultiple = config.FailureMultiple{Multiple: 3, Volume: 10} }
-	split := func(o *config.Outlier) { o.SplitLocal = true }
+	success := func(o *config.OutlierDetection) { o.SuccessRate.Enforce = 100 }
+	percentage := func(o *config.OutlierDetection) { o.FailurePercentage.Enforce = 100 }
+	multiple := func(o *config.OutlierDetection) {
+		o.FailureMultiple = config.FailureMultiple{Multiple: 3, RequestVolume: 10}
+	}
+	split := func(o *config.OutlierDetection) { o.SplitLocalOriginErrors = true }
 	tests := []struct {
 		name    string
-		change  []func(*config.Outlier)
+		change  []func(*config.OutlierDetection)
 		traffic []traffic // of each host
 		out     []int     // hosts
 	}{
-		{"a success rate far below the others'", []func(*config.Outlier){success}, many(9, traffic{good: 99, bad: 1}, traffic{good: 50, bad: 50}), []int{9}},
-		{"all alike, all bad", []func(*config.Outlier){success}, many(10, traffic{good: 50, bad: 50}), nil},
-		{"too few requests to be judged", []func(*config.Outlier){success}, many(9, traffic{good: 100}, traffic{bad: 99}), nil},
-		{"too few hosts with enough requests", []func(*config.Outlier){success}, many(3, traffic{good: 100}, traffic{bad: 100}, traffic{good: 20}), nil},
-		{"together, failures on this side are failures", []func(*config.Outlier){success}, many(9, traffic{good: 100}, traffic{lost: 100}), []int{9}},
-		{"apart, they are not", []func(*config.Outlier){success, split}, many(9, traffic{good: 100}, traffic{good: 100, lost: 100}), nil},
-		{"apart, they have a rate of their own", []func(*config.Outlier){split, func(o *config.Outlier) { o.LocalSuccessRate = 100 }}, many(9, traffic{good: 100}, traffic{good: 100, lost: 100}), []int{9}},
-		{"85 percent failures", []func(*config.Outlier){percentage}, many(5, traffic{good: 100}, traffic{good: 15, bad: 85}), []int{5}},
-		{"84 percent failures", []func(*config.Outlier){percentage}, many(5, traffic{good: 100}, traffic{good: 16, bad: 84}), nil},
-		{"85 percent failures everywhere", []func(*config.Outlier){percentage}, many(5, traffic{good: 15, bad: 85}), []int{0, 1, 2, 3, 4}},
-		{"apart, 85 percent failures on this side", []func(*config.Outlier){split, func(o *config.Outlier) { o.LocalFailurePercentage = 100 }}, many(5, traffic{good: 100}, traffic{good: 15, lost: 85}), []int{5}},
-		{"three times the failures of all", []func(*config.Outlier){multiple}, many(9, traffic{good: 99, bad: 1}, traffic{good: 60, bad: 40}), []int{9}},
-		{"less than three times the failures of all", []func(*config.Outlier){multiple}, many(2, traffic{good: 90, bad: 10}, traffic{good: 60, bad: 40}), nil},
-		{"a multiple of nothing", []func(*config.Outlier){multiple}, many(3, traffic{good: 100}), nil},
-		{"only the statuses that count", []func(*config.Outlier){multiple, func(o *config.Outlier) { o.Codes = []int{503} }}, many(9, traffic{good: 100}, traffic{good: 10, bad: 90}), nil},
+		{"a success rate far below the others'", []func(*config.OutlierDetection){success}, many(9, traffic{good: 99, bad: 1}, traffic{good: 50, bad: 50}), []int{9}},
+		{"all alike, all bad", []func(*config.OutlierDetection){success}, many(10, traffic{good: 50, bad: 50}), nil},
+		{"too few requests to be judged", []func(*config.OutlierDetection){success}, many(9, traffic{good: 100}, traffic{bad: 99}), nil},
+		{"too few hosts with enough requests", []func(*config.OutlierDetection){success}, many(3, traffic{good: 100}, traffic{bad: 100}, traffic{good: 20}), nil},
+		{"together, failures on this side are failures", []func(*config.OutlierDetection){success}, many(9, traffic{good: 100}, traffic{lost: 100}), []int{9}},
+		{"apart, they are not", []func(*config.OutlierDetection){success, split}, many(9, traffic{good: 100}, traffic{good: 100, lost: 100}), nil},
+		{"apart, they have a rate of their own", []func(*config.OutlierDetection){split, func(o *config.OutlierDetection) { o.EnforceLocalSuccessRate = 100 }}, many(9, traffic{good: 100}, traffic{good: 100, lost: 100}), []int{9}},
+		{"85 percent failures", []func(*config.OutlierDetection){percentage}, many(5, traffic{good: 100}, traffic{good: 15, bad: 85}), []int{5}},
+		{"84 percent failures", []func(*config.OutlierDetection){percentage}, many(5, traffic{good: 100}, traffic{good: 16, bad: 84}), nil},
+		{"85 percent failures everywhere", []func(*config.OutlierDetection){percentage}, many(5, traffic{good: 15, bad: 85}), []int{0, 1, 2, 3, 4}},
+		{"apart, 85 percent failures on this side", []func(*config.OutlierDetection){split, func(o *config.OutlierDetection) { o.EnforceLocalFailurePercentage = 100 }}, many(5, traffic{good: 100}, traffic{good: 15, lost: 85}), []int{5}},
+		{"three times the failures of all", []func(*config.OutlierDetection){multiple}, many(9, traffic{good: 99, bad: 1}, traffic{good: 60, bad: 40}), []int{9}},
+		{"less than three times the failures of all", []func(*config.OutlierDetection){multiple}, many(2, traffic{good: 90, bad: 10}, traffic{good: 60, bad: 40}), nil},
+		{"a multiple of nothing", []func(*config.OutlierDetection){multiple}, many(3, traffic{good: 100}), nil},
+		{"only the statuses that count", []func(*config.OutlierDetection){multiple, func(o *config.OutlierDetection) { o.FailureStatuses = []int{503} }}, many(9, traffic{good: 100}, traffic{good: 10, bad: 90}), nil},
 		{"nothing is switched on", nil, many(9, traffic{good: 100}, traffic{bad: 100}), nil},
 	}
 	for _, tt := range tests {
@@ -326,21 +328,21 @@ func TestRatesEject(t *testing.T) {
 				for i := range tt.traffic {
 					names = append(names, string(rune('a'+i)))
 				}
-				_, c := newMoodySet(t, newMoods(), withOutliers(outliers(func(o *config.Outlier) {
+				_, c := newStatusSet(t, newStatusConnector(), withOutliers(outlierConfig(func(o *config.OutlierDetection) {
 					for _, change := range tt.change {
 						change(o)
 					}
 				}), names...))
 				for i, of := range tt.traffic {
 					h := hostNamed(t, c, names[i])
-					attempt(h, of.good, 200, protocol.ReasonNone)
-					attempt(h, of.bad, 500, protocol.ReasonNone)
-					attempt(h, of.lost, 0, protocol.UpstreamReset)
+					recordAttempts(h, of.good, 200, protocol.ReasonNone)
+					recordAttempts(h, of.bad, 500, protocol.ReasonNone)
+					recordAttempts(h, of.lost, 0, protocol.UpstreamReset)
 				}
-				pass(10 * time.Second)
+				advanceClock(10 * time.Second)
 				var out []int
 				for i, name := range names {
-					if hostNamed(t, c, name).health.has(ejected) {
+					if hostNamed(t, c, name).health.has(flagEjected) {
 						out = append(out, i)
 					}
 				}
@@ -353,7 +355,7 @@ func TestRatesEject(t *testing.T) {
 }
 
 // An answer is counted when it has ended, if its head was good.
-func TestEndingsCount(t *testing.T) {
+func TestExchangeEndsAreCounted(t *testing.T) {
 	tests := []struct {
 		name   string
 		ending attemptOutcome
@@ -372,12 +374,12 @@ func TestEndingsCount(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			_, c := newMoodySet(t, newMoods(), withOutliers(outliers(func(o *config.Outlier) {
+			_, c := newStatusSet(t, newStatusConnector(), withOutliers(outlierConfig(func(o *config.OutlierDetection) {
 				o.Consecutive5xx = config.Consecutive{Failures: 2, Enforce: 100}
 			}), "a"))
 			h := hostNamed(t, c, "a")
-			h.record.Load().observe(tt.ending, 2)
-			if out := h.health.has(ejected); out != tt.out {
+			h.outlierStats.Load().recordExchanges(tt.ending, 2)
+			if out := h.health.has(flagEjected); out != tt.out {
 				t.Errorf("ejected: %v, want %v", out, tt.out)
 			}
 		})
@@ -408,9 +410,9 @@ func TestEachAttemptCountsOnce(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			_, c := newMoodySet(t, newMoods(), withOutliers(outliers(func(o *config.Outlier) {
+			_, c := newStatusSet(t, newStatusConnector(), withOutliers(outlierConfig(func(o *config.OutlierDetection) {
 				o.Consecutive5xx = config.Consecutive{Failures: 2, Enforce: 100}
-				o.Codes = tt.codes
+				o.FailureStatuses = tt.codes
 			}), "a"))
 			h := hostNamed(t, c, "a")
 			once := func() {
@@ -418,68 +420,68 @@ func TestEachAttemptCountsOnce(t *testing.T) {
 				x.Meta.Protocol, x.Record.Listener, x.Response.Status = string(config.HTTP2), h, tt.answer
 				x.Response.Header.Add("grpc-status", tt.field)
 				if tt.reason != protocol.ReasonNone {
-					h.judge(x, protocol.Faultf(tt.reason, "a test"))
+					h.recordAttempt(x, protocol.Faultf(tt.reason, "a test"))
 				} else {
-					h.judge(x, nil)
+					h.recordAttempt(x, nil)
 				}
 				if tt.dropped {
 					h.ResponseDiscarded(x)
 					return
 				}
-				s := metrics.Sum{Outcome: tt.told}
-				s.Reason, s.Answer = uint8(tt.reason), tt.answer
-				s.Count(metrics.Request{})
+				s := metrics.Batch{Outcome: tt.told}
+				s.Reason, s.UpstreamStatus = uint8(tt.reason), tt.answer
+				s.AddRequest(metrics.Request{})
 				h.Add(s)
 			}
 			once()
-			if h.health.has(ejected) {
+			if h.health.has(flagEjected) {
 				t.Error("one attempt ejects, want it counted once")
 			}
 			once()
-			if out := h.health.has(ejected); out != tt.out {
+			if out := h.health.has(flagEjected); out != tt.out {
 				t.Errorf("ejected after two: %v, want %v", out, tt.out)
 			}
 		})
 	}
 }
 
-func TestEjectionsSurviveWhatDoesNotConcernThem(t *testing.T) {
+func TestEjectionsSurviveUnrelatedChanges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		o := outliers(func(o *config.Outlier) { o.Consecutive5xx = config.Consecutive{Failures: 1, Enforce: 100} })
-		s, c := newMoodySet(t, newMoods(), withOutliers(o, "a", "b"))
+		o := outlierConfig(func(o *config.OutlierDetection) { o.Consecutive5xx = config.Consecutive{Failures: 1, Enforce: 100} })
+		s, c := newStatusSet(t, newStatusConnector(), withOutliers(o, "a", "b"))
 		a := hostNamed(t, c, "a")
-		attempt(a, 1, 500, protocol.ReasonNone)
+		recordAttempts(a, 1, 500, protocol.ReasonNone)
 		same := *o
 		apply(t, s, withOutliers(&same, "a", "b", "c"))
-		if !a.health.has(ejected) || c.outlier.out != 1 {
-			t.Errorf("another host has come: ejected %v, %d out, want true, 1", a.health.has(ejected), c.outlier.out)
+		if !a.health.has(flagEjected) || c.outlier.ejectedCount != 1 {
+			t.Errorf("another host has come: ejected %v, %d out, want true, 1", a.health.has(flagEjected), c.outlier.ejectedCount)
 		}
 		apply(t, s, withOutliers(&same, "b", "c"))
-		if a.record.Load() != nil || c.outlier.out != 0 {
-			t.Errorf("after the host was removed: record %v, %d ejected, want none", a.record.Load(), c.outlier.out)
+		if a.outlierStats.Load() != nil || c.outlier.ejectedCount != 0 {
+			t.Errorf("after the host was removed: record %v, %d ejected, want none", a.outlierStats.Load(), c.outlier.ejectedCount)
 		}
 		b := hostNamed(t, c, "b")
-		attempt(b, 1, 500, protocol.ReasonNone)
+		recordAttempts(b, 1, 500, protocol.ReasonNone)
 		apply(t, s, withOutliers(nil, "b", "c"))
-		if b.health.has(ejected) || b.record.Load() != nil {
+		if b.health.has(flagEjected) || b.outlierStats.Load() != nil {
 			t.Error("detection is off: the host is out yet")
 		}
 		apply(t, s)
-		pass(time.Hour)
+		advanceClock(time.Hour)
 	})
 }
 
 func TestCountingAllocatesNothing(t *testing.T) {
-	_, c := newMoodySet(t, newMoods(), withOutliers(outliers(func(o *config.Outlier) {
+	_, c := newStatusSet(t, newStatusConnector(), withOutliers(outlierConfig(func(o *config.OutlierDetection) {
 		o.Consecutive5xx = config.Consecutive{Failures: 5, Enforce: 100}
-		o.SplitLocal = true
+		o.SplitLocalOriginErrors = true
 	}), "a"))
 	h := hostNamed(t, c, "a")
 	x := get()
 	x.Response.Status = 200
 	if n := testing.AllocsPerRun(100, func() {
-		h.judge(x, nil)
-		h.record.Load().observe(attemptOutcome{string(config.HTTP1), protocol.ReasonNone, 200, protocol.NoCode}, 1)
+		h.recordAttempt(x, nil)
+		h.outlierStats.Load().recordExchanges(attemptOutcome{string(config.HTTP1), protocol.ReasonNone, 200, protocol.NoCode}, 1)
 	}); n != 0 {
 		t.Errorf("%v allocations for a good answer, want 0", n)
 	}
@@ -494,7 +496,7 @@ func TestSuccessThreshold(t *testing.T) {
 }
 
 func BenchmarkCountGood(b *testing.B) {
-	_, c := newMoodySet(b, newMoods(), withOutliers(outliers(func(o *config.Outlier) {
+	_, c := newStatusSet(b, newStatusConnector(), withOutliers(outlierConfig(func(o *config.OutlierDetection) {
 		o.Consecutive5xx = config.Consecutive{Failures: 5, Enforce: 100}
 	}), "a"))
 	h := c.state.Load().hosts[0]
@@ -502,6 +504,6 @@ func BenchmarkCountGood(b *testing.B) {
 	x.Response.Status = 200
 	b.ReportAllocs()
 	for b.Loop() {
-		h.judge(x, nil)
+		h.recordAttempt(x, nil)
 	}
 }

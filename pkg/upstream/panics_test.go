@@ -14,125 +14,125 @@ import (
 	"github.com/weft-proxy/weft/pkg/upstream/balance"
 )
 
-// faulty is everything that a cluster calls, and panics where it is told to, once.
-type faulty struct {
-	*trunks
+// panicInjector is everything that a cluster calls, and panics where it is told to, once.
+type panicInjector struct {
+	*fakeMuxConnector
 	single bool
-	at     atomic.Pointer[string]
+	point  atomic.Pointer[string]
 	hits   atomic.Int64
 }
 
-// pass panics if point is where it is to panic.
-func (f *faulty) pass(point string) {
-	if at := f.at.Load(); at != nil && *at == point && f.at.CompareAndSwap(at, nil) {
+// panicAt panics if point is where it is to panic.
+func (f *panicInjector) panicAt(point string) {
+	if at := f.point.Load(); at != nil && *at == point && f.point.CompareAndSwap(at, nil) {
 		f.hits.Add(1)
 		panic("at " + point)
 	}
 }
 
-func (f *faulty) Multiplexed() bool { return !f.single }
+func (f *panicInjector) Multiplexed() bool { return !f.single }
 
-func (f *faulty) Connect(ctx context.Context, h *Host, deadline time.Time, released func(bool)) (Connection, error) {
-	f.pass("Connect")
-	c, err := f.trunks.Connect(ctx, h, deadline, released)
+func (f *panicInjector) Connect(ctx context.Context, h *Host, deadline time.Time, released func(bool)) (Connection, error) {
+	f.panicAt("Connect")
+	c, err := f.fakeMuxConnector.Connect(ctx, h, deadline, released)
 	if err != nil {
 		return nil, err
 	}
-	return &faultyConn{Connection: c, f: f}, nil
+	return &panickyConn{Connection: c, injector: f}, nil
 }
 
-// faultyConn is a Connection and Limited.
-type faultyConn struct {
+// panickyConn is a Connection and Limited.
+type panickyConn struct {
 	Connection
-	f *faulty
+	injector *panicInjector
 }
 
-func (c *faultyConn) Usable(idle time.Duration) bool {
-	c.f.pass("Usable")
+func (c *panickyConn) Usable(idle time.Duration) bool {
+	c.injector.panicAt("Usable")
 	return c.Connection.Usable(idle)
 }
 
-func (c *faultyConn) MaxConcurrentStreams() int64 {
-	c.f.pass("Limit")
+func (c *panickyConn) MaxConcurrentStreams() int64 {
+	c.injector.panicAt("Limit")
 	return 100
 }
 
-func (c *faultyConn) Close() error {
-	defer c.f.pass("Close")
+func (c *panickyConn) Close() error {
+	defer c.injector.panicAt("Close")
 	return c.Connection.Close()
 }
 
-// faultyBalancer is a Balancer.
-type faultyBalancer struct {
+// panickyBalancer is a Balancer.
+type panickyBalancer struct {
 	balance.Balancer
-	f *faulty
+	injector *panicInjector
 }
 
-func (b faultyBalancer) Pick(k balance.Key) int {
-	b.f.pass("Pick")
+func (b panickyBalancer) Pick(k balance.Key) int {
+	b.injector.panicAt("Pick")
 	return b.Balancer.Pick(k)
 }
 
-// faultyMeter is Meter, and its accounts.
-type faultyMeter struct{ f *faulty }
+// panickyMeter is Meter, and its accounts.
+type panickyMeter struct{ injector *panicInjector }
 
-func (m faultyMeter) Cluster(string, Gauges) ClusterRecorder {
-	m.f.pass("Meter.Cluster")
+func (m panickyMeter) Cluster(string, Gauges) ClusterRecorder {
+	m.injector.panicAt("Meter.Cluster")
 	return m
 }
 
-func (m faultyMeter) Host(string, string) Recorder {
-	m.f.pass("Meter.Host")
+func (m panickyMeter) Host(string, string) Recorder {
+	m.injector.panicAt("Meter.Host")
 	return m
 }
 
-func (faultyMeter) Add(metrics.Sum) {}
-func (faultyMeter) Close()          {}
+func (panickyMeter) Add(metrics.Batch) {}
+func (panickyMeter) Close()            {}
 
-func (m faultyMeter) Count(e Event) {
+func (m panickyMeter) Count(e Event) {
 	if e == ConnectionOpened {
-		m.f.pass("Count")
+		m.injector.panicAt("Count")
 	}
 }
 
-func (m faultyMeter) LimitReached(config.Priority, Event) { m.f.pass("Reached") }
+func (m panickyMeter) LimitReached(config.Priority, Event) { m.injector.panicAt("Reached") }
 
-// faultyCaller is a Caller.
-type faultyCaller struct {
-	caller
-	f *faulty
+// panickyDownstream is a Caller.
+type panickyDownstream struct {
+	fakeDownstream
+	injector *panicInjector
 }
 
-func (c *faultyCaller) OnDisconnect(gone func()) (stop func()) {
-	c.f.pass("Watch")
-	return c.caller.OnDisconnect(gone)
+func (c *panickyDownstream) OnDisconnect(gone func()) (stop func()) {
+	c.injector.panicAt("Watch")
+	return c.fakeDownstream.OnDisconnect(gone)
 }
 
-func (c *faultyCaller) Detach() { c.f.pass("Detach") }
+func (c *panickyDownstream) Detach() { c.injector.panicAt("Detach") }
 
-func (c *faultyCaller) Canceled() bool {
-	c.f.pass("Canceled")
+func (c *panickyDownstream) Canceled() bool {
+	c.injector.panicAt("Canceled")
 	return false
 }
 
 // cluster returns a cluster of a mode, all of whose parts are f's.
-func (f *faulty) cluster(t *testing.T, mode config.PoolMode) (*Set, *Cluster) {
+func (f *panicInjector) cluster(t *testing.T, mode config.PoolMode) (*Set, *Cluster) {
 	t.Helper()
-	return f.limited(t, mode, config.Breakers{MaxConnections: 1, MaxPendingRequests: 10, MaxRequests: 10}, "a")
+	return f.limited(t, mode, config.CircuitBreakers{MaxConnections: 1, MaxPendingRequests: 10, MaxRequests: 10}, "a")
 }
 
 // limited is cluster with other limits and hosts.
-func (f *faulty) limited(t *testing.T, mode config.PoolMode, limits config.Breakers, hosts ...string) (*Set, *Cluster) {
+func (f *panicInjector) limited(t *testing.T, mode config.PoolMode, limits config.CircuitBreakers, hosts ...string) (*Set, *Cluster) {
 	t.Helper()
-	cfg := moded(mode, hosts...)
-	cfg.Breakers = limits
+	cfg := clusterWithMode(mode, hosts...)
+	cfg.CircuitBreakers = limits
 	cfg.IdleTimeout = time.Minute
-	s := newTestSet(t, &f.world, func(o *Options) {
+	s := newTestSet(t, &f.fakeConnector, func(o *Options) {
 		o.Connectors[config.HTTP1] = f
-		o.Meter = faultyMeter{f}
+		o.Meter = panickyMeter{f}
 		next := o.Policies[config.RoundRobin]
-		o.Policies = map[config.Policy]balance.New{config.RoundRobin: func(peers []balance.Peer, options balance.Options) balance.Balancer {
-			return faultyBalancer{next(peers, options), f}
+		o.Policies = map[config.LBPolicy]balance.New{config.RoundRobin: func(peers []balance.Peer, options balance.Options) balance.Balancer {
+			return panickyBalancer{next(peers, options), f}
 		}}
 	})
 	apply(t, s, cfg)
@@ -140,11 +140,11 @@ func (f *faulty) limited(t *testing.T, mode config.PoolMode, limits config.Break
 }
 
 // serve sends an exchange and ends it.
-func (f *faulty) serve(c *Cluster, down *downstream) error {
+func (f *panicInjector) serve(c *Cluster, down *fakeDownstreamConn) error {
 	x := get()
 	x.Meta.Conn = &down.meta
-	x.Caller = &faultyCaller{f: f}
-	via := &ClusterPicker{Cluster: c, OnHostSelected: func(*protocol.Exchange, *Host) { f.pass("Chosen") }}
+	x.Downstream = &panickyDownstream{injector: f}
+	via := &ClusterPicker{Cluster: c, OnHostSelected: func(*protocol.Exchange, *Host) { f.panicAt("Chosen") }}
 	err := via.Serve(down, x)
 	finish(x)
 	return err
@@ -167,19 +167,19 @@ func TestPanicsLeaveNoCountBehind(t *testing.T) {
 				}
 				t.Run(name, func(t *testing.T) {
 					synctest.Test(t, func(t *testing.T) {
-						f := &faulty{trunks: newTrunks()}
+						f := &panicInjector{fakeMuxConnector: newFakeMuxConnector()}
 						s, c := f.cluster(t, mode)
 						defer s.Close()
-						down := newDownstream()
+						down := newFakeDownstreamConn()
 						defer down.end()
 						if warm {
 							if err := f.serve(c, down); err != nil {
 								t.Fatal(err)
 							}
 						}
-						f.at.Store(&point)
+						f.point.Store(&point)
 						err := f.serve(c, down)
-						f.at.Store(nil)
+						f.point.Store(nil)
 						var p *protocol.PanicError
 						if hit := f.hits.Load() > 0; hit != errors.As(err, &p) {
 							t.Errorf("Serve = %v; a panic: %v", err, hit)
@@ -195,10 +195,10 @@ func TestPanicsLeaveNoCountBehind(t *testing.T) {
 						if n := h.load.InFlight(); n != 0 {
 							t.Errorf("the host has %d exchanges in flight", n)
 						}
-						if open := b.slots.open.Load(); open != int64(f.trunks.open()) {
-							t.Errorf("%d slots are taken, %d connections are open", open, f.trunks.open())
+						if open := b.slots.open.Load(); open != int64(f.fakeMuxConnector.open()) {
+							t.Errorf("%d slots are taken, %d connections are open", open, f.fakeMuxConnector.open())
 						}
-						pass(maxBackoff)
+						advanceClock(maxBackoff)
 						for range 3 {
 							if err := f.serve(c, down); err != nil {
 								t.Errorf("the next exchange: %v", err)
@@ -211,12 +211,12 @@ func TestPanicsLeaveNoCountBehind(t *testing.T) {
 	}
 }
 
-// TestPanicsOfCarriedBytesAndSessionsLeaveNoCountBehind: of a balancer and of what carries bytes.
-func TestPanicsOfCarriedBytesAndSessionsLeaveNoCountBehind(t *testing.T) {
+// TestPanicsOfForwardedConnectionsAndLeases: of a balancer and of what carries bytes.
+func TestPanicsOfForwardedConnectionsAndLeases(t *testing.T) {
 	for _, point := range []string{"Pick", "connect", "carry", "Count"} {
 		for _, kind := range []string{"bytes", "session"} {
 			t.Run(kind+", "+point, func(t *testing.T) {
-				f := &faulty{trunks: newTrunks()}
+				f := &panicInjector{fakeMuxConnector: newFakeMuxConnector()}
 				s, c := f.cluster(t, config.PingPong)
 				defer s.Close()
 				use := func() (err error) {
@@ -228,23 +228,23 @@ func TestPanicsOfCarriedBytesAndSessionsLeaveNoCountBehind(t *testing.T) {
 						}
 						return err
 					}
-					return c.Carry(t.Context(), 1, func(context.Context, *Host, time.Time) (func() error, error) {
-						f.pass("connect")
-						return func() error { f.pass("carry"); return nil }, nil
+					return c.ForwardWithoutAddrs(t.Context(), 1, func(context.Context, *Host, time.Time) (func() error, error) {
+						f.panicAt("connect")
+						return func() error { f.panicAt("carry"); return nil }, nil
 					})
 				}
 				if err := use(); err != nil { // which opens the account
 					t.Fatal(err)
 				}
-				f.at.Store(&point)
+				f.point.Store(&point)
 				if err := use(); (err != nil) != (f.hits.Load() > 0) {
 					t.Errorf("use = %v", err)
 				}
-				f.at.Store(nil)
+				f.point.Store(nil)
 				wantNothing(t, c)
 				h := c.state.Load().hosts[0]
-				if h.load.InFlight() != 0 || h.load.Connections() != 0 || h.dialing.Load() != 0 || h.carriers.active != 0 {
-					t.Errorf("the host has %d exchanges, %d connections, %d attempts and %d dials", h.load.InFlight(), h.load.Connections(), h.dialing.Load(), h.carriers.active)
+				if h.load.InFlight() != 0 || h.load.Connections() != 0 || h.dialing.Load() != 0 || h.relayDials.active != 0 {
+					t.Errorf("the host has %d exchanges, %d connections, %d attempts and %d dials", h.load.InFlight(), h.load.Connections(), h.dialing.Load(), h.relayDials.active)
 				}
 				if err := use(); err != nil {
 					t.Errorf("the next one: %v", err)

@@ -49,29 +49,29 @@ func (g *hostSet) pick(hash uint64, attempts []protocol.Attempt, first int) *Hos
 		}
 	}
 	switch {
-	case !g.hashing && !p.split:
+	case !g.usesHash && !p.split:
 		hash = 0 // nothing uses it
-	case hash == 0 || !g.hashing:
+	case hash == 0 || !g.usesHash:
 		hash = g.env.random()
 	}
-	l, b := g.place(p, hash)
+	l, b := g.selectLocality(p, hash)
 	c := hostPicker{hostSet: g, attempts: attempts, first: first, key: balance.Key{Hash: hash}}
-	if h := c.draw(b, p.levels[l].panic); h != nil {
+	if h := c.drawHost(b, p.levels[l].panic); h != nil {
 		return h
 	}
 	return c.search(p, l, b)
 }
 
-// place returns the level and the locality that a hash, or random bits, select.
-func (g *hostSet) place(p *loadPlan, bits uint64) (int, *localityGroup) {
+// selectLocality returns the level and the locality that a hash, or random bits, select.
+func (g *hostSet) selectLocality(p *loadPlan, bits uint64) (int, *localityGroup) {
 	l := 0
 	if len(p.levels) > 1 {
-		l = p.level(pointOf(hash.Nth(bits, 1<<32)))
+		l = p.levelAt(toPoint(hash.Nth(bits, 1<<32)))
 	}
-	if p.levels[l].blocks == nil {
-		return l, &g.levels[l].blocks[0]
+	if p.levels[l].localities == nil {
+		return l, &g.levels[l].localities[0]
 	}
-	return l, &g.levels[l].blocks[p.levels[l].block(pointOf(hash.Nth(bits, 1<<33)))]
+	return l, &g.levels[l].localities[p.levels[l].localityAt(toPoint(hash.Nth(bits, 1<<33)))]
 }
 
 // hostPicker is the state of one pick.
@@ -82,28 +82,28 @@ type hostPicker struct {
 	key      balance.Key
 }
 
-// draw asks the balancer until it returns a host that is usable and past slow start, or the limit
+// drawHost asks the balancer until it returns a host that is usable and past slow start, or the limit
 // is reached. Then it returns the last host in slow start, if there was one.
-func (c *hostPicker) draw(b *localityGroup, panics bool) *Host {
-	limit, slow := min(maxPicks, maxPicksPerHost*len(b.hosts)), c.slow && len(b.hosts) > 1
+func (c *hostPicker) drawHost(b *localityGroup, panics bool) *Host {
+	limit, slow := min(maxPicks, maxPicksPerHost*len(b.hosts)), c.slowStart && len(b.hosts) > 1
 	var fresh *Host
 	for ; c.key.Draw < limit; c.key.Draw++ {
-		i := c.choose(b, c.key)
+		i := c.pickIndex(b, c.key)
 		if i < 0 {
 			return nil
 		}
 		h := b.hosts[i]
-		if len(c.attempts) > 0 && tried(c.attempts, h) {
+		if len(c.attempts) > 0 && wasTried(c.attempts, h) {
 			continue
 		}
-		if h.health.up() || panics && !h.health.has(unreachable|reportedDraining) {
-			if slow && !c.ready(h) {
+		if h.health.up() || panics && !h.health.has(flagUnreachable|flagReportedDraining) {
+			if slow && !c.passesSlowStart(h) {
 				fresh = h
 				continue
 			}
 			return h
 		}
-		if h.health.claim(c.env.now(), c.trialTime()) {
+		if h.health.claimProbe(c.env.now(), c.probeTimeout()) {
 			return h
 		}
 	}
@@ -114,61 +114,61 @@ func (c *hostPicker) draw(b *localityGroup, panics bool) *Host {
 // then all by priority.
 func (c *hostPicker) search(p *loadPlan, l int, b *localityGroup) *Host {
 	s := hostSearch{hostPicker: *c, now: c.env.now()}
-	if start := c.choose(b, c.key); start >= 0 {
+	if start := c.pickIndex(b, c.key); start >= 0 {
 		panics := p.levels[l].panic
-		if h := s.look(b.hosts[start:], panics); h != nil {
+		if h := s.scan(b.hosts[start:], panics); h != nil {
 			return h
 		}
-		if h := s.look(b.hosts[:start], panics); h != nil {
+		if h := s.scan(b.hosts[:start], panics); h != nil {
 			return h
 		}
 	}
 	for i := range c.levels {
-		if h := s.look(c.levels[i].hosts, p.levels[i].panic); h != nil {
+		if h := s.scan(c.levels[i].hosts, p.levels[i].panic); h != nil {
 			return h
 		}
 	}
 	switch {
-	case s.again != nil:
-		s.again.health.claim(s.now, c.trialTime()) // no effect if it is up
-		return s.again
+	case s.retryHost != nil:
+		s.retryHost.health.claimProbe(s.now, c.probeTimeout()) // no effect if it is up
+		return s.retryHost
 	case len(c.attempts)-c.first >= maxUnhealthyPicks:
 		return nil
-	case s.last == nil && !s.up && measuresOf(&c.config.Failover).threshold > 0:
-		return s.down // the health counts will be updated in a moment
+	case s.panicHost == nil && !s.anyUp && failoverParamsOf(&c.config.Failover).panicThreshold > 0:
+		return s.downHost // the health counts will be updated in a moment
 	default:
-		return s.last
+		return s.panicHost
 	}
 }
 
 // hostSearch is the state of one search.
 type hostSearch struct {
 	hostPicker
-	now   time.Duration
-	again *Host // first host of preference 2
-	last  *Host // first host of preference 3
-	down  *Host // first host that is down, regardless of panic
-	up    bool  // a host is up, tried or not
+	now       time.Duration
+	retryHost *Host // first host of preference 2
+	panicHost *Host // first host of preference 3
+	downHost  *Host // first host that is down, regardless of panic
+	anyUp     bool  // a host is up, tried or not
 }
 
-// look returns the first host of preference 1.
-func (s *hostSearch) look(hosts []*Host, panics bool) *Host {
+// scan returns the first host of preference 1.
+func (s *hostSearch) scan(hosts []*Host, panics bool) *Host {
 	for _, h := range hosts {
-		s.up = s.up || h.health.up()
-		if h.Config().Weight == 0 || h.health.has(reportedDraining) || tried(s.attempts[s.first:], h) {
+		s.anyUp = s.anyUp || h.health.up()
+		if h.Config().Weight == 0 || h.health.has(flagReportedDraining) || wasTried(s.attempts[s.first:], h) {
 			continue
 		}
-		usable := h.health.up() || h.health.probeDue(s.now) || panics && !h.health.has(unreachable)
+		usable := h.health.up() || h.health.probeDue(s.now) || panics && !h.health.has(flagUnreachable)
 		switch {
-		case usable && !tried(s.attempts[:s.first], h):
-			h.health.claim(s.now, s.trialTime())
+		case usable && !wasTried(s.attempts[:s.first], h):
+			h.health.claimProbe(s.now, s.probeTimeout())
 			return h
-		case usable && s.again == nil:
-			s.again = h
-		case !usable && panics && s.last == nil:
-			s.last = h
-		case !usable && s.down == nil:
-			s.down = h
+		case usable && s.retryHost == nil:
+			s.retryHost = h
+		case !usable && panics && s.panicHost == nil:
+			s.panicHost = h
+		case !usable && s.downHost == nil:
+			s.downHost = h
 		}
 	}
 	return nil
@@ -178,13 +178,13 @@ func (s *hostSearch) look(hosts []*Host, panics bool) *Host {
 // Hosts without a share get no other request that could find them recovered.
 func (g *hostSet) hostToProbe(attempts []protocol.Attempt) *Host {
 	now := g.env.now()
-	from := g.nextTrial.Load()
-	if from > int64(now) || !g.nextTrial.CompareAndSwap(from, int64(now+probeInterval)) {
+	from := g.nextProbe.Load()
+	if from > int64(now) || !g.nextProbe.CompareAndSwap(from, int64(now+probeInterval)) {
 		return nil
 	}
 	for i := range g.levels {
 		for _, h := range g.levels[i].hosts {
-			if h.health.probeDue(now) && !tried(attempts, h) && h.health.claim(now, g.trialTime()) {
+			if h.health.probeDue(now) && !wasTried(attempts, h) && h.health.claimProbe(now, g.probeTimeout()) {
 				return h
 			}
 		}
@@ -192,16 +192,16 @@ func (g *hostSet) hostToProbe(attempts []protocol.Attempt) *Host {
 	return nil
 }
 
-// trialTime returns how long a recovery probe keeps other exchanges from the host: as long as a
+// probeTimeout returns how long a recovery probe keeps other exchanges from the host: as long as a
 // connect can take.
-func (d *hostSets) trialTime() time.Duration {
+func (d *hostSetBuilder) probeTimeout() time.Duration {
 	if t := d.config.ConnectTimeout; t > 0 {
 		return t
 	}
 	return maxBackoff
 }
 
-func tried(attempts []protocol.Attempt, h *Host) bool {
+func wasTried(attempts []protocol.Attempt, h *Host) bool {
 	for i := range attempts {
 		if attempts[i].Host == protocol.Named(h) {
 			return true

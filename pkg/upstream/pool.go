@@ -24,9 +24,9 @@ type pool interface {
 	// caller decrements them.
 	protocol.AsyncService
 
-	// giveWay removes a connection that carries nothing from the pool, or returns nil if there is
+	// evictIdleConn removes a connection that carries nothing from the pool, or returns nil if there is
 	// none. The caller closes it and owns its slot.
-	giveWay() evictedConn
+	evictIdleConn() evictedConn
 
 	// counts returns how many connections are open, and how many of them carry nothing.
 	counts() (open int64, idle int)
@@ -46,7 +46,7 @@ func (e *notSent) Error() string { return e.err.Error() }
 func (e *notSent) Unwrap() error { return e.err }
 
 // evictedConn is a connection to close whose slot was passed on.
-type evictedConn interface{ end() }
+type evictedConn interface{ closeConn() }
 
 // newPool returns a pool of the kind that the protocol and the mode require. A pool that starts
 // closed closes each connection after its exchanges.
@@ -70,7 +70,7 @@ type base struct {
 
 	open  *atomic.Int64 // connections being opened or open
 	dials *dialLimit    // of the lane
-	sweep sweeper       // guarded by the pool's mu
+	sweep sweepTimer    // guarded by the pool's mu
 }
 
 // connect opens a connection before the deadline; its slot is taken. It records a success; the
@@ -83,7 +83,7 @@ func (b *base) connect(ctx context.Context, deadline time.Time, released func(re
 		switch {
 		case connected:
 		case conn != nil:
-			b.ended(conn)
+			b.closeConn(conn)
 		default:
 			b.open.Add(-1)
 		}
@@ -91,7 +91,7 @@ func (b *base) connect(ctx context.Context, deadline time.Time, released func(re
 	conn, err = b.connector.Connect(ctx, b.host, deadline, released)
 	if err == nil {
 		b.host.load.Connect()
-		b.host.connected()
+		b.host.recordConnect()
 		connected = true
 		return conn, nil
 	}
@@ -103,16 +103,16 @@ func (b *base) connect(ctx context.Context, deadline time.Time, released func(re
 	return nil, err
 }
 
-// closing returns err, or a Fault if the set is closed.
-func (b *base) closing(err error) error {
+// errOrClosed returns err, or a Fault if the set is closed.
+func (b *base) errOrClosed(err error) error {
 	if b.host.cluster.env.ctx.Err() != nil {
 		return protocol.Faultf(protocol.ConnectFailure, "connecting to %s: the clusters are closed", b.host.address)
 	}
 	return err
 }
 
-// ended closes a connection. It does not free the slot.
-func (b *base) ended(conn Connection) {
+// closeConn closes a connection. It does not free the slot.
+func (b *base) closeConn(conn Connection) {
 	defer b.host.countConnection(ConnectionClosed)
 	defer b.host.load.Disconnect()
 	defer b.open.Add(-1)

@@ -25,10 +25,10 @@ func TestARequestIsSentAgainOnlyIfTheHostHasNotReadIt(t *testing.T) {
 		"POST, ended before":                 {"POST", &once{}, protocol.NewFault(protocol.ConnectFailure, nil), true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld()
-			s, c := one(t, w, cluster("web", "a"))
-			do(t, c)
-			w.answers = func(conn *wire, _ *protocol.Exchange) error {
+			w := newFakeConnector()
+			s, c := newTestCluster(t, w, cluster("web", "a"))
+			serveOne(t, c)
+			w.respond = func(conn *fakeConn, _ *protocol.Exchange) error {
 				if conn == w.conns[0] {
 					return test.err
 				}

@@ -21,12 +21,12 @@ type Set struct {
 
 	changes sync.Mutex // held while a change is committed or retired
 
-	mu         sync.RWMutex
-	configured map[string]*Cluster              // guarded by mu
-	cells      map[string]weak.Pointer[Cluster] // guarded by mu; not configured, but possibly referred to
-	leaving    map[*Cluster]*Change             // guarded by mu; removed clusters, and the change that retires them
-	watches    map[*Cluster]*watch              // guarded by mu; of clusters with discovery
-	changing   bool                             // guarded by mu; a Change is open
+	mu           sync.RWMutex
+	configured   map[string]*Cluster              // guarded by mu
+	placeholders map[string]weak.Pointer[Cluster] // guarded by mu; not configured, but possibly referred to
+	leaving      map[*Cluster]*Change             // guarded by mu; removed clusters, and the change that retires them
+	watches      map[*Cluster]*watch              // guarded by mu; of clusters with discovery
+	changing     bool                             // guarded by mu; a Change is open
 }
 
 // NewSet returns a set without clusters.
@@ -35,14 +35,14 @@ func NewSet(o Options) *Set {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
 	s := &Set{
-		env:        env{Options: o, epoch: time.Now(), desk: demand.NewDesk()},
-		configured: make(map[string]*Cluster),
-		cells:      make(map[string]weak.Pointer[Cluster]),
-		leaving:    make(map[*Cluster]*Change),
-		watches:    make(map[*Cluster]*watch),
+		env:          env{Options: o, epoch: time.Now(), desk: demand.NewRequestQueue()},
+		configured:   make(map[string]*Cluster),
+		placeholders: make(map[string]weak.Pointer[Cluster]),
+		leaving:      make(map[*Cluster]*Change),
+		watches:      make(map[*Cluster]*watch),
 	}
 	s.env.checks = health.NewScheduler(func(p *protocol.PanicError) { p.Log(o.Log, "checking a host") })
-	s.env.ctx, s.env.end = context.WithCancel(context.Background())
+	s.env.ctx, s.env.cancel = context.WithCancel(context.Background())
 	return s
 }
 
@@ -59,14 +59,14 @@ func (s *Set) Get(name string) *Cluster {
 
 // placeholder returns the Cluster of a name that is not configured. s.mu is held.
 func (s *Set) placeholder(name string) *Cluster {
-	if c := s.cells[name].Value(); c != nil {
+	if c := s.placeholders[name].Value(); c != nil {
 		return c
 	}
 	c := &Cluster{name: name, env: &s.env}
-	for p := range config.Priorities {
+	for p := range config.NumPriorities {
 		c.breakers[p].cluster, c.breakers[p].priority = c, p
 	}
-	s.cells[name] = weak.Make(c)
+	s.placeholders[name] = weak.Make(c)
 	return c
 }
 
@@ -84,7 +84,7 @@ type Change struct {
 	set     *Set
 	edits   []edit
 	removed []*Cluster
-	closed  bool // by Commit or Rollback
+	ended   bool // by Commit or Rollback
 
 	committed bool // by Commit
 }
@@ -112,7 +112,7 @@ func (s *Set) PrepareSome(clusters []*config.Cluster) (*Change, error) {
 
 // Check returns the error that Prepare would return, and changes nothing.
 func (s *Set) Check(clusters []*config.Cluster) error {
-	change, err := s.compare(clusters, true)
+	change, err := s.diff(clusters, true)
 	if err != nil {
 		return err
 	}
@@ -122,7 +122,7 @@ func (s *Set) Check(clusters []*config.Cluster) error {
 
 // prepare implements Prepare; whole: clusters is the complete list.
 func (s *Set) prepare(clusters []*config.Cluster, whole bool) (*Change, error) {
-	change, err := s.compare(clusters, whole)
+	change, err := s.diff(clusters, whole)
 	if err != nil {
 		return nil, err
 	}
@@ -135,15 +135,15 @@ func (s *Set) prepare(clusters []*config.Cluster, whole bool) (*Change, error) {
 	return change, nil
 }
 
-// compare finds the clusters that are new, changed or removed.
-func (s *Set) compare(clusters []*config.Cluster, whole bool) (*Change, error) {
+// diff finds the clusters that are new, changed or removed.
+func (s *Set) diff(clusters []*config.Cluster, whole bool) (*Change, error) {
 	var refused []error
 	names := make(map[string]struct{}, len(clusters))
 	change := &Change{set: s}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.changing {
-		return nil, errBusy
+		return nil, errChangeOpen
 	}
 	for _, cfg := range clusters {
 		if _, twice := names[cfg.Name]; twice {
@@ -152,10 +152,10 @@ func (s *Set) compare(clusters []*config.Cluster, whole bool) (*Change, error) {
 		}
 		names[cfg.Name] = struct{}{}
 		c := s.configured[cfg.Name]
-		if c != nil && same(c.settings(), cfg) {
+		if c != nil && sameCluster(c.lastConfig(), cfg) {
 			continue
 		}
-		if err := s.env.check(cfg); err != nil {
+		if err := s.env.validate(cfg); err != nil {
 			refused = append(refused, err)
 			continue
 		}
@@ -168,14 +168,14 @@ func (s *Set) compare(clusters []*config.Cluster, whole bool) (*Change, error) {
 		return nil, errors.Join(refused...)
 	}
 	if whole {
-		change.removed = s.others(names)
+		change.removed = s.notListed(names)
 	}
 	s.changing = true
 	return change, nil
 }
 
-// others returns the configured clusters that are not among names. s.mu is held.
-func (s *Set) others(names map[string]struct{}) (all []*Cluster) {
+// notListed returns the configured clusters that are not among names. s.mu is held.
+func (s *Set) notListed(names map[string]struct{}) (all []*Cluster) {
 	for name, c := range s.configured {
 		if _, stays := names[name]; !stays {
 			all = append(all, c)
@@ -206,10 +206,10 @@ func (c *Change) Warm(ctx context.Context) error {
 // the state they started with. Removed clusters keep serving routes that refer to them until
 // Retire.
 func (c *Change) Commit() {
-	if c.closed {
+	if c.ended {
 		return
 	}
-	c.closed = true
+	c.ended = true
 	c.set.changes.Lock()
 	defer c.set.changes.Unlock()
 	for i := range c.edits {
@@ -221,7 +221,7 @@ func (c *Change) Commit() {
 			retire(e.cluster.install(e.config, e.config.Hosts))
 		}
 	}
-	c.set.enter(c)
+	c.set.recordConfigured(c)
 	c.committed = true
 }
 
@@ -236,7 +236,7 @@ func (c *Change) Retire() {
 	c.set.changes.Lock()
 	defer c.set.changes.Unlock()
 	for _, gone := range c.removed {
-		if c.set.leaves(gone, c) {
+		if c.set.takeLeaving(gone, c) {
 			c.set.stopWatch(gone)
 			retire(gone.remove())
 		}
@@ -245,13 +245,13 @@ func (c *Change) Retire() {
 
 // Rollback drops the change; the set is unchanged.
 func (c *Change) Rollback() {
-	if c.closed {
+	if c.ended {
 		return
 	}
-	c.closed = true
+	c.ended = true
 	for i := range c.edits {
 		if w := c.edits[i].watch; w != nil {
-			w.end()
+			w.closeConn()
 		}
 	}
 	c.set.mu.Lock()
@@ -259,9 +259,9 @@ func (c *Change) Rollback() {
 	c.set.changing = false
 }
 
-// leaves reports whether change removed the cluster and no later change configured it. It returns
+// takeLeaving reports whether change removed the cluster and no later change configured it. It returns
 // true once.
-func (s *Set) leaves(c *Cluster, change *Change) bool {
+func (s *Set) takeLeaving(c *Cluster, change *Change) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.leaving[c] != change {
@@ -278,18 +278,18 @@ func (s *Set) stopWatch(c *Cluster) {
 	delete(s.watches, c)
 	s.mu.Unlock()
 	if w != nil {
-		w.end()
+		w.closeConn()
 	}
 }
 
-// enter records the configured clusters after a change.
-func (s *Set) enter(change *Change) {
+// recordConfigured records the configured clusters after a change.
+func (s *Set) recordConfigured(change *Change) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for i := range change.edits {
 		e := &change.edits[i]
 		s.configured[e.config.Name] = e.cluster
-		delete(s.cells, e.config.Name)
+		delete(s.placeholders, e.config.Name)
 		delete(s.leaving, e.cluster)
 		if e.watch != nil {
 			s.watches[e.cluster] = e.watch
@@ -297,12 +297,12 @@ func (s *Set) enter(change *Change) {
 	}
 	for _, gone := range change.removed {
 		delete(s.configured, gone.name)
-		s.cells[gone.name] = weak.Make(gone)
+		s.placeholders[gone.name] = weak.Make(gone)
 		s.leaving[gone] = change
 	}
-	for name, cell := range s.cells {
+	for name, cell := range s.placeholders {
 		if cell.Value() == nil {
-			delete(s.cells, name)
+			delete(s.placeholders, name)
 		}
 	}
 	s.changing = false

@@ -21,8 +21,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/upstream/balance"
 )
 
-func TestNameIsACell(t *testing.T) {
-	s := newTestSet(t, newWorld())
+func TestGetReturnsOnePlaceholderPerName(t *testing.T) {
+	s := newTestSet(t, newFakeConnector())
 	c := s.Get("web")
 	if s.Get("web") != c {
 		t.Error("two cells of one name")
@@ -30,32 +30,32 @@ func TestNameIsACell(t *testing.T) {
 	if s.Find("web") != nil {
 		t.Error("Find returned a cluster that is not configured")
 	}
-	fails(t, c, protocol.NoCluster)
+	wantFault(t, c, protocol.NoCluster)
 	apply(t, s, cluster("web", "a"))
 	if s.Get("web") != c || s.Find("web") != c {
 		t.Error("configuration made another cell")
 	}
-	do(t, c)
+	serveOne(t, c)
 	apply(t, s)
 	if s.Get("web") != c || s.Find("web") != nil || c.Config() != nil {
 		t.Error("after it was removed: want the same cell, without configuration")
 	}
-	fails(t, c, protocol.NoCluster)
+	wantFault(t, c, protocol.NoCluster)
 	apply(t, s, cluster("web", "b"))
-	if host := do(t, c); host != "b" {
+	if host := serveOne(t, c); host != "b" {
 		t.Errorf("served by %s, want b", host)
 	}
 }
 
-func TestCellsThatNobodyRefersToGo(t *testing.T) {
-	s := newTestSet(t, newWorld())
+func TestUnreferencedPlaceholdersAreCollected(t *testing.T) {
+	s := newTestSet(t, newFakeConnector())
 	kept := s.Get("kept")
 	for i := range 100 {
 		s.Get(fmt.Sprint("dropped", i))
 	}
 	runtime.GC()
 	apply(t, s, cluster("web", "a"))
-	if n := len(s.cells); n != 1 {
+	if n := len(s.placeholders); n != 1 {
 		t.Errorf("%d cells, want the one that is referred to", n)
 	}
 	if s.Get("kept") != kept {
@@ -64,8 +64,8 @@ func TestCellsThatNobodyRefersToGo(t *testing.T) {
 }
 
 func TestRemovedClusterDrains(t *testing.T) {
-	w := newWorld()
-	s, c := one(t, w, cluster("web", "a"))
+	w := newFakeConnector()
+	s, c := newTestCluster(t, w, cluster("web", "a"))
 	x, y := begin(t, c), begin(t, c)
 	finish(x)
 	apply(t, s, cluster("other", "b"))
@@ -89,24 +89,24 @@ func committed(t *testing.T, s *Set, clusters ...*config.Cluster) *Change {
 	return c
 }
 
-// TestRetireLeavesWhatCameBack: a change that retires late, after other changes
+// TestRetireKeepsReconfiguredCluster: a change that retires late, after other changes
 // have brought its clusters back, and taken them away again.
-func TestRetireLeavesWhatCameBack(t *testing.T) {
-	s := newTestSet(t, newWorld())
+func TestRetireKeepsReconfiguredCluster(t *testing.T) {
+	s := newTestSet(t, newFakeConnector())
 	apply(t, s, cluster("web", "a"))
 	web := s.Get("web")
 	first := committed(t, s)
 	committed(t, s, cluster("web", "a"))
 	first.Retire()
-	do(t, web) // it came back
+	serveOne(t, web) // it came back
 	second := committed(t, s)
 	first.Retire()
-	do(t, web) // what it left by is not retired yet
+	serveOne(t, web) // what it left by is not retired yet
 	second.Retire()
-	fails(t, web, protocol.NoCluster)
+	wantFault(t, web, protocol.NoCluster)
 	second.Retire()
 	apply(t, s, cluster("web", "a"))
-	do(t, web)
+	serveOne(t, web)
 }
 
 // TestRetireDuringACommit: the commit brings back what the other change is about
@@ -114,7 +114,7 @@ func TestRetireLeavesWhatCameBack(t *testing.T) {
 func TestRetireDuringACommit(t *testing.T) {
 	installing, retired := make(chan struct{}, 1), make(chan struct{})
 	var meet atomic.Bool
-	s := newTestSet(t, newWorld(), func(o *Options) {
+	s := newTestSet(t, newFakeConnector(), func(o *Options) {
 		roundRobin := o.Policies[config.RoundRobin]
 		o.Policies[config.RoundRobin] = func(peers []balance.Peer, options balance.Options) balance.Balancer {
 			if meet.Load() {
@@ -138,14 +138,14 @@ func TestRetireDuringACommit(t *testing.T) {
 	}()
 	committed(t, s, cluster("web", "a"))
 	<-retired
-	do(t, web)
+	serveOne(t, web)
 }
 
-func TestHostsKeepTheirStateOverChanges(t *testing.T) {
+func TestHostStateSurvivesConfigChanges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld()
-		w.refuse["b"] = true
-		s, c := one(t, w, cluster("web", "a", "b", "c"))
+		w := newFakeConnector()
+		w.refuses["b"] = true
+		s, c := newTestCluster(t, w, cluster("web", "a", "b", "c"))
 		var list []*protocol.Exchange
 		for range 6 { // three connections to a and to c
 			list = append(list, begin(t, c))
@@ -158,7 +158,7 @@ func TestHostsKeepTheirStateOverChanges(t *testing.T) {
 		w.dialed()
 
 		changed := cluster("web", "c", "b", "a", "d")
-		changed.Policy = config.LeastRequest
+		changed.LBPolicy = config.LeastRequest
 		changed.Hosts[2] = config.Host{Address: "a", Weight: 7, Hostname: "a.example", Metadata: map[string]string{"zone": "1"}}
 		apply(t, s, changed)
 
@@ -177,17 +177,17 @@ func TestHostsKeepTheirStateOverChanges(t *testing.T) {
 			}
 		}
 		for range 500 {
-			do(t, c)
+			serveOne(t, c)
 		}
 		finish(x)
 		wantList(t, "dials after the change", w.dialed(), "d")
 	})
 }
 
-func TestHostThatLeavesDrainsAndComesBackNew(t *testing.T) {
-	w := newWorld()
-	s, c := one(t, w, cluster("web", "a", "b"))
-	do(t, c)
+func TestRemovedHostDrainsAndReturnsNew(t *testing.T) {
+	w := newFakeConnector()
+	s, c := newTestCluster(t, w, cluster("web", "a", "b"))
+	serveOne(t, c)
 	x, y := begin(t, c), begin(t, c)
 	busy := x
 	if y.Record.Host().Name() == "a" {
@@ -199,7 +199,7 @@ func TestHostThatLeavesDrainsAndComesBackNew(t *testing.T) {
 			t.Errorf("connection to a: closed %v, busy %v, want the idle ones closed", conn.closed.Load(), conn.busy.Load())
 		}
 	}
-	if host := do(t, c); host != "b" {
+	if host := serveOne(t, c); host != "b" {
 		t.Errorf("served by %s, want b", host)
 	}
 	apply(t, s, cluster("web", "a", "b"))
@@ -218,8 +218,8 @@ func TestHostThatLeavesDrainsAndComesBackNew(t *testing.T) {
 
 // An exchange that picked a host before it left still gets its answer.
 func TestExchangeOnARetiredHost(t *testing.T) {
-	w := newWorld()
-	s, c := one(t, w, cluster("web", "a"))
+	w := newFakeConnector()
+	s, c := newTestCluster(t, w, cluster("web", "a"))
 	h := c.state.Load().hosts[0]
 	apply(t, s, cluster("web", "b"))
 	x := get()
@@ -234,14 +234,14 @@ func TestExchangeOnARetiredHost(t *testing.T) {
 	wantCounts(t, s, 0, 0, 0)
 }
 
-func TestOneAddressTwiceIsOneHost(t *testing.T) {
+func TestDuplicateAddressesAreMerged(t *testing.T) {
 	cfg := cluster("web", "a", "b", "a", "c", "a")
 	for i, weight := range []uint32{1, 2, 3, 4, 5} {
 		cfg.Hosts[i].Weight = weight
 	}
 	cfg.Hosts[0].Hostname, cfg.Hosts[2].Hostname = "first", "second"
 	given := slices.Clone(cfg.Hosts)
-	s, _ := one(t, newWorld(), cfg)
+	s, _ := newTestCluster(t, newFakeConnector(), cfg)
 	var got []string
 	for _, h := range s.Describe()[0].Hosts {
 		got = append(got, fmt.Sprint(h.Address, h.Weight, h.Hostname))
@@ -252,10 +252,10 @@ func TestOneAddressTwiceIsOneHost(t *testing.T) {
 	}
 }
 
-func TestPrepareRefuses(t *testing.T) {
+func TestPrepareRejectsInvalidClusters(t *testing.T) {
 	nameless := cluster("nameless", "")
 	odd := cluster("odd", "a")
-	odd.Policy = "LB_ODD"
+	odd.LBPolicy = "LB_ODD"
 	tests := []struct {
 		name     string
 		clusters []*config.Cluster
@@ -268,7 +268,7 @@ func TestPrepareRefuses(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			s, c := one(t, newWorld(), cluster("running", "a"))
+			s, c := newTestCluster(t, newFakeConnector(), cluster("running", "a"))
 			change, err := s.Prepare(tt.clusters)
 			if err == nil {
 				change.Rollback()
@@ -279,39 +279,39 @@ func TestPrepareRefuses(t *testing.T) {
 					t.Errorf("Prepare = %v, want it to name %s", err, part)
 				}
 			}
-			do(t, c)
+			serveOne(t, c)
 			apply(t, s, cluster("next", "a")) // a refusal leaves nothing open
 		})
 	}
 }
 
-func TestRollbackLeavesTheSetAsItWas(t *testing.T) {
-	s, c := one(t, newWorld(), cluster("web", "a"))
+func TestRollbackLeavesSetUnchanged(t *testing.T) {
+	s, c := newTestCluster(t, newFakeConnector(), cluster("web", "a"))
 	before := s.Describe()
 	change, err := s.Prepare([]*config.Cluster{cluster("web", "b"), cluster("new", "c")})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.Prepare(nil); !errors.Is(err, errBusy) {
-		t.Errorf("a second Prepare = %v, want %v", err, errBusy)
+	if _, err := s.Prepare(nil); !errors.Is(err, errChangeOpen) {
+		t.Errorf("a second Prepare = %v, want %v", err, errChangeOpen)
 	}
 	change.Rollback()
 	change.Commit() // has no effect any more
 	if after := s.Describe(); !reflect.DeepEqual(before, after) {
 		t.Errorf("after Rollback: %+v, want %+v", after, before)
 	}
-	if host := do(t, c); host != "a" {
+	if host := serveOne(t, c); host != "a" {
 		t.Errorf("served by %s, want a", host)
 	}
 	apply(t, s, cluster("web", "b"))
 	change.Rollback()
-	if host := do(t, c); host != "b" {
+	if host := serveOne(t, c); host != "b" {
 		t.Errorf("served by %s, want b", host)
 	}
 }
 
 func TestUnchangedClustersAreNotTouched(t *testing.T) {
-	s, c := one(t, newWorld(), cluster("web", "a", "b"))
+	s, c := newTestCluster(t, newFakeConnector(), cluster("web", "a", "b"))
 	before := c.state.Load()
 	apply(t, s, cluster("web", "a", "b"), cluster("new", "c"))
 	if c.state.Load() != before {
@@ -320,30 +320,30 @@ func TestUnchangedClustersAreNotTouched(t *testing.T) {
 }
 
 // Whoever adds a field to the model must add it to same.
-func TestEveryClusterFieldCounts(t *testing.T) {
+func TestSameClusterComparesEveryField(t *testing.T) {
 	full := func() *config.Cluster {
 		c := cluster("web", "a")
 		c.Hosts[0].Metadata = map[string]string{"zone": "1"}
 		c.DNS.Resolvers, c.DNS.Search = []string{"127.0.0.1:53"}, []string{"a.example"}
 		c.Subsets.Selectors = [][]string{{"zone"}}
 		c.Subsets.Default = map[string]string{"zone": "1"}
-		c.Rules = digits{1}
-		c.Localities = []config.LocalityWeight{{Weight: 1}}
-		c.MoreTLS = []*config.TLS{{
-			Peers: []config.PeerName{{Exact: "a"}}, Ciphers: []string{"a"}, Curves: []string{"a"}, ALPN: []string{"h2"},
+		c.HostRules = digits{1}
+		c.LocalityWeights = []config.LocalityWeight{{Weight: 1}}
+		c.AlternateTLS = []*config.TLS{{
+			MatchSANs: []config.SANMatcher{{Exact: "a"}}, CipherSuites: []string{"a"}, Curves: []string{"a"}, ALPN: []string{"h2"},
 		}}
-		c.Drops = []config.Drop{{Share: 1}}
-		c.Health = &config.HealthCheck{HTTP: config.HTTPCheck{
-			Codes:  []config.CodeRange{{Start: 200, End: 204}},
-			Header: config.HeaderMutation{Add: []config.HeaderValue{{Name: "a"}}, Remove: []string{"b"}},
+		c.DropOverloads = []config.DropOverload{{PerMillion: 1}}
+		c.HealthCheck = &config.HealthCheck{HTTP: config.HTTPCheck{
+			ExpectedStatuses: []config.StatusRange{{Start: 200, End: 204}},
+			HeaderMutation:   config.HeaderMutation{Add: []config.HeaderValue{{Name: "a"}}, Remove: []string{"b"}},
 		}}
-		c.Outlier = &config.Outlier{Codes: []int{503}}
+		c.OutlierDetection = &config.OutlierDetection{FailureStatuses: []int{503}}
 		c.TLS = &config.TLS{
-			Peers: []config.PeerName{{Exact: "a"}}, Ciphers: []string{"a"}, Curves: []string{"a"}, ALPN: []string{"h2"},
+			MatchSANs: []config.SANMatcher{{Exact: "a"}}, CipherSuites: []string{"a"}, Curves: []string{"a"}, ALPN: []string{"h2"},
 		}
 		return c
 	}
-	if !same(full(), full()) {
+	if !sameCluster(full(), full()) {
 		t.Fatal("equal clusters are not the same")
 	}
 	var change func(t *testing.T, path string, field reflect.Value, check func(path string))
@@ -395,147 +395,147 @@ func TestEveryClusterFieldCounts(t *testing.T) {
 	}
 	c := full()
 	change(t, "Cluster", reflect.ValueOf(c).Elem(), func(path string) {
-		if same(full(), c) {
+		if sameCluster(full(), c) {
 			t.Errorf("a change of %s is not seen", path)
 		}
 	})
 }
 
-// finder is a discovery that the test drives.
-type finder struct {
+// fakeDiscovery is a discovery that the test drives.
+type fakeDiscovery struct {
 	updates map[string]func([]config.Host, error)
 	stopped []string
 }
 
-func (f *finder) Watch(c *config.Cluster, update func([]config.Host, error)) func() {
+func (f *fakeDiscovery) Watch(c *config.Cluster, update func([]config.Host, error)) func() {
 	key := fmt.Sprint(c.Name, c.MaxRequestsPerConn-1000)
 	f.updates[key] = update
 	return func() { f.stopped = append(f.stopped, key) }
 }
 
-func (f *finder) find(key string, hosts ...string) {
+func (f *fakeDiscovery) deliver(key string, hosts ...string) {
 	f.updates[key](cluster("", hosts...).Hosts, nil)
 }
 
-func named(name string, generation int) *config.Cluster {
+func discoveryCluster(name string, generation int) *config.Cluster {
 	c := cluster(name, name+".example:80")
 	c.Type = config.ClusterStrictDNS
 	c.MaxRequestsPerConn = 1000 + generation // makes it another configuration
 	return c
 }
 
-func discovering(t *testing.T, w *world) (*Set, *finder) {
-	f := &finder{updates: map[string]func([]config.Host, error){}}
+func newDiscoverySet(t *testing.T, w *fakeConnector) (*Set, *fakeDiscovery) {
+	f := &fakeDiscovery{updates: map[string]func([]config.Host, error){}}
 	return newTestSet(t, w, func(o *Options) {
 		o.Discoveries = map[config.ClusterType]Discovery{config.ClusterStrictDNS: f}
 	}), f
 }
 
 func TestDiscoveredHosts(t *testing.T) {
-	w := newWorld()
-	s, f := discovering(t, w)
-	apply(t, s, named("web", 1))
+	w := newFakeConnector()
+	s, f := newDiscoverySet(t, w)
+	apply(t, s, discoveryCluster("web", 1))
 	c := s.Get("web")
-	fails(t, c, protocol.NoHealthyHost)
-	f.find("web1", "10.0.0.1:80")
-	do(t, c)
-	f.find("web1", "10.0.0.1:80", "10.0.0.2:80")
-	do(t, c)
-	do(t, c)
+	wantFault(t, c, protocol.NoHealthyHost)
+	f.deliver("web1", "10.0.0.1:80")
+	serveOne(t, c)
+	f.deliver("web1", "10.0.0.1:80", "10.0.0.2:80")
+	serveOne(t, c)
+	serveOne(t, c)
 	f.updates["web1"](nil, errors.New("server failure")) // what is known stays
-	do(t, c)
+	serveOne(t, c)
 	dials := w.dialed()
 	slices.Sort(dials)
 	wantList(t, "dials", dials, "10.0.0.1:80", "10.0.0.2:80")
-	f.find("web1", "10.0.0.2:80")
+	f.deliver("web1", "10.0.0.2:80")
 	if w.open() != 1 {
 		t.Errorf("%d connections are open, want that of the host that stays", w.open())
 	}
-	f.find("web1")
-	fails(t, c, protocol.NoHealthyHost)
+	f.deliver("web1")
+	wantFault(t, c, protocol.NoHealthyHost)
 	apply(t, s)
 	wantList(t, "stopped", f.stopped, "web1")
-	f.find("web1", "10.0.0.1:80") // late
-	fails(t, c, protocol.NoCluster)
+	f.deliver("web1", "10.0.0.1:80") // late
+	wantFault(t, c, protocol.NoCluster)
 }
 
-func TestHostsFoundBeforeCommitTakePart(t *testing.T) {
-	s, f := discovering(t, newWorld())
-	change, err := s.Prepare([]*config.Cluster{named("web", 1)})
+func TestHostsFoundBeforeCommitAreUsed(t *testing.T) {
+	s, f := newDiscoverySet(t, newFakeConnector())
+	change, err := s.Prepare([]*config.Cluster{discoveryCluster("web", 1)})
 	if err != nil {
 		t.Fatal(err)
 	}
-	f.find("web1", "10.0.0.1:80")
-	fails(t, s.Get("web"), protocol.NoCluster)
+	f.deliver("web1", "10.0.0.1:80")
+	wantFault(t, s.Get("web"), protocol.NoCluster)
 	change.Commit()
 	change.Retire()
-	do(t, s.Get("web"))
+	serveOne(t, s.Get("web"))
 }
 
-func TestDiscoveredHostsStayOverAChangeOfTheRest(t *testing.T) {
-	w := newWorld()
-	s, f := discovering(t, w)
-	apply(t, s, named("web", 1))
-	f.find("web1", "10.0.0.1:80")
-	do(t, s.Get("web"))
-	apply(t, s, named("web", 2)) // nothing is found yet under the new one
+func TestDiscoveredHostsSurviveOtherChanges(t *testing.T) {
+	w := newFakeConnector()
+	s, f := newDiscoverySet(t, w)
+	apply(t, s, discoveryCluster("web", 1))
+	f.deliver("web1", "10.0.0.1:80")
+	serveOne(t, s.Get("web"))
+	apply(t, s, discoveryCluster("web", 2)) // nothing is found yet under the new one
 	wantList(t, "stopped", f.stopped, "web1")
-	do(t, s.Get("web"))
-	f.find("web1", "10.0.0.9:80") // the old one speaks up late
-	do(t, s.Get("web"))
-	f.find("web2", "10.0.0.1:80")
-	do(t, s.Get("web"))
+	serveOne(t, s.Get("web"))
+	f.deliver("web1", "10.0.0.9:80") // the old one speaks up late
+	serveOne(t, s.Get("web"))
+	f.deliver("web2", "10.0.0.1:80")
+	serveOne(t, s.Get("web"))
 	wantList(t, "dials", w.dialed(), "10.0.0.1:80")
 }
 
 // One provider of many that gives its name must not cost the others while that is
 // looked up.
-func TestHostsStayWhileANameIsAddedToThem(t *testing.T) {
-	w := newWorld()
-	s, f := discovering(t, w)
+func TestHostsStayWhileNameIsAdded(t *testing.T) {
+	w := newFakeConnector()
+	s, f := newDiscoverySet(t, w)
 	apply(t, s, cluster("web", "10.0.0.1:80"))
-	do(t, s.Get("web"))
-	apply(t, s, named("web", 1))
-	do(t, s.Get("web"))
-	f.find("web1", "10.0.0.2:80")
-	do(t, s.Get("web"))
+	serveOne(t, s.Get("web"))
+	apply(t, s, discoveryCluster("web", 1))
+	serveOne(t, s.Get("web"))
+	f.deliver("web1", "10.0.0.2:80")
+	serveOne(t, s.Get("web"))
 	wantList(t, "dials", w.dialed(), "10.0.0.1:80", "10.0.0.2:80")
 }
 
 func TestRollbackStopsDiscovery(t *testing.T) {
-	s, f := discovering(t, newWorld())
-	apply(t, s, named("web", 1))
-	f.find("web1", "10.0.0.1:80")
-	change, err := s.Prepare([]*config.Cluster{named("web", 2), named("new", 1)})
+	s, f := newDiscoverySet(t, newFakeConnector())
+	apply(t, s, discoveryCluster("web", 1))
+	f.deliver("web1", "10.0.0.1:80")
+	change, err := s.Prepare([]*config.Cluster{discoveryCluster("web", 2), discoveryCluster("new", 1)})
 	if err != nil {
 		t.Fatal(err)
 	}
 	change.Rollback()
 	slices.Sort(f.stopped)
 	wantList(t, "stopped", f.stopped, "new1", "web2")
-	f.find("web2", "10.0.0.2:80")
+	f.deliver("web2", "10.0.0.2:80")
 	x := begin(t, s.Get("web"))
 	wantList(t, "attempts", attempts(x), "10.0.0.1:80:200")
 	finish(x)
 }
 
-func TestWarmWaitsForTheFirstAnswer(t *testing.T) {
+func TestWarmWaitsForFirstDiscoveryResult(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, f := discovering(t, newWorld())
+		s, f := newDiscoverySet(t, newFakeConnector())
 		defer s.Close()
-		change, err := s.Prepare([]*config.Cluster{named("a", 1), named("b", 1), cluster("c", "x")})
+		change, err := s.Prepare([]*config.Cluster{discoveryCluster("a", 1), discoveryCluster("b", 1), cluster("c", "x")})
 		if err != nil {
 			t.Fatal(err)
 		}
 		start := time.Now()
-		time.AfterFunc(time.Second, func() { f.find("a1", "10.0.0.1:80") })
+		time.AfterFunc(time.Second, func() { f.deliver("a1", "10.0.0.1:80") })
 		time.AfterFunc(2*time.Second, func() { f.updates["b1"](nil, errors.New("no such name")) })
 		if err := change.Warm(context.Background()); err != nil || time.Since(start) != 2*time.Second {
 			t.Errorf("Warm = %v after %v, want nil after 2s", err, time.Since(start))
 		}
 		change.Rollback()
 
-		change, err = s.Prepare([]*config.Cluster{named("late", 1)})
+		change, err = s.Prepare([]*config.Cluster{discoveryCluster("late", 1)})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -549,57 +549,57 @@ func TestWarmWaitsForTheFirstAnswer(t *testing.T) {
 	})
 }
 
-// books records what accounts are told.
-type books struct {
+// fakeMeter records what accounts are told.
+type fakeMeter struct {
 	opened, closed []string
 	observed       map[string]int
 	events         []Event
 }
 
-type book struct {
-	books *books
+type fakeRecorder struct {
+	meter *fakeMeter
 	name  string
 }
 
-func (b *books) Cluster(name string, _ Gauges) ClusterRecorder {
+func (b *fakeMeter) Cluster(name string, _ Gauges) ClusterRecorder {
 	b.opened = append(b.opened, name)
-	return &book{b, name}
+	return &fakeRecorder{b, name}
 }
 
-func (b *books) Host(cluster, address string) Recorder {
+func (b *fakeMeter) Host(cluster, address string) Recorder {
 	b.opened = append(b.opened, cluster+"/"+address)
-	return &book{b, cluster + "/" + address}
+	return &fakeRecorder{b, cluster + "/" + address}
 }
 
-func (b *book) Add(s metrics.Sum) { b.books.observed[b.name] += s.Len() }
-func (b *book) Close()            { b.books.closed = append(b.books.closed, b.name) }
-func (b *book) Count(e Event)     { b.books.events = append(b.books.events, e) }
+func (b *fakeRecorder) Add(s metrics.Batch) { b.meter.observed[b.name] += s.Len() }
+func (b *fakeRecorder) Close()              { b.meter.closed = append(b.meter.closed, b.name) }
+func (b *fakeRecorder) Count(e Event)       { b.meter.events = append(b.meter.events, e) }
 
-func (b *book) LimitReached(_ config.Priority, e Event) { b.Count(e) }
+func (b *fakeRecorder) LimitReached(_ config.Priority, e Event) { b.Count(e) }
 
-// account lets each place that x has passed account for it.
-func account(x *protocol.Exchange) {
-	var one metrics.Sum
-	one.Count(metrics.Request{})
+// accountFor lets each place that x has passed account for it.
+func accountFor(x *protocol.Exchange) {
+	var one metrics.Batch
+	one.AddRequest(metrics.Request{})
 	for _, p := range [...]protocol.Named{x.Record.Cluster, x.Record.Host()} {
 		p.(metrics.Account).Add(one)
 	}
 }
 
-func TestAccounts(t *testing.T) {
-	w := newWorld()
-	w.refuse["a"] = true
-	b := &books{observed: map[string]int{}}
+func TestRecordersOfClustersAndHosts(t *testing.T) {
+	w := newFakeConnector()
+	w.refuses["a"] = true
+	b := &fakeMeter{observed: map[string]int{}}
 	s := newTestSet(t, w, func(o *Options) { o.Meter = b })
 	apply(t, s, cluster("web", "a"), cluster("unused", "b"))
 	wantList(t, "opened before the first exchange", b.opened)
-	x := fails(t, s.Get("web"), protocol.ConnectFailure)
+	x := wantFault(t, s.Get("web"), protocol.ConnectFailure)
 	wantList(t, "opened", b.opened, "web", "web/a")
-	account(x)
-	w.set(w.refuse, "a", false)
+	accountFor(x)
+	w.set(w.refuses, "a", false)
 	x = begin(t, s.Get("web"))
 	finish(x)
-	account(x)
+	accountFor(x)
 	if b.observed["web"] != 2 || b.observed["web/a"] != 2 {
 		t.Errorf("observed %v, want both exchanges at the cluster and the host", b.observed)
 	}
@@ -613,17 +613,17 @@ func TestAccounts(t *testing.T) {
 	if got := b.events[:len(want)]; !slices.Equal(got, want) {
 		t.Errorf("events %v, want %v", got, want)
 	}
-	account(x) // late: no account is opened again
+	accountFor(x) // late: no account is opened again
 	if n := len(b.opened); n != 2 {
 		t.Errorf("%d accounts were opened, want 2", n)
 	}
 	apply(t, s, cluster("web", "a"))
-	do(t, s.Get("web"))
+	serveOne(t, s.Get("web"))
 	wantList(t, "opened again", b.opened[2:], "web", "web/a")
 }
 
 func TestDescribeIsSortedByName(t *testing.T) {
-	s := newTestSet(t, newWorld())
+	s := newTestSet(t, newFakeConnector())
 	apply(t, s, cluster("c"), cluster("a"), cluster("b"))
 	var names []string
 	for _, c := range s.Describe() {
@@ -632,8 +632,8 @@ func TestDescribeIsSortedByName(t *testing.T) {
 	wantList(t, "names", names, "a", "b", "c")
 }
 
-// many returns ten thousand clusters of two hosts each.
-func many() []*config.Cluster {
+// thousandClusters returns ten thousand clusters of two hosts each.
+func thousandClusters() []*config.Cluster {
 	clusters := make([]*config.Cluster, 10_000)
 	for i := range clusters {
 		clusters[i] = cluster(fmt.Sprint("cluster-", i), fmt.Sprintf("10.0.%d.%d:80", i/250, i%250), fmt.Sprintf("10.1.%d.%d:80", i/250, i%250))
@@ -643,16 +643,16 @@ func many() []*config.Cluster {
 
 func BenchmarkApply(b *testing.B) {
 	b.Run("10000 new clusters", func(b *testing.B) {
-		clusters := many()
+		clusters := thousandClusters()
 		b.ReportAllocs()
 		for b.Loop() {
 			apply(b, NewSet(Options{Policies: policies()}), clusters...)
 		}
 	})
 	b.Run("one of 10000 changed", func(b *testing.B) {
-		s := newTestSet(b, newWorld())
-		apply(b, s, many()...)
-		clusters := many() // another copy, as a reload brings
+		s := newTestSet(b, newFakeConnector())
+		apply(b, s, thousandClusters()...)
+		clusters := thousandClusters() // another copy, as a reload brings
 		b.ReportAllocs()
 		for b.Loop() {
 			changed := *clusters[500]
@@ -662,7 +662,7 @@ func BenchmarkApply(b *testing.B) {
 		}
 	})
 	b.Run("one of 10000 hosts changed", func(b *testing.B) {
-		s := newTestSet(b, newWorld())
+		s := newTestSet(b, newFakeConnector())
 		hosts := make([]string, 10_000)
 		for i := range hosts {
 			hosts[i] = fmt.Sprintf("10.0.%d.%d:80", i/250, i%250)
@@ -679,9 +679,9 @@ func BenchmarkApply(b *testing.B) {
 	})
 }
 
-func TestManyClustersAreLean(t *testing.T) {
-	clusters := many()
-	s := newTestSet(t, newWorld())
+func TestMemoryOfManyClusters(t *testing.T) {
+	clusters := thousandClusters()
+	s := newTestSet(t, newFakeConnector())
 	var before, after runtime.MemStats
 	runtime.GC()
 	runtime.ReadMemStats(&before)

@@ -19,28 +19,28 @@ import (
 // after other goroutines can see it; a connect that starts to wait increments waiting before it
 // looks for the last time.
 type slots struct {
-	open    atomic.Int64 // connections open or being opened
-	waiting atomic.Int64 // length of queue; changed with mu held, read without
-	leaving atomic.Int64 // multiplexed connections that giveUp closed for waiters and that still carry exchanges
+	open     atomic.Int64 // connections open or being opened
+	waiting  atomic.Int64 // length of queue; changed with mu held, read without
+	draining atomic.Int64 // multiplexed connections that evictBusy closed for waiters and that still carry exchanges
 
 	mu    sync.Mutex // taken before a pool's mu
 	queue list.List  // of *waiter; guarded by mu
 }
 
-// waiter is a connect of a pool that waits for a slot.
-type waiter struct {
+// slotWaiter is a connect of a pool that waits for a slot.
+type slotWaiter struct {
 	pool *base
 	// grant receives once: true with a slot taken, or false if the pool no longer needs a
 	// connection. It is buffered, so that sending never blocks.
 	grant chan bool
-	place *list.Element // guarded by slots.mu; nil if it is not queued
+	elem  *list.Element // guarded by slots.mu; nil if it is not queued
 }
 
-// take takes a slot if one is free.
-func (s *slots) take(limit int) bool { return publish(&s.open, limit) }
+// tryAcquire takes a slot if one is free.
+func (s *slots) tryAcquire(limit int) bool { return tryIncrement(&s.open, limit) }
 
-// freeSlot frees a slot and grants it to the oldest waiter, if there is one.
-func (b *Breaker) freeSlot() {
+// releaseSlot frees a slot and grants it to the oldest waiter, if there is one.
+func (b *Breaker) releaseSlot() {
 	b.slots.open.Add(-1)
 	b.grantSlots()
 }
@@ -53,15 +53,15 @@ func (b *Breaker) grantSlots() {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for limit := b.limits().MaxConnections; s.queue.Len() > 0 && s.take(limit); {
-		s.give(s.queue.Front(), true)
+	for limit := b.limits().MaxConnections; s.queue.Len() > 0 && s.tryAcquire(limit); {
+		s.wakeWaiter(s.queue.Front(), true)
 	}
 }
 
-// give ends the wait of the waiter at place. s.mu is held.
-func (s *slots) give(place *list.Element, slot bool) {
-	w := s.queue.Remove(place).(*waiter) //nolint:forcetypeassert // it holds nothing else
-	w.place = nil
+// wakeWaiter ends the wait of the waiter at place. s.mu is held.
+func (s *slots) wakeWaiter(place *list.Element, slot bool) {
+	w := s.queue.Remove(place).(*slotWaiter) //nolint:forcetypeassert // it holds nothing else
+	w.elem = nil
 	s.waiting.Add(-1)
 	w.grant <- slot
 }
@@ -77,14 +77,14 @@ func (b *Breaker) handOver(m *pingPongConn) bool {
 		front := s.queue.Front()
 		own := false
 		if front != nil {
-			oldest := front.Value.(*waiter).pool //nolint:forcetypeassert // it holds nothing else
+			oldest := front.Value.(*slotWaiter).pool //nolint:forcetypeassert // it holds nothing else
 			own = oldest == &m.pool.base
 			if !own && oldest.open.Load() == 0 {
-				s.give(front, true) // the slot of m, which is closed below
+				s.wakeWaiter(front, true) // the slot of m, which is closed below
 				break
 			}
 		}
-		served, canceled := m.pool.serve(m)
+		served, canceled := m.pool.grantToOldest(m)
 		for _, d := range canceled {
 			s.cancel(&d.slot)
 		}
@@ -92,26 +92,26 @@ func (b *Breaker) handOver(m *pingPongConn) bool {
 			s.mu.Unlock()
 			return served
 		}
-		s.give(front, !own)
+		s.wakeWaiter(front, !own)
 		if !own {
 			break
 		}
 		// No exchange of m's pool waits, so its connects do not need a slot.
 	}
 	s.mu.Unlock()
-	m.end()
+	m.closeConn()
 	return true
 }
 
 // cancel ends the wait of w, if it is queued. s.mu is held.
-func (s *slots) cancel(w *waiter) {
-	if w.place != nil {
-		s.give(w.place, false)
+func (s *slots) cancel(w *slotWaiter) {
+	if w.elem != nil {
+		s.wakeWaiter(w.elem, false)
 	}
 }
 
-// cancel ends the wait of canceled connects for slots.
-func (b *Breaker) cancel(list []*connecting) {
+// cancelSlotWaits ends the wait of canceled connects for slots.
+func (b *Breaker) cancelSlotWaits(list []*pingPongConnect) {
 	if len(list) == 0 {
 		return
 	}
@@ -123,12 +123,12 @@ func (b *Breaker) cancel(list []*connecting) {
 	}
 }
 
-// errUnwanted ends a connect that no exchange waits for any more.
-var errUnwanted = errors.New("no request waits for the connection any more")
+// errNotNeeded ends a connect that no exchange waits for any more.
+var errNotNeeded = errors.New("no request waits for the connection any more")
 
-// wait waits for a slot for w until the deadline (zero: none) or the end of ctx. Errors are
-// errUnwanted and Faults.
-func (b *Breaker) wait(ctx context.Context, deadline time.Time, w *waiter) error {
+// awaitSlot waits for a slot for w until the deadline (zero: none) or the end of ctx. Errors are
+// errNotNeeded and Faults.
+func (b *Breaker) awaitSlot(ctx context.Context, deadline time.Time, w *slotWaiter) error {
 	if b.enqueue(w) {
 		return nil
 	}
@@ -137,74 +137,74 @@ func (b *Breaker) wait(ctx context.Context, deadline time.Time, w *waiter) error
 	case why == protocol.ReasonNone && slot:
 		return nil
 	case why == protocol.ReasonNone:
-		return errUnwanted
-	case !b.leave(w) && <-w.grant:
-		b.freeSlot() // the slot was granted at the same moment: pass it on
+		return errNotNeeded
+	case !b.dequeue(w) && <-w.grant:
+		b.releaseSlot() // the slot was granted at the same moment: pass it on
 	}
 	return protocol.Faultf(why, "cluster %s: no connection became free; max_connections is %d", b.cluster.name, b.limits().MaxConnections)
 }
 
 // enqueue queues w, unless a slot becomes free at the last moment or an idle connection of the
 // priority can be closed: then it returns true and the slot is w's.
-func (b *Breaker) enqueue(w *waiter) (taken bool) {
+func (b *Breaker) enqueue(w *slotWaiter) (taken bool) {
 	s := &b.slots
 	s.mu.Lock()
 	s.waiting.Add(1)
-	taken = s.take(b.limits().MaxConnections)
+	taken = s.tryAcquire(b.limits().MaxConnections)
 	var idle evictedConn
 	if !taken {
-		idle = b.anyIdle()
+		idle = b.evictIdleConn()
 		taken = idle != nil
 	}
 	if taken {
 		s.waiting.Add(-1)
 	} else {
-		w.place = s.queue.PushBack(w)
+		w.elem = s.queue.PushBack(w)
 	}
 	s.mu.Unlock()
 	if idle != nil {
-		idle.end()
+		idle.closeConn()
 	}
 	return taken
 }
 
-// leave removes w from the queue and returns true, or returns false if w was granted something
+// dequeue removes w from the queue and returns true, or returns false if w was granted something
 // before.
-func (b *Breaker) leave(w *waiter) bool {
+func (b *Breaker) dequeue(w *slotWaiter) bool {
 	s := &b.slots
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if w.place == nil {
+	if w.elem == nil {
 		return false
 	}
-	s.queue.Remove(w.place)
-	w.place = nil
+	s.queue.Remove(w.elem)
+	w.elem = nil
 	s.waiting.Add(-1)
 	return true
 }
 
-// anyIdle removes an idle connection from any of the pools of the priority.
-func (b *Breaker) anyIdle() evictedConn {
+// evictIdleConn removes an idle connection from any of the pools of the priority.
+func (b *Breaker) evictIdleConn() evictedConn {
 	s := b.cluster.state.Load()
-	if s.destinations != nil {
-		return s.destinations.anyIdle(b.priority)
+	if s.originalDst != nil {
+		return s.originalDst.evictIdleConn(b.priority)
 	}
 	for _, h := range s.hosts {
-		if idle := h.giveWay(b.priority); idle != nil {
+		if idle := h.evictIdleConn(b.priority); idle != nil {
 			return idle
 		}
 	}
 	return nil
 }
 
-// giveWay removes an idle connection from any of the host's pools of a priority, or returns nil if
+// evictIdleConn removes an idle connection from any of the host's pools of a priority, or returns nil if
 // there is none. The caller closes it and owns its slot.
-func (h *Host) giveWay(p config.Priority) evictedConn {
-	for l := h.lanes.Load(); l != nil; l = l.next {
+func (h *Host) evictIdleConn(p config.Priority) evictedConn {
+	for l := h.pools.Load(); l != nil; l = l.next {
 		if l.priority != p {
 			continue
 		}
-		if idle := l.pool.giveWay(); idle != nil {
+		if idle := l.pool.evictIdleConn(); idle != nil {
 			return idle
 		}
 	}

@@ -13,9 +13,9 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-func limited(connections int, hosts ...string) *config.Cluster {
+func clusterWithMaxConnections(connections int, hosts ...string) *config.Cluster {
 	c := cluster("web", hosts...)
-	c.Breakers.MaxConnections = connections
+	c.CircuitBreakers.MaxConnections = connections
 	return c
 }
 
@@ -37,8 +37,8 @@ func queue(c *Cluster, deadline time.Duration) <-chan *protocol.Exchange {
 
 func TestConnectionIsHandedToTheOldestWaiter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld()
-		s, c := one(t, w, limited(1, "a"))
+		w := newFakeConnector()
+		s, c := newTestCluster(t, w, clusterWithMaxConnections(1, "a"))
 		defer s.Close()
 		x := begin(t, c)
 		var waiting []<-chan *protocol.Exchange
@@ -66,9 +66,9 @@ func TestConnectionIsHandedToTheOldestWaiter(t *testing.T) {
 	})
 }
 
-func TestNewcomerDoesNotOvertake(t *testing.T) {
+func TestQueueIsFIFO(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, c := one(t, newWorld(), limited(1, "a"))
+		s, c := newTestCluster(t, newFakeConnector(), clusterWithMaxConnections(1, "a"))
 		defer s.Close()
 		x := begin(t, c)
 		oldest := queue(c, 0)
@@ -87,13 +87,13 @@ func TestNewcomerDoesNotOvertake(t *testing.T) {
 
 func TestMaxPendingRequests(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		cfg := limited(1, "a")
-		cfg.Breakers.MaxPendingRequests = 2
-		s, c := one(t, newWorld(), cfg)
+		cfg := clusterWithMaxConnections(1, "a")
+		cfg.CircuitBreakers.MaxPendingRequests = 2
+		s, c := newTestCluster(t, newFakeConnector(), cfg)
 		defer s.Close()
 		x := begin(t, c)
 		first, second := queue(c, 0), queue(c, 0)
-		fails(t, c, protocol.Overflow)
+		wantFault(t, c, protocol.Overflow)
 		finish(x)
 		finish(<-first)
 		finish(<-second)
@@ -105,27 +105,27 @@ func TestMaxPendingRequests(t *testing.T) {
 // Exchanges that wait for a connect are pending too.
 func TestConnectingIsPending(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld()
-		w.hang["a"] = true
+		w := newFakeConnector()
+		w.hangs["a"] = true
 		cfg := cluster("web", "a")
-		cfg.Breakers.MaxPendingRequests = 1
-		s, c := one(t, w, cfg)
+		cfg.CircuitBreakers.MaxPendingRequests = 1
+		s, c := newTestCluster(t, w, cfg)
 		defer s.Close()
 		done := queue(c, 5*time.Second)
-		fails(t, c, protocol.Overflow)
+		wantFault(t, c, protocol.Overflow)
 		if got := (<-done).Record.Reason; got != protocol.UpstreamTimeout {
 			t.Errorf("the first ended with %v, want upstream_timeout", got)
 		}
 		synctest.Wait()
 		wantCounts(t, s, 0, 1, 0) // the connect is the pool's
-		pass(cfg.ConnectTimeout)
+		advanceClock(cfg.ConnectTimeout)
 		wantCounts(t, s, 0, 0, 0)
 	})
 }
 
 func TestWaitEndsAtTheDeadline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, c := one(t, newWorld(), limited(1, "a"))
+		s, c := newTestCluster(t, newFakeConnector(), clusterWithMaxConnections(1, "a"))
 		defer s.Close()
 		x := begin(t, c)
 		start := time.Now()
@@ -141,54 +141,54 @@ func TestWaitEndsAtTheDeadline(t *testing.T) {
 	})
 }
 
-// caller is an engine's side whose peer goes away when told.
-type caller struct {
-	mu   sync.Mutex
-	gone func()
+// fakeDownstream is an engine's side whose peer goes away when told.
+type fakeDownstream struct {
+	mu           sync.Mutex
+	onDisconnect func()
 }
 
-func (*caller) SendInterim(int, *protocol.Header) error { return nil }
+func (*fakeDownstream) SendInterim(int, *protocol.Header) error { return nil }
 
-func (c *caller) OnDisconnect(gone func()) (stop func()) {
+func (c *fakeDownstream) OnDisconnect(gone func()) (stop func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.gone = gone
+	c.onDisconnect = gone
 	return func() {
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		c.gone = nil
+		c.onDisconnect = nil
 	}
 }
 
-func (c *caller) leave() {
+func (c *fakeDownstream) disconnect() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.gone()
+	c.onDisconnect()
 }
 
-func TestWaitEndsWhenTheCallerLeaves(t *testing.T) {
+func TestWaitEndsOnDisconnect(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, c := one(t, newWorld(), limited(1, "a"))
+		s, c := newTestCluster(t, newFakeConnector(), clusterWithMaxConnections(1, "a"))
 		defer s.Close()
 		x := begin(t, c)
 		ctx, cancel := context.WithCancel(context.Background())
 		reasons := make(chan protocol.Reason, 2)
-		watched := &caller{}
+		watched := &fakeDownstream{}
 		go func() {
 			y := get()
-			y.Caller = watched
+			y.Downstream = watched
 			reasons <- protocol.ReasonOf(c.Serve(context.Background(), y))
 		}()
 		go func() { reasons <- protocol.ReasonOf(c.Serve(ctx, get())) }()
 		synctest.Wait()
-		watched.leave()
+		watched.disconnect()
 		cancel()
 		for range 2 {
 			if got := <-reasons; got != protocol.ReasonDownstreamDisconnect {
 				t.Errorf("it ended with %v, want downstream_gone", got)
 			}
 		}
-		if watched.gone != nil {
+		if watched.onDisconnect != nil {
 			t.Error("the watch was not stopped")
 		}
 		finish(x)
@@ -198,8 +198,8 @@ func TestWaitEndsWhenTheCallerLeaves(t *testing.T) {
 
 func TestSlotOfAnEndedConnectionGoesToAWaiter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld()
-		s, c := one(t, w, limited(1, "a"))
+		w := newFakeConnector()
+		s, c := newTestCluster(t, w, clusterWithMaxConnections(1, "a"))
 		defer s.Close()
 		x := begin(t, c)
 		done := queue(c, 0)
@@ -214,14 +214,14 @@ func TestSlotOfAnEndedConnectionGoesToAWaiter(t *testing.T) {
 
 func TestSlotOfAFailedConnectGoesToAWaiter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld()
-		w.hang["a"], w.hang["b"] = true, true
-		s, c := one(t, w, limited(1, "a", "b"))
+		w := newFakeConnector()
+		w.hangs["a"], w.hangs["b"] = true, true
+		s, c := newTestCluster(t, w, clusterWithMaxConnections(1, "a", "b"))
 		defer s.Close()
 		first := queue(c, time.Second)
 		waited := queue(c, 0) // for a slot, at the other host
-		w.set(w.hang, "a", false)
-		w.set(w.hang, "b", false)
+		w.set(w.hangs, "a", false)
+		w.set(w.hangs, "b", false)
 		failed := <-first
 		if got := failed.Record.Reason; got != protocol.UpstreamTimeout {
 			t.Errorf("the first ended with %v", got)
@@ -237,10 +237,10 @@ func TestSlotOfAFailedConnectGoesToAWaiter(t *testing.T) {
 
 // An idle connection to one host must not keep exchanges from another.
 func TestIdleConnectionGivesWayToAnotherHost(t *testing.T) {
-	w := newWorld()
-	s, c := one(t, w, limited(1, "a", "b"))
+	w := newFakeConnector()
+	s, c := newTestCluster(t, w, clusterWithMaxConnections(1, "a", "b"))
 	for range 10 {
-		do(t, c)
+		serveOne(t, c)
 	}
 	served := map[string]int{}
 	for _, conn := range w.conns {
@@ -255,13 +255,13 @@ func TestIdleConnectionGivesWayToAnotherHost(t *testing.T) {
 // A busy host must not starve one that has no connection at all.
 func TestSlotPassesToAHostWithoutConnections(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld()
-		s, c := one(t, w, limited(2, "a", "b"))
+		w := newFakeConnector()
+		s, c := newTestCluster(t, w, clusterWithMaxConnections(2, "a", "b"))
 		defer s.Close()
-		w.refuse["b"] = true
+		w.refuses["b"] = true
 		x, y := begin(t, c), begin(t, c) // both at a; b is down
-		pass(maxBackoff)
-		w.set(w.refuse, "b", false)
+		advanceClock(maxBackoff)
+		w.set(w.refuses, "b", false)
 		var waiting []<-chan *protocol.Exchange
 		for range 6 { // round robin, one trial at b among them
 			waiting = append(waiting, queue(c, time.Minute))
@@ -288,19 +288,19 @@ func TestSlotPassesToAHostWithoutConnections(t *testing.T) {
 	})
 }
 
-func TestLargerLimitServesThoseWhoWait(t *testing.T) {
+func TestRaisedLimitServesWaiters(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, c := one(t, newWorld(), limited(1, "a"))
+		s, c := newTestCluster(t, newFakeConnector(), clusterWithMaxConnections(1, "a"))
 		defer s.Close()
 		x := begin(t, c)
 		first, second := queue(c, 0), queue(c, 0)
-		apply(t, s, limited(3, "a"))
+		apply(t, s, clusterWithMaxConnections(3, "a"))
 		synctest.Wait() // each has a connection
 		finish(<-first)
 		finish(<-second)
 		finish(x)
 		wantCounts(t, s, 0, 3, 3)
-		apply(t, s, limited(1, "a"))
+		apply(t, s, clusterWithMaxConnections(1, "a"))
 		x, y, z := begin(t, c), begin(t, c), begin(t, c) // they are there
 		finish(x)
 		finish(y)
@@ -311,8 +311,8 @@ func TestLargerLimitServesThoseWhoWait(t *testing.T) {
 
 func TestWaiterWhoseClusterIsRemovedIsServed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld()
-		s, c := one(t, w, limited(1, "a"))
+		w := newFakeConnector()
+		s, c := newTestCluster(t, w, clusterWithMaxConnections(1, "a"))
 		defer s.Close()
 		x := begin(t, c)
 		done := queue(c, 0)
@@ -332,10 +332,10 @@ func TestWaiterWhoseClusterIsRemovedIsServed(t *testing.T) {
 func TestSlotsUnderLoad(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const limit, workers, each = 4, 40, 50
-		w := newWorld()
-		s, c := one(t, w, limited(limit, "a", "b", "c"))
+		w := newFakeConnector()
+		s, c := newTestCluster(t, w, clusterWithMaxConnections(limit, "a", "b", "c"))
 		defer s.Close()
-		w.answers = func(conn *wire, _ *protocol.Exchange) error {
+		w.respond = func(conn *fakeConn, _ *protocol.Exchange) error {
 			conn.oneShot.Store(rand.IntN(5) == 0)
 			if rand.IntN(10) == 0 {
 				return protocol.Faultf(protocol.UpstreamReset, "reset")
@@ -367,7 +367,7 @@ func TestSlotsUnderLoad(t *testing.T) {
 			})
 		}
 		wait.Wait()
-		pass(10 * time.Minute)
+		advanceClock(10 * time.Minute)
 		wantCounts(t, s, 0, 0, 0)
 		if n := c.breakers[0].pending.Load() + c.breakers[0].slots.waiting.Load() + int64(c.breakers[0].slots.queue.Len()); n != 0 {
 			t.Errorf("%d waiters remain", n)
@@ -381,7 +381,7 @@ func TestSlotsUnderLoad(t *testing.T) {
 func BenchmarkServeContended(b *testing.B) {
 	for _, limit := range []int{0, 1} {
 		b.Run(fmt.Sprintf("max_connections=%d", limit), func(b *testing.B) {
-			_, c := one(b, newWorld(), limited(limit, "a"))
+			_, c := newTestCluster(b, newFakeConnector(), clusterWithMaxConnections(limit, "a"))
 			b.ReportAllocs()
 			b.RunParallel(func(pb *testing.PB) {
 				x := get()

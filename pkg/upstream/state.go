@@ -14,39 +14,39 @@ import (
 // state is what a cluster serves with. It is immutable except for its counts and replaced as a
 // whole. The previous and the next state share its hosts.
 type state struct {
-	config  *config.Cluster
-	hosts   []*Host
-	all     *hostSet // for exchanges that match no subset, and for all if subsets is nil
-	subsets *subsets // nil: none
+	config     *config.Cluster
+	hosts      []*Host
+	defaultSet *hostSet // for exchanges that match no subset, and for all if subsets is nil
+	subsets    *subsets // nil: none
 
 	// Guarded by Cluster.mu: number of host sets that rules made, and of the hosts in them.
-	ruleGroups, ruleSeats int
+	ruleSetCount, ruleMembershipCount int
 
-	removed bool // no longer configured; config is the last one
-	demand  bool // the hosts are on demand
+	removed  bool // no longer configured; config is the last one
+	onDemand bool // the hosts are on demand
 
-	destinations *originalDstHosts // replaces hosts in a cluster of type ORIGINAL_DST; else nil
+	originalDst *originalDstHosts // replaces hosts in a cluster of type ORIGINAL_DST; else nil
 }
 
-// connectBy returns the deadline of a connect that starts now, or the zero time for none.
-func (s *state) connectBy() time.Time {
+// connectDeadline returns the deadline of a connect that starts now, or the zero time for none.
+func (s *state) connectDeadline() time.Time {
 	if s.config.ConnectTimeout <= 0 {
 		return time.Time{}
 	}
 	return time.Now().Add(s.config.ConnectTimeout)
 }
 
-// check returns an error if cfg cannot be installed.
-func (e *env) check(cfg *config.Cluster) error {
-	if e.Policies[cfg.Policy] == nil && cfg.Type != config.ClusterOriginalDst {
-		return fmt.Errorf("cluster %s: unknown load-balancing policy %q", cfg.Name, cfg.Policy)
+// validate returns an error if cfg cannot be installed.
+func (e *env) validate(cfg *config.Cluster) error {
+	if e.Policies[cfg.LBPolicy] == nil && cfg.Type != config.ClusterOriginalDst {
+		return fmt.Errorf("cluster %s: unknown load-balancing policy %q", cfg.Name, cfg.LBPolicy)
 	}
 	for i := range cfg.Hosts {
 		if cfg.Hosts[i].Address == "" {
 			return fmt.Errorf("cluster %s: host %d has no address", cfg.Name, i)
 		}
 	}
-	return e.checkable(cfg)
+	return e.validateChecks(cfg)
 }
 
 // install makes the cluster serve with cfg and these hosts. It keeps hosts whose address is
@@ -55,15 +55,15 @@ func (e *env) check(cfg *config.Cluster) error {
 func (c *Cluster) install(cfg *config.Cluster, entries []config.Host) (gone []*Host) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	entries = merged(entries)
+	entries = mergeDuplicates(entries)
 	old := c.state.Load()
-	hosts, gone := c.reuse(old, cfg, entries)
-	next := newState(c.env, cfg, hosts, old != nil && old.all.asked())
-	d, left := c.destinationsFor(old, cfg)
-	next.destinations = d
+	hosts, gone := c.reuseHosts(old, cfg, entries)
+	next := newState(c.env, cfg, hosts, old != nil && old.defaultSet.hasBalancers())
+	d, left := c.originalDstHostsFor(old, cfg)
+	next.originalDst = d
 	c.state.Store(next)
-	if !cfg.OnDemand.Asleep {
-		c.onDemand.Come()
+	if !cfg.OnDemand.Unsubscribed {
+		c.onDemand.Notify()
 	}
 	for _, h := range hosts {
 		h.updateHealthCounts() // apply health changes that occurred while the state was made
@@ -72,8 +72,8 @@ func (c *Cluster) install(cfg *config.Cluster, entries []config.Host) (gone []*H
 		c.breakers[p].grantSlots() // the limit may be larger now
 	}
 	c.configureChecks(cfg, hosts)
-	if cfg.Pool.Warm != "" {
-		c.env.start(func() { c.warm(cfg, hosts) })
+	if cfg.Pool.WarmProtocol != "" {
+		c.env.startTask(func() { c.warm(cfg, hosts) })
 	}
 	return append(gone, left...)
 }
@@ -81,10 +81,10 @@ func (c *Cluster) install(cfg *config.Cluster, entries []config.Host) (gone []*H
 // warm opens connections to hosts that have none.
 func (c *Cluster) warm(cfg *config.Cluster, hosts []*Host) {
 	if c.env.Meter != nil {
-		c.openAccount()
+		c.openRecorder()
 	}
 	for _, h := range hosts {
-		if p, ok := h.pool(cfg.Pool.Warm, cfg.Pool.Mode, config.DefaultPriority).(*multiplexPool); ok {
+		if p, ok := h.pool(cfg.Pool.WarmProtocol, cfg.Pool.Mode, config.DefaultPriority).(*multiplexPool); ok {
 			p.warm()
 		}
 	}
@@ -93,17 +93,17 @@ func (c *Cluster) warm(cfg *config.Cluster, hosts []*Host) {
 // newState divides hosts into host sets and counts healthy hosts; asked says that the balancers of
 // the previous state were in use.
 func newState(e *env, cfg *config.Cluster, hosts []*Host, asked bool) *state {
-	s := &state{config: cfg, hosts: hosts, demand: cfg.OnDemand.Applies()}
-	d := newDivision(e, cfg, hosts)
+	s := &state{config: cfg, hosts: hosts, onDemand: cfg.OnDemand.Enabled()}
+	d := newHostSetBuilder(e, cfg, hosts)
 	if len(cfg.Subsets.Selectors) == 0 {
-		s.all = d.group(everyone(hosts))
+		s.defaultSet = d.addSet(allIndexes(hosts))
 	} else {
 		s.subsets = newSubsets(d, &cfg.Subsets)
-		s.all = s.subsets.fallback
+		s.defaultSet = s.subsets.fallback
 	}
-	s.all.rules = newGroupRules(cfg.Rules, nil)
-	s.all.prepare(asked)
-	d.seat()
+	s.defaultSet.rules = newHostSetRules(cfg.HostRules, nil)
+	s.defaultSet.buildBalancers(asked)
+	d.assignMemberships()
 	return s
 }
 
@@ -115,13 +115,13 @@ func (c *Cluster) remove() (gone []*Host) {
 	if s == nil || s.removed {
 		return nil
 	}
-	c.state.Store(&state{config: s.config, all: new(hostSet), removed: true})
-	c.onDemand.Come() // waiting exchanges resume and see the removal
-	c.era.Add(1)
-	c.ledger.close()
-	c.detect(nil, nil)
-	if s.destinations != nil {
-		return s.destinations.close()
+	c.state.Store(&state{config: s.config, defaultSet: new(hostSet), removed: true})
+	c.onDemand.Notify() // waiting exchanges resume and see the removal
+	c.generation.Add(1)
+	c.recorder.close()
+	c.configureOutlierDetection(nil, nil)
+	if s.originalDst != nil {
+		return s.originalDst.close()
 	}
 	return s.hosts
 }
@@ -132,10 +132,10 @@ func retire(hosts []*Host) {
 	}
 }
 
-// reuse returns a host for each entry, and the hosts of old without an entry. A host whose TLS or
+// reuseHosts returns a host for each entry, and the hosts of old without an entry. A host whose TLS or
 // PROXY header configuration changed is replaced, because its open connections do not match the
 // configuration. c.mu is held.
-func (c *Cluster) reuse(old *state, cfg *config.Cluster, entries []config.Host) (hosts, gone []*Host) {
+func (c *Cluster) reuseHosts(old *state, cfg *config.Cluster, entries []config.Host) (hosts, gone []*Host) {
 	hosts = make([]*Host, len(entries))
 	var known map[string]*Host
 	if old != nil && len(old.hosts) > 0 {
@@ -146,13 +146,13 @@ func (c *Cluster) reuse(old *state, cfg *config.Cluster, entries []config.Host) 
 	}
 	for i := range entries {
 		e := &entries[i]
-		if h := known[e.Address]; h != nil && SameTLS(cfg, old.config) && e.NoTLS == h.Config().NoTLS && e.TLS == h.Config().TLS &&
+		if h := known[e.Address]; h != nil && SameTLS(cfg, old.config) && e.NoTLS == h.Config().NoTLS && e.TLSIndex == h.Config().TLSIndex &&
 			cfg.ProxyProtocol == old.config.ProxyProtocol {
-			if e.Target != h.Config().Target {
+			if e.ResolvedAddress != h.Config().ResolvedAddress {
 				h.health.resetBackoff()
 			}
 			h.entry.Store(e)
-			h.tell(e.Health)
+			h.setDiscoveryHealth(e.Health)
 			hosts[i] = h
 			delete(known, e.Address)
 			continue
@@ -165,9 +165,9 @@ func (c *Cluster) reuse(old *state, cfg *config.Cluster, entries []config.Host) 
 	return hosts, gone
 }
 
-// merged returns entries with each address once: its first entry, with the sum of the weights. The
+// mergeDuplicates returns entries with each address once: its first entry, with the sum of the weights. The
 // usual cause is two names that resolve to one address.
-func merged(entries []config.Host) []config.Host {
+func mergeDuplicates(entries []config.Host) []config.Host {
 	if len(entries) < 2 {
 		return entries
 	}
@@ -191,28 +191,28 @@ func merged(entries []config.Host) []config.Host {
 	return kept
 }
 
-// errBusy is returned by Prepare.
-var errBusy = errors.New("upstream: another change is neither committed nor rolled back")
+// errChangeOpen is returned by Prepare.
+var errChangeOpen = errors.New("upstream: another change is neither committed nor rolled back")
 
-// same reports whether a and b are equivalent, so that nothing has to change.
-// TestEveryClusterFieldCounts finds a field that it does not compare.
-func same(a, b *config.Cluster) bool {
+// sameCluster reports whether a and b are equivalent, so that nothing has to change.
+// TestSameClusterComparesEveryField finds a field that it does not compare.
+func sameCluster(a, b *config.Cluster) bool {
 	return a == b ||
 		a.Name == b.Name &&
 			a.Type == b.Type &&
-			a.Policy == b.Policy &&
+			a.LBPolicy == b.LBPolicy &&
 			a.Protocol == b.Protocol &&
-			a.GRPCInHTTP1 == b.GRPCInHTTP1 &&
+			a.GRPCOverHTTP1 == b.GRPCOverHTTP1 &&
 			a.ChoiceCount == b.ChoiceCount &&
 			a.ActiveRequestBias == b.ActiveRequestBias &&
 			a.MinRingSize == b.MinRingSize &&
 			a.MaxRingSize == b.MaxRingSize &&
-			a.TableSize == b.TableSize &&
+			a.MaglevTableSize == b.MaglevTableSize &&
 			sameSubsets(&a.Subsets, &b.Subsets) &&
-			reflect.DeepEqual(a.Rules, b.Rules) &&
+			reflect.DeepEqual(a.HostRules, b.HostRules) &&
 			a.SlowStart == b.SlowStart &&
 			a.Failover == b.Failover &&
-			slices.Equal(a.Localities, b.Localities) &&
+			slices.Equal(a.LocalityWeights, b.LocalityWeights) &&
 			a.ConnectTimeout == b.ConnectTimeout &&
 			a.IdleTimeout == b.IdleTimeout &&
 			a.MaxRequestsPerConn == b.MaxRequestsPerConn &&
@@ -220,27 +220,27 @@ func same(a, b *config.Cluster) bool {
 			a.Mark == b.Mark &&
 			a.Mesh == b.Mesh &&
 			a.OriginalDst == b.OriginalDst &&
-			a.KeepAlive == b.KeepAlive &&
-			a.Breakers == b.Breakers &&
-			a.HighBreakers == b.HighBreakers &&
+			a.Heartbeat == b.Heartbeat &&
+			a.CircuitBreakers == b.CircuitBreakers &&
+			a.HighCircuitBreakers == b.HighCircuitBreakers &&
 			SameTLS(a, b) &&
 			a.ProxyProtocol == b.ProxyProtocol &&
 			a.Socket == b.Socket &&
-			a.Health.Equal(b.Health) &&
-			a.Outlier.Equal(b.Outlier) &&
+			a.HealthCheck.Equal(b.HealthCheck) &&
+			a.OutlierDetection.Equal(b.OutlierDetection) &&
 			slices.EqualFunc(a.Hosts, b.Hosts, sameHost) &&
-			slices.Equal(a.Drops, b.Drops) &&
+			slices.Equal(a.DropOverloads, b.DropOverloads) &&
 			a.OnDemand == b.OnDemand &&
 			a.DNS.Equal(&b.DNS)
 }
 
 func sameHost(a, b config.Host) bool {
 	return a.Address == b.Address &&
-		a.Target == b.Target &&
+		a.ResolvedAddress == b.ResolvedAddress &&
 		a.Hostname == b.Hostname &&
 		a.Weight == b.Weight &&
 		a.NoTLS == b.NoTLS &&
-		a.TLS == b.TLS &&
+		a.TLSIndex == b.TLSIndex &&
 		maps.Equal(a.Metadata, b.Metadata) &&
 		a.Priority == b.Priority &&
 		a.Locality == b.Locality &&

@@ -11,8 +11,8 @@ import (
 // Labels are the labels that the exchanges of a route have for a cluster with subsets, prepared for
 // lookup. Immutable; nil and the zero value are no labels.
 type Labels struct {
-	list []label
-	sum  uint64 // of the hashes of list, in any order
+	list    []label
+	hashSum uint64 // of the hashes of list, in any order
 }
 
 type label struct{ name, value string }
@@ -31,7 +31,7 @@ func NewLabels(values map[string]string) *Labels {
 
 func (l *Labels) add(name, value string) {
 	l.list = append(l.list, label{name, value})
-	l.sum += hash.Pair(name, value)
+	l.hashSum += hash.Pair(name, value)
 }
 
 // requestLabels holds the labels of one exchange: those of its route, and those that filters gave
@@ -41,10 +41,10 @@ type requestLabels struct {
 	metadata *protocol.Metadata // nil: none
 }
 
-// count returns the number of labels and the sum of their hashes.
-func (b requestLabels) count() (n int, sum uint64) {
+// countAndHash returns the number of labels and the sum of their hashes.
+func (b requestLabels) countAndHash() (n int, sum uint64) {
 	if b.route != nil {
-		n, sum = len(b.route.list), b.route.sum
+		n, sum = len(b.route.list), b.route.hashSum
 	}
 	if b.metadata == nil || b.metadata.Len() == 0 {
 		return n, sum
@@ -91,52 +91,52 @@ func (l *Labels) find(name string) int {
 
 // subsets maps the labels of exchanges to host sets.
 type subsets struct {
-	bySum    map[uint64]*subset
-	count    int
-	fallback *hostSet
+	byHashSum map[uint64]*subset
+	count     int
+	fallback  *hostSet
 }
 
 // subset is the hostSet of the hosts that have certain labels.
 type subset struct {
 	labels Labels
-	group  *hostSet
+	set    *hostSet
 	next   *subset // with the same sum
 
-	places []int32 // indexes of its hosts, until group is set
+	indexes []int32 // indexes of its hosts, until group is set
 }
 
 // newSubsets divides the hosts as the selectors say, with one pass over the hosts for each
 // selector.
-func newSubsets(d *hostSets, c *config.Subsets) *subsets {
-	s := &subsets{bySum: make(map[uint64]*subset)}
+func newSubsets(d *hostSetBuilder, c *config.Subsets) *subsets {
+	s := &subsets{byHashSum: make(map[uint64]*subset)}
 	var all []*subset
 	var scratch Labels
-	for _, names := range selectors(c.Selectors) {
+	for _, names := range distinctSelectors(c.Selectors) {
 		for i, h := range d.hosts {
-			if !labelsOf(&scratch, h.Config().Metadata, names) {
+			if !selectLabels(&scratch, h.Config().Metadata, names) {
 				continue
 			}
-			to := s.find(requestLabels{route: &scratch}, len(scratch.list), scratch.sum)
+			to := s.find(requestLabels{route: &scratch}, len(scratch.list), scratch.hashSum)
 			if to == nil {
-				to = &subset{labels: Labels{slices.Clone(scratch.list), scratch.sum}, next: s.bySum[scratch.sum]}
-				s.bySum[scratch.sum] = to
+				to = &subset{labels: Labels{slices.Clone(scratch.list), scratch.hashSum}, next: s.byHashSum[scratch.hashSum]}
+				s.byHashSum[scratch.hashSum] = to
 				all = append(all, to)
 			}
-			to.places = append(to.places, int32(i)) //nolint:gosec // as in everyone
+			to.indexes = append(to.indexes, int32(i)) //nolint:gosec // as in everyone
 		}
 	}
 	for _, to := range all {
-		to.group = d.group(to.places)
-		to.group.rules = newGroupRules(d.config.Rules, &to.labels)
-		to.places = nil
+		to.set = d.addSet(to.indexes)
+		to.set.rules = newHostSetRules(d.config.HostRules, &to.labels)
+		to.indexes = nil
 	}
 	s.count = len(all)
 	s.fallback = d.fallback(c)
 	return s
 }
 
-// selectors returns each distinct non-empty set of names once, sorted.
-func selectors(list [][]string) [][]string {
+// distinctSelectors returns each distinct non-empty set of names once, sorted.
+func distinctSelectors(list [][]string) [][]string {
 	var out [][]string
 	for _, names := range list {
 		names = slices.Compact(slices.Sorted(slices.Values(names)))
@@ -147,9 +147,9 @@ func selectors(list [][]string) [][]string {
 	return out
 }
 
-// labelsOf sets out to the labels with those names, and reports whether metadata has all of them.
-func labelsOf(out *Labels, metadata map[string]string, names []string) bool {
-	out.list, out.sum = out.list[:0], 0
+// selectLabels sets out to the labels with those names, and reports whether metadata has all of them.
+func selectLabels(out *Labels, metadata map[string]string, names []string) bool {
+	out.list, out.hashSum = out.list[:0], 0
 	for _, name := range names {
 		value, ok := metadata[name]
 		if !ok {
@@ -161,25 +161,25 @@ func labelsOf(out *Labels, metadata map[string]string, names []string) bool {
 }
 
 // fallback returns the hostSet of exchanges that match no subset.
-func (d *hostSets) fallback(c *config.Subsets) *hostSet {
+func (d *hostSetBuilder) fallback(c *config.Subsets) *hostSet {
 	switch c.Fallback {
 	case config.AnyEndpoint:
-		return d.group(everyone(d.hosts))
+		return d.addSet(allIndexes(d.hosts))
 	case config.DefaultSubset:
 		var places []int32
 		for i, h := range d.hosts {
-			if has(h.Config().Metadata, c.Default) {
+			if hasLabels(h.Config().Metadata, c.Default) {
 				places = append(places, int32(i)) //nolint:gosec // as in everyone
 			}
 		}
-		return d.group(places)
+		return d.addSet(places)
 	default:
-		return d.group(nil)
+		return d.addSet(nil)
 	}
 }
 
-// has reports whether metadata has all those labels.
-func has(metadata, labels map[string]string) bool {
+// hasLabels reports whether metadata has all those labels.
+func hasLabels(metadata, labels map[string]string) bool {
 	for name, value := range labels {
 		if v, ok := metadata[name]; !ok || v != value {
 			return false
@@ -190,7 +190,7 @@ func has(metadata, labels map[string]string) bool {
 
 // find returns the subset of n labels with that sum of hashes.
 func (s *subsets) find(b requestLabels, n int, sum uint64) *subset {
-	for to := s.bySum[sum]; to != nil; to = to.next {
+	for to := s.byHashSum[sum]; to != nil; to = to.next {
 		if len(to.labels.list) == n && !slices.ContainsFunc(to.labels.list, func(l label) bool { return !b.has(l) }) {
 			return to
 		}
@@ -198,15 +198,15 @@ func (s *subsets) find(b requestLabels, n int, sum uint64) *subset {
 	return nil
 }
 
-// group returns the hosts that an exchange with these labels may use.
-func (s *state) group(b requestLabels) *hostSet {
+// hostsFor returns the hosts that an exchange with these labels may use.
+func (s *state) hostsFor(b requestLabels) *hostSet {
 	if s.subsets == nil {
-		return s.all
+		return s.defaultSet
 	}
-	if n, sum := b.count(); n > 0 {
+	if n, sum := b.countAndHash(); n > 0 {
 		if to := s.subsets.find(b, n, sum); to != nil {
-			return to.group
+			return to.set
 		}
 	}
-	return s.all
+	return s.defaultSet
 }

@@ -15,7 +15,7 @@ import (
 // labelled returns a cluster of hosts "0" to "5": versions 1, 2 and 3, each in the
 // stages test and prod; the last host has no labels.
 func labelled(subsets config.Subsets) *config.Cluster {
-	c := crowd(7, config.RoundRobin, func(i int, h *config.Host) {
+	c := clusterOf(7, config.RoundRobin, func(i int, h *config.Host) {
 		if i < 6 {
 			h.Metadata = map[string]string{"version": strconv.Itoa(i/2 + 1), "stage": []string{"test", "prod"}[i%2]}
 		}
@@ -35,7 +35,7 @@ func reached(c *Cluster, route, metadata map[string]string) string {
 	labels := NewLabels(route)
 	hosts := [7]bool{}
 	for range 100 {
-		h := c.state.Load().group(requestLabels{labels, &m}).pick(0, nil, 0)
+		h := c.state.Load().hostsFor(requestLabels{labels, &m}).pick(0, nil, 0)
 		if h == nil {
 			return "none"
 		}
@@ -83,7 +83,7 @@ func TestSubsets(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			_, c := one(t, newWorld(), labelled(tt.subsets))
+			_, c := newTestCluster(t, newFakeConnector(), labelled(tt.subsets))
 			if got := reached(c, tt.route, tt.metadata); got != tt.want {
 				t.Errorf("hosts %s, want %s", got, tt.want)
 			}
@@ -93,7 +93,7 @@ func TestSubsets(t *testing.T) {
 
 func TestSubsetsFollowChangesOfHosts(t *testing.T) {
 	subsets := config.Subsets{Selectors: [][]string{{"version"}}}
-	s, c := one(t, newWorld(), labelled(subsets))
+	s, c := newTestCluster(t, newFakeConnector(), labelled(subsets))
 	next := labelled(subsets)
 	next.Hosts[0].Metadata = map[string]string{"version": "2"}
 	apply(t, s, next)
@@ -108,25 +108,25 @@ func TestSubsetsHaveTheirOwnHealth(t *testing.T) {
 	for _, i := range []int{1, 3} {
 		cfg.Hosts[i].Priority = 1
 	}
-	_, c := one(t, newWorld(), cfg)
+	_, c := newTestCluster(t, newFakeConnector(), cfg)
 	if got := reached(c, map[string]string{"version": "1"}, nil); got != "0" {
 		t.Errorf("hosts %s, want 0: it has priority", got)
 	}
-	c.down(0)
+	c.markDown(0)
 	if got := reached(c, map[string]string{"version": "1"}, nil); got != "1" {
 		t.Errorf("hosts %s while 0 is down, want 1", got)
 	}
 	if got := reached(c, map[string]string{"version": "2"}, nil); got != "2" {
 		t.Errorf("hosts %s of another version, want 2", got)
 	}
-	c.down(1)
+	c.markDown(1)
 	if got := reached(c, map[string]string{"version": "1"}, nil); got != "01" {
 		t.Errorf("hosts %s while both are down, want both: panic", got)
 	}
 }
 
-func TestViaServesFromTheSubsetOfItsLabels(t *testing.T) {
-	_, c := one(t, newWorld(), labelled(config.Subsets{Selectors: [][]string{{"version", "stage"}}}))
+func TestLabelsSelectSubset(t *testing.T) {
+	_, c := newTestCluster(t, newFakeConnector(), labelled(config.Subsets{Selectors: [][]string{{"version", "stage"}}}))
 	x := get()
 	via := &ClusterPicker{Cluster: c, Labels: NewLabels(map[string]string{"version": "3", "stage": "test"})}
 	if err := via.Serve(t.Context(), x); err != nil {
@@ -134,7 +134,7 @@ func TestViaServesFromTheSubsetOfItsLabels(t *testing.T) {
 	}
 	wantList(t, "attempts", attempts(x), "4:200")
 	finish(x)
-	fails(t, c, protocol.NoHealthyHost)
+	wantFault(t, c, protocol.NoHealthyHost)
 }
 
 func TestSlowStart(t *testing.T) {
@@ -144,22 +144,22 @@ func TestSlowStart(t *testing.T) {
 		age   time.Duration
 		share float64 // of the one new host beside an old one
 	}{
-		{"at once: the least", config.SlowStart{Duration: time.Minute, MinPercent: 10}, 0, .1 / 1.1},
-		{"in the middle", config.SlowStart{Duration: time.Minute, MinPercent: 10}, 30 * time.Second, .5 / 1.5},
+		{"at once: the least", config.SlowStart{Duration: time.Minute, MinWeightPercent: 10}, 0, .1 / 1.1},
+		{"in the middle", config.SlowStart{Duration: time.Minute, MinWeightPercent: 10}, 30 * time.Second, .5 / 1.5},
 		{"aggressive: more, sooner", config.SlowStart{Duration: time.Minute, Aggression: 2}, 15 * time.Second, .5 / 1.5},
 		{"at the end", config.SlowStart{Duration: time.Minute}, time.Minute, .5},
 		{"without", config.SlowStart{}, 0, .5},
 	}
-	for _, policy := range []config.Policy{config.RoundRobin, config.WeightedRoundRobin, config.Random} {
+	for _, policy := range []config.LBPolicy{config.RoundRobin, config.WeightedRoundRobin, config.Random} {
 		for _, tt := range tests {
 			t.Run(string(policy)+"/"+tt.name, func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
-					w := newWorld()
-					old := crowd(1, policy, nil)
+					w := newFakeConnector()
+					old := clusterOf(1, policy, nil)
 					old.SlowStart = tt.slow
-					s, c := one(t, w, old)
+					s, c := newTestCluster(t, w, old)
 					time.Sleep(time.Hour)
-					both := crowd(2, policy, nil)
+					both := clusterOf(2, policy, nil)
 					both.SlowStart = tt.slow
 					apply(t, s, both)
 					time.Sleep(tt.age)
@@ -173,26 +173,26 @@ func TestSlowStart(t *testing.T) {
 
 func TestSlowStartBeginsAgainWithHealth(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		cfg := crowd(2, config.Random, nil)
-		cfg.SlowStart = config.SlowStart{Duration: time.Minute, MinPercent: 10}
-		_, c := one(t, newWorld(), cfg)
+		cfg := clusterOf(2, config.Random, nil)
+		cfg.SlowStart = config.SlowStart{Duration: time.Minute, MinWeightPercent: 10}
+		_, c := newTestCluster(t, newFakeConnector(), cfg)
 		time.Sleep(time.Hour)
-		c.down(1)
-		c.back(1)
+		c.markDown(1)
+		c.markUp(1)
 		wantShare(t, served(c, 10_000), []int{1}, .1/1.1)
 		time.Sleep(time.Minute)
 		wantShare(t, served(c, 10_000), []int{1}, .5)
 	})
 }
 
-func TestHashesDoNotKnowSlowStart(t *testing.T) {
-	cfg := crowd(5, config.Maglev, nil)
-	cfg.SlowStart = config.SlowStart{Duration: time.Hour, MinPercent: 1}
-	_, c := one(t, newWorld(), cfg)
+func TestHashPoliciesIgnoreSlowStart(t *testing.T) {
+	cfg := clusterOf(5, config.Maglev, nil)
+	cfg.SlowStart = config.SlowStart{Duration: time.Hour, MinWeightPercent: 1}
+	_, c := newTestCluster(t, newFakeConnector(), cfg)
 	for hash := range uint64(500) {
-		first := c.state.Load().all.pick(hash+1, nil, 0)
+		first := c.state.Load().defaultSet.pick(hash+1, nil, 0)
 		for range 5 {
-			if again := c.state.Load().all.pick(hash+1, nil, 0); again != first {
+			if again := c.state.Load().defaultSet.pick(hash+1, nil, 0); again != first {
 				t.Fatalf("hash %d goes to %s, then to %s", hash+1, first.Name(), again.Name())
 			}
 		}
@@ -204,23 +204,23 @@ func TestPickDoesNotAllocate(t *testing.T) {
 	m.Set(protocol.BalancerNamespace, "version", "2")
 	labels := NewLabels(map[string]string{"stage": "prod", "version": "1"})
 	cfg := labelled(config.Subsets{Selectors: [][]string{{"version", "stage"}}})
-	cfg.SlowStart = config.SlowStart{Duration: time.Hour, MinPercent: 10}
-	_, c := one(t, newWorld(), cfg)
-	if n := testing.AllocsPerRun(100, func() { c.state.Load().group(requestLabels{labels, &m}).pick(0, nil, 0) }); n != 0 {
+	cfg.SlowStart = config.SlowStart{Duration: time.Hour, MinWeightPercent: 10}
+	_, c := newTestCluster(t, newFakeConnector(), cfg)
+	if n := testing.AllocsPerRun(100, func() { c.state.Load().hostsFor(requestLabels{labels, &m}).pick(0, nil, 0) }); n != 0 {
 		t.Errorf("a pick of a subset: %v allocations, want 0", n)
 	}
-	cfg = crowd(40, config.RingHash, func(i int, h *config.Host) { h.Priority = uint32(i % 2) })
-	_, c = one(t, newWorld(), cfg)
-	c.down(span(0, 39)...)
-	if n := testing.AllocsPerRun(100, func() { c.state.Load().all.pick(7, nil, 0) }); n != 0 {
+	cfg = clusterOf(40, config.RingHash, func(i int, h *config.Host) { h.Priority = uint32(i % 2) })
+	_, c = newTestCluster(t, newFakeConnector(), cfg)
+	c.markDown(indexRange(0, 39)...)
+	if n := testing.AllocsPerRun(100, func() { c.state.Load().defaultSet.pick(7, nil, 0) }); n != 0 {
 		t.Errorf("a pick that finds most hosts down: %v allocations, want 0", n)
 	}
 }
 
 // mixed are hosts of all weights with labels: eight thousand versions of one host each
 // at most, and two stages.
-func mixed(n int, policy config.Policy) *config.Cluster {
-	return crowd(n, policy, func(i int, h *config.Host) {
+func mixed(n int, policy config.LBPolicy) *config.Cluster {
+	return clusterOf(n, policy, func(i int, h *config.Host) {
 		h.Address = fmt.Sprintf("10.%d.%d.%d:8080", i>>16, i>>8&255, i&255)
 		h.Weight = uint32(1 + i*37%128)
 		h.Metadata = map[string]string{"version": strconv.Itoa(i), "stage": []string{"test", "prod"}[i%2]}
@@ -229,22 +229,22 @@ func mixed(n int, policy config.Policy) *config.Cluster {
 
 func BenchmarkPick(b *testing.B) {
 	for _, n := range []int{10, 10_000} {
-		for _, policy := range everyPolicy() {
+		for _, policy := range balancedPolicies() {
 			b.Run(fmt.Sprintf("%s/%d", policy, n), func(b *testing.B) {
-				s := newTestSet(b, newWorld())
+				s := newTestSet(b, newFakeConnector())
 				apply(b, s, mixed(n, policy))
 				state := s.Get("web").state.Load()
 				b.ReportAllocs()
 				hash := uint64(0)
 				for b.Loop() {
 					hash += 0x9e3779b97f4a7c15
-					state.all.pick(hash|1, nil, 0)
+					state.defaultSet.pick(hash|1, nil, 0)
 				}
 			})
 		}
 	}
 	b.Run("subset/8000", func(b *testing.B) {
-		s := newTestSet(b, newWorld())
+		s := newTestSet(b, newFakeConnector())
 		cfg := mixed(8000, config.RoundRobin)
 		cfg.Subsets = config.Subsets{Selectors: [][]string{{"version", "stage"}, {"stage"}}}
 		apply(b, s, cfg)
@@ -253,7 +253,7 @@ func BenchmarkPick(b *testing.B) {
 		var m protocol.Metadata
 		b.ReportAllocs()
 		for b.Loop() {
-			if state.group(requestLabels{labels, &m}).pick(0, nil, 0) == nil {
+			if state.hostsFor(requestLabels{labels, &m}).pick(0, nil, 0) == nil {
 				b.Fatal("no host")
 			}
 		}
@@ -263,7 +263,7 @@ func BenchmarkPick(b *testing.B) {
 // A list of hosts of which one has changed.
 func BenchmarkUpdate(b *testing.B) {
 	update := func(b *testing.B, with func(c *config.Cluster)) {
-		s := newTestSet(b, newWorld())
+		s := newTestSet(b, newFakeConnector())
 		lists := [2]*config.Cluster{mixed(10_000, config.RoundRobin), mixed(10_000, config.RoundRobin)}
 		lists[1].Hosts[5000].Address = "10.9.9.9:8080"
 		for _, c := range lists {
@@ -276,8 +276,8 @@ func BenchmarkUpdate(b *testing.B) {
 			apply(b, s, lists[i%2])
 		}
 	}
-	for _, policy := range everyPolicy() {
-		b.Run(string(policy)+"/10000", func(b *testing.B) { update(b, func(c *config.Cluster) { c.Policy = policy }) })
+	for _, policy := range balancedPolicies() {
+		b.Run(string(policy)+"/10000", func(b *testing.B) { update(b, func(c *config.Cluster) { c.LBPolicy = policy }) })
 	}
 	b.Run("subsets/10000", func(b *testing.B) {
 		update(b, func(c *config.Cluster) {
@@ -288,12 +288,12 @@ func BenchmarkUpdate(b *testing.B) {
 
 // A change of one host's health among ten thousand.
 func BenchmarkTurn(b *testing.B) {
-	s := newTestSet(b, newWorld())
+	s := newTestSet(b, newFakeConnector())
 	apply(b, s, mixed(10_000, config.Maglev))
 	c := s.Get("web")
 	b.ReportAllocs()
 	for b.Loop() {
-		c.down(77)
-		c.back(77)
+		c.markDown(77)
+		c.markUp(77)
 	}
 }

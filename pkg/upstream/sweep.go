@@ -7,29 +7,29 @@ import (
 
 // A pool with connections that may become too old has a timer that sweeps them; a pool without has
 // none. A quarter of the idle timeout bounds the delay after which an expired connection closes.
-// mostSweep bounds how long a connection that its host has closed keeps a descriptor.
+// maxSweepInterval bounds how long a connection that its host has closed keeps a descriptor.
 const (
-	leastSweep = 10 * time.Millisecond
-	mostSweep  = 5 * time.Second
+	minSweepInterval = 10 * time.Millisecond
+	maxSweepInterval = 5 * time.Second
 )
 
-// sweeper is the timer of a pool.
-type sweeper struct {
+// sweepTimer is the timer of a pool.
+type sweepTimer struct {
 	timer *time.Timer // nil until it is first armed
 	armed bool        // the timer is set, or its function runs
 }
 
-func (b *base) sweepEvery() time.Duration {
-	timeout := b.host.cluster.settings().IdleTimeout
+func (b *base) sweepInterval() time.Duration {
+	timeout := b.host.cluster.lastConfig().IdleTimeout
 	if timeout <= 0 {
-		return mostSweep
+		return maxSweepInterval
 	}
-	return min(max(timeout/4, leastSweep), mostSweep)
+	return min(max(timeout/4, minSweepInterval), maxSweepInterval)
 }
 
 // arm sets the timer for p, whose base is b, unless it is set. The pool's mu is held, as for rearm
 // and still.
-func (b *base) arm(p interface{ swept() }) {
+func (b *base) arm(p interface{ runSweep() }) {
 	s := &b.sweep
 	if s.armed {
 		return
@@ -37,62 +37,62 @@ func (b *base) arm(p interface{ swept() }) {
 	s.armed = true
 	b.host.cluster.env.tasks.Add(1)
 	if s.timer == nil {
-		s.timer = time.AfterFunc(b.sweepEvery(), p.swept)
+		s.timer = time.AfterFunc(b.sweepInterval(), p.runSweep)
 	} else {
-		s.timer.Reset(b.sweepEvery())
+		s.timer.Reset(b.sweepInterval())
 	}
 }
 
 // rearm is called at the end of a sweep; more says that something is left to sweep.
 func (b *base) rearm(more bool) {
 	if more {
-		b.sweep.timer.Reset(b.sweepEvery())
+		b.sweep.timer.Reset(b.sweepInterval())
 		return
 	}
 	b.sweep.armed = false
 	b.host.cluster.env.tasks.Done()
 }
 
-// still stops the timer. A sweep that is running stops it itself.
-func (b *base) still() {
+// stopTimer stops the timer. A sweep that is running stops it itself.
+func (b *base) stopTimer() {
 	if b.sweep.armed && b.sweep.timer.Stop() {
 		b.rearm(false)
 	}
 }
 
-// contain runs a part of a sweep. It logs a panic of a connection or a recorder: nothing else
+// runRecovered runs a part of a sweep. It logs a panic of a connection or a recorder: nothing else
 // recovers on a timer's goroutine, and the pool must be swept again.
-func (b *base) contain(f func()) { b.host.cluster.env.contain("sweeping a pool", f) }
+func (b *base) runRecovered(f func()) { b.host.cluster.env.runRecovered("sweeping a pool", f) }
 
 // isUsable reports whether a connection can be used. One whose Usable panics cannot.
 func (b *base) isUsable(conn Connection, idle time.Duration) (usable bool) {
-	b.contain(func() { usable = conn.Usable(idle) })
+	b.runRecovered(func() { usable = conn.Usable(idle) })
 	return usable
 }
 
-// swept closes the connections that were idle for too long or are no longer usable. The timer runs
+// runSweep closes the connections that were idle for too long or are no longer usable. The timer runs
 // it.
-func (p *pingPongPool) swept() {
+func (p *pingPongPool) runSweep() {
 	now := p.host.cluster.env.now()
-	for _, m := range p.expired(now) {
-		p.contain(m.discard)
+	for _, m := range p.removeExpired(now) {
+		p.runRecovered(m.discard)
 	}
-	p.contain(func() { p.probe(now) })
+	p.runRecovered(func() { p.checkIdle(now) })
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.rearm(!p.isClosed && len(p.idle) > 0)
 }
 
-// expired removes and returns the connections that reached the idle timeout.
-func (p *pingPongPool) expired(now time.Duration) []*pingPongConn {
-	timeout := p.host.cluster.settings().IdleTimeout
+// removeExpired removes and returns the connections that reached the idle timeout.
+func (p *pingPongPool) removeExpired(now time.Duration) []*pingPongConn {
+	timeout := p.host.cluster.lastConfig().IdleTimeout
 	if timeout <= 0 {
 		return nil
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	n := 0
-	for n < len(p.idle) && now-p.idle[n].since >= timeout {
+	for n < len(p.idle) && now-p.idle[n].idleSince >= timeout {
 		n++
 	}
 	expired := slices.Clone(p.idle[:n])
@@ -100,46 +100,46 @@ func (p *pingPongPool) expired(now time.Duration) []*pingPongConn {
 	return expired
 }
 
-// probeShare is the divisor for the idle connections that a probe removes from the pool together:
+// idleCheckDivisor is the divisor for the idle connections that a probe removes from the pool together:
 // exchanges find the others, and a sweep of many takes time in proportion to their number, though
 // each removal moves those behind it.
-const probeShare = 16
+const idleCheckDivisor = 16
 
-// probe checks whether each connection that was idle at the given time is still usable. It checks
+// checkIdle checks whether each connection that was idle at the given time is still usable. It checks
 // some at a time, because a check is a system call, and oldest first, because exchanges take the
 // newest.
-func (p *pingPongPool) probe(now time.Duration) {
+func (p *pingPongPool) checkIdle(now time.Duration) {
 	var batch []*pingPongConn
 	for place := 0; ; {
-		batch = p.popAt(batch[:0], place, now)
+		batch = p.popIdleAt(batch[:0], place, now)
 		if len(batch) == 0 {
 			return
 		}
 		usable := batch[:0]
 		for _, m := range batch {
-			if p.isUsable(m.conn, now-m.since) {
+			if p.isUsable(m.conn, now-m.idleSince) {
 				usable = append(usable, m)
 			} else {
-				p.contain(m.discard)
+				p.runRecovered(m.discard)
 			}
 		}
-		if p.keepAt(usable, place) {
+		if p.putIdleAt(usable, place) {
 			place += len(usable)
 			continue
 		}
 		for _, m := range usable {
-			m.put()
+			m.returnToPool()
 		}
 	}
 }
 
-// popAt moves the next connections from index place on that became idle at now or before to batch:
+// popIdleAt moves the next connections from index place on that became idle at now or before to batch:
 // a part of the pool at a time.
-func (p *pingPongPool) popAt(batch []*pingPongConn, place int, now time.Duration) []*pingPongConn {
+func (p *pingPongPool) popIdleAt(batch []*pingPongConn, place int, now time.Duration) []*pingPongConn {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	end := min(place+max(len(p.idle)/probeShare, 1), len(p.idle))
-	for end > place && p.idle[end-1].since > now {
+	end := min(place+max(len(p.idle)/idleCheckDivisor, 1), len(p.idle))
+	for end > place && p.idle[end-1].idleSince > now {
 		end--
 	}
 	if end <= place {
@@ -150,12 +150,12 @@ func (p *pingPongPool) popAt(batch []*pingPongConn, place int, now time.Duration
 	return batch
 }
 
-// keepAt puts connections back at an index, and returns false if something waits for one or the
+// putIdleAt puts connections back at an index, and returns false if something waits for one or the
 // pool is closed.
-func (p *pingPongPool) keepAt(members []*pingPongConn, place int) bool {
+func (p *pingPongPool) putIdleAt(members []*pingPongConn, place int) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.isClosed || p.isWanted() {
+	if p.isClosed || p.hasWaiters() {
 		return false
 	}
 	p.idle = slices.Insert(p.idle, min(place, len(p.idle)), members...)

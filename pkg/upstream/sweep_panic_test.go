@@ -16,22 +16,22 @@ func TestAPanicOfASweepIsContained(t *testing.T) {
 		for _, point := range []string{"Usable", "Close"} {
 			t.Run(point+", "+string(mode), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
-					f := &faulty{trunks: newTrunks()}
+					f := &panicInjector{fakeMuxConnector: newFakeMuxConnector()}
 					s, c := f.cluster(t, mode)
 					defer s.Close()
-					down := newDownstream()
+					down := newFakeDownstreamConn()
 					defer down.end()
 					if err := f.serve(c, down); err != nil {
 						t.Fatal(err)
 					}
-					f.at.Store(&point)
+					f.point.Store(&point)
 					time.Sleep(2 * time.Minute) // beyond the idle timeout
 					synctest.Wait()
 					if got := f.hits.Load(); got != 1 {
 						t.Fatalf("%d panics at %s, want 1", got, point)
 					}
 					b := c.Breaker(config.DefaultPriority)
-					if taken, open := b.slots.open.Load(), f.trunks.open(); taken != 0 || open != 0 {
+					if taken, open := b.slots.open.Load(), f.fakeMuxConnector.open(); taken != 0 || open != 0 {
 						t.Errorf("after the sweep %d slots are taken and %d connections are open, want none", taken, open)
 					}
 					if err := f.serve(c, down); err != nil {

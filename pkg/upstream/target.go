@@ -6,8 +6,8 @@ import "github.com/weft-proxy/weft/pkg/config"
 // resolved address if that is a name which is resolved repeatedly (LOGICAL_DNS).
 func (h *Host) ResolvedAddress() string {
 	entry := h.Config()
-	if entry.Target != "" {
-		return entry.Target
+	if entry.ResolvedAddress != "" {
+		return entry.ResolvedAddress
 	}
 	return h.address
 }
@@ -31,8 +31,8 @@ type NameStatus struct {
 	Error    string  `json:"error,omitempty"`       // of the last lookup; "" if it found addresses
 }
 
-// names describes the names of a cluster's hosts, if its discovery resolves names.
-func (c *Cluster) names(cfg *config.Cluster) []NameStatus {
+// nameStatuses describes the names of a cluster's hosts, if its discovery resolves names.
+func (c *Cluster) nameStatuses(cfg *config.Cluster) []NameStatus {
 	if d, ok := c.env.Discoveries[cfg.Type].(DNSDiscovery); ok {
 		return d.Names(cfg)
 	}

@@ -13,8 +13,8 @@ func (h *Host) TLS() *config.TLS {
 	switch {
 	case s == nil || entry.NoTLS:
 		return nil
-	case entry.TLS > 0 && entry.TLS <= len(s.config.MoreTLS):
-		return s.config.MoreTLS[entry.TLS-1]
+	case entry.TLSIndex > 0 && entry.TLSIndex <= len(s.config.AlternateTLS):
+		return s.config.AlternateTLS[entry.TLSIndex-1]
 	}
 	return s.config.TLS
 }
@@ -22,5 +22,5 @@ func (h *Host) TLS() *config.TLS {
 // SameTLS reports whether a and b have the same TLS configurations and request the same name of
 // hosts.
 func SameTLS(a, b *config.Cluster) bool {
-	return a.RequestName == b.RequestName && a.TLS.Equal(b.TLS) && slices.EqualFunc(a.MoreTLS, b.MoreTLS, (*config.TLS).Equal)
+	return a.AutoSNI == b.AutoSNI && a.TLS.Equal(b.TLS) && slices.EqualFunc(a.AlternateTLS, b.AlternateTLS, (*config.TLS).Equal)
 }

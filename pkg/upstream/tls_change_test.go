@@ -6,9 +6,9 @@ import (
 	"github.com/weft-proxy/weft/pkg/config"
 )
 
-// TestNoConnectionOutlivesAChangeOfItsTLS: what is open was made as the configuration
+// TestTLSChangeReplacesConnections: what is open was made as the configuration
 // of before said.
-func TestNoConnectionOutlivesAChangeOfItsTLS(t *testing.T) {
+func TestTLSChangeReplacesConnections(t *testing.T) {
 	with := func(tls *config.TLS, no bool) *config.Cluster {
 		c := cluster("web", "a")
 		c.TLS, c.Hosts[0].NoTLS = tls, no
@@ -16,7 +16,7 @@ func TestNoConnectionOutlivesAChangeOfItsTLS(t *testing.T) {
 	}
 	which := func(i int, more ...*config.TLS) *config.Cluster {
 		c := with(&config.TLS{ServerName: "a"}, false)
-		c.MoreTLS, c.Hosts[0].TLS = more, i
+		c.AlternateTLS, c.Hosts[0].TLSIndex = more, i
 		return c
 	}
 	on, other := &config.TLS{ServerName: "a"}, &config.TLS{ServerName: "b"}
@@ -34,11 +34,11 @@ func TestNoConnectionOutlivesAChangeOfItsTLS(t *testing.T) {
 		{"the host's own changes", which(1, on), which(1, other), 2},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			w := newWorld()
-			s, c := one(t, w, test.before)
-			do(t, c)
+			w := newFakeConnector()
+			s, c := newTestCluster(t, w, test.before)
+			serveOne(t, c)
 			apply(t, s, test.after)
-			do(t, c)
+			serveOne(t, c)
 			if n := len(w.dialed()); n != test.dials {
 				t.Errorf("%d connections were opened, want %d", n, test.dials)
 			}
@@ -46,12 +46,12 @@ func TestNoConnectionOutlivesAChangeOfItsTLS(t *testing.T) {
 	}
 }
 
-func TestAHostHasTheTLSThatItSays(t *testing.T) {
+func TestHostSelectsItsTLS(t *testing.T) {
 	first, second, third := &config.TLS{ServerName: "a"}, &config.TLS{ServerName: "b"}, &config.TLS{ServerName: "c"}
 	cfg := cluster("web", "a", "b", "c", "d")
-	cfg.TLS, cfg.MoreTLS = first, []*config.TLS{second, third}
-	cfg.Hosts[1].TLS, cfg.Hosts[2].TLS, cfg.Hosts[3].NoTLS = 1, 2, true
-	s, c := one(t, newWorld(), cfg)
+	cfg.TLS, cfg.AlternateTLS = first, []*config.TLS{second, third}
+	cfg.Hosts[1].TLSIndex, cfg.Hosts[2].TLSIndex, cfg.Hosts[3].NoTLS = 1, 2, true
+	s, c := newTestCluster(t, newFakeConnector(), cfg)
 	defer s.Close()
 	for i, want := range []*config.TLS{first, second, third, nil} {
 		if got := c.state.Load().hosts[i].TLS(); got != want {

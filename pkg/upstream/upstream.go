@@ -112,9 +112,9 @@ type ClusterRecorder interface {
 type Gauges interface {
 	// InFlight returns the number of exchanges of all priorities.
 	InFlight() int64
-	// Room returns the current value of what a limit bounds, and the limit; a limit of 0 means
+	// LimitUsage returns the current value of what a limit bounds, and the limit; a limit of 0 means
 	// unlimited, below 0 none allowed.
-	Room(p config.Priority, l metrics.Limit) (used, most int64)
+	LimitUsage(p config.Priority, l metrics.Limit) (used, most int64)
 }
 
 // Event is a countable event of a cluster.
@@ -147,7 +147,7 @@ type Options struct {
 	// Connectors holds the connectors by protocol.
 	Connectors map[config.Protocol]Connector
 	// Policies holds the load-balancing policies.
-	Policies map[config.Policy]balance.New
+	Policies map[config.LBPolicy]balance.New
 	// Discoveries holds the discoveries by cluster type. Clusters of other types use their
 	// configured hosts.
 	Discoveries map[config.ClusterType]Discovery

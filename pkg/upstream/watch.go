@@ -16,11 +16,11 @@ type watch struct {
 	stop    func()          // immutable once newWatch has returned
 	first   chan struct{}   // closed when the first attempt is complete
 
-	mu    sync.Mutex
-	phase phase         // guarded by mu
-	tried bool          // guarded by mu; first is closed
-	known bool          // guarded by mu; hosts were found
-	hosts []config.Host // guarded by mu; kept until goLive
+	mu         sync.Mutex
+	phase      phase         // guarded by mu
+	firstDone  bool          // guarded by mu; first is closed
+	hostsFound bool          // guarded by mu; hosts were found
+	hosts      []config.Host // guarded by mu; kept until goLive
 }
 
 // phase is the state of a watch: prepared, then live, then over. A change that is rolled back skips
@@ -28,9 +28,9 @@ type watch struct {
 type phase uint8
 
 const (
-	prepared phase = iota
-	live
-	over
+	watchPrepared phase = iota
+	watchLive
+	watchEnded
 )
 
 func newWatch(c *Cluster, cfg *config.Cluster, d Discovery, log *slog.Logger) *watch {
@@ -44,23 +44,23 @@ func (w *watch) update(hosts []config.Host, err error) {
 	if err != nil {
 		w.log.Warn("cluster hosts not found", logCluster, w.config.Name, logError, err)
 	}
-	retire(w.learn(hosts, err))
+	retire(w.applyResult(hosts, err))
 }
 
-// learn applies a result of the discovery and returns the removed hosts.
-func (w *watch) learn(hosts []config.Host, err error) (gone []*Host) {
+// applyResult applies a result of the discovery and returns the removed hosts.
+func (w *watch) applyResult(hosts []config.Host, err error) (gone []*Host) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if !w.tried {
-		w.tried = true
+	if !w.firstDone {
+		w.firstDone = true
 		close(w.first)
 	}
 	switch {
-	case err != nil || w.phase == over:
-	case w.phase == live:
+	case err != nil || w.phase == watchEnded:
+	case w.phase == watchLive:
 		return w.cluster.install(w.config, hosts)
 	default:
-		w.known, w.hosts = true, hosts
+		w.hostsFound, w.hosts = true, hosts
 	}
 	return nil
 }
@@ -70,26 +70,26 @@ func (w *watch) learn(hosts []config.Host, err error) (gone []*Host) {
 func (w *watch) goLive() (gone []*Host) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if !w.known {
-		w.hosts = w.cluster.entries(w.config.Type)
+	if !w.hostsFound {
+		w.hosts = w.cluster.reusableHosts(w.config.Type)
 	}
 	gone = w.cluster.install(w.config, w.hosts)
-	w.phase, w.hosts = live, nil
+	w.phase, w.hosts = watchLive, nil
 	return gone
 }
 
-// end makes every later update have no effect and stops the discovery.
-func (w *watch) end() {
+// closeConn makes every later update have no effect and stops the discovery.
+func (w *watch) closeConn() {
 	w.mu.Lock()
-	w.phase = over
+	w.phase = watchEnded
 	w.mu.Unlock()
 	w.stop()
 }
 
-// entries returns the current hosts of the cluster, if a discovery of that kind can keep them: they
+// reusableHosts returns the current hosts of the cluster, if a discovery of that kind can keep them: they
 // were found by the same kind, or are the addresses that a cluster of names had before it had
 // names.
-func (c *Cluster) entries(kind config.ClusterType) []config.Host {
+func (c *Cluster) reusableHosts(kind config.ClusterType) []config.Host {
 	s := c.state.Load()
 	if s == nil || s.removed {
 		return nil

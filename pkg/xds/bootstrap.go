@@ -22,123 +22,123 @@ import (
 
 // bootstrap is what a process is told of its control plane.
 type bootstrap struct {
-	node    *corev3.Node
-	form    ads.Form
-	control string                     // name of the cluster that the control plane is
-	targets map[string]target          // by name of a static cluster
-	dynamic dynamic                    // what comes by the stream
-	asked   map[string]bool            // clusters whose targets are complete
-	ignored Problems                   // fields that have no effect
-	said    map[string]json.RawMessage // dynamic_resources
-	load    string                     // name of the cluster that is told of load; "": nobody is
-	layers  []layer                    // of the runtime
+	node          *corev3.Node
+	mode          ads.Mode
+	adsCluster    string                     // name of the cluster that the control plane is
+	targets       map[string]target          // by name of a static cluster
+	subscriptions initialSubscriptions       // what comes by the stream
+	services      map[string]bool            // clusters whose targets are complete
+	ignored       FieldErrors                // fields that have no effect
+	dynamicJSON   map[string]json.RawMessage // dynamic_resources
+	lrsCluster    string                     // name of the cluster that is told of load; "": nobody is
+	layers        []runtimeLayer             // of the runtime
 
-	fixtures *fixtures // that the file has; nil once a Source has taken them
+	staticResources *staticResources // that the file has; nil once a Source has taken them
 }
 
-// dynamic says which types are subscribed to from the start.
-type dynamic struct {
-	clusters, listeners bool
-	// clustersLimit is how long the first CDS response is waited for; 0: until it comes.
-	clustersLimit time.Duration
+// initialSubscriptions says which types are subscribed to from the start.
+type initialSubscriptions struct {
+	cds, lds bool
+	// cdsTimeout is how long the first CDS response is waited for; 0: until it comes.
+	cdsTimeout time.Duration
 }
 
 // target is where a control plane is.
 type target struct {
-	address  string // host:port, or the path of a unix socket
-	others   int    // how many addresses there are beside, which nobody asks
-	unix     bool
-	tls      *config.TLS // nil: plaintext
-	called   string      // what it is asked by; "": its name in TLS, or its address
-	metadata metadata.MD // that calls carry
-	network  network
+	address           string // host:port, or the path of a unix socket
+	unusedAddresses   int    // how many addresses there are beside, which nobody asks
+	isUnix            bool
+	tls               *config.TLS // nil: plaintext
+	authorityOverride string      // what it is asked by; "": its name in TLS, or its address
+	metadata          metadata.MD // that calls carry
+	network           network
 }
 
 // network is how targets are reached; tests have another than the machine's, which is
 // the zero value.
 type network struct {
-	dial func(ctx context.Context, network, address string) (net.Conn, error)
-	most int // how large a response may be, in bytes; 0: mostMessage
+	dial           func(ctx context.Context, network, address string) (net.Conn, error)
+	maxMessageSize int // how large a response may be, in bytes; 0: defaultMaxMessageSize
 }
 
 // readBootstrap reads the parts of Envoy's bootstrap that are given, in its JSON form. An error
 // is Problems: all that is wrong in any part. What could be read is returned with it.
 func readBootstrap(b config.Bootstrap) (*bootstrap, error) {
-	out := &bootstrap{node: &corev3.Node{}, asked: map[string]bool{}}
-	var wrong Problems
+	out := &bootstrap{node: &corev3.Node{}, services: map[string]bool{}}
+	var wrong FieldErrors
 	note := func(err error) {
 		if err != nil {
-			wrong = append(wrong, problemsOf("", err)...)
+			wrong = append(wrong, fieldErrorsOf("", err)...)
 		}
 	}
-	note(read("node", b.Node, out.node))
+	note(decodeField("node", b.Node, out.node))
 	if out.node.GetUserAgentName() == "" {
 		out.node.UserAgentName = "weft"
 	}
 	var err error
-	out.fixtures, err = readFixtures(b.Static)
+	out.staticResources, err = readStaticResources(b.StaticResources)
 	note(err)
-	out.targets = out.fixtures.targets()
-	note(out.readDynamic(b.Dynamic))
+	out.targets = out.staticResources.targets()
+	note(out.readDynamic(b.DynamicResources))
 	note(out.readLoadStats(b.LoadStats))
-	note(out.readRuntime(b.Runtime))
-	return out, wrong.orNil()
+	note(out.readRuntime(b.LayeredRuntime))
+	return out, wrong.asError()
 }
 
 func (b *bootstrap) readDynamic(data []byte) error {
-	all, err := members("dynamic_resources", data, "ads_config", "cds_config", "lds_config")
+	all, err := splitObject("dynamic_resources", data, "ads_config", "cds_config", "lds_config")
 	if all == nil {
 		return err
 	}
-	b.said = all
-	var wrong Problems
+	b.dynamicJSON = all
+	var wrong FieldErrors
 	if err != nil {
-		wrong = problemsOf("", err)
+		wrong = fieldErrorsOf("", err)
 	}
 	if text := all["cds_config"]; len(text) > 0 {
-		b.dynamic.clusters = true
-		if b.dynamic.clustersLimit, err = b.readFetched("dynamic_resources.cds_config", text); err != nil {
-			wrong = append(wrong, problemsOf("", err)...)
+		b.subscriptions.cds = true
+		if b.subscriptions.cdsTimeout, err = b.readInitialFetchTimeout("dynamic_resources.cds_config", text); err != nil {
+			wrong = append(wrong, fieldErrorsOf("", err)...)
 		}
 	}
 	if text := all["lds_config"]; len(text) > 0 {
-		b.dynamic.listeners = true
+		b.subscriptions.lds = true
 		if _, err := b.readADS("dynamic_resources.lds_config", text); err != nil {
-			wrong = append(wrong, problemsOf("", err)...)
+			wrong = append(wrong, fieldErrorsOf("", err)...)
 		}
 	}
 	const field = "dynamic_resources.ads_config"
 	if len(all["ads_config"]) == 0 {
 		if wrong == nil {
-			wrong = Problems{{"dynamic_resources", "ads_config is missing"}}
+			wrong = FieldErrors{{"dynamic_resources", "ads_config is missing"}}
 		}
 		return wrong
 	}
 	api := &corev3.ApiConfigSource{}
-	if err := read(field, all["ads_config"], api); err != nil {
-		return append(wrong, problemsOf("", err)...)
+	if err := decodeField(field, all["ads_config"], api); err != nil {
+		return append(wrong, fieldErrorsOf("", err)...)
 	}
 	switch api.GetApiType() {
 	case corev3.ApiConfigSource_GRPC, corev3.ApiConfigSource_AGGREGATED_GRPC:
-		b.form = ads.StateOfTheWorld
+		b.mode = ads.StateOfTheWorld
 	case corev3.ApiConfigSource_DELTA_GRPC, corev3.ApiConfigSource_AGGREGATED_DELTA_GRPC:
-		b.form = ads.Delta
+		b.mode = ads.Delta
 	default:
-		return append(wrong, otherForm(field, api, "GRPC or DELTA_GRPC"))
+		return append(wrong, unsupportedAPIType(field, api, "GRPC or DELTA_GRPC"))
 	}
-	if b.control, err = b.readService(field, api); err != nil {
-		wrong = append(wrong, problemsOf("", err)...)
+	if b.adsCluster, err = b.readGRPCService(field, api); err != nil {
+		wrong = append(wrong, fieldErrorsOf("", err)...)
 	}
-	return wrong.orNil()
+	return wrong.asError()
 }
 
-// otherForm refuses the api_type of a source.
-func otherForm(field string, api *corev3.ApiConfigSource, expected string) Problem {
+// unsupportedAPIType refuses the api_type of a source.
+func unsupportedAPIType(field string, api *corev3.ApiConfigSource, expected string) FieldError {
 	field += ".api_type"
 	if api.GetApiType() == 0 {
-		return Problem{field, "is missing, expected " + expected}
+		return FieldError{field, "is missing, expected " + expected}
 	}
-	return Problem{field, fmt.Sprintf("%v is not supported, expected %s", api.GetApiType(), expected)}
+	return FieldError{field, fmt.Sprintf("%v is not supported, expected %s", api.GetApiType(), expected)}
 }
 
 // readLoadStats reads who is told of load.
@@ -148,22 +148,22 @@ func (b *bootstrap) readLoadStats(data []byte) (err error) {
 	}
 	const field = "cluster_manager.load_stats_config"
 	api := &corev3.ApiConfigSource{}
-	if err := read(field, data, api); err != nil {
+	if err := decodeField(field, data, api); err != nil {
 		return err
 	}
 	if api.GetApiType() != corev3.ApiConfigSource_GRPC {
-		return Problems{otherForm(field, api, "GRPC")}
+		return FieldErrors{unsupportedAPIType(field, api, "GRPC")}
 	}
-	b.load, err = b.readService(field, api)
+	b.lrsCluster, err = b.readGRPCService(field, api)
 	return err
 }
 
-// mostMessage is how large a response may be, in bytes.
-const mostMessage = 256 << 20
+// defaultMaxMessageSize is how large a response may be, in bytes.
+const defaultMaxMessageSize = 256 << 20
 
-// secure returns what connections are secured with, nil for plaintext. Its files are
+// loadTLS returns what connections are secured with, nil for plaintext. Its files are
 // watched by store until forget is called.
-func (t target) secure(store *credential.Reloader) (secured *credential.Client, forget func(), err error) {
+func (t target) loadTLS(store *credential.Reloader) (secured *credential.Client, forget func(), err error) {
 	if t.tls == nil {
 		return nil, func() {}, nil
 	}
@@ -171,7 +171,7 @@ func (t target) secure(store *credential.Reloader) (secured *credential.Client, 
 	if err != nil {
 		return nil, nil, err
 	}
-	if secured, err = store.Client(c); err != nil {
+	if secured, err = store.NewClient(c); err != nil {
 		return nil, nil, err
 	}
 	return secured, secured.Close, nil
@@ -186,13 +186,13 @@ func (t target) dial(secured *credential.Client) (*grpc.ClientConn, error) {
 			return t.connect(ctx, address, secured)
 		}),
 		grpc.WithAuthority(t.authority()),
-		grpc.WithStreamInterceptor(t.open),
-		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(cmp.Or(t.network.most, mostMessage))),
+		grpc.WithStreamInterceptor(t.interceptStream),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(cmp.Or(t.network.maxMessageSize, defaultMaxMessageSize))),
 	)
 }
 
-// open opens a stream as grpc.StreamClientInterceptor does.
-func (t target) open(ctx context.Context, d *grpc.StreamDesc, conn *grpc.ClientConn, method string, open grpc.Streamer, o ...grpc.CallOption) (grpc.ClientStream, error) {
+// interceptStream opens a stream as grpc.StreamClientInterceptor does.
+func (t target) interceptStream(ctx context.Context, d *grpc.StreamDesc, conn *grpc.ClientConn, method string, open grpc.Streamer, o ...grpc.CallOption) (grpc.ClientStream, error) {
 	if t.metadata != nil {
 		ctx = metadata.NewOutgoingContext(ctx, t.metadata)
 	}
@@ -202,11 +202,11 @@ func (t target) open(ctx context.Context, d *grpc.StreamDesc, conn *grpc.ClientC
 // authority is the name that a control plane is asked by.
 func (t target) authority() string {
 	switch {
-	case t.called != "":
-		return t.called
+	case t.authorityOverride != "":
+		return t.authorityOverride
 	case t.tls != nil && t.tls.ServerName != "":
 		return t.tls.ServerName
-	case t.unix:
+	case t.isUnix:
 		return "localhost"
 	}
 	return t.address
@@ -218,7 +218,7 @@ func (t target) connect(ctx context.Context, address string, secured *credential
 		dial = (&net.Dialer{}).DialContext // with its keep-alive
 	}
 	family := "tcp"
-	if t.unix {
+	if t.isUnix {
 		family = "unix"
 	}
 	conn, err := dial(ctx, family, address)

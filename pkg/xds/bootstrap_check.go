@@ -22,59 +22,59 @@ import (
 // A JSON decoder of messages ends at the first mistake. A checker goes over the whole value
 // first: it tells of every mistake with its path, and takes what is wrong out of the value, so
 // that the rest can be decoded and judged, too. Whoever judges that complains of what is missing
-// now; withoutEchoes drops such complaints.
+// now; dropFollowUpErrors drops such complaints.
 
-// checker checks the JSON of a message.
-type checker struct {
-	wrong Problems
+// jsonChecker checks the JSON of a message.
+type jsonChecker struct {
+	errors FieldErrors
 }
 
-func (c *checker) refuse(path, format string, args ...any) {
-	c.wrong = append(c.wrong, Problem{path, fmt.Sprintf(format, args...)})
+func (c *jsonChecker) reject(path, format string, args ...any) {
+	c.errors = append(c.errors, FieldError{path, fmt.Sprintf(format, args...)})
 }
 
-// message checks the members of an object at path that is to be a message, and deletes those
+// checkMessage checks the members of an object at path that is to be a message, and deletes those
 // that are wrong.
-func (c *checker) message(path string, v map[string]any, d protoreflect.MessageDescriptor) {
+func (c *jsonChecker) checkMessage(path string, v map[string]any, d protoreflect.MessageDescriptor) {
 	given := map[protoreflect.Name]string{} // by the name of the field, how it is spelt
 	chosen := map[protoreflect.Name]string{}
 	for _, key := range slices.Sorted(maps.Keys(v)) {
-		f := fieldOf(d, key)
+		f := findField(d, key)
 		if f == nil {
 			if key == "@type" { // of an Any, which is looked at already
 				continue
 			}
-			c.refuse(path+"."+key, "unknown field %q%s", key, suggestion(key, fieldNames(d)))
+			c.reject(path+"."+key, "unknown field %q%s", key, suggestion(key, fieldNames(d)))
 			delete(v, key)
 			continue
 		}
 		at := path + "." + string(f.Name())
 		if other, twice := given[f.Name()]; twice {
-			c.refuse(path+"."+key, "duplicate field %q: it is also set as %s", key, other)
+			c.reject(path+"."+key, "duplicate field %q: it is also set as %s", key, other)
 			delete(v, key)
 			continue
 		}
 		given[f.Name()] = key
-		if v[key] == nil && !takesNull(f) {
+		if v[key] == nil && !acceptsNull(f) {
 			delete(v, key) // as if it was not there
 			continue
 		}
 		if o := f.ContainingOneof(); o != nil && !o.IsSynthetic() {
 			if other, both := chosen[o.Name()]; both {
-				c.refuse(at, "cannot be set together with %s", other)
+				c.reject(at, "cannot be set together with %s", other)
 				delete(v, key)
 				continue
 			}
 			chosen[o.Name()] = string(f.Name())
 		}
-		if !c.field(at, v[key], f) {
+		if !c.checkField(at, v[key], f) {
 			delete(v, key)
 		}
 	}
 }
 
-// fieldOf is the field of d that JSON calls key; nil: there is none.
-func fieldOf(d protoreflect.MessageDescriptor, key string) protoreflect.FieldDescriptor {
+// findField is the field of d that JSON calls key; nil: there is none.
+func findField(d protoreflect.MessageDescriptor, key string) protoreflect.FieldDescriptor {
 	if f := d.Fields().ByTextName(key); f != nil {
 		return f
 	}
@@ -92,65 +92,65 @@ func fieldNames(d protoreflect.MessageDescriptor) []string {
 
 // suggestion is the nearest of the names as part of a reason; "" if none is near.
 func suggestion(name string, names []string) string {
-	if near := document.Near(name, names); near != "" {
+	if near := document.Suggest(name, names); near != "" {
 		return fmt.Sprintf("; did you mean %q?", near)
 	}
 	return ""
 }
 
-// takesNull reports whether null is a value of a field.
-func takesNull(f protoreflect.FieldDescriptor) bool {
+// acceptsNull reports whether null is a value of a field.
+func acceptsNull(f protoreflect.FieldDescriptor) bool {
 	return f.Message() != nil && f.Message().FullName() == "google.protobuf.Value" && !f.IsList() && !f.IsMap()
 }
 
-// field checks the value of a field at path; false: it is to be taken out.
-func (c *checker) field(path string, v any, f protoreflect.FieldDescriptor) bool {
+// checkField checks the value of a field at path; false: it is to be taken out.
+func (c *jsonChecker) checkField(path string, v any, f protoreflect.FieldDescriptor) bool {
 	switch {
 	case f.IsList():
 		list, ok := v.([]any)
 		if !ok {
-			c.refuse(path, "found %s, expected a list", found(v))
+			c.reject(path, "found %s, expected a list", describeValue(v))
 			return false
 		}
 		all := true
 		for i, one := range list {
-			all = c.value(fmt.Sprintf("%s[%d]", path, i), one, f) && all
+			all = c.checkValue(fmt.Sprintf("%s[%d]", path, i), one, f) && all
 		}
 		return all
 	case f.IsMap():
 		m, ok := v.(map[string]any)
 		if !ok {
-			c.refuse(path, "found %s, expected an object", found(v))
+			c.reject(path, "found %s, expected an object", describeValue(v))
 			return false
 		}
 		for _, key := range slices.Sorted(maps.Keys(m)) {
-			if !c.value(path+"["+key+"]", m[key], f.MapValue()) {
+			if !c.checkValue(path+"["+key+"]", m[key], f.MapValue()) {
 				delete(m, key)
 			}
 		}
 		return true
 	}
-	return c.value(path, v, f)
+	return c.checkValue(path, v, f)
 }
 
-// value checks one value of a field, of a list or of a map; false: it is to be taken out.
-func (c *checker) value(path string, v any, f protoreflect.FieldDescriptor) bool {
+// checkValue checks one value of a field, of a list or of a map; false: it is to be taken out.
+func (c *jsonChecker) checkValue(path string, v any, f protoreflect.FieldDescriptor) bool {
 	switch f.Kind() {
 	case protoreflect.MessageKind, protoreflect.GroupKind:
-		return c.known(path, v, f.Message())
+		return c.checkMessageValue(path, v, f.Message())
 	case protoreflect.EnumKind:
-		return c.enum(path, v, f.Enum())
+		return c.checkEnum(path, v, f.Enum())
 	default:
-		expected := scalar(v, f.Kind())
+		expected := expectedScalar(v, f.Kind())
 		if expected != "" {
-			c.refuse(path, "found %s, expected %s", found(v), expected)
+			c.reject(path, "found %s, expected %s", describeValue(v), expected)
 		}
 		return expected == ""
 	}
 }
 
-// known checks a message, which may be one of those that JSON writes in its own way.
-func (c *checker) known(path string, v any, d protoreflect.MessageDescriptor) bool {
+// checkMessageValue checks a message, which may be one of those that JSON writes in its own way.
+func (c *jsonChecker) checkMessageValue(path string, v any, d protoreflect.MessageDescriptor) bool {
 	object, isObject := v.(map[string]any)
 	expected := "an object"
 	ok := isObject
@@ -169,36 +169,36 @@ func (c *checker) known(path string, v any, d protoreflect.MessageDescriptor) bo
 	case "google.protobuf.Struct":
 	case "google.protobuf.Any":
 		if ok {
-			return c.any(path, object)
+			return c.checkAny(path, object)
 		}
 	default:
 		if d.ParentFile().Path() == "google/protobuf/wrappers.proto" {
 			if _, isObject := v.(map[string]any); isObject { // a reader of Envoy's documentation may try
-				c.refuse(path, "found an object, expected only its value")
+				c.reject(path, "found an object, expected only its value")
 				return false
 			}
-			return c.value(path, v, d.Fields().ByName("value"))
+			return c.checkValue(path, v, d.Fields().ByName("value"))
 		}
 		if ok {
-			c.message(path, object, d)
+			c.checkMessage(path, object, d)
 			return true
 		}
 	}
 	if !ok {
-		c.refuse(path, "found %s, expected %s", found(v), expected)
+		c.reject(path, "found %s, expected %s", describeValue(v), expected)
 	}
 	return ok
 }
 
-// any checks a message that says of which type it is. What becomes of a type that is not known
+// checkAny checks a message that says of which type it is. What becomes of a type that is not known
 // is for who reads the message that it is in.
-func (c *checker) any(path string, v map[string]any) bool {
+func (c *jsonChecker) checkAny(path string, v map[string]any) bool {
 	url, ok := v["@type"].(string)
 	switch {
 	case len(v) == 0:
 		return true
 	case !ok || url == "":
-		c.refuse(path, `expected "@type", with the type of the message`)
+		c.reject(path, `expected "@type", with the type of the message`)
 		return false
 	}
 	t, err := protoregistry.GlobalTypes.FindMessageByURL(url)
@@ -206,13 +206,13 @@ func (c *checker) any(path string, v map[string]any) bool {
 		return true
 	}
 	if d := t.Descriptor(); d.ParentFile().Package() != "google.protobuf" { // those stand in a member, "value"
-		c.message(path, v, d)
+		c.checkMessage(path, v, d)
 	}
 	return true
 }
 
-// enum checks the name, or the number, of a value.
-func (c *checker) enum(path string, v any, d protoreflect.EnumDescriptor) bool {
+// checkEnum checks the name, or the number, of a value.
+func (c *jsonChecker) checkEnum(path string, v any, d protoreflect.EnumDescriptor) bool {
 	const few = 8 // that a message names
 	values := d.Values()
 	names := make([]string, values.Len())
@@ -225,7 +225,7 @@ func (c *checker) enum(path string, v any, d protoreflect.EnumDescriptor) bool {
 			return true
 		}
 		if near := suggestion(v, names); near != "" {
-			c.refuse(path, "unknown value %q%s", v, near)
+			c.reject(path, "unknown value %q%s", v, near)
 			return false
 		}
 	case json.Number:
@@ -235,9 +235,9 @@ func (c *checker) enum(path string, v any, d protoreflect.EnumDescriptor) bool {
 		}
 	}
 	if len(names) <= few {
-		c.refuse(path, "found %s, expected %s", found(v), alternatives(names))
+		c.reject(path, "found %s, expected %s", describeValue(v), alternatives(names))
 	} else {
-		c.refuse(path, "found %s, expected a value of %s", found(v), d.FullName())
+		c.reject(path, "found %s, expected a value of %s", describeValue(v), d.FullName())
 	}
 	return false
 }
@@ -251,8 +251,8 @@ func alternatives(names []string) string {
 	return strings.Join(names[:last], ", ") + " or " + names[last]
 }
 
-// scalar returns what is expected of a value of a kind if v is none, else "".
-func scalar(v any, kind protoreflect.Kind) string {
+// expectedScalar returns what is expected of a value of a kind if v is none, else "".
+func expectedScalar(v any, kind protoreflect.Kind) string {
 	text, isText := v.(string)
 	number, isNumber := v.(json.Number)
 	if isText {
@@ -272,7 +272,7 @@ func scalar(v any, kind protoreflect.Kind) string {
 			return "a number"
 		}
 	default:
-		least, most := bounds(kind)
+		least, most := integerBounds(kind)
 		n, err := number.Float64()
 		if err != nil || !isText && !isNumber || n != math.Trunc(n) || n < least || n > most {
 			return fmt.Sprintf("a whole number from %.0f to %.0f", least, most)
@@ -281,8 +281,8 @@ func scalar(v any, kind protoreflect.Kind) string {
 	return ""
 }
 
-// bounds are those of a kind of whole numbers.
-func bounds(kind protoreflect.Kind) (least, most float64) {
+// integerBounds are those of a kind of whole numbers.
+func integerBounds(kind protoreflect.Kind) (least, most float64) {
 	switch kind {
 	case protoreflect.Uint32Kind, protoreflect.Fixed32Kind:
 		return 0, math.MaxUint32
@@ -301,8 +301,8 @@ func isDuration(text string) bool {
 	return err == nil && strings.HasSuffix(text, "s") && strings.Trim(text, "+-.0123456789") == "s"
 }
 
-// found describes a value in a message.
-func found(v any) string {
+// describeValue describes a value in a message.
+func describeValue(v any) string {
 	const most = 40 // bytes that help to recognise it
 	switch v := v.(type) {
 	case nil:
@@ -325,9 +325,9 @@ func found(v any) string {
 	return "an object"
 }
 
-// read reads JSON into a message. What is wrong is an error of type Problems, and the message
+// decodeField reads JSON into a message. What is wrong is an error of type Problems, and the message
 // has the rest then. Nothing is no JSON.
-func read(field string, data []byte, m proto.Message) error {
+func decodeField(field string, data []byte, m proto.Message) error {
 	if len(data) == 0 {
 		return nil
 	}
@@ -335,56 +335,56 @@ func read(field string, data []byte, m proto.Message) error {
 	d.UseNumber() // which are not to be rounded
 	var v any
 	if err := d.Decode(&v); err != nil {
-		return Problems{{field, err.Error()}}
+		return FieldErrors{{field, err.Error()}}
 	}
 	object, ok := v.(map[string]any)
 	if !ok {
-		return Problems{{field, "expected an object"}}
+		return FieldErrors{{field, "expected an object"}}
 	}
-	if empty(v) {
+	if stripUnknownMessages(v) {
 		data = nil // without the members of messages that are not built in
 	}
-	c := &checker{}
-	c.known(field, object, m.ProtoReflect().Descriptor())
-	if data == nil || c.wrong != nil {
+	c := &jsonChecker{}
+	c.checkMessageValue(field, object, m.ProtoReflect().Descriptor())
+	if data == nil || c.errors != nil {
 		var err error
 		if data, err = json.Marshal(v); err != nil {
-			return append(c.wrong, Problem{field, err.Error()})
+			return append(c.errors, FieldError{field, err.Error()})
 		}
 	}
-	if err := (protojson.UnmarshalOptions{Resolver: foreign{protoregistry.GlobalTypes}}).Unmarshal(data, m); err != nil {
-		path, reason := locate(data, err)
-		c.wrong = append(c.wrong, Problem{field + path, reason})
+	if err := (protojson.UnmarshalOptions{Resolver: unknownTypeResolver{protoregistry.GlobalTypes}}).Unmarshal(data, m); err != nil {
+		path, reason := locateError(data, err)
+		c.errors = append(c.errors, FieldError{field + path, reason})
 	}
-	return c.wrong.orNil()
+	return c.errors.asError()
 }
 
-// withoutEchoes returns those of late that are not what early has led to: a complaint of the
+// dropFollowUpErrors returns those of late that are not what early has led to: a complaint of the
 // field that one of early is in, or of a field beside it that is not in the file. given reports
 // whether a field is.
-func withoutEchoes(early, late Problems, given func(field string) bool) (kept Problems) {
+func dropFollowUpErrors(early, late FieldErrors, given func(field string) bool) (kept FieldErrors) {
 	around := map[string]bool{}
 	for _, p := range early {
-		around[p.Field], around[parent(p.Field)] = true, true
+		around[p.Field], around[parentField(p.Field)] = true, true
 	}
 	for _, p := range late {
-		if !around[p.Field] && (!around[parent(p.Field)] || given(p.Field)) {
+		if !around[p.Field] && (!around[parentField(p.Field)] || given(p.Field)) {
 			kept = append(kept, p)
 		}
 	}
 	return kept
 }
 
-// parent is the field that a field is in.
-func parent(field string) string {
+// parentField is the field that a field is in.
+func parentField(field string) string {
 	if strings.HasSuffix(field, "]") {
 		return field[:max(0, strings.LastIndexByte(field, '['))]
 	}
 	return field[:max(0, strings.LastIndexByte(field, '.'))]
 }
 
-// isGiven reports whether the JSON at field has the field, which is in it.
-func isGiven(field string, data []byte) func(inner string) bool {
+// fieldLookup reports whether the JSON at field has the field, which is in it.
+func fieldLookup(field string, data []byte) func(inner string) bool {
 	var v any
 	if json.Unmarshal(data, &v) != nil {
 		return func(string) bool { return true }

@@ -18,7 +18,7 @@ import (
 )
 
 // clusterFields are the fields of messages that name clusters; of a map its keys do.
-// TestEveryFieldThatNamesAClusterIsListed holds it against what messages there are.
+// TestClusterFieldsAreComplete holds it against what messages there are.
 func clusterFields() []protoreflect.FullName {
 	return []protoreflect.FullName{
 		"envoy.config.core.v3.GrpcService.EnvoyGrpc.cluster_name",
@@ -34,46 +34,46 @@ func clusterFields() []protoreflect.FullName {
 	}
 }
 
-// unnamed looks for clusters that resources name and that there are not.
-type unnamed struct {
-	known  []string
-	wrong  Problems // routes that Envoy refuses, too
-	warned Problems // what else names one
+// clusterNameChecker looks for clusters that resources name and that there are not.
+type clusterNameChecker struct {
+	clusters []string
+	errors   FieldErrors // routes that Envoy refuses, too
+	warnings FieldErrors // what else names one
 }
 
 // checkClusters looks for clusters that the listeners and clusters of x name and that are
 // none of x or the file. The error is Problems: routes of a table that stands in its
 // listener go nowhere, unless it says by validate_clusters that they may, as in Envoy.
-func (x *fixtures) checkClusters(file *config.Snapshot) (warned Problems, err error) {
-	u := &unnamed{}
+func (x *staticResources) checkClusters(file *config.Snapshot) (warned FieldErrors, err error) {
+	u := &clusterNameChecker{}
 	for _, c := range file.Clusters {
-		u.known = append(u.known, c.Name)
+		u.clusters = append(u.clusters, c.Name)
 	}
 	for _, g := range x.clusters {
-		u.known = append(u.known, g.name)
+		u.clusters = append(u.clusters, g.name)
 	}
-	slices.Sort(u.known)
-	u.lookAtEach(x.listeners, &listenerv3.Listener{})
-	u.lookAtEach(x.clusters, &clusterv3.Cluster{})
-	return u.warned, u.wrong.orNil()
+	slices.Sort(u.clusters)
+	u.checkResources(x.listeners, &listenerv3.Listener{})
+	u.checkResources(x.clusters, &clusterv3.Cluster{})
+	return u.warnings, u.errors.asError()
 }
 
-// lookAtEach looks at resources of m's type.
-func (u *unnamed) lookAtEach(all []given, m proto.Message) {
+// checkResources looks at resources of m's type.
+func (u *clusterNameChecker) checkResources(all []staticResource, m proto.Message) {
 	for _, g := range all {
 		if proto.Unmarshal(g.body, m) == nil { // as ever: it was made of one
-			u.look(g.field, m.ProtoReflect(), false)
+			u.checkMessage(g.field, m.ProtoReflect(), false)
 		}
 	}
 }
 
-// look looks at a message that stands at path; strict: of routes that have to lead
+// checkMessage looks at a message that stands at path; strict: of routes that have to lead
 // somewhere.
-func (u *unnamed) look(path string, m protoreflect.Message, strict bool) {
+func (u *clusterNameChecker) checkMessage(path string, m protoreflect.Message, strict bool) {
 	switch one := m.Interface().(type) {
 	case *anypb.Any:
 		if inner, err := one.UnmarshalNew(); err == nil { // else it was refused, or has no effect
-			u.look(path, inner.ProtoReflect(), strict)
+			u.checkMessage(path, inner.ProtoReflect(), strict)
 		}
 		return
 	case *corev3.ConfigSource: // refers judges it
@@ -83,13 +83,13 @@ func (u *unnamed) look(path string, m protoreflect.Message, strict bool) {
 	}
 	for i := range m.Descriptor().Fields().Len() {
 		if f := m.Descriptor().Fields().Get(i); m.Has(f) {
-			u.lookAt(path+"."+string(f.Name()), f, m.Get(f), strict)
+			u.checkField(path+"."+string(f.Name()), f, m.Get(f), strict)
 		}
 	}
 }
 
-// lookAt is look of a field.
-func (u *unnamed) lookAt(path string, f protoreflect.FieldDescriptor, v protoreflect.Value, strict bool) {
+// checkField is look of a field.
+func (u *clusterNameChecker) checkField(path string, f protoreflect.FieldDescriptor, v protoreflect.Value, strict bool) {
 	names := slices.Contains(clusterFields(), f.FullName())
 	switch {
 	case f.IsMap():
@@ -102,36 +102,36 @@ func (u *unnamed) lookAt(path string, f protoreflect.FieldDescriptor, v protoref
 		for _, k := range keys {
 			at := path + "[" + k + "]"
 			if names {
-				u.check(at, k, strict)
+				u.checkName(at, k, strict)
 			}
 			if f.MapValue().Message() != nil && f.MapKey().Kind() == protoreflect.StringKind {
-				u.look(at, v.Map().Get(protoreflect.ValueOfString(k).MapKey()).Message(), strict)
+				u.checkMessage(at, v.Map().Get(protoreflect.ValueOfString(k).MapKey()).Message(), strict)
 			}
 		}
 	case f.IsList() && f.Message() != nil:
 		for i := range v.List().Len() {
-			u.look(path+"["+strconv.Itoa(i)+"]", v.List().Get(i).Message(), strict)
+			u.checkMessage(path+"["+strconv.Itoa(i)+"]", v.List().Get(i).Message(), strict)
 		}
 	case f.IsList():
 	case f.Message() != nil:
-		u.look(path, v.Message(), strict)
+		u.checkMessage(path, v.Message(), strict)
 	case names:
-		u.check(path, v.String(), strict && f.Parent().ParentFile().Package() == "envoy.config.route.v3")
+		u.checkName(path, v.String(), strict && f.Parent().ParentFile().Package() == "envoy.config.route.v3")
 	}
 }
 
-// check notes a name that is no cluster's; "" is none.
-func (u *unnamed) check(path, name string, strict bool) {
-	if _, ok := slices.BinarySearch(u.known, name); ok || name == "" {
+// checkName notes a name that is no cluster's; "" is none.
+func (u *clusterNameChecker) checkName(path, name string, strict bool) {
+	if _, ok := slices.BinarySearch(u.clusters, name); ok || name == "" {
 		return
 	}
-	one := Problem{path, fmt.Sprintf("unknown cluster %q", name)}
-	if near := document.Near(name, u.known); near != "" {
+	one := FieldError{path, fmt.Sprintf("unknown cluster %q", name)}
+	if near := document.Suggest(name, u.clusters); near != "" {
 		one.Reason += fmt.Sprintf("; did you mean %q?", near)
 	}
 	if strict {
-		u.wrong = append(u.wrong, one)
+		u.errors = append(u.errors, one)
 	} else {
-		u.warned = append(u.warned, one)
+		u.warnings = append(u.warnings, one)
 	}
 }

@@ -21,75 +21,75 @@ import (
 )
 
 const (
-	aFilter = `{"name": "f", "typed_config": {"@type": "type.googleapis.com/envoy.extensions.filters.http.%s", %s}}`
-	toTCP   = `{"name": "tcp", "typed_config": {"@type": "type.googleapis.com/envoy.extensions.filters.network.tcp_proxy.v3.TcpProxy", "cluster": %q}}`
+	httpFilterJSON = `{"name": "f", "typed_config": {"@type": "type.googleapis.com/envoy.extensions.filters.http.%s", %s}}`
+	tcpProxyJSON   = `{"name": "tcp", "typed_config": {"@type": "type.googleapis.com/envoy.extensions.filters.network.tcp_proxy.v3.TcpProxy", "cluster": %q}}`
 )
 
-// filtered is an HTTP listener with a filter of the message, and routes.
-func filtered(message, settings, routes string) string {
-	text := httpListener("a", 80, routes)
-	return strings.Replace(text, `"http_filters": [`, `"http_filters": [`+fmt.Sprintf(aFilter, message, settings)+", ", 1)
+// filteredListenerJSON is an HTTP listener with a filter of the message, and routes.
+func filteredListenerJSON(message, settings, routes string) string {
+	text := httpListenerJSON("a", 80, routes)
+	return strings.Replace(text, `"http_filters": [`, `"http_filters": [`+fmt.Sprintf(httpFilterJSON, message, settings)+", ", 1)
 }
 
-// TestClustersThatStaticResourcesName that there are not are told of by field, with the
+// TestUnknownClustersInStaticResources that there are not are told of by field, with the
 // nearest name: routes are refused as Envoy refuses them, everything else is warned of.
-func TestClustersThatStaticResourcesName(t *testing.T) {
-	built := resource.Kinds{Filters: []filter.StreamFilterFactory{extauthz.Kind(), fault.Kind(), jwtauthn.Kind(), mirror.Kind()}}
+func TestUnknownClustersInStaticResources(t *testing.T) {
+	built := resource.Capabilities{Filters: []filter.StreamFilterFactory{extauthz.Kind(), fault.Kind(), jwtauthn.Kind(), mirror.Kind()}}
 	const manager = "static_resources.listeners[0].filter_chains[0].filters[0].typed_config."
 	const route = manager + "route_config.virtual_hosts[0].routes[0].route."
-	to := func(action string) string { return httpListener("a", 80, fmt.Sprintf(inlineRoutes, action)) }
-	answer := fmt.Sprintf(inlineRoutes, anAnswer)
+	to := func(action string) string { return httpListenerJSON("a", 80, fmt.Sprintf(inlineRoutesJSON, action)) }
+	answer := fmt.Sprintf(inlineRoutesJSON, directResponseJSON)
 	for name, c := range map[string]struct {
 		listener string
-		wrong    Problems
-		warned   Problems
+		wrong    FieldErrors
+		warned   FieldErrors
 	}{
-		"a route":         {to(`"route": {"cluster": "controll"}`), Problems{{route + "cluster", `unknown cluster "controll"; did you mean "control"?`}}, nil},
+		"a route":         {to(`"route": {"cluster": "controll"}`), FieldErrors{{route + "cluster", `unknown cluster "controll"; did you mean "control"?`}}, nil},
 		"one of the file": {to(`"route": {"cluster": "own"}`), nil, nil},
 		"a choice": {to(`"route": {"weighted_clusters": {"clusters": [{"name": "control", "weight": 1}, {"name": "x", "weight": 1}]}}`),
-			Problems{{route + "weighted_clusters.clusters[1].name", `unknown cluster "x"`}}, nil},
+			FieldErrors{{route + "weighted_clusters.clusters[1].name", `unknown cluster "x"`}}, nil},
 		"a copy": {to(`"route": {"cluster": "control", "request_mirror_policies": [{"cluster": "x"}]}`),
-			Problems{{route + "request_mirror_policies[0].cluster", `unknown cluster "x"`}}, nil},
+			FieldErrors{{route + "request_mirror_policies[0].cluster", `unknown cluster "x"`}}, nil},
 		"routes that may lead nowhere": {strings.Replace(to(`"route": {"cluster": "x"}`), `"virtual_hosts"`, `"validate_clusters": false, "virtual_hosts"`, 1),
-			nil, Problems{{route + "cluster", `unknown cluster "x"`}}},
+			nil, FieldErrors{{route + "cluster", `unknown cluster "x"`}}},
 		"a header that says where": {to(`"route": {"cluster_header": "x"}`), nil, nil},
-		"connections":              {staticListener(`"name": "a", `, 80, fmt.Sprintf(toTCP, "x"), ""), nil, Problems{{manager + "cluster", `unknown cluster "x"`}}},
-		"a service of HTTP": {filtered("ext_authz.v3.ExtAuthz", `"http_service": {"server_uri": {"uri": "http://a.test", "cluster": "x", "timeout": "1s"}}`, answer),
-			nil, Problems{{manager + "http_filters[0].typed_config.http_service.server_uri.cluster", `unknown cluster "x"`}}},
-		"a service of gRPC": {filtered("ext_authz.v3.ExtAuthz", `"grpc_service": {"envoy_grpc": {"cluster_name": "x"}}`, answer),
-			nil, Problems{{manager + "http_filters[0].typed_config.grpc_service.envoy_grpc.cluster_name", `unknown cluster "x"`}}},
-		"keys of tokens": {filtered("jwt_authn.v3.JwtAuthentication", `"providers": {"p": {"remote_jwks": {"http_uri": {"uri": "http://a.test", "cluster": "x", "timeout": "1s"}}}}`, answer),
-			nil, Problems{{manager + "http_filters[0].typed_config.providers[p].remote_jwks.http_uri.cluster", `unknown cluster "x"`}}},
-		"faults": {filtered("fault.v3.HTTPFault", `"upstream_cluster": "x", "abort": {"http_status": 503, "percentage": {"numerator": 1}}`, answer),
-			nil, Problems{{manager + "http_filters[0].typed_config.upstream_cluster", `unknown cluster "x"`}}},
-		"calls of Dubbo": {staticListener(`"name": "a", `, 80, `{"name": "dubbo", "typed_config": {"@type": "type.googleapis.com/envoy.extensions.filters.network.dubbo_proxy.v3.DubboProxy",
+		"connections":              {listenerJSON(`"name": "a", `, 80, fmt.Sprintf(tcpProxyJSON, "x"), ""), nil, FieldErrors{{manager + "cluster", `unknown cluster "x"`}}},
+		"a service of HTTP": {filteredListenerJSON("ext_authz.v3.ExtAuthz", `"http_service": {"server_uri": {"uri": "http://a.test", "cluster": "x", "timeout": "1s"}}`, answer),
+			nil, FieldErrors{{manager + "http_filters[0].typed_config.http_service.server_uri.cluster", `unknown cluster "x"`}}},
+		"a service of gRPC": {filteredListenerJSON("ext_authz.v3.ExtAuthz", `"grpc_service": {"envoy_grpc": {"cluster_name": "x"}}`, answer),
+			nil, FieldErrors{{manager + "http_filters[0].typed_config.grpc_service.envoy_grpc.cluster_name", `unknown cluster "x"`}}},
+		"keys of tokens": {filteredListenerJSON("jwt_authn.v3.JwtAuthentication", `"providers": {"p": {"remote_jwks": {"http_uri": {"uri": "http://a.test", "cluster": "x", "timeout": "1s"}}}}`, answer),
+			nil, FieldErrors{{manager + "http_filters[0].typed_config.providers[p].remote_jwks.http_uri.cluster", `unknown cluster "x"`}}},
+		"faults": {filteredListenerJSON("fault.v3.HTTPFault", `"upstream_cluster": "x", "abort": {"http_status": 503, "percentage": {"numerator": 1}}`, answer),
+			nil, FieldErrors{{manager + "http_filters[0].typed_config.upstream_cluster", `unknown cluster "x"`}}},
+		"calls of Dubbo": {listenerJSON(`"name": "a", `, 80, `{"name": "dubbo", "typed_config": {"@type": "type.googleapis.com/envoy.extensions.filters.network.dubbo_proxy.v3.DubboProxy",
 				"stat_prefix": "s", "route_config": [{"name": "d", "interface": "*", "routes": [{"match": {"method": {"name": {"exact": "m"}}}, "route": {"cluster": "x"}}]}]}}`, ""),
-			nil, Problems{{manager + "route_config[0].routes[0].route.cluster", `unknown cluster "x"`}}},
+			nil, FieldErrors{{manager + "route_config[0].routes[0].route.cluster", `unknown cluster "x"`}}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			file := &config.Snapshot{
-				Bootstrap: config.Bootstrap{Static: staticText([]string{controlPlane}, []string{c.listener}, nil)},
+				Bootstrap: config.Bootstrap{StaticResources: staticResourcesJSON([]string{controlPlaneJSON}, []string{c.listener}, nil)},
 				Clusters:  []*config.Cluster{{Name: "own"}},
 			}
-			_, ignored, err := Static(file, built)
-			var wrong Problems
+			_, ignored, err := MergeStatic(file, built)
+			var wrong FieldErrors
 			errors.As(err, &wrong)
 			if diff := cmp.Diff(c.wrong, wrong); diff != "" {
 				t.Errorf("rejections (-want +got):\n%s%v", diff, err)
 			}
-			warned := slices.DeleteFunc(slices.Clone(ignored), func(p Problem) bool { return p.Reason == "" })
+			warned := slices.DeleteFunc(slices.Clone(ignored), func(p FieldError) bool { return p.Reason == "" })
 			if diff := cmp.Diff(c.warned, warned); diff != "" && !(len(warned) == 0 && len(c.warned) == 0) {
 				t.Errorf("warned is (-want +got):\n%s", diff)
 			}
 			for from, change := range map[string]func(){
 				"a control plane": func() {
-					file.Bootstrap.Dynamic = []byte(`{"ads_config": {"api_type": "GRPC", "grpc_services": [{"envoy_grpc": {"cluster_name": "control"}}]}, "cds_config": {"ads": {}}}`)
+					file.Bootstrap.DynamicResources = []byte(`{"ads_config": {"api_type": "GRPC", "grpc_services": [{"envoy_grpc": {"cluster_name": "control"}}]}, "cds_config": {"ads": {}}}`)
 				},
-				"a registry": func() { file.Bootstrap.Dynamic, file.Dubbo.Enable = nil, true },
+				"a registry": func() { file.Bootstrap.DynamicResources, file.Dubbo.Enable = nil, true },
 			} {
 				change()
-				_, ignored, err := Static(file, built)
-				if err != nil || slices.ContainsFunc(ignored, func(p Problem) bool { return p.Reason != "" }) {
+				_, ignored, err := MergeStatic(file, built)
+				if err != nil || slices.ContainsFunc(ignored, func(p FieldError) bool { return p.Reason != "" }) {
 					t.Errorf("it may come from %s: %v, %v", from, err, ignored)
 				}
 			}
@@ -100,7 +100,7 @@ func TestClustersThatStaticResourcesName(t *testing.T) {
 // otherClusterFields are about clusters and name none that there has to be.
 func otherClusterFields() []string {
 	return []string{
-		// Judged by refers and by readService, below a ConfigSource or of the bootstrap itself.
+		// Judged by refers and by readGRPCService, below a ConfigSource or of the bootstrap itself.
 		"envoy.config.core.v3.ApiConfigSource.cluster_names",
 		// Not known before a request, or not supported.
 		"envoy.config.route.v3.RouteAction.cluster_header", "envoy.config.route.v3.RouteAction.RequestMirrorPolicy.cluster_header",
@@ -113,10 +113,10 @@ func otherClusterFields() []string {
 	}
 }
 
-// TestEveryFieldThatNamesAClusterIsListed: of a message that is built in, somebody says
+// TestClusterFieldsAreComplete: of a message that is built in, somebody says
 // whether its field names a cluster, so that one that there is not is told of. What is not
 // configuration is not looked at.
-func TestEveryFieldThatNamesAClusterIsListed(t *testing.T) {
+func TestClusterFieldsAreComplete(t *testing.T) {
 	listed := map[protoreflect.FullName]bool{}
 	for _, name := range clusterFields() {
 		listed[name] = true

@@ -17,17 +17,17 @@ import (
 	"github.com/weft-proxy/weft/pkg/xds/resource"
 )
 
-// Problem is one thing that a bootstrap says and that cannot be, or that has no effect.
-type Problem struct {
+// FieldError is one thing that a bootstrap says and that cannot be, or that has no effect.
+type FieldError struct {
 	Field  string // "static_resources.listeners[0].filter_chains[0]"
 	Reason string // one clause; "": the field has no effect
 }
 
-// Problems are all that is wrong with a part of a bootstrap.
-type Problems []Problem
+// FieldErrors are all that is wrong with a part of a bootstrap.
+type FieldErrors []FieldError
 
 // Error names field and reason of each.
-func (p Problems) Error() string {
+func (p FieldErrors) Error() string {
 	texts := make([]string, len(p))
 	for i, one := range p {
 		texts[i] = one.Field + ": " + one.Reason
@@ -35,58 +35,58 @@ func (p Problems) Error() string {
 	return strings.Join(texts, "; ")
 }
 
-// orNil is p as an error.
-func (p Problems) orNil() error {
+// asError is p as an error.
+func (p FieldErrors) asError() error {
 	if len(p) == 0 {
 		return nil
 	}
 	return p
 }
 
-// problemsOf tells what is wrong with a field: what a resource is refused for stands at
+// fieldErrorsOf tells what is wrong with a field: what a resource is refused for stands at
 // the fields in it.
-func problemsOf(field string, err error) (all Problems) {
-	var refused resource.Refused
-	var inner Problems
+func fieldErrorsOf(field string, err error) (all FieldErrors) {
+	var refused resource.RejectedError
+	var inner FieldErrors
 	switch {
 	case errors.As(err, &inner):
 		return inner
 	case !errors.As(err, &refused):
-		return Problems{{field, err.Error()}}
+		return FieldErrors{{field, err.Error()}}
 	}
 	for _, text := range refused {
-		one := Problem{field, text}
+		one := FieldError{field, text}
 		if path, reason, ok := strings.Cut(text, ": "); ok && !strings.Contains(path, " ") {
-			one = Problem{field + "." + path, reason}
+			one = FieldError{field + "." + path, reason}
 		}
 		all = append(all, one)
 	}
 	return all
 }
 
-// members splits a JSON object by the names of its members, which may be spelt in the
+// splitObject splits a JSON object by the names of its members, which may be spelt in the
 // other way that JSON has for fields of messages: ads_config is adsConfig. What is null is
 // not there. The error is Problems; the members that are right are returned with it.
-func members(field string, data []byte, known ...string) (map[string]json.RawMessage, error) {
+func splitObject(field string, data []byte, known ...string) (map[string]json.RawMessage, error) {
 	if len(data) == 0 {
 		return nil, nil
 	}
 	given := map[string]json.RawMessage{}
 	if json.Unmarshal(data, &given) != nil {
-		return nil, Problems{{field, "expected an object"}}
+		return nil, FieldErrors{{field, "expected an object"}}
 	}
 	all := make(map[string]json.RawMessage, len(given))
 	spelt := make(map[string]string, len(given))
-	var wrong Problems
+	var wrong FieldErrors
 	for _, name := range slices.Sorted(maps.Keys(given)) {
 		at := slices.IndexFunc(known, func(k string) bool { return name == k || name == lowerCamel(k) })
 		if at < 0 {
-			wrong = append(wrong, Problem{field + "." + name, "is not supported, expected one of " + strings.Join(known, ", ") + suggestion(name, known)})
+			wrong = append(wrong, FieldError{field + "." + name, "is not supported, expected one of " + strings.Join(known, ", ") + suggestion(name, known)})
 			continue
 		}
 		k := known[at]
 		if other, twice := spelt[k]; twice {
-			wrong = append(wrong, Problem{field + "." + name, fmt.Sprintf("is another spelling of %s: use only one of them", other)})
+			wrong = append(wrong, FieldError{field + "." + name, fmt.Sprintf("is another spelling of %s: use only one of them", other)})
 			continue
 		}
 		spelt[k] = name
@@ -94,13 +94,13 @@ func members(field string, data []byte, known ...string) (map[string]json.RawMes
 			all[k] = text
 		}
 	}
-	return all, wrong.orNil()
+	return all, wrong.asError()
 }
 
-// elements splits a JSON list. The error is Problems.
-func elements(field string, data []byte) (all []json.RawMessage, err error) {
+// splitList splits a JSON list. The error is Problems.
+func splitList(field string, data []byte) (all []json.RawMessage, err error) {
 	if len(data) > 0 && json.Unmarshal(data, &all) != nil {
-		return nil, Problems{{field, "expected a list"}}
+		return nil, FieldErrors{{field, "expected a list"}}
 	}
 	return all, nil
 }
@@ -116,38 +116,38 @@ func lowerCamel(name string) string {
 	return strings.Join(words, "")
 }
 
-// placed is problemsOf what was read by the name of its field, which its texts have.
-func placed(err error) (all Problems) {
-	var refused resource.Refused
+// fieldErrorsOfReasons is fieldErrorsOf what was read by the name of its field, which its texts have.
+func fieldErrorsOfReasons(err error) (all FieldErrors) {
+	var refused resource.RejectedError
 	if !errors.As(err, &refused) {
-		refused = resource.Refused{err.Error()}
+		refused = resource.RejectedError{err.Error()}
 	}
 	for _, text := range refused {
 		field, reason, _ := strings.Cut(text, ": ")
-		all = append(all, Problem{field, reason})
+		all = append(all, FieldError{field, reason})
 	}
 	return all
 }
 
-// foreign knows every message: one that is not built in has no fields. Whoever reads the
+// unknownTypeResolver knows every message: one that is not built in has no fields. Whoever reads the
 // resource finds its type, and refuses or ignores it as one that a control plane sent.
-type foreign struct{ *protoregistry.Types }
+type unknownTypeResolver struct{ *protoregistry.Types }
 
 // FindMessageByURL is of protoregistry.MessageTypeResolver.
-func (f foreign) FindMessageByURL(url string) (protoreflect.MessageType, error) {
+func (f unknownTypeResolver) FindMessageByURL(url string) (protoreflect.MessageType, error) {
 	if t, err := f.Types.FindMessageByURL(url); err == nil {
 		return t, nil
 	}
 	return (*corev3.AggregatedConfigSource)(nil).ProtoReflect().Type(), nil // it has no fields
 }
 
-// empty takes the members of messages that are not built in out of v, and reports whether
+// stripUnknownMessages takes the members of messages that are not built in out of v, and reports whether
 // there were such messages.
-func empty(v any) (found bool) {
+func stripUnknownMessages(v any) (found bool) {
 	switch v := v.(type) {
 	case []any:
 		for _, one := range v {
-			found = empty(one) || found
+			found = stripUnknownMessages(one) || found
 		}
 	case map[string]any:
 		if url, ok := v["@type"].(string); ok {
@@ -158,15 +158,15 @@ func empty(v any) (found bool) {
 			}
 		}
 		for _, one := range v {
-			found = empty(one) || found
+			found = stripUnknownMessages(one) || found
 		}
 	}
 	return found
 }
 
-// locate finds the value that an error of protojson is about, by the place that it says:
+// locateError finds the value that an error of protojson is about, by the place that it says:
 // its path below that of data, and the error without the place.
-func locate(data []byte, err error) (path, reason string) {
+func locateError(data []byte, err error) (path, reason string) {
 	text := strings.ReplaceAll(strings.TrimPrefix(err.Error(), "proto:"), "\u00a0", " ")
 	text = strings.TrimSpace(text)
 	rest, ok := strings.CutPrefix(text, "(line ")

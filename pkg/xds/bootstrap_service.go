@@ -13,9 +13,9 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 )
 
-// only looks for fields of m that are set and not among read: those of critical are
+// checkFields looks for fields of m that are set and not among read: those of critical are
 // returned as Problems; that the others have no effect is noted.
-func (b *bootstrap) only(field string, m proto.Message, read, critical []string) (wrong Problems) {
+func (b *bootstrap) checkFields(field string, m proto.Message, read, critical []string) (wrong FieldErrors) {
 	set := map[string]bool{}
 	m.ProtoReflect().Range(func(f protoreflect.FieldDescriptor, _ protoreflect.Value) bool {
 		set[string(f.Name())] = true
@@ -25,18 +25,18 @@ func (b *bootstrap) only(field string, m proto.Message, read, critical []string)
 		switch {
 		case slices.Contains(read, name):
 		case slices.Contains(critical, name):
-			wrong = append(wrong, Problem{field + "." + name, "is not supported"})
+			wrong = append(wrong, FieldError{field + "." + name, "is not supported"})
 		default:
-			b.ignored = append(b.ignored, Problem{Field: field + "." + name})
+			b.ignored = append(b.ignored, FieldError{Field: field + "." + name})
 		}
 	}
 	return wrong
 }
 
-// onlyV3 refuses another version of the API.
-func onlyV3(field string, v corev3.ApiVersion) (wrong Problems) {
+// requireV3 refuses another version of the API.
+func requireV3(field string, v corev3.ApiVersion) (wrong FieldErrors) {
 	if v != corev3.ApiVersion_V3 && v != corev3.ApiVersion_AUTO {
-		wrong = Problems{{field, fmt.Sprintf("%v is not supported, expected V3", v)}}
+		wrong = FieldErrors{{field, fmt.Sprintf("%v is not supported, expected V3", v)}}
 	}
 	return wrong
 }
@@ -45,23 +45,23 @@ func onlyV3(field string, v corev3.ApiVersion) (wrong Problems) {
 // error is Problems.
 func (b *bootstrap) readADS(field string, data []byte, known ...string) (*corev3.ConfigSource, error) {
 	s := &corev3.ConfigSource{}
-	if err := read(field, data, s); err != nil {
+	if err := decodeField(field, data, s); err != nil {
 		return nil, err
 	}
 	if s.GetAds() == nil {
-		return nil, Problems{{field, "expected ads"}}
+		return nil, FieldErrors{{field, "expected ads"}}
 	}
-	wrong := b.only(field, s, append(known, "ads", "resource_api_version"), []string{"authorities"})
-	wrong = append(wrong, onlyV3(field+".resource_api_version", s.GetResourceApiVersion())...)
-	return s, wrong.orNil()
+	wrong := b.checkFields(field, s, append(known, "ads", "resource_api_version"), []string{"authorities"})
+	wrong = append(wrong, requireV3(field+".resource_api_version", s.GetResourceApiVersion())...)
+	return s, wrong.asError()
 }
 
-// defaultFetch is how long a first response is waited for if nothing is said.
-const defaultFetch = 15 * time.Second
+// defaultFetchTimeout is how long a first response is waited for if nothing is said.
+const defaultFetchTimeout = 15 * time.Second
 
-// readFetched is readADS of a source whose first response is waited for. limit is how long, 0
+// readInitialFetchTimeout is readADS of a source whose first response is waited for. limit is how long, 0
 // for until it comes (core.v3.ConfigSource.initial_fetch_timeout).
-func (b *bootstrap) readFetched(field string, data []byte) (limit time.Duration, err error) {
+func (b *bootstrap) readInitialFetchTimeout(field string, data []byte) (limit time.Duration, err error) {
 	from, err := b.readADS(field, data, "initial_fetch_timeout")
 	if err != nil {
 		return 0, err
@@ -69,54 +69,54 @@ func (b *bootstrap) readFetched(field string, data []byte) (limit time.Duration,
 	d := from.GetInitialFetchTimeout()
 	switch {
 	case d == nil:
-		return defaultFetch, nil
+		return defaultFetchTimeout, nil
 	case !d.IsValid() || d.AsDuration() < 0:
-		return 0, Problems{{field + ".initial_fetch_timeout", fmt.Sprintf("found %v, expected a duration", d)}}
+		return 0, FieldErrors{{field + ".initial_fetch_timeout", fmt.Sprintf("found %v, expected a duration", d)}}
 	}
 	return d.AsDuration(), nil
 }
 
-// readService reads who a source of gRPC is: it returns the name of the cluster, whose
+// readGRPCService reads who a source of gRPC is: it returns the name of the cluster, whose
 // target it completes. The error is Problems.
-func (b *bootstrap) readService(field string, api *corev3.ApiConfigSource) (cluster string, err error) {
-	wrong := b.only(field, api,
+func (b *bootstrap) readGRPCService(field string, api *corev3.ApiConfigSource) (cluster string, err error) {
+	wrong := b.checkFields(field, api,
 		[]string{"api_type", "transport_api_version", "grpc_services", "set_node_on_first_message_only"}, []string{"config_validators"})
-	wrong = append(wrong, onlyV3(field+".transport_api_version", api.GetTransportApiVersion())...)
+	wrong = append(wrong, requireV3(field+".transport_api_version", api.GetTransportApiVersion())...)
 	if n := len(api.GetGrpcServices()); n != 1 {
-		return "", append(wrong, Problem{field + ".grpc_services", fmt.Sprintf("found %d services, expected exactly one", n)})
+		return "", append(wrong, FieldError{field + ".grpc_services", fmt.Sprintf("found %d services, expected exactly one", n)})
 	}
 	field += ".grpc_services[0]"
 	s := api.GetGrpcServices()[0]
-	wrong = append(wrong, b.only(field, s, []string{"envoy_grpc", "initial_metadata"}, []string{"google_grpc"})...)
+	wrong = append(wrong, b.checkFields(field, s, []string{"envoy_grpc", "initial_metadata"}, []string{"google_grpc"})...)
 	if wrong != nil {
 		return "", wrong
 	}
 	fields, wrong := readMetadata(field+".initial_metadata", s.GetInitialMetadata())
 	field += ".envoy_grpc"
-	wrong = append(wrong, b.only(field, s.GetEnvoyGrpc(), []string{"cluster_name", "authority", "skip_envoy_headers"}, nil)...)
+	wrong = append(wrong, b.checkFields(field, s.GetEnvoyGrpc(), []string{"cluster_name", "authority", "skip_envoy_headers"}, nil)...)
 	name := s.GetEnvoyGrpc().GetClusterName()
 	t, ok := b.targets[name]
 	if !ok {
-		wrong = append(wrong, Problem{field + ".cluster_name", fmt.Sprintf("%q is not a cluster of static_resources with an address", name)})
+		wrong = append(wrong, FieldError{field + ".cluster_name", fmt.Sprintf("%q is not a cluster of static_resources with an address", name)})
 	}
 	called := s.GetEnvoyGrpc().GetAuthority()
-	if b.asked[name] && (t.called != called || !maps.EqualFunc(t.metadata, fields, slices.Equal)) {
-		wrong = append(wrong, Problem{field, "authority and initial_metadata differ from those that dynamic_resources sets for the same cluster"})
+	if b.services[name] && (t.authorityOverride != called || !maps.EqualFunc(t.metadata, fields, slices.Equal)) {
+		wrong = append(wrong, FieldError{field, "authority and initial_metadata differ from those that dynamic_resources sets for the same cluster"})
 	}
 	if wrong != nil {
 		return "", wrong
 	}
-	if t.others > 0 && !b.asked[name] {
-		b.ignored = append(b.ignored, Problem{field + ".cluster_name", fmt.Sprintf("%q has %d addresses: only the first one is used", name, 1+t.others)})
+	if t.unusedAddresses > 0 && !b.services[name] {
+		b.ignored = append(b.ignored, FieldError{field + ".cluster_name", fmt.Sprintf("%q has %d addresses: only the first one is used", name, 1+t.unusedAddresses)})
 	}
-	t.called, t.metadata = called, fields
-	b.targets[name], b.asked[name] = t, true
+	t.authorityOverride, t.metadata = called, fields
+	b.targets[name], b.services[name] = t, true
 	return name, nil
 }
 
 // readMetadata reads fields that calls carry. They may prove who asks: no message has their
 // values.
-func readMetadata(field string, all []*corev3.HeaderValue) (out metadata.MD, wrong Problems) {
+func readMetadata(field string, all []*corev3.HeaderValue) (out metadata.MD, wrong FieldErrors) {
 	for i, h := range all {
 		name, value := strings.ToLower(h.GetKey()), h.GetValue()
 		if value == "" {
@@ -125,11 +125,11 @@ func readMetadata(field string, all []*corev3.HeaderValue) (out metadata.MD, wro
 		at := fmt.Sprintf("%s[%d]", field, i)
 		switch {
 		case !isMetadata(name):
-			wrong = append(wrong, Problem{at + ".key", fmt.Sprintf("found %q, expected a gRPC metadata key for a text value", h.GetKey())})
+			wrong = append(wrong, FieldError{at + ".key", fmt.Sprintf("found %q, expected a gRPC metadata key for a text value", h.GetKey())})
 		case strings.Contains(value, "%"):
-			wrong = append(wrong, Problem{at + ".value", "variables are not supported"})
+			wrong = append(wrong, FieldError{at + ".value", "variables are not supported"})
 		case strings.ContainsFunc(value, func(c rune) bool { return c < ' ' || c > '~' }):
-			wrong = append(wrong, Problem{at + ".value", "expected printable ASCII"})
+			wrong = append(wrong, FieldError{at + ".value", "expected printable ASCII"})
 		default:
 			if out == nil {
 				out = metadata.MD{}

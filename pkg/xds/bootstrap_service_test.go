@@ -18,16 +18,16 @@ import (
 	"github.com/weft-proxy/weft/pkg/xds/ads"
 )
 
-// askedBy is bootstrapText whose service of ADS, and source of clusters, say more.
-func askedBy(source, service, envoy, clusters string) config.Bootstrap {
-	b := bootstrapText("GRPC")
-	b.Dynamic = fmt.Appendf(nil, `{"ads_config": {"api_type": "GRPC"%s, "grpc_services": [{"envoy_grpc": {"cluster_name": "control"%s}%s}]}, "cds_config": {"ads": {}%s}}`,
+// bootstrapWith is testBootstrap whose service of ADS, and source of clusters, say more.
+func bootstrapWith(source, service, envoy, clusters string) config.Bootstrap {
+	b := testBootstrap("GRPC")
+	b.DynamicResources = fmt.Appendf(nil, `{"ads_config": {"api_type": "GRPC"%s, "grpc_services": [{"envoy_grpc": {"cluster_name": "control"%s}%s}]}, "cds_config": {"ads": {}%s}}`,
 		source, envoy, service, clusters)
 	return b
 }
 
-// TestAControlPlaneIsAskedAsTheBootstrapSays: by which name, and with which fields.
-func TestAControlPlaneIsAskedAsTheBootstrapSays(t *testing.T) {
+// TestControlPlaneAuthorityAndMetadata: by which name, and with which fields.
+func TestControlPlaneAuthorityAndMetadata(t *testing.T) {
 	ln := bufconn.Listen(1 << 20)
 	came := make(chan metadata.MD, 1)
 	g := grpc.NewServer(grpc.UnknownServiceHandler(func(_ any, s grpc.ServerStream) error {
@@ -46,21 +46,21 @@ func TestAControlPlaneIsAskedAsTheBootstrapSays(t *testing.T) {
 		b    config.Bootstrap
 		want map[string][]string
 	}{
-		{"nothing", bootstrapText("GRPC"), map[string][]string{":authority": {"127.0.0.1:1"}, "authorization": nil}},
-		{"a name and fields", askedBy("", `, "initial_metadata": [{"key": "Authorization", "value": "Bearer x"}, {"key": "x-a", "value": "1"}, {"key": "x-a", "raw_value": "Mg=="}]`, `, "authority": "xds.test"`, ""),
+		{"nothing", testBootstrap("GRPC"), map[string][]string{":authority": {"127.0.0.1:1"}, "authorization": nil}},
+		{"a name and fields", bootstrapWith("", `, "initial_metadata": [{"key": "Authorization", "value": "Bearer x"}, {"key": "x-a", "value": "1"}, {"key": "x-a", "raw_value": "Mg=="}]`, `, "authority": "xds.test"`, ""),
 			map[string][]string{":authority": {"xds.test"}, "authorization": {"Bearer x"}, "x-a": {"1", "2"}}},
 	} {
 		b, err := readBootstrap(c.b)
 		if err != nil {
 			t.Fatalf("%s: %v", c.name, err)
 		}
-		to := b.targets[b.control]
+		to := b.targets[b.adsCluster]
 		to.network.dial = func(ctx context.Context, _, _ string) (net.Conn, error) { return ln.DialContext(ctx) }
 		conn, err := to.dial(nil)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := openStream(t.Context(), conn, aggregated(), ads.StateOfTheWorld, b.node); err != nil {
+		if _, err := openStream(t.Context(), conn, adsService(), ads.StateOfTheWorld, b.node); err != nil {
 			t.Fatal(err)
 		}
 		md := <-came
@@ -73,37 +73,37 @@ func TestAControlPlaneIsAskedAsTheBootstrapSays(t *testing.T) {
 	}
 }
 
-// TestEveryFieldOfASourceIsJudged: what has no effect is warned of, and what a source
+// TestConfigSourceFields: what has no effect is warned of, and what a source
 // cannot do without is refused.
-func TestEveryFieldOfASourceIsJudged(t *testing.T) {
+func TestConfigSourceFields(t *testing.T) {
 	const ads, service, cds = "dynamic_resources.ads_config", "dynamic_resources.ads_config.grpc_services[0]", "dynamic_resources.cds_config"
 	for name, c := range map[string]struct {
 		b       config.Bootstrap
-		wrong   Problems
+		wrong   FieldErrors
 		ignored []string
 	}{
-		"as ever": {askedBy(`, "transport_api_version": "V3", "set_node_on_first_message_only": true`, "", `, "skip_envoy_headers": true`, `, "resource_api_version": "V3"`), nil, nil},
-		"without effect": {askedBy(`, "rate_limit_settings": {}, "request_timeout": "1s"`, `, "timeout": "1s", "retry_policy": {}`, `, "max_receive_message_length": 5`, ""), nil,
+		"as ever": {bootstrapWith(`, "transport_api_version": "V3", "set_node_on_first_message_only": true`, "", `, "skip_envoy_headers": true`, `, "resource_api_version": "V3"`), nil, nil},
+		"without effect": {bootstrapWith(`, "rate_limit_settings": {}, "request_timeout": "1s"`, `, "timeout": "1s", "retry_policy": {}`, `, "max_receive_message_length": 5`, ""), nil,
 			[]string{ads + ".rate_limit_settings", ads + ".request_timeout", service + ".retry_policy", service + ".timeout", service + ".envoy_grpc.max_receive_message_length"}},
-		"how long the first clusters are waited for": {askedBy("", "", "", `, "initial_fetch_timeout": "0s"`), nil, nil},
-		"a wait that is no time":                     {askedBy("", "", "", `, "initial_fetch_timeout": "-1s"`), Problems{{cds + ".initial_fetch_timeout", "found seconds:-1, expected a duration"}}, nil},
-		"another version":                            {askedBy(`, "transport_api_version": "V2"`, "", "", ""), Problems{{ads + ".transport_api_version", "V2 is not supported, expected V3"}}, nil},
-		"resources of another version":               {askedBy("", "", "", `, "resource_api_version": "V2"`), Problems{{cds + ".resource_api_version", "V2 is not supported, expected V3"}}, nil},
-		"an authority of resources":                  {askedBy("", "", "", `, "authorities": [{"name": "a"}]`), Problems{{cds + ".authorities", "is not supported"}}, nil},
-		"who looks at resources":                     {askedBy(`, "config_validators": [{"name": "v"}]`, "", "", ""), Problems{{ads + ".config_validators", "is not supported"}}, nil},
-		"fields that are not text": {askedBy("", `, "initial_metadata": [{"key": "x-a", "value": "%REQ(s3cret)%"}, {"key": "grpc-timeout", "value": "1"}, {"key": "x-a", "raw_value": "/w=="}, {"key": "x-bin", "value": "1"}]`, "", ""), Problems{
+		"how long the first clusters are waited for": {bootstrapWith("", "", "", `, "initial_fetch_timeout": "0s"`), nil, nil},
+		"a wait that is no time":                     {bootstrapWith("", "", "", `, "initial_fetch_timeout": "-1s"`), FieldErrors{{cds + ".initial_fetch_timeout", "found seconds:-1, expected a duration"}}, nil},
+		"another version":                            {bootstrapWith(`, "transport_api_version": "V2"`, "", "", ""), FieldErrors{{ads + ".transport_api_version", "V2 is not supported, expected V3"}}, nil},
+		"resources of another version":               {bootstrapWith("", "", "", `, "resource_api_version": "V2"`), FieldErrors{{cds + ".resource_api_version", "V2 is not supported, expected V3"}}, nil},
+		"an authority of resources":                  {bootstrapWith("", "", "", `, "authorities": [{"name": "a"}]`), FieldErrors{{cds + ".authorities", "is not supported"}}, nil},
+		"who looks at resources":                     {bootstrapWith(`, "config_validators": [{"name": "v"}]`, "", "", ""), FieldErrors{{ads + ".config_validators", "is not supported"}}, nil},
+		"fields that are not text": {bootstrapWith("", `, "initial_metadata": [{"key": "x-a", "value": "%REQ(s3cret)%"}, {"key": "grpc-timeout", "value": "1"}, {"key": "x-a", "raw_value": "/w=="}, {"key": "x-bin", "value": "1"}]`, "", ""), FieldErrors{
 			{service + ".initial_metadata[0].value", "variables are not supported"}, {service + ".initial_metadata[1].key", `found "grpc-timeout", expected a gRPC metadata key for a text value`},
 			{service + ".initial_metadata[2].value", "expected printable ASCII"}, {service + ".initial_metadata[3].key", `found "x-bin", expected a gRPC metadata key for a text value`},
 		}, nil},
-		"another client": {config.Bootstrap{Static: bootstrapText("GRPC").Static, Dynamic: []byte(`{"ads_config": {"api_type": "GRPC", "grpc_services": [{"google_grpc": {"target_uri": "a", "stat_prefix": "s"}}]}}`)},
-			Problems{{service + ".google_grpc", "is not supported"}}, nil},
-		"load that is told otherwise": {withLoad(askedBy("", "", `, "authority": "a"`, ""), ""),
-			Problems{{"cluster_manager.load_stats_config.grpc_services[0].envoy_grpc", "authority and initial_metadata differ from those that dynamic_resources sets for the same cluster"}}, nil},
-		"load that is told alike": {withLoad(askedBy("", "", `, "authority": "a"`, ""), `, "authority": "a"`), nil, nil},
+		"another client": {config.Bootstrap{StaticResources: testBootstrap("GRPC").StaticResources, DynamicResources: []byte(`{"ads_config": {"api_type": "GRPC", "grpc_services": [{"google_grpc": {"target_uri": "a", "stat_prefix": "s"}}]}}`)},
+			FieldErrors{{service + ".google_grpc", "is not supported"}}, nil},
+		"load that is told otherwise": {withLoadStats(bootstrapWith("", "", `, "authority": "a"`, ""), ""),
+			FieldErrors{{"cluster_manager.load_stats_config.grpc_services[0].envoy_grpc", "authority and initial_metadata differ from those that dynamic_resources sets for the same cluster"}}, nil},
+		"load that is told alike": {withLoadStats(bootstrapWith("", "", `, "authority": "a"`, ""), `, "authority": "a"`), nil, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, ignored, err := Static(&config.Snapshot{Bootstrap: c.b}, kinds())
-			var wrong Problems
+			_, ignored, err := MergeStatic(&config.Snapshot{Bootstrap: c.b}, testCapabilities())
+			var wrong FieldErrors
 			errors.As(err, &wrong)
 			if diff := cmp.Diff(c.wrong, wrong); diff != "" || (err != nil) != (c.wrong != nil) {
 				t.Errorf("rejected with %v (-want +got):\n%s", err, diff)
@@ -124,15 +124,15 @@ func TestEveryFieldOfASourceIsJudged(t *testing.T) {
 	}
 }
 
-// TestWhatNobodyAsksIsWarnedOf: the second address of a control plane, and a secret that
+// TestUnusedAddressesAndSecretsAreReported: the second address of a control plane, and a secret that
 // nothing can refer to.
-func TestWhatNobodyAsksIsWarnedOf(t *testing.T) {
-	b := bootstrapText("GRPC")
+func TestUnusedAddressesAndSecretsAreReported(t *testing.T) {
+	b := testBootstrap("GRPC")
 	const one = `{"endpoint": {"address": {"socket_address": {"address": "127.0.0.1", "port_value": %d}}}}`
 	two := `{"name": "control", "load_assignment": {"cluster_name": "control", "endpoints": [{"lb_endpoints": [` + fmt.Sprintf(one, 1) + ", " + fmt.Sprintf(one, 2) + `]}]}}`
-	b.Static = staticText([]string{two}, nil, []string{staticSecret(t, "")})
-	_, ignored, err := Static(&config.Snapshot{Bootstrap: b}, kinds())
-	want := Problems{
+	b.StaticResources = staticResourcesJSON([]string{two}, nil, []string{secretJSON(t, "")})
+	_, ignored, err := MergeStatic(&config.Snapshot{Bootstrap: b}, testCapabilities())
+	want := FieldErrors{
 		{"dynamic_resources.ads_config.grpc_services[0].envoy_grpc.cluster_name", `"control" has 2 addresses: only the first one is used`},
 		{"static_resources.secrets[0]", "has no name: nothing can refer to it"},
 	}
@@ -141,8 +141,8 @@ func TestWhatNobodyAsksIsWarnedOf(t *testing.T) {
 	}
 }
 
-// withLoad has the control plane told of load.
-func withLoad(b config.Bootstrap, envoy string) config.Bootstrap {
+// withLoadStats has the control plane told of load.
+func withLoadStats(b config.Bootstrap, envoy string) config.Bootstrap {
 	b.LoadStats = fmt.Appendf(nil, `{"api_type": "GRPC", "grpc_services": [{"envoy_grpc": {"cluster_name": "control"%s}}]}`, envoy)
 	return b
 }

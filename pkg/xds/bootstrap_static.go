@@ -22,87 +22,87 @@ import (
 	"github.com/weft-proxy/weft/pkg/xds/resource"
 )
 
-// given is a resource of static_resources.
-type given struct {
+// staticResource is a resource of static_resources.
+type staticResource struct {
 	field string // "static_resources.listeners[0]"
 	name  string
 	body  []byte
 
-	wrong Problems        // as JSON; body is without that
-	text  json.RawMessage // of what is wrong; nil: nothing is
+	errors  FieldErrors     // as JSON; body is without that
+	rawJSON json.RawMessage // of what is wrong; nil: nothing is
 }
 
-// judged is problemsOf the resource, without those that what is wrong as JSON has led to.
-func (g *given) judged(err error) Problems {
+// fieldErrors is fieldErrorsOf the resource, without those that what is wrong as JSON has led to.
+func (g *staticResource) fieldErrors(err error) FieldErrors {
 	if err == nil {
 		return nil
 	}
-	all := problemsOf(g.field, err)
-	if g.wrong == nil {
+	all := fieldErrorsOf(g.field, err)
+	if g.errors == nil {
 		return all
 	}
-	return withoutEchoes(g.wrong, all, isGiven(g.field, g.text))
+	return dropFollowUpErrors(g.errors, all, fieldLookup(g.field, g.rawJSON))
 }
 
-// fixtures are the resources of static_resources. Immutable.
-type fixtures struct {
-	clusters, listeners, secrets []given
+// staticResources are the resources of static_resources. Immutable.
+type staticResources struct {
+	clusters, listeners, secrets []staticResource
 
-	read  map[string]*resource.Cluster // of clusters, by name
-	known map[resource.SecretRef]*resource.Secret
+	parsedClusters map[string]*resource.Cluster // of clusters, by name
+	parsedSecrets  map[resource.SecretRef]*resource.Secret
 }
 
-// readFixtures reads static_resources. What clusters and secrets say is checked;
+// readStaticResources reads static_resources. What clusters and secrets say is checked;
 // listeners are read by seed. The error is Problems.
-func readFixtures(data []byte) (*fixtures, error) {
-	x := &fixtures{read: map[string]*resource.Cluster{}, known: map[resource.SecretRef]*resource.Secret{}}
-	all, err := members("static_resources", data, "clusters", "listeners", "secrets")
-	var wrong Problems
+func readStaticResources(data []byte) (*staticResources, error) {
+	x := &staticResources{parsedClusters: map[string]*resource.Cluster{}, parsedSecrets: map[resource.SecretRef]*resource.Secret{}}
+	all, err := splitObject("static_resources", data, "clusters", "listeners", "secrets")
+	var wrong FieldErrors
 	if err != nil {
-		wrong = problemsOf("", err)
+		wrong = fieldErrorsOf("", err)
 	}
 	note := func(err error) {
 		if err != nil {
-			wrong = append(wrong, problemsOf("", err)...)
+			wrong = append(wrong, fieldErrorsOf("", err)...)
 		}
 	}
-	x.secrets, err = readGiven("secrets", all, func() *tlsv3.Secret { return &tlsv3.Secret{} })
+	x.secrets, err = readResourceList("secrets", all, func() *tlsv3.Secret { return &tlsv3.Secret{} })
 	note(err)
 	for _, g := range x.secrets {
-		secret, err := resource.ReadSecret(g.body, resource.Kinds{})
-		wrong = append(wrong, g.judged(err)...)
-		x.known[resource.SecretRef{Name: g.name}] = secret
+		secret, err := resource.ReadSecret(g.body, resource.Capabilities{})
+		wrong = append(wrong, g.fieldErrors(err)...)
+		x.parsedSecrets[resource.SecretRef{Name: g.name}] = secret
 	}
-	x.clusters, err = readGiven("clusters", all, func() *clusterv3.Cluster { return &clusterv3.Cluster{} })
+	x.clusters, err = readResourceList("clusters", all, func() *clusterv3.Cluster { return &clusterv3.Cluster{} })
 	note(err)
 	for _, g := range x.clusters {
-		c, err := resource.ReadCluster(g.body, resource.Kinds{})
-		wrong = append(wrong, g.judged(err)...)
-		x.read[g.name] = c
+		c, err := resource.ReadCluster(g.body, resource.Capabilities{})
+		wrong = append(wrong, g.fieldErrors(err)...)
+		x.parsedClusters[g.name] = c
 	}
-	x.listeners, err = readGiven("listeners", all, func() *listenerv3.Listener { return &listenerv3.Listener{} })
+	x.listeners, err = readResourceList("listeners", all, func() *listenerv3.Listener { return &listenerv3.Listener{} })
 	note(err)
-	return x, wrong.orNil()
+	return x, wrong.asError()
 }
 
-// readGiven reads the resources of a kind, each into what message returns.
-func readGiven[M interface {
+// readResourceList reads the resources of a kind, each into what message returns.
+func readResourceList[M interface {
 	proto.Message
 	GetName() string
-}](kind string, all map[string]json.RawMessage, message func() M) (list []given, err error) {
-	texts, err := elements("static_resources."+kind, all[kind])
+}](kind string, all map[string]json.RawMessage, message func() M) (list []staticResource, err error) {
+	texts, err := splitList("static_resources."+kind, all[kind])
 	if err != nil {
 		return nil, err
 	}
-	var wrong Problems
+	var wrong FieldErrors
 	names := map[string]bool{}
 	for i, text := range texts {
-		g := given{field: fmt.Sprintf("static_resources.%s[%d]", kind, i)}
+		g := staticResource{field: fmt.Sprintf("static_resources.%s[%d]", kind, i)}
 		m := message()
-		if err := read(g.field, text, m); err != nil {
-			g.wrong, g.text = problemsOf(g.field, err), text
-			wrong = append(wrong, g.wrong...)
-			if g.wrong[0].Field == g.field { // it is no object, or none that could be decoded
+		if err := decodeField(g.field, text, m); err != nil {
+			g.errors, g.rawJSON = fieldErrorsOf(g.field, err), text
+			wrong = append(wrong, g.errors...)
+			if g.errors[0].Field == g.field { // it is no object, or none that could be decoded
 				continue
 			}
 		}
@@ -111,17 +111,17 @@ func readGiven[M interface {
 		}
 		g.name = m.GetName()
 		if g.body, err = (proto.MarshalOptions{Deterministic: true}).Marshal(m); err != nil {
-			wrong = append(wrong, Problem{g.field, err.Error()})
+			wrong = append(wrong, FieldError{g.field, err.Error()})
 			continue
 		}
-		if names[g.name] && (g.name != "" || g.wrong == nil) {
-			wrong = append(wrong, Problem{g.field, fmt.Sprintf("duplicate name %q", g.name)})
+		if names[g.name] && (g.name != "" || g.errors == nil) {
+			wrong = append(wrong, FieldError{g.field, fmt.Sprintf("duplicate name %q", g.name)})
 			continue
 		}
 		names[g.name] = true
 		list = append(list, g)
 	}
-	return list, wrong.orNil()
+	return list, wrong.asError()
 }
 
 // addressText is an address as text, "" if it is none.
@@ -133,18 +133,18 @@ func addressText(a *corev3.Address) string {
 }
 
 // targets are where the clusters are, by name, of those that have an address.
-func (x *fixtures) targets() map[string]target {
+func (x *staticResources) targets() map[string]target {
 	all := map[string]target{}
-	for name, c := range x.read {
-		if c.Endpoints != "" {
+	for name, c := range x.parsedClusters {
+		if c.EDSServiceName != "" {
 			continue
 		}
-		made, ok := c.With(nil, x.known)
+		made, ok := c.Resolve(nil, x.parsedSecrets)
 		if !ok || len(made.Hosts) == 0 {
 			continue
 		}
 		h := made.Hosts[0]
-		all[name] = target{address: h.Address, others: len(made.Hosts) - 1, unix: isPath(h.Address), tls: made.TLS}
+		all[name] = target{address: h.Address, unusedAddresses: len(made.Hosts) - 1, isUnix: isPath(h.Address), tls: made.TLS}
 	}
 	return all
 }
@@ -154,13 +154,13 @@ func isPath(address string) bool {
 	return strings.HasPrefix(address, "/") || strings.HasPrefix(address, "./") || strings.HasPrefix(address, "@")
 }
 
-// seed puts what x has in w, in the place of what before has, which is nil at the start.
+// addTo puts what x has in w, in the place of what before has, which is nil at the start.
 // What is the same stays as it is. Listeners are read by k; targets and b's control plane
 // are what they may refer to. The error is Problems: w is to be taken back then.
-func (x *fixtures) seed(w *world, before *fixtures, b *bootstrap, k resource.Kinds, now time.Time) error {
-	var wrong Problems
+func (x *staticResources) addTo(w *state, before *staticResources, b *bootstrap, k resource.Capabilities, now time.Time) error {
+	var wrong FieldErrors
 	had := before.bodies()
-	differs := func(kind string, g given) bool {
+	differs := func(kind string, g staticResource) bool {
 		body, ok := had[kind+g.name]
 		return !ok || body != string(g.body)
 	}
@@ -171,17 +171,17 @@ func (x *fixtures) seed(w *world, before *fixtures, b *bootstrap, k resource.Kin
 		}
 		return nil
 	}
-	w.setFixed(x)
+	w.setStaticNames(x)
 	for _, g := range x.secrets {
 		if ref := (resource.SecretRef{Name: g.name}); differs("secret/", g) {
-			w.setSecret(ref, x.known[ref])
+			w.setSecret(ref, x.parsedSecrets[ref])
 		}
 	}
 	for _, g := range x.clusters {
-		c := x.read[g.name]
-		err := cmp.Or(taken("cluster/", g.name, w.clusters[g.name] != nil), b.refers(w, c.Endpoints != "", c.Secrets()))
+		c := x.parsedClusters[g.name]
+		err := cmp.Or(taken("cluster/", g.name, w.clusters[g.name] != nil), b.checkReferences(w, c.EDSServiceName != "", c.Secrets()))
 		if err != nil {
-			wrong = append(wrong, Problem{g.field, err.Error()})
+			wrong = append(wrong, FieldError{g.field, err.Error()})
 		} else if differs("cluster/", g) {
 			w.setCluster(g.name, c, now)
 		}
@@ -189,45 +189,45 @@ func (x *fixtures) seed(w *world, before *fixtures, b *bootstrap, k resource.Kin
 	for _, g := range x.listeners {
 		l, err := resource.ReadListener(g.body, k)
 		if err == nil {
-			err = b.refers(w, len(l.Routes)+len(l.Slots) > 0, l.Secrets())
+			err = b.checkReferences(w, len(l.RouteConfigNames)+len(l.DynamicFilters) > 0, l.Secrets())
 		}
 		if err == nil {
-			err = cmp.Or(compiles(l.Tables), taken("listener/", g.name, w.listeners[g.name] != nil))
+			err = cmp.Or(compileRoutes(l.InlineTables), taken("listener/", g.name, w.listeners[g.name] != nil))
 		}
 		if err != nil {
-			wrong = append(wrong, g.judged(err)...)
+			wrong = append(wrong, g.fieldErrors(err)...)
 		} else if differs("listener/", g) {
 			w.setListener(g.name, l, now)
 		}
 	}
-	x.retire(w, before)
-	return wrong.orNil()
+	x.removeFrom(w, before)
+	return wrong.asError()
 }
 
-// retire takes out of w what before has and x has not.
-func (x *fixtures) retire(w *world, before *fixtures) {
+// removeFrom takes out of w what before has and x has not.
+func (x *staticResources) removeFrom(w *state, before *staticResources) {
 	if before == nil {
 		return
 	}
 	for _, g := range before.clusters {
-		if !w.fixed.clusters[g.name] {
+		if !w.staticNames.clusters[g.name] {
 			w.removeCluster(g.name)
 		}
 	}
 	for _, g := range before.listeners {
-		if !w.fixed.listeners[g.name] {
+		if !w.staticNames.listeners[g.name] {
 			w.removeListener(g.name)
 		}
 	}
 }
 
 // bodies are the resources by kind and name; none of nil.
-func (x *fixtures) bodies() map[string]string {
+func (x *staticResources) bodies() map[string]string {
 	all := map[string]string{}
 	if x == nil {
 		return all
 	}
-	for kind, list := range map[string][]given{"secret/": x.secrets, "cluster/": x.clusters, "listener/": x.listeners} {
+	for kind, list := range map[string][]staticResource{"secret/": x.secrets, "cluster/": x.clusters, "listener/": x.listeners} {
 		for _, g := range list {
 			all[kind+g.name] = string(g.body)
 		}
@@ -235,32 +235,32 @@ func (x *fixtures) bodies() map[string]string {
 	return all
 }
 
-// refers returns why a static resource cannot refer to what it does: to resources that
+// checkReferences returns why a static resource cannot refer to what it does: to resources that
 // are not secrets, if others, and to secrets.
-func (b *bootstrap) refers(w *world, others bool, secrets []resource.SecretRef) error {
-	if others && b.control == "" {
+func (b *bootstrap) checkReferences(w *state, others bool, secrets []resource.SecretRef) error {
+	if others && b.adsCluster == "" {
 		return errors.New("refers to resources of a control plane, but dynamic_resources.ads_config does not define one")
 	}
 	for _, r := range secrets {
 		_, known := b.targets[r.From.Cluster]
 		switch {
 		case r.From.Cluster != "" && !known:
-			return noSecretService(r)
-		case r.From.Cluster == "" && b.control == "" && !w.fixed.secrets[r.Name]:
+			return unknownSecretSource(r)
+		case r.From.Cluster == "" && b.adsCluster == "" && !w.staticNames.secrets[r.Name]:
 			return fmt.Errorf("secret %q is not defined in static_resources.secrets, and there is no control plane", r.Name)
 		}
 	}
 	return nil
 }
 
-func noSecretService(r resource.SecretRef) error {
+func unknownSecretSource(r resource.SecretRef) error {
 	return fmt.Errorf("secret %q: envoy_grpc.cluster_name: %q is not a cluster of static_resources with an address", r.Name, r.From.Cluster)
 }
 
-// shared is the field of the first resource that has a name of the file's, "" if none has.
-func (x *fixtures) shared(file *config.Snapshot) string {
-	named := func(all []given, name string) string {
-		at := slices.IndexFunc(all, func(g given) bool { return g.name == name })
+// firstConflict is the field of the first resource that has a name of the file's, "" if none has.
+func (x *staticResources) firstConflict(file *config.Snapshot) string {
+	named := func(all []staticResource, name string) string {
+		at := slices.IndexFunc(all, func(g staticResource) bool { return g.name == name })
 		if at < 0 {
 			return ""
 		}
@@ -279,8 +279,8 @@ func (x *fixtures) shared(file *config.Snapshot) string {
 	return ""
 }
 
-// compiles returns why tables cannot be put in force.
-func compiles(tables []*config.RouteTable) error {
+// compileRoutes returns why tables cannot be put in force.
+func compileRoutes(tables []*config.RouteTable) error {
 	for _, t := range tables {
 		if _, err := router.Compile(t); err != nil {
 			return errors.New(strings.ReplaceAll(err.Error(), "\n", "; "))
@@ -289,67 +289,67 @@ func compiles(tables []*config.RouteTable) error {
 	return nil
 }
 
-// withListeners adds what is wrong with listeners of static_resources to what else is wrong
+// addListenerErrors adds what is wrong with listeners of static_resources to what else is wrong
 // with a bootstrap: seed, which reads them, is not called of such a one.
-func (b *bootstrap) withListeners(err error, k resource.Kinds) error {
-	wrong := problemsOf("", err)
-	for _, g := range b.fixtures.listeners {
+func (b *bootstrap) addListenerErrors(err error, k resource.Capabilities) error {
+	wrong := fieldErrorsOf("", err)
+	for _, g := range b.staticResources.listeners {
 		l, err := resource.ReadListener(g.body, k)
 		if err == nil {
-			err = compiles(l.Tables)
+			err = compileRoutes(l.InlineTables)
 		}
-		wrong = append(wrong, g.judged(err)...)
+		wrong = append(wrong, g.fieldErrors(err)...)
 	}
 	return wrong
 }
 
-// Static returns what a file says with what its static_resources have, as far as that
+// MergeStatic returns what a file says with what its static_resources have, as far as that
 // needs no control plane, and what of these has no effect, or is to be warned of. Nothing
 // is bound, read from disk or asked for. An error is one of the bootstrap and, with
 // errors.As, Problems if it has more than one field: the one that New would return, or the
 // first call of Rebase, or that routes lead to clusters that there are not.
-func Static(file *config.Snapshot, k resource.Kinds) (whole *config.Snapshot, ignored Problems, err error) {
+func MergeStatic(file *config.Snapshot, k resource.Capabilities) (whole *config.Snapshot, ignored FieldErrors, err error) {
 	boot, err := readBootstrap(file.Bootstrap)
-	w := newWorld()
-	w.lazy = newLazy(file.Bootstrap.Lazy)
-	w.runtime = runtime{layers: boot.layers}.settled()
-	k.Node, k.Runtime = resource.NodeOf(boot.node), w.runtime.now
+	w := newState()
+	w.onDemand = newOnDemandState(file.Bootstrap.OnDemand)
+	w.runtime = layeredRuntime{layers: boot.layers}.merge()
+	k.Node, k.Runtime = resource.NodeOf(boot.node), w.runtime.merged
 	if err != nil {
-		return nil, nil, boot.withListeners(err, k)
+		return nil, nil, boot.addListenerErrors(err, k)
 	}
 	now := time.Now()
-	if err := boot.fixtures.seed(w, nil, boot, k, now); err != nil {
+	if err := boot.staticResources.addTo(w, nil, boot, k, now); err != nil {
 		return nil, nil, err
 	}
-	if err := w.clash(file); err != nil {
-		return nil, nil, problemsOf(boot.fixtures.shared(file), err)
+	if err := w.checkNameConflicts(file); err != nil {
+		return nil, nil, fieldErrorsOf(boot.staticResources.firstConflict(file), err)
 	}
-	if !boot.dynamic.clusters && !file.Dubbo.Enable { // else there may be others
-		if ignored, err = boot.fixtures.checkClusters(file); err != nil {
+	if !boot.subscriptions.cds && !file.Dubbo.Enable { // else there may be others
+		if ignored, err = boot.staticResources.checkClusters(file); err != nil {
 			return nil, nil, err
 		}
 	}
 	ignored = append(ignored, boot.ignored...)
-	for _, g := range boot.fixtures.secrets {
+	for _, g := range boot.staticResources.secrets {
 		if g.name == "" {
-			ignored = append(ignored, Problem{g.field, "has no name: nothing can refer to it"})
+			ignored = append(ignored, FieldError{g.field, "has no name: nothing can refer to it"})
 		}
 	}
-	w.settle(now)
+	w.reconcile(now)
 	all := w.ignored()
-	for url, list := range map[string][]given{
-		resource.ListenerType: boot.fixtures.listeners, resource.ClusterType: boot.fixtures.clusters, resource.SecretType: boot.fixtures.secrets,
+	for url, list := range map[string][]staticResource{
+		resource.ListenerType: boot.staticResources.listeners, resource.ClusterType: boot.staticResources.clusters, resource.SecretType: boot.staticResources.secrets,
 	} {
 		for _, g := range list {
 			for _, field := range all[url][g.name] {
-				ignored = append(ignored, Problem{Field: g.field + "." + field})
+				ignored = append(ignored, FieldError{Field: g.field + "." + field})
 			}
 		}
 	}
 	for _, l := range boot.layers {
-		if l.said != nil {
-			for _, field := range l.said.Ignored() {
-				ignored = append(ignored, Problem{Field: field})
+		if l.values != nil {
+			for _, field := range l.values.Ignored() {
+				ignored = append(ignored, FieldError{Field: field})
 			}
 		}
 	}

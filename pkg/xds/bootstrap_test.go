@@ -28,40 +28,40 @@ import (
 
 // Parts of files for Envoy.
 const (
-	aManager = `{"name": "http", "typed_config": {"@type": "type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager",
+	httpManagerJSON = `{"name": "http", "typed_config": {"@type": "type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager",
 		"stat_prefix": "s", "http_filters": [{"name": "router", "typed_config": {"@type": "type.googleapis.com/envoy.extensions.filters.http.router.v3.Router"}}], %s}}`
-	inlineRoutes = `"route_config": {"virtual_hosts": [{"name": "all", "domains": ["*"], "routes": [{"match": {"prefix": "/"}, %s}]}]}`
-	anAnswer     = `"direct_response": {"status": 200, "body": {"inline_string": "x"}}`
-	byADSRoutes  = `"rds": {"route_config_name": "r", "config_source": {"ads": {}, "initial_fetch_timeout": "0s"}}`
-	controlPlane = `{"name": "control", "load_assignment": {"cluster_name": "control", "endpoints": [
+	inlineRoutesJSON   = `"route_config": {"virtual_hosts": [{"name": "all", "domains": ["*"], "routes": [{"match": {"prefix": "/"}, %s}]}]}`
+	directResponseJSON = `"direct_response": {"status": 200, "body": {"inline_string": "x"}}`
+	adsRoutesJSON      = `"rds": {"route_config_name": "r", "config_source": {"ads": {}, "initial_fetch_timeout": "0s"}}`
+	controlPlaneJSON   = `{"name": "control", "load_assignment": {"cluster_name": "control", "endpoints": [
 		{"lb_endpoints": [{"endpoint": {"address": {"socket_address": {"address": "127.0.0.1", "port_value": 1}}}}]}]}}`
-	fromSecret = `"transport_socket": {"name": "tls", "typed_config": {"@type": "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.DownstreamTlsContext",
+	secretSocketJSON = `"transport_socket": {"name": "tls", "typed_config": {"@type": "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.DownstreamTlsContext",
 		"common_tls_context": {"tls_certificate_sds_secret_configs": [{"name": "mine"}]}}}`
 )
 
-// staticListener is a listener with a filter, and what chain says beside.
-func staticListener(name string, port int, filter, chain string) string {
+// listenerJSON is a listener with a filter, and what chain says beside.
+func listenerJSON(name string, port int, filter, chain string) string {
 	return fmt.Sprintf(`{%s"address": {"socket_address": {"address": "127.0.0.1", "port_value": %d}}, "filter_chains": [{"filters": [%s]%s}]}`, name, port, filter, chain)
 }
 
-func httpListener(name string, port int, routes string) string {
-	return staticListener(fmt.Sprintf(`"name": %q, `, name), port, fmt.Sprintf(aManager, routes), "")
+func httpListenerJSON(name string, port int, routes string) string {
+	return listenerJSON(fmt.Sprintf(`"name": %q, `, name), port, fmt.Sprintf(httpManagerJSON, routes), "")
 }
 
-func answering(name string, port int) string {
-	return httpListener(name, port, fmt.Sprintf(inlineRoutes, anAnswer))
+func directResponseListenerJSON(name string, port int) string {
+	return httpListenerJSON(name, port, fmt.Sprintf(inlineRoutesJSON, directResponseJSON))
 }
 
-// staticText is a static_resources of clusters, listeners and secrets.
-func staticText(clusters, listeners, secrets []string) []byte {
+// staticResourcesJSON is a static_resources of clusters, listeners and secrets.
+func staticResourcesJSON(clusters, listeners, secrets []string) []byte {
 	return fmt.Appendf(nil, `{"clusters": [%s], "listeners": [%s], "secrets": [%s]}`,
 		strings.Join(clusters, ", "), strings.Join(listeners, ", "), strings.Join(secrets, ", "))
 }
 
-func staticSecret(t *testing.T, name string) string {
+func secretJSON(t *testing.T, name string) string {
 	t.Helper()
 	m := &tlsv3.Secret{}
-	if err := proto.Unmarshal(aSecret(name, testpki.New(t).Issue(testpki.Spec{})).body, m); err != nil {
+	if err := proto.Unmarshal(secretResource(name, testpki.New(t).Issue(testpki.Spec{})).body, m); err != nil {
 		t.Fatal(err)
 	}
 	text, err := protojson.Marshal(m)
@@ -71,20 +71,20 @@ func staticSecret(t *testing.T, name string) string {
 	return string(text)
 }
 
-// TestStaticResourcesStandAlone: without a control plane, they are all that there is.
-func TestStaticResourcesStandAlone(t *testing.T) {
-	file := config.Bootstrap{Static: staticText(
-		[]string{controlPlane},
+// TestStaticResourcesWithoutControlPlane: without a control plane, they are all that there is.
+func TestStaticResourcesWithoutControlPlane(t *testing.T) {
+	file := config.Bootstrap{StaticResources: staticResourcesJSON(
+		[]string{controlPlaneJSON},
 		[]string{
-			answering("inline", 80),
-			staticListener("", 81, `{"name": "tcp", "typed_config": {"@type": "type.googleapis.com/envoy.extensions.filters.network.tcp_proxy.v3.TcpProxy", "stat_prefix": "s", "cluster": "control"}}`, ""),
-			staticListener(`"name": "dubbo", `, 82, `{"name": "dubbo", "typed_config": {"@type": "type.googleapis.com/envoy.extensions.filters.network.dubbo_proxy.v3.DubboProxy",
+			directResponseListenerJSON("inline", 80),
+			listenerJSON("", 81, `{"name": "tcp", "typed_config": {"@type": "type.googleapis.com/envoy.extensions.filters.network.tcp_proxy.v3.TcpProxy", "stat_prefix": "s", "cluster": "control"}}`, ""),
+			listenerJSON(`"name": "dubbo", `, 82, `{"name": "dubbo", "typed_config": {"@type": "type.googleapis.com/envoy.extensions.filters.network.dubbo_proxy.v3.DubboProxy",
 				"stat_prefix": "s", "route_config": [{"name": "d", "interface": "*", "routes": [{"match": {"method": {"name": {"exact": "m"}}}, "route": {"cluster": "control"}}]}]}}`, ""),
-			staticListener(`"name": "secured", `, 83, fmt.Sprintf(aManager, fmt.Sprintf(inlineRoutes, anAnswer)), ", "+fromSecret),
+			listenerJSON(`"name": "secured", `, 83, fmt.Sprintf(httpManagerJSON, fmt.Sprintf(inlineRoutesJSON, directResponseJSON)), ", "+secretSocketJSON),
 		},
-		[]string{staticSecret(t, "mine")},
+		[]string{secretJSON(t, "mine")},
 	)}
-	s, inForce := aSourceOf(t, file, slog.New(slog.DiscardHandler))
+	s, inForce := newTestSourceOf(t, file, slog.New(slog.DiscardHandler))
 	var names []string
 	for _, l := range inForce.Listeners {
 		names = append(names, l.Name)
@@ -95,11 +95,11 @@ func TestStaticResourcesStandAlone(t *testing.T) {
 	if secured := inForce.Listeners[3].FilterChains[0].TLS; len(secured) != 1 || secured[0].Certificate.Text == "" {
 		t.Errorf("the secured listener has %+v", secured)
 	}
-	if st := s.Status(); len(st.Planes) != 0 || len(st.Waiting) != 0 || !s.Ready() {
+	if st := s.Status(); len(st.ControlPlanes) != 0 || len(st.Warming) != 0 || !s.Ready() {
 		t.Errorf("the status is %+v, ready %t", st, s.Ready())
 	}
 	synctest.Test(t, func(t *testing.T) { // it runs, and ends
-		s, _ := aSourceOf(t, file, slog.New(slog.DiscardHandler))
+		s, _ := newTestSourceOf(t, file, slog.New(slog.DiscardHandler))
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan error, 1)
 		go func() { ended <- s.Run(ctx) }()
@@ -111,30 +111,30 @@ func TestStaticResourcesStandAlone(t *testing.T) {
 	})
 }
 
-// TestSecretsMayComeFromAnAgentAlone: there is a service of secrets, and no control plane.
-func TestSecretsMayComeFromAnAgentAlone(t *testing.T) {
-	agent := strings.Replace(fromSecret, `"name": "mine"`, `"name": "mine", "sds_config": {"api_config_source": {"api_type": "GRPC", "grpc_services": [{"envoy_grpc": {"cluster_name": "control"}}]}}`, 1)
-	s, inForce := aSourceOf(t, config.Bootstrap{Static: staticText([]string{controlPlane}, []string{
-		staticListener(`"name": "secured", `, 83, fmt.Sprintf(aManager, fmt.Sprintf(inlineRoutes, anAnswer)), ", "+agent),
+// TestSecretsWithoutControlPlane: there is a service of secrets, and no control plane.
+func TestSecretsWithoutControlPlane(t *testing.T) {
+	agent := strings.Replace(secretSocketJSON, `"name": "mine"`, `"name": "mine", "sds_config": {"api_config_source": {"api_type": "GRPC", "grpc_services": [{"envoy_grpc": {"cluster_name": "control"}}]}}`, 1)
+	s, inForce := newTestSourceOf(t, config.Bootstrap{StaticResources: staticResourcesJSON([]string{controlPlaneJSON}, []string{
+		listenerJSON(`"name": "secured", `, 83, fmt.Sprintf(httpManagerJSON, fmt.Sprintf(inlineRoutesJSON, directResponseJSON)), ", "+agent),
 	}, nil)}, slog.New(slog.DiscardHandler))
-	if len(s.feeds) != 1 || len(inForce.Listeners) != 0 || s.Ready() {
-		t.Fatalf("%d feeds, %d active listeners, ready %t; want one feed, no listeners, not ready", len(s.feeds), len(inForce.Listeners), s.Ready())
+	if len(s.channels) != 1 || len(inForce.Listeners) != 0 || s.Ready() {
+		t.Fatalf("%d feeds, %d active listeners, ready %t; want one feed, no listeners, not ready", len(s.channels), len(inForce.Listeners), s.Ready())
 	}
-	s.handle(t.Context(), event{feed: s.feeds[0], opened: true})
-	say(t, s, aSecret("mine", testpki.New(t).Issue(testpki.Spec{})))
+	s.handleEvent(t.Context(), event{channel: s.channels[0], opened: true})
+	respondWith(t, s, secretResource("mine", testpki.New(t).Issue(testpki.Spec{})))
 	if len(inForce.Listeners) != 1 || !s.Ready() {
 		t.Errorf("%d listeners are active, ready %t", len(inForce.Listeners), s.Ready())
 	}
-	if p := s.Status().Planes; len(p) != 1 || p[0].Serves != ServesSecrets || len(p[0].Types) != 1 || p[0].Types[0].Held != 1 {
+	if p := s.Status().ControlPlanes; len(p) != 1 || p[0].Serves != ServesSecrets || len(p[0].Types) != 1 || p[0].Types[0].Resources != 1 {
 		t.Errorf("the status is %+v", p)
 	}
-	if list, err := s.Dump(DumpOptions{Resource: "dynamic_active_secrets"}); err != nil || !strings.Contains(asText(t, list), `"name":"mine"`) {
+	if list, err := s.Dump(DumpOptions{Resource: "dynamic_active_secrets"}); err != nil || !strings.Contains(compactJSON(t, list), `"name":"mine"`) {
 		t.Errorf("the dump has %v, %v", list, err)
 	}
 }
 
-// TestWhatIsWrongWithABootstrapIsToldOfEachField, in New and in Static.
-func TestWhatIsWrongWithABootstrapIsToldOfEachField(t *testing.T) {
+// TestBootstrapErrors, in New and in Static.
+func TestBootstrapErrors(t *testing.T) {
 	tests := map[string]struct {
 		static, dynamic string
 		want            []string
@@ -149,27 +149,27 @@ func TestWhatIsWrongWithABootstrapIsToldOfEachField(t *testing.T) {
 		"a member that there is not":   {`{"endpoints": []}`, "", []string{"static_resources.endpoints: is not supported, expected one of clusters, listeners, secrets"}},
 		"no list":                      {`{"listeners": {}}`, "", []string{"static_resources.listeners: expected a list"}},
 		"two of a name":                {`{"clusters": [{"name": "a"}, {"name": "a"}]}`, "", []string{`static_resources.clusters[1]: duplicate name "a"`}},
-		"two listeners without a name": {`{"listeners": [` + staticListener("", 80, fmt.Sprintf(aManager, byADSRoutes), "") + "," + staticListener("", 80, fmt.Sprintf(aManager, byADSRoutes), "") + `]}`, "", []string{`static_resources.listeners[1]: duplicate name "127.0.0.1:80"`}},
+		"two listeners without a name": {`{"listeners": [` + listenerJSON("", 80, fmt.Sprintf(httpManagerJSON, adsRoutesJSON), "") + "," + listenerJSON("", 80, fmt.Sprintf(httpManagerJSON, adsRoutesJSON), "") + `]}`, "", []string{`static_resources.listeners[1]: duplicate name "127.0.0.1:80"`}},
 		"a field that is not supported": {`{"listeners": [{"name": "a", "address": {"pipe": {"path": "/a"}}, "udp_listener_config": {}, "filter_chains": [{}]}]}`, "",
 			[]string{"static_resources.listeners[0].udp_listener_config: is not supported", "static_resources.listeners[0].filter_chains[0].filters: the chain has no terminal filter, such as http_connection_manager or tcp_proxy"}},
-		"a filter that is not known": {`{"listeners": [` + staticListener(`"name": "a", `, 80, `{"name": "n", "typed_config": {"@type": "type.googleapis.com/envoy.extensions.filters.network.redis_proxy.v3.RedisProxy", "stat_prefix": "s"}}`, "") + `]}`, "",
+		"a filter that is not known": {`{"listeners": [` + listenerJSON(`"name": "a", `, 80, `{"name": "n", "typed_config": {"@type": "type.googleapis.com/envoy.extensions.filters.network.redis_proxy.v3.RedisProxy", "stat_prefix": "s"}}`, "") + `]}`, "",
 			[]string{"static_resources.listeners[0].filter_chains[0].filters[0]: n (type.googleapis.com/envoy.extensions.filters.network.redis_proxy.v3.RedisProxy) is not supported"}},
-		"routes of a control plane that there is not": {`{"listeners": [` + httpListener("a", 80, byADSRoutes) + `]}`, "",
+		"routes of a control plane that there is not": {`{"listeners": [` + httpListenerJSON("a", 80, adsRoutesJSON) + `]}`, "",
 			[]string{"static_resources.listeners[0]: refers to resources of a control plane, but dynamic_resources.ads_config does not define one"}},
 		"hosts of a control plane that there is not": {`{"clusters": [{"name": "a", "type": "EDS", "eds_cluster_config": {"eds_config": {"ads": {}}}}]}`, "",
 			[]string{"static_resources.clusters[0]: refers to resources of a control plane, but dynamic_resources.ads_config does not define one"}},
-		"a secret that there is not": {`{"listeners": [` + staticListener(`"name": "a", `, 80, fmt.Sprintf(aManager, fmt.Sprintf(inlineRoutes, anAnswer)), ", "+fromSecret) + `]}`, "",
+		"a secret that there is not": {`{"listeners": [` + listenerJSON(`"name": "a", `, 80, fmt.Sprintf(httpManagerJSON, fmt.Sprintf(inlineRoutesJSON, directResponseJSON)), ", "+secretSocketJSON) + `]}`, "",
 			[]string{`static_resources.listeners[0]: secret "mine" is not defined in static_resources.secrets, and there is no control plane`}},
 		"all that is wrong": {`{"clusters": [{"name": "a", "type": "EDS", "eds_cluster_config": {"eds_config": {"path": "/a"}}}], "listeners": [{"no": 1}], "secrets": [{"name": "s", "generic_secret": {}}]}`, "",
 			[]string{"static_resources.secrets[0]", "static_resources.clusters[0]", "static_resources.listeners[0].no"}},
-		"a control plane that is not there": {`{"clusters": [` + controlPlane + `]}`, `{"ads_config": {"api_type": "GRPC", "grpc_services": [{"envoy_grpc": {"cluster_name": "b"}}]}}`,
+		"a control plane that is not there": {`{"clusters": [` + controlPlaneJSON + `]}`, `{"ads_config": {"api_type": "GRPC", "grpc_services": [{"envoy_grpc": {"cluster_name": "b"}}]}}`,
 			[]string{`dynamic_resources.ads_config.grpc_services[0].envoy_grpc.cluster_name: "b" is not a cluster of static_resources with an address`}},
-		"both spellings of a key": {`{"clusters": [` + controlPlane + `]}`, `{"ads_config": {}, "adsConfig": {}}`,
+		"both spellings of a key": {`{"clusters": [` + controlPlaneJSON + `]}`, `{"ads_config": {}, "adsConfig": {}}`,
 			[]string{"dynamic_resources.ads_config: is another spelling of adsConfig: use only one of them", "dynamic_resources.ads_config.api_type: is missing, expected GRPC or DELTA_GRPC"}},
-		"both spellings below": {`{"clusters": [` + controlPlane + `]}`, `{"adsConfig": {"apiType": "GRPC", "api_type": "GRPC"}}`,
+		"both spellings below": {`{"clusters": [` + controlPlaneJSON + `]}`, `{"adsConfig": {"apiType": "GRPC", "api_type": "GRPC"}}`,
 			[]string{`dynamic_resources.ads_config.api_type: duplicate field "api_type"`}},
 		"no object": {`[]`, "", []string{"static_resources: expected an object"}},
-		"resources from elsewhere": {`{"clusters": [` + controlPlane + `]}`, `{"ads_config": {"api_type": "GRPC", "grpc_services": [{"envoy_grpc": {"cluster_name": "control"}}]}, "lds_config": {"path_config_source": {"path": "/a"}}}`,
+		"resources from elsewhere": {`{"clusters": [` + controlPlaneJSON + `]}`, `{"ads_config": {"api_type": "GRPC", "grpc_services": [{"envoy_grpc": {"cluster_name": "control"}}]}, "lds_config": {"path_config_source": {"path": "/a"}}}`,
 			[]string{"dynamic_resources.lds_config: expected ads"}},
 		"resources of files": {"", `{"cds_config": {"path": "/a"}, "lds_config": {"path": "/b"}}`,
 			[]string{"dynamic_resources.cds_config: expected ads", "dynamic_resources.lds_config: expected ads"}},
@@ -179,10 +179,10 @@ func TestWhatIsWrongWithABootstrapIsToldOfEachField(t *testing.T) {
 	}
 	for name, c := range tests {
 		t.Run(name, func(t *testing.T) {
-			b := config.Bootstrap{Static: []byte(c.static), Dynamic: []byte(c.dynamic)}
-			_, err := New(Options{Bootstrap: b, Kinds: kinds(), Log: slog.New(slog.DiscardHandler)})
-			_, _, other := Static(&config.Snapshot{Bootstrap: b}, kinds())
-			var problems Problems
+			b := config.Bootstrap{StaticResources: []byte(c.static), DynamicResources: []byte(c.dynamic)}
+			_, err := New(Options{Bootstrap: b, Capabilities: testCapabilities(), Log: slog.New(slog.DiscardHandler)})
+			_, _, other := MergeStatic(&config.Snapshot{Bootstrap: b}, testCapabilities())
+			var problems FieldErrors
 			if !errors.As(err, &problems) || other == nil || other.Error() != err.Error() {
 				t.Fatalf("New: %v; Static: %v; want the same problems", err, other)
 			}
@@ -198,44 +198,44 @@ func TestWhatIsWrongWithABootstrapIsToldOfEachField(t *testing.T) {
 	}
 }
 
-// TestKeysMayBeSpeltAsMessagesHaveThemInJSON, wherever they are read here.
-func TestKeysMayBeSpeltAsMessagesHaveThemInJSON(t *testing.T) {
-	b := layered("GRPC")
+// TestBootstrapCamelCaseKeys, wherever they are read here.
+func TestBootstrapCamelCaseKeys(t *testing.T) {
+	b := layeredBootstrap("GRPC")
 	want, err := readBootstrap(b)
 	if err != nil {
 		t.Fatal(err)
 	}
-	b.Dynamic = []byte(`{"adsConfig": {"apiType": "GRPC", "grpcServices": [{"envoyGrpc": {"clusterName": "control"}}]}, "cdsConfig": {"ads": {}}, "ldsConfig": {"ads": {}}}`)
-	b.Runtime = []byte(`{"layers": [{"name": "file", "staticLayer": {"share": 10}}, {"name": "one", "rtdsLayer": {"name": "one", "rtdsConfig": {"ads": {}, "initialFetchTimeout": "1s"}}},
+	b.DynamicResources = []byte(`{"adsConfig": {"apiType": "GRPC", "grpcServices": [{"envoyGrpc": {"clusterName": "control"}}]}, "cdsConfig": {"ads": {}}, "ldsConfig": {"ads": {}}}`)
+	b.LayeredRuntime = []byte(`{"layers": [{"name": "file", "staticLayer": {"share": 10}}, {"name": "one", "rtdsLayer": {"name": "one", "rtdsConfig": {"ads": {}, "initialFetchTimeout": "1s"}}},
 		{"name": "two", "rtdsLayer": {"name": "two", "rtdsConfig": {"ads": {}}}}, {"name": "admin", "staticLayer": null, "adminLayer": {}}]}`)
 	got, err := readBootstrap(b)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got.control != want.control || got.form != want.form || got.dynamic != want.dynamic || !reflect.DeepEqual(got.layers, want.layers) || len(got.layers) != 3 {
+	if got.adsCluster != want.adsCluster || got.mode != want.mode || got.subscriptions != want.subscriptions || !reflect.DeepEqual(got.layers, want.layers) || len(got.layers) != 3 {
 		t.Errorf("it is %+v, want %+v", got, want)
 	}
-	b.Runtime = []byte(`{"layers": [{"name": "file", "staticLayer": {}, "static_layer": {}}]}`)
+	b.LayeredRuntime = []byte(`{"layers": [{"name": "file", "staticLayer": {}, "static_layer": {}}]}`)
 	if _, err := readBootstrap(b); err == nil || err.Error() != "layered_runtime.layers[0].static_layer: is another spelling of staticLayer: use only one of them" {
 		t.Errorf("both spellings: %v", err)
 	}
-	b = bootstrapText("GRPC")
-	b.Dynamic = []byte(`{"adsConfig": {"apiType": "GRPC", "grpcServices": [{"envoyGrpc": {"clusterName": "control"}, "initialMetadata": [{"key": "authorization", "value": "s3cret"}]}]}}`)
-	s, _ := aSourceOf(t, b, slog.New(slog.DiscardHandler))
-	if dump := asText(t, s.bootstrapDump()); strings.Contains(dump, "s3cret") || !strings.Contains(dump, "ads_config") {
+	b = testBootstrap("GRPC")
+	b.DynamicResources = []byte(`{"adsConfig": {"apiType": "GRPC", "grpcServices": [{"envoyGrpc": {"clusterName": "control"}, "initialMetadata": [{"key": "authorization", "value": "s3cret"}]}]}}`)
+	s, _ := newTestSourceOf(t, b, slog.New(slog.DiscardHandler))
+	if dump := compactJSON(t, s.bootstrapDump()); strings.Contains(dump, "s3cret") || !strings.Contains(dump, "ads_config") {
 		t.Errorf("the dump has %s", dump)
 	}
 }
 
-// TestStaticTellsWhatHasNoEffect, and what a file says with what needs no control plane.
-func TestStaticTellsWhatHasNoEffect(t *testing.T) {
+// TestMergeStaticReportsIgnoredFields, and what a file says with what needs no control plane.
+func TestMergeStaticReportsIgnoredFields(t *testing.T) {
 	foreign := `{"name": "log", "typed_config": {"@type": "type.googleapis.com/envoy.extensions.access_loggers.wasm.v3.WasmAccessLog", "config": {"x": 1}}}`
-	b := bootstrapText("GRPC")
-	b.Static = staticText([]string{controlPlane}, []string{
-		httpListener("now", 80, fmt.Sprintf(inlineRoutes, anAnswer)+`, "access_log": [`+foreign+`]`), httpListener("later", 81, byADSRoutes),
+	b := testBootstrap("GRPC")
+	b.StaticResources = staticResourcesJSON([]string{controlPlaneJSON}, []string{
+		httpListenerJSON("now", 80, fmt.Sprintf(inlineRoutesJSON, directResponseJSON)+`, "access_log": [`+foreign+`]`), httpListenerJSON("later", 81, adsRoutesJSON),
 	}, nil)
-	b.Runtime = []byte(`{"layers": [{"name": "a", "static_layer": {"overload": {"global_downstream_max_connections": 5}}}]}`)
-	whole, ignored, err := Static(&config.Snapshot{Bootstrap: b, Clusters: []*config.Cluster{{Name: "own"}}}, kinds())
+	b.LayeredRuntime = []byte(`{"layers": [{"name": "a", "static_layer": {"overload": {"global_downstream_max_connections": 5}}}]}`)
+	whole, ignored, err := MergeStatic(&config.Snapshot{Bootstrap: b, Clusters: []*config.Cluster{{Name: "own"}}}, testCapabilities())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -243,54 +243,54 @@ func TestStaticTellsWhatHasNoEffect(t *testing.T) {
 		t.Errorf("the file has %d listeners, %d tables and %d clusters", len(whole.Listeners), len(whole.Routes), len(whole.Clusters))
 	}
 	const filter = "static_resources.listeners[%d].filter_chains[0].filters[0].typed_config."
-	want := Problems{
+	want := FieldErrors{
 		{Field: fmt.Sprintf(filter, 0) + "stat_prefix"}, {Field: fmt.Sprintf(filter, 0) + "access_log[0][log]"}, {Field: fmt.Sprintf(filter, 1) + "stat_prefix"},
 		{Field: "layered_runtime.layers[0].static_layer.overload.global_downstream_max_connections"},
 	}
 	if diff := cmp.Diff(want, ignored); diff != "" {
 		t.Errorf("ignored (-want +got):\n%s", diff)
 	}
-	if _, _, err := Static(&config.Snapshot{Bootstrap: b, Listeners: []*config.Listener{{Name: "now"}}}, kinds()); err == nil || err.Error() != `static_resources.listeners[0]: listener "now": static_resources also defines this name` {
+	if _, _, err := MergeStatic(&config.Snapshot{Bootstrap: b, Listeners: []*config.Listener{{Name: "now"}}}, testCapabilities()); err == nil || err.Error() != `static_resources.listeners[0]: listener "now": static_resources also defines this name` {
 		t.Errorf("a listener of servers with the name of a static one: %v", err)
 	}
 }
 
-// TestStaticResourcesAreTheFilesAlone: a control plane has what they refer to, and neither
+// TestControlPlaneCannotChangeStaticResources: a control plane has what they refer to, and neither
 // takes them away nor says something else of them.
-func TestStaticResourcesAreTheFilesAlone(t *testing.T) {
+func TestControlPlaneCannotChangeStaticResources(t *testing.T) {
 	for _, form := range []string{"GRPC", "DELTA_GRPC"} {
 		t.Run(form, func(t *testing.T) {
-			b := bootstrapText(form)
-			b.Static = staticText([]string{
-				controlPlane, `{"name": "fed", "type": "EDS", "eds_cluster_config": {"service_name": "e", "eds_config": {"ads": {}, "initial_fetch_timeout": "0s"}}}`,
+			b := testBootstrap(form)
+			b.StaticResources = staticResourcesJSON([]string{
+				controlPlaneJSON, `{"name": "fed", "type": "EDS", "eds_cluster_config": {"service_name": "e", "eds_config": {"ads": {}, "initial_fetch_timeout": "0s"}}}`,
 			}, []string{
-				answering("own", 80), httpListener("fed", 81, byADSRoutes),
-				staticListener(`"name": "secured", `, 83, fmt.Sprintf(aManager, fmt.Sprintf(inlineRoutes, anAnswer)), ", "+fromSecret),
-			}, []string{staticSecret(t, "mine")})
-			s, inForce := aSourceOf(t, b, slog.New(slog.DiscardHandler))
-			f := s.feeds[0]
+				directResponseListenerJSON("own", 80), httpListenerJSON("fed", 81, adsRoutesJSON),
+				listenerJSON(`"name": "secured", `, 83, fmt.Sprintf(httpManagerJSON, fmt.Sprintf(inlineRoutesJSON, directResponseJSON)), ", "+secretSocketJSON),
+			}, []string{secretJSON(t, "mine")})
+			s, inForce := newTestSourceOf(t, b, slog.New(slog.DiscardHandler))
+			f := s.channels[0]
 			for url, want := range map[string][]string{resource.RouteType: {"r"}, resource.EndpointType: {"e"}, resource.SecretType: nil} {
-				if _, names := f.client.Wanted(url); !slices.Equal(names, want) {
+				if _, names := f.client.Subscription(url); !slices.Equal(names, want) {
 					t.Errorf("subscribed to %s %v, want %v", url, names, want)
 				}
 			}
 			if len(inForce.Listeners) != 2 || s.Ready() {
 				t.Errorf("%d active listeners, want those without dependencies; ready %t", len(inForce.Listeners), s.Ready())
 			}
-			s.handle(t.Context(), event{feed: f, opened: true})
-			say(t, s, someHosts("e", 1), someRoutes("r", "x"), aCluster("c", "e", "", 0), aListener("l", 90, "r", "mine", 0))
+			s.handleEvent(t.Context(), event{channel: f, opened: true})
+			respondWith(t, s, endpointsResource("e", 1), routesResource("r", "x"), clusterResource("c", "e", "", 0), listenerResource("l", 90, "r", "mine", 0))
 			if len(inForce.Listeners) != 4 || len(inForce.Clusters) != 3 || !s.Ready() {
 				t.Errorf("%d active listeners and %d clusters, want 4 and 3; ready %t", len(inForce.Listeners), len(inForce.Clusters), s.Ready())
 			}
 			refused := func(url, name string) string {
 				s.mu.Lock()
 				defer s.mu.Unlock()
-				if r := s.tracked[url][name]; r != nil {
-					return r.Refused
+				if r := s.resourceStatus[url][name]; r != nil {
+					return r.RejectReason
 				}
 				return ""
 			}
-			say(t, s, aListener("own", 99, "r", "", 0), aCluster("fed", "others", "", 0))
+			respondWith(t, s, listenerResource("own", 99, "r", "", 0), clusterResource("fed", "others", "", 0))
 			for url, name := range map[string]string{resource.ListenerType: "own", resource.ClusterType: "fed"} {
 				if got := refused(url, name); !strings.Contains(got, "the file defines a static resource with this name") {
 					t.Errorf("%s %s is rejected with %q", url, name, got)
@@ -303,12 +303,12 @@ func TestStaticResourcesAreTheFilesAlone(t *testing.T) {
 				if form == "DELTA_GRPC" {
 					gone.Removed = []string{"l", "c", "own", "fed", "secured", "control"}
 				}
-				s.handle(t.Context(), event{feed: f, response: &gone})
+				s.handleEvent(t.Context(), event{channel: f, response: &gone})
 			}
 			if len(inForce.Listeners) != 3 || len(inForce.Clusters) != 2 {
 				t.Errorf("left are %d listeners and %d clusters, want those of the file, 3 and 2", len(inForce.Listeners), len(inForce.Clusters))
 			}
-			say(t, s, aListener("again", 90, "r", "mine", 0))
+			respondWith(t, s, listenerResource("again", 90, "r", "mine", 0))
 			if len(inForce.Listeners) != 4 {
 				t.Error("a static secret was forgotten when the last that came with it had gone")
 			}
@@ -316,18 +316,18 @@ func TestStaticResourcesAreTheFilesAlone(t *testing.T) {
 	}
 }
 
-// TestAChangeOfStaticResourcesCountsAtOnce, unless it cannot be put in force.
-func TestAChangeOfStaticResourcesCountsAtOnce(t *testing.T) {
-	b := config.Bootstrap{Static: staticText([]string{controlPlane}, []string{answering("a", 80), answering("b", 81)}, nil)}
-	s, inForce := aSourceOf(t, b, slog.New(slog.DiscardHandler))
+// TestChangedStaticResourcesApplyImmediately, unless it cannot be put in force.
+func TestChangedStaticResourcesApplyImmediately(t *testing.T) {
+	b := config.Bootstrap{StaticResources: staticResourcesJSON([]string{controlPlaneJSON}, []string{directResponseListenerJSON("a", 80), directResponseListenerJSON("b", 81)}, nil)}
+	s, inForce := newTestSourceOf(t, b, slog.New(slog.DiscardHandler))
 	before := map[string]*config.Listener{}
 	for _, l := range inForce.Listeners {
 		before[l.Name] = l
 	}
 	change := func(listeners ...string) error {
-		return s.Rebase(t.Context(), &config.Snapshot{Bootstrap: config.Bootstrap{Static: staticText([]string{controlPlane}, listeners, nil)}})
+		return s.ApplyFile(t.Context(), &config.Snapshot{Bootstrap: config.Bootstrap{StaticResources: staticResourcesJSON([]string{controlPlaneJSON}, listeners, nil)}})
 	}
-	if err := change(answering("a", 80), answering("b", 82), answering("c", 83)); err != nil {
+	if err := change(directResponseListenerJSON("a", 80), directResponseListenerJSON("b", 82), directResponseListenerJSON("c", 83)); err != nil {
 		t.Fatal(err)
 	}
 	names := func() (all []string) {
@@ -343,41 +343,41 @@ func TestAChangeOfStaticResourcesCountsAtOnce(t *testing.T) {
 		t.Error("an unchanged listener was recreated")
 	}
 	want := names()
-	if err := change(answering("a", 84), httpListener("b", 82, byADSRoutes)); err == nil || !slices.Equal(names(), want) {
+	if err := change(directResponseListenerJSON("a", 84), httpListenerJSON("b", 82, adsRoutesJSON)); err == nil || !slices.Equal(names(), want) {
 		t.Errorf("a file with an error: %v; active: %v", err, names())
 	}
-	apply := s.o.Apply
-	s.o.Apply = func(ctx context.Context, next *config.Snapshot) error {
+	apply := s.opts.Apply
+	s.opts.Apply = func(ctx context.Context, next *config.Snapshot) error {
 		if len(next.Listeners) == 1 {
 			return errors.New("the port is taken")
 		}
 		return apply(ctx, next)
 	}
-	if err := change(answering("a", 85)); err == nil || !slices.Equal(names(), want) {
+	if err := change(directResponseListenerJSON("a", 85)); err == nil || !slices.Equal(names(), want) {
 		t.Errorf("a file that cannot be applied: %v; active: %v, want %v", err, names(), want)
 	}
-	s.o.Apply = apply
+	s.opts.Apply = apply
 	if err := change(); err != nil || len(names()) != 0 {
 		t.Errorf("a file without listeners: %v; active: %v", err, names())
 	}
 }
 
-// TestAChangedFileCannotTakeWhatTheControlPlaneHas, and is told what counts later only.
-func TestAChangedFileCannotTakeWhatTheControlPlaneHas(t *testing.T) {
+// TestFileCannotReuseControlPlaneNames, and is told what counts later only.
+func TestFileCannotReuseControlPlaneNames(t *testing.T) {
 	var log bytes.Buffer
-	b := bootstrapText("DELTA_GRPC")
-	b.Static = staticText([]string{controlPlane}, []string{answering("own", 80)}, nil)
-	s, inForce := aSourceOf(t, b, slog.New(slog.NewTextHandler(&log, nil)))
-	s.handle(t.Context(), event{feed: s.feeds[0], opened: true})
-	say(t, s, aCluster("c", "e", "", 0), aListener("l", 90, "r", "", 0), someHosts("e", 1), someRoutes("r", "x"))
+	b := testBootstrap("DELTA_GRPC")
+	b.StaticResources = staticResourcesJSON([]string{controlPlaneJSON}, []string{directResponseListenerJSON("own", 80)}, nil)
+	s, inForce := newTestSourceOf(t, b, slog.New(slog.NewTextHandler(&log, nil)))
+	s.handleEvent(t.Context(), event{channel: s.channels[0], opened: true})
+	respondWith(t, s, clusterResource("c", "e", "", 0), listenerResource("l", 90, "r", "", 0), endpointsResource("e", 1), routesResource("r", "x"))
 	change := func(clusters, listeners []string) error {
 		next := b
-		next.Static = staticText(clusters, listeners, nil)
-		return s.Rebase(t.Context(), &config.Snapshot{Bootstrap: next})
+		next.StaticResources = staticResourcesJSON(clusters, listeners, nil)
+		return s.ApplyFile(t.Context(), &config.Snapshot{Bootstrap: next})
 	}
 	for want, err := range map[string]error{
-		`static_resources.listeners[1]: the control plane also defines the name "l"`: change([]string{controlPlane}, []string{answering("own", 81), answering("l", 90)}),
-		`static_resources.clusters[1]: the control plane also defines the name "c"`:  change([]string{controlPlane, `{"name": "c"}`}, nil),
+		`static_resources.listeners[1]: the control plane also defines the name "l"`: change([]string{controlPlaneJSON}, []string{directResponseListenerJSON("own", 81), directResponseListenerJSON("l", 90)}),
+		`static_resources.clusters[1]: the control plane also defines the name "c"`:  change([]string{controlPlaneJSON, `{"name": "c"}`}, nil),
 	} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("Rebase: %v, want %s", err, want)
@@ -389,7 +389,7 @@ func TestAChangedFileCannotTakeWhatTheControlPlaneHas(t *testing.T) {
 	if strings.Contains(log.String(), "after a restart") {
 		t.Errorf("the log says %s", &log)
 	}
-	if err := change([]string{strings.Replace(controlPlane, `"port_value": 1`, `"port_value": 2`, 1)}, []string{answering("own", 80)}); err != nil {
+	if err := change([]string{strings.Replace(controlPlaneJSON, `"port_value": 1`, `"port_value": 2`, 1)}, []string{directResponseListenerJSON("own", 80)}); err != nil {
 		t.Fatal(err)
 	}
 	if !strings.Contains(log.String(), "the address of a control plane takes effect after a restart") {
@@ -397,24 +397,24 @@ func TestAChangedFileCannotTakeWhatTheControlPlaneHas(t *testing.T) {
 	}
 }
 
-// TestAListenerThatWaitsForTheControlPlaneIsServedInTime: as long as it says.
-func TestAListenerThatWaitsForTheControlPlaneIsServedInTime(t *testing.T) {
-	b := bootstrapText("GRPC")
-	b.Dynamic = []byte(regexp.MustCompile(`,\s*"cds_config".*`).ReplaceAllString(string(b.Dynamic), "}"))
-	b.Static = staticText([]string{controlPlane}, []string{httpListener("fed", 81, strings.Replace(byADSRoutes, `"0s"`, `"3s"`, 1))}, nil)
-	s, inForce := aSourceOf(t, b, slog.New(slog.DiscardHandler))
+// TestStaticListenerInitialFetchTimeout: as long as it says.
+func TestStaticListenerInitialFetchTimeout(t *testing.T) {
+	b := testBootstrap("GRPC")
+	b.DynamicResources = []byte(regexp.MustCompile(`,\s*"cds_config".*`).ReplaceAllString(string(b.DynamicResources), "}"))
+	b.StaticResources = staticResourcesJSON([]string{controlPlaneJSON}, []string{httpListenerJSON("fed", 81, strings.Replace(adsRoutesJSON, `"0s"`, `"3s"`, 1))}, nil)
+	s, inForce := newTestSourceOf(t, b, slog.New(slog.DiscardHandler))
 	if len(inForce.Listeners) != 0 || s.Ready() {
 		t.Fatal("it does not wait")
 	}
-	s.world.mark()
-	if _, next := s.world.settle(time.Now().Add(4 * time.Second)); !next.IsZero() || !s.Ready() {
+	s.state.checkpoint()
+	if _, next := s.state.reconcile(time.Now().Add(4 * time.Second)); !next.IsZero() || !s.Ready() {
 		t.Errorf("it waits until %v, ready %t", next, s.Ready())
 	}
 }
 
-// TestToolsAreToldOfStaticResources, in the dump and by CSDS, without keys.
-func TestToolsAreToldOfStaticResources(t *testing.T) {
-	s, _ := aSourceOf(t, config.Bootstrap{Static: staticText([]string{controlPlane}, []string{answering("a", 80)}, []string{staticSecret(t, "mine")})}, slog.New(slog.DiscardHandler))
+// TestStaticResourcesInDumpAndCSDS, in the dump and by CSDS, without keys.
+func TestStaticResourcesInDumpAndCSDS(t *testing.T) {
+	s, _ := newTestSourceOf(t, config.Bootstrap{StaticResources: staticResourcesJSON([]string{controlPlaneJSON}, []string{directResponseListenerJSON("a", 80)}, []string{secretJSON(t, "mine")})}, slog.New(slog.DiscardHandler))
 	for part, want := range map[string]string{
 		"static_listeners": `"name":"a"`, "static_clusters": `"name":"control"`, "static_secrets": `"name":"mine"`, "bootstrap": `"listeners"`,
 	} {
@@ -422,7 +422,7 @@ func TestToolsAreToldOfStaticResources(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		text := asText(t, list)
+		text := compactJSON(t, list)
 		if !strings.Contains(text, want) || strings.Contains(text, "PRIVATE KEY") {
 			t.Errorf("%s: %s, want %s, and no key", part, text, want)
 		}
@@ -438,8 +438,8 @@ func TestToolsAreToldOfStaticResources(t *testing.T) {
 	}
 }
 
-// asText is JSON without its spaces.
-func asText(t *testing.T, v any) string {
+// compactJSON is JSON without its spaces.
+func compactJSON(t *testing.T, v any) string {
 	t.Helper()
 	text, err := json.Marshal(v)
 	if err != nil {
@@ -448,15 +448,15 @@ func asText(t *testing.T, v any) string {
 	return string(text)
 }
 
-// FuzzStatic: whatever static_resources say, they are read or refused.
-func FuzzStatic(f *testing.F) {
-	f.Add(staticText([]string{controlPlane}, []string{answering("a", 80)}, nil))
-	f.Add(staticText([]string{controlPlane}, []string{httpListener("b", 81, byADSRoutes)}, nil))
+// FuzzMergeStatic: whatever static_resources say, they are read or refused.
+func FuzzMergeStatic(f *testing.F) {
+	f.Add(staticResourcesJSON([]string{controlPlaneJSON}, []string{directResponseListenerJSON("a", 80)}, nil))
+	f.Add(staticResourcesJSON([]string{controlPlaneJSON}, []string{httpListenerJSON("b", 81, adsRoutesJSON)}, nil))
 	f.Add([]byte(`{"listeners": [{"name": "a", "no": 1}], "clusters": {}, "secrets": [{"name": "s"}]}`))
 	f.Add([]byte(`{"clusters": [{"typed_extension_protocol_options": {"a": {"@type": "x/y", "z": [1]}}}]}`))
 	f.Fuzz(func(t *testing.T, text []byte) {
-		whole, _, err := Static(&config.Snapshot{Bootstrap: config.Bootstrap{Static: text}}, kinds())
-		var problems Problems
+		whole, _, err := MergeStatic(&config.Snapshot{Bootstrap: config.Bootstrap{StaticResources: text}}, testCapabilities())
+		var problems FieldErrors
 		if (whole == nil) == (err == nil) || err != nil && !errors.As(err, &problems) {
 			t.Errorf("Static = %v, %v", whole, err)
 		}

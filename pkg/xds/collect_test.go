@@ -29,39 +29,39 @@ func collectable[T any](p weak.Pointer[T]) bool {
 // force. No further update is needed for that.
 func TestReplacedResourcesCanBeCollected(t *testing.T) {
 	pki := testpki.New(t)
-	secret := func() said { return aSecret("certificate", pki.Issue(testpki.Spec{CommonName: "a"})) }
+	secret := func() testResource { return secretResource("certificate", pki.Issue(testpki.Spec{CommonName: "a"})) }
 	for name, c := range map[string]struct {
-		watch func(w *world) []func() bool
-		next  said
+		watch func(w *state) []func() bool
+		next  testResource
 	}{
 		"cluster": {
-			func(w *world) []func() bool {
-				return []func() bool{watch(w.clusters["a"].live), watch(w.clusters["a"].made)}
+			func(w *state) []func() bool {
+				return []func() bool{watchCollected(w.clusters["a"].active), watchCollected(w.clusters["a"].activeConfig)}
 			},
-			aCluster("a", "hosts", "", 1),
+			clusterResource("a", "hosts", "", 1),
 		},
 		"listener": {
-			func(w *world) []func() bool {
-				return []func() bool{watch(w.listeners["in"].live), watch(w.listeners["in"].made)}
+			func(w *state) []func() bool {
+				return []func() bool{watchCollected(w.listeners["in"].active), watchCollected(w.listeners["in"].activeConfig)}
 			},
-			aListener("in", 2001, "table", "certificate", 0),
+			listenerResource("in", 2001, "table", "certificate", 0),
 		},
-		"endpoints": {func(w *world) []func() bool { return []func() bool{watch(w.assignments["hosts"])} }, someHosts("hosts", 81)},
-		"routes":    {func(w *world) []func() bool { return []func() bool{watch(w.tables["table"])} }, someRoutes("table", "two")},
-		"secret": {func(w *world) []func() bool {
-			return []func() bool{watch(w.secrets[resource.SecretRef{Name: "certificate"}])}
+		"endpoints": {func(w *state) []func() bool { return []func() bool{watchCollected(w.assignments["hosts"])} }, endpointsResource("hosts", 81)},
+		"routes":    {func(w *state) []func() bool { return []func() bool{watchCollected(w.tables["table"])} }, routesResource("table", "two")},
+		"secret": {func(w *state) []func() bool {
+			return []func() bool{watchCollected(w.secrets[resource.SecretRef{Name: "certificate"}])}
 		}, secret()},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s, _ := aSource(t, "DELTA_GRPC", "", slog.New(slog.DiscardHandler))
-			s.handle(t.Context(), event{feed: s.feeds[0], opened: true})
-			say(t, s, aCluster("a", "hosts", "", 0))
-			say(t, s, someHosts("hosts", 80), aListener("in", 2000, "table", "certificate", 0), someRoutes("table", "one"), secret())
-			if s.world.clusters["a"].made == nil || s.world.listeners["in"].made == nil {
+			s, _ := newTestSource(t, "DELTA_GRPC", "", slog.New(slog.DiscardHandler))
+			s.handleEvent(t.Context(), event{channel: s.channels[0], opened: true})
+			respondWith(t, s, clusterResource("a", "hosts", "", 0))
+			respondWith(t, s, endpointsResource("hosts", 80), listenerResource("in", 2000, "table", "certificate", 0), routesResource("table", "one"), secret())
+			if s.state.clusters["a"].activeConfig == nil || s.state.listeners["in"].activeConfig == nil {
 				t.Fatal("the resources are not active")
 			}
-			watched := c.watch(s.world)
-			say(t, s, c.next)
+			watched := c.watch(s.state)
+			respondWith(t, s, c.next)
 			for i, collectable := range watched {
 				if !collectable() {
 					t.Errorf("%d: still referenced after another one replaced it", i)
@@ -72,20 +72,20 @@ func TestReplacedResourcesCanBeCollected(t *testing.T) {
 	}
 }
 
-// TestALargeUpdateDoesNotKeepItsUndoList: the list of changes of an update is dropped with it.
-func TestALargeUpdateDoesNotKeepItsUndoList(t *testing.T) {
-	s, _ := aSource(t, "DELTA_GRPC", "", slog.New(slog.DiscardHandler))
-	s.handle(t.Context(), event{feed: s.feeds[0], opened: true})
+// TestLargeUndoLogIsReleased: the list of changes of an update is dropped with it.
+func TestLargeUndoLogIsReleased(t *testing.T) {
+	s, _ := newTestSource(t, "DELTA_GRPC", "", slog.New(slog.DiscardHandler))
+	s.handleEvent(t.Context(), event{channel: s.channels[0], opened: true})
 	r := &ads.Response{Type: resource.ClusterType, Version: "1", Nonce: "n"}
 	for i := range 1000 {
-		one := aCluster(fmt.Sprint("c", i), fmt.Sprint("hosts", i), "", 0)
+		one := clusterResource(fmt.Sprint("c", i), fmt.Sprint("hosts", i), "", 0)
 		r.Resources = append(r.Resources, ads.Resource{Name: one.name, Version: "1", Body: one.body})
 	}
-	s.handle(t.Context(), event{feed: s.feeds[0], response: r})
-	if n := len(s.world.undo); n != 0 {
+	s.handleEvent(t.Context(), event{channel: s.channels[0], response: r})
+	if n := len(s.state.undoLog); n != 0 {
 		t.Errorf("%d changes can still be undone after the update ended", n)
 	}
-	if c := cap(s.world.undo); c > 64 {
+	if c := cap(s.state.undoLog); c > 64 {
 		t.Errorf("the list has room for %d changes after the update ended", c)
 	}
 }
@@ -93,15 +93,15 @@ func TestALargeUpdateDoesNotKeepItsUndoList(t *testing.T) {
 // TestStaticResourcesCanBeCollected: the start, and a file that is read again, end with nothing
 // to undo.
 func TestStaticResourcesCanBeCollected(t *testing.T) {
-	b := bootstrapText("GRPC")
-	b.Static = []byte(strings.Replace(string(b.Static), `{"clusters": [`, `{"clusters": [{"name": "more", "type": "STATIC", "connect_timeout": "1s"}, `, 1))
-	s, _ := aSourceOf(t, b, slog.New(slog.DiscardHandler))
-	if len(s.world.undo) != 0 {
-		t.Errorf("%d changes can be rolled back after the start", len(s.world.undo))
+	b := testBootstrap("GRPC")
+	b.StaticResources = []byte(strings.Replace(string(b.StaticResources), `{"clusters": [`, `{"clusters": [{"name": "more", "type": "STATIC", "connect_timeout": "1s"}, `, 1))
+	s, _ := newTestSourceOf(t, b, slog.New(slog.DiscardHandler))
+	if len(s.state.undoLog) != 0 {
+		t.Errorf("%d changes can be rolled back after the start", len(s.state.undoLog))
 	}
-	collectable := watch(s.world.clusters["more"].live)
-	b.Static = []byte(strings.Replace(string(b.Static), `"1s"`, `"2s"`, 1))
-	if err := s.Rebase(t.Context(), &config.Snapshot{Bootstrap: b}); err != nil {
+	collectable := watchCollected(s.state.clusters["more"].active)
+	b.StaticResources = []byte(strings.Replace(string(b.StaticResources), `"1s"`, `"2s"`, 1))
+	if err := s.ApplyFile(t.Context(), &config.Snapshot{Bootstrap: b}); err != nil {
 		t.Fatal(err)
 	}
 	if !collectable() {
@@ -110,8 +110,8 @@ func TestStaticResourcesCanBeCollected(t *testing.T) {
 	goruntime.KeepAlive(s)
 }
 
-// watch returns a function that reports whether what p points to is garbage.
-func watch[T any](p *T) func() bool {
+// watchCollected returns a function that reports whether what p points to is garbage.
+func watchCollected[T any](p *T) func() bool {
 	held := weak.Make(p)
 	return func() bool { return collectable(held) }
 }

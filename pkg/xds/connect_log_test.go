@@ -39,22 +39,22 @@ func (l *lineLog) lines(text string) (all []string) {
 	return all
 }
 
-func (l *lineLog) has(t *testing.T, text string, n int) {
+func (l *lineLog) expectLines(t *testing.T, text string, n int) {
 	t.Helper()
 	if got := l.lines(text); len(got) != n {
 		t.Errorf("%d lines have %q, want %d:\n%s", len(got), text, n, strings.Join(l.lines(""), ""))
 	}
 }
 
-// TestTheLogTellsHowItStandsWithTheControlPlane at the level INFO.
-func TestTheLogTellsHowItStandsWithTheControlPlane(t *testing.T) {
+// TestControlPlaneStateIsLogged at the level INFO.
+func TestControlPlaneStateIsLogged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log := &lineLog{}
 		r := startWith(t, func(o *Options) { o.Log = slog.New(slog.NewTextHandler(log, nil)) })
 		r.run()
 		synctest.Wait()
-		log.has(t, `msg="connecting to the control plane" control_plane=control address=127.0.0.1:1`, 1)
-		log.has(t, `msg="cannot connect to the control plane" control_plane=control address=127.0.0.1:1 error=`, 1)
+		log.expectLines(t, `msg="connecting to the control plane" control_plane=control address=127.0.0.1:1`, 1)
+		log.expectLines(t, `msg="cannot connect to the control plane" control_plane=control address=127.0.0.1:1 error=`, 1)
 		if got := log.lines("cannot connect"); !strings.Contains(got[0], "nobody is there") || !strings.Contains(got[0], " retry_in=") {
 			t.Errorf("the line has no reason or no time of the next try: %s", got[0])
 		}
@@ -63,32 +63,32 @@ func TestTheLogTellsHowItStandsWithTheControlPlane(t *testing.T) {
 		if n := len(log.lines("cannot connect")); n < 8 || n > 30 {
 			t.Errorf("%d lines in five minutes of attempts in vain, want one every 10 to 30 s", n)
 		}
-		log.has(t, "connecting to", 1)
-		log.has(t, "first configuration", 0)
+		log.expectLines(t, "connecting to", 1)
+		log.expectLines(t, "first configuration", 0)
 
 		s := r.serve(controlAddress)
-		r.supplied(r.stream(s))
+		r.sendInitial(r.nextStream(s))
 		synctest.Wait()
-		log.has(t, `msg="connected to the control plane" control_plane=control address=127.0.0.1:1`, 1)
-		log.has(t, `level=INFO msg="first configuration of the control plane applied" listeners=1 clusters=`, 1)
+		log.expectLines(t, `msg="connected to the control plane" control_plane=control address=127.0.0.1:1`, 1)
+		log.expectLines(t, `level=INFO msg="first configuration of the control plane applied" listeners=1 clusters=`, 1)
 		r.stop[controlAddress]()
 		time.Sleep(time.Second)
 		synctest.Wait()
-		log.has(t, "disconnected from the control plane: the last accepted resources stay active", 1)
-		r.stream(r.serve(controlAddress))
+		log.expectLines(t, "disconnected from the control plane: the last accepted resources stay active", 1)
+		r.nextStream(r.serve(controlAddress))
 		synctest.Wait()
-		log.has(t, "connected to the control plane", 2)
-		log.has(t, "first configuration", 1)
+		log.expectLines(t, "connected to the control plane", 2)
+		log.expectLines(t, "first configuration", 1)
 	})
 }
 
-// TestACertificateThatCannotBeReadIsTriedAgain: the process goes on with what it has.
-func TestACertificateThatCannotBeReadIsTriedAgain(t *testing.T) {
+// TestUnreadableCertificateIsRetried: the process goes on with what it has.
+func TestUnreadableCertificateIsRetried(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log := &lineLog{}
 		r := startWith(t, func(o *Options) { o.Log = slog.New(slog.NewTextHandler(log, nil)) })
 		authorities := filepath.Join(t.TempDir(), "ca.pem")
-		r.source.feeds[0].target.tls = &config.TLS{Authorities: config.PEM{Path: authorities}, ServerName: "control"}
+		r.source.channels[0].target.tls = &config.TLS{TrustedCA: config.PEM{Path: authorities}, ServerName: "control"}
 		r.serve(controlAddress)
 		r.run() // reports what Run returns
 		time.Sleep(time.Minute)

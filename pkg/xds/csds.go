@@ -33,9 +33,9 @@ import (
 
 // Bounds of what a tool may ask.
 const (
-	mostQuestion  = 1 << 20 // bytes
-	mostQuestions = 16      // at once, on a connection
-	hurry         = 5 * time.Second
+	maxRequestSize        = 1 << 20 // bytes
+	maxConcurrentRequests = 16      // at once, on a connection
+	handshakeTimeout      = 5 * time.Second
 )
 
 // csds is a statusv3.ClientStatusDiscoveryServiceServer.
@@ -55,10 +55,10 @@ func listenStatus(ctx context.Context, address string) (net.Listener, error) {
 	return unixsocket.ListenOwnerOnly(ctx, address)
 }
 
-// beginStatus has tools answered until ctx ends, on a goroutine of the group; failed is
+// startStatusServer has tools answered until ctx ends, on a goroutine of the group; failed is
 // called there if the socket fails. The error is one of the address.
-func (s *Source) beginStatus(ctx context.Context, group *sync.WaitGroup, failed func(error)) error {
-	address := s.o.Bootstrap.StatusAddress
+func (s *Source) startStatusServer(ctx context.Context, group *sync.WaitGroup, failed func(error)) error {
+	address := s.opts.Bootstrap.CSDSAddress
 	if address == "" {
 		return nil
 	}
@@ -78,8 +78,8 @@ func (s *Source) beginStatus(ctx context.Context, group *sync.WaitGroup, failed 
 // more; the error is one of the socket.
 func (s *Source) serveStatus(ctx context.Context, ln net.Listener) error {
 	g := grpc.NewServer(
-		grpc.MaxRecvMsgSize(mostQuestion), grpc.MaxConcurrentStreams(mostQuestions),
-		grpc.ConnectionTimeout(hurry), grpc.WaitForHandlers(true),
+		grpc.MaxRecvMsgSize(maxRequestSize), grpc.MaxConcurrentStreams(maxConcurrentRequests),
+		grpc.ConnectionTimeout(handshakeTimeout), grpc.WaitForHandlers(true),
 	)
 	statusv3.RegisterClientStatusDiscoveryServiceServer(g, &csds{source: s})
 	reflection.Register(g)
@@ -98,7 +98,7 @@ func (s *Source) serveStatus(ctx context.Context, ln net.Listener) error {
 // FetchClientStatus is statusv3.ClientStatusDiscoveryServiceServer's: it answers with
 // what there is now. An error is one of r.
 func (c *csds) FetchClientStatus(_ context.Context, r *statusv3.ClientStatusRequest) (*statusv3.ClientStatusResponse, error) {
-	ok, err := isMeant(r.GetNodeMatchers(), c.source.boot.node)
+	ok, err := matchesAnyNode(r.GetNodeMatchers(), c.source.boot.node)
 	if err != nil {
 		return nil, status.Error(codes.InvalidArgument, err.Error())
 	}
@@ -132,12 +132,12 @@ func (c *csds) StreamClientStatus(stream statusv3.ClientStatusDiscoveryService_S
 // clientConfig is what there is: the clusters of the bootstrap, and each resource that
 // came or was asked for by name. It waits while a configuration is put in force.
 func (s *Source) clientConfig(contents bool) *statusv3.ClientConfig {
-	h := s.holding()
+	h := s.statusSnapshot()
 	node, _ := proto.Clone(s.boot.node).(*corev3.Node)
 	redact(node.ProtoReflect())
 	out := &statusv3.ClientConfig{Node: node}
 	for _, url := range []string{resource.ClusterType, resource.ListenerType, resource.SecretType} {
-		for _, g := range h.fixtures.of(url) {
+		for _, g := range h.staticResources.ofType(url) {
 			r := &statusv3.ClientConfig_GenericXdsConfig{TypeUrl: url, Name: g.name, IsStaticResource: true}
 			if contents {
 				r.XdsConfig = &anypb.Any{TypeUrl: url, Value: g.body}
@@ -146,38 +146,38 @@ func (s *Source) clientConfig(contents bool) *statusv3.ClientConfig {
 			out.GenericXdsConfigs = append(out.GenericXdsConfigs, r)
 		}
 	}
-	for _, url := range append(keptTypes(), resource.SecretType) {
-		for _, name := range h.names(url) {
-			out.GenericXdsConfigs = append(out.GenericXdsConfigs, h.generic(url, name, contents))
+	for _, url := range append(cachedTypes(), resource.SecretType) {
+		for _, name := range h.resourceNames(url) {
+			out.GenericXdsConfigs = append(out.GenericXdsConfigs, h.genericConfig(url, name, contents))
 		}
 	}
 	return out
 }
 
-// names are the resources of a type that came or were asked for, and are still wanted.
-func (h *holding) names(url string) []string {
-	all := maps.Clone(h.wanted[url])
+// resourceNames are the resources of a type that came or were asked for, and are still wanted.
+func (h *statusSnapshot) resourceNames(url string) []string {
+	all := maps.Clone(h.requested[url])
 	if all == nil { // of a type that is wanted whole
 		all = map[string]bool{}
-		for name := range h.tracked[url] {
+		for name := range h.status[url] {
 			all[name] = false
 		}
 	}
 	return slices.Sorted(maps.Keys(all))
 }
 
-// generic is a resource, and how it stands with it.
-func (h *holding) generic(url, name string, contents bool) *statusv3.ClientConfig_GenericXdsConfig {
-	r := h.tracked[url][name]
+// genericConfig is a resource, and how it stands with it.
+func (h *statusSnapshot) genericConfig(url, name string, contents bool) *statusv3.ClientConfig_GenericXdsConfig {
+	r := h.status[url][name]
 	out := &statusv3.ClientConfig_GenericXdsConfig{TypeUrl: url, Name: name, VersionInfo: r.Version}
-	held, is := h.held[url][name]
+	held, is := h.resources[url][name]
 	switch {
-	case r.Refused != "":
+	case r.RejectReason != "":
 		out.ClientStatus = adminv3.ClientResourceStatus_NACKED
-		out.ErrorState = &adminv3.UpdateFailureState{Details: r.Refused, LastUpdateAttempt: timestamppb.New(r.At)}
+		out.ErrorState = &adminv3.UpdateFailureState{Details: r.RejectReason, LastUpdateAttempt: timestamppb.New(r.RejectedAt)}
 	case is:
 		out.ClientStatus = adminv3.ClientResourceStatus_ACKED
-	case h.wanted[url][name]:
+	case h.requested[url][name]:
 		out.ClientStatus = adminv3.ClientResourceStatus_DOES_NOT_EXIST
 	default:
 		out.ClientStatus = adminv3.ClientResourceStatus_REQUESTED

@@ -10,14 +10,14 @@ import (
 	"google.golang.org/protobuf/types/known/structpb"
 )
 
-// isMeant reports whether one of the matchers means the node, or there is none. An error
+// matchesAnyNode reports whether one of the matchers means the node, or there is none. An error
 // names what of a matcher is not understood.
-func isMeant(all []*matcherv3.NodeMatcher, node *corev3.Node) (bool, error) {
+func matchesAnyNode(all []*matcherv3.NodeMatcher, node *corev3.Node) (bool, error) {
 	if len(all) == 0 {
 		return true, nil
 	}
 	for i, m := range all {
-		ok, err := meansNode(m, node)
+		ok, err := matchesNode(m, node)
 		if err != nil {
 			return false, fmt.Errorf("node_matchers[%d].%w", i, err)
 		}
@@ -28,10 +28,10 @@ func isMeant(all []*matcherv3.NodeMatcher, node *corev3.Node) (bool, error) {
 	return false, nil
 }
 
-func meansNode(m *matcherv3.NodeMatcher, node *corev3.Node) (bool, error) {
+func matchesNode(m *matcherv3.NodeMatcher, node *corev3.Node) (bool, error) {
 	if m.GetNodeId() != nil {
-		if ok, err := meansText(m.GetNodeId(), node.GetId()); !ok || err != nil {
-			return false, wrapped("node_id", err)
+		if ok, err := matchesString(m.GetNodeId(), node.GetId()); !ok || err != nil {
+			return false, wrapField("node_id", err)
 		}
 	}
 	for i, one := range m.GetNodeMetadatas() {
@@ -39,23 +39,23 @@ func meansNode(m *matcherv3.NodeMatcher, node *corev3.Node) (bool, error) {
 		for _, segment := range one.GetPath() {
 			value = value.GetStructValue().GetFields()[segment.GetKey()]
 		}
-		if ok, err := meansValue(one.GetValue(), value); !ok || err != nil {
-			return false, wrapped(fmt.Sprintf("node_metadatas[%d].value", i), err)
+		if ok, err := matchesValue(one.GetValue(), value); !ok || err != nil {
+			return false, wrapField(fmt.Sprintf("node_metadatas[%d].value", i), err)
 		}
 	}
 	return true, nil
 }
 
-// wrapped says where an error is; nil stays nil.
-func wrapped(field string, err error) error {
+// wrapField says where an error is; nil stays nil.
+func wrapField(field string, err error) error {
 	if err == nil {
 		return nil
 	}
 	return fmt.Errorf("%s: %w", field, err)
 }
 
-// meansText reports whether a text is one that m means.
-func meansText(m *matcherv3.StringMatcher, text string) (bool, error) {
+// matchesString reports whether a text is one that m means.
+func matchesString(m *matcherv3.StringMatcher, text string) (bool, error) {
 	fold := func(s string) string { return s }
 	if m.GetIgnoreCase() {
 		fold = strings.ToLower
@@ -77,8 +77,8 @@ func meansText(m *matcherv3.StringMatcher, text string) (bool, error) {
 	}
 }
 
-// meansValue reports whether a value, nil for one that is not there, is one that m means.
-func meansValue(m *matcherv3.ValueMatcher, v *structpb.Value) (bool, error) {
+// matchesValue reports whether a value, nil for one that is not there, is one that m means.
+func matchesValue(m *matcherv3.ValueMatcher, v *structpb.Value) (bool, error) {
 	switch p := m.GetMatchPattern().(type) {
 	case *matcherv3.ValueMatcher_PresentMatch:
 		return (v != nil) == p.PresentMatch, nil
@@ -93,32 +93,32 @@ func meansValue(m *matcherv3.ValueMatcher, v *structpb.Value) (bool, error) {
 		if !ok {
 			return false, nil
 		}
-		return meansText(p.StringMatch, s.StringValue)
+		return matchesString(p.StringMatch, s.StringValue)
 	case *matcherv3.ValueMatcher_DoubleMatch:
 		n, ok := v.GetKind().(*structpb.Value_NumberValue)
-		return ok && meansNumber(p.DoubleMatch, n.NumberValue), nil
+		return ok && matchesDouble(p.DoubleMatch, n.NumberValue), nil
 	case *matcherv3.ValueMatcher_ListMatch:
-		return anyOf(v.GetListValue().GetValues(), func(one *structpb.Value) (bool, error) {
-			return meansValue(p.ListMatch.GetOneOf(), one)
+		return matchesAny(v.GetListValue().GetValues(), func(one *structpb.Value) (bool, error) {
+			return matchesValue(p.ListMatch.GetOneOf(), one)
 		})
 	case *matcherv3.ValueMatcher_OrMatch:
-		return anyOf(p.OrMatch.GetValueMatchers(), func(one *matcherv3.ValueMatcher) (bool, error) {
-			return meansValue(one, v)
+		return matchesAny(p.OrMatch.GetValueMatchers(), func(one *matcherv3.ValueMatcher) (bool, error) {
+			return matchesValue(one, v)
 		})
 	default:
 		return false, fmt.Errorf("%s: the pattern is not supported", m.ProtoReflect().Descriptor().FullName())
 	}
 }
 
-func meansNumber(m *matcherv3.DoubleMatcher, n float64) bool {
+func matchesDouble(m *matcherv3.DoubleMatcher, n float64) bool {
 	if r := m.GetRange(); r != nil {
 		return r.GetStart() <= n && n < r.GetEnd()
 	}
 	return m.GetExact() == n
 }
 
-// anyOf reports whether is holds for any of all.
-func anyOf[T any](all []T, is func(T) (bool, error)) (bool, error) {
+// matchesAny reports whether is holds for any of all.
+func matchesAny[T any](all []T, is func(T) (bool, error)) (bool, error) {
 	for _, one := range all {
 		if ok, err := is(one); ok || err != nil {
 			return ok, err

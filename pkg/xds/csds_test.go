@@ -36,14 +36,14 @@ func byName(c *statusv3.ClientConfig) map[string]*statusv3.ClientConfig_GenericX
 	return all
 }
 
-func TestToolsAreToldWhatBecameOfEachResource(t *testing.T) {
-	s, _ := aSource(t, "DELTA_GRPC", "", slog.New(slog.DiscardHandler))
-	s.handle(t.Context(), event{feed: s.feeds[0], opened: true})
+func TestCSDSClientStatus(t *testing.T) {
+	s, _ := newTestSource(t, "DELTA_GRPC", "", slog.New(slog.DiscardHandler))
+	s.handleEvent(t.Context(), event{channel: s.channels[0], opened: true})
 	leaf := testpki.New(t).Issue(testpki.Spec{})
-	say(t, s, aCluster("a", "hosts", "", 0), aCluster("b", "gone", "", 0), aCluster("later", "awaited", "", 0), someHosts("hosts", 80),
-		aListener("in", 2000, "table", "mine", 0), aSecret("mine", leaf), someRoutes("table", "x"),
-		said{resource.ListenerType, "bad", []byte{0xff}}, said{resource.ClusterType, "a", []byte{0xff}})
-	s.handle(t.Context(), event{feed: s.feeds[0], response: &ads.Response{Type: resource.EndpointType, Nonce: "n", Removed: []string{"gone"}}})
+	respondWith(t, s, clusterResource("a", "hosts", "", 0), clusterResource("b", "gone", "", 0), clusterResource("later", "awaited", "", 0), endpointsResource("hosts", 80),
+		listenerResource("in", 2000, "table", "mine", 0), secretResource("mine", leaf), routesResource("table", "x"),
+		testResource{resource.ListenerType, "bad", []byte{0xff}}, testResource{resource.ClusterType, "a", []byte{0xff}})
+	s.handleEvent(t.Context(), event{channel: s.channels[0], response: &ads.Response{Type: resource.EndpointType, Nonce: "n", Removed: []string{"gone"}}})
 
 	got := s.clientConfig(true)
 	all := byName(got)
@@ -88,11 +88,11 @@ func TestToolsAreToldWhatBecameOfEachResource(t *testing.T) {
 	}
 }
 
-func TestToolsAreToldNoSecrets(t *testing.T) {
-	s, _ := aSource(t, "DELTA_GRPC", "", slog.New(slog.DiscardHandler))
-	s.handle(t.Context(), event{feed: s.feeds[0], opened: true})
+func TestCSDSRedactsSecrets(t *testing.T) {
+	s, _ := newTestSource(t, "DELTA_GRPC", "", slog.New(slog.DiscardHandler))
+	s.handleEvent(t.Context(), event{channel: s.channels[0], opened: true})
 	leaf := testpki.New(t).Issue(testpki.Spec{})
-	say(t, s, aListener("in", 2000, "table", "mine", 0), aSecret("mine", leaf))
+	respondWith(t, s, listenerResource("in", 2000, "table", "mine", 0), secretResource("mine", leaf))
 	r := byName(s.clientConfig(true))["Secret mine"]
 	m := &tlsv3.Secret{}
 	if err := r.GetXdsConfig().UnmarshalTo(m); err != nil {
@@ -105,7 +105,7 @@ func TestToolsAreToldNoSecrets(t *testing.T) {
 	if chain := m.GetTlsCertificate().GetCertificateChain(); chain.GetInlineString()+string(chain.GetInlineBytes()) == "" {
 		t.Error("the certificate is missing")
 	}
-	if held := s.feeds[0].client.Held(resource.SecretType)["mine"].Body; !strings.Contains(string(held), "PRIVATE KEY") {
+	if held := s.channels[0].client.Resources(resource.SecretType)["mine"].Body; !strings.Contains(string(held), "PRIVATE KEY") {
 		t.Error("what is held was changed")
 	}
 }
@@ -155,7 +155,7 @@ func TestNodeMatchers(t *testing.T) {
 		if err := protojson.Unmarshal([]byte(c.matcher), m); err != nil {
 			t.Fatalf("%s: %v", c.name, err)
 		}
-		if got, err := isMeant([]*matcherv3.NodeMatcher{m}, node); err != nil || got != c.want {
+		if got, err := matchesAnyNode([]*matcherv3.NodeMatcher{m}, node); err != nil || got != c.want {
 			t.Errorf("%s: isMeant(%s) = %t, %v, want %t", c.name, c.matcher, got, err, c.want)
 		}
 	}
@@ -164,15 +164,15 @@ func TestNodeMatchers(t *testing.T) {
 		if err := protojson.Unmarshal([]byte(bad), m); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := isMeant([]*matcherv3.NodeMatcher{m}, node); err == nil || !strings.HasPrefix(err.Error(), "node_matchers[0].node_") {
+		if _, err := matchesAnyNode([]*matcherv3.NodeMatcher{m}, node); err == nil || !strings.HasPrefix(err.Error(), "node_matchers[0].node_") {
 			t.Errorf("isMeant(%s): %v, want the field", bad, err)
 		}
 	}
 }
 
-// TestToolsAskByGRPC runs the service, on a socket that somebody left behind.
-func TestToolsAskByGRPC(t *testing.T) {
-	s, _ := aSource(t, "DELTA_GRPC", "", slog.New(slog.DiscardHandler))
+// TestCSDSServer runs the service, on a socket that somebody left behind.
+func TestCSDSServer(t *testing.T) {
+	s, _ := newTestSource(t, "DELTA_GRPC", "", slog.New(slog.DiscardHandler))
 	path := filepath.Join(t.TempDir(), "status")
 	ln, err := listenStatus(t.Context(), path)
 	if err != nil {

@@ -17,28 +17,28 @@ import (
 	"github.com/weft-proxy/weft/pkg/xds/resource"
 )
 
-// hostile is an outside world that is against some of what is put in force.
-type hostile struct{ against func(*config.Snapshot) error }
+// rejectingApply is an outside world that is against some of what is put in force.
+type rejectingApply struct{ check func(*config.Snapshot) error }
 
-// stand has what s puts in force fail as the outside world says. What is said to have
+// install has what s puts in force fail as the outside world says. What is said to have
 // changed is all that does.
-func (h *hostile) stand(t *testing.T, s *Source, inForce *config.Snapshot) {
+func (h *rejectingApply) install(t *testing.T, s *Source, inForce *config.Snapshot) {
 	apply := func(next, whole *config.Snapshot) error {
 		t.Helper()
 		if !reflect.DeepEqual(next, whole) {
 			t.Fatalf("by what has changed alone it becomes\n%+v\nwant\n%+v", next, whole)
 		}
-		if err := h.against(next); err != nil {
+		if err := h.check(next); err != nil {
 			return err
 		}
 		*inForce = *next
 		return nil
 	}
-	s.o.Apply = func(_ context.Context, next *config.Snapshot) error { return apply(next, next) }
-	s.o.ApplyClusters = func(_ context.Context, changed []*config.Cluster, whole func() *config.Snapshot) error {
+	s.opts.Apply = func(_ context.Context, next *config.Snapshot) error { return apply(next, next) }
+	s.opts.ApplyClusters = func(_ context.Context, changed []*config.Cluster, whole func() *config.Snapshot) error {
 		return apply(withClusters(s, inForce, changed), whole())
 	}
-	s.o.ApplyRoutes = func(_ context.Context, changed []*config.RouteTable, whole func() *config.Snapshot) error {
+	s.opts.ApplyRoutes = func(_ context.Context, changed []*config.RouteTable, whole func() *config.Snapshot) error {
 		was := *inForce
 		return apply(withRoutes(&was, changed), whole())
 	}
@@ -51,8 +51,8 @@ func withClusters(s *Source, c *config.Snapshot, changed []*config.Cluster) *con
 	for _, one := range slices.Concat(c.Clusters, changed) {
 		all[one.Name] = one
 	}
-	next.Clusters = slices.Clone(s.base.Clusters)
-	for _, one := range s.base.Clusters {
+	next.Clusters = slices.Clone(s.fileSnapshot.Clusters)
+	for _, one := range s.fileSnapshot.Clusters {
 		delete(all, one.Name)
 	}
 	for _, name := range slices.Sorted(maps.Keys(all)) {
@@ -61,8 +61,8 @@ func withClusters(s *Source, c *config.Snapshot, changed []*config.Cluster) *con
 	return &next
 }
 
-// againstSome is against a port, some routes, settings of a filter and numbers of hosts.
-func againstSome(next *config.Snapshot) error {
+// rejectSome is against a port, some routes, settings of a filter and numbers of hosts.
+func rejectSome(next *config.Snapshot) error {
 	for _, c := range next.Clusters {
 		if len(c.Hosts) == 4 {
 			return fmt.Errorf("cluster %s has 4 hosts", c.Name)
@@ -76,37 +76,37 @@ func againstSome(next *config.Snapshot) error {
 	for _, t := range next.Routes {
 		for _, v := range t.VirtualHosts {
 			for _, r := range v.Routes {
-				if r.Direct != nil && r.Direct.Body == "text3" {
+				if r.DirectResponse != nil && r.DirectResponse.Body == "text3" {
 					return fmt.Errorf("table %s cannot be composed", t.Name)
 				}
 			}
 		}
 	}
-	if slices.Contains(filtersOf(next), "host3") {
+	if slices.Contains(activeFilters(next), "host3") {
 		return errors.New("a filter is against it")
 	}
 	return nil
 }
 
-// TestEveryHistoryOfFailuresEndsTheSame is TestEveryHistoryEndsTheSame in an outside world
+// TestRandomHistoriesWithFailuresConverge is TestRandomHistoriesConverge in an outside world
 // that is against some of what is said, and with a file that is read again. On the way what is in force is what the Source
 // takes for it, and once the outside world is against nothing any more, and all that was
 // refused has been said again, what one has that has just come.
-func TestEveryHistoryOfFailuresEndsTheSame(t *testing.T) {
-	secrets := someSecrets(t)
-	for name, form := range forms() {
+func TestRandomHistoriesWithFailuresConverge(t *testing.T) {
+	secrets := testSecrets(t)
+	for name, form := range modes() {
 		for _, lazy := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s/lazy=%t", name, lazy), func(t *testing.T) {
 				for seed := range uint64(50) {
-					failures(t, name, form, lazy, seed, secrets)
+					runFailures(t, name, form, lazy, seed, secrets)
 				}
 			})
 		}
 	}
 }
 
-// someFile is a file with names that the control plane may have, too.
-func someFile(r *rand.Rand) *config.Snapshot {
+// randomFile is a file with names that the control plane may have, too.
+func randomFile(r *rand.Rand) *config.Snapshot {
 	file := &config.Snapshot{}
 	if r.IntN(2) == 0 {
 		file.Clusters = []*config.Cluster{{Name: fmt.Sprint("c", r.IntN(6))}}
@@ -120,19 +120,19 @@ func someFile(r *rand.Rand) *config.Snapshot {
 	return file
 }
 
-func failures(t *testing.T, name string, form ads.Form, lazy bool, seed uint64, secrets []said) {
+func runFailures(t *testing.T, name string, form ads.Mode, lazy bool, seed uint64, secrets []testResource) {
 	t.Helper()
 	r := rand.New(rand.NewPCG(seed, 4))
-	p := newPlane(form)
-	s, inForce := aSourceOf(t, layered(name), slog.New(slog.DiscardHandler))
-	world := &hostile{againstSome}
-	world.stand(t, s, inForce)
-	h := &history{}
+	p := newFakeControlPlane(form)
+	s, inForce := newTestSourceOf(t, layeredBootstrap(name), slog.New(slog.DiscardHandler))
+	world := &rejectingApply{rejectSome}
+	world.install(t, s, inForce)
+	h := &onDemandHistory{}
 	if lazy {
-		h = lazily(t, p, s)
+		h = newOnDemandHistory(t, p, s)
 	}
-	s.handle(t.Context(), event{feed: s.feeds[0], opened: true})
-	p.listen(s)
+	s.handleEvent(t.Context(), event{channel: s.channels[0], opened: true})
+	p.readRequests(s)
 	sound := func(when string) {
 		t.Helper()
 		names := map[string]bool{}
@@ -148,52 +148,52 @@ func failures(t *testing.T, name string, form ads.Form, lazy bool, seed uint64, 
 		if len(names) != len(inForce.Clusters)+len(inForce.Listeners)+len(inForce.Routes) {
 			t.Fatalf("seed %d, %s: two active resources have one name", seed, when)
 		}
-		if want := s.world.snapshot(s.base); !reflect.DeepEqual(inForce, want) {
+		if want := s.state.snapshot(s.fileSnapshot); !reflect.DeepEqual(inForce, want) {
 			t.Fatalf("seed %d, %s: active:\n%+v\nbut the source assumes:\n%+v", seed, when, inForce, want)
 		}
-		s.world.tidy(t, seed)
+		s.state.checkReferenceCounts(t, seed)
 	}
 	based := 0
 	for range 150 {
 		switch n := r.IntN(8); {
 		case n == 0 && lazy:
-			h.wake(func() bool { return r.IntN(3) == 0 })
+			h.subscribe(func() bool { return r.IntN(3) == 0 })
 		case n == 1 && lazy:
-			h.sleep(func() bool { return r.IntN(3) == 0 })
+			h.unsubscribe(func() bool { return r.IntN(3) == 0 })
 		case n == 2:
-			file := someFile(r)
-			file.Bootstrap.Static = s.o.Bootstrap.Static
-			if s.Rebase(t.Context(), file) == nil {
+			file := randomFile(r)
+			file.Bootstrap.StaticResources = s.opts.Bootstrap.StaticResources
+			if s.ApplyFile(t.Context(), file) == nil {
 				based++
 			}
 		default:
-			p.step(t, s, r, secrets)
+			p.randomStep(t, s, r, secrets)
 		}
 		sound("on the way")
 	}
 	if based == 0 {
 		t.Errorf("seed %d: no file was accepted", seed)
 	}
-	world.against = func(*config.Snapshot) error { return nil }
-	if err := s.Rebase(t.Context(), &config.Snapshot{Bootstrap: config.Bootstrap{Static: s.o.Bootstrap.Static}}); err != nil {
+	world.check = func(*config.Snapshot) error { return nil }
+	if err := s.ApplyFile(t.Context(), &config.Snapshot{Bootstrap: config.Bootstrap{StaticResources: s.opts.Bootstrap.StaticResources}}); err != nil {
 		t.Fatal(err)
 	}
 	for i := range 3 {
-		p.set(aCluster(fmt.Sprint("c", i), fmt.Sprint("e", i), "", 0))
+		p.set(clusterResource(fmt.Sprint("c", i), fmt.Sprint("e", i), "", 0))
 	}
 	p.setAll(r, secrets, 5)
 	for name, l := range p.resources[resource.ListenerType] {
-		p.set(said{resource.ListenerType, name, l.Body})
+		p.set(testResource{resource.ListenerType, name, l.Body})
 	}
-	p.supply(t, s, r)
+	p.deliverAll(t, s, r)
 	got := inForce
 	if lazy {
-		h.wake(func() bool { return true })
-		p.supply(t, s, r)
-		got = awakeOf(inForce)
+		h.subscribe(func() bool { return true })
+		p.deliverAll(t, s, r)
+		got = withoutOnDemand(inForce)
 	}
 	sound("in the end")
-	if want := p.afresh(t, name); !reflect.DeepEqual(got, want) {
+	if want := p.freshSnapshot(t, name); !reflect.DeepEqual(got, want) {
 		t.Fatalf("seed %d: active:\n%+v\nwant the configuration of a new source:\n%+v", seed, got, want)
 	}
 }

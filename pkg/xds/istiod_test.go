@@ -19,8 +19,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/xds/resource"
 )
 
-// istiodSaid returns the clusters and endpoints that a real istiod sent.
-func istiodSaid(t *testing.T) (all []said) {
+// istiodResources returns the clusters and endpoints that a real istiod sent.
+func istiodResources(t *testing.T) (all []testResource) {
 	t.Helper()
 	files, err := filepath.Glob("resource/testdata/istiod/*.pb")
 	if err != nil || len(files) != 4 {
@@ -43,18 +43,18 @@ func istiodSaid(t *testing.T) (all []said) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			all = append(all, said{url: m.GetTypeUrl(), name: name, body: r.GetValue()})
+			all = append(all, testResource{url: m.GetTypeUrl(), name: name, body: r.GetValue()})
 		}
 	}
 	return all
 }
 
-// outline is what of a cluster decides where exchanges go, and in what.
-func outline(c *config.Cluster) string {
+// summarizeCluster is what of a cluster decides where exchanges go, and in what.
+func summarizeCluster(c *config.Cluster) string {
 	var out strings.Builder
-	fmt.Fprintf(&out, "%s %s %s", c.Type, c.Policy, c.Protocol)
-	if c.Socket.Source4 != "" {
-		fmt.Fprintf(&out, " from %s", c.Socket.Source4)
+	fmt.Fprintf(&out, "%s %s %s", c.Type, c.LBPolicy, c.Protocol)
+	if c.Socket.SourceIPv4 != "" {
+		fmt.Fprintf(&out, " from %s", c.Socket.SourceIPv4)
 	}
 	if c.TLS != nil {
 		fmt.Fprintf(&out, " as %s", c.TLS.ServerName)
@@ -69,9 +69,9 @@ func outline(c *config.Cluster) string {
 	return out.String()
 }
 
-// TestIstiodsClustersAreComplete has all that a real istiod says of clusters come in many
+// TestIstiodClustersInAnyOrder has all that a real istiod says of clusters come in many
 // orders: each ends as the table says, and the clusters of the proxy take them.
-func TestIstiodsClustersAreComplete(t *testing.T) {
+func TestIstiodClustersInAnyOrder(t *testing.T) {
 	want := map[string]string{
 		"BlackHoleCluster":          "STATIC LB_WEIGHTED_ROUNDROBIN Http1",
 		"InboundPassthroughCluster": "ORIGINAL_DST LB_ORIGINAL_DST Auto from 127.0.0.6",
@@ -93,33 +93,33 @@ func TestIstiodsClustersAreComplete(t *testing.T) {
 		"outbound|9090|v3|reviews.default.svc.cluster.local": "STATIC LB_RINGHASH Http2 as outbound_.9090_.v3_.reviews.default.svc.cluster.local [127.0.0.1:18113 x1 p0 TLS]",
 		"outbound|9090||reviews.default.svc.cluster.local":   "STATIC LB_LEAST_REQUEST Http2 as outbound_.9090_._.reviews.default.svc.cluster.local [127.0.0.1:18111 x3 p0 plain] [127.0.0.1:18112 x1 p0 plain] [127.0.0.1:18113 x1 p1 TLS]",
 	}
-	all := istiodSaid(t)
+	all := istiodResources(t)
 	ca := testpki.New(t)
 	leaf := ca.Issue(testpki.Spec{})
 	for seed := range uint64(10) {
 		random := rand.New(rand.NewPCG(seed, 1))
 		random.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
-		w, now := newWorld(), time.Unix(0, 0)
+		w, now := newState(), time.Unix(0, 0)
 		for _, r := range all {
-			hear(t, w, r, now)
-			w.settle(now)
+			applyResource(t, w, r, now)
+			w.reconcile(now)
 		}
-		for _, ref := range w.wanted().secrets {
+		for _, ref := range w.referenced().secrets {
 			w.setSecret(ref, &resource.Secret{
-				Name: ref.Name, Certificate: config.PEM{Text: string(leaf.Cert)}, Key: config.PEM{Text: string(leaf.Key)}, Authorities: config.PEM{Text: string(ca.PEM)},
+				Name: ref.Name, Certificate: config.PEM{Text: string(leaf.Cert)}, Key: config.PEM{Text: string(leaf.Key)}, TrustedCA: config.PEM{Text: string(ca.PEM)},
 			})
 		}
-		w.settle(now)
+		w.reconcile(now)
 		made := w.snapshot(&config.Snapshot{}).Clusters
 		for _, c := range made {
-			if got := outline(c); got != want[c.Name] {
+			if got := summarizeCluster(c); got != want[c.Name] {
 				t.Errorf("%s is\n%s\nwant\n%s", c.Name, got, want[c.Name])
 			}
 		}
 		if len(made) != len(want) {
 			t.Errorf("%d clusters are active, want %d", len(made), len(want))
 		}
-		set := upstream.NewSet(upstream.Options{Policies: map[config.Policy]balance.New{
+		set := upstream.NewSet(upstream.Options{Policies: map[config.LBPolicy]balance.New{
 			config.WeightedRoundRobin: balance.WeightedRoundRobin, config.LeastRequest: balance.LeastRequest, config.RingHash: balance.RingHash,
 		}})
 		change, err := set.Prepare(made)

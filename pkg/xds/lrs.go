@@ -23,77 +23,77 @@ import (
 // request, which says who reports, the server says what of, and how often; it may say
 // something else at any time.
 
-// reporter keeps a stream of load reports open, over and over. It is one goroutine's.
-type reporter struct {
-	name     string // of the cluster that the server is
-	target   target
-	store    *credential.Reloader
-	node     *corev3.Node
-	loads    *upstream.LoadReporter
-	services func() map[string]string // of clusters, as endpoints are asked for; of clusters that have another name there
-	sent     func()                   // is called for each report
-	log      *slog.Logger
+// loadReporter keeps a stream of load reports open, over and over. It is one goroutine's.
+type loadReporter struct {
+	name         string // of the cluster that the server is
+	target       target
+	reloader     *credential.Reloader
+	node         *corev3.Node
+	loads        *upstream.LoadReporter
+	serviceNames func() map[string]string // of clusters, as endpoints are asked for; of clusters that have another name there
+	onReport     func()                   // is called for each report
+	log          *slog.Logger
 
-	endpoints bool          // hosts are reported one by one
-	interval  time.Duration // between reports; 0: nobody has asked
+	perEndpoint bool          // hosts are reported one by one
+	interval    time.Duration // between reports; 0: nobody has asked
 }
 
 const (
 	// featureAllClusters is the feature of a client that understands send_all_clusters.
 	featureAllClusters = "envoy.lrs.supports_send_all_clusters"
-	// leastInterval is how often load is reported at most.
-	leastInterval = 100 * time.Millisecond
-	// settling is how long what has ended may take to be counted as what it was.
-	settling = 20 * time.Millisecond
+	// minReportInterval is how often load is reported at most.
+	minReportInterval = 100 * time.Millisecond
+	// countingDelay is how long what has ended may take to be counted as what it was.
+	countingDelay = 20 * time.Millisecond
 )
 
-// beginReports has load reported until ctx ends, on a goroutine of the group; failed is
+// startLoadReports has load reported until ctx ends, on a goroutine of the group; failed is
 // called there if that cannot be.
-func (s *Source) beginReports(ctx context.Context, group *sync.WaitGroup) {
-	r := s.newReporter()
+func (s *Source) startLoadReports(ctx context.Context, group *sync.WaitGroup) {
+	r := s.newLoadReporter()
 	if r == nil {
 		return
 	}
 	group.Go(func() { r.run(ctx) })
 }
 
-// newReporter returns who reports load as the bootstrap says; nil: nobody is to.
-func (s *Source) newReporter() *reporter {
-	if s.boot.load == "" || s.o.Loads == nil {
+// newLoadReporter returns who reports load as the bootstrap says; nil: nobody is to.
+func (s *Source) newLoadReporter() *loadReporter {
+	if s.boot.lrsCluster == "" || s.opts.Loads == nil {
 		return nil
 	}
 	node, _ := proto.Clone(s.boot.node).(*corev3.Node)
 	node.ClientFeatures = append(node.ClientFeatures, featureAllClusters)
-	r := &reporter{
-		name: s.boot.load, target: s.boot.targets[s.boot.load], store: s.store, node: node,
-		loads: s.o.Loads(), services: s.services, sent: func() {}, log: s.o.Log,
+	r := &loadReporter{
+		name: s.boot.lrsCluster, target: s.boot.targets[s.boot.lrsCluster], reloader: s.reloader, node: node,
+		loads: s.opts.Loads(), serviceNames: s.edsServiceNames, onReport: func() {}, log: s.opts.Log,
 	}
-	if s.o.Metrics != nil {
-		r.sent = func() { s.o.Metrics.Counter(metrics.XDSLoadReports, r.name).Add(1) }
+	if s.opts.Metrics != nil {
+		r.onReport = func() { s.opts.Metrics.Counter(metrics.XDSLoadReports, r.name).Add(1) }
 	}
 	return r
 }
 
-// services are the names that the endpoints of clusters are asked for by, where that is
+// edsServiceNames are the names that the endpoints of clusters are asked for by, where that is
 // another than the cluster's own.
-func (s *Source) services() map[string]string {
-	s.work.Lock()
-	defer s.work.Unlock()
+func (s *Source) edsServiceNames() map[string]string {
+	s.applyMu.Lock()
+	defer s.applyMu.Unlock()
 	all := map[string]string{}
-	for name, c := range s.world.clusters {
-		if c.live != nil && c.live.Endpoints != "" && c.live.Endpoints != name {
-			all[name] = c.live.Endpoints
+	for name, c := range s.state.clusters {
+		if c.active != nil && c.active.EDSServiceName != "" && c.active.EDSServiceName != name {
+			all[name] = c.active.EDSServiceName
 		}
 	}
 	return all
 }
 
 // run reports until ctx ends.
-func (r *reporter) run(ctx context.Context) {
+func (r *loadReporter) run(ctx context.Context) {
 	defer r.loads.Close()
-	as := clientIdentity{target: r.target, store: r.store}
+	as := tlsIdentity{target: r.target, reloader: r.reloader}
 	defer as.close()
-	pause := firstPause
+	pause := minBackoff
 	for ctx.Err() == nil {
 		begun := time.Now()
 		secured, err := as.client()
@@ -104,19 +104,19 @@ func (r *reporter) run(ctx context.Context) {
 			break
 		}
 		r.log.Warn("cannot report load: counting continues until the next report", logControl, r.name, logError, err)
-		if time.Since(begun) > mostPause {
-			pause = firstPause
+		if time.Since(begun) > maxBackoff {
+			pause = minBackoff
 		}
 		select {
 		case <-time.After(pause/2 + rand.N(pause/2)): //nolint:gosec // a jitter
 		case <-ctx.Done():
 		}
-		pause = min(2*pause, mostPause)
+		pause = min(2*pause, maxBackoff)
 	}
 }
 
 // session opens one stream, on a connection of its own, and reports on it until it ends.
-func (r *reporter) session(ctx context.Context, secured *credential.Client) error {
+func (r *loadReporter) session(ctx context.Context, secured *credential.Client) error {
 	ctx, cancel := context.WithCancel(ctx)
 	conn, err := r.target.dial(secured)
 	if err != nil {
@@ -151,11 +151,11 @@ func (r *reporter) session(ctx context.Context, secured *credential.Client) erro
 			}
 		}
 	})
-	return r.converse(ctx, stream, answers, ended)
+	return r.serveStream(ctx, stream, answers, ended)
 }
 
-// converse reports as often as the server asks for, until the stream ends.
-func (r *reporter) converse(ctx context.Context, stream lrsv3.LoadReportingService_StreamLoadStatsClient, answers <-chan *lrsv3.LoadStatsResponse, ended <-chan error) error {
+// serveStream reports as often as the server asks for, until the stream ends.
+func (r *loadReporter) serveStream(ctx context.Context, stream lrsv3.LoadReportingService_StreamLoadStatsClient, answers <-chan *lrsv3.LoadStatsResponse, ended <-chan error) error {
 	due := time.NewTimer(time.Hour)
 	defer due.Stop()
 	due.Stop()
@@ -164,7 +164,7 @@ func (r *reporter) converse(ctx context.Context, stream lrsv3.LoadReportingServi
 		select {
 		case a := <-answers:
 			before := r.interval
-			if err := r.follow(a); err != nil {
+			if err := r.applyResponse(a); err != nil {
 				return err
 			}
 			if r.interval != before { // one who repeats it is not to put reports off
@@ -172,7 +172,7 @@ func (r *reporter) converse(ctx context.Context, stream lrsv3.LoadReportingServi
 			}
 		case <-due.C:
 			if err := r.report(ctx, stream); err != nil {
-				return reasonOf(err, answers, ended)
+				return streamError(err, answers, ended)
 			}
 			due.Reset(r.interval)
 		case err := <-ended:
@@ -183,36 +183,36 @@ func (r *reporter) converse(ctx context.Context, stream lrsv3.LoadReportingServi
 	}
 }
 
-// follow takes what the server says.
-func (r *reporter) follow(a *lrsv3.LoadStatsResponse) error {
+// applyResponse takes what the server says.
+func (r *loadReporter) applyResponse(a *lrsv3.LoadStatsResponse) error {
 	every := a.GetLoadReportingInterval()
 	if every.CheckValid() != nil || every.AsDuration() <= 0 {
 		return fmt.Errorf("load_reporting_interval: %v is not a valid interval", every)
 	}
 	r.log.Info("reporting load", logControl, r.name, "interval", every.AsDuration().String(), "all_clusters", a.GetSendAllClusters(), "clusters", len(a.GetClusters()))
-	r.interval, r.endpoints = max(every.AsDuration(), leastInterval), a.GetReportEndpointGranularity()
+	r.interval, r.perEndpoint = max(every.AsDuration(), minReportInterval), a.GetReportEndpointGranularity()
 	r.loads.SetClusters(a.GetSendAllClusters(), a.GetClusters()...)
 	return nil
 }
 
 // report sends what has been asked since the last report that was sent.
-func (r *reporter) report(ctx context.Context, stream lrsv3.LoadReportingService_StreamLoadStatsClient) error {
+func (r *loadReporter) report(ctx context.Context, stream lrsv3.LoadReportingService_StreamLoadStatsClient) error {
 	load := r.loads.Collect(func() {
 		select {
-		case <-time.After(settling):
+		case <-time.After(countingDelay):
 		case <-ctx.Done():
 		}
 	})
-	if err := stream.Send(&lrsv3.LoadStatsRequest{ClusterStats: clusterStats(load.Clusters, r.services(), r.endpoints)}); err != nil {
+	if err := stream.Send(&lrsv3.LoadStatsRequest{ClusterStats: clusterStats(load.Clusters, r.serviceNames(), r.perEndpoint)}); err != nil {
 		return err // and the next stream has it
 	}
 	load.Commit()
-	r.sent()
+	r.onReport()
 	return nil
 }
 
-// reasonOf is why a stream has ended on which nothing could be sent because of err.
-func reasonOf(err error, answers <-chan *lrsv3.LoadStatsResponse, ended <-chan error) error {
+// streamError is why a stream has ended on which nothing could be sent because of err.
+func streamError(err error, answers <-chan *lrsv3.LoadStatsResponse, ended <-chan error) error {
 	for errors.Is(err, io.EOF) { // which says: ask the other side
 		select {
 		case err = <-ended:

@@ -14,13 +14,13 @@ import (
 	"github.com/weft-proxy/weft/pkg/upstream"
 )
 
-// place is whose load is added up: hosts of a locality and a priority.
-type place struct {
+// localityKey is whose load is added up: hosts of a locality and a priority.
+type localityKey struct {
 	locality config.Locality
 	priority uint32
 }
 
-func (p place) compare(o place) int {
+func (p localityKey) compare(o localityKey) int {
 	return cmp.Or(
 		cmp.Compare(p.priority, o.priority), cmp.Compare(p.locality.Region, o.locality.Region),
 		cmp.Compare(p.locality.Zone, o.locality.Zone), cmp.Compare(p.locality.SubZone, o.locality.SubZone),
@@ -37,7 +37,7 @@ func clusterStats(all []upstream.ClusterLoad, services map[string]string, endpoi
 		m := &endpointv3.ClusterStats{
 			ClusterName: c.Name, ClusterServiceName: services[c.Name],
 			UpstreamLocalityStats: localityStats(c.Hosts, endpoints),
-			TotalDroppedRequests:  c.Refused,
+			TotalDroppedRequests:  c.Rejected,
 			LoadReportInterval:    durationpb.New(c.Interval),
 		}
 		for _, category := range slices.Sorted(maps.Keys(c.Dropped)) {
@@ -52,10 +52,10 @@ func clusterStats(all []upstream.ClusterLoad, services map[string]string, endpoi
 
 // localityStats adds up the load of hosts by locality and priority.
 func localityStats(hosts []upstream.HostLoad, endpoints bool) []*endpointv3.UpstreamLocalityStats {
-	sums := map[place]*endpointv3.UpstreamLocalityStats{}
+	sums := map[localityKey]*endpointv3.UpstreamLocalityStats{}
 	for i := range hosts {
 		h := &hosts[i]
-		at := place{h.Locality, h.Priority}
+		at := localityKey{h.Locality, h.Priority}
 		sum := sums[at]
 		if sum == nil {
 			sum = &endpointv3.UpstreamLocalityStats{
@@ -77,7 +77,7 @@ func localityStats(hosts []upstream.HostLoad, endpoints bool) []*endpointv3.Upst
 		}
 	}
 	out := make([]*endpointv3.UpstreamLocalityStats, 0, len(sums))
-	for _, at := range slices.SortedFunc(maps.Keys(sums), place.compare) {
+	for _, at := range slices.SortedFunc(maps.Keys(sums), localityKey.compare) {
 		out = append(out, sums[at])
 	}
 	return out

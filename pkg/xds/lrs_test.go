@@ -61,8 +61,8 @@ func (s *loadServer) StreamLoadStats(stream lrsv3.LoadReportingService_StreamLoa
 	}
 }
 
-// next is the next stream, of which the first request has been read.
-func (s *loadServer) next(t *testing.T) *loadStream {
+// nextStream is the next stream, of which the first request has been read.
+func (s *loadServer) nextStream(t *testing.T) *loadStream {
 	t.Helper()
 	one := <-s.streams
 	one.t = t
@@ -76,8 +76,8 @@ func (s *loadServer) next(t *testing.T) *loadStream {
 	return one
 }
 
-// ask asks for all clusters, so often.
-func (s *loadStream) ask(every time.Duration, endpoints bool) {
+// sendSettings asks for all clusters, so often.
+func (s *loadStream) sendSettings(every time.Duration, endpoints bool) {
 	s.t.Helper()
 	err := s.Send(&lrsv3.LoadStatsResponse{SendAllClusters: true, LoadReportingInterval: durationpb.New(every), ReportEndpointGranularity: endpoints})
 	if err != nil {
@@ -85,8 +85,8 @@ func (s *loadStream) ask(every time.Duration, endpoints bool) {
 	}
 }
 
-// want is the next report, of one cluster of one locality with its loads, over so long.
-func (s *loadStream) want(over time.Duration, issued, succeeded, failed uint64) *endpointv3.ClusterStats {
+// expectReport is the next report, of one cluster of one locality with its loads, over so long.
+func (s *loadStream) expectReport(over time.Duration, issued, succeeded, failed uint64) *endpointv3.ClusterStats {
 	s.t.Helper()
 	r := <-s.requests
 	if r.GetNode() != nil || len(r.GetClusterStats()) != 1 {
@@ -105,10 +105,10 @@ func (s *loadStream) want(over time.Duration, issued, succeeded, failed uint64) 
 
 // reportRig is a reporter, in a bubble, and whom it reports to.
 type reportRig struct {
-	server  *loadServer
-	away    atomic.Bool // nobody is at its address
-	dialled atomic.Int64
-	cluster *upstream.Cluster
+	server      *loadServer
+	unreachable atomic.Bool // nobody is at its address
+	dialled     atomic.Int64
+	cluster     *upstream.Cluster
 }
 
 func newReportRig(t *testing.T) *reportRig {
@@ -118,8 +118,8 @@ func newReportRig(t *testing.T) *reportRig {
 	served := make(chan error)
 	go func() { served <- g.Serve(ln) }()
 
-	set := upstream.NewSet(upstream.Options{Policies: map[config.Policy]balance.New{config.RoundRobin: balance.RoundRobin}})
-	change, err := set.Prepare([]*config.Cluster{{Name: "web", Policy: config.RoundRobin, Hosts: []config.Host{{Address: "127.0.0.1:80", Weight: 1}}}})
+	set := upstream.NewSet(upstream.Options{Policies: map[config.LBPolicy]balance.New{config.RoundRobin: balance.RoundRobin}})
+	change, err := set.Prepare([]*config.Cluster{{Name: "web", LBPolicy: config.RoundRobin, Hosts: []config.Host{{Address: "127.0.0.1:80", Weight: 1}}}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -127,12 +127,12 @@ func newReportRig(t *testing.T) *reportRig {
 	change.Retire()
 	r.cluster = set.Get("web")
 
-	one := &reporter{
-		name: "control", node: &corev3.Node{Id: "test", ClientFeatures: []string{featureAllClusters}}, loads: set.Loads(),
-		services: func() map[string]string { return map[string]string{"web": "web.service"} }, sent: func() {}, log: slog.New(slog.DiscardHandler),
+	one := &loadReporter{
+		name: "control", node: &corev3.Node{Id: "test", ClientFeatures: []string{featureAllClusters}}, loads: set.NewLoadReporter(),
+		serviceNames: func() map[string]string { return map[string]string{"web": "web.service"} }, onReport: func() {}, log: slog.New(slog.DiscardHandler),
 		target: target{address: controlAddress, network: network{dial: func(ctx context.Context, _, _ string) (net.Conn, error) {
 			r.dialled.Add(1)
-			if r.away.Load() {
+			if r.unreachable.Load() {
 				return nil, errors.New("nobody is there")
 			}
 			return ln.DialContext(ctx)
@@ -154,8 +154,8 @@ func newReportRig(t *testing.T) *reportRig {
 	return r
 }
 
-// carry has so many connections carried that end at once, well or not.
-func (r *reportRig) carry(t *testing.T, well, badly int) {
+// addConnections has so many connections carried that end at once, well or not.
+func (r *reportRig) addConnections(t *testing.T, well, badly int) {
 	t.Helper()
 	for range well {
 		if err := r.cluster.ForwardConn(t.Context(), upstream.ConnAddrs{}, 1, func(context.Context, *upstream.Host, time.Time) (func() error, error) {
@@ -173,70 +173,70 @@ func (r *reportRig) carry(t *testing.T, well, badly int) {
 	}
 }
 
-func TestLoadIsReportedAsOftenAsTheServerAsks(t *testing.T) {
+func TestLoadReportInterval(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newReportRig(t)
-		s := r.server.next(t)
-		r.carry(t, 7, 0) // before anybody asked
-		s.ask(10*time.Second, true)
+		s := r.server.nextStream(t)
+		r.addConnections(t, 7, 0) // before anybody asked
+		s.sendSettings(10*time.Second, true)
 		synctest.Wait()
 		asked := time.Now()
-		r.carry(t, 3, 1)
-		c := s.want(10*time.Second, 4, 3, 1)
-		if took := time.Since(asked); took != 10*time.Second+settling {
+		r.addConnections(t, 3, 1)
+		c := s.expectReport(10*time.Second, 4, 3, 1)
+		if took := time.Since(asked); took != 10*time.Second+countingDelay {
 			t.Errorf("the report came after %v", took)
 		}
 		hosts := c.GetUpstreamLocalityStats()[0].GetUpstreamEndpointStats()
 		if len(hosts) != 1 || hosts[0].GetAddress().GetSocketAddress().GetPortValue() != 80 || hosts[0].GetTotalIssuedRequests() != 4 || c.GetClusterServiceName() != "web.service" {
 			t.Errorf("the report is %v", c)
 		}
-		s.ask(10*time.Second, false) // nothing else: what is due stays due
-		r.carry(t, 2, 0)
-		if c := s.want(10*time.Second+settling, 2, 2, 0); c.GetUpstreamLocalityStats()[0].GetUpstreamEndpointStats() != nil {
+		s.sendSettings(10*time.Second, false) // nothing else: what is due stays due
+		r.addConnections(t, 2, 0)
+		if c := s.expectReport(10*time.Second+countingDelay, 2, 2, 0); c.GetUpstreamLocalityStats()[0].GetUpstreamEndpointStats() != nil {
 			t.Errorf("the report lists single hosts: %v", c)
 		}
-		s.ask(time.Second, false)
-		if c := s.want(time.Second+settling, 0, 0, 0); len(c.GetUpstreamLocalityStats()) != 0 {
+		s.sendSettings(time.Second, false)
+		if c := s.expectReport(time.Second+countingDelay, 0, 0, 0); len(c.GetUpstreamLocalityStats()) != 0 {
 			t.Errorf("the report of nothing is %v", c)
 		}
-		s.ask(time.Nanosecond, false)
-		s.want(leastInterval+settling, 0, 0, 0)
+		s.sendSettings(time.Nanosecond, false)
+		s.expectReport(minReportInterval+countingDelay, 0, 0, 0)
 	})
 }
 
-func TestLoadIsReportedWhenTheServerIsBack(t *testing.T) {
+func TestLoadReportAfterReconnect(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newReportRig(t)
-		s := r.server.next(t)
-		s.ask(time.Second, false)
+		s := r.server.nextStream(t)
+		s.sendSettings(time.Second, false)
 		synctest.Wait()
-		r.carry(t, 1, 0)
-		s.want(time.Second, 1, 1, 0)
-		reported := time.Now().Add(-settling)
-		r.carry(t, 2, 1)
-		r.away.Store(true)
+		r.addConnections(t, 1, 0)
+		s.expectReport(time.Second, 1, 1, 0)
+		reported := time.Now().Add(-countingDelay)
+		r.addConnections(t, 2, 1)
+		r.unreachable.Store(true)
 		s.end <- errors.New("it ends")
 		before := r.dialled.Load()
 		<-time.After(10 * time.Minute)
 		if tries := r.dialled.Load() - before; tries < 20 || tries > 60 {
 			t.Errorf("it was tried %d times in ten minutes", tries)
 		}
-		r.carry(t, 4, 0)
-		r.away.Store(false)
-		s = r.server.next(t)
-		s.ask(time.Second, false)
+		r.addConnections(t, 4, 0)
+		r.unreachable.Store(false)
+		s = r.server.nextStream(t)
+		s.sendSettings(time.Second, false)
 		synctest.Wait()
-		s.want(time.Since(reported)+time.Second, 7, 6, 1)
-		s.want(time.Second+settling, 0, 0, 0)
+		s.expectReport(time.Since(reported)+time.Second, 7, 6, 1)
+		s.expectReport(time.Second+countingDelay, 0, 0, 0)
 	})
 }
 
-func TestAnIntervalThatIsNoneEndsTheStream(t *testing.T) {
+func TestInvalidLoadReportIntervalEndsStream(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newReportRig(t)
 		for _, every := range []time.Duration{0, -time.Second} {
-			s := r.server.next(t)
-			s.ask(every, false)
+			s := r.server.nextStream(t)
+			s.sendSettings(every, false)
 			if got, ok := <-s.requests; ok {
 				t.Errorf("reports after an interval of %v: %v", every, got)
 			}
@@ -244,10 +244,10 @@ func TestAnIntervalThatIsNoneEndsTheStream(t *testing.T) {
 	})
 }
 
-func TestLoadIsAddedUpByLocalityAndPriority(t *testing.T) {
+func TestLoadByLocalityAndPriority(t *testing.T) {
 	east, west := config.Locality{Region: "r", Zone: "east"}, config.Locality{Region: "r", Zone: "west"}
 	all := []upstream.ClusterLoad{{
-		Name: "web", Interval: 1500 * time.Millisecond, Refused: 3, Dropped: map[string]uint64{"b": 1, "a": 2},
+		Name: "web", Interval: 1500 * time.Millisecond, Rejected: 3, Dropped: map[string]uint64{"b": 1, "a": 2},
 		Hosts: []upstream.HostLoad{
 			{Address: "10.0.0.1:80", Locality: west, Issued: 1, Succeeded: 1},
 			{Address: "[::1]:81", Locality: east, Issued: 2, Succeeded: 1, Failed: 1},
@@ -279,18 +279,18 @@ func TestLoadIsAddedUpByLocalityAndPriority(t *testing.T) {
 	}
 }
 
-func TestWhoIsToldOfLoadIsAStaticCluster(t *testing.T) {
+func TestLoadReportServerIsStaticCluster(t *testing.T) {
 	for text, want := range map[string]string{
 		`{"api_type": "GRPC", "grpc_services": [{"envoy_grpc": {"cluster_name": "control"}}]}`: "",
 		`{"api_type": "GRPC", "grpc_services": [{"envoy_grpc": {"cluster_name": "other"}}]}`:   `cluster_manager.load_stats_config.grpc_services[0].envoy_grpc.cluster_name: "other" is not a cluster of static_resources with an address`,
 		`{"api_type": "DELTA_GRPC"}`: "cluster_manager.load_stats_config.api_type: DELTA_GRPC is not supported, expected GRPC",
 		`{"api_type": "GRPC"}`:       "cluster_manager.load_stats_config.grpc_services: found 0 services, expected exactly one",
 	} {
-		b := bootstrapText("GRPC")
+		b := testBootstrap("GRPC")
 		b.LoadStats = []byte(text)
 		boot, err := readBootstrap(b)
 		switch {
-		case want == "" && (err != nil || boot.load != "control"):
+		case want == "" && (err != nil || boot.lrsCluster != "control"):
 			t.Errorf("%s: %v", text, err)
 		case want != "" && (err == nil || err.Error() != want):
 			t.Errorf("%s: %v, want %s", text, err, want)

@@ -11,14 +11,14 @@ import (
 // has changed: TestCost in test/xds.
 type references struct {
 	clusters, listeners             referrers
-	assignments, tables, extensions tally[string]
-	secrets                         tally[resource.SecretRef]
-	asleep                          int // clusters whose hosts are left with the control plane
+	assignments, tables, extensions refCounts[string]
+	secrets                         refCounts[resource.SecretRef]
+	unsubscribed                    int // clusters whose hosts are left with the control plane
 }
 
 // referrers are those who refer to resources, by name.
 type referrers struct {
-	counted map[string]reference // what each referred to then, if to anything
+	current map[string]reference // what each referred to then, if to anything
 	changed map[string]bool      // who is to be counted anew
 }
 
@@ -26,56 +26,58 @@ type referrers struct {
 type reference struct {
 	assignments, tables, extensions []string
 	secrets                         []resource.SecretRef
-	asleep                          bool
+	unsubscribed                    bool
 }
 
-// tally counts how often each resource of a type is referred to.
-type tally[K comparable] struct {
-	counts map[K]int
-	before map[K]bool   // of those that may have changed since the last turn: one was asked for
-	spares func(K) bool // reports that one is not to be asked for, though it is referred to; nil: none is
+// refCounts counts how often each resource of a type is referred to.
+type refCounts[K comparable] struct {
+	counts       map[K]int
+	wasRequested map[K]bool   // of those that may have changed since the last turn: one was asked for
+	isExcluded   func(K) bool // reports that one is not to be asked for, though it is referred to; nil: none is
 }
 
-// turn is what has changed of a tally.
-type turn[K comparable] struct {
-	more []K // are to be asked for, and were not
-	// less are not. Some may not have been before: something refers to them that did not
+// subscriptionChange is what has changed of a tally.
+type subscriptionChange[K comparable] struct {
+	added []K // are to be asked for, and were not
+	// removed are not. Some may not have been before: something refers to them that did not
 	// come to count, or they are spared.
-	less []K
+	removed []K
 }
 
-// turns are those of all types, in no order.
-type turns struct {
-	assignments, tables, extensions turn[string]
-	secrets                         turn[resource.SecretRef]
-	listeners                       bool // some listeners may refer to others
+// subscriptionChanges are those of all types, in no order.
+type subscriptionChanges struct {
+	assignments, tables, extensions subscriptionChange[string]
+	secrets                         subscriptionChange[resource.SecretRef]
+	listenersChanged                bool // some listeners may refer to others
 }
 
 func newReferences() references {
 	none := func() referrers { return referrers{map[string]reference{}, map[string]bool{}} }
 	return references{
 		clusters: none(), listeners: none(),
-		assignments: newTally[string](), tables: newTally[string](), extensions: newTally[string](), secrets: newTally[resource.SecretRef](),
+		assignments: newRefCounts[string](), tables: newRefCounts[string](), extensions: newRefCounts[string](), secrets: newRefCounts[resource.SecretRef](),
 	}
 }
 
-func newTally[K comparable]() tally[K] { return tally[K]{map[K]int{}, map[K]bool{}, nil} }
+func newRefCounts[K comparable]() refCounts[K] { return refCounts[K]{map[K]int{}, map[K]bool{}, nil} }
 
-// asks reports whether a resource is to be asked for.
-func (t *tally[K]) asks(k K) bool { return t.counts[k] > 0 && (t.spares == nil || !t.spares(k)) }
+// isRequested reports whether a resource is to be asked for.
+func (t *refCounts[K]) isRequested(k K) bool {
+	return t.counts[k] > 0 && (t.isExcluded == nil || !t.isExcluded(k))
+}
 
-// notice has the next turn tell how it stands with resources.
-func (t *tally[K]) notice(all []K) {
+// recordPrevious has the next turn tell how it stands with resources.
+func (t *refCounts[K]) recordPrevious(all []K) {
 	for _, k := range all {
-		if _, known := t.before[k]; !known {
-			t.before[k] = t.asks(k)
+		if _, known := t.wasRequested[k]; !known {
+			t.wasRequested[k] = t.isRequested(k)
 		}
 	}
 }
 
 // add counts each of all n times more.
-func (t *tally[K]) add(all []K, n int) {
-	t.notice(all)
+func (t *refCounts[K]) add(all []K, n int) {
+	t.recordPrevious(all)
 	for _, k := range all {
 		if t.counts[k] += n; t.counts[k] == 0 {
 			delete(t.counts, k)
@@ -83,33 +85,33 @@ func (t *tally[K]) add(all []K, n int) {
 	}
 }
 
-// turn returns what has changed since it was called last.
-func (t *tally[K]) turn() (c turn[K]) {
-	for k, was := range t.before {
-		switch is := t.asks(k); {
+// takeChange returns what has changed since it was called last.
+func (t *refCounts[K]) takeChange() (c subscriptionChange[K]) {
+	for k, was := range t.wasRequested {
+		switch is := t.isRequested(k); {
 		case !is:
-			c.less = append(c.less, k)
+			c.removed = append(c.removed, k)
 		case !was:
-			c.more = append(c.more, k)
+			c.added = append(c.added, k)
 		}
 	}
-	t.before = emptied(t.before)
+	t.wasRequested = resetSet(t.wasRequested)
 	return c
 }
 
-// count counts what those refer to now who have changed.
-func (r *references) count(of *referrers, now func(name string) reference) {
+// update counts what those refer to now who have changed.
+func (r *references) update(of *referrers, now func(name string) reference) {
 	for name := range of.changed {
-		before, after := of.counted[name], now(name)
+		before, after := of.current[name], now(name)
 		r.add(&after, 1)
 		r.add(&before, -1)
-		if after.isNothing() {
-			delete(of.counted, name)
+		if after.isEmpty() {
+			delete(of.current, name)
 		} else {
-			of.counted[name] = after
+			of.current[name] = after
 		}
 	}
-	of.changed = emptied(of.changed)
+	of.changed = resetSet(of.changed)
 }
 
 func (r *references) add(one *reference, n int) {
@@ -117,96 +119,98 @@ func (r *references) add(one *reference, n int) {
 	r.tables.add(one.tables, n)
 	r.extensions.add(one.extensions, n)
 	r.secrets.add(one.secrets, n)
-	if one.asleep {
-		r.asleep += n
+	if one.unsubscribed {
+		r.unsubscribed += n
 	}
 }
 
-func (r *reference) isNothing() bool {
-	return len(r.assignments)+len(r.tables)+len(r.extensions)+len(r.secrets) == 0 && !r.asleep
+func (r *reference) isEmpty() bool {
+	return len(r.assignments)+len(r.tables)+len(r.extensions)+len(r.secrets) == 0 && !r.unsubscribed
 }
 
-// ofCluster is what the cluster of a name, if there is one, refers to.
-func (w *world) ofCluster(name string) (r reference) {
+// clusterReference is what the cluster of a name, if there is one, refers to.
+func (w *state) clusterReference(name string) (r reference) {
 	s := w.clusters[name]
 	if s == nil {
 		return r
 	}
-	asks := w.asksForHosts(name)
-	for _, c := range slices.Compact([]*resource.Cluster{s.last, s.live}) {
+	asks := w.requestsEndpoints(name)
+	for _, c := range slices.Compact([]*resource.Cluster{s.received, s.active}) {
 		if c == nil {
 			continue
 		}
-		if c.Endpoints != "" && asks {
-			r.assignments = append(r.assignments, c.Endpoints)
+		if c.EDSServiceName != "" && asks {
+			r.assignments = append(r.assignments, c.EDSServiceName)
 		}
 		r.secrets = append(r.secrets, c.Secrets()...)
 	}
-	r.asleep = !asks && s.last != nil && s.last.Endpoints != ""
+	r.unsubscribed = !asks && s.received != nil && s.received.EDSServiceName != ""
 	return r
 }
 
-// ofListener is ofCluster of a listener.
-func (w *world) ofListener(name string) (r reference) {
+// listenerReference is clusterReference of a listener.
+func (w *state) listenerReference(name string) (r reference) {
 	s := w.listeners[name]
 	if s == nil {
 		return r
 	}
-	for _, l := range slices.Compact([]*resource.Listener{s.last, s.live}) {
+	for _, l := range slices.Compact([]*resource.Listener{s.received, s.active}) {
 		if l == nil {
 			continue
 		}
-		r.tables = append(r.tables, w.asksForTables(l.Routes)...)
+		r.tables = append(r.tables, w.requestedTables(l.RouteConfigNames)...)
 		r.secrets = append(r.secrets, l.Secrets()...)
-		for _, slot := range l.Slots {
+		for _, slot := range l.DynamicFilters {
 			r.extensions = append(r.extensions, slot.Name)
 		}
 	}
 	return r
 }
 
-// turn returns what is to be asked for from now on, and what not any more, since it was
+// takeSubscriptionChanges returns what is to be asked for from now on, and what not any more, since it was
 // called last. What is not any more is forgotten: if it is wanted again it comes again.
-func (w *world) turn() turns {
+func (w *state) takeSubscriptionChanges() subscriptionChanges {
 	r := &w.references
-	if w.lazy != nil {
+	if w.onDemand != nil {
 		for name := range r.clusters.changed {
 			if w.clusters[name] == nil {
-				w.lazy.clusters.end(name)
+				w.onDemand.clusters.unsubscribe(name)
 			}
 		}
 	}
 	listeners := len(r.listeners.changed) > 0
-	r.count(&r.clusters, w.ofCluster)
-	r.count(&r.listeners, w.ofListener)
-	all := turns{r.assignments.turn(), r.tables.turn(), r.extensions.turn(), r.secrets.turn(), listeners}
-	forget(all.assignments.less, w.assignments, w.users.assignments)
-	forget(all.tables.less, w.tables, w.users.tables)
-	forget(all.extensions.less, w.extensions, w.users.extensions)
-	gone := slices.DeleteFunc(slices.Clone(all.secrets.less), w.isFixed) // the file has the others
-	forget(gone, w.secrets, w.users.secrets)
-	forget(gone, w.secrets, w.users.own)
-	if w.lazy != nil {
-		for _, name := range all.tables.less {
-			w.lazy.tables.end(name)
+	r.update(&r.clusters, w.clusterReference)
+	r.update(&r.listeners, w.listenerReference)
+	all := subscriptionChanges{r.assignments.takeChange(), r.tables.takeChange(), r.extensions.takeChange(), r.secrets.takeChange(), listeners}
+	forgetResources(all.assignments.removed, w.assignments, w.dependents.assignments)
+	forgetResources(all.tables.removed, w.tables, w.dependents.tables)
+	forgetResources(all.extensions.removed, w.extensions, w.dependents.extensions)
+	gone := slices.DeleteFunc(slices.Clone(all.secrets.removed), w.isStaticSecret) // the file has the others
+	forgetResources(gone, w.secrets, w.dependents.clusterSecrets)
+	forgetResources(gone, w.secrets, w.dependents.listenerSecrets)
+	if w.onDemand != nil {
+		for _, name := range all.tables.removed {
+			w.onDemand.tables.unsubscribe(name)
 		}
 	}
 	return all
 }
 
-// forget drops resources, and who refers to them.
-func forget[K comparable, V any](all []K, held map[K]V, users map[K]map[string]bool) {
+// forgetResources drops resources, and who refers to them.
+func forgetResources[K comparable, V any](all []K, held map[K]V, users map[K]map[string]bool) {
 	for _, k := range all {
 		delete(held, k)
 		delete(users, k)
 	}
 }
 
-// isAsked reports whether a secret is asked for.
-func (w *world) isAsked(ref resource.SecretRef) bool { return w.references.secrets.asks(ref) }
+// isSecretRequested reports whether a secret is asked for.
+func (w *state) isSecretRequested(ref resource.SecretRef) bool {
+	return w.references.secrets.isRequested(ref)
+}
 
-// sorted are references in order.
-func sorted(all []resource.SecretRef) []resource.SecretRef {
+// sortedSecrets are references in order.
+func sortedSecrets(all []resource.SecretRef) []resource.SecretRef {
 	slices.SortFunc(all, resource.SecretRef.Compare)
 	return all
 }

@@ -1,12 +1,12 @@
 // Package xds owns the client of a control plane: it keeps the configuration of the
 // process as that says.
 //
-//	feed      a stream, over and over                       feed.go, stream.go
+//	feed      a stream, over and over                       channel.go, stream.go
 //	  │ events
-//	Source    one loop: what came is checked and answered   source.go, take.go
+//	Source    one loop: what came is checked and answered   source.go, stage.go
 //	  ├ ads.Client    what to say                           ads
 //	  ├ resource      protobuf -> model                     resource
-//	  └ world         what is complete -> a snapshot        world.go
+//	  └ world         what is complete -> a snapshot        state.go
 //	  │ Apply
 //	the server
 package xds
@@ -39,12 +39,12 @@ type Options struct {
 	// ApplyRoutes is Apply where nothing but the given route tables has changed. nil: Apply
 	// is called.
 	ApplyRoutes func(ctx context.Context, changed []*config.RouteTable, whole func() *config.Snapshot) error
-	// Kinds are what resources may ask for.
-	Kinds resource.Kinds
+	// Capabilities are what resources may ask for.
+	Capabilities resource.Capabilities
 	// Clusters and Tables are where exchanges come for hosts and routes that Bootstrap.Lazy
 	// leaves with the control plane, by the names of clusters and tables; nil: it leaves
 	// nothing.
-	Clusters, Tables OnDemand
+	Clusters, Routes OnDemand
 
 	// Loads returns what tells how much clusters were asked, which is the caller's from then
 	// on; nil: load is not reported.
@@ -55,106 +55,106 @@ type Options struct {
 
 // Source keeps the configuration of a process as its control plane says.
 type Source struct {
-	o      Options
-	boot   *bootstrap // immutable once New returns
-	store  *credential.Reloader
-	events chan event
-	launch func(*feed) // has a feed run; nil: nothing runs yet, or any more. Guarded by work
+	opts         Options
+	boot         *bootstrap // immutable once New returns
+	reloader     *credential.Reloader
+	events       chan event
+	startChannel func(*xdsChannel) // has a feed run; nil: nothing runs yet, or any more. Guarded by work
 
-	feeds []*feed // guarded by work; the first has everything, the others have secrets
+	channels []*xdsChannel // guarded by work; the first has everything, the others have secrets
 
-	// work is held by who changes what is in force: the loop, or Rebase. It guards the
+	// applyMu is held by who changes what is in force: the loop, or Rebase. It guards the
 	// world, base, feeds and their ads.Clients.
-	work   sync.Mutex
-	world  *world
-	base   *config.Snapshot // what the file says of itself; nil: nothing yet
-	static static           // names of base
-	// fixtures are in the world; said is what the file says of them.
-	fixtures *fixtures
-	said     []byte
-	again    *time.Timer // when the world is to be settled though nothing came
+	applyMu      sync.Mutex
+	state        *state
+	fileSnapshot *config.Snapshot // what the file says of itself; nil: nothing yet
+	fileNames    fileNames        // names of base
+	// staticResources are in the world; said is what the file says of them.
+	staticResources *staticResources
+	staticJSON      []byte
+	deadlineTimer   *time.Timer // when the world is to be settled though nothing came
 
-	memory memory
-	naps   naps
-	meter  meter
+	cache    cacheWriter
+	onDemand onDemandLoop
+	metrics  sourceMetrics
 
-	mu      sync.Mutex
-	kept    Kept                 // guarded by mu
-	replied map[topicOf]*replies // guarded by mu; nil: to nothing yet
+	mu          sync.Mutex
+	cacheStatus CacheStatus             // guarded by mu
+	acks        map[typeKey]*ackHistory // guarded by mu; nil: to nothing yet
 
-	// unreadable are clusters of control planes whose certificates could not be read. They
+	// omittedClusters are clusters of control planes whose certificates could not be read. They
 	// are left out, so that the rest of the configuration applies. Guarded by work.
-	unreadable map[string]bool
+	omittedClusters map[string]bool
 
-	announced bool // that the first configuration is applied; guarded by work
+	firstConfigLogged bool // that the first configuration is applied; guarded by work
 
-	ready   atomic.Bool                     // see Ready
-	tracked map[string]map[string]*Resource // guarded by mu; by type and name
+	ready          atomic.Bool                           // see Ready
+	resourceStatus map[string]map[string]*ResourceStatus // guarded by mu; by type and name
 }
 
 // New returns a Source. An error is one of the bootstrap: Problems.
 func New(o Options) (*Source, error) {
 	boot, err := readBootstrap(o.Bootstrap)
 	if err != nil {
-		k := o.Kinds
-		k.Node, k.Runtime = resource.NodeOf(boot.node), runtime{layers: boot.layers}.settled().now
-		return nil, boot.withListeners(err, k)
+		k := o.Capabilities
+		k.Node, k.Runtime = resource.NodeOf(boot.node), layeredRuntime{layers: boot.layers}.merge().merged
+		return nil, boot.addListenerErrors(err, k)
 	}
 	s := &Source{
-		o:       o,
-		boot:    boot,
-		again:   time.NewTimer(time.Hour),
-		store:   credential.NewStore(o.Log, func(error) {}),
-		events:  make(chan event),
-		world:   newWorld(),
-		tracked: map[string]map[string]*Resource{},
-		said:    o.Bootstrap.Static,
+		opts:           o,
+		boot:           boot,
+		deadlineTimer:  time.NewTimer(time.Hour),
+		reloader:       credential.NewReloader(o.Log, func(error) {}),
+		events:         make(chan event),
+		state:          newState(),
+		resourceStatus: map[string]map[string]*ResourceStatus{},
+		staticJSON:     o.Bootstrap.StaticResources,
 	}
-	s.o.Kinds.Node = resource.NodeOf(boot.node)
-	s.holdUnreadable()
-	s.meterAll()
-	s.beginNaps()
-	s.keep()
+	s.opts.Capabilities.Node = resource.NodeOf(boot.node)
+	s.omitUnreadableClusters()
+	s.registerMetrics()
+	s.startOnDemand()
+	s.initCache()
 	begun := time.Now()
-	s.world.runtime = runtime{layers: boot.layers, begun: begun}.settled()
-	s.world.warmUp(boot.dynamic.clusters, boot.dynamic.clustersLimit, begun)
-	if err := s.beginStatic(); err != nil {
+	s.state.runtime = layeredRuntime{layers: boot.layers, startedAt: begun}.merge()
+	s.state.startWarmup(boot.subscriptions.cds, boot.subscriptions.cdsTimeout, begun)
+	if err := s.addStaticResources(); err != nil {
 		return nil, err
 	}
-	if boot.control == "" {
-		s.ask()
+	if boot.adsCluster == "" {
+		s.updateSubscriptions()
 		return s, nil
 	}
 	types := []ads.Type{
 		{URL: resource.RuntimeType},
-		{URL: resource.ClusterType, Whole: true},
+		{URL: resource.ClusterType, AllResourcesRequiredInSotW: true},
 		{URL: resource.EndpointType},
-		{URL: resource.ListenerType, Whole: true},
+		{URL: resource.ListenerType, AllResourcesRequiredInSotW: true},
 		{URL: resource.RouteType},
 		{URL: resource.DubboRouteType},
 		{URL: resource.ExtensionType},
 		{URL: resource.SecretType},
 	}
-	f := s.newFeed(&feed{name: boot.control, service: aggregated(), form: boot.form}, types...)
-	f.client.Want(resource.RuntimeType, s.world.runtime.names())
-	if boot.dynamic.clusters {
-		f.client.WantAll(resource.ClusterType)
+	f := s.newChannel(&xdsChannel{name: boot.adsCluster, service: adsService(), mode: boot.mode}, types...)
+	f.client.SetSubscription(resource.RuntimeType, s.state.runtime.rtdsNames())
+	if boot.subscriptions.cds {
+		f.client.SubscribeAll(resource.ClusterType)
 	}
-	if boot.dynamic.listeners {
-		f.client.WantAll(resource.ListenerType)
+	if boot.subscriptions.lds {
+		f.client.SubscribeAll(resource.ListenerType)
 	}
-	s.ask()
+	s.updateSubscriptions()
 	return s, nil
 }
 
-// newFeed completes f, which says whom it asks and how, and adds it to the feeds.
-func (s *Source) newFeed(f *feed, types ...ads.Type) *feed {
+// newChannel completes f, which says whom it asks and how, and adds it to the feeds.
+func (s *Source) newChannel(f *xdsChannel, types ...ads.Type) *xdsChannel {
 	f.node, f.target = s.boot.node, s.boot.targets[f.name]
-	f.log = s.o.Log
-	f.store, f.events, f.more = s.store, s.events, make(chan struct{}, 1)
-	f.client = ads.New(f.form, types...)
-	s.feeds = append(s.feeds, f)
-	s.meterFeed(f)
+	f.log = s.opts.Log
+	f.reloader, f.events, f.queueSignal = s.reloader, s.events, make(chan struct{}, 1)
+	f.client = ads.New(f.mode, types...)
+	s.channels = append(s.channels, f)
+	s.registerChannelMetrics(f)
 	return f
 }
 
@@ -174,19 +174,19 @@ func (s *Source) Run(ctx context.Context) error {
 		}
 		cancel()
 	}
-	if err := s.beginStatus(ctx, &feeds, fail); err != nil {
+	if err := s.startStatusServer(ctx, &feeds, fail); err != nil {
 		return err
 	}
-	s.beginReports(ctx, &feeds)
-	s.beginFeeds(ctx, &feeds)
-	feeds.Go(func() { s.store.Run(ctx) })
+	s.startLoadReports(ctx, &feeds)
+	s.startChannels(ctx, &feeds)
+	feeds.Go(func() { s.reloader.Run(ctx) })
 	ended := make(chan struct{})
 	go func() {
 		feeds.Wait()
 		close(ended)
 	}()
-	end := s.beginMemory()
-	s.loop(ctx, ended)
+	end := s.startCache()
+	s.eventLoop(ctx, ended)
 	end()
 	select {
 	case err := <-failures:
@@ -196,260 +196,260 @@ func (s *Source) Run(ctx context.Context) error {
 	}
 }
 
-// beginFeeds has all feeds run until ctx ends, on goroutines of the group, and those that
+// startChannels has all feeds run until ctx ends, on goroutines of the group, and those that
 // there will be.
-func (s *Source) beginFeeds(ctx context.Context, group *sync.WaitGroup) {
-	launch := func(f *feed) { group.Go(func() { f.run(ctx) }) }
-	s.work.Lock()
-	defer s.work.Unlock()
-	s.launch = launch
-	for _, f := range s.feeds {
+func (s *Source) startChannels(ctx context.Context, group *sync.WaitGroup) {
+	launch := func(f *xdsChannel) { group.Go(func() { f.run(ctx) }) }
+	s.applyMu.Lock()
+	defer s.applyMu.Unlock()
+	s.startChannel = launch
+	for _, f := range s.channels {
 		launch(f)
 	}
 	group.Go(func() { // until it ends the group is waited for, and others may join it
 		<-ctx.Done()
-		s.work.Lock()
-		defer s.work.Unlock()
-		s.launch = nil
+		s.applyMu.Lock()
+		defer s.applyMu.Unlock()
+		s.startChannel = nil
 	})
 }
 
-// loop deals with what happens until all feeds have ended.
-func (s *Source) loop(ctx context.Context, ended <-chan struct{}) {
-	defer s.again.Stop()
-	defer s.naps.sweep.Stop()
+// eventLoop deals with what happens until all feeds have ended.
+func (s *Source) eventLoop(ctx context.Context, ended <-chan struct{}) {
+	defer s.deadlineTimer.Stop()
+	defer s.onDemand.idleTimer.Stop()
 	for {
 		select {
 		case e := <-s.events:
-			s.handle(ctx, e)
+			s.handleEvent(ctx, e)
 			close(e.done)
-		case <-s.again.C:
-			s.wake(ctx)
-		case <-s.naps.clusters:
-			s.rouse(ctx)
-		case <-s.naps.tables:
-			s.rouse(ctx)
-		case <-s.naps.sweep.C:
-			s.doze(ctx)
-		case <-s.memory.saving.C:
-			s.saveNow()
-		case <-s.memory.silence.C:
-			s.silent(ctx)
+		case <-s.deadlineTimer.C:
+			s.onDeadline(ctx)
+		case <-s.onDemand.clusters:
+			s.subscribeRequested(ctx)
+		case <-s.onDemand.routes:
+			s.subscribeRequested(ctx)
+		case <-s.onDemand.idleTimer.C:
+			s.unsubscribeIdle(ctx)
+		case <-s.cache.saveTimer.C:
+			s.saveIfDue()
+		case <-s.cache.fallbackTimer.C:
+			s.applyCacheIfSilent(ctx)
 		case <-ended:
 			return
 		}
 	}
 }
 
-// wake puts in force what has waited long enough for what it lacks.
-func (s *Source) wake(ctx context.Context) {
-	s.work.Lock()
-	defer s.work.Unlock()
-	defer s.world.commit()
-	s.world.mark()
-	s.settleLate(ctx)
-	s.ask()
+// onDeadline puts in force what has waited long enough for what it lacks.
+func (s *Source) onDeadline(ctx context.Context) {
+	s.applyMu.Lock()
+	defer s.applyMu.Unlock()
+	defer s.state.commit()
+	s.state.checkpoint()
+	s.reconcileExpired(ctx)
+	s.updateSubscriptions()
 }
 
-// settleLate puts in force what has become complete though nothing came: it has waited for
+// reconcileExpired puts in force what has become complete though nothing came: it has waited for
 // long enough, or it is used now, or not any more. Where that cannot be, all but the
 // listeners to blame are in force. s.work is held, and the world marked.
-func (s *Source) settleLate(ctx context.Context) {
-	c, err := s.settle(ctx)
+func (s *Source) reconcileExpired(ctx context.Context) {
+	c, err := s.reconcile(ctx)
 	if err == nil {
 		return
 	}
-	s.world.takeBack()
-	for _, name := range c.started {
-		s.world.hold(name)
+	s.state.rollback()
+	for _, name := range c.activatedListeners {
+		s.state.holdBack(name)
 	}
 	now := time.Now()
 	for _, one := range c.clusters {
-		s.world.postpone(one.Name, now)
+		s.state.restartWait(one.Name, now)
 	}
-	s.o.Log.Error("cannot apply resources that finished warming", logError, err)
-	s.restore(ctx)
-	s.start(ctx, c.started)
+	s.opts.Log.Error("cannot apply resources that finished warming", logError, err)
+	s.reapplyActive(ctx)
+	s.applyHeldListeners(ctx, c.activatedListeners)
 }
 
-func (s *Source) handle(ctx context.Context, e event) {
-	s.work.Lock()
-	defer s.work.Unlock()
-	defer s.world.commit()
-	f := e.feed
+func (s *Source) handleEvent(ctx context.Context, e event) {
+	s.applyMu.Lock()
+	defer s.applyMu.Unlock()
+	defer s.state.commit()
+	f := e.channel
 	switch {
 	case e.opened:
-		s.o.Log.Info("connected to the control plane", logControl, f.name, logAddress, f.target.address)
-		s.admitCluster(ctx, f.name)
-		f.say(f.client.Start()...)
+		s.opts.Log.Info("connected to the control plane", logControl, f.name, logAddress, f.target.address)
+		s.addOmittedCluster(ctx, f.name)
+		f.enqueue(f.client.StreamOpened()...)
 	case e.response == nil:
-		f.client.End()
+		f.client.StreamClosed()
 		if ctx.Err() == nil {
-			s.o.Log.Warn("disconnected from the control plane: the last accepted resources stay active", logControl, f.name, logError, e.ended)
+			s.opts.Log.Warn("disconnected from the control plane: the last accepted resources stay active", logControl, f.name, logError, e.streamErr)
 		}
 	default:
-		s.respond(ctx, f, e.response)
+		s.handleResponse(ctx, f, e.response)
 	}
 }
 
-// respond takes a response: what is good in it is put in force, the rest refused.
-func (s *Source) respond(ctx context.Context, f *feed, r *ads.Response) {
+// handleResponse takes a response: what is good in it is put in force, the rest refused.
+func (s *Source) handleResponse(ctx context.Context, f *xdsChannel, r *ads.Response) {
 	u, ok := f.client.Receive(*r)
 	if !ok {
-		s.o.Log.Warn("ignored a response without a subscription", logControl, f.name, logType, r.Type)
+		s.opts.Log.Warn("ignored a response without a subscription", logControl, f.name, logType, r.Type)
 		return
 	}
 	now := time.Now()
-	wrong := s.put(ctx, f, u, now)
+	wrong := s.applyUpdate(ctx, f, u, now)
 	for _, w := range wrong {
-		s.o.Log.Warn("resource rejected", logControl, f.name, logType, u.Type, logResource, w.Name, logReason, w.Reason)
+		s.opts.Log.Warn("resource rejected", logControl, f.name, logType, u.Type, logResource, w.Name, logReason, w.Reason)
 	}
-	s.count(f, u, wrong)
-	s.trackKnown(f, u, wrong, now)
-	if answer, ok := f.client.Conclude(u, wrong); ok {
-		s.reply(f, u, answer.Refusal, now)
-		f.say(answer)
+	s.countResponse(f, u, wrong)
+	s.recordNamedUpdate(f, u, wrong, now)
+	if answer, ok := f.client.Acknowledge(u, wrong); ok {
+		s.recordAck(f, u, answer.ErrorDetail, now)
+		f.enqueue(answer)
 	}
-	s.untrackGone(f, r)
-	s.ask()
-	if f == s.plane() {
-		s.heard(u)
-		s.announce()
+	s.dropRemovedStatus(f, r)
+	s.updateSubscriptions()
+	if f == s.mainChannel() {
+		s.noteResponse(u)
+		s.logFirstConfig()
 	}
-	s.recount()
+	s.updateResourceCounts()
 }
 
-// put puts in force what is good in an update, and returns what is not.
-func (s *Source) put(ctx context.Context, f *feed, u ads.Update, now time.Time) (wrong []ads.Wrong) {
-	s.world.mark()
-	wrong = s.take(f, u, now)
-	c, err := s.settle(ctx)
+// applyUpdate puts in force what is good in an update, and returns what is not.
+func (s *Source) applyUpdate(ctx context.Context, f *xdsChannel, u ads.Update, now time.Time) (wrong []ads.ResourceError) {
+	s.state.checkpoint()
+	wrong = s.stageUpdate(f, u, now)
+	c, err := s.reconcile(ctx)
 	if err == nil {
 		return wrong
 	}
 	// The outside world is against one of them: a port is in use, a file is gone.
-	s.world.takeBack()
-	if u.Type != resource.ListenerType && len(c.started) > 0 {
+	s.state.rollback()
+	if u.Type != resource.ListenerType && len(c.activatedListeners) > 0 {
 		// Perhaps against a listener that is complete by this, and not against this.
-		s.world.mark()
-		wrong = s.take(f, u, now)
-		for _, name := range c.started {
-			s.world.hold(name)
+		s.state.checkpoint()
+		wrong = s.stageUpdate(f, u, now)
+		for _, name := range c.activatedListeners {
+			s.state.holdBack(name)
 		}
-		if _, err := s.settle(ctx); err == nil {
-			s.start(ctx, c.started)
+		if _, err := s.reconcile(ctx); err == nil {
+			s.applyHeldListeners(ctx, c.activatedListeners)
 			return wrong
 		}
-		s.world.takeBack()
+		s.state.rollback()
 	}
-	tries := mostTries
-	return s.putParts(ctx, f, u, now, err, &tries)
+	tries := maxApplyAttempts
+	return s.applyBisected(ctx, f, u, now, err, &tries)
 }
 
-// mostTries is how often parts of an update that cannot be put in force are tried.
-const mostTries = 256
+// maxApplyAttempts is how often parts of an update that cannot be put in force are tried.
+const maxApplyAttempts = 256
 
-// putParts is put of an update that cannot be put in force as a whole because of err:
+// applyBisected is put of an update that cannot be put in force as a whole because of err:
 // what it takes away is, and halves of what it changes, and halves of these.
-func (s *Source) putParts(ctx context.Context, f *feed, u ads.Update, now time.Time, err error, tries *int) (wrong []ads.Wrong) {
+func (s *Source) applyBisected(ctx context.Context, f *xdsChannel, u ads.Update, now time.Time, err error, tries *int) (wrong []ads.ResourceError) {
 	half := len(u.Changed) / 2
 	parts := []ads.Update{{Type: u.Type, Changed: u.Changed[:half]}, {Type: u.Type, Changed: u.Changed[half:]}}
 	switch {
 	case *tries > 0 && len(u.Changed) > 0 && len(u.Removed) > 0:
 		parts = []ads.Update{{Type: u.Type, Removed: u.Removed}, {Type: u.Type, Changed: u.Changed}}
 	case len(u.Changed) <= 1 || *tries <= 0:
-		s.restore(ctx)
+		s.reapplyActive(ctx)
 		for _, n := range u.Changed {
-			wrong = append(wrong, ads.Wrong{Name: n.Name, Reason: err.Error()})
+			wrong = append(wrong, ads.ResourceError{Name: n.Name, Reason: err.Error()})
 		}
 		for _, name := range u.Removed {
-			wrong = append(wrong, ads.Wrong{Name: name, Reason: err.Error()})
+			wrong = append(wrong, ads.ResourceError{Name: name, Reason: err.Error()})
 		}
 		return wrong
 	}
 	for _, part := range parts {
 		*tries--
-		s.world.mark()
-		bad := s.take(f, part, now)
-		if _, err := s.settle(ctx); err != nil {
-			s.world.takeBack()
-			bad = s.putParts(ctx, f, part, now, err, tries)
+		s.state.checkpoint()
+		bad := s.stageUpdate(f, part, now)
+		if _, err := s.reconcile(ctx); err != nil {
+			s.state.rollback()
+			bad = s.applyBisected(ctx, f, part, now, err, tries)
 		}
 		wrong = append(wrong, bad...)
 	}
 	return wrong
 }
 
-// start puts held listeners in force, one by one. One that cannot be stays held, until
+// applyHeldListeners puts held listeners in force, one by one. One that cannot be stays held, until
 // something else is said of it.
-func (s *Source) start(ctx context.Context, names []string) {
+func (s *Source) applyHeldListeners(ctx context.Context, names []string) {
 	for _, name := range names {
-		s.world.mark()
-		s.world.release(name)
-		if _, err := s.settle(ctx); err != nil {
-			s.world.takeBack()
-			s.restore(ctx)
-			s.o.Log.Error("cannot apply listener", logResource, name, logReason, err)
-			s.refused(resource.ListenerType, name, err.Error(), time.Now())
+		s.state.checkpoint()
+		s.state.release(name)
+		if _, err := s.reconcile(ctx); err != nil {
+			s.state.rollback()
+			s.reapplyActive(ctx)
+			s.opts.Log.Error("cannot apply listener", logResource, name, logReason, err)
+			s.recordRejection(resource.ListenerType, name, err.Error(), time.Now())
 		}
 	}
 }
 
-// restore puts in force what was before. If that cannot be, it is tried again with what
+// reapplyActive puts in force what was before. If that cannot be, it is tried again with what
 // comes next.
-func (s *Source) restore(ctx context.Context) {
-	s.world.mark()
-	if _, err := s.settle(ctx); err != nil {
-		s.world.takeBack()
-		s.o.Log.Error("cannot restore the previous configuration", logError, err)
+func (s *Source) reapplyActive(ctx context.Context) {
+	s.state.checkpoint()
+	if _, err := s.reconcile(ctx); err != nil {
+		s.state.rollback()
+		s.opts.Log.Error("cannot restore the previous configuration", logError, err)
 	}
 }
 
-// settle puts in force what is complete: it returns what that changes, or would have.
-func (s *Source) settle(ctx context.Context) (change, error) {
+// reconcile puts in force what is complete: it returns what that changes, or would have.
+func (s *Source) reconcile(ctx context.Context) (change, error) {
 	now := time.Now()
-	c, next := s.world.settle(now)
-	s.again.Stop()
+	c, next := s.state.reconcile(now)
+	s.deadlineTimer.Stop()
 	if !next.IsZero() {
-		s.again.Reset(next.Sub(now))
+		s.deadlineTimer.Reset(next.Sub(now))
 	}
 	if c.empty() {
 		return c, nil
 	}
-	whole := func() *config.Snapshot { return s.world.snapshot(s.base) }
+	whole := func() *config.Snapshot { return s.state.snapshot(s.fileSnapshot) }
 	switch routes := len(c.tables) > 0; {
-	case c.routing || len(c.removed) > 0 || routes && (len(c.clusters) > 0 || s.o.ApplyRoutes == nil):
-		return c, s.o.Apply(ctx, whole())
+	case c.listenersChanged || len(c.removedClusters) > 0 || routes && (len(c.clusters) > 0 || s.opts.ApplyRoutes == nil):
+		return c, s.opts.Apply(ctx, whole())
 	case routes:
-		return c, s.o.ApplyRoutes(ctx, c.tables, whole)
+		return c, s.opts.ApplyRoutes(ctx, c.tables, whole)
 	}
-	return c, s.o.ApplyClusters(ctx, c.clusters, whole)
+	return c, s.opts.ApplyClusters(ctx, c.clusters, whole)
 }
 
-// ask says what is wanted now, to everybody, and forgets the rest.
-func (s *Source) ask() {
-	w := s.world.turn()
-	s.untrack(&w)
-	if f := s.plane(); f != nil {
-		http, dubbo := tablesOf(w.tables.more)
-		noHTTP, noDubbo := tablesOf(w.tables.less)
-		f.say(f.client.Change(resource.EndpointType, w.assignments.more, w.assignments.less)...)
-		f.say(f.client.Change(resource.RouteType, http, noHTTP)...)
-		f.say(f.client.Change(resource.DubboRouteType, dubbo, noDubbo)...)
-		f.say(f.client.Change(resource.ExtensionType, w.extensions.more, w.extensions.less)...)
+// updateSubscriptions says what is wanted now, to everybody, and forgets the rest.
+func (s *Source) updateSubscriptions() {
+	w := s.state.takeSubscriptionChanges()
+	s.dropUnsubscribedStatus(&w)
+	if f := s.mainChannel(); f != nil {
+		http, dubbo := splitTables(w.tables.added)
+		noHTTP, noDubbo := splitTables(w.tables.removed)
+		f.enqueue(f.client.UpdateSubscription(resource.EndpointType, w.assignments.added, w.assignments.removed)...)
+		f.enqueue(f.client.UpdateSubscription(resource.RouteType, http, noHTTP)...)
+		f.enqueue(f.client.UpdateSubscription(resource.DubboRouteType, dubbo, noDubbo)...)
+		f.enqueue(f.client.UpdateSubscription(resource.ExtensionType, w.extensions.added, w.extensions.removed)...)
 	}
 	more, less := map[resource.SecretSource][]string{}, map[resource.SecretSource][]string{}
-	for _, r := range sorted(w.secrets.more) {
-		s.secretFeed(r.From)
+	for _, r := range sortedSecrets(w.secrets.added) {
+		s.secretChannel(r.From)
 		more[r.From] = append(more[r.From], r.Name)
 	}
-	for _, r := range w.secrets.less {
+	for _, r := range w.secrets.removed {
 		less[r.From] = append(less[r.From], r.Name)
 	}
-	for _, f := range s.feeds {
-		f.say(f.client.Change(resource.SecretType, more[f.secrets], less[f.secrets])...)
+	for _, f := range s.channels {
+		f.enqueue(f.client.UpdateSubscription(resource.SecretType, more[f.secretSource], less[f.secretSource])...)
 	}
-	s.countAsleep(w.listeners)
+	s.updateUnsubscribedCounts(w.listenersChanged)
 }
 
 // Keys of log lines.

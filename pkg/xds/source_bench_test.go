@@ -21,13 +21,13 @@ import (
 	"github.com/weft-proxy/weft/pkg/xds/resource"
 )
 
-// bootstrapText is of a control plane that nobody connects to.
-func bootstrapText(form string) config.Bootstrap {
+// testBootstrap is of a control plane that nobody connects to.
+func testBootstrap(form string) config.Bootstrap {
 	return config.Bootstrap{
 		Node: []byte(`{"id": "test"}`),
-		Dynamic: fmt.Appendf(nil, `{"ads_config": {"api_type": %q, "grpc_services": [{"envoy_grpc": {"cluster_name": "control"}}]},
+		DynamicResources: fmt.Appendf(nil, `{"ads_config": {"api_type": %q, "grpc_services": [{"envoy_grpc": {"cluster_name": "control"}}]},
 			"cds_config": {"ads": {}}, "lds_config": {"ads": {}}}`, form),
-		Static: []byte(`{"clusters": [{"name": "control", "load_assignment": {"cluster_name": "control", "endpoints": [
+		StaticResources: []byte(`{"clusters": [{"name": "control", "load_assignment": {"cluster_name": "control", "endpoints": [
 			{"lb_endpoints": [{"endpoint": {"address": {"socket_address": {"address": "127.0.0.1", "port_value": 1}}}}]}]}}]}`),
 	}
 }
@@ -59,72 +59,72 @@ func edsCluster(i int, timeout time.Duration) []byte {
 	})
 }
 
-// beside returns a Source that has so many clusters with their hosts, and how often one of
+// newSourceWithClusters returns a Source that has so many clusters with their hosts, and how often one of
 // them was put in force since. It asks in a form; the clusters are asleep if it is lazy.
-func beside(tb testing.TB, clusters int, form string, lazy bool) (s *Source, applied *int) {
+func newSourceWithClusters(tb testing.TB, clusters int, form string, lazy bool) (s *Source, applied *int) {
 	tb.Helper()
 	applied = new(int)
 	o := Options{
-		Bootstrap:     bootstrapText(form),
+		Bootstrap:     testBootstrap(form),
 		Apply:         func(context.Context, *config.Snapshot) error { return nil },
 		ApplyClusters: func(context.Context, []*config.Cluster, func() *config.Snapshot) error { *applied++; return nil },
 		Log:           slog.New(slog.DiscardHandler),
 	}
 	if lazy {
-		o.Bootstrap.Lazy = config.ControlPlaneLazy{Idle: time.Hour, Wait: time.Second}
-		o.Clusters, o.Tables = newCallers(), newCallers()
+		o.Bootstrap.OnDemand = config.XDSOnDemand{Idle: time.Hour, Wait: time.Second}
+		o.Clusters, o.Routes = newFakeOnDemand(), newFakeOnDemand()
 	}
 	s, err := New(o)
 	if err != nil {
 		tb.Fatal(err)
 	}
-	if err := s.Rebase(tb.Context(), &config.Snapshot{}); err != nil {
+	if err := s.ApplyFile(tb.Context(), &config.Snapshot{}); err != nil {
 		tb.Fatal(err)
 	}
-	s.handle(tb.Context(), event{feed: s.feeds[0], opened: true})
+	s.handleEvent(tb.Context(), event{channel: s.channels[0], opened: true})
 	all := map[string][]ads.Resource{}
 	for i := range clusters {
 		name := "c" + strconv.Itoa(i)
 		all[resource.ClusterType] = append(all[resource.ClusterType], ads.Resource{Name: name, Version: "1", Body: edsCluster(i, time.Second)})
 		all[resource.EndpointType] = append(all[resource.EndpointType], ads.Resource{Name: name, Version: "1", Body: assignment(i, 1)})
 	}
-	hears(tb, s, resource.ClusterType, all[resource.ClusterType]...)
-	hears(tb, s, resource.EndpointType, all[resource.EndpointType]...)
-	s.ask() // what there is new of all of them is dealt with
+	respondRaw(tb, s, resource.ClusterType, all[resource.ClusterType]...)
+	respondRaw(tb, s, resource.EndpointType, all[resource.EndpointType]...)
+	s.updateSubscriptions() // what there is new of all of them is dealt with
 	*applied = 0
 	return s, applied
 }
 
-// hears has s deal with a response, and drops its answers.
-func hears(tb testing.TB, s *Source, url string, all ...ads.Resource) {
-	f := s.feeds[0]
-	s.handle(tb.Context(), event{feed: f, response: &ads.Response{Type: url, Nonce: "n", Resources: all}})
+// respondRaw has s deal with a response, and drops its answers.
+func respondRaw(tb testing.TB, s *Source, url string, all ...ads.Resource) {
+	f := s.channels[0]
+	s.handleEvent(tb.Context(), event{channel: f, response: &ads.Response{Type: url, Nonce: "n", Resources: all}})
 	f.queue = f.queue[:0]
 }
 
 // oneChange is what happens to one cluster beside others that stay.
 type oneChange struct {
 	name, form string
-	lazy       bool
-	again      func(tb testing.TB, s *Source) func(i int) // has it happen for the time i
+	onDemand   bool
+	apply      func(tb testing.TB, s *Source) func(i int) // has it happen for the time i
 }
 
 func oneChanges() []oneChange {
 	both := func(url string, bodies ...[]byte) func(testing.TB, *Source) func(int) {
 		return func(tb testing.TB, s *Source) func(int) {
 			return func(i int) {
-				hears(tb, s, url, ads.Resource{Name: "c7", Version: strconv.Itoa(i), Body: bodies[i%2]})
+				respondRaw(tb, s, url, ads.Resource{Name: "c7", Version: strconv.Itoa(i), Body: bodies[i%2]})
 			}
 		}
 	}
 	wake := func(tb testing.TB, s *Source) func(int) {
-		callers := s.o.Clusters.(*callers) //nolint:forcetypeassert // beside has made it
+		callers := s.opts.Clusters.(*fakeOnDemand) //nolint:forcetypeassert // beside has made it
 		return func(int) {
 			callers.names = append(callers.names, "c7")
-			s.rouse(tb.Context())
-			s.world.lazy.clusters.all["c7"].used = time.Time{}
-			s.doze(tb.Context())
-			s.feeds[0].queue = s.feeds[0].queue[:0]
+			s.subscribeRequested(tb.Context())
+			s.state.onDemand.clusters.entries["c7"].lastUsed = time.Time{}
+			s.unsubscribeIdle(tb.Context())
+			s.channels[0].queue = s.channels[0].queue[:0]
 		}
 	}
 	return []oneChange{
@@ -141,8 +141,8 @@ func BenchmarkOneChange(b *testing.B) {
 	for _, c := range oneChanges() {
 		for _, others := range []int{100, 10_000} {
 			b.Run(fmt.Sprintf("%s/others=%d", c.name, others), func(b *testing.B) {
-				s, applied := beside(b, others, c.form, c.lazy)
-				again := c.again(b, s)
+				s, applied := newSourceWithClusters(b, others, c.form, c.onDemand)
+				again := c.apply(b, s)
 				b.ReportAllocs()
 				b.ResetTimer()
 				for i := range b.N {
@@ -163,8 +163,8 @@ func TestOneChangeCostsTheSame(t *testing.T) {
 	for _, c := range oneChanges() {
 		t.Run(c.name, func(t *testing.T) {
 			cost := func(others int) (bytes uint64) {
-				s, applied := beside(t, others, c.form, c.lazy)
-				again := c.again(t, s)
+				s, applied := newSourceWithClusters(t, others, c.form, c.onDemand)
+				again := c.apply(t, s)
 				var before, after goruntime.MemStats
 				goruntime.ReadMemStats(&before)
 				for i := range times {

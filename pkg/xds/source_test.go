@@ -32,11 +32,11 @@ type server struct {
 	discoveryv3.UnimplementedAggregatedDiscoveryServiceServer
 	secretv3.UnimplementedSecretDiscoveryServiceServer
 
-	streams chan *conversation
+	streams chan *adsStream
 }
 
-// conversation is one stream of a server.
-type conversation struct {
+// adsStream is one stream of a server.
+type adsStream struct {
 	t        *testing.T
 	stream   grpc.BidiStreamingServer[discoveryv3.DiscoveryRequest, discoveryv3.DiscoveryResponse]
 	requests chan *discoveryv3.DiscoveryRequest
@@ -44,15 +44,15 @@ type conversation struct {
 }
 
 func (s *server) StreamAggregatedResources(stream discoveryv3.AggregatedDiscoveryService_StreamAggregatedResourcesServer) error {
-	return s.converse(stream)
+	return s.serveStream(stream)
 }
 
 func (s *server) StreamSecrets(stream secretv3.SecretDiscoveryService_StreamSecretsServer) error {
-	return s.converse(stream)
+	return s.serveStream(stream)
 }
 
-func (s *server) converse(stream grpc.BidiStreamingServer[discoveryv3.DiscoveryRequest, discoveryv3.DiscoveryResponse]) error {
-	c := &conversation{stream: stream, requests: make(chan *discoveryv3.DiscoveryRequest, 100)}
+func (s *server) serveStream(stream grpc.BidiStreamingServer[discoveryv3.DiscoveryRequest, discoveryv3.DiscoveryResponse]) error {
+	c := &adsStream{stream: stream, requests: make(chan *discoveryv3.DiscoveryRequest, 100)}
 	s.streams <- c
 	for {
 		r, err := stream.Recv()
@@ -63,8 +63,8 @@ func (s *server) converse(stream grpc.BidiStreamingServer[discoveryv3.DiscoveryR
 	}
 }
 
-// want returns the next request, and fails unless it is of the type.
-func (c *conversation) want(url string) *discoveryv3.DiscoveryRequest {
+// expectRequest returns the next request, and fails unless it is of the type.
+func (c *adsStream) expectRequest(url string) *discoveryv3.DiscoveryRequest {
 	c.t.Helper()
 	r := <-c.requests
 	if r.GetTypeUrl() != url {
@@ -73,9 +73,9 @@ func (c *conversation) want(url string) *discoveryv3.DiscoveryRequest {
 	return r
 }
 
-// say sends resources of a type, and returns what is answered. Requests before that are
+// send sends resources of a type, and returns what is answered. Requests before that are
 // passed over.
-func (c *conversation) say(url string, all ...*anypb.Any) *discoveryv3.DiscoveryRequest {
+func (c *adsStream) send(url string, all ...*anypb.Any) *discoveryv3.DiscoveryRequest {
 	c.t.Helper()
 	c.nonces++
 	nonce := fmt.Sprint("n", c.nonces)
@@ -89,25 +89,25 @@ func (c *conversation) say(url string, all ...*anypb.Any) *discoveryv3.Discovery
 	}
 }
 
-// accepted is say, and fails unless it is accepted.
-func (c *conversation) accepted(all ...said) {
+// sendAccepted is say, and fails unless it is accepted.
+func (c *adsStream) sendAccepted(all ...testResource) {
 	c.t.Helper()
 	var list []*anypb.Any
 	for _, r := range all {
 		list = append(list, &anypb.Any{TypeUrl: r.url, Value: r.body})
 	}
-	if r := c.say(all[0].url, list...); r.GetErrorDetail() != nil {
+	if r := c.send(all[0].url, list...); r.GetErrorDetail() != nil {
 		c.t.Fatalf("%s is rejected: %s", all[0].name, r.GetErrorDetail().GetMessage())
 	}
 }
 
 // rig is a Source that runs, in a bubble of its own, and what it reaches.
 type rig struct {
-	t       *testing.T
-	source  *Source
-	inForce atomic.Pointer[config.Snapshot]
-	broken  func(next *config.Snapshot) error // what Apply says; nil: it is done
-	stop    map[string]func()                 // by address; ends the server there
+	t        *testing.T
+	source   *Source
+	active   atomic.Pointer[config.Snapshot]
+	applyErr func(next *config.Snapshot) error // what Apply says; nil: it is done
+	stop     map[string]func()                 // by address; ends the server there
 
 	mu      sync.Mutex
 	serving map[string]*bufconn.Listener // guarded by mu; by address, others are away
@@ -125,16 +125,16 @@ func start(t *testing.T) *rig {
 func startWith(t *testing.T, change func(*Options)) *rig {
 	t.Helper()
 	r := &rig{t: t, serving: map[string]*bufconn.Listener{}, stop: map[string]func(){}}
-	b := bootstrapText("GRPC")
-	b.Static = []byte(strings.Replace(string(b.Static), `{"name": "control"`, `{"name": "agent", "load_assignment": {"cluster_name": "agent", "endpoints": [
+	b := testBootstrap("GRPC")
+	b.StaticResources = []byte(strings.Replace(string(b.StaticResources), `{"name": "control"`, `{"name": "agent", "load_assignment": {"cluster_name": "agent", "endpoints": [
 		{"lb_endpoints": [{"endpoint": {"address": {"pipe": {"path": "/run/agent"}}}}]}]}}, {"name": "control"`, 1))
 	apply := func(next *config.Snapshot) error {
-		if r.broken != nil {
-			if err := r.broken(next); err != nil {
+		if r.applyErr != nil {
+			if err := r.applyErr(next); err != nil {
 				return err
 			}
 		}
-		r.inForce.Store(next)
+		r.active.Store(next)
 		return nil
 	}
 	o := Options{
@@ -145,7 +145,7 @@ func startWith(t *testing.T, change func(*Options)) *rig {
 		},
 		ApplyRoutes: func(_ context.Context, changed []*config.RouteTable, whole func() *config.Snapshot) error {
 			next := whole()
-			if was := *r.inForce.Load(); !reflect.DeepEqual(withRoutes(&was, changed), next) {
+			if was := *r.active.Load(); !reflect.DeepEqual(withRoutes(&was, changed), next) {
 				t.Errorf("the tables that have changed are %v, and by them alone %v does not become %v", changed, was, next)
 			}
 			return apply(next)
@@ -158,11 +158,11 @@ func startWith(t *testing.T, change func(*Options)) *rig {
 		t.Fatal(err)
 	}
 	for name, one := range r.source.boot.targets {
-		one.network = network{dial: r.dial, most: 1 << 20}
+		one.network = network{dial: r.dial, maxMessageSize: 1 << 20}
 		r.source.boot.targets[name] = one
 	}
-	r.source.feeds[0].target = r.source.boot.targets["control"]
-	if err := r.source.Rebase(t.Context(), &config.Snapshot{}); err != nil {
+	r.source.channels[0].target = r.source.boot.targets["control"]
+	if err := r.source.ApplyFile(t.Context(), &config.Snapshot{}); err != nil {
 		t.Fatal(err)
 	}
 	return r
@@ -181,7 +181,7 @@ func withRoutes(c *config.Snapshot, changed []*config.RouteTable) *config.Snapsh
 	return c
 }
 
-// The addresses of bootstrapText and start.
+// The addresses of testBootstrap and start.
 const (
 	controlAddress = "127.0.0.1:1"
 	agentAddress   = "/run/agent"
@@ -215,7 +215,7 @@ func (r *rig) dial(ctx context.Context, _, address string) (net.Conn, error) {
 
 // serve has a server be at an address.
 func (r *rig) serve(address string) *server {
-	s := &server{streams: make(chan *conversation, 10)}
+	s := &server{streams: make(chan *adsStream, 10)}
 	g, ln := grpc.NewServer(), bufconn.Listen(1<<20)
 	discoveryv3.RegisterAggregatedDiscoveryServiceServer(g, s)
 	secretv3.RegisterSecretDiscoveryServiceServer(g, s)
@@ -224,67 +224,67 @@ func (r *rig) serve(address string) *server {
 		defer close(ended)
 		_ = g.Serve(ln)
 	}()
-	r.at(address, ln)
+	r.listenAt(address, ln)
 	r.stop[address] = func() {
 		g.Stop()
 		<-ended
-		r.at(address, nil)
+		r.listenAt(address, nil)
 	}
 	return s
 }
 
-// at has what listens be at an address; nil: nobody is.
-func (r *rig) at(address string, ln *bufconn.Listener) {
+// listenAt has what listens be at an address; nil: nobody is.
+func (r *rig) listenAt(address string, ln *bufconn.Listener) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.serving[address] = ln
 }
 
-// stream returns the next stream of a server.
-func (r *rig) stream(s *server) *conversation {
+// nextStream returns the next stream of a server.
+func (r *rig) nextStream(s *server) *adsStream {
 	c := <-s.streams
 	c.t = r.t
 	return c
 }
 
-// converse runs the Source beside a control plane, and returns their first stream.
-func (r *rig) converse() *conversation {
+// runAndAccept runs the Source beside a control plane, and returns their first stream.
+func (r *rig) runAndAccept() *adsStream {
 	s := r.serve(controlAddress)
 	r.run()
-	return r.stream(s)
+	return r.nextStream(s)
 }
 
 // listeners are the names of those in force.
 func (r *rig) listeners() (names []string) {
 	synctest.Wait()
-	for _, l := range r.inForce.Load().Listeners {
+	for _, l := range r.active.Load().Listeners {
 		names = append(names, l.Name)
 	}
 	return names
 }
 
-// supplied has a stream say a cluster with its hosts, and listeners with their routes.
-func (r *rig) supplied(c *conversation) {
+// sendInitial has a stream say a cluster with its hosts, and listeners with their routes.
+func (r *rig) sendInitial(c *adsStream) {
 	r.t.Helper()
-	c.want(resource.ClusterType)
-	c.want(resource.ListenerType)
-	c.accepted(aCluster("c", "e", "", 0))
-	c.want(resource.EndpointType)
-	c.accepted(someHosts("e", 1, 2))
-	c.accepted(aListener("l", 80, "r", "", 0))
-	c.want(resource.RouteType)
-	c.accepted(someRoutes("r", "one"))
+	c.expectRequest(resource.ClusterType)
+	c.expectRequest(resource.ListenerType)
+	c.sendAccepted(clusterResource("c", "e", "", 0))
+	c.expectRequest(resource.EndpointType)
+	c.sendAccepted(endpointsResource("e", 1, 2))
+	c.sendAccepted(listenerResource("l", 80, "r", "", 0))
+	c.expectRequest(resource.RouteType)
+	c.sendAccepted(routesResource("r", "one"))
 	if got := r.listeners(); !slices.Equal(got, []string{"l"}) {
 		r.t.Fatalf("active: %v, want l", got)
 	}
 }
 
-// TestAControlPlaneThatIsAwayIsAskedLessAndLess, and what it said stays in force.
-func TestAControlPlaneThatIsAwayIsAskedLessAndLess(t *testing.T) {
+// TestReconnectBackoff, and what it said stays in force.
+func TestReconnectBackoff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := start(t)
-		r.supplied(r.converse())
-		before := r.inForce.Load()
+		r.sendInitial(r.runAndAccept())
+		before := r.active.Load()
 		r.stop[controlAddress]()
 		r.mu.Lock()
 		r.dialled = nil
@@ -301,29 +301,29 @@ func TestAControlPlaneThatIsAwayIsAskedLessAndLess(t *testing.T) {
 			t.Errorf("%d connects in an hour, want one every 15 to 30 s", n)
 		}
 		for i, p := range pauses {
-			if i > 7 && (p < mostPause/2 || p > mostPause) || p > mostPause || p < firstPause/2 {
+			if i > 7 && (p < maxBackoff/2 || p > maxBackoff) || p > maxBackoff || p < minBackoff/2 {
 				t.Errorf("pause %d is %v", i, p)
 			}
 		}
 		if slices.Equal(pauses[20:30], pauses[30:40]) {
 			t.Error("the pauses are not random")
 		}
-		if !slices.Equal(r.listeners(), []string{"l"}) || len(r.inForce.Load().Clusters) != len(before.Clusters) {
-			t.Errorf("active: %+v, want %+v", r.inForce.Load(), before)
+		if !slices.Equal(r.listeners(), []string{"l"}) || len(r.active.Load().Clusters) != len(before.Clusters) {
+			t.Errorf("active: %+v, want %+v", r.active.Load(), before)
 		}
 		// It is back, and has forgotten who asks.
-		c := r.stream(r.serve(controlAddress))
-		if got := c.want(resource.ClusterType); got.GetNode().GetId() != "test" || got.GetVersionInfo() == "" || got.GetResponseNonce() != "" {
+		c := r.nextStream(r.serve(controlAddress))
+		if got := c.expectRequest(resource.ClusterType); got.GetNode().GetId() != "test" || got.GetVersionInfo() == "" || got.GetResponseNonce() != "" {
 			t.Errorf("the first request is %v, want the node, the accepted version and no nonce", got)
 		}
-		if got := c.want(resource.EndpointType); !slices.Equal(got.GetResourceNames(), []string{"e"}) {
+		if got := c.expectRequest(resource.EndpointType); !slices.Equal(got.GetResourceNames(), []string{"e"}) {
 			t.Errorf("subscribed to the endpoints %v", got.GetResourceNames())
 		}
-		c.want(resource.ListenerType)
-		c.want(resource.RouteType)
-		c.accepted(someHosts("e", 1, 2, 3))
+		c.expectRequest(resource.ListenerType)
+		c.expectRequest(resource.RouteType)
+		c.sendAccepted(endpointsResource("e", 1, 2, 3))
 		synctest.Wait()
-		clusters := r.inForce.Load().Clusters
+		clusters := r.active.Load().Clusters
 		at := slices.IndexFunc(clusters, func(one *config.Cluster) bool { return one.Name == "c" })
 		if n := len(clusters[at].Hosts); n != 3 {
 			t.Errorf("there are %d hosts, want 3", n)
@@ -331,18 +331,18 @@ func TestAControlPlaneThatIsAwayIsAskedLessAndLess(t *testing.T) {
 	})
 }
 
-// TestAControlPlaneThatFlapsIsNotAskedAllTheTime: that it says something before it goes
+// TestFlappingControlPlaneBackoff: that it says something before it goes
 // does not make it a good one.
-func TestAControlPlaneThatFlapsIsNotAskedAllTheTime(t *testing.T) {
+func TestFlappingControlPlaneBackoff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := start(t)
 		s := r.serve(controlAddress)
 		r.run()
 		begun := time.Now()
 		for range 12 {
-			c := r.stream(s)
-			c.want(resource.ClusterType)
-			c.accepted(aCluster("c", "e", "", 0))
+			c := r.nextStream(s)
+			c.expectRequest(resource.ClusterType)
+			c.sendAccepted(clusterResource("c", "e", "", 0))
 			r.stop[controlAddress]()
 			s = r.serve(controlAddress)
 		}
@@ -353,11 +353,11 @@ func TestAControlPlaneThatFlapsIsNotAskedAllTheTime(t *testing.T) {
 	})
 }
 
-// TestGarbageIsRefusedByNameAndChangesNothing has responses of which a part cannot be
+// TestInvalidResourcesAreRejected has responses of which a part cannot be
 // accepted, and a good one after each.
-func TestGarbageIsRefusedByNameAndChangesNothing(t *testing.T) {
-	good := map[string]said{resource.ListenerType: aListener("l", 80, "r", "", 0), resource.RouteType: someRoutes("r", "one")}
-	unsupported := &listenerv3.Listener{Name: "u", Address: anAddress(81)}
+func TestInvalidResourcesAreRejected(t *testing.T) {
+	good := map[string]testResource{resource.ListenerType: listenerResource("l", 80, "r", "", 0), resource.RouteType: routesResource("r", "one")}
+	unsupported := &listenerv3.Listener{Name: "u", Address: testAddress(81)}
 	for _, c := range []struct {
 		name string
 		url  string
@@ -367,17 +367,17 @@ func TestGarbageIsRefusedByNameAndChangesNothing(t *testing.T) {
 		{"no protobuf", resource.ListenerType, &anypb.Any{TypeUrl: resource.ListenerType, Value: []byte{0xff, 0xff}}, []string{"resources[0]: "}},
 		{"protobuf of something else", resource.ListenerType, &anypb.Any{TypeUrl: resource.ListenerType, Value: []byte("\n\x01x\x12\x03abc")}, []string{"x: "}},
 		{"no name", resource.ListenerType, &anypb.Any{TypeUrl: resource.ListenerType}, []string{"resources[0]: the resource has no name"}},
-		{"another type", resource.ListenerType, &anypb.Any{TypeUrl: resource.ClusterType, Value: aCluster("c", "e", "", 0).body}, []string{"resources[0]: the resource has another type", resource.ClusterType}},
+		{"another type", resource.ListenerType, &anypb.Any{TypeUrl: resource.ClusterType, Value: clusterResource("c", "e", "", 0).body}, []string{"resources[0]: the resource has another type", resource.ClusterType}},
 		{"an unknown type", resource.RouteType, &anypb.Any{TypeUrl: "type.googleapis.com/unknown"}, []string{"resources[0]: the resource has another type", "unknown"}},
 		{"a field that is missing", resource.ListenerType, &anypb.Any{TypeUrl: resource.ListenerType, Value: serialized(unsupported)}, []string{"u: filter_chains: is empty"}},
-		{"no cluster of secrets", resource.ListenerType, securedBy("s", "nobody"), []string{`l2: secret "s"`, `"nobody" is not a cluster of static_resources`}},
+		{"no cluster of secrets", resource.ListenerType, securedListenerAny("s", "nobody"), []string{`l2: secret "s"`, `"nobody" is not a cluster of static_resources`}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				r := start(t)
-				talk := r.converse()
-				r.supplied(talk)
-				answer := talk.say(c.url, c.bad, &anypb.Any{TypeUrl: c.url, Value: good[c.url].body})
+				talk := r.runAndAccept()
+				r.sendInitial(talk)
+				answer := talk.send(c.url, c.bad, &anypb.Any{TypeUrl: c.url, Value: good[c.url].body})
 				for _, text := range c.want {
 					if !strings.Contains(answer.GetErrorDetail().GetMessage(), text) {
 						t.Errorf("rejected with %q, want %q in it", answer.GetErrorDetail().GetMessage(), text)
@@ -386,7 +386,7 @@ func TestGarbageIsRefusedByNameAndChangesNothing(t *testing.T) {
 				if got := r.listeners(); !slices.Equal(got, []string{"l"}) {
 					t.Errorf("active: %v, want l, as before", got)
 				}
-				talk.accepted(good[resource.ListenerType], aListener("m", 81, "r", "", 0))
+				talk.sendAccepted(good[resource.ListenerType], listenerResource("m", 81, "r", "", 0))
 				if got := r.listeners(); !slices.Equal(got, []string{"l", "m"}) {
 					t.Errorf("after a valid listener, active: %v, want l and m", got)
 				}
@@ -395,20 +395,20 @@ func TestGarbageIsRefusedByNameAndChangesNothing(t *testing.T) {
 	}
 }
 
-// securedBy is a listener whose certificate a cluster of the file has.
-func securedBy(secret, cluster string) *anypb.Any {
-	return &anypb.Any{TypeUrl: resource.ListenerType, Value: aSecuredListener("l2", secret, cluster).body}
+// securedListenerAny is a listener whose certificate a cluster of the file has.
+func securedListenerAny(secret, cluster string) *anypb.Any {
+	return &anypb.Any{TypeUrl: resource.ListenerType, Value: securedListenerResource("l2", secret, cluster).body}
 }
 
-// TestWhatNobodyAskedForIsLeft: a response of an unknown type is not answered, one that
+// TestUnrequestedResponsesAreIgnored: a response of an unknown type is not answered, one that
 // is too large ends the stream; neither changes anything.
-func TestWhatNobodyAskedForIsLeft(t *testing.T) {
+func TestUnrequestedResponsesAreIgnored(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := start(t)
 		s := r.serve(controlAddress)
 		r.run()
-		c := r.stream(s)
-		r.supplied(c)
+		c := r.nextStream(s)
+		r.sendInitial(c)
 		if err := c.stream.Send(&discoveryv3.DiscoveryResponse{TypeUrl: "type.googleapis.com/unknown", Nonce: "x"}); err != nil {
 			t.Fatal(err)
 		}
@@ -420,8 +420,8 @@ func TestWhatNobodyAskedForIsLeft(t *testing.T) {
 		if err := c.stream.Send(&discoveryv3.DiscoveryResponse{TypeUrl: resource.RouteType, Nonce: "y", Resources: []*anypb.Any{huge}}); err != nil {
 			t.Fatal(err)
 		}
-		again := r.stream(s)
-		again.want(resource.ClusterType)
+		again := r.nextStream(s)
+		again.expectRequest(resource.ClusterType)
 		if got := r.listeners(); !slices.Equal(got, []string{"l"}) {
 			t.Errorf("active: %v, want l, as before", got)
 		}
@@ -440,18 +440,18 @@ func withoutPort(port string) func(*config.Snapshot) error {
 	}
 }
 
-// TestOnlyTheListenerAtFaultIsRefused, of those that come together.
-func TestOnlyTheListenerAtFaultIsRefused(t *testing.T) {
+// TestOnlyFailingListenerIsRejected, of those that come together.
+func TestOnlyFailingListenerIsRejected(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := start(t)
-		r.broken = withoutPort(":99")
-		c := r.converse()
-		r.supplied(c)
+		r.applyErr = withoutPort(":99")
+		c := r.runAndAccept()
+		r.sendInitial(c)
 		var all []*anypb.Any
-		for _, l := range []said{aListener("a", 80, "r", "", 0), aListener("b", 81, "r", "", 0), aListener("bad", 99, "r", "", 0), aListener("z", 82, "r", "", 0)} {
+		for _, l := range []testResource{listenerResource("a", 80, "r", "", 0), listenerResource("b", 81, "r", "", 0), listenerResource("bad", 99, "r", "", 0), listenerResource("z", 82, "r", "", 0)} {
 			all = append(all, &anypb.Any{TypeUrl: l.url, Value: l.body})
 		}
-		if got := c.say(resource.ListenerType, all...).GetErrorDetail().GetMessage(); got != "bad: listener bad: port :99 is in use" {
+		if got := c.send(resource.ListenerType, all...).GetErrorDetail().GetMessage(); got != "bad: listener bad: port :99 is in use" {
 			t.Errorf("rejected with %q, want only bad", got)
 		}
 		if got := r.listeners(); !slices.Equal(got, []string{"a", "b", "z"}) {
@@ -460,42 +460,42 @@ func TestOnlyTheListenerAtFaultIsRefused(t *testing.T) {
 	})
 }
 
-// TestRoutesAreNotToBlame for a listener that they complete and that cannot be opened:
+// TestRoutesAreAcceptedWhenListenerFails for a listener that they complete and that cannot be opened:
 // they are accepted, and the other listeners that waited for them are in force.
-func TestRoutesAreNotToBlame(t *testing.T) {
+func TestRoutesAreAcceptedWhenListenerFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := start(t)
-		r.broken = withoutPort(":99")
-		c := r.converse()
-		r.supplied(c)
-		c.accepted(aListener("a", 81, "late", "", 0), aListener("bad", 99, "late", "", 0), aListener("l", 80, "r", "", 0))
-		c.accepted(someRoutes("late", "text"))
+		r.applyErr = withoutPort(":99")
+		c := r.runAndAccept()
+		r.sendInitial(c)
+		c.sendAccepted(listenerResource("a", 81, "late", "", 0), listenerResource("bad", 99, "late", "", 0), listenerResource("l", 80, "r", "", 0))
+		c.sendAccepted(routesResource("late", "text"))
 		if got := r.listeners(); !slices.Equal(got, []string{"a", "l"}) {
 			t.Errorf("active: %v, want a and l", got)
 		}
 		r.source.mu.Lock()
-		why := r.source.tracked[resource.ListenerType]["bad"].Refused
+		why := r.source.resourceStatus[resource.ListenerType]["bad"].RejectReason
 		r.source.mu.Unlock()
 		if !strings.Contains(why, "in use") {
 			t.Errorf("the status of the listener is %q, want why it is not active", why)
 		}
-		c.accepted(aListener("a", 81, "late", "", 0), aListener("bad", 98, "late", "", 0), aListener("l", 80, "r", "", 0))
+		c.sendAccepted(listenerResource("a", 81, "late", "", 0), listenerResource("bad", 98, "late", "", 0), listenerResource("l", 80, "r", "", 0))
 		if got := r.listeners(); !slices.Equal(got, []string{"a", "bad", "l"}) {
 			t.Errorf("with another port, active: %v, want all", got)
 		}
 	})
 }
 
-// TestInitialFetchTimeoutOnTheClock: what waits is put in force when its time has come,
+// TestInitialFetchTimeoutWithoutUpdates: what waits is put in force when its time has come,
 // though nothing comes.
-func TestInitialFetchTimeoutOnTheClock(t *testing.T) {
+func TestInitialFetchTimeoutWithoutUpdates(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := start(t)
-		c := r.converse()
-		c.want(resource.ClusterType)
-		c.want(resource.ListenerType)
-		c.say(resource.ClusterType)
-		c.accepted(aListener("slow", 80, "none", "", 10*time.Second), aListener("slower", 81, "none", "", 20*time.Second))
+		c := r.runAndAccept()
+		c.expectRequest(resource.ClusterType)
+		c.expectRequest(resource.ListenerType)
+		c.send(resource.ClusterType)
+		c.sendAccepted(listenerResource("slow", 80, "none", "", 10*time.Second), listenerResource("slower", 81, "none", "", 20*time.Second))
 		for _, step := range []struct {
 			wait time.Duration
 			want int
@@ -508,31 +508,31 @@ func TestInitialFetchTimeoutOnTheClock(t *testing.T) {
 	})
 }
 
-// TestSecretsComeFromWhoHasThem: a listener names a cluster of the file that serves
+// TestSecretsFromSDSCluster: a listener names a cluster of the file that serves
 // secrets; the control plane is not asked for them.
-func TestSecretsComeFromWhoHasThem(t *testing.T) {
+func TestSecretsFromSDSCluster(t *testing.T) {
 	pki := testpki.New(t)
 	first, second := pki.Issue(testpki.Spec{CommonName: "first"}), pki.Issue(testpki.Spec{CommonName: "second"})
 	synctest.Test(t, func(t *testing.T) {
 		r := start(t)
 		s, agent := r.serve(controlAddress), r.serve(agentAddress)
 		r.run()
-		c := r.stream(s)
-		r.supplied(c)
-		c.accepted(aListener("l", 80, "r", "", 0), aSecuredListener("secured", "default", "agent"))
+		c := r.nextStream(s)
+		r.sendInitial(c)
+		c.sendAccepted(listenerResource("l", 80, "r", "", 0), securedListenerResource("secured", "default", "agent"))
 		if got := r.listeners(); !slices.Equal(got, []string{"l"}) {
 			t.Errorf("without its certificate, active: %v, want only l", got)
 		}
-		secrets := r.stream(agent)
-		if got := secrets.want(resource.SecretType); !slices.Equal(got.GetResourceNames(), []string{"default"}) || got.GetNode().GetId() != "test" {
+		secrets := r.nextStream(agent)
+		if got := secrets.expectRequest(resource.SecretType); !slices.Equal(got.GetResourceNames(), []string{"default"}) || got.GetNode().GetId() != "test" {
 			t.Errorf("the request to the agent is %v, want the certificate and the node", got)
 		}
 		for _, leaf := range []testpki.Leaf{first, second} {
-			secrets.accepted(aSecret("default", leaf))
+			secrets.sendAccepted(secretResource("default", leaf))
 			if got := r.listeners(); !slices.Equal(got, []string{"l", "secured"}) {
 				t.Fatalf("active: %v, want both", got)
 			}
-			for chain := range r.inForce.Load().Listeners[1].Chains() {
+			for chain := range r.active.Load().Listeners[1].Chains() {
 				if chain.TLS[0].Certificate.Text != string(leaf.Cert) {
 					t.Error("the certificate is not the latest one")
 				}
@@ -548,9 +548,9 @@ func TestSecretsComeFromWhoHasThem(t *testing.T) {
 		if got := r.listeners(); len(got) != 2 {
 			t.Errorf("active: %v, want both", got)
 		}
-		r.stream(r.serve(agentAddress)).want(resource.SecretType)
+		r.nextStream(r.serve(agentAddress)).expectRequest(resource.SecretType)
 		// Nobody needs a secret any more.
-		c.accepted(aListener("l", 80, "r", "", 0))
+		c.sendAccepted(listenerResource("l", 80, "r", "", 0))
 		if got := r.listeners(); len(got) != 1 {
 			t.Errorf("active: %v, want only l", got)
 		}

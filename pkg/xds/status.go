@@ -12,19 +12,19 @@ import (
 
 // Status is what is told of the control planes of a Source.
 type Status struct {
-	Node   string  `json:"node"` // who asks
-	Planes []Plane `json:"control_planes"`
-	// Waiting are the resources that were accepted and are not in force yet.
-	Waiting []Waiting `json:"waiting"`
-	Kept    Kept      `json:"kept"` // on disk
-	// Lazy is what is left with the control plane until it is used; nil: nothing is, ever.
-	Lazy *Lazy `json:"lazy,omitempty"`
+	Node          string               `json:"node"` // who asks
+	ControlPlanes []ControlPlaneStatus `json:"control_planes"`
+	// Warming are the resources that were accepted and are not in force yet.
+	Warming []WarmingResource `json:"waiting"`
+	Cache   CacheStatus       `json:"kept"` // on disk
+	// OnDemand is what is left with the control plane until it is used; nil: nothing is, ever.
+	OnDemand *OnDemandStatus `json:"lazy,omitempty"`
 }
 
-// Plane is a control plane, as far as it was heard of.
-type Plane struct {
+// ControlPlaneStatus is a control plane, as far as it was heard of.
+type ControlPlaneStatus struct {
 	Name      string    `json:"name"` // of its cluster
-	Form      string    `json:"form"` // FormDelta or FormWorld
+	Mode      string    `json:"form"` // ModeDelta or ModeSotW
 	Serves    string    `json:"serves"`
 	Connected bool      `json:"connected"`
 	Since     time.Time `json:"since,omitzero"` // of Connected being what it is; zero: it was never tried
@@ -34,27 +34,27 @@ type Plane struct {
 	Types    []TypeStatus `json:"types"` // that are wanted of it
 }
 
-// The values of Plane.Form and Plane.Serves.
+// The values of Plane.Mode and Plane.Serves.
 const (
-	FormDelta     = "delta"
-	FormWorld     = "state of the world"
+	ModeDelta     = "delta"
+	ModeSotW      = "state of the world"
 	ServesAll     = "everything"
 	ServesSecrets = "secrets"
 )
 
 // TypeStatus is a type of resources of a control plane.
 type TypeStatus struct {
-	Type    string   `json:"type"`              // its URL
-	Version string   `json:"version,omitempty"` // of the last response that was accepted whole
-	All     bool     `json:"all"`               // all are wanted that there are
-	Wanted  int      `json:"wanted"`            // by name
-	Held    int      `json:"held"`              // accepted
-	Missing []string `json:"missing,omitempty"` // wanted by name, and not held
+	Type      string   `json:"type"`              // its URL
+	Version   string   `json:"version,omitempty"` // of the last response that was accepted whole
+	Wildcard  bool     `json:"all"`               // all are wanted that there are
+	Requested int      `json:"wanted"`            // by name
+	Resources int      `json:"held"`              // accepted
+	Missing   []string `json:"missing,omitempty"` // wanted by name, and not held
 
-	Accepted *Reply    `json:"accepted,omitempty"` // the last response that was; nil: none was
-	Refused  *Reply    `json:"refused,omitempty"`  // the last response that was not; nil: none
-	Bad      []BadOne  `json:"refused_resources,omitempty"`
-	Changed  time.Time `json:"changed,omitzero"` // when a resource last was
+	Accepted          *AckStatus         `json:"accepted,omitempty"` // the last response that was; nil: none was
+	Rejected          *AckStatus         `json:"refused,omitempty"`  // the last response that was not; nil: none
+	RejectedResources []RejectedResource `json:"refused_resources,omitempty"`
+	Changed           time.Time          `json:"changed,omitzero"` // when a resource last was
 }
 
 // Short is the type without its package: "Cluster".
@@ -62,63 +62,63 @@ func (t *TypeStatus) Short() string { return shortType(t.Type) }
 
 func shortType(url string) string { return url[strings.LastIndexByte(url, '.')+1:] }
 
-// Reply is what was answered to a response.
-type Reply struct {
+// AckStatus is what was answered to a response.
+type AckStatus struct {
 	Version string    `json:"version"` // of the response
 	At      time.Time `json:"at"`
 	Reason  string    `json:"reason,omitempty"` // it was refused, at least a resource of it
 }
 
-// BadOne is a resource whose last version was refused.
-type BadOne struct {
+// RejectedResource is a resource whose last version was refused.
+type RejectedResource struct {
 	Name    string    `json:"name"`
 	Version string    `json:"version,omitempty"` // that is held in its place; "": none is
 	Reason  string    `json:"reason"`
 	At      time.Time `json:"at"`
 }
 
-// Waiting is a resource that is not in force yet.
-type Waiting struct {
-	Type    string    `json:"type"` // its URL
-	Name    string    `json:"name"`
-	Since   time.Time `json:"since"`
-	For     []string  `json:"for"`
-	InForce bool      `json:"in_force"` // what was said of it before is
+// WarmingResource is a resource that is not in force yet.
+type WarmingResource struct {
+	Type           string    `json:"type"` // its URL
+	Name           string    `json:"name"`
+	Since          time.Time `json:"since"`
+	Missing        []string  `json:"for"`
+	PreviousActive bool      `json:"in_force"` // what was said of it before is
 	// Until is when it is put in force without the hosts or routes that it waits for;
 	// zero: never.
 	Until time.Time `json:"until,omitzero"`
 }
 
-// Resource is what is told of one resource.
-type Resource struct {
-	Version string    `json:"version"`           // the last that was accepted; "": none was
-	Updated time.Time `json:"updated"`           // when that was
-	Refused string    `json:"refused,omitempty"` // why the last one was not; "": it was
-	At      time.Time `json:"refused_at,omitzero"`
+// ResourceStatus is what is told of one resource.
+type ResourceStatus struct {
+	Version      string    `json:"version"`           // the last that was accepted; "": none was
+	Updated      time.Time `json:"updated"`           // when that was
+	RejectReason string    `json:"refused,omitempty"` // why the last one was not; "": it was
+	RejectedAt   time.Time `json:"refused_at,omitzero"`
 }
 
-// replies are the last answers to responses of a type.
-type replies struct{ accepted, refused *Reply }
+// ackHistory are the last answers to responses of a type.
+type ackHistory struct{ accepted, rejected *AckStatus }
 
-// topicOf tells the types of control planes apart.
-type topicOf struct {
-	feed *feed
-	url  string
+// typeKey tells the types of control planes apart.
+type typeKey struct {
+	channel *xdsChannel
+	url     string
 }
 
 // Status returns what is told of the control planes. It waits while a configuration is
 // put in force.
 func (s *Source) Status() Status {
-	s.work.Lock()
-	defer s.work.Unlock()
-	out := Status{Node: s.boot.node.GetId(), Planes: []Plane{}, Waiting: s.world.waiting(), Kept: s.Kept(), Lazy: s.world.lazyStatus()}
-	for _, f := range s.feeds {
-		p := Plane{Name: f.name, Form: FormWorld, Serves: ServesAll}
-		if f.form == ads.Delta {
-			p.Form = FormDelta
+	s.applyMu.Lock()
+	defer s.applyMu.Unlock()
+	out := Status{Node: s.boot.node.GetId(), ControlPlanes: []ControlPlaneStatus{}, Warming: s.state.warming(), Cache: s.CacheStatus(), OnDemand: s.state.onDemandStatus()}
+	for _, f := range s.channels {
+		p := ControlPlaneStatus{Name: f.name, Mode: ModeSotW, Serves: ServesAll}
+		if f.mode == ads.Delta {
+			p.Mode = ModeDelta
 		}
 		types := []string{resource.ListenerType, resource.RouteType, resource.DubboRouteType, resource.ClusterType, resource.EndpointType, resource.ExtensionType, resource.RuntimeType, resource.SecretType}
-		if f.secrets != (resource.SecretSource{}) {
+		if f.secretSource != (resource.SecretSource{}) {
 			p.Serves, types = ServesSecrets, types[len(types)-1:]
 		}
 		f.mu.Lock()
@@ -127,17 +127,17 @@ func (s *Source) Status() Status {
 		for _, url := range types {
 			p.Types = append(p.Types, s.typeStatus(f, url))
 		}
-		out.Planes = append(out.Planes, p)
+		out.ControlPlanes = append(out.ControlPlanes, p)
 	}
 	return out
 }
 
 // typeStatus is what is told of a type of f. s.work is held.
-func (s *Source) typeStatus(f *feed, url string) TypeStatus {
-	all, names := f.client.Wanted(url)
-	held := f.client.Held(url)
+func (s *Source) typeStatus(f *xdsChannel, url string) TypeStatus {
+	all, names := f.client.Subscription(url)
+	held := f.client.Resources(url)
 	version, _ := f.client.Version(url)
-	t := TypeStatus{Type: url, Version: version, All: all, Wanted: len(names), Held: len(held)}
+	t := TypeStatus{Type: url, Version: version, Wildcard: all, Requested: len(names), Resources: len(held)}
 	for _, n := range names {
 		if _, ok := held[n]; !ok {
 			t.Missing = append(t.Missing, n)
@@ -145,32 +145,32 @@ func (s *Source) typeStatus(f *feed, url string) TypeStatus {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if r := s.replied[topicOf{f, url}]; r != nil {
-		t.Accepted, t.Refused = r.accepted, r.refused
+	if r := s.acks[typeKey{f, url}]; r != nil {
+		t.Accepted, t.Rejected = r.accepted, r.rejected
 	}
-	for name, r := range s.tracked[url] {
+	for name, r := range s.resourceStatus[url] {
 		if _, wanted := slices.BinarySearch(names, name); !all && !wanted {
 			continue // not any more
 		}
-		if r.Refused != "" {
-			t.Bad = append(t.Bad, BadOne{name, r.Version, r.Refused, r.At})
+		if r.RejectReason != "" {
+			t.RejectedResources = append(t.RejectedResources, RejectedResource{name, r.Version, r.RejectReason, r.RejectedAt})
 		}
 		if r.Updated.After(t.Changed) {
 			t.Changed = r.Updated
 		}
 	}
-	slices.SortFunc(t.Bad, func(a, b BadOne) int { return strings.Compare(a.Name, b.Name) })
+	slices.SortFunc(t.RejectedResources, func(a, b RejectedResource) int { return strings.Compare(a.Name, b.Name) })
 	return t
 }
 
-// track notes what became of an update.
-func (s *Source) track(_ *feed, u ads.Update, wrong []ads.Wrong, now time.Time) {
+// recordUpdate notes what became of an update.
+func (s *Source) recordUpdate(_ *xdsChannel, u ads.Update, wrong []ads.ResourceError, now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	of := s.tracked[u.Type]
+	of := s.resourceStatus[u.Type]
 	if of == nil {
-		of = map[string]*Resource{}
-		s.tracked[u.Type] = of
+		of = map[string]*ResourceStatus{}
+		s.resourceStatus[u.Type] = of
 	}
 	bad := make(map[string]string, len(wrong))
 	for _, w := range wrong {
@@ -179,74 +179,76 @@ func (s *Source) track(_ *feed, u ads.Update, wrong []ads.Wrong, now time.Time) 
 	for _, n := range u.Changed {
 		r := of[n.Name]
 		if r == nil {
-			r = &Resource{}
+			r = &ResourceStatus{}
 			of[n.Name] = r
 		}
 		if reason, refused := bad[n.Name]; refused {
-			r.Refused, r.At = reason, now
+			r.RejectReason, r.RejectedAt = reason, now
 			continue
 		}
-		r.Version, r.Updated, r.Refused, r.At = versionOf(u, n), now, "", time.Time{}
+		r.Version, r.Updated, r.RejectReason, r.RejectedAt = versionOf(u, n), now, "", time.Time{}
 	}
 	for _, name := range u.Removed {
 		if reason, refused := bad[name]; !refused {
 			delete(of, name)
 		} else if r := of[name]; r != nil { // and it is still in force
-			r.Refused, r.At = reason, now
+			r.RejectReason, r.RejectedAt = reason, now
 		}
 	}
 }
 
-// untrack drops what is told of resources that nobody wants any more: no control plane
+// dropUnsubscribedStatus drops what is told of resources that nobody wants any more: no control plane
 // says when these go.
-func (s *Source) untrack(w *turns) {
-	http, dubbo := tablesOf(w.tables.less)
+func (s *Source) dropUnsubscribedStatus(w *subscriptionChanges) {
+	http, dubbo := splitTables(w.tables.removed)
 	var secrets []string
-	for _, r := range w.secrets.less {
-		another := func(f *feed) bool { return s.world.isAsked(resource.SecretRef{Name: r.Name, From: f.secrets}) }
-		if !slices.ContainsFunc(s.feeds, another) {
+	for _, r := range w.secrets.removed {
+		another := func(f *xdsChannel) bool {
+			return s.state.isSecretRequested(resource.SecretRef{Name: r.Name, From: f.secretSource})
+		}
+		if !slices.ContainsFunc(s.channels, another) {
 			secrets = append(secrets, r.Name)
 		}
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for url, names := range map[string][]string{
-		resource.EndpointType: w.assignments.less, resource.RouteType: http, resource.DubboRouteType: dubbo,
-		resource.ExtensionType: w.extensions.less, resource.SecretType: secrets,
+		resource.EndpointType: w.assignments.removed, resource.RouteType: http, resource.DubboRouteType: dubbo,
+		resource.ExtensionType: w.extensions.removed, resource.SecretType: secrets,
 	} {
 		for _, name := range names {
-			delete(s.tracked[url], name)
+			delete(s.resourceStatus[url], name)
 		}
 	}
 }
 
-// trackKnown is track of what has a name of its own.
-func (s *Source) trackKnown(f *feed, u ads.Update, wrong []ads.Wrong, now time.Time) {
+// recordNamedUpdate is track of what has a name of its own.
+func (s *Source) recordNamedUpdate(f *xdsChannel, u ads.Update, wrong []ads.ResourceError, now time.Time) {
 	madeUp := map[string]bool{}
 	known := u
 	known.Changed = nil
 	for _, n := range u.Changed {
-		if n.Fault == "" {
+		if n.DecodeError == "" {
 			known.Changed = append(known.Changed, n)
 		} else {
 			madeUp[n.Name] = true
 		}
 	}
-	named := slices.DeleteFunc(slices.Clone(wrong), func(w ads.Wrong) bool { return madeUp[w.Name] })
-	s.track(f, known, named, now)
+	named := slices.DeleteFunc(slices.Clone(wrong), func(w ads.ResourceError) bool { return madeUp[w.Name] })
+	s.recordUpdate(f, known, named, now)
 }
 
-// untrackGone drops what is told of resources that a response of f's, which was concluded,
+// dropRemovedStatus drops what is told of resources that a response of f's, which was concluded,
 // has not any more, and that were never accepted: of others track knows.
-func (s *Source) untrackGone(f *feed, r *ads.Response) {
-	if !f.client.WantsAll(r.Type) {
+func (s *Source) dropRemovedStatus(f *xdsChannel, r *ads.Response) {
+	if !f.client.IsWildcard(r.Type) {
 		return
 	}
-	held := f.client.Held(r.Type)
+	held := f.client.Resources(r.Type)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	of := s.tracked[r.Type]
-	if f.form == ads.Delta {
+	of := s.resourceStatus[r.Type]
+	if f.mode == ads.Delta {
 		for _, name := range r.Removed {
 			if _, is := held[name]; !is {
 				delete(of, name)
@@ -256,41 +258,41 @@ func (s *Source) untrackGone(f *feed, r *ads.Response) {
 	}
 	there := make(map[string]bool, len(r.Resources))
 	for _, n := range r.Resources {
-		if n.Fault != "" {
+		if n.DecodeError != "" {
 			return // it may be any of those that seem to be gone
 		}
 		there[n.Name] = true
 	}
-	maps.DeleteFunc(of, func(name string, _ *Resource) bool {
+	maps.DeleteFunc(of, func(name string, _ *ResourceStatus) bool {
 		_, is := held[name]
 		return !is && !there[name]
 	})
 }
 
-// refused notes that a resource that was accepted is not in force after all.
-func (s *Source) refused(typeURL, name, reason string, at time.Time) {
+// recordRejection notes that a resource that was accepted is not in force after all.
+func (s *Source) recordRejection(typeURL, name, reason string, at time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if r := s.tracked[typeURL][name]; r != nil {
-		r.Refused, r.At = reason, at
+	if r := s.resourceStatus[typeURL][name]; r != nil {
+		r.RejectReason, r.RejectedAt = reason, at
 	}
 }
 
-// reply notes what was answered to a response.
-func (s *Source) reply(f *feed, u ads.Update, refusal string, now time.Time) {
+// recordAck notes what was answered to a response.
+func (s *Source) recordAck(f *xdsChannel, u ads.Update, refusal string, now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.replied == nil {
-		s.replied = map[topicOf]*replies{}
+	if s.acks == nil {
+		s.acks = map[typeKey]*ackHistory{}
 	}
-	r := s.replied[topicOf{f, u.Type}]
+	r := s.acks[typeKey{f, u.Type}]
 	if r == nil {
-		r = &replies{}
-		s.replied[topicOf{f, u.Type}] = r
+		r = &ackHistory{}
+		s.acks[typeKey{f, u.Type}] = r
 	}
-	one := &Reply{Version: u.Version, At: now, Reason: refusal}
+	one := &AckStatus{Version: u.Version, At: now, Reason: refusal}
 	if refusal != "" {
-		r.refused = one
+		r.rejected = one
 	} else {
 		r.accepted = one
 	}

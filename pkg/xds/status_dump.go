@@ -31,14 +31,14 @@ type DumpOptions struct {
 // dumpEntry is a resource of a dump: with its state in itself, or, of a listener, below.
 type dumpEntry map[string]any
 
-// dumped is one message of the dump: its lists of entries, by field.
-type dumped struct {
+// dumpMessage is one message of the dump: its lists of entries, by field.
+type dumpMessage struct {
 	message string // without its package
 	version string
-	fields  []dumpedField
+	fields  []dumpField
 }
 
-type dumpedField struct {
+type dumpField struct {
 	name, entry string // entry is the message that an entry is
 	entries     []dumpEntry
 }
@@ -49,7 +49,7 @@ const adminPackage = "type.googleapis.com/envoy.admin.v3."
 // other secrets are redacted. It waits while a configuration is put in force. An error
 // is one of o.
 func (s *Source) Dump(o DumpOptions) ([]any, error) {
-	all := s.dumps(o.Endpoints || o.Resource == "dynamic_endpoint_configs")
+	all := s.dumpMessages(o.Endpoints || o.Resource == "dynamic_endpoint_configs")
 	if o.Resource == "" {
 		out := []any{s.bootstrapDump()}
 		for _, d := range all {
@@ -87,109 +87,109 @@ func (s *Source) Dump(o DumpOptions) ([]any, error) {
 	return nil, fmt.Errorf("resource=%s is not valid, expected one of %s", o.Resource, strings.Join(known, ", "))
 }
 
-// dumps are the messages of a dump.
-func (s *Source) dumps(endpoints bool) []dumped {
-	h := s.holding()
+// dumpMessages are the messages of a dump.
+func (s *Source) dumpMessages(endpoints bool) []dumpMessage {
+	h := s.statusSnapshot()
 	active, warming := h.entries(resource.ClusterType, "cluster")
 	routes, _ := h.entries(resource.RouteType, "route_config")
 	calls, _ := h.entries(resource.DubboRouteType, "route_config")
 	routes = append(routes, calls...)
 	secrets, _ := h.entries(resource.SecretType, "secret")
 	filters, _ := h.entries(resource.ExtensionType, "ecds_filter")
-	all := []dumped{
-		{"ClustersConfigDump", h.versions[resource.ClusterType], []dumpedField{
-			{"static_clusters", "StaticCluster", h.static(resource.ClusterType, "cluster")}, {"dynamic_active_clusters", "DynamicCluster", active}, {"dynamic_warming_clusters", "DynamicCluster", warming},
+	all := []dumpMessage{
+		{"ClustersConfigDump", h.versions[resource.ClusterType], []dumpField{
+			{"static_clusters", "StaticCluster", h.staticEntries(resource.ClusterType, "cluster")}, {"dynamic_active_clusters", "DynamicCluster", active}, {"dynamic_warming_clusters", "DynamicCluster", warming},
 		}},
-		{"ListenersConfigDump", h.versions[resource.ListenerType], []dumpedField{
-			{"static_listeners", "StaticListener", h.static(resource.ListenerType, "listener")}, {"dynamic_listeners", "DynamicListener", h.listeners()},
+		{"ListenersConfigDump", h.versions[resource.ListenerType], []dumpField{
+			{"static_listeners", "StaticListener", h.staticEntries(resource.ListenerType, "listener")}, {"dynamic_listeners", "DynamicListener", h.listenerEntries()},
 		}},
-		{"RoutesConfigDump", "", []dumpedField{{"dynamic_route_configs", "DynamicRouteConfig", routes}}},
-		{"SecretsConfigDump", "", []dumpedField{
-			{"static_secrets", "StaticSecret", h.static(resource.SecretType, "secret")}, {"dynamic_active_secrets", "DynamicSecret", secrets},
+		{"RoutesConfigDump", "", []dumpField{{"dynamic_route_configs", "DynamicRouteConfig", routes}}},
+		{"SecretsConfigDump", "", []dumpField{
+			{"static_secrets", "StaticSecret", h.staticEntries(resource.SecretType, "secret")}, {"dynamic_active_secrets", "DynamicSecret", secrets},
 		}},
-		{"EcdsConfigDump", "", []dumpedField{{"ecds_filters", "EcdsFilterConfig", filters}}},
+		{"EcdsConfigDump", "", []dumpField{{"ecds_filters", "EcdsFilterConfig", filters}}},
 	}
 	if endpoints {
 		hosts, _ := h.entries(resource.EndpointType, "endpoint_config")
-		all = append(all, dumped{"EndpointsConfigDump", "", []dumpedField{{"dynamic_endpoint_configs", "DynamicEndpointConfig", hosts}}})
+		all = append(all, dumpMessage{"EndpointsConfigDump", "", []dumpField{{"dynamic_endpoint_configs", "DynamicEndpointConfig", hosts}}})
 	}
 	return all
 }
 
-// holding is what is held at a moment. Its resources are immutable.
-type holding struct {
-	versions map[string]string                  // by type
-	held     map[string]map[string]ads.Resource // by type and name
-	tracked  map[string]map[string]Resource     // the same
-	ignored  map[string]map[string][]string     // the same
-	// wanted are the names that are asked for, and whether the control plane has said that
+// statusSnapshot is what is held at a moment. Its resources are immutable.
+type statusSnapshot struct {
+	versions  map[string]string                    // by type
+	resources map[string]map[string]ads.Resource   // by type and name
+	status    map[string]map[string]ResourceStatus // the same
+	ignored   map[string]map[string][]string       // the same
+	// requested are the names that are asked for, and whether the control plane has said that
 	// there is none of that name; by type, nil for one that is wanted whole.
-	wanted   map[string]map[string]bool
-	warming  map[string]map[string]bool // the same: not in force yet
-	fixtures *fixtures
+	requested       map[string]map[string]bool
+	warming         map[string]map[string]bool // the same: not in force yet
+	staticResources *staticResources
 }
 
-func (s *Source) holding() *holding {
-	s.work.Lock()
-	defer s.work.Unlock()
-	h := &holding{
-		fixtures: s.fixtures,
-		versions: map[string]string{}, held: map[string]map[string]ads.Resource{}, tracked: map[string]map[string]Resource{},
-		wanted: map[string]map[string]bool{}, ignored: s.world.ignored(), warming: map[string]map[string]bool{resource.ClusterType: {}, resource.ListenerType: {}},
+func (s *Source) statusSnapshot() *statusSnapshot {
+	s.applyMu.Lock()
+	defer s.applyMu.Unlock()
+	h := &statusSnapshot{
+		staticResources: s.staticResources,
+		versions:        map[string]string{}, resources: map[string]map[string]ads.Resource{}, status: map[string]map[string]ResourceStatus{},
+		requested: map[string]map[string]bool{}, ignored: s.state.ignored(), warming: map[string]map[string]bool{resource.ClusterType: {}, resource.ListenerType: {}},
 	}
-	for _, f := range s.feeds {
-		for _, url := range append(keptTypes(), resource.SecretType) {
-			if f.secrets != (resource.SecretSource{}) && url != resource.SecretType {
+	for _, f := range s.channels {
+		for _, url := range append(cachedTypes(), resource.SecretType) {
+			if f.secretSource != (resource.SecretSource{}) && url != resource.SecretType {
 				continue
 			}
-			if h.held[url] == nil {
-				h.held[url] = map[string]ads.Resource{}
+			if h.resources[url] == nil {
+				h.resources[url] = map[string]ads.Resource{}
 			}
-			maps.Copy(h.held[url], f.client.Held(url))
+			maps.Copy(h.resources[url], f.client.Resources(url))
 			h.versions[url], _ = f.client.Version(url)
-			h.want(url, f.client)
+			h.addRequested(url, f.client)
 		}
 	}
-	for _, w := range s.world.waiting() {
+	for _, w := range s.state.warming() {
 		h.warming[w.Type][w.Name] = true
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for url, all := range s.tracked {
-		h.tracked[url] = map[string]Resource{}
+	for url, all := range s.resourceStatus {
+		h.status[url] = map[string]ResourceStatus{}
 		for name, r := range all {
-			_, held := h.held[url][name]
-			if held || r.Refused != "" {
-				h.tracked[url][name] = *r
+			_, held := h.resources[url][name]
+			if held || r.RejectReason != "" {
+				h.status[url][name] = *r
 			}
 		}
 	}
 	return h
 }
 
-// want notes what a client wants of a type.
-func (h *holding) want(url string, c *ads.Client) {
-	all, names := c.Wanted(url)
+// addRequested notes what a client wants of a type.
+func (h *statusSnapshot) addRequested(url string, c *ads.Client) {
+	all, names := c.Subscription(url)
 	if all {
 		return
 	}
-	if h.wanted[url] == nil {
-		h.wanted[url] = make(map[string]bool, len(names))
+	if h.requested[url] == nil {
+		h.requested[url] = make(map[string]bool, len(names))
 	}
 	for _, name := range names {
-		h.wanted[url][name] = c.Absent(url, name)
+		h.requested[url][name] = c.DoesNotExist(url, name)
 	}
 }
 
 // entries are the resources of a type, by name: those in force, or at least accepted,
 // and those that are not in force yet. field is what an entry calls the resource.
-func (h *holding) entries(url, field string) (active, warming []dumpEntry) {
-	for _, name := range slices.Sorted(maps.Keys(h.tracked[url])) {
-		e := h.state(url, name, field)
+func (h *statusSnapshot) entries(url, field string) (active, warming []dumpEntry) {
+	for _, name := range slices.Sorted(maps.Keys(h.status[url])) {
+		e := h.resourceEntry(url, name, field)
 		if url == resource.SecretType {
 			e["name"] = name
 		}
-		h.failure(e, url, name)
+		h.addErrorState(e, url, name)
 		if h.warming[url][name] {
 			warming = append(warming, e)
 		} else {
@@ -199,35 +199,35 @@ func (h *holding) entries(url, field string) (active, warming []dumpEntry) {
 	return active, warming
 }
 
-// listeners are the listeners, of which an entry has the state below.
-func (h *holding) listeners() (all []dumpEntry) {
-	for _, name := range slices.Sorted(maps.Keys(h.tracked[resource.ListenerType])) {
+// listenerEntries are the listeners, of which an entry has the state below.
+func (h *statusSnapshot) listenerEntries() (all []dumpEntry) {
+	for _, name := range slices.Sorted(maps.Keys(h.status[resource.ListenerType])) {
 		e := dumpEntry{"name": name}
-		if _, held := h.held[resource.ListenerType][name]; held {
+		if _, held := h.resources[resource.ListenerType][name]; held {
 			state := "active_state"
 			if h.warming[resource.ListenerType][name] {
 				state = "warming_state"
 			}
-			e[state] = h.state(resource.ListenerType, name, "listener")
+			e[state] = h.resourceEntry(resource.ListenerType, name, "listener")
 		}
-		h.failure(e, resource.ListenerType, name)
+		h.addErrorState(e, resource.ListenerType, name)
 		all = append(all, e)
 	}
 	return all
 }
 
-// state is the resource with what is known of it.
-func (h *holding) state(url, name, field string) dumpEntry {
+// resourceEntry is the resource with what is known of it.
+func (h *statusSnapshot) resourceEntry(url, name, field string) dumpEntry {
 	e := dumpEntry{}
-	r := h.tracked[url][name]
+	r := h.status[url][name]
 	if r.Version != "" {
 		e["version_info"] = r.Version
 	}
 	if !r.Updated.IsZero() {
 		e["last_updated"] = r.Updated.UTC().Format(time.RFC3339Nano)
 	}
-	if held, ok := h.held[url][name]; ok {
-		e[field] = readable(url, held.Body)
+	if held, ok := h.resources[url][name]; ok {
+		e[field] = redactedResourceJSON(url, held.Body)
 	}
 	if list := h.ignored[url][name]; len(list) > 0 {
 		e["ignored"] = list
@@ -235,34 +235,34 @@ func (h *holding) state(url, name, field string) dumpEntry {
 	return e
 }
 
-// failure adds why the last version of the resource was refused.
-func (h *holding) failure(e dumpEntry, url, name string) {
-	if r := h.tracked[url][name]; r.Refused != "" {
-		e["error_state"] = dumpEntry{"details": name + ": " + r.Refused, "last_update_attempt": r.At.UTC().Format(time.RFC3339Nano)}
+// addErrorState adds why the last version of the resource was refused.
+func (h *statusSnapshot) addErrorState(e dumpEntry, url, name string) {
+	if r := h.status[url][name]; r.RejectReason != "" {
+		e["error_state"] = dumpEntry{"details": name + ": " + r.RejectReason, "last_update_attempt": r.RejectedAt.UTC().Format(time.RFC3339Nano)}
 	}
 }
 
 // ignored are the fields that have no effect, by type and name.
-func (w *world) ignored() map[string]map[string][]string {
+func (w *state) ignored() map[string]map[string][]string {
 	all := map[string]map[string][]string{
 		resource.ClusterType: {}, resource.ListenerType: {}, resource.EndpointType: {}, resource.RouteType: {}, resource.SecretType: {},
 		resource.ExtensionType: {}, resource.DubboRouteType: {},
 	}
 	for name, s := range w.clusters {
-		if s.last != nil {
-			all[resource.ClusterType][name] = s.last.Ignored
+		if s.received != nil {
+			all[resource.ClusterType][name] = s.received.Ignored
 		}
 	}
 	for name, s := range w.listeners {
-		if s.last != nil {
-			all[resource.ListenerType][name] = s.last.Ignored
+		if s.received != nil {
+			all[resource.ListenerType][name] = s.received.Ignored
 		}
 	}
 	for name, a := range w.assignments {
 		all[resource.EndpointType][name] = a.Ignored
 	}
 	for name, t := range w.tables {
-		if of, dubbo := resource.DubboRoutes(name); dubbo {
+		if of, dubbo := resource.DubboResourceName(name); dubbo {
 			all[resource.DubboRouteType][of] = t.Ignored
 		} else {
 			all[resource.RouteType][name] = t.Ignored
@@ -277,8 +277,8 @@ func (w *world) ignored() map[string]map[string][]string {
 	return all
 }
 
-// of are the resources of a type.
-func (x *fixtures) of(url string) []given {
+// ofType are the resources of a type.
+func (x *staticResources) ofType(url string) []staticResource {
 	switch url {
 	case resource.ClusterType:
 		return x.clusters
@@ -290,10 +290,10 @@ func (x *fixtures) of(url string) []given {
 	return nil
 }
 
-// static are the resources of a type that the file has, in its order.
-func (h *holding) static(url, field string) (all []dumpEntry) {
-	for _, g := range h.fixtures.of(url) {
-		e := dumpEntry{field: readable(url, g.body)}
+// staticEntries are the resources of a type that the file has, in its order.
+func (h *statusSnapshot) staticEntries(url, field string) (all []dumpEntry) {
+	for _, g := range h.staticResources.ofType(url) {
+		e := dumpEntry{field: redactedResourceJSON(url, g.body)}
 		if url == resource.SecretType {
 			e["name"] = g.name
 		}
@@ -307,9 +307,9 @@ func (h *holding) static(url, field string) (all []dumpEntry) {
 
 // bootstrapDump is the bootstrap, without the metadata by which it may prove who it is.
 func (s *Source) bootstrapDump() any {
-	s.work.Lock()
-	given := s.fixtures
-	s.work.Unlock()
+	s.applyMu.Lock()
+	given := s.staticResources
+	s.applyMu.Unlock()
 	static := map[string]any{}
 	for url, one := range map[string]struct {
 		name    string
@@ -320,10 +320,10 @@ func (s *Source) bootstrapDump() any {
 		resource.SecretType:   {"secrets", func() proto.Message { return &tlsv3.Secret{} }},
 	} {
 		list := []json.RawMessage{}
-		for _, g := range given.of(url) {
+		for _, g := range given.ofType(url) {
 			m := one.message()
 			if proto.Unmarshal(g.body, m) == nil { // as ever: it was made of one
-				list = append(list, plain(m))
+				list = append(list, redactedJSON(m))
 			}
 		}
 		if len(list) > 0 || url == resource.ClusterType {
@@ -331,22 +331,22 @@ func (s *Source) bootstrapDump() any {
 		}
 	}
 	dynamic := map[string]json.RawMessage{}
-	maps.Copy(dynamic, s.boot.said)
+	maps.Copy(dynamic, s.boot.dynamicJSON)
 	if len(dynamic["ads_config"]) > 0 {
 		api := &corev3.ApiConfigSource{}
-		if read("", dynamic["ads_config"], api) == nil {
+		if decodeField("", dynamic["ads_config"], api) == nil {
 			for _, g := range api.GetGrpcServices() {
 				for _, m := range g.GetInitialMetadata() {
 					m.Value, m.RawValue = redacted, nil
 				}
 			}
 		}
-		dynamic["ads_config"] = plain(api)
+		dynamic["ads_config"] = redactedJSON(api)
 	}
 	return map[string]any{
 		"@type": adminPackage + "BootstrapConfigDump",
 		"bootstrap": map[string]any{
-			"node": plain(proto.Clone(s.boot.node)), "static_resources": static, "dynamic_resources": dynamic,
+			"node": redactedJSON(proto.Clone(s.boot.node)), "static_resources": static, "dynamic_resources": dynamic,
 		},
 	}
 }

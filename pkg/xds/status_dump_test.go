@@ -35,14 +35,14 @@ func dump(t *testing.T, s *Source, o DumpOptions) (*adminv3.ConfigDump, string) 
 	return m, string(text)
 }
 
-func TestToolsForEnvoyReadTheDump(t *testing.T) {
+func TestDumpIsEnvoyConfigDump(t *testing.T) {
 	pki := testpki.New(t)
-	s, _ := aSource(t, "DELTA_GRPC", "", slog.New(slog.DiscardHandler))
-	s.handle(t.Context(), event{feed: s.feeds[0], opened: true})
+	s, _ := newTestSource(t, "DELTA_GRPC", "", slog.New(slog.DiscardHandler))
+	s.handleEvent(t.Context(), event{channel: s.channels[0], opened: true})
 	leaf := pki.Issue(testpki.Spec{})
-	say(t, s, aCluster("a", "hosts", "", 0), someHosts("hosts", 80), aCluster("warming", "others", "", 0),
-		aListener("in", 2000, "table", "mine", 0), someRoutes("table", "x"), aSecret("mine", leaf),
-		aListener("waits", 2001, "no table", "", 0), said{resource.ListenerType, "bad", []byte{0xff}})
+	respondWith(t, s, clusterResource("a", "hosts", "", 0), endpointsResource("hosts", 80), clusterResource("warming", "others", "", 0),
+		listenerResource("in", 2000, "table", "mine", 0), routesResource("table", "x"), secretResource("mine", leaf),
+		listenerResource("waits", 2001, "no table", "", 0), testResource{resource.ListenerType, "bad", []byte{0xff}})
 
 	m, text := dump(t, s, DumpOptions{Endpoints: true})
 	got := map[string]*anypb.Any{}
@@ -97,10 +97,10 @@ func TestToolsForEnvoyReadTheDump(t *testing.T) {
 	}
 }
 
-func TestAPartOfTheDumpIsAskedFor(t *testing.T) {
-	s, _ := aSource(t, "DELTA_GRPC", "", slog.New(slog.DiscardHandler))
-	s.handle(t.Context(), event{feed: s.feeds[0], opened: true})
-	say(t, s, aCluster("a", "hosts", "", 0), someHosts("hosts", 80))
+func TestDumpOfOneResource(t *testing.T) {
+	s, _ := newTestSource(t, "DELTA_GRPC", "", slog.New(slog.DiscardHandler))
+	s.handleEvent(t.Context(), event{channel: s.channels[0], opened: true})
+	respondWith(t, s, clusterResource("a", "hosts", "", 0), endpointsResource("hosts", 80))
 	for field, want := range map[string]string{
 		"dynamic_active_clusters":  "ClustersConfigDump.DynamicCluster",
 		"static_clusters":          "ClustersConfigDump.StaticCluster",
@@ -117,21 +117,21 @@ func TestAPartOfTheDumpIsAskedFor(t *testing.T) {
 	}
 }
 
-// TestKeysAreNotShown, wherever they are.
-func TestKeysAreNotShown(t *testing.T) {
+// TestDumpRedactsKeys, wherever they are.
+func TestDumpRedactsKeys(t *testing.T) {
 	const secret = "a-secret"
 	common := &tlsv3.CommonTlsContext{TlsCertificates: []*tlsv3.TlsCertificate{{
 		PrivateKey: &corev3.DataSource{Specifier: &corev3.DataSource_InlineString{InlineString: secret}},
 		Password:   inline([]byte(secret)),
 	}}}
 	c := &clusterv3.Cluster{Name: "shown", TransportSocket: &corev3.TransportSocket{Name: "tls", ConfigType: &corev3.TransportSocket_TypedConfig{
-		TypedConfig: packed(&tlsv3.UpstreamTlsContext{CommonTlsContext: common}),
+		TypedConfig: packAny(&tlsv3.UpstreamTlsContext{CommonTlsContext: common}),
 	}}}
 	c.TypedExtensionProtocolOptions = map[string]*anypb.Any{"unknown": {TypeUrl: "type.googleapis.com/un.Known", Value: []byte(secret)}}
 	ticket := &tlsv3.Secret{Type: &tlsv3.Secret_SessionTicketKeys{SessionTicketKeys: &tlsv3.TlsSessionTicketKeys{Keys: []*corev3.DataSource{inline([]byte(secret))}}}}
 	for _, text := range []string{
-		string(readable(resource.ClusterType, serialized(c))), string(typed(c)), string(plain(c)),
-		string(readable(resource.SecretType, serialized(ticket))),
+		string(redactedResourceJSON(resource.ClusterType, serialized(c))), string(redactedTypedJSON(c)), string(redactedJSON(c)),
+		string(redactedResourceJSON(resource.SecretType, serialized(ticket))),
 	} {
 		if strings.Contains(text, secret) || strings.Contains(text, "YS1zZWNyZXQ") || !strings.Contains(text, "redacted") && !strings.Contains(text, "W3JlZGFjdGVkXQ==") {
 			t.Errorf("shown is %s", text)

@@ -10,23 +10,23 @@ func (s *Source) Ready() bool {
 	switch {
 	case s.ready.Load():
 		return true
-	case !s.work.TryLock(): // a configuration is put in force just now
+	case !s.applyMu.TryLock(): // a configuration is put in force just now
 		return false
 	}
-	defer s.work.Unlock()
+	defer s.applyMu.Unlock()
 	return s.isReady()
 }
 
 // isReady is Ready while s.work is held.
 func (s *Source) isReady() bool {
-	if s.world.warmup != nil {
+	if s.state.warmup != nil {
 		return false
 	}
-	if s.boot.dynamic.listeners && !s.Kept().InUse && !s.answered(resource.ListenerType) {
+	if s.boot.subscriptions.lds && !s.CacheStatus().InUse && !s.hasResponse(resource.ListenerType) {
 		return false
 	}
-	for name, l := range s.world.listeners {
-		if l.last != nil && l.live == nil && l.held != l.last && !s.isRefused(name) {
+	for name, l := range s.state.listeners {
+		if l.received != nil && l.active == nil && l.heldBack != l.received && !s.isRejected(name) {
 			return false
 		}
 	}
@@ -34,38 +34,38 @@ func (s *Source) isReady() bool {
 	return true
 }
 
-// answered reports whether the control plane has sent resources of a type.
-func (s *Source) answered(url string) bool {
+// hasResponse reports whether the control plane has sent resources of a type.
+func (s *Source) hasResponse(url string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.replied[topicOf{s.feeds[0], url}] != nil
+	return s.acks[typeKey{s.channels[0], url}] != nil
 }
 
-// isRefused reports whether the last version of a listener was.
-func (s *Source) isRefused(name string) bool {
+// isRejected reports whether the last version of a listener was.
+func (s *Source) isRejected(name string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	r := s.tracked[resource.ListenerType][name]
-	return r != nil && r.Refused != ""
+	r := s.resourceStatus[resource.ListenerType][name]
+	return r != nil && r.RejectReason != ""
 }
 
-// announce logs once that the first configuration of the control plane is applied. s.work
+// logFirstConfig logs once that the first configuration of the control plane is applied. s.work
 // is held.
-func (s *Source) announce() {
-	if s.announced || !s.isReady() {
+func (s *Source) logFirstConfig() {
+	if s.firstConfigLogged || !s.isReady() {
 		return
 	}
-	s.announced = true
+	s.firstConfigLogged = true
 	listeners, clusters := 0, 0
-	for _, l := range s.world.listeners {
-		if l.live != nil {
+	for _, l := range s.state.listeners {
+		if l.active != nil {
 			listeners++
 		}
 	}
-	for _, c := range s.world.clusters {
-		if c.live != nil {
+	for _, c := range s.state.clusters {
+		if c.active != nil {
 			clusters++
 		}
 	}
-	s.o.Log.Info("first configuration of the control plane applied", "listeners", listeners, "clusters", clusters)
+	s.opts.Log.Info("first configuration of the control plane applied", "listeners", listeners, "clusters", clusters)
 }

@@ -14,18 +14,18 @@ import (
 // redacted stands in the place of secrets.
 const redacted = "[redacted]"
 
-// sensitive is the option by which Envoy's API marks fields that hold secrets.
-const sensitive protoreflect.FullName = "udpa.annotations.sensitive"
+// sensitiveOption is the option by which Envoy's API marks fields that hold secrets.
+const sensitiveOption protoreflect.FullName = "udpa.annotations.sensitive"
 
-// readable is a serialized resource as JSON, without its secrets.
-func readable(url string, body []byte) json.RawMessage {
+// redactedResourceJSON is a serialized resource as JSON, without its secrets.
+func redactedResourceJSON(url string, body []byte) json.RawMessage {
 	a := &anypb.Any{TypeUrl: url, Value: body}
 	redact(a.ProtoReflect())
 	return toJSON(a)
 }
 
-// typed is m as JSON that says what it is, without its secrets. m is changed.
-func typed(m proto.Message) json.RawMessage {
+// redactedTypedJSON is m as JSON that says what it is, without its secrets. m is changed.
+func redactedTypedJSON(m proto.Message) json.RawMessage {
 	redact(m.ProtoReflect())
 	a, err := anypb.New(m)
 	if err != nil {
@@ -34,25 +34,25 @@ func typed(m proto.Message) json.RawMessage {
 	return toJSON(a)
 }
 
-// plain is m as JSON, without its secrets. m is changed.
-func plain(m proto.Message) json.RawMessage {
+// redactedJSON is m as JSON, without its secrets. m is changed.
+func redactedJSON(m proto.Message) json.RawMessage {
 	redact(m.ProtoReflect())
 	return toJSON(m)
 }
 
 func toJSON(m proto.Message) json.RawMessage {
-	text, err := protojson.MarshalOptions{UseProtoNames: true, Resolver: lenient{protoregistry.GlobalTypes}}.Marshal(m)
+	text, err := protojson.MarshalOptions{UseProtoNames: true, Resolver: emptyTypeResolver{protoregistry.GlobalTypes}}.Marshal(m)
 	if err != nil {
 		return json.RawMessage("null") // of a message that was read there is none
 	}
 	return text
 }
 
-// lenient knows every message: one that is not built in is taken to be empty.
-type lenient struct{ *protoregistry.Types }
+// emptyTypeResolver knows every message: one that is not built in is taken to be empty.
+type emptyTypeResolver struct{ *protoregistry.Types }
 
 // FindMessageByURL is of protoregistry.MessageTypeResolver.
-func (l lenient) FindMessageByURL(url string) (protoreflect.MessageType, error) {
+func (l emptyTypeResolver) FindMessageByURL(url string) (protoreflect.MessageType, error) {
 	if t, err := l.Types.FindMessageByURL(url); err == nil {
 		return t, nil
 	}
@@ -77,7 +77,7 @@ func redact(m protoreflect.Message) {
 	m.SetUnknown(nil)
 	m.Range(func(f protoreflect.FieldDescriptor, v protoreflect.Value) bool {
 		if isSensitive(f) {
-			wipe(m, f, v)
+			redactField(m, f, v)
 		} else {
 			eachMessage(f, v, redact)
 		}
@@ -87,14 +87,14 @@ func redact(m protoreflect.Message) {
 
 func isSensitive(f protoreflect.FieldDescriptor) (yes bool) {
 	f.Options().ProtoReflect().Range(func(o protoreflect.FieldDescriptor, v protoreflect.Value) bool {
-		yes = o.FullName() == sensitive && v.Bool()
+		yes = o.FullName() == sensitiveOption && v.Bool()
 		return !yes
 	})
 	return yes
 }
 
-// wipe replaces every text and all bytes in a field.
-func wipe(m protoreflect.Message, f protoreflect.FieldDescriptor, v protoreflect.Value) {
+// redactField replaces every text and all bytes in a field.
+func redactField(m protoreflect.Message, f protoreflect.FieldDescriptor, v protoreflect.Value) {
 	clean := protoreflect.ValueOfString(redacted)
 	switch f.Kind() {
 	case protoreflect.BytesKind:
@@ -107,7 +107,7 @@ func wipe(m protoreflect.Message, f protoreflect.FieldDescriptor, v protoreflect
 				return
 			}
 			inner.Range(func(f protoreflect.FieldDescriptor, v protoreflect.Value) bool {
-				wipe(inner, f, v)
+				redactField(inner, f, v)
 				return true
 			})
 		})

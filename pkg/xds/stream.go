@@ -13,19 +13,19 @@ import (
 	"github.com/weft-proxy/weft/pkg/xds/ads"
 )
 
-// service is a gRPC service of discovery, by its two methods.
-type service struct{ stateOfTheWorld, delta string }
+// discoveryService is a gRPC service of discovery, by its two methods.
+type discoveryService struct{ stateOfTheWorld, delta string }
 
 // The services that resources come by.
-func aggregated() service {
-	return service{
+func adsService() discoveryService {
+	return discoveryService{
 		"/envoy.service.discovery.v3.AggregatedDiscoveryService/StreamAggregatedResources",
 		"/envoy.service.discovery.v3.AggregatedDiscoveryService/DeltaAggregatedResources",
 	}
 }
 
-func secrets() service {
-	return service{
+func sdsService() discoveryService {
+	return discoveryService{
 		"/envoy.service.secret.v3.SecretDiscoveryService/StreamSecrets",
 		"/envoy.service.secret.v3.SecretDiscoveryService/DeltaSecrets",
 	}
@@ -34,12 +34,12 @@ func secrets() service {
 // stream is one stream of discovery. One goroutine may send while another receives.
 type stream struct {
 	grpc grpc.ClientStream
-	form ads.Form
+	mode ads.Mode
 	node *corev3.Node
 }
 
 // openStream opens a stream, which ends with ctx.
-func openStream(ctx context.Context, conn grpc.ClientConnInterface, s service, form ads.Form, node *corev3.Node) (*stream, error) {
+func openStream(ctx context.Context, conn grpc.ClientConnInterface, s discoveryService, form ads.Mode, node *corev3.Node) (*stream, error) {
 	method := s.stateOfTheWorld
 	if form == ads.Delta {
 		method = s.delta
@@ -48,7 +48,7 @@ func openStream(ctx context.Context, conn grpc.ClientConnInterface, s service, f
 	if err != nil {
 		return nil, err
 	}
-	return &stream{grpc: g, form: form, node: node}, nil
+	return &stream{grpc: g, mode: form, node: node}, nil
 }
 
 // send sends r. Only the first request of a stream says who asks.
@@ -58,16 +58,16 @@ func (s *stream) send(r ads.Request) error {
 		node = s.node
 	}
 	var refusal *statuspb.Status
-	if r.Refusal != "" {
-		refusal = &statuspb.Status{Code: int32(codes.InvalidArgument), Message: r.Refusal}
+	if r.ErrorDetail != "" {
+		refusal = &statuspb.Status{Code: int32(codes.InvalidArgument), Message: r.ErrorDetail}
 	}
-	if s.form == ads.Delta {
+	if s.mode == ads.Delta {
 		return s.grpc.SendMsg(&discoveryv3.DeltaDiscoveryRequest{
 			Node:                     node,
 			TypeUrl:                  r.Type,
 			ResourceNamesSubscribe:   r.Subscribe,
 			ResourceNamesUnsubscribe: r.Unsubscribe,
-			InitialResourceVersions:  r.Held,
+			InitialResourceVersions:  r.InitialVersions,
 			ResponseNonce:            r.Nonce,
 			ErrorDetail:              refusal,
 		})
@@ -85,7 +85,7 @@ func (s *stream) send(r ads.Request) error {
 // receive returns the next response. Resources of state of the world have no names on
 // the wire: name finds them in a resource.
 func (s *stream) receive(name func(body []byte) (string, error)) (ads.Response, error) {
-	if s.form == ads.Delta {
+	if s.mode == ads.Delta {
 		m := &discoveryv3.DeltaDiscoveryResponse{}
 		if err := s.grpc.RecvMsg(m); err != nil {
 			return ads.Response{}, err
@@ -93,13 +93,13 @@ func (s *stream) receive(name func(body []byte) (string, error)) (ads.Response, 
 		r := ads.Response{Type: m.GetTypeUrl(), Version: m.GetSystemVersionInfo(), Nonce: m.GetNonce(), Removed: m.GetRemovedResources()}
 		for _, one := range m.GetResources() {
 			n := ads.Resource{
-				Name:    one.GetName(),
-				Version: one.GetVersion(),
-				Body:    one.GetResource().GetValue(),
-				Alive:   one.GetResource() == nil,
+				Name:      one.GetName(),
+				Version:   one.GetVersion(),
+				Body:      one.GetResource().GetValue(),
+				Heartbeat: one.GetResource() == nil,
 			}
-			if other := one.GetResource().GetTypeUrl(); !n.Alive && other != r.Type {
-				n.Fault = otherType(other)
+			if other := one.GetResource().GetTypeUrl(); !n.Heartbeat && other != r.Type {
+				n.DecodeError = wrongTypeReason(other)
 			}
 			r.Resources = append(r.Resources, n)
 		}
@@ -120,12 +120,12 @@ func (s *stream) receive(name func(body []byte) (string, error)) (ads.Response, 
 		n := ads.Resource{Body: one.GetValue()}
 		var err error
 		if n.Name, err = name(n.Body); err != nil {
-			n.Fault = err.Error()
+			n.DecodeError = err.Error()
 		}
 		if other := one.GetTypeUrl(); other != r.Type {
-			n.Fault = otherType(other)
+			n.DecodeError = wrongTypeReason(other)
 		}
-		if n.Fault != "" {
+		if n.DecodeError != "" {
 			n.Name = fmt.Sprintf("resources[%d]", i)
 		}
 		r.Resources = append(r.Resources, n)
@@ -133,4 +133,4 @@ func (s *stream) receive(name func(body []byte) (string, error)) (ads.Response, 
 	return r, nil
 }
 
-func otherType(url string) string { return fmt.Sprintf("the resource has another type, %q", url) }
+func wrongTypeReason(url string) string { return fmt.Sprintf("the resource has another type, %q", url) }

@@ -13,14 +13,14 @@ import (
 	"github.com/weft-proxy/weft/pkg/xds/resource"
 )
 
-// TestWhatBecomesOfUnknownFields: a resource with a field that nobody knows is refused, and what
+// TestUnknownFields: a resource with a field that nobody knows is refused, and what
 // was in force stays; with xds_unknown_fields: warn it is in force, and the field is counted, told
 // and logged.
-func TestWhatBecomesOfUnknownFields(t *testing.T) {
+func TestUnknownFields(t *testing.T) {
 	m := &clusterv3.Cluster{Name: "a", ClusterDiscoveryType: &clusterv3.Cluster_Type{Type: clusterv3.Cluster_STATIC}}
-	old := said{resource.ClusterType, "a", serialized(m)}
+	old := testResource{resource.ClusterType, "a", serialized(m)}
 	m.ProtoReflect().SetUnknown(protowire.AppendVarint(protowire.AppendTag(nil, 9999, protowire.VarintType), 1))
-	next := said{resource.ClusterType, "a", serialized(m)}
+	next := testResource{resource.ClusterType, "a", serialized(m)}
 	const reason = "unknown field 9999 of envoy.config.cluster.v3.Cluster"
 	for name, c := range map[string]struct {
 		policy   config.UnknownFields
@@ -33,23 +33,23 @@ func TestWhatBecomesOfUnknownFields(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			var log strings.Builder
-			b := bootstrapText("DELTA_GRPC")
-			b.Unknown = c.policy
-			s, _ := aSourceOf(t, b, slog.New(slog.NewTextHandler(&log, nil)))
-			s.meter.registry = metrics.New(metrics.Options{})
-			s.handle(t.Context(), event{feed: s.feeds[0], opened: true})
-			say(t, s, old)
-			before := s.world.clusters["a"].live
-			say(t, s, next)
-			if after := s.world.clusters["a"].live; (after == before) != c.refused {
+			b := testBootstrap("DELTA_GRPC")
+			b.UnknownFields = c.policy
+			s, _ := newTestSourceOf(t, b, slog.New(slog.NewTextHandler(&log, nil)))
+			s.metrics.registry = metrics.New(metrics.Options{})
+			s.handleEvent(t.Context(), event{channel: s.channels[0], opened: true})
+			respondWith(t, s, old)
+			before := s.state.clusters["a"].active
+			respondWith(t, s, next)
+			if after := s.state.clusters["a"].active; (after == before) != c.refused {
 				t.Errorf("rejected: %t, want %t", after == before, c.refused)
 			}
 			if !strings.Contains(log.String(), reason) {
 				t.Errorf("the log does not have it:\n%s", log.String())
 			}
 			var all strings.Builder
-			for _, r := range s.Status().Planes[0].Types {
-				for _, one := range r.Bad {
+			for _, r := range s.Status().ControlPlanes[0].Types {
+				for _, one := range r.RejectedResources {
 					all.WriteString(one.Reason)
 				}
 			}
@@ -58,7 +58,7 @@ func TestWhatBecomesOfUnknownFields(t *testing.T) {
 				t.Errorf("the NACK has %q, want %q", detail, c.inDetail)
 			}
 			counted := 0.0
-			samples, err := s.meter.registry.Samples()
+			samples, err := s.metrics.registry.Samples()
 			if err != nil {
 				t.Fatal(err)
 			}

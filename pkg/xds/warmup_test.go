@@ -14,71 +14,71 @@ import (
 func TestListenersWaitForTheFirstClusters(t *testing.T) {
 	type step struct {
 		at     time.Duration // after the start
-		hear   []said
+		hear   []testResource
 		cds    bool          // a CDS response comes at that time
 		active int           // listeners, afterwards
 		next   time.Duration // when the world is to be settled again; 0: never
 	}
 	second := time.Second
-	listener, other := aListener("l", 80, "r", "", 0), aListener("other", 81, "r", "", 0)
+	listener, other := listenerResource("l", 80, "r", "", 0), listenerResource("other", 81, "r", "", 0)
 	for _, c := range []struct {
 		name  string
 		limit time.Duration // of the first CDS response
 		steps []step
 	}{
 		{"the response and its endpoints come", 15 * second, []step{
-			{0, []said{someRoutes("r", "text"), listener}, false, 0, 15 * second},
-			{1 * second, []said{aCluster("c", "e", "", 4*second)}, true, 0, 5 * second},
-			{2 * second, []said{someHosts("e", 1)}, false, 1, 0},
-			{3 * second, []said{aCluster("later", "none", "", 4*second), other}, true, 2, 7 * second},
+			{0, []testResource{routesResource("r", "text"), listener}, false, 0, 15 * second},
+			{1 * second, []testResource{clusterResource("c", "e", "", 4*second)}, true, 0, 5 * second},
+			{2 * second, []testResource{endpointsResource("e", 1)}, false, 1, 0},
+			{3 * second, []testResource{clusterResource("later", "none", "", 4*second), other}, true, 2, 7 * second},
 		}},
 		{"nothing comes", 15 * second, []step{
-			{0, []said{someRoutes("r", "text"), listener}, false, 0, 15 * second},
+			{0, []testResource{routesResource("r", "text"), listener}, false, 0, 15 * second},
 			{15*second - 1, nil, false, 0, 15 * second},
 			{15 * second, nil, false, 1, 0},
 		}},
 		{"nothing comes, and there is no limit", 0, []step{
-			{0, []said{someRoutes("r", "text"), listener}, false, 0, 0},
+			{0, []testResource{routesResource("r", "text"), listener}, false, 0, 0},
 			{time.Hour, nil, false, 0, 0},
 			{time.Hour, nil, true, 1, 0},
 		}},
 		{"there are no clusters", 15 * second, []step{
-			{0, []said{someRoutes("r", "text"), listener}, true, 1, 0},
+			{0, []testResource{routesResource("r", "text"), listener}, true, 1, 0},
 		}},
 		{"the endpoints of one do not come", 15 * second, []step{
-			{0, []said{someRoutes("r", "text"), listener, aCluster("c", "e", "", 4*second), aCluster("slow", "none", "", 6*second), someHosts("e", 1)}, true, 0, 6 * second},
+			{0, []testResource{routesResource("r", "text"), listener, clusterResource("c", "e", "", 4*second), clusterResource("slow", "none", "", 6*second), endpointsResource("e", 1)}, true, 0, 6 * second},
 			{6 * second, nil, false, 1, 0},
 		}},
 		{"endpoints do not come, and there is no limit", 15 * second, []step{
-			{0, []said{someRoutes("r", "text"), listener, aCluster("c", "none", "", 0)}, true, 0, 0},
+			{0, []testResource{routesResource("r", "text"), listener, clusterResource("c", "none", "", 0)}, true, 0, 0},
 			{time.Hour, nil, false, 0, 0},
-			{time.Hour, []said{{resource.ClusterType, "c", nil}}, true, 1, 0},
+			{time.Hour, []testResource{{resource.ClusterType, "c", nil}}, true, 1, 0},
 		}},
 		{"a secret does not come", 15 * second, []step{
-			{0, []said{someRoutes("r", "text"), listener}, false, 0, 15 * second},
-			{second, []said{aCluster("c", "none", "no secret", 4*second)}, true, 0, 5 * second},
+			{0, []testResource{routesResource("r", "text"), listener}, false, 0, 15 * second},
+			{second, []testResource{clusterResource("c", "none", "no secret", 4*second)}, true, 0, 5 * second},
 			{5 * second, nil, false, 0, 15 * second}, // from the listener's first look at the response
 			{15 * second, nil, false, 0, 16 * second},
 			{16 * second, nil, false, 1, 0},
 		}},
 		{"a cluster waits longer than the response, which does not come", second, []step{
-			{0, []said{someRoutes("r", "text"), listener, aCluster("static", "e", "", 4*second)}, false, 0, second},
+			{0, []testResource{routesResource("r", "text"), listener, clusterResource("static", "e", "", 4*second)}, false, 0, second},
 			{second, nil, false, 0, 4 * second},
-			{2 * second, []said{someHosts("e", 1)}, false, 1, 0},
+			{2 * second, []testResource{endpointsResource("e", 1)}, false, 1, 0},
 		}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			begin, w := time.Now(), newWorld()
-			w.warmUp(true, c.limit, begin)
+			begin, w := time.Now(), newState()
+			w.startWarmup(true, c.limit, begin)
 			for _, s := range c.steps {
 				now := begin.Add(s.at)
 				for _, r := range s.hear {
-					hear(t, w, r, now)
+					applyResource(t, w, r, now)
 				}
 				if s.cds {
-					w.receivedClusters()
+					w.noteCDSResponse()
 				}
-				_, next := w.settle(now)
+				_, next := w.reconcile(now)
 				if got := len(w.snapshot(&config.Snapshot{}).Listeners); got != s.active {
 					t.Errorf("after %v %d listeners are active, want %d", s.at, got, s.active)
 				}
@@ -92,13 +92,13 @@ func TestListenersWaitForTheFirstClusters(t *testing.T) {
 
 // TestStaticListenersDoNotWaitForClusters of the control plane.
 func TestStaticListenersDoNotWaitForClusters(t *testing.T) {
-	now, w := time.Now(), newWorld()
-	w.warmUp(true, time.Minute, now)
-	w.fixed.listeners = map[string]bool{"static": true}
-	for _, r := range []said{someRoutes("r", "text"), aListener("static", 80, "r", "", 0), aListener("l", 81, "r", "", 0)} {
-		hear(t, w, r, now)
+	now, w := time.Now(), newState()
+	w.startWarmup(true, time.Minute, now)
+	w.staticNames.listeners = map[string]bool{"static": true}
+	for _, r := range []testResource{routesResource("r", "text"), listenerResource("static", 80, "r", "", 0), listenerResource("l", 81, "r", "", 0)} {
+		applyResource(t, w, r, now)
 	}
-	w.settle(now)
+	w.reconcile(now)
 	var names []string
 	for _, l := range w.snapshot(&config.Snapshot{}).Listeners {
 		names = append(names, l.Name)
@@ -106,28 +106,28 @@ func TestStaticListenersDoNotWaitForClusters(t *testing.T) {
 	if !slices.Equal(names, []string{"static"}) {
 		t.Errorf("%v are active, want the static one", names)
 	}
-	all := w.waiting()
-	if len(all) != 1 || !slices.Equal(all[0].For, []string{"clusters of the first response"}) || !all[0].Until.Equal(now.Add(time.Minute)) {
+	all := w.warming()
+	if len(all) != 1 || !slices.Equal(all[0].Missing, []string{"clusters of the first response"}) || !all[0].Until.Equal(now.Add(time.Minute)) {
 		t.Errorf("waiting() = %+v, want l for a minute", all)
 	}
 }
 
-// TestAListenerIsActiveOnceItsClusterIs, of a control plane that sends the listener before
+// TestListenerActivatesWithItsCluster, of a control plane that sends the listener before
 // the cluster's endpoints.
-func TestAListenerIsActiveOnceItsClusterIs(t *testing.T) {
+func TestListenerActivatesWithItsCluster(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := start(t)
-		c := r.converse()
-		c.accepted(aListener("l", 80, "r", "", 0))
-		c.accepted(someRoutes("r", "text"))
+		c := r.runAndAccept()
+		c.sendAccepted(listenerResource("l", 80, "r", "", 0))
+		c.sendAccepted(routesResource("r", "text"))
 		if got := r.listeners(); len(got) != 0 || r.source.Ready() {
 			t.Errorf("before any cluster %v are active, ready %t", got, r.source.Ready())
 		}
-		c.accepted(aCluster("c", "e", "", 0))
+		c.sendAccepted(clusterResource("c", "e", "", 0))
 		if got := r.listeners(); len(got) != 0 || r.source.Ready() {
 			t.Errorf("before the endpoints %v are active, ready %t", got, r.source.Ready())
 		}
-		c.accepted(someHosts("e", 1))
+		c.sendAccepted(endpointsResource("e", 1))
 		if got := r.listeners(); !slices.Equal(got, []string{"l"}) || !r.source.Ready() {
 			t.Errorf("with the endpoints %v are active, ready %t, want l, true", got, r.source.Ready())
 		}

@@ -42,10 +42,10 @@ func parse(t *testing.T, arguments ...string) options {
 	return o
 }
 
-// newTestBed returns a bed with the options of the command line. The test closes it.
-func newTestBed(t *testing.T, arguments ...string) *bed {
+// newTestEnvironment returns a bed with the options of the command line. The test closes it.
+func newTestEnvironment(t *testing.T, arguments ...string) *environment {
 	t.Helper()
-	b, err := newBed(t.Context(), parse(t, arguments...))
+	b, err := newEnvironment(t.Context(), parse(t, arguments...))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -53,11 +53,11 @@ func newTestBed(t *testing.T, arguments ...string) *bed {
 	return b
 }
 
-// TestARunOfEveryPartMeasures verifies that a short run through the relay and directly, in closed
+// TestShortRun verifies that a short run through the relay and directly, in closed
 // and open loop, produces samples and a report.
-func TestARunOfEveryPartMeasures(t *testing.T) {
+func TestShortRun(t *testing.T) {
 	out := t.TempDir()
-	b := newTestBed(t, "-proxies", "relay,direct", "-rows", "1k-1,64k-64,post-64,dubbo-16x8,bolt-16x1,boltv2-16x64", "-rounds", "2",
+	b := newTestEnvironment(t, "-proxies", "relay,direct", "-rows", "1k-1,64k-64,post-64,dubbo-16x8,bolt-16x1,boltv2-16x64", "-rounds", "2",
 		"-seconds", "0.3", "-warmup", "0.05", "-patience", "0", "-o", out)
 	report, err := b.run(t.Context())
 	if err != nil {
@@ -106,11 +106,11 @@ func TestARunOfEveryPartMeasures(t *testing.T) {
 	}
 }
 
-// TestIdleConnectionsAreOpenAndWork verifies that the idle measurement reads memory in every state.
+// TestIdleConnections verifies that the idle measurement reads memory in every state.
 // It uses the relay, which the idle row skips because it opens an origin connection for each client
 // connection.
-func TestIdleConnectionsAreOpenAndWork(t *testing.T) {
-	b := newTestBed(t, "-proxies", "relay", "-idle", "50")
+func TestIdleConnections(t *testing.T) {
+	b := newTestEnvironment(t, "-proxies", "relay", "-idle", "50")
 	result, err := b.idle(t.Context(), b.programs[0], nil)
 	if err != nil {
 		t.Fatal(err)
@@ -120,8 +120,8 @@ func TestIdleConnectionsAreOpenAndWork(t *testing.T) {
 	}
 }
 
-func TestNothingIsLeftBehind(t *testing.T) {
-	b, err := newBed(t.Context(), parse(t, "-proxies", "relay,direct"))
+func TestCloseStopsProcesses(t *testing.T) {
+	b, err := newEnvironment(t.Context(), parse(t, "-proxies", "relay,direct"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -142,8 +142,8 @@ func TestNothingIsLeftBehind(t *testing.T) {
 	}
 }
 
-// serve passes each connection to the function, one after another, until the test ends.
-func serve(t *testing.T, answer func(conn net.Conn, r *bufio.Reader)) netip.AddrPort {
+// acceptEach passes each connection to the function, one after another, until the test ends.
+func acceptEach(t *testing.T, answer func(conn net.Conn, r *bufio.Reader)) netip.AddrPort {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -172,7 +172,7 @@ func serve(t *testing.T, answer func(conn net.Conn, r *bufio.Reader)) netip.Addr
 // TestLoadAgainstServers verifies which server behavior the load generator measures and which it
 // reports as an error.
 func TestLoadAgainstServers(t *testing.T) {
-	b := newTestBed(t, "-proxies", direct)
+	b := newTestEnvironment(t, "-proxies", direct)
 	// each returns a server that sends text as the response to every request of a connection.
 	each := func(text string) func(net.Conn, *bufio.Reader) {
 		return func(conn net.Conn, r *bufio.Reader) {
@@ -212,7 +212,7 @@ func TestLoadAgainstServers(t *testing.T) {
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
 			job := load.Job{
-				Address: serve(t, test.answer), Request: get(4), Body: 4, Connections: 1,
+				Address: acceptEach(t, test.answer), Request: get(4), Body: 4, Connections: 1,
 				Warmup: 10 * time.Millisecond, Measure: 50 * time.Millisecond,
 			}
 			result, err := b.load(t.Context(), job)
@@ -232,11 +232,11 @@ func TestLoadAgainstServers(t *testing.T) {
 	}
 }
 
-// TestOpenLoopKeepsItsRate verifies that an open loop sends requests at its rate.
-func TestOpenLoopKeepsItsRate(t *testing.T) {
-	b := newTestBed(t, "-proxies", direct)
+// TestOpenLoopRate verifies that an open loop sends requests at its rate.
+func TestOpenLoopRate(t *testing.T) {
+	b := newTestEnvironment(t, "-proxies", direct)
 	job := load.Job{
-		Address: b.host.Origin, Request: get(1024), Body: 1024, Connections: 4,
+		Address: b.programEnv.Origin, Request: get(1024), Body: 1024, Connections: 4,
 		Rate: 1000, Warmup: 50 * time.Millisecond, Measure: 400 * time.Millisecond,
 	}
 	result, err := b.load(t.Context(), job)
@@ -250,8 +250,8 @@ func TestOpenLoopKeepsItsRate(t *testing.T) {
 	}
 }
 
-func TestInterruptEndsARun(t *testing.T) {
-	b := newTestBed(t, "-proxies", direct, "-seconds", "60", "-rows", "1k-1")
+func TestInterruptEndsRun(t *testing.T) {
+	b := newTestEnvironment(t, "-proxies", direct, "-seconds", "60", "-rows", "1k-1")
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	begin := time.Now()

@@ -17,7 +17,7 @@ import (
 const (
 	http2IdlePerConnection = 10 // KB
 	idlePerStream          = 6  // KB
-	streamsEach            = 99
+	streamsPerConnection   = 99
 	streamsPerIdle         = 10
 )
 
@@ -35,11 +35,11 @@ func (r streamsResult) perStream() float64 {
 	return (float64(r.Open.Resident) - float64(r.Before.Resident)) / float64(r.Streams) / 1024
 }
 
-func (r streamsResult) judge() []verdict {
+func (r streamsResult) verdicts() []verdict {
 	v := r.perStream()
-	verdicts := []verdict{atMost(http2StreamsRow, r.Proxy, "RSS per stream", stat{v, v, v}, idlePerStream, "KB")}
+	verdicts := []verdict{upperBoundVerdict(http2StreamsRow, r.Proxy, "RSS per stream", stat{v, v, v}, idlePerStream, "KB")}
 	if r.Note != "" {
-		return without(verdicts)
+		return markUnmeasured(verdicts)
 	}
 	return verdicts
 }
@@ -58,7 +58,7 @@ func streamsMarkdown(results []streamsResult) string {
 }
 
 // runHTTP2Idle measures one program after another; each is started anew.
-func (b *bed) runHTTP2Idle(ctx context.Context) error {
+func (b *environment) runHTTP2Idle(ctx context.Context) error {
 	for _, p := range b.programs {
 		if p.Name == "relay" {
 			continue // it opens an origin connection for each client connection, so it is not comparable
@@ -73,50 +73,50 @@ func (b *bed) runHTTP2Idle(ctx context.Context) error {
 		}
 		b.report.Idle = append(b.report.Idle, r)
 		if r.Note == "" {
-			b.say("%s  %-8s a connection %.2f KB, used once %.2f KB", http2IdleRow, p.Name, r.perConnection(r.Opened), r.perConnection(r.Used))
+			b.logf("%s  %-8s a connection %.2f KB, used once %.2f KB", http2IdleRow, p.Name, r.perConnection(r.Opened), r.perConnection(r.Used))
 		}
 	}
 	return nil
 }
 
-func (b *bed) http2Idle(ctx context.Context, p peer.Program) (idleResult, error) {
+func (b *environment) http2Idle(ctx context.Context, p peer.Program) (idleResult, error) {
 	r := idleResult{Connections: b.options.idle}
-	running, err := b.host.StartHTTP(ctx, p, peer.Sides{Callers2: true, Origin2: true})
+	running, err := b.programEnv.StartHTTP(ctx, p, peer.Sides{ClientHTTP2: true, OriginHTTP2: true})
 	if err != nil {
 		return r, err
 	}
 	defer running.Stop()
-	if r.Start, err = settle(ctx, running.PIDs); err != nil {
+	if r.Start, err = awaitStableMemory(ctx, running.PIDs); err != nil {
 		return r, err
 	}
-	clients, shut, err := connect(ctx, running, r.Connections)
+	clients, shut, err := openHTTP2(ctx, running, r.Connections)
 	defer shut()
 	if err != nil {
 		return r, err
 	}
-	if r.Opened, err = settle(ctx, running.PIDs); err != nil {
+	if r.Opened, err = awaitStableMemory(ctx, running.PIDs); err != nil {
 		return r, err
 	}
-	if err := askAll(clients); err != nil {
+	if err := requestAll(clients); err != nil {
 		return r, err
 	}
-	if r.Used, err = settle(ctx, running.PIDs); err != nil {
+	if r.Used, err = awaitStableMemory(ctx, running.PIDs); err != nil {
 		return r, err
 	}
 	// Verify that the program has not closed the connections.
-	return r, waitFiles(ctx, running.PIDs, r.Connections)
+	return r, awaitOpenFiles(ctx, running.PIDs, r.Connections)
 }
 
-// connect opens n HTTP/2 connections and waits for the server's settings on each. shut closes the
+// openHTTP2 opens n HTTP/2 connections and waits for the server's settings on each. shut closes the
 // open connections, also after an error.
-func connect(ctx context.Context, running *peer.Running, n int) (clients []*h2.Client, shut func(), err error) {
+func openHTTP2(ctx context.Context, running *peer.Running, n int) (clients []*h2.Client, shut func(), err error) {
 	var conns []net.Conn
 	shut = func() {
 		for _, conn := range conns {
 			_ = conn.Close() // all results have been read
 		}
 	}
-	if conns, err = open(ctx, running.Listen, n); err != nil {
+	if conns, err = openConnections(ctx, running.Listen, n); err != nil {
 		return nil, shut, err
 	}
 	for i, conn := range conns {
@@ -129,11 +129,11 @@ func connect(ctx context.Context, running *peer.Running, n int) (clients []*h2.C
 		}
 		clients = append(clients, c)
 	}
-	return clients, shut, waitFiles(ctx, running.PIDs, n)
+	return clients, shut, awaitOpenFiles(ctx, running.PIDs, n)
 }
 
-// askAll requests 1 KB on each connection.
-func askAll(clients []*h2.Client) error {
+// requestAll requests 1 KB on each connection.
+func requestAll(clients []*h2.Client) error {
 	for i, c := range clients {
 		if err := c.Expect("/b/1024", 0, 1<<10); err != nil {
 			return fmt.Errorf("connection %d: %w", i+1, err)
@@ -143,7 +143,7 @@ func askAll(clients []*h2.Client) error {
 }
 
 // runHTTP2Streams measures one program after another; each is started anew.
-func (b *bed) runHTTP2Streams(ctx context.Context) error {
+func (b *environment) runHTTP2Streams(ctx context.Context) error {
 	for _, p := range b.programs {
 		if p.Name == "relay" || p.Name == "nginx" {
 			continue // relay does not implement streams; nginx opens an origin connection for each stream
@@ -158,20 +158,20 @@ func (b *bed) runHTTP2Streams(ctx context.Context) error {
 		}
 		b.report.Streams = append(b.report.Streams, r)
 		if r.Note == "" {
-			b.say("%s  %-8s %d streams, %.2f KB each", http2StreamsRow, p.Name, r.Streams, r.perStream())
+			b.logf("%s  %-8s %d streams, %.2f KB each", http2StreamsRow, p.Name, r.Streams, r.perStream())
 		}
 	}
 	return nil
 }
 
-func (b *bed) http2Streams(ctx context.Context, p peer.Program) (streamsResult, error) {
+func (b *environment) http2Streams(ctx context.Context, p peer.Program) (streamsResult, error) {
 	r := streamsResult{Streams: b.options.idle * streamsPerIdle}
-	running, err := b.host.StartHTTP(ctx, p, peer.Sides{Callers2: true, Origin2: true, GRPC: true})
+	running, err := b.programEnv.StartHTTP(ctx, p, peer.Sides{ClientHTTP2: true, OriginHTTP2: true, GRPC: true})
 	if err != nil {
 		return r, err
 	}
 	defer running.Stop()
-	clients, shut, err := connect(ctx, running, (r.Streams+streamsEach-1)/streamsEach)
+	clients, shut, err := openHTTP2(ctx, running, (r.Streams+streamsPerConnection-1)/streamsPerConnection)
 	defer shut()
 	if err != nil {
 		return r, err
@@ -181,15 +181,15 @@ func (b *bed) http2Streams(ctx context.Context, p peer.Program) (streamsResult, 
 			return r, fmt.Errorf("connection %d: %w", i+1, err)
 		}
 	}
-	if r.Before, err = settle(ctx, running.PIDs); err != nil {
+	if r.Before, err = awaitStableMemory(ctx, running.PIDs); err != nil {
 		return r, err
 	}
 	for i, c := range clients {
-		if err := c.Hold(min(streamsEach, r.Streams-i*streamsEach)); err != nil {
+		if err := c.Hold(min(streamsPerConnection, r.Streams-i*streamsPerConnection)); err != nil {
 			return r, fmt.Errorf("connection %d: %w", i+1, err)
 		}
 	}
-	if r.Open, err = settle(ctx, running.PIDs); err != nil {
+	if r.Open, err = awaitStableMemory(ctx, running.PIDs); err != nil {
 		return r, err
 	}
 	// Verify that the connections still serve requests while the streams are idle.

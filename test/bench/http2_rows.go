@@ -7,8 +7,8 @@ import (
 
 // http2Rows lists the HTTP/2 loads. nginx forwards them to the origin over HTTP/1.1, except gRPC.
 func http2Rows() []row {
-	both := peer.Sides{Callers2: true, Origin2: true}
-	grpc := peer.Sides{Callers2: true, Origin2: true, GRPC: true}
+	both := peer.Sides{ClientHTTP2: true, OriginHTTP2: true}
+	grpc := peer.Sides{ClientHTTP2: true, OriginHTTP2: true, GRPC: true}
 	return []row{
 		{
 			name: "h2-16x1", title: "HTTP/2, GET 1 KB, 16 connections with 1 stream each",
@@ -17,16 +17,16 @@ func http2Rows() []row {
 		},
 		{
 			name: "h2-16x16", title: "HTTP/2, GET 1 KB, 16 connections with 16 streams each",
-			http: both, load: load.HTTP2, body: 1 << 10, connections: 16, depth: 16, half: true,
+			http: both, load: load.HTTP2, body: 1 << 10, connections: 16, depth: 16, halfLoad: true,
 			targets: []target{{cpuPerRequest, "nginx", 1.0}, {cpuPerRequest, "haproxy", 2.0}},
 		},
 		{
 			name: "grpc-16x1", title: "gRPC, unary calls of 1 KB, 16 connections with 1 stream each",
-			http: grpc, load: load.GRPC, body: 1 << 10, connections: 16, depth: 1, extra: true,
+			http: grpc, load: load.GRPC, body: 1 << 10, connections: 16, depth: 1, optional: true,
 		},
 		{
 			name: "grpc-16x16", title: "gRPC, unary calls of 1 KB, 16 connections with 16 streams each",
-			http: grpc, load: load.GRPC, body: 1 << 10, connections: 16, depth: 16, half: true,
+			http: grpc, load: load.GRPC, body: 1 << 10, connections: 16, depth: 16, halfLoad: true,
 			targets: []target{
 				{cpuPerRequest, "nginx", 0.9}, {cpuPerRequest, "haproxy", 1.5},
 				{halfP99, "nginx", 1.0}, {halfP99, "haproxy", 1.0},
@@ -40,12 +40,12 @@ func http2Rows() []row {
 		},
 		{
 			name: "h2-to-h1-16x16", title: "HTTP/2 to HTTP/1.1, GET 1 KB, 16 connections with 16 streams each",
-			http: peer.Sides{Callers2: true}, load: load.HTTP2, body: 1 << 10, connections: 16, depth: 16,
+			http: peer.Sides{ClientHTTP2: true}, load: load.HTTP2, body: 1 << 10, connections: 16, depth: 16,
 			targets: []target{{cpuPerRequest, "haproxy", 1.25}},
 		},
 		{
 			name: "h1-to-h2-64", title: "HTTP/1.1 to HTTP/2, GET 1 KB, 64 connections",
-			http: peer.Sides{Origin2: true}, request: get(1 << 10), body: 1 << 10, connections: 64,
+			http: peer.Sides{OriginHTTP2: true}, request: get(1 << 10), body: 1 << 10, connections: 64,
 			targets: []target{{cpuPerRequest, "haproxy", 1.25}},
 		},
 	}

@@ -10,10 +10,10 @@ import (
 	"github.com/weft-proxy/weft/test/bench/peer"
 )
 
-// TestHTTP2RowsAreMeasured verifies that short runs of the HTTP/2 rows through the relay and
+// TestHTTP2Rows verifies that short runs of the HTTP/2 rows through the relay and
 // directly produce samples. The relay cannot carry the rows that translate between versions.
-func TestHTTP2RowsAreMeasured(t *testing.T) {
-	b := newTestBed(t, "-proxies", "relay,direct", "-rows", "h2-16x1,h2-16x16,grpc-16x16,grpc-stream", "-rounds", "1",
+func TestHTTP2Rows(t *testing.T) {
+	b := newTestEnvironment(t, "-proxies", "relay,direct", "-rows", "h2-16x1,h2-16x16,grpc-16x16,grpc-stream", "-rounds", "1",
 		"-seconds", "0.3", "-warmup", "0.05", "-patience", "0")
 	report, err := b.run(t.Context())
 	if err != nil {
@@ -36,10 +36,10 @@ func TestHTTP2RowsAreMeasured(t *testing.T) {
 	}
 }
 
-// TestPeersCarryHTTP2 verifies that nginx and haproxy, if installed, serve a short load with every
+// TestPeersServeHTTP2 verifies that nginx and haproxy, if installed, serve a short load with every
 // combination of versions.
-func TestPeersCarryHTTP2(t *testing.T) {
-	b := newTestBed(t, "-proxies", "nginx,haproxy", "-install=false")
+func TestPeersServeHTTP2(t *testing.T) {
+	b := newTestEnvironment(t, "-proxies", "nginx,haproxy", "-install=false")
 	if len(b.programs) == 0 {
 		t.Skip("SKIPPED, NOT SHOWN: neither nginx nor haproxy is installed")
 	}
@@ -70,23 +70,23 @@ func TestPeersCarryHTTP2(t *testing.T) {
 	}
 }
 
-// TestIdleStreamsAreCounted verifies that haproxy serves requests while streams are held open.
-func TestIdleStreamsAreCounted(t *testing.T) {
-	b := newTestBed(t, "-proxies", "haproxy", "-install=false")
+// TestRequestsNextToIdleStreams verifies that haproxy serves requests while streams are held open.
+func TestRequestsNextToIdleStreams(t *testing.T) {
+	b := newTestEnvironment(t, "-proxies", "haproxy", "-install=false")
 	if len(b.programs) == 0 {
 		t.Skip("SKIPPED, NOT SHOWN: haproxy is not installed")
 	}
-	running, err := b.host.StartHTTP(t.Context(), b.programs[0], peer.Sides{Callers2: true, Origin2: true, GRPC: true})
+	running, err := b.programEnv.StartHTTP(t.Context(), b.programs[0], peer.Sides{ClientHTTP2: true, OriginHTTP2: true, GRPC: true})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer running.Stop()
-	clients, shut, err := connect(t.Context(), running, 3)
+	clients, shut, err := openHTTP2(t.Context(), running, 3)
 	defer shut()
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := askAll(clients); err != nil {
+	if err := requestAll(clients); err != nil {
 		t.Error(err)
 	}
 	for _, c := range clients {
@@ -94,16 +94,16 @@ func TestIdleStreamsAreCounted(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	if err := askAll(clients); err != nil {
+	if err := requestAll(clients); err != nil {
 		t.Errorf("beside idle streams: %v", err)
 	}
 }
 
-// TestARunGoesOnWithoutHTTP2 verifies that a program without HTTP/2 is reported in every row and
+// TestProgramWithoutHTTP2IsReported verifies that a program without HTTP/2 is reported in every row and
 // does not end the run.
-func TestARunGoesOnWithoutHTTP2(t *testing.T) {
+func TestProgramWithoutHTTP2IsReported(t *testing.T) {
 	weft := script(t, "echo protocol Http2 is not supported yet >&2; exit 1")
-	b := newTestBed(t, "-bin", "weft="+weft, "-proxies", "weft,relay", "-rows", "h2-16x1,h2-to-h1-16x16,h2-idle,h2-streams",
+	b := newTestEnvironment(t, "-bin", "weft="+weft, "-proxies", "weft,relay", "-rows", "h2-16x1,h2-to-h1-16x16,h2-idle,h2-streams",
 		"-rounds", "1", "-seconds", "0.05", "-warmup", "0", "-patience", "0", "-half=false")
 	report, err := b.run(t.Context())
 	if err != nil {
@@ -116,7 +116,7 @@ func TestARunGoesOnWithoutHTTP2(t *testing.T) {
 	}
 }
 
-func TestIdleStreamsAreHeldToTheirTarget(t *testing.T) {
+func TestIdleStreamVerdicts(t *testing.T) {
 	for _, test := range []struct {
 		growth uint64 // bytes, of 1000 streams
 		misses int
@@ -124,8 +124,8 @@ func TestIdleStreamsAreHeldToTheirTarget(t *testing.T) {
 		r := streamsResult{Proxy: "weft", Streams: 1000}
 		r.Before.Resident, r.Open.Resident = 10<<20, 10<<20+test.growth
 		page := &report{wefts: []string{"weft"}, Streams: []streamsResult{r}}
-		page.judge()
-		if got := page.missed(); got != test.misses {
+		page.fillVerdicts()
+		if got := page.missedCount(); got != test.misses {
 			t.Errorf("%.2f KB a stream: %d targets missed, want %d", r.perStream(), got, test.misses)
 		}
 	}

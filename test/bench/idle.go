@@ -39,22 +39,22 @@ const (
 	idlePerConnection = 4  // KB
 )
 
-func (r idleResult) judge() []verdict {
+func (r idleResult) verdicts() []verdict {
 	one := func(v float64) stat { return stat{v, v, v} }
 	most := float64(idlePerConnection)
 	if r.Row == http2IdleRow {
 		most = http2IdlePerConnection
 	}
 	verdicts := []verdict{
-		atMost(r.Row, r.Proxy, "RSS per connection, never used", one(r.perConnection(r.Opened)), most, "KB"),
-		atMost(r.Row, r.Proxy, "RSS per connection, used once", one(r.perConnection(r.Used)), most, "KB"),
+		upperBoundVerdict(r.Row, r.Proxy, "RSS per connection, never used", one(r.perConnection(r.Opened)), most, "KB"),
+		upperBoundVerdict(r.Row, r.Proxy, "RSS per connection, used once", one(r.perConnection(r.Used)), most, "KB"),
 	}
 	if r.Row == idleRow {
-		process := atMost(r.Row, r.Proxy, "RSS of the idle process", one(float64(r.Start.Resident)/megabyte), idleRSS, "MB")
+		process := upperBoundVerdict(r.Row, r.Proxy, "RSS of the idle process", one(float64(r.Start.Resident)/megabyte), idleRSS, "MB")
 		verdicts = append([]verdict{process}, verdicts...)
 	}
 	if r.Note != "" {
-		return without(verdicts)
+		return markUnmeasured(verdicts)
 	}
 	return verdicts
 }
@@ -86,7 +86,7 @@ func idleMarkdown(results []idleResult) string {
 }
 
 // runIdle measures one program after another; each is started anew.
-func (b *bed) runIdle(ctx context.Context) error {
+func (b *environment) runIdle(ctx context.Context) error {
 	for _, p := range b.programs {
 		if p.Name == "relay" {
 			continue // it opens an origin connection for each client connection, so it is not comparable
@@ -100,7 +100,7 @@ func (b *bed) runIdle(ctx context.Context) error {
 
 // runRPCIdle measures only the builds of Weft: the other programs forward RPC as bytes and open an
 // origin connection for each client connection.
-func (b *bed) runRPCIdle(ctx context.Context) error {
+func (b *environment) runRPCIdle(ctx context.Context) error {
 	dubbo, err := frame.Find("dubbo")
 	if err != nil {
 		return err
@@ -117,7 +117,7 @@ func (b *bed) runRPCIdle(ctx context.Context) error {
 }
 
 // addIdle measures the program and adds the result to the report.
-func (b *bed) addIdle(ctx context.Context, row string, p peer.Program, protocol *frame.Protocol) error {
+func (b *environment) addIdle(ctx context.Context, row string, p peer.Program, protocol *frame.Protocol) error {
 	r, err := b.idle(ctx, p, protocol)
 	r.Row, r.Proxy = row, p.Name
 	if b.isMissing(err, p.Name, protocol.Name()) {
@@ -128,24 +128,24 @@ func (b *bed) addIdle(ctx context.Context, row string, p peer.Program, protocol 
 	}
 	b.report.Idle = append(b.report.Idle, r)
 	if r.Note == "" {
-		b.say("%s  %-8s RSS %.1f MB, a connection %.2f KB, used once %.2f KB", row, p.Name,
+		b.logf("%s  %-8s RSS %.1f MB, a connection %.2f KB, used once %.2f KB", row, p.Name,
 			float64(r.Start.Resident)/megabyte, r.perConnection(r.Opened), r.perConnection(r.Used))
 	}
 	return nil
 }
 
 // idle measures the program; a nil protocol means HTTP/1.1.
-func (b *bed) idle(ctx context.Context, p peer.Program, protocol *frame.Protocol) (idleResult, error) {
-	running, err := b.host.Start(ctx, p, protocol)
+func (b *environment) idle(ctx context.Context, p peer.Program, protocol *frame.Protocol) (idleResult, error) {
+	running, err := b.programEnv.Start(ctx, p, protocol)
 	if err != nil {
 		return idleResult{}, err
 	}
 	defer running.Stop()
 	r := idleResult{Connections: b.options.idle}
-	if r.Start, err = settle(ctx, running.PIDs); err != nil {
+	if r.Start, err = awaitStableMemory(ctx, running.PIDs); err != nil {
 		return r, err
 	}
-	conns, err := open(ctx, running.Listen, r.Connections)
+	conns, err := openConnections(ctx, running.Listen, r.Connections)
 	defer func() {
 		for _, conn := range conns {
 			_ = conn.Close()
@@ -154,31 +154,31 @@ func (b *bed) idle(ctx context.Context, p peer.Program, protocol *frame.Protocol
 	if err != nil {
 		return r, err
 	}
-	if err := waitFiles(ctx, running.PIDs, r.Connections); err != nil {
+	if err := awaitOpenFiles(ctx, running.PIDs, r.Connections); err != nil {
 		return r, err
 	}
-	if r.Opened, err = settle(ctx, running.PIDs); err != nil {
+	if r.Opened, err = awaitStableMemory(ctx, running.PIDs); err != nil {
 		return r, err
 	}
 	for i, conn := range conns {
-		if err := ask(conn, protocol); err != nil {
+		if err := sendRequest(conn, protocol); err != nil {
 			return r, fmt.Errorf("connection %d: %w", i+1, err)
 		}
 	}
-	r.Used, err = settle(ctx, running.PIDs)
+	r.Used, err = awaitStableMemory(ctx, running.PIDs)
 	if err != nil {
 		return r, err
 	}
 	// Verify that the program has not closed the connections.
-	return r, waitFiles(ctx, running.PIDs, r.Connections)
+	return r, awaitOpenFiles(ctx, running.PIDs, r.Connections)
 }
 
-// open opens n connections from several addresses of 127.0.0.0/8: at most 20,000 from each.
-func open(ctx context.Context, to netip.AddrPort, n int) ([]net.Conn, error) {
+// openConnections opens n connections from several addresses of 127.0.0.0/8: at most 20,000 from each.
+func openConnections(ctx context.Context, to netip.AddrPort, n int) ([]net.Conn, error) {
 	conns := make([]net.Conn, 0, n)
 	for i := range n {
 		from := net.TCPAddr{IP: net.IPv4(127, 0, 0, byte(2+i/20000))}
-		dialer := net.Dialer{LocalAddr: &from, Timeout: 10 * time.Second, KeepAlive: -1, Control: portLate}
+		dialer := net.Dialer{LocalAddr: &from, Timeout: 10 * time.Second, KeepAlive: -1, Control: delayPortChoice}
 		conn, err := dialer.DialContext(ctx, "tcp", to.String())
 		if err != nil {
 			return conns, fmt.Errorf("connection %d of %d: %w", i+1, n, err)
@@ -188,9 +188,9 @@ func open(ctx context.Context, to netip.AddrPort, n int) ([]net.Conn, error) {
 	return conns, nil
 }
 
-// portLate delays the port choice of a bound socket until it connects. Then ports must be unique
+// delayPortChoice delays the port choice of a bound socket until it connects. Then ports must be unique
 // only per destination, and sockets in TIME_WAIT of the previous program do not block them.
-func portLate(_, _ string, raw syscall.RawConn) error {
+func delayPortChoice(_, _ string, raw syscall.RawConn) error {
 	var failed error
 	err := raw.Control(func(fd uintptr) {
 		failed = unix.SetsockoptInt(int(fd), unix.IPPROTO_IP, unix.IP_BIND_ADDRESS_NO_PORT, 1)
@@ -198,9 +198,9 @@ func portLate(_, _ string, raw syscall.RawConn) error {
 	return errors.Join(err, failed)
 }
 
-// ask sends one request on the connection and reads the complete response; a nil protocol means
+// sendRequest sends one request on the connection and reads the complete response; a nil protocol means
 // HTTP/1.1.
-func ask(conn net.Conn, protocol *frame.Protocol) error {
+func sendRequest(conn net.Conn, protocol *frame.Protocol) error {
 	if err := conn.SetDeadline(time.Now().Add(10 * time.Second)); err != nil {
 		return err
 	}
@@ -225,9 +225,9 @@ func ask(conn net.Conn, protocol *frame.Protocol) error {
 	return nil
 }
 
-// waitFiles waits until the processes hold at least n descriptors. It uses them as an estimate of
+// awaitOpenFiles waits until the processes hold at least n descriptors. It uses them as an estimate of
 // the connections: a process has a few other descriptors.
-func waitFiles(ctx context.Context, pids []int, n int) error {
+func awaitOpenFiles(ctx context.Context, pids []int, n int) error {
 	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
 	defer cancel()
 	ticker := time.NewTicker(20 * time.Millisecond)
@@ -245,9 +245,9 @@ func waitFiles(ctx context.Context, pids []int, n int) error {
 	}
 }
 
-// settle waits until the resident memory has stayed within half a percent for twelve seconds, at
+// awaitStableMemory waits until the resident memory has stayed within half a percent for twelve seconds, at
 // most forty seconds, and returns it: programs release memory with a delay of some seconds.
-func settle(ctx context.Context, pids []int) (process.Memory, error) {
+func awaitStableMemory(ctx context.Context, pids []int) (process.Memory, error) {
 	const calm, limit = 48, 160 // ticks
 	ticker := time.NewTicker(250 * time.Millisecond)
 	defer ticker.Stop()

@@ -34,18 +34,18 @@ const (
 	inflightDepth       = 1000
 	inflightPeak        = 600 // MB
 	inflightRounds      = 3   // maximum
-	inflightLimit       = 40 * time.Second
-	inflightQueued      = 256 << 20 // bytes: all calls, before the origin has read one
+	inflightTimeout     = 40 * time.Second
+	inflightMaxQueued   = 256 << 20 // bytes: all calls, before the origin has read one
 )
 
-func (r inflightResult) judge() []verdict {
+func (r inflightResult) verdicts() []verdict {
 	name := fmt.Sprintf("%s, %s", inflightRow, r.Protocol)
 	verdicts := []verdict{
-		atMost(name, r.Proxy, "requests without an answer", r.Missing, 0, ""),
-		atMost(name, r.Proxy, "peak RSS", r.Peak, inflightPeak, "MB"),
+		upperBoundVerdict(name, r.Proxy, "requests without an answer", r.Missing, 0, ""),
+		upperBoundVerdict(name, r.Proxy, "peak RSS", r.Peak, inflightPeak, "MB"),
 	}
 	if r.Note != "" {
-		return without(verdicts)
+		return markUnmeasured(verdicts)
 	}
 	return verdicts
 }
@@ -65,14 +65,14 @@ func inflightMarkdown(results []inflightResult) string {
 }
 
 // runInflight measures one program after another; each is started anew for each burst.
-func (b *bed) runInflight(ctx context.Context) error {
+func (b *environment) runInflight(ctx context.Context) error {
 	for _, name := range []string{"dubbo", "bolt"} {
 		protocol, err := frame.Find(name)
 		if err != nil {
 			return err
 		}
 		for _, p := range b.programs {
-			if p.HTTP {
+			if p.HTTPOnly {
 				continue
 			}
 			r, err := b.inflight(ctx, p, protocol)
@@ -81,7 +81,7 @@ func (b *bed) runInflight(ctx context.Context) error {
 			}
 			b.report.Inflight = append(b.report.Inflight, r)
 			if r.Note == "" {
-				b.say("%s  %-5s %-8s %.0f of %d without an answer, %.2f s, peak %.0f MB %s", inflightRow, name, p.Name,
+				b.logf("%s  %-5s %-8s %.0f of %d without an answer, %.2f s, peak %.0f MB %s", inflightRow, name, p.Name,
 					r.Missing.Median, r.Requests, r.Seconds.Median, r.Peak.Median, r.Failure)
 			}
 		}
@@ -89,7 +89,7 @@ func (b *bed) runInflight(ctx context.Context) error {
 	return nil
 }
 
-func (b *bed) inflight(ctx context.Context, p peer.Program, protocol *frame.Protocol) (inflightResult, error) {
+func (b *environment) inflight(ctx context.Context, p peer.Program, protocol *frame.Protocol) (inflightResult, error) {
 	r := inflightResult{Protocol: protocol.Name(), Proxy: p.Name, Requests: inflightConnections * inflightDepth}
 	var bursts []sample
 	var missing []float64
@@ -128,9 +128,9 @@ func (b *bed) inflight(ctx context.Context, p peer.Program, protocol *frame.Prot
 
 // burst starts the program and sends it one burst. It returns a failure, and no Result, if the
 // program does not complete the burst; err reports a failure of the benchmark itself.
-func (b *bed) burst(ctx context.Context, p peer.Program, protocol *frame.Protocol) (one sample, failure, err error) {
-	host := *b.host
-	host.MaxQueued = inflightQueued
+func (b *environment) burst(ctx context.Context, p peer.Program, protocol *frame.Protocol) (one sample, failure, err error) {
+	host := *b.programEnv
+	host.MaxQueued = inflightMaxQueued
 	running, err := host.Start(ctx, p, protocol)
 	if err != nil {
 		return sample{}, nil, err
@@ -140,7 +140,7 @@ func (b *bed) burst(ctx context.Context, p peer.Program, protocol *frame.Protoco
 		return sample{}, nil, err
 	}
 	job := b.job(row{protocol: protocol, connections: inflightConnections, depth: inflightDepth}, running.Listen, running.PIDs)
-	job.Burst, job.Warmup, job.Measure = true, 0, inflightLimit
+	job.Burst, job.Warmup, job.Measure = true, 0, inflightTimeout
 	if one.Result, failure = b.load(ctx, job); failure != nil {
 		one.Result = load.Result{}
 	}

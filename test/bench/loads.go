@@ -13,9 +13,9 @@ import (
 	"github.com/weft-proxy/weft/test/bench/peer"
 )
 
-// subject is one column of a row: a running program, one that does not support the row, or no
+// systemUnderTest is one column of a row: a running program, one that does not support the row, or no
 // proxy.
-type subject struct {
+type systemUnderTest struct {
 	name    string
 	note    string // why the program does not run; empty: it runs
 	address netip.AddrPort
@@ -24,10 +24,10 @@ type subject struct {
 }
 
 // runLoads measures the rows, grouped by protocol.
-func (b *bed) runLoads(ctx context.Context, rows []row) error {
+func (b *environment) runLoads(ctx context.Context, rows []row) error {
 	for len(rows) > 0 {
 		n := 1
-		for n < len(rows) && rows[n].family() == rows[0].family() {
+		for n < len(rows) && rows[n].protocolGroup() == rows[0].protocolGroup() {
 			n++
 		}
 		if err := b.runGroup(ctx, rows[:n]); err != nil {
@@ -40,7 +40,7 @@ func (b *bed) runLoads(ctx context.Context, rows []row) error {
 
 // runGroup measures rows of one protocol. All programs run during the whole group and are loaded
 // one after another in each round, so that changes of the machine over time affect all of them.
-func (b *bed) runGroup(ctx context.Context, rows []row) error {
+func (b *environment) runGroup(ctx context.Context, rows []row) error {
 	subjects, err := b.startAll(ctx, rows[0])
 	defer stopAll(subjects)
 	if err != nil {
@@ -49,7 +49,7 @@ func (b *bed) runGroup(ctx context.Context, rows []row) error {
 	first := len(b.report.Loads) == 0
 	var results []*loadRow
 	for _, r := range rows {
-		one := &loadRow{Name: r.name, Title: r.title, Protocol: r.family(), targets: r.targets}
+		one := &loadRow{Name: r.name, Title: r.title, Protocol: r.protocolGroup(), targets: r.targets}
 		for _, s := range subjects {
 			one.Cells = append(one.Cells, &cell{Proxy: s.name, Note: s.note})
 		}
@@ -58,13 +58,13 @@ func (b *bed) runGroup(ctx context.Context, rows []row) error {
 	b.report.Loads = append(b.report.Loads, results...)
 	for round := range b.options.rounds {
 		for i, r := range rows {
-			if err := b.round(ctx, round, r, subjects, results[i], 0); err != nil {
+			if err := b.runRound(ctx, round, r, subjects, results[i], 0); err != nil {
 				return err
 			}
 		}
 	}
 	if b.options.half {
-		if err := b.halfLoads(ctx, rows, subjects, results); err != nil {
+		if err := b.runHalfLoads(ctx, rows, subjects, results); err != nil {
 			return err
 		}
 	}
@@ -81,12 +81,12 @@ func (b *bed) runGroup(ctx context.Context, rows []row) error {
 	return nil
 }
 
-// halfLoads measures the rows with half set at a fixed rate, the same for all subjects.
-func (b *bed) halfLoads(ctx context.Context, rows []row, subjects []subject, results []*loadRow) error {
+// runHalfLoads measures the rows with half set at a fixed rate, the same for all subjects.
+func (b *environment) runHalfLoads(ctx context.Context, rows []row, subjects []systemUnderTest, results []*loadRow) error {
 	for round := range b.options.rounds {
 		for i, r := range rows {
 			result := results[i]
-			if !r.half {
+			if !r.halfLoad {
 				continue
 			}
 			if result.Rate == 0 {
@@ -95,7 +95,7 @@ func (b *bed) halfLoads(ctx context.Context, rows []row, subjects []subject, res
 					return err
 				}
 			}
-			if err := b.round(ctx, round, r, subjects, result, result.Rate); err != nil {
+			if err := b.runRound(ctx, round, r, subjects, result, result.Rate); err != nil {
 				return err
 			}
 		}
@@ -107,9 +107,9 @@ func (b *bed) halfLoads(ctx context.Context, rows []row, subjects []subject, res
 // For other protocols it is lower: in a closed loop requests of one connection share reads and
 // writes, while random arrivals share fewer and cost more CPU. There it is the rate at which the
 // proxy with the highest CPU usage uses about half of its CPU.
-func (b *bed) halfRate(ctx context.Context, r row, subjects []subject, result *loadRow) (float64, error) {
+func (b *environment) halfRate(ctx context.Context, r row, subjects []systemUnderTest, result *loadRow) (float64, error) {
 	rate := result.slowest() / 2
-	if r.family() == "" {
+	if r.protocolGroup() == "" {
 		return rate, nil
 	}
 	const near, tries = 0.55, 4
@@ -119,7 +119,7 @@ func (b *bed) halfRate(ctx context.Context, r row, subjects []subject, result *l
 			if s.running == nil {
 				continue
 			}
-			one, err := b.calmest(ctx, r, s, rate)
+			one, err := b.measureUndisturbed(ctx, r, s, rate)
 			if err != nil {
 				return 0, fmt.Errorf("row %s, %s: %w", r.name, s.name, err)
 			}
@@ -133,16 +133,16 @@ func (b *bed) halfRate(ctx context.Context, r row, subjects []subject, result *l
 	return rate, nil
 }
 
-// round measures every subject once, starting with a different subject in each round. rate is that
+// runRound measures every subject once, starting with a different subject in each round. rate is that
 // of the open loop; 0 means a closed loop.
-func (b *bed) round(ctx context.Context, round int, r row, subjects []subject, result *loadRow, rate float64) error {
+func (b *environment) runRound(ctx context.Context, round int, r row, subjects []systemUnderTest, result *loadRow, rate float64) error {
 	for i := range subjects {
 		at := (round + i) % len(subjects)
 		s := subjects[at]
 		if s.note != "" {
 			continue
 		}
-		best, err := b.calmest(ctx, r, s, rate)
+		best, err := b.measureUndisturbed(ctx, r, s, rate)
 		if err != nil {
 			return fmt.Errorf("row %s, %s: %w", r.name, s.name, err)
 		}
@@ -152,21 +152,21 @@ func (b *bed) round(ctx context.Context, round int, r row, subjects []subject, r
 		} else {
 			c.Rounds = append(c.Rounds, best)
 		}
-		b.say("round %d  %-12s %-8s %s", round+1, r.name, s.name, progress(best.Result, rate))
+		b.logf("round %d  %-12s %-8s %s", round+1, r.name, s.name, progress(best.Result, rate))
 	}
 	return nil
 }
 
 // progress formats one sample as a line.
 func progress(r load.Result, rate float64) string {
-	text := fmt.Sprintf("%7.0f req/s  p50 %s  p99 %s", float64(r.Requests)/r.Elapsed.Seconds(), micros(r.P50), micros(r.P99))
+	text := fmt.Sprintf("%7.0f req/s  p50 %s  p99 %s", float64(r.Requests)/r.Elapsed.Seconds(), formatMicroseconds(r.P50), formatMicroseconds(r.P99))
 	if r.CPU > 0 {
-		text = fmt.Sprintf("%6.2f µs CPU  ", micro(r.CPU)/float64(r.Requests)) + text
+		text = fmt.Sprintf("%6.2f µs CPU  ", microseconds(r.CPU)/float64(r.Requests)) + text
 	}
 	if rate > 0 {
 		text += "  half load"
 	}
-	if r.Others >= disturbed {
+	if r.Others >= disturbanceThreshold {
 		text += fmt.Sprintf("  disturbed: %.2f CPUs", r.Others)
 	}
 	return text
@@ -174,47 +174,47 @@ func progress(r load.Result, rate float64) string {
 
 // startAll starts every program that supports the row. On an error it also returns the subjects
 // that run.
-func (b *bed) startAll(ctx context.Context, r row) ([]subject, error) {
-	if r.controlled {
-		return b.startPairs(ctx, r)
+func (b *environment) startAll(ctx context.Context, r row) ([]systemUnderTest, error) {
+	if r.comparesXDS {
+		return b.startFileAndXDS(ctx, r)
 	}
-	var subjects []subject
+	var subjects []systemUnderTest
 	for _, name := range b.options.proxies {
-		if (name == direct || name == "relay") && !r.http.Same() {
+		if (name == direct || name == "relay") && !r.http.SameProtocol() {
 			continue // they do not translate
 		}
 		if name == direct {
-			subjects = append(subjects, subject{name: direct, address: b.host.Origin})
+			subjects = append(subjects, systemUnderTest{name: direct, address: b.programEnv.Origin})
 			continue
 		}
 		i := slices.IndexFunc(b.programs, func(p peer.Program) bool { return p.Name == name })
-		if i < 0 || r.protocol != nil && b.programs[i].HTTP {
+		if i < 0 || r.protocol != nil && b.programs[i].HTTPOnly {
 			continue // skipped, or HTTP only
 		}
 		running, err := b.start(ctx, b.programs[i], r)
-		if b.isMissing(err, name, r.family()) {
-			subjects = append(subjects, subject{name: name, note: peer.ErrNotSupported.Error()})
+		if b.isMissing(err, name, r.protocolGroup()) {
+			subjects = append(subjects, systemUnderTest{name: name, note: peer.ErrNotSupported.Error()})
 			continue
 		}
 		if err != nil {
 			return subjects, err
 		}
-		subjects = append(subjects, subject{name: name, address: running.Listen, pids: running.PIDs, running: running})
+		subjects = append(subjects, systemUnderTest{name: name, address: running.Listen, pids: running.PIDs, running: running})
 	}
 	return subjects, nil
 }
 
 // start starts one program for the row.
-func (b *bed) start(ctx context.Context, p peer.Program, r row) (*peer.Running, error) {
+func (b *environment) start(ctx context.Context, p peer.Program, r row) (*peer.Running, error) {
 	if r.protocol != nil {
-		return b.host.Start(ctx, p, r.protocol)
+		return b.programEnv.Start(ctx, p, r.protocol)
 	}
-	return b.host.StartHTTP(ctx, p, r.http)
+	return b.programEnv.StartHTTP(ctx, p, r.http)
 }
 
 // isMissing reports whether a start failed because the program does not support the family, and
 // records it in the report. HTTP/1.1, the empty family, is never missing.
-func (b *bed) isMissing(err error, program, family string) bool {
+func (b *environment) isMissing(err error, program, family string) bool {
 	if family == "" || !errors.Is(err, peer.ErrNotSupported) {
 		return false
 	}
@@ -222,7 +222,7 @@ func (b *bed) isMissing(err error, program, family string) bool {
 	return true
 }
 
-func stopAll(subjects []subject) {
+func stopAll(subjects []systemUnderTest) {
 	for _, s := range subjects {
 		if s.running != nil {
 			s.running.Stop()
@@ -230,12 +230,12 @@ func stopAll(subjects []subject) {
 	}
 }
 
-// micro returns d in microseconds.
-func micro(d time.Duration) float64 { return float64(d) / float64(time.Microsecond) }
+// microseconds returns d in microseconds.
+func microseconds(d time.Duration) float64 { return float64(d) / float64(time.Microsecond) }
 
-// micros formats d in microseconds with the significant digits.
-func micros(d time.Duration) string {
-	us := micro(d)
+// formatMicroseconds formats d in microseconds with the significant digits.
+func formatMicroseconds(d time.Duration) string {
+	us := microseconds(d)
 	if us < 100 {
 		return fmt.Sprintf("%.1f µs", us)
 	}

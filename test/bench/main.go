@@ -34,7 +34,7 @@ func main() {
 	}
 	switch {
 	case err == nil, errors.Is(err, flag.ErrHelp):
-	case errors.Is(err, errMissed):
+	case errors.Is(err, errTargetMissed):
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		os.Exit(2)
 	default:
@@ -43,8 +43,8 @@ func main() {
 	}
 }
 
-// errMissed ends a run with -strict in which a target was missed.
-var errMissed = errors.New("a target was missed")
+// errTargetMissed ends a run with -strict in which a target was missed.
+var errTargetMissed = errors.New("a target was missed")
 
 // role is a child process of this program, called with its arguments.
 type role func(arguments []string) error
@@ -116,7 +116,7 @@ func bench(arguments []string) error {
 	ctx, cancel := context.WithTimeout(ctx, o.limit)
 	defer cancel()
 	begin := time.Now()
-	b, err := newBed(ctx, o)
+	b, err := newEnvironment(ctx, o)
 	if err != nil {
 		return err
 	}
@@ -130,8 +130,8 @@ func bench(arguments []string) error {
 		return err
 	}
 	fmt.Print(report.markdown())
-	if o.strict && report.missed() > 0 {
-		return fmt.Errorf("%w: %d in all", errMissed, report.missed())
+	if o.strict && report.missedCount() > 0 {
+		return fmt.Errorf("%w: %d in all", errTargetMissed, report.missedCount())
 	}
 	return nil
 }

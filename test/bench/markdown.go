@@ -141,7 +141,7 @@ func (r *loadRow) markdown() string {
 			cost = ""
 		}
 		t.row(c.Proxy, cost, of(rate, 0), of(p50, 0), of(p99, 0),
-			process(peak, 1), process(pss, 1), process(waits, 2), process(preemptions, 3), fmt.Sprint(reconnects), calmRounds(c.Rounds))
+			process(peak, 1), process(pss, 1), process(waits, 2), process(preemptions, 3), fmt.Sprint(reconnects), undisturbedRounds(c.Rounds))
 	}
 	text := t.text.String()
 	if r.Rate > 0 {
@@ -161,7 +161,7 @@ func (r *loadRow) halfMarkdown() string {
 		if c.Proxy == direct {
 			cost = ""
 		}
-		t.row(c.Proxy, cost, summarize(c.Half, p50).format(0), summarize(c.Half, p99).format(0), calmRounds(c.Half))
+		t.row(c.Proxy, cost, summarize(c.Half, p50).format(0), summarize(c.Half, p99).format(0), undisturbedRounds(c.Half))
 	}
 	return fmt.Sprintf("\nAt %.0f requests/s, which come when they come:\n\n%s", r.Rate, t.text.String())
 }

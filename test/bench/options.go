@@ -12,21 +12,21 @@ import (
 
 // options holds the flags.
 type options struct {
-	rows     []string
-	proxies  []string
-	bins     []build
-	rounds   int
-	seconds  float64
-	warmup   float64
-	patience time.Duration // total time for waiting and repeating because of other processes
-	half     bool
-	syscalls bool
-	profile  string // file for a CPU profile of Weft; empty: none
-	idle     int    // connections of the idle rows
-	out      string // output directory
-	strict   bool
-	install  bool
-	limit    time.Duration
+	rows       []string
+	proxies    []string
+	bins       []build
+	rounds     int
+	seconds    float64
+	warmup     float64
+	waitBudget time.Duration // total time for waiting and repeating because of other processes
+	half       bool
+	syscalls   bool
+	profile    string // file for a CPU profile of Weft; empty: none
+	idle       int    // connections of the idle rows
+	out        string // output directory
+	strict     bool
+	install    bool
+	limit      time.Duration
 }
 
 // build is an existing executable of Weft.
@@ -45,7 +45,7 @@ func parseOptions(arguments []string) (options, error) {
 	flags.IntVar(&o.rounds, "rounds", 5, "rounds; in each every program is measured once a row")
 	flags.Float64Var(&o.seconds, "seconds", 2, "seconds of one measurement")
 	flags.Float64Var(&o.warmup, "warmup", 0.3, "seconds of load before it")
-	flags.DurationVar(&o.patience, "patience", 3*time.Minute, "time, in all, to wait for other processes to be calm and to repeat what they disturbed")
+	flags.DurationVar(&o.waitBudget, "patience", 3*time.Minute, "time, in all, to wait for other processes to be calm and to repeat what they disturbed")
 	flags.BoolVar(&o.half, "half", true, "measure latency at a fixed rate as well: half of what the slowest proxy answers")
 	flags.BoolVar(&o.syscalls, "syscalls", false, "count system calls per request, by perf or strace")
 	flags.StringVar(&o.profile, "profile", "", "write a CPU profile of Weft under the first row's load to the `file`")
@@ -86,8 +86,8 @@ func (o *options) check() error {
 		return fmt.Errorf("-seconds %v, want 0.05 to 600", o.seconds)
 	case o.warmup < 0 || o.warmup > 600:
 		return fmt.Errorf("-warmup %v, want 0 to 600", o.warmup)
-	case o.patience < 0:
-		return fmt.Errorf("-patience %v, want 0 or more", o.patience)
+	case o.waitBudget < 0:
+		return fmt.Errorf("-patience %v, want 0 or more", o.waitBudget)
 	case o.idle < 1 || o.idle > 60000:
 		return fmt.Errorf("-idle %d, want 1 to 60000", o.idle)
 	case o.profile != "" && len(o.wefts()) == 0:
@@ -97,7 +97,7 @@ func (o *options) check() error {
 }
 
 func (o *options) setBins(list string) error {
-	for item := range items(list) {
+	for item := range splitList(list) {
 		name, path, found := strings.Cut(item, "=")
 		if !found || name == "" || path == "" || slices.Contains([]string{"nginx", "haproxy", "relay", direct}, name) {
 			return fmt.Errorf("-bin %q, want NAME=PATH with a name of its own", item)
@@ -113,12 +113,12 @@ func (o *options) setBins(list string) error {
 func (o *options) setRows(list string) error {
 	if list == "" {
 		extra := func(name string) bool {
-			return slices.ContainsFunc(rows(), func(r row) bool { return r.name == name && r.extra })
+			return slices.ContainsFunc(rows(), func(r row) bool { return r.name == name && r.optional })
 		}
 		o.rows = slices.DeleteFunc(rowNames(), extra)
 		return nil
 	}
-	for name := range items(list) {
+	for name := range splitList(list) {
 		if !slices.Contains(rowNames(), name) {
 			return fmt.Errorf("-rows %q, want some of %s", name, strings.Join(rowNames(), ", "))
 		}
@@ -139,7 +139,7 @@ func (o *options) setProxies(list string) error {
 		o.proxies = known
 		return nil
 	}
-	for name := range items(list) {
+	for name := range splitList(list) {
 		if name == "weft" && len(o.bins) > 0 && !slices.Contains(known, name) {
 			known = append(known, name) // built in addition to those of -bin
 		}
@@ -167,8 +167,8 @@ func (o *options) wefts() []string {
 	return names
 }
 
-// items yields the nonempty parts of a comma-separated list.
-func items(list string) func(yield func(string) bool) {
+// splitList yields the nonempty parts of a comma-separated list.
+func splitList(list string) func(yield func(string) bool) {
 	return func(yield func(string) bool) {
 		for item := range strings.SplitSeq(list, ",") {
 			if item = strings.TrimSpace(item); item != "" && !yield(item) {

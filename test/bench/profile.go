@@ -12,8 +12,8 @@ import (
 )
 
 // takeProfile writes a CPU profile of the first build of Weft under the row's load.
-func (b *bed) takeProfile(ctx context.Context, r row, subjects []subject) error {
-	i := slices.IndexFunc(subjects, func(s subject) bool { return slices.Contains(b.options.wefts(), s.name) })
+func (b *environment) takeProfile(ctx context.Context, r row, subjects []systemUnderTest) error {
+	i := slices.IndexFunc(subjects, func(s systemUnderTest) bool { return slices.Contains(b.options.wefts(), s.name) })
 	s := subjects[i] // options.check verified that one exists
 	if s.note != "" {
 		b.skip(fmt.Sprintf("profile of %s, row %s: %s", s.name, r.name, s.note))
@@ -37,7 +37,7 @@ func (b *bed) takeProfile(ctx context.Context, r row, subjects []subject) error 
 	if err := errors.Join(err, <-failed); err != nil {
 		return fmt.Errorf("profile of %s: %w", s.name, err)
 	}
-	b.say("profile of %s, row %s: %s", s.name, r.name, b.options.profile)
+	b.logf("profile of %s, row %s: %s", s.name, r.name, b.options.profile)
 	return nil
 }
 

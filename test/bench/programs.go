@@ -13,7 +13,7 @@ import (
 
 // findPrograms fills b.programs. It skips a missing nginx or haproxy with a message and returns an
 // error if Weft does not build.
-func (b *bed) findPrograms(ctx context.Context) error {
+func (b *environment) findPrograms(ctx context.Context) error {
 	if err := b.install(ctx); err != nil {
 		return err
 	}
@@ -23,9 +23,9 @@ func (b *bed) findPrograms(ctx context.Context) error {
 		case direct:
 			continue
 		case "relay":
-			p = peer.Relay(b.self)
+			p = peer.Relay(b.executable)
 		case "nginx", "haproxy":
-			path, err := find(name)
+			path, err := findProgram(name)
 			if err != nil {
 				b.skip(fmt.Sprintf("%s: not installed, and not to be had by apt-get", name))
 				continue
@@ -48,7 +48,7 @@ func (b *bed) findPrograms(ctx context.Context) error {
 }
 
 // weft returns the path of the build of Weft with the name.
-func (b *bed) weft(ctx context.Context, name string) (string, error) {
+func (b *environment) weft(ctx context.Context, name string) (string, error) {
 	for _, bin := range b.options.bins {
 		if bin.name == name {
 			return filepath.Abs(bin.path)
@@ -58,7 +58,7 @@ func (b *bed) weft(ctx context.Context, name string) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("find the module's root, in which bench is to be run: %w", err)
 	}
-	b.say("building weft")
+	b.logf("building weft")
 	path := filepath.Join(b.dir, "weft")
 	cmd := exec.CommandContext(ctx, "go", "build", "-o", path, "./cmd/weft")
 	cmd.Dir = string(bytes.TrimSpace(root))
@@ -68,27 +68,27 @@ func (b *bed) weft(ctx context.Context, name string) (string, error) {
 	return path, nil
 }
 
-// find returns the path of a program, which may be outside the PATH in /usr/sbin.
-func find(name string) (string, error) {
+// findProgram returns the path of a program, which may be outside the PATH in /usr/sbin.
+func findProgram(name string) (string, error) {
 	if path, err := exec.LookPath(name); err == nil {
 		return path, nil
 	}
 	return exec.LookPath("/usr/sbin/" + name)
 }
 
-// policy is the file with which Debian prevents a package from starting its service on
+// policyRCFile is the file with which Debian prevents a package from starting its service on
 // installation: nginx would listen on every address.
-const policy = "/usr/sbin/policy-rc.d"
+const policyRCFile = "/usr/sbin/policy-rc.d"
 
 // install installs missing nginx and haproxy, if this process is root and apt-get exists. A failure
 // of apt-get is not an error: findPrograms skips the missing programs.
-func (b *bed) install(ctx context.Context) error {
+func (b *environment) install(ctx context.Context) error {
 	var missing []string
 	for _, name := range b.options.proxies {
 		if name != "nginx" && name != "haproxy" {
 			continue
 		}
-		if _, err := find(name); err != nil {
+		if _, err := findProgram(name); err != nil {
 			missing = append(missing, name)
 		}
 	}
@@ -96,13 +96,13 @@ func (b *bed) install(ctx context.Context) error {
 	if len(missing) == 0 || err != nil || os.Geteuid() != 0 || !b.options.install {
 		return nil
 	}
-	if _, err := os.Stat(policy); os.IsNotExist(err) {
-		if err := os.WriteFile(policy, []byte("#!/bin/sh\nexit 101\n"), 0o755); err != nil {
+	if _, err := os.Stat(policyRCFile); os.IsNotExist(err) {
+		if err := os.WriteFile(policyRCFile, []byte("#!/bin/sh\nexit 101\n"), 0o755); err != nil {
 			return err
 		}
-		defer os.Remove(policy) //nolint:errcheck // as root it can be removed
+		defer os.Remove(policyRCFile) //nolint:errcheck // as root it can be removed
 	}
-	b.say("installing %v", missing)
+	b.logf("installing %v", missing)
 	for _, words := range [][]string{
 		{"update", "-q"},
 		append([]string{"install", "-q", "-y", "--no-install-recommends"}, missing...),
@@ -110,7 +110,7 @@ func (b *bed) install(ctx context.Context) error {
 		cmd := exec.CommandContext(ctx, apt, words...)
 		cmd.Env = append(os.Environ(), "DEBIAN_FRONTEND=noninteractive")
 		if text, err := cmd.CombinedOutput(); err != nil {
-			b.say("apt-get %s: %v\n%s", words[0], err, text)
+			b.logf("apt-get %s: %v\n%s", words[0], err, text)
 			return ctx.Err()
 		}
 	}

@@ -135,8 +135,8 @@ func (r *report) write(dir string) error {
 	)
 }
 
-// missed returns how many targets were missed.
-func (r *report) missed() int {
+// missedCount returns how many targets were missed.
+func (r *report) missedCount() int {
 	n := 0
 	for _, v := range r.Verdicts {
 		if v.Outcome == missed {
@@ -148,7 +148,7 @@ func (r *report) missed() int {
 
 // samples returns the samples that a figure of a program is computed from; it returns none if the
 // program was not measured.
-func (r *loadRow) samples(proxy string, f figure) []sample {
+func (r *loadRow) samples(proxy string, f metric) []sample {
 	for _, c := range r.Cells {
 		if c.Proxy == proxy && f == halfP99 {
 			return c.Half
@@ -181,10 +181,10 @@ func (r *loadRow) slowest() float64 {
 }
 
 // Values of a sample.
-func cpu(s sample) float64  { return micro(s.CPU) / float64(s.Requests) } // µs per request
+func cpu(s sample) float64  { return microseconds(s.CPU) / float64(s.Requests) } // µs per request
 func rate(s sample) float64 { return float64(s.Requests) / s.Elapsed.Seconds() }
-func p50(s sample) float64  { return micro(s.P50) }
-func p99(s sample) float64  { return micro(s.P99) }
+func p50(s sample) float64  { return microseconds(s.P50) }
+func p99(s sample) float64  { return microseconds(s.P99) }
 func peak(s sample) float64 { return float64(s.Memory.Peak) / megabyte }
 func pss(s sample) float64  { return float64(s.Memory.Proportional) / megabyte }
 func waits(s sample) float64 {
@@ -207,7 +207,7 @@ type stat struct {
 // summarize returns the stat of the value of over the calm samples, or over all if none is calm;
 // samples must not be empty.
 func summarize(samples []sample, of func(sample) float64) stat {
-	samples = calm(samples)
+	samples = undisturbed(samples)
 	values := make([]float64, len(samples))
 	for i, s := range samples {
 		values[i] = of(s)

@@ -27,8 +27,8 @@ func samples(cost, latency []int) []sample {
 	return all
 }
 
-// tails returns rounds with the given p99, in µs.
-func tails(p99 ...int) []sample {
+// samplesWithP99 returns rounds with the given p99, in µs.
+func samplesWithP99(p99 ...int) []sample {
 	all := make([]sample, len(p99))
 	for i, us := range p99 {
 		all[i].P99 = time.Duration(us) * time.Microsecond
@@ -43,7 +43,7 @@ func TestVerdicts(t *testing.T) {
 		{Proxy: direct, Rounds: samples([]int{0, 0, 0}, []int{10, 10, 11})},
 		{Proxy: "haproxy"},
 	}}
-	l.Cells[0].Half, l.Cells[2].Half = tails(30, 20), tails(10, 20)
+	l.Cells[0].Half, l.Cells[2].Half = samplesWithP99(30, 20), samplesWithP99(10, 20)
 	tests := []struct {
 		name   string
 		target target
@@ -61,25 +61,25 @@ func TestVerdicts(t *testing.T) {
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
-			if v := l.judge("weft", test.target); v.Value.Median != test.value || v.Outcome != test.want {
+			if v := l.compare("weft", test.target); v.Value.Median != test.value || v.Outcome != test.want {
 				t.Errorf("judge(%+v) = %+v, want %v, %s", test.target, v, test.value, test.want)
 			}
 		})
 	}
 }
 
-// TestEveryRatioIsTold verifies that the verdicts contain the targets in their order and then the
+// TestVerdictOrder verifies that the verdicts contain the targets in their order and then the
 // ratios without a target.
-func TestEveryRatioIsTold(t *testing.T) {
+func TestVerdictOrder(t *testing.T) {
 	one := samples([]int{20}, []int{20})
 	l := &loadRow{Name: "row", targets: []target{{halfP99, "nginx", 1}, {cpuPerRequest, "haproxy", 1}}, Cells: []*cell{
-		{Proxy: "new", Rounds: one, Half: tails(30)}, {Proxy: "old", Rounds: one, Half: tails(30)},
-		{Proxy: "nginx", Rounds: samples([]int{10}, []int{20}), Half: tails(20)},
+		{Proxy: "new", Rounds: one, Half: samplesWithP99(30)}, {Proxy: "old", Rounds: one, Half: samplesWithP99(30)},
+		{Proxy: "nginx", Rounds: samples([]int{10}, []int{20}), Half: samplesWithP99(20)},
 		{Proxy: "haproxy", Note: "not supported"},
-		{Proxy: direct, Rounds: one, Half: tails(10)},
+		{Proxy: direct, Rounds: one, Half: samplesWithP99(10)},
 	}}
 	r := &report{wefts: []string{"new", "old"}, Loads: []*loadRow{l}}
-	r.judge()
+	r.fillVerdicts()
 	var got []string
 	for _, v := range r.Verdicts {
 		if v.Proxy == "new" {
@@ -95,7 +95,7 @@ func TestEveryRatioIsTold(t *testing.T) {
 	}
 }
 
-func TestDisturbedRoundsCountOnlyIfThereAreNoOthers(t *testing.T) {
+func TestDisturbedRoundsAreIgnored(t *testing.T) {
 	l := &loadRow{Name: "row", Cells: []*cell{
 		{Proxy: "weft", Rounds: samples([]int{30, 20, 11}, []int{1, 1, 1})},
 		{Proxy: "nginx", Rounds: samples([]int{10, 10, 10}, []int{1, 1, 1})},
@@ -116,7 +116,7 @@ func TestDisturbedRoundsCountOnlyIfThereAreNoOthers(t *testing.T) {
 		for i := range 3 {
 			l.Cells[0].Rounds[i].Others, l.Cells[1].Rounds[i].Others = step.weft[i], step.nginx[i]
 		}
-		v := l.judge("weft", held)
+		v := l.compare("weft", held)
 		cost := summarize(l.Cells[0].Rounds, cpu).Median
 		if v.Value.Median != step.value || v.Rounds != step.rounds || cost != step.weftsCost {
 			t.Errorf("%s: ratio %v, %s, cost %v, want %v, %s, %v", step.name, v.Value.Median, v.Rounds, cost, step.value, step.rounds, step.weftsCost)
@@ -124,16 +124,16 @@ func TestDisturbedRoundsCountOnlyIfThereAreNoOthers(t *testing.T) {
 	}
 }
 
-func TestMissedTargetsAreCountedAndShown(t *testing.T) {
+func TestMissedTargets(t *testing.T) {
 	r := &report{wefts: []string{"weft"}, Idle: []idleResult{
 		{Row: idleRow, Proxy: "weft", Connections: 1000}, {Row: idleRow, Proxy: "nginx", Connections: 1000},
 	}}
 	r.Idle[0].Start.Resident = 10 << 20
 	r.Idle[0].Opened.Resident = 13 << 20 // 3 KB each
 	r.Idle[0].Used.Resident = 15 << 20   // 5 KB each
-	r.judge()
-	if len(r.Verdicts) != 3 || r.missed() != 1 {
-		t.Fatalf("%d of %+v missed, want 1 of 3", r.missed(), r.Verdicts)
+	r.fillVerdicts()
+	if len(r.Verdicts) != 3 || r.missedCount() != 1 {
+		t.Fatalf("%d of %+v missed, want 1 of 3", r.missedCount(), r.Verdicts)
 	}
 	if text := r.markdown(); strings.Count(text, "**MISS**") != 1 || strings.Count(text, "| ok |") != 2 || !strings.Contains(text, "1 of 3 targets") {
 		t.Errorf("the page tells otherwise:\n%s", text)
@@ -170,7 +170,7 @@ func TestSummaries(t *testing.T) {
 	}
 }
 
-func TestHalfLoadIsHalfOfTheSlowestProxy(t *testing.T) {
+func TestHalfLoadRate(t *testing.T) {
 	l := &loadRow{Cells: []*cell{
 		{Proxy: "weft", Rounds: []sample{{Result: load.Result{Requests: 100, Elapsed: time.Second}}}},
 		{Proxy: "nginx", Rounds: []sample{{Result: load.Result{Requests: 80, Elapsed: time.Second}}}},
@@ -248,9 +248,9 @@ func TestOptions(t *testing.T) {
 	}
 }
 
-// TestRowsOfTheDocumentAreMeasured verifies that -rows accepts the rows that docs/performance.md
+// TestDocumentedRowsAreValid verifies that -rows accepts the rows that docs/performance.md
 // names.
-func TestRowsOfTheDocumentAreMeasured(t *testing.T) {
+func TestDocumentedRowsAreValid(t *testing.T) {
 	text, err := os.ReadFile("../../docs/performance.md")
 	if err != nil {
 		t.Fatal(err)
@@ -264,7 +264,7 @@ func TestRowsOfTheDocumentAreMeasured(t *testing.T) {
 	}
 }
 
-func TestRowsAskForWhatTheyCount(t *testing.T) {
+func TestRowNamesMatchRequests(t *testing.T) {
 	for _, r := range rows() {
 		if r.protocol != nil {
 			if want := fmt.Sprintf("%s-%dx%d", r.protocol.Name(), r.connections, r.depth); r.name != want || len(r.request) > 0 {

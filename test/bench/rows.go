@@ -19,29 +19,29 @@ type row struct {
 	body        int             // of HTTP: bytes of a response body
 	connections int
 	depth       int  // of RPC and HTTP/2: requests in flight on each connection
-	half        bool // latency is also measured at half load
-	extra       bool // measured only if -rows names it
-	controlled  bool // only builds of Weft: configured by a file, and by a control plane
+	halfLoad    bool // latency is also measured at half load
+	optional    bool // measured only if -rows names it
+	comparesXDS bool // only builds of Weft: configured by a file, and by a control plane
 	targets     []target
 }
 
 // target is an upper bound of Weft's median: limit times the value of another program.
 type target struct {
-	figure  figure
-	against string
-	limit   float64 // 0: no target; the verdict reports only the ratio
+	metric   metric
+	baseline string
+	limit    float64 // 0: no target; the verdict reports only the ratio
 }
 
-// figure is the value of a cell that a target compares.
-type figure int
+// metric is the value of a cell that a target compares.
+type metric int
 
 const (
-	cpuPerRequest figure = iota
+	cpuPerRequest metric = iota
 	addedP50             // p50 minus p50 without a proxy
 	halfP99              // p99 at half load
 )
 
-func (f figure) String() string {
+func (f metric) String() string {
 	switch f {
 	case cpuPerRequest:
 		return "CPU per request"
@@ -76,22 +76,22 @@ func rows() []row {
 	some.targets = []target{{cpuPerRequest, "nginx", 1.15}, {cpuPerRequest, "haproxy", 1.00}}
 	many := load("1k-64", "GET 1 KB, 64 connections", small, 1<<10, 64)
 	many.targets = some.targets
-	many.half = true
+	many.halfLoad = true
 	more := load("1k-256", "GET 1 KB, 256 connections", small, 1<<10, 256)
 	big := load("64k-64", "GET 64 KB, 64 connections", large, 64<<10, 64)
 	big.targets = []target{{cpuPerRequest, "nginx", 1.10}}
-	big.half = true
+	big.halfLoad = true
 	post := load("post-64", "POST 1 KB, answer 1 KB, 64 connections", post(1<<10), 1<<10, 64)
-	post.extra = true
+	post.optional = true
 	all := []row{one, some, many, more, big, post}
-	return slices.Concat(all, []row{controlRow()}, tlsRows(), http2Rows(), rpcRows())
+	return slices.Concat(all, []row{xdsRow()}, tlsRows(), http2Rows(), rpcRows())
 }
 
-// family returns the protocol of the row: rows of one family are measured together. It is "" for
+// protocolGroup returns the protocol of the row: rows of one family are measured together. It is "" for
 // HTTP/1.1.
-func (r row) family() string {
+func (r row) protocolGroup() string {
 	switch {
-	case r.controlled:
+	case r.comparesXDS:
 		return "HTTP/1.1, by a control plane"
 	case r.protocol != nil:
 		return r.protocol.Name()
@@ -99,8 +99,8 @@ func (r row) family() string {
 	return r.http.String()
 }
 
-// speaks returns the protocol of the load, as load.Job names it.
-func (r row) speaks() string {
+// loadProtocol returns the protocol of the load, as load.Job names it.
+func (r row) loadProtocol() string {
 	if r.protocol != nil {
 		return r.protocol.Name()
 	}
@@ -123,8 +123,8 @@ func rpcRows() []row {
 				protocol:    p,
 				connections: connections,
 				depth:       depth,
-				half:        true,
-				extra:       p.Name() == "boltv2",
+				halfLoad:    true,
+				optional:    p.Name() == "boltv2",
 				targets:     []target{{cpuPerRequest, "haproxy", limit}, {halfP99, direct, 2.0}},
 			})
 		}

@@ -28,8 +28,8 @@ func dial(t *testing.T, address netip.AddrPort) net.Conn {
 	return conn
 }
 
-// readAnswers reads n responses and returns their ids.
-func readAnswers(t *testing.T, p *frame.Protocol, conn net.Conn, n int) []uint64 {
+// readResponses reads n responses and returns their ids.
+func readResponses(t *testing.T, p *frame.Protocol, conn net.Conn, n int) []uint64 {
 	t.Helper()
 	var ids []uint64
 	var data []byte
@@ -55,10 +55,10 @@ func readAnswers(t *testing.T, p *frame.Protocol, conn net.Conn, n int) []uint64
 	return ids
 }
 
-// TestAnswersAreHeldBackUntilAllHaveCome verifies that the origin holds the responses to requests
+// TestOriginHoldsResponses verifies that the origin holds the responses to requests
 // on two connections until the last request arrives, while it responds to heartbeats.
-func TestAnswersAreHeldBackUntilAllHaveCome(t *testing.T) {
-	address := newTestBed(t, "-proxies", direct).host.Origin
+func TestOriginHoldsResponses(t *testing.T) {
+	address := newTestEnvironment(t, "-proxies", direct).programEnv.Origin
 	for _, p := range frame.All() {
 		t.Run(p.Name(), func(t *testing.T) {
 			const each = 2000 // more than a socket buffer holds
@@ -67,7 +67,7 @@ func TestAnswersAreHeldBackUntilAllHaveCome(t *testing.T) {
 			gone := dial(t, address) // the origin must not count its request after it closes
 			write(t, gone, p.AppendRequest(nil, 1, text))
 			write(t, gone, p.AppendPing(nil, 2))
-			readAnswers(t, p, gone, 1)
+			readResponses(t, p, gone, 1)
 			gone.Close()
 			for _, conn := range []net.Conn{one, two} {
 				var requests []byte
@@ -78,13 +78,13 @@ func TestAnswersAreHeldBackUntilAllHaveCome(t *testing.T) {
 					requests = p.AppendRequest(requests, id, text)
 				}
 				write(t, conn, p.AppendPing(requests, 1<<20))
-				if ids := readAnswers(t, p, conn, 1); ids[0] != 1<<20 {
+				if ids := readResponses(t, p, conn, 1); ids[0] != 1<<20 {
 					t.Fatalf("the answer is that of request %d, want that of the heartbeat", ids[0])
 				}
 			}
 			write(t, two, p.AppendRequest(nil, each-1, text))
 			for _, conn := range []net.Conn{one, two} {
-				ids := readAnswers(t, p, conn, each)
+				ids := readResponses(t, p, conn, each)
 				for i, id := range ids {
 					if id != uint64(i) {
 						t.Fatalf("answer %d is that of request %d", i, id)
@@ -112,11 +112,11 @@ func script(t *testing.T, lines string) string {
 	return path
 }
 
-// TestARunGoesOnWithoutAProgramThatIsNotThereYet verifies that a run measures the other programs if
+// TestUnsupportedProgramIsSkipped verifies that a run measures the other programs if
 // one does not support a protocol, and reports the missing one in every row.
-func TestARunGoesOnWithoutAProgramThatIsNotThereYet(t *testing.T) {
+func TestUnsupportedProgramIsSkipped(t *testing.T) {
 	weft := script(t, "echo protocol is not supported yet >&2; exit 1")
-	b := newTestBed(t, "-bin", "weft="+weft, "-proxies", "weft,relay,direct", "-rows", "dubbo-16x1,rpc-idle,rpc-inflight",
+	b := newTestEnvironment(t, "-bin", "weft="+weft, "-proxies", "weft,relay,direct", "-rows", "dubbo-16x1,rpc-idle,rpc-inflight",
 		"-rounds", "1", "-seconds", "0.05", "-warmup", "0", "-patience", "0", "-half=false")
 	report, err := b.run(t.Context())
 	if err != nil {
@@ -143,20 +143,20 @@ func TestARunGoesOnWithoutAProgramThatIsNotThereYet(t *testing.T) {
 	}
 }
 
-// TestAProgramThatDoesNotStartEndsTheRun verifies that a failed start ends the run unless the
+// TestStartFailureEndsRun verifies that a failed start ends the run unless the
 // protocol is not supported.
-func TestAProgramThatDoesNotStartEndsTheRun(t *testing.T) {
+func TestStartFailureEndsRun(t *testing.T) {
 	weft := script(t, "echo broken; exit 1")
-	b := newTestBed(t, "-bin", "weft="+weft, "-proxies", "weft", "-rows", "dubbo-16x1", "-patience", "0")
+	b := newTestEnvironment(t, "-bin", "weft="+weft, "-proxies", "weft", "-rows", "dubbo-16x1", "-patience", "0")
 	if _, err := b.run(t.Context()); err == nil || !strings.Contains(err.Error(), "it wrote: broken") {
 		t.Errorf("error %v, want one with what the program wrote", err)
 	}
 }
 
-// TestABurstThatIsNotAnsweredIsCounted verifies that a burst ends at its timeout with the number of
+// TestBurstTimeout verifies that a burst ends at its timeout with the number of
 // responses.
-func TestABurstThatIsNotAnsweredIsCounted(t *testing.T) {
-	b := newTestBed(t, "-proxies", direct)
+func TestBurstTimeout(t *testing.T) {
+	b := newTestEnvironment(t, "-proxies", direct)
 	p, err := frame.Find("dubbo")
 	if err != nil {
 		t.Fatal(err)
@@ -170,7 +170,7 @@ func TestABurstThatIsNotAnsweredIsCounted(t *testing.T) {
 		}
 		if _, f, err := p.Parse(data[:n]); err == nil {
 			// The load may have closed the connection.
-			_, _ = conn.Write(p.AppendAnswer(nil, f.ID, f.Text))
+			_, _ = conn.Write(p.AppendResponse(nil, f.ID, f.Text))
 		}
 		for err == nil {
 			_, err = conn.Read(data)
@@ -208,15 +208,15 @@ func acceptOne(t *testing.T, serve func(net.Conn)) netip.AddrPort {
 	return netip.MustParseAddrPort(listener.Addr().String())
 }
 
-func TestMissingAnswersAreAMiss(t *testing.T) {
+func TestMissingResponsesMissTarget(t *testing.T) {
 	for _, test := range []struct {
 		missing, peak float64
 		misses        int
 	}{{0, 599, 0}, {1, 599, 1}, {0, 601, 1}} {
 		r := inflightResult{Protocol: "bolt", Proxy: "weft", Missing: stat{Median: test.missing}, Peak: stat{Median: test.peak}}
 		page := &report{wefts: []string{"weft"}, Inflight: []inflightResult{r}}
-		page.judge()
-		if got := page.missed(); got != test.misses {
+		page.fillVerdicts()
+		if got := page.missedCount(); got != test.misses {
 			t.Errorf("%v missing, %v MB: %d targets missed, want %d", test.missing, test.peak, got, test.misses)
 		}
 		if want := fmt.Sprintf("| %.0f | %.0f |", test.missing, test.peak); !strings.Contains(page.markdown(), want) {
@@ -225,22 +225,22 @@ func TestMissingAnswersAreAMiss(t *testing.T) {
 	}
 }
 
-// TestIdleRPCConnectionsWork verifies that idle RPC connections can be opened and used. It uses the
+// TestIdleRPCConnections verifies that idle RPC connections can be opened and used. It uses the
 // relay, which the rpc-idle row does not measure.
-func TestIdleRPCConnectionsWork(t *testing.T) {
-	b := newTestBed(t, "-proxies", "relay", "-idle", "20")
+func TestIdleRPCConnections(t *testing.T) {
+	b := newTestEnvironment(t, "-proxies", "relay", "-idle", "20")
 	for _, p := range frame.All() {
-		running, err := b.host.Start(t.Context(), b.programs[0], p)
+		running, err := b.programEnv.Start(t.Context(), b.programs[0], p)
 		if err != nil {
 			t.Fatal(err)
 		}
-		conns, err := open(t.Context(), running.Listen, 20)
+		conns, err := openConnections(t.Context(), running.Listen, 20)
 		if err != nil {
 			t.Fatal(err)
 		}
 		for range 2 {
 			for i, conn := range conns {
-				if err := ask(conn, p); err != nil {
+				if err := sendRequest(conn, p); err != nil {
 					t.Errorf("%s, connection %d: %v", p.Name(), i, err)
 				}
 			}

@@ -42,12 +42,12 @@ const (
 
 func scaleSize() peer.Scale { return peer.Scale{Clusters: 10000, Domains: 1000, Routes: 50000} }
 
-func (r scaleResult) judge() []verdict {
+func (r scaleResult) verdicts() []verdict {
 	return []verdict{
-		atMost(scaleRow, r.Proxy, "check and start", r.Both, scaleSeconds, "s"),
-		atMost(scaleRow, r.Proxy, "peak RSS of the start", r.StartPeak, scalePeak, "MB"),
-		atMost(scaleRow, r.Proxy, "peak RSS of the check", r.CheckPeak, scalePeak, "MB"),
-		atMost(scaleRow, r.Proxy, "reload of one route", r.Reload, scaleReloadSeconds, "s"),
+		upperBoundVerdict(scaleRow, r.Proxy, "check and start", r.Both, scaleSeconds, "s"),
+		upperBoundVerdict(scaleRow, r.Proxy, "peak RSS of the start", r.StartPeak, scalePeak, "MB"),
+		upperBoundVerdict(scaleRow, r.Proxy, "peak RSS of the check", r.CheckPeak, scalePeak, "MB"),
+		upperBoundVerdict(scaleRow, r.Proxy, "reload of one route", r.Reload, scaleReloadSeconds, "s"),
 	}
 }
 
@@ -63,7 +63,7 @@ func scaleMarkdown(results []scaleResult) string {
 }
 
 // runScale measures every build of Weft.
-func (b *bed) runScale(ctx context.Context) error {
+func (b *environment) runScale(ctx context.Context) error {
 	for _, p := range b.programs {
 		if !slices.Contains(b.options.wefts(), p.Name) {
 			continue
@@ -73,13 +73,13 @@ func (b *bed) runScale(ctx context.Context) error {
 			return fmt.Errorf("row %s, %s: %w", scaleRow, p.Name, err)
 		}
 		b.report.Scale = append(b.report.Scale, result)
-		b.say("%s  %-8s check %.2f s, start %.2f s, peak %.0f MB, reload %.2f s", scaleRow, p.Name,
+		b.logf("%s  %-8s check %.2f s, start %.2f s, peak %.0f MB, reload %.2f s", scaleRow, p.Name,
 			result.Check.Median, result.Start.Median, result.StartPeak.Median, result.Reload.Median)
 	}
 	return nil
 }
 
-func (b *bed) scale(ctx context.Context, p peer.Program) (scaleResult, error) {
+func (b *environment) scale(ctx context.Context, p peer.Program) (scaleResult, error) {
 	size := scaleSize()
 	r := scaleResult{Proxy: p.Name, Clusters: size.Clusters, Hosts: 2 * size.Clusters, Routes: size.Routes}
 	var rounds []scaleRound
@@ -118,12 +118,12 @@ type scaleRound struct {
 	started, reloaded process.Memory
 }
 
-func (b *bed) scaleRound(ctx context.Context, p peer.Program, size peer.Scale) (r scaleRound, err error) {
-	ports, err := b.host.Ports.Take(2)
+func (b *environment) scaleRound(ctx context.Context, p peer.Program, size peer.Scale) (r scaleRound, err error) {
+	ports, err := b.programEnv.Ports.Take(2)
 	if err != nil {
 		return r, err
 	}
-	config := peer.Config{Listen: ports[0], Admin: ports[1], Origin: b.host.Origin}
+	config := peer.Config{Listen: ports[0], Admin: ports[1], Origin: b.programEnv.Origin}
 	text, target, err := peer.WeftScale(config, size, false)
 	if err != nil {
 		return r, err
@@ -141,7 +141,7 @@ func (b *bed) scaleRound(ctx context.Context, p peer.Program, size peer.Scale) (
 		return r, err
 	}
 	begin := time.Now()
-	running, err := b.host.Launch(ctx, p, peer.StartWeft(file), ports[0], ports[1], peer.HTTP(target, 200))
+	running, err := b.programEnv.Launch(ctx, p, peer.WeftStartArgs(file), ports[0], ports[1], peer.HTTP(target, 200))
 	if err != nil {
 		return r, err
 	}
@@ -163,15 +163,15 @@ func (b *bed) scaleRound(ctx context.Context, p peer.Program, size peer.Scale) (
 		return r, fmt.Errorf("reload: %w", err)
 	}
 	r.reload = time.Since(begin)
-	r.reloaded, err = settle(ctx, running.PIDs)
+	r.reloaded, err = awaitStableMemory(ctx, running.PIDs)
 	return r, err
 }
 
 // check runs "weft check" on the CPU of the proxy.
-func (b *bed) check(ctx context.Context, p peer.Program, file string) (took time.Duration, peak float64, err error) {
+func (b *environment) check(ctx context.Context, p peer.Program, file string) (took time.Duration, peak float64, err error) {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, p.Path, peer.CheckWeft(file)...)
+	cmd := exec.CommandContext(ctx, p.Path, peer.WeftCheckArgs(file)...)
 	log, err := os.CreateTemp(b.dir, "check-*.log")
 	if err != nil {
 		return 0, 0, err
@@ -179,7 +179,7 @@ func (b *bed) check(ctx context.Context, p peer.Program, file string) (took time
 	defer log.Close() //nolint:errcheck // the child has its own
 	cmd.Stdout, cmd.Stderr = log, log
 	begin := time.Now()
-	if err := b.host.Launcher.Start(cmd, b.proxyCPU); err != nil {
+	if err := b.programEnv.Launcher.Start(cmd, b.proxyCPU); err != nil {
 		return 0, 0, err
 	}
 	if err := cmd.Wait(); err != nil {

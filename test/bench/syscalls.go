@@ -20,9 +20,9 @@ import (
 
 // countSyscalls counts the system calls of every proxy under the row's load. It uses a separate
 // run, because counting costs time.
-func (b *bed) countSyscalls(ctx context.Context, r row, subjects []subject, result *loadRow) error {
+func (b *environment) countSyscalls(ctx context.Context, r row, subjects []systemUnderTest, result *loadRow) error {
 	count, tool := b.countByPerf, "perf"
-	if _, err := exec.LookPath("perf"); err != nil || !tracepoints() {
+	if _, err := exec.LookPath("perf"); err != nil || !tracepointsReadable() {
 		if _, err := exec.LookPath("strace"); err != nil {
 			b.skip("system calls: neither perf with tracepoints nor strace is here")
 			return nil
@@ -43,13 +43,13 @@ func (b *bed) countSyscalls(ctx context.Context, r row, subjects []subject, resu
 		}
 		c := result.Cells[i]
 		c.Syscalls, c.Tool = calls, tool
-		b.say("system calls  %-12s %-8s %.2f a request", r.name, s.name, calls["all"])
+		b.logf("system calls  %-12s %-8s %.2f a request", r.name, s.name, calls["all"])
 	}
 	return nil
 }
 
-// tracepoints reports whether the tracepoints of system calls are readable.
-func tracepoints() bool {
+// tracepointsReadable reports whether the tracepoints of system calls are readable.
+func tracepointsReadable() bool {
 	for _, dir := range []string{"/sys/kernel/tracing", "/sys/kernel/debug/tracing"} {
 		if _, err := os.Stat(dir + "/events/raw_syscalls/sys_enter/id"); err == nil {
 			return true
@@ -58,16 +58,16 @@ func tracepoints() bool {
 	return false
 }
 
-// byName lists the system calls that are counted separately; the total in "all" also includes the
+// tracedSyscalls lists the system calls that are counted separately; the total in "all" also includes the
 // others.
-const byName = "read,write,readv,writev,recvfrom,sendto,recvmsg,sendmsg,splice," +
+const tracedSyscalls = "read,write,readv,writev,recvfrom,sendto,recvmsg,sendmsg,splice," +
 	"epoll_wait,epoll_pwait,epoll_ctl,futex,nanosleep,sched_yield,accept4,connect,close"
 
 // countByPerf counts in the kernel while the load runs.
-func (b *bed) countByPerf(ctx context.Context, job load.Job) (calls map[string]float64, requests uint64, err error) {
+func (b *environment) countByPerf(ctx context.Context, job load.Job) (calls map[string]float64, requests uint64, err error) {
 	out := filepath.Join(b.dir, "perf.csv")
 	events := []string{"raw_syscalls:sys_enter"}
-	for name := range items(byName) {
+	for name := range splitList(tracedSyscalls) {
 		events = append(events, "syscalls:sys_enter_"+name)
 	}
 	result, err := b.load(ctx, job, "perf", "stat", "-x", ",", "-o", out, "-e", strings.Join(events, ","), "-p", pidList(job.PIDs), "--")
@@ -107,7 +107,7 @@ func parsePerf(text string) (map[string]float64, error) {
 }
 
 // countByStrace attaches strace, runs the load and parses the summary of strace.
-func (b *bed) countByStrace(ctx context.Context, job load.Job) (calls map[string]float64, requests uint64, err error) {
+func (b *environment) countByStrace(ctx context.Context, job load.Job) (calls map[string]float64, requests uint64, err error) {
 	out := filepath.Join(b.dir, "strace.txt")
 	words := []string{"-c", "-f", "-o", out}
 	for _, pid := range job.PIDs {
@@ -118,7 +118,7 @@ func (b *bed) countByStrace(ctx context.Context, job load.Job) (calls map[string
 	if err != nil {
 		return nil, 0, err
 	}
-	if err := b.host.Launcher.Start(cmd, b.loadCPU); err != nil {
+	if err := b.programEnv.Launcher.Start(cmd, b.loadCPU); err != nil {
 		return nil, 0, err
 	}
 	defer func() {
@@ -134,15 +134,15 @@ func (b *bed) countByStrace(ctx context.Context, job load.Job) (calls map[string
 			calls, err = parseStrace(text)
 		}
 	}()
-	if err := attached(told, len(job.PIDs)); err != nil {
+	if err := awaitAttached(told, len(job.PIDs)); err != nil {
 		return nil, 0, err
 	}
 	result, err := b.load(ctx, job)
 	return nil, result.All, err
 }
 
-// attached waits until strace reports that it has attached to n processes.
-func attached(told io.ReadCloser, n int) error {
+// awaitAttached waits until strace reports that it has attached to n processes.
+func awaitAttached(told io.ReadCloser, n int) error {
 	limit := time.AfterFunc(5*time.Second, func() { _ = told.Close() })
 	defer limit.Stop()
 	scanner := bufio.NewScanner(told)

@@ -5,10 +5,10 @@ import (
 	"time"
 )
 
-// TestPeersCarryTLS verifies that nginx and haproxy, if installed, serve a short load of every TLS
+// TestPeersServeTLS verifies that nginx and haproxy, if installed, serve a short load of every TLS
 // row.
-func TestPeersCarryTLS(t *testing.T) {
-	b := newTestBed(t, "-proxies", "nginx,haproxy", "-install=false")
+func TestPeersServeTLS(t *testing.T) {
+	b := newTestEnvironment(t, "-proxies", "nginx,haproxy", "-install=false")
 	if len(b.programs) == 0 {
 		t.Skip("SKIPPED, NOT SHOWN: neither nginx nor haproxy is installed")
 	}

@@ -15,56 +15,56 @@ const (
 	unbounded  outcome = ""             // there is no target
 )
 
-// judge fills the verdicts of all measurements.
-func (r *report) judge() {
+// fillVerdicts fills the verdicts of all measurements.
+func (r *report) fillVerdicts() {
 	for _, weft := range r.wefts {
 		for _, l := range r.Loads {
-			if len(l.samples(weft+controlled, cpuPerRequest)) > 0 {
-				r.Verdicts = append(r.Verdicts, l.judge(weft+controlled, target{cpuPerRequest, weft, 1.02}))
+			if len(l.samples(weft+xdsSuffix, cpuPerRequest)) > 0 {
+				r.Verdicts = append(r.Verdicts, l.compare(weft+xdsSuffix, target{cpuPerRequest, weft, 1.02}))
 				continue
 			}
-			for _, t := range l.compared(weft, r.wefts) {
-				r.Verdicts = append(r.Verdicts, l.judge(weft, t))
+			for _, t := range l.comparisons(weft, r.wefts) {
+				r.Verdicts = append(r.Verdicts, l.compare(weft, t))
 			}
 		}
 		for _, i := range r.Idle {
 			if i.Proxy == weft {
-				r.Verdicts = append(r.Verdicts, i.judge()...)
+				r.Verdicts = append(r.Verdicts, i.verdicts()...)
 			}
 		}
 		for _, i := range r.Inflight {
 			if i.Proxy == weft {
-				r.Verdicts = append(r.Verdicts, i.judge()...)
+				r.Verdicts = append(r.Verdicts, i.verdicts()...)
 			}
 		}
 		for _, s := range r.Streams {
 			if s.Proxy == weft {
-				r.Verdicts = append(r.Verdicts, s.judge()...)
+				r.Verdicts = append(r.Verdicts, s.verdicts()...)
 			}
 		}
 		for _, s := range r.Scale {
 			if s.Proxy == weft {
-				r.Verdicts = append(r.Verdicts, s.judge()...)
+				r.Verdicts = append(r.Verdicts, s.verdicts()...)
 			}
 		}
 	}
 }
 
-// compared returns the row's targets, followed by the other figures for which both the build of
+// comparisons returns the row's targets, followed by the other figures for which both the build of
 // Weft and another program were measured.
-func (r *loadRow) compared(weft string, wefts []string) []target {
+func (r *loadRow) comparisons(weft string, wefts []string) []target {
 	all := slices.Clone(r.targets)
-	add := func(f figure, against string) {
-		same := func(t target) bool { return t.figure == f && t.against == against }
+	add := func(f metric, against string) {
+		same := func(t target) bool { return t.metric == f && t.baseline == against }
 		if !slices.ContainsFunc(all, same) {
-			all = append(all, target{figure: f, against: against})
+			all = append(all, target{metric: f, baseline: against})
 		}
 	}
 	for _, c := range r.Cells {
 		if c.Proxy == direct || slices.Contains(wefts, c.Proxy) {
 			continue
 		}
-		for _, f := range []figure{cpuPerRequest, halfP99} {
+		for _, f := range []metric{cpuPerRequest, halfP99} {
 			if len(r.samples(weft, f)) > 0 && len(r.samples(c.Proxy, f)) > 0 {
 				add(f, c.Proxy)
 			}
@@ -73,13 +73,13 @@ func (r *loadRow) compared(weft string, wefts []string) []target {
 	return all
 }
 
-// judge compares a build of Weft with a target of the row. The value is the median of the ratios of
+// compare compares a build of Weft with a target of the row. The value is the median of the ratios of
 // the rounds: in one round both programs are measured within seconds. It leaves out disturbed
 // rounds unless all are disturbed.
-func (r *loadRow) judge(weft string, t target) verdict {
-	v := verdict{Row: r.Name, Proxy: weft, What: fmt.Sprintf("%v / %s's", t.figure, t.against), Target: t.limit, Unit: "x", Outcome: unmeasured}
-	mine, theirs, bare := r.samples(weft, t.figure), r.samples(t.against, t.figure), r.samples(direct, t.figure)
-	if len(mine) == 0 || len(theirs) == 0 || t.figure == addedP50 && len(bare) == 0 {
+func (r *loadRow) compare(weft string, t target) verdict {
+	v := verdict{Row: r.Name, Proxy: weft, What: fmt.Sprintf("%v / %s's", t.metric, t.baseline), Target: t.limit, Unit: "x", Outcome: unmeasured}
+	mine, theirs, bare := r.samples(weft, t.metric), r.samples(t.baseline, t.metric), r.samples(direct, t.metric)
+	if len(mine) == 0 || len(theirs) == 0 || t.metric == addedP50 && len(bare) == 0 {
 		return v
 	}
 	var all, calm []float64
@@ -87,7 +87,7 @@ func (r *loadRow) judge(weft string, t target) verdict {
 		a, b := mine[i], theirs[i]
 		most := max(a.Others, b.Others)
 		var ratio float64
-		switch t.figure {
+		switch t.metric {
 		case cpuPerRequest:
 			ratio = cpu(a) / cpu(b)
 		case halfP99:
@@ -97,7 +97,7 @@ func (r *loadRow) judge(weft string, t target) verdict {
 			ratio, most = (p50(a)-p50(floor))/(p50(b)-p50(floor)), max(most, floor.Others)
 		}
 		all = append(all, ratio)
-		if most < disturbed {
+		if most < disturbanceThreshold {
 			calm = append(calm, ratio)
 		}
 	}
@@ -117,8 +117,8 @@ func (r *loadRow) judge(weft string, t target) verdict {
 	return v
 }
 
-// atMost returns the verdict of an absolute target.
-func atMost(row, proxy, what string, value stat, target float64, unit string) verdict {
+// upperBoundVerdict returns the verdict of an absolute target.
+func upperBoundVerdict(row, proxy, what string, value stat, target float64, unit string) verdict {
 	v := verdict{Row: row, Proxy: proxy, What: what, Value: value, Target: target, Unit: unit, Outcome: met}
 	if value.Median > target {
 		v.Outcome = missed
@@ -126,8 +126,8 @@ func atMost(row, proxy, what string, value stat, target float64, unit string) ve
 	return v
 }
 
-// without marks the verdicts as unmeasured.
-func without(verdicts []verdict) []verdict {
+// markUnmeasured marks the verdicts as unmeasured.
+func markUnmeasured(verdicts []verdict) []verdict {
 	for i := range verdicts {
 		verdicts[i].Value, verdicts[i].Outcome = stat{}, unmeasured
 	}

@@ -16,7 +16,7 @@ import (
 // second by a symbolic link swap as in Kubernetes. Clients use mutual TLS to one listener, which
 // forwards to another listener with mutual TLS.
 func TestCertificatesRotate(t *testing.T) {
-	r := begin(t)
+	r := newTestRun(t)
 	ca := testpki.New(t)
 	dir := t.TempDir()
 	ca.Write(dir)
@@ -56,52 +56,52 @@ func TestCertificatesRotate(t *testing.T) {
 	front, back := freePort(), freePort()
 	w := r.newWeft(setup{
 		listeners: list{listener("front", front, "Auto", secured()), listener("back", back, "Auto", secured())},
-		tables:    list{table("front", route("/", "back")), table("back", route("/", "host"))},
+		tables:    list{routeTable("front", route("/", "back")), routeTable("back", route("/", "host"))},
 		clusters: list{
 			// Connections to the back listener are short-lived, so handshakes continue there.
 			cluster("back", []string{back}, object{"tls_context": context("client", nil), "max_request_per_conn": 20}),
-			cluster("host", []string{at.page}),
+			cluster("host", []string{at.http}),
 		},
 	}, nil, nil)
 
 	config := &tls.Config{RootCAs: ca.Pool(), Certificates: []tls.Certificate{caller.TLS}}
-	callers := map[string]*web{}
+	callers := map[string]*httpClient{}
 	var loads []load
 	for _, c := range []struct {
 		name       string
 		two, fresh bool
 		rate       float64
 	}{{"http1-kept", false, false, 60}, {"http1-fresh", false, true, 25}, {"http2-kept", true, false, 60}, {"http2-fresh", true, true, 25}} {
-		callers[c.name] = r.newSecureWeb(front, config.Clone(), c.two, c.fresh)
-		loads = append(loads, callers[c.name].get(c.name, "/echo", c.rate))
+		callers[c.name] = r.newTLSClient(front, config.Clone(), c.two, c.fresh)
+		loads = append(loads, callers[c.name].getLoad(c.name, "/echo", c.rate))
 	}
-	grpc := r.newSecureWeb(front, config.Clone(), true, false)
+	grpc := r.newTLSClient(front, config.Clone(), true, false)
 	callers["grpc"] = grpc
-	loads = append(loads, grpc.grpc("grpc", 40))
+	loads = append(loads, grpc.grpcLoad("grpc", 40))
 	hangUp := func() {
 		for _, c := range callers {
 			c.transport.CloseIdleConnections()
 		}
 	}
-	w.warm(hangUp, loads...)
+	w.warmUp(hangUp, loads...)
 
 	versions := 1
-	end := r.meanwhile(func(stop <-chan struct{}) {
-		for ; pause(stop, time.Second); versions++ {
+	end := r.runInBackground(func(stop <-chan struct{}) {
+		for ; sleep(stop, time.Second); versions++ {
 			rotate(versions)
-			if n, err := shownBy(front, config); err != nil || n < versions-2 {
+			if n, err := presentedVersion(front, config); err != nil || n < versions-2 {
 				r.Errorf("after certificate %d a new connection is shown %d, %v", versions, n, err)
 			}
 		}
 	})
-	all := r.play(loads...)
+	all := r.runLoads(loads...)
 	end()
 	r.Logf("%d certificates on each side", versions)
 	for _, l := range loads {
-		r.hold(all[l.name], bounds{p50: 40 * time.Millisecond, p99: 400 * time.Millisecond})
+		r.check(all[l.name], bounds{p50: 40 * time.Millisecond, p99: 400 * time.Millisecond})
 	}
 	for _, metric := range []string{"weft_listener_tls_handshakes_total", "weft_cluster_tls_handshakes_total"} {
-		if n := w.metric(metric); n < r.lasts.Seconds() {
+		if n := w.metric(metric); n < r.duration.Seconds() {
 			r.Errorf("%s is %v: hardly any connection was new", metric, n)
 		}
 	}
@@ -109,11 +109,11 @@ func TestCertificatesRotate(t *testing.T) {
 		r.Errorf("%v changes of certificates were noticed of %d", n, versions-1)
 	}
 	hangUp()
-	w.noLeak()
+	w.checkNoLeak()
 }
 
-// shownBy returns the version in the common name of the listener's certificate.
-func shownBy(address string, config *tls.Config) (version int, err error) {
+// presentedVersion returns the version in the common name of the listener's certificate.
+func presentedVersion(address string, config *tls.Config) (version int, err error) {
 	conn, err := tls.Dial("tcp", address, config)
 	if err != nil {
 		return 0, err

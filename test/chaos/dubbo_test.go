@@ -16,8 +16,8 @@ const (
 	dubboHead  = 16
 	dubboMagic = 0xdabb
 	dubboOK    = 20
-	// dubboMost is the maximum body size of the tests.
-	dubboMost = 64 << 10
+	// dubboMaxFrame is the maximum body size of the tests.
+	dubboMaxFrame = 64 << 10
 )
 
 // readDubbo reads one complete frame.
@@ -27,7 +27,7 @@ func readDubbo(r *bufio.Reader) ([]byte, error) {
 		return nil, err
 	}
 	size := binary.BigEndian.Uint32(head[12:])
-	if magic := binary.BigEndian.Uint16(head); magic != dubboMagic || size > dubboMost {
+	if magic := binary.BigEndian.Uint16(head); magic != dubboMagic || size > dubboMaxFrame {
 		return nil, fmt.Errorf("a frame that begins with % x", head)
 	}
 	b := make([]byte, dubboHead+int(size))
@@ -39,118 +39,118 @@ func readDubbo(r *bufio.Reader) ([]byte, error) {
 type rpcConn struct {
 	socket net.Conn
 
-	writing sync.Mutex // held while a frame is written
+	writeMu sync.Mutex // held while a frame is written
 
-	mu      sync.Mutex // guards the following fields
-	waiting map[uint64]chan rpcAnswer
-	leaving bool  // the other side accepts no more calls
-	ended   error // why the connection has closed; nil: it is open
+	mu       sync.Mutex // guards the following fields
+	pending  map[uint64]chan rpcResponse
+	closing  bool  // the other side accepts no more calls
+	closeErr error // why the connection has closed; nil: it is open
 }
 
-// rpcAnswer is a response frame, or the error that replaces it.
-type rpcAnswer struct {
+// rpcResponse is a response frame, or the error that replaces it.
+type rpcResponse struct {
 	frame []byte
 	err   error
 }
 
-// errLeaving is returned for a call that was not sent because the connection accepts no more calls.
-var errLeaving = errors.New("the peer wants no more calls")
+// errNoMoreCalls is returned for a call that was not sent because the connection accepts no more calls.
+var errNoMoreCalls = errors.New("the peer wants no more calls")
 
-func (c *rpcConn) takesCalls() bool {
+func (c *rpcConn) acceptsCalls() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return !c.leaving && c.ended == nil
+	return !c.closing && c.closeErr == nil
 }
 
 // send sends a request and returns the channel of its response.
-func (c *rpcConn) send(id uint64, request []byte) (<-chan rpcAnswer, error) {
-	answer := make(chan rpcAnswer, 1)
+func (c *rpcConn) send(id uint64, request []byte) (<-chan rpcResponse, error) {
+	answer := make(chan rpcResponse, 1)
 	c.mu.Lock()
-	if c.leaving || c.ended != nil {
+	if c.closing || c.closeErr != nil {
 		c.mu.Unlock()
-		return nil, errLeaving
+		return nil, errNoMoreCalls
 	}
-	c.waiting[id] = answer
+	c.pending[id] = answer
 	c.mu.Unlock()
-	c.writing.Lock()
-	defer c.writing.Unlock()
+	c.writeMu.Lock()
+	defer c.writeMu.Unlock()
 	if _, err := c.socket.Write(request); err != nil {
-		c.end(err) // delivers the error to the channel
+		c.closeWithError(err) // delivers the error to the channel
 	}
 	return answer, nil
 }
 
-// forget drops a call whose caller no longer waits.
-func (c *rpcConn) forget(id uint64) {
+// dropCall drops a call whose caller no longer waits.
+func (c *rpcConn) dropCall(id uint64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	delete(c.waiting, id)
+	delete(c.pending, id)
 }
 
-// end closes the connection and fails all pending calls.
-func (c *rpcConn) end(err error) {
+// closeWithError closes the connection and fails all pending calls.
+func (c *rpcConn) closeWithError(err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.ended != nil {
+	if c.closeErr != nil {
 		return
 	}
-	c.ended = err
+	c.closeErr = err
 	_ = c.socket.Close() // pending responses are lost
-	for id, answer := range c.waiting {
-		answer <- rpcAnswer{err: err}
-		delete(c.waiting, id)
+	for id, answer := range c.pending {
+		answer <- rpcResponse{err: err}
+		delete(c.pending, id)
 	}
 }
 
-// read delivers responses to their calls until the connection ends.
-func (c *rpcConn) read() {
+// readLoop delivers responses to their calls until the connection ends.
+func (c *rpcConn) readLoop() {
 	r := bufio.NewReader(c.socket)
 	for {
 		b, err := readDubbo(r)
 		if err != nil {
-			c.end(err)
+			c.closeWithError(err)
 			return
 		}
-		c.receive(b)
+		c.handleFrame(b)
 	}
 }
 
-// receive processes one frame.
-func (c *rpcConn) receive(b []byte) {
+// handleFrame processes one frame.
+func (c *rpcConn) handleFrame(b []byte) {
 	const request, twoWay, event = 0x80, 0x40, 0x20
 	flags, id := b[2], binary.BigEndian.Uint64(b[4:])
 	c.mu.Lock()
-	answer := c.waiting[id]
+	answer := c.pending[id]
 	switch {
 	case flags&event != 0 && flags&request != 0 && flags&twoWay == 0:
-		c.leaving = true // Dubbo's read-only event
+		c.closing = true // Dubbo's read-only event
 		answer = nil
 	case flags&event != 0:
 		answer = nil // a heartbeat
 	default:
-		delete(c.waiting, id)
+		delete(c.pending, id)
 	}
-	done := c.leaving && len(c.waiting) == 0
+	done := c.closing && len(c.pending) == 0
 	c.mu.Unlock()
 	if answer != nil {
-		answer <- rpcAnswer{frame: b}
+		answer <- rpcResponse{frame: b}
 	}
 	if done {
-		c.end(errLeaving)
+		c.closeWithError(errNoMoreCalls)
 	}
 }
 
 // check verifies that the response belongs to the request.
-func (a rpcAnswer) check(p *frame.Protocol, id uint64) error {
+func (a rpcResponse) check(p *frame.Protocol, id uint64) error {
 	if a.err != nil {
 		return transportFailure(a.err)
 	}
 	if status := a.frame[3]; status != dubboOK {
-		return fail(fmt.Sprintf("status %d", status), "%.200q", a.frame[dubboHead:])
+		return newFailure(fmt.Sprintf("status %d", status), "%.200q", a.frame[dubboHead:])
 	}
 	_, f, err := p.Parse(a.frame)
-	if err != nil || f.Kind != frame.Answer || !p.Is(f.Text, frame.Text{Token: id}) {
-		return fail(wrong, "call %d: kind %d, %.60q, %w", id, f.Kind, f.Text, err)
+	if err != nil || f.Kind != frame.Response || !p.HasText(f.Text, frame.Text{Token: id}) {
+		return newFailure(wrongResponse, "call %d: kind %d, %.60q, %w", id, f.Kind, f.Text, err)
 	}
 	return nil
 }

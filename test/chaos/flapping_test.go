@@ -14,13 +14,13 @@ import (
 // Idempotent requests hardly ever fail. A POST fails only if its host dies with it. Slow requests
 // to the other two hosts all succeed, and no request to these hosts fails.
 func TestHostsFlap(t *testing.T) {
-	r := begin(t)
-	var mortals []*mortal
+	r := newTestRun(t)
+	var mortals []*hostProcess
 	var pages, rpcs []string
 	for i := range 4 {
-		p := r.newMortal(fmt.Sprintf("host%d", i))
+		p := r.newHostProcess(fmt.Sprintf("host%d", i))
 		mortals = append(mortals, p)
-		pages, rpcs = append(pages, p.at.page), append(rpcs, p.at.rpc)
+		pages, rpcs = append(pages, p.addresses.http), append(rpcs, p.addresses.rpc)
 	}
 	guarded := func(check object) object {
 		return object{
@@ -33,9 +33,9 @@ func TestHostsFlap(t *testing.T) {
 	w := r.newWeft(setup{
 		listeners: list{listener("web", pageAt, "Auto"), listener("grpc", grpcAt, "Http2"), listener("dubbo", rpcAt, "dubbo")},
 		tables: list{
-			table("web", route("/steady", "steady"), route("/", "web", retries("gateway-error,reset", 3, "2s"))),
-			table("grpc", route("/", "grpc", retries("reset,unavailable", 3, "2s"))),
-			table("dubbo", route("/", "dubbo", retries("reset", 3, "2s"))),
+			routeTable("web", route("/steady", "steady"), route("/", "web", retryPolicy("gateway-error,reset", 3, "2s"))),
+			routeTable("grpc", route("/", "grpc", retryPolicy("reset,unavailable", 3, "2s"))),
+			routeTable("dubbo", route("/", "dubbo", retryPolicy("reset", 3, "2s"))),
 		},
 		clusters: list{
 			cluster("web", pages, guarded(object{"protocol": "Http1"})),
@@ -44,69 +44,69 @@ func TestHostsFlap(t *testing.T) {
 			cluster("dubbo", rpcs, guarded(object{"protocol": "dubbo"})),
 		},
 	}, nil, nil)
-	one, two, unary, rpc := r.newWeb(pageAt, false, plainDial), r.newWeb(pageAt, true, plainDial), r.newWeb(grpcAt, true, plainDial), r.newRPC(rpcAt, plainDial)
+	one, two, unary, rpc := r.newHTTPClient(pageAt, false, plainDial), r.newHTTPClient(pageAt, true, plainDial), r.newHTTPClient(grpcAt, true, plainDial), r.newDubboClient(rpcAt, plainDial)
 	loads := []load{
-		one.get("http1", "/echo", 100), one.post("http1-post", "/echo", 40), two.get("http2", "/echo", 100),
-		unary.grpc("grpc", 100), rpc.calls("dubbo", 100), slow(one, "http1-slow"), slow(two, "http2-slow"),
+		one.getLoad("http1", "/echo", 100), one.postLoad("http1-post", "/echo", 40), two.getLoad("http2", "/echo", 100),
+		unary.grpcLoad("grpc", 100), rpc.callLoad("dubbo", 100), slowLoad(one, "http1-slow"), slowLoad(two, "http2-slow"),
 	}
 	hangUp := func() {
-		for _, c := range []*web{one, two, unary} {
+		for _, c := range []*httpClient{one, two, unary} {
 			c.transport.CloseIdleConnections()
 		}
 		rpc.close()
 	}
-	w.warm(hangUp, loads...)
+	w.warmUp(hangUp, loads...)
 
 	deaths, ends := make([]int, 2), make([]func(), 2)
 	for i := range deaths {
-		ends[i] = r.meanwhile(func(stop <-chan struct{}) { deaths[i] = mortals[i].flap(stop, r.chance(uint64(i))) })
+		ends[i] = r.runInBackground(func(stop <-chan struct{}) { deaths[i] = mortals[i].flap(stop, r.newRand(uint64(i))) })
 	}
-	all := r.play(loads...)
+	all := r.runLoads(loads...)
 	for _, end := range ends {
 		end()
 	}
 	r.Logf("%d and %d deaths", deaths[0], deaths[1])
-	if deaths[0]+deaths[1] < int(r.lasts.Seconds())/4 {
+	if deaths[0]+deaths[1] < int(r.duration.Seconds())/4 {
 		r.Error("the hosts hardly ever died")
 	}
 
 	const latency = 250 * time.Millisecond
 	for _, name := range []string{"http1", "http2", "grpc", "dubbo"} {
-		r.hold(all[name], bounds{kinds: []string{"502", "503", "504", "broken off", "reset stream", "grpc 14", "status 31", "status 80"},
-			failed: 0.002, p50: 20 * time.Millisecond, p99: latency, most: 9 * time.Second})
+		r.check(all[name], bounds{allowedKinds: []string{"502", "503", "504", "broken off", "reset stream", "grpc 14", "status 31", "status 80"},
+			maxFailed: 0.002, p50: 20 * time.Millisecond, p99: latency, maxLatency: 9 * time.Second})
 	}
-	r.hold(all["http1-post"], bounds{kinds: []string{"502", "503", "broken off"}, failed: 0.02, p99: latency, most: 9 * time.Second})
+	r.check(all["http1-post"], bounds{allowedKinds: []string{"502", "503", "broken off"}, maxFailed: 0.02, p99: latency, maxLatency: 9 * time.Second})
 	for _, name := range []string{"http1-slow", "http2-slow"} {
-		r.hold(all[name], bounds{p99: slowCall + latency})
+		r.check(all[name], bounds{p99: slowCall + latency})
 	}
 	for _, p := range mortals[2:] {
-		for _, address := range []string{p.at.page, p.at.rpc} {
+		for _, address := range []string{p.addresses.http, p.addresses.rpc} {
 			if n := w.metric("weft_host_request_failures_total", fmt.Sprintf("host=%q", address)); n != 0 {
 				r.Errorf("%v requests to %s failed, which lives", n, p.name)
 			}
 		}
 	}
 	hangUp()
-	w.noLeak()
+	w.checkNoLeak()
 }
 
 // slowCall is the duration of a response that must survive the death of other hosts.
 const slowCall = 1500 * time.Millisecond
 
-// slow returns a load of slow requests to the hosts that stay alive.
-func slow(c *web, name string) load {
-	return c.get(name, fmt.Sprintf("/steady?wait=%d", slowCall.Milliseconds()), 10)
+// slowLoad returns a load of slow requests to the hosts that stay alive.
+func slowLoad(c *httpClient, name string) load {
+	return c.getLoad(name, fmt.Sprintf("/steady?wait=%d", slowCall.Milliseconds()), 10)
 }
 
 // flap kills and restarts the process until stop is closed, and returns the number of deaths. The
 // process runs when flap returns.
-func (p *mortal) flap(stop <-chan struct{}, chance *rand.Rand) int {
+func (p *hostProcess) flap(stop <-chan struct{}, chance *rand.Rand) int {
 	for deaths := 0; ; deaths++ {
-		if !pause(stop, 500*time.Millisecond+time.Duration(chance.ExpFloat64()*float64(time.Second))) {
+		if !sleep(stop, 500*time.Millisecond+time.Duration(chance.ExpFloat64()*float64(time.Second))) {
 			return deaths
 		}
-		p.end([]syscall.Signal{syscall.SIGKILL, syscall.SIGUSR1}[chance.IntN(2)])
-		pause(stop, time.Duration(chance.IntN(1500))*time.Millisecond)
+		p.signalAndWait([]syscall.Signal{syscall.SIGKILL, syscall.SIGUSR1}[chance.IntN(2)])
+		sleep(stop, time.Duration(chance.IntN(1500))*time.Millisecond)
 		if err := p.start(); err != nil {
 			p.r.Error(err)
 			return deaths

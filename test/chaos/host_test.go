@@ -18,47 +18,47 @@ import (
 	"github.com/weft-proxy/weft/test/bench/frame"
 )
 
-// hostKey is the environment variable that makes the test binary a host. Its value is the name, the
+// hostEnv is the environment variable that makes the test binary a host. Its value is the name, the
 // HTTP address and the Dubbo address, separated by commas.
-const hostKey = "WEFT_CHAOS_HOST"
+const hostEnv = "WEFT_CHAOS_HOST"
 
 // host is a server: HTTP/1.1, HTTP/2 and gRPC on one port, Dubbo on another.
 type host struct {
 	name   string
 	server *http.Server
 	rpc    net.Listener
-	posts  *ledger // POSTs; nil: not recorded
-	peers  sync.WaitGroup
+	posts  *opCounts // POSTs; nil: not recorded
+	wg     sync.WaitGroup
 
 	mu    sync.Mutex // guards conns
 	conns map[net.Conn]bool
 }
 
-// ledger counts operations that must not be repeated.
-type ledger struct {
-	mu   sync.Mutex // guards done
-	done map[string]int
+// opCounts counts operations that must not be repeated.
+type opCounts struct {
+	mu     sync.Mutex // guards done
+	counts map[string]int
 }
 
-// note records an operation.
-func (l *ledger) note(deed string) {
+// record records an operation.
+func (l *opCounts) record(deed string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.done == nil {
-		l.done = map[string]int{}
+	if l.counts == nil {
+		l.counts = map[string]int{}
 	}
-	l.done[deed]++
+	l.counts[deed]++
 }
 
-// holdOnce reports operations that were done more than once.
-func (l *ledger) holdOnce(r *trial) {
+// checkOnce reports operations that were done more than once.
+func (l *opCounts) checkOnce(r *testRun) {
 	r.Helper()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if len(l.done) == 0 {
+	if len(l.counts) == 0 {
 		r.Error("nothing was done that must not be done twice")
 	}
-	for deed, n := range l.done {
+	for deed, n := range l.counts {
 		if n > 1 {
 			r.Errorf("%.60s was done %d times", deed, n)
 		}
@@ -66,20 +66,20 @@ func (l *ledger) holdOnce(r *trial) {
 }
 
 // newHost serves on the listeners until close. It records POSTs in the ledger, which may be nil.
-func newHost(name string, page, rpc net.Listener, posts *ledger) *host {
+func newHost(name string, page, rpc net.Listener, posts *opCounts) *host {
 	h := &host{name: name, rpc: rpc, posts: posts, conns: map[net.Conn]bool{}}
 	h.server = &http.Server{Handler: h, Protocols: new(http.Protocols), ReadHeaderTimeout: time.Minute, ConnState: func(c net.Conn, s http.ConnState) {
-		h.note(c, s != http.StateClosed && s != http.StateHijacked)
+		h.trackConn(c, s != http.StateClosed && s != http.StateHijacked)
 	}}
 	h.server.Protocols.SetHTTP1(true)
 	h.server.Protocols.SetUnencryptedHTTP2(true)
-	h.peers.Go(func() { _ = h.server.Serve(page) }) // until close
-	h.peers.Go(h.acceptRPC)
+	h.wg.Go(func() { _ = h.server.Serve(page) }) // until close
+	h.wg.Go(h.acceptRPC)
 	return h
 }
 
-// note adds an open connection, or removes a closed one.
-func (h *host) note(c net.Conn, open bool) {
+// trackConn adds an open connection, or removes a closed one.
+func (h *host) trackConn(c net.Conn, open bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if open {
@@ -89,8 +89,8 @@ func (h *host) note(c net.Conn, open bool) {
 	}
 }
 
-// reset closes every connection with a RST.
-func (h *host) reset() {
+// resetConns closes every connection with a RST.
+func (h *host) resetConns() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for c := range h.conns {
@@ -105,13 +105,13 @@ func (h *host) reset() {
 func (h *host) close() {
 	_ = h.rpc.Close()
 	_ = h.server.Close()
-	h.reset()
-	h.peers.Wait()
+	h.resetConns()
+	h.wg.Wait()
 }
 
 // ServeHTTP responds with the content of the token, after the milliseconds of the parameter wait.
 func (h *host) ServeHTTP(w http.ResponseWriter, request *http.Request) {
-	w.Header().Set(hostField, h.name)
+	w.Header().Set(hostHeader, h.name)
 	if request.URL.Path == grpcPath {
 		w.Header().Set("Content-Type", "application/grpc")
 		w.Header().Set("Trailer", "Grpc-Status")
@@ -121,14 +121,14 @@ func (h *host) ServeHTTP(w http.ResponseWriter, request *http.Request) {
 	}
 	query := request.URL.Query()
 	if wait, err := strconv.Atoi(query.Get("wait")); err == nil {
-		pause(request.Context().Done(), time.Duration(wait)*time.Millisecond)
+		sleep(request.Context().Done(), time.Duration(wait)*time.Millisecond)
 	}
 	token := query.Get("token")
 	if request.Method == http.MethodPost && h.posts != nil {
-		h.posts.note(token)
+		h.posts.record(token)
 	}
 	size, _ := strconv.Atoi(query.Get("size")) // missing: 0
-	_, _ = io.WriteString(w, content(token, size))
+	_, _ = io.WriteString(w, bodyFor(token, size))
 }
 
 func (h *host) acceptRPC() {
@@ -137,9 +137,9 @@ func (h *host) acceptRPC() {
 		if err != nil {
 			return
 		}
-		h.note(c, true)
-		h.peers.Go(func() {
-			defer h.note(c, false)
+		h.trackConn(c, true)
+		h.wg.Go(func() {
+			defer h.trackConn(c, false)
 			defer func() { _ = c.Close() }() // it may be closed already
 			_ = serveRPC(c)                  // until the connection ends
 		})
@@ -166,7 +166,7 @@ func serveRPC(c net.Conn) error {
 		case frame.Ping:
 			answer = p.AppendPong(nil, f.ID)
 		case frame.Request:
-			answer = p.AppendAnswer(nil, f.ID, f.Text)
+			answer = p.AppendResponse(nil, f.ID, f.Text)
 		default:
 			continue
 		}
@@ -177,10 +177,10 @@ func serveRPC(c net.Conn) error {
 }
 
 // addresses holds the addresses that a host serves.
-type addresses struct{ page, rpc string }
+type addresses struct{ http, rpc string }
 
 // newHost starts a host in the test process on loopback.
-func (r *trial) newHost(name string) (*host, addresses) {
+func (r *testRun) newHost(name string) (*host, addresses) {
 	r.Helper()
 	page, rpc := r.listen("127.0.0.1:0"), r.listen("127.0.0.1:0")
 	h := newHost(name, page, rpc, nil)
@@ -188,7 +188,7 @@ func (r *trial) newHost(name string) (*host, addresses) {
 	return h, addresses{page.Addr().String(), rpc.Addr().String()}
 }
 
-func (r *trial) listen(address string) net.Listener {
+func (r *testRun) listen(address string) net.Listener {
 	r.Helper()
 	l, err := net.Listen("tcp", address)
 	if err != nil {
@@ -197,9 +197,9 @@ func (r *trial) listen(address string) net.Listener {
 	return l
 }
 
-// beHost runs a process that is a host until it is killed or its stdin is closed. On SIGUSR1 it
+// runHost runs a process that is a host until it is killed or its stdin is closed. On SIGUSR1 it
 // exits with a RST on each connection.
-func beHost(spec string) int {
+func runHost(spec string) int {
 	parts := strings.Split(spec, ",")
 	var listeners [2]net.Listener
 	for i := range listeners {
@@ -221,39 +221,39 @@ func beHost(spec string) int {
 	fmt.Println("serving")
 	select {
 	case <-die:
-		h.reset()
+		h.resetConns()
 	case <-left:
 	}
 	return 0
 }
 
-// mortal is a host in its own process, which can die and come back.
-type mortal struct {
-	r    *trial
-	name string
-	at   addresses
-	cmd  *exec.Cmd // nil: not running
+// hostProcess is a host in its own process, which can die and come back.
+type hostProcess struct {
+	r         *testRun
+	name      string
+	addresses addresses
+	cmd       *exec.Cmd // nil: not running
 }
 
-// newMortal starts a host process.
-func (r *trial) newMortal(name string) *mortal {
+// newHostProcess starts a host process.
+func (r *testRun) newHostProcess(name string) *hostProcess {
 	r.Helper()
-	p := &mortal{r: r, name: name, at: addresses{freePort(), freePort()}}
+	p := &hostProcess{r: r, name: name, addresses: addresses{freePort(), freePort()}}
 	if err := p.start(); err != nil {
 		r.Fatal(err)
 	}
-	r.Cleanup(func() { p.end(syscall.SIGKILL) })
+	r.Cleanup(func() { p.signalAndWait(syscall.SIGKILL) })
 	return p
 }
 
 // start starts the process and returns when the host serves.
-func (p *mortal) start() error {
+func (p *hostProcess) start() error {
 	self, err := os.Executable()
 	if err != nil {
 		return err
 	}
 	cmd := exec.Command(self)
-	cmd.Env = append(os.Environ(), hostKey+"="+strings.Join([]string{p.name, p.at.page, p.at.rpc}, ","), "GOMAXPROCS=1")
+	cmd.Env = append(os.Environ(), hostEnv+"="+strings.Join([]string{p.name, p.addresses.http, p.addresses.rpc}, ","), "GOMAXPROCS=1")
 	cmd.Stderr = os.Stderr
 	// The child exits when its stdin is closed. Pdeathsig would fire when the thread that started
 	// the child ends, which can be earlier than the process (test/netns).
@@ -274,8 +274,8 @@ func (p *mortal) start() error {
 	return nil
 }
 
-// end sends the signal to the process, if it runs, and waits for its exit.
-func (p *mortal) end(how syscall.Signal) {
+// signalAndWait sends the signal to the process, if it runs, and waits for its exit.
+func (p *hostProcess) signalAndWait(how syscall.Signal) {
 	if p.cmd == nil {
 		return
 	}

@@ -15,9 +15,9 @@ import (
 	"github.com/weft-proxy/weft/test/bench/process"
 )
 
-// wrong is the kind of failures that are never allowed: a successful response that is damaged or
+// wrongResponse is the kind of failures that are never allowed: a successful response that is damaged or
 // belongs to another request.
-const wrong = "WRONG"
+const wrongResponse = "WRONG"
 
 // failure is a failed request.
 type failure struct {
@@ -27,13 +27,13 @@ type failure struct {
 
 func (f *failure) Error() string { return f.kind + ": " + f.err.Error() }
 
-// fail returns a failure of the kind.
-func fail(kind, format string, args ...any) error {
+// newFailure returns a failure of the kind.
+func newFailure(kind, format string, args ...any) error {
 	return &failure{kind, fmt.Errorf(format, args...)}
 }
 
-// kindOf returns the kind of a failure.
-func kindOf(err error) string {
+// failureKind returns the kind of a failure.
+func failureKind(err error) string {
 	if f := (*failure)(nil); errors.As(err, &f) {
 		return f.kind
 	}
@@ -49,8 +49,8 @@ type load struct {
 	call func(ctx context.Context, n int) (by string, err error)
 }
 
-// renamed returns copies of the loads with a suffix on their names, for another phase of a test.
-func renamed(loads []load, suffix string) []load {
+// withSuffix returns copies of the loads with a suffix on their names, for another phase of a test.
+func withSuffix(loads []load, suffix string) []load {
 	loads = slices.Clone(loads)
 	for i := range loads {
 		loads[i].name += suffix
@@ -58,47 +58,49 @@ func renamed(loads []load, suffix string) []load {
 	return loads
 }
 
-// mostInFlight is the maximum number of requests of a load in flight. Further requests count as
+// maxInFlight is the maximum number of requests of a load in flight. Further requests count as
 // failed, so that a collapsed proxy does not cause unlimited goroutines.
-const mostInFlight = 5000
+const maxInFlight = 5000
 
-// tally is the result of a load. Latencies are of successful requests only and count from the time
+// loadResult is the result of a load. Latencies are of successful requests only and count from the time
 // at which a request was due.
-type tally struct {
+type loadResult struct {
 	name     string
 	expected float64 // number of requests, on average
 
-	mu       sync.Mutex // guards the following fields
-	requests int
-	failed   map[string]int
-	first    map[string]error // first error of each kind
-	took     histogram.Histogram
-	by       map[string]*histogram.Histogram // by host that responded
-	slowest  time.Duration                   // of all requests, including failures
+	mu          sync.Mutex // guards the following fields
+	requests    int
+	failed      map[string]int
+	firstErrors map[string]error // first error of each kind
+	latencies   histogram.Histogram
+	byHost      map[string]*histogram.Histogram // by host that responded
+	slowest     time.Duration                   // of all requests, including failures
 }
 
-// play plays the loads concurrently for the duration of the trial and waits until every request has
+// runLoads plays the loads concurrently for the duration of the trial and waits until every request has
 // ended.
-func (r *trial) play(loads ...load) map[string]*tally { return r.playFor(r.lasts, loads...) }
+func (r *testRun) runLoads(loads ...load) map[string]*loadResult {
+	return r.runLoadsFor(r.duration, loads...)
+}
 
-// playFor is play with another duration.
-func (r *trial) playFor(lasts time.Duration, loads ...load) map[string]*tally {
+// runLoadsFor is play with another duration.
+func (r *testRun) runLoadsFor(lasts time.Duration, loads ...load) map[string]*loadResult {
 	r.Helper()
-	loads = append(loads, r.direct().get(direct, "/", 50))
+	loads = append(loads, r.directClient().getLoad(direct, "/", 50))
 	before := r.cpuTime()
-	all := map[string]*tally{}
+	all := map[string]*loadResult{}
 	var playing sync.WaitGroup
 	for i, l := range loads {
 		if invariants.Enabled {
 			l.rate /= 5 // a checked Weft is about that much slower
 		}
-		t := &tally{name: l.name, expected: l.rate * lasts.Seconds(), failed: map[string]int{}, first: map[string]error{}, by: map[string]*histogram.Histogram{}}
+		t := &loadResult{name: l.name, expected: l.rate * lasts.Seconds(), failed: map[string]int{}, firstErrors: map[string]error{}, byHost: map[string]*histogram.Histogram{}}
 		all[l.name] = t
-		chance := r.chance(uint64(1000 + i))
+		chance := r.newRand(uint64(1000 + i))
 		playing.Go(func() {
 			begin := time.Now()
 			var calls sync.WaitGroup
-			inFlight := make(chan struct{}, mostInFlight)
+			inFlight := make(chan struct{}, maxInFlight)
 			due := time.Duration(0)
 			for n := 0; ; n++ {
 				due += time.Duration(chance.ExpFloat64() / l.rate * float64(time.Second))
@@ -106,11 +108,11 @@ func (r *trial) playFor(lasts time.Duration, loads ...load) map[string]*tally {
 					break
 				}
 				at := begin.Add(due)
-				pause(nil, time.Until(at))
+				sleep(nil, time.Until(at))
 				select {
 				case inFlight <- struct{}{}:
 				default:
-					t.count("", fail("queue", "%d requests are in flight", mostInFlight), 0)
+					t.count("", newFailure("queue", "%d requests are in flight", maxInFlight), 0)
 					continue
 				}
 				calls.Go(func() {
@@ -127,26 +129,26 @@ func (r *trial) playFor(lasts time.Duration, loads ...load) map[string]*tally {
 		r.Log(all[name])
 	}
 	used := (r.cpuTime() - before).Seconds() / lasts.Seconds()
-	r.machine = all[direct].took.Quantile(0.99)
+	r.directP99 = all[direct].latencies.Quantile(0.99)
 	if used > 0 {
 		r.Logf("Weft used %.2f CPUs", used)
 	}
-	if r.machine > time.Second || all[direct].failures() > 0 {
+	if r.directP99 > time.Second || all[direct].failures() > 0 {
 		if used > 0.5 {
 			r.Errorf("Weft used %.2f CPUs, and left the machine no time", used)
 		}
 		for _, t := range all { // a slow machine does not excuse wrong responses
-			if n := t.failed[wrong]; n > 0 {
-				r.Errorf("%s: %d answers were wrong; the first: %v", t.name, n, t.first[wrong])
+			if n := t.failed[wrongResponse]; n > 0 {
+				r.Errorf("%s: %d answers were wrong; the first: %v", t.name, n, t.firstErrors[wrongResponse])
 			}
 		}
-		r.Skipf("this machine has no time: p99 of requests that go past Weft is %v", r.machine)
+		r.Skipf("this machine has no time: p99 of requests that go past Weft is %v", r.directP99)
 	}
 	return all
 }
 
 // cpuTime returns the CPU time that Weft has used.
-func (r *trial) cpuTime() time.Duration {
+func (r *testRun) cpuTime() time.Duration {
 	r.Helper()
 	used, err := process.CPUTime([]int{r.pid})
 	if err != nil {
@@ -159,14 +161,14 @@ func (r *trial) cpuTime() time.Duration {
 // other work.
 const direct = "direct"
 
-// direct returns a client of a host in the test process.
-func (r *trial) direct() *web {
+// directClient returns a client of a host in the test process.
+func (r *testRun) directClient() *httpClient {
 	r.Helper()
-	if r.past == nil {
+	if r.directHTTP == nil {
 		_, at := r.newHost(direct)
-		r.past = r.newWeb(at.page, false, plainDial)
+		r.directHTTP = r.newHTTPClient(at.http, false, plainDial)
 	}
-	return r.past
+	return r.directHTTP
 }
 
 // request makes one request.
@@ -180,28 +182,28 @@ func (l load) request(n int) (by string, err error) {
 	return l.call(ctx, n)
 }
 
-func (t *tally) count(by string, err error, took time.Duration) {
+func (t *loadResult) count(by string, err error, took time.Duration) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.requests++
 	t.slowest = max(t.slowest, took)
 	if err != nil {
-		kind := kindOf(err)
+		kind := failureKind(err)
 		t.failed[kind]++
-		if t.first[kind] == nil {
-			t.first[kind] = err
+		if t.firstErrors[kind] == nil {
+			t.firstErrors[kind] = err
 		}
 		return
 	}
-	t.took.Record(took)
-	if t.by[by] == nil {
-		t.by[by] = new(histogram.Histogram)
+	t.latencies.Record(took)
+	if t.byHost[by] == nil {
+		t.byHost[by] = new(histogram.Histogram)
 	}
-	t.by[by].Record(took)
+	t.byHost[by].Record(took)
 }
 
 // failures returns the number of failures of the kinds, or of all kinds if none is given.
-func (t *tally) failures(kinds ...string) int {
+func (t *loadResult) failures(kinds ...string) int {
 	sum := 0
 	for kind, n := range t.failed {
 		if len(kinds) == 0 || slices.Contains(kinds, kind) {
@@ -211,16 +213,16 @@ func (t *tally) failures(kinds ...string) int {
 	return sum
 }
 
-// share returns the fraction of successful responses from a host.
-func (t *tally) share(by string) float64 {
-	if t.by[by] == nil {
+// fraction returns the fraction of successful responses from a host.
+func (t *loadResult) fraction(by string) float64 {
+	if t.byHost[by] == nil {
 		return 0
 	}
-	return float64(t.by[by].Count()) / float64(t.took.Count())
+	return float64(t.byHost[by].Count()) / float64(t.latencies.Count())
 }
 
 // String returns one line of the report.
-func (t *tally) String() string {
+func (t *loadResult) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%-22s %6d requests, %4d failed", t.name, t.requests, t.failures())
 	for i, kind := range slices.Sorted(maps.Keys(t.failed)) {
@@ -229,10 +231,10 @@ func (t *tally) String() string {
 	if len(t.failed) > 0 {
 		b.WriteByte(')')
 	}
-	fmt.Fprintf(&b, "; p50 %v, p99 %v, slowest %v", short(t.took.Quantile(0.5)), short(t.took.Quantile(0.99)), short(t.slowest))
-	if len(t.by) > 1 {
-		for _, by := range slices.Sorted(maps.Keys(t.by)) {
-			fmt.Fprintf(&b, "; %s %.1f %%", by, 100*t.share(by))
+	fmt.Fprintf(&b, "; p50 %v, p99 %v, slowest %v", short(t.latencies.Quantile(0.5)), short(t.latencies.Quantile(0.99)), short(t.slowest))
+	if len(t.byHost) > 1 {
+		for _, by := range slices.Sorted(maps.Keys(t.byHost)) {
+			fmt.Fprintf(&b, "; %s %.1f %%", by, 100*t.fraction(by))
 		}
 	}
 	return b.String()
@@ -242,38 +244,38 @@ func short(d time.Duration) time.Duration { return d.Round(100 * time.Microsecon
 
 // bounds are the limits of a test for a load. Times are those of an otherwise idle machine.
 type bounds struct {
-	kinds  []string      // allowed kinds of failures
-	failed float64       // maximum fraction of requests that may fail, in those kinds
-	p50    time.Duration // of successful requests; 0: not checked
-	p99    time.Duration
-	most   time.Duration // maximum of all requests, including failures
+	allowedKinds []string      // allowed kinds of failures
+	maxFailed    float64       // maximum fraction of requests that may fail, in those kinds
+	p50          time.Duration // of successful requests; 0: not checked
+	p99          time.Duration
+	maxLatency   time.Duration // maximum of all requests, including failures
 }
 
-// hold reports violations of the bounds. It adds three times the direct latency to the limits,
+// check reports violations of the bounds. It adds three times the direct latency to the limits,
 // because a request through Weft waits for a CPU three times: at the client, Weft and the host.
-func (r *trial) hold(t *tally, b bounds) {
+func (r *testRun) check(t *loadResult, b bounds) {
 	r.Helper()
-	slack := 3 * r.machine
+	slack := 3 * r.directP99
 	if float64(t.requests) < t.expected/3 {
 		r.Errorf("%s: only %d requests were made of %.0f", t.name, t.requests, t.expected)
 	}
 	for kind, n := range t.failed {
-		if !slices.Contains(b.kinds, kind) {
-			r.Errorf("%s: %d failures of a kind that must not be; the first: %v", t.name, n, t.first[kind])
+		if !slices.Contains(b.allowedKinds, kind) {
+			r.Errorf("%s: %d failures of a kind that must not be; the first: %v", t.name, n, t.firstErrors[kind])
 		}
 	}
-	if got := float64(t.failures(b.kinds...)) / float64(t.requests); got > b.failed {
-		r.Errorf("%s: %.3f %% of the requests failed, want at most %.3f %%; the first: %v", t.name, 100*got, 100*b.failed, t.first)
+	if got := float64(t.failures(b.allowedKinds...)) / float64(t.requests); got > b.maxFailed {
+		r.Errorf("%s: %.3f %% of the requests failed, want at most %.3f %%; the first: %v", t.name, 100*got, 100*b.maxFailed, t.firstErrors)
 	}
 	for _, q := range []struct {
 		quantile float64
 		most     time.Duration
 	}{{0.5, b.p50}, {0.99, b.p99}} {
-		if got := t.took.Quantile(q.quantile); q.most > 0 && got > q.most+slack {
+		if got := t.latencies.Quantile(q.quantile); q.most > 0 && got > q.most+slack {
 			r.Errorf("%s: p%.0f is %v, want at most %v and %v for the machine", t.name, 100*q.quantile, got, q.most, slack)
 		}
 	}
-	if b.most > 0 && t.slowest > b.most+slack {
-		r.Errorf("%s: a request took %v, want at most %v and %v for the machine", t.name, t.slowest, b.most, slack)
+	if b.maxLatency > 0 && t.slowest > b.maxLatency+slack {
+		r.Errorf("%s: a request took %v, want at most %v and %v for the machine", t.name, t.slowest, b.maxLatency, slack)
 	}
 }

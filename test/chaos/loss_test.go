@@ -10,13 +10,13 @@ import (
 	"github.com/weft-proxy/weft/test/netns"
 )
 
-// TestALinkLosesPackets verifies that one of three hosts whose link delays packets by 200 ms and
+// TestPacketLoss verifies that one of three hosts whose link delays packets by 200 ms and
 // loses 30 % of them affects other requests little. Weft and the hosts are in network namespaces.
 //
 // Least request and peak EWMA send that host less than its share. Requests to the other hosts are
 // as fast as before. Requests to the impaired host end at the timeout of the route at the latest.
-func TestALinkLosesPackets(t *testing.T) {
-	r := begin(t)
+func TestPacketLoss(t *testing.T) {
+	r := newTestRun(t)
 	network := netns.New(t)
 	proxy := network.Namespace("proxy")
 	var pages, rpcs []string
@@ -24,7 +24,7 @@ func TestALinkLosesPackets(t *testing.T) {
 	for i := range 3 {
 		name := fmt.Sprintf("host%d", i)
 		ns := network.Namespace(name)
-		link := network.ConnectRough(proxy, ns, r.seed+uint64(i))
+		link := network.ConnectTUN(proxy, ns, r.seed+uint64(i))
 		if i == 0 {
 			sick = link
 		}
@@ -40,9 +40,9 @@ func TestALinkLosesPackets(t *testing.T) {
 	w := r.newWeft(setup{
 		listeners: list{listener("web", pageAt, "Auto"), listener("dubbo", rpcAt, "dubbo")},
 		tables: list{
-			table("web", route("/others", "others"), timeouts("/least", "least"), timeouts("/ewma", "ewma"), timeouts("/turns", "turns"),
+			routeTable("web", route("/others", "others"), timeouts("/least", "least"), timeouts("/ewma", "ewma"), timeouts("/turns", "turns"),
 				route("/impatient", "sick", object{"timeout": "500ms"})),
-			table("dubbo", timeouts("/", "rpc")),
+			routeTable("dubbo", timeouts("/", "rpc")),
 		},
 		clusters: list{
 			cluster("others", pages[1:]),
@@ -53,49 +53,49 @@ func TestALinkLosesPackets(t *testing.T) {
 			cluster("rpc", rpcs, object{"lb_type": "LB_PEAK_EWMA"}),
 		},
 	}, func(name string, args ...string) *exec.Cmd { return proxy.Command(name, args...) }, proxy.DialContext)
-	one, two, rpc := r.newWeb(pageAt, false, proxy.DialContext), r.newWeb(pageAt, true, proxy.DialContext), r.newRPC(rpcAt, proxy.DialContext)
+	one, two, rpc := r.newHTTPClient(pageAt, false, proxy.DialContext), r.newHTTPClient(pageAt, true, proxy.DialContext), r.newDubboClient(rpcAt, proxy.DialContext)
 	loads := []load{
-		one.get("others", "/others", 50), one.get("least-request", "/least", 50), one.get("peak-ewma", "/ewma", 50),
-		one.get("turns", "/turns", 20), two.get("others-http2", "/others", 50), two.get("peak-ewma-http2", "/ewma", 50),
-		one.get("impatient", "/impatient", 10), rpc.calls("dubbo-peak-ewma", 50),
+		one.getLoad("others", "/others", 50), one.getLoad("least-request", "/least", 50), one.getLoad("peak-ewma", "/ewma", 50),
+		one.getLoad("turns", "/turns", 20), two.getLoad("others-http2", "/others", 50), two.getLoad("peak-ewma-http2", "/ewma", 50),
+		one.getLoad("impatient", "/impatient", 10), rpc.callLoad("dubbo-peak-ewma", 50),
 	}
 	hangUp := func() {
 		one.transport.CloseIdleConnections()
 		two.transport.CloseIdleConnections()
 		rpc.close()
 	}
-	w.warm(hangUp, loads...)
+	w.warmUp(hangUp, loads...)
 
 	if err := sick.Impair(sick.B.Namespace, netns.Impairment{Delay: 200 * time.Millisecond, Loss: 0.3}); err != nil {
 		r.Fatal(err)
 	}
-	all := r.play(loads...)
+	all := r.runLoads(loads...)
 	if err := sick.Impair(sick.B.Namespace, netns.Impairment{}); err != nil {
 		r.Fatal(err)
 	}
 
 	const untouched = 100 * time.Millisecond
 	for _, name := range []string{"others", "others-http2"} {
-		r.hold(all[name], bounds{p50: 10 * time.Millisecond, p99: untouched})
+		r.check(all[name], bounds{p50: 10 * time.Millisecond, p99: untouched})
 	}
 	// All attempts end within the route timeout plus a margin.
 	const timeout, moment = 3 * time.Second, 500 * time.Millisecond
 	late := []string{"504", "broken off"} // 504, or broken off if the response headers arrived in time
-	r.hold(all["least-request"], bounds{kinds: late, failed: 0.02, p50: 20 * time.Millisecond, most: timeout + moment})
+	r.check(all["least-request"], bounds{allowedKinds: late, maxFailed: 0.02, p50: 20 * time.Millisecond, maxLatency: timeout + moment})
 	for _, name := range []string{"peak-ewma", "peak-ewma-http2"} {
-		r.hold(all[name], bounds{kinds: late, failed: 0.02, p50: 20 * time.Millisecond, most: timeout + moment})
+		r.check(all[name], bounds{allowedKinds: late, maxFailed: 0.02, p50: 20 * time.Millisecond, maxLatency: timeout + moment})
 	}
-	r.hold(all["dubbo-peak-ewma"], bounds{kinds: []string{"status 31"}, failed: 0.02, p50: 20 * time.Millisecond, most: timeout + moment})
-	r.hold(all["turns"], bounds{kinds: late, failed: 0.05, most: timeout + moment})
+	r.check(all["dubbo-peak-ewma"], bounds{allowedKinds: []string{"status 31"}, maxFailed: 0.02, p50: 20 * time.Millisecond, maxLatency: timeout + moment})
+	r.check(all["turns"], bounds{allowedKinds: late, maxFailed: 0.05, maxLatency: timeout + moment})
 	// Clients that use only the impaired host, with a short timeout.
-	r.hold(all["impatient"], bounds{kinds: late, failed: 1, most: 500*time.Millisecond + moment})
+	r.check(all["impatient"], bounds{allowedKinds: late, maxFailed: 1, maxLatency: 500*time.Millisecond + moment})
 
 	for name, most := range map[string]float64{"least-request": 0.25, "peak-ewma": 0.12, "peak-ewma-http2": 0.12} {
-		if got := all[name].share("host0"); got > most {
+		if got := all[name].fraction("host0"); got > most {
 			r.Errorf("%s: %.1f %% of the answers are the sick host's, want at most %.1f %%", name, 100*got, 100*most)
 		}
 		for _, healthy := range []string{"host1", "host2"} {
-			if got := all[name].share(healthy); got < 0.3 {
+			if got := all[name].fraction(healthy); got < 0.3 {
 				r.Errorf("%s: %.1f %% of the answers are %s's", name, 100*got, healthy)
 			}
 		}
@@ -106,11 +106,11 @@ func TestALinkLosesPackets(t *testing.T) {
 		}
 	}
 	hangUp()
-	w.noLeak()
+	w.checkNoLeak()
 }
 
 // listenIn listens in a namespace.
-func (r *trial) listenIn(ns *netns.Namespace, ip string) net.Listener {
+func (r *testRun) listenIn(ns *netns.Namespace, ip string) net.Listener {
 	r.Helper()
 	l, err := ns.Listen("tcp", net.JoinHostPort(ip, "0"))
 	if err != nil {

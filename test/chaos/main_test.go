@@ -28,11 +28,11 @@ const root = "../.."
 var program string
 
 func TestMain(m *testing.M) {
-	if spec := os.Getenv(hostKey); spec != "" {
-		os.Exit(beHost(spec))
+	if spec := os.Getenv(hostEnv); spec != "" {
+		os.Exit(runHost(spec))
 	}
-	if os.Getenv(busyKey) != "" {
-		beBusy()
+	if os.Getenv(busyEnv) != "" {
+		burnCPU()
 	}
 	os.Exit(run(m))
 }
@@ -45,34 +45,34 @@ func run(m *testing.M) int {
 	}
 	defer func() { _ = os.RemoveAll(dir) }() // the system cleans up what remains
 	program = filepath.Join(dir, "weft")
-	if err := subject.Weft(root, program, subject.Checked()...); err != nil {
+	if err := subject.Weft(root, program, subject.RaceFlags()...); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
 	return m.Run()
 }
 
-// trial is one test with its duration and its seed.
-type trial struct {
+// testRun is one test with its duration and its seed.
+type testRun struct {
 	*testing.T
-	lasts   time.Duration
-	seed    uint64
-	pid     int           // of Weft
-	past    *web          // client of a host without Weft between; nil: not started
-	machine time.Duration // p99 of such requests in the last load
+	duration   time.Duration
+	seed       uint64
+	pid        int           // of Weft
+	directHTTP *httpClient   // client of a host without Weft between; nil: not started
+	directP99  time.Duration // p99 of such requests in the last load
 }
 
-// begin starts a test in parallel with the others.
-func begin(t *testing.T) *trial {
+// newTestRun starts a test in parallel with the others.
+func newTestRun(t *testing.T) *testRun {
 	t.Helper()
 	t.Parallel()
-	r := &trial{T: t, lasts: 20 * time.Second, seed: rand.Uint64()}
+	r := &testRun{T: t, duration: 20 * time.Second, seed: rand.Uint64()}
 	if text := os.Getenv("WEFT_CHAOS_DURATION"); text != "" {
 		lasts, err := time.ParseDuration(text)
 		if err != nil {
 			t.Fatalf("WEFT_CHAOS_DURATION: %v", err)
 		}
-		r.lasts = lasts
+		r.duration = lasts
 	}
 	if text := os.Getenv("WEFT_CHAOS_SEED"); text != "" {
 		seed, err := strconv.ParseUint(text, 10, 64)
@@ -85,12 +85,12 @@ func begin(t *testing.T) *trial {
 	return r
 }
 
-// chance returns a source of random numbers for one purpose. Only one goroutine may use it.
-func (r *trial) chance(purpose uint64) *rand.Rand { return rand.New(rand.NewPCG(r.seed, purpose)) }
+// newRand returns a source of random numbers for one purpose. Only one goroutine may use it.
+func (r *testRun) newRand(purpose uint64) *rand.Rand { return rand.New(rand.NewPCG(r.seed, purpose)) }
 
-// meanwhile runs do in a goroutine. end closes stop and waits for do to return; the end of the test
+// runInBackground runs do in a goroutine. end closes stop and waits for do to return; the end of the test
 // calls end too.
-func (r *trial) meanwhile(do func(stop <-chan struct{})) (end func()) {
+func (r *testRun) runInBackground(do func(stop <-chan struct{})) (end func()) {
 	stop := make(chan struct{})
 	var done sync.WaitGroup
 	done.Go(func() { do(stop) })
@@ -102,8 +102,8 @@ func (r *trial) meanwhile(do func(stop <-chan struct{})) (end func()) {
 	return end
 }
 
-// pause waits for d, and returns false if stop is closed earlier.
-func pause(stop <-chan struct{}, d time.Duration) bool {
+// sleep waits for d, and returns false if stop is closed earlier.
+func sleep(stop <-chan struct{}, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {

@@ -9,20 +9,20 @@ import (
 	"time"
 )
 
-// TestAnswersBreakOff verifies how Weft handles hosts that reset the connection in a fifth of the
+// TestTruncatedResponses verifies how Weft handles hosts that reset the connection in a fifth of the
 // responses: before the first byte, in the head, in a body with Content-Length, in a chunk, in an
 // HTTP/2 or Dubbo frame, one byte before the end.
 //
 // No client takes a truncated response for a complete one. Weft retries idempotent requests whose
 // client has received nothing yet; POSTs, and calls without a retry policy, reach a host once.
 // Another host is not affected.
-func TestAnswersBreakOff(t *testing.T) {
-	r := begin(t)
-	one, two := r.newBrittle(1, talkHTTP1), r.newBrittle(2, talkHTTP2)
-	rpcOnce, rpcAgain := r.newBrittle(3, talkRPC), r.newBrittle(4, talkRPC)
+func TestTruncatedResponses(t *testing.T) {
+	r := newTestRun(t)
+	one, two := r.newResettingHost(1, serveHTTP1), r.newResettingHost(2, serveHTTP2)
+	rpcOnce, rpcAgain := r.newResettingHost(3, serveResettingRPC), r.newResettingHost(4, serveResettingRPC)
 	_, well := r.newHost("well")
 
-	again := retries("reset", 3, "2s")
+	again := retryPolicy("reset", 3, "2s")
 	oneAt, twoAt, onceAt, againAt, wellAt := freePort(), freePort(), freePort(), freePort(), freePort()
 	w := r.newWeft(setup{
 		listeners: list{
@@ -30,36 +30,36 @@ func TestAnswersBreakOff(t *testing.T) {
 			listener("wellrpc", wellAt, "dubbo"),
 		},
 		tables: list{
-			table("one", route("/well", "well"), route("/plain", "one"), route("/", "one", again)),
-			table("two", route("/well", "well"), route("/plain", "two"), route("/", "two", again)),
-			table("once", route("/", "once")), table("again", route("/", "again", again)), table("wellrpc", route("/", "wellrpc")),
+			routeTable("one", route("/well", "well"), route("/plain", "one"), route("/", "one", again)),
+			routeTable("two", route("/well", "well"), route("/plain", "two"), route("/", "two", again)),
+			routeTable("once", route("/", "once")), routeTable("again", route("/", "again", again)), routeTable("wellrpc", route("/", "wellrpc")),
 		},
 		clusters: list{
 			cluster("one", []string{one.address}), cluster("two", []string{two.address}),
 			cluster("once", []string{rpcOnce.address}), cluster("again", []string{rpcAgain.address}),
-			cluster("well", []string{well.page}), cluster("wellrpc", []string{well.rpc}),
+			cluster("well", []string{well.http}), cluster("wellrpc", []string{well.rpc}),
 		},
 	}, nil, nil)
-	oneCaller, twoCaller := r.newWeb(oneAt, false, plainDial), r.newWeb(twoAt, true, plainDial)
-	once, other, calm := r.newRPC(onceAt, plainDial), r.newRPC(againAt, plainDial), r.newRPC(wellAt, plainDial)
+	oneCaller, twoCaller := r.newHTTPClient(oneAt, false, plainDial), r.newHTTPClient(twoAt, true, plainDial)
+	once, other, calm := r.newDubboClient(onceAt, plainDial), r.newDubboClient(againAt, plainDial), r.newDubboClient(wellAt, plainDial)
 	large := load{name: "http1-large", rate: 40, call: func(ctx context.Context, n int) (string, error) {
-		return oneCaller.ask(ctx, http.MethodGet, "/echo", fmt.Sprintf("large-%d", n), 100_000)
+		return oneCaller.request(ctx, http.MethodGet, "/echo", fmt.Sprintf("large-%d", n), 100_000)
 	}}
 	loads := []load{
-		oneCaller.get("http1", "/echo", 60), oneCaller.get("http1-plain", "/plain", 60), oneCaller.post("http1-post", "/echo", 60), large,
-		twoCaller.get("http2", "/echo", 60), twoCaller.get("http2-plain", "/plain", 60), twoCaller.post("http2-post", "/echo", 60),
-		once.calls("dubbo-once", 60), other.calls("dubbo-again", 60),
-		oneCaller.get("http1-well", "/well", 60), twoCaller.get("http2-well", "/well", 60), calm.calls("dubbo-well", 60),
+		oneCaller.getLoad("http1", "/echo", 60), oneCaller.getLoad("http1-plain", "/plain", 60), oneCaller.postLoad("http1-post", "/echo", 60), large,
+		twoCaller.getLoad("http2", "/echo", 60), twoCaller.getLoad("http2-plain", "/plain", 60), twoCaller.postLoad("http2-post", "/echo", 60),
+		once.callLoad("dubbo-once", 60), other.callLoad("dubbo-again", 60),
+		oneCaller.getLoad("http1-well", "/well", 60), twoCaller.getLoad("http2-well", "/well", 60), calm.callLoad("dubbo-well", 60),
 	}
 	hangUp := func() {
 		oneCaller.transport.CloseIdleConnections()
 		twoCaller.transport.CloseIdleConnections()
-		for _, c := range []*rpc{once, other, calm} {
+		for _, c := range []*dubboClient{once, other, calm} {
 			c.close()
 		}
 	}
-	w.warm(hangUp, loads...)
-	all := r.play(loads...)
+	w.warmUp(hangUp, loads...)
+	all := r.runLoads(loads...)
 
 	const latency = 250 * time.Millisecond
 	broken := []string{"502", "broken off", "reset stream", "status 35", "status 60", "status 80"}
@@ -69,10 +69,10 @@ func TestAnswersBreakOff(t *testing.T) {
 		// for a while.
 		"http2": 0.6, "http2-plain": 0.85, "http2-post": 0.85, "dubbo-once": 0.7, "dubbo-again": 0.4,
 	} {
-		r.hold(all[name], bounds{kinds: broken, failed: failed, p99: latency, most: 9 * time.Second})
+		r.check(all[name], bounds{allowedKinds: broken, maxFailed: failed, p99: latency, maxLatency: 9 * time.Second})
 	}
 	for _, name := range []string{"http1-well", "http2-well", "dubbo-well"} {
-		r.hold(all[name], bounds{p50: 20 * time.Millisecond, p99: latency})
+		r.check(all[name], bounds{p50: 20 * time.Millisecond, p99: latency})
 	}
 	// Among the requests whose client has received nothing yet, more fail without retries than
 	// with. Responses that break off later are not retried.
@@ -82,17 +82,17 @@ func TestAnswersBreakOff(t *testing.T) {
 			r.Errorf("%s failed %d times, and %s, without retries, %d times", pair[0], with, pair[1], without)
 		}
 	}
-	for _, l := range []*ledger{&one.deeds, &two.deeds, &rpcOnce.deeds} {
-		l.holdOnce(r)
+	for _, l := range []*opCounts{&one.posts, &two.posts, &rpcOnce.posts} {
+		l.checkOnce(r)
 	}
 	if n := w.metric("weft_cluster_retries_total", `cluster="once"`); n != 0 {
 		r.Errorf("%v calls were tried again that no policy names", n)
 	}
 	for _, name := range []string{"one", "two", "again"} {
-		if n := w.metric("weft_cluster_retries_total", fmt.Sprintf("cluster=%q", name)); n < r.lasts.Seconds()/5 {
+		if n := w.metric("weft_cluster_retries_total", fmt.Sprintf("cluster=%q", name)); n < r.duration.Seconds()/5 {
 			r.Errorf("%v requests of %s were tried again", n, name)
 		}
 	}
 	hangUp()
-	w.noLeak()
+	w.checkNoLeak()
 }

@@ -22,8 +22,8 @@ import (
 	"github.com/weft-proxy/weft/test/subject"
 )
 
-// patience is the timeout of operations that should complete immediately.
-const patience = 20 * time.Second
+// waitTimeout is the timeout of operations that should complete immediately.
+const waitTimeout = 20 * time.Second
 
 // object and list are JSON values.
 type (
@@ -65,8 +65,8 @@ func listener(name, address, protocol string, more ...object) object {
 		object{"filters": list{object{"type": "proxy", "config": config}}}.with(more...)}}
 }
 
-// table returns a route table that matches every domain.
-func table(name string, routes ...object) object {
+// routeTable returns a route table that matches every domain.
+func routeTable(name string, routes ...object) object {
 	return object{"router_config_name": name, "virtual_hosts": list{
 		object{"name": "all", "domains": list{"*"}, "routers": routes}}}
 }
@@ -76,8 +76,8 @@ func route(prefix, cluster string, more ...object) object {
 	return object{"match": object{"prefix": prefix}, "route": object{"cluster_name": cluster}.with(more...)}
 }
 
-// retries returns the route keys of a retry policy.
-func retries(on string, n int, try string) object {
+// retryPolicy returns the route keys of a retry policy.
+func retryPolicy(on string, n int, try string) object {
 	return object{"timeout": "8s", "retry_policy": object{"retry_on": on, "num_retries": n, "retry_timeout": try,
 		"retry_back_off": object{"base_interval": "5ms", "max_interval": "50ms"}}}
 }
@@ -94,26 +94,26 @@ func cluster(name string, hosts []string, more ...object) object {
 
 // weft is a process under test.
 type weft struct {
-	r     *trial
-	cmd   *exec.Cmd
-	path  string // of its configuration
-	port  string // its admin address
-	admin *http.Client
-	log   journal
-	ended chan struct{} // closed when the process has exited
+	r      *testRun
+	cmd    *exec.Cmd
+	path   string // of its configuration
+	port   string // its admin address
+	admin  *http.Client
+	log    logBuffer
+	exited chan struct{} // closed when the process has exited
 
-	before remains // after the warm-up
+	baseline resourceUsage // after the warm-up
 }
 
 // newWeft starts weft and waits until it serves. If command is not nil, command and dial determine
 // the namespace of the process.
-func (r *trial) newWeft(s setup, command func(name string, args ...string) *exec.Cmd, dial dialer) *weft {
+func (r *testRun) newWeft(s setup, command func(name string, args ...string) *exec.Cmd, dial dialer) *weft {
 	r.Helper()
 	if command == nil {
 		command, dial = exec.Command, plainDial
 	}
-	w := &weft{r: r, port: freePort(), path: filepath.Join(r.TempDir(), "config.json"), log: journal{subject.NewJournal()}, ended: make(chan struct{})}
-	w.admin = &http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: dial}, Timeout: patience}
+	w := &weft{r: r, port: freePort(), path: filepath.Join(r.TempDir(), "config.json"), log: logBuffer{subject.NewLogBuffer()}, exited: make(chan struct{})}
+	w.admin = &http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: dial}, Timeout: waitTimeout}
 	w.write(s)
 	w.cmd = command(program, "start", "-c", w.path)
 	w.cmd.Stdout, w.cmd.Stderr = w.log, w.log
@@ -123,9 +123,9 @@ func (r *trial) newWeft(s setup, command func(name string, args ...string) *exec
 	r.pid = w.cmd.Process.Pid
 	go func() { // ends with the process; the cleanup waits for it
 		_ = w.cmd.Wait() // ProcessState has the result
-		close(w.ended)
+		close(w.exited)
 	}()
-	r.Cleanup(w.end)
+	r.Cleanup(w.kill)
 	if w.log.await(r, 0, "is ready") == "" {
 		r.FailNow()
 	}
@@ -180,34 +180,34 @@ func (w *weft) signal(s os.Signal) {
 func (w *weft) awaitExit(within time.Duration) {
 	w.r.Helper()
 	select {
-	case <-w.ended:
+	case <-w.exited:
 		if status := w.cmd.ProcessState.ExitCode(); status != 0 {
 			w.r.Errorf("the process ended with status %d", status)
 		}
 	case <-time.After(within):
-		stacks, err := w.tryGet("/debug/pprof/goroutine?debug=1")
+		stacks, err := w.tryAdminGet("/debug/pprof/goroutine?debug=1")
 		w.r.Errorf("the process is there %v after it was asked to end: %v\n%s", within, err, stacks)
 	}
 }
 
-// end kills the process and checks its log for defects.
-func (w *weft) end() {
+// kill kills the process and checks its log for defects.
+func (w *weft) kill() {
 	_ = w.cmd.Process.Kill() // it may have exited
-	<-w.ended
-	w.log.Judge(w.r)
+	<-w.exited
+	w.log.CheckLog(w.r)
 }
 
-// get returns a page of the admin port.
-func (w *weft) get(path string) string {
+// adminGet returns a page of the admin port.
+func (w *weft) adminGet(path string) string {
 	w.r.Helper()
-	text, err := w.tryGet(path)
+	text, err := w.tryAdminGet(path)
 	if err != nil {
 		w.r.Fatal(err)
 	}
 	return text
 }
 
-func (w *weft) tryGet(path string) (string, error) {
+func (w *weft) tryAdminGet(path string) (string, error) {
 	request, err := http.NewRequestWithContext(context.Background(), http.MethodGet, "http://"+w.port+path, http.NoBody)
 	if err != nil {
 		return "", err
@@ -224,10 +224,10 @@ func (w *weft) tryGet(path string) (string, error) {
 // metric returns the sum of a metric's series that contain all labels.
 func (w *weft) metric(name string, labels ...string) float64 {
 	w.r.Helper()
-	return sumOf(w.get("/stats/prometheus"), name, labels...)
+	return sumMetric(w.adminGet("/stats/prometheus"), name, labels...)
 }
 
-func sumOf(text, name string, labels ...string) float64 {
+func sumMetric(text, name string, labels ...string) float64 {
 	sum := 0.0
 series:
 	for line := range strings.Lines(text) {
@@ -247,18 +247,18 @@ series:
 	return sum
 }
 
-// remains holds the resources that a process uses.
-type remains struct {
+// resourceUsage holds the resources that a process uses.
+type resourceUsage struct {
 	goroutines int // without fibers
 	fibers     int // goroutines kept for future RPC requests
 	sockets    int
-	own        int // bytes of anonymous resident memory
+	anonymous  int // bytes of anonymous resident memory
 }
 
-func (w *weft) remains() remains {
+func (w *weft) resourceUsage() resourceUsage {
 	w.r.Helper()
-	var now remains
-	for stack := range strings.SplitSeq(w.get("/debug/pprof/goroutine?debug=1"), "\n\n") {
+	var now resourceUsage
+	for stack := range strings.SplitSeq(w.adminGet("/debug/pprof/goroutine?debug=1"), "\n\n") {
 		found := regexp.MustCompile(`(?m)^(\d+) @`).FindStringSubmatch(stack)
 		if found == nil {
 			continue
@@ -288,18 +288,18 @@ func (w *weft) remains() remains {
 		w.r.Fatal(err)
 	}
 	if found := regexp.MustCompile(`RssAnon:\s+(\d+) kB`).FindSubmatch(status); found != nil {
-		now.own, _ = strconv.Atoi(string(found[1]))
-		now.own <<= 10
+		now.anonymous, _ = strconv.Atoi(string(found[1]))
+		now.anonymous <<= 10
 	}
 	return now
 }
 
-// warm makes one request of each load and records the resources of the process after the
+// warmUp makes one request of each load and records the resources of the process after the
 // connections are closed.
-func (w *weft) warm(hangUp func(), loads ...load) {
+func (w *weft) warmUp(hangUp func(), loads ...load) {
 	w.r.Helper()
 	for _, l := range loads {
-		deadline := time.After(patience)
+		deadline := time.After(waitTimeout)
 		for n := 0; ; n++ {
 			_, err := l.request(1_000_000 + n)
 			if err == nil {
@@ -314,7 +314,7 @@ func (w *weft) warm(hangUp func(), loads ...load) {
 	}
 	hangUp()
 	w.awaitIdle()
-	w.before = w.remains()
+	w.baseline = w.resourceUsage()
 }
 
 // awaitIdle waits until no requests and no connections are active, neither from clients nor to
@@ -335,9 +335,9 @@ func (w *weft) awaitNoRequests() {
 func (w *weft) awaitZero(gauges ...string) {
 	w.r.Helper()
 	w.eventually(func() string {
-		text := w.get("/stats/prometheus")
+		text := w.adminGet("/stats/prometheus")
 		for _, gauge := range gauges {
-			if n := sumOf(text, gauge); n != 0 {
+			if n := sumMetric(text, gauge); n != 0 {
 				return fmt.Sprintf("%s is %v, want 0", gauge, n)
 			}
 		}
@@ -345,9 +345,9 @@ func (w *weft) awaitZero(gauges ...string) {
 	})
 }
 
-// noLeak verifies that the process uses no more resources than after the warm-up, within small
+// checkNoLeak verifies that the process uses no more resources than after the warm-up, within small
 // margins. The clients have disconnected.
-func (w *weft) noLeak() {
+func (w *weft) checkNoLeak() {
 	w.r.Helper()
 	w.awaitIdle()
 	const (
@@ -356,18 +356,18 @@ func (w *weft) noLeak() {
 		fewFibers     = 64       // kept by the engine
 		memory        = 48 << 20 // free lists and pools
 	)
-	var now remains
+	var now resourceUsage
 	w.eventually(func() string {
-		now = w.remains()
-		if now.goroutines > w.before.goroutines+fewGoroutines || now.sockets > w.before.sockets+fewSockets || now.fibers > fewFibers {
-			return fmt.Sprintf("%+v, before: %+v", now, w.before)
+		now = w.resourceUsage()
+		if now.goroutines > w.baseline.goroutines+fewGoroutines || now.sockets > w.baseline.sockets+fewSockets || now.fibers > fewFibers {
+			return fmt.Sprintf("%+v, before: %+v", now, w.baseline)
 		}
 		return ""
 	})
-	w.r.Logf("before and after: %d and %d goroutines, %d and %d sockets, %d and %d MB", w.before.goroutines, now.goroutines,
-		w.before.sockets, now.sockets, w.before.own>>20, now.own>>20)
-	if now.own > w.before.own+memory && !invariants.Enabled { // the race detector needs much memory
-		w.r.Errorf("the process has %d MB, and had %d", now.own>>20, w.before.own>>20)
+	w.r.Logf("before and after: %d and %d goroutines, %d and %d sockets, %d and %d MB", w.baseline.goroutines, now.goroutines,
+		w.baseline.sockets, now.sockets, w.baseline.anonymous>>20, now.anonymous>>20)
+	if now.anonymous > w.baseline.anonymous+memory && !invariants.Enabled { // the race detector needs much memory
+		w.r.Errorf("the process has %d MB, and had %d", now.anonymous>>20, w.baseline.anonymous>>20)
 	}
 	if n := w.metric("weft_panics_total"); n != 0 {
 		w.r.Errorf("%v panics were contained", n)
@@ -379,7 +379,7 @@ func (w *weft) eventually(wrong func() string) {
 	w.r.Helper()
 	tick := time.NewTicker(100 * time.Millisecond)
 	defer tick.Stop()
-	timeout := time.After(patience)
+	timeout := time.After(waitTimeout)
 	for {
 		what := wrong()
 		if what == "" {
@@ -388,20 +388,20 @@ func (w *weft) eventually(wrong func() string) {
 		select {
 		case <-tick.C:
 		case <-timeout:
-			w.r.Errorf("still so after %v: %s\n%.6000s", patience, what, w.get("/debug/pprof/goroutine?debug=1"))
+			w.r.Errorf("still so after %v: %s\n%.6000s", waitTimeout, what, w.adminGet("/debug/pprof/goroutine?debug=1"))
 			return
 		}
 	}
 }
 
-// journal holds the output of a process.
-type journal struct{ *subject.Journal }
+// logBuffer holds the output of a process.
+type logBuffer struct{ *subject.LogBuffer }
 
 // await waits for a line that contains want after the first from bytes. On a timeout it reports an
 // error and returns "".
-func (j journal) await(r *trial, from int, want string) string {
+func (j logBuffer) await(r *testRun, from int, want string) string {
 	r.Helper()
-	line, err := j.Await(from, want, patience)
+	line, err := j.Await(from, want, waitTimeout)
 	if err != nil {
 		r.Error(err)
 	}

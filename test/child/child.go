@@ -16,34 +16,34 @@ import (
 	"time"
 )
 
-// mostLines is the maximum number of buffered lines of a process; further lines are dropped.
-const mostLines = 1 << 16
+// maxLines is the maximum number of buffered lines of a process; further lines are dropped.
+const maxLines = 1 << 16
 
 // Process is a process that a test has started. Its methods are safe for concurrent use, except
 // that only one goroutine may call Say.
 type Process struct {
-	name  string
-	cmd   *exec.Cmd
-	stdin io.Writer     // of a process started by Talk
-	lines chan string   // nil: started by Start
-	ended chan struct{} // closed when the process has exited
-	log   tail
+	name   string
+	cmd    *exec.Cmd
+	stdin  io.Writer     // of a process started by Talk
+	lines  chan string   // nil: started by Start
+	done   chan struct{} // closed when the process has exited
+	output tailBuffer
 }
 
 // Start runs a program until the end of the test. name is used in messages. If the test fails, its
 // log includes the end of the program's output.
 func Start(t testing.TB, name string, cmd *exec.Cmd) *Process {
 	t.Helper()
-	p := &Process{name: name, cmd: cmd, ended: make(chan struct{})}
-	cmd.Stdout = &p.log
+	p := &Process{name: name, cmd: cmd, done: make(chan struct{})}
+	cmd.Stdout = &p.output
 	p.start(t, func() {})
 	return p
 }
 
-// Talk is Start for a program that reads commands from stdin and reports lines on stdout.
-func Talk(t testing.TB, name string, cmd *exec.Cmd) *Process {
+// StartInteractive is Start for a program that reads commands from stdin and reports lines on stdout.
+func StartInteractive(t testing.TB, name string, cmd *exec.Cmd) *Process {
 	t.Helper()
-	p := &Process{name: name, cmd: cmd, lines: make(chan string, mostLines), ended: make(chan struct{})}
+	p := &Process{name: name, cmd: cmd, lines: make(chan string, maxLines), done: make(chan struct{})}
 	stdin, err := cmd.StdinPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -60,11 +60,11 @@ func Talk(t testing.TB, name string, cmd *exec.Cmd) *Process {
 // start starts the process. read runs until stdout is closed.
 func (p *Process) start(t testing.TB, read func()) {
 	t.Helper()
-	p.cmd.Stderr = &p.log
+	p.cmd.Stderr = &p.output
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	started := make(chan error)
 	go func() {
-		defer close(p.ended)
+		defer close(p.done)
 		// Pdeathsig fires when the thread that started the process ends, so this goroutine keeps
 		// the thread until the process exits.
 		runtime.LockOSThread()
@@ -101,14 +101,14 @@ func (p *Process) read(stdout io.Reader) {
 // Name returns the name that the test gave to the process.
 func (p *Process) Name() string { return p.name }
 
-// ID returns the process id.
-func (p *Process) ID() int { return p.cmd.Process.Pid }
+// PID returns the process id.
+func (p *Process) PID() int { return p.cmd.Process.Pid }
 
 // Lines returns the lines that the process reports; it is closed after the last one.
 func (p *Process) Lines() <-chan string { return p.lines }
 
-// Say sends the process a command.
-func (p *Process) Say(command string) error {
+// Send sends the process a command.
+func (p *Process) Send(command string) error {
 	_, err := fmt.Fprintln(p.stdin, command)
 	return err
 }
@@ -131,7 +131,7 @@ func (p *Process) Await(t testing.TB, timeout, interval time.Duration, ready fun
 	deadline := time.Now().Add(timeout)
 	for !ready() {
 		select {
-		case <-p.ended:
+		case <-p.done:
 			t.Fatalf("%s exited:\n%s", p.name, p.Log())
 		default:
 		}
@@ -145,39 +145,39 @@ func (p *Process) Await(t testing.TB, timeout, interval time.Duration, ready fun
 // Kill kills the process and returns when it has exited.
 func (p *Process) Kill() {
 	_ = p.cmd.Process.Kill() // it may have exited
-	<-p.ended
+	<-p.done
 }
 
-// Ended returns a channel that is closed when the process has exited.
-func (p *Process) Ended() <-chan struct{} { return p.ended }
+// Done returns a channel that is closed when the process has exited.
+func (p *Process) Done() <-chan struct{} { return p.done }
 
-// Status returns the exit code, or -1 if a signal killed the process. Call it after Ended.
-func (p *Process) Status() int { return p.cmd.ProcessState.ExitCode() }
+// ExitCode returns the exit code, or -1 if a signal killed the process. Call it after Ended.
+func (p *Process) ExitCode() int { return p.cmd.ProcessState.ExitCode() }
 
 // Log returns the end of the process's output, without the reported lines.
-func (p *Process) Log() string { return p.log.String() }
+func (p *Process) Log() string { return p.output.String() }
 
-// tail keeps the end of a text. It is safe for concurrent use.
-type tail struct {
+// tailBuffer keeps the end of a text. It is safe for concurrent use.
+type tailBuffer struct {
 	mu   sync.Mutex
 	data []byte // guarded by mu
 }
 
-// mostKept is the maximum size of a log in a test failure: a test may have several processes.
-const mostKept = 4 << 10
+// maxTail is the maximum size of a log in a test failure: a test may have several processes.
+const maxTail = 4 << 10
 
-func (l *tail) Write(p []byte) (int, error) {
+func (l *tailBuffer) Write(p []byte) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.data = append(l.data, p...)
-	if len(l.data) > 2*mostKept {
-		l.data = append(l.data[:0], l.data[len(l.data)-mostKept:]...)
+	if len(l.data) > 2*maxTail {
+		l.data = append(l.data[:0], l.data[len(l.data)-maxTail:]...)
 	}
 	return len(p), nil
 }
 
-func (l *tail) String() string {
+func (l *tailBuffer) String() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return string(bytes.TrimSpace(l.data[max(0, len(l.data)-mostKept):]))
+	return string(bytes.TrimSpace(l.data[max(0, len(l.data)-maxTail):]))
 }

@@ -7,9 +7,9 @@ import (
 	"testing"
 )
 
-func TestAProcessReportsWhatItIsTold(t *testing.T) {
-	p := Talk(t, "an echo", exec.Command("cat"))
-	if err := p.Say("hello"); err != nil {
+func TestProcessReceivesCommandsAndReports(t *testing.T) {
+	p := StartInteractive(t, "an echo", exec.Command("cat"))
+	if err := p.Send("hello"); err != nil {
 		t.Fatal(err)
 	}
 	if line := <-p.Lines(); line != "hello" {
@@ -22,10 +22,10 @@ func TestAProcessReportsWhatItIsTold(t *testing.T) {
 	p.Kill() // a second call does nothing
 }
 
-func TestHowAProcessEnds(t *testing.T) {
+func TestExitCodeAndSignals(t *testing.T) {
 	p := Start(t, "one that fails", exec.Command("sh", "-c", "echo out; echo err >&2; exit 3"))
-	<-p.Ended()
-	if status, log := p.Status(), p.Log(); status != 3 || log != "out\nerr" {
+	<-p.Done()
+	if status, log := p.ExitCode(), p.Log(); status != 3 || log != "out\nerr" {
 		t.Errorf("it ends with %d, and has written %q", status, log)
 	}
 	if err := p.Signal(syscall.SIGTERM); err == nil {
@@ -33,15 +33,15 @@ func TestHowAProcessEnds(t *testing.T) {
 	}
 }
 
-func TestTheEndOfALogIsKept(t *testing.T) {
-	var l tail
+func TestTailBufferKeepsEnd(t *testing.T) {
+	var l tailBuffer
 	for range 10 {
-		if n, err := l.Write([]byte(strings.Repeat("x", mostKept/2) + "\n")); n != mostKept/2+1 || err != nil {
+		if n, err := l.Write([]byte(strings.Repeat("x", maxTail/2) + "\n")); n != maxTail/2+1 || err != nil {
 			t.Fatal(n, err)
 		}
 	}
 	_, _ = l.Write([]byte("the last\n")) // never fails
-	if text := l.String(); len(text) > mostKept || !strings.HasSuffix(text, "x\nthe last") {
+	if text := l.String(); len(text) > maxTail || !strings.HasSuffix(text, "x\nthe last") {
 		t.Errorf("%d bytes are kept, which end with %q", len(text), text[len(text)-10:])
 	}
 }

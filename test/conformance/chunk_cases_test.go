@@ -2,21 +2,21 @@ package conformance
 
 import "strings"
 
-func chunkCases() []exchange {
-	cases := []exchange{
-		chunksThatPass("sizes are hexadecimal in any case", "A\r\n0123456789\r\na\r\n0123456789\r\n0\r\n\r\n", "01234567890123456789"),
-		chunksThatPass("sizes may have leading zeros", "0002\r\nhi\r\n000\r\n\r\n", "hi"),
-		chunksThatPass("extensions are read and not passed on", "2;a\r\nh1\r\n2;a=b;c=\"d;e\"\r\nh2\r\n0;last=\"\"\r\n\r\n", "h1h2"),
-		chunksThatPass("whitespace before an extension is read", "2 \t;\ta\r\nhi\r\n0\r\n\r\n", "hi"),
-		chunksThatPass("chunks that look like the end are content", "7\r\n\r\n0\r\n\r\n\r\n0\r\n\r\n", "\r\n0\r\n\r\n"),
-		chunksThatPass("many small chunks pass", strings.Repeat("1\r\nx\r\n", 500)+"0\r\n\r\n", strings.Repeat("x", 500)),
+func chunkCases() []ruleCase {
+	cases := []ruleCase{
+		chunkedBodyPasses("sizes are hexadecimal in any case", "A\r\n0123456789\r\na\r\n0123456789\r\n0\r\n\r\n", "01234567890123456789"),
+		chunkedBodyPasses("sizes may have leading zeros", "0002\r\nhi\r\n000\r\n\r\n", "hi"),
+		chunkedBodyPasses("extensions are read and not passed on", "2;a\r\nh1\r\n2;a=b;c=\"d;e\"\r\nh2\r\n0;last=\"\"\r\n\r\n", "h1h2"),
+		chunkedBodyPasses("whitespace before an extension is read", "2 \t;\ta\r\nhi\r\n0\r\n\r\n", "hi"),
+		chunkedBodyPasses("chunks that look like the end are content", "7\r\n\r\n0\r\n\r\n\r\n0\r\n\r\n", "\r\n0\r\n\r\n"),
+		chunkedBodyPasses("many small chunks pass", strings.Repeat("1\r\nx\r\n", 500)+"0\r\n\r\n", strings.Repeat("x", 500)),
 		{
 			name: "extensions are bounded", rfc: "9112 7.1.1",
-			script: script{send(postChunked + "2;" + strings.Repeat("a", 40_000) + "\r\nhi\r\n0\r\n\r\n"), refuseOnly(431), originNeverGotAll},
+			script: script{clientSends(postChunked + "2;" + strings.Repeat("a", 40_000) + "\r\nhi\r\n0\r\n\r\n"), rejectedOnly(431), originMessageIncomplete},
 		},
 		{
-			name: "extensions are bounded over many chunks", rfc: "9112 7.1.1", whole: true,
-			script: script{send(postChunked + strings.Repeat("1;"+strings.Repeat("a", 1000)+"\r\nx\r\n", 100) + "0\r\n\r\n"), refuseOnly(431), originNeverGotAll},
+			name: "extensions are bounded over many chunks", rfc: "9112 7.1.1", wholeWritesOnly: true,
+			script: script{clientSends(postChunked + strings.Repeat("1;"+strings.Repeat("a", 1000)+"\r\nx\r\n", 100) + "0\r\n\r\n"), rejectedOnly(431), originMessageIncomplete},
 		},
 	}
 	for name, chunks := range pairs(
@@ -61,102 +61,102 @@ func chunkCases() []exchange {
 		"a trailer field without a colon", "2\r\nhi\r\n0\r\nGET / HTTP/1.1\r\n\r\n",
 		"a trailer field without a name", "2\r\nhi\r\n0\r\n: 1\r\n\r\n",
 	) {
-		cases = append(cases, exchange{
+		cases = append(cases, ruleCase{
 			name: "refused: " + name, rfc: "9112 7.1",
-			script: script{send(postChunked + chunks + smuggled), refuseOnly(400), originNeverGotAll},
+			script: script{clientSends(postChunked + chunks + smuggled), rejectedOnly(400), originMessageIncomplete},
 		})
 		if strings.HasSuffix(name, "a space before its colon") {
 			continue // a proxy removes it from a response: RFC 9112 5.1
 		}
 		cases = append(cases,
-			exchange{
+			ruleCase{
 				name: "cuts an answer: " + name, rfc: "9112 8",
-				script: script{send(get), arrive(get), answer(wanted + "Transfer-Encoding: chunked\r\n\r\n" + chunks), receiveCutOrBad, stays},
+				script: script{clientSends(get), originReceives(get), originSends(responseStart + "Transfer-Encoding: chunked\r\n\r\n" + chunks), clientReceivesTruncatedOrBadGateway, carriesNextExchange},
 			})
 	}
 	return cases
 }
 
-// chunksThatPass returns an exchange in which Weft decodes and re-encodes chunked content in both
+// chunkedBodyPasses returns an exchange in which Weft decodes and re-encodes chunked content in both
 // directions.
-func chunksThatPass(name, chunks, content string) exchange {
-	const head = wanted + "Transfer-Encoding: chunked\r\n\r\n"
-	return exchange{
+func chunkedBodyPasses(name, chunks, content string) ruleCase {
+	const head = responseStart + "Transfer-Encoding: chunked\r\n\r\n"
+	return ruleCase{
 		name: name, rfc: "9112 7.1",
 		script: script{
-			send(postChunked + chunks), arriveChunked(postChunked, content, ""), answer(ok), receive(ok),
-			send(get), arrive(get), answer(head + chunks), receiveChunked(head, content, ""), stays,
+			clientSends(postChunked + chunks), originReceivesChunked(postChunked, content, ""), originSends(okResponse), clientReceives(okResponse),
+			clientSends(get), originReceives(get), originSends(head + chunks), clientReceivesChunked(head, content, ""), carriesNextExchange,
 		},
 	}
 }
 
-// receiveCutOrBad verifies that Weft does not forward broken content as complete: the client
+// clientReceivesTruncatedOrBadGateway verifies that Weft does not forward broken content as complete: the client
 // receives a 502 instead, or a truncated response. Weft does not reuse the origin connection, and
 // keeps the client's connection only after a 502 that does not announce its close.
-func receiveCutOrBad(r *rig) {
+func clientReceivesTruncatedOrBadGateway(r *harness) {
 	r.Helper()
 	head := r.readHead()
 	if !strings.HasPrefix(head, "HTTP/1.1 200 ") {
-		o := parseOwn(r, head, 502)
-		r.skip(o.length)
+		o := parseLocalReply(r, head, 502)
+		r.discard(o.length)
 		if o.closes {
-			ends(r)
+			clientClosed(r)
 		}
 	} else {
-		breaks(r)
+		clientTruncated(r)
 	}
-	originEnds(r)
+	originClosed(r)
 }
 
-func trailerCases() []exchange {
-	const response = wanted + "Transfer-Encoding: chunked\r\n\r\n"
-	return []exchange{
+func trailerCases() []ruleCase {
+	const response = responseStart + "Transfer-Encoding: chunked\r\n\r\n"
+	return []ruleCase{
 		{
 			name: "the trailer section of a request is passed on", rfc: "9110 6.5",
-			script: script{send(postChunked + "2\r\nhi\r\n0\r\nX-Sum: 1\r\nx-odd:  2 \r\n\r\n"),
-				arriveChunked(postChunked, "hi", "X-Sum: 1\r\nx-odd: 2\r\n"), answer(ok), receive(ok), stays},
+			script: script{clientSends(postChunked + "2\r\nhi\r\n0\r\nX-Sum: 1\r\nx-odd:  2 \r\n\r\n"),
+				originReceivesChunked(postChunked, "hi", "X-Sum: 1\r\nx-odd: 2\r\n"), originSends(okResponse), clientReceives(okResponse), carriesNextExchange},
 		},
 		{
 			name: "the trailer section of an answer is passed on", rfc: "9110 6.5",
-			script: script{send(get), arrive(get), answer(response + "2\r\nhi\r\n0\r\nX-Sum: 1\r\nx-odd:  2 \r\n\r\n"),
-				receiveChunked(response, "hi", "X-Sum: 1\r\nx-odd: 2\r\n"), stays},
+			script: script{clientSends(get), originReceives(get), originSends(response + "2\r\nhi\r\n0\r\nX-Sum: 1\r\nx-odd:  2 \r\n\r\n"),
+				clientReceivesChunked(response, "hi", "X-Sum: 1\r\nx-odd: 2\r\n"), carriesNextExchange},
 		},
 		{
 			name: "Trailer, which tells of what is to come, is passed on both ways", rfc: "9110 6.6.2",
-			script: script{send(post + "Trailer: X-Sum\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nhi\r\n0\r\nX-Sum: 1\r\n\r\n"),
-				arriveChunked(post+"Trailer: X-Sum\r\nTransfer-Encoding: chunked\r\n\r\n", "hi", "X-Sum: 1\r\n"),
-				answer(wanted + "Trailer: X-Sum\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nhi\r\n0\r\nX-Sum: 1\r\n\r\n"),
-				receiveChunked(wanted+"Trailer: X-Sum\r\nTransfer-Encoding: chunked\r\n\r\n", "hi", "X-Sum: 1\r\n"), stays},
+			script: script{clientSends(post + "Trailer: X-Sum\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nhi\r\n0\r\nX-Sum: 1\r\n\r\n"),
+				originReceivesChunked(post+"Trailer: X-Sum\r\nTransfer-Encoding: chunked\r\n\r\n", "hi", "X-Sum: 1\r\n"),
+				originSends(responseStart + "Trailer: X-Sum\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nhi\r\n0\r\nX-Sum: 1\r\n\r\n"),
+				clientReceivesChunked(responseStart+"Trailer: X-Sum\r\nTransfer-Encoding: chunked\r\n\r\n", "hi", "X-Sum: 1\r\n"), carriesNextExchange},
 		},
 		{
 			name: "fields of framing, routing and credentials are no trailer fields of a request", rfc: "9110 6.5.1",
-			script: script{send(postChunked + "2\r\nhi\r\n0\r\nContent-Length: 9\r\nTransfer-Encoding: chunked\r\nHost: other\r\nAuthorization: a\r\n" +
+			script: script{clientSends(postChunked + "2\r\nhi\r\n0\r\nContent-Length: 9\r\nTransfer-Encoding: chunked\r\nHost: other\r\nAuthorization: a\r\n" +
 				"Cookie: a\r\nX-Sum: 1\r\nContent-Type: a\r\nX-Forwarded-For: a\r\nTE: a\r\nConnection: close\r\nExpect: a\r\nMax-Forwards: 1\r\nTrailer: a\r\n\r\n"),
-				arriveChunked(postChunked, "hi", "X-Sum: 1\r\n"), answer(ok), receive(ok), stays},
+				originReceivesChunked(postChunked, "hi", "X-Sum: 1\r\n"), originSends(okResponse), clientReceives(okResponse), carriesNextExchange},
 		},
 		{
 			name: "fields of framing, routing and credentials are no trailer fields of an answer", rfc: "9110 6.5.1",
-			script: script{send(get), arrive(get), answer(response + "2\r\nhi\r\n0\r\nContent-Length: 9\r\nTransfer-Encoding: chunked\r\nSet-Cookie: a\r\n" +
+			script: script{clientSends(get), originReceives(get), originSends(response + "2\r\nhi\r\n0\r\nContent-Length: 9\r\nTransfer-Encoding: chunked\r\nSet-Cookie: a\r\n" +
 				"Location: a\r\nConnection: close\r\nContent-Encoding: a\r\nX-Sum: 1\r\nCache-Control: a\r\n\r\n"),
-				receiveChunked(response, "hi", "X-Sum: 1\r\n"), stays},
+				clientReceivesChunked(response, "hi", "X-Sum: 1\r\n"), carriesNextExchange},
 		},
 		{
 			name: "a trailer field of a request that Connection names is removed", rfc: "9110 7.6.1",
-			script: script{send(post + "Connection: X-Sum\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nhi\r\n0\r\nx-sum: 1\r\nX-A: 1\r\n\r\n"),
-				arriveChunked(postChunked, "hi", "X-A: 1\r\n"), answer(ok), receive(ok), stays},
+			script: script{clientSends(post + "Connection: X-Sum\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nhi\r\n0\r\nx-sum: 1\r\nX-A: 1\r\n\r\n"),
+				originReceivesChunked(postChunked, "hi", "X-A: 1\r\n"), originSends(okResponse), clientReceives(okResponse), carriesNextExchange},
 		},
 		{
 			name: "a trailer field of an answer that Connection names is removed", rfc: "9110 7.6.1",
-			script: script{send(get), arrive(get), answer(wanted + "Connection: X-Sum\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nhi\r\n0\r\nx-sum: 1\r\nX-A: 1\r\n\r\n"),
-				receiveChunked(response, "hi", "X-A: 1\r\n"), stays},
+			script: script{clientSends(get), originReceives(get), originSends(responseStart + "Connection: X-Sum\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nhi\r\n0\r\nx-sum: 1\r\nX-A: 1\r\n\r\n"),
+				clientReceivesChunked(response, "hi", "X-A: 1\r\n"), carriesNextExchange},
 		},
 		{
 			name: "the trailer section of a request is bounded", rfc: "9110 6.5",
-			script: script{send(postChunked + "0\r\n" + strings.Repeat("X-A: "+strings.Repeat("a", 1000)+"\r\n", 40) + "\r\n"), refuseOnly(431), originNeverGotAll},
+			script: script{clientSends(postChunked + "0\r\n" + strings.Repeat("X-A: "+strings.Repeat("a", 1000)+"\r\n", 40) + "\r\n"), rejectedOnly(431), originMessageIncomplete},
 		},
 		{
 			name: "the fields of a trailer section are bounded", rfc: "9110 6.5",
-			script: script{send(postChunked + "0\r\n" + strings.Repeat("A: 1\r\n", 101) + "\r\n"), refuseOnly(431), originNeverGotAll},
+			script: script{clientSends(postChunked + "0\r\n" + strings.Repeat("A: 1\r\n", 101) + "\r\n"), rejectedOnly(431), originMessageIncomplete},
 		},
 	}
 }

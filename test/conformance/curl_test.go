@@ -13,8 +13,8 @@ import (
 
 // TestCurl verifies that common curl requests through Weft to a net/http origin succeed.
 func TestCurl(t *testing.T) {
-	curl := tool(t, "curl", "curl")
-	front := serve(t, plain().snapshot("127.0.0.1:0", tellingOrigin(t)))
+	curl := requireTool(t, "curl", "curl")
+	front := serve(t, plain().snapshot("127.0.0.1:0", startDescribingOrigin(t)))
 	large := filepath.Join(t.TempDir(), "large")
 	if err := os.WriteFile(large, []byte(strings.Repeat("0123456789abcdef", 1<<16)), 0o600); err != nil {
 		t.Fatal(err)
@@ -96,11 +96,11 @@ func TestCurl(t *testing.T) {
 	}
 }
 
-// TestCurlKeepsItsConnection verifies that curl sends several requests on one connection, by curl's
+// TestCurlReusesConnection verifies that curl sends several requests on one connection, by curl's
 // connection count.
-func TestCurlKeepsItsConnection(t *testing.T) {
-	curl := tool(t, "curl", "curl")
-	front := "http://" + serve(t, plain().snapshot("127.0.0.1:0", tellingOrigin(t)))
+func TestCurlReusesConnection(t *testing.T) {
+	curl := requireTool(t, "curl", "curl")
+	front := "http://" + serve(t, plain().snapshot("127.0.0.1:0", startDescribingOrigin(t)))
 	got := run(t, curl, "--silent", "--show-error", "--max-time", "20", "--noproxy", "*", "--output", "/dev/null", "--write-out", "%{http_code} %{num_connects}\n",
 		front+"/a", "--output", "/dev/null", front+"/stream", "--output", "/dev/null", front+"/b", "--output", "/dev/null", front+"/stream")
 	if want := "200 1\n200 0\n200 0\n200 0\n"; got != want {
@@ -108,22 +108,22 @@ func TestCurlKeepsItsConnection(t *testing.T) {
 	}
 }
 
-// TestCurlThroughATunnel verifies that curl can use Weft as a CONNECT proxy.
-func TestCurlThroughATunnel(t *testing.T) {
-	curl := tool(t, "curl", "curl")
-	through := serve(t, plain().snapshot("127.0.0.1:0", tellingOrigin(t)))
+// TestCurlConnectTunnel verifies that curl can use Weft as a CONNECT proxy.
+func TestCurlConnectTunnel(t *testing.T) {
+	curl := requireTool(t, "curl", "curl")
+	through := serve(t, plain().snapshot("127.0.0.1:0", startDescribingOrigin(t)))
 	outer := plain()
 	outer.AllowConnect = true
-	front := serve(t, outer.snapshot("127.0.0.1:0", connectingOrigin(t, through)))
+	front := serve(t, outer.snapshot("127.0.0.1:0", startConnectOrigin(t, through)))
 	got := run(t, curl, "--silent", "--show-error", "--max-time", "20", "--proxytunnel", "--proxy", "http://"+front, "http://shop.test:80/inner")
 	if want := "told: GET /inner HTTP/1.1 host=shop.test length=0 te=[] size=0\n"; got != want {
 		t.Errorf("curl printed %q, want %q", got, want)
 	}
 }
 
-// connectingOrigin starts an origin that responds to every CONNECT with a tunnel to address.
-func connectingOrigin(t *testing.T, address string) string {
-	return origin(t, func(w http.ResponseWriter, q *http.Request) {
+// startConnectOrigin starts an origin that responds to every CONNECT with a tunnel to address.
+func startConnectOrigin(t *testing.T, address string) string {
+	return startOrigin(t, func(w http.ResponseWriter, q *http.Request) {
 		if q.Method != http.MethodConnect {
 			http.Error(w, "CONNECT only", http.StatusMethodNotAllowed)
 			return
@@ -141,7 +141,7 @@ func connectingOrigin(t *testing.T, address string) string {
 		go func() {
 			defer close(ended)
 			_, _ = io.Copy(inner, outer)
-			shut(&rig{TB: t}, inner)
+			halfClose(&harness{TB: t}, inner)
 		}()
 		_, _ = io.Copy(outer, inner)
 		_ = outer.Close()
@@ -149,9 +149,9 @@ func connectingOrigin(t *testing.T, address string) string {
 	})
 }
 
-// tellingOrigin starts an origin that responds with a description of the request.
-func tellingOrigin(t *testing.T) string {
-	return origin(t, func(w http.ResponseWriter, q *http.Request) {
+// startDescribingOrigin starts an origin that responds with a description of the request.
+func startDescribingOrigin(t *testing.T) string {
+	return startOrigin(t, func(w http.ResponseWriter, q *http.Request) {
 		w.Header().Set("X-Method", q.Method)
 		switch {
 		case q.URL.Path == "/refuse":
@@ -176,8 +176,8 @@ func tellingOrigin(t *testing.T) string {
 	})
 }
 
-// origin starts an HTTP/1.1 net/http server until the end of the test.
-func origin(t *testing.T, answer http.HandlerFunc) (address string) {
+// startOrigin starts an HTTP/1.1 net/http server until the end of the test.
+func startOrigin(t *testing.T, answer http.HandlerFunc) (address string) {
 	s := httptest.NewServer(answer)
 	t.Cleanup(s.Close)
 	return s.Listener.Addr().String()

@@ -2,328 +2,328 @@ package conformance
 
 import "strings"
 
-func interimCases() []exchange {
+func interimCases() []ruleCase {
 	const put = "PUT / HTTP/1.1\r\nHost: h\r\nContent-Length: 5\r\nExpect: 100-continue\r\n\r\n"
 	const goOn = "HTTP/1.1 100 Continue\r\n\r\n"
-	return []exchange{
+	return []ruleCase{
 		{
 			name: "interim answers pass, all of them", rfc: "9110 15.2",
-			script: returns("HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\nHTTP/1.1 102 Processing\r\n\r\nHTTP/1.1 103 Early Hints\r\nlink: </b>\r\nLink: </c>\r\n\r\n" + ok),
+			script: responsePasses("HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\nHTTP/1.1 102 Processing\r\n\r\nHTTP/1.1 103 Early Hints\r\nlink: </b>\r\nLink: </c>\r\n\r\n" + okResponse),
 		},
 		{
 			name: "an interim answer passes at once", rfc: "9110 15.2",
-			script: script{send(get), arrive(get), answer("HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n"),
-				receive("HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n"), answer(ok), receive(ok), stays},
+			script: script{clientSends(get), originReceives(get), originSends("HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n"),
+				clientReceives("HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n"), originSends(okResponse), clientReceives(okResponse), carriesNextExchange},
 		},
 		{
 			name: "100 passes though nobody asked for it", rfc: "9110 15.2",
-			script: returns(goOn + ok),
+			script: responsePasses(goOn + okResponse),
 		},
 		{
 			name: "a hundred interim answers pass", rfc: "9110 15.2",
-			script: returns(strings.Repeat("HTTP/1.1 102 Processing\r\n\r\n", 100) + ok),
+			script: responsePasses(strings.Repeat("HTTP/1.1 102 Processing\r\n\r\n", 100) + okResponse),
 		},
 		{
 			name: "an HTTP/1.0 caller gets no interim answers", rfc: "9110 15.2",
-			script: script{send("GET / HTTP/1.0\r\nHost: h\r\n\r\n"), arrive(get), answer(goOn + "HTTP/1.1 103 Early Hints\r\n\r\n" + ok),
-				receive("HTTP/1.1 200 OK\r\nDate: d\r\nContent-Length: 2\r\nConnection: close\r\n\r\nok"), ends, stays},
+			script: script{clientSends("GET / HTTP/1.0\r\nHost: h\r\n\r\n"), originReceives(get), originSends(goOn + "HTTP/1.1 103 Early Hints\r\n\r\n" + okResponse),
+				clientReceives("HTTP/1.1 200 OK\r\nDate: d\r\nContent-Length: 2\r\nConnection: close\r\n\r\nok"), clientClosed, carriesNextExchange},
 		},
 		{
 			name: "an interim answer that speaks of content is bad", rfc: "9112 6.3",
-			script: script{send(get), arrive(get), answer("HTTP/1.1 103 Early Hints\r\nContent-Length: 5\r\n\r\nhello" + ok), reply(502), originEnds, stays},
+			script: script{clientSends(get), originReceives(get), originSends("HTTP/1.1 103 Early Hints\r\nContent-Length: 5\r\n\r\nhello" + okResponse), localReplyKeepAlive(502), originClosed, carriesNextExchange},
 		},
 		{
 			name: "an interim answer that speaks of chunks is bad", rfc: "9112 6.1",
-			script: script{send(get), arrive(get), answer("HTTP/1.1 100 Continue\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n" + ok), reply(502), originEnds, stays},
+			script: script{clientSends(get), originReceives(get), originSends("HTTP/1.1 100 Continue\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n" + okResponse), localReplyKeepAlive(502), originClosed, carriesNextExchange},
 		},
 		{
 			name: "an expectation is passed on, and what the origin says to it", rfc: "9110 10.1.1",
-			script: script{send(put), arrive(put), answer(goOn), receive(goOn), send("hello"), arrive("hello"), answer(ok), receive(ok), stays},
+			script: script{clientSends(put), originReceives(put), originSends(goOn), clientReceives(goOn), clientSends("hello"), originReceives("hello"), originSends(okResponse), clientReceives(okResponse), carriesNextExchange},
 		},
 		{
 			name: "an expectation is written in any case", rfc: "9110 10.1.1",
-			script: script{send(strings.Replace(put, "100-continue", "100-CONTINUE", 1)), arrive(put), answer(goOn), receive(goOn), send("hello"), arrive("hello"), answer(ok), receive(ok), stays},
+			script: script{clientSends(strings.Replace(put, "100-continue", "100-CONTINUE", 1)), originReceives(put), originSends(goOn), clientReceives(goOn), clientSends("hello"), originReceives("hello"), originSends(okResponse), clientReceives(okResponse), carriesNextExchange},
 		},
 		{
 			name: "a chunked upload may wait for its expectation", rfc: "9110 10.1.1",
-			script: script{send(post + "Expect: 100-continue\r\nTransfer-Encoding: chunked\r\n\r\n"), arrive(post + "Transfer-Encoding: chunked\r\nExpect: 100-continue\r\n\r\n"),
-				answer(goOn), receive(goOn), send("2\r\nhi\r\n0\r\n\r\n"), arriveChunked("", "hi", ""), answer(ok), receive(ok), stays},
+			script: script{clientSends(post + "Expect: 100-continue\r\nTransfer-Encoding: chunked\r\n\r\n"), originReceives(post + "Transfer-Encoding: chunked\r\nExpect: 100-continue\r\n\r\n"),
+				originSends(goOn), clientReceives(goOn), clientSends("2\r\nhi\r\n0\r\n\r\n"), originReceivesChunked("", "hi", ""), originSends(okResponse), clientReceives(okResponse), carriesNextExchange},
 		},
 		{
-			name: "who expects need not wait", rfc: "9110 10.1.1", whole: true,
-			script: script{send(put + "hello"), arrive(put), arrive("hello"), answer(goOn + ok), receive(goOn + ok), stays},
+			name: "who expects need not wait", rfc: "9110 10.1.1", wholeWritesOnly: true,
+			script: script{clientSends(put + "hello"), originReceives(put), originReceives("hello"), originSends(goOn + okResponse), clientReceives(goOn + okResponse), carriesNextExchange},
 		},
 		{
 			name: "an origin may answer finally without 100", rfc: "9110 10.1.1",
-			script: script{send(put), arrive(put), send("hello"), arrive("hello"), answer(ok), receive(ok), stays},
+			script: script{clientSends(put), originReceives(put), clientSends("hello"), originReceives("hello"), originSends(okResponse), clientReceives(okResponse), carriesNextExchange},
 		},
 		{
 			name: "a refusal instead of 100 ends both connections, for content may follow or not", rfc: "9110 10.1.1",
-			script: script{send(put), arrive(put), answer("HTTP/1.1 417 Expectation Failed\r\nDate: d\r\nContent-Length: 2\r\n\r\nno"),
-				receive("HTTP/1.1 417 Expectation Failed\r\nDate: d\r\nContent-Length: 2\r\nConnection: close\r\n\r\nno"), ends, originEnds, stays},
+			script: script{clientSends(put), originReceives(put), originSends("HTTP/1.1 417 Expectation Failed\r\nDate: d\r\nContent-Length: 2\r\n\r\nno"),
+				clientReceives("HTTP/1.1 417 Expectation Failed\r\nDate: d\r\nContent-Length: 2\r\nConnection: close\r\n\r\nno"), clientClosed, originClosed, carriesNextExchange},
 		},
 		{
 			name: "content behind a refusal is no request", rfc: "9110 10.1.1",
-			script: script{send(post + "Content-Length: 42\r\nExpect: 100-continue\r\n\r\n"), arrive(post + "Content-Length: 42\r\nExpect: 100-continue\r\n\r\n"),
-				answer("HTTP/1.1 413 Content Too Large\r\nDate: d\r\nContent-Length: 0\r\n\r\n"),
-				receive("HTTP/1.1 413 Content Too Large\r\nDate: d\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"), send(smuggled), ends, originEndsWithin(smuggled), untouched},
+			script: script{clientSends(post + "Content-Length: 42\r\nExpect: 100-continue\r\n\r\n"), originReceives(post + "Content-Length: 42\r\nExpect: 100-continue\r\n\r\n"),
+				originSends("HTTP/1.1 413 Content Too Large\r\nDate: d\r\nContent-Length: 0\r\n\r\n"),
+				clientReceives("HTTP/1.1 413 Content Too Large\r\nDate: d\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"), clientSends(smuggled), clientClosed, originClosedWithin(smuggled), originUntouched},
 		},
 		{
 			name: "a reply of Weft's own instead of 100 ends the connection", rfc: "9110 10.1.1", setup: func(s *setup) { s.extra = append(s.extra, direct("/own", 403, "no")) },
-			script: script{send("PUT /own HTTP/1.1\r\nHost: h\r\nContent-Length: 42\r\nExpect: 100-continue\r\n\r\n"), refuse(403)},
+			script: script{clientSends("PUT /own HTTP/1.1\r\nHost: h\r\nContent-Length: 42\r\nExpect: 100-continue\r\n\r\n"), rejected(403)},
 		},
 		{
 			name: "another expectation is refused", rfc: "9110 10.1.1",
-			script: script{send("PUT / HTTP/1.1\r\nHost: h\r\nContent-Length: 5\r\nExpect: 200-ok\r\n\r\nhello"), refuse(417)},
+			script: script{clientSends("PUT / HTTP/1.1\r\nHost: h\r\nContent-Length: 5\r\nExpect: 200-ok\r\n\r\nhello"), rejected(417)},
 		},
 		{
 			name: "an expectation in HTTP/1.0 is ignored", rfc: "9110 10.1.1",
-			script: script{send("PUT / HTTP/1.0\r\nHost: h\r\nContent-Length: 5\r\nExpect: 100-continue\r\n\r\nhello"), arrive("PUT / HTTP/1.1\r\nHost: h\r\nContent-Length: 5\r\n\r\nhello"),
-				answer(ok), receive("HTTP/1.1 200 OK\r\nDate: d\r\nContent-Length: 2\r\nConnection: close\r\n\r\nok"), ends, stays},
+			script: script{clientSends("PUT / HTTP/1.0\r\nHost: h\r\nContent-Length: 5\r\nExpect: 100-continue\r\n\r\nhello"), originReceives("PUT / HTTP/1.1\r\nHost: h\r\nContent-Length: 5\r\n\r\nhello"),
+				originSends(okResponse), clientReceives("HTTP/1.1 200 OK\r\nDate: d\r\nContent-Length: 2\r\nConnection: close\r\n\r\nok"), clientClosed, carriesNextExchange},
 		},
 		{
 			name: "an expectation without content is not passed on", rfc: "9110 10.1.1",
-			script: becomes(asked+"Expect: 100-continue\r\n\r\n", get),
+			script: requestBecomes(requestStart+"Expect: 100-continue\r\n\r\n", get),
 		},
 	}
 }
 
-func noContentCases() []exchange {
+func noBodyCases() []ruleCase {
 	const head = "HEAD / HTTP/1.1\r\nHost: h\r\n\r\n"
 	toHead := func(response, seen string) script {
-		return script{send(head), arrive(head), answer(response), receive(seen), stays}
+		return script{clientSends(head), originReceives(head), originSends(response), clientReceives(seen), carriesNextExchange}
 	}
-	return []exchange{
+	return []ruleCase{
 		{
 			name: "an answer to HEAD keeps its length and has no content", rfc: "9112 6.3",
-			script: toHead(wanted+"Content-Length: 1000\r\n\r\n", wanted+"Content-Length: 1000\r\n\r\n"),
+			script: toHead(responseStart+"Content-Length: 1000\r\n\r\n", responseStart+"Content-Length: 1000\r\n\r\n"),
 		},
 		{
 			name: "an answer to HEAD may keep silent on its length", rfc: "9112 6.3",
-			script: toHead(wanted+"\r\n", wanted+"\r\n"),
+			script: toHead(responseStart+"\r\n", responseStart+"\r\n"),
 		},
 		{
 			name: "an answer to HEAD may speak of chunks and has none", rfc: "9112 6.3",
-			script: script{send(head), arrive(head), answer(wanted + "Transfer-Encoding: chunked\r\n\r\n"), receive(wanted), receiveEmptyLine, stays},
+			script: script{clientSends(head), originReceives(head), originSends(responseStart + "Transfer-Encoding: chunked\r\n\r\n"), clientReceives(responseStart), clientReceivesEmptyLine, carriesNextExchange},
 		},
 		{
-			name: "content behind an answer to HEAD is nobody's", rfc: "9112 6.3", whole: true,
-			script: script{send(head), arrive(head), answer(wanted + "Content-Length: 5\r\n\r\nhello"), receive(wanted + "Content-Length: 5\r\n\r\n"), originEnds, stays},
+			name: "content behind an answer to HEAD is nobody's", rfc: "9112 6.3", wholeWritesOnly: true,
+			script: script{clientSends(head), originReceives(head), originSends(responseStart + "Content-Length: 5\r\n\r\nhello"), clientReceives(responseStart + "Content-Length: 5\r\n\r\n"), originClosed, carriesNextExchange},
 		},
 		{
 			name: "HEAD may have content", rfc: "9110 9.3.2",
-			script: script{send("HEAD / HTTP/1.1\r\nHost: h\r\nContent-Length: 2\r\n\r\nhi"), arrive("HEAD / HTTP/1.1\r\nHost: h\r\nContent-Length: 2\r\n\r\nhi"),
-				answer(wanted + "Content-Length: 9\r\n\r\n"), receive(wanted + "Content-Length: 9\r\n\r\n"), stays},
+			script: script{clientSends("HEAD / HTTP/1.1\r\nHost: h\r\nContent-Length: 2\r\n\r\nhi"), originReceives("HEAD / HTTP/1.1\r\nHost: h\r\nContent-Length: 2\r\n\r\nhi"),
+				originSends(responseStart + "Content-Length: 9\r\n\r\n"), clientReceives(responseStart + "Content-Length: 9\r\n\r\n"), carriesNextExchange},
 		},
 		{
 			name: "a reply of Weft's own to HEAD has no content", rfc: "9112 6.3", setup: func(s *setup) { s.extra = append(s.extra, direct("/own", 404, "no")) },
-			script: script{send("HEAD /own HTTP/1.1\r\nHost: h\r\n\r\n"), reply(404), stays},
+			script: script{clientSends("HEAD /own HTTP/1.1\r\nHost: h\r\n\r\n"), localReplyKeepAlive(404), carriesNextExchange},
 		},
 		{
 			name: "a refusal of HEAD has no content", rfc: "9112 6.3",
-			script: script{send(head), arrive(head), answer("nonsense\r\n\r\n"), reply(502), originEnds, stays},
+			script: script{clientSends(head), originReceives(head), originSends("nonsense\r\n\r\n"), localReplyKeepAlive(502), originClosed, carriesNextExchange},
 		},
 		{
 			name: "204 has no content", rfc: "9112 6.3",
-			script: returns("HTTP/1.1 204 No Content\r\nDate: d\r\n\r\n"),
+			script: responsePasses("HTTP/1.1 204 No Content\r\nDate: d\r\n\r\n"),
 		},
 		{
 			name: "204 has no length", rfc: "9110 8.6",
-			script: turns("HTTP/1.1 204 No Content\r\nDate: d\r\nContent-Length: 0\r\n\r\n", "HTTP/1.1 204 No Content\r\nDate: d\r\n\r\n"),
+			script: responseBecomes("HTTP/1.1 204 No Content\r\nDate: d\r\nContent-Length: 0\r\n\r\n", "HTTP/1.1 204 No Content\r\nDate: d\r\n\r\n"),
 		},
 		{
 			name: "204 that speaks of content has none, and ends its connection", rfc: "9112 6.3",
-			script: script{send(get), arrive(get), answer("HTTP/1.1 204 No Content\r\nDate: d\r\nContent-Length: 5\r\n\r\nhello"),
-				receive("HTTP/1.1 204 No Content\r\nDate: d\r\n\r\n"), originEnds, stays},
+			script: script{clientSends(get), originReceives(get), originSends("HTTP/1.1 204 No Content\r\nDate: d\r\nContent-Length: 5\r\n\r\nhello"),
+				clientReceives("HTTP/1.1 204 No Content\r\nDate: d\r\n\r\n"), originClosed, carriesNextExchange},
 		},
 		{
 			name: "204 that speaks of chunks has none, and ends its connection", rfc: "9112 6.1",
-			script: script{send(get), arrive(get), answer("HTTP/1.1 204 No Content\r\nDate: d\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"),
-				receive("HTTP/1.1 204 No Content\r\nDate: d\r\n\r\n"), originEnds, stays},
+			script: script{clientSends(get), originReceives(get), originSends("HTTP/1.1 204 No Content\r\nDate: d\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"),
+				clientReceives("HTTP/1.1 204 No Content\r\nDate: d\r\n\r\n"), originClosed, carriesNextExchange},
 		},
 		{
 			name: "304 keeps the length of what it does not send", rfc: "9110 8.6",
-			script: returns("HTTP/1.1 304 Not Modified\r\nDate: d\r\nETag: \"a\"\r\nContent-Length: 1000\r\n\r\n"),
+			script: responsePasses("HTTP/1.1 304 Not Modified\r\nDate: d\r\nETag: \"a\"\r\nContent-Length: 1000\r\n\r\n"),
 		},
 		{
 			name: "304 without a length gets none", rfc: "9110 15.4.5",
-			script: returns("HTTP/1.1 304 Not Modified\r\nDate: d\r\n\r\n"),
+			script: responsePasses("HTTP/1.1 304 Not Modified\r\nDate: d\r\n\r\n"),
 		},
 		{
-			name: "content behind 304 is nobody's", rfc: "9112 6.3", whole: true,
-			script: script{send(get), arrive(get), answer("HTTP/1.1 304 Not Modified\r\nDate: d\r\nContent-Length: 5\r\n\r\nhello"),
-				receive("HTTP/1.1 304 Not Modified\r\nDate: d\r\nContent-Length: 5\r\n\r\n"), originEnds, stays},
+			name: "content behind 304 is nobody's", rfc: "9112 6.3", wholeWritesOnly: true,
+			script: script{clientSends(get), originReceives(get), originSends("HTTP/1.1 304 Not Modified\r\nDate: d\r\nContent-Length: 5\r\n\r\nhello"),
+				clientReceives("HTTP/1.1 304 Not Modified\r\nDate: d\r\nContent-Length: 5\r\n\r\n"), originClosed, carriesNextExchange},
 		},
 		{
 			name: "205 may have a length of nothing", rfc: "9110 15.3.6",
-			script: returns("HTTP/1.1 205 Reset Content\r\nDate: d\r\nContent-Length: 0\r\n\r\n"),
+			script: responsePasses("HTTP/1.1 205 Reset Content\r\nDate: d\r\nContent-Length: 0\r\n\r\n"),
 		},
 	}
 }
 
-// receiveEmptyLine reads the end of a head that may contain Transfer-Encoding.
-func receiveEmptyLine(r *rig) {
+// clientReceivesEmptyLine reads the end of a head that may contain Transfer-Encoding.
+func clientReceivesEmptyLine(r *harness) {
 	r.Helper()
 	if rest := r.readHeadRest(); rest != "\r\n" && rest != "Transfer-Encoding: chunked\r\n\r\n" {
 		r.Fatalf("the head ends in %q", rest)
 	}
 }
 
-func tunnelCases() []exchange {
-	const ask = asked + "Connection: upgrade\r\nUpgrade: websocket\r\n\r\n"
+func tunnelCases() []ruleCase {
+	const ask = requestStart + "Connection: upgrade\r\nUpgrade: websocket\r\n\r\n"
 	const switched = "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: upgrade\r\n\r\n"
 	const connect = "CONNECT db.test:5432 HTTP/1.1\r\nHost: db.test:5432\r\n\r\n"
 	const connected = "HTTP/1.1 200 OK\r\nDate: d\r\n\r\n"
 	connects := func(s *setup) { s.AllowConnect = true }
-	upgraded := script{send(ask), arrive(ask), answer("HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n"), receiveSwitched(switched)}
-	return []exchange{
+	upgraded := script{clientSends(ask), originReceives(ask), originSends("HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n"), clientReceivesUpgrade(switched)}
+	return []ruleCase{
 		{
 			name: "an upgrade is passed on, and becomes a tunnel both ways", rfc: "9110 7.8",
-			script: joined(upgraded, script{answer("\x00one\r\n\r\n"), receive("\x00one\r\n\r\n"), send("two\xff"), arrive("two\xff"), send(smuggled), arrive(smuggled)}),
+			script: concat(upgraded, script{originSends("\x00one\r\n\r\n"), clientReceives("\x00one\r\n\r\n"), clientSends("two\xff"), originReceives("two\xff"), clientSends(smuggled), originReceives(smuggled)}),
 		},
 		{
 			name: "a tunnel ends with the caller's connection", rfc: "9110 9.3.6",
-			script: joined(upgraded, script{send("a"), callerGoes, arrive("a"), originEnds}),
+			script: concat(upgraded, script{clientSends("a"), clientCloses, originReceives("a"), originClosed}),
 		},
 		{
 			name: "a tunnel ends with the origin's connection", rfc: "9110 9.3.6",
-			script: joined(upgraded, script{answer("a"), originGoes, receive("a"), ends}),
+			script: concat(upgraded, script{originSends("a"), originCloses, clientReceives("a"), clientClosed}),
 		},
 		{
 			name: "a tunnel's directions end one by one", rfc: "9110 9.3.6",
-			script: joined(upgraded, script{callerShuts, originReadsEnd, answer("late"), receive("late"), originGoes, ends}),
+			script: concat(upgraded, script{clientHalfCloses, originHalfClosed, originSends("late"), clientReceives("late"), originCloses, clientClosed}),
 		},
 		{
-			name: "what comes with a 101 is the tunnel's", rfc: "9110 7.8", whole: true,
-			script: script{send(ask), arrive(ask), answer("HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\nhello"),
-				receiveSwitched(switched), receive("hello")},
+			name: "what comes with a 101 is the tunnel's", rfc: "9110 7.8", wholeWritesOnly: true,
+			script: script{clientSends(ask), originReceives(ask), originSends("HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\nhello"),
+				clientReceivesUpgrade(switched), clientReceives("hello")},
 		},
 		{
-			name: "nothing is sent behind an upgrade before it is granted", rfc: "9110 7.8", whole: true,
-			script: script{send(ask + "early"), arrive(ask), quietOrigin, answer("HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n"),
-				receiveSwitched(switched), arrive("early")},
+			name: "nothing is sent behind an upgrade before it is granted", rfc: "9110 7.8", wholeWritesOnly: true,
+			script: script{clientSends(ask + "early"), originReceives(ask), originReceivesNothing, originSends("HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n"),
+				clientReceivesUpgrade(switched), originReceives("early")},
 		},
 		{
 			name: "an upgrade that the origin ignores is an exchange like others", rfc: "9110 7.8",
-			script: script{send(ask), arrive(ask), answer(ok), receive(ok), stays},
+			script: script{clientSends(ask), originReceives(ask), originSends(okResponse), clientReceives(okResponse), carriesNextExchange},
 		},
 		{
-			name: "what follows an upgrade that the origin ignores is a request", rfc: "9110 7.8", whole: true,
-			script: script{send(ask + get), arrive(ask), quietOrigin, answer(ok), receive(ok), arrive(get), answer(ok), receive(ok), stays},
+			name: "what follows an upgrade that the origin ignores is a request", rfc: "9110 7.8", wholeWritesOnly: true,
+			script: script{clientSends(ask + get), originReceives(ask), originReceivesNothing, originSends(okResponse), clientReceives(okResponse), originReceives(get), originSends(okResponse), clientReceives(okResponse), carriesNextExchange},
 		},
 		{
 			name: "101 to who did not ask is bad", rfc: "9110 15.2.2",
-			script: script{send(get), arrive(get), answer("HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: upgrade\r\n\r\n"), reply(502), originEnds, stays},
+			script: script{clientSends(get), originReceives(get), originSends("HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: upgrade\r\n\r\n"), localReplyKeepAlive(502), originClosed, carriesNextExchange},
 		},
 		{
 			name: "101 to a protocol that was not asked for is bad", rfc: "9110 7.8",
-			script: script{send(ask), arrive(ask), answer("HTTP/1.1 101 Switching Protocols\r\nUpgrade: h2c\r\nConnection: upgrade\r\n\r\n"), reply(502), originEnds, stays},
+			script: script{clientSends(ask), originReceives(ask), originSends("HTTP/1.1 101 Switching Protocols\r\nUpgrade: h2c\r\nConnection: upgrade\r\n\r\n"), localReplyKeepAlive(502), originClosed, carriesNextExchange},
 		},
 		{
 			name: "101 that does not say to what is bad", rfc: "9110 15.2.2",
-			script: script{send(ask), arrive(ask), answer("HTTP/1.1 101 Switching Protocols\r\n\r\n"), reply(502), originEnds, stays},
+			script: script{clientSends(ask), originReceives(ask), originSends("HTTP/1.1 101 Switching Protocols\r\n\r\n"), localReplyKeepAlive(502), originClosed, carriesNextExchange},
 		},
 		{
 			name: "an upgrade to h2c is not passed on", rfc: "9110 7.8",
-			script: becomes(asked+"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABk\r\n\r\n", get),
+			script: requestBecomes(requestStart+"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABk\r\n\r\n", get),
 		},
 		{
 			name: "an upgrade to h2c among others is not passed on", rfc: "9110 7.8",
-			script: becomes(asked+"Connection: upgrade\r\nUpgrade: websocket, H2C\r\n\r\n", get),
+			script: requestBecomes(requestStart+"Connection: upgrade\r\nUpgrade: websocket, H2C\r\n\r\n", get),
 		},
 		{
 			name: "Upgrade that Connection does not name is not passed on", rfc: "9110 7.8",
-			script: becomes(asked+"Upgrade: websocket\r\n\r\n", get),
+			script: requestBecomes(requestStart+"Upgrade: websocket\r\n\r\n", get),
 		},
 		{
 			name: "an upgrade in HTTP/1.0 is ignored", rfc: "9110 7.8",
-			script: script{send("GET / HTTP/1.0\r\nHost: h\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\n"), arrive(get), answer(ok),
-				receive("HTTP/1.1 200 OK\r\nDate: d\r\nContent-Length: 2\r\nConnection: close\r\n\r\nok"), ends, stays},
+			script: script{clientSends("GET / HTTP/1.0\r\nHost: h\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\n"), originReceives(get), originSends(okResponse),
+				clientReceives("HTTP/1.1 200 OK\r\nDate: d\r\nContent-Length: 2\r\nConnection: close\r\n\r\nok"), clientClosed, carriesNextExchange},
 		},
 		{
 			name: "426 keeps the protocols that it wants", rfc: "9110 15.5.22",
-			script: script{send(get), arrive(get), answer("HTTP/1.1 426 Upgrade Required\r\nDate: d\r\nUpgrade: foo/2\r\nConnection: upgrade\r\nContent-Length: 0\r\n\r\n"),
-				receive("HTTP/1.1 426 Upgrade Required\r\nDate: d\r\nUpgrade: foo/2\r\nContent-Length: 0\r\nConnection: upgrade\r\n\r\n"), stays},
+			script: script{clientSends(get), originReceives(get), originSends("HTTP/1.1 426 Upgrade Required\r\nDate: d\r\nUpgrade: foo/2\r\nConnection: upgrade\r\nContent-Length: 0\r\n\r\n"),
+				clientReceives("HTTP/1.1 426 Upgrade Required\r\nDate: d\r\nUpgrade: foo/2\r\nContent-Length: 0\r\nConnection: upgrade\r\n\r\n"), carriesNextExchange},
 		},
 		{
 			name: "CONNECT becomes a tunnel where it is allowed", rfc: "9110 9.3.6", setup: connects,
-			script: script{send(connect), arrive(connect), answer(connected), receive("HTTP/1.1 200 OK\r\nDate: d\r\n\r\n"), answer("\x00one"), receive("\x00one"), send("two"), arrive("two")},
+			script: script{clientSends(connect), originReceives(connect), originSends(connected), clientReceives("HTTP/1.1 200 OK\r\nDate: d\r\n\r\n"), originSends("\x00one"), clientReceives("\x00one"), clientSends("two"), originReceives("two")},
 		},
 		{
-			name: "no early data behind CONNECT is sent before its 2xx", rfc: "9110 9.3.6", setup: connects, whole: true,
-			script: script{send(connect + "early"), arrive(connect), quietOrigin, answer(connected), receive(connected), arrive("early")},
+			name: "no early data behind CONNECT is sent before its 2xx", rfc: "9110 9.3.6", setup: connects, wholeWritesOnly: true,
+			script: script{clientSends(connect + "early"), originReceives(connect), originReceivesNothing, originSends(connected), clientReceives(connected), originReceives("early")},
 		},
 		{
-			name: "the length of a 2xx to CONNECT means nothing", rfc: "9110 9.3.6", setup: connects, whole: true,
-			script: script{send(connect), arrive(connect), answer("HTTP/1.1 200 OK\r\nDate: d\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\nhello"), receive(connected + "hello"), send("two"), arrive("two")},
+			name: "the length of a 2xx to CONNECT means nothing", rfc: "9110 9.3.6", setup: connects, wholeWritesOnly: true,
+			script: script{clientSends(connect), originReceives(connect), originSends("HTTP/1.1 200 OK\r\nDate: d\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\nhello"), clientReceives(connected + "hello"), clientSends("two"), originReceives("two")},
 		},
 		{
 			name: "CONNECT that the origin refuses is an exchange like others", rfc: "9110 9.3.6", setup: connects,
-			script: script{send(connect), arrive(connect), answer("HTTP/1.1 403 Forbidden\r\nDate: d\r\nContent-Length: 2\r\n\r\nno"), receive("HTTP/1.1 403 Forbidden\r\nDate: d\r\nContent-Length: 2\r\n\r\nno"), stays},
+			script: script{clientSends(connect), originReceives(connect), originSends("HTTP/1.1 403 Forbidden\r\nDate: d\r\nContent-Length: 2\r\n\r\nno"), clientReceives("HTTP/1.1 403 Forbidden\r\nDate: d\r\nContent-Length: 2\r\n\r\nno"), carriesNextExchange},
 		},
 	}
 }
 
-func oldVersionCases() []exchange {
+func oldVersionCases() []ruleCase {
 	const old = "GET / HTTP/1.0\r\nHost: h\r\n\r\n"
 	const oldKept = "GET / HTTP/1.0\r\nHost: h\r\nConnection: keep-alive\r\n\r\n"
-	return []exchange{
+	return []ruleCase{
 		{
 			name: "an HTTP/1.0 caller's connection ends by default", rfc: "9112 9.3",
-			script: script{send(old), arrive(get), answer(ok), receive("HTTP/1.1 200 OK\r\nDate: d\r\nContent-Length: 2\r\nConnection: close\r\n\r\nok"), ends, stays},
+			script: script{clientSends(old), originReceives(get), originSends(okResponse), clientReceives("HTTP/1.1 200 OK\r\nDate: d\r\nContent-Length: 2\r\nConnection: close\r\n\r\nok"), clientClosed, carriesNextExchange},
 		},
 		{
 			name: "an HTTP/1.0 caller's connection stays if it asks for that", rfc: "9112 9.3",
-			script: script{send(oldKept), arrive(get), answer(ok), receive("HTTP/1.1 200 OK\r\nDate: d\r\nContent-Length: 2\r\nConnection: keep-alive\r\n\r\nok"), stays},
+			script: script{clientSends(oldKept), originReceives(get), originSends(okResponse), clientReceives("HTTP/1.1 200 OK\r\nDate: d\r\nContent-Length: 2\r\nConnection: keep-alive\r\n\r\nok"), carriesNextExchange},
 		},
 		{
 			name: "an HTTP/1.0 caller may lack Host", rfc: "9112 3.2",
-			script: script{send("GET / HTTP/1.0\r\n\r\n"), arrive("GET / HTTP/1.1\r\nHost: \r\n\r\n"), answer(ok), receive("HTTP/1.1 200 OK\r\nDate: d\r\nContent-Length: 2\r\nConnection: close\r\n\r\nok"), ends},
+			script: script{clientSends("GET / HTTP/1.0\r\n\r\n"), originReceives("GET / HTTP/1.1\r\nHost: \r\n\r\n"), originSends(okResponse), clientReceives("HTTP/1.1 200 OK\r\nDate: d\r\nContent-Length: 2\r\nConnection: close\r\n\r\nok"), clientClosed},
 		},
 		{
 			name: "an HTTP/1.0 caller gets no chunks", rfc: "9112 6.1",
-			script: script{send(old), arrive(get), answer(wanted + "Transfer-Encoding: chunked\r\n\r\n2\r\nhi\r\n3\r\nyou\r\n0\r\nX-A: 1\r\n\r\n"),
-				receive("HTTP/1.1 200 OK\r\nDate: d\r\nConnection: close\r\n\r\nhiyou"), ends, stays},
+			script: script{clientSends(old), originReceives(get), originSends(responseStart + "Transfer-Encoding: chunked\r\n\r\n2\r\nhi\r\n3\r\nyou\r\n0\r\nX-A: 1\r\n\r\n"),
+				clientReceives("HTTP/1.1 200 OK\r\nDate: d\r\nConnection: close\r\n\r\nhiyou"), clientClosed, carriesNextExchange},
 		},
 		{
 			name: "an HTTP/1.0 caller's connection ends behind content of unknown length", rfc: "9112 9.3",
-			script: script{send(oldKept), arrive(get), answer(wanted + "Transfer-Encoding: chunked\r\n\r\n2\r\nhi\r\n0\r\n\r\n"),
-				receive("HTTP/1.1 200 OK\r\nDate: d\r\nConnection: close\r\n\r\nhi"), ends, stays},
+			script: script{clientSends(oldKept), originReceives(get), originSends(responseStart + "Transfer-Encoding: chunked\r\n\r\n2\r\nhi\r\n0\r\n\r\n"),
+				clientReceives("HTTP/1.1 200 OK\r\nDate: d\r\nConnection: close\r\n\r\nhi"), clientClosed, carriesNextExchange},
 		},
 		{
-			name: "content for an HTTP/1.0 caller that is cut ends in a reset", rfc: "9112 8", whole: true,
-			script: script{send(old), arrive(get), answer(wanted + "Transfer-Encoding: chunked\r\n\r\n2\r\nhi\r\n"), receive("HTTP/1.1 200 OK\r\nDate: d\r\nConnection: close\r\n\r\nhi"), originGoes, isReset},
+			name: "content for an HTTP/1.0 caller that is cut ends in a reset", rfc: "9112 8", wholeWritesOnly: true,
+			script: script{clientSends(old), originReceives(get), originSends(responseStart + "Transfer-Encoding: chunked\r\n\r\n2\r\nhi\r\n"), clientReceives("HTTP/1.1 200 OK\r\nDate: d\r\nConnection: close\r\n\r\nhi"), originCloses, clientReset},
 		},
 		{
 			name: "chunks in HTTP/1.0 are refused", rfc: "9112 6.1",
-			script: script{send("POST / HTTP/1.0\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"), refuse(400)},
+			script: script{clientSends("POST / HTTP/1.0\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"), rejected(400)},
 		},
 		{
 			name: "chunks in an HTTP/1.0 answer are bad", rfc: "9112 6.1",
-			script: script{send(get), arrive(get), answer("HTTP/1.0 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"), reply(502), originEnds, stays},
+			script: script{clientSends(get), originReceives(get), originSends("HTTP/1.0 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"), localReplyKeepAlive(502), originClosed, carriesNextExchange},
 		},
 		{
 			name: "an HTTP/1.0 POST has content", rfc: "9112 6.3",
-			script: script{send("POST / HTTP/1.0\r\nHost: h\r\nContent-Length: 2\r\n\r\nhi"), arrive(post + "Content-Length: 2\r\n\r\nhi"), answer(ok),
-				receive("HTTP/1.1 200 OK\r\nDate: d\r\nContent-Length: 2\r\nConnection: close\r\n\r\nok"), ends},
+			script: script{clientSends("POST / HTTP/1.0\r\nHost: h\r\nContent-Length: 2\r\n\r\nhi"), originReceives(post + "Content-Length: 2\r\n\r\nhi"), originSends(okResponse),
+				clientReceives("HTTP/1.1 200 OK\r\nDate: d\r\nContent-Length: 2\r\nConnection: close\r\n\r\nok"), clientClosed},
 		},
 		{
 			name: "an HTTP/1.0 origin's connection ends by default", rfc: "9112 9.3",
-			script: script{send(get), arrive(get), answer("HTTP/1.0 200 OK\r\nDate: d\r\nContent-Length: 2\r\n\r\nok"), receive(ok), originEnds, stays},
+			script: script{clientSends(get), originReceives(get), originSends("HTTP/1.0 200 OK\r\nDate: d\r\nContent-Length: 2\r\n\r\nok"), clientReceives(okResponse), originClosed, carriesNextExchange},
 		},
 		{
 			name: "an HTTP/1.0 origin's connection stays if it says so", rfc: "9112 9.3",
-			script: turns("HTTP/1.0 200 OK\r\nDate: d\r\nConnection: keep-alive\r\nContent-Length: 2\r\n\r\nok", ok),
+			script: responseBecomes("HTTP/1.0 200 OK\r\nDate: d\r\nConnection: keep-alive\r\nContent-Length: 2\r\n\r\nok", okResponse),
 		},
 		{
 			name: "an HTTP/1.0 answer lasts until its connection ends", rfc: "9112 6.3",
-			script: script{send(get), arrive(get), answer("HTTP/1.0 200 OK\r\nDate: d\r\nConnection: keep-alive\r\n\r\nhello"), originGoes,
-				receiveChunked(wanted+"Transfer-Encoding: chunked\r\n\r\n", "hello", ""), stays},
+			script: script{clientSends(get), originReceives(get), originSends("HTTP/1.0 200 OK\r\nDate: d\r\nConnection: keep-alive\r\n\r\nhello"), originCloses,
+				clientReceivesChunked(responseStart+"Transfer-Encoding: chunked\r\n\r\n", "hello", ""), carriesNextExchange},
 		},
 		{
 			name: "Proxy-Connection does not keep an HTTP/1.0 connection", rfc: "9112 C.2.2",
-			script: script{send("GET / HTTP/1.0\r\nHost: h\r\nProxy-Connection: keep-alive\r\n\r\n"), arrive(get), answer(ok),
-				receive("HTTP/1.1 200 OK\r\nDate: d\r\nContent-Length: 2\r\nConnection: close\r\n\r\nok"), ends},
+			script: script{clientSends("GET / HTTP/1.0\r\nHost: h\r\nProxy-Connection: keep-alive\r\n\r\n"), originReceives(get), originSends(okResponse),
+				clientReceives("HTTP/1.1 200 OK\r\nDate: d\r\nContent-Length: 2\r\nConnection: close\r\n\r\nok"), clientClosed},
 		},
 	}
 }

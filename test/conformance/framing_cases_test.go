@@ -12,63 +12,63 @@ const (
 	smuggled    = "GET /smuggled HTTP/1.1\r\nHost: h\r\n\r\n"
 )
 
-func requestFramingCases() []exchange {
-	cases := []exchange{
+func requestFramingCases() []ruleCase {
+	cases := []ruleCase{
 		{
 			name: "content of a known length keeps it", rfc: "9112 6.2",
-			script: passes(post + "Content-Length: 5\r\n\r\nhello"),
+			script: requestPasses(post + "Content-Length: 5\r\n\r\nhello"),
 		},
 		{
 			name: "leading zeros of a length mean nothing", rfc: "9110 8.6",
-			script: becomes(post+"Content-Length: 0005\r\n\r\nhello", post+"Content-Length: 5\r\n\r\nhello"),
+			script: requestBecomes(post+"Content-Length: 0005\r\n\r\nhello", post+"Content-Length: 5\r\n\r\nhello"),
 		},
 		{
 			name: "a POST without content says so", rfc: "9110 8.6",
-			script: becomes(post+"\r\n", post+"Content-Length: 0\r\n\r\n"),
+			script: requestBecomes(post+"\r\n", post+"Content-Length: 0\r\n\r\n"),
 		},
 		{
 			name: "a GET without content does not speak of it", rfc: "9110 8.6",
-			script: passes(get),
+			script: requestPasses(get),
 		},
 		{
 			name: "chunked content stays chunked", rfc: "9112 7.1",
-			script: script{send(postChunked + "5\r\nhello\r\n6\r\n world\r\n0\r\n\r\n"), arriveChunked(postChunked, "hello world", ""),
-				answer(ok), receive(ok), stays},
+			script: script{clientSends(postChunked + "5\r\nhello\r\n6\r\n world\r\n0\r\n\r\n"), originReceivesChunked(postChunked, "hello world", ""),
+				originSends(okResponse), clientReceives(okResponse), carriesNextExchange},
 		},
 		{
 			name: "chunked content of no bytes stays chunked", rfc: "9112 7.1",
-			script: script{send(postChunked + "0\r\n\r\n"), arriveChunked(postChunked, "", ""), answer(ok), receive(ok), stays},
+			script: script{clientSends(postChunked + "0\r\n\r\n"), originReceivesChunked(postChunked, "", ""), originSends(okResponse), clientReceives(okResponse), carriesNextExchange},
 		},
 		{
 			name: "a coding's name is written in any case and with whitespace around", rfc: "9112 7",
-			script: script{send(post + "Transfer-Encoding: \tChunKED \t\r\n\r\n2\r\nhi\r\n0\r\n\r\n"), arriveChunked(postChunked, "hi", ""),
-				answer(ok), receive(ok), stays},
+			script: script{clientSends(post + "Transfer-Encoding: \tChunKED \t\r\n\r\n2\r\nhi\r\n0\r\n\r\n"), originReceivesChunked(postChunked, "hi", ""),
+				originSends(okResponse), clientReceives(okResponse), carriesNextExchange},
 		},
 		{
 			name: "a GET may have chunked content", rfc: "9110 9.3.1",
-			script: script{send(asked + "Transfer-Encoding: chunked\r\n\r\n2\r\nhi\r\n0\r\n\r\n"),
-				arriveChunked(asked+"Transfer-Encoding: chunked\r\n\r\n", "hi", ""), answer(ok), receive(ok), stays},
+			script: script{clientSends(requestStart + "Transfer-Encoding: chunked\r\n\r\n2\r\nhi\r\n0\r\n\r\n"),
+				originReceivesChunked(requestStart+"Transfer-Encoding: chunked\r\n\r\n", "hi", ""), originSends(okResponse), clientReceives(okResponse), carriesNextExchange},
 		},
 		{
 			name: "a coding besides chunked is not implemented", rfc: "9112 6.1",
-			script: script{send(post + "Transfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n" + smuggled), refuse(501)},
+			script: script{clientSends(post + "Transfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n" + smuggled), rejected(501)},
 		},
 		{
 			name: "a coding besides chunked in a field of its own is not implemented", rfc: "9112 6.1",
-			script: script{send(post + "Transfer-Encoding: gzip\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n" + smuggled), refuse(501)},
+			script: script{clientSends(post + "Transfer-Encoding: gzip\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n" + smuggled), rejected(501)},
 		},
 	}
-	return append(cases, append(refusedLengths(), refusedCodings()...)...)
+	return append(cases, append(invalidContentLengths(), invalidTransferEncodings()...)...)
 }
 
-// refusedLengths returns requests with an invalid Content-Length.
-func refusedLengths() []exchange {
-	var cases []exchange
+// invalidContentLengths returns requests with an invalid Content-Length.
+func invalidContentLengths() []ruleCase {
+	var cases []ruleCase
 	for _, value := range []string{"+1", "-1", "1,2", "1,1", "1, 1", "0x1", "", "1 1", "1.0", "1e1", "1_0", "1;a=b", `"1"`, "one", "\u0661",
 		"9223372036854775808", "18446744073709551616", "18446744073709551617", strings.Repeat("9", 400)} {
-		cases = append(cases, exchange{
+		cases = append(cases, ruleCase{
 			name: fmt.Sprintf("refused: a length of %.24q", value), rfc: "9110 8.6",
-			script: script{send(post + "Content-Length: " + value + "\r\n\r\nx" + smuggled), refuse(400)},
+			script: script{clientSends(post + "Content-Length: " + value + "\r\n\r\nx" + smuggled), rejected(400)},
 		})
 	}
 	for name, fields := range pairs(
@@ -80,17 +80,17 @@ func refusedLengths() []exchange {
 		"whitespace before a length field", " Content-Length: 1\r\n",
 		"NUL behind a length", "Content-Length: 1\x00\r\n",
 	) {
-		cases = append(cases, exchange{
+		cases = append(cases, ruleCase{
 			name: "refused: " + name, rfc: "9112 6.3",
-			script: script{send(post + fields + "\r\nx" + smuggled), refuse(400)},
+			script: script{clientSends(post + fields + "\r\nx" + smuggled), rejected(400)},
 		})
 	}
 	return cases
 }
 
-// refusedCodings returns requests with an invalid Transfer-Encoding, as used for request smuggling.
-func refusedCodings() []exchange {
-	var cases []exchange
+// invalidTransferEncodings returns requests with an invalid Transfer-Encoding, as used for request smuggling.
+func invalidTransferEncodings() []ruleCase {
+	var cases []ruleCase
 	for name, fields := range pairs(
 		"a length and chunked", "Content-Length: 5\r\nTransfer-Encoding: chunked\r\n",
 		"chunked and a length", "Transfer-Encoding: chunked\r\nContent-Length: 5\r\n",
@@ -126,9 +126,9 @@ func refusedCodings() []exchange {
 		"chunked with a comma inside", "Transfer-Encoding: chun,ked\r\n",
 		"chunked with a byte above ASCII", "Transfer-Encoding: chunked\xa0\r\n",
 	) {
-		cases = append(cases, exchange{
+		cases = append(cases, ruleCase{
 			name: "refused: " + name, rfc: "9112 6.1, 6.3",
-			script: script{send(post + fields + "\r\n0\r\n\r\n" + smuggled), refuse(400)},
+			script: script{clientSends(post + fields + "\r\n0\r\n\r\n" + smuggled), rejected(400)},
 		})
 	}
 	return cases
@@ -145,36 +145,36 @@ func pairs(texts ...string) func(yield func(name, text string) bool) {
 	}
 }
 
-func answerFramingCases() []exchange {
-	const chunked = wanted + "Transfer-Encoding: chunked\r\n\r\n"
-	cases := []exchange{
+func responseFramingCases() []ruleCase {
+	const chunked = responseStart + "Transfer-Encoding: chunked\r\n\r\n"
+	cases := []ruleCase{
 		{
 			name: "chunked content of an answer stays chunked", rfc: "9112 7.1",
-			script: script{send(get), arrive(get), answer(chunked + "5\r\nhello\r\n6\r\n world\r\n0\r\n\r\n"),
-				receiveChunked(chunked, "hello world", ""), stays},
+			script: script{clientSends(get), originReceives(get), originSends(chunked + "5\r\nhello\r\n6\r\n world\r\n0\r\n\r\n"),
+				clientReceivesChunked(chunked, "hello world", ""), carriesNextExchange},
 		},
 		{
-			name: "large chunked content passes both ways", rfc: "9112 7.1", whole: true,
-			script: script{send(postChunked + "20000\r\n" + strings.Repeat(everyByte(), 512) + "\r\n0\r\n\r\n"),
-				arriveChunked(postChunked, strings.Repeat(everyByte(), 512), ""),
-				answer(chunked + "20000\r\n" + strings.Repeat(everyByte(), 512) + "\r\n0\r\n\r\n"),
-				receiveChunked(chunked, strings.Repeat(everyByte(), 512), ""), stays},
+			name: "large chunked content passes both ways", rfc: "9112 7.1", wholeWritesOnly: true,
+			script: script{clientSends(postChunked + "20000\r\n" + strings.Repeat(everyByte(), 512) + "\r\n0\r\n\r\n"),
+				originReceivesChunked(postChunked, strings.Repeat(everyByte(), 512), ""),
+				originSends(chunked + "20000\r\n" + strings.Repeat(everyByte(), 512) + "\r\n0\r\n\r\n"),
+				clientReceivesChunked(chunked, strings.Repeat(everyByte(), 512), ""), carriesNextExchange},
 		},
 		{
 			name: "an answer that lasts until its connection ends becomes chunked", rfc: "9112 6.3",
-			script: script{send(get), arrive(get), answer(wanted + "\r\nhello"), originGoes, receiveChunked(chunked, "hello", ""), stays},
+			script: script{clientSends(get), originReceives(get), originSends(responseStart + "\r\nhello"), originCloses, clientReceivesChunked(chunked, "hello", ""), carriesNextExchange},
 		},
 		{
 			name: "an answer without content that lasts until its connection ends becomes chunked", rfc: "9112 6.3",
-			script: script{send(get), arrive(get), answer(wanted + "\r\n"), originGoes, receiveChunked(chunked, "", ""), stays},
+			script: script{clientSends(get), originReceives(get), originSends(responseStart + "\r\n"), originCloses, clientReceivesChunked(chunked, "", ""), carriesNextExchange},
 		},
 		{
 			name: "an answer of no bytes keeps its length", rfc: "9110 8.6",
-			script: returns(empty),
+			script: responsePasses(emptyResponse),
 		},
 		{
 			name: "a refused answer leaves the caller's connection", rfc: "9112 6.3",
-			script: script{send(get), arrive(get), answer(wanted + "Content-Length: x\r\n\r\n"), reply(502), originEnds, stays},
+			script: script{clientSends(get), originReceives(get), originSends(responseStart + "Content-Length: x\r\n\r\n"), localReplyKeepAlive(502), originClosed, carriesNextExchange},
 		},
 	}
 	for name, fields := range pairs(
@@ -195,9 +195,9 @@ func answerFramingCases() []exchange {
 		"a length that overflows 64 bits", "Content-Length: 18446744073709551621\r\n",
 		"a length that overflows 63 bits", "Content-Length: 9223372036854775808\r\n",
 	) {
-		cases = append(cases, exchange{
+		cases = append(cases, ruleCase{
 			name: "a bad answer: " + name, rfc: "9112 6.3",
-			script: script{send(get), arrive(get), answer(wanted + fields + "\r\n0\r\n\r\nhello"), reply(502), originEnds, stays},
+			script: script{clientSends(get), originReceives(get), originSends(responseStart + fields + "\r\n0\r\n\r\nhello"), localReplyKeepAlive(502), originClosed, carriesNextExchange},
 		})
 	}
 	return cases

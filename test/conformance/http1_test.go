@@ -7,44 +7,44 @@ import (
 	"time"
 )
 
-// exchange is a rule and the script that verifies it.
-type exchange struct {
+// ruleCase is a rule and the script that verifies it.
+type ruleCase struct {
 	name   string // the rule
 	rfc    string // RFC and section that state it
 	setup  func(s *setup)
 	script script
-	// whole means that the script is not run byte by byte, because its result depends on what
+	// wholeWritesOnly means that the script is not run byte by byte, because its result depends on what
 	// arrives together, or on time.
-	whole bool
+	wholeWritesOnly bool
 	// defect is the reason why the case fails and is skipped, if not empty.
 	defect string
 }
 
-// chapter is a table of exchanges about one subject.
-type chapter struct {
-	about     string
-	exchanges []exchange
+// caseTable is a table of exchanges about one subject.
+type caseTable struct {
+	subject string
+	cases   []ruleCase
 }
 
-func chapters() []chapter {
-	return []chapter{
+func caseTables() []caseTable {
+	return []caseTable{
 		{"messages", messageCases()},
 		{"connection fields", connectionFieldCases()},
 		{"framing of requests", requestFramingCases()},
-		{"framing of answers", answerFramingCases()},
+		{"framing of answers", responseFramingCases()},
 		{"chunked coding", chunkCases()},
 		{"trailer sections", trailerCases()},
 		{"syntax of requests", requestSyntaxCases()},
-		{"syntax of answers", answerSyntaxCases()},
+		{"syntax of answers", responseSyntaxCases()},
 		{"targets and Host", targetCases()},
 		{"methods", methodCases()},
 		{"interim answers and expectations", interimCases()},
-		{"answers without content", noContentCases()},
+		{"answers without content", noBodyCases()},
 		{"upgrades and tunnels", tunnelCases()},
 		{"HTTP/1.0", oldVersionCases()},
 		{"persistence and pipelining", persistenceCases()},
 		{"unread and early", earlyCases()},
-		{"peers that go", goneCases()},
+		{"peers that go", disconnectCases()},
 		{"limits", limitCases()},
 		{"forwarding fields", forwardingCases()},
 	}
@@ -54,12 +54,12 @@ func chapters() []chapter {
 // ends with the verdicts.
 func TestHTTP1(t *testing.T) {
 	var report report
-	for _, c := range chapters() {
-		t.Run(c.about, func(t *testing.T) {
-			for _, e := range c.exchanges {
+	for _, c := range caseTables() {
+		t.Run(c.subject, func(t *testing.T) {
+			for _, e := range c.cases {
 				t.Run(e.name, func(t *testing.T) {
 					began := time.Now()
-					defer func() { report.add(c.about, e, verdictOf(t), time.Since(began)) }()
+					defer func() { report.add(c.subject, e, outcomeOf(t), time.Since(began)) }()
 					e.run(t)
 				})
 			}
@@ -68,19 +68,19 @@ func TestHTTP1(t *testing.T) {
 	t.Log(report.String())
 }
 
-func (e exchange) run(t *testing.T) {
+func (e ruleCase) run(t *testing.T) {
 	if e.defect != "" {
 		t.Skip("defect: " + e.defect)
 	}
-	e.play(t, false)
-	if !e.whole && !t.Failed() {
-		t.Run("byte by byte", func(t *testing.T) { e.play(t, true) })
+	e.runScript(t, false)
+	if !e.wholeWritesOnly && !t.Failed() {
+		t.Run("byte by byte", func(t *testing.T) { e.runScript(t, true) })
 	}
 }
 
-func (e exchange) play(t *testing.T, bytewise bool) {
-	r := newRig(t, e.setup)
-	r.bytewise = bytewise
+func (e ruleCase) runScript(t *testing.T, bytewise bool) {
+	r := newHarness(t, e.setup)
+	r.byteByByte = bytewise
 	for i, do := range e.script {
 		do(r)
 		if t.Failed() {
@@ -89,7 +89,7 @@ func (e exchange) play(t *testing.T, bytewise bool) {
 	}
 }
 
-func verdictOf(t *testing.T) string {
+func outcomeOf(t *testing.T) string {
 	switch {
 	case t.Skipped():
 		return "DEFECT"
@@ -101,18 +101,18 @@ func verdictOf(t *testing.T) string {
 
 // report collects the verdicts in the order of the tables.
 type report struct {
-	lines  []string
-	counts map[string]int
-	about  string
+	lines   []string
+	counts  map[string]int
+	subject string
 }
 
-func (r *report) add(about string, e exchange, verdict string, took time.Duration) {
+func (r *report) add(about string, e ruleCase, verdict string, took time.Duration) {
 	if r.counts == nil {
 		r.counts = make(map[string]int)
 	}
 	r.counts[verdict]++
-	if about != r.about {
-		r.about = about
+	if about != r.subject {
+		r.subject = about
 		r.lines = append(r.lines, "", about)
 	}
 	late := ""

@@ -7,31 +7,31 @@ import (
 
 // Messages that most scripts use.
 const (
-	get    = "GET / HTTP/1.1\r\nHost: h\r\n\r\n"
-	ok     = "HTTP/1.1 200 OK\r\nDate: d\r\nContent-Length: 2\r\n\r\nok"
-	empty  = "HTTP/1.1 200 OK\r\nDate: d\r\nContent-Length: 0\r\n\r\n"
-	wanted = "HTTP/1.1 200 OK\r\nDate: d\r\n" // the beginning of a response
-	asked  = "GET / HTTP/1.1\r\nHost: h\r\n"  // the beginning of a request
+	get           = "GET / HTTP/1.1\r\nHost: h\r\n\r\n"
+	okResponse    = "HTTP/1.1 200 OK\r\nDate: d\r\nContent-Length: 2\r\n\r\nok"
+	emptyResponse = "HTTP/1.1 200 OK\r\nDate: d\r\nContent-Length: 0\r\n\r\n"
+	responseStart = "HTTP/1.1 200 OK\r\nDate: d\r\n" // the beginning of a response
+	requestStart  = "GET / HTTP/1.1\r\nHost: h\r\n"  // the beginning of a request
 )
 
-// passes returns a script in which the request reaches the origin unchanged and gets a response.
-func passes(request string) script { return becomes(request, request) }
+// requestPasses returns a script in which the request reaches the origin unchanged and gets a response.
+func requestPasses(request string) script { return requestBecomes(request, request) }
 
-// becomes returns a script in which the request reaches the origin as seen and gets a response.
-func becomes(request, seen string) script {
-	return script{send(request), arrive(seen), answer(ok), receive(ok), stays}
+// requestBecomes returns a script in which the request reaches the origin as seen and gets a response.
+func requestBecomes(request, seen string) script {
+	return script{clientSends(request), originReceives(seen), originSends(okResponse), clientReceives(okResponse), carriesNextExchange}
 }
 
-// returns returns a script in which the response reaches the client unchanged.
-func returns(response string) script { return turns(response, response) }
+// responsePasses returns a script in which the response reaches the client unchanged.
+func responsePasses(response string) script { return responseBecomes(response, response) }
 
-// turns returns a script in which the response reaches the client as seen.
-func turns(response, seen string) script {
-	return script{send(get), arrive(get), answer(response), receive(seen), stays}
+// responseBecomes returns a script in which the response reaches the client as seen.
+func responseBecomes(response, seen string) script {
+	return script{clientSends(get), originReceives(get), originSends(response), clientReceives(seen), carriesNextExchange}
 }
 
-// joined concatenates scripts, which run on the same connections.
-func joined(scripts ...script) script {
+// concat concatenates scripts, which run on the same connections.
+func concat(scripts ...script) script {
 	var all script
 	for _, s := range scripts {
 		all = append(all, s...)
@@ -39,106 +39,106 @@ func joined(scripts ...script) script {
 	return all
 }
 
-func messageCases() []exchange {
+func messageCases() []ruleCase {
 	const obsolete = "\x80\xa7\xff"
-	return []exchange{
+	return []ruleCase{
 		{
 			name: "a request and its answer pass as they are", rfc: "9110 7.6",
-			script: joined(passes("GET /a HTTP/1.1\r\nHost: h\r\nAccept: */*\r\n\r\n"), returns(ok)),
+			script: concat(requestPasses("GET /a HTTP/1.1\r\nHost: h\r\nAccept: */*\r\n\r\n"), responsePasses(okResponse)),
 		},
 		{
 			name: "fields of a request keep order, case and repetition", rfc: "9110 5.3",
-			script: passes("GET / HTTP/1.1\r\nHost: h\r\nx-LOWER: 1\r\nX-Upper: a\r\nx-lower: 2\r\ncookie: a=b\r\nCookie: c=d\r\n\r\n"),
+			script: requestPasses("GET / HTTP/1.1\r\nHost: h\r\nx-LOWER: 1\r\nX-Upper: a\r\nx-lower: 2\r\ncookie: a=b\r\nCookie: c=d\r\n\r\n"),
 		},
 		{
 			name: "fields of an answer keep order, case and repetition", rfc: "9110 5.3",
-			script: returns("HTTP/1.1 200 OK\r\ndate: d\r\nSet-Cookie: a=1\r\nx-ODD: 1\r\nset-cookie: b=2\r\nX-Odd: 2\r\nContent-Length: 2\r\n\r\nok"),
+			script: responsePasses("HTTP/1.1 200 OK\r\ndate: d\r\nSet-Cookie: a=1\r\nx-ODD: 1\r\nset-cookie: b=2\r\nX-Odd: 2\r\nContent-Length: 2\r\n\r\nok"),
 		},
 		{
 			name: "percent-encoding, dot segments and empty segments stay", rfc: "9112 3.2.1",
-			script: passes("GET /a%2Fb//%7euser/.././c;p=1/%00?q=%20%41&r=a/../b? HTTP/1.1\r\nHost: h\r\n\r\n"),
+			script: requestPasses("GET /a%2Fb//%7euser/.././c;p=1/%00?q=%20%41&r=a/../b? HTTP/1.1\r\nHost: h\r\n\r\n"),
 		},
 		{
 			name: "a target's odd but visible bytes stay", rfc: "9112 3.2",
-			script: passes("GET /a|b\"<c>^`{d}\\[e]?|[] HTTP/1.1\r\nHost: h\r\n\r\n"),
+			script: requestPasses("GET /a|b\"<c>^`{d}\\[e]?|[] HTTP/1.1\r\nHost: h\r\n\r\n"),
 		},
 		{
 			name: "whitespace around a value is not a part of it", rfc: "9112 5.1",
-			script: becomes("GET / HTTP/1.1\r\nHost: \t h \t\r\nX-A:  \ta \t b\t \r\nX-B:c\r\nX-C:\r\nX-D: \t \r\n\r\n",
+			script: requestBecomes("GET / HTTP/1.1\r\nHost: \t h \t\r\nX-A:  \ta \t b\t \r\nX-B:c\r\nX-C:\r\nX-D: \t \r\n\r\n",
 				"GET / HTTP/1.1\r\nHost: h\r\nX-A: a \t b\r\nX-B: c\r\nX-C: \r\nX-D: \r\n\r\n"),
 		},
 		{
 			name: "bytes above ASCII pass in values both ways", rfc: "9110 5.5",
-			script: joined(passes("GET / HTTP/1.1\r\nHost: h\r\nX-A: "+obsolete+"\r\n\r\n"),
-				returns("HTTP/1.1 200 OK\r\nDate: d\r\nX-A: "+obsolete+"\r\nContent-Length: 0\r\n\r\n")),
+			script: concat(requestPasses("GET / HTTP/1.1\r\nHost: h\r\nX-A: "+obsolete+"\r\n\r\n"),
+				responsePasses("HTTP/1.1 200 OK\r\nDate: d\r\nX-A: "+obsolete+"\r\nContent-Length: 0\r\n\r\n")),
 		},
 		{
 			name: "every token character may stand in a field name", rfc: "9110 5.1",
-			script: passes("GET / HTTP/1.1\r\nHost: h\r\n!#$%&'*+-.^_`|~09azAZ: 1\r\n\r\n"),
+			script: requestPasses("GET / HTTP/1.1\r\nHost: h\r\n!#$%&'*+-.^_`|~09azAZ: 1\r\n\r\n"),
 		},
 		{
 			name: "a field called like a framing field but for an underscore is not one", rfc: "9110 5.1",
-			script: passes("POST / HTTP/1.1\r\nHost: h\r\nTransfer_Encoding: chunked\r\nContent_Length: 9\r\nContent-Length: 2\r\n\r\nhi"),
+			script: requestPasses("POST / HTTP/1.1\r\nHost: h\r\nTransfer_Encoding: chunked\r\nContent_Length: 9\r\nContent-Length: 2\r\n\r\nhi"),
 		},
 		{
 			name: "the phrase of a status may be missing or anything", rfc: "9112 4",
-			script: joined(
-				turns("HTTP/1.1 200\r\nDate: d\r\nContent-Length: 0\r\n\r\n", empty),
-				turns("HTTP/1.1 200 \r\nDate: d\r\nContent-Length: 0\r\n\r\n", empty),
-				turns("HTTP/1.1 200 "+obsolete+"\tso so\r\nDate: d\r\nContent-Length: 0\r\n\r\n", empty)),
+			script: concat(
+				responseBecomes("HTTP/1.1 200\r\nDate: d\r\nContent-Length: 0\r\n\r\n", emptyResponse),
+				responseBecomes("HTTP/1.1 200 \r\nDate: d\r\nContent-Length: 0\r\n\r\n", emptyResponse),
+				responseBecomes("HTTP/1.1 200 "+obsolete+"\tso so\r\nDate: d\r\nContent-Length: 0\r\n\r\n", emptyResponse)),
 		},
 		{
 			name: "an unknown status keeps its number", rfc: "9110 15",
-			script: script{send(get), arrive(get), answer("HTTP/1.1 499 Odd\r\nDate: d\r\nContent-Length: 0\r\n\r\n"),
-				receive("HTTP/1.1 499 "), receiveLine, receive("Date: d\r\nContent-Length: 0\r\n\r\n"), stays},
+			script: script{clientSends(get), originReceives(get), originSends("HTTP/1.1 499 Odd\r\nDate: d\r\nContent-Length: 0\r\n\r\n"),
+				clientReceives("HTTP/1.1 499 "), clientReceivesLine, clientReceives("Date: d\r\nContent-Length: 0\r\n\r\n"), carriesNextExchange},
 		},
 		{
 			name: "an answer without Date gets one", rfc: "9110 6.6.1",
-			script: script{send(get), arrive(get), answer("HTTP/1.1 200 OK\r\nX-A: 1\r\nContent-Length: 0\r\n\r\n"),
-				receive("HTTP/1.1 200 OK\r\nX-A: 1\r\nDate: "), receiveLine, receive("Content-Length: 0\r\n\r\n"), stays},
+			script: script{clientSends(get), originReceives(get), originSends("HTTP/1.1 200 OK\r\nX-A: 1\r\nContent-Length: 0\r\n\r\n"),
+				clientReceives("HTTP/1.1 200 OK\r\nX-A: 1\r\nDate: "), clientReceivesLine, clientReceives("Content-Length: 0\r\n\r\n"), carriesNextExchange},
 		},
 		{
 			name: "an empty line before a request is skipped", rfc: "9112 2.2",
-			script: becomes("\r\n"+get, get),
+			script: requestBecomes("\r\n"+get, get),
 		},
 		{
 			name: "a GET may have content", rfc: "9110 9.3.1",
-			script: passes("GET / HTTP/1.1\r\nHost: h\r\nContent-Length: 3\r\n\r\nabc"),
+			script: requestPasses("GET / HTTP/1.1\r\nHost: h\r\nContent-Length: 3\r\n\r\nabc"),
 		},
 		{
 			name: "content that looks like a request is content", rfc: "9112 6.3",
-			script: passes("POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 38\r\n\r\nGET /admin HTTP/1.1\r\nHost: inner\r\n\r\n\r\n"),
+			script: requestPasses("POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 38\r\n\r\nGET /admin HTTP/1.1\r\nHost: inner\r\n\r\n\r\n"),
 		},
 		{
 			name: "content of every byte passes both ways", rfc: "9110 6.4",
-			script: joined(
-				passes("POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 256\r\n\r\n"+everyByte()),
-				returns(wanted+"Content-Length: 256\r\n\r\n"+everyByte())),
+			script: concat(
+				requestPasses("POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 256\r\n\r\n"+everyByte()),
+				responsePasses(responseStart+"Content-Length: 256\r\n\r\n"+everyByte())),
 		},
 		{
-			name: "large content of a known length passes both ways", rfc: "9112 6.2", whole: true,
-			script: joined(
-				passes("POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 131072\r\n\r\n"+strings.Repeat(everyByte(), 512)),
-				returns(wanted+"Content-Length: 131072\r\n\r\n"+strings.Repeat(everyByte(), 512))),
+			name: "large content of a known length passes both ways", rfc: "9112 6.2", wholeWritesOnly: true,
+			script: concat(
+				requestPasses("POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 131072\r\n\r\n"+strings.Repeat(everyByte(), 512)),
+				responsePasses(responseStart+"Content-Length: 131072\r\n\r\n"+strings.Repeat(everyByte(), 512))),
 		},
 		{
 			name: "a reply of Weft's own has nothing of the request", rfc: "9110 15.5", setup: func(s *setup) { s.extra = append(s.extra, direct("/own", 404, "no")) },
-			script: script{send("GET /own HTTP/1.1\r\nHost: h\r\nAuthorization: secret\r\nCookie: a=b\r\nX-A: 1\r\n\r\n"), reply(404), stays},
+			script: script{clientSends("GET /own HTTP/1.1\r\nHost: h\r\nAuthorization: secret\r\nCookie: a=b\r\nX-A: 1\r\n\r\n"), localReplyKeepAlive(404), carriesNextExchange},
 		},
 		{
 			name: "a refusal has nothing of the request", rfc: "9110 15.5",
-			script: script{send("GET / HTTP/1.1\r\nHost: h\r\nAuthorization: secret\r\nCookie: a=b\r\nX-A : 1\r\n\r\n"), refuse(400)},
+			script: script{clientSends("GET / HTTP/1.1\r\nHost: h\r\nAuthorization: secret\r\nCookie: a=b\r\nX-A : 1\r\n\r\n"), rejected(400)},
 		},
 	}
 }
 
-// receiveLine reads a line at the client, which may contain any printable characters.
-func receiveLine(r *rig) {
+// clientReceivesLine reads a line at the client, which may contain any printable characters.
+func clientReceivesLine(r *harness) {
 	r.Helper()
 	var line []byte
 	one := make([]byte, 1)
 	for !strings.HasSuffix(string(line), "\r\n") {
-		if _, err := r.call().Read(one); err != nil {
+		if _, err := r.ensureClient().Read(one); err != nil {
 			r.Fatalf("the caller got %q, then %v", line, err)
 		}
 		line = append(line, one[0])
@@ -156,77 +156,77 @@ func everyByte() string {
 	return string(all)
 }
 
-func connectionFieldCases() []exchange {
-	return []exchange{
+func connectionFieldCases() []ruleCase {
+	return []ruleCase{
 		{
 			name: "fields of one connection are not passed on with a request", rfc: "9110 7.6.1",
-			script: becomes("GET / HTTP/1.1\r\nHost: h\r\nConnection: keep-alive\r\nKeep-Alive: timeout=5\r\nProxy-Connection: keep-alive\r\n"+
+			script: requestBecomes("GET / HTTP/1.1\r\nHost: h\r\nConnection: keep-alive\r\nKeep-Alive: timeout=5\r\nProxy-Connection: keep-alive\r\n"+
 				"TE: trailers, deflate;q=0.5\r\nX-A: 1\r\nUpgrade: foo\r\n\r\n",
 				"GET / HTTP/1.1\r\nHost: h\r\nX-A: 1\r\n\r\n"),
 		},
 		{
 			name: "fields of one connection are not passed on with an answer", rfc: "9110 7.6.1",
-			script: turns(wanted+"Connection: keep-alive\r\nKeep-Alive: timeout=5\r\nProxy-Connection: keep-alive\r\nUpgrade: foo\r\nX-A: 1\r\nContent-Length: 0\r\n\r\n",
-				wanted+"X-A: 1\r\nContent-Length: 0\r\n\r\n"),
+			script: responseBecomes(responseStart+"Connection: keep-alive\r\nKeep-Alive: timeout=5\r\nProxy-Connection: keep-alive\r\nUpgrade: foo\r\nX-A: 1\r\nContent-Length: 0\r\n\r\n",
+				responseStart+"X-A: 1\r\nContent-Length: 0\r\n\r\n"),
 		},
 		{
 			name: "fields that Connection names are removed from a request", rfc: "9110 7.6.1",
-			script: becomes("GET / HTTP/1.1\r\nX-a: 1\r\nHost: h\r\nConnection: X-A, keep-alive ,x-b\r\nX-B: 1\r\nX-C: 1\r\nx-A: 2\r\nCONNECTION: x-D\r\nx-d: 1\r\n\r\n",
+			script: requestBecomes("GET / HTTP/1.1\r\nX-a: 1\r\nHost: h\r\nConnection: X-A, keep-alive ,x-b\r\nX-B: 1\r\nX-C: 1\r\nx-A: 2\r\nCONNECTION: x-D\r\nx-d: 1\r\n\r\n",
 				"GET / HTTP/1.1\r\nHost: h\r\nX-C: 1\r\n\r\n"),
 		},
 		{
 			name: "fields that Connection names are removed from an answer", rfc: "9110 7.6.1",
-			script: turns(wanted+"x-A: 2\r\nConnection: X-A,,\t, x-b\r\nX-B: 1\r\nX-C: 1\r\nContent-Length: 0\r\n\r\n",
-				wanted+"X-C: 1\r\nContent-Length: 0\r\n\r\n"),
+			script: responseBecomes(responseStart+"x-A: 2\r\nConnection: X-A,,\t, x-b\r\nX-B: 1\r\nX-C: 1\r\nContent-Length: 0\r\n\r\n",
+				responseStart+"X-C: 1\r\nContent-Length: 0\r\n\r\n"),
 		},
 		{
 			name: "fields that Connection names are removed from an interim answer", rfc: "9110 7.6.1",
-			script: turns("HTTP/1.1 103 Early Hints\r\nConnection: x-a\r\nX-A: 1\r\nKeep-Alive: 1\r\nLink: </a>\r\n\r\n"+ok,
-				"HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n"+ok),
+			script: responseBecomes("HTTP/1.1 103 Early Hints\r\nConnection: x-a\r\nX-A: 1\r\nKeep-Alive: 1\r\nLink: </a>\r\n\r\n"+okResponse,
+				"HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n"+okResponse),
 		},
 		{
 			name: "naming Host in Connection removes no Host", rfc: "9110 7.6.1",
-			script: becomes("GET / HTTP/1.1\r\nHost: h\r\nConnection: host\r\n\r\n", get),
+			script: requestBecomes("GET / HTTP/1.1\r\nHost: h\r\nConnection: host\r\n\r\n", get),
 		},
 		{
 			name: "naming framing fields in Connection changes no framing", rfc: "9112 6.3",
-			script: becomes("POST / HTTP/1.1\r\nHost: h\r\nConnection: content-length, transfer-encoding\r\nContent-Length: 2\r\n\r\nhi",
+			script: requestBecomes("POST / HTTP/1.1\r\nHost: h\r\nConnection: content-length, transfer-encoding\r\nContent-Length: 2\r\n\r\nhi",
 				"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 2\r\n\r\nhi"),
 		},
 		{
 			name: "naming Transfer-Encoding in Connection changes no framing", rfc: "9112 6.3",
-			script: script{send("POST / HTTP/1.1\r\nHost: h\r\nConnection: transfer-encoding\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nhi\r\n0\r\n\r\n"),
-				arriveChunked("POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n", "hi", ""), answer(ok), receive(ok), stays},
+			script: script{clientSends("POST / HTTP/1.1\r\nHost: h\r\nConnection: transfer-encoding\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nhi\r\n0\r\n\r\n"),
+				originReceivesChunked("POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n", "hi", ""), originSends(okResponse), clientReceives(okResponse), carriesNextExchange},
 		},
 		{
 			name: "credentials are removed if Connection names them", rfc: "9110 7.6.1",
-			script: becomes("GET / HTTP/1.1\r\nHost: h\r\nAuthorization: a\r\nConnection: authorization\r\n\r\n", get),
+			script: requestBecomes("GET / HTTP/1.1\r\nHost: h\r\nAuthorization: a\r\nConnection: authorization\r\n\r\n", get),
 		},
 		{
 			name: "an option that is no token is refused", rfc: "9110 7.6.1",
-			script: script{send(asked + "Connection: x y\r\n\r\n"), refuse(400)},
+			script: script{clientSends(requestStart + "Connection: x y\r\n\r\n"), rejected(400)},
 		},
 		{
 			name: "proxy credentials pass, as does what the origin says to them", rfc: "9110 11.7",
-			script: script{send(asked + "Proxy-Authorization: a\r\n\r\n"), arrive(asked + "Proxy-Authorization: a\r\n\r\n"), answer(ok), receive(ok), stays},
+			script: script{clientSends(requestStart + "Proxy-Authorization: a\r\n\r\n"), originReceives(requestStart + "Proxy-Authorization: a\r\n\r\n"), originSends(okResponse), clientReceives(okResponse), carriesNextExchange},
 		},
 		{
 			name: "close of the caller's is not passed on and ends its connection only", rfc: "9112 9.6",
-			script: script{send(asked + "Connection: close\r\n\r\n"), arrive(get), answer(ok),
-				receive("HTTP/1.1 200 OK\r\nDate: d\r\nContent-Length: 2\r\nConnection: close\r\n\r\nok"), ends, stays},
+			script: script{clientSends(requestStart + "Connection: close\r\n\r\n"), originReceives(get), originSends(okResponse),
+				clientReceives("HTTP/1.1 200 OK\r\nDate: d\r\nContent-Length: 2\r\nConnection: close\r\n\r\nok"), clientClosed, carriesNextExchange},
 		},
 		{
 			name: "close of the origin's is not passed on and ends its connection only", rfc: "9112 9.6",
-			script: script{send(get), arrive(get), answer(wanted + "Connection: close\r\nContent-Length: 2\r\n\r\nok"), receive(ok), originEnds, stays},
+			script: script{clientSends(get), originReceives(get), originSends(responseStart + "Connection: close\r\nContent-Length: 2\r\n\r\nok"), clientReceives(okResponse), originClosed, carriesNextExchange},
 		},
 		{
-			name: "nothing behind a request with close is taken for a request", rfc: "9112 9.6", whole: true,
-			script: script{send(asked + "Connection: close\r\n\r\n" + get), arrive(get), answer(ok),
-				receive("HTTP/1.1 200 OK\r\nDate: d\r\nContent-Length: 2\r\nConnection: close\r\n\r\nok"), ends, untouched},
+			name: "nothing behind a request with close is taken for a request", rfc: "9112 9.6", wholeWritesOnly: true,
+			script: script{clientSends(requestStart + "Connection: close\r\n\r\n" + get), originReceives(get), originSends(okResponse),
+				clientReceives("HTTP/1.1 200 OK\r\nDate: d\r\nContent-Length: 2\r\nConnection: close\r\n\r\nok"), clientClosed, originUntouched},
 		},
 		{
 			name: "HTTP2-Settings is not passed on", rfc: "7540 3.2.1",
-			script: becomes(asked+"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABkAAQAAP__\r\n\r\n", get),
+			script: requestBecomes(requestStart+"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABkAAQAAP__\r\n\r\n", get),
 		},
 	}
 }

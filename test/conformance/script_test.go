@@ -10,107 +10,107 @@ import (
 // script is a list of steps on both sides of Weft, in order.
 type script []step
 
-type step func(r *rig)
+type step func(r *harness)
 
-// send makes the client send text.
-func send(text string) step {
-	return func(r *rig) {
+// clientSends makes the client send text.
+func clientSends(text string) step {
+	return func(r *harness) {
 		r.Helper()
 		r.method, _, _ = strings.Cut(text, " ")
-		r.write(r.call(), text)
+		r.write(r.ensureClient(), text)
 	}
 }
 
-// arrive verifies that the origin reads exactly text.
-func arrive(text string) step {
-	return func(r *rig) {
+// originReceives verifies that the origin reads exactly text.
+func originReceives(text string) step {
+	return func(r *harness) {
 		r.Helper()
-		r.expect("the origin", r.connected(), text)
+		r.expect("the origin", r.ensureOrigin(), text)
 	}
 }
 
-// answer makes the origin send text.
-func answer(text string) step {
-	return func(r *rig) {
+// originSends makes the origin send text.
+func originSends(text string) step {
+	return func(r *harness) {
 		r.Helper()
-		r.write(r.connected(), text)
+		r.write(r.ensureOrigin(), text)
 	}
 }
 
-// receive verifies that the client reads exactly text.
-func receive(text string) step {
-	return func(r *rig) {
+// clientReceives verifies that the client reads exactly text.
+func clientReceives(text string) step {
+	return func(r *harness) {
 		r.Helper()
-		r.expect("the caller", r.call(), text)
+		r.expect("the caller", r.ensureClient(), text)
 	}
 }
 
-// arriveChunked verifies that the origin reads a head and chunked content with a trailer section,
+// originReceivesChunked verifies that the origin reads a head and chunked content with a trailer section,
 // regardless of the chunk sizes.
-func arriveChunked(head, content, trailer string) step {
-	return func(r *rig) {
+func originReceivesChunked(head, content, trailer string) step {
+	return func(r *harness) {
 		r.Helper()
-		r.expectChunked("the origin", r.connected(), head, content, trailer)
+		r.expectChunked("the origin", r.ensureOrigin(), head, content, trailer)
 	}
 }
 
-// receiveChunked is arriveChunked for the client.
-func receiveChunked(head, content, trailer string) step {
-	return func(r *rig) {
+// clientReceivesChunked is originReceivesChunked for the client.
+func clientReceivesChunked(head, content, trailer string) step {
+	return func(r *harness) {
 		r.Helper()
-		r.expectChunked("the caller", r.call(), head, content, trailer)
+		r.expectChunked("the caller", r.ensureClient(), head, content, trailer)
 	}
 }
 
-// ends verifies that Weft closes the client's connection regularly without sending more.
-func ends(r *rig) {
+// clientClosed verifies that Weft closes the client's connection regularly without sending more.
+func clientClosed(r *harness) {
 	r.Helper()
-	if got, orderly := r.rest("the caller", r.call()); got != "" || !orderly {
+	if got, orderly := r.readToEnd("the caller", r.ensureClient()); got != "" || !orderly {
 		r.Fatalf("before its end (orderly: %t) the caller got\n%s", orderly, quote(got))
 	}
-	_ = r.caller.Close()
-	r.caller = nil
+	_ = r.client.Close()
+	r.client = nil
 }
 
-// breaks verifies that Weft ends the client's connection within the content, possibly without its
+// clientTruncated verifies that Weft ends the client's connection within the content, possibly without its
 // last bytes, so that the client detects the truncation.
-func breaks(r *rig) {
+func clientTruncated(r *harness) {
 	r.Helper()
-	got, orderly := r.rest("the caller", r.call())
+	got, orderly := r.readToEnd("the caller", r.ensureClient())
 	if strings.HasSuffix(got, "0\r\n\r\n") {
 		r.Fatalf("content that was cut ends properly (orderly: %t)\n%s", orderly, quote(got))
 	}
-	_ = r.caller.Close()
-	r.caller = nil
+	_ = r.client.Close()
+	r.client = nil
 }
 
-// isReset verifies that Weft resets the client's connection: a regular end would complete content
+// clientReset verifies that Weft resets the client's connection: a regular end would complete content
 // that lasts until the close.
-func isReset(r *rig) {
+func clientReset(r *harness) {
 	r.Helper()
-	if got, orderly := r.rest("the caller", r.call()); orderly {
+	if got, orderly := r.readToEnd("the caller", r.ensureClient()); orderly {
 		r.Fatalf("the caller's connection ends orderly, behind\n%s", quote(got))
 	}
-	_ = r.caller.Close()
-	r.caller = nil
+	_ = r.client.Close()
+	r.client = nil
 }
 
-// originEnds verifies that Weft closes the origin connection without sending more.
-func originEnds(r *rig) {
+// originClosed verifies that Weft closes the origin connection without sending more.
+func originClosed(r *harness) {
 	r.Helper()
-	if got, _ := r.rest("the origin", r.connected()); got != "" {
+	if got, _ := r.readToEnd("the origin", r.ensureOrigin()); got != "" {
 		r.Fatalf("before the end of its connection the origin got\n%s", quote(got))
 	}
 	_ = r.origin.Close()
 	r.origin = nil
 }
 
-// originEndsWithin verifies that Weft closes the origin connection after at most a prefix of
+// originClosedWithin verifies that Weft closes the origin connection after at most a prefix of
 // content, which may have been in transit when the response arrived.
-func originEndsWithin(content string) step {
-	return func(r *rig) {
+func originClosedWithin(content string) step {
+	return func(r *harness) {
 		r.Helper()
-		if got, _ := r.rest("the origin", r.connected()); !strings.HasPrefix(content, got) {
+		if got, _ := r.readToEnd("the origin", r.ensureOrigin()); !strings.HasPrefix(content, got) {
 			r.Fatalf("before the end of its connection the origin got\n%s", quote(got))
 		}
 		_ = r.origin.Close()
@@ -118,18 +118,18 @@ func originEndsWithin(content string) step {
 	}
 }
 
-// originNeverGotAll verifies that Weft has not sent a complete chunked message to the origin: it
+// originMessageIncomplete verifies that Weft has not sent a complete chunked message to the origin: it
 // sent nothing, or closed the connection within the message.
-func originNeverGotAll(r *rig) {
+func originMessageIncomplete(r *harness) {
 	r.Helper()
 	conn := r.origin
 	if conn == nil {
-		conn = r.unexpected()
+		conn = r.unexpectedConn()
 	}
 	if conn == nil {
 		return
 	}
-	got, _ := r.rest("the origin", conn)
+	got, _ := r.readToEnd("the origin", conn)
 	if _, content, found := strings.Cut(got, "\r\n\r\n"); found {
 		if _, _, whole := dechunk(content); whole {
 			r.Fatalf("the origin got a whole request\n%s", quote(got))
@@ -139,118 +139,118 @@ func originNeverGotAll(r *rig) {
 	r.origin = nil
 }
 
-// callerGoes closes the client's connection, originGoes the origin's.
-func callerGoes(r *rig) {
-	_ = r.call().Close()
-	r.caller = nil
+// clientCloses closes the client's connection, originCloses the origin's.
+func clientCloses(r *harness) {
+	_ = r.ensureClient().Close()
+	r.client = nil
 }
 
-func originGoes(r *rig) {
+func originCloses(r *harness) {
 	r.Helper()
-	_ = r.connected().Close()
+	_ = r.ensureOrigin().Close()
 	r.origin = nil
 }
 
-// callerShuts half-closes the client's connection, originShuts the origin's.
-func callerShuts(r *rig) {
+// clientHalfCloses half-closes the client's connection, originHalfCloses the origin's.
+func clientHalfCloses(r *harness) {
 	r.Helper()
-	shut(r, r.call())
+	halfClose(r, r.ensureClient())
 }
 
-func originShuts(r *rig) {
+func originHalfCloses(r *harness) {
 	r.Helper()
-	shut(r, r.connected())
+	halfClose(r, r.ensureOrigin())
 }
 
-func shut(r *rig, conn any) {
+func halfClose(r *harness, conn any) {
 	r.Helper()
 	if err := conn.(interface{ CloseWrite() error }).CloseWrite(); err != nil {
 		r.Fatal(err)
 	}
 }
 
-// stays verifies that both connections can carry another exchange, with no bytes in between.
-func stays(r *rig) {
+// carriesNextExchange verifies that both connections can carry another exchange, with no bytes in between.
+func carriesNextExchange(r *harness) {
 	r.Helper()
 	const request = "GET /next HTTP/1.1\r\nHost: next.test\r\n\r\n"
 	const response = "HTTP/1.1 200 OK\r\nDate: d\r\nX-Next: yes\r\nContent-Length: 4\r\n\r\nnext"
-	for _, do := range []step{send(request), arrive(request), answer(response), receive(response)} {
+	for _, do := range []step{clientSends(request), originReceives(request), originSends(response), clientReceives(response)} {
 		do(r)
 	}
 }
 
-// untouched verifies that Weft has sent nothing more to the origin.
-func untouched(r *rig) {
+// originUntouched verifies that Weft has sent nothing more to the origin.
+func originUntouched(r *harness) {
 	r.Helper()
-	r.untouched()
+	r.checkOriginUntouched()
 }
 
-// refuse verifies that Weft sends a local reply with status, closes the client's connection, and
+// rejected verifies that Weft sends a local reply with status, closes the client's connection, and
 // has sent nothing to the origin.
-func refuse(status int) step {
-	return func(r *rig) {
+func rejected(status int) step {
+	return func(r *harness) {
 		r.Helper()
-		refuseOnly(status)(r)
-		r.untouched()
+		rejectedOnly(status)(r)
+		r.checkOriginUntouched()
 	}
 }
 
-// refuseOnly is refuse without the check of the origin.
-func refuseOnly(status int) step {
-	return func(r *rig) {
+// rejectedOnly is refuse without the check of the origin.
+func rejectedOnly(status int) step {
+	return func(r *harness) {
 		r.Helper()
-		got, orderly := r.rest("the caller", r.call())
+		got, orderly := r.readToEnd("the caller", r.ensureClient())
 		head, content, found := strings.Cut(got, "\r\n\r\n")
 		if !found || !orderly {
 			r.Fatalf("the caller got no whole answer (orderly end: %t), want %d\n%s", orderly, status, quote(got))
 		}
-		own := parseOwn(r, head, status)
+		own := parseLocalReply(r, head, status)
 		if !own.closes {
 			r.Errorf("the connection ends unannounced (RFC 9112 9.6)\n%s", quote(got))
 		}
 		if r.method != "HEAD" && len(content) != own.length {
 			r.Errorf("the answer has %d bytes of content, and says %d\n%s", len(content), own.length, quote(got))
 		}
-		_ = r.caller.Close()
-		r.caller = nil
+		_ = r.client.Close()
+		r.client = nil
 	}
 }
 
-// reply verifies that Weft sends a local reply with status and does not announce the close of the
+// localReplyKeepAlive verifies that Weft sends a local reply with status and does not announce the close of the
 // client's connection.
-func reply(status int) step {
-	return func(r *rig) {
+func localReplyKeepAlive(status int) step {
+	return func(r *harness) {
 		r.Helper()
-		own := parseOwn(r, r.readHead(), status)
+		own := parseLocalReply(r, r.readHead(), status)
 		if own.closes {
 			r.Errorf("the answer announces the connection's end")
 		}
 		if r.method != "HEAD" {
-			r.skip(own.length)
+			r.discard(own.length)
 		}
 	}
 }
 
-// own holds the framing of a local reply.
-type own struct {
+// localReply holds the framing of a local reply.
+type localReply struct {
 	length int
 	closes bool
 }
 
-// ownField matches the header fields of local replies: none of them comes from the request.
-func ownField() *regexp.Regexp {
+// localReplyHeader matches the header fields of local replies: none of them comes from the request.
+func localReplyHeader() *regexp.Regexp {
 	return regexp.MustCompile(`^(Content-Type: text/plain; charset=utf-8|Content-Length: \d+|Connection: (close|keep-alive)|Allow: [A-Z, ]+|` +
 		`Date: (Mon|Tue|Wed|Thu|Fri|Sat|Sun), \d\d [A-Z][a-z][a-z] \d{4} \d\d:\d\d:\d\d GMT)$`)
 }
 
-func parseOwn(r *rig, head string, status int) own {
+func parseLocalReply(r *harness, head string, status int) localReply {
 	r.Helper()
 	lines := strings.Split(head, "\r\n")
 	if want := "HTTP/1.1 " + strconv.Itoa(status) + " "; !strings.HasPrefix(lines[0], want) {
 		r.Fatalf("the caller got\n%s\nwant %s", quote(head), want)
 	}
-	var o own
-	known := ownField()
+	var o localReply
+	known := localReplyHeader()
 	for _, line := range lines[1:] {
 		if !known.MatchString(line) {
 			r.Errorf("a reply of Weft's own has the field %q", line)
@@ -258,7 +258,7 @@ func parseOwn(r *rig, head string, status int) own {
 		name, value, _ := strings.Cut(line, ": ")
 		switch name {
 		case "Content-Length":
-			o.length, _ = strconv.Atoi(value) // ownField verified the digits
+			o.length, _ = strconv.Atoi(value) // localReplyHeader verified the digits
 		case "Connection":
 			o.closes = value == "close"
 		}
@@ -267,12 +267,12 @@ func parseOwn(r *rig, head string, status int) own {
 }
 
 // readHead returns the next head at the client, without its empty line.
-func (r *rig) readHead() string {
+func (r *harness) readHead() string {
 	r.Helper()
 	var head []byte
 	one := make([]byte, 1)
 	for !strings.HasSuffix(string(head), "\r\n\r\n") {
-		if _, err := r.call().Read(one); err != nil {
+		if _, err := r.ensureClient().Read(one); err != nil {
 			r.Fatalf("the caller got\n%s\nthen %v", quote(string(head)), err)
 		}
 		head = append(head, one[0])
@@ -280,11 +280,11 @@ func (r *rig) readHead() string {
 	return string(head[:len(head)-4])
 }
 
-// skip reads n bytes at the client.
-func (r *rig) skip(n int) {
+// discard reads n bytes at the client.
+func (r *harness) discard(n int) {
 	r.Helper()
 	for buf := make([]byte, n); n > 0; {
-		m, err := r.call().Read(buf[:n])
+		m, err := r.ensureClient().Read(buf[:n])
 		if n -= m; err != nil {
 			r.Fatalf("content lacks %d bytes: %v", n, err)
 		}
@@ -292,7 +292,7 @@ func (r *rig) skip(n int) {
 }
 
 // expectChunked reads and verifies a head and chunked content.
-func (r *rig) expectChunked(who string, conn interface{ Read(p []byte) (int, error) }, head, content, trailer string) {
+func (r *harness) expectChunked(who string, conn interface{ Read(p []byte) (int, error) }, head, content, trailer string) {
 	r.Helper()
 	var got []byte
 	buf := make([]byte, 32<<10)
@@ -352,12 +352,12 @@ func dechunk(text string) (content, trailer string, whole bool) {
 }
 
 // readHeadRest returns the rest of a partly read head, including its empty line.
-func (r *rig) readHeadRest() string {
+func (r *harness) readHeadRest() string {
 	r.Helper()
 	var rest []byte
 	one := make([]byte, 1)
 	for string(rest) != "\r\n" && !strings.HasSuffix(string(rest), "\r\n\r\n") {
-		if _, err := r.call().Read(one); err != nil {
+		if _, err := r.ensureClient().Read(one); err != nil {
 			r.Fatalf("the caller got\n%s\nthen %v", quote(string(rest)), err)
 		}
 		rest = append(rest, one[0])
@@ -365,9 +365,9 @@ func (r *rig) readHeadRest() string {
 	return string(rest)
 }
 
-// receiveSwitched verifies that the client reads a 101 with the given head, ignoring Date.
-func receiveSwitched(head string) step {
-	return func(r *rig) {
+// clientReceivesUpgrade verifies that the client reads a 101 with the given head, ignoring Date.
+func clientReceivesUpgrade(head string) step {
+	return func(r *harness) {
 		r.Helper()
 		got := regexp.MustCompile(`\r\nDate: [^\r]*`).ReplaceAllString(r.readHead()+"\r\n\r\n", "")
 		if got != head {
@@ -376,23 +376,23 @@ func receiveSwitched(head string) step {
 	}
 }
 
-// originReadsEnd verifies that Weft half-closes the origin connection.
-func originReadsEnd(r *rig) {
+// originHalfClosed verifies that Weft half-closes the origin connection.
+func originHalfClosed(r *harness) {
 	r.Helper()
-	if got, orderly := r.rest("the origin", r.connected()); got != "" || !orderly {
+	if got, orderly := r.readToEnd("the origin", r.ensureOrigin()); got != "" || !orderly {
 		r.Fatalf("before the end of the direction (orderly: %t) the origin got\n%s", orderly, quote(got))
 	}
 }
 
-// quietOrigin verifies that Weft does not forward the pending input of the client. It waits a short
+// originReceivesNothing verifies that Weft does not forward the pending input of the client. It waits a short
 // time, because Weft sends asynchronously.
-func quietOrigin(r *rig) {
+func originReceivesNothing(r *harness) {
 	r.Helper()
-	conn := r.connected()
+	conn := r.ensureOrigin()
 	_ = conn.SetReadDeadline(time.Now().Add(20 * time.Millisecond))
 	buf := make([]byte, 4<<10)
 	if n, _ := conn.Read(buf); n > 0 {
 		r.Fatalf("the origin got\n%s\nwant nothing yet", quote(string(buf[:n])))
 	}
-	limit(conn)
+	setDeadline(conn)
 }

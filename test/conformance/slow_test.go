@@ -10,11 +10,11 @@ import (
 	"time"
 )
 
-// TestSlowPeersDoNotHoldOthersUp verifies, with hundreds of slowhttptest connections that send a
+// TestSlowClientsDoNotDelayOthers verifies, with hundreds of slowhttptest connections that send a
 // head or content too slowly, that Weft closes all of them after its timeouts, here 2 s each, and
 // serves other clients meanwhile.
-func TestSlowPeersDoNotHoldOthersUp(t *testing.T) {
-	program := tool(t, "slowhttptest", "slowhttptest")
+func TestSlowClientsDoNotDelayOthers(t *testing.T) {
+	program := requireTool(t, "slowhttptest", "slowhttptest")
 	const limit = 2 * time.Second
 	for _, attack := range []struct {
 		name string
@@ -28,7 +28,7 @@ func TestSlowPeersDoNotHoldOthersUp(t *testing.T) {
 			t.Parallel()
 			slow := plain()
 			slow.HeadTimeout, slow.BodyTimeout, slow.timeout = limit, limit, limit
-			front := serve(t, slow.snapshot("127.0.0.1:0", origin(t, readAll)))
+			front := serve(t, slow.snapshot("127.0.0.1:0", startOrigin(t, readAll)))
 			args := append([]string{"-c", "300", "-r", "300", "-l", "15", "-p", "3", "-u", "http://" + front + "/"}, attack.args...)
 			var report string
 			var err error
@@ -37,7 +37,7 @@ func TestSlowPeersDoNotHoldOthersUp(t *testing.T) {
 				defer close(ended)
 				report, err = output(t.Context(), program, args...)
 			}()
-			times := askMeanwhile(t, front, ended)
+			times := requestMeanwhile(t, front, ended)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -71,9 +71,9 @@ func lastStatus(out string) string {
 	return strings.Join(strings.Fields(out[max(i, 0):]), " ")
 }
 
-// askMeanwhile sends requests, each over a new connection, until ended is closed, and returns their
+// requestMeanwhile sends requests, each over a new connection, until ended is closed, and returns their
 // latencies.
-func askMeanwhile(t *testing.T, front string, ended <-chan struct{}) (times []time.Duration) {
+func requestMeanwhile(t *testing.T, front string, ended <-chan struct{}) (times []time.Duration) {
 	t.Helper()
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
@@ -84,13 +84,13 @@ func askMeanwhile(t *testing.T, front string, ended <-chan struct{}) (times []ti
 		case <-tick.C:
 		}
 		began := time.Now()
-		r := &rig{TB: t, caller: dial(t, front)}
-		_ = r.caller.SetDeadline(began.Add(toolTime)) // hundreds of connections compete for the CPU
-		r.write(r.caller, asked+"Connection: close\r\n\r\n")
-		if got, _ := r.rest("the caller", r.caller); !strings.HasSuffix(got, "\r\n\r\nok") {
+		r := &harness{TB: t, client: dial(t, front)}
+		_ = r.client.SetDeadline(began.Add(toolTimeout)) // hundreds of connections compete for the CPU
+		r.write(r.client, requestStart+"Connection: close\r\n\r\n")
+		if got, _ := r.readToEnd("the caller", r.client); !strings.HasSuffix(got, "\r\n\r\nok") {
 			t.Errorf("meanwhile a caller got\n%s", quote(got))
 		}
-		r.hangUp()
+		r.closeConnections()
 		times = append(times, time.Since(began))
 	}
 }

@@ -11,23 +11,23 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// conversation is an exchange whose messages may be split anywhere: the result does not depend on
+// splitCase is an exchange whose messages may be split anywhere: the result does not depend on
 // how the bytes arrive.
-type conversation struct {
+type splitCase struct {
 	name              string
 	request, response string
 	arrives, returns  step
-	again             bool // the client's connection carries the next exchange
+	reusesConnection  bool // the client's connection carries the next exchange
 }
 
-// TestMessagesMayBeCutAnywhere verifies each conversation with each message split in two at every
+// TestMessagesSplitAtEveryByte verifies each conversation with each message split in two at every
 // position; the second part is sent after Weft has read the first (RFC 9112 2.2).
-func TestMessagesMayBeCutAnywhere(t *testing.T) {
-	for _, c := range conversations() {
+func TestMessagesSplitAtEveryByte(t *testing.T) {
+	for _, c := range splitCases() {
 		t.Run(c.name, func(t *testing.T) {
-			r := newRig(t, func(s *setup) { s.network = "unix" })
+			r := newHarness(t, func(s *setup) { s.network = "unix" })
 			for i := range max(len(c.request), len(c.response)) {
-				r.converse(c, i)
+				r.runSplit(c, i)
 				if t.Failed() {
 					t.Fatalf("cut at byte %d", i)
 				}
@@ -36,24 +36,24 @@ func TestMessagesMayBeCutAnywhere(t *testing.T) {
 	}
 }
 
-// converse runs c with both messages split before byte i.
-func (r *rig) converse(c conversation, i int) {
+// runSplit runs c with both messages split before byte i.
+func (r *harness) runSplit(c splitCase, i int) {
 	r.Helper()
-	r.cutAt(r.call(), c.request, i)
+	r.writeSplit(r.ensureClient(), c.request, i)
 	if c.arrives != nil {
-		r.again()
+		r.dropClosedOrigin()
 		c.arrives(r)
-		r.cutAt(r.connected(), c.response, i)
+		r.writeSplit(r.ensureOrigin(), c.response, i)
 	}
 	c.returns(r)
-	if !c.again && r.caller != nil {
-		ends(r)
+	if !c.reusesConnection && r.client != nil {
+		clientClosed(r)
 	}
 }
 
-// again drops the origin connection if Weft has closed it, so that a new one is accepted: on a busy
+// dropClosedOrigin drops the origin connection if Weft has closed it, so that a new one is accepted: on a busy
 // machine Weft may give up the connection of an upload that ends late.
-func (r *rig) again() {
+func (r *harness) dropClosedOrigin() {
 	if r.origin == nil {
 		return
 	}
@@ -74,93 +74,93 @@ func (r *rig) again() {
 	}
 }
 
-// cutAt sends text in two parts.
-func (r *rig) cutAt(conn net.Conn, text string, i int) {
+// writeSplit sends text in two parts.
+func (r *harness) writeSplit(conn net.Conn, text string, i int) {
 	r.Helper()
 	i = min(i, len(text))
 	r.write(conn, text[:i])
-	r.taken(conn)
+	r.awaitRead(conn)
 	r.write(conn, text[i:])
 }
 
-// taken waits until the other side of a Unix socket has read all sent bytes.
-func (r *rig) taken(conn net.Conn) {
+// awaitRead waits until the other side of a Unix socket has read all sent bytes.
+func (r *harness) awaitRead(conn net.Conn) {
 	r.Helper()
-	for began := time.Now(); queued(r, conn, unix.SIOCOUTQ) > 0; runtime.Gosched() {
-		if time.Since(began) > patience {
+	for began := time.Now(); socketQueueLen(r, conn, unix.SIOCOUTQ) > 0; runtime.Gosched() {
+		if time.Since(began) > waitTimeout {
 			r.Fatal("Weft does not read")
 		}
 	}
 }
 
-func conversations() []conversation {
+func splitCases() []splitCase {
 	const chunked = "Transfer-Encoding: chunked\r\n\r\n"
-	return []conversation{
+	return []splitCase{
 		{
 			name:    "heads and content",
-			request: post + "X-A: 1\r\nConnection: x-b\r\nX-b: 2\r\nContent-Length: 5\r\n\r\nhello", arrives: arrive(post + "X-A: 1\r\nContent-Length: 5\r\n\r\nhello"),
-			response: wanted + "Connection: x-b\r\nX-C: 1\r\nx-b: 2\r\nContent-Length: 5\r\n\r\nworld", returns: receive(wanted + "X-C: 1\r\nContent-Length: 5\r\n\r\nworld"),
-			again: true,
+			request: post + "X-A: 1\r\nConnection: x-b\r\nX-b: 2\r\nContent-Length: 5\r\n\r\nhello", arrives: originReceives(post + "X-A: 1\r\nContent-Length: 5\r\n\r\nhello"),
+			response: responseStart + "Connection: x-b\r\nX-C: 1\r\nx-b: 2\r\nContent-Length: 5\r\n\r\nworld", returns: clientReceives(responseStart + "X-C: 1\r\nContent-Length: 5\r\n\r\nworld"),
+			reusesConnection: true,
 		},
 		{
 			name:    "chunks and trailer sections",
-			request: postChunked + "5;a=b\r\nhello\r\n00a\r\n0123456789\r\n0;c\r\nX-T: 1\r\n\r\n", arrives: arriveChunked(postChunked, "hello0123456789", "X-T: 1\r\n"),
-			response: wanted + chunked + "1\r\n!\r\n5 ;a\r\nworld\r\n0\r\nX-U: 1\r\n\r\n", returns: receiveChunked(wanted+chunked, "!world", "X-U: 1\r\n"),
-			again: true,
+			request: postChunked + "5;a=b\r\nhello\r\n00a\r\n0123456789\r\n0;c\r\nX-T: 1\r\n\r\n", arrives: originReceivesChunked(postChunked, "hello0123456789", "X-T: 1\r\n"),
+			response: responseStart + chunked + "1\r\n!\r\n5 ;a\r\nworld\r\n0\r\nX-U: 1\r\n\r\n", returns: clientReceivesChunked(responseStart+chunked, "!world", "X-U: 1\r\n"),
+			reusesConnection: true,
 		},
 		{
 			name:    "an empty line before the request, and interim answers",
-			request: "\r\n" + get, arrives: arrive(get),
-			response: "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n" + ok,
-			returns:  receive("HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n" + ok),
-			again:    true,
+			request: "\r\n" + get, arrives: originReceives(get),
+			response:         "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n" + okResponse,
+			returns:          clientReceives("HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n" + okResponse),
+			reusesConnection: true,
 		},
 		{
 			name:    "HEAD, and an absolute target",
-			request: "HEAD http://h.test:81/a%20b HTTP/1.1\r\nHost: other\r\n\r\n", arrives: arrive("HEAD /a%20b HTTP/1.1\r\nHost: h.test:81\r\n\r\n"),
-			response: wanted + "Content-Length: 1000\r\n\r\n", returns: receive(wanted + "Content-Length: 1000\r\n\r\n"),
-			again: true,
+			request: "HEAD http://h.test:81/a%20b HTTP/1.1\r\nHost: other\r\n\r\n", arrives: originReceives("HEAD /a%20b HTTP/1.1\r\nHost: h.test:81\r\n\r\n"),
+			response: responseStart + "Content-Length: 1000\r\n\r\n", returns: clientReceives(responseStart + "Content-Length: 1000\r\n\r\n"),
+			reusesConnection: true,
 		},
 		{
 			name:    "HTTP/1.0",
-			request: "POST / HTTP/1.0\r\nHost: h\r\nContent-Length: 2\r\n\r\nhi", arrives: arrive(post + "Content-Length: 2\r\n\r\nhi"),
-			response: ok, returns: receive(answered),
+			request: "POST / HTTP/1.0\r\nHost: h\r\nContent-Length: 2\r\n\r\nhi", arrives: originReceives(post + "Content-Length: 2\r\n\r\nhi"),
+			response: okResponse, returns: clientReceives(closingResponse),
 		},
 		{
 			name: "an attack by both framings", request: post + "Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n" + smuggled,
-			returns: refuse(400),
+			returns: rejected(400),
 		},
 		{
 			name: "an attack by a bare LF", request: "GET / HTTP/1.1\r\nHost: h\r\nX-A: 1\nX-B: 2\r\n\r\n" + smuggled,
-			returns: refuse(400),
+			returns: rejected(400),
 		},
 		{
 			name: "an attack by a folded line", request: "POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding:\r\n chunked\r\n\r\n0\r\n\r\n" + smuggled,
-			returns: refuse(400),
+			returns: rejected(400),
 		},
 		{
 			name: "an attack by a chunk's size", request: postChunked + "5\r\nhello\r\n0x5\r\nhello\r\n0\r\n\r\n" + smuggled,
-			returns: refuseChunks,
+			returns: chunksRejected,
 		},
 		{
 			name:    "an answer with both framings",
-			request: get, arrives: arrive(get),
-			response: wanted + "Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n", returns: badAnswer,
-			again: true,
+			request: get, arrives: originReceives(get),
+			response: responseStart + "Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n", returns: badGateway,
+			reusesConnection: true,
 		},
 	}
 }
 
-// refuseChunks verifies that Weft rejects content of which the origin may have received a part.
-func refuseChunks(r *rig) {
+// chunksRejected verifies that Weft rejects content of which the origin may have received a part.
+func chunksRejected(r *harness) {
 	r.Helper()
-	refuseOnly(400)(r)
-	originNeverGotAll(r)
+	rejectedOnly(400)(r)
+	originMessageIncomplete(r)
 }
 
-// badAnswer verifies that Weft responds with 502 and closes the origin connection.
-func badAnswer(r *rig) {
+// badGateway verifies that Weft responds with 502 and closes the origin connection.
+func badGateway(r *harness) {
 	r.Helper()
-	reply(502)(r)
-	originEnds(r)
+	localReplyKeepAlive(502)(r)
+	originClosed(r)
 }

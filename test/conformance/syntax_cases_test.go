@@ -6,11 +6,11 @@ import (
 	"github.com/weft-proxy/weft/pkg/config"
 )
 
-func requestSyntaxCases() []exchange {
-	var cases []exchange
+func requestSyntaxCases() []ruleCase {
+	var cases []ruleCase
 	refused := func(rfc string, list func(yield func(name, text string) bool)) {
 		for name, text := range list {
-			cases = append(cases, exchange{name: "refused: " + name, rfc: rfc, script: script{send(text + smuggled), refuse(400)}})
+			cases = append(cases, ruleCase{name: "refused: " + name, rfc: rfc, script: script{clientSends(text + smuggled), rejected(400)}})
 		}
 	}
 	refused("9112 2.2", pairs(
@@ -77,31 +77,31 @@ func requestSyntaxCases() []exchange {
 		"a version of another protocol", "GET / HTCPCP/1.0\r\nHost: h\r\n\r\n",
 	))
 	for _, version := range []string{"0.9", "2.0", "3.0", "9.9"} {
-		cases = append(cases, exchange{
+		cases = append(cases, ruleCase{
 			name: "not supported: version " + version, rfc: "9110 15.6.6",
-			script: script{send("GET / HTTP/" + version + "\r\nHost: h\r\n\r\n"), refuse(505)},
+			script: script{clientSends("GET / HTTP/" + version + "\r\nHost: h\r\n\r\n"), rejected(505)},
 		})
 	}
-	cases = append(cases, exchange{
+	cases = append(cases, ruleCase{
 		name: "two empty lines before the request line are skipped", rfc: "9112 2.2",
-		script: becomes("\r\n\r\n"+get, get),
-	}, exchange{
+		script: requestBecomes("\r\n\r\n"+get, get),
+	}, ruleCase{
 		name: "a higher minor version is read as the highest known", rfc: "9110 2.5",
-		script: becomes("GET / HTTP/1.2\r\nHost: h\r\n\r\n", get),
+		script: requestBecomes("GET / HTTP/1.2\r\nHost: h\r\n\r\n", get),
 	})
-	return append(cases, exchange{
+	return append(cases, ruleCase{
 		name: "the preface of HTTP/2 is not supported", rfc: "9113 3.4",
-		script: script{send("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"), refuse(505)},
+		script: script{clientSends("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"), rejected(505)},
 	})
 }
 
-func answerSyntaxCases() []exchange {
-	var cases []exchange
+func responseSyntaxCases() []ruleCase {
+	var cases []ruleCase
 	bad := func(rfc string, list func(yield func(name, text string) bool)) {
 		for name, text := range list {
-			cases = append(cases, exchange{
+			cases = append(cases, ruleCase{
 				name: "a bad answer: " + name, rfc: rfc,
-				script: script{send(get), arrive(get), answer(text), reply(502), originEnds, stays},
+				script: script{clientSends(get), originReceives(get), originSends(text), localReplyKeepAlive(502), originClosed, carriesNextExchange},
 			})
 		}
 	}
@@ -116,7 +116,7 @@ func answerSyntaxCases() []exchange {
 		"a tab before a status", "HTTP/1.1\t200 OK\r\n"+end,
 		"a phrase with NUL", "HTTP/1.1 200 O\x00K\r\n"+end,
 		"a status line without a status", "HTTP/1.1\r\n"+end,
-		"an empty line before the status line", "\r\n"+ok,
+		"an empty line before the status line", "\r\n"+okResponse,
 		"another version", "HTTP/2.0 200 OK\r\n"+end,
 		"no version", "200 OK\r\n"+end,
 		"a version in lower case", "http/1.1 200 OK\r\n"+end,
@@ -146,56 +146,56 @@ func answerSyntaxCases() []exchange {
 		"more fields than the limit", "HTTP/1.1 200 OK\r\n"+strings.Repeat("A: 1\r\n", 101)+end,
 		"a status line above the limit", "HTTP/1.1 200 "+strings.Repeat("a", 20_000)+"\r\n"+end,
 	))
-	return append(cases, exchange{
+	return append(cases, ruleCase{
 		name: "a status above 599 is forwarded", rfc: "9110 15",
-		script: turns("HTTP/1.1 600 Odd\r\nDate: d\r\n"+end, "HTTP/1.1 600 \r\nDate: d\r\n"+end),
-	}, exchange{
+		script: responseBecomes("HTTP/1.1 600 Odd\r\nDate: d\r\n"+end, "HTTP/1.1 600 \r\nDate: d\r\n"+end),
+	}, ruleCase{
 		name: "a space before a colon of an answer is removed", rfc: "9112 5.1",
-		script: turns("HTTP/1.1 200 OK\r\nDate: d\r\nX-A : 1\r\n"+end, "HTTP/1.1 200 OK\r\nDate: d\r\nX-A: 1\r\n"+end),
+		script: responseBecomes("HTTP/1.1 200 OK\r\nDate: d\r\nX-A : 1\r\n"+end, "HTTP/1.1 200 OK\r\nDate: d\r\nX-A: 1\r\n"+end),
 	})
 }
 
-func targetCases() []exchange {
-	cases := []exchange{
+func targetCases() []ruleCase {
+	cases := []ruleCase{
 		{
 			name: "the authority of an absolute target becomes Host", rfc: "9112 3.2.2",
-			script: becomes("GET http://real.test:81/a?b HTTP/1.1\r\nHost: other.test\r\n\r\n", "GET /a?b HTTP/1.1\r\nHost: real.test:81\r\n\r\n"),
+			script: requestBecomes("GET http://real.test:81/a?b HTTP/1.1\r\nHost: other.test\r\n\r\n", "GET /a?b HTTP/1.1\r\nHost: real.test:81\r\n\r\n"),
 		},
 		{
 			name: "an absolute target without a path gets one", rfc: "9112 3.2.1",
-			script: joined(
-				becomes("GET http://h HTTP/1.1\r\nHost: h\r\n\r\n", get),
-				becomes("GET http://h?a=b HTTP/1.1\r\nHost: h\r\n\r\n", "GET /?a=b HTTP/1.1\r\nHost: h\r\n\r\n")),
+			script: concat(
+				requestBecomes("GET http://h HTTP/1.1\r\nHost: h\r\n\r\n", get),
+				requestBecomes("GET http://h?a=b HTTP/1.1\r\nHost: h\r\n\r\n", "GET /?a=b HTTP/1.1\r\nHost: h\r\n\r\n")),
 		},
 		{
 			name: "an absolute target of OPTIONS without a path becomes *", rfc: "9112 3.2.4",
-			script: joined(
-				becomes("OPTIONS http://h:8001 HTTP/1.1\r\nHost: h\r\n\r\n", "OPTIONS * HTTP/1.1\r\nHost: h:8001\r\n\r\n"),
-				becomes("OPTIONS http://h/ HTTP/1.1\r\nHost: h\r\n\r\n", "OPTIONS / HTTP/1.1\r\nHost: h\r\n\r\n")),
+			script: concat(
+				requestBecomes("OPTIONS http://h:8001 HTTP/1.1\r\nHost: h\r\n\r\n", "OPTIONS * HTTP/1.1\r\nHost: h:8001\r\n\r\n"),
+				requestBecomes("OPTIONS http://h/ HTTP/1.1\r\nHost: h\r\n\r\n", "OPTIONS / HTTP/1.1\r\nHost: h\r\n\r\n")),
 		},
 		{
 			name: "a scheme is written in any case", rfc: "9110 4.2.3",
-			script: becomes("GET HtTp://h/ HTTP/1.1\r\nHost: h\r\n\r\n", get),
+			script: requestBecomes("GET HtTp://h/ HTTP/1.1\r\nHost: h\r\n\r\n", get),
 		},
 		{
 			name: "an absolute target keeps the case and encoding of its path", rfc: "9112 3.2.2",
-			script: becomes("GET http://h/A%2fb//../ HTTP/1.1\r\nHost: h\r\n\r\n", "GET /A%2fb//../ HTTP/1.1\r\nHost: h\r\n\r\n"),
+			script: requestBecomes("GET http://h/A%2fb//../ HTTP/1.1\r\nHost: h\r\n\r\n", "GET /A%2fb//../ HTTP/1.1\r\nHost: h\r\n\r\n"),
 		},
 		{
 			name: "an absolute target in HTTP/1.0 needs no Host", rfc: "9112 3.2.2",
-			script: script{send("GET http://h/ HTTP/1.0\r\n\r\n"), arrive(get), answer(ok), receive("HTTP/1.1 200 OK\r\nDate: d\r\nContent-Length: 2\r\nConnection: close\r\n\r\nok"), ends, stays},
+			script: script{clientSends("GET http://h/ HTTP/1.0\r\n\r\n"), originReceives(get), originSends(okResponse), clientReceives("HTTP/1.1 200 OK\r\nDate: d\r\nContent-Length: 2\r\nConnection: close\r\n\r\nok"), clientClosed, carriesNextExchange},
 		},
 		{
 			name: "* of OPTIONS passes", rfc: "9112 3.2.4",
-			script: passes("OPTIONS * HTTP/1.1\r\nHost: h\r\n\r\n"),
+			script: requestPasses("OPTIONS * HTTP/1.1\r\nHost: h\r\n\r\n"),
 		},
 		{
 			name: "Host keeps its port and its case", rfc: "9112 3.2",
-			script: passes("GET / HTTP/1.1\r\nHost: Shop.Test:8080\r\n\r\n"),
+			script: requestPasses("GET / HTTP/1.1\r\nHost: Shop.Test:8080\r\n\r\n"),
 		},
 		{
 			name: "Host may be an address", rfc: "9110 7.2",
-			script: joined(passes("GET / HTTP/1.1\r\nHost: 127.0.0.1:80\r\n\r\n"), passes("GET / HTTP/1.1\r\nHost: [::1]:80\r\n\r\n")),
+			script: concat(requestPasses("GET / HTTP/1.1\r\nHost: 127.0.0.1:80\r\n\r\n"), requestPasses("GET / HTTP/1.1\r\nHost: [::1]:80\r\n\r\n")),
 		},
 	}
 	for name, text := range pairs(
@@ -235,17 +235,17 @@ func targetCases() []exchange {
 		"* as the target of GET", "GET * HTTP/1.1\r\nHost: h\r\n\r\n",
 		"an encoded * as the target of OPTIONS", "OPTIONS %2A HTTP/1.1\r\nHost: h\r\n\r\n",
 	) {
-		cases = append(cases, exchange{name: "refused: " + name, rfc: "9112 3.2", script: script{send(text + smuggled), refuse(400)}})
+		cases = append(cases, ruleCase{name: "refused: " + name, rfc: "9112 3.2", script: script{clientSends(text + smuggled), rejected(400)}})
 	}
 	return cases
 }
 
-func methodCases() []exchange {
-	var cases []exchange
+func methodCases() []ruleCase {
+	var cases []ruleCase
 	for _, method := range []string{"PURGE", "M-SEARCH", "get", "DELETE", "PATCHWORK", "X!#$%&'*+-.^_`|~"} {
-		cases = append(cases, exchange{
+		cases = append(cases, ruleCase{
 			name: "the method " + method + " passes as it is", rfc: "9110 9.1",
-			script: passes(method + " / HTTP/1.1\r\nHost: h\r\n\r\n"),
+			script: requestPasses(method + " / HTTP/1.1\r\nHost: h\r\n\r\n"),
 		})
 	}
 	connects := func(s *setup) { s.AllowConnect = true }
@@ -259,94 +259,94 @@ func methodCases() []exchange {
 		"CONNECT with chunked content", "CONNECT h:80 HTTP/1.1\r\nHost: h:80\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
 	) {
 		cases = append(cases,
-			exchange{name: "refused: " + name, rfc: "9112 3.2.3", script: script{send(text + smuggled), refuse(400)}},
-			exchange{name: "refused where CONNECT is allowed: " + name, rfc: "9112 3.2.3", setup: connects, script: script{send(text + smuggled), refuse(400)}})
+			ruleCase{name: "refused: " + name, rfc: "9112 3.2.3", script: script{clientSends(text + smuggled), rejected(400)}},
+			ruleCase{name: "refused where CONNECT is allowed: " + name, rfc: "9112 3.2.3", setup: connects, script: script{clientSends(text + smuggled), rejected(400)}})
 	}
 	return append(cases, hopCases()...)
 }
 
 // hopCases returns exchanges about CONNECT and Max-Forwards.
-func hopCases() []exchange {
-	return []exchange{
+func hopCases() []ruleCase {
+	return []ruleCase{
 		{
 			name: "CONNECT is not allowed by default", rfc: "9110 9.3.6",
-			script: script{send("CONNECT h:80 HTTP/1.1\r\nHost: h:80\r\n\r\n"), reply(405), untouched, stays},
+			script: script{clientSends("CONNECT h:80 HTTP/1.1\r\nHost: h:80\r\n\r\n"), localReplyKeepAlive(405), originUntouched, carriesNextExchange},
 		},
 		{
 			name: "Max-Forwards of OPTIONS is counted down", rfc: "9110 7.6.2",
-			script: becomes("OPTIONS * HTTP/1.1\r\nHost: h\r\nMax-Forwards: 10\r\n\r\n", "OPTIONS * HTTP/1.1\r\nHost: h\r\nMax-Forwards: 9\r\n\r\n"),
+			script: requestBecomes("OPTIONS * HTTP/1.1\r\nHost: h\r\nMax-Forwards: 10\r\n\r\n", "OPTIONS * HTTP/1.1\r\nHost: h\r\nMax-Forwards: 9\r\n\r\n"),
 		},
 		{
 			name: "Max-Forwards of TRACE is counted down", rfc: "9110 7.6.2",
-			script: becomes("TRACE / HTTP/1.1\r\nHost: h\r\nMax-Forwards: 1\r\n\r\n", "TRACE / HTTP/1.1\r\nHost: h\r\nMax-Forwards: 0\r\n\r\n"),
+			script: requestBecomes("TRACE / HTTP/1.1\r\nHost: h\r\nMax-Forwards: 1\r\n\r\n", "TRACE / HTTP/1.1\r\nHost: h\r\nMax-Forwards: 0\r\n\r\n"),
 		},
 		{
 			name: "OPTIONS is not forwarded at 0", rfc: "9110 7.6.2",
-			script: script{send("OPTIONS / HTTP/1.1\r\nHost: h\r\nMax-Forwards: 0\r\n\r\n"), reply(204), untouched, stays},
+			script: script{clientSends("OPTIONS / HTTP/1.1\r\nHost: h\r\nMax-Forwards: 0\r\n\r\n"), localReplyKeepAlive(204), originUntouched, carriesNextExchange},
 		},
 		{
 			name: "TRACE is not forwarded at 0", rfc: "9110 7.6.2",
-			script: script{send("TRACE / HTTP/1.1\r\nHost: h\r\nMax-Forwards: 0\r\nCookie: a=b\r\n\r\n"), reply(405), untouched, stays},
+			script: script{clientSends("TRACE / HTTP/1.1\r\nHost: h\r\nMax-Forwards: 0\r\nCookie: a=b\r\n\r\n"), localReplyKeepAlive(405), originUntouched, carriesNextExchange},
 		},
 		{
 			name: "Max-Forwards of other methods stays", rfc: "9110 7.6.2",
-			script: passes("GET / HTTP/1.1\r\nHost: h\r\nMax-Forwards: 0\r\n\r\n"),
+			script: requestPasses("GET / HTTP/1.1\r\nHost: h\r\nMax-Forwards: 0\r\n\r\n"),
 		},
 		{
 			name: "OPTIONS without Max-Forwards gets none", rfc: "9110 7.6.2",
-			script: passes("OPTIONS / HTTP/1.1\r\nHost: h\r\n\r\n"),
+			script: requestPasses("OPTIONS / HTTP/1.1\r\nHost: h\r\n\r\n"),
 		},
 	}
 }
 
-func forwardingCases() []exchange {
+func forwardingCases() []ruleCase {
 	via := func(s *setup) { s.Via = "weft" }
 	mode := func(m config.ForwardedMode) func(s *setup) {
-		return func(s *setup) { s.XForwarded, s.ForwardedHost = m, true }
+		return func(s *setup) { s.XForwarded, s.XForwardedHost = m, true }
 	}
 	const said = "X-Forwarded-For: 10.0.0.1\r\nX-Forwarded-Proto: https\r\nX-Forwarded-Host: outer.test\r\n"
 	const told = "X-Forwarded-For: 127.0.0.1\r\nX-Forwarded-Proto: http\r\nX-Forwarded-Host: h\r\n"
-	return []exchange{
+	return []ruleCase{
 		{
 			name: "no Via is added by default", rfc: "9110 7.6.3",
-			script: joined(passes(asked+"Via: 1.1 first\r\n\r\n"), returns(wanted+"Via: 1.1 last\r\nContent-Length: 0\r\n\r\n")),
+			script: concat(requestPasses(requestStart+"Via: 1.1 first\r\n\r\n"), responsePasses(responseStart+"Via: 1.1 last\r\nContent-Length: 0\r\n\r\n")),
 		},
 		{
 			name: "Via is added both ways", rfc: "9110 7.6.3", setup: via,
-			script: script{send(get), arrive(asked + "Via: 1.1 weft\r\n\r\n"), answer(empty), receive(wanted + "Via: 1.1 weft\r\nContent-Length: 0\r\n\r\n")},
+			script: script{clientSends(get), originReceives(requestStart + "Via: 1.1 weft\r\n\r\n"), originSends(emptyResponse), clientReceives(responseStart + "Via: 1.1 weft\r\nContent-Length: 0\r\n\r\n")},
 		},
 		{
 			name: "Via goes behind those before", rfc: "9110 7.6.3", setup: via,
-			script: script{send(asked + "Via: 1.0 first, 1.1 second\r\n\r\n"), arrive(asked + "Via: 1.0 first, 1.1 second\r\nVia: 1.1 weft\r\n\r\n"),
-				answer(wanted + "Via: 1.1 last\r\nContent-Length: 0\r\n\r\n"), receive(wanted + "Via: 1.1 last\r\nVia: 1.1 weft\r\nContent-Length: 0\r\n\r\n")},
+			script: script{clientSends(requestStart + "Via: 1.0 first, 1.1 second\r\n\r\n"), originReceives(requestStart + "Via: 1.0 first, 1.1 second\r\nVia: 1.1 weft\r\n\r\n"),
+				originSends(responseStart + "Via: 1.1 last\r\nContent-Length: 0\r\n\r\n"), clientReceives(responseStart + "Via: 1.1 last\r\nVia: 1.1 weft\r\nContent-Length: 0\r\n\r\n")},
 		},
 		{
 			name: "Via tells the version that was received", rfc: "9110 7.6.3", setup: via,
-			script: script{send("GET / HTTP/1.0\r\nHost: h\r\n\r\n"), arrive(asked + "Via: 1.0 weft\r\n\r\n"),
-				answer("HTTP/1.0 200 OK\r\nDate: d\r\nContent-Length: 0\r\n\r\n"), receive(wanted + "Via: 1.0 weft\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"), ends},
+			script: script{clientSends("GET / HTTP/1.0\r\nHost: h\r\n\r\n"), originReceives(requestStart + "Via: 1.0 weft\r\n\r\n"),
+				originSends("HTTP/1.0 200 OK\r\nDate: d\r\nContent-Length: 0\r\n\r\n"), clientReceives(responseStart + "Via: 1.0 weft\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"), clientClosed},
 		},
 		{
 			name: "a reply of Weft's own has no Via", rfc: "9110 7.6.3",
 			setup:  func(s *setup) { s.Via = "weft"; s.extra = append(s.extra, direct("/own", 200, "own")) },
-			script: script{send("GET /own HTTP/1.1\r\nHost: h\r\n\r\n"), reply(200), untouched},
+			script: script{clientSends("GET /own HTTP/1.1\r\nHost: h\r\n\r\n"), localReplyKeepAlive(200), originUntouched},
 		},
 		{
 			name: "X-Forwarded fields are kept", rfc: "configuration",
-			script: joined(passes(asked+said+"\r\n"), passes(get)),
+			script: concat(requestPasses(requestStart+said+"\r\n"), requestPasses(get)),
 		},
 		{
 			name: "X-Forwarded fields are appended to", rfc: "configuration", setup: mode(config.ForwardedAppend),
-			script: joined(script{send(get), arrive(asked + told + "\r\n"), answer(ok), receive(ok)},
-				script{send(asked + said + "\r\n"), arrive(asked + "X-Forwarded-For: 10.0.0.1, 127.0.0.1\r\nX-Forwarded-Proto: https\r\nX-Forwarded-Host: outer.test\r\n\r\n"), answer(ok), receive(ok)}),
+			script: concat(script{clientSends(get), originReceives(requestStart + told + "\r\n"), originSends(okResponse), clientReceives(okResponse)},
+				script{clientSends(requestStart + said + "\r\n"), originReceives(requestStart + "X-Forwarded-For: 10.0.0.1, 127.0.0.1\r\nX-Forwarded-Proto: https\r\nX-Forwarded-Host: outer.test\r\n\r\n"), originSends(okResponse), clientReceives(okResponse)}),
 		},
 		{
 			name: "X-Forwarded fields are replaced", rfc: "configuration", setup: mode(config.ForwardedSet),
-			script: joined(script{send(asked + said + "x-forwarded-FOR: 10.0.0.2\r\n\r\n"), arrive(asked + told + "\r\n"), answer(ok), receive(ok)},
-				script{send(get), arrive(asked + told + "\r\n"), answer(ok), receive(ok)}),
+			script: concat(script{clientSends(requestStart + said + "x-forwarded-FOR: 10.0.0.2\r\n\r\n"), originReceives(requestStart + told + "\r\n"), originSends(okResponse), clientReceives(okResponse)},
+				script{clientSends(get), originReceives(requestStart + told + "\r\n"), originSends(okResponse), clientReceives(okResponse)}),
 		},
 		{
 			name: "X-Forwarded fields are stripped", rfc: "configuration", setup: mode(config.ForwardedStrip),
-			script: becomes(asked+said+"x-forwarded-FOR: 10.0.0.2\r\n\r\n", get),
+			script: requestBecomes(requestStart+said+"x-forwarded-FOR: 10.0.0.2\r\n\r\n", get),
 		},
 	}
 }

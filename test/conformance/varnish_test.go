@@ -11,13 +11,13 @@ import (
 	"time"
 )
 
-// toolTime is the timeout of one run of another program.
-const toolTime = 30 * time.Second
+// toolTimeout is the timeout of one run of another program.
+const toolTimeout = 30 * time.Second
 
 // TestVarnishtest runs the scripts in vtc with varnishtest, which has an independent HTTP client
 // and server.
 func TestVarnishtest(t *testing.T) {
-	program := tool(t, "varnishtest", "varnish")
+	program := requireTool(t, "varnishtest", "varnish")
 	scripts, err := filepath.Glob("vtc/*.vtc")
 	if err != nil || len(scripts) < 10 {
 		t.Fatalf("%d scripts, %v", len(scripts), err)
@@ -25,16 +25,16 @@ func TestVarnishtest(t *testing.T) {
 	for _, script := range scripts {
 		t.Run(strings.TrimSuffix(filepath.Base(script), ".vtc"), func(t *testing.T) {
 			t.Parallel()
-			origin := free(t)
+			origin := freeAddress(t)
 			front := serve(t, plain().snapshot("127.0.0.1:0", origin))
 			run(t, program, "-t", "20", "-Dproxy="+front, "-Dorigin="+origin, script)
 		})
 	}
 }
 
-// tool returns the path of a program, or skips the test with the name of the Debian package that
+// requireTool returns the path of a program, or skips the test with the name of the Debian package that
 // has it.
-func tool(t *testing.T, name, of string) string {
+func requireTool(t *testing.T, name, of string) string {
 	t.Helper()
 	path, err := exec.LookPath(name)
 	if err != nil {
@@ -53,9 +53,9 @@ func run(t *testing.T, program string, args ...string) string {
 	return out
 }
 
-// output runs a program for at most toolTime and returns its output.
+// output runs a program for at most toolTimeout and returns its output.
 func output(ctx context.Context, program string, args ...string) (string, error) {
-	ctx, cancel := context.WithTimeout(ctx, toolTime)
+	ctx, cancel := context.WithTimeout(ctx, toolTimeout)
 	defer cancel()
 	out, err := exec.CommandContext(ctx, program, args...).CombinedOutput()
 	if err != nil {
@@ -64,8 +64,8 @@ func output(ctx context.Context, program string, args ...string) (string, error)
 	return string(out), nil
 }
 
-// free returns a loopback address without a listener.
-func free(t *testing.T) string {
+// freeAddress returns a loopback address without a listener.
+func freeAddress(t *testing.T) string {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -10,8 +10,8 @@ import (
 
 // TestWebSocket verifies WebSocket (RFC 6455) through Weft with independent peers.
 func TestWebSocket(t *testing.T) {
-	python := pythonWith(t, "websockets", "python3-websockets")
-	echo := start(t, python, "testdata/websocket_server.py")
+	python := requirePython(t, "websockets", "python3-websockets")
+	echo := startProgram(t, python, "testdata/websocket_server.py")
 	front := serve(t, plain().snapshot("127.0.0.1:0", "127.0.0.1:"+echo))
 	got := run(t, python, "testdata/websocket_client.py", "ws://"+front, "8388608")
 	want := "handshake\ntext\nbinary\nfragments\nping\nlarge\nmany\nclose\nclosed by the server\nfifty at once\n"
@@ -20,9 +20,9 @@ func TestWebSocket(t *testing.T) {
 	}
 }
 
-// pythonWith returns the path of a Python that has a module, or skips the test with the name of the
+// requirePython returns the path of a Python that has a module, or skips the test with the name of the
 // Debian package. The first python3 in PATH may not be Debian's.
-func pythonWith(t *testing.T, module, of string) string {
+func requirePython(t *testing.T, module, of string) string {
 	t.Helper()
 	for _, name := range []string{"python3", "/usr/bin/python3"} {
 		if exec.Command(name, "-c", "import "+module).Run() == nil {
@@ -33,9 +33,9 @@ func pythonWith(t *testing.T, module, of string) string {
 	return ""
 }
 
-// start runs a program until the end of the test, which closes its stdin. It returns the first line
+// startProgram runs a program until the end of the test, which closes its stdin. It returns the first line
 // of the program's output.
-func start(t *testing.T, program string, args ...string) string {
+func startProgram(t *testing.T, program string, args ...string) string {
 	t.Helper()
 	cmd := exec.Command(program, args...)
 	cmd.Stderr = os.Stderr

@@ -15,8 +15,8 @@ import (
 
 const root = "../.."
 
-// block matches a fenced block that names its file.
-var block = regexp.MustCompile("(?ms)^```go file=(\\S+)\n(.*?)^```$")
+// codeBlock matches a fenced block that names its file.
+var codeBlock = regexp.MustCompile("(?ms)^```go file=(\\S+)\n(.*?)^```$")
 
 // TestAddAFilter builds and tests the filter of docs/add-a-filter.md with an overlay, without
 // writing it into the tree.
@@ -31,7 +31,7 @@ func TestAddAFilter(t *testing.T) {
 	}
 	replace := map[string]string{}
 	var packages []string
-	for _, found := range block.FindAllSubmatch(page, -1) {
+	for _, found := range codeBlock.FindAllSubmatch(page, -1) {
 		name, code := string(found[1]), found[2]
 		written := filepath.Join(t.TempDir(), path.Base(name))
 		if err := os.WriteFile(written, code, 0o600); err != nil {

@@ -11,5 +11,5 @@ func TestDubboPage(t *testing.T) {
 	dir := t.TempDir()
 	t.Setenv("REGISTRY_ADDRESS", "file:"+filepath.Join(dir, "registry"))
 	t.Setenv("STATE_DIR", dir)
-	followPage(t, "docs/dubbo.md")
+	runPage(t, "docs/dubbo.md")
 }

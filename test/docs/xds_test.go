@@ -20,10 +20,10 @@ import (
 var command = regexp.MustCompile("(?ms)^```sh( background)?\n(.*?)^```$(?:\n\n```text\n(.*?)^```$)?")
 
 // TestXDSPage runs the commands of docs/xds.md.
-func TestXDSPage(t *testing.T) { followPage(t, "docs/xds.md") }
+func TestXDSPage(t *testing.T) { runPage(t, "docs/xds.md") }
 
-// followPage runs the commands of a page in order, in a network namespace whose ports are all free.
-func followPage(t *testing.T, name string) {
+// runPage runs the commands of a page in order, in a network namespace whose ports are all free.
+func runPage(t *testing.T, name string) {
 	page, err := os.ReadFile(filepath.Join(root, name))
 	if err != nil {
 		t.Fatal(err)
@@ -38,10 +38,10 @@ func followPage(t *testing.T, name string) {
 		cmd := host.Command("sh", "-c", "exec "+text)
 		cmd.Dir = root
 		if background {
-			keep(t, cmd)
+			startInBackground(t, cmd)
 			continue
 		}
-		netns.Need(t, strings.Fields(text)[0])
+		netns.RequirePrograms(t, strings.Fields(text)[0])
 		eventually(t, func() error {
 			again := host.Command("sh", "-c", "exec "+text)
 			again.Dir = root
@@ -57,8 +57,8 @@ func followPage(t *testing.T, name string) {
 	}
 }
 
-// keep runs a command, and the processes it starts, until the test ends.
-func keep(t *testing.T, cmd *exec.Cmd) {
+// startInBackground runs a command, and the processes it starts, until the test ends.
+func startInBackground(t *testing.T, cmd *exec.Cmd) {
 	t.Helper()
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out

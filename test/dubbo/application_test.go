@@ -7,26 +7,26 @@ import (
 	"github.com/weft-proxy/weft/test/zookeeper"
 )
 
-// TestWeftFindsProvidersOfApplications verifies that Weft finds Dubbo 3 providers that register
+// TestWeftFindsApplicationProviders verifies that Weft finds Dubbo 3 providers that register
 // only as instances of their application. The service metadata is in ZooKeeper, or Weft asks the
 // instance for it.
-func TestWeftFindsProvidersOfApplications(t *testing.T) {
-	begin(t)
+func TestWeftFindsApplicationProviders(t *testing.T) {
+	skipUnlessReady(t)
 	for _, stored := range []string{"remote", "local"} {
 		t.Run(stored, func(t *testing.T) {
 			server := zookeeper.Start(t, zookeeper.Options{})
 			// Dubbo reads these environment variables.
 			t.Setenv("DUBBO_METADATA-REPORT_ADDRESS", "zookeeper://"+server.Address())
 			t.Setenv("DUBBO_APPLICATION_METADATA-TYPE", stored)
-			near := startSidecar(t, setting{registry: server.Address()})
-			near.askAll("/sub") // before any provider registers
+			near := startSidecar(t, sidecarOptions{registry: server.Address()})
+			near.callAPIForExports("/sub") // before any provider registers
 			one, two := freePort(t), freePort(t)
-			p := startProvider(t, "dubbo3", "p", one, plainly(server, "?register-mode=instance"))
+			p := startProvider(t, "dubbo3", "p", one, registryOption(server, "?register-mode=instance"))
 			near.awaitProviders(one)
 			consumer := startConsumer(t, "dubbo27")
-			named(t, consumer.play(fmt.Sprintf("groups %d", near.egress)))
+			checkExports(t, consumer.runScenario(fmt.Sprintf("groups %d", near.egress)))
 			// A provider that registers in both forms must be one host.
-			startProvider(t, "dubbo3", "q", two, plainly(server, "?register-mode=all"), "weight=50", "warmup=1")
+			startProvider(t, "dubbo3", "q", two, registryOption(server, "?register-mode=all"), "weight=50", "warmup=1")
 			near.awaitProviders(one, two)
 			near.awaitWeight(two, 50)
 			p.Kill()

@@ -21,8 +21,8 @@ var command = regexp.MustCompile("(?ms)^```sh zookeeper( background)?\n(.*?)^```
 // TestGuide runs the commands of docs/dubbo.md about ZooKeeper and Dubbo in Java; test/docs runs
 // the rest of the page. The peers are already built, and a temporary directory replaces /tmp.
 func TestGuide(t *testing.T) {
-	begin(t)
-	netns.Need(t, "curl", "java", "go")
+	skipUnlessReady(t)
+	netns.RequirePrograms(t, "curl", "java", "go")
 	if _, err := os.Stat("/usr/share/java/zookeeper.jar"); err != nil {
 		t.Skipf("no ZooKeeper: %v", err)
 	}
@@ -32,7 +32,7 @@ func TestGuide(t *testing.T) {
 	}
 	dir := t.TempDir()
 	t.Setenv("STATE_DIR", dir)
-	here := strings.NewReplacer("/tmp/weft-peers", os.Getenv(javaKey), "/tmp/", dir+"/")
+	here := strings.NewReplacer("/tmp/weft-peers", os.Getenv(javaEnv), "/tmp/", dir+"/")
 	found := command.FindAllSubmatch(page, -1)
 	if len(found) < 8 {
 		t.Fatalf("the page shows %d commands", len(found))
@@ -43,7 +43,7 @@ func TestGuide(t *testing.T) {
 			continue
 		}
 		if len(f[1]) > 0 {
-			out := keep(t, text)
+			out := startInBackground(t, text)
 			if strings.Contains(text, "weft start") {
 				// Dubbo 3 takes an additional free port, which must not be one of the sidecar's.
 				eventually(t, func() string {
@@ -57,7 +57,7 @@ func TestGuide(t *testing.T) {
 		}
 		eventually(t, func() string {
 			out, err := shell(text).Output()
-			if err != nil || !shows(string(out), prints) {
+			if err != nil || !outputMatches(string(out), prints) {
 				return fmt.Sprintf("%s: it prints %s, want %s: %v", text, out, prints, err)
 			}
 			return ""
@@ -65,9 +65,9 @@ func TestGuide(t *testing.T) {
 	}
 }
 
-// shows reports whether the output contains the text of the page, in order. An ellipsis in the page
+// outputMatches reports whether the output contains the text of the page, in order. An ellipsis in the page
 // matches anything.
-func shows(printed, page string) bool {
+func outputMatches(printed, page string) bool {
 	for part := range strings.SplitSeq(page, "…") {
 		at := strings.Index(printed, part)
 		if at < 0 {
@@ -84,11 +84,11 @@ func shell(text string) *exec.Cmd {
 	return cmd
 }
 
-// keep runs a command, and the processes it starts, until the test ends, and returns the journal of
+// startInBackground runs a command, and the processes it starts, until the test ends, and returns the journal of
 // its output.
-func keep(t *testing.T, text string) *subject.Journal {
+func startInBackground(t *testing.T, text string) *subject.LogBuffer {
 	t.Helper()
-	cmd, out := shell(text), subject.NewJournal()
+	cmd, out := shell(text), subject.NewLogBuffer()
 	cmd.Stdout, cmd.Stderr = out, out
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // "go run" does not forward signals
 	if err := cmd.Start(); err != nil {

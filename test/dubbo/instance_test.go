@@ -29,17 +29,17 @@ func (s session) instances(application string) map[string]int64 {
 	return all
 }
 
-// TestConsumersOfApplicationsFindWhatWeftPublishes verifies that a Dubbo 3 consumer without a
+// TestApplicationConsumersFindWeftProviders verifies that a Dubbo 3 consumer without a
 // sidecar, which looks only for instances, finds a provider that a sidecar registers only as an
 // instance.
-func TestConsumersOfApplicationsFindWhatWeftPublishes(t *testing.T) {
-	begin(t)
+func TestApplicationConsumersFindWeftProviders(t *testing.T) {
+	skipUnlessReady(t)
 	server := zookeeper.Start(t, zookeeper.Options{})
 	judge := dial(t, server)
 	app := freePort(t)
 	startProvider(t, "dubbo3", "p", app)
-	far := startSidecar(t, setting{registry: server.Address(), app: app})
-	far.askAll("/pub", object{"name": "far", "parameters": object{"register-mode": "instance"}})
+	far := startSidecar(t, sidecarOptions{registry: server.Address(), providerPort: app})
+	far.callAPIForExports("/pub", object{"name": "far", "parameters": object{"register-mode": "instance"}})
 	if urls, _, err := judge.conn.Children("/dubbo/" + echo + "/providers"); err == nil && len(urls) > 0 {
 		t.Fatalf("it is registered by URLs, too: %v", urls)
 	}
@@ -47,8 +47,8 @@ func TestConsumersOfApplicationsFindWhatWeftPublishes(t *testing.T) {
 	t.Setenv("DUBBO_APPLICATION_SERVICE-DISCOVERY_MIGRATION", "FORCE_APPLICATION")
 	t.Setenv("DUBBO_METADATA-REPORT_ADDRESS", "zookeeper://"+server.Address())
 	consumer := startConsumer(t, "dubbo3")
-	registry := plainly(server, "")
-	named(t, consumer.play("groups 0 "+registry))
+	registry := registryOption(server, "")
+	checkExports(t, consumer.runScenario("groups 0 "+registry))
 
 	// The session expires while the sidecar is stopped.
 	id := fmt.Sprintf("%s:%d", host, far.ingress)
@@ -70,20 +70,20 @@ func TestConsumersOfApplicationsFindWhatWeftPublishes(t *testing.T) {
 		}
 		return ""
 	})
-	awaitAnswer(t, consumer, registry)
+	awaitCall(t, consumer, registry)
 
 	// Adding and removing a service changes the revision of the same instance.
 	other := object{"interface": "weft.interop.dubbo.Unknown", "methods": []string{"unheardOf"}, "name": "far",
 		"parameters": object{"register-mode": "instance"}}
-	far.ask("/pub", other)
-	far.ask("/unpub", other)
-	awaitAnswer(t, consumer, registry)
+	far.callAPI("/pub", other)
+	far.callAPI("/unpub", other)
+	awaitCall(t, consumer, registry)
 
 	// Weft also finds the instance, and only once if it is registered in both forms.
-	near := startSidecar(t, setting{registry: server.Address()})
-	near.askAll("/sub")
+	near := startSidecar(t, sidecarOptions{registry: server.Address()})
+	near.callAPIForExports("/sub")
 	near.awaitProviders(far.ingress)
-	far.askAll("/pub", object{"name": "far", "parameters": object{"register-mode": "all"}})
+	far.callAPIForExports("/pub", object{"name": "far", "parameters": object{"register-mode": "all"}})
 	if urls, _, err := judge.conn.Children("/dubbo/" + echo + "/providers"); err != nil || len(urls) != len(exports()) {
 		t.Errorf("by URLs there are %v, %v", urls, err)
 	}
@@ -96,11 +96,11 @@ func TestConsumersOfApplicationsFindWhatWeftPublishes(t *testing.T) {
 	}
 }
 
-// awaitAnswer waits until a call of the first export succeeds.
-func awaitAnswer(t *testing.T, consumer *process, registry string) {
+// awaitCall waits until a call of the first export succeeds.
+func awaitCall(t *testing.T, consumer *process, registry string) {
 	t.Helper()
 	eventually(t, func() string {
-		text := consumer.play("shares 0 " + registry + " calls=1")[0].text
+		text := consumer.runScenario("shares 0 " + registry + " calls=1")[0].text
 		if !strings.Contains(text, `"p":1`) {
 			return "a call comes to " + text
 		}

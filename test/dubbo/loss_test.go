@@ -10,12 +10,12 @@ import (
 	"github.com/weft-proxy/weft/test/zookeeper"
 )
 
-// sessionLasts is the maximum session timeout of the servers of these tests: twenty ticks. It is
+// sessionTimeout is the maximum session timeout of the servers of these tests: twenty ticks. It is
 // less than Dubbo requests.
-const sessionLasts = 10 * time.Second
+const sessionTimeout = 10 * time.Second
 
-// lossLasts is the duration of an outage: longer than any session, unless -short is set.
-func lossLasts() time.Duration {
+// outageDuration is the duration of an outage: longer than any session, unless -short is set.
+func outageDuration() time.Duration {
 	if testing.Short() {
 		return 5 * time.Second
 	}
@@ -28,23 +28,23 @@ type load struct {
 	consumer *process
 }
 
-// callers is the number of callers of a load.
-const callers = 8
+// concurrency is the number of callers of a load.
+const concurrency = 8
 
 // startLoad starts a load and returns when calls succeed.
 func startLoad(t *testing.T, near *sidecar) *load {
 	t.Helper()
 	l := &load{t, startConsumer(t, "dubbo27")}
-	l.consumer.say(fmt.Sprintf("load %d callers=%d millis=5", near.egress, callers))
+	l.consumer.send(fmt.Sprintf("load %d callers=%d millis=5", near.egress, concurrency))
 	l.consumer.awaitLine("first answer of")
 	return l
 }
 
 // stop ends the load and returns the failed calls by kind, and the number of successful ones.
-func (l *load) stop() (lost []lostCalls, answered int) {
+func (l *load) stop() (lost []failedCalls, answered int) {
 	l.t.Helper()
-	l.consumer.say("stop")
-	for _, c := range l.consumer.calls() {
+	l.consumer.send("stop")
+	for _, c := range l.consumer.readCalls() {
 		switch c.Name {
 		case "answered":
 			n, _ := c.Value.(float64)
@@ -58,7 +58,7 @@ func (l *load) stop() (lost []lostCalls, answered int) {
 				n, _ := what[key].(float64)
 				return int(n)
 			}
-			lost = append(lost, lostCalls{number("count"), time.UnixMilli(int64(number("last_began_ms"))), c.text})
+			lost = append(lost, failedCalls{number("count"), time.UnixMilli(int64(number("last_began_ms"))), c.text})
 		}
 	}
 	if answered == 0 {
@@ -67,15 +67,15 @@ func (l *load) stop() (lost []lostCalls, answered int) {
 	return lost, answered
 }
 
-// lostCalls is a group of calls that failed in the same way.
-type lostCalls struct {
+// failedCalls is a group of calls that failed in the same way.
+type failedCalls struct {
 	count int
 	last  time.Time // when the last of them began
 	text  string
 }
 
-// stopWithoutLoss ends the load and verifies that every call succeeded.
-func (l *load) stopWithoutLoss() {
+// stopWithoutFailures ends the load and verifies that every call succeeded.
+func (l *load) stopWithoutFailures() {
 	l.t.Helper()
 	lost, answered := l.stop()
 	for _, c := range lost {
@@ -84,35 +84,35 @@ func (l *load) stopWithoutLoss() {
 	l.t.Logf("%d calls were answered", answered)
 }
 
-// wait sleeps for d.
-func wait(d time.Duration) { <-time.After(d) }
+// sleep sleeps for d.
+func sleep(d time.Duration) { <-time.After(d) }
 
-// pair is a consumer's sidecar, and two providers of which the first has a sidecar.
-type pair struct {
-	near, far *sidecar
-	plain     int // port of the provider without a sidecar
+// sidecarPair is a consumer's sidecar, and two providers of which the first has a sidecar.
+type sidecarPair struct {
+	consumerSide, providerSide *sidecar
+	directPort                 int // port of the provider without a sidecar
 }
 
-// startPair starts both providers and both sidecars. far, near and plain are the registry addresses
+// startSidecarPair starts both providers and both sidecars. far, near and plain are the registry addresses
 // of the far sidecar, the near sidecar and the plain provider. It returns when the near sidecar
 // knows both providers.
-func startPair(t *testing.T, far, near, plain string) pair {
+func startSidecarPair(t *testing.T, far, near, plain string) sidecarPair {
 	t.Helper()
 	app := freePort(t)
-	p := pair{plain: freePort(t)}
+	p := sidecarPair{directPort: freePort(t)}
 	startProvider(t, "dubbo27", "behind", app)
-	startProvider(t, "dubbo3", "plain", p.plain, "registry=zookeeper://"+plain)
-	p.far = startSidecar(t, setting{registry: far, app: app})
-	p.far.askAll("/pub")
-	p.near = startSidecar(t, setting{registry: near})
-	p.near.askAll("/sub")
-	p.near.awaitProviders(p.far.ingress, p.plain)
+	startProvider(t, "dubbo3", "plain", p.directPort, "registry=zookeeper://"+plain)
+	p.providerSide = startSidecar(t, sidecarOptions{registry: far, providerPort: app})
+	p.providerSide.callAPIForExports("/pub")
+	p.consumerSide = startSidecar(t, sidecarOptions{registry: near})
+	p.consumerSide.callAPIForExports("/sub")
+	p.consumerSide.awaitProviders(p.providerSide.ingress, p.directPort)
 	return p
 }
 
-// published returns the registered providers of the export without group and version: host:port,
+// registeredProviders returns the registered providers of the export without group and version: host:port,
 // and the ZooKeeper session of the registration.
-func (s session) published() map[string]int64 {
+func (s session) registeredProviders() map[string]int64 {
 	s.t.Helper()
 	folder := "/dubbo/" + echo + "/providers"
 	children, _, err := s.conn.Children(folder)
@@ -132,13 +132,13 @@ func (s session) published() map[string]int64 {
 	return found
 }
 
-// awaitPublished waits until the sidecar's provider is registered by a session other than before,
+// awaitRegistered waits until the sidecar's provider is registered by a session other than before,
 // or by any session if before is 0, and returns the session.
-func (s session) awaitPublished(w *sidecar, before int64) int64 {
+func (s session) awaitRegistered(w *sidecar, before int64) int64 {
 	s.t.Helper()
 	var owner int64
 	eventually(s.t, func() string {
-		all := s.published()
+		all := s.registeredProviders()
 		owner = all[fmt.Sprintf("%s:%d", host, w.ingress)]
 		if owner == 0 || owner == before {
 			return fmt.Sprintf("of %d is registered: %v; before, the session was %d", w.ingress, all, before)
@@ -151,62 +151,62 @@ func (s session) awaitPublished(w *sidecar, before int64) int64 {
 // TestRegistryIsKilled verifies that no call fails while ZooKeeper is down, and that registration
 // and discovery work after its restart, with and without its data.
 func TestRegistryIsKilled(t *testing.T) {
-	begin(t)
+	skipUnlessReady(t)
 	t.Parallel()
 	for _, forgets := range []bool{false, true} {
 		t.Run(fmt.Sprintf("forgets %v", forgets), func(t *testing.T) {
 			server := zookeeper.Start(t, zookeeper.Options{})
-			p := startPair(t, server.Address(), server.Address(), server.Address())
-			l := startLoad(t, p.near)
+			p := startSidecarPair(t, server.Address(), server.Address(), server.Address())
+			l := startLoad(t, p.consumerSide)
 			server.Kill()
 			if forgets {
-				server.Forget()
-				wait(time.Second)
+				server.RemoveData()
+				sleep(time.Second)
 			} else {
-				wait(lossLasts())
+				sleep(outageDuration())
 			}
 			server.Restart()
 			// Plain Dubbo reconnects in its own way; the test checks only Weft.
-			dial(t, server).awaitPublished(p.far, 0)
+			dial(t, server).awaitRegistered(p.providerSide, 0)
 			third := freePort(t)
-			startProvider(t, "dubbo27", "third", third, plainly(server, ""))
+			startProvider(t, "dubbo27", "third", third, registryOption(server, ""))
 			eventually(t, func() string {
-				s, err := p.near.subscribed(echo)
-				if used := strings.Join(s.used(), " "); err != nil || !strings.Contains(used, fmt.Sprint(third)) || !strings.Contains(used, fmt.Sprint(p.far.ingress)) {
-					return fmt.Sprintf("calls go to %s, want also %d and %d: %v", used, third, p.far.ingress, err)
+				s, err := p.consumerSide.subscribed(echo)
+				if used := strings.Join(s.activeAddresses(), " "); err != nil || !strings.Contains(used, fmt.Sprint(third)) || !strings.Contains(used, fmt.Sprint(p.providerSide.ingress)) {
+					return fmt.Sprintf("calls go to %s, want also %d and %d: %v", used, third, p.providerSide.ingress, err)
 				}
 				return ""
 			})
-			l.stopWithoutLoss()
+			l.stopWithoutFailures()
 		})
 	}
 }
 
 // TestLeaderIsKilled verifies that no call fails when the leader of three servers is killed.
 func TestLeaderIsKilled(t *testing.T) {
-	begin(t)
+	skipUnlessReady(t)
 	t.Parallel()
 	ensemble := zookeeper.StartEnsemble(t, zookeeper.Options{})
 	one := ensemble.Servers[0].Address()
-	p := startPair(t, ensemble.Address(), ensemble.Address(), one+"?backup="+ensemble.Servers[1].Address()+","+ensemble.Servers[2].Address())
-	l := startLoad(t, p.near)
+	p := startSidecarPair(t, ensemble.Address(), ensemble.Address(), one+"?backup="+ensemble.Servers[1].Address()+","+ensemble.Servers[2].Address())
+	l := startLoad(t, p.consumerSide)
 	leader := ensemble.Leader()
 	leader.Kill()
-	wait(sessionLasts)
+	sleep(sessionTimeout)
 	for _, s := range ensemble.Servers {
 		if s != leader {
-			s.Await()
-			dial(t, s).awaitPublished(p.far, 0)
+			s.AwaitReady()
+			dial(t, s).awaitRegistered(p.providerSide, 0)
 		}
 	}
-	p.near.awaitProviders(p.far.ingress, p.plain)
-	l.stopWithoutLoss()
+	p.consumerSide.awaitProviders(p.providerSide.ingress, p.directPort)
+	l.stopWithoutFailures()
 }
 
-// TestNetworkIsCut verifies that no call fails while one side cannot reach ZooKeeper until its
+// TestNetworkPartition verifies that no call fails while one side cannot reach ZooKeeper until its
 // sessions have expired.
-func TestNetworkIsCut(t *testing.T) {
-	begin(t)
+func TestNetworkPartition(t *testing.T) {
+	skipUnlessReady(t)
 	t.Parallel()
 	// Each sidecar reaches the server at its own address, which can be cut separately.
 	const forFar, forNear = "10.77.1.1", "10.77.1.2"
@@ -217,52 +217,52 @@ func TestNetworkIsCut(t *testing.T) {
 	}
 	server := zookeeper.Start(t, zookeeper.Options{Config: []string{"clientPortAddress=0.0.0.0"}})
 	port := server.Address()[strings.LastIndexByte(server.Address(), ':'):]
-	p := startPair(t, forFar+port, forNear+port, server.Address())
+	p := startSidecarPair(t, forFar+port, forNear+port, server.Address())
 	judge := dial(t, server)
-	owner := judge.awaitPublished(p.far, 0)
-	l := startLoad(t, p.near)
+	owner := judge.awaitRegistered(p.providerSide, 0)
+	l := startLoad(t, p.consumerSide)
 
-	restore := cut(t, forFar)
+	restore := blockAddress(t, forFar)
 	eventually(t, func() string {
-		if all := judge.published(); all[fmt.Sprintf("%s:%d", host, p.far.ingress)] != 0 {
+		if all := judge.registeredProviders(); all[fmt.Sprintf("%s:%d", host, p.providerSide.ingress)] != 0 {
 			return fmt.Sprintf("the session of the provider's sidecar has not expired: %v", all)
 		}
 		return ""
 	})
-	p.near.awaitProviders(p.plain)
+	p.consumerSide.awaitProviders(p.directPort)
 	restore()
-	judge.awaitPublished(p.far, owner)
-	p.near.awaitProviders(p.far.ingress, p.plain)
+	judge.awaitRegistered(p.providerSide, owner)
+	p.consumerSide.awaitProviders(p.providerSide.ingress, p.directPort)
 
-	restore = cut(t, forNear)
-	wait(sessionLasts)
+	restore = blockAddress(t, forNear)
+	sleep(sessionTimeout)
 	third := freePort(t)
-	startProvider(t, "dubbo27", "third", third, plainly(server, ""))
+	startProvider(t, "dubbo27", "third", third, registryOption(server, ""))
 	restore()
-	p.near.awaitProviders(p.far.ingress, p.plain, third)
-	l.stopWithoutLoss()
+	p.consumerSide.awaitProviders(p.providerSide.ingress, p.directPort, third)
+	l.stopWithoutFailures()
 }
 
 // TestProviderDies verifies that when a provider dies only calls in flight on it fail, none if
 // retries are allowed, and that it leaves the provider list when its session ends.
 func TestProviderDies(t *testing.T) {
-	begin(t)
+	skipUnlessReady(t)
 	t.Parallel()
 	for _, retries := range []int{0, 2} {
 		t.Run(fmt.Sprintf("%d retries", retries), func(t *testing.T) {
 			server := zookeeper.Start(t, zookeeper.Options{})
 			dies, lives := freePort(t), freePort(t)
-			doomed := startProvider(t, "dubbo27", "dies", dies, plainly(server, ""), "warmup=1")
-			startProvider(t, "dubbo3", "lives", lives, plainly(server, ""), "warmup=1")
-			near := startSidecar(t, setting{registry: server.Address()})
-			near.askAll("/sub", object{"parameters": object{"retries": fmt.Sprint(retries)}})
+			doomed := startProvider(t, "dubbo27", "dies", dies, registryOption(server, ""), "warmup=1")
+			startProvider(t, "dubbo3", "lives", lives, registryOption(server, ""), "warmup=1")
+			near := startSidecar(t, sidecarOptions{registry: server.Address()})
+			near.callAPIForExports("/sub", object{"parameters": object{"retries": fmt.Sprint(retries)}})
 			near.awaitProviders(dies, lives)
 			l := startLoad(t, near)
 			l.consumer.awaitLine("answers until now")
 			doomed.Kill()
 			died := time.Now()
 			near.awaitProviders(lives)
-			if took := time.Since(died); took > sessionLasts+5*time.Second {
+			if took := time.Since(died); took > sessionTimeout+5*time.Second {
 				t.Errorf("the provider is in the list %v after it died", took)
 			}
 			lost, answered := l.stop()
@@ -274,7 +274,7 @@ func TestProviderDies(t *testing.T) {
 				}
 			}
 			// Five consecutive failures eject a host, in addition to the calls in flight.
-			most := callers + 5
+			most := concurrency + 5
 			if retries > 0 {
 				most = 0
 			}
@@ -289,48 +289,48 @@ func TestProviderDies(t *testing.T) {
 // TestSidecarIsKilled verifies that a restarted Weft publishes its saved services again and that
 // they remain when the previous session expires.
 func TestSidecarIsKilled(t *testing.T) {
-	begin(t)
+	skipUnlessReady(t)
 	t.Parallel()
 	server := zookeeper.Start(t, zookeeper.Options{})
-	p := startPair(t, server.Address(), server.Address(), server.Address())
+	p := startSidecarPair(t, server.Address(), server.Address(), server.Address())
 	judge := dial(t, server)
-	owner := judge.awaitPublished(p.far, 0)
-	p.far.awaitSaved()
-	p.far.weft.Kill()
-	p.far.restart()
-	judge.awaitPublished(p.far, owner)
-	wait(p.far.setting.session + 3*time.Second)
-	judge.awaitPublished(p.far, owner)
-	p.near.awaitProviders(p.far.ingress, p.plain)
-	l := startLoad(t, p.near)
+	owner := judge.awaitRegistered(p.providerSide, 0)
+	p.providerSide.awaitSaved()
+	p.providerSide.weft.Kill()
+	p.providerSide.restart()
+	judge.awaitRegistered(p.providerSide, owner)
+	sleep(p.providerSide.options.sessionTimeout + 3*time.Second)
+	judge.awaitRegistered(p.providerSide, owner)
+	p.consumerSide.awaitProviders(p.providerSide.ingress, p.directPort)
+	l := startLoad(t, p.consumerSide)
 	l.consumer.awaitLine("answers until now")
-	l.stopWithoutLoss()
+	l.stopWithoutFailures()
 
 	// The consumer's sidecar restores the providers without the registry and the application.
 	server.Kill()
-	p.near.weft.Kill()
-	p.near.restart()
-	p.near.awaitProviders(p.far.ingress, p.plain)
-	l = startLoad(t, p.near)
+	p.consumerSide.weft.Kill()
+	p.consumerSide.restart()
+	p.consumerSide.awaitProviders(p.providerSide.ingress, p.directPort)
+	l = startLoad(t, p.consumerSide)
 	l.consumer.awaitLine("answers until now")
-	l.stopWithoutLoss()
+	l.stopWithoutFailures()
 }
 
 // TestSidecarIsStopped verifies that no call fails while a sidecar is stopped and restarted twice:
 // it unregisters, waits and drains.
 func TestSidecarIsStopped(t *testing.T) {
-	begin(t)
+	skipUnlessReady(t)
 	t.Parallel()
 	server := zookeeper.Start(t, zookeeper.Options{})
-	p := startPair(t, server.Address(), server.Address(), server.Address())
-	l := startLoad(t, p.near)
+	p := startSidecarPair(t, server.Address(), server.Address(), server.Address())
+	l := startLoad(t, p.consumerSide)
 	l.consumer.awaitLine("first answer of") // the second line of this kind
 	for range 2 {
-		p.far.weft.signal(syscall.SIGTERM)
-		p.near.awaitProviders(p.plain)
-		p.far.weft.awaitExit()
-		p.far.restart()
-		p.near.awaitProviders(p.far.ingress, p.plain)
+		p.providerSide.weft.signal(syscall.SIGTERM)
+		p.consumerSide.awaitProviders(p.directPort)
+		p.providerSide.weft.awaitExit()
+		p.providerSide.restart()
+		p.consumerSide.awaitProviders(p.providerSide.ingress, p.directPort)
 	}
-	l.stopWithoutLoss()
+	l.stopWithoutFailures()
 }

@@ -6,7 +6,7 @@
 //	TestMain   builds Weft and the peers (test/interop/kit), enters a network namespace
 //	process    a program that takes commands and reports  process_test.go
 //	sidecar    Weft with the API of Dubbo services        sidecar_test.go
-//	Test…      discovery, and calls during failures       way_test.go, plain_test.go, loss_test.go
+//	Test…      discovery, and calls during failures       sidecar_to_sidecar_test.go, interface_discovery_test.go, loss_test.go
 //
 // A missing prerequisite (a JDK, Maven Central, ZooKeeper) skips the tests with a message. The
 // program in scale measures many services.
@@ -35,9 +35,9 @@ const (
 
 // Environment variables from the process that builds to the one that tests.
 const (
-	weftKey    = "WEFT_DUBBO_WEFT"    // path of the program
-	javaKey    = "WEFT_DUBBO_JAVA"    // directory of the Java peers
-	problemKey = "WEFT_DUBBO_PROBLEM" // why the tests cannot run
+	weftEnv    = "WEFT_DUBBO_WEFT"    // path of the program
+	javaEnv    = "WEFT_DUBBO_JAVA"    // directory of the Java peers
+	problemEnv = "WEFT_DUBBO_PROBLEM" // why the tests cannot run
 )
 
 func TestMain(m *testing.M) {
@@ -45,7 +45,7 @@ func TestMain(m *testing.M) {
 	if list := flag.Lookup("test.list"); list != nil && list.Value.String() != "" {
 		os.Exit(m.Run())
 	}
-	if netns.Inside() {
+	if netns.InNamespace() {
 		if err := errors.Join(netns.LoopbackUp(), addHost(host)); err != nil {
 			fail(err)
 		}
@@ -54,11 +54,11 @@ func TestMain(m *testing.M) {
 	if err := prepare(); err != nil {
 		fail(err)
 	}
-	status, err := netns.Again()
+	status, err := netns.RunInNamespace()
 	if err == nil {
 		os.Exit(status)
 	}
-	tell(problemKey, fmt.Sprintf("no network namespace: %v", err))
+	setEnv(problemEnv, fmt.Sprintf("no network namespace: %v", err))
 	os.Exit(m.Run())
 }
 
@@ -84,32 +84,32 @@ func prepare() error {
 	if err := subject.Weft(root, weft); err != nil {
 		return err
 	}
-	tell(weftKey, weft)
-	tell("DUBBO_IP_TO_REGISTRY", host) // read by Dubbo
+	setEnv(weftEnv, weft)
+	setEnv("DUBBO_IP_TO_REGISTRY", host) // read by Dubbo
 	if _, err := exec.LookPath("ip"); err != nil {
-		tell(problemKey, "no ip(8) (Debian: iproute2)")
+		setEnv(problemEnv, "no ip(8) (Debian: iproute2)")
 	}
 	dir, err := kit.Java().Get(filepath.Join(root, "test", "interop"), tools)
 	var missing *kit.MissingError
 	if errors.As(err, &missing) {
-		tell(problemKey, missing.What)
+		setEnv(problemEnv, missing.What)
 		return nil
 	}
-	tell(javaKey, dir)
+	setEnv(javaEnv, dir)
 	return err
 }
 
-// tell sets an environment variable.
-func tell(key, value string) {
+// setEnv sets an environment variable.
+func setEnv(key, value string) {
 	if err := os.Setenv(key, value); err != nil {
 		fail(err)
 	}
 }
 
-// begin skips the test if it cannot run.
-func begin(t *testing.T) {
+// skipUnlessReady skips the test if it cannot run.
+func skipUnlessReady(t *testing.T) {
 	t.Helper()
-	if problem := os.Getenv(problemKey); problem != "" {
+	if problem := os.Getenv(problemEnv); problem != "" {
 		t.Skip(problem)
 	}
 }

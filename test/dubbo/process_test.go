@@ -17,10 +17,10 @@ import (
 )
 
 const (
-	// patience is the timeout of a step that should complete quickly: a JVM may start slowly on a
+	// waitTimeout is the timeout of a step that should complete quickly: a JVM may start slowly on a
 	// busy machine.
-	patience = 90 * time.Second
-	interval = 50 * time.Millisecond
+	waitTimeout  = 90 * time.Second
+	pollInterval = 50 * time.Millisecond
 )
 
 // process is a program that takes commands and reports. Only the test's goroutine may call its
@@ -33,7 +33,7 @@ type process struct {
 // start runs a program until the end of the test.
 func start(t *testing.T, name, program string, args ...string) *process {
 	t.Helper()
-	return &process{child.Talk(t, name, exec.Command(program, args...)), t}
+	return &process{child.StartInteractive(t, name, exec.Command(program, args...)), t}
 }
 
 func (p *process) signal(signal os.Signal) {
@@ -47,11 +47,11 @@ func (p *process) signal(signal os.Signal) {
 func (p *process) awaitExit() {
 	p.t.Helper()
 	select {
-	case <-p.Ended():
-		if status := p.Status(); status != 0 {
+	case <-p.Done():
+		if status := p.ExitCode(); status != 0 {
 			p.t.Errorf("%s ends with status %d", p.Name(), status)
 		}
-	case <-time.After(patience):
+	case <-time.After(waitTimeout):
 		p.t.Fatalf("%s does not end", p.Name())
 	}
 }
@@ -59,15 +59,15 @@ func (p *process) awaitExit() {
 // awaitLine waits for a line of stdout that contains text.
 func (p *process) awaitLine(text string) {
 	p.t.Helper()
-	for !strings.Contains(p.line(), text) {
+	for !strings.Contains(p.nextLine(), text) {
 		continue
 	}
 }
 
-// line returns the next line of stdout.
-func (p *process) line() string {
+// nextLine returns the next line of stdout.
+func (p *process) nextLine() string {
 	p.t.Helper()
-	timeout := time.NewTimer(patience)
+	timeout := time.NewTimer(waitTimeout)
 	defer timeout.Stop()
 	select {
 	case line, open := <-p.Lines():
@@ -76,14 +76,14 @@ func (p *process) line() string {
 		}
 		return line
 	case <-timeout.C:
-		p.t.Fatalf("%s says nothing for %v:\n%s", p.Name(), patience, p.Log())
+		p.t.Fatalf("%s says nothing for %v:\n%s", p.Name(), waitTimeout, p.Log())
 	}
 	return ""
 }
 
-func (p *process) say(command string) {
+func (p *process) send(command string) {
 	p.t.Helper()
-	if err := p.Say(command); err != nil {
+	if err := p.Send(command); err != nil {
 		p.t.Fatalf("%s: %v", p.Name(), err)
 	}
 }
@@ -99,19 +99,19 @@ type call struct {
 
 var elapsed = regexp.MustCompile(`,"elapsed_ms":\d+`)
 
-// play makes a consumer run a scenario and returns its calls.
-func (p *process) play(command string) []call {
+// runScenario makes a consumer run a scenario and returns its calls.
+func (p *process) runScenario(command string) []call {
 	p.t.Helper()
-	p.say(command)
-	return p.calls()
+	p.send(command)
+	return p.readCalls()
 }
 
-// calls reads the reports until the end of the scenario.
-func (p *process) calls() []call {
+// readCalls reads the reports until the end of the scenario.
+func (p *process) readCalls() []call {
 	p.t.Helper()
 	var calls []call
 	for {
-		line := p.line()
+		line := p.nextLine()
 		c := call{text: elapsed.ReplaceAllString(line, "")}
 		if err := json.Unmarshal([]byte(line), &c); err != nil {
 			p.t.Fatalf("%s reports %q: %v", p.Name(), line, err)
@@ -129,7 +129,7 @@ func (p *process) calls() []call {
 // startJava runs a main class of the Dubbo peers.
 func startJava(t *testing.T, module, class string, args ...string) *process {
 	t.Helper()
-	dir := filepath.Join(os.Getenv(javaKey), module)
+	dir := filepath.Join(os.Getenv(javaEnv), module)
 	flags := []string{
 		// Small heap and fast start: a machine with two cores runs several JVMs.
 		"-Xmx160m", "-Xshare:auto", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-XX:-UsePerfData",
@@ -177,18 +177,18 @@ func freePort(t *testing.T) int {
 // eventually waits until wrong returns "".
 func eventually(t *testing.T, wrong func() string) {
 	t.Helper()
-	tick := time.NewTicker(interval)
+	tick := time.NewTicker(pollInterval)
 	defer tick.Stop()
-	for deadline := time.Now().Add(patience); ; <-tick.C {
+	for deadline := time.Now().Add(waitTimeout); ; <-tick.C {
 		what := wrong()
 		if what == "" {
 			return
 		}
 		if time.Now().After(deadline) {
-			t.Fatalf("still so after %v: %s", patience, what)
+			t.Fatalf("still so after %v: %s", waitTimeout, what)
 		}
 	}
 }
 
-// errStatus reports an HTTP status other than 200.
-var errStatus = errors.New("unexpected status")
+// errUnexpectedStatus reports an HTTP status other than 200.
+var errUnexpectedStatus = errors.New("unexpected status")

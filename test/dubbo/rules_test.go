@@ -18,8 +18,8 @@ func (s session) write(path, document string) {
 	}
 }
 
-// opened returns the metric of the connections that were opened to the providers of echo.
-func (w *sidecar) opened() string {
+// openedConnections returns the metric of the connections that were opened to the providers of echo.
+func (w *sidecar) openedConnections() string {
 	w.t.Helper()
 	text, err := fetch(http.MethodGet, fmt.Sprintf("http://127.0.0.1:%d/metrics", w.admin), nil)
 	if err != nil {
@@ -34,23 +34,23 @@ func (w *sidecar) opened() string {
 	return ""
 }
 
-// TestRulesOfTheConfigurationCentre verifies that rules written to ZooKeeper while calls are made
+// TestConfigurationCenterRules verifies that rules written to ZooKeeper while calls are made
 // change routing and parameters, and that their deletion restores the previous behavior.
-func TestRulesOfTheConfigurationCentre(t *testing.T) {
-	begin(t)
+func TestConfigurationCenterRules(t *testing.T) {
+	skipUnlessReady(t)
 	server := zookeeper.Start(t, zookeeper.Options{})
-	near := startSidecar(t, setting{registry: server.Address()})
+	near := startSidecar(t, sidecarOptions{registry: server.Address()})
 	one, two, gray := freePort(t), freePort(t), freePort(t)
-	startProvider(t, "dubbo27", "one", one, plainly(server, ""), "warmup=1")
-	startProvider(t, "dubbo3", "two", two, plainly(server, ""), "warmup=1")
-	startProvider(t, "dubbo3", "gray", gray, plainly(server, ""), "warmup=1", "dubbo.tag=gray")
-	near.askAll("/sub")
+	startProvider(t, "dubbo27", "one", one, registryOption(server, ""), "warmup=1")
+	startProvider(t, "dubbo3", "two", two, registryOption(server, ""), "warmup=1")
+	startProvider(t, "dubbo3", "gray", gray, registryOption(server, ""), "warmup=1", "dubbo.tag=gray")
+	near.callAPIForExports("/sub")
 	near.awaitProviders(one, two, gray)
 	consumer := startConsumer(t, "dubbo27")
 	called := func(want string) {
 		t.Helper()
 		eventually(t, func() string {
-			got := fmt.Sprint(consumer.play(fmt.Sprintf("shares %d calls=40", near.egress))[0].Value)
+			got := fmt.Sprint(consumer.runScenario(fmt.Sprintf("shares %d calls=40", near.egress))[0].Value)
 			if got != want {
 				return fmt.Sprintf("calls go to %s, want %s", got, want)
 			}
@@ -73,13 +73,13 @@ func TestRulesOfTheConfigurationCentre(t *testing.T) {
 	near.awaitProviders(one, two, gray)
 
 	// The tag gray now comes from the consumer's parameters.
-	near.ask("/sub", object{"interface": echo, "methods": []string{"name"}, "parameters": object{"dubbo.tag": "gray"}})
+	near.callAPI("/sub", object{"interface": echo, "methods": []string{"name"}, "parameters": object{"dubbo.tag": "gray"}})
 	called("map[gray:40]")
-	near.ask("/sub", object{"interface": echo, "methods": []string{"name"}})
+	near.callAPI("/sub", object{"interface": echo, "methods": []string{"name"}})
 	near.awaitProviders(one, two, gray)
 
-	consumer.play(fmt.Sprintf("shares %d calls=40", near.egress)) // opens connections to both providers
-	before := near.opened()
+	consumer.runScenario(fmt.Sprintf("shares %d calls=40", near.egress)) // opens connections to both providers
+	before := near.openedConnections()
 	overrides := folder + echo + "::.configurators"
 	rules.write(overrides, "configVersion: v3.0\nenabled: true\nconfigs:\n- side: consumer\n  parameters: {timeout: 1234, retries: 0, loadbalance: roundrobin}\n")
 	await := func(want string) {
@@ -94,7 +94,7 @@ func TestRulesOfTheConfigurationCentre(t *testing.T) {
 	}
 	await("roundrobin 1.234s")
 	called("map[one:20 two:20]")
-	if after := near.opened(); after != before {
+	if after := near.openedConnections(); after != before {
 		t.Errorf("connections to providers: %q, before the override %q", after, before)
 	}
 	if err := rules.conn.Delete(overrides, -1); err != nil {

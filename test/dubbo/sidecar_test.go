@@ -26,8 +26,8 @@ func exports() [][2]string {
 	return [][2]string{{"", ""}, {"blue", "1.0"}, {"green", "1.0"}, {"green", "2.0"}}
 }
 
-// keyOf returns the key of an export in the API.
-func keyOf(export [2]string) string {
+// exportKey returns the key of an export in the API.
+func exportKey(export [2]string) string {
 	key := echo
 	if export[0] != "" {
 		key = export[0] + "/" + key
@@ -38,27 +38,27 @@ func keyOf(export [2]string) string {
 	return key
 }
 
-// setting configures a sidecar.
-type setting struct {
-	registry string        // address of a ZooKeeper
-	app      int           // port of the local provider; 0: none
-	session  time.Duration // session timeout of the registry; 0: 2 s
+// sidecarOptions configures a sidecar.
+type sidecarOptions struct {
+	registry       string        // address of a ZooKeeper
+	providerPort   int           // port of the local provider; 0: none
+	sessionTimeout time.Duration // session timeout of the registry; 0: 2 s
 }
 
 // sidecar is a Weft with the API of Dubbo services.
 type sidecar struct {
 	t       *testing.T
 	weft    *process
-	setting setting
+	options sidecarOptions
 	path    string // of its configuration
 
 	ingress, egress, api, admin int // ports
 }
 
 // startSidecar runs Weft until the end of the test and returns when it is ready.
-func startSidecar(t *testing.T, s setting) *sidecar {
+func startSidecar(t *testing.T, s sidecarOptions) *sidecar {
 	t.Helper()
-	w := &sidecar{t: t, setting: s, path: filepath.Join(t.TempDir(), "weft.json"),
+	w := &sidecar{t: t, options: s, path: filepath.Join(t.TempDir(), "weft.json"),
 		ingress: freePort(t), egress: freePort(t), api: freePort(t), admin: freePort(t)}
 	text, err := json.MarshalIndent(w.config(), "", "  ")
 	if err != nil {
@@ -74,15 +74,15 @@ func startSidecar(t *testing.T, s setting) *sidecar {
 // restart starts Weft again with its state file.
 func (w *sidecar) restart() {
 	w.t.Helper()
-	w.weft = start(w.t, "weft", os.Getenv(weftKey), "start", "-c", w.path)
+	w.weft = start(w.t, "weft", os.Getenv(weftEnv), "start", "-c", w.path)
 	w.weft.awaitLine("is ready")
 }
 
 func (w *sidecar) stateFile() string { return filepath.Join(filepath.Dir(w.path), "state.json") }
 
 func (w *sidecar) config() object {
-	if w.setting.session == 0 {
-		w.setting.session = 2 * time.Second
+	if w.options.sessionTimeout == 0 {
+		w.options.sessionTimeout = 2 * time.Second
 	}
 	listener := func(name, kind, address string, port int, table string) object {
 		return object{"name": name, "type": kind, "address": fmt.Sprintf("%s:%d", address, port), "filter_chains": []object{{
@@ -96,18 +96,18 @@ func (w *sidecar) config() object {
 				"routers": []object{{"match": object{"headers": []object{{"name": "service", "value": ".*", "regex": true}}},
 					"route": object{"cluster_name": "app", "timeout": "0s"}}}}}}},
 		}},
-		"cluster_manager": object{"clusters": []object{{"name": "app", "hosts": []object{{"address": fmt.Sprintf("127.0.0.1:%d", max(w.setting.app, 1))}}}}},
+		"cluster_manager": object{"clusters": []object{{"name": "app", "hosts": []object{{"address": fmt.Sprintf("127.0.0.1:%d", max(w.options.providerPort, 1))}}}}},
 		"extends": []object{{"type": "dubbo_registry", "config": object{
 			"enable": true, "host": host, "server_port": w.ingress, "api_port": w.api, "withdraw_wait": "2s",
 			"state_file": w.stateFile(),
-			"registries": []object{{"type": "zookeeper", "address": w.setting.registry, "session_timeout": w.setting.session.String()}},
+			"registries": []object{{"type": "zookeeper", "address": w.options.registry, "session_timeout": w.options.sessionTimeout.String()}},
 		}}},
 		"admin": object{"address": object{"socket_address": object{"address": "127.0.0.1", "port_value": w.admin}}},
 	}
 }
 
-// ask makes an API call about a service, which must succeed.
-func (w *sidecar) ask(path string, service object) {
+// callAPI makes an API call about a service, which must succeed.
+func (w *sidecar) callAPI(path string, service object) {
 	w.t.Helper()
 	body, err := json.Marshal(object{"service": service})
 	if err != nil {
@@ -119,19 +119,19 @@ func (w *sidecar) ask(path string, service object) {
 	}
 }
 
-// askAll makes an API call about each export, with additional keys if given.
-func (w *sidecar) askAll(path string, more ...object) {
+// callAPIForExports makes an API call about each export, with additional keys if given.
+func (w *sidecar) callAPIForExports(path string, more ...object) {
 	w.t.Helper()
 	for _, export := range exports() {
 		service := object{"interface": echo, "methods": []string{"name", "nameAfter", "say"}, "group": export[0], "version": export[1]}
 		for _, m := range more {
 			maps.Copy(service, m)
 		}
-		w.ask(path, service)
+		w.callAPI(path, service)
 	}
 }
 
-// awaitSaved waits until the state file has all services that askAll published.
+// awaitSaved waits until the state file has all services that callAPIForExports published.
 func (w *sidecar) awaitSaved() {
 	w.t.Helper()
 	eventually(w.t, func() string {
@@ -171,8 +171,8 @@ type provider struct {
 	Unused  string `json:"unused"`
 }
 
-// used returns the addresses that receive calls, sorted.
-func (s service) used() []string {
+// activeAddresses returns the addresses that receive calls, sorted.
+func (s service) activeAddresses() []string {
 	var all []string
 	for _, p := range s.Providers {
 		if p.Unused == "" {
@@ -223,13 +223,13 @@ func (w *sidecar) awaitExport(export [2]string, ports ...int) {
 		want = append(want, fmt.Sprintf("%s:%d", host, port))
 	}
 	slices.Sort(want)
-	key := keyOf(export)
+	key := exportKey(export)
 	eventually(w.t, func() string {
 		s, err := w.subscribed(key)
 		if err != nil {
 			return err.Error()
 		}
-		if got := s.used(); !slices.Equal(got, want) {
+		if got := s.activeAddresses(); !slices.Equal(got, want) {
 			return fmt.Sprintf("calls of %s go to %v, want %v", key, got, want)
 		}
 		return ""
@@ -243,7 +243,7 @@ func fetch(method, url string, body []byte) (string, error) {
 		return "", err
 	}
 	request.Header.Set("Content-Type", "application/json")
-	client := &http.Client{Timeout: patience, Transport: &http.Transport{DisableKeepAlives: true}}
+	client := &http.Client{Timeout: waitTimeout, Transport: &http.Transport{DisableKeepAlives: true}}
 	response, err := client.Do(request)
 	if err != nil {
 		return "", err
@@ -251,7 +251,7 @@ func fetch(method, url string, body []byte) (string, error) {
 	defer func() { _ = response.Body.Close() }() // read to the end
 	text, err := io.ReadAll(response.Body)
 	if err == nil && response.StatusCode != http.StatusOK {
-		err = fmt.Errorf("%w: %s", errStatus, response.Status)
+		err = fmt.Errorf("%w: %s", errUnexpectedStatus, response.Status)
 	}
 	return string(text), err
 }

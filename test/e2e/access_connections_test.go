@@ -8,36 +8,36 @@ import (
 	"time"
 )
 
-// TestPoliciesDecideAboutConnections verifies that the rbac network filter rejects a connection
+// TestRBACNetworkFilter verifies that the rbac network filter rejects a connection
 // before the upstream sees it and before Weft reads a request.
-func TestPoliciesDecideAboutConnections(t *testing.T) {
+func TestRBACNetworkFilter(t *testing.T) {
 	t.Parallel()
 	const cart, bank = "spiffe://shop.test/ns/shop/sa/cart", "spiffe://shop.test/ns/bank/sa/pay"
-	b := newBadges(t)
+	b := newTestCA(t)
 	cert, key := b.issue("app.test", "")
 	gate := object{"type": "rbac", "config": object{"rules": object{"policies": object{"shop": object{
 		"permissions": list{object{"requested_server_name": object{"exact": "app.test"}}},
 		"principals":  list{object{"authenticated": object{"principal_name": object{"prefix": "spiffe://shop.test/ns/shop/"}}}},
 	}}}}}
 	accepted := make(chan struct{}, 16)
-	app := accept(t, func(c net.Conn) {
+	app := startTCPServer(t, func(c net.Conn) {
 		accepted <- struct{}{}
 		_, _ = io.WriteString(c, "hello")
 	})
-	web := serve(t, sayRequest)
-	carried, served := free(), free()
+	web := startUpstream(t, describeRequest)
+	carried, served := freeAddress(), freeAddress()
 	secure := func(name, address string, filter object) object {
 		return object{"name": name, "address": address, "filter_chains": list{object{
 			"filters":     list{gate, filter},
-			"tls_context": object{"status": true, "cert_chain": cert, "private_key": key, "ca_cert": b.authority(), "verify_client": true},
+			"tls_context": object{"status": true, "cert_chain": cert, "private_key": key, "ca_cert": b.caPEM(), "verify_client": true},
 		}}}
 	}
-	w := run(t, setup{
+	w := startWeft(t, setup{
 		listeners: list{
 			secure("bytes", carried, object{"type": "tcp_proxy", "config": object{"cluster": "app"}}),
 			secure("http", served, object{"type": "proxy", "config": object{"downstream_protocol": "Http1", "router_config_name": "table"}}),
 		},
-		tables:   list{table("table", to("/", "web"))},
+		tables:   list{routeTable("table", routeTo("/", "web"))},
 		clusters: list{cluster("app", nil, app), cluster("web", nil, web.address)},
 	}.config())
 	// said connects with the TLS configuration shows, sends a request, and returns every byte that
@@ -48,7 +48,7 @@ func TestPoliciesDecideAboutConnections(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer conn.Close()
-		_ = conn.SetDeadline(time.Now().Add(patience))
+		_ = conn.SetDeadline(time.Now().Add(waitTimeout))
 		_, _ = io.WriteString(conn, "GET / HTTP/1.1\r\nHost: app.test\r\nConnection: close\r\n\r\n")
 		all, _ := io.ReadAll(conn) // a reset also ends the response
 		return string(all)
@@ -59,10 +59,10 @@ func TestPoliciesDecideAboutConnections(t *testing.T) {
 		shows *tls.Config
 		let   bool
 	}{
-		{"of the namespace", b.shown("cart", cart, "app.test"), true},
-		{"of another", b.shown("pay", bank, "app.test"), false},
-		{"without a certificate", b.shown("", "", "app.test"), false},
-		{"for another name", b.shown("cart", cart, "127.0.0.1"), false},
+		{"of the namespace", b.clientTLS("cart", cart, "app.test"), true},
+		{"of another", b.clientTLS("pay", bank, "app.test"), false},
+		{"without a certificate", b.clientTLS("", "", "app.test"), false},
+		{"for another name", b.clientTLS("cart", cart, "127.0.0.1"), false},
 	} {
 		if got := said(carried, c.shows); (got == "hello") != c.let || !c.let && got != "" {
 			t.Errorf("%s, as bytes: heard %q", c.name, got)

@@ -10,12 +10,12 @@ import (
 
 // accessExample runs access.json and verifies which requests each filter rejects and allows.
 func accessExample(t *testing.T) {
-	app := serve(t, sayRequest)
-	e := openExample(t, "access.json")
-	e.replace(`"hosts": [{"address": "`+e.at("3146")+`"}]`, `"hosts": [{"address": "`+app.address+`"}]`)
+	app := startUpstream(t, describeRequest)
+	e := loadExample(t, "access.json")
+	e.replace(`"hosts": [{"address": "`+e.address("3146")+`"}]`, `"hosts": [{"address": "`+app.address+`"}]`)
 	w := e.run("access.json")
-	w.admin = e.at("34912")
-	url := "http://" + e.at("3145")
+	w.admin = e.address("34912")
+	url := "http://" + e.address("3145")
 	const shop = "Origin: https://shop.example.com"
 	for _, c := range []struct {
 		name, method, path string
@@ -36,7 +36,7 @@ func accessExample(t *testing.T) {
 		{"where no policy is", "PUT", "/public", []string{shop}, 200},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			got := ask(t, client(t), c.method, url+c.path, "", c.fields...)
+			got := sendRequest(t, newClient(t), c.method, url+c.path, "", c.fields...)
 			if got.status != c.want {
 				t.Errorf("%s %s: %d, want %d\n%s", c.method, c.path, got.status, c.want, got.body)
 			}
@@ -45,20 +45,20 @@ func accessExample(t *testing.T) {
 			}
 		})
 	}
-	got := ask(t, client(t), "OPTIONS", url+"/items", "", shop, "Access-Control-Request-Method: POST")
+	got := sendRequest(t, newClient(t), "OPTIONS", url+"/items", "", shop, "Access-Control-Request-Method: POST")
 	if h := got.header; got.status != 200 || h.Get("Access-Control-Allow-Origin") != "https://shop.example.com" ||
 		h.Get("Access-Control-Allow-Methods") != "GET, POST" || h.Get("Access-Control-Allow-Credentials") != "true" || got.body != "" {
 		t.Errorf("a preflight: %d %v %q", got.status, h, got.body)
 	}
-	if got = ask(t, client(t), "GET", url+"/public", "", "Origin: https://anybody.test"); got.header.Get("Access-Control-Allow-Origin") != "https://anybody.test" {
+	if got = sendRequest(t, newClient(t), "GET", url+"/public", "", "Origin: https://anybody.test"); got.header.Get("Access-Control-Allow-Origin") != "https://anybody.test" {
 		t.Errorf("of a route that anybody may read: %v", got.header)
 	}
-	if got = ask(t, client(t), "GET", url+"/items", ""); got.header.Get("X-Ratelimit-Limit") != "1000" {
+	if got = sendRequest(t, newClient(t), "GET", url+"/items", ""); got.header.Get("X-Ratelimit-Limit") != "1000" {
 		t.Errorf("of what is left: %v", got.header)
 	}
 	for i, want := range []int{200, 200, 429} {
 		for _, from := range []string{"198.51.100.1", "198.51.100.2"} {
-			if got = ask(t, client(t), "GET", url+"/report", "", "X-Forwarded-For: "+from); got.status != want {
+			if got = sendRequest(t, newClient(t), "GET", url+"/report", "", "X-Forwarded-For: "+from); got.status != want {
 				t.Errorf("report %d of %s: %d, want %d", i+1, from, got.status, want)
 			}
 		}
@@ -75,12 +75,12 @@ func accessExample(t *testing.T) {
 // accessRPCExample runs access_rpc.json and verifies policies and limits by service, method and
 // attachment.
 func accessRPCExample(t *testing.T) {
-	e := openExample(t, "access_rpc.json")
-	app := provide(t, "shop", nil)
-	e.replace(e.at("3246"), app.address)
+	e := loadExample(t, "access_rpc.json")
+	app := startProvider(t, "shop", nil)
+	e.replace(e.address("3246"), app.address)
 	w := e.run("access_rpc.json")
-	w.admin = e.at("34913")
-	caller := consume(t, e.at("3245"))
+	w.admin = e.address("34913")
+	caller := newConsumer(t, e.address("3245"))
 	const dubboDenied = 70
 	shop := func(method, application string) invocation {
 		i := invocation{service: "org.example.Shop", method: method}
@@ -115,14 +115,14 @@ func accessRPCExample(t *testing.T) {
 	}
 }
 
-// TestRefusalsAreTheProtocolsOwn verifies that each access filter rejects requests with a status of
+// TestAccessFiltersRejectInProtocolTerms verifies that each access filter rejects requests with a status of
 // the client's protocol: 403 or 429 in HTTP/1.1, a gRPC status, or an RPC status code.
-func TestRefusalsAreTheProtocolsOwn(t *testing.T) {
+func TestAccessFiltersRejectInProtocolTerms(t *testing.T) {
 	t.Parallel()
-	denying := filterOf("rbac", object{"rules": object{"action": "DENY", "policies": object{"bad": object{
+	denying := streamFilter("rbac", object{"rules": object{"action": "DENY", "policies": object{"bad": object{
 		"permissions": list{object{"any": true}}, "principals": list{object{"header": object{"name": "bad"}}}}}}})
-	once := filterOf("local_ratelimit", object{"token_bucket": object{"max_tokens": 1, "fill_interval": "1h"}})
-	nobody := filterOf("ip_access", object{"default_action": "deny"})
+	once := streamFilter("local_ratelimit", object{"token_bucket": object{"max_tokens": 1, "fill_interval": "1h"}})
+	nobody := streamFilter("ip_access", object{"default_action": "deny"})
 	cases := map[string]struct {
 		filter object
 		field  string
@@ -137,10 +137,10 @@ func TestRefusalsAreTheProtocolsOwn(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			t.Run("Http1", func(t *testing.T) {
-				url := filtered(t, list{c.filter})
+				url := filterProxy(t, list{c.filter})
 				refused := map[protocol.Reason]int{protocol.ReasonDenied: 403, protocol.RateLimited: 429}[c.reason]
 				for i, in := range c.want {
-					got := ask(t, client(t), "GET", url, "", c.field+": 1")
+					got := sendRequest(t, newClient(t), "GET", url, "", c.field+": 1")
 					if got.status != map[bool]int{true: 200, false: refused}[in] {
 						t.Errorf("request %d: %d, want it let in: %t", i, got.status, in)
 					}
@@ -148,8 +148,8 @@ func TestRefusalsAreTheProtocolsOwn(t *testing.T) {
 			})
 			t.Run("gRPC", func(t *testing.T) {
 				app := serveGRPC(t, "")
-				_, front, h2 := carriesGRPC(t, object{"stream_filters": list{c.filter}}, list{cluster("app", nil, app.address)}, to("/", "app"))
-				h2.Transport = adding{h2.Transport, c.field}
+				_, front, h2 := startGRPCProxy(t, object{"stream_filters": list{c.filter}}, list{cluster("app", nil, app.address)}, routeTo("/", "app"))
+				h2.Transport = headerTransport{h2.Transport, c.field}
 				refused := map[protocol.Reason]string{protocol.ReasonDenied: "7", protocol.RateLimited: "14"}[c.reason]
 				for i, in := range c.want {
 					if got := callGRPC(t, h2, front, "/shop.Items/List"); got != map[bool]string{true: "0", false: refused}[in] {
@@ -158,19 +158,19 @@ func TestRefusalsAreTheProtocolsOwn(t *testing.T) {
 				}
 			})
 			eachRPC(t, func(t *testing.T, r *rpc) {
-				address, _ := r.app(t)
-				front := free()
-				run(t, setup{
-					listeners: list{chained("front", front, object{"type": "proxy", "config": object{
+				address, _ := r.startServer(t)
+				front := freeAddress()
+				startWeft(t, setup{
+					listeners: list{networkListener("front", front, object{"type": "proxy", "config": object{
 						"downstream_protocol": r.Name(), "upstream_protocol": r.Name(), "router_config_name": "front",
 					}}, object{"stream_filters": list{c.filter}})},
-					tables:   list{table("front", to("/", "app"))},
+					tables:   list{routeTable("front", routeTo("/", "app"))},
 					clusters: list{cluster("app", nil, address)},
 				}.config())
 				caller := r.dial(t, front)
 				for i, in := range c.want {
-					caller.send(r.adding(t, r.request(uint64(i+1)), c.field, "1"))
-					if got := caller.answer(); got.ok != in || !in && got.code != r.code(c.reason) {
+					caller.send(r.withHeader(t, r.request(uint64(i+1)), c.field, "1"))
+					if got := caller.receive(); got.ok != in || !in && got.code != r.code(c.reason) {
 						t.Errorf("call %d: code %d, want it let in: %t", i, got.code, in)
 					}
 				}
@@ -179,35 +179,35 @@ func TestRefusalsAreTheProtocolsOwn(t *testing.T) {
 	}
 }
 
-// adding is a transport that sets one more header on each request.
-type adding struct {
+// headerTransport is a transport that sets one more header on each request.
+type headerTransport struct {
 	http.RoundTripper
 	field string
 }
 
 // RoundTrip implements http.RoundTripper.
-func (a adding) RoundTrip(r *http.Request) (*http.Response, error) {
+func (a headerTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	r = r.Clone(r.Context())
 	r.Header.Set(a.field, "1")
 	return a.RoundTripper.RoundTrip(r)
 }
 
-// TestLimitsOutliveAReload verifies that a rate limit keeps its token count across a reload.
-func TestLimitsOutliveAReload(t *testing.T) {
+// TestRateLimitSurvivesReload verifies that a rate limit keeps its token count across a reload.
+func TestRateLimitSurvivesReload(t *testing.T) {
 	t.Parallel()
-	app := serve(t, sayRequest)
-	s, front := simple(app.address)
+	app := startUpstream(t, describeRequest)
+	s, front := simpleProxy(app.address)
 	with := func(routes ...object) object {
-		s.listeners = list{listen("front", front, object{"stream_filters": list{
-			filterOf("local_ratelimit", object{"token_bucket": object{"max_tokens": 2, "fill_interval": "1h"}})}})}
-		s.tables = list{table("front", append(routes, to("/", "app"))...)}
+		s.listeners = list{httpListener("front", front, object{"stream_filters": list{
+			streamFilter("local_ratelimit", object{"token_bucket": object{"max_tokens": 2, "fill_interval": "1h"}})}})}
+		s.tables = list{routeTable("front", append(routes, routeTo("/", "app"))...)}
 		s.clusters = list{cluster("app", nil, app.address)}
 		return s.config()
 	}
-	w := run(t, with())
+	w := startWeft(t, with())
 	passed := func() (n int) {
 		for range 4 {
-			if ask(t, client(t), "GET", "http://"+front+"/", "").status == 200 {
+			if sendRequest(t, newClient(t), "GET", "http://"+front+"/", "").status == 200 {
 				n++
 			}
 		}
@@ -216,22 +216,22 @@ func TestLimitsOutliveAReload(t *testing.T) {
 	if n := passed(); n != 2 {
 		t.Fatalf("%d of 4 requests passed, want 2", n)
 	}
-	w.reload(with(own("/own", "local_ratelimit", object{"token_bucket": object{"max_tokens": 1, "fill_interval": "1h"}})))
+	w.reload(with(routeWithFilter("/own", "local_ratelimit", object{"token_bucket": object{"max_tokens": 1, "fill_interval": "1h"}})))
 	if n := passed(); n != 0 {
 		t.Errorf("after a reload %d of 4 requests passed, want 0", n)
 	}
-	if got := ask(t, client(t), "GET", "http://"+front+"/own", ""); got.status != 200 {
+	if got := sendRequest(t, newClient(t), "GET", "http://"+front+"/own", ""); got.status != 200 {
 		t.Errorf("the first request of a route with a limit of its own: %d", got.status)
 	}
 }
 
-// TestRulesOfARouteTakeThePlaceOfTheListeners verifies that the filter configuration of a route
+// TestRouteOverridesFilterConfig verifies that the filter configuration of a route
 // replaces that of the listener.
-func TestRulesOfARouteTakeThePlaceOfTheListeners(t *testing.T) {
+func TestRouteOverridesFilterConfig(t *testing.T) {
 	t.Parallel()
 	deny := object{"rules": object{}} // nothing is allowed
-	url := filtered(t, list{filterOf("rbac", deny), filterOf("csrf", object{}), filterOf("cors", object{})},
-		own("/open", "rbac", object{}),
+	url := filterProxy(t, list{streamFilter("rbac", deny), streamFilter("csrf", object{}), streamFilter("cors", object{})},
+		routeWithFilter("/open", "rbac", object{}),
 		object{"match": object{"prefix": "/api"}, "route": object{"cluster_name": "app"}, "per_filter_config": object{
 			"rbac": object{},
 			"csrf": object{"filter_enabled": object{"default_value": object{"numerator": 0}}},
@@ -244,31 +244,31 @@ func TestRulesOfARouteTakeThePlaceOfTheListeners(t *testing.T) {
 	}{
 		{"GET", "/", 403}, {"GET", "/open", 200}, {"POST", "/open", 403}, {"POST", "/api", 200},
 	} {
-		got := ask(t, client(t), c.method, url+c.path, "", "Origin: https://a.test")
+		got := sendRequest(t, newClient(t), c.method, url+c.path, "", "Origin: https://a.test")
 		if granted := got.header.Get("Access-Control-Allow-Origin") != ""; got.status != c.want || granted != (c.path == "/api") {
 			t.Errorf("%s %s: %d, with leave for the page: %t; want %d", c.method, c.path, got.status, granted, c.want)
 		}
 	}
 }
 
-// TestAFieldChoosesTheSubset verifies that header_to_metadata turns a request header into a label
+// TestHeaderToMetadataSelectsSubset verifies that header_to_metadata turns a request header into a label
 // and that the cluster selects the hosts with that label.
-func TestAFieldChoosesTheSubset(t *testing.T) {
+func TestHeaderToMetadataSelectsSubset(t *testing.T) {
 	t.Parallel()
 	hosts := list{}
 	for _, version := range []string{"v1", "v2"} {
-		hosts = append(hosts, labelled(serve(t, answers(version)).address, object{"version": version}))
+		hosts = append(hosts, labeledHost(startUpstream(t, respondWith(version)).address, object{"version": version}))
 	}
-	s, front := simple("127.0.0.1:1")
-	labels := filterOf("header_to_metadata", object{"request_rules": list{object{
+	s, front := simpleProxy("127.0.0.1:1")
+	labels := streamFilter("header_to_metadata", object{"request_rules": list{object{
 		"header":            "x-version",
 		"on_header_present": object{"metadata_namespace": "envoy.lb", "key": "version"},
 		"on_header_missing": object{"metadata_namespace": "envoy.lb", "key": "version", "value": "v1"},
 	}}})
-	s.listeners = list{listen("front", front, object{"stream_filters": list{labels}})}
-	s.tables = list{table("front", to("/", "app"))}
+	s.listeners = list{httpListener("front", front, object{"stream_filters": list{labels}})}
+	s.tables = list{routeTable("front", routeTo("/", "app"))}
 	s.clusters = list{cluster("app", object{"hosts": hosts, "lb_subset_config": object{"fall_back_policy": 0, "subset_selectors": list{list{"version"}}}})}
-	run(t, s.config())
+	startWeft(t, s.config())
 	for _, c := range []struct {
 		fields []string
 		status int
@@ -280,7 +280,7 @@ func TestAFieldChoosesTheSubset(t *testing.T) {
 		{[]string{"X-Version: v3"}, 502, ""},
 	} {
 		for range 4 {
-			got := ask(t, client(t), "GET", "http://"+front, "", c.fields...)
+			got := sendRequest(t, newClient(t), "GET", "http://"+front, "", c.fields...)
 			if got.status != c.status || c.status == 200 && !strings.HasPrefix(got.body, c.want) {
 				t.Errorf("with %q: %d %q, want %d of %s", c.fields, got.status, got.body, c.status, c.want)
 			}
@@ -288,27 +288,27 @@ func TestAFieldChoosesTheSubset(t *testing.T) {
 	}
 }
 
-// TestPoliciesJudgeWhatTheCallerAskedFor verifies that policies match the original path and
+// TestPoliciesMatchOriginalPath verifies that policies match the original path and
 // authority, not the rewritten ones.
-func TestPoliciesJudgeWhatTheCallerAskedFor(t *testing.T) {
+func TestPoliciesMatchOriginalPath(t *testing.T) {
 	t.Parallel()
 	policy := func(permission object) object {
 		return object{"rules": object{"policies": object{"p": object{"permissions": list{permission}, "principals": list{object{"any": true}}}}}}
 	}
 	path := func(prefix string) object { return object{"url_path": object{"path": object{"prefix": prefix}}} }
 	rewritten := func(prefix string) object {
-		return to(prefix, "app", object{"prefix_rewrite": "/new", "host_rewrite": "app.internal"})
+		return routeTo(prefix, "app", object{"prefix_rewrite": "/new", "host_rewrite": "app.internal"})
 	}
 	own := func(route, rules object) object {
 		return route.with(object{"per_filter_config": object{"rbac": rules}})
 	}
-	url := filtered(t, list{filterOf("rbac", object{}), filterOf("csrf", object{})},
+	url := filterProxy(t, list{streamFilter("rbac", object{}), streamFilter("csrf", object{})},
 		own(rewritten("/sent"), policy(path("/sent"))),
 		own(rewritten("/made"), policy(path("/new"))),
 		own(rewritten("/host"), policy(object{"header": object{"name": ":authority", "exact_match": "app.internal"}})),
 	)
 	for path, want := range map[string]int{"/sent/a": 200, "/made/a": 403, "/host/a": 403} {
-		got := ask(t, client(t), "POST", url+path, "", "Origin: "+url)
+		got := sendRequest(t, newClient(t), "POST", url+path, "", "Origin: "+url)
 		if got.status != want || want == 200 && !strings.HasPrefix(got.body, "POST /new/a app.internal\n") {
 			t.Errorf("%s: %d, want %d\n%s", path, got.status, want, got.body)
 		}

@@ -17,16 +17,16 @@ import (
 	"time"
 )
 
-// badges is a certificate authority that issues server and client certificates.
-type badges struct {
+// testCA is a certificate authority that issues server and client certificates.
+type testCA struct {
 	t    *testing.T
 	cert *x509.Certificate
 	key  *ecdsa.PrivateKey
 }
 
-func newBadges(t *testing.T) *badges {
+func newTestCA(t *testing.T) *testCA {
 	t.Helper()
-	b := &badges{t: t}
+	b := &testCA{t: t}
 	own := b.template("badges")
 	own.IsCA, own.BasicConstraintsValid = true, true
 	own.KeyUsage = x509.KeyUsageCertSign
@@ -41,7 +41,7 @@ func newBadges(t *testing.T) *badges {
 	return b
 }
 
-func (b *badges) newKey() *ecdsa.PrivateKey {
+func (b *testCA) newKey() *ecdsa.PrivateKey {
 	b.t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -50,7 +50,7 @@ func (b *badges) newKey() *ecdsa.PrivateKey {
 	return key
 }
 
-func (b *badges) template(name string) *x509.Certificate {
+func (b *testCA) template(name string) *x509.Certificate {
 	return &x509.Certificate{
 		SerialNumber: big.NewInt(time.Now().UnixNano()), Subject: pkix.Name{CommonName: name},
 		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
@@ -59,7 +59,7 @@ func (b *badges) template(name string) *x509.Certificate {
 }
 
 // issue returns a certificate and its key as PEM. uri may be "".
-func (b *badges) issue(name, uri string) (cert, key string) {
+func (b *testCA) issue(name, uri string) (cert, key string) {
 	b.t.Helper()
 	c := b.template(name)
 	c.DNSNames, c.IPAddresses = []string{name}, []net.IP{net.IPv4(127, 0, 0, 1)}
@@ -83,12 +83,12 @@ func (b *badges) issue(name, uri string) (cert, key string) {
 		string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: text}))
 }
 
-func (b *badges) authority() string {
+func (b *testCA) caPEM() string {
 	return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: b.cert.Raw}))
 }
 
-// shown returns the TLS configuration of a client. With uri "" the client has no certificate.
-func (b *badges) shown(name, uri, server string) *tls.Config {
+// clientTLS returns the TLS configuration of a client. With uri "" the client has no certificate.
+func (b *testCA) clientTLS(name, uri, server string) *tls.Config {
 	b.t.Helper()
 	roots := x509.NewCertPool()
 	roots.AddCert(b.cert)
@@ -105,29 +105,29 @@ func (b *badges) shown(name, uri, server string) *tls.Config {
 	return c
 }
 
-// TestPoliciesKnowCallersByTheirCertificates verifies that rbac policies match the client
+// TestRBACMatchesClientCertificate verifies that rbac policies match the client
 // certificate and the SNI, in HTTP and in Dubbo.
-func TestPoliciesKnowCallersByTheirCertificates(t *testing.T) {
+func TestRBACMatchesClientCertificate(t *testing.T) {
 	t.Parallel()
 	const cart, bank = "spiffe://shop.test/ns/shop/sa/cart", "spiffe://shop.test/ns/bank/sa/pay"
-	b := newBadges(t)
+	b := newTestCA(t)
 	cert, key := b.issue("app.test", "")
-	secured := object{"tls_context": object{"status": true, "cert_chain": cert, "private_key": key, "ca_cert": b.authority(), "verify_client": true}}
-	rules := filterOf("rbac", object{"rules": object{"policies": object{"shop": object{
+	secured := object{"tls_context": object{"status": true, "cert_chain": cert, "private_key": key, "ca_cert": b.caPEM(), "verify_client": true}}
+	rules := streamFilter("rbac", object{"rules": object{"policies": object{"shop": object{
 		"permissions": list{object{"requested_server_name": object{"exact": "app.test"}}},
 		"principals":  list{object{"authenticated": object{"principal_name": object{"prefix": "spiffe://shop.test/ns/shop/"}}}},
 	}}}})
-	app, shop := serve(t, sayRequest), provide(t, "shop", nil)
-	http1, rpc := free(), free()
+	app, shop := startUpstream(t, describeRequest), startProvider(t, "shop", nil)
+	http1, rpc := freeAddress(), freeAddress()
 	secure := func(name, address, protocol, table string) object {
 		return object{"name": name, "address": address, "stream_filters": list{rules}, "filter_chains": list{object{
 			"filters": list{object{"type": "proxy", "config": object{
 				"downstream_protocol": protocol, "upstream_protocol": protocol, "router_config_name": table}}},
 		}.with(secured)}}
 	}
-	run(t, setup{
+	startWeft(t, setup{
 		listeners: list{secure("http", http1, "Http1", "http"), secure("rpc", rpc, "dubbo", "rpc")},
-		tables:    list{table("http", to("/", "app")), table("rpc", to("/", "shop"))},
+		tables:    list{routeTable("http", routeTo("/", "app")), routeTable("rpc", routeTo("/", "shop"))},
 		clusters:  list{cluster("app", nil, app.address), cluster("shop", nil, shop.address)},
 	}.config())
 	for _, c := range []struct {
@@ -135,15 +135,15 @@ func TestPoliciesKnowCallersByTheirCertificates(t *testing.T) {
 		shows *tls.Config
 		let   bool
 	}{
-		{"of the namespace", b.shown("cart", cart, "app.test"), true},
-		{"of another", b.shown("pay", bank, "app.test"), false},
-		{"without a certificate", b.shown("", "", "app.test"), false},
-		{"for another name", b.shown("cart", cart, "127.0.0.1"), false}, // a client does not send an IP address as SNI
+		{"of the namespace", b.clientTLS("cart", cart, "app.test"), true},
+		{"of another", b.clientTLS("pay", bank, "app.test"), false},
+		{"without a certificate", b.clientTLS("", "", "app.test"), false},
+		{"for another name", b.clientTLS("cart", cart, "127.0.0.1"), false}, // a client does not send an IP address as SNI
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			caller := client(t)
+			caller := newClient(t)
 			caller.Transport = &http.Transport{TLSClientConfig: c.shows, DisableKeepAlives: true}
-			if got, want := ask(t, caller, "GET", "https://"+http1, "").status, map[bool]int{true: 200, false: 403}[c.let]; got != want {
+			if got, want := sendRequest(t, caller, "GET", "https://"+http1, "").status, map[bool]int{true: 200, false: 403}[c.let]; got != want {
 				t.Errorf("HTTP: %d, want %d", got, want)
 			}
 			conn, err := tls.Dial("tcp", rpc, c.shows)
@@ -151,7 +151,7 @@ func TestPoliciesKnowCallersByTheirCertificates(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer conn.Close()
-			_ = conn.SetDeadline(time.Now().Add(patience))
+			_ = conn.SetDeadline(time.Now().Add(waitTimeout))
 			if _, err := conn.Write(invocation{service: "org.example.Shop", method: "buy"}.frame(1)); err != nil {
 				t.Fatal(err)
 			}

@@ -12,35 +12,35 @@ import (
 	"time"
 )
 
-// logged runs traffic through a listener with two access logs, text and JSON, and returns their
+// accessLog runs traffic through a listener with two access logs, text and JSON, and returns their
 // lines after Weft has exited.
-func logged(t *testing.T, format string, fields object, traffic func(front string, app *origin)) (text []string, objects []map[string]any) {
+func accessLog(t *testing.T, format string, fields object, traffic func(front string, app *origin)) (text []string, objects []map[string]any) {
 	t.Helper()
 	dir := t.TempDir()
-	app := serve(t, func(w http.ResponseWriter, r *http.Request) {
+	app := startUpstream(t, func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.Copy(io.Discard, r.Body)
 		w.Header().Set("X-Answer", "an answer")
 		w.WriteHeader(http.StatusAccepted)
 		_, _ = io.WriteString(w, "twelve bytes")
 	})
-	front := free()
-	w := run(t, setup{
-		listeners: list{listen("front", front, object{"access_logs": list{
+	front := freeAddress()
+	w := startWeft(t, setup{
+		listeners: list{httpListener("front", front, object{"access_logs": list{
 			object{"log_path": filepath.Join(dir, "text"), "log_format": format},
 			object{"log_path": filepath.Join(dir, "json"), "json_format": fields},
 		}})},
-		tables: list{table("front",
+		tables: list{routeTable("front",
 			object{"name": "direct", "match": object{"prefix": "/direct"}, "direct_response": object{"status": 418, "body": "tea"}},
-			to("/dead", "dead"),
-			to("/old/", "app", object{"prefix_rewrite": "/new/"}).with(object{"name": "moved"}),
+			routeTo("/dead", "dead"),
+			routeTo("/old/", "app", object{"prefix_rewrite": "/new/"}).with(object{"name": "moved"}),
 		)},
 		clusters: list{cluster("app", nil, app.address), cluster("dead", nil, "127.0.0.1:1")},
 	}.config())
 	traffic(front, app)
 	w.signal(sigterm)
-	w.awaitExit(patience)
-	text = linesOf(t, filepath.Join(dir, "text"))[0]
-	for _, line := range linesOf(t, filepath.Join(dir, "json"))[0] {
+	w.awaitExit(waitTimeout)
+	text = rotatedLines(t, filepath.Join(dir, "text"))[0]
+	for _, line := range rotatedLines(t, filepath.Join(dir, "json"))[0] {
 		var o map[string]any
 		if err := json.Unmarshal([]byte(line), &o); err != nil {
 			t.Fatalf("line %q: %v", line, err)
@@ -50,7 +50,7 @@ func logged(t *testing.T, format string, fields object, traffic func(front strin
 	return text, objects
 }
 
-func TestAccessLogTellsWhatHappened(t *testing.T) {
+func TestAccessLogFields(t *testing.T) {
 	t.Parallel()
 	names := []string{
 		"protocol", "version", "listener", "method", "scheme", "authority", "path", "original_path", "request_uri", "query",
@@ -65,9 +65,9 @@ func TestAccessLogTellsWhatHappened(t *testing.T) {
 	format := "%" + strings.Join(names, "%|%") + "%|"
 	var front, host string
 	began := time.Now()
-	text, objects := logged(t, format, fields, func(address string, app *origin) {
+	text, objects := accessLog(t, format, fields, func(address string, app *origin) {
 		front, host = address, app.address
-		ask(t, client(t), "POST", "http://"+front+"/old/thing?a=1&b=two", "content", "Host: shop.example", "X-Id: 7", "Cookie: a=b; session=s1")
+		sendRequest(t, newClient(t), "POST", "http://"+front+"/old/thing?a=1&b=two", "content", "Host: shop.example", "X-Id: 7", "Cookie: a=b; session=s1")
 	})
 	want := map[string]string{
 		"protocol": "Http1", "version": "HTTP/1.1", "listener": "front", "method": "POST", "scheme": "http", "authority": "shop.example",
@@ -106,14 +106,14 @@ func TestAccessLogTellsWhatHappened(t *testing.T) {
 	}
 }
 
-func TestAccessLogTellsWhyWeftAnswered(t *testing.T) {
+func TestAccessLogLocalReplyReason(t *testing.T) {
 	t.Parallel()
-	text, _ := logged(t, "%path% %response_code% %response_flag% %response_reason% %route% %upstream_host% %bytes_sent%", object{"a": "b"}, func(front string, _ *origin) {
-		c := client(t)
+	text, _ := accessLog(t, "%path% %response_code% %response_flag% %response_reason% %route% %upstream_host% %bytes_sent%", object{"a": "b"}, func(front string, _ *origin) {
+		c := newClient(t)
 		for _, path := range []string{"/direct", "/dead", "/none"} {
-			ask(t, c, "GET", "http://"+front+path, "")
+			sendRequest(t, c, "GET", "http://"+front+path, "")
 		}
-		dial(t, front).send("BROKEN\n\n").rest()
+		dialRaw(t, front).send("BROKEN\n\n").readToEnd()
 	})
 	want := []string{
 		`^/direct 418 - - direct - 3$`,
@@ -132,15 +132,15 @@ func TestAccessLogTellsWhyWeftAnswered(t *testing.T) {
 	}
 }
 
-// TestAccessLogStaysWhole verifies that data of a request cannot end a line or a value of the log.
-func TestAccessLogStaysWhole(t *testing.T) {
+// TestAccessLogEscapesRequestData verifies that data of a request cannot end a line or a value of the log.
+func TestAccessLogEscapesRequestData(t *testing.T) {
 	t.Parallel()
 	const evil = `"},{"admin":"yes" \ %method% ` + "\t\x01\x7f\xff" + ` é`
-	text, objects := logged(t, "[%request_header_x-evil%]", object{"evil": "%request_header_x-evil%", "with": "<%request_header_x-evil%>"}, func(front string, _ *origin) {
-		c := dial(t, front)
+	text, objects := accessLog(t, "[%request_header_x-evil%]", object{"evil": "%request_header_x-evil%", "with": "<%request_header_x-evil%>"}, func(front string, _ *origin) {
+		c := dialRaw(t, front)
 		// net/http does not send some of these bytes, and Weft may reject them too.
-		c.send("GET /direct HTTP/1.1\nHost: a\nX-Evil: " + strings.NewReplacer("\x01", "", "\x7f", "").Replace(evil) + "\n\n").response("GET")
-		dial(t, front).send("GET /direct?\x01 HTTP/1.1\nHost: a\nX-Evil: " + evil + "\n\n").rest()
+		c.send("GET /direct HTTP/1.1\nHost: a\nX-Evil: " + strings.NewReplacer("\x01", "", "\x7f", "").Replace(evil) + "\n\n").readResponse("GET")
+		dialRaw(t, front).send("GET /direct?\x01 HTTP/1.1\nHost: a\nX-Evil: " + evil + "\n\n").readToEnd()
 	})
 	if len(text) != 2 || len(objects) != 2 {
 		t.Fatalf("lines %q, objects %v; want two of each", text, objects)
@@ -164,12 +164,12 @@ func TestAccessLogStaysWhole(t *testing.T) {
 // TestAccessLogDefaultLine verifies the line of an access log without a format.
 func TestAccessLogDefaultLine(t *testing.T) {
 	t.Parallel()
-	app := serve(t, answers("hello"))
-	s, front := simple(app.address)
-	s.listeners = list{listen("front", front, object{"access_logs": list{object{}}})}
-	w := run(t, s.config())
+	app := startUpstream(t, respondWith("hello"))
+	s, front := simpleProxy(app.address)
+	s.listeners = list{httpListener("front", front, object{"access_logs": list{object{}}})}
+	w := startWeft(t, s.config())
 	from := w.stdout.Len()
-	ask(t, client(t), "POST", "http://"+front+"/", "abc")
+	sendRequest(t, newClient(t), "POST", "http://"+front+"/", "abc")
 	line := w.stdout.await(t, from, "\n")
 	want := `^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}(Z|[+-]\d\d:\d\d) 127\.0\.0\.1:\d+ POST ` + regexp.QuoteMeta(front) + ` / HTTP/1\.1 200 - 3 5 \d+\.\d{3} \S+ ` +
 		regexp.QuoteMeta(app.address) + ` \S+$`

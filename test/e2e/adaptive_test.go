@@ -10,25 +10,25 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// adaptively returns the adaptive_concurrency filter with a minimum concurrency of least and 10
+// adaptiveFilter returns the adaptive_concurrency filter with a minimum concurrency of least and 10
 // hours between measurements of the minimum RTT.
-func adaptively(least int, more object) object {
-	return filterOf("adaptive_concurrency", object{"gradient_controller_config": object{
+func adaptiveFilter(least int, more object) object {
+	return streamFilter("adaptive_concurrency", object{"gradient_controller_config": object{
 		"min_rtt_calc_params": object{"interval": "10h", "min_concurrency": least},
 	}}.with(more))
 }
 
 // adaptiveConcurrency verifies that sequential requests stay within a limit of 1.
-// TestWhatIsTooMuchIsRefusedInTheProtocolsTerms covers rejections.
-func (p *pair) adaptiveConcurrency() feature {
+// TestAdaptiveConcurrencyRejects covers rejections.
+func (p *protocolPair) adaptiveConcurrency() feature {
 	return feature{
 		name: "adaptive_concurrency",
-		filters: list{adaptively(1, object{"per": "method", "priority": object{
+		filters: list{adaptiveFilter(1, object{"per": "method", "priority": object{
 			"header": "x-priority", "default": "low", "levels": list{object{"value": "high", "share": 100}, object{"value": "low", "share": 1}}}})},
-		routes: []object{own("/off", "adaptive_concurrency", object{}), to("/dead", "dead")},
-		trials: []trial{
-			{name: "one after the other", path: "/", times: 5, status: 200, code: "0", want: map[string]string{"X-App": "app"}},
-			{name: "with content", method: "POST", path: "/", content: "kept", times: 5, status: 200, code: "0", body: "kept"},
+		routes: []object{routeWithFilter("/off", "adaptive_concurrency", object{}), routeTo("/dead", "dead")},
+		cases: []requestCase{
+			{name: "one after the other", path: "/", times: 5, status: 200, code: "0", wantHeaders: map[string]string{"X-App": "app"}},
+			{name: "with content", method: "POST", path: "/", requestBody: "kept", times: 5, status: 200, code: "0", body: "kept"},
 			{name: "of any level", path: "/", fields: []string{"X-Priority: high"}, status: 200, code: "0"},
 			{name: "what fails is not under way any more", path: "/dead", times: 3, status: 502, code: "14", reason: "connect_failure"},
 			{name: "a route without", path: "/off", status: 200, code: "0"},
@@ -42,44 +42,44 @@ const (
 	adaptiveMinRTT   = "weft_filter_adaptive_concurrency_min_rtt_seconds"
 )
 
-// TestWhatIsTooMuchIsRefusedInTheProtocolsTerms verifies that a request above the limit is rejected
+// TestAdaptiveConcurrencyRejects verifies that a request above the limit is rejected
 // with a status of its protocol while the first is in flight, and that requests are accepted again
 // after it has ended.
-func TestWhatIsTooMuchIsRefusedInTheProtocolsTerms(t *testing.T) {
+func TestAdaptiveConcurrencyRejects(t *testing.T) {
 	t.Parallel()
-	filters := object{"stream_filters": list{adaptively(1, nil)}}
+	filters := object{"stream_filters": list{adaptiveFilter(1, nil)}}
 	for _, down := range []string{"Http1", "Http2"} {
 		t.Run(down, func(t *testing.T) {
 			t.Parallel()
-			app, front := hold(t), free()
-			w := run(t, setup{
-				listeners: list{chained("front", front, object{"type": "proxy", "config": object{
+			app, front := startHoldingUpstream(t), freeAddress()
+			w := startWeft(t, setup{
+				listeners: list{networkListener("front", front, object{"type": "proxy", "config": object{
 					"downstream_protocol": down, "upstream_protocol": "Http1", "router_config_name": "front"}}, filters)},
-				tables:   list{table("front", to("/", "app"))},
+				tables:   list{routeTable("front", routeTo("/", "app"))},
 				clusters: list{cluster("app", nil, app.address)},
 			}.config())
-			c := client(t)
-			c.Transport.(*http.Transport).Protocols = speaking(down)
-			first := make(chan answer, 1)
+			c := newClient(t)
+			c.Transport.(*http.Transport).Protocols = httpProtocols(down)
+			first := make(chan httpResponse, 1)
 			go func() {
-				got, err := try(t.Context(), c, "GET", "http://"+front+"/", "")
+				got, err := tryRequest(t.Context(), c, "GET", "http://"+front+"/", "")
 				if err != nil {
 					t.Error(err)
 				}
 				first <- got
 			}()
 			app.await(t)
-			if got := ask(t, c, "POST", "http://"+front+"/", "lost"); got.status != 503 || got.header.Get("X-App") != "" {
+			if got := sendRequest(t, c, "POST", "http://"+front+"/", "lost"); got.status != 503 || got.header.Get("X-App") != "" {
 				t.Errorf("beyond the limit: %d", got.status)
 			}
 			if n := w.metric(adaptiveInFlight); n != 1 {
 				t.Errorf("%v requests are under way, want 1", n)
 			}
-			close(app.leave)
+			close(app.release)
 			if got := <-first; got.status != 200 {
 				t.Errorf("the first request: %d", got.status)
 			}
-			if got := ask(t, c, "GET", "http://"+front+"/", ""); got.status != 200 {
+			if got := sendRequest(t, c, "GET", "http://"+front+"/", ""); got.status != 200 {
 				t.Errorf("afterwards: %d", got.status)
 			}
 			if refused, n := w.metric(adaptiveRefused), w.metric(adaptiveInFlight); refused != 1 || n != 0 {
@@ -97,7 +97,7 @@ func TestWhatIsTooMuchIsRefusedInTheProtocolsTerms(t *testing.T) {
 			w.Header().Set("Content-Type", "application/grpc")
 			w.Header().Set("Grpc-Status", "0")
 		})
-		_, front, c := carriesGRPC(t, filters, list{cluster("app", nil, address)}, to("/", "app"))
+		_, front, c := startGRPCProxy(t, filters, list{cluster("app", nil, address)}, routeTo("/", "app"))
 		first := make(chan string, 1)
 		go func() { first <- callGRPC(t, c, front, "/shop.Items/List") }()
 		<-entered
@@ -110,8 +110,8 @@ func TestWhatIsTooMuchIsRefusedInTheProtocolsTerms(t *testing.T) {
 		}
 	})
 	eachRPC(t, func(t *testing.T, r *rpc) {
-		front, arrived := free(), make(chan struct{}, 1024)
-		silent := accept(t, func(c net.Conn) {
+		front, arrived := freeAddress(), make(chan struct{}, 1024)
+		silent := startTCPServer(t, func(c net.Conn) {
 			for rest := []byte(nil); ; {
 				if _, err := r.next(c, &rest); err != nil {
 					return // the client disconnected
@@ -119,66 +119,66 @@ func TestWhatIsTooMuchIsRefusedInTheProtocolsTerms(t *testing.T) {
 				arrived <- struct{}{}
 			}
 		})
-		run(t, setup{
-			listeners: list{chained("front", front, object{"type": "proxy", "config": object{
+		startWeft(t, setup{
+			listeners: list{networkListener("front", front, object{"type": "proxy", "config": object{
 				"downstream_protocol": r.Name(), "upstream_protocol": r.Name(), "router_config_name": "front"}},
-				object{"stream_filters": list{adaptively(2, object{"priority": object{
+				object{"stream_filters": list{adaptiveFilter(2, object{"priority": object{
 					"attachment": "x-priority", "default": "low", "levels": list{object{"value": "high", "share": 100}, object{"value": "low", "share": 50}}}})}})},
-			tables:   list{table("front", to("/", "app"))},
+			tables:   list{routeTable("front", routeTo("/", "app"))},
 			clusters: list{cluster("app", nil, silent)},
 		}.config())
 		caller := r.dial(t, front)
-		high := func(id uint64) []byte { return r.adding(t, r.request(id), "x-priority", "high") }
+		high := func(id uint64) []byte { return r.withHeader(t, r.request(id), "x-priority", "high") }
 		caller.send(r.request(1))
 		<-arrived
 		caller.send(r.request(2)) // half of the limit is in use
-		if got := caller.answer(); got.id != 2 || got.code != r.code(protocol.Overflow) {
+		if got := caller.receive(); got.id != 2 || got.code != r.code(protocol.Overflow) {
 			t.Errorf("beyond the share of its level: answer %d with code %d", got.id, got.code)
 		}
 		caller.send(high(3))
 		<-arrived
 		caller.send(high(4))
-		if got := caller.answer(); got.id != 4 || got.code != r.code(protocol.Overflow) {
+		if got := caller.receive(); got.id != 4 || got.code != r.code(protocol.Overflow) {
 			t.Errorf("beyond the limit: answer %d with code %d", got.id, got.code)
 		}
 	})
 }
 
-// TestAdaptiveLimitsOutliveAReload verifies that a request in flight still counts against the limit
+// TestAdaptiveConcurrencySurvivesReload verifies that a request in flight still counts against the limit
 // after a reload.
-func TestAdaptiveLimitsOutliveAReload(t *testing.T) {
+func TestAdaptiveConcurrencySurvivesReload(t *testing.T) {
 	t.Parallel()
-	app := hold(t)
-	s, front := simple(app.address)
+	app := startHoldingUpstream(t)
+	s, front := simpleProxy(app.address)
 	with := func(routes ...object) object {
-		s.listeners = list{listen("front", front, object{"stream_filters": list{adaptively(1, nil)}})}
-		s.tables = list{table("front", append(routes, object{"name": "rest"}.with(to("/", "app")))...)}
+		s.listeners = list{httpListener("front", front, object{"stream_filters": list{adaptiveFilter(1, nil)}})}
+		s.tables = list{routeTable("front", append(routes, object{"name": "rest"}.with(routeTo("/", "app")))...)}
 		return s.config()
 	}
-	w := run(t, with())
-	first := background(t, "http://"+front+"/")
+	w := startWeft(t, with())
+	first := requestInBackground(t, "http://"+front+"/")
 	app.await(t)
-	w.reload(with(says("/other", 200, "")))
-	if got := ask(t, client(t), "GET", "http://"+front+"/", ""); got.status != 503 {
+	w.reload(with(directRoute("/other", 200, "")))
+	if got := sendRequest(t, newClient(t), "GET", "http://"+front+"/", ""); got.status != 503 {
 		t.Errorf("after a reload: %d, want 503", got.status)
 	}
-	close(app.leave)
+	close(app.release)
 	if got := first(); got.status != 200 {
 		t.Errorf("the first request: %d", got.status)
 	}
-	if got := ask(t, client(t), "GET", "http://"+front+"/", ""); got.status != 200 {
+	if got := sendRequest(t, newClient(t), "GET", "http://"+front+"/", ""); got.status != 200 {
 		t.Errorf("when it has ended: %d", got.status)
 	}
 }
 
-// TestStreamsHoldNoPlace verifies that a WebSocket tunnel and a gRPC stream whose response has
+// TestStreamsAreNotCountedAsInFlight verifies that a WebSocket tunnel and a gRPC stream whose response has
 // begun do not count against the limit.
-func TestStreamsHoldNoPlace(t *testing.T) {
+func TestStreamsAreNotCountedAsInFlight(t *testing.T) {
 	t.Parallel()
-	filters := object{"stream_filters": list{adaptively(1, nil)}}
+	filters := object{"stream_filters": list{adaptiveFilter(1, nil)}}
 	t.Run("WebSocket", func(t *testing.T) {
 		t.Parallel()
-		app := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		app := startUpstream(t, func(w http.ResponseWriter, r *http.Request) {
 			if r.Header.Get("Upgrade") == "" {
 				return // 200
 			}
@@ -192,17 +192,17 @@ func TestStreamsHoldNoPlace(t *testing.T) {
 			_ = both.Flush()
 			_, _ = io.Copy(c, both) // echo until the client closes
 		})
-		s, front := simple(app.address)
-		s.listeners = list{listen("front", front, filters)}
-		w := run(t, s.config())
+		s, front := simpleProxy(app.address)
+		s.listeners = list{httpListener("front", front, filters)}
+		w := startWeft(t, s.config())
 		for range 2 {
-			c := dial(t, front).send("GET / HTTP/1.1\nHost: a\nConnection: Upgrade\nUpgrade: websocket\nSec-WebSocket-Version: 13\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\n\n")
+			c := dialRaw(t, front).send("GET / HTTP/1.1\nHost: a\nConnection: Upgrade\nUpgrade: websocket\nSec-WebSocket-Version: 13\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\n\n")
 			answer, err := http.ReadResponse(c.r, nil)
 			if err != nil || answer.StatusCode != 101 {
 				t.Fatalf("a handshake: %v, %v", answer, err)
 			}
 		}
-		if got := ask(t, client(t), "GET", "http://"+front+"/", ""); got.status != 200 {
+		if got := sendRequest(t, newClient(t), "GET", "http://"+front+"/", ""); got.status != 200 {
 			t.Errorf("beside two tunnels: %d", got.status)
 		}
 		if n := w.metric(adaptiveInFlight); n != 0 {
@@ -218,9 +218,9 @@ func TestStreamsHoldNoPlace(t *testing.T) {
 			w.(http.Flusher).Flush()
 			_, _ = io.Copy(io.Discard, r.Body) // until the client ends the stream
 		})
-		w, front, c := carriesGRPC(t, object{"stream_filters": list{filterOf("adaptive_concurrency", object{
+		w, front, c := startGRPCProxy(t, object{"stream_filters": list{streamFilter("adaptive_concurrency", object{
 			"gradient_controller_config": object{"min_rtt_calc_params": object{"request_count": 2, "min_concurrency": 1}}})}},
-			list{cluster("app", nil, address)}, to("/", "app"))
+			list{cluster("app", nil, address)}, routeTo("/", "app"))
 		end := make([]io.WriteCloser, 2)
 		for i := range end {
 			content, into := io.Pipe()
@@ -249,9 +249,9 @@ func TestStreamsHoldNoPlace(t *testing.T) {
 	})
 }
 
-// TestCallsOfGRPCAreSamples verifies that gRPC calls with one message in each direction count as
+// TestGRPCCallsAreSampled verifies that gRPC calls with one message in each direction count as
 // RTT samples, whatever the size of the message.
-func TestCallsOfGRPCAreSamples(t *testing.T) {
+func TestGRPCCallsAreSampled(t *testing.T) {
 	t.Parallel()
 	for name, size := range map[string]int{"small": 5, "large": 100_000} {
 		t.Run(name, func(t *testing.T) {
@@ -262,9 +262,9 @@ func TestCallsOfGRPCAreSamples(t *testing.T) {
 				w.Header().Set(http.TrailerPrefix+"Grpc-Status", "0")
 				_, _ = io.WriteString(w, message(strings.Repeat("a", size)))
 			})
-			w, front, c := carriesGRPC(t, object{"stream_filters": list{filterOf("adaptive_concurrency", object{
+			w, front, c := startGRPCProxy(t, object{"stream_filters": list{streamFilter("adaptive_concurrency", object{
 				"gradient_controller_config": object{"min_rtt_calc_params": object{"request_count": 20}}})}},
-				list{cluster("app", nil, address)}, to("/", "app"))
+				list{cluster("app", nil, address)}, routeTo("/", "app"))
 			for range 20 {
 				req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+front+"/shop.Items/List", strings.NewReader(message(strings.Repeat("b", size))))
 				if err != nil {
@@ -280,7 +280,7 @@ func TestCallsOfGRPCAreSamples(t *testing.T) {
 				}
 				_ = resp.Body.Close()
 			}
-			if got := w.metric(adaptiveMinRTT); got <= 0 || got > patience.Seconds() {
+			if got := w.metric(adaptiveMinRTT); got <= 0 || got > waitTimeout.Seconds() {
 				t.Errorf("it is known that a call takes %v s", got)
 			}
 		})

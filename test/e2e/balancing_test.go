@@ -9,18 +9,18 @@ import (
 	"time"
 )
 
-// herd starts n upstreams that respond with their index: "0", "1", and so on.
-func herd(t *testing.T, n int) (apps []*origin, addresses []string) {
+// startUpstreams starts n upstreams that respond with their index: "0", "1", and so on.
+func startUpstreams(t *testing.T, n int) (apps []*origin, addresses []string) {
 	t.Helper()
 	for i := range n {
-		apps = append(apps, serve(t, answers(fmt.Sprint(i))))
+		apps = append(apps, startUpstream(t, respondWith(fmt.Sprint(i))))
 		addresses = append(addresses, apps[i].address)
 	}
 	return apps, addresses
 }
 
-// says returns the response body. It fails the test if the status is not 200.
-func (a answer) says(t *testing.T) string {
+// bodyText returns the response body. It fails the test if the status is not 200.
+func (a httpResponse) bodyText(t *testing.T) string {
 	t.Helper()
 	if a.status != 200 {
 		t.Fatalf("answer %d %q, want 200", a.status, a.body)
@@ -28,19 +28,19 @@ func (a answer) says(t *testing.T) string {
 	return a.body
 }
 
-// counts sends as many requests as times and returns how many each upstream served.
-func counts(t *testing.T, url string, times int) map[string]int {
+// countByUpstream sends as many requests as times and returns how many each upstream served.
+func countByUpstream(t *testing.T, url string, times int) map[string]int {
 	t.Helper()
-	c, seen := client(t), map[string]int{}
+	c, seen := newClient(t), map[string]int{}
 	for range times {
-		seen[ask(t, c, "GET", url, "").says(t)]++
+		seen[sendRequest(t, c, "GET", url, "").bodyText(t)]++
 	}
 	return seen
 }
 
-// TestWhatIsHashedKeepsItsHost verifies that requests with one hash key go to one host: on every
+// TestHashPolicyIsConsistent verifies that requests with one hash key go to one host: on every
 // connection, through every proxy, and after another host has failed.
-func TestWhatIsHashedKeepsItsHost(t *testing.T) {
+func TestHashPolicyIsConsistent(t *testing.T) {
 	t.Parallel()
 	policies := map[string]object{
 		"/header":  {"header": object{"key": "X-User"}},
@@ -52,26 +52,26 @@ func TestWhatIsHashedKeepsItsHost(t *testing.T) {
 	for _, policy := range []string{"LB_RINGHASH", "LB_MAGLEV"} {
 		t.Run(policy, func(t *testing.T) {
 			t.Parallel()
-			apps, addresses := herd(t, 5)
+			apps, addresses := startUpstreams(t, 5)
 			fleet := make([]string, 2)
 			for i := range fleet {
-				s, front := simple()
+				s, front := simpleProxy()
 				var routes []object
 				for prefix, hashed := range policies {
-					routes = append(routes, to(prefix, "app", object{"hash_policy": list{hashed}}))
+					routes = append(routes, routeTo(prefix, "app", object{"hash_policy": list{hashed}}))
 				}
-				s.tables = list{table("front", routes...)}
+				s.tables = list{routeTable("front", routes...)}
 				turned := slices.Clone(addresses)
 				if i == 1 {
 					slices.Reverse(turned) // the order of hosts has no effect
 				}
 				s.clusters = list{cluster("app", object{"lb_type": policy}, turned...)}
-				run(t, s.config())
+				startWeft(t, s.config())
 				fleet[i] = "http://" + front
 			}
 			of := func(front, kind string, user int) string {
 				name := fmt.Sprintf("user-%d", user)
-				return ask(t, client(t), "GET", front+kind+"/"+name+"?user="+name, "", "X-User: "+name, "Cookie: a=b; user="+name).says(t)
+				return sendRequest(t, newClient(t), "GET", front+kind+"/"+name+"?user="+name, "", "X-User: "+name, "Cookie: a=b; user="+name).bodyText(t)
 			}
 			const users = 20
 			before := map[string][]string{}
@@ -101,26 +101,26 @@ func TestWhatIsHashedKeepsItsHost(t *testing.T) {
 	}
 }
 
-func TestACookieIsSetForThoseWhoHaveNone(t *testing.T) {
+func TestHashCookieIsSet(t *testing.T) {
 	t.Parallel()
-	_, addresses := herd(t, 5)
-	s, front := simple()
+	_, addresses := startUpstreams(t, 5)
+	s, front := simpleProxy()
 	hash := object{"hash_policy": list{object{"http_cookie": object{"name": "stay", "path": "/shop", "ttl": "90s"}}}}
-	s.tables = list{table("front", to("/", "app", hash))}
+	s.tables = list{routeTable("front", routeTo("/", "app", hash))}
 	s.clusters = list{cluster("app", object{"lb_type": "LB_RINGHASH"}, addresses...)}
-	run(t, s.config())
+	startWeft(t, s.config())
 	used := map[string]bool{}
 	for range 20 {
-		first := ask(t, client(t), "GET", "http://"+front, "")
-		app := first.says(t)
+		first := sendRequest(t, newClient(t), "GET", "http://"+front, "")
+		app := first.bodyText(t)
 		used[app] = true
 		set := (&http.Response{Header: first.header}).Cookies()
 		if len(set) != 1 || set[0].Name != "stay" || set[0].Path != "/shop" || set[0].MaxAge != 90 || !set[0].HttpOnly {
 			t.Fatalf("Set-Cookie %v, want one of stay", first.header["Set-Cookie"])
 		}
 		for range 3 {
-			next := ask(t, client(t), "GET", "http://"+front, "", "Cookie: stay="+set[0].Value)
-			if got := next.says(t); got != app {
+			next := sendRequest(t, newClient(t), "GET", "http://"+front, "", "Cookie: stay="+set[0].Value)
+			if got := next.bodyText(t); got != app {
 				t.Errorf("with the cookie: application %s, want %s", got, app)
 			}
 			if again := next.header.Get("Set-Cookie"); again != "" {
@@ -133,40 +133,40 @@ func TestACookieIsSetForThoseWhoHaveNone(t *testing.T) {
 	}
 }
 
-// TestNoCookieIsSetForNothing verifies that Weft sets no cookie if the load balancer of the cluster
+// TestNoHashCookieWithoutHashBalancer verifies that Weft sets no cookie if the load balancer of the cluster
 // does not hash.
-func TestNoCookieIsSetForNothing(t *testing.T) {
+func TestNoHashCookieWithoutHashBalancer(t *testing.T) {
 	t.Parallel()
-	_, addresses := herd(t, 2)
-	s, front := simple()
+	_, addresses := startUpstreams(t, 2)
+	s, front := simpleProxy()
 	hash := object{"hash_policy": list{object{"http_cookie": object{"name": "stay"}}}}
-	s.tables = list{table("front", to("/", "app", hash))}
+	s.tables = list{routeTable("front", routeTo("/", "app", hash))}
 	s.clusters = list{cluster("app", object{"lb_type": "LB_RANDOM"}, addresses...)}
-	run(t, s.config())
-	if set := ask(t, client(t), "GET", "http://"+front, "").header["Set-Cookie"]; set != nil {
+	startWeft(t, s.config())
+	if set := sendRequest(t, newClient(t), "GET", "http://"+front, "").header["Set-Cookie"]; set != nil {
 		t.Errorf("Set-Cookie %v, want none", set)
 	}
 }
 
-// TestAnAttachmentIsHashed verifies that the header of a hash policy names an attachment in RPC.
-func TestAnAttachmentIsHashed(t *testing.T) {
+// TestHashByAttachment verifies that the header of a hash policy names an attachment in RPC.
+func TestHashByAttachment(t *testing.T) {
 	t.Parallel()
 	eachRPC(t, func(t *testing.T, r *rpc) {
 		const apps, users = 4, 20
 		var addresses []string
-		var got [apps]<-chan whole
+		var got [apps]<-chan rawFrame
 		for i := range apps {
-			address, told := r.app(t)
+			address, told := r.startServer(t)
 			addresses, got[i] = append(addresses, address), told
 		}
-		front, _ := r.proxy(t, nil, list{cluster("app", object{"lb_type": "LB_MAGLEV"}, addresses...)},
+		front, _ := r.startProxy(t, nil, list{cluster("app", object{"lb_type": "LB_MAGLEV"}, addresses...)},
 			object{"match": object{}, "route": object{"cluster_name": "app", "hash_policy": list{object{"header": object{"key": "user"}}}}})
 		of := map[int]int{}
 		for id := range uint64(3 * users) {
 			user := int(id % users)
 			c := r.dial(t, front)
-			c.send(r.adding(t, r.request(id+1), "user", fmt.Sprintf("user-%d", user)))
-			if a := c.answer(); !a.ok {
+			c.send(r.withHeader(t, r.request(id+1), "user", fmt.Sprintf("user-%d", user)))
+			if a := c.receive(); !a.ok {
 				t.Fatalf("call %d: code %d", id+1, a.code)
 			}
 			for app, told := range got {
@@ -190,45 +190,45 @@ func TestAnAttachmentIsHashed(t *testing.T) {
 	})
 }
 
-// labelled returns a host with labels.
-func labelled(address string, labels object) object {
+// labeledHost returns a host with labels.
+func labeledHost(address string, labels object) object {
 	return object{"address": address, "metadata": object{"filter_metadata": object{"mosn.lb": labels}}}
 }
 
-func matching(labels object) object {
+func metadataMatch(labels object) object {
 	return object{"metadata_match": object{"filter_metadata": object{"mosn.lb": labels}}}
 }
 
 func TestSubsetsByRoute(t *testing.T) {
 	t.Parallel()
-	_, addresses := herd(t, 4)
+	_, addresses := startUpstreams(t, 4)
 	hosts := list{
-		labelled(addresses[0], object{"version": "1", "stage": "prod"}),
-		labelled(addresses[1], object{"version": "1", "stage": "test"}),
-		labelled(addresses[2], object{"version": "2", "stage": "prod"}),
+		labeledHost(addresses[0], object{"version": "1", "stage": "prod"}),
+		labeledHost(addresses[1], object{"version": "1", "stage": "test"}),
+		labeledHost(addresses[2], object{"version": "2", "stage": "prod"}),
 		object{"address": addresses[3]},
 	}
 	subsets := func(name string, fallback int, preset object) object {
 		return cluster(name, object{"hosts": hosts, "lb_subset_config": object{
 			"fall_back_policy": fallback, "default_subset": preset, "subset_selectors": list{list{"version"}, list{"version", "stage"}}}})
 	}
-	s, front := simple()
+	s, front := simpleProxy()
 	s.clusters = list{subsets("none", 0, nil), subsets("any", 1, nil), subsets("default", 2, object{"stage": "prod"})}
 	weighted := func(version string, weight int) object {
-		return object{"cluster": object{"name": "none", "weight": weight}.with(matching(object{"version": version}))}
+		return object{"cluster": object{"name": "none", "weight": weight}.with(metadataMatch(object{"version": version}))}
 	}
-	s.tables = list{table("front",
-		to("/v1/test", "none", matching(object{"version": "1", "stage": "test"})),
-		to("/v1", "none", matching(object{"version": "1"})),
-		to("/v9/none", "none", matching(object{"version": "9"})),
-		to("/v9/any", "any", matching(object{"version": "9"})),
-		to("/v9/default", "default", matching(object{"version": "9"})),
-		to("/any", "any"),
-		to("/default", "default"),
+	s.tables = list{routeTable("front",
+		routeTo("/v1/test", "none", metadataMatch(object{"version": "1", "stage": "test"})),
+		routeTo("/v1", "none", metadataMatch(object{"version": "1"})),
+		routeTo("/v9/none", "none", metadataMatch(object{"version": "9"})),
+		routeTo("/v9/any", "any", metadataMatch(object{"version": "9"})),
+		routeTo("/v9/default", "default", metadataMatch(object{"version": "9"})),
+		routeTo("/any", "any"),
+		routeTo("/default", "default"),
 		object{"match": object{"prefix": "/weighted"}, "route": object{"weighted_clusters": list{weighted("1", 50), weighted("2", 50)}}},
-		to("/", "none"),
+		routeTo("/", "none"),
 	)}
-	run(t, s.config())
+	startWeft(t, s.config())
 	for path, want := range map[string]string{
 		"/v1/test":    "1",
 		"/v1":         "0 1",
@@ -238,7 +238,7 @@ func TestSubsetsByRoute(t *testing.T) {
 		"/default":    "0 2",
 		"/weighted":   "0 1 2",
 	} {
-		seen := counts(t, "http://"+front+path, 40)
+		seen := countByUpstream(t, "http://"+front+path, 40)
 		var names []string
 		for name := range seen {
 			names = append(names, name)
@@ -249,7 +249,7 @@ func TestSubsetsByRoute(t *testing.T) {
 		}
 	}
 	for _, path := range []string{"/v9/none", "/"} {
-		if got := ask(t, client(t), "GET", "http://"+front+path, ""); got.status != 502 {
+		if got := sendRequest(t, newClient(t), "GET", "http://"+front+path, ""); got.status != 502 {
 			t.Errorf("%s: %d, want 502: no host has the labels", path, got.status)
 		}
 	}
@@ -259,26 +259,26 @@ func TestSubsetsByRoute(t *testing.T) {
 // metadata_match of the route.
 func TestSubsetsByMetadataOfFilters(t *testing.T) {
 	t.Parallel()
-	_, addresses := herd(t, 3)
+	_, addresses := startUpstreams(t, 3)
 	var hosts list
 	for i, address := range addresses {
-		hosts = append(hosts, labelled(address, object{"version": fmt.Sprint(i)}))
+		hosts = append(hosts, labeledHost(address, object{"version": fmt.Sprint(i)}))
 	}
-	s, front := simple()
+	s, front := simpleProxy()
 	s.clusters = list{cluster("app", object{"hosts": hosts, "lb_subset_config": object{"subset_selectors": list{list{"version"}}}})}
-	s.tables = list{table("front", to("/", "app", matching(object{"version": "2"})))}
-	s.listeners = list{listen("front", front, object{"stream_filters": list{filterOf("header_to_metadata", object{
+	s.tables = list{routeTable("front", routeTo("/", "app", metadataMatch(object{"version": "2"})))}
+	s.listeners = list{httpListener("front", front, object{"stream_filters": list{streamFilter("header_to_metadata", object{
 		"request_rules": list{object{"header": "x-version", "on_header_present": object{"metadata_namespace": "envoy.lb", "key": "version"}}}})}})}
-	run(t, s.config())
-	c := client(t)
+	startWeft(t, s.config())
+	c := newClient(t)
 	for version, want := range map[string]string{"": "2", "0": "0", "1": "1"} {
 		for range 5 {
-			if got := ask(t, c, "GET", "http://"+front, "", "X-Version: "+version).says(t); got != want {
+			if got := sendRequest(t, c, "GET", "http://"+front, "", "X-Version: "+version).bodyText(t); got != want {
 				t.Errorf("X-Version: %s: application %s, want %s", version, got, want)
 			}
 		}
 	}
-	if got := ask(t, c, "GET", "http://"+front, "", "X-Version: 9"); got.status != 502 {
+	if got := sendRequest(t, c, "GET", "http://"+front, "", "X-Version: 9"); got.status != 502 {
 		t.Errorf("a version that no host has: %d, want 502", got.status)
 	}
 }
@@ -287,33 +287,33 @@ func TestSubsetsByMetadataOfFilters(t *testing.T) {
 // fail, and return when those recover. No request fails.
 func TestPrioritiesFailOver(t *testing.T) {
 	t.Parallel()
-	apps, addresses := herd(t, 4)
+	apps, addresses := startUpstreams(t, 4)
 	var hosts list
 	for i, address := range addresses {
 		hosts = append(hosts, object{"address": address, "priority": i / 2})
 	}
-	s, front := simple()
+	s, front := simpleProxy()
 	s.clusters = list{cluster("app", object{"hosts": hosts})}
-	run(t, s.config())
+	startWeft(t, s.config())
 	url := "http://" + front
-	if seen := counts(t, url, 40); seen["0"] != 20 || seen["1"] != 20 {
+	if seen := countByUpstream(t, url, 40); seen["0"] != 20 || seen["1"] != 20 {
 		t.Errorf("all are there: %v, want the first priority alone, in turns", seen)
 	}
 	apps[0].kill()
 	// With an overprovisioning factor of 1.4, half of the hosts get 70% of the requests.
-	seen := counts(t, url, 400)
+	seen := countByUpstream(t, url, 400)
 	if spilt := seen["2"] + seen["3"]; seen["0"] > 0 || spilt < 70 || spilt > 170 {
 		t.Errorf("one of two is gone: %v, want about 280 of 400 at the other", seen)
 	}
 	apps[1].kill()
-	if seen := counts(t, url, 40); seen["2"] != 20 || seen["3"] != 20 {
+	if seen := countByUpstream(t, url, 40); seen["2"] != 20 || seen["3"] != 20 {
 		t.Errorf("the first priority is gone: %v, want the second, in turns", seen)
 	}
-	serveAt(t, addresses[0], answers("back"))
-	serveAt(t, addresses[1], answers("back"))
-	until := time.Now().Add(2 * patience)
-	for c, inARow := client(t), 0; inARow < 20; {
-		if ask(t, c, "GET", url, "").says(t) == "back" {
+	startUpstreamAt(t, addresses[0], respondWith("back"))
+	startUpstreamAt(t, addresses[1], respondWith("back"))
+	until := time.Now().Add(2 * waitTimeout)
+	for c, inARow := newClient(t), 0; inARow < 20; {
+		if sendRequest(t, c, "GET", url, "").bodyText(t) == "back" {
 			inARow++
 		} else {
 			inARow = 0
@@ -328,9 +328,9 @@ func TestPrioritiesFailOver(t *testing.T) {
 // locality without usable hosts gets none.
 func TestLocalitiesShareByWeight(t *testing.T) {
 	t.Parallel()
-	apps, addresses := herd(t, 3)
+	apps, addresses := startUpstreams(t, 3)
 	zone := func(name string) object { return object{"locality": object{"zone": name}} }
-	s, front := simple()
+	s, front := simpleProxy()
 	s.clusters = list{cluster("app", object{
 		"hosts": list{
 			object{"address": addresses[0]}.with(zone("a")), object{"address": addresses[1]}.with(zone("b")),
@@ -338,38 +338,38 @@ func TestLocalitiesShareByWeight(t *testing.T) {
 		},
 		"locality_weights": list{zone("a").with(object{"weight": 3}), zone("b").with(object{"weight": 1})},
 	})}
-	run(t, s.config())
-	if seen := counts(t, "http://"+front, 400); seen["0"] < 250 || seen["0"] > 350 {
+	startWeft(t, s.config())
+	if seen := countByUpstream(t, "http://"+front, 400); seen["0"] < 250 || seen["0"] > 350 {
 		t.Errorf("%v, want about 300 of 400 in zone a", seen)
 	}
 	apps[0].kill()
-	if seen := counts(t, "http://"+front, 20); seen["1"] != 10 || seen["2"] != 10 {
+	if seen := countByUpstream(t, "http://"+front, 20); seen["1"] != 10 || seen["2"] != 10 {
 		t.Errorf("zone a is gone: %v, want zone b, in turns", seen)
 	}
 }
 
 func balancingExample(t *testing.T) {
-	e := openExample(t, "balancing.json")
+	e := loadExample(t, "balancing.json")
 	e.run("balancing.json")
-	url := "http://" + e.at("2645")
+	url := "http://" + e.address("2645")
 	for _, user := range []string{"ann", "bob"} {
-		app := ask(t, client(t), "GET", url+"/sticky", "", "X-User: "+user).says(t)
+		app := sendRequest(t, newClient(t), "GET", url+"/sticky", "", "X-User: "+user).bodyText(t)
 		for range 5 {
-			if again := ask(t, client(t), "GET", url+"/sticky?user="+user, "").says(t); again != app {
+			if again := sendRequest(t, newClient(t), "GET", url+"/sticky?user="+user, "").bodyText(t); again != app {
 				t.Errorf("%s is at %q, then at %q", user, app, again)
 			}
 		}
 	}
-	if set := ask(t, client(t), "GET", url+"/sticky", "").header.Get("Set-Cookie"); !strings.HasPrefix(set, "weft-host=") || !strings.HasSuffix(set, "; Path=/; Max-Age=3600; HttpOnly") {
+	if set := sendRequest(t, newClient(t), "GET", url+"/sticky", "").header.Get("Set-Cookie"); !strings.HasPrefix(set, "weft-host=") || !strings.HasSuffix(set, "; Path=/; Max-Age=3600; HttpOnly") {
 		t.Errorf("Set-Cookie: %s", set)
 	}
-	if seen := counts(t, url+"/canary", 20); seen["app3\n"] != 20 {
+	if seen := countByUpstream(t, url+"/canary", 20); seen["app3\n"] != 20 {
 		t.Errorf("/canary: %v, want version 2", seen)
 	}
-	if seen := counts(t, url+"/mixed", 400); seen["app3\n"] < 4 || seen["app3\n"] > 100 || seen["app4\n"] > 0 {
+	if seen := countByUpstream(t, url+"/mixed", 400); seen["app3\n"] < 4 || seen["app3\n"] > 100 || seen["app4\n"] > 0 {
 		t.Errorf("/mixed: %v, want about 40 of 400 at version 2", seen)
 	}
-	if seen := counts(t, url+"/zones", 200); seen["app1\n"] < 110 || seen["app1\n"] > 190 || seen["app4\n"] > 0 {
+	if seen := countByUpstream(t, url+"/zones", 200); seen["app1\n"] < 110 || seen["app1\n"] > 190 || seen["app4\n"] > 0 {
 		t.Errorf("/zones: %v, want about 150 of 200 in zone a, and none of the second priority", seen)
 	}
 }

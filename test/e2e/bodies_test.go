@@ -19,30 +19,30 @@ import (
 	"github.com/weft-proxy/weft/internal/invariants"
 )
 
-// roomForContent is how many bytes the memory of a process may grow over its idle value, whatever
+// bodyMemory is how many bytes the memory of a process may grow over its idle value, whatever
 // the size of the bodies that pass through it.
-const roomForContent = 32 << 20
+const bodyMemory = 32 << 20
 
 // framings are the two ways in which HTTP/1.1 delimits a body: Content-Length and chunks.
 var framings = [...]string{"length", "chunks"}
 
-// largeContent returns the size of a large body: 1 GiB, or 32 MiB in short mode and with invariants
+// largeBodySize returns the size of a large body: 1 GiB, or 32 MiB in short mode and with invariants
 // enabled.
-func largeContent() int64 {
+func largeBodySize() int64 {
 	if testing.Short() || invariants.Enabled {
 		return 32 << 20
 	}
 	return 1 << 30
 }
 
-// TestLargeContentPassesInBoundedMemory verifies that a large body arrives complete, in both
+// TestLargeBodiesInBoundedMemory verifies that a large body arrives complete, in both
 // directions and with each framing, while the memory of Weft stays bounded. Each side computes a
 // digest.
-func TestLargeContentPassesInBoundedMemory(t *testing.T) { // not in parallel: it needs the whole machine
-	size := largeContent()
-	app := serve(t, func(w http.ResponseWriter, r *http.Request) {
+func TestLargeBodiesInBoundedMemory(t *testing.T) { // not in parallel: it needs the whole machine
+	size := largeBodySize()
+	app := startUpstream(t, func(w http.ResponseWriter, r *http.Request) {
 		if r.Method == http.MethodPost {
-			sum, n, err := sumOf(r.Body)
+			sum, n, err := readSum(r.Body)
 			if err != nil {
 				panic(http.ErrAbortHandler)
 			}
@@ -52,18 +52,18 @@ func TestLargeContentPassesInBoundedMemory(t *testing.T) { // not in parallel: i
 		if r.URL.Path == "/length" {
 			w.Header().Set("Content-Length", strconv.FormatInt(size, 10))
 		}
-		_, _ = io.CopyBuffer(struct{ io.Writer }{w}, stream(1, size), make([]byte, 256<<10)) // the client verifies the body
+		_, _ = io.CopyBuffer(struct{ io.Writer }{w}, randomStream(1, size), make([]byte, 256<<10)) // the client verifies the body
 	})
-	s, front := simple(app.address)
-	w := run(t, s.config())
-	ask(t, client(t), "POST", "http://"+front+"/", "warm")
+	s, front := simpleProxy(app.address)
+	w := startWeft(t, s.config())
+	sendRequest(t, newClient(t), "POST", "http://"+front+"/", "warm")
 	grewLittle := w.watchMemory()
 	want := streamSum(1, size)
 	for _, framing := range framings {
 		url := "http://" + front + "/" + framing
 		t.Run("down/"+framing, func(t *testing.T) {
 			defer logRate(t, w, size)()
-			response, err := client(t).Get(url)
+			response, err := newClient(t).Get(url)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -71,20 +71,20 @@ func TestLargeContentPassesInBoundedMemory(t *testing.T) { // not in parallel: i
 			if chunked := response.ContentLength < 0; chunked != (framing == "chunks") {
 				t.Errorf("Content-Length is %d", response.ContentLength)
 			}
-			if sum, n, err := sumOf(response.Body); err != nil || n != size || sum != want {
+			if sum, n, err := readSum(response.Body); err != nil || n != size || sum != want {
 				t.Errorf("the caller got %d bytes, intact %v, %v", n, sum == want, err)
 			}
 		})
 		t.Run("up/"+framing, func(t *testing.T) {
 			defer logRate(t, w, size)()
-			request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url, stream(1, size))
+			request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url, randomStream(1, size))
 			if err != nil {
 				t.Fatal(err)
 			}
 			if framing == "length" {
 				request.ContentLength = size
 			}
-			response, err := client(t).Do(request)
+			response, err := newClient(t).Do(request)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -95,7 +95,7 @@ func TestLargeContentPassesInBoundedMemory(t *testing.T) { // not in parallel: i
 			}
 		})
 	}
-	grewLittle(roomForContent)
+	grewLittle(bodyMemory)
 }
 
 // logRate starts to time a transfer. The returned function logs the duration and the peak of
@@ -108,75 +108,75 @@ func logRate(t *testing.T, w *weft, size int64) func() {
 	}
 }
 
-// TestASlowReaderHoldsTheSenderBack verifies that while one side does not read, Weft buffers a
+// TestBackpressure verifies that while one side does not read, Weft buffers a
 // bounded amount, the sockets fill, and the sender blocks. When that side reads again, it gets
 // every byte.
-func TestASlowReaderHoldsTheSenderBack(t *testing.T) {
+func TestBackpressure(t *testing.T) {
 	t.Parallel()
 	for _, framing := range framings {
 		t.Run("down/"+framing, func(t *testing.T) {
 			t.Parallel()
 			sender := newSender(framing)
-			app := accept(t, func(c net.Conn) {
+			app := startTCPServer(t, func(c net.Conn) {
 				if _, _, err := readRequest(bufio.NewReader(c)); err != nil {
 					t.Errorf("the application: %v", err)
 					return
 				}
 				sender.send(c, "HTTP/1.1 200 OK")
 			})
-			s, front := simple(app)
-			w := run(t, s.config())
+			s, front := simpleProxy(app)
+			w := startWeft(t, s.config())
 			grewLittle := w.watchMemory()
-			caller := dial(t, front).send(get)
-			sender.isHeldBack(t, front, app)
+			caller := dialRaw(t, front).send(get)
+			sender.checkBlocked(t, front, app)
 			response, err := http.ReadResponse(caller.r, nil)
 			if err != nil {
 				t.Fatal(err)
 			}
 			defer response.Body.Close()
-			if sum, n, err := sumOf(response.Body); err != nil || n != sender.size || sum != streamSum(1, sender.size) {
+			if sum, n, err := readSum(response.Body); err != nil || n != sender.size || sum != streamSum(1, sender.size) {
 				t.Errorf("the caller got %d bytes, intact %v, %v", n, sum == streamSum(1, sender.size), err)
 			}
-			grewLittle(roomForContent)
+			grewLittle(bodyMemory)
 		})
 		t.Run("up/"+framing, func(t *testing.T) {
 			t.Parallel()
 			sender := newSender(framing)
 			reads := make(chan struct{})
-			app := accept(t, func(c net.Conn) {
+			app := startTCPServer(t, func(c net.Conn) {
 				select {
 				case <-reads:
 				case <-t.Context().Done():
 					return
 				}
-				answerDigest(t, c)
+				respondDigestRaw(t, c)
 			})
-			s, front := simple(app)
-			w := run(t, s.config())
+			s, front := simpleProxy(app)
+			w := startWeft(t, s.config())
 			grewLittle := w.watchMemory()
 			var sending sync.WaitGroup
 			t.Cleanup(sending.Wait) // after the connection is closed
-			caller := dial(t, front)
+			caller := dialRaw(t, front)
 			sending.Go(func() { sender.send(caller.Conn, "POST / HTTP/1.1\r\nHost: a") })
-			sender.isHeldBack(t, front, app)
+			sender.checkBlocked(t, front, app)
 			close(reads)
 			sum := streamSum(1, sender.size)
-			if _, got := caller.response(http.MethodPost); got != hex.EncodeToString(sum[:]) {
+			if _, got := caller.readResponse(http.MethodPost); got != hex.EncodeToString(sum[:]) {
 				t.Errorf("the application saw %q, want %x", got, sum)
 			}
-			grewLittle(roomForContent)
+			grewLittle(bodyMemory)
 		})
 	}
 }
 
-// answerDigest reads a request and responds with the digest of its body.
-func answerDigest(t *testing.T, c net.Conn) {
+// respondDigestRaw reads a request and responds with the digest of its body.
+func respondDigestRaw(t *testing.T, c net.Conn) {
 	request, err := http.ReadRequest(bufio.NewReader(c))
 	if err != nil {
 		t.Errorf("the application: %v", err)
 		return
 	}
-	sum, _, err := sumOf(request.Body)
+	sum, _, err := readSum(request.Body)
 	if err != nil {
 		t.Errorf("the application, within the content: %v", err)
 		return
@@ -186,9 +186,9 @@ func answerDigest(t *testing.T, c net.Conn) {
 
 // sender writes a message with more body than sockets hold, and counts the bytes it has sent.
 type sender struct {
-	framing string
-	size    int64        // of the body
-	sent    atomic.Int64 // bytes of the message in completed writes
+	framing   string
+	size      int64        // of the body
+	sentBytes atomic.Int64 // bytes of the message in completed writes
 }
 
 func newSender(framing string) *sender { return &sender{framing: framing, size: 64 << 20} }
@@ -196,32 +196,32 @@ func newSender(framing string) *sender { return &sender{framing: framing, size: 
 // send returns when everything is sent, or the connection has ended. The reader verifies the
 // content.
 func (s *sender) send(c net.Conn, head string) {
-	to := counter{c, &s.sent}
+	to := countingWriter{c, &s.sentBytes}
 	if s.framing == "length" {
 		_, _ = fmt.Fprintf(to, "%s\r\nContent-Length: %d\r\n\r\n", head, s.size)
-		_, _ = io.Copy(to, stream(1, s.size))
+		_, _ = io.Copy(to, randomStream(1, s.size))
 		return
 	}
 	_, _ = fmt.Fprintf(to, "%s\r\nTransfer-Encoding: chunked\r\n\r\n", head)
 	chunks := httputil.NewChunkedWriter(to)
-	_, _ = io.Copy(chunks, stream(1, s.size))
+	_, _ = io.Copy(chunks, randomStream(1, s.size))
 	_ = chunks.Close()
 	_, _ = io.WriteString(to, "\r\n")
 }
 
-// isHeldBack waits until the sender has made no progress for 500 ms. It checks that at most 512 KiB
+// checkBlocked waits until the sender has made no progress for 500 ms. It checks that at most 512 KiB
 // of what was sent are in Weft. The rest is in the sockets of the connections of addresses.
-func (s *sender) isHeldBack(t *testing.T, addresses ...string) {
+func (s *sender) checkBlocked(t *testing.T, addresses ...string) {
 	t.Helper()
 	const mostInWeft = 512 << 10
 	last, since := int64(-1), time.Now()
 	eventually(t, "the sender is held back", func() bool {
-		if n := s.sent.Load(); n != last {
+		if n := s.sentBytes.Load(); n != last {
 			last, since = n, time.Now()
 		}
 		return last > 0 && time.Since(since) > 500*time.Millisecond
 	})
-	inWeft := last - queued(t, addresses...)
+	inWeft := last - socketQueueBytes(t, addresses...)
 	t.Logf("held back after %d KB, of which %d KB are in Weft", last>>10, inWeft>>10)
 	if last >= s.size {
 		t.Errorf("all %d bytes were sent to one who does not read", last)
@@ -231,21 +231,21 @@ func (s *sender) isHeldBack(t *testing.T, addresses ...string) {
 	}
 }
 
-// counter adds the number of bytes written to n.
-type counter struct {
+// countingWriter adds the number of bytes written to n.
+type countingWriter struct {
 	io.Writer
 	n *atomic.Int64
 }
 
-func (c counter) Write(p []byte) (int, error) {
+func (c countingWriter) Write(p []byte) (int, error) {
 	n, err := c.Writer.Write(p)
 	c.n.Add(int64(n))
 	return n, err
 }
 
-// queued returns how many bytes the sockets at both ends of the connections of addresses hold: sent
+// socketQueueBytes returns how many bytes the sockets at both ends of the connections of addresses hold: sent
 // and not acknowledged, and received and not read.
-func queued(t *testing.T, addresses ...string) (n int64) {
+func socketQueueBytes(t *testing.T, addresses ...string) (n int64) {
 	t.Helper()
 	var ports []string
 	for _, a := range addresses {

@@ -14,75 +14,75 @@ import (
 	"github.com/miekg/dns"
 )
 
-// limited runs a proxy with circuit breakers in front of an upstream that holds its requests.
-func limited(t *testing.T, breakers, route object) (w *weft, app *holding, url string) {
+// breakerProxy runs a proxy with circuit breakers in front of an upstream that holds its requests.
+func breakerProxy(t *testing.T, breakers, route object) (w *weft, app *holdingUpstream, url string) {
 	t.Helper()
-	app = hold(t)
-	front := free()
-	w = run(t, setup{
-		listeners: list{listen("front", front)},
-		tables:    list{table("front", to("/", "app", route))},
+	app = startHoldingUpstream(t)
+	front := freeAddress()
+	w = startWeft(t, setup{
+		listeners: list{httpListener("front", front)},
+		tables:    list{routeTable("front", routeTo("/", "app", route))},
 		clusters:  list{cluster("app", object{"circuit_breakers": list{breakers}}, app.address)},
 	}.config())
 	return w, app, "http://" + front
 }
 
-// background sends a GET in a goroutine. wait returns its response, and fails the test on an error.
-func background(t *testing.T, url string) (wait func() answer) {
+// requestInBackground sends a GET in a goroutine. wait returns its response, and fails the test on an error.
+func requestInBackground(t *testing.T, url string) (wait func() httpResponse) {
 	t.Helper()
 	type result struct {
-		answer
+		httpResponse
 		err error
 	}
 	done := make(chan result, 1)
-	c := client(t)
+	c := newClient(t)
 	go func() {
-		got, err := try(context.Background(), c, "GET", url, "")
+		got, err := tryRequest(context.Background(), c, "GET", url, "")
 		done <- result{got, err}
 	}()
-	return func() answer {
+	return func() httpResponse {
 		t.Helper()
 		r := <-done
 		if r.err != nil {
 			t.Fatal(r.err)
 		}
-		return r.answer
+		return r.httpResponse
 	}
 }
 
-func TestMaxRequestsRefusesWhatIsAbove(t *testing.T) {
+func TestMaxRequests(t *testing.T) {
 	t.Parallel()
-	w, app, url := limited(t, object{"max_requests": 2}, nil)
-	first, second := background(t, url), background(t, url)
+	w, app, url := breakerProxy(t, object{"max_requests": 2}, nil)
+	first, second := requestInBackground(t, url), requestInBackground(t, url)
 	app.await(t)
 	app.await(t)
-	if got := ask(t, client(t), "GET", url, ""); got.status != 503 {
+	if got := sendRequest(t, newClient(t), "GET", url, ""); got.status != 503 {
 		t.Errorf("the third: %d, want 503", got.status)
 	}
 	if n := w.metric("weft_cluster_overflow_total", `limit="requests"`); n != 1 {
 		t.Errorf("weft_cluster_overflow_total{limit=\"requests\"} = %v", n)
 	}
-	close(app.leave)
+	close(app.release)
 	if a, b := first(), second(); a.status != 200 || b.status != 200 {
 		t.Errorf("the first two: %d and %d", a.status, b.status)
 	}
-	if got := ask(t, client(t), "GET", url, ""); got.status != 200 {
+	if got := sendRequest(t, newClient(t), "GET", url, ""); got.status != 200 {
 		t.Errorf("afterwards: %d", got.status)
 	}
 }
 
-func TestMaxConnectionsMakesRequestsWait(t *testing.T) {
+func TestMaxConnectionsQueuesRequests(t *testing.T) {
 	t.Parallel()
-	w, app, url := limited(t, object{"max_connections": 1, "max_pending_requests": 1}, nil)
-	first := background(t, url)
+	w, app, url := breakerProxy(t, object{"max_connections": 1, "max_pending_requests": 1}, nil)
+	first := requestInBackground(t, url)
 	app.await(t)
-	second := background(t, url)
+	second := requestInBackground(t, url)
 	// The second request is pending and fills the queue, so the third overflows.
 	eventually(t, "one request waits", func() bool { return w.metric("weft_cluster_requests_active") == 2 })
-	if got := ask(t, client(t), "GET", url, ""); got.status != 503 {
+	if got := sendRequest(t, newClient(t), "GET", url, ""); got.status != 503 {
 		t.Errorf("the third: %d, want 503", got.status)
 	}
-	close(app.leave)
+	close(app.release)
 	if a, b := first(), second(); a.status != 200 || b.status != 200 {
 		t.Errorf("the first: %d, the one that waited: %d", a.status, b.status)
 	}
@@ -91,13 +91,13 @@ func TestMaxConnectionsMakesRequestsWait(t *testing.T) {
 	}
 }
 
-// retryingBeyond runs Weft with a retry in flight, and sends a request whose retry exceeds the
+// exceedRetryLimit runs Weft with a retry in flight, and sends a request whose retry exceeds the
 // circuit breakers. end lets the first request finish and checks its response.
-func retryingBeyond(t *testing.T, breakers object) (w *weft, end func()) {
+func exceedRetryLimit(t *testing.T, breakers object) (w *weft, end func()) {
 	t.Helper()
 	var first atomic.Int64
 	leave, entered := make(chan struct{}), make(chan struct{}, 8)
-	app := serve(t, func(w http.ResponseWriter, r *http.Request) {
+	app := startUpstream(t, func(w http.ResponseWriter, r *http.Request) {
 		if first.Add(1)%2 == 1 || r.URL.Path == "/fails" {
 			w.WriteHeader(http.StatusServiceUnavailable)
 			return
@@ -105,15 +105,15 @@ func retryingBeyond(t *testing.T, breakers object) (w *weft, end func()) {
 		entered <- struct{}{}
 		<-leave
 	})
-	front := free()
-	w = run(t, setup{
-		listeners: list{listen("front", front)},
-		tables:    list{table("front", to("/", "app", object{"retry_policy": object{"retry_on": true, "num_retries": 1}}))},
+	front := freeAddress()
+	w = startWeft(t, setup{
+		listeners: list{httpListener("front", front)},
+		tables:    list{routeTable("front", routeTo("/", "app", object{"retry_policy": object{"retry_on": true, "num_retries": 1}}))},
 		clusters:  list{cluster("app", object{"circuit_breakers": list{breakers}}, app.address)},
 	}.config())
-	held := background(t, "http://"+front+"/held")
+	held := requestInBackground(t, "http://"+front+"/held")
 	<-entered // the retry of held
-	if got := ask(t, client(t), "GET", "http://"+front+"/fails", ""); got.status != 503 {
+	if got := sendRequest(t, newClient(t), "GET", "http://"+front+"/fails", ""); got.status != 503 {
 		t.Errorf("a failure while a retry is under way: %d, want its own 503", got.status)
 	}
 	return w, func() {
@@ -125,31 +125,31 @@ func retryingBeyond(t *testing.T, breakers object) (w *weft, end func()) {
 	}
 }
 
-func TestMaxRetriesBoundsRetriesInFlight(t *testing.T) {
+func TestMaxRetries(t *testing.T) {
 	t.Parallel()
-	w, end := retryingBeyond(t, object{"max_retries": 1})
+	w, end := exceedRetryLimit(t, object{"max_retries": 1})
 	defer end()
 	if n := w.metric("weft_cluster_overflow_total", `limit="retries"`); n != 1 {
 		t.Errorf("weft_cluster_overflow_total{limit=\"retries\"} = %v", n)
 	}
 }
 
-// names is a DNS server for tests.
-type names struct {
+// dnsServer is a DNS server for tests.
+type dnsServer struct {
 	address string
 	mu      sync.Mutex
 	records []string // guarded by mu; addresses of every name
 	code    int      // guarded by mu
-	asked   atomic.Int64
+	queries atomic.Int64
 }
 
-func nameServer(t *testing.T, records ...string) *names {
+func startDNSServer(t *testing.T, records ...string) *dnsServer {
 	t.Helper()
 	conn, err := net.ListenPacket("udp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	n := &names{address: conn.LocalAddr().String(), records: records}
+	n := &dnsServer{address: conn.LocalAddr().String(), records: records}
 	started := make(chan struct{})
 	server := &dns.Server{PacketConn: conn, Handler: n, NotifyStartedFunc: func() { close(started) }}
 	ended := make(chan struct{})
@@ -167,15 +167,15 @@ func nameServer(t *testing.T, records ...string) *names {
 	return n
 }
 
-func (n *names) set(code int, records ...string) {
+func (n *dnsServer) set(code int, records ...string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.code, n.records = code, records
 }
 
 // ServeDNS implements dns.Handler.
-func (n *names) ServeDNS(w dns.ResponseWriter, q *dns.Msg) {
-	n.asked.Add(1)
+func (n *dnsServer) ServeDNS(w dns.ResponseWriter, q *dns.Msg) {
+	n.queries.Add(1)
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	m := new(dns.Msg).SetRcode(q, n.code)
@@ -192,29 +192,29 @@ func (n *names) ServeDNS(w dns.ResponseWriter, q *dns.Msg) {
 	_ = w.WriteMsg(m) // the resolver repeats a query that gets no response
 }
 
-func TestHostsByName(t *testing.T) {
+func TestStrictDNS(t *testing.T) {
 	t.Parallel()
-	_, port, _ := net.SplitHostPort(free())
+	_, port, _ := net.SplitHostPort(freeAddress())
 	for _, ip := range []string{"127.0.0.2", "127.0.0.3"} {
-		serveAt(t, net.JoinHostPort(ip, port), func(w http.ResponseWriter, r *http.Request) {
+		startUpstreamAt(t, net.JoinHostPort(ip, port), func(w http.ResponseWriter, r *http.Request) {
 			_, _ = io.WriteString(w, ip+" "+r.Host)
 		})
 	}
-	server := nameServer(t, "127.0.0.2")
-	front := free()
-	w := run(t, setup{
-		listeners: list{listen("front", front)},
-		tables:    list{table("front", to("/", "app", object{"timeout": "2s"}))},
+	server := startDNSServer(t, "127.0.0.2")
+	front := freeAddress()
+	w := startWeft(t, setup{
+		listeners: list{httpListener("front", front)},
+		tables:    list{routeTable("front", routeTo("/", "app", object{"timeout": "2s"}))},
 		clusters: list{cluster("app", object{
 			"type": "STRICT_DNS", "dns_refresh_rate": "50ms", "dns_resolvers": list{server.address},
 			"connect_timeout": "500ms",
 		}, "app.example:"+port)},
 	}.config())
-	c := client(t)
+	c := newClient(t)
 	seen := func() map[string]bool {
 		all := map[string]bool{}
 		for range 8 {
-			got := ask(t, c, "GET", "http://"+front, "", "Host: shop.example")
+			got := sendRequest(t, c, "GET", "http://"+front, "", "Host: shop.example")
 			ip, host, _ := strings.Cut(got.body, " ")
 			if got.status != 200 || host != "shop.example" {
 				t.Fatalf("GET: %d %q", got.status, got.body)
@@ -230,37 +230,37 @@ func TestHostsByName(t *testing.T) {
 	eventually(t, "both addresses are used", func() bool { return len(seen()) == 2 })
 	server.set(dns.RcodeSuccess, "127.0.0.3")
 	eventually(t, "the first address is not used any more", func() bool { got := seen(); return !got["127.0.0.2"] })
-	if text := w.get("/stats/prometheus"); strings.Contains(text, "127.0.0.2:"+port) {
+	if text := w.adminGet("/stats/prometheus"); strings.Contains(text, "127.0.0.2:"+port) {
 		t.Error("metrics still name the host that is gone")
 	}
 	for name, code := range map[string]int{"SERVFAIL": dns.RcodeServerFailure, "no answer at all": dns.RcodeRefused} {
 		server.set(code)
-		asked := server.asked.Load()
-		eventually(t, "the name server was asked again", func() bool { return server.asked.Load() > asked+4 })
+		asked := server.queries.Load()
+		eventually(t, "the name server was asked again", func() bool { return server.queries.Load() > asked+4 })
 		if got := seen(); len(got) != 1 || !got["127.0.0.3"] {
 			t.Errorf("with %s: %v, want the last that is known", name, got)
 		}
 	}
 }
 
-func TestANameThatIsNotThereYet(t *testing.T) {
+func TestUnresolvedName(t *testing.T) {
 	t.Parallel()
-	app := serve(t, answers("hello"))
+	app := startUpstream(t, respondWith("hello"))
 	_, port, _ := net.SplitHostPort(app.address)
-	server := nameServer(t)
+	server := startDNSServer(t)
 	server.set(dns.RcodeNameError)
-	front := free()
-	run(t, setup{
-		listeners: list{listen("front", front)},
-		tables:    list{table("front", to("/", "app"))},
+	front := freeAddress()
+	startWeft(t, setup{
+		listeners: list{httpListener("front", front)},
+		tables:    list{routeTable("front", routeTo("/", "app"))},
 		clusters: list{cluster("app", object{
 			"type": "STRICT_DNS", "dns_refresh_rate": "50ms", "dns_resolvers": list{server.address},
 		}, "app.example:"+port)},
 	}.config())
-	c := client(t)
-	if got := ask(t, c, "GET", "http://"+front, ""); got.status != 502 {
+	c := newClient(t)
+	if got := sendRequest(t, c, "GET", "http://"+front, ""); got.status != 502 {
 		t.Errorf("without an address: %d, want 502", got.status)
 	}
 	server.set(dns.RcodeSuccess, "127.0.0.1")
-	eventually(t, "the name is found", func() bool { return ask(t, c, "GET", "http://"+front, "").status == 200 })
+	eventually(t, "the name is found", func() bool { return sendRequest(t, c, "GET", "http://"+front, "").status == 200 })
 }

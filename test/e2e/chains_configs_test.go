@@ -14,23 +14,23 @@ import (
 )
 
 func filterChainsExample(t *testing.T) {
-	v := exampleVault(t)
+	v := exampleCertDir(t)
 	bank := v.ca.Issue(testpki.Spec{CommonName: "bank", DNS: []string{"bank.example"}})
-	e := openExample(t, "filter_chains.json")
+	e := loadExample(t, "filter_chains.json")
 	e.run("filter_chains.json", "CERTS="+v.dir,
-		"BANK_ADDRESS="+serveTLS(t, bank.TLS, "the bank\n"), "OTHER_ADDRESS="+serveLines(t))
-	at := e.at("2445")
+		"BANK_ADDRESS="+serveTLS(t, bank.TLS, "the bank\n"), "OTHER_ADDRESS="+startTCPEcho(t))
+	at := e.address("2445")
 	for name, want := range map[string]string{
 		"shop.example": "shop the shop\n", "v1.api.example": "api the API\n", "bank.example": "bank the bank\n", "other.example": "EOF", "": "EOF",
 	} {
-		if got := askFor(t, v, at, name); got != want {
+		if got := requestWithSNI(t, v, at, name); got != want {
 			t.Errorf("asked for %q: %q, want %q", name, got, want)
 		}
 	}
-	if got := ask(t, client(t), "GET", "http://"+at+"/a", ""); got.status != 301 || !strings.HasPrefix(got.header.Get("Location"), "https://") {
+	if got := sendRequest(t, newClient(t), "GET", "http://"+at+"/a", ""); got.status != 301 || !strings.HasPrefix(got.header.Get("Location"), "https://") {
 		t.Errorf("plaintext: %d, Location %q; want a redirect to https", got.status, got.header.Get("Location"))
 	}
-	if got := echoed(t, at, "\x00\x01hello\n"); got != "\x00\x01hello\n" {
+	if got := sendAndEcho(t, at, "\x00\x01hello\n"); got != "\x00\x01hello\n" {
 		t.Errorf("what is neither: %q", got)
 	}
 }
@@ -57,8 +57,8 @@ func serveTLS(t *testing.T, own tls.Certificate, text string) (address string) {
 	return ln.Addr().String()
 }
 
-// serveLines starts a TCP server that echoes what it receives.
-func serveLines(t *testing.T) (address string) {
+// startTCPEcho starts a TCP server that echoes what it receives.
+func startTCPEcho(t *testing.T) (address string) {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -80,16 +80,16 @@ func serveLines(t *testing.T) (address string) {
 	return ln.Addr().String()
 }
 
-// askFor connects over TLS with name as SNI, sends a GET over HTTP/1.1, and returns the common name
+// requestWithSNI connects over TLS with name as SNI, sends a GET over HTTP/1.1, and returns the common name
 // of the certificate and the body, or the text of the error.
-func askFor(t *testing.T, v *vault, address, name string) string {
+func requestWithSNI(t *testing.T, v *certDir, address, name string) string {
 	t.Helper()
-	nc, err := net.DialTimeout("tcp", address, patience)
+	nc, err := net.DialTimeout("tcp", address, waitTimeout)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer nc.Close()
-	_ = nc.SetDeadline(time.Now().Add(patience))
+	_ = nc.SetDeadline(time.Now().Add(waitTimeout))
 	c := tls.Client(nc, &tls.Config{RootCAs: v.ca.Pool(), ServerName: name, InsecureSkipVerify: name == ""})
 	if err := c.Handshake(); err != nil {
 		return err.Error()
@@ -109,16 +109,16 @@ func askFor(t *testing.T, v *vault, address, name string) string {
 	return c.ConnectionState().PeerCertificates[0].Subject.CommonName + " " + string(body)
 }
 
-// echoed sends text and reads as many bytes back. It returns them, followed by the error if there
+// sendAndEcho sends text and reads as many bytes back. It returns them, followed by the error if there
 // is one.
-func echoed(t *testing.T, address, text string) string {
+func sendAndEcho(t *testing.T, address, text string) string {
 	t.Helper()
-	nc, err := net.DialTimeout("tcp", address, patience)
+	nc, err := net.DialTimeout("tcp", address, waitTimeout)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer nc.Close()
-	_ = nc.SetDeadline(time.Now().Add(patience))
+	_ = nc.SetDeadline(time.Now().Add(waitTimeout))
 	if _, err := io.WriteString(nc, text); err != nil {
 		t.Fatal(err)
 	}

@@ -16,16 +16,16 @@ import (
 	"github.com/weft-proxy/weft/internal/testpki"
 )
 
-// chainFor returns a filter chain whose route table has the same name.
-func chainFor(name string, match object, more object) object {
+// filterChain returns a filter chain whose route table has the same name.
+func filterChain(name string, match object, more object) object {
 	return object{
 		"name": name, "match": match,
 		"filters": list{object{"type": "proxy", "config": object{"downstream_protocol": "Http1,Http2", "router_config_name": name}}},
 	}.with(more)
 }
 
-// several returns a listener with these filter chains.
-func several(name, address string, more object, chains ...object) object {
+// chainListener returns a listener with these filter chains.
+func chainListener(name, address string, more object, chains ...object) object {
 	all := list{}
 	for _, c := range chains {
 		all = append(all, c)
@@ -33,79 +33,79 @@ func several(name, address string, more object, chains ...object) object {
 	return object{"name": name, "address": address, "filter_chains": all}.with(more)
 }
 
-func tableThatSays(names ...string) list {
+func directTables(names ...string) list {
 	tables := list{}
 	for _, name := range names {
-		tables = append(tables, table(name, says("/", 200, name)))
+		tables = append(tables, routeTable(name, directRoute("/", 200, name)))
 	}
 	return tables
 }
 
 func TestChainsAreChosenByALPN(t *testing.T) {
 	t.Parallel()
-	v := newVault(t)
+	v := newCertDir(t)
 	v.issue("server", testpki.Spec{})
-	front := free()
+	front := freeAddress()
 	own := object{"tls_context": v.context("server", nil)}
-	run(t, setup{
-		listeners: list{several("front", front, object{"default_filter_chain": object{
+	startWeft(t, setup{
+		listeners: list{chainListener("front", front, object{"default_filter_chain": object{
 			"filters": list{object{"type": "proxy", "config": object{"downstream_protocol": "Http1", "router_config_name": "rest"}}},
 		}},
-			chainFor("two", object{"application_protocols": list{"h2"}, "transport_protocol": "tls"}, own),
-			chainFor("one", object{"application_protocols": list{"http/1.1"}, "transport_protocol": "tls"}, own),
-			chainFor("plain-two", object{"application_protocols": list{"h2c"}, "transport_protocol": "raw_buffer"}, nil),
+			filterChain("two", object{"application_protocols": list{"h2"}, "transport_protocol": "tls"}, own),
+			filterChain("one", object{"application_protocols": list{"http/1.1"}, "transport_protocol": "tls"}, own),
+			filterChain("plain-two", object{"application_protocols": list{"h2c"}, "transport_protocol": "raw_buffer"}, nil),
 		)},
-		tables: tableThatSays("one", "two", "plain-two", "rest"),
+		tables: directTables("one", "two", "plain-two", "rest"),
 	}.config())
 	one := v.client()
 	one.Transport.(*http.Transport).ForceAttemptHTTP2 = false
-	plainTwo := &http.Client{Transport: &http.Transport{Protocols: speaking("Http2")}, Timeout: patience}
+	plainTwo := &http.Client{Transport: &http.Transport{Protocols: httpProtocols("Http2")}, Timeout: waitTimeout}
 	defer plainTwo.CloseIdleConnections()
 	for want, c := range map[string]struct {
 		client *http.Client
 		url    string
 	}{
-		"two": {v.client(), "https://" + front}, "plain-two": {plainTwo, "http://" + front}, "rest": {client(t), "http://" + front},
+		"two": {v.client(), "https://" + front}, "plain-two": {plainTwo, "http://" + front}, "rest": {newClient(t), "http://" + front},
 	} {
-		if got := ask(t, c.client, "GET", c.url, ""); got.body != want {
+		if got := sendRequest(t, c.client, "GET", c.url, ""); got.body != want {
 			t.Errorf("answered by %q, want %q", got.body, want)
 		}
 	}
-	if got := askOffering(t, v, front, "http/1.1"); got != "one" {
+	if got := requestWithALPN(t, v, front, "http/1.1"); got != "one" {
 		t.Errorf("who offers http/1.1 alone is answered by %q", got)
 	}
 }
 
-// askOffering sends a GET over HTTP/1.1 and TLS, offers protocols in ALPN, and returns the body.
-func askOffering(t *testing.T, v *vault, address string, protocols ...string) string {
+// requestWithALPN sends a GET over HTTP/1.1 and TLS, offers protocols in ALPN, and returns the body.
+func requestWithALPN(t *testing.T, v *certDir, address string, protocols ...string) string {
 	t.Helper()
 	transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: v.ca.Pool(), NextProtos: protocols}}
 	defer transport.CloseIdleConnections()
-	return ask(t, &http.Client{Transport: transport, Timeout: patience}, "GET", "https://"+address, "").body
+	return sendRequest(t, &http.Client{Transport: transport, Timeout: waitTimeout}, "GET", "https://"+address, "").body
 }
 
 // TestChainsAreChosenBySource verifies that filter chains match the direct remote address of the
 // socket and the proxied address of a PROXY protocol header.
 func TestChainsAreChosenBySource(t *testing.T) {
 	t.Parallel()
-	front, behind := free(), free()
+	front, behind := freeAddress(), freeAddress()
 	chains := func(of string) list {
 		return list{
-			chainFor("near", object{of: list{"127.0.0.2/32"}}, nil),
-			chainFor("named", object{"source_prefix_ranges": list{object{"address_prefix": "192.0.2.0", "prefix_len": 24}}}, nil),
-			chainFor("port", object{"source_prefix_ranges": list{"192.0.2.7"}, "source_ports": list{99}}, nil),
-			chainFor("rest", object{}, nil),
+			filterChain("near", object{of: list{"127.0.0.2/32"}}, nil),
+			filterChain("named", object{"source_prefix_ranges": list{object{"address_prefix": "192.0.2.0", "prefix_len": 24}}}, nil),
+			filterChain("port", object{"source_prefix_ranges": list{"192.0.2.7"}, "source_ports": list{99}}, nil),
+			filterChain("rest", object{}, nil),
 		}
 	}
 	listener := func(name, address, of string, more object) object {
 		return object{"name": name, "address": address, "filter_chains": chains(of)}.with(more)
 	}
-	w := run(t, setup{
+	w := startWeft(t, setup{
 		listeners: list{
 			listener("front", front, "source_prefix_ranges", nil),
 			listener("behind", behind, "direct_source_prefix_ranges", object{"listener_filters": list{object{"type": "proxy_protocol"}}}),
 		},
-		tables: tableThatSays("near", "named", "port", "rest"),
+		tables: directTables("near", "named", "port", "rest"),
 	}.config())
 	const header = "PROXY TCP4 %s 192.0.2.1 %d 80\r\n"
 	for _, tt := range []struct{ address, from, header, want string }{
@@ -117,12 +117,12 @@ func TestChainsAreChosenBySource(t *testing.T) {
 		{behind, "127.0.0.1", fmt.Sprintf(header, "198.51.100.1", 1), "rest"},
 		{behind, "127.0.0.2", fmt.Sprintf(header, "192.0.2.7", 99), "near"},
 	} {
-		d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(tt.from)}, Timeout: patience}
+		d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(tt.from)}, Timeout: waitTimeout}
 		nc, err := d.Dial("tcp", tt.address)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := say(nc, tt.header+"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"); got != tt.want {
+		if got := requestBody(nc, tt.header+"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"); got != tt.want {
 			t.Errorf("from %s with %q: answered by %q, want %q", tt.from, tt.header, got, tt.want)
 		}
 	}
@@ -131,10 +131,10 @@ func TestChainsAreChosenBySource(t *testing.T) {
 	}
 }
 
-// say sends a request and returns the body of the response, or "" if there is no response.
-func say(nc net.Conn, request string) string {
+// requestBody sends a request and returns the body of the response, or "" if there is no response.
+func requestBody(nc net.Conn, request string) string {
 	defer nc.Close()
-	_ = nc.SetDeadline(time.Now().Add(patience))
+	_ = nc.SetDeadline(time.Now().Add(waitTimeout))
 	if _, err := io.WriteString(nc, request); err != nil {
 		return ""
 	}
@@ -147,17 +147,17 @@ func say(nc net.Conn, request string) string {
 	return string(body)
 }
 
-// TestReloadOfChainsLosesNothing verifies that no request fails while filter chains are added,
+// TestFilterChainReloadFailsNoRequest verifies that no request fails while filter chains are added,
 // changed and removed, and that connections of an unchanged chain stay open.
-func TestReloadOfChainsLosesNothing(t *testing.T) {
+func TestFilterChainReloadFailsNoRequest(t *testing.T) {
 	t.Parallel()
-	v := newVault(t)
+	v := newCertDir(t)
 	for _, name := range []string{"stays", "changes", "comes"} {
 		v.issue(name, testpki.Spec{CommonName: name, DNS: []string{name + ".example"}})
 	}
-	front, admin := free(), free()
+	front, admin := freeAddress(), freeAddress()
 	chain := func(name string, more object) object {
-		return chainFor(name, object{"server_names": list{name + ".example"}}, object{"tls_context": v.context(name, nil)}.with(more))
+		return filterChain(name, object{"server_names": list{name + ".example"}}, object{"tls_context": v.context(name, nil)}.with(more))
 	}
 	config := func(n int) object {
 		chains := []object{
@@ -169,9 +169,9 @@ func TestReloadOfChainsLosesNothing(t *testing.T) {
 		if n%2 == 1 {
 			chains = append([]object{chain("comes", nil)}, chains...)
 		}
-		return setup{admin: admin, listeners: list{several("front", front, nil, chains...)}, tables: tableThatSays("stays", "changes", "comes")}.config()
+		return setup{admin: admin, listeners: list{chainListener("front", front, nil, chains...)}, tables: directTables("stays", "changes", "comes")}.config()
 	}
-	w := run(t, config(0))
+	w := startWeft(t, config(0))
 	ctx, stop := context.WithCancel(t.Context())
 	var callers sync.WaitGroup
 	var served, connections atomic.Int64
@@ -188,10 +188,10 @@ func TestReloadOfChainsLosesNothing(t *testing.T) {
 			},
 		}
 		t.Cleanup(transport.CloseIdleConnections)
-		c := &http.Client{Transport: transport, Timeout: patience}
+		c := &http.Client{Transport: transport, Timeout: waitTimeout}
 		callers.Go(func() {
 			for ctx.Err() == nil {
-				a, err := try(t.Context(), c, "GET", "https://"+front+"/", "")
+				a, err := tryRequest(t.Context(), c, "GET", "https://"+front+"/", "")
 				if err != nil || a.body != name {
 					t.Errorf("%s, HTTP/2 %v: %+v, %v", name, h2, a, err)
 					return
@@ -203,10 +203,10 @@ func TestReloadOfChainsLosesNothing(t *testing.T) {
 	for n := 1; n <= 12; n++ {
 		w.reload(config(n))
 		if n%2 == 1 {
-			if got := askFor(t, v, front, "comes.example"); got != "comes comes" {
+			if got := requestWithSNI(t, v, front, "comes.example"); got != "comes comes" {
 				t.Errorf("after %d changes the chain that came answers %q", n, got)
 			}
-		} else if got := askFor(t, v, front, "comes.example"); got != "EOF" {
+		} else if got := requestWithSNI(t, v, front, "comes.example"); got != "EOF" {
 			t.Errorf("after %d changes the chain that went answers %q", n, got)
 		}
 	}
@@ -220,30 +220,30 @@ func TestReloadOfChainsLosesNothing(t *testing.T) {
 	}
 }
 
-// TestAChainThatGoesEndsItsTunnels verifies that a removed filter chain closes its tunnels at the
+// TestRemovedFilterChainClosesTunnels verifies that a removed filter chain closes its tunnels at the
 // end of the drain time, and that tunnels of other chains stay open.
-func TestAChainThatGoesEndsItsTunnels(t *testing.T) {
+func TestRemovedFilterChainClosesTunnels(t *testing.T) {
 	t.Parallel()
-	front, admin, echo := free(), free(), serveLines(t)
+	front, admin, echo := freeAddress(), freeAddress(), startTCPEcho(t)
 	tunnel := func(name string, match object) object {
 		return object{"name": name, "match": match, "filters": list{object{"type": "tcp_proxy", "config": object{"cluster": "echo"}}}}
 	}
 	config := func(chains ...object) object {
 		return setup{
 			server: object{"graceful_timeout": "1s"}, admin: admin,
-			listeners: list{several("front", front, nil, chains...)}, clusters: list{cluster("echo", nil, echo)},
+			listeners: list{chainListener("front", front, nil, chains...)}, clusters: list{cluster("echo", nil, echo)},
 		}.config()
 	}
 	goes, stays := tunnel("goes", object{"source_prefix_ranges": list{"127.0.0.2"}}), tunnel("stays", object{})
-	w := run(t, config(goes, stays))
+	w := startWeft(t, config(goes, stays))
 	open := func(from string) net.Conn {
-		d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}, Timeout: patience}
+		d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}, Timeout: waitTimeout}
 		nc, err := d.Dial("tcp", front)
 		if err != nil {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { _ = nc.Close() })
-		_ = nc.SetDeadline(time.Now().Add(2 * patience))
+		_ = nc.SetDeadline(time.Now().Add(2 * waitTimeout))
 		return nc
 	}
 	echoes := func(nc net.Conn) bool {

@@ -8,41 +8,41 @@ import (
 	"testing"
 )
 
-// bilingual starts an upstream of HTTP/1.1 and HTTP/2 whose responses describe the request.
-func bilingual(t *testing.T) (address string) {
+// startBothHTTPVersions starts an upstream of HTTP/1.1 and HTTP/2 whose responses describe the request.
+func startBothHTTPVersions(t *testing.T) (address string) {
 	t.Helper()
-	s := httptest.NewUnstartedServer(tells("app"))
-	s.Config.Protocols = speaking("Http1")
+	s := httptest.NewUnstartedServer(describeRequestAs("app"))
+	s.Config.Protocols = httpProtocols("Http1")
 	s.Config.Protocols.SetUnencryptedHTTP2(true)
 	s.Start()
 	t.Cleanup(s.Close)
 	return s.Listener.Addr().String()
 }
 
-// speaker is a case: the upstream_protocol of a listener, a cluster and a route, and the protocol
+// protocolCase is a case: the upstream_protocol of a listener, a cluster and a route, and the protocol
 // that the upstream must see. "" means not configured.
-type speaker struct{ listener, cluster, route, want string }
+type protocolCase struct{ listener, cluster, route, want string }
 
-// TestRouteClusterAndListenerSayWhatUpstreamsSpeak verifies the precedence of upstream_protocol:
+// TestUpstreamProtocolPrecedence verifies the precedence of upstream_protocol:
 // route, then cluster, then listener. It covers clients of both HTTP versions and every kind of
 // cluster picker.
-func TestRouteClusterAndListenerSayWhatUpstreamsSpeak(t *testing.T) {
+func TestUpstreamProtocolPrecedence(t *testing.T) {
 	t.Parallel()
-	app := bilingual(t)
+	app := startBothHTTPVersions(t)
 	var s setup
-	tests := map[string]speaker{ // by address of the listener
-		free(): {"", "", "", "as called"},
-		free(): {"Auto", "Auto", "", "as called"},
-		free(): {"Http2", "", "", "Http2"},
-		free(): {"", "Http2", "", "Http2"},
-		free(): {"", "options", "", "Http2"},
-		free(): {"", "Http1", "", "Http1"},
-		free(): {"Http1", "Http2", "", "Http2"},
-		free(): {"Http2", "Http1", "", "Http1"},
-		free(): {"Http2", "Auto", "", "Http2"},
-		free(): {"Http1", "Http1", "Http2", "Http2"},
-		free(): {"Http2", "Http2", "Http1", "Http1"},
-		free(): {"", "Http2", "Auto", "Http2"},
+	tests := map[string]protocolCase{ // by address of the listener
+		freeAddress(): {"", "", "", "as called"},
+		freeAddress(): {"Auto", "Auto", "", "as called"},
+		freeAddress(): {"Http2", "", "", "Http2"},
+		freeAddress(): {"", "Http2", "", "Http2"},
+		freeAddress(): {"", "options", "", "Http2"},
+		freeAddress(): {"", "Http1", "", "Http1"},
+		freeAddress(): {"Http1", "Http2", "", "Http2"},
+		freeAddress(): {"Http2", "Http1", "", "Http1"},
+		freeAddress(): {"Http2", "Auto", "", "Http2"},
+		freeAddress(): {"Http1", "Http1", "Http2", "Http2"},
+		freeAddress(): {"Http2", "Http2", "Http1", "Http1"},
+		freeAddress(): {"", "Http2", "Auto", "Http2"},
 	}
 	for address, test := range tests {
 		name := fmt.Sprintf("listener %q, cluster %q, route %q", test.listener, test.cluster, test.route)
@@ -61,26 +61,26 @@ func TestRouteClusterAndListenerSayWhatUpstreamsSpeak(t *testing.T) {
 		if test.route != "" {
 			action["upstream_protocol"] = test.route
 		}
-		s.listeners = append(s.listeners, chained(name, address, object{"type": "proxy", "config": proxy}))
+		s.listeners = append(s.listeners, networkListener(name, address, object{"type": "proxy", "config": proxy}))
 		s.clusters = append(s.clusters, cluster(name, more, app))
 		weighted := object{"weighted_clusters": list{object{"cluster": object{"name": name, "weight": 1}}}}.with(action)
-		s.tables = append(s.tables, table(name,
-			to("/named", name, action),
+		s.tables = append(s.tables, routeTable(name,
+			routeTo("/named", name, action),
 			object{"match": object{"prefix": "/weighted"}, "route": weighted},
 			object{"match": object{"prefix": "/chosen"}, "route": object{"cluster_variable": "request_header_x-cluster"}.with(action)}))
 	}
-	run(t, s.config())
+	startWeft(t, s.config())
 	for address, test := range tests {
 		name := fmt.Sprintf("listener %q, cluster %q, route %q", test.listener, test.cluster, test.route)
 		for _, caller := range []string{"Http1", "Http2"} {
-			c := client(t)
-			c.Transport.(*http.Transport).Protocols = speaking(caller)
+			c := newClient(t)
+			c.Transport.(*http.Transport).Protocols = httpProtocols(caller)
 			want := test.want
 			if want == "as called" {
 				want = caller
 			}
 			for _, path := range []string{"/named", "/weighted", "/chosen"} {
-				got := ask(t, c, "GET", "http://"+address+path, "", "x-cluster: "+name)
+				got := sendRequest(t, c, "GET", "http://"+address+path, "", "x-cluster: "+name)
 				if v := "Http" + got.header.Get("X-Version"); got.status != 200 || v != want {
 					t.Errorf("%s, to %s from %s: %d in %q, want %s", name, path, caller, got.status, v, want)
 				}
@@ -96,34 +96,34 @@ func TestWebSocketThroughClustersWithAProtocol(t *testing.T) {
 		for _, down := range []string{"Http1", "Http2"} {
 			t.Run(down+" to "+up, func(t *testing.T) {
 				t.Parallel()
-				address, ends := chat(t, up)
-				front := free()
-				run(t, setup{
-					listeners: list{chained("front", front, object{"type": "proxy", "config": object{"downstream_protocol": down, "router_config_name": "front"}})},
-					tables:    list{table("front", to("/", "app"))},
+				address, ends := startTunnelUpstream(t, up)
+				front := freeAddress()
+				startWeft(t, setup{
+					listeners: list{networkListener("front", front, object{"type": "proxy", "config": object{"downstream_protocol": down, "router_config_name": "front"}})},
+					tables:    list{routeTable("front", routeTo("/", "app"))},
 					clusters:  list{cluster("app", object{"upstream_protocol": up}, address)},
 				}.config())
-				caller := open(t, front, down)
+				caller := openTunnel(t, front, down)
 				app := <-ends
-				passes(t, caller, app, "to the application")
-				passes(t, app, caller, "and back")
+				checkPasses(t, caller, app, "to the application")
+				checkPasses(t, app, caller, "and back")
 			})
 		}
 	}
 }
 
-// TestWhatAClusterCannotBeToldIsRefusedInTheCallersTerms verifies that a request which the protocol
+// TestUntranslatableRequestIsRejected verifies that a request which the protocol
 // of its cluster cannot carry gets an error in the protocol of the client. The listener accepts
 // every protocol, and each cluster has one.
-func TestWhatAClusterCannotBeToldIsRefusedInTheCallersTerms(t *testing.T) {
+func TestUntranslatableRequestIsRejected(t *testing.T) {
 	t.Parallel()
-	app := bilingual(t)
-	shop := provide(t, "shop", nil)
-	front := free()
+	app := startBothHTTPVersions(t)
+	shop := startProvider(t, "shop", nil)
+	front := freeAddress()
 	choice := object{"match": object{"prefix": "/"}, "route": object{"cluster_variable": "request_header_x-cluster"}}
-	w := run(t, setup{
-		listeners: list{chained("front", front, object{"type": "proxy", "config": object{"downstream_protocol": "Auto", "router_config_name": "front"}})},
-		tables:    list{table("front", choice)},
+	w := startWeft(t, setup{
+		listeners: list{networkListener("front", front, object{"type": "proxy", "config": object{"downstream_protocol": "Auto", "router_config_name": "front"}})},
+		tables:    list{routeTable("front", choice)},
 		clusters: list{
 			cluster("one", object{"upstream_protocol": "Http1"}, app),
 			cluster("two", object{"upstream_protocol": "Http2"}, app),
@@ -138,26 +138,26 @@ func TestWhatAClusterCannotBeToldIsRefusedInTheCallersTerms(t *testing.T) {
 		})
 	}
 	t.Run("gRPC", func(t *testing.T) {
-		p := &pair{down: "Http2", up: "Http2", grpc: true}
-		c := client(t)
-		c.Transport.(*http.Transport).Protocols = speaking("Http2")
+		p := &protocolPair{downstream: "Http2", upstream: "Http2", grpc: true}
+		c := newClient(t)
+		c.Transport.(*http.Transport).Protocols = httpProtocols("Http2")
 		for cluster, code := range map[string]string{"one": "12", "two": "0", "shop": "12"} {
-			p.ask(t, c, "http://"+front, &trial{path: "/shop.Shop/Buy", fields: []string{"x-cluster: " + cluster}, content: "a call", code: code})
+			p.sendRequest(t, c, "http://"+front, &requestCase{path: "/shop.Shop/Buy", fields: []string{"x-cluster: " + cluster}, requestBody: "a call", code: code})
 		}
 		refused("one", "Http2", 1)
 		refused("shop", "Http2", 1)
 	})
 	t.Run("HTTP", func(t *testing.T) {
 		for cluster, status := range map[string]int{"one": 200, "two": 200, "shop": 501} {
-			if got := ask(t, client(t), "GET", "http://"+front+"/", "", "x-cluster: "+cluster); got.status != status {
+			if got := sendRequest(t, newClient(t), "GET", "http://"+front+"/", "", "x-cluster: "+cluster); got.status != status {
 				t.Errorf("to %s: %d, want %d", cluster, got.status, status)
 			}
 		}
 		refused("shop", "Http1", 1)
 	})
 	t.Run("Dubbo", func(t *testing.T) {
-		caller := consume(t, front)
-		for cluster, want := range map[string]said{
+		caller := newConsumer(t, front)
+		for cluster, want := range map[string]dubboResponse{
 			"one":  {status: 40, text: "weft: not implemented [org.example.Shop.buy], listener front, cluster one"},
 			"two":  {status: 40, text: "weft: not implemented [org.example.Shop.buy], listener front, cluster two"},
 			"shop": {status: dubboOK, text: "shop"},

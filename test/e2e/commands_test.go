@@ -18,8 +18,8 @@ import (
 	"go.yaml.in/yaml/v4"
 )
 
-// wrongFile is a configuration with four errors, each on its own line.
-const wrongFile = `{
+// invalidFile is a configuration with four errors, each on its own line.
+const invalidFile = `{
   "servers": [{
     "default_log_level": "LOUD",
     "listeners": [{"name": "in", "adress": "127.0.0.1:1", "address": "127.0.0.1:2",
@@ -32,8 +32,8 @@ const wrongFile = `{
 }
 `
 
-// wrongPlaces returns the positions and messages of the errors in wrongFile.
-func wrongPlaces() []string {
+// invalidFileErrors returns the positions and messages of the errors in invalidFile.
+func invalidFileErrors() []string {
 	return []string{
 		`:3:26: servers[0].default_log_level: `,
 		`:4:34: servers[0].listeners[0].adress: unknown key "adress"; did you mean "address"?`,
@@ -51,34 +51,34 @@ func writeFile(t *testing.T, name, text string) string {
 	return path
 }
 
-func TestCheckTellsEveryMistakeAtOnce(t *testing.T) {
-	path := writeFile(t, "wrong.json", wrongFile)
+func TestCheckReportsAllErrors(t *testing.T) {
+	path := writeFile(t, "wrong.json", invalidFile)
 	stdout, stderr, status := command(t, "check", "-c", path)
 	if status != 1 || stdout != "" {
 		t.Errorf("exit status %d, stdout %q; want 1 and nothing", status, stdout)
 	}
-	for _, place := range wrongPlaces() {
+	for _, place := range invalidFileErrors() {
 		if !strings.Contains(stderr, path+place) {
 			t.Errorf("nothing is said of %s in\n%s", place, stderr)
 		}
 	}
 }
 
-func TestStartRefusesWhatCheckRefuses(t *testing.T) {
-	path := writeFile(t, "wrong.json", wrongFile)
+func TestStartRejectsInvalidFile(t *testing.T) {
+	path := writeFile(t, "wrong.json", invalidFile)
 	stdout, stderr, status := command(t, "start", "-c", path)
 	if status != 1 || stdout != "" {
 		t.Errorf("exit status %d, stdout %q; want 1 and nothing", status, stdout)
 	}
-	for _, place := range wrongPlaces() {
+	for _, place := range invalidFileErrors() {
 		if !strings.Contains(stderr, path+place) {
 			t.Errorf("nothing is said of %s in\n%s", place, stderr)
 		}
 	}
 }
 
-func TestCheckAcceptsWhatIsRight(t *testing.T) {
-	t.Setenv("CERTS", exampleVault(t).dir)
+func TestCheckAcceptsValidFile(t *testing.T) {
+	t.Setenv("CERTS", exampleCertDir(t).dir)
 	files, err := filepath.Glob(filepath.Join(root, "configs", "*.*"))
 	if err != nil {
 		t.Fatal(err)
@@ -97,13 +97,13 @@ func TestCheckAcceptsWhatIsRight(t *testing.T) {
 }
 
 func TestCheckBindsNothing(t *testing.T) {
-	s, front := simple("127.0.0.1:1")
+	s, front := simpleProxy("127.0.0.1:1")
 	taken, err := net.Listen("tcp", front)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer taken.Close()
-	path := writeFile(t, "c.json", string(s.config().text(t)))
+	path := writeFile(t, "c.json", string(s.config().encode(t)))
 	if _, stderr, status := command(t, "check", "-c", path); status != 0 {
 		t.Errorf("check, while the listener's port is taken: exit status %d\n%s", status, stderr)
 	}
@@ -113,8 +113,8 @@ func TestCheckBindsNothing(t *testing.T) {
 }
 
 func TestCheckLenientWarnsOfUnknownKeys(t *testing.T) {
-	s, _ := simple("127.0.0.1:1")
-	path := writeFile(t, "c.json", string(s.config().with(object{"no_such_key": 1}).text(t)))
+	s, _ := simpleProxy("127.0.0.1:1")
+	path := writeFile(t, "c.json", string(s.config().with(object{"no_such_key": 1}).encode(t)))
 	if _, stderr, status := command(t, "check", "-c", path); status != 1 || !strings.Contains(stderr, `unknown key "no_such_key"`) {
 		t.Errorf("without --lenient: exit status %d\n%s", status, stderr)
 	}
@@ -150,7 +150,7 @@ func TestSchemaDescribesTheExamples(t *testing.T) {
 		t.Fatal(err)
 	}
 	compiler := jsonschema.NewCompiler()
-	if err := compiler.AddResource("weft.schema.json", foldedSchema(text)); err != nil {
+	if err := compiler.AddResource("weft.schema.json", lowerSchemaKeys(text)); err != nil {
 		t.Fatal(err)
 	}
 	schema, err := compiler.Compile("weft.schema.json") // also validates the schema against its draft
@@ -171,7 +171,7 @@ func TestSchemaDescribesTheExamples(t *testing.T) {
 	if seen == 0 {
 		t.Error("there are no examples")
 	}
-	wrong, err := jsonschema.UnmarshalJSON(strings.NewReader(wrongFile))
+	wrong, err := jsonschema.UnmarshalJSON(strings.NewReader(invalidFile))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -204,27 +204,27 @@ func readDocument(t *testing.T, file string) any {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return folded(value)
+	return lowerKeys(value)
 }
 
-func folded(value any) any {
+func lowerKeys(value any) any {
 	switch v := value.(type) {
 	case map[string]any:
 		all := make(map[string]any, len(v))
 		for key, member := range v {
-			all[strings.ToLower(key)] = folded(member)
+			all[strings.ToLower(key)] = lowerKeys(member)
 		}
 		return all
 	case []any:
 		for i := range v {
-			v[i] = folded(v[i])
+			v[i] = lowerKeys(v[i])
 		}
 	}
 	return value
 }
 
-// foldedSchema folds the property names of a schema to lower case, for folded documents.
-func foldedSchema(value any) any {
+// lowerSchemaKeys folds the property names of a schema to lower case, for folded documents.
+func lowerSchemaKeys(value any) any {
 	switch v := value.(type) {
 	case map[string]any:
 		for key, member := range v {
@@ -232,7 +232,7 @@ func foldedSchema(value any) any {
 			case "properties":
 				all := make(map[string]any)
 				for name, of := range member.(map[string]any) {
-					all[strings.ToLower(name)] = foldedSchema(of)
+					all[strings.ToLower(name)] = lowerSchemaKeys(of)
 				}
 				v[key] = all
 			case "required":
@@ -240,12 +240,12 @@ func foldedSchema(value any) any {
 					member.([]any)[i] = strings.ToLower(name.(string))
 				}
 			default:
-				v[key] = foldedSchema(member)
+				v[key] = lowerSchemaKeys(member)
 			}
 		}
 	case []any:
 		for i := range v {
-			v[i] = foldedSchema(v[i])
+			v[i] = lowerSchemaKeys(v[i])
 		}
 	}
 	return value
@@ -258,7 +258,7 @@ func TestVersionNamesTheBuild(t *testing.T) {
 	}
 }
 
-func TestCompletionIsAScriptThatTheShellReads(t *testing.T) {
+func TestCompletionScript(t *testing.T) {
 	stdout, _, status := command(t, "completion", "bash")
 	if status != 0 || !strings.Contains(stdout, "weft") {
 		t.Fatalf("weft completion bash: exit status %d, %d bytes", status, len(stdout))
@@ -289,45 +289,45 @@ func TestHelpHasExamples(t *testing.T) {
 	}
 }
 
-// TestStartTakesWhatLaunchersPass verifies that start accepts the flags that pilot-agent passes.
-func TestStartTakesWhatLaunchersPass(t *testing.T) {
+// TestStartAcceptsPilotAgentFlags verifies that start accepts the flags that pilot-agent passes.
+func TestStartAcceptsPilotAgentFlags(t *testing.T) {
 	t.Parallel()
-	app := serve(t, answers("hello"))
-	s, front := simple(app.address)
-	w := launch(t, launchOptions{config: s.config(), args: []string{
+	app := startUpstream(t, respondWith("hello"))
+	s, front := simpleProxy(app.address)
+	w := launchWeft(t, launchOptions{config: s.config(), args: []string{
 		"--service-cluster", "shop", "-n", "sidecar~127.0.0.1~shop~local", "-p", "sidecar",
 		"--service-meta", "a=b", "--cluster-domain", "cluster.local", "--log-level", "warning",
 		"--drain-time-s", "1", "--concurrency", "1", "--restart-epoch", "0", "--parent-shutdown-time-s", "60",
 	}})
 	w.awaitReady()
-	if got := ask(t, client(t), "GET", "http://"+front+"/", ""); got.body != "hello" {
+	if got := sendRequest(t, newClient(t), "GET", "http://"+front+"/", ""); got.body != "hello" {
 		t.Errorf("GET / = %d %q", got.status, got.body)
 	}
 }
 
-// TestStartFlagsComeBeforeTheFile verifies that flags take precedence over the file.
-func TestStartFlagsComeBeforeTheFile(t *testing.T) {
+// TestStartFlagsOverrideFile verifies that flags take precedence over the file.
+func TestStartFlagsOverrideFile(t *testing.T) {
 	t.Parallel()
 	held := make(chan struct{})
 	defer close(held)
-	app := serve(t, func(_ http.ResponseWriter, r *http.Request) {
+	app := startUpstream(t, func(_ http.ResponseWriter, r *http.Request) {
 		select {
 		case <-held:
 		case <-r.Context().Done():
 		}
 	})
-	s, front := simple(app.address)
+	s, front := simpleProxy(app.address)
 	s.server = object{"graceful_timeout": "1h", "default_log_level": "ERROR"}
-	w := launch(t, launchOptions{config: s.config(), args: []string{"-l", "debug", "--drain-time-s", "0"}})
+	w := launchWeft(t, launchOptions{config: s.config(), args: []string{"-l", "debug", "--drain-time-s", "0"}})
 	w.awaitReady()
-	dial(t, front).send("GET / HTTP/1.1\nHost: a\n\n")
-	eventually(t, "the request is at the application", func() bool { return app.hits.Load() == 1 })
-	if level := w.get("/logging"); !strings.Contains(strings.ToUpper(level), "DEBUG") {
+	dialRaw(t, front).send("GET / HTTP/1.1\nHost: a\n\n")
+	eventually(t, "the request is at the application", func() bool { return app.requests.Load() == 1 })
+	if level := w.adminGet("/logging"); !strings.Contains(strings.ToUpper(level), "DEBUG") {
 		t.Errorf("the log's level is %s", level)
 	}
 	w.signal(sigterm)
 	began := time.Now()
-	if status := w.awaitExit(patience); status != 0 {
+	if status := w.awaitExit(waitTimeout); status != 0 {
 		t.Errorf("exit status %d", status)
 	}
 	if took := time.Since(began); took > 5*time.Second {
@@ -337,14 +337,14 @@ func TestStartFlagsComeBeforeTheFile(t *testing.T) {
 
 func TestConfigurationByEnvironment(t *testing.T) {
 	t.Parallel()
-	front := free()
+	front := freeAddress()
 	path := writeFile(t, "c.json", string(setup{
-		listeners: list{listen("front", "${FRONT}")},
-		tables:    list{table("front", says("/", 200, "${WORD:-hello}"))},
-	}.config().text(t)))
-	w := launch(t, launchOptions{args: []string{"start"}, env: []string{"MOSN_CONFIG=" + path, "FRONT=" + front}})
+		listeners: list{httpListener("front", "${FRONT}")},
+		tables:    list{routeTable("front", directRoute("/", 200, "${WORD:-hello}"))},
+	}.config().encode(t)))
+	w := launchWeft(t, launchOptions{args: []string{"start"}, env: []string{"MOSN_CONFIG=" + path, "FRONT=" + front}})
 	w.awaitReady()
-	if got := ask(t, client(t), "GET", "http://"+front+"/", ""); got.body != "hello" {
+	if got := sendRequest(t, newClient(t), "GET", "http://"+front+"/", ""); got.body != "hello" {
 		t.Errorf("GET / = %d %q", got.status, got.body)
 	}
 	if !slices.Contains(strings.Fields(w.stdout.String()), front) {

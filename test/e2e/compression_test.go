@@ -14,8 +14,8 @@ import (
 	"github.com/klauspost/compress/zstd"
 )
 
-// unpacked returns a reader that decodes coding. Without a known coding it returns from.
-func unpacked(t *testing.T, coding string, from io.Reader) io.Reader {
+// decoded returns a reader that decodes coding. Without a known coding it returns from.
+func decoded(t *testing.T, coding string, from io.Reader) io.Reader {
 	t.Helper()
 	switch coding {
 	case "gzip":
@@ -35,7 +35,7 @@ func unpacked(t *testing.T, coding string, from io.Reader) io.Reader {
 	return from
 }
 
-func gzipped(t *testing.T, content string) string {
+func gzipText(t *testing.T, content string) string {
 	t.Helper()
 	var b bytes.Buffer
 	w := gzip.NewWriter(&b)
@@ -48,43 +48,43 @@ func gzipped(t *testing.T, content string) string {
 	return b.String()
 }
 
-// callers returns a client for each HTTP version.
-func callers(t *testing.T) map[string]*http.Client {
+// clients returns a client for each HTTP version.
+func clients(t *testing.T) map[string]*http.Client {
 	t.Helper()
 	all := map[string]*http.Client{}
 	for _, name := range []string{"Http1", "Http2"} {
-		transport := &http.Transport{DisableCompression: true, Protocols: speaking(name)}
+		transport := &http.Transport{DisableCompression: true, Protocols: httpProtocols(name)}
 		t.Cleanup(transport.CloseIdleConnections)
-		all[name] = &http.Client{Transport: transport, Timeout: 4 * patience}
+		all[name] = &http.Client{Transport: transport, Timeout: 4 * waitTimeout}
 	}
 	return all
 }
 
-// compressing runs a proxy with filters in front of app. It serves clients of every HTTP version
+// compressionProxy runs a proxy with filters in front of app. It serves clients of every HTTP version
 // and uses the version upstream to reach app.
-func compressing(t *testing.T, upstream string, filters list, app http.HandlerFunc) (url string, w *weft) {
+func compressionProxy(t *testing.T, upstream string, filters list, app http.HandlerFunc) (url string, w *weft) {
 	t.Helper()
 	server := httptest.NewUnstartedServer(app)
-	server.Config.Protocols = speaking(upstream)
+	server.Config.Protocols = httpProtocols(upstream)
 	server.Start()
 	t.Cleanup(server.Close)
-	front := free()
-	w = run(t, setup{
-		listeners: list{chained("front", front, object{"type": "proxy", "config": object{
+	front := freeAddress()
+	w = startWeft(t, setup{
+		listeners: list{networkListener("front", front, object{"type": "proxy", "config": object{
 			"downstream_protocol": "Auto", "upstream_protocol": upstream, "router_config_name": "front"}}, object{"stream_filters": filters})},
-		tables:   list{table("front", to("/", "app"))},
+		tables:   list{routeTable("front", routeTo("/", "app"))},
 		clusters: list{cluster("app", nil, server.Listener.Addr().String())},
 	}.config())
 	return "http://" + front, w
 }
 
-// TestAnswersAreCompressed verifies that responses of any size, between any two HTTP versions, are
+// TestResponsesAreCompressed verifies that responses of any size, between any two HTTP versions, are
 // compressed and decode to the original content.
-func TestAnswersAreCompressed(t *testing.T) {
+func TestResponsesAreCompressed(t *testing.T) {
 	t.Parallel()
-	filters := list{filterOf("compressor", object{"content_type": list{"text/plain"}, "min_content_length": 1})}
+	filters := list{streamFilter("compressor", object{"content_type": list{"text/plain"}, "min_content_length": 1})}
 	for _, upstream := range []string{"Http1", "Http2"} {
-		url, w := compressing(t, upstream, filters, func(w http.ResponseWriter, r *http.Request) {
+		url, w := compressionProxy(t, upstream, filters, func(w http.ResponseWriter, r *http.Request) {
 			var size int
 			_, _ = fmt.Sscan(r.URL.Query().Get("size"), &size)
 			w.Header().Set("Content-Type", "text/plain")
@@ -95,10 +95,10 @@ func TestAnswersAreCompressed(t *testing.T) {
 				w.Header().Set(http.TrailerPrefix+"X-Sum", "sum")
 				w.(http.Flusher).Flush()
 			}
-			_, _ = io.Copy(w, io.LimitReader(stream(7, int64(size)), int64(size)/2))
+			_, _ = io.Copy(w, io.LimitReader(randomStream(7, int64(size)), int64(size)/2))
 			_, _ = io.WriteString(w, strings.Repeat("x", size-size/2))
 		})
-		for version, c := range callers(t) {
+		for version, c := range clients(t) {
 			for _, path := range []string{"/declared", "/streamed"} {
 				for _, size := range []int{1, 1000, 100_000, 3 << 20} {
 					for _, accept := range []string{"gzip", "zstd", "br"} {
@@ -113,11 +113,11 @@ func TestAnswersAreCompressed(t *testing.T) {
 							t.Fatalf("%s: %v", name, err)
 						}
 						coding := response.Header.Get("Content-Encoding")
-						sum, n, err := sumOf(unpacked(t, coding, response.Body))
+						sum, n, err := readSum(decoded(t, coding, response.Body))
 						if err != nil || n != int64(size) {
 							t.Errorf("%s: %d bytes, %v", name, n, err)
 						}
-						want, _, _ := sumOf(io.MultiReader(io.LimitReader(stream(7, int64(size)), int64(size)/2), strings.NewReader(strings.Repeat("x", size-size/2))))
+						want, _, _ := readSum(io.MultiReader(io.LimitReader(randomStream(7, int64(size)), int64(size)/2), strings.NewReader(strings.Repeat("x", size-size/2))))
 						if sum != want {
 							t.Errorf("%s: the content is another", name)
 						}
@@ -139,14 +139,14 @@ func TestAnswersAreCompressed(t *testing.T) {
 	}
 }
 
-// TestEventsArriveWhenTheyAreSent verifies that compression does not delay events. The upstream
+// TestCompressionDoesNotDelayEvents verifies that compression does not delay events. The upstream
 // sends the next event after the client has received the previous one.
-func TestEventsArriveWhenTheyAreSent(t *testing.T) {
+func TestCompressionDoesNotDelayEvents(t *testing.T) {
 	t.Parallel()
 	received := make(chan struct{})
-	filters := list{filterOf("compressor", object{"content_type": list{"text/event-stream"}})}
+	filters := list{streamFilter("compressor", object{"content_type": list{"text/event-stream"}})}
 	for _, upstream := range []string{"Http1", "Http2"} {
-		url, _ := compressing(t, upstream, filters, func(w http.ResponseWriter, r *http.Request) {
+		url, _ := compressionProxy(t, upstream, filters, func(w http.ResponseWriter, r *http.Request) {
 			w.Header().Set("Content-Type", "text/event-stream")
 			for n := range 5 {
 				fmt.Fprintf(w, "data: %d\n\n", n)
@@ -158,7 +158,7 @@ func TestEventsArriveWhenTheyAreSent(t *testing.T) {
 				}
 			}
 		})
-		for version, c := range callers(t) {
+		for version, c := range clients(t) {
 			for _, coding := range []string{"gzip", "zstd"} {
 				request, err := http.NewRequestWithContext(t.Context(), "GET", url, http.NoBody)
 				if err != nil {
@@ -169,7 +169,7 @@ func TestEventsArriveWhenTheyAreSent(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				events := unpacked(t, response.Header.Get("Content-Encoding"), response.Body)
+				events := decoded(t, response.Header.Get("Content-Encoding"), response.Body)
 				for n := range 5 {
 					event := make([]byte, len("data: 0\n\n"))
 					if _, err := io.ReadFull(events, event); err != nil || string(event) != fmt.Sprintf("data: %d\n\n", n) {
@@ -188,9 +188,9 @@ func TestEventsArriveWhenTheyAreSent(t *testing.T) {
 
 func TestRequestsAreDecompressed(t *testing.T) {
 	t.Parallel()
-	filters := list{filterOf("decompressor", object{"max_decompressed_size": "4MB", "max_inflate_ratio": 100})}
+	filters := list{streamFilter("decompressor", object{"max_decompressed_size": "4MB", "max_inflate_ratio": 100})}
 	for _, upstream := range []string{"Http1", "Http2"} {
-		url, w := compressing(t, upstream, filters, func(w http.ResponseWriter, r *http.Request) {
+		url, w := compressionProxy(t, upstream, filters, func(w http.ResponseWriter, r *http.Request) {
 			content, err := io.ReadAll(r.Body)
 			if err != nil {
 				return // Weft aborted the request
@@ -199,19 +199,19 @@ func TestRequestsAreDecompressed(t *testing.T) {
 			_, _ = io.WriteString(w, digest(content))
 		})
 		varied := new(strings.Builder)
-		_, _ = io.Copy(varied, stream(3, 2<<20))
-		damaged := []byte(gzipped(t, "hello, hello, hello"))
+		_, _ = io.Copy(varied, randomStream(3, 2<<20))
+		damaged := []byte(gzipText(t, "hello, hello, hello"))
 		damaged[len(damaged)-1] ^= 0xff
-		for version, c := range callers(t) {
+		for version, c := range clients(t) {
 			for _, test := range []struct{ name, sent, content, want string }{
-				{"a line", gzipped(t, "hello"), "hello", "200"},
-				{"large", gzipped(t, varied.String()), varied.String(), "200"},
-				{"a bomb", gzipped(t, strings.Repeat("x", 3<<20)), "", "413"},
-				{"larger than the limit", gzipped(t, varied.String()+varied.String()+"x"), "", "413"},
+				{"a line", gzipText(t, "hello"), "hello", "200"},
+				{"large", gzipText(t, varied.String()), varied.String(), "200"},
+				{"a bomb", gzipText(t, strings.Repeat("x", 3<<20)), "", "413"},
+				{"larger than the limit", gzipText(t, varied.String()+varied.String()+"x"), "", "413"},
 				{"damaged", string(damaged), "", "400"},
 				{"plain", "hello", "", "400"},
 			} {
-				got := ask(t, c, "POST", url, test.sent, "Content-Encoding: gzip")
+				got := sendRequest(t, c, "POST", url, test.sent, "Content-Encoding: gzip")
 				if fmt.Sprint(got.status) != test.want {
 					t.Errorf("%s to %s, %s: %d, want %s", version, upstream, test.name, got.status, test.want)
 				}
@@ -219,7 +219,7 @@ func TestRequestsAreDecompressed(t *testing.T) {
 					t.Errorf("%s to %s, %s: the application got other content, in %q", version, upstream, test.name, got.header.Get("X-Encoding"))
 				}
 			}
-			if got := ask(t, c, "POST", url, "as it is"); got.status != 200 || got.body != digest([]byte("as it is")) {
+			if got := sendRequest(t, c, "POST", url, "as it is"); got.status != 200 || got.body != digest([]byte("as it is")) {
 				t.Errorf("%s to %s, of no coding: %d", version, upstream, got.status)
 			}
 		}
@@ -230,20 +230,20 @@ func TestRequestsAreDecompressed(t *testing.T) {
 }
 
 func compressionExample(t *testing.T) {
-	app := serve(t, func(w http.ResponseWriter, r *http.Request) {
+	app := startUpstream(t, func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "text/plain")
-		sayRequest(w, r)
+		describeRequest(w, r)
 	})
-	e := openExample(t, "compression.json")
-	e.replace(`"hosts": [{"address": "`+e.at("2647")+`"}]`, `"hosts": [{"address": "`+app.address+`"}]`)
+	e := loadExample(t, "compression.json")
+	e.replace(`"hosts": [{"address": "`+e.address("2647")+`"}]`, `"hosts": [{"address": "`+app.address+`"}]`)
 	e.run("compression.json")
-	c := client(t)
+	c := newClient(t)
 	for _, test := range []struct{ port, path, accept, coding string }{
 		{"2645", "/", "gzip, zstd", "zstd"}, {"2645", "/", "gzip, zstd;q=0.5", "gzip"}, {"2645", "/", "br", ""},
 		{"2645", "/secret", "gzip, zstd", ""}, {"2646", "/", "gzip, zstd", "gzip"},
 	} {
-		got := ask(t, c, "GET", "http://"+e.at(test.port)+test.path, "", "Accept-Encoding: "+test.accept)
-		text, err := io.ReadAll(unpacked(t, got.header.Get("Content-Encoding"), strings.NewReader(got.body)))
+		got := sendRequest(t, c, "GET", "http://"+e.address(test.port)+test.path, "", "Accept-Encoding: "+test.accept)
+		text, err := io.ReadAll(decoded(t, got.header.Get("Content-Encoding"), strings.NewReader(got.body)))
 		if err != nil || got.header.Get("Content-Encoding") != test.coding || !strings.HasPrefix(string(text), "GET "+test.path) {
 			t.Errorf("%+v: %v, %q, %v", test, got.header, text, err)
 		}
@@ -251,11 +251,11 @@ func compressionExample(t *testing.T) {
 			t.Errorf("%+v: the application got\n%s", test, text)
 		}
 	}
-	if got := ask(t, c, "POST", "http://"+e.at("2645")+"/", gzipped(t, "packed"), "Content-Encoding: gzip"); got.status != 200 || strings.Contains(got.body, "Content-Encoding") || !strings.HasSuffix(got.body, "packed") {
+	if got := sendRequest(t, c, "POST", "http://"+e.address("2645")+"/", gzipText(t, "packed"), "Content-Encoding: gzip"); got.status != 200 || strings.Contains(got.body, "Content-Encoding") || !strings.HasSuffix(got.body, "packed") {
 		t.Errorf("POST: %d\n%s", got.status, got.body)
 	}
 	if curl, err := exec.LookPath("curl"); err == nil {
-		out, err := exec.CommandContext(t.Context(), curl, "-sS", "--http2-prior-knowledge", "--compressed", "http://"+e.at("2645")+"/curl").CombinedOutput()
+		out, err := exec.CommandContext(t.Context(), curl, "-sS", "--http2-prior-knowledge", "--compressed", "http://"+e.address("2645")+"/curl").CombinedOutput()
 		if err != nil || !strings.HasPrefix(string(out), "GET /curl") {
 			t.Errorf("curl: %v\n%s", err, out)
 		}

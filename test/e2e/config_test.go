@@ -16,8 +16,8 @@ type (
 	list   []any
 )
 
-// text returns o as a configuration file.
-func (o object) text(t *testing.T) []byte {
+// encode returns o as a configuration file.
+func (o object) encode(t *testing.T) []byte {
 	t.Helper()
 	text, err := json.MarshalIndent(o, "", "  ")
 	if err != nil {
@@ -58,7 +58,7 @@ type setup struct {
 // config returns the configuration, with an admin listener and the profiler.
 func (s setup) config() object {
 	if s.admin == "" {
-		s.admin = free()
+		s.admin = freeAddress()
 	}
 	server := object{"default_log_level": "INFO", "graceful_timeout": "5s"}.with(s.server)
 	server["listeners"], server["routers"] = s.listeners, s.tables
@@ -72,24 +72,24 @@ func (s setup) config() object {
 	}.with(s.more)
 }
 
-// listen returns an HTTP/1.1 listener whose route table has the same name.
-func listen(name, address string, more ...object) object {
-	return chained(name, address, object{"type": "proxy", "config": object{
+// httpListener returns an HTTP/1.1 listener whose route table has the same name.
+func httpListener(name, address string, more ...object) object {
+	return networkListener(name, address, object{"type": "proxy", "config": object{
 		"downstream_protocol": "Http1", "router_config_name": name}}, more...)
 }
 
-// listenWith is listen with an extend_config.
-func listenWith(name, address string, extend object, more ...object) object {
-	return chained(name, address, object{"type": "proxy", "config": object{
+// httpListenerWith is listen with an extend_config.
+func httpListenerWith(name, address string, extend object, more ...object) object {
+	return networkListener(name, address, object{"type": "proxy", "config": object{
 		"downstream_protocol": "Http1", "router_config_name": name, "extend_config": extend}}, more...)
 }
 
-// carry returns a listener with a tcp_proxy filter.
-func carry(name, address string, config object, more ...object) object {
-	return chained(name, address, object{"type": "tcp_proxy", "config": config}, more...)
+// tcpListener returns a listener with a tcp_proxy filter.
+func tcpListener(name, address string, config object, more ...object) object {
+	return networkListener(name, address, object{"type": "tcp_proxy", "config": config}, more...)
 }
 
-func chained(name, address string, filter object, more ...object) object {
+func networkListener(name, address string, filter object, more ...object) object {
 	l := object{
 		"name": name, "address": address,
 		"filter_chains": list{object{"filters": list{filter}}},
@@ -100,14 +100,14 @@ func chained(name, address string, filter object, more ...object) object {
 	return l
 }
 
-// table returns a route table with one virtual host for every domain.
-func table(name string, routes ...object) object {
+// routeTable returns a route table with one virtual host for every domain.
+func routeTable(name string, routes ...object) object {
 	return object{"router_config_name": name, "virtual_hosts": list{object{
 		"name": "all", "domains": list{"*"}, "routers": routes}}}
 }
 
-// to returns a route from a path prefix to a cluster.
-func to(prefix, cluster string, more ...object) object {
+// routeTo returns a route from a path prefix to a cluster.
+func routeTo(prefix, cluster string, more ...object) object {
 	action := object{"cluster_name": cluster}
 	for _, m := range more {
 		action = action.with(m)
@@ -115,8 +115,8 @@ func to(prefix, cluster string, more ...object) object {
 	return object{"match": object{"prefix": prefix}, "route": action}
 }
 
-// says returns a route with a direct response.
-func says(prefix string, status int, body string) object {
+// directRoute returns a route with a direct response.
+func directRoute(prefix string, status int, body string) object {
 	return object{"match": object{"prefix": prefix}, "direct_response": object{"status": status, "body": body}}
 }
 
@@ -129,15 +129,15 @@ func cluster(name string, more object, addresses ...string) object {
 	return object{"name": name, "lb_type": "LB_ROUNDROBIN", "hosts": hosts}.with(more)
 }
 
-// filterOf returns a stream filter for the list of a listener.
-func filterOf(name string, config object) object { return object{"type": name, "config": config} }
+// streamFilter returns a stream filter for the list of a listener.
+func streamFilter(name string, config object) object { return object{"type": name, "config": config} }
 
-// simple returns the configuration of a proxy in front of hosts, and the address of the proxy.
-func simple(hosts ...string) (setup, string) {
-	front := free()
+// simpleProxy returns the configuration of a proxy in front of hosts, and the address of the proxy.
+func simpleProxy(hosts ...string) (setup, string) {
+	front := freeAddress()
 	return setup{
-		listeners: list{listen("front", front)},
-		tables:    list{table("front", to("/", "app"))},
+		listeners: list{httpListener("front", front)},
+		tables:    list{routeTable("front", routeTo("/", "app"))},
 		clusters:  list{cluster("app", nil, hosts...)},
 	}, front
 }
@@ -145,10 +145,10 @@ func simple(hosts ...string) (setup, string) {
 // freePorts allocates ports from the range of this package.
 var freePorts = ports.EndToEnd()
 
-// free returns a loopback address with a free port.
-func free() string { return freeOn("127.0.0.1") }
+// freeAddress returns a loopback address with a free port.
+func freeAddress() string { return freeAddressOn("127.0.0.1") }
 
-func freeOn(ip string) string {
+func freeAddressOn(ip string) string {
 	port, err := freePorts.Free(ip)
 	if err != nil {
 		panic(err)

@@ -21,8 +21,8 @@ type example struct {
 	port map[string]string // port in the file to port in the run
 }
 
-// at returns the address that replaces 127.0.0.1:port of the file.
-func (e *example) at(port string) string {
+// address returns the address that replaces 127.0.0.1:port of the file.
+func (e *example) address(port string) string {
 	e.t.Helper()
 	moved, ok := e.port[port]
 	if !ok {
@@ -31,19 +31,19 @@ func (e *example) at(port string) string {
 	return "127.0.0.1:" + moved
 }
 
-// portOf matches the port numbers of a file.
-var portOf = regexp.MustCompile(`(?:127\.0\.0\.1:|example:|_port": "|"(?:api_)?port(?:_value)?": |port_value: )(\d+)\b`)
+// portPattern matches the port numbers of a file.
+var portPattern = regexp.MustCompile(`(?:127\.0\.0\.1:|example:|_port": "|"(?:api_)?port(?:_value)?": |port_value: )(\d+)\b`)
 
-func openExample(t *testing.T, name string) *example {
+func loadExample(t *testing.T, name string) *example {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(root, "configs", name))
 	if err != nil {
 		t.Fatal(err)
 	}
 	e := &example{t: t, text: string(text), port: map[string]string{}}
-	for _, found := range portOf.FindAllStringSubmatch(e.text, -1) {
+	for _, found := range portPattern.FindAllStringSubmatch(e.text, -1) {
 		if port := found[1]; e.port[port] == "" {
-			_, e.port[port], _ = net.SplitHostPort(free())
+			_, e.port[port], _ = net.SplitHostPort(freeAddress())
 			e.text = regexp.MustCompile(`\b`+port+`\b`).ReplaceAllString(e.text, e.port[port])
 		}
 	}
@@ -61,7 +61,7 @@ func (e *example) replace(old, by string) {
 
 func (e *example) run(name string, env ...string) *weft {
 	e.t.Helper()
-	w := launch(e.t, launchOptions{args: []string{"start", "-c", writeFile(e.t, name, e.text)}, env: env})
+	w := launchWeft(e.t, launchOptions{args: []string{"start", "-c", writeFile(e.t, name, e.text)}, env: env})
 	w.awaitReady()
 	return w
 }
@@ -80,7 +80,7 @@ func examples() map[string]func(*testing.T) {
 		"istio.json":             istioExample,
 		"dns.json":               dnsExample,
 		"dubbo_client.json":      dubboPair,
-		"dubbo_consumer.json":    meetingExample,
+		"dubbo_consumer.json":    sidecarPairExample,
 		"dubbo_http_routes.json": dubboRoutesExample,
 		"dubbo_provider.json":    providerExample,
 		"dubbo_server.json":      dubboServerExample,
@@ -133,11 +133,11 @@ func TestExamples(t *testing.T) {
 }
 
 func quickstartExample(t *testing.T) {
-	e := openExample(t, "quickstart.json")
+	e := loadExample(t, "quickstart.json")
 	e.run("quickstart.json")
 	const want = "Hello from the application, through two Wefts.\n"
 	for _, port := range []string{"2045", "2046", "2047"} {
-		if got := ask(t, client(t), "GET", "http://"+e.at(port)+"/", ""); got.status != 200 || got.body != want {
+		if got := sendRequest(t, newClient(t), "GET", "http://"+e.address(port)+"/", ""); got.status != 200 || got.body != want {
 			t.Errorf(":%s answers %d %q", port, got.status, got.body)
 		}
 	}
@@ -145,19 +145,19 @@ func quickstartExample(t *testing.T) {
 
 func http1Example(t *testing.T) {
 	failing := make(chan struct{}, 1)
-	app := serve(t, func(w http.ResponseWriter, r *http.Request) {
+	app := startUpstream(t, func(w http.ResponseWriter, r *http.Request) {
 		select {
 		case <-failing:
 			w.WriteHeader(http.StatusServiceUnavailable)
 		default:
-			sayRequest(w, r)
+			describeRequest(w, r)
 		}
 	})
-	e := openExample(t, "http1.json")
+	e := loadExample(t, "http1.json")
 	w := e.run("http1.json", "APP_ADDRESS="+app.address)
-	c, url := client(t), "http://"+e.at("2145")
+	c, url := newClient(t), "http://"+e.address("2145")
 
-	got := ask(t, c, "GET", url+"/a?b=c", "", "Host: shop.example", "X-Forwarded-For: 6.6.6.6", "Connection: x-hop", "X-Hop: 1")
+	got := sendRequest(t, c, "GET", url+"/a?b=c", "", "Host: shop.example", "X-Forwarded-For: 6.6.6.6", "Connection: x-hop", "X-Hop: 1")
 	if got.status != 200 || !strings.HasPrefix(got.body, "GET /a?b=c shop.example\n") {
 		t.Errorf("GET: %d\n%s", got.status, got.body)
 	}
@@ -168,55 +168,55 @@ func http1Example(t *testing.T) {
 		t.Errorf("X-Served-By: %q, want %q", by, app.address)
 	}
 	failing <- struct{}{}
-	if got := ask(t, c, "GET", url+"/", ""); got.status != 200 {
+	if got := sendRequest(t, c, "GET", url+"/", ""); got.status != 200 {
 		t.Errorf("an answer of 503 that is followed by a good one: %d, want it to be retried", got.status)
 	}
-	if got := ask(t, c, "GET", url+"/", "", "X-Big: "+strings.Repeat("x", 17<<10)); got.status != 431 {
+	if got := sendRequest(t, c, "GET", url+"/", "", "X-Big: "+strings.Repeat("x", 17<<10)); got.status != 431 {
 		t.Errorf("a head of 17 KB: %d, want 431", got.status)
 	}
-	big := dial(t, e.at("2145")).send("POST / HTTP/1.1\nHost: a\nContent-Length: 9437184\n\n")
-	if got, _ := big.response("POST"); got.StatusCode != 413 {
+	big := dialRaw(t, e.address("2145")).send("POST / HTTP/1.1\nHost: a\nContent-Length: 9437184\n\n")
+	if got, _ := big.readResponse("POST"); got.StatusCode != 413 {
 		t.Errorf("content of 9 MB: %d, want 413", got.StatusCode)
 	}
 	w.stdout.await(t, 0, " HTTP/1.1 200 ") // access log
-	if got := ask(t, c, "GET", "http://"+e.at("34903")+"/metrics", ""); !strings.Contains(got.body, `weft_listener_requests_total{listener="client"`) {
+	if got := sendRequest(t, c, "GET", "http://"+e.address("34903")+"/metrics", ""); !strings.Contains(got.body, `weft_listener_requests_total{listener="client"`) {
 		t.Errorf("the metrics sink lacks the listener: %d, %d bytes", got.status, len(got.body))
 	}
-	if got := ask(t, c, "GET", "http://"+e.at("34902")+"/ready", ""); got.status != 200 {
+	if got := sendRequest(t, c, "GET", "http://"+e.address("34902")+"/ready", ""); got.status != 200 {
 		t.Errorf("/ready: %d", got.status)
 	}
 }
 
 func olderFormExample(t *testing.T) {
-	e := openExample(t, "older_form.json")
-	app := serveAt(t, e.at("2346"), sayRequest)
+	e := loadExample(t, "older_form.json")
+	app := startUpstreamAt(t, e.address("2346"), describeRequest)
 	e.run("older_form.json")
-	url := "http://" + e.at("2345") + "/x"
-	if got := ask(t, client(t), "GET", url, "", "service: shop"); got.status != 200 || !strings.HasPrefix(got.body, "GET /x ") {
+	url := "http://" + e.address("2345") + "/x"
+	if got := sendRequest(t, newClient(t), "GET", url, "", "service: shop"); got.status != 200 || !strings.HasPrefix(got.body, "GET /x ") {
 		t.Errorf("a request with the field service: %d %s", got.status, got.body)
 	}
-	if got := ask(t, client(t), "GET", url, ""); got.status != 404 {
+	if got := sendRequest(t, newClient(t), "GET", url, ""); got.status != 404 {
 		t.Errorf("a request without it: %d, want 404", got.status)
 	}
-	if app.hits.Load() != 1 {
-		t.Errorf("the application got %d requests, want 1", app.hits.Load())
+	if app.requests.Load() != 1 {
+		t.Errorf("the application got %d requests, want 1", app.requests.Load())
 	}
 }
 
 func filtersExample(t *testing.T) {
-	app := serve(t, func(w http.ResponseWriter, r *http.Request) {
+	app := startUpstream(t, func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("X-Internal", "secret")
-		sayRequest(w, r)
+		describeRequest(w, r)
 	})
-	e := openExample(t, "filters.json")
-	e.replace(`"hosts": [{"address": "`+e.at("2546")+`"}]`, `"hosts": [{"address": "`+app.address+`"}]`)
+	e := loadExample(t, "filters.json")
+	e.replace(`"hosts": [{"address": "`+e.address("2546")+`"}]`, `"hosts": [{"address": "`+app.address+`"}]`)
 	e.run("filters.json")
-	c, url := client(t), "http://"+e.at("2545")
+	c, url := newClient(t), "http://"+e.address("2545")
 
-	if got := ask(t, c, "GET", url+"/slow", ""); got.status != 200 || got.took < 200*time.Millisecond {
+	if got := sendRequest(t, c, "GET", url+"/slow", ""); got.status != 200 || got.took < 200*time.Millisecond {
 		t.Errorf("/slow: %d after %v, want 200 after 200ms", got.status, got.took)
 	}
-	if got := ask(t, c, "GET", url+"/broken", ""); got.status != 418 {
+	if got := sendRequest(t, c, "GET", url+"/broken", ""); got.status != 418 {
 		t.Errorf("/broken: %d, want 418", got.status)
 	}
 	for _, c := range []struct {
@@ -224,42 +224,42 @@ func filtersExample(t *testing.T) {
 		size int
 		want int
 	}{{"/small", 16, 200}, {"/small", 17, 413}, {"/", 64 << 10, 200}, {"/", 64<<10 + 1, 413}} {
-		if got := ask(t, client(t), "POST", url+c.path, strings.Repeat("x", c.size)); got.status != c.want {
+		if got := sendRequest(t, newClient(t), "POST", url+c.path, strings.Repeat("x", c.size)); got.status != c.want {
 			t.Errorf("POST %s of %d bytes: %d, want %d", c.path, c.size, got.status, c.want)
 		}
 	}
-	got := ask(t, c, "GET", url+"/", "")
+	got := sendRequest(t, c, "GET", url+"/", "")
 	if !strings.Contains(got.body, "X-Caller: 127.0.0.1:") {
 		t.Errorf("the application got no X-Caller:\n%s", got.body)
 	}
 	if got.header.Get("X-Internal") != "" {
 		t.Error("X-Internal of the answer was not removed")
 	}
-	if got := ask(t, c, "GET", "http://"+e.at("2546")+"/", ""); got.body != "hello\n" {
+	if got := sendRequest(t, c, "GET", "http://"+e.address("2546")+"/", ""); got.body != "hello\n" {
 		t.Errorf("the example's own application says %q", got.body)
 	}
 }
 
 func tcpProxyExample(t *testing.T) {
-	e := openExample(t, "tcp_proxy.json")
-	serveAt(t, e.at("5433"), answers("primary 2")) // 5432 is down
+	e := loadExample(t, "tcp_proxy.json")
+	startUpstreamAt(t, e.address("5433"), respondWith("primary 2")) // 5432 is down
 	e.run("tcp_proxy.json")
 	for range 10 { // either host may be the first choice
-		if got := ask(t, client(t), "GET", "http://"+e.at("2245")+"/", ""); got.body != "primary 2" {
+		if got := sendRequest(t, newClient(t), "GET", "http://"+e.address("2245")+"/", ""); got.body != "primary 2" {
 			t.Fatalf("with one of two hosts down: %d %q", got.status, got.body)
 		}
 	}
 	// Replace the source network of the file with one on loopback.
-	e = openExample(t, "tcp_proxy.json")
-	serveAt(t, e.at("5434"), answers("replica"))
+	e = loadExample(t, "tcp_proxy.json")
+	startUpstreamAt(t, e.address("5434"), respondWith("replica"))
 	e.replace("10.1.0.0/16", "127.1.0.0/16")
 	e.run("tcp_proxy.json")
 	from := &net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 1, 2, 3)}}
-	conn, err := from.Dial("tcp", e.at("2245"))
+	conn, err := from.Dial("tcp", e.address("2245"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, got := newWire(t, conn).send("GET / HTTP/1.1\nHost: a\n\n").response("GET"); got != "replica" {
+	if _, got := newRawConn(t, conn).send("GET / HTTP/1.1\nHost: a\n\n").readResponse("GET"); got != "replica" {
 		t.Errorf("from 127.1.2.3: %q, want the replica", got)
 	}
 }
@@ -294,20 +294,20 @@ func routingCases() []routingCase {
 }
 
 func routingExample(t *testing.T) {
-	e := openExample(t, "routing.yaml")
+	e := loadExample(t, "routing.yaml")
 	for port, name := range map[string]string{"2446": "stable", "2447": "canary"} {
-		app := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		app := startUpstream(t, func(w http.ResponseWriter, r *http.Request) {
 			w.Header().Set("X-Internal", "secret")
 			_, _ = io.WriteString(w, name+" ")
-			sayRequest(w, r)
+			describeRequest(w, r)
 		})
-		e.replace(`hosts: [{address: "`+e.at(port)+`"`, `hosts: [{address: "`+app.address+`"`)
+		e.replace(`hosts: [{address: "`+e.address(port)+`"`, `hosts: [{address: "`+app.address+`"`)
 	}
 	w := e.run("routing.yaml")
-	url := "http://" + e.at("2445")
+	url := "http://" + e.address("2445")
 	for _, c := range routingCases() {
 		t.Run(c.name, func(t *testing.T) {
-			got := ask(t, client(t), c.method, url+c.path, "", c.fields...)
+			got := sendRequest(t, newClient(t), c.method, url+c.path, "", c.fields...)
 			if got.status != c.status || !strings.HasPrefix(got.body, c.body) {
 				t.Errorf("%s %s: %d %q, want %d %q", c.method, c.path, got.status, got.body, c.status, c.body)
 			}
@@ -322,7 +322,7 @@ func routingExample(t *testing.T) {
 	t.Run("weights", func(t *testing.T) { routingSplits(t, url) })
 	t.Run("the listeners behind it", func(t *testing.T) {
 		for port, want := range map[string]string{"2446": "stable\n", "2447": "canary\n"} {
-			if got := ask(t, client(t), "GET", "http://"+e.at(port), ""); got.body != want {
+			if got := sendRequest(t, newClient(t), "GET", "http://"+e.address(port), ""); got.body != want {
 				t.Errorf(":%s says %q", port, got.body)
 			}
 		}
@@ -339,10 +339,10 @@ func routingExample(t *testing.T) {
 // routingSplits sends 400 requests to a split of 90:10. The canary gets 40 on average. 4 and 100
 // are at least six standard deviations away.
 func routingSplits(t *testing.T, url string) {
-	c := client(t)
+	c := newClient(t)
 	seen := map[string]int{}
 	for range 400 {
-		word, _, _ := strings.Cut(ask(t, c, "GET", url+"/", "", "Host: shop.example").body, " ")
+		word, _, _ := strings.Cut(sendRequest(t, c, "GET", url+"/", "", "Host: shop.example").body, " ")
 		seen[word]++
 	}
 	if n := seen["canary"]; n < 4 || n > 100 || seen["stable"] != 400-n {
@@ -350,12 +350,12 @@ func routingSplits(t *testing.T, url string) {
 	}
 }
 
-// TestFieldsKeepTheirOrderAndCase verifies that the request target and the headers of both messages
+// TestHeadersKeepOrderAndCase verifies that the request target and the headers of both messages
 // pass unchanged, in order and case.
-func TestFieldsKeepTheirOrderAndCase(t *testing.T) {
+func TestHeadersKeepOrderAndCase(t *testing.T) {
 	t.Parallel()
 	lines := make(chan []string, 1)
-	app := accept(t, func(c net.Conn) {
+	app := startTCPServer(t, func(c net.Conn) {
 		var got []string
 		r := bufio.NewReader(c)
 		for {
@@ -368,9 +368,9 @@ func TestFieldsKeepTheirOrderAndCase(t *testing.T) {
 		lines <- got
 		_, _ = io.WriteString(c, "HTTP/1.1 204 No Content\r\nb-SECOND: 1\r\nA-first: 2\r\n\r\n")
 	})
-	s, front := simple(app)
-	run(t, s.config())
-	caller := dial(t, front).send("GET /%7Euser/a%2fb?q=%41 HTTP/1.1\nHost: Shop.Example\nzebra: 1\nApple: 2\nzebra: 3\n\n")
+	s, front := simpleProxy(app)
+	startWeft(t, s.config())
+	caller := dialRaw(t, front).send("GET /%7Euser/a%2fb?q=%41 HTTP/1.1\nHost: Shop.Example\nzebra: 1\nApple: 2\nzebra: 3\n\n")
 	want := []string{"GET /%7Euser/a%2fb?q=%41 HTTP/1.1", "Host: Shop.Example", "zebra: 1", "Apple: 2", "zebra: 3"}
 	if got := <-lines; !slices.Equal(got, want) {
 		t.Errorf("the application got %q, want %q", got, want)

@@ -9,11 +9,11 @@ import (
 	"github.com/weft-proxy/weft/internal/testpki"
 )
 
-// TestHostsProveToHaveTheirNames verifies that the certificate of a host must match its DNS name,
+// TestHostCertificateMatchesDNSName verifies that the certificate of a host must match its DNS name,
 // not its address, in STRICT_DNS and LOGICAL_DNS clusters.
-func TestHostsProveToHaveTheirNames(t *testing.T) {
+func TestHostCertificateMatchesDNSName(t *testing.T) {
 	t.Parallel()
-	v := newVault(t)
+	v := newCertDir(t)
 	own := v.issue("app", testpki.Spec{DNS: []string{"app.example"}})
 	pair, err := tls.X509KeyPair(own.Cert, own.Key)
 	if err != nil {
@@ -23,7 +23,7 @@ func TestHostsProveToHaveTheirNames(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &http.Server{Handler: answers("proved"), TLSConfig: &tls.Config{Certificates: []tls.Certificate{pair}}}
+	s := &http.Server{Handler: respondWith("proved"), TLSConfig: &tls.Config{Certificates: []tls.Certificate{pair}}}
 	ended := make(chan error, 1)
 	go func() { ended <- s.ServeTLS(ln, "", "") }()
 	t.Cleanup(func() {
@@ -31,26 +31,26 @@ func TestHostsProveToHaveTheirNames(t *testing.T) {
 		<-ended
 	})
 	_, port, _ := net.SplitHostPort(ln.Addr().String())
-	server := nameServer(t, "127.0.0.1")
-	front := free()
+	server := startDNSServer(t, "127.0.0.1")
+	front := freeAddress()
 	named := func(name, kind, address string) object {
 		return cluster(name, object{
 			"type": kind, "dns_refresh_rate": "1s", "dns_resolvers": list{server.address},
 			"tls_context": object{"status": true, "ca_cert": v.path("ca.pem")},
 		}, address+":"+port)
 	}
-	w := run(t, setup{
-		listeners: list{listen("front", front)},
-		tables: list{table("front",
-			to("/strict/other", "strict-other"), to("/strict", "strict"), to("/logical/other", "logical-other"), to("/logical", "logical"))},
+	w := startWeft(t, setup{
+		listeners: list{httpListener("front", front)},
+		tables: list{routeTable("front",
+			routeTo("/strict/other", "strict-other"), routeTo("/strict", "strict"), routeTo("/logical/other", "logical-other"), routeTo("/logical", "logical"))},
 		clusters: list{
 			named("strict", "STRICT_DNS", "app.example"), named("strict-other", "STRICT_DNS", "other.example"),
 			named("logical", "LOGICAL_DNS", "app.example"), named("logical-other", "LOGICAL_DNS", "other.example"),
 		},
 	}.config())
-	c := client(t)
+	c := newClient(t)
 	for path, want := range map[string]int{"/strict": 200, "/strict/other": 502, "/logical": 200, "/logical/other": 502} {
-		if got := ask(t, c, "GET", "http://"+front+path, ""); got.status != want {
+		if got := sendRequest(t, c, "GET", "http://"+front+path, ""); got.status != want {
 			t.Errorf("%s: %d %q, want %d", path, got.status, got.body, want)
 		}
 	}

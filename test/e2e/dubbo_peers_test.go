@@ -33,15 +33,15 @@ func dubboFrame(flags, status byte, id uint64, body []byte) []byte {
 	return append(b, body...)
 }
 
-func appendText(b []byte, s string) []byte {
+func appendString(b []byte, s string) []byte {
 	if len(s) < 32 {
 		return append(append(b, byte(len(s))), s...)
 	}
 	return append(append(b, 0x30+byte(len(s)>>8), byte(len(s))), s...)
 }
 
-// cutText decodes the string at the start of b; ok reports whether there is one.
-func cutText(b []byte) (s string, rest []byte, ok bool) {
+// readText decodes the string at the start of b; ok reports whether there is one.
+func readText(b []byte) (s string, rest []byte, ok bool) {
 	var n int
 	switch {
 	case len(b) >= 1 && b[0] < 32:
@@ -66,12 +66,12 @@ type invocation struct {
 func (i invocation) frame(id uint64) []byte {
 	var body []byte
 	for _, s := range []string{"2.0.2", i.service, i.version, i.method, ""} {
-		body = appendText(body, s)
+		body = appendString(body, s)
 	}
 	body = append(body, 'H')
 	for _, a := range i.attachments {
 		name, value, _ := strings.Cut(a, ": ")
-		body = appendText(appendText(body, name), value)
+		body = appendString(appendString(body, name), value)
 	}
 	return dubboFrame(dubboTwoWay, 0, id, append(body, 'Z'))
 }
@@ -103,16 +103,16 @@ type provider struct {
 
 // Actions of a provider that sends no response.
 const (
-	silence = 0
-	hangUp  = 1
+	noResponse      = 0
+	closeConnection = 1
 )
 
-// provide starts a provider. answer returns the status of the response to the n-th call, from 1, or
-// silence or hangUp. If answer is nil, every call succeeds.
-func provide(t *testing.T, name string, answer func(frame []byte, n int64) byte) *provider {
+// startProvider starts a provider. answer returns the status of the response to the n-th call, from 1, or
+// silence or closeConnection. If answer is nil, every call succeeds.
+func startProvider(t *testing.T, name string, answer func(frame []byte, n int64) byte) *provider {
 	t.Helper()
 	p := new(provider)
-	p.address = accept(t, func(c net.Conn) {
+	p.address = startTCPServer(t, func(c net.Conn) {
 		for r := bufio.NewReader(c); ; {
 			frame, err := readDubbo(r)
 			if err != nil {
@@ -124,14 +124,14 @@ func provide(t *testing.T, name string, answer func(frame []byte, n int64) byte)
 			}
 			var body []byte
 			switch status {
-			case silence:
+			case noResponse:
 				continue
-			case hangUp:
+			case closeConnection:
 				return
 			case dubboOK:
 				body = []byte{0x91} // the response is a value
 			}
-			if _, err := c.Write(dubboFrame(dubboAnswered, status, dubboID(frame), appendText(body, name))); err != nil {
+			if _, err := c.Write(dubboFrame(dubboAnswered, status, dubboID(frame), appendString(body, name))); err != nil {
 				return
 			}
 		}
@@ -147,14 +147,14 @@ type consumer struct {
 	next uint64
 }
 
-func consume(t *testing.T, address string) *consumer {
+func newConsumer(t *testing.T, address string) *consumer {
 	t.Helper()
 	conn, err := net.Dial("tcp", address)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = conn.Close() })
-	_ = conn.SetDeadline(time.Now().Add(4 * patience))
+	_ = conn.SetDeadline(time.Now().Add(4 * waitTimeout))
 	return &consumer{t: t, conn: conn, r: bufio.NewReader(conn)}
 }
 
@@ -171,26 +171,26 @@ func (c *consumer) send(calls ...invocation) {
 	}
 }
 
-// said is the response to a call. text is the value if the status is dubboOK, otherwise the error.
-type said struct {
+// dubboResponse is the response to a call. text is the value if the status is dubboOK, otherwise the error.
+type dubboResponse struct {
 	id     uint64
 	status byte
 	text   string
 }
 
-// answer reads the next response.
-func (c *consumer) answer() said {
+// receive reads the next response.
+func (c *consumer) receive() dubboResponse {
 	c.t.Helper()
 	frame, err := readDubbo(c.r)
 	if err != nil {
 		c.t.Fatalf("no answer: %v", err)
 	}
-	s := said{id: dubboID(frame), status: frame[3]}
+	s := dubboResponse{id: dubboID(frame), status: frame[3]}
 	body := frame[dubboHeadSize:]
 	if s.status == dubboOK && len(body) > 0 {
 		body = body[1:] // skip the flag of a value
 	}
-	text, rest, ok := cutText(body)
+	text, rest, ok := readText(body)
 	if !ok || len(rest) > 0 {
 		c.t.Fatalf("the body of an answer is %q", frame[dubboHeadSize:])
 	}
@@ -199,10 +199,10 @@ func (c *consumer) answer() said {
 }
 
 // call sends one call and returns its response.
-func (c *consumer) call(i invocation) said {
+func (c *consumer) call(i invocation) dubboResponse {
 	c.t.Helper()
 	c.send(i)
-	s := c.answer()
+	s := c.receive()
 	if s.id != c.next {
 		c.t.Fatalf("answer %d to call %d", s.id, c.next)
 	}
@@ -211,13 +211,13 @@ func (c *consumer) call(i invocation) said {
 
 // listenDubbo returns a Dubbo listener whose route table has the same name.
 func listenDubbo(name, address string, more ...object) object {
-	return chained(name, address, object{"type": "proxy", "config": object{
+	return networkListener(name, address, object{"type": "proxy", "config": object{
 		"downstream_protocol": "dubbo", "upstream_protocol": "dubbo", "router_config_name": name}}, more...)
 }
 
-// when returns a route to cluster for requests that match all fields, each "name: value" or
+// routeWhen returns a route to cluster for requests that match all fields, each "name: value" or
 // "name~expression".
-func when(cluster string, fields ...string) object {
+func routeWhen(cluster string, fields ...string) object {
 	headers := list{}
 	for _, f := range fields {
 		if name, value, ok := strings.Cut(f, ": "); ok {
@@ -230,8 +230,8 @@ func when(cluster string, fields ...string) object {
 	return object{"match": object{"headers": headers}, "route": object{"cluster_name": cluster}}
 }
 
-// acting returns route with more keys in its action.
-func acting(route, more object) object {
+// withAction returns route with more keys in its action.
+func withAction(route, more object) object {
 	return route.with(object{"route": route["route"].(object).with(more)})
 }
 
@@ -239,21 +239,21 @@ func acting(route, more object) object {
 // key.
 func rpcProxy(t *testing.T, providers map[string]*provider, routes ...object) (address string, w *weft) {
 	t.Helper()
-	address = free()
+	address = freeAddress()
 	clusters := list{}
 	for name, p := range providers {
 		clusters = append(clusters, cluster(name, nil, p.address))
 	}
-	w = run(t, setup{
+	w = startWeft(t, setup{
 		listeners: list{listenDubbo("front", address)},
-		tables:    list{table("front", routes...)},
+		tables:    list{routeTable("front", routes...)},
 		clusters:  clusters,
 	}.config())
 	return address, w
 }
 
-// sameButID describes how two frames differ other than by ID, or returns "" if they do not.
-func sameButID(got, want []byte) string {
+// diffIgnoringID describes how two frames differ other than by ID, or returns "" if they do not.
+func diffIgnoringID(got, want []byte) string {
 	a, b := bytes.Clone(got), bytes.Clone(want)
 	copy(a[4:12], b[4:12])
 	if bytes.Equal(a, b) {

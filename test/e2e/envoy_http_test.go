@@ -42,8 +42,8 @@ func envoyCluster(name, address string, more object) object {
 	}}.with(more)
 }
 
-// speaksHTTP returns the HttpProtocolOptions of a cluster for an Envoy file.
-func speaksHTTP(options object) object {
+// httpProtocolOptions returns the HttpProtocolOptions of a cluster for an Envoy file.
+func httpProtocolOptions(options object) object {
 	return object{"typed_extension_protocol_options": object{"envoy.extensions.upstreams.http.v3.HttpProtocolOptions": object{
 		"@type": "type.googleapis.com/envoy.extensions.upstreams.http.v3.HttpProtocolOptions"}.with(options)}}
 }
@@ -51,31 +51,31 @@ func speaksHTTP(options object) object {
 // runEnvoy starts Weft with an Envoy file.
 func runEnvoy(t *testing.T, listeners, clusters list) *weft {
 	t.Helper()
-	host, port, _ := strings.Cut(free(), ":")
+	host, port, _ := strings.Cut(freeAddress(), ":")
 	number, _ := strconv.Atoi(port)
-	return run(t, object{
+	return startWeft(t, object{
 		"admin":            object{"address": object{"socket_address": object{"address": host, "port_value": number}}},
 		"static_resources": object{"listeners": listeners, "clusters": clusters},
 	})
 }
 
-// forwardsTo returns a route for an Envoy file.
-func forwardsTo(prefix, cluster string, more object) object {
+// envoyRoute returns a route for an Envoy file.
+func envoyRoute(prefix, cluster string, more object) object {
 	return object{"match": object{"prefix": prefix}, "route": object{"cluster": cluster}.with(more)}
 }
 
-// TestFieldsOfCallersOfAnEnvoyFile verifies which headers of a client reach the upstream: at the
+// TestEnvoyRequestHeaders verifies which headers of a client reach the upstream: at the
 // edge, from an internal address, and without use_remote_address.
-func TestFieldsOfCallersOfAnEnvoyFile(t *testing.T) {
+func TestEnvoyRequestHeaders(t *testing.T) {
 	t.Parallel()
-	app := serve(t, func(w http.ResponseWriter, r *http.Request) {
+	app := startUpstream(t, func(w http.ResponseWriter, r *http.Request) {
 		for name, values := range r.Header {
 			w.Header()["Got-"+name] = values
 		}
 	})
-	edge, internal, inside := free(), free(), free()
+	edge, internal, inside := freeAddress(), freeAddress(), freeAddress()
 	local := object{"internal_address_config": object{"cidr_ranges": list{object{"address_prefix": "127.0.0.0", "prefix_len": 8}}}}
-	route := forwardsTo("/", "app", nil)
+	route := envoyRoute("/", "app", nil)
 	runEnvoy(t, list{
 		envoyManager(edge, object{"use_remote_address": true}, list{"*"}, route),
 		envoyManager(internal, object{"use_remote_address": true}.with(local), list{"*"}, route),
@@ -99,7 +99,7 @@ func TestFieldsOfCallersOfAnEnvoyFile(t *testing.T) {
 		for name := range test.want {
 			sent = append(sent, strings.ToLower(name)+": forged")
 		}
-		got := ask(t, client(t), "GET", "http://"+test.front+"/", "", append(sent, "x-request-id: forged")...)
+		got := sendRequest(t, newClient(t), "GET", "http://"+test.front+"/", "", append(sent, "x-request-id: forged")...)
 		for name, want := range test.want {
 			if is := got.header.Get("Got-" + name); is != want {
 				t.Errorf("%s: the application got %s %q, want %q", test.name, name, is, want)
@@ -111,13 +111,13 @@ func TestFieldsOfCallersOfAnEnvoyFile(t *testing.T) {
 	}
 }
 
-// TestRoutesOfAnEnvoyFile verifies that paths, hosts, queries, redirects and missing clusters get
+// TestEnvoyRoutes verifies that paths, hosts, queries, redirects and missing clusters get
 // the responses of Envoy 1.40.
-func TestRoutesOfAnEnvoyFile(t *testing.T) {
+func TestEnvoyRoutes(t *testing.T) {
 	t.Parallel()
-	app := serve(t, func(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, r.RequestURI) })
+	app := startUpstream(t, func(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, r.RequestURI) })
 	hsts := object{"response_headers_to_add": list{object{"header": object{"key": "strict-transport-security", "value": "max-age=1"}}}}
-	front := free()
+	front := freeAddress()
 	domains := list{"a.test", "b.test:80", "c.test:*"}
 	runEnvoy(t, list{envoyManager(front, object{"normalize_path": true, "merge_slashes": true}, domains,
 		object{"match": object{"prefix": "/redirect"}, "redirect": object{"host_redirect": "other.test"}}.with(hsts),
@@ -125,10 +125,10 @@ func TestRoutesOfAnEnvoyFile(t *testing.T) {
 		object{"match": object{"prefix": "/query", "query_parameters": list{object{"name": "q", "string_match": object{"exact": "b c"}}}}, "direct_response": object{"status": 201}},
 		object{"match": object{"prefix": "/query", "query_parameters": list{object{"name": "q", "string_match": object{"exact": "b%20c"}}}}, "direct_response": object{"status": 202}},
 		object{"match": object{"prefix": "/secure", "headers": list{object{"name": ":scheme", "string_match": object{"exact": "https"}}}}, "direct_response": object{"status": 203}},
-		forwardsTo("/nowhere", "missing", nil),
+		envoyRoute("/nowhere", "missing", nil),
 		object{"match": object{"prefix": "/header"}, "route": object{"cluster_header": "x-cluster", "cluster_not_found_response_code": "NOT_FOUND"}},
-		forwardsTo("/emptied", "app", object{"regex_rewrite": object{"pattern": object{"regex": "^/emptied.*"}, "substitution": ""}}),
-		forwardsTo("/", "app", nil),
+		envoyRoute("/emptied", "app", object{"regex_rewrite": object{"pattern": object{"regex": "^/emptied.*"}, "substitution": ""}}),
+		envoyRoute("/", "app", nil),
 	)}, list{envoyCluster("app", app.address, nil)})
 	const https = "x-forwarded-proto: https"
 	for _, test := range []struct {
@@ -167,7 +167,7 @@ func TestRoutesOfAnEnvoyFile(t *testing.T) {
 		if test.field != "" {
 			head += test.field + "\n"
 		}
-		got, body := dial(t, front).send(head + "\n").response("GET")
+		got, body := dialRaw(t, front).send(head + "\n").readResponse("GET")
 		if got.StatusCode != test.status || body != test.body || got.Header.Get("Location") != test.location ||
 			(got.Header.Get("Strict-Transport-Security") != "") != test.hsts {
 			t.Errorf("%s of %s with %q: %d %q, Location %q, HSTS %q; want %d %q, %q, %v", test.path, host, test.field, got.StatusCode, body,
@@ -176,13 +176,13 @@ func TestRoutesOfAnEnvoyFile(t *testing.T) {
 	}
 }
 
-// TestUpstreamsOfAnEnvoyFileFollowTheCaller verifies that use_downstream_protocol_config, which
+// TestEnvoyUseDownstreamProtocol verifies that use_downstream_protocol_config, which
 // Istio sets for inbound clusters, uses the HTTP version of the client. It also verifies that an
 // HTTP/1.1 cluster gets gRPC calls unchanged.
-func TestUpstreamsOfAnEnvoyFileFollowTheCaller(t *testing.T) {
+func TestEnvoyUseDownstreamProtocol(t *testing.T) {
 	t.Parallel()
-	app := bilingual(t)
-	plain := serve(t, func(w http.ResponseWriter, r *http.Request) { // speaks gRPC over HTTP/1.1
+	app := startBothHTTPVersions(t)
+	plain := startUpstream(t, func(w http.ResponseWriter, r *http.Request) { // speaks gRPC over HTTP/1.1
 		content, _ := io.ReadAll(r.Body)
 		w.Header().Set("Trailer", "grpc-status")
 		w.Header().Set("Content-Type", "application/grpc")
@@ -191,21 +191,21 @@ func TestUpstreamsOfAnEnvoyFileFollowTheCaller(t *testing.T) {
 		_, _ = w.Write(content)
 		w.Header().Set("grpc-status", "0")
 	})
-	front := free()
-	runEnvoy(t, list{envoyManager(front, nil, list{"*"}, forwardsTo("/follows", "follows", nil), forwardsTo("/", "plain", nil))}, list{
-		envoyCluster("follows", app, speaksHTTP(object{"use_downstream_protocol_config": object{"http_protocol_options": object{}, "http2_protocol_options": object{}}})),
+	front := freeAddress()
+	runEnvoy(t, list{envoyManager(front, nil, list{"*"}, envoyRoute("/follows", "follows", nil), envoyRoute("/", "plain", nil))}, list{
+		envoyCluster("follows", app, httpProtocolOptions(object{"use_downstream_protocol_config": object{"http_protocol_options": object{}, "http2_protocol_options": object{}}})),
 		envoyCluster("plain", plain.address, nil),
 	})
 	for _, caller := range []string{"Http1", "Http2"} {
-		c := client(t)
-		c.Transport.(*http.Transport).Protocols = speaking(caller)
-		got := ask(t, c, "GET", "http://"+front+"/follows", "")
+		c := newClient(t)
+		c.Transport.(*http.Transport).Protocols = httpProtocols(caller)
+		got := sendRequest(t, c, "GET", "http://"+front+"/follows", "")
 		if v := "Http" + got.header.Get("X-Version"); got.status != 200 || v != caller {
 			t.Errorf("from %s: %d in %q, want the caller's", caller, got.status, v)
 		}
 	}
-	c := client(t)
-	c.Transport.(*http.Transport).Protocols = speaking("Http2")
+	c := newClient(t)
+	c.Transport.(*http.Transport).Protocols = httpProtocols("Http2")
 	request, err := http.NewRequestWithContext(t.Context(), "POST", "http://"+front+"/shop.Shop/Buy", strings.NewReader("a call"))
 	if err != nil {
 		t.Fatal(err)
@@ -227,15 +227,15 @@ func TestUpstreamsOfAnEnvoyFileFollowTheCaller(t *testing.T) {
 	}
 }
 
-// TestIdleStreamsOfAnEnvoyFile verifies that stream_idle_timeout ends an HTTP/1.1 request whose
+// TestEnvoyStreamIdleTimeout verifies that stream_idle_timeout ends an HTTP/1.1 request whose
 // host sends nothing, although its route has no timeout, and a request that never becomes complete.
-func TestIdleStreamsOfAnEnvoyFile(t *testing.T) {
+func TestEnvoyStreamIdleTimeout(t *testing.T) {
 	t.Parallel()
-	app := hold(t)
-	front := free()
-	runEnvoy(t, list{envoyManager(front, object{"stream_idle_timeout": "0.3s"}, list{"*"}, forwardsTo("/", "app", object{"timeout": "0s"}))},
+	app := startHoldingUpstream(t)
+	front := freeAddress()
+	runEnvoy(t, list{envoyManager(front, object{"stream_idle_timeout": "0.3s"}, list{"*"}, envoyRoute("/", "app", object{"timeout": "0s"}))},
 		list{envoyCluster("app", app.address, nil)})
-	if got := ask(t, client(t), "GET", "http://"+front+"/", ""); got.status != 504 || got.took < 250*time.Millisecond {
+	if got := sendRequest(t, newClient(t), "GET", "http://"+front+"/", ""); got.status != 504 || got.took < 250*time.Millisecond {
 		t.Errorf("%d after %v, want 504 after 300ms", got.status, got.took)
 	}
 	conn, err := net.Dial("tcp", front)
@@ -244,7 +244,7 @@ func TestIdleStreamsOfAnEnvoyFile(t *testing.T) {
 	}
 	defer conn.Close()
 	start := time.Now()
-	_ = conn.SetDeadline(start.Add(patience)) // without a response the read fails
+	_ = conn.SetDeadline(start.Add(waitTimeout)) // without a response the read fails
 	if _, err := io.WriteString(conn, "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 5\r\n\r\nab"); err != nil {
 		t.Fatal(err)
 	}

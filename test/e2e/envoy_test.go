@@ -9,8 +9,8 @@ import (
 
 // envoyBootstrapExample verifies that an Envoy bootstrap file works unchanged and reloads.
 func envoyBootstrapExample(t *testing.T) {
-	e := openExample(t, "envoy_bootstrap.yaml")
-	serveAt(t, e.at("8080"), sayRequest)
+	e := loadExample(t, "envoy_bootstrap.yaml")
+	startUpstreamAt(t, e.address("8080"), describeRequest)
 	path := filepath.Join(t.TempDir(), "envoy.yaml")
 	write := func() {
 		t.Helper()
@@ -19,18 +19,18 @@ func envoyBootstrapExample(t *testing.T) {
 		}
 	}
 	write()
-	w := launch(t, launchOptions{args: []string{"start", "-c", path}})
+	w := launchWeft(t, launchOptions{args: []string{"start", "-c", path}})
 	w.awaitReady()
-	w.admin = e.at("9901")
-	url := "http://" + e.at("10000")
-	if got := ask(t, client(t), "GET", url+"/hello", ""); got.status != 200 || got.body != "Hello from a file for Envoy.\n" {
+	w.admin = e.address("9901")
+	url := "http://" + e.address("10000")
+	if got := sendRequest(t, newClient(t), "GET", url+"/hello", ""); got.status != 200 || got.body != "Hello from a file for Envoy.\n" {
 		t.Errorf("/hello: %d %q", got.status, got.body)
 	}
-	if got := ask(t, client(t), "GET", url+"/app/x", ""); got.status != 200 || !strings.HasPrefix(got.body, "GET /x ") {
+	if got := sendRequest(t, newClient(t), "GET", url+"/app/x", ""); got.status != 200 || !strings.HasPrefix(got.body, "GET /x ") {
 		t.Errorf("/app/x: %d %q, want what the application got by its name", got.status, got.body)
 	}
 	w.stdout.await(t, 0, "GET /app/x 200") // the access log
-	if got := w.get("/config_dump?resource=static_listeners"); !strings.Contains(got, "StaticListener") || !strings.Contains(got, "local_route") {
+	if got := w.adminGet("/config_dump?resource=static_listeners"); !strings.Contains(got, "StaticListener") || !strings.Contains(got, "local_route") {
 		t.Errorf("/config_dump has not the listener: %s", got)
 	}
 	if out, _, status := command(t, "check", "-c", path); status != 0 || !strings.Contains(out, "ok: 1 listener, 1 route table, 1 cluster") {
@@ -44,7 +44,7 @@ func envoyBootstrapExample(t *testing.T) {
 	write()
 	w.signal(sighup)
 	w.stderr.await(t, 0, "configuration applied")
-	if got := ask(t, client(t), "GET", url+"/hello", ""); got.body != "Hello again.\n" {
+	if got := sendRequest(t, newClient(t), "GET", url+"/hello", ""); got.body != "Hello again.\n" {
 		t.Errorf("/hello after the change: %d %q", got.status, got.body)
 	}
 	e.replace("prefix_rewrite: /,", "cluster_specifier_plugin: p,")
@@ -52,7 +52,7 @@ func envoyBootstrapExample(t *testing.T) {
 	w.signal(sighup)
 	w.stderr.await(t, 0, "configuration rejected, the previous one stays active")
 	w.stderr.await(t, 0, "envoy.yaml:") // the position of the error
-	if got := ask(t, client(t), "GET", url+"/app/x", ""); got.status != 200 {
+	if got := sendRequest(t, newClient(t), "GET", url+"/app/x", ""); got.status != 200 {
 		t.Errorf("/app/x after a file that was refused: %d", got.status)
 	}
 }

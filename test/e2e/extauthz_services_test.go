@@ -21,8 +21,8 @@ import (
 // one by the body: "good" passes as the user ann, "quiet" passes without response headers, "tea" is
 // denied with 418, "error" is a failure of the service, and everything else is denied with 401.
 
-// authorizes is the HTTP service.
-func authorizes(w http.ResponseWriter, r *http.Request) {
+// serveHTTPAuthorizer is the HTTP service.
+func serveHTTPAuthorizer(w http.ResponseWriter, r *http.Request) {
 	content, err := io.ReadAll(r.Body)
 	if err != nil {
 		return // the request was aborted
@@ -49,13 +49,13 @@ func authorizes(w http.ResponseWriter, r *http.Request) {
 // authorizer is the gRPC service, served by grpc-go.
 type authorizer struct {
 	authv3.UnimplementedAuthorizationServer
-	asked func(*authv3.AttributeContext) // called with the attributes of each check, or nil
+	onCheck func(*authv3.AttributeContext) // called with the attributes of each check, or nil
 }
 
 // serveAuthorizer starts the gRPC service; asked may be nil.
 func serveAuthorizer(t *testing.T, asked func(*authv3.AttributeContext)) (address string) {
 	t.Helper()
-	return startAuthorizer(t, &authorizer{asked: asked})
+	return startAuthorizer(t, &authorizer{onCheck: asked})
 }
 
 func startAuthorizer(t *testing.T, a authv3.AuthorizationServer) (address string) {
@@ -79,8 +79,8 @@ func startAuthorizer(t *testing.T, a authv3.AuthorizationServer) (address string
 
 // Check implements authv3.AuthorizationServer.
 func (a *authorizer) Check(_ context.Context, r *authv3.CheckRequest) (*authv3.CheckResponse, error) {
-	if a.asked != nil {
-		a.asked(r.GetAttributes())
+	if a.onCheck != nil {
+		a.onCheck(r.GetAttributes())
 	}
 	option := func(name, value string) []*corev3.HeaderValueOption {
 		return []*corev3.HeaderValueOption{{Header: &corev3.HeaderValue{Key: name, Value: value}}}
@@ -107,8 +107,8 @@ func (a *authorizer) Check(_ context.Context, r *authv3.CheckRequest) (*authv3.C
 
 func statusOf(code codes.Code) *rpcstatus.Status { return &rpcstatus.Status{Code: int32(code)} }
 
-// byHTTP returns an ext_authz configuration with an HTTP service in cluster.
-func byHTTP(cluster string, more object) object {
+// httpAuthz returns an ext_authz configuration with an HTTP service in cluster.
+func httpAuthz(cluster string, more object) object {
 	patterns := func(names ...string) object {
 		all := list{}
 		for _, name := range names {
@@ -127,7 +127,7 @@ func byHTTP(cluster string, more object) object {
 	}}.with(more)
 }
 
-// byGRPC returns an ext_authz configuration with a gRPC service in cluster.
-func byGRPC(cluster string, more object) object {
+// grpcAuthz returns an ext_authz configuration with a gRPC service in cluster.
+func grpcAuthz(cluster string, more object) object {
 	return object{"grpc_service": object{"envoy_grpc": object{"cluster_name": cluster}, "timeout": "5s"}}.with(more)
 }

@@ -13,42 +13,42 @@ import (
 	authv3 "github.com/envoyproxy/go-control-plane/envoy/service/auth/v3"
 )
 
-// asking returns the configuration and the address of a proxy in front of app whose ext_authz
+// authzProxy returns the configuration and the address of a proxy in front of app whose ext_authz
 // filter uses the cluster authz.
-func asking(filter object, protocol, app, authz string) (setup, string) {
-	front := free()
+func authzProxy(filter object, protocol, app, authz string) (setup, string) {
+	front := freeAddress()
 	return setup{
-		listeners: list{chained("front", front, object{"type": "proxy", "config": object{
+		listeners: list{networkListener("front", front, object{"type": "proxy", "config": object{
 			"downstream_protocol": protocol, "upstream_protocol": "Http1", "router_config_name": "front"}},
-			object{"stream_filters": list{filterOf("ext_authz", filter)}})},
-		tables:   list{table("front", to("/", "app"))},
+			object{"stream_filters": list{streamFilter("ext_authz", filter)}})},
+		tables:   list{routeTable("front", routeTo("/", "app"))},
 		clusters: list{cluster("app", nil, app), cluster("authz", nil, authz)},
 	}, front
 }
 
-// TestCallsOfRPCAreAskedAbout verifies ext_authz for Dubbo. The service gets the method and the
+// TestExtAuthzForDubbo verifies ext_authz for Dubbo. The service gets the method and the
 // attachments, the provider gets the user, and a denied call gets an error status.
-func TestCallsOfRPCAreAskedAbout(t *testing.T) {
+func TestExtAuthzForDubbo(t *testing.T) {
 	t.Parallel()
 	told := make(chan *authv3.AttributeContext, 10)
-	web := serve(t, authorizes)
+	web := startUpstream(t, serveHTTPAuthorizer)
 	for _, way := range []struct {
 		name, authz string
 		filter      object
 	}{
-		{"by HTTP", web.address, byHTTP("authz", nil)},
-		{"by gRPC", serveAuthorizer(t, func(a *authv3.AttributeContext) { told <- a }), byGRPC("authz", nil)},
+		{"by HTTP", web.address, httpAuthz("authz", nil)},
+		{"by gRPC", serveAuthorizer(t, func(a *authv3.AttributeContext) { told <- a }), grpcAuthz("authz", nil)},
 	} {
 		t.Run(way.name, func(t *testing.T) {
 			frames := make(chan string, 10)
-			shop := provide(t, "shop", func(frame []byte, _ int64) byte { frames <- string(frame); return dubboOK })
-			front := free()
-			run(t, setup{
-				listeners: list{listenDubbo("front", front, object{"stream_filters": list{filterOf("ext_authz", way.filter)}})},
-				tables:    list{table("front", to("/", "shop"))},
+			shop := startProvider(t, "shop", func(frame []byte, _ int64) byte { frames <- string(frame); return dubboOK })
+			front := freeAddress()
+			startWeft(t, setup{
+				listeners: list{listenDubbo("front", front, object{"stream_filters": list{streamFilter("ext_authz", way.filter)}})},
+				tables:    list{routeTable("front", routeTo("/", "shop"))},
 				clusters:  list{cluster("shop", nil, shop.address), cluster("authz", nil, way.authz)},
 			}.config())
-			caller := consume(t, front)
+			caller := newConsumer(t, front)
 			for _, c := range []struct {
 				token  string
 				status byte
@@ -81,18 +81,18 @@ func TestCallsOfRPCAreAskedAbout(t *testing.T) {
 	}
 }
 
-// TestServicesThatFailLetNobodyPass verifies that a request is denied if the authorization service
+// TestExtAuthzFailureDenies verifies that a request is denied if the authorization service
 // fails, and that the timeout of the service bounds the wait.
-func TestServicesThatFailLetNobodyPass(t *testing.T) {
+func TestExtAuthzFailureDenies(t *testing.T) {
 	t.Parallel()
 	talk := func(text string) string {
-		return accept(t, func(c net.Conn) {
+		return startTCPServer(t, func(c net.Conn) {
 			_, _ = io.CopyN(io.Discard, c, 20) // a check has arrived
 			_, _ = io.WriteString(c, text)
 			_, _ = io.Copy(io.Discard, c)
 		})
 	}
-	endless := serve(t, func(w http.ResponseWriter, _ *http.Request) {
+	endless := startUpstream(t, func(w http.ResponseWriter, _ *http.Request) {
 		for text := strings.Repeat("x", 64<<10); ; {
 			if _, err := io.WriteString(w, text); err != nil {
 				return
@@ -100,36 +100,36 @@ func TestServicesThatFailLetNobodyPass(t *testing.T) {
 		}
 	})
 	soon := object{"timeout": "300ms"}
-	http1 := byHTTP("authz", nil)
+	http1 := httpAuthz("authz", nil)
 	http1["http_service"].(object)["server_uri"].(object)["timeout"] = "300ms"
 	grpc := object{"grpc_service": object{"cluster": "authz"}.with(soon)}
-	app := serve(t, answers("app"))
+	app := startUpstream(t, respondWith("app"))
 	for name, c := range map[string]struct {
 		filter object
 		authz  string
 		passes bool
 	}{
-		"HTTP: nobody is there":         {filter: http1, authz: free()},
+		"HTTP: nobody is there":         {filter: http1, authz: freeAddress()},
 		"HTTP: it says nothing":         {filter: http1, authz: talk("")},
 		"HTTP: it says something else":  {filter: http1, authz: talk("SSH-2.0-x\r\n")},
 		"HTTP: it does not come to end": {filter: http1, authz: talk("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nabc")},
 		"HTTP: it says too much":        {filter: http1, authz: endless.address},
-		"gRPC: nobody is there":         {filter: grpc, authz: free()},
+		"gRPC: nobody is there":         {filter: grpc, authz: freeAddress()},
 		"gRPC: it says nothing":         {filter: grpc, authz: talk("")},
 		"gRPC: it is one of HTTP/1.1":   {filter: grpc, authz: endless.address},
-		"gRPC: it is told nothing":      {filter: grpc, authz: deaf(t)},
+		"gRPC: it is told nothing":      {filter: grpc, authz: unresponsiveAddress(t)},
 		// An empty message has the status 0, which is OK.
 		"gRPC: its answer is empty": {filter: grpc, authz: serveGRPC(t, "").address, passes: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s, front := asking(c.filter, "Http1", app.address, c.authz)
-			w := run(t, s.config())
-			got := ask(t, client(t), "GET", "http://"+front, "", "X-Token: good")
+			s, front := authzProxy(c.filter, "Http1", app.address, c.authz)
+			w := startWeft(t, s.config())
+			got := sendRequest(t, newClient(t), "GET", "http://"+front, "", "X-Token: good")
 			if c.passes != (got.status == 200) || !c.passes && got.status != 403 {
 				t.Errorf("%d %q", got.status, got.body)
 			}
-			if got.took > patience/2 {
+			if got.took > waitTimeout/2 {
 				t.Errorf("the answer took %v", got.took)
 			}
 			if n := w.metric("weft_filter_ext_authz_requests_total", `result="error"`); got.status == 403 && n != 1 {
@@ -139,32 +139,32 @@ func TestServicesThatFailLetNobodyPass(t *testing.T) {
 	}
 }
 
-// slow is an authorization service, of HTTP or gRPC, that responds when leave is closed.
-type slow struct {
+// slowAuthorizer is an authorization service, of HTTP or gRPC, that responds when leave is closed.
+type slowAuthorizer struct {
 	authv3.UnimplementedAuthorizationServer
-	asked chan struct{} // gets a value for each check that arrives
-	left  chan struct{} // gets a value for each check that is canceled
-	leave chan struct{} // closed to let checks return
+	arrived  chan struct{} // gets a value for each check that arrives
+	canceled chan struct{} // gets a value for each check that is canceled
+	release  chan struct{} // closed to let checks return
 }
 
-func newSlow() *slow {
-	return &slow{asked: make(chan struct{}, 10), left: make(chan struct{}, 10), leave: make(chan struct{})}
+func newSlowAuthorizer() *slowAuthorizer {
+	return &slowAuthorizer{arrived: make(chan struct{}, 10), canceled: make(chan struct{}, 10), release: make(chan struct{})}
 }
 
-func (s *slow) wait(ctx context.Context) {
-	s.asked <- struct{}{}
+func (s *slowAuthorizer) wait(ctx context.Context) {
+	s.arrived <- struct{}{}
 	select {
 	case <-ctx.Done():
-		s.left <- struct{}{}
-	case <-s.leave:
+		s.canceled <- struct{}{}
+	case <-s.release:
 	}
 }
 
 // ServeHTTP implements http.Handler.
-func (s *slow) ServeHTTP(_ http.ResponseWriter, r *http.Request) { s.wait(r.Context()) }
+func (s *slowAuthorizer) ServeHTTP(_ http.ResponseWriter, r *http.Request) { s.wait(r.Context()) }
 
 // Check implements authv3.AuthorizationServer.
-func (s *slow) Check(ctx context.Context, _ *authv3.CheckRequest) (*authv3.CheckResponse, error) {
+func (s *slowAuthorizer) Check(ctx context.Context, _ *authv3.CheckRequest) (*authv3.CheckResponse, error) {
 	s.wait(ctx)
 	return new(authv3.CheckResponse), nil
 }
@@ -173,90 +173,90 @@ func await(t *testing.T, what string, event <-chan struct{}) {
 	t.Helper()
 	select {
 	case <-event:
-	case <-time.After(patience):
-		t.Fatalf("after %v: not yet: %s", patience, what)
+	case <-time.After(waitTimeout):
+		t.Fatalf("after %v: not yet: %s", waitTimeout, what)
 	}
 }
 
-// eachSlow runs test with a slow service of HTTP and one of gRPC.
-func eachSlow(t *testing.T, test func(t *testing.T, s *slow, filter object, address string)) {
+// forEachSlowAuthorizer runs test with a slow service of HTTP and one of gRPC.
+func forEachSlowAuthorizer(t *testing.T, test func(t *testing.T, s *slowAuthorizer, filter object, address string)) {
 	t.Run("HTTP", func(t *testing.T) {
-		s := newSlow()
-		filter := byHTTP("authz", nil)
+		s := newSlowAuthorizer()
+		filter := httpAuthz("authz", nil)
 		filter["http_service"].(object)["server_uri"].(object)["timeout"] = "1m"
-		test(t, s, filter, serve(t, s.ServeHTTP).address)
+		test(t, s, filter, startUpstream(t, s.ServeHTTP).address)
 	})
 	t.Run("gRPC", func(t *testing.T) {
-		s := newSlow()
+		s := newSlowAuthorizer()
 		test(t, s, object{"grpc_service": object{"cluster": "authz", "timeout": "1m"}}, startAuthorizer(t, s))
 	})
 }
 
-// TestAQuestionEndsWithItsCaller verifies that a disconnect of the client cancels the check.
-func TestAQuestionEndsWithItsCaller(t *testing.T) {
+// TestExtAuthzCheckIsCanceledOnDisconnect verifies that a disconnect of the client cancels the check.
+func TestExtAuthzCheckIsCanceledOnDisconnect(t *testing.T) {
 	t.Parallel()
-	eachSlow(t, func(t *testing.T, s *slow, filter object, address string) {
-		app := serve(t, answers("app"))
-		c, front := asking(filter, "Auto", app.address, address)
-		w := run(t, c.config())
+	forEachSlowAuthorizer(t, func(t *testing.T, s *slowAuthorizer, filter object, address string) {
+		app := startUpstream(t, respondWith("app"))
+		c, front := authzProxy(filter, "Auto", app.address, address)
+		w := startWeft(t, c.config())
 		for _, version := range []string{"Http1", "Http2"} {
 			ctx, leave := context.WithCancel(t.Context())
 			gone := make(chan struct{})
 			go func() {
 				defer close(gone)
-				_, _ = try(ctx, callers(t)[version], "GET", "http://"+front, "") // the request is canceled
+				_, _ = tryRequest(ctx, clients(t)[version], "GET", "http://"+front, "") // the request is canceled
 			}()
-			await(t, version+": the service is asked", s.asked)
+			await(t, version+": the service is asked", s.arrived)
 			leave()
-			await(t, version+": the question has ended", s.left)
+			await(t, version+": the question has ended", s.canceled)
 			await(t, version+": the caller has gone", gone)
 		}
 		eventually(t, "both are counted as callers that left", func() bool {
 			return w.metric("weft_listener_request_failures_total", `reason="downstream_gone"`) == 2
 		})
-		if n := app.hits.Load(); n != 0 {
+		if n := app.requests.Load(); n != 0 {
 			t.Errorf("%d requests have passed", n)
 		}
 	})
 }
 
-// TestADrainWaitsForQuestions verifies that a drain waits for requests whose check is in flight.
-func TestADrainWaitsForQuestions(t *testing.T) {
+// TestDrainWaitsForExtAuthz verifies that a drain waits for requests whose check is in flight.
+func TestDrainWaitsForExtAuthz(t *testing.T) {
 	t.Parallel()
-	eachSlow(t, func(t *testing.T, s *slow, filter object, address string) {
-		app := serve(t, answers("app"))
-		c, front := asking(filter, "Http1", app.address, address)
+	forEachSlowAuthorizer(t, func(t *testing.T, s *slowAuthorizer, filter object, address string) {
+		app := startUpstream(t, respondWith("app"))
+		c, front := authzProxy(filter, "Http1", app.address, address)
 		c.server = object{"graceful_timeout": "1m"}
-		w := run(t, c.config())
-		got := make(chan answer, 1)
+		w := startWeft(t, c.config())
+		got := make(chan httpResponse, 1)
 		go func() {
-			a, _ := try(t.Context(), client(t), "GET", "http://"+front, "") // the test checks the status
+			a, _ := tryRequest(t.Context(), newClient(t), "GET", "http://"+front, "") // the test checks the status
 			got <- a
 		}()
-		await(t, "the service is asked", s.asked)
+		await(t, "the service is asked", s.arrived)
 		w.signal(os.Signal(sigterm))
 		w.stderr.await(t, 0, "drain")
-		close(s.leave)
+		close(s.release)
 		if a := <-got; a.status != 200 || a.body != "app" {
 			t.Errorf("%d %q, want the application's answer", a.status, a.body)
 		}
-		w.awaitExit(patience)
+		w.awaitExit(waitTimeout)
 	})
 }
 
-// TestLargeContentIsToldAndPassedOn verifies that the authorization service gets the first
+// TestExtAuthzWithRequestBody verifies that the authorization service gets the first
 // max_request_bytes of a body, and the upstream gets all of it.
-func TestLargeContentIsToldAndPassedOn(t *testing.T) {
+func TestExtAuthzWithRequestBody(t *testing.T) {
 	t.Parallel()
 	told := make(chan int, 10)
 	authz := serveAuthorizer(t, func(a *authv3.AttributeContext) { told <- len(a.GetRequest().GetHttp().GetBody()) })
-	app := serve(t, sayDigest)
-	s, front := asking(byGRPC("authz", object{"with_request_body": object{"max_request_bytes": "1MB", "allow_partial_message": true}}), "Auto", app.address, authz)
-	run(t, s.config())
-	for version, c := range callers(t) {
+	app := startUpstream(t, respondDigest)
+	s, front := authzProxy(grpcAuthz("authz", object{"with_request_body": object{"max_request_bytes": "1MB", "allow_partial_message": true}}), "Auto", app.address, authz)
+	startWeft(t, s.config())
+	for version, c := range clients(t) {
 		for _, size := range []int{100, 1 << 20, 3 << 20} {
 			content := "good" + strings.Repeat("x", size)
-			got := ask(t, c, "POST", "http://"+front, content, "Expect: 100-continue")
+			got := sendRequest(t, c, "POST", "http://"+front, content, "Expect: 100-continue")
 			if got.status != 200 || got.body != digest([]byte(content)) {
 				t.Errorf("%s, %d bytes: %d %.60q", version, len(content), got.status, got.body)
 			}
@@ -270,13 +270,13 @@ func TestLargeContentIsToldAndPassedOn(t *testing.T) {
 func extAuthzExample(t *testing.T) {
 	extensions := make(chan string, 10)
 	grpc := serveAuthorizer(t, func(a *authv3.AttributeContext) { extensions <- a.GetContextExtensions()["realm"] })
-	web, app := serve(t, authorizes), serve(t, sayRequest)
-	e := openExample(t, "ext_authz.json")
+	web, app := startUpstream(t, serveHTTPAuthorizer), startUpstream(t, describeRequest)
+	e := loadExample(t, "ext_authz.json")
 	for _, moved := range [][3]string{{"app", "2686", app.address}, {"authz_http", "2687", web.address}, {"authz_grpc", "2688", grpc}} {
-		e.replace(`{"name": "`+moved[0]+`", "hosts": [{"address": "`+e.at(moved[1])+`"}]}`, `{"name": "`+moved[0]+`", "hosts": [{"address": "`+moved[2]+`"}]}`)
+		e.replace(`{"name": "`+moved[0]+`", "hosts": [{"address": "`+e.address(moved[1])+`"}]}`, `{"name": "`+moved[0]+`", "hosts": [{"address": "`+moved[2]+`"}]}`)
 	}
 	e.run("ext_authz.json")
-	for version, c := range callers(t) {
+	for version, c := range clients(t) {
 		for _, q := range []struct {
 			path, content, token string
 			status               int
@@ -293,7 +293,7 @@ func extAuthzExample(t *testing.T) {
 			if q.token != "" {
 				fields = append(fields, "X-Token: "+q.token)
 			}
-			got := ask(t, c, "POST", "http://"+e.at("2685")+q.path, q.content, fields...)
+			got := sendRequest(t, c, "POST", "http://"+e.address("2685")+q.path, q.content, fields...)
 			if got.status != q.status || strings.Contains(got.body, "X-User: ann") != (q.user == "ann") || strings.Contains(got.body, "root") {
 				t.Errorf("%s %s by %q: %d, want %d\n%.300s", version, q.path, q.token, got.status, q.status, got.body)
 			}

@@ -11,16 +11,16 @@ import (
 	"testing"
 )
 
-// remote is a gRPC server. It responds with a message and a status in trailers, or with a status in
+// grpcUpstream is a gRPC server. It responds with a message and a status in trailers, or with a status in
 // the headers alone.
-type remote struct {
+type grpcUpstream struct {
 	address string
 	calls   atomic.Int64
 }
 
-func serveGRPC(t *testing.T, busy string) *remote {
+func serveGRPC(t *testing.T, busy string) *grpcUpstream {
 	t.Helper()
-	r := new(remote)
+	r := new(grpcUpstream)
 	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		r.calls.Add(1)
 		_, _ = io.Copy(io.Discard, req.Body)
@@ -36,7 +36,7 @@ func serveGRPC(t *testing.T, busy string) *remote {
 			h.Set(http.TrailerPrefix+"Grpc-Status", "0")
 		}
 	}))
-	s.Config.Protocols = speaking("Http2")
+	s.Config.Protocols = httpProtocols("Http2")
 	s.Start()
 	t.Cleanup(s.Close)
 	r.address = s.Listener.Addr().String()
@@ -66,30 +66,30 @@ func callGRPC(t *testing.T, c *http.Client, front, path string) string {
 	return resp.Trailer.Get("Grpc-Status")
 }
 
-// carriesGRPC runs Weft with HTTP/2 on both sides and returns a client for it.
-func carriesGRPC(t *testing.T, more object, clusters list, routes ...object) (w *weft, front string, c *http.Client) {
+// startGRPCProxy runs Weft with HTTP/2 on both sides and returns a client for it.
+func startGRPCProxy(t *testing.T, more object, clusters list, routes ...object) (w *weft, front string, c *http.Client) {
 	t.Helper()
-	front = free()
+	front = freeAddress()
 	s := setup{
-		listeners: list{chained("front", front, object{"type": "proxy", "config": object{
+		listeners: list{networkListener("front", front, object{"type": "proxy", "config": object{
 			"downstream_protocol": "Http2", "upstream_protocol": "Http2", "router_config_name": "front"}}, more)},
-		tables:   list{table("front", routes...)},
+		tables:   list{routeTable("front", routes...)},
 		clusters: clusters,
 	}
-	w = run(t, s.config())
-	transport := &http.Transport{Protocols: speaking("Http2")}
+	w = startWeft(t, s.config())
+	transport := &http.Transport{Protocols: httpProtocols("Http2")}
 	t.Cleanup(transport.CloseIdleConnections)
-	return w, front, &http.Client{Transport: transport, Timeout: patience}
+	return w, front, &http.Client{Transport: transport, Timeout: waitTimeout}
 }
 
-func TestCallsOfGRPCAreRecordedByMethod(t *testing.T) {
+func TestGRPCMetricsByMethod(t *testing.T) {
 	t.Parallel()
 	app := serveGRPC(t, "")
 	log := filepath.Join(t.TempDir(), "log")
-	w, front, c := carriesGRPC(t,
+	w, front, c := startGRPCProxy(t,
 		object{"access_logs": list{object{"log_path": log, "log_format": "%path% %rpc_status% %response_code%"}}},
 		list{cluster("app", nil, app.address), cluster("dead", nil, "127.0.0.1:1")},
-		to("/shop.Items/", "app"), to("/shop.Dead/", "dead"))
+		routeTo("/shop.Items/", "app"), routeTo("/shop.Dead/", "dead"))
 	for _, call := range []struct{ path, want string }{
 		{"/shop.Items/List", "0"},
 		{"/shop.Items/List", "0"},
@@ -128,8 +128,8 @@ func TestCallsOfGRPCAreRecordedByMethod(t *testing.T) {
 		}
 	}
 	w.signal(sigterm)
-	w.awaitExit(patience)
-	got, want := linesOf(t, log)[0], []string{
+	w.awaitExit(waitTimeout)
+	got, want := rotatedLines(t, log)[0], []string{
 		"/shop.Items/List 0 200", "/shop.Items/List 0 200", "/shop.Items/Denied 7 200",
 		"/shop.Dead/List 14 200", "/shop.None/List 12 200", "/shop.Items/Plain - 200",
 	}
@@ -140,7 +140,7 @@ func TestCallsOfGRPCAreRecordedByMethod(t *testing.T) {
 	}
 }
 
-func TestCallsOfGRPCThatNobodyTookOnAreTriedAgain(t *testing.T) {
+func TestUnprocessedGRPCCallsAreRetried(t *testing.T) {
 	t.Parallel()
 	retry := object{"retry_policy": object{"retry_on": true, "num_retries": 1}}
 	for name, test := range map[string]struct {
@@ -156,7 +156,7 @@ func TestCallsOfGRPCThatNobodyTookOnAreTriedAgain(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			good, bad := serveGRPC(t, ""), serveGRPC(t, test.busy)
-			_, front, c := carriesGRPC(t, nil, list{cluster("app", nil, good.address, bad.address)}, to("/", "app", test.policy))
+			_, front, c := startGRPCProxy(t, nil, list{cluster("app", nil, good.address, bad.address)}, routeTo("/", "app", test.policy))
 			worst := "0"
 			for range 4 {
 				if status := callGRPC(t, c, front, "/shop.Items/Busy"); status != "0" {

@@ -7,12 +7,12 @@ import (
 	"testing"
 )
 
-// TestHealthOfGRPCWhileDraining verifies that health checks which are open when the drain starts,
+// TestGRPCHealthWhileDraining verifies that health checks which are open when the drain starts,
 // and whose message arrives afterwards, get NOT_SERVING.
-func TestHealthOfGRPCWhileDraining(t *testing.T) {
+func TestGRPCHealthWhileDraining(t *testing.T) {
 	t.Parallel()
-	w, front, c := carriesGRPC(t, object{"stream_filters": list{filterOf("healthcheck", object{"grpc": true})}},
-		list{cluster("app", nil, "127.0.0.1:1")}, to("/", "app"))
+	w, front, c := startGRPCProxy(t, object{"stream_filters": list{streamFilter("healthcheck", object{"grpc": true})}},
+		list{cluster("app", nil, "127.0.0.1:1")}, routeTo("/", "app"))
 	const message, serving, notServing = "\x00\x00\x00\x00\x00", "\x00\x00\x00\x00\x02\x08\x01", "\x00\x00\x00\x00\x02\x08\x02"
 	type answer struct {
 		content string
@@ -71,7 +71,7 @@ func TestHealthOfGRPCWhileDraining(t *testing.T) {
 			t.Errorf("then the answer is %q, %v; want NOT_SERVING", got.content, got.err)
 		}
 	}
-	if status := w.awaitExit(patience); status != 0 {
+	if status := w.awaitExit(waitTimeout); status != 0 {
 		t.Errorf("weft ends with %d, want 0", status)
 	}
 }

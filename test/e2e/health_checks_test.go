@@ -32,7 +32,7 @@ func (w *weft) hostState(cluster, address string) hostState {
 		Name  string      `json:"name"`
 		Hosts []hostState `json:"hosts"`
 	}
-	if err := json.Unmarshal([]byte(w.get("/clusters")), &clusters); err != nil {
+	if err := json.Unmarshal([]byte(w.adminGet("/clusters")), &clusters); err != nil {
 		w.t.Fatal(err)
 	}
 	for _, c := range clusters {
@@ -46,12 +46,12 @@ func (w *weft) hostState(cluster, address string) hostState {
 	return hostState{}
 }
 
-// saidBy sends n requests and returns the distinct bodies, sorted.
-func saidBy(t *testing.T, c *http.Client, url string, n int) string {
+// distinctBodies sends n requests and returns the distinct bodies, sorted.
+func distinctBodies(t *testing.T, c *http.Client, url string, n int) string {
 	t.Helper()
 	words := map[string]bool{}
 	for range n {
-		words[ask(t, c, "GET", url, "").body] = true
+		words[sendRequest(t, c, "GET", url, "").body] = true
 	}
 	var list []string
 	for word := range words {
@@ -61,17 +61,17 @@ func saidBy(t *testing.T, c *http.Client, url string, n int) string {
 	return strings.Join(list, " ")
 }
 
-// moody is an upstream that responds with its name, and with status 500 while sick is set.
-type moody struct {
+// flakyUpstream is an upstream that responds with its name, and with status 500 while sick is set.
+type flakyUpstream struct {
 	*origin
-	sick atomic.Bool
+	failing atomic.Bool
 }
 
-func serveMoody(t *testing.T, name string) *moody {
+func startFlakyUpstream(t *testing.T, name string) *flakyUpstream {
 	t.Helper()
-	m := new(moody)
-	m.origin = serve(t, func(w http.ResponseWriter, _ *http.Request) {
-		if m.sick.Load() {
+	m := new(flakyUpstream)
+	m.origin = startUpstream(t, func(w http.ResponseWriter, _ *http.Request) {
+		if m.failing.Load() {
 			w.WriteHeader(http.StatusInternalServerError)
 		}
 		_, _ = io.WriteString(w, name)
@@ -79,22 +79,22 @@ func serveMoody(t *testing.T, name string) *moody {
 	return m
 }
 
-func TestAHostThatAnswers500IsEjectedAndReturns(t *testing.T) {
+func TestEjectionAndReturn(t *testing.T) {
 	t.Parallel()
-	a, b := serveMoody(t, "a"), serveMoody(t, "b")
-	s, front := simple()
+	a, b := startFlakyUpstream(t, "a"), startFlakyUpstream(t, "b")
+	s, front := simpleProxy()
 	s.clusters = list{cluster("app", object{"outlier_detection": object{
 		"consecutive_5xx": 3, "interval": "100ms", "base_ejection_time": "500ms", "max_ejection_percent": 50,
 	}}, a.address, b.address)}
-	w := run(t, s.config())
-	c, url := client(t), "http://"+front+"/"
-	if got := saidBy(t, c, url, 10); got != "a b" {
+	w := startWeft(t, s.config())
+	c, url := newClient(t), "http://"+front+"/"
+	if got := distinctBodies(t, c, url, 10); got != "a b" {
 		t.Fatalf("%q answered, want a b", got)
 	}
-	a.sick.Store(true)
+	a.failing.Store(true)
 	failed := 0
 	for range 20 {
-		if ask(t, c, "GET", url, "").status == 500 {
+		if sendRequest(t, c, "GET", url, "").status == 500 {
 			failed++
 		}
 	}
@@ -104,42 +104,42 @@ func TestAHostThatAnswers500IsEjectedAndReturns(t *testing.T) {
 	if h := w.hostState("app", a.address); h.Health != "down" || h.Why != "ejected" || h.Ejections != 1 {
 		t.Errorf("/clusters tells %+v, want a host that is down and ejected once", h)
 	}
-	a.sick.Store(false)
-	eventually(t, "the host is back", func() bool { return saidBy(t, c, url, 4) == "a b" })
+	a.failing.Store(false)
+	eventually(t, "the host is back", func() bool { return distinctBodies(t, c, url, 4) == "a b" })
 	w.stderr.await(t, 0, "upstream host ejected")
 	w.stderr.await(t, 0, "upstream host returns from its ejection")
 }
 
-// TestAHostThatFailsMoreThanOthersIsEjected verifies the older form of outlier detection, the
+// TestFaultToleranceEjection verifies the older form of outlier detection, the
 // fault_tolerance filter of a listener.
-func TestAHostThatFailsMoreThanOthersIsEjected(t *testing.T) {
+func TestFaultToleranceEjection(t *testing.T) {
 	t.Parallel()
-	a, b, bad := serveMoody(t, "a"), serveMoody(t, "b"), serveMoody(t, "bad")
-	bad.sick.Store(true)
-	front := free()
+	a, b, bad := startFlakyUpstream(t, "a"), startFlakyUpstream(t, "b"), startFlakyUpstream(t, "bad")
+	bad.failing.Store(true)
+	front := freeAddress()
 	s := setup{
-		listeners: list{listen("front", front, object{"stream_filters": list{filterOf("fault_tolerance", object{
+		listeners: list{httpListener("front", front, object{"stream_filters": list{streamFilter("fault_tolerance", object{
 			"enabled": true, "exceptionTypes": list{500}, "timeWindow": 100, "leastWindowCount": 5, "exceptionRateMultiple": 2, "recoverTime": 500,
 		})}})},
-		tables:   list{table("front", to("/", "app"))},
+		tables:   list{routeTable("front", routeTo("/", "app"))},
 		clusters: list{cluster("app", nil, a.address, b.address, bad.address)},
 	}
-	w := run(t, s.config())
-	c, url := client(t), "http://"+front+"/"
+	w := startWeft(t, s.config())
+	c, url := newClient(t), "http://"+front+"/"
 	eventually(t, "the host is out", func() bool {
 		for range 30 { // in one window
-			ask(t, c, "GET", url, "")
+			sendRequest(t, c, "GET", url, "")
 		}
 		return w.hostState("app", bad.address).Why == "ejected"
 	})
-	bad.sick.Store(false)
-	eventually(t, "the host is back", func() bool { return saidBy(t, c, url, 6) == "a b bad" })
+	bad.failing.Store(false)
+	eventually(t, "the host is back", func() bool { return distinctBodies(t, c, url, 6) == "a b bad" })
 	if log := w.stderr.String(); !strings.Contains(log, "detector=failure_multiple") {
 		t.Errorf("the log does not say what found the host:\n%s", log)
 	}
 }
 
-func TestAHostWhoseHealthEndpointFailsGetsNothing(t *testing.T) {
+func TestUnhealthyHostGetsNoRequests(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
 		name, speaks string
@@ -155,35 +155,35 @@ func TestAHostWhoseHealthEndpointFailsGetsNothing(t *testing.T) {
 			sick := new(atomic.Bool)
 			sick.Store(true)
 			healthy := new(atomic.Bool)
-			a := serve(t, endpoint("a", sick))
-			b := serveAt(t, freeOn(name), endpoint("b", healthy))
+			a := startUpstream(t, healthEndpoint("a", sick))
+			b := startUpstreamAt(t, freeAddressOn(name), healthEndpoint("b", healthy))
 			request := object{"path": "/healthz?deep", "domain": "shop", "method": "HEAD", "codes": list{object{"Start": 204, "End": 206}}}
 			if tt.apart {
-				request["port"] = endpoints(t, tt.speaks, "127.0.0.1", sick, name, healthy)
+				request["port"] = startHealthEndpoints(t, tt.speaks, "127.0.0.1", sick, name, healthy)
 			}
-			s, front := simple()
+			s, front := simpleProxy()
 			s.clusters = list{cluster("app", object{"health_check": object{
 				"protocol": tt.speaks, "interval": "50ms", "unhealthy_threshold": 2, "healthy_threshold": 2,
 				"check_config": object{"http_check_config": request},
 			}}, a.address, b.address)}
-			w := run(t, s.config())
+			w := startWeft(t, s.config())
 			eventually(t, "the host is found to fail", func() bool { return w.hostState("app", a.address).Why == "failing checks" })
 			if got := w.hostState("app", a.address).Error; got != "status 503" {
 				t.Errorf("the check failed for %q, want status 503", got)
 			}
-			c, url := client(t), "http://"+front+"/"
-			if got := saidBy(t, c, url, 10); got != "b" {
+			c, url := newClient(t), "http://"+front+"/"
+			if got := distinctBodies(t, c, url, 10); got != "b" {
 				t.Errorf("%q answered, want b", got)
 			}
 			sick.Store(false)
-			eventually(t, "the host is back", func() bool { return saidBy(t, c, url, 4) == "a b" })
+			eventually(t, "the host is back", func() bool { return distinctBodies(t, c, url, 4) == "a b" })
 		})
 	}
 }
 
-// endpoint returns a handler that responds with name, and at /healthz with 204, or with 503 while
+// healthEndpoint returns a handler that responds with name, and at /healthz with 204, or with 503 while
 // sick is set.
-func endpoint(name string, sick *atomic.Bool) http.HandlerFunc {
+func healthEndpoint(name string, sick *atomic.Bool) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		switch {
 		case r.URL.Path != "/healthz":
@@ -198,16 +198,16 @@ func endpoint(name string, sick *atomic.Bool) http.HandlerFunc {
 	}
 }
 
-// endpoints starts health endpoints on one port of two addresses, and returns the port.
-func endpoints(t *testing.T, speaks, first string, sick *atomic.Bool, second string, alsoSick *atomic.Bool) int {
+// startHealthEndpoints starts health endpoints on one port of two addresses, and returns the port.
+func startHealthEndpoints(t *testing.T, speaks, first string, sick *atomic.Bool, second string, alsoSick *atomic.Bool) int {
 	t.Helper()
-	_, text, _ := net.SplitHostPort(freeOn(first))
+	_, text, _ := net.SplitHostPort(freeAddressOn(first))
 	for ip, state := range map[string]*atomic.Bool{first: sick, second: alsoSick} {
 		l, err := net.Listen("tcp", net.JoinHostPort(ip, text))
 		if err != nil {
 			t.Fatal(err)
 		}
-		s := &httptest.Server{Listener: l, Config: &http.Server{Handler: endpoint("", state), Protocols: speaking(speaks)}}
+		s := &httptest.Server{Listener: l, Config: &http.Server{Handler: healthEndpoint("", state), Protocols: httpProtocols(speaks)}}
 		s.Start()
 		t.Cleanup(s.Close)
 	}
@@ -215,13 +215,13 @@ func endpoints(t *testing.T, speaks, first string, sick *atomic.Bool, second str
 	return port
 }
 
-func TestAHostOfRPCThatHangsIsFoundByHeartbeat(t *testing.T) {
+func TestRPCHeartbeatDetectsHangingHost(t *testing.T) {
 	t.Parallel()
 	eachRPC(t, func(t *testing.T, r *rpc) {
-		good, got := r.app(t)
+		good, got := r.startServer(t)
 		var hung atomic.Bool
 		hung.Store(true)
-		bad := accept(t, func(c net.Conn) {
+		bad := startTCPServer(t, func(c net.Conn) {
 			for rest := []byte(nil); ; {
 				b := make([]byte, 4<<10)
 				n, err := c.Read(b)
@@ -248,14 +248,14 @@ func TestAHostOfRPCThatHangsIsFoundByHeartbeat(t *testing.T) {
 				}
 			}
 		})
-		front, w := r.proxy(t, nil, list{cluster("app", object{"health_check": object{
+		front, w := r.startProxy(t, nil, list{cluster("app", object{"health_check": object{
 			"protocol": r.codec.Traits().Name, "interval": "50ms", "timeout": "100ms",
-		}}, good, bad)}, to("/", "app"))
+		}}, good, bad)}, routeTo("/", "app"))
 		eventually(t, "the host that hangs is found", func() bool { return w.hostState("app", bad).Why == "failing checks" })
 		caller := r.dial(t, front)
 		for id := range uint64(20) {
 			caller.send(r.request(id + 1))
-			caller.answer()
+			caller.receive()
 		}
 		if len(got) != 20 {
 			t.Errorf("the good host got %d requests, want 20", len(got))
@@ -268,12 +268,12 @@ func TestAHostOfRPCThatHangsIsFoundByHeartbeat(t *testing.T) {
 	})
 }
 
-func TestAHostOfGRPCThatIsNotServingGetsNothing(t *testing.T) {
+func TestGRPCHealthCheck(t *testing.T) {
 	t.Parallel()
 	good, bad := serveHealth(t, 1), serveHealth(t, 2)
-	w, front, c := carriesGRPC(t, object{}, list{cluster("app", object{"health_check": object{
+	w, front, c := startGRPCProxy(t, object{}, list{cluster("app", object{"health_check": object{
 		"protocol": "gRPC", "interval": "50ms", "service_name": "shop.Items",
-	}}, good.address, bad.address)}, to("/", "app"))
+	}}, good.address, bad.address)}, routeTo("/", "app"))
 	eventually(t, "the host that is not serving is found", func() bool { return w.hostState("app", bad.address).Why == "failing checks" })
 	for range 10 {
 		if got := callGRPC(t, c, front, "/shop.Items/List"); got != "0" {
@@ -290,9 +290,9 @@ func TestAHostOfGRPCThatIsNotServingGetsNothing(t *testing.T) {
 
 // serveHealth starts a gRPC server that serves shop.Items and reports status as the health of that
 // service.
-func serveHealth(t *testing.T, status byte) *remote {
+func serveHealth(t *testing.T, status byte) *grpcUpstream {
 	t.Helper()
-	r := new(remote)
+	r := new(grpcUpstream)
 	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		content, _ := io.ReadAll(req.Body)
 		h := w.Header()
@@ -309,59 +309,59 @@ func serveHealth(t *testing.T, status byte) *remote {
 		_, _ = w.Write(answer)
 		h.Set(http.TrailerPrefix+"Grpc-Status", "0")
 	}))
-	s.Config.Protocols = speaking("Http2")
+	s.Config.Protocols = httpProtocols("Http2")
 	s.Start()
 	t.Cleanup(s.Close)
 	r.address = s.Listener.Addr().String()
 	return r
 }
 
-func TestAHostThatTakesChecksAndAnswersNoneIsFound(t *testing.T) {
+func TestHealthCheckTimeout(t *testing.T) {
 	t.Parallel()
 	for _, speaks := range []string{"Http1", "Http2", "gRPC"} {
 		t.Run(speaks, func(t *testing.T) {
 			t.Parallel()
-			hung := accept(t, func(c net.Conn) { _, _ = io.Copy(io.Discard, c) }) // until the check times out
-			app := serve(t, answers("alive"))
-			s, front := simple()
-			s.admin = free()
+			hung := startTCPServer(t, func(c net.Conn) { _, _ = io.Copy(io.Discard, c) }) // until the check times out
+			app := startUpstream(t, respondWith("alive"))
+			s, front := simpleProxy()
+			s.admin = freeAddress()
 			s.clusters = list{
 				cluster("app", nil, app.address),
 				cluster("hung", object{"health_check": object{"protocol": speaks, "interval": "50ms", "timeout": "100ms"}}, hung),
 			}
-			w := run(t, s.config())
+			w := startWeft(t, s.config())
 			eventually(t, "the host that hangs is found", func() bool { return w.hostState("hung", hung).Why == "failing checks" })
 			eventually(t, "it is asked again", func() bool { return w.hostState("hung", hung).Checks > 3 })
-			if got := ask(t, client(t), "GET", "http://"+front, ""); got.body != "alive" {
+			if got := sendRequest(t, newClient(t), "GET", "http://"+front, ""); got.body != "alive" {
 				t.Errorf("meanwhile the application answers %d %q", got.status, got.body)
 			}
 			// A reload without the cluster ends its checks.
 			s.clusters = s.clusters[:1]
 			w.reload(s.config())
 			eventually(t, "no check goes on", func() bool {
-				return !strings.Contains(w.get("/debug/pprof/goroutine?debug=2"), "upstream/health")
+				return !strings.Contains(w.adminGet("/debug/pprof/goroutine?debug=2"), "upstream/health")
 			})
 		})
 	}
 }
 
-// TestAHostThatIsNotThereIsFoundByConnecting verifies that TCP health checks detect a host that
+// TestTCPHealthCheck verifies that TCP health checks detect a host that
 // refuses connections, before any request, and its recovery.
-func TestAHostThatIsNotThereIsFoundByConnecting(t *testing.T) {
+func TestTCPHealthCheck(t *testing.T) {
 	t.Parallel()
-	app := serve(t, answers("alive"))
-	dead := free()
-	s, front := simple()
+	app := startUpstream(t, respondWith("alive"))
+	dead := freeAddress()
+	s, front := simpleProxy()
 	s.clusters = list{cluster("app", object{"health_check": object{"protocol": "TCP", "interval": "50ms"}}, app.address, dead)}
-	w := run(t, s.config())
+	w := startWeft(t, s.config())
 	eventually(t, "the dead host is found", func() bool { return w.hostState("app", dead).Health == "down" })
-	c := client(t)
-	if got := saidBy(t, c, "http://"+front, 10); got != "alive" {
+	c := newClient(t)
+	if got := distinctBodies(t, c, "http://"+front, 10); got != "alive" {
 		t.Errorf("%q answered, want the host that is alive", got)
 	}
 	if n := w.metric("weft_cluster_connect_failures_total"); n != 0 {
 		t.Errorf("%v requests met the dead host, want none", n)
 	}
-	serveAt(t, dead, answers("back"))
-	eventually(t, "the host is back", func() bool { return saidBy(t, c, "http://"+front, 4) == "alive back" })
+	startUpstreamAt(t, dead, respondWith("back"))
+	eventually(t, "the host is back", func() bool { return distinctBodies(t, c, "http://"+front, 4) == "alive back" })
 }

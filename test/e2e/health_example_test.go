@@ -21,26 +21,26 @@ func healthExample(t *testing.T) {
 			_, _ = io.WriteString(w, name)
 		}
 	}
-	e := openExample(t, "health.json")
-	serveAt(t, e.at("3151"), shop("1"))
-	serveAt(t, e.at("3152"), shop("2"))
+	e := loadExample(t, "health.json")
+	startUpstreamAt(t, e.address("3151"), shop("1"))
+	startUpstreamAt(t, e.address("3152"), shop("2"))
 	w := e.run("health.json")
-	w.admin = e.at("3147")
-	c, url := client(t), "http://"+e.at("3145")+"/"
-	if got := saidBy(t, c, url, 4); got != "1 2" {
+	w.admin = e.address("3147")
+	c, url := newClient(t), "http://"+e.address("3145")+"/"
+	if got := distinctBodies(t, c, url, 4); got != "1 2" {
 		t.Errorf("%q answered, want 1 2", got)
 	}
 	sick.Store(true)
-	eventually(t, "the shop fails its checks", func() bool { return w.hostState("shop", e.at("3151")).Why == "failing checks" })
-	if got := saidBy(t, c, url, 10); got != "2" {
+	eventually(t, "the shop fails its checks", func() bool { return w.hostState("shop", e.address("3151")).Why == "failing checks" })
+	if got := distinctBodies(t, c, url, 10); got != "2" {
 		t.Errorf("%q answered, want 2", got)
 	}
 	sick.Store(false)
-	eventually(t, "the shop is back", func() bool { return saidBy(t, c, url, 4) == "1 2" })
+	eventually(t, "the shop is back", func() bool { return distinctBodies(t, c, url, 4) == "1 2" })
 	bad.Store(true)
 	failed := 0
 	for range 30 {
-		if ask(t, c, "GET", url, "").status != 200 {
+		if sendRequest(t, c, "GET", url, "").status != 200 {
 			failed++
 		}
 	}
@@ -48,14 +48,14 @@ func healthExample(t *testing.T) {
 		t.Errorf("%d of 30 requests failed, want 5", failed)
 	}
 	bad.Store(false)
-	eventually(t, "the ejection is over", func() bool { return saidBy(t, c, url, 4) == "1 2" })
+	eventually(t, "the ejection is over", func() bool { return distinctBodies(t, c, url, 4) == "1 2" })
 	if n := w.metric("weft_cluster_ejections_total", `cluster="shop"`); n != 1 {
 		t.Errorf("%v ejections, want 1", n)
 	}
 	eventually(t, "checks of providers that are not there fail", func() bool {
 		return w.metric("weft_cluster_health_check_failures_total", `cluster="items"`) >= 2
 	})
-	if h := w.hostState("items", e.at("3153")); h.Health != "down" {
+	if h := w.hostState("items", e.address("3153")); h.Health != "down" {
 		t.Errorf("a provider that is not there is %s, want down", h.Health)
 	}
 }

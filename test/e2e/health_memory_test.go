@@ -16,25 +16,25 @@ func TestAThousandCheckedClustersAreSmall(t *testing.T) {
 	}
 	const clusters, most = 1000, 20 << 20
 	well := func(http.ResponseWriter, *http.Request) {}
-	one, two := serve(t, well), serveAt(t, freeOn("127.0.0.2"), well)
-	s, _ := simple(one.address)
-	without := run(t, s.config())
+	one, two := startUpstream(t, well), startUpstreamAt(t, freeAddressOn("127.0.0.2"), well)
+	s, _ := simpleProxy(one.address)
+	without := startWeft(t, s.config())
 	for i := range clusters {
 		s.clusters = append(s.clusters, cluster(fmt.Sprintf("checked-%d", i), object{
 			"health_check":      object{"protocol": "Http1", "interval": "2s"},
 			"outlier_detection": object{"max_ejection_percent": 50},
 		}, one.address, two.address))
 	}
-	s.listeners[0] = listen("front", free()) // the other process uses its address
-	w := run(t, s.config())
+	s.listeners[0] = httpListener("front", freeAddress()) // the other process uses its address
+	w := startWeft(t, s.config())
 	eventually(t, "every host was asked several times", func() bool {
-		return one.hits.Load() > 4*clusters && two.hits.Load() > 4*clusters
+		return one.requests.Load() > 4*clusters && two.requests.Load() > 4*clusters
 	})
-	added := func() int { return w.memory().own - without.memory().own }
+	added := func() int { return w.memory().anonymous - without.memory().anonymous }
 	defer func() {
 		base, now := without.memory(), w.memory()
 		t.Logf("%d kB are resident, %d kB at most, %d kB of them its own: %d kB more than without clusters, when %d kB are resident",
-			now.resident>>10, now.peak>>10, now.own>>10, added()>>10, base.resident>>10)
+			now.resident>>10, now.peak>>10, now.anonymous>>10, added()>>10, base.resident>>10)
 		t.Logf("%d kB of heap; %d goroutines", w.heap()>>10, w.goroutines())
 	}()
 	eventually(t, "what starting has needed is given back, and 20 MB at most are left", func() bool { return added() <= most })

@@ -8,17 +8,17 @@ import (
 	"testing"
 )
 
-// patient returns outlier detection that ejects after three consecutive failures, for longer than a
+// outlierDetection returns outlier detection that ejects after three consecutive failures, for longer than a
 // test.
-func patient(more object) object {
+func outlierDetection(more object) object {
 	return object{"outlier_detection": object{
 		"consecutive_5xx": 3, "max_ejection_percent": 50, "base_ejection_time": "60s",
 	}.with(more)}
 }
 
-// TestAProviderThatAnswersWithFailuresIsEjected verifies which status of an RPC response counts as
+// TestRPCStatusEjection verifies which status of an RPC response counts as
 // a failure.
-func TestAProviderThatAnswersWithFailuresIsEjected(t *testing.T) {
+func TestRPCStatusEjection(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
 		name    string
@@ -27,21 +27,21 @@ func TestAProviderThatAnswersWithFailuresIsEjected(t *testing.T) {
 	}{
 		{"server error", 80, true},
 		{"server timeout", 31, true},
-		{"connections that end", hangUp, true},
+		{"connections that end", closeConnection, true},
 		{"bad request", 40, false},
 		{"well", dubboOK, false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			good := provide(t, "good", nil)
-			odd := provide(t, "odd", func([]byte, int64) byte { return tt.status })
-			front := free()
-			w := run(t, setup{
+			good := startProvider(t, "good", nil)
+			odd := startProvider(t, "odd", func([]byte, int64) byte { return tt.status })
+			front := freeAddress()
+			w := startWeft(t, setup{
 				listeners: list{listenDubbo("front", front)},
-				tables:    list{table("front", to("/", "app"))},
-				clusters:  list{cluster("app", patient(nil), good.address, odd.address)},
+				tables:    list{routeTable("front", routeTo("/", "app"))},
+				clusters:  list{cluster("app", outlierDetection(nil), good.address, odd.address)},
 			}.config())
-			c := consume(t, front)
+			c := newConsumer(t, front)
 			for range 20 {
 				c.call(invocation{service: "org.example.Shop", method: "buy"})
 			}
@@ -59,9 +59,9 @@ func TestAProviderThatAnswersWithFailuresIsEjected(t *testing.T) {
 	}
 }
 
-// TestAServerOfGRPCThatFailsIsEjected verifies that outlier detection uses the grpc-status of the
+// TestGRPCStatusEjection verifies that outlier detection uses the grpc-status of the
 // trailers or headers, not the HTTP status 200.
-func TestAServerOfGRPCThatFailsIsEjected(t *testing.T) {
+func TestGRPCStatusEjection(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
 		status  string
@@ -73,7 +73,7 @@ func TestAServerOfGRPCThatFailsIsEjected(t *testing.T) {
 		t.Run(fmt.Sprintf("status %s, in trailers %v", tt.status, tt.trailer), func(t *testing.T) {
 			t.Parallel()
 			good, odd := serveGRPC(t, ""), serveStatus(t, tt.status, tt.trailer)
-			w, front, c := carriesGRPC(t, object{}, list{cluster("app", patient(nil), good.address, odd.address)}, to("/", "app"))
+			w, front, c := startGRPCProxy(t, object{}, list{cluster("app", outlierDetection(nil), good.address, odd.address)}, routeTo("/", "app"))
 			for range 20 {
 				callGRPC(t, c, front, "/shop.Items/List")
 			}
@@ -87,9 +87,9 @@ func TestAServerOfGRPCThatFailsIsEjected(t *testing.T) {
 }
 
 // serveStatus starts a gRPC server whose calls end with status, in trailers or in the headers.
-func serveStatus(t *testing.T, status string, trailer bool) *remote {
+func serveStatus(t *testing.T, status string, trailer bool) *grpcUpstream {
 	t.Helper()
-	r := new(remote)
+	r := new(grpcUpstream)
 	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		r.calls.Add(1)
 		_, _ = io.Copy(io.Discard, req.Body)
@@ -102,16 +102,16 @@ func serveStatus(t *testing.T, status string, trailer bool) *remote {
 		_, _ = w.Write([]byte{0, 0, 0, 0, 0})
 		h.Set(http.TrailerPrefix+"Grpc-Status", status)
 	}))
-	s.Config.Protocols = speaking("Http2")
+	s.Config.Protocols = httpProtocols("Http2")
 	s.Start()
 	t.Cleanup(s.Close)
 	r.address = s.Listener.Addr().String()
 	return r
 }
 
-// TestAHostThatFailsOnThisSideIsEjected verifies that with split_external_local_origin_errors
+// TestLocalOriginErrorsEject verifies that with split_external_local_origin_errors
 // timeouts and incomplete responses count as local origin failures.
-func TestAHostThatFailsOnThisSideIsEjected(t *testing.T) {
+func TestLocalOriginErrorsEject(t *testing.T) {
 	t.Parallel()
 	for name, app := range map[string]http.HandlerFunc{
 		"slow": func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() },
@@ -123,14 +123,14 @@ func TestAHostThatFailsOnThisSideIsEjected(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			good, odd := serve(t, answers("good")), serve(t, app)
-			s, front := simple()
-			s.tables = list{table("front", to("/", "app", object{"timeout": "200ms"}))}
-			s.clusters = list{cluster("app", patient(object{
+			good, odd := startUpstream(t, respondWith("good")), startUpstream(t, app)
+			s, front := simpleProxy()
+			s.tables = list{routeTable("front", routeTo("/", "app", object{"timeout": "200ms"}))}
+			s.clusters = list{cluster("app", outlierDetection(object{
 				"split_external_local_origin_errors": true, "consecutive_5xx": 1000, "consecutive_local_origin_failure": 2,
 			}), good.address, odd.address)}
-			w := run(t, s.config())
-			c := &http.Client{Timeout: patience}
+			w := startWeft(t, s.config())
+			c := &http.Client{Timeout: waitTimeout}
 			for range 8 {
 				if resp, err := c.Get("http://" + front); err == nil {
 					_, _ = io.Copy(io.Discard, resp.Body) // the body may be incomplete
@@ -138,7 +138,7 @@ func TestAHostThatFailsOnThisSideIsEjected(t *testing.T) {
 				}
 			}
 			eventually(t, "the host is ejected", func() bool { return w.hostState("app", odd.address).Why == "ejected" })
-			if got := ask(t, client(t), "GET", "http://"+front, ""); got.body != "good" {
+			if got := sendRequest(t, newClient(t), "GET", "http://"+front, ""); got.body != "good" {
 				t.Errorf("the other host answers %d %q", got.status, got.body)
 			}
 		})

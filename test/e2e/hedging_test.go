@@ -13,35 +13,35 @@ import (
 	"time"
 )
 
-// stuck is an upstream that never responds and reports canceled requests.
-type stuck struct {
-	address string
-	asked   atomic.Int64
-	left    chan struct{} // gets a value for each canceled request
+// hangingUpstream is an upstream that never responds and reports canceled requests.
+type hangingUpstream struct {
+	address  string
+	requests atomic.Int64
+	canceled chan struct{} // gets a value for each canceled request
 }
 
-func stick(t *testing.T, protocol string) *stuck {
+func startHangingUpstream(t *testing.T, protocol string) *hangingUpstream {
 	t.Helper()
-	a := &stuck{left: make(chan struct{}, 1000)}
+	a := &hangingUpstream{canceled: make(chan struct{}, 1000)}
 	over := make(chan struct{})
 	s := httptest.NewUnstartedServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		_, _ = io.Copy(io.Discard, r.Body) // so that the server detects a disconnect
-		a.asked.Add(1)
+		a.requests.Add(1)
 		select {
 		case <-r.Context().Done():
-			a.left <- struct{}{}
+			a.canceled <- struct{}{}
 		case <-over:
 		}
 	}))
-	s.Config.Protocols = speaking(protocol)
+	s.Config.Protocols = httpProtocols(protocol)
 	s.Start()
 	a.address = s.Listener.Addr().String()
 	t.Cleanup(func() { close(over); s.Close() })
 	return a
 }
 
-// standing is what /clusters reports about a cluster.
-type standing struct {
+// clusterState is what /clusters reports about a cluster.
+type clusterState struct {
 	Name    string
 	Retries int64
 	// Breakers are the configured limits.
@@ -58,10 +58,10 @@ type standing struct {
 	}
 }
 
-func (w *weft) standing(cluster string) standing {
+func (w *weft) clusterState(cluster string) clusterState {
 	w.t.Helper()
-	var all []standing
-	if err := json.Unmarshal([]byte(w.get("/clusters")), &all); err != nil {
+	var all []clusterState
+	if err := json.Unmarshal([]byte(w.adminGet("/clusters")), &all); err != nil {
 		w.t.Fatal(err)
 	}
 	for _, c := range all {
@@ -70,69 +70,69 @@ func (w *weft) standing(cluster string) standing {
 		}
 	}
 	w.t.Fatalf("/clusters has no cluster %s", cluster)
-	return standing{}
+	return clusterState{}
 }
 
-// hedging returns a route action that hedges a request after 50 ms.
-func hedging() object {
+// hedgePolicy returns a route action that hedges a request after 50 ms.
+func hedgePolicy() object {
 	return object{
 		"retry_policy": object{"retry_on": "5xx", "num_retries": 1, "per_try_timeout": "50ms"},
 		"hedge_policy": object{"hedge_on_per_try_timeout": true},
 	}
 }
 
-// manyHedges raises max_retries of a cluster, which bounds the hedges in flight, from the default
+// allowHedges raises max_retries of a cluster, which bounds the hedges in flight, from the default
 // of 3.
-func manyHedges(cluster object) object {
+func allowHedges(cluster object) object {
 	cluster["circuit_breakers"] = list{object{"max_retries": 100}}
 	return cluster
 }
 
-// TestASlowHostIsHedged verifies hedging for each pair of protocols. One of the two hosts never
+// TestHedging verifies hedging for each pair of protocols. One of the two hosts never
 // responds, and each request has its own body.
-func TestASlowHostIsHedged(t *testing.T) {
+func TestHedging(t *testing.T) {
 	t.Parallel()
-	for _, p := range []*pair{
-		{down: "Http1", up: "Http1"}, {down: "Http1", up: "Http2"},
-		{down: "Http2", up: "Http1"}, {down: "Http2", up: "Http2"},
-		{down: "Http2", up: "Http2", grpc: true},
+	for _, p := range []*protocolPair{
+		{downstream: "Http1", upstream: "Http1"}, {downstream: "Http1", upstream: "Http2"},
+		{downstream: "Http2", upstream: "Http1"}, {downstream: "Http2", upstream: "Http2"},
+		{downstream: "Http2", upstream: "Http2", grpc: true},
 	} {
 		t.Run(p.name(), func(t *testing.T) {
 			t.Parallel()
-			slow := stick(t, p.up)
-			fast := httptest.NewUnstartedServer(tells("app"))
-			fast.Config.Protocols = speaking(p.up)
+			slow := startHangingUpstream(t, p.upstream)
+			fast := httptest.NewUnstartedServer(describeRequestAs("app"))
+			fast.Config.Protocols = httpProtocols(p.upstream)
 			fast.Start()
 			t.Cleanup(fast.Close)
-			front := free()
-			w := run(t, setup{
-				listeners: list{chained("front", front, object{"type": "proxy", "config": object{"downstream_protocol": p.down, "router_config_name": "front"}})},
-				tables:    list{table("front", to("/", "app", hedging()))},
-				clusters:  list{cluster("app", manyHedges(object{"upstream_protocol": p.up}), slow.address, fast.Listener.Addr().String())},
+			front := freeAddress()
+			w := startWeft(t, setup{
+				listeners: list{networkListener("front", front, object{"type": "proxy", "config": object{"downstream_protocol": p.downstream, "router_config_name": "front"}})},
+				tables:    list{routeTable("front", routeTo("/", "app", hedgePolicy()))},
+				clusters:  list{cluster("app", allowHedges(object{"upstream_protocol": p.upstream}), slow.address, fast.Listener.Addr().String())},
 			}.config())
-			c := client(t)
-			c.Transport.(*http.Transport).Protocols = speaking(p.down)
+			c := newClient(t)
+			c.Transport.(*http.Transport).Protocols = httpProtocols(p.downstream)
 			const callers, each = 8, 5
 			var all sync.WaitGroup
 			for i := range callers {
 				all.Go(func() {
 					for n := range each {
 						content := fmt.Sprintf("%d/%d ", i, n) + strings.Repeat("x", 100*i*n)
-						p.ask(t, c, "http://"+front, &trial{method: "PUT", path: fmt.Sprintf("/shop.Shop/%d.%d", i, n), content: content,
-							status: 200, code: "0", body: content, want: map[string]string{"X-App": "app", "X-Asked": p.asked(i, n)}})
+						p.sendRequest(t, c, "http://"+front, &requestCase{method: "PUT", path: fmt.Sprintf("/shop.Shop/%d.%d", i, n), requestBody: content,
+							status: 200, code: "0", body: content, wantHeaders: map[string]string{"X-App": "app", "X-Asked": p.expectedRequest(i, n)}})
 					}
 				})
 			}
 			all.Wait()
-			asked := slow.asked.Load()
+			asked := slow.requests.Load()
 			if asked == 0 {
 				t.Fatal("no request went to the slow host first")
 			}
 			for range asked {
-				<-slow.left
+				<-slow.canceled
 			}
 			w.checkHedges(asked)
-			for _, h := range w.standing("app").Hosts {
+			for _, h := range w.clusterState("app").Hosts {
 				if h.Failures != 0 || h.InFlight != 0 {
 					t.Errorf("%s has %d failures, %d in flight", h.Address, h.Failures, h.InFlight)
 				}
@@ -154,8 +154,8 @@ func (w *weft) checkHedges(asked int64) {
 	})
 }
 
-// asked returns the X-Asked header that the upstream must send.
-func (p *pair) asked(i, n int) string {
+// expectedRequest returns the X-Asked header that the upstream must send.
+func (p *protocolPair) expectedRequest(i, n int) string {
 	method := "PUT"
 	if p.grpc {
 		method = "POST"
@@ -163,18 +163,18 @@ func (p *pair) asked(i, n int) string {
 	return fmt.Sprintf("%s shop.test/shop.Shop/%d.%d", method, i, n)
 }
 
-// TestASlowProviderIsHedged verifies hedging of Dubbo calls, several in flight on one connection.
+// TestHedgingOfDubboCalls verifies hedging of Dubbo calls, several in flight on one connection.
 // Each call must get its own response.
-func TestASlowProviderIsHedged(t *testing.T) {
+func TestHedgingOfDubboCalls(t *testing.T) {
 	t.Parallel()
-	slow, fast := provide(t, "slow", func([]byte, int64) byte { return silence }), provide(t, "fast", nil)
-	front := free()
-	w := run(t, setup{
+	slow, fast := startProvider(t, "slow", func([]byte, int64) byte { return noResponse }), startProvider(t, "fast", nil)
+	front := freeAddress()
+	w := startWeft(t, setup{
 		listeners: list{listenDubbo("front", front)},
-		tables:    list{table("front", to("/", "app", hedging()))},
-		clusters:  list{cluster("app", manyHedges(object{}), slow.address, fast.address)},
+		tables:    list{routeTable("front", routeTo("/", "app", hedgePolicy()))},
+		clusters:  list{cluster("app", allowHedges(object{}), slow.address, fast.address)},
 	}.config())
-	caller := consume(t, front)
+	caller := newConsumer(t, front)
 	const calls = 20
 	var all []invocation
 	for range calls {
@@ -184,7 +184,7 @@ func TestASlowProviderIsHedged(t *testing.T) {
 	caller.send(all...)
 	answered := make(map[uint64]bool)
 	for range calls {
-		got := caller.answer()
+		got := caller.receive()
 		if got.status != dubboOK || got.text != "fast" || answered[got.id] || got.id == 0 || got.id > calls {
 			t.Errorf("answer %d: %d %q", got.id, got.status, got.text)
 		}
@@ -196,22 +196,22 @@ func TestASlowProviderIsHedged(t *testing.T) {
 	w.checkHedges(slow.calls.Load())
 }
 
-// TestHedgesAreRetriesForBreakers verifies that max_retries bounds the requests with a hedged
+// TestMaxRetriesBoundsHedges verifies that max_retries bounds the requests with a hedged
 // attempt.
-func TestHedgesAreRetriesForBreakers(t *testing.T) {
+func TestMaxRetriesBoundsHedges(t *testing.T) {
 	t.Parallel()
-	front := free()
-	action := hedging()
+	front := freeAddress()
+	action := hedgePolicy()
 	action["timeout"] = "300ms"
-	w := run(t, setup{
-		listeners: list{listen("front", front)},
-		tables:    list{table("front", to("/", "app", action))},
+	w := startWeft(t, setup{
+		listeners: list{httpListener("front", front)},
+		tables:    list{routeTable("front", routeTo("/", "app", action))},
 		clusters: list{cluster("app", object{"circuit_breakers": list{object{"max_retries": 1}}},
-			stick(t, "Http1").address, stick(t, "Http1").address)},
+			startHangingUpstream(t, "Http1").address, startHangingUpstream(t, "Http1").address)},
 	}.config())
-	var waits []func() answer
+	var waits []func() httpResponse
 	for range 6 {
-		waits = append(waits, background(t, "http://"+front+"/"))
+		waits = append(waits, requestInBackground(t, "http://"+front+"/"))
 	}
 	for _, wait := range waits {
 		if got := wait(); got.status != 504 {
@@ -221,23 +221,23 @@ func TestHedgesAreRetriesForBreakers(t *testing.T) {
 	if refused, hedges := w.metric("weft_cluster_overflow_total", `limit="retries"`), w.metric("weft_cluster_hedges_total"); refused != 5 || hedges != 1 {
 		t.Errorf("%v tries were refused, and %v made, want 5 and 1", refused, hedges)
 	}
-	eventually(t, "no retry is left", func() bool { return w.standing("app").Retries == 0 })
+	eventually(t, "no retry is left", func() bool { return w.clusterState("app").Retries == 0 })
 }
 
 // hedgingExample runs hedging.json. Every request succeeds in both HTTP versions, although one host
 // never responds, and requests of high priority have their own limits.
 func hedgingExample(t *testing.T) {
-	e := openExample(t, "hedging.json")
-	slow := stick(t, "Http1")
+	e := loadExample(t, "hedging.json")
+	slow := startHangingUpstream(t, "Http1")
 	e.replace("127.0.0.1:"+e.port["3271"], slow.address)
-	serveAt(t, e.at("3272"), tells("app"))
+	startUpstreamAt(t, e.address("3272"), describeRequestAs("app"))
 	w := e.run("hedging.json")
-	w.admin = e.at("3267")
+	w.admin = e.address("3267")
 	for _, version := range []string{"Http1", "Http2"} {
-		c := client(t)
-		c.Transport.(*http.Transport).Protocols = speaking(version)
+		c := newClient(t)
+		c.Transport.(*http.Transport).Protocols = httpProtocols(version)
 		for _, path := range []string{"/prices", "/prices", "/orders", "/orders"} {
-			if got := ask(t, c, "GET", "http://"+e.at("3265")+path, ""); got.status != 200 || got.header.Get("X-App") != "app" || got.header.Get("X-Version") != "1" {
+			if got := sendRequest(t, c, "GET", "http://"+e.address("3265")+path, ""); got.status != 200 || got.header.Get("X-App") != "app" || got.header.Get("X-Version") != "1" {
 				t.Errorf("%s in %s: %d from %q in HTTP/%s", path, version, got.status, got.header.Get("X-App"), got.header.Get("X-Version"))
 			}
 		}

@@ -24,10 +24,10 @@ func http2Example(t *testing.T) {
 			return
 		}
 		w.Header().Set("X-Version", r.Proto)
-		sayRequest(w, r)
+		describeRequest(w, r)
 	}
-	e := openExample(t, "http2.json")
-	w := e.run("http2.json", "APP_ADDRESS="+serve(t, says).address, "APP2_ADDRESS="+serveHTTP2(t, says))
+	e := loadExample(t, "http2.json")
+	w := e.run("http2.json", "APP_ADDRESS="+startUpstream(t, says).address, "APP2_ADDRESS="+serveHTTP2(t, says))
 	for _, test := range []struct{ port, caller, path, version string }{
 		{"3545", "Http1", "/a", "HTTP/1.1"},
 		{"3545", "Http2", "/a", "HTTP/1.1"},
@@ -35,9 +35,9 @@ func http2Example(t *testing.T) {
 		{"3545", "Http1", "/v2/a", "HTTP/2.0"},
 		{"3545", "Http2", "/v2/a", "HTTP/2.0"},
 	} {
-		transport := &http.Transport{Protocols: speaking(test.caller)}
-		c := &http.Client{Transport: transport, Timeout: patience}
-		got := ask(t, c, "POST", "http://"+e.at(test.port)+test.path, "hello")
+		transport := &http.Transport{Protocols: httpProtocols(test.caller)}
+		c := &http.Client{Transport: transport, Timeout: waitTimeout}
+		got := sendRequest(t, c, "POST", "http://"+e.address(test.port)+test.path, "hello")
 		transport.CloseIdleConnections()
 		if version := got.header.Get("X-Version"); got.status != 200 || version != test.version || !strings.HasSuffix(got.body, "hello") {
 			t.Errorf("POST %s in %s at :%s: %d, asked in %s, %q; want 200, %s and the content", test.path, test.caller, test.port, got.status, version, got.body, test.version)
@@ -45,12 +45,12 @@ func http2Example(t *testing.T) {
 	}
 	w.stdout.await(t, 0, "POST /v2/a HTTP/2.0 200 server")
 
-	ws, err := websocket.Dial("ws://"+e.at("3545")+"/chat", "", "http://shop.test/")
+	ws, err := websocket.Dial("ws://"+e.address("3545")+"/chat", "", "http://shop.test/")
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer ws.Close()
-	if err := ws.SetDeadline(time.Now().Add(patience)); err != nil {
+	if err := ws.SetDeadline(time.Now().Add(waitTimeout)); err != nil {
 		t.Fatal(err)
 	}
 	said, got := bytes.Repeat([]byte("all bytes "), 100_000), []byte(nil)
@@ -73,7 +73,7 @@ func http2Example(t *testing.T) {
 func serveHTTP2(t *testing.T, h http.HandlerFunc) string {
 	t.Helper()
 	s := httptest.NewUnstartedServer(h)
-	s.Config.Protocols = speaking("Http2")
+	s.Config.Protocols = httpProtocols("Http2")
 	s.Start()
 	t.Cleanup(s.Close)
 	return s.Listener.Addr().String()
@@ -96,11 +96,11 @@ func grpcServer(t *testing.T, status string) string {
 }
 
 func grpcExample(t *testing.T) {
-	e := openExample(t, "grpc.json")
+	e := loadExample(t, "grpc.json")
 	w := e.run("grpc.json", "APP_ADDRESS="+grpcServer(t, "14"), "APP2_ADDRESS="+grpcServer(t, "0"))
-	transport := &http.Transport{Protocols: speaking("Http2")}
+	transport := &http.Transport{Protocols: httpProtocols("Http2")}
 	t.Cleanup(transport.CloseIdleConnections)
-	c, front := &http.Client{Transport: transport, Timeout: patience}, e.at("3645")
+	c, front := &http.Client{Transport: transport, Timeout: waitTimeout}, e.address("3645")
 	statuses := func(method string) map[string]int {
 		seen := map[string]int{}
 		for range 6 {
@@ -153,7 +153,7 @@ func grpcHealthExample(t *testing.T, c *http.Client, front string) {
 			message = "\x0a" + string(rune(len(name))) + name
 		}
 		content := "\x00\x00\x00\x00" + string(rune(len(message))) + message
-		got := ask(t, c, "POST", "http://"+front+"/grpc.health.v1.Health/Check", content, "Content-Type: application/grpc")
+		got := sendRequest(t, c, "POST", "http://"+front+"/grpc.health.v1.Health/Check", content, "Content-Type: application/grpc")
 		if got.body != want {
 			t.Errorf("the health of %q is %q, status %q; want %q", name, got.body, got.header.Get("Grpc-Status"), want)
 		}

@@ -8,26 +8,26 @@ import (
 	"testing"
 )
 
-// narrowly is an HTTP/2 upstream that allows three streams on a connection and sends no response
+// streamLimitedUpstream is an HTTP/2 upstream that allows three streams on a connection and sends no response
 // until answer is closed.
-type narrowly struct {
+type streamLimitedUpstream struct {
 	address string
 	opened  atomic.Int64 // number of connections
 	arrived chan struct{}
-	answer  chan struct{} // closed to answer every request
+	release chan struct{} // closed to answer every request
 }
 
-func takeNarrowly(t *testing.T) *narrowly {
+func startStreamLimitedUpstream(t *testing.T) *streamLimitedUpstream {
 	t.Helper()
-	n := &narrowly{arrived: make(chan struct{}, 64), answer: make(chan struct{})}
+	n := &streamLimitedUpstream{arrived: make(chan struct{}, 64), release: make(chan struct{})}
 	s := httptest.NewUnstartedServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		n.arrived <- struct{}{}
 		select {
-		case <-n.answer:
+		case <-n.release:
 		case <-r.Context().Done():
 		}
 	}))
-	s.Config.Protocols = speaking("Http2")
+	s.Config.Protocols = httpProtocols("Http2")
 	s.Config.HTTP2 = &http.HTTP2Config{MaxConcurrentStreams: 3}
 	s.Config.ConnState = func(_ net.Conn, state http.ConnState) {
 		if state == http.StateNew {
@@ -40,31 +40,31 @@ func takeNarrowly(t *testing.T) *narrowly {
 	return n
 }
 
-// toHTTP2 runs Weft with one cluster, which it sends HTTP/2 to.
-func toHTTP2(t *testing.T, cluster object) (w *weft, url string) {
+// startHTTP2Proxy runs Weft with one cluster, which it sends HTTP/2 to.
+func startHTTP2Proxy(t *testing.T, cluster object) (w *weft, url string) {
 	t.Helper()
-	front := free()
-	w = run(t, setup{
-		listeners: list{listen("front", front)},
-		tables:    list{table("front", to("/", "app", object{"upstream_protocol": "Http2"}))},
+	front := freeAddress()
+	w = startWeft(t, setup{
+		listeners: list{httpListener("front", front)},
+		tables:    list{routeTable("front", routeTo("/", "app", object{"upstream_protocol": "Http2"}))},
 		clusters:  list{cluster},
 	}.config())
 	return w, "http://" + front
 }
 
-func TestRequestsBeyondAHostsLimitOfStreamsGetAnotherConnection(t *testing.T) {
+func TestMaxStreamsOpensAnotherConnection(t *testing.T) {
 	t.Parallel()
-	app := takeNarrowly(t)
-	w, url := toHTTP2(t, cluster("app", nil, app.address))
-	var answers []func() answer
+	app := startStreamLimitedUpstream(t)
+	w, url := startHTTP2Proxy(t, cluster("app", nil, app.address))
+	var answers []func() httpResponse
 	for range 12 {
-		answers = append(answers, background(t, url))
+		answers = append(answers, requestInBackground(t, url))
 		<-app.arrived // no request waits for another
 	}
 	if got := app.opened.Load(); got != 4 {
 		t.Errorf("12 requests to a host that takes 3 streams on a connection are on %d connections, want 4", got)
 	}
-	close(app.answer)
+	close(app.release)
 	for i, wait := range answers {
 		if got := wait(); got.status != 200 {
 			t.Errorf("request %d was answered with %d %q", i, got.status, got.body)
@@ -75,18 +75,18 @@ func TestRequestsBeyondAHostsLimitOfStreamsGetAnotherConnection(t *testing.T) {
 	}
 }
 
-func TestRequestsWaitForStreamsOnceMaxConnectionsIsReached(t *testing.T) {
+func TestRequestsWaitForStreams(t *testing.T) {
 	t.Parallel()
-	app := takeNarrowly(t)
-	_, url := toHTTP2(t, cluster("app", object{"circuit_breakers": list{object{"max_connections": 2}}}, app.address))
-	var answers []func() answer
+	app := startStreamLimitedUpstream(t)
+	_, url := startHTTP2Proxy(t, cluster("app", object{"circuit_breakers": list{object{"max_connections": 2}}}, app.address))
+	var answers []func() httpResponse
 	for i := range 12 {
-		answers = append(answers, background(t, url))
+		answers = append(answers, requestInBackground(t, url))
 		if i < 6 {
 			<-app.arrived
 		}
 	}
-	close(app.answer)
+	close(app.release)
 	for i, wait := range answers {
 		if got := wait(); got.status != 200 {
 			t.Errorf("request %d was answered with %d %q", i, got.status, got.body)
@@ -97,13 +97,13 @@ func TestRequestsWaitForStreamsOnceMaxConnectionsIsReached(t *testing.T) {
 	}
 }
 
-func TestWarmConnectionsArePresentBeforeTheFirstRequest(t *testing.T) {
+func TestWarmConnections(t *testing.T) {
 	t.Parallel()
-	app := takeNarrowly(t)
-	w, url := toHTTP2(t, cluster("app", object{"connection_pool": object{"warm": "Http2"}}, app.address))
+	app := startStreamLimitedUpstream(t)
+	w, url := startHTTP2Proxy(t, cluster("app", object{"connection_pool": object{"warm": "Http2"}}, app.address))
 	eventually(t, "a connection is open that nobody asked for", func() bool { return app.opened.Load() == 1 })
-	close(app.answer)
-	if got := ask(t, client(t), "GET", url, ""); got.status != 200 {
+	close(app.release)
+	if got := sendRequest(t, newClient(t), "GET", url, ""); got.status != 200 {
 		t.Errorf("answered with %d %q", got.status, got.body)
 	}
 	if got := app.opened.Load(); got != 1 {

@@ -29,12 +29,12 @@ func readFrame(t *testing.T, r *bufio.Reader) h2frame {
 	return h2frame{head[3], head[4], binary.BigEndian.Uint32(head[5:]), string(payload)}
 }
 
-// TestCallersOfHTTP1MayGoOnInHTTP2 verifies Upgrade: h2c (RFC 7540 3.2). A listener of both
+// TestUpgradeToH2C verifies Upgrade: h2c (RFC 7540 3.2). A listener of both
 // protocols switches and sends the response on stream 1. A listener of HTTP/1.1 ignores the
 // upgrade.
-func TestCallersOfHTTP1MayGoOnInHTTP2(t *testing.T) {
+func TestUpgradeToH2C(t *testing.T) {
 	t.Parallel()
-	app := serve(t, func(w http.ResponseWriter, r *http.Request) {
+	app := startUpstream(t, func(w http.ResponseWriter, r *http.Request) {
 		content, err := io.ReadAll(r.Body)
 		if err != nil {
 			return
@@ -42,11 +42,11 @@ func TestCallersOfHTTP1MayGoOnInHTTP2(t *testing.T) {
 		_, _ = io.WriteString(w, strings.Join([]string{r.Method, r.URL.Path, r.Header.Get("Upgrade"), r.Header.Get("Http2-Settings"), string(content)}, ","))
 	})
 	front := func(downstream string) string {
-		address := free()
-		run(t, setup{
-			listeners: list{chained("front", address, object{"type": "proxy", "config": object{
+		address := freeAddress()
+		startWeft(t, setup{
+			listeners: list{networkListener("front", address, object{"type": "proxy", "config": object{
 				"downstream_protocol": downstream, "upstream_protocol": "Http1", "router_config_name": "front"}})},
-			tables:   list{table("front", to("/", "app"))},
+			tables:   list{routeTable("front", routeTo("/", "app"))},
 			clusters: list{cluster("app", nil, app.address)},
 		}.config())
 		return address
@@ -61,7 +61,7 @@ func TestCallersOfHTTP1MayGoOnInHTTP2(t *testing.T) {
 				"with content":    {"POST /a HTTP/1.1\n" + asks + "Content-Length: 5\n\nhello", "POST,/a,,,hello"},
 			} {
 				t.Run(name, func(t *testing.T) {
-					w := dial(t, address).send(test.request)
+					w := dialRaw(t, address).send(test.request)
 					resp, err := http.ReadResponse(w.r, nil)
 					if err != nil || resp.StatusCode != http.StatusSwitchingProtocols || resp.Header.Get("Upgrade") != "h2c" {
 						t.Fatalf("the answer is %v, %v; want 101 with Upgrade: h2c", resp, err)
@@ -97,8 +97,8 @@ func TestCallersOfHTTP1MayGoOnInHTTP2(t *testing.T) {
 	}
 	t.Run("Http1", func(t *testing.T) {
 		t.Parallel()
-		w := dial(t, front("Http1")).send("GET /a HTTP/1.1\n" + asks + "\n")
-		if resp, body := w.response("GET"); resp.StatusCode != http.StatusOK || body != "GET,/a,,," {
+		w := dialRaw(t, front("Http1")).send("GET /a HTTP/1.1\n" + asks + "\n")
+		if resp, body := w.readResponse("GET"); resp.StatusCode != http.StatusOK || body != "GET,/a,,," {
 			t.Errorf("a listener without HTTP/2 answers %d and %q, want 200 as if it had not been asked", resp.StatusCode, body)
 		}
 	})

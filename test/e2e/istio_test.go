@@ -10,12 +10,12 @@ import (
 // istioExample sends a request through two sidecars. Each reports metrics with both workloads, and
 // the metadata that they exchange reaches neither the client nor the upstream.
 func istioExample(t *testing.T) {
-	app := serve(t, sayRequest)
-	e := openExample(t, "istio.json")
-	e.replace(`"address": "`+e.at("8080")+`"`, `"address": "`+app.address+`"`)
+	app := startUpstream(t, describeRequest)
+	e := loadExample(t, "istio.json")
+	e.replace(`"address": "`+e.address("8080")+`"`, `"address": "`+app.address+`"`)
 	w := e.run("istio.json")
-	w.admin = e.at("34937")
-	got := ask(t, client(t), "GET", "http://"+e.at("2051")+"/a", "")
+	w.admin = e.address("34937")
+	got := sendRequest(t, newClient(t), "GET", "http://"+e.address("2051")+"/a", "")
 	if got.status != 200 || strings.Contains(strings.ToLower(got.body), workload.FieldMetadata) || got.header.Get(workload.FieldMetadata) != "" {
 		t.Errorf("the answer is %d, %v\n%s", got.status, got.header, got.body)
 	}

@@ -13,19 +13,19 @@ import (
 	"github.com/golang-jwt/jwt/v5"
 )
 
-// identity issues tokens and serves the keys that verify them.
-type identity struct {
+// tokenIssuer issues tokens and serves the keys that verify them.
+type tokenIssuer struct {
 	*origin
 	key ed25519.PrivateKey
 }
 
-func issue(t *testing.T) *identity {
+func newTokenIssuer(t *testing.T) *tokenIssuer {
 	t.Helper()
 	public, private, err := ed25519.GenerateKey(rand.Reader)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &identity{key: private, origin: serve(t, func(w http.ResponseWriter, r *http.Request) {
+	return &tokenIssuer{key: private, origin: startUpstream(t, func(w http.ResponseWriter, r *http.Request) {
 		if r.Host != "id.corp.test" || r.URL.Path != "/keys" {
 			w.WriteHeader(http.StatusNotFound)
 		}
@@ -34,7 +34,7 @@ func issue(t *testing.T) *identity {
 }
 
 // token returns an Authorization header with a token that expires after ends.
-func (i *identity) token(t *testing.T, ends time.Duration) string {
+func (i *tokenIssuer) token(t *testing.T, ends time.Duration) string {
 	t.Helper()
 	token := jwt.NewWithClaims(jwt.SigningMethodEdDSA, jwt.MapClaims{
 		"iss": "https://id.corp.test", "aud": "shop", "sub": "ann", "exp": time.Now().Add(ends).Unix()})
@@ -46,28 +46,28 @@ func (i *identity) token(t *testing.T, ends time.Duration) string {
 	return "Authorization: Bearer " + text
 }
 
-// TestCallersWithoutATokenAreRefused verifies that HTTP and Dubbo requests without a valid token
+// TestJWTIsRequired verifies that HTTP and Dubbo requests without a valid token
 // are rejected with a status of their protocol.
-func TestCallersWithoutATokenAreRefused(t *testing.T) {
+func TestJWTIsRequired(t *testing.T) {
 	t.Parallel()
-	id := issue(t)
-	auth := filterOf("jwt_authn", object{
+	id := newTokenIssuer(t)
+	auth := streamFilter("jwt_authn", object{
 		"providers": object{"corp": object{"issuer": "https://id.corp.test", "remote_jwks": object{
 			"http_uri": object{"uri": "http://id.corp.test/keys", "cluster": "id", "timeout": "5s"}}}},
 		"rules": list{object{"requires": object{"provider_name": "corp"}}},
 	})
-	shop := provide(t, "shop", nil)
-	rpc, web := free(), free()
-	app := serve(t, sayRequest)
-	run(t, setup{
+	shop := startProvider(t, "shop", nil)
+	rpc, web := freeAddress(), freeAddress()
+	app := startUpstream(t, describeRequest)
+	startWeft(t, setup{
 		listeners: list{
 			listenDubbo("rpc", rpc, object{"stream_filters": list{auth}}),
-			listen("web", web, object{"stream_filters": list{auth}}),
+			httpListener("web", web, object{"stream_filters": list{auth}}),
 		},
-		tables:   list{table("rpc", when("shop", "service: .*")), table("web", to("/", "app"))},
+		tables:   list{routeTable("rpc", routeWhen("shop", "service: .*")), routeTable("web", routeTo("/", "app"))},
 		clusters: list{cluster("shop", nil, shop.address), cluster("app", nil, app.address), cluster("id", nil, id.address)},
 	}.config())
-	caller := consume(t, rpc)
+	caller := newConsumer(t, rpc)
 	good, late := id.token(t, time.Hour), id.token(t, -time.Hour)
 	for _, c := range []struct {
 		name, field string
@@ -82,63 +82,63 @@ func TestCallersWithoutATokenAreRefused(t *testing.T) {
 		if got := caller.call(call); (got.status == dubboOK) != c.passes {
 			t.Errorf("a call %s: %d %q", c.name, got.status, got.text)
 		}
-		got := ask(t, client(t), "GET", "http://"+web, "", fields...)
+		got := sendRequest(t, newClient(t), "GET", "http://"+web, "", fields...)
 		if want := map[bool]int{true: 200, false: 401}[c.passes]; got.status != want || (got.header.Get("WWW-Authenticate") == "") != c.passes {
 			t.Errorf("a request %s: %d %v, want %d", c.name, got.status, got.header, want)
 		}
 	}
-	if n := shop.calls.Load() + app.hits.Load(); n != 2 {
+	if n := shop.calls.Load() + app.requests.Load(); n != 2 {
 		t.Errorf("%d requests have passed, want 2", n)
 	}
-	if n := id.hits.Load(); n != 1 {
+	if n := id.requests.Load(); n != 1 {
 		t.Errorf("the keys were fetched %d times, want once", n)
 	}
 }
 
 func jwtExample(t *testing.T) {
-	id := issue(t)
-	app := serve(t, sayRequest)
-	e := openExample(t, "jwt.json")
-	e.replace(`{"name": "app", "hosts": [{"address": "`+e.at("2666")+`"}]}`, `{"name": "app", "hosts": [{"address": "`+app.address+`"}]}`)
-	e.replace(`{"address": "`+e.at("2667")+`"}`, `{"address": "`+id.address+`"}`)
+	id := newTokenIssuer(t)
+	app := startUpstream(t, describeRequest)
+	e := loadExample(t, "jwt.json")
+	e.replace(`{"name": "app", "hosts": [{"address": "`+e.address("2666")+`"}]}`, `{"name": "app", "hosts": [{"address": "`+app.address+`"}]}`)
+	e.replace(`{"address": "`+e.address("2667")+`"}`, `{"address": "`+id.address+`"}`)
 	e.run("jwt.json")
-	url := "http://" + e.at("2665")
-	if got := callGRPC(t, callers(t)["Http2"], e.at("2665"), "/org.example.Shop/Buy"); got != "16" {
+	url := "http://" + e.address("2665")
+	if got := callGRPC(t, clients(t)["Http2"], e.address("2665"), "/org.example.Shop/Buy"); got != "16" {
 		t.Errorf("a call of gRPC without a token: grpc-status %s, want 16 (UNAUTHENTICATED)", got)
 	}
-	for version, c := range callers(t) {
-		got := ask(t, c, "GET", url+"/buy", "", id.token(t, time.Hour), "X-User: root")
+	for version, c := range clients(t) {
+		got := sendRequest(t, c, "GET", url+"/buy", "", id.token(t, time.Hour), "X-User: root")
 		if got.status != 200 || !strings.Contains(got.body, "X-User: ann") || strings.Contains(got.body, "root") || strings.Contains(got.body, "Bearer") {
 			t.Errorf("%s with a token: %d\n%s", version, got.status, got.body)
 		}
 		for path, want := range map[string]int{"/buy": 401, "/public/a": 200, "/public/../buy": 401, "/public/%2e%2e/buy": 401} {
-			if got := ask(t, c, "GET", url+path, ""); got.status != want {
+			if got := sendRequest(t, c, "GET", url+path, ""); got.status != want {
 				t.Errorf("%s, %s without a token: %d, want %d", version, path, got.status, want)
 			}
 		}
 	}
 }
 
-// TestRewrittenPathsAreJudgedAsTheyWere verifies that rules match the original path, not the
+// TestJWTMatchesOriginalPath verifies that rules match the original path, not the
 // rewritten one.
-func TestRewrittenPathsAreJudgedAsTheyWere(t *testing.T) {
+func TestJWTMatchesOriginalPath(t *testing.T) {
 	t.Parallel()
-	id := issue(t)
-	app := serve(t, sayRequest)
-	s, front := simple(app.address)
-	s.listeners = list{listen("front", front, object{"stream_filters": list{filterOf("jwt_authn", object{
+	id := newTokenIssuer(t)
+	app := startUpstream(t, describeRequest)
+	s, front := simpleProxy(app.address)
+	s.listeners = list{httpListener("front", front, object{"stream_filters": list{streamFilter("jwt_authn", object{
 		"providers": object{"corp": object{"remote_jwks": object{"http_uri": object{"uri": "http://id.corp.test/keys", "cluster": "id", "timeout": "5s"}}}},
 		"rules":     list{object{"match": object{"prefix": "/api/"}, "requires": object{"provider_name": "corp"}}},
 	})}})}
-	s.tables = list{table("front", to("/api/", "app", object{"prefix_rewrite": "/"}), to("/", "app", object{"prefix_rewrite": "/api/"}))}
+	s.tables = list{routeTable("front", routeTo("/api/", "app", object{"prefix_rewrite": "/"}), routeTo("/", "app", object{"prefix_rewrite": "/api/"}))}
 	s.clusters = list{cluster("app", nil, app.address), cluster("id", nil, id.address)}
-	run(t, s.config())
+	startWeft(t, s.config())
 	for path, want := range map[string]int{"/api/a": 401, "/a": 200} {
-		if got := ask(t, client(t), "GET", "http://"+front+path, ""); got.status != want {
+		if got := sendRequest(t, newClient(t), "GET", "http://"+front+path, ""); got.status != want {
 			t.Errorf("%s without a token: %d, want %d", path, got.status, want)
 		}
 	}
-	if got := ask(t, client(t), "GET", "http://"+front+"/api/a", "", id.token(t, time.Hour)); got.status != 200 {
+	if got := sendRequest(t, newClient(t), "GET", "http://"+front+"/api/a", "", id.token(t, time.Hour)); got.status != 200 {
 		t.Errorf("/api/a with a token: %d, want 200", got.status)
 	}
 }

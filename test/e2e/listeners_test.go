@@ -11,7 +11,7 @@ import (
 
 const get = "GET / HTTP/1.1\nHost: a\n\n"
 
-func TestAddressesOfEveryKind(t *testing.T) {
+func TestListenerAddresses(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	six, err := net.Listen("tcp", "[::1]:0")
@@ -20,22 +20,22 @@ func TestAddressesOfEveryKind(t *testing.T) {
 	}
 	_ = six.Close() // this was only a probe
 	for name, kind := range map[string]struct{ front, app string }{
-		"IPv4":        {free(), "127.0.0.1:0"},
-		"IPv6":        {freeOn("::1"), "[::1]:0"},
+		"IPv4":        {freeAddress(), "127.0.0.1:0"},
+		"IPv6":        {freeAddressOn("::1"), "[::1]:0"},
 		"unix socket": {filepath.Join(dir, "front.sock"), filepath.Join(dir, "app.sock")},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			app := serveAt(t, kind.app, sayRequest)
-			w := run(t, setup{
-				listeners: list{listenWith("front", kind.front, object{"x_forwarded": "set"}, object{"access_logs": list{object{
+			app := startUpstreamAt(t, kind.app, describeRequest)
+			w := startWeft(t, setup{
+				listeners: list{httpListenerWith("front", kind.front, object{"x_forwarded": "set"}, object{"access_logs": list{object{
 					"log_format": "log %downstream_local_address% %upstream_host% %response_code%"}}})},
-				tables:   list{table("front", to("/", "app"))},
+				tables:   list{routeTable("front", routeTo("/", "app"))},
 				clusters: list{cluster("app", nil, app.address)},
 			}.config())
-			caller := dial(t, kind.front)
+			caller := dialRaw(t, kind.front)
 			for range 3 {
-				response, body := caller.send(get).response("GET")
+				response, body := caller.send(get).readResponse("GET")
 				if response.StatusCode != 200 || !strings.HasPrefix(body, "GET / a\n") {
 					t.Errorf("%d %q", response.StatusCode, body)
 				}
@@ -44,7 +44,7 @@ func TestAddressesOfEveryKind(t *testing.T) {
 				t.Errorf("the access log has %q, want %q", w.stdout.await(t, 0, "log "), want)
 			}
 			w.signal(sigterm)
-			if status := w.awaitExit(patience); status != 0 {
+			if status := w.awaitExit(waitTimeout); status != 0 {
 				t.Errorf("exit status %d", status)
 			}
 			if strings.HasPrefix(kind.front, "/") && exists(kind.front) {
@@ -54,49 +54,49 @@ func TestAddressesOfEveryKind(t *testing.T) {
 	}
 }
 
-// TestADeadUnixSocketIsReplaced verifies that Weft replaces the socket of a dead process, but not
+// TestStaleUnixSocketIsReplaced verifies that Weft replaces the socket of a dead process, but not
 // that of a live one.
-func TestADeadUnixSocketIsReplaced(t *testing.T) {
+func TestStaleUnixSocketIsReplaced(t *testing.T) {
 	t.Parallel()
 	front := filepath.Join(t.TempDir(), "front.sock")
 	c := func() object {
 		return setup{
-			listeners: list{listen("front", front)},
-			tables:    list{table("front", says("/", 200, "ok"))},
+			listeners: list{httpListener("front", front)},
+			tables:    list{routeTable("front", directRoute("/", 200, "ok"))},
 		}.config()
 	}
-	first := run(t, c())
-	second := launch(t, launchOptions{config: c()})
-	if status := second.awaitExit(patience); status != 1 {
+	first := startWeft(t, c())
+	second := launchWeft(t, launchOptions{config: c()})
+	if status := second.awaitExit(waitTimeout); status != 1 {
 		t.Errorf("a second process on the same socket: exit status %d, want 1", status)
 	}
-	if _, body := dial(t, front).send(get).response("GET"); body != "ok" {
+	if _, body := dialRaw(t, front).send(get).readResponse("GET"); body != "ok" {
 		t.Errorf("after that the first says %q", body)
 	}
 	_ = first.cmd.Process.Kill() // leaves its socket behind
-	<-first.ended
+	<-first.exited
 	if !exists(front) {
 		t.Fatal("the socket is not left behind: the test is about nothing")
 	}
-	run(t, c())
-	if _, body := dial(t, front).send(get).response("GET"); body != "ok" {
+	startWeft(t, c())
+	if _, body := dialRaw(t, front).send(get).readResponse("GET"); body != "ok" {
 		t.Errorf("the next process says %q", body)
 	}
 }
 
-// TestRunningOutOfDescriptorsIsSurvived verifies that Weft keeps running while clients use up its
+// TestDescriptorExhaustion verifies that Weft keeps running while clients use up its
 // file descriptors, and accepts connections again when they have closed.
-func TestRunningOutOfDescriptorsIsSurvived(t *testing.T) {
+func TestDescriptorExhaustion(t *testing.T) {
 	t.Parallel()
-	app := serve(t, answers("hello"))
-	s, front := simple(app.address)
-	w := launch(t, launchOptions{config: s.config(), shell: `ulimit -n 48; exec "$@"`})
+	app := startUpstream(t, respondWith("hello"))
+	s, front := simpleProxy(app.address)
+	w := launchWeft(t, launchOptions{config: s.config(), shell: `ulimit -n 48; exec "$@"`})
 	w.awaitReady()
-	served := dial(t, front).send(get)
-	served.response("GET")
+	served := dialRaw(t, front).send(get)
+	served.readResponse("GET")
 	var held []net.Conn
 	for range 80 {
-		c, err := net.DialTimeout("tcp", front, patience)
+		c, err := net.DialTimeout("tcp", front, waitTimeout)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -105,14 +105,14 @@ func TestRunningOutOfDescriptorsIsSurvived(t *testing.T) {
 	}
 	w.stderr.await(t, 0, "accept failed, trying again")
 	// An open connection is still served, over the pooled upstream connection.
-	if response, _ := served.send(get).response("GET"); response.StatusCode != 200 {
+	if response, _ := served.send(get).readResponse("GET"); response.StatusCode != 200 {
 		t.Errorf("without a descriptor left, an open connection got %d", response.StatusCode)
 	}
 	for _, c := range held {
 		_ = c.Close() // frees descriptors
 	}
 	began := time.Now()
-	if got := ask(t, client(t), "GET", "http://"+front, ""); got.status != 200 {
+	if got := sendRequest(t, newClient(t), "GET", "http://"+front, ""); got.status != 200 {
 		t.Errorf("afterwards: %d", got.status)
 	}
 	if took := time.Since(began); took > 5*time.Second {
@@ -125,14 +125,14 @@ func TestRunningOutOfDescriptorsIsSurvived(t *testing.T) {
 
 func TestMaxConnectionsOfAListener(t *testing.T) {
 	t.Parallel()
-	s, front := simple("127.0.0.1:1")
-	s.tables = list{table("front", says("/", 200, "ok"))}
-	s.listeners = list{listen("front", front, object{"max_connections": 2})}
-	w := run(t, s.config())
-	first, second := dial(t, front), dial(t, front)
-	first.send(get).response("GET")
-	second.send(get).response("GET")
-	if got := dial(t, front).rest(); got != "" {
+	s, front := simpleProxy("127.0.0.1:1")
+	s.tables = list{routeTable("front", directRoute("/", 200, "ok"))}
+	s.listeners = list{httpListener("front", front, object{"max_connections": 2})}
+	w := startWeft(t, s.config())
+	first, second := dialRaw(t, front), dialRaw(t, front)
+	first.send(get).readResponse("GET")
+	second.send(get).readResponse("GET")
+	if got := dialRaw(t, front).readToEnd(); got != "" {
 		t.Errorf("the third got %q, want its end", got)
 	}
 	if n := w.metric("weft_listener_connections_refused_total"); n != 1 {
@@ -140,25 +140,25 @@ func TestMaxConnectionsOfAListener(t *testing.T) {
 	}
 	_ = first.Close() // frees a slot
 	eventually(t, "there is room", func() bool { return w.metric("weft_listener_connections_active") == 1 })
-	if response, _ := dial(t, front).send(get).response("GET"); response.StatusCode != 200 {
+	if response, _ := dialRaw(t, front).send(get).readResponse("GET"); response.StatusCode != 200 {
 		t.Errorf("after one has left: %d", response.StatusCode)
 	}
-	if response, _ := second.send(get).response("GET"); response.StatusCode != 200 {
+	if response, _ := second.send(get).readResponse("GET"); response.StatusCode != 200 {
 		t.Errorf("the one that stayed: %d", response.StatusCode)
 	}
 }
 
 func TestTimeoutsAndLimitsOfAListener(t *testing.T) {
 	t.Parallel()
-	app := serve(t, sayRequest)
-	front := free()
-	run(t, setup{
-		listeners: list{listenWith("front", front, object{
+	app := startUpstream(t, describeRequest)
+	front := freeAddress()
+	startWeft(t, setup{
+		listeners: list{httpListenerWith("front", front, object{
 			"head_timeout": "700ms", "body_timeout": "700ms", "max_requests_per_connection": 2,
 			"max_request_line_size": 300, "max_header_size": 1000, "max_header_count": 5, "max_request_body_size": 100,
 			"server_name": "weft-test",
 		}, object{"connection_idle_timeout": "700ms"})},
-		tables:   list{table("front", to("/", "app"))},
+		tables:   list{routeTable("front", routeTo("/", "app"))},
 		clusters: list{cluster("app", nil, app.address)},
 	}.config())
 	x := func(n int) string { return strings.Repeat("x", n) }
@@ -177,12 +177,12 @@ func TestTimeoutsAndLimitsOfAListener(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			caller := dial(t, front).send(c.send)
-			response, _ := caller.response("POST")
+			caller := dialRaw(t, front).send(c.send)
+			response, _ := caller.readResponse("POST")
 			if response.StatusCode != c.status || !response.Close || response.Header.Get("Server") != "weft-test" {
 				t.Errorf("%d, Connection: close %v, Server: %s; want %d, and the end", response.StatusCode, response.Close, response.Header.Get("Server"), c.status)
 			}
-			if rest := caller.rest(); rest != "" {
+			if rest := caller.readToEnd(); rest != "" {
 				t.Errorf("then came %q", rest)
 			}
 		})
@@ -190,64 +190,64 @@ func TestTimeoutsAndLimitsOfAListener(t *testing.T) {
 	t.Run("an unused connection ends", func(t *testing.T) {
 		t.Parallel()
 		began := time.Now()
-		if got := dial(t, front).rest(); got != "" || time.Since(began) < 650*time.Millisecond || time.Since(began) > soon {
+		if got := dialRaw(t, front).readToEnd(); got != "" || time.Since(began) < 650*time.Millisecond || time.Since(began) > rpcDeadline {
 			t.Errorf("%q after %v", got, time.Since(began))
 		}
 	})
 	t.Run("an idle connection ends", func(t *testing.T) {
 		t.Parallel()
 		began := time.Now()
-		caller := dial(t, front).send(get)
-		caller.response("GET")
-		if got := caller.rest(); got != "" || time.Since(began) < 650*time.Millisecond || time.Since(began) > soon {
+		caller := dialRaw(t, front).send(get)
+		caller.readResponse("GET")
+		if got := caller.readToEnd(); got != "" || time.Since(began) < 650*time.Millisecond || time.Since(began) > rpcDeadline {
 			t.Errorf("%q after %v", got, time.Since(began))
 		}
 	})
 	t.Run("the last request of a connection is told so", func(t *testing.T) {
 		t.Parallel()
-		caller := dial(t, front)
-		if first, _ := caller.send(get).response("GET"); first.Close {
+		caller := dialRaw(t, front)
+		if first, _ := caller.send(get).readResponse("GET"); first.Close {
 			t.Error("the first answer ends the connection")
 		}
-		if second, _ := caller.send(get).response("GET"); !second.Close {
+		if second, _ := caller.send(get).readResponse("GET"); !second.Close {
 			t.Error("the second answer does not say that it is the last")
 		}
-		if got := caller.rest(); got != "" {
+		if got := caller.readToEnd(); got != "" {
 			t.Errorf("then came %q", got)
 		}
 	})
 }
 
-func TestAListenerThatIsNotBound(t *testing.T) {
+func TestUnboundListener(t *testing.T) {
 	t.Parallel()
-	front, other := free(), free()
-	w := run(t, setup{
-		listeners: list{listen("front", front), listen("other", other, object{"bind_port": false})},
-		tables:    list{table("front", says("/", 200, "ok")), table("other", says("/", 200, "other"))},
+	front, other := freeAddress(), freeAddress()
+	w := startWeft(t, setup{
+		listeners: list{httpListener("front", front), httpListener("other", other, object{"bind_port": false})},
+		tables:    list{routeTable("front", directRoute("/", 200, "ok")), routeTable("other", directRoute("/", 200, "other"))},
 	}.config())
-	if !refused(other) {
+	if !connectionRefused(other) {
 		t.Error("bind_port false is listened on")
 	}
 	w.signal(sigterm)
-	if status := w.awaitExit(patience); status != 0 {
+	if status := w.awaitExit(waitTimeout); status != 0 {
 		t.Errorf("exit status %d", status)
 	}
 }
 
-func TestReuseportSharesTheAddress(t *testing.T) {
+func TestReusePort(t *testing.T) {
 	t.Parallel()
-	front := free()
+	front := freeAddress()
 	c := func(word string) object {
 		return setup{
-			listeners: list{listen("front", front, object{"reuseport": true})},
-			tables:    list{table("front", says("/", 200, word))},
+			listeners: list{httpListener("front", front, object{"reuseport": true})},
+			tables:    list{routeTable("front", directRoute("/", 200, word))},
 		}.config()
 	}
-	first := run(t, c("first"))
-	run(t, c("second"))
+	first := startWeft(t, c("first"))
+	startWeft(t, c("second"))
 	first.signal(sigterm)
-	first.awaitExit(patience)
-	if got := ask(t, client(t), "GET", "http://"+front, ""); got.body != "second" {
+	first.awaitExit(waitTimeout)
+	if got := sendRequest(t, newClient(t), "GET", "http://"+front, ""); got.body != "second" {
 		t.Errorf("with the first gone: %q", got.body)
 	}
 }

@@ -9,9 +9,9 @@ import (
 	"time"
 )
 
-// shadowOf starts an upstream that reports each request on got: the request line, the header X-A
+// startShadow starts an upstream that reports each request on got: the request line, the header X-A
 // and the digest of the body.
-func shadowOf(t *testing.T, protocol string) (address string, got chan string) {
+func startShadow(t *testing.T, protocol string) (address string, got chan string) {
 	t.Helper()
 	got = make(chan string, 100)
 	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -22,7 +22,7 @@ func shadowOf(t *testing.T, protocol string) (address string, got chan string) {
 		got <- r.Method + " " + r.RequestURI + " " + r.Header.Get("X-A") + " " + digest(content)
 		w.WriteHeader(http.StatusInternalServerError) // the response to a copy has no effect
 	}))
-	s.Config.Protocols = speaking(protocol)
+	s.Config.Protocols = httpProtocols(protocol)
 	s.Start()
 	t.Cleanup(s.Close)
 	return s.Listener.Addr().String(), got
@@ -33,23 +33,23 @@ func shadowOf(t *testing.T, protocol string) (address string, got chan string) {
 func TestRequestsAreMirrored(t *testing.T) {
 	t.Parallel()
 	for _, upstream := range []string{"Http1", "Http2"} {
-		address, got := shadowOf(t, upstream)
-		app := httptest.NewUnstartedServer(http.HandlerFunc(sayDigest))
-		app.Config.Protocols = speaking(upstream)
+		address, got := startShadow(t, upstream)
+		app := httptest.NewUnstartedServer(http.HandlerFunc(respondDigest))
+		app.Config.Protocols = httpProtocols(upstream)
 		app.Start()
 		t.Cleanup(app.Close)
-		front := free()
-		w := run(t, setup{
-			listeners: list{chained("front", front, object{"type": "proxy", "config": object{
+		front := freeAddress()
+		w := startWeft(t, setup{
+			listeners: list{networkListener("front", front, object{"type": "proxy", "config": object{
 				"downstream_protocol": "Auto", "upstream_protocol": upstream, "router_config_name": "front"}},
-				object{"stream_filters": list{filterOf("mirror", object{"cluster": "shadow", "upstream_protocol": upstream, "max_body_size": "100KB"})}})},
-			tables:   list{table("front", to("/", "app"))},
+				object{"stream_filters": list{streamFilter("mirror", object{"cluster": "shadow", "upstream_protocol": upstream, "max_body_size": "100KB"})}})},
+			tables:   list{routeTable("front", routeTo("/", "app"))},
 			clusters: list{cluster("app", nil, app.Listener.Addr().String()), cluster("shadow", nil, address)},
 		}.config())
-		for version, c := range callers(t) {
+		for version, c := range clients(t) {
 			for _, size := range []int{0, 5, 100_000} {
 				content := strings.Repeat("x", size)
-				answer := ask(t, c, "POST", "http://"+front+"/a?b=c", content, "X-A: 1")
+				answer := sendRequest(t, c, "POST", "http://"+front+"/a?b=c", content, "X-A: 1")
 				if answer.status != 200 || answer.body != digest([]byte(content)) {
 					t.Fatalf("%s to %s, %d bytes: the caller got %d", version, upstream, size, answer.status)
 				}
@@ -58,12 +58,12 @@ func TestRequestsAreMirrored(t *testing.T) {
 					if want := "POST /a?b=c 1 " + digest([]byte(content)); copied != want {
 						t.Errorf("%s to %s, %d bytes: the shadow got %s, want %s", version, upstream, size, copied, want)
 					}
-				case <-time.After(patience):
+				case <-time.After(waitTimeout):
 					t.Fatalf("%s to %s, %d bytes: the shadow got nothing", version, upstream, size)
 				}
 			}
 			large := strings.Repeat("x", 200<<10)
-			if answer := ask(t, c, "POST", "http://"+front+"/large", large); answer.body != digest([]byte(large)) {
+			if answer := sendRequest(t, c, "POST", "http://"+front+"/large", large); answer.body != digest([]byte(large)) {
 				t.Errorf("%s to %s: of large content the application got another", version, upstream)
 			}
 		}
@@ -73,20 +73,20 @@ func TestRequestsAreMirrored(t *testing.T) {
 	}
 }
 
-// TestAShadowThatHangsHoldsUpNobody verifies that a mirror cluster that never responds does not
+// TestHangingMirrorDelaysNothing verifies that a mirror cluster that never responds does not
 // delay clients, and that max_in_flight and the timeout bound the copies.
-func TestAShadowThatHangsHoldsUpNobody(t *testing.T) {
+func TestHangingMirrorDelaysNothing(t *testing.T) {
 	t.Parallel()
-	app, front := serve(t, answers("app")), free()
-	w := run(t, setup{
-		listeners: list{listen("front", front, object{"stream_filters": list{
-			filterOf("mirror", object{"cluster": "shadow", "timeout": "1s", "max_in_flight": 3})}})},
-		tables:   list{table("front", to("/", "app"))},
-		clusters: list{cluster("app", nil, app.address), cluster("shadow", nil, deaf(t))},
+	app, front := startUpstream(t, respondWith("app")), freeAddress()
+	w := startWeft(t, setup{
+		listeners: list{httpListener("front", front, object{"stream_filters": list{
+			streamFilter("mirror", object{"cluster": "shadow", "timeout": "1s", "max_in_flight": 3})}})},
+		tables:   list{routeTable("front", routeTo("/", "app"))},
+		clusters: list{cluster("app", nil, app.address), cluster("shadow", nil, unresponsiveAddress(t))},
 	}.config())
-	c := client(t)
+	c := newClient(t)
 	for range 10 {
-		if got := ask(t, c, "GET", "http://"+front, ""); got.status != 200 || got.took > time.Second {
+		if got := sendRequest(t, c, "GET", "http://"+front, ""); got.status != 200 || got.took > time.Second {
 			t.Errorf("%d after %v", got.status, got.took)
 		}
 	}
@@ -103,16 +103,16 @@ func TestCallsAreMirrored(t *testing.T) {
 	t.Parallel()
 	copies := make(chan []byte, 100)
 	keep := func(frame []byte, _ int64) byte { copies <- frame; return dubboErred }
-	one, two := provide(t, "one", keep), provide(t, "two", keep)
-	shop := provide(t, "shop", nil)
-	address := free()
-	run(t, setup{
+	one, two := startProvider(t, "one", keep), startProvider(t, "two", keep)
+	shop := startProvider(t, "shop", nil)
+	address := freeAddress()
+	startWeft(t, setup{
 		listeners: list{listenDubbo("front", address, object{"stream_filters": list{
-			filterOf("mirror", object{"cluster": "shadow", "broadcast": true})}})},
-		tables:   list{table("front", when("shop", "service: .*"))},
+			streamFilter("mirror", object{"cluster": "shadow", "broadcast": true})}})},
+		tables:   list{routeTable("front", routeWhen("shop", "service: .*"))},
 		clusters: list{cluster("shop", nil, shop.address), cluster("shadow", nil, one.address, two.address)},
 	}.config())
-	caller := consume(t, address)
+	caller := newConsumer(t, address)
 	for range 3 {
 		sent := invocation{service: "org.example.Shop", method: "buy", attachments: []string{"user: tester"}}
 		if got := caller.call(sent); got.status != dubboOK || got.text != "shop" {
@@ -121,10 +121,10 @@ func TestCallsAreMirrored(t *testing.T) {
 		for range 2 {
 			select {
 			case copied := <-copies:
-				if differ := sameButID(copied, sent.frame(0)); differ != "" {
+				if differ := diffIgnoringID(copied, sent.frame(0)); differ != "" {
 					t.Errorf("the copy is another: %s", differ)
 				}
-			case <-time.After(patience):
+			case <-time.After(waitTimeout):
 				t.Fatal("a provider got no copy")
 			}
 		}
@@ -135,15 +135,15 @@ func TestCallsAreMirrored(t *testing.T) {
 }
 
 func mirrorExample(t *testing.T) {
-	address, got := shadowOf(t, "Http1")
-	app := serve(t, answers("app"))
-	e := openExample(t, "mirror.json")
-	e.replace(`{"name": "app", "hosts": [{"address": "`+e.at("2656")+`"}]}`, `{"name": "app", "hosts": [{"address": "`+app.address+`"}]}`)
-	e.replace(`{"name": "shadow", "hosts": [{"address": "`+e.at("2656")+`"}]}`, `{"name": "shadow", "hosts": [{"address": "`+address+`"}]}`)
+	address, got := startShadow(t, "Http1")
+	app := startUpstream(t, respondWith("app"))
+	e := loadExample(t, "mirror.json")
+	e.replace(`{"name": "app", "hosts": [{"address": "`+e.address("2656")+`"}]}`, `{"name": "app", "hosts": [{"address": "`+app.address+`"}]}`)
+	e.replace(`{"name": "shadow", "hosts": [{"address": "`+e.address("2656")+`"}]}`, `{"name": "shadow", "hosts": [{"address": "`+address+`"}]}`)
 	e.run("mirror.json")
-	c := client(t)
+	c := newClient(t)
 	for _, path := range []string{"/pay", "/twice", "/other"} {
-		if answer := ask(t, c, "GET", "http://"+e.at("2655")+path, ""); answer.status != 200 {
+		if answer := sendRequest(t, c, "GET", "http://"+e.address("2655")+path, ""); answer.status != 200 {
 			t.Errorf("%s: %d", path, answer.status)
 		}
 	}
@@ -152,7 +152,7 @@ func mirrorExample(t *testing.T) {
 		select {
 		case copied := <-got:
 			seen[strings.Fields(copied)[1]]++
-		case <-time.After(patience):
+		case <-time.After(waitTimeout):
 			t.Fatalf("copies are missing: %v", seen)
 		}
 	}

@@ -15,8 +15,8 @@ import (
 	"github.com/weft-proxy/weft/test/netns"
 )
 
-// shownIn returns the lines of the first fenced block of a page that has this language.
-func shownIn(t *testing.T, page, language string) []string {
+// fencedBlock returns the lines of the first fenced block of a page that has this language.
+func fencedBlock(t *testing.T, page, language string) []string {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(root, "docs", page))
 	if err != nil {
@@ -35,25 +35,25 @@ func transparentExample(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
 		how   string
-		rules func(s *street)
-		from  func(s *street) *netns.Namespace
+		rules func(s *testNetwork)
+		from  func(s *testNetwork) *netns.Namespace
 	}{
-		{"what the machine sends, nftables", "redirect", func(s *street) {
-			s.gate.Nftables(strings.Join(shownIn(t, "transparent.md", "nft"), ""))
-		}, (*street).inside},
-		{"what the machine sends, iptables", "redirect", func(s *street) {
-			for _, rule := range shownIn(t, "transparent.md", "iptables") {
-				s.gate.IPtables(rule)
+		{"what the machine sends, nftables", "redirect", func(s *testNetwork) {
+			s.proxyNS.Nftables(strings.Join(fencedBlock(t, "transparent.md", "nft"), ""))
+		}, (*testNetwork).proxyNamespace},
+		{"what the machine sends, iptables", "redirect", func(s *testNetwork) {
+			for _, rule := range fencedBlock(t, "transparent.md", "iptables") {
+				s.proxyNS.IPtables(rule)
 			}
-		}, (*street).inside},
-		{"what comes in, TPROXY", "tproxy", func(s *street) {
-			for _, rule := range shownIn(t, "transparent.md", "iptables-tproxy") {
-				s.gate.IPtables(rule)
+		}, (*testNetwork).proxyNamespace},
+		{"what comes in, TPROXY", "tproxy", func(s *testNetwork) {
+			for _, rule := range fencedBlock(t, "transparent.md", "iptables-tproxy") {
+				s.proxyNS.IPtables(rule)
 			}
-			for _, command := range shownIn(t, "transparent.md", "ip") {
-				s.gate.Run("ip", strings.Fields(command)...)
+			for _, command := range fencedBlock(t, "transparent.md", "ip") {
+				s.proxyNS.Run("ip", strings.Fields(command)...)
 			}
-		}, (*street).outside},
+		}, (*testNetwork).clientNamespace},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
@@ -61,7 +61,7 @@ func transparentExample(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			s := newStreet(t)
+			s := newTestNetwork(t)
 			tt.rules(s)
 			config := string(text)
 			if tt.how != "redirect" {
@@ -69,16 +69,16 @@ func transparentExample(t *testing.T) {
 			}
 			s.start(launchOptions{args: []string{"start", "-c", writeFile(t, "transparent.json", config)}})
 
-			got := ask(t, httpFrom(t, tt.from(s), false), "GET", "http://"+netip.AddrPortFrom(s.far.B.IPv4, 80).String()+"/", "")
-			if want := "HTTP/1.1 80 saw " + s.far.A.IPv4.String(); got.status != http.StatusOK || got.body != want || got.header.Get("X-Carried-By") != "weft" {
+			got := sendRequest(t, clientIn(t, tt.from(s), false), "GET", "http://"+netip.AddrPortFrom(s.originLink.B.IPv4, 80).String()+"/", "")
+			if want := "HTTP/1.1 80 saw " + s.originLink.A.IPv4.String(); got.status != http.StatusOK || got.body != want || got.header.Get("X-Carried-By") != "weft" {
 				t.Errorf("%d %q, carried by %q; want %q, carried by weft", got.status, got.body, got.header.Get("X-Carried-By"), want)
 			}
-			c, err := tt.from(s).Dial("tcp", netip.AddrPortFrom(s.far.B.IPv4, 20880).String())
+			c, err := tt.from(s).Dial("tcp", netip.AddrPortFrom(s.originLink.B.IPv4, 20880).String())
 			if err != nil {
 				t.Fatal(err)
 			}
 			defer c.Close()
-			_ = c.SetDeadline(time.Now().Add(patience))
+			_ = c.SetDeadline(time.Now().Add(waitTimeout))
 			back := make([]byte, 4)
 			if _, err := io.WriteString(c, "ping"); err != nil {
 				t.Fatal(err)
@@ -90,6 +90,6 @@ func transparentExample(t *testing.T) {
 	}
 }
 
-// inside returns the namespace of Weft, outside that of the client.
-func (s *street) inside() *netns.Namespace  { return s.gate }
-func (s *street) outside() *netns.Namespace { return s.client }
+// proxyNamespace returns the namespace of Weft, outside that of the client.
+func (s *testNetwork) proxyNamespace() *netns.Namespace  { return s.proxyNS }
+func (s *testNetwork) clientNamespace() *netns.Namespace { return s.clientNS }

@@ -6,35 +6,35 @@ import (
 	"testing"
 )
 
-// asked runs Weft on loopback with an ORIGINAL_DST cluster. The header x-dst names the host.
+// startOrigDstProxy runs Weft on loopback with an ORIGINAL_DST cluster. The header x-dst names the host.
 // Without it the host is the original destination of the connection.
-func asked(t *testing.T, more object) (w *weft, web, rpc string) {
+func startOrigDstProxy(t *testing.T, more object) (w *weft, web, rpc string) {
 	t.Helper()
-	web, rpc = free(), free()
-	w = run(t, setup{
+	web, rpc = freeAddress(), freeAddress()
+	w = startWeft(t, setup{
 		listeners: list{
-			chained("web", web, object{"type": "proxy", "config": object{
+			networkListener("web", web, object{"type": "proxy", "config": object{
 				"downstream_protocol": "Http1,Http2", "upstream_protocol": "Http1", "router_config_name": "all"}}),
 			listenDubbo("rpc", rpc),
 		},
-		tables: list{table("all", to("/", "asked")), table("rpc", when("asked", "service~.*"))},
+		tables: list{routeTable("all", routeTo("/", "asked")), routeTable("rpc", routeWhen("asked", "service~.*"))},
 		clusters: list{object{"name": "asked", "type": "ORIGINAL_DST", "connect_timeout": "1s",
 			"original_dst_lb_config": object{"use_header": true, "header_name": "X-Dst"}}.with(more)},
 	}.config())
 	return w, web, rpc
 }
 
-func TestAFieldNamesTheDestination(t *testing.T) {
+func TestOriginalDstHeader(t *testing.T) {
 	t.Parallel()
-	one, two := serve(t, answers("one")), serve(t, answers("two"))
-	w, web, _ := asked(t, nil)
+	one, two := startUpstream(t, respondWith("one")), startUpstream(t, respondWith("two"))
+	w, web, _ := startOrigDstProxy(t, nil)
 	h2c := &http.Transport{Protocols: new(http.Protocols)}
 	h2c.Protocols.SetUnencryptedHTTP2(true)
 	t.Cleanup(h2c.CloseIdleConnections)
-	dead := free()
+	dead := freeAddress()
 	for protocol, c := range map[string]*http.Client{
-		"HTTP/1.1": client(t),
-		"HTTP/2":   {Transport: h2c, Timeout: patience},
+		"HTTP/1.1": newClient(t),
+		"HTTP/2":   {Transport: h2c, Timeout: waitTimeout},
 	} {
 		for _, tt := range []struct {
 			name   string
@@ -51,7 +51,7 @@ func TestAFieldNamesTheDestination(t *testing.T) {
 			{"no field, of a connection that was not redirected", nil, 502, ""},
 			{"weft itself", []string{"x-dst: " + web}, 508, ""},
 		} {
-			got := ask(t, c, "GET", "http://"+web+"/", "", tt.fields...)
+			got := sendRequest(t, c, "GET", "http://"+web+"/", "", tt.fields...)
 			if got.status != tt.status || tt.body != "" && strings.TrimSpace(got.body) != tt.body {
 				t.Errorf("%s: %s: %d %q, want %d %q", protocol, tt.name, got.status, got.body, tt.status, tt.body)
 			}
@@ -64,11 +64,11 @@ func TestAFieldNamesTheDestination(t *testing.T) {
 	}
 }
 
-func TestAnAttachmentNamesTheDestination(t *testing.T) {
+func TestOriginalDstAttachment(t *testing.T) {
 	t.Parallel()
-	east, west := provide(t, "east", nil), provide(t, "west", nil)
-	w, _, rpc := asked(t, object{"cleanup_interval": "50ms"})
-	c := consume(t, rpc)
+	east, west := startProvider(t, "east", nil), startProvider(t, "west", nil)
+	w, _, rpc := startOrigDstProxy(t, object{"cleanup_interval": "50ms"})
+	c := newConsumer(t, rpc)
 	call := func(dst string) invocation {
 		return invocation{service: "com.shop.Orders", method: "find", attachments: []string{"x-dst: " + dst}}
 	}
@@ -83,7 +83,7 @@ func TestAnAttachmentNamesTheDestination(t *testing.T) {
 		t.Errorf("a call for nowhere: %+v", got)
 	}
 	eventually(t, "destinations that nobody wants are gone", func() bool {
-		return !strings.Contains(w.get("/clusters"), east.address) && !strings.Contains(w.get("/clusters"), west.address)
+		return !strings.Contains(w.adminGet("/clusters"), east.address) && !strings.Contains(w.adminGet("/clusters"), west.address)
 	})
 	if got := c.call(call(east.address)); got.text != "east" {
 		t.Errorf("a call for a destination that was forgotten: %+v", got)

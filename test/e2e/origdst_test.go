@@ -15,29 +15,29 @@ import (
 	"github.com/weft-proxy/weft/test/netns"
 )
 
-// street is three hosts in a row. The middle one can redirect what passes:
+// testNetwork is three hosts in a row. The middle one can redirect what passes:
 //
 //	client ──── gate (weft) ──── origin
 //
 // The origin serves HTTP/1.1 on ports 80 and 8080 and HTTP/2 without TLS on 81. It echoes bytes on
 // 20880. Every HTTP response names the address that the origin saw as its client.
-type street struct {
-	t                    *testing.T
-	client, gate, origin *netns.Namespace
-	near, far            *netns.Link
-	reached              sync.Map // port of the origin to true, once a client has connected
+type testNetwork struct {
+	t                           *testing.T
+	clientNS, proxyNS, originNS *netns.Namespace
+	clientLink, originLink      *netns.Link
+	reached                     sync.Map // port of the origin to true, once a client has connected
 }
 
-func newStreet(t *testing.T) *street {
+func newTestNetwork(t *testing.T) *testNetwork {
 	t.Helper()
 	n := netns.New(t)
-	s := &street{t: t, client: n.Namespace("client"), gate: n.Namespace("gate"), origin: n.Namespace("origin")}
-	s.near, s.far = n.Connect(s.client, s.gate), n.Connect(s.gate, s.origin)
-	s.near.Route(s.client, "0.0.0.0/0")
-	s.near.Route(s.client, "::/0")
-	s.far.Route(s.origin, "0.0.0.0/0")
-	s.far.Route(s.origin, "::/0")
-	s.gate.Forward()
+	s := &testNetwork{t: t, clientNS: n.Namespace("client"), proxyNS: n.Namespace("gate"), originNS: n.Namespace("origin")}
+	s.clientLink, s.originLink = n.Connect(s.clientNS, s.proxyNS), n.Connect(s.proxyNS, s.originNS)
+	s.clientLink.Route(s.clientNS, "0.0.0.0/0")
+	s.clientLink.Route(s.clientNS, "::/0")
+	s.originLink.Route(s.originNS, "0.0.0.0/0")
+	s.originLink.Route(s.originNS, "::/0")
+	s.proxyNS.EnableForwarding()
 	s.serve("80", false)
 	s.serve("81", true)
 	s.serve("8080", false)
@@ -45,9 +45,9 @@ func newStreet(t *testing.T) *street {
 	return s
 }
 
-func (s *street) listen(port string) net.Listener {
+func (s *testNetwork) listen(port string) net.Listener {
 	s.t.Helper()
-	l, err := s.origin.Listen("tcp", ":"+port)
+	l, err := s.originNS.Listen("tcp", ":"+port)
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -55,7 +55,7 @@ func (s *street) listen(port string) net.Listener {
 }
 
 // serve starts a server at the origin: of HTTP/2 if two is set, otherwise of HTTP/1.1.
-func (s *street) serve(port string, two bool) {
+func (s *testNetwork) serve(port string, two bool) {
 	s.t.Helper()
 	server := &http.Server{
 		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -81,7 +81,7 @@ func (s *street) serve(port string, two bool) {
 }
 
 // echo starts a server at the origin that echoes what it receives.
-func (s *street) echo(port string) {
+func (s *testNetwork) echo(port string) {
 	s.t.Helper()
 	l := s.listen(port)
 	var all sync.WaitGroup
@@ -104,104 +104,104 @@ func (s *street) echo(port string) {
 	})
 }
 
-// httpFrom returns a client in a namespace: of HTTP/2 if two is set, otherwise of HTTP/1.1.
-func httpFrom(t *testing.T, ns *netns.Namespace, two bool) *http.Client {
+// clientIn returns a client in a namespace: of HTTP/2 if two is set, otherwise of HTTP/1.1.
+func clientIn(t *testing.T, ns *netns.Namespace, two bool) *http.Client {
 	t.Helper()
 	transport := &http.Transport{DialContext: ns.DialContext, Protocols: new(http.Protocols)}
 	transport.Protocols.SetHTTP1(!two)
 	transport.Protocols.SetUnencryptedHTTP2(two)
 	t.Cleanup(transport.CloseIdleConnections)
-	return &http.Client{Transport: transport, Timeout: patience}
+	return &http.Client{Transport: transport, Timeout: waitTimeout}
 }
 
-// gateAdmin is the admin address of Weft in the gate.
-const gateAdmin = "127.0.0.1:9901"
+// proxyAdmin is the admin address of Weft in the gate.
+const proxyAdmin = "127.0.0.1:9901"
 
 // run starts Weft in the gate. Words of prefix come before its command.
-func (s *street) run(c setup, prefix ...string) *weft {
+func (s *testNetwork) run(c setup, prefix ...string) *weft {
 	s.t.Helper()
-	return s.start(launchOptions{config: c.at(gateAdmin)}, prefix...)
+	return s.start(launchOptions{config: c.at(proxyAdmin)}, prefix...)
 }
 
 // start is run with all launch options.
-func (s *street) start(o launchOptions, prefix ...string) *weft {
+func (s *testNetwork) start(o launchOptions, prefix ...string) *weft {
 	s.t.Helper()
-	o.shell = fmt.Sprintf(`exec ip netns exec %s %s "$@"`, s.gate.Name(), strings.Join(prefix, " "))
-	w := launch(s.t, o)
-	w.client = &http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: s.gate.DialContext}, Timeout: patience}
+	o.shell = fmt.Sprintf(`exec ip netns exec %s %s "$@"`, s.proxyNS.Name(), strings.Join(prefix, " "))
+	w := launchWeft(s.t, o)
+	w.client = &http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: s.proxyNS.DialContext}, Timeout: waitTimeout}
 	w.awaitReady()
 	return w
 }
 
-// anywhere returns a cluster that sends to the original destination.
-func anywhere(more object) object {
+// origDstCluster returns a cluster that sends to the original destination.
+func origDstCluster(more object) object {
 	return object{"name": "anywhere", "type": "ORIGINAL_DST", "lb_type": "LB_ORIGINAL_DST", "connect_timeout": "2s"}.with(more)
 }
 
-// redirecting returns a configuration for redirected connections. Weft forwards bytes to their
+// redirectSetup returns a configuration for redirected connections. Weft forwards bytes to their
 // original destination, serves HTTP on ports 80 and 81 of any address, and responds itself on port
 // 8080 of the addresses own.
-func redirecting(how any, cluster object, own ...netip.Addr) setup {
+func redirectSetup(how any, cluster object, own ...netip.Addr) setup {
 	virtual := object{"bind_port": false}
 	s := setup{
 		listeners: list{
-			carry("catch", "[::]:15001", object{"cluster": "anywhere"}, object{"use_original_dst": how}),
-			chained("web", "0.0.0.0:80", object{"type": "proxy", "config": object{
+			tcpListener("catch", "[::]:15001", object{"cluster": "anywhere"}, object{"use_original_dst": how}),
+			networkListener("web", "0.0.0.0:80", object{"type": "proxy", "config": object{
 				"downstream_protocol": "Http1,Http2", "router_config_name": "web"}}, virtual),
-			chained("two", "[::]:81", object{"type": "proxy", "config": object{
+			networkListener("two", "[::]:81", object{"type": "proxy", "config": object{
 				"downstream_protocol": "Http2", "router_config_name": "web"}}, virtual),
 		},
-		tables:   list{table("web", to("/", "anywhere")), table("own", says("/", 200, "the gate's own"))},
-		clusters: list{anywhere(cluster)},
+		tables:   list{routeTable("web", routeTo("/", "anywhere")), routeTable("own", directRoute("/", 200, "the gate's own"))},
+		clusters: list{origDstCluster(cluster)},
 	}
 	for i, ip := range own {
-		s.listeners = append(s.listeners, chained(fmt.Sprint("own", i), netip.AddrPortFrom(ip, 8080).String(),
+		s.listeners = append(s.listeners, networkListener(fmt.Sprint("own", i), netip.AddrPortFrom(ip, 8080).String(),
 			object{"type": "proxy", "config": object{"downstream_protocol": "Http1", "router_config_name": "own"}}, virtual))
 	}
 	return s
 }
 
-// rules returns ways to redirect what passes the gate to its port 15001.
-func rules() map[string]struct {
+// redirectRules returns ways to redirect what passes the gate to its port 15001.
+func redirectRules() map[string]struct {
 	how   string
-	apply func(s *street)
+	apply func(s *testNetwork)
 } {
 	const ports = "80,81,8080,20880,15001"
-	local := func(s *street) {
+	local := func(s *testNetwork) {
 		for _, family := range []string{"-4", "-6"} {
-			s.gate.Run("ip", family, "rule", "add", "fwmark", "1", "lookup", "100")
+			s.proxyNS.Run("ip", family, "rule", "add", "fwmark", "1", "lookup", "100")
 			all := "0.0.0.0/0"
 			if family == "-6" {
 				all = "::/0"
 			}
-			s.gate.Run("ip", family, "route", "add", "local", all, "dev", "lo", "table", "100")
+			s.proxyNS.Run("ip", family, "route", "add", "local", all, "dev", "lo", "table", "100")
 		}
 	}
-	iptables := func(s *street, rule string) {
-		s.gate.IPtables(rule)
-		s.gate.IP6tables(rule)
+	iptables := func(s *testNetwork, rule string) {
+		s.proxyNS.IPtables(rule)
+		s.proxyNS.IP6tables(rule)
 	}
 	return map[string]struct {
 		how   string
-		apply func(s *street)
+		apply func(s *testNetwork)
 	}{
-		"iptables REDIRECT": {"redirect", func(s *street) {
-			iptables(s, "-t nat -A PREROUTING -i "+s.near.B.Device+" -p tcp -m multiport --dports "+ports+" -j REDIRECT --to-ports 15001")
+		"iptables REDIRECT": {"redirect", func(s *testNetwork) {
+			iptables(s, "-t nat -A PREROUTING -i "+s.clientLink.B.Device+" -p tcp -m multiport --dports "+ports+" -j REDIRECT --to-ports 15001")
 		}},
-		"iptables TPROXY": {"tproxy", func(s *street) {
-			iptables(s, "-t mangle -A PREROUTING -i "+s.near.B.Device+" -p tcp -m multiport --dports "+ports+" -j TPROXY --on-port 15001 --tproxy-mark 1")
+		"iptables TPROXY": {"tproxy", func(s *testNetwork) {
+			iptables(s, "-t mangle -A PREROUTING -i "+s.clientLink.B.Device+" -p tcp -m multiport --dports "+ports+" -j TPROXY --on-port 15001 --tproxy-mark 1")
 			local(s)
 		}},
-		"nftables redirect": {"redirect", func(s *street) {
-			s.gate.Nftables(`table inet weft { chain in { type nat hook prerouting priority dstnat;
-				iifname "` + s.near.B.Device + `" tcp dport { ` + ports + ` } redirect to :15001
+		"nftables redirect": {"redirect", func(s *testNetwork) {
+			s.proxyNS.Nftables(`table inet weft { chain in { type nat hook prerouting priority dstnat;
+				iifname "` + s.clientLink.B.Device + `" tcp dport { ` + ports + ` } redirect to :15001
 			}
 			}`)
 		}},
-		"nftables tproxy": {"tproxy", func(s *street) {
-			s.gate.Nftables(`table inet weft { chain in { type filter hook prerouting priority mangle;
-				iifname "` + s.near.B.Device + `" meta nfproto ipv4 tcp dport { ` + ports + ` } tproxy ip to :15001 meta mark set 1 accept
-				iifname "` + s.near.B.Device + `" meta nfproto ipv6 tcp dport { ` + ports + ` } tproxy ip6 to :15001 meta mark set 1 accept
+		"nftables tproxy": {"tproxy", func(s *testNetwork) {
+			s.proxyNS.Nftables(`table inet weft { chain in { type filter hook prerouting priority mangle;
+				iifname "` + s.clientLink.B.Device + `" meta nfproto ipv4 tcp dport { ` + ports + ` } tproxy ip to :15001 meta mark set 1 accept
+				iifname "` + s.clientLink.B.Device + `" meta nfproto ipv6 tcp dport { ` + ports + ` } tproxy ip6 to :15001 meta mark set 1 accept
 			}
 			}`)
 			local(s)
@@ -209,19 +209,19 @@ func rules() map[string]struct {
 	}
 }
 
-func TestWhatTheKernelRedirectsGoesToItsDestination(t *testing.T) {
+func TestRedirectedConnections(t *testing.T) {
 	t.Parallel()
-	for name, rule := range rules() {
+	for name, rule := range redirectRules() {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s := newStreet(t)
+			s := newTestNetwork(t)
 			rule.apply(s)
-			w := s.run(redirecting(rule.how, nil, s.far.B.IPv4, s.far.B.IPv6))
+			w := s.run(redirectSetup(rule.how, nil, s.originLink.B.IPv4, s.originLink.B.IPv6))
 			for family, at := range map[string]struct{ origin, gate, seen netip.Addr }{
-				"IPv4": {s.far.B.IPv4, s.near.B.IPv4, s.far.A.IPv4},
-				"IPv6": {s.far.B.IPv6, s.near.B.IPv6, s.far.A.IPv6},
+				"IPv4": {s.originLink.B.IPv4, s.clientLink.B.IPv4, s.originLink.A.IPv4},
+				"IPv6": {s.originLink.B.IPv6, s.clientLink.B.IPv6, s.originLink.A.IPv6},
 			} {
-				t.Run(family, func(t *testing.T) { s.crossed(t, at.origin, at.gate, at.seen) })
+				t.Run(family, func(t *testing.T) { s.checkRedirected(t, at.origin, at.gate, at.seen) })
 			}
 			for listener, least := range map[string]float64{"web": 2, "two": 2, "own0": 1, "own1": 1, "catch": 2} {
 				if got := w.metric("weft_listener_connections_accepted_total", `listener="`+listener+`"`); got < least {
@@ -232,12 +232,12 @@ func TestWhatTheKernelRedirectsGoesToItsDestination(t *testing.T) {
 	}
 }
 
-// crossed sends traffic from the client to the origin and verifies that the gate redirects it. seen
+// checkRedirected sends traffic from the client to the origin and verifies that the gate redirects it. seen
 // is the address of the gate that the origin must see. Otherwise the client would be directly
 // connected.
-func (s *street) crossed(t *testing.T, origin, gate, seen netip.Addr) {
+func (s *testNetwork) checkRedirected(t *testing.T, origin, gate, seen netip.Addr) {
 	url := func(port uint16) string { return "http://" + netip.AddrPortFrom(origin, port).String() + "/" }
-	one, two := httpFrom(t, s.client, false), httpFrom(t, s.client, true)
+	one, two := clientIn(t, s.clientNS, false), clientIn(t, s.clientNS, true)
 	for _, c := range []struct {
 		name, url string
 		client    *http.Client
@@ -247,16 +247,16 @@ func (s *street) crossed(t *testing.T, origin, gate, seen netip.Addr) {
 		{"HTTP/2 by one of another port", url(81), two, "HTTP/2.0 81 saw " + seen.String()},
 		{"HTTP/1.1 by one of the very address", url(8080), one, "the gate's own"},
 	} {
-		if got := ask(t, c.client, "GET", c.url, ""); got.body != c.want {
+		if got := sendRequest(t, c.client, "GET", c.url, ""); got.body != c.want {
 			t.Errorf("%s: %d %q, want %q", c.name, got.status, got.body, c.want)
 		}
 	}
-	c, err := s.client.Dial("tcp", netip.AddrPortFrom(origin, 20880).String())
+	c, err := s.clientNS.Dial("tcp", netip.AddrPortFrom(origin, 20880).String())
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	_ = c.SetDeadline(time.Now().Add(patience))
+	_ = c.SetDeadline(time.Now().Add(waitTimeout))
 	call := invocation{service: "com.shop.Orders", method: "find"}.frame(7)
 	if _, err := c.Write(call); err != nil {
 		t.Fatal(err)
@@ -267,12 +267,12 @@ func (s *street) crossed(t *testing.T, origin, gate, seen netip.Addr) {
 	}
 
 	// This connection was not redirected, so it has no destination.
-	direct, err := s.client.Dial("tcp", netip.AddrPortFrom(gate, 15001).String())
+	direct, err := s.clientNS.Dial("tcp", netip.AddrPortFrom(gate, 15001).String())
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer direct.Close()
-	_ = direct.SetDeadline(time.Now().Add(patience))
+	_ = direct.SetDeadline(time.Now().Add(waitTimeout))
 	if n, err := direct.Read(make([]byte, 1)); err == nil {
 		t.Errorf("a connection to the listener itself got %d bytes, want its end", n)
 	}

@@ -27,13 +27,13 @@ func overloadManager(monitor string, settings object, at float64, actions ...str
 	}}
 }
 
-// overloaded returns the state of an action from /overload.
-func (w *weft) overloaded(action string) string {
+// overloadState returns the state of an action from /overload.
+func (w *weft) overloadState(action string) string {
 	w.t.Helper()
 	var status struct {
 		Actions []struct{ Name, State string }
 	}
-	if err := json.Unmarshal([]byte(w.get("/overload")), &status); err != nil {
+	if err := json.Unmarshal([]byte(w.adminGet("/overload")), &status); err != nil {
 		w.t.Fatal(err)
 	}
 	for _, a := range status.Actions {
@@ -45,21 +45,21 @@ func (w *weft) overloaded(action string) string {
 	return ""
 }
 
-// TestMemoryThatIsShortSheds verifies that Weft rejects requests while clients that send large
+// TestOverloadByMemory verifies that Weft rejects requests while clients that send large
 // frames slowly use up the memory. Connections stay open, and requests are served again after those
 // clients have disconnected.
-func TestMemoryThatIsShortSheds(t *testing.T) {
+func TestOverloadByMemory(t *testing.T) {
 	t.Parallel()
 	const callers, frame, sent = 24, 7 << 20, 6 << 20
-	app := serve(t, answers("served"))
-	s, front := simple(app.address)
-	slow := free()
+	app := startUpstream(t, respondWith("served"))
+	s, front := simpleProxy(app.address)
+	slow := freeAddress()
 	s.listeners = append(s.listeners, listenDubbo("slow", slow))
-	s.tables = append(s.tables, table("slow", to("/", "app")))
+	s.tables = append(s.tables, routeTable("slow", routeTo("/", "app")))
 	s.more = overloadManager("fixed_heap", object{"max_heap_size_bytes": callers * sent}, 0.8, "stop_accepting_requests")
-	w := run(t, s.config())
-	open := dial(t, front)
-	if response, _ := open.send(get).response("GET"); response.StatusCode != 200 {
+	w := startWeft(t, s.config())
+	open := dialRaw(t, front)
+	if response, _ := open.send(get).readResponse("GET"); response.StatusCode != 200 {
 		t.Fatalf("before: %d", response.StatusCode)
 	}
 	var conns []net.Conn
@@ -77,21 +77,21 @@ func TestMemoryThatIsShortSheds(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	eventually(t, "memory is short", func() bool { return w.overloaded("stop_accepting_requests") == "saturated" })
-	response, body := open.send(get).response("GET")
+	eventually(t, "memory is short", func() bool { return w.overloadState("stop_accepting_requests") == "saturated" })
+	response, body := open.send(get).readResponse("GET")
 	if response.StatusCode != http.StatusServiceUnavailable || response.Header.Get("Retry-After") == "" || body != "overloaded\n" {
 		t.Errorf("while memory is short: %d %v %q", response.StatusCode, response.Header, body)
 	}
-	if n := app.hits.Load(); n != 1 {
+	if n := app.requests.Load(); n != 1 {
 		t.Errorf("the application got %d requests, want 1", n)
 	}
 	for _, c := range conns {
 		_ = c.Close() // frees memory
 	}
 	began := time.Now()
-	eventually(t, "memory is not short any more", func() bool { return w.overloaded("stop_accepting_requests") == "inactive" })
+	eventually(t, "memory is not short any more", func() bool { return w.overloadState("stop_accepting_requests") == "inactive" })
 	t.Logf("it was over %v after the callers had gone", time.Since(began).Round(time.Millisecond))
-	if response, body := open.send(get).response("GET"); response.StatusCode != 200 || body != "served" {
+	if response, body := open.send(get).readResponse("GET"); response.StatusCode != 200 || body != "served" {
 		t.Errorf("afterwards: %d %q", response.StatusCode, body)
 	}
 	if n := w.metric("weft_overload_action_done_total", `action="stop_accepting_requests"`); n != 1 {
@@ -99,58 +99,58 @@ func TestMemoryThatIsShortSheds(t *testing.T) {
 	}
 }
 
-// TestRefusalsAreEachProtocolsOwn verifies that an overloaded Weft rejects requests with a status
+// TestOverloadRejectsInProtocolTerms verifies that an overloaded Weft rejects requests with a status
 // of their protocol.
-func TestRefusalsAreEachProtocolsOwn(t *testing.T) {
+func TestOverloadRejectsInProtocolTerms(t *testing.T) {
 	t.Parallel()
 	always := overloadManager("downstream_connections", object{"max_active_downstream_connections": 1000}, 0.0005,
 		"stop_accepting_requests", "disable_http_keepalive")
 	t.Run("HTTP", func(t *testing.T) {
 		t.Parallel()
-		app := serve(t, answers("served"))
-		front := free()
-		w := run(t, setup{
-			listeners: list{chained("front", front, object{"type": "proxy", "config": object{
+		app := startUpstream(t, respondWith("served"))
+		front := freeAddress()
+		w := startWeft(t, setup{
+			listeners: list{networkListener("front", front, object{"type": "proxy", "config": object{
 				"downstream_protocol": "Http1,Http2", "router_config_name": "front"}})},
-			tables: list{table("front", to("/", "app"))}, clusters: list{cluster("app", nil, app.address)}, more: always,
+			tables: list{routeTable("front", routeTo("/", "app"))}, clusters: list{cluster("app", nil, app.address)}, more: always,
 		}.config())
-		held := dial(t, front)
+		held := dialRaw(t, front)
 		held.send("GET / HTTP/1.1\n") // keeps a connection open
-		eventually(t, "there is a connection", func() bool { return w.overloaded("stop_accepting_requests") == "saturated" })
-		one := dial(t, front).send(get)
-		if response, _ := one.response("GET"); response.StatusCode != 503 || !response.Close {
+		eventually(t, "there is a connection", func() bool { return w.overloadState("stop_accepting_requests") == "saturated" })
+		one := dialRaw(t, front).send(get)
+		if response, _ := one.readResponse("GET"); response.StatusCode != 503 || !response.Close {
 			t.Errorf("HTTP/1.1: %d, close %v", response.StatusCode, response.Close)
 		}
-		if rest := one.rest(); rest != "" {
+		if rest := one.readToEnd(); rest != "" {
 			t.Errorf("HTTP/1.1: behind the answer there is %q", rest)
 		}
-		if got := ask2(t, front, ""); !strings.HasPrefix(got, "503") {
+		if got := requestHTTP2(t, front, ""); !strings.HasPrefix(got, "503") {
 			t.Errorf("HTTP/2: %s", got)
 		}
 		call := ":method: POST\ncontent-type: application/grpc\nte: trailers"
-		if got := ask2(t, front, call); !strings.Contains(got, "grpc-status: 14") {
+		if got := requestHTTP2(t, front, call); !strings.Contains(got, "grpc-status: 14") {
 			t.Errorf("gRPC: %s", got)
 		}
 		eventually(t, "connections ended for it", func() bool {
 			return w.metric("weft_listener_connections_closed_total", `cause="overload"`) >= 1
 		})
-		if n := app.hits.Load(); n != 0 {
+		if n := app.requests.Load(); n != 0 {
 			t.Errorf("the application got %d requests", n)
 		}
 	})
 	eachRPC(t, func(t *testing.T, r *rpc) {
-		app, got := r.app(t)
-		front := free()
-		w := run(t, setup{
-			listeners: list{chained("front", front, object{"type": "proxy", "config": object{
+		app, got := r.startServer(t)
+		front := freeAddress()
+		w := startWeft(t, setup{
+			listeners: list{networkListener("front", front, object{"type": "proxy", "config": object{
 				"downstream_protocol": r.Name(), "upstream_protocol": r.Name(), "router_config_name": "front"}})},
-			tables: list{table("front", to("/", "app"))}, clusters: list{cluster("app", nil, app)}, more: always,
+			tables: list{routeTable("front", routeTo("/", "app"))}, clusters: list{cluster("app", nil, app)}, more: always,
 		}.config())
 		caller := r.dial(t, front)
-		eventually(t, "there is a connection", func() bool { return w.overloaded("stop_accepting_requests") == "saturated" })
+		eventually(t, "there is a connection", func() bool { return w.overloadState("stop_accepting_requests") == "saturated" })
 		for id := uint64(1); id < 4; id++ { // the connection stays open
 			caller.send(caller.request(id))
-			if a := caller.answer(); a.id != id || a.code != r.code(protocol.Overloaded) {
+			if a := caller.receive(); a.id != id || a.code != r.code(protocol.Overloaded) {
 				t.Errorf("answer %d with code %d; want answer %d with %d", a.id, a.code, id, r.code(protocol.Overloaded))
 			}
 		}
@@ -160,21 +160,21 @@ func TestRefusalsAreEachProtocolsOwn(t *testing.T) {
 	})
 }
 
-// TestDescriptorsThatAreShort verifies that Weft stops accepting connections before descriptors run
+// TestOverloadByDescriptors verifies that Weft stops accepting connections before descriptors run
 // out. Open connections are served without errors. Later ones wait, and are served when others have
 // closed. Reload and shutdown still work.
-func TestDescriptorsThatAreShort(t *testing.T) {
+func TestOverloadByDescriptors(t *testing.T) {
 	t.Parallel()
-	app := serve(t, answers("served"))
-	s, front := simple(app.address)
+	app := startUpstream(t, respondWith("served"))
+	s, front := simpleProxy(app.address)
 	s.more = overloadManager("file_descriptors", nil, 0.8, "stop_accepting_connections")
-	w := launch(t, launchOptions{config: s.config(), shell: `ulimit -n 100; exec "$@"`})
+	w := launchWeft(t, launchOptions{config: s.config(), shell: `ulimit -n 100; exec "$@"`})
 	w.awaitReady()
-	open := dial(t, front).send(get)
-	open.response("GET")
+	open := dialRaw(t, front).send(get)
+	open.readResponse("GET")
 	var held []net.Conn
 	for range 101 {
-		c, err := net.DialTimeout("tcp", front, patience)
+		c, err := net.DialTimeout("tcp", front, waitTimeout)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -185,50 +185,50 @@ func TestDescriptorsThatAreShort(t *testing.T) {
 		}
 	}
 	w.stderr.await(t, 0, "action=stop_accepting_connections state=saturated")
-	waiting := dial(t, front).send(get)
-	if response, _ := open.send(get).response("GET"); response.StatusCode != 200 {
+	waiting := dialRaw(t, front).send(get)
+	if response, _ := open.send(get).readResponse("GET"); response.StatusCode != 200 {
 		t.Errorf("a connection that is open: %d", response.StatusCode)
 	}
 	// Reload while Weft accepts no connections.
-	s.tables = list{table("front", says("/new", 200, "new"), to("/", "app"))}
+	s.tables = list{routeTable("front", directRoute("/new", 200, "new"), routeTo("/", "app"))}
 	s.admin = w.admin
 	w.reload(s.config())
-	if _, body := open.send("GET /new HTTP/1.1\nHost: a\n\n").response("GET"); body != "new" {
+	if _, body := open.send("GET /new HTTP/1.1\nHost: a\n\n").readResponse("GET"); body != "new" {
 		t.Errorf("after a reload: %q", body)
 	}
 	for _, c := range held {
 		_ = c.Close() // frees descriptors
 	}
-	if response, _ := waiting.response("GET"); response.StatusCode != 200 {
+	if response, _ := waiting.readResponse("GET"); response.StatusCode != 200 {
 		t.Errorf("the one that waited: %d", response.StatusCode)
 	}
 	if n := w.metric("weft_listener_accept_errors_total"); n != 0 {
 		t.Errorf("%v times accepting failed: nothing was to be accepted", n)
 	}
 	w.signal(syscall.SIGTERM)
-	if status := w.awaitExit(patience); status != 0 {
+	if status := w.awaitExit(waitTimeout); status != 0 {
 		t.Errorf("exit status %d", status)
 	}
 }
 
-// TestIdleConnectionsMakeRoom verifies that Weft closes idle connections when descriptors are
+// TestOverloadClosesIdleConnections verifies that Weft closes idle connections when descriptors are
 // short, and serves new ones.
-func TestIdleConnectionsMakeRoom(t *testing.T) {
+func TestOverloadClosesIdleConnections(t *testing.T) {
 	t.Parallel()
-	app := serve(t, answers("served"))
-	s, front := simple(app.address)
+	app := startUpstream(t, respondWith("served"))
+	s, front := simpleProxy(app.address)
 	s.more = overloadManager("file_descriptors", object{"max_file_descriptors": 100}, 0.7, "shrink_idle")
-	w := run(t, s.config())
-	var held []*wire
+	w := startWeft(t, s.config())
+	var held []*rawConn
 	for range 90 {
-		held = append(held, dial(t, front))
+		held = append(held, dialRaw(t, front))
 	}
 	for _, c := range held {
-		if rest := c.rest(); rest != "" {
+		if rest := c.readToEnd(); rest != "" {
 			t.Fatalf("an idle connection got %q", rest)
 		}
 	}
-	if got := ask(t, client(t), "GET", "http://"+front, ""); got.status != 200 {
+	if got := sendRequest(t, newClient(t), "GET", "http://"+front, ""); got.status != 200 {
 		t.Errorf("afterwards: %d", got.status)
 	}
 	if n := w.metric("weft_listener_connections_closed_total", `cause="overload"`); n != 90 {
@@ -236,22 +236,22 @@ func TestIdleConnectionsMakeRoom(t *testing.T) {
 	}
 }
 
-// TestConnectionsAreLimitedOverAllListeners verifies that a limit of two connections counts the
+// TestGlobalConnectionLimit verifies that a limit of two connections counts the
 // connections of both listeners.
-func TestConnectionsAreLimitedOverAllListeners(t *testing.T) {
+func TestGlobalConnectionLimit(t *testing.T) {
 	t.Parallel()
-	one, other := free(), free()
+	one, other := freeAddress(), freeAddress()
 	s := setup{
-		listeners: list{listen("one", one), listen("other", other)},
-		tables:    list{table("one", says("/", 200, "ok")), table("other", says("/", 200, "ok"))},
+		listeners: list{httpListener("one", one), httpListener("other", other)},
+		tables:    list{routeTable("one", directRoute("/", 200, "ok")), routeTable("other", directRoute("/", 200, "ok"))},
 		more:      overloadManager("downstream_connections", object{"max_active_downstream_connections": 2}, 1, "shrink_heap"),
 	}
-	w := run(t, s.config())
-	first, second := dial(t, one), dial(t, other)
-	first.send(get).response("GET")
-	second.send(get).response("GET")
+	w := startWeft(t, s.config())
+	first, second := dialRaw(t, one), dialRaw(t, other)
+	first.send(get).readResponse("GET")
+	second.send(get).readResponse("GET")
 	for _, address := range []string{one, other} {
-		if got := dial(t, address).rest(); got != "" {
+		if got := dialRaw(t, address).readToEnd(); got != "" {
 			t.Errorf("the third got %q, want its end", got)
 		}
 	}
@@ -265,7 +265,7 @@ func TestConnectionsAreLimitedOverAllListeners(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer c.Close()
-		_ = c.SetDeadline(time.Now().Add(patience))
+		_ = c.SetDeadline(time.Now().Add(waitTimeout))
 		if _, err := c.Write([]byte(get)); err != nil {
 			return false
 		}
@@ -274,43 +274,43 @@ func TestConnectionsAreLimitedOverAllListeners(t *testing.T) {
 	})
 }
 
-// TestOverloadIsNoDrain verifies that a healthcheck filter does not report a drain when overload
+// TestOverloadIsNotReportedAsDrain verifies that a healthcheck filter does not report a drain when overload
 // closes the connection.
-func TestOverloadIsNoDrain(t *testing.T) {
+func TestOverloadIsNotReportedAsDrain(t *testing.T) {
 	t.Parallel()
-	s, front := simple(serve(t, answers("served")).address)
-	s.listeners[0].(object)["stream_filters"] = list{filterOf("healthcheck", object{"endpoint": "/healthz"})}
+	s, front := simpleProxy(startUpstream(t, respondWith("served")).address)
+	s.listeners[0].(object)["stream_filters"] = list{streamFilter("healthcheck", object{"endpoint": "/healthz"})}
 	s.more = overloadManager("downstream_connections", object{"max_active_downstream_connections": 10}, 0.1, "disable_http_keepalive")
-	w := run(t, s.config())
-	open := dial(t, front)
-	eventually(t, "connections are short", func() bool { return w.overloaded("disable_http_keepalive") == "saturated" })
-	response, body := open.send(strings.Replace(get, "GET / ", "GET /healthz ", 1)).response("GET")
+	w := startWeft(t, s.config())
+	open := dialRaw(t, front)
+	eventually(t, "connections are short", func() bool { return w.overloadState("disable_http_keepalive") == "saturated" })
+	response, body := open.send(strings.Replace(get, "GET / ", "GET /healthz ", 1)).readResponse("GET")
 	if response.StatusCode != 200 || !response.Close {
 		t.Errorf("%d %q, closes: %t; want 200, and the connection's end", response.StatusCode, body, response.Close)
 	}
 }
 
-// TestConnectionsBeyondTheRateWait verifies that connections above the accept rate wait and are not
+// TestAcceptRateLimit verifies that connections above the accept rate wait and are not
 // refused.
-func TestConnectionsBeyondTheRateWait(t *testing.T) {
+func TestAcceptRateLimit(t *testing.T) {
 	t.Parallel()
 	const perSecond, burst, all = 20, 5, 20
-	s, front := simple("127.0.0.1:1")
-	s.tables = list{table("front", says("/", 200, "ok"))}
-	s.listeners = list{listen("front", front, object{"accept_rate": object{"per_second": perSecond, "burst": burst}})}
-	w := run(t, s.config())
+	s, front := simpleProxy("127.0.0.1:1")
+	s.tables = list{routeTable("front", directRoute("/", 200, "ok"))}
+	s.listeners = list{httpListener("front", front, object{"accept_rate": object{"per_second": perSecond, "burst": burst}})}
+	w := startWeft(t, s.config())
 	began := time.Now()
-	var callers []*wire
+	var callers []*rawConn
 	for range all {
-		callers = append(callers, dial(t, front).send(get))
+		callers = append(callers, dialRaw(t, front).send(get))
 	}
 	for i, c := range callers {
-		if response, _ := c.response("GET"); response.StatusCode != 200 {
+		if response, _ := c.readResponse("GET"); response.StatusCode != 200 {
 			t.Errorf("caller %d: %d", i, response.StatusCode)
 		}
 	}
 	// Weft may accept a connection before its token is available.
-	if took, least := time.Since(began), time.Duration(all-burst-1)*time.Second/perSecond; took < least || took > least+soon {
+	if took, least := time.Since(began), time.Duration(all-burst-1)*time.Second/perSecond; took < least || took > least+rpcDeadline {
 		t.Errorf("%d connections took %v, want %v", all, took, least)
 	}
 	if n := w.metric("weft_listener_connections_refused_total"); n != 0 {
@@ -321,26 +321,26 @@ func TestConnectionsBeyondTheRateWait(t *testing.T) {
 // overloadExample runs overload.json. Above 10 connections a response closes its connection. States
 // and pressures are reported.
 func overloadExample(t *testing.T) {
-	e := openExample(t, "overload.json")
-	serveAt(t, e.at("3191"), answers("served"))
+	e := loadExample(t, "overload.json")
+	startUpstreamAt(t, e.address("3191"), respondWith("served"))
 	w := e.run("overload.json")
-	w.admin = e.at("3187")
-	var callers []*wire
+	w.admin = e.address("3187")
+	var callers []*rawConn
 	for range 12 {
-		callers = append(callers, dial(t, e.at("3185")).send(get))
+		callers = append(callers, dialRaw(t, e.address("3185")).send(get))
 	}
 	for _, c := range callers {
-		if response, body := c.response("GET"); response.StatusCode != 200 || body != "served" {
+		if response, body := c.readResponse("GET"); response.StatusCode != 200 || body != "served" {
 			t.Errorf("%d %q", response.StatusCode, body)
 		}
 	}
 	for range 8 {
-		dial(t, e.at("3185")).send("GET / HTTP/1.1\n") // stays open
+		dialRaw(t, e.address("3185")).send("GET / HTTP/1.1\n") // stays open
 	}
-	eventually(t, "there are many connections", func() bool { return w.overloaded("disable_http_keepalive") == "saturated" })
+	eventually(t, "there are many connections", func() bool { return w.overloadState("disable_http_keepalive") == "saturated" })
 	ended := 0
 	for _, c := range callers {
-		if response, _ := c.send(get).response("GET"); response.Close {
+		if response, _ := c.send(get).readResponse("GET"); response.Close {
 			ended++
 		}
 	}
@@ -348,7 +348,7 @@ func overloadExample(t *testing.T) {
 		t.Error("no answer ended its connection")
 	}
 	for _, action := range []string{"shrink_heap", "stop_accepting_requests", "shrink_idle", "stop_accepting_connections"} {
-		if state := w.overloaded(action); state != "inactive" {
+		if state := w.overloadState(action); state != "inactive" {
 			t.Errorf("%s is %s", action, state)
 		}
 	}

@@ -12,7 +12,7 @@ import (
 
 const wrongOrigin = "Origin: https://other.test"
 
-func (p *pair) cors() feature {
+func (p *protocolPair) cors() feature {
 	everybody := object{"allow_origin_string_match": list{object{"exact": "*"}}}
 	const (
 		origin    = "Origin: https://pages.test"
@@ -21,54 +21,54 @@ func (p *pair) cors() feature {
 	)
 	return feature{
 		name: "cors",
-		filters: list{filterOf("cors", object{
+		filters: list{streamFilter("cors", object{
 			"allow_origin_string_match": list{object{"exact": "https://pages.test"}}, "allow_methods": "GET, PUT", "max_age": "600",
 			"forward_not_matching_preflights": false,
 		})},
-		routes: []object{own("/public", "cors", everybody), to("/dead", "dead")},
-		trials: []trial{
+		routes: []object{routeWithFilter("/public", "cors", everybody), routeTo("/dead", "dead")},
+		cases: []requestCase{
 			{name: "an origin that may", path: "/", fields: []string{origin}, status: 200,
-				want: map[string]string{allowed: "https://pages.test", "Vary": "Origin", "X-App": "app"}},
+				wantHeaders: map[string]string{allowed: "https://pages.test", "Vary": "Origin", "X-App": "app"}},
 			{name: "one that may not", path: "/", fields: []string{wrongOrigin}, status: 200,
-				want: map[string]string{allowed: "", "Vary": "Origin", "X-App": "app"}},
-			{name: "a route for any", path: "/public", fields: []string{wrongOrigin}, status: 200, want: map[string]string{allowed: "https://other.test"}},
+				wantHeaders: map[string]string{allowed: "", "Vary": "Origin", "X-App": "app"}},
+			{name: "a route for any", path: "/public", fields: []string{wrongOrigin}, status: 200, wantHeaders: map[string]string{allowed: "https://other.test"}},
 			{name: "a preflight", method: "OPTIONS", path: "/", fields: []string{origin, preflight}, status: 200,
-				want: map[string]string{allowed: "https://pages.test", "Access-Control-Allow-Methods": "GET, PUT", "Access-Control-Max-Age": "600", "X-App": ""}},
+				wantHeaders: map[string]string{allowed: "https://pages.test", "Access-Control-Allow-Methods": "GET, PUT", "Access-Control-Max-Age": "600", "X-App": ""}},
 			{name: "a preflight of one that may not", method: "OPTIONS", path: "/", fields: []string{wrongOrigin, preflight}, status: 200,
-				want: map[string]string{allowed: "", "X-App": ""}},
+				wantHeaders: map[string]string{allowed: "", "X-App": ""}},
 			{name: "an error", path: "/dead", fields: []string{origin}, status: 502, reason: "connect_failure",
-				want: map[string]string{allowed: "https://pages.test"}},
-			{name: "without an origin", path: "/", status: 200, code: "0", want: map[string]string{allowed: "", "X-App": "app"}},
+				wantHeaders: map[string]string{allowed: "https://pages.test"}},
+			{name: "without an origin", path: "/", status: 200, code: "0", wantHeaders: map[string]string{allowed: "", "X-App": "app"}},
 		},
 	}
 }
 
-func (p *pair) csrf() feature {
+func (p *protocolPair) csrf() feature {
 	return feature{
 		name:    "csrf",
-		filters: list{filterOf("csrf", object{"additional_origins": list{object{"exact": "pages.test"}}})},
-		routes:  []object{own("/open", "csrf", object{"filter_enabled": object{"default_value": object{"numerator": 0}}})},
-		trials: []trial{
+		filters: list{streamFilter("csrf", object{"additional_origins": list{object{"exact": "pages.test"}}})},
+		routes:  []object{routeWithFilter("/open", "csrf", object{"filter_enabled": object{"default_value": object{"numerator": 0}}})},
+		cases: []requestCase{
 			{name: "what changes nothing", path: "/", fields: []string{wrongOrigin}, status: 200},
-			{name: "the same origin", method: "POST", path: "/", content: "a", fields: []string{"Origin: http://shop.test"}, status: 200, code: "0", body: "a"},
-			{name: "one more", method: "POST", path: "/", content: "a", fields: []string{"Origin: https://pages.test"}, status: 200, code: "0", body: "a"},
+			{name: "the same origin", method: "POST", path: "/", requestBody: "a", fields: []string{"Origin: http://shop.test"}, status: 200, code: "0", body: "a"},
+			{name: "one more", method: "POST", path: "/", requestBody: "a", fields: []string{"Origin: https://pages.test"}, status: 200, code: "0", body: "a"},
 			{name: "by the page", method: "PUT", path: "/", fields: []string{"Referer: http://shop.test/page"}, status: 200, code: "0"},
-			{name: "another", method: "POST", path: "/", content: "a", fields: []string{wrongOrigin}, status: 403, code: "7", reason: "denied"},
-			{name: "none", method: "POST", path: "/", content: "a", status: 403, code: "7", reason: "denied"},
-			{name: "a route without", method: "POST", path: "/open", content: "a", status: 200, code: "0", body: "a"},
+			{name: "another", method: "POST", path: "/", requestBody: "a", fields: []string{wrongOrigin}, status: 403, code: "7", reason: "denied"},
+			{name: "none", method: "POST", path: "/", requestBody: "a", status: 403, code: "7", reason: "denied"},
+			{name: "a route without", method: "POST", path: "/open", requestBody: "a", status: 200, code: "0", body: "a"},
 		},
 	}
 }
 
-func (p *pair) ipAccess() feature {
+func (p *protocolPair) ipAccess() feature {
 	return feature{
 		name: "ip_access",
-		filters: list{filterOf("ip_access", object{"default_action": "deny", "header": "x-real-ip", "ips": list{
+		filters: list{streamFilter("ip_access", object{"default_action": "deny", "header": "x-real-ip", "ips": list{
 			object{"action": "deny", "addrs": list{"10.0.0.66"}}, object{"action": "allow", "addrs": list{"10.0.0.0/8"}}}})},
-		trials: []trial{
-			{name: "within", path: "/", fields: []string{"X-Real-Ip: 10.1.2.3"}, status: 200, code: "0", want: map[string]string{"X-App": "app"}},
+		cases: []requestCase{
+			{name: "within", path: "/", fields: []string{"X-Real-Ip: 10.1.2.3"}, status: 200, code: "0", wantHeaders: map[string]string{"X-App": "app"}},
 			{name: "the exception", path: "/", fields: []string{"X-Real-Ip: 10.0.0.66"}, status: 403, code: "7", reason: "denied"},
-			{name: "without", method: "POST", path: "/", content: "lost", fields: []string{"X-Real-Ip: 192.0.2.1"}, status: 403, code: "7", reason: "denied"},
+			{name: "without", method: "POST", path: "/", requestBody: "lost", fields: []string{"X-Real-Ip: 192.0.2.1"}, status: 403, code: "7", reason: "denied"},
 			{name: "no address", path: "/", fields: []string{"X-Real-Ip: nobody"}, status: 403, code: "7", reason: "denied"},
 			{name: "that of the connection", path: "/", status: 403, code: "7", reason: "denied"},
 		},
@@ -82,16 +82,16 @@ func policy(action string, permission object) object {
 		"permissions": list{permission}, "principals": list{object{"any": true}}}}}}
 }
 
-func (p *pair) rbac() feature {
+func (p *protocolPair) rbac() feature {
 	path := object{"url_path": object{"path": object{"prefix": "/admin"}}}
 	return feature{
 		name:    "rbac",
-		filters: list{filterOf("rbac", policy("ALLOW", object{"header": object{"name": "x-tenant", "string_match": object{"exact": "blue"}}}))},
-		routes:  []object{own("/admin", "rbac", policy("DENY", path)), own("/open", "rbac", object{})},
-		trials: []trial{
-			{name: "what the policy fits", path: "/", fields: []string{"X-Tenant: blue"}, status: 200, code: "0", want: map[string]string{"X-App": "app"}},
+		filters: list{streamFilter("rbac", policy("ALLOW", object{"header": object{"name": "x-tenant", "string_match": object{"exact": "blue"}}}))},
+		routes:  []object{routeWithFilter("/admin", "rbac", policy("DENY", path)), routeWithFilter("/open", "rbac", object{})},
+		cases: []requestCase{
+			{name: "what the policy fits", path: "/", fields: []string{"X-Tenant: blue"}, status: 200, code: "0", wantHeaders: map[string]string{"X-App": "app"}},
 			{name: "what it does not", path: "/", fields: []string{"X-Tenant: green"}, status: 403, code: "7", reason: "denied"},
-			{name: "with content", method: "POST", path: "/", content: "lost", status: 403, code: "7", reason: "denied"},
+			{name: "with content", method: "POST", path: "/", requestBody: "lost", status: 403, code: "7", reason: "denied"},
 			{name: "a route with its own", path: "/admin/a", fields: []string{"X-Tenant: blue"}, status: 403, code: "7", reason: "denied"},
 			{name: "a path that may be another", path: "/admin/../a", status: 403, code: "7", reason: "denied"},
 			{name: "a route without", path: "/open", status: 200, code: "0"},
@@ -100,41 +100,41 @@ func (p *pair) rbac() feature {
 }
 
 // headerToMetadata verifies the metadata with an rbac policy.
-func (p *pair) headerToMetadata() feature {
+func (p *protocolPair) headerToMetadata() feature {
 	green := object{"metadata": object{"filter": "shop", "path": list{object{"key": "tenant"}}, "value": object{"string_match": object{"exact": "green"}}}}
 	return feature{
 		name: "header_to_metadata",
 		filters: list{
-			filterOf("header_to_metadata", object{"request_rules": list{object{
+			streamFilter("header_to_metadata", object{"request_rules": list{object{
 				"header": "x-tenant", "on_header_present": object{"metadata_namespace": "shop", "key": "tenant"}, "remove": true,
 			}}}),
-			filterOf("rbac", policy("DENY", green)),
+			streamFilter("rbac", policy("DENY", green)),
 		},
-		trials: []trial{
+		cases: []requestCase{
 			{name: "a value that is refused", path: "/", fields: []string{"X-Tenant: green"}, status: 403, code: "7", reason: "denied"},
-			{name: "another", path: "/", fields: []string{"X-Tenant: blue"}, status: 200, code: "0", want: map[string]string{"X-App": "app", "Got-X-Tenant": ""}},
+			{name: "another", path: "/", fields: []string{"X-Tenant: blue"}, status: 200, code: "0", wantHeaders: map[string]string{"X-App": "app", "Got-X-Tenant": ""}},
 			{name: "none", path: "/", status: 200, code: "0"},
 		},
 	}
 }
 
 // localRateLimit verifies token buckets that are not refilled during the test.
-func (p *pair) localRateLimit() feature {
+func (p *protocolPair) localRateLimit() feature {
 	tokens := func(n int) object {
 		return object{"token_bucket": object{"max_tokens": n, "fill_interval": "1h"}}
 	}
 	out := list{object{"header": object{"key": "x-limited", "value": "yes"}}}
 	return feature{
 		name:    "local_ratelimit",
-		filters: list{filterOf("local_ratelimit", tokens(3).with(object{"response_headers_to_add": out}))},
+		filters: list{streamFilter("local_ratelimit", tokens(3).with(object{"response_headers_to_add": out}))},
 		routes: []object{
-			own("/status", "local_ratelimit", tokens(1).with(object{"status": object{"code": 503}})),
-			own("/open", "local_ratelimit", object{}),
+			routeWithFilter("/status", "local_ratelimit", tokens(1).with(object{"status": object{"code": 503}})),
+			routeWithFilter("/open", "local_ratelimit", object{}),
 		},
-		trials: []trial{
-			{name: "within", path: "/", times: 3, status: 200, code: "0", want: map[string]string{"X-App": "app", "X-Limited": ""}},
-			{name: "beyond", path: "/", status: 429, reason: "rate_limited", want: map[string]string{"X-App": "", "X-Limited": "yes"}},
-			{name: "beyond, with content", method: "POST", path: "/", content: "lost", status: 429, code: "14", reason: "rate_limited"},
+		cases: []requestCase{
+			{name: "within", path: "/", times: 3, status: 200, code: "0", wantHeaders: map[string]string{"X-App": "app", "X-Limited": ""}},
+			{name: "beyond", path: "/", status: 429, reason: "rate_limited", wantHeaders: map[string]string{"X-App": "", "X-Limited": "yes"}},
+			{name: "beyond, with content", method: "POST", path: "/", requestBody: "lost", status: 429, code: "14", reason: "rate_limited"},
 			{name: "the one of a route", path: "/status", status: 200, code: "0"},
 			{name: "another status", path: "/status", status: 503, code: "14", reason: "rate_limited"},
 			{name: "a route without", path: "/open", times: 4, status: 200, code: "0"},
@@ -142,8 +142,8 @@ func (p *pair) localRateLimit() feature {
 	}
 }
 
-// signed returns a JWT (RFC 7519) with claims, which are JSON, signed with secret by HS256.
-func signed(claims, secret string) string {
+// signJWT returns a JWT (RFC 7519) with claims, which are JSON, signed with secret by HS256.
+func signJWT(claims, secret string) string {
 	encode := base64.RawURLEncoding.EncodeToString
 	text := encode([]byte(`{"alg":"HS256"}`)) + "." + encode([]byte(claims))
 	signature := hmac.New(sha256.New, []byte(secret))
@@ -151,29 +151,29 @@ func signed(claims, secret string) string {
 	return text + "." + encode(signature.Sum(nil))
 }
 
-func (p *pair) jwtAuthn() feature {
+func (p *protocolPair) jwtAuthn() feature {
 	const secret, jason = "0123456789abcdef0123456789abcdef", `{"iss":"id.test","sub":"jason"}`
 	keys := fmt.Sprintf(`{"keys":[{"kty":"oct","alg":"HS256","k":%q}]}`, base64.RawURLEncoding.EncodeToString([]byte(secret)))
 	bearer := func(jwt string) []string { return []string{"Authorization: Bearer " + jwt, "X-User: forged"} }
 	return feature{
 		name: "jwt_authn",
-		filters: list{filterOf("jwt_authn", object{
+		filters: list{streamFilter("jwt_authn", object{
 			"providers": object{"corp": object{
 				"issuer": "id.test", "local_jwks": object{"inline_string": keys},
 				"claim_to_headers": list{object{"header_name": "x-user", "claim_name": "sub"}},
 			}},
 			"rules": list{object{"match": object{"prefix": "/open"}}, object{"requires": object{"provider_name": "corp"}}},
 		})},
-		trials: []trial{
-			{name: "a token", path: "/", fields: bearer(signed(jason, secret)), status: 200, code: "0",
-				want: map[string]string{"Got-X-User": "jason", "Got-Authorization": ""}},
-			{name: "with content", method: "POST", path: "/", content: "kept", fields: bearer(signed(jason, secret)), status: 200, code: "0", body: "kept"},
-			{name: "none", path: "/", status: 401, reason: "unauthenticated", want: map[string]string{"Www-Authenticate": "Bearer", "X-App": ""}},
-			{name: "none of a call", path: "/", code: "16", reason: "unauthenticated", want: map[string]string{"X-App": ""}},
-			{name: "of another key", path: "/", fields: bearer(signed(jason, "another")), status: 401, code: "16", reason: "unauthenticated"},
-			{name: "of another issuer", path: "/", fields: bearer(signed(`{"iss":"other.test"}`, secret)), status: 401, code: "16", reason: "unauthenticated"},
-			{name: "one that has ended", path: "/", fields: bearer(signed(`{"iss":"id.test","exp":1}`, secret)), status: 401, code: "16", reason: "unauthenticated"},
-			{name: "a path that needs none", path: "/open", fields: []string{"X-User: forged"}, status: 200, code: "0", want: map[string]string{"Got-X-User": ""}},
+		cases: []requestCase{
+			{name: "a token", path: "/", fields: bearer(signJWT(jason, secret)), status: 200, code: "0",
+				wantHeaders: map[string]string{"Got-X-User": "jason", "Got-Authorization": ""}},
+			{name: "with content", method: "POST", path: "/", requestBody: "kept", fields: bearer(signJWT(jason, secret)), status: 200, code: "0", body: "kept"},
+			{name: "none", path: "/", status: 401, reason: "unauthenticated", wantHeaders: map[string]string{"Www-Authenticate": "Bearer", "X-App": ""}},
+			{name: "none of a call", path: "/", code: "16", reason: "unauthenticated", wantHeaders: map[string]string{"X-App": ""}},
+			{name: "of another key", path: "/", fields: bearer(signJWT(jason, "another")), status: 401, code: "16", reason: "unauthenticated"},
+			{name: "of another issuer", path: "/", fields: bearer(signJWT(`{"iss":"other.test"}`, secret)), status: 401, code: "16", reason: "unauthenticated"},
+			{name: "one that has ended", path: "/", fields: bearer(signJWT(`{"iss":"id.test","exp":1}`, secret)), status: 401, code: "16", reason: "unauthenticated"},
+			{name: "a path that needs none", path: "/open", fields: []string{"X-User: forged"}, status: 200, code: "0", wantHeaders: map[string]string{"Got-X-User": ""}},
 		},
 	}
 }

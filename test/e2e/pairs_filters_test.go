@@ -11,31 +11,31 @@ import (
 )
 
 // filters returns a feature for each HTTP stream filter.
-func (p *pair) filters() []feature {
+func (p *protocolPair) filters() []feature {
 	return []feature{
 		p.faultAbort(), p.faultDelay(), p.headerMutation(), p.payloadLimit(), p.healthcheck(), p.healthOfApplications(), p.healthOfClusters(), p.dubboStream(),
 		p.compressor(), p.gzip(), p.decompressor(),
 		p.cors(), p.csrf(), p.ipAccess(), p.rbac(), p.headerToMetadata(), p.localRateLimit(), p.mirror(), p.faultTolerance(), p.jwtAuthn(),
-		p.extAuthz("http", byHTTP, p.authz[0]), p.extAuthz("grpc", byGRPC, p.authz[1]),
+		p.extAuthz("http", httpAuthz, p.authz[0]), p.extAuthz("grpc", grpcAuthz, p.authz[1]),
 		p.adaptiveConcurrency(),
 		p.flowControl(),
 		p.peerMetadata(), p.istioStats(),
 	}
 }
 
-func (p *pair) faultAbort() feature {
+func (p *protocolPair) faultAbort() feature {
 	abort := func(status int) object { return object{"abort": object{"status": status, "percentage": 100}} }
 	return feature{
 		name:    "fault-abort",
-		filters: list{filterOf("fault", abort(503))},
+		filters: list{streamFilter("fault", abort(503))},
 		routes: []object{
-			own("/teapot", "fault", abort(418)),
-			own("/none", "fault", object{}),
-			own("/some", "fault", abort(418).with(object{"headers": list{object{"name": "end-user", "value": "jason"}}})),
+			routeWithFilter("/teapot", "fault", abort(418)),
+			routeWithFilter("/none", "fault", object{}),
+			routeWithFilter("/some", "fault", abort(418).with(object{"headers": list{object{"name": "end-user", "value": "jason"}}})),
 		},
-		trials: []trial{
+		cases: []requestCase{
 			{name: "every request", path: "/", status: 503, code: "14", reason: "fault_injected"},
-			{name: "one with content", method: "POST", path: "/", content: "lost", status: 503, code: "14", reason: "fault_injected"},
+			{name: "one with content", method: "POST", path: "/", requestBody: "lost", status: 503, code: "14", reason: "fault_injected"},
 			{name: "a route with another status", path: "/teapot", status: 418, code: "2", reason: "fault_injected"},
 			{name: "a route without", path: "/none", status: 200, code: "0"},
 			{name: "a caller of whom it is", path: "/some", fields: []string{"End-User: jason"}, status: 418, code: "2", reason: "fault_injected"},
@@ -44,31 +44,31 @@ func (p *pair) faultAbort() feature {
 	}
 }
 
-func (p *pair) faultDelay() feature {
+func (p *protocolPair) faultDelay() feature {
 	const short = 100 * time.Millisecond
 	delay := object{"delay": object{"fixed_delay": short.String(), "percentage": 100}}
 	return feature{
 		name:    "fault-delay",
-		filters: list{filterOf("fault", delay)},
+		filters: list{streamFilter("fault", delay)},
 		routes: []object{
-			own("/abort", "fault", delay.with(object{"abort": object{"status": 504, "percentage": 100}})),
-			to("/late", "late", object{"timeout": short.String()}),
+			routeWithFilter("/abort", "fault", delay.with(object{"abort": object{"status": 504, "percentage": 100}})),
+			routeTo("/late", "late", object{"timeout": short.String()}),
 		},
-		clusters: list{cluster("late", nil, p.silent)},
-		trials: []trial{
-			{name: "a request waits", path: "/", status: 200, code: "0", slow: short},
-			{name: "one with content", method: "POST", path: "/", content: "kept", status: 200, code: "0", body: "kept", slow: short},
-			{name: "an abort comes after it", path: "/abort", status: 504, code: "14", reason: "fault_injected", slow: short},
-			{name: "a timeout comes after it", path: "/late", status: 504, code: "14", reason: "upstream_timeout", slow: short},
+		clusters: list{cluster("late", nil, p.hanging)},
+		cases: []requestCase{
+			{name: "a request waits", path: "/", status: 200, code: "0", minDuration: short},
+			{name: "one with content", method: "POST", path: "/", requestBody: "kept", status: 200, code: "0", body: "kept", minDuration: short},
+			{name: "an abort comes after it", path: "/abort", status: 504, code: "14", reason: "fault_injected", minDuration: short},
+			{name: "a timeout comes after it", path: "/late", status: 504, code: "14", reason: "upstream_timeout", minDuration: short},
 		},
 	}
 }
 
-func (p *pair) headerMutation() feature {
+func (p *protocolPair) headerMutation() feature {
 	field := func(key, value string) object { return object{"header": object{"key": key, "value": value}} }
 	return feature{
 		name: "header_mutation",
-		filters: list{filterOf("header_mutation", object{
+		filters: list{streamFilter("header_mutation", object{
 			"request_headers_to_add": list{
 				field("X-Caller", "%downstream_remote_ip%"),
 				field("X-There", "replaced").with(object{"append": false}),
@@ -78,77 +78,77 @@ func (p *pair) headerMutation() feature {
 			"response_headers_to_add":    list{field("X-Out", "%upstream_cluster%")},
 			"response_headers_to_remove": list{"x-inner"},
 		})},
-		routes: []object{own("/own", "header_mutation", object{"request_headers_to_add": list{field("X-Own", "yes")}})},
-		trials: []trial{
+		routes: []object{routeWithFilter("/own", "header_mutation", object{"request_headers_to_add": list{field("X-Own", "yes")}})},
+		cases: []requestCase{
 			{
 				name: "fields of both ways", path: "/", status: 200, code: "0",
 				fields: []string{"X-There: before", "X-More: before", "X-Secret: s"},
-				want: map[string]string{
+				wantHeaders: map[string]string{
 					"Got-X-Caller": "127.0.0.1", "Got-X-There": "replaced", "Got-X-More": "before, added", "Got-X-Secret": "",
 					"X-Out": "app", "X-Inner": "",
 				},
 			},
 			{
 				name: "a route with its own", path: "/own", fields: []string{"X-Secret: s"}, status: 200, code: "0",
-				want: map[string]string{"Got-X-Own": "yes", "Got-X-Caller": "", "Got-X-Secret": "s", "X-Out": "", "X-Inner": "secret"},
+				wantHeaders: map[string]string{"Got-X-Own": "yes", "Got-X-Caller": "", "Got-X-Secret": "s", "X-Out": "", "X-Inner": "secret"},
 			},
 		},
 	}
 }
 
 // payloadLimit verifies limits on bodies. A gRPC body is five bytes longer than its message.
-func (p *pair) payloadLimit() feature {
+func (p *protocolPair) payloadLimit() feature {
 	const eleven = "a message.."
 	return feature{
 		name:    "payload_limit",
-		filters: list{filterOf("payload_limit", object{"max_entity_size": 10})},
+		filters: list{streamFilter("payload_limit", object{"max_entity_size": 10})},
 		routes: []object{
-			own("/status", "payload_limit", object{"max_entity_size": 10, "http_status": 509}),
-			own("/none", "payload_limit", object{}),
-			own("/sixteen", "payload_limit", object{"max_entity_size": 16}),
+			routeWithFilter("/status", "payload_limit", object{"max_entity_size": 10, "http_status": 509}),
+			routeWithFilter("/none", "payload_limit", object{}),
+			routeWithFilter("/sixteen", "payload_limit", object{"max_entity_size": 16}),
 		},
-		trials: []trial{
-			{name: "what is within", method: "POST", path: "/", content: "ten bytes.", status: 200, body: "ten bytes."},
-			{name: "what is not", method: "POST", path: "/", content: eleven, status: 413, code: "8", reason: "body_too_large"},
-			{name: "an unknown length within", method: "POST", path: "/sixteen", content: eleven, streamed: true, status: 200, code: "0", body: eleven},
-			{name: "an unknown length beyond", method: "POST", path: "/", content: eleven, streamed: true, status: 413, code: "8", reason: "body_too_large"},
-			{name: "a route with another status", method: "POST", path: "/status", content: eleven, status: 509, code: "8", reason: "body_too_large"},
-			{name: "a route without", method: "POST", path: "/none", content: eleven, status: 200, code: "0", body: eleven},
+		cases: []requestCase{
+			{name: "what is within", method: "POST", path: "/", requestBody: "ten bytes.", status: 200, body: "ten bytes."},
+			{name: "what is not", method: "POST", path: "/", requestBody: eleven, status: 413, code: "8", reason: "body_too_large"},
+			{name: "an unknown length within", method: "POST", path: "/sixteen", requestBody: eleven, chunked: true, status: 200, code: "0", body: eleven},
+			{name: "an unknown length beyond", method: "POST", path: "/", requestBody: eleven, chunked: true, status: 413, code: "8", reason: "body_too_large"},
+			{name: "a route with another status", method: "POST", path: "/status", requestBody: eleven, status: 509, code: "8", reason: "body_too_large"},
+			{name: "a route without", method: "POST", path: "/none", requestBody: eleven, status: 200, code: "0", body: eleven},
 		},
 	}
 }
 
-func (p *pair) healthcheck() feature {
+func (p *protocolPair) healthcheck() feature {
 	app := map[string]string{"X-App": "app"}
 	return feature{
 		name:    "healthcheck",
-		filters: list{filterOf("healthcheck", object{"endpoint": "/healthz"})},
-		trials: []trial{
-			{name: "health", path: "/healthz?verbose", status: 200, body: "ok\n", want: map[string]string{"X-App": ""}},
-			{name: "by HEAD", method: "HEAD", path: "/healthz", status: 200, want: map[string]string{"X-App": ""}},
-			{name: "another method", method: "PUT", path: "/healthz", status: 200, code: "0", want: app},
-			{name: "another path", path: "/healthz/db", status: 200, code: "0", want: app},
+		filters: list{streamFilter("healthcheck", object{"endpoint": "/healthz"})},
+		cases: []requestCase{
+			{name: "health", path: "/healthz?verbose", status: 200, body: "ok\n", wantHeaders: map[string]string{"X-App": ""}},
+			{name: "by HEAD", method: "HEAD", path: "/healthz", status: 200, wantHeaders: map[string]string{"X-App": ""}},
+			{name: "another method", method: "PUT", path: "/healthz", status: 200, code: "0", wantHeaders: app},
+			{name: "another path", path: "/healthz/db", status: 200, code: "0", wantHeaders: app},
 		},
 	}
 }
 
-func (p *pair) dubboStream() feature {
+func (p *protocolPair) dubboStream() feature {
 	return feature{
 		name:    "dubbo_stream",
-		filters: list{filterOf("dubbo_stream", object{"pod_labels_file": "/etc/istio/pod/labels"})},
-		trials: []trial{
+		filters: list{streamFilter("dubbo_stream", object{"pod_labels_file": "/etc/istio/pod/labels"})},
+		cases: []requestCase{
 			{name: "what is no Dubbo passes", path: "/shop/buy?a", fields: []string{"Service: kept"}, status: 200, code: "0",
-				want: map[string]string{"X-App": "app", "Got-Service": "kept"}},
+				wantHeaders: map[string]string{"X-App": "app", "Got-Service": "kept"}},
 		},
 	}
 }
 
-// TestEveryStreamFilterHasARow verifies that (*pair).filters has every stream filter of the
+// TestEveryStreamFilterIsCovered verifies that (*pair).filters has every stream filter of the
 // registry. The title of a filter's README.md is the name of the filter.
-func TestEveryStreamFilterHasARow(t *testing.T) {
+func TestEveryStreamFilterIsCovered(t *testing.T) {
 	t.Parallel()
 	rows := make(map[string]bool)
-	for _, f := range new(pair).filters() {
+	for _, f := range new(protocolPair).filters() {
 		for _, one := range f.filters {
 			rows[one.(object)["type"].(string)] = true
 		}

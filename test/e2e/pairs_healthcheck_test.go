@@ -2,36 +2,36 @@ package e2e
 
 // healthOfApplications verifies that Weft caches the health response of an upstream. The upstream
 // responds to its first request of /health/503 with 503, and to later ones with 200.
-func (p *pair) healthOfApplications() feature {
+func (p *protocolPair) healthOfApplications() feature {
 	return feature{
 		name:     "healthcheck-passthrough",
-		filters:  list{filterOf("healthcheck", object{"endpoint": "/health/503", "passthrough": true, "cache_time": "1h"})},
-		routes:   []object{to("/", "moody-health")},
-		all:      true,
-		clusters: list{cluster("moody-health", nil, p.moody)},
-		trials: []trial{
+		filters:  list{streamFilter("healthcheck", object{"endpoint": "/health/503", "passthrough": true, "cache_time": "1h"})},
+		routes:   []object{routeTo("/", "moody-health")},
+		matchAll: true,
+		clusters: list{cluster("moody-health", nil, p.flaky)},
+		cases: []requestCase{
 			{name: "the first", path: "/health/503", status: 503},
-			{name: "the next", path: "/health/503?again", status: 503, want: map[string]string{"X-App": ""}},
-			{name: "by HEAD", method: "HEAD", path: "/health/503", status: 503, want: map[string]string{"X-App": ""}},
-			{name: "what does not ask for health", method: "POST", path: "/health/503", content: "kept", status: 200, body: "kept", want: map[string]string{"X-App": "app"}},
+			{name: "the next", path: "/health/503?again", status: 503, wantHeaders: map[string]string{"X-App": ""}},
+			{name: "by HEAD", method: "HEAD", path: "/health/503", status: 503, wantHeaders: map[string]string{"X-App": ""}},
+			{name: "what does not ask for health", method: "POST", path: "/health/503", requestBody: "kept", status: 200, body: "kept", wantHeaders: map[string]string{"X-App": "app"}},
 		},
 	}
 }
 
 // healthOfClusters verifies responses from the health of clusters. A cluster that does not exist is
 // unhealthy.
-func (p *pair) healthOfClusters() feature {
+func (p *protocolPair) healthOfClusters() feature {
 	asks := object{"endpoint": "/healthz", "grpc": true}
 	return feature{
 		name: "healthcheck-clusters",
 		filters: list{
-			filterOf("healthcheck", asks.with(object{"cluster_min_healthy_percentages": object{"app": 50}, "endpoint": "/app"})),
-			filterOf("healthcheck", asks.with(object{"cluster_min_healthy_percentages": object{"app": 50, "nobody": 50}, "grpc": false})),
+			streamFilter("healthcheck", asks.with(object{"cluster_min_healthy_percentages": object{"app": 50}, "endpoint": "/app"})),
+			streamFilter("healthcheck", asks.with(object{"cluster_min_healthy_percentages": object{"app": 50, "nobody": 50}, "grpc": false})),
 		},
-		trials: []trial{
-			{name: "a cluster that is well", path: "/app", status: 200, body: "ok\n", want: map[string]string{"X-App": ""}},
-			{name: "one that is not there", path: "/healthz", status: 503, body: "not healthy\n", want: map[string]string{"X-App": ""}},
-			{name: "what does not ask for health", path: "/other", status: 200, code: "0", want: map[string]string{"X-App": "app"}},
+		cases: []requestCase{
+			{name: "a cluster that is well", path: "/app", status: 200, body: "ok\n", wantHeaders: map[string]string{"X-App": ""}},
+			{name: "one that is not there", path: "/healthz", status: 503, body: "not healthy\n", wantHeaders: map[string]string{"X-App": ""}},
+			{name: "what does not ask for health", path: "/other", status: 200, code: "0", wantHeaders: map[string]string{"X-App": "app"}},
 		},
 	}
 }

@@ -7,9 +7,9 @@ import (
 
 // Features of the selection of a host.
 
-// stays verifies that one upstream sent all responses. With random selection from two upstreams, 12
+// checkOneUpstream verifies that one upstream sent all responses. With random selection from two upstreams, 12
 // responses pass by chance in one of 2,000 runs.
-func stays(t *testing.T, all []answer) {
+func checkOneUpstream(t *testing.T, all []httpResponse) {
 	t.Helper()
 	first := all[0].header.Get("X-App")
 	for _, a := range all {
@@ -19,9 +19,9 @@ func stays(t *testing.T, all []answer) {
 	}
 }
 
-func (p *pair) hashPolicy() feature {
+func (p *protocolPair) hashPolicy() feature {
 	by := func(prefix string, policies ...any) object {
-		return to(prefix, "hashed", object{"hash_policy": list(policies)})
+		return routeTo(prefix, "hashed", object{"hash_policy": list(policies)})
 	}
 	const often = 12
 	return feature{
@@ -33,13 +33,13 @@ func (p *pair) hashPolicy() feature {
 			by("/second", object{"header": object{"key": "x-user"}}, object{"source_ip": object{}}),
 		},
 		clusters: list{cluster("hashed", object{"lb_type": "LB_MAGLEV"}, p.app, p.other)},
-		trials: []trial{
-			{name: "a field", path: "/field", fields: []string{"X-User: jason"}, times: often, status: 200, code: "0", judge: stays},
-			{name: "a cookie", path: "/cookie", fields: []string{"Cookie: user=jason"}, times: often, status: 200, code: "0", judge: stays,
-				want: map[string]string{"Set-Cookie": ""}},
-			{name: "the caller's address", path: "/address", times: often, status: 200, code: "0", judge: stays},
-			{name: "what else there is", method: "POST", path: "/second", content: "kept", times: often, status: 200, code: "0", body: "kept", judge: stays},
-			{name: "who has no cookie gets one", path: "/cookie", status: 200, code: "0", judge: func(t *testing.T, all []answer) {
+		cases: []requestCase{
+			{name: "a field", path: "/field", fields: []string{"X-User: jason"}, times: often, status: 200, code: "0", check: checkOneUpstream},
+			{name: "a cookie", path: "/cookie", fields: []string{"Cookie: user=jason"}, times: often, status: 200, code: "0", check: checkOneUpstream,
+				wantHeaders: map[string]string{"Set-Cookie": ""}},
+			{name: "the caller's address", path: "/address", times: often, status: 200, code: "0", check: checkOneUpstream},
+			{name: "what else there is", method: "POST", path: "/second", requestBody: "kept", times: often, status: 200, code: "0", body: "kept", check: checkOneUpstream},
+			{name: "who has no cookie gets one", path: "/cookie", status: 200, code: "0", check: func(t *testing.T, all []httpResponse) {
 				if got := all[0].header.Get("Set-Cookie"); !strings.HasPrefix(got, "user=") {
 					t.Errorf("Set-Cookie: %q, want one of user", got)
 				}
@@ -48,38 +48,38 @@ func (p *pair) hashPolicy() feature {
 	}
 }
 
-func (p *pair) metadataMatch() feature {
+func (p *protocolPair) metadataMatch() feature {
 	version := func(v string) object { return object{"version": v} }
 	return feature{
 		name: "metadata_match",
-		filters: list{filterOf("header_to_metadata", object{"request_rules": list{object{
+		filters: list{streamFilter("header_to_metadata", object{"request_rules": list{object{
 			"header": "x-version", "on_header_present": object{"key": "version"}}}})},
 		routes: []object{
-			to("/first", "labelled", matching(version("1"))), to("/second", "labelled", matching(version("2"))),
-			to("/none", "labelled", matching(version("9"))), to("/field", "labelled"),
+			routeTo("/first", "labelled", metadataMatch(version("1"))), routeTo("/second", "labelled", metadataMatch(version("2"))),
+			routeTo("/none", "labelled", metadataMatch(version("9"))), routeTo("/field", "labelled"),
 		},
 		clusters: list{cluster("labelled", object{
-			"hosts":            list{labelled(p.app, version("1")), labelled(p.other, version("2"))},
+			"hosts":            list{labeledHost(p.app, version("1")), labeledHost(p.other, version("2"))},
 			"lb_subset_config": object{"fall_back_policy": 0, "subset_selectors": list{list{"version"}}},
 		})},
-		trials: []trial{
-			{name: "of a route", path: "/first", times: 4, status: 200, code: "0", want: map[string]string{"X-App": "app"}},
-			{name: "of another", path: "/second", times: 4, status: 200, code: "0", want: map[string]string{"X-App": "other"}},
-			{name: "of the request", path: "/field", fields: []string{"X-Version: 2"}, times: 4, status: 200, code: "0", want: map[string]string{"X-App": "other"}},
+		cases: []requestCase{
+			{name: "of a route", path: "/first", times: 4, status: 200, code: "0", wantHeaders: map[string]string{"X-App": "app"}},
+			{name: "of another", path: "/second", times: 4, status: 200, code: "0", wantHeaders: map[string]string{"X-App": "other"}},
+			{name: "of the request", path: "/field", fields: []string{"X-Version: 2"}, times: 4, status: 200, code: "0", wantHeaders: map[string]string{"X-App": "other"}},
 			{name: "that no host has", path: "/none", status: 502, code: "14", reason: "no_healthy_host"},
 		},
 	}
 }
 
-func (p *pair) faultTolerance() feature {
+func (p *protocolPair) faultTolerance() feature {
 	return feature{
 		name: "fault_tolerance",
-		filters: list{filterOf("fault_tolerance", object{
+		filters: list{streamFilter("fault_tolerance", object{
 			"enabled": true, "timeWindow": 50, "leastWindowCount": 1, "exceptionRateMultiple": 2})},
-		routes:   []object{to("/", "one-fails")},
-		all:      true,
+		routes:   []object{routeTo("/", "one-fails")},
+		matchAll: true,
 		clusters: list{cluster("one-fails", nil, p.app, p.other, p.busy)},
-		before: func(t *testing.T, ask func(string) answer) {
+		before: func(t *testing.T, ask func(string) httpResponse) {
 			const once = 3 // requests to each host
 			eventually(t, "the host that fails is out", func() bool {
 				for range 2 * once {
@@ -90,9 +90,9 @@ func (p *pair) faultTolerance() feature {
 				return true
 			})
 		},
-		trials: []trial{
+		cases: []requestCase{
 			{name: "the others serve", path: "/", times: 6, status: 200, code: "0"},
-			{name: "also what has content", method: "POST", path: "/", content: "kept", times: 6, status: 200, code: "0", body: "kept"},
+			{name: "also what has content", method: "POST", path: "/", requestBody: "kept", times: 6, status: 200, code: "0", body: "kept"},
 		},
 	}
 }

@@ -3,30 +3,30 @@ package e2e
 import "github.com/weft-proxy/weft/pkg/protocol/workload"
 
 // peerMetadata verifies the exchange of metadata with a client that sends its own.
-func (p *pair) peerMetadata() feature {
+func (p *protocolPair) peerMetadata() feature {
 	caller := workload.Workload{Name: "web", Namespace: "default"}
 	here := workload.Workload{Name: "shop"}
 	id, metadata := "X-Envoy-Peer-Metadata-Id", "X-Envoy-Peer-Metadata"
 	return feature{
 		name: "peer_metadata",
-		filters: list{filterOf("peer_metadata", object{
+		filters: list{streamFilter("peer_metadata", object{
 			"downstream_discovery": true, "downstream_propagation": true, "node": "here", "workload": object{"name": "shop"},
 		})},
-		trials: []trial{
+		cases: []requestCase{
 			{name: "a sidecar hears, and is told", path: "/", fields: []string{id + ": there", metadata + ": " + caller.Metadata()}, status: 200, code: "0",
-				want: map[string]string{"X-App": "app", "Got-" + id: "", "Got-" + metadata: "", id: "here", metadata: here.Metadata()}},
-			{name: "nobody else is", path: "/", status: 200, code: "0", want: map[string]string{"X-App": "app", id: "", metadata: ""}},
+				wantHeaders: map[string]string{"X-App": "app", "Got-" + id: "", "Got-" + metadata: "", id: "here", metadata: here.Metadata()}},
+			{name: "nobody else is", path: "/", status: 200, code: "0", wantHeaders: map[string]string{"X-App": "app", id: "", metadata: ""}},
 		},
 	}
 }
 
 // istioStats verifies that requests pass unchanged.
-func (p *pair) istioStats() feature {
+func (p *protocolPair) istioStats() feature {
 	return feature{
 		name:    "istio_stats",
-		filters: list{filterOf("istio_stats", object{"reporter": "destination"})},
-		trials: []trial{
-			{name: "what is counted passes", method: "POST", path: "/shop/buy?a", content: "kept", status: 200, code: "0", want: map[string]string{"X-App": "app"}},
+		filters: list{streamFilter("istio_stats", object{"reporter": "destination"})},
+		cases: []requestCase{
+			{name: "what is counted passes", method: "POST", path: "/shop/buy?a", requestBody: "kept", status: 200, code: "0", wantHeaders: map[string]string{"X-App": "app"}},
 		},
 	}
 }

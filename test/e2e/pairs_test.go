@@ -16,44 +16,44 @@ import (
 // it. It has its own listener and a route table with the same name. Its trials run in every pair of
 // protocols.
 type feature struct {
-	name     string                                           // without spaces
-	filters  list                                             // of the listener
-	routes   []object                                         // followed by a route of every path to "app", unless all is set
-	all      bool                                             // routes match every path
-	clusters list                                             // in addition to "app", "other" and "dead"
-	before   func(t *testing.T, ask func(path string) answer) // waits until the trials can run; may be nil
-	trials   []trial
+	name     string                                                 // without spaces
+	filters  list                                                   // of the listener
+	routes   []object                                               // followed by a route of every path to "app", unless all is set
+	matchAll bool                                                   // routes match every path
+	clusters list                                                   // in addition to "app", "other" and "dead"
+	before   func(t *testing.T, ask func(path string) httpResponse) // waits until the trials can run; may be nil
+	cases    []requestCase
 }
 
 // A trial is a request and its expected result.
-type trial struct {
+type requestCase struct {
 	name         string
 	method, path string   // "": GET; gRPC always uses POST
 	fields       []string // "Name: value"
-	content      string
-	streamed     bool // without a Content-Length
+	requestBody  string
+	chunked      bool // without a Content-Length
 	times        int  // number of requests; 0: one
 
-	status int               // of the response, in HTTP; 0: HTTP skips the trial
-	code   string            // grpc-status; "": gRPC skips the trial
-	reason string            // of the failure that is counted; "": none
-	body   string            // "": any; gRPC does not check it
-	want   map[string]string // response headers; "": absent
-	slow   time.Duration     // minimum duration
-	judge  func(t *testing.T, all []answer)
+	status      int               // of the response, in HTTP; 0: HTTP skips the trial
+	code        string            // grpc-status; "": gRPC skips the trial
+	reason      string            // of the failure that is counted; "": none
+	body        string            // "": any; gRPC does not check it
+	wantHeaders map[string]string // response headers; "": absent
+	minDuration time.Duration     // minimum duration
+	check       func(t *testing.T, all []httpResponse)
 }
 
 // A pair is the protocols on both sides of Weft, and the upstreams that the trials use.
-type pair struct {
-	down, up string // "Http1" or "Http2"
-	grpc     bool   // requests are gRPC calls
+type protocolPair struct {
+	downstream, upstream string // "Http1" or "Http2"
+	grpc                 bool   // requests are gRPC calls
 
-	app, other string // describe the request in their response
-	busy       string // responds with 503 or grpc-status 14
-	silent     string // never responds
-	gone       string // reads a request and closes without a response
-	moody      string // responds to the first request of a path with the status at its end
-	dead       string // nothing listens there
+	app, other    string // describe the request in their response
+	busy          string // responds with 503 or grpc-status 14
+	hanging       string // never responds
+	disconnecting string // reads a request and closes without a response
+	flaky         string // responds to the first request of a path with the status at its end
+	closedPort    string // nothing listens there
 
 	authz [2]string // authorization services, of HTTP and of gRPC
 
@@ -61,68 +61,68 @@ type pair struct {
 	copies chan string // requests that shadow received
 }
 
-func (p *pair) name() string {
+func (p *protocolPair) name() string {
 	if p.grpc {
 		return "gRPC"
 	}
-	return p.down + " to " + p.up
+	return p.downstream + " to " + p.upstream
 }
 
-// TestFiltersAndRoutesActTheSameInEachPairOfProtocols runs every feature in every pair of
+// TestProtocolPairs runs every feature in every pair of
 // protocols. A new filter needs a feature.
-func TestFiltersAndRoutesActTheSameInEachPairOfProtocols(t *testing.T) {
+func TestProtocolPairs(t *testing.T) {
 	t.Parallel()
-	for _, p := range []*pair{
-		{down: "Http1", up: "Http1"}, {down: "Http1", up: "Http2"},
-		{down: "Http2", up: "Http1"}, {down: "Http2", up: "Http2"},
-		{down: "Http2", up: "Http2", grpc: true},
+	for _, p := range []*protocolPair{
+		{downstream: "Http1", upstream: "Http1"}, {downstream: "Http1", upstream: "Http2"},
+		{downstream: "Http2", upstream: "Http1"}, {downstream: "Http2", upstream: "Http2"},
+		{downstream: "Http2", upstream: "Http2", grpc: true},
 	} {
 		t.Run(p.name(), func(t *testing.T) {
 			t.Parallel()
 			p.serve(t)
 			features := append(p.filters(), p.actions()...)
-			s := setup{clusters: list{cluster("app", nil, p.app), cluster("other", nil, p.other), cluster("dead", nil, p.dead)}}
+			s := setup{clusters: list{cluster("app", nil, p.app), cluster("other", nil, p.other), cluster("dead", nil, p.closedPort)}}
 			addresses := make(map[string]string)
 			for _, f := range features {
-				address := free()
+				address := freeAddress()
 				addresses[f.name] = address
-				s.listeners = append(s.listeners, chained(f.name, address, object{"type": "proxy", "config": object{
-					"downstream_protocol": p.down, "upstream_protocol": p.up, "router_config_name": f.name,
+				s.listeners = append(s.listeners, networkListener(f.name, address, object{"type": "proxy", "config": object{
+					"downstream_protocol": p.downstream, "upstream_protocol": p.upstream, "router_config_name": f.name,
 				}}, object{"stream_filters": f.filters}))
-				if !f.all {
-					f.routes = append(f.routes, to("/", "app"))
+				if !f.matchAll {
+					f.routes = append(f.routes, routeTo("/", "app"))
 				}
-				s.tables = append(s.tables, table(f.name, f.routes...))
+				s.tables = append(s.tables, routeTable(f.name, f.routes...))
 				s.clusters = append(s.clusters, f.clusters...)
 			}
-			w := run(t, s.config())
-			c := client(t)
-			c.Transport.(*http.Transport).Protocols = speaking(p.down)
+			w := startWeft(t, s.config())
+			c := newClient(t)
+			c.Transport.(*http.Transport).Protocols = httpProtocols(p.downstream)
 			for _, f := range features {
-				t.Run(f.name, func(t *testing.T) { p.hold(t, w, c, "http://"+addresses[f.name], &f) })
+				t.Run(f.name, func(t *testing.T) { p.runFeature(t, w, c, "http://"+addresses[f.name], &f) })
 			}
 		})
 	}
 }
 
-// hold runs the trials of a feature and verifies the failures that Weft counts.
-func (p *pair) hold(t *testing.T, w *weft, c *http.Client, url string, f *feature) {
+// runFeature runs the trials of a feature and verifies the failures that Weft counts.
+func (p *protocolPair) runFeature(t *testing.T, w *weft, c *http.Client, url string, f *feature) {
 	if f.before != nil {
-		f.before(t, func(path string) answer { a, _ := p.fetch(t, c, url, &trial{path: path}); return a })
+		f.before(t, func(path string) httpResponse { a, _ := p.fetch(t, c, url, &requestCase{path: path}); return a })
 	}
 	failures, sum := make(map[string]int), 0
-	for i := range f.trials {
-		q := &f.trials[i]
+	for i := range f.cases {
+		q := &f.cases[i]
 		if p.grpc && q.code == "" || !p.grpc && q.status == 0 {
 			continue
 		}
 		t.Run(q.name, func(t *testing.T) {
-			var answers []answer
+			var answers []httpResponse
 			for range max(1, q.times) {
-				answers = append(answers, p.ask(t, c, url, q))
+				answers = append(answers, p.sendRequest(t, c, url, q))
 			}
-			if q.judge != nil {
-				q.judge(t, answers)
+			if q.check != nil {
+				q.check(t, answers)
 			}
 		})
 		if q.reason != "" {
@@ -142,8 +142,8 @@ func (p *pair) hold(t *testing.T, w *weft, c *http.Client, url string, f *featur
 	}
 }
 
-// ask sends the request once and checks the response.
-func (p *pair) ask(t *testing.T, c *http.Client, url string, q *trial) answer {
+// sendRequest sends the request once and checks the response.
+func (p *protocolPair) sendRequest(t *testing.T, c *http.Client, url string, q *requestCase) httpResponse {
 	t.Helper()
 	a, resp := p.fetch(t, c, url, q)
 	if p.grpc {
@@ -151,20 +151,20 @@ func (p *pair) ask(t *testing.T, c *http.Client, url string, q *trial) answer {
 	} else if a.status != q.status || q.body != "" && a.body != q.body {
 		t.Errorf("%d with %d bytes, %.60q, after %v; want %d with %.60q", a.status, len(a.body), a.body, a.took, q.status, q.body)
 	}
-	if a.took < q.slow {
-		t.Errorf("the answer came after %v, want %v at least", a.took, q.slow)
+	if a.took < q.minDuration {
+		t.Errorf("the answer came after %v, want %v at least", a.took, q.minDuration)
 	}
-	for name, want := range q.want {
+	for name, want := range q.wantHeaders {
 		if got := strings.Join(a.header.Values(name), ", "); got != want {
 			t.Errorf("%s: %q, want %q", name, got, want)
 		}
 	}
-	p.checkCarried(t, resp)
+	p.checkForwarded(t, resp)
 	return a
 }
 
 // fetch sends the request once and reads the response with its trailers.
-func (p *pair) fetch(t *testing.T, c *http.Client, url string, q *trial) (answer, *http.Response) {
+func (p *protocolPair) fetch(t *testing.T, c *http.Client, url string, q *requestCase) (httpResponse, *http.Response) {
 	t.Helper()
 	began := time.Now()
 	resp, err := c.Do(p.request(t, url, q))
@@ -176,13 +176,13 @@ func (p *pair) fetch(t *testing.T, c *http.Client, url string, q *trial) (answer
 	if err != nil {
 		t.Fatal(err)
 	}
-	return answer{resp.StatusCode, resp.Header, string(body), time.Since(began)}, resp
+	return httpResponse{resp.StatusCode, resp.Header, string(body), time.Since(began)}, resp
 }
 
 // request returns the request of the trial, to the host shop.test.
-func (p *pair) request(t *testing.T, url string, q *trial) *http.Request {
+func (p *protocolPair) request(t *testing.T, url string, q *requestCase) *http.Request {
 	t.Helper()
-	method, text := q.method, q.content
+	method, text := q.method, q.requestBody
 	if p.grpc {
 		method, text = http.MethodPost, message(text)
 	}
@@ -190,7 +190,7 @@ func (p *pair) request(t *testing.T, url string, q *trial) *http.Request {
 	if text != "" {
 		content = strings.NewReader(text)
 	}
-	if q.streamed {
+	if q.chunked {
 		content = io.MultiReader(content)
 	}
 	req, err := http.NewRequestWithContext(t.Context(), method, url+q.path, content)
@@ -216,13 +216,13 @@ func message(text string) string {
 
 // checkCall checks the response to a gRPC call. Its status is in the trailers, or in the headers if
 // there is no body.
-func checkCall(t *testing.T, resp *http.Response, body string, q *trial) {
+func checkCall(t *testing.T, resp *http.Response, body string, q *requestCase) {
 	t.Helper()
 	code := resp.Header.Get("Grpc-Status") + resp.Trailer.Get("Grpc-Status")
 	if resp.StatusCode != http.StatusOK || code != q.code || resp.Header.Get("Content-Type") != "application/grpc" {
 		t.Errorf("%d with %v and grpc-status %q, want 200 and %q", resp.StatusCode, resp.Header, code, q.code)
 	}
-	want := message(q.content)
+	want := message(q.requestBody)
 	if code != "0" {
 		want = ""
 	}
@@ -231,15 +231,15 @@ func checkCall(t *testing.T, resp *http.Response, body string, q *trial) {
 	}
 }
 
-// checkCarried checks every response of an upstream: the HTTP version of the request, the trailers,
+// checkForwarded checks every response of an upstream: the HTTP version of the request, the trailers,
 // and that hop-by-hop headers were not forwarded.
-func (p *pair) checkCarried(t *testing.T, resp *http.Response) {
+func (p *protocolPair) checkForwarded(t *testing.T, resp *http.Response) {
 	t.Helper()
 	version := resp.Header.Get("X-Version")
 	if version == "" {
 		return // not a response of an upstream
 	}
-	if want := strings.TrimPrefix(p.up, "Http"); version != want {
+	if want := strings.TrimPrefix(p.upstream, "Http"); version != want {
 		t.Errorf("the application was asked in HTTP/%s, want HTTP/%s", version, want)
 	}
 	if resp.Request.Method != http.MethodHead && resp.Trailer.Get("X-Sum") != resp.Header.Get("X-Size") {
@@ -253,17 +253,17 @@ func (p *pair) checkCarried(t *testing.T, resp *http.Response) {
 }
 
 // serve starts the upstreams.
-func (p *pair) serve(t *testing.T) {
+func (p *protocolPair) serve(t *testing.T) {
 	t.Helper()
 	startIn := func(protocol string, h http.HandlerFunc) string {
 		s := httptest.NewUnstartedServer(h)
-		s.Config.Protocols = speaking(protocol)
+		s.Config.Protocols = httpProtocols(protocol)
 		s.Start()
 		t.Cleanup(s.Close)
 		return s.Listener.Addr().String()
 	}
-	start := func(h http.HandlerFunc) string { return startIn(p.up, h) }
-	p.app, p.other = start(tells("app")), start(tells("other"))
+	start := func(h http.HandlerFunc) string { return startIn(p.upstream, h) }
+	p.app, p.other = start(describeRequestAs("app")), start(describeRequestAs("other"))
 	p.busy = start(func(w http.ResponseWriter, r *http.Request) {
 		if isCall(r) {
 			w.Header().Set("Content-Type", "application/grpc")
@@ -272,26 +272,26 @@ func (p *pair) serve(t *testing.T) {
 		}
 		http.Error(w, "busy", http.StatusServiceUnavailable)
 	})
-	p.silent = start(func(_ http.ResponseWriter, r *http.Request) {
+	p.hanging = start(func(_ http.ResponseWriter, r *http.Request) {
 		_, _ = io.Copy(io.Discard, r.Body) // so that the server detects a disconnect
 		<-r.Context().Done()
 	})
-	p.gone = start(func(_ http.ResponseWriter, r *http.Request) {
+	p.disconnecting = start(func(_ http.ResponseWriter, r *http.Request) {
 		_, _ = io.Copy(io.Discard, r.Body) // read until EOF or an error
 		panic(http.ErrAbortHandler)
 	})
-	p.moody = start(atFirst())
-	p.dead = free()
-	p.authz = [2]string{startIn("Http1", authorizes), serveAuthorizer(t, nil)}
+	p.flaky = start(failFirst())
+	p.closedPort = freeAddress()
+	p.authz = [2]string{startIn("Http1", serveHTTPAuthorizer), serveAuthorizer(t, nil)}
 	p.copies = make(chan string, 100) // more than a feature sends
-	for i, protocol := range []string{p.down, p.up} {
-		p.shadow[i] = startIn(protocol, notes(p.copies))
+	for i, protocol := range []string{p.downstream, p.upstream} {
+		p.shadow[i] = startIn(protocol, recordRequests(p.copies))
 	}
 }
 
-// tells returns a handler that responds with name, the request line, each request header as
+// describeRequestAs returns a handler that responds with name, the request line, each request header as
 // Got-Name, and the body.
-func tells(name string) http.HandlerFunc {
+func describeRequestAs(name string) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		content, err := io.ReadAll(r.Body)
 		if err != nil {
@@ -318,8 +318,8 @@ func tells(name string) http.HandlerFunc {
 
 func isCall(r *http.Request) bool { return r.Header.Get("Content-Type") == "application/grpc" }
 
-// speaking returns the protocols of net/http for "Http1" or "Http2".
-func speaking(name string) *http.Protocols {
+// httpProtocols returns the protocols of net/http for "Http1" or "Http2".
+func httpProtocols(name string) *http.Protocols {
 	p := new(http.Protocols)
 	p.SetHTTP1(name == "Http1")
 	p.SetUnencryptedHTTP2(name == "Http2")

@@ -17,22 +17,22 @@ import (
 
 // origin is an upstream behind Weft.
 type origin struct {
-	address string
-	server  *http.Server
-	hits    atomic.Int64 // requests
-	opened  atomic.Int64 // connections
+	address  string
+	server   *http.Server
+	requests atomic.Int64 // requests
+	opened   atomic.Int64 // connections
 
 	mu   sync.Mutex
 	open map[net.Conn]http.ConnState // guarded by mu
 }
 
-// serve starts an upstream on a free port.
-func serve(t *testing.T, h http.HandlerFunc) *origin {
+// startUpstream starts an upstream on a free port.
+func startUpstream(t *testing.T, h http.HandlerFunc) *origin {
 	t.Helper()
-	return serveAt(t, "127.0.0.1:0", h)
+	return startUpstreamAt(t, "127.0.0.1:0", h)
 }
 
-func serveAt(t *testing.T, address string, h http.HandlerFunc) *origin {
+func startUpstreamAt(t *testing.T, address string, h http.HandlerFunc) *origin {
 	t.Helper()
 	network := "tcp"
 	if strings.HasPrefix(address, "/") {
@@ -45,7 +45,7 @@ func serveAt(t *testing.T, address string, h http.HandlerFunc) *origin {
 	o := &origin{address: l.Addr().String(), open: make(map[net.Conn]http.ConnState)}
 	o.server = &http.Server{
 		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			o.hits.Add(1)
+			o.requests.Add(1)
 			h(w, r)
 		}),
 		ConnState: o.connState,
@@ -93,21 +93,21 @@ func (o *origin) kill() {
 	_ = o.server.Close() // it may be closed already
 }
 
-// answers returns a handler that responds with word.
-func answers(word string) http.HandlerFunc {
+// respondWith returns a handler that responds with word.
+func respondWith(word string) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, word) }
 }
 
-// sayRequest responds with the request that it received, its headers sorted by name.
-func sayRequest(w http.ResponseWriter, r *http.Request) {
+// describeRequest responds with the request that it received, its headers sorted by name.
+func describeRequest(w http.ResponseWriter, r *http.Request) {
 	_, _ = fmt.Fprintf(w, "%s %s %s\n", r.Method, r.RequestURI, r.Host)
 	_ = r.Header.Write(w)
 	_, _ = io.WriteString(w, "\n")
 	_, _ = io.Copy(w, r.Body)
 }
 
-// accept starts a server that calls talk for each connection, and returns its address.
-func accept(t *testing.T, talk func(c net.Conn)) string {
+// startTCPServer starts a server that calls talk for each connection, and returns its address.
+func startTCPServer(t *testing.T, talk func(c net.Conn)) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -146,46 +146,46 @@ func readRequest(r *bufio.Reader) (*http.Request, []byte, error) {
 	return request, body, err
 }
 
-// client returns a client with its own connections.
-func client(t *testing.T) *http.Client {
+// newClient returns a client with its own connections.
+func newClient(t *testing.T) *http.Client {
 	t.Helper()
 	transport := &http.Transport{MaxIdleConnsPerHost: 64, DisableCompression: true}
 	t.Cleanup(transport.CloseIdleConnections)
 	return &http.Client{
 		Transport:     transport,
-		Timeout:       4 * patience,
+		Timeout:       4 * waitTimeout,
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
 }
 
-// answer is a complete response.
-type answer struct {
+// httpResponse is a complete response.
+type httpResponse struct {
 	status int
 	header http.Header
 	body   string
 	took   time.Duration
 }
 
-// ask sends a request and fails the test on an error. fields are "Name: value"; "Host" sets the
+// sendRequest sends a request and fails the test on an error. fields are "Name: value"; "Host" sets the
 // authority.
-func ask(t *testing.T, c *http.Client, method, url, body string, fields ...string) answer {
+func sendRequest(t *testing.T, c *http.Client, method, url, body string, fields ...string) httpResponse {
 	t.Helper()
-	a, err := try(t.Context(), c, method, url, body, fields...)
+	a, err := tryRequest(t.Context(), c, method, url, body, fields...)
 	if err != nil {
 		t.Fatalf("%s %s: %v", method, url, err)
 	}
 	return a
 }
 
-// try is ask for requests that may fail: it returns the error.
-func try(ctx context.Context, c *http.Client, method, url, body string, fields ...string) (answer, error) {
+// tryRequest is ask for requests that may fail: it returns the error.
+func tryRequest(ctx context.Context, c *http.Client, method, url, body string, fields ...string) (httpResponse, error) {
 	var content io.Reader
 	if body != "" {
 		content = strings.NewReader(body)
 	}
 	request, err := http.NewRequestWithContext(ctx, method, url, content)
 	if err != nil {
-		return answer{}, err
+		return httpResponse{}, err
 	}
 	for _, f := range fields {
 		name, value, _ := strings.Cut(f, ": ")
@@ -198,44 +198,44 @@ func try(ctx context.Context, c *http.Client, method, url, body string, fields .
 	began := time.Now()
 	response, err := c.Do(request)
 	if err != nil {
-		return answer{}, err
+		return httpResponse{}, err
 	}
 	defer response.Body.Close()
 	got, err := io.ReadAll(response.Body)
-	return answer{response.StatusCode, response.Header, string(got), time.Since(began)}, err
+	return httpResponse{response.StatusCode, response.Header, string(got), time.Since(began)}, err
 }
 
-// wire is a raw connection of a client.
-type wire struct {
+// rawConn is a raw connection of a client.
+type rawConn struct {
 	net.Conn
 	t *testing.T
 	r *bufio.Reader
 }
 
-func dial(t *testing.T, address string) *wire {
+func dialRaw(t *testing.T, address string) *rawConn {
 	t.Helper()
 	network := "tcp"
 	if strings.HasPrefix(address, "/") {
 		network = "unix"
 	}
-	c, err := net.DialTimeout(network, address, patience)
+	c, err := net.DialTimeout(network, address, waitTimeout)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return newWire(t, c)
+	return newRawConn(t, c)
 }
 
-func newWire(t *testing.T, c net.Conn) *wire {
+func newRawConn(t *testing.T, c net.Conn) *rawConn {
 	t.Helper()
 	t.Cleanup(func() { _ = c.Close() }) // the test may have closed it
-	if err := c.SetDeadline(time.Now().Add(4 * patience)); err != nil {
+	if err := c.SetDeadline(time.Now().Add(4 * waitTimeout)); err != nil {
 		t.Fatal(err)
 	}
-	return &wire{Conn: c, t: t, r: bufio.NewReader(c)}
+	return &rawConn{Conn: c, t: t, r: bufio.NewReader(c)}
 }
 
 // send writes text with each \n replaced by \r\n.
-func (w *wire) send(text string) *wire {
+func (w *rawConn) send(text string) *rawConn {
 	w.t.Helper()
 	if _, err := io.WriteString(w, strings.ReplaceAll(text, "\n", "\r\n")); err != nil {
 		w.t.Fatal(err)
@@ -243,8 +243,8 @@ func (w *wire) send(text string) *wire {
 	return w
 }
 
-// response reads the response to a request with this method.
-func (w *wire) response(method string) (*http.Response, string) {
+// readResponse reads the response to a request with this method.
+func (w *rawConn) readResponse(method string) (*http.Response, string) {
 	w.t.Helper()
 	response, err := http.ReadResponse(w.r, &http.Request{Method: method})
 	if err != nil {
@@ -257,8 +257,8 @@ func (w *wire) response(method string) (*http.Response, string) {
 	return response, string(body)
 }
 
-// rest reads until the connection ends, by a close or a reset.
-func (w *wire) rest() string {
+// readToEnd reads until the connection ends, by a close or a reset.
+func (w *rawConn) readToEnd() string {
 	w.t.Helper()
 	all, err := io.ReadAll(w.r)
 	var timeout net.Error

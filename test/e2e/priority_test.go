@@ -4,10 +4,10 @@ import (
 	"testing"
 )
 
-// TestADefaultPriorityThatIsUsedUpLeavesTheHighOneItsOwn verifies that each priority has its own
+// TestPrioritiesHaveSeparateLimits verifies that each priority has its own
 // circuit breakers. While an upstream holds as many requests as the default priority allows,
 // requests of a route with the priority HIGH are served up to their own limit.
-func TestADefaultPriorityThatIsUsedUpLeavesTheHighOneItsOwn(t *testing.T) {
+func TestPrioritiesHaveSeparateLimits(t *testing.T) {
 	t.Parallel()
 	for name, limits := range map[string]any{
 		"a list of elements": list{
@@ -21,23 +21,23 @@ func TestADefaultPriorityThatIsUsedUpLeavesTheHighOneItsOwn(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			app := hold(t)
-			front := free()
-			w := run(t, setup{
-				listeners: list{listen("front", front)},
-				tables:    list{table("front", to("/high", "app", object{"priority": "HIGH"}), to("/", "app"))},
+			app := startHoldingUpstream(t)
+			front := freeAddress()
+			w := startWeft(t, setup{
+				listeners: list{httpListener("front", front)},
+				tables:    list{routeTable("front", routeTo("/high", "app", object{"priority": "HIGH"}), routeTo("/", "app"))},
 				clusters:  list{cluster("app", object{"circuit_breakers": limits}, app.address)},
 			}.config())
 			url := "http://" + front
-			first, second := background(t, url), background(t, url)
+			first, second := requestInBackground(t, url), requestInBackground(t, url)
 			app.await(t)
 			app.await(t)
-			if got := ask(t, client(t), "GET", url, ""); got.status != 503 {
+			if got := sendRequest(t, newClient(t), "GET", url, ""); got.status != 503 {
 				t.Errorf("one more of the default priority: %d, want 503", got.status)
 			}
-			high := background(t, url+"/high")
+			high := requestInBackground(t, url+"/high")
 			app.await(t)
-			if got := ask(t, client(t), "GET", url+"/high", ""); got.status != 503 {
+			if got := sendRequest(t, newClient(t), "GET", url+"/high", ""); got.status != 503 {
 				t.Errorf("one more of the high priority: %d, want 503", got.status)
 			}
 			for _, m := range []struct {
@@ -56,16 +56,16 @@ func TestADefaultPriorityThatIsUsedUpLeavesTheHighOneItsOwn(t *testing.T) {
 				}
 			}
 			open := 0
-			for _, b := range w.standing("app").Breakers {
+			for _, b := range w.clusterState("app").Breakers {
 				if b.Open && b.Used == b.Most {
 					open++
 				}
 			}
 			if open != 2 {
-				t.Errorf("/clusters tells %+v, want 2 limits that are reached", w.standing("app").Breakers)
+				t.Errorf("/clusters tells %+v, want 2 limits that are reached", w.clusterState("app").Breakers)
 			}
-			close(app.leave)
-			for _, wait := range []func() answer{first, second, high} {
+			close(app.release)
+			for _, wait := range []func() httpResponse{first, second, high} {
 				if got := wait(); got.status != 200 {
 					t.Errorf("a request that was held: %d", got.status)
 				}

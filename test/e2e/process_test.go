@@ -22,9 +22,9 @@ import (
 	"github.com/weft-proxy/weft/test/subject"
 )
 
-// patience is the timeout of operations that should be immediate. The machine that runs the tests
+// waitTimeout is the timeout of operations that should be immediate. The machine that runs the tests
 // may be busy.
-const patience = 15 * time.Second
+const waitTimeout = 15 * time.Second
 
 // weft is a process under test.
 type weft struct {
@@ -34,14 +34,14 @@ type weft struct {
 	admin  string // address of the admin port, if config has one
 	stdout output
 	stderr output
-	ended  chan struct{} // closed when the process has exited
+	exited chan struct{} // closed when the process has exited
 	client *http.Client  // for the admin port; nil: adminClient
 }
 
-// run starts weft with a configuration and waits until it is ready.
-func run(t *testing.T, c object) *weft {
+// startWeft starts weft with a configuration and waits until it is ready.
+func startWeft(t *testing.T, c object) *weft {
 	t.Helper()
-	w := launch(t, launchOptions{config: c})
+	w := launchWeft(t, launchOptions{config: c})
 	w.awaitReady()
 	return w
 }
@@ -57,10 +57,10 @@ type launchOptions struct {
 	shell string
 }
 
-// launch starts weft. The cleanup of the test kills it if it still runs.
-func launch(t *testing.T, o launchOptions) *weft {
+// launchWeft starts weft. The cleanup of the test kills it if it still runs.
+func launchWeft(t *testing.T, o launchOptions) *weft {
 	t.Helper()
-	w := &weft{t: t, stdout: newOutput(), stderr: newOutput(), ended: make(chan struct{})}
+	w := &weft{t: t, stdout: newOutput(), stderr: newOutput(), exited: make(chan struct{})}
 	args := o.args
 	if o.config != nil {
 		w.path = filepath.Join(t.TempDir(), "config.json")
@@ -90,17 +90,17 @@ func launch(t *testing.T, o launchOptions) *weft {
 		_ = w.cmd.Wait() // ProcessState has the result
 		w.stdout.Close()
 		w.stderr.Close()
-		close(w.ended)
+		close(w.exited)
 	}()
-	t.Cleanup(w.end)
+	t.Cleanup(w.kill)
 	return w
 }
 
-// end kills the process, waits for it, and checks its log.
-func (w *weft) end() {
+// kill kills the process, waits for it, and checks its log.
+func (w *weft) kill() {
 	_ = w.cmd.Process.Kill() // it may have ended
-	<-w.ended
-	w.stderr.Judge(w.t)
+	<-w.exited
+	w.stderr.CheckLog(w.t)
 }
 
 func (w *weft) awaitReady() {
@@ -111,7 +111,7 @@ func (w *weft) awaitReady() {
 // write replaces the configuration file atomically, as an editor does.
 func (w *weft) write(c object) {
 	w.t.Helper()
-	w.writeText(c.text(w.t))
+	w.writeText(c.encode(w.t))
 }
 
 func (w *weft) writeText(text []byte) {
@@ -148,15 +148,15 @@ func (w *weft) reload(c object) {
 func (w *weft) awaitExit(within time.Duration) int {
 	w.t.Helper()
 	select {
-	case <-w.ended:
+	case <-w.exited:
 	case <-time.After(within):
 		w.t.Fatalf("the process is still there after %v", within)
 	}
 	return w.cmd.ProcessState.ExitCode()
 }
 
-// get sends a GET to the admin port and returns the body.
-func (w *weft) get(path string) string {
+// adminGet sends a GET to the admin port and returns the body.
+func (w *weft) adminGet(path string) string {
 	w.t.Helper()
 	client := w.client
 	if client == nil {
@@ -175,7 +175,7 @@ func (w *weft) get(path string) string {
 }
 
 // adminClient leaves no connection open that a test could count.
-var adminClient = &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: patience}
+var adminClient = &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: waitTimeout}
 
 // metric returns the sum of the series of a metric whose text contains all labels. A counter may
 // change shortly after a test has observed its event, so metric reads until two readings agree.
@@ -198,7 +198,7 @@ func (w *weft) metricNow(name string, labels []string) float64 {
 	w.t.Helper()
 	sum := 0.0
 series:
-	for line := range strings.Lines(w.get("/stats/prometheus")) {
+	for line := range strings.Lines(w.adminGet("/stats/prometheus")) {
 		series, value, _ := strings.Cut(strings.TrimSpace(line), " ")
 		if series != name && !strings.HasPrefix(series, name+"{") {
 			continue
@@ -220,7 +220,7 @@ series:
 // goroutines returns the number of goroutines.
 func (w *weft) goroutines() int {
 	w.t.Helper()
-	found := regexp.MustCompile(`total (\d+)`).FindStringSubmatch(w.get("/debug/pprof/goroutine?debug=1"))
+	found := regexp.MustCompile(`total (\d+)`).FindStringSubmatch(w.adminGet("/debug/pprof/goroutine?debug=1"))
 	if found == nil {
 		w.t.Fatal("no count of goroutines on the admin port")
 	}
@@ -231,8 +231,8 @@ func (w *weft) goroutines() int {
 // heap returns the bytes of live objects, after a garbage collection.
 func (w *weft) heap() int {
 	w.t.Helper()
-	w.get("/debug/pprof/heap?gc=1")
-	found := regexp.MustCompile(`# HeapAlloc = (\d+)`).FindStringSubmatch(w.get("/debug/pprof/heap?gc=1&debug=1"))
+	w.adminGet("/debug/pprof/heap?gc=1")
+	found := regexp.MustCompile(`# HeapAlloc = (\d+)`).FindStringSubmatch(w.adminGet("/debug/pprof/heap?gc=1&debug=1"))
 	if found == nil {
 		w.t.Fatal("no HeapAlloc on the admin port")
 	}
@@ -259,7 +259,7 @@ func (w *weft) descriptors() []string {
 
 // memory is the memory of a process in bytes; own is its anonymous memory. Tests bound own, because
 // the kernel decides how many pages of the program and its libraries are resident.
-type memory struct{ resident, peak, own int }
+type memory struct{ resident, peak, anonymous int }
 
 func (w *weft) memory() memory {
 	w.t.Helper()
@@ -275,7 +275,7 @@ func memoryOf(pid int) (m memory, err error) {
 	if err != nil {
 		return memory{}, err
 	}
-	for name, field := range map[string]*int{"VmRSS": &m.resident, "VmHWM": &m.peak, "RssAnon": &m.own} {
+	for name, field := range map[string]*int{"VmRSS": &m.resident, "VmHWM": &m.peak, "RssAnon": &m.anonymous} {
 		found := regexp.MustCompile(name + `:\s+(\d+) kB`).FindSubmatch(status)
 		if found == nil {
 			return memory{}, fmt.Errorf("no %s in /proc/PID/status", name)
@@ -290,7 +290,7 @@ func memoryOf(pid int) (m memory, err error) {
 // test if own grew by more than room. With the race detector it never fails the test.
 func (w *weft) watchMemory() (grewLittle func(room int)) {
 	w.t.Helper()
-	before, pid := w.memory().own, w.cmd.Process.Pid
+	before, pid := w.memory().anonymous, w.cmd.Process.Pid
 	most, stop, ended := before, make(chan struct{}), make(chan struct{})
 	end := sync.OnceFunc(func() {
 		close(stop)
@@ -303,7 +303,7 @@ func (w *weft) watchMemory() (grewLittle func(room int)) {
 		defer look.Stop()
 		for {
 			if m, err := memoryOf(pid); err == nil { // an error means that the process has exited
-				most = max(most, m.own)
+				most = max(most, m.anonymous)
 			}
 			select {
 			case <-look.C:
@@ -323,14 +323,14 @@ func (w *weft) watchMemory() (grewLittle func(room int)) {
 }
 
 // output is the output of a process.
-type output struct{ *subject.Journal }
+type output struct{ *subject.LogBuffer }
 
-func newOutput() output { return output{subject.NewJournal()} }
+func newOutput() output { return output{subject.NewLogBuffer()} }
 
 // await waits for a line that contains want, after the first from bytes, and returns it.
 func (o output) await(t *testing.T, from int, want string) string {
 	t.Helper()
-	line, err := o.Await(from, want, patience)
+	line, err := o.Await(from, want, waitTimeout)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -344,7 +344,7 @@ func command(t *testing.T, args ...string) (stdout, stderr string, status int) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), waitTimeout)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, binary, args...)
 	cmd.Dir = root
@@ -363,12 +363,12 @@ func eventually(t *testing.T, what string, holds func() bool) {
 	t.Helper()
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
-	timeout := time.After(patience)
+	timeout := time.After(waitTimeout)
 	for !holds() {
 		select {
 		case <-tick.C:
 		case <-timeout:
-			t.Fatalf("still not so after %v: %s", patience, what)
+			t.Fatalf("still not so after %v: %s", waitTimeout, what)
 		}
 	}
 }

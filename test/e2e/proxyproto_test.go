@@ -16,18 +16,18 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol/proxyproto"
 )
 
-// announced returns the keys of a listener that accepts the PROXY protocol.
-func announced(config object) object {
+// proxyProtocolKeys returns the keys of a listener that accepts the PROXY protocol.
+func proxyProtocolKeys(config object) object {
 	return object{"listener_filters": list{object{"type": "proxy_protocol", "config": config}}}
 }
 
-// from returns a client whose connections come from a loopback address.
-func from(t *testing.T, ip string) *http.Client {
+// clientFrom returns a client whose connections come from a loopback address.
+func clientFrom(t *testing.T, ip string) *http.Client {
 	t.Helper()
 	d := &net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(ip)}}
 	transport := &http.Transport{DialContext: d.DialContext}
 	t.Cleanup(transport.CloseIdleConnections)
-	return &http.Client{Transport: transport, Timeout: 4 * patience}
+	return &http.Client{Transport: transport, Timeout: 4 * waitTimeout}
 }
 
 // program starts a third-party program in a directory with its configuration, and waits until it
@@ -79,23 +79,23 @@ func nginx(t *testing.T, address, text string) {
 		"uwsgi_temp_path u; scgi_temp_path s; server { "+text+" } }\n", "nginx", "-p", ".", "-e", "stderr", "-c", "nginx.conf")
 }
 
-// TestRealProxiesSayWhoCalls verifies that the upstream gets the proxied address, and that the
+// TestProxyProtocolFromProxies verifies that the upstream gets the proxied address, and that the
 // access log has the proxied and the direct remote address.
-func TestRealProxiesSayWhoCalls(t *testing.T) {
+func TestProxyProtocolFromProxies(t *testing.T) {
 	t.Parallel()
 	for _, version := range []string{"send-proxy", "send-proxy-v2", "send-proxy-v2 proxy-v2-options crc32c,unique-id"} {
 		t.Run("haproxy "+version, func(t *testing.T) {
 			t.Parallel()
-			front, edge := free(), free()
-			app := serve(t, sayRequest)
-			w := run(t, setup{
-				listeners: list{listenWith("front", front, object{"x_forwarded": "set"}, announced(nil), object{"access_logs": list{object{
+			front, edge := freeAddress(), freeAddress()
+			app := startUpstream(t, describeRequest)
+			w := startWeft(t, setup{
+				listeners: list{httpListenerWith("front", front, object{"x_forwarded": "set"}, proxyProtocolKeys(nil), object{"access_logs": list{object{
 					"log_path": "stdout", "log_format": "%downstream_remote_ip% by %downstream_direct_remote_address%"}}})},
-				tables:   list{table("front", to("/", "app"))},
+				tables:   list{routeTable("front", routeTo("/", "app"))},
 				clusters: list{cluster("app", nil, app.address)},
 			}.config())
 			haproxy(t, edge, "\tmode tcp\nfrontend f\n\tbind "+edge+"\n\tunique-id-format %ci\n\tdefault_backend b\nbackend b\n\tserver s "+front+" "+version+"\n")
-			got := ask(t, from(t, "127.9.8.7"), "GET", "http://"+edge+"/", "")
+			got := sendRequest(t, clientFrom(t, "127.9.8.7"), "GET", "http://"+edge+"/", "")
 			if !strings.Contains(got.body, "X-Forwarded-For: 127.9.8.7\r\n") {
 				t.Errorf("the application was told %d %s, want it to know the caller", got.status, got.body)
 			}
@@ -104,23 +104,23 @@ func TestRealProxiesSayWhoCalls(t *testing.T) {
 	}
 }
 
-// TestCurlSaysWhoCalls verifies PROXY protocol headers from curl, with and without TLS.
-func TestCurlSaysWhoCalls(t *testing.T) {
+// TestProxyProtocolFromCurl verifies PROXY protocol headers from curl, with and without TLS.
+func TestProxyProtocolFromCurl(t *testing.T) {
 	t.Parallel()
 	if _, err := exec.LookPath("curl"); err != nil {
 		t.Skip("there is no curl: install it to run this")
 	}
-	v := newVault(t)
+	v := newCertDir(t)
 	v.issue("server", testpki.Spec{DNS: []string{"localhost"}, IPs: []string{"127.0.0.1"}})
-	plain, over, lenient := free(), free(), free()
+	plain, over, lenient := freeAddress(), freeAddress(), freeAddress()
 	log := object{"access_logs": list{object{"log_path": "stdout", "log_format": "%listener% %downstream_remote_ip% by %downstream_direct_remote_address%"}}}
-	w := run(t, setup{
+	w := startWeft(t, setup{
 		listeners: list{
-			listen("plain", plain, announced(nil), log),
-			secured("over", over, v.context("server", nil), announced(nil), log),
-			listen("lenient", lenient, announced(object{"allow_requests_without_proxy_protocol": true}), log),
+			httpListener("plain", plain, proxyProtocolKeys(nil), log),
+			tlsListener("over", over, v.context("server", nil), proxyProtocolKeys(nil), log),
+			httpListener("lenient", lenient, proxyProtocolKeys(object{"allow_requests_without_proxy_protocol": true}), log),
 		},
-		tables: list{table("plain", says("/", 200, "in")), table("over", says("/", 200, "in")), table("lenient", says("/", 200, "in"))},
+		tables: list{routeTable("plain", directRoute("/", 200, "in")), routeTable("over", directRoute("/", 200, "in")), routeTable("lenient", directRoute("/", 200, "in"))},
 	}.config())
 	for _, test := range []struct {
 		url  string
@@ -151,9 +151,9 @@ func TestCurlSaysWhoCalls(t *testing.T) {
 	}
 }
 
-// TestRealProxiesAreToldWhoCalls verifies that a tcp_proxy sends the address of the client to
+// TestProxyProtocolToProxies verifies that a tcp_proxy sends the address of the client to
 // HAProxy and nginx.
-func TestRealProxiesAreToldWhoCalls(t *testing.T) {
+func TestProxyProtocolToProxies(t *testing.T) {
 	t.Parallel()
 	for _, version := range []string{"v1", "v2"} {
 		for name, start := range map[string]func(t *testing.T, address string){
@@ -167,14 +167,14 @@ func TestRealProxiesAreToldWhoCalls(t *testing.T) {
 		} {
 			t.Run(name+" "+version, func(t *testing.T) {
 				t.Parallel()
-				front, back := free(), free()
+				front, back := freeAddress(), freeAddress()
 				start(t, back)
-				run(t, setup{
-					listeners: list{carry("front", front, object{"cluster": "back"})},
+				startWeft(t, setup{
+					listeners: list{tcpListener("front", front, object{"cluster": "back"})},
 					clusters: list{cluster("back", object{"proxy_protocol": version, "health_check": object{
 						"protocol": "TCP", "timeout": "1s", "interval": "50ms"}}, back)},
 				}.config())
-				if got := ask(t, from(t, "127.9.8.7"), "GET", "http://"+front+"/", ""); got.body != "127.9.8.7" {
+				if got := sendRequest(t, clientFrom(t, "127.9.8.7"), "GET", "http://"+front+"/", ""); got.body != "127.9.8.7" {
 					t.Errorf("it was told that %q calls, want 127.9.8.7", got.body)
 				}
 			})
@@ -182,11 +182,11 @@ func TestRealProxiesAreToldWhoCalls(t *testing.T) {
 	}
 }
 
-// TestBoundConnectionsSayWhoCalls verifies that in bind mode each upstream connection sends the
+// TestProxyProtocolInBindMode verifies that in bind mode each upstream connection sends the
 // address of its client, in both HTTP versions and over TLS.
-func TestBoundConnectionsSayWhoCalls(t *testing.T) {
+func TestProxyProtocolInBindMode(t *testing.T) {
 	t.Parallel()
-	v := newVault(t)
+	v := newCertDir(t)
 	server := v.issue("server", testpki.Spec{IPs: []string{"127.0.0.1"}})
 	both := v.path("both.pem")
 	if err := os.WriteFile(both, append(server.Cert, server.Key...), 0o600); err != nil {
@@ -211,18 +211,18 @@ func TestBoundConnectionsSayWhoCalls(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			front, back := free(), free()
+			front, back := freeAddress(), freeAddress()
 			test.start(t, back)
-			run(t, setup{
-				listeners: list{chained("front", front, object{"type": "proxy", "config": object{
+			startWeft(t, setup{
+				listeners: list{networkListener("front", front, object{"type": "proxy", "config": object{
 					"downstream_protocol": "Http1", "upstream_protocol": test.speaks, "router_config_name": "front"}})},
-				tables:   list{table("front", to("/", "back"))},
+				tables:   list{routeTable("front", routeTo("/", "back"))},
 				clusters: list{cluster("back", object{"proxy_protocol": "v2", "connection_pool": object{"mode": "bind"}}.with(test.more), back)},
 			}.config())
-			one, other := from(t, "127.9.8.7"), from(t, "127.9.8.6")
+			one, other := clientFrom(t, "127.9.8.7"), clientFrom(t, "127.9.8.6")
 			for range 3 {
 				for ip, c := range map[string]*http.Client{"127.9.8.7": one, "127.9.8.6": other} {
-					if got := ask(t, c, "GET", "http://"+front+"/", ""); got.body != ip {
+					if got := sendRequest(t, c, "GET", "http://"+front+"/", ""); got.body != ip {
 						t.Errorf("it was told that %q calls, want %s", got.body, ip)
 					}
 				}
@@ -232,9 +232,9 @@ func TestBoundConnectionsSayWhoCalls(t *testing.T) {
 }
 
 func proxyProtocolExample(t *testing.T) {
-	e := openExample(t, "proxy_protocol.json")
-	serveAt(t, e.at("8145"), sayRequest)
-	l, err := net.Listen("tcp", e.at("8146"))
+	e := loadExample(t, "proxy_protocol.json")
+	startUpstreamAt(t, e.address("8145"), describeRequest)
+	l, err := net.Listen("tcp", e.address("8146"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -243,19 +243,19 @@ func proxyProtocolExample(t *testing.T) {
 	source, destination := netip.MustParseAddrPort("192.0.2.1:1"), netip.MustParseAddrPort("192.0.2.2:2")
 	header := string(proxyproto.AppendV2(nil, source, destination))
 
-	c := dial(t, e.at("2145"))
+	c := dialRaw(t, e.address("2145"))
 	if _, err := io.WriteString(c, header); err != nil {
 		t.Fatal(err)
 	}
-	if _, body := c.send("GET / HTTP/1.1\nHost: a\n\n").response("GET"); !strings.Contains(body, "X-Forwarded-For: 192.0.2.1\r\n") {
+	if _, body := c.send("GET / HTTP/1.1\nHost: a\n\n").readResponse("GET"); !strings.Contains(body, "X-Forwarded-For: 192.0.2.1\r\n") {
 		t.Errorf("the application was told %s", body)
 	}
 	w.stdout.await(t, 0, "192.0.2.1 by 127.0.0.1:")
-	if got := dial(t, e.at("2145")).send("PROXY TCP4 192.0.2.1 192.0.2.2 1 2\n").rest(); got != "" {
+	if got := dialRaw(t, e.address("2145")).send("PROXY TCP4 192.0.2.1 192.0.2.2 1 2\n").readToEnd(); got != "" {
 		t.Errorf("version 1 is answered with %q", got)
 	}
 
-	if _, err := io.WriteString(dial(t, e.at("2146")), header+"hello"); err != nil {
+	if _, err := io.WriteString(dialRaw(t, e.address("2146")), header+"hello"); err != nil {
 		t.Fatal(err)
 	}
 	host, err := l.Accept()

@@ -40,7 +40,7 @@ func TestQuickStart(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			at := newMachine(t, "127.0.0.1:2045", "127.0.0.1:2046", "127.0.0.1:2047", "127.0.0.1:34901")
-			w := launch(t, launchOptions{args: args, dir: root, shell: at.shell()})
+			w := launchWeft(t, launchOptions{args: args, dir: root, shell: at.shell()})
 			w.stdout.await(t, 0, "Then:")
 			quickStartGreets(t, w.stdout.String())
 			for i, command := range curls {
@@ -112,7 +112,7 @@ func awaitFree(t *testing.T, addresses ...string) {
 	t.Helper()
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
-	timeout := time.After(patience)
+	timeout := time.After(waitTimeout)
 	for _, a := range addresses {
 		for {
 			l, err := net.Listen("tcp", a)
@@ -152,7 +152,7 @@ func TestDubboQuickStart(t *testing.T) {
 	at := newMachine(t, "127.0.0.1:20080", "127.0.0.1:20881", "127.0.0.1:22222", "127.0.0.1:22223", "127.0.0.1:34940", "127.0.0.1:34941")
 	dir := t.TempDir()
 	for _, start := range starts {
-		w := launch(t, launchOptions{args: strings.Fields(string(start[1])), dir: root, shell: at.shell(), env: []string{
+		w := launchWeft(t, launchOptions{args: strings.Fields(string(start[1])), dir: root, shell: at.shell(), env: []string{
 			"REGISTRY_ADDRESS=file:" + filepath.Join(dir, "registry"), "STATE_DIR=" + dir,
 		}})
 		w.awaitReady()

@@ -14,17 +14,17 @@ import (
 	"time"
 )
 
-// generation makes configurations, each of which differs from the previous one in everything that a
+// configSeries makes configurations, each of which differs from the previous one in everything that a
 // reload can change: routes, clusters, hosts, options of the listener and the engine, filters,
 // access logs, and the listeners themselves.
-type generation struct {
+type configSeries struct {
 	dir          string
 	front, extra string // addresses
 	apps         []*origin
 	admin        string
 }
 
-func (g *generation) config(n int) object {
+func (g *configSeries) config(n int) object {
 	hosts := func(of int) []string { // two of three, in turn
 		return []string{g.apps[of%3].address, g.apps[(of+1)%3].address}
 	}
@@ -32,39 +32,39 @@ func (g *generation) config(n int) object {
 	limits := object{"max_header_size": 16<<10 + n/2*1024, "via": fmt.Sprintf("weft-%d", n/2)} // changes with every second generation
 	s := setup{
 		admin: g.admin,
-		listeners: list{listenWith("front", g.front, limits, object{
+		listeners: list{httpListenerWith("front", g.front, limits, object{
 			"max_connections":         1000 + n,
 			"connection_idle_timeout": fmt.Sprintf("%ds", 60+n/5),
 			"access_logs": list{object{
 				"log_path":   fmt.Sprintf("%s/access-%d.log", g.dir, n%3),
 				"log_format": "%request_header_x-id% %response_code%"}},
 			"stream_filters": list{
-				filterOf("header_mutation", object{"response_headers_to_add": list{
+				streamFilter("header_mutation", object{"response_headers_to_add": list{
 					object{"header": object{"key": "x-generation", "value": fmt.Sprint(n)}}}}),
-				filterOf("payload_limit", object{"max_entity_size": 1<<20 + n}),
+				streamFilter("payload_limit", object{"max_entity_size": 1<<20 + n}),
 			}[n%2:], // every second generation lacks the first filter
 		})},
-		tables: list{table("front",
-			says(fmt.Sprintf("/generation-%d", n), 200, fmt.Sprint(n)),
-			to("/", name, object{"timeout": fmt.Sprintf("%ds", 30+n)}))},
+		tables: list{routeTable("front",
+			directRoute(fmt.Sprintf("/generation-%d", n), 200, fmt.Sprint(n)),
+			routeTo("/", name, object{"timeout": fmt.Sprintf("%ds", 30+n)}))},
 		clusters: list{
 			cluster(name, object{"max_request_per_conn": 100 + n%7}, hosts(n)...),
 			cluster("unused-"+name, nil, hosts(n+1)...),
 		},
 	}
 	if n%2 == 1 { // every second generation has another listener
-		s.listeners = append(s.listeners, listen("extra", g.extra))
-		s.tables = append(s.tables, table("extra", says("/", 200, fmt.Sprint("extra ", n))))
+		s.listeners = append(s.listeners, httpListener("extra", g.extra))
+		s.tables = append(s.tables, routeTable("extra", directRoute("/", 200, fmt.Sprint("extra ", n))))
 	}
 	return s.config()
 }
 
-// inEffect checks that the configuration of generation n is active, and that nothing of the
+// checkActive checks that the configuration of generation n is active, and that nothing of the
 // previous one is.
-func (g *generation) inEffect(t *testing.T, c *http.Client, n int) {
+func (g *configSeries) checkActive(t *testing.T, c *http.Client, n int) {
 	t.Helper()
 	url := "http://" + g.front
-	if got := ask(t, c, "GET", fmt.Sprintf("%s/generation-%d", url, n), ""); got.body != fmt.Sprint(n) {
+	if got := sendRequest(t, c, "GET", fmt.Sprintf("%s/generation-%d", url, n), ""); got.body != fmt.Sprint(n) {
 		t.Errorf("generation %d: its route answers %d %q", n, got.status, got.body)
 	}
 	want := ""
@@ -72,7 +72,7 @@ func (g *generation) inEffect(t *testing.T, c *http.Client, n int) {
 		want = fmt.Sprint(n)
 	}
 	for range 2 {
-		got := ask(t, c, "GET", fmt.Sprintf("%s/generation-%d", url, n-1), "")
+		got := sendRequest(t, c, "GET", fmt.Sprintf("%s/generation-%d", url, n-1), "")
 		if got.status != 200 || got.header.Get("X-Generation") != want {
 			t.Errorf("generation %d: the route of the one before answers %d, X-Generation %q, want the application and %q", n, got.status, got.header.Get("X-Generation"), want)
 		}
@@ -84,23 +84,23 @@ func (g *generation) inEffect(t *testing.T, c *http.Client, n int) {
 		}
 	}
 	if n%2 == 1 {
-		if got := ask(t, c, "GET", "http://"+g.extra, ""); got.body != fmt.Sprint("extra ", n) {
+		if got := sendRequest(t, c, "GET", "http://"+g.extra, ""); got.body != fmt.Sprint("extra ", n) {
 			t.Errorf("generation %d: its second listener says %q", n, got.body)
 		}
 	} else {
-		eventually(t, "the second listener is gone", func() bool { return refused(g.extra) })
+		eventually(t, "the second listener is gone", func() bool { return connectionRefused(g.extra) })
 	}
 }
 
-// TestReloadLosesNothing verifies that every kind of traffic survives 50 reloads. If a kept
+// TestReloadFailsNoRequest verifies that every kind of traffic survives 50 reloads. If a kept
 // connection closes and the last response did not announce it, that is a failure too.
-func TestReloadLosesNothing(t *testing.T) {
+func TestReloadFailsNoRequest(t *testing.T) {
 	t.Parallel()
-	g := &generation{dir: t.TempDir(), front: free(), extra: free(), admin: free()}
+	g := &configSeries{dir: t.TempDir(), front: freeAddress(), extra: freeAddress(), admin: freeAddress()}
 	for range 3 {
-		g.apps = append(g.apps, serve(t, sayDigest))
+		g.apps = append(g.apps, startUpstream(t, respondDigest))
 	}
-	w := run(t, g.config(0))
+	w := startWeft(t, g.config(0))
 	ctx, stop := context.WithCancel(t.Context())
 	var callers sync.WaitGroup
 	defer callers.Wait()
@@ -119,12 +119,12 @@ func TestReloadLosesNothing(t *testing.T) {
 			})
 		}
 	}
-	kept := make([]*wire, 3)
+	kept := make([]*rawConn, 3)
 	count(func(n int) error { // one connection, until a response closes it
 		at := &kept[n>>20]
 		if *at == nil {
 			connections.Add(1)
-			*at = dial(t, g.front)
+			*at = dialRaw(t, g.front)
 		}
 		response, body, err := (*at).exchange(fmt.Sprintf("GET /kept HTTP/1.1\nHost: a\nX-Id: kept-%d\n\n", n), "GET")
 		if err != nil || response.StatusCode != 200 || body != digest(nil) {
@@ -137,7 +137,7 @@ func TestReloadLosesNothing(t *testing.T) {
 		return nil
 	})
 	count(func(n int) error { // a connection for each request
-		c := dial(t, g.front)
+		c := dialRaw(t, g.front)
 		defer c.Close()
 		response, _, err := c.exchange(fmt.Sprintf("GET /fresh HTTP/1.1\nHost: a\nConnection: close\nX-Id: fresh-%d\n\n", n), "GET")
 		if err != nil || response.StatusCode != 200 {
@@ -145,26 +145,26 @@ func TestReloadLosesNothing(t *testing.T) {
 		}
 		return nil
 	})
-	poster := client(t)
+	poster := newClient(t)
 	count(func(n int) error { // request bodies of sizes that are streamed
 		content := strings.Repeat("x", n*7919%300_000+1)
-		got, err := try(ctx, poster, "POST", "http://"+g.front+"/post", content, fmt.Sprintf("X-Id: post-%d", n))
+		got, err := tryRequest(ctx, poster, "POST", "http://"+g.front+"/post", content, fmt.Sprintf("X-Id: post-%d", n))
 		if err != nil || got.status != 200 || got.body != digest([]byte(content)) {
 			return fmt.Errorf("POST %d of %d bytes: %v, %d %q", n, len(content), err, got.status, got.body)
 		}
 		return nil
 	})
 	callers.Go(func() { // one response that lasts through all reloads
-		got, err := try(ctx, poster, "GET", "http://"+g.front+"/long", "", "X-Id: long-0")
+		got, err := tryRequest(ctx, poster, "GET", "http://"+g.front+"/long", "", "X-Id: long-0")
 		if ctx.Err() == nil {
 			t.Errorf("the long answer ended: %v after %d bytes", err, len(got.body))
 		}
 	})
 
-	c := client(t)
+	c := newClient(t)
 	for n := 1; n <= 50; n++ {
 		w.reload(g.config(n))
-		g.inEffect(t, c, n)
+		g.checkActive(t, c, n)
 		atLeast := requests.Load() + 20
 		eventually(t, "requests go on", func() bool { return requests.Load() >= atLeast || t.Failed() })
 		if t.Failed() {
@@ -174,7 +174,7 @@ func TestReloadLosesNothing(t *testing.T) {
 	stop()
 	callers.Wait()
 	w.signal(sigterm)
-	if status := w.awaitExit(patience); status != 0 {
+	if status := w.awaitExit(waitTimeout); status != 0 {
 		t.Errorf("exit status %d", status)
 	}
 	t.Logf("%d requests, %d kept connections", requests.Load(), connections.Load())
@@ -182,11 +182,11 @@ func TestReloadLosesNothing(t *testing.T) {
 }
 
 // checkLogs checks that the three access logs have complete lines, one for each request.
-func (g *generation) checkLogs(t *testing.T) {
+func (g *configSeries) checkLogs(t *testing.T) {
 	t.Helper()
 	seen := map[string]int{}
 	for n := range 3 {
-		for _, lines := range linesOf(t, fmt.Sprintf("%s/access-%d.log", g.dir, n)) {
+		for _, lines := range rotatedLines(t, fmt.Sprintf("%s/access-%d.log", g.dir, n)) {
 			for _, line := range lines {
 				seen[line]++
 				if id, status, ok := strings.Cut(line, " "); !ok || id == "" || len(status) != 3 {
@@ -212,7 +212,7 @@ func (g *generation) checkLogs(t *testing.T) {
 
 // exchange sends a request and reads the response. It returns an error where response fails the
 // test.
-func (w *wire) exchange(request, method string) (*http.Response, string, error) {
+func (w *rawConn) exchange(request, method string) (*http.Response, string, error) {
 	if _, err := io.WriteString(w, strings.ReplaceAll(request, "\n", "\r\n")); err != nil {
 		return nil, "", err
 	}
@@ -224,8 +224,8 @@ func (w *wire) exchange(request, method string) (*http.Response, string, error) 
 	return response, string(body), err
 }
 
-// sayDigest responds with the digest of the body, and at /long with an endless body.
-func sayDigest(w http.ResponseWriter, r *http.Request) {
+// respondDigest responds with the digest of the body, and at /long with an endless body.
+func respondDigest(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("X-App", r.Context().Value(http.LocalAddrContextKey).(fmt.Stringer).String())
 	if r.URL.Path == "/long" {
 		tick := time.NewTicker(time.Millisecond)
@@ -256,28 +256,28 @@ func digest(content []byte) string {
 // connections.
 func TestReloadChangesListenerOptions(t *testing.T) {
 	t.Parallel()
-	front, admin := free(), free()
+	front, admin := freeAddress(), freeAddress()
 	with := func(options object, extend object) object {
 		return setup{
 			admin:     admin,
-			listeners: list{listenWith("front", front, extend, options)},
-			tables:    list{table("front", says("/", 200, "ok"))},
+			listeners: list{httpListenerWith("front", front, extend, options)},
+			tables:    list{routeTable("front", directRoute("/", 200, "ok"))},
 		}.config()
 	}
-	w := run(t, with(nil, nil))
+	w := startWeft(t, with(nil, nil))
 	const get = "GET / HTTP/1.1\nHost: a\n\n"
 	t.Run("connection_idle_timeout", func(t *testing.T) {
 		w.reload(with(object{"connection_idle_timeout": "100ms"}, nil))
-		c := dial(t, front).send(get)
-		c.response("GET")
+		c := dialRaw(t, front).send(get)
+		c.readResponse("GET")
 		began := time.Now()
-		if got := c.rest(); got != "" || time.Since(began) > 5*time.Second {
+		if got := c.readToEnd(); got != "" || time.Since(began) > 5*time.Second {
 			t.Errorf("after the timeout: %q, after %v", got, time.Since(began))
 		}
 	})
 	t.Run("max_header_size", func(t *testing.T) {
 		w.reload(with(nil, object{"max_header_size": 512}))
-		if got, _ := dial(t, front).send("GET / HTTP/1.1\nHost: a\nX: " + strings.Repeat("x", 600) + "\n\n").response("GET"); got.StatusCode != 431 {
+		if got, _ := dialRaw(t, front).send("GET / HTTP/1.1\nHost: a\nX: " + strings.Repeat("x", 600) + "\n\n").readResponse("GET"); got.StatusCode != 431 {
 			t.Errorf("a head above the new limit: %d, want 431", got.StatusCode)
 		}
 	})
@@ -285,83 +285,83 @@ func TestReloadChangesListenerOptions(t *testing.T) {
 		w.reload(with(object{"max_connections": 2}, nil))
 		eventually(t, "connections of before are gone", func() bool { return w.metric("weft_listener_connections_active") == 0 })
 		for range 2 {
-			dial(t, front).send(get).response("GET")
+			dialRaw(t, front).send(get).readResponse("GET")
 		}
-		if got := dial(t, front).rest(); got != "" {
+		if got := dialRaw(t, front).readToEnd(); got != "" {
 			t.Errorf("a third connection got %q", got)
 		}
 	})
 	t.Run("the name", func(t *testing.T) {
 		c := setup{
 			admin:     admin,
-			listeners: list{listen("renamed", front)},
-			tables:    list{table("renamed", says("/", 200, "renamed"))},
+			listeners: list{httpListener("renamed", front)},
+			tables:    list{routeTable("renamed", directRoute("/", 200, "renamed"))},
 		}.config()
 		w.reload(c)
 		eventually(t, "there is room for connections", func() bool {
-			got, err := try(t.Context(), client(t), "GET", "http://"+front, "")
+			got, err := tryRequest(t.Context(), newClient(t), "GET", "http://"+front, "")
 			return err == nil && got.body == "renamed"
 		})
 		eventually(t, "metrics have the new name only", func() bool {
-			return w.metric("weft_listener_requests_total", `listener="renamed"`) > 0 && !strings.Contains(w.get("/stats/prometheus"), `listener="front"`)
+			return w.metric("weft_listener_requests_total", `listener="renamed"`) > 0 && !strings.Contains(w.adminGet("/stats/prometheus"), `listener="front"`)
 		})
 	})
 }
 
-// TestReloadChangesWhatAListenerCarries verifies that a listener changes from HTTP to bytes and
+// TestReloadChangesListenerProtocol verifies that a listener changes from HTTP to bytes and
 // back while connections are open.
-func TestReloadChangesWhatAListenerCarries(t *testing.T) {
+func TestReloadChangesListenerProtocol(t *testing.T) {
 	t.Parallel()
-	app := serve(t, answers("application"))
-	s, front := simple(app.address)
-	s.admin = free()
+	app := startUpstream(t, respondWith("application"))
+	s, front := simpleProxy(app.address)
+	s.admin = freeAddress()
 	s.server = object{"graceful_timeout": "100ms"} // Weft cannot know when a byte stream is done
-	s.tables = list{table("front", says("/", 200, "weft"))}
+	s.tables = list{routeTable("front", directRoute("/", 200, "weft"))}
 	requests := s.config()
-	s.listeners = list{carry("front", front, object{"cluster": "app"})}
+	s.listeners = list{tcpListener("front", front, object{"cluster": "app"})}
 	bytes := s.config()
-	w := run(t, requests)
+	w := startWeft(t, requests)
 	for range 3 {
-		kept := dial(t, front).send("GET / HTTP/1.1\nHost: a\n\n")
-		kept.response("GET")
+		kept := dialRaw(t, front).send("GET / HTTP/1.1\nHost: a\n\n")
+		kept.readResponse("GET")
 		w.reload(bytes)
-		if got := ask(t, client(t), "GET", "http://"+front, ""); got.body != "application" {
+		if got := sendRequest(t, newClient(t), "GET", "http://"+front, ""); got.body != "application" {
 			t.Errorf("as a carrier of bytes: %q", got.body)
 		}
-		if _, got := kept.send("GET / HTTP/1.1\nHost: a\n\n").response("GET"); got != "weft" {
+		if _, got := kept.send("GET / HTTP/1.1\nHost: a\n\n").readResponse("GET"); got != "weft" {
 			t.Errorf("on the connection from before: %q", got)
 		}
 		w.reload(requests)
-		if got := ask(t, client(t), "GET", "http://"+front, ""); got.body != "weft" {
+		if got := sendRequest(t, newClient(t), "GET", "http://"+front, ""); got.body != "weft" {
 			t.Errorf("as a server again: %q", got.body)
 		}
 	}
 	w.signal(sigterm)
-	if status := w.awaitExit(patience); status != 0 {
+	if status := w.awaitExit(waitTimeout); status != 0 {
 		t.Errorf("exit status %d", status)
 	}
 }
 
-// TestReloadTakesHostsAway verifies that the connections and metrics of a removed host disappear.
-func TestReloadTakesHostsAway(t *testing.T) {
+// TestReloadRemovesHosts verifies that the connections and metrics of a removed host disappear.
+func TestReloadRemovesHosts(t *testing.T) {
 	t.Parallel()
-	a, b := serve(t, answers("a")), serve(t, answers("b"))
-	s, front := simple(a.address)
-	s.admin = free()
-	w := run(t, s.config())
-	c := client(t)
-	if got := ask(t, c, "GET", "http://"+front, ""); got.body != "a" {
+	a, b := startUpstream(t, respondWith("a")), startUpstream(t, respondWith("b"))
+	s, front := simpleProxy(a.address)
+	s.admin = freeAddress()
+	w := startWeft(t, s.config())
+	c := newClient(t)
+	if got := sendRequest(t, c, "GET", "http://"+front, ""); got.body != "a" {
 		t.Fatalf("at first: %q", got.body)
 	}
 	s.clusters = list{cluster("app", nil, b.address)}
 	w.reload(s.config())
 	for range 5 {
-		if got := ask(t, c, "GET", "http://"+front, ""); got.body != "b" {
+		if got := sendRequest(t, c, "GET", "http://"+front, ""); got.body != "b" {
 			t.Errorf("after the host was replaced: %q", got.body)
 		}
 	}
 	eventually(t, "the pooled connection to the old host ends", func() bool { return a.connections() == 0 })
-	if text := w.get("/stats/prometheus"); strings.Contains(text, a.address) {
+	if text := w.adminGet("/stats/prometheus"); strings.Contains(text, a.address) {
 		t.Errorf("metrics still name the host %s", a.address)
 	}
 }

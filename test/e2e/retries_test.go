@@ -11,10 +11,10 @@ import (
 
 // retryConditions verifies each condition of retry_on. The upstream moody responds to the first
 // request of a path as the end of the path says.
-func (p *pair) retryConditions() feature {
+func (p *protocolPair) retryConditions() feature {
 	on := func(words string, more object) object {
 		first, _, _ := strings.Cut(words, ",")
-		return to("/"+first, "moody", object{"retry_policy": object{
+		return routeTo("/"+first, "moody", object{"retry_policy": object{
 			"retry_on": words, "num_retries": 1, "retry_back_off": object{"base_interval": "1ms"},
 		}.with(more)})
 	}
@@ -28,35 +28,35 @@ func (p *pair) retryConditions() feature {
 			on("cancelled", nil), on("deadline-exceeded", nil), on("internal", nil),
 			on("resource-exhausted,unavailable", nil), on("unavailable", nil),
 		},
-		clusters: list{cluster("moody", nil, p.moody)},
-		trials: []trial{
-			{name: "5xx: 500", path: "/5xx/500", status: 200, want: app},
-			{name: "gateway-error: 503", path: "/gateway-error/503", status: 200, want: app},
+		clusters: list{cluster("moody", nil, p.flaky)},
+		cases: []requestCase{
+			{name: "5xx: 500", path: "/5xx/500", status: 200, wantHeaders: app},
+			{name: "gateway-error: 503", path: "/gateway-error/503", status: 200, wantHeaders: app},
 			{name: "gateway-error: 500", path: "/gateway-error/500", status: 500},
-			{name: "gateway-error: no answer", path: "/gateway-error/gone", status: 200, code: "0", want: app},
-			{name: "reset: no answer", method: "PUT", path: "/reset/gone", content: "replayed", status: 200, code: "0", body: "replayed", want: app},
+			{name: "gateway-error: no answer", path: "/gateway-error/gone", status: 200, code: "0", wantHeaders: app},
+			{name: "reset: no answer", method: "PUT", path: "/reset/gone", requestBody: "replayed", status: 200, code: "0", body: "replayed", wantHeaders: app},
 			{name: "reset: 503", path: "/reset/503", status: 503},
-			{name: "retriable-4xx: 409", path: "/retriable-4xx/409", status: 200, want: app},
+			{name: "retriable-4xx: 409", path: "/retriable-4xx/409", status: 200, wantHeaders: app},
 			{name: "retriable-4xx: 404", path: "/retriable-4xx/404", status: 404},
-			{name: "retriable-status-codes: 429", method: "PUT", path: "/retriable-status-codes/429", content: "replayed", status: 200, body: "replayed", want: app},
+			{name: "retriable-status-codes: 429", method: "PUT", path: "/retriable-status-codes/429", requestBody: "replayed", status: 200, body: "replayed", wantHeaders: app},
 			{name: "retriable-status-codes: 503", path: "/retriable-status-codes/503", status: 503},
-			{name: "retriable-headers: the field", path: "/retriable-headers/again", status: 200, code: "0", want: app},
+			{name: "retriable-headers: the field", path: "/retriable-headers/again", status: 200, code: "0", wantHeaders: app},
 			{name: "retriable-headers: 503", path: "/retriable-headers/503", status: 503},
-			{name: "cancelled", path: "/cancelled/grpc-1", code: "0", want: app},
-			{name: "deadline-exceeded", path: "/deadline-exceeded/grpc-4", code: "0", want: app},
-			{name: "internal", path: "/internal/grpc-13", code: "0", content: "replayed", want: app},
-			{name: "resource-exhausted", path: "/resource-exhausted/grpc-8", code: "0", want: app},
-			{name: "unavailable beside another", path: "/resource-exhausted/grpc-14", code: "0", want: app},
+			{name: "cancelled", path: "/cancelled/grpc-1", code: "0", wantHeaders: app},
+			{name: "deadline-exceeded", path: "/deadline-exceeded/grpc-4", code: "0", wantHeaders: app},
+			{name: "internal", path: "/internal/grpc-13", code: "0", requestBody: "replayed", wantHeaders: app},
+			{name: "resource-exhausted", path: "/resource-exhausted/grpc-8", code: "0", wantHeaders: app},
+			{name: "unavailable beside another", path: "/resource-exhausted/grpc-14", code: "0", wantHeaders: app},
 			{name: "unavailable: resource-exhausted", path: "/unavailable/grpc-8", code: "8"},
 		},
 	}
 }
 
-// atFirst returns a handler that responds to the first request of a path as its last segment says:
+// failFirst returns a handler that responds to the first request of a path as its last segment says:
 // with a status, a gRPC status, a header, or not at all. Later requests succeed.
-func atFirst() http.HandlerFunc {
+func failFirst() http.HandlerFunc {
 	var asked sync.Map // by path
-	app := tells("app")
+	app := describeRequestAs("app")
 	return func(w http.ResponseWriter, r *http.Request) {
 		if _, before := asked.LoadOrStore(r.URL.Path, true); before {
 			app(w, r)
@@ -78,9 +78,9 @@ func atFirst() http.HandlerFunc {
 	}
 }
 
-func TestARetryBudgetBoundsRetriesInFlight(t *testing.T) {
+func TestRetryBudget(t *testing.T) {
 	t.Parallel()
-	w, end := retryingBeyond(t, object{
+	w, end := exceedRetryLimit(t, object{
 		"max_retries": 100, "retry_budget": object{"budget_percent": 50, "min_retry_concurrency": 1}})
 	defer end()
 	if n, other := w.metric("weft_cluster_overflow_total", `limit="retry_budget"`), w.metric("weft_cluster_overflow_total", `limit="retries"`); n != 1 || other != 0 {
@@ -88,10 +88,10 @@ func TestARetryBudgetBoundsRetriesInFlight(t *testing.T) {
 	}
 }
 
-// TestARetryThatWaitsHoldsNobodyUp verifies that a request which waits for its retry does not block
+// TestRetryBackoffBlocksNothing verifies that a request which waits for its retry does not block
 // other requests of its connection, and ends when its client disconnects. The backoff is random and
 // up to an hour, so about one run of 100,000 sees the retry.
-func TestARetryThatWaitsHoldsNobodyUp(t *testing.T) {
+func TestRetryBackoffBlocksNothing(t *testing.T) {
 	t.Parallel()
 	late := object{"timeout": "0s", "retry_policy": object{
 		"retry_on": true, "retry_back_off": object{"base_interval": "1h"}}}
@@ -108,29 +108,29 @@ func TestARetryThatWaitsHoldsNobodyUp(t *testing.T) {
 		t.Run(version, func(t *testing.T) {
 			t.Parallel()
 			var calls atomic.Int64
-			app := serve(t, func(w http.ResponseWriter, r *http.Request) {
+			app := startUpstream(t, func(w http.ResponseWriter, r *http.Request) {
 				if r.URL.Path == "/fails" {
 					calls.Add(1)
 					w.WriteHeader(http.StatusServiceUnavailable)
 				}
 			})
-			front := free()
-			w := run(t, setup{
-				listeners: list{chained("front", front, object{"type": "proxy", "config": object{
+			front := freeAddress()
+			w := startWeft(t, setup{
+				listeners: list{networkListener("front", front, object{"type": "proxy", "config": object{
 					"downstream_protocol": version, "upstream_protocol": "Http1", "router_config_name": "front"}})},
-				tables:   list{table("front", to("/", "app", late))},
+				tables:   list{routeTable("front", routeTo("/", "app", late))},
 				clusters: list{cluster("app", nil, app.address)},
 			}.config())
-			c := client(t)
-			c.Transport.(*http.Transport).Protocols = speaking(version)
+			c := newClient(t)
+			c.Transport.(*http.Transport).Protocols = httpProtocols(version)
 			ctx, leave := context.WithCancel(t.Context())
 			done := make(chan error, 1)
 			go func() {
-				_, err := try(ctx, c, "GET", "http://"+front+"/fails", "")
+				_, err := tryRequest(ctx, c, "GET", "http://"+front+"/fails", "")
 				done <- err
 			}()
 			eventually(t, "the first try has been made", func() bool { return calls.Load() == 1 })
-			if got := ask(t, c, "GET", "http://"+front+"/fine", ""); got.status != 200 {
+			if got := sendRequest(t, c, "GET", "http://"+front+"/fine", ""); got.status != 200 {
 				t.Errorf("another request: %d, want 200", got.status)
 			}
 			leave()
@@ -142,10 +142,10 @@ func TestARetryThatWaitsHoldsNobodyUp(t *testing.T) {
 	}
 	t.Run("dubbo", func(t *testing.T) {
 		t.Parallel()
-		fails, fine := provide(t, "fails", func([]byte, int64) byte { return dubboErred }), provide(t, "fine", nil)
+		fails, fine := startProvider(t, "fails", func([]byte, int64) byte { return dubboErred }), startProvider(t, "fine", nil)
 		address, w := rpcProxy(t, map[string]*provider{"fails": fails, "fine": fine},
-			acting(when("fails", "method: fail"), late), when("fine", "service: .*"))
-		caller := consume(t, address)
+			withAction(routeWhen("fails", "method: fail"), late), routeWhen("fine", "service: .*"))
+		caller := newConsumer(t, address)
 		caller.send(invocation{service: "org.example.Shop", method: "fail"})
 		eventually(t, "the first try has been made", func() bool { return fails.calls.Load() == 1 })
 		if got := caller.call(invocation{service: "org.example.Shop", method: "buy"}); got.status != dubboOK {
@@ -165,10 +165,10 @@ func retriesExample(t *testing.T) {
 		}
 		return dubboOK
 	}
-	items := provide(t, "items", busy)
-	e := openExample(t, "retries.json")
+	items := startProvider(t, "items", busy)
+	e := loadExample(t, "retries.json")
 	e.replace("127.0.0.1:"+e.port["3253"], items.address)
-	serveAt(t, e.at("3251"), func(w http.ResponseWriter, r *http.Request) {
+	startUpstreamAt(t, e.address("3251"), func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case "/orders/busy":
 			w.WriteHeader(http.StatusTooManyRequests)
@@ -178,14 +178,14 @@ func retriesExample(t *testing.T) {
 			w.WriteHeader(http.StatusServiceUnavailable)
 		}
 	})
-	serveAt(t, e.at("3252"), answers("2"))
+	startUpstreamAt(t, e.address("3252"), respondWith("2"))
 	w := e.run("retries.json")
-	w.admin = e.at("3247")
-	c, url := client(t), "http://"+e.at("3245")
+	w.admin = e.address("3247")
+	c, url := newClient(t), "http://"+e.address("3245")
 	for path, want := range map[string]int{"/orders/busy": 0, "/orders/down": 0, "/other": 0, "/orders/broken": 2} {
 		failed := 0
 		for range 4 {
-			if ask(t, c, "GET", url+path, "").status != 200 {
+			if sendRequest(t, c, "GET", url+path, "").status != 200 {
 				failed++
 			}
 		}
@@ -196,7 +196,7 @@ func retriesExample(t *testing.T) {
 	if n := w.metric("weft_cluster_retries_total", `cluster="shop"`); n < 3 {
 		t.Errorf("%v retries, want one at least for each path but /orders/broken", n)
 	}
-	caller := consume(t, e.at("3246"))
+	caller := newConsumer(t, e.address("3246"))
 	if got := caller.call(invocation{service: "org.example.Items", method: "list"}); got.status != dubboOK || items.calls.Load() != 2 {
 		t.Errorf("a method that may be called twice: status %d after %d calls, want %d after 2", got.status, items.calls.Load(), dubboOK)
 	}

@@ -14,11 +14,11 @@ import (
 	"github.com/weft-proxy/weft/test/bench/frame"
 )
 
-// rpcApp starts an RPC server that responds to each request with the string that it received.
-func rpcApp(t *testing.T, p *frame.Protocol) (address string) {
+// startRPCUpstream starts an RPC server that responds to each request with the string that it received.
+func startRPCUpstream(t *testing.T, p *frame.Protocol) (address string) {
 	t.Helper()
-	return accept(t, func(c net.Conn) {
-		each := frames{c: c, p: p}
+	return startTCPServer(t, func(c net.Conn) {
+		each := frameReader{c: c, p: p}
 		for {
 			f, err := each.next()
 			if err != nil {
@@ -27,10 +27,10 @@ func rpcApp(t *testing.T, p *frame.Protocol) (address string) {
 			var out []byte
 			switch f.Kind {
 			case frame.Request:
-				out = p.AppendAnswer(nil, f.ID, f.Text)
+				out = p.AppendResponse(nil, f.ID, f.Text)
 			case frame.Ping:
 				out = p.AppendPong(nil, f.ID)
-			case frame.Answer, frame.Pong, frame.Notice:
+			case frame.Response, frame.Pong, frame.OneWay:
 			}
 			if _, err := c.Write(out); err != nil {
 				return
@@ -39,14 +39,14 @@ func rpcApp(t *testing.T, p *frame.Protocol) (address string) {
 	})
 }
 
-// frames reads frames from a connection.
-type frames struct {
+// frameReader reads frames from a connection.
+type frameReader struct {
 	c    net.Conn
 	p    *frame.Protocol
 	rest []byte
 }
 
-func (r *frames) next() (frame.Frame, error) {
+func (r *frameReader) next() (frame.Frame, error) {
 	for {
 		n, f, err := r.p.Parse(r.rest)
 		if err != nil {
@@ -65,9 +65,9 @@ func (r *frames) next() (frame.Frame, error) {
 	}
 }
 
-// call sends several requests on one connection before it reads a response, and verifies that each
+// checkCalls sends several requests on one connection before it reads a response, and verifies that each
 // gets its own response.
-func call(t *testing.T, address string, p *frame.Protocol) {
+func checkCalls(t *testing.T, address string, p *frame.Protocol) {
 	t.Helper()
 	c, err := net.Dial("tcp", address)
 	if err != nil {
@@ -84,22 +84,22 @@ func call(t *testing.T, address string, p *frame.Protocol) {
 		t.Fatal(err)
 	}
 	answered := map[uint64]bool{}
-	for each := (frames{c: c, p: p}); len(answered) < requests; {
+	for each := (frameReader{c: c, p: p}); len(answered) < requests; {
 		f, err := each.next()
 		if err != nil {
 			t.Fatalf("%s: after %d of %d answers: %v", p.Name(), len(answered), requests, err)
 		}
-		if f.Kind != frame.Answer {
+		if f.Kind != frame.Response {
 			continue
 		}
-		if answered[f.ID] || !p.Is(f.Text, frame.Text{Token: f.ID - 100}) {
+		if answered[f.ID] || !p.HasText(f.Text, frame.Text{Token: f.ID - 100}) {
 			t.Errorf("%s: answer %d is not that of its request, or not the first", p.Name(), f.ID)
 		}
 		answered[f.ID] = true
 	}
 }
 
-func framed(t *testing.T, name string) *frame.Protocol {
+func findProtocol(t *testing.T, name string) *frame.Protocol {
 	t.Helper()
 	p, err := frame.Find(name)
 	if err != nil {
@@ -110,63 +110,63 @@ func framed(t *testing.T, name string) *frame.Protocol {
 
 // dubboPair runs both files as a chain: client, sidecar, sidecar, server.
 func dubboPair(t *testing.T) {
-	p := framed(t, "dubbo")
-	server := openExample(t, "dubbo_server.json")
-	server.run("dubbo_server.json", "APP_ADDRESS="+rpcApp(t, p))
-	client := openExample(t, "dubbo_client.json")
-	client.replace(client.at("2646"), server.at("2646"))
+	p := findProtocol(t, "dubbo")
+	server := loadExample(t, "dubbo_server.json")
+	server.run("dubbo_server.json", "APP_ADDRESS="+startRPCUpstream(t, p))
+	client := loadExample(t, "dubbo_client.json")
+	client.replace(client.address("2646"), server.address("2646"))
 	w := client.run("dubbo_client.json")
-	call(t, client.at("2645"), p)
+	checkCalls(t, client.address("2645"), p)
 	w.stdout.await(t, 0, " dubbo/2 ") // access log
 }
 
 // dubboServerExample verifies that the port detects the protocol.
 func dubboServerExample(t *testing.T) {
-	p := framed(t, "dubbo")
-	e := openExample(t, "dubbo_server.json")
-	e.run("dubbo_server.json", "APP_ADDRESS="+rpcApp(t, p))
-	call(t, e.at("2646"), p)
-	if got := ask(t, client(t), http.MethodGet, "http://"+e.at("2646")+"/health", ""); got.status != 200 || got.body != "alive\n" {
+	p := findProtocol(t, "dubbo")
+	e := loadExample(t, "dubbo_server.json")
+	e.run("dubbo_server.json", "APP_ADDRESS="+startRPCUpstream(t, p))
+	checkCalls(t, e.address("2646"), p)
+	if got := sendRequest(t, newClient(t), http.MethodGet, "http://"+e.address("2646")+"/health", ""); got.status != 200 || got.body != "alive\n" {
 		t.Errorf("GET /health: %d %q", got.status, got.body)
 	}
-	if got := ask(t, client(t), http.MethodGet, "http://"+e.at("2646")+"/", "", "service: a"); got.status != 501 {
+	if got := sendRequest(t, newClient(t), http.MethodGet, "http://"+e.address("2646")+"/", "", "service: a"); got.status != 501 {
 		t.Errorf("HTTP for the provider: %d, want 501", got.status)
 	}
 }
 
 func olderRPCExample(t *testing.T) {
-	p := framed(t, "dubbo")
-	e := openExample(t, "older_form_rpc.json")
-	e.replace(e.at("2846"), rpcApp(t, p))
+	p := findProtocol(t, "dubbo")
+	e := loadExample(t, "older_form_rpc.json")
+	e.replace(e.address("2846"), startRPCUpstream(t, p))
 	e.run("older_form_rpc.json")
-	call(t, e.at("2845"), p)
+	checkCalls(t, e.address("2845"), p)
 }
 
 // boltPair runs both files with both versions of the protocol.
 func boltPair(t *testing.T) {
 	for name, version := range map[string]string{"bolt": " bolt/1 ", "boltv2": " bolt/2 "} {
 		t.Run(name, func(t *testing.T) {
-			p := framed(t, name)
-			server := openExample(t, "bolt_server.json")
-			server.run("bolt_server.json", "APP_ADDRESS="+rpcApp(t, p))
-			client := openExample(t, "bolt_client.json")
-			client.replace(client.at("2746"), server.at("2746"))
-			canary := rpcApp(t, p)
-			client.replace(client.at("2747"), canary)
+			p := findProtocol(t, name)
+			server := loadExample(t, "bolt_server.json")
+			server.run("bolt_server.json", "APP_ADDRESS="+startRPCUpstream(t, p))
+			client := loadExample(t, "bolt_client.json")
+			client.replace(client.address("2746"), server.address("2746"))
+			canary := startRPCUpstream(t, p)
+			client.replace(client.address("2747"), canary)
 			w := client.run("bolt_client.json")
-			call(t, client.at("2745"), p)
+			checkCalls(t, client.address("2745"), p)
 			w.stdout.await(t, 0, version) // access log
 			if log := w.stdout.String(); strings.Contains(log, canary) {
 				t.Errorf("calls of version 1.0 went to the canary: %s", log)
 			}
-			callVersion2(t, client.at("2745"), p)
+			checkCallVersion2(t, client.address("2745"), p)
 			w.stdout.await(t, 0, canary)
 		})
 	}
 }
 
-// callVersion2 calls version 2.0 of the service that call calls.
-func callVersion2(t *testing.T, address string, p *frame.Protocol) {
+// checkCallVersion2 calls version 2.0 of the service that call calls.
+func checkCallVersion2(t *testing.T, address string, p *frame.Protocol) {
 	t.Helper()
 	request := p.AppendRequest(nil, 7, frame.Text{Token: 7})
 	version2 := bytes.ReplaceAll(request, []byte("EchoService:1.0"), []byte("EchoService:2.0"))
@@ -186,17 +186,17 @@ func callVersion2(t *testing.T, address string, p *frame.Protocol) {
 	if _, err := c.Write(version2); err != nil {
 		t.Fatal(err)
 	}
-	each := frames{c: c, p: p}
-	if f, err := each.next(); err != nil || f.Kind != frame.Answer || f.ID != 7 || !p.Is(f.Text, frame.Text{Token: 7}) {
+	each := frameReader{c: c, p: p}
+	if f, err := each.next(); err != nil || f.Kind != frame.Response || f.ID != 7 || !p.HasText(f.Text, frame.Text{Token: 7}) {
 		t.Errorf("%s: version 2.0 is answered with %+v, %v", p.Name(), f, err)
 	}
 }
 
 // boltServerExample verifies that bytes of an unknown protocol reach the upstream.
 func boltServerExample(t *testing.T) {
-	e := openExample(t, "bolt_server.json")
-	e.run("bolt_server.json", "APP_ADDRESS="+accept(t, func(c net.Conn) { _, _ = io.Copy(c, c) }))
-	c, err := net.Dial("tcp", e.at("2746"))
+	e := loadExample(t, "bolt_server.json")
+	e.run("bolt_server.json", "APP_ADDRESS="+startTCPServer(t, func(c net.Conn) { _, _ = io.Copy(c, c) }))
+	c, err := net.Dial("tcp", e.address("2746"))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -5,12 +5,12 @@ import (
 	"testing"
 )
 
-// TestWhatWeftAnswersIsCounted verifies that metrics count a local reply with the status and the
+// TestLocalReplyMetrics verifies that metrics count a local reply with the status and the
 // protocol that its client received.
-func TestWhatWeftAnswersIsCounted(t *testing.T) {
+func TestLocalReplyMetrics(t *testing.T) {
 	t.Parallel()
-	address, w := filteredRPC(t, list{}, map[string]*provider{"shop": provide(t, "shop", nil)}, when("shop", "method: buy"))
-	caller := consume(t, address)
+	address, w := rpcFilterProxy(t, list{}, map[string]*provider{"shop": startProvider(t, "shop", nil)}, routeWhen("shop", "method: buy"))
+	caller := newConsumer(t, address)
 	for _, method := range []string{"buy", "sell", "sell"} {
 		caller.call(invocation{service: "org.example.Shop", method: method})
 	}
@@ -32,18 +32,18 @@ func TestWhatWeftAnswersIsCounted(t *testing.T) {
 	}
 }
 
-// TestAnAnswerOfHTTPOnly verifies the error that an RPC client gets from a shared route whose
+// TestHTTPOnlyResponseForRPC verifies the error that an RPC client gets from a shared route whose
 // response exists in HTTP only.
-func TestAnAnswerOfHTTPOnly(t *testing.T) {
+func TestHTTPOnlyResponseForRPC(t *testing.T) {
 	t.Parallel()
-	address := free()
-	run(t, setup{
-		listeners: list{chained("front", address, object{"type": "proxy", "config": object{
+	address := freeAddress()
+	startWeft(t, setup{
+		listeners: list{networkListener("front", address, object{"type": "proxy", "config": object{
 			"downstream_protocol": "Auto", "upstream_protocol": "Auto", "router_config_name": "front"}})},
 		tables: list{object{"router_config_name": "front", "virtual_hosts": list{object{"name": "all", "domains": list{"*"}, "routers": list{
 			object{"match": object{"prefix": "/"}, "redirect": object{"path_redirect": "/elsewhere"}}}}}}},
 	}.config())
-	got := consume(t, address).call(invocation{service: "org.example.Shop", method: "buy"})
+	got := newConsumer(t, address).call(invocation{service: "org.example.Shop", method: "buy"})
 	const want = "a response with HTTP status 301 cannot be sent in dubbo"
 	if got.status != 40 || !strings.Contains(got.text, want) {
 		t.Errorf("status %d, %q; want 40 and %q", got.status, got.text, want)

@@ -6,16 +6,16 @@ import (
 	"time"
 )
 
-// filteredRPC runs a Dubbo proxy with stream filters. Its route table has one virtual host whose
+// rpcFilterProxy runs a Dubbo proxy with stream filters. Its route table has one virtual host whose
 // domain is a service, as control planes write it.
-func filteredRPC(t *testing.T, filters list, providers map[string]*provider, routes ...object) (address string, w *weft) {
+func rpcFilterProxy(t *testing.T, filters list, providers map[string]*provider, routes ...object) (address string, w *weft) {
 	t.Helper()
-	address = free()
+	address = freeAddress()
 	clusters := list{}
 	for name, p := range providers {
 		clusters = append(clusters, cluster(name, nil, p.address))
 	}
-	w = run(t, setup{
+	w = startWeft(t, setup{
 		listeners: list{listenDubbo("front", address, object{"stream_filters": filters})},
 		tables: list{object{"router_config_name": "front", "virtual_hosts": list{object{
 			"name": "shop", "domains": list{"org.example.Shop"}, "routers": routes}}}},
@@ -33,7 +33,7 @@ func TestDubboStreamMakesHTTPRoutesMatch(t *testing.T) {
 	tester := object{"match": object{"prefix": "/", "headers": list{object{"name": "app", "value": "tester"}, object{"name": "method", "value": "buy"}}},
 		"route": object{"cluster_name": "canary"}}
 	labels := writeFile(t, "labels", "app=\"tester\"\ngroup=\"blue\"\n")
-	stream := func(config object) list { return list{filterOf("dubbo_stream", config)} }
+	stream := func(config object) list { return list{streamFilter("dubbo_stream", config)} }
 	for _, c := range []struct {
 		name     string
 		filters  list
@@ -50,17 +50,17 @@ func TestDubboStreamMakesHTTPRoutesMatch(t *testing.T) {
 			t.Parallel()
 			arrived := make(chan []byte, 1)
 			answer := func(frame []byte, _ int64) byte { arrived <- frame; return dubboOK }
-			address, _ := filteredRPC(t, c.filters, map[string]*provider{
-				"shop": provide(t, "shop", answer), "canary": provide(t, "canary", answer)}, tester, exact)
+			address, _ := rpcFilterProxy(t, c.filters, map[string]*provider{
+				"shop": startProvider(t, "shop", answer), "canary": startProvider(t, "canary", answer)}, tester, exact)
 			sent := invocation{service: "org.example.Shop", method: c.method, attachments: []string{"interface: org.example.Shop"}}
-			got := consume(t, address).call(sent)
+			got := newConsumer(t, address).call(sent)
 			if got.status != c.want || c.want == dubboOK && got.text != c.provider {
 				t.Fatalf("%d %q, want %d of %s", got.status, got.text, c.want, c.provider)
 			}
 			if c.want != dubboOK {
 				return
 			}
-			if differ := sameButID(<-arrived, sent.frame(0)); differ != "" {
+			if differ := diffIgnoringID(<-arrived, sent.frame(0)); differ != "" {
 				t.Errorf("the frame was changed: %s", differ)
 			}
 		})
@@ -70,15 +70,15 @@ func TestDubboStreamMakesHTTPRoutesMatch(t *testing.T) {
 func TestDubboStreamCountsBySubset(t *testing.T) {
 	t.Parallel()
 	labels := writeFile(t, "labels", "group=\"blue\"\n")
-	failing := provide(t, "shop", func(frame []byte, _ int64) byte {
+	failing := startProvider(t, "shop", func(frame []byte, _ int64) byte {
 		if strings.Contains(string(frame), "sell") {
 			return dubboErred
 		}
 		return dubboOK
 	})
-	address, w := filteredRPC(t, list{filterOf("dubbo_stream", object{"subset": "group", "pod_labels_file": labels})},
-		map[string]*provider{"shop": failing}, to("/", "shop"))
-	caller := consume(t, address)
+	address, w := rpcFilterProxy(t, list{streamFilter("dubbo_stream", object{"subset": "group", "pod_labels_file": labels})},
+		map[string]*provider{"shop": failing}, routeTo("/", "shop"))
+	caller := newConsumer(t, address)
 	for _, c := range []struct{ service, method string }{
 		{"org.example.Shop", "buy"}, {"org.example.Shop", "buy"}, {"org.example.Shop", "sell"}, {"org.example.Bank", "pay"},
 	} {
@@ -97,16 +97,16 @@ func TestDubboStreamCountsBySubset(t *testing.T) {
 	}
 }
 
-// TestFaultDelaysItsCallAlone verifies that the delay of a call does not delay other calls that
+// TestFaultDelayIsPerCall verifies that the delay of a call does not delay other calls that
 // arrived in the same read of its connection.
-func TestFaultDelaysItsCallAlone(t *testing.T) {
+func TestFaultDelayIsPerCall(t *testing.T) {
 	t.Parallel()
 	const delay = 2 * time.Second
-	address, _ := filteredRPC(t, list{filterOf("fault", object{
+	address, _ := rpcFilterProxy(t, list{streamFilter("fault", object{
 		"delay":   object{"fixed_delay": delay.String(), "percentage": 100},
 		"headers": list{object{"name": "method", "value": "slow"}},
-	})}, map[string]*provider{"shop": provide(t, "shop", nil)}, when("shop", "service: .*"))
-	caller := consume(t, address)
+	})}, map[string]*provider{"shop": startProvider(t, "shop", nil)}, routeWhen("shop", "service: .*"))
+	caller := newConsumer(t, address)
 	began := time.Now()
 	caller.send(
 		invocation{service: "org.example.Shop", method: "slow"},
@@ -115,7 +115,7 @@ func TestFaultDelaysItsCallAlone(t *testing.T) {
 		invocation{service: "org.example.Shop", method: "sell"},
 	)
 	for n := range 4 {
-		got := caller.answer()
+		got := caller.receive()
 		slow := got.id%2 == 1
 		if took := time.Since(began); got.status != dubboOK || slow != (n >= 2) || slow && took < delay {
 			t.Errorf("answer %d was that of call %d: %d %q after %v", n, got.id, got.status, got.text, took)
@@ -123,14 +123,14 @@ func TestFaultDelaysItsCallAlone(t *testing.T) {
 	}
 }
 
-// TestFaultAbortsInTheProtocolsTerms verifies that an aborted call gets a Dubbo error with the
+// TestFaultAbortForDubbo verifies that an aborted call gets a Dubbo error with the
 // reason in its text.
-func TestFaultAbortsInTheProtocolsTerms(t *testing.T) {
+func TestFaultAbortForDubbo(t *testing.T) {
 	t.Parallel()
-	shop := provide(t, "shop", nil)
-	address, _ := filteredRPC(t, list{filterOf("fault", object{"abort": object{"status": 503, "percentage": 100}})},
-		map[string]*provider{"shop": shop}, when("shop", "service: .*"))
-	got := consume(t, address).call(invocation{service: "org.example.Shop", method: "buy"})
+	shop := startProvider(t, "shop", nil)
+	address, _ := rpcFilterProxy(t, list{streamFilter("fault", object{"abort": object{"status": 503, "percentage": 100}})},
+		map[string]*provider{"shop": shop}, routeWhen("shop", "service: .*"))
+	got := newConsumer(t, address).call(invocation{service: "org.example.Shop", method: "buy"})
 	if got.status != dubboErred || !strings.Contains(got.text, "fault injected") || shop.calls.Load() != 0 {
 		t.Errorf("%d %q, and %d calls of the provider", got.status, got.text, shop.calls.Load())
 	}
@@ -139,18 +139,18 @@ func TestFaultAbortsInTheProtocolsTerms(t *testing.T) {
 // dubboRoutesExample runs dubbo_http_routes.json. Weft retries the method that only reads, sends
 // testers to the canary, and splits other calls by weight.
 func dubboRoutesExample(t *testing.T) {
-	e := openExample(t, "dubbo_http_routes.json")
+	e := loadExample(t, "dubbo_http_routes.json")
 	unsteady := func(frame []byte, n int64) byte {
 		if n <= 2 {
 			return dubboErred
 		}
 		return dubboOK
 	}
-	for port, p := range map[string]*provider{"2946": provide(t, "stable", unsteady), "2947": provide(t, "canary", nil)} {
-		e.replace(e.at(port), p.address)
+	for port, p := range map[string]*provider{"2946": startProvider(t, "stable", unsteady), "2947": startProvider(t, "canary", nil)} {
+		e.replace(e.address(port), p.address)
 	}
 	w := e.run("dubbo_http_routes.json")
-	caller := consume(t, e.at("2945"))
+	caller := newConsumer(t, e.address("2945"))
 	for _, c := range []struct {
 		service, method string
 		attachments     []string
@@ -175,7 +175,7 @@ func dubboRoutesExample(t *testing.T) {
 	}
 	seen := map[string]int{}
 	for range 400 {
-		seen[caller.answer().text]++
+		seen[caller.receive().text]++
 	}
 	if n := seen["canary"]; n < 4 || n > 100 || seen["stable"] != 400-n {
 		t.Errorf("of 400 calls %v, want about 360:40", seen)

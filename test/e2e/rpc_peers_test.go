@@ -35,15 +35,15 @@ type rpc struct {
 // eachRPC runs a test for each protocol.
 func eachRPC(t *testing.T, test func(t *testing.T, r *rpc)) {
 	t.Helper()
-	dubboCode := func(reason protocol.Reason) int { return int(reason.Traits().Dubbo) }
-	boltCode := func(reason protocol.Reason) int { return int(reason.Traits().Bolt) }
+	dubboCode := func(reason protocol.Reason) int { return int(reason.Spec().Dubbo) }
+	boltCode := func(reason protocol.Reason) int { return int(reason.Spec().Bolt) }
 	for _, r := range []*rpc{
 		{codec: dubbo.Codec{}, lengthAt: 12, kindAt: 2, oneWay: 0x82, serializationAt: 2, foreign: 0xc6, code: dubboCode},
 		{codec: bolt.V1(), lengthAt: 18, kindAt: 1, oneWay: 2, serializationAt: 9, foreign: 11, timeoutAt: 10, code: boltCode},
 		{codec: bolt.V2(), lengthAt: 20, kindAt: 2, oneWay: 2, serializationAt: 10, foreign: 11, timeoutAt: 12, code: boltCode},
 	} {
 		name := r.codec.Traits().Name
-		r.Protocol = framed(t, name)
+		r.Protocol = findProtocol(t, name)
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			test(t, r)
@@ -54,8 +54,8 @@ func eachRPC(t *testing.T, test func(t *testing.T, r *rpc)) {
 // request returns a call that expects a response.
 func (r *rpc) request(id uint64) []byte { return r.AppendRequest(nil, id, frame.Text{Token: id}) }
 
-// adding returns a request with one more header: an attachment, or an entry of the Bolt header.
-func (r *rpc) adding(t *testing.T, request []byte, name, value string) []byte {
+// withHeader returns a request with one more header: an attachment, or an entry of the Bolt header.
+func (r *rpc) withHeader(t *testing.T, request []byte, name, value string) []byte {
 	t.Helper()
 	var q protocol.Request
 	var v xprotocol.FrameView
@@ -75,8 +75,8 @@ func (r *rpc) adding(t *testing.T, request []byte, name, value string) []byte {
 	return out
 }
 
-// patched returns a copy of request with another byte in its header.
-func (r *rpc) patched(t *testing.T, request []byte, at int, b byte) []byte {
+// withByte returns a copy of request with another byte in its header.
+func (r *rpc) withByte(t *testing.T, request []byte, at int, b byte) []byte {
 	t.Helper()
 	out := bytes.Clone(request)
 	head, err := r.codec.ParseFrame(out)
@@ -88,46 +88,46 @@ func (r *rpc) patched(t *testing.T, request []byte, at int, b byte) []byte {
 	return out
 }
 
-// whole is a complete frame.
-type whole struct {
+// rawFrame is a complete frame.
+type rawFrame struct {
 	xprotocol.Frame
 	bytes []byte
 }
 
 // next reads the next frame that is not a heartbeat. It acknowledges heartbeats.
-func (r *rpc) next(c net.Conn, rest *[]byte) (whole, error) {
+func (r *rpc) next(c net.Conn, rest *[]byte) (rawFrame, error) {
 	for {
 		f, err := r.codec.ParseFrame(*rest)
 		if err != nil {
-			return whole{}, err
+			return rawFrame{}, err
 		}
 		if f.Size > 0 && len(*rest) >= f.Size {
-			got := whole{f, bytes.Clone((*rest)[:f.Size])}
+			got := rawFrame{f, bytes.Clone((*rest)[:f.Size])}
 			*rest = (*rest)[f.Size:]
 			if f.Kind != xprotocol.Heartbeat {
 				return got, nil
 			}
 			if _, err := c.Write(r.codec.AppendHeartbeatAck(nil, got.bytes)); err != nil {
-				return whole{}, err
+				return rawFrame{}, err
 			}
 			continue
 		}
 		b := make([]byte, 4<<10)
 		n, err := c.Read(b)
 		if err != nil {
-			return whole{}, err
+			return rawFrame{}, err
 		}
 		*rest = append(*rest, b[:n]...)
 	}
 }
 
-// app starts a server that responds with success to every request that expects a response, and
+// startServer starts a server that responds with success to every request that expects a response, and
 // sends what it received to got.
-func (r *rpc) app(t *testing.T) (address string, got <-chan whole) {
+func (r *rpc) startServer(t *testing.T) (address string, got <-chan rawFrame) {
 	t.Helper()
-	told := make(chan whole, 1024)
+	told := make(chan rawFrame, 1024)
 	text := make([]byte, frame.Size)
-	return accept(t, func(c net.Conn) {
+	return startTCPServer(t, func(c net.Conn) {
 		for rest := []byte(nil); ; {
 			f, err := r.next(c, &rest)
 			if err != nil {
@@ -137,64 +137,64 @@ func (r *rpc) app(t *testing.T) (address string, got <-chan whole) {
 			if f.Kind != xprotocol.Request {
 				continue
 			}
-			if _, err := c.Write(r.AppendAnswer(nil, f.ID, text)); err != nil {
+			if _, err := c.Write(r.AppendResponse(nil, f.ID, text)); err != nil {
 				return
 			}
 		}
 	}), told
 }
 
-// proxy runs Weft for the protocol with a route table.
-func (r *rpc) proxy(t *testing.T, extend object, clusters list, routes ...object) (address string, w *weft) {
+// startProxy runs Weft for the protocol with a route table.
+func (r *rpc) startProxy(t *testing.T, extend object, clusters list, routes ...object) (address string, w *weft) {
 	t.Helper()
-	address = free()
-	w = run(t, setup{
-		listeners: list{chained("front", address, object{"type": "proxy", "config": object{
+	address = freeAddress()
+	w = startWeft(t, setup{
+		listeners: list{networkListener("front", address, object{"type": "proxy", "config": object{
 			"downstream_protocol": r.Name(), "upstream_protocol": r.Name(),
 			"router_config_name": "front", "extend_config": extend,
 		}})},
-		tables:   list{table("front", routes...)},
+		tables:   list{routeTable("front", routes...)},
 		clusters: clusters,
 	}.config())
 	return address, w
 }
 
-// rpcCaller is a client with one connection.
-type rpcCaller struct {
+// rpcClient is a client with one connection.
+type rpcClient struct {
 	*rpc
 	t    *testing.T
 	conn net.Conn
 	rest []byte
 }
 
-func (r *rpc) dial(t *testing.T, address string) *rpcCaller {
+func (r *rpc) dial(t *testing.T, address string) *rpcClient {
 	t.Helper()
 	conn, err := net.Dial("tcp", address)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = conn.Close() }) // the test may have closed it
-	_ = conn.SetDeadline(time.Now().Add(4 * patience))
-	return &rpcCaller{rpc: r, t: t, conn: conn}
+	_ = conn.SetDeadline(time.Now().Add(4 * waitTimeout))
+	return &rpcClient{rpc: r, t: t, conn: conn}
 }
 
-func (c *rpcCaller) send(frames ...[]byte) {
+func (c *rpcClient) send(frames ...[]byte) {
 	c.t.Helper()
 	if _, err := c.conn.Write(bytes.Join(frames, nil)); err != nil {
 		c.t.Fatal(err)
 	}
 }
 
-// replied is a response, decoded by the codec.
-type replied struct {
+// rpcResponse is a response, decoded by the codec.
+type rpcResponse struct {
 	id     uint64
 	code   int
 	ok     bool
 	header *protocol.Header
 }
 
-// answer reads the next response.
-func (c *rpcCaller) answer() replied {
+// receive reads the next response.
+func (c *rpcClient) receive() rpcResponse {
 	c.t.Helper()
 	f, err := c.next(c.conn, &c.rest)
 	if err != nil || f.Kind != xprotocol.Response {
@@ -205,20 +205,20 @@ func (c *rpcCaller) answer() replied {
 	if err := c.codec.ReadResponse(f.bytes, &a, &v); err != nil {
 		c.t.Fatal(err)
 	}
-	return replied{f.ID, a.Code, a.Status == 200, &a.Header}
+	return rpcResponse{f.ID, a.Code, a.Status == 200, &a.Header}
 }
 
-// holds makes a call and verifies that it succeeds.
-func (c *rpcCaller) holds(id uint64) {
+// checkCall makes a call and verifies that it succeeds.
+func (c *rpcClient) checkCall(id uint64) {
 	c.t.Helper()
 	c.send(c.request(id))
-	if got := c.answer(); got.id != id || !got.ok {
+	if got := c.receive(); got.id != id || !got.ok {
 		c.t.Errorf("call %d: answer %d with code %d", id, got.id, got.code)
 	}
 }
 
-// end half-closes the connection and returns everything that Weft still sends.
-func (c *rpcCaller) end() []byte {
+// closeAndDrain half-closes the connection and returns everything that Weft still sends.
+func (c *rpcClient) closeAndDrain() []byte {
 	c.t.Helper()
 	if tcp, ok := c.conn.(*net.TCPConn); ok {
 		_ = tcp.CloseWrite() // the read reports the error

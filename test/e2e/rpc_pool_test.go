@@ -10,31 +10,31 @@ import (
 	"github.com/weft-proxy/weft/test/bench/frame"
 )
 
-// TestABoundConnectionLivesAsLongAsItsCaller verifies that in bind mode an upstream connection
+// TestBindModeConnectionLifetime verifies that in bind mode an upstream connection
 // stays open while its client is idle, and closes when its client disconnects.
-func TestABoundConnectionLivesAsLongAsItsCaller(t *testing.T) {
-	p := framed(t, "bolt")
+func TestBindModeConnectionLifetime(t *testing.T) {
+	p := findProtocol(t, "bolt")
 	opened, ended := make(chan struct{}, 8), make(chan struct{}, 8)
-	app := accept(t, func(c net.Conn) {
+	app := startTCPServer(t, func(c net.Conn) {
 		opened <- struct{}{}
-		for each := (frames{c: c, p: p}); ; {
+		for each := (frameReader{c: c, p: p}); ; {
 			f, err := each.next()
 			if err != nil {
 				ended <- struct{}{}
 				return
 			}
-			if _, err := c.Write(p.AppendAnswer(nil, f.ID, f.Text)); err != nil {
+			if _, err := c.Write(p.AppendResponse(nil, f.ID, f.Text)); err != nil {
 				t.Error(err)
 			}
 		}
 	})
-	e := openExample(t, "bolt_client.json")
-	e.replace(e.at("2746"), app)
+	e := loadExample(t, "bolt_client.json")
+	e.replace(e.address("2746"), app)
 	e.replace(`"connect_timeout": "1s"`, `"connect_timeout": "1s", "connection_pool": {"mode": "bind"}`)
 	e.run("bolt_client.json")
 	callers := make([]net.Conn, 2)
 	for i := range callers {
-		c, err := net.Dial("tcp", e.at("2745"))
+		c, err := net.Dial("tcp", e.address("2745"))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -47,7 +47,7 @@ func TestABoundConnectionLivesAsLongAsItsCaller(t *testing.T) {
 		if _, err := c.Write(p.AppendRequest(nil, id, frame.Text{Token: id})); err != nil {
 			t.Fatal(err)
 		}
-		each := frames{c: c, p: p}
+		each := frameReader{c: c, p: p}
 		if f, err := each.next(); err != nil || f.ID != id {
 			t.Fatalf("answer %d: %v", f.ID, err)
 		}

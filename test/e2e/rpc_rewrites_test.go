@@ -5,9 +5,9 @@ import (
 	"testing"
 )
 
-// TestARouteRewritesACall verifies that the provider gets what a route rewrites instead of the
+// TestRouteRewritesCall verifies that the provider gets what a route rewrites instead of the
 // original values, and no other change.
-func TestARouteRewritesACall(t *testing.T) {
+func TestRouteRewritesCall(t *testing.T) {
 	t.Parallel()
 	add := func(key, value string) object { return object{"header": object{"key": key, "value": value}} }
 	shop := invocation{"org.example.Shop", "buy", "1.0.0", []string{"path: org.example.Shop", "interface: org.example.Shop", "group: blue", "trace: 7"}}
@@ -45,22 +45,22 @@ func TestARouteRewritesACall(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			arrived := make(chan []byte, 1)
-			p := provide(t, "shop", func(frame []byte, _ int64) byte { arrived <- frame; return dubboOK })
+			p := startProvider(t, "shop", func(frame []byte, _ int64) byte { arrived <- frame; return dubboOK })
 			address, _ := rpcProxy(t, map[string]*provider{"shop": p},
 				object{"match": c.match, "route": object{"cluster_name": "shop"}.with(c.action)})
-			if got := consume(t, address).call(shop); got.status != dubboOK {
+			if got := newConsumer(t, address).call(shop); got.status != dubboOK {
 				t.Fatalf("%d %q", got.status, got.text)
 			}
-			if differ := sameButID(<-arrived, c.want.frame(0)); differ != "" {
+			if differ := diffIgnoringID(<-arrived, c.want.frame(0)); differ != "" {
 				t.Error(differ)
 			}
 		})
 	}
 }
 
-// TestCheckRefusesAnswersOfHTTPForCalls verifies that check rejects a redirect or a direct response
+// TestCheckRejectsHTTPActionsForRPC verifies that check rejects a redirect or a direct response
 // on a route that only RPC can reach, and names the key.
-func TestCheckRefusesAnswersOfHTTPForCalls(t *testing.T) {
+func TestCheckRejectsHTTPActionsForRPC(t *testing.T) {
 	t.Parallel()
 	for key, answer := range map[string]object{
 		"redirect":        {"path_redirect": "/new"},
@@ -69,9 +69,9 @@ func TestCheckRefusesAnswersOfHTTPForCalls(t *testing.T) {
 		t.Run(key, func(t *testing.T) {
 			t.Parallel()
 			text := setup{
-				listeners: list{listenDubbo("front", free())},
-				tables:    list{table("front", object{"match": object{"prefix": "/"}, key: answer})},
-			}.config().text(t)
+				listeners: list{listenDubbo("front", freeAddress())},
+				tables:    list{routeTable("front", object{"match": object{"prefix": "/"}, key: answer})},
+			}.config().encode(t)
 			_, stderr, status := command(t, "check", "-c", writeFile(t, "weft.json", string(text)))
 			if status != 1 || !strings.Contains(stderr, "routers[0]."+key+": "+key+" is an answer of HTTP") {
 				t.Errorf("weft check ends with %d and says %q", status, stderr)

@@ -11,21 +11,21 @@ import (
 func TestRPCRoutesMatchEveryField(t *testing.T) {
 	t.Parallel()
 	routes := map[string]object{
-		"service":            when("", "service: org.example.Shop"),
-		"service-regex":      when("", `service~^org\.example\.(cart|bill)\.[A-Z]\w+$`),
+		"service":            routeWhen("", "service: org.example.Shop"),
+		"service-regex":      routeWhen("", `service~^org\.example\.(cart|bill)\.[A-Z]\w+$`),
 		"service-prefix":     {"match": object{"prefix": "/org.example.stock."}},
 		"service-and-method": {"match": object{"path": "/org.example.Bank/pay"}},
-		"method":             when("", "method: ship"),
-		"method-regex":       when("", "method~^(get|find)[A-Z]"),
-		"version":            when("", "version: 2.0.0"),
-		"version-regex":      when("", `version~^3\.`),
-		"group":              when("", "group: blue"),
-		"group-regex":        when("", "group~^canary-[0-9]+$"),
-		"attachment":         when("", "tenant: 7"),
-		"attachment-regex":   when("", "zone~^eu-"),
-		"attachment-present": when("", "debug: .*"),
-		"both":               when("", "method: buy", "user: tester"),
-		"rest":               when("", "service: .*"),
+		"method":             routeWhen("", "method: ship"),
+		"method-regex":       routeWhen("", "method~^(get|find)[A-Z]"),
+		"version":            routeWhen("", "version: 2.0.0"),
+		"version-regex":      routeWhen("", `version~^3\.`),
+		"group":              routeWhen("", "group: blue"),
+		"group-regex":        routeWhen("", "group~^canary-[0-9]+$"),
+		"attachment":         routeWhen("", "tenant: 7"),
+		"attachment-regex":   routeWhen("", "zone~^eu-"),
+		"attachment-present": routeWhen("", "debug: .*"),
+		"both":               routeWhen("", "method: buy", "user: tester"),
+		"rest":               routeWhen("", "service: .*"),
 	}
 	order := []string{
 		"service", "service-regex", "service-prefix", "service-and-method", "method", "method-regex", "version", "version-regex",
@@ -33,11 +33,11 @@ func TestRPCRoutesMatchEveryField(t *testing.T) {
 	}
 	providers, all := map[string]*provider{}, []object{}
 	for _, name := range order {
-		providers[name] = provide(t, name, nil)
+		providers[name] = startProvider(t, name, nil)
 		all = append(all, routes[name].with(object{"route": object{"cluster_name": name}}))
 	}
 	address, _ := rpcProxy(t, providers, all...)
-	caller := consume(t, address)
+	caller := newConsumer(t, address)
 	for _, c := range []struct {
 		want                     string
 		service, method, version string
@@ -79,8 +79,8 @@ func TestRPCRoutesMatchEveryField(t *testing.T) {
 // connection stays open.
 func TestRPCWithoutARouteIsServiceNotFound(t *testing.T) {
 	t.Parallel()
-	address, _ := rpcProxy(t, map[string]*provider{"shop": provide(t, "shop", nil)}, when("shop", "method: buy"))
-	caller := consume(t, address)
+	address, _ := rpcProxy(t, map[string]*provider{"shop": startProvider(t, "shop", nil)}, routeWhen("shop", "method: buy"))
+	caller := newConsumer(t, address)
 	got := caller.call(invocation{service: "org.example.Shop", method: "sell"})
 	if got.status != dubboNotFound || !strings.Contains(got.text, "org.example.Shop.sell") {
 		t.Errorf("no route: %d %q", got.status, got.text)
@@ -90,22 +90,22 @@ func TestRPCWithoutARouteIsServiceNotFound(t *testing.T) {
 	}
 }
 
-// TestRPCTimeoutsAreThoseOfTheMethod verifies that calls which were sent together on one connection
+// TestRPCTimeoutByMethod verifies that calls which were sent together on one connection
 // time out independently. A shorter timeout in the call takes precedence.
-func TestRPCTimeoutsAreThoseOfTheMethod(t *testing.T) {
+func TestRPCTimeoutByMethod(t *testing.T) {
 	t.Parallel()
 	stuck := func(frame []byte, _ int64) byte {
 		if strings.Contains(string(frame), "quick") {
 			return dubboOK
 		}
-		return silence
+		return noResponse
 	}
-	address, _ := rpcProxy(t, map[string]*provider{"shop": provide(t, "shop", stuck)},
-		acting(when("shop", "method: short"), object{"timeout": "700ms"}),
-		acting(when("shop", "method: long"), object{"timeout": "3s"}),
-		when("shop", "service: .*"),
+	address, _ := rpcProxy(t, map[string]*provider{"shop": startProvider(t, "shop", stuck)},
+		withAction(routeWhen("shop", "method: short"), object{"timeout": "700ms"}),
+		withAction(routeWhen("shop", "method: long"), object{"timeout": "3s"}),
+		routeWhen("shop", "service: .*"),
 	)
-	caller := consume(t, address)
+	caller := newConsumer(t, address)
 	began := time.Now()
 	caller.send(
 		invocation{service: "org.example.Shop", method: "long"},
@@ -118,16 +118,16 @@ func TestRPCTimeoutsAreThoseOfTheMethod(t *testing.T) {
 		status byte
 		least  time.Duration
 	}{{4, dubboOK, 0}, {3, dubboTimeout, 700 * time.Millisecond}, {2, dubboTimeout, 1500 * time.Millisecond}, {1, dubboTimeout, 3 * time.Second}} {
-		got := caller.answer()
+		got := caller.receive()
 		if took := time.Since(began); got.id != want.id || got.status != want.status || took < want.least {
 			t.Errorf("answer %d with %d %q after %v; want answer %d with %d, not before %v", got.id, got.status, got.text, took, want.id, want.status, want.least)
 		}
 	}
 }
 
-// TestRPCRetriesAreThoseOfTheMethod verifies that a retry policy applies to the calls of its method
+// TestRPCRetryPolicyByMethod verifies that a retry policy applies to the calls of its method
 // only.
-func TestRPCRetriesAreThoseOfTheMethod(t *testing.T) {
+func TestRPCRetryPolicyByMethod(t *testing.T) {
 	t.Parallel()
 	failing := func(how byte, times int64) func([]byte, int64) byte {
 		return func(_ []byte, n int64) byte {
@@ -154,21 +154,21 @@ func TestRPCRetriesAreThoseOfTheMethod(t *testing.T) {
 		{"a pool that is exhausted", failing(dubboExhausted, 1), policy(object{"num_retries": 1}), dubboOK, 2},
 		{"an answer by its status", failing(dubboNotFound, 1), policy(object{"num_retries": 1, "status_codes": list{404}}), dubboOK, 2},
 		{"not another status", failing(dubboNotFound, 1), policy(object{"num_retries": 1}), dubboNotFound, 1},
-		{"a lost connection", failing(hangUp, 1), policy(object{"num_retries": 1}), dubboOK, 2},
-		{"a lost connection without a policy", failing(hangUp, 1), object{}, dubboInactive, 1},
-		{"a try that takes too long", failing(silence, 2), policy(object{"num_retries": 2, "retry_timeout": "1s"}), dubboOK, 3},
+		{"a lost connection", failing(closeConnection, 1), policy(object{"num_retries": 1}), dubboOK, 2},
+		{"a lost connection without a policy", failing(closeConnection, 1), object{}, dubboInactive, 1},
+		{"a try that takes too long", failing(noResponse, 2), policy(object{"num_retries": 2, "retry_timeout": "1s"}), dubboOK, 3},
 		{"a status in its own numbers", failing(dubboExhausted, 1), policy(object{"retry_on": "retriable-status-codes", "rpc_status_codes": list{100}}), dubboOK, 2},
 		{"not another of those", failing(dubboErred, 1), policy(object{"retry_on": "retriable-status-codes", "rpc_status_codes": list{100}}), dubboErred, 1},
-		{"a lost connection alone", failing(hangUp, 1), policy(object{"retry_on": "reset"}), dubboOK, 2},
+		{"a lost connection alone", failing(closeConnection, 1), policy(object{"retry_on": "reset"}), dubboOK, 2},
 		{"no answer where that is all", failing(dubboErred, 1), policy(object{"retry_on": "reset"}), dubboErred, 1},
-		{"each try takes too long", failing(silence, 9), policy(object{"num_retries": 1, "retry_timeout": "100ms"}), dubboTimeout, 2},
+		{"each try takes too long", failing(noResponse, 9), policy(object{"num_retries": 1, "retry_timeout": "100ms"}), dubboTimeout, 2},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			p, other := provide(t, "mine", c.answer), provide(t, "other", failing(dubboErred, 1))
+			p, other := startProvider(t, "mine", c.answer), startProvider(t, "other", failing(dubboErred, 1))
 			address, _ := rpcProxy(t, map[string]*provider{"mine": p, "other": other},
-				acting(when("mine", "service: org.example.Shop", "method: buy"), c.route), when("other", "service: .*"))
-			caller := consume(t, address)
+				withAction(routeWhen("mine", "service: org.example.Shop", "method: buy"), c.route), routeWhen("other", "service: .*"))
+			caller := newConsumer(t, address)
 			if got := caller.call(invocation{service: "org.example.Shop", method: "buy"}); got.status != c.status {
 				t.Errorf("status %d %q, want %d", got.status, got.text, c.status)
 			}
@@ -189,19 +189,19 @@ func TestRPCCallsAreSplitByWeight(t *testing.T) {
 	share := func(name string, weight int) object {
 		return object{"cluster": object{"name": name, "weight": weight}}
 	}
-	address, _ := rpcProxy(t, map[string]*provider{"stable": provide(t, "stable", nil), "canary": provide(t, "canary", nil)},
+	address, _ := rpcProxy(t, map[string]*provider{"stable": startProvider(t, "stable", nil), "canary": startProvider(t, "canary", nil)},
 		object{"match": object{"headers": list{object{"name": "method", "value": "buy"}}},
 			"route": object{"weighted_clusters": list{share("stable", 90), share("canary", 10)}}},
-		when("stable", "service: .*"),
+		routeWhen("stable", "service: .*"),
 	)
-	caller := consume(t, address)
+	caller := newConsumer(t, address)
 	seen := map[string]int{}
 	for range 20 {
 		for range 20 {
 			caller.send(invocation{service: "org.example.Shop", method: "buy"})
 		}
 		for range 20 {
-			seen[caller.answer().text]++
+			seen[caller.receive().text]++
 		}
 	}
 	if n := seen["canary"]; n < 4 || n > 100 || seen["stable"] != 400-n {

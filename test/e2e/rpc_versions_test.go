@@ -4,9 +4,9 @@ import (
 	"testing"
 )
 
-// TestABoltListenerServesBothVersions verifies that each connection uses the version of its first
+// TestBoltVersions verifies that each connection uses the version of its first
 // frame, and that its requests go to hosts in that version, even if upstream_protocol is bolt.
-func TestABoltListenerServesBothVersions(t *testing.T) {
+func TestBoltVersions(t *testing.T) {
 	for name, upstream := range map[string]string{
 		"the caller's protocol":     `"downstream_protocol": "bolt"`,
 		"the listener says bolt":    `"downstream_protocol": "bolt", "upstream_protocol": "bolt"`,
@@ -18,13 +18,13 @@ func TestABoltListenerServesBothVersions(t *testing.T) {
 				versions = []string{"boltv2"}
 			}
 			for _, version := range versions {
-				p := framed(t, version)
-				e := openExample(t, "bolt_client.json")
+				p := findProtocol(t, version)
+				e := loadExample(t, "bolt_client.json")
 				e.replace(`"downstream_protocol": "bolt,boltv2",`, upstream+",")
 				e.replace(`"upstream_protocol": "Auto",`, "")
-				e.replace(e.at("2746"), rpcApp(t, p))
+				e.replace(e.address("2746"), startRPCUpstream(t, p))
 				w := e.run("bolt_client.json")
-				call(t, e.at("2745"), p)
+				checkCalls(t, e.address("2745"), p)
 				w.stdout.await(t, 0, map[string]string{"bolt": " bolt/1 ", "boltv2": " bolt/2 "}[version]) // access log
 			}
 		})

@@ -8,21 +8,21 @@ import (
 	"time"
 )
 
-// turns counts the responses to clients that send one request after the other. After a rejection
+// responseCounts counts the responses to clients that send one request after the other. After a rejection
 // they pause.
-type turns struct{ served, refused atomic.Int64 }
+type responseCounts struct{ served, refused atomic.Int64 }
 
-// ask starts n clients, which send requests until stop is closed.
-func (c *turns) ask(t *testing.T, callers *sync.WaitGroup, n int, url string, stop <-chan struct{}, fields ...string) {
+// startClients starts n clients, which send requests until stop is closed.
+func (c *responseCounts) startClients(t *testing.T, callers *sync.WaitGroup, n int, url string, stop <-chan struct{}, fields ...string) {
 	for range n {
 		callers.Go(func() {
-			for h := client(t); ; {
+			for h := newClient(t); ; {
 				select {
 				case <-stop:
 					return
 				default:
 				}
-				switch got, err := try(t.Context(), h, "GET", url, "", fields...); {
+				switch got, err := tryRequest(t.Context(), h, "GET", url, "", fields...); {
 				case err != nil:
 					t.Error(err)
 					return
@@ -40,29 +40,29 @@ func (c *turns) ask(t *testing.T, callers *sync.WaitGroup, n int, url string, st
 	}
 }
 
-// TestUnderOverloadTheImportantIsServed verifies priorities under overload. Forty clients send
+// TestPrioritiesUnderOverload verifies priorities under overload. Forty clients send
 // requests to an upstream that serves four at a time. The limit is at least ten, and low priority
 // may use half of it.
-func TestUnderOverloadTheImportantIsServed(t *testing.T) {
+func TestPrioritiesUnderOverload(t *testing.T) {
 	t.Parallel()
 	workers := make(chan struct{}, 4)
-	app := serve(t, func(http.ResponseWriter, *http.Request) {
+	app := startUpstream(t, func(http.ResponseWriter, *http.Request) {
 		workers <- struct{}{}
 		<-time.After(5 * time.Millisecond)
 		<-workers
 	})
-	s, front := simple(app.address)
-	s.listeners = list{listen("front", front, object{"stream_filters": list{filterOf("adaptive_concurrency", object{
+	s, front := simpleProxy(app.address)
+	s.listeners = list{httpListener("front", front, object{"stream_filters": list{streamFilter("adaptive_concurrency", object{
 		"gradient_controller_config": object{"min_rtt_calc_params": object{"fixed_value": "5ms", "min_concurrency": 10}},
 		"priority": object{"header": "x-priority", "default": "batch", "levels": list{
 			object{"value": "high", "share": 100}, object{"value": "batch", "share": 50}}},
 	})}})}
-	w := run(t, s.config())
-	var high, batch turns
+	w := startWeft(t, s.config())
+	var high, batch responseCounts
 	var callers sync.WaitGroup
 	stop := make(chan struct{})
-	batch.ask(t, &callers, 36, "http://"+front+"/", stop)
-	high.ask(t, &callers, 4, "http://"+front+"/", stop, "X-Priority: high")
+	batch.startClients(t, &callers, 36, "http://"+front+"/", stop)
+	high.startClients(t, &callers, 4, "http://"+front+"/", stop, "X-Priority: high")
 	eventually(t, "the important were served a while", func() bool { return high.served.Load() >= 500 || t.Failed() })
 	close(stop)
 	callers.Wait()
@@ -83,30 +83,30 @@ func TestUnderOverloadTheImportantIsServed(t *testing.T) {
 // adaptiveExample runs adaptive.json. Batches leave capacity for other levels, the health path has
 // no limit, and methods have separate limits.
 func adaptiveExample(t *testing.T) {
-	e := openExample(t, "adaptive.json")
-	app := hold(t)
-	health := serve(t, answers("well"))
-	e.replace(e.at("3847"), app.address)
+	e := loadExample(t, "adaptive.json")
+	app := startHoldingUpstream(t)
+	health := startUpstream(t, respondWith("well"))
+	e.replace(e.address("3847"), app.address)
 	e.replace(`"match": {"path": "/health"},
             "route": {"cluster_name": "app"}`, `"match": {"path": "/health"},
             "route": {"cluster_name": "health"}`)
 	e.replace(`{"name": "shop",`, `{"name": "health", "hosts": [{"address": "`+health.address+`"}]}, {"name": "shop",`)
-	shop := provide(t, "shop", func(frame []byte, n int64) byte {
+	shop := startProvider(t, "shop", func(frame []byte, n int64) byte {
 		if n <= 2 {
-			return silence
+			return noResponse
 		}
 		return dubboOK
 	})
-	e.replace(e.at("3848"), shop.address)
+	e.replace(e.address("3848"), shop.address)
 	w := e.run("adaptive.json")
-	w.admin = e.at("34917")
-	url := "http://" + e.at("3845")
+	w.admin = e.address("34917")
+	url := "http://" + e.address("3845")
 
 	var callers sync.WaitGroup
 	send := func(n int, fields ...string) {
 		for range n {
 			callers.Go(func() {
-				if got, err := try(t.Context(), client(t), "GET", url+"/items", "", fields...); err != nil || got.status != 200 {
+				if got, err := tryRequest(t.Context(), newClient(t), "GET", url+"/items", "", fields...); err != nil || got.status != 200 {
 					t.Errorf("a request that was let in: %d, %v", got.status, err)
 				}
 			})
@@ -115,7 +115,7 @@ func adaptiveExample(t *testing.T) {
 	}
 	refused := func(fields ...string) {
 		t.Helper()
-		if got := ask(t, client(t), "GET", url+"/items", "", fields...); got.status != 503 {
+		if got := sendRequest(t, newClient(t), "GET", url+"/items", "", fields...); got.status != 503 {
 			t.Errorf("%v: %d, want 503", fields, got.status)
 		}
 	}
@@ -127,10 +127,10 @@ func adaptiveExample(t *testing.T) {
 	refused(batch)
 	send(2, high)
 	refused(high)
-	if got := ask(t, client(t), "GET", url+"/health", ""); got.status != 200 {
+	if got := sendRequest(t, newClient(t), "GET", url+"/health", ""); got.status != 200 {
 		t.Errorf("health: %d", got.status)
 	}
-	close(app.leave)
+	close(app.release)
 	callers.Wait()
 	for level, want := range map[string]float64{"batch": 2, "normal": 1, "high": 1} {
 		if got := w.metric(adaptiveRefused, `priority="`+level+`"`, `scope="rest"`); got != want {
@@ -138,7 +138,7 @@ func adaptiveExample(t *testing.T) {
 		}
 	}
 
-	caller := consume(t, e.at("3846"))
+	caller := newConsumer(t, e.address("3846"))
 	slow, quick := invocation{service: "org.example.Shop", method: "report"}, invocation{service: "org.example.Shop", method: "buy"}
 	caller.send(slow, slow)
 	eventually(t, "two calls are under way", func() bool { return shop.calls.Load() == 2 })
@@ -150,21 +150,21 @@ func adaptiveExample(t *testing.T) {
 	}
 }
 
-// TestEachConnectionHasALimitOfItsOwn verifies rate limits of downstream connections, in HTTP/1.1
+// TestRateLimitPerConnection verifies rate limits of downstream connections, in HTTP/1.1
 // and Dubbo.
-func TestEachConnectionHasALimitOfItsOwn(t *testing.T) {
+func TestRateLimitPerConnection(t *testing.T) {
 	t.Parallel()
-	twice := list{filterOf("local_ratelimit", object{
+	twice := list{streamFilter("local_ratelimit", object{
 		"local_rate_limit_per_downstream_connection": true, "token_bucket": object{"max_tokens": 2, "fill_interval": "10h"}})}
 	t.Run("Http1", func(t *testing.T) {
 		t.Parallel()
-		s, front := simple(serve(t, answers("app")).address)
-		s.listeners = list{listen("front", front, object{"stream_filters": twice})}
-		run(t, s.config())
+		s, front := simpleProxy(startUpstream(t, respondWith("app")).address)
+		s.listeners = list{httpListener("front", front, object{"stream_filters": twice})}
+		startWeft(t, s.config())
 		for range 2 {
-			conn := dial(t, front)
+			conn := dialRaw(t, front)
 			for i, want := range []int{200, 200, 429, 429} {
-				if got, _ := conn.send("GET / HTTP/1.1\nHost: a\n\n").response("GET"); got.StatusCode != want {
+				if got, _ := conn.send("GET / HTTP/1.1\nHost: a\n\n").readResponse("GET"); got.StatusCode != want {
 					t.Errorf("request %d of a connection: %d, want %d", i, got.StatusCode, want)
 				}
 			}
@@ -172,9 +172,9 @@ func TestEachConnectionHasALimitOfItsOwn(t *testing.T) {
 	})
 	t.Run("dubbo", func(t *testing.T) {
 		t.Parallel()
-		address, _ := filteredRPC(t, twice, map[string]*provider{"shop": provide(t, "shop", nil)}, when("shop", "service: .*"))
+		address, _ := rpcFilterProxy(t, twice, map[string]*provider{"shop": startProvider(t, "shop", nil)}, routeWhen("shop", "service: .*"))
 		for range 2 {
-			caller := consume(t, address)
+			caller := newConsumer(t, address)
 			for i, want := range []byte{dubboOK, dubboOK, dubboExhausted} {
 				if got := caller.call(invocation{service: "org.example.Shop", method: "buy"}); got.status != want {
 					t.Errorf("call %d of a connection: %d, want %d", i, got.status, want)

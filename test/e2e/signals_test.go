@@ -22,20 +22,20 @@ const (
 	sigusr1 = syscall.SIGUSR1
 )
 
-// holding is an upstream that responds when leave is closed.
-type holding struct {
+// holdingUpstream is an upstream that responds when leave is closed.
+type holdingUpstream struct {
 	*origin
-	entered chan struct{} // gets a value for each request that arrives
-	leave   chan struct{} // closed to answer requests
+	arrived chan struct{} // gets a value for each request that arrives
+	release chan struct{} // closed to answer requests
 }
 
-func hold(t *testing.T) *holding {
+func startHoldingUpstream(t *testing.T) *holdingUpstream {
 	t.Helper()
-	h := &holding{entered: make(chan struct{}, 1024), leave: make(chan struct{})}
-	h.origin = serve(t, func(w http.ResponseWriter, r *http.Request) {
-		h.entered <- struct{}{}
+	h := &holdingUpstream{arrived: make(chan struct{}, 1024), release: make(chan struct{})}
+	h.origin = startUpstream(t, func(w http.ResponseWriter, r *http.Request) {
+		h.arrived <- struct{}{}
 		select {
-		case <-h.leave:
+		case <-h.release:
 			_, _ = fmt.Fprint(w, "at last")
 		case <-r.Context().Done():
 		}
@@ -43,16 +43,16 @@ func hold(t *testing.T) *holding {
 	return h
 }
 
-func (h *holding) await(t *testing.T) {
+func (h *holdingUpstream) await(t *testing.T) {
 	t.Helper()
 	select {
-	case <-h.entered:
-	case <-time.After(patience):
+	case <-h.arrived:
+	case <-time.After(waitTimeout):
 		t.Fatal("the request does not reach the application")
 	}
 }
 
-func refused(address string) bool {
+func connectionRefused(address string) bool {
 	c, err := net.Dial("tcp", address)
 	if err == nil {
 		_ = c.Close() // this was only a probe
@@ -60,67 +60,67 @@ func refused(address string) bool {
 	return errors.Is(err, syscall.ECONNREFUSED)
 }
 
-func TestSIGTERMLetsWhatIsUnderWayEnd(t *testing.T) {
+func TestSIGTERMDrains(t *testing.T) {
 	t.Parallel()
-	app := hold(t)
-	s, front := simple(app.address)
+	app := startHoldingUpstream(t)
+	s, front := simpleProxy(app.address)
 	s.server = object{"graceful_timeout": "1m"}
-	w := run(t, s.config())
+	w := startWeft(t, s.config())
 	const get = "GET / HTTP/1.1\nHost: a\n\n"
-	busy := dial(t, front).send(get)
+	busy := dialRaw(t, front).send(get)
 	app.await(t)
-	unused := dial(t, front)
-	used := dial(t, front).send("GET / HTTP/1.1\n\n") // rejected, and closed
-	used.rest()
-	idle := dial(t, front).send("GET / HTTP/1.0\nHost: a\nConnection: keep-alive\n\n")
+	unused := dialRaw(t, front)
+	used := dialRaw(t, front).send("GET / HTTP/1.1\n\n") // rejected, and closed
+	used.readToEnd()
+	idle := dialRaw(t, front).send("GET / HTTP/1.0\nHost: a\nConnection: keep-alive\n\n")
 	app.await(t)
 
 	w.signal(sigterm)
 	w.stderr.await(t, 0, "draining")
-	if got := unused.rest(); got != "" {
+	if got := unused.readToEnd(); got != "" {
 		t.Errorf("an unused connection got %q, want its end", got)
 	}
-	eventually(t, "new connections are refused", func() bool { return refused(front) })
+	eventually(t, "new connections are refused", func() bool { return connectionRefused(front) })
 	if ready, err := adminClient.Get("http://" + w.admin + "/ready"); err != nil {
 		t.Errorf("/ready while draining: %v", err)
 	} else if ready.Body.Close(); ready.StatusCode != 503 {
 		t.Errorf("/ready while draining: %d, want 503", ready.StatusCode)
 	}
-	close(app.leave)
-	for _, c := range []*wire{busy, idle} {
-		response, body := c.response("GET")
+	close(app.release)
+	for _, c := range []*rawConn{busy, idle} {
+		response, body := c.readResponse("GET")
 		if response.StatusCode != 200 || body != "at last" || !response.Close {
 			t.Errorf("what was under way got %d %q, Connection: close %v; want it whole, and the connection's end", response.StatusCode, body, response.Close)
 		}
-		if got := c.rest(); got != "" {
+		if got := c.readToEnd(); got != "" {
 			t.Errorf("after the answer came %q", got)
 		}
 	}
-	if status := w.awaitExit(patience); status != 0 {
+	if status := w.awaitExit(waitTimeout); status != 0 {
 		t.Errorf("exit status %d", status)
 	}
 	w.stderr.await(t, 0, "drained")
 }
 
-func TestSIGTERMEndsIdleConnections(t *testing.T) {
+func TestSIGTERMClosesIdleConnections(t *testing.T) {
 	t.Parallel()
-	app := serve(t, answers("hello"))
-	s, front := simple(app.address)
+	app := startUpstream(t, respondWith("hello"))
+	s, front := simpleProxy(app.address)
 	s.server = object{"graceful_timeout": "1m"}
-	w := run(t, s.config())
-	conns := make([]*wire, 20)
+	w := startWeft(t, s.config())
+	conns := make([]*rawConn, 20)
 	for i := range conns {
-		conns[i] = dial(t, front).send("GET / HTTP/1.1\nHost: a\n\n")
-		conns[i].response("GET")
+		conns[i] = dialRaw(t, front).send("GET / HTTP/1.1\nHost: a\n\n")
+		conns[i].readResponse("GET")
 	}
 	began := time.Now()
 	w.signal(sigterm)
 	for _, c := range conns {
-		if got := c.rest(); got != "" {
+		if got := c.readToEnd(); got != "" {
 			t.Errorf("an idle connection got %q", got)
 		}
 	}
-	if status := w.awaitExit(patience); status != 0 {
+	if status := w.awaitExit(waitTimeout); status != 0 {
 		t.Errorf("exit status %d", status)
 	}
 	if took := time.Since(began); took > 5*time.Second {
@@ -128,7 +128,7 @@ func TestSIGTERMEndsIdleConnections(t *testing.T) {
 	}
 }
 
-func TestSIGTERMCutsWhatDoesNotEnd(t *testing.T) {
+func TestSIGTERMForceCloses(t *testing.T) {
 	t.Parallel()
 	for name, shorten := range map[string]func(*weft){
 		"at the end of the drain time": func(*weft) {},
@@ -137,21 +137,21 @@ func TestSIGTERMCutsWhatDoesNotEnd(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			app := hold(t)
-			s, front := simple(app.address)
+			app := startHoldingUpstream(t)
+			s, front := simpleProxy(app.address)
 			s.server = object{"graceful_timeout": "1h"}
 			if strings.Contains(name, "drain time") {
 				s.server = object{"graceful_timeout": "300ms"}
 			}
-			w := run(t, s.config())
-			busy := dial(t, front).send("GET / HTTP/1.1\nHost: a\n\n")
+			w := startWeft(t, s.config())
+			busy := dialRaw(t, front).send("GET / HTTP/1.1\nHost: a\n\n")
 			app.await(t)
 			w.signal(sigterm)
 			w.stderr.await(t, 0, "draining")
-			eventually(t, "new connections are refused", func() bool { return refused(front) })
+			eventually(t, "new connections are refused", func() bool { return connectionRefused(front) })
 			shorten(w)
-			busy.rest()
-			if status := w.awaitExit(patience); status != 0 {
+			busy.readToEnd()
+			if status := w.awaitExit(waitTimeout); status != 0 {
 				t.Errorf("exit status %d", status)
 			}
 		})
@@ -160,47 +160,47 @@ func TestSIGTERMCutsWhatDoesNotEnd(t *testing.T) {
 
 func TestDrainByTheAdminPort(t *testing.T) {
 	t.Parallel()
-	s, _ := simple("127.0.0.1:1")
-	w := run(t, s.config())
+	s, _ := simpleProxy("127.0.0.1:1")
+	w := startWeft(t, s.config())
 	response, err := adminClient.Post("http://"+w.admin+"/drain", "", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	_ = response.Body.Close() // the body is not needed
-	if status := w.awaitExit(patience); status != 0 || response.StatusCode/100 != 2 {
+	if status := w.awaitExit(waitTimeout); status != 0 || response.StatusCode/100 != 2 {
 		t.Errorf("POST /drain: %d, exit status %d", response.StatusCode, status)
 	}
 }
 
-func TestSIGINTEndsAtOnce(t *testing.T) {
+func TestSIGINTExitsImmediately(t *testing.T) {
 	t.Parallel()
-	app := hold(t)
-	s, front := simple(app.address)
+	app := startHoldingUpstream(t)
+	s, front := simpleProxy(app.address)
 	s.server = object{"graceful_timeout": "1h"}
-	w := run(t, s.config())
-	busy := dial(t, front).send("GET / HTTP/1.1\nHost: a\n\n")
+	w := startWeft(t, s.config())
+	busy := dialRaw(t, front).send("GET / HTTP/1.1\nHost: a\n\n")
 	app.await(t)
 	began := time.Now()
 	w.signal(sigint)
-	w.awaitExit(patience)
-	if took := time.Since(began); took > soon {
+	w.awaitExit(waitTimeout)
+	if took := time.Since(began); took > rpcDeadline {
 		t.Errorf("the end took %v", took)
 	}
-	busy.rest()
+	busy.readToEnd()
 }
 
-func TestPIDFileIsThereWhileWeftIs(t *testing.T) {
+func TestPIDFile(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "weft.pid")
-	s, _ := simple("127.0.0.1:1")
+	s, _ := simpleProxy("127.0.0.1:1")
 	s.more = object{"pid": path}
-	w := run(t, s.config())
+	w := startWeft(t, s.config())
 	eventually(t, "the file holds the process id", func() bool {
 		text, _ := os.ReadFile(path)
 		return strings.TrimSpace(string(text)) == fmt.Sprint(w.cmd.Process.Pid)
 	})
 	w.signal(sigterm)
-	w.awaitExit(patience)
+	w.awaitExit(waitTimeout)
 	if _, err := os.Stat(path); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("after the end the file is still there: %v", err)
 	}
@@ -208,26 +208,26 @@ func TestPIDFileIsThereWhileWeftIs(t *testing.T) {
 
 func TestSIGHUPAppliesTheFile(t *testing.T) {
 	t.Parallel()
-	s, front := simple("127.0.0.1:1")
-	s.tables = list{table("front", says("/", 200, "old"))}
+	s, front := simpleProxy("127.0.0.1:1")
+	s.tables = list{routeTable("front", directRoute("/", 200, "old"))}
 	first := s.config()
-	w := run(t, first)
-	c := client(t)
-	if got := ask(t, c, "GET", "http://"+front, ""); got.body != "old" {
+	w := startWeft(t, first)
+	c := newClient(t)
+	if got := sendRequest(t, c, "GET", "http://"+front, ""); got.body != "old" {
 		t.Fatalf("at first: %q", got.body)
 	}
 	s.admin = first.admin()
-	s.tables = list{table("front", says("/new", 200, "new"), says("/", 404, "gone"))}
+	s.tables = list{routeTable("front", directRoute("/new", 200, "new"), directRoute("/", 404, "gone"))}
 	w.reload(s.config())
-	if got := ask(t, c, "GET", "http://"+front+"/new", ""); got.body != "new" {
+	if got := sendRequest(t, c, "GET", "http://"+front+"/new", ""); got.body != "new" {
 		t.Errorf("the new route: %d %q", got.status, got.body)
 	}
-	if got := ask(t, c, "GET", "http://"+front+"/", ""); got.body != "gone" {
+	if got := sendRequest(t, c, "GET", "http://"+front+"/", ""); got.body != "gone" {
 		t.Errorf("the changed route: %d %q", got.status, got.body)
 	}
 }
 
-func TestSIGHUPRefusesABadFile(t *testing.T) {
+func TestSIGHUPRejectsInvalidFile(t *testing.T) {
 	t.Parallel()
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -239,28 +239,28 @@ func TestSIGHUPRefusesABadFile(t *testing.T) {
 		reasons []string
 	}{
 		"with every mistake and its place": {
-			func(setup) []byte { return []byte(wrongFile) }, wrongPlaces(),
+			func(setup) []byte { return []byte(invalidFile) }, invalidFileErrors(),
 		},
 		"that is no JSON": {
 			func(setup) []byte { return []byte("{\n  \"servers\": [\n") }, []string{":3:"},
 		},
 		"with an address that is taken": {
 			func(s setup) []byte {
-				s.listeners = append(s.listeners, listen("front2", taken.Addr().String()))
-				s.tables = append(s.tables, table("front2", says("/", 200, "")))
-				return s.config().text(t)
+				s.listeners = append(s.listeners, httpListener("front2", taken.Addr().String()))
+				s.tables = append(s.tables, routeTable("front2", directRoute("/", 200, "")))
+				return s.config().encode(t)
 			}, []string{taken.Addr().String()},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s, front := simple("127.0.0.1:1")
-			s.tables = list{table("front", says("/", 200, "old"))}
+			s, front := simpleProxy("127.0.0.1:1")
+			s.tables = list{routeTable("front", directRoute("/", 200, "old"))}
 			first := s.config()
 			s.admin = first.admin()
-			w := run(t, first)
-			kept := dial(t, front).send("GET / HTTP/1.1\nHost: a\n\n")
-			kept.response("GET")
+			w := startWeft(t, first)
+			kept := dialRaw(t, front).send("GET / HTTP/1.1\nHost: a\n\n")
+			kept.readResponse("GET")
 
 			w.writeText(c.text(s))
 			w.signal(sighup)
@@ -269,26 +269,26 @@ func TestSIGHUPRefusesABadFile(t *testing.T) {
 				quoted, _ := json.Marshal(reason) // as in a quoted value of the log
 				w.stderr.await(t, 0, strings.Trim(string(quoted), `"`))
 			}
-			if _, got := kept.send("GET / HTTP/1.1\nHost: a\n\n").response("GET"); got != "old" {
+			if _, got := kept.send("GET / HTTP/1.1\nHost: a\n\n").readResponse("GET"); got != "old" {
 				t.Errorf("on an old connection: %q", got)
 			}
-			if got := ask(t, client(t), "GET", "http://"+front, ""); got.body != "old" {
+			if got := sendRequest(t, newClient(t), "GET", "http://"+front, ""); got.body != "old" {
 				t.Errorf("on a new connection: %q", got.body)
 			}
 			eventually(t, "the refusal is counted", func() bool { return w.metric("weft_config_reloads_total", `result="rejected"`) == 1 })
 			var dump struct {
 				Rejected struct{ Reasons []string }
 			}
-			if err := json.Unmarshal([]byte(w.get("/config_dump")), &dump); err != nil {
+			if err := json.Unmarshal([]byte(w.adminGet("/config_dump")), &dump); err != nil {
 				t.Fatal(err)
 			}
 			if all := strings.Join(dump.Rejected.Reasons, "\n"); !strings.Contains(all, c.reasons[0]) {
 				t.Errorf("/config_dump tells %q of the refusal", all)
 			}
 			// The next valid file is applied.
-			s.tables = list{table("front", says("/", 200, "new"))}
+			s.tables = list{routeTable("front", directRoute("/", 200, "new"))}
 			w.reload(s.config())
-			if got := ask(t, client(t), "GET", "http://"+front, ""); got.body != "new" {
+			if got := sendRequest(t, newClient(t), "GET", "http://"+front, ""); got.body != "new" {
 				t.Errorf("after a good file: %q", got.body)
 			}
 		})
@@ -301,21 +301,21 @@ func TestSIGUSR1ReopensTheLogs(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	access, process := filepath.Join(dir, "access.log"), filepath.Join(dir, "weft.log")
-	s, front := simple("127.0.0.1:1")
+	s, front := simpleProxy("127.0.0.1:1")
 	s.server = object{"default_log_path": process}
-	s.tables = list{table("front", says("/", 200, "ok"))}
-	s.listeners = list{listen("front", front, object{"access_logs": list{
+	s.tables = list{routeTable("front", directRoute("/", 200, "ok"))}
+	s.listeners = list{httpListener("front", front, object{"access_logs": list{
 		object{"log_path": access, "log_format": "%request_header_x-id% %response_code%"}}})}
-	w := run(t, s.config())
+	w := startWeft(t, s.config())
 
 	const callers, each, rotations = 4, 500, 5
 	var traffic sync.WaitGroup
 	progress := make(chan struct{}, callers*each)
 	for n := range callers {
-		c := client(t)
+		c := newClient(t)
 		traffic.Go(func() {
 			for i := range each {
-				if _, err := try(t.Context(), c, "GET", "http://"+front, "", fmt.Sprintf("X-Id: %d-%d", n, i)); err != nil {
+				if _, err := tryRequest(t.Context(), c, "GET", "http://"+front, "", fmt.Sprintf("X-Id: %d-%d", n, i)); err != nil {
 					t.Errorf("request %d-%d: %v", n, i, err)
 				}
 				progress <- struct{}{}
@@ -336,12 +336,12 @@ func TestSIGUSR1ReopensTheLogs(t *testing.T) {
 	}
 	traffic.Wait()
 	w.signal(sigterm)
-	if status := w.awaitExit(patience); status != 0 {
+	if status := w.awaitExit(waitTimeout); status != 0 {
 		t.Errorf("exit status %d", status)
 	}
 
 	seen := map[string]int{}
-	files := linesOf(t, access)
+	files := rotatedLines(t, access)
 	for _, lines := range files {
 		for _, line := range lines {
 			seen[line]++
@@ -367,8 +367,8 @@ func exists(path string) bool {
 	return err == nil
 }
 
-// linesOf returns the lines of the file and of the files it was renamed to.
-func linesOf(t *testing.T, path string) [][]string {
+// rotatedLines returns the lines of the file and of the files it was renamed to.
+func rotatedLines(t *testing.T, path string) [][]string {
 	t.Helper()
 	names, err := filepath.Glob(path + "*")
 	if err != nil {

@@ -16,8 +16,8 @@ import (
 	"time"
 )
 
-// soakTime returns how long the soak lasts: WEFT_SOAK, or five seconds.
-func soakTime(t *testing.T) time.Duration {
+// soakDuration returns how long the soak lasts: WEFT_SOAK, or five seconds.
+func soakDuration(t *testing.T) time.Duration {
 	t.Helper()
 	text := os.Getenv("WEFT_SOAK")
 	if text == "" {
@@ -39,16 +39,16 @@ func TestSoak(t *testing.T) {
 	if err != nil {
 		t.Skipf("no binary with -race: %v", err)
 	}
-	moody := accept(t, moodyApplication)
-	steady := serve(t, answers("steady"))
-	front := free()
+	moody := startTCPServer(t, serveFaulty)
+	steady := startUpstream(t, respondWith("steady"))
+	front := freeAddress()
 	config := func(n int) object {
 		return setup{
-			listeners: list{listenWith("front", front, object{"max_request_body_size": 4 << 20, "head_timeout": "2s", "body_timeout": "2s"},
+			listeners: list{httpListenerWith("front", front, object{"max_request_body_size": 4 << 20, "head_timeout": "2s", "body_timeout": "2s"},
 				object{"connection_idle_timeout": "3s"})},
-			tables: list{table("front",
-				to("/steady", "steady", object{"timeout": fmt.Sprintf("%ds", 20+n%3)}),
-				to("/", "moody", object{"timeout": "5s", "retry_policy": object{"retry_on": true, "num_retries": 2, "retry_timeout": "2s"}}))},
+			tables: list{routeTable("front",
+				routeTo("/steady", "steady", object{"timeout": fmt.Sprintf("%ds", 20+n%3)}),
+				routeTo("/", "moody", object{"timeout": "5s", "retry_policy": object{"retry_on": true, "num_retries": 2, "retry_timeout": "2s"}}))},
 			clusters: list{
 				cluster("steady", object{"idle_timeout": "2s"}, steady.address),
 				cluster(fmt.Sprintf("moody-%d", n%2), nil, moody),
@@ -58,32 +58,32 @@ func TestSoak(t *testing.T) {
 		}.config()
 	}
 	first := config(0)
-	w := launch(t, launchOptions{config: first, binary: binary})
+	w := launchWeft(t, launchOptions{config: first, binary: binary})
 	w.awaitReady()
 	admin := first["admin"]
 
-	calm := client(t)
-	ask(t, calm, "GET", "http://"+front+"/steady", "")
+	calm := newClient(t)
+	sendRequest(t, calm, "GET", "http://"+front+"/steady", "")
 	calm.CloseIdleConnections()
 	eventually(t, "the connections of the warm-up are gone", func() bool { return len(sockets(w)) <= 2 })
 	goroutines, descriptors, heap := w.goroutines(), len(sockets(w)), w.heap()
 
-	end := time.Now().Add(soakTime(t))
+	end := time.Now().Add(soakDuration(t))
 	var callers sync.WaitGroup
 	var rude, good atomic.Int64
 	for range 24 {
 		callers.Go(func() {
 			for time.Now().Before(end) {
-				rudeCaller(front)
+				misbehave(front)
 				rude.Add(1)
 			}
 		})
 	}
 	for range 4 {
 		callers.Go(func() {
-			c := client(t)
+			c := newClient(t)
 			for time.Now().Before(end) {
-				a, err := try(t.Context(), c, "GET", "http://"+front+"/steady", "")
+				a, err := tryRequest(t.Context(), c, "GET", "http://"+front+"/steady", "")
 				if err != nil || a.status != 200 || a.body != "steady" {
 					t.Errorf("a well-behaved caller got %d %q, %v", a.status, a.body, err)
 					return
@@ -103,7 +103,7 @@ func TestSoak(t *testing.T) {
 	callers.Wait()
 	t.Logf("%d exchanges and connections gone wrong, %d good ones, %d reloads", rude.Load(), good.Load(), reloads)
 
-	ask(t, calm, "GET", "http://"+front+"/steady", "")
+	sendRequest(t, calm, "GET", "http://"+front+"/steady", "")
 	calm.CloseIdleConnections()
 	eventually(t, "every socket is closed but the listening ones", func() bool { return len(sockets(w)) <= descriptors })
 	eventually(t, "every goroutine has ended", func() bool { return w.goroutines() <= goroutines+2 })
@@ -125,9 +125,9 @@ func sockets(w *weft) (all []string) {
 	return all
 }
 
-// moodyApplication answers most requests. The others fail in one of the ways in which upstreams
+// serveFaulty answers most requests. The others fail in one of the ways in which upstreams
 // fail.
-func moodyApplication(c net.Conn) {
+func serveFaulty(c net.Conn) {
 	r := bufio.NewReader(c)
 	for {
 		_ = c.SetDeadline(time.Now().Add(10 * time.Second)) // if the connection is closed, the read fails
@@ -146,14 +146,14 @@ func moodyApplication(c net.Conn) {
 			_, _ = io.Copy(c, r)
 			return
 		}
-		if !answerByMood(c, mood, request.Method == http.MethodHead) {
+		if !respondFaulty(c, mood, request.Method == http.MethodHead) {
 			return
 		}
 	}
 }
 
-// answerByMood responds and reports whether the connection stays open.
-func answerByMood(c net.Conn, mood int, head bool) bool {
+// respondFaulty responds and reports whether the connection stays open.
+func respondFaulty(c net.Conn, mood int, head bool) bool {
 	content := strings.Repeat("0123456789abcdef", 1<<rand.IntN(14))
 	if head {
 		content = ""
@@ -201,9 +201,9 @@ func answerByMood(c net.Conn, mood int, head bool) bool {
 	return true
 }
 
-// rudeCaller opens a connection and misuses it in one of many ways.
-func rudeCaller(address string) {
-	nc, err := net.DialTimeout("tcp", address, patience)
+// misbehave opens a connection and misuses it in one of many ways.
+func misbehave(address string) {
+	nc, err := net.DialTimeout("tcp", address, waitTimeout)
 	if err != nil {
 		return // the well-behaved clients detect this
 	}

@@ -15,7 +15,7 @@ func TestSourceAddressOfACluster(t *testing.T) {
 	t.Parallel()
 	checked := make(chan string, 100)
 	from := func(address string) string { host, _, _ := net.SplitHostPort(address); return host }
-	app := serve(t, func(w http.ResponseWriter, r *http.Request) {
+	app := startUpstream(t, func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/healthz" {
 			select {
 			case checked <- from(r.RemoteAddr):
@@ -24,12 +24,12 @@ func TestSourceAddressOfACluster(t *testing.T) {
 		}
 		_, _ = io.WriteString(w, from(r.RemoteAddr))
 	})
-	raw := accept(t, func(c net.Conn) { _, _ = io.WriteString(c, from(c.RemoteAddr().String())) })
-	front, bytes := free(), free()
+	raw := startTCPServer(t, func(c net.Conn) { _, _ = io.WriteString(c, from(c.RemoteAddr().String())) })
+	front, bytes := freeAddress(), freeAddress()
 	source := object{"upstream_bind_config": object{"source_address": list{"127.0.0.9", "::1"}}, "connect_timeout": "2s"}
-	run(t, setup{
-		listeners: list{listen("front", front), carry("bytes", bytes, object{"cluster": "raw"})},
-		tables:    list{table("front", to("/", "app"))},
+	startWeft(t, setup{
+		listeners: list{httpListener("front", front), tcpListener("bytes", bytes, object{"cluster": "raw"})},
+		tables:    list{routeTable("front", routeTo("/", "app"))},
 		clusters: list{
 			cluster("app", source.with(object{"health_check": object{
 				"protocol": "Http1", "interval": "100ms", "timeout": "1s",
@@ -38,10 +38,10 @@ func TestSourceAddressOfACluster(t *testing.T) {
 			cluster("raw", source, raw),
 		},
 	}.config())
-	if got := ask(t, client(t), "GET", "http://"+front, ""); got.body != "127.0.0.9" {
+	if got := sendRequest(t, newClient(t), "GET", "http://"+front, ""); got.body != "127.0.0.9" {
 		t.Errorf("a request came from %q", got.body)
 	}
-	if got := dial(t, bytes).rest(); got != "127.0.0.9" {
+	if got := dialRaw(t, bytes).readToEnd(); got != "127.0.0.9" {
 		t.Errorf("bytes came from %q", got)
 	}
 	if got := <-checked; got != "127.0.0.9" {
@@ -56,19 +56,19 @@ func TestKeepAliveTimers(t *testing.T) {
 	if _, err := exec.LookPath("ss"); err != nil {
 		t.Skip("no ss (iproute2)")
 	}
-	app := serve(t, answers("hello"))
-	front := free()
-	l := listen("front", front)
+	app := startUpstream(t, respondWith("hello"))
+	front := freeAddress()
+	l := httpListener("front", front)
 	l["tcp_keepalive"] = object{"keepalive_time": 3000}
-	run(t, setup{
+	startWeft(t, setup{
 		listeners: list{l},
-		tables:    list{table("front", to("/", "app"))},
+		tables:    list{routeTable("front", routeTo("/", "app"))},
 		clusters: list{cluster("app", object{
 			"upstream_connection_options": object{"tcp_keepalive": object{"keepalive_time": 5000, "keepalive_probes": 3}},
 		}, app.address)},
 	}.config())
-	caller := client(t)
-	ask(t, caller, "GET", "http://"+front, "")
+	caller := newClient(t)
+	sendRequest(t, caller, "GET", "http://"+front, "")
 	for _, c := range []struct{ what, filter, least string }{
 		{"the caller's", "sport = :" + portOfAddress(front), "49min"},
 		{"the host's", "dport = :" + portOfAddress(app.address), "83min"},

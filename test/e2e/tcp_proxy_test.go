@@ -11,28 +11,28 @@ import (
 	"time"
 )
 
-// bytesProxy runs a tcp_proxy in front of clusters, each with one host and named by its key.
-func bytesProxy(t *testing.T, config object, hosts map[string]string) (w *weft, front string) {
+// tcpProxy runs a tcp_proxy in front of clusters, each with one host and named by its key.
+func tcpProxy(t *testing.T, config object, hosts map[string]string) (w *weft, front string) {
 	t.Helper()
-	front = free()
-	s := setup{listeners: list{carry("bytes", front, config)}}
+	front = freeAddress()
+	s := setup{listeners: list{tcpListener("bytes", front, config)}}
 	for name, address := range hosts {
 		s.clusters = append(s.clusters, cluster(name, object{"connect_timeout": "1s"}, address))
 	}
-	return run(t, s.config()), front
+	return startWeft(t, s.config()), front
 }
 
-// greeter starts a server that sends name on each connection.
-func greeter(t *testing.T, name string) string {
+// startGreeter starts a server that sends name on each connection.
+func startGreeter(t *testing.T, name string) string {
 	t.Helper()
-	return accept(t, func(c net.Conn) { _, _ = io.WriteString(c, name) })
+	return startTCPServer(t, func(c net.Conn) { _, _ = io.WriteString(c, name) })
 }
 
 func TestTCPRoutesByAddress(t *testing.T) {
 	t.Parallel()
 	hosts := map[string]string{}
 	for _, name := range []string{"subnet", "one", "ports", "rest"} {
-		hosts[name] = greeter(t, name)
+		hosts[name] = startGreeter(t, name)
 	}
 	config := object{
 		"cluster": "rest",
@@ -42,7 +42,7 @@ func TestTCPRoutesByAddress(t *testing.T) {
 			object{"cluster": "ports", "source_addrs": list{"127.4.0.0/16"}, "source_port": "9500-9599"},
 		},
 	}
-	_, front := bytesProxy(t, config, hosts)
+	_, front := tcpProxy(t, config, hosts)
 	for _, c := range []struct{ from, want string }{
 		{"127.2.7.7:0", "subnet"},
 		{"127.3.0.1:0", "one"},
@@ -59,7 +59,7 @@ func TestTCPRoutesByAddress(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := newWire(t, conn).rest(); got != c.want {
+		if got := newRawConn(t, conn).readToEnd(); got != c.want {
 			t.Errorf("from %s: cluster %q, want %q", c.from, got, c.want)
 		}
 	}
@@ -67,44 +67,44 @@ func TestTCPRoutesByAddress(t *testing.T) {
 
 func TestTCPWithoutARouteIsClosed(t *testing.T) {
 	t.Parallel()
-	hosts := map[string]string{"a": greeter(t, "a")}
-	_, front := bytesProxy(t, object{"routes": list{object{"cluster": "a", "source_addrs": list{"10.0.0.0/8"}}}}, hosts)
-	if got := dial(t, front).rest(); got != "" {
+	hosts := map[string]string{"a": startGreeter(t, "a")}
+	_, front := tcpProxy(t, object{"routes": list{object{"cluster": "a", "source_addrs": list{"10.0.0.0/8"}}}}, hosts)
+	if got := dialRaw(t, front).readToEnd(); got != "" {
 		t.Errorf("got %q", got)
 	}
 }
 
-// TestTCPEndsOneDirectionAtATime verifies that Weft forwards a half-close and keeps the other
+// TestTCPHalfClose verifies that Weft forwards a half-close and keeps the other
 // direction open, in both orders.
-func TestTCPEndsOneDirectionAtATime(t *testing.T) {
+func TestTCPHalfClose(t *testing.T) {
 	t.Parallel()
 	t.Run("the caller first", func(t *testing.T) {
 		t.Parallel()
-		app := accept(t, func(c net.Conn) {
+		app := startTCPServer(t, func(c net.Conn) {
 			all, _ := io.ReadAll(c)
 			_, _ = io.WriteString(c, "got "+string(all))
 		})
-		_, front := bytesProxy(t, object{"cluster": "a"}, map[string]string{"a": app})
-		caller := dial(t, front).send("all of it")
+		_, front := tcpProxy(t, object{"cluster": "a"}, map[string]string{"a": app})
+		caller := dialRaw(t, front).send("all of it")
 		if err := caller.Conn.(*net.TCPConn).CloseWrite(); err != nil {
 			t.Fatal(err)
 		}
-		if got := caller.rest(); got != "got all of it" {
+		if got := caller.readToEnd(); got != "got all of it" {
 			t.Errorf("got %q", got)
 		}
 	})
 	t.Run("the host first", func(t *testing.T) {
 		t.Parallel()
 		heard := make(chan string, 1)
-		app := accept(t, func(c net.Conn) {
+		app := startTCPServer(t, func(c net.Conn) {
 			_, _ = io.WriteString(c, "that is all")
 			_ = c.(*net.TCPConn).CloseWrite() // the client detects a failure
 			all, _ := io.ReadAll(c)
 			heard <- string(all)
 		})
-		_, front := bytesProxy(t, object{"cluster": "a"}, map[string]string{"a": app})
-		caller := dial(t, front)
-		if got := caller.rest(); got != "that is all" {
+		_, front := tcpProxy(t, object{"cluster": "a"}, map[string]string{"a": app})
+		caller := dialRaw(t, front)
+		if got := caller.readToEnd(); got != "that is all" {
 			t.Errorf("the caller got %q", got)
 		}
 		caller.send("and yet")
@@ -115,17 +115,17 @@ func TestTCPEndsOneDirectionAtATime(t *testing.T) {
 	})
 }
 
-// TestTCPPassesAResetOn verifies that a reset by the client ends the connection to the host.
-func TestTCPPassesAResetOn(t *testing.T) {
+// TestTCPForwardsReset verifies that a reset by the client ends the connection to the host.
+func TestTCPForwardsReset(t *testing.T) {
 	t.Parallel()
 	ended := make(chan error, 1)
-	app := accept(t, func(c net.Conn) {
+	app := startTCPServer(t, func(c net.Conn) {
 		_, _ = io.WriteString(c, "hello")
 		_, err := io.Copy(io.Discard, c)
 		ended <- err
 	})
-	_, front := bytesProxy(t, object{"cluster": "a"}, map[string]string{"a": app})
-	caller := dial(t, front)
+	_, front := tcpProxy(t, object{"cluster": "a"}, map[string]string{"a": app})
+	caller := dialRaw(t, front)
 	if _, err := io.ReadFull(caller.r, make([]byte, 5)); err != nil {
 		t.Fatal(err)
 	}
@@ -135,16 +135,16 @@ func TestTCPPassesAResetOn(t *testing.T) {
 	_ = caller.Close() // with a reset
 	select {
 	case <-ended:
-	case <-time.After(patience):
+	case <-time.After(waitTimeout):
 		t.Error("the host's connection does not end")
 	}
 }
 
 func TestTCPIdleTimeout(t *testing.T) {
 	t.Parallel()
-	app := accept(t, func(c net.Conn) { _, _ = io.Copy(c, c) })
-	w, front := bytesProxy(t, object{"cluster": "a", "idle_timeout": "1500ms"}, map[string]string{"a": app})
-	caller := dial(t, front)
+	app := startTCPServer(t, func(c net.Conn) { _, _ = io.Copy(c, c) })
+	w, front := tcpProxy(t, object{"cluster": "a", "idle_timeout": "1500ms"}, map[string]string{"a": app})
+	caller := dialRaw(t, front)
 	busy := time.Now()
 	tick := time.NewTicker(200 * time.Millisecond)
 	defer tick.Stop()
@@ -157,10 +157,10 @@ func TestTCPIdleTimeout(t *testing.T) {
 			t.Fatalf("after %v of traffic: %v", time.Since(busy), err)
 		}
 	}
-	if got := caller.rest(); got != "" {
+	if got := caller.readToEnd(); got != "" {
 		t.Errorf("got %q", got)
 	}
-	if took := time.Since(idle); took < 1500*time.Millisecond || took > 1500*time.Millisecond+soon {
+	if took := time.Since(idle); took < 1500*time.Millisecond || took > 1500*time.Millisecond+rpcDeadline {
 		t.Errorf("the end came after %v without a byte", took)
 	}
 	eventually(t, "nothing is left", func() bool {
@@ -168,17 +168,17 @@ func TestTCPIdleTimeout(t *testing.T) {
 	})
 }
 
-// TestTCPTriesOtherHosts verifies that Weft connects to other hosts, up to max_connect_attempts.
-func TestTCPTriesOtherHosts(t *testing.T) {
+// TestTCPConnectAttempts verifies that Weft connects to other hosts, up to max_connect_attempts.
+func TestTCPConnectAttempts(t *testing.T) {
 	t.Parallel()
 	for attempts, want := range map[int]bool{1: false, 2: true} {
-		front := free()
-		dead, alive := free(), greeter(t, "alive")
-		w := run(t, setup{
-			listeners: list{carry("bytes", front, object{"cluster": "a", "max_connect_attempts": attempts})},
+		front := freeAddress()
+		dead, alive := freeAddress(), startGreeter(t, "alive")
+		w := startWeft(t, setup{
+			listeners: list{tcpListener("bytes", front, object{"cluster": "a", "max_connect_attempts": attempts})},
 			clusters:  list{cluster("a", nil, dead, alive)},
 		}.config())
-		first, second := dial(t, front).rest(), dial(t, front).rest() // the dead host is the first choice of one of them
+		first, second := dialRaw(t, front).readToEnd(), dialRaw(t, front).readToEnd() // the dead host is the first choice of one of them
 		if got := first == "alive" && second == "alive"; got != want {
 			t.Errorf("with %d attempts: %q and %q", attempts, first, second)
 		}
@@ -188,9 +188,9 @@ func TestTCPTriesOtherHosts(t *testing.T) {
 	}
 }
 
-// TestTCPCarriesMuchBothWays verifies that 256 MiB in both directions at the same time arrive
+// TestTCPBulkTransfer verifies that 256 MiB in both directions at the same time arrive
 // complete, in bounded memory.
-func TestTCPCarriesMuchBothWays(t *testing.T) {
+func TestTCPBulkTransfer(t *testing.T) {
 	t.Parallel()
 	size := int64(256 << 20)
 	if testing.Short() {
@@ -202,52 +202,52 @@ func TestTCPCarriesMuchBothWays(t *testing.T) {
 		err error
 	}
 	hosts := make(chan sums, 1)
-	app := accept(t, func(c net.Conn) {
+	app := startTCPServer(t, func(c net.Conn) {
 		sent := make(chan error, 1)
 		go func() {
-			_, err := io.Copy(c, stream(1, size))
+			_, err := io.Copy(c, randomStream(1, size))
 			sent <- errors.Join(err, c.(*net.TCPConn).CloseWrite())
 		}()
-		sum, n, err := sumOf(c)
+		sum, n, err := readSum(c)
 		hosts <- sums{sum, n, errors.Join(err, <-sent)}
 	})
-	w, front := bytesProxy(t, object{"cluster": "a"}, map[string]string{"a": app})
+	w, front := tcpProxy(t, object{"cluster": "a"}, map[string]string{"a": app})
 	grewLittle := w.watchMemory()
-	caller := dial(t, front)
+	caller := dialRaw(t, front)
 	sent := make(chan error, 1)
 	go func() {
-		_, err := io.Copy(caller.Conn, stream(2, size))
+		_, err := io.Copy(caller.Conn, randomStream(2, size))
 		sent <- errors.Join(err, caller.Conn.(*net.TCPConn).CloseWrite())
 	}()
-	sum, n, err := sumOf(caller.Conn)
+	sum, n, err := readSum(caller.Conn)
 	if err := errors.Join(err, <-sent); err != nil || n != size || sum != streamSum(1, size) {
 		t.Errorf("the caller got %d bytes, intact %v, %v", n, sum == streamSum(1, size), err)
 	}
 	if host := <-hosts; host.err != nil || host.n != size || host.in != streamSum(2, size) {
 		t.Errorf("the host got %d bytes, intact %v, %v", host.n, host.in == streamSum(2, size), host.err)
 	}
-	grewLittle(roomForContent)
+	grewLittle(bodyMemory)
 }
 
-// stream returns size pseudorandom bytes, which are the same for the same seed.
-func stream(seed uint64, size int64) io.Reader {
+// randomStream returns size pseudorandom bytes, which are the same for the same seed.
+func randomStream(seed uint64, size int64) io.Reader {
 	block := make([]byte, 1<<20)
 	rand.NewChaCha8([32]byte{byte(seed)}).Read(block)
-	return io.LimitReader(&repeat{block: block}, size)
+	return io.LimitReader(&repeatReader{block: block}, size)
 }
 
-// repeat is a reader of its block, again and again. Each repetition changes a byte.
-type repeat struct {
-	block []byte
-	at    int
-	turn  byte
+// repeatReader is a reader of its block, again and again. Each repetition changes a byte.
+type repeatReader struct {
+	block     []byte
+	at        int
+	iteration byte
 }
 
-func (r *repeat) Read(p []byte) (int, error) {
+func (r *repeatReader) Read(p []byte) (int, error) {
 	if r.at == len(r.block) {
 		r.at = 0
-		r.turn++
-		r.block[r.turn] ^= r.turn | 1
+		r.iteration++
+		r.block[r.iteration] ^= r.iteration | 1
 	}
 	n := copy(p, r.block[r.at:])
 	r.at += n
@@ -256,12 +256,12 @@ func (r *repeat) Read(p []byte) (int, error) {
 
 // streamSum returns the digest of a stream.
 func streamSum(seed uint64, size int64) [32]byte {
-	sum, _, _ := sumOf(stream(seed, size))
+	sum, _, _ := readSum(randomStream(seed, size))
 	return sum
 }
 
-// sumOf reads to the end and returns the digest and the number of bytes.
-func sumOf(r io.Reader) (sum [32]byte, n int64, err error) {
+// readSum reads to the end and returns the digest and the number of bytes.
+func readSum(r io.Reader) (sum [32]byte, n int64, err error) {
 	h := sha256.New()
 	n, err = io.CopyBuffer(struct{ io.Writer }{h}, struct{ io.Reader }{r}, make([]byte, 256<<10))
 	h.Sum(sum[:0])
@@ -271,26 +271,26 @@ func sumOf(r io.Reader) (sum [32]byte, n int64, err error) {
 // TestTCPDrains verifies that byte streams continue during the drain time until the client closes.
 func TestTCPDrains(t *testing.T) {
 	t.Parallel()
-	app := accept(t, func(c net.Conn) { _, _ = io.Copy(c, c) })
-	front := free()
-	w := run(t, setup{
+	app := startTCPServer(t, func(c net.Conn) { _, _ = io.Copy(c, c) })
+	front := freeAddress()
+	w := startWeft(t, setup{
 		server:    object{"graceful_timeout": "1m"},
-		listeners: list{carry("bytes", front, object{"cluster": "a"})},
+		listeners: list{tcpListener("bytes", front, object{"cluster": "a"})},
 		clusters:  list{cluster("a", nil, app)},
 	}.config())
-	caller := dial(t, front).send("before")
+	caller := dialRaw(t, front).send("before")
 	got := make([]byte, 6)
 	if _, err := io.ReadFull(caller.r, got); err != nil {
 		t.Fatal(err)
 	}
 	w.signal(sigterm)
-	eventually(t, "new connections are refused", func() bool { return refused(front) })
+	eventually(t, "new connections are refused", func() bool { return connectionRefused(front) })
 	caller.send("after!")
 	if _, err := io.ReadFull(caller.r, got); err != nil || string(got) != "after!" {
 		t.Errorf("while draining: %q, %v", got, err)
 	}
 	_ = caller.Close() // the last connection
-	if status := w.awaitExit(patience); status != 0 {
+	if status := w.awaitExit(waitTimeout); status != 0 {
 		t.Errorf("exit status %d", status)
 	}
 }
@@ -299,19 +299,19 @@ func TestTCPDrains(t *testing.T) {
 func TestTCPConnectionsAreCounted(t *testing.T) {
 	t.Parallel()
 	var open atomic.Int64
-	app := accept(t, func(c net.Conn) {
+	app := startTCPServer(t, func(c net.Conn) {
 		open.Add(1)
 		defer open.Add(-1)
 		_, _ = io.Copy(c, c)
 	})
-	front := free()
-	run(t, setup{
-		listeners: list{carry("bytes", front, object{"cluster": "a"})},
+	front := freeAddress()
+	startWeft(t, setup{
+		listeners: list{tcpListener("bytes", front, object{"cluster": "a"})},
 		clusters:  list{cluster("a", object{"circuit_breakers": list{object{"max_connections": 2}}}, app)},
 	}.config())
-	first, second := dial(t, front), dial(t, front)
+	first, second := dialRaw(t, front), dialRaw(t, front)
 	eventually(t, "two are connected", func() bool { return open.Load() == 2 })
-	if got := dial(t, front).rest(); got != "" {
+	if got := dialRaw(t, front).readToEnd(); got != "" {
 		t.Errorf("the third got %q", got)
 	}
 	_ = first.Close() // frees a slot
@@ -322,7 +322,7 @@ func TestTCPConnectionsAreCounted(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer c.Close()
-		_ = c.SetDeadline(time.Now().Add(patience))
+		_ = c.SetDeadline(time.Now().Add(waitTimeout))
 		if _, err := c.Write([]byte("x")); err != nil {
 			return false // already closed
 		}

@@ -8,11 +8,11 @@ import (
 	"github.com/weft-proxy/weft/internal/testpki"
 )
 
-// exampleVault returns a vault with the certificates of the TLS examples. Its directory is their
+// exampleCertDir returns a vault with the certificates of the TLS examples. Its directory is their
 // ${CERTS}.
-func exampleVault(t *testing.T) *vault {
+func exampleCertDir(t *testing.T) *certDir {
 	t.Helper()
-	v := newVault(t)
+	v := newCertDir(t)
 	v.issue("shop", testpki.Spec{CommonName: "shop", DNS: []string{"shop.example", "localhost"}, IPs: []string{"127.0.0.1"}})
 	v.issue("api", testpki.Spec{CommonName: "api", DNS: []string{"*.api.example"}})
 	v.issue("front", testpki.Spec{URIs: []string{"spiffe://shop/ns/default/sa/front"}})
@@ -21,19 +21,19 @@ func exampleVault(t *testing.T) *vault {
 }
 
 func tlsExample(t *testing.T) {
-	v := exampleVault(t)
-	e := openExample(t, "tls.json")
+	v := exampleCertDir(t)
+	e := loadExample(t, "tls.json")
 	w := e.run("tls.json", "CERTS="+v.dir)
-	at := e.at("2443")
+	at := e.address("2443")
 	_, port, _ := net.SplitHostPort(at)
-	if got := ask(t, v.client(), "GET", "https://localhost:"+port+"/", ""); got.status != 200 || got.body != "over TLS\n" {
+	if got := sendRequest(t, v.client(), "GET", "https://localhost:"+port+"/", ""); got.status != 200 || got.body != "over TLS\n" {
 		t.Errorf("over TLS: %d %q", got.status, got.body)
 	}
-	if got := ask(t, client(t), "GET", "http://"+at+"/a", ""); got.status != 301 || !strings.HasPrefix(got.header.Get("Location"), "https://") {
+	if got := sendRequest(t, newClient(t), "GET", "http://"+at+"/a", ""); got.status != 301 || !strings.HasPrefix(got.header.Get("Location"), "https://") {
 		t.Errorf("plaintext: %d, Location %q; want a redirect to https", got.status, got.header.Get("Location"))
 	}
 	for name, want := range map[string]string{"shop.example": "shop", "v1.api.example": "api", "": "shop"} {
-		if got := shownTo(t, v, at, name); got != want {
+		if got := presentedNameFor(t, v, at, name); got != want {
 			t.Errorf("asked for %q the listener shows %q, want %q", name, got, want)
 		}
 	}
@@ -41,11 +41,11 @@ func tlsExample(t *testing.T) {
 }
 
 func mtlsExample(t *testing.T) {
-	v := exampleVault(t)
+	v := exampleCertDir(t)
 	other := v.ca.Issue(testpki.Spec{URIs: []string{"spiffe://shop/ns/default/sa/other"}})
-	e := openExample(t, "mtls.json")
+	e := loadExample(t, "mtls.json")
 	e.run("mtls.json", "CERTS="+v.dir)
-	got := ask(t, client(t), "GET", "http://"+e.at("2045")+"/", "", "X-Forwarded-Client-Cert: Hash=forged")
+	got := sendRequest(t, newClient(t), "GET", "http://"+e.address("2045")+"/", "", "X-Forwarded-Client-Cert: Hash=forged")
 	if got.body != "orders\n" {
 		t.Errorf("through both: %d %q", got.status, got.body)
 	}
@@ -53,8 +53,8 @@ func mtlsExample(t *testing.T) {
 		t.Errorf("the application is told of %q", seen)
 	}
 	c := v.client(other.TLS)
-	insecure(c)
-	if a, err := try(t.Context(), c, "GET", "https://"+e.at("2046")+"/", ""); err == nil {
+	skipVerify(c)
+	if a, err := tryRequest(t.Context(), c, "GET", "https://"+e.address("2046")+"/", ""); err == nil {
 		t.Errorf("another application is let in: %+v", a)
 	}
 }

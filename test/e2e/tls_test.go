@@ -18,74 +18,74 @@ import (
 	"github.com/weft-proxy/weft/internal/testpki"
 )
 
-// vault is a directory with certificates and keys of one authority.
-type vault struct {
+// certDir is a directory with certificates and keys of one authority.
+type certDir struct {
 	t   *testing.T
 	dir string
 	ca  *testpki.Authority
 }
 
-func newVault(t *testing.T) *vault {
+func newCertDir(t *testing.T) *certDir {
 	t.Helper()
-	v := &vault{t: t, dir: t.TempDir(), ca: testpki.New(t)}
+	v := &certDir{t: t, dir: t.TempDir(), ca: testpki.New(t)}
 	v.ca.Write(v.dir)
 	return v
 }
 
 // issue writes NAME.pem and NAME.key.
-func (v *vault) issue(name string, s testpki.Spec) testpki.Leaf {
+func (v *certDir) issue(name string, s testpki.Spec) testpki.Leaf {
 	v.t.Helper()
 	leaf := v.ca.Issue(s)
 	leaf.Write(v.t, v.dir, name)
 	return leaf
 }
 
-func (v *vault) path(name string) string { return filepath.Join(v.dir, name) }
+func (v *certDir) path(name string) string { return filepath.Join(v.dir, name) }
 
 // context returns a tls_context with a certificate of the vault.
-func (v *vault) context(name string, more object) object {
+func (v *certDir) context(name string, more object) object {
 	return object{
 		"status": true, "ca_cert": v.path("ca.pem"), "cert_chain": v.path(name + ".pem"), "private_key": v.path(name + ".key"),
 	}.with(more)
 }
 
-// secured returns a listener for every protocol with a tls_context.
-func secured(name, address string, context object, more ...object) object {
-	l := chained(name, address, object{"type": "proxy", "config": object{"downstream_protocol": "Auto", "router_config_name": name}}, more...)
+// tlsListener returns a listener for every protocol with a tls_context.
+func tlsListener(name, address string, context object, more ...object) object {
+	l := networkListener(name, address, object{"type": "proxy", "config": object{"downstream_protocol": "Auto", "router_config_name": name}}, more...)
 	l["filter_chains"].(list)[0].(object)["tls_context"] = context
 	return l
 }
 
 // client returns a client that trusts the vault's authority and prefers HTTP/2.
-func (v *vault) client(own ...tls.Certificate) *http.Client {
+func (v *certDir) client(own ...tls.Certificate) *http.Client {
 	transport := &http.Transport{
 		TLSClientConfig: &tls.Config{RootCAs: v.ca.Pool(), Certificates: own}, ForceAttemptHTTP2: true,
 	}
 	v.t.Cleanup(transport.CloseIdleConnections)
-	return &http.Client{Transport: transport, Timeout: 4 * patience}
+	return &http.Client{Transport: transport, Timeout: 4 * waitTimeout}
 }
 
 // TestMutualTLSCarriesEveryProtocol sends each protocol in plaintext to one listener. Weft forwards
 // it over mutual TLS to its second listener, and from there to the upstream.
 func TestMutualTLSCarriesEveryProtocol(t *testing.T) {
-	v := newVault(t)
+	v := newCertDir(t)
 	v.issue("server", testpki.Spec{CommonName: "server", DNS: []string{"app.shop"}})
 	v.issue("client", testpki.Spec{CommonName: "client", URIs: []string{"spiffe://shop/ns/default/sa/front"}})
-	dubbo := provide(t, "provider", nil)
+	dubbo := startProvider(t, "provider", nil)
 	grpc := serveGRPC(t, "")
-	web := serve(t, answers("web"))
-	front, back, log := free(), free(), v.path("access.log")
-	w := run(t, setup{
+	web := startUpstream(t, respondWith("web"))
+	front, back, log := freeAddress(), freeAddress(), v.path("access.log")
+	w := startWeft(t, setup{
 		listeners: list{
-			chained("front", front, object{"type": "proxy", "config": object{"downstream_protocol": "Auto", "router_config_name": "front"}}),
-			secured("back", back, v.context("server", object{
+			networkListener("front", front, object{"type": "proxy", "config": object{"downstream_protocol": "Auto", "router_config_name": "front"}}),
+			tlsListener("back", back, v.context("server", object{
 				"require_client_cert":           true,
 				"match_typed_subject_alt_names": list{object{"san_type": "URI", "matcher": object{"prefix": "spiffe://shop/ns/default/"}}},
 			}), object{"access_logs": list{object{"log_path": log, "log_format": "%protocol% %scheme% %downstream_tls_version% %downstream_peer_uri_san% %requested_server_name%"}}}),
 		},
 		tables: list{
-			table("front", to("/", "back")),
-			table("back", to("/shop.Orders/", "grpc"), to("/dubbo.Orders", "dubbo"), to("/", "web")),
+			routeTable("front", routeTo("/", "back")),
+			routeTable("back", routeTo("/shop.Orders/", "grpc"), routeTo("/dubbo.Orders", "dubbo"), routeTo("/", "web")),
 		},
 		clusters: list{
 			cluster("back", object{"tls_context": v.context("client", object{"server_name": "app.shop"})}, back),
@@ -93,16 +93,16 @@ func TestMutualTLSCarriesEveryProtocol(t *testing.T) {
 		},
 	}.config())
 	for range 3 {
-		if got := ask(t, client(t), "POST", "http://"+front+"/", strings.Repeat("x", 100_000)); got.status != 200 || got.body != "web" {
+		if got := sendRequest(t, newClient(t), "POST", "http://"+front+"/", strings.Repeat("x", 100_000)); got.status != 200 || got.body != "web" {
 			t.Errorf("HTTP/1.1: %d %q", got.status, got.body)
 		}
-		transport := &http.Transport{Protocols: speaking("Http2")}
-		h2 := &http.Client{Transport: transport, Timeout: patience}
+		transport := &http.Transport{Protocols: httpProtocols("Http2")}
+		h2 := &http.Client{Transport: transport, Timeout: waitTimeout}
 		if got := callGRPC(t, h2, front, "/shop.Orders/Get"); got != "0" {
 			t.Errorf("gRPC: status %q, want 0", got)
 		}
 		transport.CloseIdleConnections()
-		if got := consume(t, front).call(invocation{service: "dubbo.Orders", method: "get"}); got.text != "provider" {
+		if got := newConsumer(t, front).call(invocation{service: "dubbo.Orders", method: "get"}); got.text != "provider" {
 			t.Errorf("Dubbo: %+v, want an answer of the provider", got)
 		}
 	}
@@ -113,7 +113,7 @@ func TestMutualTLSCarriesEveryProtocol(t *testing.T) {
 		t.Errorf("%v handshakes are counted at the cluster", n)
 	}
 	w.signal(os.Interrupt)
-	w.awaitExit(patience)
+	w.awaitExit(waitTimeout)
 	text, err := os.ReadFile(log)
 	if err != nil {
 		t.Fatal(err)
@@ -128,13 +128,13 @@ func TestMutualTLSCarriesEveryProtocol(t *testing.T) {
 	}
 }
 
-func TestCallersAndHostsWithoutTheRightCertificateAreRefused(t *testing.T) {
-	v, strange := newVault(t), newVault(t)
+func TestInvalidCertificatesAreRejected(t *testing.T) {
+	v, strange := newCertDir(t), newCertDir(t)
 	v.issue("server", testpki.Spec{DNS: []string{"app.shop"}, IPs: []string{"127.0.0.1"}})
 	friend := v.issue("friend", testpki.Spec{URIs: []string{"spiffe://shop/a"}})
 	other := v.issue("other", testpki.Spec{URIs: []string{"spiffe://bank/a"}})
 	stranger := strange.issue("stranger", testpki.Spec{URIs: []string{"spiffe://shop/a"}})
-	front, plain := free(), free()
+	front, plain := freeAddress(), freeAddress()
 	cases := list{}
 	routes := []object{}
 	for name, context := range map[string]object{
@@ -143,17 +143,17 @@ func TestCallersAndHostsWithoutTheRightCertificateAreRefused(t *testing.T) {
 		"system-only": {"status": true},
 	} {
 		cases = append(cases, cluster(name, object{"tls_context": context}, front))
-		routes = append(routes, to("/"+name, name))
+		routes = append(routes, routeTo("/"+name, name))
 	}
-	w := run(t, setup{
+	w := startWeft(t, setup{
 		listeners: list{
-			secured("front", front, v.context("server", object{
+			tlsListener("front", front, v.context("server", object{
 				"require_client_cert":           true,
 				"match_typed_subject_alt_names": list{object{"san_type": "URI", "matcher": object{"safe_regex": object{"regex": "spiffe://shop/[ab]"}}}},
 			})),
-			listen("plain", plain),
+			httpListener("plain", plain),
 		},
-		tables:   list{table("front", says("/", 200, "in")), table("plain", routes...)},
+		tables:   list{routeTable("front", directRoute("/", 200, "in")), routeTable("plain", routes...)},
 		clusters: cases,
 	}.config())
 	for _, test := range []struct {
@@ -165,10 +165,10 @@ func TestCallersAndHostsWithoutTheRightCertificateAreRefused(t *testing.T) {
 		{"the right one", v.client(friend.TLS), true, "ok"},
 		{"none", v.client(), false, "no_certificate"},
 		{"of somebody else", v.client(other.TLS), false, "wrong_peer"},
-		{"of another authority", showing(v, stranger.TLS), false, "untrusted"},
+		{"of another authority", clientWithCert(v, stranger.TLS), false, "untrusted"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			a, err := try(t.Context(), test.client, "GET", "https://"+front+"/", "")
+			a, err := tryRequest(t.Context(), test.client, "GET", "https://"+front+"/", "")
 			if in := err == nil && a.body == "in"; in != test.in {
 				t.Errorf("answer %+v, %v; want to be let in: %v", a, err, test.in)
 			}
@@ -178,7 +178,7 @@ func TestCallersAndHostsWithoutTheRightCertificateAreRefused(t *testing.T) {
 		})
 	}
 	for _, name := range []string{"wrong-name", "untrusted", "system-only"} {
-		if got := ask(t, client(t), "GET", "http://"+plain+"/"+name, ""); got.status != 502 {
+		if got := sendRequest(t, newClient(t), "GET", "http://"+plain+"/"+name, ""); got.status != 502 {
 			t.Errorf("a host that is %s: status %d, want 502", name, got.status)
 		}
 	}
@@ -187,9 +187,9 @@ func TestCallersAndHostsWithoutTheRightCertificateAreRefused(t *testing.T) {
 	}
 }
 
-// showing returns a client that presents a certificate even if the server does not accept its
+// clientWithCert returns a client that presents a certificate even if the server does not accept its
 // authority.
-func showing(v *vault, cert tls.Certificate) *http.Client {
+func clientWithCert(v *certDir, cert tls.Certificate) *http.Client {
 	c := v.client()
 	c.Transport.(*http.Transport).TLSClientConfig.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
 		return &cert, nil
@@ -197,16 +197,16 @@ func showing(v *vault, cert tls.Certificate) *http.Client {
 	return c
 }
 
-func TestOnePortTakesTLSAndPlaintext(t *testing.T) {
-	v := newVault(t)
+func TestTLSAndPlaintextOnOnePort(t *testing.T) {
+	v := newCertDir(t)
 	v.issue("server", testpki.Spec{})
-	front, strict := free(), free()
-	run(t, setup{
+	front, strict := freeAddress(), freeAddress()
+	startWeft(t, setup{
 		listeners: list{
-			secured("front", front, v.context("server", nil), object{"inspector": true}),
-			secured("strict", strict, v.context("server", nil)),
+			tlsListener("front", front, v.context("server", nil), object{"inspector": true}),
+			tlsListener("strict", strict, v.context("server", nil)),
 		},
-		tables: list{table("front", says("/", 200, "in")), table("strict", says("/", 200, "in"))},
+		tables: list{routeTable("front", directRoute("/", 200, "in")), routeTable("strict", directRoute("/", 200, "in"))},
 	}.config())
 	for name, c := range map[string]struct {
 		client *http.Client
@@ -214,11 +214,11 @@ func TestOnePortTakesTLSAndPlaintext(t *testing.T) {
 		in     bool
 	}{
 		"TLS":                      {v.client(), "https://" + front, true},
-		"plaintext":                {client(t), "http://" + front, true},
+		"plaintext":                {newClient(t), "http://" + front, true},
 		"TLS alone":                {v.client(), "https://" + strict, true},
-		"plaintext where TLS must": {client(t), "http://" + strict, false},
+		"plaintext where TLS must": {newClient(t), "http://" + strict, false},
 	} {
-		if a, err := try(t.Context(), c.client, "GET", c.url, ""); (err == nil && a.body == "in") != c.in {
+		if a, err := tryRequest(t.Context(), c.client, "GET", c.url, ""); (err == nil && a.body == "in") != c.in {
 			t.Errorf("%s: %+v, %v; want to be let in: %v", name, a, err, c.in)
 		}
 	}
@@ -227,7 +227,7 @@ func TestOnePortTakesTLSAndPlaintext(t *testing.T) {
 // TestCertificatesRotateUnderLoad verifies that no request fails while the files are replaced as
 // Kubernetes does, and that new connections get the new certificate.
 func TestCertificatesRotateUnderLoad(t *testing.T) {
-	v := newVault(t)
+	v := newCertDir(t)
 	swap := func(version, cn string) {
 		dir := v.path(version)
 		if err := os.Mkdir(dir, 0o700); err != nil {
@@ -249,10 +249,10 @@ func TestCertificatesRotateUnderLoad(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	front := free()
-	w := run(t, setup{
-		listeners: list{secured("front", front, v.context("server", nil))},
-		tables:    list{table("front", says("/", 200, "in"))},
+	front := freeAddress()
+	w := startWeft(t, setup{
+		listeners: list{tlsListener("front", front, v.context("server", nil))},
+		tables:    list{routeTable("front", directRoute("/", 200, "in"))},
 	}.config())
 	ctx, stop := context.WithCancel(t.Context())
 	var load sync.WaitGroup
@@ -263,7 +263,7 @@ func TestCertificatesRotateUnderLoad(t *testing.T) {
 		c.Transport.(*http.Transport).DisableKeepAlives = fresh
 		load.Go(func() {
 			for ctx.Err() == nil {
-				a, err := try(t.Context(), c, "GET", "https://"+front+"/", "")
+				a, err := tryRequest(t.Context(), c, "GET", "https://"+front+"/", "")
 				if err != nil || a.body != "in" {
 					failed.Add(1)
 					t.Errorf("under load: %+v, %v", a, err)
@@ -275,7 +275,7 @@ func TestCertificatesRotateUnderLoad(t *testing.T) {
 	}
 	for i, cn := range []string{"two", "three"} {
 		swap(fmt.Sprintf("v%d", i+2), cn)
-		eventually(t, "the certificate is "+cn, func() bool { return shown(t, v, front) == cn })
+		eventually(t, "the certificate is "+cn, func() bool { return presentedName(t, v, front) == cn })
 	}
 	stop()
 	load.Wait()
@@ -287,19 +287,19 @@ func TestCertificatesRotateUnderLoad(t *testing.T) {
 	}
 }
 
-// insecure makes a client skip the verification of servers.
-func insecure(c *http.Client) {
+// skipVerify makes a client skip the verification of servers.
+func skipVerify(c *http.Client) {
 	c.Transport.(*http.Transport).TLSClientConfig.InsecureSkipVerify = true
 }
 
-// shown returns the common name of the certificate that a listener presents.
-func shown(t *testing.T, v *vault, address string) string {
+// presentedName returns the common name of the certificate that a listener presents.
+func presentedName(t *testing.T, v *certDir, address string) string {
 	t.Helper()
-	return shownTo(t, v, address, "127.0.0.1")
+	return presentedNameFor(t, v, address, "127.0.0.1")
 }
 
-// shownTo is shown for clients that send name as SNI, or no SNI if name is "".
-func shownTo(t *testing.T, v *vault, address, name string) string {
+// presentedNameFor is shown for clients that send name as SNI, or no SNI if name is "".
+func presentedNameFor(t *testing.T, v *certDir, address, name string) string {
 	t.Helper()
 	conn, err := tls.Dial("tcp", address, &tls.Config{RootCAs: v.ca.Pool(), ServerName: name, InsecureSkipVerify: name == ""})
 	if err != nil {
@@ -309,16 +309,16 @@ func shownTo(t *testing.T, v *vault, address, name string) string {
 	return conn.ConnectionState().PeerCertificates[0].Subject.CommonName
 }
 
-// TestLargeContentOverTLS sends bodies larger than the socket buffers in both directions, in both
+// TestLargeBodiesOverTLS sends bodies larger than the socket buffers in both directions, in both
 // HTTP versions, over TLS from the client and between two listeners.
-func TestLargeContentOverTLS(t *testing.T) {
-	v := newVault(t)
+func TestLargeBodiesOverTLS(t *testing.T) {
+	v := newCertDir(t)
 	v.issue("server", testpki.Spec{})
-	echo := serve(t, func(w http.ResponseWriter, r *http.Request) { _, _ = io.Copy(w, r.Body) })
-	direct, through := free(), free()
-	run(t, setup{
-		listeners: list{secured("direct", direct, v.context("server", nil)), secured("through", through, v.context("server", nil))},
-		tables:    list{table("direct", to("/", "echo", object{"upstream_protocol": "Http1"})), table("through", to("/", "direct"))},
+	echo := startUpstream(t, func(w http.ResponseWriter, r *http.Request) { _, _ = io.Copy(w, r.Body) })
+	direct, through := freeAddress(), freeAddress()
+	startWeft(t, setup{
+		listeners: list{tlsListener("direct", direct, v.context("server", nil)), tlsListener("through", through, v.context("server", nil))},
+		tables:    list{routeTable("direct", routeTo("/", "echo", object{"upstream_protocol": "Http1"})), routeTable("through", routeTo("/", "direct"))},
 		clusters: list{
 			cluster("echo", nil, echo.address),
 			cluster("direct", object{"tls_context": object{"status": true, "ca_cert": v.path("ca.pem")}}, direct),
@@ -329,7 +329,7 @@ func TestLargeContentOverTLS(t *testing.T) {
 		for _, h2 := range []bool{false, true} {
 			c := v.client()
 			c.Transport.(*http.Transport).ForceAttemptHTTP2 = h2
-			if got := ask(t, c, "POST", "https://"+front+"/", body); got.status != 200 || got.body != body {
+			if got := sendRequest(t, c, "POST", "https://"+front+"/", body); got.status != 200 || got.body != body {
 				t.Errorf("HTTP/2 %t: status %d and %d bytes, not the %d that were sent", h2, got.status, len(got.body), len(body))
 			}
 		}
@@ -339,12 +339,12 @@ func TestLargeContentOverTLS(t *testing.T) {
 // TestSlowHandshakesAreBounded verifies that timeouts close connections that send nothing or half a
 // ClientHello, and that other clients are served meanwhile.
 func TestSlowHandshakesAreBounded(t *testing.T) {
-	v := newVault(t)
+	v := newCertDir(t)
 	v.issue("server", testpki.Spec{})
-	front := free()
-	w := run(t, setup{
-		listeners: list{secured("front", front, v.context("server", object{"handshake_timeout": "1s"}), object{"connection_idle_timeout": "2s"})},
-		tables:    list{table("front", says("/", 200, "in"))},
+	front := freeAddress()
+	w := startWeft(t, setup{
+		listeners: list{tlsListener("front", front, v.context("server", object{"handshake_timeout": "1s"}), object{"connection_idle_timeout": "2s"})},
+		tables:    list{routeTable("front", directRoute("/", 200, "in"))},
 	}.config())
 	const many = 500
 	conns := make([]net.Conn, many)
@@ -358,7 +358,7 @@ func TestSlowHandshakesAreBounded(t *testing.T) {
 			_, _ = conns[i].Write([]byte("\x16\x03\x01\x02\x00\x01\x00"))
 		}
 	}
-	if a := ask(t, v.client(), "GET", "https://"+front+"/", ""); a.body != "in" {
+	if a := sendRequest(t, v.client(), "GET", "https://"+front+"/", ""); a.body != "in" {
 		t.Errorf("meanwhile: %+v", a)
 	}
 	eventually(t, "the slow ones have ended", func() bool { return w.metric("weft_listener_connections_active", "listener", "front") <= 1 })
@@ -370,15 +370,15 @@ func TestSlowHandshakesAreBounded(t *testing.T) {
 	}
 }
 
-// TestForeignClientsOfTLS verifies that curl, openssl and sslscan accept the TLS of Weft.
-func TestForeignClientsOfTLS(t *testing.T) {
-	v := newVault(t)
+// TestThirdPartyTLSClients verifies that curl, openssl and sslscan accept the TLS of Weft.
+func TestThirdPartyTLSClients(t *testing.T) {
+	v := newCertDir(t)
 	v.issue("server", testpki.Spec{DNS: []string{"localhost"}, RSA: true})
-	front := free()
+	front := freeAddress()
 	_, port, _ := net.SplitHostPort(front)
-	run(t, setup{
-		listeners: list{secured("front", front, v.context("server", nil))},
-		tables:    list{table("front", says("/", 200, "in\n"))},
+	startWeft(t, setup{
+		listeners: list{tlsListener("front", front, v.context("server", nil))},
+		tables:    list{routeTable("front", directRoute("/", 200, "in\n"))},
 	}.config())
 	url := "https://localhost:" + port + "/"
 	request := "printf 'GET / HTTP/1.1\\r\\nHost: a\\r\\nConnection: close\\r\\n\\r\\n'"
@@ -413,7 +413,7 @@ func TestForeignClientsOfTLS(t *testing.T) {
 			if _, err := exec.LookPath(program); err != nil {
 				t.Skipf("there is no %s", program)
 			}
-			ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
+			ctx, cancel := context.WithTimeout(t.Context(), 2*waitTimeout)
 			defer cancel()
 			out, err := exec.CommandContext(ctx, "sh", "-c", test.script).CombinedOutput()
 			for _, want := range test.want {
@@ -430,21 +430,21 @@ func TestForeignClientsOfTLS(t *testing.T) {
 	}
 }
 
-// TestNginxSpeaksTLSOnBothSides verifies TLS with nginx in front of Weft (proxy_ssl) and behind it.
-func TestNginxSpeaksTLSOnBothSides(t *testing.T) {
+// TestNginxTLSOnBothSides verifies TLS with nginx in front of Weft (proxy_ssl) and behind it.
+func TestNginxTLSOnBothSides(t *testing.T) {
 	nginx, err := exec.LookPath("nginx")
 	if err != nil {
 		if nginx = "/usr/sbin/nginx"; !exists(nginx) {
 			t.Skip("there is no nginx")
 		}
 	}
-	v := newVault(t)
+	v := newCertDir(t)
 	v.issue("weft", testpki.Spec{DNS: []string{"weft.shop"}})
 	v.issue("nginx", testpki.Spec{DNS: []string{"nginx.shop"}})
-	before, front, behind := free(), free(), free()
-	run(t, setup{
-		listeners: list{secured("front", front, v.context("weft", object{"require_client_cert": true}))},
-		tables:    list{table("front", to("/", "nginx"))},
+	before, front, behind := freeAddress(), freeAddress(), freeAddress()
+	startWeft(t, setup{
+		listeners: list{tlsListener("front", front, v.context("weft", object{"require_client_cert": true}))},
+		tables:    list{routeTable("front", routeTo("/", "nginx"))},
 		clusters:  list{cluster("nginx", object{"tls_context": v.context("weft", object{"server_name": "nginx.shop"})}, behind)},
 	}.config())
 	file := fmt.Sprintf(`daemon off; master_process off; pid %[1]s/pid; error_log stderr;
@@ -470,11 +470,11 @@ http {
 	}
 	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
 	eventually(t, "nginx answers", func() bool {
-		a, err := try(t.Context(), client(t), "GET", "http://"+before+"/", "")
+		a, err := tryRequest(t.Context(), newClient(t), "GET", "http://"+before+"/", "")
 		return err == nil && a.status == 200
 	})
 	for range 3 {
-		if got := ask(t, client(t), "GET", "http://"+before+"/", ""); got.body != "TLSv1.3 SUCCESS" {
+		if got := sendRequest(t, newClient(t), "GET", "http://"+before+"/", ""); got.body != "TLSv1.3 SUCCESS" {
 			t.Errorf("nginx, Weft, nginx: %d %q", got.status, got.body)
 		}
 	}

@@ -9,23 +9,23 @@ import (
 	"github.com/weft-proxy/weft/internal/testpki"
 )
 
-// TestTheLogTellsOfHostsOverTLS verifies the TLS fields of hosts in the access log, for each
+// TestAccessLogUpstreamTLS verifies the TLS fields of hosts in the access log, for each
 // protocol. For a plaintext host they are empty.
-func TestTheLogTellsOfHostsOverTLS(t *testing.T) {
+func TestAccessLogUpstreamTLS(t *testing.T) {
 	t.Parallel()
-	v := newVault(t)
+	v := newCertDir(t)
 	v.issue("server", testpki.Spec{CommonName: "back", DNS: []string{"app.shop"}, URIs: []string{"spiffe://shop/back"}})
-	front, back, log := free(), free(), v.path("access.log")
-	dubbo, web, grpc := provide(t, "provider", nil), serve(t, answers("web")), serveGRPC(t, "")
-	w := run(t, setup{
+	front, back, log := freeAddress(), freeAddress(), v.path("access.log")
+	dubbo, web, grpc := startProvider(t, "provider", nil), startUpstream(t, respondWith("web")), serveGRPC(t, "")
+	w := startWeft(t, setup{
 		listeners: list{
-			chained("front", front, object{"type": "proxy", "config": object{"downstream_protocol": "Auto", "router_config_name": "front"}},
+			networkListener("front", front, object{"type": "proxy", "config": object{"downstream_protocol": "Auto", "router_config_name": "front"}},
 				object{"access_logs": list{object{"log_path": log, "log_format": "%protocol% %upstream_tls_version% %upstream_tls_resumed% %upstream_peer_uri_san% %upstream_peer_dns_san%"}}}),
-			secured("back", back, v.context("server", nil)),
+			tlsListener("back", back, v.context("server", nil)),
 		},
 		tables: list{
-			table("front", to("/plain", "web"), to("/", "back")),
-			table("back", to("/shop.Orders/", "grpc"), to("/dubbo.Orders", "dubbo"), to("/", "web")),
+			routeTable("front", routeTo("/plain", "web"), routeTo("/", "back")),
+			routeTable("back", routeTo("/shop.Orders/", "grpc"), routeTo("/dubbo.Orders", "dubbo"), routeTo("/", "web")),
 		},
 		clusters: list{
 			cluster("back", object{"tls_context": object{"status": true, "ca_cert": v.path("ca.pem"), "server_name": "app.shop"}}, back),
@@ -33,20 +33,20 @@ func TestTheLogTellsOfHostsOverTLS(t *testing.T) {
 		},
 	}.config())
 	for _, path := range []string{"/", "/plain"} {
-		if got := ask(t, client(t), "GET", "http://"+front+path, ""); got.status != 200 {
+		if got := sendRequest(t, newClient(t), "GET", "http://"+front+path, ""); got.status != 200 {
 			t.Errorf("%s: %d", path, got.status)
 		}
 	}
-	transport := &http.Transport{Protocols: speaking("Http2")}
+	transport := &http.Transport{Protocols: httpProtocols("Http2")}
 	defer transport.CloseIdleConnections()
-	if got := callGRPC(t, &http.Client{Transport: transport, Timeout: patience}, front, "/shop.Orders/Get"); got != "0" {
+	if got := callGRPC(t, &http.Client{Transport: transport, Timeout: waitTimeout}, front, "/shop.Orders/Get"); got != "0" {
 		t.Errorf("gRPC: status %q, want 0", got)
 	}
-	if got := consume(t, front).call(invocation{service: "dubbo.Orders", method: "get"}); got.text != "provider" {
+	if got := newConsumer(t, front).call(invocation{service: "dubbo.Orders", method: "get"}); got.text != "provider" {
 		t.Errorf("Dubbo: %+v, want an answer of the provider", got)
 	}
 	w.signal(os.Interrupt)
-	w.awaitExit(patience)
+	w.awaitExit(waitTimeout)
 	text, err := os.ReadFile(log)
 	if err != nil {
 		t.Fatal(err)

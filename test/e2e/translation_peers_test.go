@@ -16,7 +16,7 @@ import (
 	"golang.org/x/net/http2/hpack"
 )
 
-// between separates the messages of one exchange in the notation of the translation tests. In both
+// messageSeparator separates the messages of one exchange in the notation of the translation tests. In both
 // HTTP versions a message is its request line ("GET /t shop.test") or status, its headers in lower
 // case, and, after empty lines, its body and its trailers. Interim responses come first.
 //
@@ -30,18 +30,18 @@ import (
 // Tests send HTTP/2 in the same notation, with pseudo-headers, and HTTP/1.1 as text. Symbols stand
 // for bytes that must not be in a message. "(cut)", "(end)" or the code of a reset follows a
 // message that ends early.
-const between = "\n---\n"
+const messageSeparator = "\n---\n"
 
-// cut at the end of an HTTP/1.1 text makes its sender close.
-const cut = "✂"
+// closeMark at the end of an HTTP/1.1 text makes its sender close.
+const closeMark = "✂"
 
 // symbols replaces symbols with the bytes that they stand for.
 func symbols(s string) string {
 	return strings.NewReplacer("␊", "\n", "␍", "\r", "␀", "\x00").Replace(s)
 }
 
-// ofHTTP1 returns a text as HTTP/1.1 sends it, with CRLF at the end of lines.
-func ofHTTP1(s string) string { return symbols(strings.ReplaceAll(s, "\n", "\r\n")) }
+// http1Text returns a text as HTTP/1.1 sends it, with CRLF at the end of lines.
+func http1Text(s string) string { return symbols(strings.ReplaceAll(s, "\n", "\r\n")) }
 
 // notation returns a message in the notation.
 func notation(first string, fields []string, content string, trailers []string) string {
@@ -57,16 +57,16 @@ func notation(first string, fields []string, content string, trailers []string) 
 	return s
 }
 
-// isOwn reports whether Weft adds a header with this name.
-func isOwn(name string) bool {
+// isAddedByWeft reports whether Weft adds a header with this name.
+func isAddedByWeft(name string) bool {
 	return name == "via" || name == "date" || name == "server" || strings.HasPrefix(name, "x-forwarded-")
 }
 
-// reader1 reads HTTP/1.1 messages without validation.
-type reader1 struct{ *bufio.Reader }
+// http1Reader reads HTTP/1.1 messages without validation.
+type http1Reader struct{ *bufio.Reader }
 
 // section reads lines up to an empty one: a start line if first is set, and headers.
-func (r reader1) section(first bool) (line string, fields []string, err error) {
+func (r http1Reader) section(first bool) (line string, fields []string, err error) {
 	for {
 		text, err := r.ReadString('\n')
 		if err != nil {
@@ -85,8 +85,8 @@ func (r reader1) section(first bool) (line string, fields []string, err error) {
 	}
 }
 
-// take removes a header and returns its value.
-func take(fields *[]string, name string) string {
+// takeHeader removes a header and returns its value.
+func takeHeader(fields *[]string, name string) string {
 	i := slices.IndexFunc(*fields, func(f string) bool { return strings.HasPrefix(f, name+": ") })
 	if i < 0 {
 		return ""
@@ -96,19 +96,19 @@ func take(fields *[]string, name string) string {
 	return value
 }
 
-// foreign removes the headers that Weft adds.
-func foreign(fields []string) []string {
+// withoutWeftHeaders removes the headers that Weft adds.
+func withoutWeftHeaders(fields []string) []string {
 	return slices.DeleteFunc(fields, func(f string) bool {
 		name, _, _ := strings.Cut(f[1:], ": ")
-		return isOwn(f[:1] + name)
+		return isAddedByWeft(f[:1] + name)
 	})
 }
 
 // content removes the headers of the connection from fields and reads the body that fields
 // announce. If without is set, the message has no body.
-func (r reader1) content(fields *[]string, without bool) (content string, trailers []string, err error) {
-	take(fields, "connection")
-	chunked := take(fields, "transfer-encoding") == "chunked"
+func (r http1Reader) content(fields *[]string, without bool) (content string, trailers []string, err error) {
+	takeHeader(fields, "connection")
+	chunked := takeHeader(fields, "transfer-encoding") == "chunked"
 	if without {
 		return "", nil, nil
 	}
@@ -146,18 +146,18 @@ func (r reader1) content(fields *[]string, without bool) (content string, traile
 }
 
 // request reads a complete request.
-func (r reader1) request() (string, error) {
+func (r http1Reader) request() (string, error) {
 	line, fields, err := r.section(true)
 	if err != nil {
 		return "", err
 	}
 	content, trailers, err := r.content(&fields, false)
-	host := take(&fields, "host")
-	return notation(strings.TrimSuffix(line, "HTTP/1.1")+host, foreign(fields), content, trailers), err
+	host := takeHeader(&fields, "host")
+	return notation(strings.TrimSuffix(line, "HTTP/1.1")+host, withoutWeftHeaders(fields), content, trailers), err
 }
 
-// answer reads the responses to a request, up to the final one.
-func (r reader1) answer(head bool) string {
+// responses reads the responses to a request, up to the final one.
+func (r http1Reader) responses(head bool) string {
 	all := ""
 	for {
 		line, fields, err := r.section(true)
@@ -167,36 +167,36 @@ func (r reader1) answer(head bool) string {
 		status := strings.Fields(line)[1]
 		interim := status[0] == '1' && status != "101"
 		content, trailers, err := r.content(&fields, interim || head || status == "204" || status == "304")
-		all += notation(status, foreign(fields), content, trailers)
+		all += notation(status, withoutWeftHeaders(fields), content, trailers)
 		switch {
 		case err != nil:
 			return all + "(cut)"
 		case !interim:
 			return all
 		}
-		all += between
+		all += messageSeparator
 	}
 }
 
-// peer2 is one end of an HTTP/2 connection. It does not validate what it sends.
-type peer2 struct {
+// http2Peer is one end of an HTTP/2 connection. It does not validate what it sends.
+type http2Peer struct {
 	conn  net.Conn
 	fr    *http2.Framer
 	block bytes.Buffer
 	enc   *hpack.Encoder
 }
 
-func newPeer2(conn net.Conn) *peer2 {
-	p := &peer2{conn: conn, fr: http2.NewFramer(conn, conn)}
+func newHTTP2Peer(conn net.Conn) *http2Peer {
+	p := &http2Peer{conn: conn, fr: http2.NewFramer(conn, conn)}
 	p.enc = hpack.NewEncoder(&p.block)
 	p.fr.AllowIllegalWrites = true
 	p.fr.ReadMetaHeaders = hpack.NewDecoder(4<<10, nil)
-	_ = conn.SetDeadline(time.Now().Add(4 * patience)) // the next read reports an error
+	_ = conn.SetDeadline(time.Now().Add(4 * waitTimeout)) // the next read reports an error
 	return p
 }
 
 // headers sends a header section. Each of fields is "name: value".
-func (p *peer2) headers(stream uint32, fields []string, end bool) error {
+func (p *http2Peer) headers(stream uint32, fields []string, end bool) error {
 	p.block.Reset()
 	for _, f := range fields {
 		name, value, _ := strings.Cut(f[1:], ": ")
@@ -208,8 +208,8 @@ func (p *peer2) headers(stream uint32, fields []string, end bool) error {
 }
 
 // send sends messages in the notation.
-func (p *peer2) send(stream uint32, messages string) error {
-	all := strings.Split(messages, between)
+func (p *http2Peer) send(stream uint32, messages string) error {
+	all := strings.Split(messages, messageSeparator)
 	for i, m := range all {
 		part := strings.SplitN(m, "\n\n", 3)
 		last := i == len(all)-1
@@ -232,7 +232,7 @@ func (p *peer2) send(stream uint32, messages string) error {
 
 // message reads a message to its end, from stream or, if that is 0, from the next stream. first
 // returns the first line for the pseudo-headers.
-func (p *peer2) message(stream uint32, first func(pseudo map[string]string) string) (text string, of uint32, err error) {
+func (p *http2Peer) message(stream uint32, first func(pseudo map[string]string) string) (text string, of uint32, err error) {
 	var line, content string
 	var fields []string
 	begun := false
@@ -261,9 +261,9 @@ func (p *peer2) message(stream uint32, first func(pseudo map[string]string) stri
 			if begun {
 				return text + notation(line, fields, content, regular), stream, nil
 			}
-			line, fields = first(pseudo), foreign(regular)
+			line, fields = first(pseudo), withoutWeftHeaders(regular)
 			if begun = len(line) != 3 || line[0] != '1'; !begun {
-				text += notation(line, fields, "", nil) + between
+				text += notation(line, fields, "", nil) + messageSeparator
 			}
 		case *http2.DataFrame:
 			content += string(f.Data())
@@ -292,18 +292,18 @@ func sections(f *http2.MetaHeadersFrame) (pseudo map[string]string, regular []st
 }
 
 // request reads a complete request.
-func (p *peer2) request() (text string, stream uint32, err error) {
+func (p *http2Peer) request() (text string, stream uint32, err error) {
 	return p.message(0, func(pseudo map[string]string) string {
 		return pseudo[":method"] + " " + pseudo[":path"] + " " + pseudo[":authority"]
 	})
 }
 
-// ask1 sends a request over HTTP/1.1 and returns the responses.
-func ask1(t *testing.T, address, request string) string {
+// requestHTTP1 sends a request over HTTP/1.1 and returns the responses.
+func requestHTTP1(t *testing.T, address, request string) string {
 	t.Helper()
-	c := dial(t, address)
-	text, ends := strings.CutSuffix(request, cut)
-	if _, err := io.WriteString(c, ofHTTP1(text)); err != nil {
+	c := dialRaw(t, address)
+	text, ends := strings.CutSuffix(request, closeMark)
+	if _, err := io.WriteString(c, http1Text(text)); err != nil {
 		t.Fatal(err)
 	}
 	if ends {
@@ -311,14 +311,14 @@ func ask1(t *testing.T, address, request string) string {
 			t.Fatal(err)
 		}
 	}
-	return reader1{c.r}.answer(strings.HasPrefix(request, "HEAD "))
+	return http1Reader{c.r}.responses(strings.HasPrefix(request, "HEAD "))
 }
 
-// ask2 sends a request over HTTP/2 and returns the responses. The default is GET /t; "-" before a
+// requestHTTP2 sends a request over HTTP/2 and returns the responses. The default is GET /t; "-" before a
 // pseudo-header removes it.
-func ask2(t *testing.T, address, request string) string {
+func requestHTTP2(t *testing.T, address, request string) string {
 	t.Helper()
-	p := newPeer2(dial(t, address).Conn)
+	p := newHTTP2Peer(dialRaw(t, address).Conn)
 	if _, err := io.WriteString(p.conn, http2.ClientPreface); err != nil {
 		t.Fatal(err)
 	}

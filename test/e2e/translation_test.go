@@ -20,16 +20,16 @@ type translation struct {
 	http1, http2 string
 	// What the upstream receives; "": no complete request. arrives1 and arrives2 are for upstreams
 	// of one version, if they differ.
-	arrives, arrives1, arrives2 string
+	upstreamWant, upstreamWant1, upstreamWant2 string
 	// What upstreams send; both "": 200 and "ok"; one "": not possible in this version.
-	answer1, answer2 string
+	response1, response2 string
 	// What the client receives; "": the response "ok". gets1 and gets2 are for clients of one
 	// version.
-	gets, gets1, gets2 string
+	clientWant, clientWant1, clientWant2 string
 }
 
-// or returns the first text that is not empty.
-func or(texts ...string) string {
+// firstNonEmpty returns the first text that is not empty.
+func firstNonEmpty(texts ...string) string {
 	for _, s := range texts {
 		if s != "" {
 			return s
@@ -38,38 +38,38 @@ func or(texts ...string) string {
 	return ""
 }
 
-// applications is an upstream in each HTTP version. It reports the requests that it received and
+// recordingUpstreams is an upstream in each HTTP version. It reports the requests that it received and
 // responds as the current translation says.
-type applications struct {
-	address map[string]string // by version, as in configuration
-	got     chan string       // complete requests
-	now     atomic.Pointer[translation]
+type recordingUpstreams struct {
+	address  map[string]string // by version, as in configuration
+	requests chan string       // complete requests
+	current  atomic.Pointer[translation]
 }
 
-func startApplications(t *testing.T) *applications {
-	a := &applications{got: make(chan string, 10)}
-	a.address = map[string]string{"Http1": accept(t, a.http1), "Http2": accept(t, a.http2)}
+func startRecordingUpstreams(t *testing.T) *recordingUpstreams {
+	a := &recordingUpstreams{requests: make(chan string, 10)}
+	a.address = map[string]string{"Http1": startTCPServer(t, a.http1), "Http2": startTCPServer(t, a.http2)}
 	return a
 }
 
-func (a *applications) http1(c net.Conn) {
-	r := reader1{bufio.NewReader(c)}
+func (a *recordingUpstreams) http1(c net.Conn) {
+	r := http1Reader{bufio.NewReader(c)}
 	for {
 		request, err := r.request()
 		if err != nil {
 			return
 		}
-		a.got <- request
-		text, ends := strings.CutSuffix(or(a.now.Load().answer1, "HTTP/1.1 200 OK\nContent-Length: 2\n\nok"), cut)
-		if _, err := io.WriteString(c, ofHTTP1(text)); err != nil || ends {
+		a.requests <- request
+		text, ends := strings.CutSuffix(firstNonEmpty(a.current.Load().response1, "HTTP/1.1 200 OK\nContent-Length: 2\n\nok"), closeMark)
+		if _, err := io.WriteString(c, http1Text(text)); err != nil || ends {
 			return
 		}
 	}
 }
 
-func (a *applications) http2(c net.Conn) {
+func (a *recordingUpstreams) http2(c net.Conn) {
 	preface := make([]byte, len(http2.ClientPreface))
-	p := newPeer2(c)
+	p := newHTTP2Peer(c)
 	if _, err := io.ReadFull(c, preface); err != nil || p.fr.WriteSettings() != nil {
 		return
 	}
@@ -81,31 +81,31 @@ func (a *applications) http2(c net.Conn) {
 		case err != nil:
 			return
 		}
-		a.got <- request
-		if p.send(stream, or(a.now.Load().answer2, ":status: 200\ncontent-length: 2\n\nok")) != nil {
+		a.requests <- request
+		if p.send(stream, firstNonEmpty(a.current.Load().response2, ":status: 200\ncontent-length: 2\n\nok")) != nil {
 			return
 		}
 	}
 }
 
-// TestMessagesAreTranslatedAsTheRFCsSay sends each message through each pair of HTTP/1.1 and
+// TestTranslation sends each message through each pair of HTTP/1.1 and
 // HTTP/2, and verifies what arrives on both sides (RFC 9110 7.6, RFC 9112, RFC 9113 8).
-func TestMessagesAreTranslatedAsTheRFCsSay(t *testing.T) {
+func TestTranslation(t *testing.T) {
 	t.Parallel()
-	tests := append(append(requestTranslations(), refusedRequests()...), answerTranslations()...)
+	tests := append(append(requestTranslations(), rejectedRequests()...), responseTranslations()...)
 	for _, down := range []string{"Http1", "Http2"} {
 		for _, up := range []string{"Http1", "Http2"} {
 			t.Run(down+" to "+up, func(t *testing.T) {
 				t.Parallel()
-				apps, front := startApplications(t), free()
-				run(t, setup{
-					listeners: list{chained("front", front, object{"type": "proxy", "config": object{
+				apps, front := startRecordingUpstreams(t), freeAddress()
+				startWeft(t, setup{
+					listeners: list{networkListener("front", front, object{"type": "proxy", "config": object{
 						"downstream_protocol": down, "upstream_protocol": up, "router_config_name": "front"}})},
-					tables:   list{table("front", to("/", "app", object{"timeout": "10s"}))},
+					tables:   list{routeTable("front", routeTo("/", "app", object{"timeout": "10s"}))},
 					clusters: list{cluster("app", nil, apps.address[up])},
 				}.config())
 				for i := range tests {
-					if tests[i].concerns(down, up) {
+					if tests[i].appliesTo(down, up) {
 						t.Run(tests[i].name, func(t *testing.T) { tests[i].run(t, apps, front, down, up) })
 					}
 				}
@@ -114,54 +114,54 @@ func TestMessagesAreTranslatedAsTheRFCsSay(t *testing.T) {
 	}
 }
 
-// concerns reports whether both sides can express their part in these versions.
-func (x *translation) concerns(down, up string) bool {
+// appliesTo reports whether both sides can express their part in these versions.
+func (x *translation) appliesTo(down, up string) bool {
 	asked := x.http1
 	if down == "Http2" {
 		asked = x.http2
 	}
-	said, other := x.answer1, x.answer2
+	said, other := x.response1, x.response2
 	if up == "Http2" {
 		said, other = other, said
 	}
 	return asked != "" && (said != "" || other == "")
 }
 
-func (x *translation) run(t *testing.T, apps *applications, front, down, up string) {
-	apps.now.Store(x)
-	arrives, gets := or(x.arrives1, x.arrives), or(x.gets1, x.gets)
+func (x *translation) run(t *testing.T, apps *recordingUpstreams, front, down, up string) {
+	apps.current.Store(x)
+	arrives, gets := firstNonEmpty(x.upstreamWant1, x.upstreamWant), firstNonEmpty(x.clientWant1, x.clientWant)
 	if up == "Http2" {
-		arrives = or(x.arrives2, x.arrives)
+		arrives = firstNonEmpty(x.upstreamWant2, x.upstreamWant)
 	}
 	var got string
 	if down == "Http2" {
-		gets = or(x.gets2, x.gets)
-		got = ask2(t, front, x.http2)
+		gets = firstNonEmpty(x.clientWant2, x.clientWant)
+		got = requestHTTP2(t, front, x.http2)
 	} else {
-		got = ask1(t, front, x.http1)
+		got = requestHTTP1(t, front, x.http1)
 	}
-	if gets = or(gets, "200\ncontent-length: 2\n\nok"); status(got) != gets && got != gets {
+	if gets = firstNonEmpty(gets, "200\ncontent-length: 2\n\nok"); status(got) != gets && got != gets {
 		t.Errorf("the caller got\n%s\nwant\n%s", got, gets)
 	}
-	if arrived := apps.arrived(arrives != ""); arrived != arrives {
+	if arrived := apps.received(arrives != ""); arrived != arrives {
 		t.Errorf("the application got\n%s\nwant\n%s", arrived, arrives)
 	}
 }
 
-// arrived returns what the upstream received, or "". If certain is set, it waits for the request.
-func (a *applications) arrived(certain bool) string {
+// received returns what the upstream received, or "". If certain is set, it waits for the request.
+func (a *recordingUpstreams) received(certain bool) string {
 	if !certain {
 		select {
-		case got := <-a.got:
+		case got := <-a.requests:
 			return got
 		default:
 			return ""
 		}
 	}
 	select {
-	case got := <-a.got:
+	case got := <-a.requests:
 		return got
-	case <-time.After(patience):
+	case <-time.After(waitTimeout):
 		return ""
 	}
 }

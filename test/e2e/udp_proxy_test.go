@@ -14,9 +14,9 @@ import (
 	"github.com/miekg/dns"
 )
 
-// datagrams returns a UDP listener.
-func datagrams(name, address string, config object) object {
-	l := chained(name, address, object{"type": "udp_proxy", "config": config})
+// udpListener returns a UDP listener.
+func udpListener(name, address string, config object) object {
+	l := networkListener(name, address, object{"type": "udp_proxy", "config": config})
 	l["network"] = "udp"
 	return l
 }
@@ -32,14 +32,14 @@ func freeUDP(t *testing.T) string {
 	return conn.LocalAddr().String()
 }
 
-// echoer responds to each datagram with its name, a colon and the datagram.
-type echoer struct {
-	address string
-	conn    *net.UDPConn
-	heard   atomic.Int64
+// udpEcho responds to each datagram with its name, a colon and the datagram.
+type udpEcho struct {
+	address  string
+	conn     *net.UDPConn
+	received atomic.Int64
 }
 
-func echoAt(t *testing.T, address, name string) *echoer {
+func startUDPEcho(t *testing.T, address, name string) *udpEcho {
 	t.Helper()
 	at, err := net.ResolveUDPAddr("udp", address)
 	if err != nil {
@@ -50,7 +50,7 @@ func echoAt(t *testing.T, address, name string) *echoer {
 		t.Fatal(err)
 	}
 	_ = conn.SetReadBuffer(4 << 20) // a smaller buffer is accepted
-	e := &echoer{address: conn.LocalAddr().String(), conn: conn}
+	e := &udpEcho{address: conn.LocalAddr().String(), conn: conn}
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -63,7 +63,7 @@ func echoAt(t *testing.T, address, name string) *echoer {
 			case err != nil:
 				continue
 			}
-			e.heard.Add(1)
+			e.received.Add(1)
 			_, _ = conn.WriteToUDPAddrPort(append([]byte(name+":"), b[:n]...), from) // the session may have ended
 		}
 	}()
@@ -74,8 +74,8 @@ func echoAt(t *testing.T, address, name string) *echoer {
 	return e
 }
 
-// source returns a socket that sends datagrams to address.
-func source(t *testing.T, address string) *net.UDPConn {
+// dialUDP returns a socket that sends datagrams to address.
+func dialUDP(t *testing.T, address string) *net.UDPConn {
 	t.Helper()
 	conn, err := net.Dial("udp", address)
 	if err != nil {
@@ -85,8 +85,8 @@ func source(t *testing.T, address string) *net.UDPConn {
 	return conn.(*net.UDPConn)
 }
 
-// converse sends text and returns the response, or "" if there is none within wait.
-func converse(t *testing.T, conn *net.UDPConn, text string, wait time.Duration) string {
+// exchangeDatagram sends text and returns the response, or "" if there is none within wait.
+func exchangeDatagram(t *testing.T, conn *net.UDPConn, text string, wait time.Duration) string {
 	t.Helper()
 	if _, err := conn.Write([]byte(text)); err != nil {
 		return ""
@@ -108,18 +108,18 @@ func TestTenThousandSessionsAndNoMore(t *testing.T) {
 	if testing.Short() {
 		sessions = 1000
 	}
-	app := echoAt(t, "127.0.0.1:0", "a")
+	app := startUDPEcho(t, "127.0.0.1:0", "a")
 	front := freeUDP(t)
 	idle := func(timeout string) setup {
 		return setup{
-			listeners: list{datagrams("front", front, object{"cluster": "app", "max_sessions": sessions, "idle_timeout": timeout})},
+			listeners: list{udpListener("front", front, object{"cluster": "app", "max_sessions": sessions, "idle_timeout": timeout})},
 			clusters: list{cluster("app", object{"circuit_breakers": list{
 				object{"max_connections": 0, "max_requests": 0}, // a session counts as one of each
 			}}, app.address)},
 		}
 	}
 	c := idle("10m")
-	w := run(t, c.config())
+	w := startWeft(t, c.config())
 	before := w.memory()
 	goroutines := w.goroutines()
 	// Each session has its own source: 50 ports on each of many loopback addresses.
@@ -143,7 +143,7 @@ func TestTenThousandSessionsAndNoMore(t *testing.T) {
 		for _, conn := range batch {
 			ends.Go(func() {
 				for range 3 { // datagrams are lost when kernel buffers are full
-					if converse(t, conn, "x", patience/2) == "a:x" {
+					if exchangeDatagram(t, conn, "x", waitTimeout/2) == "a:x" {
 						answered.Add(1)
 						return
 					}
@@ -155,16 +155,16 @@ func TestTenThousandSessionsAndNoMore(t *testing.T) {
 	if n := answered.Load(); n != int64(sessions) {
 		t.Errorf("%d of %d sources were answered", n, sessions)
 	}
-	t.Logf("%d sessions take %d B each of the process's memory", sessions, (w.memory().own-before.own)/sessions)
+	t.Logf("%d sessions take %d B each of the process's memory", sessions, (w.memory().anonymous-before.anonymous)/sessions)
 	if n := w.metric("weft_udp_sessions_active"); int(n) > sessions {
 		t.Errorf("%v sessions, more than the bound", n)
 	}
 	if now := w.goroutines(); now > goroutines+10 {
 		t.Errorf("%d goroutines, %d before", now, goroutines)
 	}
-	more := source(t, front)
+	more := dialUDP(t, front)
 	eventually(t, "the datagram of one more is dropped", func() bool {
-		if got := converse(t, more, "z", 50*time.Millisecond); got != "" {
+		if got := exchangeDatagram(t, more, "z", 50*time.Millisecond); got != "" {
 			t.Fatalf("one more was answered: %q", got)
 		}
 		return w.metric("weft_udp_datagrams_dropped_total", `reason="max_sessions"`) > 0
@@ -182,35 +182,35 @@ func TestTenThousandSessionsAndNoMore(t *testing.T) {
 	})
 }
 
-// TestSessionsMoveFromHostsThatAreDown verifies that a session moves to another host when its host
+// TestUDPSessionsMoveToHealthyHost verifies that a session moves to another host when its host
 // dies or is removed.
-func TestSessionsMoveFromHostsThatAreDown(t *testing.T) {
+func TestUDPSessionsMoveToHealthyHost(t *testing.T) {
 	t.Parallel()
 	front := freeUDP(t)
-	hosts := map[string]*echoer{}
+	hosts := map[string]*udpEcho{}
 	var addresses []string
 	for _, name := range []string{"a", "b", "c"} {
-		e := echoAt(t, "127.0.0.1:0", name)
+		e := startUDPEcho(t, "127.0.0.1:0", name)
 		hosts[name] = e
 		addresses = append(addresses, e.address)
 	}
 	c := setup{
-		listeners: list{datagrams("front", front, object{"cluster": "app"})},
+		listeners: list{udpListener("front", front, object{"cluster": "app"})},
 		clusters:  list{cluster("app", object{"lb_type": "LB_ROUNDROBIN"}, addresses...)},
 	}
-	w := run(t, c.config())
-	s := source(t, front)
-	first := converse(t, s, "1", patience)
+	w := startWeft(t, c.config())
+	s := dialUDP(t, front)
+	first := exchangeDatagram(t, s, "1", waitTimeout)
 	if first == "" {
 		t.Fatal("no answer")
 	}
 	name := first[:1]
-	if got := converse(t, s, "2", patience); got != name+":2" {
+	if got := exchangeDatagram(t, s, "2", waitTimeout); got != name+":2" {
 		t.Errorf("the session did not stay: %q after %q", got, first)
 	}
 	_ = hosts[name].conn.Close() // the host dies
-	converse(t, s, "lost", 100*time.Millisecond)
-	second := converse(t, s, "3", patience)
+	exchangeDatagram(t, s, "lost", 100*time.Millisecond)
+	second := exchangeDatagram(t, s, "3", waitTimeout)
 	if second == "" || second[:1] == name || second[1:] != ":3" {
 		t.Fatalf("after the host died: %q", second)
 	}
@@ -227,7 +227,7 @@ func TestSessionsMoveFromHostsThatAreDown(t *testing.T) {
 	next.clusters = list{cluster("app", object{"lb_type": "LB_ROUNDROBIN"}, left...)}
 	w.reload(next.config())
 	eventually(t, "the session is at the host that is left", func() bool {
-		got := converse(t, s, "4", time.Second)
+		got := exchangeDatagram(t, s, "4", time.Second)
 		return got != "" && got[:1] != second[:1] && got[:1] != name
 	})
 	if n := w.metric("weft_udp_sessions_active"); n != 1 {
@@ -238,28 +238,28 @@ func TestSessionsMoveFromHostsThatAreDown(t *testing.T) {
 // TestDatagramsUnderReload verifies that no datagram is lost while the configuration changes.
 func TestDatagramsUnderReload(t *testing.T) {
 	t.Parallel()
-	one, two := echoAt(t, "127.0.0.1:0", "a"), echoAt(t, "127.0.0.1:0", "b")
+	one, two := startUDPEcho(t, "127.0.0.1:0", "a"), startUDPEcho(t, "127.0.0.1:0", "b")
 	front, spare := freeUDP(t), freeUDP(t)
 	with := func(i int) setup {
 		s := setup{
-			listeners: list{datagrams("front", front, object{"cluster": fmt.Sprint("app", i%2), "idle_timeout": fmt.Sprint(10+i, "s")})},
+			listeners: list{udpListener("front", front, object{"cluster": fmt.Sprint("app", i%2), "idle_timeout": fmt.Sprint(10+i, "s")})},
 			clusters:  list{cluster("app0", nil, one.address), cluster("app1", nil, two.address)},
 		}
 		if i%3 == 0 { // present in every third configuration
-			s.listeners = append(s.listeners, datagrams("spare", spare, object{"cluster": "app0"}))
+			s.listeners = append(s.listeners, udpListener("spare", spare, object{"cluster": "app0"}))
 		}
 		return s
 	}
-	w := run(t, with(0).config())
+	w := startWeft(t, with(0).config())
 	ctx, stop := context.WithCancel(t.Context())
 	var lost, served atomic.Int64
 	var callers sync.WaitGroup
 	for i := range 4 {
-		s := source(t, front)
+		s := dialUDP(t, front)
 		callers.Go(func() {
 			for n := 0; ctx.Err() == nil; n++ {
 				text := fmt.Sprint(i, ".", n)
-				if got := converse(t, s, text, 2*time.Second); len(got) < 2 || got[2:] != text {
+				if got := exchangeDatagram(t, s, text, 2*time.Second); len(got) < 2 || got[2:] != text {
 					lost.Add(1)
 					t.Logf("sent %q, got %q", text, got)
 					continue
@@ -273,7 +273,7 @@ func TestDatagramsUnderReload(t *testing.T) {
 		before := served.Load()
 		eventually(t, "datagrams go on", func() bool { return served.Load() > before+50 })
 		if i%3 == 0 {
-			if got := converse(t, source(t, spare), "x", patience); got != "a:x" {
+			if got := exchangeDatagram(t, dialUDP(t, spare), "x", waitTimeout); got != "a:x" {
 				t.Errorf("the listener that came back: %q", got)
 			}
 		}
@@ -283,7 +283,7 @@ func TestDatagramsUnderReload(t *testing.T) {
 	if n := lost.Load(); n != 0 {
 		t.Errorf("%d of %d datagrams were lost", n, n+served.Load())
 	}
-	if one.heard.Load() == 0 || two.heard.Load() == 0 {
+	if one.received.Load() == 0 || two.received.Load() == 0 {
 		t.Error("one of the clusters got nothing")
 	}
 }
@@ -309,12 +309,12 @@ func TestDatagramsDrain(t *testing.T) {
 		_, _ = conn.WriteTo([]byte("late"), from) // the test checks whether it arrives
 	}()
 	front := freeUDP(t)
-	w := run(t, setup{
+	w := startWeft(t, setup{
 		server:    object{"graceful_timeout": "1m"},
-		listeners: list{datagrams("front", front, object{"cluster": "app"})},
+		listeners: list{udpListener("front", front, object{"cluster": "app"})},
 		clusters:  list{cluster("app", nil, conn.LocalAddr().String())},
 	}.config())
-	s := source(t, front)
+	s := dialUDP(t, front)
 	if _, err := s.Write([]byte("question")); err != nil {
 		t.Fatal(err)
 	}
@@ -324,11 +324,11 @@ func TestDatagramsDrain(t *testing.T) {
 	eventually(t, "it drains", func() bool { return w.metric("weft_draining") == 1 })
 	close(leave)
 	b := make([]byte, 100)
-	_ = s.SetReadDeadline(time.Now().Add(patience)) // the socket is open
+	_ = s.SetReadDeadline(time.Now().Add(waitTimeout)) // the socket is open
 	if n, err := s.Read(b); err != nil || string(b[:n]) != "late" {
 		t.Errorf("while draining: %q, %v", b[:n], err)
 	}
-	if status := w.awaitExit(patience); status != 0 {
+	if status := w.awaitExit(waitTimeout); status != 0 {
 		t.Errorf("exit status %d", status)
 	}
 	if took := time.Since(begun); took > 20*time.Second {
@@ -339,7 +339,7 @@ func TestDatagramsDrain(t *testing.T) {
 // udpProxyExample runs udp_proxy.json with DNS queries over UDP and TCP. One server responds to all
 // UDP queries of one source address.
 func udpProxyExample(t *testing.T) {
-	e := openExample(t, "udp_proxy.json")
+	e := loadExample(t, "udp_proxy.json")
 	for _, host := range []string{"3351", "3352"} {
 		answer := func(w dns.ResponseWriter, q *dns.Msg) {
 			m := new(dns.Msg).SetReply(q)
@@ -352,7 +352,7 @@ func udpProxyExample(t *testing.T) {
 		}
 		for _, network := range []string{"udp", "tcp"} {
 			started := make(chan struct{})
-			server := &dns.Server{Addr: e.at(host), Net: network, Handler: dns.HandlerFunc(answer), NotifyStartedFunc: func() { close(started) }}
+			server := &dns.Server{Addr: e.address(host), Net: network, Handler: dns.HandlerFunc(answer), NotifyStartedFunc: func() { close(started) }}
 			ended := make(chan error, 1)
 			go func() { ended <- server.ListenAndServe() }()
 			select {
@@ -367,11 +367,11 @@ func udpProxyExample(t *testing.T) {
 		}
 	}
 	w := e.run("udp_proxy.json")
-	w.admin = e.at("34932")
+	w.admin = e.address("34932")
 	seen := map[string]int{}
 	for _, network := range []string{"udp", "udp", "udp", "udp", "udp", "tcp"} {
-		c := &dns.Client{Net: network, Timeout: patience}
-		m, _, err := c.Exchange(new(dns.Msg).SetQuestion("name.example.", dns.TypeTXT), e.at("3345"))
+		c := &dns.Client{Net: network, Timeout: waitTimeout}
+		m, _, err := c.Exchange(new(dns.Msg).SetQuestion("name.example.", dns.TypeTXT), e.address("3345"))
 		if err != nil || len(m.Answer) != 1 {
 			t.Fatalf("%s: %v, %v", network, m, err)
 		}

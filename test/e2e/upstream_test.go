@@ -15,31 +15,31 @@ import (
 	"time"
 )
 
-// TestADeadHostCostsMilliseconds verifies that if one of two hosts refuses connections, no request
+// TestConnectFailover verifies that if one of two hosts refuses connections, no request
 // fails and none waits.
-func TestADeadHostCostsMilliseconds(t *testing.T) {
+func TestConnectFailover(t *testing.T) {
 	t.Parallel()
-	app := serve(t, answers("alive"))
-	s, front := simple(free(), app.address)
-	w := run(t, s.config())
-	c := client(t)
+	app := startUpstream(t, respondWith("alive"))
+	s, front := simpleProxy(freeAddress(), app.address)
+	w := startWeft(t, s.config())
+	c := newClient(t)
 	var took []time.Duration
 	for range 200 {
-		got := ask(t, c, "GET", "http://"+front, "")
+		got := sendRequest(t, c, "GET", "http://"+front, "")
 		if got.status != 200 {
 			t.Fatalf("GET: %d %q", got.status, got.body)
 		}
 		took = append(took, got.took)
 	}
-	fewAreSlow(t, took)
+	checkMostlyFast(t, took)
 	if n := w.metric("weft_cluster_connect_failures_total"); n < 1 || n > 20 {
 		t.Errorf("%v attempts at the dead host in 200 requests, want a few", n)
 	}
 }
 
-// deaf returns an address where a connect neither succeeds nor fails, because the accept queue is
+// unresponsiveAddress returns an address where a connect neither succeeds nor fails, because the accept queue is
 // full.
-func deaf(t *testing.T) string {
+func unresponsiveAddress(t *testing.T) string {
 	t.Helper()
 	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -68,27 +68,27 @@ func deaf(t *testing.T) string {
 
 func TestConnectTimeout(t *testing.T) {
 	t.Parallel()
-	dead := deaf(t)
+	dead := unresponsiveAddress(t)
 	t.Run("of the only host", func(t *testing.T) {
 		t.Parallel()
-		s, front := simple()
+		s, front := simpleProxy()
 		s.clusters = list{cluster("app", object{"connect_timeout": "150ms"}, dead)}
-		run(t, s.config())
-		got := ask(t, client(t), "GET", "http://"+front, "")
-		if got.status != 502 || got.took < 100*time.Millisecond || got.took > soon {
+		startWeft(t, s.config())
+		got := sendRequest(t, newClient(t), "GET", "http://"+front, "")
+		if got.status != 502 || got.took < 100*time.Millisecond || got.took > rpcDeadline {
 			t.Errorf("GET: %d after %v, want 502 after 150ms", got.status, got.took)
 		}
 	})
 	t.Run("with another host", func(t *testing.T) {
 		t.Parallel()
-		app := serve(t, answers("alive"))
-		s, front := simple()
+		app := startUpstream(t, respondWith("alive"))
+		s, front := simpleProxy()
 		s.clusters = list{cluster("app", object{"connect_timeout": "1s"}, dead, app.address)}
-		run(t, s.config())
-		c := client(t)
+		startWeft(t, s.config())
+		c := newClient(t)
 		slow := 0
 		for range 50 {
-			got := ask(t, c, "GET", "http://"+front, "")
+			got := sendRequest(t, c, "GET", "http://"+front, "")
 			if got.status != 200 {
 				t.Fatalf("GET: %d", got.status)
 			}
@@ -102,9 +102,9 @@ func TestConnectTimeout(t *testing.T) {
 	})
 }
 
-// TestRetryOnlyWhatIsSafe verifies that Weft does not retry a request that is not idempotent once a
+// TestRetryOnlyIdempotent verifies that Weft does not retry a request that is not idempotent once a
 // host has received it.
-func TestRetryOnlyWhatIsSafe(t *testing.T) {
+func TestRetryOnlyIdempotent(t *testing.T) {
 	t.Parallel()
 	retries := object{"retry_policy": object{"retry_on": true, "num_retries": 3}}
 	for _, c := range []struct {
@@ -133,13 +133,13 @@ func TestRetryOnlyWhatIsSafe(t *testing.T) {
 				}
 				_, _ = io.WriteString(conn, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
 			}
-			front := free()
-			run(t, setup{
-				listeners: list{listen("front", front)},
-				tables:    list{table("front", to("/", "app", retries))},
-				clusters:  list{cluster("app", nil, accept(t, answer), accept(t, answer))},
+			front := freeAddress()
+			startWeft(t, setup{
+				listeners: list{httpListener("front", front)},
+				tables:    list{routeTable("front", routeTo("/", "app", retries))},
+				clusters:  list{cluster("app", nil, startTCPServer(t, answer), startTCPServer(t, answer))},
 			}.config())
-			got := ask(t, client(t), c.method, "http://"+front, c.body)
+			got := sendRequest(t, newClient(t), c.method, "http://"+front, c.body)
 			if got.status != c.status || int(seen.Load()) != c.hits {
 				t.Errorf("%s: %d, seen %d times; want %d, %d times", c.method, got.status, seen.Load(), c.status, c.hits)
 			}
@@ -152,27 +152,27 @@ func TestRetryOnlyWhatIsSafe(t *testing.T) {
 	}
 }
 
-// TestWhatWasNeverSentGoesToAnotherHost verifies that Weft sends a request that no host has
+// TestUnsentRequestIsRetried verifies that Weft sends a request that no host has
 // received to another host, even a large POST without a retry policy.
-func TestWhatWasNeverSentGoesToAnotherHost(t *testing.T) {
+func TestUnsentRequestIsRetried(t *testing.T) {
 	t.Parallel()
-	app := serve(t, sayDigest)
-	s, front := simple(free(), free(), app.address)
-	run(t, s.config())
+	app := startUpstream(t, respondDigest)
+	s, front := simpleProxy(freeAddress(), freeAddress(), app.address)
+	startWeft(t, s.config())
 	for _, size := range []int{10, 100_000, 3_000_000} {
 		content := strings.Repeat("x", size)
-		if got := ask(t, client(t), "POST", "http://"+front, content); got.status != 200 || got.body != digest([]byte(content)) {
+		if got := sendRequest(t, newClient(t), "POST", "http://"+front, content); got.status != 200 || got.body != digest([]byte(content)) {
 			t.Errorf("POST of %d bytes: %d %q", size, got.status, got.body)
 		}
 	}
-	if n := app.hits.Load(); n != 3 {
+	if n := app.requests.Load(); n != 3 {
 		t.Errorf("the application got %d requests, want 3", n)
 	}
 }
 
-// TestAHostThatDiesUnderLoad verifies that when a host dies, only the requests that it was serving
+// TestHostCrashUnderLoad verifies that when a host dies, only the requests that it was serving
 // fail.
-func TestAHostThatDiesUnderLoad(t *testing.T) {
+func TestHostCrashUnderLoad(t *testing.T) {
 	t.Parallel()
 	var inFlight atomic.Int64 // at the host that dies
 	slowly := func(w http.ResponseWriter, r *http.Request) {
@@ -184,18 +184,18 @@ func TestAHostThatDiesUnderLoad(t *testing.T) {
 		}
 		_, _ = io.WriteString(w, "mortal")
 	}
-	mortal, other := serve(t, slowly), serve(t, answers("other"))
-	s, front := simple(mortal.address, other.address)
-	w := run(t, s.config())
+	mortal, other := startUpstream(t, slowly), startUpstream(t, respondWith("other"))
+	s, front := simpleProxy(mortal.address, other.address)
+	w := startWeft(t, s.config())
 	ctx, stop := context.WithCancel(t.Context())
 	var callers sync.WaitGroup
 	var good, bad atomic.Int64
 	const n = 16
 	for range n {
-		c := client(t)
+		c := newClient(t)
 		callers.Go(func() {
 			for ctx.Err() == nil {
-				got, err := try(ctx, c, "POST", "http://"+front, "x") // not idempotent
+				got, err := tryRequest(ctx, c, "POST", "http://"+front, "x") // not idempotent
 				switch {
 				case ctx.Err() != nil:
 				case err == nil && got.status == 200:
@@ -209,7 +209,7 @@ func TestAHostThatDiesUnderLoad(t *testing.T) {
 			}
 		})
 	}
-	eventually(t, "both hosts are used", func() bool { return mortal.hits.Load() > 100 && other.hits.Load() > 100 })
+	eventually(t, "both hosts are used", func() bool { return mortal.requests.Load() > 100 && other.requests.Load() > 100 })
 	mortal.kill()
 	after := good.Load()
 	eventually(t, "requests go on", func() bool { return good.Load() > after+1000 })
@@ -221,35 +221,35 @@ func TestAHostThatDiesUnderLoad(t *testing.T) {
 	t.Logf("%d good, %d failed, %v attempts at the dead host", good.Load(), bad.Load(), w.metric("weft_cluster_connect_failures_total"))
 }
 
-// TestAHostThatComesBackIsUsedAgain verifies that Weft uses a host again after its recovery.
-func TestAHostThatComesBackIsUsedAgain(t *testing.T) {
+// TestHostRecovery verifies that Weft uses a host again after its recovery.
+func TestHostRecovery(t *testing.T) {
 	t.Parallel()
-	address := free()
-	s, front := simple(address)
-	run(t, s.config())
-	c := client(t)
-	if got := ask(t, c, "GET", "http://"+front, ""); got.status != 502 {
+	address := freeAddress()
+	s, front := simpleProxy(address)
+	startWeft(t, s.config())
+	c := newClient(t)
+	if got := sendRequest(t, c, "GET", "http://"+front, ""); got.status != 502 {
 		t.Fatalf("before it is there: %d, want 502", got.status)
 	}
-	serveAt(t, address, answers("back"))
+	startUpstreamAt(t, address, respondWith("back"))
 	eventually(t, "the host is used", func() bool {
-		return ask(t, c, "GET", "http://"+front, "").body == "back"
+		return sendRequest(t, c, "GET", "http://"+front, "").body == "back"
 	})
 }
 
 func TestMaxRequestPerConn(t *testing.T) {
 	t.Parallel()
 	var requests sync.Map // by connection
-	app := serve(t, func(w http.ResponseWriter, r *http.Request) {
+	app := startUpstream(t, func(w http.ResponseWriter, r *http.Request) {
 		n, _ := requests.LoadOrStore(r.RemoteAddr, new(atomic.Int64))
 		_, _ = fmt.Fprint(w, n.(*atomic.Int64).Add(1))
 	})
-	s, front := simple()
+	s, front := simpleProxy()
 	s.clusters = list{cluster("app", object{"max_request_per_conn": 3}, app.address)}
-	run(t, s.config())
-	c := client(t)
+	startWeft(t, s.config())
+	c := newClient(t)
 	for i := range 12 {
-		if got, want := ask(t, c, "GET", "http://"+front, "").body, fmt.Sprint(i%3+1); got != want {
+		if got, want := sendRequest(t, c, "GET", "http://"+front, "").body, fmt.Sprint(i%3+1); got != want {
 			t.Errorf("request %d is its connection's number %s, want %s", i, got, want)
 		}
 	}
@@ -260,14 +260,14 @@ func TestMaxRequestPerConn(t *testing.T) {
 
 func TestIdleTimeoutOfPooledConnections(t *testing.T) {
 	t.Parallel()
-	app := serve(t, answers("hello"))
-	s, front := simple()
+	app := startUpstream(t, respondWith("hello"))
+	s, front := simpleProxy()
 	s.clusters = list{cluster("app", object{"idle_timeout": "200ms"}, app.address)}
-	run(t, s.config())
+	startWeft(t, s.config())
 	began := time.Now()
-	ask(t, client(t), "GET", "http://"+front, "")
+	sendRequest(t, newClient(t), "GET", "http://"+front, "")
 	eventually(t, "the unused connection ends", func() bool { return app.connections() == 0 })
-	if took := time.Since(began); took < 200*time.Millisecond || took > soon {
+	if took := time.Since(began); took < 200*time.Millisecond || took > rpcDeadline {
 		t.Errorf("idle_timeout of 200ms took %v", took)
 	}
 }
@@ -282,7 +282,7 @@ func TestStaleConnectionsAreReplaced(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			var read atomic.Int64
-			app := accept(t, func(conn net.Conn) {
+			app := startTCPServer(t, func(conn net.Conn) {
 				r := bufio.NewReader(conn)
 				if _, _, err := readRequest(r); err != nil {
 					return
@@ -296,12 +296,12 @@ func TestStaleConnectionsAreReplaced(t *testing.T) {
 					}
 				}
 			})
-			s, front := simple(app)
-			w := run(t, s.config())
-			c := client(t)
+			s, front := simpleProxy(app)
+			w := startWeft(t, s.config())
+			c := newClient(t)
 			answered, lost := int64(0), int64(0)
 			for i := range requests {
-				switch got := ask(t, c, "GET", "http://"+front, ""); got.status {
+				switch got := sendRequest(t, c, "GET", "http://"+front, ""); got.status {
 				case 200:
 					answered++
 				case 502:
@@ -318,12 +318,12 @@ func TestStaleConnectionsAreReplaced(t *testing.T) {
 	}
 }
 
-func TestCallerGoneEndsTheRequestUpstream(t *testing.T) {
+func TestDisconnectCancelsUpstreamRequest(t *testing.T) {
 	t.Parallel()
-	app := hold(t)
-	s, front := simple(app.address)
-	run(t, s.config())
-	caller := dial(t, front).send("GET / HTTP/1.1\nHost: a\n\n")
+	app := startHoldingUpstream(t)
+	s, front := simpleProxy(app.address)
+	startWeft(t, s.config())
+	caller := dialRaw(t, front).send("GET / HTTP/1.1\nHost: a\n\n")
 	app.await(t)
 	_ = caller.Close() // the client disconnects
 	eventually(t, "the upstream connection ends", func() bool { return app.connections() == 0 })
@@ -331,15 +331,15 @@ func TestCallerGoneEndsTheRequestUpstream(t *testing.T) {
 
 func TestTimeouts(t *testing.T) {
 	t.Parallel()
-	app := hold(t)
-	front, strangers := free(), free()
-	run(t, setup{
-		listeners: list{listenWith("front", front, object{"trust_timeout_fields": true}), chained("strangers", strangers, object{
+	app := startHoldingUpstream(t)
+	front, strangers := freeAddress(), freeAddress()
+	startWeft(t, setup{
+		listeners: list{httpListenerWith("front", front, object{"trust_timeout_fields": true}), networkListener("strangers", strangers, object{
 			"type": "proxy", "config": object{"downstream_protocol": "Http1", "router_config_name": "front"}})},
-		tables: list{table("front",
-			to("/route", "app", object{"timeout": "200ms"}),
-			to("/try", "app", object{"timeout": "1h", "retry_policy": object{"retry_on": true, "num_retries": 2, "retry_timeout": "100ms"}}),
-			to("/", "app"))},
+		tables: list{routeTable("front",
+			routeTo("/route", "app", object{"timeout": "200ms"}),
+			routeTo("/try", "app", object{"timeout": "1h", "retry_policy": object{"retry_on": true, "num_retries": 2, "retry_timeout": "100ms"}}),
+			routeTo("/", "app"))},
 		clusters: list{cluster("app", nil, app.address)},
 	}.config())
 	for _, c := range []struct {
@@ -354,12 +354,12 @@ func TestTimeouts(t *testing.T) {
 		{"nor of its tries", strangers, "/try", []string{"X-Mosn-Try-Timeout: 60000"}, 3},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			before := app.hits.Load()
-			got := ask(t, client(t), "GET", "http://"+c.front+c.path, "", c.fields...)
+			before := app.requests.Load()
+			got := sendRequest(t, newClient(t), "GET", "http://"+c.front+c.path, "", c.fields...)
 			if got.status != 504 || got.took < 100*time.Millisecond || got.took > 5*time.Second {
 				t.Errorf("%d after %v, want 504", got.status, got.took)
 			}
-			if n := app.hits.Load() - before; n != c.hits {
+			if n := app.requests.Load() - before; n != c.hits {
 				t.Errorf("the application was asked %d times, want %d", n, c.hits)
 			}
 		})

@@ -6,58 +6,58 @@ import (
 	"testing"
 )
 
-// TestVersionsOfOneProcessAreCalled verifies calls of a process that provides two versions at one
+// TestTwoVersionsInOneProcess verifies calls of a process that provides two versions at one
 // address, next to a process that provides one of them. The consumer subscribes to the interface.
-func TestVersionsOfOneProcessAreCalled(t *testing.T) {
+func TestTwoVersionsInOneProcess(t *testing.T) {
 	t.Parallel()
 	const both, second = "first and second", "second alone"
-	one, other := provide(t, both, nil), provide(t, second, nil)
+	one, other := startProvider(t, both, nil), startProvider(t, second, nil)
 	registry := "REGISTRY_ADDRESS=file:" + filepath.Join(t.TempDir(), "registry")
-	m := &meeting{t: t, providing: openExample(t, "dubbo_provider.json"), calling: openExample(t, "dubbo_consumer.json")}
-	m.providing.replace(`"withdraw_wait": "2s"`, `"withdraw_wait": "200ms"`)
-	m.providing.text = withoutLine(m.providing.text, `"server_port":`) // consumers bypass this sidecar
-	m.provider = m.providing.run("dubbo_provider.json", registry, "STATE_DIR="+t.TempDir())
-	m.caller = m.calling.run("dubbo_consumer.json", registry, "STATE_DIR="+t.TempDir())
+	m := &sidecarPair{t: t, providerExample: loadExample(t, "dubbo_provider.json"), consumerExample: loadExample(t, "dubbo_consumer.json")}
+	m.providerExample.replace(`"withdraw_wait": "2s"`, `"withdraw_wait": "200ms"`)
+	m.providerExample.text = replaceLine(m.providerExample.text, `"server_port":`) // consumers bypass this sidecar
+	m.provider = m.providerExample.run("dubbo_provider.json", registry, "STATE_DIR="+t.TempDir())
+	m.consumer = m.consumerExample.run("dubbo_consumer.json", registry, "STATE_DIR="+t.TempDir())
 	about := func(p *provider, version string) string {
-		return `{"service": {"interface": "` + theService + `", "methods": ["say"], "version": "` + version + `", "port": "` + portOnly(p.address) + `"}}`
+		return `{"service": {"interface": "` + helloService + `", "methods": ["say"], "version": "` + version + `", "port": "` + portOnly(p.address) + `"}}`
 	}
 	call := func(version string) string {
 		t.Helper()
-		return consume(t, m.calling.at("20881")).call(invocation{service: theService, method: "say", version: version}).text
+		return newConsumer(t, m.consumerExample.address("20881")).call(invocation{service: helloService, method: "say", version: version}).text
 	}
 	await := func(version, want string) {
 		t.Helper()
 		eventually(t, "version "+version+" is answered with "+want, func() bool { return strings.Contains(call(version), want) })
 	}
 
-	m.tell(m.calling, "22223", "/sub", `{"service": {"interface": "`+theService+`"}}`)
-	m.tell(m.providing, "22222", "/pub", about(one, "1.0.0"))
+	m.sendAPI(m.consumerExample, "22223", "/sub", `{"service": {"interface": "`+helloService+`"}}`)
+	m.sendAPI(m.providerExample, "22222", "/pub", about(one, "1.0.0"))
 	await("1.0.0", both)
-	m.tell(m.providing, "22222", "/pub", about(one, "2.0.0"))
+	m.sendAPI(m.providerExample, "22222", "/pub", about(one, "2.0.0"))
 	await("2.0.0", both)
-	if got := call("3.0.0"); !strings.Contains(got, noService) {
+	if got := call("3.0.0"); !strings.Contains(got, noRouteText) {
 		t.Errorf("a call of a version that nobody has is answered %q", got)
 	}
 
 	// The second version has its own cluster, which pages, metrics and commands show.
-	const apart = theService + "?version=2.0.0"
-	m.caller.admin = m.calling.at("34941")
-	if page := m.caller.get("/clusters"); !strings.Contains(page, apart) {
+	const apart = helloService + "?version=2.0.0"
+	m.consumer.admin = m.consumerExample.address("34941")
+	if page := m.consumer.adminGet("/clusters"); !strings.Contains(page, apart) {
 		t.Errorf("the page of clusters lacks %s:\n%s", apart, page)
 	}
-	if page := m.caller.get("/metrics"); !strings.Contains(page, `cluster="`+apart+`"`) {
+	if page := m.consumer.adminGet("/metrics"); !strings.Contains(page, `cluster="`+apart+`"`) {
 		t.Errorf("the metrics lack %s", apart)
 	}
-	explained, _, _ := command(t, "explain", "--admin", m.caller.admin, "--dubbo", theService+"/say", "--version", "2.0.0")
+	explained, _, _ := command(t, "explain", "--admin", m.consumer.admin, "--dubbo", helloService+"/say", "--version", "2.0.0")
 	for _, want := range []string{apart, one.address} {
 		if !strings.Contains(explained, want) {
 			t.Errorf("weft explain lacks %q:\n%s", want, explained)
 		}
 	}
-	if text := m.services(m.calling, "22223"); !strings.Contains(text, one.address) {
+	if text := m.services(m.consumerExample, "22223"); !strings.Contains(text, one.address) {
 		t.Errorf("weft services lacks %s:\n%s", one.address, text)
 	}
-	if page := ask(t, client(t), "GET", "http://"+m.calling.at("22223")+"/services/"+theService, "").body; !strings.Contains(page, "beside") {
+	if page := sendRequest(t, newClient(t), "GET", "http://"+m.consumerExample.address("22223")+"/services/"+helloService, "").body; !strings.Contains(page, "beside") {
 		t.Errorf("the API lists nothing beside the first version:\n%s", page)
 	}
 	if t.Failed() {
@@ -65,9 +65,9 @@ func TestVersionsOfOneProcessAreCalled(t *testing.T) {
 	}
 
 	// The second version moves to another provider.
-	m.tell(m.providing, "22222", "/unpub", about(one, "2.0.0"))
+	m.sendAPI(m.providerExample, "22222", "/unpub", about(one, "2.0.0"))
 	eventually(t, "the second version is gone", func() bool { return !strings.Contains(call("2.0.0"), both) })
-	m.tell(m.providing, "22222", "/pub", about(other, "2.0.0"))
+	m.sendAPI(m.providerExample, "22222", "/pub", about(other, "2.0.0"))
 	await("2.0.0", second)
 	before := one.calls.Load()
 	for range 16 {
@@ -81,7 +81,7 @@ func TestVersionsOfOneProcessAreCalled(t *testing.T) {
 	await("1.0.0", both)
 }
 
-func withoutLine(text, with string) string {
+func replaceLine(text, with string) string {
 	var left []string
 	for line := range strings.Lines(text) {
 		if !strings.Contains(line, with) {

@@ -14,9 +14,9 @@ import (
 
 // xdsExample runs xds.json with the sample control plane, and changes the resources of that.
 func xdsExample(t *testing.T) {
-	e := openExample(t, "xds.json")
-	resources := openExample(t, "../test/xds/sample/resources.json")
-	app := serve(t, answers("the application"))
+	e := loadExample(t, "xds.json")
+	resources := loadExample(t, "../test/xds/sample/resources.json")
+	app := startUpstream(t, respondWith("the application"))
 	_, port, _ := net.SplitHostPort(app.address)
 	resources.replace(resources.port["8080"], port)
 	path := filepath.Join(t.TempDir(), "resources.json")
@@ -27,7 +27,7 @@ func xdsExample(t *testing.T) {
 		}
 	}
 	write()
-	ln, err := net.Listen("tcp", e.at("18000"))
+	ln, err := net.Listen("tcp", e.address("18000"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -38,16 +38,16 @@ func xdsExample(t *testing.T) {
 	defer cancel()
 
 	w := e.run("xds.json")
-	w.admin = e.at("34901")
-	url := "http://" + resources.at("2090")
+	w.admin = e.address("34901")
+	url := "http://" + resources.address("2090")
 	says := func(text string) func() bool {
 		return func() bool {
-			got, err := try(t.Context(), client(t), "GET", url+"/hello", "")
+			got, err := tryRequest(t.Context(), newClient(t), "GET", url+"/hello", "")
 			return err == nil && got.body == text
 		}
 	}
 	eventually(t, "the listener", says("Hello from the control plane.\n"))
-	if got := ask(t, client(t), "GET", url+"/", ""); got.body != "the application" {
+	if got := sendRequest(t, newClient(t), "GET", url+"/", ""); got.body != "the application" {
 		t.Errorf("the application: %d %q", got.status, got.body)
 	}
 	resources.replace("Hello from the control plane", "Hello again")

@@ -15,22 +15,22 @@ var forgedCertificates = []string{
 	"X-Forwarded-Client-Cert: Hash=forged;URI=spiffe://shop/root", "x-forwarded-client-cert: By=a,Hash=\"b", "X_Forwarded_Client_Cert: Hash=spelt",
 }
 
-// TestApplicationsAreToldOfCertificates verifies for each mode which certificates the upstream is
+// TestForwardedClientCertificate verifies for each mode which certificates the upstream is
 // told of, over HTTP/1.1 and HTTP/2, with headers that the client has forged.
-func TestApplicationsAreToldOfCertificates(t *testing.T) {
+func TestForwardedClientCertificate(t *testing.T) {
 	t.Parallel()
-	v := newVault(t)
+	v := newCertDir(t)
 	v.issue("server", testpki.Spec{DNS: []string{"app.shop"}, IPs: []string{"127.0.0.1"}, URIs: []string{"spiffe://shop/gate"}})
 	cart := v.issue("cart", testpki.Spec{CommonName: "cart, \"the\" one", DNS: []string{"cart.shop"}, URIs: []string{"spiffe://shop/cart"}})
 	sum := sha256.Sum256(cart.TLS.Certificate[0])
 	hash := hex.EncodeToString(sum[:])
 	element := "By=spiffe://shop/gate;Hash=" + hash + `;Subject="CN=cart\, \22the\22 one";URI=spiffe://shop/cart;DNS=cart.shop`
 	const forged = "Hash=forged;URI=spiffe://shop/root"
-	app := serve(t, sayRequest)
-	s := setup{clusters: list{cluster("app", nil, app.address)}, tables: list{table("all", to("/", "app"))}}
+	app := startUpstream(t, describeRequest)
+	s := setup{clusters: list{cluster("app", nil, app.address)}, tables: list{routeTable("all", routeTo("/", "app"))}}
 	address := map[string]string{}
 	for _, mode := range []string{"", "SANITIZE", "FORWARD_ONLY", "APPEND_FORWARD", "SANITIZE_SET", "ALWAYS_FORWARD_ONLY"} {
-		address[mode] = free()
+		address[mode] = freeAddress()
 		extend := object{}
 		if mode != "" {
 			extend["forward_client_cert_details"] = mode
@@ -38,12 +38,12 @@ func TestApplicationsAreToldOfCertificates(t *testing.T) {
 		if mode == "APPEND_FORWARD" || mode == "SANITIZE_SET" {
 			extend["set_current_client_cert_details"] = object{"subject": true, "uri": true, "dns": true}
 		}
-		l := secured("front"+mode, address[mode], v.context("server", object{"verify_client": true}))
+		l := tlsListener("front"+mode, address[mode], v.context("server", object{"verify_client": true}))
 		l["filter_chains"].(list)[0].(object)["filters"] = list{object{"type": "proxy", "config": object{
 			"downstream_protocol": "Auto", "upstream_protocol": "Http1", "router_config_name": "all", "extend_config": extend}}}
 		s.listeners = append(s.listeners, l)
 	}
-	run(t, s.config())
+	startWeft(t, s.config())
 	for mode, want := range map[string][2]string{ // for a client with a certificate, and without one
 		"": {}, "SANITIZE": {}, "FORWARD_ONLY": {forged, ""}, "SANITIZE_SET": {element, ""}, "ALWAYS_FORWARD_ONLY": {forged, forged},
 		"APPEND_FORWARD": {element, ""}, // the header of the client has an open quote
@@ -75,19 +75,19 @@ func TestApplicationsAreToldOfCertificates(t *testing.T) {
 	}
 }
 
-// TestAResumedSessionTellsTheSame verifies that a resumed session forwards the same certificate as
+// TestForwardedClientCertificateOnResumption verifies that a resumed session forwards the same certificate as
 // the session that it resumes.
-func TestAResumedSessionTellsTheSame(t *testing.T) {
+func TestForwardedClientCertificateOnResumption(t *testing.T) {
 	t.Parallel()
-	v := newVault(t)
+	v := newCertDir(t)
 	v.issue("server", testpki.Spec{IPs: []string{"127.0.0.1"}, URIs: []string{"spiffe://shop/gate"}})
 	v.issue("cart", testpki.Spec{URIs: []string{"spiffe://shop/cart"}})
-	app, front := serve(t, sayRequest), free()
-	l := secured("front", front, v.context("server", object{"verify_client": true}))
+	app, front := startUpstream(t, describeRequest), freeAddress()
+	l := tlsListener("front", front, v.context("server", object{"verify_client": true}))
 	l["filter_chains"].(list)[0].(object)["filters"] = list{object{"type": "proxy", "config": object{
 		"downstream_protocol": "Http1", "router_config_name": "front", "extend_config": object{
 			"forward_client_cert_details": "SANITIZE_SET", "set_current_client_cert_details": object{"uri": true, "chain": true}}}}}
-	run(t, setup{listeners: list{l}, tables: list{table("front", to("/", "app"))}, clusters: list{cluster("app", nil, app.address)}}.config())
+	startWeft(t, setup{listeners: list{l}, tables: list{routeTable("front", routeTo("/", "app"))}, clusters: list{cluster("app", nil, app.address)}}.config())
 	session := v.path("session")
 	first := ""
 	for i, resume := range []string{"-sess_out", "-sess_in"} {

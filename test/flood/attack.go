@@ -22,23 +22,23 @@ type attack struct {
 	name string
 	// burst returns the bytes of one burst. first is the first free stream id, or the first request
 	// id of an RPC protocol.
-	burst func(first uint32) []byte
-	used  uint32 // number of stream or request ids that a burst uses
-	fresh bool   // each burst uses a new connection, which is then closed
-	tls   bool
-	rpc   string // the RPC protocol; "": HTTP/2, or HTTP/1.1
-	http1 bool
-	reset bool // connections are closed with RST instead of FIN
+	burst          func(first uint32) []byte
+	idsPerBurst    uint32 // number of stream or request ids that a burst uses
+	newConnections bool   // each burst uses a new connection, which is then closed
+	tls            bool
+	rpc            string // the RPC protocol; "": HTTP/2, or HTTP/1.1
+	http1          bool
+	reset          bool // connections are closed with RST instead of FIN
 }
 
-// streams is the number of streams of a burst: below 500, the default number of resets that one
+// streamsPerBurst is the number of streams of a burst: below 500, the default number of resets that one
 // connection may send at once.
-const streams = 480
+const streamsPerBurst = 480
 
 // attacks returns all attacks; the test runs the first one.
 func attacks() []attack {
 	resets := func(method string, fields ...string) func(uint32) []byte {
-		return each(func(f *http2.Framer, block []byte, id uint32) error {
+		return framesBurst(func(f *http2.Framer, block []byte, id uint32) error {
 			return errors.Join(
 				f.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: block, EndHeaders: true, EndStream: true}),
 				f.WriteRSTStream(id, http2.ErrCodeCancel))
@@ -47,43 +47,43 @@ func attacks() []attack {
 	rapid := resets("GET")
 	grpc := resets("POST", "content-type", "application/grpc", "te", "trailers")
 	list := []attack{
-		{name: "rapid reset", burst: rapid, used: streams},
-		{name: "rapid reset, new connections", burst: rapid, used: streams, fresh: true},
-		{name: "rapid reset over TLS", burst: rapid, used: streams, tls: true},
-		{name: "rapid reset of gRPC", burst: grpc, used: streams},
-		{name: "requests, then leave", burst: each(func(f *http2.Framer, block []byte, id uint32) error {
+		{name: "rapid reset", burst: rapid, idsPerBurst: streamsPerBurst},
+		{name: "rapid reset, new connections", burst: rapid, idsPerBurst: streamsPerBurst, newConnections: true},
+		{name: "rapid reset over TLS", burst: rapid, idsPerBurst: streamsPerBurst, tls: true},
+		{name: "rapid reset of gRPC", burst: grpc, idsPerBurst: streamsPerBurst},
+		{name: "requests, then leave", burst: framesBurst(func(f *http2.Framer, block []byte, id uint32) error {
 			return f.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: block, EndHeaders: true, EndStream: true})
-		}, "GET"), used: streams, fresh: true},
-		{name: "HEADERS without END_STREAM", burst: each(func(f *http2.Framer, block []byte, id uint32) error {
+		}, "GET"), idsPerBurst: streamsPerBurst, newConnections: true},
+		{name: "HEADERS without END_STREAM", burst: framesBurst(func(f *http2.Framer, block []byte, id uint32) error {
 			return f.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: block, EndHeaders: true})
-		}, "POST"), used: streams, fresh: true},
-		{name: "DATA, then reset", burst: each(func(f *http2.Framer, block []byte, id uint32) error {
+		}, "POST"), idsPerBurst: streamsPerBurst, newConnections: true},
+		{name: "DATA, then reset", burst: framesBurst(func(f *http2.Framer, block []byte, id uint32) error {
 			return errors.Join(
 				f.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: block, EndHeaders: true}),
 				f.WriteData(id, false, []byte("x")),
 				f.WriteRSTStream(id, http2.ErrCodeCancel))
-		}, "POST"), used: streams},
-		{name: "PRIORITY", burst: each(func(f *http2.Framer, _ []byte, id uint32) error {
+		}, "POST"), idsPerBurst: streamsPerBurst},
+		{name: "PRIORITY", burst: framesBurst(func(f *http2.Framer, _ []byte, id uint32) error {
 			return f.WritePriority(id, http2.PriorityParam{Weight: 1})
 		}, "GET")},
 		{name: "CONTINUATION", burst: continuations},
-		{name: "empty SETTINGS", burst: each(func(f *http2.Framer, _ []byte, _ uint32) error { return f.WriteSettings() }, "GET")},
-		{name: "PING", burst: each(func(f *http2.Framer, _ []byte, _ uint32) error { return f.WritePing(false, [8]byte{}) }, "GET")},
-		{name: "PING ACK", burst: each(func(f *http2.Framer, _ []byte, _ uint32) error { return f.WritePing(true, [8]byte{}) }, "GET")},
+		{name: "empty SETTINGS", burst: framesBurst(func(f *http2.Framer, _ []byte, _ uint32) error { return f.WriteSettings() }, "GET")},
+		{name: "PING", burst: framesBurst(func(f *http2.Framer, _ []byte, _ uint32) error { return f.WritePing(false, [8]byte{}) }, "GET")},
+		{name: "PING ACK", burst: framesBurst(func(f *http2.Framer, _ []byte, _ uint32) error { return f.WritePing(true, [8]byte{}) }, "GET")},
 	}
 	for _, reset := range []bool{false, true} {
 		name := "HTTP/1.1 request, then FIN"
 		if reset {
 			name = "HTTP/1.1 request, then RST"
 		}
-		list = append(list, attack{name: name, http1: true, fresh: true, reset: reset, burst: func(uint32) []byte {
+		list = append(list, attack{name: name, http1: true, newConnections: true, reset: reset, burst: func(uint32) []byte {
 			return []byte("GET / HTTP/1.1\r\nHost: flood.test\r\n\r\n")
 		}})
 	}
 	for _, p := range frame.All() {
-		list = append(list, attack{name: p.Name() + " calls, then leave", rpc: p.Name(), fresh: true, used: streams, burst: func(first uint32) []byte {
+		list = append(list, attack{name: p.Name() + " calls, then leave", rpc: p.Name(), newConnections: true, idsPerBurst: streamsPerBurst, burst: func(first uint32) []byte {
 			var b []byte
-			for i := range uint32(streams) {
+			for i := range uint32(streamsPerBurst) {
 				b = p.AppendRequest(b, uint64(first+i), frame.Text{})
 			}
 			return b
@@ -92,8 +92,8 @@ func attacks() []attack {
 	return list
 }
 
-// each returns a burst function that calls write once per stream.
-func each(write func(f *http2.Framer, block []byte, id uint32) error, method string, fields ...string) func(uint32) []byte {
+// framesBurst returns a burst function that calls write once per stream.
+func framesBurst(write func(f *http2.Framer, block []byte, id uint32) error, method string, fields ...string) func(uint32) []byte {
 	return func(first uint32) []byte {
 		var out, block bytes.Buffer
 		f := http2.NewFramer(&out, nil)
@@ -104,7 +104,7 @@ func each(write func(f *http2.Framer, block []byte, id uint32) error, method str
 		for i := 0; i < len(all); i += 2 {
 			_ = enc.WriteField(hpack.HeaderField{Name: all[i], Value: all[i+1]}) // writes to memory
 		}
-		for i := range uint32(streams) {
+		for i := range uint32(streamsPerBurst) {
 			if err := write(f, block.Bytes(), first+2*i); err != nil {
 				panic("flood: " + err.Error()) // writes to memory
 			}
@@ -118,7 +118,7 @@ func continuations(first uint32) []byte {
 	var out bytes.Buffer
 	f := http2.NewFramer(&out, nil)
 	err := f.WriteHeaders(http2.HeadersFrameParam{StreamID: first, BlockFragment: []byte{0x82}})
-	for range streams {
+	for range streamsPerBurst {
 		err = errors.Join(err, f.WriteContinuation(first, false, []byte{0x84}))
 	}
 	if err != nil {
@@ -134,12 +134,12 @@ const http1Burst = 40
 // load configures the run of an attack.
 type load struct {
 	connections int
-	every       time.Duration // time between two bursts of a connection
+	interval    time.Duration // time between two bursts of a connection
 	duration    time.Duration
 }
 
-// play attacks address and returns the number of sent bursts and opened connections.
-func (a attack) play(address string, l load) (bursts, connections int) {
+// run attacks address and returns the number of sent bursts and opened connections.
+func (a attack) run(address string, l load) (bursts, connections int) {
 	var sent, opened atomic.Int64
 	var all sync.WaitGroup
 	until := time.Now().Add(l.duration)
@@ -147,7 +147,7 @@ func (a attack) play(address string, l load) (bursts, connections int) {
 		all.Go(func() {
 			c := attacker{attack: a, address: address}
 			defer c.close()
-			ticker := time.NewTicker(l.every)
+			ticker := time.NewTicker(l.interval)
 			defer ticker.Stop()
 			for time.Now().Before(until) {
 				if c.conn == nil && c.connect() == nil {
@@ -179,10 +179,10 @@ type attacker struct {
 	address string
 	conn    net.Conn
 	next    uint32
-	ended   chan struct{} // closed when the server sends nothing more
+	done    chan struct{} // closed when the server sends nothing more
 }
 
-var errEnded = errors.New("the connection has ended")
+var errClosed = errors.New("the connection has ended")
 
 func (c *attacker) connect() error {
 	conn, err := net.DialTimeout("tcp", c.address, 5*time.Second)
@@ -197,7 +197,7 @@ func (c *attacker) connect() error {
 		}
 		conn = secure
 	}
-	c.conn, c.next, c.ended = conn, 1, make(chan struct{})
+	c.conn, c.next, c.done = conn, 1, make(chan struct{})
 	if c.rpc == "" && !c.http1 {
 		// Preface, empty SETTINGS, and the ACK of the server's SETTINGS.
 		hello := append([]byte(http2.ClientPreface), 0, 0, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0, 4, 1, 0, 0, 0, 0)
@@ -206,7 +206,7 @@ func (c *attacker) connect() error {
 			return err
 		}
 	}
-	ended := c.ended
+	ended := c.done
 	go func() {
 		defer close(ended)
 		_, _ = io.Copy(io.Discard, conn) // until the connection ends
@@ -217,21 +217,21 @@ func (c *attacker) connect() error {
 // burst sends one burst. It returns an error if the server has closed the connection.
 func (c *attacker) burst() error {
 	if c.conn == nil {
-		return errEnded
+		return errClosed
 	}
 	select {
-	case <-c.ended:
+	case <-c.done:
 		c.close()
-		return errEnded
+		return errClosed
 	default:
 	}
 	_ = c.conn.SetWriteDeadline(time.Now().Add(time.Second)) // fails only on a closed connection
 	_, err := c.conn.Write(c.attack.burst(c.next))
-	c.next += 2 * c.used
+	c.next += 2 * c.idsPerBurst
 	if tcp, ok := c.conn.(*net.TCPConn); ok && c.reset {
 		_ = tcp.SetLinger(0) // fails only on a closed connection
 	}
-	if err != nil || c.fresh {
+	if err != nil || c.newConnections {
 		c.close()
 	}
 	return err
@@ -240,7 +240,7 @@ func (c *attacker) burst() error {
 func (c *attacker) close() {
 	if c.conn != nil {
 		_ = c.conn.Close() // the server may have closed it
-		<-c.ended
+		<-c.done
 		c.conn = nil
 	}
 }

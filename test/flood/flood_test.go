@@ -12,17 +12,17 @@ import (
 // Limits that apply to Weft regardless of the other proxies. They are floors against noise, below
 // the cost of any successful attack.
 const (
-	leastCPU  = time.Second
-	leastWait = 100 * time.Millisecond
-	mostFDs   = 500       // 50 attackers, at most as many host connections, and those of the process
-	mostBytes = 200 << 20 // resident memory
+	minCPU   = time.Second
+	minWait  = 100 * time.Millisecond
+	maxFDs   = 500       // 50 attackers, at most as many host connections, and those of the process
+	maxBytes = 200 << 20 // resident memory
 )
 
-// TestARapidResetCostsNoMoreThanElsewhere verifies, while 50 connections each open and reset 480
+// TestRapidResetCost verifies, while 50 connections each open and reset 480
 // streams per second, that Weft uses at most twice the CPU time of HAProxy and that an honest
 // client of another listener waits at most twice as long. 480 is below the limit that closes a
 // single connection.
-func TestARapidResetCostsNoMoreThanElsewhere(t *testing.T) {
+func TestRapidResetCost(t *testing.T) {
 	if testing.Short() {
 		t.Skip("it takes ten seconds")
 	}
@@ -30,16 +30,16 @@ func TestARapidResetCostsNoMoreThanElsewhere(t *testing.T) {
 	if err := subject.Weft(filepath.Join("..", ".."), path); err != nil {
 		t.Fatal(err)
 	}
-	b, err := newBed(t.TempDir())
+	b, err := newEnvironment(t.TempDir())
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(b.close)
-	l := load{connections: 50, every: time.Second, duration: 3 * time.Second}
+	l := load{connections: 50, interval: time.Second, duration: 3 * time.Second}
 	a := attacks()[0]
-	cpu, wait := leastCPU, leastWait
-	for _, p := range peers() {
-		r, err := b.play(p, a, l)
+	cpu, wait := minCPU, minWait
+	for _, p := range otherProxies() {
+		r, err := b.runAttack(p, a, l)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -48,13 +48,13 @@ func TestARapidResetCostsNoMoreThanElsewhere(t *testing.T) {
 			cpu, wait = max(cpu, 2*r.cpu), max(wait, 2*r.p99)
 		}
 	}
-	r, err := b.play(weft("weft", path), a, l)
+	r, err := b.runAttack(weft("weft", path), a, l)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Logf("%-8s %v", "weft", r)
-	if r.bursts < l.connections || r.answers < 10 {
-		t.Fatalf("%d bursts and %d answers: nothing was measured", r.bursts, r.answers)
+	if r.bursts < l.connections || r.requests < 10 {
+		t.Fatalf("%d bursts and %d answers: nothing was measured", r.bursts, r.requests)
 	}
 	if r.cpu > cpu {
 		t.Errorf("%v of CPU time, want at most %v", r.cpu, cpu)
@@ -65,17 +65,17 @@ func TestARapidResetCostsNoMoreThanElsewhere(t *testing.T) {
 	if r.failures > 0 {
 		t.Errorf("%d requests of the honest caller failed", r.failures)
 	}
-	if r.files > mostFDs {
-		t.Errorf("%d descriptors were open, want at most %d", r.files, mostFDs)
+	if r.files > maxFDs {
+		t.Errorf("%d descriptors were open, want at most %d", r.files, maxFDs)
 	}
-	if r.peak > mostBytes {
-		t.Errorf("%d MB were resident, want at most %d", r.peak>>20, mostBytes>>20)
+	if r.peak > maxBytes {
+		t.Errorf("%d MB were resident, want at most %d", r.peak>>20, maxBytes>>20)
 	}
 }
 
-// TestEveryAttackIsBytes verifies that each burst has a plausible size for one write and that the
+// TestAttackBursts verifies that each burst has a plausible size for one write and that the
 // names are unique.
-func TestEveryAttackIsBytes(t *testing.T) {
+func TestAttackBursts(t *testing.T) {
 	names := map[string]bool{}
 	for _, a := range attacks() {
 		b := a.burst(1)

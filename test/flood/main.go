@@ -33,7 +33,7 @@ func run() error {
 	only := flag.String("attack", "", "play attacks whose name contains this `text` only")
 	var l load
 	flag.IntVar(&l.connections, "connections", 50, "connections that attack at once")
-	flag.DurationVar(&l.every, "every", 2*time.Second, "time from one burst of a connection to the next")
+	flag.DurationVar(&l.interval, "every", 2*time.Second, "time from one burst of a connection to the next")
 	flag.DurationVar(&l.duration, "duration", 12*time.Second, "duration of each attack")
 	flag.Parse()
 
@@ -41,13 +41,13 @@ func run() error {
 	for _, path := range wefts {
 		programs = append(programs, weft("weft "+path, path))
 	}
-	programs = append(programs, peers()...)
+	programs = append(programs, otherProxies()...)
 	dir, err := os.MkdirTemp("", "flood-")
 	if err != nil {
 		return err
 	}
 	defer os.RemoveAll(dir) //nolint:errcheck // it is a temporary folder
-	b, err := newBed(dir)
+	b, err := newEnvironment(dir)
 	if err != nil {
 		return err
 	}
@@ -58,7 +58,7 @@ func run() error {
 		}
 		fmt.Println(a.name)
 		for _, p := range programs {
-			r, err := b.play(p, a, l)
+			r, err := b.runAttack(p, a, l)
 			switch {
 			case errors.Is(err, errUnsupported):
 				continue
@@ -71,8 +71,8 @@ func run() error {
 	return nil
 }
 
-// play starts a proxy, attacks it, and stops it.
-func (b *bed) play(p program, a attack, l load) (result, error) {
+// runAttack starts a proxy, attacks it, and stops it.
+func (b *environment) runAttack(p program, a attack, l load) (result, error) {
 	cpus, err := process.CPUs()
 	if err != nil {
 		return result{}, err
@@ -93,8 +93,8 @@ func (b *bed) play(p program, a attack, l load) (result, error) {
 	return measure(t, a, l)
 }
 
-// peers returns the installed proxies other than Weft.
-func peers() (list []program) {
+// otherProxies returns the installed proxies other than Weft.
+func otherProxies() (list []program) {
 	for name, configure := range map[string]func(string) program{"haproxy": haproxy, "nginx": nginx} {
 		path, err := exec.LookPath(name)
 		if err != nil {

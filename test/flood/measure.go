@@ -21,7 +21,7 @@ type result struct {
 	cpu                 time.Duration // of the proxy, user and system
 	peak                uint64        // highest resident memory, in bytes
 	files               int           // maximum of open descriptors
-	answers             int           // requests of the honest client, including failed ones
+	requests            int           // requests of the honest client, including failed ones
 	failures            int           // failed requests of the honest client
 	p50, p99            time.Duration // latency of the honest client's requests
 }
@@ -30,7 +30,7 @@ type result struct {
 func (r result) String() string {
 	ms := func(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
 	return fmt.Sprintf("%5.2f CPU s | %4d MB | %5d fds | p50 %6.2f ms | p99 %7.2f ms | %6d answers | %d failed | %d bursts on %d connections",
-		r.cpu.Seconds(), r.peak>>20, r.files, ms(r.p50), ms(r.p99), r.answers, r.failures, r.bursts, r.connections)
+		r.cpu.Seconds(), r.peak>>20, r.files, ms(r.p50), ms(r.p99), r.requests, r.failures, r.bursts, r.connections)
 }
 
 // measure runs an attack on a target while an honest client sends requests.
@@ -42,10 +42,10 @@ func measure(t *target, a attack, l load) (result, error) {
 	}
 	stop := make(chan struct{})
 	var beside sync.WaitGroup
-	beside.Go(func() { r.files = mostFiles(t.pid, stop) })
+	beside.Go(func() { r.files = maxOpenFiles(t.pid, stop) })
 	var waits []time.Duration
-	beside.Go(func() { waits, r.failures = ask(t.honest, stop) })
-	r.bursts, r.connections = a.play(t.attacked, l)
+	beside.Go(func() { waits, r.failures = requestUntil(t.clientAddress, stop) })
+	r.bursts, r.connections = a.run(t.attackAddress, l)
 	close(stop)
 	beside.Wait()
 	after, err := process.CPUTime(process.Tree(t.pid))
@@ -56,7 +56,7 @@ func measure(t *target, a attack, l load) (result, error) {
 	if err != nil {
 		return r, err
 	}
-	r.cpu, r.peak, r.answers = after-before, memory.Peak, len(waits)
+	r.cpu, r.peak, r.requests = after-before, memory.Peak, len(waits)
 	if len(waits) > 0 {
 		slices.Sort(waits)
 		r.p50, r.p99 = waits[len(waits)/2], waits[len(waits)*99/100]
@@ -64,13 +64,13 @@ func measure(t *target, a attack, l load) (result, error) {
 	return r, nil
 }
 
-// sampleFiles is the interval between two counts of descriptors.
-const sampleFiles = 20 * time.Millisecond
+// sampleInterval is the interval between two counts of descriptors.
+const sampleInterval = 20 * time.Millisecond
 
-// mostFiles returns the maximum number of descriptors of a process and its children until stop is
+// maxOpenFiles returns the maximum number of descriptors of a process and its children until stop is
 // closed.
-func mostFiles(pid int, stop <-chan struct{}) (most int) {
-	ticker := time.NewTicker(sampleFiles)
+func maxOpenFiles(pid int, stop <-chan struct{}) (most int) {
+	ticker := time.NewTicker(sampleInterval)
 	defer ticker.Stop()
 	for {
 		sum := 0
@@ -90,12 +90,12 @@ func mostFiles(pid int, stop <-chan struct{}) (most int) {
 	}
 }
 
-// askEvery is the minimum interval between two requests of the honest client.
-const askEvery = 2 * time.Millisecond
+// requestInterval is the minimum interval between two requests of the honest client.
+const requestInterval = 2 * time.Millisecond
 
-// ask sends requests one after another until stop is closed. It returns the latency of every
+// requestUntil sends requests one after another until stop is closed. It returns the latency of every
 // request, including failed ones, and the number of failures.
-func ask(address string, stop <-chan struct{}) (waits []time.Duration, failures int) {
+func requestUntil(address string, stop <-chan struct{}) (waits []time.Duration, failures int) {
 	const patience = 10 * time.Second
 	var conn net.Conn
 	var in *bufio.Reader
@@ -126,7 +126,7 @@ func ask(address string, stop <-chan struct{}) (waits []time.Duration, failures 
 		}
 		return err
 	}
-	ticker := time.NewTicker(askEvery)
+	ticker := time.NewTicker(requestInterval)
 	defer ticker.Stop()
 	for {
 		began := time.Now()

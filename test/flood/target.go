@@ -21,8 +21,8 @@ import (
 	"github.com/weft-proxy/weft/test/bench/process"
 )
 
-// bed is the environment of the targets: hosts, certificates, and a directory.
-type bed struct {
+// environment is the environment of the targets: hosts, certificates, and a directory.
+type environment struct {
 	dir          string
 	ports        *peer.Ports
 	certificates certs.Dir
@@ -31,11 +31,11 @@ type bed struct {
 
 	listeners []net.Listener
 	server    *http.Server
-	ended     sync.WaitGroup
+	wg        sync.WaitGroup
 }
 
-func newBed(dir string) (*bed, error) {
-	b := &bed{dir: dir, ports: peer.NewPorts(), certificates: certs.Dir(dir), rpc: map[string]string{}}
+func newEnvironment(dir string) (*environment, error) {
+	b := &environment{dir: dir, ports: peer.NewPorts(), certificates: certs.Dir(dir), rpc: map[string]string{}}
 	if err := b.certificates.Write(); err != nil {
 		return nil, err
 	}
@@ -47,7 +47,7 @@ func newBed(dir string) (*bed, error) {
 	b.server = &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		_, _ = io.WriteString(w, "fine") // the client may have disconnected
 	}), ReadHeaderTimeout: time.Minute}
-	b.ended.Go(func() { _ = b.server.Serve(l) }) // ends with close
+	b.wg.Go(func() { _ = b.server.Serve(l) }) // ends with close
 	for _, p := range frame.All() {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
 		if err != nil {
@@ -56,19 +56,19 @@ func newBed(dir string) (*bed, error) {
 		}
 		b.listeners = append(b.listeners, l)
 		b.rpc[p.Name()] = l.Addr().String()
-		b.ended.Go(func() { b.serveRPC(l, p) })
+		b.wg.Go(func() { b.serveRPC(l, p) })
 	}
 	return b, nil
 }
 
 // serveRPC responds to calls of one protocol.
-func (b *bed) serveRPC(l net.Listener, p *frame.Protocol) {
+func (b *environment) serveRPC(l net.Listener, p *frame.Protocol) {
 	for {
 		conn, err := l.Accept()
 		if err != nil {
 			return
 		}
-		b.ended.Go(func() {
+		b.wg.Go(func() {
 			defer conn.Close() //nolint:errcheck // the proxy may have
 			var in []byte
 			piece := make([]byte, 64<<10)
@@ -88,7 +88,7 @@ func (b *bed) serveRPC(l net.Listener, p *frame.Protocol) {
 						break
 					}
 					in = in[n:]
-					out = p.AppendAnswer(out, f.ID, []byte("fine"))
+					out = p.AppendResponse(out, f.ID, []byte("fine"))
 				}
 				if _, err := conn.Write(out); err != nil {
 					return
@@ -99,20 +99,20 @@ func (b *bed) serveRPC(l net.Listener, p *frame.Protocol) {
 }
 
 // close stops the hosts. The targets must have exited.
-func (b *bed) close() {
+func (b *environment) close() {
 	_ = b.server.Close() // shutdown errors do not matter
 	for _, l := range b.listeners {
 		_ = l.Close()
 	}
-	b.ended.Wait()
+	b.wg.Wait()
 }
 
 // target is a proxy with one listener for the attack and another one for an honest client.
 type target struct {
-	attacked, honest string
-	pid              int
-	cmd              *exec.Cmd
-	exited           chan struct{}
+	attackAddress, clientAddress string
+	pid                          int
+	cmd                          *exec.Cmd
+	exited                       chan struct{}
 }
 
 // program is a proxy: its path and its configuration. configure returns errUnsupported if the proxy
@@ -120,13 +120,13 @@ type target struct {
 type program struct {
 	name      string
 	path      string
-	configure func(b *bed, dir string, a attack, attacked, honest netip.AddrPort) (arguments []string, err error)
+	configure func(b *environment, dir string, a attack, attacked, honest netip.AddrPort) (arguments []string, err error)
 }
 
 var errUnsupported = errors.New("not supported")
 
 // start runs p with a configuration for the attack, on the given CPU.
-func (b *bed) start(launcher *process.Launcher, cpu int, p program, a attack) (*target, error) {
+func (b *environment) start(launcher *process.Launcher, cpu int, p program, a attack) (*target, error) {
 	dir, err := os.MkdirTemp(b.dir, p.name+"-")
 	if err != nil {
 		return nil, err
@@ -144,7 +144,7 @@ func (b *bed) start(launcher *process.Launcher, cpu int, p program, a attack) (*
 		return nil, err
 	}
 	defer log.Close() //nolint:errcheck // the child has its own
-	t := &target{attacked: at[0].String(), honest: at[1].String(), exited: make(chan struct{})}
+	t := &target{attackAddress: at[0].String(), clientAddress: at[1].String(), exited: make(chan struct{})}
 	t.cmd = exec.Command(p.path, arguments...)
 	t.cmd.Stdout, t.cmd.Stderr = log, log
 	if err := launcher.Start(t.cmd, cpu); err != nil {
@@ -188,7 +188,7 @@ func (t *target) stop() {
 type object = map[string]any
 
 func weft(name, path string) program {
-	return program{name, path, func(b *bed, dir string, a attack, attacked, honest netip.AddrPort) ([]string, error) {
+	return program{name, path, func(b *environment, dir string, a attack, attacked, honest netip.AddrPort) ([]string, error) {
 		listener := func(name string, at netip.AddrPort, protocol, upstream, routes string, secure bool) object {
 			chain := object{"filters": []object{{"type": "proxy", "config": object{
 				"downstream_protocol": protocol, "upstream_protocol": upstream, "router_config_name": routes}}}}
@@ -226,7 +226,7 @@ func weft(name, path string) program {
 }
 
 func haproxy(path string) program {
-	return program{"haproxy", path, func(b *bed, dir string, a attack, attacked, honest netip.AddrPort) ([]string, error) {
+	return program{"haproxy", path, func(b *environment, dir string, a attack, attacked, honest netip.AddrPort) ([]string, error) {
 		bind, mode, host := " proto h2", "http", b.http
 		switch {
 		case a.rpc != "":
@@ -234,7 +234,7 @@ func haproxy(path string) program {
 		case a.http1:
 			bind = ""
 		case a.tls:
-			bind = " ssl crt " + b.certificates.Both() + " alpn h2"
+			bind = " ssl crt " + b.certificates.CertificateAndKey() + " alpn h2"
 		}
 		file := filepath.Join(dir, "haproxy.cfg")
 		return []string{"-db", "-f", file}, os.WriteFile(file, fmt.Appendf(nil, `global
@@ -263,7 +263,7 @@ backend honest
 }
 
 func nginx(path string) program {
-	return program{"nginx", path, func(b *bed, dir string, a attack, attacked, honest netip.AddrPort) ([]string, error) {
+	return program{"nginx", path, func(b *environment, dir string, a attack, attacked, honest netip.AddrPort) ([]string, error) {
 		if a.rpc != "" {
 			return nil, errUnsupported
 		}

@@ -16,7 +16,7 @@ func boltScenarios() []string {
 // with a checksum in every frame.
 func TestBolt(t *testing.T) {
 	t.Parallel()
-	need(t, "java")
+	requireKit(t, "java")
 	port := freePort(t)
 	provider := startJava(t, "bolt provider", "sofa", "sofa.BoltProvider", fmt.Sprint(port), "bolt")
 	protocols := map[string]string{"v1": "bolt", "v2": "boltv2", "v2crc": "boltv2"}
@@ -30,23 +30,23 @@ func TestBolt(t *testing.T) {
 			t.Run(version, func(t *testing.T) {
 				t.Parallel() // the consumers are independent
 				name := "bolt-" + version
-				w := way{
+				w := target{
 					pair: pair{name, name, openGolden(t, name, name)},
 					port: port,
 				}
 				changing, refused := w, w
 				hosts := []int{port}
-				wefts := startSidecars(t, protocol, service{hosts: hosts}, service{hosts: hosts, change: changeAttachments()},
-					service{hosts: hosts, beside: refusing()})
-				w.sidecars, changing.sidecars, refused.sidecars = wefts.to(0), wefts.to(1), wefts.to(2)
+				wefts := startSidecars(t, protocol, service{hosts: hosts}, service{hosts: hosts, actionKeys: changeAttachments()},
+					service{hosts: hosts, routeKeys: abortKeys()})
+				w.sidecars, changing.sidecars, refused.sidecars = wefts.forService(0), wefts.forService(1), wefts.forService(2)
 				consumers[version].awaitReady(t)
 				for _, scenario := range boltScenarios() {
-					w.play(t, consumers[version], scenario, scenario, "version="+version)
+					w.runScenario(t, consumers[version], scenario, scenario, "version="+version)
 				}
-				w.playThrough(t, consumers[version], "deadline", "deadline", "version="+version)
-				changing.playThrough(t, consumers[version], "headers-changed", "headers", "version="+version)
-				refused.playThrough(t, consumers[version], "refused", "sync", "version="+version)
-				playIdle(t, consumers[version], "version="+version, []way{w})
+				w.runThroughWefts(t, consumers[version], "deadline", "deadline", "version="+version)
+				changing.runThroughWefts(t, consumers[version], "headers-changed", "headers", "version="+version)
+				refused.runThroughWefts(t, consumers[version], "refused", "sync", "version="+version)
+				runIdle(t, consumers[version], "version="+version, []target{w})
 			})
 		}
 	})

@@ -8,52 +8,52 @@ import (
 	"time"
 )
 
-// drainTime bounds how long a Weft may take to exit after SIGTERM under load. It is half of the
+// drainTimeout bounds how long a Weft may take to exit after SIGTERM under load. It is half of the
 // default drain time. Weft usually takes some milliseconds, or half a second if clients keep their
 // connections.
-const drainTime = 15 * time.Second
+const drainTimeout = 15 * time.Second
 
 // TestDrain stops one of two Wefts with SIGTERM while clients use both. Each Weft has its own
 // provider. No call may be lost: Weft sends Dubbo's read-only event or Bolt's GOAWAY, and responds
 // to the requests in flight. Bolt's library for Java does not handle GOAWAY, so its consumer calls
 // a Weft in front of the two. The test runs alone, as TestRestart does.
 func TestDrain(t *testing.T) {
-	need(t, "java")
-	for _, f := range loadFamilies() {
+	requireKit(t, "java")
+	for _, f := range loadProtocols() {
 		t.Run(f.name, func(t *testing.T) {
 			ports := []int{freePort(t), freePort(t)}
-			r := &restart{family: f, t: t}
+			r := &restartTest{loadProtocol: f, t: t}
 			providers := []*peer{r.start(ports[0], "first"), r.start(ports[1], "second")}
 			r.consumer = startJava(t, f.name+" consumer", f.module, f.consumer)
 			for _, p := range append(providers, r.consumer) {
 				p.awaitReady(t)
 			}
 			p := pair{consumer: f.name, provider: f.name}
-			p.check(t, "drain of a provider's sidecar", through, func(t *testing.T) {
-				two := startTwo(t, f.protocol, ports)
+			p.runSubtest(t, "drain of a provider's sidecar", twoWefts, func(t *testing.T) {
+				two := startWeftPair(t, f.protocol, ports)
 				port := freePort(t)
 				near := startWeft(t, "the consumer's weft", writeConfig(t, "client", f.protocol, []int{port}, []service{{hosts: two.ports}}))
-				r.drain(t, two, near, fmt.Sprint("load ", port))
+				r.drainUnderLoad(t, two, near, fmt.Sprint("load ", port))
 			})
 			if f.protocol == "dubbo" {
-				p.check(t, "drain of a consumer's sidecar", through, func(t *testing.T) {
-					two := startTwo(t, f.protocol, ports)
-					r.drain(t, two, r.consumer, "load 0 ports="+portList(two.ports))
+				p.runSubtest(t, "drain of a consumer's sidecar", twoWefts, func(t *testing.T) {
+					two := startWeftPair(t, f.protocol, ports)
+					r.drainUnderLoad(t, two, r.consumer, "load 0 ports="+portList(two.ports))
 				})
 			}
 		})
 	}
 }
 
-// two is a pair of Wefts, each with one provider.
-type two struct {
+// weftPair is a pair of Wefts, each with one provider.
+type weftPair struct {
 	wefts [2]*peer
 	ports []int // of the Wefts
 }
 
-func startTwo(t *testing.T, protocol string, providers []int) two {
+func startWeftPair(t *testing.T, protocol string, providers []int) weftPair {
 	t.Helper()
-	var all two
+	var all weftPair
 	for i, provider := range providers {
 		port := freePort(t)
 		all.ports = append(all.ports, port)
@@ -66,40 +66,40 @@ func startTwo(t *testing.T, protocol string, providers []int) two {
 // startWeft starts a Weft and waits until it is ready.
 func startWeft(t *testing.T, name, config string) *peer {
 	t.Helper()
-	p := start(t, name, os.Getenv(weftKey), "start", "-c", config)
+	p := start(t, name, os.Getenv(weftEnv), "start", "-c", config)
 	p.awaitServing(t)
 	return p
 }
 
-// drain starts a load on the consumer and stops the first of two Wefts. caller uses both: it is the
+// drainUnderLoad starts a load on the consumer and stops the first of two Wefts. caller uses both: it is the
 // consumer or the Weft in front of them.
-func (r *restart) drain(t *testing.T, two two, caller *peer, load string) {
+func (r *restartTest) drainUnderLoad(t *testing.T, two weftPair, caller *peer, load string) {
 	t.Helper()
-	r.consumer.say(t, fmt.Sprintf("%s callers=%d millis=5 %s", load, callers, r.options))
+	r.consumer.send(t, fmt.Sprintf("%s callers=%d millis=5 %s", load, concurrency, r.options))
 	began := time.Now()
 	for range two.wefts {
-		r.await(t, firstAnswer)
+		r.awaitReport(t, firstResponse)
 	}
-	r.awaitMany(t)
+	r.awaitResponses(t)
 	if len(connections(t, caller, two.ports[0])) == 0 {
 		t.Errorf("%s has no connection to the Weft that is to end", caller.Name())
 	}
 	asked := time.Now()
-	two.wefts[0].end(t, drainTime)
+	two.wefts[0].terminate(t, drainTimeout)
 	ended := time.Since(asked)
-	r.awaitMany(t) // responses of the other Weft
+	r.awaitResponses(t) // responses of the other Weft
 	var o outage
 	r.stop(t, &o)
-	o.took = time.Since(began)
+	o.duration = time.Since(began)
 	t.Logf("%v; ended in %v", o, ended)
-	o.holdPace(t)
-	for _, l := range o.losses {
+	o.checkLatency(t)
+	for _, l := range o.failures {
 		t.Errorf("lost, %v after the Weft was asked to end: %v", time.UnixMilli(l.LastEnded).Sub(asked), l)
 	}
 }
 
-// end sends SIGTERM to a process, which must exit with status 0 in time.
-func (p *peer) end(t *testing.T, within time.Duration) {
+// terminate sends SIGTERM to a process, which must exit with status 0 in time.
+func (p *peer) terminate(t *testing.T, within time.Duration) {
 	t.Helper()
 	if err := p.Signal(syscall.SIGTERM); err != nil {
 		t.Fatal(err)
@@ -107,8 +107,8 @@ func (p *peer) end(t *testing.T, within time.Duration) {
 	timeout := time.NewTimer(within)
 	defer timeout.Stop()
 	select {
-	case <-p.Ended():
-		if status := p.Status(); status != 0 {
+	case <-p.Done():
+		if status := p.ExitCode(); status != 0 {
 			t.Errorf("%s ends with status %d", p.Name(), status)
 		}
 	case <-timeout.C:

@@ -29,10 +29,10 @@ func dubboScenarios() []string {
 // dubboProvider is a running provider and the sidecars in front of it.
 type dubboProvider struct {
 	dubboVersion
-	peer     *peer
-	port     int
-	sidecars sidecars
-	changing sidecars // with a route that changes attachments
+	peer             *peer
+	port             int
+	sidecars         sidecars
+	changingSidecars sidecars // with a route that changes attachments
 }
 
 // changeAttachments returns keys of a route that adds, replaces and removes headers in both
@@ -52,7 +52,7 @@ func changeAttachments() object {
 // TestDubbo plays all scenarios with consumers of each version and providers of each version.
 func TestDubbo(t *testing.T) {
 	t.Parallel()
-	need(t, "java")
+	requireKit(t, "java")
 	var providers []dubboProvider
 	var services []service
 	consumers := map[string]*peer{}
@@ -68,11 +68,11 @@ func TestDubbo(t *testing.T) {
 		p.peer.awaitReady(t)
 	}
 	for _, p := range providers {
-		services = append(services, service{hosts: []int{p.port}, change: changeAttachments()})
+		services = append(services, service{hosts: []int{p.port}, actionKeys: changeAttachments()})
 	}
 	wefts := startSidecars(t, "dubbo", services...)
 	for i := range providers {
-		providers[i].sidecars, providers[i].changing = wefts.to(i), wefts.to(len(providers)+i)
+		providers[i].sidecars, providers[i].changingSidecars = wefts.forService(i), wefts.forService(len(providers)+i)
 	}
 	t.Run("all", func(t *testing.T) {
 		for _, v := range dubboVersions() {
@@ -100,14 +100,14 @@ func callDubbo(t *testing.T, v dubboVersion, consumer *peer, providers []dubboPr
 		}
 		for _, scenario := range scenarios {
 			name, option, _ := strings.Cut(scenario, " ")
-			way{pair, p.port, p.sidecars}.play(t, consumer, strings.Replace(scenario, " name=", "-", 1), name, option)
+			target{pair, p.port, p.sidecars}.runScenario(t, consumer, strings.Replace(scenario, " name=", "-", 1), name, option)
 		}
-		way{pair, p.port, p.sidecars}.playThrough(t, consumer, "deadline", "deadline", "")
-		way{pair, p.port, p.changing}.playThrough(t, consumer, "attachments-changed", "attachments", "")
+		target{pair, p.port, p.sidecars}.runThroughWefts(t, consumer, "deadline", "deadline", "")
+		target{pair, p.port, p.changingSidecars}.runThroughWefts(t, consumer, "attachments-changed", "attachments", "")
 	}
-	var ways []way
+	var ways []target
 	for i, p := range providers {
-		ways = append(ways, way{pairs[i], p.port, p.sidecars})
+		ways = append(ways, target{pairs[i], p.port, p.sidecars})
 	}
-	playIdle(t, consumer, "", ways)
+	runIdle(t, consumer, "", ways)
 }

@@ -14,13 +14,13 @@ import (
 // cluster is down.
 func TestGRPCHealth(t *testing.T) {
 	t.Parallel()
-	need(t, "grpc")
-	defer results.add(t, "health", pair{consumer: "grpc-go", provider: "Weft"}, once)
+	requireKit(t, "grpc")
+	defer results.add(t, "health", pair{consumer: "grpc-go", provider: "Weft"}, oneWeft)
 	at := freePort(t)
 	path := writeHTTP2Config(t, at, freePort(t), "Http2")
 	addFilter(t, path, object{"type": "healthcheck", "config": object{"grpc": true, "grpc_services": []string{"shop.Items"}}})
-	start(t, "weft", os.Getenv(weftKey), "start", "-c", path).awaitServing(t)
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	start(t, "weft", os.Getenv(weftEnv), "start", "-c", path).awaitServing(t)
+	ctx, cancel := context.WithTimeout(t.Context(), waitTimeout)
 	defer cancel()
 	out, err := exec.CommandContext(ctx, filepath.Join(kitDir("grpc"), "health"),
 		"-target", address(at), "", "shop.Items", "shop.Other").CombinedOutput()
@@ -45,7 +45,7 @@ func addFilter(t *testing.T, path string, filter object) {
 	if err := json.Unmarshal(text, &c); err != nil {
 		t.Fatal(err)
 	}
-	listener, ok := first(first(c, "servers"), "listeners").(map[string]any)
+	listener, ok := firstElement(firstElement(c, "servers"), "listeners").(map[string]any)
 	if !ok {
 		t.Fatal("the configuration has no listener")
 	}
@@ -58,8 +58,8 @@ func addFilter(t *testing.T, path string, filter object) {
 	}
 }
 
-// first returns the first element of the list at key, or nil if there is none.
-func first(of any, key string) any {
+// firstElement returns the first element of the list at key, or nil if there is none.
+func firstElement(of any, key string) any {
 	o, _ := of.(map[string]any)
 	l, _ := o[key].([]any)
 	if len(l) == 0 {

@@ -57,23 +57,23 @@ func grpcCases() []grpcCase {
 // through two in a row.
 func TestGRPC(t *testing.T) {
 	t.Parallel()
-	need(t, "grpc")
+	requireKit(t, "grpc")
 	port := freePort(t)
 	start(t, "grpc-go server", filepath.Join(kitDir("grpc"), "server"), "-port", strconv.Itoa(port))
 	awaitPort(t, port)
 	p := pair{consumer: "grpc-go", provider: "grpc-go"}
 	for _, way := range []struct {
-		by    route
+		by    callPath
 		wefts int
-	}{{direct, 0}, {once, 1}, {through, 2}} {
-		at, problem := startRow(t, way.wefts, port)
+	}{{direct, 0}, {oneWeft, 1}, {twoWefts, 2}} {
+		at, problem := startChain(t, way.wefts, port)
 		for _, c := range grpcCases() {
 			t.Run(c.name+"/"+string(way.by), func(t *testing.T) {
 				defer results.add(t, c.name, p, way.by)
 				if problem != "" {
 					t.Skip("SKIPPED, NOT SHOWN: " + problem)
 				}
-				if out, err := playGRPC(t, at, c); err != nil {
+				if out, err := runGRPCCase(t, at, c); err != nil {
 					t.Errorf("%v\n%s", err, out)
 				}
 			})
@@ -81,11 +81,11 @@ func TestGRPC(t *testing.T) {
 	}
 }
 
-// TestGRPCJudges verifies that cases fail with a server that implements no method. It leaves out
+// TestGRPCClientDetectsFailures verifies that cases fail with a server that implements no method. It leaves out
 // the cases about such servers, and those that the client may end first.
-func TestGRPCJudges(t *testing.T) {
+func TestGRPCClientDetectsFailures(t *testing.T) {
 	t.Parallel()
-	need(t, "grpc")
+	requireKit(t, "grpc")
 	s := startHTTP2(t, func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/grpc")
 		w.Header().Set("Grpc-Status", "12")
@@ -95,25 +95,25 @@ func TestGRPCJudges(t *testing.T) {
 		case "unimplemented_method", "unimplemented_service", "timeout_on_sleeping_server", "cancel_after_begin":
 			continue
 		}
-		out, err := playGRPC(t, s, grpcCase{c.name, append([]string{"-soak_overall_timeout_seconds=1"}, c.options...)})
+		out, err := runGRPCCase(t, s, grpcCase{c.name, append([]string{"-soak_overall_timeout_seconds=1"}, c.options...)})
 		if err == nil {
 			t.Errorf("%s passes with a server that implements nothing:\n%s", c.name, out)
 		}
 	}
 }
 
-// playGRPC runs the client for one case against a server on a port.
-func playGRPC(t *testing.T, port int, c grpcCase) (output []byte, err error) {
+// runGRPCCase runs the client for one case against a server on a port.
+func runGRPCCase(t *testing.T, port int, c grpcCase) (output []byte, err error) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), waitTimeout)
 	defer cancel()
 	args := append([]string{"-server_host=127.0.0.1", fmt.Sprintf("-server_port=%d", port), "-test_case=" + c.name}, c.options...)
 	return exec.CommandContext(ctx, filepath.Join(kitDir("grpc"), "client"), args...).CombinedOutput()
 }
 
-// startRow starts n Wefts in a row in front of a server on port, and returns the port of the first.
+// startChain starts n Wefts in a row in front of a server on port, and returns the port of the first.
 // problem is what Weft does not support yet.
-func startRow(t *testing.T, n, port int) (first int, problem string) {
+func startChain(t *testing.T, n, port int) (first int, problem string) {
 	t.Helper()
 	for i := range n {
 		at := freePort(t)
@@ -121,7 +121,7 @@ func startRow(t *testing.T, n, port int) (first int, problem string) {
 		if problem := unsupported(t, path); problem != "" {
 			return 0, problem
 		}
-		start(t, fmt.Sprintf("weft %d of %d", n-i, n), os.Getenv(weftKey), "start", "-c", path).awaitServing(t)
+		start(t, fmt.Sprintf("weft %d of %d", n-i, n), os.Getenv(weftEnv), "start", "-c", path).awaitServing(t)
 		port = at
 	}
 	return port, ""
@@ -163,26 +163,26 @@ func writeHTTP2Config(t *testing.T, listen, to int, upstream string) (path strin
 	return path
 }
 
-// TestGRPCIsRefusedBeforeHTTP1 calls through a Weft whose upstream speaks HTTP/1.1 only. The call
+// TestGRPCIsRejectedForHTTP1Upstream calls through a Weft whose upstream speaks HTTP/1.1 only. The call
 // must end with a gRPC status, and the upstream must get no request.
-func TestGRPCIsRefusedBeforeHTTP1(t *testing.T) {
+func TestGRPCIsRejectedForHTTP1Upstream(t *testing.T) {
 	t.Parallel()
-	need(t, "grpc")
+	requireKit(t, "grpc")
 	var hits atomic.Int64
 	s := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { hits.Add(1) }))
 	t.Cleanup(s.Close)
 	at := freePort(t)
 	path := writeHTTP2Config(t, at, tcpPort(t, s.Listener), "Http1")
 	p := pair{consumer: "grpc-go", provider: "HTTP/1.1"}
-	defer results.add(t, "HTTP/1.1 behind Weft", p, once)
+	defer results.add(t, "HTTP/1.1 behind Weft", p, oneWeft)
 	if problem := unsupported(t, path); problem != "" {
 		t.Skip("SKIPPED, NOT SHOWN: " + problem)
 	}
-	start(t, "weft", os.Getenv(weftKey), "start", "-c", path).awaitServing(t)
-	if err := refused(t, at); err != nil {
+	start(t, "weft", os.Getenv(weftEnv), "start", "-c", path).awaitServing(t)
+	if err := checkRejected(t, at); err != nil {
 		t.Error(err)
 	}
-	out, err := playGRPC(t, at, grpcCase{name: "empty_unary"})
+	out, err := runGRPCCase(t, at, grpcCase{name: "empty_unary"})
 	if err == nil || !strings.Contains(string(out), "rpc error: code = Un") { // Unimplemented or Unavailable
 		t.Errorf("the client ends with %v, want an error with the code Unimplemented or Unavailable\n%s", err, out)
 	}
@@ -191,8 +191,8 @@ func TestGRPCIsRefusedBeforeHTTP1(t *testing.T) {
 	}
 }
 
-// TestRefusedTellsARefusal verifies refused with a server that is not Weft.
-func TestRefusedTellsARefusal(t *testing.T) {
+// TestCheckRejected verifies refused with a server that is not Weft.
+func TestCheckRejected(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		header  http.Header
@@ -210,15 +210,15 @@ func TestRefusedTellsARefusal(t *testing.T) {
 			maps.Copy(w.Header(), c.header)
 			w.WriteHeader(c.code)
 		})
-		if err := refused(t, port); (err == nil) != c.refused {
+		if err := checkRejected(t, port); (err == nil) != c.refused {
 			t.Errorf("%s: refused = %v, want it to be a refusal: %v", name, err, c.refused)
 		}
 	}
 }
 
-// refused calls a method and returns an error unless the response is a rejection: HTTP status 200,
+// checkRejected calls a method and returns an error unless the response is a rejection: HTTP status 200,
 // the content type of gRPC, and grpc-status 12 or 14.
-func refused(t *testing.T, port int) error {
+func checkRejected(t *testing.T, port int) error {
 	t.Helper()
 	protocols := new(http.Protocols)
 	protocols.SetUnencryptedHTTP2(true)
@@ -273,7 +273,7 @@ func awaitPort(t *testing.T, port int) {
 	t.Helper()
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
-	timeout := time.NewTimer(patience)
+	timeout := time.NewTimer(waitTimeout)
 	defer timeout.Stop()
 	for {
 		conn, err := net.Dial("tcp", address(port))

@@ -12,37 +12,37 @@ import (
 	"time"
 )
 
-// idleTime returns how long connections stay idle. It is longer than three heartbeats of two
+// idleDuration returns how long connections stay idle. It is longer than three heartbeats of two
 // seconds, after which a consumer or a provider closes a connection without traffic.
-func idleTime() time.Duration {
+func idleDuration() time.Duration {
 	if os.Getenv("WEFT_INTEROP_LONG") != "" {
 		return time.Minute
 	}
 	return 10 * time.Second
 }
 
-// playIdle leaves a consumer's connections idle, all at the same time, and checks that they are the
+// runIdle leaves a consumer's connections idle, all at the same time, and checks that they are the
 // same afterwards. Those of the consumer need responses to its heartbeats. Those between Wefts and
 // to the provider need heartbeats from Weft.
-func playIdle(t *testing.T, consumer *peer, options string, ways []way) {
+func runIdle(t *testing.T, consumer *peer, options string, ways []target) {
 	t.Helper()
-	var all []way // one element for each port
+	var all []target // one element for each port
 	var ports []int
 	for _, w := range ways {
 		all, ports = append(all, w), append(ports, w.port)
 	}
 	for _, w := range ways {
 		if w.sidecars.problem != "" {
-			w.pair.skip(t, "idle", through, w.sidecars.problem)
+			w.pair.skipSubtest(t, "idle", twoWefts, w.sidecars.problem)
 			continue
 		}
 		all, ports = append(all, w), append(ports, w.sidecars.ports[0])
 	}
-	consumer.say(t, fmt.Sprintf("idle 0 ports=%s seconds=%d %s", portList(ports), int(idleTime().Seconds()), options))
+	consumer.send(t, fmt.Sprintf("idle 0 ports=%s seconds=%d %s", portList(ports), int(idleDuration().Seconds()), options))
 	reports := make([][]call, len(all))
 	before, after := make([][]string, len(all)), make([][]string, len(all))
 	for {
-		c := consumer.next(t, patience+idleTime())
+		c := consumer.nextCall(t, waitTimeout+idleDuration())
 		if c.End != "" {
 			break
 		}
@@ -51,21 +51,21 @@ func playIdle(t *testing.T, consumer *peer, options string, ways []way) {
 		reports[i] = append(reports[i], c)
 		switch name {
 		case "before":
-			before[i] = all[i].upstream(t, ports[i])
+			before[i] = all[i].upstreamConnections(t, ports[i])
 		case "connections":
-			after[i] = all[i].upstream(t, ports[i])
+			after[i] = all[i].upstreamConnections(t, ports[i])
 		}
 	}
 	for i, w := range all {
-		by := through
+		by := twoWefts
 		if ports[i] == w.port {
 			by = direct
 		}
-		w.pair.hold(t, "idle", by, reports[i])
-		if by == through {
-			w.pair.check(t, "idle between and behind Wefts", by, func(t *testing.T) {
+		w.pair.compare(t, "idle", by, reports[i])
+		if by == twoWefts {
+			w.pair.runSubtest(t, "idle between and behind Wefts", by, func(t *testing.T) {
 				if len(before[i]) < 2 || !slices.Equal(before[i], after[i]) {
-					t.Errorf("the connections of Wefts are %q, were %q before %v of silence", after[i], before[i], idleTime())
+					t.Errorf("the connections of Wefts are %q, were %q before %v of silence", after[i], before[i], idleDuration())
 				}
 			})
 		}
@@ -83,15 +83,15 @@ func portOf(t *testing.T, c call, ports int) (i int, name string) {
 	return i, name
 }
 
-// upstream returns the current connections of the sidecars for one of their ports, or none if the
+// upstreamConnections returns the current connections of the sidecars for one of their ports, or none if the
 // port is the provider's.
-func (w way) upstream(t *testing.T, port int) []string {
+func (w target) upstreamConnections(t *testing.T, port int) []string {
 	t.Helper()
 	if port == w.port {
 		return nil
 	}
-	near := connections(t, w.sidecars.near, w.sidecars.between[0])
-	return append(near, connections(t, w.sidecars.far, w.port)...)
+	near := connections(t, w.sidecars.consumerSide, w.sidecars.providerSidePorts[0])
+	return append(near, connections(t, w.sidecars.providerSide, w.port)...)
 }
 
 // connections returns the established connections of a process to a port, as the addresses of both
@@ -121,7 +121,7 @@ func connections(t *testing.T, p *peer, port int) []string {
 // sockets returns the inodes of a process's sockets.
 func sockets(t *testing.T, p *peer) map[string]bool {
 	t.Helper()
-	files, err := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", p.ID()))
+	files, err := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", p.PID()))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -5,7 +5,7 @@
 //	TestMain  builds the peers (cached in .tools/interop), enters a network namespace
 //	          (build_test.go, kit, ../netns)
 //	Test…     starts peers and Wefts, plays scenarios (peer_test.go, route_test.go)
-//	play      compares the results of both routes with testdata (play_test.go)
+//	play      compares the results of both routes with testdata (scenarios_test.go)
 //	report    writes a table of the results (report_test.go)
 //
 // A test is skipped if a tool or a download is missing (a JDK, Maven Central). The skip names it.
@@ -35,13 +35,13 @@ func TestMain(m *testing.M) {
 	if isListing() {
 		os.Exit(m.Run())
 	}
-	if !netns.Inside() {
+	if !netns.InNamespace() {
 		if err := prepare(); err != nil {
 			fail(err)
 		}
 		// Dubbo's server listens on every address, whatever its configuration. The peers wait most
 		// of the time, so that tests may run in parallel.
-		status, err := netns.Again("-test.parallel=8")
+		status, err := netns.RunInNamespace("-test.parallel=8")
 		if err == nil {
 			os.Exit(status)
 		}

@@ -14,9 +14,9 @@ import (
 	"github.com/weft-proxy/weft/test/ports"
 )
 
-// patience is the timeout of a step that should take a moment. A JVM may start cold on a busy
+// waitTimeout is the timeout of a step that should take a moment. A JVM may start cold on a busy
 // machine.
-const patience = 60 * time.Second
+const waitTimeout = 60 * time.Second
 
 // peer is a process that reads commands from standard input and writes reports to standard output.
 // It exits when standard input ends.
@@ -26,19 +26,19 @@ type peer struct{ *child.Process }
 // first line.
 func start(t *testing.T, name string, program string, args ...string) *peer {
 	t.Helper()
-	return &peer{child.Talk(t, name, exec.Command(program, args...))}
+	return &peer{child.StartInteractive(t, name, exec.Command(program, args...))}
 }
 
 // awaitReady waits until the process is ready.
 func (p *peer) awaitReady(t *testing.T) {
 	t.Helper()
-	if line := p.line(t, patience); !strings.Contains(line, "ready") {
+	if line := p.nextLine(t, waitTimeout); !strings.Contains(line, "ready") {
 		t.Fatalf("%s begins with %q", p.Name(), line)
 	}
 }
 
-// line returns the next line of the process's standard output.
-func (p *peer) line(t *testing.T, within time.Duration) string {
+// nextLine returns the next line of the process's standard output.
+func (p *peer) nextLine(t *testing.T, within time.Duration) string {
 	t.Helper()
 	timeout := time.NewTimer(within)
 	defer timeout.Stop()
@@ -54,10 +54,10 @@ func (p *peer) line(t *testing.T, within time.Duration) string {
 	return ""
 }
 
-// say sends a command.
-func (p *peer) say(t *testing.T, command string) {
+// send sends a command.
+func (p *peer) send(t *testing.T, command string) {
 	t.Helper()
-	if err := p.Say(command); err != nil {
+	if err := p.Send(command); err != nil {
 		t.Fatalf("%s: %v", p.Name(), err)
 	}
 }
@@ -76,10 +76,10 @@ type call struct {
 
 var elapsed = regexp.MustCompile(`,"elapsed_ms":\d+`)
 
-// next returns the next report. It is the last one if End is set.
-func (p *peer) next(t *testing.T, within time.Duration) call {
+// nextCall returns the next report. It is the last one if End is set.
+func (p *peer) nextCall(t *testing.T, within time.Duration) call {
 	t.Helper()
-	line := p.line(t, within)
+	line := p.nextLine(t, within)
 	var c call
 	if err := json.Unmarshal([]byte(line), &c); err != nil {
 		t.Fatalf("%s reports %q: %v", p.Name(), line, err)
@@ -92,13 +92,13 @@ func (p *peer) next(t *testing.T, within time.Duration) call {
 	return c
 }
 
-// play plays a scenario with a consumer and returns its calls.
-func (p *peer) play(t *testing.T, command string, within time.Duration) []call {
+// runScenario plays a scenario with a consumer and returns its calls.
+func (p *peer) runScenario(t *testing.T, command string, within time.Duration) []call {
 	t.Helper()
-	p.say(t, command)
+	p.send(t, command)
 	var calls []call
 	for {
-		c := p.next(t, within)
+		c := p.nextCall(t, within)
 		if c.End != "" {
 			return calls
 		}

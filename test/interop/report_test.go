@@ -22,11 +22,11 @@ type report struct {
 type row struct {
 	scenario string
 	pair     string
-	outcome  map[route]string
+	outcome  map[callPath]string
 }
 
 // add records the outcome of a subtest that is ending.
-func (r *report) add(t *testing.T, scenario string, p pair, by route) {
+func (r *report) add(t *testing.T, scenario string, p pair, by callPath) {
 	outcome := "ok"
 	if t.Failed() {
 		outcome = "FAILED"
@@ -41,7 +41,7 @@ func (r *report) add(t *testing.T, scenario string, p pair, by route) {
 			return
 		}
 	}
-	r.rows = append(r.rows, row{scenario, p.String(), map[route]string{by: outcome}})
+	r.rows = append(r.rows, row{scenario, p.String(), map[callPath]string{by: outcome}})
 }
 
 // write writes the report as Markdown, if a scenario was played.
@@ -66,12 +66,12 @@ func (r *report) String() string {
 	line := func(cells ...string) {
 		_, _ = fmt.Fprintf(&out, "| %-30s | %-30s | %-8s | %-8s | %-8s |\n", cells[0], cells[1], cells[2], cells[3], cells[4]) // writes to memory do not fail
 	}
-	line("scenario", "consumer to provider", string(direct), string(once), string(through))
+	line("scenario", "consumer to provider", string(direct), string(oneWeft), string(twoWefts))
 	line("---", "---", "---", "---", "---")
 	rows := slices.Clone(r.rows)
 	slices.SortStableFunc(rows, func(a, b row) int { return cmp.Compare(a.pair, b.pair) })
 	for _, row := range rows {
-		line(row.scenario, row.pair, cmp.Or(row.outcome[direct], "-"), cmp.Or(row.outcome[once], "-"), cmp.Or(row.outcome[through], "-"))
+		line(row.scenario, row.pair, cmp.Or(row.outcome[direct], "-"), cmp.Or(row.outcome[oneWeft], "-"), cmp.Or(row.outcome[twoWefts], "-"))
 	}
 	return out.String()
 }

@@ -12,13 +12,13 @@ import (
 	"testing"
 )
 
-// route is the path of calls from consumer to provider.
-type route string
+// callPath is the path of calls from consumer to provider.
+type callPath string
 
 const (
-	direct  route = "direct"
-	once    route = "once"    // one Weft
-	through route = "through" // two Wefts in a row: the consumer's sidecar, and the provider's
+	direct   callPath = "direct"
+	oneWeft  callPath = "once"    // one Weft
+	twoWefts callPath = "through" // two Wefts in a row: the consumer's sidecar, and the provider's
 )
 
 // object is a JSON object.
@@ -26,35 +26,35 @@ type object map[string]any
 
 // sidecars are two Wefts in a row in front of providers.
 type sidecars struct {
-	problem   string // why there are none; "" if there are
-	ports     []int  // of the consumer's sidecar, one for each service
-	between   []int  // of the provider's sidecar, one for each service
-	near, far *peer  // the consumer's sidecar, and the provider's
+	problem                    string // why there are none; "" if there are
+	ports                      []int  // of the consumer's sidecar, one for each service
+	providerSidePorts          []int  // of the provider's sidecar, one for each service
+	consumerSide, providerSide *peer  // the consumer's sidecar, and the provider's
 }
 
-// to returns the sidecars with the ports of one service.
-func (s sidecars) to(service int) sidecars {
+// forService returns the sidecars with the ports of one service.
+func (s sidecars) forService(service int) sidecars {
 	if s.problem == "" {
-		s.ports, s.between = s.ports[service:service+1], s.between[service:service+1]
+		s.ports, s.providerSidePorts = s.ports[service:service+1], s.providerSidePorts[service:service+1]
 	}
 	return s
 }
 
 // service is the providers of one service. Any of them may respond.
 type service struct {
-	hosts  []int  // ports
-	change object // more keys of its route actions in the consumer's sidecar
-	beside object // more keys of those routes, next to the action
+	hosts      []int  // ports
+	actionKeys object // more keys of its route actions in the consumer's sidecar
+	routeKeys  object // more keys of those routes, next to the action
 }
 
-// refusing returns keys of routes that reject every request with the filter fault. A listener has
+// abortKeys returns keys of routes that reject every request with the filter fault. A listener has
 // that filter if its routes name it.
-func refusing() object {
+func abortKeys() object {
 	return object{"per_filter_config": object{"fault": object{"abort": object{"percentage": 100}}}}
 }
 
-// missing returns keys of routes that match no request.
-func missing() object { return object{"match": object{"path": "/nowhere"}} }
+// unmatchedKeys returns keys of routes that match no request.
+func unmatchedKeys() object { return object{"match": object{"path": "/nowhere"}} }
 
 // startSidecars starts two Wefts that forward a protocol to services. If "weft check" reports a
 // feature as not supported yet, that is the problem of the result. Any other error fails the test.
@@ -64,22 +64,22 @@ func startSidecars(t *testing.T, protocol string, services ...service) sidecars 
 	var middle, last []service
 	for _, svc := range services {
 		port := freePort(t)
-		s.ports, s.between = append(s.ports, freePort(t)), append(s.between, port)
-		middle = append(middle, service{hosts: []int{port}, change: svc.change, beside: svc.beside})
+		s.ports, s.providerSidePorts = append(s.ports, freePort(t)), append(s.providerSidePorts, port)
+		middle = append(middle, service{hosts: []int{port}, actionKeys: svc.actionKeys, routeKeys: svc.routeKeys})
 		last = append(last, service{hosts: svc.hosts})
 	}
 	client := writeConfig(t, "client", protocol, s.ports, middle)
-	server := writeConfig(t, "server", protocol, s.between, last)
+	server := writeConfig(t, "server", protocol, s.providerSidePorts, last)
 	for _, path := range []string{client, server} {
 		if problem := unsupported(t, path); problem != "" {
 			return sidecars{problem: problem}
 		}
 	}
-	weft := os.Getenv(weftKey)
-	s.far = start(t, "the provider's weft", weft, "start", "-c", server)
-	s.near = start(t, "the consumer's weft", weft, "start", "-c", client)
-	s.far.awaitServing(t)
-	s.near.awaitServing(t)
+	weft := os.Getenv(weftEnv)
+	s.providerSide = start(t, "the provider's weft", weft, "start", "-c", server)
+	s.consumerSide = start(t, "the consumer's weft", weft, "start", "-c", client)
+	s.providerSide.awaitServing(t)
+	s.consumerSide.awaitServing(t)
 	return s
 }
 
@@ -87,7 +87,7 @@ func startSidecars(t *testing.T, protocol string, services ...service) sidecars 
 // unread.
 func (p *peer) awaitServing(t *testing.T) {
 	t.Helper()
-	for !strings.Contains(p.line(t, patience), "is ready") {
+	for !strings.Contains(p.nextLine(t, waitTimeout), "is ready") {
 		continue
 	}
 }
@@ -96,9 +96,9 @@ func (p *peer) awaitServing(t *testing.T) {
 // the test.
 func unsupported(t *testing.T, path string) string {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), waitTimeout)
 	defer cancel()
-	out, err := exec.CommandContext(ctx, os.Getenv(weftKey), "check", "-c", path).CombinedOutput()
+	out, err := exec.CommandContext(ctx, os.Getenv(weftEnv), "check", "-c", path).CombinedOutput()
 	if err == nil {
 		return ""
 	}
@@ -135,7 +135,7 @@ func writeConfig(t *testing.T, name, protocol string, ports []int, services []se
 				"extend_config":       object{"enable_bolt_goaway": true},
 			}}}}},
 		}
-		if services[i].beside["per_filter_config"] != nil {
+		if services[i].routeKeys["per_filter_config"] != nil {
 			listener["stream_filters"] = []object{{"type": "fault"}}
 		}
 		listeners = append(listeners, listener)
@@ -175,9 +175,9 @@ func writeConfig(t *testing.T, name, protocol string, ports []int, services []se
 // route returns a route to cluster for requests that match.
 func (s service) route(match object, cluster string) object {
 	action := object{"cluster_name": cluster}
-	maps.Copy(action, s.change)
+	maps.Copy(action, s.actionKeys)
 	route := object{"match": match, "route": action}
-	maps.Copy(route, s.beside)
+	maps.Copy(route, s.routeKeys)
 	return route
 }
 

@@ -33,22 +33,22 @@ func changeBaggage() object {
 // TestSOFARPC runs SOFARPC as consumer and provider, over Bolt.
 func TestSOFARPC(t *testing.T) {
 	t.Parallel()
-	need(t, "java")
+	requireKit(t, "java")
 	port := freePort(t)
 	provider := startJava(t, "sofarpc provider", "sofa", "sofa.DeskProvider", fmt.Sprint(port), "sofarpc")
 	consumer := startJava(t, "sofarpc consumer", "sofa", "sofa.DeskConsumer")
 	provider.awaitReady(t)
 	consumer.awaitReady(t)
-	w := way{pair: pair{"sofarpc", "sofarpc", openGolden(t, "sofarpc", "sofarpc")}, port: port}
+	w := target{pair: pair{"sofarpc", "sofarpc", openGolden(t, "sofarpc", "sofarpc")}, port: port}
 	changing, refused := w, w
 	hosts := []int{port}
-	wefts := startSidecars(t, "bolt", service{hosts: hosts}, service{hosts: hosts, change: changeBaggage()},
-		service{hosts: hosts, beside: refusing()})
-	w.sidecars, changing.sidecars, refused.sidecars = wefts.to(0), wefts.to(1), wefts.to(2)
+	wefts := startSidecars(t, "bolt", service{hosts: hosts}, service{hosts: hosts, actionKeys: changeBaggage()},
+		service{hosts: hosts, routeKeys: abortKeys()})
+	w.sidecars, changing.sidecars, refused.sidecars = wefts.forService(0), wefts.forService(1), wefts.forService(2)
 	for _, scenario := range sofaRPCScenarios() {
-		w.play(t, consumer, scenario, scenario, "")
+		w.runScenario(t, consumer, scenario, scenario, "")
 	}
-	changing.playThrough(t, consumer, "baggage-changed", "baggage", "")
-	refused.playThrough(t, consumer, "refused", "value", "")
-	playIdle(t, consumer, "", []way{w})
+	changing.runThroughWefts(t, consumer, "baggage-changed", "baggage", "")
+	refused.runThroughWefts(t, consumer, "refused", "value", "")
+	runIdle(t, consumer, "", []target{w})
 }

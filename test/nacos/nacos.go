@@ -31,13 +31,13 @@ import (
 )
 
 const (
-	// folderKey and problemKey are environment variables for the process that runs the tests: the
+	// dirEnv and problemEnv are environment variables for the process that runs the tests: the
 	// directory of the server, or why there is none.
-	folderKey  = "WEFT_NACOS"
-	problemKey = "WEFT_NO_NACOS"
-	// patience is the timeout of a server start.
-	patience = 120 * time.Second
-	interval = 100 * time.Millisecond
+	dirEnv     = "WEFT_NACOS"
+	problemEnv = "WEFT_NO_NACOS"
+	// waitTimeout is the timeout of a server start.
+	waitTimeout  = 120 * time.Second
+	pollInterval = 100 * time.Millisecond
 
 	// User is the administrator, if authentication is enabled.
 	User = "nacos"
@@ -52,7 +52,7 @@ func Main(m *testing.M, root string) int {
 	if list := flag.Lookup("test.list"); list != nil && list.Value.String() != "" {
 		return m.Run()
 	}
-	if netns.Inside() {
+	if netns.InNamespace() {
 		if err := netns.LoopbackUp(); err != nil {
 			return fail(err)
 		}
@@ -61,11 +61,11 @@ func Main(m *testing.M, root string) int {
 	if err := build(root); err != nil {
 		return fail(err)
 	}
-	status, err := netns.Again()
+	status, err := netns.RunInNamespace()
 	if err == nil {
 		return status
 	}
-	if err := os.Setenv(problemKey, fmt.Sprintf("no network of its own for Nacos: %v", err)); err != nil {
+	if err := os.Setenv(problemEnv, fmt.Sprintf("no network of its own for Nacos: %v", err)); err != nil {
 		return fail(err)
 	}
 	return m.Run()
@@ -88,12 +88,12 @@ func build(root string) error {
 	folder, err := kit.Java().Get(filepath.Join(root, "test", "nacos"), tools)
 	var missing *kit.MissingError
 	if errors.As(err, &missing) {
-		return os.Setenv(problemKey, missing.What)
+		return os.Setenv(problemEnv, missing.What)
 	}
 	if err != nil {
 		return err
 	}
-	return os.Setenv(folderKey, folder)
+	return os.Setenv(dirEnv, folder)
 }
 
 // Options configures a server. The zero value disables authentication.
@@ -107,7 +107,7 @@ type Server struct {
 	t       testing.TB
 	options Options
 	address string
-	folder  string // of its data and configuration
+	dir     string // of its data and configuration
 	process *child.Process
 }
 
@@ -115,13 +115,13 @@ type Server struct {
 // 1,000 below and above, and the one after, must be free as well: a test has one server at a time.
 func Start(t testing.TB, options Options) *Server {
 	t.Helper()
-	if why := os.Getenv(problemKey); why != "" {
+	if why := os.Getenv(problemEnv); why != "" {
 		t.Skip(why)
 	}
-	if os.Getenv(folderKey) == "" {
+	if os.Getenv(dirEnv) == "" {
 		t.Skip("the test's TestMain has not called nacos.Main")
 	}
-	s := &Server{t: t, options: options, address: "127.0.0.1:8848", folder: t.TempDir()}
+	s := &Server{t: t, options: options, address: "127.0.0.1:8848", dir: t.TempDir()}
 	s.configure()
 	s.Restart()
 	return s
@@ -145,7 +145,7 @@ func (s *Server) configure() {
 		"spring.autoconfigure.exclude=org.springframework.boot.autoconfigure.jdbc.DataSourceAutoConfiguration",
 		"spring.main.banner-mode=off",
 	}
-	conf := filepath.Join(s.folder, "conf")
+	conf := filepath.Join(s.dir, "conf")
 	if err := os.MkdirAll(conf, 0o700); err != nil {
 		s.t.Fatal(err)
 	}
@@ -162,22 +162,22 @@ func (s *Server) Address() string { return s.address }
 func (s *Server) Restart() {
 	s.t.Helper()
 	s.launch()
-	s.process.Await(s.t, patience, interval, s.serves)
+	s.process.Await(s.t, waitTimeout, pollInterval, s.isReady)
 }
 
 func (s *Server) launch() {
 	s.t.Helper()
-	built := filepath.Join(os.Getenv(folderKey), "server")
+	built := filepath.Join(os.Getenv(dirEnv), "server")
 	cmd := exec.Command("java", "-Xmx384m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData", child.JavaHosts(s.t),
-		"-Dnacos.standalone=true", "-Dnacos.home="+s.folder, "-Dnacos.server.ip=127.0.0.1",
-		"-Dspring.config.additional-location=file:"+filepath.Join(s.folder, "conf")+"/",
+		"-Dnacos.standalone=true", "-Dnacos.home="+s.dir, "-Dnacos.server.ip=127.0.0.1",
+		"-Dspring.config.additional-location=file:"+filepath.Join(s.dir, "conf")+"/",
 		"-cp", filepath.Join(built, "server.jar")+":"+filepath.Join(built, "lib", "*"), "com.alibaba.nacos.Server")
-	cmd.Dir = s.folder
+	cmd.Dir = s.dir
 	s.process = child.Start(s.t, "Nacos "+s.address, cmd)
 }
 
-// serves reports whether services can be registered.
-func (s *Server) serves() bool {
+// isReady reports whether services can be registered.
+func (s *Server) isReady() bool {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 	defer cancel()
 	q, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+s.address+"/nacos/v1/ns/operator/metrics", nil)

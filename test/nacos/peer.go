@@ -22,28 +22,28 @@ type Peer struct {
 // Nacos group of its services.
 func (s *Server) StartPeer(t testing.TB, kind, group string) *Peer {
 	t.Helper()
-	built := filepath.Join(os.Getenv(folderKey), kind)
+	built := filepath.Join(os.Getenv(dirEnv), kind)
 	folder := t.TempDir() // Nacos's client writes logs and caches into the home directory
 	cmd := exec.Command("java", "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData",
 		"--add-opens=java.base/java.lang=ALL-UNNAMED", // for the code that Dubbo 2.7 generates
 		"-Duser.home="+folder, "-Djava.net.preferIPv4Stack=true", child.JavaHosts(t),
 		"-cp", filepath.Join(built, kind+".jar")+":"+filepath.Join(built, "lib", "*"),
 		"weft.Peer", "nacos://"+s.address+"?group="+group)
-	return &Peer{t, child.Talk(t, "Dubbo's registry of "+kind, cmd)}
+	return &Peer{t, child.StartInteractive(t, "Dubbo's registry of "+kind, cmd)}
 }
 
-// Tell sends the peer a command: "register", "unregister" or "subscribe", with a URL.
-func (p *Peer) Tell(what, url string) {
+// Send sends the peer a command: "register", "unregister" or "subscribe", with a URL.
+func (p *Peer) Send(what, url string) {
 	p.t.Helper()
-	if err := p.process.Say(what + " " + url); err != nil {
+	if err := p.process.Send(what + " " + url); err != nil {
 		p.t.Fatal(err)
 	}
 }
 
-// Await waits until the peer reports a list of provider URLs for which wanted returns true.
-func (p *Peer) Await(what string, wanted func(urls []string) bool) {
+// AwaitProviders waits until the peer reports a list of provider URLs for which wanted returns true.
+func (p *Peer) AwaitProviders(what string, wanted func(urls []string) bool) {
 	p.t.Helper()
-	limit := time.After(patience)
+	limit := time.After(waitTimeout)
 	last := "nothing"
 	for {
 		select {
@@ -57,7 +57,7 @@ func (p *Peer) Await(what string, wanted func(urls []string) bool) {
 			}
 			last = line
 		case <-limit:
-			p.t.Fatalf("no %s within %v; the peer said last: %s", what, patience, last)
+			p.t.Fatalf("no %s within %v; the peer said last: %s", what, waitTimeout, last)
 		}
 	}
 }

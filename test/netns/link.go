@@ -10,13 +10,13 @@ import (
 )
 
 // ErrUnsupported is returned by Link.Impair if the kernel has no netem, which a Link of Connect
-// needs; a Link of ConnectRough does not.
+// needs; a Link of ConnectTUN does not.
 var ErrUnsupported = errors.New("the kernel has no netem")
 
 // Link connects two namespaces. Each end has an IPv4 and an IPv6 address.
 type Link struct {
-	A, B End   // in the order of the arguments of Connect
-	wire *wire // nil: a veth pair
+	A, B End      // in the order of the arguments of Connect
+	tun  *tunPair // nil: a veth pair
 }
 
 // End is one end of a link.
@@ -37,7 +37,7 @@ type Impairment struct {
 
 // Connect joins two namespaces with a veth pair, which has all packet processing of the kernel.
 // Each link is a separate subnet. Without routes a namespace reaches only the other ends of its
-// links; see Route and Namespace.Forward.
+// links; see Route and Namespace.EnableForwarding.
 func (n *Network) Connect(a, b *Namespace) *Link {
 	n.t.Helper()
 	l := n.link(a, b, "veth")
@@ -46,19 +46,19 @@ func (n *Network) Connect(a, b *Namespace) *Link {
 	return l
 }
 
-// ConnectRough joins two namespaces with a pair of TUN devices whose packets this process carries,
+// ConnectTUN joins two namespaces with a pair of TUN devices whose packets this process carries,
 // so that they can be impaired regardless of the kernel configuration. The seed and the order of
 // packets determine which packets are lost. It carries about ten thousand packets per second. It
 // skips the test if the kernel has no TUN devices.
-func (n *Network) ConnectRough(a, b *Namespace, seed uint64) *Link {
+func (n *Network) ConnectTUN(a, b *Namespace, seed uint64) *Link {
 	n.t.Helper()
 	l := n.link(a, b, "tun")
-	wire, err := newWire(l.A, l.B, seed)
+	wire, err := newTUNPair(l.A, l.B, seed)
 	if err != nil {
 		n.t.Skipf("the kernel gives no TUN device: %v", err)
 	}
 	n.t.Cleanup(wire.close)
-	l.wire = wire
+	l.tun = wire
 	l.up()
 	return l
 }
@@ -121,14 +121,14 @@ func (l *Link) ends(ns *Namespace) (end, other End) {
 
 // Impair replaces the impairment of packets that leave the namespace over the link; the other
 // direction does not change. On a link of Connect it returns ErrUnsupported if the kernel has no
-// netem. On a link of ConnectRough it always succeeds and is safe for concurrent use.
+// netem. On a link of ConnectTUN it always succeeds and is safe for concurrent use.
 func (l *Link) Impair(from *Namespace, how Impairment) error {
 	end, _ := l.ends(from)
-	if l.wire != nil {
-		l.wire.impair(from == l.A.Namespace, how)
+	if l.tun != nil {
+		l.tun.impair(from == l.A.Namespace, how)
 		return nil
 	}
-	args := []string{"netns", "exec", from.name, "tc", "qdisc", "replace", "dev", end.Device, "root", "netem", "limit", fmt.Sprint(queue)}
+	args := []string{"netns", "exec", from.name, "tc", "qdisc", "replace", "dev", end.Device, "root", "netem", "limit", fmt.Sprint(queueSize)}
 	if how.Delay > 0 {
 		args = append(args, "delay", fmt.Sprintf("%dus", how.Delay.Microseconds()))
 	}

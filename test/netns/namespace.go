@@ -104,11 +104,11 @@ func (ns *Namespace) Command(program string, args ...string) *exec.Cmd {
 // program fails.
 func (ns *Namespace) Run(program string, args ...string) string {
 	ns.network.t.Helper()
-	return ns.feed("", program, args...)
+	return ns.runWithInput("", program, args...)
 }
 
-// feed is Run with stdin.
-func (ns *Namespace) feed(input, program string, args ...string) string {
+// runWithInput is Run with stdin.
+func (ns *Namespace) runWithInput(input, program string, args ...string) string {
 	ns.network.t.Helper()
 	command := exec.Command("ip", append([]string{"netns", "exec", ns.name, program}, args...)...)
 	command.Stdin = strings.NewReader(input)
@@ -129,8 +129,8 @@ func (ns *Namespace) Sysctl(name, value string) {
 	}
 }
 
-// Forward enables forwarding of IPv4 and IPv6 between the links of the namespace.
-func (ns *Namespace) Forward() {
+// EnableForwarding enables forwarding of IPv4 and IPv6 between the links of the namespace.
+func (ns *Namespace) EnableForwarding() {
 	ns.network.t.Helper()
 	ns.Sysctl("net.ipv4.ip_forward", "1")
 	ns.Sysctl("net.ipv6.conf.all.forwarding", "1")
@@ -140,8 +140,8 @@ func (ns *Namespace) Forward() {
 // fails it if the kernel rejects the ruleset.
 func (ns *Namespace) Nftables(ruleset string) {
 	ns.network.t.Helper()
-	Need(ns.network.t, "nft")
-	ns.feed(ruleset, "nft", "-f", "-")
+	RequirePrograms(ns.network.t, "nft")
+	ns.runWithInput(ruleset, "nft", "-f", "-")
 }
 
 // IPtables runs iptables(8) in the namespace with arguments like "-t nat -A PREROUTING -p tcp -j
@@ -160,7 +160,7 @@ func (ns *Namespace) IP6tables(args string) {
 
 func (ns *Namespace) iptables(program, args string) {
 	ns.network.t.Helper()
-	Need(ns.network.t, program)
+	RequirePrograms(ns.network.t, program)
 	// Another process may hold the iptables lock for a moment.
 	ns.Run(program, append([]string{"-w", "10"}, strings.Fields(args)...)...)
 }

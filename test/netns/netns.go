@@ -41,8 +41,8 @@ func New(t testing.TB) *Network {
 	if os.Geteuid() != 0 {
 		t.Skip("network namespaces need root")
 	}
-	Need(t, "ip")
-	sweep()
+	RequirePrograms(t, "ip")
+	removeStale()
 	n := &Network{t: t, name: fmt.Sprintf("%s%d-%06x-", prefix, os.Getpid(), rand.Uint32()&0xffffff)}
 	probe := n.name + "probe"
 	if out, err := exec.Command("ip", "netns", "add", probe).CombinedOutput(); err != nil {
@@ -52,8 +52,8 @@ func New(t testing.TB) *Network {
 	return n
 }
 
-// Need skips the test if one of the programs is not installed.
-func Need(t testing.TB, programs ...string) {
+// RequirePrograms skips the test if one of the programs is not installed.
+func RequirePrograms(t testing.TB, programs ...string) {
 	t.Helper()
 	for _, program := range programs {
 		if _, err := exec.LookPath(program); err != nil {
@@ -62,22 +62,22 @@ func Need(t testing.TB, programs ...string) {
 	}
 }
 
-// sweep removes the namespaces of dead processes.
-func sweep() {
+// removeStale removes the namespaces of dead processes.
+func removeStale() {
 	entries, err := os.ReadDir(directory)
 	if err != nil {
 		return // the directory does not exist before the first namespace
 	}
 	for _, entry := range entries {
-		if pid, ok := owner(entry.Name()); ok && syscall.Kill(pid, 0) == syscall.ESRCH {
+		if pid, ok := ownerPID(entry.Name()); ok && syscall.Kill(pid, 0) == syscall.ESRCH {
 			remove(entry.Name())
 		}
 	}
 }
 
-// owner returns the id of the process that created the namespace, or false if it is not a namespace
+// ownerPID returns the id of the process that created the namespace, or false if it is not a namespace
 // of a test.
-func owner(name string) (int, bool) {
+func ownerPID(name string) (int, bool) {
 	rest, ok := strings.CutPrefix(name, prefix)
 	if !ok {
 		return 0, false

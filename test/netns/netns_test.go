@@ -71,7 +71,7 @@ func ping(ns *Namespace, addr netip.Addr, port string) (time.Duration, error) {
 	return time.Since(begin), nil
 }
 
-func TestALinkCarriesBothFamiliesAndNothingElseDoes(t *testing.T) {
+func TestLinkCarriesIPv4AndIPv6(t *testing.T) {
 	n, a, b, l := pair(t)
 	stranger := n.Namespace("stranger")
 	port := echo(t, b)
@@ -85,11 +85,11 @@ func TestALinkCarriesBothFamiliesAndNothingElseDoes(t *testing.T) {
 	}
 }
 
-func TestARouterBetweenTwoLinks(t *testing.T) {
+func TestForwardingBetweenLinks(t *testing.T) {
 	n := New(t)
 	a, router, b := n.Namespace("a"), n.Namespace("router"), n.Namespace("b")
 	near, far := n.Connect(a, router), n.Connect(router, b)
-	router.Forward()
+	router.EnableForwarding()
 	for _, prefix := range []string{"0.0.0.0/0", "::/0"} {
 		near.Route(a, prefix)
 		far.Route(b, prefix)
@@ -125,7 +125,7 @@ func TestCommandsRunInTheNamespace(t *testing.T) {
 	}
 }
 
-func TestPacketFiltersActInTheirNamespace(t *testing.T) {
+func TestPacketFiltersAreLocal(t *testing.T) {
 	tests := []struct {
 		name string
 		rule func(b *Namespace, from, to string)
@@ -156,18 +156,18 @@ func TestPacketFiltersActInTheirNamespace(t *testing.T) {
 	}
 }
 
-func TestAnImpairedLinkDelaysAndRecovers(t *testing.T) {
+func TestLinkDelay(t *testing.T) {
 	tests := []struct {
 		name    string
 		connect func(n *Network, a, b *Namespace) *Link
 	}{
 		{"netem", (*Network).Connect},
-		{"carried by the test", func(n *Network, a, b *Namespace) *Link { return n.ConnectRough(a, b, 1) }},
+		{"carried by the test", func(n *Network, a, b *Namespace) *Link { return n.ConnectTUN(a, b, 1) }},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
 			n := New(t)
-			Need(t, "tc")
+			RequirePrograms(t, "tc")
 			a, b := n.Namespace("a"), n.Namespace("b")
 			l := test.connect(n, a, b)
 			port := echo(t, b)
@@ -205,10 +205,10 @@ func TestAnImpairedLinkDelaysAndRecovers(t *testing.T) {
 	}
 }
 
-func TestALinkThatLosesAllCarriesNothing(t *testing.T) {
+func TestLinkLosesAllPackets(t *testing.T) {
 	n := New(t)
 	a, b := n.Namespace("a"), n.Namespace("b")
-	l := n.ConnectRough(a, b, 1)
+	l := n.ConnectTUN(a, b, 1)
 	sender, err := a.Dial("udp", net.JoinHostPort(l.B.IPv4.String(), "9"))
 	if err != nil {
 		t.Fatal(err)
@@ -245,14 +245,14 @@ func send(t *testing.T, conn net.Conn, text string) {
 	}
 }
 
-func TestTheFateOfPacketsFollowsFromTheSeed(t *testing.T) {
+func TestScheduleIsDeterministic(t *testing.T) {
 	const packets = 10_000
 	now := time.Unix(1, 0)
 	fates := func(seed uint64) (lost []bool, last time.Time) {
 		d := newDirection(nil, nil, rand.New(rand.NewPCG(seed, 1)))
-		d.how = Impairment{Delay: time.Second, Loss: 0.3, Rate: 8_000}
+		d.impairment = Impairment{Delay: time.Second, Loss: 0.3, Rate: 8_000}
 		for range packets {
-			due, gone := d.fate(100, now)
+			due, gone := d.schedule(100, now)
 			lost = append(lost, gone)
 			if !gone {
 				last = due
@@ -282,7 +282,7 @@ func TestTheFateOfPacketsFollowsFromTheSeed(t *testing.T) {
 	}
 }
 
-func TestNamespacesGoWithTheTestAndWithDeadProcesses(t *testing.T) {
+func TestStaleNamespacesAreRemoved(t *testing.T) {
 	var name string
 	var command *exec.Cmd
 	t.Run("a test", func(t *testing.T) {
@@ -334,7 +334,7 @@ func TestNamespacesGoWithTheTestAndWithDeadProcesses(t *testing.T) {
 	}
 }
 
-func TestOwnersOfNames(t *testing.T) {
+func TestOwnerPID(t *testing.T) {
 	tests := []struct {
 		name string
 		pid  int
@@ -348,7 +348,7 @@ func TestOwnersOfNames(t *testing.T) {
 		{"cni-12-a", 0, false},
 	}
 	for _, test := range tests {
-		if pid, ok := owner(test.name); ok != test.ok || ok && pid != test.pid {
+		if pid, ok := ownerPID(test.name); ok != test.ok || ok && pid != test.pid {
 			t.Errorf("owner(%q) = %d, %v, want %d, %v", test.name, pid, ok, test.pid, test.ok)
 		}
 	}

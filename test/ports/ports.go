@@ -19,18 +19,18 @@ type Range struct {
 }
 
 // EndToEnd returns the range of test/e2e.
-func EndToEnd() *Range { return between(10_000, 20_000) }
+func EndToEnd() *Range { return newRange(10_000, 20_000) }
 
 // Dubbo returns the range of test/dubbo.
-func Dubbo() *Range { return between(23_000, 25_000) }
+func Dubbo() *Range { return newRange(23_000, 25_000) }
 
 // Interop returns the range of test/interop.
-func Interop() *Range { return between(25_000, 27_000) }
+func Interop() *Range { return newRange(25_000, 27_000) }
 
 // Chaos returns the range of test/chaos.
-func Chaos() *Range { return between(27_000, 32_000) }
+func Chaos() *Range { return newRange(27_000, 32_000) }
 
-func between(first, end uint32) *Range {
+func newRange(first, end uint32) *Range {
 	r := &Range{first: first, count: end - first}
 	r.next.Store(rand.Uint32N(r.count)) //nolint:gosec // it is no secret
 	return r

@@ -20,11 +20,11 @@ func TestAPortIsFree(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := between(uint32(taken), uint32(taken)+1)
+	r := newRange(uint32(taken), uint32(taken)+1)
 	if port, err := r.Free("127.0.0.1"); err == nil {
 		t.Errorf("Free = %d, on which somebody listens", port)
 	}
-	r = between(uint32(taken)-1, uint32(taken)+1)
+	r = newRange(uint32(taken)-1, uint32(taken)+1)
 	for range 2 {
 		if port, err := r.Free("127.0.0.1"); err == nil && port != int(taken)-1 {
 			t.Errorf("Free = %d, want %d", port, taken-1)
@@ -32,8 +32,8 @@ func TestAPortIsFree(t *testing.T) {
 	}
 }
 
-// TestRangesAreApart verifies that the ranges do not overlap and end below the ephemeral ports.
-func TestRangesAreApart(t *testing.T) {
+// TestRangesDoNotOverlap verifies that the ranges do not overlap and end below the ephemeral ports.
+func TestRangesDoNotOverlap(t *testing.T) {
 	end := uint32(10_000)
 	for _, r := range []*Range{EndToEnd(), Dubbo(), Interop(), Chaos()} {
 		if r.first < end {

@@ -32,9 +32,9 @@ func Weft(root, path string, flags ...string) error {
 	return Build(root, "./cmd/weft", path, flags...)
 }
 
-// Checked returns the flags of a checked Weft, with poisoned buffers and leak counts, if the tests
+// RaceFlags returns the flags of a checked Weft, with poisoned buffers and leak counts, if the tests
 // run with "go test -race"; otherwise it returns none.
-func Checked() []string {
+func RaceFlags() []string {
 	if invariants.Enabled {
 		return []string{"-race"}
 	}

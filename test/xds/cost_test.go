@@ -26,7 +26,7 @@ func TestCost(t *testing.T) {
 		most          = 2.0
 	)
 	// The measurements alternate, so that other load on the machine affects both.
-	crowds := map[int]*crowd{few: newCrowd(t, few), many: newCrowd(t, many)}
+	crowds := map[int]*costFixture{few: newCostFixture(t, few), many: newCostFixture(t, many)}
 	for _, c := range crowds {
 		c.change(paces) // warm-up
 	}
@@ -34,61 +34,61 @@ func TestCost(t *testing.T) {
 		for _, c := range crowds {
 			begin := c.w.cpu()
 			c.change(paces)
-			c.used = append(c.used, (c.w.cpu()-begin)/paces)
+			c.cpuTimes = append(c.cpuTimes, (c.w.cpu()-begin)/paces)
 		}
 	}
 	cost := map[int]time.Duration{}
 	for n, c := range crowds {
-		slices.Sort(c.used)
-		cost[n] = c.used[len(c.used)/2] // the median excludes garbage collections
-		t.Logf("beside %d clusters: %v of CPU an update, from %v to %v", n, cost[n], c.used[0], c.used[len(c.used)-1])
+		slices.Sort(c.cpuTimes)
+		cost[n] = c.cpuTimes[len(c.cpuTimes)/2] // the median excludes garbage collections
+		t.Logf("beside %d clusters: %v of CPU an update, from %v to %v", n, cost[n], c.cpuTimes[0], c.cpuTimes[len(c.cpuTimes)-1])
 	}
 	if ratio := float64(cost[many]) / float64(cost[few]); ratio > most {
 		t.Errorf("beside %d clusters an update costs %.1f times what it costs beside %d, want at most %.1f", many, ratio, few, most)
 	}
 }
 
-// crowd is a Weft with one cluster that changes and many that do not.
-type crowd struct {
-	t       *testing.T
-	p       *plane
-	w       *weft
-	at      string // address of the cluster's host
-	changes int
-	used    []time.Duration // CPU time per update, in each round
+// costFixture is a Weft with one cluster that changes and many that do not.
+type costFixture struct {
+	t            *testing.T
+	controlPlane *controlPlane
+	w            *weft
+	hostAddress  string // address of the cluster's host
+	changes      int
+	cpuTimes     []time.Duration // CPU time per update, in each round
 }
 
-func newCrowd(t *testing.T, clusters int) *crowd {
+func newCostFixture(t *testing.T, clusters int) *costFixture {
 	t.Helper()
-	p, host := newStopped(t), newHost()
-	p.apart = cache.NewLinearCache(resource.EndpointType) // so that the cost for the control plane does not depend on the number of clusters
+	p, host := newStoppedControlPlane(t), newHost()
+	p.endpointCache = cache.NewLinearCache(resource.EndpointType) // so that the cost for the control plane does not depend on the number of clusters
 	p.start()
-	at := origin(t, "app")
+	at := startOrigin(t, "app")
 	w := startWeft(t, bootstrap("DELTA_GRPC", p.address, host+":9901"), nil)
-	p.put(front("front", host+":10000", "routes"), tableOf("routes", to("/", "app")), edsCluster("app"), endpointsOf("app", at))
+	p.put(httpListener("front", host+":10000", "routes"), routeTable("routes", routeTo("/", "app")), edsCluster("app"), endpointsOf("app", at))
 	for i := range clusters {
 		name := fmt.Sprintf("untouched-%d", i)
 		p.put(edsCluster(name), endpointsOf(name, "127.0.0.1:9"))
 	}
 	p.publish()
-	p.apart.SetResources(p.endpoints)
-	answers(t, client(t), "http://"+host+":10000/", "app")
-	return &crowd{t: t, p: p, w: w, at: at}
+	p.endpointCache.SetResources(p.endpoints)
+	awaitResponse(t, client(t), "http://"+host+":10000/", "app")
+	return &costFixture{t: t, controlPlane: p, w: w, hostAddress: at}
 }
 
 // change changes the cluster's endpoints a number of times at a pace that lets caches grow cold.
-func (c *crowd) change(times int) {
+func (c *costFixture) change(times int) {
 	c.t.Helper()
 	pace := time.NewTicker(20 * time.Millisecond)
 	defer pace.Stop()
 	for range times {
 		<-pace.C
 		c.changes++
-		heard := c.p.heard()
-		if err := c.p.apart.UpdateResource("app", endpointsOf("app", c.at, fmt.Sprintf("127.0.0.1:%d", 100+c.changes))); err != nil {
+		heard := c.controlPlane.ackCount()
+		if err := c.controlPlane.endpointCache.UpdateResource("app", endpointsOf("app", c.hostAddress, fmt.Sprintf("127.0.0.1:%d", 100+c.changes))); err != nil {
 			c.t.Fatal(err)
 		}
-		c.p.await(heard, func(a answer) bool { return a == answer{kind: "ClusterLoadAssignment"} })
+		c.controlPlane.await(heard, func(a ack) bool { return a == ack{typeName: "ClusterLoadAssignment"} })
 	}
 }
 

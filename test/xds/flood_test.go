@@ -16,14 +16,14 @@ func TestFlood(t *testing.T) {
 	if testing.Short() {
 		lasts = 10 * time.Second
 	}
-	for _, form := range forms() {
+	for _, form := range apiTypes() {
 		t.Run(form, func(t *testing.T) {
 			t.Parallel()
-			p, host := newPlane(t), newHost()
-			origins := []string{origin(t, "first"), origin(t, "second"), origin(t, "third")}
+			p, host := newControlPlane(t), newHost()
+			origins := []string{startOrigin(t, "first"), startOrigin(t, "second"), startOrigin(t, "third")}
 			startWeft(t, bootstrap(form, p.address, host+":9901"), nil)
 			c, url := client(t), "http://"+host+":10000"
-			p.put(edsCluster("app"), endpointsOf("app", origins...), front("front", host+":10000", "routes"), tableOf("routes", to("/", "app")))
+			p.put(edsCluster("app"), endpointsOf("app", origins...), httpListener("front", host+":10000", "routes"), routeTable("routes", routeTo("/", "app")))
 			p.publish()
 			eventually(t, func() string {
 				if got, err := get(t.Context(), c, url+"/"); err != nil || got[0] == '4' || got[0] == '5' {
@@ -31,15 +31,15 @@ func TestFlood(t *testing.T) {
 				}
 				return ""
 			})
-			l := playLoad(t, url+"/", url+"/more")
-			n := flood(p, origins, host, lasts)
-			l.end()
-			answers(t, c, url+"/last", fmt.Sprint(n/4))
-			if all := p.refusals(); len(all) > 0 {
+			l := startLoad(t, url+"/", url+"/more")
+			n := publishOnSchedule(p, origins, host, lasts)
+			l.stop()
+			awaitResponse(t, c, url+"/last", fmt.Sprint(n/4))
+			if all := p.nacks(); len(all) > 0 {
 				t.Errorf("%d updates were refused, the first: %v", len(all), all[0])
 			}
 			rate := float64(n) / lasts.Seconds()
-			t.Logf("%d updates, %.0f a second; %d answers", n, rate, p.heard())
+			t.Logf("%d updates, %.0f a second; %d answers", n, rate, p.ackCount())
 			if rate < 190 {
 				t.Skipf("this machine has no time: only %.0f updates a second were made", rate)
 			}
@@ -47,8 +47,8 @@ func TestFlood(t *testing.T) {
 	}
 }
 
-// flood publishes updates on schedule and returns their number. It publishes late ones immediately.
-func flood(p *plane, origins []string, host string, lasts time.Duration) int {
+// publishOnSchedule publishes updates on schedule and returns their number. It publishes late ones immediately.
+func publishOnSchedule(p *controlPlane, origins []string, host string, lasts time.Duration) int {
 	p.t.Helper()
 	const every = time.Second / 200
 	began := time.Now()
@@ -60,7 +60,7 @@ func flood(p *plane, origins []string, host string, lasts time.Duration) int {
 		select {
 		case <-due.C:
 		case <-end:
-			p.put(tableOf("routes", says("/last", fmt.Sprint(n/4)), to("/", "app")))
+			p.put(routeTable("routes", directRoute("/last", fmt.Sprint(n/4)), routeTo("/", "app")))
 			p.publish()
 			return n
 		}
@@ -68,10 +68,10 @@ func flood(p *plane, origins []string, host string, lasts time.Duration) int {
 		case 0, 2:
 			p.put(endpointsOf("app", origins[n/2%3], origins[(n/2+1)%3]))
 		case 1:
-			p.put(tableOf("routes", says("/last", fmt.Sprint(n/4)), to("/", "app")))
+			p.put(routeTable("routes", directRoute("/last", fmt.Sprint(n/4)), routeTo("/", "app")))
 		case 3:
 			if n%20 == 3 { // ten times per second
-				l := front("front", host+":10000", "routes")
+				l := httpListener("front", host+":10000", "routes")
 				l.ListenerFiltersTimeout = durationpb.New(time.Duration(10+n%7) * time.Second)
 				p.put(l)
 				break

@@ -39,7 +39,7 @@ func TestHarness(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			port := 22_000 + os.Getpid()%400*20 + i*10 // of the machine's network namespace: the harness supports no other address
-			ln, err := net.Listen("tcp", at(port))
+			ln, err := net.Listen("tcp", loopback(port))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -49,12 +49,12 @@ func TestHarness(t *testing.T) {
 			cmd := exec.CommandContext(ctx, harness, "-xds", c.mode, "-u", "3", "-r", "10", "-delay", "200ms", "-scopedhttp", "0", "-vhdshttp", "0",
 				"-upstream", strconv.Itoa(port), "-port", strconv.Itoa(port+1), "-gateway", strconv.Itoa(port+2), "-als", strconv.Itoa(port+3),
 				"-base", strconv.Itoa(port+4), "-http", "3", "-tcp", "3")
-			log := subject.NewJournal()
+			log := subject.NewLogBuffer()
 			cmd.Stdout, cmd.Stderr = log, log
 			if err := cmd.Start(); err != nil {
 				t.Fatal(err)
 			}
-			startWeft(t, bootstrap(c.form, at(port+1), newHost()+":9901"), nil)
+			startWeft(t, bootstrap(c.form, loopback(port+1), newHost()+":9901"), nil)
 			if err := cmd.Wait(); err != nil || !strings.Contains(log.String(), "passed!") {
 				t.Errorf("the harness: %v\n%s", err, log)
 			}
@@ -62,4 +62,4 @@ func TestHarness(t *testing.T) {
 	}
 }
 
-func at(port int) string { return fmt.Sprintf("127.0.0.1:%d", port) }
+func loopback(port int) string { return fmt.Sprintf("127.0.0.1:%d", port) }

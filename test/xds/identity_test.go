@@ -17,16 +17,16 @@ import (
 	tlsv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/transport_sockets/tls/v3"
 )
 
-// mesh is the certificate authority of a mesh.
-type mesh struct {
+// meshCA is the certificate authority of a mesh.
+type meshCA struct {
 	t    testing.TB
 	cert *x509.Certificate
 	key  *ecdsa.PrivateKey
 }
 
-func newMesh(t testing.TB) *mesh {
+func newMeshCA(t testing.TB) *meshCA {
 	t.Helper()
-	m := &mesh{t: t, cert: &x509.Certificate{
+	m := &meshCA{t: t, cert: &x509.Certificate{
 		Subject: pkix.Name{CommonName: "mesh"}, IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
 	}}
 	m.key = m.newKey()
@@ -34,7 +34,7 @@ func newMesh(t testing.TB) *mesh {
 	return m
 }
 
-func (m *mesh) newKey() *ecdsa.PrivateKey {
+func (m *meshCA) newKey() *ecdsa.PrivateKey {
 	m.t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -43,7 +43,7 @@ func (m *mesh) newKey() *ecdsa.PrivateKey {
 	return key
 }
 
-func (m *mesh) sign(template, by *x509.Certificate, key *ecdsa.PublicKey) *x509.Certificate {
+func (m *meshCA) sign(template, by *x509.Certificate, key *ecdsa.PublicKey) *x509.Certificate {
 	m.t.Helper()
 	template.SerialNumber, template.NotAfter = big.NewInt(time.Now().UnixNano()), time.Now().Add(time.Hour)
 	der, err := x509.CreateCertificate(rand.Reader, template, by, key, m.key)
@@ -58,7 +58,7 @@ func (m *mesh) sign(template, by *x509.Certificate, key *ecdsa.PublicKey) *x509.
 }
 
 // identity returns a certificate for a service account.
-func (m *mesh) identity(account string) tls.Certificate {
+func (m *meshCA) identity(account string) tls.Certificate {
 	m.t.Helper()
 	key := m.newKey()
 	cert := m.sign(&x509.Certificate{
@@ -70,14 +70,14 @@ func (m *mesh) identity(account string) tls.Certificate {
 }
 
 // server returns the TLS configuration of a server that requires client certificates.
-func (m *mesh) server(account string) *tls.Config {
+func (m *meshCA) server(account string) *tls.Config {
 	pool := x509.NewCertPool()
 	pool.AddCert(m.cert)
 	return &tls.Config{Certificates: []tls.Certificate{m.identity(account)}, ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: pool, MinVersion: tls.VersionTLS12}
 }
 
 // client returns the TLS configuration of a sidecar that connects to another one.
-func (m *mesh) client(account string) *tls.Config {
+func (m *meshCA) client(account string) *tls.Config {
 	return &tls.Config{
 		Certificates:       []tls.Certificate{m.identity(account)},
 		NextProtos:         []string{"istio-http/1.1", "istio", "http/1.1"},
@@ -86,7 +86,7 @@ func (m *mesh) client(account string) *tls.Config {
 }
 
 // secrets returns the SDS secrets of a sidecar of the account.
-func (m *mesh) secrets(account string) []*tlsv3.Secret {
+func (m *meshCA) secrets(account string) []*tlsv3.Secret {
 	m.t.Helper()
 	own := m.identity(account)
 	key, err := x509.MarshalPKCS8PrivateKey(own.PrivateKey)

@@ -19,9 +19,9 @@ import (
 	"github.com/weft-proxy/weft/test/netns"
 )
 
-// stats returns a stats.PluginConfig like the one that istiod sends when a Telemetry resource
+// statsConfig returns a stats.PluginConfig like the one that istiod sends when a Telemetry resource
 // exists. This one removes a label.
-func stats() *anypb.Any {
+func statsConfig() *anypb.Any {
 	const metrics, tagsToRemove = 8, 3
 	override := protowire.AppendString(protowire.AppendTag(nil, tagsToRemove, protowire.BytesType), "source_version")
 	return &anypb.Any{
@@ -30,11 +30,11 @@ func stats() *anypb.Any {
 	}
 }
 
-// counting adds istio.stats to each HTTP connection manager and each TCP proxy chain of the
+// addIstioStats adds istio.stats to each HTTP connection manager and each TCP proxy chain of the
 // capture. The captured mesh did not have it.
-func (r *replay) counting() {
+func (r *replayServer) addIstioStats() {
 	r.t.Helper()
-	for _, packed := range r.all[resource.ListenerType] {
+	for _, packed := range r.resources[resource.ListenerType] {
 		l := &listenerv3.Listener{}
 		if err := packed.UnmarshalTo(l); err != nil {
 			r.t.Fatal(err)
@@ -46,7 +46,7 @@ func (r *replay) counting() {
 		for _, c := range chains {
 			last := len(c.GetFilters()) - 1
 			if last >= 0 && c.GetFilters()[last].GetTypedConfig().MessageIs(&tcpv3.TcpProxy{}) {
-				c.Filters = slices.Insert(c.Filters, last, &listenerv3.Filter{Name: "istio.stats", ConfigType: &listenerv3.Filter_TypedConfig{TypedConfig: stats()}})
+				c.Filters = slices.Insert(c.Filters, last, &listenerv3.Filter{Name: "istio.stats", ConfigType: &listenerv3.Filter_TypedConfig{TypedConfig: statsConfig()}})
 			}
 			for _, f := range c.GetFilters() {
 				m := &hcmv3.HttpConnectionManager{}
@@ -56,8 +56,8 @@ func (r *replay) counting() {
 				if err := f.GetTypedConfig().UnmarshalTo(m); err != nil {
 					r.t.Fatal(err)
 				}
-				m.HttpFilters = slices.Insert(m.HttpFilters, len(m.GetHttpFilters())-1, &hcmv3.HttpFilter{Name: "istio.stats", ConfigType: &hcmv3.HttpFilter_TypedConfig{TypedConfig: stats()}})
-				f.ConfigType = &listenerv3.Filter_TypedConfig{TypedConfig: pack(m)}
+				m.HttpFilters = slices.Insert(m.HttpFilters, len(m.GetHttpFilters())-1, &hcmv3.HttpFilter{Name: "istio.stats", ConfigType: &hcmv3.HttpFilter_TypedConfig{TypedConfig: statsConfig()}})
+				f.ConfigType = &listenerv3.Filter_TypedConfig{TypedConfig: mustAny(m)}
 			}
 		}
 		body, err := proto.Marshal(l)
@@ -68,14 +68,14 @@ func (r *replay) counting() {
 	}
 }
 
-// whoIsApp is the node of Istio's bootstrap for the sidecar's own workload.
-const whoIsApp = `"node": {"id": "sidecar~10.0.0.2~app-1.default~default.svc.cluster.local", "cluster": "app.default", "metadata": {
+// appNode is the node of Istio's bootstrap for the sidecar's own workload.
+const appNode = `"node": {"id": "sidecar~10.0.0.2~app-1.default~default.svc.cluster.local", "cluster": "app.default", "metadata": {
   "NAME": "app-1", "NAMESPACE": "default", "WORKLOAD_NAME": "app-v2", "CLUSTER_ID": "Kubernetes", "ISTIO_VERSION": "1.29.0",
   "LABELS": {"app": "app", "version": "v2", "service.istio.io/canonical-name": "app", "service.istio.io/canonical-revision": "v2"}}}`
 
-// sidecarOfCaller is a static configuration of the client's sidecar: it forwards requests at
+// clientSidecarConfig is a static configuration of the client's sidecar: it forwards requests at
 // 127.0.0.1:2051 to the application, which has a sidecar itself.
-const sidecarOfCaller = `{
+const clientSidecarConfig = `{
   "servers": [{
     "default_log_path": "stderr",
     "listeners": [{
@@ -92,38 +92,38 @@ const sidecarOfCaller = `{
   "admin": {"address": {"socket_address": {"address": "127.0.0.1", "port_value": 9901}}}
 }`
 
-const whoIsWeb = `{"name": "web-v1", "namespace": "default", "cluster": "Kubernetes", "canonical_name": "web", "canonical_revision": "v1", "app": "web", "version": "v1"}`
+const webWorkload = `{"name": "web-v1", "namespace": "default", "cluster": "Kubernetes", "canonical_name": "web", "canonical_revision": "v1", "app": "web", "version": "v1"}`
 
-// newCountedPod returns a pod whose sidecar uses the captured resources of a real istiod with Istio
+// newStatsPod returns a pod whose sidecar uses the captured resources of a real istiod with Istio
 // metrics, and a client in the pod. It verifies that Weft accepts all resources.
-func newCountedPod(t *testing.T) (*pod, *http.Client) {
+func newStatsPod(t *testing.T) (*pod, *http.Client) {
 	p := newPod(t)
-	r := newReplay(t, capture)
-	r.counting()
-	for _, s := range p.mesh.secrets("app") {
-		r.add(resource.SecretType, pack(s))
+	r := newReplayServer(t, capture)
+	r.addIstioStats()
+	for _, s := range p.ca.secrets("app") {
+		r.add(resource.SecretType, mustAny(s))
 	}
 	r.serve(p.listen("127.0.0.1:18000"))
 	boot := bootstrap("DELTA_GRPC", "127.0.0.1:18000", "127.0.0.1:9901")
-	startWeft(t, strings.Replace(boot, `"node": {"id": "test-id", "cluster": "test"}`, whoIsApp, 1), p.sidecar.Command)
+	startWeft(t, strings.Replace(boot, `"node": {"id": "test-id", "cluster": "test"}`, appNode, 1), p.sidecarNS.Command)
 	c := p.client(nil)
-	p.holds(c, request{p.address.String() + ":18301", "GET", "/", "app", "", "app"}) // wait until the sidecar listens
+	p.checkEventually(c, request{p.address.String() + ":18301", "GET", "/", "app", "", "app"}) // wait until the sidecar listens
 	t.Cleanup(func() {
-		if _, refusals := r.heard(); len(refusals) > 0 {
+		if _, refusals := r.outcomes(); len(refusals) > 0 {
 			t.Errorf("refused: %v", refusals)
 		}
 	})
 	return p, c
 }
 
-// TestIstioSeesBothEnds verifies the Istio metrics of a request through two Wefts, of which the
+// TestIstioRequestMetrics verifies the Istio metrics of a request through two Wefts, of which the
 // second uses resources of a real istiod: each identifies the source and the destination.
-func TestIstioSeesBothEnds(t *testing.T) {
+func TestIstioRequestMetrics(t *testing.T) {
 	t.Parallel()
-	p, c := newCountedPod(t)
-	startWeft(t, fmt.Sprintf(sidecarOfCaller, p.address, whoIsWeb), p.caller.Command)
-	p.holds(c, request{"127.0.0.1:2051", "GET", "/", "app", "", "app"})
-	p.holds(c, request{"240.240.0.10:9080", "GET", "/api/x", "reviews:9080", "end-user: jason", "reviews v3"}) // over mutual TLS
+	p, c := newStatsPod(t)
+	startWeft(t, fmt.Sprintf(clientSidecarConfig, p.address, webWorkload), p.clientNS.Command)
+	p.checkEventually(c, request{"127.0.0.1:2051", "GET", "/", "app", "", "app"})
+	p.checkEventually(c, request{"240.240.0.10:9080", "GET", "/api/x", "reviews:9080", "end-user: jason", "reviews v3"}) // over mutual TLS
 
 	asked := []string{`source_workload="web-v1"`, `source_workload_namespace="default"`, `source_app="web"`, `source_canonical_service="web"`, `source_canonical_revision="v1"`}
 	answered := []string{`destination_workload="app-v2"`, `destination_app="app"`, `destination_version="v2"`, `destination_canonical_service="app"`, `destination_canonical_revision="v2"`, `destination_cluster="Kubernetes"`}
@@ -134,27 +134,27 @@ func TestIstioSeesBothEnds(t *testing.T) {
 		at   *netns.Namespace
 		want []string
 	}{
-		{"where it left", p.caller, slices.Concat(asked, answered, outcome, []string{`reporter="source"`, `source_version="v1"`, `connection_security_policy="unknown"`})},
-		{"where it arrived", p.sidecar, slices.Concat(asked, answered, outcome, []string{
+		{"where it left", p.clientNS, slices.Concat(asked, answered, outcome, []string{`reporter="source"`, `source_version="v1"`, `connection_security_policy="unknown"`})},
+		{"where it arrived", p.sidecarNS, slices.Concat(asked, answered, outcome, []string{
 			`reporter="destination"`, `source_version=""`, `connection_security_policy="none"`, `destination_service="` + app + `"`, `destination_service_name="` + app + `"`,
 		})},
-		{"from the application to a service of the mesh", p.sidecar, slices.Concat(outcome, []string{
+		{"from the application to a service of the mesh", p.sidecarNS, slices.Concat(outcome, []string{
 			`reporter="source"`, `source_workload="app-v2"`, `destination_service="` + reviews + `"`,
 			`destination_workload="reviews-2"`, `destination_workload_namespace="default"`, `destination_canonical_service="reviews"`, `destination_canonical_revision="v3"`,
 			`destination_principal="spiffe://cluster.local/ns/default/sa/reviews"`, `source_principal="spiffe://cluster.local/ns/default/sa/app"`,
 		})},
 	} {
-		eventually(t, func() string { return p.counted(side.at, side.name, "istio_requests_total", side.want) })
+		eventually(t, func() string { return p.seriesMismatch(side.at, side.name, "istio_requests_total", side.want) })
 	}
 }
 
-// TestIstioSeesBothEndsOfConnections verifies the Istio metrics of two TCP connections over mutual
+// TestIstioConnectionMetrics verifies the Istio metrics of two TCP connections over mutual
 // TLS: one to a service of the mesh, and one to the application.
-func TestIstioSeesBothEndsOfConnections(t *testing.T) {
+func TestIstioConnectionMetrics(t *testing.T) {
 	t.Parallel()
-	p, _ := newCountedPod(t)
-	p.echoes("240.240.0.12:7070", nil, true)
-	p.echoes(p.address.String()+":18307", p.mesh.client("admin"), true)
+	p, _ := newStatsPod(t)
+	p.checkEcho("240.240.0.12:7070", nil, true)
+	p.checkEcho(p.address.String()+":18307", p.ca.client("admin"), true)
 	const app = "app.default.svc.cluster.local"
 	for name, want := range map[string][]string{
 		"from the application to a service of the mesh": {
@@ -169,16 +169,16 @@ func TestIstioSeesBothEndsOfConnections(t *testing.T) {
 		want = append(want, `request_protocol="tcp"`, `response_flags="-"`)
 		for metric, value := range map[string]string{"connections_opened": "1", "connections_closed": "1", "sent_bytes": "4", "received_bytes": "4"} {
 			eventually(t, func() string {
-				return p.counted(p.sidecar, name, "istio_tcp_"+metric+"_total", append(slices.Clone(want), "} "+value+"\n"))
+				return p.seriesMismatch(p.sidecarNS, name, "istio_tcp_"+metric+"_total", append(slices.Clone(want), "} "+value+"\n"))
 			})
 		}
 	}
 }
 
-// counted returns "" if one series of the metric in Weft's metrics page contains all parts, or a
+// seriesMismatch returns "" if one series of the metric in Weft's metrics page contains all parts, or a
 // description of the mismatch.
-func (p *pod) counted(at *netns.Namespace, name, metric string, parts []string) string {
-	c := &http.Client{Transport: &http.Transport{DialContext: at.DialContext, DisableKeepAlives: true}, Timeout: patience}
+func (p *pod) seriesMismatch(at *netns.Namespace, name, metric string, parts []string) string {
+	c := &http.Client{Transport: &http.Transport{DialContext: at.DialContext, DisableKeepAlives: true}, Timeout: waitTimeout}
 	a, err := c.Get("http://127.0.0.1:9901/stats/prometheus")
 	if err != nil {
 		return err.Error()

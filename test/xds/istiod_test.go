@@ -26,24 +26,24 @@ const capture = root + "/pkg/xds/resource/testdata/istiod"
 //
 //	caller ──── sidecar (weft, the servers that it forwards to, and its own application)
 type pod struct {
-	t               *testing.T
-	caller, sidecar *netns.Namespace
-	address         netip.Addr // of the sidecar
-	mesh            *mesh
+	t                   *testing.T
+	clientNS, sidecarNS *netns.Namespace
+	address             netip.Addr // of the sidecar
+	ca                  *meshCA
 }
 
 func newPod(t *testing.T) *pod {
 	t.Helper()
 	n := netns.New(t)
-	p := &pod{t: t, caller: n.Namespace("caller"), sidecar: n.Namespace("sidecar"), mesh: newMesh(t)}
-	link := n.Connect(p.caller, p.sidecar)
-	link.Route(p.caller, "0.0.0.0/0")
+	p := &pod{t: t, clientNS: n.Namespace("caller"), sidecarNS: n.Namespace("sidecar"), ca: newMeshCA(t)}
+	link := n.Connect(p.clientNS, p.sidecarNS)
+	link.Route(p.clientNS, "0.0.0.0/0")
 	p.address = link.B.IPv4
-	p.sidecar.Run("ip", "addr", "add", elsewhere+"/32", "dev", "lo")
+	p.sidecarNS.Run("ip", "addr", "add", elsewhere+"/32", "dev", "lo")
 	for _, to := range []string{"240.240.0.0/16", elsewhere} {
-		p.sidecar.IPtables("-t nat -A PREROUTING -p tcp -d " + to + " -j REDIRECT --to-ports 15001")
+		p.sidecarNS.IPtables("-t nat -A PREROUTING -p tcp -d " + to + " -j REDIRECT --to-ports 15001")
 	}
-	p.sidecar.IPtables(fmt.Sprintf("-t nat -A PREROUTING -p tcp -d %s --dport 18301:18307 -j REDIRECT --to-ports 15006", p.address))
+	p.sidecarNS.IPtables(fmt.Sprintf("-t nat -A PREROUTING -p tcp -d %s --dport 18301:18307 -j REDIRECT --to-ports 15006", p.address))
 
 	for _, o := range []struct{ at, name string }{
 		{"127.0.0.1:18101", "reviews v1"}, {"127.0.0.1:18102", "reviews v2"},
@@ -53,9 +53,9 @@ func newPod(t *testing.T) *pod {
 	} {
 		serveAs(t, p.listen(o.at), o.name)
 	}
-	serveAs(t, tls.NewListener(p.listen("127.0.0.1:18103"), p.mesh.server("reviews")), "reviews v3")
-	serveAs(t, tls.NewListener(p.listen("127.0.0.10:18301"), p.mesh.server("app")), "app by TLS")
-	echo(t, tls.NewListener(p.listen("127.0.0.10:18307"), p.mesh.server("app")))
+	serveAs(t, tls.NewListener(p.listen("127.0.0.1:18103"), p.ca.server("reviews")), "reviews v3")
+	serveAs(t, tls.NewListener(p.listen("127.0.0.10:18301"), p.ca.server("app")), "app by TLS")
+	echo(t, tls.NewListener(p.listen("127.0.0.10:18307"), p.ca.server("app")))
 	echo(t, p.listen(p.address.String()+":18307"))
 	echo(t, p.listen(elsewhere+":1234"))
 	return p
@@ -66,7 +66,7 @@ const elsewhere = "10.99.0.5"
 
 func (p *pod) listen(address string) net.Listener {
 	p.t.Helper()
-	ln, err := p.sidecar.Listen("tcp", address)
+	ln, err := p.sidecarNS.Listen("tcp", address)
 	if err != nil {
 		p.t.Fatal(err)
 	}
@@ -84,7 +84,7 @@ func echo(t *testing.T, ln net.Listener) {
 			}
 			go func() { // ends with the connection, which has a deadline
 				defer func() { _ = c.Close() }()
-				_ = c.SetDeadline(time.Now().Add(patience))
+				_ = c.SetDeadline(time.Now().Add(waitTimeout))
 				b := make([]byte, 4)
 				if _, err := io.ReadFull(c, b); err == nil {
 					_, _ = c.Write(b) // the client detects a missing response
@@ -97,28 +97,28 @@ func echo(t *testing.T, ln net.Listener) {
 // TestIstiod verifies that a sidecar accepts all resources that a real istiod sent, and routes
 // requests accordingly.
 func TestIstiod(t *testing.T) {
-	for _, form := range forms() {
+	for _, form := range apiTypes() {
 		t.Run(form, func(t *testing.T) {
 			t.Parallel()
 			p := newPod(t)
-			r := newReplay(t, capture)
-			for _, s := range p.mesh.secrets("app") {
-				r.add(resource.SecretType, pack(s))
+			r := newReplayServer(t, capture)
+			for _, s := range p.ca.secrets("app") {
+				r.add(resource.SecretType, mustAny(s))
 			}
 			r.serve(p.listen("127.0.0.1:18000"))
-			startWeft(t, bootstrap(form, "127.0.0.1:18000", "127.0.0.1:9901"), p.sidecar.Command)
+			startWeft(t, bootstrap(form, "127.0.0.1:18000", "127.0.0.1:9901"), p.sidecarNS.Command)
 			kinds := []string{"Cluster", "ClusterLoadAssignment", "Listener", "RouteConfiguration", "Secret"}
 			eventually(t, func() string {
-				if got, refusals := r.heard(); !slices.Equal(got, kinds) && len(refusals) == 0 {
+				if got, refusals := r.outcomes(); !slices.Equal(got, kinds) && len(refusals) == 0 {
 					return fmt.Sprintf("only %v were accepted", got)
 				}
 				return ""
 			})
-			if _, refusals := r.heard(); len(refusals) > 0 {
+			if _, refusals := r.outcomes(); len(refusals) > 0 {
 				t.Errorf("refused: %v", refusals)
 			}
-			p.goesOut()
-			p.comesIn()
+			p.checkOutbound()
+			p.checkInbound()
 		})
 	}
 }
@@ -131,8 +131,8 @@ type request struct {
 	want                   string
 }
 
-// goesOut verifies requests that leave through the sidecar.
-func (p *pod) goesOut() {
+// checkOutbound verifies requests that leave through the sidecar.
+func (p *pod) checkOutbound() {
 	const (
 		web   = "240.240.0.10:9080"
 		other = "240.240.0.10:9090"
@@ -153,12 +153,12 @@ func (p *pod) goesOut() {
 		{"240.240.0.13:80", "GET", "/", "external.example.test", "", "external"},
 		{"240.240.0.12:8080", "GET", "/", "app:8080", "", "app by TLS"},
 	} {
-		p.holds(c, r)
+		p.checkEventually(c, r)
 	}
 	by := map[string]int{}
 	const times = 200
 	for range times {
-		text, err := p.ask(c, request{to: web, method: "GET", path: "/w/x", host: "reviews:9080"})
+		text, err := p.send(c, request{to: web, method: "GET", path: "/w/x", host: "reviews:9080"})
 		if err != nil {
 			text = err.Error()
 		}
@@ -167,32 +167,32 @@ func (p *pod) goesOut() {
 	if n := by["reviews v2"]; n < times/10 || n > times*3/10 || by["reviews v1"] != times-n {
 		p.t.Errorf("%d requests of a route of 80 and 20 %% went to %v", times, by)
 	}
-	p.echoes("240.240.0.12:7070", nil, true) // over mutual TLS
-	p.echoes(elsewhere+":1234", nil, false)  // the mesh allows no connections to other addresses
+	p.checkEcho("240.240.0.12:7070", nil, true) // over mutual TLS
+	p.checkEcho(elsewhere+":1234", nil, false)  // the mesh allows no connections to other addresses
 }
 
-// comesIn verifies requests to the application behind the sidecar. A policy allows only an
+// checkInbound verifies requests to the application behind the sidecar. A policy allows only an
 // administrator to change paths below /admin and to send bytes over TCP.
-func (p *pod) comesIn() {
+func (p *pod) checkInbound() {
 	app := p.address.String() + ":18301"
-	plain, admin, other := p.client(nil), p.client(p.mesh.client("admin")), p.client(p.mesh.client("other"))
+	plain, admin, other := p.client(nil), p.client(p.ca.client("admin")), p.client(p.ca.client("other"))
 	const refused = "403 "
-	p.holds(plain, request{app, "GET", "/", "app", "", "app"})
-	p.holds(plain, request{app, "POST", "/admin/x", "app", "", refused})
-	p.holds(other, request{app, "GET", "/", "app", "", "app"})
-	p.holds(other, request{app, "POST", "/admin/x", "app", "", refused})
-	p.holds(admin, request{app, "POST", "/admin/x", "app", "", "app"})
-	p.holds(plain, request{app, "GET", "/", "app", "authorization: Bearer nonsense", "401 "})
+	p.checkEventually(plain, request{app, "GET", "/", "app", "", "app"})
+	p.checkEventually(plain, request{app, "POST", "/admin/x", "app", "", refused})
+	p.checkEventually(other, request{app, "GET", "/", "app", "", "app"})
+	p.checkEventually(other, request{app, "POST", "/admin/x", "app", "", refused})
+	p.checkEventually(admin, request{app, "POST", "/admin/x", "app", "", "app"})
+	p.checkEventually(plain, request{app, "GET", "/", "app", "authorization: Bearer nonsense", "401 "})
 	bytes := p.address.String() + ":18307"
-	p.echoes(bytes, nil, false)
-	p.echoes(bytes, p.mesh.client("other"), false)
-	p.echoes(bytes, p.mesh.client("admin"), true)
+	p.checkEcho(bytes, nil, false)
+	p.checkEcho(bytes, p.ca.client("other"), false)
+	p.checkEcho(bytes, p.ca.client("admin"), true)
 }
 
 // client returns an HTTP client, over TLS if identity is not nil.
 func (p *pod) client(identity *tls.Config) *http.Client {
-	transport := &http.Transport{DialContext: p.caller.DialContext, DialTLSContext: func(ctx context.Context, network, address string) (net.Conn, error) {
-		c, err := p.caller.DialContext(ctx, network, address)
+	transport := &http.Transport{DialContext: p.clientNS.DialContext, DialTLSContext: func(ctx context.Context, network, address string) (net.Conn, error) {
+		c, err := p.clientNS.DialContext(ctx, network, address)
 		if err != nil {
 			return nil, err
 		}
@@ -202,10 +202,10 @@ func (p *pod) client(identity *tls.Config) *http.Client {
 		transport.TLSClientConfig = identity // tells ask to use https
 	}
 	p.t.Cleanup(transport.CloseIdleConnections)
-	return &http.Client{Transport: transport, Timeout: patience, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	return &http.Client{Transport: transport, Timeout: waitTimeout, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 }
 
-func (p *pod) ask(c *http.Client, r request) (string, error) {
+func (p *pod) send(c *http.Client, r request) (string, error) {
 	scheme := "http"
 	if c.Transport.(*http.Transport).TLSClientConfig != nil {
 		scheme = "https"
@@ -230,13 +230,13 @@ func (p *pod) ask(c *http.Client, r request) (string, error) {
 	return string(body), err
 }
 
-// holds repeats a request until it gets the expected response, because resources may still be in
+// checkEventually repeats a request until it gets the expected response, because resources may still be in
 // transit. An expected status without a body matches any response with that status.
-func (p *pod) holds(c *http.Client, r request) {
+func (p *pod) checkEventually(c *http.Client, r request) {
 	p.t.Helper()
-	limit := time.After(patience)
+	limit := time.After(waitTimeout)
 	for {
-		got, err := p.ask(c, r)
+		got, err := p.send(c, r)
 		if err == nil && (got == r.want || strings.HasSuffix(r.want, " ") && strings.HasPrefix(got, r.want)) {
 			return
 		}
@@ -249,10 +249,10 @@ func (p *pod) holds(c *http.Client, r request) {
 	}
 }
 
-// echoes verifies whether an address returns the bytes sent to it.
-func (p *pod) echoes(address string, identity *tls.Config, want bool) {
+// checkEcho verifies whether an address returns the bytes sent to it.
+func (p *pod) checkEcho(address string, identity *tls.Config, want bool) {
 	p.t.Helper()
-	c, err := p.caller.Dial("tcp", address)
+	c, err := p.clientNS.Dial("tcp", address)
 	if err != nil {
 		p.t.Error(err)
 		return

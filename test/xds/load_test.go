@@ -24,8 +24,8 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 )
 
-// sums holds the reported counts of a zone.
-type sums struct{ issued, succeeded, failed uint64 }
+// requestCounts holds the reported counts of a zone.
+type requestCounts struct{ issued, succeeded, failed uint64 }
 
 // loadServer is an LRS server that sums load reports.
 type loadServer struct {
@@ -34,11 +34,11 @@ type loadServer struct {
 	t       testing.TB
 	address string
 
-	mu      sync.Mutex
-	zones   map[string]sums // guarded by mu; of the cluster "app"
-	reports int             // guarded by mu
-	leaves  bool            // guarded by mu; the next report ends the stream
-	left    chan struct{}   // closed after that report
+	mu          sync.Mutex
+	zones       map[string]requestCounts // guarded by mu; of the cluster "app"
+	reports     int                      // guarded by mu
+	endStream   bool                     // guarded by mu; the next report ends the stream
+	streamEnded chan struct{}            // closed after that report
 }
 
 // start serves until stop is called.
@@ -65,15 +65,15 @@ func (s *loadServer) StreamLoadStats(stream lrsv3.LoadReportingService_StreamLoa
 	err := stream.Send(&lrsv3.LoadStatsResponse{SendAllClusters: true, LoadReportingInterval: durationpb.New(200 * time.Millisecond), ReportEndpointGranularity: true})
 	for err == nil {
 		var r *lrsv3.LoadStatsRequest
-		if r, err = stream.Recv(); err == nil && s.add(r) {
+		if r, err = stream.Recv(); err == nil && s.addReport(r) {
 			return errors.New("it leaves")
 		}
 	}
 	return err
 }
 
-// add adds a report, and returns true if the stream must end.
-func (s *loadServer) add(r *lrsv3.LoadStatsRequest) bool {
+// addReport adds a report, and returns true if the stream must end.
+func (s *loadServer) addReport(r *lrsv3.LoadStatsRequest) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.reports++
@@ -92,31 +92,31 @@ func (s *loadServer) add(r *lrsv3.LoadStatsRequest) bool {
 			}
 		}
 	}
-	if !s.leaves {
+	if !s.endStream {
 		return false
 	}
-	s.leaves = false
-	close(s.left)
+	s.endStream = false
+	close(s.streamEnded)
 	return true
 }
 
-// leave ends the stream at the next report and returns after that report.
-func (s *loadServer) leave() {
+// endStreamAtNextReport ends the stream at the next report and returns after that report.
+func (s *loadServer) endStreamAtNextReport() {
 	s.mu.Lock()
-	s.leaves, s.left = true, make(chan struct{})
-	left := s.left
+	s.endStream, s.streamEnded = true, make(chan struct{})
+	left := s.streamEnded
 	s.mu.Unlock()
 	<-left
 }
 
-func (s *loadServer) seen() (zones map[string]sums, reports int) {
+func (s *loadServer) totals() (zones map[string]requestCounts, reports int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return maps.Clone(s.zones), s.reports
 }
 
-// brokenOrigin starts a server that responds with 500.
-func brokenOrigin(t testing.TB) (address string) {
+// startFailingOrigin starts a server that responds with 500.
+func startFailingOrigin(t testing.TB) (address string) {
 	t.Helper()
 	ln, err := net.Listen("tcp", newHost()+":8080")
 	if err != nil {
@@ -124,7 +124,7 @@ func brokenOrigin(t testing.TB) (address string) {
 	}
 	s := &http.Server{
 		Handler:           http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusInternalServerError) }),
-		ReadHeaderTimeout: patience,
+		ReadHeaderTimeout: waitTimeout,
 	}
 	var serving sync.WaitGroup
 	serving.Go(func() { _ = s.Serve(ln) }) // ends with Close
@@ -132,8 +132,8 @@ func brokenOrigin(t testing.TB) (address string) {
 	return ln.Addr().String()
 }
 
-// withLoad adds a load reporting server and the status socket to a configuration.
-func withLoad(config, load, status string) string {
+// withLoadReporting adds a load reporting server and the status socket to a configuration.
+func withLoadReporting(config, load, status string) string {
 	host, port, _ := net.SplitHostPort(load)
 	config = strings.Replace(config, `"static_resources": {"clusters": [`, fmt.Sprintf(`"static_resources": {"clusters": [
     {"name": "load", "type": "STATIC", "connect_timeout": "2s", "load_assignment": {"cluster_name": "load", "endpoints": [
@@ -143,15 +143,15 @@ func withLoad(config, load, status string) string {
   "node":`, status), 1)
 }
 
-// TestLoadReportsComeToWhatWasAsked verifies that the sums of load reports equal the requests,
+// TestLoadReportsMatchRequests verifies that the sums of load reports equal the requests,
 // although the load reporting server disconnects, is down for a while and hosts change.
-func TestLoadReportsComeToWhatWasAsked(t *testing.T) {
+func TestLoadReportsMatchRequests(t *testing.T) {
 	t.Parallel()
-	p, host := newPlane(t), newHost()
-	s := &loadServer{t: t, address: newHost() + ":18001", zones: map[string]sums{}}
+	p, host := newControlPlane(t), newHost()
+	s := &loadServer{t: t, address: newHost() + ":18001", zones: map[string]requestCounts{}}
 	stop := s.start()
-	startWeft(t, withLoad(bootstrap("DELTA_GRPC", p.address, host+":9901"), s.address, filepath.Join(t.TempDir(), "status")), nil)
-	good, other, broken := origin(t, "good"), origin(t, "other"), brokenOrigin(t)
+	startWeft(t, withLoadReporting(bootstrap("DELTA_GRPC", p.address, host+":9901"), s.address, filepath.Join(t.TempDir(), "status")), nil)
+	good, other, broken := startOrigin(t, "good"), startOrigin(t, "other"), startFailingOrigin(t)
 	hosts := func(good string) {
 		all := endpointsOf("app", good)
 		all.Endpoints[0].Locality = &corev3.Locality{Zone: "good"}
@@ -161,18 +161,18 @@ func TestLoadReportsComeToWhatWasAsked(t *testing.T) {
 		p.put(all)
 		p.publish()
 	}
-	p.put(edsCluster("app"), front("front", host+":10000", "routes"), tableOf("routes", says("/ready", "ready"), to("/", "app")))
+	p.put(edsCluster("app"), httpListener("front", host+":10000", "routes"), routeTable("routes", directRoute("/ready", "ready"), routeTo("/", "app")))
 	hosts(good)
 	c, url := client(t), "http://"+host+":10000"
-	answers(t, c, url+"/ready", "ready")
+	awaitResponse(t, c, url+"/ready", "ready")
 	eventually(t, func() string {
-		if _, n := s.seen(); n < 2 {
+		if _, n := s.totals(); n < 2 {
 			return "no load has been reported"
 		}
 		return ""
 	})
 
-	want := map[string]sums{}
+	want := map[string]requestCounts{}
 	ask := func(n int) {
 		for range n {
 			text, err := get(t.Context(), c, url+"/")
@@ -188,56 +188,56 @@ func TestLoadReportsComeToWhatWasAsked(t *testing.T) {
 		}
 	}
 	ask(100)
-	s.leave()
+	s.endStreamAtNextReport()
 	stop()
 	ask(100)
-	heard := p.heard()
+	heard := p.ackCount()
 	hosts(other)
-	p.await(heard, func(a answer) bool { return a.kind == "ClusterLoadAssignment" })
+	p.await(heard, func(a ack) bool { return a.typeName == "ClusterLoadAssignment" })
 	ask(100)
 	s.start()
 	ask(100)
-	s.leave() // the server keeps running
+	s.endStreamAtNextReport() // the server keeps running
 	ask(100)
 	eventually(t, func() string {
-		if got, _ := s.seen(); fmt.Sprint(got) != fmt.Sprint(want) {
+		if got, _ := s.totals(); fmt.Sprint(got) != fmt.Sprint(want) {
 			return fmt.Sprintf("reported are %v, asked was %v", got, want)
 		}
 		return ""
 	})
-	_, before := s.seen()
+	_, before := s.totals()
 	eventually(t, func() string {
-		if _, n := s.seen(); n < before+3 {
+		if _, n := s.totals(); n < before+3 {
 			return "no more reports come"
 		}
 		return ""
 	})
-	if got, _ := s.seen(); fmt.Sprint(got) != fmt.Sprint(want) {
+	if got, _ := s.totals(); fmt.Sprint(got) != fmt.Sprint(want) {
 		t.Errorf("later, reported are %v, asked was %v", got, want)
 	}
 }
 
-// TestToolsAskWhatWasSaid verifies the client status over gRPC on a Unix socket (CSDS).
-func TestToolsAskWhatWasSaid(t *testing.T) {
-	for _, form := range forms() {
+// TestClientStatusOverUnixSocket verifies the client status over gRPC on a Unix socket (CSDS).
+func TestClientStatusOverUnixSocket(t *testing.T) {
+	for _, form := range apiTypes() {
 		t.Run(form, func(t *testing.T) {
 			t.Parallel()
-			p, host := newPlane(t), newHost()
+			p, host := newControlPlane(t), newHost()
 			path := filepath.Join(t.TempDir(), "status")
-			startWeft(t, withLoad(bootstrap(form, p.address, host+":9901"), newHost()+":1", path), nil) // the load reporting server does not exist
-			p.put(edsCluster("app"), endpointsOf("app", origin(t, "app")), tableOf("routes", to("/", "app")), front("front", host+":10000", "routes"),
-				front("bad", host+":10001", "routes", &hcmv3.HttpFilter{
-					Name: "unknown-filter", ConfigType: &hcmv3.HttpFilter_TypedConfig{TypedConfig: pack(&setmetadatav3.Config{})},
+			startWeft(t, withLoadReporting(bootstrap(form, p.address, host+":9901"), newHost()+":1", path), nil) // the load reporting server does not exist
+			p.put(edsCluster("app"), endpointsOf("app", startOrigin(t, "app")), routeTable("routes", routeTo("/", "app")), httpListener("front", host+":10000", "routes"),
+				httpListener("bad", host+":10001", "routes", &hcmv3.HttpFilter{
+					Name: "unknown-filter", ConfigType: &hcmv3.HttpFilter_TypedConfig{TypedConfig: mustAny(&setmetadatav3.Config{})},
 				}))
 			p.publish()
-			answers(t, client(t), "http://"+host+":10000/", "app")
+			awaitResponse(t, client(t), "http://"+host+":10000/", "app")
 
 			conn, err := grpc.NewClient("unix://"+path, grpc.WithTransportCredentials(insecure.NewCredentials()))
 			if err != nil {
 				t.Fatal(err)
 			}
 			t.Cleanup(func() { _ = conn.Close() })
-			ctx, cancel := context.WithTimeout(t.Context(), patience)
+			ctx, cancel := context.WithTimeout(t.Context(), waitTimeout)
 			defer cancel()
 			a, err := statusv3.NewClientStatusDiscoveryServiceClient(conn).FetchClientStatus(ctx, &statusv3.ClientStatusRequest{})
 			if err != nil || len(a.GetConfig()) != 1 || a.GetConfig()[0].GetNode().GetId() != "test-id" {

@@ -4,8 +4,8 @@
 //
 //	TestUpdates…   updates become active, no request fails             updates_test.go
 //	TestFlood      200 updates a second                                flood_test.go
-//	TestRestart    a control plane that is down and comes back         restart_test.go
-//	TestRefusal    errors are rejected with their field                refusal_test.go
+//	TestControlPlaneRestart    a control plane that is down and comes back         restart_test.go
+//	TestRejectedListenerIsNACKed    errors are rejected with their field                nack_test.go
 //	TestCost       an update costs only what it changes                cost_test.go
 //	TestLoad…      load reports equal the requests                     load_test.go
 //	TestTools…     client status over gRPC                             load_test.go
@@ -45,7 +45,7 @@ func TestMain(m *testing.M) {
 // weftBinary builds weft as users do, or a checked one with "go test -race", and returns its path.
 var weftBinary = sync.OnceValues(func() (string, error) {
 	path := filepath.Join(binaries, "weft")
-	return path, subject.Weft(root, path, subject.Checked()...)
+	return path, subject.Weft(root, path, subject.RaceFlags()...)
 })
 
 var lastHost atomic.Uint32

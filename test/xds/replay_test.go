@@ -19,24 +19,24 @@ import (
 	"github.com/weft-proxy/weft/pkg/xds/resource"
 )
 
-// replay is a control plane that serves captured resources unchanged, over ADS and SDS, in both
+// replayServer is a control plane that serves captured resources unchanged, over ADS and SDS, in both
 // protocol variants.
-type replay struct {
+type replayServer struct {
 	discoveryv3.UnimplementedAggregatedDiscoveryServiceServer
 	secretv3.UnimplementedSecretDiscoveryServiceServer
 
-	t   testing.TB
-	all map[string]map[string]*anypb.Any // immutable after serve; by type URL and name
+	t         testing.TB
+	resources map[string]map[string]*anypb.Any // immutable after serve; by type URL and name
 
-	mu       sync.Mutex
-	refusals []answer        // guarded by mu
-	accepted map[string]bool // guarded by mu; types with an ACK
+	mu    sync.Mutex
+	nacks []ack           // guarded by mu
+	acked map[string]bool // guarded by mu; types with an ACK
 }
 
-// newReplay reads the responses of a capture.
-func newReplay(t testing.TB, dir string) *replay {
+// newReplayServer reads the responses of a capture.
+func newReplayServer(t testing.TB, dir string) *replayServer {
 	t.Helper()
-	r := &replay{t: t, all: map[string]map[string]*anypb.Any{}, accepted: map[string]bool{}}
+	r := &replayServer{t: t, resources: map[string]map[string]*anypb.Any{}, acked: map[string]bool{}}
 	files, err := filepath.Glob(filepath.Join(dir, "*.pb"))
 	if err != nil || len(files) == 0 {
 		t.Fatalf("%s has no captured responses: %v", dir, err)
@@ -56,22 +56,22 @@ func newReplay(t testing.TB, dir string) *replay {
 }
 
 // add adds resources of a type. It must not be called after serve.
-func (r *replay) add(url string, resources ...*anypb.Any) {
+func (r *replayServer) add(url string, resources ...*anypb.Any) {
 	r.t.Helper()
-	if r.all[url] == nil {
-		r.all[url] = map[string]*anypb.Any{}
+	if r.resources[url] == nil {
+		r.resources[url] = map[string]*anypb.Any{}
 	}
 	for _, one := range resources {
 		name, err := resource.Name(one.GetValue())
 		if err != nil {
 			r.t.Fatal(err)
 		}
-		r.all[url][name] = one
+		r.resources[url][name] = one
 	}
 }
 
 // serve serves until the test ends.
-func (r *replay) serve(ln net.Listener) {
+func (r *replayServer) serve(ln net.Listener) {
 	s := grpc.NewServer()
 	discoveryv3.RegisterAggregatedDiscoveryServiceServer(s, r)
 	secretv3.RegisterSecretDiscoveryServiceServer(s, r)
@@ -80,73 +80,73 @@ func (r *replay) serve(ln net.Listener) {
 	r.t.Cleanup(func() { s.Stop(); serving.Wait() })
 }
 
-func (r *replay) note(url, nonce string, refusal *status.Status) {
+func (r *replayServer) recordRequest(url, nonce string, refusal *status.Status) {
 	if nonce == "" {
 		return
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if refusal == nil {
-		r.accepted[kindOf(url)] = true
+		r.acked[kindOf(url)] = true
 		return
 	}
-	r.refusals = append(r.refusals, answer{kindOf(url), refusal.GetMessage()})
+	r.nacks = append(r.nacks, ack{kindOf(url), refusal.GetMessage()})
 }
 
-// heard returns the types with an ACK, and the NACKs.
-func (r *replay) heard() (accepted []string, refusals []answer) {
+// outcomes returns the types with an ACK, and the NACKs.
+func (r *replayServer) outcomes() (accepted []string, refusals []ack) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for kind := range r.accepted {
+	for kind := range r.acked {
 		accepted = append(accepted, kind)
 	}
 	slices.Sort(accepted)
-	return accepted, slices.Clone(r.refusals)
+	return accepted, slices.Clone(r.nacks)
 }
 
 // version is the version of every resource and the nonce of every response.
 const version = "1"
 
 // StreamAggregatedResources sends all requested resources of a type when the request changes.
-func (r *replay) StreamAggregatedResources(s discoveryv3.AggregatedDiscoveryService_StreamAggregatedResourcesServer) error {
-	return r.state(s)
+func (r *replayServer) StreamAggregatedResources(s discoveryv3.AggregatedDiscoveryService_StreamAggregatedResourcesServer) error {
+	return r.serveStateOfTheWorld(s)
 }
 
 // StreamSecrets is StreamAggregatedResources for secrets.
-func (r *replay) StreamSecrets(s secretv3.SecretDiscoveryService_StreamSecretsServer) error {
-	return r.state(s)
+func (r *replayServer) StreamSecrets(s secretv3.SecretDiscoveryService_StreamSecretsServer) error {
+	return r.serveStateOfTheWorld(s)
 }
 
 // DeltaAggregatedResources sends the newly requested resources.
-func (r *replay) DeltaAggregatedResources(s discoveryv3.AggregatedDiscoveryService_DeltaAggregatedResourcesServer) error {
-	return r.delta(s)
+func (r *replayServer) DeltaAggregatedResources(s discoveryv3.AggregatedDiscoveryService_DeltaAggregatedResourcesServer) error {
+	return r.serveDelta(s)
 }
 
 // DeltaSecrets is DeltaAggregatedResources for secrets.
-func (r *replay) DeltaSecrets(s secretv3.SecretDiscoveryService_DeltaSecretsServer) error {
-	return r.delta(s)
+func (r *replayServer) DeltaSecrets(s secretv3.SecretDiscoveryService_DeltaSecretsServer) error {
+	return r.serveDelta(s)
 }
 
 // FetchSecrets is not supported.
-func (r *replay) FetchSecrets(context.Context, *discoveryv3.DiscoveryRequest) (*discoveryv3.DiscoveryResponse, error) {
+func (r *replayServer) FetchSecrets(context.Context, *discoveryv3.DiscoveryRequest) (*discoveryv3.DiscoveryResponse, error) {
 	return nil, grpc.ErrServerStopped
 }
 
-func (r *replay) state(s grpc.BidiStreamingServer[discoveryv3.DiscoveryRequest, discoveryv3.DiscoveryResponse]) error {
+func (r *replayServer) serveStateOfTheWorld(s grpc.BidiStreamingServer[discoveryv3.DiscoveryRequest, discoveryv3.DiscoveryResponse]) error {
 	asked := map[string][]string{}
 	for {
 		q, err := s.Recv()
 		if err != nil {
 			return err
 		}
-		r.note(q.GetTypeUrl(), q.GetResponseNonce(), q.GetErrorDetail())
+		r.recordRequest(q.GetTypeUrl(), q.GetResponseNonce(), q.GetErrorDetail())
 		before, again := asked[q.GetTypeUrl()]
 		if again && slices.Equal(before, q.GetResourceNames()) {
 			continue
 		}
 		asked[q.GetTypeUrl()] = q.GetResourceNames()
 		out := &discoveryv3.DiscoveryResponse{VersionInfo: version, Nonce: version, TypeUrl: q.GetTypeUrl()}
-		for name, one := range r.all[q.GetTypeUrl()] {
+		for name, one := range r.resources[q.GetTypeUrl()] {
 			if len(q.GetResourceNames()) == 0 || slices.Contains(q.GetResourceNames(), name) {
 				out.Resources = append(out.Resources, one)
 			}
@@ -157,21 +157,21 @@ func (r *replay) state(s grpc.BidiStreamingServer[discoveryv3.DiscoveryRequest, 
 	}
 }
 
-func (r *replay) delta(s grpc.BidiStreamingServer[discoveryv3.DeltaDiscoveryRequest, discoveryv3.DeltaDiscoveryResponse]) error {
+func (r *replayServer) serveDelta(s grpc.BidiStreamingServer[discoveryv3.DeltaDiscoveryRequest, discoveryv3.DeltaDiscoveryResponse]) error {
 	asked := map[string]bool{}
 	for {
 		q, err := s.Recv()
 		if err != nil {
 			return err
 		}
-		r.note(q.GetTypeUrl(), q.GetResponseNonce(), q.GetErrorDetail())
+		r.recordRequest(q.GetTypeUrl(), q.GetResponseNonce(), q.GetErrorDetail())
 		whole := !asked[q.GetTypeUrl()] && len(q.GetResourceNamesSubscribe()) == 0
 		asked[q.GetTypeUrl()] = true
 		if !whole && len(q.GetResourceNamesSubscribe()) == 0 {
 			continue
 		}
 		out := &discoveryv3.DeltaDiscoveryResponse{SystemVersionInfo: version, Nonce: version, TypeUrl: q.GetTypeUrl()}
-		for name, one := range r.all[q.GetTypeUrl()] {
+		for name, one := range r.resources[q.GetTypeUrl()] {
 			if whole || slices.Contains(q.GetResourceNamesSubscribe(), name) {
 				out.Resources = append(out.Resources, &discoveryv3.Resource{Name: name, Version: version, Resource: one})
 			}

@@ -21,26 +21,26 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 )
 
-// world holds the resources of a control plane by name.
-type world struct {
+// resourceSet holds the resources of a control plane by name.
+type resourceSet struct {
 	clusters, endpoints, listeners, routes, filters, layers map[string]types.Resource
 }
 
-func newWorld() *world {
-	return &world{
+func newResourceSet() *resourceSet {
+	return &resourceSet{
 		clusters: map[string]types.Resource{}, endpoints: map[string]types.Resource{}, listeners: map[string]types.Resource{},
 		routes: map[string]types.Resource{}, filters: map[string]types.Resource{}, layers: map[string]types.Resource{},
 	}
 }
 
 // put adds or replaces resources by their names.
-func (w *world) put(all ...types.Resource) {
+func (w *resourceSet) put(all ...types.Resource) {
 	for _, r := range all {
-		w.of(r)[cache.GetResourceName(r)] = r
+		w.byType(r)[cache.GetResourceName(r)] = r
 	}
 }
 
-func (w *world) of(r types.Resource) map[string]types.Resource {
+func (w *resourceSet) byType(r types.Resource) map[string]types.Resource {
 	switch r.(type) {
 	case *clusterv3.Cluster:
 		return w.clusters
@@ -59,12 +59,12 @@ func (w *world) of(r types.Resource) map[string]types.Resource {
 }
 
 // removeCluster removes a cluster and its endpoints.
-func (w *world) removeCluster(name string) {
+func (w *resourceSet) removeCluster(name string) {
 	delete(w.clusters, name)
 	delete(w.endpoints, name)
 }
 
-func (w *world) snapshot(version int) (*cache.Snapshot, error) {
+func (w *resourceSet) snapshot(version int) (*cache.Snapshot, error) {
 	list := func(m map[string]types.Resource) (all []types.Resource) {
 		for _, r := range m {
 			all = append(all, r)
@@ -103,13 +103,13 @@ func endpointsOf(cluster string, addresses ...string) *endpointv3.ClusterLoadAss
 	l := &endpointv3.LocalityLbEndpoints{}
 	for _, a := range addresses {
 		l.LbEndpoints = append(l.LbEndpoints, &endpointv3.LbEndpoint{
-			HostIdentifier: &endpointv3.LbEndpoint_Endpoint{Endpoint: &endpointv3.Endpoint{Address: socket(a)}},
+			HostIdentifier: &endpointv3.LbEndpoint_Endpoint{Endpoint: &endpointv3.Endpoint{Address: socketAddress(a)}},
 		})
 	}
 	return &endpointv3.ClusterLoadAssignment{ClusterName: cluster, Endpoints: []*endpointv3.LocalityLbEndpoints{l}}
 }
 
-func socket(address string) *corev3.Address {
+func socketAddress(address string) *corev3.Address {
 	host, port, err := net.SplitHostPort(address)
 	if err != nil {
 		panic(err)
@@ -123,23 +123,23 @@ func socket(address string) *corev3.Address {
 	}}}
 }
 
-// front returns an HTTP listener with a route table by RDS.
-func front(name, address, routes string, filters ...*hcmv3.HttpFilter) *listenerv3.Listener {
+// httpListener returns an HTTP listener with a route table by RDS.
+func httpListener(name, address, routes string, filters ...*hcmv3.HttpFilter) *listenerv3.Listener {
 	return &listenerv3.Listener{
-		Name: name, Address: socket(address), TrafficDirection: corev3.TrafficDirection_OUTBOUND,
+		Name: name, Address: socketAddress(address), TrafficDirection: corev3.TrafficDirection_OUTBOUND,
 		FilterChains: []*listenerv3.FilterChain{{Filters: []*listenerv3.Filter{{
-			Name: "http", ConfigType: &listenerv3.Filter_TypedConfig{TypedConfig: pack(&hcmv3.HttpConnectionManager{
+			Name: "http", ConfigType: &listenerv3.Filter_TypedConfig{TypedConfig: mustAny(&hcmv3.HttpConnectionManager{
 				StatPrefix:     name,
 				RouteSpecifier: &hcmv3.HttpConnectionManager_Rds{Rds: &hcmv3.Rds{RouteConfigName: routes, ConfigSource: fromADS()}},
 				HttpFilters: append(filters, &hcmv3.HttpFilter{
-					Name: "router", ConfigType: &hcmv3.HttpFilter_TypedConfig{TypedConfig: pack(&routerv3.Router{})},
+					Name: "router", ConfigType: &hcmv3.HttpFilter_TypedConfig{TypedConfig: mustAny(&routerv3.Router{})},
 				}),
 			})},
 		}}}},
 	}
 }
 
-func pack(m proto.Message) *anypb.Any {
+func mustAny(m proto.Message) *anypb.Any {
 	a, err := anypb.New(m)
 	if err != nil {
 		panic(err)
@@ -147,21 +147,21 @@ func pack(m proto.Message) *anypb.Any {
 	return a
 }
 
-// tableOf returns a route table with one virtual host for all domains.
-func tableOf(name string, routes ...*routev3.Route) *routev3.RouteConfiguration {
+// routeTable returns a route table with one virtual host for all domains.
+func routeTable(name string, routes ...*routev3.Route) *routev3.RouteConfiguration {
 	return &routev3.RouteConfiguration{Name: name, VirtualHosts: []*routev3.VirtualHost{{Name: "all", Domains: []string{"*"}, Routes: routes}}}
 }
 
-// to returns a route from a prefix to a cluster.
-func to(prefix, cluster string) *routev3.Route {
+// routeTo returns a route from a prefix to a cluster.
+func routeTo(prefix, cluster string) *routev3.Route {
 	return &routev3.Route{
 		Match:  &routev3.RouteMatch{PathSpecifier: &routev3.RouteMatch_Prefix{Prefix: prefix}},
 		Action: &routev3.Route_Route{Route: &routev3.RouteAction{ClusterSpecifier: &routev3.RouteAction_Cluster{Cluster: cluster}}},
 	}
 }
 
-// says returns a route with a direct response for a path.
-func says(path, text string) *routev3.Route {
+// directRoute returns a route with a direct response for a path.
+func directRoute(path, text string) *routev3.Route {
 	return &routev3.Route{
 		Match: &routev3.RouteMatch{PathSpecifier: &routev3.RouteMatch_Path{Path: path}},
 		Action: &routev3.Route_DirectResponse{DirectResponse: &routev3.DirectResponseAction{

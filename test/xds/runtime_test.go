@@ -15,43 +15,43 @@ import (
 	"google.golang.org/protobuf/types/known/structpb"
 )
 
-// TestFiltersAndSharesByThemselves verifies that a filter configuration (ECDS) and the fraction of
+// TestECDSAndRTDS verifies that a filter configuration (ECDS) and the fraction of
 // a route (RTDS) can be added and changed separately, under load.
-func TestFiltersAndSharesByThemselves(t *testing.T) {
-	for _, form := range forms() {
+func TestECDSAndRTDS(t *testing.T) {
+	for _, form := range apiTypes() {
 		t.Run(form, func(t *testing.T) {
 			t.Parallel()
-			p, host := newStopped(t), newHost()
+			p, host := newStoppedControlPlane(t), newHost()
 			p.partial = true
 			p.start()
 			startWeft(t, strings.Replace(bootstrap(form, p.address, host+":9901"), "{",
 				`{"layered_runtime": {"layers": [{"name": "plane", "rtds_layer": {"name": "shares", "rtds_config": {"ads": {}}}}]},`, 1), nil)
 			c, url := client(t), "http://"+host+":10000/"
-			canary := says("/", "new")
+			canary := directRoute("/", "new")
 			canary.Match.RuntimeFraction = &corev3.RuntimeFractionalPercent{RuntimeKey: "shop.canary", DefaultValue: &typev3.FractionalPercent{}}
-			p.put(front("front", host+":10000", "routes", discoveredFilter("policy", &rbacv3.RBAC{})), tableOf("routes", canary, says("/", "old")))
-			p.put(policy(true), shareOf(100))
+			p.put(httpListener("front", host+":10000", "routes", ecdsFilter("policy", &rbacv3.RBAC{})), routeTable("routes", canary, directRoute("/", "old")))
+			p.put(rbacPolicy(true), runtimeLayer(100))
 			p.publish()
-			answers(t, c, url, "new")
-			l := playLoad(t, url)
+			awaitResponse(t, c, url, "new")
+			l := startLoad(t, url)
 			for _, step := range []struct {
 				share float64
 				want  string
 			}{{0, "old"}, {100, "new"}, {0, "old"}} {
-				p.put(shareOf(step.share))
+				p.put(runtimeLayer(step.share))
 				p.publish()
-				answers(t, c, url, step.want)
-				l.goOn(10)
+				awaitResponse(t, c, url, step.want)
+				l.awaitMore(10)
 			}
-			heard := p.heard()
-			p.put(settingsOf(&corsv3.Cors{}))
+			heard := p.ackCount()
+			p.put(filterConfig(&corsv3.Cors{}))
 			p.publish()
-			p.await(heard, func(a answer) bool {
-				return a.kind == "TypedExtensionConfig" && strings.Contains(a.refusal, "expected one of type.googleapis.com/envoy.extensions.filters.http.rbac.v3.RBAC")
+			p.await(heard, func(a ack) bool {
+				return a.typeName == "TypedExtensionConfig" && strings.Contains(a.nackDetail, "expected one of type.googleapis.com/envoy.extensions.filters.http.rbac.v3.RBAC")
 			})
-			answers(t, c, url, "old")
-			l.end()
-			p.put(policy(false))
+			awaitResponse(t, c, url, "old")
+			l.stop()
+			p.put(rbacPolicy(false))
 			p.publish()
 			eventually(t, func() string {
 				if got, err := get(t.Context(), c, url); err != nil || !strings.HasPrefix(got, "403 ") {
@@ -59,27 +59,27 @@ func TestFiltersAndSharesByThemselves(t *testing.T) {
 				}
 				return ""
 			})
-			p.put(policy(true))
+			p.put(rbacPolicy(true))
 			p.publish()
-			answers(t, c, url, "old")
+			awaitResponse(t, c, url, "old")
 		})
 	}
 }
 
-// discoveredFilter returns an ECDS filter whose configuration has the type of like.
-func discoveredFilter(name string, like proto.Message) *hcmv3.HttpFilter {
+// ecdsFilter returns an ECDS filter whose configuration has the type of like.
+func ecdsFilter(name string, like proto.Message) *hcmv3.HttpFilter {
 	return &hcmv3.HttpFilter{Name: name, ConfigType: &hcmv3.HttpFilter_ConfigDiscovery{ConfigDiscovery: &corev3.ExtensionConfigSource{
-		ConfigSource: fromADS(), TypeUrls: []string{pack(like).GetTypeUrl()},
+		ConfigSource: fromADS(), TypeUrls: []string{mustAny(like).GetTypeUrl()},
 	}}}
 }
 
-// settingsOf returns the configuration of the filter "policy".
-func settingsOf(m proto.Message) *corev3.TypedExtensionConfig {
-	return &corev3.TypedExtensionConfig{Name: "policy", TypedConfig: pack(m)}
+// filterConfig returns the configuration of the filter "policy".
+func filterConfig(m proto.Message) *corev3.TypedExtensionConfig {
+	return &corev3.TypedExtensionConfig{Name: "policy", TypedConfig: mustAny(m)}
 }
 
-// policy returns an RBAC configuration that allows all requests, or none.
-func policy(everybody bool) *corev3.TypedExtensionConfig {
+// rbacPolicy returns an RBAC configuration that allows all requests, or none.
+func rbacPolicy(everybody bool) *corev3.TypedExtensionConfig {
 	rules := &rbacconfigv3.RBAC{}
 	if everybody {
 		rules.Policies = map[string]*rbacconfigv3.Policy{"all": {
@@ -87,11 +87,11 @@ func policy(everybody bool) *corev3.TypedExtensionConfig {
 			Principals:  []*rbacconfigv3.Principal{{Identifier: &rbacconfigv3.Principal_Any{Any: true}}},
 		}}
 	}
-	return settingsOf(&rbacv3.RBAC{Rules: rules})
+	return filterConfig(&rbacv3.RBAC{Rules: rules})
 }
 
-// shareOf returns a runtime layer with a percentage.
-func shareOf(percent float64) *runtimev3.Runtime {
+// runtimeLayer returns a runtime layer with a percentage.
+func runtimeLayer(percent float64) *runtimev3.Runtime {
 	return &runtimev3.Runtime{Name: "shares", Layer: &structpb.Struct{Fields: map[string]*structpb.Value{"shop": structpb.NewStructValue(&structpb.Struct{
 		Fields: map[string]*structpb.Value{"canary": structpb.NewNumberValue(percent)},
 	})}}}

@@ -24,15 +24,15 @@ import (
 	"google.golang.org/grpc"
 )
 
-// agent is an SDS server on a Unix socket, like the agent of a node.
-type agent struct {
+// sdsServer is an SDS server on a Unix socket, like the agent of a node.
+type sdsServer struct {
 	path    string
 	secrets *cache.LinearCache
 }
 
-func newAgent(t testing.TB) *agent {
+func newSDSServer(t testing.TB) *sdsServer {
 	t.Helper()
-	a := &agent{path: filepath.Join(t.TempDir(), "sds"), secrets: cache.NewLinearCache(resource.SecretType)}
+	a := &sdsServer{path: filepath.Join(t.TempDir(), "sds"), secrets: cache.NewLinearCache(resource.SecretType)}
 	ln, err := net.Listen("unix", a.path)
 	if err != nil {
 		t.Fatal(err)
@@ -47,7 +47,7 @@ func newAgent(t testing.TB) *agent {
 }
 
 // serve replaces the secrets with those of the account.
-func (a *agent) serve(t testing.TB, m *mesh, account string) {
+func (a *sdsServer) serve(t testing.TB, m *meshCA, account string) {
 	t.Helper()
 	for _, s := range m.secrets(account) {
 		if err := a.secrets.UpdateResource(s.GetName(), s); err != nil {
@@ -56,17 +56,17 @@ func (a *agent) serve(t testing.TB, m *mesh, account string) {
 	}
 }
 
-// known adds the agent's cluster to a bootstrap.
-func (a *agent) known(bootstrap string) string {
+// withCluster adds the agent's cluster to a bootstrap.
+func (a *sdsServer) withCluster(bootstrap string) string {
 	const before = `"static_resources": {"clusters": [`
 	return strings.Replace(bootstrap, before, before+fmt.Sprintf(`{"name": "agent", "type": "STATIC", "load_assignment": {"cluster_name": "agent", "endpoints": [
       {"lb_endpoints": [{"endpoint": {"address": {"pipe": {"path": %q}}}}]}]}}, `, a.path), 1)
 }
 
-// secure makes a listener use the certificate of the agent.
-func secure(l *listenerv3.Listener, api corev3.ApiConfigSource_ApiType) *listenerv3.Listener {
+// withTLSContext makes a listener use the certificate of the agent.
+func withTLSContext(l *listenerv3.Listener, api corev3.ApiConfigSource_ApiType) *listenerv3.Listener {
 	l.FilterChains[0].TransportSocket = &corev3.TransportSocket{Name: "tls", ConfigType: &corev3.TransportSocket_TypedConfig{
-		TypedConfig: pack(&tlsv3.DownstreamTlsContext{CommonTlsContext: &tlsv3.CommonTlsContext{
+		TypedConfig: mustAny(&tlsv3.DownstreamTlsContext{CommonTlsContext: &tlsv3.CommonTlsContext{
 			TlsCertificateSdsSecretConfigs: []*tlsv3.SdsSecretConfig{{Name: "default", SdsConfig: &corev3.ConfigSource{
 				ResourceApiVersion: corev3.ApiVersion_V3,
 				ConfigSourceSpecifier: &corev3.ConfigSource_ApiConfigSource{ApiConfigSource: &corev3.ApiConfigSource{
@@ -81,15 +81,15 @@ func secure(l *listenerv3.Listener, api corev3.ApiConfigSource_ApiType) *listene
 	return l
 }
 
-// secureCaller is a TLS client that does not verify the server and counts its connections.
-type secureCaller struct {
+// tlsClient is a TLS client that does not verify the server and counts its connections.
+type tlsClient struct {
 	http.Client
 
 	opened atomic.Int64
 }
 
-func newSecureCaller(t testing.TB, fresh bool) *secureCaller {
-	c := &secureCaller{}
+func newTLSClient(t testing.TB, fresh bool) *tlsClient {
+	c := &tlsClient{}
 	transport := &http.Transport{
 		TLSClientConfig:   &tls.Config{InsecureSkipVerify: true}, // mesh certificates have no host names
 		DisableKeepAlives: fresh,
@@ -99,13 +99,13 @@ func newSecureCaller(t testing.TB, fresh bool) *secureCaller {
 		},
 	}
 	t.Cleanup(transport.CloseIdleConnections)
-	c.Transport, c.Timeout = transport, patience
+	c.Transport, c.Timeout = transport, waitTimeout
 	return c
 }
 
-// showsAccount returns "" if the server presents a certificate of the account, or a description of
+// accountMismatch returns "" if the server presents a certificate of the account, or a description of
 // the mismatch.
-func showsAccount(address, account string) string {
+func accountMismatch(address, account string) string {
 	shown := ""
 	conn, err := tls.Dial("tcp", address, &tls.Config{
 		InsecureSkipVerify: true, // as above
@@ -133,25 +133,25 @@ func TestSecretsRotateUnderLoad(t *testing.T) {
 	for form, api := range map[string]corev3.ApiConfigSource_ApiType{"GRPC": corev3.ApiConfigSource_GRPC, "DELTA_GRPC": corev3.ApiConfigSource_DELTA_GRPC} {
 		t.Run(form, func(t *testing.T) {
 			t.Parallel()
-			p, host, m, a := newPlane(t), newHost(), newMesh(t), newAgent(t)
+			p, host, m, a := newControlPlane(t), newHost(), newMeshCA(t), newSDSServer(t)
 			address := host + ":10443"
-			w := startWeft(t, a.known(bootstrap(form, p.address, host+":9901")), nil)
-			p.put(edsCluster("app"), endpointsOf("app", origin(t, "app")), secure(front("front", address, "routes"), api), tableOf("routes", to("/", "app")))
+			w := startWeft(t, a.withCluster(bootstrap(form, p.address, host+":9901")), nil)
+			p.put(edsCluster("app"), endpointsOf("app", startOrigin(t, "app")), withTLSContext(httpListener("front", address, "routes"), api), routeTable("routes", routeTo("/", "app")))
 			p.publish()
-			p.await(0, func(a answer) bool { return a.kind == "RouteConfiguration" })
+			p.await(0, func(a ack) bool { return a.typeName == "RouteConfiguration" })
 			if conn, err := net.Dial("tcp", address); err == nil {
 				_ = conn.Close()
 				t.Error("the listener is open without its certificate")
 			}
 			a.serve(t, m, "account-0")
-			eventually(t, func() string { return showsAccount(address, "account-0") })
+			eventually(t, func() string { return accountMismatch(address, "account-0") })
 
 			ctx, stop := context.WithCancel(t.Context())
 			var load sync.WaitGroup
 			var served atomic.Int64
-			var kept []*secureCaller
+			var kept []*tlsClient
 			for i := range 4 {
-				c := newSecureCaller(t, i%2 == 0)
+				c := newTLSClient(t, i%2 == 0)
 				if i%2 == 1 {
 					kept = append(kept, c)
 				}
@@ -171,7 +171,7 @@ func TestSecretsRotateUnderLoad(t *testing.T) {
 			for i := range 5 {
 				account := fmt.Sprintf("account-%d", i+1)
 				a.serve(t, m, account)
-				eventually(t, func() string { return showsAccount(address, account) })
+				eventually(t, func() string { return accountMismatch(address, account) })
 				enough := served.Load() + 25
 				eventually(t, func() string {
 					if n := served.Load(); n < enough {
@@ -190,7 +190,7 @@ func TestSecretsRotateUnderLoad(t *testing.T) {
 			if served.Load() < 100 {
 				t.Errorf("%d requests were served, want more", served.Load())
 			}
-			if all := p.refusals(); len(all) > 0 {
+			if all := p.nacks(); len(all) > 0 {
 				t.Errorf("refused: %v", all)
 			}
 			if strings.Contains(w.log.String(), "PRIVATE KEY") {

@@ -9,9 +9,9 @@ import (
 	"google.golang.org/protobuf/encoding/protojson"
 )
 
-// envoyFile returns a bootstrap in the style of Envoy users: a control plane in a STRICT_DNS
+// envoyBootstrap returns a bootstrap in the style of Envoy users: a control plane in a STRICT_DNS
 // cluster, and static listeners, one of which has a route table by RDS.
-func envoyFile(t *testing.T, form, control, admin, own, fed string) string {
+func envoyBootstrap(t *testing.T, form, control, admin, own, fed string) string {
 	t.Helper()
 	address := func(address string) string {
 		host, port, err := net.SplitHostPort(address)
@@ -20,7 +20,7 @@ func envoyFile(t *testing.T, form, control, admin, own, fed string) string {
 		}
 		return fmt.Sprintf("{socket_address: {address: %s, port_value: %s}}", host, port)
 	}
-	text, err := protojson.Marshal(front("fed", fed, "routes"))
+	text, err := protojson.Marshal(httpListener("fed", fed, "routes"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -76,28 +76,28 @@ static_resources:
 `, address(admin), form, address(own), text, address(control))
 }
 
-// TestEnvoysBootstrap verifies that static listeners are served next to those of the control plane,
+// TestEnvoyBootstrap verifies that static listeners are served next to those of the control plane,
 // which can neither remove nor replace them, and that they can have routes from the control plane.
-func TestEnvoysBootstrap(t *testing.T) {
-	for _, form := range forms() {
+func TestEnvoyBootstrap(t *testing.T) {
+	for _, form := range apiTypes() {
 		t.Run(form, func(t *testing.T) {
 			t.Parallel()
-			p, host := newPlane(t), newHost()
+			p, host := newControlPlane(t), newHost()
 			own, fed, dynamic := host+":10000", host+":10001", host+":10002"
-			startWeft(t, envoyFile(t, form, p.address, host+":9901", own, fed), nil)
+			startWeft(t, envoyBootstrap(t, form, p.address, host+":9901", own, fed), nil)
 			c := client(t)
-			answers(t, c, "http://"+own+"/healthz", "own")
+			awaitResponse(t, c, "http://"+own+"/healthz", "own")
 
-			app := origin(t, "app")
-			p.put(edsCluster("app"), endpointsOf("app", app), front("dynamic", dynamic, "routes"), tableOf("routes", to("/", "app")))
+			app := startOrigin(t, "app")
+			p.put(edsCluster("app"), endpointsOf("app", app), httpListener("dynamic", dynamic, "routes"), routeTable("routes", routeTo("/", "app")))
 			p.publish()
-			answers(t, c, "http://"+dynamic+"/", "app")
-			answers(t, c, "http://"+fed+"/", "app")
-			p.put(tableOf("routes", says("/", "another"), to("/app", "app")))
+			awaitResponse(t, c, "http://"+dynamic+"/", "app")
+			awaitResponse(t, c, "http://"+fed+"/", "app")
+			p.put(routeTable("routes", directRoute("/", "another"), routeTo("/app", "app")))
 			p.publish()
-			answers(t, c, "http://"+fed+"/", "another")
+			awaitResponse(t, c, "http://"+fed+"/", "another")
 
-			l := playLoad(t, "http://"+own+"/healthz")
+			l := startLoad(t, "http://"+own+"/healthz")
 			p.removeCluster("app")
 			p.listeners, p.routes = map[string]types.Resource{}, map[string]types.Resource{}
 			p.publish()
@@ -107,16 +107,16 @@ func TestEnvoysBootstrap(t *testing.T) {
 				}
 				return ""
 			})
-			l.goOn(20)
-			l.end()
-			if all := p.refusals(); len(all) > 0 {
+			l.awaitMore(20)
+			l.stop()
+			if all := p.nacks(); len(all) > 0 {
 				t.Errorf("refused: %v", all)
 			}
-			from := p.heard()
-			p.put(front("own", dynamic, "routes"), tableOf("routes", says("/healthz", "not own")))
+			from := p.ackCount()
+			p.put(httpListener("own", dynamic, "routes"), routeTable("routes", directRoute("/healthz", "not own")))
 			p.publish()
-			p.await(from, func(a answer) bool { return a.kind == "Listener" && a.refusal != "" })
-			answers(t, c, "http://"+own+"/healthz", "own")
+			p.await(from, func(a ack) bool { return a.typeName == "Listener" && a.nackDetail != "" })
+			awaitResponse(t, c, "http://"+own+"/healthz", "own")
 		})
 	}
 }

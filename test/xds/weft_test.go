@@ -41,10 +41,10 @@ func bootstrap(form, control, admin string) string {
 
 // weft is a process under test.
 type weft struct {
-	t     testing.TB
-	cmd   *exec.Cmd
-	log   *subject.Journal
-	ended chan struct{} // closed when the process has exited
+	t      testing.TB
+	cmd    *exec.Cmd
+	log    *subject.LogBuffer
+	exited chan struct{} // closed when the process has exited
 }
 
 // startWeft starts weft with a configuration, by command unless it is nil. The process ends with
@@ -66,7 +66,7 @@ func startWeft(t testing.TB, config string, command func(program string, args ..
 	if command == nil {
 		command = exec.Command
 	}
-	w := &weft{t: t, log: subject.NewJournal(), ended: make(chan struct{})}
+	w := &weft{t: t, log: subject.NewLogBuffer(), exited: make(chan struct{})}
 	w.cmd = command(program, "start", "-c", path)
 	w.cmd.Stdout, w.cmd.Stderr = w.log, w.log
 	w.cmd.Dir = t.TempDir() // for files that it writes into its working directory
@@ -75,30 +75,30 @@ func startWeft(t testing.TB, config string, command func(program string, args ..
 	}
 	go func() { // ends with the process; the cleanup waits for it
 		_ = w.cmd.Wait() // ProcessState has the result
-		close(w.ended)
+		close(w.exited)
 	}()
-	t.Cleanup(w.end)
+	t.Cleanup(w.stop)
 	return w
 }
 
-// end stops the process and checks its exit status and its log.
-func (w *weft) end() {
+// stop stops the process and checks its exit status and its log.
+func (w *weft) stop() {
 	_ = w.cmd.Process.Signal(syscall.SIGTERM) // it may have exited
 	select {
-	case <-w.ended:
+	case <-w.exited:
 		if status := w.cmd.ProcessState.ExitCode(); status != 0 {
 			w.t.Errorf("weft ended with status %d", status)
 		}
-	case <-time.After(patience):
-		w.t.Errorf("weft is there %v after it was asked to end", patience)
+	case <-time.After(waitTimeout):
+		w.t.Errorf("weft is there %v after it was asked to end", waitTimeout)
 		_ = w.cmd.Process.Kill()
-		<-w.ended
+		<-w.exited
 	}
-	w.log.Judge(w.t)
+	w.log.CheckLog(w.t)
 }
 
-// origin starts a server that responds with its name.
-func origin(t testing.TB, name string) (address string) {
+// startOrigin starts a server that responds with its name.
+func startOrigin(t testing.TB, name string) (address string) {
 	t.Helper()
 	ln, err := net.Listen("tcp", newHost()+":8080")
 	if err != nil {
@@ -112,7 +112,7 @@ func origin(t testing.TB, name string) (address string) {
 func serveAs(t testing.TB, ln net.Listener, name string) {
 	s := &http.Server{
 		Handler:           http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, name) }), // the client detects errors
-		ReadHeaderTimeout: patience,
+		ReadHeaderTimeout: waitTimeout,
 		Protocols:         new(http.Protocols),
 	}
 	s.Protocols.SetHTTP1(true)
@@ -127,7 +127,7 @@ func client(t testing.TB) *http.Client {
 	transport := &http.Transport{MaxIdleConnsPerHost: 16}
 	t.Cleanup(transport.CloseIdleConnections)
 	return &http.Client{
-		Transport: transport, Timeout: patience,
+		Transport: transport, Timeout: waitTimeout,
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
 }
@@ -155,7 +155,7 @@ func eventually(t testing.TB, wrong func() string) {
 	t.Helper()
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
-	limit := time.After(patience)
+	limit := time.After(waitTimeout)
 	for {
 		what := wrong()
 		if what == "" {
@@ -164,13 +164,13 @@ func eventually(t testing.TB, wrong func() string) {
 		select {
 		case <-tick.C:
 		case <-limit:
-			t.Fatalf("still so after %v: %s", patience, what)
+			t.Fatalf("still so after %v: %s", waitTimeout, what)
 		}
 	}
 }
 
-// answers waits until url responds with text.
-func answers(t testing.TB, c *http.Client, url, text string) {
+// awaitResponse waits until url responds with text.
+func awaitResponse(t testing.TB, c *http.Client, url, text string) {
 	t.Helper()
 	eventually(t, func() string {
 		if got, err := get(t.Context(), c, url); err != nil || got != text {
@@ -184,20 +184,20 @@ func answers(t testing.TB, c *http.Client, url, text string) {
 type load struct {
 	t       testing.TB
 	cancel  context.CancelFunc
-	playing sync.WaitGroup
+	senders sync.WaitGroup
 
 	mu       sync.Mutex
 	requests int            // guarded by mu
 	failed   map[string]int // guarded by mu; by reason
 }
 
-// playLoad sends about 200 requests per second until end is called.
-func playLoad(t testing.TB, urls ...string) *load {
+// startLoad sends about 200 requests per second until end is called.
+func startLoad(t testing.TB, urls ...string) *load {
 	ctx, cancel := context.WithCancel(context.Background())
 	l := &load{t: t, cancel: cancel, failed: map[string]int{}}
 	c := client(t)
 	for i := range 4 {
-		l.playing.Go(func() {
+		l.senders.Go(func() {
 			pace := time.NewTicker(20 * time.Millisecond)
 			defer pace.Stop()
 			for n := i; ; n++ {
@@ -207,14 +207,14 @@ func playLoad(t testing.TB, urls ...string) *load {
 					return
 				}
 				text, err := get(context.WithoutCancel(ctx), c, urls[n%len(urls)])
-				l.count(text, err)
+				l.record(text, err)
 			}
 		})
 	}
 	return l
 }
 
-func (l *load) count(text string, err error) {
+func (l *load) record(text string, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.requests++
@@ -226,30 +226,30 @@ func (l *load) count(text string, err error) {
 	}
 }
 
-// made returns the number of requests made.
-func (l *load) made() int {
+// requestCount returns the number of requests made.
+func (l *load) requestCount() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.requests
 }
 
-// goOn waits until more further requests have been made.
-func (l *load) goOn(more int) {
+// awaitMore waits until more further requests have been made.
+func (l *load) awaitMore(more int) {
 	l.t.Helper()
-	end := l.made() + more
+	end := l.requestCount() + more
 	eventually(l.t, func() string {
-		if n := l.made(); n < end {
+		if n := l.requestCount(); n < end {
 			return fmt.Sprintf("%d requests were made, want %d", n, end)
 		}
 		return ""
 	})
 }
 
-// end ends the load and verifies that no request failed.
-func (l *load) end() {
+// stop ends the load and verifies that no request failed.
+func (l *load) stop() {
 	l.t.Helper()
 	l.cancel()
-	l.playing.Wait()
+	l.senders.Wait()
 	if l.requests == 0 {
 		l.t.Error("no request was made")
 	}

@@ -24,11 +24,11 @@ import (
 const (
 	// jar is the path of the server in the Debian package.
 	jar = "/usr/share/java/zookeeper.jar"
-	// logger writes to stderr; without an SLF4J binding ZooKeeper logs nothing.
-	logger = "/usr/share/java/slf4j-simple.jar"
-	// patience is the timeout of a server start.
-	patience = 60 * time.Second
-	interval = 20 * time.Millisecond
+	// slf4jJar writes to stderr; without an SLF4J binding ZooKeeper logs nothing.
+	slf4jJar = "/usr/share/java/slf4j-simple.jar"
+	// waitTimeout is the timeout of a server start.
+	waitTimeout  = 60 * time.Second
+	pollInterval = 20 * time.Millisecond
 )
 
 // Options configures a server.
@@ -47,22 +47,22 @@ type Server struct {
 	t       testing.TB
 	options Options
 	address string
-	folder  string // of its data and configuration
+	dir     string // of its data and configuration
 	process *child.Process
 }
 
 // Start runs one server until the end of the test and returns when it serves.
 func Start(t testing.TB, options Options) *Server {
 	t.Helper()
-	demand(t)
-	s := newServer(t, options, ports(t, 1)[0])
+	requirePrograms(t)
+	s := newServer(t, options, reservePorts(t, 1)[0])
 	s.configure("", 0)
 	s.Restart()
 	return s
 }
 
-// demand skips the test if Java or ZooKeeper is not installed.
-func demand(t testing.TB) {
+// requirePrograms skips the test if Java or ZooKeeper is not installed.
+func requirePrograms(t testing.TB) {
 	t.Helper()
 	if _, err := exec.LookPath("java"); err != nil {
 		t.Skip("no Java to run ZooKeeper with")
@@ -72,23 +72,23 @@ func demand(t testing.TB) {
 	}
 }
 
-// ports returns loopback ports that are reserved for the servers of this test until its end, also
+// reservePorts returns loopback ports that are reserved for the servers of this test until its end, also
 // across restarts.
-func ports(t testing.TB, n int) []int {
+func reservePorts(t testing.TB, n int) []int {
 	t.Helper()
 	found := make([]int, n)
 	for i := range found {
 		var err error
-		if found[i], err = reserve(t.Cleanup); err != nil {
+		if found[i], err = reservePort(t.Cleanup); err != nil {
 			t.Fatal(err)
 		}
 	}
 	return found
 }
 
-// reserve binds a socket to a port without listening: the kernel does not assign the port to other
+// reservePort binds a socket to a port without listening: the kernel does not assign the port to other
 // sockets, but a server with SO_REUSEADDR, as in Java, can listen on it.
-func reserve(atEnd func(func())) (port int, err error) {
+func reservePort(atEnd func(func())) (port int, err error) {
 	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return 0, err
@@ -112,7 +112,7 @@ func newServer(t testing.TB, options Options, port int) *Server {
 	if options.Tick == 0 {
 		options.Tick = 500 * time.Millisecond
 	}
-	return &Server{t: t, options: options, address: "127.0.0.1:" + strconv.Itoa(port), folder: t.TempDir()}
+	return &Server{t: t, options: options, address: "127.0.0.1:" + strconv.Itoa(port), dir: t.TempDir()}
 }
 
 // configure writes zoo.cfg. members are the ensemble lines, id is this server's number in the
@@ -143,11 +143,11 @@ func (s *Server) configure(members string, id int) {
 	}
 }
 
-func (s *Server) data() string { return filepath.Join(s.folder, "data") }
+func (s *Server) data() string { return filepath.Join(s.dir, "data") }
 
 func (s *Server) write(name, text string) {
 	s.t.Helper()
-	if err := os.WriteFile(filepath.Join(s.folder, name), []byte(text), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(s.dir, name), []byte(text), 0o600); err != nil {
 		s.t.Fatal(err)
 	}
 }
@@ -159,7 +159,7 @@ func (s *Server) Address() string { return s.address }
 func (s *Server) Restart() {
 	s.t.Helper()
 	s.launch()
-	s.Await()
+	s.AwaitReady()
 }
 
 // launch starts the process.
@@ -171,16 +171,16 @@ func (s *Server) launch() {
 	}
 	cmd := exec.Command("java", "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData", child.JavaHosts(s.t),
 		"-Djute.maxbuffer="+strconv.Itoa(buffer), "-Dzookeeper.forceSync=no", "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
-		"-cp", jar+":"+logger,
-		"org.apache.zookeeper.server.quorum.QuorumPeerMain", filepath.Join(s.folder, "zoo.cfg"))
-	cmd.Dir = s.folder
+		"-cp", jar+":"+slf4jJar,
+		"org.apache.zookeeper.server.quorum.QuorumPeerMain", filepath.Join(s.dir, "zoo.cfg"))
+	cmd.Dir = s.dir
 	s.process = child.Start(s.t, "ZooKeeper "+s.address, cmd)
 }
 
-// Await returns when the server serves, standalone or in an ensemble.
-func (s *Server) Await() {
+// AwaitReady returns when the server serves, standalone or in an ensemble.
+func (s *Server) AwaitReady() {
 	s.t.Helper()
-	s.process.Await(s.t, patience, interval, func() bool { return s.Mode() != "" })
+	s.process.Await(s.t, waitTimeout, pollInterval, func() bool { return s.Mode() != "" })
 }
 
 // Mode returns the server's mode: standalone, leader or follower; "" if it does not serve.
@@ -209,8 +209,8 @@ func command(w io.Writer, word string) error {
 // Kill kills the server and returns when it has exited. Its data remain.
 func (s *Server) Kill() { s.process.Kill() }
 
-// Forget removes the data of a killed server.
-func (s *Server) Forget() {
+// RemoveData removes the data of a killed server.
+func (s *Server) RemoveData() {
 	s.t.Helper()
 	entries, err := filepath.Glob(filepath.Join(s.data(), "version-*"))
 	if err != nil {
@@ -235,9 +235,9 @@ type Ensemble struct{ Servers []*Server }
 // StartEnsemble runs three servers until the end of the test and returns when all of them serve.
 func StartEnsemble(t testing.TB, options Options) *Ensemble {
 	t.Helper()
-	demand(t)
+	requirePrograms(t)
 	const n = 3
-	found := ports(t, 3*n)
+	found := reservePorts(t, 3*n)
 	var members strings.Builder
 	members.WriteString("initLimit=20\nsyncLimit=10\n")
 	for i := range n {
@@ -253,7 +253,7 @@ func StartEnsemble(t testing.TB, options Options) *Ensemble {
 		s.launch()
 	}
 	for _, s := range e.Servers {
-		s.Await()
+		s.AwaitReady()
 	}
 	return e
 }
@@ -271,13 +271,13 @@ func (e *Ensemble) Address() string {
 func (e *Ensemble) Leader() *Server {
 	t := e.Servers[0].t
 	t.Helper()
-	for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(interval) {
+	for deadline := time.Now().Add(waitTimeout); time.Now().Before(deadline); time.Sleep(pollInterval) {
 		for _, s := range e.Servers {
 			if s.Mode() == "leader" {
 				return s
 			}
 		}
 	}
-	t.Fatalf("none of the servers leads after %v", patience)
+	t.Fatalf("none of the servers leads after %v", waitTimeout)
 	return nil
 }

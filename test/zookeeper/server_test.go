@@ -6,26 +6,26 @@ import (
 	"github.com/weft-proxy/weft/test/zookeeper"
 )
 
-func TestAServerServesAgainAfterItWasKilled(t *testing.T) {
+func TestRestartAfterKill(t *testing.T) {
 	s := zookeeper.Start(t, zookeeper.Options{})
 	s.Kill()
 	if mode := s.Mode(); mode != "" {
 		t.Fatalf("killed, it says that it is %s", mode)
 	}
-	s.Forget()
+	s.RemoveData()
 	s.Restart()
 	if got, want := s.Mode(), "standalone"; got != want {
 		t.Errorf("started again, it says that it is %q, want %q", got, want)
 	}
 }
 
-func TestAnEnsembleElectsAnotherLeader(t *testing.T) {
+func TestNewLeaderIsElected(t *testing.T) {
 	e := zookeeper.StartEnsemble(t, zookeeper.Options{})
 	first := e.Leader()
 	first.Kill()
 	for _, s := range e.Servers {
 		if s != first {
-			s.Await()
+			s.AwaitReady()
 		}
 	}
 	if second := e.Leader(); second == first {

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// TestSocketOfTheAdminPort verifies the accepted and rejected addresses of the admin port.
-func TestSocketOfTheAdminPort(t *testing.T) {
+// TestAdminUnixSocket verifies the accepted and rejected addresses of the admin port.
+func TestAdminUnixSocket(t *testing.T) {
 	for address, want := range map[string]string{ // address in the model; "": rejected
 		`{"pipe": {"path": "/run/admin"}}`:               "/run/admin",
 		`{"pipe": {"path": "admin.sock"}}`:               "./admin.sock",
@@ -18,7 +18,7 @@ func TestSocketOfTheAdminPort(t *testing.T) {
 		`{"socket_address": {"address": "@weft"}}`:       "",
 		`{"pipe": {"path": "unix:///run/weft/admin.s"}}`: "/run/weft/admin.s",
 	} {
-		s, diags := Parse("a.json", []byte(`{"servers": [{}], "admin": {"address": `+address+`}}`), testKinds(), Options{})
+		s, diags := Parse("a.json", []byte(`{"servers": [{}], "admin": {"address": `+address+`}}`), testCapabilities(), Options{})
 		switch {
 		case want == "":
 			if s != nil || !strings.Contains(fmt.Sprint(diags), "abstract socket") {

@@ -37,13 +37,13 @@ func clusterKeys() map[string]bool {
 	}
 }
 
-// TestEveryKeyWithAClusterIsJudged verifies that clusterKeys lists every key that contains
+// TestEveryClusterKeyIsChecked verifies that clusterKeys lists every key that contains
 // "cluster", and that testdata/refused shows an error for each that refers to a cluster. For
-// settings of stream filters see TestEveryKeyThatNamesAClusterIsListed in cmd/weft.
-func TestEveryKeyWithAClusterIsJudged(t *testing.T) {
-	shown := shownUnknown(t)
+// settings of stream filters see TestClusterKeysAreComplete in cmd/weft.
+func TestEveryClusterKeyIsChecked(t *testing.T) {
+	shown := unknownClusterKeys(t)
 	judged := clusterKeys()
-	for _, section := range document.Sections("", rootJSON{}, variants(Kinds{})) {
+	for _, section := range document.Sections("", rootJSON{}, variants(Capabilities{})) {
 		for _, k := range section.Keys {
 			path := join(section.Path, k.Name)
 			if !strings.Contains(k.Name, "cluster") && !strings.HasSuffix(section.Path, ".cluster") {
@@ -65,8 +65,8 @@ func TestEveryKeyWithAClusterIsJudged(t *testing.T) {
 	}
 }
 
-// shownUnknown returns the keys with an unknown cluster in the archives of rejected files.
-func shownUnknown(t *testing.T) map[string]bool {
+// unknownClusterKeys returns the keys with an unknown cluster in the archives of rejected files.
+func unknownClusterKeys(t *testing.T) map[string]bool {
 	t.Helper()
 	keys := map[string]bool{}
 	said := regexp.MustCompile(`(?m)^\S+: (\S+): unknown cluster "`)

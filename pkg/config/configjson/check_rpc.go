@@ -8,10 +8,10 @@ import (
 	"github.com/weft-proxy/weft/pkg/config/document"
 )
 
-// checkCalls checks the routes of a table that only RPC protocols use. A setting that only HTTP has
+// checkRPCTable checks the routes of a table that only RPC protocols use. A setting that only HTTP has
 // is an error, or a warning if it merely has no effect. If HTTP uses the table too, a route may be
 // meant for it.
-func (r *reader) checkCalls(t *table) {
+func (r *reader) checkRPCTable(t *table) {
 	if len(t.protocols) == 0 || slices.ContainsFunc(t.protocols, isHTTP) {
 		return
 	}
@@ -19,11 +19,11 @@ func (r *reader) checkCalls(t *table) {
 	for _, v := range t.model.VirtualHosts {
 		for _, domain := range v.Domains {
 			if unreachable(t, domain) {
-				r.report.Warnf(t.domains[domain], "no request matches %q: %s requests have a service without a version, and no port", domain, listed(t.protocols))
+				r.report.Warnf(t.domains[domain], "no request matches %q: %s requests have a service without a version, and no port", domain, joinProtocols(t.protocols))
 			}
 		}
 		for _, route := range v.Routes {
-			r.checkCall(t, t.routes[at], route)
+			r.checkRPCRoute(t, t.routes[at], route)
 			at++
 		}
 	}
@@ -46,14 +46,14 @@ const (
 	httpPort = "80" // a domain with this port matches an authority without a port
 )
 
-func (r *reader) checkCall(t *table, at document.Node, route *config.Route) {
+func (r *reader) checkRPCRoute(t *table, at document.Node, route *config.Route) {
 	f := route.Forward
 	if f == nil {
 		key := "redirect"
-		if route.Direct != nil {
+		if route.DirectResponse != nil {
 			key = "direct_response"
 		}
-		r.report.Errorf(at.Get(key), "%s is an HTTP response, but the clients of the route table %q use %s: expected \"route\"; to reject RPC requests, use the stream filter \"fault\"", key, t.model.Name, listed(t.protocols))
+		r.report.Errorf(at.Get(key), "%s is an HTTP response, but the clients of the route table %q use %s: expected \"route\"; to reject RPC requests, use the stream filter \"fault\"", key, t.model.Name, joinProtocols(t.protocols))
 		return
 	}
 	action, m := at.Get("route"), &route.Match
@@ -62,14 +62,14 @@ func (r *reader) checkCall(t *table, at document.Node, route *config.Route) {
 		r.report.Errorf(action.Get("prefix_rewrite"), "found %q, expected as many slashes as in %q: the path of an RPC request is /service/method", f.PrefixRewrite, m.Path)
 	}
 	for _, key := range []string{"host_rewrite", "auto_host_rewrite", "auto_host_rewrite_header", "host_rewrite_path_regex"} {
-		if host := action.Get(key); !host.Off() {
-			r.report.Warnf(host, "%s has no effect on %s requests, which have no host: use prefix_rewrite to change the service", key, listed(t.protocols))
+		if host := action.Get(key); !host.IsDisabled() {
+			r.report.Warnf(host, "%s has no effect on %s requests, which have no host: use prefix_rewrite to change the service", key, joinProtocols(t.protocols))
 		}
 	}
 }
 
-// listed joins the names of protocols for a message.
-func listed(protocols []config.Protocol) string {
+// joinProtocols joins the names of protocols for a message.
+func joinProtocols(protocols []config.Protocol) string {
 	names := make([]string, len(protocols))
 	for i, p := range protocols {
 		names[i] = string(p)

@@ -10,14 +10,14 @@ import (
 // readBalancing converts the load balancing of a cluster. Its hosts have been converted.
 func (r *reader) readBalancing(j *clusterJSON, c *config.Cluster) {
 	c.ChoiceCount, c.ActiveRequestBias = j.LB.ChoiceCount, j.LB.ActiveRequestBias
-	c.MinRingSize, c.MaxRingSize, c.TableSize = j.LB.MinRingSize, j.LB.MaxRingSize, j.LB.TableSize
+	c.MinRingSize, c.MaxRingSize, c.MaglevTableSize = j.LB.MinRingSize, j.LB.MaxRingSize, j.LB.TableSize
 	c.Subsets = config.Subsets{
 		Selectors: j.Subset.Selectors,
-		Fallback:  config.Fallback(j.Subset.FallBackPolicy),
+		Fallback:  config.SubsetFallback(j.Subset.FallBackPolicy),
 		Default:   j.Subset.DefaultSubset,
 	}
 	c.SlowStart = config.SlowStart{
-		Duration: j.SlowStart.Duration, Aggression: j.SlowStart.Aggression, MinPercent: j.SlowStart.MinPercent,
+		Duration: j.SlowStart.Duration, Aggression: j.SlowStart.Aggression, MinWeightPercent: j.SlowStart.MinPercent,
 	}
 	c.Failover = config.Failover{
 		Overprovisioning: j.Common.Overprovisioning / 100,
@@ -37,17 +37,17 @@ func (r *reader) checkHashTables(n document.Node, c *config.Cluster) {
 	if c.MinRingSize > c.MaxRingSize {
 		r.report.Errorf(n.Get("minimum_ring_size"), "minimum_ring_size (%d) is greater than maximum_ring_size (%d)", c.MinRingSize, c.MaxRingSize)
 	}
-	if c.TableSize > 0 && !big.NewInt(int64(c.TableSize)).ProbablyPrime(0) { // exact below 2^64
-		r.report.Errorf(n.Get("table_size"), "found %d, expected a prime number", c.TableSize)
+	if c.MaglevTableSize > 0 && !big.NewInt(int64(c.MaglevTableSize)).ProbablyPrime(0) { // exact below 2^64
+		r.report.Errorf(n.Get("table_size"), "found %d, expected a prime number", c.MaglevTableSize)
 	}
 	for _, k := range []struct {
 		key   string
-		needs config.Policy
+		needs config.LBPolicy
 	}{
 		{"minimum_ring_size", config.RingHash}, {"maximum_ring_size", config.RingHash}, {"table_size", config.Maglev},
 	} {
-		if at := n.Get(k.key); at.Exists() && c.Policy != k.needs {
-			r.report.Warnf(at, "%s has no effect with lb_type %s", k.key, c.Policy)
+		if at := n.Get(k.key); at.Exists() && c.LBPolicy != k.needs {
+			r.report.Warnf(at, "%s has no effect with lb_type %s", k.key, c.LBPolicy)
 		}
 	}
 }
@@ -74,8 +74,8 @@ func (r *reader) checkSlowStart(n document.Node, c *config.Cluster) {
 	switch {
 	case n.Get("mode").Exists() && c.SlowStart.Duration == 0:
 		r.report.Warnf(n, "slow_start has no effect without slow_start_duration")
-	case c.SlowStart.Duration > 0 && (c.Policy.Hashes() || c.Policy == config.RequestRoundRobin):
-		r.report.Warnf(n, "slow_start has no effect with lb_type %s", c.Policy)
+	case c.SlowStart.Duration > 0 && (c.LBPolicy.UsesHash() || c.LBPolicy == config.RequestRoundRobin):
+		r.report.Warnf(n, "slow_start has no effect with lb_type %s", c.LBPolicy)
 	}
 }
 
@@ -94,7 +94,7 @@ func (r *reader) readLocalities(j *clusterJSON, c *config.Cluster) {
 			continue
 		}
 		known[at] = true
-		c.Localities = append(c.Localities, config.LocalityWeight{Locality: at.locality, Priority: at.priority, Weight: l.Weight})
+		c.LocalityWeights = append(c.LocalityWeights, config.LocalityWeight{Locality: at.locality, Priority: at.priority, Weight: l.Weight})
 	}
 	for i := range c.Hosts {
 		h := &c.Hosts[i]
@@ -117,22 +117,22 @@ func (r *reader) labels(n document.Node, m *metadataMatchJSON, cluster string) m
 	return labels
 }
 
-// checkHash warns of a hash_policy if none of the route's known clusters hashes.
-func (r *reader) checkHash(n document.Node, f *config.Forward) {
-	if len(f.Hash) == 0 || f.ClusterVariable != "" {
+// warnUnusedHashPolicy warns of a hash_policy if none of the route's known clusters hashes.
+func (r *reader) warnUnusedHashPolicy(n document.Node, f *config.Forward) {
+	if len(f.HashPolicies) == 0 || f.ClusterVariable != "" {
 		return
 	}
 	names := []string{f.Cluster}
-	if len(f.Weighted) > 0 {
+	if len(f.WeightedClusters) > 0 {
 		names = names[:0]
 	}
-	for i := range f.Weighted {
-		names = append(names, f.Weighted[i].Cluster)
+	for i := range f.WeightedClusters {
+		names = append(names, f.WeightedClusters[i].Cluster)
 	}
 	for _, name := range names {
-		if c := r.clusters[name]; c == nil || c.Policy.Hashes() { // nil: reported
+		if c := r.clusters[name]; c == nil || c.LBPolicy.UsesHash() { // nil: reported
 			return
 		}
 	}
-	r.report.Warnf(n.Get("hash_policy"), "hash_policy has no effect: lb_type of cluster %q is %s", names[0], r.clusters[names[0]].Policy)
+	r.report.Warnf(n.Get("hash_policy"), "hash_policy has no effect: lb_type of cluster %q is %s", names[0], r.clusters[names[0]].LBPolicy)
 }

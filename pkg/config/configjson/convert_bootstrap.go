@@ -11,36 +11,36 @@ import (
 // readBootstrap copies the control plane configuration of the file; package xds parses it.
 func (r *reader) readBootstrap(j *rootJSON) {
 	for _, n := range []document.Node{j.DynamicResources, j.StaticResources, j.LayeredRuntime, j.EnvoyNode} {
-		if says(n) && !r.kinds.XDS {
-			r.report.Unbuilt(n, n.Key())
+		if hasMembers(n) && !r.capabilities.XDS {
+			r.report.Unsupported(n, n.Key())
 			return
 		}
 	}
-	hide(j.DynamicResources)
-	hide(j.StaticResources)
-	hide(j.ClusterManager.LoadStats)
+	markSecrets(j.DynamicResources)
+	markSecrets(j.StaticResources)
+	markSecrets(j.ClusterManager.LoadStats)
 	r.snapshot.Bootstrap = config.Bootstrap{
-		Node: rawJSON(j.EnvoyNode), Static: rawJSON(j.StaticResources), Dynamic: rawJSON(j.DynamicResources), Runtime: rawJSON(j.LayeredRuntime),
+		Node: rawJSON(j.EnvoyNode), StaticResources: rawJSON(j.StaticResources), DynamicResources: rawJSON(j.DynamicResources), LayeredRuntime: rawJSON(j.LayeredRuntime),
 	}
 	r.readXDSCache(j)
-	r.readXDSLazy(j)
+	r.readXDSOnDemand(j)
 	if j.XDSUnknown == "warn" {
-		r.snapshot.Bootstrap.Unknown = config.WarnUnknownFields
+		r.snapshot.Bootstrap.UnknownFields = config.WarnUnknownFields
 	}
 	r.readXDSStatus(j)
 	r.readLoadStats(j)
-	if n := j.LayeredRuntime; says(n) && !j.hasBootstrap() {
+	if n := j.LayeredRuntime; hasMembers(n) && !j.hasBootstrap() {
 		r.report.Warnf(n, "layered_runtime has no effect without dynamic_resources or static_resources")
 	}
 }
 
-// says reports whether an object has members. Members may be empty, since presence is significant
+// hasMembers reports whether an object has members. Members may be empty, since presence is significant
 // in a protobuf message, as in ads: {}.
-func says(n document.Node) bool { return n.Len() > 0 }
+func hasMembers(n document.Node) bool { return n.Len() > 0 }
 
 // rawJSON returns an object as JSON, or nil if it has no members.
 func rawJSON(n document.Node) []byte {
-	if !says(n) {
+	if !hasMembers(n) {
 		return nil
 	}
 	text, err := json.Marshal(n.Value())
@@ -54,12 +54,12 @@ func (r *reader) readXDSCache(j *rootJSON) {
 	c := j.XDSCache
 	switch {
 	case c == nil:
-	case !r.kinds.XDS:
-		r.report.Unbuilt(c.Node, "xds_cache")
-	case !says(j.DynamicResources):
+	case !r.capabilities.XDS:
+		r.report.Unsupported(c.Node, "xds_cache")
+	case !hasMembers(j.DynamicResources):
 		r.report.Warnf(c.Node, "xds_cache has no effect without dynamic_resources")
 	default:
-		r.snapshot.Bootstrap.Cache = config.ControlPlaneCache{Path: c.Path, MaxAge: c.MaxAge}
+		r.snapshot.Bootstrap.Cache = config.XDSCache{Path: c.Path, MaxAge: c.MaxAge}
 	}
 }
 
@@ -67,8 +67,8 @@ func (r *reader) readXDSStatus(j *rootJSON) {
 	s := j.XDSStatus
 	switch {
 	case s == nil:
-	case !r.kinds.XDS:
-		r.report.Unbuilt(s.Node, "xds_status")
+	case !r.capabilities.XDS:
+		r.report.Unsupported(s.Node, "xds_status")
 	case !j.hasBootstrap():
 		r.report.Warnf(s.Node, "xds_status has no effect without dynamic_resources or static_resources")
 	default:
@@ -78,16 +78,16 @@ func (r *reader) readXDSStatus(j *rootJSON) {
 				r.report.Errorf(s.Node.Get("address").Or(s.Node), "found %q, expected ip:port of a loopback address, or the path of a unix socket", s.Address)
 			}
 		}
-		r.snapshot.Bootstrap.StatusAddress = address
+		r.snapshot.Bootstrap.CSDSAddress = address
 	}
 }
 
 func (r *reader) readLoadStats(j *rootJSON) {
 	n := j.ClusterManager.LoadStats
 	switch {
-	case !says(n):
-	case !r.kinds.XDS:
-		r.report.Unbuilt(n, "load_stats_config")
+	case !hasMembers(n):
+	case !r.capabilities.XDS:
+		r.report.Unsupported(n, "load_stats_config")
 	case !j.hasBootstrap():
 		r.report.Warnf(n, "load_stats_config has no effect without dynamic_resources or static_resources")
 	default:

@@ -6,11 +6,11 @@ import (
 	"github.com/weft-proxy/weft/pkg/config"
 )
 
-// breakers converts circuit_breakers, which has at most one element for each priority. A priority
+// readCircuitBreakers converts circuit_breakers, which has at most one element for each priority. A priority
 // without an element gets the defaults. An explicit 0 means no limit.
-func (r *reader) breakers(j *clusterJSON, c *config.Cluster) {
-	c.Breakers, c.HighBreakers = config.DefaultBreakers(), config.DefaultBreakers()
-	var seen [config.Priorities]bool
+func (r *reader) readCircuitBreakers(j *clusterJSON, c *config.Cluster) {
+	c.CircuitBreakers, c.HighCircuitBreakers = config.DefaultCircuitBreakers(), config.DefaultCircuitBreakers()
+	var seen [config.NumPriorities]bool
 	for i := range j.Breakers {
 		b := &j.Breakers[i]
 		p := priority(b.Priority)
@@ -19,7 +19,7 @@ func (r *reader) breakers(j *clusterJSON, c *config.Cluster) {
 			continue
 		}
 		seen[p] = true
-		*c.Limits(p) = limits(b)
+		*c.Limits(p) = circuitBreakers(b)
 	}
 }
 
@@ -31,9 +31,9 @@ func priority(text string) config.Priority {
 	return config.DefaultPriority
 }
 
-// limits converts an element of circuit_breakers.
-func limits(j *breakersJSON) config.Breakers {
-	b := config.Breakers{
+// circuitBreakers converts an element of circuit_breakers.
+func circuitBreakers(j *breakersJSON) config.CircuitBreakers {
+	b := config.CircuitBreakers{
 		MaxConnections: j.MaxConnections, MaxPendingRequests: j.MaxPendingRequests,
 		MaxRequests: j.MaxRequests, MaxRetries: j.MaxRetries,
 	}

@@ -35,7 +35,7 @@ func (r *reader) readChains(j *listenerJSON, l *config.Listener) {
 	if j.DefaultChain.Exists() {
 		r.defaultChain(j, l, filters)
 	}
-	r.readInspector(j, l)
+	r.readPlaintextInspector(j, l)
 	r.checkFilters(j, l)
 	r.checkChains(j, l)
 }
@@ -115,9 +115,9 @@ func (r *reader) checkInspectors(j *listenerJSON, l *config.Listener, needs chai
 	for i := range j.ListenerFilter {
 		f := &j.ListenerFilter[i]
 		switch {
-		case strings.EqualFold(f.Type, TLSInspectorFilter) && needs&chainmatch.AskTLS == 0:
+		case strings.EqualFold(f.Type, TLSInspectorFilter) && needs&chainmatch.NeedTLS == 0:
 			r.report.Warnf(f.Node, "%s has no effect: no filter chain matches server_names, transport_protocol or application_protocols", TLSInspectorFilter)
-		case strings.EqualFold(f.Type, HTTPInspectorFilter) && needs&chainmatch.AskHTTP == 0:
+		case strings.EqualFold(f.Type, HTTPInspectorFilter) && needs&chainmatch.NeedHTTP == 0:
 			r.report.Warnf(f.Node, "%s has no effect: no filter chain matches the application_protocols http/1.0, http/1.1 or h2c", HTTPInspectorFilter)
 		}
 	}

@@ -38,17 +38,17 @@ func (r *reader) readCluster(j *clusterJSON) {
 		MaxRequestsPerConn: j.MaxRequestPerConn,
 
 		Pool: config.Pool{
-			Mode: config.PoolMode(j.Pool.Mode), Connections: j.Pool.Connections, Warm: config.Protocol(j.Pool.Warm), MaxFrameSize: j.Pool.MaxFrameSize,
-			MaxCalls: j.Pool.MaxRequests, MaxConnecting: j.Pool.MaxConnecting, MaxQueued: j.Pool.MaxQueued,
+			Mode: config.PoolMode(j.Pool.Mode), Connections: j.Pool.Connections, WarmProtocol: config.Protocol(j.Pool.Warm), MaxFrameSize: j.Pool.MaxFrameSize,
+			MaxRPCRequests: j.Pool.MaxRequests, MaxConnecting: j.Pool.MaxConnecting, MaxPendingBytes: j.Pool.MaxQueued,
 		},
-		KeepAlive: config.KeepAlive(j.KeepAlive),
+		Heartbeat: config.Heartbeat(j.KeepAlive),
 
 		ProxyProtocol: proxyVersion(j.ProxyHeader),
 	}
-	r.clusterKind(j, c)
+	r.readTypeAndPolicy(j, c)
 	c.Protocol = r.clusterProtocol(j)
-	r.breakers(j, c)
-	c.TLS = r.clusterContext(j)
+	r.readCircuitBreakers(j, c)
+	c.TLS = r.clusterTLSContext(j)
 	if j.Node.Get("max_request_per_conn").Exists() { // its default does not apply to multiplexed connections
 		c.Pool.MaxRequests = j.MaxRequestPerConn
 	}
@@ -59,7 +59,7 @@ func (r *reader) readCluster(j *clusterJSON) {
 	r.readDNS(j, c)
 	r.readOriginalDst(j, c)
 	r.readSocket(j, c)
-	r.readRequestName(j, c)
+	r.readAutoSNI(j, c)
 	if j.Name == "" {
 		return // reported, unless the name is an explicit ""
 	}
@@ -84,26 +84,26 @@ func (r *reader) checkPool(j *clusterJSON, c *config.Cluster) {
 		r.report.Warnf(at, "max_requests has no effect with the mode %q: set max_request_per_conn, which limits connections that carry one request at a time", c.Pool.Mode)
 	}
 	keepAlive := j.Node.Get("keepalive")
-	if k := c.KeepAlive; k.Timeout < k.Interval {
+	if k := c.Heartbeat; k.Timeout < k.Interval {
 		r.report.Warnf(keepAlive.Get("timeout").Or(keepAlive.Get("interval")), "the timeout of %v is less than the interval of %v: an idle connection is closed after one interval", k.Timeout, k.Interval)
 	}
 }
 
-// clusterKind converts the type and the policy.
-func (r *reader) clusterKind(j *clusterJSON, c *config.Cluster) {
+// readTypeAndPolicy converts the type and the policy.
+func (r *reader) readTypeAndPolicy(j *clusterJSON, c *config.Cluster) {
 	kind := j.Type
 	if strings.EqualFold(kind, "SIMPLE") {
 		kind = string(config.ClusterStatic)
 	}
-	if kind != "" && !slices.Contains(r.kinds.ClusterTypes, config.ClusterType(kind)) {
-		c.Type, _ = choose(r.report, j.Node.Get("type").Or(j.Node), "cluster type", kind, r.kinds.ClusterTypes, knownClusterTypes())
+	if kind != "" && !slices.Contains(r.capabilities.ClusterTypes, config.ClusterType(kind)) {
+		c.Type, _ = choose(r.report, j.Node.Get("type").Or(j.Node), "cluster type", kind, r.capabilities.ClusterTypes, knownClusterTypes())
 	} else {
 		c.Type = config.ClusterType(kind)
 	}
-	if j.Policy != "" && !slices.Contains(r.kinds.Policies, config.Policy(j.Policy)) {
-		c.Policy, _ = choose(r.report, j.Node.Get("lb_type").Or(j.Node), "lb_type", j.Policy, r.kinds.Policies, knownPolicies())
+	if j.Policy != "" && !slices.Contains(r.capabilities.Policies, config.LBPolicy(j.Policy)) {
+		c.LBPolicy, _ = choose(r.report, j.Node.Get("lb_type").Or(j.Node), "lb_type", j.Policy, r.capabilities.Policies, knownPolicies())
 	} else {
-		c.Policy = config.Policy(j.Policy)
+		c.LBPolicy = config.LBPolicy(j.Policy)
 	}
 }
 
@@ -111,7 +111,7 @@ func (r *reader) clusterKind(j *clusterJSON, c *config.Cluster) {
 func (r *reader) clusterProtocol(j *clusterJSON) config.Protocol {
 	var p config.Protocol
 	if j.Protocol != "" && !strings.EqualFold(j.Protocol, string(config.Auto)) {
-		p, _ = choose(r.report, j.Node.Get("upstream_protocol"), "protocol", j.Protocol, r.kinds.Protocols, knownProtocols())
+		p, _ = choose(r.report, j.Node.Get("upstream_protocol"), "protocol", j.Protocol, r.capabilities.Protocols, knownProtocols())
 	}
 	if j.HTTP2 == nil {
 		return p
@@ -135,7 +135,7 @@ func (r *reader) readHosts(j *clusterJSON, c *config.Cluster) {
 			continue
 		}
 		if named {
-			r.resolve(h, c)
+			r.convertToStrictDNS(h, c)
 		}
 		if r.addresses[address] {
 			r.report.Errorf(h.Node.Get("address"), "duplicate host %q: keep one entry with the sum of the weights", address)

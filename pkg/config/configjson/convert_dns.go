@@ -11,13 +11,13 @@ import (
 	"github.com/weft-proxy/weft/pkg/config/document"
 )
 
-// resolve handles a host whose address is a DNS name. It turns a static cluster into a
+// convertToStrictDNS handles a host whose address is a DNS name. It turns a static cluster into a
 // ClusterStrictDNS, because MOSN resolves names in clusters of any type.
-func (r *reader) resolve(h *hostJSON, c *config.Cluster) {
+func (r *reader) convertToStrictDNS(h *hostJSON, c *config.Cluster) {
 	at := h.Node.Get("address")
 	switch {
 	case c.Type != config.ClusterStatic: // the type resolves names, has no hosts, or has been reported
-	case !slices.Contains(r.kinds.ClusterTypes, config.ClusterStrictDNS):
+	case !slices.Contains(r.capabilities.ClusterTypes, config.ClusterStrictDNS):
 		r.report.Errorf(at, "found a host name, expected an IP address: DNS names are not supported yet")
 	default:
 		r.report.Warnf(at, "the cluster of type SIMPLE has a DNS name: it is treated as STRICT_DNS")
@@ -29,17 +29,17 @@ func (r *reader) resolve(h *hostJSON, c *config.Cluster) {
 func (r *reader) readDNS(j *clusterJSON, c *config.Cluster) {
 	c.DNS = config.DNS{
 		RefreshRate: j.DNSRefreshRate, RespectTTL: j.RespectTTL, Family: j.DNSFamily, Jitter: j.DNSJitter,
-		FailureBase: j.DNSFailure.Base, FailureMax: j.DNSFailure.Max,
+		FailureBackoffBase: j.DNSFailure.Base, FailureBackoffMax: j.DNSFailure.Max,
 	}
 	r.checkFailureRate(&j.DNSFailure, &c.DNS)
 	if j.DNSResolvers.Exists() {
-		r.resolvers(j.DNSResolvers, &c.DNS)
+		r.readResolvers(j.DNSResolvers, &c.DNS)
 	}
-	r.resolverFile(j, &c.DNS)
+	r.readResolverFile(j, &c.DNS)
 	if c.Type == config.ClusterLogicalDNS && len(j.Hosts) != 1 {
 		r.report.Errorf(j.Node.Get("hosts").Or(j.Node), "found %d hosts: a cluster of type %s has exactly one name", len(j.Hosts), c.Type)
 	}
-	if c.Type.Resolves() {
+	if c.Type.UsesDNS() {
 		return
 	}
 	for _, key := range dnsKeys() {
@@ -53,20 +53,20 @@ func (r *reader) checkFailureRate(j *dnsFailureJSON, d *config.DNS) {
 	switch {
 	case j.Base == 0:
 	case j.Max == 0:
-		d.FailureMax = 10 * j.Base
+		d.FailureBackoffMax = 10 * j.Base
 	case j.Max < j.Base:
 		r.report.Errorf(j.Node.Get("max_interval"), "max_interval (%v) is less than base_interval (%v)", j.Max, j.Base)
 	}
 }
 
-// resolvers parses ["10.0.0.2:53", "10.0.0.3"] or {"servers": ["10.0.0.2"], "port": "53"}.
-func (r *reader) resolvers(n document.Node, d *config.DNS) {
+// readResolvers parses ["10.0.0.2:53", "10.0.0.3"] or {"servers": ["10.0.0.2"], "port": "53"}.
+func (r *reader) readResolvers(n document.Node, d *config.DNS) {
 	j := resolversJSON{Port: "53"}
 	list := n
 	if n.Kind() == document.Object {
 		r.decoder.Decode(n, &j)
 		list = n.Get("servers")
-		r.searching(&j, d)
+		r.readResolverOptions(&j, d)
 	} else {
 		r.decoder.Decode(n, &j.Servers)
 	}
@@ -88,8 +88,8 @@ func (r *reader) resolvers(n document.Node, d *config.DNS) {
 	}
 }
 
-// searching converts the settings of the object form of dns_resolvers other than the servers.
-func (r *reader) searching(j *resolversJSON, d *config.DNS) {
+// readResolverOptions converts the settings of the object form of dns_resolvers other than the servers.
+func (r *reader) readResolverOptions(j *resolversJSON, d *config.DNS) {
 	d.Ndots, d.Timeout, d.Attempts = j.Ndots, time.Duration(j.Timeout)*time.Second, j.Attempts
 	for at := range j.Node.Get("search").All() {
 		domain := strings.Trim(at.Text(), ".")
@@ -104,8 +104,8 @@ func (r *reader) searching(j *resolversJSON, d *config.DNS) {
 	}
 }
 
-// resolverFile reads dns_resolver_file, if the cluster sets it.
-func (r *reader) resolverFile(j *clusterJSON, d *config.DNS) {
+// readResolverFile reads dns_resolver_file, if the cluster sets it.
+func (r *reader) readResolverFile(j *clusterJSON, d *config.DNS) {
 	at := j.Node.Get("dns_resolver_file")
 	port := j.Node.Get("dns_resolver_port")
 	if j.ResolverFile == "" {
@@ -120,7 +120,7 @@ func (r *reader) resolverFile(j *clusterJSON, d *config.DNS) {
 	}
 	data, err := r.files.ReadFile(j.ResolverFile)
 	if err != nil {
-		r.report.Errorf(at, "the file %q %s", j.ResolverFile, problemOf(err))
+		r.report.Errorf(at, "the file %q %s", j.ResolverFile, readProblem(err))
 		return
 	}
 	number := "53"
@@ -131,15 +131,15 @@ func (r *reader) resolverFile(j *clusterJSON, d *config.DNS) {
 		r.report.Errorf(port, "%q is not a valid port: expected a number from 1 to 65535", number)
 		return
 	}
-	resolvConf(string(data), number, d)
+	parseResolvConf(string(data), number, d)
 	if len(d.Resolvers) == 0 {
 		r.report.Errorf(at, "the file %q contains no DNS server", j.ResolverFile)
 	}
 }
 
-// resolvConf parses a file in the format of resolv.conf(5): nameserver, search, domain, and the
+// parseResolvConf parses a file in the format of resolv.conf(5): nameserver, search, domain, and the
 // options ndots, timeout and attempts. As usual for this format, it ignores everything else.
-func resolvConf(text, port string, d *config.DNS) {
+func parseResolvConf(text, port string, d *config.DNS) {
 	d.Ndots, d.Attempts = 1, 1
 	for line := range strings.Lines(text) {
 		if i := strings.IndexAny(line, "#;"); i >= 0 {
@@ -164,13 +164,13 @@ func resolvConf(text, port string, d *config.DNS) {
 			}
 		case "options":
 			for _, option := range words[1:] {
-				resolvOption(option, d)
+				parseResolvOption(option, d)
 			}
 		}
 	}
 }
 
-func resolvOption(option string, d *config.DNS) {
+func parseResolvOption(option string, d *config.DNS) {
 	name, value, _ := strings.Cut(option, ":")
 	n, err := strconv.Atoi(value)
 	if err != nil || n < 1 {

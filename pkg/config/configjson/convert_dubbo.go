@@ -17,7 +17,7 @@ func knownExtensions() []string { return []string{DubboRegistry} }
 
 func (r *reader) readExtensions(list []extensionJSON) {
 	var built []string
-	if len(r.kinds.DubboRegistries) > 0 {
+	if len(r.capabilities.DubboRegistries) > 0 {
 		built = knownExtensions()
 	}
 	var before *extensionJSON
@@ -49,7 +49,7 @@ func (r *reader) dubboRegistry(j *dubboRegistryJSON) config.DubboRegistry {
 	d := config.DubboRegistry{
 		Enable: true, Socket: socketPath(j.APISocket), Token: j.Token, StrictStatus: j.StrictStatus,
 		Host: j.Host, ServerPort: j.ServerPort, Application: j.Application,
-		StateFile: j.StateFile, EmptyAfter: j.EmptyAfter, WithdrawWait: j.WithdrawWait,
+		StateFile: j.StateFile, EmptyProtection: j.EmptyAfter, UnregisterWait: j.WithdrawWait,
 	}
 	if j.APIPort != 0 {
 		d.API = numericHost(net.JoinHostPort(j.APIAddress, strconv.Itoa(int(j.APIPort))))
@@ -93,7 +93,7 @@ func (r *reader) token(j *dubboRegistryJSON) string {
 	token := strings.TrimSpace(string(text))
 	switch {
 	case err != nil:
-		r.report.Errorf(at, "the file %q %s", j.TokenFile, problemOf(err))
+		r.report.Errorf(at, "the file %q %s", j.TokenFile, readProblem(err))
 	case token == "":
 		r.report.Errorf(at, "the file %q is empty: without a token any client could use the API", j.TokenFile)
 	}
@@ -105,7 +105,7 @@ func (r *reader) registry(j *registryJSON, before []config.RegistrySettings) (co
 	if j.Type == "" || j.Address == "" {
 		return config.RegistrySettings{}, false // reported
 	}
-	kind, ok := choose(r.report, j.Node.Get("type"), "registry", j.Type, r.kinds.DubboRegistries, knownRegistries())
+	kind, ok := choose(r.report, j.Node.Get("type"), "registry", j.Type, r.capabilities.DubboRegistries, knownRegistries())
 	if !ok {
 		return config.RegistrySettings{}, false
 	}
@@ -126,14 +126,14 @@ func (r *reader) registry(j *registryJSON, before []config.RegistrySettings) (co
 
 func knownRegistries() []string { return []string{"zookeeper", "nacos", "memory"} }
 
-// makeDubboTable adds the route table of the subscribed services, unless the file has one with its
+// addDubboTable adds the route table of the subscribed services, unless the file has one with its
 // name. It is empty until an application subscribes.
-func (r *reader) makeDubboTable() {
+func (r *reader) addDubboTable() {
 	const name = config.DubboRouteTable
 	if !r.snapshot.Dubbo.Enable || r.tables[name] != nil {
 		return
 	}
-	t := &table{model: &config.RouteTable{Name: name}, names: map[string]bool{}, used: map[string]bool{}}
+	t := &table{model: &config.RouteTable{Name: name}, routeNames: map[string]bool{}, usedFilters: map[string]bool{}}
 	r.tables[name] = t
 	r.snapshot.Routes = append(r.snapshot.Routes, t.model)
 }

@@ -7,8 +7,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/config/document"
 )
 
-// readEnvoy reports settings of Envoy's bootstrap that select unavailable alternatives.
-func (r *reader) readEnvoy(j *envoyJSON) {
+// checkEnvoyBootstrap reports settings of Envoy's bootstrap that select unavailable alternatives.
+func (r *reader) checkEnvoyBootstrap(j *envoyJSON) {
 	for _, one := range []struct {
 		value document.Node
 		only  string
@@ -20,18 +20,18 @@ func (r *reader) readEnvoy(j *envoyJSON) {
 			r.report.Errorf(one.value, "found %q, expected %q: no other value is supported", text, one.only)
 		}
 	}
-	r.onlyExtension(j.RegexEngine, "envoy.regex_engines.google_re2", "envoy.extensions.regex_engines.v3.GoogleRE2")
-	r.onlyExtension(j.ListenerManager, "envoy.listener_manager_impl.default", "envoy.config.listener.v3.ListenerManager")
-	for _, servers := range []document.Node{r.envoyMember(j.DNS, "typed_config").Get("resolvers"), j.DNSOlder.Get("resolvers")} {
-		if !servers.Off() {
-			r.report.Unbuilt(servers, "a DNS server for all clusters")
+	r.checkExtension(j.RegexEngine, "envoy.regex_engines.google_re2", "envoy.extensions.regex_engines.v3.GoogleRE2")
+	r.checkExtension(j.ListenerManager, "envoy.listener_manager_impl.default", "envoy.config.listener.v3.ListenerManager")
+	for _, servers := range []document.Node{r.envoyMember(j.DNS, "typed_config").Get("resolvers"), j.DNSResolutionConfig.Get("resolvers")} {
+		if !servers.IsDisabled() {
+			r.report.Unsupported(servers, "a DNS server for all clusters")
 		}
 	}
 }
 
-// onlyExtension reports an extension that is not the only available one. The type of typed_config
+// checkExtension reports an extension that is not the only available one. The type of typed_config
 // identifies it; its name does so only if there is no typed_config.
-func (r *reader) onlyExtension(n document.Node, name, message string) {
+func (r *reader) checkExtension(n document.Node, name, message string) {
 	at, only := n.Get("name"), name
 	if url := r.envoyMember(n, "typed_config").Get("@type"); url.Text() != "" {
 		at, only = url, message
@@ -65,16 +65,16 @@ func lowerCamel(key string) string {
 // hasBootstrap reports whether the file has static_resources or dynamic_resources, as an Envoy
 // bootstrap.
 func (j *rootJSON) hasBootstrap() bool {
-	return says(j.StaticResources) || says(j.DynamicResources)
+	return hasMembers(j.StaticResources) || hasMembers(j.DynamicResources)
 }
 
-// withoutServer replaces readServer for an Envoy bootstrap: the server has default settings and the
+// readBootstrapServer replaces readServer for an Envoy bootstrap: the server has default settings and the
 // name of the node.
-func (r *reader) withoutServer(j *rootJSON) {
+func (r *reader) readBootstrapServer(j *rootJSON) {
 	var s serverJSON
 	r.decoder.Decode(document.Node{}, &s)
 	s.Name = j.EnvoyNode.Get("id").Text()
-	if chain := slices.IndexFunc(j.StreamFilters, func(c chainJSON) bool { return !c.Node.Off() }); chain >= 0 {
+	if chain := slices.IndexFunc(j.StreamFilters, func(c chainJSON) bool { return !c.Node.IsDisabled() }); chain >= 0 {
 		r.report.Warnf(j.StreamFilters[chain].Node, "stream_filters has no effect: it applies to listeners of a server, and the file has none")
 	}
 	r.readServer(&s, nil)

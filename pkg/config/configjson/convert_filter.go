@@ -27,17 +27,17 @@ func (r *reader) streamFilters(list []streamFilterJSON) []config.Filter {
 
 // filterConfig decodes the settings of a stream filter; at is the node with its name.
 func (r *reader) filterConfig(at document.Node, name string, settings document.Node) (any, bool) {
-	f := r.filter(at, name)
+	f := r.streamFilterFactory(at, name)
 	if f == nil {
 		return nil, false
 	}
 	cfg := f.Config()
-	r.checkNamed(name, settings)
+	r.checkFilterClusters(name, settings)
 	return cfg, r.decoder.Decode(settings, cfg)
 }
 
-// filter returns the factory of a stream filter; nil after it has reported an error.
-func (r *reader) filter(at document.Node, name string) *filter.StreamFilterFactory {
+// streamFilterFactory returns the factory of a stream filter; nil after it has reported an error.
+func (r *reader) streamFilterFactory(at document.Node, name string) *filter.StreamFilterFactory {
 	if f := r.filters[name]; f != nil {
 		return f
 	}
@@ -59,7 +59,7 @@ func (r *reader) routeFilters(j *routeJSON) map[string]any {
 	out := make(map[string]any, len(j.PerFilter))
 	for member := range j.Node.Get("per_filter_config").All() {
 		name := member.Key()
-		f := r.filter(member, name)
+		f := r.streamFilterFactory(member, name)
 		switch {
 		case f == nil, member.Kind() == document.Null:
 		case f.Stage == filter.BeforeRoute:
@@ -67,7 +67,7 @@ func (r *reader) routeFilters(j *routeJSON) map[string]any {
 		default:
 			cfg := f.Config()
 			r.decoder.Decode(member, cfg)
-			r.checkNamed(name, member)
+			r.checkFilterClusters(name, member)
 			out[name] = cfg
 		}
 	}
@@ -80,44 +80,44 @@ type routeFilter struct {
 	at   document.Node
 }
 
-// proxyUse is a proxy with its node.
-type proxyUse struct {
+// proxyNode is a proxy with its node.
+type proxyNode struct {
 	node  document.Node
-	model *config.Proxy
+	proxy *config.Proxy
 }
 
 // checkTables runs after all tables are converted. It checks that the tables of the proxies exist
 // and fit their protocols, and warns of per-route settings for filters that no listener of the
 // table has.
 func (r *reader) checkTables() {
-	r.makeDubboTable()
+	r.addDubboTable()
 	names := slices.Sorted(maps.Keys(r.tables))
 	for _, use := range r.proxies {
-		t := r.tables[use.model.RouteTable]
+		t := r.tables[use.proxy.RouteTable]
 		if t == nil {
-			if use.model.RouteTable != "" {
-				r.report.Unknown(use.node.Get("router_config_name").Or(use.node), "route table", use.model.RouteTable, names)
+			if use.proxy.RouteTable != "" {
+				r.report.Unknown(use.node.Get("router_config_name").Or(use.node), "route table", use.proxy.RouteTable, names)
 			}
 			continue
 		}
-		for _, f := range use.model.StreamFilters {
-			t.used[f.Name] = true
+		for _, f := range use.proxy.StreamFilters {
+			t.usedFilters[f.Name] = true
 		}
-		t.protocols = append(t.protocols, use.model.Downstream...)
+		t.protocols = append(t.protocols, use.proxy.Downstream...)
 		if !t.failed {
-			r.checkTranslation(use.model, t)
+			r.checkTranslation(use.proxy, t)
 		}
 	}
 	for _, name := range names {
 		t := r.tables[name]
 		for _, f := range t.filters {
-			if !t.used[f.name] {
+			if !t.usedFilters[f.name] {
 				r.report.Warnf(f.at, "the settings have no effect: no listener that uses the route table %q has the stream filter %q", name, f.name)
 			}
 		}
 		if !t.failed {
-			r.checkCalls(t)
-			r.checkAnnounced(t)
+			r.checkRPCTable(t)
+			r.checkProxyProtocol(t)
 			r.compile(t)
 		}
 	}
@@ -136,24 +136,24 @@ func (r *reader) checkTranslation(p *config.Proxy, t *table) {
 			}
 			where := node.Get("route").Get("upstream_protocol").Or(node)
 			if up := route.Forward.Upstream; up != "" {
-				r.checkCarried(where, p.Downstream, up, "")
+				r.checkTranslatable(where, p.Downstream, up, "")
 				continue
 			}
-			for _, name := range targetsOf(route.Forward) {
+			for _, name := range routeClusters(route.Forward) {
 				if c := r.clusters[name]; c != nil {
-					r.checkCarried(where, p.Downstream, c.Protocol, " for the cluster "+strconv.Quote(name))
+					r.checkTranslatable(where, p.Downstream, c.Protocol, " for the cluster "+strconv.Quote(name))
 				}
 			}
 		}
 	}
 }
 
-// checkCarried reports an error if requests of none of the protocols can be sent in up.
-func (r *reader) checkCarried(at document.Node, down []config.Protocol, up config.Protocol, who string) {
-	if slices.ContainsFunc(down, func(d config.Protocol) bool { return d == config.Auto || d.CarriedBy(up) }) {
+// checkTranslatable reports an error if requests of none of the protocols can be sent in up.
+func (r *reader) checkTranslatable(at document.Node, down []config.Protocol, up config.Protocol, who string) {
+	if slices.ContainsFunc(down, func(d config.Protocol) bool { return d == config.Auto || d.CanSendAs(up) }) {
 		return
 	}
 	for _, d := range down {
-		r.report.Unbuilt(at, "translation from "+string(d)+" to "+string(up)+who)
+		r.report.Unsupported(at, "translation from "+string(d)+" to "+string(up)+who)
 	}
 }

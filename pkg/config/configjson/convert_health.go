@@ -21,26 +21,26 @@ const (
 
 // readHealth converts the health checks of c.
 func (r *reader) readHealth(j *clusterJSON, c *config.Cluster) {
-	if at := j.Node.Get("health_check"); !at.Off() {
-		c.Health = r.healthCheck(at, j.HealthCheck)
+	if at := j.Node.Get("health_check"); !at.IsDisabled() {
+		c.HealthCheck = r.healthCheck(at, j.HealthCheck)
 	}
 	if at := j.Node.Get("outlier_detection"); at.Exists() {
-		c.Outlier = r.outlier(at, j.Outlier, len(c.Hosts))
+		c.OutlierDetection = r.outlierDetection(at, j.Outlier, len(c.Hosts))
 	}
 }
 
 func (r *reader) healthCheck(at document.Node, j *healthCheckJSON) *config.HealthCheck {
 	h := &config.HealthCheck{
 		Protocol:           config.CheckProtocol(j.Protocol),
-		Timeout:            or(j.Timeout, checkTimeout),
-		Interval:           or(j.Interval, checkInterval),
+		Timeout:            orDefault(j.Timeout, checkTimeout),
+		Interval:           orDefault(j.Interval, checkInterval),
 		Jitter:             j.IntervalJitter,
 		Delay:              r.delay(j.InitialDelay),
-		HealthyThreshold:   int(or(j.HealthyThreshold, checkThreshold)),
-		UnhealthyThreshold: int(or(j.UnhealthyThreshold, checkThreshold)),
+		HealthyThreshold:   int(orDefault(j.HealthyThreshold, checkThreshold)),
+		UnhealthyThreshold: int(orDefault(j.UnhealthyThreshold, checkThreshold)),
 		Service:            j.ServiceName,
 		HTTP: config.HTTPCheck{
-			Port: j.Check.HTTP.Port, Path: j.Check.HTTP.Path, Method: j.Check.HTTP.Method, Domain: j.Check.HTTP.Domain,
+			Port: j.Check.HTTP.Port, Path: j.Check.HTTP.Path, Method: j.Check.HTTP.Method, Authority: j.Check.HTTP.Domain,
 		},
 	}
 	for _, code := range j.Check.HTTP.Codes {
@@ -50,7 +50,7 @@ func (r *reader) healthCheck(at document.Node, j *healthCheckJSON) *config.Healt
 		if code.End < code.Start {
 			r.report.Errorf(code.Node, "the end of the range (%d) is less than its start (%d)", code.End, code.Start)
 		}
-		h.HTTP.Codes = append(h.HTTP.Codes, config.CodeRange{Start: code.Start, End: code.End})
+		h.HTTP.ExpectedStatuses = append(h.HTTP.ExpectedStatuses, config.StatusRange{Start: code.Start, End: code.End})
 	}
 	r.checkSettings(at, h)
 	if timeout := j.Check.HTTP.Timeout; timeout > 0 && isHTTPCheck(h.Protocol) {
@@ -66,33 +66,33 @@ func (r *reader) checkSettings(at document.Node, h *config.HealthCheck) {
 	if h.Protocol == config.CheckGRPC {
 		spoken = config.HTTP2
 	}
-	if h.Protocol != "" && h.Protocol != config.CheckTCP && !slices.Contains(r.kinds.Protocols, spoken) {
-		r.report.Unbuilt(at.Get("protocol").Or(at), "a health_check of protocol "+string(h.Protocol))
+	if h.Protocol != "" && h.Protocol != config.CheckTCP && !slices.Contains(r.capabilities.Protocols, spoken) {
+		r.report.Unsupported(at.Get("protocol").Or(at), "a health_check of protocol "+string(h.Protocol))
 	}
-	if service := at.Get("service_name"); !service.Off() && h.Protocol != config.CheckGRPC {
+	if service := at.Get("service_name"); !service.IsDisabled() && h.Protocol != config.CheckGRPC {
 		r.report.Warnf(service, "service_name has no effect on checks with the protocol %s", h.Protocol)
 	}
 	request := at.Get("check_config").Get("http_check_config")
-	if path := h.HTTP.Path; !strings.HasPrefix(path, "/") || strings.ContainsFunc(path, isNoGraphic) {
+	if path := h.HTTP.Path; !strings.HasPrefix(path, "/") || strings.ContainsFunc(path, isForbiddenInTarget) {
 		r.report.Expect(request.Get("path"), "a path that begins with \"/\" and contains no spaces")
 	}
-	if strings.ContainsFunc(h.HTTP.Method, isNoGraphic) {
+	if strings.ContainsFunc(h.HTTP.Method, isForbiddenInTarget) {
 		r.report.Expect(request.Get("method"), "an HTTP method")
 	}
-	if domain := h.HTTP.Domain; domain != "" && !protocol.IsAuthority(domain) {
+	if domain := h.HTTP.Authority; domain != "" && !protocol.IsAuthority(domain) {
 		r.report.Expect(request.Get("domain"), "a host name or an IP address, optionally with a port")
 	}
 	for member := range request.All() {
 		name := member.Key()
-		if isHTTPCheck(h.Protocol) || member.Off() || h.Protocol == config.CheckGRPC && (name == "port" || name == "domain") {
+		if isHTTPCheck(h.Protocol) || member.IsDisabled() || h.Protocol == config.CheckGRPC && (name == "port" || name == "domain") {
 			continue
 		}
 		r.report.Warnf(member, "%s has no effect on checks with the protocol %s", name, h.Protocol)
 	}
 }
 
-// isNoGraphic reports whether a character is not allowed in a request target.
-func isNoGraphic(c rune) bool { return c <= ' ' || c >= 0x7f }
+// isForbiddenInTarget reports whether a character is not allowed in a request target.
+func isForbiddenInTarget(c rune) bool { return c <= ' ' || c >= 0x7f }
 
 func isHTTPCheck(p config.CheckProtocol) bool {
 	return p == config.CheckHTTP1 || p == config.CheckHTTP2
@@ -119,41 +119,41 @@ func (r *reader) delay(n document.Node) time.Duration {
 	return 0
 }
 
-// or returns v, or instead if v is 0.
-func or[T time.Duration | uint32](v, instead T) T {
+// orDefault returns v, or instead if v is 0.
+func orDefault[T time.Duration | uint32](v, instead T) T {
 	if v == 0 {
 		return instead
 	}
 	return v
 }
 
-func (r *reader) outlier(at document.Node, j *outlierJSON, hosts int) *config.Outlier {
-	o := &config.Outlier{
-		Interval:           j.Interval,
-		BaseTime:           j.BaseTime,
-		MaxTime:            j.MaxTime,
-		Jitter:             j.TimeJitter,
-		MaxPercent:         j.MaxPercent,
-		AlwaysOne:          j.AlwaysEjectOne,
-		SplitLocal:         j.SplitLocal,
-		CheckReturns:       j.CheckReturns,
-		Consecutive5xx:     config.Consecutive{Failures: j.Consecutive5xx, Enforce: j.Enforce5xx},
-		ConsecutiveGateway: config.Consecutive{Failures: j.ConsecutiveGateway, Enforce: j.EnforceGateway},
-		ConsecutiveLocal:   config.Consecutive{Failures: j.ConsecutiveLocal, Enforce: j.EnforceLocal},
+func (r *reader) outlierDetection(at document.Node, j *outlierJSON, hosts int) *config.OutlierDetection {
+	o := &config.OutlierDetection{
+		Interval:               j.Interval,
+		BaseEjectionTime:       j.BaseTime,
+		MaxEjectionTime:        j.MaxTime,
+		MaxEjectionTimeJitter:  j.TimeJitter,
+		MaxEjectionPercent:     j.MaxPercent,
+		AlwaysEjectOne:         j.AlwaysEjectOne,
+		SplitLocalOriginErrors: j.SplitLocal,
+		UnejectOnHealthCheck:   j.CheckReturns,
+		Consecutive5xx:         config.Consecutive{Failures: j.Consecutive5xx, Enforce: j.Enforce5xx},
+		ConsecutiveGateway:     config.Consecutive{Failures: j.ConsecutiveGateway, Enforce: j.EnforceGateway},
+		ConsecutiveLocal:       config.Consecutive{Failures: j.ConsecutiveLocal, Enforce: j.EnforceLocal},
 		SuccessRate: config.SuccessRate{
-			MinHosts: j.SuccessMinHosts, Volume: j.SuccessVolume, StdevFactor: j.SuccessStdevFactor, Enforce: j.EnforceSuccess,
+			MinHosts: j.SuccessMinHosts, RequestVolume: j.SuccessVolume, StdevFactor: j.SuccessStdevFactor, Enforce: j.EnforceSuccess,
 		},
-		LocalSuccessRate: j.EnforceLocalSuccess,
+		EnforceLocalSuccessRate: j.EnforceLocalSuccess,
 		FailurePercentage: config.FailurePercentage{
-			MinHosts: j.FailureMinHosts, Volume: j.FailureVolume, Threshold: j.FailureThreshold, Enforce: j.EnforceFailure,
+			MinHosts: j.FailureMinHosts, RequestVolume: j.FailureVolume, Threshold: j.FailureThreshold, Enforce: j.EnforceFailure,
 		},
-		LocalFailurePercentage: j.EnforceLocalFailure,
+		EnforceLocalFailurePercentage: j.EnforceLocalFailure,
 	}
-	if most := hosts * o.MaxPercent / 100; hosts > 0 && most == 0 && !o.AlwaysOne {
+	if most := hosts * o.MaxEjectionPercent / 100; hosts > 0 && most == 0 && !o.AlwaysEjectOne {
 		r.report.Warnf(at.Get("max_ejection_percent").Or(at),
-			"max_ejection_percent of %d allows no ejection with %d hosts: raise it, or set always_eject_one_host", o.MaxPercent, hosts)
+			"max_ejection_percent of %d allows no ejection with %d hosts: raise it, or set always_eject_one_host", o.MaxEjectionPercent, hosts)
 	}
-	if !o.SplitLocal {
+	if !o.SplitLocalOriginErrors {
 		for _, name := range []string{
 			"consecutive_local_origin_failure", "enforcing_consecutive_local_origin_failure",
 			"enforcing_local_origin_success_rate", "enforcing_failure_percentage_local_origin",

@@ -33,7 +33,7 @@ func (r *reader) readListeners(list []listenerJSON, chains map[string]*chainJSON
 		if l.Network == networkUDP {
 			place = "udp " + place // UDP ports are separate
 		}
-		if other, taken := addresses[place]; taken && l.Address != "" && l.Bind && !freePort(l) {
+		if other, taken := addresses[place]; taken && l.Address != "" && l.Bind && !hasEphemeralPort(l) {
 			r.report.Errorf(j.Node.Get("address"), "the address is already in use by listener %q", other)
 		}
 		if l.Bind {
@@ -41,7 +41,7 @@ func (r *reader) readListeners(list []listenerJSON, chains map[string]*chainJSON
 		}
 		r.snapshot.Listeners = append(r.snapshot.Listeners, l)
 	}
-	r.checkVirtual(list)
+	r.checkVirtualListeners(list)
 	for _, name := range slices.Sorted(maps.Keys(chains)) {
 		c := chains[name]
 		r.streamFilters(c.Filters)
@@ -57,7 +57,7 @@ func (r *reader) checkTimeoutFields(l *config.Listener) {
 	}
 	for c := range l.Chains() {
 		for _, use := range r.proxies {
-			if use.model == c.Proxy && c.Proxy.CallerFields.OverrideTimeouts {
+			if use.proxy == c.Proxy && c.Proxy.CallerFields.OverrideTimeouts {
 				r.report.Errorf(use.node.Member("extend_config").Get("trust_timeout_fields"),
 					"trust_timeout_fields is not allowed: listener %q is of type ingress, and its clients are not trusted to override timeouts", l.Name)
 			}
@@ -65,8 +65,8 @@ func (r *reader) checkTimeoutFields(l *config.Listener) {
 	}
 }
 
-// freePort reports whether the system chooses the listener's port.
-func freePort(l *config.Listener) bool {
+// hasEphemeralPort reports whether the system chooses the listener's port.
+func hasEphemeralPort(l *config.Listener) bool {
 	_, port, err := splitPort(l.Address)
 	return err == nil && port == "0"
 }
@@ -87,7 +87,7 @@ func (r *reader) listener(j *listenerJSON, roller config.Roller) *config.Listene
 	if l.Name == "" {
 		l.Name = j.Address
 	}
-	r.listenOn(j, l)
+	r.setAddress(j, l)
 	for i := range j.AccessLogs {
 		r.readAccessLog(&j.AccessLogs[i], l, roller)
 	}
@@ -97,8 +97,8 @@ func (r *reader) listener(j *listenerJSON, roller config.Roller) *config.Listene
 	return l
 }
 
-// listenOn sets the network and the address.
-func (r *reader) listenOn(j *listenerJSON, l *config.Listener) {
+// setAddress sets the network and the address.
+func (r *reader) setAddress(j *listenerJSON, l *config.Listener) {
 	at := j.Node.Get("address")
 	if at.Kind() != document.String {
 		return // reported
@@ -126,7 +126,7 @@ func (r *reader) listenOn(j *listenerJSON, l *config.Listener) {
 }
 
 func (r *reader) readAccessLog(j *accessLogJSON, l *config.Listener, roller config.Roller) {
-	a := config.AccessLog{Path: j.Path, Format: j.Format, Roller: roller}
+	a := config.AccessLog{Path: j.Path, Format: j.Format, Rotation: roller}
 	if j.Format != "" {
 		r.checkTemplate(j.Node.Get("log_format"), j.Format)
 	}
@@ -149,7 +149,7 @@ func (r *reader) readAccessLog(j *accessLogJSON, l *config.Listener, roller conf
 
 // filterChain converts one chain from its network filters.
 func (r *reader) filterChain(j *filterChainJSON, filters []config.Filter) *config.FilterChain {
-	out := &config.FilterChain{Name: j.Name, Match: r.chainMatch(j.Match), TLS: r.listenerContexts(j)}
+	out := &config.FilterChain{Name: j.Name, Match: r.chainMatch(j.Match), TLS: r.listenerTLSContexts(j)}
 	var proxy *proxyJSON
 	var manager *table // of the connection_manager in this chain
 	for i := range j.Filters {
@@ -162,11 +162,11 @@ func (r *reader) filterChain(j *filterChainJSON, filters []config.Filter) *confi
 			manager = r.connectionManager(f)
 			continue
 		}
-		if gate := r.gate(f.Type); gate != nil {
-			r.readGate(f, gate, out)
+		if gate := r.connectionFilter(f.Type); gate != nil {
+			r.readConnectionFilter(f, gate, out)
 			continue
 		}
-		kind, ok := choose(r.report, at, "network filter", f.Type, r.kinds.NetworkFilters, r.networkFilters())
+		kind, ok := choose(r.report, at, "network filter", f.Type, r.capabilities.NetworkFilters, r.networkFilters())
 		if !ok {
 			continue
 		}
@@ -187,15 +187,15 @@ func (r *reader) filterChain(j *filterChainJSON, filters []config.Filter) *confi
 		}
 	}
 	if out.Proxy != nil {
-		r.routeTableOf(proxy, out.Proxy, manager)
+		r.setRouteTable(proxy, out.Proxy, manager)
 		if out.Proxy.Fallback && out.TCPProxy == nil {
 			r.report.Warnf(proxy.Node.Get("fallback_for_unknown_protocol"), "fallback_for_unknown_protocol has no effect: no %q follows, and connections of unknown protocols are closed", TCPProxyFilter)
 		}
 		out.Proxy.StreamFilters = filters
 		r.checkALPN(j, out.Proxy)
-		r.proxies = append(r.proxies, proxyUse{proxy.Node, out.Proxy})
+		r.proxies = append(r.proxies, proxyNode{proxy.Node, out.Proxy})
 	}
-	r.checkGates(j, out)
+	r.checkConnectionFilters(j, out)
 	if len(j.Filters) == 0 && j.Node.Get("filters").Kind() == document.Array {
 		r.report.Errorf(j.Node.Get("filters"), "the list is empty: expected the network filter %q or %q", ProxyFilter, TCPProxyFilter)
 	}

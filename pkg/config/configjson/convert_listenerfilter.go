@@ -22,7 +22,7 @@ type proxyProtocolJSON struct {
 	StatPrefix   string        `key:"stat_prefix" doc:"Prefix of the filter's metrics." noeffect:"metrics are labeled by listener" example:"\"edge\""`
 }
 
-func builtListenerFilters() []string {
+func supportedListenerFilters() []string {
 	return []string{ProxyProtocolFilter, OriginalDstFilter, TLSInspectorFilter, HTTPInspectorFilter}
 }
 
@@ -34,14 +34,14 @@ func (r *reader) listenerFilters(j *listenerJSON, l *config.Listener) {
 		if f.Type == "" {
 			continue // reported
 		}
-		kind, ok := choose(r.report, at, "listener filter", f.Type, builtListenerFilters(), knownListenerFilters())
+		kind, ok := choose(r.report, at, "listener filter", f.Type, supportedListenerFilters(), knownListenerFilters())
 		if !ok {
 			continue
 		}
 		switch kind {
 		case OriginalDstFilter:
 			r.decoder.Decode(f.Node.Member("config"), new(originalDstFilterJSON))
-			l.OriginalDst = config.ByRedirect
+			l.OriginalDst = config.OriginalDstRedirect
 			continue
 		case TLSInspectorFilter, HTTPInspectorFilter:
 			r.decoder.Decode(f.Node.Member("config"), new(inspectorJSON))
@@ -60,9 +60,9 @@ func (r *reader) proxyProtocol(f *listenerFilterJSON, timeout time.Duration) *co
 	r.decoder.Decode(f.Node.Member("config"), &j)
 	out := &config.ProxyProtocol{AllowMissing: j.AllowMissing, Timeout: timeout}
 	for _, name := range j.Disallowed {
-		out.Disallowed = append(out.Disallowed, proxyVersion(name))
+		out.DisallowedVersions = append(out.DisallowedVersions, proxyVersion(name))
 	}
-	if slices.Contains(out.Disallowed, 1) && slices.Contains(out.Disallowed, 2) && !j.AllowMissing {
+	if slices.Contains(out.DisallowedVersions, 1) && slices.Contains(out.DisallowedVersions, 2) && !j.AllowMissing {
 		r.report.Errorf(j.Node.Get("disallowed_versions"), "no version of the header is allowed, and the header is required: no client could connect")
 	}
 	return out

@@ -8,13 +8,13 @@ import (
 // mirrorFilter is the stream filter that implements request_mirror_policies.
 const mirrorFilter = "mirror"
 
-// mirror converts a route's request_mirror_policies to its settings of the mirror filter.
-func (r *reader) mirror(t *table, j *routeJSON, out *config.Route) {
+// readMirror converts a route's request_mirror_policies to its settings of the mirror filter.
+func (r *reader) readMirror(t *table, j *routeJSON, out *config.Route) {
 	at := j.Node.Get("request_mirror_policies")
-	if at.Off() {
+	if at.IsDisabled() {
 		return
 	}
-	f := r.filter(at, mirrorFilter)
+	f := r.streamFilterFactory(at, mirrorFilter)
 	if f == nil || f.Stage == filter.BeforeRoute {
 		return
 	}
@@ -24,7 +24,7 @@ func (r *reader) mirror(t *table, j *routeJSON, out *config.Route) {
 	}
 	settings := f.Config()
 	r.decoder.Decode(at, settings)
-	r.checkNamed(mirrorFilter, at)
+	r.checkFilterClusters(mirrorFilter, at)
 	if out.Filters == nil {
 		out.Filters = make(map[string]any, 1)
 	}

@@ -20,7 +20,7 @@ func (r *reader) originalDst(j *listenerJSON, l *config.Listener) {
 	if !at.Exists() {
 		at = j.Node.Get("listener_filters")
 	} else {
-		l.OriginalDst = r.redirection(at)
+		l.OriginalDst = r.originalDstMode(at)
 	}
 	switch {
 	case l.OriginalDst == "":
@@ -32,21 +32,21 @@ func (r *reader) originalDst(j *listenerJSON, l *config.Listener) {
 	}
 }
 
-// redirection parses true, false, "redirect" or "tproxy".
-func (r *reader) redirection(at document.Node) config.Redirection {
+// originalDstMode parses true, false, "redirect" or "tproxy".
+func (r *reader) originalDstMode(at document.Node) config.OriginalDstMode {
 	if at.Kind() == document.Bool {
-		if at.Off() {
+		if at.IsDisabled() {
 			return ""
 		}
-		return config.ByRedirect
+		return config.OriginalDstRedirect
 	}
-	for _, how := range []config.Redirection{config.ByRedirect, config.ByTProxy} {
+	for _, how := range []config.OriginalDstMode{config.OriginalDstRedirect, config.OriginalDstTProxy} {
 		if strings.EqualFold(at.Text(), string(how)) {
 			return how
 		}
 	}
 	if at.Kind() == document.String && at.Text() != "" {
-		r.report.Errorf(at, "found %q, expected true, %q or %q", at.Text(), config.ByRedirect, config.ByTProxy)
+		r.report.Errorf(at, "found %q, expected true, %q or %q", at.Text(), config.OriginalDstRedirect, config.OriginalDstTProxy)
 	}
 	return ""
 }
@@ -64,9 +64,9 @@ func (r *reader) mark(at document.Node) int {
 	return int(n)
 }
 
-// checkVirtual runs after all listeners are converted. It checks the virtual listeners, which do
+// checkVirtualListeners runs after all listeners are converted. It checks the virtual listeners, which do
 // not bind, against the others; list contains their sources.
-func (r *reader) checkVirtual(list []listenerJSON) {
+func (r *reader) checkVirtualListeners(list []listenerJSON) {
 	fed := false
 	for _, l := range r.snapshot.Listeners {
 		fed = fed || l.OriginalDst != ""
@@ -82,7 +82,7 @@ func (r *reader) checkVirtual(list []listenerJSON) {
 				r.report.Warnf(at, "%s has no effect on a listener with bind_port false: set it on the listener that accepts the connections", key)
 			}
 		}
-		address, err := netip.ParseAddrPort(anyAddress(l.Address))
+		address, err := netip.ParseAddrPort(withWildcardHost(l.Address))
 		switch {
 		case !fed:
 			r.report.Warnf(at, "the listener has bind_port false and receives no connections: no other listener has use_original_dst")
@@ -95,8 +95,8 @@ func (r *reader) checkVirtual(list []listenerJSON) {
 	}
 }
 
-// anyAddress adds 0.0.0.0 to an address without an IP.
-func anyAddress(address string) string {
+// withWildcardHost adds 0.0.0.0 to an address without an IP.
+func withWildcardHost(address string) string {
 	if strings.HasPrefix(address, ":") {
 		return netip.IPv4Unspecified().String() + address
 	}
@@ -109,7 +109,7 @@ func (r *reader) readOriginalDst(j *clusterJSON, c *config.Cluster) {
 	c.Mark = r.mark(j.Mark)
 	policy := j.Node.Get("lb_type")
 	if c.Type != config.ClusterOriginalDst {
-		if c.Policy == config.LBOriginalDst {
+		if c.LBPolicy == config.LBOriginalDst {
 			r.report.Errorf(policy, "%s requires a cluster of type %s", config.LBOriginalDst, config.ClusterOriginalDst)
 		}
 		for _, key := range []string{"original_dst_lb_config", "cleanup_interval"} {
@@ -119,22 +119,22 @@ func (r *reader) readOriginalDst(j *clusterJSON, c *config.Cluster) {
 		}
 		return
 	}
-	if policy.Exists() && c.Policy != config.LBOriginalDst && c.Policy != "" {
+	if policy.Exists() && c.LBPolicy != config.LBOriginalDst && c.LBPolicy != "" {
 		r.report.Errorf(policy, "a cluster of type %s has no host to select: expected %s", c.Type, config.LBOriginalDst)
 	}
-	c.Policy = config.LBOriginalDst
+	c.LBPolicy = config.LBOriginalDst
 	if len(j.Hosts) > 0 {
 		r.report.Errorf(j.Node.Get("hosts"), "hosts is not allowed in a cluster of type %s: its hosts are the original destinations of connections", c.Type)
 	}
 	for _, key := range []string{"health_check", "outlier_detection", "lbconfig", "common_lb_config", "lb_subset_config", "slow_start", "locality_weights"} {
-		if at := j.Node.Get(key); at.Exists() && !at.Off() {
+		if at := j.Node.Get(key); at.Exists() && !at.IsDisabled() {
 			r.report.Warnf(at, "%s has no effect on a cluster of type %s, which has no host to select", key, c.Type)
 		}
 	}
-	c.Health, c.Outlier, c.Subsets, c.Localities = nil, nil, config.Subsets{}, nil
+	c.HealthCheck, c.OutlierDetection, c.Subsets, c.LocalityWeights = nil, nil, config.Subsets{}, nil
 	if at := j.Node.Get("connection_pool").Get("warm"); at.Exists() {
 		r.report.Warnf(at, "warm has no effect on a cluster of type %s: its hosts are not known before requests arrive", c.Type)
-		c.Pool.Warm = ""
+		c.Pool.WarmProtocol = ""
 	}
 	o := &j.OriginalDst
 	c.OriginalDst = config.OriginalDst{Port: o.Port, CleanupInterval: j.CleanupInterval}

@@ -24,13 +24,13 @@ func monitorNames() []config.MonitorName {
 
 func actionNames() []config.ActionName {
 	return []config.ActionName{
-		config.ActStopAccepting, config.ActRejectConnections, config.ActStopRequests, config.ActDisableKeepAlive,
-		config.ActReduceTimeouts, config.ActShrinkIdle, config.ActShrinkHeap,
+		config.ActionStopAccepting, config.ActionRejectConnections, config.ActionStopRequests, config.ActionDisableKeepAlive,
+		config.ActionReduceTimeouts, config.ActionShrinkIdle, config.ActionShrinkHeap,
 	}
 }
 
-// globalConnections is Envoy's name of config.MonitorConnections.
-const globalConnections = "global_downstream_max_connections"
+// envoyConnectionsMonitor is Envoy's name of config.MonitorConnections.
+const envoyConnectionsMonitor = "global_downstream_max_connections"
 
 // readOverload converts the overload_manager of the file or of its server. j is nil if it is
 // absent; at is its node.
@@ -58,7 +58,7 @@ func (r *reader) readOverload(at document.Node, j *overloadJSON) {
 func (r *reader) readMonitor(o *config.Overload, j *monitorJSON) {
 	at := j.Node.Get("name").Or(j.Node)
 	name, prefixed := strings.CutPrefix(j.Name, monitorPrefix)
-	if name == globalConnections && prefixed {
+	if name == envoyConnectionsMonitor && prefixed {
 		name = string(config.MonitorConnections)
 	}
 	if name == "" {
@@ -89,21 +89,21 @@ func (r *reader) readMonitor(o *config.Overload, j *monitorJSON) {
 	if m.Max == 0 && (kind == config.MonitorHeap || kind == config.MonitorConnections) && !j.Config.Node.Get(setting, lowerCamel(setting)).Exists() {
 		r.report.Errorf(j.Config.Node.Or(j.Node), "the resource monitor %q requires typed_config.%s", kind, setting)
 	}
-	r.unused(j.Config.Node, setting, "the resource monitor", string(kind))
+	r.warnUnused(j.Config.Node, setting, "the resource monitor", string(kind))
 	o.Monitors = append(o.Monitors, m)
 }
 
-// unused warns of all settings other than used.
-func (r *reader) unused(settings document.Node, used, what, name string) {
+// warnUnused warns of all settings other than used.
+func (r *reader) warnUnused(settings document.Node, used, what, name string) {
 	for member := range settings.All() {
-		if key := member.Key(); key != used && key != lowerCamel(used) && key != "@type" && !member.Off() {
+		if key := member.Key(); key != used && key != lowerCamel(used) && key != "@type" && !member.IsDisabled() {
 			r.report.Warnf(member, "%s has no effect on %s %q", key, what, name)
 		}
 	}
 }
 
-// leastShare is the default fraction of an idle timeout that reduce_timeouts keeps.
-const leastShare = 0.1
+// minTimerScale is the default fraction of an idle timeout that reduce_timeouts keeps.
+const minTimerScale = 0.1
 
 func (r *reader) readAction(o *config.Overload, j *overloadActionJSON) {
 	at := j.Node.Get("name").Or(j.Node)
@@ -129,11 +129,11 @@ func (r *reader) readAction(o *config.Overload, j *overloadActionJSON) {
 		r.report.Errorf(list, "the list is empty: the overload action %q requires a trigger", kind)
 	}
 	used := ""
-	if kind == config.ActReduceTimeouts {
-		a.LeastShare, used = leastShare, "timer_scale_factors"
+	if kind == config.ActionReduceTimeouts {
+		a.MinScale, used = minTimerScale, "timer_scale_factors"
 		r.readTimers(&a, j.Config.Timers)
 	}
-	r.unused(j.Config.Node, used, "the overload action", string(kind))
+	r.warnUnused(j.Config.Node, used, "the overload action", string(kind))
 	o.Actions = append(o.Actions, a)
 }
 
@@ -145,9 +145,9 @@ func (r *reader) readTimers(a *config.OverloadAction, timers []timerJSON) {
 			r.report.Errorf(t.Node, "duplicate timer %q", t.Timer)
 			return
 		}
-		a.LeastTimeout = t.MinTimeout
+		a.MinTimeout = t.MinTimeout
 		if t.MinScale != nil {
-			a.LeastShare = t.MinScale.Value / 100
+			a.MinScale = t.MinScale.Value / 100
 		}
 		if (t.MinScale != nil) == (t.MinTimeout > 0) {
 			r.report.Errorf(t.Node, "expected exactly one of min_timeout and min_scale")
@@ -157,7 +157,7 @@ func (r *reader) readTimers(a *config.OverloadAction, timers []timerJSON) {
 
 func (r *reader) trigger(o *config.Overload, j *triggerJSON) (config.Trigger, bool) {
 	name, prefixed := strings.CutPrefix(j.Name, monitorPrefix)
-	if name == globalConnections && prefixed {
+	if name == envoyConnectionsMonitor && prefixed {
 		name = string(config.MonitorConnections)
 	}
 	t := config.Trigger{Monitor: config.MonitorName(name)}

@@ -12,8 +12,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/config/document"
 )
 
-// subProtocols is the protocol name that means extend_config.sub_protocol in older files.
-const subProtocols = "X"
+// legacySubProtocol is the protocol name that means extend_config.sub_protocol in older files.
+const legacySubProtocol = "X"
 
 func (r *reader) proxy(j *proxyJSON) *config.Proxy {
 	e := &j.Extend
@@ -31,9 +31,9 @@ func (r *reader) proxy(j *proxyJSON) *config.Proxy {
 			MaxRequestsPerConnection: e.MaxRequestsPerConnection,
 			Via:                      e.Via,
 			XForwarded:               e.XForwarded,
-			ForwardedHost:            e.XForwarded == config.ForwardedAppend || e.XForwarded == config.ForwardedSet,
-			ClientHop:                e.TrustedHops,
-			ClientCert:               r.clientCert(e),
+			XForwardedHost:           e.XForwarded == config.ForwardedAppend || e.XForwarded == config.ForwardedSet,
+			XFFClientIndex:           e.TrustedHops,
+			XFCC:                     r.clientCert(e),
 			AllowHalfClose:           e.AllowHalfClose,
 			AllowConnect:             e.AllowConnect,
 			ServerName:               e.ServerName,
@@ -41,16 +41,16 @@ func (r *reader) proxy(j *proxyJSON) *config.Proxy {
 		HTTP2:         r.http2Options(e),
 		RPC:           rpcOptions(e),
 		DetectTimeout: e.DetectTimeout,
-		CallerFields:  config.CallerFields{OverrideTimeouts: e.TrustTimeoutFields},
+		CallerFields:  config.ClientHeaders{OverrideTimeouts: e.TrustTimeoutFields},
 	}
 	if !e.UseRemoteAddress {
-		p.HTTP1.ClientHop++
+		p.HTTP1.XFFClientIndex++
 	}
 	if e.XForwarded == "keep" {
 		p.HTTP1.XForwarded = config.ForwardedKeep
 	}
 	// These settings mean that the client is a trusted proxy and its X-Forwarded-Proto is kept.
-	p.ForwardedScheme = p.HTTP1.ClientHop > 0 && (p.HTTP1.XForwarded == config.ForwardedKeep || p.HTTP1.XForwarded == config.ForwardedAppend)
+	p.ForwardedScheme = p.HTTP1.XFFClientIndex > 0 && (p.HTTP1.XForwarded == config.ForwardedKeep || p.HTTP1.XForwarded == config.ForwardedAppend)
 	for _, value := range []struct{ key, text string }{{"via", e.Via}, {"server_name", e.ServerName}} {
 		if strings.ContainsAny(value.text, "\r\n\x00") {
 			r.report.Errorf(e.Node.Get(value.key), "found a line break or NUL, which a header value cannot contain")
@@ -65,14 +65,14 @@ func (r *reader) proxy(j *proxyJSON) *config.Proxy {
 	case len(upstream) == 1:
 		p.Upstream = upstream[0]
 		for _, d := range p.Downstream {
-			if d != config.Auto && !d.CarriedBy(p.Upstream) {
-				r.report.Unbuilt(j.Node.Get("upstream_protocol"), "translation from "+string(d)+" to "+string(p.Upstream))
+			if d != config.Auto && !d.CanSendAs(p.Upstream) {
+				r.report.Unsupported(j.Node.Get("upstream_protocol"), "translation from "+string(d)+" to "+string(p.Upstream))
 			}
 		}
 	case len(upstream) > 1 && !slices.Equal(upstream, p.Downstream):
 		r.report.Errorf(j.Node.Get("upstream_protocol"), "found several protocols: expected one, or the same list as downstream_protocol")
 	}
-	if at := e.Node.Get("sub_protocol"); at.Exists() && !strings.EqualFold(j.Downstream, subProtocols) && !strings.EqualFold(j.Upstream, subProtocols) {
+	if at := e.Node.Get("sub_protocol"); at.Exists() && !strings.EqualFold(j.Downstream, legacySubProtocol) && !strings.EqualFold(j.Upstream, legacySubProtocol) {
 		r.report.Warnf(at, "sub_protocol has no effect unless downstream_protocol or upstream_protocol is \"X\"")
 	}
 	return p
@@ -83,18 +83,18 @@ func (r *reader) http2Options(e *extendJSON) config.HTTP2Options {
 	o := config.DefaultHTTP2Options()
 	o.MaxConcurrentStreams, o.StreamIdleTimeout = e.HTTP2MaxStreams, e.HTTP2StreamIdle
 	o.StreamWindow, o.ConnectionWindow = e.HTTP2StreamWindow, e.HTTP2ConnectionWindow
-	var wider config.Budget
+	var wider config.TokenBucket
 	for _, b := range [...]struct {
 		key  string
 		from *budgetJSON
-		to   *config.Budget
+		to   *config.TokenBucket
 	}{
 		{"http2_listener_reset_budget", e.HTTP2ListenerResetBudget, &o.ListenerResets},
 		{"http2_source_reset_budget", e.HTTP2SourceResetBudget, &o.SourceResets},
 		{"http2_reset_budget", e.HTTP2ResetBudget, &o.ConnectionResets},
 	} {
 		if b.from != nil {
-			*b.to = config.Budget{Burst: b.from.Burst, PerSecond: b.from.PerSecond}
+			*b.to = config.TokenBucket{Burst: b.from.Burst, PerSecond: b.from.PerSecond}
 		}
 		if b.from != nil && wider.Burst > 0 && b.to.Burst > wider.Burst {
 			r.report.Warnf(e.Node.Get(b.key), "the burst of %d is never reached: a wider budget allows %d", b.to.Burst, wider.Burst)
@@ -111,8 +111,8 @@ func rpcOptions(e *extendJSON) config.RPCOptions {
 		o.MaxFrameSize = int(e.MaxRequestBodySize)
 	}
 	o.MaxInFlight, o.FrameTimeout, o.WriteTimeout = e.MaxInFlight, e.FrameTimeout, e.WriteTimeout
-	o.MaxQueued = e.MaxQueued
-	o.GoAway = e.BoltGoAway
+	o.MaxPendingBytes = e.MaxQueued
+	o.SendGoAway = e.BoltGoAway
 	return o
 }
 
@@ -123,7 +123,7 @@ func (r *reader) protocols(j *proxyJSON, key, text string) []config.Protocol {
 	if at.Kind() != document.String {
 		return nil // absent, or reported
 	}
-	if strings.EqualFold(strings.TrimSpace(text), subProtocols) {
+	if strings.EqualFold(strings.TrimSpace(text), legacySubProtocol) {
 		text = j.Extend.SubProtocol
 		if text == "" {
 			r.report.Errorf(at, "the protocol \"X\" requires extend_config.sub_protocol")
@@ -131,7 +131,7 @@ func (r *reader) protocols(j *proxyJSON, key, text string) []config.Protocol {
 		}
 		at = j.Extend.Node.Get("sub_protocol")
 	}
-	built := append([]config.Protocol{config.Auto}, r.kinds.Protocols...)
+	built := append([]config.Protocol{config.Auto}, r.capabilities.Protocols...)
 	var out []config.Protocol
 	for name := range strings.SplitSeq(text, ",") {
 		p, ok := choose(r.report, at, "protocol", strings.TrimSpace(name), built, knownProtocols())
@@ -149,9 +149,9 @@ func (r *reader) protocols(j *proxyJSON, key, text string) []config.Protocol {
 	return out
 }
 
-// routeTableOf sets the route table of a proxy: from its own key, or else the table of the
+// setRouteTable sets the route table of a proxy: from its own key, or else the table of the
 // connection_manager in the same chain.
-func (r *reader) routeTableOf(j *proxyJSON, p *config.Proxy, manager *table) {
+func (r *reader) setRouteTable(j *proxyJSON, p *config.Proxy, manager *table) {
 	p.RouteTable = j.Router
 	if p.RouteTable == "" && manager != nil {
 		p.RouteTable = manager.model.Name
@@ -166,7 +166,7 @@ func (r *reader) tcpProxy(n document.Node) *config.TCPProxy {
 	r.decoder.Decode(n, &j)
 	p := &config.TCPProxy{Cluster: j.Cluster, IdleTimeout: j.IdleTimeout, MaxConnectAttempts: j.MaxAttempts}
 	if j.Cluster != "" {
-		p.Cluster = r.clusterNamed(j.Node, "cluster", j.Cluster)
+		p.Cluster = r.resolveCluster(j.Node, "cluster", j.Cluster)
 	} else if len(j.Routes) == 0 {
 		r.report.Errorf(j.Node, "expected \"cluster\" or \"routes\"")
 	}
@@ -185,7 +185,7 @@ func (r *reader) tcpRoute(j *tcpRouteJSON) config.TCPRoute {
 		return list
 	}
 	return config.TCPRoute{
-		Cluster:          r.clusterNamed(j.Node, "cluster", j.Cluster),
+		Cluster:          r.resolveCluster(j.Node, "cluster", j.Cluster),
 		SourceAddrs:      r.prefixes(j.SourceAddrs),
 		DestinationAddrs: r.prefixes(j.DestinationAddrs),
 		SourcePorts:      ports("source_port", j.SourcePort),

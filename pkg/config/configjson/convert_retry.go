@@ -11,14 +11,14 @@ import (
 // retryPolicy converts a retry_policy, and warns of lists without effect.
 func (r *reader) retryPolicy(j *retryJSON) *config.RetryPolicy {
 	p := &config.RetryPolicy{
-		On: r.retryOn(j.On), TryTimeout: j.TryTimeout, NumRetries: j.NumRetries,
+		On: r.retryOn(j.On), PerTryTimeout: j.TryTimeout, NumRetries: j.NumRetries,
 		StatusCodes: j.StatusCodes, RPCCodes: j.RPCCodes,
-		BackOff: config.BackOff{Base: j.BackOff.Base, Max: j.BackOff.Max},
+		Backoff: config.Backoff{Base: j.BackOff.Base, Max: j.BackOff.Max},
 	}
 	for _, h := range j.Headers {
 		p.Headers = append(p.Headers, config.RetryHeader(h))
 	}
-	switch b := &p.BackOff; {
+	switch b := &p.Backoff; {
 	case b.Max == 0:
 		b.Max = 10 * b.Base
 	case b.Max < b.Base:
@@ -63,7 +63,7 @@ func (r *reader) checkRetryLists(j *retryJSON, p *config.RetryPolicy) {
 				r.report.Warnf(at, "%s has no effect without %q in retry_on", key, list.on)
 			}
 		}
-		if !some && hasWord(j.On.Text(), list.on) {
+		if !some && containsRetryOn(j.On.Text(), list.on) {
 			r.report.Warnf(j.On, "%q has no effect without a list of statuses or headers", list.on)
 		}
 	}
@@ -79,8 +79,8 @@ func (r *reader) implyRetryOn(j *retryJSON, p *config.RetryPolicy, list retryLis
 	}
 }
 
-// hasWord reports whether a list of words contains the word of an element.
-func hasWord(text string, on config.RetryOn) bool {
+// containsRetryOn reports whether a list of words contains the word of an element.
+func containsRetryOn(text string, on config.RetryOn) bool {
 	for word := range strings.SplitSeq(text, ",") {
 		if strings.EqualFold(strings.TrimSpace(word), on.String()) {
 			return true
@@ -97,16 +97,16 @@ func (r *reader) retryOn(n document.Node) config.RetryOn {
 		switch word = strings.TrimSpace(word); word {
 		case "", "false":
 		case "true":
-			on |= config.RetryUsual
+			on |= config.RetryOnDefault
 		default:
-			known, _ := choose(r.report, n, "condition of retry_on", word, config.RetryWords(), knownRetryWords())
-			on |= config.RetryWord(known)
+			known, _ := choose(r.report, n, "condition of retry_on", word, config.RetryOnNames(), knownRetryOnNames())
+			on |= config.ParseRetryOn(known)
 		}
 	}
 	return on
 }
 
-// knownRetryWords returns all words of Envoy.
-func knownRetryWords() []string {
-	return append(slices.Clone(config.RetryWords()), "envoy-ratelimited", "reset-before-request", "http3-post-connect-failure")
+// knownRetryOnNames returns all words of Envoy.
+func knownRetryOnNames() []string {
+	return append(slices.Clone(config.RetryOnNames()), "envoy-ratelimited", "reset-before-request", "http3-post-connect-failure")
 }

@@ -13,25 +13,25 @@ import (
 	"github.com/weft-proxy/weft/pkg/config/document"
 )
 
-// root builds the snapshot: first the clusters, then the tables that refer to them, then the
+// readRoot builds the snapshot: first the clusters, then the tables that refer to them, then the
 // listeners that refer to tables and clusters.
-func (r *reader) root(j *rootJSON) {
+func (r *reader) readRoot(j *rootJSON) {
 	r.readClusters(&j.ClusterManager)
 	r.readAdmin(j)
 	r.readMetrics(&j.Metrics)
 	r.readBootstrap(j)
-	r.readEnvoy(&j.envoyJSON)
+	r.checkEnvoyBootstrap(&j.envoyJSON)
 	r.readExtensions(j.Extends)
-	r.readOthers(j)
+	r.findExternalClusters(j)
 	r.readOverload(j.Node.Get("overload_manager", "overloadManager"), j.Overload)
 	switch at := j.Node.Get("servers"); {
 	case len(j.Servers) == 1:
-		r.readServer(&j.Servers[0], r.chains(j.StreamFilters))
+		r.readServer(&j.Servers[0], r.indexChains(j.StreamFilters))
 	case at.Kind() == document.Array:
 		r.report.Errorf(at, "found %d servers: a file has exactly one", len(j.Servers))
 	case at.Exists():
 	case j.hasBootstrap():
-		r.withoutServer(j)
+		r.readBootstrapServer(j)
 	default:
 		r.report.Errorf(j.Node, "the key \"servers\" is missing: expected a list with one server, or static_resources or dynamic_resources of an Envoy bootstrap")
 	}
@@ -39,22 +39,22 @@ func (r *reader) root(j *rootJSON) {
 }
 
 func (r *reader) readServer(j *serverJSON, chains map[string]*chainJSON) {
-	roller := r.roller(j)
+	roller := r.logRotation(j)
 	r.snapshot.Server = config.Server{
 		Name:            j.Name,
-		Log:             config.Log{Path: j.LogPath, Level: j.LogLevel, JSON: j.LogFormat == "json", Roller: roller},
+		Log:             config.Log{Path: j.LogPath, Level: j.LogLevel, JSON: j.LogFormat == "json", Rotation: roller},
 		GracefulTimeout: j.GracefulTimeout,
-		Processor:       j.Processor,
+		MaxProcs:        j.Processor,
 	}
 	r.readOverload(j.Node.Get("overload_manager"), j.Overload)
 	r.readTables(j)
 	r.readListeners(j.Listeners, chains, roller)
 	r.checkTables()
-	r.watchForFilters()
+	r.enableOutlierDetection()
 }
 
-// roller parses "size=100 age=10 keep=10 compress=off" or "time=24".
-func (r *reader) roller(j *serverJSON) config.Roller {
+// logRotation parses "size=100 age=10 keep=10 compress=off" or "time=24".
+func (r *reader) logRotation(j *serverJSON) config.Roller {
 	var out config.Roller
 	bad := func(format string, args ...any) {
 		r.report.Errorf(j.Node.Get("global_log_roller"), format, args...)
@@ -78,18 +78,18 @@ func (r *reader) roller(j *serverJSON) config.Roller {
 		case name == "size":
 			out.MaxSizeMB = int(number)
 		case name == "time":
-			out.Every = time.Duration(number) * time.Hour
+			out.Interval = time.Duration(number) * time.Hour
 		case name == "age":
 			out.MaxDays = int(number)
 		case name == "keep":
-			out.Keep = int(number)
+			out.MaxBackups = int(number)
 		}
 	}
 	return out
 }
 
 func (r *reader) readAdmin(j *rootJSON) {
-	if j.Admin != nil && j.hasBootstrap() && j.Admin.Node.Get("address").Off() {
+	if j.Admin != nil && j.hasBootstrap() && j.Admin.Node.Get("address").IsDisabled() {
 		r.report.Warnf(j.Admin.Node, "admin has no effect without an address: Weft opens no admin port")
 		j.Admin = nil
 	}
@@ -125,7 +125,7 @@ func (r *reader) readAdmin(j *rootJSON) {
 	case j.Admin == nil:
 		r.report.Errorf(at, "the profiler requires \"admin\": the admin port serves it")
 	case j.Pprof.Port != 0 && j.Pprof.Port != j.Admin.Address.Socket.Port:
-		r.report.Unbuilt(j.Pprof.Node.Get("port_value"), "a separate port for the profiler (the admin port serves it)")
+		r.report.Unsupported(j.Pprof.Node.Get("port_value"), "a separate port for the profiler (the admin port serves it)")
 	case r.snapshot.Admin != nil:
 		r.snapshot.Admin.Pprof = true
 	}
@@ -194,9 +194,9 @@ func (r *reader) readMetrics(j *metricsJSON) {
 	}
 }
 
-// chains indexes the named chains of stream filters. Their filters are converted with the listener
+// indexChains indexes the named chains of stream filters. Their filters are converted with the listener
 // of the same name.
-func (r *reader) chains(list []chainJSON) map[string]*chainJSON {
+func (r *reader) indexChains(list []chainJSON) map[string]*chainJSON {
 	out := make(map[string]*chainJSON, len(list))
 	for i := range list {
 		c := &list[i]

@@ -13,18 +13,18 @@ import (
 
 // table is a route table with the state for checks that run after the listeners are converted.
 type table struct {
-	model   *config.RouteTable
-	names   map[string]bool          // of the routes
-	hosts   map[string]bool          // of the virtual hosts
-	domains map[string]document.Node // node of each domain
-	filters []routeFilter
-	node    document.Node
-	routes  []document.Node // of all virtual hosts in order
-	failed  bool            // an error was reported
+	model            *config.RouteTable
+	routeNames       map[string]bool          // of the routes
+	virtualHostNames map[string]bool          // of the virtual hosts
+	domains          map[string]document.Node // node of each domain
+	filters          []routeFilter
+	node             document.Node
+	routes           []document.Node // of all virtual hosts in order
+	failed           bool            // an error was reported
 
 	// The following fields come from the listeners that use the table.
-	used      map[string]bool // stream filters
-	protocols []config.Protocol
+	usedFilters map[string]bool // stream filters
+	protocols   []config.Protocol
 }
 
 func (r *reader) readTables(j *serverJSON) {
@@ -40,9 +40,9 @@ func (r *reader) readTable(j *routerJSON) *table {
 	}
 	before := r.report.Errors()
 	t := &table{
-		node:  j.Node,
-		model: &config.RouteTable{Name: j.Name, VirtualHosts: make([]*config.VirtualHost, 0, len(j.VirtualHosts))},
-		names: map[string]bool{}, hosts: map[string]bool{}, domains: map[string]document.Node{}, used: map[string]bool{},
+		node:       j.Node,
+		model:      &config.RouteTable{Name: j.Name, VirtualHosts: make([]*config.VirtualHost, 0, len(j.VirtualHosts))},
+		routeNames: map[string]bool{}, virtualHostNames: map[string]bool{}, domains: map[string]document.Node{}, usedFilters: map[string]bool{},
 	}
 	t.model.Request, t.model.Response = r.mutations(j.Node, &j.mutationJSON)
 	for i := range j.VirtualHosts {
@@ -87,10 +87,10 @@ func (r *reader) readVirtualHost(t *table, j *virtualHostJSON) {
 	if v.Name == "" {
 		v.Name = "virtual_host_" + strconv.Itoa(len(t.model.VirtualHosts))
 	}
-	for base, n := v.Name, 2; t.hosts[v.Name]; n++ {
+	for base, n := v.Name, 2; t.virtualHostNames[v.Name]; n++ {
 		v.Name = base + "#" + strconv.Itoa(n)
 	}
-	t.hosts[v.Name] = true
+	t.virtualHostNames[v.Name] = true
 	v.Request, v.Response = r.mutations(j.Node, &j.mutationJSON)
 	list := j.Node.Get("domains")
 	if list.Kind() == document.Array && len(j.Domains) == 0 {
@@ -148,14 +148,14 @@ func (r *reader) route(t *table, virtualHost string, index int, j *routeJSON) *c
 	if out.Name == "" {
 		out.Name = virtualHost + "/" + strconv.Itoa(index)
 	}
-	if t.names[out.Name] {
+	if t.routeNames[out.Name] {
 		r.report.Errorf(j.Node.Get("name").Or(j.Node), "duplicate route name %q", out.Name)
 	}
-	t.names[out.Name] = true
+	t.routeNames[out.Name] = true
 	t.routes = append(t.routes, j.Node)
 	r.match(&j.Match, &out.Match)
 	answers := 0
-	if j.Route != nil && (j.Redirect == nil && j.DirectResponse == nil || !j.Route.Node.Off()) { // MOSN writes an empty route next to the others
+	if j.Route != nil && (j.Redirect == nil && j.DirectResponse == nil || !j.Route.Node.IsDisabled()) { // MOSN writes an empty route next to the others
 		answers++
 		out.Forward = r.forward(j.Route, &out.Match)
 	}
@@ -165,7 +165,7 @@ func (r *reader) route(t *table, virtualHost string, index int, j *routeJSON) *c
 	}
 	if j.DirectResponse != nil {
 		answers++
-		out.Direct = &config.DirectResponse{Status: j.DirectResponse.Status, Body: j.DirectResponse.Body}
+		out.DirectResponse = &config.DirectResponse{Status: j.DirectResponse.Status, Body: j.DirectResponse.Body}
 	}
 	if answers != 1 && j.Node.Kind() == document.Object {
 		r.report.Errorf(j.Node, "expected exactly one of \"route\", \"redirect\" and \"direct_response\", found %d", answers)
@@ -174,12 +174,12 @@ func (r *reader) route(t *table, virtualHost string, index int, j *routeJSON) *c
 	for _, name := range slices.Sorted(maps.Keys(out.Filters)) {
 		t.filters = append(t.filters, routeFilter{name, j.Node.Get("per_filter_config").Get(name)})
 	}
-	r.mirror(t, j, out)
+	r.readMirror(t, j, out)
 	return out
 }
 
 // match converts the condition of a route.
-func (r *reader) match(j *matchJSON, m *config.Match) {
+func (r *reader) match(j *matchJSON, m *config.RouteMatch) {
 	kinds := 0
 	for _, k := range []struct {
 		kind config.PathKind
@@ -222,7 +222,7 @@ func (r *reader) match(j *matchJSON, m *config.Match) {
 }
 
 // forward converts the action "route".
-func (r *reader) forward(j *actionJSON, m *config.Match) *config.Forward {
+func (r *reader) forward(j *actionJSON, m *config.RouteMatch) *config.Forward {
 	f := &config.Forward{
 		ClusterVariable:       j.ClusterVariable,
 		Priority:              priority(j.Priority),
@@ -236,7 +236,7 @@ func (r *reader) forward(j *actionJSON, m *config.Match) *config.Forward {
 	f.Request, f.Response = r.mutations(j.Node, &j.mutationJSON)
 	r.target(j, f)
 	if j.Upstream != "" && !strings.EqualFold(j.Upstream, string(config.Auto)) {
-		f.Upstream, _ = choose(r.report, j.Node.Get("upstream_protocol"), "protocol", j.Upstream, r.kinds.Protocols, knownProtocols())
+		f.Upstream, _ = choose(r.report, j.Node.Get("upstream_protocol"), "protocol", j.Upstream, r.capabilities.Protocols, knownProtocols())
 	}
 	if p := j.Retry; p != nil {
 		f.Retry = r.retryPolicy(p)
@@ -245,9 +245,9 @@ func (r *reader) forward(j *actionJSON, m *config.Match) *config.Forward {
 		f.Hedge = r.hedgePolicy(h, f.Retry)
 	}
 	for i := range j.Hash {
-		f.Hash = append(f.Hash, r.hash(&j.Hash[i]))
+		f.HashPolicies = append(f.HashPolicies, r.hash(&j.Hash[i]))
 	}
-	r.checkHash(j.Node, f)
+	r.warnUnusedHashPolicy(j.Node, f)
 	f.Metadata = r.labels(j.Node, &j.MetadataMatch, f.Cluster)
 	r.rewrites(j, m, f)
 	return f
@@ -258,7 +258,7 @@ func (r *reader) target(j *actionJSON, f *config.Forward) {
 	targets := 0
 	if j.Cluster != "" {
 		targets++
-		f.Cluster = r.clusterNamed(j.Node, "cluster_name", j.Cluster)
+		f.Cluster = r.resolveCluster(j.Node, "cluster_name", j.Cluster)
 	}
 	if j.ClusterVariable != "" {
 		targets++
@@ -274,8 +274,8 @@ func (r *reader) target(j *actionJSON, f *config.Forward) {
 	for i := range j.Weighted {
 		w := &j.Weighted[i].Cluster
 		sum += uint64(w.Weight)
-		f.Weighted = append(f.Weighted, config.WeightedCluster{
-			Cluster: r.clusterNamed(w.Node, "name", w.Name), Weight: w.Weight, Metadata: r.labels(w.Node, &w.Metadata, w.Name),
+		f.WeightedClusters = append(f.WeightedClusters, config.WeightedCluster{
+			Cluster: r.resolveCluster(w.Node, "name", w.Name), Weight: w.Weight, Metadata: r.labels(w.Node, &w.Metadata, w.Name),
 		})
 	}
 	read := !slices.ContainsFunc(j.Weighted, func(w weightedJSON) bool { return !w.Cluster.Node.Exists() })
@@ -284,9 +284,9 @@ func (r *reader) target(j *actionJSON, f *config.Forward) {
 	}
 }
 
-// clusterNamed checks that a cluster exists. It returns the name as stored in the cluster, so that
+// resolveCluster checks that a cluster exists. It returns the name as stored in the cluster, so that
 // all references share one string.
-func (r *reader) clusterNamed(n document.Node, key, name string) string {
+func (r *reader) resolveCluster(n document.Node, key, name string) string {
 	if name == "" {
 		return "" // reported
 	}
@@ -308,7 +308,7 @@ func (r *reader) clusterNames() []string {
 
 // rewrites converts path and host rewrites. If several conflict, MOSN uses the first; a warning
 // names the others.
-func (r *reader) rewrites(j *actionJSON, m *config.Match, f *config.Forward) {
+func (r *reader) rewrites(j *actionJSON, m *config.RouteMatch, f *config.Forward) {
 	if j.PrefixRewrite != "" && m.PathKind != config.PathPrefix && m.PathKind != config.PathExact {
 		r.report.Errorf(j.Node.Get("prefix_rewrite"), "prefix_rewrite requires \"prefix\" or \"path\" in match")
 	}

@@ -15,18 +15,18 @@ func (r *reader) readSocket(j *clusterJSON, c *config.Cluster) {
 	switch source.Kind() {
 	case document.Array:
 		for at := range source.All() {
-			r.source(at, &c.Socket)
+			r.readSourceAddress(at, &c.Socket)
 		}
 	default:
 		if source.Exists() {
-			r.source(source, &c.Socket)
+			r.readSourceAddress(source, &c.Socket)
 		}
 	}
 	r.checkSources(source, c)
 }
 
-// source converts one source address.
-func (r *reader) source(at document.Node, s *config.Socket) {
+// readSourceAddress converts one source address.
+func (r *reader) readSourceAddress(at document.Node, s *config.Socket) {
 	text, port := at.Text(), 0
 	switch at.Kind() {
 	case document.Object:
@@ -45,9 +45,9 @@ func (r *reader) source(at document.Node, s *config.Socket) {
 		r.report.Errorf(at, "found %q, expected an IP address of this machine", text)
 		return
 	}
-	family, from := &s.Source4, &s.Port4
+	family, from := &s.SourceIPv4, &s.SourcePortIPv4
 	if ip.Is6() {
-		family, from = &s.Source6, &s.Port6
+		family, from = &s.SourceIPv6, &s.SourcePortIPv6
 	}
 	if *family != "" {
 		r.report.Errorf(at, "duplicate address family: expected at most one IPv4 and one IPv6 address")
@@ -59,7 +59,7 @@ func (r *reader) source(at document.Node, s *config.Socket) {
 // checkSources warns of hosts without a source address of their IP family.
 func (r *reader) checkSources(at document.Node, c *config.Cluster) {
 	s := &c.Socket
-	if s.Source4 == "" && s.Source6 == "" || c.Type.Resolves() {
+	if s.SourceIPv4 == "" && s.SourceIPv6 == "" || c.Type.UsesDNS() {
 		return
 	}
 	for i := range c.Hosts {
@@ -67,7 +67,7 @@ func (r *reader) checkSources(at document.Node, c *config.Cluster) {
 		if err != nil {
 			continue // a unix socket, or a host that DNS resolves
 		}
-		if v4 := to.Addr().Unmap().Is4(); v4 && s.Source4 == "" || !v4 && s.Source6 == "" {
+		if v4 := to.Addr().Unmap().Is4(); v4 && s.SourceIPv4 == "" || !v4 && s.SourceIPv6 == "" {
 			r.report.Warnf(at, "source_address has no address of the family of host %q: the system selects one", c.Hosts[i].Address)
 			return
 		}

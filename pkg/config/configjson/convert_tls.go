@@ -18,9 +18,9 @@ const (
 	clusterTLS  tlsSide = false
 )
 
-// listenerContexts converts tls_context or tls_context_set of a filter chain and skips disabled
+// listenerTLSContexts converts tls_context or tls_context_set of a filter chain and skips disabled
 // contexts.
-func (r *reader) listenerContexts(j *filterChainJSON) []*config.TLS {
+func (r *reader) listenerTLSContexts(j *filterChainJSON) []*config.TLS {
 	var out []*config.TLS
 	if t := r.tls(j.TLSContext, listenerTLS); t != nil {
 		out = append(out, t)
@@ -36,16 +36,16 @@ func (r *reader) listenerContexts(j *filterChainJSON) []*config.TLS {
 		}
 		out = append(out, t)
 	}
-	if slices.ContainsFunc(out, func(t *config.TLS) bool { return !sameCallers(t, out[0]) }) {
+	if slices.ContainsFunc(out, func(t *config.TLS) bool { return !sameClientAuth(t, out[0]) }) {
 		r.report.Warnf(j.Node.Get("tls_context_set"), "the contexts accept different clients: a client selects a context by SNI and can then request any host, so one context may accept a client that another rejects")
 	}
 	return out
 }
 
-// sameCallers reports whether a and b accept the same clients.
-func sameCallers(a, b *config.TLS) bool {
-	return a.ClientCertificate == b.ClientCertificate &&
-		(a.ClientCertificate == config.NoClientCertificate || a.Authorities == b.Authorities && slices.Equal(a.Peers, b.Peers))
+// sameClientAuth reports whether a and b accept the same clients.
+func sameClientAuth(a, b *config.TLS) bool {
+	return a.ClientAuth == b.ClientAuth &&
+		(a.ClientAuth == config.NoClientCert || a.TrustedCA == b.TrustedCA && slices.Equal(a.MatchSANs, b.MatchSANs))
 }
 
 // checkALPN warns of ALPN protocols that p does not support.
@@ -63,15 +63,15 @@ func (r *reader) checkALPN(j *filterChainJSON, p *config.Proxy) {
 		}
 		for _, known := range []config.Protocol{config.HTTP1, config.HTTP2} {
 			name := stream.ALPN(known)
-			if slices.Contains(split(t.ALPN, ","), name) && !slices.Contains(p.Downstream, known) {
+			if slices.Contains(splitList(t.ALPN, ","), name) && !slices.Contains(p.Downstream, known) {
 				r.report.Warnf(t.Node.Get("alpn"), "the ALPN protocol %s is not in downstream_protocol: clients that select it are not served", name)
 			}
 		}
 	}
 }
 
-// clusterContext converts the TLS settings of a cluster.
-func (r *reader) clusterContext(j *clusterJSON) *config.TLS {
+// clusterTLSContext converts the TLS settings of a cluster.
+func (r *reader) clusterTLSContext(j *clusterJSON) *config.TLS {
 	own := r.tls(j.TLS, clusterTLS)
 	if !j.ManagerTLS {
 		return own
@@ -89,39 +89,39 @@ func (r *reader) clusterContext(j *clusterJSON) *config.TLS {
 // tls converts a tls_context; nil if it is absent or disabled.
 func (r *reader) tls(j *tlsJSON, side tlsSide) *config.TLS {
 	if j == nil || !j.Status {
-		r.isOff(j)
+		r.warnMissingStatus(j)
 		return nil
 	}
 	t := &config.TLS{
 		ServerName:  j.ServerName,
-		Certificate: r.pem(j.CertChain), Key: r.pem(j.PrivateKey), Authorities: r.pem(j.CACert),
-		SkipVerify: j.InsecureSkip,
-		MinVersion: tlsVersion(j.MinVersion), MaxVersion: tlsVersion(j.MaxVersion),
-		ALPN:             split(j.ALPN, ","),
-		HandshakeTimeout: j.HandshakeTimeout,
-		Fallback:         j.FallBack,
+		Certificate: r.pem(j.CertChain), Key: r.pem(j.PrivateKey), TrustedCA: r.pem(j.CACert),
+		InsecureSkipVerify: j.InsecureSkip,
+		MinVersion:         tlsVersion(j.MinVersion), MaxVersion: tlsVersion(j.MaxVersion),
+		ALPN:              splitList(j.ALPN, ","),
+		HandshakeTimeout:  j.HandshakeTimeout,
+		PlaintextFallback: j.FallBack,
 	}
 	switch {
 	case j.RequireClientCert:
-		t.ClientCertificate = config.RequireClientCertificate
+		t.ClientAuth = config.RequireAndVerifyClientCert
 	case j.VerifyClient:
-		t.ClientCertificate = config.VerifyClientCertificate
+		t.ClientAuth = config.VerifyClientCertIfGiven
 	}
 	before := r.report.Errors()
 	r.cipherSuites(j, t)
-	r.versions(j, t)
+	r.checkTLSVersions(j, t)
 	for i := range j.Peers {
-		r.peerName(&j.Peers[i], t)
+		r.readSANMatcher(&j.Peers[i], t)
 	}
-	r.misplaced(j, side)
+	r.warnIneffectiveTLS(j, side)
 	if r.report.Errors() == before {
 		r.checkCredentials(j, t, side)
 	}
 	return t
 }
 
-// isOff warns of a tls_context that has settings but no status.
-func (r *reader) isOff(j *tlsJSON) {
+// warnMissingStatus warns of a tls_context that has settings but no status.
+func (r *reader) warnMissingStatus(j *tlsJSON) {
 	if j == nil || j.Node.Get("status").Exists() {
 		return
 	}
@@ -151,8 +151,8 @@ func (r *reader) pem(text string) config.PEM {
 	return config.PEM{Path: text}
 }
 
-// split splits a list and drops empty elements.
-func split(text, separator string) []string {
+// splitList splits a list and drops empty elements.
+func splitList(text, separator string) []string {
 	var out []string
 	for part := range strings.SplitSeq(text, separator) {
 		if part = strings.TrimSpace(part); part != "" {
@@ -172,7 +172,7 @@ func tlsVersion(text string) config.TLSVersion {
 // cipherSuites converts cipher_suites and ecdh_curves.
 func (r *reader) cipherSuites(j *tlsJSON, t *config.TLS) {
 	at := j.Node.Get("cipher_suites")
-	for _, name := range split(j.CipherSuites, ":") {
+	for _, name := range splitList(j.CipherSuites, ":") {
 		_, safe, ok := credential.Cipher(name)
 		switch {
 		case !ok:
@@ -181,9 +181,9 @@ func (r *reader) cipherSuites(j *tlsJSON, t *config.TLS) {
 		case !safe:
 			r.report.Warnf(at, "the cipher suite %s is weak: it lacks forward secrecy or authenticated encryption", name)
 		}
-		t.Ciphers = append(t.Ciphers, name)
+		t.CipherSuites = append(t.CipherSuites, name)
 	}
-	for _, name := range split(j.ECDHCurves, ":") {
+	for _, name := range splitList(j.ECDHCurves, ":") {
 		if _, ok := credential.Curve(name); !ok {
 			r.report.Unknown(j.Node.Get("ecdh_curves"), "curve", name, credential.CurveNames())
 			continue
@@ -192,8 +192,8 @@ func (r *reader) cipherSuites(j *tlsJSON, t *config.TLS) {
 	}
 }
 
-// versions checks the versions against each other. The names of the versions sort in version order.
-func (r *reader) versions(j *tlsJSON, t *config.TLS) {
+// checkTLSVersions checks the versions against each other. The names of the versions sort in version order.
+func (r *reader) checkTLSVersions(j *tlsJSON, t *config.TLS) {
 	lowest, highest := t.MinVersion, t.MaxVersion
 	if lowest == "" {
 		lowest = config.TLS12
@@ -212,11 +212,11 @@ func (r *reader) versions(j *tlsJSON, t *config.TLS) {
 	}
 }
 
-// peerName converts one of match_typed_subject_alt_names.
-func (r *reader) peerName(j *peerNameJSON, t *config.TLS) {
+// readSANMatcher converts one of match_typed_subject_alt_names.
+func (r *reader) readSANMatcher(j *peerNameJSON, t *config.TLS) {
 	m := &j.Matcher
-	p := config.PeerName{
-		Kind: config.NameKind(j.Kind), Exact: m.Exact, Prefix: m.Prefix, Suffix: m.Suffix, Contains: m.Contains,
+	p := config.SANMatcher{
+		Kind: config.SANType(j.Kind), Exact: m.Exact, Prefix: m.Prefix, Suffix: m.Suffix, Contains: m.Contains,
 		Regex: m.Regex.Regex, IgnoreCase: m.IgnoreCase,
 	}
 	set := 0
@@ -234,11 +234,11 @@ func (r *reader) peerName(j *peerNameJSON, t *config.TLS) {
 			r.report.Warnf(m.Node.Get("ignore_case"), "ignore_case has no effect on safe_regex: use (?i) in the expression")
 		}
 	}
-	t.Peers = append(t.Peers, p)
+	t.MatchSANs = append(t.MatchSANs, p)
 }
 
-// misplaced warns of settings that have no effect on this side or without others.
-func (r *reader) misplaced(j *tlsJSON, side tlsSide) {
+// warnIneffectiveTLS warns of settings that have no effect on this side or without others.
+func (r *reader) warnIneffectiveTLS(j *tlsJSON, side tlsSide) {
 	keys, where := []string{"verify_client", "require_client_cert", "fall_back", "handshake_timeout"}, "on connections to hosts"
 	if side == listenerTLS {
 		keys, where = []string{"insecure_skip"}, "on connections from clients"
@@ -286,17 +286,17 @@ func (r *reader) checkCredentials(j *tlsJSON, t *config.TLS, side tlsSide) {
 	}
 }
 
-// readInspector converts the inspector key of a listener.
-func (r *reader) readInspector(j *listenerJSON, l *config.Listener) {
+// readPlaintextInspector converts the inspector key of a listener.
+func (r *reader) readPlaintextInspector(j *listenerJSON, l *config.Listener) {
 	if !j.Inspector {
 		return
 	}
 	at := j.Node.Get("inspector")
 	secured, required := false, false
 	for c := range l.Chains() {
-		c.Inspector = len(c.TLS) > 0
-		secured = secured || c.Inspector
-		required = required || slices.ContainsFunc(c.TLS, func(t *config.TLS) bool { return t.ClientCertificate == config.RequireClientCertificate })
+		c.AllowPlaintext = len(c.TLS) > 0
+		secured = secured || c.AllowPlaintext
+		required = required || slices.ContainsFunc(c.TLS, func(t *config.TLS) bool { return t.ClientAuth == config.RequireAndVerifyClientCert })
 	}
 	switch {
 	case !secured:

@@ -13,12 +13,12 @@ func (r *reader) udpProxy(n document.Node) *config.UDPProxy {
 	r.decoder.Decode(n, &j)
 	p := &config.UDPProxy{IdleTimeout: j.IdleTimeout, MaxSessions: j.MaxSessions}
 	if j.Cluster != "" {
-		p.Cluster = r.clusterNamed(j.Node, "cluster", j.Cluster)
+		p.Cluster = r.resolveCluster(j.Node, "cluster", j.Cluster)
 	}
 	if len(j.HashPolicies) > 1 {
 		r.report.Errorf(j.Node.Get("hash_policies"), "found %d elements: a session has one hash", len(j.HashPolicies))
 	}
-	p.HashSource = len(j.HashPolicies) > 0 && j.HashPolicies[0].SourceIP
+	p.HashSourceIP = len(j.HashPolicies) > 0 && j.HashPolicies[0].SourceIP
 	if c := r.clusters[p.Cluster]; c != nil {
 		r.checkDatagramCluster(&j, c)
 	}
@@ -34,10 +34,10 @@ func (r *reader) checkDatagramCluster(j *udpProxyJSON, c *config.Cluster) {
 	if c.ProxyProtocol != 0 {
 		r.report.Errorf(at, "cluster %q has proxy_protocol: datagrams cannot carry its header", c.Name)
 	}
-	if c.Socket.Port4 != 0 || c.Socket.Port6 != 0 {
+	if c.Socket.SourcePortIPv4 != 0 || c.Socket.SourcePortIPv6 != 0 {
 		r.report.Errorf(at, "cluster %q has a fixed source port: the datagrams of all clients would share it", c.Name)
 	}
-	if len(j.HashPolicies) > 0 && !c.Policy.Hashes() {
+	if len(j.HashPolicies) > 0 && !c.LBPolicy.UsesHash() {
 		r.report.Warnf(j.Node.Get("hash_policies"), "hash_policies has no effect: the lb_type of cluster %q does not use a hash", c.Name)
 	}
 }

@@ -18,8 +18,8 @@ func (f *File) Diagnose(severity document.Severity, path, problem string) docume
 		return d
 	}
 	at := main.root
-	for name := range stepsOf(path) {
-		next := below(at, name)
+	for name := range pathSteps(path) {
+		next := childAt(at, name)
 		if !next.Exists() {
 			break
 		}
@@ -30,8 +30,8 @@ func (f *File) Diagnose(severity document.Severity, path, problem string) docume
 	return d
 }
 
-// stepsOf yields the steps of a path: "a.b[0][x.y]" is a, b, [0], [x.y].
-func stepsOf(path string) iter.Seq[string] {
+// pathSteps yields the steps of a path: "a.b[0][x.y]" is a, b, [0], [x.y].
+func pathSteps(path string) iter.Seq[string] {
 	return func(yield func(string) bool) {
 		for path != "" {
 			end := strings.IndexAny(path[1:], ".[") + 1
@@ -49,9 +49,9 @@ func stepsOf(path string) iter.Seq[string] {
 	}
 }
 
-// below returns the value at one step of a path: a member, possibly in brackets, or the element
+// childAt returns the value at one step of a path: a member, possibly in brackets, or the element
 // "[0]" of a list.
-func below(at document.Node, step string) document.Node {
+func childAt(at document.Node, step string) document.Node {
 	index, ok := strings.CutPrefix(step, "[")
 	if !ok {
 		// The path may use the other spelling of the key.

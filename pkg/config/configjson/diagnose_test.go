@@ -7,9 +7,9 @@ import (
 	"github.com/weft-proxy/weft/pkg/config/document"
 )
 
-// TestWhoReadsAPartOfTheFileTellsItsPlaces verifies that Diagnose returns the position of the
+// TestDiagnosePosition verifies that Diagnose returns the position of the
 // innermost existing value.
-func TestWhoReadsAPartOfTheFileTellsItsPlaces(t *testing.T) {
+func TestDiagnosePosition(t *testing.T) {
 	const text = `node: {id: a}
 static_resources:
   listeners:
@@ -19,8 +19,8 @@ static_resources:
   clusters:
   - typed: {envoy.http.Options: {x: 1}}
 `
-	kinds := testKinds()
-	f, diagnostics := Open("a.yaml", kinds, Options{Files: memory{fstest.MapFS{"a.yaml": {Data: []byte(text)}}}})
+	kinds := testCapabilities()
+	f, diagnostics := Open("a.yaml", kinds, Options{Files: memFS{fstest.MapFS{"a.yaml": {Data: []byte(text)}}}})
 	if f == nil {
 		t.Fatal(diagnostics)
 	}

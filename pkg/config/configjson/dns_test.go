@@ -28,7 +28,7 @@ func TestResolvConf(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			var got config.DNS
-			resolvConf(tt.text, "53", &got)
+			parseResolvConf(tt.text, "53", &got)
 			if diff := cmp.Diff(tt.want, got); diff != "" {
 				t.Errorf("-want +got:\n%s", diff)
 			}
@@ -36,12 +36,12 @@ func TestResolvConf(t *testing.T) {
 	}
 }
 
-// TestDNSOfACluster verifies the two forms of dns_resolvers and the conversion of the DNS keys.
-func TestDNSOfACluster(t *testing.T) {
+// TestClusterDNS verifies the two forms of dns_resolvers and the conversion of the DNS keys.
+func TestClusterDNS(t *testing.T) {
 	parse := func(keys string) config.DNS {
 		t.Helper()
 		s, diags := Parse("a.json", []byte(`{"servers": [{}], "cluster_manager": {"clusters": [
-			{"name": "a", "type": "LOGICAL_DNS", "hosts": [{"address": "a.example:80"}]`+keys+`}]}}`), testKinds(), Options{})
+			{"name": "a", "type": "LOGICAL_DNS", "hosts": [{"address": "a.example:80"}]`+keys+`}]}}`), testCapabilities(), Options{})
 		if s == nil {
 			t.Fatal(diags)
 		}
@@ -60,7 +60,7 @@ func TestDNSOfACluster(t *testing.T) {
 		t.Errorf("a list: -want +got:\n%s", diff)
 	}
 	want = config.DNS{
-		RefreshRate: time.Minute, RespectTTL: true, FailureBase: time.Second, FailureMax: 10 * time.Second, Jitter: 2 * time.Second,
+		RefreshRate: time.Minute, RespectTTL: true, FailureBackoffBase: time.Second, FailureBackoffMax: 10 * time.Second, Jitter: 2 * time.Second,
 		Family: "ALL", Resolvers: []string{"10.0.0.1:54"}, Search: []string{"x.example"}, Ndots: 2, Timeout: 3 * time.Second, Attempts: 4,
 	}
 	all := `, "dns_refresh_rate": "1m", "respect_dns_ttl": true, "dns_failure_refresh_rate": {"base_interval": "1s"}, "dns_jitter": "2s",
@@ -79,7 +79,7 @@ func FuzzResolvConf(f *testing.F) {
 	f.Add("nameserver fe80::1%eth0 # zone\ndomain .\noptions ndots:-1 attempts:99999999999999999999")
 	f.Fuzz(func(t *testing.T, text string) {
 		var d config.DNS
-		resolvConf(text, "53", &d)
+		parseResolvConf(text, "53", &d)
 		for _, address := range d.Resolvers {
 			if at, err := netip.ParseAddrPort(address); err != nil || at.Port() != 53 {
 				t.Errorf("name server %q", address)

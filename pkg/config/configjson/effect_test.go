@@ -14,9 +14,9 @@ import (
 	"github.com/weft-proxy/weft/pkg/config/document"
 )
 
-// everything is a file with a member for every object that can contain a key. Its values differ
+// fullConfig is a file with a member for every object that can contain a key. Its values differ
 // from the examples in the tags.
-const everything = `{
+const fullConfig = `{
   "servers": [{
     "default_log_path": "/tmp/a.log",
     "listeners": [{
@@ -102,8 +102,8 @@ var preparations = []struct{ path, patch string }{
 	{"outlier_detection.split_external_local_origin_errors", `{"cluster_manager": {"clusters": [{"outlier_detection": {}}]}}`},
 }
 
-// silent lists keys that change nothing by themselves, with the reason.
-var silent = map[string]string{
+// keysWithoutEffect lists keys that change nothing by themselves, with the reason.
+var keysWithoutEffect = map[string]string{
 	"$schema":        "for editors",
 	"tracing.driver": "means nothing without enable, which is refused",
 	"tracing.tracer": "means nothing without enable, which is refused",
@@ -121,11 +121,11 @@ var silent = map[string]string{
 // must change the model or cause a warning, without an error. An unsupported key must be rejected
 // as not supported yet. A key without effect must cause a warning.
 func TestEveryKeyHasAnEffect(t *testing.T) {
-	sections := document.Sections("", rootJSON{}, variants(testKinds()))
+	sections := document.Sections("", rootJSON{}, variants(testCapabilities()))
 	unbuilt := map[string]bool{} // paths of keys
 	for _, section := range sections {
 		for i := range section.Keys {
-			if k := &section.Keys[i]; k.Unbuilt != "" {
+			if k := &section.Keys[i]; k.Unsupported != "" {
 				unbuilt[join(section.Path, k.Name)] = true
 			}
 		}
@@ -180,7 +180,7 @@ func probe(k *document.Key) (value any, ok bool) {
 }
 
 func checkEffect(t *testing.T, object, path string, k *document.Key, value any, refused bool) {
-	doc := decodeJSON(t, everything)
+	doc := decodeJSON(t, fullConfig)
 	for _, p := range slices.Concat(tlsPreparations(), overloadPreparations(), preparations) {
 		if strings.Contains(path, p.path) {
 			doc = merge(doc, decodeJSON(t, p.patch))
@@ -190,7 +190,7 @@ func checkEffect(t *testing.T, object, path string, k *document.Key, value any, 
 	before, beforeDiags := load(t, doc)
 	reach(doc, object)[k.Name] = value
 	after, afterDiags := load(t, doc)
-	if why := silent[path]; why != "" {
+	if why := keysWithoutEffect[path]; why != "" {
 		if len(afterDiags) != len(beforeDiags) || !reflect.DeepEqual(before, after) {
 			t.Errorf("%s: want no effect (%s), got %v", path, why, afterDiags)
 		}
@@ -202,7 +202,7 @@ func checkEffect(t *testing.T, object, path string, k *document.Key, value any, 
 		if !strings.Contains(afterDiags.Errors().Error(), "not supported yet") {
 			t.Errorf("%s = %v: want the error \"not supported yet\", got %v", path, value, text)
 		}
-	case k.NoEffect != "":
+	case k.IgnoredReason != "":
 		if afterDiags.Failed() || !strings.Contains(text, "no effect") {
 			t.Errorf("%s = %v: want a warning and no error, got %v", path, value, text)
 		}
@@ -301,9 +301,9 @@ func load(t *testing.T, doc map[string]any) (*config.Snapshot, document.Diagnost
 	if err != nil {
 		t.Fatal(err)
 	}
-	return Parse("file.json", data, testKinds(), Options{
+	return Parse("file.json", data, testCapabilities(), Options{
 		Env: func(string) (string, bool) { return "", false },
-		Files: memory{fstest.MapFS{
+		Files: memFS{fstest.MapFS{
 			"routes.d/a.json":   {Data: []byte(`{"name": "a", "domains": ["a.example"], "routers": []}`)},
 			"resolv.conf":       {Data: []byte("nameserver 10.0.0.1\n")},
 			"dubbo.token":       {Data: []byte("t0ken\n")},
@@ -315,11 +315,11 @@ func load(t *testing.T, doc map[string]any) (*config.Snapshot, document.Diagnost
 	})
 }
 
-// memory implements Files in memory.
-type memory struct{ fs fstest.MapFS }
+// memFS implements Files in memory.
+type memFS struct{ fs fstest.MapFS }
 
 // mapFile is one file of memory.
 type mapFile = fstest.MapFile
 
-func (m memory) ReadFile(name string) ([]byte, error)       { return m.fs.ReadFile(name) }
-func (m memory) ReadDir(name string) ([]fs.DirEntry, error) { return m.fs.ReadDir(name) }
+func (m memFS) ReadFile(name string) ([]byte, error)       { return m.fs.ReadFile(name) }
+func (m memFS) ReadDir(name string) ([]fs.DirEntry, error) { return m.fs.ReadDir(name) }

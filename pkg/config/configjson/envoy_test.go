@@ -11,10 +11,10 @@ import (
 	"github.com/weft-proxy/weft/pkg/config/document"
 )
 
-// TestEveryKeyOfABootstrapIsKnown verifies that the schema contains every field of the bootstrap
+// TestBootstrapKeysAreComplete verifies that the schema contains every field of the bootstrap
 // messages that it defines itself, in both JSON spellings. A new field of the API must get an
 // effect, a warning or an error.
-func TestEveryKeyOfABootstrapIsKnown(t *testing.T) {
+func TestBootstrapKeysAreComplete(t *testing.T) {
 	message := (&bootstrapv3.Bootstrap{}).ProtoReflect().Descriptor()
 	if count := checkKeys(t, "", message, reflect.TypeFor[rootJSON]()); count < 80 {
 		t.Errorf("%d fields were checked, a bootstrap has more", count)

@@ -19,11 +19,11 @@ import (
 
 var update = flag.Bool("update", false, "write what is, instead of comparing with it")
 
-// script loads config.json or config.yaml from an archive of testdata; its file "want" contains the
+// loadArchive loads config.json or config.yaml from an archive of testdata; its file "want" contains the
 // expected diagnostics. The comment of the archive describes the case. Words on separate lines of
 // the comment set options: "lenient", "lint", "http2" (supports Http2 as well) and "nodns" (does
 // not support STRICT_DNS).
-func script(t *testing.T, path string) (*config.Snapshot, document.Diagnostics, *txtar.Archive) {
+func loadArchive(t *testing.T, path string) (*config.Snapshot, document.Diagnostics, *txtar.Archive) {
 	t.Helper()
 	a, err := txtar.ParseFile(path)
 	if err != nil {
@@ -38,7 +38,7 @@ func script(t *testing.T, path string) (*config.Snapshot, document.Diagnostics, 
 		}
 	}
 	words := strings.Split(string(a.Comment), "\n")
-	kinds := testKinds()
+	kinds := testCapabilities()
 	if slices.Contains(words, "http2") {
 		kinds.Protocols = append(kinds.Protocols, config.HTTP2)
 	}
@@ -52,7 +52,7 @@ func script(t *testing.T, path string) (*config.Snapshot, document.Diagnostics, 
 			value, set := map[string]string{"ADDRESS": "127.0.0.1:8080", "TRIES": "3"}[name]
 			return value, set
 		},
-		Files: memory{files},
+		Files: memFS{files},
 	})
 	return s, diags, a
 }
@@ -84,10 +84,10 @@ func compare(t *testing.T, path string, a *txtar.Archive, diags document.Diagnos
 	}
 }
 
-func TestWhatIsRefusedSaysWhereAndWhy(t *testing.T) {
+func TestRejectedFiles(t *testing.T) {
 	for path := range archives(t, "testdata/refused/*.txtar") {
 		t.Run(strings.TrimSuffix(filepath.Base(path), ".txtar"), func(t *testing.T) {
-			s, diags, a := script(t, path)
+			s, diags, a := loadArchive(t, path)
 			if s != nil || !diags.Failed() {
 				t.Errorf("Load returns a snapshot, or no error: %v", diags)
 			}
@@ -96,10 +96,10 @@ func TestWhatIsRefusedSaysWhereAndWhy(t *testing.T) {
 	}
 }
 
-func TestWhatIsAcceptedMayWarn(t *testing.T) {
+func TestAcceptedFiles(t *testing.T) {
 	for path := range archives(t, "testdata/accepted/*.txtar") {
 		t.Run(strings.TrimSuffix(filepath.Base(path), ".txtar"), func(t *testing.T) {
-			s, diags, a := script(t, path)
+			s, diags, a := loadArchive(t, path)
 			if s == nil || diags.Failed() {
 				t.Errorf("Load returns no snapshot, or an error")
 			}
@@ -121,9 +121,9 @@ func archives(t *testing.T, pattern string) map[string]bool {
 	return out
 }
 
-// TestEveryMessageIsShown verifies that the archives contain every message that the conversion
+// TestEveryMessageHasATestCase verifies that the archives contain every message that the conversion
 // reports.
-func TestEveryMessageIsShown(t *testing.T) {
+func TestEveryMessageHasATestCase(t *testing.T) {
 	var all strings.Builder
 	for _, path := range slices.Sorted(maps.Keys(archives(t, "testdata/*/*.txtar"))) {
 		data, err := os.ReadFile(path)

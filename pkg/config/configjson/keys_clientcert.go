@@ -18,14 +18,14 @@ type certificateDetails struct {
 }
 
 // clientCert converts the keys of clientCertJSON.
-func (r *reader) clientCert(e *extendJSON) config.ClientCert {
-	c := config.ClientCert{Mode: config.ClientCertMode(e.ForwardClientCert)}
+func (r *reader) clientCert(e *extendJSON) config.XFCC {
+	c := config.XFCC{Mode: config.XFCCMode(e.ForwardClientCert)}
 	if c.Mode == "SANITIZE" {
-		c.Mode = config.ClientCertSanitize
+		c.Mode = config.XFCCSanitize
 	}
 	if d := e.ClientCertDetails; d != nil {
 		c.Subject, c.Cert, c.Chain, c.DNS, c.URI = d.Subject, d.Cert, d.Chain, d.DNS, d.URI
-		if c.Mode != config.ClientCertAppend && c.Mode != config.ClientCertSet {
+		if c.Mode != config.XFCCAppend && c.Mode != config.XFCCSet {
 			r.report.Warnf(e.Node.Get("set_current_client_cert_details"), "set_current_client_cert_details has no effect unless forward_client_cert_details is APPEND_FORWARD or SANITIZE_SET")
 		}
 	}

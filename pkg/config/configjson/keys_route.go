@@ -111,8 +111,8 @@ type weightedJSON struct {
 	} `key:"cluster" doc:"A cluster and its weight." required:"true"`
 }
 
-// Misread detects a weighted cluster whose keys are not in the object "cluster".
-func (*weightedJSON) Misread(n document.Node) string {
+// DetectMistake detects a weighted cluster whose keys are not in the object "cluster".
+func (*weightedJSON) DetectMistake(n document.Node) string {
 	if n.Get("cluster").Kind() == document.Object || !n.Get("name", "weight", "cluster").Exists() {
 		return ""
 	}

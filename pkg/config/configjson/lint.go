@@ -18,7 +18,7 @@ func (r *reader) lint(root document.Node) {
 	}
 	mentions := map[string]int{}
 	for _, d := range r.documents {
-		countTexts(d.root, mentions)
+		countStrings(d.root, mentions)
 	}
 	for one := range root.Get("cluster_manager").Get("clusters").All() {
 		r.lintCluster(one, mentions)
@@ -40,14 +40,14 @@ func (r *reader) lintTable(t *table) {
 	}
 }
 
-// mostCompared limits how many earlier routes each route is compared with. The first routes are
+// maxComparedRoutes limits how many earlier routes each route is compared with. The first routes are
 // compared, where a forgotten catch-all route does the most harm.
-const mostCompared = 1000
+const maxComparedRoutes = 1000
 
 // lintRoute warns of one route; before contains the earlier routes of its virtual host.
 func (r *reader) lintRoute(node document.Node, before []*config.Route, route *config.Route) {
 	match := node.Get("match")
-	for _, other := range before[:min(len(before), mostCompared)] {
+	for _, other := range before[:min(len(before), maxComparedRoutes)] {
 		if covers(&other.Match, &route.Match) {
 			r.report.Warnf(node, "no request reaches route %q: route %q before it matches the same requests", route.Name, other.Name)
 			break
@@ -58,11 +58,11 @@ func (r *reader) lintRoute(node document.Node, before []*config.Route, route *co
 		r.report.Warnf(match.Get("prefix", "path").Or(node), "found %q, which no path matches: paths begin with \"/\"", m.Path)
 	}
 	f := route.Forward
-	if f == nil || f.Retry == nil || f.Timeout == 0 || f.Retry.TryTimeout < f.Timeout {
+	if f == nil || f.Retry == nil || f.Timeout == 0 || f.Retry.PerTryTimeout < f.Timeout {
 		return
 	}
 	at := node.Get("route").Get("retry_policy").Get("retry_timeout", "per_try_timeout")
-	r.report.Warnf(at.Or(node), "the per-try timeout (%s) is not less than the timeout of the route (%s), which includes all attempts: it has no effect", f.Retry.TryTimeout, f.Timeout)
+	r.report.Warnf(at.Or(node), "the per-try timeout (%s) is not less than the timeout of the route (%s), which includes all attempts: it has no effect", f.Retry.PerTryTimeout, f.Timeout)
 }
 
 // lintCluster warns of a cluster. mentions counts the strings of the file, including the cluster's
@@ -75,13 +75,13 @@ func (r *reader) lintCluster(node document.Node, mentions map[string]int) {
 	if c.Type == config.ClusterStatic && len(c.Hosts) == 0 {
 		r.report.Warnf(node.Get("hosts").Or(node), "cluster %q has no hosts: every request for it gets 502", c.Name)
 	}
-	if mentions[c.Name] < 2 && !r.clustersCome && !r.choosesByVariable() {
+	if mentions[c.Name] < 2 && !r.hasDynamicClusters && !r.usesClusterVariable() {
 		r.report.Warnf(node.Get("name"), "cluster %q is not used", c.Name)
 	}
 }
 
-// choosesByVariable reports whether a route takes the name of its cluster from the request.
-func (r *reader) choosesByVariable() bool {
+// usesClusterVariable reports whether a route takes the name of its cluster from the request.
+func (r *reader) usesClusterVariable() bool {
 	for _, t := range r.snapshot.Routes {
 		for _, v := range t.VirtualHosts {
 			for _, route := range v.Routes {
@@ -94,13 +94,13 @@ func (r *reader) choosesByVariable() bool {
 	return false
 }
 
-// countTexts counts the string values of a document. Any string may refer to a cluster, because
+// countStrings counts the string values of a document. Any string may refer to a cluster, because
 // filters have keys for cluster names.
-func countTexts(n document.Node, counts map[string]int) {
+func countStrings(n document.Node, counts map[string]int) {
 	switch n.Kind() {
 	case document.Array, document.Object:
 		for one := range n.All() {
-			countTexts(one, counts)
+			countStrings(one, counts)
 		}
 	case document.String:
 		counts[n.Text()]++
@@ -110,16 +110,16 @@ func countTexts(n document.Node, counts map[string]int) {
 
 // covers reports whether a matches every request that b matches. It may report false for conditions
 // that it cannot compare, such as regular expressions.
-func covers(a, b *config.Match) bool {
-	if a.Chance != nil || !coversPath(a, b) {
+func covers(a, b *config.RouteMatch) bool {
+	if a.Percentage != nil || !coversPath(a, b) {
 		return false
 	}
-	return among(a.Headers, b.Headers) && among(a.Query, b.Query) && among(a.Arguments, b.Arguments) &&
+	return containsAll(a.Headers, b.Headers) && containsAll(a.Query, b.Query) && containsAll(a.Arguments, b.Arguments) &&
 		(len(a.Variables) == 0 || reflect.DeepEqual(a.Variables, b.Variables))
 }
 
-// among reports whether b contains every condition of a.
-func among[T any](a, b []T) bool {
+// containsAll reports whether b contains every condition of a.
+func containsAll[T any](a, b []T) bool {
 	for i := range a {
 		found := false
 		for j := range b {
@@ -132,7 +132,7 @@ func among[T any](a, b []T) bool {
 	return true
 }
 
-func coversPath(a, b *config.Match) bool {
+func coversPath(a, b *config.RouteMatch) bool {
 	if a.PathKind == config.PathAny || a.PathKind == config.PathPrefix && (a.Path == "" || a.Path == "/") {
 		return true
 	}

@@ -6,17 +6,17 @@ import (
 	"testing"
 )
 
-// linted returns the warnings of the lint for a file with the given routes and clusters.
-func linted(t *testing.T, routes, clusters string) []string {
+// lintWarnings returns the warnings of the lint for a file with the given routes and clusters.
+func lintWarnings(t *testing.T, routes, clusters string) []string {
 	t.Helper()
 	text := fmt.Sprintf(`{"servers": [{"listeners": [], "routers": [{"router_config_name": "t", "virtual_hosts": [{"name": "v", "domains": ["*"], "routers": [%s]}]}]}],
 		"cluster_manager": {"clusters": [%s]}}`, routes, clusters)
-	_, plain := Parse("c.json", []byte(text), testKinds(), Options{})
+	_, plain := Parse("c.json", []byte(text), testCapabilities(), Options{})
 	known := map[string]bool{}
 	for _, d := range plain {
 		known[d.Error()] = true
 	}
-	_, all := Parse("c.json", []byte(text), testKinds(), Options{Lint: true})
+	_, all := Parse("c.json", []byte(text), testCapabilities(), Options{Lint: true})
 	if all.Failed() {
 		t.Fatal(all)
 	}
@@ -29,7 +29,7 @@ func linted(t *testing.T, routes, clusters string) []string {
 	return out
 }
 
-func TestLintWarnsOfWhatIsProbablyAMistake(t *testing.T) {
+func TestLint(t *testing.T) {
 	answer := func(name, match string) string {
 		return fmt.Sprintf(`{"name": %q, "match": {%s}, "direct_response": {"status": 200}}`, name, match)
 	}
@@ -55,7 +55,7 @@ func TestLintWarnsOfWhatIsProbablyAMistake(t *testing.T) {
 		"a try without a limit of the route's": {`{"match": {"prefix": "/"}, "route": {"cluster_name": "a", "timeout": "0s", "retry_policy": {"retry_on": true, "num_retries": 1, "retry_timeout": "2s"}}}`, a, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got := linted(t, c.routes, c.clusters)
+			got := lintWarnings(t, c.routes, c.clusters)
 			switch {
 			case c.want == "" && len(got) > 0:
 				t.Errorf("lint warns of %q, want no warning", got)

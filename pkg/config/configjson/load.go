@@ -62,25 +62,25 @@ func (f *File) Redacted() []byte {
 
 // Load reads a file and returns its snapshot, or nil if the diagnostics contain an error. Warnings
 // do not prevent a snapshot.
-func Load(path string, k Kinds, o Options) (*config.Snapshot, document.Diagnostics) {
+func Load(path string, k Capabilities, o Options) (*config.Snapshot, document.Diagnostics) {
 	f, diags := Open(path, k, o)
 	return f.snapshot(), diags
 }
 
 // Parse converts the contents of a file. Directories that it refers to are read from o.Files,
 // relative to the working directory, else to the directory of name.
-func Parse(name string, data []byte, k Kinds, o Options) (*config.Snapshot, document.Diagnostics) {
+func Parse(name string, data []byte, k Capabilities, o Options) (*config.Snapshot, document.Diagnostics) {
 	r := newReader(name, k, o)
 	f := r.read(data)
 	return f.snapshot(), r.report.Diagnostics()
 }
 
 // Open is Load for callers that also print the documents. A File keeps the documents in memory.
-func Open(path string, k Kinds, o Options) (*File, document.Diagnostics) {
+func Open(path string, k Capabilities, o Options) (*File, document.Diagnostics) {
 	r := newReader(path, k, o)
 	data, err := r.files.ReadFile(path)
 	if err != nil {
-		r.report.Add(document.Diagnostic{File: path, Problem: problemOf(err)})
+		r.report.Add(document.Diagnostic{File: path, Problem: readProblem(err)})
 		return nil, r.report.Diagnostics()
 	}
 	f := r.read(data)
@@ -94,9 +94,9 @@ func (f *File) snapshot() *config.Snapshot {
 	return f.Snapshot
 }
 
-// problemOf returns the reason why a file cannot be read, without the file name, which the
+// readProblem returns the reason why a file cannot be read, without the file name, which the
 // diagnostic contains.
-func problemOf(err error) string {
+func readProblem(err error) string {
 	var inner *fs.PathError
 	if errors.As(err, &inner) {
 		err = inner.Err
@@ -111,36 +111,36 @@ func (osFiles) ReadDir(name string) ([]fs.DirEntry, error) { return os.ReadDir(n
 
 // reader reads one file. One goroutine uses it.
 type reader struct {
-	file    string
-	kinds   Kinds
-	env     document.Lookup
-	files   Files
-	report  *document.Report
-	decoder *document.Decoder
+	file         string
+	capabilities Capabilities
+	env          document.Lookup
+	files        Files
+	report       *document.Report
+	decoder      *document.Decoder
 
-	documents []source
-	snapshot  config.Snapshot
-	filters   map[string]*filter.StreamFilterFactory
-	clusters  map[string]*config.Cluster
-	fixed     map[string]bool // clusters of static_resources, by name
-	tables    map[string]*table
-	proxies   []proxyUse
-	addresses map[string]bool // of the cluster that is being converted
+	documents      []source
+	snapshot       config.Snapshot
+	filters        map[string]*filter.StreamFilterFactory
+	clusters       map[string]*config.Cluster
+	staticClusters map[string]bool // clusters of static_resources, by name
+	tables         map[string]*table
+	proxies        []proxyNode
+	addresses      map[string]bool // of the cluster that is being converted
 
-	lints        bool
-	clustersCome bool // a control plane or a registry may add clusters
+	lintEnabled        bool
+	hasDynamicClusters bool // a control plane or a registry may add clusters
 
 	managerTLS *config.TLS // cluster_manager's tls_context; nil: absent or disabled
 }
 
-func newReader(file string, k Kinds, o Options) *reader {
+func newReader(file string, k Capabilities, o Options) *reader {
 	r := &reader{
-		file: file, kinds: k, env: o.Env, files: o.Files,
+		file: file, capabilities: k, env: o.Env, files: o.Files,
 		report:   &document.Report{},
 		filters:  make(map[string]*filter.StreamFilterFactory, len(k.StreamFilters)),
-		clusters: map[string]*config.Cluster{}, fixed: map[string]bool{},
+		clusters: map[string]*config.Cluster{}, staticClusters: map[string]bool{},
 		tables: map[string]*table{}, addresses: map[string]bool{},
-		lints: o.Lint,
+		lintEnabled: o.Lint,
 	}
 	if r.env == nil {
 		r.env = os.LookupEnv
@@ -162,8 +162,8 @@ func (r *reader) read(data []byte) *File {
 	if root.Exists() {
 		var j rootJSON
 		r.decoder.Decode(root, &j)
-		r.root(&j)
-		if r.lints && r.report.Errors() == 0 {
+		r.readRoot(&j)
+		if r.lintEnabled && r.report.Errors() == 0 {
 			r.lint(root)
 		}
 	}
@@ -195,7 +195,7 @@ func (r *reader) directory(at document.Node, dir string) []document.Node {
 		}
 	}
 	if err != nil {
-		r.report.Errorf(at, "the directory %q %s", dir, problemOf(err))
+		r.report.Errorf(at, "the directory %q %s", dir, readProblem(err))
 		return nil
 	}
 	var roots []document.Node
@@ -208,7 +208,7 @@ func (r *reader) directory(at document.Node, dir string) []document.Node {
 		name := filepath.Join(dir, e.Name())
 		data, err := r.files.ReadFile(name)
 		if err != nil {
-			r.report.Add(document.Diagnostic{File: name, Problem: problemOf(err)})
+			r.report.Add(document.Diagnostic{File: name, Problem: readProblem(err)})
 			continue
 		}
 		if root := r.document(name, data); root.Exists() {

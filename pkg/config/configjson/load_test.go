@@ -23,10 +23,10 @@ import (
 	"github.com/weft-proxy/weft/pkg/filter"
 )
 
-// exampleKinds returns the features that the examples need. Their filters accept any settings,
+// exampleCapabilities returns the features that the examples need. Their filters accept any settings,
 // which the packages of the filters check.
-func exampleKinds() Kinds {
-	k := testKinds()
+func exampleCapabilities() Capabilities {
+	k := testCapabilities()
 	k.Protocols = append(k.Protocols, config.HTTP2)
 	k.StreamFilters = nil
 	for _, name := range []string{
@@ -58,17 +58,17 @@ func examples(t *testing.T) []string {
 func TestExamplesLoadWithoutAWarning(t *testing.T) {
 	o := exampleOptions(t)
 	for _, path := range examples(t) {
-		s, diags := Load(path, exampleKinds(), o)
+		s, diags := Load(path, exampleCapabilities(), o)
 		if s == nil || len(diags) > 0 {
 			t.Errorf("Load(%s) = %v, reports\n%v", path, s, diags)
 		}
 	}
 }
 
-func TestExamplesStayOnThisMachine(t *testing.T) {
+func TestExamplesUseLoopbackOnly(t *testing.T) {
 	o := exampleOptions(t)
 	for _, path := range examples(t) {
-		s, _ := Load(path, exampleKinds(), o)
+		s, _ := Load(path, exampleCapabilities(), o)
 		if s == nil {
 			continue // the previous test reports it
 		}
@@ -80,12 +80,12 @@ func TestExamplesStayOnThisMachine(t *testing.T) {
 	}
 }
 
-// TestJSONAndYAMLMeanTheSame reads every example in the other format: Redact writes JSON, and JSON
+// TestJSONAndYAMLAreEquivalent reads every example in the other format: Redact writes JSON, and JSON
 // is valid YAML.
-func TestJSONAndYAMLMeanTheSame(t *testing.T) {
+func TestJSONAndYAMLAreEquivalent(t *testing.T) {
 	o := exampleOptions(t)
 	for _, path := range examples(t) {
-		want, _ := Load(path, exampleKinds(), o)
+		want, _ := Load(path, exampleCapabilities(), o)
 		data, err := os.ReadFile(path)
 		if err != nil {
 			t.Fatal(err)
@@ -93,7 +93,7 @@ func TestJSONAndYAMLMeanTheSame(t *testing.T) {
 		var r document.Report
 		plain := document.Redact(document.Parse(path, data, document.Options{}, &r))
 		for _, name := range []string{"as.json", "as.yaml"} {
-			got, diags := Parse(name, plain, exampleKinds(), o)
+			got, diags := Parse(name, plain, exampleCapabilities(), o)
 			if got == nil {
 				t.Errorf("%s %s: %v", path, name, diags)
 				continue
@@ -105,8 +105,8 @@ func TestJSONAndYAMLMeanTheSame(t *testing.T) {
 	}
 }
 
-func TestOlderFormMeansTodays(t *testing.T) {
-	older, diags := Load("../../../configs/older_form.json", exampleKinds(), Options{})
+func TestLegacyFormIsEquivalent(t *testing.T) {
+	older, diags := Load("../../../configs/older_form.json", exampleCapabilities(), Options{})
 	if older == nil {
 		t.Fatal(diags)
 	}
@@ -119,7 +119,7 @@ func TestOlderFormMeansTodays(t *testing.T) {
 				{"match": {"prefix": "/", "headers": [{"name": "service", "value": ".*", "regex": true}]}, "route": {"cluster_name": "client_cluster"}}]}]}]
 		}],
 		"cluster_manager": {"clusters": [{"name": "client_cluster", "lb_type": "LB_RANDOM", "max_request_per_conn": 1024, "hosts": [{"address": "127.0.0.1:2346"}]}]}
-	}`), exampleKinds(), Options{})
+	}`), exampleCapabilities(), Options{})
 	if today == nil {
 		t.Fatal(diags)
 	}
@@ -128,7 +128,7 @@ func TestOlderFormMeansTodays(t *testing.T) {
 	}
 }
 
-func TestWhatIsLeftOutGetsTheDefaults(t *testing.T) {
+func TestAbsentKeysGetDefaults(t *testing.T) {
 	s, diags := Parse("config.json", []byte(`{
 		"servers": [{
 			"listeners": [{"address": "127.0.0.1:1", "filter_chains": [{"filters": [{"type": "proxy", "config": {
@@ -139,7 +139,7 @@ func TestWhatIsLeftOutGetsTheDefaults(t *testing.T) {
 		"cluster_manager": {"clusters": [{"name": "c", "hosts": [{"address": "127.0.0.1:2"}]}]},
 		"admin": {"address": {"socket_address": {"port_value": 3}}},
 		"metrics": {"sinks": [{"type": "prometheus", "config": {"port": 4}}]}
-	}`), testKinds(), Options{})
+	}`), testCapabilities(), Options{})
 	if s == nil {
 		t.Fatal(diags)
 	}
@@ -163,12 +163,12 @@ func TestWhatIsLeftOutGetsTheDefaults(t *testing.T) {
 			Routes: []*config.Route{{Name: "virtual_host_0/0", Forward: &config.Forward{Cluster: "c", Timeout: time.Minute}}},
 		}}}},
 		Clusters: []*config.Cluster{{
-			Name: "c", Type: config.ClusterStatic, Policy: config.RoundRobin, ChoiceCount: 2, ActiveRequestBias: 1, MaxRingSize: 8 << 20,
-			SlowStart: config.SlowStart{Aggression: 1, MinPercent: 10}, Failover: config.Failover{Overprovisioning: 1.4, PanicThreshold: 50},
+			Name: "c", Type: config.ClusterStatic, LBPolicy: config.RoundRobin, ChoiceCount: 2, ActiveRequestBias: 1, MaxRingSize: 8 << 20,
+			SlowStart: config.SlowStart{Aggression: 1, MinWeightPercent: 10}, Failover: config.Failover{Overprovisioning: 1.4, PanicThreshold: 50},
 			ConnectTimeout: 10 * time.Second, IdleTimeout: time.Minute, MaxRequestsPerConn: 1024,
-			Pool:     config.Pool{Mode: config.Multiplex, Connections: 1, MaxFrameSize: 8 << 20, MaxConnecting: 64, MaxQueued: 64 << 20},
-			Breakers: config.DefaultBreakers(), HighBreakers: config.DefaultBreakers(),
-			KeepAlive: config.KeepAlive{Interval: 15 * time.Second, Timeout: 90 * time.Second},
+			Pool:            config.Pool{Mode: config.Multiplex, Connections: 1, MaxFrameSize: 8 << 20, MaxConnecting: 64, MaxPendingBytes: 64 << 20},
+			CircuitBreakers: config.DefaultCircuitBreakers(), HighCircuitBreakers: config.DefaultCircuitBreakers(),
+			Heartbeat: config.Heartbeat{Interval: 15 * time.Second, Timeout: 90 * time.Second},
 			Hosts:     []config.Host{{Address: "127.0.0.1:2", Weight: 1}},
 			DNS:       config.DNS{RefreshRate: 5 * time.Second, Family: "AUTO"},
 		}},
@@ -223,7 +223,7 @@ func TestProtocolsReachTheModel(t *testing.T) {
 						`+test.config+`, "router_config_name": "t"}}]}]}],
 					"routers": [{"router_config_name": "t", "virtual_hosts": []}]
 				}]
-			}`), testKinds(), Options{})
+			}`), testCapabilities(), Options{})
 			if s == nil || len(diags) > 0 {
 				t.Fatal(diags)
 			}
@@ -247,7 +247,7 @@ func TestFilterSettingsReachTheModel(t *testing.T) {
 				{"direct_response": {}, "per_filter_config": {"fault": {"percentage": 5}}}]}]}]
 		}],
 		"stream_filters": [{"name": "in", "stream_filters": [{"type": "early"}, {"type": "fault", "config": {"delay": "2s"}}]}]
-	}`), testKinds(), Options{})
+	}`), testCapabilities(), Options{})
 	if s == nil || len(diags) > 0 {
 		t.Fatal(diags)
 	}
@@ -264,28 +264,28 @@ func TestFilterSettingsReachTheModel(t *testing.T) {
 	}
 }
 
-func TestAFileThatIsNotThereIsADiagnostic(t *testing.T) {
-	s, diags := Load("testdata/nowhere.json", testKinds(), Options{})
+func TestMissingFileIsDiagnosed(t *testing.T) {
+	s, diags := Load("testdata/nowhere.json", testCapabilities(), Options{})
 	want := "testdata/nowhere.json: cannot be read: no such file or directory"
 	if s != nil || diags.Error() != want {
 		t.Errorf("Load = %v, %q, want nil, %q", s, diags.Error(), want)
 	}
 }
 
-// broken implements Files whose calls fail.
-type broken struct{ err error }
+// failingFiles implements Files whose calls fail.
+type failingFiles struct{ err error }
 
-func (b broken) ReadFile(string) ([]byte, error)       { return nil, b.err }
-func (b broken) ReadDir(string) ([]fs.DirEntry, error) { return nil, b.err }
+func (b failingFiles) ReadFile(string) ([]byte, error)       { return nil, b.err }
+func (b failingFiles) ReadDir(string) ([]fs.DirEntry, error) { return nil, b.err }
 
-func TestFilesThatFailAreDiagnostics(t *testing.T) {
-	_, diags := Load("a.json", testKinds(), Options{Files: broken{errors.New("disk on fire")}})
+func TestReadErrorsAreDiagnosed(t *testing.T) {
+	_, diags := Load("a.json", testCapabilities(), Options{Files: failingFiles{errors.New("disk on fire")}})
 	if got, want := diags.Error(), "a.json: cannot be read: disk on fire"; got != want {
 		t.Errorf("Load reports %q, want %q", got, want)
 	}
 }
 
-func TestDirectoriesAreFoundBesideTheFile(t *testing.T) {
+func TestDirectoryRelativeToFile(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.MkdirAll(filepath.Join(dir, "clusters.d"), 0o700); err != nil {
 		t.Fatal(err)
@@ -299,14 +299,14 @@ func TestDirectoriesAreFoundBesideTheFile(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	s, diags := Load(filepath.Join(dir, "config.json"), testKinds(), Options{})
+	s, diags := Load(filepath.Join(dir, "config.json"), testCapabilities(), Options{})
 	if s == nil || len(s.Clusters) != 1 || s.Clusters[0].Name != "one" {
 		t.Errorf("Load = %v, %v", s, diags)
 	}
 }
 
-func TestWhatIsPrintedHoldsNoSecret(t *testing.T) {
-	files := memoryOf(map[string]string{
+func TestRedactedHasNoSecrets(t *testing.T) {
+	files := memoryFiles(map[string]string{
 		"config.json": `{"servers": [{"mosn_server_name": "${NAME:-none}", "listeners": [{"name": "l", "address": "127.0.0.1:1",
 			"filter_chains": [{"tls_context": {"status": false, "private_key": "swordfish"}, "filters": [{"type": "proxy",
 				"config": {"downstream_protocol": "Http1", "router_config_name": "t"}}]}],
@@ -315,7 +315,7 @@ func TestWhatIsPrintedHoldsNoSecret(t *testing.T) {
 		"hosts/a.json": `{"name": "a", "domains": ["*"], "routers": [{"direct_response": {}, "per_filter_config": {"fault": {"secret": "swordfish"}}}]}`,
 	})
 	env := func(string) (string, bool) { return "sesame", true }
-	f, diags := Open("config.json", testKinds(), Options{Files: files, Env: env})
+	f, diags := Open("config.json", testCapabilities(), Options{Files: files, Env: env})
 	if f == nil {
 		t.Fatal(diags)
 	}
@@ -340,9 +340,9 @@ func TestWhatIsPrintedHoldsNoSecret(t *testing.T) {
 	}
 }
 
-func TestSchemaTakesTheExamplesAndRefusesWhatIsWrong(t *testing.T) {
+func TestSchemaValidatesExamples(t *testing.T) {
 	compiler := jsonschema.NewCompiler()
-	kinds := testKinds()
+	kinds := testCapabilities()
 	kinds.Protocols = append(kinds.Protocols, config.HTTP2)
 	for _, name := range []string{ // of the examples, with settings of other packages
 		"rbac", "peer_metadata", "local_ratelimit", "istio_stats", "ip_access", "healthcheck", "flowControlFilter", "adaptive_concurrency",
@@ -383,7 +383,7 @@ func TestSchemaTakesTheExamplesAndRefusesWhatIsWrong(t *testing.T) {
 			t.Errorf("the schema rejects %s: %v", path, err)
 		}
 	}
-	if err := check("everything.json", []byte(everything)); err != nil {
+	if err := check("everything.json", []byte(fullConfig)); err != nil {
 		t.Errorf("the schema rejects every document: %v", err)
 	}
 	for name, text := range map[string]string{
@@ -406,10 +406,10 @@ func TestSchemaTakesTheExamplesAndRefusesWhatIsWrong(t *testing.T) {
 	}
 }
 
-// TestExamplesInTheTagsFitTheirKeys verifies that the examples in the tags are valid and that every
+// TestTagExamplesAreValid verifies that the examples in the tags are valid and that every
 // description is a sentence.
-func TestExamplesInTheTagsFitTheirKeys(t *testing.T) {
-	for _, section := range document.Sections("", rootJSON{}, variants(testKinds())) {
+func TestTagExamplesAreValid(t *testing.T) {
+	for _, section := range document.Sections("", rootJSON{}, variants(testCapabilities())) {
 		for i := range section.Keys {
 			k := &section.Keys[i]
 			if k.Doc == "" || !strings.HasSuffix(strings.TrimSuffix(k.Doc, "}"), ".") && !strings.HasSuffix(k.Doc, ".") {
@@ -431,7 +431,7 @@ func TestExamplesInTheTagsFitTheirKeys(t *testing.T) {
 	}
 }
 
-func TestBigFilesAreReadLeanly(t *testing.T) {
+func TestBigFileMemory(t *testing.T) {
 	const clusters = 2000 // a fifth of BenchmarkBigFile's
 	data := bigFile(clusters)
 	var before, after runtime.MemStats
@@ -447,8 +447,8 @@ func TestBigFilesAreReadLeanly(t *testing.T) {
 	}
 }
 
-func memoryOf(files map[string]string) Files {
-	m := memory{}
+func memoryFiles(files map[string]string) Files {
+	m := memFS{}
 	m.fs = map[string]*mapFile{}
 	for name, text := range files {
 		m.fs[name] = &mapFile{Data: []byte(text)}
@@ -458,12 +458,12 @@ func memoryOf(files map[string]string) Files {
 
 // FuzzParse verifies that any input gives either a snapshot or an error.
 func FuzzParse(f *testing.F) {
-	f.Add("a.json", []byte(everything))
+	f.Add("a.json", []byte(fullConfig))
 	f.Add("a.yaml", []byte("servers:\n- listeners: [{address: \"127.0.0.1:1\", filter_chains: []}]\n"))
 	f.Add("a.json", []byte(`{"servers": [{"routers": [{"router_config_name": "a", "virtual_hosts": [{"domains": ["a:*"], "routers": [{"match": {"regex": "("}}]}]}]}]}`))
 	f.Fuzz(func(t *testing.T, name string, data []byte) {
-		s, diags := Parse("fuzz"+name, data, testKinds(), Options{
-			Env: func(string) (string, bool) { return "x", true }, Files: broken{fs.ErrNotExist},
+		s, diags := Parse("fuzz"+name, data, testCapabilities(), Options{
+			Env: func(string) (string, bool) { return "x", true }, Files: failingFiles{fs.ErrNotExist},
 		})
 		if (s == nil) != diags.Failed() {
 			t.Fatalf("Parse = %v, reports %v", s, diags)

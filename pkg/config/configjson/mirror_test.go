@@ -19,7 +19,7 @@ const mirrorFile = `{"servers": [{
     {"match": {"prefix": "/"}, "route": {"cluster_name": "a"}, ROUTE}]}]}]}],
   "cluster_manager": {"clusters": [{"name": "a", "hosts": [{"address": "127.0.0.1:2"}]}, {"name": "shadow", "hosts": []}, {"name": "b", "hosts": []}]}}`
 
-func TestMirrorPoliciesAreSettingsOfTheFilter(t *testing.T) {
+func TestMirrorPoliciesConfigureMirrorFilter(t *testing.T) {
 	for _, test := range []struct{ name, filters, route, cluster, says string }{
 		{"the listener has the filter", `{"type": "mirror"}`, `"request_mirror_policies": {"cluster": "shadow"}`, "shadow", ""},
 		{"the listener lacks the filter", ``, `"request_mirror_policies": {"cluster": "shadow"}`, "shadow", "the settings have no effect"},

@@ -28,7 +28,7 @@ const overloadManager = `"overload_manager": {
 	]
 }`
 
-func TestAnOverloadManagerIsTheFilesOrTheServers(t *testing.T) {
+func TestOverloadManagerOfFileOrServer(t *testing.T) {
 	want := &config.Overload{
 		Interval: 250 * time.Millisecond,
 		Monitors: []config.Monitor{
@@ -40,18 +40,18 @@ func TestAnOverloadManagerIsTheFilesOrTheServers(t *testing.T) {
 			{Name: config.MonitorConnections, Max: 1000},
 		},
 		Actions: []config.OverloadAction{
-			{Name: config.ActStopRequests, Triggers: []config.Trigger{
+			{Name: config.ActionStopRequests, Triggers: []config.Trigger{
 				{Monitor: config.MonitorHeap, From: 0.95, To: 0.95}, {Monitor: config.MonitorCPU, From: 0.8, To: 1},
 			}},
-			{Name: config.ActReduceTimeouts, Triggers: []config.Trigger{{Monitor: config.MonitorMemory, From: 1, To: 1}}, LeastShare: 0.1},
-			{Name: config.ActShrinkIdle, Triggers: []config.Trigger{{Monitor: config.MonitorConnections, From: 0.9, To: 0.9}}},
+			{Name: config.ActionReduceTimeouts, Triggers: []config.Trigger{{Monitor: config.MonitorMemory, From: 1, To: 1}}, MinScale: 0.1},
+			{Name: config.ActionShrinkIdle, Triggers: []config.Trigger{{Monitor: config.MonitorConnections, From: 0.9, To: 0.9}}},
 		},
 	}
 	for name, text := range map[string]string{
 		"the file's":   `{"servers": [{}], ` + overloadManager + `}`,
 		"the server's": `{"servers": [{` + overloadManager + `}]}`,
 	} {
-		s, diags := Parse("file.json", []byte(text), testKinds(), Options{})
+		s, diags := Parse("file.json", []byte(text), testCapabilities(), Options{})
 		if s == nil {
 			t.Fatalf("%s: %v", name, diags)
 		}
@@ -59,24 +59,24 @@ func TestAnOverloadManagerIsTheFilesOrTheServers(t *testing.T) {
 			t.Errorf("%s (-want +got):\n%s", name, diff)
 		}
 	}
-	if s, diags := Parse("file.json", []byte(`{"servers": [{}]}`), testKinds(), Options{}); s == nil || s.Overload != nil {
+	if s, diags := Parse("file.json", []byte(`{"servers": [{}]}`), testCapabilities(), Options{}); s == nil || s.Overload != nil {
 		t.Errorf("without an overload manager: %v (%v)", s, diags)
 	}
 }
 
-func TestWhatReduceTimeoutsLeaves(t *testing.T) {
+func TestReduceTimeoutsMinimum(t *testing.T) {
 	for timer, want := range map[string]config.OverloadAction{
-		`"min_timeout": "2s"`:        {LeastTimeout: 2 * time.Second, LeastShare: 0.1},
-		`"min_scale": {"value": 25}`: {LeastShare: 0.25},
+		`"min_timeout": "2s"`:        {MinTimeout: 2 * time.Second, MinScale: 0.1},
+		`"min_scale": {"value": 25}`: {MinScale: 0.25},
 	} {
 		s, diags := Parse("file.json", []byte(`{"servers": [{}], "overload_manager": {"resource_monitors": [{"name": "memory"}],
 			"actions": [{"name": "reduce_timeouts", "triggers": [{"name": "memory", "threshold": {"value": 0.5}}],
-				"typed_config": {"timer_scale_factors": [{"timer": "HTTP_DOWNSTREAM_CONNECTION_IDLE", `+timer+`}]}}]}}`), testKinds(), Options{})
+				"typed_config": {"timer_scale_factors": [{"timer": "HTTP_DOWNSTREAM_CONNECTION_IDLE", `+timer+`}]}}]}}`), testCapabilities(), Options{})
 		if s == nil {
 			t.Fatal(diags)
 		}
-		if a := s.Overload.Actions[0]; a.LeastTimeout != want.LeastTimeout || a.LeastShare != want.LeastShare {
-			t.Errorf("%s: LeastTimeout %v, LeastShare %v", timer, a.LeastTimeout, a.LeastShare)
+		if a := s.Overload.Actions[0]; a.MinTimeout != want.MinTimeout || a.MinScale != want.MinScale {
+			t.Errorf("%s: LeastTimeout %v, LeastShare %v", timer, a.MinTimeout, a.MinScale)
 		}
 	}
 }
@@ -91,7 +91,7 @@ func TestAcceptRates(t *testing.T) {
 	} {
 		s, diags := Parse("file.json", []byte(`{"servers": [{"listeners": [{"address": "127.0.0.1:1", "accept_rate": `+text+`,
 			"filter_chains": [{"filters": [{"type": "tcp_proxy", "config": {"cluster": "one"}}]}]}]}],
-			"cluster_manager": {"clusters": [{"name": "one", "hosts": []}]}}`), testKinds(), Options{})
+			"cluster_manager": {"clusters": [{"name": "one", "hosts": []}]}}`), testCapabilities(), Options{})
 		if s == nil {
 			t.Fatal(diags)
 		}

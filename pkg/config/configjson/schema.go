@@ -8,16 +8,16 @@ import (
 )
 
 // Schema returns the JSON Schema (2020-12) of config.json.
-func Schema() []byte { return Kinds{}.Schema() }
+func Schema() []byte { return Capabilities{}.Schema() }
 
 // Schema returns the JSON Schema (2020-12) of config.json, including the settings of the stream
 // filters of k.
-func (k Kinds) Schema() []byte {
+func (k Capabilities) Schema() []byte {
 	v := variants(k)
 	v["network_filter"] = append(v["network_filter"], document.Variant{Name: connectionManager, Prototype: routerJSON{}})
 	k.addChoices(v)
 	text := document.Schema("Weft configuration", rootJSON{}, v)
-	return append([]byte("{\n"+hasServer), bytes.TrimPrefix(text, []byte("{\n"))...)
+	return append([]byte("{\n"+requiredMembers), bytes.TrimPrefix(text, []byte("{\n"))...)
 }
 
 // Names of choice tags.
@@ -31,8 +31,8 @@ const (
 )
 
 // addChoices adds the supported values of strings with a choice tag.
-func (k Kinds) addChoices(v document.Variants) {
-	for _, name := range builtListenerFilters() {
+func (k Capabilities) addChoices(v document.Variants) {
+	for _, name := range supportedListenerFilters() {
 		if name != ProxyProtocolFilter {
 			v["listener_filter"] = append(v["listener_filter"], document.Variant{Name: name})
 		}
@@ -53,8 +53,8 @@ func (k Kinds) addChoices(v document.Variants) {
 		add(choiceUpstreams, string(p))
 	}
 	if len(k.Protocols) > 0 {
-		add(choiceProtocol, string(config.Auto), subProtocols)
-		add(choiceUpstreams, string(config.Auto), subProtocols)
+		add(choiceProtocol, string(config.Auto), legacySubProtocol)
+		add(choiceUpstreams, string(config.Auto), legacySubProtocol)
 	}
 	if len(k.ClusterTypes) > 0 {
 		add(choiceCluster, "SIMPLE")
@@ -62,25 +62,25 @@ func (k Kinds) addChoices(v document.Variants) {
 	if len(k.Policies) > 0 {
 		add(choicePolicy, "")
 	}
-	add(choiceRetry, config.RetryWords()...)
+	add(choiceRetry, config.RetryOnNames()...)
 	add(choiceRetry, "true", "false")
 	add(choiceRegistry, k.DubboRegistries...)
 }
 
-// hasServer is the member of the schema that requires servers or, for an Envoy bootstrap,
+// requiredMembers is the member of the schema that requires servers or, for an Envoy bootstrap,
 // resources.
-const hasServer = `  "anyOf": [{"required": ["servers"]}, {"required": ["static_resources"]}, {"required": ["dynamic_resources"]},
+const requiredMembers = `  "anyOf": [{"required": ["servers"]}, {"required": ["static_resources"]}, {"required": ["dynamic_resources"]},
     {"required": ["staticResources"]}, {"required": ["dynamicResources"]}],
 `
 
 // MarkdownReference returns the tables of docs/configuration.md: every key with its meaning, unit,
 // default and an example. The READMEs of stream filters describe their settings.
 func MarkdownReference() string {
-	return document.Markdown(3, "The file", rootJSON{}, variants(Kinds{}))
+	return document.Markdown(3, "The file", rootJSON{}, variants(Capabilities{}))
 }
 
 // variants returns the variants of the members named config.
-func variants(k Kinds) document.Variants {
+func variants(k Capabilities) document.Variants {
 	out := document.Variants{
 		"extension": {{Name: DubboRegistry, Prototype: dubboRegistryJSON{}}},
 		"sink":      {{Name: prometheusSink, Prototype: prometheusJSON{}}},
@@ -93,8 +93,8 @@ func variants(k Kinds) document.Variants {
 			{Name: UDPProxyFilter, Prototype: udpProxyJSON{}},
 		},
 	}
-	for i := range k.Gates {
-		g := &k.Gates[i]
+	for i := range k.ConnectionFilters {
+		g := &k.ConnectionFilters[i]
 		out["network_filter"] = append(out["network_filter"], document.Variant{Name: g.Name, Prototype: g.Config()})
 	}
 	for i := range k.StreamFilters {

@@ -9,16 +9,16 @@ import (
 	"github.com/weft-proxy/weft/pkg/config"
 )
 
-func TestSocketOfACluster(t *testing.T) {
+func TestClusterSocketOptions(t *testing.T) {
 	tests := []struct {
 		name, keys string
 		want       config.Socket
 	}{
 		{"not said", "", config.Socket{}},
-		{"an address", `, "upstream_bind_config": {"source_address": "10.0.0.5"}`, config.Socket{Source4: "10.0.0.5"}},
-		{"an object", `, "upstream_bind_config": {"source_address": {"address": "fd00::5", "port_value": 0}}`, config.Socket{Source6: "fd00::5"}},
+		{"an address", `, "upstream_bind_config": {"source_address": "10.0.0.5"}`, config.Socket{SourceIPv4: "10.0.0.5"}},
+		{"an object", `, "upstream_bind_config": {"source_address": {"address": "fd00::5", "port_value": 0}}`, config.Socket{SourceIPv6: "fd00::5"}},
 		{"one of each family", `, "upstream_bind_config": {"source_address": ["fd00:0::5", {"address": "10.0.0.5"}]}`,
-			config.Socket{Source4: "10.0.0.5", Source6: "fd00::5"}},
+			config.Socket{SourceIPv4: "10.0.0.5", SourceIPv6: "fd00::5"}},
 		{"keep-alive as the system does", `, "upstream_connection_options": {"tcp_keepalive": {}}`,
 			config.Socket{KeepAlive: config.TCPKeepAlive{Enabled: true}}},
 		{"keep-alive", `, "upstream_connection_options": {"tcp_keepalive": {"keepalive_probes": 3, "keepalive_time": 60, "keepalive_interval": 10}}`,
@@ -26,7 +26,7 @@ func TestSocketOfACluster(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			s, diags := Parse("a.json", []byte(`{"servers": [{}], "cluster_manager": {"clusters": [{"name": "a", "hosts": []`+tt.keys+`}]}}`), testKinds(), Options{})
+			s, diags := Parse("a.json", []byte(`{"servers": [{}], "cluster_manager": {"clusters": [{"name": "a", "hosts": []`+tt.keys+`}]}}`), testCapabilities(), Options{})
 			if s == nil {
 				t.Fatal(diags)
 			}

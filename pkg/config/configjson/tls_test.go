@@ -43,7 +43,7 @@ func tlsPreparations() []struct{ path, patch string } {
 // secureFile returns a file with the given TLS settings for a listener and a cluster.
 func secureFile(t *testing.T, listener, cluster string) map[string]any {
 	t.Helper()
-	doc := decodeJSON(t, everything)
+	doc := decodeJSON(t, fullConfig)
 	doc = merge(doc, decodeJSON(t, `{"servers": [{"listeners": [{"filter_chains": [{`+listener+`}]}]}]}`))
 	return merge(doc, decodeJSON(t, `{"cluster_manager": {"clusters": [{`+cluster+`}]}}`))
 }
@@ -63,9 +63,9 @@ func TestTLSContextsAreRead(t *testing.T) {
 	contexts := s.Listeners[0].FilterChains[0].TLS
 	want := &config.TLS{
 		ServerName: "a.example", Certificate: config.PEM{Path: "own.pem"}, Key: config.PEM{Path: "own.key"},
-		Authorities: config.PEM{Path: "ca.pem"}, ClientCertificate: config.RequireClientCertificate,
+		TrustedCA: config.PEM{Path: "ca.pem"}, ClientAuth: config.RequireAndVerifyClientCert,
 		ALPN: []string{"h2", "http/1.1"}, MinVersion: config.TLS13, Curves: []string{"x25519", "P256"},
-		Peers:            []config.PeerName{{Kind: config.NameURI, Prefix: "spiffe://shop/"}, {Kind: config.NameDNS, Regex: "[ab]"}},
+		MatchSANs:        []config.SANMatcher{{Kind: config.SANTypeURI, Prefix: "spiffe://shop/"}, {Kind: config.SANTypeDNS, Regex: "[ab]"}},
 		HandshakeTimeout: contexts[0].HandshakeTimeout,
 	}
 	if len(contexts) != 2 || !reflect.DeepEqual(contexts[0], want) {
@@ -76,7 +76,7 @@ func TestTLSContextsAreRead(t *testing.T) {
 	}
 }
 
-func TestTLSContextsThatCannotBeAreRefused(t *testing.T) {
+func TestInvalidTLSContextsAreRejected(t *testing.T) {
 	const own = `"status": true, "cert_chain": "own.pem", "private_key": "own.key"`
 	for _, test := range []struct{ name, listener, cluster, want string }{
 		{"no certificate", `"tls_context": {"status": true}`, ``, "a server needs cert_chain and private_key"},
@@ -101,7 +101,7 @@ func TestTLSContextsThatCannotBeAreRefused(t *testing.T) {
 	}
 }
 
-func TestWhatIsWeakIsWarnedOf(t *testing.T) {
+func TestWeakTLSSettingsWarn(t *testing.T) {
 	const own = `"status": true, "cert_chain": "own.pem", "private_key": "own.key"`
 	for _, test := range []struct{ name, listener, cluster, want string }{
 		{"old versions", `"tls_context": {` + own + `, "min_version": "tlsv1_0"}`, ``, "RFC 8996"},
@@ -124,10 +124,10 @@ func TestWhatIsWeakIsWarnedOf(t *testing.T) {
 	}
 }
 
-// TestFilesOfCertificatesAreLookedForBesideTheConfiguration verifies that relative certificate
+// TestCertificatePathRelativeToFile verifies that relative certificate
 // paths refer to the working directory first, as in MOSN, and then to the directory of the
 // configuration.
-func TestFilesOfCertificatesAreLookedForBesideTheConfiguration(t *testing.T) {
+func TestCertificatePathRelativeToFile(t *testing.T) {
 	ca := testpki.New(t)
 	leaf := ca.Issue(testpki.Spec{})
 	doc := secureFile(t, `"tls_context": {"status": true, "cert_chain": "own.pem", "private_key": "own.key"}`, ``)
@@ -136,7 +136,7 @@ func TestFilesOfCertificatesAreLookedForBesideTheConfiguration(t *testing.T) {
 		t.Fatal(err)
 	}
 	files := fstest.MapFS{"etc/weft/own.pem": {Data: leaf.Cert}, "etc/weft/own.key": {Data: leaf.Key}, "own.key": {Data: leaf.Key}}
-	s, diags := Parse("etc/weft/file.json", data, testKinds(), Options{Files: memory{files}})
+	s, diags := Parse("etc/weft/file.json", data, testCapabilities(), Options{Files: memFS{files}})
 	if s == nil {
 		t.Fatal(diags)
 	}
@@ -155,14 +155,14 @@ func exampleOptions(t *testing.T) Options {
 	for _, name := range []string{"shop", "api", "front", "orders"} {
 		certs["certs/"+name+".pem"], certs["certs/"+name+".key"] = &mapFile{Data: leaf.Cert}, &mapFile{Data: leaf.Key}
 	}
-	return Options{Files: besideFiles{memory{certs}}}
+	return Options{Files: siblingFiles{memFS{certs}}}
 }
 
-// besideFiles looks up files in memory first, then in the operating system.
-type besideFiles struct{ memory }
+// siblingFiles looks up files in memory first, then in the operating system.
+type siblingFiles struct{ memFS }
 
-func (f besideFiles) ReadFile(name string) ([]byte, error) {
-	if data, err := f.memory.ReadFile(name); err == nil {
+func (f siblingFiles) ReadFile(name string) ([]byte, error) {
+	if data, err := f.memFS.ReadFile(name); err == nil {
 		return data, nil
 	}
 	return osFiles{}.ReadFile(name)

@@ -23,7 +23,7 @@ func TestUDPProxyExample(t *testing.T) {
 	if !found {
 		t.Fatal("README.md has no example")
 	}
-	s, diags := Parse("a.json", []byte(example), testKinds(), Options{})
+	s, diags := Parse("a.json", []byte(example), testCapabilities(), Options{})
 	if s == nil || len(diags) > 0 {
 		t.Fatal(diags)
 	}

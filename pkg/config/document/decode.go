@@ -18,12 +18,12 @@ type Decoder struct {
 	EmptyIsSet bool
 
 	report *Report
-	types  map[reflect.Type]*structure
+	types  map[reflect.Type]*structInfo
 }
 
 // NewDecoder returns a Decoder that reports to r.
 func NewDecoder(r *Report) *Decoder {
-	return &Decoder{report: r, types: map[reflect.Type]*structure{}}
+	return &Decoder{report: r, types: map[reflect.Type]*structInfo{}}
 }
 
 // KeyError is an error of a Validate method about one key.
@@ -56,7 +56,7 @@ func (d *Decoder) Decode(n Node, into any) bool {
 func (d *Decoder) value(n Node, v reflect.Value, k *Key) {
 	t := v.Type()
 	if k.Secret {
-		n.hide()
+		n.markSecret()
 	}
 	switch kind := n.Kind(); {
 	case kind == Invalid && n.d != nil: // the parser reported it
@@ -84,9 +84,9 @@ func (d *Decoder) value(n Node, v reflect.Value, k *Key) {
 			d.object(n, v)
 		}
 	case reflect.Slice:
-		d.list(n, v, k)
+		d.decodeList(n, v, k)
 	case reflect.Map:
-		d.table(n, v, k)
+		d.decodeMap(n, v, k)
 	default:
 		d.scalar(n, v, k)
 	}
@@ -109,16 +109,16 @@ func (d *Decoder) node(n Node, v reflect.Value, k *Key) {
 
 // object fills a struct; an absent or null value fills it with defaults.
 func (d *Decoder) object(n Node, v reflect.Value) {
-	s := d.structure(v.Type())
-	for _, index := range s.self {
+	s := d.structInfo(v.Type())
+	for _, index := range s.nodeFields {
 		v.FieldByIndex(index).Set(reflect.ValueOf(n))
 	}
 	if n.Kind() > Null && n.Kind() != Object {
 		d.report.Expect(n, "an object")
 		return
 	}
-	if s.misreads && n.Kind() == Object {
-		if problem := v.Addr().Interface().(misreader).Misread(n); problem != "" {
+	if s.detectsMistakes && n.Kind() == Object {
+		if problem := v.Addr().Interface().(mistakeDetector).DetectMistake(n); problem != "" {
 			d.report.Errorf(n, "%s", problem)
 			return
 		}
@@ -140,15 +140,15 @@ func (d *Decoder) object(n Node, v reflect.Value) {
 		}
 		if seen[at] {
 			if first := n.Get(append(s.keys[at].Aliases, s.keys[at].Name)...); first.Key() != member.Key() {
-				d.report.duplicate(member, first) // the parser reported keys that are spelled identically
+				d.report.duplicateKey(member, first) // the parser reported keys that are spelled identically
 			}
 			continue
 		}
 		seen[at] = true
 		d.member(member, v, &s.keys[at])
 	}
-	d.absent(n, v, s, seen)
-	if s.validate && d.report.Errors() == before && n.Exists() {
+	d.setDefaults(n, v, s, seen)
+	if s.validates && d.report.Errors() == before && n.Exists() {
 		d.validate(n, v)
 	}
 }
@@ -156,54 +156,54 @@ func (d *Decoder) object(n Node, v reflect.Value) {
 // member fills the field of one key.
 func (d *Decoder) member(member Node, v reflect.Value, k *Key) {
 	switch {
-	case k.NoEffect != "":
-		d.report.Warnf(member, "%s is accepted and has no effect%s", k.Name, k.why())
-	case k.Unbuilt != "" && (!member.Off() || d.EmptyIsSet && member.Kind() == Object):
-		d.report.Unbuilt(member, k.Unbuilt)
+	case k.IgnoredReason != "":
+		d.report.Warnf(member, "%s is accepted and has no effect%s", k.Name, k.ignoredSuffix())
+	case k.Unsupported != "" && (!member.IsDisabled() || d.EmptyIsSet && member.Kind() == Object):
+		d.report.Unsupported(member, k.Unsupported)
 	}
 	field := v.FieldByIndex(k.index)
 	switch {
-	case k.Blank && member.Kind() == String && member.Text() == "":
-		d.absentKey(field, k)
+	case k.EmptyIsAbsent && member.Kind() == String && member.Text() == "":
+		d.setDefault(field, k)
 	case member.Kind() != Null:
 		d.value(member, field, k)
 	case k.Required:
 		d.report.Expect(member, k.Expected())
 	default:
-		d.absentKey(field, k)
+		d.setDefault(field, k)
 	}
 }
 
-// absent sets the defaults of absent keys.
-func (d *Decoder) absent(n Node, v reflect.Value, s *structure, seen []bool) {
+// setDefaults sets the defaults of absent keys.
+func (d *Decoder) setDefaults(n Node, v reflect.Value, s *structInfo, seen []bool) {
 	for i := range s.keys {
 		k := &s.keys[i]
 		if seen[i] {
 			continue
 		}
 		if k.Required && n.d != nil {
-			d.report.Errorf(n, "the key %q is missing: expected %s", k.Name, k.instance())
+			d.report.Errorf(n, "the key %q is missing: expected %s", k.Name, k.expectedWithExample())
 			continue
 		}
-		d.absentKey(v.FieldByIndex(k.index), k)
+		d.setDefault(v.FieldByIndex(k.index), k)
 	}
 }
 
-// instance describes a value of the key, with its example if there is one.
-func (k *Key) instance() string {
+// expectedWithExample describes a value of the key, with its example if there is one.
+func (k *Key) expectedWithExample() string {
 	expected := k.Expected()
-	if k.Example == "" || strings.Contains(expected, " like ") || len(k.Words) > 0 {
+	if k.Example == "" || strings.Contains(expected, " like ") || len(k.Enum) > 0 {
 		return expected
 	}
 	return expected + " like " + k.Example
 }
 
-// misreader is a struct that recognizes common mistakes in its object. Misread returns the
+// mistakeDetector is a struct that recognizes common mistakes in its object. Misread returns the
 // correction, or "" for an object that can be decoded.
-type misreader interface{ Misread(n Node) string }
+type mistakeDetector interface{ DetectMistake(n Node) string }
 
-// absentKey sets the default of one field.
-func (d *Decoder) absentKey(field reflect.Value, k *Key) {
+// setDefault sets the default of one field.
+func (d *Decoder) setDefault(field reflect.Value, k *Key) {
 	switch {
 	case k.HasDefault:
 		k.setText(field, k.Default)
@@ -229,9 +229,9 @@ func (d *Decoder) validate(n Node, v reflect.Value) {
 	d.report.Errorf(at, "%v", err)
 }
 
-func (d *Decoder) list(n Node, v reflect.Value, k *Key) {
-	if k.Within != "" && n.Kind() == Object {
-		n = d.within(n, k.Within)
+func (d *Decoder) decodeList(n Node, v reflect.Value, k *Key) {
+	if k.WrapperKey != "" && n.Kind() == Object {
+		n = d.unwrap(n, k.WrapperKey)
 		if !n.Exists() {
 			return
 		}
@@ -249,8 +249,8 @@ func (d *Decoder) list(n Node, v reflect.Value, k *Key) {
 	v.Set(list)
 }
 
-// within returns the member of an object with a name and reports all other members.
-func (d *Decoder) within(n Node, name string) Node {
+// unwrap returns the member of an object with a name and reports all other members.
+func (d *Decoder) unwrap(n Node, name string) Node {
 	severity := Error
 	if d.Lenient {
 		severity = Warning
@@ -281,7 +281,7 @@ func (d *Decoder) element(n Node, v reflect.Value, k *Key) {
 	d.value(n, v, k)
 }
 
-func (d *Decoder) table(n Node, v reflect.Value, k *Key) {
+func (d *Decoder) decodeMap(n Node, v reflect.Value, k *Key) {
 	if n.Kind() != Object {
 		d.report.Expect(n, "an object")
 		return
@@ -295,7 +295,7 @@ func (d *Decoder) table(n Node, v reflect.Value, k *Key) {
 	v.Set(table)
 }
 
-func (d *Decoder) structure(t reflect.Type) *structure {
+func (d *Decoder) structInfo(t reflect.Type) *structInfo {
 	s := d.types[t]
 	if s == nil {
 		s = compile(t)

@@ -77,7 +77,7 @@ var ignoreNodes = cmp.Options{
 	cmp.AllowUnexported(settings{}, headers{}),
 }
 
-func TestDecodeFillsEveryKind(t *testing.T) {
+func TestDecodeAllTypes(t *testing.T) {
 	got, diags, _ := decode[settings](`{
 		"NAME": "a", "Level": "warn", "connect_timeout": "1m30s", "pause": "0s", "weight": 255, "threads": "4",
 		"size": "2 MiB", "ratio": 0.5, "private_key": "k", "retry": {"on": true}, "more": {}, "list": [{"tries": 5}, {}],
@@ -100,7 +100,7 @@ func TestDecodeFillsEveryKind(t *testing.T) {
 	}
 }
 
-func TestDecodeGivesDefaults(t *testing.T) {
+func TestDecodeSetsDefaults(t *testing.T) {
 	for _, text := range []string{`{"name": "a"}`, `{"name": "a", "more": ""}`, `{"name": "a", "level": null, "retry": null, "threads": null, "size": null, "connect_timeout": null}`} {
 		got, diags, _ := decode[settings](text, false)
 		want := settings{Name: "a", Level: "INFO", Timeout: 10 * time.Second, Size: 8 << 10, Retry: retry{Tries: 2}}
@@ -110,7 +110,7 @@ func TestDecodeGivesDefaults(t *testing.T) {
 	}
 }
 
-func TestDecodeKeepsWhatTheTagsDoNotSay(t *testing.T) {
+func TestDecodeKeepsFieldsWithoutDefault(t *testing.T) {
 	into := picky{From: 3, To: 7}
 	var r Report
 	n := Parse("c.json", []byte(`{"to": 9}`), Options{}, &r)
@@ -119,14 +119,14 @@ func TestDecodeKeepsWhatTheTagsDoNotSay(t *testing.T) {
 	}
 }
 
-type long struct {
+type streamSettings struct {
 	Items Stream[retry] `key:"items" doc:"Many." required:"true"`
 }
 
 func TestStreamsDecodeOneElementAtATime(t *testing.T) {
 	var r Report
 	n := Parse("c.json", []byte(`{"items": [{"tries": 4, "on": true}, {}, {"tries": 9}, {"x": 1}, null, 5]}`), Options{}, &r)
-	var into long
+	var into streamSettings
 	if !NewDecoder(&r).Decode(n, &into) || into.Items.Len() != 6 {
 		t.Fatalf("Decode reports %v, Len() = %d", r.Diagnostics(), into.Items.Len())
 	}
@@ -145,21 +145,21 @@ c.json:1:72: items[5]: found the number 5, expected an object`
 	if diff := cmp.Diff(problems, r.Diagnostics().Error()); diff != "" {
 		t.Errorf("diagnostics (-want +got):\n%s", diff)
 	}
-	var empty long
-	_, diags, _ := decode[long](`{"items": {}}`, false)
+	var empty streamSettings
+	_, diags, _ := decode[streamSettings](`{"items": {}}`, false)
 	if got, want := diags.Error(), `c.json:1:11: items: found an object, expected a list`; got != want || empty.Items.Len() != 0 {
 		t.Errorf("Decode reports %q, want %q", got, want)
 	}
 }
 
-func TestVariablesMayStandForNumbers(t *testing.T) {
+func TestVariablesInNumbers(t *testing.T) {
 	got, diags, _ := decode[settings](`{"name": "a", "weight": "${N}", "retry": {"on": "${O:-true}"}, "ratio": "${R:-0.5}"}`, false)
 	if len(diags) > 0 || got.Weight != 12 || !got.Retry.On || got.Ratio != 0.5 {
 		t.Errorf("Decode = %v %v %v, reports %v", got.Weight, got.Retry.On, got.Ratio, diags)
 	}
 }
 
-func TestEveryProblemOfDecodingIsReported(t *testing.T) {
+func TestDecodeReportsAllErrors(t *testing.T) {
 	cases := map[string]struct{ text, want string }{
 		"unknown key":          {`{"name": "a", "conect_timeout": "1s"}`, `c.json:1:15: conect_timeout: unknown key "conect_timeout"; did you mean "connect_timeout"?`},
 		"unknown key, far off": {`{"name": "a", "zzz": 1}`, `c.json:1:15: zzz: unknown key "zzz"`},
@@ -203,14 +203,14 @@ func TestEveryProblemOfDecodingIsReported(t *testing.T) {
 	}
 }
 
-func TestLenientWarnsOfUnknownKeys(t *testing.T) {
+func TestLenientWarnsAboutUnknownKeys(t *testing.T) {
 	_, diags, _ := decode[settings](`{"name": "a", "levle": 1}`, true)
 	if diags.Failed() || len(diags.Warnings()) != 1 || diags.Err() != nil {
 		t.Errorf("Decode reports %v", diags)
 	}
 }
 
-func TestValidateIsAskedLast(t *testing.T) {
+func TestValidateRunsAfterDecode(t *testing.T) {
 	cases := map[string]string{
 		`{"from": 1, "to": 2}`:   ``,
 		`{"from": 3, "to": 2}`:   `c.json:1:19: to: is below from`,
@@ -226,7 +226,7 @@ func TestValidateIsAskedLast(t *testing.T) {
 	}
 }
 
-func TestDiagnosticsAreInTheOrderOfTheFileAndBounded(t *testing.T) {
+func TestDiagnosticsAreSortedAndLimited(t *testing.T) {
 	_, diags, _ := decode[settings]("{\"zzz\": 1,\n\"name\": 5,\n\"weight\": \"x\", \"yyy\": 1}", false)
 	var lines []int
 	for _, d := range diags {
@@ -237,12 +237,12 @@ func TestDiagnosticsAreInTheOrderOfTheFileAndBounded(t *testing.T) {
 	}
 	many := `{"list": [` + strings.Repeat(`{"x":1},`, 5000) + `], "name": "a"}`
 	_, diags, _ = decode[settings](many, false)
-	if got := diags[len(diags)-1].Text(); len(diags) != reportLimit+1 || got != "and 4000 more" {
+	if got := diags[len(diags)-1].Text(); len(diags) != maxDiagnostics+1 || got != "and 4000 more" {
 		t.Errorf("%d diagnostics, the last is %q", len(diags), got)
 	}
 }
 
-func TestTagsThatMeanNothingPanic(t *testing.T) {
+func TestInvalidTagsPanic(t *testing.T) {
 	cases := map[string]any{
 		"no key tag": struct{ A int }{},
 		"two keys": struct {
@@ -276,7 +276,7 @@ func TestTagsThatMeanNothingPanic(t *testing.T) {
 	}
 }
 
-func TestRedactPrintsNoSecret(t *testing.T) {
+func TestRedact(t *testing.T) {
 	const pem = "-----BEGIN EC PRIVATE KEY-----\\nMHcCAQ\\n-----END EC PRIVATE KEY-----"
 	_, _, n := decode[settings](`{
 		// a comment with swordfish
@@ -304,7 +304,7 @@ func TestRedactPrintsNoSecret(t *testing.T) {
 	}
 }
 
-func TestNearFindsSlipsOnly(t *testing.T) {
+func TestSuggest(t *testing.T) {
 	known := []string{"address", "bind_port", "router_config_name", "LB_ROUNDROBIN", "fault", "Http1"}
 	cases := map[string]string{
 		"adress": "address", "addres": "address", "bindport": "bind_port", "bind_prot": "bind_port",
@@ -312,15 +312,15 @@ func TestNearFindsSlipsOnly(t *testing.T) {
 		"faults": "fault", "x": "", "": "", strings.Repeat("a", 100): "",
 	}
 	for name, want := range cases {
-		if got := Near(name, known); got != want {
+		if got := Suggest(name, known); got != want {
 			t.Errorf("Near(%q) = %q, want %q", name, got, want)
 		}
 	}
 }
 
-// TestAListMayStandInAnObject verifies that a list may be the only member of an object, under the
+// TestWrapperKey verifies that a list may be the only member of an object, under the
 // name in the tag.
-func TestAListMayStandInAnObject(t *testing.T) {
+func TestWrapperKey(t *testing.T) {
 	type holder struct {
 		Items []retry `key:"items" within:"all" doc:"Some."`
 		Plain []int   `key:"plain" doc:"Others."`

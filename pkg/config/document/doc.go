@@ -39,7 +39,7 @@
 //	noeffect:"why"      accepted for old files and ignored: a warning that gives
 //	                    the reason; "true" for no reason.
 //	unbuilt:"name"      defined, but not supported yet: an error with that name
-//	                    unless the value disables the feature (see Node.Off).
+//	                    unless the value disables the feature (see Node.IsDisabled).
 //	since:"0.2"         the version that introduced the key, for the tables.
 //
 // Field types: string, bool, integers, floats, time.Duration (written as Go durations), structs,

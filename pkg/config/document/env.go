@@ -40,7 +40,7 @@ func expand(text string, env Lookup) (string, string) {
 // resolve returns the value of one reference without its braces.
 func resolve(body string, env Lookup) (value, problem string) {
 	name, fallback, hasDefault := strings.Cut(body, ":-")
-	if !variableName(name) {
+	if !isVariableName(name) {
 		return "", fmt.Sprintf(`"${%s}" does not contain a valid environment variable name: write "$${" for a literal "${"`, body)
 	}
 	value, set := env(name)
@@ -53,7 +53,7 @@ func resolve(body string, env Lookup) (value, problem string) {
 	return value, ""
 }
 
-func variableName(s string) bool {
+func isVariableName(s string) bool {
 	for i, c := range []byte(s) {
 		letter := c == '_' || c|0x20 >= 'a' && c|0x20 <= 'z'
 		if !letter && (i == 0 || c < '0' || c > '9') {

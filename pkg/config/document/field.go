@@ -15,36 +15,36 @@ type Key struct {
 	Doc      string
 	Unit     string
 	Default  string
-	Example  string // as in a JSON file; "": no example
-	Words    []Word // of an enum tag
-	Min, Max string // "": no bound
+	Example  string      // as in a JSON file; "": no example
+	Enum     []EnumValue // of an enum tag
+	Min, Max string      // "": no bound
 	Since    string
 	Variant  string
 	// Choice is the name of the list of Variants whose names a string may have. After the name,
 	// ",list" means several names, separated by commas.
-	Choice string
-	Within string // the list may also be the member with this name in an object; "": it may not
-	Accept []Kind // kinds that a Node field accepts; nil: any
-	Type   reflect.Type
+	Choice     string
+	WrapperKey string // the list may also be the member with this name in an object; "": it may not
+	Accept     []Kind // kinds that a Node field accepts; nil: any
+	Type       reflect.Type
 
-	HasDefault bool
-	Required   bool
-	Numeral    bool
-	Secret     bool
-	NoEffect   string // reason; "": the key has an effect
-	Unbuilt    string // name of the unsupported feature; "": the key is supported
-	Blank      bool   // for an object: "" means absent
+	HasDefault    bool
+	Required      bool
+	AllowString   bool
+	Secret        bool
+	IgnoredReason string // reason; "": the key has an effect
+	Unsupported   string // name of the unsupported feature; "": the key is supported
+	EmptyIsAbsent bool   // for an object: "" means absent
 
-	index  []int // of the field, through embedded structs
-	bytes  bool  // accepts sizes such as "64KB"
-	object bool  // a struct that exists also if the key is absent
-	lo     bound
-	hi     bound
+	index    []int // of the field, through embedded structs
+	bytes    bool  // accepts sizes such as "64KB"
+	object   bool  // a struct that exists also if the key is absent
+	minBound bound
+	maxBound bound
 }
 
-// Word is a string that a key accepts. On an integer key it stands for Value.
-type Word struct {
-	Text  string
+// EnumValue is a string that a key accepts. On an integer key it stands for Value.
+type EnumValue struct {
+	Name  string
 	Value int64
 }
 
@@ -54,15 +54,15 @@ type bound struct {
 	value float64 // for a duration: nanoseconds
 }
 
-// structure is a compiled configuration struct type.
-type structure struct {
-	typ      reflect.Type
-	keys     []Key
-	byName   map[string]int // spelled as in the tags, and in lower case
-	names    []string       // for suggestions
-	self     [][]int        // fields that capture the object
-	validate bool
-	misreads bool // the type implements misreader
+// structInfo is a compiled configuration struct type.
+type structInfo struct {
+	typ             reflect.Type
+	keys            []Key
+	byName          map[string]int // spelled as in the tags, and in lower case
+	names           []string       // for suggestions
+	nodeFields      [][]int        // fields that capture the object
+	validates       bool
+	detectsMistakes bool // the type implements misreader
 }
 
 //nolint:gochecknoglobals // types are constants in all but the language's name
@@ -86,8 +86,8 @@ func Keys(prototype any) []Key {
 }
 
 // compile reads the tags of a struct type.
-func compile(t reflect.Type) *structure {
-	s := &structure{typ: t, byName: map[string]int{}}
+func compile(t reflect.Type) *structInfo {
+	s := &structInfo{typ: t, byName: map[string]int{}}
 	s.addFields(t, nil)
 	for i := range s.keys {
 		k := &s.keys[i]
@@ -100,12 +100,12 @@ func compile(t reflect.Type) *structure {
 			s.names = append(s.names, name)
 		}
 	}
-	s.validate = reflect.PointerTo(t).Implements(reflect.TypeFor[validator]())
-	s.misreads = reflect.PointerTo(t).Implements(reflect.TypeFor[misreader]())
+	s.validates = reflect.PointerTo(t).Implements(reflect.TypeFor[validator]())
+	s.detectsMistakes = reflect.PointerTo(t).Implements(reflect.TypeFor[mistakeDetector]())
 	return s
 }
 
-func (s *structure) addFields(t reflect.Type, index []int) {
+func (s *structInfo) addFields(t reflect.Type, index []int) {
 	for i := range t.NumField() {
 		f := t.Field(i)
 		at := append(append([]int(nil), index...), i)
@@ -113,7 +113,7 @@ func (s *structure) addFields(t reflect.Type, index []int) {
 		switch {
 		case tag == "-" || !f.IsExported() && !f.Anonymous:
 		case tag == "." && f.Type == nodeType:
-			s.self = append(s.self, at)
+			s.nodeFields = append(s.nodeFields, at)
 		case tagged:
 			s.keys = append(s.keys, newKey(t, f, tag, at))
 		case f.Anonymous && f.Type.Kind() == reflect.Struct:
@@ -130,26 +130,26 @@ func newKey(owner reflect.Type, f reflect.StructField, tag string, index []int) 
 	get := f.Tag.Get
 	k := Key{
 		Name: names[0], Aliases: names[1:],
-		Doc: get("doc"), Unit: get("unit"), Example: get("example"), Since: get("since"), Variant: get("variant"), Choice: get("choice"), Within: get("within"),
+		Doc: get("doc"), Unit: get("unit"), Example: get("example"), Since: get("since"), Variant: get("variant"), Choice: get("choice"), WrapperKey: get("within"),
 		Min: get("min"), Max: get("max"),
 		Type:     f.Type,
-		Required: get("required") == "true", Numeral: get("numeral") == "true", Secret: get("secret") == "true",
-		NoEffect: get("noeffect"), Unbuilt: get("unbuilt"), Blank: get("blank") == "true",
+		Required: get("required") == "true", AllowString: get("numeral") == "true", Secret: get("secret") == "true",
+		IgnoredReason: get("noeffect"), Unsupported: get("unbuilt"), EmptyIsAbsent: get("blank") == "true",
 		index: index,
 	}
 	k.Default, k.HasDefault = f.Tag.Lookup("default")
 	broken := func(what string) {
 		panic(fmt.Sprintf("document: field %v.%s: %s", owner, f.Name, what))
 	}
-	if !supported(f.Type) {
+	if !isSupportedType(f.Type) {
 		broken("its type cannot be read from a document")
 	}
-	base := leaf(f.Type)
+	base := leafType(f.Type)
 	_, list := elementOf(f.Type)
 	k.object = f.Type.Kind() == reflect.Struct && f.Type != nodeType && !list
 	k.bytes = k.Unit == "bytes" && isInteger(base)
 	if text := get("enum"); text != "" {
-		if k.Words = words(text, base); k.Words == nil {
+		if k.Enum = parseEnum(text, base); k.Enum == nil {
 			broken("its enum tag")
 		}
 	}
@@ -161,10 +161,10 @@ func newKey(owner reflect.Type, f reflect.StructField, tag string, index []int) 
 		k.Accept = append(k.Accept, known[kind])
 	}
 	var okMin, okMax bool
-	if k.lo, okMin = newBound(k.Min, base); !okMin {
+	if k.minBound, okMin = newBound(k.Min, base); !okMin {
 		broken("its min tag")
 	}
-	if k.hi, okMax = newBound(k.Max, base); !okMax {
+	if k.maxBound, okMax = newBound(k.Max, base); !okMax {
 		broken("its max tag")
 	}
 	if k.HasDefault {
@@ -175,18 +175,18 @@ func newKey(owner reflect.Type, f reflect.StructField, tag string, index []int) 
 	return k
 }
 
-// words parses an enum tag; nil if it is invalid.
-func words(tag string, t reflect.Type) []Word {
-	var list []Word
+// parseEnum parses an enum tag; nil if it is invalid.
+func parseEnum(tag string, t reflect.Type) []EnumValue {
+	var list []EnumValue
 	for text := range strings.SplitSeq(tag, "|") {
-		w := Word{Text: text}
+		w := EnumValue{Name: text}
 		if t.Kind() != reflect.String {
 			name, number, ok := strings.Cut(text, "=")
 			value, err := strconv.ParseInt(number, 10, 64)
 			if !ok || err != nil || !isInteger(t) {
 				return nil
 			}
-			w = Word{name, value}
+			w = EnumValue{name, value}
 		}
 		list = append(list, w)
 	}
@@ -212,9 +212,9 @@ func deref(t reflect.Type) reflect.Type {
 	return t
 }
 
-// leaf returns the type of the values that a field contains, at any depth of pointers, lists and
+// leafType returns the type of the values that a field contains, at any depth of pointers, lists and
 // maps.
-func leaf(t reflect.Type) reflect.Type {
+func leafType(t reflect.Type) reflect.Type {
 	for {
 		element, list := elementOf(t)
 		switch {
@@ -232,8 +232,8 @@ func isInteger(t reflect.Type) bool {
 	return t != durationType && t.Kind() >= reflect.Int && t.Kind() <= reflect.Uint64
 }
 
-// supported reports whether Decode can fill a type.
-func supported(t reflect.Type) bool {
+// isSupportedType reports whether Decode can fill a type.
+func isSupportedType(t reflect.Type) bool {
 	if t == nodeType || t == anyType {
 		return true
 	}
@@ -241,11 +241,11 @@ func supported(t reflect.Type) bool {
 	case reflect.String, reflect.Bool, reflect.Float32, reflect.Float64, reflect.Struct:
 		return true
 	case reflect.Pointer:
-		return t.Elem().Kind() != reflect.Pointer && supported(t.Elem())
+		return t.Elem().Kind() != reflect.Pointer && isSupportedType(t.Elem())
 	case reflect.Slice:
-		return supported(t.Elem())
+		return isSupportedType(t.Elem())
 	case reflect.Map:
-		return t.Key().Kind() == reflect.String && supported(t.Elem())
+		return t.Key().Kind() == reflect.String && isSupportedType(t.Elem())
 	}
 	return t == durationType || isInteger(t)
 }

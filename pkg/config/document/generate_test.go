@@ -23,11 +23,11 @@ type outer struct {
 	Twice *picky          `key:"twice" doc:"The same again."`
 }
 
-var plugs = Variants{"plug": {{Name: "range", Prototype: picky{}}, {Name: "retry", Prototype: &retry{}}, {Name: "free"}}}
+var testVariants = Variants{"plug": {{Name: "range", Prototype: picky{}}, {Name: "retry", Prototype: &retry{}}, {Name: "free"}}}
 
-func TestSectionsGoThroughEveryStructOnce(t *testing.T) {
+func TestSections(t *testing.T) {
 	var got []string
-	for _, s := range Sections("", outer{}, plugs) {
+	for _, s := range Sections("", outer{}, testVariants) {
 		got = append(got, s.Path)
 	}
 	want := []string{"", "plugs[]", "plugs[].config (range)", "plugs[].config (retry)"}
@@ -36,7 +36,7 @@ func TestSectionsGoThroughEveryStructOnce(t *testing.T) {
 	}
 }
 
-func TestMarkdownHasARowForEveryKey(t *testing.T) {
+func TestMarkdown(t *testing.T) {
 	got := Markdown(2, "All", struct {
 		Inner outer `key:"o" doc:"O."`
 	}{}, nil)
@@ -66,7 +66,7 @@ func TestMarkdownHasARowForEveryKey(t *testing.T) {
 	}
 }
 
-func TestSchemaSaysWhatTheTagsSay(t *testing.T) {
+func TestSchema(t *testing.T) {
 	var schema struct {
 		Schema     string                    `json:"$schema"`
 		Title      string                    `json:"title"`
@@ -74,7 +74,7 @@ func TestSchemaSaysWhatTheTagsSay(t *testing.T) {
 		Additional bool                      `json:"additionalProperties"`
 		Defs       map[string]map[string]any `json:"$defs"`
 	}
-	if err := json.Unmarshal(Schema("All", outer{}, plugs), &schema); err != nil {
+	if err := json.Unmarshal(Schema("All", outer{}, testVariants), &schema); err != nil {
 		t.Fatal(err)
 	}
 	if schema.Schema != schemaID || schema.Title != "All" || schema.Additional {

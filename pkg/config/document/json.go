@@ -8,43 +8,43 @@ import (
 	"unicode/utf8"
 )
 
-// depthLimit is the maximum nesting depth.
-const depthLimit = 200
+// maxDepth is the maximum nesting depth.
+const maxDepth = 200
 
 // jsonParser reads a document in one pass. It reports small mistakes (an extra or missing comma, a
 // word without quotes) and continues after them. It stops if the nesting is broken.
 type jsonParser struct {
-	d     *Document
-	src   []byte
-	pos   int
-	depth int
-	env   Lookup
-	r     *Report
-	lost  bool // the nesting is broken: return from all levels
+	d       *Document
+	src     []byte
+	pos     int
+	depth   int
+	env     Lookup
+	r       *Report
+	aborted bool // the nesting is broken: return from all levels
 }
 
 func parseJSON(d *Document, env Lookup, r *Report) Node {
 	p := &jsonParser{d: d, src: d.src, env: env, r: r}
-	d.entries = make([]entry, 0, guess(d.src))
-	p.space()
-	if p.pos == len(p.src) && !p.lost {
+	d.entries = make([]entry, 0, estimateEntries(d.src))
+	p.skipSpace()
+	if p.pos == len(p.src) && !p.aborted {
 		p.errorf(p.pos, "the document is empty")
 		return Node{}
 	}
 	p.value(0, entry{})
-	p.space()
-	if !p.lost && p.pos < len(p.src) {
+	p.skipSpace()
+	if !p.aborted && p.pos < len(p.src) {
 		p.errorf(p.pos, "unexpected text after the end of the document")
 	}
-	if p.lost {
+	if p.aborted {
 		return Node{}
 	}
 	return Node{d: d}
 }
 
-// guess estimates how many values a JSON document has. Commas and brackets in strings make the
+// estimateEntries estimates how many values a JSON document has. Commas and brackets in strings make the
 // estimate too large; it is bounded for files with many commas.
-func guess(src []byte) int {
+func estimateEntries(src []byte) int {
 	count := 1 + bytes.Count(src, []byte{','}) + bytes.Count(src, []byte{'{'}) + bytes.Count(src, []byte{'['})
 	return min(count, 16+len(src)/8)
 }
@@ -56,10 +56,10 @@ func (p *jsonParser) errorf(at int, format string, args ...any) {
 
 // fatalf reports a problem that makes the rest of the document unreadable.
 func (p *jsonParser) fatalf(at int, format string, args ...any) {
-	if !p.lost {
+	if !p.aborted {
 		p.errorf(at, format, args...)
 	}
-	p.lost = true
+	p.aborted = true
 	p.pos = len(p.src)
 }
 
@@ -71,14 +71,14 @@ func (p *jsonParser) peek() byte {
 	return 0
 }
 
-// space skips white space and comments.
-func (p *jsonParser) space() {
+// skipSpace skips white space and comments.
+func (p *jsonParser) skipSpace() {
 	for p.pos < len(p.src) {
 		switch p.src[p.pos] {
 		case ' ', '\t', '\n', '\r':
 			p.pos++
 		case '/':
-			if !p.comment() {
+			if !p.skipComment() {
 				return
 			}
 		default:
@@ -87,8 +87,8 @@ func (p *jsonParser) space() {
 	}
 }
 
-// comment skips one comment and reports whether there was one.
-func (p *jsonParser) comment() bool {
+// skipComment skips one comment and reports whether there was one.
+func (p *jsonParser) skipComment() bool {
 	rest := p.src[p.pos:]
 	switch {
 	case bytes.HasPrefix(rest, []byte("//")):
@@ -132,17 +132,17 @@ func (p *jsonParser) container(parent uint32, e entry, bracket byte) {
 	if bracket == '{' {
 		e.kind, closing = Object, '}'
 	}
-	if p.depth++; p.depth > depthLimit {
-		p.fatalf(p.pos, "more than %d levels of nesting", depthLimit)
+	if p.depth++; p.depth > maxDepth {
+		p.fatalf(p.pos, "more than %d levels of nesting", maxDepth)
 		return
 	}
 	opened := p.pos
-	self := p.d.open(parent, e)
+	self := p.d.beginEntry(parent, e)
 	p.pos++
 	p.elements(self, e.kind, opened, closing)
 	p.depth--
-	p.d.close(self)
-	if e.kind == Object && !p.lost {
+	p.d.endEntry(self)
+	if e.kind == Object && !p.aborted {
 		p.d.checkDuplicates(self, p.r)
 	}
 }
@@ -151,9 +151,9 @@ func (p *jsonParser) container(parent uint32, e entry, bracket byte) {
 func (p *jsonParser) elements(self uint32, kind Kind, opened int, closing byte) {
 	comma := true // a value may follow
 	for {
-		p.space()
+		p.skipSpace()
 		switch c := p.peek(); {
-		case p.lost:
+		case p.aborted:
 			return
 		case p.pos >= len(p.src):
 			at := p.d.position(uint32(opened))
@@ -193,11 +193,11 @@ func (p *jsonParser) member(self uint32) {
 		e.key++
 		text, decoded, _ := p.scanString()
 		if e.keyLen = uint32(len(text)); decoded {
-			e.keyLen = p.d.keep(string(text))
+			e.keyLen = p.d.addTexts(string(text))
 			e.flags |= flagKeyText
 		}
 	} else {
-		word := p.word()
+		word := p.scanWord()
 		if len(word) == 0 {
 			p.fatalf(p.pos, "found %q, expected a key in double quotes", rune(p.peek()))
 			return
@@ -205,9 +205,9 @@ func (p *jsonParser) member(self uint32) {
 		p.errorf(int(e.key), "the key %s needs double quotes", word)
 		e.keyLen = uint32(len(word))
 	}
-	p.space()
+	p.skipSpace()
 	if p.peek() != ':' {
-		if p.lost || p.pos >= len(p.src) {
+		if p.aborted || p.pos >= len(p.src) {
 			p.fatalf(p.pos, "the document ends after a key")
 			return
 		}
@@ -215,11 +215,11 @@ func (p *jsonParser) member(self uint32) {
 	} else {
 		p.pos++
 	}
-	p.space()
+	p.skipSpace()
 	if c := p.peek(); c == '}' || c == ',' {
 		p.errorf(p.pos, "a value is missing after the colon")
 		e.at = uint32(p.pos)
-		p.d.open(self, e)
+		p.d.beginEntry(self, e)
 		return
 	}
 	p.value(self, e)
@@ -228,27 +228,27 @@ func (p *jsonParser) member(self uint32) {
 func (p *jsonParser) stringValue(parent uint32, e entry) {
 	e.kind = String
 	text, decoded, dollar := p.scanString()
-	if p.lost {
+	if p.aborted {
 		return
 	}
 	e.size, e.flags = uint32(len(text)), e.flags|flagQuoted
 	switch {
 	case dollar && bytes.Contains(text, []byte("${")):
-		p.d.openExpanded(parent, e, string(text), p.env, p.r)
+		p.d.addExpanded(parent, e, string(text), p.env, p.r)
 		return
 	case decoded:
-		e.size, e.flags = p.d.keep(string(text)), e.flags|flagText
+		e.size, e.flags = p.d.addTexts(string(text)), e.flags|flagText
 	}
-	p.d.open(parent, e)
+	p.d.beginEntry(parent, e)
 }
 
-// openExpanded appends a string with its variables expanded. If the expansion fails, it reports the
+// addExpanded appends a string with its variables expanded. If the expansion fails, it reports the
 // problem and the value is Invalid.
-func (d *Document) openExpanded(parent uint32, e entry, written string, env Lookup, r *Report) {
+func (d *Document) addExpanded(parent uint32, e entry, written string, env Lookup, r *Report) {
 	text, problem := expand(written, env)
-	e.size = d.keep(text, written)
+	e.size = d.addTexts(text, written)
 	e.flags |= flagText | flagExpanded
-	self := d.open(parent, e)
+	self := d.beginEntry(parent, e)
 	if problem != "" {
 		r.Errorf(Node{d, self}, "%s", problem)
 		d.entries[self].kind = Invalid
@@ -339,7 +339,7 @@ func (p *jsonParser) escape(text []byte, i int) ([]byte, int) {
 // returns the length of the escape.
 func (p *jsonParser) escapeUnicode(text []byte, i int) ([]byte, int) {
 	rest := p.src[i:]
-	first, ok := hex4(rest[2:])
+	first, ok := parseHex4(rest[2:])
 	if !ok {
 		p.errorf(i, "\\u requires four hexadecimal digits")
 		return append(text, '\\'), 1
@@ -348,7 +348,7 @@ func (p *jsonParser) escapeUnicode(text []byte, i int) ([]byte, int) {
 		return utf8.AppendRune(text, first), 6
 	}
 	if len(rest) > 8 && rest[6] == '\\' && rest[7] == 'u' {
-		if second, ok := hex4(rest[8:]); ok && utf16.DecodeRune(first, second) != utf8.RuneError {
+		if second, ok := parseHex4(rest[8:]); ok && utf16.DecodeRune(first, second) != utf8.RuneError {
 			return utf8.AppendRune(text, utf16.DecodeRune(first, second)), 12
 		}
 	}
@@ -356,7 +356,7 @@ func (p *jsonParser) escapeUnicode(text []byte, i int) ([]byte, int) {
 	return utf8.AppendRune(text, utf8.RuneError), 6
 }
 
-func hex4(b []byte) (rune, bool) {
+func parseHex4(b []byte) (rune, bool) {
 	if len(b) < 4 {
 		return 0, false
 	}
@@ -367,22 +367,22 @@ func hex4(b []byte) (rune, bool) {
 // numberValue reads a number (RFC 8259 section 6).
 func (p *jsonParser) numberValue(parent uint32, e entry) {
 	start := p.pos
-	for p.pos < len(p.src) && wordByte(p.src[p.pos]) {
+	for p.pos < len(p.src) && isWordByte(p.src[p.pos]) {
 		p.pos++
 	}
 	text := p.src[start:p.pos]
 	e.kind, e.size = Number, uint32(len(text))
-	if !validNumber(text) {
+	if !isNumber(text) {
 		p.errorf(start, "%q is not a number", text)
 		e.kind = Invalid
 	}
-	p.d.open(parent, e)
+	p.d.beginEntry(parent, e)
 }
 
 // wordValue reads true, false and null, and reports any other word.
 func (p *jsonParser) wordValue(parent uint32, e entry) {
 	start := p.pos
-	text := p.word()
+	text := p.scanWord()
 	e.size = uint32(len(text))
 	switch string(text) {
 	case "true", "false":
@@ -399,25 +399,25 @@ func (p *jsonParser) wordValue(parent uint32, e entry) {
 	default:
 		p.errorf(start, "found %s, expected a value; strings need double quotes", text)
 	}
-	p.d.open(parent, e)
+	p.d.beginEntry(parent, e)
 }
 
-// word skips a run of word bytes and returns it.
-func (p *jsonParser) word() []byte {
+// scanWord skips a run of word bytes and returns it.
+func (p *jsonParser) scanWord() []byte {
 	start := p.pos
-	for p.pos < len(p.src) && wordByte(p.src[p.pos]) {
+	for p.pos < len(p.src) && isWordByte(p.src[p.pos]) {
 		p.pos++
 	}
 	return p.src[start:p.pos]
 }
 
-func wordByte(c byte) bool {
+func isWordByte(c byte) bool {
 	return c >= '0' && c <= '9' || c|0x20 >= 'a' && c|0x20 <= 'z' ||
 		c == '_' || c == '-' || c == '+' || c == '.' || c == '$' || c >= utf8.RuneSelf
 }
 
-// validNumber reports whether b matches the grammar of RFC 8259 section 6.
-func validNumber(b []byte) bool {
+// isNumber reports whether b matches the grammar of RFC 8259 section 6.
+func isNumber(b []byte) bool {
 	if len(b) > 0 && b[0] == '-' {
 		b = b[1:]
 	}

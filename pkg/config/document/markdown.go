@@ -18,7 +18,7 @@ type Section struct {
 // (proxy)".
 func Sections(path string, prototype any, variants Variants) []Section {
 	s := &sections{variants: variants, seen: map[reflect.Type]bool{}}
-	s.add(path, leaf(reflect.TypeOf(prototype)))
+	s.add(path, leafType(reflect.TypeOf(prototype)))
 	return s.list
 }
 
@@ -38,11 +38,11 @@ func (s *sections) add(path string, t reflect.Type) {
 	for i := range keys {
 		k := &keys[i]
 		inner := strings.TrimPrefix(path+"."+k.Name+brackets(k.Type), ".")
-		switch base := leaf(k.Type); {
+		switch base := leafType(k.Type); {
 		case base == nodeType:
 			for _, v := range s.variants[k.Variant] {
-				if v.described() {
-					s.add(inner+" ("+v.Name+")", leaf(reflect.TypeOf(v.Prototype)))
+				if v.hasKeys() {
+					s.add(inner+" ("+v.Name+")", leafType(reflect.TypeOf(v.Prototype)))
 				}
 			}
 		case base.Kind() == reflect.Struct:
@@ -77,23 +77,23 @@ func Markdown(level int, title string, prototype any, variants Variants) string 
 		fmt.Fprintf(&b, "%s %s\n\n| key | meaning | value | default | example |\n|---|---|---|---|---|\n",
 			strings.Repeat("#", level), name)
 		for i := range section.Keys {
-			b.WriteString(row(&section.Keys[i]))
+			b.WriteString(markdownRow(&section.Keys[i]))
 		}
 		b.WriteByte('\n')
 	}
 	return b.String()
 }
 
-func row(k *Key) string {
+func markdownRow(k *Key) string {
 	name := "`" + strings.Join(append([]string{k.Name}, k.Aliases...), "`, `") + "`"
 	meaning := k.Doc
 	if k.Since != "" {
 		meaning += " (since " + k.Since + ")"
 	}
 	switch {
-	case k.NoEffect != "":
-		meaning += " **Accepted, no effect" + k.why() + ".**"
-	case k.Unbuilt != "":
+	case k.IgnoredReason != "":
+		meaning += " **Accepted, no effect" + k.ignoredSuffix() + ".**"
+	case k.Unsupported != "":
 		meaning += " *Not supported yet.*"
 	case k.Required:
 		meaning += " **Required.**"
@@ -101,7 +101,7 @@ func row(k *Key) string {
 	if k.Secret {
 		meaning += " Never printed."
 	}
-	return "| " + name + " | " + cell(meaning) + " | " + cell(kindOf(k)) + " | " + code(defaultOf(k)) + " | " + code(k.Example) + " |\n"
+	return "| " + name + " | " + markdownCell(meaning) + " | " + markdownCell(kindOf(k)) + " | " + markdownCode(defaultOf(k)) + " | " + markdownCode(k.Example) + " |\n"
 }
 
 // defaultOf returns the value of an absent key as it would be written; "" if there is none.
@@ -109,7 +109,7 @@ func defaultOf(k *Key) string {
 	switch t := k.Type; {
 	case k.HasDefault:
 		return k.Default
-	case k.Required || k.NoEffect != "" || k.Unbuilt != "":
+	case k.Required || k.IgnoredReason != "" || k.Unsupported != "":
 		return ""
 	case t == durationType:
 		return "0s"
@@ -117,7 +117,7 @@ func defaultOf(k *Key) string {
 		return "false"
 	case isInteger(t) || t.Kind() == reflect.Float64 || t.Kind() == reflect.Float32:
 		return "0"
-	case t.Kind() == reflect.String && len(k.Words) == 0:
+	case t.Kind() == reflect.String && len(k.Enum) == 0:
 		return `""`
 	}
 	return ""
@@ -137,17 +137,17 @@ func kindOf(k *Key) string {
 	if k.Unit != "" && !k.bytes {
 		text += ", " + k.Unit
 	}
-	if k.Numeral {
+	if k.AllowString {
 		text += ", also as a string"
 	}
 	return text
 }
 
-func cell(text string) string { return strings.ReplaceAll(text, "|", "\\|") }
+func markdownCell(text string) string { return strings.ReplaceAll(text, "|", "\\|") }
 
-func code(text string) string {
+func markdownCode(text string) string {
 	if text == "" {
 		return ""
 	}
-	return "`" + cell(text) + "`"
+	return "`" + markdownCell(text) + "`"
 }

@@ -110,8 +110,8 @@ func (n Node) text() []byte {
 	return n.d.src[start : start+e.size]
 }
 
-// written returns Text as in the source, before ${…} was expanded.
-func (n Node) written() string {
+// unexpandedText returns Text as in the source, before ${…} was expanded.
+func (n Node) unexpandedText() string {
 	if e := n.entry(); e.flags&flagExpanded != 0 {
 		return n.d.texts[e.size+1]
 	}
@@ -179,8 +179,8 @@ func (n Node) Member(name string) Node {
 	if member := n.Get(name); member.Exists() || n.d == nil {
 		return member
 	}
-	e := entry{at: n.entry().at, key: n.entry().at, keyLen: n.d.keep(name), kind: Object, flags: flagKeyed | flagKeyText}
-	return Node{n.d, n.d.open(n.i, e)}
+	e := entry{at: n.entry().at, key: n.entry().at, keyLen: n.d.addTexts(name), kind: Object, flags: flagKeyed | flagKeyText}
+	return Node{n.d, n.d.beginEntry(n.i, e)}
 }
 
 // Or returns n, or other if n is absent; it finds a position for a diagnostic.
@@ -191,10 +191,10 @@ func (n Node) Or(other Node) Node {
 	return n
 }
 
-// Off reports whether the value disables its feature: it is absent, null, false, 0, "", "0", "0s",
+// IsDisabled reports whether the value disables its feature: it is absent, null, false, 0, "", "0", "0s",
 // an empty list or object, an object or list whose members are all off, or an object with "enable",
 // "enabled" or "status" false.
-func (n Node) Off() bool {
+func (n Node) IsDisabled() bool {
 	switch n.Kind() {
 	case Invalid, Null:
 		return true
@@ -214,7 +214,7 @@ func (n Node) Off() bool {
 		}
 	}
 	for member := range n.All() {
-		if !member.Off() {
+		if !member.IsDisabled() {
 			return false
 		}
 	}
@@ -228,7 +228,7 @@ func (n Node) Value() any {
 	case Bool:
 		return n.Text() == "true"
 	case Number:
-		return number(n.Text())
+		return parseNumber(n.Text())
 	case String:
 		return n.Text()
 	case Array:
@@ -248,7 +248,7 @@ func (n Node) Value() any {
 	return nil
 }
 
-func number(text string) any {
+func parseNumber(text string) any {
 	if i, err := strconv.ParseInt(text, 10, 64); err == nil {
 		return i
 	}
@@ -265,7 +265,7 @@ func (n Node) Found() string {
 		return kind.String()
 	}
 	text := n.Text()
-	if looksSecret(text) {
+	if containsPrivateKey(text) {
 		return kind.String()
 	}
 	if len(text) > most {
@@ -303,7 +303,7 @@ func (n Node) Path() string {
 			path = append(path, '[')
 			path = strconv.AppendInt(path, int64(step.index()), 10)
 			path = append(path, ']')
-		case plainKey(key):
+		case isPlainKey(key):
 			if len(path) > 0 {
 				path = append(path, '.')
 			}
@@ -327,7 +327,7 @@ func (n Node) index() int {
 	return at
 }
 
-func plainKey(key []byte) bool {
+func isPlainKey(key []byte) bool {
 	for _, c := range key {
 		if c != '_' && c != '-' && (c < '0' || c > '9') && (c|0x20 < 'a' || c|0x20 > 'z') {
 			return false
@@ -380,25 +380,25 @@ func (d *Document) line(at uint32) (index int, start uint32) {
 	return index, d.lines[index]
 }
 
-// open appends an entry and starts its subtree; close ends the subtree.
-func (d *Document) open(parent uint32, e entry) uint32 {
+// beginEntry appends an entry and starts its subtree; close ends the subtree.
+func (d *Document) beginEntry(parent uint32, e entry) uint32 {
 	i := uint32(len(d.entries))
 	e.parent, e.end = parent, i+1
 	d.entries = append(d.entries, e)
 	return i
 }
 
-func (d *Document) close(i uint32) { d.entries[i].end = uint32(len(d.entries)) }
+func (d *Document) endEntry(i uint32) { d.entries[i].end = uint32(len(d.entries)) }
 
-// keep stores texts that the source does not contain and returns the index of the first.
-func (d *Document) keep(texts ...string) uint32 {
+// addTexts stores texts that the source does not contain and returns the index of the first.
+func (d *Document) addTexts(texts ...string) uint32 {
 	i := uint32(len(d.texts))
 	d.texts = append(d.texts, texts...)
 	return i
 }
 
-// looksSecret reports whether text contains a private key.
-func looksSecret(text string) bool { return strings.Contains(text, "PRIVATE KEY-----") }
+// containsPrivateKey reports whether text contains a private key.
+func containsPrivateKey(text string) bool { return strings.Contains(text, "PRIVATE KEY-----") }
 
 // checkDuplicates reports the members of an object whose key occurs before.
 func (d *Document) checkDuplicates(object uint32, r *Report) {
@@ -410,7 +410,7 @@ func (d *Document) checkDuplicates(object uint32, r *Report) {
 		for member := range n.All() {
 			key := member.Key()
 			if first, there := seen[key]; there {
-				r.duplicate(member, first)
+				r.duplicateKey(member, first)
 				continue
 			}
 			seen[key] = member
@@ -424,7 +424,7 @@ func (d *Document) checkDuplicates(object uint32, r *Report) {
 		seen[at], keys[at] = member, member.keyText()
 		for i := range at {
 			if bytes.Equal(keys[i], keys[at]) {
-				r.duplicate(member, seen[i])
+				r.duplicateKey(member, seen[i])
 				break
 			}
 		}
@@ -432,9 +432,9 @@ func (d *Document) checkDuplicates(object uint32, r *Report) {
 	}
 }
 
-// duplicate reports a key that the object already contains.
-func (r *Report) duplicate(member, first Node) {
-	r.at(member, member.KeyPosition(), Diagnostic{
+// duplicateKey reports a key that the object already contains.
+func (r *Report) duplicateKey(member, first Node) {
+	r.addAt(member, member.KeyPosition(), Diagnostic{
 		Problem: fmt.Sprintf("duplicate key %q: it is already defined on line %d", member.Key(), first.KeyPosition().Line),
 	})
 }

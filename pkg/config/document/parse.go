@@ -13,7 +13,7 @@ type Format uint8
 
 // The formats. JSON includes comments (// and /* */) and trailing commas.
 const (
-	Sniff Format = iota // by the extension, else by the first character
+	AutoDetect Format = iota // by the extension, else by the first character
 	JSON
 	YAML
 )
@@ -50,7 +50,7 @@ func Parse(name string, data []byte, o Options, r *Report) Node {
 	if env == nil {
 		env = func(string) (string, bool) { return "", false }
 	}
-	if o.Format == YAML || o.Format == Sniff && sniff(name, d.src) == YAML {
+	if o.Format == YAML || o.Format == AutoDetect && detectFormat(name, d.src) == YAML {
 		return parseYAML(d, env, r)
 	}
 	return parseJSON(d, env, r)
@@ -68,9 +68,9 @@ func firstInvalid(src []byte) int {
 	return len(src)
 }
 
-// sniff selects the format by the extension of name, else by the first character that is not white
+// detectFormat selects the format by the extension of name, else by the first character that is not white
 // space.
-func sniff(name string, src []byte) Format {
+func detectFormat(name string, src []byte) Format {
 	switch strings.ToLower(path.Ext(name)) {
 	case ".json", ".jsonc", ".hujson":
 		return JSON

@@ -34,7 +34,7 @@ func mustParse(t *testing.T, name, text string) Node {
 	return n
 }
 
-func TestEveryFormatMakesTheSameTree(t *testing.T) {
+func TestFormatsParseToSameTree(t *testing.T) {
 	want := map[string]any{
 		"name": "a", "weight": int64(3), "share": 0.25, "on": true, "none": nil,
 		"list": []any{int64(1), "zwei", []any{}, map[string]any{}},
@@ -65,7 +65,7 @@ func TestEveryFormatMakesTheSameTree(t *testing.T) {
 	}
 }
 
-func TestProblemsOfSyntaxSayWhereAndWhat(t *testing.T) {
+func TestSyntaxErrors(t *testing.T) {
 	cases := map[string]struct{ name, text, want string }{
 		"nothing":              {"a.json", " // only this\n", `a.json:2:1: the document is empty`},
 		"nothing in yaml":      {"a.yaml", "", `a.yaml:1:1: the document is empty`},
@@ -116,7 +116,7 @@ func TestProblemsOfSyntaxSayWhereAndWhat(t *testing.T) {
 	}
 }
 
-func TestSlipsDoNotHideEachOther(t *testing.T) {
+func TestParseReportsAllErrors(t *testing.T) {
 	n, diags := parse("a.json", `{"a": 1 "b": x, c: "${NOPE}", "d": [1,,2], "d": 3}`)
 	if len(diags) != 6 {
 		t.Errorf("Parse reports %d problems, want 6:\n%v", len(diags), diags)
@@ -126,7 +126,7 @@ func TestSlipsDoNotHideEachOther(t *testing.T) {
 	}
 }
 
-func TestNestingIsBounded(t *testing.T) {
+func TestMaxDepth(t *testing.T) {
 	for _, name := range []string{"a.json", "a.yaml"} {
 		_, diags := parse(name, strings.Repeat("[", 100_000))
 		if !diags.Failed() {
@@ -135,7 +135,7 @@ func TestNestingIsBounded(t *testing.T) {
 	}
 }
 
-func TestAliasesCannotFillTheMemory(t *testing.T) {
+func TestAliasCopiesAreLimited(t *testing.T) {
 	var b strings.Builder
 	b.WriteString("a0: &a0 [x,x,x,x,x,x,x,x,x,x]\n")
 	for i := 1; i < 10; i++ {
@@ -171,7 +171,7 @@ func TestVariablesAreExpanded(t *testing.T) {
 	}
 }
 
-func TestPathsAndPositionsPointAtTheValue(t *testing.T) {
+func TestPathAndPosition(t *testing.T) {
 	n := mustParse(t, "dir/a.json", "{\n  \"servers\": [\n    {},\n    {\"mosn.lb\": {\"Ä\": [0, true]}}\n  ]\n}")
 	value := n.Get("servers").Value()
 	if value == nil {
@@ -199,18 +199,18 @@ func TestPathsAndPositionsPointAtTheValue(t *testing.T) {
 	}
 }
 
-func TestOffIsWhatAsksForNothing(t *testing.T) {
+func TestIsDisabled(t *testing.T) {
 	cases := map[string]bool{
 		`null`: true, `false`: true, `0`: true, `0.0`: true, `""`: true, `"0s"`: true, `{}`: true, `[]`: true,
 		`{"enable": false, "x": 1}`: true, `{"status": false, "ca": "x"}`: true, `{"a": {"b": []}, "c": 0}`: true, `[{}]`: true,
 		`true`: false, `1`: false, `"x"`: false, `{"a": {"b": [1]}}`: false, `{"enable": true}`: false, `[{"x": "y"}]`: false,
 	}
 	for text, want := range cases {
-		if got := mustParse(t, "a.json", text).Off(); got != want {
+		if got := mustParse(t, "a.json", text).IsDisabled(); got != want {
 			t.Errorf("Off(%s) = %v, want %v", text, got, want)
 		}
 	}
-	if !(Node{}).Off() {
+	if !(Node{}).IsDisabled() {
 		t.Error("Off() of an absent node = false")
 	}
 }
@@ -234,7 +234,7 @@ func FuzzParseJSON(f *testing.F) {
 			t.Fatalf("Parse accepts %q, hujson says %v", data, err)
 		}
 		if r.Errors() > 0 {
-			if err == nil && !ours(r.Diagnostics()) {
+			if err == nil && !isIntendedRejection(r.Diagnostics()) {
 				t.Fatalf("hujson accepts %q, Parse says %v", data, r.Diagnostics())
 			}
 			return
@@ -251,8 +251,8 @@ func FuzzParseJSON(f *testing.F) {
 	})
 }
 
-// ours reports whether hujson checks for none of the reported problems.
-func ours(diags Diagnostics) bool {
+// isIntendedRejection reports whether hujson checks for none of the reported problems.
+func isIntendedRejection(diags Diagnostics) bool {
 	for _, d := range diags {
 		text := d.Error()
 		if !strings.Contains(text, "duplicate key") && !strings.Contains(text, "UTF-8") &&
@@ -267,7 +267,7 @@ func ours(diags Diagnostics) bool {
 func numbers(v any) any {
 	switch v := v.(type) {
 	case json.Number:
-		return number(string(v))
+		return parseNumber(string(v))
 	case []any:
 		for i := range v {
 			v[i] = numbers(v[i])
@@ -297,7 +297,7 @@ func FuzzParseYAML(f *testing.F) {
 		if n.d == nil {
 			return
 		}
-		walk(t, n)
+		walkTree(t, n)
 		if r.Errors() == 0 {
 			var again Report
 			printed := Redact(n)
@@ -308,12 +308,12 @@ func FuzzParseYAML(f *testing.F) {
 				}
 				t.Fatalf("Redact returns %q for %q: %v", printed, data, again.Diagnostics())
 			}
-			walk(t, m)
+			walkTree(t, m)
 		}
 	})
 }
 
-func walk(t *testing.T, n Node) {
+func walkTree(t *testing.T, n Node) {
 	t.Helper()
 	if p := n.Position(); p.Line < 1 || p.Column < 1 {
 		t.Fatalf("Position() = %v", p)
@@ -327,6 +327,6 @@ func walk(t *testing.T, n Node) {
 		t.Fatalf("Text() of a string = %q", n.Text())
 	}
 	for member := range n.All() {
-		walk(t, member)
+		walkTree(t, member)
 	}
 }

@@ -9,8 +9,8 @@ import (
 // Redacted replaces a secret in output.
 const Redacted = "[redacted]"
 
-// hide marks a value as secret.
-func (n Node) hide() {
+// markSecret marks a value as secret.
+func (n Node) markSecret() {
 	if n.d != nil {
 		n.entry().flags |= flagSecret
 	}
@@ -35,8 +35,8 @@ func appendRedacted(dst []byte, n Node, depth int) []byte {
 	case Bool, Number:
 		return append(dst, n.Text()...)
 	case String:
-		text := n.written()
-		if looksSecret(text) || looksSecret(n.Text()) {
+		text := n.unexpandedText()
+		if containsPrivateKey(text) || containsPrivateKey(n.Text()) {
 			text = Redacted
 		}
 		return AppendString(dst, text)

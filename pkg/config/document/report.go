@@ -34,10 +34,10 @@ type Diagnostic struct {
 
 	// Problem is one clause. It is empty for a value of the wrong kind, which Found and Expected
 	// describe.
-	Problem  string
-	Found    string
-	Expected string
-	Near     string // the nearest known name; "": none
+	Problem    string
+	Found      string
+	Expected   string
+	Suggestion string // the nearest known name; "": none
 }
 
 // Error returns the diagnostic as one line:
@@ -67,8 +67,8 @@ func (d Diagnostic) Text() string {
 	if text == "" {
 		text = "found " + d.Found + ", expected " + d.Expected
 	}
-	if d.Near != "" {
-		text += fmt.Sprintf("; did you mean %q?", d.Near)
+	if d.Suggestion != "" {
+		text += fmt.Sprintf("; did you mean %q?", d.Suggestion)
 	}
 	return text
 }
@@ -82,12 +82,12 @@ func (d Diagnostics) Failed() bool {
 }
 
 // Errors returns the diagnostics of severity Error.
-func (d Diagnostics) Errors() Diagnostics { return d.only(Error) }
+func (d Diagnostics) Errors() Diagnostics { return d.withSeverity(Error) }
 
 // Warnings returns the diagnostics of severity Warning.
-func (d Diagnostics) Warnings() Diagnostics { return d.only(Warning) }
+func (d Diagnostics) Warnings() Diagnostics { return d.withSeverity(Warning) }
 
-func (d Diagnostics) only(s Severity) Diagnostics {
+func (d Diagnostics) withSeverity(s Severity) Diagnostics {
 	var out Diagnostics
 	for _, x := range d {
 		if x.Severity == s {
@@ -115,9 +115,9 @@ func (d Diagnostics) Error() string {
 	return strings.Join(lines, "\n")
 }
 
-// reportLimit is the number of diagnostics that a Report keeps; the further problems of a generated
+// maxDiagnostics is the number of diagnostics that a Report keeps; the further problems of a generated
 // file are usually repetitions.
-const reportLimit = 1000
+const maxDiagnostics = 1000
 
 // Report collects the problems of one or several documents. The zero value is ready to use. One
 // goroutine uses it.
@@ -156,7 +156,7 @@ func (r *Report) Add(d Diagnostic) {
 	if d.Severity == Error {
 		r.errors++
 	}
-	if r.full() {
+	if r.limitReached() {
 		r.dropped++
 		return
 	}
@@ -168,40 +168,40 @@ func (r *Report) Add(d Diagnostic) {
 
 // Errorf reports an error at a value.
 func (r *Report) Errorf(at Node, format string, args ...any) {
-	r.at(at, at.Position(), Diagnostic{Problem: fmt.Sprintf(format, args...)})
+	r.addAt(at, at.Position(), Diagnostic{Problem: fmt.Sprintf(format, args...)})
 }
 
 // Warnf reports a warning at a value.
 func (r *Report) Warnf(at Node, format string, args ...any) {
-	r.at(at, at.Position(), Diagnostic{Severity: Warning, Problem: fmt.Sprintf(format, args...)})
+	r.addAt(at, at.Position(), Diagnostic{Severity: Warning, Problem: fmt.Sprintf(format, args...)})
 }
 
 // Expect reports that a value is not the expected one; expected describes that: "a duration like
 // \"10s\"".
 func (r *Report) Expect(at Node, expected string) {
-	r.at(at, at.Position(), Diagnostic{Found: at.Found(), Expected: expected})
+	r.addAt(at, at.Position(), Diagnostic{Found: at.Found(), Expected: expected})
 }
 
 // Unknown reports a name that is not in known; what describes the name: "filter", "cluster" and the
 // like.
 func (r *Report) Unknown(at Node, what, name string, known []string) {
-	if r.full() {
+	if r.limitReached() {
 		known = nil // searching it would cost too much
 	}
-	r.at(at, at.Position(), Diagnostic{
-		Problem:  fmt.Sprintf("unknown %s %q", what, name),
-		Found:    fmt.Sprintf("%q", name),
-		Expected: "a known " + what,
-		Near:     Near(name, known),
+	r.addAt(at, at.Position(), Diagnostic{
+		Problem:    fmt.Sprintf("unknown %s %q", what, name),
+		Found:      fmt.Sprintf("%q", name),
+		Expected:   "a known " + what,
+		Suggestion: Suggest(name, known),
 	})
 }
 
-// full reports whether the Report only counts further diagnostics.
-func (r *Report) full() bool { return len(r.list) >= reportLimit }
+// limitReached reports whether the Report only counts further diagnostics.
+func (r *Report) limitReached() bool { return len(r.list) >= maxDiagnostics }
 
-// Unbuilt reports a key that the schema defines and Weft does not support yet.
-func (r *Report) Unbuilt(at Node, what string) {
-	r.at(at, at.Position(), Diagnostic{
+// Unsupported reports a key that the schema defines and Weft does not support yet.
+func (r *Report) Unsupported(at Node, what string) {
+	r.addAt(at, at.Position(), Diagnostic{
 		Problem:  what + " is not supported yet",
 		Found:    what,
 		Expected: "its absence",
@@ -210,17 +210,17 @@ func (r *Report) Unbuilt(at Node, what string) {
 
 // unknownKey reports a member whose key is not in known.
 func (r *Report) unknownKey(member Node, known []string, s Severity) {
-	r.at(member, member.KeyPosition(), Diagnostic{
-		Severity: s,
-		Problem:  fmt.Sprintf("unknown key %q", member.Key()),
-		Found:    fmt.Sprintf("%q", member.Key()),
-		Expected: "a known key",
-		Near:     Near(member.Key(), known),
+	r.addAt(member, member.KeyPosition(), Diagnostic{
+		Severity:   s,
+		Problem:    fmt.Sprintf("unknown key %q", member.Key()),
+		Found:      fmt.Sprintf("%q", member.Key()),
+		Expected:   "a known key",
+		Suggestion: Suggest(member.Key(), known),
 	})
 }
 
-func (r *Report) at(n Node, p Position, d Diagnostic) {
-	if r.full() {
+func (r *Report) addAt(n Node, p Position, d Diagnostic) {
+	if r.limitReached() {
 		r.Add(d) // without computing the path
 		return
 	}

@@ -17,7 +17,7 @@ func (d *Decoder) scalar(n Node, v reflect.Value, k *Key) {
 		problem = k.expected(v.Type())
 	case kind != String:
 		problem = k.setLiteral(v, kind, n.Text())
-	case v.Kind() == reflect.String || v.Type() == durationType || k.bytes || k.Numeral || len(k.Words) > 0 ||
+	case v.Kind() == reflect.String || v.Type() == durationType || k.bytes || k.AllowString || len(k.Enum) > 0 ||
 		n.entry().flags&flagExpanded != 0:
 		problem = k.setText(v, n.Text())
 	default:
@@ -26,9 +26,9 @@ func (d *Decoder) scalar(n Node, v reflect.Value, k *Key) {
 	if problem == "" {
 		return
 	}
-	if len(k.Words) > 0 && n.Kind() == String && v.Kind() == reflect.String {
-		d.report.at(n, n.Position(), Diagnostic{
-			Found: n.Found(), Expected: problem, Near: Near(n.Text(), k.wordList()),
+	if len(k.Enum) > 0 && n.Kind() == String && v.Kind() == reflect.String {
+		d.report.addAt(n, n.Position(), Diagnostic{
+			Found: n.Found(), Expected: problem, Suggestion: Suggest(n.Text(), k.enumNames()),
 		})
 		return
 	}
@@ -79,13 +79,13 @@ func (k *Key) setText(v reflect.Value, text string) string {
 }
 
 func (k *Key) setString(v reflect.Value, text string) bool {
-	for _, w := range k.Words {
-		if strings.EqualFold(w.Text, text) {
-			v.SetString(w.Text)
+	for _, w := range k.Enum {
+		if strings.EqualFold(w.Name, text) {
+			v.SetString(w.Name)
 			return true
 		}
 	}
-	if len(k.Words) > 0 {
+	if len(k.Enum) > 0 {
 		return false
 	}
 	v.SetString(text)
@@ -94,7 +94,7 @@ func (k *Key) setString(v reflect.Value, text string) bool {
 
 func (k *Key) setDuration(v reflect.Value, text string) bool {
 	d, err := time.ParseDuration(text)
-	if err != nil || d < 0 && !k.lo.set || !k.inRange(float64(d)) {
+	if err != nil || d < 0 && !k.minBound.set || !k.inRange(float64(d)) {
 		return false
 	}
 	v.SetInt(int64(d))
@@ -102,8 +102,8 @@ func (k *Key) setDuration(v reflect.Value, text string) bool {
 }
 
 func (k *Key) setInteger(v reflect.Value, text string) bool {
-	for _, w := range k.Words {
-		if strings.EqualFold(w.Text, text) {
+	for _, w := range k.Enum {
+		if strings.EqualFold(w.Name, text) {
 			return setInt(v, w.Value)
 		}
 	}
@@ -135,7 +135,7 @@ func setInt(v reflect.Value, i int64) bool {
 }
 
 func (k *Key) inRange(x float64) bool {
-	return (!k.lo.set || x >= k.lo.value) && (!k.hi.set || x <= k.hi.value)
+	return (!k.minBound.set || x >= k.minBound.value) && (!k.maxBound.set || x <= k.maxBound.value)
 }
 
 // parseBytes parses a size with a unit: B, KB, MB or GB, in any case, with an optional "i" and,
@@ -158,9 +158,9 @@ func (k *Key) Expected() string { return k.expected(k.Type) }
 // expected describes a value of type t under the key; t is the type of the key or of its elements.
 func (k *Key) expected(t reflect.Type) string {
 	t = deref(t)
-	words := make([]string, len(k.Words))
-	for i, w := range k.Words {
-		words[i] = strconv.Quote(w.Text)
+	words := make([]string, len(k.Enum))
+	for i, w := range k.Enum {
+		words[i] = strconv.Quote(w.Name)
 	}
 	switch {
 	case t == nodeType:
@@ -168,19 +168,19 @@ func (k *Key) expected(t reflect.Type) string {
 		for i, kind := range k.Accept {
 			kinds[i] = kind.String()
 		}
-		return alternatives(kinds)
+		return joinOr(kinds)
 	case t == durationType:
 		return `a duration like "10s"` + k.bounds()
 	case t.Kind() == reflect.String && len(words) > 0:
-		return alternatives(words)
+		return joinOr(words)
 	case t.Kind() == reflect.String:
 		return "a string"
 	case t.Kind() == reflect.Bool:
 		return "true or false"
 	case k.bytes:
-		return alternatives(append([]string{`a number of bytes like 65536 or "64KB"` + k.bounds()}, words...))
+		return joinOr(append([]string{`a number of bytes like 65536 or "64KB"` + k.bounds()}, words...))
 	case isInteger(t):
-		return alternatives(append([]string{"an integer" + k.integerBounds(t)}, words...))
+		return joinOr(append([]string{"an integer" + k.integerBounds(t)}, words...))
 	case t.Kind() == reflect.Float32 || t.Kind() == reflect.Float64:
 		return "a number" + k.bounds()
 	}
@@ -194,45 +194,45 @@ func (k *Key) expected(t reflect.Type) string {
 // integers.
 func (k *Key) integerBounds(t reflect.Type) string {
 	with := *k
-	if !with.lo.set && reflect.Zero(t).CanUint() {
-		with.Min, with.lo.set = "0", true
+	if !with.minBound.set && reflect.Zero(t).CanUint() {
+		with.Min, with.minBound.set = "0", true
 	}
-	if !with.hi.set && reflect.Zero(t).CanUint() && t.Size() <= 2 {
-		with.Max, with.hi.set = strconv.Itoa(1<<(8*t.Size())-1), true
+	if !with.maxBound.set && reflect.Zero(t).CanUint() && t.Size() <= 2 {
+		with.Max, with.maxBound.set = strconv.Itoa(1<<(8*t.Size())-1), true
 	}
 	return with.bounds()
 }
 
 func (k *Key) bounds() string {
 	switch {
-	case k.lo.set && k.hi.set:
+	case k.minBound.set && k.maxBound.set:
 		return fmt.Sprintf(" from %s to %s", k.Min, k.Max)
-	case k.lo.set:
+	case k.minBound.set:
 		return " of at least " + k.Min
-	case k.hi.set:
+	case k.maxBound.set:
 		return " of at most " + k.Max
 	}
 	return ""
 }
 
-// why returns a colon and the reason why a key has no effect, or "" if the tag gives none.
-func (k *Key) why() string {
-	if k.NoEffect == "" || k.NoEffect == "true" {
+// ignoredSuffix returns a colon and the reason why a key has no effect, or "" if the tag gives none.
+func (k *Key) ignoredSuffix() string {
+	if k.IgnoredReason == "" || k.IgnoredReason == "true" {
 		return ""
 	}
-	return ": " + k.NoEffect
+	return ": " + k.IgnoredReason
 }
 
-func (k *Key) wordList() []string {
-	list := make([]string, len(k.Words))
-	for i, w := range k.Words {
-		list[i] = w.Text
+func (k *Key) enumNames() []string {
+	list := make([]string, len(k.Enum))
+	for i, w := range k.Enum {
+		list[i] = w.Name
 	}
 	return list
 }
 
-// alternatives joins list with commas and a final "or".
-func alternatives(list []string) string {
+// joinOr joins list with commas and a final "or".
+func joinOr(list []string) string {
 	switch len(list) {
 	case 0:
 		return "a value"

@@ -17,8 +17,8 @@ type Variant struct {
 	Prototype any // a configuration struct; any other value: any object
 }
 
-// described reports whether the keys of the variant are known.
-func (v *Variant) described() bool {
+// hasKeys reports whether the keys of the variant are known.
+func (v *Variant) hasKeys() bool {
 	return v.Prototype != nil && deref(reflect.TypeOf(v.Prototype)).Kind() == reflect.Struct
 }
 
@@ -51,7 +51,7 @@ func Schema(title string, prototype any, variants Variants) []byte {
 			"pattern":     `\$\{`,
 		},
 	}, names: map[reflect.Type]string{}}
-	root := w.structure(leaf(reflect.TypeOf(prototype)))
+	root := w.object(leafType(reflect.TypeOf(prototype)))
 	root["$schema"] = schemaID
 	root["title"] = title
 	root["$defs"] = w.defs
@@ -75,7 +75,7 @@ type schemaWriter struct {
 // missing. A struct without a name is defined inline.
 func (w *schemaWriter) ref(t reflect.Type) map[string]any {
 	if t.Name() == "" {
-		return w.structure(t)
+		return w.object(t)
 	}
 	name, ok := w.names[t]
 	if !ok {
@@ -85,13 +85,13 @@ func (w *schemaWriter) ref(t reflect.Type) map[string]any {
 		}
 		w.names[t] = name
 		w.defs[name] = nil // reserves the name before the members refer to it
-		w.defs[name] = w.structure(t)
+		w.defs[name] = w.object(t)
 	}
 	return map[string]any{"$ref": "#/$defs/" + name}
 }
 
-// structure returns the schema of an object.
-func (w *schemaWriter) structure(t reflect.Type) map[string]any {
+// object returns the schema of an object.
+func (w *schemaWriter) object(t reflect.Type) map[string]any {
 	properties := map[string]any{}
 	var required []string
 	var choices []any
@@ -109,13 +109,13 @@ func (w *schemaWriter) structure(t reflect.Type) map[string]any {
 			required = append(required, k.Name)
 		}
 		if k.Variant != "" && k.Type == nodeType {
-			choices = append(choices, w.choices(s, k)...)
+			choices = append(choices, w.variantConditions(s, k)...)
 		}
 	}
 	if by := discriminator(s); discriminated != "" && len(w.variants[discriminated]) > 0 {
 		if one, ok := properties[by].(map[string]any); ok && one["type"] == "string" {
 			delete(one, "type")
-			one["anyOf"] = []map[string]any{{"enum": w.variants.names(discriminated)}, variable()}
+			one["anyOf"] = []map[string]any{{"enum": w.variants.names(discriminated)}, variableRef()}
 		}
 	}
 	out := map[string]any{"type": "object", "properties": properties, "additionalProperties": false}
@@ -129,7 +129,7 @@ func (w *schemaWriter) structure(t reflect.Type) map[string]any {
 }
 
 // discriminator returns the member that selects the variant of an object.
-func discriminator(s *structure) string {
+func discriminator(s *structInfo) string {
 	if _, ok := s.byName["type"]; ok {
 		return "type"
 	}
@@ -147,14 +147,14 @@ func (v Variants) names(list string) []string {
 	return out
 }
 
-// chosen returns the schema of a string with a choice tag; nil if the list has no variants.
-func (w *schemaWriter) chosen(k *Key) map[string]any {
+// choiceSchema returns the schema of a string with a choice tag; nil if the list has no variants.
+func (w *schemaWriter) choiceSchema(k *Key) map[string]any {
 	list, several := strings.CutSuffix(k.Choice, ",list")
 	names := w.variants.names(list)
 	if len(names) == 0 {
 		return nil
 	}
-	kinds := []map[string]any{{"enum": names}, variable()}
+	kinds := []map[string]any{{"enum": names}, variableRef()}
 	if several {
 		quoted := make([]string, len(names))
 		for i, name := range names {
@@ -166,17 +166,17 @@ func (w *schemaWriter) chosen(k *Key) map[string]any {
 	return anyOf(kinds...)
 }
 
-// choices returns the conditions that relate a Node member to its discriminator.
-func (w *schemaWriter) choices(s *structure, k *Key) []any {
+// variantConditions returns the conditions that relate a Node member to its discriminator.
+func (w *schemaWriter) variantConditions(s *structInfo, k *Key) []any {
 	by := discriminator(s)
 	var out []any
 	for _, v := range w.variants[k.Variant] {
-		if !v.described() {
+		if !v.hasKeys() {
 			continue
 		}
 		out = append(out, map[string]any{
 			"if":   map[string]any{"properties": map[string]any{by: map[string]any{"const": v.Name}}, "required": []string{by}},
-			"then": map[string]any{"properties": map[string]any{k.Name: w.ref(leaf(reflect.TypeOf(v.Prototype)))}},
+			"then": map[string]any{"properties": map[string]any{k.Name: w.ref(leafType(reflect.TypeOf(v.Prototype)))}},
 		})
 	}
 	return out
@@ -185,42 +185,42 @@ func (w *schemaWriter) choices(s *structure, k *Key) []any {
 // key returns the schema of a key with its description.
 func (w *schemaWriter) key(k *Key) map[string]any {
 	out := w.value(k, k.Type)
-	if k.Blank {
+	if k.EmptyIsAbsent {
 		out = anyOf(out, map[string]any{"const": ""})
 	}
-	out["description"] = describe(k)
+	out["description"] = keyDescription(k)
 	if k.HasDefault {
-		out["default"] = literal(k, k.Default)
+		out["default"] = jsonDefault(k, k.Default)
 	}
 	if k.Example != "" {
 		out["examples"] = []any{json.RawMessage(k.Example)}
 	}
-	if k.NoEffect != "" {
+	if k.IgnoredReason != "" {
 		out["deprecated"] = true
 	}
 	return out
 }
 
-// describe returns the description of a key, with its unit and support status.
-func describe(k *Key) string {
+// keyDescription returns the description of a key, with its unit and support status.
+func keyDescription(k *Key) string {
 	var b strings.Builder
 	b.WriteString(k.Doc)
 	if k.Unit != "" {
 		b.WriteString(" (" + k.Unit + ")")
 	}
-	if k.NoEffect != "" {
-		b.WriteString(" Accepted, no effect" + k.why() + ".")
+	if k.IgnoredReason != "" {
+		b.WriteString(" Accepted, no effect" + k.ignoredSuffix() + ".")
 	}
-	if k.Unbuilt != "" {
+	if k.Unsupported != "" {
 		b.WriteString(" Not supported yet.")
 	}
 	return b.String()
 }
 
-// literal returns a default in its JSON spelling.
-func literal(k *Key, text string) any {
-	t := leaf(k.Type)
-	if t.Kind() == reflect.Bool || (isInteger(t) || t.Kind() == reflect.Float64 || t.Kind() == reflect.Float32) && validNumber([]byte(text)) {
+// jsonDefault returns a default in its JSON spelling.
+func jsonDefault(k *Key, text string) any {
+	t := leafType(k.Type)
+	if t.Kind() == reflect.Bool || (isInteger(t) || t.Kind() == reflect.Float64 || t.Kind() == reflect.Float32) && isNumber([]byte(text)) {
 		return json.RawMessage(text)
 	}
 	return text
@@ -239,29 +239,29 @@ func (w *schemaWriter) value(k *Key, t reflect.Type) map[string]any {
 	}
 	if element, ok := elementOf(t); ok {
 		list := map[string]any{"type": "array", "items": w.value(k, element)}
-		if k.Within == "" {
+		if k.WrapperKey == "" {
 			return list
 		}
-		return anyOf(list, map[string]any{"type": "object", "properties": map[string]any{k.Within: list}, "additionalProperties": false})
+		return anyOf(list, map[string]any{"type": "object", "properties": map[string]any{k.WrapperKey: list}, "additionalProperties": false})
 	}
 	switch t.Kind() {
 	case reflect.Struct:
 		return w.ref(t)
 	case reflect.Map:
 		if t.Elem() == nodeType && k.Variant != "" {
-			return map[string]any{"type": "object", "properties": w.byKey(k)}
+			return map[string]any{"type": "object", "properties": w.mapProperties(k)}
 		}
 		return map[string]any{"type": "object", "additionalProperties": w.value(k, t.Elem())}
 	case reflect.String:
-		if chosen := w.chosen(k); chosen != nil {
+		if chosen := w.choiceSchema(k); chosen != nil {
 			return chosen
 		}
-		if len(k.Words) == 0 {
+		if len(k.Enum) == 0 {
 			return map[string]any{"type": "string"}
 		}
-		return anyOf(map[string]any{"enum": k.wordList()}, variable())
+		return anyOf(map[string]any{"enum": k.enumNames()}, variableRef())
 	case reflect.Bool:
-		return anyOf(map[string]any{"type": "boolean"}, variable())
+		return anyOf(map[string]any{"type": "boolean"}, variableRef())
 	}
 	return w.number(k, t)
 }
@@ -269,7 +269,7 @@ func (w *schemaWriter) value(k *Key, t reflect.Type) map[string]any {
 func (w *schemaWriter) node(k *Key) map[string]any {
 	names := map[Kind]string{Bool: "boolean", Number: "number", String: "string", Object: "object", Array: "array"}
 	var kinds []string
-	chosen := w.chosen(k)
+	chosen := w.choiceSchema(k)
 	for _, kind := range k.Accept {
 		if kind != String || chosen == nil {
 			kinds = append(kinds, names[kind])
@@ -284,13 +284,13 @@ func (w *schemaWriter) node(k *Key) map[string]any {
 	return map[string]any{"type": kinds}
 }
 
-// byKey returns the properties of a map of Nodes.
-func (w *schemaWriter) byKey(k *Key) map[string]any {
+// mapProperties returns the properties of a map of Nodes.
+func (w *schemaWriter) mapProperties(k *Key) map[string]any {
 	out := map[string]any{}
 	for _, v := range w.variants[k.Variant] {
 		out[v.Name] = map[string]any{"type": "object"}
-		if v.described() {
-			out[v.Name] = w.ref(leaf(reflect.TypeOf(v.Prototype)))
+		if v.hasKeys() {
+			out[v.Name] = w.ref(leafType(reflect.TypeOf(v.Prototype)))
 		}
 	}
 	return out
@@ -307,25 +307,25 @@ func (w *schemaWriter) number(k *Key, t reflect.Type) map[string]any {
 			}
 		}
 	}
-	if k.lo.set {
+	if k.minBound.set {
 		number["minimum"] = json.RawMessage(k.Min)
 	}
-	if k.hi.set {
+	if k.maxBound.set {
 		number["maximum"] = json.RawMessage(k.Max)
 	}
-	kinds := []map[string]any{number, variable()}
+	kinds := []map[string]any{number, variableRef()}
 	if k.bytes {
 		kinds = append(kinds, map[string]any{"$ref": "#/$defs/bytes"})
 	}
-	if k.Numeral {
+	if k.AllowString {
 		kinds = append(kinds, map[string]any{"type": "string", "pattern": "^[0-9]+$"})
 	}
-	if len(k.Words) > 0 {
-		kinds = append(kinds, map[string]any{"enum": k.wordList()})
+	if len(k.Enum) > 0 {
+		kinds = append(kinds, map[string]any{"enum": k.enumNames()})
 	}
 	return anyOf(kinds...)
 }
 
-func variable() map[string]any { return map[string]any{"$ref": "#/$defs/variable"} }
+func variableRef() map[string]any { return map[string]any{"$ref": "#/$defs/variable"} }
 
 func anyOf(kinds ...map[string]any) map[string]any { return map[string]any{"anyOf": kinds} }

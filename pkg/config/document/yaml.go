@@ -13,32 +13,32 @@ import (
 	"go.yaml.in/yaml/v4"
 )
 
-// growthLimit is the maximum number of values that aliases add to a document. They are copied, so
+// maxAliasCopies is the maximum number of values that aliases add to a document. They are copied, so
 // that nested aliases in a few lines would otherwise fill the memory.
-const growthLimit = 200_000
+const maxAliasCopies = 200_000
 
 // yamlParser converts the nodes of a YAML document into those of a Document. It copies the targets
 // of aliases and merge keys to where they are used, with the positions of the targets.
 type yamlParser struct {
-	d      *Document
-	env    Lookup
-	r      *Report
-	copies int          // values that were copied from aliases
-	within []*yaml.Node // anchors that are being copied
-	lost   bool
+	d             *Document
+	env           Lookup
+	r             *Report
+	aliasCopies   int          // values that were copied from aliases
+	activeAliases []*yaml.Node // anchors that are being copied
+	aborted       bool
 }
 
 func parseYAML(d *Document, env Lookup, r *Report) Node {
 	decoder := yaml.NewDecoder(bytes.NewReader(d.src))
 	var root, more yaml.Node
 	if err := decoder.Decode(&root); err != nil {
-		r.Add(d.yamlProblem(err))
+		r.Add(d.yamlDiagnostic(err))
 		return Node{}
 	}
 	p := &yamlParser{d: d, env: env, r: r}
 	if err := decoder.Decode(&more); !errors.Is(err, io.EOF) {
 		if err != nil {
-			r.Add(d.yamlProblem(err))
+			r.Add(d.yamlDiagnostic(err))
 			return Node{}
 		}
 		pos := d.position(p.offset(&more))
@@ -49,7 +49,7 @@ func parseYAML(d *Document, env Lookup, r *Report) Node {
 		return Node{}
 	}
 	p.value(0, entry{}, root.Content[0], 0)
-	if p.lost {
+	if p.aborted {
 		return Node{}
 	}
 	return Node{d: d}
@@ -84,37 +84,37 @@ func (p *yamlParser) errorf(y *yaml.Node, format string, args ...any) {
 // value appends a value; e contains its key.
 func (p *yamlParser) value(parent uint32, e entry, y *yaml.Node, depth int) {
 	e.at = p.offset(y)
-	if depth > depthLimit {
-		if !p.lost {
-			p.errorf(y, "more than %d levels of nesting", depthLimit)
+	if depth > maxDepth {
+		if !p.aborted {
+			p.errorf(y, "more than %d levels of nesting", maxDepth)
 		}
-		p.lost = true
+		p.aborted = true
 	}
-	if len(p.within) > 0 {
-		if p.copies++; p.copies > growthLimit && !p.lost {
-			p.errorf(y, "aliases expand to more than %d values", growthLimit)
-			p.lost = true
+	if len(p.activeAliases) > 0 {
+		if p.aliasCopies++; p.aliasCopies > maxAliasCopies && !p.aborted {
+			p.errorf(y, "aliases expand to more than %d values", maxAliasCopies)
+			p.aborted = true
 		}
 	}
-	if p.lost {
+	if p.aborted {
 		return
 	}
 	switch y.Kind {
 	case yaml.MappingNode:
 		e.kind = Object
-		self := p.d.open(parent, e)
+		self := p.d.beginEntry(parent, e)
 		p.members(self, y, depth, nil)
-		p.d.close(self)
-		if !p.lost {
+		p.d.endEntry(self)
+		if !p.aborted {
 			p.d.checkDuplicates(self, p.r)
 		}
 	case yaml.SequenceNode:
 		e.kind = Array
-		self := p.d.open(parent, e)
+		self := p.d.beginEntry(parent, e)
 		for _, element := range y.Content {
 			p.value(self, entry{}, element, depth+1)
 		}
-		p.d.close(self)
+		p.d.endEntry(self)
 	case yaml.AliasNode:
 		p.alias(y, func(anchor *yaml.Node) { p.value(parent, e, anchor, depth) })
 	default:
@@ -124,14 +124,14 @@ func (p *yamlParser) value(parent uint32, e entry, y *yaml.Node, depth int) {
 
 // alias calls use with the target of an alias.
 func (p *yamlParser) alias(y *yaml.Node, use func(anchor *yaml.Node)) {
-	if slices.Contains(p.within, y.Alias) {
+	if slices.Contains(p.activeAliases, y.Alias) {
 		p.errorf(y, "the alias *%s contains itself", y.Value)
-		p.lost = true
+		p.aborted = true
 		return
 	}
-	p.within = append(p.within, y.Alias)
+	p.activeAliases = append(p.activeAliases, y.Alias)
 	use(y.Alias)
-	p.within = p.within[:len(p.within)-1]
+	p.activeAliases = p.activeAliases[:len(p.activeAliases)-1]
 }
 
 // members appends the members of a mapping, then those of its merge keys ("<<") that neither the
@@ -140,7 +140,7 @@ func (p *yamlParser) members(self uint32, y *yaml.Node, depth int, written map[s
 	var merged []*yaml.Node
 	own := written != nil // only then are keys skipped
 	here := make([]string, 0, len(y.Content)/2)
-	for i := 0; i+1 < len(y.Content) && !p.lost; i += 2 {
+	for i := 0; i+1 < len(y.Content) && !p.aborted; i += 2 {
 		key, value := y.Content[i], y.Content[i+1]
 		if key.ShortTag() == "!!merge" {
 			merged = append(merged, value)
@@ -158,7 +158,7 @@ func (p *yamlParser) members(self uint32, y *yaml.Node, depth int, written map[s
 		}
 		here = append(here, key.Value)
 		e := entry{flags: flagKeyed, key: p.offset(key)}
-		p.value(self, p.keyed(e, key.Value), value, depth+1)
+		p.value(self, p.withKey(e, key.Value), value, depth+1)
 	}
 	if len(merged) == 0 {
 		return
@@ -178,10 +178,10 @@ func (p *yamlParser) members(self uint32, y *yaml.Node, depth int, written map[s
 // merge appends the members of a mapping, of an alias of one, or of a list of these.
 func (p *yamlParser) merge(self uint32, y *yaml.Node, depth int, have map[string]bool) {
 	switch {
-	case p.lost:
-	case depth > depthLimit:
-		p.errorf(y, "more than %d levels of nesting", depthLimit)
-		p.lost = true
+	case p.aborted:
+	case depth > maxDepth:
+		p.errorf(y, "more than %d levels of nesting", maxDepth)
+		p.aborted = true
 	case y.Kind == yaml.AliasNode:
 		p.alias(y, func(anchor *yaml.Node) { p.merge(self, anchor, depth+1, have) })
 	case y.Kind == yaml.SequenceNode:
@@ -198,19 +198,19 @@ func (p *yamlParser) merge(self uint32, y *yaml.Node, depth int, have map[string
 	}
 }
 
-// keyed sets the key of an entry. It refers to the source if the key has the same spelling there.
-func (p *yamlParser) keyed(e entry, key string) entry {
-	if at, ok := p.spelt(e.key, key); ok {
+// withKey sets the key of an entry. It refers to the source if the key has the same spelling there.
+func (p *yamlParser) withKey(e entry, key string) entry {
+	if at, ok := p.findSource(e.key, key); ok {
 		e.key, e.keyLen = at, uint32(len(key))
 		return e
 	}
-	e.keyLen, e.flags = p.d.keep(key), e.flags|flagKeyText
+	e.keyLen, e.flags = p.d.addTexts(key), e.flags|flagKeyText
 	return e
 }
 
-// spelt returns the offset of text if the source contains it at an offset or, in quotes, one byte
+// findSource returns the offset of text if the source contains it at an offset or, in quotes, one byte
 // after it.
-func (p *yamlParser) spelt(at uint32, text string) (uint32, bool) {
+func (p *yamlParser) findSource(at uint32, text string) (uint32, bool) {
 	rest := p.d.src[at:]
 	if bytes.HasPrefix(rest, []byte(text)) {
 		return at, true
@@ -227,7 +227,7 @@ func (p *yamlParser) scalar(parent uint32, e entry, y *yaml.Node) {
 	switch y.ShortTag() {
 	case "!!null":
 		e.kind = Null
-		p.d.open(parent, e)
+		p.d.beginEntry(parent, e)
 		return
 	case "!!bool":
 		e.kind, text = Bool, strings.ToLower(text)
@@ -245,27 +245,27 @@ func (p *yamlParser) scalar(parent uint32, e entry, y *yaml.Node) {
 	case "!!str", "!!timestamp":
 		e.kind = String
 		if strings.Contains(text, "${") {
-			p.d.openExpanded(parent, e, text, p.env, p.r)
+			p.d.addExpanded(parent, e, text, p.env, p.r)
 			return
 		}
 	default:
 		p.errorf(y, "unknown tag %s", y.Tag)
 	}
-	switch at, ok := p.spelt(e.at, text); {
+	switch at, ok := p.findSource(e.at, text); {
 	case ok && at == e.at:
 		e.size = uint32(len(text))
 	case ok:
 		e.size, e.flags = uint32(len(text)), e.flags|flagQuoted
 	default:
-		e.size, e.flags = p.d.keep(text), e.flags|flagText
+		e.size, e.flags = p.d.addTexts(text), e.flags|flagText
 	}
-	p.d.open(parent, e)
+	p.d.beginEntry(parent, e)
 }
 
 // yamlNumber returns the JSON spelling of a number: YAML also has hexadecimal and octal numbers,
 // underscores and plus signs.
 func yamlNumber(y *yaml.Node) (string, bool) {
-	if validNumber([]byte(y.Value)) {
+	if isNumber([]byte(y.Value)) {
 		return y.Value, true
 	}
 	var i int64
@@ -277,5 +277,5 @@ func yamlNumber(y *yaml.Node) (string, bool) {
 		return y.Value, false
 	}
 	text := strconv.FormatFloat(f, 'g', -1, 64)
-	return text, validNumber([]byte(text)) // .inf and .nan are not valid
+	return text, isNumber([]byte(text)) // .inf and .nan are not valid
 }

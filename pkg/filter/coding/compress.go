@@ -14,11 +14,11 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// pieceSize is the maximum number of bytes that are read and compressed per step.
-const pieceSize = 16 << 10
+// chunkSize is the maximum number of bytes that are read and compressed per step.
+const chunkSize = 16 << 10
 
-// keptSize is the maximum capacity, in bytes, of an output buffer that is kept for the next body.
-const keptSize = 64 << 10
+// maxPooledOutput is the maximum capacity, in bytes, of an output buffer that is kept for the next body.
+const maxPooledOutput = 64 << 10
 
 // zstdWindow is the zstd window in bytes. The encoder of each response in flight and its reader
 // allocate memory for it.
@@ -41,29 +41,29 @@ type EncoderPool struct {
 	level  int    // immutable
 	idle   sync.Pool
 
-	answers, before, after *metrics.Counter // immutable
+	responses, uncompressedBytes, compressedBytes *metrics.Counter // immutable
 }
 
 // Counters are the metrics of an EncoderPool; none is nil. Before and After count body bytes before
 // and after compression.
-type Counters struct{ Responses, Before, After *metrics.Counter }
+type Counters struct{ Responses, UncompressedBytes, CompressedBytes *metrics.Counter }
 
-// NewEncoders returns the encoders of c: Gzip with levels 1 to 9, or Zstd with levels 1 to 22.
+// NewEncoderPool returns the encoders of c: Gzip with levels 1 to 9, or Zstd with levels 1 to 22.
 // Several zstd levels map to the same encoder level.
-func NewEncoders(c Coding, level int, count Counters) (*EncoderPool, error) {
-	e := &EncoderPool{coding: c, level: level, answers: count.Responses, before: count.Before, after: count.After}
-	w, err := e.make()
+func NewEncoderPool(c Coding, level int, count Counters) (*EncoderPool, error) {
+	e := &EncoderPool{coding: c, level: level, responses: count.Responses, uncompressedBytes: count.UncompressedBytes, compressedBytes: count.CompressedBytes}
+	w, err := e.newEncoder()
 	if err != nil {
 		return nil, err
 	}
-	e.idle.Put(&work{encoder: w})
+	e.idle.Put(&pooledEncoder{encoder: w})
 	return e, nil
 }
 
 // Coding returns the coding that the pool encodes.
 func (e *EncoderPool) Coding() Coding { return e.coding }
 
-func (e *EncoderPool) make() (encoder, error) {
+func (e *EncoderPool) newEncoder() (encoder, error) {
 	switch e.coding {
 	case Gzip:
 		return gzip.NewWriterLevel(io.Discard, e.level)
@@ -71,40 +71,40 @@ func (e *EncoderPool) make() (encoder, error) {
 		return zstd.NewWriter(nil,
 			zstd.WithEncoderLevel(zstd.EncoderLevelFromZstd(e.level)), zstd.WithEncoderConcurrency(1),
 			zstd.WithWindowSize(zstdWindow), zstd.WithLowerEncoderMem(true), zstd.WithZeroFrames(true))
-	case Identity, codings:
+	case Identity, codingCount:
 	}
 	return nil, fmt.Errorf("no encoder for %v", e.coding)
 }
 
-func (e *EncoderPool) take() *work {
-	if w, ok := e.idle.Get().(*work); ok {
+func (e *EncoderPool) get() *pooledEncoder {
+	if w, ok := e.idle.Get().(*pooledEncoder); ok {
 		return w
 	}
-	made, err := e.make()
+	made, err := e.newEncoder()
 	if err != nil {
 		panic(fmt.Sprintf("coding: creating another encoder failed: %v", err))
 	}
-	return &work{encoder: made}
+	return &pooledEncoder{encoder: made}
 }
 
-func (e *EncoderPool) give(w *work) {
-	if cap(w.out) > keptSize {
+func (e *EncoderPool) put(w *pooledEncoder) {
+	if cap(w.out) > maxPooledOutput {
 		w.out = nil
 	}
-	w.out, w.read = w.out[:0], 0
+	w.out, w.outPos = w.out[:0], 0
 	e.idle.Put(w)
 }
 
-// work holds an encoder and the buffers of one body.
-type work struct {
+// pooledEncoder holds an encoder and the buffers of one body.
+type pooledEncoder struct {
 	encoder encoder
-	in      [pieceSize]byte
+	in      [chunkSize]byte
 	out     []byte // compressed
-	read    int    // bytes of out that have been read
+	outPos  int    // bytes of out that have been read
 }
 
 // Write appends the output of the encoder.
-func (w *work) Write(p []byte) (int, error) {
+func (w *pooledEncoder) Write(p []byte) (int, error) {
 	w.out = append(w.out, p...)
 	return len(p), nil
 }
@@ -114,50 +114,50 @@ func (w *work) Write(p []byte) (int, error) {
 // no buffered bytes, Compress flushes those that it has read, so that a stream is not delayed.
 // Closing the body closes source; only the first Close has an effect.
 func (e *EncoderPool) Compress(source protocol.Body, length int64) protocol.Body {
-	e.answers.Add(1)
-	b := &compressed{source: source, from: e, work: e.take(), left: length}
-	b.work.encoder.Reset(b.work)
+	e.responses.Add(1)
+	b := &compressedBody{source: source, pool: e, enc: e.get(), remaining: length}
+	b.enc.encoder.Reset(b.enc)
 	return b
 }
 
 // States of a compressed body. A Close concurrent with a Read does not put the encoder back into
 // the pool, because the encoder is still in use.
 const (
-	resting = iota
-	reading
-	closed
+	stateIdle = iota
+	stateReading
+	stateClosed
 )
 
-type compressed struct {
+type compressedBody struct {
 	source protocol.Body // immutable
-	from   *EncoderPool  // immutable
+	pool   *EncoderPool  // immutable
 	state  atomic.Uint32 // resting, reading or closed
 
 	// The reader owns these fields; Close owns work while the state is resting.
-	work *work
-	left int64 // bytes of source left to read; negative: not known
-	held bool  // the encoder has data that it did not flush
-	err  error // Read returns it after work.out
+	enc       *pooledEncoder
+	remaining int64 // bytes of source left to read; negative: not known
+	unflushed bool  // the encoder has data that it did not flush
+	err       error // Read returns it after work.out
 }
 
 var errClosed = errors.New("coding: read of a closed body")
 
 // Read implements protocol.Body.
-func (b *compressed) Read(p []byte) (int, error) {
+func (b *compressedBody) Read(p []byte) (int, error) {
 	if len(p) == 0 {
 		return 0, nil
 	}
-	if !b.state.CompareAndSwap(resting, reading) {
+	if !b.state.CompareAndSwap(stateIdle, stateReading) {
 		return 0, errClosed
 	}
-	defer b.state.CompareAndSwap(reading, resting)
-	w := b.work
-	if w.read == len(w.out) && b.err == nil {
+	defer b.state.CompareAndSwap(stateReading, stateIdle)
+	w := b.enc
+	if w.outPos == len(w.out) && b.err == nil {
 		b.fill()
 	}
-	n := copy(p, w.out[w.read:])
-	w.read += n
-	b.from.after.Add(uint64(n))
+	n := copy(p, w.out[w.outPos:])
+	w.outPos += n
+	b.pool.compressedBytes.Add(uint64(n))
 	if n == 0 {
 		return 0, b.err
 	}
@@ -165,14 +165,14 @@ func (b *compressed) Read(p []byte) (int, error) {
 }
 
 // fill compresses until there is output or an error.
-func (b *compressed) fill() {
-	w := b.work
-	w.out, w.read = w.out[:0], 0
+func (b *compressedBody) fill() {
+	w := b.enc
+	w.out, w.outPos = w.out[:0], 0
 	for len(w.out) == 0 && b.err == nil {
 		n, err := b.source.Read(w.in[:])
-		b.from.before.Add(uint64(n))
-		b.left -= int64(n)
-		b.held = b.held || n > 0
+		b.pool.uncompressedBytes.Add(uint64(n))
+		b.remaining -= int64(n)
+		b.unflushed = b.unflushed || n > 0
 		_, failed := w.encoder.Write(w.in[:n])
 		switch {
 		case err == io.EOF:
@@ -180,9 +180,9 @@ func (b *compressed) fill() {
 			b.err = io.EOF
 		case err != nil:
 			b.err = err
-		case b.held && b.left != 0 && b.source.Buffered() == 0:
+		case b.unflushed && b.remaining != 0 && b.source.Buffered() == 0:
 			failed = errors.Join(failed, w.encoder.Flush())
-			b.held = false
+			b.unflushed = false
 		}
 		if failed != nil && (b.err == nil || b.err == io.EOF) {
 			b.err = protocol.Faultf(protocol.Internal, "compressing a response: %w", failed)
@@ -191,29 +191,29 @@ func (b *compressed) fill() {
 }
 
 // Buffered implements protocol.Body. It returns a lower bound.
-func (b *compressed) Buffered() int {
-	if b.state.Load() != resting {
+func (b *compressedBody) Buffered() int {
+	if b.state.Load() != stateIdle {
 		return 0
 	}
-	if n := len(b.work.out) - b.work.read; n > 0 {
+	if n := len(b.enc.out) - b.enc.outPos; n > 0 {
 		return n
 	}
-	if b.err == nil && (b.left == 0 || b.source.Buffered() > 0) {
+	if b.err == nil && (b.remaining == 0 || b.source.Buffered() > 0) {
 		return 1
 	}
 	return 0
 }
 
 // Close implements protocol.Body.
-func (b *compressed) Close() error {
-	before := b.state.Swap(closed)
-	if before == closed {
+func (b *compressedBody) Close() error {
+	before := b.state.Swap(stateClosed)
+	if before == stateClosed {
 		return nil
 	}
-	if before == resting {
-		w := b.work
-		b.work = nil
-		defer b.from.give(w) // also if source panics
+	if before == stateIdle {
+		w := b.enc
+		b.enc = nil
+		defer b.pool.put(w) // also if source panics
 	}
 	return b.source.Close()
 }

@@ -16,21 +16,21 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-func counters() Counters {
+func newCounters() Counters {
 	return Counters{new(metrics.Counter), new(metrics.Counter), new(metrics.Counter)}
 }
 
-func encodersOf(t testing.TB, c Coding, level int) *EncoderPool {
+func testEncoderPool(t testing.TB, c Coding, level int) *EncoderPool {
 	t.Helper()
-	e, err := NewEncoders(c, level, counters())
+	e, err := NewEncoderPool(c, level, newCounters())
 	if err != nil {
 		t.Fatal(err)
 	}
 	return e
 }
 
-// plain decompresses data with a reference implementation.
-func plain(t testing.TB, c Coding, from io.Reader) io.Reader {
+// referenceReader decompresses data with a reference implementation.
+func referenceReader(t testing.TB, c Coding, from io.Reader) io.Reader {
 	t.Helper()
 	if c == Gzip {
 		r, err := stdgzip.NewReader(from)
@@ -39,7 +39,7 @@ func plain(t testing.TB, c Coding, from io.Reader) io.Reader {
 		}
 		return r
 	}
-	r, err := zstd.NewReader(from, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxWindow(maxWindow))
+	r, err := zstd.NewReader(from, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxWindow(maxZstdWindow))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -47,38 +47,38 @@ func plain(t testing.TB, c Coding, from io.Reader) io.Reader {
 	return r
 }
 
-// pieces is a body that arrives piece by piece and never has buffered bytes.
-type pieces struct {
-	list   []string
-	err    error // after the last piece; nil: io.EOF
-	closed int
-	read   func() // nil, or called by each Read
+// pieceBody is a body that arrives piece by piece and never has buffered bytes.
+type pieceBody struct {
+	remaining []string
+	err       error // after the last piece; nil: io.EOF
+	closed    int
+	read      func() // nil, or called by each Read
 }
 
-func (p *pieces) Read(b []byte) (int, error) {
+func (p *pieceBody) Read(b []byte) (int, error) {
 	if p.read != nil {
 		p.read()
 	}
-	if len(p.list) == 0 {
+	if len(p.remaining) == 0 {
 		if p.err != nil {
 			return 0, p.err
 		}
 		return 0, io.EOF
 	}
-	n := copy(b, p.list[0])
-	if p.list[0] = p.list[0][n:]; p.list[0] == "" {
-		p.list = p.list[1:]
+	n := copy(b, p.remaining[0])
+	if p.remaining[0] = p.remaining[0][n:]; p.remaining[0] == "" {
+		p.remaining = p.remaining[1:]
 	}
 	return n, nil
 }
 
-func (*pieces) Buffered() int  { return 0 }
-func (p *pieces) Close() error { p.closed++; return nil }
+func (*pieceBody) Buffered() int  { return 0 }
+func (p *pieceBody) Close() error { p.closed++; return nil }
 
-// text returns data that compresses well, and noise returns data that does not.
-func text(size int) string { return strings.Repeat("weft and warp, ", size/15+1)[:size] }
+// compressibleText returns data that compresses well, and noise returns data that does not.
+func compressibleText(size int) string { return strings.Repeat("weft and warp, ", size/15+1)[:size] }
 
-func noise(size int) string {
+func incompressibleText(size int) string {
 	b := make([]byte, size)
 	random := rand.NewChaCha8([32]byte{1})
 	_, _ = random.Read(b)
@@ -88,14 +88,14 @@ func noise(size int) string {
 func TestCompressedContentIsTheSame(t *testing.T) {
 	for _, c := range []Coding{Gzip, Zstd} {
 		for _, level := range []int{1, 3, 6, 9} {
-			e := encodersOf(t, c, level)
+			e := testEncoderPool(t, c, level)
 			for name, content := range map[string]string{
-				"a byte": "x", "a line": text(80), "large": text(1 << 20), "incompressible": noise(300 << 10),
+				"a byte": "x", "a line": compressibleText(80), "large": compressibleText(1 << 20), "incompressible": incompressibleText(300 << 10),
 			} {
 				t.Run(fmt.Sprintf("%v %d %s", c, level, name), func(t *testing.T) {
 					for _, length := range []int64{int64(len(content)), -1} {
 						body := e.Compress(protocol.NewStringBody(content), length)
-						got, err := io.ReadAll(plain(t, c, body))
+						got, err := io.ReadAll(referenceReader(t, c, body))
 						if err != nil || string(got) != content {
 							t.Errorf("%d bytes came back as %d, %v", len(content), len(got), err)
 						}
@@ -109,17 +109,17 @@ func TestCompressedContentIsTheSame(t *testing.T) {
 	}
 }
 
-// TestWhatTheOriginSentIsNotKeptBack verifies that an event of a stream can be read before the
+// TestStreamIsFlushed verifies that an event of a stream can be read before the
 // source is read for the next one.
-func TestWhatTheOriginSentIsNotKeptBack(t *testing.T) {
+func TestStreamIsFlushed(t *testing.T) {
 	for _, c := range []Coding{Gzip, Zstd} {
 		t.Run(c.String(), func(t *testing.T) {
 			sent := 0
-			source := &pieces{list: []string{"data: 1\n\n", "data: 2\n\n", "data: 3\n\n"}}
+			source := &pieceBody{remaining: []string{"data: 1\n\n", "data: 2\n\n", "data: 3\n\n"}}
 			source.read = func() { sent++ }
-			body := encodersOf(t, c, 6).Compress(source, -1)
+			body := testEncoderPool(t, c, 6).Compress(source, -1)
 			defer body.Close()
-			r := plain(t, c, oneByOne{body})
+			r := referenceReader(t, c, oneByteBody{body})
 			for n := 1; n <= 3; n++ {
 				event := make([]byte, len("data: 1\n\n"))
 				if _, err := io.ReadFull(r, event); err != nil || string(event) != fmt.Sprintf("data: %d\n\n", n) {
@@ -136,11 +136,11 @@ func TestWhatTheOriginSentIsNotKeptBack(t *testing.T) {
 	}
 }
 
-// oneByOne reads one byte at a time, so that the decompressor does not read ahead.
-type oneByOne struct{ protocol.Body }
+// oneByteBody reads one byte at a time, so that the decompressor does not read ahead.
+type oneByteBody struct{ protocol.Body }
 
-func (o oneByOne) Read(p []byte) (int, error) { return o.Body.Read(p[:1]) }
-func (o oneByOne) ReadByte() (byte, error) {
+func (o oneByteBody) Read(p []byte) (int, error) { return o.Body.Read(p[:1]) }
+func (o oneByteBody) ReadByte() (byte, error) {
 	var b [1]byte
 	n, err := o.Body.Read(b[:])
 	if n == 1 {
@@ -152,7 +152,7 @@ func (o oneByOne) ReadByte() (byte, error) {
 // TestMemoryIsBounded verifies that a large body does not make the compressed body buffer much.
 func TestMemoryIsBounded(t *testing.T) {
 	for _, c := range []Coding{Gzip, Zstd} {
-		body := encodersOf(t, c, 6).Compress(protocol.NewStringBody(noise(8<<20)), 8<<20)
+		body := testEncoderPool(t, c, 6).Compress(protocol.NewStringBody(incompressibleText(8<<20)), 8<<20)
 		most := 0
 		for p := make([]byte, 1<<10); ; {
 			if _, err := body.Read(p); err == io.EOF {
@@ -168,15 +168,15 @@ func TestMemoryIsBounded(t *testing.T) {
 	}
 }
 
-func TestContentThatIsCutNeverPassesForTheWhole(t *testing.T) {
+func TestTruncatedSourceNeverLooksComplete(t *testing.T) {
 	broken := protocol.NewFault(protocol.UpstreamReset, errors.New("broken"))
 	for _, c := range []Coding{Gzip, Zstd} {
-		body := encodersOf(t, c, 6).Compress(&pieces{list: []string{text(1000)}, err: broken}, -1)
+		body := testEncoderPool(t, c, 6).Compress(&pieceBody{remaining: []string{compressibleText(1000)}, err: broken}, -1)
 		got, err := io.ReadAll(body)
 		if !errors.Is(err, broken) {
 			t.Errorf("%v: the end is %v, want %v", c, err, broken)
 		}
-		if _, err := io.ReadAll(plain(t, c, bytes.NewReader(got))); err == nil {
+		if _, err := io.ReadAll(referenceReader(t, c, bytes.NewReader(got))); err == nil {
 			t.Errorf("%v: what was read is whole to its reader", c)
 		}
 		if n, err := body.Read(make([]byte, 10)); n != 0 || !errors.Is(err, broken) {
@@ -186,8 +186,8 @@ func TestContentThatIsCutNeverPassesForTheWhole(t *testing.T) {
 }
 
 func TestClosingClosesTheSourceOnce(t *testing.T) {
-	source := &pieces{list: []string{"a"}}
-	body := encodersOf(t, Gzip, 1).Compress(source, -1)
+	source := &pieceBody{remaining: []string{"a"}}
+	body := testEncoderPool(t, Gzip, 1).Compress(source, -1)
 	for range 2 {
 		if err := body.Close(); err != nil {
 			t.Error(err)
@@ -201,19 +201,19 @@ func TestClosingClosesTheSourceOnce(t *testing.T) {
 	}
 }
 
-// TestClosingBesideAReadKeepsTheEncoderFromOthers verifies that a Close during a Read does not put
+// TestCloseDuringReadDoesNotPoolEncoder verifies that a Close during a Read does not put
 // the encoder, which is still in use, into the pool.
-func TestClosingBesideAReadKeepsTheEncoderFromOthers(t *testing.T) {
-	e := encodersOf(t, Gzip, 1)
-	source := &pieces{list: []string{"a"}}
+func TestCloseDuringReadDoesNotPoolEncoder(t *testing.T) {
+	e := testEncoderPool(t, Gzip, 1)
+	source := &pieceBody{remaining: []string{"a"}}
 	body := e.Compress(source, -1)
-	held := body.(*compressed).work //nolint:forcetypeassert // what Compress returns
+	held := body.(*compressedBody).enc //nolint:forcetypeassert // what Compress returns
 	source.read = func() { _ = body.Close() }
 	if _, err := body.Read(make([]byte, 100)); err != nil {
 		t.Error(err)
 	}
 	other := e.Compress(protocol.NewStringBody("b"), 1)
-	if other.(*compressed).work == held { //nolint:forcetypeassert // what Compress returns
+	if other.(*compressedBody).enc == held { //nolint:forcetypeassert // what Compress returns
 		t.Error("another body has the encoder of the one that was closed while it was read")
 	}
 	if source.closed != 1 {
@@ -221,40 +221,40 @@ func TestClosingBesideAReadKeepsTheEncoderFromOthers(t *testing.T) {
 	}
 }
 
-// TestEncodersHaveNoMemoryOfOthers verifies that a reused encoder writes no data of the previous
+// TestReusedEncoderHasNoOldData verifies that a reused encoder writes no data of the previous
 // body.
-func TestEncodersHaveNoMemoryOfOthers(t *testing.T) {
+func TestReusedEncoderHasNoOldData(t *testing.T) {
 	for _, c := range []Coding{Gzip, Zstd} {
-		e := encodersOf(t, c, 6)
-		first := e.Compress(&pieces{list: []string{"secret of another caller", "more"}}, -1)
+		e := testEncoderPool(t, c, 6)
+		first := e.Compress(&pieceBody{remaining: []string{"secret of another caller", "more"}}, -1)
 		_, _ = first.Read(make([]byte, 5))
 		_ = first.Close()
 		second := e.Compress(protocol.NewStringBody("mine"), 4)
-		if got, err := io.ReadAll(plain(t, c, second)); err != nil || string(got) != "mine" {
+		if got, err := io.ReadAll(referenceReader(t, c, second)); err != nil || string(got) != "mine" {
 			t.Errorf("%v: %q, %v", c, got, err)
 		}
 		_ = second.Close()
 	}
 }
 
-func TestEncodersThatDoNotExist(t *testing.T) {
-	if _, err := NewEncoders(Gzip, 12, counters()); err == nil {
+func TestUnsupportedCodings(t *testing.T) {
+	if _, err := NewEncoderPool(Gzip, 12, newCounters()); err == nil {
 		t.Error("gzip has a level of 12")
 	}
-	if _, err := NewEncoders(Identity, 1, counters()); err == nil {
+	if _, err := NewEncoderPool(Identity, 1, newCounters()); err == nil {
 		t.Error("identity has an encoder")
 	}
-	if _, err := NewDecoders(Identity, Limits{}); err == nil {
+	if _, err := NewDecoderPool(Identity, Limits{}); err == nil {
 		t.Error("identity has a decoder")
 	}
 }
 
 func BenchmarkCompress(b *testing.B) {
-	content := text(16 << 10)
+	content := compressibleText(16 << 10)
 	for _, c := range []Coding{Gzip, Zstd} {
 		for _, level := range []int{1, 5} {
 			b.Run(fmt.Sprintf("%v/%d", c, level), func(b *testing.B) {
-				e := encodersOf(b, c, level)
+				e := testEncoderPool(b, c, level)
 				p := make([]byte, 32<<10)
 				b.SetBytes(int64(len(content)))
 				b.ReportAllocs()

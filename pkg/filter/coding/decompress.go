@@ -14,19 +14,19 @@ import (
 
 // Limits bound the decompressed size of a body.
 type Limits struct {
-	Size int64 // bytes, decompressed; 0: no limit
-	// Ratio is the maximum ratio of the decompressed to the compressed size, checked once the
-	// decompressed size exceeds RatioFrom; 0: no limit.
-	Ratio int64
+	MaxSize int64 // bytes, decompressed; 0: no limit
+	// MaxRatio is the maximum ratio of the decompressed to the compressed size, checked once the
+	// decompressed size exceeds RatioMinSize; 0: no limit.
+	MaxRatio int64
 }
 
-// RatioFrom is the decompressed size, in bytes, up to which a body may have any ratio: small bodies
+// RatioMinSize is the decompressed size, in bytes, up to which a body may have any ratio: small bodies
 // can compress very well, and do no harm.
-const RatioFrom = 64 << 10
+const RatioMinSize = 64 << 10
 
-// maxWindow is the maximum zstd window in bytes (RFC 9659). It bounds the memory that a frame can
+// maxZstdWindow is the maximum zstd window in bytes (RFC 9659). It bounds the memory that a frame can
 // make the decoder allocate.
-const maxWindow = 8 << 20
+const maxZstdWindow = 8 << 20
 
 // ErrTooLarge is in the chain of the Fault of a body that exceeds its Limits.
 var ErrTooLarge = errors.New("the decompressed body is too large")
@@ -48,10 +48,10 @@ type DecoderPool struct {
 	idle   sync.Pool
 }
 
-// NewDecoders returns the decoders of c, which is Gzip or Zstd.
-func NewDecoders(c Coding, limits Limits) (*DecoderPool, error) {
+// NewDecoderPool returns the decoders of c, which is Gzip or Zstd.
+func NewDecoderPool(c Coding, limits Limits) (*DecoderPool, error) {
 	d := &DecoderPool{coding: c, limits: limits}
-	made, err := d.make()
+	made, err := d.newDecoder()
 	if err != nil {
 		return nil, err
 	}
@@ -62,22 +62,22 @@ func NewDecoders(c Coding, limits Limits) (*DecoderPool, error) {
 // Coding returns the coding that the pool decodes.
 func (d *DecoderPool) Coding() Coding { return d.coding }
 
-func (d *DecoderPool) make() (decoder, error) {
+func (d *DecoderPool) newDecoder() (decoder, error) {
 	switch d.coding {
 	case Gzip:
 		return new(gzip.Reader), nil
 	case Zstd:
-		return zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true), zstd.WithDecoderMaxWindow(maxWindow))
-	case Identity, codings:
+		return zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true), zstd.WithDecoderMaxWindow(maxZstdWindow))
+	case Identity, codingCount:
 	}
 	return nil, fmt.Errorf("no decoder for %v", d.coding)
 }
 
-func (d *DecoderPool) take() decoder {
+func (d *DecoderPool) get() decoder {
 	if r, ok := d.idle.Get().(decoder); ok {
 		return r
 	}
-	made, err := d.make()
+	made, err := d.newDecoder()
 	if err != nil {
 		panic(fmt.Sprintf("coding: creating another decoder failed: %v", err))
 	}
@@ -89,102 +89,102 @@ func (d *DecoderPool) take() decoder {
 // corrupt, it ends in a Fault of MalformedRequest. An empty source stays empty. Rewind works if
 // source is a protocol.Rewinder.
 func (d *DecoderPool) Decompress(source protocol.Body) protocol.Body {
-	return &decompressed{Body: source, from: d}
+	return &decompressedBody{Body: source, pool: d}
 }
 
-// decompressed is a body that Read decompresses. Buffered is 0, because the number of bytes that
+// decompressedBody is a body that Read decompresses. Buffered is 0, because the number of bytes that
 // are available without waiting is not known before they are decompressed.
-type decompressed struct {
+type decompressedBody struct {
 	protocol.Body // compressed
 
-	from    *DecoderPool // immutable
+	pool    *DecoderPool // immutable
 	decoder decoder      // nil before the first Read and after the last
 	err     error        // what Read returns from now on
 
-	taken  int64 // compressed bytes read
-	given  int64 // decompressed bytes
-	broken error // error of the source
+	bytesIn   int64 // compressed bytes read
+	bytesOut  int64 // decompressed bytes
+	sourceErr error // error of the source
 }
 
 // Buffered implements protocol.Body.
-func (*decompressed) Buffered() int { return 0 }
+func (*decompressedBody) Buffered() int { return 0 }
 
 // Rewind implements protocol.Rewinder.
-func (b *decompressed) Rewind() bool {
+func (b *decompressedBody) Rewind() bool {
 	r, ok := b.Body.(protocol.Rewinder)
 	if !ok || !r.Rewind() {
 		return false
 	}
-	b.release()
-	b.taken, b.given, b.broken, b.err = 0, 0, nil, nil
+	b.releaseDecoder()
+	b.bytesIn, b.bytesOut, b.sourceErr, b.err = 0, 0, nil, nil
 	return true
 }
 
 // Read implements protocol.Body. It releases the decoder at the end of the body or at an error.
 // Close does not release it, because it may run concurrently with Read.
-func (b *decompressed) Read(p []byte) (int, error) {
+func (b *decompressedBody) Read(p []byte) (int, error) {
 	if b.err != nil || len(p) == 0 {
 		return 0, b.err
 	}
 	if b.decoder == nil {
-		d := b.from.take()
-		err := d.Reset(compressedSide{b})
+		d := b.pool.get()
+		err := d.Reset(sourceReader{b})
 		b.decoder = d
 		if err != nil {
-			return 0, b.end(b.fault(err))
+			return 0, b.finish(b.toFault(err))
 		}
 	}
 	n, err := b.decoder.Read(p)
-	b.given += int64(n)
-	if b.tooLarge() {
-		return 0, b.end(protocol.Faultf(protocol.BodyTooLarge, "%w: %d bytes of %v decompress to %d", ErrTooLarge, b.taken, b.from.coding, b.given))
+	b.bytesOut += int64(n)
+	if b.exceedsLimits() {
+		return 0, b.finish(protocol.Faultf(protocol.BodyTooLarge, "%w: %d bytes of %v decompress to %d", ErrTooLarge, b.bytesIn, b.pool.coding, b.bytesOut))
 	}
 	if err != nil {
-		return n, b.end(b.fault(err))
+		return n, b.finish(b.toFault(err))
 	}
 	return n, nil
 }
 
-// end makes Read return err from now on.
-func (b *decompressed) end(err error) error {
-	b.release()
+// finish makes Read return err from now on.
+func (b *decompressedBody) finish(err error) error {
+	b.releaseDecoder()
 	b.err = err
 	return err
 }
 
-// release returns the decoder to the pool.
-func (b *decompressed) release() {
+// releaseDecoder returns the decoder to the pool.
+func (b *decompressedBody) releaseDecoder() {
 	if b.decoder != nil {
-		b.from.idle.Put(b.decoder)
+		b.pool.idle.Put(b.decoder)
 		b.decoder = nil
 	}
 }
 
-// fault converts an error of the decoder.
-func (b *decompressed) fault(err error) error {
+// toFault converts an error of the decoder.
+func (b *decompressedBody) toFault(err error) error {
 	switch {
-	case b.broken != nil:
-		return b.broken
+	case b.sourceErr != nil:
+		return b.sourceErr
 	case err == io.EOF:
 		return io.EOF
 	}
-	return protocol.Faultf(protocol.MalformedRequest, "%w as %v: %w", errCorrupt, b.from.coding, err)
+	return protocol.Faultf(protocol.MalformedRequest, "%w as %v: %w", errCorrupt, b.pool.coding, err)
 }
 
-func (b *decompressed) tooLarge() bool {
-	l := b.from.limits
-	return l.Size > 0 && b.given > l.Size ||
-		l.Ratio > 0 && b.given > RatioFrom && b.given/l.Ratio > b.taken
+func (b *decompressedBody) exceedsLimits() bool {
+	l := b.pool.limits
+	return l.MaxSize > 0 && b.bytesOut > l.MaxSize ||
+		l.MaxRatio > 0 && b.bytesOut > RatioMinSize && b.bytesOut/l.MaxRatio > b.bytesIn
 }
 
-// compressedSide is the reader of the decoder. It counts bytes and records an error of the source.
-type compressedSide struct{ b *decompressed }
+// sourceReader is the reader of the decoder. It counts bytes and records an error of the source.
+type sourceReader struct{ body *decompressedBody }
 
-func (s compressedSide) Read(p []byte) (int, error) {
-	n, err := s.b.Body.Read(p)
-	s.b.taken += int64(n)
+func (s sourceReader) Read(p []byte) (int, error) {
+	n, err := s.body.Body.Read(p)
+	s.body.bytesIn += int64(n)
 	if err != nil && err != io.EOF {
-		s.b.broken = err
+		s.body.sourceErr = err
 	}
 	return n, err
 }

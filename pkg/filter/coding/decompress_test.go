@@ -13,17 +13,17 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-func decodersOf(t testing.TB, c Coding, l Limits) *DecoderPool {
+func testDecoderPool(t testing.TB, c Coding, l Limits) *DecoderPool {
 	t.Helper()
-	d, err := NewDecoders(c, l)
+	d, err := NewDecoderPool(c, l)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return d
 }
 
-// packed compresses content with a reference implementation.
-func packed(t testing.TB, c Coding, content string) string {
+// referenceCompress compresses content with a reference implementation.
+func referenceCompress(t testing.TB, c Coding, content string) string {
 	t.Helper()
 	var b bytes.Buffer
 	var w io.WriteCloser
@@ -46,15 +46,15 @@ func packed(t testing.TB, c Coding, content string) string {
 
 func TestContentIsDecompressed(t *testing.T) {
 	for _, c := range []Coding{Gzip, Zstd} {
-		d := decodersOf(t, c, Limits{})
-		line := text(80)
+		d := testDecoderPool(t, c, Limits{})
+		line := compressibleText(80)
 		for name, test := range map[string]struct{ sent, want string }{
-			"a line":         {packed(t, c, line), line},
-			"large":          {packed(t, c, text(1<<20)), text(1 << 20)},
-			"incompressible": {packed(t, c, noise(200_000)), noise(200_000)},
-			"two in a row":   {packed(t, c, "one, ") + packed(t, c, "two"), "one, two"},
+			"a line":         {referenceCompress(t, c, line), line},
+			"large":          {referenceCompress(t, c, compressibleText(1<<20)), compressibleText(1 << 20)},
+			"incompressible": {referenceCompress(t, c, incompressibleText(200_000)), incompressibleText(200_000)},
+			"two in a row":   {referenceCompress(t, c, "one, ") + referenceCompress(t, c, "two"), "one, two"},
 			"none":           {"", ""},
-			"of nothing":     {packed(t, c, ""), ""},
+			"of nothing":     {referenceCompress(t, c, ""), ""},
 		} {
 			t.Run(c.String()+" "+name, func(t *testing.T) {
 				body := d.Decompress(protocol.NewStringBody(test.sent))
@@ -71,9 +71,9 @@ func TestContentIsDecompressed(t *testing.T) {
 	}
 }
 
-func TestContentThatIsNotWhatItSaysIsMalformed(t *testing.T) {
+func TestCorruptContentIsMalformed(t *testing.T) {
 	for _, c := range []Coding{Gzip, Zstd} {
-		good := packed(t, c, text(1000))
+		good := referenceCompress(t, c, compressibleText(1000))
 		damaged := []byte(good)
 		damaged[len(damaged)-1] ^= 1 // corrupts the checksum or the length
 		for name, sent := range map[string]string{
@@ -81,7 +81,7 @@ func TestContentThatIsNotWhatItSaysIsMalformed(t *testing.T) {
 			"damaged": string(damaged), "with something behind": good + "garbage garbage",
 		} {
 			t.Run(c.String()+" "+name, func(t *testing.T) {
-				body := decodersOf(t, c, Limits{}).Decompress(protocol.NewStringBody(sent))
+				body := testDecoderPool(t, c, Limits{}).Decompress(protocol.NewStringBody(sent))
 				_, err := io.ReadAll(body)
 				if protocol.ReasonOf(err) != protocol.MalformedRequest {
 					t.Errorf("it ends in %v, want %v", err, protocol.MalformedRequest)
@@ -94,26 +94,26 @@ func TestContentThatIsNotWhatItSaysIsMalformed(t *testing.T) {
 	}
 }
 
-func TestBombsAreNotUnpacked(t *testing.T) {
+func TestDecompressionLimits(t *testing.T) {
 	for _, c := range []Coding{Gzip, Zstd} {
-		bomb := packed(t, c, string(make([]byte, 32<<20)))
+		bomb := referenceCompress(t, c, string(make([]byte, 32<<20)))
 		for _, test := range []struct {
 			name   string
 			limits Limits
 			sent   string
 			most   int64 // maximum that may be read; -1: all, without an error
 		}{
-			{"by size", Limits{Size: 1 << 20}, bomb, 1 << 20},
-			{"by ratio", Limits{Ratio: 100}, bomb, RatioFrom + 1<<20},
-			{"by ratio, with a size that allows it", Limits{Ratio: 10, Size: 1 << 30}, bomb, RatioFrom + 1<<20},
-			{"little content of any ratio", Limits{Ratio: 2}, packed(t, c, text(RatioFrom)), -1},
-			{"as large as the limit", Limits{Size: 1000}, packed(t, c, text(1000)), -1},
-			{"larger by a byte", Limits{Size: 1000}, packed(t, c, text(1001)), 1000},
-			{"content of a usual ratio", Limits{Ratio: 100}, packed(t, c, noise(300<<10)), -1},
+			{"by size", Limits{MaxSize: 1 << 20}, bomb, 1 << 20},
+			{"by ratio", Limits{MaxRatio: 100}, bomb, RatioMinSize + 1<<20},
+			{"by ratio, with a size that allows it", Limits{MaxRatio: 10, MaxSize: 1 << 30}, bomb, RatioMinSize + 1<<20},
+			{"little content of any ratio", Limits{MaxRatio: 2}, referenceCompress(t, c, compressibleText(RatioMinSize)), -1},
+			{"as large as the limit", Limits{MaxSize: 1000}, referenceCompress(t, c, compressibleText(1000)), -1},
+			{"larger by a byte", Limits{MaxSize: 1000}, referenceCompress(t, c, compressibleText(1001)), 1000},
+			{"content of a usual ratio", Limits{MaxRatio: 100}, referenceCompress(t, c, incompressibleText(300<<10)), -1},
 			{"without limits", Limits{}, bomb, -1},
 		} {
 			t.Run(fmt.Sprintf("%v %s", c, test.name), func(t *testing.T) {
-				n, err := io.Copy(io.Discard, decodersOf(t, c, test.limits).Decompress(protocol.NewStringBody(test.sent)))
+				n, err := io.Copy(io.Discard, testDecoderPool(t, c, test.limits).Decompress(protocol.NewStringBody(test.sent)))
 				if test.most < 0 {
 					if err != nil {
 						t.Errorf("refused after %d bytes: %v", n, err)
@@ -131,17 +131,17 @@ func TestBombsAreNotUnpacked(t *testing.T) {
 // TestWindowsAreBounded verifies that the decoder rejects a frame that declares a window of 64 MB.
 func TestWindowsAreBounded(t *testing.T) {
 	frame := []byte{0x28, 0xb5, 0x2f, 0xfd, 0x00, 16 << 3, 0x01, 0x00, 0x00} // window descriptor: 2^(10+16)
-	_, err := io.ReadAll(decodersOf(t, Zstd, Limits{}).Decompress(protocol.NewStringBody(string(frame))))
+	_, err := io.ReadAll(testDecoderPool(t, Zstd, Limits{}).Decompress(protocol.NewStringBody(string(frame))))
 	if protocol.ReasonOf(err) != protocol.MalformedRequest {
 		t.Errorf("it ends in %v", err)
 	}
 }
 
-func TestFaultsOfTheSourceAreItsOwn(t *testing.T) {
+func TestSourceErrorsAreReturned(t *testing.T) {
 	slow := protocol.NewFault(protocol.RequestTimeout, errors.New("slow"))
 	for _, c := range []Coding{Gzip, Zstd} {
-		for name, sent := range map[string][]string{"at once": nil, "in the middle": {packed(t, c, text(1000))[:20]}} {
-			body := decodersOf(t, c, Limits{}).Decompress(&pieces{list: sent, err: slow})
+		for name, sent := range map[string][]string{"at once": nil, "in the middle": {referenceCompress(t, c, compressibleText(1000))[:20]}} {
+			body := testDecoderPool(t, c, Limits{}).Decompress(&pieceBody{remaining: sent, err: slow})
 			if _, err := io.ReadAll(body); !errors.Is(err, slow) {
 				t.Errorf("%v, %s: it ends in %v, want %v", c, name, err, slow)
 			}
@@ -151,10 +151,10 @@ func TestFaultsOfTheSourceAreItsOwn(t *testing.T) {
 
 func FuzzDecompress(f *testing.F) {
 	for _, c := range []Coding{Gzip, Zstd} {
-		f.Add(c == Gzip, []byte(packed(f, c, text(300))))
+		f.Add(c == Gzip, []byte(referenceCompress(f, c, compressibleText(300))))
 	}
 	f.Add(false, []byte{0x28, 0xb5, 0x2f, 0xfd, 0x00, 0x80, 1, 0, 0})
-	gzip, zstd := decodersOf(f, Gzip, Limits{Size: 1 << 20, Ratio: 100}), decodersOf(f, Zstd, Limits{Size: 1 << 20, Ratio: 100})
+	gzip, zstd := testDecoderPool(f, Gzip, Limits{MaxSize: 1 << 20, MaxRatio: 100}), testDecoderPool(f, Zstd, Limits{MaxSize: 1 << 20, MaxRatio: 100})
 	f.Fuzz(func(t *testing.T, isGzip bool, sent []byte) {
 		d := zstd
 		if isGzip {

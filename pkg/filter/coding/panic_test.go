@@ -8,38 +8,38 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// panicking is a body whose Close panics, and whose Read panics if inRead is set.
-type panicking struct{ inRead bool }
+// panickingBody is a body whose Close panics, and whose Read panics if panicsInRead is set.
+type panickingBody struct{ panicsInRead bool }
 
-func (p panicking) Read([]byte) (int, error) {
-	if p.inRead {
+func (p panickingBody) Read([]byte) (int, error) {
+	if p.panicsInRead {
 		panic("Read")
 	}
 	return 0, io.EOF
 }
 
-func (panicking) Buffered() int { return 0 }
+func (panickingBody) Buffered() int { return 0 }
 
-func (panicking) Close() error { panic("Close") }
+func (panickingBody) Close() error { panic("Close") }
 
-// TestEncodersAreGivenBackAfterPanics verifies that Close releases the encoder after the source
+// TestEncodersAreReleasedAfterPanics verifies that Close releases the encoder after the source
 // panics.
-func TestEncodersAreGivenBackAfterPanics(t *testing.T) {
+func TestEncodersAreReleasedAfterPanics(t *testing.T) {
 	counter := func() *metrics.Counter { return new(metrics.Counter) }
 	for _, coding := range []Coding{Gzip, Zstd} {
 		for _, inRead := range []bool{false, true} {
-			e, err := NewEncoders(coding, 1, Counters{counter(), counter(), counter()})
+			e, err := NewEncoderPool(coding, 1, Counters{counter(), counter(), counter()})
 			if err != nil {
 				t.Fatal(err)
 			}
-			b := e.Compress(panicking{inRead}, -1).(*compressed)
-			if read := contained(func() { _, _ = io.ReadAll(b) }); read != inRead {
+			b := e.Compress(panickingBody{inRead}, -1).(*compressedBody)
+			if read := panics(func() { _, _ = io.ReadAll(b) }); read != inRead {
 				t.Errorf("%v: Read panics: %v, want %v", coding, read, inRead)
 			}
-			if !contained(func() { _ = b.Close() }) {
+			if !panics(func() { _ = b.Close() }) {
 				t.Errorf("%v: Close hides the panic", coding)
 			}
-			if b.work != nil {
+			if b.enc != nil {
 				t.Errorf("%v: the body keeps its encoder", coding)
 			}
 			if err := b.Close(); err != nil { // it does not close the source again
@@ -52,8 +52,8 @@ func TestEncodersAreGivenBackAfterPanics(t *testing.T) {
 	}
 }
 
-// contained reports whether f panics.
-func contained(f func()) bool {
+// panics reports whether f panics.
+func panics(f func()) bool {
 	var err error
 	func() {
 		defer protocol.RecoverPanic(&err)

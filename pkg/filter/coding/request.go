@@ -21,10 +21,10 @@ func Decompress(decoders []*DecoderPool, decompressed, refused *metrics.Counter)
 
 // decompressor is immutable except for its counters.
 type decompressor struct {
-	decoders []*DecoderPool
-	begun    *metrics.Counter
-	refused  *metrics.Counter
-	next     protocol.AsyncService
+	decoders     []*DecoderPool
+	decompressed *metrics.Counter
+	rejected     *metrics.Counter
+	next         protocol.AsyncService
 }
 
 // Serve implements protocol.Service.
@@ -35,9 +35,9 @@ func (d *decompressor) Serve(ctx context.Context, x *protocol.Exchange) error {
 // Start implements protocol.AsyncService.
 func (d *decompressor) Start(ctx context.Context, x *protocol.Exchange) error {
 	r := &x.Request
-	if r.Body != nil && r.Method != "" && !listed(&r.Header, "Cache-Control", "no-transform") {
-		if of := d.of(&r.Header); of != nil {
-			d.begun.Add(1)
+	if r.Body != nil && r.Method != "" && !hasListMember(&r.Header, "Cache-Control", "no-transform") {
+		if of := d.poolFor(&r.Header); of != nil {
+			d.decompressed.Add(1)
 			r.Header.Del("Content-Encoding")
 			r.Body, r.ContentLength = of.Decompress(r.Body), -1
 			x.PushFinisher(d)
@@ -46,9 +46,9 @@ func (d *decompressor) Start(ctx context.Context, x *protocol.Exchange) error {
 	return d.next.Start(ctx, x)
 }
 
-// of returns the decoders for a request, or nil if there are none or the body has more than one
+// poolFor returns the decoders for a request, or nil if there are none or the body has more than one
 // coding.
-func (d *decompressor) of(h *protocol.Header) *DecoderPool {
+func (d *decompressor) poolFor(h *protocol.Header) *DecoderPool {
 	said := ""
 	for name, value := range h.All() {
 		if protocol.EqualFold(name, "Content-Encoding") {
@@ -77,7 +77,7 @@ func (d *decompressor) of(h *protocol.Header) *DecoderPool {
 // Finish implements protocol.Finisher.
 func (d *decompressor) Finish(_ context.Context, _ *protocol.Exchange, err error) error {
 	if errors.Is(err, ErrTooLarge) || errors.Is(err, errCorrupt) {
-		d.refused.Add(1)
+		d.rejected.Add(1)
 	}
 	return err
 }

@@ -9,14 +9,14 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// received records the request that an application gets.
-type received struct {
+// recordingApp records the request that an application gets.
+type recordingApp struct {
 	content, encoding string
 	length            int64
 	err               error
 }
 
-func (r *received) Serve(_ context.Context, x *protocol.Exchange) error {
+func (r *recordingApp) Serve(_ context.Context, x *protocol.Exchange) error {
 	content, err := io.ReadAll(x.Request.Body)
 	r.content, r.err = string(content), err
 	r.encoding, r.length = x.Request.Header.Get("Content-Encoding"), x.Request.ContentLength
@@ -24,7 +24,7 @@ func (r *received) Serve(_ context.Context, x *protocol.Exchange) error {
 }
 
 func TestRequestsAreDecompressed(t *testing.T) {
-	gzipped, zstdd := packed(t, Gzip, text(500)), packed(t, Zstd, text(500))
+	gzipped, zstdd := referenceCompress(t, Gzip, compressibleText(500)), referenceCompress(t, Zstd, compressibleText(500))
 	for _, test := range []struct {
 		name    string
 		fields  [][2]string
@@ -33,9 +33,9 @@ func TestRequestsAreDecompressed(t *testing.T) {
 		reason  protocol.Reason
 		refused bool
 	}{
-		{name: "gzip", fields: [][2]string{{"Content-Encoding", "gzip"}}, sent: gzipped, want: text(500)},
-		{name: "gzip in another case", fields: [][2]string{{"content-encoding", "X-GZIP"}}, sent: gzipped, want: text(500)},
-		{name: "zstd", fields: [][2]string{{"Content-Encoding", "zstd"}}, sent: zstdd, want: text(500)},
+		{name: "gzip", fields: [][2]string{{"Content-Encoding", "gzip"}}, sent: gzipped, want: compressibleText(500)},
+		{name: "gzip in another case", fields: [][2]string{{"content-encoding", "X-GZIP"}}, sent: gzipped, want: compressibleText(500)},
+		{name: "zstd", fields: [][2]string{{"Content-Encoding", "zstd"}}, sent: zstdd, want: compressibleText(500)},
 		{name: "none", sent: gzipped},
 		{name: "identity", fields: [][2]string{{"Content-Encoding", "identity"}}, sent: "plain"},
 		{name: "one that is not built", fields: [][2]string{{"Content-Encoding", "br"}}, sent: "..."},
@@ -44,7 +44,7 @@ func TestRequestsAreDecompressed(t *testing.T) {
 		{name: "with a digest of what was sent", fields: [][2]string{{"Content-Digest", "sha-256=:AA==:"}, {"Content-Encoding", "gzip"}}, sent: gzipped},
 		{name: "to be left alone", fields: [][2]string{{"Cache-Control", "no-transform"}, {"Content-Encoding", "gzip"}}, sent: gzipped},
 		{name: "another than it says", fields: [][2]string{{"Content-Encoding", "zstd"}}, sent: gzipped, reason: protocol.MalformedRequest, refused: true},
-		{name: "too large", fields: [][2]string{{"Content-Encoding", "zstd"}}, sent: packed(t, Zstd, text(1001)), reason: protocol.BodyTooLarge, refused: true},
+		{name: "too large", fields: [][2]string{{"Content-Encoding", "zstd"}}, sent: referenceCompress(t, Zstd, compressibleText(1001)), reason: protocol.BodyTooLarge, refused: true},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			x := new(protocol.Exchange)
@@ -56,9 +56,9 @@ func TestRequestsAreDecompressed(t *testing.T) {
 			sent := x.Request.Header.Get("Content-Encoding")
 			x.Request.Body, x.Request.ContentLength = protocol.NewStringBody(test.sent), int64(len(test.sent))
 			var begun, refused metrics.Counter
-			app := new(received)
-			limits := Limits{Size: 1000}
-			s := Decompress([]*DecoderPool{decodersOf(t, Gzip, limits), decodersOf(t, Zstd, limits)}, &begun, &refused)(app)
+			app := new(recordingApp)
+			limits := Limits{MaxSize: 1000}
+			s := Decompress([]*DecoderPool{testDecoderPool(t, Gzip, limits), testDecoderPool(t, Zstd, limits)}, &begun, &refused)(app)
 			err := s.Serve(t.Context(), x)
 			if got := protocol.ReasonOf(err); got != test.reason || (refused.Value() == 1) != test.refused {
 				t.Fatalf("Serve = %v, %d refused; want %v", err, refused.Value(), test.reason)

@@ -57,7 +57,7 @@ func decode(kind filter.StreamFilterFactory, s Settings) (cfg any, problems stri
 // Build returns the filter that s describes, and its counts. The filter has no clusters to call.
 func Build(t testing.TB, kind filter.StreamFilterFactory, s Settings) (filter.Filter, *Counts) {
 	t.Helper()
-	return BuildWith(t, kind, s, new(Calls))
+	return BuildWith(t, kind, s, new(ClusterClient))
 }
 
 // BuildWith is Build for a filter that calls clusters.
@@ -83,8 +83,8 @@ type Counts struct {
 	observers []func(*protocol.Exchange)
 }
 
-// Finish calls the observers that the filter registered with Env.Observe: x has ended.
-func (c *Counts) Finish(x *protocol.Exchange) {
+// CallObservers calls the observers that the filter registered with Env.Observe: x has ended.
+func (c *Counts) CallObservers(x *protocol.Exchange) {
 	for _, f := range c.observers {
 		f(x)
 	}
@@ -124,8 +124,8 @@ func CheckReadme(t testing.TB, kind filter.StreamFilterFactory, update bool) []S
 	if got, want := strings.Join(sections, ", "), "## What, ## Configuration, ## Example, ## Errors, ## Metrics"; got != want {
 		t.Errorf("%s has the sections %s, want %s", name, got, want)
 	}
-	want := filled(t, text, "keys", "\n"+document.Markdown(3, "`config`", kind.Config(), nil))
-	want = filled(t, want, "metrics", "\n"+metricTable(kind)+"\n")
+	want := replaceSection(t, text, "keys", "\n"+document.Markdown(3, "`config`", kind.Config(), nil))
+	want = replaceSection(t, want, "metrics", "\n"+metricTable(kind)+"\n")
 	if update {
 		if err := os.WriteFile(name, []byte(want), 0o600); err != nil {
 			t.Fatal(err)
@@ -136,8 +136,8 @@ func CheckReadme(t testing.TB, kind filter.StreamFilterFactory, update bool) []S
 	return examples(t, kind, text)
 }
 
-// filled returns page with text between the markers called name.
-func filled(t testing.TB, page, name, text string) string {
+// replaceSection returns page with text between the markers called name.
+func replaceSection(t testing.TB, page, name, text string) string {
 	t.Helper()
 	begin, end := "<!-- begin "+name+" -->\n", "<!-- end "+name+" -->"
 	before, rest, ok := strings.Cut(page, begin)
@@ -175,7 +175,7 @@ func examples(t testing.TB, kind filter.StreamFilterFactory, page string) []Sett
 			t.Fatalf("%v in the example\n%s", err, block[1])
 		}
 		before := len(all)
-		all = settingsIn(all, kind.Name, root)
+		all = appendSettings(all, kind.Name, root)
 		if len(all) == before {
 			t.Errorf("this example has no settings of %s:\n%s", kind.Name, block[1])
 		}
@@ -183,24 +183,24 @@ func examples(t testing.TB, kind filter.StreamFilterFactory, page string) []Sett
 	return all
 }
 
-// settingsIn appends the settings of the filter called name below n.
-func settingsIn(all []Settings, name string, n document.Node) []Settings {
+// appendSettings appends the settings of the filter called name below n.
+func appendSettings(all []Settings, name string, n document.Node) []Settings {
 	if n.Kind() == document.Object && n.Get("type").Text() == name {
-		return append(all, textOf(n.Get("config")))
+		return append(all, settingsOf(n.Get("config")))
 	}
 	for member := range n.All() {
 		if member.Key() == "per_filter_config" {
 			if own := member.Get(name); own.Exists() {
-				all = append(all, textOf(own))
+				all = append(all, settingsOf(own))
 			}
 			continue
 		}
-		all = settingsIn(all, name, member)
+		all = appendSettings(all, name, member)
 	}
 	return all
 }
 
-func textOf(n document.Node) Settings { return Settings(document.Redact(n)) }
+func settingsOf(n document.Node) Settings { return Settings(document.Redact(n)) }
 
 // CheckNoAllocs fails the test if s allocates. s must let x pass.
 func CheckNoAllocs(t *testing.T, s protocol.Service, x *protocol.Exchange) {

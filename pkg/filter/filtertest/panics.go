@@ -10,49 +10,49 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// Moment says when an application panics.
-type Moment string
+// PanicPoint says when an application panics.
+type PanicPoint string
 
 // An application whose response body panics has already sent its head.
 const (
-	InStart   Moment = "Start"
-	InFinish  Moment = "Finish of a pending request"
-	InRead    Moment = "Read of the response body"
-	InClose   Moment = "Close of the response body"
-	LaterRead Moment = "Read of the response body of a pending request"
-	InWhole   Moment = "Whole of the request body, after the response"
-	InContent Moment = "Read of the request body"
+	PanicInStart               PanicPoint = "Start"
+	PanicInFinish              PanicPoint = "Finish of a pending request"
+	PanicInResponseRead        PanicPoint = "Read of the response body"
+	PanicInResponseClose       PanicPoint = "Close of the response body"
+	PanicInPendingResponseRead PanicPoint = "Read of the response body of a pending request"
+	PanicInRequestComplete     PanicPoint = "Whole of the request body, after the response"
+	PanicInRequestRead         PanicPoint = "Read of the request body"
 )
 
-// Moments returns all moments.
-func Moments() []Moment {
-	return []Moment{InStart, InFinish, InRead, InClose, LaterRead, InWhole, InContent}
+// PanicPoints returns all moments.
+func PanicPoints() []PanicPoint {
+	return []PanicPoint{PanicInStart, PanicInFinish, PanicInResponseRead, PanicInResponseClose, PanicInPendingResponseRead, PanicInRequestComplete, PanicInRequestRead}
 }
 
-// Panicking returns an application that panics at a moment. Unless it panics in Start, it has
-// read the request body first. It is a protocol.AsyncService. For InContent, the request must
+// PanickingApplication returns an application that panics at a moment. Unless it panics in Start, it has
+// read the request body first. It is a protocol.AsyncService. For PanicInRequestRead, the request must
 // have the body that Content returns.
-func Panicking(at Moment) protocol.Service { return &panicking{at} }
+func PanickingApplication(at PanicPoint) protocol.Service { return &panickingApplication{at} }
 
-type panicking struct{ at Moment }
+type panickingApplication struct{ at PanicPoint }
 
-// Content returns a request body whose Read panics.
-func Content() protocol.Body { return &trap{inRead: true} }
+// PanickingBody returns a request body whose Read panics.
+func PanickingBody() protocol.Body { return &panickingBody{panicsInRead: true} }
 
-// panicked is the value that the application panics with.
-const panicked = "filtertest: the application panics"
+// panicMessage is the value that the application panics with.
+const panicMessage = "filtertest: the application panics"
 
 // Serve implements protocol.Service.
-func (p *panicking) Serve(ctx context.Context, x *protocol.Exchange) error {
-	if p.at == InStart {
-		panic(panicked)
+func (p *panickingApplication) Serve(ctx context.Context, x *protocol.Exchange) error {
+	if p.at == PanicInStart {
+		panic(panicMessage)
 	}
 	return p.Finish(ctx, x, nil)
 }
 
 // Start implements protocol.AsyncService.
-func (p *panicking) Start(ctx context.Context, x *protocol.Exchange) error {
-	if p.at == InFinish || p.at == LaterRead {
+func (p *panickingApplication) Start(ctx context.Context, x *protocol.Exchange) error {
+	if p.at == PanicInFinish || p.at == PanicInPendingResponseRead {
 		x.PushFinisher(p)
 		return protocol.ErrPending
 	}
@@ -60,9 +60,9 @@ func (p *panicking) Start(ctx context.Context, x *protocol.Exchange) error {
 }
 
 // Finish implements protocol.Finisher.
-func (p *panicking) Finish(_ context.Context, x *protocol.Exchange, _ error) error {
-	if p.at == InFinish {
-		panic(panicked)
+func (p *panickingApplication) Finish(_ context.Context, x *protocol.Exchange, _ error) error {
+	if p.at == PanicInFinish {
+		panic(panicMessage)
 	}
 	if body := x.Request.Body; body != nil {
 		if _, err := io.Copy(io.Discard, body); err != nil {
@@ -72,51 +72,51 @@ func (p *panicking) Finish(_ context.Context, x *protocol.Exchange, _ error) err
 	x.LocalReply(200, "text/plain", "from the application")
 	x.Response.Header.Add("grpc-status", "0")
 	switch p.at {
-	case InRead, LaterRead:
-		x.Response.Body, x.Response.ContentLength = &trap{inRead: true}, -1
-	case InClose:
-		x.Response.Body, x.Response.ContentLength = &trap{}, -1
-	case InWhole:
-		x.Request.Body = &trap{inWhole: true}
+	case PanicInResponseRead, PanicInPendingResponseRead:
+		x.Response.Body, x.Response.ContentLength = &panickingBody{panicsInRead: true}, -1
+	case PanicInResponseClose:
+		x.Response.Body, x.Response.ContentLength = &panickingBody{}, -1
+	case PanicInRequestComplete:
+		x.Request.Body = &panickingBody{panicsInComplete: true}
 	default:
 	}
 	return nil
 }
 
-// trap is a body, one of whose methods panics.
-type trap struct{ inRead, inWhole bool }
+// panickingBody is a body, one of whose methods panics.
+type panickingBody struct{ panicsInRead, panicsInComplete bool }
 
 // Read implements protocol.Body.
-func (b *trap) Read([]byte) (int, error) {
-	if b.inRead {
-		panic(panicked)
+func (b *panickingBody) Read([]byte) (int, error) {
+	if b.panicsInRead {
+		panic(panicMessage)
 	}
 	return 0, io.EOF
 }
 
 // Buffered implements protocol.Body.
-func (b *trap) Buffered() int { return 0 }
+func (b *panickingBody) Buffered() int { return 0 }
 
 // Close implements protocol.Body.
-func (b *trap) Close() error {
-	if !b.inRead && !b.inWhole {
-		panic(panicked)
+func (b *panickingBody) Close() error {
+	if !b.panicsInRead && !b.panicsInComplete {
+		panic(panicMessage)
 	}
 	return nil
 }
 
 // Complete implements protocol.CompleteBody.
-func (b *trap) Complete() (whole, empty bool) {
-	if b.inWhole {
-		panic(panicked)
+func (b *panickingBody) Complete() (whole, empty bool) {
+	if b.panicsInComplete {
+		panic(panicMessage)
 	}
 	return true, true
 }
 
-// Play serves x with f in front of app, like an engine that recovers panics. It resumes x if that
+// ServeLikeEngine serves x with f in front of app, like an engine that recovers panics. It resumes x if that
 // is pending, reads the response to its end, closes it, and calls the observers of the filter. It
 // returns the first of these errors.
-func Play(t testing.TB, f filter.Filter, app protocol.Service, x *protocol.Exchange, counts *Counts) error {
+func ServeLikeEngine(t testing.TB, f filter.Filter, app protocol.Service, x *protocol.Exchange, counts *Counts) error {
 	t.Helper()
 	ctx := t.Context()
 	err := x.StartAsync(ctx, protocol.Async(f(app)))
@@ -124,22 +124,22 @@ func Play(t testing.TB, f filter.Filter, app protocol.Service, x *protocol.Excha
 		err = x.Resume(ctx, nil)
 	}
 	if body := x.Response.Body; err == nil && body != nil {
-		err = contained(func() error { _, err := io.Copy(io.Discard, body); return err })
+		err = recoverPanic(func() error { _, err := io.Copy(io.Discard, body); return err })
 	}
 	if body := x.Response.Body; body != nil {
-		if closed := contained(body.Close); err == nil {
+		if closed := recoverPanic(body.Close); err == nil {
 			err = closed
 		}
 	}
 	if body := x.Request.Body; body != nil {
-		_ = contained(body.Close) // the exchange has ended: its error is ignored
+		_ = recoverPanic(body.Close) // the exchange has ended: its error is ignored
 	}
-	counts.Finish(x)
+	counts.CallObservers(x)
 	return err
 }
 
-// contained calls f and returns its error. A panic becomes an error.
-func contained(f func() error) (err error) {
+// recoverPanic calls f and returns its error. A panic becomes an error.
+func recoverPanic(f func() error) (err error) {
 	defer protocol.RecoverPanic(&err)
 	return f()
 }

@@ -7,32 +7,32 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// Get returns a GET request for a path of shop.test, with headers "name: value".
-func Get(path string, fields ...string) *protocol.Exchange {
+// NewRequest returns a GET request for a path of shop.test, with headers "name: value".
+func NewRequest(path string, fields ...string) *protocol.Exchange {
 	x := new(protocol.Exchange)
 	x.Reset()
 	x.Request.Method, x.Request.Path, x.Request.Authority = "GET", path, "shop.test"
-	AddFields(&x.Request.Header, fields...)
+	AddHeaders(&x.Request.Header, fields...)
 	return x
 }
 
-// AddFields adds headers "name: value" to h.
-func AddFields(h *protocol.Header, fields ...string) {
+// AddHeaders adds headers "name: value" to h.
+func AddHeaders(h *protocol.Header, fields ...string) {
 	for _, f := range fields {
 		name, value, _ := strings.Cut(f, ": ")
 		h.Add(name, value)
 	}
 }
 
-// AddList adds the headers of a list in the format of List.
-func AddList(h *protocol.Header, list string) {
+// AddHeaderList adds the headers of a list in the format of List.
+func AddHeaderList(h *protocol.Header, list string) {
 	if list != "" {
-		AddFields(h, strings.Split(list, ", ")...)
+		AddHeaders(h, strings.Split(list, ", ")...)
 	}
 }
 
-// List returns the headers of h, joined with ", ".
-func List(h *protocol.Header) string {
+// FormatHeaders returns the headers of h, joined with ", ".
+func FormatHeaders(h *protocol.Header) string {
 	var fields []string
 	for name, value := range h.All() {
 		fields = append(fields, name+": "+value)

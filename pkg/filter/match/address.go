@@ -10,19 +10,19 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// RangeConfig is a range of addresses.
-type RangeConfig struct {
+// CIDRRangeConfig is a range of addresses.
+type CIDRRangeConfig struct {
 	Address string `key:"address_prefix" doc:"The first address of the range, or any other address in it." required:"true" example:"\"10.0.0.0\""`
 	Length  int    `key:"prefix_len" doc:"Length of the prefix: the number of leading bits that all addresses in the range share." required:"true" unit:"bits" min:"0" max:"128" example:"8"`
 }
 
 // Compile checks c and returns it as a prefix.
-func (c *RangeConfig) Compile() (netip.Prefix, error) {
+func (c *CIDRRangeConfig) Compile() (netip.Prefix, error) {
 	addr, err := netip.ParseAddr(c.Address)
 	if err != nil {
 		return netip.Prefix{}, fmt.Errorf("address_prefix: %w", err)
 	}
-	return prefixOf(addr, c.Length)
+	return unmappedPrefix(addr, c.Length)
 }
 
 // ParsePrefix reads a range in CIDR notation, or a single address. Bits beyond the
@@ -33,17 +33,17 @@ func ParsePrefix(text string) (netip.Prefix, error) {
 		if err != nil {
 			return netip.Prefix{}, err
 		}
-		return prefixOf(p.Addr(), p.Bits())
+		return unmappedPrefix(p.Addr(), p.Bits())
 	}
 	addr, err := netip.ParseAddr(text)
 	if err != nil {
 		return netip.Prefix{}, err
 	}
-	return prefixOf(addr, addr.BitLen())
+	return unmappedPrefix(addr, addr.BitLen())
 }
 
-// prefixOf returns the range of an address. It converts IPv4-mapped IPv6 addresses to IPv4.
-func prefixOf(addr netip.Addr, bits int) (netip.Prefix, error) {
+// unmappedPrefix returns the range of an address. It converts IPv4-mapped IPv6 addresses to IPv4.
+func unmappedPrefix(addr netip.Addr, bits int) (netip.Prefix, error) {
 	const mapped = 96 // bits of ::ffff:0:0/96 (RFC 4291 2.5.5.2)
 	if addr.Zone() != "" {
 		return netip.Prefix{}, fmt.Errorf("%s has a zone, which is not supported", addr)
@@ -65,11 +65,11 @@ type CIDRSet struct {
 
 type span struct{ first, last netip.Addr }
 
-// NewAddresses returns the union of all the prefixes.
-func NewAddresses(prefixes []netip.Prefix) CIDRSet {
+// NewCIDRSet returns the union of all the prefixes.
+func NewCIDRSet(prefixes []netip.Prefix) CIDRSet {
 	all := make([]span, 0, len(prefixes))
 	for _, p := range prefixes {
-		all = append(all, span{p.Masked().Addr(), lastOf(p)})
+		all = append(all, span{p.Masked().Addr(), lastAddr(p)})
 	}
 	slices.SortFunc(all, func(a, b span) int { return a.first.Compare(b.first) })
 	var s CIDRSet
@@ -85,8 +85,8 @@ func NewAddresses(prefixes []netip.Prefix) CIDRSet {
 	return s
 }
 
-// CompileRanges compiles a list of ranges. Errors name key.
-func CompileRanges(key string, list []RangeConfig) (CIDRSet, error) {
+// CompileCIDRSet compiles a list of ranges. Errors name key.
+func CompileCIDRSet(key string, list []CIDRRangeConfig) (CIDRSet, error) {
 	prefixes := make([]netip.Prefix, len(list))
 	for i := range list {
 		var err error
@@ -94,10 +94,10 @@ func CompileRanges(key string, list []RangeConfig) (CIDRSet, error) {
 			return CIDRSet{}, fmt.Errorf("%s[%d]: %w", key, i, err)
 		}
 	}
-	return NewAddresses(prefixes), nil
+	return NewCIDRSet(prefixes), nil
 }
 
-func lastOf(p netip.Prefix) netip.Addr {
+func lastAddr(p netip.Prefix) netip.Addr {
 	bytes := p.Addr().AsSlice()
 	for bit := p.Bits(); bit < len(bytes)*8; bit++ {
 		bytes[bit/8] |= 0x80 >> (bit % 8)
@@ -106,8 +106,8 @@ func lastOf(p netip.Prefix) netip.Addr {
 	return last
 }
 
-// Has reports whether addr is in the set. No set has the zero Addr.
-func (s *CIDRSet) Has(addr netip.Addr) bool {
+// Contains reports whether addr is in the set. No set has the zero Addr.
+func (s *CIDRSet) Contains(addr netip.Addr) bool {
 	addr = addr.Unmap()
 	i, exact := slices.BinarySearchFunc(s.spans, addr, func(p span, a netip.Addr) int { return p.first.Compare(a) })
 	if exact {
@@ -120,19 +120,19 @@ func (s *CIDRSet) Has(addr netip.Addr) bool {
 	return p.first.BitLen() == addr.BitLen() && addr.WithZone("").Compare(p.last) <= 0
 }
 
-// Peer returns the address that x came from: the proxied address of a PROXY protocol header, else
+// RemoteAddr returns the address that x came from: the proxied address of a PROXY protocol header, else
 // the remote address of its connection. It returns the zero Addr if there is none (a unix
 // socket).
-func Peer(x *protocol.Exchange) netip.Addr {
+func RemoteAddr(x *protocol.Exchange) netip.Addr {
 	if x.Meta.Conn == nil {
 		return netip.Addr{}
 	}
 	return x.Meta.Conn.Remote.Addr()
 }
 
-// Direct returns the direct remote address of x's connection, whatever a PROXY protocol header
+// DirectRemoteAddr returns the direct remote address of x's connection, whatever a PROXY protocol header
 // says. It returns the zero Addr if there is none (a unix socket).
-func Direct(x *protocol.Exchange) netip.Addr {
+func DirectRemoteAddr(x *protocol.Exchange) netip.Addr {
 	if x.Meta.Conn == nil {
 		return netip.Addr{}
 	}
@@ -143,22 +143,22 @@ func Direct(x *protocol.Exchange) netip.Addr {
 // ClientAddr reads no header: it returns the address that the listener found
 // (protocol.Meta.Client), else Peer.
 type ClientAddr struct {
-	field string // "": use the listener's result
-	hops  int
-	plain bool // see Plain
+	header   string // "": use the listener's result
+	hops     int
+	bareOnly bool // see Plain
 }
 
-// NewClient returns a ClientAddr that reads the header field, usually X-Forwarded-For: a list to
+// NewClientAddr returns a ClientAddr that reads the header field, usually X-Forwarded-For: a list to
 // whose end each proxy adds the address that a request came from. The last hops addresses belong
 // to proxies; the one before them is the client. If the list is shorter or the header is missing,
 // the client is Peer. So it is for RPC calls: no proxy adds to their attachments, which the
 // client alone writes.
-func NewClient(field string, hops int) ClientAddr { return ClientAddr{field: field, hops: hops} }
+func NewClientAddr(field string, hops int) ClientAddr { return ClientAddr{header: field, hops: hops} }
 
-// Plain returns a copy of c that accepts bare addresses only, like Envoy: an entry with a port or
+// WithBareAddresses returns a copy of c that accepts bare addresses only, like Envoy: an entry with a port or
 // in brackets is not an address.
-func (c ClientAddr) Plain() ClientAddr {
-	c.plain = true
+func (c ClientAddr) WithBareAddresses() ClientAddr {
+	c.bareOnly = true
 	return c
 }
 
@@ -168,16 +168,16 @@ var ErrNoAddress = errors.New("no client address in the header")
 // Address returns the client address of x, or ErrNoAddress if the header entry for it is not an
 // address. It returns the zero Addr without an error for a unix socket.
 func (c *ClientAddr) Address(x *protocol.Exchange) (netip.Addr, error) {
-	if c.field == "" && x.Meta.Client.IsValid() {
+	if c.header == "" && x.Meta.Client.IsValid() {
 		return x.Meta.Client, nil
 	}
-	if c.field == "" || x.Request.Method == "" {
-		return Peer(x), nil
+	if c.header == "" || x.Request.Method == "" {
+		return RemoteAddr(x), nil
 	}
 	h, left := &x.Request.Header, c.hops
 	for i := h.Len() - 1; i >= 0; i-- {
 		f := h.At(i)
-		if !protocol.EqualFold(f.Name, c.field) {
+		if !protocol.EqualFold(f.Name, c.header) {
 			continue
 		}
 		for rest, more := f.Value, true; more; left-- {
@@ -185,14 +185,14 @@ func (c *ClientAddr) Address(x *protocol.Exchange) (netip.Addr, error) {
 			comma := strings.LastIndexByte(rest, ',')
 			last, more = rest[comma+1:], comma >= 0
 			if left == 0 {
-				return parseAddress(strings.Trim(last, " \t"), c.plain)
+				return parseAddress(strings.Trim(last, " \t"), c.bareOnly)
 			}
 			if more {
 				rest = rest[:comma]
 			}
 		}
 	}
-	return Peer(x), nil
+	return RemoteAddr(x), nil
 }
 
 // parseAddress parses an address. Unless plain is set, it accepts a port or brackets.

@@ -11,37 +11,37 @@ import (
 	"github.com/weft-proxy/weft/pkg/router/headermatch"
 )
 
-// HeaderConfig is a condition on a header of a request. Without a value condition, the header
+// HeaderMatcherConfig is a condition on a header of a request. Without a value condition, the header
 // must be present. The host of a request compares without case. Each header of the name is
 // evaluated by itself: see package headermatch.
-type HeaderConfig struct {
-	Name          string      `key:"name" doc:"Header name. For RPC requests it also names an attachment, or service, method, version or group. :method, :authority, :path (with the query) and :scheme have the values that the client sent." required:"true" example:"\"x-tenant\""`
-	String        *TextConfig `key:"string_match" doc:"Condition on the value. If several headers have the name, one value must match."`
-	Exact         *string     `key:"exact_match" doc:"The value must equal this text." example:"\"blue\""`
-	Prefix        *string     `key:"prefix_match" doc:"The value must start with this text." example:"\"blue-\""`
-	Suffix        *string     `key:"suffix_match" doc:"The value must end with this text." example:"\"-blue\""`
-	Contains      *string     `key:"contains_match" doc:"The value must contain this text." example:"\"blue\""`
-	SafeRegex     *Regex      `key:"safe_regex_match" doc:"A regular expression that must match the whole value."`
-	Range         *Numbers    `key:"range_match" doc:"The value must be an integer in this range."`
-	Present       *bool       `key:"present_match" doc:"true: the header must be present; false: it must be absent." example:"true"`
-	Invert        bool        `key:"invert_match" doc:"Inverts the condition. If several headers have the name, no value may match. An absent header matches neither the condition nor its inversion, except for present_match." default:"false" example:"true"`
-	MissingIsText bool        `key:"treat_missing_header_as_empty" doc:"Treats an absent header as one with an empty value." default:"false" example:"true"`
+type HeaderMatcherConfig struct {
+	Name           string               `key:"name" doc:"Header name. For RPC requests it also names an attachment, or service, method, version or group. :method, :authority, :path (with the query) and :scheme have the values that the client sent." required:"true" example:"\"x-tenant\""`
+	String         *StringMatcherConfig `key:"string_match" doc:"Condition on the value. If several headers have the name, one value must match."`
+	Exact          *string              `key:"exact_match" doc:"The value must equal this text." example:"\"blue\""`
+	Prefix         *string              `key:"prefix_match" doc:"The value must start with this text." example:"\"blue-\""`
+	Suffix         *string              `key:"suffix_match" doc:"The value must end with this text." example:"\"-blue\""`
+	Contains       *string              `key:"contains_match" doc:"The value must contain this text." example:"\"blue\""`
+	SafeRegex      *Regex               `key:"safe_regex_match" doc:"A regular expression that must match the whole value."`
+	Range          *Int64Range          `key:"range_match" doc:"The value must be an integer in this range."`
+	Present        *bool                `key:"present_match" doc:"true: the header must be present; false: it must be absent." example:"true"`
+	Invert         bool                 `key:"invert_match" doc:"Inverts the condition. If several headers have the name, no value may match. An absent header matches neither the condition nor its inversion, except for present_match." default:"false" example:"true"`
+	MissingIsEmpty bool                 `key:"treat_missing_header_as_empty" doc:"Treats an absent header as one with an empty value." default:"false" example:"true"`
 }
 
-// Numbers is a range of integers: from Start to End, End not included.
-type Numbers struct {
+// Int64Range is a range of integers: from Start to End, End not included.
+type Int64Range struct {
 	Start int64 `key:"start" doc:"The first number of the range." example:"1"`
 	End   int64 `key:"end" doc:"The first number after the range." example:"10"`
 }
 
-// HeaderMatcher is a compiled HeaderConfig.
+// HeaderMatcher is a compiled HeaderMatcherConfig.
 type HeaderMatcher struct {
 	field Field
 	value headermatch.Matcher
 }
 
 // Compile checks c and returns its compiled form.
-func (c *HeaderConfig) Compile() (HeaderMatcher, error) {
+func (c *HeaderMatcherConfig) Compile() (HeaderMatcher, error) {
 	field, err := NewField(c.Name)
 	if err != nil {
 		return HeaderMatcher{}, err
@@ -49,7 +49,7 @@ func (c *HeaderConfig) Compile() (HeaderMatcher, error) {
 	is := config.ValueMatch{Kind: config.ValuePresent}
 	var expression *regexp.Regexp
 	set := 0
-	text := func(of TextConfig) {
+	text := func(of StringMatcherConfig) {
 		set++
 		compiled, problem := of.Compile()
 		if problem != nil {
@@ -61,19 +61,19 @@ func (c *HeaderConfig) Compile() (HeaderMatcher, error) {
 		text(*c.String)
 	}
 	if c.Exact != nil {
-		text(TextConfig{Exact: c.Exact})
+		text(StringMatcherConfig{Exact: c.Exact})
 	}
 	if c.Prefix != nil {
-		text(TextConfig{Prefix: c.Prefix})
+		text(StringMatcherConfig{Prefix: c.Prefix})
 	}
 	if c.Suffix != nil {
-		text(TextConfig{Suffix: c.Suffix})
+		text(StringMatcherConfig{Suffix: c.Suffix})
 	}
 	if c.Contains != nil {
-		text(TextConfig{Contains: c.Contains})
+		text(StringMatcherConfig{Contains: c.Contains})
 	}
 	if c.SafeRegex != nil {
-		text(TextConfig{SafeRegex: c.SafeRegex})
+		text(StringMatcherConfig{SafeRegex: c.SafeRegex})
 	}
 	if c.Range != nil {
 		set++
@@ -93,15 +93,15 @@ func (c *HeaderConfig) Compile() (HeaderMatcher, error) {
 	if err != nil {
 		return HeaderMatcher{}, fmt.Errorf("the header condition on %q: %w", c.Name, err)
 	}
-	is.Invert, is.MissingIsEmpty = c.Invert != absent, c.MissingIsText
-	if field.of == authority || field.of == host {
+	is.Invert, is.TreatMissingAsEmpty = c.Invert != absent, c.MissingIsEmpty
+	if field.source == sourceAuthority || field.source == sourceHost {
 		is.IgnoreCase = true // RFC 9110 4.2.3: hosts have no case
 	}
 	return HeaderMatcher{field, headermatch.New(is, expression)}, nil
 }
 
 // CompileHeaders compiles a list. Errors name key.
-func CompileHeaders(key string, list []HeaderConfig) ([]HeaderMatcher, error) {
+func CompileHeaders(key string, list []HeaderMatcherConfig) ([]HeaderMatcher, error) {
 	headers := make([]HeaderMatcher, len(list))
 	for i := range list {
 		var err error
@@ -112,9 +112,9 @@ func CompileHeaders(key string, list []HeaderConfig) ([]HeaderMatcher, error) {
 	return headers, nil
 }
 
-// Holds reports whether the request of x matches h. It does not allocate.
-func (h *HeaderMatcher) Holds(x *protocol.Exchange) bool {
-	if value, ok, repeats := h.field.single(x); !repeats {
+// Matches reports whether the request of x matches h. It does not allocate.
+func (h *HeaderMatcher) Matches(x *protocol.Exchange) bool {
+	if value, ok, repeats := h.field.singleValue(x); !repeats {
 		return h.value.Match(value, ok)
 	}
 	return h.value.MatchHeader(&x.Request.Header, h.field.name)
@@ -122,20 +122,20 @@ func (h *HeaderMatcher) Holds(x *protocol.Exchange) bool {
 
 // Field reads the values of a request header, or of a pseudo-header, by name.
 type Field struct {
-	name string
-	of   source
+	name   string
+	source valueSource
 }
 
-type source uint8
+type valueSource uint8
 
 const (
-	fields source = iota
-	method
-	authority
-	target
-	scheme
-	host    // the authority of an HTTP request, a header of an RPC call
-	routing // a header of an HTTP request; the call's own value for RPC, which precedes its attachments
+	sourceHeader valueSource = iota
+	sourceMethod
+	sourceAuthority
+	sourcePath
+	sourceScheme
+	sourceHost    // the authority of an HTTP request, a header of an RPC call
+	sourceRouting // a header of an HTTP request; the call's own value for RPC, which precedes its attachments
 )
 
 // NewField returns the Field called name: a header, or :method, :authority, :path and :scheme,
@@ -146,17 +146,17 @@ func NewField(name string) (Field, error) {
 	case "":
 		return Field{}, errors.New("the header name is empty")
 	case ":method":
-		f.of = method
+		f.source = sourceMethod
 	case ":authority":
-		f.of = authority
+		f.source = sourceAuthority
 	case ":path":
-		f.of = target
+		f.source = sourcePath
 	case ":scheme":
-		f.of = scheme
+		f.source = sourceScheme
 	case "host":
-		f.of = host
+		f.source = sourceHost
 	case "service", "method", "version", "group":
-		f.of = routing
+		f.source = sourceRouting
 	default:
 		if name[0] == ':' {
 			return Field{}, fmt.Errorf("%q is not a valid header name: the only names with a colon are :method, :authority, :path and :scheme", name)
@@ -166,39 +166,39 @@ func NewField(name string) (Field, error) {
 }
 
 // IsPath reports whether the field is the request's path.
-func (f *Field) IsPath() bool { return f.of == target }
+func (f *Field) IsPath() bool { return f.source == sourcePath }
 
 // ReadsPath reports whether h reads the request's path.
 func (h *HeaderMatcher) ReadsPath() bool { return h.field.IsPath() }
 
 // ReadsCall reports whether h reads what an RPC call is for.
 func (h *HeaderMatcher) ReadsCall() bool {
-	return h.field.of == target || h.field.of == authority || h.field.of == routing
+	return h.field.source == sourcePath || h.field.source == sourceAuthority || h.field.source == sourceRouting
 }
 
-// single returns the value that a request has at most once, as a view of x, and whether it is
+// singleValue returns the value that a request has at most once, as a view of x, and whether it is
 // present. repeats reports that the value is in any number of headers.
-func (f *Field) single(x *protocol.Exchange) (value string, ok, repeats bool) {
+func (f *Field) singleValue(x *protocol.Exchange) (value string, ok, repeats bool) {
 	r := &x.Request
-	switch f.of {
-	case method:
+	switch f.source {
+	case sourceMethod:
 		return r.Method, true, false
-	case authority:
+	case sourceAuthority:
 		return x.OriginalAuthority(), true, false
-	case target:
+	case sourcePath:
 		return x.OriginalPath(), true, false
-	case scheme:
+	case sourceScheme:
 		return r.Scheme, true, false
-	case host:
+	case sourceHost:
 		if r.Method != "" { // not an RPC call
 			return x.OriginalAuthority(), true, false
 		}
-	case routing:
+	case sourceRouting:
 		if r.Method == "" {
 			value, ok = r.Header.Lookup(f.name)
 			return value, ok, false
 		}
-	case fields:
+	case sourceHeader:
 	}
 	return "", false, true
 }
@@ -206,7 +206,7 @@ func (f *Field) single(x *protocol.Exchange) (value string, ok, repeats bool) {
 // Value returns the n-th value of the field, from 0, as a view of x, and whether it exists. more
 // reports that others follow. Each header of the name has one value; Value never joins them.
 func (f *Field) Value(x *protocol.Exchange, n int) (value string, ok, more bool) {
-	value, ok, repeats := f.single(x)
+	value, ok, repeats := f.singleValue(x)
 	if !repeats {
 		if n > 0 {
 			return "", false, false

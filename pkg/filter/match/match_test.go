@@ -11,23 +11,23 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol/xprotocol"
 )
 
-func TestTexts(t *testing.T) {
+func TestStringMatcher(t *testing.T) {
 	for _, test := range []struct {
 		name      string
-		config    TextConfig
+		config    StringMatcherConfig
 		yes, none []string
 	}{
-		{"exact", TextConfig{Exact: new("a.b")}, []string{"a.b"}, []string{"", "a.bc", "xa.b", "A.b", "aXb"}},
-		{"exact and empty", TextConfig{Exact: new("")}, []string{""}, []string{"a"}},
-		{"exact in any case", TextConfig{Exact: new("Ab"), IgnoreCase: true}, []string{"ab", "AB"}, []string{"abc", "äb"}},
-		{"prefix", TextConfig{Prefix: new("/a/")}, []string{"/a/", "/a/b"}, []string{"/a", "/A/", "x/a/"}},
-		{"prefix in any case", TextConfig{Prefix: new("/a/"), IgnoreCase: true}, []string{"/A/b"}, []string{"/b/a"}},
-		{"suffix", TextConfig{Suffix: new(".test")}, []string{".test", "a.test"}, []string{"test", "a.TEST", "a.test."}},
-		{"suffix in any case", TextConfig{Suffix: new(".test"), IgnoreCase: true}, []string{"A.TEST"}, []string{"TEST"}},
-		{"contains", TextConfig{Contains: new("bc")}, []string{"bc", "abcd"}, []string{"", "b", "aBCd"}},
-		{"contains in any case", TextConfig{Contains: new("bc"), IgnoreCase: true}, []string{"aBCd", "xbC"}, []string{"b", "acb"}},
-		{"an expression for all of it", TextConfig{SafeRegex: &Regex{Regex: "a+|b"}}, []string{"aa", "b"}, []string{"ab", "xb", ""}},
-		{"an expression for several lines", TextConfig{SafeRegex: &Regex{Regex: ".*admin.*"}}, []string{"admin", "a\nadmin\nb"}, []string{"a\nb"}},
+		{"exact", StringMatcherConfig{Exact: new("a.b")}, []string{"a.b"}, []string{"", "a.bc", "xa.b", "A.b", "aXb"}},
+		{"exact and empty", StringMatcherConfig{Exact: new("")}, []string{""}, []string{"a"}},
+		{"exact in any case", StringMatcherConfig{Exact: new("Ab"), IgnoreCase: true}, []string{"ab", "AB"}, []string{"abc", "äb"}},
+		{"prefix", StringMatcherConfig{Prefix: new("/a/")}, []string{"/a/", "/a/b"}, []string{"/a", "/A/", "x/a/"}},
+		{"prefix in any case", StringMatcherConfig{Prefix: new("/a/"), IgnoreCase: true}, []string{"/A/b"}, []string{"/b/a"}},
+		{"suffix", StringMatcherConfig{Suffix: new(".test")}, []string{".test", "a.test"}, []string{"test", "a.TEST", "a.test."}},
+		{"suffix in any case", StringMatcherConfig{Suffix: new(".test"), IgnoreCase: true}, []string{"A.TEST"}, []string{"TEST"}},
+		{"contains", StringMatcherConfig{Contains: new("bc")}, []string{"bc", "abcd"}, []string{"", "b", "aBCd"}},
+		{"contains in any case", StringMatcherConfig{Contains: new("bc"), IgnoreCase: true}, []string{"aBCd", "xbC"}, []string{"b", "acb"}},
+		{"an expression for all of it", StringMatcherConfig{SafeRegex: &Regex{Regex: "a+|b"}}, []string{"aa", "b"}, []string{"ab", "xb", ""}},
+		{"an expression for several lines", StringMatcherConfig{SafeRegex: &Regex{Regex: ".*admin.*"}}, []string{"admin", "a\nadmin\nb"}, []string{"a\nb"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			text, err := test.config.Compile()
@@ -35,36 +35,36 @@ func TestTexts(t *testing.T) {
 				t.Fatal(err)
 			}
 			for _, s := range test.yes {
-				if !text.Holds(s) {
+				if !text.Matches(s) {
 					t.Errorf("does not match %q", s)
 				}
 			}
 			for _, s := range test.none {
-				if text.Holds(s) {
+				if text.Matches(s) {
 					t.Errorf("matches %q", s)
 				}
 			}
 		})
 	}
-	if zero := (StringMatcher{}); zero.Holds("") {
+	if zero := (StringMatcher{}); zero.Matches("") {
 		t.Error("the zero StringMatcher matches a text")
 	}
 }
 
-func TestTextsThatMeanNothingAreRefused(t *testing.T) {
+func TestInvalidStringMatchers(t *testing.T) {
 	for name, test := range map[string]struct {
-		config TextConfig
+		config StringMatcherConfig
 		want   string
 	}{
-		"no condition":                   {TextConfig{}, "0 of exact"},
-		"two conditions":                 {TextConfig{Exact: new("a"), Prefix: new("b")}, "2 of exact"},
-		"an empty prefix":                {TextConfig{Prefix: new("")}, "prefix is empty"},
-		"an empty contains":              {TextConfig{Contains: new("")}, "contains is empty"},
-		"an expression that is none":     {TextConfig{SafeRegex: &Regex{Regex: "("}}, "missing closing"},
-		"one that leaves its brackets":   {TextConfig{SafeRegex: &Regex{Regex: "a)|(b"}}, "unexpected )"},
-		"an expression in any case":      {TextConfig{SafeRegex: &Regex{Regex: "a"}, IgnoreCase: true}, "(?i)"},
-		"an expression that is long":     {TextConfig{SafeRegex: &Regex{Regex: strings.Repeat("a", 5000)}}, "5000 bytes"},
-		"an expression that grows large": {TextConfig{SafeRegex: &Regex{Regex: "((a{30}){30}){20}"}}, ""},
+		"no condition":                   {StringMatcherConfig{}, "0 of exact"},
+		"two conditions":                 {StringMatcherConfig{Exact: new("a"), Prefix: new("b")}, "2 of exact"},
+		"an empty prefix":                {StringMatcherConfig{Prefix: new("")}, "prefix is empty"},
+		"an empty contains":              {StringMatcherConfig{Contains: new("")}, "contains is empty"},
+		"an expression that is none":     {StringMatcherConfig{SafeRegex: &Regex{Regex: "("}}, "missing closing"},
+		"one that leaves its brackets":   {StringMatcherConfig{SafeRegex: &Regex{Regex: "a)|(b"}}, "unexpected )"},
+		"an expression in any case":      {StringMatcherConfig{SafeRegex: &Regex{Regex: "a"}, IgnoreCase: true}, "(?i)"},
+		"an expression that is long":     {StringMatcherConfig{SafeRegex: &Regex{Regex: strings.Repeat("a", 5000)}}, "5000 bytes"},
+		"an expression that grows large": {StringMatcherConfig{SafeRegex: &Regex{Regex: "((a{30}){30}){20}"}}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if _, err := test.config.Compile(); err == nil || !strings.Contains(err.Error(), test.want) {
@@ -87,33 +87,33 @@ func request(fields ...string) *protocol.Exchange {
 	return x
 }
 
-func TestHeaders(t *testing.T) {
-	blue := &TextConfig{Exact: new("blue")}
+func TestHeaderMatcher(t *testing.T) {
+	blue := &StringMatcherConfig{Exact: new("blue")}
 	for _, test := range []struct {
 		name      string
-		config    HeaderConfig
+		config    HeaderMatcherConfig
 		yes, none []string // one header each; "" for none
 	}{
-		{"that are there", HeaderConfig{Name: "X-A"}, []string{"x-a: 1", "X-A: "}, []string{"", "x-b: 1"}},
-		{"that must be there", HeaderConfig{Name: "x-a", Present: new(true)}, []string{"x-a: 1"}, []string{""}},
-		{"that must not", HeaderConfig{Name: "x-a", Present: new(false)}, []string{"", "x-b: 1"}, []string{"x-a: 1"}},
-		{"that are not there", HeaderConfig{Name: "x-a", Invert: true}, []string{""}, []string{"x-a: 1"}},
-		{"with a value", HeaderConfig{Name: "x-a", String: blue}, []string{"x-a: blue"}, []string{"", "x-a: Blue", "x-a: blue2"}},
-		{"with another value", HeaderConfig{Name: "x-a", String: blue, Invert: true}, []string{"x-a: red", "x-a: "}, []string{"", "x-a: blue"}},
-		{"with another value or none", HeaderConfig{Name: "x-a", String: blue, Invert: true, MissingIsText: true}, []string{"", "x-a: red"}, []string{"x-a: blue"}},
-		{"outside of a range", HeaderConfig{Name: "x-a", Range: &Numbers{Start: 1, End: 10}, Invert: true}, []string{"x-a: 10", "x-a: a"}, []string{"", "x-a: 1"}},
-		{"in the older forms", HeaderConfig{Name: "x-a", Exact: new("blue")}, []string{"x-a: blue"}, []string{"x-a: blu"}},
-		{"with a prefix", HeaderConfig{Name: "x-a", Prefix: new("bl")}, []string{"x-a: blue"}, []string{"x-a: red"}},
-		{"with a suffix", HeaderConfig{Name: "x-a", Suffix: new("ue")}, []string{"x-a: blue"}, []string{"x-a: red"}},
-		{"with a part", HeaderConfig{Name: "x-a", Contains: new("lu")}, []string{"x-a: blue"}, []string{"x-a: red"}},
-		{"by expression", HeaderConfig{Name: "x-a", SafeRegex: &Regex{Regex: "bl.*"}}, []string{"x-a: blue"}, []string{"x-a: a blue"}},
-		{"of numbers", HeaderConfig{Name: "x-a", Range: &Numbers{Start: -1, End: 10}}, []string{"x-a: -1", "x-a: 9"}, []string{"x-a: 10", "x-a: 9a", "x-a: ", ""}},
-		{"that count as empty", HeaderConfig{Name: "x-a", Exact: new(""), MissingIsText: true}, []string{"", "x-a: "}, []string{"x-a: 1"}},
-		{"of the request's own", HeaderConfig{Name: ":path", Exact: new("/a?b")}, []string{"", ":path: /b"}, nil},
-		{"its method", HeaderConfig{Name: ":method", Exact: new("GET")}, []string{"method: PUT"}, nil},
-		{"its scheme", HeaderConfig{Name: ":scheme", Exact: new("http")}, []string{""}, nil},
-		{"its host", HeaderConfig{Name: "Host", Exact: new("shop.test")}, []string{""}, nil},
-		{"its authority", HeaderConfig{Name: ":authority", Exact: new("shop.test")}, []string{""}, nil},
+		{"that are there", HeaderMatcherConfig{Name: "X-A"}, []string{"x-a: 1", "X-A: "}, []string{"", "x-b: 1"}},
+		{"that must be there", HeaderMatcherConfig{Name: "x-a", Present: new(true)}, []string{"x-a: 1"}, []string{""}},
+		{"that must not", HeaderMatcherConfig{Name: "x-a", Present: new(false)}, []string{"", "x-b: 1"}, []string{"x-a: 1"}},
+		{"that are not there", HeaderMatcherConfig{Name: "x-a", Invert: true}, []string{""}, []string{"x-a: 1"}},
+		{"with a value", HeaderMatcherConfig{Name: "x-a", String: blue}, []string{"x-a: blue"}, []string{"", "x-a: Blue", "x-a: blue2"}},
+		{"with another value", HeaderMatcherConfig{Name: "x-a", String: blue, Invert: true}, []string{"x-a: red", "x-a: "}, []string{"", "x-a: blue"}},
+		{"with another value or none", HeaderMatcherConfig{Name: "x-a", String: blue, Invert: true, MissingIsEmpty: true}, []string{"", "x-a: red"}, []string{"x-a: blue"}},
+		{"outside of a range", HeaderMatcherConfig{Name: "x-a", Range: &Int64Range{Start: 1, End: 10}, Invert: true}, []string{"x-a: 10", "x-a: a"}, []string{"", "x-a: 1"}},
+		{"in the older forms", HeaderMatcherConfig{Name: "x-a", Exact: new("blue")}, []string{"x-a: blue"}, []string{"x-a: blu"}},
+		{"with a prefix", HeaderMatcherConfig{Name: "x-a", Prefix: new("bl")}, []string{"x-a: blue"}, []string{"x-a: red"}},
+		{"with a suffix", HeaderMatcherConfig{Name: "x-a", Suffix: new("ue")}, []string{"x-a: blue"}, []string{"x-a: red"}},
+		{"with a part", HeaderMatcherConfig{Name: "x-a", Contains: new("lu")}, []string{"x-a: blue"}, []string{"x-a: red"}},
+		{"by expression", HeaderMatcherConfig{Name: "x-a", SafeRegex: &Regex{Regex: "bl.*"}}, []string{"x-a: blue"}, []string{"x-a: a blue"}},
+		{"of numbers", HeaderMatcherConfig{Name: "x-a", Range: &Int64Range{Start: -1, End: 10}}, []string{"x-a: -1", "x-a: 9"}, []string{"x-a: 10", "x-a: 9a", "x-a: ", ""}},
+		{"that count as empty", HeaderMatcherConfig{Name: "x-a", Exact: new(""), MissingIsEmpty: true}, []string{"", "x-a: "}, []string{"x-a: 1"}},
+		{"of the request's own", HeaderMatcherConfig{Name: ":path", Exact: new("/a?b")}, []string{"", ":path: /b"}, nil},
+		{"its method", HeaderMatcherConfig{Name: ":method", Exact: new("GET")}, []string{"method: PUT"}, nil},
+		{"its scheme", HeaderMatcherConfig{Name: ":scheme", Exact: new("http")}, []string{""}, nil},
+		{"its host", HeaderMatcherConfig{Name: "Host", Exact: new("shop.test")}, []string{""}, nil},
+		{"its authority", HeaderMatcherConfig{Name: ":authority", Exact: new("shop.test")}, []string{""}, nil},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			h, err := test.config.Compile()
@@ -126,7 +126,7 @@ func TestHeaders(t *testing.T) {
 					if field != "" {
 						x = request(field)
 					}
-					if h.Holds(x) != want {
+					if h.Matches(x) != want {
 						t.Errorf("headers %q: matches is %t", field, !want)
 					}
 				}
@@ -135,7 +135,7 @@ func TestHeaders(t *testing.T) {
 	}
 }
 
-func TestHostIsAFieldOfRPC(t *testing.T) {
+func TestHostIsAnAttachmentOfRPC(t *testing.T) {
 	x := request("host: attachment")
 	x.Request.Method, x.Request.Authority = "", "org.example.Shop"
 	f, err := NewField("host")
@@ -147,7 +147,7 @@ func TestHostIsAFieldOfRPC(t *testing.T) {
 	}
 }
 
-func TestWhatTheCallerSentIsCompared(t *testing.T) {
+func TestOriginalPathAndAuthorityAreCompared(t *testing.T) {
 	x := request()
 	x.Record.OriginalPath, x.Request.Path = x.Request.Path, "/rewritten"
 	x.RewriteAuthority("rewritten.test")
@@ -162,7 +162,7 @@ func TestWhatTheCallerSentIsCompared(t *testing.T) {
 	}
 }
 
-func TestCallsThatDoNotTellWhatTheyCall(t *testing.T) {
+func TestUnidentifiedCalls(t *testing.T) {
 	call := func(fields ...string) *protocol.Exchange {
 		x := request(fields...)
 		x.Request.Method = ""
@@ -184,32 +184,32 @@ func TestCallsThatDoNotTellWhatTheyCall(t *testing.T) {
 		{"a call of no service", call("a: b"), true, false},
 		{"a call that cannot be read", call(), true, true},
 	} {
-		if got := HidesCall(test.x); got != test.call {
+		if got := IsUnidentifiedCall(test.x); got != test.call {
 			t.Errorf("%s: HidesCall = %t", test.name, got)
 		}
-		if got := HidesFields(test.x); got != test.nothing {
+		if got := HasUnreadableHeader(test.x); got != test.nothing {
 			t.Errorf("%s: HidesFields = %t", test.name, got)
 		}
 	}
 }
 
-func TestHostsHaveNoCase(t *testing.T) {
+func TestHostIgnoresCase(t *testing.T) {
 	for _, name := range []string{"host", ":authority"} {
-		c := HeaderConfig{Name: name, Suffix: new(".Test")}
+		c := HeaderMatcherConfig{Name: name, Suffix: new(".Test")}
 		h, err := c.Compile()
 		if err != nil {
 			t.Fatal(err)
 		}
 		x := request()
 		for authority, want := range map[string]bool{"shop.test": true, "SHOP.TEST": true, "shop.test:80": false} {
-			if x.Request.Authority = authority; h.Holds(x) != want {
+			if x.Request.Authority = authority; h.Matches(x) != want {
 				t.Errorf("%s: %s ends in .Test: %t, want %t", name, authority, !want, want)
 			}
 		}
 	}
 }
 
-func TestNoAttachmentStandsForTheMethodOfACall(t *testing.T) {
+func TestAttachmentDoesNotOverrideMethod(t *testing.T) {
 	f, err := NewField("method")
 	if err != nil {
 		t.Fatal(err)
@@ -225,21 +225,21 @@ func TestNoAttachmentStandsForTheMethodOfACall(t *testing.T) {
 	}
 }
 
-func TestHeaderConditionsThatMeanNothingAreRefused(t *testing.T) {
-	for name, c := range map[string]HeaderConfig{
+func TestInvalidHeaderMatchers(t *testing.T) {
+	for name, c := range map[string]HeaderMatcherConfig{
 		"without a name":      {},
 		"an unknown own name": {Name: ":status"},
 		"two conditions":      {Name: "a", Exact: new("b"), Present: new(true)},
-		"an empty range":      {Name: "a", Range: &Numbers{Start: 5, End: 5}},
+		"an empty range":      {Name: "a", Range: &Int64Range{Start: 5, End: 5}},
 		"a bad expression":    {Name: "a", SafeRegex: &Regex{Regex: "["}},
 	} {
-		if _, err := CompileHeaders("headers", []HeaderConfig{c}); err == nil || !strings.HasPrefix(err.Error(), "headers[0]: ") {
+		if _, err := CompileHeaders("headers", []HeaderMatcherConfig{c}); err == nil || !strings.HasPrefix(err.Error(), "headers[0]: ") {
 			t.Errorf("%s: %v, want an error of headers[0]", name, err)
 		}
 	}
 }
 
-func TestAddresses(t *testing.T) {
+func TestCIDRSet(t *testing.T) {
 	var prefixes []netip.Prefix
 	for _, text := range []string{"10.0.0.0/8", "10.1.2.3", "9.255.255.255", "192.0.2.7/24", "::ffff:203.0.113.0/120", "2001:db8::/32", "fe80::1"} {
 		p, err := ParsePrefix(text)
@@ -248,42 +248,42 @@ func TestAddresses(t *testing.T) {
 		}
 		prefixes = append(prefixes, p)
 	}
-	set := NewAddresses(prefixes)
+	set := NewCIDRSet(prefixes)
 	for addr, want := range map[string]bool{
 		"10.0.0.0": true, "10.1.2.3": true, "10.255.255.255": true, "11.0.0.0": false, "9.255.255.255": true, "9.255.255.254": false,
 		"192.0.2.0": true, "192.0.2.255": true, "192.0.3.0": false, "203.0.113.9": true, "::ffff:10.0.0.1": true,
 		"2001:db8:ffff::1": true, "2001:db9::": false, "fe80::1": true, "fe80::2": false, "::": false, "0.0.0.0": false, "255.255.255.255": false,
 	} {
-		if got := set.Has(netip.MustParseAddr(addr)); got != want {
+		if got := set.Contains(netip.MustParseAddr(addr)); got != want {
 			t.Errorf("Has(%s) = %t, want %t", addr, got, want)
 		}
 	}
-	if set.Has(netip.Addr{}) {
+	if set.Contains(netip.Addr{}) {
 		t.Error("the zero address is in the set")
 	}
-	if empty := (CIDRSet{}); empty.Has(netip.MustParseAddr("10.0.0.1")) {
+	if empty := (CIDRSet{}); empty.Contains(netip.MustParseAddr("10.0.0.1")) {
 		t.Error("the empty set has an address")
 	}
-	everything := NewAddresses([]netip.Prefix{netip.MustParsePrefix("0.0.0.0/0")})
-	if !everything.Has(netip.MustParseAddr("255.255.255.255")) || everything.Has(netip.MustParseAddr("::1")) {
+	everything := NewCIDRSet([]netip.Prefix{netip.MustParsePrefix("0.0.0.0/0")})
+	if !everything.Contains(netip.MustParseAddr("255.255.255.255")) || everything.Contains(netip.MustParseAddr("::1")) {
 		t.Error("0.0.0.0/0 is not all of IPv4 and nothing else")
 	}
 }
 
-func TestRangesThatMeanNothingAreRefused(t *testing.T) {
+func TestInvalidRanges(t *testing.T) {
 	for _, text := range []string{"", "10.0.0.0/33", "10.0.0", "10.0.0.1/", "fe80::1%eth0", "host.test", "10.0.0.1:80"} {
 		if p, err := ParsePrefix(text); err == nil {
 			t.Errorf("ParsePrefix(%q) = %v, want an error", text, p)
 		}
 	}
-	for _, c := range []RangeConfig{{"10.0.0.0", 33}, {"host", 8}, {"::1", 129}} {
-		if _, err := CompileRanges("ips", []RangeConfig{c}); err == nil || !strings.HasPrefix(err.Error(), "ips[0]: ") {
+	for _, c := range []CIDRRangeConfig{{"10.0.0.0", 33}, {"host", 8}, {"::1", 129}} {
+		if _, err := CompileCIDRSet("ips", []CIDRRangeConfig{c}); err == nil || !strings.HasPrefix(err.Error(), "ips[0]: ") {
 			t.Errorf("%v: %v, want an error of ips[0]", c, err)
 		}
 	}
 }
 
-func TestTheClientIsWhomTrustedProxiesName(t *testing.T) {
+func TestClientAddrTrustedHops(t *testing.T) {
 	const peer = "192.0.2.1"
 	for _, test := range []struct {
 		name   string
@@ -292,19 +292,19 @@ func TestTheClientIsWhomTrustedProxiesName(t *testing.T) {
 		want   string // "": none
 	}{
 		{"nobody is trusted", ClientAddr{}, []string{"X-Forwarded-For: 10.0.0.1"}, peer},
-		{"the last", NewClient("x-forwarded-for", 0), []string{"X-Forwarded-For: 10.0.0.1, 10.0.0.2"}, "10.0.0.2"},
-		{"the one before one proxy", NewClient("x-forwarded-for", 1), []string{"X-Forwarded-For: 10.0.0.1, 10.0.0.2,10.0.0.3"}, "10.0.0.2"},
-		{"over several fields", NewClient("x-forwarded-for", 2), []string{"x-forwarded-for: 10.0.0.1", "A: b", "X-Forwarded-For: 10.0.0.2, 10.0.0.3"}, "10.0.0.1"},
-		{"too few", NewClient("x-forwarded-for", 2), []string{"X-Forwarded-For: 10.0.0.1, 10.0.0.2"}, peer},
-		{"no field", NewClient("x-forwarded-for", 0), nil, peer},
-		{"a port", NewClient("x", 0), []string{"X: 10.0.0.1:80"}, "10.0.0.1"},
-		{"IPv6", NewClient("x", 0), []string{"X: 2001:db8::1"}, "2001:db8::1"},
-		{"IPv6 in brackets", NewClient("x", 0), []string{"X: [2001:db8::1]"}, "2001:db8::1"},
-		{"IPv6 with a port", NewClient("x", 0), []string{"X: [2001:db8::1]:80"}, "2001:db8::1"},
-		{"IPv4 in IPv6's clothes", NewClient("x", 0), []string{"X: ::ffff:10.0.0.1"}, "10.0.0.1"},
-		{"a name", NewClient("x", 0), []string{"X: unknown"}, ""},
-		{"nothing", NewClient("x", 0), []string{"X: 10.0.0.1,"}, ""},
-		{"nothing at all", NewClient("x", 0), []string{"X: "}, ""},
+		{"the last", NewClientAddr("x-forwarded-for", 0), []string{"X-Forwarded-For: 10.0.0.1, 10.0.0.2"}, "10.0.0.2"},
+		{"the one before one proxy", NewClientAddr("x-forwarded-for", 1), []string{"X-Forwarded-For: 10.0.0.1, 10.0.0.2,10.0.0.3"}, "10.0.0.2"},
+		{"over several fields", NewClientAddr("x-forwarded-for", 2), []string{"x-forwarded-for: 10.0.0.1", "A: b", "X-Forwarded-For: 10.0.0.2, 10.0.0.3"}, "10.0.0.1"},
+		{"too few", NewClientAddr("x-forwarded-for", 2), []string{"X-Forwarded-For: 10.0.0.1, 10.0.0.2"}, peer},
+		{"no field", NewClientAddr("x-forwarded-for", 0), nil, peer},
+		{"a port", NewClientAddr("x", 0), []string{"X: 10.0.0.1:80"}, "10.0.0.1"},
+		{"IPv6", NewClientAddr("x", 0), []string{"X: 2001:db8::1"}, "2001:db8::1"},
+		{"IPv6 in brackets", NewClientAddr("x", 0), []string{"X: [2001:db8::1]"}, "2001:db8::1"},
+		{"IPv6 with a port", NewClientAddr("x", 0), []string{"X: [2001:db8::1]:80"}, "2001:db8::1"},
+		{"IPv4 in IPv6's clothes", NewClientAddr("x", 0), []string{"X: ::ffff:10.0.0.1"}, "10.0.0.1"},
+		{"a name", NewClientAddr("x", 0), []string{"X: unknown"}, ""},
+		{"nothing", NewClientAddr("x", 0), []string{"X: 10.0.0.1,"}, ""},
+		{"nothing at all", NewClientAddr("x", 0), []string{"X: "}, ""},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			call := request(test.fields...)
@@ -326,7 +326,7 @@ func TestTheClientIsWhomTrustedProxiesName(t *testing.T) {
 	}
 }
 
-func TestWhoIsNotAskedForIsWhomTheListenerFound(t *testing.T) {
+func TestClientAddrOfListener(t *testing.T) {
 	x := request("X-Forwarded-For: 10.0.0.1")
 	x.Meta.Client = netip.MustParseAddr("203.0.113.9")
 	for _, test := range []struct {
@@ -334,46 +334,46 @@ func TestWhoIsNotAskedForIsWhomTheListenerFound(t *testing.T) {
 		want   string
 	}{
 		{ClientAddr{}, "203.0.113.9"},
-		{NewClient("x-forwarded-for", 0), "10.0.0.1"},
-		{NewClient("x-forwarded-for", 1), "192.0.2.1"},
+		{NewClientAddr("x-forwarded-for", 0), "10.0.0.1"},
+		{NewClientAddr("x-forwarded-for", 1), "192.0.2.1"},
 	} {
 		if got, err := test.client.Address(x); err != nil || got.String() != test.want {
 			t.Errorf("%v: Address = %v, %v; want %s", test.client, got, err, test.want)
 		}
 	}
-	if got := Peer(x); got.String() != "192.0.2.1" {
+	if got := RemoteAddr(x); got.String() != "192.0.2.1" {
 		t.Errorf("Peer = %v, want the connection's", got)
 	}
 }
 
-func TestShares(t *testing.T) {
+func TestFractions(t *testing.T) {
 	for _, test := range []struct {
 		name   string
-		config *ShareConfig
+		config *RuntimeFractionConfig
 		least  int // of 10,000 requests
 		most   int
 	}{
 		{"absent", nil, 10_000, 10_000},
-		{"all", &ShareConfig{Default: FractionConfig{100, "HUNDRED"}}, 10_000, 10_000},
-		{"none", &ShareConfig{}, 0, 0},
-		{"half", &ShareConfig{Default: FractionConfig{5000, "TEN_THOUSAND"}}, 4700, 5300}, // six standard deviations
-		{"half a million", &ShareConfig{Default: FractionConfig{500_000, "MILLION"}}, 4700, 5300},
+		{"all", &RuntimeFractionConfig{Default: FractionConfig{100, "HUNDRED"}}, 10_000, 10_000},
+		{"none", &RuntimeFractionConfig{}, 0, 0},
+		{"half", &RuntimeFractionConfig{Default: FractionConfig{5000, "TEN_THOUSAND"}}, 4700, 5300}, // six standard deviations
+		{"half a million", &RuntimeFractionConfig{Default: FractionConfig{500_000, "MILLION"}}, 4700, 5300},
 	} {
-		s, err := test.config.Compile(All())
+		s, err := test.config.Compile(AllRequests())
 		if err != nil {
 			t.Fatal(err)
 		}
 		hits := 0
 		for range 10_000 {
-			if s.Hits() {
+			if s.Sample() {
 				hits++
 			}
 		}
-		if hits < test.least || hits > test.most || s.None() != (test.most == 0) {
+		if hits < test.least || hits > test.most || s.IsZero() != (test.most == 0) {
 			t.Errorf("%s: %d of 10,000, want %d to %d", test.name, hits, test.least, test.most)
 		}
 	}
-	if _, err := (&ShareConfig{Default: FractionConfig{101, "HUNDRED"}}).Compile(All()); err == nil {
+	if _, err := (&RuntimeFractionConfig{Default: FractionConfig{101, "HUNDRED"}}).Compile(AllRequests()); err == nil {
 		t.Error("101 of a hundred was accepted")
 	}
 }
@@ -383,15 +383,15 @@ func TestConditionsAllocateNothing(t *testing.T) {
 		t.Skip("under the race detector expressions are not reused") // sync.Pool drops some
 	}
 	x := request("X-Tenant: blue", "X-Forwarded-For: 10.0.0.1, 10.0.0.2")
-	h, err := (&HeaderConfig{Name: "x-tenant", String: &TextConfig{SafeRegex: &Regex{Regex: "b.*e"}}}).Compile()
+	h, err := (&HeaderMatcherConfig{Name: "x-tenant", String: &StringMatcherConfig{SafeRegex: &Regex{Regex: "b.*e"}}}).Compile()
 	if err != nil {
 		t.Fatal(err)
 	}
-	client := NewClient("x-forwarded-for", 1)
-	set := NewAddresses([]netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")})
+	client := NewClientAddr("x-forwarded-for", 1)
+	set := NewCIDRSet([]netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")})
 	if n := testing.AllocsPerRun(100, func() {
 		addr, err := client.Address(x)
-		if err != nil || !set.Has(addr) || !h.Holds(x) {
+		if err != nil || !set.Contains(addr) || !h.Matches(x) {
 			t.Fatal("a condition does not match")
 		}
 	}); n != 0 {
@@ -406,7 +406,7 @@ func FuzzAddress(f *testing.F) {
 	f.Fuzz(func(t *testing.T, value string, hops int) {
 		x := request()
 		x.Request.Header.Add("x", value)
-		client := NewClient("x", hops%8)
+		client := NewClientAddr("x", hops%8)
 		if addr, err := client.Address(x); err == nil && (addr.Zone() != "" || addr.Is4In6() || !addr.IsValid()) {
 			t.Errorf("Address of %q = %v", value, addr)
 		}

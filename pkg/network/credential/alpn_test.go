@@ -9,9 +9,9 @@ import (
 	"github.com/weft-proxy/weft/internal/testpki"
 )
 
-// TestWhoOffersNothingOfALPNMayBeServed: sidecars of Istio that carry bytes offer what is
+// TestAllowNoALPN: sidecars of Istio that carry bytes offer what is
 // no protocol.
-func TestWhoOffersNothingOfALPNMayBeServed(t *testing.T) {
+func TestAllowNoALPN(t *testing.T) {
 	ca := testpki.New(t)
 	leaf := ca.Issue(testpki.Spec{})
 	c := &Context{ALPN: []string{"h2", "http/1.1"}}
@@ -31,13 +31,13 @@ func TestWhoOffersNothingOfALPNMayBeServed(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			settings := *c
 			settings.AllowNoALPN = test.any
-			store := NewStore(slog.New(slog.DiscardHandler), func(err error) { t.Error(err) })
-			server, err := store.Server([]*Context{&settings})
+			store := NewReloader(slog.New(slog.DiscardHandler), func(err error) { t.Error(err) })
+			server, err := store.NewServer([]*Context{&settings})
 			if err != nil {
 				t.Fatal(err)
 			}
 			defer server.Close()
-			state, _, clientErr, _ := shake(server.Config(), &tls.Config{RootCAs: ca.Pool(), ServerName: "127.0.0.1", NextProtos: test.offered, MinVersion: tls.VersionTLS12})
+			state, _, clientErr, _ := handshake(server.Config(), &tls.Config{RootCAs: ca.Pool(), ServerName: "127.0.0.1", NextProtos: test.offered, MinVersion: tls.VersionTLS12})
 			if (clientErr != nil) != test.refused || state.NegotiatedProtocol != test.chosen {
 				t.Errorf("%q is chosen, %v; want %q, refused: %v", state.NegotiatedProtocol, clientErr, test.chosen, test.refused)
 			}
@@ -45,10 +45,10 @@ func TestWhoOffersNothingOfALPNMayBeServed(t *testing.T) {
 	}
 }
 
-func TestAClientOffersWhatTheConnectionIsToCarry(t *testing.T) {
-	store := NewStore(slog.New(slog.DiscardHandler), func(err error) { t.Error(err) })
+func TestClientALPNForProtocol(t *testing.T) {
+	store := NewReloader(slog.New(slog.DiscardHandler), func(err error) { t.Error(err) })
 	http := []string{"istio-http/1.1", "istio", "http/1.1"}
-	client, err := store.Client(&Context{SkipVerify: true, ALPN: []string{"istio"}, ALPNFor: map[string][]string{"http/1.1": http}})
+	client, err := store.NewClient(&Context{SkipVerify: true, ALPN: []string{"istio"}, ALPNFor: map[string][]string{"http/1.1": http}})
 	if err != nil {
 		t.Fatal(err)
 	}

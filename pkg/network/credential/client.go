@@ -10,24 +10,24 @@ import (
 // Client begins handshakes with the hosts of one cluster. Sessions are resumed, for
 // each host by itself. Safe for concurrent use.
 type Client struct {
-	store   *Reloader
-	context *Context
-	now     atomic.Pointer[clientState]
+	reloader *Reloader
+	context  *Context
+	current  atomic.Pointer[clientState]
 }
 
 // clientState is immutable; sessions are of those that were verified by its
 // configuration.
 type clientState struct {
-	config   *tls.Config
-	sessions tls.ClientSessionCache
+	config       *tls.Config
+	sessionCache tls.ClientSessionCache
 }
 
-// mostSessions is how many hosts' sessions a Client remembers.
-const mostSessions = 256
+// maxSessionHosts is how many hosts' sessions a Client remembers.
+const maxSessionHosts = 256
 
-// Client returns a client of the context, whose files s watches until Close.
-func (s *Reloader) Client(c *Context) (*Client, error) {
-	client := &Client{store: s, context: c}
+// NewClient returns a client of the context, whose files s watches until Close.
+func (s *Reloader) NewClient(c *Context) (*Client, error) {
+	client := &Client{reloader: s, context: c}
 	stamps := stampsOf(c.files())
 	if err := client.reload(); err != nil {
 		return nil, err
@@ -37,15 +37,15 @@ func (s *Reloader) Client(c *Context) (*Client, error) {
 }
 
 // Close ends the watch over the files.
-func (c *Client) Close() { c.store.forget(c) }
+func (c *Client) Close() { c.reloader.remove(c) }
 
 func (c *Client) reload() error {
 	m, err := c.context.load(PEM.Read)
 	if err != nil {
 		return err
 	}
-	c.store.warn(m)
-	out := c.context.base(m)
+	c.reloader.warn(m)
+	out := c.context.baseConfig(m)
 	out.RootCAs = m.authorities
 	out.InsecureSkipVerify = c.context.SkipVerify
 	if peers := c.context.PeerSANs; (len(peers) > 0 || c.context.SkipNameVerify) && !c.context.SkipVerify {
@@ -57,7 +57,7 @@ func (c *Client) reload() error {
 			return verifySAN(peers, &state)
 		}
 	}
-	c.now.Store(&clientState{config: out, sessions: tls.NewLRUClientSessionCache(mostSessions)})
+	c.current.Store(&clientState{config: out, sessionCache: tls.NewLRUClientSessionCache(maxSessionHosts)})
 	return nil
 }
 
@@ -83,7 +83,7 @@ func verifyChain(roots *x509.CertPool, state *tls.ConnectionState) error {
 // what the host must prove to be unless the context says another; alpn is offered
 // unless the context has a list of its own, for what alpn begins with or for anything.
 func (c *Client) Config(name, address string, alpn []string) *tls.Config {
-	state := c.now.Load()
+	state := c.current.Load()
 	out := state.config.Clone()
 	out.ServerName = name
 	if len(c.context.ServerNames) > 0 {
@@ -95,7 +95,7 @@ func (c *Client) Config(name, address string, alpn []string) *tls.Config {
 	if len(alpn) > 0 && len(c.context.ALPNFor[alpn[0]]) > 0 {
 		out.NextProtos = c.context.ALPNFor[alpn[0]]
 	}
-	out.ClientSessionCache = hostSessions{state.sessions, address}
+	out.ClientSessionCache = hostSessionCache{state.sessionCache, address}
 	return out
 }
 
@@ -132,18 +132,18 @@ func (c *Client) ConfigForHostname(a HostnameOverride, name, address string, alp
 	return out
 }
 
-// hostSessions are the sessions of one host: others of its name may not know them.
-type hostSessions struct {
-	all     tls.ClientSessionCache
+// hostSessionCache are the sessions of one host: others of its name may not know them.
+type hostSessionCache struct {
+	cache   tls.ClientSessionCache
 	address string
 }
 
 // Get is tls.ClientSessionCache's.
-func (s hostSessions) Get(key string) (*tls.ClientSessionState, bool) {
-	return s.all.Get(s.address + " " + key)
+func (s hostSessionCache) Get(key string) (*tls.ClientSessionState, bool) {
+	return s.cache.Get(s.address + " " + key)
 }
 
 // Put is tls.ClientSessionCache's.
-func (s hostSessions) Put(key string, state *tls.ClientSessionState) {
-	s.all.Put(s.address+" "+key, state)
+func (s hostSessionCache) Put(key string, state *tls.ClientSessionState) {
+	s.cache.Put(s.address+" "+key, state)
 }

@@ -5,8 +5,8 @@
 //	Context  what one tls_context says                       (this file)
 //	Server   several of them, chosen by ClientHello          server.go
 //	Client   one of them, for the hosts of a cluster         client.go
-//	Match    which names in a peer's certificate will do     match.go
-//	Store    the files, looked at every second               store.go
+//	Match    which names in a peer's certificate will do     san.go
+//	Store    the files, looked at every second               reloader.go
 //	Failure  why a handshake failed, for counters and logs   failure.go
 //
 // Connections are never touched by a change: they go on with what they began with.
@@ -94,7 +94,7 @@ func (c *Context) load(read func(PEM) ([]byte, error)) (m material, err error) {
 		}
 		key, err := read(c.Key)
 		if err != nil {
-			return m, fmt.Errorf("private_key: %w", unnamed(err))
+			return m, fmt.Errorf("private_key: %w", withoutPath(err))
 		}
 		pair, err := tls.X509KeyPair(cert, key)
 		if err != nil {
@@ -115,9 +115,9 @@ func (c *Context) load(read func(PEM) ([]byte, error)) (m material, err error) {
 	return m, nil
 }
 
-// unnamed is an error of reading a file without the file's name: that may be the key
+// withoutPath is an error of reading a file without the file's name: that may be the key
 // itself, without what makes it PEM.
-func unnamed(err error) error {
+func withoutPath(err error) error {
 	var path *fs.PathError
 	if errors.As(err, &path) {
 		return path.Err
@@ -136,13 +136,13 @@ func (c *Context) Check(server bool, read func(PEM) ([]byte, error)) error {
 		return err
 	}
 	if server {
-		return c.complete(m)
+		return c.checkServer(m)
 	}
 	return nil
 }
 
-// complete returns what a server lacks.
-func (c *Context) complete(m material) error {
+// checkServer returns what a server lacks.
+func (c *Context) checkServer(m material) error {
 	switch {
 	case m.certificate == nil:
 		return errors.New("a server needs cert_chain and private_key")
@@ -152,8 +152,8 @@ func (c *Context) complete(m material) error {
 	return nil
 }
 
-// expired tells when a certificate of ours has ended, or will only begin.
-func (m *material) expired(now time.Time) error {
+// checkValidity tells when a certificate of ours has ended, or will only begin.
+func (m *material) checkValidity(now time.Time) error {
 	if m.certificate == nil || m.certificate.Leaf == nil {
 		return nil
 	}
@@ -165,8 +165,8 @@ func (m *material) expired(now time.Time) error {
 	return nil
 }
 
-// base returns what both sides have in common.
-func (c *Context) base(m material) *tls.Config {
+// baseConfig returns what both sides have in common.
+func (c *Context) baseConfig(m material) *tls.Config {
 	out := &tls.Config{ //nolint:gosec // older versions only if the configuration asks for them
 		MinVersion:       max(c.MinVersion, tls.VersionTLS10),
 		MaxVersion:       c.MaxVersion,

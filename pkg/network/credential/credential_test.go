@@ -15,8 +15,8 @@ import (
 	"github.com/weft-proxy/weft/internal/testpki"
 )
 
-// ends returns both ends of a connection.
-func ends() (near, far net.Conn) {
+// connPair returns both ends of a connection.
+func connPair() (near, far net.Conn) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		panic(err)
@@ -31,9 +31,9 @@ func ends() (near, far net.Conn) {
 	return near, far
 }
 
-// shake performs a handshake and returns what either side has of it.
-func shake(server, client *tls.Config) (c, s tls.ConnectionState, clientErr, serverErr error) {
-	near, far := ends()
+// handshake performs a handshake and returns what either side has of it.
+func handshake(server, client *tls.Config) (c, s tls.ConnectionState, clientErr, serverErr error) {
+	near, far := connPair()
 	defer near.Close()
 	defer far.Close()
 	deadline := time.Now().Add(5 * time.Second)
@@ -63,7 +63,7 @@ func shake(server, client *tls.Config) (c, s tls.ConnectionState, clientErr, ser
 
 func text(l testpki.Leaf) (cert, key PEM) { return PEM{Text: string(l.Cert)}, PEM{Text: string(l.Key)} }
 
-func TestAServerChoosesByNameThenALPNThenTheFirst(t *testing.T) {
+func TestServerSelectsByNameThenALPN(t *testing.T) {
 	ca := testpki.New(t)
 	var contexts []*Context
 	add := func(cn string, dns, names, alpn []string) {
@@ -78,7 +78,7 @@ func TestAServerChoosesByNameThenALPNThenTheFirst(t *testing.T) {
 	add("h1", []string{"two.example"}, nil, []string{"http/1.1"})
 	add("named", []string{"other.example"}, []string{"Alias.Example"}, nil)
 	add("common.test", nil, nil, nil)
-	server, err := NewStore(nil, nil).Server(contexts)
+	server, err := NewReloader(nil, nil).NewServer(contexts)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -133,12 +133,12 @@ func TestOnlySafeVersionsAndCiphersUnlessAsked(t *testing.T) {
 		{"TLS 1.0, asked for", &old, &tls.Config{MinVersion: tls.VersionTLS10, MaxVersion: tls.VersionTLS10}, true},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			server, err := NewStore(nil, nil).Server([]*Context{test.context})
+			server, err := NewReloader(nil, nil).NewServer([]*Context{test.context})
 			if err != nil {
 				t.Fatal(err)
 			}
 			test.client.RootCAs, test.client.ServerName = ca.Pool(), "127.0.0.1"
-			if _, _, err, _ := shake(server.Config(), test.client); (err == nil) != test.want {
+			if _, _, err, _ := handshake(server.Config(), test.client); (err == nil) != test.want {
 				t.Errorf("handshake: %v, want success: %v", err, test.want)
 			}
 		})
@@ -166,7 +166,7 @@ func TestCiphersHaveTheNamesOfOpenSSLAndOfIANA(t *testing.T) {
 	}
 }
 
-func TestPeersAreJudgedByTheirNames(t *testing.T) {
+func TestPeerSANs(t *testing.T) {
 	ca := testpki.New(t)
 	leaf := ca.Issue(testpki.Spec{CommonName: "orders", DNS: []string{"Orders.shop.example", "*.api.shop.example"}, URIs: []string{"spiffe://shop/ns/a/sa/orders"}, IPs: []string{"10.0.0.1"}})
 	regex := func(text string) SANMatcher {
@@ -204,12 +204,12 @@ func TestPeersAreJudgedByTheirNames(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			c := &Context{TrustedCA: PEM{Text: string(ca.PEM)}, ClientAuth: tls.RequireAndVerifyClientCert, PeerSANs: []SANMatcher{test.m}}
 			c.Certificate, c.Key = text(ca.Issue(testpki.Spec{}))
-			server, err := NewStore(nil, nil).Server([]*Context{c})
+			server, err := NewReloader(nil, nil).NewServer([]*Context{c})
 			if err != nil {
 				t.Fatal(err)
 			}
 			client := &tls.Config{RootCAs: ca.Pool(), ServerName: "127.0.0.1", Certificates: []tls.Certificate{leaf.TLS}}
-			_, _, err, why := shake(server.Config(), client)
+			_, _, err, why := handshake(server.Config(), client)
 			if (err == nil) != test.want {
 				t.Fatalf("handshake: %v, want success: %v", err, test.want)
 			}
@@ -247,13 +247,13 @@ func TestAClientVerifiesUnlessTold(t *testing.T) {
 		{"insecure_skip", other.Issue(testpki.Spec{}), Context{SkipVerify: true}, "b.example", OtherFailure},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			client, err := NewStore(nil, nil).Client(&test.context)
+			client, err := NewReloader(nil, nil).NewClient(&test.context)
 			if err != nil {
 				t.Fatal(err)
 			}
 			server := &tls.Config{Certificates: []tls.Certificate{test.leaf.TLS}, NextProtos: []string{"h2"}}
 			for range 2 { // the second time it may be resumed
-				state, _, err, _ := shake(server, client.Config(test.host, "10.0.0.1:1", []string{"h2"}))
+				state, _, err, _ := handshake(server, client.Config(test.host, "10.0.0.1:1", []string{"h2"}))
 				if (err == nil) != (test.want == OtherFailure) || err != nil && HandshakeFailureOf(err) != test.want {
 					t.Fatalf("handshake: %v, want %v", err, test.want)
 				}
@@ -269,12 +269,12 @@ func TestSessionsAreResumedByHost(t *testing.T) {
 	ca := testpki.New(t)
 	leaf := ca.Issue(testpki.Spec{DNS: []string{"b.example"}})
 	c := &Context{Certificate: PEM{Text: string(leaf.Cert)}, Key: PEM{Text: string(leaf.Key)}}
-	store := NewStore(nil, nil)
-	server, err := store.Server([]*Context{c})
+	store := NewReloader(nil, nil)
+	server, err := store.NewServer([]*Context{c})
 	if err != nil {
 		t.Fatal(err)
 	}
-	client, err := store.Client(&Context{TrustedCA: PEM{Text: string(ca.PEM)}})
+	client, err := store.NewClient(&Context{TrustedCA: PEM{Text: string(ca.PEM)}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -292,26 +292,26 @@ func TestSessionsAreResumedByHost(t *testing.T) {
 		for range step.rotations {
 			store.Rotate()
 		}
-		state, _, err, _ := shake(server.Config(), client.Config("b.example", step.address, nil))
+		state, _, err, _ := handshake(server.Config(), client.Config("b.example", step.address, nil))
 		if err != nil || state.DidResume != step.want {
 			t.Errorf("%s: resumed %v (%v), want %v", step.name, state.DidResume, err, step.want)
 		}
 	}
 }
 
-// deployed is a server of files in a directory as Kubernetes mounts them.
-type deployed struct {
-	dir    string
-	ca     *testpki.Authority
-	store  *Reloader
-	server *Server
-	told   []error
+// testStore is a server of files in a directory as Kubernetes mounts them.
+type testStore struct {
+	dir          string
+	ca           *testpki.Authority
+	store        *Reloader
+	server       *Server
+	reloadErrors []error
 }
 
-func deploy(t *testing.T) *deployed {
+func deploy(t *testing.T) *testStore {
 	t.Helper()
-	d := &deployed{dir: t.TempDir(), ca: testpki.New(t)}
-	d.store = NewStore(nil, func(err error) { d.told = append(d.told, err) })
+	d := &testStore{dir: t.TempDir(), ca: testpki.New(t)}
+	d.store = NewReloader(nil, func(err error) { d.reloadErrors = append(d.reloadErrors, err) })
 	d.swap(t, "v1", "one")
 	for _, name := range []string{"tls.pem", "tls.key"} {
 		if err := os.Symlink(filepath.Join("..data", name), filepath.Join(d.dir, name)); err != nil {
@@ -319,7 +319,7 @@ func deploy(t *testing.T) *deployed {
 		}
 	}
 	var err error
-	d.server, err = d.store.Server([]*Context{{
+	d.server, err = d.store.NewServer([]*Context{{
 		Certificate: PEM{Path: filepath.Join(d.dir, "tls.pem")}, Key: PEM{Path: filepath.Join(d.dir, "tls.key")},
 	}})
 	if err != nil {
@@ -329,7 +329,7 @@ func deploy(t *testing.T) *deployed {
 }
 
 // swap makes a version the one that ..data leads to, in one step.
-func (d *deployed) swap(t *testing.T, version, cn string) {
+func (d *testStore) swap(t *testing.T, version, cn string) {
 	t.Helper()
 	dir := filepath.Join(d.dir, version)
 	if err := os.Mkdir(dir, 0o700); err != nil {
@@ -343,27 +343,27 @@ func (d *deployed) swap(t *testing.T, version, cn string) {
 	}
 }
 
-// shows returns the name in the certificate that the server shows.
-func (d *deployed) shows(t *testing.T) string {
+// servedName returns the name in the certificate that the server shows.
+func (d *testStore) servedName(t *testing.T) string {
 	t.Helper()
-	state, _, err, _ := shake(d.server.Config(), &tls.Config{RootCAs: d.ca.Pool(), ServerName: "127.0.0.1"})
+	state, _, err, _ := handshake(d.server.Config(), &tls.Config{RootCAs: d.ca.Pool(), ServerName: "127.0.0.1"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	return state.PeerCertificates[0].Subject.CommonName
 }
 
-func TestFilesThatChangeAreReadAgain(t *testing.T) {
+func TestChangedFilesAreReloaded(t *testing.T) {
 	t.Run("by a swap of symbolic links", func(t *testing.T) {
 		d := deploy(t)
 		d.store.ReloadChanged()
-		if len(d.told) > 0 {
-			t.Fatalf("nothing changed, and a reload was told: %v", d.told)
+		if len(d.reloadErrors) > 0 {
+			t.Fatalf("nothing changed, and a reload was told: %v", d.reloadErrors)
 		}
 		d.swap(t, "v2", "two")
 		d.store.ReloadChanged()
-		if got := d.shows(t); got != "two" || len(d.told) != 1 || d.told[0] != nil {
-			t.Errorf("the server shows %q, told %v; want two, and a success", got, d.told)
+		if got := d.servedName(t); got != "two" || len(d.reloadErrors) != 1 || d.reloadErrors[0] != nil {
+			t.Errorf("the server shows %q, told %v; want two, and a success", got, d.reloadErrors)
 		}
 	})
 	t.Run("one after the other", func(t *testing.T) {
@@ -374,14 +374,14 @@ func TestFilesThatChangeAreReadAgain(t *testing.T) {
 		}
 		d.store.ReloadChanged()
 		d.store.ReloadChanged()
-		if got := d.shows(t); got != "one" || len(d.told) != 1 || d.told[0] == nil {
-			t.Errorf("with half of it the server shows %q, told %v; want one, and one failure", got, d.told)
+		if got := d.servedName(t); got != "one" || len(d.reloadErrors) != 1 || d.reloadErrors[0] == nil {
+			t.Errorf("with half of it the server shows %q, told %v; want one, and one failure", got, d.reloadErrors)
 		}
 		if err := os.WriteFile(filepath.Join(d.dir, "v1", "tls.key"), leaf.Key, 0o600); err != nil {
 			t.Fatal(err)
 		}
 		d.store.ReloadChanged()
-		if got := d.shows(t); got != "two" {
+		if got := d.servedName(t); got != "two" {
 			t.Errorf("the server shows %q, want two", got)
 		}
 	})
@@ -391,7 +391,7 @@ func TestFilesThatChangeAreReadAgain(t *testing.T) {
 			t.Fatal(err)
 		}
 		d.store.ReloadChanged()
-		if got := d.shows(t); got != "one" {
+		if got := d.servedName(t); got != "one" {
 			t.Errorf("the server shows %q, want one", got)
 		}
 	})
@@ -400,20 +400,20 @@ func TestFilesThatChangeAreReadAgain(t *testing.T) {
 		d.server.Close()
 		d.swap(t, "v2", "two")
 		d.store.ReloadChanged()
-		if got := d.shows(t); got != "one" || len(d.told) > 0 {
-			t.Errorf("the server shows %q, told %v", got, d.told)
+		if got := d.servedName(t); got != "one" || len(d.reloadErrors) > 0 {
+			t.Errorf("the server shows %q, told %v", got, d.reloadErrors)
 		}
 	})
 }
 
-func TestSessionsEndWhenOtherAuthoritiesCount(t *testing.T) {
+func TestTrustedCAChangeInvalidatesTickets(t *testing.T) {
 	ca, next := testpki.New(t), testpki.New(t)
 	dir := t.TempDir()
 	path := ca.Write(dir)
 	c := &Context{TrustedCA: PEM{Path: path}, ClientAuth: tls.RequireAndVerifyClientCert}
 	c.Certificate, c.Key = text(ca.Issue(testpki.Spec{}))
-	store := NewStore(nil, nil)
-	server, err := store.Server([]*Context{c})
+	store := NewReloader(nil, nil)
+	server, err := store.NewServer([]*Context{c})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -423,22 +423,22 @@ func TestSessionsEndWhenOtherAuthoritiesCount(t *testing.T) {
 		ClientSessionCache: tls.NewLRUClientSessionCache(1),
 	}
 	for _, want := range []bool{false, true} {
-		if state, _, err, _ := shake(server.Config(), client); err != nil || state.DidResume != want {
+		if state, _, err, _ := handshake(server.Config(), client); err != nil || state.DidResume != want {
 			t.Fatalf("resumed %v, %v; want %v", state.DidResume, err, want)
 		}
 	}
 	next.Write(dir)
 	store.ReloadChanged()
-	if _, _, _, err := shake(server.Config(), client); err == nil || HandshakeFailureOf(err) != Untrusted {
+	if _, _, _, err := handshake(server.Config(), client); err == nil || HandshakeFailureOf(err) != Untrusted {
 		t.Errorf("a caller of an authority that was replaced: %v, want it untrusted", err)
 	}
 }
 
-func TestWhyAHandshakeFailed(t *testing.T) {
+func TestHandshakeFailureOf(t *testing.T) {
 	ca := testpki.New(t)
 	c := &Context{ALPN: []string{"h2"}, TrustedCA: PEM{Text: string(ca.PEM)}, ClientAuth: tls.RequireAndVerifyClientCert}
 	c.Certificate, c.Key = text(ca.Issue(testpki.Spec{}))
-	server, err := NewStore(nil, nil).Server([]*Context{c})
+	server, err := NewReloader(nil, nil).NewServer([]*Context{c})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -459,21 +459,21 @@ func TestWhyAHandshakeFailed(t *testing.T) {
 				leaf := test.client.Certificates[0]
 				test.client.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &leaf, nil }
 			}
-			_, _, _, err := shake(server.Config(), test.client)
+			_, _, _, err := handshake(server.Config(), test.client)
 			if err == nil || HandshakeFailureOf(err) != test.want {
 				t.Errorf("FailureOf(%v) is not %v", err, test.want)
 			}
 		})
 	}
 	t.Run(PeerAlert.String(), func(t *testing.T) {
-		_, _, _, err := shake(server.Config(), &tls.Config{ServerName: "127.0.0.1"})
+		_, _, _, err := handshake(server.Config(), &tls.Config{ServerName: "127.0.0.1"})
 		if err == nil || HandshakeFailureOf(err) != PeerAlert {
 			t.Errorf("FailureOf(%v) is not refused", err)
 		}
 	})
 	for begin, want := range map[string]HandshakeFailure{"GET / HTTP/1.1\r\nHost: a\r\n\r\n": NotTLS, "": PeerClosed} {
 		t.Run(want.String(), func(t *testing.T) {
-			near, far := ends()
+			near, far := connPair()
 			io.WriteString(far, begin)
 			if begin == "" {
 				far.Close()
@@ -487,7 +487,7 @@ func TestWhyAHandshakeFailed(t *testing.T) {
 	}
 }
 
-func TestWhatAContextLacksIsToldAtOnce(t *testing.T) {
+func TestIncompleteContextIsRejected(t *testing.T) {
 	ca := testpki.New(t)
 	leaf, other := ca.Issue(testpki.Spec{}), ca.Issue(testpki.Spec{})
 	cert, key := text(leaf)
@@ -510,7 +510,7 @@ func TestWhatAContextLacksIsToldAtOnce(t *testing.T) {
 			if strings.Contains(fmt.Sprint(test.c.Check(true, nil)), "secret") {
 				t.Error("the error contains the text configured as the key")
 			}
-			if _, err := NewStore(nil, nil).Server([]*Context{&test.c}); err == nil {
+			if _, err := NewReloader(nil, nil).NewServer([]*Context{&test.c}); err == nil {
 				t.Error("there is a server all the same")
 			}
 		})

@@ -54,8 +54,8 @@ func (f HandshakeFailure) String() string { return failures[f].name }
 // Text explains f to an operator.
 func (f HandshakeFailure) Text() string { return failures[f].text }
 
-// Failures yields all failures, in the order of their values.
-func Failures() iter.Seq[HandshakeFailure] {
+// HandshakeFailures yields all failures, in the order of their values.
+func HandshakeFailures() iter.Seq[HandshakeFailure] {
 	return func(yield func(HandshakeFailure) bool) {
 		for f := range failureCount {
 			if !yield(f) {
@@ -67,7 +67,7 @@ func Failures() iter.Seq[HandshakeFailure] {
 
 // HandshakeFailureOf says why a handshake ended with err, which is not nil.
 func HandshakeFailureOf(err error) HandshakeFailure {
-	if f, ok := ofCertificate(err); ok {
+	if f, ok := certificateFailure(err); ok {
 		return f
 	}
 	var record tls.RecordHeaderError
@@ -99,13 +99,13 @@ func HandshakeFailureOf(err error) HandshakeFailure {
 	return OtherFailure
 }
 
-// ofCertificate says what is wrong with a peer's certificate.
-func ofCertificate(err error) (HandshakeFailure, bool) {
+// certificateFailure says what is wrong with a peer's certificate.
+func certificateFailure(err error) (HandshakeFailure, bool) {
 	var name x509.HostnameError
 	var invalid x509.CertificateInvalidError
 	var verification *tls.CertificateVerificationError
 	switch {
-	case errors.Is(err, errPeer), errors.As(err, &name):
+	case errors.Is(err, errSANMismatch), errors.As(err, &name):
 		return SANMismatch, true
 	case errors.As(err, &invalid) && invalid.Reason == x509.Expired:
 		return Expired, true

@@ -16,20 +16,20 @@ import (
 // wildcard first; among several, or if no name fits, by ALPN; else the first.
 // Safe for concurrent use.
 type Server struct {
-	store    *Reloader
+	reloader *Reloader
 	contexts []*serverContext // in order
-	choice   atomic.Pointer[contextSelector]
+	selector atomic.Pointer[contextSelector]
 	config   *tls.Config // what handshakes begin with
 }
 
 // serverContext is a context with what its files hold now. It belongs to the Store.
 type serverContext struct {
-	context  *Context
-	stamps   []stamp // of its files, before they were read at first
-	material material
-	config   *tls.Config
-	open     *tls.Config // config without ALPN, for who offers nothing of it; nil: nobody is let in so
-	tickets  [][32]byte  // newest first
+	context      *Context
+	stamps       []fileStamp // of its files, before they were read at first
+	material     material
+	config       *tls.Config
+	configNoALPN *tls.Config // config without ALPN, for who offers nothing of it; nil: nobody is let in so
+	ticketKeys   [][32]byte  // newest first
 }
 
 // contextSelector finds the configuration for a ClientHello. It is immutable.
@@ -40,10 +40,10 @@ type contextSelector struct {
 	noALPN    map[*tls.Config]*tls.Config // as offer has them
 }
 
-// Server returns a server of these contexts, at least one, whose files s watches
+// NewServer returns a server of these contexts, at least one, whose files s watches
 // until Close.
-func (s *Reloader) Server(contexts []*Context) (*Server, error) {
-	server := &Server{store: s}
+func (s *Reloader) NewServer(contexts []*Context) (*Server, error) {
+	server := &Server{reloader: s}
 	for i, c := range contexts {
 		o := &serverContext{context: c, stamps: stampsOf(c.files())}
 		if err := o.reload(); err != nil {
@@ -52,10 +52,10 @@ func (s *Reloader) Server(contexts []*Context) (*Server, error) {
 		server.contexts = append(server.contexts, o)
 		s.warn(o.material)
 	}
-	server.choose()
+	server.rebuildSelector()
 	server.config = &tls.Config{ //nolint:gosec // the one that GetConfigForClient returns counts
 		GetConfigForClient: func(hello *tls.ClientHelloInfo) (*tls.Config, error) {
-			found := server.choice.Load().find(hello)
+			found := server.selector.Load().find(hello)
 			if conn, ok := hello.Conn.(interface{ SetLocalCertificate(own *x509.Certificate) }); ok && len(found.Certificates) > 0 {
 				conn.SetLocalCertificate(found.Certificates[0].Leaf)
 			}
@@ -67,12 +67,12 @@ func (s *Reloader) Server(contexts []*Context) (*Server, error) {
 			if err := o.reload(); err != nil {
 				return err
 			}
-			server.choose()
+			server.rebuildSelector()
 			s.warn(o.material)
 			return nil
 		})
 	}
-	s.rotates(server)
+	s.addServer(server)
 	return server, nil
 }
 
@@ -80,7 +80,7 @@ func (s *Reloader) Server(contexts []*Context) (*Server, error) {
 func (s *Server) Config() *tls.Config { return s.config }
 
 // Close ends the watch over the files. Handshakes go on to be answered.
-func (s *Server) Close() { s.store.forget(s) }
+func (s *Server) Close() { s.reloader.remove(s) }
 
 // reload reads the files. Session tickets of before stay good unless other
 // certificates of callers count from now on.
@@ -89,50 +89,50 @@ func (o *serverContext) reload() error {
 	if err != nil {
 		return err
 	}
-	if err = o.context.complete(m); err != nil {
+	if err = o.context.checkServer(m); err != nil {
 		return err
 	}
-	if o.tickets == nil || !bytes.Equal(m.authoritiesPEM, o.material.authoritiesPEM) {
-		o.tickets = [][32]byte{newKey()}
+	if o.ticketKeys == nil || !bytes.Equal(m.authoritiesPEM, o.material.authoritiesPEM) {
+		o.ticketKeys = [][32]byte{newTicketKey()}
 	}
-	c := o.context.base(m)
+	c := o.context.baseConfig(m)
 	c.ClientAuth, c.ClientCAs = o.context.ClientAuth, m.authorities
 	if peers := o.context.PeerSANs; len(peers) > 0 {
 		// Also of sessions that are resumed.
 		c.VerifyConnection = func(state tls.ConnectionState) error { return verifySAN(peers, &state) }
 	}
-	c.SetSessionTicketKeys(o.tickets)
-	o.material, o.config, o.open = m, c, nil
+	c.SetSessionTicketKeys(o.ticketKeys)
+	o.material, o.config, o.configNoALPN = m, c, nil
 	if o.context.AllowNoALPN {
-		o.open = c.Clone()
-		o.open.NextProtos = nil
-		o.open.SetSessionTicketKeys(o.tickets)
+		o.configNoALPN = c.Clone()
+		o.configNoALPN.NextProtos = nil
+		o.configNoALPN.SetSessionTicketKeys(o.ticketKeys)
 	}
 	return nil
 }
 
-// rotate makes a new key for session tickets; those of the key before are still
+// rotateTicketKey makes a new key for session tickets; those of the key before are still
 // accepted.
-func (o *serverContext) rotate() {
-	o.tickets = append([][32]byte{newKey()}, o.tickets[0])
-	o.config.SetSessionTicketKeys(o.tickets)
-	if o.open != nil {
-		o.open.SetSessionTicketKeys(o.tickets)
+func (o *serverContext) rotateTicketKey() {
+	o.ticketKeys = append([][32]byte{newTicketKey()}, o.ticketKeys[0])
+	o.config.SetSessionTicketKeys(o.ticketKeys)
+	if o.configNoALPN != nil {
+		o.configNoALPN.SetSessionTicketKeys(o.ticketKeys)
 	}
 }
 
-func newKey() (key [32]byte) {
+func newTicketKey() (key [32]byte) {
 	_, _ = rand.Read(key[:]) // never fails
 	return key
 }
 
-// choose makes the choice anew, after a context changed.
-func (s *Server) choose() {
+// rebuildSelector makes the choice anew, after a context changed.
+func (s *Server) rebuildSelector() {
 	c := &contextSelector{exact: map[string][]*tls.Config{}, wildcards: map[string][]*tls.Config{}, noALPN: map[*tls.Config]*tls.Config{}}
 	for _, o := range s.contexts {
 		c.all = append(c.all, o.config)
-		if o.open != nil {
-			c.noALPN[o.config] = o.open
+		if o.configNoALPN != nil {
+			c.noALPN[o.config] = o.configNoALPN
 		}
 		for _, name := range o.names() {
 			if rest, wild := strings.CutPrefix(name, "*."); wild {
@@ -142,7 +142,7 @@ func (s *Server) choose() {
 			}
 		}
 	}
-	s.choice.Store(c)
+	s.selector.Store(c)
 }
 
 // names are the server names that o is for, in lower case.

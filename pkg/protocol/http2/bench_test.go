@@ -13,40 +13,40 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// call is a unary gRPC call that is repeated: only traceparent differs between calls.
-type call struct {
-	req     protocol.Request
-	resp    protocol.Response
-	trailer protocol.Header
-	id      []byte // the bytes of traceparent
-	n       int
+// grpcCall is a unary gRPC call that is repeated: only traceparent differs between calls.
+type grpcCall struct {
+	req         protocol.Request
+	resp        protocol.Response
+	trailer     protocol.Header
+	traceparent []byte // the bytes of traceparent
+	n           int
 }
 
-func newCall() *call {
-	c := &call{req: *get("/helloworld.Greeter/SayHello"), resp: *answer(200, -1)}
+func newGRPCCall() *grpcCall {
+	c := &grpcCall{req: *newGetRequest("/helloworld.Greeter/SayHello"), resp: *newResponse(200, -1)}
 	c.req.Method = "POST"
 	c.req.ContentLength = -1
-	c.id = []byte("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01")
+	c.traceparent = []byte("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01")
 	c.req.Header.Add("content-type", "application/grpc")
 	c.req.Header.Add("user-agent", "grpc-go/1.80.0")
 	c.req.Header.Add("grpc-timeout", "999876u")
 	c.req.Header.Add("x-tenant", "blue")
-	c.req.Header.Add("traceparent", view(c.id))
+	c.req.Header.Add("traceparent", unsafeString(c.traceparent))
 	c.resp.Header.Add("content-type", "application/grpc")
 	c.trailer.Add("grpc-status", "0")
 	return c
 }
 
-// next changes traceparent for the next call.
-func (c *call) next() {
+// changeTraceparent changes traceparent for the next call.
+func (c *grpcCall) changeTraceparent() {
 	c.n++
 	for i, n := 4, c.n; i < 20; i, n = i+1, n>>4 {
-		c.id[i] = "0123456789abcdef"[n&15]
+		c.traceparent[i] = "0123456789abcdef"[n&15]
 	}
 }
 
 // fields returns the header section of the call's request.
-func (c *call) fields() []hpack.HeaderField {
+func (c *grpcCall) fields() []hpack.HeaderField {
 	list := []hpack.HeaderField{
 		{Name: ":method", Value: c.req.Method},
 		{Name: ":scheme", Value: c.req.Scheme},
@@ -59,36 +59,36 @@ func (c *call) fields() []hpack.HeaderField {
 	return append(list, hpack.HeaderField{Name: "te", Value: "trailers"})
 }
 
-// unary is both sides of a connection, with the storage that the engines of both sides would reuse.
-type unary struct {
-	tb             testing.TB
-	client, server *Session
-	wire, back     []byte
-	texts          [2][]byte
-	got            protocol.Exchange
-	message        []byte
+// benchPair is both sides of a connection, with the storage that the engines of both sides would reuse.
+type benchPair struct {
+	tb                 testing.TB
+	client, server     *Session
+	toServer, toClient []byte
+	texts              [2][]byte
+	got                protocol.Exchange
+	message            []byte
 }
 
-func newUnary(tb testing.TB) *unary {
-	u := &unary{
+func newBenchPair(tb testing.TB) *benchPair {
+	u := &benchPair{
 		tb:      tb,
 		client:  NewSession(Config{Role: Client}),
 		server:  NewSession(Config{Role: Server}),
 		message: make([]byte, 128),
 	}
 	u.got.Reset()
-	u.wire = u.client.AppendStart(nil)[len(Preface):]
-	u.back = u.server.AppendStart(nil)
-	for len(u.wire)+len(u.back) > 0 {
-		u.deliver(u.server, &u.wire, &u.back)
-		u.deliver(u.client, &u.back, &u.wire)
+	u.toServer = u.client.AppendPreface(nil)[len(Preface):]
+	u.toClient = u.server.AppendPreface(nil)
+	for len(u.toServer)+len(u.toClient) > 0 {
+		u.deliver(u.server, &u.toServer, &u.toClient)
+		u.deliver(u.client, &u.toClient, &u.toServer)
 	}
 	return u
 }
 
 // deliver passes all frames of in to s, takes their messages, and returns the stream of the last
 // event.
-func (u *unary) deliver(s *Session, in, out *[]byte) *Stream {
+func (u *benchPair) deliver(s *Session, in, out *[]byte) *Stream {
 	var last *Stream
 	rest := *in
 	for len(rest) > 0 {
@@ -118,7 +118,7 @@ func (u *unary) deliver(s *Session, in, out *[]byte) *Stream {
 			u.got.Response.Trailer.Reset()
 			u.texts[s.cfg.Role] = s.TakeTrailer(&u.got.Response.Trailer, u.texts[s.cfg.Role])
 		case DataArrived:
-			*out = s.Consumed(*out, e.Stream, len(e.Data))
+			*out = s.ReportConsumed(*out, e.Stream, len(e.Data))
 		default:
 		}
 		if e.Stream != nil {
@@ -129,31 +129,31 @@ func (u *unary) deliver(s *Session, in, out *[]byte) *Stream {
 	return last
 }
 
-// do makes one call: the request's head and message, then the response's head, message and
+// roundTrip makes one call: the request's head and message, then the response's head, message and
 // trailers.
-func (u *unary) do(c *call) {
-	c.next()
+func (u *benchPair) roundTrip(c *grpcCall) {
+	c.changeTraceparent()
 	var mine *Stream
 	var err error
-	if u.wire, mine, err = u.client.AppendRequest(u.wire, &c.req, RequestOptions{Trailers: true}); err != nil {
+	if u.toServer, mine, err = u.client.AppendRequest(u.toServer, &c.req, RequestOptions{AcceptTrailers: true}); err != nil {
 		u.tb.Fatal(err)
 	}
-	if u.wire, _, err = u.client.AppendData(u.wire, mine, u.message, true); err != nil {
+	if u.toServer, _, err = u.client.AppendData(u.toServer, mine, u.message, true); err != nil {
 		u.tb.Fatal(err)
 	}
-	theirs := u.deliver(u.server, &u.wire, &u.back)
-	if u.back, err = u.server.AppendResponse(u.back, theirs, &c.resp, ResponseOptions{}); err != nil {
+	theirs := u.deliver(u.server, &u.toServer, &u.toClient)
+	if u.toClient, err = u.server.AppendResponse(u.toClient, theirs, &c.resp, ResponseOptions{}); err != nil {
 		u.tb.Fatal(err)
 	}
-	if u.back, _, err = u.server.AppendData(u.back, theirs, u.message, false); err != nil {
+	if u.toClient, _, err = u.server.AppendData(u.toClient, theirs, u.message, false); err != nil {
 		u.tb.Fatal(err)
 	}
-	if u.back, err = u.server.AppendTrailer(u.back, theirs, &c.trailer); err != nil {
+	if u.toClient, err = u.server.AppendTrailer(u.toClient, theirs, &c.trailer); err != nil {
 		u.tb.Fatal(err)
 	}
-	u.deliver(u.client, &u.back, &u.wire)
-	u.back = u.server.Release(u.back, theirs, Cancel)
-	u.wire = u.client.Release(u.wire, mine, Cancel)
+	u.deliver(u.client, &u.toClient, &u.toServer)
+	u.toClient = u.server.Release(u.toClient, theirs, Cancel)
+	u.toServer = u.client.Release(u.toServer, mine, Cancel)
 }
 
 // TestUnaryAllocs verifies that a call allocates nothing on either side once a few calls have
@@ -162,15 +162,15 @@ func TestUnaryAllocs(t *testing.T) {
 	if invariants.Enabled {
 		t.Skip("the race detector allocates")
 	}
-	u, c := newUnary(t), newCall()
+	u, c := newBenchPair(t), newGRPCCall()
 	for range 100 {
-		u.do(c)
+		u.roundTrip(c)
 	}
-	if n := testing.AllocsPerRun(1000, func() { u.do(c) }); n != 0 {
+	if n := testing.AllocsPerRun(1000, func() { u.roundTrip(c) }); n != 0 {
 		t.Fatalf("a call allocates %v times, want 0", n)
 	}
-	if got := u.got.Request.Header.Get("traceparent"); got != string(c.id) {
-		t.Fatalf("traceparent %q arrived, want %q", got, c.id)
+	if got := u.got.Request.Header.Get("traceparent"); got != string(c.traceparent) {
+		t.Fatalf("traceparent %q arrived, want %q", got, c.traceparent)
 	}
 	if got := u.got.Response.Trailer.Get("grpc-status"); got != "0" {
 		t.Fatalf("grpc-status %q arrived, want 0", got)
@@ -178,10 +178,10 @@ func TestUnaryAllocs(t *testing.T) {
 }
 
 func BenchmarkUnary(b *testing.B) {
-	u, c := newUnary(b), newCall()
+	u, c := newBenchPair(b), newGRPCCall()
 	b.ReportAllocs()
 	for b.Loop() {
-		u.do(c)
+		u.roundTrip(c)
 	}
 }
 
@@ -226,7 +226,7 @@ func BenchmarkFrames(b *testing.B) {
 // BenchmarkDecodeRequest decodes a request whose fields are in the table, where x/net's encoder
 // added them, except for traceparent, which is a literal.
 func BenchmarkDecodeRequest(b *testing.B) {
-	c := newCall()
+	c := newGRPCCall()
 	var wire bytes.Buffer
 	e := hpack.NewEncoder(&wire)
 	var warm []byte
@@ -242,7 +242,7 @@ func BenchmarkDecodeRequest(b *testing.B) {
 			}
 		}
 	}
-	block := appendText(appendText(append(wire.Bytes(), 0), "traceparent"), view(c.id))
+	block := appendText(appendText(append(wire.Bytes(), 0), "traceparent"), unsafeString(c.traceparent))
 	b.Run("weft", func(b *testing.B) {
 		d := newDecoder()
 		if err := d.decode(warm); err != nil {
@@ -277,29 +277,29 @@ func BenchmarkDecodeRequest(b *testing.B) {
 // them.
 func BenchmarkEncodeRequest(b *testing.B) {
 	b.Run("weft", func(b *testing.B) {
-		c := newCall()
+		c := newGRPCCall()
 		list := c.fields()
 		e := &encoder{max: DefaultTableSize}
 		var dst []byte
 		b.ReportAllocs()
 		for b.Loop() {
-			c.next()
+			c.changeTraceparent()
 			dst = dst[:0]
 			for i := range list {
-				dst = e.appendField(dst, uint32(staticName(list[i].Name)), list[i].Name, list[i].Value)
+				dst = e.appendField(dst, uint32(staticNameIndex(list[i].Name)), list[i].Name, list[i].Value)
 			}
 		}
 	})
 	for _, all := range []bool{false, true} {
 		name := map[bool]string{false: "xnet-copied-once", true: "xnet-all-copied"}[all]
 		b.Run(name, func(b *testing.B) {
-			c := newCall()
+			c := newGRPCCall()
 			list := c.fields()
 			var wire bytes.Buffer
 			e := hpack.NewEncoder(&wire)
 			b.ReportAllocs()
 			for b.Loop() {
-				c.next()
+				c.changeTraceparent()
 				wire.Reset()
 				for _, f := range list {
 					if all || f.Name == "traceparent" {
@@ -321,7 +321,7 @@ func BenchmarkUnaryBlocks(b *testing.B) {
 		{{Name: "grpc-status", Value: "0"}},
 	}
 	b.Run("weft", func(b *testing.B) {
-		c := newCall()
+		c := newGRPCCall()
 		list := c.fields()
 		var e [2]encoder
 		var d [2]*decoder
@@ -333,7 +333,7 @@ func BenchmarkUnaryBlocks(b *testing.B) {
 		round := func(way int, list []hpack.HeaderField) {
 			dst = dst[:0]
 			for i := range list {
-				dst = e[way].appendField(dst, uint32(staticName(list[i].Name)), list[i].Name, list[i].Value)
+				dst = e[way].appendField(dst, uint32(staticNameIndex(list[i].Name)), list[i].Name, list[i].Value)
 			}
 			if err := d[way].decode(dst); err != nil {
 				b.Fatal(err)
@@ -341,7 +341,7 @@ func BenchmarkUnaryBlocks(b *testing.B) {
 		}
 		b.ReportAllocs()
 		for b.Loop() {
-			c.next()
+			c.changeTraceparent()
 			round(0, list)
 			for _, list := range answers {
 				round(1, list)
@@ -349,7 +349,7 @@ func BenchmarkUnaryBlocks(b *testing.B) {
 		}
 	})
 	b.Run("xnet", func(b *testing.B) {
-		c := newCall()
+		c := newGRPCCall()
 		list := c.fields()
 		var wire bytes.Buffer
 		var fields []hpack.HeaderField
@@ -376,7 +376,7 @@ func BenchmarkUnaryBlocks(b *testing.B) {
 		}
 		b.ReportAllocs()
 		for b.Loop() {
-			c.next()
+			c.changeTraceparent()
 			round(0, list)
 			for _, list := range answers {
 				round(1, list)
@@ -387,12 +387,12 @@ func BenchmarkUnaryBlocks(b *testing.B) {
 
 // BenchmarkEncodeResponse encodes the head and the trailers of a response.
 func BenchmarkEncodeResponse(b *testing.B) {
-	u, c := newUnary(b), newCall()
+	u, c := newBenchPair(b), newGRPCCall()
 	var dst []byte
 	st := &Stream{ID: 1}
 	b.ReportAllocs()
 	for b.Loop() {
-		*st = Stream{ID: 1, state: Open, local: false}
+		*st = Stream{ID: 1, state: Open, openedByUs: false}
 		var err error
 		if dst, err = u.server.AppendResponse(dst[:0], st, &c.resp, ResponseOptions{Server: "weft"}); err != nil {
 			b.Fatal(err)

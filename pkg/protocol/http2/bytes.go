@@ -11,9 +11,9 @@ const (
 )
 
 //nolint:gochecknoglobals // a constant table
-var classes = makeClasses()
+var byteClasses = makeByteClasses()
 
-func makeClasses() (t [256]uint8) {
+func makeByteClasses() (t [256]uint8) {
 	set := func(class uint8, bytes string) {
 		for _, c := range []byte(bytes) {
 			t[c] |= class
@@ -37,54 +37,54 @@ func makeClasses() (t [256]uint8) {
 	return t
 }
 
-// all reports whether every byte of s is of class.
-func all(s string, class uint8) bool {
+// allInClass reports whether every byte of s is of class.
+func allInClass(s string, class uint8) bool {
 	for i := range len(s) {
-		if classes[s[i]]&class == 0 {
+		if byteClasses[s[i]]&class == 0 {
 			return false
 		}
 	}
 	return true
 }
 
-// word returns the first eight bytes of s, the first of them in the lowest bits.
-func word(s string) uint64 {
+// loadUint64 returns the first eight bytes of s, the first of them in the lowest bits.
+func loadUint64(s string) uint64 {
 	_ = s[7]
 	return uint64(s[0]) | uint64(s[1])<<8 | uint64(s[2])<<16 | uint64(s[3])<<24 |
 		uint64(s[4])<<32 | uint64(s[5])<<40 | uint64(s[6])<<48 | uint64(s[7])<<56
 }
 
-func isToken(s string) bool { return s != "" && all(s, tokenByte) }
+func isToken(s string) bool { return s != "" && allInClass(s, tokenByte) }
 
-// isText reports whether every byte of s may be in a field's value (valueByte). It checks
+// hasOnlyValueBytes reports whether every byte of s may be in a field's value (valueByte). It checks
 // eight bytes at a time.
-func isText(s string) bool {
+func hasOnlyValueBytes(s string) bool {
 	const ones, highs = 0x0101010101010101, 0x8080808080808080
 	for len(s) >= 8 {
-		w := word(s)
+		w := loadUint64(s)
 		low := (w - 0x20*ones) &^ w // its high bit is set in the first byte below 0x20
 		del := w ^ 0x7f*ones        // 0 in a byte that is DEL
 		del = (del - ones) &^ del   // its high bit is set in the first byte that is 0
-		if (low|del)&highs != 0 && !all(s[:8], valueByte) {
+		if (low|del)&highs != 0 && !allInClass(s[:8], valueByte) {
 			return false
 		}
 		s = s[8:]
 	}
-	return all(s, valueByte)
+	return allInClass(s, valueByte)
 }
 
-// isValue reports whether s can be a field's value: it has no control characters except HTAB, and
+// isFieldValue reports whether s can be a field's value: it has no control characters except HTAB, and
 // neither begins nor ends with SP or HTAB (RFC 9113 8.2.1).
-func isValue(s string) bool {
-	return s == "" || !isBlank(s[0]) && !isBlank(s[len(s)-1]) && isText(s)
+func isFieldValue(s string) bool {
+	return s == "" || !isBlank(s[0]) && !isBlank(s[len(s)-1]) && hasOnlyValueBytes(s)
 }
 
 func isBlank(c byte) bool { return c == ' ' || c == '\t' }
 
 func isDigit(c byte) bool { return '0' <= c && c <= '9' }
 
-// trim returns s without surrounding optional whitespace (RFC 9110 5.6.3).
-func trim(s string) string {
+// trimOWS returns s without surrounding optional whitespace (RFC 9110 5.6.3).
+func trimOWS(s string) string {
 	for s != "" && isBlank(s[0]) {
 		s = s[1:]
 	}
@@ -94,13 +94,13 @@ func trim(s string) string {
 	return s
 }
 
-// view returns b's bytes as a string that shares them. It is valid only as long as the bytes are
+// unsafeString returns b's bytes as a string that shares them. It is valid only as long as the bytes are
 // neither changed nor reused. This is the package's only unsafe code.
-func view(b []byte) string { return unsafe.String(unsafe.SliceData(b), len(b)) }
+func unsafeString(b []byte) string { return unsafe.String(unsafe.SliceData(b), len(b)) }
 
 // cloneBoth copies two strings into one allocation. It does not use a+b, because that is a itself,
 // without a copy, if b is empty.
 func cloneBoth(a, b string) (string, string) {
-	both := view(append(append(make([]byte, 0, len(a)+len(b)), a...), b...))
+	both := unsafeString(append(append(make([]byte, 0, len(a)+len(b)), a...), b...))
 	return both[:len(a)], both[len(a):]
 }

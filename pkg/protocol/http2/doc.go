@@ -20,6 +20,6 @@
 //
 // The files, in the order in which a frame passes them: frame.go (framing), receive*.go (which
 // frame may arrive when), stream.go and resets.go (states), flow.go (windows), hpack_*.go (header
-// compression), fields.go, head.go, request.go, response.go (header sections), budget.go (flood
+// compression), fields.go, head.go, request.go, response.go (header sections), flood.go (flood
 // limits). send.go is the opposite direction.
 package http2

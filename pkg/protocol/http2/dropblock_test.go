@@ -18,10 +18,10 @@ func unreadable() string {
 	return *(*string)(unsafe.Pointer(&fake))
 }
 
-// TestASessionGoesOnAfterAnEncoderPanic makes each method that appends a header block panic in the
+// TestSessionContinuesAfterEncoderPanic makes each method that appends a header block panic in the
 // middle of it, after fields were added to the compression table. It verifies that a peer which
 // never received the dropped block decodes later blocks correctly.
-func TestASessionGoesOnAfterAnEncoderPanic(t *testing.T) {
+func TestSessionContinuesAfterEncoderPanic(t *testing.T) {
 	fill := func(h *protocol.Header) {
 		for range 3 { // fields that were encoded before are added to the table
 			h.Add("x-a", "first")
@@ -44,7 +44,7 @@ func TestASessionGoesOnAfterAnEncoderPanic(t *testing.T) {
 			return dst
 		},
 		"trailer": func(s *Session, st *Stream, h *protocol.Header, dst []byte) []byte {
-			st.sentFinal = true
+			st.headSent = true
 			dst, err := s.AppendTrailer(dst, st, h)
 			if err != nil {
 				t.Fatal(err)
@@ -100,7 +100,7 @@ func TestASessionGoesOnAfterAnEncoderPanic(t *testing.T) {
 				if role == Server {
 					st = s.newStream(next)
 					next += 2
-					defer s.close(st)
+					defer s.closeStream(st)
 				}
 				write(s, st, &bad, nil)
 			}()

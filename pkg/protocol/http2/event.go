@@ -5,8 +5,8 @@ type EventKind uint8
 
 // The kinds of events.
 const (
-	// Nothing: there is nothing for the engine to do.
-	Nothing EventKind = iota
+	// NoEvent: there is nothing for the engine to do.
+	NoEvent EventKind = iota
 	// HeadersArrived: the head of a request, or of an interim or final response.
 	// The engine calls TakeRequest or TakeResponse before the next frame.
 	HeadersArrived
@@ -47,8 +47,8 @@ type Event struct {
 	// End: the peer's message is complete, which may close the stream.
 	End bool
 	// Data is a view of the frame's payload.
-	Data []byte
-	Code Code
-	Last uint32
-	Ping uint64
+	Data         []byte
+	Code         Code
+	LastStreamID uint32
+	Ping         uint64
 }

@@ -4,8 +4,8 @@ package http2
 type fieldKind uint8
 
 const (
-	ordinary fieldKind = iota // end-to-end: kept unchanged
-	badName                   // not a lowercase token (RFC 9113 8.2.1)
+	regularField fieldKind = iota // end-to-end: kept unchanged
+	invalidName                   // not a lowercase token (RFC 9113 8.2.1)
 	pseudoMethod
 	pseudoScheme
 	pseudoAuthority
@@ -18,32 +18,32 @@ const (
 	contentLengthField
 	cookieField
 	expectField
-	// forbiddenField is a connection-specific field of HTTP/1.1 (RFC 9113 8.2.2).
-	forbiddenField
-	// droppedField has a meaning only in HTTP/1.1: HTTP2-Settings, Sec-WebSocket-Key and
+	// connectionField is a connection-specific field of HTTP/1.1 (RFC 9113 8.2.2).
+	connectionField
+	// http1OnlyField has a meaning only in HTTP/1.1: HTTP2-Settings, Sec-WebSocket-Key and
 	// Sec-WebSocket-Accept (RFC 8441 5).
-	droppedField
+	http1OnlyField
 	serverField
 	dateField
-	// secretField must not be guessable through compression (RFC 7541 7.1.3).
-	secretField
+	// sensitiveField must not be guessable through compression (RFC 7541 7.1.3).
+	sensitiveField
 )
 
-func (k fieldKind) pseudo() bool { return k >= pseudoMethod && k <= pseudoUnknown }
+func (k fieldKind) isPseudo() bool { return k >= pseudoMethod && k <= pseudoUnknown }
 
-// kept reports whether a received field is added to the message's Header, and whether a field of a
+// isForwarded reports whether a received field is added to the message's Header, and whether a field of a
 // Header is sent.
-func (k fieldKind) kept() bool {
+func (k fieldKind) isForwarded() bool {
 	switch k {
-	case ordinary, cookieField, serverField, dateField, secretField:
+	case regularField, cookieField, serverField, dateField, sensitiveField:
 		return true
 	default:
 		return false
 	}
 }
 
-// kindOf classifies a field by its name, which is in lowercase.
-func kindOf(name string) fieldKind {
+// knownFieldKind classifies a field by its name, which is in lowercase.
+func knownFieldKind(name string) fieldKind {
 	switch name {
 	case ":method":
 		return pseudoMethod
@@ -68,24 +68,24 @@ func kindOf(name string) fieldKind {
 	case "expect":
 		return expectField
 	case "connection", "keep-alive", "proxy-connection", "transfer-encoding", "upgrade":
-		return forbiddenField
+		return connectionField
 	case "http2-settings", "sec-websocket-key", "sec-websocket-accept":
-		return droppedField
+		return http1OnlyField
 	case "server":
 		return serverField
 	case "date":
 		return dateField
 	case "authorization", "proxy-authorization", "set-cookie":
-		return secretField
+		return sensitiveField
 	}
-	return ordinary
+	return regularField
 }
 
 // The flags of a field.
 const (
-	ownName  = 1 << iota // name is not a view of the decoder's text
-	ownValue             // value is not a view of the decoder's text
-	badValue             // value holds forbidden bytes (RFC 9113 8.2.1)
+	nameOwned    = 1 << iota // name is not a view of the decoder's text
+	valueOwned               // value is not a view of the decoder's text
+	invalidValue             // value holds forbidden bytes (RFC 9113 8.2.1)
 )
 
 // field is one field of a header block. The decoder classifies a name once: table entries keep
@@ -93,32 +93,32 @@ const (
 type field struct {
 	name, value string
 	kind        fieldKind
-	marks       uint8
+	flags       uint8
 }
 
 func newField(name, value string, marks uint8) field {
-	f := field{name: name, value: value, marks: marks}
-	f.kind = classify(name)
-	if !isValue(value) {
-		f.marks |= badValue
+	f := field{name: name, value: value, flags: marks}
+	f.kind = classifyName(name)
+	if !isFieldValue(value) {
+		f.flags |= invalidValue
 	}
 	return f
 }
 
-// classify is kindOf for a name that was not validated.
-func classify(name string) fieldKind {
-	if k := kindOf(name); k != ordinary {
+// classifyName is knownFieldKind for a name that was not validated.
+func classifyName(name string) fieldKind {
+	if k := knownFieldKind(name); k != regularField {
 		return k
 	}
 	switch {
 	case name == "":
-		return badName
+		return invalidName
 	case name[0] == ':':
 		return pseudoUnknown
-	case !all(name, nameByte):
-		return badName
+	case !allInClass(name, nameByte):
+		return invalidName
 	}
-	return ordinary
+	return regularField
 }
 
 // size returns the size of the field in tables and limits, in bytes (RFC 7541 4.1).

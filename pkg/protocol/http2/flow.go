@@ -1,24 +1,24 @@
 package http2
 
-// streamWindow returns how many bytes the peer may send on a new stream. Until the peer has
+// initialRecvWindow returns how many bytes the peer may send on a new stream. Until the peer has
 // acknowledged our SETTINGS, it may know only the default.
-func (s *Session) streamWindow() int64 {
-	if s.acked {
+func (s *Session) initialRecvWindow() int64 {
+	if s.settingsAcked {
 		return int64(s.cfg.StreamWindow)
 	}
 	return max(DefaultWindow, int64(s.cfg.StreamWindow))
 }
 
-// Consumed records that the engine has consumed or dropped n bytes of a stream's body. This opens
+// ReportConsumed records that the engine has consumed or dropped n bytes of a stream's body. This opens
 // windows again, so that a slow reader slows its sender down. It appends a WINDOW_UPDATE once half
 // of a window was consumed that ReserveData has not reported. It panics if the engine consumes more
 // bytes than events delivered.
-func (s *Session) Consumed(dst []byte, st *Stream, n int) []byte {
-	st.held -= int64(n)
-	if st.held < 0 {
+func (s *Session) ReportConsumed(dst []byte, st *Stream, n int) []byte {
+	st.unconsumed -= int64(n)
+	if st.unconsumed < 0 {
 		panic("http2: more body bytes consumed than received")
 	}
-	dst = s.discard(dst, int64(n))
+	dst = s.creditConnection(dst, int64(n))
 	if st.state != Open && st.state != HalfClosedLocal {
 		return dst // the peer sends no more DATA
 	}
@@ -26,26 +26,26 @@ func (s *Session) Consumed(dst []byte, st *Stream, n int) []byte {
 	if st.pendingCredit < int64(s.cfg.StreamWindow+1)/2 {
 		return dst
 	}
-	return st.reopen(dst)
+	return st.appendCredit(dst)
 }
 
-// reopen appends a WINDOW_UPDATE for all consumed bytes.
-func (st *Stream) reopen(dst []byte) []byte {
+// appendCredit appends a WINDOW_UPDATE for all consumed bytes.
+func (st *Stream) appendCredit(dst []byte) []byte {
 	freed := st.pendingCredit
 	st.pendingCredit = 0
 	st.recvWindow += freed
 	return AppendWindowUpdate(dst, st.ID, uint32(freed))
 }
 
-// discard records n consumed bytes for the connection's window. It appends a WINDOW_UPDATE once
+// creditConnection records n consumed bytes for the connection's window. It appends a WINDOW_UPDATE once
 // half of the window was consumed.
-func (s *Session) discard(dst []byte, n int64) []byte {
-	s.freed += n
-	if s.freed < int64(s.cfg.ConnectionWindow)/2 {
+func (s *Session) creditConnection(dst []byte, n int64) []byte {
+	s.pendingCredit += n
+	if s.pendingCredit < int64(s.cfg.ConnectionWindow)/2 {
 		return dst
 	}
-	freed := s.freed
-	s.freed = 0
+	freed := s.pendingCredit
+	s.pendingCredit = 0
 	s.recvWindow += freed
 	return AppendWindowUpdate(dst, 0, uint32(freed))
 }
@@ -79,26 +79,26 @@ func (s *Session) ReserveData(dst []byte, st *Stream, want int, end bool) ([]byt
 	if !st.CanSend() {
 		return dst, 0, ErrNotOpen
 	}
-	n := int(max(0, min(s.sendWindow, st.sendWindow, int64(s.peer.MaxFrameSize), int64(want))))
+	n := int(max(0, min(s.sendWindow, st.sendWindow, int64(s.peerSettings.MaxFrameSize), int64(want))))
 	if n == 0 && (want > 0 || !end) {
 		return dst, 0, nil
 	}
 	if n == want || n >= minWindowUpdate {
-		s.earn(FloodWindowUpdate, 2)
+		s.refundTokens(FloodWindowUpdate, 2)
 	}
 	if n > 0 {
-		s.earn(FloodPing, 1) // gRPC estimates the bandwidth with PING
+		s.refundTokens(FloodPing, 1) // gRPC estimates the bandwidth with PING
 	}
 	s.sendWindow -= int64(n)
 	st.sendWindow -= int64(n)
 	// Less credit is not worth a frame.
 	if st.state == Open && st.pendingCredit > int64(s.cfg.StreamWindow)/5 {
-		dst = st.reopen(dst)
+		dst = st.appendCredit(dst)
 	}
 	end = end && n == want
 	dst = AppendFrameHeader(dst, n, FrameData, endFlag(end), st.ID)
 	if end && st.endLocal() {
-		s.finish(st)
+		s.closeCompleted(st)
 	}
 	return dst, n, nil
 }
@@ -121,19 +121,19 @@ func (s *Session) AppendData(dst []byte, st *Stream, data []byte, end bool) ([]b
 	}
 }
 
-// finish closes a stream that both sides have ended, and refunds tokens and charges for it.
-func (s *Session) finish(st *Stream) {
-	s.close(st)
-	s.cancelled.earn(s.cfg.MaxConcurrentStreams)
-	s.earn(FloodRapidReset, 1)
-	s.earn(FloodMadeYouReset, 1)
+// closeCompleted closes a stream that both sides have ended, and refunds tokens and charges for it.
+func (s *Session) closeCompleted(st *Stream) {
+	s.closeStream(st)
+	s.resetSlots.release(s.cfg.MaxConcurrentStreams)
+	s.refundTokens(FloodRapidReset, 1)
+	s.refundTokens(FloodMadeYouReset, 1)
 	s.charges = max(0, s.charges-1)
-	s.answered = true
+	s.completedStream = true
 }
 
-// earn refunds n tokens of f's bucket. Most peers never spend any.
-func (s *Session) earn(f Flood, n int) {
-	if s.meters.paid[f] > 0 {
-		s.meters.earn(f, s.cfg.Budgets.of(f), n)
+// refundTokens refunds n tokens of f's bucket. Most peers never spend any.
+func (s *Session) refundTokens(f Flood, n int) {
+	if s.floodBuckets.fullAt[f] > 0 {
+		s.floodBuckets.refund(f, s.cfg.FloodLimits.rateLimit(f), n)
 	}
 }

@@ -195,14 +195,16 @@ func setting(name string) SettingID {
 	return SettingID(number(name))
 }
 
-// reader describes the frames that a session sends. It holds the state of header compression in a
+// frameDescriber describes the frames that a session sends. It holds the state of header compression in a
 // decoder of x/net.
-type reader struct{ judge *hpack.Decoder }
+type frameDescriber struct{ decoder *hpack.Decoder }
 
-func newReader() *reader { return &reader{hpack.NewDecoder(DefaultTableSize, nil)} }
+func newFrameDescriber() *frameDescriber {
+	return &frameDescriber{hpack.NewDecoder(DefaultTableSize, nil)}
+}
 
 // describe returns one line for each frame of b.
-func (r *reader) describe(b []byte) []string {
+func (r *frameDescriber) describe(b []byte) []string {
 	var lines []string
 	if rest, ok := bytes.CutPrefix(b, []byte(Preface)); ok {
 		lines, b = append(lines, "preface"), rest
@@ -212,13 +214,13 @@ func (r *reader) describe(b []byte) []string {
 		if n == 0 || err != nil {
 			return append(lines, fmt.Sprintf("not a frame: %x %v", b, err))
 		}
-		lines = append(lines, r.frame(f))
+		lines = append(lines, r.describeFrame(f))
 		b = b[n:]
 	}
 	return lines
 }
 
-func (r *reader) frame(f Frame) string {
+func (r *frameDescriber) describeFrame(f Frame) string {
 	s := f.Type.String()
 	if f.Type != FrameSettings && f.Type != FramePing && f.Type != FrameGoAway {
 		s += fmt.Sprintf(" %d", f.Stream)
@@ -232,7 +234,7 @@ func (r *reader) frame(f Frame) string {
 		if !f.Flags.Has(FlagEndHeaders) {
 			return s + " more"
 		}
-		fields, err := r.judge.DecodeFull(p)
+		fields, err := r.decoder.DecodeFull(p)
 		if err != nil {
 			return s + " " + err.Error()
 		}

@@ -11,20 +11,20 @@ type head struct {
 	length                                    int64 // content-length; -1: none
 	kind                                      exchangeKind
 	cookies                                   int
-	seen                                      seen
+	seen                                      fieldSet
 }
 
-// seen is the set of fields that a header section had.
-type seen uint16
+// fieldSet is the set of fields that a header section had.
+type fieldSet uint16
 
 const (
-	sawMethod seen = 1 << iota
+	sawMethod fieldSet = 1 << iota
 	sawScheme
 	sawAuthority
 	sawPath
 	sawProtocol
 	sawStatus
-	sawOrdinary    // any field that is not a pseudo-header field
+	sawRegular     // any field that is not a pseudo-header field
 	sawTrailers    // TE: trailers
 	sawContinue    // Expect: 100-continue
 	sawExpectation // any other Expect
@@ -32,28 +32,28 @@ const (
 
 // The rules that several readers check.
 const (
-	ruleName      = "field name is not a lowercase token (RFC 9113 8.2.1)"
-	ruleValue     = "field value has control characters, or whitespace around it (RFC 9113 8.2.1)"
-	ruleForbidden = "connection-specific field (RFC 9113 8.2.2)"
-	ruleTE        = "TE other than trailers (RFC 9113 8.2.2)"
-	rulePseudo    = "pseudo-header field that is unknown, repeated or misplaced (RFC 9113 8.3)"
-	ruleLength    = "content-length is not a number, or is repeated (RFC 9110 8.6)"
+	ruleName            = "field name is not a lowercase token (RFC 9113 8.2.1)"
+	ruleValue           = "field value has control characters, or whitespace around it (RFC 9113 8.2.1)"
+	ruleConnectionField = "connection-specific field (RFC 9113 8.2.2)"
+	ruleTE              = "TE other than trailers (RFC 9113 8.2.2)"
+	rulePseudo          = "pseudo-header field that is unknown, repeated or misplaced (RFC 9113 8.3)"
+	ruleLength          = "content-length is not a number, or is repeated (RFC 9110 8.6)"
 )
 
-// take checks f by the rules that requests and responses have in common, and records it. It returns
+// addField checks f by the rules that requests and responses have in common, and records it. It returns
 // "" or the violated rule.
-func (h *head) take(f *field) string {
-	if f.marks&badValue != 0 {
+func (h *head) addField(f *field) string {
+	if f.flags&invalidValue != 0 {
 		return ruleValue
 	}
-	if !f.kind.pseudo() {
-		h.seen |= sawOrdinary
+	if !f.kind.isPseudo() {
+		h.seen |= sawRegular
 	}
 	switch f.kind {
-	case badName:
+	case invalidName:
 		return ruleName
-	case forbiddenField:
-		return ruleForbidden
+	case connectionField:
+		return ruleConnectionField
 	case teField:
 		if !protocol.EqualFold(f.value, "trailers") {
 			return ruleTE
@@ -72,10 +72,10 @@ func (h *head) take(f *field) string {
 	return ""
 }
 
-// once records a pseudo-header field. It reports whether the field is the first of its kind and
+// recordPseudo records a pseudo-header field. It reports whether the field is the first of its kind and
 // precedes all regular fields.
-func (h *head) once(which seen) bool {
-	fits := h.seen&(which|sawOrdinary) == 0
+func (h *head) recordPseudo(which fieldSet) bool {
+	fits := h.seen&(which|sawRegular) == 0
 	h.seen |= which
 	return fits
 }
@@ -97,13 +97,13 @@ func parseLength(s string) (int64, bool) {
 	return n, true
 }
 
-// takeHeader adds the kept fields to h. cookies is the number of Cookie fields; more than one
-// become one field (RFC 9113 8.2.3). takeHeader appends copies of strings that are views of the
+// appendHeader adds the kept fields to h. cookies is the number of Cookie fields; more than one
+// become one field (RFC 9113 8.2.3). appendHeader appends copies of strings that are views of the
 // decoder's text to text, and returns text.
-func (s *Session) takeHeader(text []byte, h *protocol.Header, cookies int) []byte {
+func (s *Session) appendHeader(text []byte, h *protocol.Header, cookies int) []byte {
 	for i := range s.dec.fields {
 		f := &s.dec.fields[i]
-		if !f.kind.kept() {
+		if !f.kind.isForwarded() {
 			continue
 		}
 		if f.kind == cookieField && cookies != 1 {
@@ -114,8 +114,8 @@ func (s *Session) takeHeader(text []byte, h *protocol.Header, cookies int) []byt
 			continue
 		}
 		var name, value string
-		text, name = take(text, f.name, f.marks&ownName != 0)
-		text, value = take(text, f.value, f.marks&ownValue != 0)
+		text, name = retain(text, f.name, f.flags&nameOwned != 0)
+		text, value = retain(text, f.value, f.flags&valueOwned != 0)
 		h.Add(name, value)
 	}
 	return text
@@ -133,43 +133,43 @@ func (s *Session) joinCookies(text []byte, h *protocol.Header) []byte {
 		}
 		text = append(text, f.value...)
 	}
-	h.Add("cookie", view(text[start:]))
+	h.Add("cookie", unsafeString(text[start:]))
 	return text
 }
 
-// take returns a string that the exchange may keep: s itself if owned is set, else a view of a copy
+// retain returns a string that the exchange may keep: s itself if owned is set, else a view of a copy
 // that it appends to text.
-func take(text []byte, s string, owned bool) ([]byte, string) {
+func retain(text []byte, s string, owned bool) ([]byte, string) {
 	if owned {
 		return text, s
 	}
 	start := len(text)
 	text = append(text, s...)
-	return text, view(text[start:])
+	return text, unsafeString(text[start:])
 }
 
-func takeValue(text []byte, f *field) ([]byte, string) {
-	return take(text, f.value, f.marks&ownValue != 0)
+func retainValue(text []byte, f *field) ([]byte, string) {
+	return retain(text, f.value, f.flags&valueOwned != 0)
 }
 
 // TakeTrailer adds the fields of the last TrailersArrived event to h. text is used as in
 // TakeRequest.
 func (s *Session) TakeTrailer(h *protocol.Header, text []byte) []byte {
-	return s.takeHeader(text, h, 1) // cookies are not joined here
+	return s.appendHeader(text, h, 1) // cookies are not joined here
 }
 
-// readTrailer checks a trailer section (RFC 9113 8.1). It returns "" or the violated rule.
-func readTrailer(d *decoder) string {
+// checkTrailer checks a trailer section (RFC 9113 8.1). It returns "" or the violated rule.
+func checkTrailer(d *decoder) string {
 	for i := range d.fields {
 		switch f := &d.fields[i]; {
-		case f.marks&badValue != 0:
+		case f.flags&invalidValue != 0:
 			return ruleValue
-		case f.kind.pseudo():
+		case f.kind.isPseudo():
 			return "pseudo-header field in a trailer section (RFC 9113 8.1)"
-		case f.kind == badName:
+		case f.kind == invalidName:
 			return ruleName
-		case f.kind == forbiddenField:
-			return ruleForbidden
+		case f.kind == connectionField:
+			return ruleConnectionField
 		}
 	}
 	return ""

@@ -10,14 +10,14 @@ import (
 // later blocks share the table, but does not keep them. It uses only the Huffman decoder of x/net,
 // whose hpack.Decoder allocates each string: docs/decisions/0009.
 type decoder struct {
-	table   decoderTable
-	allowed uint32 // the maximum that the peer may set table.max to
-	// shrink: the peer acknowledged a smaller table; the next block must start with a size update
+	table        decoderTable
+	maxTableSize uint32 // the maximum that the peer may set table.max to
+	// needsSizeUpdate: the peer acknowledged a smaller table; the next block must start with a size update
 	// (RFC 7541 4.2).
-	shrink bool
+	needsSizeUpdate bool
 
-	limit     uint32 // maximum size of a header section, in bytes
-	maxFields int
+	maxListSize uint32 // maximum size of a header section, in bytes
+	maxFields   int
 
 	fields   []field // of the last block, in order
 	size     uint32  // of the last block, all fields counted
@@ -33,20 +33,20 @@ func (a *appender) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// keptText is the maximum size, in bytes, of text storage that is kept for the next block, so that
+// maxKeptText is the maximum size, in bytes, of text storage that is kept for the next block, so that
 // one unusually large block does not make a connection expensive forever.
-const keptText = 4 << 10
+const maxKeptText = 4 << 10
 
-// keptFields is the maximum capacity of fields that is kept for the next block.
-const keptFields = 64
+// maxKeptFields is the maximum capacity of fields that is kept for the next block.
+const maxKeptFields = 64
 
 // The errors of decoding. They end the connection with CompressionError.
 var (
-	errTruncated = errors.New("header block ends within a field (RFC 7541 3.2)")
-	errIndex     = errors.New("header block refers to an unknown table entry (RFC 7541 2.3.3)")
-	errInteger   = errors.New("header block contains an integer that is too large (RFC 7541 5.1)")
-	errHuffman   = errors.New("header block contains an invalid Huffman code (RFC 7541 5.2)")
-	errUpdate    = errors.New("header block contains an invalid table size update (RFC 7541 4.2)")
+	errTruncated  = errors.New("header block ends within a field (RFC 7541 3.2)")
+	errIndex      = errors.New("header block refers to an unknown table entry (RFC 7541 2.3.3)")
+	errInteger    = errors.New("header block contains an integer that is too large (RFC 7541 5.1)")
+	errHuffman    = errors.New("header block contains an invalid Huffman code (RFC 7541 5.2)")
+	errSizeUpdate = errors.New("header block contains an invalid table size update (RFC 7541 4.2)")
 )
 
 // decode reads one block into d.fields, which are valid until the next call.
@@ -61,56 +61,56 @@ func (d *decoder) decode(block []byte) error {
 		var err error
 		switch {
 		case b&0x80 != 0:
-			f, block, err = d.indexed(block)
+			f, block, err = d.readIndexed(block)
 		case b&0xc0 == 0x40:
-			if f, block, err = d.literal(block, 6); err == nil {
+			if f, block, err = d.readLiteral(block, 6); err == nil {
 				d.insert(&f)
 			}
 		case b&0xe0 == 0x20:
-			if block, err = d.update(block, first); err != nil {
+			if block, err = d.readSizeUpdate(block, first); err != nil {
 				return err
 			}
 			continue
 		default:
-			f, block, err = d.literal(block, 4)
+			f, block, err = d.readLiteral(block, 4)
 		}
 		if err != nil {
 			return err
 		}
-		if d.shrink {
-			return errUpdate
+		if d.needsSizeUpdate {
+			return errSizeUpdate
 		}
 		first = false
-		d.keep(&f)
+		d.addField(&f)
 	}
 	return nil
 }
 
-// trim releases storage that an unusually large block needed. The fields become invalid.
-func (d *decoder) trim() {
-	if cap(d.text.b) > keptText {
+// releaseOversized releases storage that an unusually large block needed. The fields become invalid.
+func (d *decoder) releaseOversized() {
+	if cap(d.text.b) > maxKeptText {
 		d.text.b = nil
 	}
-	if cap(d.fields) > keptFields {
+	if cap(d.fields) > maxKeptFields {
 		d.fields = nil
 	}
 }
 
-func (d *decoder) keep(f *field) {
+func (d *decoder) addField(f *field) {
 	size := f.size()
 	if d.size > unlimited-size {
 		d.tooLarge = true
 		return
 	}
 	d.size += size
-	if d.size > d.limit || len(d.fields) >= d.maxFields {
+	if d.size > d.maxListSize || len(d.fields) >= d.maxFields {
 		d.tooLarge = true
 		return
 	}
 	d.fields = append(d.fields, *f)
 }
 
-func (d *decoder) indexed(block []byte) (field, []byte, error) {
+func (d *decoder) readIndexed(block []byte) (field, []byte, error) {
 	i, block, err := readInteger(block, 7)
 	if err != nil {
 		return field{}, nil, err
@@ -125,44 +125,44 @@ func (d *decoder) indexed(block []byte) (field, []byte, error) {
 // at returns the entry with index i of the static and the dynamic table (RFC 7541 2.3.3), or nil if
 // there is none.
 func (d *decoder) at(i uint32) *field {
-	if i-1 < staticLen { // 0 wraps
-		return &static[i]
+	if i-1 < staticTableLen { // 0 wraps
+		return &staticTable[i]
 	}
-	if i -= staticLen + 1; i < uint32(d.table.n) {
+	if i -= staticTableLen + 1; i < uint32(d.table.n) {
 		return d.table.at(int(i))
 	}
 	return nil
 }
 
-// literal decodes a literal field. The first byte holds prefix bits of the index of its name.
-func (d *decoder) literal(block []byte, prefix uint8) (f field, rest []byte, err error) {
+// readLiteral decodes a literal field. The first byte holds prefix bits of the index of its name.
+func (d *decoder) readLiteral(block []byte, prefix uint8) (f field, rest []byte, err error) {
 	i, block, err := readInteger(block, prefix)
 	if err != nil {
 		return field{}, nil, err
 	}
 	if i == 0 {
-		if f.name, block, err = d.str(block); err != nil {
+		if f.name, block, err = d.readString(block); err != nil {
 			return field{}, nil, err
 		}
-		f.kind = classify(f.name)
+		f.kind = classifyName(f.name)
 	} else {
 		named := d.at(i)
 		if named == nil {
 			return field{}, nil, errIndex
 		}
-		f.name, f.kind, f.marks = named.name, named.kind, ownName
+		f.name, f.kind, f.flags = named.name, named.kind, nameOwned
 	}
-	if f.value, block, err = d.str(block); err != nil {
+	if f.value, block, err = d.readString(block); err != nil {
 		return field{}, nil, err
 	}
-	if !isValue(f.value) {
-		f.marks |= badValue
+	if !isFieldValue(f.value) {
+		f.flags |= invalidValue
 	}
 	return f, block, nil
 }
 
-// str decodes a string literal (RFC 7541 5.2) into a view of d.text.
-func (d *decoder) str(block []byte) (string, []byte, error) {
+// readString decodes a string literal (RFC 7541 5.2) into a view of d.text.
+func (d *decoder) readString(block []byte) (string, []byte, error) {
 	if len(block) == 0 {
 		return "", nil, errTruncated
 	}
@@ -180,7 +180,7 @@ func (d *decoder) str(block []byte) (string, []byte, error) {
 	} else if _, err := hpack.HuffmanDecode(&d.text, block[:n]); err != nil {
 		return "", nil, errHuffman
 	}
-	return view(d.text.b[start:]), block[n:], nil
+	return unsafeString(d.text.b[start:]), block[n:], nil
 }
 
 // insert adds f to the table, which then owns its strings. It copies the name even if a table
@@ -191,29 +191,29 @@ func (d *decoder) insert(f *field) {
 		return
 	}
 	f.name, f.value = cloneBoth(f.name, f.value)
-	f.marks |= ownName | ownValue
+	f.flags |= nameOwned | valueOwned
 	d.table.add(f)
 }
 
-// update decodes a table size update, which may occur only at the start of a block.
-func (d *decoder) update(block []byte, first bool) ([]byte, error) {
+// readSizeUpdate decodes a table size update, which may occur only at the start of a block.
+func (d *decoder) readSizeUpdate(block []byte, first bool) ([]byte, error) {
 	size, block, err := readInteger(block, 5)
 	if err != nil {
 		return nil, err
 	}
-	if !first || size > d.allowed {
-		return nil, errUpdate
+	if !first || size > d.maxTableSize {
+		return nil, errSizeUpdate
 	}
-	d.shrink = false
+	d.needsSizeUpdate = false
 	d.table.max = size
 	d.table.evict(size)
 	return block, nil
 }
 
-// allow sets the maximum table size that the peer may use, after the peer has acknowledged it.
-func (d *decoder) allow(size uint32) {
-	d.allowed = size
-	d.shrink = d.table.max > size
+// setMaxTableSize sets the maximum table size that the peer may use, after the peer has acknowledged it.
+func (d *decoder) setMaxTableSize(size uint32) {
+	d.maxTableSize = size
+	d.needsSizeUpdate = d.table.max > size
 }
 
 // readInteger decodes an integer with a prefix of prefix bits in the first byte, and returns the

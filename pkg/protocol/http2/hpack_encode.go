@@ -16,59 +16,59 @@ type encoder struct {
 	size  uint32
 	max   uint32
 
-	// lowest is the minimum of max since the last block; see appendStart. changed: the next block
+	// minSize is the minimum of max since the last block; see appendSizeUpdates. changed: the next block
 	// has to start with max (RFC 7541 4.2).
-	lowest  uint32
-	changed bool
+	minSize     uint32
+	sizeChanged bool
 
-	seen *[64]uint32 // hashes of recently encoded fields; nil: none
+	recentHashes *[64]uint32 // hashes of recently encoded fields; nil: none
 }
 
 type encoderEntry struct {
 	name, value string
 	nameHash    uint32
 	hash        uint32 // of both
-	valid       bool   // the field came from a Header and passed validation
+	validated   bool   // the field came from a Header and passed validation
 }
 
 func (e *encoderEntry) size() uint32 { return fieldSize(e.name, e.value) }
 
-// setLimit applies the peer's SETTINGS_HEADER_TABLE_SIZE. The encoder never uses more than the
+// setMaxSize applies the peer's SETTINGS_HEADER_TABLE_SIZE. The encoder never uses more than the
 // default.
-func (e *encoder) setLimit(size uint32) {
+func (e *encoder) setMaxSize(size uint32) {
 	size = min(size, DefaultTableSize)
 	if size == e.max {
 		return
 	}
-	if !e.changed || size < e.lowest {
-		e.lowest = size
+	if !e.sizeChanged || size < e.minSize {
+		e.minSize = size
 	}
-	e.changed = true
+	e.sizeChanged = true
 	e.max = size
 	e.evict(size)
 }
 
-// appendStart appends the table size updates that a block has to start with. If the maximum fell
+// appendSizeUpdates appends the table size updates that a block has to start with. If the maximum fell
 // and rose again, it sends 0 in between and empties the table: x/net's decoder, which gRPC uses,
-// rejects a second update while its table has entries (TestEncodedIsRead).
-func (e *encoder) appendStart(dst []byte) []byte {
-	if !e.changed {
+// rejects a second update while its table has entries (TestEncodeDecodeRoundTrip).
+func (e *encoder) appendSizeUpdates(dst []byte) []byte {
+	if !e.sizeChanged {
 		return dst
 	}
-	e.changed = false
-	if e.lowest < e.max {
+	e.sizeChanged = false
+	if e.minSize < e.max {
 		e.evict(0)
 		dst = appendInteger(dst, 0x20, 5, 0)
 	}
 	return appendInteger(dst, 0x20, 5, e.max)
 }
 
-// restart empties the table, and makes the next block empty the peer's: a block that was never sent
+// resetTable empties the table, and makes the next block empty the peer's: a block that was never sent
 // may have added entries.
-func (e *encoder) restart() {
+func (e *encoder) resetTable() {
 	e.evict(0)
-	e.seen = nil
-	e.lowest, e.changed = 0, true
+	e.recentHashes = nil
+	e.minSize, e.sizeChanged = 0, true
 }
 
 // appendIndex appends an indexed field.
@@ -85,9 +85,9 @@ func appendLiteral(dst []byte, name uint32, value string, never bool) []byte {
 	return appendText(dst, value)
 }
 
-// appendSecret appends a field that no hop may add to a table (RFC 7541 6.2.3).
-func appendSecret(dst []byte, name, value string) []byte {
-	i := uint32(staticName(name))
+// appendNeverIndexed appends a field that no hop may add to a table (RFC 7541 6.2.3).
+func appendNeverIndexed(dst []byte, name, value string) []byte {
+	i := uint32(staticNameIndex(name))
 	dst = appendInteger(dst, 0x10, 4, i)
 	if i == 0 {
 		dst = appendText(dst, name)
@@ -95,22 +95,22 @@ func appendSecret(dst []byte, name, value string) []byte {
 	return appendText(dst, value)
 }
 
-// match is the result of find.
-type match struct {
-	nameHash uint32
-	hash     uint32 // of name and value
-	index    uint32 // index of the field; 0: it is not in the table
-	valid    bool   // the field with index came from a Header and passed validation
+// tableMatch is the result of find.
+type tableMatch struct {
+	nameHash  uint32
+	hash      uint32 // of name and value
+	index     uint32 // index of the field; 0: it is not in the table
+	validated bool   // the field with index came from a Header and passed validation
 }
 
 // find looks up a field in the dynamic table, whose names are in lowercase.
-func (e *encoder) find(name, value string) (m match) {
+func (e *encoder) find(name, value string) (m tableMatch) {
 	m.nameHash = hashText(0, name)
 	m.hash = hashText(m.nameHash, value) | 1 // not 0, which marks an empty slot of seen
 	for i := range uint32(e.n) {
 		entry := e.entry(i)
 		if entry.hash == m.hash && entry.name == name && entry.value == value {
-			m.index, m.valid = staticLen+1+i, entry.valid
+			m.index, m.validated = staticTableLen+1+i, entry.validated
 			break
 		}
 	}
@@ -121,7 +121,7 @@ func (e *encoder) find(name, value string) (m match) {
 func (e *encoder) findName(nameHash uint32, name string) uint32 {
 	for i := range uint32(e.n) {
 		if entry := e.entry(i); entry.nameHash == nameHash && entry.name == name {
-			return staticLen + 1 + i
+			return staticTableLen + 1 + i
 		}
 	}
 	return 0
@@ -141,7 +141,7 @@ func (e *encoder) appendField(dst []byte, inStatic uint32, name, value string) [
 
 // appendMatched appends a field for which find returned m. valid is stored in the entry if the
 // field is added to the table.
-func (e *encoder) appendMatched(dst []byte, inStatic uint32, name, value string, m *match, valid bool) []byte {
+func (e *encoder) appendMatched(dst []byte, inStatic uint32, name, value string, m *tableMatch, valid bool) []byte {
 	if m.index > 0 {
 		return appendIndex(dst, m.index)
 	}
@@ -149,10 +149,10 @@ func (e *encoder) appendMatched(dst []byte, inStatic uint32, name, value string,
 	if named == 0 {
 		named = e.findName(m.nameHash, name)
 	}
-	if e.seen == nil {
-		e.seen = new([64]uint32)
+	if e.recentHashes == nil {
+		e.recentHashes = new([64]uint32)
 	}
-	slot := &e.seen[m.hash>>1%uint32(len(e.seen))]
+	slot := &e.recentHashes[m.hash>>1%uint32(len(e.recentHashes))]
 	size := fieldSize(name, value)
 	again := *slot == m.hash && size <= e.max/2
 	*slot = m.hash
@@ -166,7 +166,7 @@ func (e *encoder) appendMatched(dst []byte, inStatic uint32, name, value string,
 	}
 	dst = appendText(dst, value)
 	if again {
-		e.add(encoderEntry{name: name, value: value, nameHash: m.nameHash, hash: m.hash, valid: valid})
+		e.add(encoderEntry{name: name, value: value, nameHash: m.nameHash, hash: m.hash, validated: valid})
 	}
 	return dst
 }
@@ -210,9 +210,9 @@ func hashText(seed uint32, s string) uint32 {
 	h := (uint64(seed)<<32 | uint64(len(s))) * odd
 	var last uint64
 	if len(s) >= 8 {
-		last = word(s[len(s)-8:])
+		last = loadUint64(s[len(s)-8:])
 		for ; len(s) > 8; s = s[8:] {
-			h = bits.RotateLeft64(h^word(s), 29) * odd
+			h = bits.RotateLeft64(h^loadUint64(s), 29) * odd
 		}
 	} else {
 		for i := range len(s) {

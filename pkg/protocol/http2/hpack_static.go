@@ -1,14 +1,14 @@
 package http2
 
-// staticLen is the number of entries of the static table (RFC 7541 appendix A). Indexes above it
+// staticTableLen is the number of entries of the static table (RFC 7541 appendix A). Indexes above it
 // are those of the dynamic table.
-const staticLen = 61
+const staticTableLen = 61
 
 //nolint:gochecknoglobals // a constant table
-var static = makeStatic()
+var staticTable = makeStaticTable()
 
-// makeStatic returns the static table; its index 0 is unused, as in the RFC.
-func makeStatic() (t [staticLen + 1]field) {
+// makeStaticTable returns the static table; its index 0 is unused, as in the RFC.
+func makeStaticTable() (t [staticTableLen + 1]field) {
 	for i, f := range [...][2]string{
 		{":authority", ""}, {":method", "GET"}, {":method", "POST"}, {":path", "/"},
 		{":path", "/index.html"}, {":scheme", "http"}, {":scheme", "https"}, {":status", "200"},
@@ -27,28 +27,28 @@ func makeStatic() (t [staticLen + 1]field) {
 		{"transfer-encoding", ""}, {"user-agent", ""}, {"vary", ""}, {"via", ""},
 		{"www-authenticate", ""},
 	} {
-		t[i+1] = newField(f[0], f[1], ownName|ownValue)
+		t[i+1] = newField(f[0], f[1], nameOwned|valueOwned)
 	}
 	return t
 }
 
 // The indexes in the static table that the encoder uses directly.
 const (
-	staticAuthority = 1
-	staticGet       = 2
-	staticPost      = 3
-	staticPath      = 4
-	staticHTTP      = 6
-	staticHTTPS     = 7
-	staticStatus    = 8
-	staticLength    = 28
-	staticCookie    = 32
+	staticAuthority     = 1
+	staticGet           = 2
+	staticPost          = 3
+	staticPath          = 4
+	staticHTTP          = 6
+	staticHTTPS         = 7
+	staticStatus        = 8
+	staticContentLength = 28
+	staticCookie        = 32
 )
 
-// staticName returns the index of a regular field name in the static table, or 0 if it has none. It
+// staticNameIndex returns the index of a regular field name in the static table, or 0 if it has none. It
 // leaves out Host and Transfer-Encoding, which the encoder never appends. It uses a switch, which
 // the compiler turns into a search: a map takes three times as long.
-func staticName(name string) uint64 {
+func staticNameIndex(name string) uint64 {
 	switch name {
 	case "accept-charset":
 		return 15
@@ -77,7 +77,7 @@ func staticName(name string) uint64 {
 	case "content-language":
 		return 27
 	case "content-length":
-		return staticLength
+		return staticContentLength
 	case "content-location":
 		return 29
 	case "content-range":
@@ -97,11 +97,11 @@ func staticName(name string) uint64 {
 	case "from":
 		return 37
 	}
-	return staticNameFromI(name)
+	return staticNameIndexFromI(name)
 }
 
-// staticNameFromI is staticName for names from "if-match" on.
-func staticNameFromI(name string) uint64 {
+// staticNameIndexFromI is staticNameIndex for names from "if-match" on.
+func staticNameIndexFromI(name string) uint64 {
 	switch name {
 	case "if-match":
 		return 39

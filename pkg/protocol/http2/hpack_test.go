@@ -12,7 +12,7 @@ import (
 )
 
 func newDecoder() *decoder {
-	d := &decoder{limit: unlimited, maxFields: 1 << 30, allowed: DefaultTableSize}
+	d := &decoder{maxListSize: unlimited, maxFields: 1 << 30, maxTableSize: DefaultTableSize}
 	d.table.max = DefaultTableSize
 	return d
 }
@@ -26,22 +26,22 @@ func blockText(d *decoder) string {
 }
 
 // TestStaticTable verifies every entry of the static table against x/net's decoder, and the index
-// that staticName returns for each name that the encoder sends.
+// that staticNameIndex returns for each name that the encoder sends.
 func TestStaticTable(t *testing.T) {
 	judge := hpack.NewDecoder(DefaultTableSize, nil)
-	for i := uint32(1); i <= staticLen; i++ {
+	for i := uint32(1); i <= staticTableLen; i++ {
 		want, err := judge.DecodeFull(appendIndex(nil, i))
 		if err != nil {
 			t.Fatal(err)
 		}
-		if static[i].name != want[0].Name || static[i].value != want[0].Value {
-			t.Errorf("static entry %d is %s: %s, want %v", i, static[i].name, static[i].value, want[0])
+		if staticTable[i].name != want[0].Name || staticTable[i].value != want[0].Value {
+			t.Errorf("static entry %d is %s: %s, want %v", i, staticTable[i].name, staticTable[i].value, want[0])
 		}
-		if k := static[i].kind; k.pseudo() || k == hostField || k == forbiddenField {
+		if k := staticTable[i].kind; k.isPseudo() || k == hostField || k == connectionField {
 			continue
 		}
-		if at := staticName(static[i].name); at != uint64(i) {
-			t.Errorf("staticName(%q) = %d, want %d", static[i].name, at, i)
+		if at := staticNameIndex(staticTable[i].name); at != uint64(i) {
+			t.Errorf("staticName(%q) = %d, want %d", staticTable[i].name, at, i)
 		}
 	}
 }
@@ -91,8 +91,8 @@ func TestDecodeSequences(t *testing.T) {
 	}
 }
 
-// TestDecodeRefuses verifies that malformed blocks are rejected.
-func TestDecodeRefuses(t *testing.T) {
+// TestDecodeRejectsMalformedBlocks verifies that malformed blocks are rejected.
+func TestDecodeRejectsMalformedBlocks(t *testing.T) {
 	cases := []struct {
 		name, block string
 		want        error
@@ -110,8 +110,8 @@ func TestDecodeRefuses(t *testing.T) {
 		{"a length above all bytes", "40ffffffff07", errTruncated},
 		{"a Huffman code with EOS in it", "408161" + "84ffffffff", errHuffman},
 		{"Huffman padding of more than seven bits", "4082" + "1fff" + "0161", errHuffman},
-		{"a table size above what was allowed", "3fe21f", errUpdate},
-		{"a table size behind a field", "8220", errUpdate},
+		{"a table size above what was allowed", "3fe21f", errSizeUpdate},
+		{"a table size behind a field", "8220", errSizeUpdate},
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
@@ -130,17 +130,17 @@ func TestDecodeRefuses(t *testing.T) {
 // size update.
 func TestDecodeShrink(t *testing.T) {
 	d := newDecoder()
-	d.allow(100)
-	if err := d.decode([]byte{0x82}); err != errUpdate {
-		t.Fatalf("a block without the new size: %v, want %v", err, errUpdate)
+	d.setMaxTableSize(100)
+	if err := d.decode([]byte{0x82}); err != errSizeUpdate {
+		t.Fatalf("a block without the new size: %v, want %v", err, errSizeUpdate)
 	}
 	d = newDecoder()
-	d.allow(100)
+	d.setMaxTableSize(100)
 	if err := d.decode(append(appendInteger(nil, 0x20, 5, 100), 0x82)); err != nil {
 		t.Fatalf("a block with the new size: %v", err)
 	}
-	if err := d.decode(appendInteger(nil, 0x20, 5, 101)); err != errUpdate {
-		t.Fatalf("a larger one: %v, want %v", err, errUpdate)
+	if err := d.decode(appendInteger(nil, 0x20, 5, 101)); err != errSizeUpdate {
+		t.Fatalf("a larger one: %v, want %v", err, errSizeUpdate)
 	}
 }
 
@@ -160,7 +160,7 @@ func TestDecodeLimits(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			d := newDecoder()
-			d.limit, d.maxFields = c.limit, c.maxFields
+			d.maxListSize, d.maxFields = c.limit, c.maxFields
 			if err := d.decode(block); err != nil {
 				t.Fatal(err)
 			}
@@ -174,9 +174,9 @@ func TestDecodeLimits(t *testing.T) {
 	}
 }
 
-// TestEncodeSecondSight verifies that a field is added to the table when it is encoded for the
+// TestEncoderIndexesRepeatedFields verifies that a field is added to the table when it is encoded for the
 // second time, and takes one byte from the third time on.
-func TestEncodeSecondSight(t *testing.T) {
+func TestEncoderIndexesRepeatedFields(t *testing.T) {
 	e := &encoder{max: DefaultTableSize}
 	var sizes []int
 	for range 4 {
@@ -194,12 +194,12 @@ func TestEncodeSecondSight(t *testing.T) {
 	}
 }
 
-// TestEncodeCopies verifies that the table copies the strings of its entries.
-func TestEncodeCopies(t *testing.T) {
+// TestEncoderCopiesStrings verifies that the table copies the strings of its entries.
+func TestEncoderCopiesStrings(t *testing.T) {
 	e := &encoder{max: DefaultTableSize}
 	text := []byte("value")
 	for range 3 {
-		e.appendField(nil, 0, "name", view(text))
+		e.appendField(nil, 0, "name", unsafeString(text))
 	}
 	copy(text, "other")
 	if b := e.appendField(nil, 0, "name", "value"); len(b) != 1 {
@@ -207,9 +207,9 @@ func TestEncodeCopies(t *testing.T) {
 	}
 }
 
-// TestEncodedIsRead verifies that x/net's decoder and ours decode random blocks correctly, whatever
+// TestEncodeDecodeRoundTrip verifies that x/net's decoder and ours decode random blocks correctly, whatever
 // the table sizes.
-func TestEncodedIsRead(t *testing.T) {
+func TestEncodeDecodeRoundTrip(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	e := &encoder{max: DefaultTableSize}
 	ours := newDecoder()
@@ -217,10 +217,10 @@ func TestEncodedIsRead(t *testing.T) {
 	for range 2000 {
 		if random.IntN(20) == 0 {
 			for range 1 + random.IntN(2) {
-				e.setLimit(uint32(random.IntN(5000)))
+				e.setMaxSize(uint32(random.IntN(5000)))
 			}
 		}
-		block := e.appendStart(nil)
+		block := e.appendSizeUpdates(nil)
 		var want strings.Builder
 		for range random.IntN(12) {
 			name := fmt.Sprintf("name-%d", random.IntN(30))
@@ -232,7 +232,7 @@ func TestEncodedIsRead(t *testing.T) {
 			t.Fatalf("%x reads as\n%s%v, want\n%s", block, blockText(ours), err, want.String())
 		}
 		fields, err := judge.DecodeFull(block)
-		if text := judged(fields); err != nil || text != want.String() {
+		if text := headerFieldsText(fields); err != nil || text != want.String() {
 			t.Fatalf("%x reads for x/net as\n%s%v, want\n%s", block, text, err, want.String())
 		}
 		if e.size > e.max || e.size != ours.table.size {
@@ -241,7 +241,7 @@ func TestEncodedIsRead(t *testing.T) {
 	}
 }
 
-func judged(fields []hpack.HeaderField) string {
+func headerFieldsText(fields []hpack.HeaderField) string {
 	var s strings.Builder
 	for _, f := range fields {
 		fmt.Fprintf(&s, "%s: %s\n", f.Name, f.Value)
@@ -268,7 +268,7 @@ func FuzzDecode(f *testing.F) {
 			if err == nil && judgeErr != nil {
 				t.Fatalf("decode(%x) = %q, x/net: %v", block, blockText(ours), judgeErr)
 			}
-			if err == errInteger || err == errUpdate {
+			if err == errInteger || err == errSizeUpdate {
 				// x/net accepts larger integers (RFC 7541 5.1), and size updates after a field if
 				// its table is empty (4.2).
 				return
@@ -279,7 +279,7 @@ func FuzzDecode(f *testing.F) {
 			if err != nil {
 				return
 			}
-			if got, want := blockText(ours), judged(fields); got != want {
+			if got, want := blockText(ours), headerFieldsText(fields); got != want {
 				t.Fatalf("decode(%x) = %q, x/net: %q", block, got, want)
 			}
 			if ours.table.size > ours.table.max {
@@ -289,8 +289,8 @@ func FuzzDecode(f *testing.F) {
 	})
 }
 
-// TestDecodeOthers verifies that blocks of x/net's encoder are decoded, Huffman codes included.
-func TestDecodeOthers(t *testing.T) {
+// TestDecodeBlocksOfXNet verifies that blocks of x/net's encoder are decoded, Huffman codes included.
+func TestDecodeBlocksOfXNet(t *testing.T) {
 	var b bytes.Buffer
 	e := hpack.NewEncoder(&b)
 	d := newDecoder()
@@ -328,23 +328,23 @@ func FuzzEncode(f *testing.F) {
 			if len(sizes) > 0 {
 				size := uint32(sizes[0]) * 16
 				sizes = sizes[1:]
-				mine.setLimit(size)
+				mine.setMaxSize(size)
 				theirs.SetMaxDynamicTableSize(size)
 			}
 			theirBlock.Reset()
-			block := mine.appendStart(nil)
+			block := mine.appendSizeUpdates(nil)
 			var lines strings.Builder
 			for line := range strings.SplitSeq(text, "\n") {
 				name, value, _ := strings.Cut(line, ": ")
 				fmt.Fprintf(&lines, "%s: %s\n", name, value)
-				block = mine.appendField(block, uint32(staticName(name)), name, value)
+				block = mine.appendField(block, uint32(staticNameIndex(name)), name, value)
 				if err := theirs.WriteField(hpack.HeaderField{Name: name, Value: value}); err != nil {
 					t.Fatal(err)
 				}
 			}
 			want := lines.String()
 			fields, err := judge.DecodeFull(block)
-			if got := judged(fields); err != nil || got != want {
+			if got := headerFieldsText(fields); err != nil || got != want {
 				t.Fatalf("x/net reads %x as %q, %v, want %q", block, got, err, want)
 			}
 			for i, b := range [][]byte{block, theirBlock.Bytes()} {

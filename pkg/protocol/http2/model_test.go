@@ -11,19 +11,19 @@ import (
 // model is a minimal model of the streams and windows of a session (RFC 9113). It sees only the
 // frames in both directions, and does not decode header blocks.
 type model struct {
-	t       *testing.T
-	s       *Session
-	streams map[uint32]*modelled // open and half-closed streams
-	last    uint32               // the highest stream that either side opened
-	mine    map[uint32]*Stream   // streams that the engine has not released
+	t          *testing.T
+	s          *Session
+	streams    map[uint32]*modelStream // open and half-closed streams
+	last       uint32                  // the highest stream that either side opened
+	unreleased map[uint32]*Stream      // streams that the engine has not released
 
-	recv, send int64 // windows of the connection: what the peer and we may send
-	initial    int64 // window for new streams that the peer announced
-	acked      bool
-	looked     uint32 // our last stream that the peer processes, by its GOAWAY
+	recv, send      int64 // windows of the connection: what the peer and we may send
+	initialWindow   int64 // window for new streams that the peer announced
+	acked           bool
+	lastProcessedID uint32 // our last stream that the peer processes, by its GOAWAY
 }
 
-type modelled struct {
+type modelStream struct {
 	local, remote bool // this side sent END_STREAM
 	recv, send    int64
 }
@@ -31,20 +31,20 @@ type modelled struct {
 func newModel(t *testing.T, role Role, streamWindow uint32) *model {
 	t.Helper()
 	m := &model{
-		t:       t,
-		s:       NewSession(Config{Role: role, StreamWindow: streamWindow, ConnectionWindow: DefaultWindow, MaxConcurrentStreams: 4}),
-		streams: make(map[uint32]*modelled),
-		mine:    make(map[uint32]*Stream),
-		recv:    DefaultWindow,
-		send:    DefaultWindow,
-		initial: DefaultWindow,
-		looked:  MaxStreamID,
+		t:               t,
+		s:               NewSession(Config{Role: role, StreamWindow: streamWindow, ConnectionWindow: DefaultWindow, MaxConcurrentStreams: 4}),
+		streams:         make(map[uint32]*modelStream),
+		unreleased:      make(map[uint32]*Stream),
+		recv:            DefaultWindow,
+		send:            DefaultWindow,
+		initialWindow:   DefaultWindow,
+		lastProcessedID: MaxStreamID,
 	}
-	start := m.s.AppendStart(nil)
+	start := m.s.AppendPreface(nil)
 	if role == Client {
 		start = start[len(Preface):]
 	}
-	m.sent(start)
+	m.applySent(start)
 	m.receive(Frame{Type: FrameSettings})
 	return m
 }
@@ -58,28 +58,28 @@ func (m *model) receive(f Frame) bool {
 	if err != nil {
 		checkError(m.t, err, f.Stream)
 	}
-	m.judge(f, err)
+	m.verifyError(f, err)
 	var fatal *ConnectionError
 	if errors.As(err, &fatal) {
 		return false
 	}
-	m.received(f, e, err == nil)
-	m.sent(out)
+	m.applyReceived(f, e, err == nil)
+	m.applySent(out)
 	var wrong *StreamError
 	if errors.As(err, &wrong) {
 		if out, err = m.s.Fail(nil, wrong, epoch); err != nil {
 			checkError(m.t, err, 0)
 			return false
 		}
-		m.sent(out)
-		m.gone(wrong.ID)
+		m.applySent(out)
+		m.removeUnprocessed(wrong.ID)
 	}
 	m.check()
 	return true
 }
 
-// judge compares the error of a frame with the one that the model requires.
-func (m *model) judge(f Frame, err error) {
+// verifyError compares the error of a frame with the one that the model requires.
+func (m *model) verifyError(f Frame, err error) {
 	m.t.Helper()
 	size := int64(len(f.Payload))
 	st := m.streams[f.Stream]
@@ -94,7 +94,7 @@ func (m *model) judge(f Frame, err error) {
 		if wrong && err == nil {
 			m.t.Fatalf("DATA of %d bytes on stream %d is taken; windows %d, stream %+v", size, f.Stream, m.recv, st)
 		}
-		if !wrong && err != nil && st != nil && m.mine[f.Stream].part == partHead {
+		if !wrong && err != nil && st != nil && m.unreleased[f.Stream].part == partHead {
 			m.t.Fatalf("DATA of %d bytes on stream %d is refused: %v; windows %d, stream %+v", size, f.Stream, err, m.recv, st)
 		}
 	case FrameWindowUpdate:
@@ -116,8 +116,8 @@ func (m *model) judge(f Frame, err error) {
 	}
 }
 
-// received applies a received frame to the model.
-func (m *model) received(f Frame, e Event, taken bool) {
+// applyReceived applies a received frame to the model.
+func (m *model) applyReceived(f Frame, e Event, taken bool) {
 	end := f.Flags.Has(FlagEndStream)
 	st := m.streams[f.Stream]
 	switch f.Type {
@@ -125,17 +125,17 @@ func (m *model) received(f Frame, e Event, taken bool) {
 		m.recv -= int64(len(f.Payload))
 		if taken && st != nil {
 			st.recv -= int64(len(f.Payload))
-			m.end(f.Stream, false, end)
+			m.applyEnd(f.Stream, false, end)
 		}
 	case FrameHeaders:
 		if m.s.cfg.Role == Server && f.Stream > m.last {
 			m.last = f.Stream
 		}
 		if e.Kind == HeadersArrived && st == nil {
-			m.open(e.Stream)
+			m.addStream(e.Stream)
 		}
 		if taken {
-			m.end(f.Stream, false, end)
+			m.applyEnd(f.Stream, false, end)
 		}
 	case FrameRSTStream:
 		delete(m.streams, f.Stream)
@@ -147,16 +147,16 @@ func (m *model) received(f Frame, e Event, taken bool) {
 			st.send += more
 		}
 	case FrameSettings:
-		m.settings(f)
+		m.applySettings(f)
 	case FrameGoAway:
 		if m.s.cfg.Role == Client {
-			m.looked = binary.BigEndian.Uint32(f.Payload)
+			m.lastProcessedID = binary.BigEndian.Uint32(f.Payload)
 		}
 	default:
 	}
 }
 
-func (m *model) settings(f Frame) {
+func (m *model) applySettings(f Frame) {
 	delta := int64(0)
 	if f.Flags.Has(FlagAck) && !m.acked {
 		m.acked = true
@@ -166,25 +166,25 @@ func (m *model) settings(f Frame) {
 	}
 	if len(f.Payload) == settingLen {
 		value := int64(binary.BigEndian.Uint32(f.Payload[2:]))
-		delta, m.initial = value-m.initial, value
+		delta, m.initialWindow = value-m.initialWindow, value
 	}
 	for _, st := range m.streams {
 		st.send += delta
 	}
 }
 
-func (m *model) open(st *Stream) {
+func (m *model) addStream(st *Stream) {
 	recv := int64(DefaultWindow)
 	if m.acked {
 		recv = int64(m.s.cfg.StreamWindow)
 	}
-	m.streams[st.ID] = &modelled{recv: recv, send: m.initial}
-	m.mine[st.ID] = st
+	m.streams[st.ID] = &modelStream{recv: recv, send: m.initialWindow}
+	m.unreleased[st.ID] = st
 	m.last = max(m.last, st.ID)
 }
 
-// end applies an END_STREAM of either side to the model.
-func (m *model) end(id uint32, local, end bool) {
+// applyEnd applies an END_STREAM of either side to the model.
+func (m *model) applyEnd(id uint32, local, end bool) {
 	st := m.streams[id]
 	if st == nil || !end {
 		return
@@ -199,8 +199,8 @@ func (m *model) end(id uint32, local, end bool) {
 	}
 }
 
-// sent applies sent frames to the model, and fails if the session must not send them.
-func (m *model) sent(b []byte) {
+// applySent applies sent frames to the model, and fails if the session must not send them.
+func (m *model) applySent(b []byte) {
 	m.t.Helper()
 	for len(b) > 0 {
 		f, n, err := ParseFrame(b, MinFrameSize)
@@ -213,7 +213,7 @@ func (m *model) sent(b []byte) {
 			if st == nil || st.local {
 				m.t.Fatalf("the session sends %v on stream %d, which is %+v", f.Type, f.Stream, st)
 			}
-			m.end(f.Stream, true, f.Flags.Has(FlagEndStream))
+			m.applyEnd(f.Stream, true, f.Flags.Has(FlagEndStream))
 		}
 		switch f.Type {
 		case FrameData:
@@ -250,11 +250,11 @@ func (m *model) check() {
 	if s.Len() != len(m.streams) {
 		m.t.Fatalf("%d streams are open, want %d", s.Len(), len(m.streams))
 	}
-	sum := s.recvWindow + s.freed
-	for id, st := range m.mine {
-		sum += st.held
-		if st.held < 0 {
-			m.t.Fatalf("stream %d holds %d bytes", id, st.held)
+	sum := s.recvWindow + s.pendingCredit
+	for id, st := range m.unreleased {
+		sum += st.unconsumed
+		if st.unconsumed < 0 {
+			m.t.Fatalf("stream %d holds %d bytes", id, st.unconsumed)
 		}
 		m.checkStream(id, st)
 	}
@@ -283,30 +283,30 @@ func (m *model) checkStream(id uint32, st *Stream) {
 	if m.acked {
 		window = int64(m.s.cfg.StreamWindow)
 	}
-	if sum := st.recvWindow + st.pendingCredit + st.held; !model.remote && sum != window {
+	if sum := st.recvWindow + st.pendingCredit + st.unconsumed; !model.remote && sum != window {
 		m.t.Fatalf("window, bytes freed and bytes held of stream %d are %d, want %d", id, sum, window)
 	}
 }
 
-// engine calls a method of the session as an engine may. op selects the method, n its sizes and
+// callMethod calls a method of the session as an engine may. op selects the method, n its sizes and
 // flags.
-func (m *model) engine(op, n byte, id uint32) {
+func (m *model) callMethod(op, n byte, id uint32) {
 	m.t.Helper()
 	var out []byte
 	var err error
-	st := m.mine[id]
+	st := m.unreleased[id]
 	if st == nil {
 		if m.s.cfg.Role == Client && op%8 == 0 {
-			out, st, err = m.s.AppendRequest(nil, get("/"), RequestOptions{End: n%2 == 0})
+			out, st, err = m.s.AppendRequest(nil, newGetRequest("/"), RequestOptions{End: n%2 == 0})
 			if err == nil {
-				m.open(st)
+				m.addStream(st)
 			}
 		}
 	} else {
 		switch op % 8 {
 		case 0:
 			if m.s.cfg.Role == Server {
-				out, err = m.s.AppendResponse(nil, st, answer(200, -1), ResponseOptions{End: n%2 == 0})
+				out, err = m.s.AppendResponse(nil, st, newResponse(200, -1), ResponseOptions{End: n%2 == 0})
 			}
 		case 1, 2:
 			out, _, err = m.s.AppendData(nil, st, make([]byte, int(n)*300), op%2 == 0)
@@ -314,26 +314,26 @@ func (m *model) engine(op, n byte, id uint32) {
 			out, err = m.s.AppendTrailer(nil, st, new(protocol.Header))
 		case 4:
 			out = m.s.Reset(nil, st, Cancel)
-			m.gone(id)
+			m.removeUnprocessed(id)
 		case 5:
 			out = m.s.Release(nil, st, Cancel)
-			delete(m.mine, id)
-			m.gone(id)
+			delete(m.unreleased, id)
+			m.removeUnprocessed(id)
 		default:
-			out = m.s.Consumed(nil, st, int(min(st.held, int64(n)*100)))
+			out = m.s.ReportConsumed(nil, st, int(min(st.unconsumed, int64(n)*100)))
 		}
 	}
 	if err != nil && len(out) > 0 {
 		m.t.Fatalf("%v, and %x", err, out)
 	}
-	m.sent(out)
+	m.applySent(out)
 	m.check()
 }
 
-// gone removes stream id if the peer's GOAWAY has excluded it: the session closes it without a
+// removeUnprocessed removes stream id if the peer's GOAWAY has excluded it: the session closes it without a
 // frame.
-func (m *model) gone(id uint32) {
-	if id > m.looked {
+func (m *model) removeUnprocessed(id uint32) {
+	if id > m.lastProcessedID {
 		delete(m.streams, id)
 	}
 }
@@ -358,7 +358,7 @@ func FuzzSession(f *testing.F) {
 		for ; len(steps) >= 4; steps = steps[4:] {
 			what, flags, id, n := steps[0], steps[1], uint32(steps[2]%16), steps[3]
 			if what&0x20 == 0 {
-				m.engine(what&15, n, id)
+				m.callMethod(what&15, n, id)
 				continue
 			}
 			if !m.receive(peerFrame(role, FrameType(what&15), Flags(flags), id, n)) {

@@ -6,9 +6,9 @@ import (
 	"time"
 )
 
-// TestPingAcksThatNobodyAskedForAreAFlood verifies, on both sides, that acknowledgements of PING
+// TestUnsolicitedPingAcksAreAFlood verifies, on both sides, that acknowledgements of PING
 // frames which the session never sent are limited like PING frames.
-func TestPingAcksThatNobodyAskedForAreAFlood(t *testing.T) {
+func TestUnsolicitedPingAcksAreAFlood(t *testing.T) {
 	now := time.Unix(0, 0)
 	for _, role := range []Role{Server, Client} {
 		s := NewSession(Config{Role: role})
@@ -20,7 +20,7 @@ func TestPingAcksThatNobodyAskedForAreAFlood(t *testing.T) {
 		handled := 0
 		for ; err == nil && handled < 1000; handled++ {
 			var e Event
-			if _, err = s.Handle(nil, ack, now, &e); err == nil && e.Kind != Nothing {
+			if _, err = s.Handle(nil, ack, now, &e); err == nil && e.Kind != NoEvent {
 				t.Fatalf("role %d: an unsolicited acknowledgement is the event %v, want nothing", role, e.Kind)
 			}
 		}
@@ -34,9 +34,9 @@ func TestPingAcksThatNobodyAskedForAreAFlood(t *testing.T) {
 	}
 }
 
-// TestPingAcksThatWereAskedForAreFree verifies that acknowledgements of the session's PING frames
+// TestSolicitedPingAcksAreFree verifies that acknowledgements of the session's PING frames
 // are not limited.
-func TestPingAcksThatWereAskedForAreFree(t *testing.T) {
+func TestSolicitedPingAcksAreFree(t *testing.T) {
 	now := time.Unix(0, 0)
 	s := NewSession(Config{Role: Server})
 	s.settingsReceived = true

@@ -5,13 +5,13 @@ import (
 	"time"
 )
 
-// block is a header block that is arriving.
-type block struct {
-	stream  uint32 // 0: no block is arriving
-	end     bool   // the HEADERS frame had END_STREAM
-	selfDep bool   // its priority makes the stream depend on itself
-	frames  int    // CONTINUATION frames so far
-	b       []byte // the fragments so far
+// headerBlock is a header block that is arriving.
+type headerBlock struct {
+	streamID        uint32 // 0: no block is arriving
+	endStream       bool   // the HEADERS frame had END_STREAM
+	dependsOnItself bool   // its priority makes the stream depend on itself
+	continuations   int    // CONTINUATION frames so far
+	fragments       []byte // the fragments so far
 }
 
 // Handle processes the next frame of the peer. It appends the frames that the protocol requires in
@@ -25,7 +25,7 @@ func (s *Session) Handle(dst []byte, f Frame, now time.Time, e *Event) ([]byte, 
 	if !s.settingsReceived && (f.Type != FrameSettings || f.Flags.Has(FlagAck)) {
 		return dst, connectionError(ProtocolError, "the first frame is not SETTINGS (RFC 9113 3.4)")
 	}
-	if s.block.stream != 0 && (f.Type != FrameContinuation || f.Stream != s.block.stream) {
+	if s.block.streamID != 0 && (f.Type != FrameContinuation || f.Stream != s.block.streamID) {
 		return dst, connectionError(ProtocolError, "a header block is interrupted by another frame (RFC 9113 4.3)")
 	}
 	switch f.Type {
@@ -50,29 +50,29 @@ func (s *Session) Handle(dst []byte, f Frame, now time.Time, e *Event) ([]byte, 
 	case FramePriority:
 		return dst, s.checkPriority(f, now)
 	default: // PRIORITY_UPDATE too (RFC 9113 4.1)
-		return dst, s.spend(FloodPriority, now, "too many frames of types without effect")
+		return dst, s.takeToken(FloodPriority, now, "too many frames of types without effect")
 	}
 }
 
-// spend takes one token of f's bucket. The error is nil or a *ConnectionError.
-func (s *Session) spend(f Flood, now time.Time, reason string) error {
+// takeToken takes one token of f's bucket. The error is nil or a *ConnectionError.
+func (s *Session) takeToken(f Flood, now time.Time, reason string) error {
 	if f == FloodRapidReset || f == FloodMadeYouReset {
 		s.charges++
 	}
-	if !s.meters.spend(f, s.cfg.Budgets.of(f), now) {
-		return flooded(f, reason)
+	if !s.floodBuckets.take(f, s.cfg.FloodLimits.rateLimit(f), now) {
+		return floodError(f, reason)
 	}
 	return nil
 }
 
-// idle reports whether stream id is idle: the side that may open it has neither opened nor skipped
+// isIdle reports whether stream id is idle: the side that may open it has neither opened nor skipped
 // it, or no side may (RFC 9113 5.1.1).
-func (s *Session) idle(id uint32) bool {
+func (s *Session) isIdle(id uint32) bool {
 	odd := id%2 == 1
 	if s.cfg.Role == Server {
-		return !odd || id > s.lastPeer
+		return !odd || id > s.lastPeerStreamID
 	}
-	return !odd || id >= s.nextID
+	return !odd || id >= s.nextStreamID
 }
 
 // unpad removes padding from a payload.
@@ -93,7 +93,7 @@ func unpad(f Frame) ([]byte, *ConnectionError) {
 }
 
 func (s *Session) handleData(dst []byte, f Frame, now time.Time, e *Event) ([]byte, error) {
-	if f.Stream == 0 || s.idle(f.Stream) {
+	if f.Stream == 0 || s.isIdle(f.Stream) {
 		return dst, connectionError(ProtocolError, "DATA on stream 0 or an idle stream (RFC 9113 6.1, 5.1)")
 	}
 	size := int64(len(f.Payload))
@@ -106,26 +106,26 @@ func (s *Session) handleData(dst []byte, f Frame, now time.Time, e *Event) ([]by
 	}
 	end := f.Flags.Has(FlagEndStream)
 	if len(data) > 0 {
-		s.earn(FloodPing, 1)
-		s.earn(FloodEmptyData, 1)
+		s.refundTokens(FloodPing, 1)
+		s.refundTokens(FloodEmptyData, 1)
 	} else if !end {
-		if err := s.spend(FloodEmptyData, now, "too many empty DATA frames"); err != nil {
+		if err := s.takeToken(FloodEmptyData, now, "too many empty DATA frames"); err != nil {
 			return dst, err
 		}
 	}
 	s.recvWindow -= size
 	st, err := s.checkData(f.Stream, size, int64(len(data)), end)
 	if st == nil || err != nil {
-		return s.discard(dst, size), err
+		return s.creditConnection(dst, size), err
 	}
 	st.recvWindow -= size
 	st.received += int64(len(data))
-	st.held += size
+	st.unconsumed += size
 	if end && st.endRemote() {
-		s.finish(st)
+		s.closeCompleted(st)
 	}
 	if padding := len(f.Payload) - len(data); padding > 0 {
-		dst = s.Consumed(dst, st, padding)
+		dst = s.ReportConsumed(dst, st, padding)
 	}
 	if len(data) == 0 && !end {
 		return dst, nil
@@ -149,7 +149,7 @@ func (s *Session) checkData(id uint32, size, content int64, end bool) (*Stream, 
 		return nil, streamError(id, FlowControlError, "DATA exceeds the stream window (RFC 9113 6.9.1)")
 	case st.part != partHead:
 		return nil, streamError(id, ProtocolError, "DATA before HEADERS (RFC 9113 8.1)")
-	case st.declared >= 0 && (total > st.declared || end && total < st.declared):
+	case st.contentLength >= 0 && (total > st.contentLength || end && total < st.contentLength):
 		return nil, streamError(id, ProtocolError, "length of DATA differs from content-length (RFC 9113 8.1.1)")
 	}
 	return st, nil
@@ -161,7 +161,7 @@ func (s *Session) closedError(id uint32) error {
 	if s.cfg.Role == Server && id > s.goAwaySentID {
 		return nil // RFC 9113 6.8
 	}
-	switch s.resets.of(id) {
+	switch s.recentResets.closedBy(id) {
 	case byUs:
 		return nil
 	case byPeer:
@@ -175,24 +175,24 @@ func (s *Session) handleReset(dst []byte, f Frame, now time.Time, e *Event) ([]b
 	if len(f.Payload) != 4 {
 		return dst, connectionError(FrameSizeError, "RST_STREAM payload is not 4 bytes (RFC 9113 6.4)")
 	}
-	if f.Stream == 0 || s.idle(f.Stream) {
+	if f.Stream == 0 || s.isIdle(f.Stream) {
 		return dst, connectionError(ProtocolError, "RST_STREAM on stream 0 or an idle stream (RFC 9113 6.4)")
 	}
 	st := s.streams[f.Stream]
 	// Resets of streams that the session opened are free: it decides how many it opens.
-	if st == nil || !st.local && now.Sub(st.opened) < rapidResetWindow {
-		if err := s.spend(FloodRapidReset, now, "too many streams reset"); err != nil {
+	if st == nil || !st.openedByUs && now.Sub(st.openedAt) < rapidResetWindow {
+		if err := s.takeToken(FloodRapidReset, now, "too many streams reset"); err != nil {
 			return dst, err
 		}
 	}
 	if st == nil {
 		return dst, nil
 	}
-	if !st.local && st.state != HalfClosedLocal {
-		s.cancelled.add(s.cfg.MaxConcurrentStreams, now)
+	if !st.openedByUs && st.state != HalfClosedLocal {
+		s.resetSlots.acquire(s.cfg.MaxConcurrentStreams, now)
 	}
-	s.close(st)
-	s.resets.add(st.ID, byPeer)
+	s.closeStream(st)
+	s.recentResets.add(st.ID, byPeer)
 	e.Kind, e.Stream, e.Code = StreamReset, st, Code(binary.BigEndian.Uint32(f.Payload))
 	return dst, nil
 }
@@ -201,17 +201,17 @@ func (s *Session) handleSettings(dst []byte, f Frame, now time.Time, e *Event) (
 	if f.Stream != 0 {
 		return dst, connectionError(ProtocolError, "SETTINGS on a stream (RFC 9113 6.5)")
 	}
-	if err := s.spend(FloodSettings, now, "too many SETTINGS"); err != nil {
+	if err := s.takeToken(FloodSettings, now, "too many SETTINGS"); err != nil {
 		return dst, err
 	}
 	if f.Flags.Has(FlagAck) {
-		if err := s.takeAck(f); err != nil {
+		if err := s.applySettingsAck(f); err != nil {
 			return dst, err
 		}
 		e.Kind = SettingsAcked
 		return dst, nil
 	}
-	if err := s.takeSettings(f.Payload); err != nil {
+	if err := s.applySettings(f.Payload); err != nil {
 		return dst, err
 	}
 	s.settingsReceived = true
@@ -219,21 +219,21 @@ func (s *Session) handleSettings(dst []byte, f Frame, now time.Time, e *Event) (
 	return AppendSettingsAck(dst), nil
 }
 
-// takeSettings applies the peer's settings; the error is nil or a *ConnectionError.
-func (s *Session) takeSettings(payload []byte) error {
+// applySettings applies the peer's settings; the error is nil or a *ConnectionError.
+func (s *Session) applySettings(payload []byte) error {
 	if len(payload)%settingLen != 0 {
 		return connectionError(FrameSizeError, "SETTINGS payload is not a multiple of 6 bytes (RFC 9113 6.5)")
 	}
 	for ; len(payload) > 0; payload = payload[settingLen:] {
 		id := SettingID(binary.BigEndian.Uint16(payload))
 		value := binary.BigEndian.Uint32(payload[2:])
-		was := int64(s.peer.InitialWindowSize)
-		if err := s.peer.set(id, value, s.cfg.Role.other()); err != nil {
+		was := int64(s.peerSettings.InitialWindowSize)
+		if err := s.peerSettings.set(id, value, s.cfg.Role.opposite()); err != nil {
 			return err
 		}
 		switch id {
 		case SettingHeaderTableSize: // apply each value, not only the last (RFC 7541 4.2)
-			s.enc.setLimit(value)
+			s.enc.setMaxSize(value)
 		case SettingInitialWindowSize:
 			if err := s.resizeWindows(int64(value) - was); err != nil {
 				return err
@@ -258,24 +258,24 @@ func (s *Session) resizeWindows(delta int64) error {
 	return nil
 }
 
-// takeAck applies our settings that are below the defaults, which the peer observes from now on.
+// applySettingsAck applies our settings that are below the defaults, which the peer observes from now on.
 // The error is nil or a *ConnectionError.
-func (s *Session) takeAck(f Frame) error {
+func (s *Session) applySettingsAck(f Frame) error {
 	if len(f.Payload) != 0 {
 		return connectionError(FrameSizeError, "SETTINGS ACK with a payload (RFC 9113 6.5)")
 	}
-	if s.unacked == 0 {
+	if s.unackedSettings == 0 {
 		return connectionError(ProtocolError, "SETTINGS ACK for SETTINGS that were not sent (RFC 9113 6.5.3)")
 	}
-	s.unacked--
-	before := s.streamWindow()
-	s.acked = true
-	if delta := s.streamWindow() - before; delta != 0 {
+	s.unackedSettings--
+	before := s.initialRecvWindow()
+	s.settingsAcked = true
+	if delta := s.initialRecvWindow() - before; delta != 0 {
 		for _, st := range s.streams {
 			st.recvWindow += delta
 		}
 	}
-	s.dec.allow(s.cfg.HeaderTableSize)
+	s.dec.setMaxTableSize(s.cfg.HeaderTableSize)
 	return nil
 }
 
@@ -287,14 +287,14 @@ func (s *Session) handlePing(dst []byte, f Frame, now time.Time, e *Event) ([]by
 		return dst, connectionError(ProtocolError, "PING on a stream (RFC 9113 6.7)")
 	}
 	if f.Flags.Has(FlagAck) {
-		if s.pings == 0 {
-			return dst, s.spend(FloodPing, now, "too many PING ACKs for PINGs that were not sent")
+		if s.unackedPings == 0 {
+			return dst, s.takeToken(FloodPing, now, "too many PING ACKs for PINGs that were not sent")
 		}
-		s.pings--
+		s.unackedPings--
 		e.Kind, e.Ping = PingAcked, binary.BigEndian.Uint64(f.Payload)
 		return dst, nil
 	}
-	if err := s.spend(FloodPing, now, "too many PING"); err != nil {
+	if err := s.takeToken(FloodPing, now, "too many PING"); err != nil {
 		return dst, err
 	}
 	return AppendPing(dst, true, [8]byte(f.Payload)), nil
@@ -307,7 +307,7 @@ func (s *Session) handleGoAway(dst []byte, f Frame, now time.Time, e *Event) ([]
 	if len(f.Payload) < 8 {
 		return dst, connectionError(FrameSizeError, "GOAWAY is shorter than 8 bytes (RFC 9113 6.8)")
 	}
-	if err := s.spend(FloodPriority, now, "too many GOAWAY"); err != nil {
+	if err := s.takeToken(FloodPriority, now, "too many GOAWAY"); err != nil {
 		return dst, err
 	}
 	last := binary.BigEndian.Uint32(f.Payload) & MaxStreamID
@@ -316,7 +316,7 @@ func (s *Session) handleGoAway(dst []byte, f Frame, now time.Time, e *Event) ([]
 	}
 	s.goAwayReceivedID = last
 	s.goingAway = true
-	e.Kind, e.Last, e.Code = GoAwayArrived, last, Code(binary.BigEndian.Uint32(f.Payload[4:]))
+	e.Kind, e.LastStreamID, e.Code = GoAwayArrived, last, Code(binary.BigEndian.Uint32(f.Payload[4:]))
 	e.Data = f.Payload[8:]
 	return dst, nil
 }
@@ -325,12 +325,12 @@ func (s *Session) handleWindowUpdate(dst []byte, f Frame, now time.Time, e *Even
 	if len(f.Payload) != 4 {
 		return dst, connectionError(FrameSizeError, "WINDOW_UPDATE payload is not 4 bytes (RFC 9113 6.9)")
 	}
-	if f.Stream != 0 && s.idle(f.Stream) {
+	if f.Stream != 0 && s.isIdle(f.Stream) {
 		return dst, connectionError(ProtocolError, "WINDOW_UPDATE on an idle stream (RFC 9113 5.1)")
 	}
 	more := int64(binary.BigEndian.Uint32(f.Payload) & MaxWindow)
 	if more < minWindowUpdate {
-		if err := s.spend(FloodWindowUpdate, now, "too many WINDOW_UPDATE with small increments"); err != nil {
+		if err := s.takeToken(FloodWindowUpdate, now, "too many WINDOW_UPDATE with small increments"); err != nil {
 			return dst, err
 		}
 	}
@@ -364,7 +364,7 @@ func (s *Session) checkPriority(f Frame, now time.Time) error {
 	if f.Stream == 0 {
 		return connectionError(ProtocolError, "PRIORITY on stream 0 (RFC 9113 6.3)")
 	}
-	if err := s.spend(FloodPriority, now, "too many PRIORITY"); err != nil {
+	if err := s.takeToken(FloodPriority, now, "too many PRIORITY"); err != nil {
 		return err
 	}
 	var code Code
@@ -394,14 +394,14 @@ func dependsOn(priority []byte) uint32 { return binary.BigEndian.Uint32(priority
 // releases it afterwards.
 func (s *Session) Fail(dst []byte, e *StreamError, now time.Time) ([]byte, error) {
 	st := s.streams[e.ID]
-	if st == nil || !st.local {
-		if err := s.spend(FloodMadeYouReset, now, "too many streams had to be reset"); err != nil {
+	if st == nil || !st.openedByUs {
+		if err := s.takeToken(FloodMadeYouReset, now, "too many streams had to be reset"); err != nil {
 			return dst, err
 		}
 	}
 	if st != nil {
 		return s.Reset(dst, st, e.Code), nil
 	}
-	s.resets.add(e.ID, byUs)
+	s.recentResets.add(e.ID, byUs)
 	return AppendRSTStream(dst, e.ID, e.Code), nil
 }

@@ -4,17 +4,17 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// readRequest checks a request's header section (RFC 9113 8.3.1; RFC 8441 4). It returns "" or the
+// parseRequest checks a request's header section (RFC 9113 8.3.1; RFC 8441 4). It returns "" or the
 // violated rule. connect: the server allows extended CONNECT. If the section is too large,
-// readRequest checks only the fields that the decoder kept.
-func (h *head) readRequest(d *decoder, connect bool) string {
+// parseRequest checks only the fields that the decoder kept.
+func (h *head) parseRequest(d *decoder, connect bool) string {
 	*h = head{length: -1}
 	for i := range d.fields {
 		f := &d.fields[i]
-		if rule := h.take(f); rule != "" {
+		if rule := h.addField(f); rule != "" {
 			return rule
 		}
-		if rule := h.takeRequest(f); rule != "" {
+		if rule := h.addRequestField(f); rule != "" {
 			return rule
 		}
 	}
@@ -24,23 +24,23 @@ func (h *head) readRequest(d *decoder, connect bool) string {
 	return h.checkTarget(connect)
 }
 
-func (h *head) takeRequest(f *field) string {
+func (h *head) addRequestField(f *field) string {
 	fits := true
 	switch f.kind {
 	case pseudoMethod:
-		fits = h.once(sawMethod)
+		fits = h.recordPseudo(sawMethod)
 		h.method = *f
 	case pseudoScheme:
-		fits = h.once(sawScheme)
+		fits = h.recordPseudo(sawScheme)
 		h.scheme = *f
 	case pseudoAuthority:
-		fits = h.once(sawAuthority)
+		fits = h.recordPseudo(sawAuthority)
 		h.authority = *f
 	case pseudoPath:
-		fits = h.once(sawPath)
+		fits = h.recordPseudo(sawPath)
 		h.path = *f
 	case pseudoProtocol:
-		fits = h.once(sawProtocol)
+		fits = h.recordPseudo(sawProtocol)
 		h.protocol = *f
 	case pseudoStatus, pseudoUnknown:
 		fits = false
@@ -118,7 +118,7 @@ func (h *head) checkHost() string {
 }
 
 // isPath reports whether s is an absolute path with an optional query and no fragment.
-func isPath(s string) bool { return s != "" && s[0] == '/' && all(s, targetByte) }
+func isPath(s string) bool { return s != "" && s[0] == '/' && allInClass(s, targetByte) }
 
 // TakeRequest fills req with the request of the last HeadersArrived event, except for Body and
 // Trailer. Strings are immutable or views of storage that it appends to text. It returns text,
@@ -131,15 +131,15 @@ func isPath(s string) bool { return s != "" && s[0] == '/' && all(s, targetByte)
 // an error, req is as complete as possible.
 func (s *Session) TakeRequest(req *protocol.Request, text []byte) ([]byte, error) {
 	h := s.head
-	text, req.Method = takeValue(text, &h.method)
-	text, req.Scheme = takeValue(text, &h.scheme)
-	text, req.Authority = takeValue(text, &h.authority)
-	text, req.Path = takeValue(text, &h.path)
+	text, req.Method = retainValue(text, &h.method)
+	text, req.Scheme = retainValue(text, &h.scheme)
+	text, req.Authority = retainValue(text, &h.authority)
+	text, req.Path = retainValue(text, &h.path)
 	if h.kind == extendedExchange {
 		req.Method = "GET"
-		text, req.Upgrade = takeValue(text, &h.protocol)
+		text, req.Upgrade = retainValue(text, &h.protocol)
 	}
-	text = s.takeHeader(text, &req.Header, h.cookies)
+	text = s.appendHeader(text, &req.Header, h.cookies)
 	if h.seen&sawTrailers != 0 {
 		req.Header.Add("te", "trailers")
 	}
@@ -148,7 +148,7 @@ func (s *Session) TakeRequest(req *protocol.Request, text []byte) ([]byte, error
 	switch {
 	case s.dec.tooLarge:
 		return text, protocol.Faultf(protocol.HeaderTooLarge,
-			"header list of %d bytes; the limits are %d bytes and %d fields", s.dec.size, s.dec.limit, s.dec.maxFields)
+			"header list of %d bytes; the limits are %d bytes and %d fields", s.dec.size, s.dec.maxListSize, s.dec.maxFields)
 	case h.kind == extendedExchange && protocol.CarriesHTTP(h.protocol.value):
 		return text, protocol.Faultf(protocol.NotImplemented, "upgrade to a protocol that carries HTTP requests")
 	case h.seen&sawExpectation != 0:

@@ -1,14 +1,14 @@
 package http2
 
-// skips remembers the last ranges of identifiers that the peer skipped. These streams are closed
+// skippedRanges remembers the last ranges of identifiers that the peer skipped. These streams are closed
 // (RFC 9113 5.1.1), although no frame ended them.
-type skips struct {
+type skippedRanges struct {
 	ring [4]struct{ above, below uint32 }
 	next int
 }
 
 // add records that the peer opened stream id after stream last.
-func (k *skips) add(last, id uint32) {
+func (k *skippedRanges) add(last, id uint32) {
 	if id-last <= 2 {
 		return
 	}
@@ -16,8 +16,8 @@ func (k *skips) add(last, id uint32) {
 	k.next = (k.next + 1) % len(k.ring)
 }
 
-// has reports whether stream id is in one of the remembered ranges.
-func (k *skips) has(id uint32) bool {
+// contains reports whether stream id is in one of the remembered ranges.
+func (k *skippedRanges) contains(id uint32) bool {
 	for _, s := range k.ring {
 		if s.above < id && id < s.below {
 			return true
@@ -35,18 +35,18 @@ const (
 	byPeer                 // the peer reset it
 )
 
-// resets remembers the streams that were reset recently. Streams that both sides ended need no
+// recentResets remembers the streams that were reset recently. Streams that both sides ended need no
 // entry.
-type resets struct {
-	ring []reset // nil: no stream was reset; else its length is resetsKept
+type recentResets struct {
+	ring []reset // nil: no stream was reset; else its length is maxRecentResets
 	next int
-	// forgotten is the highest stream that we reset and that is no longer in ring: frames of closed
+	// maxEvictedID is the highest stream that we reset and that is no longer in ring: frames of closed
 	// streams up to it are ignored.
-	forgotten uint32
+	maxEvictedID uint32
 }
 
-// resetsKept is how many streams are remembered.
-const resetsKept = 32
+// maxRecentResets is how many streams are remembered.
+const maxRecentResets = 32
 
 type reset struct {
 	id uint32
@@ -55,7 +55,7 @@ type reset struct {
 
 // add records that by reset stream id. The latest reset counts: if the peer continues a stream that
 // it has reset, we reset that stream once.
-func (r *resets) add(id uint32, by closedBy) {
+func (r *recentResets) add(id uint32, by closedBy) {
 	for i := range r.ring {
 		if r.ring[i].id == id {
 			r.ring[i].by = by
@@ -63,24 +63,24 @@ func (r *resets) add(id uint32, by closedBy) {
 		}
 	}
 	if r.ring == nil {
-		r.ring = make([]reset, resetsKept)
+		r.ring = make([]reset, maxRecentResets)
 	}
 	old := &r.ring[r.next]
 	if old.by == byUs {
-		r.forgotten = max(r.forgotten, old.id)
+		r.maxEvictedID = max(r.maxEvictedID, old.id)
 	}
 	*old = reset{id, by}
 	r.next = (r.next + 1) % len(r.ring)
 }
 
-// of returns how stream id was closed. The stream is neither idle nor open.
-func (r *resets) of(id uint32) closedBy {
+// closedBy returns how stream id was closed. The stream is neither idle nor open.
+func (r *recentResets) closedBy(id uint32) closedBy {
 	for i := range r.ring {
 		if r.ring[i].id == id {
 			return r.ring[i].by
 		}
 	}
-	if id <= r.forgotten {
+	if id <= r.maxEvictedID {
 		return byUs
 	}
 	return byEnd

@@ -2,19 +2,19 @@ package http2
 
 import "github.com/weft-proxy/weft/pkg/protocol"
 
-// readResponse checks a response's header section (RFC 9113 8.3.2). It returns "" or the violated
+// parseResponse checks a response's header section (RFC 9113 8.3.2). It returns "" or the violated
 // rule.
-func (h *head) readResponse(d *decoder) string {
+func (h *head) parseResponse(d *decoder) string {
 	*h = head{length: -1}
 	for i := range d.fields {
 		f := &d.fields[i]
-		if rule := h.take(f); rule != "" {
+		if rule := h.addField(f); rule != "" {
 			return rule
 		}
-		if !f.kind.pseudo() {
+		if !f.kind.isPseudo() {
 			continue
 		}
-		if f.kind != pseudoStatus || !h.once(sawStatus) {
+		if f.kind != pseudoStatus || !h.recordPseudo(sawStatus) {
 			return rulePseudo
 		}
 		if h.status = parseStatus(f.value); h.status == 0 {
@@ -47,5 +47,5 @@ func (s *Session) TakeResponse(st *Stream, resp *protocol.Response, text []byte)
 		resp.Status = 101
 	}
 	resp.ContentLength = s.head.length
-	return s.takeHeader(text, &resp.Header, 1)
+	return s.appendHeader(text, &resp.Header, 1)
 }

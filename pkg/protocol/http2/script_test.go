@@ -26,7 +26,7 @@ func TestScripts(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			golden(t, path, runScript(string(b)))
+			checkGolden(t, path, runScript(string(b)))
 		})
 	}
 }
@@ -34,7 +34,7 @@ func TestScripts(t *testing.T) {
 // runScript returns the script with the actual results of its lines.
 func runScript(text string) string {
 	var out strings.Builder
-	var r *rig
+	var r *scriptRunner
 	for line := range strings.Lines(text) {
 		if strings.HasPrefix(line, "  ") {
 			continue
@@ -45,26 +45,26 @@ func runScript(text string) string {
 		case line == "" || strings.HasPrefix(line, "#"):
 			continue
 		case strings.HasPrefix(line, "client"), strings.HasPrefix(line, "server"):
-			r = newRig(configOf(line))
+			r = newScriptRunner(configOf(line))
 			if !strings.HasSuffix(line, " shown") {
-				r.begin(line)
+				r.start(line)
 				continue
 			}
 			line = "start"
 		}
-		for _, s := range r.do(line) {
+		for _, s := range r.runLine(line) {
 			out.WriteString("  " + s + "\n")
 		}
 	}
 	return out.String()
 }
 
-// begin starts the session. If the line ends in "ready", the session also receives the peer's first
+// start starts the session. If the line ends in "ready", the session also receives the peer's first
 // SETTINGS.
-func (r *rig) begin(line string) {
-	r.do("start")
+func (r *scriptRunner) start(line string) {
+	r.runLine("start")
 	if strings.HasSuffix(line, " ready") {
-		r.do("> SETTINGS")
+		r.runLine("> SETTINGS")
 	}
 }
 
@@ -103,29 +103,29 @@ func configOf(line string) Config {
 	return cfg
 }
 
-// rig is a session, a reader of the frames that it sends, and the streams that it had.
-type rig struct {
-	s       *Session
-	peer    *reader
-	streams map[uint32]*Stream
-	now     time.Time
-	failed  *StreamError
+// scriptRunner is a session, a reader of the frames that it sends, and the streams that it had.
+type scriptRunner struct {
+	s         *Session
+	describer *frameDescriber
+	streams   map[uint32]*Stream
+	now       time.Time
+	streamErr *StreamError
 }
 
-func newRig(cfg Config) *rig {
-	return &rig{s: NewSession(cfg), peer: newReader(), streams: make(map[uint32]*Stream), now: epoch}
+func newScriptRunner(cfg Config) *scriptRunner {
+	return &scriptRunner{s: NewSession(cfg), describer: newFrameDescriber(), streams: make(map[uint32]*Stream), now: epoch}
 }
 
 // state returns the state of stream id, or Idle if the session had no such stream.
-func (r *rig) state(id uint32) State {
+func (r *scriptRunner) state(id uint32) State {
 	if st := r.streams[id]; st != nil {
 		return st.State()
 	}
 	return Idle
 }
 
-// do runs one line and returns its results.
-func (r *rig) do(line string) []string {
+// runLine runs one line and returns its results.
+func (r *scriptRunner) runLine(line string) []string {
 	if frame, ok := strings.CutPrefix(line, "> "); ok {
 		return r.receive(frame, 1)
 	}
@@ -144,16 +144,16 @@ func (r *rig) do(line string) []string {
 			rest = append(rest, w)
 		}
 	}
-	out, err := r.send(words[0], rest, len(flags) > 0, headerOf(fields))
+	out, err := r.callMethod(words[0], rest, len(flags) > 0, headerOf(fields))
 	var lines []string
 	if err != nil {
 		lines = append(lines, "! "+err.Error())
 	}
-	return append(lines, r.sent(out)...)
+	return append(lines, r.describeSent(out)...)
 }
 
-func (r *rig) sent(out []byte) []string {
-	lines := r.peer.describe(out)
+func (r *scriptRunner) describeSent(out []byte) []string {
+	lines := r.describer.describe(out)
 	for i := range lines {
 		lines[i] = "< " + lines[i]
 	}
@@ -174,7 +174,7 @@ func headerOf(fields string) *protocol.Header {
 
 // receive passes a frame to the session n times, or until it is an error, and returns the last
 // result.
-func (r *rig) receive(text string, n int) []string {
+func (r *scriptRunner) receive(text string, n int) []string {
 	f, err := makeFrame(text)
 	if err != nil {
 		panic(err)
@@ -190,11 +190,11 @@ func (r *rig) receive(text string, n int) []string {
 				lines = append(lines, fmt.Sprintf("# number %d", i+1))
 			}
 			lines = append(lines, "! "+errorText(err))
-			_ = errors.As(err, &r.failed)
-		case e.Kind != Nothing:
+			_ = errors.As(err, &r.streamErr)
+		case e.Kind != NoEvent:
 			lines = append(lines, "= "+r.eventText(&e))
 		}
-		lines = append(lines, r.sent(out)...)
+		lines = append(lines, r.describeSent(out)...)
 		if err != nil {
 			break
 		}
@@ -211,7 +211,7 @@ func errorText(err error) string {
 }
 
 // eventText describes an event, and takes its message from the session.
-func (r *rig) eventText(e *Event) string {
+func (r *scriptRunner) eventText(e *Event) string {
 	s := e.Kind.String()
 	if e.Stream != nil {
 		r.streams[e.Stream.ID] = e.Stream
@@ -234,7 +234,7 @@ func (r *rig) eventText(e *Event) string {
 	case PingAcked:
 		s += fmt.Sprintf(" %d", e.Ping)
 	case GoAwayArrived:
-		s += fmt.Sprintf(" %d %v", e.Last, e.Code)
+		s += fmt.Sprintf(" %d %v", e.LastStreamID, e.Code)
 		var lost []string
 		for st := range r.s.Streams() {
 			if r.s.Unprocessed(st) {
@@ -247,7 +247,7 @@ func (r *rig) eventText(e *Event) string {
 	return s
 }
 
-func (r *rig) headText(e *Event) string {
+func (r *scriptRunner) headText(e *Event) string {
 	var x protocol.Exchange
 	x.Reset()
 	if r.s.cfg.Role == Client {
@@ -288,8 +288,8 @@ func headerText(h *protocol.Header) string {
 	return s.String()
 }
 
-// send calls the method of the session that verb names.
-func (r *rig) send(verb string, args []string, end bool, h *protocol.Header) (out []byte, err error) {
+// callMethod calls the method of the session that verb names.
+func (r *scriptRunner) callMethod(verb string, args []string, end bool, h *protocol.Header) (out []byte, err error) {
 	var st *Stream
 	if len(args) > 0 && verb != "ping" && isDigit(args[0][0]) {
 		st = r.streams[uint32(number(args[0]))]
@@ -297,11 +297,11 @@ func (r *rig) send(verb string, args []string, end bool, h *protocol.Header) (ou
 	}
 	switch verb {
 	case "start":
-		return r.s.AppendStart(nil), nil
+		return r.s.AppendPreface(nil), nil
 	case "request":
 		return r.request(args, end, h)
 	case "response":
-		resp := answer(number(args[0]), -1)
+		resp := newResponse(number(args[0]), -1)
 		if len(args) > 1 {
 			resp.ContentLength = int64(number(args[1]))
 		}
@@ -319,13 +319,13 @@ func (r *rig) send(verb string, args []string, end bool, h *protocol.Header) (ou
 	case "trailer":
 		return r.s.AppendTrailer(nil, st, h)
 	case "consume":
-		return r.s.Consumed(nil, st, number(args[0])), nil
+		return r.s.ReportConsumed(nil, st, number(args[0])), nil
 	case "reset":
 		return r.s.Reset(nil, st, code(args[0])), nil
 	case "release":
 		return r.s.Release(nil, st, Cancel), nil
 	case "fail":
-		return r.s.Fail(nil, r.failed, r.now)
+		return r.s.Fail(nil, r.streamErr, r.now)
 	case "goaway":
 		return r.s.AppendGoAway(nil, code(args[0]), ""), nil
 	case "shutdown":
@@ -337,15 +337,15 @@ func (r *rig) send(verb string, args []string, end bool, h *protocol.Header) (ou
 		r.now = r.now.Add(d)
 		return nil, err
 	case "exhaust":
-		r.s.nextID = MaxStreamID
+		r.s.nextStreamID = MaxStreamID
 		return nil, nil
 	}
 	panic("no such line: " + verb)
 }
 
 // request runs "request METHOD path length"; path and length are optional.
-func (r *rig) request(args []string, end bool, h *protocol.Header) ([]byte, error) {
-	req := get("/")
+func (r *scriptRunner) request(args []string, end bool, h *protocol.Header) ([]byte, error) {
+	req := newGetRequest("/")
 	req.Method = args[0]
 	if len(args) > 1 {
 		req.Path = args[1]

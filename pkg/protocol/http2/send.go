@@ -10,9 +10,9 @@ import (
 type RequestOptions struct {
 	// End: the request has neither a body nor trailers.
 	End bool
-	// Trailers: the client accepts trailers. AppendRequest adds te: trailers, which gRPC servers
+	// AcceptTrailers: the client accepts trailers. AppendRequest adds te: trailers, which gRPC servers
 	// require.
-	Trailers bool
+	AcceptTrailers bool
 }
 
 // AppendRequest opens a stream with a request's head: pseudo-header fields, Header in its order
@@ -27,23 +27,23 @@ type RequestOptions struct {
 // HeaderTooLarge. Other errors are ErrTooManyStreams, ErrGoingAway, ErrStreamIDsExhausted and
 // ErrNoExtendedConnect. With any error dst is returned unchanged, and no stream is open.
 func (s *Session) AppendRequest(dst []byte, req *protocol.Request, o RequestOptions) ([]byte, *Stream, error) {
-	if err := s.mayOpen(req); err != nil {
+	if err := s.checkCanOpen(req); err != nil {
 		return dst, nil, err
 	}
-	if what := s.unfit(req); what != "" {
-		return dst, nil, unfitFault(what)
+	if what := s.invalidPart(req); what != "" {
+		return dst, nil, invalidRequestFault(what)
 	}
 	if o.End && req.ContentLength > 0 {
 		return dst, nil, protocol.Faultf(protocol.Internal, "request declares a body of %d bytes but has none", req.ContentLength)
 	}
-	if s.peer.MaxHeaderListSize != unlimited && requestSize(req) > uint64(s.peer.MaxHeaderListSize) {
-		return dst, nil, protocol.Faultf(protocol.HeaderTooLarge, "the upstream accepts a header list of at most %d bytes", s.peer.MaxHeaderListSize)
+	if s.peerSettings.MaxHeaderListSize != unlimited && requestSize(req) > uint64(s.peerSettings.MaxHeaderListSize) {
+		return dst, nil, protocol.Faultf(protocol.HeaderTooLarge, "the upstream accepts a header list of at most %d bytes", s.peerSettings.MaxHeaderListSize)
 	}
-	st := s.newStream(s.nextID)
-	st.local, st.sentFinal = true, true
-	s.nextID += 2
-	s.opened++
-	s.unsent = st
+	st := s.newStream(s.nextStreamID)
+	st.openedByUs, st.headSent = true, true
+	s.nextStreamID += 2
+	s.localStreams++
+	s.openingStream = st
 	start := len(dst)
 	before := dst
 	dst = s.startBlock(dst)
@@ -51,7 +51,7 @@ func (s *Session) AppendRequest(dst []byte, req *protocol.Request, o RequestOpti
 	dst, what := s.appendFields(dst, &req.Header, true)
 	if what != "" {
 		s.DropBlock()
-		return before, nil, unfitFault(what)
+		return before, nil, invalidRequestFault(what)
 	}
 	if req.ContentLength >= 0 && st.kind < connectExchange {
 		dst = appendLength(dst, req.ContentLength)
@@ -59,18 +59,18 @@ func (s *Session) AppendRequest(dst []byte, req *protocol.Request, o RequestOpti
 	if req.ExpectContinue && !o.End {
 		dst = s.enc.appendField(dst, 35, "expect", "100-continue")
 	}
-	if o.Trailers {
+	if o.AcceptTrailers {
 		dst = s.enc.appendField(dst, 0, "te", "trailers")
 	}
 	if o.End {
 		st.endLocal()
 	}
 	dst = s.endBlock(dst, start, st.ID, o.End)
-	s.unsent = nil
+	s.openingStream = nil
 	return dst, st, nil
 }
 
-func unfitFault(what string) error {
+func invalidRequestFault(what string) error {
 	return protocol.Faultf(protocol.Internal, "request %s is not valid in HTTP/2", what)
 }
 
@@ -81,25 +81,25 @@ func unfitFault(what string) error {
 // compression table was dropped, the next header block empties the table, and the peer's with it
 // (RFC 7541 4.2). The engine itself resets the stream of the last three.
 func (s *Session) DropBlock() {
-	if st := s.unsent; st != nil {
-		s.unsent = nil
-		s.close(st)
-		s.nextID = st.ID // the peer has not seen it
+	if st := s.openingStream; st != nil {
+		s.openingStream = nil
+		s.closeStream(st)
+		s.nextStreamID = st.ID // the peer has not seen it
 	}
 }
 
-func (s *Session) mayOpen(req *protocol.Request) error {
+func (s *Session) checkCanOpen(req *protocol.Request) error {
 	switch {
 	case s.cfg.Role == Server:
 		panic("http2: a server cannot open streams")
 	case s.goingAway:
 		return ErrGoingAway
-	case s.nextID > MaxStreamID:
+	case s.nextStreamID > MaxStreamID:
 		return ErrStreamIDsExhausted
-	case s.opened >= s.peer.MaxConcurrentStreams:
+	case s.localStreams >= s.peerSettings.MaxConcurrentStreams:
 		return ErrTooManyStreams
 	// Unlike Upgrade in HTTP/1.1, :protocol cannot list several protocols.
-	case req.Upgrade != "" && (!s.peer.EnableConnectProtocol || !isToken(req.Upgrade)):
+	case req.Upgrade != "" && (!s.peerSettings.EnableConnectProtocol || !isToken(req.Upgrade)):
 		return ErrNoExtendedConnect
 	}
 	return nil
@@ -144,9 +144,9 @@ func (s *Session) appendTarget(dst []byte, st *Stream, req *protocol.Request) []
 	return dst
 }
 
-// unfit returns the name of a part of the request, other than its fields, that cannot be sent, or
+// invalidPart returns the name of a part of the request, other than its fields, that cannot be sent, or
 // "" if there is none.
-func (s *Session) unfit(req *protocol.Request) string {
+func (s *Session) invalidPart(req *protocol.Request) string {
 	tunnel := req.Method == "CONNECT" && req.Upgrade == ""
 	switch {
 	case !isToken(req.Method):
@@ -203,15 +203,15 @@ func (s *Session) AppendResponse(dst []byte, st *Stream, resp *protocol.Response
 	if status < 200 || status > 999 {
 		return dst, protocol.Faultf(protocol.Internal, "status %d is not valid in an HTTP/2 response", status)
 	}
-	st.sentFinal = true
+	st.headSent = true
 	start := len(dst)
 	dst = s.startBlock(dst)
 	dst = s.appendStatus(dst, status)
 	dst, _ = s.appendFields(dst, &resp.Header, false)
-	if o.Server != "" && !has(&resp.Header, "server") {
+	if o.Server != "" && !hasField(&resp.Header, "server") {
 		dst = s.enc.appendField(dst, 54, "server", o.Server)
 	}
-	if o.Date != "" && !has(&resp.Header, "date") {
+	if o.Date != "" && !hasField(&resp.Header, "date") {
 		dst = s.enc.appendField(dst, 33, "date", o.Date)
 	}
 	length := resp.ContentLength
@@ -219,19 +219,19 @@ func (s *Session) AppendResponse(dst []byte, st *Stream, resp *protocol.Response
 		dst = appendLength(dst, length)
 	}
 	if o.End && st.endLocal() {
-		s.finish(st)
+		s.closeCompleted(st)
 	}
 	return s.endBlock(dst, start, st.ID, o.End), nil
 }
 
-func has(h *protocol.Header, name string) bool {
+func hasField(h *protocol.Header, name string) bool {
 	_, ok := h.Lookup(name)
 	return ok
 }
 
 // awaitsHead reports whether the head of a response may be sent.
 func (st *Stream) awaitsHead() bool {
-	return !st.local && !st.sentFinal && (st.state == Open || st.state == HalfClosedRemote)
+	return !st.openedByUs && !st.headSent && (st.state == Open || st.state == HalfClosedRemote)
 }
 
 // AppendInterim appends an interim response. A status of 101 or outside 100 to 199 is a Fault of
@@ -268,7 +268,7 @@ func (s *Session) AppendTrailer(dst []byte, st *Stream, trailer *protocol.Header
 	dst = s.startBlock(dst)
 	dst, _ = s.appendFields(dst, trailer, false)
 	if st.endLocal() {
-		s.finish(st)
+		s.closeCompleted(st)
 	}
 	return s.endBlock(dst, start, st.ID, true), nil
 }
@@ -277,44 +277,44 @@ func (s *Session) AppendTrailer(dst []byte, st *Stream, trailer *protocol.Header
 // compression table after a dropped block.
 func (s *Session) startBlock(dst []byte) []byte {
 	if s.inBlock { // the previous block was dropped: its caller panicked, or found an unfit field
-		if s.enc.added != s.blockAdded || s.blockResized {
-			s.enc.restart()
+		if s.enc.added != s.addedBeforeBlock || s.resizedBeforeBlock {
+			s.enc.resetTable()
 		}
 		s.scratch = nil
 	}
-	s.inBlock, s.blockAdded, s.blockResized = true, s.enc.added, s.enc.changed
+	s.inBlock, s.addedBeforeBlock, s.resizedBeforeBlock = true, s.enc.added, s.enc.sizeChanged
 	dst = AppendFrameHeader(dst, 0, FrameHeaders, 0, 0)
-	return s.enc.appendStart(dst)
+	return s.enc.appendSizeUpdates(dst)
 }
 
 // endBlock turns the block after the frame header at start into one or more frames.
 func (s *Session) endBlock(dst []byte, start int, id uint32, end bool) []byte {
 	s.inBlock = false
 	n := len(dst) - start - FrameHeaderLen
-	if n <= int(s.peer.MaxFrameSize) {
+	if n <= int(s.peerSettings.MaxFrameSize) {
 		AppendFrameHeader(dst[:start], n, FrameHeaders, endFlag(end)|FlagEndHeaders, id)
 		return dst
 	}
 	s.scratch = append(s.scratch[:0], dst[start+FrameHeaderLen:]...)
-	dst = AppendHeaders(dst[:start], id, s.scratch, end, s.peer.MaxFrameSize)
+	dst = AppendHeaders(dst[:start], id, s.scratch, end, s.peerSettings.MaxFrameSize)
 	s.scratch = nil // such a block is rare
 	return dst
 }
 
 func (s *Session) appendStatus(dst []byte, status int) []byte {
 	for i := uint32(staticStatus); i < staticStatus+7; i++ {
-		if text := static[i].value; int(text[0]-'0')*100+int(text[1]-'0')*10+int(text[2]-'0') == status {
+		if text := staticTable[i].value; int(text[0]-'0')*100+int(text[1]-'0')*10+int(text[2]-'0') == status {
 			return appendIndex(dst, i)
 		}
 	}
 	text := [3]byte{byte('0' + status/100), byte('0' + status/10%10), byte('0' + status%10)}
-	return s.enc.appendField(dst, staticStatus, ":status", view(text[:]))
+	return s.enc.appendField(dst, staticStatus, ":status", unsafeString(text[:]))
 }
 
 // appendLength appends content-length without adding it to the table, because values rarely repeat.
 func appendLength(dst []byte, n int64) []byte {
 	var digits [20]byte
-	return appendLiteral(dst, staticLength, view(strconv.AppendInt(digits[:0], n, 10)), false)
+	return appendLiteral(dst, staticContentLength, unsafeString(strconv.AppendInt(digits[:0], n, 10)), false)
 }
 
 // appendFields appends the fields of h that are kept. It cleans values that hold control characters
@@ -325,56 +325,56 @@ func (s *Session) appendFields(dst []byte, h *protocol.Header, strict bool) (_ [
 		f := h.At(i)
 		name, value := f.Name, f.Value
 		m := s.enc.find(name, value)
-		if m.valid {
+		if m.validated {
 			dst = appendIndex(dst, m.index)
 			continue
 		}
-		if name == "" || !all(name, nameByte) || !isValue(value) {
-			if strict && !(isToken(name) && isText(value)) {
+		if name == "" || !allInClass(name, nameByte) || !isFieldValue(value) {
+			if strict && !(isToken(name) && hasOnlyValueBytes(value)) {
 				return dst, "field " + strconv.Quote(name[:min(len(name), 64)])
 			}
 			var ok bool
-			if name, value, ok = s.clean(name, value); !ok {
+			if name, value, ok = s.sanitizeField(name, value); !ok {
 				continue
 			}
 			m = s.enc.find(name, value)
 		}
 		const guessable = 20 // shorter cookies, in bytes, can be guessed by trying (RFC 7541 7.1.3)
-		switch kind := kindOf(name); {
-		case !kind.kept():
-		case kind == secretField, kind == cookieField && len(value) < guessable:
-			dst = appendSecret(dst, name, value)
+		switch kind := knownFieldKind(name); {
+		case !kind.isForwarded():
+		case kind == sensitiveField, kind == cookieField && len(value) < guessable:
+			dst = appendNeverIndexed(dst, name, value)
 		default:
-			dst = s.enc.appendMatched(dst, uint32(staticName(name)), name, value, &m, true)
+			dst = s.enc.appendMatched(dst, uint32(staticNameIndex(name)), name, value, &m, true)
 		}
 	}
 	return dst, ""
 }
 
-// clean returns name in lowercase, and value trimmed and with forbidden bytes replaced by spaces.
+// sanitizeField returns name in lowercase, and value trimmed and with forbidden bytes replaced by spaces.
 // The results are views of s.scratch, or of value. It returns false if name is not a token.
-func (s *Session) clean(name, value string) (lower, cleaned string, ok bool) {
+func (s *Session) sanitizeField(name, value string) (lower, cleaned string, ok bool) {
 	if !isToken(name) {
 		return "", "", false
 	}
-	value = trim(value)
+	value = trimOWS(value)
 	b := append(s.scratch[:0], name...)
 	for i, c := range b {
 		if 'A' <= c && c <= 'Z' {
 			b[i] = c + 'a' - 'A'
 		}
 	}
-	lower = view(b)
-	if isValue(value) {
+	lower = unsafeString(b)
+	if isFieldValue(value) {
 		s.scratch = b
 		return lower, value, true
 	}
 	b = append(b, value...)
 	for i, c := range b[len(name):] {
-		if classes[c]&valueByte == 0 {
+		if byteClasses[c]&valueByte == 0 {
 			b[len(name)+i] = ' '
 		}
 	}
 	s.scratch = b
-	return lower, trim(view(b[len(name):])), true
+	return lower, trimOWS(unsafeString(b[len(name):])), true
 }

@@ -15,7 +15,7 @@ const (
 	Server             // it responds on them
 )
 
-func (r Role) other() Role { return r ^ 1 }
+func (r Role) opposite() Role { return r ^ 1 }
 
 // Config holds the settings and limits of a session. NewSession copies it.
 type Config struct {
@@ -51,7 +51,7 @@ type Config struct {
 	// a higher value exhausts the identifiers sooner.
 	FirstStream uint32
 
-	Budgets FloodLimits
+	FloodLimits FloodLimits
 }
 
 func (c *Config) setDefaults() {
@@ -77,7 +77,7 @@ func (c *Config) setDefaults() {
 	if c.MaxFields == 0 {
 		c.MaxFields = 128
 	}
-	c.Budgets.setDefaults(c.MaxHeaderListSize)
+	c.FloodLimits.setDefaults(c.MaxHeaderListSize)
 }
 
 // The errors of opening or using a stream. The frame was not sent.
@@ -101,46 +101,46 @@ var (
 type Session struct {
 	cfg Config // immutable
 
-	peer             Settings // the peer's settings
+	peerSettings     Settings // the peer's settings
 	settingsReceived bool     // the peer's first SETTINGS arrived
-	acked            bool     // the peer acknowledged our SETTINGS
-	unacked          int      // SETTINGS sent and not acknowledged
-	pings            int      // PING frames sent and not acknowledged
+	settingsAcked    bool     // the peer acknowledged our SETTINGS
+	unackedSettings  int      // SETTINGS sent and not acknowledged
+	unackedPings     int      // PING frames sent and not acknowledged
 	dec              decoder
 	enc              encoder
-	block            block // the header block that is arriving
-	head             *head // result of the last header block; nil: none since Shrink
-	sendWindow       int64 // bytes we may send on all streams together
-	recvWindow       int64 // bytes the peer may send
-	freed            int64 // bytes consumed that no WINDOW_UPDATE has reported
+	block            headerBlock // the header block that is arriving
+	head             *head       // result of the last header block; nil: none since Shrink
+	sendWindow       int64       // bytes we may send on all streams together
+	recvWindow       int64       // bytes the peer may send
+	pendingCredit    int64       // bytes consumed that no WINDOW_UPDATE has reported
 
-	streams    map[uint32]*Stream // open and half-closed; nil: none since Shrink
-	free       []*Stream          // for reuse
-	unreleased uint32             // streams that the peer opened and the engine has not released
-	opened     uint32             // number of open streams that we opened
-	nextID     uint32             // of the next stream we open
-	lastPeer   uint32             // the highest that the peer opened
-	resets     resets             // streams that were reset recently
-	skips      skips              // identifiers that the peer skipped recently
+	streams          map[uint32]*Stream // open and half-closed; nil: none since Shrink
+	freeStreams      []*Stream          // for reuse
+	unreleased       uint32             // streams that the peer opened and the engine has not released
+	localStreams     uint32             // number of open streams that we opened
+	nextStreamID     uint32             // of the next stream we open
+	lastPeerStreamID uint32             // the highest that the peer opened
+	recentResets     recentResets       // streams that were reset recently
+	skippedIDs       skippedRanges      // identifiers that the peer skipped recently
 
 	goAwaySentID     uint32 // last stream of the GOAWAY sent; MaxStreamID before
 	goAwayReceivedID uint32 // last stream of the GOAWAY received; MaxStreamID before
 	goingAway        bool   // a GOAWAY was sent or received
 
-	meters    floodBuckets
-	cancelled resetSlots
+	floodBuckets floodBuckets
+	resetSlots   resetSlots
 	// charges counts the events that TakeCharges describes. Each stream that both sides ended
 	// refunds one.
-	charges  int
-	answered bool // both sides ended a stream
+	charges         int
+	completedStream bool // both sides ended a stream
 
-	// unsent is the stream that AppendRequest is opening; it stays set if AppendRequest panicked.
-	unsent  *Stream
-	inBlock bool // a header block was started and not ended: it is being appended, or was dropped
-	// blockAdded and blockResized are enc.added and enc.changed from before that block.
-	blockAdded   uint32
-	blockResized bool
-	scratch      []byte // for sending: a cleaned field, a block that is split
+	// openingStream is the stream that AppendRequest is opening; it stays set if AppendRequest panicked.
+	openingStream *Stream
+	inBlock       bool // a header block was started and not ended: it is being appended, or was dropped
+	// addedBeforeBlock and resizedBeforeBlock are enc.added and enc.changed from before that block.
+	addedBeforeBlock   uint32
+	resizedBeforeBlock bool
+	scratch            []byte // for sending: a cleaned field, a block that is split
 }
 
 // NewSession returns a session for a new connection.
@@ -148,27 +148,27 @@ func NewSession(cfg Config) *Session {
 	cfg.setDefaults()
 	s := &Session{
 		cfg:              cfg,
-		peer:             defaultSettings(),
+		peerSettings:     defaultSettings(),
 		sendWindow:       DefaultWindow,
 		recvWindow:       DefaultWindow,
-		nextID:           min(cfg.FirstStream, MaxStreamID) | 1,
+		nextStreamID:     min(cfg.FirstStream, MaxStreamID) | 1,
 		goAwaySentID:     MaxStreamID,
 		goAwayReceivedID: MaxStreamID,
 	}
 	s.dec = decoder{
-		limit:     cfg.MaxHeaderListSize,
-		maxFields: cfg.MaxFields,
-		allowed:   max(DefaultTableSize, cfg.HeaderTableSize),
+		maxListSize:  cfg.MaxHeaderListSize,
+		maxFields:    cfg.MaxFields,
+		maxTableSize: max(DefaultTableSize, cfg.HeaderTableSize),
 	}
 	s.dec.table.max = DefaultTableSize
 	s.enc.max = DefaultTableSize
 	return s
 }
 
-// AppendStart appends the first bytes of a side: the preface of a client, SETTINGS, and a
+// AppendPreface appends the first bytes of a side: the preface of a client, SETTINGS, and a
 // WINDOW_UPDATE if the connection's window is larger than the default (RFC 9113 3.4). The engine
 // calls it once, before all other methods that append.
-func (s *Session) AppendStart(dst []byte) []byte {
+func (s *Session) AppendPreface(dst []byte) []byte {
 	settings := [...]Setting{
 		{SettingHeaderTableSize, s.cfg.HeaderTableSize},
 		{SettingInitialWindowSize, s.cfg.StreamWindow},
@@ -188,7 +188,7 @@ func (s *Session) AppendStart(dst []byte) []byte {
 		}
 	}
 	dst = AppendSettings(dst, list...)
-	s.unacked++
+	s.unackedSettings++
 	if more := int64(s.cfg.ConnectionWindow) - s.recvWindow; more > 0 {
 		s.recvWindow += more
 		dst = AppendWindowUpdate(dst, 0, uint32(more))
@@ -215,13 +215,13 @@ func ParsePreface(b []byte) (int, error) {
 // The returned stream is half-closed (remote), because only the response is in HTTP/2. The error is
 // nil or a *ConnectionError. The engine of a server calls it before the first frame.
 func (s *Session) AdoptUpgrade(settings []byte) (*Stream, error) {
-	if err := s.takeSettings(settings); err != nil {
+	if err := s.applySettings(settings); err != nil {
 		return nil, err
 	}
 	st := s.newStream(1)
 	st.part = partTrailer
 	st.state = HalfClosedRemote
-	s.lastPeer = 1
+	s.lastPeerStreamID = 1
 	s.unreleased++
 	return st, nil
 }
@@ -243,12 +243,12 @@ func (s *Session) TakeCharges(least int) int {
 // Charges returns the charges without taking them.
 func (s *Session) Charges() int { return s.charges }
 
-// Answered reports whether both sides have ever ended a stream. For a server, that stream got its
+// HasCompletedStream reports whether both sides have ever ended a stream. For a server, that stream got its
 // complete response.
-func (s *Session) Answered() bool { return s.answered }
+func (s *Session) HasCompletedStream() bool { return s.completedStream }
 
-// Peer returns the peer's settings.
-func (s *Session) Peer() Settings { return s.peer }
+// PeerSettings returns the peer's settings.
+func (s *Session) PeerSettings() Settings { return s.peerSettings }
 
 // MaxFrameSize returns the limit for ParseFrame.
 func (s *Session) MaxFrameSize() uint32 { return s.cfg.MaxFrameSize }
@@ -274,37 +274,37 @@ func (s *Session) Len() int { return len(s.streams) }
 // AvailableStreams returns how many streams the session may open now: the peer's limit minus those
 // that are open. It returns 0 once the connection is going away or has no identifiers left.
 func (s *Session) AvailableStreams() int {
-	if s.goingAway || s.opened >= s.peer.MaxConcurrentStreams || s.nextID > MaxStreamID {
+	if s.goingAway || s.localStreams >= s.peerSettings.MaxConcurrentStreams || s.nextStreamID > MaxStreamID {
 		return 0
 	}
-	left := (MaxStreamID-s.nextID)/2 + 1
-	return int(min(s.peer.MaxConcurrentStreams-s.opened, left))
+	left := (MaxStreamID-s.nextStreamID)/2 + 1
+	return int(min(s.peerSettings.MaxConcurrentStreams-s.localStreams, left))
 }
 
 // Exhausted reports whether the session can never open a stream again; the engine then replaces the
 // connection.
-func (s *Session) Exhausted() bool { return s.goingAway || s.nextID > MaxStreamID }
+func (s *Session) Exhausted() bool { return s.goingAway || s.nextStreamID > MaxStreamID }
 
 // Unprocessed reports whether the peer's GOAWAY says that it did not process a stream of ours: its
 // request may be sent elsewhere, whatever its method (RFC 9113 6.8).
-func (s *Session) Unprocessed(st *Stream) bool { return st.local && st.ID > s.goAwayReceivedID }
+func (s *Session) Unprocessed(st *Stream) bool { return st.openedByUs && st.ID > s.goAwayReceivedID }
 
 // newStream returns an open stream and adds it to s.streams.
 func (s *Session) newStream(id uint32) *Stream {
 	var st *Stream
-	if n := len(s.free); n > 0 {
-		st = s.free[n-1]
-		s.free[n-1] = nil
-		s.free = s.free[:n-1]
+	if n := len(s.freeStreams); n > 0 {
+		st = s.freeStreams[n-1]
+		s.freeStreams[n-1] = nil
+		s.freeStreams = s.freeStreams[:n-1]
 	} else {
 		st = new(Stream)
 	}
 	*st = Stream{
-		ID:         id,
-		state:      Open,
-		declared:   -1,
-		sendWindow: int64(s.peer.InitialWindowSize),
-		recvWindow: s.streamWindow(),
+		ID:            id,
+		state:         Open,
+		contentLength: -1,
+		sendWindow:    int64(s.peerSettings.InitialWindowSize),
+		recvWindow:    s.initialRecvWindow(),
 	}
 	if s.streams == nil {
 		s.streams = make(map[uint32]*Stream)
@@ -313,12 +313,12 @@ func (s *Session) newStream(id uint32) *Stream {
 	return st
 }
 
-// close marks a stream as closed and removes it from s.streams.
-func (s *Session) close(st *Stream) {
+// closeStream marks a stream as closed and removes it from s.streams.
+func (s *Session) closeStream(st *Stream) {
 	st.state = Closed
 	delete(s.streams, st.ID)
-	if st.local {
-		s.opened--
+	if st.openedByUs {
+		s.localStreams--
 	}
 }
 
@@ -329,14 +329,14 @@ func (s *Session) Release(dst []byte, st *Stream, code Code) []byte {
 	if st.state != Closed {
 		dst = s.Reset(dst, st, code)
 	}
-	dst = s.discard(dst, st.held)
-	if !st.local {
+	dst = s.creditConnection(dst, st.unconsumed)
+	if !st.openedByUs {
 		s.unreleased--
 	}
 	*st = Stream{state: Closed}
 	const keep = 64
-	if len(s.free) < keep {
-		s.free = append(s.free, st)
+	if len(s.freeStreams) < keep {
+		s.freeStreams = append(s.freeStreams, st)
 	}
 	return dst
 }
@@ -347,11 +347,11 @@ func (s *Session) Reset(dst []byte, st *Stream, code Code) []byte {
 	if st.state == Closed {
 		return dst
 	}
-	s.close(st)
+	s.closeStream(st)
 	if s.Unprocessed(st) {
 		return dst
 	}
-	s.resets.add(st.ID, byUs)
+	s.recentResets.add(st.ID, byUs)
 	return AppendRSTStream(dst, st.ID, code)
 }
 
@@ -359,12 +359,12 @@ func (s *Session) Reset(dst []byte, st *Stream, code Code) []byte {
 // is open, a stream of the peer is unreleased, or a header block is incomplete. The engine calls it
 // when it expects no request soon. The message of the last event becomes invalid.
 func (s *Session) Shrink() {
-	if len(s.streams) > 0 || s.unreleased > 0 || s.block.stream != 0 {
+	if len(s.streams) > 0 || s.unreleased > 0 || s.block.streamID != 0 {
 		return
 	}
-	s.streams, s.free, s.scratch, s.head, s.block.b = nil, nil, nil, nil, nil
+	s.streams, s.freeStreams, s.scratch, s.head, s.block.fragments = nil, nil, nil, nil, nil
 	s.dec.fields, s.dec.text.b = nil, nil
-	s.enc.seen = nil
+	s.enc.recentHashes = nil
 }
 
 // AppendShutdownNotice appends a GOAWAY that announces a shutdown; a server still accepts the
@@ -379,7 +379,7 @@ func (s *Session) AppendShutdownNotice(dst []byte) []byte {
 // With NoError, the earlier ones still get responses. debug is for people; the peer sees it.
 func (s *Session) AppendGoAway(dst []byte, code Code, debug string) []byte {
 	s.goingAway = true
-	s.goAwaySentID = min(s.goAwaySentID, s.lastPeer)
+	s.goAwaySentID = min(s.goAwaySentID, s.lastPeerStreamID)
 	return AppendGoAway(dst, s.goAwaySentID, code, debug)
 }
 
@@ -387,6 +387,6 @@ func (s *Session) AppendGoAway(dst []byte, code Code, debug string) []byte {
 func (s *Session) AppendPing(dst []byte, data uint64) []byte {
 	var b [8]byte
 	binary.BigEndian.PutUint64(b[:], data)
-	s.pings++
+	s.unackedPings++
 	return AppendPing(dst, false, b)
 }

@@ -11,29 +11,29 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// listener is a session that receives bytes in arbitrary pieces and logs the results.
-type listener struct {
-	r        *rig
-	preface  bool // the preface has not arrived yet
-	pending  []byte
-	log      []string
-	out      []byte
-	finished bool // the connection has ended by an error
+// splitReceiver is a session that receives bytes in arbitrary pieces and logs the results.
+type splitReceiver struct {
+	r             *scriptRunner
+	awaitsPreface bool // the preface has not arrived yet
+	pending       []byte
+	log           []string
+	out           []byte
+	finished      bool // the connection has ended by an error
 }
 
-func newListener(role Role) *listener {
-	l := &listener{r: newRig(Config{Role: role}), preface: role == Server}
-	l.r.do("start")
+func newSplitReceiver(role Role) *splitReceiver {
+	l := &splitReceiver{r: newScriptRunner(Config{Role: role}), awaitsPreface: role == Server}
+	l.r.runLine("start")
 	if role == Client {
 		for _, method := range []string{"GET end", "HEAD end", "POST", "POST"} {
-			l.r.do("request " + method)
+			l.r.runLine("request " + method)
 		}
 	}
 	return l
 }
 
-// take processes b, and resets streams that fail, as the engine does.
-func (l *listener) take(b []byte) {
+// receive processes b, and resets streams that fail, as the engine does.
+func (l *splitReceiver) receive(b []byte) {
 	l.pending = append(l.pending, b...)
 	for !l.finished {
 		n, err := l.step()
@@ -48,10 +48,10 @@ func (l *listener) take(b []byte) {
 }
 
 // step processes the preface or one frame and returns its length, or 0 if it is incomplete.
-func (l *listener) step() (int, error) {
-	if l.preface {
+func (l *splitReceiver) step() (int, error) {
+	if l.awaitsPreface {
 		n, err := ParsePreface(l.pending)
-		l.preface, l.finished = n == 0, err != nil
+		l.awaitsPreface, l.finished = n == 0, err != nil
 		return n, err
 	}
 	f, n, err := ParseFrame(l.pending, l.r.s.MaxFrameSize())
@@ -61,7 +61,7 @@ func (l *listener) step() (int, error) {
 	}
 	var e Event
 	l.out, err = l.r.s.Handle(l.out, f, epoch, &e)
-	if e.Kind != Nothing {
+	if e.Kind != NoEvent {
 		l.log = append(l.log, l.r.eventText(&e)+fmt.Sprintf(" %x", e.Data))
 	}
 	var wrong *StreamError
@@ -76,26 +76,26 @@ func (l *listener) step() (int, error) {
 	return n, err
 }
 
-// whole returns a listener that received all of b in one piece.
-func whole(role Role, b []byte) *listener {
-	l := newListener(role)
-	l.take(b)
+// receiveWhole returns a listener that received all of b in one piece.
+func receiveWhole(role Role, b []byte) *splitReceiver {
+	l := newSplitReceiver(role)
+	l.receive(b)
 	return l
 }
 
-func (l *listener) same(other *listener) error {
+func (l *splitReceiver) compare(other *splitReceiver) error {
 	if !slices.Equal(l.log, other.log) {
 		return fmt.Errorf("events\n%s\nwant\n%s", strings.Join(l.log, "\n"), strings.Join(other.log, "\n"))
 	}
 	if !bytes.Equal(l.out, other.out) {
-		return fmt.Errorf("sent %q, want %q", l.r.peer.describe(l.out), other.r.peer.describe(other.out))
+		return fmt.Errorf("sent %q, want %q", l.r.describer.describe(l.out), other.r.describer.describe(other.out))
 	}
 	return nil
 }
 
-// conversation returns the bytes that the peer of a session sends on a connection that uses every
+// allFrameTypes returns the bytes that the peer of a session sends on a connection that uses every
 // frame type.
-func conversation(t testing.TB, role Role) []byte {
+func allFrameTypes(t testing.TB, role Role) []byte {
 	t.Helper()
 	var b []byte
 	if role == Server {
@@ -127,29 +127,29 @@ func conversation(t testing.TB, role Role) []byte {
 	return b
 }
 
-// TestSplits verifies that results do not depend on where reads end, and that the session waits for
+// TestResultsDoNotDependOnReadBoundaries verifies that results do not depend on where reads end, and that the session waits for
 // missing bytes.
-func TestSplits(t *testing.T) {
+func TestResultsDoNotDependOnReadBoundaries(t *testing.T) {
 	for _, role := range []Role{Client, Server} {
-		b := conversation(t, role)
-		want := whole(role, b)
+		b := allFrameTypes(t, role)
+		want := receiveWhole(role, b)
 		if !want.finished || len(want.log) < 10 {
 			t.Fatalf("the conversation of role %d is too short: %q", role, want.log)
 		}
-		single := newListener(role)
+		single := newSplitReceiver(role)
 		for i := range b {
-			l := newListener(role)
-			l.take(b[:i])
+			l := newSplitReceiver(role)
+			l.receive(b[:i])
 			if i < len(b)-10 && l.finished {
 				t.Fatalf("role %d, the first %d bytes: %q", role, i, l.log)
 			}
-			l.take(b[i:])
-			if err := l.same(want); err != nil {
+			l.receive(b[i:])
+			if err := l.compare(want); err != nil {
 				t.Fatalf("role %d, split at %d: %v", role, i, err)
 			}
-			single.take(b[i : i+1])
+			single.receive(b[i : i+1])
 		}
-		if err := single.same(want); err != nil {
+		if err := single.compare(want); err != nil {
 			t.Fatalf("role %d, byte by byte: %v", role, err)
 		}
 	}
@@ -159,7 +159,7 @@ func TestSplits(t *testing.T) {
 // as if it held more bytes.
 func TestTruncations(t *testing.T) {
 	for _, role := range []Role{Client, Server} {
-		rest := bytes.TrimPrefix(conversation(t, role), []byte(Preface))
+		rest := bytes.TrimPrefix(allFrameTypes(t, role), []byte(Preface))
 		var before []byte
 		if role == Server {
 			before = []byte(Preface)
@@ -170,10 +170,10 @@ func TestTruncations(t *testing.T) {
 				t.Fatalf("Next = %d, %v", n, err)
 			}
 			for size := range len(f.Payload) {
-				l := newListener(role)
-				l.take(before)
+				l := newSplitReceiver(role)
+				l.receive(before)
 				out := len(l.out)
-				l.take(append(AppendFrameHeader(nil, size, f.Type, f.Flags, f.Stream), f.Payload[:size]...))
+				l.receive(append(AppendFrameHeader(nil, size, f.Type, f.Flags, f.Stream), f.Payload[:size]...))
 				if len(l.pending) > 0 && !l.finished {
 					t.Fatalf("%v of %d bytes in place of %d: %d bytes are waiting", f.Type, size, len(f.Payload), len(l.pending))
 				}
@@ -187,9 +187,9 @@ func TestTruncations(t *testing.T) {
 	}
 }
 
-// TestOversize verifies that a frame above the limit is rejected by its header, before its payload
+// TestOversizedFrameIsRejectedByItsHeader verifies that a frame above the limit is rejected by its header, before its payload
 // arrives.
-func TestOversize(t *testing.T) {
+func TestOversizedFrameIsRejectedByItsHeader(t *testing.T) {
 	for ty := range FrameType(20) {
 		header := AppendFrameHeader(nil, MinFrameSize+1, ty, 0, 1)
 		var c *ConnectionError
@@ -206,23 +206,23 @@ func TestOversize(t *testing.T) {
 // split.
 func FuzzBytes(f *testing.F) {
 	for _, role := range []Role{Client, Server} {
-		f.Add(conversation(f, role), []byte{1, 9, 30}, role == Server)
+		f.Add(allFrameTypes(f, role), []byte{1, 9, 30}, role == Server)
 	}
 	f.Fuzz(func(t *testing.T, b, cuts []byte, server bool) {
 		role := Client
 		if server {
 			role = Server
 		}
-		want := whole(role, b)
-		l := newListener(role)
+		want := receiveWhole(role, b)
+		l := newSplitReceiver(role)
 		rest := b
 		for _, c := range cuts {
 			n := min(int(c), len(rest))
-			l.take(rest[:n])
+			l.receive(rest[:n])
 			rest = rest[n:]
 		}
-		l.take(rest)
-		if err := l.same(want); err != nil {
+		l.receive(rest)
+		if err := l.compare(want); err != nil {
 			t.Fatal(err)
 		}
 	})
@@ -257,8 +257,8 @@ func FuzzHeads(f *testing.F) {
 		checkRequest(t, first)
 		first.ExpectContinue = first.ExpectContinue && !end // there is no body to delay
 		client := NewSession(Config{Role: Client})
-		client.peer.EnableConnectProtocol = true
-		b, _, err := client.AppendRequest(nil, first, RequestOptions{End: end, Trailers: trailers})
+		client.peerSettings.EnableConnectProtocol = true
+		b, _, err := client.AppendRequest(nil, first, RequestOptions{End: end, AcceptTrailers: trailers})
 		if err != nil {
 			t.Fatalf("%q is read, and not written: %v", text, err)
 		}
@@ -309,7 +309,7 @@ func checkRequest(t *testing.T, r *protocol.Request) {
 		if name == "te" && value == "trailers" {
 			continue
 		}
-		if !all(name, nameByte) || name == "" || !isValue(value) || !kindOf(name).kept() {
+		if !allInClass(name, nameByte) || name == "" || !isFieldValue(value) || !knownFieldKind(name).isForwarded() {
 			t.Fatalf("field %q: %q", name, value)
 		}
 	}

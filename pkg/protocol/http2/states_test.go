@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-var update = flag.Bool("update", false, "write testdata anew")
+var updateGolden = flag.Bool("update", false, "write testdata anew")
 
 // states lists every state of RFC 9113 5.1 that a stream can be in, and the steps of either role
 // that lead to it. The reserved states do not occur, because push is rejected.
@@ -74,7 +74,7 @@ func TestStates(t *testing.T) {
 					fmt.Fprintf(&got, "  %-32s %s\n", frame, outcome(t, role, st.name, way, frame))
 				}
 			}
-			golden(t, "testdata/states_"+name+".txt", got.String())
+			checkGolden(t, "testdata/states_"+name+".txt", got.String())
 		})
 	}
 }
@@ -82,7 +82,7 @@ func TestStates(t *testing.T) {
 // outcome brings a session to a state and returns the result of a frame there.
 func outcome(t *testing.T, role Role, state, way, frame string) string {
 	t.Helper()
-	r := newRig(Config{Role: role})
+	r := newScriptRunner(Config{Role: role})
 	steps := []string{"start", "> SETTINGS"}
 	if state == "no SETTINGS yet" {
 		steps = steps[:1]
@@ -91,14 +91,14 @@ func outcome(t *testing.T, role Role, state, way, frame string) string {
 		steps = append(steps, strings.Split(way, "; ")...)
 	}
 	for _, step := range steps {
-		for _, line := range r.do(step) {
+		for _, line := range r.runLine(step) {
 			if strings.HasPrefix(line, "!") {
 				t.Fatalf("%s: %s: %s", state, step, line)
 			}
 		}
 	}
 	before := r.state(1)
-	lines := r.do("> " + frame)
+	lines := r.runLine("> " + frame)
 	if after := r.state(1); after != before && after != Idle {
 		lines = append(lines, "→ "+after.String())
 	}
@@ -108,10 +108,10 @@ func outcome(t *testing.T, role Role, state, way, frame string) string {
 	return strings.Join(lines, "; ")
 }
 
-// golden compares got with a file, or writes the file if -update is set.
-func golden(t *testing.T, path, got string) {
+// checkGolden compares got with a file, or writes the file if -update is set.
+func checkGolden(t *testing.T, path, got string) {
 	t.Helper()
-	if *update {
+	if *updateGolden {
 		if err := os.WriteFile(path, []byte(got), 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -154,15 +154,15 @@ func TestStatesAreComplete(t *testing.T) {
 		}
 		reached := map[State]bool{Idle: true}
 		for _, st := range states() {
-			r := newRig(Config{Role: role})
-			r.begin(" ready")
+			r := newScriptRunner(Config{Role: role})
+			r.start(" ready")
 			way := st.client
 			if role == Server {
 				way = st.server
 			}
 			for step := range strings.SplitSeq(way, "; ") {
 				if step != "" {
-					r.do(step)
+					r.runLine(step)
 				}
 			}
 			reached[r.state(1)] = true

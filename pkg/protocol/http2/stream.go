@@ -29,33 +29,33 @@ type Stream struct {
 	Owner any
 
 	state State
-	part  part // of the peer's message
+	part  messagePart // of the peer's message
 	kind  exchangeKind
-	// tunnel: the peer's DATA frames carry bytes of a tunnel, not a body.
-	tunnel bool
-	// local: we opened it.
-	local bool
-	// sentFinal: the head of our final response, or of our request, was sent.
-	sentFinal bool
+	// inTunnel: the peer's DATA frames carry bytes of a tunnel, not a body.
+	inTunnel bool
+	// openedByUs: we opened it.
+	openedByUs bool
+	// headSent: the head of our final response, or of our request, was sent.
+	headSent bool
 
-	opened time.Time // by the peer
+	openedAt time.Time // by the peer
 
-	declared int64 // length of the peer's body; 0 if it cannot have one; -1: unknown
-	received int64 // bytes of the body received
+	contentLength int64 // length of the peer's body; 0 if it cannot have one; -1: unknown
+	received      int64 // bytes of the body received
 
 	sendWindow    int64 // bytes we may send; negative after SETTINGS reduced it
 	recvWindow    int64 // bytes the peer may send
-	held          int64 // bytes received that the engine has not consumed
+	unconsumed    int64 // bytes received that the engine has not consumed
 	pendingCredit int64 // bytes consumed that no WINDOW_UPDATE has reported
 }
 
-// part is the part of the peer's message that has arrived.
-type part uint8
+// messagePart is the part of the peer's message that has arrived.
+type messagePart uint8
 
 const (
-	partNone    part = iota // nothing, or interim responses
-	partHead                // the head; a body may follow
-	partTrailer             // everything
+	partNone    messagePart = iota // nothing, or interim responses
+	partHead                       // the head; a body may follow
+	partTrailer                    // everything
 )
 
 // exchangeKind is the kind of a request.
@@ -74,30 +74,30 @@ func (st *Stream) State() State { return st.state }
 // CanSend reports whether DATA may be sent: the head was sent, END_STREAM was not, and the stream
 // was not reset.
 func (st *Stream) CanSend() bool {
-	return st.sentFinal && (st.state == Open || st.state == HalfClosedRemote)
+	return st.headSent && (st.state == Open || st.state == HalfClosedRemote)
 }
 
-// Young reports whether the peer opened the stream within the last 50 ms. A reset of such a stream
+// OpenedRecently reports whether the peer opened the stream within the last 50 ms. A reset of such a stream
 // by the peer is charged (Session.TakeCharges).
-func (st *Stream) Young(now time.Time) bool {
-	return !st.local && now.Sub(st.opened) < rapidResetWindow
+func (st *Stream) OpenedRecently(now time.Time) bool {
+	return !st.openedByUs && now.Sub(st.openedAt) < rapidResetWindow
 }
 
-// Answered reports whether the head of our final response, or of our request, was sent.
-func (st *Stream) Answered() bool { return st.sentFinal }
+// HeadSent reports whether the head of our final response, or of our request, was sent.
+func (st *Stream) HeadSent() bool { return st.headSent }
 
-// Ended reports whether the peer has sent everything, or the stream is closed.
-func (st *Stream) Ended() bool { return st.state == HalfClosedRemote || st.state == Closed }
+// RemoteEnded reports whether the peer has sent everything, or the stream is closed.
+func (st *Stream) RemoteEnded() bool { return st.state == HalfClosedRemote || st.state == Closed }
 
-// Tunnel reports whether the request was CONNECT, extended or not.
-func (st *Stream) Tunnel() bool { return st.kind >= connectExchange }
+// IsConnect reports whether the request was CONNECT, extended or not.
+func (st *Stream) IsConnect() bool { return st.kind >= connectExchange }
 
 // SendWindow returns how many bytes the peer accepts on the stream, regardless of the connection's
 // window; negative after SETTINGS reduced it (RFC 9113 6.9.2).
 func (st *Stream) SendWindow() int64 { return st.sendWindow }
 
 // Unconsumed returns how many received bytes of the body the engine has not consumed.
-func (st *Stream) Unconsumed() int64 { return st.held }
+func (st *Stream) Unconsumed() int64 { return st.unconsumed }
 
 // endLocal and endRemote record the END_STREAM of one side. They report whether both sides have
 // ended the stream.

@@ -6,22 +6,22 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// TestTEOfARequestIsVisible verifies that a request has te: trailers once if
-// RequestOptions.Trailers was set, and not at all otherwise (RFC 9113 8.2.2).
-func TestTEOfARequestIsVisible(t *testing.T) {
+// TestRequestTEFollowsOptions verifies that a request has te: trailers once if
+// RequestOptions.AcceptTrailers was set, and not at all otherwise (RFC 9113 8.2.2).
+func TestRequestTEFollowsOptions(t *testing.T) {
 	for _, test := range []struct {
 		trailers bool
 		want     int
 	}{{true, 1}, {false, 0}} {
 		p := newPair(t, Config{Role: Client}, Config{Role: Server})
-		req := get("/")
+		req := newGetRequest("/")
 		req.Header.Add("te", "trailers") // AppendRequest uses only its options
-		out, _, err := p.client.AppendRequest(nil, req, RequestOptions{End: true, Trailers: test.trailers})
+		out, _, err := p.client.AppendRequest(nil, req, RequestOptions{End: true, AcceptTrailers: test.trailers})
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, _, events := drain(t, p.server, out, nil)
-		one(t, events, HeadersArrived)
+		_, _, events := handleAll(t, p.server, out, nil)
+		onlyEvent(t, events, HeadersArrived)
 		var got protocol.Request
 		if _, err := p.server.TakeRequest(&got, nil); err != nil {
 			t.Fatal(err)

@@ -9,20 +9,20 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// writer is a client session that sends requests, and a peer's decoder that reads them.
-type writer struct {
+// requestWriter is a client session that sends requests, and a peer's decoder that reads them.
+type requestWriter struct {
 	t *testing.T
 	s *Session
 	d *hpack.Decoder
 }
 
-func newWriter(t *testing.T) *writer {
-	return &writer{t, NewSession(Config{Role: Client}), hpack.NewDecoder(DefaultTableSize, nil)}
+func newRequestWriter(t *testing.T) *requestWriter {
+	return &requestWriter{t, NewSession(Config{Role: Client}), hpack.NewDecoder(DefaultTableSize, nil)}
 }
 
 // write sends a request with fields, which alternate between name and value. It returns the regular
 // fields that the peer decodes, or an error.
-func (w *writer) write(o RequestOptions, fields ...string) (string, error) {
+func (w *requestWriter) write(o RequestOptions, fields ...string) (string, error) {
 	w.t.Helper()
 	req := &protocol.Request{Method: "GET", Scheme: "http", Path: "/items", Authority: "shop.test"}
 	req.ContentLength, req.ExpectContinue = -1, !o.End
@@ -49,13 +49,13 @@ func (w *writer) write(o RequestOptions, fields ...string) (string, error) {
 	return b.String(), nil
 }
 
-// TestFieldsOfTheTableAreWrittenOnlyIfAHeaderMayHoldThem verifies that a Header cannot send fields
+// TestHeaderCannotSendReservedFields verifies that a Header cannot send fields
 // which only this package may send, even if they are in the compression table. An entry skips
 // validation only if it came from a Header.
-func TestFieldsOfTheTableAreWrittenOnlyIfAHeaderMayHoldThem(t *testing.T) {
-	w := newWriter(t)
+func TestHeaderCannotSendReservedFields(t *testing.T) {
+	w := newRequestWriter(t)
 	for range 3 {
-		if got, err := w.write(RequestOptions{Trailers: true}); err != nil || got != "expect: 100-continue\nte: trailers\n" {
+		if got, err := w.write(RequestOptions{AcceptTrailers: true}); err != nil || got != "expect: 100-continue\nte: trailers\n" {
 			t.Fatalf("read %q, %v", got, err)
 		}
 	}
@@ -76,33 +76,33 @@ func TestFieldsOfTheTableAreWrittenOnlyIfAHeaderMayHoldThem(t *testing.T) {
 	}
 }
 
-// TestAnUnfitFieldLeavesTheTableAsThePeerHasIt sends requests whose last field is unfit, after
+// TestInvalidFieldKeepsTablesInSync sends requests whose last field is unfit, after
 // others were added to the compression table. It verifies that the peer decodes the next requests
 // correctly, and that they use the same stream.
-func TestAnUnfitFieldLeavesTheTableAsThePeerHasIt(t *testing.T) {
-	w := newWriter(t)
+func TestInvalidFieldKeepsTablesInSync(t *testing.T) {
+	w := newRequestWriter(t)
 	fields := []string{"x-a", "first", "x-b", "second"}
 	const want = "x-a: first\nx-b: second\n"
 	for round := range 4 {
 		if _, err := w.write(RequestOptions{End: true}, append(fields, "x-late", "third", "x-late", "third", "x-bad", "a\nb")...); protocol.ReasonOf(err) != protocol.Internal || !strings.Contains(err.Error(), `"x-bad"`) {
 			t.Fatalf("round %d: %v, want an internal error that names x-bad", round, err)
 		}
-		next := w.s.nextID
+		next := w.s.nextStreamID
 		for range round {
 			if got, err := w.write(RequestOptions{End: true}, fields...); err != nil || got != want {
 				t.Fatalf("round %d: read %q, %v, want %q", round, got, err, want)
 			}
 		}
-		if got := w.s.nextID; got != next+2*uint32(round) {
+		if got := w.s.nextStreamID; got != next+2*uint32(round) {
 			t.Fatalf("round %d: next stream %d, want %d", round, got, next+2*uint32(round))
 		}
 	}
 }
 
-// TestAnUnfitFieldThatChangedNothingKeepsTheTable verifies that an unfit field does not empty the
+// TestInvalidFieldWithoutInsertKeepsTable verifies that an unfit field does not empty the
 // compression table if its block added nothing to it.
-func TestAnUnfitFieldThatChangedNothingKeepsTheTable(t *testing.T) {
-	w := newWriter(t)
+func TestInvalidFieldWithoutInsertKeepsTable(t *testing.T) {
+	w := newRequestWriter(t)
 	for range 3 {
 		if _, err := w.write(RequestOptions{End: true}, "x-a", "first"); err != nil {
 			t.Fatal(err)
@@ -112,7 +112,7 @@ func TestAnUnfitFieldThatChangedNothingKeepsTheTable(t *testing.T) {
 		if _, err := w.write(RequestOptions{End: true}, "x-a", "first", "x-bad", "a\nb"); err == nil {
 			t.Fatal("the unfit field was written")
 		}
-		if m := w.s.enc.find("x-a", "first"); m.index == 0 || w.s.enc.changed {
+		if m := w.s.enc.find("x-a", "first"); m.index == 0 || w.s.enc.sizeChanged {
 			t.Fatal("the table was emptied")
 		}
 		if got, err := w.write(RequestOptions{End: true}, "x-a", "first"); err != nil || got != "x-a: first\n" {
@@ -121,16 +121,16 @@ func TestAnUnfitFieldThatChangedNothingKeepsTheTable(t *testing.T) {
 	}
 }
 
-// TestTextIsWhatItsBytesAre compares isText with the byte classes, for each byte at each position
+// TestHasOnlyValueBytesMatchesByteClasses compares hasOnlyValueBytes with the byte classes, for each byte at each position
 // of strings up to 24 bytes long.
-func TestTextIsWhatItsBytesAre(t *testing.T) {
+func TestHasOnlyValueBytesMatchesByteClasses(t *testing.T) {
 	for n := range 25 {
 		for at := range n {
 			for c := range 256 {
 				for _, around := range []byte{' ', 'a', 0x7e, 0x80, 0xff} {
 					b := []byte(strings.Repeat(string([]byte{around}), n))
 					b[at] = byte(c)
-					if got, want := isText(string(b)), all(string(b), valueByte); got != want {
+					if got, want := hasOnlyValueBytes(string(b)), allInClass(string(b), valueByte); got != want {
 						t.Fatalf("isText(%q) = %v, want %v", b, got, want)
 					}
 				}

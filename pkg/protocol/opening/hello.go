@@ -55,7 +55,7 @@ type HelloParser struct {
 // Errors: ErrNotTLS, ErrMalformed, ErrTooLarge; they are final.
 func (s *HelloParser) Parse(b []byte) (h ClientHello, done bool, err error) {
 	if s.next == 0 {
-		if err := begins(b); err != nil || len(b) == 0 {
+		if err := checkFirstBytes(b); err != nil || len(b) == 0 {
 			return h, false, err
 		}
 	}
@@ -71,25 +71,25 @@ func (s *HelloParser) Parse(b []byte) (h ClientHello, done bool, err error) {
 			return h, false, ErrTooLarge
 		}
 		message := record
-		if s.body != nil || !s.whole(record) {
+		if s.body != nil || !s.complete(record) {
 			s.body = append(s.body, record...)
 			message = s.body
 		}
-		if s.whole(message) {
-			h, err = parse(message[messageHeader:s.length])
+		if s.complete(message) {
+			h, err = parseHello(message[messageHeader:s.length])
 			return h, err == nil, err
 		}
-		if err := s.sized(message); err != nil {
+		if err := s.checkLength(message); err != nil {
 			return h, false, err
 		}
 	}
 }
 
-// begins returns an error if a connection that begins with b does not begin with a
+// checkFirstBytes returns an error if a connection that begins with b does not begin with a
 // handshake. Its first record has at least the type of the message (RFC 8446 5.1), so
 // that six bytes settle it. An alert is no beginning, but servers of TLS are known to
 // read on behind one: what they would then find must not pass for plaintext.
-func begins(b []byte) error {
+func checkFirstBytes(b []byte) error {
 	has := func(at int) bool { return len(b) > at }
 	length := 0
 	if has(4) {
@@ -125,17 +125,17 @@ func (s *HelloParser) record(b []byte) ([]byte, error) {
 	return b[recordHeader : recordHeader+n], nil
 }
 
-// whole reports whether the message that begins with m is all there, and notes its
+// complete reports whether the message that begins with m is all there, and notes its
 // length once that is.
-func (s *HelloParser) whole(m []byte) bool {
+func (s *HelloParser) complete(m []byte) bool {
 	if s.length == 0 && len(m) >= messageHeader {
 		s.length = messageHeader + (int(m[1])<<16 | int(m[2])<<8 | int(m[3]))
 	}
 	return s.length > 0 && len(m) >= s.length
 }
 
-// sized checks the length of a message of which m has been read.
-func (s *HelloParser) sized(m []byte) error {
+// checkLength checks the length of a message of which m has been read.
+func (s *HelloParser) checkLength(m []byte) error {
 	switch {
 	case m[0] != messageHello:
 		return ErrMalformed
@@ -148,13 +148,13 @@ func (s *HelloParser) sized(m []byte) error {
 // reader takes the parts of a message, each with its length before it. Once something
 // was missing, all that follows is empty.
 type reader struct {
-	b   []byte
-	bad bool
+	b         []byte
+	truncated bool
 }
 
 func (r *reader) take(n int) []byte {
 	if len(r.b) < n {
-		r.b, r.bad = nil, true
+		r.b, r.truncated = nil, true
 		return nil
 	}
 	out := r.b[:n]
@@ -171,30 +171,32 @@ func (r *reader) number(size int) (n int) {
 }
 
 // vector reads what has its length in so many bytes before it.
-func (r *reader) vector(size int) reader { return reader{b: r.take(r.number(size)), bad: r.bad} }
+func (r *reader) vector(size int) reader {
+	return reader{b: r.take(r.number(size)), truncated: r.truncated}
+}
 
-// parse reads the body of a ClientHello (RFC 8446 4.1.2).
-func parse(body []byte) (h ClientHello, err error) {
+// parseHello reads the body of a ClientHello (RFC 8446 4.1.2).
+func parseHello(body []byte) (h ClientHello, err error) {
 	r := reader{b: body}
 	r.take(2 + 32) // version, random
 	r.vector(1)    // session
 	ciphers := r.vector(2)
 	compression := r.vector(1)
-	if r.bad || len(ciphers.b)%2 != 0 || len(compression.b) == 0 {
+	if r.truncated || len(ciphers.b)%2 != 0 || len(compression.b) == 0 {
 		return h, ErrMalformed
 	}
 	if len(r.b) == 0 {
 		return h, nil // extensions are TLS 1.2's option (RFC 5246 7.4.1.2)
 	}
 	extensions := r.vector(2)
-	if r.bad || len(r.b) > 0 {
+	if r.truncated || len(r.b) > 0 {
 		return h, ErrMalformed
 	}
 	seen := map[int]bool{}
 	for len(extensions.b) > 0 {
 		kind := extensions.number(2)
 		data := extensions.vector(2)
-		if extensions.bad || seen[kind] { // RFC 8446 4.2
+		if extensions.truncated || seen[kind] { // RFC 8446 4.2
 			return ClientHello{}, ErrMalformed
 		}
 		seen[kind] = true
@@ -214,14 +216,14 @@ func parse(body []byte) (h ClientHello, err error) {
 // serverName reads the list of names, of which only one kind is known (RFC 6066 3).
 func serverName(data reader) (name string, err error) {
 	names := data.vector(2)
-	if data.bad || len(data.b) > 0 || len(names.b) == 0 {
+	if data.truncated || len(data.b) > 0 || len(names.b) == 0 {
 		return "", ErrMalformed
 	}
 	for len(names.b) > 0 {
 		kind := names.number(1)
 		value := names.vector(2)
 		switch {
-		case names.bad || len(value.b) == 0:
+		case names.truncated || len(value.b) == 0:
 			return "", ErrMalformed
 		case kind != nameTypeHost:
 			continue
@@ -236,12 +238,12 @@ func serverName(data reader) (name string, err error) {
 // protocols reads the list of ALPN.
 func protocols(data reader) (list []string, err error) {
 	names := data.vector(2)
-	if data.bad || len(data.b) > 0 || len(names.b) == 0 {
+	if data.truncated || len(data.b) > 0 || len(names.b) == 0 {
 		return nil, ErrMalformed
 	}
 	for len(names.b) > 0 {
 		value := names.vector(1)
-		if names.bad || len(value.b) == 0 {
+		if names.truncated || len(value.b) == 0 {
 			return nil, ErrMalformed
 		}
 		list = append(list, string(value.b))

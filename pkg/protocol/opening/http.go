@@ -32,10 +32,10 @@ func HTTP(b []byte) (protocol string, sure bool) {
 	line := bytes.TrimLeft(b, "\r\n") // as a server should (RFC 9112 2.2)
 	end := bytes.IndexByte(line, '\n')
 	if end < 0 {
-		return "", len(b) > MaxRequestLine || !mayBeRequest(line)
+		return "", len(b) > MaxRequestLine || !isRequestPrefix(line)
 	}
 	line = bytes.TrimSuffix(line[:end], []byte("\r"))
-	if !mayBeRequest(line) {
+	if !isRequestPrefix(line) {
 		return "", true
 	}
 	_, rest, _ := bytes.Cut(line, []byte(" "))
@@ -52,9 +52,9 @@ func HTTP(b []byte) (protocol string, sure bool) {
 	return "", true
 }
 
-// mayBeRequest reports whether line begins with a method and a space, as far as it goes
+// isRequestPrefix reports whether line begins with a method and a space, as far as it goes
 // (RFC 9112 3.1).
-func mayBeRequest(line []byte) bool {
+func isRequestPrefix(line []byte) bool {
 	for i, c := range line {
 		if c == ' ' {
 			return i > 0

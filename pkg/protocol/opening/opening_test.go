@@ -36,8 +36,8 @@ func golden(t testing.TB, name string) []byte {
 	return b
 }
 
-// scan gives Next what has come after each of the reads.
-func scan(b []byte, reads ...int) (h ClientHello, done bool, err error) {
+// parseReads gives Next what has come after each of the reads.
+func parseReads(b []byte, reads ...int) (h ClientHello, done bool, err error) {
 	var s HelloParser
 	for _, n := range append(reads, len(b)) {
 		if h, done, err = s.Parse(b[:n]); done || err != nil {
@@ -70,14 +70,14 @@ func hellos() map[string]ClientHello {
 	}
 }
 
-func TestAHelloIsReadHoweverItIsSplit(t *testing.T) {
+func TestParseSplitHello(t *testing.T) {
 	for name, want := range hellos() {
 		t.Run(name, func(t *testing.T) {
 			whole := golden(t, name)
 			for _, size := range []int{1, 2, 3, 4, 5, 7, 40, len(whole)} {
 				b := records(whole, size)
 				for at := range len(b) {
-					if got, done, err := scan(b, at); !done || err != nil || !equal(got, want) {
+					if got, done, err := parseReads(b, at); !done || err != nil || !equal(got, want) {
 						t.Fatalf("in records of %d, split at %d: %+v, %v, %v; want %+v", size, at, got, done, err, want)
 					}
 				}
@@ -85,7 +85,7 @@ func TestAHelloIsReadHoweverItIsSplit(t *testing.T) {
 				for i := range every {
 					every[i] = i
 				}
-				if got, done, err := scan(b, every...); !done || err != nil || !equal(got, want) {
+				if got, done, err := parseReads(b, every...); !done || err != nil || !equal(got, want) {
 					t.Errorf("in records of %d, byte by byte: %+v, %v, %v; want %+v", size, got, done, err, want)
 				}
 			}
@@ -93,18 +93,18 @@ func TestAHelloIsReadHoweverItIsSplit(t *testing.T) {
 	}
 }
 
-func TestAPartOfAHelloIsNotYetOne(t *testing.T) {
+func TestPartialHelloNeedsMore(t *testing.T) {
 	for name := range hellos() {
 		whole := records(golden(t, name), 11)
 		for at := range len(whole) {
-			if h, done, err := scan(whole[:at]); done || err != nil {
+			if h, done, err := parseReads(whole[:at]); done || err != nil {
 				t.Fatalf("%s: the first %d bytes: %+v, %v, %v; want need more", name, at, h, done, err)
 			}
 		}
 	}
 }
 
-func TestWhatIsNoHelloIsToldFromOneThatIsBroken(t *testing.T) {
+func TestNotTLSVersusMalformed(t *testing.T) {
 	whole := golden(t, "names")
 	changed := func(at int, to byte) []byte {
 		b := slices.Clone(whole)
@@ -142,7 +142,7 @@ func TestWhatIsNoHelloIsToldFromOneThatIsBroken(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			for at := range min(len(tt.b), 200) {
-				if h, done, err := scan(tt.b, at); done || !errors.Is(err, tt.want) {
+				if h, done, err := parseReads(tt.b, at); done || !errors.Is(err, tt.want) {
 					t.Fatalf("split at %d: %+v, %v, %v; want %v", at, h, done, err, tt.want)
 				}
 			}
@@ -150,9 +150,9 @@ func TestWhatIsNoHelloIsToldFromOneThatIsBroken(t *testing.T) {
 	}
 }
 
-// TestLargeHellosTakeTimeInProportion: neither tiny records nor tiny reads make the work
+// TestLargeHelloTakesLinearTime: neither tiny records nor tiny reads make the work
 // grow with the square of the bytes.
-func TestLargeHellosTakeTimeInProportion(t *testing.T) {
+func TestLargeHelloTakesLinearTime(t *testing.T) {
 	message := append([]byte{messageHello, 0, 0x28, 0}, make([]byte, 10<<10)...)
 	b := records(append(make([]byte, recordHeader), message...), 1)
 	var s HelloParser
@@ -194,38 +194,38 @@ func hello(t testing.TB, c *tls.Config) []byte {
 	return record
 }
 
-func TestHellosOfCryptoTLSAreRead(t *testing.T) {
+func TestParseCryptoTLSHello(t *testing.T) {
 	for _, want := range []ClientHello{
 		{}, {ServerName: "a.example"}, {ServerName: "b.example", Protocols: []string{"h2", "http/1.1"}}, {Protocols: []string{"x"}},
 	} {
 		c := &tls.Config{ServerName: want.ServerName, NextProtos: want.Protocols, InsecureSkipVerify: true} //nolint:gosec // it verifies nobody
-		if got, done, err := scan(hello(t, c)); !done || err != nil || !equal(got, want) {
+		if got, done, err := parseReads(hello(t, c)); !done || err != nil || !equal(got, want) {
 			t.Errorf("scan = %+v, %v, %v; want %+v", got, done, err, want)
 		}
 	}
 }
 
-// served is what crypto/tls understands of a connection that begins with b; ok is false
+// cryptoTLSHello is what crypto/tls understands of a connection that begins with b; ok is false
 // if it understands nothing.
-func served(b []byte) (h ClientHello, ok bool) {
+func cryptoTLSHello(b []byte) (h ClientHello, ok bool) {
 	config := &tls.Config{GetConfigForClient: func(info *tls.ClientHelloInfo) (*tls.Config, error) {
 		h, ok = ClientHello{strings.ToLower(info.ServerName), info.SupportedProtos}, true
 		return nil, errors.New("that is all")
 	}}
-	_ = tls.Server(&canned{Reader: bytes.NewReader(b)}, config).HandshakeContext(context.Background())
+	_ = tls.Server(&cannedConn{Reader: bytes.NewReader(b)}, config).HandshakeContext(context.Background())
 	return h, ok
 }
 
-// canned is a connection that brings some bytes and takes all.
-type canned struct {
+// cannedConn is a connection that brings some bytes and takes all.
+type cannedConn struct {
 	*bytes.Reader
 	net.Conn
 }
 
-func (c *canned) Read(p []byte) (int, error)       { return c.Reader.Read(p) }
-func (c *canned) Write(p []byte) (int, error)      { return len(p), nil }
-func (c *canned) Close() error                     { return nil }
-func (c *canned) SetWriteDeadline(time.Time) error { return nil }
+func (c *cannedConn) Read(p []byte) (int, error)       { return c.Reader.Read(p) }
+func (c *cannedConn) Write(p []byte) (int, error)      { return len(p), nil }
+func (c *cannedConn) Close() error                     { return nil }
+func (c *cannedConn) SetWriteDeadline(time.Time) error { return nil }
 
 // FuzzHello: what crypto/tls understands is understood in the same way, or refused: a
 // chain is never chosen by another name than the handshake is then about.
@@ -239,11 +239,11 @@ func FuzzHello(f *testing.F) {
 	f.Add(records(golden(f, "names"), 30), uint16(33))
 	f.Add([]byte("GET / HTTP/1.1\r\n\r\n"), uint16(1))
 	f.Fuzz(func(t *testing.T, b []byte, at uint16) {
-		got, done, err := scan(b)
-		if split, sdone, serr := scan(b, min(int(at), len(b))); !equal(split, got) || sdone != done || !errors.Is(serr, err) {
+		got, done, err := parseReads(b)
+		if split, sdone, serr := parseReads(b, min(int(at), len(b))); !equal(split, got) || sdone != done || !errors.Is(serr, err) {
 			t.Fatalf("split at %d: %+v, %v, %v; whole: %+v, %v, %v", at, split, sdone, serr, got, done, err)
 		}
-		want, ok := served(b)
+		want, ok := cryptoTLSHello(b)
 		if ok && done && !equal(got, want) {
 			t.Errorf("scan = %+v, crypto/tls understands %+v", got, want)
 		}
@@ -253,7 +253,7 @@ func FuzzHello(f *testing.F) {
 	})
 }
 
-func TestHTTPIsToldByItsFirstLine(t *testing.T) {
+func TestDetectHTTP(t *testing.T) {
 	for text, want := range map[string]string{
 		"GET / HTTP/1.1\r\n":                          HTTP11,
 		"GET / HTTP/1.0\r\nHost: a\r\n\r\n":           HTTP10,
@@ -285,7 +285,7 @@ func TestHTTPIsToldByItsFirstLine(t *testing.T) {
 	}
 }
 
-func TestAPartOfARequestLineIsNotYetOne(t *testing.T) {
+func TestPartialRequestLineNeedsMore(t *testing.T) {
 	for _, text := range []string{"GET / HTTP/1.1\r\n", "PRI * HTTP/2.0\r\n", "\r\nGET / HTTP/1.0\n"} {
 		for at := range len(text) {
 			if got, sure := HTTP([]byte(text[:at])); got != "" || sure {

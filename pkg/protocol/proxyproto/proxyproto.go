@@ -58,16 +58,16 @@ func Parse(b []byte) (h Header, n int, err error) {
 // yet turn out to be none; 0 if it is none for sure. b is not empty.
 func Version(b []byte) int {
 	switch {
-	case begins(b, prefix1):
+	case hasPrefix(b, prefix1):
 		return 1
-	case begins(b, signature2):
+	case hasPrefix(b, signature2):
 		return 2
 	}
 	return 0
 }
 
-// begins reports whether b is the beginning of what starts with mark, as far as b goes.
-func begins(b []byte, mark string) bool {
+// hasPrefix reports whether b is the beginning of what starts with mark, as far as b goes.
+func hasPrefix(b []byte, mark string) bool {
 	n := min(len(b), len(mark))
 	return string(b[:n]) == mark[:n]
 }
@@ -76,8 +76,8 @@ func malformed(format string, args ...any) error {
 	return fmt.Errorf("%w: %s", ErrMalformed, fmt.Sprintf(format, args...))
 }
 
-// check refuses a pair of addresses of which one is not of the family: v4, or not.
-func check(source, destination netip.Addr, v4 bool) error {
+// checkFamily refuses a pair of addresses of which one is not of the family: v4, or not.
+func checkFamily(source, destination netip.Addr, v4 bool) error {
 	if source.Is4() != v4 || destination.Is4() != v4 {
 		return malformed("the addresses do not belong to the declared family")
 	}

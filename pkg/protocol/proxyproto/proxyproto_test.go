@@ -66,7 +66,7 @@ func headers() []struct {
 	}
 }
 
-func TestHeadersAreUnderstoodHoweverTheyAreSplit(t *testing.T) {
+func TestParseSplitHeaders(t *testing.T) {
 	for _, test := range headers() {
 		whole := test.text + "\nPROXY what follows"
 		h, n, err := Parse([]byte(whole))
@@ -82,7 +82,7 @@ func TestHeadersAreUnderstoodHoweverTheyAreSplit(t *testing.T) {
 	}
 }
 
-func TestHeadersThatLieAreRefused(t *testing.T) {
+func TestMalformedHeadersAreRejected(t *testing.T) {
 	for _, test := range []struct {
 		name, text string
 		want       error
@@ -130,7 +130,7 @@ func TestHeadersThatLieAreRefused(t *testing.T) {
 	}
 }
 
-func TestWhatIsWrittenIsUnderstood(t *testing.T) {
+func TestAppendParseRoundTrip(t *testing.T) {
 	for _, test := range []struct{ name, source, destination, wantSource, wantDestination string }{
 		{"IPv4", "192.0.2.1:1", "192.0.2.2:65535", "", ""},
 		{"IPv6", "[2001:db8::1]:1", "[::1]:2", "", ""},
@@ -155,7 +155,7 @@ func TestWhatIsWrittenIsUnderstood(t *testing.T) {
 	}
 }
 
-func TestNobodyIsNamedWhereOneEndHasNoAddress(t *testing.T) {
+func TestAppendWithoutAddress(t *testing.T) {
 	for i, b := range [][]byte{AppendV1(nil, four.Source.Address, netip.AddrPort{}), AppendV2(nil, netip.AddrPort{}, four.Source.Address)} {
 		if h, n, err := Parse(b); err != nil || n != len(b) || h != (Header{Version: i + 1, Local: true}) {
 			t.Errorf("Parse(%q) = %+v, %d, %v, want a header without addresses", b, h, n, err)

@@ -47,7 +47,7 @@ func parse1(b []byte) (h Header, n int, err error) {
 	if h.Destination.Address, err = endpoint1(words[1], words[3]); err != nil {
 		return Header{}, 0, err
 	}
-	if err = check(h.Source.Address.Addr(), h.Destination.Address.Addr(), family == "TCP4"); err != nil {
+	if err = checkFamily(h.Source.Address.Addr(), h.Destination.Address.Addr(), family == "TCP4"); err != nil {
 		return Header{}, 0, err
 	}
 	return h, end + 1, nil
@@ -71,7 +71,7 @@ func endpoint1(address, port string) (netip.AddrPort, error) {
 // destination. Two addresses of different families are both written as IPv6; an
 // invalid one, as unix sockets have, makes the header say that it does not tell.
 func AppendV1(dst []byte, source, destination netip.AddrPort) []byte {
-	s, d, v4, ok := pair(source, destination)
+	s, d, v4, ok := sameFamily(source, destination)
 	switch {
 	case !ok:
 		return append(dst, "PROXY UNKNOWN\r\n"...)
@@ -90,8 +90,8 @@ func AppendV1(dst []byte, source, destination netip.AddrPort) []byte {
 	return append(dst, "\r\n"...)
 }
 
-// pair brings two addresses to one family. ok is false if one of them is none.
-func pair(source, destination netip.AddrPort) (s, d netip.Addr, v4, ok bool) {
+// sameFamily brings two addresses to one family. ok is false if one of them is none.
+func sameFamily(source, destination netip.AddrPort) (s, d netip.Addr, v4, ok bool) {
 	s, d = source.Addr().Unmap().WithZone(""), destination.Addr().Unmap().WithZone("")
 	switch {
 	case !s.IsValid() || !d.IsValid():

@@ -84,7 +84,7 @@ func addressSize(family byte) int {
 // addresses fills the endpoints from b, which is long enough.
 func (h *Header) addresses(family byte, b []byte) error {
 	if family == familyUnix {
-		h.Source.Path, h.Destination.Path = path(b[:pathSize]), path(b[pathSize:sizeUnix])
+		h.Source.Path, h.Destination.Path = unixPath(b[:pathSize]), unixPath(b[pathSize:sizeUnix])
 		if !printable(h.Source.Path) || !printable(h.Destination.Path) {
 			return malformed("control characters in a socket path")
 		}
@@ -99,9 +99,9 @@ func (h *Header) addresses(family byte, b []byte) error {
 	return nil
 }
 
-// path returns the name in a field that zeros fill up: one that begins with a zero is
+// unixPath returns the name in a field that zeros fill up: one that begins with a zero is
 // abstract, which is written as "@".
-func path(b []byte) string {
+func unixPath(b []byte) string {
 	abstract := b[0] == 0
 	if abstract {
 		b = b[1:]
@@ -118,7 +118,7 @@ func path(b []byte) string {
 func AppendV2(dst []byte, source, destination netip.AddrPort) []byte {
 	dst = append(dst, signature2...)
 	dst = append(dst, 2<<4|commandProxy)
-	s, d, v4, ok := pair(source, destination)
+	s, d, v4, ok := sameFamily(source, destination)
 	switch {
 	case !ok:
 		return append(dst, familyUnspec<<4|transportUnspec, 0, 0)

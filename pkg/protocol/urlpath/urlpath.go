@@ -23,8 +23,8 @@ var ErrNUL = errors.New("the path has an encoded NUL")
 // A percent sign that begins no encoding stays, unless decoding makes one of it: then it is
 // encoded. The only error is ErrNUL.
 func Normalize(target string) (string, error) {
-	path, query := cut(target)
-	if !strings.ContainsAny(path, "%\\"+illegal) && !strings.Contains(path, "/.") {
+	path, query := splitQuery(target)
+	if !strings.ContainsAny(path, "%\\"+illegalChars) && !strings.Contains(path, "/.") {
 		return target, nil
 	}
 	plain, err := decode(path)
@@ -40,7 +40,7 @@ func Normalize(target string) (string, error) {
 // MergeSlashes makes one slash of several in a row. A path of slashes alone, but for "/",
 // becomes "//", as Envoy's merge_slashes has it.
 func MergeSlashes(target string) string {
-	path, query := cut(target)
+	path, query := splitQuery(target)
 	if !strings.Contains(path, "//") {
 		return target
 	}
@@ -61,14 +61,14 @@ func MergeSlashes(target string) string {
 // UnescapeSlashes decodes the slashes and backslashes that are encoded, and reports
 // whether there are any.
 func UnescapeSlashes(target string) (out string, found bool) {
-	path, query := cut(target)
+	path, query := splitQuery(target)
 	if !strings.Contains(path, "%") {
 		return target, false
 	}
 	var b strings.Builder
 	b.Grow(len(target))
 	for i := 0; i < len(path); i++ {
-		if c, ok := octet(path[i:]); ok && (c == '/' || c == '\\') {
+		if c, ok := decodeOctet(path[i:]); ok && (c == '/' || c == '\\') {
 			b.WriteByte(c)
 			i += 2
 			found = true
@@ -82,18 +82,18 @@ func UnescapeSlashes(target string) (out string, found bool) {
 	return b.String() + query, true
 }
 
-// cut returns the path, and the query with its question mark.
-func cut(target string) (path, query string) {
+// splitQuery returns the path, and the query with its question mark.
+func splitQuery(target string) (path, query string) {
 	if i := strings.IndexByte(target, '?'); i >= 0 {
 		return target[:i], target[i:]
 	}
 	return target, ""
 }
 
-// illegal are the visible ASCII characters that a path may not hold as they are (RFC 3986
+// illegalChars are the visible ASCII characters that a path may not hold as they are (RFC 3986
 // 3.3), but for the percent sign and those that end a path, and for brackets, which are
 // common.
-const illegal = "\"<>^`{|}"
+const illegalChars = "\"<>^`{|}"
 
 // decode decodes unreserved characters, encodes illegal ones, and makes slashes of
 // backslashes.
@@ -105,12 +105,12 @@ func decode(path string) (string, error) {
 		switch b := path[i]; {
 		case b == '\\':
 			out = append(out, '/')
-		case b != '%' && strings.IndexByte(illegal, b) >= 0:
+		case b != '%' && strings.IndexByte(illegalChars, b) >= 0:
 			out = append(out, '%', hex[b>>4], hex[b&15])
 		case b != '%':
 			out = append(out, b)
 		default:
-			c, ok := octet(path[i:])
+			c, ok := decodeOctet(path[i:])
 			switch {
 			case !ok:
 				stray = len(out)
@@ -118,7 +118,7 @@ func decode(path string) (string, error) {
 				continue
 			case c == 0:
 				return "", ErrNUL
-			case unreserved(c):
+			case isUnreserved(c):
 				out = encodeStray(append(out, c), stray, path[i+3:])
 			default:
 				out = append(out, path[i:i+3]...)
@@ -145,23 +145,23 @@ func encodeStray(out []byte, stray int, rest string) []byte {
 		copy(three[:], out[stray:])
 		three[2] = rest[0]
 	}
-	if _, ok := octet(string(three[:])); !ok {
+	if _, ok := decodeOctet(string(three[:])); !ok {
 		return out
 	}
 	return slices.Insert(out, stray+1, '2', '5')
 }
 
-// octet returns what "%XX" at the beginning of text stands for.
-func octet(text string) (c byte, ok bool) {
+// decodeOctet returns what "%XX" at the beginning of text stands for.
+func decodeOctet(text string) (c byte, ok bool) {
 	if len(text) < 3 || text[0] != '%' {
 		return 0, false
 	}
-	high, ok1 := digit(text[1])
-	low, ok2 := digit(text[2])
+	high, ok1 := hexDigit(text[1])
+	low, ok2 := hexDigit(text[2])
 	return high<<4 | low, ok1 && ok2
 }
 
-func digit(c byte) (byte, bool) {
+func hexDigit(c byte) (byte, bool) {
 	switch {
 	case '0' <= c && c <= '9':
 		return c - '0', true
@@ -173,8 +173,8 @@ func digit(c byte) (byte, bool) {
 	return 0, false
 }
 
-// unreserved is RFC 3986 2.3.
-func unreserved(c byte) bool {
+// isUnreserved is RFC 3986 2.3.
+func isUnreserved(c byte) bool {
 	switch {
 	case 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z', '0' <= c && c <= '9':
 		return true
@@ -201,7 +201,7 @@ func removeDots(path string) string {
 		switch name {
 		case "/.", "/..":
 			if name == "/.." {
-				out = parent(out)
+				out = removeLastSegment(out)
 			}
 			if last {
 				out = append(out, '/')
@@ -213,7 +213,7 @@ func removeDots(path string) string {
 	return string(out)
 }
 
-// parent cuts the last segment off.
-func parent(path []byte) []byte {
+// removeLastSegment cuts the last segment off.
+func removeLastSegment(path []byte) []byte {
 	return path[:max(bytes.LastIndexByte(path, '/'), 0)]
 }

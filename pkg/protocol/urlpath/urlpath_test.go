@@ -101,7 +101,7 @@ func TestUnescapeSlashes(t *testing.T) {
 	}
 }
 
-func TestWhatIsNormalCostsNothing(t *testing.T) {
+func TestNormalPathDoesNotAllocate(t *testing.T) {
 	const in = "/shop/items/4711?color=blue"
 	if n := testing.AllocsPerRun(100, func() {
 		out, _ := Normalize(in)

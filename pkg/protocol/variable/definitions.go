@@ -9,8 +9,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// startFormat is how MOSN writes times, in the zone of the exchange's start.
-const startFormat = "2006/01/02 15:04:05.000"
+// mosnTimeFormat is how MOSN writes times, in the zone of the exchange's start.
+const mosnTimeFormat = "2006/01/02 15:04:05.000"
 
 // definitions is the table of variables, in the order of the documentation.
 //
@@ -20,24 +20,24 @@ var definitions = []definition{
 		doc: "Time at which the first byte of the request was read, as 2006/01/02 15:04:05.000 in local time."},
 	{name: "start_time_rfc3339", write: startTimeRFC3339,
 		doc: "The same in the format of RFC 3339, with milliseconds and time zone: 2006-01-02T15:04:05.000+08:00."},
-	{name: "duration", write: text(duration),
+	{name: "duration", write: durationText(duration),
 		doc: "Time from the first byte of the request to the last byte of the response, as 1.5ms."},
-	{name: "request_finished_duration", write: text(duration), doc: "The same as duration."},
-	{name: "request_received_duration", write: text(untilSent),
+	{name: "request_finished_duration", write: durationText(duration), doc: "The same as duration."},
+	{name: "request_received_duration", write: durationText(requestDuration),
 		doc: "Time from the first byte of the request until the last attempt was sent to an upstream."},
-	{name: "response_received_duration", write: text(untilAnswered),
+	{name: "response_received_duration", write: durationText(responseDuration),
 		doc: "Time from the first byte of the request until the head of the upstream response was read."},
-	{name: "process_time_duration", write: text(ownTime),
+	{name: "process_time_duration", write: durationText(processDuration),
 		doc: "Time that the proxy itself took: duration without the wait for the upstream."},
-	{name: "duration_ms", write: milliseconds(duration), number: true, doc: "duration in milliseconds, as a number: 1.500."},
-	{name: "request_received_duration_ms", write: milliseconds(untilSent), number: true,
+	{name: "duration_ms", write: durationMillis(duration), number: true, doc: "duration in milliseconds, as a number: 1.500."},
+	{name: "request_received_duration_ms", write: durationMillis(requestDuration), number: true,
 		doc: "request_received_duration in milliseconds, as a number."},
-	{name: "response_received_duration_ms", write: milliseconds(untilAnswered), number: true,
+	{name: "response_received_duration_ms", write: durationMillis(responseDuration), number: true,
 		doc: "response_received_duration in milliseconds, as a number."},
-	{name: "process_time_duration_ms", write: milliseconds(ownTime), number: true,
+	{name: "process_time_duration_ms", write: durationMillis(processDuration), number: true,
 		doc: "process_time_duration in milliseconds, as a number."},
 
-	{name: "protocol", text: callerProtocol, doc: "Protocol of the client, as in the configuration: Http1, dubbo."},
+	{name: "protocol", text: downstreamProtocol, doc: "Protocol of the client, as in the configuration: Http1, dubbo."},
 	{name: "version", text: version, doc: "Version of the client's protocol: HTTP/1.1."},
 	{name: "listener", text: listener, doc: "Name of the listener."},
 	{name: "listener_name", text: listener, doc: "The same as listener."},
@@ -47,16 +47,16 @@ var definitions = []definition{
 	{name: "downstream_remote_ip", text: downstreamIP, doc: "The same without the port."},
 	{name: "downstream_direct_remote_address", write: downstreamDirect,
 		doc: "Remote address of the socket. It differs from downstream_remote_address if that comes from the PROXY protocol or xff_num_trusted_hops."},
-	{name: "downstream_tls_version", text: tlsSide(callers).stateVar(tlsVersion), doc: "TLS version of the downstream connection: TLSv1.3."},
-	{name: "downstream_tls_cipher", text: tlsSide(callers).stateVar(tlsCipher), doc: "Its cipher suite, by its IANA name."},
-	{name: "downstream_tls_alpn", text: tlsSide(callers).stateVar(tlsProtocol), doc: "Protocol that ALPN negotiated with the client."},
-	{name: "requested_server_name", text: tlsSide(callers).stateVar(serverName), doc: "Server name that the client requested in the TLS handshake (SNI)."},
-	{name: "downstream_peer_subject", text: tlsSide(callers).certificateVar(peerSubject), doc: "Subject of the client certificate. This and the other values of the certificate exist only if it was verified."},
-	{name: "downstream_peer_issuer", text: tlsSide(callers).certificateVar(peerIssuer), doc: "Its issuer."},
-	{name: "downstream_peer_serial", text: tlsSide(callers).certificateVar(peerSerial), doc: "Its serial number, hexadecimal."},
-	{name: "downstream_peer_fingerprint_256", text: tlsSide(callers).certificateVar(peerFingerprint), doc: "Its SHA-256, hexadecimal."},
-	{name: "downstream_peer_uri_san", write: tlsSide(callers).sanVar(peerURIs), doc: "Its URI subject alternative names, such as SPIFFE identities, separated by commas."},
-	{name: "downstream_peer_dns_san", write: tlsSide(callers).sanVar(peerDNS), doc: "Its DNS subject alternative names, separated by commas."},
+	{name: "downstream_tls_version", text: tlsSide(downstreamTLS).stateVar(tlsVersion), doc: "TLS version of the downstream connection: TLSv1.3."},
+	{name: "downstream_tls_cipher", text: tlsSide(downstreamTLS).stateVar(tlsCipher), doc: "Its cipher suite, by its IANA name."},
+	{name: "downstream_tls_alpn", text: tlsSide(downstreamTLS).stateVar(tlsProtocol), doc: "Protocol that ALPN negotiated with the client."},
+	{name: "requested_server_name", text: tlsSide(downstreamTLS).stateVar(serverName), doc: "Server name that the client requested in the TLS handshake (SNI)."},
+	{name: "downstream_peer_subject", text: tlsSide(downstreamTLS).certificateVar(peerSubject), doc: "Subject of the client certificate. This and the other values of the certificate exist only if it was verified."},
+	{name: "downstream_peer_issuer", text: tlsSide(downstreamTLS).certificateVar(peerIssuer), doc: "Its issuer."},
+	{name: "downstream_peer_serial", text: tlsSide(downstreamTLS).certificateVar(peerSerial), doc: "Its serial number, hexadecimal."},
+	{name: "downstream_peer_fingerprint_256", text: tlsSide(downstreamTLS).certificateVar(peerFingerprint), doc: "Its SHA-256, hexadecimal."},
+	{name: "downstream_peer_uri_san", write: tlsSide(downstreamTLS).sanVar(peerURIs), doc: "Its URI subject alternative names, such as SPIFFE identities, separated by commas."},
+	{name: "downstream_peer_dns_san", write: tlsSide(downstreamTLS).sanVar(peerDNS), doc: "Its DNS subject alternative names, separated by commas."},
 
 	{name: "method", text: method, doc: "Method of the request. For RPC protocols, see x-mosn-rpc-method."},
 	{name: "request_method", text: method, doc: "The same as method."},
@@ -77,7 +77,7 @@ var definitions = []definition{
 	{name: "x-mosn-querystring", text: query, doc: "The same as query."},
 	{name: "request_arg", text: query, doc: "The same as query."},
 	{name: "request_arg_", text: queryArgument, doc: "First query parameter NAME, still percent-encoded."},
-	{name: "request_header_", text: requestHeader, field: itself, doc: "First header NAME of the request; for RPC protocols, the attachment."},
+	{name: "request_header_", text: requestHeader, field: headerArgument, doc: "First header NAME of the request; for RPC protocols, the attachment."},
 	{name: "cookie_", text: cookie, doc: "Cookie NAME of the request."},
 	{name: "request_id", text: requestID, field: requestIDField, doc: "X-Request-Id header of the request."},
 	{name: "x-mosn-rpc-service", text: rpcService, field: rpcField(serviceField), doc: "Service that an RPC request calls: its service header; for gRPC, the first part of the path, as sent."},
@@ -98,15 +98,15 @@ var definitions = []definition{
 	{name: "upstream_cluster", text: cluster, doc: "Cluster to which the request was sent."},
 	{name: "upstream_host", text: host, doc: "Host of the last attempt."},
 	{name: "upstream_local_address", text: upstreamLocal, doc: "Local address of the last attempt's connection."},
-	{name: "upstream_tls_version", text: tlsSide(hosts).stateVar(tlsVersion), doc: "TLS version of the last attempt's connection: TLSv1.3."},
-	{name: "upstream_tls_cipher", text: tlsSide(hosts).stateVar(tlsCipher), doc: "Its cipher suite, by its IANA name."},
-	{name: "upstream_tls_alpn", text: tlsSide(hosts).stateVar(tlsProtocol), doc: "Protocol that ALPN negotiated with the host."},
-	{name: "upstream_tls_resumed", text: tlsSide(hosts).stateVar(tlsResumed), doc: "true if the connection resumed a TLS session, otherwise false."},
-	{name: "upstream_peer_subject", text: tlsSide(hosts).certificateVar(peerSubject), doc: "Subject of the host's certificate. This and the other values of the certificate exist only if it was verified together with its name."},
-	{name: "upstream_peer_issuer", text: tlsSide(hosts).certificateVar(peerIssuer), doc: "Its issuer."},
-	{name: "upstream_peer_fingerprint_256", text: tlsSide(hosts).certificateVar(peerFingerprint), doc: "Its SHA-256, hexadecimal."},
-	{name: "upstream_peer_uri_san", write: tlsSide(hosts).sanVar(peerURIs), doc: "Its URI subject alternative names, separated by commas."},
-	{name: "upstream_peer_dns_san", write: tlsSide(hosts).sanVar(peerDNS), doc: "Its DNS subject alternative names, separated by commas."},
+	{name: "upstream_tls_version", text: tlsSide(upstreamTLS).stateVar(tlsVersion), doc: "TLS version of the last attempt's connection: TLSv1.3."},
+	{name: "upstream_tls_cipher", text: tlsSide(upstreamTLS).stateVar(tlsCipher), doc: "Its cipher suite, by its IANA name."},
+	{name: "upstream_tls_alpn", text: tlsSide(upstreamTLS).stateVar(tlsProtocol), doc: "Protocol that ALPN negotiated with the host."},
+	{name: "upstream_tls_resumed", text: tlsSide(upstreamTLS).stateVar(tlsResumed), doc: "true if the connection resumed a TLS session, otherwise false."},
+	{name: "upstream_peer_subject", text: tlsSide(upstreamTLS).certificateVar(peerSubject), doc: "Subject of the host's certificate. This and the other values of the certificate exist only if it was verified together with its name."},
+	{name: "upstream_peer_issuer", text: tlsSide(upstreamTLS).certificateVar(peerIssuer), doc: "Its issuer."},
+	{name: "upstream_peer_fingerprint_256", text: tlsSide(upstreamTLS).certificateVar(peerFingerprint), doc: "Its SHA-256, hexadecimal."},
+	{name: "upstream_peer_uri_san", write: tlsSide(upstreamTLS).sanVar(peerURIs), doc: "Its URI subject alternative names, separated by commas."},
+	{name: "upstream_peer_dns_san", write: tlsSide(upstreamTLS).sanVar(peerDNS), doc: "Its DNS subject alternative names, separated by commas."},
 	{name: "upstream_transport_failure_reason", text: attemptFailure, doc: "Reason for the failure of the last attempt."},
 	{name: "attempts", write: attempts, number: true, doc: "Number of attempts."},
 
@@ -126,7 +126,7 @@ func startTime(dst []byte, x *protocol.Exchange) ([]byte, bool) {
 	if x.Meta.Start.IsZero() {
 		return dst, false
 	}
-	return x.Meta.Start.AppendFormat(dst, startFormat), true
+	return x.Meta.Start.AppendFormat(dst, mosnTimeFormat), true
 }
 
 func startTimeRFC3339(dst []byte, x *protocol.Exchange) ([]byte, bool) {
@@ -157,15 +157,15 @@ func duration(x *protocol.Exchange) (time.Duration, bool) {
 	return between(x.Meta.Start, x.Record.End)
 }
 
-func untilSent(x *protocol.Exchange) (time.Duration, bool) {
+func requestDuration(x *protocol.Exchange) (time.Duration, bool) {
 	return between(x.Meta.Start, x.Record.UpstreamStart)
 }
 
-func untilAnswered(x *protocol.Exchange) (time.Duration, bool) {
+func responseDuration(x *protocol.Exchange) (time.Duration, bool) {
 	return between(x.Meta.Start, x.Record.UpstreamFirstByte)
 }
 
-func ownTime(x *protocol.Exchange) (time.Duration, bool) {
+func processDuration(x *protocol.Exchange) (time.Duration, bool) {
 	r := &x.Record
 	if r.UpstreamStart.IsZero() || r.UpstreamFirstByte.IsZero() {
 		return duration(x)
@@ -181,8 +181,8 @@ func between(from, to time.Time) (time.Duration, bool) {
 	return to.Sub(from), true
 }
 
-// text writes a span as Go writes durations: 1.5ms.
-func text(s span) func(dst []byte, x *protocol.Exchange) ([]byte, bool) {
+// durationText writes a span as Go writes durations: 1.5ms.
+func durationText(s span) func(dst []byte, x *protocol.Exchange) ([]byte, bool) {
 	return func(dst []byte, x *protocol.Exchange) ([]byte, bool) {
 		d, ok := s(x)
 		if !ok {
@@ -195,9 +195,9 @@ func text(s span) func(dst []byte, x *protocol.Exchange) ([]byte, bool) {
 // appendDuration allocates nothing: String is inlined here.
 func appendDuration(dst []byte, d time.Duration) []byte { return append(dst, d.String()...) }
 
-// milliseconds writes a span in milliseconds with three decimals: 1.500. A span is
+// durationMillis writes a span in milliseconds with three decimals: 1.500. A span is
 // negative if the clock was set back and is written as 0 then.
-func milliseconds(s span) func(dst []byte, x *protocol.Exchange) ([]byte, bool) {
+func durationMillis(s span) func(dst []byte, x *protocol.Exchange) ([]byte, bool) {
 	return func(dst []byte, x *protocol.Exchange) ([]byte, bool) {
 		d, ok := s(x)
 		if !ok {
@@ -255,22 +255,24 @@ func responseCode(dst []byte, x *protocol.Exchange) ([]byte, bool) {
 
 // The connection.
 
-func callerProtocol(x *protocol.Exchange, _ string) (string, bool) { return some(x.Meta.Protocol) }
+func downstreamProtocol(x *protocol.Exchange, _ string) (string, bool) {
+	return nonEmpty(x.Meta.Protocol)
+}
 
-func version(x *protocol.Exchange, _ string) (string, bool) { return some(x.Meta.Version) }
+func version(x *protocol.Exchange, _ string) (string, bool) { return nonEmpty(x.Meta.Version) }
 
 func listener(x *protocol.Exchange, _ string) (string, bool) {
 	if x.Meta.Conn == nil {
 		return "", false
 	}
-	return some(x.Meta.Conn.Listener)
+	return nonEmpty(x.Meta.Conn.Listener)
 }
 
 func downstreamLocal(x *protocol.Exchange, _ string) (string, bool) {
 	if x.Meta.Conn == nil {
 		return "", false
 	}
-	return some(x.Meta.Conn.LocalText)
+	return nonEmpty(x.Meta.Conn.LocalText)
 }
 
 func downstreamRemote(x *protocol.Exchange, _ string) (string, bool) {
@@ -280,37 +282,37 @@ func downstreamRemote(x *protocol.Exchange, _ string) (string, bool) {
 	if x.Meta.Conn == nil {
 		return "", false
 	}
-	return some(x.Meta.Conn.RemoteText)
+	return nonEmpty(x.Meta.Conn.RemoteText)
 }
 
 func downstreamIP(x *protocol.Exchange, _ string) (string, bool) {
-	return some(x.Meta.ClientIP())
+	return nonEmpty(x.Meta.ClientIP())
 }
 
 // The request.
 
-func method(x *protocol.Exchange, _ string) (string, bool) { return some(x.Request.Method) }
+func method(x *protocol.Exchange, _ string) (string, bool) { return nonEmpty(x.Request.Method) }
 
-func scheme(x *protocol.Exchange, _ string) (string, bool) { return some(x.Request.Scheme) }
+func scheme(x *protocol.Exchange, _ string) (string, bool) { return nonEmpty(x.Request.Scheme) }
 
-func authority(x *protocol.Exchange, _ string) (string, bool) { return some(x.Request.Authority) }
+func authority(x *protocol.Exchange, _ string) (string, bool) { return nonEmpty(x.Request.Authority) }
 
 func path(x *protocol.Exchange, _ string) (string, bool) {
 	before, _, _ := strings.Cut(x.Request.Path, "?")
-	return some(before)
+	return nonEmpty(before)
 }
 
 func requestURI(x *protocol.Exchange, _ string) (string, bool) {
 	if x.Record.OriginalPath != "" {
 		return x.Record.OriginalPath, true
 	}
-	return some(x.Request.Path)
+	return nonEmpty(x.Request.Path)
 }
 
 func originalPath(x *protocol.Exchange, _ string) (string, bool) {
 	uri, _ := requestURI(x, "")
 	before, _, _ := strings.Cut(uri, "?")
-	return some(before)
+	return nonEmpty(before)
 }
 
 func query(x *protocol.Exchange, _ string) (string, bool) {
@@ -362,8 +364,8 @@ const requestIDName = "X-Request-Id"
 
 func requestIDField(*protocol.Exchange, string) (string, bool) { return requestIDName, true }
 
-// itself is the field of a variable whose argument is the field's name.
-func itself(_ *protocol.Exchange, name string) (string, bool) { return name, true }
+// headerArgument is the field of a variable whose argument is the field's name.
+func headerArgument(_ *protocol.Exchange, name string) (string, bool) { return name, true }
 
 // Fields in which calls of RPC say what they call.
 const (
@@ -381,16 +383,16 @@ func rpcField(name string) func(x *protocol.Exchange, _ string) (string, bool) {
 
 func rpcService(x *protocol.Exchange, _ string) (string, bool) {
 	if isGRPC(x) {
-		service, _ := calledByGRPC(x)
-		return some(service)
+		service, _ := grpcTarget(x)
+		return nonEmpty(service)
 	}
 	return x.Request.Header.Lookup(serviceField)
 }
 
 func rpcMethod(x *protocol.Exchange, _ string) (string, bool) {
 	if isGRPC(x) {
-		_, method := calledByGRPC(x)
-		return some(method)
+		_, method := grpcTarget(x)
+		return nonEmpty(method)
 	}
 	return x.Request.Header.Lookup(methodField)
 }
@@ -400,22 +402,22 @@ func isGRPC(x *protocol.Exchange) bool {
 	return x.Request.Method != "" && protocol.IsGRPC(&x.Request.Header)
 }
 
-// calledByGRPC returns what the caller has called, whatever became of the path.
-func calledByGRPC(x *protocol.Exchange) (service, method string) {
+// grpcTarget returns what the caller has called, whatever became of the path.
+func grpcTarget(x *protocol.Exchange) (service, method string) {
 	uri, _ := requestURI(x, "")
 	return protocol.GRPCMethod(uri)
 }
 
 func rpcVersion(x *protocol.Exchange, _ string) (string, bool) {
-	return ofRPC(x, "version")
+	return rpcHeader(x, "version")
 }
 
 func rpcGroup(x *protocol.Exchange, _ string) (string, bool) {
-	return ofRPC(x, "group")
+	return rpcHeader(x, "group")
 }
 
-// ofRPC is a field that means something of its own in HTTP.
-func ofRPC(x *protocol.Exchange, name string) (string, bool) {
+// rpcHeader is a field that means something of its own in HTTP.
+func rpcHeader(x *protocol.Exchange, name string) (string, bool) {
 	if x.Request.Method != "" {
 		return "", false
 	}
@@ -423,7 +425,7 @@ func ofRPC(x *protocol.Exchange, name string) (string, bool) {
 }
 
 func rpcSerialization(x *protocol.Exchange, _ string) (string, bool) {
-	return some(x.Request.Serialization)
+	return nonEmpty(x.Request.Serialization)
 }
 
 func rpcOneWay(x *protocol.Exchange, _ string) (string, bool) {
@@ -448,18 +450,18 @@ func rpcStatus(dst []byte, x *protocol.Exchange) ([]byte, bool) {
 
 // The way upstream.
 
-func route(x *protocol.Exchange, _ string) (string, bool) { return placeName(x.Record.Route) }
+func route(x *protocol.Exchange, _ string) (string, bool) { return scopeName(x.Record.Route) }
 
-func cluster(x *protocol.Exchange, _ string) (string, bool) { return placeName(x.Record.Cluster) }
+func cluster(x *protocol.Exchange, _ string) (string, bool) { return scopeName(x.Record.Cluster) }
 
-func host(x *protocol.Exchange, _ string) (string, bool) { return placeName(x.Record.Host()) }
+func host(x *protocol.Exchange, _ string) (string, bool) { return scopeName(x.Record.Host()) }
 
 func upstreamLocal(x *protocol.Exchange, _ string) (string, bool) {
 	last := lastAttempt(x)
 	if last == nil {
 		return "", false
 	}
-	return some(last.Local)
+	return nonEmpty(last.Local)
 }
 
 func attemptFailure(x *protocol.Exchange, _ string) (string, bool) {
@@ -478,17 +480,17 @@ func lastAttempt(x *protocol.Exchange) *protocol.Attempt {
 	return &x.Record.Attempts[n-1]
 }
 
-func placeName(p protocol.Named) (string, bool) {
+func scopeName(p protocol.Named) (string, bool) {
 	if p == nil {
 		return "", false
 	}
-	return some(p.Name())
+	return nonEmpty(p.Name())
 }
 
 // The answer.
 
 func responseFlag(x *protocol.Exchange, _ string) (string, bool) {
-	if flags := x.Record.Flags.With(x.Record.Reason); flags != protocol.ReasonNone.Traits().Flag {
+	if flags := x.Record.Flags.NamesWith(x.Record.Reason); flags != protocol.ReasonNone.Spec().Flag {
 		return flags, true
 	}
 	return "", false
@@ -501,11 +503,11 @@ func responseReason(x *protocol.Exchange, _ string) (string, bool) {
 	return x.Record.Reason.String(), true
 }
 
-func responseDetail(x *protocol.Exchange, _ string) (string, bool) { return some(x.Record.Detail) }
+func responseDetail(x *protocol.Exchange, _ string) (string, bool) { return nonEmpty(x.Record.Detail) }
 
 func responseHeader(x *protocol.Exchange, name string) (string, bool) {
 	return x.Response.Header.Lookup(name)
 }
 
-// some returns s, and whether there is anything in it.
-func some(s string) (string, bool) { return s, s != "" }
+// nonEmpty returns s, and whether there is anything in it.
+func nonEmpty(s string) (string, bool) { return s, s != "" }

@@ -82,7 +82,7 @@ func (t *Template) Constant() (string, bool) {
 	switch {
 	case len(t.parts) == 0:
 		return "", true
-	case len(t.parts) == 1 && t.parts[0].variable.of == nil:
+	case len(t.parts) == 1 && t.parts[0].variable.def == nil:
 		return t.parts[0].literal, true
 	}
 	return "", false
@@ -105,7 +105,7 @@ func (t *Template) Append(dst []byte, x *protocol.Exchange) []byte {
 	for i := range t.parts {
 		p := &t.parts[i]
 		dst = append(dst, p.literal...)
-		if p.variable.of == nil {
+		if p.variable.def == nil {
 			continue
 		}
 		start := len(dst)
@@ -113,7 +113,7 @@ func (t *Template) Append(dst []byte, x *protocol.Exchange) []byte {
 		if dst, ok = p.variable.Append(dst, x); !ok {
 			dst = append(dst, Unavailable...)
 		} else if hasControl(dst[start:]) {
-			dst = append(dst[:start], visible(dst[start:])...)
+			dst = append(dst[:start], escapeControls(dst[start:])...)
 		}
 	}
 	return dst
@@ -136,7 +136,7 @@ func (t *Template) Text(x *protocol.Exchange) (string, bool) {
 	case !ok:
 		return Unavailable, false
 	case hasControl(text):
-		return string(visible([]byte(text))), true
+		return string(escapeControls([]byte(text))), true
 	}
 	return text, true
 }
@@ -155,16 +155,16 @@ func (t *Template) AppendJSON(dst []byte, x *protocol.Exchange) []byte {
 		p := &t.parts[i]
 		dst = append(dst, p.literalJSON...)
 		switch v := p.variable; {
-		case v.of == nil:
-		case v.of.text == nil:
+		case v.def == nil:
+		case v.def.text == nil:
 			start := len(dst)
 			var ok bool
-			if dst, ok = v.of.write(dst, x); !ok {
+			if dst, ok = v.def.write(dst, x); !ok {
 				dst = append(dst, Unavailable...)
 			}
 			dst = escapeFrom(dst, start)
 		default:
-			text, ok := v.of.text(x, v.arg)
+			text, ok := v.def.text(x, v.arg)
 			if !ok {
 				text = Unavailable
 			}
@@ -176,8 +176,8 @@ func (t *Template) AppendJSON(dst []byte, x *protocol.Exchange) []byte {
 
 func (v Variable) appendJSON(dst []byte, x *protocol.Exchange) []byte {
 	start := len(dst)
-	if v.of.text != nil {
-		text, ok := v.of.text(x, v.arg)
+	if v.def.text != nil {
+		text, ok := v.def.text(x, v.arg)
 		if !ok {
 			return append(dst, "null"...)
 		}
@@ -185,14 +185,14 @@ func (v Variable) appendJSON(dst []byte, x *protocol.Exchange) []byte {
 		dst = appendEscaped(dst, text)
 		return append(dst, '"')
 	}
-	if !v.of.number {
+	if !v.def.number {
 		dst = append(dst, '"')
 	}
-	dst, ok := v.of.write(dst, x)
+	dst, ok := v.def.write(dst, x)
 	if !ok {
 		return append(dst[:start], "null"...)
 	}
-	if !v.of.number {
+	if !v.def.number {
 		dst = append(escapeFrom(dst, start+len(`"`)), '"')
 	}
 	return dst
@@ -239,9 +239,9 @@ func appendEscaped(dst []byte, s string) []byte {
 	return append(dst, s[clean:]...)
 }
 
-// visible returns value with its control characters written as \x0a. It allocates: only a hostile
+// escapeControls returns value with its control characters written as \x0a. It allocates: only a hostile
 // or broken client causes the call.
-func visible(value []byte) []byte {
+func escapeControls(value []byte) []byte {
 	out := make([]byte, 0, len(value)+16)
 	for _, c := range value {
 		if isControl(c) {

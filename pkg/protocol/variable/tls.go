@@ -9,16 +9,16 @@ import (
 // tlsSide returns the TLS of one side of an exchange, or nil for plaintext.
 type tlsSide func(*protocol.Exchange) *protocol.TLS
 
-// callers returns the TLS of the downstream connection.
-func callers(x *protocol.Exchange) *protocol.TLS {
+// downstreamTLS returns the TLS of the downstream connection.
+func downstreamTLS(x *protocol.Exchange) *protocol.TLS {
 	if x.Meta.Conn == nil {
 		return nil
 	}
 	return x.Meta.Conn.TLS
 }
 
-// hosts returns the TLS of the last attempt's connection.
-func hosts(x *protocol.Exchange) *protocol.TLS {
+// upstreamTLS returns the TLS of the last attempt's connection.
+func upstreamTLS(x *protocol.Exchange) *protocol.TLS {
 	if n := len(x.Record.Attempts); n > 0 {
 		return x.Record.Attempts[n-1].TLS
 	}
@@ -32,7 +32,7 @@ func (w tlsSide) stateVar(value func(*protocol.TLS) string) func(*protocol.Excha
 		if t == nil {
 			return "", false
 		}
-		return some(value(t))
+		return nonEmpty(value(t))
 	}
 }
 

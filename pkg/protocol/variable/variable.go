@@ -14,7 +14,7 @@ import (
 // is not valid. Variables are immutable and may be used from any goroutine, each on an exchange of
 // its own.
 type Variable struct {
-	of  *definition
+	def *definition
 	arg string // the NAME in a name like request_header_NAME
 }
 
@@ -48,7 +48,7 @@ func Lookup(name string) (Variable, bool) {
 	}
 	for i := range definitions {
 		if d := &definitions[i]; !d.family() && d.name == name {
-			return Variable{of: d}, true
+			return Variable{def: d}, true
 		}
 	}
 	for i := range definitions {
@@ -77,15 +77,15 @@ func Names() iter.Seq2[string, string] {
 }
 
 // Name returns the variable's name as documented, its argument included.
-func (v Variable) Name() string { return v.of.name + v.arg }
+func (v Variable) Name() string { return v.def.name + v.arg }
 
 // Text returns the raw value of v, and whether x has one. A value that is text in the exchange is a
 // view of it, valid as long as x; numbers and times are formatted into a new string.
 func (v Variable) Text(x *protocol.Exchange) (string, bool) {
-	if v.of.text != nil {
-		return v.of.text(x, v.arg)
+	if v.def.text != nil {
+		return v.def.text(x, v.arg)
 	}
-	b, ok := v.of.write(nil, x)
+	b, ok := v.def.write(nil, x)
 	return string(b), ok
 }
 
@@ -93,19 +93,19 @@ func (v Variable) Text(x *protocol.Exchange) (string, bool) {
 // value of v does not come from a header that can repeat. A condition on v must evaluate each value
 // of that header.
 func (v Variable) Field(x *protocol.Exchange) (name string, ok bool) {
-	if v.of.field == nil {
+	if v.def.field == nil {
 		return "", false
 	}
-	return v.of.field(x, v.arg)
+	return v.def.field(x, v.arg)
 }
 
 // Append appends the raw value of v, and reports whether x has one. If x has none, Append returns
 // dst unchanged.
 func (v Variable) Append(dst []byte, x *protocol.Exchange) ([]byte, bool) {
-	if v.of.text == nil {
-		return v.of.write(dst, x)
+	if v.def.text == nil {
+		return v.def.write(dst, x)
 	}
-	text, ok := v.of.text(x, v.arg)
+	text, ok := v.def.text(x, v.arg)
 	return append(dst, text...), ok
 }
 

@@ -12,11 +12,11 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// place is a protocol.Named.
-type place string
+// testScope is a protocol.Named.
+type testScope string
 
-func (p place) Name() string               { return string(p) }
-func (p place) Observe(*protocol.Exchange) {}
+func (p testScope) Name() string               { return string(p) }
+func (p testScope) Observe(*protocol.Exchange) {}
 
 // finished returns an exchange with all values set.
 func finished() *protocol.Exchange {
@@ -43,10 +43,10 @@ func finished() *protocol.Exchange {
 	}
 	x.Record = protocol.Record{
 		Reason: protocol.UpstreamTimeout, Detail: "upstream timed out: no answer",
-		Route: place("items/0"), Cluster: place("items"),
+		Route: testScope("items/0"), Cluster: testScope("items"),
 		Attempts: []protocol.Attempt{
-			{Host: place("10.0.0.1:80"), Reason: protocol.ConnectFailure},
-			{Host: place("10.0.0.2:80"), Local: "10.0.0.9:5000", Reason: protocol.ReasonPerTryTimeout, TLS: &protocol.TLS{
+			{Host: testScope("10.0.0.1:80"), Reason: protocol.ConnectFailure},
+			{Host: testScope("10.0.0.2:80"), Local: "10.0.0.9:5000", Reason: protocol.ReasonPerTryTimeout, TLS: &protocol.TLS{
 				Version: "TLSv1.2", Cipher: "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256", Protocol: "http/1.1", Resumed: true,
 				Peer: &protocol.Certificate{Subject: "CN=items", Issuer: "CN=root", Fingerprint: "cd", DNSSANs: []string{"items"}, URISANs: []string{"spiffe://shop/items", "b"}},
 			}},
@@ -74,7 +74,7 @@ func TestOnlyRPCRequestsHaveVersionAndGroup(t *testing.T) {
 	x := finished()
 	x.Request.Header.Add("version", "a field")
 	for _, name := range []string{"rpc_version", "rpc_group", "rpc_status", "rpc_oneway", "rpc_serialization"} {
-		if v, _ := Lookup(name); v.of != nil {
+		if v, _ := Lookup(name); v.def != nil {
 			if got, ok := v.Text(x); ok {
 				t.Errorf("%s of an HTTP request = %q", name, got)
 			}
@@ -82,7 +82,7 @@ func TestOnlyRPCRequestsHaveVersionAndGroup(t *testing.T) {
 	}
 }
 
-func TestTheStatusOfGRPCIsInFields(t *testing.T) {
+func TestGRPCStatusVariable(t *testing.T) {
 	line, err := Compile("%rpc_status%")
 	if err != nil {
 		t.Fatal(err)
@@ -112,7 +112,7 @@ func TestTheStatusOfGRPCIsInFields(t *testing.T) {
 	}
 }
 
-func TestTheServiceAndTheMethodOfGRPCAreInThePath(t *testing.T) {
+func TestGRPCServiceAndMethodVariables(t *testing.T) {
 	line, err := Compile("%rpc_service% %rpc_method% %x-mosn-rpc-service% %Dubbo_method%")
 	if err != nil {
 		t.Fatal(err)
@@ -241,7 +241,7 @@ func TestEveryVariableHasItsValue(t *testing.T) {
 			t.Errorf("Lookup(%q) finds nothing", test.name)
 			continue
 		}
-		tested[v.of] = true
+		tested[v.def] = true
 		x := x
 		if strings.HasPrefix(test.name, "rpc_") {
 			x = call
@@ -263,7 +263,7 @@ func TestEveryVariableHasItsValue(t *testing.T) {
 // The variables that an empty exchange has, with the value 0.
 var always = map[string]bool{"attempts": true, "bytes_sent": true, "bytes_received": true, "request_length": true}
 
-func TestAnEmptyExchangeLacksItsValues(t *testing.T) {
+func TestEmptyExchangeHasNoValues(t *testing.T) {
 	x := &protocol.Exchange{}
 	for name := range Names() {
 		v, ok := Lookup(name)
@@ -299,7 +299,7 @@ func TestNamesAreUniqueAndDocumented(t *testing.T) {
 	}
 }
 
-func TestLookupRefuses(t *testing.T) {
+func TestLookupUnknown(t *testing.T) {
 	for _, name := range []string{"", "nonsense", "request_header_", "cookie_", "START_TIME", "Http1_start_time", "Http3_request_uri"} {
 		if v, ok := Lookup(name); ok {
 			t.Errorf("Lookup(%q) = %s, want nothing", name, v.Name())
@@ -384,7 +384,7 @@ func TestTemplateJSON(t *testing.T) {
 	}
 }
 
-func TestCompileRefuses(t *testing.T) {
+func TestCompileErrors(t *testing.T) {
 	tests := []struct{ format, want string }{
 		{"50% off", `byte 3 of "50% off": % without a closing %: write %% for a percent sign`},
 		{"%method% %start_tme%", `byte 10 of "%method% %start_tme%": unknown variable "start_tme": did you mean "start_time"?`},
@@ -432,8 +432,8 @@ func TestConstantAndSingle(t *testing.T) {
 	}
 }
 
-// everything is a template of all variables.
-func everything(t testing.TB) *Template {
+// allVariables is a template of all variables.
+func allVariables(t testing.TB) *Template {
 	var format strings.Builder
 	for name := range Names() {
 		format.WriteString("%" + name + "% \"")
@@ -447,7 +447,7 @@ func everything(t testing.TB) *Template {
 
 func TestTemplatesAllocateNothing(t *testing.T) {
 	x := finished()
-	template := everything(t)
+	template := allVariables(t)
 	buf := make([]byte, 0, 4096)
 	if n := testing.AllocsPerRun(100, func() { buf = template.Append(buf[:0], x) }); n != 0 {
 		t.Errorf("Append allocates %v times, want 0", n)

@@ -57,13 +57,13 @@ func ParseMetadata(value string) (w Workload, err error) {
 	err = eachEntry(b, func(key string, value []byte) error {
 		if key == keyLabels {
 			return eachValue(value, valueStruct, func(labels []byte) error {
-				return eachEntry(labels, func(label string, value []byte) error { return w.set(label, value) })
+				return eachEntry(labels, func(label string, value []byte) error { return w.setField(label, value) })
 			})
 		}
 		if strings.HasPrefix(key, "service.") || key == labelApp || key == labelVersion {
 			return nil // not a label
 		}
-		return w.set(key, value)
+		return w.setField(key, value)
 	})
 	if err != nil {
 		return Workload{}, err
@@ -71,8 +71,8 @@ func ParseMetadata(value string) (w Workload, err error) {
 	return w, nil
 }
 
-// at returns where what is called key belongs; nil: nowhere.
-func (w *Workload) at(key string) *string {
+// field returns where what is called key belongs; nil: nowhere.
+func (w *Workload) field(key string) *string {
 	switch key {
 	case keyCluster:
 		return &w.Cluster
@@ -96,12 +96,12 @@ func (w *Workload) at(key string) *string {
 	return nil
 }
 
-// set takes a Value, if it is a text that w has a place for.
-func (w *Workload) set(key string, value []byte) error {
-	place := w.at(key)
+// setField takes a Value, if it is a text that w has a place for.
+func (w *Workload) setField(key string, value []byte) error {
+	place := w.field(key)
 	return eachValue(value, valueString, func(text []byte) error {
 		if place != nil {
-			*place = part(string(text))
+			*place = validPart(string(text))
 		}
 		return nil
 	})
@@ -172,14 +172,14 @@ func eachField(b []byte, f func(number protowire.Number, content []byte) error) 
 func (w *Workload) Metadata() string {
 	var labels, all []byte
 	for _, key := range []string{labelApp, labelService, labelRevision, labelVersion} {
-		labels = appendText(labels, key, *w.at(key))
+		labels = appendText(labels, key, *w.field(key))
 	}
 	for _, key := range []string{keyCluster, keyLabels, keyInstance, keyNamespace, keyOwner, keyName} {
 		if key == keyLabels {
 			all = appendEntry(all, keyLabels, valueStruct, labels)
 			continue
 		}
-		all = appendText(all, key, *w.at(key))
+		all = appendText(all, key, *w.field(key))
 	}
 	return base64.StdEncoding.EncodeToString(all)
 }

@@ -17,9 +17,9 @@ const (
 // Metadata of exchanges (protocol.Metadata): what the peer_metadata filter has found out,
 // for those further in and for who counts. Values are texts: see Parse.
 const (
-	Namespace = "istio"
-	KeyCaller = "downstream_peer" // the workload that asks
-	KeyHost   = "upstream_peer"   // the workload that answered
+	Namespace     = "istio"
+	KeyDownstream = "downstream_peer" // the workload that asks
+	KeyUpstream   = "upstream_peer"   // the workload that answered
 )
 
 // Workload is what runs behind a sidecar. What is not known is "". Its keys are those that
@@ -56,13 +56,13 @@ func (w *Workload) Text() string {
 	return strings.Join([]string{w.Name, w.Namespace, w.Service, w.Revision, w.Cluster, w.App, w.Version}, ";")
 }
 
-// longest is how long a part of a workload may be, in bytes. Names of Kubernetes have
+// maxPartLen is how long a part of a workload may be, in bytes. Names of Kubernetes have
 // 253 at most.
-const longest = 256
+const maxPartLen = 256
 
-// part returns s if it can be a part of a workload, else "".
-func part(s string) string {
-	if len(s) > longest || strings.IndexByte(s, ';') >= 0 || !utf8.ValidString(s) {
+// validPart returns s if it can be a part of a workload, else "".
+func validPart(s string) string {
+	if len(s) > maxPartLen || strings.IndexByte(s, ';') >= 0 || !utf8.ValidString(s) {
 		return ""
 	}
 	return s

@@ -29,7 +29,7 @@ func TestMetadataIsAStructInBase64(t *testing.T) {
 	}
 }
 
-func TestWhatIsNotKnownIsLeftOut(t *testing.T) {
+func TestMetadataOmitsUnknown(t *testing.T) {
 	w := Workload{Namespace: "default"}
 	if got, err := ParseMetadata(w.Metadata()); err != nil || got != w {
 		t.Errorf("ParseMetadata = %+v, %v, want %+v", got, err, w)
@@ -39,7 +39,7 @@ func TestWhatIsNotKnownIsLeftOut(t *testing.T) {
 	}
 }
 
-func TestMetadataThatNoWorkloadHasIsRefusedOrSkipped(t *testing.T) {
+func TestParseMetadataInvalid(t *testing.T) {
 	pack := func(b []byte) string { return base64.StdEncoding.EncodeToString(b) }
 	for _, test := range []struct {
 		name, value string
@@ -51,7 +51,7 @@ func TestMetadataThatNoWorkloadHasIsRefusedOrSkipped(t *testing.T) {
 		{name: "a group without an end", value: pack([]byte{0x0b}), refused: true},
 		{name: "too long", value: strings.Repeat("A", MaxMetadata+1), refused: true},
 		{name: "a semicolon", value: pack(appendText(nil, keyName, "a;b"))},
-		{name: "a text too long", value: pack(appendText(nil, keyName, strings.Repeat("a", longest+1)))},
+		{name: "a text too long", value: pack(appendText(nil, keyName, strings.Repeat("a", maxPartLen+1)))},
 		{name: "no UTF-8", value: pack(appendText(nil, keyName, "\xff"))},
 		{name: "an invalid label", value: pack(appendText(nil, labelApp, "shop"))},
 		{name: "an unknown key", value: pack(appendText(appendText(nil, "PLATFORM", "x"), keyName, "shop")), want: Workload{Name: "shop"}},
@@ -67,7 +67,7 @@ func TestMetadataThatNoWorkloadHasIsRefusedOrSkipped(t *testing.T) {
 	}
 }
 
-func TestTextsAreReadBack(t *testing.T) {
+func TestTextRoundTrip(t *testing.T) {
 	w := reviews()
 	w.Instance, w.Owner = "", ""
 	if got, ok := Parse(w.Text()); !ok || got != w {

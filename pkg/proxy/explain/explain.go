@@ -1,7 +1,7 @@
 // Package explain determines where a request would go, and why not elsewhere. It is pure: it reads
 // a configuration, sends nothing and runs no filter.
 //
-//	Query      a hypothetical request                question.go
+//	Query      a hypothetical request                query.go
 //	  │
 //	listener · filter chain                          listener.go
 //	  │
@@ -22,16 +22,16 @@ type Answer struct {
 	OtherListeners []Other   `json:"other_listeners,omitempty"`
 	Chain          *Selected `json:"filter_chain,omitempty"`
 	OtherChains    []Other   `json:"other_filter_chains,omitempty"`
-	// Unasked lists the filters in order that could reject or change the request. Explain does not
+	// FiltersNotRun lists the filters in order that could reject or change the request. Explain does not
 	// run them.
-	Unasked []string `json:"filters_not_run,omitempty"`
+	FiltersNotRun []string `json:"filters_not_run,omitempty"`
 
 	RouteTable        string    `json:"route_table,omitempty"`
 	VirtualHost       *Selected `json:"virtual_host,omitempty"`
 	OtherVirtualHosts []Other   `json:"other_virtual_hosts,omitempty"`
 	Routes            []Route   `json:"routes,omitempty"` // of VirtualHost, in configuration order
-	// Carried lists the clusters to which a chain that relays bytes sends the connection.
-	Carried []Cluster `json:"carried_to,omitempty"`
+	// RelayedTo lists the clusters to which a chain that relays bytes sends the connection.
+	RelayedTo []Cluster `json:"carried_to,omitempty"`
 
 	// End says why the request goes no further; empty if it does.
 	End string `json:"end,omitempty"`
@@ -66,7 +66,7 @@ const (
 	Rejected Outcome = "rejected"
 	Taken    Outcome = "taken"
 	ByChance Outcome = "taken by chance"
-	Later    Outcome = "comes too late" // it matches, but an earlier route is taken
+	Shadowed Outcome = "comes too late" // it matches, but an earlier route is taken
 )
 
 // Action is what a route does. Status is that of a local reply, or 0 if the route forwards.
@@ -108,28 +108,28 @@ type Upstreams func(name string) *Upstream
 // Explain answers q for the configuration c.
 func Explain(c *config.Snapshot, up Upstreams, q *Query) *Answer {
 	a := &Answer{Request: q.String()}
-	l := a.listener(c, q)
+	l := a.findListener(c, q)
 	if l == nil {
 		return a
 	}
-	fc := a.chain(l, q)
+	fc := a.findChain(l, q)
 	if fc == nil {
 		return a
 	}
-	for _, g := range fc.Gates {
-		a.Unasked = append(a.Unasked, g.Name)
+	for _, g := range fc.ConnectionFilters {
+		a.FiltersNotRun = append(a.FiltersNotRun, g.Name)
 	}
-	spoken, ok := a.spoken(fc, q)
+	spoken, ok := a.chainProtocol(fc, q)
 	if !ok {
 		return a
 	}
 	if spoken == "" {
-		a.carry(fc.TCPProxy, up, q)
+		a.relay(fc.TCPProxy, up, q)
 		return a
 	}
 	for _, f := range fc.Proxy.StreamFilters {
-		a.Unasked = append(a.Unasked, f.Name)
+		a.FiltersNotRun = append(a.FiltersNotRun, f.Name)
 	}
-	a.route(c, up, fc.Proxy, func() *exchange { return q.exchange(spoken, l.Name) })
+	a.findRoute(c, up, fc.Proxy, func() *exchange { return q.newExchange(spoken, l.Name) })
 	return a
 }

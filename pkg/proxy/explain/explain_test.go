@@ -27,21 +27,21 @@ func listener(name, address string, chains ...*config.FilterChain) *config.Liste
 	return &config.Listener{Name: name, Network: "tcp", Address: address, Bind: true, FilterChains: chains}
 }
 
-// shop is a configuration with something of everything.
-func shop() *config.Snapshot {
+// shopConfig is a configuration with something of everything.
+func shopConfig() *config.Snapshot {
 	carries := &config.FilterChain{TCPProxy: &config.TCPProxy{Cluster: "anywhere", Routes: []config.TCPRoute{
 		{Cluster: "database", DestinationPorts: []config.PortRange{{First: 3306, Last: 3306}}},
 	}}}
 	calls := &config.FilterChain{
-		Gates: []config.Filter{{Name: "rbac"}},
-		Proxy: &config.Proxy{Downstream: []config.Protocol{config.Dubbo}, RouteTable: "calls"},
+		ConnectionFilters: []config.Filter{{Name: "rbac"}},
+		Proxy:             &config.Proxy{Downstream: []config.Protocol{config.Dubbo}, RouteTable: "calls"},
 	}
 	secure := http("web", config.ChainMatch{ServerNames: []string{"*.shop.test"}, TransportProtocol: config.TransportTLS})
 	secure.Name = "secure"
 	choosing := listener("choosing", "0.0.0.0:443", secure, http("other", config.ChainMatch{ServerNames: []string{"a.shop.test"}}))
 	choosing.FilterChains[1].Match.ApplicationProtocols = []string{"h2"}
 	out := listener("out", "127.0.0.1:15001", carries)
-	out.OriginalDst = config.ByRedirect
+	out.OriginalDst = config.OriginalDstRedirect
 	virtual := listener("virtual", "0.0.0.0:9080", http("web", config.ChainMatch{}))
 	virtual.Bind = false
 	return &config.Snapshot{
@@ -49,25 +49,25 @@ func shop() *config.Snapshot {
 			listener("web", "127.0.0.1:2045", http("web", config.ChainMatch{}, "cors", "rbac")),
 			choosing, listener("calls", "127.0.0.1:2645", calls), out, virtual,
 		},
-		Routes: []*config.RouteTable{web(), callTable()},
+		Routes: []*config.RouteTable{webTable(), callTable()},
 	}
 }
 
-func web() *config.RouteTable {
+func webTable() *config.RouteTable {
 	tenth := 10.0
-	to := func(name string, m config.Match, f config.Forward) *config.Route {
+	to := func(name string, m config.RouteMatch, f config.Forward) *config.Route {
 		return &config.Route{Name: name, Match: m, Forward: &f}
 	}
-	prefix := func(p string) config.Match { return config.Match{PathKind: config.PathPrefix, Path: p} }
+	prefix := func(p string) config.RouteMatch { return config.RouteMatch{PathKind: config.PathPrefix, Path: p} }
 	return &config.RouteTable{Name: "web", VirtualHosts: []*config.VirtualHost{
 		{Name: "shop", Domains: []string{"shop.test", "*.shop.test"}, Routes: []*config.Route{
 			{Name: "old", Match: prefix("/old"), Redirect: &config.Redirect{Code: 302, Path: "/new"}},
-			{Name: "health", Match: config.Match{PathKind: config.PathExact, Path: "/health"}, Direct: &config.DirectResponse{Status: 200}},
-			to("canary", config.Match{PathKind: config.PathPrefix, Path: "/api/", Chance: &tenth}, config.Forward{Cluster: "v2"}),
-			to("jason", config.Match{PathKind: config.PathPrefix, Path: "/api/", Headers: []config.HeaderMatch{{Name: "end-user", Value: "jason"}}},
+			{Name: "health", Match: config.RouteMatch{PathKind: config.PathExact, Path: "/health"}, DirectResponse: &config.DirectResponse{Status: 200}},
+			to("canary", config.RouteMatch{PathKind: config.PathPrefix, Path: "/api/", Percentage: &tenth}, config.Forward{Cluster: "v2"}),
+			to("jason", config.RouteMatch{PathKind: config.PathPrefix, Path: "/api/", Headers: []config.HeaderMatch{{Name: "end-user", Value: "jason"}}},
 				config.Forward{Cluster: "subsets", Metadata: map[string]string{"version": "v2"}}),
 			to("api", prefix("/api/"), config.Forward{
-				Weighted: []config.WeightedCluster{{Cluster: "v1", Weight: 8}, {Cluster: "v2", Weight: 2}, {Cluster: "gone"}}, PrefixRewrite: "/", Timeout: 3e9,
+				WeightedClusters: []config.WeightedCluster{{Cluster: "v1", Weight: 8}, {Cluster: "v2", Weight: 2}, {Cluster: "gone"}}, PrefixRewrite: "/", Timeout: 3e9,
 			}),
 			to("named", prefix("/named"), config.Forward{ClusterVariable: "request_header_to", HostRewrite: "named.test"}),
 		}},
@@ -77,28 +77,28 @@ func web() *config.RouteTable {
 
 func callTable() *config.RouteTable {
 	return &config.RouteTable{Name: "calls", VirtualHosts: []*config.VirtualHost{{Name: "any", Domains: []string{"*"}, Routes: []*config.Route{
-		{Name: "grey", Match: config.Match{Headers: []config.HeaderMatch{{Name: "service", Value: "org.Pay"}, {Name: "group", Value: "grey"}}}, Forward: &config.Forward{Cluster: "v2"}},
-		{Name: "tagged", Match: config.Match{Headers: []config.HeaderMatch{{Name: "tag", Value: "^a", Regex: true}}}, Forward: &config.Forward{Cluster: "v2"}},
-		{Name: "pay", Match: config.Match{Headers: []config.HeaderMatch{{Name: "service", Value: "org.Pay"}}}, Forward: &config.Forward{Cluster: "v1"}},
+		{Name: "grey", Match: config.RouteMatch{Headers: []config.HeaderMatch{{Name: "service", Value: "org.Pay"}, {Name: "group", Value: "grey"}}}, Forward: &config.Forward{Cluster: "v2"}},
+		{Name: "tagged", Match: config.RouteMatch{Headers: []config.HeaderMatch{{Name: "tag", Value: "^a", Regex: true}}}, Forward: &config.Forward{Cluster: "v2"}},
+		{Name: "pay", Match: config.RouteMatch{Headers: []config.HeaderMatch{{Name: "service", Value: "org.Pay"}}}, Forward: &config.Forward{Cluster: "v1"}},
 	}}}}
 }
 
-// now are the clusters of shop as they run.
-func now(name string) *Upstream {
-	c := &config.Cluster{Name: name, Policy: config.RoundRobin}
+// currentState are the clusters of shop as they run.
+func currentState(name string) *Upstream {
+	c := &config.Cluster{Name: name, LBPolicy: config.RoundRobin}
 	hosts := func(all ...UpstreamHost) *Upstream { return &Upstream{Config: c, Hosts: all} }
 	switch name {
 	case "v1":
-		return hosts(UpstreamHost{Address: "10.0.0.1:80", Weight: 1}, UpstreamHost{Address: "10.0.0.2:80", Weight: 1, Down: "failing checks"},
+		return hosts(UpstreamHost{Address: "10.0.0.1:80", Weight: 1}, UpstreamHost{Address: "10.0.0.2:80", Weight: 1, DownReason: "failing checks"},
 			UpstreamHost{Address: "10.0.1.1:80", Weight: 1, Priority: 1, Locality: "eu/b/"})
 	case "v2":
-		return hosts(UpstreamHost{Address: "10.0.0.3:80", Weight: 5, Down: "ejected"}, UpstreamHost{Address: "10.0.1.3:80", Weight: 1, Priority: 1})
+		return hosts(UpstreamHost{Address: "10.0.0.3:80", Weight: 5, DownReason: "ejected"}, UpstreamHost{Address: "10.0.1.3:80", Weight: 1, Priority: 1})
 	case "subsets":
 		c.Subsets.Selectors = [][]string{{"version"}}
 		return hosts(UpstreamHost{Address: "10.0.0.4:80", Weight: 1, Metadata: map[string]string{"version": "v1"}},
 			UpstreamHost{Address: "10.0.0.5:80", Weight: 1, Metadata: map[string]string{"version": "v2"}})
 	case "anywhere":
-		c.Policy = config.LBOriginalDst
+		c.LBPolicy = config.LBOriginalDst
 		return hosts()
 	case "database":
 		return hosts()
@@ -106,7 +106,7 @@ func now(name string) *Upstream {
 	return nil
 }
 
-func TestAnswers(t *testing.T) {
+func TestExplain(t *testing.T) {
 	for name, query := range map[string]string{
 		"a redirect":                           "url=http://shop.test/old/1?a=b&listener=web",
 		"an answer of its own":                 "url=http://127.0.0.1:2045/health&header=Host:shop.test",
@@ -137,7 +137,7 @@ func TestAnswers(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			got := Explain(shop(), now, q).Text()
+			got := Explain(shopConfig(), currentState, q).Text()
 			file := filepath.Join("testdata", strings.ReplaceAll(name, " ", "_")+".golden")
 			if *update {
 				if err := os.WriteFile(file, []byte(got), 0o644); err != nil { //nolint:gosec // for everybody to read
@@ -155,7 +155,7 @@ func TestAnswers(t *testing.T) {
 	}
 }
 
-func TestAQuestionThatCannotBeReadSaysWhatIsWrong(t *testing.T) {
+func TestParseErrors(t *testing.T) {
 	for query, want := range map[string]string{
 		"":                                  "url or call is required",
 		"url=http://a/&call=a/b":            "url and call are mutually exclusive",
@@ -183,14 +183,14 @@ func TestAQuestionThatCannotBeReadSaysWhatIsWrong(t *testing.T) {
 	}
 }
 
-func TestFallbacksOfSubsets(t *testing.T) {
+func TestSubsetFallbacks(t *testing.T) {
 	u := &Upstream{
 		Config: &config.Cluster{Subsets: config.Subsets{Selectors: [][]string{{"v"}}, Default: map[string]string{"v": "1"}}},
 		Hosts:  []UpstreamHost{{Address: "a", Metadata: map[string]string{"v": "1"}}, {Address: "b", Metadata: map[string]string{"v": "2"}}},
 	}
 	for _, tt := range []struct {
 		name     string
-		fallback config.Fallback
+		fallback config.SubsetFallback
 		labels   map[string]string
 		want     string // candidates
 	}{
@@ -215,10 +215,10 @@ func TestFallbacksOfSubsets(t *testing.T) {
 	}
 }
 
-func TestHostsOfAConfigurationThatDoesNotRun(t *testing.T) {
-	u := Configured(&config.Cluster{Hosts: []config.Host{
+func TestFromConfigHosts(t *testing.T) {
+	u := FromConfig(&config.Cluster{Hosts: []config.Host{
 		{Address: "a", Weight: 1, Locality: config.Locality{Region: "eu", Zone: "a"}},
-		{Address: "b", Weight: 1, Health: config.HostUnfit},
+		{Address: "b", Weight: 1, Health: config.HostUnhealthy},
 	}})
 	c := cluster(func(string) *Upstream { return u }, "c", 100, nil, nil)
 	if len(c.Hosts) != 2 || !c.Hosts[0].Candidate || c.Hosts[0].Locality != "eu/a/" || c.Hosts[1].Candidate {
@@ -230,20 +230,20 @@ func TestHostsOfAConfigurationThatDoesNotRun(t *testing.T) {
 	}
 }
 
-// TestLongListsAreCut, but what is taken is shown.
-func TestLongListsAreCut(t *testing.T) {
-	c := shop()
+// TestTextShortensLongLists, but what is taken is shown.
+func TestTextShortensLongLists(t *testing.T) {
+	c := shopConfig()
 	vh := &config.VirtualHost{Name: "long", Domains: []string{"long.test"}}
 	for i := range 50 {
-		r := &config.Route{Name: string(rune('A' + i)), Match: config.Match{PathKind: config.PathExact, Path: "/no"}, Direct: &config.DirectResponse{Status: 404}}
+		r := &config.Route{Name: string(rune('A' + i)), Match: config.RouteMatch{PathKind: config.PathExact, Path: "/no"}, DirectResponse: &config.DirectResponse{Status: 404}}
 		if i == 49 {
-			r = &config.Route{Name: "last", Direct: &config.DirectResponse{Status: 200}}
+			r = &config.Route{Name: "last", DirectResponse: &config.DirectResponse{Status: 200}}
 		}
 		vh.Routes = append(vh.Routes, r)
 	}
 	c.Routes[0].VirtualHosts = append(c.Routes[0].VirtualHosts, vh)
 	q := &Query{Listener: "web", Protocol: config.HTTP1, Method: "GET", Scheme: "http", Authority: "long.test", Path: "/", Source: netip.MustParseAddrPort("10.0.0.1:1")}
-	text := Explain(c, now, q).Text()
+	text := Explain(c, currentState, q).Text()
 	if !strings.Contains(text, `route "last": all its conditions match`) || !strings.Contains(text, "and 29 other routes") {
 		t.Errorf("the answer is\n%s", text)
 	}

@@ -18,23 +18,23 @@ type exchange = protocol.Exchange
 
 // How well a listener matches a query, the best last.
 const (
-	unsuited   = iota
-	catchesAll // it accepts all redirected connections
-	bound      // bound to the port at every address, or the query has no address
-	virtual    // like bound, for a virtual listener that gets connections from others
-	exactly    // it has exactly the address
+	noMatch       = iota
+	matchCatchAll // it accepts all redirected connections
+	matchPort     // bound to the port at every address, or the query has no address
+	matchVirtual  // like bound, for a virtual listener that gets connections from others
+	matchExact    // it has exactly the address
 )
 
-// listener finds the listener for q. If there is none, it returns nil and sets End.
-func (a *Answer) listener(c *config.Snapshot, q *Query) *config.Listener {
-	chosen, why := choose(c.Listeners, q)
+// findListener finds the listener for q. If there is none, it returns nil and sets End.
+func (a *Answer) findListener(c *config.Snapshot, q *Query) *config.Listener {
+	chosen, why := chooseListener(c.Listeners, q)
 	for _, l := range c.Listeners {
 		if l == chosen {
 			a.Listener = &Selected{l.Name, why}
 			continue
 		}
 		if q.Listener == "" || chosen == nil {
-			a.OtherListeners = append(a.OtherListeners, Other{l.Name, []string{against(l, q)}})
+			a.OtherListeners = append(a.OtherListeners, Other{l.Name, []string{whyNotListener(l, q)}})
 		}
 	}
 	if chosen == nil {
@@ -43,33 +43,33 @@ func (a *Answer) listener(c *config.Snapshot, q *Query) *config.Listener {
 	return chosen
 }
 
-// noListener returns an error text for an unknown name, with the nearest known name.
-func noListener(all []*config.Listener, name string) string {
+// unknownListener returns an error text for an unknown name, with the nearest known name.
+func unknownListener(all []*config.Listener, name string) string {
 	names := make([]string, len(all))
 	for i, l := range all {
 		names[i] = l.Name
 	}
 	text := fmt.Sprintf("listener %q is not defined", name)
-	if near := document.Near(name, names); near != "" {
+	if near := document.Suggest(name, names); near != "" {
 		text += fmt.Sprintf("; did you mean %q?", near)
 	}
 	return text
 }
 
-// choose returns the listener and the reason, or nil and why there is none.
-func choose(all []*config.Listener, q *Query) (*config.Listener, string) {
+// chooseListener returns the listener and the reason, or nil and why there is none.
+func chooseListener(all []*config.Listener, q *Query) (*config.Listener, string) {
 	if q.Listener != "" {
 		for _, l := range all {
 			if l.Name == q.Listener {
 				return l, "the query names it"
 			}
 		}
-		return nil, noListener(all, q.Listener)
+		return nil, unknownListener(all, q.Listener)
 	}
 	var best *config.Listener
-	rank, reason := unsuited, ""
+	rank, reason := noMatch, ""
 	for _, l := range all {
-		if r, why := suits(l, q); r > rank {
+		if r, why := rankListener(l, q); r > rank {
 			best, rank, reason = l, r, why
 		}
 	}
@@ -78,7 +78,7 @@ func choose(all []*config.Listener, q *Query) (*config.Listener, string) {
 	}
 	var speaking []*config.Listener
 	for _, l := range all {
-		if speaks(l, q.Protocol) {
+		if acceptsProtocol(l, q.Protocol) {
 			speaking = append(speaking, l)
 		}
 	}
@@ -91,38 +91,38 @@ func choose(all []*config.Listener, q *Query) (*config.Listener, string) {
 	return nil, fmt.Sprintf("%d listeners speak %s and none matches %s: name the listener in the query", len(speaking), q.Protocol, destination(q))
 }
 
-// suits returns how well l matches the destination of q, and why.
-func suits(l *config.Listener, q *Query) (rank int, why string) {
+// rankListener returns how well l matches the destination of q, and why.
+func rankListener(l *config.Listener, q *Query) (rank int, why string) {
 	at, to := addressOf(l), q.Destination
 	switch {
 	case l.Network != "tcp" || to.Port() == 0:
-		return unsuited, ""
+		return noMatch, ""
 	case at == to && l.Bind:
-		return exactly, "it is bound to " + l.Address
+		return matchExact, "it is bound to " + l.Address
 	case at == to:
-		return exactly, "connections to " + l.Address + " are handed to it"
+		return matchExact, "connections to " + l.Address + " are handed to it"
 	case at.Port() == to.Port() && !l.Bind && at.Addr().IsUnspecified():
-		return virtual, "connections to port " + strconv.Itoa(int(at.Port())) + " are handed to it"
+		return matchVirtual, "connections to port " + strconv.Itoa(int(at.Port())) + " are handed to it"
 	case at.Port() == to.Port() && l.Bind && (at.Addr().IsUnspecified() || !to.Addr().IsValid()):
-		return bound, "it is bound to " + l.Address
+		return matchPort, "it is bound to " + l.Address
 	case l.Bind && l.OriginalDst != "" && !l.Ingress:
-		return catchesAll, "no listener matches " + destination(q) + ", and it accepts redirected connections"
+		return matchCatchAll, "no listener matches " + destination(q) + ", and it accepts redirected connections"
 	}
-	return unsuited, ""
+	return noMatch, ""
 }
 
-// against says why l is not chosen.
-func against(l *config.Listener, q *Query) string {
-	switch rank, why := suits(l, q); {
+// whyNotListener says why l is not chosen.
+func whyNotListener(l *config.Listener, q *Query) string {
+	switch rank, why := rankListener(l, q); {
 	case q.Listener != "":
 		return "the query names another listener; this one is at " + l.Address
-	case rank == catchesAll:
+	case rank == matchCatchAll:
 		return "it accepts only redirected connections that no other listener matches"
-	case rank == unsuited && q.Destination.Port() != 0:
+	case rank == noMatch && q.Destination.Port() != 0:
 		return fmt.Sprintf("it is at %s, and the connection goes to %s", l.Address, destination(q))
-	case rank == unsuited && !speaks(l, q.Protocol):
+	case rank == noMatch && !acceptsProtocol(l, q.Protocol):
 		return fmt.Sprintf("it does not speak %s", q.Protocol)
-	case rank == unsuited:
+	case rank == noMatch:
 		return "it is at " + l.Address
 	default:
 		return why + ", but another listener takes precedence"
@@ -151,21 +151,21 @@ func addressOf(l *config.Listener) netip.AddrPort {
 	return netip.AddrPortFrom(at.Addr().Unmap(), at.Port())
 }
 
-// speaks reports whether a chain of l accepts requests of protocol p.
-func speaks(l *config.Listener, p config.Protocol) bool {
+// acceptsProtocol reports whether a chain of l accepts requests of protocol p.
+func acceptsProtocol(l *config.Listener, p config.Protocol) bool {
 	for fc := range l.Chains() {
-		if fc.Proxy != nil && spokenBy(fc.Proxy, p) != "" {
+		if fc.Proxy != nil && downstreamProtocol(fc.Proxy, p) != "" {
 			return true
 		}
 	}
 	return false
 }
 
-// spokenBy returns the protocol in which the proxy receives requests like those of p, or "".
-func spokenBy(proxy *config.Proxy, p config.Protocol) config.Protocol {
+// downstreamProtocol returns the protocol in which the proxy receives requests like those of p, or "".
+func downstreamProtocol(proxy *config.Proxy, p config.Protocol) config.Protocol {
 	for _, d := range proxy.Downstream {
 		switch {
-		case d.Accepts(p), d == config.Auto && p.CarriedBy(proxy.Upstream):
+		case d.Accepts(p), d == config.Auto && p.CanSendAs(proxy.Upstream):
 			return p
 		case isHTTP(d) && isHTTP(p):
 			return d
@@ -174,9 +174,9 @@ func spokenBy(proxy *config.Proxy, p config.Protocol) config.Protocol {
 	return ""
 }
 
-// chain finds the filter chain for q. If there is none, it returns nil and sets End.
-func (a *Answer) chain(l *config.Listener, q *Query) *config.FilterChain {
-	c := connection(l, q)
+// findChain finds the filter chain for q. If there is none, it returns nil and sets End.
+func (a *Answer) findChain(l *config.Listener, q *Query) *config.FilterChain {
+	c := connectionOf(l, q)
 	matches := make([]config.ChainMatch, len(l.FilterChains))
 	for i, fc := range l.FilterChains {
 		matches[i] = fc.Match
@@ -198,10 +198,10 @@ func (a *Answer) chain(l *config.Listener, q *Query) *config.FilterChain {
 	}
 	for fc := range l.Chains() {
 		if fc == chosen {
-			a.Chain = &Selected{nameOf(l, fc), why}
+			a.Chain = &Selected{chainName(l, fc), why}
 			continue
 		}
-		other := Other{nameOf(l, fc), chainmatch.Mismatches(&fc.Match, &c)}
+		other := Other{chainName(l, fc), chainmatch.Mismatches(&fc.Match, &c)}
 		switch {
 		case fc == l.DefaultChain:
 			other.Why = []string{"another filter chain matches the connection"}
@@ -216,8 +216,8 @@ func (a *Answer) chain(l *config.Listener, q *Query) *config.FilterChain {
 	return chosen
 }
 
-// connection returns what l would know of the connection of q.
-func connection(l *config.Listener, q *Query) chainmatch.Connection {
+// connectionOf returns what l would know of the connection of q.
+func connectionOf(l *config.Listener, q *Query) chainmatch.Connection {
 	at, to := addressOf(l), q.Destination
 	if ip := at.Addr(); !to.Addr().IsValid() && ip.IsValid() && !ip.IsUnspecified() {
 		to = netip.AddrPortFrom(ip, to.Port())
@@ -225,26 +225,26 @@ func connection(l *config.Listener, q *Query) chainmatch.Connection {
 	if to.Port() == 0 || l.OriginalDst == "" && l.Bind {
 		to = netip.AddrPortFrom(to.Addr(), at.Port())
 	}
-	c := chainmatch.Connection{Destination: to, Source: q.Source, Peer: q.Source.Addr(), Transport: config.RawBuffer, Protocols: q.ALPN}
+	c := chainmatch.Connection{Destination: to, Source: q.Source, DirectSource: q.Source.Addr(), Transport: config.RawBuffer, Protocols: q.ALPN}
 	if q.TLS {
 		c.Transport, c.ServerName = config.TransportTLS, q.ServerName
 	}
 	return c
 }
 
-// nameOf returns a name that distinguishes fc from the other chains of l.
-func nameOf(l *config.Listener, fc *config.FilterChain) string {
+// chainName returns a name that distinguishes fc from the other chains of l.
+func chainName(l *config.Listener, fc *config.FilterChain) string {
 	if fc == l.DefaultChain {
 		return cmp.Or(fc.Name, "(default)")
 	}
 	return cmp.Or(fc.Name, fc.Match.String(), "(all)")
 }
 
-// spoken returns the protocol with which the chain serves the request, or "" if the chain relays
+// chainProtocol returns the protocol with which the chain serves the request, or "" if the chain relays
 // bytes. If it can do neither, ok is false and End is set.
-func (a *Answer) spoken(fc *config.FilterChain, q *Query) (p config.Protocol, ok bool) {
+func (a *Answer) chainProtocol(fc *config.FilterChain, q *Query) (p config.Protocol, ok bool) {
 	if fc.Proxy != nil {
-		p = spokenBy(fc.Proxy, q.Protocol)
+		p = downstreamProtocol(fc.Proxy, q.Protocol)
 	}
 	switch {
 	case p != "":
@@ -259,12 +259,12 @@ func (a *Answer) spoken(fc *config.FilterChain, q *Query) (p config.Protocol, ok
 	return "", false
 }
 
-// carry sets where a chain that relays bytes sends the connection.
-func (a *Answer) carry(t *config.TCPProxy, up Upstreams, q *Query) {
+// relay sets where a chain that relays bytes sends the connection.
+func (a *Answer) relay(t *config.TCPProxy, up Upstreams, q *Query) {
 	name := t.Cluster
 	for i := range t.Routes {
 		r := &t.Routes[i]
-		if within(q.Source, r.SourceAddrs, r.SourcePorts) && within(q.Destination, r.DestinationAddrs, r.DestinationPorts) {
+		if inRanges(q.Source, r.SourceAddrs, r.SourcePorts) && inRanges(q.Destination, r.DestinationAddrs, r.DestinationPorts) {
 			name = r.Cluster
 			break
 		}
@@ -273,12 +273,12 @@ func (a *Answer) carry(t *config.TCPProxy, up Upstreams, q *Query) {
 		a.End = "no route of tcp_proxy matches the connection: Weft closes it"
 		return
 	}
-	a.Carried = []Cluster{cluster(up, name, 100, nil, nil)}
+	a.RelayedTo = []Cluster{cluster(up, name, 100, nil, nil)}
 }
 
-// within reports whether a is in one of the address ranges and in one of the port ranges. An empty
+// inRanges reports whether a is in one of the address ranges and in one of the port ranges. An empty
 // list contains everything.
-func within(a netip.AddrPort, addrs []netip.Prefix, ports []config.PortRange) bool {
+func inRanges(a netip.AddrPort, addrs []netip.Prefix, ports []config.PortRange) bool {
 	return (len(addrs) == 0 || slices.ContainsFunc(addrs, func(p netip.Prefix) bool { return p.Contains(a.Addr()) })) &&
 		(len(ports) == 0 || slices.ContainsFunc(ports, func(r config.PortRange) bool { return r.First <= a.Port() && a.Port() <= r.Last }))
 }

@@ -8,9 +8,9 @@ import (
 	"github.com/weft-proxy/weft/pkg/router"
 )
 
-// route finds the route of a request. It calls ask for a new copy of the request when needed,
+// findRoute finds the route of a request. It calls ask for a new copy of the request when needed,
 // because routes change requests.
-func (a *Answer) route(c *config.Snapshot, up Upstreams, p *config.Proxy, ask func() *exchange) {
+func (a *Answer) findRoute(c *config.Snapshot, up Upstreams, p *config.Proxy, ask func() *exchange) {
 	a.RouteTable = p.RouteTable
 	var source *config.RouteTable
 	for _, t := range c.Routes {
@@ -67,8 +67,8 @@ func outcome(o router.Outcome) Outcome {
 		return Taken
 	case router.ByChance:
 		return ByChance
-	case router.Later:
-		return Later
+	case router.Shadowed:
+		return Shadowed
 	case router.Rejected:
 	}
 	return Rejected
@@ -97,7 +97,7 @@ func action(r *router.Route, up Upstreams, x *exchange) *Action {
 // clusters sets the clusters to which r may send x.
 func (a *Action) clusters(r *router.Route, up Upstreams, x *exchange) {
 	f := r.Config.Forward
-	if len(f.Weighted) == 0 {
+	if len(f.WeightedClusters) == 0 {
 		name, _ := r.ChooseCluster(x, 0)
 		if name == "" {
 			a.Missing = fmt.Sprintf("the variable %s, which names the cluster, has no value: the request fails with no_cluster", f.ClusterVariable)
@@ -107,14 +107,14 @@ func (a *Action) clusters(r *router.Route, up Upstreams, x *exchange) {
 		return
 	}
 	total := uint64(0)
-	for i := range f.Weighted {
-		total += uint64(f.Weighted[i].Weight)
+	for i := range f.WeightedClusters {
+		total += uint64(f.WeightedClusters[i].Weight)
 	}
 	if total == 0 {
 		a.Missing = "all weights are 0: the request fails with no_cluster"
 	}
-	for i := range f.Weighted {
-		w := &f.Weighted[i]
+	for i := range f.WeightedClusters {
+		w := &f.WeightedClusters[i]
 		labels := f.Metadata
 		if len(w.Metadata) > 0 {
 			labels = maps.Clone(w.Metadata)

@@ -20,10 +20,12 @@ func (byUser) Select(call config.Call, left config.HostSet) {
 	}
 }
 
-func (byUser) Has(left config.HostSet, h *config.Host) bool { return left.Has(int(h.Address[0] - 'a')) }
+func (byUser) Allows(left config.HostSet, h *config.Host) bool {
+	return left.Has(int(h.Address[0] - 'a'))
+}
 
-func TestHostsThatRulesKeepARequestFromAreNoCandidates(t *testing.T) {
-	u := Configured(&config.Cluster{Rules: byUser{}, Hosts: []config.Host{{Address: "a"}, {Address: "b"}}})
+func TestRulesExcludeHosts(t *testing.T) {
+	u := FromConfig(&config.Cluster{HostRules: byUser{}, Hosts: []config.Host{{Address: "a"}, {Address: "b"}}})
 	x := &protocol.Exchange{}
 	x.Request.Header.Add("user", "b")
 	for _, tt := range []struct {

@@ -9,8 +9,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/config"
 )
 
-// mostLines is how many entries of a list Text prints; it counts the rest.
-const mostLines = 20
+// maxLines is how many entries of a list Text prints; it counts the rest.
+const maxLines = 20
 
 // Text returns the answer as text. It shortens long lists.
 func (a *Answer) Text() string {
@@ -18,17 +18,17 @@ func (a *Answer) Text() string {
 	p.line(0, "%s", a.Request)
 	p.step("listener", a.Listener, a.OtherListeners)
 	p.step("filter chain", a.Chain, a.OtherChains)
-	if len(a.Unasked) > 0 {
-		p.line(0, "filters, which this query does not run: %s", strings.Join(a.Unasked, ", "))
+	if len(a.FiltersNotRun) > 0 {
+		p.line(0, "filters, which this query does not run: %s", strings.Join(a.FiltersNotRun, ", "))
 	}
 	if a.RouteTable != "" {
 		p.line(0, "route table %q", a.RouteTable)
 	}
 	p.step("virtual host", a.VirtualHost, a.OtherVirtualHosts)
 	p.routes(a.Routes)
-	for i := range a.Carried {
+	for i := range a.RelayedTo {
 		p.line(0, "relayed as bytes")
-		p.cluster(&a.Carried[i])
+		p.cluster(&a.RelayedTo[i])
 	}
 	if a.End != "" {
 		p.line(0, "result: %s", a.End)
@@ -49,7 +49,7 @@ func (p *printer) step(kind string, s *Selected, others []Other) {
 		p.line(0, "%s %q: %s", kind, s.Name, s.Why)
 	}
 	for i, o := range others {
-		if i == mostLines {
+		if i == maxLines {
 			p.line(1, "and %d others", len(others)-i)
 			return
 		}
@@ -61,17 +61,17 @@ func (p *printer) step(kind string, s *Selected, others []Other) {
 func (p *printer) routes(all []Route) {
 	left := len(all)
 	for i, r := range all {
-		if i >= mostLines && r.Action == nil {
+		if i >= maxLines && r.Action == nil {
 			continue
 		}
 		left--
 		switch r.Outcome {
 		case Rejected:
 			p.line(1, "not %q: %s", r.Name, strings.Join(r.Why, "; "))
-		case Later:
+		case Shadowed:
 			p.line(1, "not %q: it matches, but an earlier route is taken", r.Name)
 		case ByChance:
-			p.line(0, "route %q: all its conditions match, for %s of the requests", r.Name, share(r.Percent))
+			p.line(0, "route %q: all its conditions match, for %s of the requests", r.Name, formatPercent(r.Percent))
 		case Taken:
 			p.line(0, "route %q: all its conditions match", r.Name)
 		}
@@ -105,7 +105,7 @@ func (p *printer) action(a *Action) {
 func (p *printer) cluster(c *Cluster) {
 	text := fmt.Sprintf("cluster %q", c.Name)
 	if c.Percent < 100 {
-		text += ", " + share(c.Percent) + " of the requests"
+		text += ", " + formatPercent(c.Percent) + " of the requests"
 	}
 	if c.Missing {
 		p.line(2, "%s: not defined", text)
@@ -128,7 +128,7 @@ func (p *printer) cluster(c *Cluster) {
 	hosts := slices.Clone(c.Hosts)
 	slices.SortStableFunc(hosts, func(a, b Host) int { return len(a.Why) - len(b.Why) })
 	for i := range hosts {
-		if i == mostLines {
+		if i == maxLines {
 			p.line(3, "and %d other hosts", len(hosts)-i)
 			return
 		}
@@ -158,4 +158,4 @@ func (p *printer) host(h *Host) {
 	p.line(3, "host %s", text)
 }
 
-func share(percent float64) string { return strconv.FormatFloat(percent, 'g', 4, 64) + " %" }
+func formatPercent(percent float64) string { return strconv.FormatFloat(percent, 'g', 4, 64) + " %" }

@@ -52,17 +52,17 @@ type Decision struct {
 
 // Evaluator makes the decisions for one configuration. One goroutine owns it.
 type Evaluator struct {
-	config   *config.Overload // immutable
-	actions  [][]trigger      // as config.Actions
-	verdicts []Decision       // as config.Actions
+	config    *config.Overload // immutable
+	actions   [][]trigger      // as config.Actions
+	decisions []Decision       // as config.Actions
 }
 
 // New returns an evaluator without pressure.
 func New(c *config.Overload) *Evaluator {
-	j := &Evaluator{config: c, actions: make([][]trigger, len(c.Actions)), verdicts: make([]Decision, len(c.Actions))}
+	j := &Evaluator{config: c, actions: make([][]trigger, len(c.Actions)), decisions: make([]Decision, len(c.Actions))}
 	for i, a := range c.Actions {
 		for _, t := range a.Triggers {
-			j.actions[i] = append(j.actions[i], trigger{Trigger: t, monitor: place(c, t.Monitor)})
+			j.actions[i] = append(j.actions[i], trigger{Trigger: t, monitor: monitorIndex(c, t.Monitor)})
 		}
 	}
 	return j
@@ -73,12 +73,12 @@ func New(c *config.Overload) *Evaluator {
 // reuses the result in the next call.
 func (j *Evaluator) Decide(now time.Time, pressures []float64) []Decision {
 	for i := range j.actions {
-		was := j.verdicts[i].State
+		was := j.decisions[i].State
 		v := Decision{}
 		for k := range j.actions[i] {
 			t := &j.actions[i][k]
-			t.follow(now, pressures[t.monitor])
-			if t.on && (v.State == Inactive || t.value > v.Value) {
+			t.update(now, pressures[t.monitor])
+			if t.active && (v.State == Inactive || t.value > v.Value) {
 				v = Decision{Value: t.value, State: Scaling, Monitor: t.Monitor}
 			}
 		}
@@ -86,9 +86,9 @@ func (j *Evaluator) Decide(now time.Time, pressures []float64) []Decision {
 			v.State = Saturated
 		}
 		v.Changed = v.State != was
-		j.verdicts[i] = v
+		j.decisions[i] = v
 	}
-	return j.verdicts
+	return j.decisions
 }
 
 // trigger is the state of a config.Trigger.
@@ -96,13 +96,13 @@ type trigger struct {
 	config.Trigger
 	monitor int // index of the monitor
 
-	value float64
-	on    bool      // it acts, or has acted and is not released yet
-	less  time.Time // when a value lower than value was first wanted; zero: not wanted
+	value      float64
+	active     bool      // it acts, or has acted and is not released yet
+	lowerSince time.Time // when a value lower than value was first wanted; zero: not wanted
 }
 
-// wanted returns the value for a pressure.
-func (t *trigger) wanted(pressure float64) float64 {
+// targetValue returns the value for a pressure.
+func (t *trigger) targetValue(pressure float64) float64 {
 	switch {
 	case pressure >= t.To:
 		return 1
@@ -112,29 +112,29 @@ func (t *trigger) wanted(pressure float64) float64 {
 	return (pressure - t.From) / (t.To - t.From)
 }
 
-// follow updates the value for a pressure.
-func (t *trigger) follow(now time.Time, pressure float64) {
-	want := t.wanted(pressure)
+// update updates the value for a pressure.
+func (t *trigger) update(now time.Time, pressure float64) {
+	want := t.targetValue(pressure)
 	held := pressure > ReleaseRatio*t.From
 	switch {
 	case want > 0 && want >= t.value:
-		t.value, t.on, t.less = want, true, time.Time{}
+		t.value, t.active, t.lowerSince = want, true, time.Time{}
 		return
-	case !t.on:
+	case !t.active:
 		return
 	case held && want == 0 && (t.From == t.To || t.value == 0): // below the threshold but not yet released
-		t.less = time.Time{}
+		t.lowerSince = time.Time{}
 		return
-	case t.less.IsZero():
-		t.less = now
+	case t.lowerSince.IsZero():
+		t.lowerSince = now
 	}
-	if now.Sub(t.less) < ScaleDownDelay {
+	if now.Sub(t.lowerSince) < ScaleDownDelay {
 		return
 	}
-	t.value, t.on, t.less = want, want > 0 || held, time.Time{}
+	t.value, t.active, t.lowerSince = want, want > 0 || held, time.Time{}
 }
 
-// place returns the index of a monitor in c. Validation has checked that it exists.
-func place(c *config.Overload, name config.MonitorName) int {
+// monitorIndex returns the index of a monitor in c. Validation has checked that it exists.
+func monitorIndex(c *config.Overload, name config.MonitorName) int {
 	return slices.IndexFunc(c.Monitors, func(m config.Monitor) bool { return m.Name == name })
 }

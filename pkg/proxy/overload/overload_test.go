@@ -16,7 +16,7 @@ type step struct {
 	state    State
 }
 
-func TestAnActionFollowsItsTrigger(t *testing.T) {
+func TestActionFollowsTrigger(t *testing.T) {
 	const look = 250 * time.Millisecond
 	step1 := config.Trigger{Monitor: "memory", From: 0.9, To: 0.9}
 	scaled := config.Trigger{Monitor: "memory", From: 0.5, To: 1}
@@ -56,7 +56,7 @@ func TestAnActionFollowsItsTrigger(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			j := New(&config.Overload{
 				Monitors: []config.Monitor{{Name: "memory"}},
-				Actions:  []config.OverloadAction{{Name: config.ActStopRequests, Triggers: []config.Trigger{tt.trigger}}},
+				Actions:  []config.OverloadAction{{Name: config.ActionStopRequests, Triggers: []config.Trigger{tt.trigger}}},
 			})
 			now, before := time.Unix(0, 0), Inactive
 			for i, s := range tt.steps {
@@ -74,14 +74,14 @@ func TestAnActionFollowsItsTrigger(t *testing.T) {
 	}
 }
 
-func TestTheHighestTriggerCounts(t *testing.T) {
+func TestHighestTriggerWins(t *testing.T) {
 	c := &config.Overload{
 		Monitors: []config.Monitor{{Name: "memory"}, {Name: "cpu_utilization"}},
 		Actions: []config.OverloadAction{
-			{Name: config.ActStopRequests, Triggers: []config.Trigger{
+			{Name: config.ActionStopRequests, Triggers: []config.Trigger{
 				{Monitor: "cpu_utilization", From: 0.5, To: 1}, {Monitor: "memory", From: 0.8, To: 1},
 			}},
-			{Name: config.ActShrinkIdle, Triggers: []config.Trigger{{Monitor: "memory", From: 0.7, To: 0.7}}},
+			{Name: config.ActionShrinkIdle, Triggers: []config.Trigger{{Monitor: "memory", From: 0.7, To: 0.7}}},
 		},
 	}
 	for _, tt := range []struct {
@@ -106,12 +106,12 @@ func TestTheHighestTriggerCounts(t *testing.T) {
 	}
 }
 
-// TestItDoesNotFlap: pressure that an action relieves, and that comes back without it,
+// TestNoOscillation: pressure that an action relieves, and that comes back without it,
 // as closing the door and opening it does, turns it once in a while at most.
-func TestItDoesNotFlap(t *testing.T) {
+func TestNoOscillation(t *testing.T) {
 	j := New(&config.Overload{
 		Monitors: []config.Monitor{{Name: "memory"}},
-		Actions:  []config.OverloadAction{{Name: config.ActStopRequests, Triggers: []config.Trigger{{Monitor: "memory", From: 0.9, To: 0.9}}}},
+		Actions:  []config.OverloadAction{{Name: config.ActionStopRequests, Triggers: []config.Trigger{{Monitor: "memory", From: 0.9, To: 0.9}}}},
 	})
 	now, pressure, turns := time.Unix(0, 0), 0.85, 0
 	for range 4 * 60 { // a minute
@@ -131,10 +131,10 @@ func TestItDoesNotFlap(t *testing.T) {
 	}
 }
 
-func TestDecidingAllocatesNothing(t *testing.T) {
+func TestDecideDoesNotAllocate(t *testing.T) {
 	j := New(&config.Overload{
 		Monitors: []config.Monitor{{Name: "memory"}},
-		Actions:  []config.OverloadAction{{Name: config.ActStopRequests, Triggers: []config.Trigger{{Monitor: "memory", From: 0.5, To: 1}}}},
+		Actions:  []config.OverloadAction{{Name: config.ActionStopRequests, Triggers: []config.Trigger{{Monitor: "memory", From: 0.5, To: 1}}}},
 	})
 	pressures, now := []float64{0.7}, time.Unix(0, 0)
 	if n := testing.AllocsPerRun(100, func() { j.Decide(now, pressures) }); n > 0 {

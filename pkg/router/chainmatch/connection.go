@@ -15,8 +15,8 @@ type Connection struct {
 	// Source is the remote address, or the proxied address of a PROXY protocol header. Invalid:
 	// no IP address.
 	Source netip.AddrPort
-	// Peer is the direct remote address, which may belong to a proxy.
-	Peer netip.Addr
+	// DirectSource is the direct remote address, which may belong to a proxy.
+	DirectSource netip.Addr
 
 	Transport  config.TransportProtocol // detected by the first bytes
 	ServerName string                   // SNI, in lower case
@@ -31,7 +31,7 @@ type Connection struct {
 func (c *Connection) isLocal() bool {
 	source := c.Source.Addr()
 	if !source.IsValid() {
-		source = c.Peer
+		source = c.DirectSource
 	}
 	return !source.IsValid() || source.IsLoopback() || source == c.Destination.Addr()
 }

@@ -12,25 +12,25 @@ import (
 // criterion.
 func Mismatches(match *config.ChainMatch, c *Connection) (why []string) {
 	for _, one := range criteria(match, c) {
-		m, err := Compile([]config.ChainMatch{one.asks})
+		m, err := Compile([]config.ChainMatch{one.want})
 		if err != nil || m.Match(c) < 0 {
-			why = append(why, fmt.Sprintf("%s, expected %s", one.is, one.asks.String()))
+			why = append(why, fmt.Sprintf("%s, expected %s", one.got, one.want.String()))
 		}
 	}
 	return why
 }
 
-// asked is one criterion: the values that a chain requires, and the value of a connection.
-type asked struct {
-	asks config.ChainMatch // with only that criterion set
-	is   string
+// criterionValue is one criterion: the values that a chain requires, and the value of a connection.
+type criterionValue struct {
+	want config.ChainMatch // with only that criterion set
+	got  string
 }
 
 // criteria splits match into its criteria, in the order of evaluation.
-func criteria(match *config.ChainMatch, c *Connection) (all []asked) {
+func criteria(match *config.ChainMatch, c *Connection) (all []criterionValue) {
 	add := func(given bool, asks config.ChainMatch, is string, value any) {
 		if given {
-			all = append(all, asked{asks, fmt.Sprintf(is, value)})
+			all = append(all, criterionValue{asks, fmt.Sprintf(is, value)})
 		}
 	}
 	add(match.DestinationPort != 0, config.ChainMatch{DestinationPort: match.DestinationPort}, "its destination port is %d", c.Destination.Port())
@@ -38,7 +38,7 @@ func criteria(match *config.ChainMatch, c *Connection) (all []asked) {
 	add(len(match.ServerNames) > 0, config.ChainMatch{ServerNames: match.ServerNames}, "its server name is %q", c.ServerName)
 	add(match.TransportProtocol != config.AnyTransport, config.ChainMatch{TransportProtocol: match.TransportProtocol}, "its transport protocol is %s", c.Transport)
 	add(len(match.ApplicationProtocols) > 0, config.ChainMatch{ApplicationProtocols: match.ApplicationProtocols}, "its application protocols are %q", c.Protocols)
-	add(len(match.DirectSourceRanges) > 0, config.ChainMatch{DirectSourceRanges: match.DirectSourceRanges}, "its direct source is %s", address(c.Peer))
+	add(len(match.DirectSourceRanges) > 0, config.ChainMatch{DirectSourceRanges: match.DirectSourceRanges}, "its direct source is %s", address(c.DirectSource))
 	add(match.SourceType != config.AnySource, config.ChainMatch{SourceType: match.SourceType}, "its source is %s", address(c.Source.Addr()))
 	add(len(match.SourceRanges) > 0, config.ChainMatch{SourceRanges: match.SourceRanges}, "its source is %s", address(c.Source.Addr()))
 	add(len(match.SourcePorts) > 0, config.ChainMatch{SourcePorts: match.SourcePorts}, "its source port is %d", c.Source.Port())

@@ -7,10 +7,10 @@ import (
 	"github.com/weft-proxy/weft/pkg/config"
 )
 
-func TestEachCriterionThatIsNotMetIsNamed(t *testing.T) {
+func TestMismatchesNameEachCriterion(t *testing.T) {
 	c := handshake("a.example", "h2")
 	c.Destination, c.Source = addrPort("10.1.2.3:443"), addrPort("192.168.7.9:40000")
-	c.Peer = c.Source.Addr()
+	c.DirectSource = c.Source.Addr()
 	type match = config.ChainMatch
 	for _, tt := range []struct {
 		name  string
@@ -43,7 +43,7 @@ func TestEachCriterionThatIsNotMetIsNamed(t *testing.T) {
 	}
 }
 
-func TestAnAddressThatIsNotKnownMeetsNoRange(t *testing.T) {
+func TestUnknownAddressMatchesNoRange(t *testing.T) {
 	got := Mismatches(&config.ChainMatch{DestinationRanges: prefixes("10.0.0.0/8")}, &Connection{})
 	want := []string{"its destination is an unknown address, expected prefix_ranges [10.0.0.0/8]"}
 	if !slices.Equal(got, want) {

@@ -13,8 +13,8 @@ import (
 
 // Matcher selects among the chains that it was compiled from.
 type Matcher struct {
-	root *node
-	asks Needs // needs of all chains
+	root  *node
+	needs Needs // needs of all chains
 }
 
 // Needs says what must be known of a connection's first bytes to select its chain.
@@ -22,8 +22,8 @@ type Needs uint8
 
 // The bits of Needs.
 const (
-	AskTLS  Needs = 1 << iota // whether it begins with a TLS handshake, and the ClientHello's values
-	AskHTTP                   // which HTTP version it speaks in plaintext
+	NeedTLS  Needs = 1 << iota // whether it begins with a TLS handshake, and the ClientHello's values
+	NeedHTTP                   // which HTTP version it speaks in plaintext
 )
 
 // ConflictError reports that two chains have a match in common.
@@ -39,8 +39,8 @@ func (e *ConflictError) Error() string {
 // ErrTooLarge reports that the values of the chains' criteria have too many combinations.
 var ErrTooLarge = errors.New("the criteria of the filter chains have more than 1,000,000 combinations")
 
-// mostCombinations bounds the memory that a configuration can require.
-const mostCombinations = 1_000_000
+// maxCombinations bounds the memory that a configuration can require.
+const maxCombinations = 1_000_000
 
 // criterion is a level of the tree: the property that its nodes test.
 type criterion uint8
@@ -51,7 +51,7 @@ const (
 	serverName
 	transport
 	application
-	peerRange
+	directSourceRange
 	sourceType
 	sourceRange
 	sourcePort
@@ -69,11 +69,11 @@ type key struct {
 // node represents the chains that agree in all criteria before its own. It is immutable once
 // compiled.
 type node struct {
-	below   map[key]*node
-	lengths [2][]uint8 // prefix lengths in below, longest first: of IPv4 and of IPv6
-	rest    *node      // chains without the criterion; nil: none
-	chain   int        // at a leaf: index of the chain
-	asks    Needs      // needs of all chains below
+	children      map[key]*node
+	lengths       [2][]uint8 // prefix lengths in below, longest first: of IPv4 and of IPv6
+	unconstrained *node      // chains without the criterion; nil: none
+	chain         int        // at a leaf: index of the chain
+	needs         Needs      // needs of all chains below
 }
 
 // Compile returns a Matcher for chains with these matches; a chain is identified by its index.
@@ -82,13 +82,13 @@ func Compile(matches []config.ChainMatch) (*Matcher, error) {
 	m := &Matcher{root: new(node)}
 	c := compiler{}
 	for i := range matches {
-		c.chain, c.keys, c.asks = i, keysOf(&matches[i]), asksOf(&matches[i])
-		m.asks |= c.asks
+		c.chain, c.keys, c.needs = i, keysOf(&matches[i]), needsOf(&matches[i])
+		m.needs |= c.needs
 		if err := c.insert(m.root, destinationPort); err != nil {
 			return nil, err
 		}
 	}
-	m.root.order()
+	m.root.sortLengths()
 	return m, nil
 }
 
@@ -96,7 +96,7 @@ func Compile(matches []config.ChainMatch) (*Matcher, error) {
 type compiler struct {
 	chain int
 	keys  [leaf][]key // by criterion; one zero key: no requirement
-	asks  Needs
+	needs Needs
 	path  [leaf]key // to the current node
 	count int       // number of leaves
 }
@@ -104,12 +104,12 @@ type compiler struct {
 // keysOf returns the values that match requires, without duplicates.
 func keysOf(match *config.ChainMatch) [leaf][]key {
 	keys := [leaf][]key{
-		destinationPort:  {{port: match.DestinationPort}},
-		destinationRange: ranges(match.DestinationRanges),
-		transport:        {{text: string(match.TransportProtocol)}},
-		peerRange:        ranges(match.DirectSourceRanges),
-		sourceType:       {{text: string(match.SourceType)}},
-		sourceRange:      ranges(match.SourceRanges),
+		destinationPort:   {{port: match.DestinationPort}},
+		destinationRange:  ranges(match.DestinationRanges),
+		transport:         {{text: string(match.TransportProtocol)}},
+		directSourceRange: ranges(match.DirectSourceRanges),
+		sourceType:        {{text: string(match.SourceType)}},
+		sourceRange:       ranges(match.SourceRanges),
 	}
 	for _, name := range match.ServerNames {
 		keys[serverName] = append(keys[serverName], key{text: strings.TrimPrefix(strings.ToLower(name), "*")})
@@ -151,14 +151,14 @@ func compare(a, b key) int {
 	return cmp.Or(cmp.Compare(a.port, b.port), strings.Compare(a.text, b.text), a.prefix.Addr().Compare(b.prefix.Addr()), cmp.Compare(a.prefix.Bits(), b.prefix.Bits()))
 }
 
-// asksOf returns what must be known to evaluate match.
-func asksOf(match *config.ChainMatch) (asks Needs) {
+// needsOf returns what must be known to evaluate match.
+func needsOf(match *config.ChainMatch) (asks Needs) {
 	if len(match.ServerNames) > 0 || match.TransportProtocol != config.AnyTransport || len(match.ApplicationProtocols) > 0 {
-		asks = AskTLS
+		asks = NeedTLS
 	}
 	for _, name := range match.ApplicationProtocols {
 		if name == config.PlainHTTP10 || name == config.PlainHTTP11 || name == config.PlainHTTP2 {
-			asks |= AskHTTP
+			asks |= NeedHTTP
 		}
 	}
 	return asks
@@ -166,10 +166,10 @@ func asksOf(match *config.ChainMatch) (asks Needs) {
 
 // insert adds the chain below n, a node of level.
 func (c *compiler) insert(n *node, level criterion) error {
-	n.asks |= c.asks
+	n.needs |= c.needs
 	for _, k := range c.keys[level] {
 		c.path[level] = k
-		next, fresh := n.descend(k)
+		next, fresh := n.childFor(k)
 		switch {
 		case level+1 < leaf:
 			if err := c.insert(next, level+1); err != nil {
@@ -179,7 +179,7 @@ func (c *compiler) insert(n *node, level criterion) error {
 			return &ConflictError{First: next.chain, Second: c.chain, On: c.describe()}
 		default:
 			next.chain = c.chain
-			if c.count++; c.count > mostCombinations {
+			if c.count++; c.count > maxCombinations {
 				return ErrTooLarge
 			}
 		}
@@ -187,22 +187,22 @@ func (c *compiler) insert(n *node, level criterion) error {
 	return nil
 }
 
-// descend returns the node for k, and whether it created the node.
-func (n *node) descend(k key) (next *node, fresh bool) {
+// childFor returns the node for k, and whether it created the node.
+func (n *node) childFor(k key) (next *node, fresh bool) {
 	if k == (key{}) {
-		if n.rest == nil {
-			n.rest, fresh = new(node), true
+		if n.unconstrained == nil {
+			n.unconstrained, fresh = new(node), true
 		}
-		return n.rest, fresh
+		return n.unconstrained, fresh
 	}
-	if next = n.below[k]; next != nil {
+	if next = n.children[k]; next != nil {
 		return next, false
 	}
-	if n.below == nil {
-		n.below = map[key]*node{}
+	if n.children == nil {
+		n.children = map[key]*node{}
 	}
 	next = new(node)
-	n.below[k] = next
+	n.children[k] = next
 	if p := k.prefix; p.IsValid() {
 		lengths := &n.lengths[family(p.Addr())]
 		if bits := uint8(p.Bits()); !slices.Contains(*lengths, bits) { //nolint:gosec // 128 at most
@@ -220,16 +220,16 @@ func family(a netip.Addr) int {
 	return 1
 }
 
-// order sorts the prefix lengths of n and all nodes below.
-func (n *node) order() {
+// sortLengths sorts the prefix lengths of n and all nodes below.
+func (n *node) sortLengths() {
 	for i := range n.lengths {
 		slices.SortFunc(n.lengths[i], func(a, b uint8) int { return cmp.Compare(b, a) })
 	}
-	for _, next := range n.below {
-		next.order()
+	for _, next := range n.children {
+		next.sortLengths()
 	}
-	if n.rest != nil {
-		n.rest.order()
+	if n.unconstrained != nil {
+		n.unconstrained.sortLengths()
 	}
 }
 

@@ -53,8 +53,8 @@ func (m *Matcher) MatchHeader(h *protocol.Header, name string) bool {
 func (m *Matcher) Match(value string, ok bool) bool {
 	switch {
 	case m.Kind == config.ValuePresent:
-		return (ok || m.MissingIsEmpty) != m.Invert
-	case !ok && !m.MissingIsEmpty:
+		return (ok || m.TreatMissingAsEmpty) != m.Invert
+	case !ok && !m.TreatMissingAsEmpty:
 		return false
 	}
 	return m.MatchValue(value) != m.Invert

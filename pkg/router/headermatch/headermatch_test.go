@@ -29,9 +29,9 @@ func compiled(m config.ValueMatch) Matcher {
 	return New(m, regexp.MustCompile(`^(?:`+m.Text+`)$`))
 }
 
-// TestEachValueIsMatchedByItself holds the answers of Envoy 1.40.0 to the same conditions
+// TestRepeatedValuesAreMatchedSeparately holds the answers of Envoy 1.40.0 to the same conditions
 // on the same fields, in RBAC, routes and faults alike.
-func TestEachValueIsMatchedByItself(t *testing.T) {
+func TestRepeatedValuesAreMatchedSeparately(t *testing.T) {
 	kinds := []struct {
 		name string
 		is   config.ValueMatch
@@ -39,7 +39,7 @@ func TestEachValueIsMatchedByItself(t *testing.T) {
 	}{
 		{"exact", config.ValueMatch{Text: "admin"}, "adf"},
 		{"exact, inverted", config.ValueMatch{Text: "admin", Invert: true}, "uc3"},
-		{"exact, inverted, missing is empty", config.ValueMatch{Text: "admin", Invert: true, MissingIsEmpty: true}, "-uc3"},
+		{"exact, inverted, missing is empty", config.ValueMatch{Text: "admin", Invert: true, TreatMissingAsEmpty: true}, "-uc3"},
 		{"the values joined", config.ValueMatch{Text: "user,admin"}, "c"},
 		{"prefix", config.ValueMatch{Kind: config.ValuePrefix, Text: "adm"}, "adf"},
 		{"suffix", config.ValueMatch{Kind: config.ValueSuffix, Text: "min"}, "adcf"},
@@ -71,7 +71,7 @@ func TestEachValueIsMatchedByItself(t *testing.T) {
 	}
 }
 
-func TestMatchingAllocatesNothing(t *testing.T) {
+func TestMatchHeaderDoesNotAllocate(t *testing.T) {
 	m := compiled(config.ValueMatch{Text: "admin", Invert: true})
 	h := header("user", "guest", "admin")
 	if n := testing.AllocsPerRun(100, func() { m.MatchHeader(h, "x-r") }); n != 0 {

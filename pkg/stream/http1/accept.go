@@ -18,16 +18,16 @@ func (c *downstreamConn) acceptable(accept *config.HTTP1Accept) (status int, err
 	req := &c.x.Request
 	old := c.framing.Minor == 0
 	switch {
-	case accept.KnownMethodsAlone && !isEnvoyMethod(req.Method):
+	case accept.KnownMethodsOnly && !isEnvoyMethod(req.Method):
 		return 0, protocol.Faultf(protocol.MalformedRequest, "the listener does not allow the method")
-	case accept.RefuseHTTP10 && old:
+	case accept.RejectHTTP10 && old:
 		return statusUpgradeRequired, protocol.Faultf(protocol.VersionNotSupported, "the listener does not serve HTTP/1.0")
 	}
-	c.unrouted = accept.RefuseAbsolute && req.Scheme != ""
+	c.unrouted = accept.RejectAbsoluteForm && req.Scheme != ""
 	if old && req.Authority == "" {
 		req.Authority = accept.DefaultHost
 	}
-	if accept.RefuseNoHost && old && req.Authority == "" {
+	if accept.RejectMissingHost && old && req.Authority == "" {
 		return 0, protocol.Faultf(protocol.MalformedRequest, "missing Host")
 	}
 	return 0, nil

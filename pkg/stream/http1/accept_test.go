@@ -19,23 +19,23 @@ func TestWhichRequestsAListenerServes(t *testing.T) {
 		want    string // status of the response, and authority of the served request
 	}{
 		"HTTP/1.0, by default":                {accept{}, old, "200 "},
-		"HTTP/1.0, refused":                   {accept{RefuseHTTP10: true}, old, "426 "},
-		"HTTP/1.1, where 1.0 is refused":      {accept{RefuseHTTP10: true, RefuseNoHost: true}, "GET /a HTTP/1.1\r\nHost: h\r\n\r\n", "200 h"},
-		"no host, refused":                    {accept{RefuseNoHost: true}, old, "400 "},
-		"an empty host of HTTP/1.0":           {accept{RefuseNoHost: true}, "GET /a HTTP/1.0\r\nHost: \r\n\r\n", "400 "},
-		"no host, with a default":             {accept{RefuseNoHost: true, DefaultHost: "d"}, old, "200 d"},
+		"HTTP/1.0, refused":                   {accept{RejectHTTP10: true}, old, "426 "},
+		"HTTP/1.1, where 1.0 is refused":      {accept{RejectHTTP10: true, RejectMissingHost: true}, "GET /a HTTP/1.1\r\nHost: h\r\n\r\n", "200 h"},
+		"no host, refused":                    {accept{RejectMissingHost: true}, old, "400 "},
+		"an empty host of HTTP/1.0":           {accept{RejectMissingHost: true}, "GET /a HTTP/1.0\r\nHost: \r\n\r\n", "400 "},
+		"no host, with a default":             {accept{RejectMissingHost: true, DefaultHost: "d"}, old, "200 d"},
 		"a host, with a default":              {accept{DefaultHost: "d"}, "GET /a HTTP/1.0\r\nHost: h\r\n\r\n", "200 h"},
 		"an absolute target, by default":      {accept{}, "GET http://h/a HTTP/1.1\r\nHost: x\r\n\r\n", "200 h"},
-		"an absolute target, refused":         {accept{RefuseAbsolute: true}, "GET http://h/a HTTP/1.1\r\nHost: h\r\n\r\n", "404 "},
-		"an absolute target, before another":  {accept{RefuseAbsolute: true}, "POST http://h/a HTTP/1.1\r\nHost: h\r\nContent-Length: 2\r\n\r\nhiGET /b HTTP/1.1\r\nHost: second\r\n\r\n", "200 second"},
-		"a path, where those are refused":     {accept{RefuseAbsolute: true}, "GET /a HTTP/1.1\r\nHost: h\r\n\r\n", "200 h"},
+		"an absolute target, refused":         {accept{RejectAbsoluteForm: true}, "GET http://h/a HTTP/1.1\r\nHost: h\r\n\r\n", "404 "},
+		"an absolute target, before another":  {accept{RejectAbsoluteForm: true}, "POST http://h/a HTTP/1.1\r\nHost: h\r\nContent-Length: 2\r\n\r\nhiGET /b HTTP/1.1\r\nHost: second\r\n\r\n", "200 second"},
+		"a path, where those are refused":     {accept{RejectAbsoluteForm: true}, "GET /a HTTP/1.1\r\nHost: h\r\n\r\n", "200 h"},
 		"an unknown method, by default":       {accept{}, "X-PURGE /a HTTP/1.1\r\nHost: h\r\n\r\n", "200 h"},
-		"an unknown method, refused":          {accept{KnownMethodsAlone: true}, "X-PURGE /a HTTP/1.1\r\nHost: h\r\n\r\n", "400 "},
-		"small letters, refused":              {accept{KnownMethodsAlone: true}, "get /a HTTP/1.1\r\nHost: h\r\n\r\n", "400 "},
-		"QUERY, where others are refused":     {accept{KnownMethodsAlone: true}, "QUERY /a HTTP/1.1\r\nHost: h\r\n\r\n", "200 h"},
-		"a known method, where they are":      {accept{KnownMethodsAlone: true}, "PROPFIND /a HTTP/1.1\r\nHost: h\r\n\r\n", "200 h"},
-		"the second of a connection":          {accept{KnownMethodsAlone: true}, "GET /a HTTP/1.1\r\nHost: h\r\n\r\nget / HTTP/1.1\r\nHost: h\r\n\r\n", "400 h"},
-		"content of what is refused, dropped": {accept{RefuseHTTP10: true}, "POST /a HTTP/1.0\r\nContent-Length: 5\r\n\r\nhello", "426 "},
+		"an unknown method, refused":          {accept{KnownMethodsOnly: true}, "X-PURGE /a HTTP/1.1\r\nHost: h\r\n\r\n", "400 "},
+		"small letters, refused":              {accept{KnownMethodsOnly: true}, "get /a HTTP/1.1\r\nHost: h\r\n\r\n", "400 "},
+		"QUERY, where others are refused":     {accept{KnownMethodsOnly: true}, "QUERY /a HTTP/1.1\r\nHost: h\r\n\r\n", "200 h"},
+		"a known method, where they are":      {accept{KnownMethodsOnly: true}, "PROPFIND /a HTTP/1.1\r\nHost: h\r\n\r\n", "200 h"},
+		"the second of a connection":          {accept{KnownMethodsOnly: true}, "GET /a HTTP/1.1\r\nHost: h\r\n\r\nget / HTTP/1.1\r\nHost: h\r\n\r\n", "400 h"},
+		"content of what is refused, dropped": {accept{RejectHTTP10: true}, "POST /a HTTP/1.0\r\nContent-Length: 5\r\n\r\nhello", "426 "},
 	} {
 		t.Run(name, func(t *testing.T) {
 			served := make(chan string, 2) // the authority of each request
@@ -68,7 +68,7 @@ func TestWhichRequestsAListenerServes(t *testing.T) {
 func TestATargetThatIsNotServedDoesNotSwitch(t *testing.T) {
 	n := &next{seen: make(chan string, 1)}
 	b := newBench(t, func(o *stream.ServerOptions) {
-		o.HTTP1.Accept = config.HTTP1Accept{RefuseAbsolute: true}
+		o.HTTP1.Accept = config.HTTP1Accept{RejectAbsoluteForm: true}
 		o.H2C = n
 	})
 	c := b.dial()

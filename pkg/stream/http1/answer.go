@@ -119,21 +119,21 @@ func (c *downstreamConn) closeReason(err error) network.CloseReason {
 	}
 	switch {
 	case reason == protocol.ReasonDownstreamDisconnect && errors.Is(err, os.ErrDeadlineExceeded):
-		return network.CauseWriteTimeout
+		return network.ClosedWriteTimeout
 	case reason == protocol.ReasonDownstreamDisconnect:
 		return network.ClosedByPeer
 	case reason == protocol.RequestTimeout, reason == protocol.RequestIdle:
-		return network.CauseRequestTimeout
-	case reason.Traits().Flag == protocol.MalformedRequest.Traits().Flag:
-		return network.CauseProtocolError
+		return network.ClosedRequestTimeout
+	case reason.Spec().Flag == protocol.MalformedRequest.Spec().Flag:
+		return network.ClosedProtocolError
 	case err != nil && reason == protocol.Internal:
-		return network.CauseInternal
+		return network.ClosedInternalError
 	case err != nil:
 		return network.ClosedResponseTruncated
 	case x.Response.Status == 101, x.Request.Method == "CONNECT" && x.Response.Status < 300: // a tunnel
 		return network.ClosedComplete
 	case c.conn.Draining():
-		return network.CauseDrained
+		return network.ClosedDrained
 	case !c.framing.KeepAlive, c.framing.Minor == 0:
 		return network.ClosedOnRequest
 	case c.maxRequestsReached():

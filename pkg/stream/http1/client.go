@@ -208,8 +208,8 @@ func (c *UpstreamConn) receive() error {
 func (c *UpstreamConn) inform() error {
 	x := c.x
 	err := error(nil)
-	if x.Caller != nil {
-		err = x.Caller.SendInterim(x.Response.Status, &x.Response.Header)
+	if x.Downstream != nil {
+		err = x.Downstream.SendInterim(x.Response.Status, &x.Response.Header)
 	}
 	x.ResetResponse()
 	return err
@@ -304,8 +304,8 @@ func (c *UpstreamConn) readWatchingDownstream(read func() error) error {
 	}
 	until, idle := c.idleUntil()
 	c.conn.SetReadDeadline(until)
-	if c.x.Caller != nil {
-		stop := c.x.Caller.OnDisconnect(func() {
+	if c.x.Downstream != nil {
+		stop := c.x.Downstream.OnDisconnect(func() {
 			c.gone.Store(true)
 			c.conn.Interrupt()
 		})

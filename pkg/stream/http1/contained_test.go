@@ -198,7 +198,7 @@ func TestAPanicOfWhoWatchesACallerIsContained(t *testing.T) {
 	told := make(chan struct{})
 	b := newBench(t, func(o *stream.ServerOptions) {
 		o.Service = protocol.ServiceFunc(func(_ context.Context, x *protocol.Exchange) error {
-			stop := x.Caller.OnDisconnect(func() {
+			stop := x.Downstream.OnDisconnect(func() {
 				defer close(told)
 				panic("a defect of who watches")
 			})

@@ -122,7 +122,7 @@ func TestAPanicWithinServeReleasesTheConnectionAndEndsTheUpload(t *testing.T) {
 	}()
 	content, w := io.Pipe()
 	x := ask("POST", piped{content})
-	x.Caller = informer{}
+	x.Downstream = informer{}
 	func() {
 		defer func() {
 			if recover() == nil {

@@ -129,7 +129,7 @@ func (s *Server) take(conn *network.Conn, in connReader) *downstreamConn {
 	c, ok := s.sessions.Get().(*downstreamConn)
 	if !ok {
 		c = &downstreamConn{s: s}
-		c.x.Caller = c
+		c.x.Downstream = c
 		c.x.Meta.Conn = &c.meta
 		c.body.c = c
 	}

@@ -99,8 +99,8 @@ func (b *requestBody) Close() error {
 	return nil
 }
 
-// CloseContent implements protocol.ContentCloser.
-func (c *downstreamConn) CloseContent() { _ = c.body.Close() } // never fails
+// CloseRequestBody implements protocol.RequestBodyCloser.
+func (c *downstreamConn) CloseRequestBody() { _ = c.body.Close() } // never fails
 
 // SendInterim implements protocol.Downstream.
 func (c *downstreamConn) SendInterim(status int, header *protocol.Header) error {

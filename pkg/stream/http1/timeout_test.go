@@ -59,7 +59,7 @@ func TestTimeoutsOfTheCaller(t *testing.T) {
 		return echo(ctx, x)
 	})
 	watching := protocol.ServiceFunc(func(_ context.Context, x *protocol.Exchange) error {
-		stop := x.Caller.OnDisconnect(func() {})
+		stop := x.Downstream.OnDisconnect(func() {})
 		<-time.After(time.Minute)
 		stop()
 		x.LocalReply(200, "", "")
@@ -448,7 +448,7 @@ func TestAnUploadIsWaitedForWithoutPolling(t *testing.T) {
 					io.WriteString(far, test.late)
 				}()
 				x := ask("POST", &pieces{6, test.end})
-				x.Caller = leaving{test.leaves}
+				x.Downstream = leaving{test.leaves}
 				start := time.Now()
 				err := c.Serve(context.Background(), x)
 				content := []byte(nil)

@@ -96,7 +96,7 @@ func (c *downstreamConn) tunnel() error {
 		idle = x.IdleTimeout
 	}
 	var t network.RelayCounters
-	t.Pump(c.conn, peer, idle)
+	t.Relay(c.conn, peer, idle)
 	x.Record.ResponseBytes += t.In.Load()
 	c.body.content.read.Add(t.Out.Load())
 	if t.Idle() {

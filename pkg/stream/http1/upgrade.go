@@ -23,9 +23,9 @@ func (c *downstreamConn) upgrade() network.Handler {
 		!f.KeepAlive || f.Body != syntax.NoBody && b.whole < 0 || x.Request.ExpectContinue {
 		return nil
 	}
-	u := stream.Upgrade{Request: &x.Request, Meta: &x.Meta, Settings: f.HTTP2Settings, Trailers: f.Trailers}
+	u := stream.Upgrade{Request: &x.Request, Meta: &x.Meta, Settings: f.HTTP2Settings, AcceptsTrailers: f.Trailers}
 	if b.whole > 0 {
-		u.Content = c.in.unread()[:b.whole]
+		u.Body = c.in.unread()[:b.whole]
 	}
 	return c.s.o.H2C.Upgrade(c.conn, u)
 }

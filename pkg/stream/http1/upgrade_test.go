@@ -16,7 +16,7 @@ type next struct {
 }
 
 func (n *next) Upgrade(_ *network.Conn, u stream.Upgrade) network.Handler {
-	n.seen <- strings.Join([]string{u.Request.Method, u.Request.Path, string(u.Content), u.Settings}, " ")
+	n.seen <- strings.Join([]string{u.Request.Method, u.Request.Path, string(u.Body), u.Settings}, " ")
 	if n.refuses {
 		return nil
 	}

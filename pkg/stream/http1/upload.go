@@ -149,8 +149,8 @@ func (u *upload) stop() bool {
 		}
 	}
 	if !u.ended() {
-		u.panicked = protocol.PanicIn(u.c.x.CloseContent(u.req.Body)) // unblocks a read from the client
-		_ = u.c.conn.Close()                                          // unblocks a write to the upstream, which cannot be reused
+		u.panicked = protocol.PanicIn(u.c.x.CloseRequestBody(u.req.Body)) // unblocks a read from the client
+		_ = u.c.conn.Close()                                              // unblocks a write to the upstream, which cannot be reused
 		<-u.done
 		return false
 	}

@@ -11,9 +11,9 @@ import (
 	syntax "github.com/weft-proxy/weft/pkg/protocol/http2"
 )
 
-// unary returns the frames of a gRPC call and its response, each with a body of 1 KiB, and the
+// unaryFrames returns the frames of a gRPC call and its response, each with a body of 1 KiB, and the
 // offsets at which the stream identifiers go.
-func unary() (call, answer []byte, callIDs, answerIDs []int) {
+func unaryFrames() (call, answer []byte, callIDs, answerIDs []int) {
 	add := func(dst []byte, ids *[]int, t syntax.FrameType, flags syntax.Flags, payload []byte) []byte {
 		*ids = append(*ids, len(dst)+5)
 		dst = syntax.AppendFrameHeader(dst, len(payload), t, flags, 0)
@@ -23,17 +23,17 @@ func unary() (call, answer []byte, callIDs, answerIDs []int) {
 	enc := newEncoder()
 	head := enc.block([]string{":method", "POST", ":scheme", "http", ":path", "/grpc.testing.TestService/UnaryCall", ":authority", "shop.test",
 		"content-type", "application/grpc", "user-agent", "grpc-go/1.85.0", "te", "trailers"})
-	call = add(call, &callIDs, syntax.FrameHeaders, syntax.FlagEndHeaders, noTable(head))
+	call = add(call, &callIDs, syntax.FrameHeaders, syntax.FlagEndHeaders, withoutIndexing(head))
 	call = add(call, &callIDs, syntax.FrameData, syntax.FlagEndStream, content)
-	answer = add(answer, &answerIDs, syntax.FrameHeaders, syntax.FlagEndHeaders, noTable(newEncoder().block([]string{":status", "200", "content-type", "application/grpc"})))
+	answer = add(answer, &answerIDs, syntax.FrameHeaders, syntax.FlagEndHeaders, withoutIndexing(newEncoder().block([]string{":status", "200", "content-type", "application/grpc"})))
 	answer = add(answer, &answerIDs, syntax.FrameData, 0, content)
-	answer = add(answer, &answerIDs, syntax.FrameHeaders, syntax.FlagEndHeaders|syntax.FlagEndStream, noTable(newEncoder().block([]string{"grpc-status", "0"})))
+	answer = add(answer, &answerIDs, syntax.FrameHeaders, syntax.FlagEndHeaders|syntax.FlagEndStream, withoutIndexing(newEncoder().block([]string{"grpc-status", "0"})))
 	return call, answer, callIDs, answerIDs
 }
 
-// noTable replaces literals with indexing by literals without, so that a block can be sent any
+// withoutIndexing replaces literals with indexing by literals without, so that a block can be sent any
 // number of times.
-func noTable(block []byte) []byte {
+func withoutIndexing(block []byte) []byte {
 	out := make([]byte, 0, len(block))
 	for len(block) > 0 {
 		b := block[0]
@@ -64,15 +64,15 @@ func noTable(block []byte) []byte {
 	return out
 }
 
-func setID(frames []byte, at []int, id uint32) {
+func setStreamIDs(frames []byte, at []int, id uint32) {
 	for _, i := range at {
 		binary.BigEndian.PutUint32(frames[i:], id)
 	}
 }
 
-// readTo reads frames until one ends a stream, and returns the identifier of that stream. It
+// readUntilEndStream reads frames until one ends a stream, and returns the identifier of that stream. It
 // acknowledges SETTINGS.
-func readTo(in *bufio.Reader, conn net.Conn, piece []byte) (id uint32, err error) {
+func readUntilEndStream(in *bufio.Reader, conn net.Conn, piece []byte) (id uint32, err error) {
 	for {
 		if _, err := io.ReadFull(in, piece[:syntax.FrameHeaderLen]); err != nil {
 			return 0, err
@@ -94,10 +94,10 @@ func readTo(in *bufio.Reader, conn net.Conn, piece []byte) (id uint32, err error
 	}
 }
 
-// unaryCalls returns a function that makes a gRPC call with bodies of 1 KiB through both sides. Its
+// newUnaryCall returns a function that makes a gRPC call with bodies of 1 KiB through both sides. Its
 // allocations are those of the engine, because client and host allocate nothing.
-func unaryCalls(b testing.TB) (one func()) {
-	call, answer, callIDs, answerIDs := unary()
+func newUnaryCall(b testing.TB) (one func()) {
+	call, answer, callIDs, answerIDs := unaryFrames()
 	windows := syntax.AppendWindowUpdate(syntax.AppendSettings(nil, syntax.Setting{ID: syntax.SettingInitialWindowSize, Value: 1 << 20}), 0, 1<<30)
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -115,18 +115,18 @@ func unaryCalls(b testing.TB) (one func()) {
 		_, _ = conn.Write(windows)
 		_, _ = io.ReadFull(in, piece[:len(syntax.Preface)])
 		for {
-			id, err := readTo(in, conn, piece)
+			id, err := readUntilEndStream(in, conn, piece)
 			if err != nil {
 				return
 			}
-			setID(answer, answerIDs, id)
+			setStreamIDs(answer, answerIDs, id)
 			if _, err := conn.Write(answer); err != nil {
 				return
 			}
 		}
 	}()
 	b.Cleanup(func() { _ = ln.Close(); <-ended })
-	r := proxied(b, ln.Addr().String(), nil, nil)
+	r := newProxyRig(b, ln.Addr().String(), nil, nil)
 	conn, err := net.Dial("tcp", r.address)
 	if err != nil {
 		b.Fatal(err)
@@ -138,11 +138,11 @@ func unaryCalls(b testing.TB) (one func()) {
 	in, piece := bufio.NewReader(conn), make([]byte, 1<<16)
 	id := uint32(1)
 	one = func() {
-		setID(call, callIDs, id)
+		setStreamIDs(call, callIDs, id)
 		if _, err := conn.Write(call); err != nil {
 			b.Fatal(err)
 		}
-		if got, err := readTo(in, conn, piece); err != nil || got != id {
+		if got, err := readUntilEndStream(in, conn, piece); err != nil || got != id {
 			b.Fatalf("stream %d: the end of %d, %v", id, got, err)
 		}
 		id += 2
@@ -154,7 +154,7 @@ func unaryCalls(b testing.TB) (one func()) {
 }
 
 func BenchmarkUnary(b *testing.B) {
-	one := unaryCalls(b)
+	one := newUnaryCall(b)
 	b.ReportAllocs()
 	for b.Loop() {
 		one()
@@ -165,7 +165,7 @@ func TestAUnaryCallAllocatesNothing(t *testing.T) {
 	if invariants.Enabled {
 		t.Skip("the checks of this build allocate")
 	}
-	if n := testing.AllocsPerRun(1000, unaryCalls(t)); n > 0 {
+	if n := testing.AllocsPerRun(1000, newUnaryCall(t)); n > 0 {
 		t.Errorf("%v allocations a call, want none", n)
 	}
 }

@@ -27,10 +27,10 @@ const maxInterims = 32
 //	  └── answered ──▶ busy (the owner continues instead of waiting)
 type call struct {
 	muxStream
-	u      *UpstreamConn
-	x      *protocol.Exchange
-	e      *exchange     // x's Caller if it is an exchange of this engine, else nil
-	number atomic.Uint64 // unique in the engine; 0: the call is not in use
+	upstream   *UpstreamConn
+	x          *protocol.Exchange
+	downstream *exchange     // x's Caller if it is an exchange of this engine, else nil
+	id         atomic.Uint64 // unique in the engine; 0: the call is not in use
 
 	// resumes: x resumes on the goroutine that delivers the response. If false, a goroutine waits
 	// for wake.
@@ -38,27 +38,27 @@ type call struct {
 	wake    chan struct{}
 
 	// Guarded by u.mu.
-	waits    links[call] // in u.queue: the call waits until a stream may be opened
-	busy     bool        // a goroutine works on the call
-	answered bool        // x.Response has a final head, or err is set
-	err      error       // a Fault: why there is no response
-	unsent   bool        // the stream was opened; the waiting goroutine has to send the body
-	ended    bool        // the head ended the request
-	informed int         // number of interim responses received
-	read     time.Time   // when the final head was read
-	interims []interim   // interim responses to forward
+	pendingLinks links[call] // in u.queue: the call waits until a stream may be opened
+	busy         bool        // a goroutine works on the call
+	hasResult    bool        // x.Response has a final head, or err is set
+	err          error       // a Fault: why there is no response
+	needsUpload  bool        // the stream was opened; the waiting goroutine has to send the body
+	requestEnded bool        // the head ended the request
+	interimCount int         // number of interim responses received
+	headReadAt   time.Time   // when the final head was read
+	interims     []interim   // interim responses to forward
 
-	text    []byte // x.Response holds views of it
-	body    answer
-	sending *sending // the goroutine that sends the request's body; nil: none was started
+	text     []byte // x.Response holds views of it
+	body     responseBody
+	uploader *uploader // the goroutine that sends the request's body; nil: none was started
 }
 
-// waiting identifies the connection and the call on which an exchange waits for a response. number
+// pendingCall identifies the connection and the call on which an exchange waits for a response. number
 // is that of the call; no other call has it.
-type waiting struct {
-	client *UpstreamConn
+type pendingCall struct {
+	conn   *UpstreamConn
 	call   *call
-	number uint64
+	callID uint64
 }
 
 // interim is an interim response.
@@ -72,29 +72,29 @@ func (e *Engine) newCall() *call {
 	k, ok := e.calls.Get().(*call)
 	if !ok {
 		k = &call{wake: make(chan struct{}, 1)}
-		k.body.k = k
+		k.body.call = k
 	}
 	return k
 }
 
-// begin assigns k to x.
-func (k *call) begin(u *UpstreamConn, x *protocol.Exchange, e *exchange, resumes bool) {
-	k.wire, k.u, k.x, k.e, k.resumes = &u.muxConn, u, x, e, resumes
-	k.writable.L = &u.mu
-	k.cut, k.stalled, k.sent = nil, false, 0
-	k.busy, k.answered, k.unsent, k.ended, k.err = true, false, false, false, nil
-	k.informed = 0
+// init assigns k to x.
+func (k *call) init(u *UpstreamConn, x *protocol.Exchange, e *exchange, resumes bool) {
+	k.conn, k.upstream, k.x, k.downstream, k.resumes = &u.muxConn, u, x, e, resumes
+	k.sendCond.L = &u.mu
+	k.sendErr, k.blocked, k.bytesSent = nil, false, 0
+	k.busy, k.hasResult, k.needsUpload, k.requestEnded, k.err = true, false, false, false, nil
+	k.interimCount = 0
 	k.body.closed = false
 	k.in.start(&k.muxStream, &x.Response.Trailer, 0)
-	k.number.Store(u.engine.numbers.Add(1))
+	k.id.Store(u.engine.lastCallID.Add(1))
 }
 
 // yield ends the ownership of k, which then waits for an event. It returns false if k resumes and
 // was answered meanwhile: then the caller still owns k.
 func (k *call) yield() bool {
-	k.u.mu.Lock()
-	defer k.u.mu.Unlock()
-	if k.resumes && k.answered {
+	k.upstream.mu.Lock()
+	defer k.upstream.mu.Unlock()
+	if k.resumes && k.hasResult {
 		return false
 	}
 	k.busy = false
@@ -104,9 +104,9 @@ func (k *call) yield() bool {
 // setResult records that k has a response, or that it failed with err. u.mu is held. If it returns
 // true, the caller owns k and has to resume the exchange after it releases u.mu.
 func (k *call) setResult(err error) (mine bool) {
-	k.answered, k.err = true, err
+	k.hasResult, k.err = true, err
 	if !k.resumes {
-		k.rouse()
+		k.signal()
 		return false
 	}
 	mine = !k.busy
@@ -114,78 +114,78 @@ func (k *call) setResult(err error) (mine bool) {
 	return mine
 }
 
-// rouse wakes the goroutine that waits.
-func (k *call) rouse() {
+// signal wakes the goroutine that waits.
+func (k *call) signal() {
 	select {
 	case k.wake <- struct{}{}:
 	default: // it is already signaled
 	}
 }
 
-// goOn resumes x after k was answered.
-func (k *call) goOn(b *batch) {
-	e := k.e
+// resumeExchange resumes x after k was answered.
+func (k *call) resumeExchange(b *batch) {
+	e := k.downstream
 	e.batch = b
-	e.resume(b, contained(k.receive))
+	e.resume(b, callRecovered(k.deliverResponse))
 }
 
-// opened continues a call that resumes, after it left the queue.
-func (k *call) opened(b *batch) {
+// continueOpened continues a call that resumes, after it left the queue.
+func (k *call) continueOpened(b *batch) {
 	if k.stream != nil {
 		k.upload(b)
 	}
 	if !k.yield() {
-		k.goOn(b)
+		k.resumeExchange(b)
 	}
 }
 
-// head processes the head of a response, which is the session's last event. It returns the function
+// handleHead processes the head of a response, which is the session's last event. It returns the function
 // to call without u.mu, or nil. u.mu is held.
-func (k *call) head(e *syntax.Event, b *batch) func(*batch) {
-	if k.answered {
+func (k *call) handleHead(e *syntax.Event, b *batch) func(*batch) {
+	if k.hasResult {
 		return nil // the call has failed: the response is discarded
 	}
 	r := &k.x.Response
-	if err := k.take(e); err != nil {
+	if err := k.takeHead(e); err != nil {
 		return k.fail(err)
 	}
 	if r.Status < 200 && r.Status != 101 {
-		if k.informed++; k.informed > maxInterims {
+		if k.interimCount++; k.interimCount > maxInterims {
 			return k.fail(protocol.Faultf(protocol.UpstreamMalformed, "more than %d interim responses", maxInterims))
 		}
 		k.interims = append(k.interims, interim{r.Status, r.Header})
 		r.Status, r.Header, k.text = 0, protocol.Header{}, nil
-		return k.inform()
+		return k.deliverInterims()
 	}
 	r.Version = "HTTP/2.0"
-	k.read = b.now
-	// The per-try timeout applies only to the head: TestTheTimeOfATryEndsWithTheHead.
+	k.headReadAt = b.now
+	// The per-try timeout applies only to the head: TestPerTryTimeoutEndsWithHead.
 	if !k.x.PerTryDeadline.IsZero() {
 		k.deadline = k.x.Deadline
-		k.u.arm(k.deadline)
+		k.upstream.arm(k.deadline)
 	}
 	if e.End {
-		k.in.end()
+		k.in.markComplete()
 	}
 	if k.setResult(nil) {
-		k.u.ready = append(k.u.ready, k)
+		k.upstream.readyCalls = append(k.upstream.readyCalls, k)
 	}
 	return nil
 }
 
-// take stores the head that has arrived in x.Response. The error is nil or the Fault of a recovered
+// takeHead stores the head that has arrived in x.Response. The error is nil or the Fault of a recovered
 // panic. u.mu is held.
-func (k *call) take(e *syntax.Event) (err error) {
+func (k *call) takeHead(e *syntax.Event) (err error) {
 	defer protocol.RecoverPanic(&err)
-	k.text = k.u.state.TakeResponse(e.Stream, &k.x.Response, k.text[:0])
+	k.text = k.upstream.state.TakeResponse(e.Stream, &k.x.Response, k.text[:0])
 	return nil
 }
 
-// inform makes the owner of k forward the interim responses. If k has no owner, it returns the
+// deliverInterims makes the owner of k forward the interim responses. If k has no owner, it returns the
 // function that forwards them, to be called without u.mu. u.mu is held.
-func (k *call) inform() func(*batch) {
+func (k *call) deliverInterims() func(*batch) {
 	if !k.resumes {
-		k.rouse()
+		k.signal()
 		return nil
 	}
 	if k.busy {
@@ -193,25 +193,25 @@ func (k *call) inform() func(*batch) {
 	}
 	k.busy = true
 	return func(b *batch) {
-		k.pass()
+		k.forwardInterims()
 		if !k.yield() {
-			k.goOn(b)
+			k.resumeExchange(b)
 		}
 	}
 }
 
-// pass forwards the interim responses that have arrived.
-func (k *call) pass() {
-	k.u.mu.Lock()
+// forwardInterims forwards the interim responses that have arrived.
+func (k *call) forwardInterims() {
+	k.upstream.mu.Lock()
 	list := k.interims
 	k.interims = nil
-	k.u.mu.Unlock()
-	if k.x.Caller == nil {
+	k.upstream.mu.Unlock()
+	if k.x.Downstream == nil {
 		return
 	}
 	for i := range list {
-		err := contained(func() error { return k.x.Caller.SendInterim(list[i].status, &list[i].header) })
-		protocol.PanicIn(err).Log(k.u.engine.log, "forwarding an interim response")
+		err := callRecovered(func() error { return k.x.Downstream.SendInterim(list[i].status, &list[i].header) })
+		protocol.PanicIn(err).Log(k.upstream.engine.log, "forwarding an interim response")
 		if err != nil {
 			return // the client has disconnected: its engine reports that
 		}
@@ -222,53 +222,53 @@ func (k *call) pass() {
 func (k *call) await() error {
 	var patience <-chan time.Time
 	var sent <-chan struct{}
-	if k.e == nil && k.x.Caller != nil {
+	if k.downstream == nil && k.x.Downstream != nil {
 		t := time.NewTimer(watchAfter)
 		defer t.Stop()
 		patience = t.C
 	}
-	on := waiting{k.u, k, k.number.Load()}
+	on := pendingCall{k.upstream, k, k.id.Load()}
 	for {
 		select {
 		case <-k.wake:
 		case <-patience:
 			patience = nil
-			if k.sending != nil {
-				sent = k.sending.done // until the upload ends, it notices a disconnect
+			if k.uploader != nil {
+				sent = k.uploader.done // until the upload ends, it notices a disconnect
 				continue
 			}
-			defer k.x.Caller.OnDisconnect(on.abandon)()
+			defer k.x.Downstream.OnDisconnect(on.abandon)()
 		case <-sent:
 			sent = nil
-			defer k.x.Caller.OnDisconnect(on.abandon)()
+			defer k.x.Downstream.OnDisconnect(on.abandon)()
 		}
-		k.pass()
-		k.u.mu.Lock()
-		done, send := k.answered, k.unsent
-		k.unsent = false
-		k.u.mu.Unlock()
+		k.forwardInterims()
+		k.upstream.mu.Lock()
+		done, send := k.hasResult, k.needsUpload
+		k.needsUpload = false
+		k.upstream.mu.Unlock()
 		if send {
 			k.upload(k.batch())
 		}
 		if done {
-			return k.receive()
+			return k.deliverResponse()
 		}
 	}
 }
 
-// receive sets the body or the tunnel of x's response. If the call failed, it releases the call and
+// deliverResponse sets the body or the tunnel of x's response. If the call failed, it releases the call and
 // returns the Fault.
-func (k *call) receive() error {
-	x, u := k.x, k.u
+func (k *call) deliverResponse() error {
+	x, u := k.x, k.upstream
 	if len(k.interims) > 0 {
-		k.pass()
+		k.forwardInterims()
 	}
 	if k.err == nil {
-		x.Record.UpstreamFirstByte = k.read
+		x.Record.UpstreamFirstByte = k.headReadAt
 		x.Response.Source = protocol.UpstreamResponse
 		if s := x.Response.Status; s == 101 || x.Request.Method == "CONNECT" && x.Request.Upgrade == "" && s/100 == 2 {
 			u.mu.Lock()
-			k.answerIdle = 0 // idle timeouts of both connections apply to the tunnel
+			k.responseIdleTimeout = 0 // idle timeouts of both connections apply to the tunnel
 			u.mu.Unlock()
 			x.Response.SetTunnel(newTunnel(k))
 			return nil
@@ -277,16 +277,16 @@ func (k *call) receive() error {
 		return nil
 	}
 	err := k.err
-	if errors.Is(err, errAnswerIdle) {
+	if errors.Is(err, errResponseIdle) {
 		x.PerTryDeadline = time.Time{} // the exchange is idle, not only this attempt: no retry
 	}
-	started := k.end()
+	started := k.stopUpload()
 	x.ResetResponse()
-	if started && protocol.ReasonOf(err).Traits().SafeToRetry && !k.rewind() {
+	if started && protocol.ReasonOf(err).Spec().SafeToRetry && !k.rewind() {
 		err = protocol.Faultf(protocol.UpstreamReset, "a part of the request body was already sent: %w", err)
 	}
 	k.free()
-	u.o.OnRelease(!u.closing.Load())
+	u.opts.OnRelease(!u.closing.Load())
 	return err
 }
 
@@ -294,7 +294,7 @@ func (k *call) receive() error {
 func (k *call) rewind() (again bool) {
 	defer func() {
 		if p := recover(); p != nil { // from the body of a filter
-			k.u.engine.panicked("rereading a request body", p)
+			k.upstream.engine.logPanic("rereading a request body", p)
 			again = false
 		}
 	}()
@@ -306,52 +306,52 @@ func (k *call) rewind() (again bool) {
 	return ok && r.Rewind()
 }
 
-// drop releases a call that was not sent, and returns err.
-func (k *call) drop(err error) error {
-	u := k.u
+// releaseUnsent releases a call that was not sent, and returns err.
+func (k *call) releaseUnsent(err error) error {
+	u := k.upstream
 	k.free()
-	u.o.OnRelease(!u.closing.Load())
+	u.opts.OnRelease(!u.closing.Load())
 	return err
 }
 
 func (k *call) batch() *batch {
-	if k.e == nil {
+	if k.downstream == nil {
 		return nil
 	}
-	return k.e.batch
+	return k.downstream.batch
 }
 
 // free releases the stream and puts k back into the pool. Nothing reads the request any more.
 func (k *call) free() {
-	u, b := k.u, k.batch()
+	u, b := k.upstream, k.batch()
 	_ = k.in.Close()
 	u.mu.Lock()
 	said := k.release(syntax.Cancel)
-	k.number.Store(0)
-	u.queue.remove(k)
-	then := u.next(b.time())
+	k.id.Store(0)
+	u.pending.remove(k)
+	then := u.openPending(b.time())
 	u.mu.Unlock()
 	if said || len(then) > 0 {
-		b.sends(u.outbox)
+		b.scheduleFlush(u.writeQueue)
 	}
 	k.in.reset()
 	select {
 	case <-k.wake:
 	default:
 	}
-	k.u, k.x, k.e, k.interims, k.sending = nil, nil, nil, nil, nil
+	k.upstream, k.x, k.downstream, k.interims, k.uploader = nil, nil, nil, nil, nil
 	u.engine.calls.Put(k)
 	callAll(then)(b)
 }
 
 // fail implements owner.
 func (k *call) fail(why error) func(*batch) {
-	k.sever(why)
-	k.u.queue.remove(k)
+	k.failSends(why)
+	k.upstream.pending.remove(k)
 	to := k.in.fail(why)
-	if !k.answered {
+	if !k.hasResult {
 		if k.setResult(why) {
-			return k.goOn
+			return k.resumeExchange
 		}
 		return nil
 	}
@@ -365,17 +365,17 @@ func (k *call) fail(why error) func(*batch) {
 func (k *call) expire(why error) func(*batch) { return k.fail(why) }
 
 // abandon fails the call because its client has disconnected.
-func (w waiting) abandon() { w.client.abandon(w, nil) }
+func (w pendingCall) abandon() { w.conn.abandon(w, nil) }
 
 // abandon fails a call because its client has disconnected. It does nothing if the call belongs to
 // another exchange by now.
-func (u *UpstreamConn) abandon(on waiting, b *batch) {
+func (u *UpstreamConn) abandon(on pendingCall, b *batch) {
 	k := on.call
-	if k.number.Load() != on.number {
+	if k.id.Load() != on.callID {
 		return
 	}
 	u.mu.Lock()
-	if k.number.Load() != on.number {
+	if k.id.Load() != on.callID {
 		u.mu.Unlock()
 		return
 	}
@@ -386,41 +386,41 @@ func (u *UpstreamConn) abandon(on waiting, b *batch) {
 	}
 }
 
-// answer is the body of a response; Close ends the call.
-type answer struct {
-	k      *call
+// responseBody is the body of a response; Close ends the call.
+type responseBody struct {
+	call   *call
 	closed bool
 }
 
 // Read implements protocol.Body. Its errors are Faults. If the body is slow to arrive, Read watches
 // a client of another protocol for a disconnect.
-func (a *answer) Read(p []byte) (int, error) {
-	k := a.k
-	if k.e == nil && k.x.Caller != nil && (k.sending == nil || k.sending.over()) && !k.in.await(watchAfter) {
-		on := waiting{k.u, k, k.number.Load()}
-		defer k.x.Caller.OnDisconnect(on.abandon)()
+func (a *responseBody) Read(p []byte) (int, error) {
+	k := a.call
+	if k.downstream == nil && k.x.Downstream != nil && (k.uploader == nil || k.uploader.ended()) && !k.in.awaitReadable(watchAfter) {
+		on := pendingCall{k.upstream, k, k.id.Load()}
+		defer k.x.Downstream.OnDisconnect(on.abandon)()
 	}
 	return k.in.Read(p)
 }
 
 // Complete implements protocol.CompleteBody.
-func (a *answer) Complete() (whole, empty bool) { return a.k.in.Complete() }
+func (a *responseBody) Complete() (whole, empty bool) { return a.call.in.Complete() }
 
 // Buffered implements protocol.Body.
-func (a *answer) Buffered() int { return a.k.in.Buffered() }
+func (a *responseBody) Buffered() int { return a.call.in.Buffered() }
 
 // Close implements protocol.Body. It removes the body from the exchange, so that the engine does
 // not close it again.
-func (a *answer) Close() error {
-	k := a.k
+func (a *responseBody) Close() error {
+	k := a.call
 	if a.closed {
 		return nil
 	}
 	a.closed = true
-	u := k.u
+	u := k.upstream
 	k.x.Response.BodyClosed(a)
-	k.end()
+	k.stopUpload()
 	k.free()
-	u.o.OnRelease(!u.closing.Load())
+	u.opts.OnRelease(!u.closing.Load())
 	return nil
 }

@@ -14,26 +14,26 @@ import (
 	"github.com/weft-proxy/weft/pkg/stream"
 )
 
-// begun responds to exchanges and counts them.
-type begun struct{ count atomic.Int64 }
+// countingService responds to exchanges and counts them.
+type countingService struct{ count atomic.Int64 }
 
-func (s *begun) Serve(_ context.Context, x *protocol.Exchange) error {
+func (s *countingService) Serve(_ context.Context, x *protocol.Exchange) error {
 	s.count.Add(1)
 	x.LocalReply(200, "text/plain", "fine")
 	return nil
 }
 
-// TestAStreamThatIsResetInTheSameReadNeverStarts sends several hundred requests, each followed by
+// TestStreamResetInSameReadIsNotServed sends several hundred requests, each followed by
 // its RST_STREAM, and one that is not reset, in one write. It verifies that only the last one is
 // served, and that the others are recorded as disconnects.
-func TestAStreamThatIsResetInTheSameReadNeverStarts(t *testing.T) {
+func TestStreamResetInSameReadIsNotServed(t *testing.T) {
 	const resets = 400 // too few to end the connection
 	for name, forks := range map[string]bool{"on the reader": false, "on workers": true} {
 		t.Run(name, func(t *testing.T) {
-			s := new(begun)
+			s := new(countingService)
 			service := protocol.Service(s)
 			if !forks {
-				service = inPlace{s}
+				service = inlineService{s}
 			}
 			r := newRig(t, service, nil)
 			p := r.dial()
@@ -43,7 +43,7 @@ func TestAStreamThatIsResetInTheSameReadNeverStarts(t *testing.T) {
 			p.fr.ReadMetaHeaders = newDecoder()
 			for i := range uint32(resets) {
 				p.request(2*i+1, true)
-				p.ok(p.fr.WriteRSTStream(2*i+1, http2.ErrCodeCancel))
+				p.must(p.fr.WriteRSTStream(2*i+1, http2.ErrCodeCancel))
 			}
 			p.request(2*resets+1, true)
 			// One write may still arrive in several reads. At each boundary, a request may arrive
@@ -52,7 +52,7 @@ func TestAStreamThatIsResetInTheSameReadNeverStarts(t *testing.T) {
 				t.Fatal(err)
 			}
 			for range resets + 1 {
-				r.last()
+				r.awaitRecord()
 			}
 			const boundaries = 4
 			if got := s.count.Load(); got < 1 || got > 1+boundaries {
@@ -73,22 +73,22 @@ func TestAStreamThatIsResetInTheSameReadNeverStarts(t *testing.T) {
 	}
 }
 
-// inPlace serves on the goroutine of the reader.
-type inPlace struct{ protocol.Service }
+// inlineService serves on the goroutine of the reader.
+type inlineService struct{ protocol.Service }
 
-func (s inPlace) Start(ctx context.Context, x *protocol.Exchange) error { return s.Serve(ctx, x) }
+func (s inlineService) Start(ctx context.Context, x *protocol.Exchange) error { return s.Serve(ctx, x) }
 
-// TestACallerThatSendsAndLeavesIsNotServed verifies that a connection ends whose client sends
+// TestConnectionEndsWhenClientDisconnects verifies that a connection ends whose client sends
 // requests and closes it immediately.
-func TestACallerThatSendsAndLeavesIsNotServed(t *testing.T) {
-	r := newRig(t, new(begun), nil)
+func TestConnectionEndsWhenClientDisconnects(t *testing.T) {
+	r := newRig(t, new(countingService), nil)
 	p := r.dial()
 	for i := range uint32(100) {
 		p.request(2*i+1, true)
 	}
 	_ = p.conn.(*net.TCPConn).SetLinger(0)
 	_ = p.conn.Close()
-	until := time.Now().Add(soon)
+	until := time.Now().Add(eventTimeout)
 	for r.ln.Connections() > 0 && time.Now().Before(until) {
 		<-time.After(time.Millisecond)
 	}
@@ -97,14 +97,14 @@ func TestACallerThatSendsAndLeavesIsNotServed(t *testing.T) {
 	}
 }
 
-// TestAnExchangeKnowsThatItWasCanceled verifies that Canceled returns true once the client has
+// TestCanceledAfterReset verifies that Canceled returns true once the client has
 // reset the stream.
-func TestAnExchangeKnowsThatItWasCanceled(t *testing.T) {
+func TestCanceledAfterReset(t *testing.T) {
 	asked, told := make(chan struct{}), make(chan bool, 2)
 	r := newRig(t, serviceFunc(func(x *protocol.Exchange) error {
 		told <- x.Canceled()
 		gone := make(chan struct{})
-		defer x.Caller.OnDisconnect(func() { close(gone) })()
+		defer x.Downstream.OnDisconnect(func() { close(gone) })()
 		close(asked)
 		<-gone
 		told <- x.Canceled()
@@ -112,51 +112,51 @@ func TestAnExchangeKnowsThatItWasCanceled(t *testing.T) {
 	}), nil)
 	p := r.dial()
 	p.request(1, true)
-	within(t, asked, "the request is served")
-	p.ok(p.fr.WriteRSTStream(1, http2.ErrCodeCancel))
+	awaitClosed(t, asked, "the request is served")
+	p.must(p.fr.WriteRSTStream(1, http2.ErrCodeCancel))
 	if before, after := <-told, <-told; before || !after {
 		t.Errorf("canceled: %v before the reset, %v behind it", before, after)
 	}
-	r.last()
+	r.awaitRecord()
 }
 
 type serviceFunc func(x *protocol.Exchange) error
 
 func (f serviceFunc) Serve(_ context.Context, x *protocol.Exchange) error { return f(x) }
 
-// TestAnExchangeBeyondTheWorkersIsRefused verifies that an exchange gets 503 immediately when all
+// TestExchangeBeyondWorkersGets503 verifies that an exchange gets 503 immediately when all
 // worker slots are reserved, and that the connection continues.
-func TestAnExchangeBeyondTheWorkersIsRefused(t *testing.T) {
-	h := newHeld()
+func TestExchangeBeyondWorkersGets503(t *testing.T) {
+	h := newHeldService()
 	r := newRigOn(t, h, nil, func(e *Engine) {
-		e.workers = stream.NewWorkers(stream.WorkerLimits{Running: 1, Reserved: 2}, (*exchange).work)
+		e.workers = stream.NewWorkers(stream.WorkerLimits{MaxRunning: 1, MaxReserved: 2}, (*exchange).runOnWorker)
 	})
 	p := r.dial()
 	p.request(1, true)
-	within(t, h.begun, "the first request is served") // receives from h.begun
-	p.request(3, true)                                // queued
+	awaitClosed(t, h.started, "the first request is served") // receives from h.begun
+	p.request(3, true)                                       // queued
 	p.request(5, true)
-	if got := p.head(5)[":status"]; got != "503" {
+	if got := p.awaitFields(5)[":status"]; got != "503" {
 		t.Errorf("the request beyond the limit is answered with %s, want 503", got)
 	}
-	if o := r.last(); o.reason != protocol.Overloaded {
+	if o := r.awaitRecord(); o.reason != protocol.Overloaded {
 		t.Errorf("recorded %+v, want %v", o, protocol.Overloaded)
 	}
 	// An exchange that is canceled while it is queued is not served.
-	p.ok(p.fr.WriteRSTStream(3, http2.ErrCodeCancel))
-	p.ok(p.fr.WritePing(false, [8]byte{1}))
+	p.must(p.fr.WriteRSTStream(3, http2.ErrCodeCancel))
+	p.must(p.fr.WritePing(false, [8]byte{1}))
 	for {
 		if f, ok := p.next().(*http2.PingFrame); ok && f.IsAck() {
 			break
 		}
 	}
-	close(h.let)
-	if got := p.head(1)[":status"]; got != "200" {
+	close(h.release)
+	if got := p.awaitFields(1)[":status"]; got != "200" {
 		t.Errorf("the first request is answered with %s, want 200", got)
 	}
-	r.last()
-	r.last()
-	if n := len(h.begun); n != 0 {
+	r.awaitRecord()
+	r.awaitRecord()
+	if n := len(h.started); n != 0 {
 		t.Errorf("%d more requests were served", n)
 	}
 	// A worker releases its slot after it has recorded the exchange.
@@ -171,10 +171,10 @@ func TestAnExchangeBeyondTheWorkersIsRefused(t *testing.T) {
 	}
 }
 
-// TestAHostThatInformsWithoutEnd verifies that an exchange fails whose host sends interim responses
+// TestEndlessInterimResponsesFail verifies that an exchange fails whose host sends interim responses
 // endlessly.
-func TestAHostThatInformsWithoutEnd(t *testing.T) {
-	address := host(t, func(p *peer) {
+func TestEndlessInterimResponsesFail(t *testing.T) {
+	address := startHost(t, func(p *peer) {
 		id := p.awaitHead()
 		for range 10_000 {
 			if p.fr.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: p.enc.block([]string{":status", "103", "link", "</a>"}), EndHeaders: true}) != nil {
@@ -182,12 +182,12 @@ func TestAHostThatInformsWithoutEnd(t *testing.T) {
 			}
 		}
 	})
-	r := proxied(t, address, nil, nil)
+	r := newProxyRig(t, address, nil, nil)
 	p := r.dial()
 	p.request(1, true)
 	interims := 0
 	for {
-		head := p.head(1)
+		head := p.awaitFields(1)
 		if head[":status"] != "103" {
 			if head[":status"] != "502" {
 				t.Errorf("answered with %v, want 502", head)
@@ -199,14 +199,14 @@ func TestAHostThatInformsWithoutEnd(t *testing.T) {
 	if interims > maxInterims {
 		t.Errorf("%d interim responses were passed on, want at most %d", interims, maxInterims)
 	}
-	if o := r.last(); o.reason != protocol.UpstreamMalformed {
+	if o := r.awaitRecord(); o.reason != protocol.UpstreamMalformed {
 		t.Errorf("recorded %+v, want %v", o, protocol.UpstreamMalformed)
 	}
 }
 
-// TestAnIdleStreamIsAnsweredBeforeItIsReset verifies that a client whose stream is idle without a
+// TestIdleStreamGetsLocalReply verifies that a client whose stream is idle without a
 // response gets 504, or 408 if its request is incomplete.
-func TestAnIdleStreamIsAnsweredBeforeItIsReset(t *testing.T) {
+func TestIdleStreamGetsLocalReply(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
 		end    bool // the request is complete
@@ -222,20 +222,20 @@ func TestAnIdleStreamIsAnsweredBeforeItIsReset(t *testing.T) {
 			inBubble(t, func(o *stream.ServerOptions, u *stream.UpstreamConnOptions) {
 				o.HTTP2.StreamIdleTimeout, u.HTTP2.StreamIdleTimeout = time.Minute, 0
 			}, func(b *bubble) {
-				p := b.caller()
+				p := b.dial()
 				if tt.grpc {
 					p.request(1, tt.end, ":method", "POST", "content-type", "application/grpc", "te", "trailers")
 				} else {
 					p.request(1, tt.end, ":method", "POST")
 				}
-				id := b.asked(true)
+				id := b.awaitHostRequest(true)
 				reset := make(chan struct{})
 				go func() {
 					defer close(reset)
-					b.host.resetOf(id)
+					b.host.awaitReset(id)
 				}()
-				head := p.head(1)
-				b.at(time.Minute, "the answer came")
+				head := p.awaitFields(1)
+				b.checkElapsed(time.Minute, "the answer came")
 				if head[":status"] != tt.status || tt.grpc && head["grpc-status"] != "14" {
 					t.Errorf("answered with %v, want %s", head, tt.status)
 				}

@@ -5,14 +5,14 @@
 // The path of a request and its response; each column is a goroutine:
 //
 //	reader of the downstream connection    reader of the upstream connection
-//	downstreamConn.take      all complete frames
-//	downstreamConn.beginAll  an exchange for each request
-//	  exchange.begin         asynchronous service
+//	downstreamConn.processRead      all complete frames
+//	downstreamConn.startExchanges  an exchange for each request
+//	  exchange.start         asynchronous service
 //	    UpstreamConn.Start   a stream, write queue
-//	    … pending …                          UpstreamConn.take   all complete frames
-//	batch.flush              one write         call.goOn         the exchange of this stream
+//	    … pending …                          UpstreamConn.processRead   all complete frames
+//	batch.flush              one write         call.resumeExchange         the exchange of this stream
 //	                                             … the service continues …
-//	                                             exchange.answer  write queue
+//	                                             exchange.sendResponse  write queue
 //	                                         batch.flush         one write
 //
 // A complete message needs no separate goroutine, and neither does a body that streams from one
@@ -20,8 +20,8 @@
 // it, or that opens the window. A service that waits for anything else gets a goroutine from
 // Exchange.RunBlocking.
 //
-// The files, in the order that data passes them: wire.go (a connection, either side), server.go and
-// exchange.go (downstream), client.go and call.go (upstream), content.go and pump.go (streaming
+// The files, in the order that data passes them: muxconn.go (a connection, either side), server.go and
+// exchange.go (downstream), upstreamconn.go and call.go (upstream), recvbody.go and pump.go (streaming
 // bodies), tunnel.go, grpc.go, upgrade.go (connections that began in HTTP/1.1).
 package http2
 
@@ -45,17 +45,17 @@ import (
 // Engine is the state that all HTTP/2 connections share. The caller closes it after the last
 // connection.
 type Engine struct {
-	log       *slog.Logger
-	workers   *stream.Workers[*exchange]
-	running   sync.WaitGroup     // goroutines of connections
-	exchanges sync.Pool          // of *exchange
-	calls     sync.Pool          // of *call
-	numbers   atomic.Uint64      // of calls
-	flooded   func(syntax.Flood) // nil: floods are not reported
+	log        *slog.Logger
+	workers    *stream.Workers[*exchange]
+	goroutines sync.WaitGroup     // goroutines of connections
+	exchanges  sync.Pool          // of *exchange
+	calls      sync.Pool          // of *call
+	lastCallID atomic.Uint64      // of calls
+	onFlood    func(syntax.Flood) // nil: floods are not reported
 
 	mu sync.Mutex
 	// Guarded by mu; by listener. The servers of a listener hold the strong references.
-	budgets map[string]weak.Pointer[stream.CostBudget]
+	floodLimiters map[string]weak.Pointer[stream.FloodLimiter]
 
 	// FirstStream is the identifier of the first stream of each upstream connection; 0 means 1.
 	// Tests of identifier exhaustion set it close to the maximum. Set it before the first
@@ -66,17 +66,17 @@ type Engine struct {
 // New returns an engine. The engine logs recovered panics to log. It calls flooded, which may be
 // nil, for each downstream connection that it closes because a flood limit is exceeded.
 func New(log *slog.Logger, flooded func(syntax.Flood)) *Engine {
-	e := &Engine{log: log, flooded: flooded}
-	e.workers = stream.NewWorkers(stream.WorkerLimits{Running: maxWorkers, Reserved: maxForked}, (*exchange).work)
+	e := &Engine{log: log, onFlood: flooded}
+	e.workers = stream.NewWorkers(stream.WorkerLimits{MaxRunning: maxWorkers, MaxReserved: maxReservedWorkers}, (*exchange).runOnWorker)
 	return e
 }
 
 const (
 	// maxWorkers is the maximum number of exchanges that run on worker goroutines concurrently.
 	maxWorkers = 10_000
-	// maxForked is the maximum number of exchanges that run on a worker or wait for one. More are
+	// maxReservedWorkers is the maximum number of exchanges that run on a worker or wait for one. More are
 	// rejected as protocol.Overloaded.
-	maxForked = 20_000
+	maxReservedWorkers = 20_000
 )
 
 // Protocol returns the engine's entry for the registry.
@@ -86,7 +86,7 @@ func (e *Engine) Protocol() stream.Protocol {
 		Match:     Match,
 		NewServer: func(o stream.ServerOptions) stream.Server { return newServer(e, o) },
 		NewUpstreamConn: func(conn *network.Conn, o stream.UpstreamConnOptions) stream.UpstreamConn {
-			return newClient(e, conn, o)
+			return newUpstreamConn(e, conn, o)
 		},
 		Multiplexed: true,
 	}
@@ -94,45 +94,45 @@ func (e *Engine) Protocol() stream.Protocol {
 
 // Close waits for the goroutines of the engine's connections, which the caller has closed.
 func (e *Engine) Close() {
-	e.running.Wait()
+	e.goroutines.Wait()
 	e.workers.Close()
 }
 
-// budget returns the budget of a listener. All servers of the listener share it, before and after a
+// floodLimiter returns the budget of a listener. All servers of the listener share it, before and after a
 // reload.
-func (e *Engine) budget(listener string) *stream.CostBudget {
+func (e *Engine) floodLimiter(listener string) *stream.FloodLimiter {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if b := e.budgets[listener].Value(); b != nil {
+	if b := e.floodLimiters[listener].Value(); b != nil {
 		return b
 	}
-	maps.DeleteFunc(e.budgets, func(_ string, p weak.Pointer[stream.CostBudget]) bool { return p.Value() == nil })
-	if e.budgets == nil {
-		e.budgets = make(map[string]weak.Pointer[stream.CostBudget])
+	maps.DeleteFunc(e.floodLimiters, func(_ string, p weak.Pointer[stream.FloodLimiter]) bool { return p.Value() == nil })
+	if e.floodLimiters == nil {
+		e.floodLimiters = make(map[string]weak.Pointer[stream.FloodLimiter])
 	}
-	b := stream.NewCostBudget()
-	e.budgets[listener] = weak.Make(b)
+	b := stream.NewFloodLimiter()
+	e.floodLimiters[listener] = weak.Make(b)
 	return b
 }
 
 // start runs f on a new goroutine, and logs a panic of f. Close waits for f. Other goroutines must
 // not depend on work that f skips when it panics.
 func (e *Engine) start(f func()) {
-	e.running.Go(func() {
+	e.goroutines.Go(func() {
 		defer func() {
 			if p := recover(); p != nil {
-				e.panicked("serving a connection", p)
+				e.logPanic("serving a connection", p)
 			}
 		}()
 		f()
 	})
 }
 
-// panicked logs a recovered panic. The deferred function that recovers the panic calls it.
-func (e *Engine) panicked(doing string, value any) { protocol.NewPanic(value).Log(e.log, doing) }
+// logPanic logs a recovered panic. The deferred function that recovers the panic calls it.
+func (e *Engine) logPanic(doing string, value any) { protocol.NewPanic(value).Log(e.log, doing) }
 
-// contained runs f and returns its error, or the Fault of a recovered panic.
-func contained(f func() error) (err error) {
+// callRecovered runs f and returns its error, or the Fault of a recovered panic.
+func callRecovered(f func() error) (err error) {
 	defer protocol.RecoverPanic(&err)
 	return f()
 }
@@ -141,43 +141,43 @@ func contained(f func() error) (err error) {
 // queues to flush after it has processed everything that it read. The goroutine that created it
 // owns it.
 type batch struct {
-	now   time.Time
-	dirty []*network.WriteQueue
-	lent  []*network.WriteQueue // write queues that may borrow parts of the reader's buffers
-	held  []*buffer.IoBuffer    // borrowed buffers that the reader no longer uses
+	now         time.Time
+	dirty       []*network.WriteQueue
+	borrowers   []*network.WriteQueue // write queues that may borrow parts of the reader's buffers
+	heldBuffers []*buffer.IoBuffer    // borrowed buffers that the reader no longer uses
 }
 
-// mostBuffers is the maximum number of buffers that a reader holds because parts of them are
+// maxHeldBuffers is the maximum number of buffers that a reader holds because parts of them are
 // borrowed.
-const mostBuffers = 8
+const maxHeldBuffers = 8
 
-// lends records that o borrows bytes, which flush reclaims.
-func (b *batch) lends(o *network.WriteQueue) {
-	if !slices.Contains(b.lent, o) {
-		b.lent = append(b.lent, o)
+// addBorrower records that o borrows bytes, which flush reclaims.
+func (b *batch) addBorrower(o *network.WriteQueue) {
+	if !slices.Contains(b.borrowers, o) {
+		b.borrowers = append(b.borrowers, o)
 	}
 }
 
-// hold keeps a buffer of the reader until its borrowed parts are reclaimed. It flushes b if the
+// holdBuffer keeps a buffer of the reader until its borrowed parts are reclaimed. It flushes b if the
 // maximum is reached.
-func (b *batch) hold(in *buffer.IoBuffer) {
-	b.held = append(b.held, in)
-	if len(b.held) >= mostBuffers {
+func (b *batch) holdBuffer(in *buffer.IoBuffer) {
+	b.heldBuffers = append(b.heldBuffers, in)
+	if len(b.heldBuffers) >= maxHeldBuffers {
 		b.flush()
 	}
 }
 
 // reclaimBorrowed reclaims the borrowed bytes: write queues copy those that they have not sent.
 func (b *batch) reclaimBorrowed() {
-	for _, o := range b.lent {
+	for _, o := range b.borrowers {
 		o.CopyBorrowed()
 	}
-	for _, in := range b.held {
+	for _, in := range b.heldBuffers {
 		in.Release()
 	}
-	clear(b.lent)
-	clear(b.held)
-	b.lent, b.held = b.lent[:0], b.held[:0]
+	clear(b.borrowers)
+	clear(b.heldBuffers)
+	b.borrowers, b.heldBuffers = b.borrowers[:0], b.heldBuffers[:0]
 }
 
 // maxReadPerFlush is how much a reader reads, in bytes, before it flushes its batch even if there
@@ -187,11 +187,11 @@ const maxReadPerFlush = 256 << 10
 // maxPendingWrites is the number of pending bytes above which the engine stops reading from a peer.
 // Bodies stop at network.HighWatermark, which is lower: otherwise two adjacent proxies that write
 // before they read would wait for each other forever
-// (TestAHostThatReadsNothingBeforeItHasWrittenIsReadFrom).
+// (TestNoDeadlockWithHostThatWritesBeforeReading).
 const maxPendingWrites = 4 * network.HighWatermark
 
-// sends schedules a flush of o: with the batch b, or soon if b is nil.
-func (b *batch) sends(o *network.WriteQueue) {
+// scheduleFlush schedules a flush of o: with the batch b, or soon if b is nil.
+func (b *batch) scheduleFlush(o *network.WriteQueue) {
 	if b == nil {
 		_ = o.FlushAfterYield() // the connection's reader finds out
 		return

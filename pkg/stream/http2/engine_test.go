@@ -42,30 +42,30 @@ func echo(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("X-Sum", fmt.Sprint(total))
 }
 
-func TestAGETIsAnswered(t *testing.T) {
+func TestGET(t *testing.T) {
 	r := newRig(t, reply(200, "hello"), nil)
-	status, body := get(t, judge(t), "http://"+r.address+"/a?b")
+	status, body := get(t, newHTTP2Client(t), "http://"+r.address+"/a?b")
 	if status != 200 || body != "hello" {
 		t.Errorf("answer %d %q", status, body)
 	}
-	if o := r.last(); o.status != 200 || o.reason != protocol.ReasonNone || o.out != 5 {
+	if o := r.awaitRecord(); o.status != 200 || o.reason != protocol.ReasonNone || o.out != 5 {
 		t.Errorf("recorded %+v", o)
 	}
 }
 
-func TestARequestPassesThrough(t *testing.T) {
+func TestRequestIsForwarded(t *testing.T) {
 	var seen http.Request
-	up := origin(t, func(w http.ResponseWriter, r *http.Request) {
+	up := startOrigin(t, func(w http.ResponseWriter, r *http.Request) {
 		seen = *r
 		w.Header().Set("X-Answer", "yes")
 		w.WriteHeader(201)
 		_, _ = io.WriteString(w, "made")
 	})
-	r := proxied(t, up, nil, nil)
+	r := newProxyRig(t, up, nil, nil)
 	req, _ := http.NewRequest("GET", "http://"+r.address+"/path?q=1", nil)
 	req.Host = "shop.test"
 	req.Header.Set("X-Asked", "this")
-	resp, err := judge(t).Do(req)
+	resp, err := newHTTP2Client(t).Do(req)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -79,8 +79,8 @@ func TestARequestPassesThrough(t *testing.T) {
 	}
 }
 
-func TestContentOfAnySizePassesBothWays(t *testing.T) {
-	up := origin(t, echo)
+func TestBodiesOfAnySizeAreForwarded(t *testing.T) {
+	up := startOrigin(t, echo)
 	for _, service := range []string{"in halves", "on a stack"} {
 		t.Run(service, func(t *testing.T) {
 			to := new(forward)
@@ -89,8 +89,8 @@ func TestContentOfAnySizePassesBothWays(t *testing.T) {
 				s = blocking{protocol.ServiceFunc(to.Serve)}
 			}
 			r := newRig(t, s, nil)
-			to.client.Store(r.client(up, nil))
-			c := judge(t)
+			to.client.Store(r.dialUpstream(up, nil))
+			c := newHTTP2Client(t)
 			for _, size := range []int{0, 1, 1000, 16 << 10, 100_000, 3 << 20} {
 				text := strings.Repeat("0123456789abcdef", size/16+1)[:size]
 				resp, err := c.Post("http://"+r.address+"/", "text/plain", io.NopCloser(strings.NewReader(text)))
@@ -105,7 +105,7 @@ func TestContentOfAnySizePassesBothWays(t *testing.T) {
 				if got := resp.Trailer.Get("X-Sum"); got != fmt.Sprint(size) {
 					t.Errorf("%d bytes: trailer %q", size, got)
 				}
-				if o := r.last(); o.in != int64(size) || o.out != int64(size) || o.reason != protocol.ReasonNone {
+				if o := r.awaitRecord(); o.in != int64(size) || o.out != int64(size) || o.reason != protocol.ReasonNone {
 					t.Errorf("%d bytes: recorded %+v", size, o)
 				}
 			}
@@ -114,12 +114,12 @@ func TestContentOfAnySizePassesBothWays(t *testing.T) {
 }
 
 func TestManyExchangesShareOneConnection(t *testing.T) {
-	up := origin(t, func(w http.ResponseWriter, r *http.Request) {
+	up := startOrigin(t, func(w http.ResponseWriter, r *http.Request) {
 		b, _ := io.ReadAll(r.Body)
 		_, _ = io.WriteString(w, r.URL.Path+string(b))
 	})
-	r := proxied(t, up, nil, nil)
-	c := judge(t)
+	r := newProxyRig(t, up, nil, nil)
+	c := newHTTP2Client(t)
 	var all sync.WaitGroup
 	for i := range 300 {
 		all.Go(func() {

@@ -11,18 +11,18 @@ import (
 	syntax "github.com/weft-proxy/weft/pkg/protocol/http2"
 )
 
-// TestACallerWhoseStreamsRunOutIsToldToGo verifies that a client gets the shutdown notice before it
+// TestShutdownNoticeBeforeStreamIDsRunOut verifies that a client gets the shutdown notice before it
 // has used up the stream identifiers, so that none of its requests fails.
-func TestACallerWhoseStreamsRunOutIsToldToGo(t *testing.T) {
-	h := newHeld()
+func TestShutdownNoticeBeforeStreamIDsRunOut(t *testing.T) {
+	h := newHeldService()
 	r := newRig(t, h, nil)
 	p := r.dial()
 	p.request(1, true)
-	<-h.begun
-	p.request(lastStreams-2, true) // the last one without a notice
-	<-h.begun
-	p.request(lastStreams, true)
-	<-h.begun
+	<-h.started
+	p.request(shutdownNoticeStreamID-2, true) // the last one without a notice
+	<-h.started
+	p.request(shutdownNoticeStreamID, true)
+	<-h.started
 	first, ok := p.next().(*http2.GoAwayFrame)
 	if !ok || first.LastStreamID != syntax.MaxStreamID || first.ErrCode != http2.ErrCodeNo {
 		t.Fatalf("got %v, want a GOAWAY that takes every stream", first)
@@ -31,14 +31,14 @@ func TestACallerWhoseStreamsRunOutIsToldToGo(t *testing.T) {
 	if !ok {
 		t.Fatal("no PING behind the first GOAWAY")
 	}
-	p.request(lastStreams+2, true) // sent before the client has seen the notice
-	<-h.begun
-	p.ok(p.fr.WritePing(true, ping.Data))
+	p.request(shutdownNoticeStreamID+2, true) // sent before the client has seen the notice
+	<-h.started
+	p.must(p.fr.WritePing(true, ping.Data))
 	second, ok := p.next().(*http2.GoAwayFrame)
-	if !ok || second.LastStreamID != lastStreams+2 || second.ErrCode != http2.ErrCodeNo {
-		t.Fatalf("got %v, want a GOAWAY with last stream %d", second, lastStreams+2)
+	if !ok || second.LastStreamID != shutdownNoticeStreamID+2 || second.ErrCode != http2.ErrCodeNo {
+		t.Fatalf("got %v, want a GOAWAY with last stream %d", second, shutdownNoticeStreamID+2)
 	}
-	close(h.let)
+	close(h.release)
 	answered := make(map[uint32]string)
 	for len(answered) < 4 {
 		switch f := p.next().(type) {
@@ -48,31 +48,31 @@ func TestACallerWhoseStreamsRunOutIsToldToGo(t *testing.T) {
 			answered[f.StreamID] = f.PseudoValue("status")
 		}
 	}
-	for _, id := range []uint32{1, lastStreams - 2, lastStreams, lastStreams + 2} {
+	for _, id := range []uint32{1, shutdownNoticeStreamID - 2, shutdownNoticeStreamID, shutdownNoticeStreamID + 2} {
 		if answered[id] != "200" {
 			t.Errorf("stream %d: status %q", id, answered[id])
 		}
 	}
 }
 
-// TestAConnectionWithoutStreamsLeftTakesNoMore verifies that the exchange with the last stream
+// TestUpstreamStreamIDExhaustion verifies that the exchange with the last stream
 // identifier gets its response, and the next one fails as not sent.
-func TestAConnectionWithoutStreamsLeftTakesNoMore(t *testing.T) {
-	r := newRig(t, newHeld(), nil)
+func TestUpstreamStreamIDExhaustion(t *testing.T) {
+	r := newRig(t, newHeldService(), nil)
 	r.engine.FirstStream = syntax.MaxStreamID - 2
-	u := r.client(origin(t, func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, r.URL.Path) }), nil)
+	u := r.dialUpstream(startOrigin(t, func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, r.URL.Path) }), nil)
 	for i := range 2 {
 		if !u.Usable(0) {
 			t.Fatalf("after %d of 2 exchanges it is not usable", i)
 		}
-		if status, content, err := do(u, nil); status != 200 || content != "/" || err != nil {
+		if status, content, err := sendRequest(u, nil); status != 200 || content != "/" || err != nil {
 			t.Fatalf("exchange %d: %d %q, %v", i, status, content, err)
 		}
 	}
 	if u.Usable(0) {
 		t.Error("it is usable without streams")
 	}
-	if _, _, err := do(u, nil); protocol.ReasonOf(err) != protocol.ConnectFailure {
+	if _, _, err := sendRequest(u, nil); protocol.ReasonOf(err) != protocol.ConnectFailure {
 		t.Errorf("the exchange after the last: %v, want a failure to connect", err)
 	}
 }

@@ -6,13 +6,13 @@ import "iter"
 // constant time and allocates nothing. An element is in at most one fifo per links field.
 type fifo[T any] struct {
 	first, last *T
-	links       func(*T) *links[T] // immutable; returns the links of an element
+	linksOf     func(*T) *links[T] // immutable; returns the links of an element
 }
 
 // links are an element's links in a fifo.
 type links[T any] struct {
-	before, behind *T
-	queued         bool
+	prev, next *T
+	queued     bool
 }
 
 // empty reports whether the queue is empty.
@@ -20,15 +20,15 @@ func (q *fifo[T]) empty() bool { return q.first == nil }
 
 // push appends v. It returns false if v is already queued.
 func (q *fifo[T]) push(v *T) bool {
-	l := q.links(v)
+	l := q.linksOf(v)
 	if l.queued {
 		return false
 	}
-	l.queued, l.before = true, q.last
+	l.queued, l.prev = true, q.last
 	if q.last == nil {
 		q.first = v
 	} else {
-		q.links(q.last).behind = v
+		q.linksOf(q.last).next = v
 	}
 	q.last = v
 	return true
@@ -36,19 +36,19 @@ func (q *fifo[T]) push(v *T) bool {
 
 // remove removes v. It returns false if v was not queued.
 func (q *fifo[T]) remove(v *T) bool {
-	l := q.links(v)
+	l := q.linksOf(v)
 	if !l.queued {
 		return false
 	}
-	if l.before == nil {
-		q.first = l.behind
+	if l.prev == nil {
+		q.first = l.next
 	} else {
-		q.links(l.before).behind = l.behind
+		q.linksOf(l.prev).next = l.next
 	}
-	if l.behind == nil {
-		q.last = l.before
+	if l.next == nil {
+		q.last = l.prev
 	} else {
-		q.links(l.behind).before = l.before
+		q.linksOf(l.next).prev = l.prev
 	}
 	*l = links[T]{}
 	return true
@@ -67,7 +67,7 @@ func (q *fifo[T]) pop() *T {
 func (q *fifo[T]) all() iter.Seq[*T] {
 	return func(yield func(*T) bool) {
 		for v := q.first; v != nil; {
-			next := q.links(v).behind
+			next := q.linksOf(v).next
 			if !yield(v) {
 				return
 			}

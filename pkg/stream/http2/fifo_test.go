@@ -11,7 +11,7 @@ type queuedNumber struct {
 }
 
 func newNumbers() *fifo[queuedNumber] {
-	return &fifo[queuedNumber]{links: func(v *queuedNumber) *links[queuedNumber] { return &v.links }}
+	return &fifo[queuedNumber]{linksOf: func(v *queuedNumber) *links[queuedNumber] { return &v.links }}
 }
 
 // len returns the number of queued elements.

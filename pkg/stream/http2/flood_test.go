@@ -8,9 +8,9 @@ import (
 	syntax "github.com/weft-proxy/weft/pkg/protocol/http2"
 )
 
-// TestFloodsAreTold verifies that each flood ends the connection and is reported to the engine's
+// TestFloodsAreReported verifies that each flood ends the connection and is reported to the engine's
 // callback.
-func TestFloodsAreTold(t *testing.T) {
+func TestFloodsAreReported(t *testing.T) {
 	for _, test := range []struct {
 		flood syntax.Flood
 		send  func(p *peer, i uint32) error
@@ -42,8 +42,8 @@ func TestFloodsAreTold(t *testing.T) {
 		}},
 	} {
 		t.Run(test.flood.String(), func(t *testing.T) {
-			h := &held{make(chan struct{}, 10_000), make(chan struct{}, 10_000), make(chan struct{})}
-			defer close(h.let)
+			h := &heldService{make(chan struct{}, 10_000), make(chan struct{}, 10_000), make(chan struct{})}
+			defer close(h.release)
 			r := newRig(t, h, nil)
 			p := r.dial()
 			for i := range uint32(3000) {
@@ -58,12 +58,12 @@ func TestFloodsAreTold(t *testing.T) {
 	}
 }
 
-// TestAPanicOfAFloodCounterCostsItsConnection verifies that other connections are served after the
+// TestPanicInFloodCallbackClosesConnection verifies that other connections are served after the
 // flood callback has panicked.
-func TestAPanicOfAFloodCounterCostsItsConnection(t *testing.T) {
+func TestPanicInFloodCallbackClosesConnection(t *testing.T) {
 	told := make(chan struct{}, 1)
 	r := newRigOn(t, reply(200, "fine"), nil, func(e *Engine) {
-		e.flooded = func(syntax.Flood) {
+		e.onFlood = func(syntax.Flood) {
 			told <- struct{}{}
 			panic(injected)
 		}
@@ -74,10 +74,10 @@ func TestAPanicOfAFloodCounterCostsItsConnection(t *testing.T) {
 			break // the connection has ended
 		}
 	}
-	wait(t, told)
+	receiveOrFail(t, told)
 	q := r.dial()
 	q.request(1, true)
-	if got := q.head(1)[":status"]; got != "200" {
+	if got := q.awaitFields(1)[":status"]; got != "200" {
 		t.Errorf("another connection is answered with %s, want 200", got)
 	}
 }

@@ -34,8 +34,8 @@ func timeoutUnit(c byte) time.Duration {
 	return 0
 }
 
-// parseTimeout parses the value of grpc-timeout: one to eight digits and a unit.
-func parseTimeout(s string) (time.Duration, bool) {
+// parseGRPCTimeout parses the value of grpc-timeout: one to eight digits and a unit.
+func parseGRPCTimeout(s string) (time.Duration, bool) {
 	if len(s) < 2 || len(s) > 9 {
 		return 0, false
 	}
@@ -51,9 +51,9 @@ func parseTimeout(s string) (time.Duration, bool) {
 	return time.Duration(n) * unit, true
 }
 
-// formatTimeout formats d for grpc-timeout in the smallest unit in which it has at most eight
+// formatGRPCTimeout formats d for grpc-timeout in the smallest unit in which it has at most eight
 // digits, rounded down. d is positive.
-func formatTimeout(d time.Duration) string {
+func formatGRPCTimeout(d time.Duration) string {
 	for _, unit := range []byte(timeoutUnits) {
 		if n := d / timeoutUnit(unit); n < 100_000_000 {
 			return strconv.FormatInt(int64(n), 10) + string(unit)
@@ -62,20 +62,20 @@ func formatTimeout(d time.Duration) string {
 	return "99999999H"
 }
 
-// takeTimeout sets x.Deadline from grpc-timeout if x is a gRPC request that has it.
-func takeTimeout(x *protocol.Exchange) {
+// setDeadlineFromGRPCTimeout sets x.Deadline from grpc-timeout if x is a gRPC request that has it.
+func setDeadlineFromGRPCTimeout(x *protocol.Exchange) {
 	value, ok := x.Request.Header.Lookup(grpcTimeout)
 	if !ok || !protocol.IsGRPC(&x.Request.Header) {
 		return
 	}
-	if d, ok := parseTimeout(value); ok {
+	if d, ok := parseGRPCTimeout(value); ok {
 		x.Deadline = x.Meta.Start.Add(d)
 	}
 }
 
-// passTimeout reduces the grpc-timeout of a gRPC request to the remaining time. It returns false if
+// reduceGRPCTimeout reduces the grpc-timeout of a gRPC request to the remaining time. It returns false if
 // the deadline of the request, gRPC or not, has passed.
-func passTimeout(x *protocol.Exchange, now time.Time) bool {
+func reduceGRPCTimeout(x *protocol.Exchange, now time.Time) bool {
 	until := x.EffectiveDeadline()
 	if until.IsZero() {
 		return true
@@ -87,6 +87,6 @@ func passTimeout(x *protocol.Exchange, now time.Time) bool {
 	if _, ok := x.Request.Header.Lookup(grpcTimeout); !ok || !protocol.IsGRPC(&x.Request.Header) {
 		return true
 	}
-	x.Request.Header.Set(grpcTimeout, formatTimeout(left))
+	x.Request.Header.Set(grpcTimeout, formatGRPCTimeout(left))
 	return true
 }

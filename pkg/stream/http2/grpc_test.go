@@ -7,7 +7,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-func TestTimeoutsAreRead(t *testing.T) {
+func TestParseGRPCTimeout(t *testing.T) {
 	for text, want := range map[string]time.Duration{
 		"1n":        1,
 		"250m":      250 * time.Millisecond,
@@ -17,18 +17,18 @@ func TestTimeoutsAreRead(t *testing.T) {
 		"99999999u": 99999999 * time.Microsecond,
 		"99999999H": 1<<63 - 1, // above the maximum of time.Duration
 	} {
-		if got, ok := parseTimeout(text); !ok || got != want {
+		if got, ok := parseGRPCTimeout(text); !ok || got != want {
 			t.Errorf("parseTimeout(%q) = %v, %v, want %v", text, got, ok, want)
 		}
 	}
 	for _, text := range []string{"", "S", "5", "5s", "-5S", "+5S", "1.5S", "123456789S", " 5S", "0x5S"} {
-		if got, ok := parseTimeout(text); ok {
+		if got, ok := parseGRPCTimeout(text); ok {
 			t.Errorf("parseTimeout(%q) = %v, want none", text, got)
 		}
 	}
 }
 
-func TestTimeoutsAreWrittenInTheSmallestUnitThatHoldsThem(t *testing.T) {
+func TestFormatGRPCTimeout(t *testing.T) {
 	for d, want := range map[time.Duration]string{
 		1:                                    "1n",
 		99_999_999:                           "99999999n",
@@ -39,14 +39,14 @@ func TestTimeoutsAreWrittenInTheSmallestUnitThatHoldsThem(t *testing.T) {
 		100_000 * time.Hour:                  "6000000M",
 		time.Duration(1<<63-1) - time.Minute: "2562047H",
 	} {
-		got := formatTimeout(d)
-		if back, ok := parseTimeout(got); got != want || !ok || back > d {
+		got := formatGRPCTimeout(d)
+		if back, ok := parseGRPCTimeout(got); got != want || !ok || back > d {
 			t.Errorf("formatTimeout(%v) = %q, which reads as %v; want %q", d, got, back, want)
 		}
 	}
 }
 
-func TestMessagesArePercentEncoded(t *testing.T) {
+func TestGRPCMessagesArePercentEncoded(t *testing.T) {
 	for text, want := range map[string]string{
 		"no route matched": "no route matched",
 		"100%":             "100%25",
@@ -59,7 +59,7 @@ func TestMessagesArePercentEncoded(t *testing.T) {
 	}
 }
 
-func TestARouteThatAnswersByItselfHasAGRPCStatus(t *testing.T) {
+func TestLocalReplyHasGRPCStatus(t *testing.T) {
 	for _, test := range []struct {
 		reason protocol.Reason
 		status int

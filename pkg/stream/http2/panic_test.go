@@ -23,34 +23,34 @@ import (
 // injected is the value of every panic of these tests.
 const injected = "injected by a test"
 
-// hooks is a service that panics at one point of exchanges whose path is /panic.
-type hooks struct {
+// panicService is a service that panics at one point of exchanges whose path is /panic.
+type panicService struct {
 	forward
 	point  string
 	forked bool // the exchange is served on a worker
 }
 
-func (h *hooks) at(point string) {
+func (h *panicService) panicIfAt(point string) {
 	if h.point == point {
 		panic(injected)
 	}
 }
 
-func (h *hooks) Serve(ctx context.Context, x *protocol.Exchange) error {
+func (h *panicService) Serve(ctx context.Context, x *protocol.Exchange) error {
 	return protocol.ServeSync(ctx, h, x)
 }
 
-func (h *hooks) Start(ctx context.Context, x *protocol.Exchange) error {
+func (h *panicService) Start(ctx context.Context, x *protocol.Exchange) error {
 	if x.Request.Path != "/panic" {
 		return h.forward.Start(ctx, x)
 	}
-	h.at("Start")
+	h.panicIfAt("Start")
 	x.PushFinisher(h)
 	switch {
 	case h.point == "Watch":
-		return x.RunBlocking(ctx, waitForever{})
+		return x.RunBlocking(ctx, panickingWatcher{})
 	case h.point == "worker":
-		return x.RunBlocking(ctx, panics{})
+		return x.RunBlocking(ctx, panickingService{})
 	case h.point == "request field":
 		x.Request.Header.Add("x-bad", unreadable())
 	case strings.HasPrefix(h.point, "request body") && x.Request.Body != nil:
@@ -62,8 +62,8 @@ func (h *hooks) Start(ctx context.Context, x *protocol.Exchange) error {
 	return h.forward.Start(ctx, x)
 }
 
-func (h *hooks) Finish(_ context.Context, x *protocol.Exchange, err error) error {
-	h.at("Finish")
+func (h *panicService) Finish(_ context.Context, x *protocol.Exchange, err error) error {
+	h.panicIfAt("Finish")
 	switch {
 	case err != nil:
 	case h.point == "response field":
@@ -73,7 +73,7 @@ func (h *hooks) Finish(_ context.Context, x *protocol.Exchange, err error) error
 	case h.point == "interim field":
 		var header protocol.Header
 		header.Add("x-bad", unreadable())
-		if x.Caller.SendInterim(103, &header) == nil {
+		if x.Downstream.SendInterim(103, &header) == nil {
 			return errors.New("the interim response was sent")
 		}
 	case h.point == "trailer":
@@ -81,7 +81,7 @@ func (h *hooks) Finish(_ context.Context, x *protocol.Exchange, err error) error
 		x.Response.ContentLength = -1
 		x.Response.Trailer.Add("x-bad", unreadable())
 	case h.point == "response body Whole":
-		x.Response.Body = wholeBody{&brokenBody{x.Response.Body, h, "response body "}}
+		x.Response.Body = completeBrokenBody{&brokenBody{x.Response.Body, h, "response body "}}
 	case strings.HasPrefix(h.point, "response body"):
 		x.Response.Body = &brokenBody{x.Response.Body, h, "response body "}
 	case x.Response.Tunnel != nil && strings.HasPrefix(h.point, "tunnel"):
@@ -90,17 +90,17 @@ func (h *hooks) Finish(_ context.Context, x *protocol.Exchange, err error) error
 	return err
 }
 
-func (h *hooks) observe(x *protocol.Exchange) {
+func (h *panicService) observe(x *protocol.Exchange) {
 	if x.Request.Path == "/panic" {
-		h.at("Observe")
+		h.panicIfAt("Observe")
 	}
 }
 
-type waitForever struct{}
+type panickingWatcher struct{}
 
-func (waitForever) Serve(_ context.Context, x *protocol.Exchange) error {
+func (panickingWatcher) Serve(_ context.Context, x *protocol.Exchange) error {
 	gone := make(chan struct{})
-	defer x.Caller.OnDisconnect(func() {
+	defer x.Downstream.OnDisconnect(func() {
 		defer close(gone)
 		panic(injected)
 	})()
@@ -108,62 +108,62 @@ func (waitForever) Serve(_ context.Context, x *protocol.Exchange) error {
 	return protocol.Faultf(protocol.ReasonDownstreamDisconnect, "client closed its connection")
 }
 
-type panics struct{}
+type panickingService struct{}
 
-func (panics) Serve(context.Context, *protocol.Exchange) error { panic(injected) }
+func (panickingService) Serve(context.Context, *protocol.Exchange) error { panic(injected) }
 
 // brokenBody is a body of a filter that wraps another, and panics at the point of h.
 type brokenBody struct {
 	protocol.Body
-	h    *hooks
+	h    *panicService
 	side string
 }
 
 func (b *brokenBody) Read(p []byte) (int, error) {
-	b.h.at(b.side + "Read")
+	b.h.panicIfAt(b.side + "Read")
 	return b.Body.Read(p)
 }
 
 func (b *brokenBody) Buffered() int {
-	b.h.at(b.side + "Buffered")
+	b.h.panicIfAt(b.side + "Buffered")
 	return b.Body.Buffered()
 }
 
-// wholeBody is a brokenBody that implements protocol.CompleteBody.
-type wholeBody struct{ *brokenBody }
+// completeBrokenBody is a brokenBody that implements protocol.CompleteBody.
+type completeBrokenBody struct{ *brokenBody }
 
-func (b wholeBody) Complete() (whole, empty bool) {
-	b.h.at(b.side + "Whole")
+func (b completeBrokenBody) Complete() (whole, empty bool) {
+	b.h.panicIfAt(b.side + "Whole")
 	return false, false
 }
 
 func (b *brokenBody) Close() error {
-	b.h.at(b.side + "Close")
+	b.h.panicIfAt(b.side + "Close")
 	return b.Body.Close()
 }
 
 type brokenTunnel struct {
 	protocol.Tunnel
-	h *hooks
+	h *panicService
 }
 
 func (t *brokenTunnel) Read(p []byte) (int, error) {
-	t.h.at("tunnel Read")
+	t.h.panicIfAt("tunnel Read")
 	return t.Tunnel.Read(p)
 }
 
 func (t *brokenTunnel) Write(p []byte) (int, error) {
-	t.h.at("tunnel Write")
+	t.h.panicIfAt("tunnel Write")
 	return t.Tunnel.Write(p)
 }
 
 func (t *brokenTunnel) Close() error {
-	t.h.at("tunnel Close")
+	t.h.panicIfAt("tunnel Close")
 	return t.Tunnel.Close()
 }
 
 func (t *brokenTunnel) CloseWrite() error {
-	t.h.at("tunnel CloseWrite")
+	t.h.panicIfAt("tunnel CloseWrite")
 	return t.Tunnel.CloseWrite()
 }
 
@@ -176,19 +176,19 @@ func unreadable() string {
 	return *(*string)(unsafe.Pointer(&fake))
 }
 
-// logged is a log that tests can search.
-type logged struct {
+// logBuffer is a log that tests can search.
+type logBuffer struct {
 	mu   sync.Mutex
 	text bytes.Buffer
 }
 
-func (l *logged) Write(p []byte) (int, error) {
+func (l *logBuffer) Write(p []byte) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.text.Write(p)
 }
 
-func (l *logged) has(text string) bool {
+func (l *logBuffer) contains(text string) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return strings.Contains(l.text.String(), text)
@@ -196,47 +196,47 @@ func (l *logged) has(text string) bool {
 
 // panicRig returns a rig whose service is h in front of an HTTP/2 host, the number of exchanges on
 // the host's connection, and the log.
-func panicRig(t *testing.T, h *hooks, address string) (r *rig, calls *atomic.Int64, log *logged) {
+func panicRig(t *testing.T, h *panicService, address string) (r *rig, calls *atomic.Int64, log *logBuffer) {
 	t.Helper()
-	calls, log = new(atomic.Int64), new(logged)
-	r = newRigOn(t, counted{h, calls}, func(o *stream.ServerOptions) {
+	calls, log = new(atomic.Int64), new(logBuffer)
+	r = newRigOn(t, countedService{h, calls}, func(o *stream.ServerOptions) {
 		observe := o.Observe
 		o.Observe = func(x *protocol.Exchange) {
 			defer observe(x)
 			h.observe(x)
 		}
 	}, func(e *Engine) { e.log = slog.New(slog.NewTextHandler(log, nil)) })
-	h.client.Store(r.client(address, func(o *stream.UpstreamConnOptions) {
+	h.client.Store(r.dialUpstream(address, func(o *stream.UpstreamConnOptions) {
 		o.OnRelease = func(bool) {
 			calls.Add(-1)
-			h.at("Released")
+			h.panicIfAt("Released")
 		}
 	}))
 	return r, calls, log
 }
 
-// counted counts the calls that start.
-type counted struct {
-	h     *hooks
+// countedService counts the calls that start.
+type countedService struct {
+	h     *panicService
 	calls *atomic.Int64
 }
 
-func (c counted) Serve(ctx context.Context, x *protocol.Exchange) error {
+func (c countedService) Serve(ctx context.Context, x *protocol.Exchange) error {
 	return protocol.ServeSync(ctx, c, x)
 }
 
-func (c counted) Start(ctx context.Context, x *protocol.Exchange) error {
+func (c countedService) Start(ctx context.Context, x *protocol.Exchange) error {
 	if x.Request.Path != "/panic" || c.h.point != "Start" && c.h.point != "worker" && c.h.point != "Watch" {
 		c.calls.Add(1) // OnRelease decrements it
 	}
 	return c.h.Start(ctx, x)
 }
 
-// TestAPanicCostsOneExchange panics at every point at which the engine calls code of others, on
+// TestPanicFailsOneExchange panics at every point at which the engine calls code of others, on
 // each goroutine that makes the call. It verifies that only the exchange fails, that both
 // connections continue, and that no call stays on the host's connection.
-func TestAPanicCostsOneExchange(t *testing.T) {
-	address := origin(t, func(w http.ResponseWriter, r *http.Request) {
+func TestPanicFailsOneExchange(t *testing.T) {
+	address := startOrigin(t, func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.Copy(io.Discard, r.Body) // the result does not matter
 		w.Header().Set("x-seen", "twice")
 		_, _ = w.Write(bytes.Repeat([]byte("fine "), 4000))
@@ -261,9 +261,9 @@ func TestAPanicCostsOneExchange(t *testing.T) {
 				name += " on a worker"
 			}
 			t.Run(name, func(t *testing.T) {
-				h := &hooks{point: point, forked: forked}
+				h := &panicService{point: point, forked: forked}
 				r, calls, log := panicRig(t, h, address)
-				c := judge(t)
+				c := newHTTP2Client(t)
 				fine := func() {
 					t.Helper()
 					if got, text := get(t, c, "http://"+r.address+"/"); got != 200 || len(text) != 20_000 {
@@ -290,14 +290,14 @@ func TestAPanicCostsOneExchange(t *testing.T) {
 					}
 					fine()
 				}
-				until := time.Now().Add(soon)
+				until := time.Now().Add(eventTimeout)
 				for calls.Load() != 0 && time.Now().Before(until) {
 					<-time.After(time.Millisecond)
 				}
 				if n := calls.Load(); n != 0 {
 					t.Errorf("%d calls are still on the host's connection", n)
 				}
-				if point == "Observe" && !log.has(injected) {
+				if point == "Observe" && !log.contains(injected) {
 					t.Error("the panic was not logged")
 				}
 			})
@@ -305,32 +305,32 @@ func TestAPanicCostsOneExchange(t *testing.T) {
 	}
 }
 
-// TestAPanicOfAWatchIsContained verifies that a panic of a service's disconnect watch is logged,
+// TestPanicInDisconnectWatchIsRecovered verifies that a panic of a service's disconnect watch is logged,
 // and that the connection continues.
-func TestAPanicOfAWatchIsContained(t *testing.T) {
-	h := &hooks{point: "Watch"}
-	r, _, log := panicRig(t, h, origin(t, func(http.ResponseWriter, *http.Request) {}))
+func TestPanicInDisconnectWatchIsRecovered(t *testing.T) {
+	h := &panicService{point: "Watch"}
+	r, _, log := panicRig(t, h, startOrigin(t, func(http.ResponseWriter, *http.Request) {}))
 	p := r.dial()
 	p.request(1, true, ":path", "/panic")
-	p.ok(p.fr.WritePing(false, [8]byte{1})) // when it is acknowledged, the request is in flight
+	p.must(p.fr.WritePing(false, [8]byte{1})) // when it is acknowledged, the request is in flight
 	if _, ok := p.next().(*http2.PingFrame); !ok {
 		t.Fatal("no answer to PING")
 	}
-	p.ok(p.fr.WriteRSTStream(1, http2.ErrCodeCancel))
+	p.must(p.fr.WriteRSTStream(1, http2.ErrCodeCancel))
 	p.request(3, true)
-	if got := p.head(3)[":status"]; got != "200" {
+	if got := p.awaitFields(3)[":status"]; got != "200" {
 		t.Errorf("the next request is answered with %s, want 200", got)
 	}
-	r.last()
-	r.last()
-	if !log.has(injected) {
+	r.awaitRecord()
+	r.awaitRecord()
+	if !log.contains(injected) {
 		t.Error("the panic was not logged")
 	}
 }
 
-// TestAPanicOfATunnelEndsIt verifies that a panic of a filter's tunnel ends that tunnel.
-func TestAPanicOfATunnelEndsIt(t *testing.T) {
-	address := host(t, func(p *peer) {
+// TestPanicInTunnelEndsTunnel verifies that a panic of a filter's tunnel ends that tunnel.
+func TestPanicInTunnelEndsTunnel(t *testing.T) {
+	address := startHost(t, func(p *peer) {
 		for id := p.awaitHead(); id != 0; id = p.awaitHead() {
 			p.headers(id, false, ":status", "200")
 			if p.fr.WriteData(id, false, []byte("greeting")) != nil {
@@ -340,32 +340,32 @@ func TestAPanicOfATunnelEndsIt(t *testing.T) {
 	}, http2.Setting{ID: http2.SettingEnableConnectProtocol, Val: 1})
 	for _, point := range []string{"tunnel Read", "tunnel Write", "tunnel CloseWrite"} {
 		t.Run(point, func(t *testing.T) {
-			h := &hooks{point: point}
+			h := &panicService{point: point}
 			r, calls, log := panicRig(t, h, address)
 			p := r.dial()
 			for _, id := range []uint32{1, 3} {
 				p.headers(id, false, ":method", "CONNECT", ":protocol", "websocket", ":scheme", "http", ":authority", "shop.test", ":path", "/panic")
-				if got := p.head(id)[":status"]; got != "200" {
+				if got := p.awaitFields(id)[":status"]; got != "200" {
 					t.Fatalf("the tunnel is answered with %s", got)
 				}
-				p.ok(p.fr.WriteData(id, true, []byte("up")))
-				p.resetOf(id)
+				p.must(p.fr.WriteData(id, true, []byte("up")))
+				p.awaitReset(id)
 			}
-			until := time.Now().Add(soon)
+			until := time.Now().Add(eventTimeout)
 			for calls.Load() != 0 && time.Now().Before(until) {
 				<-time.After(time.Millisecond)
 			}
-			if n := calls.Load(); n != 0 || !log.has(injected) {
-				t.Errorf("%d tunnels are on the host's connection; logged: %v", n, log.has(injected))
+			if n := calls.Load(); n != 0 || !log.contains(injected) {
+				t.Errorf("%d tunnels are on the host's connection; logged: %v", n, log.contains(injected))
 			}
 		})
 	}
 }
 
-// TestAPanicOfTheReaderCostsItsConnection makes the reader of a connection panic within a frame,
+// TestPanicInReaderClosesConnection makes the reader of a connection panic within a frame,
 // with the lock held. It verifies that the connection ends with INTERNAL_ERROR, and that other
 // connections are served.
-func TestAPanicOfTheReaderCostsItsConnection(t *testing.T) {
+func TestPanicInReaderClosesConnection(t *testing.T) {
 	var broken atomic.Bool
 	broken.Store(true)
 	r := newRigOn(t, reply(200, "fine"), nil, func(e *Engine) {
@@ -391,7 +391,7 @@ func TestAPanicOfTheReaderCostsItsConnection(t *testing.T) {
 	}
 	q := r.dial()
 	q.request(1, true)
-	if got := q.head(1)[":status"]; got != "200" {
+	if got := q.awaitFields(1)[":status"]; got != "200" {
 		t.Errorf("another connection is answered with %s", got)
 	}
 }

@@ -18,29 +18,29 @@ import (
 type pump struct {
 	mu     sync.Mutex
 	active bool // guarded by mu; if false, the fields up to number are unused
-	from   *content
+	from   *recvBody
 	to     *muxStream
 	owner  pumper
-	number uint64
+	callID uint64
 
-	queued links[pump] // in wire.waiters; guarded by that wire's mu
+	waitLinks links[pump] // in wire.waiters; guarded by that wire's mu
 }
 
 // pumper is notified when a pump ends.
 type pumper interface {
-	// pumped is called once for each start, unless stop was called first: the content and its end
+	// pumpEnded is called once for each start, unless stop was called first: the content and its end
 	// are queued, or err is the reason why they cannot be sent. It runs on the goroutine that
 	// kicked the pump, which owns b. to is the destination connection, and number is the one passed
 	// to start: the pumper may belong to another exchange by now.
-	pumped(b *batch, to *muxConn, number uint64, err error)
+	pumpEnded(b *batch, to *muxConn, number uint64, err error)
 }
 
 // start makes p move from to the stream to. The caller kicks p afterwards.
-func (p *pump) start(from *content, to *muxStream, owner pumper, number uint64) {
+func (p *pump) start(from *recvBody, to *muxStream, owner pumper, number uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.active, p.from, p.to, p.owner, p.number = true, from, to, owner, number
-	from.feed(p) // p.mu is held, so that a kick cannot end p before this
+	p.active, p.from, p.to, p.owner, p.callID = true, from, to, owner, number
+	from.setPump(p) // p.mu is held, so that a kick cannot end p before this
 }
 
 // stop stops p, and reports whether it had ended before. After stop returns, p uses neither stream.
@@ -49,9 +49,9 @@ func (p *pump) stop() (ended bool) {
 	defer p.mu.Unlock()
 	ended = !p.active
 	if p.active {
-		w := p.to.wire
+		w := p.to.conn
 		w.mu.Lock()
-		w.waiters.remove(p)
+		w.waitingPumps.remove(p)
 		w.mu.Unlock()
 	}
 	p.clear()
@@ -70,11 +70,11 @@ func (p *pump) kick(b *batch) {
 	if owner == nil {
 		return
 	}
-	if to.outbox.Queued() > 0 {
-		b.sends(to.outbox)
+	if to.writeQueue.Queued() > 0 {
+		b.scheduleFlush(to.writeQueue)
 	}
 	if over || err != nil {
-		owner.pumped(b, to, number, err)
+		owner.pumpEnded(b, to, number, err)
 	}
 }
 
@@ -86,14 +86,14 @@ func (p *pump) run(b *batch) (owner pumper, to *muxConn, number uint64, over boo
 		return nil, nil, 0, false, nil
 	}
 	from := p.from
-	owner, to, number = p.owner, p.to.wire, p.number
+	owner, to, number = p.owner, p.to.conn, p.callID
 	taken, over, err := p.move(b)
 	if over || err != nil {
-		from.feed(nil)
+		from.setPump(nil)
 		p.clear()
 	}
 	if taken > 0 {
-		from.lane.consumed(b, taken) // with p.mu held, so that from is not released meanwhile
+		from.stream.reportConsumed(b, taken) // with p.mu held, so that from is not released meanwhile
 	}
 	return owner, to, number, over, err
 }
@@ -102,17 +102,17 @@ func (p *pump) run(b *batch) (owner pumper, to *muxConn, number uint64, over boo
 // over: the end was queued too. p.mu is held.
 func (p *pump) move(b *batch) (credit int, over bool, err error) {
 	from, l := p.from, p.to
-	w := l.wire
+	w := l.conn
 	w.mu.Lock()
 	defer func() {
 		if over || err != nil {
-			w.waiters.remove(p) // p may be used for another connection next
+			w.waitingPumps.remove(p) // p may be used for another connection next
 		}
 		w.mu.Unlock()
 	}()
 	defer protocol.RecoverPanic(&err)
-	if l.cut != nil {
-		return 0, false, l.cut
+	if l.sendErr != nil {
+		return 0, false, l.sendErr
 	}
 	l.touch(b.time())
 	from.mu.Lock()
@@ -122,107 +122,107 @@ func (p *pump) move(b *batch) (credit int, over bool, err error) {
 		case from.closed: // the unread bytes were dropped, so the end must not be sent
 			return 0, false, nil
 		case from.err != nil:
-			return from.due(), false, from.err
-		case from.unread == 0 && !from.whole:
-			return from.due(), false, nil
+			return from.takeCredit(), false, from.err
+		case from.unread == 0 && !from.complete:
+			return from.takeCredit(), false, nil
 		case from.unread == 0:
 			if err = w.appendEnd(l, &from.trailer); err == nil {
-				from.finish()
+				from.addTrailers()
 			}
-			return from.due(), err == nil, err
-		case w.full(p):
-			return from.due(), false, nil
+			return from.takeCredit(), err == nil, err
+		case w.waitIfQueueFull(p):
+			return from.takeCredit(), false, nil
 		}
 		n, ended, err := w.appendPiece(b, l, from)
 		if err != nil {
-			return from.due(), false, err
+			return from.takeCredit(), false, err
 		}
 		if n == 0 {
 			w.block(l)
-			return from.due(), false, nil
+			return from.takeCredit(), false, nil
 		}
 		if ended {
-			return from.due(), true, nil
+			return from.takeCredit(), true, nil
 		}
 	}
 }
 
 // appendPiece queues as much of c's first unread piece as one frame can hold, with the end of the
 // message if it is the last. n is 0 if the windows are closed. w.mu and c.mu are held.
-func (w *muxConn) appendPiece(b *batch, l *muxStream, c *content) (n int, ended bool, err error) {
+func (w *muxConn) appendPiece(b *batch, l *muxStream, c *recvBody) (n int, ended bool, err error) {
 	p := c.pieces[c.first].Bytes()
-	last := c.whole && c.unread == len(p) && c.trailer.Len() == 0
+	last := c.complete && c.unread == len(p) && c.trailer.Len() == 0
 	head, n, err := w.state.ReserveData(w.scratch[:0], l.stream, len(p), last)
 	w.scratch = head[:0]
-	if len(head) > 0 && (n == 0 || !w.lend(b, c, head, n)) {
-		dst := append(w.outbox.BeginFrame(len(head)+n), head...)
-		if lost := w.outbox.EndFrame(append(dst, p[:n]...)); lost != nil && err == nil {
-			err = goneFault(lost)
+	if len(head) > 0 && (n == 0 || !w.appendBorrowed(b, c, head, n)) {
+		dst := append(w.writeQueue.BeginFrame(len(head)+n), head...)
+		if lost := w.writeQueue.EndFrame(append(dst, p[:n]...)); lost != nil && err == nil {
+			err = disconnectFault(lost)
 		}
 	}
 	if n > 0 {
-		c.discard(n)
-		l.sent += int64(n)
+		c.consume(n)
+		l.bytesSent += int64(n)
 	}
 	return n, last && n == len(p) && err == nil, err
 }
 
-// lend queues a frame without copying its payload, if c borrows a frame with the same payload. head
+// appendBorrowed queues a frame without copying its payload, if c borrows a frame with the same payload. head
 // ends with the new frame header, and may begin with another frame. n is the length of the payload.
 // w.mu and c.mu are held.
-func (w *muxConn) lend(b *batch, c *content, head []byte, n int) bool {
-	frame := c.lentFrame(b, n)
+func (w *muxConn) appendBorrowed(b *batch, c *recvBody, head []byte, n int) bool {
+	frame := c.borrowedFrame(b, n)
 	if frame == nil {
 		return false
 	}
 	at := len(head) - syntax.FrameHeaderLen
 	copy(frame, head[at:])
-	if !w.outbox.AppendBorrowed(head[:at], frame) {
+	if !w.writeQueue.AppendBorrowed(head[:at], frame) {
 		return false
 	}
 	c.borrowedFrom = nil // the queue uses its header bytes, so it cannot be borrowed again
-	b.lends(w.outbox)
+	b.addBorrower(w.writeQueue)
 	return true
 }
 
-// full reports whether so many bytes are pending that p has to wait. If so, awaitRoom kicks p
+// waitIfQueueFull reports whether so many bytes are pending that p has to wait. If so, kickWhenWritable kicks p
 // later. w.mu is held.
-func (w *muxConn) full(p *pump) bool {
-	if w.outbox.Queued() < network.HighWatermark {
+func (w *muxConn) waitIfQueueFull(p *pump) bool {
+	if w.writeQueue.Queued() < network.HighWatermark {
 		return false
 	}
-	w.waiters.push(p) // no effect if p already waits
-	if !w.awaiting {
-		w.awaiting = true
-		w.engine.start(w.awaitRoom)
+	w.waitingPumps.push(p) // no effect if p already waits
+	if !w.awaitingCapacity {
+		w.awaitingCapacity = true
+		w.engine.start(w.kickWhenWritable)
 	}
 	return true
 }
 
-// awaitRoom kicks the pumps that wait for space in the write queue, oldest first, until none waits.
-func (w *muxConn) awaitRoom() {
+// kickWhenWritable kicks the pumps that wait for space in the write queue, oldest first, until none waits.
+func (w *muxConn) kickWhenWritable() {
 	for more := true; more; {
-		_ = w.outbox.Flush() // nothing else may have flushed it
-		w.outbox.AwaitCapacity()
-		more = w.fillRoom()
+		_ = w.writeQueue.Flush() // nothing else may have flushed it
+		w.writeQueue.AwaitCapacity()
+		more = w.kickWaiting()
 	}
 }
 
-// fillRoom kicks waiting pumps until the write queue reaches the high watermark. It returns false
+// kickWaiting kicks waiting pumps until the write queue reaches the high watermark. It returns false
 // if no pump waits.
-func (w *muxConn) fillRoom() (more bool) {
+func (w *muxConn) kickWaiting() (more bool) {
 	for {
 		w.mu.Lock()
 		switch {
-		case w.waiters.empty():
-			w.awaiting = false
+		case w.waitingPumps.empty():
+			w.awaitingCapacity = false
 			w.mu.Unlock()
 			return false
-		case w.lost == nil && w.outbox.Queued() >= network.HighWatermark:
+		case w.lostErr == nil && w.writeQueue.Queued() >= network.HighWatermark:
 			w.mu.Unlock()
 			return true
 		}
-		p := w.waiters.pop()
+		p := w.waitingPumps.pop()
 		w.mu.Unlock()
 		p.kick(nil)
 	}

@@ -10,22 +10,22 @@ import (
 // brokenOwner is the owner of a stream. It panics when its stream fails for the first time.
 type brokenOwner struct {
 	owner
-	burned bool
+	panicked bool
 }
 
 func (o *brokenOwner) fail(why error) func(*batch) {
-	if !o.burned {
-		o.burned = true
+	if !o.panicked {
+		o.panicked = true
 		panic(injected)
 	}
 	return o.owner.fail(why)
 }
 
-// TestAPanicOfAHostsReaderLosesNoAnswer makes the reader of a host's connection panic after it has
+// TestPanicInUpstreamReaderLosesNoResponse makes the reader of a host's connection panic after it has
 // processed the head of another response in the same read. It verifies that both exchanges end.
-func TestAPanicOfAHostsReaderLosesNoAnswer(t *testing.T) {
+func TestPanicInUpstreamReaderLosesNoResponse(t *testing.T) {
 	asked, broken := make(chan struct{}), make(chan struct{})
-	address := host(t, func(p *peer) {
+	address := startHost(t, func(p *peer) {
 		p.awaitHead()
 		p.awaitHead()
 		close(asked)
@@ -33,11 +33,11 @@ func TestAPanicOfAHostsReaderLosesNoAnswer(t *testing.T) {
 		w := bufio.NewWriter(p.conn)
 		p.fr = http2.NewFramer(w, p.in)
 		p.headers(1, true, ":status", "204")
-		p.ok(p.fr.WriteGoAway(1, http2.ErrCodeNo, nil))
-		p.ok(w.Flush())
+		p.must(p.fr.WriteGoAway(1, http2.ErrCodeNo, nil))
+		p.must(w.Flush())
 		p.next()
 	})
-	h := new(hooks)
+	h := new(panicService)
 	r, calls, _ := panicRig(t, h, address)
 	p := r.dial()
 	p.request(1, true)
@@ -49,11 +49,11 @@ func TestAPanicOfAHostsReaderLosesNoAnswer(t *testing.T) {
 	l.owner = &brokenOwner{owner: l.owner}
 	u.mu.Unlock()
 	close(broken)
-	if got := p.head(1)[":status"]; got != "204" {
+	if got := p.awaitFields(1)[":status"]; got != "204" {
 		t.Errorf("the request whose response has come is answered with %s, want 204", got)
 	}
-	if got := p.head(3)[":status"]; got != "500" {
+	if got := p.awaitFields(3)[":status"]; got != "500" {
 		t.Errorf("the other request is answered with %s, want 500", got)
 	}
-	idle(t, calls)
+	awaitNoCalls(t, calls)
 }

@@ -91,7 +91,7 @@ func newRigOn(t testing.TB, service protocol.Service, change func(o *stream.Serv
 		<-ended
 		r.engine.Close()
 		left := buffer.Outstanding()
-		for until := time.Now().Add(soon); invariants.Enabled && left != before; left = buffer.Outstanding() {
+		for until := time.Now().Add(eventTimeout); invariants.Enabled && left != before; left = buffer.Outstanding() {
 			if time.Now().After(until) {
 				t.Errorf("%d buffers are out, %d were before", left, before)
 				break
@@ -115,8 +115,8 @@ func (r *rig) observe(x *protocol.Exchange) {
 	}
 }
 
-// last waits for the next exchange to end and returns the latest record.
-func (r *rig) last() observation {
+// awaitRecord waits for the next exchange to end and returns the latest record.
+func (r *rig) awaitRecord() observation {
 	r.t.Helper()
 	select {
 	case <-r.seen:
@@ -128,8 +128,8 @@ func (r *rig) last() observation {
 	return r.observed[len(r.observed)-1]
 }
 
-// client opens an upstream connection of the engine to address.
-func (r *rig) client(address string, change func(o *stream.UpstreamConnOptions)) *UpstreamConn {
+// dialUpstream opens an upstream connection of the engine to address.
+func (r *rig) dialUpstream(address string, change func(o *stream.UpstreamConnOptions)) *UpstreamConn {
 	r.t.Helper()
 	conn, err := network.Dialer{}.Dial(context.Background(), "tcp", address, time.Now().Add(5*time.Second))
 	if err != nil {
@@ -141,17 +141,17 @@ func (r *rig) client(address string, change func(o *stream.UpstreamConnOptions))
 	if change != nil {
 		change(&o)
 	}
-	u := newClient(r.engine, conn, o)
+	u := newUpstreamConn(r.engine, conn, o)
 	r.t.Cleanup(func() { _ = u.Close() })
 	return u
 }
 
-// proxied returns a rig whose service sends all requests on one connection to address.
-func proxied(t testing.TB, address string, change func(o *stream.ServerOptions), changeClient func(o *stream.UpstreamConnOptions)) *rig {
+// newProxyRig returns a rig whose service sends all requests on one connection to address.
+func newProxyRig(t testing.TB, address string, change func(o *stream.ServerOptions), changeClient func(o *stream.UpstreamConnOptions)) *rig {
 	t.Helper()
 	to := new(forward)
 	r := newRig(t, to, change)
-	to.client.Store(r.client(address, changeClient))
+	to.client.Store(r.dialUpstream(address, changeClient))
 	return r
 }
 
@@ -169,8 +169,8 @@ func (f *forward) Start(ctx context.Context, x *protocol.Exchange) error {
 // blocking hides the asynchronous methods of a service, so that it needs a goroutine.
 type blocking struct{ protocol.Service }
 
-// judge returns the HTTP/2 client of net/http.
-func judge(t testing.TB) *http.Client {
+// newHTTP2Client returns the HTTP/2 client of net/http.
+func newHTTP2Client(t testing.TB) *http.Client {
 	t.Helper()
 	tr := &http.Transport{Protocols: new(http.Protocols)}
 	tr.Protocols.SetUnencryptedHTTP2(true)
@@ -178,8 +178,8 @@ func judge(t testing.TB) *http.Client {
 	return &http.Client{Transport: tr}
 }
 
-// origin starts the HTTP/2 server of net/http and returns its address.
-func origin(t testing.TB, h http.HandlerFunc) string {
+// startOrigin starts the HTTP/2 server of net/http and returns its address.
+func startOrigin(t testing.TB, h http.HandlerFunc) string {
 	t.Helper()
 	s := httptest.NewUnstartedServer(h)
 	s.Config.Protocols = new(http.Protocols)
@@ -213,7 +213,7 @@ type peer struct {
 	fr   *http2.Framer
 	enc  *encoder
 
-	patience time.Duration // how long next waits; 0: 5 s
+	readTimeout time.Duration // how long next waits; 0: 5 s
 }
 
 // dial connects to the rig as a client, and sends the preface and settings.
@@ -227,7 +227,7 @@ func (r *rig) dial(settings ...http2.Setting) *peer {
 	if _, err := io.WriteString(conn, syntax.Preface); err != nil {
 		r.t.Fatal(err)
 	}
-	p.ok(p.fr.WriteSettings(settings...))
+	p.must(p.fr.WriteSettings(settings...))
 	return p
 }
 
@@ -239,7 +239,7 @@ func newPeer(t testing.TB, conn net.Conn) *peer {
 	return p
 }
 
-func (p *peer) ok(err error) {
+func (p *peer) must(err error) {
 	p.t.Helper()
 	if err != nil {
 		p.t.Fatal(err)
@@ -271,7 +271,7 @@ func indexOf(all []string, name string) int {
 
 func (p *peer) headers(id uint32, end bool, fields ...string) {
 	p.t.Helper()
-	p.ok(p.fr.WriteHeaders(http2.HeadersFrameParam{
+	p.must(p.fr.WriteHeaders(http2.HeadersFrameParam{
 		StreamID: id, BlockFragment: p.enc.block(fields), EndHeaders: true, EndStream: end,
 	}))
 }
@@ -282,7 +282,7 @@ func (p *peer) next() http2.Frame {
 	p.t.Helper()
 	for {
 		// SetReadDeadline fails only on a closed connection.
-		_ = p.conn.SetReadDeadline(time.Now().Add(cmp.Or(p.patience, 5*time.Second)))
+		_ = p.conn.SetReadDeadline(time.Now().Add(cmp.Or(p.readTimeout, 5*time.Second)))
 		f, err := p.fr.ReadFrame()
 		if errors.Is(err, os.ErrDeadlineExceeded) {
 			p.t.Fatal("no frame")
@@ -305,8 +305,8 @@ func (p *peer) next() http2.Frame {
 	}
 }
 
-// head waits for a header section on a stream, and returns its fields.
-func (p *peer) head(id uint32) map[string]string {
+// awaitFields waits for a header section on a stream, and returns its fields.
+func (p *peer) awaitFields(id uint32) map[string]string {
 	p.t.Helper()
 	for {
 		f := p.next()
@@ -328,8 +328,8 @@ func (p *peer) head(id uint32) map[string]string {
 	}
 }
 
-// resetOf waits for RST_STREAM on a stream, and returns its code.
-func (p *peer) resetOf(id uint32) http2.ErrCode {
+// awaitReset waits for RST_STREAM on a stream, and returns its code.
+func (p *peer) awaitReset(id uint32) http2.ErrCode {
 	p.t.Helper()
 	for {
 		switch f := p.next().(type) {
@@ -343,9 +343,9 @@ func (p *peer) resetOf(id uint32) http2.ErrCode {
 	}
 }
 
-// host starts a server and returns its address. script runs for each connection, after the client's
+// startHost starts a server and returns its address. script runs for each connection, after the client's
 // preface arrived and the server's settings were sent.
-func host(t testing.TB, script func(p *peer), settings ...http2.Setting) string {
+func startHost(t testing.TB, script func(p *peer), settings ...http2.Setting) string {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -391,9 +391,9 @@ func (p *peer) awaitHead() uint32 {
 	}
 }
 
-// do sends a request on u as a client of another protocol, and returns status and body of the
+// sendRequest sends a request on u as a client of another protocol, and returns status and body of the
 // response.
-func do(u *UpstreamConn, req func(x *protocol.Exchange)) (status int, content string, err error) {
+func sendRequest(u *UpstreamConn, req func(x *protocol.Exchange)) (status int, content string, err error) {
 	var x protocol.Exchange
 	x.Reset()
 	x.Meta.Protocol = "test"

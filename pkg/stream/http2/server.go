@@ -30,9 +30,9 @@ const (
 	// lingerTime bounds how long the server waits for a client that violated the protocol to read
 	// the GOAWAY, and how long a stream lingers.
 	lingerTime = time.Second
-	// lastStreams is the first stream identifier at which the server sends the shutdown notice. The
+	// shutdownNoticeStreamID is the first stream identifier at which the server sends the shutdown notice. The
 	// client can still open 32,768 streams until it has seen the notice (RFC 9113 5.1.1).
-	lastStreams = syntax.MaxStreamID - 1<<16
+	shutdownNoticeStreamID = syntax.MaxStreamID - 1<<16
 	// drainPing is the data of the PING whose acknowledgement shows that a client has seen the
 	// first GOAWAY.
 	drainPing = 0x77656674_64726e00
@@ -40,28 +40,28 @@ const (
 
 // server is the downstream side of the engine for the connections of one listener.
 type server struct {
-	engine  *Engine
-	o       stream.ServerOptions
-	service protocol.AsyncService
-	yields  bool // GOMAXPROCS is 1; see pause
-	clock   stream.DateCache
-	budget  *stream.CostBudget // shared by the servers of the listener
-	limits  stream.CostLimits  // immutable
+	engine            *Engine
+	opts              stream.ServerOptions
+	service           protocol.AsyncService
+	yieldsBeforeFlush bool // GOMAXPROCS is 1; see pause
+	dateCache         stream.DateCache
+	floodLimiter      *stream.FloodLimiter   // shared by the servers of the listener
+	floodLimits       stream.FloodRateLimits // immutable
 }
 
 func newServer(e *Engine, o stream.ServerOptions) *server {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	return &server{engine: e, o: o, service: protocol.Async(o.Service), yields: runtime.GOMAXPROCS(0) == 1, budget: e.budget(o.Listener), limits: stream.CostLimitsOf(&o.HTTP2)}
+	return &server{engine: e, opts: o, service: protocol.Async(o.Service), yieldsBeforeFlush: runtime.GOMAXPROCS(0) == 1, floodLimiter: e.floodLimiter(o.Listener), floodLimits: stream.FloodRateLimitsOf(&o.HTTP2)}
 }
 
 // IdleTimeout implements network.ClientFirstHandler.
-func (s *server) IdleTimeout() time.Duration { return s.o.IdleTimeout }
+func (s *server) IdleTimeout() time.Duration { return s.opts.IdleTimeout }
 
 // frameTimeout returns how long the client may be silent within a frame or the preface.
 func (s *server) frameTimeout() time.Duration {
-	if d := s.o.HTTP1.BodyTimeout; d > 0 {
+	if d := s.opts.HTTP1.BodyTimeout; d > 0 {
 		return d
 	}
 	return defaultFrameTimeout
@@ -69,44 +69,44 @@ func (s *server) frameTimeout() time.Duration {
 
 // ServeConn implements network.Handler.
 func (s *server) ServeConn(ctx context.Context, conn *network.Conn) error {
-	c := s.newSession(conn)
+	c := s.newDownstreamConn(conn)
 	c.start()
 	return c.ServeConn(ctx, conn)
 }
 
-// newSession returns the downstreamConn of a connection. It has not queued any frame yet.
-func (s *server) newSession(conn *network.Conn) *downstreamConn {
-	c := &downstreamConn{s: s, meta: stream.NewConnMeta(s.o.Listener, conn)}
-	o := &s.o.HTTP2
+// newDownstreamConn returns the downstreamConn of a connection. It has not queued any frame yet.
+func (s *server) newDownstreamConn(conn *network.Conn) *downstreamConn {
+	c := &downstreamConn{server: s, meta: stream.NewConnMeta(s.opts.Listener, conn)}
+	o := &s.opts.HTTP2
 	c.init(s.engine, conn, c)
-	c.creditFrom, c.idle = creditFrom(o.StreamWindow, o.ConnectionWindow, o.MaxConcurrentStreams), o.StreamIdleTimeout
+	c.creditThreshold, c.streamIdleTimeout = creditThreshold(o.StreamWindow, o.ConnectionWindow, o.MaxConcurrentStreams), o.StreamIdleTimeout
 	c.state = syntax.NewSession(syntax.Config{
 		Role:                 syntax.Server,
 		MaxConcurrentStreams: uint32(o.MaxConcurrentStreams),
 		StreamWindow:         uint32(o.StreamWindow),
 		ConnectionWindow:     uint32(o.ConnectionWindow),
-		MaxHeaderListSize:    uint32(s.o.HTTP1.MaxHeaderSize),
-		MaxFields:            s.o.HTTP1.MaxHeaderCount,
+		MaxHeaderListSize:    uint32(s.opts.HTTP1.MaxHeaderSize),
+		MaxFields:            s.opts.HTTP1.MaxHeaderCount,
 		EnableConnect:        true,
-		Budgets:              syntax.FloodLimits{Reset: syntax.RateLimit(o.ConnectionResets)},
+		FloodLimits:          syntax.FloodLimits{Reset: syntax.RateLimit(o.ConnectionResets)},
 	})
-	c.wait.L = &c.mu
-	c.onWait = c.pause
+	c.inflightCond.L = &c.mu
+	c.onWait = c.startAndFlush
 	return c
 }
 
 // start queues the server's first frames.
 func (c *downstreamConn) start() {
-	c.conn.SetWriteTimeout(c.s.o.HTTP1.WriteTimeout)
+	c.conn.SetWriteTimeout(c.server.opts.HTTP1.WriteTimeout)
 	c.conn.Handler = c // serves the connection again after it was parked
 	c.mu.Lock()
-	c.enqueueBatched(c.state.AppendStart(nil), &c.batch)
+	c.enqueueBatched(c.state.AppendPreface(nil), &c.batch)
 	c.mu.Unlock()
 }
 
-// creditFrom returns how many bytes of a stream's body are consumed before the session learns of
+// creditThreshold returns how many bytes of a stream's body are consumed before the session learns of
 // them: so few that the unreported bytes of all streams leave most of both windows open.
-func creditFrom(stream, connection, streams int) int {
+func creditThreshold(stream, connection, streams int) int {
 	return max(1, min(stream/4, connection/4/max(streams, 1)))
 }
 
@@ -114,26 +114,26 @@ func creditFrom(stream, connection, streams int) int {
 // does not name a lock.
 type downstreamConn struct {
 	muxConn
-	s           *server
+	server      *server
 	ctx         context.Context //nolint:containedctx // of the exchanges: it is the connection's
 	meta        protocol.ConnMeta
 	batch       batch
 	onWait      func() // pause as a func value, created once
 	prefaceRead bool   // the preface has been read
-	unstarted   []begin
+	unstarted   []unstartedExchange
 
 	shutdownNoticeAt time.Time // when the shutdown notice was queued; zero: not yet
 	goAwaySent       bool      // guarded by mu; the final GOAWAY was queued
 
-	inflight int       // guarded by mu; exchanges in flight
-	wait     sync.Cond // on mu: inflight decreased
+	inflight     int       // guarded by mu; exchanges in flight
+	inflightCond sync.Cond // on mu: inflight decreased
 }
 
-// begin is an exchange that begins once everything that arrived with its head has been processed.
+// unstartedExchange is an exchange that begins once everything that arrived with its head has been processed.
 // refused is the error if the request was rejected.
-type begin struct {
-	e       *exchange
-	refused error
+type unstartedExchange struct {
+	e         *exchange
+	rejectErr error
 }
 
 // ServeConn implements network.Handler, also after the connection was parked.
@@ -147,54 +147,54 @@ func (c *downstreamConn) ServeConn(ctx context.Context, _ *network.Conn) error {
 		return err
 	}
 	c.close(err, cancel)
-	return c.ended(err)
+	return c.setCloseReason(err)
 }
 
 // serve calls run, and ends the connection with errInternal if that panics.
 func (c *downstreamConn) serve() (err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			c.engine.panicked("reading a downstream connection, which is closed", p)
+			c.engine.logPanic("reading a downstream connection, which is closed", p)
 			err = errInternal
 		}
 	}()
-	c.beginAll() // the request of a connection that was upgraded from HTTP/1.1
+	c.startExchanges() // the request of a connection that was upgraded from HTTP/1.1
 	return c.run()
 }
 
 // shrink releases the memory that a parked connection does not need.
 func (c *downstreamConn) shrink() {
 	c.ctx, c.batch, c.unstarted = nil, batch{}, nil
-	c.outbox.Shrink()
+	c.writeQueue.Shrink()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.scratch = nil
 	c.state.Shrink()
-	if c.alarm.due.IsZero() {
-		c.alarm.timer = nil
+	if c.timer.firesAt.IsZero() {
+		c.timer.timer = nil
 	}
 }
 
 // IdleTimeout implements network.ClientFirstHandler.
-func (c *downstreamConn) IdleTimeout() time.Duration { return c.s.o.IdleTimeout }
+func (c *downstreamConn) IdleTimeout() time.Duration { return c.server.opts.IdleTimeout }
 
 // run reads and processes frames until the connection has to end or be parked.
 func (c *downstreamConn) run() error {
 	for {
-		if c.conn.Draining() || c.spent() {
+		if c.conn.Draining() || c.maxRequestsReached() {
 			c.sendShutdownNotice()
 		}
 		c.sendGoAwayAfterGrace()
-		if c.read >= maxReadPerFlush || c.outbox.Queued() >= network.HighWatermark {
+		if c.unflushedRead >= maxReadPerFlush || c.writeQueue.Queued() >= network.HighWatermark {
 			c.flush()
 		}
-		c.outbox.AwaitCapacityBelow(maxPendingWrites)
+		c.writeQueue.AwaitCapacityBelow(maxPendingWrites)
 		err := c.fill()
 		switch {
 		case err == nil:
-			err = c.take()
+			err = c.processRead()
 		case errors.Is(err, os.ErrDeadlineExceeded):
-			err = c.silent()
+			err = c.handleReadTimeout()
 		case errors.Is(err, network.ErrDraining):
 			c.sendShutdownNotice()
 			err = nil
@@ -205,13 +205,13 @@ func (c *downstreamConn) run() error {
 	}
 }
 
-// pause begins the requests that have arrived and flushes the batch, because there is nothing to
+// startAndFlush begins the requests that have arrived and flushes the batch, because there is nothing to
 // read. Services must not close the connection on this goroutine, which is inside a read of it.
 // With one processor, the readers of other connections run before the flush, so that their frames
 // to the same hosts are sent in the same writes.
-func (c *downstreamConn) pause() {
-	c.beginAll()
-	if c.s.yields && len(c.batch.dirty) > 0 {
+func (c *downstreamConn) startAndFlush() {
+	c.startExchanges()
+	if c.server.yieldsBeforeFlush && len(c.batch.dirty) > 0 {
 		runtime.Gosched()
 	}
 	c.flush()
@@ -219,7 +219,7 @@ func (c *downstreamConn) pause() {
 
 func (c *downstreamConn) flush() {
 	c.batch.flush()
-	c.read = 0
+	c.unflushedRead = 0
 }
 
 // fill sets the read deadline and reads once. A connection holds no buffer while it waits for a new
@@ -227,14 +227,14 @@ func (c *downstreamConn) flush() {
 func (c *downstreamConn) fill() error {
 	now := time.Now()
 	wait := parkAfter
-	busy := c.inFlight() > 0
+	busy := c.inflightCount() > 0
 	switch {
-	case c.partial() || !c.prefaceRead:
-		wait = c.s.frameTimeout()
+	case c.hasPartialFrame() || !c.prefaceRead:
+		wait = c.server.frameTimeout()
 	case !c.shutdownNoticeAt.IsZero() && !busy:
 		wait = closeGrace
 	case !c.shutdownNoticeAt.IsZero():
-		wait = c.s.o.HTTP2.DrainGrace
+		wait = c.server.opts.HTTP2.DrainGrace
 	case busy:
 		wait = idleCheckInterval
 	}
@@ -243,7 +243,7 @@ func (c *downstreamConn) fill() error {
 	} else {
 		c.conn.SetReadDeadline(time.Time{})
 	}
-	if c.shutdownNoticeAt.IsZero() && !c.partial() {
+	if c.shutdownNoticeAt.IsZero() && !c.hasPartialFrame() {
 		if err := c.conn.SetIdle(true); err != nil {
 			return err
 		}
@@ -256,14 +256,14 @@ func (c *downstreamConn) fill() error {
 
 var errIdleAfterGoAway = errors.New("the client is idle after GOAWAY")
 
-// silent handles a client that has sent nothing until the read deadline. The error ends or parks
+// handleReadTimeout handles a client that has sent nothing until the read deadline. The error ends or parks
 // the connection.
-func (c *downstreamConn) silent() error {
+func (c *downstreamConn) handleReadTimeout() error {
 	c.flush()
-	busy := c.inFlight() > 0
+	busy := c.inflightCount() > 0
 	switch {
-	case c.partial() || !c.prefaceRead:
-		return protocol.Faultf(protocol.RequestTimeout, "incomplete frame: no data for %v", c.s.frameTimeout())
+	case c.hasPartialFrame() || !c.prefaceRead:
+		return protocol.Faultf(protocol.RequestTimeout, "incomplete frame: no data for %v", c.server.frameTimeout())
 	case !c.shutdownNoticeAt.IsZero():
 		c.sendGoAway()
 		if busy {
@@ -277,59 +277,59 @@ func (c *downstreamConn) silent() error {
 	c.stopTimer()
 	c.mu.Unlock()
 	limit := time.Time{}
-	if d := c.s.o.IdleTimeout; d > 0 {
+	if d := c.server.opts.IdleTimeout; d > 0 {
 		limit = time.Now().Add(d)
 	}
 	c.conn.SetReadDeadline(limit)
 	return network.ErrPark
 }
 
-// take processes every complete frame in the buffer. It begins the requests if at least mostUnbegun
+// processRead processes every complete frame in the buffer. It begins the requests if at least maxUnstartedRead
 // bytes were read since the last flush.
-func (c *downstreamConn) take() error {
+func (c *downstreamConn) processRead() error {
 	if !c.prefaceRead {
-		n, err := syntax.ParsePreface(c.in.Bytes())
+		n, err := syntax.ParsePreface(c.readBuf.Bytes())
 		if n == 0 || err != nil {
 			return err
 		}
 		c.prefaceRead = true
-		c.in.Discard(n)
+		c.readBuf.Discard(n)
 	}
-	err := c.frames(&c.batch)
-	if err == nil && c.read >= mostUnbegun {
-		c.beginAll() // otherwise pause begins them
+	err := c.processFrames(&c.batch)
+	if err == nil && c.unflushedRead >= maxUnstartedRead {
+		c.startExchanges() // otherwise pause begins them
 	}
 	return err
 }
 
-// mostUnbegun is how much is read, in bytes, before requests begin even if there is more to read. A
+// maxUnstartedRead is how much is read, in bytes, before requests begin even if there is more to read. A
 // request is not served if its RST_STREAM or the end of the connection has arrived before it begins
 // (CVE-2023-44487).
-const mostUnbegun = 64 << 10
+const maxUnstartedRead = 64 << 10
 
-// beginAll begins the unstarted exchanges.
-func (c *downstreamConn) beginAll() {
+// startExchanges begins the unstarted exchanges.
+func (c *downstreamConn) startExchanges() {
 	for _, f := range c.unstarted {
-		f.e.begin(&c.batch, f.refused)
+		f.e.start(&c.batch, f.rejectErr)
 	}
 	clear(c.unstarted)
 	c.unstarted = c.unstarted[:0]
 }
 
-// happened implements connSide.
-func (c *downstreamConn) happened(e *syntax.Event, b *batch) func(*batch) {
+// handleSideEvent implements connSide.
+func (c *downstreamConn) handleSideEvent(e *syntax.Event, b *batch) func(*batch) {
 	switch e.Kind {
 	case syntax.HeadersArrived:
 		c.conn.Requests++
 		x := c.engine.newExchange()
-		x.c, x.wire = c, &c.muxConn
-		x.open(e.Stream, x, b.now)
-		if c.idle > 0 {
-			c.arm(b.now.Add(c.idle))
+		x.downstream, x.conn = c, &c.muxConn
+		x.attach(e.Stream, x, b.now)
+		if c.streamIdleTimeout > 0 {
+			c.arm(b.now.Add(c.streamIdleTimeout))
 		}
 		c.inflight++
-		c.unstarted = append(c.unstarted, begin{x, x.read(c, e.End, b)})
-		if e.Stream.ID >= lastStreams {
+		c.unstarted = append(c.unstarted, unstartedExchange{x, x.takeHead(c, e.End, b)})
+		if e.Stream.ID >= shutdownNoticeStreamID {
 			return func(*batch) { c.sendShutdownNotice() }
 		}
 	case syntax.PingAcked:
@@ -341,76 +341,76 @@ func (c *downstreamConn) happened(e *syntax.Event, b *batch) func(*batch) {
 	return nil
 }
 
-// reset implements connSide.
-func (c *downstreamConn) reset(code syntax.Code) error {
+// resetFault implements connSide.
+func (c *downstreamConn) resetFault(code syntax.Code) error {
 	return protocol.Faultf(protocol.ReasonDownstreamDisconnect, "the client reset the stream: %v", code)
 }
 
-// broken implements connSide.
-func (c *downstreamConn) broken(e *syntax.StreamError) error {
+// protocolFault implements connSide.
+func (c *downstreamConn) protocolFault(e *syntax.StreamError) error {
 	return protocol.NewFault(protocol.ReasonDownstreamDisconnect, e)
 }
 
-// chargeFrom implements connSide. It returns 1 if no request on the connection got a complete
+// chargeThreshold implements connSide. It returns 1 if no request on the connection got a complete
 // response and the address is over its budget: the connection may be one of many that the address
 // opens.
-func (c *downstreamConn) chargeFrom(now time.Time) int {
-	if !c.state.Answered() && c.s.budget.SourceExceeded(&c.s.limits, c.meta.Remote.Addr(), now) {
+func (c *downstreamConn) chargeThreshold(now time.Time) int {
+	if !c.state.HasCompletedStream() && c.server.floodLimiter.SourceExceeded(&c.server.floodLimits, c.meta.Remote.Addr(), now) {
 		return 1
 	}
-	return leastCharge
+	return minCharges
 }
 
 // charge implements connSide.
 func (c *downstreamConn) charge(n int, now time.Time) error {
-	switch c.s.budget.Charge(&c.s.limits, c.meta.Remote.Addr(), n, now) {
+	switch c.server.floodLimiter.Take(&c.server.floodLimits, c.meta.Remote.Addr(), n, now) {
 	case stream.SourceExceeded:
 		return &syntax.ConnectionError{Code: syntax.EnhanceYourCalm, Reason: "too many streams reset by this address", Flood: syntax.FloodSource}
 	case stream.ListenerExceeded:
 		return &syntax.ConnectionError{Code: syntax.EnhanceYourCalm, Reason: "too many streams reset by clients of this listener", Flood: syntax.FloodListener}
-	case stream.WithinBudget:
+	case stream.WithinLimits:
 	}
 	return nil
 }
 
-// chargeEnd charges the remaining charges of a connection that ends, and its streams that the
-// client has just opened, if they are more than leastCharge. mu is held.
-func (c *downstreamConn) chargeEnd(now time.Time) {
+// chargeRemaining charges the remaining charges of a connection that ends, and its streams that the
+// client has just opened, if they are more than minCharges. mu is held.
+func (c *downstreamConn) chargeRemaining(now time.Time) {
 	n := c.state.TakeCharges(1)
 	for s := range c.state.Streams() {
-		if s.Young(now) {
+		if s.OpenedRecently(now) {
 			n++
 		}
 	}
-	if n > leastCharge {
+	if n > minCharges {
 		// The result is irrelevant: this connection is ending anyway.
-		c.s.budget.Charge(&c.s.limits, c.meta.Remote.Addr(), n, now)
+		c.server.floodLimiter.Take(&c.server.floodLimits, c.meta.Remote.Addr(), n, now)
 	}
 }
 
 // idleReason implements connSide.
 func (c *downstreamConn) idleReason() protocol.Reason { return protocol.RequestIdle }
 
-// expired implements connSide.
-func (c *downstreamConn) expired(*batch) ([]func(*batch), time.Time) { return nil, time.Time{} }
+// expireSide implements connSide.
+func (c *downstreamConn) expireSide(*batch) ([]func(*batch), time.Time) { return nil, time.Time{} }
 
-// release records that an exchange has ended.
-func (c *downstreamConn) release() {
+// releaseExchange records that an exchange has ended.
+func (c *downstreamConn) releaseExchange() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.inflight--
-	c.wait.Signal()
+	c.inflightCond.Signal()
 }
 
-func (c *downstreamConn) inFlight() int {
+func (c *downstreamConn) inflightCount() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.inflight
 }
 
-// spent reports whether the connection has reached its maximum number of requests.
-func (c *downstreamConn) spent() bool {
-	most := c.s.o.HTTP1.MaxRequestsPerConnection
+// maxRequestsReached reports whether the connection has reached its maximum number of requests.
+func (c *downstreamConn) maxRequestsReached() bool {
+	most := c.server.opts.HTTP1.MaxRequestsPerConnection
 	return most > 0 && c.conn.Requests >= most
 }
 
@@ -430,7 +430,7 @@ func (c *downstreamConn) sendShutdownNotice() {
 // sendGoAwayAfterGrace sends the final GOAWAY once DrainGrace has passed since the shutdown notice,
 // even if the client has not acknowledged the PING.
 func (c *downstreamConn) sendGoAwayAfterGrace() {
-	if !c.shutdownNoticeAt.IsZero() && c.batch.now.Sub(c.shutdownNoticeAt) >= c.s.o.HTTP2.DrainGrace {
+	if !c.shutdownNoticeAt.IsZero() && c.batch.now.Sub(c.shutdownNoticeAt) >= c.server.opts.HTTP2.DrainGrace {
 		c.sendGoAway()
 	}
 }
@@ -452,57 +452,57 @@ func (c *downstreamConn) SendGoAway() {
 	c.mu.Lock()
 	c.enqueue(c.state.AppendGoAway(c.scratch[:0], syntax.NoError, ""))
 	c.mu.Unlock()
-	_ = c.outbox.Flush() // the connection ends anyway
+	_ = c.writeQueue.Flush() // the connection ends anyway
 }
 
-// ended sets the close reason. It returns nil if the connection ended regularly, else err.
-func (c *downstreamConn) ended(err error) error {
+// setCloseReason sets the close reason. It returns nil if the connection ended regularly, else err.
+func (c *downstreamConn) setCloseReason(err error) error {
 	cause := &c.conn.CloseReason
 	var wrong *syntax.ConnectionError
 	switch {
 	case errors.Is(err, errIdleAfterGoAway):
-		*cause = c.whyLeft()
+		*cause = c.drainCloseReason()
 		return nil
-	case err == io.EOF && !c.partial():
+	case err == io.EOF && !c.hasPartialFrame():
 		*cause = network.ClosedByPeer
 		if !c.shutdownNoticeAt.IsZero() {
-			*cause = c.whyLeft()
+			*cause = c.drainCloseReason()
 		}
 		return nil
 	case errors.As(err, &wrong) && wrong.Flood != syntax.NoFlood:
-		*cause = network.CauseFlood
-		if skipped, ok := c.s.budget.MayLog(time.Now()); ok {
-			c.s.o.Log.Warn("downstream connection closed because of a flood", "listener", c.s.o.Listener,
+		*cause = network.ClosedFloodLimit
+		if skipped, ok := c.server.floodLimiter.AllowLog(time.Now()); ok {
+			c.server.opts.Log.Warn("downstream connection closed because of a flood", "listener", c.server.opts.Listener,
 				"remote", c.meta.RemoteText, "flood", wrong.Flood.String(), "not_logged_before", skipped)
 		}
-		if flooded := c.engine.flooded; flooded != nil {
+		if flooded := c.engine.onFlood; flooded != nil {
 			flooded(wrong.Flood)
 		}
 	case wrong != nil && wrong.Code == syntax.InternalError:
-		*cause = network.CauseInternal
+		*cause = network.ClosedInternalError
 	case wrong != nil:
-		*cause = network.CauseProtocolError
+		*cause = network.ClosedProtocolError
 	case protocol.ReasonOf(err) == protocol.RequestTimeout:
-		*cause = network.CauseRequestTimeout
+		*cause = network.ClosedRequestTimeout
 	default:
 		*cause = network.ClosedByPeer
 	}
 	return err
 }
 
-// whyLeft returns the close reason of a connection that ended after the shutdown notice.
-func (c *downstreamConn) whyLeft() network.CloseReason {
-	if c.spent() && !c.conn.Draining() {
+// drainCloseReason returns the close reason of a connection that ended after the shutdown notice.
+func (c *downstreamConn) drainCloseReason() network.CloseReason {
+	if c.maxRequestsReached() && !c.conn.Draining() {
 		return network.ClosedMaxRequests
 	}
-	return network.CauseDrained
+	return network.ClosedDrained
 }
 
 // close ends the exchanges in flight because the connection ends, and waits for them. It still
 // sends queued responses.
 func (c *downstreamConn) close(err error, cancel context.CancelFunc) {
 	c.mu.Lock()
-	c.chargeEnd(time.Now())
+	c.chargeRemaining(time.Now())
 	var wrong *syntax.ConnectionError
 	switch {
 	case errors.As(err, &wrong):
@@ -516,16 +516,16 @@ func (c *downstreamConn) close(err error, cancel context.CancelFunc) {
 	if wrong != nil {
 		c.linger()
 	}
-	c.muxConn.release()
+	c.muxConn.releaseReadBuf()
 	cancel()
-	c.end(protocol.Faultf(protocol.ReasonDownstreamDisconnect, "the connection is closed"), &c.batch)
-	c.beginAll() // the unstarted exchanges end immediately
+	c.failStreams(protocol.Faultf(protocol.ReasonDownstreamDisconnect, "the connection is closed"), &c.batch)
+	c.startExchanges() // the unstarted exchanges end immediately
 	c.mu.Lock()
 	for c.inflight > 0 {
-		c.wait.Wait()
+		c.inflightCond.Wait()
 	}
 	c.mu.Unlock()
-	c.outbox.Close()
+	c.writeQueue.Close()
 }
 
 // linger reads and discards the bytes that the client still sends, so that unread bytes do not make
@@ -535,7 +535,7 @@ func (c *downstreamConn) linger() {
 		return
 	}
 	c.conn.SetReadDeadline(time.Now().Add(lingerTime))
-	rest := make([]byte, firstRead)
+	rest := make([]byte, minReadSize)
 	for dropped := 0; dropped < maxReadPerFlush; {
 		n, err := c.conn.Read(rest)
 		if err != nil {

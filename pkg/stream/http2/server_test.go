@@ -15,110 +15,110 @@ import (
 	"github.com/weft-proxy/weft/pkg/stream"
 )
 
-// soon is the timeout for expected events.
-const soon = 5 * time.Second
+// eventTimeout is the timeout for expected events.
+const eventTimeout = 5 * time.Second
 
-// within fails the test if c gets no value and is not closed soon.
-func within(t *testing.T, c <-chan struct{}, what string) {
+// awaitClosed fails the test if c gets no value and is not closed soon.
+func awaitClosed(t *testing.T, c <-chan struct{}, what string) {
 	t.Helper()
 	select {
 	case <-c:
-	case <-time.After(soon):
-		t.Fatalf("%s: not within %v", what, soon)
+	case <-time.After(eventTimeout):
+		t.Fatalf("%s: not within %v", what, eventTimeout)
 	}
 }
 
-// held is a service that responds once let is closed, unless its client disconnects first.
-type held struct{ begun, gone, let chan struct{} }
+// heldService is a service that responds once let is closed, unless its client disconnects first.
+type heldService struct{ started, disconnected, release chan struct{} }
 
-func newHeld() *held {
-	return &held{make(chan struct{}, 100), make(chan struct{}, 100), make(chan struct{})}
+func newHeldService() *heldService {
+	return &heldService{make(chan struct{}, 100), make(chan struct{}, 100), make(chan struct{})}
 }
 
-func (h *held) Serve(_ context.Context, x *protocol.Exchange) error {
+func (h *heldService) Serve(_ context.Context, x *protocol.Exchange) error {
 	left := make(chan struct{})
-	stop := x.Caller.OnDisconnect(func() { close(left) })
+	stop := x.Downstream.OnDisconnect(func() { close(left) })
 	defer stop()
-	h.begun <- struct{}{}
+	h.started <- struct{}{}
 	select {
-	case <-h.let:
+	case <-h.release:
 		x.LocalReply(200, "text/plain", "done")
 		return nil
 	case <-left:
-		h.gone <- struct{}{}
+		h.disconnected <- struct{}{}
 		return protocol.Faultf(protocol.ReasonDownstreamDisconnect, "left")
 	}
 }
 
 func TestStreamsAboveTheLimitAreRefused(t *testing.T) {
-	h := newHeld()
+	h := newHeldService()
 	r := newRig(t, h, func(o *stream.ServerOptions) { o.HTTP2.MaxConcurrentStreams = 2 })
 	p := r.dial()
 	for _, id := range []uint32{1, 3} {
 		p.request(id, true)
-		<-h.begun
+		<-h.started
 	}
 	p.request(5, true)
-	if code := p.resetOf(5); code != http2.ErrCodeRefusedStream {
+	if code := p.awaitReset(5); code != http2.ErrCodeRefusedStream {
 		t.Errorf("stream 5 was reset with %v, want REFUSED_STREAM", code)
 	}
-	close(h.let)
-	if got := p.head(1)[":status"]; got != "200" {
+	close(h.release)
+	if got := p.awaitFields(1)[":status"]; got != "200" {
 		t.Errorf("stream 1: status %q", got)
 	}
 }
 
-func TestACallerThatResetsItsStreamIsGone(t *testing.T) {
-	h := newHeld()
+func TestClientResetIsDisconnect(t *testing.T) {
+	h := newHeldService()
 	r := newRig(t, h, nil)
 	p := r.dial()
 	p.request(1, true)
-	<-h.begun
-	p.ok(p.fr.WriteRSTStream(1, http2.ErrCodeCancel))
+	<-h.started
+	p.must(p.fr.WriteRSTStream(1, http2.ErrCodeCancel))
 	select {
-	case <-h.gone:
-	case <-time.After(soon):
+	case <-h.disconnected:
+	case <-time.After(eventTimeout):
 		t.Fatal("the service was not told")
 	}
-	if o := r.last(); o.reason != protocol.ReasonDownstreamDisconnect {
+	if o := r.awaitRecord(); o.reason != protocol.ReasonDownstreamDisconnect {
 		t.Errorf("recorded %+v", o)
 	}
 	p.request(3, true) // the connection continues
-	<-h.begun
-	close(h.let)
-	if got := p.head(3)[":status"]; got != "200" {
+	<-h.started
+	close(h.release)
+	if got := p.awaitFields(3)[":status"]; got != "200" {
 		t.Errorf("stream 3: status %q", got)
 	}
 }
 
-func TestACallerThatLeavesCancelsUpstream(t *testing.T) {
+func TestDisconnectCancelsUpstream(t *testing.T) {
 	for name, leave := range map[string]func(p *peer){
-		"by a reset":       func(p *peer) { p.ok(p.fr.WriteRSTStream(1, http2.ErrCodeCancel)) },
+		"by a reset":       func(p *peer) { p.must(p.fr.WriteRSTStream(1, http2.ErrCodeCancel)) },
 		"with its socket":  func(p *peer) { _ = p.conn.Close() },
-		"by a broken rule": func(p *peer) { p.ok(p.fr.WriteWindowUpdate(1, 1<<31-1)) },
+		"by a broken rule": func(p *peer) { p.must(p.fr.WriteWindowUpdate(1, 1<<31-1)) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			begun, ended := make(chan struct{}), make(chan struct{})
-			up := origin(t, func(w http.ResponseWriter, r *http.Request) {
+			up := startOrigin(t, func(w http.ResponseWriter, r *http.Request) {
 				close(begun)
 				<-r.Context().Done()
 				close(ended)
 			})
-			r := proxied(t, up, nil, nil)
+			r := newProxyRig(t, up, nil, nil)
 			p := r.dial()
 			p.request(1, true)
-			within(t, begun, "the request at the origin")
+			awaitClosed(t, begun, "the request at the origin")
 			leave(p)
-			within(t, ended, "the cancellation at the origin")
-			if o := r.last(); o.reason != protocol.ReasonDownstreamDisconnect {
+			awaitClosed(t, ended, "the cancellation at the origin")
+			if o := r.awaitRecord(); o.reason != protocol.ReasonDownstreamDisconnect {
 				t.Errorf("recorded %+v", o)
 			}
 		})
 	}
 }
 
-// flood returns a handler that sends up to 64 MiB, and counts the bytes.
-func flood(sent *atomic.Int64) http.HandlerFunc {
+// sendManyBytes returns a handler that sends up to 64 MiB, and counts the bytes.
+func sendManyBytes(sent *atomic.Int64) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		piece := make([]byte, 16<<10)
 		for range 4096 {
@@ -131,13 +131,13 @@ func flood(sent *atomic.Int64) http.HandlerFunc {
 	}
 }
 
-func TestASlowReaderStopsItsSenderAndNobodyElse(t *testing.T) {
+func TestSlowClientBlocksOnlyItsStreams(t *testing.T) {
 	var sent atomic.Int64
 	mux := http.NewServeMux()
-	mux.Handle("/flood", flood(&sent))
+	mux.Handle("/flood", sendManyBytes(&sent))
 	mux.HandleFunc("/small", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "small") })
-	up := origin(t, mux.ServeHTTP)
-	r := proxied(t, up, nil, nil)
+	up := startOrigin(t, mux.ServeHTTP)
+	r := newProxyRig(t, up, nil, nil)
 	p := r.dial()
 	const streams = 40 // together they would fill a small window of the upstream connection
 	for i := range uint32(streams) {
@@ -149,7 +149,7 @@ func TestASlowReaderStopsItsSenderAndNobodyElse(t *testing.T) {
 		}
 	}
 	for range 20 {
-		if status, body := get(t, judge(t), "http://"+r.address+"/small"); status != 200 || body != "small" {
+		if status, body := get(t, newHTTP2Client(t), "http://"+r.address+"/small"); status != 200 || body != "small" {
 			t.Fatalf("another caller got %d %q", status, body)
 		}
 	}
@@ -159,15 +159,15 @@ func TestASlowReaderStopsItsSenderAndNobodyElse(t *testing.T) {
 	}
 }
 
-func TestAnUploadIsNoFasterThanItsReader(t *testing.T) {
+func TestUploadIsFlowControlled(t *testing.T) {
 	let := make(chan struct{})
 	got := make(chan int64, 1)
-	up := origin(t, func(_ http.ResponseWriter, r *http.Request) {
+	up := startOrigin(t, func(_ http.ResponseWriter, r *http.Request) {
 		<-let
 		n, _ := io.Copy(io.Discard, r.Body)
 		got <- n
 	})
-	r := proxied(t, up, nil, nil)
+	r := newProxyRig(t, up, nil, nil)
 	read, write := io.Pipe()
 	var sent atomic.Int64
 	const all = 16 << 20
@@ -184,7 +184,7 @@ func TestAnUploadIsNoFasterThanItsReader(t *testing.T) {
 	}()
 	answered := make(chan error, 1)
 	go func() {
-		resp, err := judge(t).Post("http://"+r.address+"/", "text/plain", read)
+		resp, err := newHTTP2Client(t).Post("http://"+r.address+"/", "text/plain", read)
 		if err == nil {
 			err = resp.Body.Close()
 		}
@@ -216,7 +216,7 @@ func TestGRPCFaultsAreTrailersOnly(t *testing.T) {
 			}), nil)
 			p := r.dial()
 			p.request(1, false, ":method", "POST", "content-type", "application/grpc+proto", "te", "trailers")
-			head := p.head(1)
+			head := p.awaitFields(1)
 			if head[":status"] != "200" || head["grpc-status"] != want || head["content-type"] != "application/grpc+proto" || head["END"] == "" {
 				t.Errorf("%v, want a head with grpc-status %s that ends the stream", head, want)
 			}
@@ -227,9 +227,9 @@ func TestGRPCFaultsAreTrailersOnly(t *testing.T) {
 	}
 }
 
-func TestGRPCTimeoutIsADeadlineAndPassedOnReduced(t *testing.T) {
+func TestGRPCTimeoutIsForwardedReduced(t *testing.T) {
 	seen := make(chan string, 1)
-	up := origin(t, func(_ http.ResponseWriter, r *http.Request) {
+	up := startOrigin(t, func(_ http.ResponseWriter, r *http.Request) {
 		seen <- r.Header.Get("Grpc-Timeout")
 		<-r.Context().Done()
 	})
@@ -238,32 +238,32 @@ func TestGRPCTimeoutIsADeadlineAndPassedOnReduced(t *testing.T) {
 		<-time.After(50 * time.Millisecond)
 		return to.Serve(ctx, x)
 	}), nil)
-	to.client.Store(r.client(up, nil))
+	to.client.Store(r.dialUpstream(up, nil))
 	p := r.dial()
 	began := time.Now()
 	p.request(1, true, ":method", "POST", "content-type", "application/grpc", "te", "trailers", "grpc-timeout", "1S")
-	left, ok := parseTimeout(<-seen)
+	left, ok := parseGRPCTimeout(<-seen)
 	if !ok || left <= 0 || left > 950*time.Millisecond {
 		t.Errorf("the upstream was told %v, want what was left of 1 s after 50 ms", left)
 	}
-	head := p.head(1)
+	head := p.awaitFields(1)
 	if took := time.Since(began); head["grpc-status"] != "4" || took < time.Second {
 		t.Errorf("after %v: %v, want grpc-status 4 after 1 s", took, head)
 	}
-	if o := r.last(); o.reason != protocol.UpstreamTimeout {
+	if o := r.awaitRecord(); o.reason != protocol.UpstreamTimeout {
 		t.Errorf("recorded %+v", o)
 	}
 }
 
-func TestADrainIsAnnouncedAndThenServed(t *testing.T) {
-	h := newHeld()
+func TestDrainServesRequestsBeforeFinalGoAway(t *testing.T) {
+	h := newHeldService()
 	r := newRig(t, h, nil)
 	p := r.dial()
 	p.request(1, true)
-	<-h.begun
+	<-h.started
 	drained := make(chan int, 1)
 	go func() {
-		stop, done := context.WithTimeout(context.Background(), soon)
+		stop, done := context.WithTimeout(context.Background(), eventTimeout)
 		defer done()
 		drained <- r.ln.Drain(stop)
 	}()
@@ -272,17 +272,17 @@ func TestADrainIsAnnouncedAndThenServed(t *testing.T) {
 		t.Fatalf("got %v, want a GOAWAY that takes every stream", first)
 	}
 	p.request(3, true) // sent before the client has seen the GOAWAY
-	<-h.begun
+	<-h.started
 	ping, ok := p.next().(*http2.PingFrame)
 	if !ok {
 		t.Fatal("no PING behind the first GOAWAY")
 	}
-	p.ok(p.fr.WritePing(true, ping.Data))
+	p.must(p.fr.WritePing(true, ping.Data))
 	second, ok := p.next().(*http2.GoAwayFrame)
 	if !ok || second.LastStreamID != 3 {
 		t.Fatalf("got %v, want a GOAWAY with last stream 3", second)
 	}
-	close(h.let)
+	close(h.release)
 	for heads := 0; heads < 2; {
 		switch f := p.next().(type) {
 		case nil:
@@ -299,18 +299,18 @@ func TestADrainIsAnnouncedAndThenServed(t *testing.T) {
 	}
 }
 
-func TestADrainIsToldToConnectionsThatArePaused(t *testing.T) {
+func TestDrainSendsGoAwayToIdleConnections(t *testing.T) {
 	for name, idle := range map[string]time.Duration{"not yet parked": 0, "parked": 3 * parkAfter} {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t, reply(200, "fine"), nil)
 			p := r.dial()
 			p.request(1, true)
-			p.head(1)
-			r.last()
+			p.awaitFields(1)
+			r.awaitRecord()
 			<-time.After(idle)
 			drained := make(chan int, 1)
 			go func() {
-				stop, done := context.WithTimeout(context.Background(), soon)
+				stop, done := context.WithTimeout(context.Background(), eventTimeout)
 				defer done()
 				drained <- r.ln.Drain(stop)
 			}()
@@ -322,7 +322,7 @@ func TestADrainIsToldToConnectionsThatArePaused(t *testing.T) {
 				}
 				switch f := f.(type) {
 				case *http2.PingFrame:
-					p.ok(p.fr.WritePing(true, f.Data))
+					p.must(p.fr.WritePing(true, f.Data))
 				case *http2.GoAwayFrame:
 					last = f.LastStreamID
 					if f.ErrCode != http2.ErrCodeNo {
@@ -341,27 +341,27 @@ func TestADrainIsToldToConnectionsThatArePaused(t *testing.T) {
 	}
 }
 
-func TestHeadsAboveTheLimitAreAnswered(t *testing.T) {
+func TestHeaderAboveLimitGets431(t *testing.T) {
 	r := newRig(t, reply(200, "fine"), func(o *stream.ServerOptions) { o.HTTP1.MaxHeaderSize = 4096 })
 	p := r.dial()
 	p.request(1, true, "x-large", strings.Repeat("x", 8000))
-	if got := p.head(1)[":status"]; got != "431" {
+	if got := p.awaitFields(1)[":status"]; got != "431" {
 		t.Errorf("status %q, want 431", got)
 	}
 	p.request(3, true)
-	if got := p.head(3)[":status"]; got != "200" {
+	if got := p.awaitFields(3)[":status"]; got != "200" {
 		t.Errorf("the next request: status %q", got)
 	}
 }
 
-func TestContentAboveTheLimitIsRefused(t *testing.T) {
-	up := origin(t, echo)
+func TestBodyAboveLimitGets413(t *testing.T) {
+	up := startOrigin(t, echo)
 	limit := func(o *stream.ServerOptions) { o.HTTP1.MaxRequestBodySize = 1000 }
 	t.Run("declared", func(t *testing.T) {
-		r := proxied(t, up, limit, nil)
+		r := newProxyRig(t, up, limit, nil)
 		p := r.dial()
 		p.request(1, false, ":method", "POST", "content-length", "1001")
-		if got := p.head(1)[":status"]; got != "413" {
+		if got := p.awaitFields(1)[":status"]; got != "413" {
 			t.Errorf("status %q, want 413", got)
 		}
 	})
@@ -372,28 +372,28 @@ func TestContentAboveTheLimitIsRefused(t *testing.T) {
 		}), limit)
 		p := r.dial()
 		p.request(1, false, ":method", "POST")
-		p.ok(p.fr.WriteData(1, false, make([]byte, 600)))
-		p.ok(p.fr.WriteData(1, false, make([]byte, 600)))
-		if got := p.head(1)[":status"]; got != "413" {
+		p.must(p.fr.WriteData(1, false, make([]byte, 600)))
+		p.must(p.fr.WriteData(1, false, make([]byte, 600)))
+		if got := p.awaitFields(1)[":status"]; got != "413" {
 			t.Errorf("status %q, want 413", got)
 		}
 	})
 }
 
-func TestAnEarlyAnswerIsWholeBeforeTheResetOfItsRequest(t *testing.T) {
+func TestEarlyResponseIsCompleteBeforeReset(t *testing.T) {
 	r := newRig(t, reply(403, "no"), nil)
 	p := r.dial()
 	p.request(1, false, ":method", "POST")
-	if got := p.head(1)[":status"]; got != "403" {
+	if got := p.awaitFields(1)[":status"]; got != "403" {
 		t.Fatalf("status %q, want 403", got)
 	}
-	p.ok(p.fr.WriteData(1, false, make([]byte, 1000)))
-	if code := p.resetOf(1); code != http2.ErrCodeNo {
+	p.must(p.fr.WriteData(1, false, make([]byte, 1000)))
+	if code := p.awaitReset(1); code != http2.ErrCodeNo {
 		t.Errorf("the stream was reset with %v, want NO_ERROR", code)
 	}
 	p.request(3, false, ":method", "POST")
-	p.head(3)
-	p.ok(p.fr.WriteData(3, true, nil)) // the request is complete: no reset
+	p.awaitFields(3)
+	p.must(p.fr.WriteData(3, true, nil)) // the request is complete: no reset
 	p.request(5, true)
 	for {
 		switch f := p.next().(type) {
@@ -407,7 +407,7 @@ func TestAnEarlyAnswerIsWholeBeforeTheResetOfItsRequest(t *testing.T) {
 	}
 }
 
-func TestAPanicCostsOneStream(t *testing.T) {
+func TestPanicInServiceFailsOneStream(t *testing.T) {
 	r := newRig(t, protocol.ServiceFunc(func(_ context.Context, x *protocol.Exchange) error {
 		if x.Request.Path == "/panic" {
 			panic("of a test")
@@ -417,30 +417,30 @@ func TestAPanicCostsOneStream(t *testing.T) {
 	}), nil)
 	p := r.dial()
 	p.request(1, true, ":path", "/panic")
-	if got := p.head(1)[":status"]; got != "500" {
+	if got := p.awaitFields(1)[":status"]; got != "500" {
 		t.Errorf("status %q, want 500", got)
 	}
 	p.request(3, true)
-	if got := p.head(3)[":status"]; got != "200" {
+	if got := p.awaitFields(3)[":status"]; got != "200" {
 		t.Errorf("the next: status %q", got)
 	}
 }
 
-func TestAStreamOnWhichNothingGoesIsReset(t *testing.T) {
-	up := origin(t, func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
-	r := proxied(t, up, func(o *stream.ServerOptions) { o.HTTP2.StreamIdleTimeout = 50 * time.Millisecond }, nil)
+func TestIdleStreamIsReset(t *testing.T) {
+	up := startOrigin(t, func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
+	r := newProxyRig(t, up, func(o *stream.ServerOptions) { o.HTTP2.StreamIdleTimeout = 50 * time.Millisecond }, nil)
 	p := r.dial()
 	p.request(1, false, ":method", "POST")
-	p.resetOf(1)
-	if o := r.last(); o.reason == protocol.ReasonNone {
+	p.awaitReset(1)
+	if o := r.awaitRecord(); o.reason == protocol.ReasonNone {
 		t.Errorf("recorded %+v", o)
 	}
 }
 
-func TestAMutilatedPrefaceEndsTheConnection(t *testing.T) {
+func TestConnectionErrorSendsGoAway(t *testing.T) {
 	r := newRig(t, reply(200, ""), nil)
 	p := r.dial()
-	p.ok(p.fr.WriteRawFrame(http2.FrameData, 0, 0, []byte("on stream 0")))
+	p.must(p.fr.WriteRawFrame(http2.FrameData, 0, 0, []byte("on stream 0")))
 	for {
 		f := p.next()
 		if f == nil {

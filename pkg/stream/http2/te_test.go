@@ -6,18 +6,18 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// TestTEOfAnotherProtocolReachesTheHost verifies that the TE field of a client of another protocol
+// TestTEOfOtherProtocolIsForwarded verifies that the TE field of a client of another protocol
 // reaches an HTTP/2 host, which may send trailers only to clients with TE: trailers.
-func TestTEOfAnotherProtocolReachesTheHost(t *testing.T) {
+func TestTEOfOtherProtocolIsForwarded(t *testing.T) {
 	for _, te := range []string{"trailers", ""} {
 		heads := make(chan map[string]string, 1)
-		address := host(t, func(p *peer) {
-			heads <- p.head(1)
+		address := startHost(t, func(p *peer) {
+			heads <- p.awaitFields(1)
 			p.headers(1, true, ":status", "204")
 			p.next()
 		})
-		u := lone(t).client(address, nil)
-		status, _, err := do(u, func(x *protocol.Exchange) {
+		u := newUpstreamRig(t).dialUpstream(address, nil)
+		status, _, err := sendRequest(u, func(x *protocol.Exchange) {
 			if te != "" {
 				x.Request.Header.Add("TE", te)
 			}

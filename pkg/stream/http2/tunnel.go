@@ -17,105 +17,105 @@ import (
 // unblocks both. The call is released once the tunnel is closed and no goroutine uses it: from then
 // on it may belong to another exchange.
 type tunnel struct {
-	k     *call     // used only between enter and leave
-	until time.Time // read deadline, owned by the goroutine that reads; zero: none
+	call         *call     // used only between enter and leave
+	readDeadline time.Time // read deadline, owned by the goroutine that reads; zero: none
 
 	mu     sync.Mutex
-	inside int  // guarded by mu; number of goroutines that use k
+	users  int  // guarded by mu; number of goroutines that use k
 	closed bool // guarded by mu; no goroutine may enter
 }
 
 func newTunnel(k *call) *tunnel {
-	k.muxStream.lastLong()
-	return &tunnel{k: k}
+	k.muxStream.clearDeadline()
+	return &tunnel{call: k}
 }
 
-// enter allows its caller to use k until it calls leave. It returns false if t is closed.
-func (t *tunnel) enter() (open bool) {
+// acquire allows its caller to use k until it calls leave. It returns false if t is closed.
+func (t *tunnel) acquire() (open bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.closed {
 		return false
 	}
-	t.inside++
+	t.users++
 	return true
 }
 
-func (t *tunnel) leave() {
+func (t *tunnel) release() {
 	t.mu.Lock()
-	t.inside--
-	last := t.closed && t.inside == 0
+	t.users--
+	last := t.closed && t.users == 0
 	t.mu.Unlock()
 	if last {
-		_ = t.k.body.Close() // the error is always nil
+		_ = t.call.body.Close() // the error is always nil
 	}
 }
 
-// lastLong removes the deadline of a stream that becomes a tunnel.
-func (l *muxStream) lastLong() {
-	l.wire.mu.Lock()
-	defer l.wire.mu.Unlock()
+// clearDeadline removes the deadline of a stream that becomes a tunnel.
+func (l *muxStream) clearDeadline() {
+	l.conn.mu.Lock()
+	defer l.conn.mu.Unlock()
 	l.deadline = time.Time{}
 }
 
 // Read implements protocol.Tunnel.
 func (t *tunnel) Read(p []byte) (int, error) {
-	if !t.enter() {
+	if !t.acquire() {
 		return 0, errClosed
 	}
-	defer t.leave()
-	if !t.until.IsZero() && !t.k.in.await(time.Until(t.until)) {
+	defer t.release()
+	if !t.readDeadline.IsZero() && !t.call.in.awaitReadable(time.Until(t.readDeadline)) {
 		return 0, os.ErrDeadlineExceeded
 	}
-	return t.k.in.Read(p)
+	return t.call.in.Read(p)
 }
 
 // SetReadDeadline sets the deadline of later reads. The goroutine that reads calls it.
-func (t *tunnel) SetReadDeadline(at time.Time) { t.until = at }
+func (t *tunnel) SetReadDeadline(at time.Time) { t.readDeadline = at }
 
 // Write implements protocol.Tunnel.
 func (t *tunnel) Write(p []byte) (int, error) {
-	if !t.enter() {
+	if !t.acquire() {
 		return 0, errClosed
 	}
-	defer t.leave()
-	return t.k.send(p)
+	defer t.release()
+	return t.call.writeAndFlush(p)
 }
 
 // CloseWrite implements protocol.Tunnel.
 func (t *tunnel) CloseWrite() error {
-	if !t.enter() {
+	if !t.acquire() {
 		return errClosed
 	}
-	defer t.leave()
-	return t.k.closeWrite()
+	defer t.release()
+	return t.call.closeWrite()
 }
 
 // Close implements protocol.Tunnel.
 func (t *tunnel) Close() error {
-	if !t.enter() {
+	if !t.acquire() {
 		return nil
 	}
-	defer t.leave()
+	defer t.release()
 	t.mu.Lock()
 	t.closed = true
 	t.mu.Unlock()
-	_ = t.k.in.Close() // the error is always nil
-	t.k.u.mu.Lock()
-	t.k.sever(errClosed)
-	t.k.u.mu.Unlock()
+	_ = t.call.in.Close() // the error is always nil
+	t.call.upstream.mu.Lock()
+	t.call.failSends(errClosed)
+	t.call.upstream.mu.Unlock()
 	return nil
 }
 
-// send writes p and flushes the write queue.
-func (l *muxStream) send(p []byte) (int, error) {
+// writeAndFlush writes p and flushes the write queue.
+func (l *muxStream) writeAndFlush(p []byte) (int, error) {
 	if err := l.write(p, false); err != nil {
 		return 0, err
 	}
-	l.wire.mu.Lock()
+	l.conn.mu.Lock()
 	l.touch(time.Now())
-	l.wire.mu.Unlock()
-	return len(p), l.wire.outbox.Flush()
+	l.conn.mu.Unlock()
+	return len(p), l.conn.writeQueue.Flush()
 }
 
 // closeWrite sends END_STREAM.
@@ -123,24 +123,24 @@ func (l *muxStream) closeWrite() error {
 	if err := l.writeEnd(nil); err != nil {
 		return err
 	}
-	return l.wire.outbox.Flush()
+	return l.conn.writeQueue.Flush()
 }
 
-// tunnel makes the downstream stream a tunnel until both directions have ended. If that fails, the
+// startTunnel makes the downstream stream a tunnel until both directions have ended. If that fails, the
 // exchange fails, and finish closes the upstream tunnel.
-func (e *exchange) tunnel() {
+func (e *exchange) startTunnel() {
 	err := protocol.Fault{Reason: protocol.UpstreamMalformed}
-	if e.isTunnel() {
+	if e.requestedTunnel() {
 		if e.sendHead(false) == nil {
-			e.lastLong()
+			e.clearDeadline()
 			e.flush()
 			peer := e.x.Response.TakeTunnel()
-			e.engine.start(func() { e.carry(peer) })
+			e.engine.start(func() { e.relayTunnel(peer) })
 			return
 		}
 		err.Reason = protocol.ReasonDownstreamDisconnect
 	}
-	e.failed(&err)
+	e.failResponse(&err)
 }
 
 // wantsTunnel reports whether the client would interpret the response as the start of a tunnel: it
@@ -148,33 +148,33 @@ func (e *exchange) tunnel() {
 // has no tunnel.
 func (e *exchange) wantsTunnel() bool {
 	req := &e.x.Request
-	return (req.Upgrade != "" || req.Method == "CONNECT") && e.x.Response.Status/100 == 2 && e.isTunnel()
+	return (req.Upgrade != "" || req.Method == "CONNECT") && e.x.Response.Status/100 == 2 && e.requestedTunnel()
 }
 
-// isTunnel reports whether the client asked for a tunnel.
-func (e *exchange) isTunnel() bool {
-	e.wire.mu.Lock()
-	defer e.wire.mu.Unlock()
-	return e.stream.Tunnel()
+// requestedTunnel reports whether the client asked for a tunnel.
+func (e *exchange) requestedTunnel() bool {
+	e.conn.mu.Lock()
+	defer e.conn.mu.Unlock()
+	return e.stream.IsConnect()
 }
 
-// carry relays bytes between the client and peer on two goroutines, and ends the exchange. It
+// relayTunnel relays bytes between the client and peer on two goroutines, and ends the exchange. It
 // watches for a disconnect, because it no longer reads from a client that has ended its direction.
-func (e *exchange) carry(peer protocol.Tunnel) {
-	e.batch, e.stack = nil, true
+func (e *exchange) relayTunnel(peer protocol.Tunnel) {
+	e.batch, e.ownsGoroutine = nil, true
 	stop := e.OnDisconnect(func() { _ = peer.Close() }) // ends both directions
 	up := make(chan error, 1)
 	e.engine.start(func() {
-		err := carry(&e.in, peer)
+		err := relay(&e.in, peer)
 		if err == nil {
-			err = contained(peer.CloseWrite)
+			err = callRecovered(peer.CloseWrite)
 		}
 		if err != nil {
 			e.closeTunnel(peer) // ends the other direction
 		}
 		up <- err
 	})
-	err := carry(peer, writerFunc(e.muxStream.send))
+	err := relay(peer, writerFunc(e.muxStream.writeAndFlush))
 	if err == nil {
 		err = e.closeWrite()
 	}
@@ -188,8 +188,8 @@ func (e *exchange) carry(peer protocol.Tunnel) {
 	}
 	stop()
 	e.closeTunnel(peer) // everything was sent, or cannot be
-	if protocol.PanicIn(err) != nil || err != nil && e.wasIdle() != nil {
-		e.failed(err)
+	if protocol.PanicIn(err) != nil || err != nil && e.idleErr() != nil {
+		e.failResponse(err)
 		return
 	}
 	if err != nil {
@@ -201,17 +201,17 @@ func (e *exchange) carry(peer protocol.Tunnel) {
 
 // closeTunnel closes peer. A panic is logged and has no other effect.
 func (e *exchange) closeTunnel(peer protocol.Tunnel) {
-	protocol.PanicIn(contained(peer.Close)).Log(e.engine.log, "closing a tunnel")
+	protocol.PanicIn(callRecovered(peer.Close)).Log(e.engine.log, "closing a tunnel")
 }
 
 type writerFunc func(p []byte) (int, error)
 
 func (f writerFunc) Write(p []byte) (int, error) { return f(p) }
 
-// carry copies from src to dst. It returns nil when src ends.
-func carry(src io.Reader, dst io.Writer) (err error) {
+// relay copies from src to dst. It returns nil when src ends.
+func relay(src io.Reader, dst io.Writer) (err error) {
 	defer protocol.RecoverPanic(&err) // from the tunnel of a filter
-	piece := buffer.Get(pieceSize)
+	piece := buffer.Get(bodyReadSize)
 	defer piece.Release()
 	for {
 		n, err := src.Read(piece.Tail())

@@ -20,9 +20,9 @@ func (t closableTunnel) Close() error {
 	return nil
 }
 
-// TestAPanicOfTheHeadOfATunnelClosesIt verifies that the upstream tunnel is closed if the encoder
+// TestPanicInTunnelHeadClosesTunnel verifies that the upstream tunnel is closed if the encoder
 // panics in the response head that opens the downstream tunnel.
-func TestAPanicOfTheHeadOfATunnelClosesIt(t *testing.T) {
+func TestPanicInTunnelHeadClosesTunnel(t *testing.T) {
 	closed := make(chan struct{})
 	r := newRig(t, protocol.ServiceFunc(func(_ context.Context, x *protocol.Exchange) error {
 		x.Response.Header.Add("x-bad", unreadable())
@@ -32,17 +32,17 @@ func TestAPanicOfTheHeadOfATunnelClosesIt(t *testing.T) {
 	}), nil)
 	p := r.dial()
 	p.headers(1, false, ":method", "CONNECT", ":protocol", "websocket", ":scheme", "http", ":authority", "shop.test", ":path", "/")
-	if code := p.resetOf(1); code != http2.ErrCodeInternal {
+	if code := p.awaitReset(1); code != http2.ErrCodeInternal {
 		t.Errorf("reset with %v, want INTERNAL_ERROR", code)
 	}
-	wait(t, closed)
+	receiveOrFail(t, closed)
 }
 
-// TestAPanicAtTheEndOfATunnelLeavesNothingBehind makes Close of a filter's tunnel or OnRelease
+// TestPanicInTunnelCloseReleasesCall makes Close of a filter's tunnel or OnRelease
 // panic: after host and client have ended the tunnel, and after the client has reset it while the
 // host still sends. It verifies that no call stays on the host's connection, and that another
 // tunnel works.
-func TestAPanicAtTheEndOfATunnelLeavesNothingBehind(t *testing.T) {
+func TestPanicInTunnelCloseReleasesCall(t *testing.T) {
 	for _, point := range []string{"tunnel Close", "Released"} {
 		for _, resets := range []bool{false, true} {
 			name := point + " behind the end"
@@ -50,7 +50,7 @@ func TestAPanicAtTheEndOfATunnelLeavesNothingBehind(t *testing.T) {
 				name = point + " behind a reset"
 			}
 			t.Run(name, func(t *testing.T) {
-				address := host(t, func(p *peer) {
+				address := startHost(t, func(p *peer) {
 					for id := p.awaitHead(); id != 0; id = p.awaitHead() {
 						p.headers(id, false, ":status", "200")
 						if p.fr.WriteData(id, !resets, []byte("greeting")) != nil {
@@ -58,23 +58,23 @@ func TestAPanicAtTheEndOfATunnelLeavesNothingBehind(t *testing.T) {
 						}
 					}
 				}, http2.Setting{ID: http2.SettingEnableConnectProtocol, Val: 1})
-				h := &hooks{point: point}
+				h := &panicService{point: point}
 				r, calls, log := panicRig(t, h, address)
 				p := r.dial()
 				for _, id := range []uint32{1, 3} {
 					p.headers(id, false, ":method", "CONNECT", ":protocol", "websocket", ":scheme", "http", ":authority", "shop.test", ":path", "/panic")
-					if got := p.head(id)[":status"]; got != "200" {
+					if got := p.awaitFields(id)[":status"]; got != "200" {
 						t.Fatalf("the tunnel is answered with %s", got)
 					}
 					if resets {
-						p.ok(p.fr.WriteRSTStream(id, http2.ErrCodeCancel))
+						p.must(p.fr.WriteRSTStream(id, http2.ErrCodeCancel))
 					} else {
-						p.ok(p.fr.WriteData(id, true, []byte("up")))
+						p.must(p.fr.WriteData(id, true, []byte("up")))
 					}
-					r.last()
+					r.awaitRecord()
 				}
-				idle(t, calls)
-				if !log.has(injected) {
+				awaitNoCalls(t, calls)
+				if !log.contains(injected) {
 					t.Error("the panic was not logged")
 				}
 			})

@@ -15,9 +15,9 @@ import (
 	"github.com/weft-proxy/weft/pkg/stream"
 )
 
-// parrot starts a host that accepts every tunnel and echoes its bytes, and returns its address.
-func parrot(t *testing.T) string {
-	return host(t, func(p *peer) {
+// startEchoHost starts a host that accepts every tunnel and echoes its bytes, and returns its address.
+func startEchoHost(t *testing.T) string {
+	return startHost(t, func(p *peer) {
 		for {
 			switch f := p.next().(type) {
 			case nil:
@@ -25,14 +25,14 @@ func parrot(t *testing.T) string {
 			case *http2.MetaHeadersFrame:
 				p.headers(f.StreamID, false, ":status", "200")
 			case *http2.DataFrame:
-				p.ok(p.fr.WriteData(f.StreamID, f.StreamEnded(), f.Data()))
+				p.must(p.fr.WriteData(f.StreamID, f.StreamEnded(), f.Data()))
 			}
 		}
 	}, http2.Setting{ID: http2.SettingEnableConnectProtocol, Val: 1})
 }
 
-// repeats sends text through a tunnel whose other side echoes it.
-func repeats(t *testing.T, tunnel protocol.Tunnel, text string) {
+// checkEcho sends text through a tunnel whose other side echoes it.
+func checkEcho(t *testing.T, tunnel protocol.Tunnel, text string) {
 	t.Helper()
 	if _, err := io.WriteString(tunnel, text); err != nil {
 		t.Fatal(err)
@@ -43,20 +43,20 @@ func repeats(t *testing.T, tunnel protocol.Tunnel, text string) {
 	}
 }
 
-// TestAClosedTunnelIsNoPartOfTheNext verifies that methods of a closed tunnel fail, although its
+// TestClosedTunnelDoesNotAffectNext verifies that methods of a closed tunnel fail, although its
 // call may belong to another exchange by then.
-func TestAClosedTunnelIsNoPartOfTheNext(t *testing.T) {
+func TestClosedTunnelDoesNotAffectNext(t *testing.T) {
 	r := newRig(t, nil, nil)
-	u := r.client(parrot(t), nil)
+	u := r.dialUpstream(startEchoHost(t), nil)
 	for range 20 {
-		x, err := shake(u, time.Time{})
+		x, err := openWebSocket(u, time.Time{})
 		if err != nil {
 			t.Fatal(err)
 		}
 		old := x.Response.Tunnel
-		repeats(t, old, "first")
+		checkEcho(t, old, "first")
 		x.ResetResponse()
-		next, err := shake(u, time.Time{})
+		next, err := openWebSocket(u, time.Time{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -72,24 +72,24 @@ func TestAClosedTunnelIsNoPartOfTheNext(t *testing.T) {
 		if n, err := old.Read(make([]byte, 1)); n != 0 || err == nil {
 			t.Errorf("Read behind Close = %d, %v", n, err)
 		}
-		repeats(t, next.Response.Tunnel, "second")
+		checkEcho(t, next.Response.Tunnel, "second")
 		next.ResetResponse()
 	}
 }
 
-// TestTheEndOfATunnelEndsItsRead verifies that closing a tunnel unblocks a concurrent Read, and
+// TestTunnelCloseUnblocksRead verifies that closing a tunnel unblocks a concurrent Read, and
 // that the call is released exactly once.
-func TestTheEndOfATunnelEndsItsRead(t *testing.T) {
+func TestTunnelCloseUnblocksRead(t *testing.T) {
 	r := newRig(t, nil, nil)
 	released := make(chan struct{}, 10)
-	u := r.client(parrot(t), func(o *stream.UpstreamConnOptions) { o.OnRelease = func(bool) { released <- struct{}{} } })
+	u := r.dialUpstream(startEchoHost(t), func(o *stream.UpstreamConnOptions) { o.OnRelease = func(bool) { released <- struct{}{} } })
 	for range 20 {
-		x, err := shake(u, time.Time{})
+		x, err := openWebSocket(u, time.Time{})
 		if err != nil {
 			t.Fatal(err)
 		}
 		tunnel := x.Response.Tunnel
-		repeats(t, tunnel, "text")
+		checkEcho(t, tunnel, "text")
 		read := make(chan error)
 		go func() {
 			_, err := tunnel.Read(make([]byte, 1))
@@ -99,7 +99,7 @@ func TestTheEndOfATunnelEndsItsRead(t *testing.T) {
 		if err := <-read; err == nil {
 			t.Error("Read = nil of a tunnel that was closed")
 		}
-		within(t, released, "the connection is given back")
+		awaitClosed(t, released, "the connection is given back")
 		x.ResetResponse()
 	}
 	if n := len(released); n > 0 {
@@ -107,9 +107,9 @@ func TestTheEndOfATunnelEndsItsRead(t *testing.T) {
 	}
 }
 
-func TestAReadOfATunnelHasItsDeadline(t *testing.T) {
+func TestTunnelReadDeadline(t *testing.T) {
 	r := newRig(t, nil, nil)
-	x, err := shake(r.client(parrot(t), nil), time.Time{})
+	x, err := openWebSocket(r.dialUpstream(startEchoHost(t), nil), time.Time{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -124,42 +124,42 @@ func TestAReadOfATunnelHasItsDeadline(t *testing.T) {
 		t.Errorf("Read = %d, %v, want 0, %v", n, err, os.ErrDeadlineExceeded)
 	}
 	bounded.SetReadDeadline(time.Time{})
-	repeats(t, tunnel, "later")
+	checkEcho(t, tunnel, "later")
 }
 
-// mute is an upstream tunnel whose application never sends a byte.
-type mute struct {
+// silentTunnel is an upstream tunnel whose application never sends a byte.
+type silentTunnel struct {
 	ended, closed chan struct{}
 	once          sync.Once
 }
 
-func (m *mute) Read([]byte) (int, error) {
+func (m *silentTunnel) Read([]byte) (int, error) {
 	<-m.closed
 	return 0, io.ErrClosedPipe
 }
 
-func (m *mute) Write(p []byte) (int, error) { return len(p), nil }
+func (m *silentTunnel) Write(p []byte) (int, error) { return len(p), nil }
 
-func (m *mute) CloseWrite() error {
+func (m *silentTunnel) CloseWrite() error {
 	close(m.ended)
 	return nil
 }
 
-func (m *mute) Close() error {
+func (m *silentTunnel) Close() error {
 	m.once.Do(func() { close(m.closed) })
 	return nil
 }
 
-// TestACallerThatGoesBehindItsEndLeavesNoTunnel verifies that a tunnel ends if its client
+// TestDisconnectAfterHalfCloseEndsTunnel verifies that a tunnel ends if its client
 // disconnects after it has ended its direction, although the engine no longer reads from that
 // client and its application does not write.
-func TestACallerThatGoesBehindItsEndLeavesNoTunnel(t *testing.T) {
+func TestDisconnectAfterHalfCloseEndsTunnel(t *testing.T) {
 	for name, leave := range map[string]func(p *peer){
-		"it resets its stream": func(p *peer) { p.ok(p.fr.WriteRSTStream(1, http2.ErrCodeCancel)) },
+		"it resets its stream": func(p *peer) { p.must(p.fr.WriteRSTStream(1, http2.ErrCodeCancel)) },
 		"it closes":            func(p *peer) { _ = p.conn.Close() },
 	} {
 		t.Run(name, func(t *testing.T) {
-			app := &mute{ended: make(chan struct{}), closed: make(chan struct{})}
+			app := &silentTunnel{ended: make(chan struct{}), closed: make(chan struct{})}
 			t.Cleanup(func() { _ = app.Close() })
 			r := newRig(t, protocol.ServiceFunc(func(_ context.Context, x *protocol.Exchange) error {
 				x.Response.Status, x.Response.Version, x.Response.Tunnel = 101, "HTTP/1.1", app
@@ -167,21 +167,21 @@ func TestACallerThatGoesBehindItsEndLeavesNoTunnel(t *testing.T) {
 			}), nil)
 			p := r.dial()
 			p.request(1, false, ":method", "CONNECT", ":protocol", "websocket")
-			if h := p.head(1); h[":status"] != "200" {
+			if h := p.awaitFields(1); h[":status"] != "200" {
 				t.Fatalf("CONNECT was answered with %v", h)
 			}
-			p.ok(p.fr.WriteData(1, true, nil))
-			within(t, app.ended, "the caller's end arrives")
+			p.must(p.fr.WriteData(1, true, nil))
+			awaitClosed(t, app.ended, "the caller's end arrives")
 			leave(p)
-			within(t, app.closed, "the tunnel is closed")
-			r.last()
+			awaitClosed(t, app.closed, "the tunnel is closed")
+			r.awaitRecord()
 		})
 	}
 }
 
-// TestATunnelOfHTTPIsRefused verifies that tunnels of protocols that carry HTTP are rejected: their
+// TestTunnelOfHTTPIsRejected verifies that tunnels of protocols that carry HTTP are rejected: their
 // requests would bypass routes and filters.
-func TestATunnelOfHTTPIsRefused(t *testing.T) {
+func TestTunnelOfHTTPIsRejected(t *testing.T) {
 	for _, name := range []string{"h2c", "h2", "http", "HTTP", "TLS"} {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t, protocol.ServiceFunc(func(_ context.Context, x *protocol.Exchange) error {
@@ -190,7 +190,7 @@ func TestATunnelOfHTTPIsRefused(t *testing.T) {
 			}), nil)
 			p := r.dial()
 			p.request(1, false, ":method", "CONNECT", ":protocol", name)
-			if h := p.head(1); h[":status"] != "501" {
+			if h := p.awaitFields(1); h[":status"] != "501" {
 				t.Errorf("CONNECT was answered with %v, want 501", h)
 			}
 		})

@@ -12,9 +12,9 @@ import (
 	"github.com/weft-proxy/weft/pkg/stream"
 )
 
-// upgraded serves a connection that was upgraded from HTTP/1.1. The HTTP/1.1 request is stream 1,
+// upgradedConn serves a connection that was upgraded from HTTP/1.1. The HTTP/1.1 request is stream 1,
 // whose response is in HTTP/2 (RFC 7540 3.2).
-type upgraded struct{ c *downstreamConn }
+type upgradedConn struct{ c *downstreamConn }
 
 // Upgrade implements stream.Upgrader. It returns nil for invalid settings.
 func (s *server) Upgrade(conn *network.Conn, u stream.Upgrade) network.Handler {
@@ -22,15 +22,15 @@ func (s *server) Upgrade(conn *network.Conn, u stream.Upgrade) network.Handler {
 	if err != nil {
 		return nil
 	}
-	c := s.newSession(conn)
-	if err := c.adopt(u, settings); err != nil {
+	c := s.newDownstreamConn(conn)
+	if err := c.adoptUpgrade(u, settings); err != nil {
 		return nil
 	}
-	return upgraded{c}
+	return upgradedConn{c}
 }
 
-// adopt makes u's request an exchange that begins when the connection is served.
-func (c *downstreamConn) adopt(u stream.Upgrade, settings []byte) error {
+// adoptUpgrade makes u's request an exchange that begins when the connection is served.
+func (c *downstreamConn) adoptUpgrade(u stream.Upgrade, settings []byte) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	st, err := c.state.AdoptUpgrade(settings)
@@ -38,19 +38,19 @@ func (c *downstreamConn) adopt(u stream.Upgrade, settings []byte) error {
 		return err
 	}
 	e := c.engine.newExchange()
-	e.c, e.wire = c, &c.muxConn
-	e.open(st, e, u.Meta.Start)
-	e.take(u)
+	e.downstream, e.conn = c, &c.muxConn
+	e.attach(st, e, u.Meta.Start)
+	e.copyUpgrade(u)
 	c.inflight++
-	c.unstarted = append(c.unstarted, begin{e: e})
+	c.unstarted = append(c.unstarted, unstartedExchange{e: e})
 	return nil
 }
 
-// take copies u into the exchange's request, because the caller of Upgrade reuses its memory.
-func (e *exchange) take(u stream.Upgrade) {
+// copyUpgrade copies u into the exchange's request, because the caller of Upgrade reuses its memory.
+func (e *exchange) copyUpgrade(u stream.Upgrade) {
 	x := &e.x
 	x.Meta = protocol.Meta{
-		Conn: &e.c.meta, Protocol: string(config.HTTP2), Version: strings.Clone(u.Meta.Version),
+		Conn: &e.downstream.meta, Protocol: string(config.HTTP2), Version: strings.Clone(u.Meta.Version),
 		Start: u.Meta.Start, HeadSize: u.Meta.HeadSize,
 	}
 	from, to := u.Request, &x.Request
@@ -61,31 +61,31 @@ func (e *exchange) take(u stream.Upgrade) {
 		to.Header.Add(strings.ToLower(name), strings.Clone(value))
 	}
 	to.ContentLength = from.ContentLength
-	e.trailers = u.Trailers
-	e.grpc = ""
+	e.acceptsTrailers = u.AcceptsTrailers
+	e.grpcContentType = ""
 	if protocol.IsGRPC(&to.Header) {
-		e.grpc = to.Header.Get(contentType)
-		takeTimeout(x)
+		e.grpcContentType = to.Header.Get(contentType)
+		setDeadlineFromGRPCTimeout(x)
 	}
 	e.in.start(&e.muxStream, &to.Trailer, 0)
-	e.in.end()
-	if len(u.Content) > 0 {
-		to.Body = protocol.NewStringBody(string(u.Content))
-		e.in.total.Store(int64(len(u.Content)))
+	e.in.markComplete()
+	if len(u.Body) > 0 {
+		to.Body = protocol.NewStringBody(string(u.Body))
+		e.in.received.Store(int64(len(u.Body)))
 	}
 }
 
 // IdleTimeout implements network.ClientFirstHandler.
-func (u upgraded) IdleTimeout() time.Duration { return u.c.IdleTimeout() }
+func (u upgradedConn) IdleTimeout() time.Duration { return u.c.IdleTimeout() }
 
 // ServeConn implements network.Handler. It serves the request without waiting for the client's
 // preface.
-func (u upgraded) ServeConn(ctx context.Context, conn *network.Conn) error {
+func (u upgradedConn) ServeConn(ctx context.Context, conn *network.Conn) error {
 	c := u.c
 	c.batch.now = time.Now()
-	if c.idle > 0 {
+	if c.streamIdleTimeout > 0 {
 		c.mu.Lock()
-		c.arm(c.batch.now.Add(c.idle))
+		c.arm(c.batch.now.Add(c.streamIdleTimeout))
 		c.mu.Unlock()
 	}
 	c.start()

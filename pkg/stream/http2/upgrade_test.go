@@ -22,19 +22,19 @@ import (
 	"github.com/weft-proxy/weft/pkg/stream"
 )
 
-// switcher upgrades every connection immediately, with the same request.
-type switcher struct {
+// upgradeHandler upgrades every connection immediately, with the same request.
+type upgradeHandler struct {
 	to stream.Upgrader
 	u  func() stream.Upgrade
 }
 
-func (s switcher) ServeConn(ctx context.Context, conn *network.Conn) error {
+func (s upgradeHandler) ServeConn(ctx context.Context, conn *network.Conn) error {
 	return s.to.Upgrade(conn, s.u()).ServeConn(ctx, conn)
 }
 
-// switched connects to r's engine as a client whose HTTP/1.1 request u was answered with 101. If
+// dialUpgraded connects to r's engine as a client whose HTTP/1.1 request u was answered with 101. If
 // preface is set, the client sends its preface and settings immediately.
-func (r *rig) switched(u func() stream.Upgrade, change func(o *stream.ServerOptions), service protocol.Service, preface bool) *peer {
+func (r *rig) dialUpgraded(u func() stream.Upgrade, change func(o *stream.ServerOptions), service protocol.Service, preface bool) *peer {
 	r.t.Helper()
 	o := stream.ServerOptions{
 		Service: service, Observe: r.observe, Log: slog.New(slog.DiscardHandler),
@@ -44,7 +44,7 @@ func (r *rig) switched(u func() stream.Upgrade, change func(o *stream.ServerOpti
 		change(&o)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	server := switcher{newServer(r.engine, o), u}
+	server := upgradeHandler{newServer(r.engine, o), u}
 	ln, err := network.Listen(ctx, network.ListenOptions{Name: "switched", Network: "tcp", Address: "127.0.0.1:0"}, server)
 	if err != nil {
 		r.t.Fatal(err)
@@ -68,20 +68,20 @@ func (r *rig) switched(u func() stream.Upgrade, change func(o *stream.ServerOpti
 	p := newPeer(r.t, conn)
 	if preface {
 		_, err := io.WriteString(conn, syntax.Preface)
-		p.ok(err)
-		p.ok(p.fr.WriteSettings())
+		p.must(err)
+		p.must(p.fr.WriteSettings())
 	}
 	return p
 }
 
-// settings encodes a SETTINGS payload as the value of HTTP2-Settings.
-func settings(list ...syntax.Setting) string {
+// encodeSettings encodes a SETTINGS payload as the value of HTTP2-Settings.
+func encodeSettings(list ...syntax.Setting) string {
 	frame := syntax.AppendSettings(nil, list...)
 	return base64.RawURLEncoding.EncodeToString(frame[syntax.FrameHeaderLen:])
 }
 
-// pingSentAt returns a function that returns an HTTP/1.1 request that asks for HTTP/2.
-func pingSentAt(method, content, settings string) func() stream.Upgrade {
+// newUpgradeRequest returns a function that returns an HTTP/1.1 request that asks for HTTP/2.
+func newUpgradeRequest(method, content, settings string) func() stream.Upgrade {
 	return func() stream.Upgrade {
 		var x protocol.Exchange
 		x.Reset()
@@ -91,12 +91,12 @@ func pingSentAt(method, content, settings string) func() stream.Upgrade {
 			x.Request.ContentLength = int64(len(content))
 		}
 		x.Meta.Version, x.Meta.Start = "HTTP/1.1", time.Now()
-		return stream.Upgrade{Request: &x.Request, Meta: &x.Meta, Content: []byte(content), Settings: settings, Trailers: true}
+		return stream.Upgrade{Request: &x.Request, Meta: &x.Meta, Body: []byte(content), Settings: settings, AcceptsTrailers: true}
 	}
 }
 
-// retold responds with a description of the request.
-var retold = protocol.ServiceFunc(func(_ context.Context, x *protocol.Exchange) error {
+// describingService responds with a description of the request.
+var describingService = protocol.ServiceFunc(func(_ context.Context, x *protocol.Exchange) error {
 	r := &x.Request
 	var content []byte
 	if r.Body != nil {
@@ -110,11 +110,11 @@ var retold = protocol.ServiceFunc(func(_ context.Context, x *protocol.Exchange) 
 	return nil
 })
 
-// listen is next for a client that has not sent its preface: it does not acknowledge SETTINGS.
-func (p *peer) listen() http2.Frame {
+// nextWithoutAck is next for a client that has not sent its preface: it does not acknowledge SETTINGS.
+func (p *peer) nextWithoutAck() http2.Frame {
 	p.t.Helper()
 	for {
-		_ = p.conn.SetReadDeadline(time.Now().Add(soon)) // fails only on a closed connection
+		_ = p.conn.SetReadDeadline(time.Now().Add(eventTimeout)) // fails only on a closed connection
 		f, err := p.fr.ReadFrame()
 		if errors.Is(err, os.ErrDeadlineExceeded) {
 			p.t.Fatal("no frame")
@@ -130,8 +130,8 @@ func (p *peer) listen() http2.Frame {
 	}
 }
 
-// content reads the DATA of a stream to its end.
-func (p *peer) content(id uint32) string {
+// readBody reads the DATA of a stream to its end.
+func (p *peer) readBody(id uint32) string {
 	p.t.Helper()
 	var all strings.Builder
 	for {
@@ -147,67 +147,67 @@ func (p *peer) content(id uint32) string {
 	}
 }
 
-func TestTheRequestOfAnUpgradeIsStream1(t *testing.T) { // RFC 7540 3.2
+func TestUpgradeRequestIsStream1(t *testing.T) { // RFC 7540 3.2
 	for name, test := range map[string]struct{ method, content, want string }{
 		"without content": {"GET", "", "GET http shop.test /a 1  Http2 HTTP/1.1"},
 		"with content":    {"POST", "hello", "POST http shop.test /a 1 hello Http2 HTTP/1.1"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := newRig(t, retold, nil)
-			p := r.switched(pingSentAt(test.method, test.content, settings()), nil, retold, true)
-			if h := p.head(1); h[":status"] != "200" {
+			r := newRig(t, describingService, nil)
+			p := r.dialUpgraded(newUpgradeRequest(test.method, test.content, encodeSettings()), nil, describingService, true)
+			if h := p.awaitFields(1); h[":status"] != "200" {
 				t.Errorf("the head on stream 1 is %v, want 200", h)
 			}
-			if got := p.content(1); got != test.want {
+			if got := p.readBody(1); got != test.want {
 				t.Errorf("the service was asked %q, want %q", got, test.want)
 			}
-			if o := r.last(); o.reason != protocol.ReasonNone || o.in != int64(len(test.content)) || o.out != int64(len(test.want)) {
+			if o := r.awaitRecord(); o.reason != protocol.ReasonNone || o.in != int64(len(test.content)) || o.out != int64(len(test.want)) {
 				t.Errorf("recorded: %+v, want %d bytes in and %d out", o, len(test.content), len(test.want))
 			}
 			p.request(3, true, ":path", "/b")
-			p.head(3)
-			if got, want := p.content(3), "GET http shop.test /b   Http2 HTTP/2.0"; got != want {
+			p.awaitFields(3)
+			if got, want := p.readBody(3), "GET http shop.test /b   Http2 HTTP/2.0"; got != want {
 				t.Errorf("on stream 3 the service was asked %q, want %q", got, want)
 			}
 		})
 	}
 }
 
-func TestTheSettingsOfAnUpgradeAreInForce(t *testing.T) { // RFC 7540 3.2.1
-	r := newRig(t, retold, nil)
-	p := r.switched(pingSentAt("GET", "", settings(syntax.Setting{ID: syntax.SettingInitialWindowSize, Value: 5})), nil, retold, false)
-	if h, ok := p.listen().(*http2.MetaHeadersFrame); !ok || h.StreamID != 1 {
+func TestUpgradeSettingsApply(t *testing.T) { // RFC 7540 3.2.1
+	r := newRig(t, describingService, nil)
+	p := r.dialUpgraded(newUpgradeRequest("GET", "", encodeSettings(syntax.Setting{ID: syntax.SettingInitialWindowSize, Value: 5})), nil, describingService, false)
+	if h, ok := p.nextWithoutAck().(*http2.MetaHeadersFrame); !ok || h.StreamID != 1 {
 		t.Fatalf("the first frame is %v, want the head on stream 1", h)
 	}
-	f, ok := p.listen().(*http2.DataFrame)
+	f, ok := p.nextWithoutAck().(*http2.DataFrame)
 	if !ok || string(f.Data()) != "GET h" || f.StreamEnded() {
 		t.Fatalf("behind the head came %v, want 5 bytes of content", f)
 	}
 	_, err := io.WriteString(p.conn, syntax.Preface)
-	p.ok(err)
-	p.ok(p.fr.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 100}))
-	if got, want := p.content(1), "ttp shop.test /a 1  Http2 HTTP/1.1"; got != want {
+	p.must(err)
+	p.must(p.fr.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 100}))
+	if got, want := p.readBody(1), "ttp shop.test /a 1  Http2 HTTP/1.1"; got != want {
 		t.Errorf("then came %q, want %q", got, want)
 	}
 }
 
-func TestNothingFollowsTheRequestOfAnUpgrade(t *testing.T) { // RFC 9113 5.1: half-closed (remote)
-	h := newHeld()
+func TestUpgradeStreamIsHalfClosedRemote(t *testing.T) { // RFC 9113 5.1: half-closed (remote)
+	h := newHeldService()
 	r := newRig(t, h, nil)
-	p := r.switched(pingSentAt("GET", "", settings()), nil, h, true)
-	<-h.begun
-	p.ok(p.fr.WriteData(1, true, []byte("more")))
-	if code := p.resetOf(1); code != http2.ErrCodeStreamClosed {
+	p := r.dialUpgraded(newUpgradeRequest("GET", "", encodeSettings()), nil, h, true)
+	<-h.started
+	p.must(p.fr.WriteData(1, true, []byte("more")))
+	if code := p.awaitReset(1); code != http2.ErrCodeStreamClosed {
 		t.Errorf("content on stream 1 is answered with %v, want STREAM_CLOSED", code)
 	}
-	within(t, h.gone, "the service is told")
+	awaitClosed(t, h.disconnected, "the service is told")
 }
 
-func TestACallerThatDoesNotGoOnInHTTP2IsAnsweredAndLeft(t *testing.T) {
-	r := newRig(t, retold, nil)
-	p := r.switched(pingSentAt("GET", "", settings()), func(o *stream.ServerOptions) { o.HTTP1.BodyTimeout = 20 * time.Millisecond }, retold, false)
+func TestUpgradeWithoutPrefaceTimesOut(t *testing.T) {
+	r := newRig(t, describingService, nil)
+	p := r.dialUpgraded(newUpgradeRequest("GET", "", encodeSettings()), func(o *stream.ServerOptions) { o.HTTP1.BodyTimeout = 20 * time.Millisecond }, describingService, false)
 	var got []string
-	for f := p.listen(); f != nil; f = p.listen() {
+	for f := p.nextWithoutAck(); f != nil; f = p.nextWithoutAck() {
 		got = append(got, f.Header().Type.String())
 	}
 	if want := []string{"HEADERS", "DATA", "GOAWAY"}; !slices.Equal(got, want) {
@@ -215,21 +215,21 @@ func TestACallerThatDoesNotGoOnInHTTP2IsAnsweredAndLeft(t *testing.T) {
 	}
 }
 
-func TestSettingsThatCannotBeInForceAreNoUpgrade(t *testing.T) {
+func TestInvalidUpgradeSettingsAreRejected(t *testing.T) {
 	for name, value := range map[string]string{
 		"no base64url":          "AAMA/ABk",
 		"bits behind the end":   "AAMAAABkAB",
 		"a part of a setting":   "AAMAAA",
-		"a value out of bounds": settings(syntax.Setting{ID: syntax.SettingMaxFrameSize, Value: 1}),
+		"a value out of bounds": encodeSettings(syntax.Setting{ID: syntax.SettingMaxFrameSize, Value: 1}),
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := newRig(t, retold, nil)
-			o := stream.ServerOptions{Service: retold, HTTP1: config.DefaultHTTP1Options(), HTTP2: config.DefaultHTTP2Options()}
+			r := newRig(t, describingService, nil)
+			o := stream.ServerOptions{Service: describingService, HTTP1: config.DefaultHTTP1Options(), HTTP2: config.DefaultHTTP2Options()}
 			ours, theirs := net.Pipe()
 			defer theirs.Close()
 			conn := network.NewConn(ours)
 			defer conn.Close()
-			if h := newServer(r.engine, o).Upgrade(conn, pingSentAt("GET", "", value)()); h != nil {
+			if h := newServer(r.engine, o).Upgrade(conn, newUpgradeRequest("GET", "", value)()); h != nil {
 				t.Errorf("HTTP2-Settings %q is taken, want it refused", value)
 			}
 		})

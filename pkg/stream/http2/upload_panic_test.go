@@ -15,15 +15,15 @@ import (
 	"github.com/weft-proxy/weft/pkg/stream"
 )
 
-// TestAPanicOfCloseEndsAnUploadAtOnce makes the host reset a request whose body is still arriving.
+// TestPanicInBodyCloseEndsUpload makes the host reset a request whose body is still arriving.
 // It verifies that the exchange ends although Close of a filter's body panics before it closes the
 // body that it wraps.
-func TestAPanicOfCloseEndsAnUploadAtOnce(t *testing.T) {
-	h := &hooks{point: "request body Close"}
-	r, calls, log := panicRig(t, h, host(t, func(p *peer) {
+func TestPanicInBodyCloseEndsUpload(t *testing.T) {
+	h := &panicService{point: "request body Close"}
+	r, calls, log := panicRig(t, h, startHost(t, func(p *peer) {
 		for id := p.awaitHead(); id != 0; id = p.awaitHead() {
 			if id == 1 {
-				p.ok(p.fr.WriteRSTStream(id, http2.ErrCodeInternal))
+				p.must(p.fr.WriteRSTStream(id, http2.ErrCodeInternal))
 				continue
 			}
 			p.headers(id, true, ":status", "200")
@@ -31,38 +31,38 @@ func TestAPanicOfCloseEndsAnUploadAtOnce(t *testing.T) {
 	}))
 	p := r.dial()
 	p.request(1, false, ":method", "POST", ":path", "/panic")
-	p.ok(p.fr.WriteData(1, false, []byte("a part")))
-	if got := p.head(1)[":status"]; got != "502" {
+	p.must(p.fr.WriteData(1, false, []byte("a part")))
+	if got := p.awaitFields(1)[":status"]; got != "502" {
 		t.Errorf("the request is answered with %s, want 502", got)
 	}
 	p.request(3, true)
-	if got := p.head(3)[":status"]; got != "200" {
+	if got := p.awaitFields(3)[":status"]; got != "200" {
 		t.Errorf("the next request is answered with %s, want 200", got)
 	}
-	idle(t, calls)
-	if !log.has(injected) {
+	awaitNoCalls(t, calls)
+	if !log.contains(injected) {
 		t.Error("the panic was not logged")
 	}
 }
 
-// laterBody is a body whose second Read panics.
-type laterBody struct {
+// panickingBody is a body whose second Read panics.
+type panickingBody struct {
 	protocol.Body
 	reads atomic.Int64
 }
 
-func (b *laterBody) Read(p []byte) (int, error) {
+func (b *panickingBody) Read(p []byte) (int, error) {
 	if b.reads.Add(1) > 1 {
 		panic(injected)
 	}
 	return b.Body.Read(p)
 }
 
-// TestAPanicOfAnUploadEndsItsExchange makes the body of a request panic when it is read: on the
+// TestPanicInBodyReadResetsHostStream makes the body of a request panic when it is read: on the
 // goroutine that sends it, before and after the head of the response, and on the goroutine that
 // serves the request, which sends small bodies. It verifies that the host's stream is reset, and
 // that both connections continue.
-func TestAPanicOfAnUploadEndsItsExchange(t *testing.T) {
+func TestPanicInBodyReadResetsHostStream(t *testing.T) {
 	for _, test := range []struct {
 		name, length string // content-length; "": none
 		answered     bool   // the host sends the response head before the panic
@@ -72,20 +72,20 @@ func TestAPanicOfAnUploadEndsItsExchange(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			resets := make(chan uint32, 10)
-			h := new(hooks)
-			calls, log := new(atomic.Int64), new(logged)
+			h := new(panicService)
+			calls, log := new(atomic.Int64), new(logBuffer)
 			uploads := protocol.ServiceFunc(func(ctx context.Context, x *protocol.Exchange) error {
 				calls.Add(1)
 				if x.Request.Body != nil {
-					x.Request.Body = &laterBody{Body: x.Request.Body}
+					x.Request.Body = &panickingBody{Body: x.Request.Body}
 					if test.length != "" {
-						x.Request.Body.(*laterBody).reads.Store(1)
+						x.Request.Body.(*panickingBody).reads.Store(1)
 					}
 				}
 				return h.forward.Serve(ctx, x)
 			})
 			r := newRigOn(t, uploads, nil, func(e *Engine) { e.log = slog.New(slog.NewTextHandler(log, nil)) })
-			h.client.Store(r.client(host(t, func(p *peer) {
+			h.client.Store(r.dialUpstream(startHost(t, func(p *peer) {
 				for {
 					switch f := p.next().(type) {
 					case nil:
@@ -106,48 +106,48 @@ func TestAPanicOfAnUploadEndsItsExchange(t *testing.T) {
 			}
 			p.request(1, false, fields...)
 			if test.answered {
-				if got := p.head(1)[":status"]; got != "200" {
+				if got := p.awaitFields(1)[":status"]; got != "200" {
 					t.Errorf("the request is answered with %s", got)
 				}
 			}
-			p.ok(p.fr.WriteData(1, false, []byte("a part")))
-			p.ok(p.fr.WriteData(1, true, []byte("a part")))
+			p.must(p.fr.WriteData(1, false, []byte("a part")))
+			p.must(p.fr.WriteData(1, true, []byte("a part")))
 			if test.answered {
-				p.resetOf(1)
-			} else if got := p.head(1)[":status"]; got != "500" {
+				p.awaitReset(1)
+			} else if got := p.awaitFields(1)[":status"]; got != "500" {
 				t.Errorf("the request is answered with %s, want 500", got)
 			}
-			wait(t, resets)
+			receiveOrFail(t, resets)
 			p.request(3, true)
-			if got := p.head(3)[":status"]; got != "200" {
+			if got := p.awaitFields(3)[":status"]; got != "200" {
 				t.Errorf("the next request is answered with %s, want 200", got)
 			}
-			idle(t, calls)
-			r.last()
-			r.last()
+			awaitNoCalls(t, calls)
+			r.awaitRecord()
+			r.awaitRecord()
 			r.mu.Lock()
 			defer r.mu.Unlock()
-			if !log.has(injected) && !slices.ContainsFunc(r.observed, func(o observation) bool { return strings.Contains(o.detail, injected) }) {
+			if !log.contains(injected) && !slices.ContainsFunc(r.observed, func(o observation) bool { return strings.Contains(o.detail, injected) }) {
 				t.Errorf("neither logged nor recorded: %+v", r.observed)
 			}
 		})
 	}
 }
 
-// wait receives from c, or fails the test.
-func wait[T any](t *testing.T, c <-chan T) {
+// receiveOrFail receives from c, or fails the test.
+func receiveOrFail[T any](t *testing.T, c <-chan T) {
 	t.Helper()
 	select {
 	case <-c:
-	case <-time.After(soon):
+	case <-time.After(eventTimeout):
 		t.Fatal("waited in vain")
 	}
 }
 
-// idle waits until no call is on the host's connection.
-func idle(t *testing.T, calls *atomic.Int64) {
+// awaitNoCalls waits until no call is on the host's connection.
+func awaitNoCalls(t *testing.T, calls *atomic.Int64) {
 	t.Helper()
-	until := time.Now().Add(soon)
+	until := time.Now().Add(eventTimeout)
 	for calls.Load() != 0 && time.Now().Before(until) {
 		<-time.After(time.Millisecond)
 	}

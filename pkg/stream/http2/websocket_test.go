@@ -11,8 +11,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// asksForWebSocket makes x a WebSocket request of an HTTP/1.1 client.
-func asksForWebSocket(x *protocol.Exchange) {
+// setWebSocketRequest makes x a WebSocket request of an HTTP/1.1 client.
+func setWebSocketRequest(x *protocol.Exchange) {
 	x.Meta.Version = "HTTP/1.1"
 	x.Request.Upgrade = "websocket"
 	x.Request.Header.Add("Sec-WebSocket-Version", "13")
@@ -20,19 +20,19 @@ func asksForWebSocket(x *protocol.Exchange) {
 	x.Request.Header.Add("Sec-WebSocket-Protocol", "chat")
 }
 
-// shake sends a WebSocket request on u.
-func shake(u *UpstreamConn, deadline time.Time) (*protocol.Exchange, error) {
+// openWebSocket sends a WebSocket request on u.
+func openWebSocket(u *UpstreamConn, deadline time.Time) (*protocol.Exchange, error) {
 	x := new(protocol.Exchange)
 	x.Reset()
 	x.Request.Method, x.Request.Scheme, x.Request.Authority, x.Request.Path = "GET", "http", "shop.test", "/chat"
-	asksForWebSocket(x)
+	setWebSocketRequest(x)
 	x.Deadline = deadline
 	return x, u.Serve(context.Background(), x)
 }
 
-// fieldsOf waits for the head of a request and returns its stream and fields, or 0 at the end of
+// awaitRequest waits for the head of a request and returns its stream and fields, or 0 at the end of
 // the connection.
-func (p *peer) fieldsOf() (uint32, map[string]string) {
+func (p *peer) awaitRequest() (uint32, map[string]string) {
 	for {
 		switch f := p.next().(type) {
 		case nil:
@@ -47,12 +47,12 @@ func (p *peer) fieldsOf() (uint32, map[string]string) {
 	}
 }
 
-// TestTheFirstUpgradeWaitsForTheSettingsOfItsHost verifies that an upgrade on a new connection
+// TestFirstUpgradeAwaitsHostSettings verifies that an upgrade on a new connection
 // waits for the host's settings, and becomes an extended CONNECT.
-func TestTheFirstUpgradeWaitsForTheSettingsOfItsHost(t *testing.T) { // RFC 8441 3
+func TestFirstUpgradeAwaitsHostSettings(t *testing.T) { // RFC 8441 3
 	asked := make(chan map[string]string, 1)
-	up := host(t, func(p *peer) {
-		id, fields := p.fieldsOf()
+	up := startHost(t, func(p *peer) {
+		id, fields := p.awaitRequest()
 		if id == 0 {
 			return
 		}
@@ -61,7 +61,7 @@ func TestTheFirstUpgradeWaitsForTheSettingsOfItsHost(t *testing.T) { // RFC 8441
 		p.next()
 	}, http2.Setting{ID: http2.SettingEnableConnectProtocol, Val: 1})
 	r := newRig(t, nil, nil)
-	x, err := shake(r.client(up, nil), time.Time{})
+	x, err := openWebSocket(r.dialUpstream(up, nil), time.Time{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -80,44 +80,44 @@ func TestTheFirstUpgradeWaitsForTheSettingsOfItsHost(t *testing.T) { // RFC 8441
 	}
 }
 
-func TestAHostThatTakesNoTunnelsIsNotAsked(t *testing.T) { // RFC 8441 3
-	up := host(t, func(p *peer) {
-		if id, fields := p.fieldsOf(); id != 0 {
+func TestUpgradeWithoutExtendedConnectFails(t *testing.T) { // RFC 8441 3
+	up := startHost(t, func(p *peer) {
+		if id, fields := p.awaitRequest(); id != 0 {
 			t.Errorf("the host was asked %v", fields)
 		}
 	})
 	r := newRig(t, nil, nil)
-	if _, err := shake(r.client(up, nil), time.Time{}); protocol.ReasonOf(err) != protocol.NotImplemented {
+	if _, err := openWebSocket(r.dialUpstream(up, nil), time.Time{}); protocol.ReasonOf(err) != protocol.NotImplemented {
 		t.Errorf("Serve = %v, want a fault of %v", err, protocol.NotImplemented)
 	}
 }
 
-func TestARefusalToSwitchPasses(t *testing.T) {
-	up := host(t, func(p *peer) {
-		id, _ := p.fieldsOf()
+func TestRejectedUpgradeIsForwarded(t *testing.T) {
+	up := startHost(t, func(p *peer) {
+		id, _ := p.awaitRequest()
 		p.headers(id, true, ":status", "403")
 		p.next()
 	}, http2.Setting{ID: http2.SettingEnableConnectProtocol, Val: 1})
 	r := newRig(t, nil, nil)
-	x, err := shake(r.client(up, nil), time.Time{})
+	x, err := openWebSocket(r.dialUpstream(up, nil), time.Time{})
 	if err != nil || x.Response.Status != 403 || x.Response.Tunnel != nil {
 		t.Errorf("Serve = %d, a tunnel: %t, %v; want 403 and none", x.Response.Status, x.Response.Tunnel != nil, err)
 	}
 	x.ResetResponse()
 }
 
-// TestATunnelOutlivesTheDeadlineOfItsExchange verifies that a tunnel continues after the deadline
+// TestTunnelHasNoDeadline verifies that a tunnel continues after the deadline
 // of its exchange, which applies only to the response.
-func TestATunnelOutlivesTheDeadlineOfItsExchange(t *testing.T) {
-	up := host(t, func(p *peer) {
-		id, _ := p.fieldsOf()
+func TestTunnelHasNoDeadline(t *testing.T) {
+	up := startHost(t, func(p *peer) {
+		id, _ := p.awaitRequest()
 		p.headers(id, false, ":status", "200")
 		for {
 			switch f := p.next().(type) {
 			case nil:
 				return
 			case *http2.DataFrame:
-				p.ok(p.fr.WriteData(id, f.StreamEnded(), f.Data()))
+				p.must(p.fr.WriteData(id, f.StreamEnded(), f.Data()))
 			}
 		}
 	}, http2.Setting{ID: http2.SettingEnableConnectProtocol, Val: 1})
@@ -127,14 +127,14 @@ func TestATunnelOutlivesTheDeadlineOfItsExchange(t *testing.T) {
 		x.Deadline = time.Now().Add(patience)
 		return to.Serve(ctx, x)
 	}), nil)
-	to.client.Store(r.client(up, nil))
+	to.client.Store(r.dialUpstream(up, nil))
 	p := r.dial()
 	p.request(1, false, ":method", "CONNECT", ":protocol", "websocket")
-	if h := p.head(1); h[":status"] != "200" {
+	if h := p.awaitFields(1); h[":status"] != "200" {
 		t.Fatalf("CONNECT was answered with %v", h)
 	}
 	<-time.After(2 * patience)
-	p.ok(p.fr.WriteData(1, true, []byte("late")))
+	p.must(p.fr.WriteData(1, true, []byte("late")))
 	for got := ""; ; {
 		f, ok := p.next().(*http2.DataFrame)
 		if !ok {
@@ -149,9 +149,9 @@ func TestATunnelOutlivesTheDeadlineOfItsExchange(t *testing.T) {
 	}
 }
 
-// TestAnAnswerThatDoesNotSwitchIsNoTunnel verifies that a 2xx response without a tunnel is not sent
+// TestResponseWithoutTunnelIsNot2xx verifies that a 2xx response without a tunnel is not sent
 // in response to an extended CONNECT: the client would interpret it as the start of a tunnel.
-func TestAnAnswerThatDoesNotSwitchIsNoTunnel(t *testing.T) { // RFC 8441 4
+func TestResponseWithoutTunnelIsNot2xx(t *testing.T) { // RFC 8441 4
 	for status, want := range map[int]string{200: "501", 204: "501", 404: "404", 302: "302"} {
 		t.Run(fmt.Sprint(status), func(t *testing.T) {
 			r := newRig(t, protocol.ServiceFunc(func(_ context.Context, x *protocol.Exchange) error {
@@ -160,7 +160,7 @@ func TestAnAnswerThatDoesNotSwitchIsNoTunnel(t *testing.T) { // RFC 8441 4
 			}), nil)
 			p := r.dial()
 			p.request(1, false, ":method", "CONNECT", ":protocol", "websocket")
-			if h := p.head(1); h[":status"] != want {
+			if h := p.awaitFields(1); h[":status"] != want {
 				t.Errorf("an answer of %d is sent as %v, want %s", status, h, want)
 			}
 		})

@@ -14,47 +14,47 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// answering returns a rig in front of an origin that responds with size bytes, and a pointer to the
+// newFixedSizeRig returns a rig in front of an origin that responds with size bytes, and a pointer to the
 // last client's connection.
-func answering(t *testing.T, size int) (*rig, *atomic.Pointer[downstreamConn]) {
+func newFixedSizeRig(t *testing.T, size int) (*rig, *atomic.Pointer[downstreamConn]) {
 	t.Helper()
-	up := origin(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, strings.Repeat("x", size)) })
+	up := startOrigin(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, strings.Repeat("x", size)) })
 	to, at := new(forward), new(atomic.Pointer[downstreamConn])
-	r := newRig(t, noting{to, at}, nil)
-	to.client.Store(r.client(up, nil))
+	r := newRig(t, connRecorder{to, at}, nil)
+	to.client.Store(r.dialUpstream(up, nil))
 	return r, at
 }
 
-// noting stores the connection of the last exchange that it forwards.
-type noting struct {
+// connRecorder stores the connection of the last exchange that it forwards.
+type connRecorder struct {
 	*forward
-	at *atomic.Pointer[downstreamConn]
+	last *atomic.Pointer[downstreamConn]
 }
 
-func (n noting) Start(ctx context.Context, x *protocol.Exchange) error {
-	n.at.Store(x.Caller.(*exchange).c)
+func (n connRecorder) Start(ctx context.Context, x *protocol.Exchange) error {
+	n.last.Store(x.Downstream.(*exchange).downstream)
 	return n.forward.Start(ctx, x)
 }
 
-// waiting returns the number of blocked streams of c, and how many of them are blocked by the
+// countBlocked returns the number of blocked streams of c, and how many of them are blocked by the
 // connection's window.
-func (c *downstreamConn) waiting() (all, connection int) {
+func (c *downstreamConn) countBlocked() (all, connection int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for s := range c.state.Streams() {
-		if l := muxStreamOf(s); l != nil && l.stalled {
+		if l := muxStreamOf(s); l != nil && l.blocked {
 			all++
 		}
 	}
-	return all, c.stalled.len()
+	return all, c.blockedStreams.len()
 }
 
-// TestWhoWaitsForItsOwnWindowIsNotWokenForTheConnections verifies that streams blocked by their own
+// TestConnWindowDoesNotWakeStreamsBlockedByTheirOwn verifies that streams blocked by their own
 // windows are not in the connection's queue. Otherwise a client with a thousand such streams could
 // make the engine check each of them with a frame of 13 bytes.
-func TestWhoWaitsForItsOwnWindowIsNotWokenForTheConnections(t *testing.T) {
+func TestConnWindowDoesNotWakeStreamsBlockedByTheirOwn(t *testing.T) {
 	const streams = 100
-	r, at := answering(t, 1000)
+	r, at := newFixedSizeRig(t, 1000)
 	p := r.dial(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0})
 	for i := range uint32(streams) {
 		p.request(2*i+1, true)
@@ -65,8 +65,8 @@ func TestWhoWaitsForItsOwnWindowIsNotWokenForTheConnections(t *testing.T) {
 		}
 	}
 	c := at.Load()
-	for until := time.Now().Add(soon); ; <-time.After(time.Millisecond) {
-		all, connection := c.waiting()
+	for until := time.Now().Add(eventTimeout); ; <-time.After(time.Millisecond) {
+		all, connection := c.countBlocked()
 		if connection > 0 || time.Now().After(until) {
 			t.Fatalf("%d streams wait, %d of them for the connection's window; want %d, 0", all, connection, streams)
 		}
@@ -74,9 +74,9 @@ func TestWhoWaitsForItsOwnWindowIsNotWokenForTheConnections(t *testing.T) {
 			break
 		}
 	}
-	p.ok(p.fr.WriteWindowUpdate(0, 1<<20))
+	p.must(p.fr.WriteWindowUpdate(0, 1<<20))
 	for i := range uint32(streams) {
-		p.ok(p.fr.WriteWindowUpdate(2*i+1, 1000))
+		p.must(p.fr.WriteWindowUpdate(2*i+1, 1000))
 	}
 	for ended := 0; ended < streams; {
 		f, ok := p.next().(*http2.DataFrame)
@@ -89,14 +89,14 @@ func TestWhoWaitsForItsOwnWindowIsNotWokenForTheConnections(t *testing.T) {
 	}
 }
 
-// TestTheWindowOfAConnectionIsSharedByWhoWaitsForIt verifies that blocked streams use the
+// TestBlockedStreamsShareConnWindow verifies that blocked streams use the
 // connection's window completely, when it grows by little and when it suffices for all.
-func TestTheWindowOfAConnectionIsSharedByWhoWaitsForIt(t *testing.T) {
+func TestBlockedStreamsShareConnWindow(t *testing.T) {
 	const (
 		streams = 8
 		size    = 64 << 10
 	)
-	r, _ := answering(t, size)
+	r, _ := newFixedSizeRig(t, size)
 	p := r.dial(http2.Setting{ID: http2.SettingInitialWindowSize, Val: size})
 	for i := range uint32(streams) {
 		p.request(2*i+1, true)
@@ -121,11 +121,11 @@ func TestTheWindowOfAConnectionIsSharedByWhoWaitsForIt(t *testing.T) {
 	window := 1<<16 - 1
 	take(window)
 	for range 20 {
-		p.ok(p.fr.WriteWindowUpdate(0, 1000))
+		p.must(p.fr.WriteWindowUpdate(0, 1000))
 		window += 1000
 		take(window)
 	}
-	p.ok(p.fr.WriteWindowUpdate(0, 1<<20))
+	p.must(p.fr.WriteWindowUpdate(0, 1<<20))
 	take(streams * size)
 	for ended < streams {
 		if f, ok := p.next().(*http2.DataFrame); ok && f.StreamEnded() {

@@ -52,14 +52,14 @@ type keepalive struct {
 func newClient(e *Engine, c codec.Codec, conn *network.Conn, o stream.UpstreamConnOptions) *UpstreamConn {
 	u := &UpstreamConn{engine: e, codec: c, traits: c.Traits(), conn: conn, o: o, local: conn.LocalAddr().String(), tls: stream.NewTLSMeta(conn)}
 	u.outbox = network.NewWriteQueue(conn, e.start)
-	u.outbox.Limit(o.RPC.MaxQueued)
+	u.outbox.Limit(o.RPC.MaxPendingBytes)
 	conn.SetWriteTimeout(o.RPC.WriteTimeout)
 	now := time.Now()
 	u.heard.Store(now.UnixNano())
 	u.calls.max = u.traits.MaxID
 	u.mu.Lock()
 	u.timer = time.AfterFunc(forever, u.expire)
-	if d := o.RPC.PingInterval; d > 0 {
+	if d := o.RPC.HeartbeatInterval; d > 0 {
 		u.arm(now, now.Add(d))
 	}
 	u.mu.Unlock()
@@ -168,13 +168,13 @@ func (k *call) free() {
 // Serve implements stream.UpstreamConn. Errors are Faults; ConnectFailure means that the connection
 // had ended before the request was sent.
 func (u *UpstreamConn) Serve(_ context.Context, x *protocol.Exchange) error {
-	r, _ := x.Caller.(*request)
+	r, _ := x.Downstream.(*request)
 	k, err := u.send(x, r)
 	if k == nil {
 		return err
 	}
-	if r == nil && x.Caller != nil {
-		defer x.Caller.OnDisconnect(func() { u.abandon(k.id, nil) })()
+	if r == nil && x.Downstream != nil {
+		defer x.Downstream.OnDisconnect(func() { u.abandon(k.id, nil) })()
 	}
 	k.by.park()
 	return k.receive(x)
@@ -182,7 +182,7 @@ func (u *UpstreamConn) Serve(_ context.Context, x *protocol.Exchange) error {
 
 // Start implements protocol.AsyncService.
 func (u *UpstreamConn) Start(ctx context.Context, x *protocol.Exchange) error {
-	r, _ := x.Caller.(*request)
+	r, _ := x.Downstream.(*request)
 	if r == nil || r.fork != nil {
 		return u.Serve(ctx, x) // the goroutine or fork can block
 	}

@@ -54,7 +54,7 @@ func testAConnectionToASlowHostSendsWhatNobodyAnswers(t *testing.T, to *forwardT
 			_ = to.client.Load().Close()
 			close(closed)
 		}
-		o.RPC.PingInterval = 0 // on a busy machine the request can take longer than that to get here
+		o.RPC.HeartbeatInterval = 0 // on a busy machine the request can take longer than that to get here
 	}))
 	sent := appendToy(nil, codec.OneWay, 0, 0, "svc tell\x00"+strings.Repeat("x", 7<<20)) // more than sockets hold
 	p := r.dial()

@@ -32,7 +32,7 @@ func (u *UpstreamConn) expire() {
 	defer u.expiring.Done()
 	late, next := u.calls.expired(b.now)
 	ping, dead := u.keepaliveDue(b.now)
-	if d := u.o.RPC.PingInterval; d > 0 {
+	if d := u.o.RPC.HeartbeatInterval; d > 0 {
 		u.arm(b.now, u.nextHeartbeat(d))
 	}
 	if !next.IsZero() {
@@ -71,7 +71,7 @@ func (u *UpstreamConn) ping(id uint64, b *batch) (err error) {
 // keepaliveDue reports whether a heartbeat is due, or the host has missed too many. The caller
 // holds u.mu.
 func (u *UpstreamConn) keepaliveDue(now time.Time) (ping, dead bool) {
-	interval := u.o.RPC.PingInterval
+	interval := u.o.RPC.HeartbeatInterval
 	if interval <= 0 {
 		return false, false
 	}
@@ -82,7 +82,7 @@ func (u *UpstreamConn) keepaliveDue(now time.Time) (ping, dead bool) {
 	if now.Before(u.nextHeartbeat(interval)) {
 		return false, false
 	}
-	if u.pulse.misses >= max(u.o.RPC.PingMisses, 1) {
+	if u.pulse.misses >= max(u.o.RPC.MaxMissedHeartbeats, 1) {
 		return false, true
 	}
 	u.pulse.misses++

@@ -69,7 +69,7 @@ type Engine struct {
 // New returns an engine that logs defects to log.
 func New(log *slog.Logger) *Engine {
 	e := &Engine{log: log}
-	e.workers = stream.NewWorkers(stream.WorkerLimits{Running: maxWorkers, Reserved: maxForked}, (*request).goOnAlone)
+	e.workers = stream.NewWorkers(stream.WorkerLimits{MaxRunning: maxWorkers, MaxReserved: maxForked}, (*request).goOnAlone)
 	return e
 }
 

@@ -215,7 +215,7 @@ func TestOneWayRequestsOfACallerThatHasLeftAreServed(t *testing.T) {
 	release, waiting := make(chan struct{}), make(chan error, n)
 	service := protocol.ServiceFunc(func(ctx context.Context, x *protocol.Exchange) error {
 		gone := make(chan struct{})
-		defer x.Caller.OnDisconnect(func() { close(gone) })()
+		defer x.Downstream.OnDisconnect(func() { close(gone) })()
 		x.Detach()
 		waiting <- nil
 		select {
@@ -257,7 +257,7 @@ func TestADrainThatEndsAbandonsOneWayRequests(t *testing.T) {
 	begun := make(chan struct{})
 	service := protocol.ServiceFunc(func(ctx context.Context, x *protocol.Exchange) error {
 		gone := make(chan struct{})
-		defer x.Caller.OnDisconnect(func() { close(gone) })()
+		defer x.Downstream.OnDisconnect(func() { close(gone) })()
 		x.Detach()
 		close(begun)
 		select {

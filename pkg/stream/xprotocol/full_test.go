@@ -35,7 +35,7 @@ func withoutRace(t *testing.T) {
 func TestACallerThatDoesNotReadIsClosed(t *testing.T) {
 	withoutRace(t)
 	inBothWays(t, func(t *testing.T, to *forwardTo) {
-		r := newRig(t, to.service(), func(o *stream.ServerOptions) { o.RPC.MaxQueued = queued })
+		r := newRig(t, to.service(), func(o *stream.ServerOptions) { o.RPC.MaxPendingBytes = queued })
 		to.client.Store(r.client(host(t, func(p *peer) {
 			for {
 				head, frame := p.read()
@@ -86,7 +86,7 @@ func TestRequestsToAHostThatDoesNotReadAreRefused(t *testing.T) {
 					return
 				}
 			}
-		}), func(o *stream.UpstreamConnOptions) { o.RPC.MaxQueued = queued }))
+		}), func(o *stream.UpstreamConnOptions) { o.RPC.MaxPendingBytes = queued }))
 		refused := make(chan bool, enough)
 		for range enough {
 			p := r.dial()

@@ -204,7 +204,9 @@ func testAHostThatIsSilentIsAskedAndGivenUp(t *testing.T, to *forwardTo) {
 				pings <- head.ID
 			}
 		}
-	}), func(o *stream.UpstreamConnOptions) { o.RPC.PingInterval, o.RPC.PingMisses = 10*time.Millisecond, 3 }))
+	}), func(o *stream.UpstreamConnOptions) {
+		o.RPC.HeartbeatInterval, o.RPC.MaxMissedHeartbeats = 10*time.Millisecond, 3
+	}))
 	p := r.dial()
 	p.write(ask(1, ""))
 	if _, frame := p.read(); protocol.Reason(frame[2]) != protocol.UpstreamClosed {
@@ -233,7 +235,9 @@ func testAHostThatAnswersPingsIsKept(t *testing.T, to *forwardTo) {
 				}
 			}
 		}
-	}), func(o *stream.UpstreamConnOptions) { o.RPC.PingInterval, o.RPC.PingMisses = 5*time.Millisecond, 2 }))
+	}), func(o *stream.UpstreamConnOptions) {
+		o.RPC.HeartbeatInterval, o.RPC.MaxMissedHeartbeats = 5*time.Millisecond, 2
+	}))
 	<-enough
 	if !to.client.Load().Usable(0) {
 		t.Error("it was given up")
@@ -322,7 +326,7 @@ func TestARareGoodbyeIsSaidOnlyIfAskedFor(t *testing.T) {
 			close(arrived)
 			<-answer
 			return protocol.NewFault(protocol.ReasonDenied, nil)
-		}), func(o *stream.ServerOptions) { o.RPC.GoAway = asked })
+		}), func(o *stream.ServerOptions) { o.RPC.SendGoAway = asked })
 		p := r.dial()
 		p.write(ask(1, ""))
 		<-arrived

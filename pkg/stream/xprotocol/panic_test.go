@@ -107,7 +107,7 @@ type fusedService struct {
 
 func (s *fusedService) Serve(ctx context.Context, x *protocol.Exchange) error {
 	s.reach("Serve")
-	defer x.Caller.OnDisconnect(func() { s.reach("gone") })()
+	defer x.Downstream.OnDisconnect(func() { s.reach("gone") })()
 	s.sent.Add(1)
 	return s.answer(x, s.next.Load().Serve(ctx, x))
 }
@@ -362,7 +362,7 @@ func TestAPanicOfASignalCostsAConnection(t *testing.T) {
 				f := newFusedRig(t, forks)
 				f.connect(t, serve, func(o *stream.UpstreamConnOptions) {
 					if point == "client AppendPing" {
-						o.RPC.PingInterval = 50 * time.Millisecond
+						o.RPC.HeartbeatInterval = 50 * time.Millisecond
 					}
 				})
 				f.arm(point)

@@ -35,7 +35,7 @@ type request struct {
 
 func newRequest(e *Engine) *request {
 	r := &request{engine: e}
-	r.x.Caller = r
+	r.x.Downstream = r
 	r.call.body.k = &r.call
 	return r
 }
@@ -243,7 +243,7 @@ func (r *request) OnDisconnect(gone func()) (stop func()) {
 }
 
 // Canceled implements protocol.Cancellable.
-func (r *request) Canceled() bool { return r.watch.Ended() }
+func (r *request) Canceled() bool { return r.watch.Disconnected() }
 
 // read fills x.Request from the frame. It returns a panic of the codec as an error: the end of the
 // frame is known, so only this request fails.

@@ -53,7 +53,7 @@ func (s *server) ServeConn(ctx context.Context, conn *network.Conn) error {
 	c.fewer.L = &c.mu
 	c.onWait = c.pause
 	c.outbox = network.NewWriteQueue(conn, s.engine.start)
-	c.outbox.Limit(s.o.RPC.MaxQueued)
+	c.outbox.Limit(s.o.RPC.MaxPendingBytes)
 	conn.SetWriteTimeout(s.o.RPC.WriteTimeout)
 	err := c.contained()
 	c.close(cancel)
@@ -66,7 +66,7 @@ func (c *downstreamConn) contained() (err error) {
 	defer func() {
 		if protocol.ReasonOf(err) == protocol.Internal {
 			c.s.engine.report("reading requests", err)
-			c.conn.CloseReason = network.CauseInternal
+			c.conn.CloseReason = network.ClosedInternalError
 		}
 	}()
 	defer protocol.RecoverPanic(&err)
@@ -258,7 +258,7 @@ func (c *downstreamConn) ended(err error) error {
 	case errors.Is(err, network.ErrPark):
 		return err
 	case errors.Is(err, errFarewell):
-		*cause = network.CauseDrained
+		*cause = network.ClosedDrained
 		return nil
 	case err == io.EOF && !c.in.partial():
 		*cause = network.ClosedByPeer
@@ -266,9 +266,9 @@ func (c *downstreamConn) ended(err error) error {
 	}
 	switch protocol.ReasonOf(err) {
 	case protocol.MalformedRequest:
-		*cause = network.CauseProtocolError
+		*cause = network.ClosedProtocolError
 	case protocol.RequestTimeout:
-		*cause = network.CauseRequestTimeout
+		*cause = network.ClosedRequestTimeout
 	default:
 		*cause = network.ClosedByPeer
 	}
@@ -506,7 +506,7 @@ func (c *downstreamConn) sendGoAway() {
 		return
 	}
 	c.goAwaySentAt = time.Now()
-	if c.s.traits.OptInGoAway && !c.s.o.RPC.GoAway {
+	if c.s.traits.OptInGoAway && !c.s.o.RPC.SendGoAway {
 		return // silent connections close after the close grace, others when the drain ends
 	}
 	c.send(func(dst []byte) []byte { return c.s.codec.AppendGoAway(dst, 0) })

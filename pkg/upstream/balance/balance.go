@@ -74,9 +74,9 @@ type fixed int
 
 func (f fixed) Pick(Key) int { return int(f) }
 
-// weightedPeers returns the indices and the number of peers with a weight above 0, called serving
+// servingPeers returns the indices and the number of peers with a weight above 0, called serving
 // peers. index is nil if all peers serve, so the usual case stores nothing.
-func weightedPeers(peers []Peer) (index []int32, count int) {
+func servingPeers(peers []Peer) (index []int32, count int) {
 	for i := range peers {
 		if peers[i].Weight > 0 {
 			count++
@@ -94,8 +94,8 @@ func weightedPeers(peers []Peer) (index []int32, count int) {
 	return index, count
 }
 
-// few returns a balancer for fewer than two serving peers, nil if there are more.
-func few(index []int32, count int) Balancer {
+// fixedBalancer returns a balancer for fewer than two serving peers, nil if there are more.
+func fixedBalancer(index []int32, count int) Balancer {
 	switch {
 	case count == 0:
 		return fixed(-1)
@@ -108,8 +108,8 @@ func few(index []int32, count int) Balancer {
 	}
 }
 
-// at translates an index of the serving peers into an index of all peers.
-func at(index []int32, place uint64) int {
+// originalIndex translates an index of the serving peers into an index of all peers.
+func originalIndex(index []int32, place uint64) int {
 	if index == nil {
 		return int(place) //nolint:gosec // below the number of peers
 	}
@@ -123,6 +123,6 @@ func (o *Options) random() func() uint64 {
 	return o.Random
 }
 
-// below scales 64 random bits to a number below n. rest is random too, and independent of number if
+// scaleRandom scales 64 random bits to a number below n. rest is random too, and independent of number if
 // n is small compared with 2^64.
-func below(n, random uint64) (number, rest uint64) { return bits.Mul64(random, n) }
+func scaleRandom(n, random uint64) (number, rest uint64) { return bits.Mul64(random, n) }

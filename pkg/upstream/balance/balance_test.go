@@ -16,11 +16,11 @@ import (
 
 // policy is a constructor under test.
 type policy struct {
-	name     string
-	new      New
-	weighted bool
-	exact    bool    // shares are exact, not only on average
-	rough    float64 // permitted relative error of a share, for a coarse table
+	name      string
+	new       New
+	weighted  bool
+	exact     bool    // shares are exact, not only on average
+	tolerance float64 // permitted relative error of a share, for a coarse table
 }
 
 // policies are the policies that give hosts shares.
@@ -108,7 +108,7 @@ func TestSharesFollowWeights(t *testing.T) {
 					want := math.Round(float64(picks) * share)
 					allowed := 0.0
 					if !p.exact {
-						allowed = 5*math.Sqrt(want*(1-share)) + p.rough*want // five standard deviations
+						allowed = 5*math.Sqrt(want*(1-share)) + p.tolerance*want // five standard deviations
 					}
 					if math.Abs(float64(taken[i])-want) > allowed {
 						t.Errorf("host %d of weight %d taken %d times in %d picks, want %.0f ± %.0f", i, w, taken[i], picks, want, allowed)
@@ -161,7 +161,7 @@ func TestFurtherDrawsFollowWeights(t *testing.T) {
 	}
 }
 
-func TestNothingToPick(t *testing.T) {
+func TestPickWithoutPeers(t *testing.T) {
 	for _, p := range append(policies(), policy{name: "request round robin", new: RequestRoundRobin}) {
 		for _, weights := range [][]uint32{nil, {0}, {0, 0, 0}} {
 			if got := p.new(peers(weights...), Options{}).Pick(Key{}); got != -1 {
@@ -221,18 +221,18 @@ func TestWeightedRoundRobinOrder(t *testing.T) {
 }
 
 // Visiting and the timetable give the same order.
-func TestTimetableEqualsVisits(t *testing.T) {
+func TestScheduleMatchesVisits(t *testing.T) {
 	random := rand.New(rand.NewPCG(3, 4))
 	for range 100 {
 		b := &weightedRoundRobin{weights: make([]uint32, 2+random.IntN(20))}
 		sum := uint64(0)
 		for i := range b.weights {
 			b.weights[i] = 1 + uint32(random.IntN(128))
-			b.top = max(b.top, uint64(b.weights[i]))
+			b.maxWeight = max(b.maxWeight, uint64(b.weights[i]))
 			sum += uint64(b.weights[i])
 		}
-		table := b.timetable(sum, Options{Random: func() uint64 { return math.MaxUint64 }})
-		b.visit.Store(math.MaxUint64) // the first visit is number 0
+		table := b.newSchedule(sum, Options{Random: func() uint64 { return math.MaxUint64 }})
+		b.position.Store(math.MaxUint64) // the first visit is number 0
 		for turn := range 2 * sum {
 			if got, want := table.Pick(Key{}), b.Pick(Key{}); got != want {
 				t.Fatalf("weights %v, turn %d: timetable %d, visits %d", b.weights, turn, got, want)
@@ -241,7 +241,7 @@ func TestTimetableEqualsVisits(t *testing.T) {
 	}
 }
 
-func TestRoundRobinsStartAnywhere(t *testing.T) {
+func TestRoundRobinStartsAtRandomPeer(t *testing.T) {
 	for _, build := range []New{RoundRobin, WeightedRoundRobin} {
 		first := map[int]bool{}
 		for range 200 {

@@ -20,8 +20,8 @@ func hashing() []policy {
 
 const keys = 50_000
 
-// places returns, for each of many hashes, the name of its host.
-func places(b Balancer, list []Peer) []string {
+// pickAll returns, for each of many hashes, the name of its host.
+func pickAll(b Balancer, list []Peer) []string {
 	out := make([]string, keys)
 	for i := range out {
 		out[i] = list[b.Pick(Key{Hash: hash.Mix(uint64(i))})].Name
@@ -52,10 +52,10 @@ func TestHashesStayWhenAHostLeaves(t *testing.T) {
 		for name, weights := range sets {
 			t.Run(p.name+"/"+name, func(t *testing.T) {
 				list := peers(weights...)
-				before := places(p.new(list, Options{}), list)
+				before := pickAll(p.new(list, Options{}), list)
 				gone := len(list) / 2
 				fewer := slices.Delete(slices.Clone(list), gone, gone+1)
-				after := places(p.new(fewer, Options{}), fewer)
+				after := pickAll(p.new(fewer, Options{}), fewer)
 				had := 0
 				for i := range before {
 					if before[i] == list[gone].Name {
@@ -81,7 +81,7 @@ func TestHashesDoNotDependOnTheOrderOfHosts(t *testing.T) {
 		list := peers(slices.Repeat([]uint32{1, 5, 20}, 30)...)
 		turned := slices.Clone(list)
 		slices.Reverse(turned)
-		if n := moved(places(p.new(list, Options{}), list), places(p.new(turned, Options{}), turned)); n != 0 {
+		if n := moved(pickAll(p.new(list, Options{}), list), pickAll(p.new(turned, Options{}), turned)); n != 0 {
 			t.Errorf("%s: %d of %d hashes are elsewhere in a list that is turned round", p.name, n, keys)
 		}
 	}
@@ -89,7 +89,7 @@ func TestHashesDoNotDependOnTheOrderOfHosts(t *testing.T) {
 
 // A second draw of a hash avoids an unusable host and always picks the same one; the hashes of one
 // host spread over many others.
-func TestAnotherDrawIsAnotherHost(t *testing.T) {
+func TestNextDrawPicksAnotherHost(t *testing.T) {
 	for _, p := range hashing() {
 		b := p.new(peers(slices.Repeat([]uint32{1}, 20)...), Options{})
 		second := map[int]int{}
@@ -113,9 +113,9 @@ func TestAnotherDrawIsAnotherHost(t *testing.T) {
 
 func TestWeightsOfOtherHostsDoNotMoveRings(t *testing.T) {
 	list := peers(4, 4, 4, 4)
-	before := places(RingHash(list, Options{}), list)
+	before := pickAll(RingHash(list, Options{}), list)
 	list[3].Weight = 5
-	after := places(RingHash(list, Options{}), list)
+	after := pickAll(RingHash(list, Options{}), list)
 	for i := range before {
 		if before[i] != after[i] && after[i] != list[3].Name {
 			t.Fatalf("a host got heavier: hash %d went from %s to %s", i, before[i], after[i])
@@ -146,7 +146,7 @@ func TestRingSizeIsWithinItsBounds(t *testing.T) {
 	}
 }
 
-func TestRingFindsWhatASearchFinds(t *testing.T) {
+func TestRingMatchesBinarySearch(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	for range 50 {
 		type point struct {
@@ -175,7 +175,7 @@ func TestRingFindsWhatASearchFinds(t *testing.T) {
 	}
 }
 
-func TestEveryWeightGetsSomething(t *testing.T) {
+func TestEveryWeightGetsAnEntry(t *testing.T) {
 	random := rand.New(rand.NewPCG(5, 6))
 	weights := make([]uint32, 5000)
 	for i := range weights {
@@ -203,7 +203,7 @@ func TestEveryWeightGetsSomething(t *testing.T) {
 	}
 }
 
-func TestTablesOfManyPeersAreWide(t *testing.T) {
+func TestTableWidth(t *testing.T) {
 	for _, peers := range []int{1 << 16, 1<<16 + 1} {
 		last := int32(peers - 1)
 		table := newTable([]int32{0, last}, peers)

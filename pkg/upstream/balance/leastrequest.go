@@ -10,14 +10,14 @@ import (
 // Randomized Load Balancing", 2001). Unlike a search for the minimum they do not send every request
 // to the host that was idle a moment ago.
 type leastRequest struct {
-	first   *weightedRandom
-	peers   []challenger // the serving peers
-	choices int
-	bias    float64
-	even    bool // weights are equal
+	sampler      *weightedRandom
+	peers        []loadedPeer // the serving peers
+	choices      int
+	bias         float64
+	equalWeights bool // weights are equal
 }
 
-type challenger struct {
+type loadedPeer struct {
 	count  *atomic.Int64 // requests or connections
 	weight float64
 }
@@ -27,55 +27,55 @@ type challenger struct {
 // weight. It draws the first peer by weight and keeps it unless another has strictly less, so idle
 // hosts are picked in proportion to their weights.
 func LeastRequest(peers []Peer, o Options) Balancer {
-	return newLeast(peers, o, o.ActiveRequestBias, func(l *Load) *atomic.Int64 { return &l.inFlight })
+	return newLeastRequest(peers, o, o.ActiveRequestBias, func(l *Load) *atomic.Int64 { return &l.inFlight })
 }
 
 // LeastConnection is LeastRequest with open connections instead of requests, and without a bias.
 func LeastConnection(peers []Peer, o Options) Balancer {
-	return newLeast(peers, o, 1, func(l *Load) *atomic.Int64 { return &l.connections })
+	return newLeastRequest(peers, o, 1, func(l *Load) *atomic.Int64 { return &l.connections })
 }
 
-func newLeast(peers []Peer, o Options, bias float64, count func(*Load) *atomic.Int64) Balancer {
-	index, n := weightedPeers(peers)
-	if b := few(index, n); b != nil {
+func newLeastRequest(peers []Peer, o Options, bias float64, count func(*Load) *atomic.Int64) Balancer {
+	index, n := servingPeers(peers)
+	if b := fixedBalancer(index, n); b != nil {
 		return b
 	}
 	b := &leastRequest{
-		first:   newWeightedRandom(peers, index, n, o),
-		peers:   make([]challenger, n),
-		choices: o.choices(n),
-		bias:    bias,
-		even:    equal(peers),
+		sampler:      newWeightedRandom(peers, index, n, o),
+		peers:        make([]loadedPeer, n),
+		choices:      o.choices(n),
+		bias:         bias,
+		equalWeights: equalWeights(peers),
 	}
 	for i := range b.peers {
-		p := &peers[at(index, uint64(i))]
-		b.peers[i] = challenger{count(p.Load), float64(p.Weight)}
+		p := &peers[originalIndex(index, uint64(i))]
+		b.peers[i] = loadedPeer{count(p.Load), float64(p.Weight)}
 	}
 	return b
 }
 
 func (b *leastRequest) Pick(Key) int {
-	best := b.first.place()
-	if !b.even && b.bias == 0 {
-		return at(b.first.index, best)
+	best := b.sampler.drawIndex()
+	if !b.equalWeights && b.bias == 0 {
+		return originalIndex(b.sampler.index, best)
 	}
 	for range b.choices - 1 {
 		// Exclude best, so that each draw compares two different peers.
-		other, _ := below(b.first.count-1, b.first.random())
+		other, _ := scaleRandom(b.sampler.count-1, b.sampler.random())
 		if other >= best {
 			other++
 		}
-		if b.lighter(&b.peers[other], &b.peers[best]) {
+		if b.lessLoaded(&b.peers[other], &b.peers[best]) {
 			best = other
 		}
 	}
-	return at(b.first.index, best)
+	return originalIndex(b.sampler.index, best)
 }
 
-// lighter reports whether p has less load for its weight than q.
-func (b *leastRequest) lighter(p, q *challenger) bool {
+// lessLoaded reports whether p has less load for its weight than q.
+func (b *leastRequest) lessLoaded(p, q *loadedPeer) bool {
 	has, than := float64(p.count.Load()), float64(q.count.Load())
-	if b.even {
+	if b.equalWeights {
 		return has < than
 	}
 	if b.bias != 1 {

@@ -9,12 +9,12 @@ type maglev struct {
 
 // Table sizes. They are primes, so that every step visits every entry.
 const (
-	smallTable = 65_537
-	largeTable = 655_373
+	smallTableSize = 65_537
+	largeTableSize = 655_373
 
-	// placesOfPeer is the minimum average number of entries per peer in the small table. With
+	// minEntriesPerPeer is the minimum average number of entries per peer in the small table. With
 	// fewer, the shares are too coarse and Maglev uses the large table.
-	placesOfPeer = 4
+	minEntriesPerPeer = 4
 )
 
 // Maglev returns a balancer that hashes by a table. The peers fill the entries in turns, each in
@@ -22,46 +22,46 @@ const (
 // Software Network Load Balancer", 2016). Shares are exact to one or two entries, much better than
 // RingHash's. When a peer is removed, a few hashes of other peers move too.
 func Maglev(peers []Peer, o Options) Balancer {
-	index, count := weightedPeers(peers)
-	if b := few(index, count); b != nil {
+	index, count := servingPeers(peers)
+	if b := fixedBalancer(index, count); b != nil {
 		return b
 	}
 	size := o.TableSize
 	if size <= 0 {
-		size = smallTable
-		if count > smallTable/placesOfPeer {
-			size = largeTable
+		size = smallTableSize
+		if count > smallTableSize/minEntriesPerPeer {
+			size = largeTableSize
 		}
 	}
-	list := populate(claimants(peers, index, count, uint64(size)), size) //nolint:gosec // positive
+	list := fillTable(newMaglevPeers(peers, index, count, uint64(size)), size) //nolint:gosec // positive
 	return &maglev{newTable(list, len(peers))}
 }
 
-// claimant is a peer that fills table entries.
-type claimant struct {
+// maglevPeer is a peer that fills table entries.
+type maglevPeer struct {
 	next   uint64 // the next entry to try
 	step   uint64 // distance to the entry after next, below the table's size
 	weight uint64
-	due    uint64 // grows by the largest weight with each entry taken
+	credit uint64 // grows by the largest weight with each entry taken
 	peer   int32
 }
 
-func claimants(peers []Peer, index []int32, count int, size uint64) []claimant {
-	list := make([]claimant, count)
-	for i, p := range byName(peers, index, count) {
-		list[i] = claimant{
-			next:   hash.Nth(p.name, 1) % size,
-			step:   hash.Nth(p.name, 2)%(size-1) + 1,
-			weight: uint64(peers[p.place].Weight),
-			peer:   p.place,
+func newMaglevPeers(peers []Peer, index []int32, count int, size uint64) []maglevPeer {
+	list := make([]maglevPeer, count)
+	for i, p := range sortedByHash(peers, index, count) {
+		list[i] = maglevPeer{
+			next:   hash.Nth(p.hash, 1) % size,
+			step:   hash.Nth(p.hash, 2)%(size-1) + 1,
+			weight: uint64(peers[p.index].Weight),
+			peer:   p.index,
 		}
 	}
 	return list
 }
 
-// populate lets the claimants take entries until none is free. After round n a claimant of weight w
+// fillTable lets the claimants take entries until none is free. After round n a claimant of weight w
 // has taken n·w/top entries, rounded up, unless the table filled up before.
-func populate(list []claimant, size int) []int32 {
+func fillTable(list []maglevPeer, size int) []int32 {
 	const free = -1
 	table := make([]int32, size)
 	for i := range table {
@@ -74,10 +74,10 @@ func populate(list []claimant, size int) []int32 {
 	for left, round := size, uint64(1); ; round++ {
 		for i := range list {
 			c := &list[i]
-			if c.due >= round*c.weight {
+			if c.credit >= round*c.weight {
 				continue
 			}
-			c.due += top
+			c.credit += top
 			for table[c.next] != free {
 				c.advance(uint64(size)) //nolint:gosec // positive
 			}
@@ -90,13 +90,13 @@ func populate(list []claimant, size int) []int32 {
 	}
 }
 
-func (c *claimant) advance(size uint64) {
+func (c *maglevPeer) advance(size uint64) {
 	if c.next += c.step; c.next >= size {
 		c.next -= size
 	}
 }
 
 func (b *maglev) Pick(k Key) int {
-	place, _ := below(uint64(b.table.size()), hash.Nth(k.Hash, uint64(k.Draw))) //nolint:gosec // never negative
+	place, _ := scaleRandom(uint64(b.table.size()), hash.Nth(k.Hash, uint64(k.Draw))) //nolint:gosec // never negative
 	return b.table.peer(place)
 }

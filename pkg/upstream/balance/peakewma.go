@@ -4,7 +4,7 @@ import "time"
 
 // peakEWMA draws peers by weight and picks the one with the lowest expected latency.
 type peakEWMA struct {
-	draw    *weightedRandom
+	sampler *weightedRandom
 	loads   []*Load // of the serving peers
 	choices int
 	now     func() time.Duration
@@ -19,12 +19,12 @@ const defaultLatency = time.Second
 // wins, so equally fast hosts are picked in proportion to their weights. The average is that of
 // Finagle's Peak EWMA balancer.
 func PeakEWMA(peers []Peer, o Options) Balancer {
-	index, n := weightedPeers(peers)
-	if b := few(index, n); b != nil {
+	index, n := servingPeers(peers)
+	if b := fixedBalancer(index, n); b != nil {
 		return b
 	}
 	b := &peakEWMA{
-		draw:    newWeightedRandom(peers, index, n, o),
+		sampler: newWeightedRandom(peers, index, n, o),
 		loads:   make([]*Load, n),
 		choices: o.choices(n),
 		now:     o.Now,
@@ -33,19 +33,19 @@ func PeakEWMA(peers []Peer, o Options) Balancer {
 		b.now = func() time.Duration { return 0 }
 	}
 	for i := range b.loads {
-		b.loads[i] = peers[at(index, uint64(i))].Load
+		b.loads[i] = peers[originalIndex(index, uint64(i))].Load
 	}
 	return b
 }
 
 func (b *peakEWMA) Pick(Key) int {
 	now := b.now()
-	best := b.draw.place()
+	best := b.sampler.drawIndex()
 	least := cost(b.loads[best], now)
 	for range b.choices - 1 {
-		other := b.draw.place()
+		other := b.sampler.drawIndex()
 		if other == best { // draw another one, so that two peers are compared
-			other, _ = below(b.draw.count-1, b.draw.random())
+			other, _ = scaleRandom(b.sampler.count-1, b.sampler.random())
 			if other >= best {
 				other++
 			}
@@ -54,7 +54,7 @@ func (b *peakEWMA) Pick(Key) int {
 			best, least = other, c
 		}
 	}
-	return at(b.draw.index, best)
+	return originalIndex(b.sampler.index, best)
 }
 
 // cost returns the expected time for the in-flight exchanges and one more.

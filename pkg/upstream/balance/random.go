@@ -8,7 +8,7 @@ type weightedRandom struct {
 	random  func() uint64
 	count   uint64
 	columns []column // nil: weights are equal
-	index   []int32  // see weightedPeers
+	index   []int32  // see servingPeers
 }
 
 // column is drawn with probability 1/count: it selects its own peer below keep, else other.
@@ -19,8 +19,8 @@ type column struct {
 
 // Random returns a balancer that draws peers at random in proportion to their weights.
 func Random(peers []Peer, o Options) Balancer {
-	index, count := weightedPeers(peers)
-	if b := few(index, count); b != nil {
+	index, count := servingPeers(peers)
+	if b := fixedBalancer(index, count); b != nil {
 		return b
 	}
 	return newWeightedRandom(peers, index, count, o)
@@ -28,17 +28,17 @@ func Random(peers []Peer, o Options) Balancer {
 
 func newWeightedRandom(peers []Peer, index []int32, count int, o Options) *weightedRandom {
 	b := &weightedRandom{random: o.random(), count: uint64(count), index: index}
-	if !equal(peers) {
-		b.columns = columns(peers, index, count)
+	if !equalWeights(peers) {
+		b.columns = aliasColumns(peers, index, count)
 	}
 	return b
 }
 
-func (b *weightedRandom) Pick(Key) int { return at(b.index, b.place()) }
+func (b *weightedRandom) Pick(Key) int { return originalIndex(b.index, b.drawIndex()) }
 
-// place draws an index of the serving peers.
-func (b *weightedRandom) place() uint64 {
-	place, rest := below(b.count, b.random())
+// drawIndex draws an index of the serving peers.
+func (b *weightedRandom) drawIndex() uint64 {
+	place, rest := scaleRandom(b.count, b.random())
 	if b.columns == nil {
 		return place
 	}
@@ -48,19 +48,19 @@ func (b *weightedRandom) place() uint64 {
 	return place
 }
 
-// columns fills the columns. The rest of a column that its own peer does not fill goes to a peer
+// aliasColumns fills the columns. The rest of a column that its own peer does not fill goes to a peer
 // with weight left over.
-func columns(peers []Peer, index []int32, count int) []column {
+func aliasColumns(peers []Peer, index []int32, count int) []column {
 	table := make([]column, count)
 	left := make([]uint64, count) // weight not yet placed, in units of mean/sum
 	var short, long []int32
 	var sum uint64
 	for i := range count {
-		weight := uint64(peers[at(index, uint64(i))].Weight)
+		weight := uint64(peers[originalIndex(index, uint64(i))].Weight)
 		sum += weight
 		left[i] = weight * uint64(count)
 	}
-	for i := range int32(count) { //nolint:gosec // as in weightedPeers
+	for i := range int32(count) { //nolint:gosec // as in servingPeers
 		if left[i] < sum {
 			short = append(short, i)
 		} else {
@@ -86,8 +86,8 @@ func columns(peers []Peer, index []int32, count int) []column {
 	return table
 }
 
-// equal reports whether all weights above 0 are the same.
-func equal(peers []Peer) bool {
+// equalWeights reports whether all weights above 0 are the same.
+func equalWeights(peers []Peer) bool {
 	var weight uint32
 	for i := range peers {
 		switch peers[i].Weight {

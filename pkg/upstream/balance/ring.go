@@ -23,14 +23,14 @@ type ring struct {
 
 // Bounds of a ring.
 const (
-	defaultMaxRing = 8 << 20
+	defaultMaxRingSize = 8 << 20
 
-	pointsOfPeer  = 256     // target for each peer,
-	pointsOfLight = 64      // and for the peer of the least weight,
-	fullRing      = 1 << 16 // unless the total exceeds this
-	pointsInFull  = 16      // and this for each peer
+	pointsPerPeer            = 256     // target for each peer,
+	pointsOfLightestPeer     = 64      // and for the peer of the least weight,
+	largeRing                = 1 << 16 // unless the total exceeds this
+	pointsPerPeerInLargeRing = 16      // and this for each peer
 
-	leastWidth = 16 // minimum bits of a table index: 128 KB
+	minTableBits = 16 // minimum bits of a table index: 128 KB
 )
 
 // RingHash returns a balancer that gives every peer points on a ring in proportion to its weight
@@ -38,48 +38,48 @@ const (
 // part in √n. The number of points per weight changes by powers of two only, so adding or removing
 // a peer rarely moves points of others.
 func RingHash(peers []Peer, o Options) Balancer {
-	index, count := weightedPeers(peers)
-	if b := few(index, count); b != nil {
+	index, count := servingPeers(peers)
+	if b := fixedBalancer(index, count); b != nil {
 		return b
 	}
 	scale := ringScale(peers, index, count, o)
 	total := 0
 	for i := range count {
-		total += pointsFor(&peers[at(index, uint64(i))], scale)
+		total += pointsFor(&peers[originalIndex(index, uint64(i))], scale)
 	}
-	list := byName(peers, index, count)
+	list := sortedByHash(peers, index, count)
 	r, owner := newRing(total, func(yield func(at uint32, peer int32)) {
 		for _, p := range list {
-			for n := range pointsFor(&peers[p.place], scale) {
-				yield(p.point(n), p.place)
+			for n := range pointsFor(&peers[p.index], scale) {
+				yield(p.point(n), p.index)
 			}
 		}
 	})
-	r.admit(list, owner, len(peers))
+	r.ensureEntries(list, owner, len(peers))
 	r.table = newTable(owner, len(peers))
 	return r
 }
 
-// named is the index of a peer and the hash of its name.
-type named struct {
-	name  uint64
-	place int32
+// peerHash is the index of a peer and the hash of its name.
+type peerHash struct {
+	hash  uint64
+	index int32
 }
 
 // point returns point number n of the peer.
-func (p named) point(n int) uint32 {
-	return uint32(hash.Nth(p.name, uint64(n)) >> 32) //nolint:gosec // its upper half
+func (p peerHash) point(n int) uint32 {
+	return uint32(hash.Nth(p.hash, uint64(n)) >> 32) //nolint:gosec // its upper half
 }
 
-// byName returns the serving peers ordered by the hash of their names, whatever their order in
+// sortedByHash returns the serving peers ordered by the hash of their names, whatever their order in
 // peers.
-func byName(peers []Peer, index []int32, count int) []named {
-	list := make([]named, count)
+func sortedByHash(peers []Peer, index []int32, count int) []peerHash {
+	list := make([]peerHash, count)
 	for i := range list {
-		place := at(index, uint64(i))
-		list[i] = named{hash.String(peers[place].Name), int32(place)} //nolint:gosec // as in weightedPeers
+		place := originalIndex(index, uint64(i))
+		list[i] = peerHash{hash.String(peers[place].Name), int32(place)} //nolint:gosec // as in servingPeers
 	}
-	slices.SortFunc(list, func(a, b named) int { return cmp.Compare(a.name, b.name) })
+	slices.SortFunc(list, func(a, b peerHash) int { return cmp.Compare(a.hash, b.hash) })
 	return list
 }
 
@@ -87,16 +87,16 @@ func byName(peers []Peer, index []int32, count int) []named {
 func ringScale(peers []Peer, index []int32, count int, o Options) float64 {
 	sum, light := 0.0, math.Inf(1)
 	for i := range count {
-		weight := float64(peers[at(index, uint64(i))].Weight)
+		weight := float64(peers[originalIndex(index, uint64(i))].Weight)
 		sum += weight
 		light = min(light, weight)
 	}
 	most := float64(o.MaxRingSize)
 	if most <= 0 {
-		most = defaultMaxRing
+		most = defaultMaxRingSize
 	}
-	size := max(pointsOfPeer*float64(count), pointsOfLight*sum/light)
-	size = min(size, max(fullRing, pointsInFull*float64(count)))
+	size := max(pointsPerPeer*float64(count), pointsOfLightestPeer*sum/light)
+	size = min(size, max(largeRing, pointsPerPeerInLargeRing*float64(count)))
 	scale := math.Exp2(math.Round(math.Log2(size / sum)))
 	if scale*sum < float64(o.MinRingSize) {
 		scale = math.Exp2(math.Ceil(math.Log2(float64(o.MinRingSize) / sum)))
@@ -114,7 +114,7 @@ func pointsFor(p *Peer, scale float64) int {
 // newRing builds the table entries for the points that each yields, and returns the owner of each
 // entry. points is the number of points. Of several points at the same position the first wins.
 func newRing(points int, each func(yield func(at uint32, peer int32))) (r *ring, owner []int32) {
-	width := min(max(bits.Len(uint(2*points-1)), leastWidth), 32) //nolint:gosec // positive
+	width := min(max(bits.Len(uint(2*points-1)), minTableBits), 32) //nolint:gosec // positive
 	r = &ring{shift: 32 - width}
 	const none = -1
 	owner = make([]int32, 1<<width)
@@ -144,20 +144,20 @@ func newRing(points int, each func(yield func(at uint32, peer int32))) (r *ring,
 	return r, owner
 }
 
-// admit gives an entry to each peer that has none because its few points share entries with others.
+// ensureEntries gives an entry to each peer that has none because its few points share entries with others.
 // It takes the entry from a peer that has more than one.
-func (r *ring) admit(list []named, owner []int32, peers int) {
+func (r *ring) ensureEntries(list []peerHash, owner []int32, peers int) {
 	has := make([]int32, peers)
 	for _, peer := range owner {
 		has[peer]++
 	}
 	for _, p := range list {
-		for n := 0; has[p.place] == 0; n++ {
+		for n := 0; has[p.index] == 0; n++ {
 			place := p.point(n) >> r.shift
 			if has[owner[place]] > 1 {
 				has[owner[place]]--
-				has[p.place]++
-				owner[place] = p.place
+				has[p.index]++
+				owner[place] = p.index
 			}
 		}
 	}

@@ -5,7 +5,7 @@ import "sync/atomic"
 // roundRobin picks the serving peers in turn.
 type roundRobin struct {
 	count  uint64
-	index  []int32 // see weightedPeers
+	index  []int32 // see servingPeers
 	random func() uint64
 	turn   atomic.Uint64
 }
@@ -15,20 +15,20 @@ type roundRobin struct {
 // with the first host. Further draws for an exchange are random: in turn, the peer after a row of
 // rejected ones would get the requests of them all.
 func RoundRobin(peers []Peer, o Options) Balancer {
-	index, count := weightedPeers(peers)
-	if b := few(index, count); b != nil {
+	index, count := servingPeers(peers)
+	if b := fixedBalancer(index, count); b != nil {
 		return b
 	}
 	b := &roundRobin{count: uint64(count), index: index, random: o.random()}
-	start, _ := below(b.count, b.random())
+	start, _ := scaleRandom(b.count, b.random())
 	b.turn.Store(start)
 	return b
 }
 
 func (b *roundRobin) Pick(k Key) int {
 	if k.Draw > 0 {
-		place, _ := below(b.count, b.random())
-		return at(b.index, place)
+		place, _ := scaleRandom(b.count, b.random())
+		return originalIndex(b.index, place)
 	}
-	return at(b.index, b.turn.Add(1)%b.count)
+	return originalIndex(b.index, b.turn.Add(1)%b.count)
 }

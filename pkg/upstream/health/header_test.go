@@ -8,32 +8,32 @@ import (
 	"github.com/weft-proxy/weft/pkg/config"
 )
 
-// named is a host that only has an authority.
-type named struct{ Host }
+// fakeHost is a host that only has an authority.
+type fakeHost struct{ Host }
 
-func (named) Authority() string { return "10.0.0.1:80" }
+func (fakeHost) Authority() string { return "10.0.0.1:80" }
 
-// TestFieldsOfACheck: the request of a check has the configured domain as its authority and changed
+// TestHeadersOfACheck: the request of a check has the configured domain as its authority and changed
 // headers; removals come first.
-func TestFieldsOfACheck(t *testing.T) {
+func TestHeadersOfACheck(t *testing.T) {
 	for name, test := range map[string]struct {
 		cfg       config.HTTPCheck
 		authority string
 		want      string
 	}{
 		"nothing is said": {config.HTTPCheck{}, "10.0.0.1:80", "User-Agent: weft-health-check"},
-		"a domain":        {config.HTTPCheck{Domain: "shop"}, "shop", "User-Agent: weft-health-check"},
-		"added": {config.HTTPCheck{Header: config.HeaderMutation{Add: []config.HeaderValue{
+		"a domain":        {config.HTTPCheck{Authority: "shop"}, "shop", "User-Agent: weft-health-check"},
+		"added": {config.HTTPCheck{HeaderMutation: config.HeaderMutation{Add: []config.HeaderValue{
 			{Name: "authorization", Value: "Basic abc"}, {Name: "x-a", Value: "1", Append: true}, {Name: "x-a", Value: "2", Append: true},
 		}}}, "10.0.0.1:80", "User-Agent: weft-health-check, authorization: Basic abc, x-a: 1, x-a: 2"},
-		"replaced": {config.HTTPCheck{Header: config.HeaderMutation{Add: []config.HeaderValue{{Name: "user-agent", Value: "probe"}}}}, "10.0.0.1:80", "user-agent: probe"},
-		"removed":  {config.HTTPCheck{Header: config.HeaderMutation{Remove: []string{"user-agent"}}}, "10.0.0.1:80", ""},
-		"removed, then added": {config.HTTPCheck{Header: config.HeaderMutation{Remove: []string{"user-agent"}, Add: []config.HeaderValue{
+		"replaced": {config.HTTPCheck{HeaderMutation: config.HeaderMutation{Add: []config.HeaderValue{{Name: "user-agent", Value: "probe"}}}}, "10.0.0.1:80", "user-agent: probe"},
+		"removed":  {config.HTTPCheck{HeaderMutation: config.HeaderMutation{Remove: []string{"user-agent"}}}, "10.0.0.1:80", ""},
+		"removed, then added": {config.HTTPCheck{HeaderMutation: config.HeaderMutation{Remove: []string{"user-agent"}, Add: []config.HeaderValue{
 			{Name: "user-agent", Value: "a", If: config.AddIfPresent}, {Name: "x-b", Value: "b", If: config.AddIfAbsent}, {Name: "x-b", Value: "c", If: config.AddIfAbsent},
 		}}}, "10.0.0.1:80", "x-b: b"},
 	} {
-		x := request(named{}, &test.cfg, "GET", "/", time.Time{})
-		change(&x.Request.Header, &test.cfg.Header)
+		x := newExchange(fakeHost{}, &test.cfg, "GET", "/", time.Time{})
+		applyMutation(&x.Request.Header, &test.cfg.HeaderMutation)
 		var got []string
 		for name, value := range x.Request.Header.All() {
 			got = append(got, name+": "+value)

@@ -31,7 +31,7 @@ type Probe interface {
 // Result is the result of a check.
 type Result struct {
 	Healthy bool  // state of the host by its thresholds, not of this check
-	Turned  bool  // Healthy has changed; also true for a host's first check
+	Changed bool  // Healthy has changed; also true for a host's first check
 	Err     error // why this check failed; nil: it passed
 }
 
@@ -40,9 +40,9 @@ type Result struct {
 // workers exceeds few only after no worker was free for hesitation, and then at most doubles each
 // time.
 const (
-	few        = 16
-	workers    = 128
-	hesitation = 100 * time.Millisecond
+	baseWorkers = 16
+	maxWorkers  = 128
+	growDelay   = 100 * time.Millisecond
 )
 
 const never = math.MaxInt64
@@ -50,27 +50,27 @@ const never = math.MaxInt64
 // Scheduler runs checks. It is safe for concurrent use.
 type Scheduler struct {
 	ctx      context.Context //nolint:containedctx // of the checks that run: it ends with the group
-	end      context.CancelFunc
+	stop     context.CancelFunc
 	panicked func(*protocol.PanicError) // immutable; nil: panics are not reported
 	epoch    time.Time                  // origin of the times below
 	tasks    sync.WaitGroup             // workers
 
-	mu      sync.Mutex
-	agenda  agenda        // guarded by mu; checks that are not due yet
-	timer   *time.Timer   // guarded by mu; calls wake; nil until there is a check
-	at      time.Duration // guarded by mu; when timer fires; never if it is not armed
-	grown   time.Duration // guarded by mu; when the last worker started
-	running int           // guarded by mu; number of workers
-	first   *Check        // guarded by mu; due checks that wait for a worker, linked by Check.next
-	last    *Check        // guarded by mu
-	closed  bool          // guarded by mu
+	mu         sync.Mutex
+	scheduled  checkHeap     // guarded by mu; checks that are not due yet
+	timer      *time.Timer   // guarded by mu; calls wake; nil until there is a check
+	timerAt    time.Duration // guarded by mu; when timer fires; never if it is not armed
+	lastGrowth time.Duration // guarded by mu; when the last worker started
+	running    int           // guarded by mu; number of workers
+	queueHead  *Check        // guarded by mu; due checks that wait for a worker, linked by Check.next
+	queueTail  *Check        // guarded by mu
+	closed     bool          // guarded by mu
 }
 
 // NewScheduler returns a Scheduler without checks. It calls panicked, which may be nil, with each panic
 // of a probe or a report.
 func NewScheduler(panicked func(*protocol.PanicError)) *Scheduler {
-	g := &Scheduler{epoch: time.Now(), at: never, panicked: panicked}
-	g.ctx, g.end = context.WithCancel(context.Background())
+	g := &Scheduler{epoch: time.Now(), timerAt: never, panicked: panicked}
+	g.ctx, g.stop = context.WithCancel(context.Background())
 	return g
 }
 
@@ -82,7 +82,7 @@ func (g *Scheduler) Close() {
 		g.timer.Stop()
 	}
 	g.mu.Unlock()
-	g.end()
+	g.stop()
 	g.tasks.Wait()
 }
 
@@ -91,7 +91,7 @@ func (g *Scheduler) Close() {
 // time within the first interval, so that hosts that appeared together are not always checked
 // together. report is called after each check, by one goroutine at a time, and must not block.
 func (g *Scheduler) Start(cfg *config.HealthCheck, p Probe, report func(Result)) *Check {
-	c := &Check{group: g, config: cfg, probe: p, report: report}
+	c := &Check{scheduler: g, config: cfg, probe: p, report: report}
 	g.schedule(c, cfg.Delay)
 	return c
 }
@@ -104,7 +104,7 @@ func (g *Scheduler) schedule(c *Check, after time.Duration) {
 		return
 	}
 	c.due = time.Since(g.epoch) + after
-	heap.Push(&g.agenda, c)
+	heap.Push(&g.scheduled, c)
 	g.arm(c.due)
 }
 
@@ -112,106 +112,106 @@ func (g *Scheduler) schedule(c *Check, after time.Duration) {
 func (g *Scheduler) cancel(c *Check) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if c.place > 0 {
-		heap.Remove(&g.agenda, c.place-1)
+	if c.heapIndex > 0 {
+		heap.Remove(&g.scheduled, c.heapIndex-1)
 	}
 }
 
 // arm makes the timer call wake at the given time, unless it fires earlier. The caller holds g.mu.
 func (g *Scheduler) arm(at time.Duration) {
-	if g.at <= at {
+	if g.timerAt <= at {
 		return
 	}
-	g.at = at
+	g.timerAt = at
 	wait := max(at-time.Since(g.epoch), 0)
 	if g.timer == nil {
-		g.timer = time.AfterFunc(wait, g.wake)
+		g.timer = time.AfterFunc(wait, g.enqueueDue)
 	} else {
 		g.timer.Reset(wait)
 	}
 }
 
-// wake queues the checks that are due and starts workers if needed.
-func (g *Scheduler) wake() {
+// enqueueDue queues the checks that are due and starts workers if needed.
+func (g *Scheduler) enqueueDue() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.at = never
+	g.timerAt = never
 	if g.closed {
 		return
 	}
 	now := time.Since(g.epoch)
-	for len(g.agenda) > 0 && g.agenda[0].due <= now {
-		c := heap.Pop(&g.agenda).(*Check) //nolint:forcetypeassert // nothing else is in it
-		if g.last == nil {
-			g.first = c
+	for len(g.scheduled) > 0 && g.scheduled[0].due <= now {
+		c := heap.Pop(&g.scheduled).(*Check) //nolint:forcetypeassert // nothing else is in it
+		if g.queueTail == nil {
+			g.queueHead = c
 		} else {
-			g.last.next = c
+			g.queueTail.next = c
 		}
-		g.last = c
+		g.queueTail = c
 	}
-	g.staff(now)
-	if len(g.agenda) > 0 {
-		g.arm(g.agenda[0].due)
+	g.startWorkers(now)
+	if len(g.scheduled) > 0 {
+		g.arm(g.scheduled[0].due)
 	}
 }
 
-// staff starts workers for the queued checks. The caller holds g.mu.
-func (g *Scheduler) staff(now time.Duration) {
-	most := few
-	if g.running >= few {
+// startWorkers starts workers for the queued checks. The caller holds g.mu.
+func (g *Scheduler) startWorkers(now time.Duration) {
+	most := baseWorkers
+	if g.running >= baseWorkers {
 		most = g.running
-		if now-g.grown >= hesitation {
-			most = min(2*most, workers)
+		if now-g.lastGrowth >= growDelay {
+			most = min(2*most, maxWorkers)
 		}
 	}
-	waiting := g.first
+	waiting := g.queueHead
 	for ; g.running < most && waiting != nil; waiting = waiting.next {
 		g.running++
-		g.grown = now
-		g.tasks.Go(g.work)
+		g.lastGrowth = now
+		g.tasks.Go(g.runWorker)
 	}
-	if waiting != nil && g.running < workers {
-		g.arm(now + hesitation)
+	if waiting != nil && g.running < maxWorkers {
+		g.arm(now + growDelay)
 	}
 }
 
-// work is the body of a worker: it runs checks until none is queued.
-func (g *Scheduler) work() {
-	for c := g.next(); c != nil; c = g.next() {
+// runWorker is the body of a worker: it runs checks until none is queued.
+func (g *Scheduler) runWorker() {
+	for c := g.dequeue(); c != nil; c = g.dequeue() {
 		c.run()
 	}
 }
 
-// next removes and returns the check at the head of the queue. If there is none, or g is closed, it
+// dequeue removes and returns the check at the head of the queue. If there is none, or g is closed, it
 // returns nil and the worker must exit.
-func (g *Scheduler) next() *Check {
+func (g *Scheduler) dequeue() *Check {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	c := g.first
+	c := g.queueHead
 	if c == nil || g.closed {
 		g.running--
 		return nil
 	}
-	if g.first, c.next = c.next, nil; g.first == nil {
-		g.last = nil
+	if g.queueHead, c.next = c.next, nil; g.queueHead == nil {
+		g.queueTail = nil
 	}
 	return c
 }
 
 // Check runs the checks of one host. It is safe for concurrent use.
 type Check struct {
-	group  *Scheduler          // immutable
-	config *config.HealthCheck // immutable
-	probe  Probe               // immutable
-	report func(Result)        // immutable
-	next   *Check              // guarded by group.mu
-	due    time.Duration       // guarded by group.mu; time of the next run
-	place  int                 // guarded by group.mu; index in the agenda plus 1; 0: not in it
+	scheduler *Scheduler          // immutable
+	config    *config.HealthCheck // immutable
+	probe     Probe               // immutable
+	report    func(Result)        // immutable
+	next      *Check              // guarded by group.mu
+	due       time.Duration       // guarded by group.mu; time of the next run
+	heapIndex int                 // guarded by group.mu; index in the agenda plus 1; 0: not in it
 
 	mu      sync.Mutex         // taken before group.mu
-	cut     context.CancelFunc // guarded by mu; cancels the running check, nil if none runs
+	cancel  context.CancelFunc // guarded by mu; cancels the running check, nil if none runs
 	stopped bool               // guarded by mu
-	verdict verdict            // guarded by mu
+	state   thresholdState     // guarded by mu
 	stats   Stats              // guarded by mu
 }
 
@@ -235,9 +235,9 @@ func (c *Check) Stop() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.stopped = true
-	c.group.cancel(c)
-	if c.cut != nil {
-		c.cut()
+	c.scheduler.cancel(c)
+	if c.cancel != nil {
+		c.cancel()
 	}
 }
 
@@ -247,10 +247,10 @@ func (c *Check) run() {
 	if !begun {
 		return
 	}
-	err := c.ask(ctx, time.Now().Add(c.config.Timeout))
+	err := c.runProbe(ctx, time.Now().Add(c.config.Timeout))
 	if r, ok := c.finish(err); ok {
-		c.tell(r)
-		c.again()
+		c.callReport(r)
+		c.scheduleNext()
 	}
 }
 
@@ -260,8 +260,8 @@ func (c *Check) begin() (context.Context, bool) {
 	if c.stopped {
 		return nil, false
 	}
-	ctx, cut := context.WithCancel(c.group.ctx)
-	c.cut = cut
+	ctx, cut := context.WithCancel(c.scheduler.ctx)
+	c.cancel = cut
 	return ctx, true
 }
 
@@ -270,9 +270,9 @@ func (c *Check) begin() (context.Context, bool) {
 func (c *Check) finish(err error) (Result, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.cut()
-	c.cut = nil
-	if c.stopped || c.group.ctx.Err() != nil {
+	c.cancel()
+	c.cancel = nil
+	if c.stopped || c.scheduler.ctx.Err() != nil {
 		return Result{}, false
 	}
 	c.stats.Checks++
@@ -280,12 +280,12 @@ func (c *Check) finish(err error) (Result, bool) {
 	if err != nil {
 		c.stats.Failures++
 	}
-	turned := c.verdict.take(err == nil, c.config)
-	return Result{Healthy: c.verdict.healthy, Turned: turned, Err: err}, true
+	turned := c.state.record(err == nil, c.config)
+	return Result{Healthy: c.state.healthy, Changed: turned, Err: err}, true
 }
 
-// again schedules the next check.
-func (c *Check) again() {
+// scheduleNext schedules the next check.
+func (c *Check) scheduleNext() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.stopped {
@@ -298,31 +298,31 @@ func (c *Check) again() {
 	if j := c.config.Jitter; j > 0 {
 		wait += rand.N(j + 1)
 	}
-	c.group.schedule(c, wait)
+	c.scheduler.schedule(c, wait)
 }
 
-// ask calls Probe and turns its panic into a failed check.
-func (c *Check) ask(ctx context.Context, deadline time.Time) (err error) {
+// runProbe calls Probe and turns its panic into a failed check.
+func (c *Check) runProbe(ctx context.Context, deadline time.Time) (err error) {
 	defer func() {
 		if v := recover(); v != nil {
-			err = c.group.contained(v)
+			err = c.scheduler.reportPanic(v)
 		}
 	}()
 	return c.probe.Probe(ctx, deadline)
 }
 
-// tell reports the result of a check and contains a panic of the report.
-func (c *Check) tell(r Result) {
+// callReport reports the result of a check and contains a panic of the report.
+func (c *Check) callReport(r Result) {
 	defer func() {
 		if v := recover(); v != nil {
-			_ = c.group.contained(v) // the checks go on
+			_ = c.scheduler.reportPanic(v) // the checks go on
 		}
 	}()
 	c.report(r)
 }
 
-// contained reports a panic. The deferred function that recovered it calls contained.
-func (g *Scheduler) contained(recovered any) *protocol.PanicError {
+// reportPanic reports a panic. The deferred function that recovered it calls contained.
+func (g *Scheduler) reportPanic(recovered any) *protocol.PanicError {
 	p := protocol.NewPanic(recovered)
 	if g.panicked != nil {
 		g.panicked(p)

@@ -18,10 +18,10 @@ type probeFunc func(ctx context.Context, deadline time.Time) error
 
 func (f probeFunc) Probe(ctx context.Context, deadline time.Time) error { return f(ctx, deadline) }
 
-// rest advances the fake time of a test.
+// sleepReal advances the fake time of a test.
 //
 //arch:clock called in bubbles of testing/synctest only
-func rest(d time.Duration) { time.Sleep(d) }
+func sleepReal(d time.Duration) { time.Sleep(d) }
 
 var errSick = errors.New("sick")
 
@@ -40,10 +40,10 @@ func TestThresholds(t *testing.T) {
 	cfg := &config.HealthCheck{HealthyThreshold: 2, UnhealthyThreshold: 3}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			var v verdict
+			var v thresholdState
 			var got []byte
 			for _, c := range tt.checks {
-				turned := v.take(c == '+', cfg)
+				turned := v.record(c == '+', cfg)
 				letter := byte('u')
 				if v.healthy {
 					letter = 'h'
@@ -71,10 +71,10 @@ func TestChecksComeInIntervals(t *testing.T) {
 		}
 		g.Start(cfg, probeFunc(func(context.Context, time.Time) error {
 			at = append(at, time.Since(begun))
-			rest(500 * time.Millisecond) // the next interval begins after the check
+			sleepReal(500 * time.Millisecond) // the next interval begins after the check
 			return nil
 		}), func(Result) {})
-		rest(200 * time.Second)
+		sleepReal(200 * time.Second)
 		synctest.Wait()
 		g.Close()
 		if at[0] != cfg.Delay {
@@ -96,7 +96,7 @@ func TestChecksComeInIntervals(t *testing.T) {
 	})
 }
 
-func TestReportsTell(t *testing.T) {
+func TestReportResults(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := NewScheduler(nil)
 		defer g.Close()
@@ -110,7 +110,7 @@ func TestReportsTell(t *testing.T) {
 			}
 			return answers[len(got)]
 		}), func(r Result) { got = append(got, r) })
-		rest(time.Minute)
+		sleepReal(time.Minute)
 		synctest.Wait()
 		want := []Result{{true, true, nil}, {true, false, errSick}, {false, true, errSick}, {true, true, nil}}
 		if !slices.Equal(got, want) {
@@ -122,7 +122,7 @@ func TestReportsTell(t *testing.T) {
 	})
 }
 
-func TestStopCutsACheckShort(t *testing.T) {
+func TestStopCancelsRunningCheck(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := NewScheduler(nil)
 		defer g.Close()
@@ -132,13 +132,13 @@ func TestStopCutsACheckShort(t *testing.T) {
 			ended = true
 			return ctx.Err()
 		}), func(Result) { t.Error("a stopped check was reported") })
-		rest(time.Second)
+		sleepReal(time.Second)
 		c.Stop()
 		synctest.Wait()
 		if !ended {
 			t.Error("the check goes on after Stop")
 		}
-		rest(time.Minute)
+		sleepReal(time.Minute)
 	})
 }
 
@@ -147,7 +147,7 @@ func TestCloseEndsEverything(t *testing.T) {
 		g := NewScheduler(nil)
 		var running atomic.Int32
 		cfg := &config.HealthCheck{Interval: time.Second, Timeout: time.Hour}
-		for range 3 * workers { // more than can run at once
+		for range 3 * maxWorkers { // more than can run at once
 			g.Start(cfg, probeFunc(func(ctx context.Context, _ time.Time) error {
 				running.Add(1)
 				defer running.Add(-1)
@@ -155,15 +155,15 @@ func TestCloseEndsEverything(t *testing.T) {
 				return ctx.Err()
 			}), func(Result) { t.Error("a check was reported after Close") })
 		}
-		rest(time.Second)
-		if n := running.Load(); n != workers {
-			t.Errorf("%d checks run at once, want %d", n, workers)
+		sleepReal(time.Second)
+		if n := running.Load(); n != maxWorkers {
+			t.Errorf("%d checks run at once, want %d", n, maxWorkers)
 		}
 		g.Close()
 		if n := running.Load(); n != 0 {
 			t.Errorf("%d checks run after Close", n)
 		}
-		rest(time.Minute)
+		sleepReal(time.Minute)
 	})
 }
 
@@ -174,17 +174,17 @@ func TestChecksWaitForAWorkerInTurn(t *testing.T) {
 		defer g.Close()
 		cfg := &config.HealthCheck{Interval: 1e6 * time.Hour, Timeout: time.Second, HealthyThreshold: 1, UnhealthyThreshold: 1}
 		var done atomic.Int32
-		for range 3 * workers {
+		for range 3 * maxWorkers {
 			g.Start(cfg, probeFunc(func(_ context.Context, deadline time.Time) error {
-				rest(time.Until(deadline))
+				sleepReal(time.Until(deadline))
 				return errSick
 			}), func(Result) { done.Add(1) })
 		}
 		for second := range 3 {
-			rest(time.Second + 4*hesitation) // until the maximum number of workers runs
+			sleepReal(time.Second + 4*growDelay) // until the maximum number of workers runs
 			synctest.Wait()
-			if n := int(done.Load()); n != (second+1)*workers {
-				t.Errorf("after %d s %d checks are over, want %d", second+1, n, (second+1)*workers)
+			if n := int(done.Load()); n != (second+1)*maxWorkers {
+				t.Errorf("after %d s %d checks are over, want %d", second+1, n, (second+1)*maxWorkers)
 			}
 		}
 	})
@@ -197,25 +197,25 @@ func TestChecksThatTakeNoTimeNeedFewWorkers(t *testing.T) {
 		defer g.Close()
 		cfg := &config.HealthCheck{Interval: 1e6 * time.Hour, Timeout: time.Second, HealthyThreshold: 1, UnhealthyThreshold: 1}
 		var done, running, most atomic.Int32
-		for range 8 * workers {
+		for range 8 * maxWorkers {
 			g.Start(cfg, probeFunc(func(context.Context, time.Time) error {
 				n := running.Add(1)
 				for old := most.Load(); n > old && !most.CompareAndSwap(old, n); old = most.Load() {
 				}
-				rest(hesitation / 100)
+				sleepReal(growDelay / 100)
 				running.Add(-1)
 				return nil
 			}), func(Result) { done.Add(1) })
 		}
-		rest(time.Second)
+		sleepReal(time.Second)
 		synctest.Wait()
-		if done.Load() != 8*workers || most.Load() > few {
-			t.Errorf("%d of %d checks are over, %d ran at once, want %d", done.Load(), 8*workers, most.Load(), few)
+		if done.Load() != 8*maxWorkers || most.Load() > baseWorkers {
+			t.Errorf("%d of %d checks are over, %d ran at once, want %d", done.Load(), 8*maxWorkers, most.Load(), baseWorkers)
 		}
 	})
 }
 
-func TestAStoppedCheckLeavesTheAgenda(t *testing.T) {
+func TestStoppedCheckIsUnscheduled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := NewScheduler(nil)
 		defer g.Close()
@@ -229,10 +229,10 @@ func TestAStoppedCheckLeavesTheAgenda(t *testing.T) {
 			checks[i].Stop()
 			checks[i].Stop()
 		}
-		if n := len(g.agenda); n != 7 {
+		if n := len(g.scheduled); n != 7 {
 			t.Errorf("%d checks are on the agenda, want 7", n)
 		}
-		rest(11 * time.Minute)
+		sleepReal(11 * time.Minute)
 		synctest.Wait()
 		for i := range 10 {
 			if want := i != 9 && i != 4 && i != 0; (ran[i] > 0) != want {
@@ -251,7 +251,7 @@ func TestAPanicFailsTheCheck(t *testing.T) {
 		}), func(r Result) { got = r })
 		synctest.Wait()
 		g.Close()
-		if got.Err == nil || got.Healthy || !got.Turned {
+		if got.Err == nil || got.Healthy || !got.Changed {
 			t.Errorf("report %+v, want an unhealthy host with an error", got)
 		}
 	})
@@ -272,7 +272,7 @@ func TestAPanicOfAReportIsContained(t *testing.T) {
 				}
 			})
 		}
-		rest(10*time.Minute + time.Second)
+		sleepReal(10*time.Minute + time.Second)
 		synctest.Wait()
 		if reports[0] < 10 || reports[1] < 10 {
 			t.Errorf("%v reports in 10 minutes, want 10 at least of each check", reports)

@@ -15,9 +15,9 @@ import (
 // userAgent lets hosts distinguish a check from other requests.
 const userAgent = "weft-health-check"
 
-// exchange sends x to the host on a connection of its own, and calls read when the response head is
+// roundTrip sends x to the host on a connection of its own, and calls read when the response head is
 // in x.
-func exchange(ctx context.Context, h Host, speaks config.Protocol, port uint16, x *protocol.Exchange, read func() error) error {
+func roundTrip(ctx context.Context, h Host, speaks config.Protocol, port uint16, x *protocol.Exchange, read func() error) error {
 	conn, err := h.Connect(ctx, speaks, port, x.Deadline)
 	if err != nil {
 		return err
@@ -42,11 +42,11 @@ func exchange(ctx context.Context, h Host, speaks config.Protocol, port uint16, 
 	return read()
 }
 
-// request returns an exchange with the request of a check.
-func request(h Host, cfg *config.HTTPCheck, method, path string, deadline time.Time) *protocol.Exchange {
+// newExchange returns an exchange with the request of a check.
+func newExchange(h Host, cfg *config.HTTPCheck, method, path string, deadline time.Time) *protocol.Exchange {
 	x := &protocol.Exchange{Deadline: deadline}
 	x.Request.Method, x.Request.Scheme, x.Request.Path = method, "http", path
-	if x.Request.Authority = cfg.Domain; cfg.Domain == "" {
+	if x.Request.Authority = cfg.Authority; cfg.Authority == "" {
 		x.Request.Authority = h.Authority()
 	}
 	x.Request.ContentLength, x.Response.ContentLength = -1, -1
@@ -55,8 +55,8 @@ func request(h Host, cfg *config.HTTPCheck, method, path string, deadline time.T
 	return x
 }
 
-// change applies m to the headers of a request.
-func change(h *protocol.Header, m *config.HeaderMutation) {
+// applyMutation applies m to the headers of a request.
+func applyMutation(h *protocol.Header, m *config.HeaderMutation) {
 	for _, name := range m.Remove {
 		h.Del(name)
 	}
@@ -72,15 +72,15 @@ func change(h *protocol.Header, m *config.HeaderMutation) {
 	}
 }
 
-// http passes if the host responds with an accepted status. It does not wait for the body.
-type http struct {
-	host   Host
-	config *config.HealthCheck
-	speaks config.Protocol
+// httpProbe passes if the host responds with an accepted status. It does not wait for the body.
+type httpProbe struct {
+	host     Host
+	config   *config.HealthCheck
+	protocol config.Protocol
 }
 
 // Probe implements Probe.
-func (p *http) Probe(ctx context.Context, deadline time.Time) error {
+func (p *httpProbe) Probe(ctx context.Context, deadline time.Time) error {
 	cfg := &p.config.HTTP
 	method, path := cfg.Method, cfg.Path
 	if method == "" {
@@ -89,9 +89,9 @@ func (p *http) Probe(ctx context.Context, deadline time.Time) error {
 	if path == "" {
 		path = "/"
 	}
-	x := request(p.host, cfg, method, path, deadline)
-	change(&x.Request.Header, &cfg.Header)
-	return exchange(ctx, p.host, p.speaks, cfg.Port, x, func() error {
+	x := newExchange(p.host, cfg, method, path, deadline)
+	applyMutation(&x.Request.Header, &cfg.HeaderMutation)
+	return roundTrip(ctx, p.host, p.protocol, cfg.Port, x, func() error {
 		if !cfg.Accepts(x.Response.Status) {
 			return fmt.Errorf("status %d", x.Response.Status)
 		}
@@ -99,9 +99,9 @@ func (p *http) Probe(ctx context.Context, deadline time.Time) error {
 	})
 }
 
-// grpc passes if the host reports the service as serving in gRPC's health checking protocol. It
+// grpcProbe passes if the host reports the service as serving in gRPC's health checking protocol. It
 // implements only the parts of Protocol Buffers that this takes.
-type grpc struct {
+type grpcProbe struct {
 	host   Host
 	config *config.HealthCheck
 }
@@ -110,22 +110,22 @@ type grpc struct {
 // its payload. In the payload, field 1 is the service of a request (type 2) or the status of a
 // response (type 0).
 const (
-	healthPath = "/grpc.health.v1.Health/Check"
-	prefixLen  = 5
-	serviceKey = 1<<3 | 2
-	statusKey  = 1 << 3
-	serving    = 1
-	mostAnswer = 1 << 10 // buffer for a response, in bytes
+	healthPath  = "/grpc.health.v1.Health/Check"
+	prefixLen   = 5
+	serviceKey  = 1<<3 | 2
+	statusKey   = 1 << 3
+	serving     = 1
+	maxResponse = 1 << 10 // buffer for a response, in bytes
 )
 
 // Probe implements Probe.
-func (p *grpc) Probe(ctx context.Context, deadline time.Time) error {
-	x := request(p.host, &p.config.HTTP, "POST", healthPath, deadline)
+func (p *grpcProbe) Probe(ctx context.Context, deadline time.Time) error {
+	x := newExchange(p.host, &p.config.HTTP, "POST", healthPath, deadline)
 	x.Request.Header.Add("Content-Type", "application/grpc")
 	content := appendRequest(nil, p.config.Service)
 	x.Request.Body = protocol.NewStringBody(string(content))
 	x.Request.ContentLength = int64(len(content))
-	return exchange(ctx, p.host, config.HTTP2, p.config.HTTP.Port, x, func() error {
+	return roundTrip(ctx, p.host, config.HTTP2, p.config.HTTP.Port, x, func() error {
 		if x.Response.Status != 200 {
 			return fmt.Errorf("status %d", x.Response.Status)
 		}
@@ -136,7 +136,7 @@ func (p *grpc) Probe(ctx context.Context, deadline time.Time) error {
 		if code := protocol.GRPCStatus(&x.Response); code != 0 {
 			return fmt.Errorf("grpc-status %d", code)
 		}
-		return parseAnswer(content)
+		return parseResponse(content)
 	})
 }
 
@@ -152,9 +152,9 @@ func appendRequest(dst []byte, service string) []byte {
 	return dst
 }
 
-// parseAnswer parses a message with a HealthCheckResponse and returns nil if the service is
+// parseResponse parses a message with a HealthCheckResponse and returns nil if the service is
 // serving. It rejects fields other than the status.
-func parseAnswer(b []byte) error {
+func parseResponse(b []byte) error {
 	if len(b) < prefixLen || int(binary.BigEndian.Uint32(b[1:])) != len(b)-prefixLen {
 		return errors.New("the response is not one message")
 	}
@@ -178,10 +178,10 @@ func parseAnswer(b []byte) error {
 	return nil
 }
 
-// readAll reads body to its end. It returns an error if the body fills its buffer of mostAnswer
+// readAll reads body to its end. It returns an error if the body fills its buffer of maxResponse
 // bytes.
 func readAll(body protocol.Body) ([]byte, error) {
-	content := make([]byte, mostAnswer)
+	content := make([]byte, maxResponse)
 	n := 0
 	for body != nil {
 		m, err := body.Read(content[n:])

@@ -34,7 +34,7 @@ func TestHealthAnswers(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			if err := parseAnswer([]byte(tt.content)); (err == nil) != tt.ok {
+			if err := parseResponse([]byte(tt.content)); (err == nil) != tt.ok {
 				t.Errorf("parseAnswer(%q) = %v, want ok %v", tt.content, err, tt.ok)
 			}
 		})
@@ -45,7 +45,7 @@ func FuzzAnswer(f *testing.F) {
 	f.Add([]byte("\x00\x00\x00\x00\x02\x08\x01"))
 	f.Add([]byte("\x00\x00\x00\x00\x03\x08\x81\x00"))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		if parseAnswer(b) == nil && (len(b) < prefixLen+2 || b[prefixLen] != statusKey) {
+		if parseResponse(b) == nil && (len(b) < prefixLen+2 || b[prefixLen] != statusKey) {
 			t.Errorf("parseAnswer(%q) found a status", b)
 		}
 	})

@@ -37,26 +37,26 @@ type Connection interface {
 func NewProbe(cfg *config.HealthCheck, h Host, codec xprotocol.Codec) (Probe, error) {
 	switch cfg.Protocol {
 	case config.CheckTCP:
-		return &tcp{h}, nil
+		return &tcpProbe{h}, nil
 	case config.CheckHTTP1:
-		return &http{h, cfg, config.HTTP1}, nil
+		return &httpProbe{h, cfg, config.HTTP1}, nil
 	case config.CheckHTTP2:
-		return &http{h, cfg, config.HTTP2}, nil
+		return &httpProbe{h, cfg, config.HTTP2}, nil
 	case config.CheckGRPC:
-		return &grpc{h, cfg}, nil
+		return &grpcProbe{h, cfg}, nil
 	case config.CheckDubbo, config.CheckBolt, config.CheckBoltV2:
 		if codec != nil {
-			return &heartbeat{h, codec}, nil
+			return &heartbeatProbe{h, codec}, nil
 		}
 	}
 	return nil, fmt.Errorf("health checks with protocol %q are not supported", cfg.Protocol)
 }
 
-// tcp passes if the host accepts a connection.
-type tcp struct{ host Host }
+// tcpProbe passes if the host accepts a connection.
+type tcpProbe struct{ host Host }
 
 // Probe implements Probe.
-func (p *tcp) Probe(ctx context.Context, deadline time.Time) error {
+func (p *tcpProbe) Probe(ctx context.Context, deadline time.Time) error {
 	conn, err := p.host.Dial(ctx, 0, deadline)
 	if err != nil {
 		return err
@@ -64,20 +64,20 @@ func (p *tcp) Probe(ctx context.Context, deadline time.Time) error {
 	return conn.Close()
 }
 
-// heartbeat passes if the host responds to a heartbeat.
-type heartbeat struct {
+// heartbeatProbe passes if the host responds to a heartbeat.
+type heartbeatProbe struct {
 	host  Host
 	codec xprotocol.Codec
 }
 
 // The ID of a heartbeat, and the maximum number of bytes to read from a host.
 const (
-	beatID   = 1
-	mostRead = 64 << 10
+	heartbeatID      = 1
+	maxHeartbeatRead = 64 << 10
 )
 
 // Probe implements Probe.
-func (p *heartbeat) Probe(ctx context.Context, deadline time.Time) error {
+func (p *heartbeatProbe) Probe(ctx context.Context, deadline time.Time) error {
 	conn, err := p.host.Dial(ctx, 0, deadline)
 	if err != nil {
 		return err
@@ -87,15 +87,15 @@ func (p *heartbeat) Probe(ctx context.Context, deadline time.Time) error {
 	defer stop()
 	conn.SetWriteDeadline(deadline)
 	conn.SetReadDeadline(deadline)
-	if _, err := conn.Write(p.codec.AppendHeartbeat(nil, beatID)); err != nil {
+	if _, err := conn.Write(p.codec.AppendHeartbeat(nil, heartbeatID)); err != nil {
 		return fmt.Errorf("sending a heartbeat: %w", err)
 	}
-	return p.await(conn)
+	return p.awaitAck(conn)
 }
 
-// await reads until the response to the heartbeat. It skips other frames that the host may send
+// awaitAck reads until the response to the heartbeat. It skips other frames that the host may send
 // first, such as its own heartbeat.
-func (p *heartbeat) await(conn *network.Conn) error {
+func (p *heartbeatProbe) awaitAck(conn *network.Conn) error {
 	read := make([]byte, 0, 512)
 	for total := 0; ; {
 		if len(read) == cap(read) {
@@ -106,7 +106,7 @@ func (p *heartbeat) await(conn *network.Conn) error {
 			return fmt.Errorf("no response to the heartbeat: %w", err)
 		}
 		read = read[:len(read)+n]
-		if total += n; total > mostRead {
+		if total += n; total > maxHeartbeatRead {
 			return errors.New("no heartbeat response in the data that the host sent")
 		}
 		for {

@@ -14,13 +14,13 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol/xprotocol"
 )
 
-// toy is a protocol whose frames are a letter, a length and so many bytes: "Q" asks,
+// fakeCodec is a protocol whose frames are a letter, a length and so many bytes: "Q" asks,
 // "A" answers, "G" says that the sender goes away, "R" is a request.
-type toy struct{ xprotocol.Codec }
+type fakeCodec struct{ xprotocol.Codec }
 
-func (toy) AppendHeartbeat(dst []byte, _ uint64) []byte { return append(dst, 'Q', 0) }
+func (fakeCodec) AppendHeartbeat(dst []byte, _ uint64) []byte { return append(dst, 'Q', 0) }
 
-func (toy) ParseFrame(b []byte) (xprotocol.Frame, error) {
+func (fakeCodec) ParseFrame(b []byte) (xprotocol.Frame, error) {
 	kinds := map[byte]xprotocol.Kind{'Q': xprotocol.Heartbeat, 'A': xprotocol.HeartbeatAck, 'G': xprotocol.GoAway, 'R': xprotocol.Request}
 	switch {
 	case len(b) > 0 && kinds[b[0]] == 0:
@@ -32,15 +32,15 @@ func (toy) ParseFrame(b []byte) (xprotocol.Frame, error) {
 	}
 }
 
-// speaker is a Host that sends bytes after a request, and then closes, or waits.
-type speaker struct {
+// scriptedHost is a Host that sends bytes after a request, and then closes, or waits.
+type scriptedHost struct {
 	Host
 	says   []string // bytes that the host sends, one write each
 	hangs  bool
 	refuse error
 }
 
-func (s *speaker) Dial(context.Context, uint16, time.Time) (*network.Conn, error) {
+func (s *scriptedHost) Dial(context.Context, uint16, time.Time) (*network.Conn, error) {
 	if s.refuse != nil {
 		return nil, s.refuse
 	}
@@ -66,23 +66,23 @@ func TestHeartbeats(t *testing.T) {
 	long := strings.Repeat("R\xff"+strings.Repeat("x", 255), 300)
 	tests := []struct {
 		name string
-		host *speaker
+		host *scriptedHost
 		want string // part of the error; "" for none
 	}{
-		{"answered", &speaker{says: []string{"A\x00"}}, ""},
-		{"answered in pieces", &speaker{says: []string{"A", "\x02a", "b"}}, ""},
-		{"answered behind a heartbeat of the host's", &speaker{says: []string{"Q\x00Q\x03abcA\x00"}}, ""},
-		{"answered behind long frames", &speaker{says: []string{long[:257*100], "A\x00"}}, ""},
-		{"answered behind too much", &speaker{says: []string{long, "A\x00"}}, "no heartbeat response in the data"},
-		{"another protocol", &speaker{says: []string{"HTTP/1.1 400 Bad Request\r\n\r\n"}}, "no frame"},
-		{"a host that goes away", &speaker{says: []string{"G\x00"}}, "no new requests"},
-		{"a host that hangs up", &speaker{says: []string{"A"}}, "EOF"},
-		{"a host that refuses", &speaker{refuse: errSick}, "sick"},
-		{"a host that hangs", &speaker{hangs: true}, "timeout"},
+		{"answered", &scriptedHost{says: []string{"A\x00"}}, ""},
+		{"answered in pieces", &scriptedHost{says: []string{"A", "\x02a", "b"}}, ""},
+		{"answered behind a heartbeat of the host's", &scriptedHost{says: []string{"Q\x00Q\x03abcA\x00"}}, ""},
+		{"answered behind long frames", &scriptedHost{says: []string{long[:257*100], "A\x00"}}, ""},
+		{"answered behind too much", &scriptedHost{says: []string{long, "A\x00"}}, "no heartbeat response in the data"},
+		{"another protocol", &scriptedHost{says: []string{"HTTP/1.1 400 Bad Request\r\n\r\n"}}, "no frame"},
+		{"a host that goes away", &scriptedHost{says: []string{"G\x00"}}, "no new requests"},
+		{"a host that hangs up", &scriptedHost{says: []string{"A"}}, "EOF"},
+		{"a host that refuses", &scriptedHost{refuse: errSick}, "sick"},
+		{"a host that hangs", &scriptedHost{hangs: true}, "timeout"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			p, err := NewProbe(&config.HealthCheck{Protocol: config.CheckDubbo}, tt.host, toy{})
+			p, err := NewProbe(&config.HealthCheck{Protocol: config.CheckDubbo}, tt.host, fakeCodec{})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -99,7 +99,7 @@ func TestHeartbeats(t *testing.T) {
 }
 
 func TestAHeartbeatEndsWithItsContext(t *testing.T) {
-	p, err := NewProbe(&config.HealthCheck{Protocol: config.CheckBolt}, &speaker{hangs: true}, toy{})
+	p, err := NewProbe(&config.HealthCheck{Protocol: config.CheckBolt}, &scriptedHost{hangs: true}, fakeCodec{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -110,9 +110,9 @@ func TestAHeartbeatEndsWithItsContext(t *testing.T) {
 	}
 }
 
-func TestProbesThatThereAreNot(t *testing.T) {
+func TestUnsupportedProbes(t *testing.T) {
 	for _, p := range []config.CheckProtocol{"", "ICMP", config.CheckDubbo} {
-		if _, err := NewProbe(&config.HealthCheck{Protocol: p}, &speaker{}, nil); err == nil || !strings.Contains(err.Error(), string(p)) {
+		if _, err := NewProbe(&config.HealthCheck{Protocol: p}, &scriptedHost{}, nil); err == nil || !strings.Contains(err.Error(), string(p)) {
 			t.Errorf("New(%q) = %v, want an error that names it", p, err)
 		}
 	}

@@ -11,21 +11,21 @@ import (
 	"strings"
 )
 
-// Form is which of its two forms the protocol is spoken in.
-type Form uint8
+// Mode is which of its two forms the protocol is spoken in.
+type Mode uint8
 
 // The forms.
 const (
-	StateOfTheWorld Form = iota // a response has all resources of its type that are asked for
+	StateOfTheWorld Mode = iota // a response has all resources of its type that are asked for
 	Delta                       // a response has what changed
 )
 
 // Type is a type of resources.
 type Type struct {
 	URL string // as in a google.protobuf.Any
-	// Whole: a response in StateOfTheWorld has all that there are, so that what it has
+	// AllResourcesRequiredInSotW: a response in StateOfTheWorld has all that there are, so that what it has
 	// not is gone. Of other types it is gone when nobody wants it any more.
-	Whole bool
+	AllResourcesRequiredInSotW bool
 }
 
 // Resource is one resource as it came.
@@ -33,12 +33,12 @@ type Resource struct {
 	Name    string
 	Version string // its own; "" in StateOfTheWorld
 	Body    []byte // serialized; immutable, kept for as long as the resource is held
-	// Alive: there is no Body, the resource that is held stays (a heartbeat of one with
+	// Heartbeat: there is no Body, the resource that is held stays (a heartbeat of one with
 	// a time to live).
-	Alive bool
-	// Fault is why it cannot be told what this is, so that it is refused; "": it can. Its
+	Heartbeat bool
+	// DecodeError is why it cannot be told what this is, so that it is refused; "": it can. Its
 	// Name may be made up.
-	Fault string
+	DecodeError string
 }
 
 // Request is a DiscoveryRequest or DeltaDiscoveryRequest without what is the same in
@@ -52,8 +52,8 @@ type Request struct {
 	// Subscribe and Unsubscribe are what changes; Held is the version of each resource
 	// that is known already, in the first request of a type. Delta.
 	Subscribe, Unsubscribe []string
-	Held                   map[string]string
-	Refusal                string // why the response was not accepted; "": it was, or this answers none
+	InitialVersions        map[string]string
+	ErrorDetail            string // why the response was not accepted; "": it was, or this answers none
 }
 
 // Response is a DiscoveryResponse or DeltaDiscoveryResponse.
@@ -77,8 +77,8 @@ type Update struct {
 	nonce string
 }
 
-// Wrong is a resource that cannot be accepted.
-type Wrong struct {
+// ResourceError is a resource that cannot be accepted.
+type ResourceError struct {
 	Name   string
 	Reason string
 }
@@ -86,143 +86,143 @@ type Wrong struct {
 // Client is the state of a consumer, which outlives the streams that it is fed by. It
 // is one goroutine's. The zero value is not usable; New makes one.
 type Client struct {
-	form   Form
-	order  []*topic // as types are asked for at the start of a stream
-	topics map[string]*topic
-	open   bool // there is a stream
-	spoken bool // and something was sent on it
+	mode        Mode
+	startOrder  []*typeState // as types are asked for at the start of a stream
+	types       map[string]*typeState
+	streamOpen  bool // there is a stream
+	requestSent bool // and something was sent on it
 }
 
-// topic is one type.
-type topic struct {
+// typeState is one type.
+type typeState struct {
 	Type
-	all      bool            // everything is wanted
-	names    map[string]bool // or these
-	sorted   []string        // names in order; nil: not made since they changed. Immutable
-	held     map[string]Resource
-	absent   map[string]bool // of names: the server has said that there is none. Delta
-	version  string          // of the last response that was accepted
-	nonce    string          // of the last response of this stream
-	asked    bool            // on this stream
-	accepted bool            // some response was accepted, of whatever stream
+	wildcard     bool            // everything is wanted
+	subscribed   map[string]bool // or these
+	sortedNames  []string        // names in order; nil: not made since they changed. Immutable
+	resources    map[string]Resource
+	doesNotExist map[string]bool // of names: the server has said that there is none. Delta
+	version      string          // of the last response that was accepted
+	nonce        string          // of the last response of this stream
+	requested    bool            // on this stream
+	hasAccepted  bool            // some response was accepted, of whatever stream
 }
 
 // New returns a client that wants nothing yet. At the start of a stream types are
 // asked for in the given order.
-func New(form Form, types ...Type) *Client {
-	c := &Client{form: form, topics: make(map[string]*topic, len(types))}
+func New(form Mode, types ...Type) *Client {
+	c := &Client{mode: form, types: make(map[string]*typeState, len(types))}
 	for _, t := range types {
-		p := &topic{Type: t, names: map[string]bool{}, held: map[string]Resource{}, absent: map[string]bool{}}
-		c.topics[t.URL] = p
-		c.order = append(c.order, p)
+		p := &typeState{Type: t, subscribed: map[string]bool{}, resources: map[string]Resource{}, doesNotExist: map[string]bool{}}
+		c.types[t.URL] = p
+		c.startOrder = append(c.startOrder, p)
 	}
 	return c
 }
 
-// Start says that a stream has begun, and returns what to send on it first.
-func (c *Client) Start() []Request {
-	c.open, c.spoken = true, false
+// StreamOpened says that a stream has begun, and returns what to send on it first.
+func (c *Client) StreamOpened() []Request {
+	c.streamOpen, c.requestSent = true, false
 	var all []Request
-	for _, p := range c.order {
-		p.asked, p.nonce = false, ""
-		if p.all || len(p.names) > 0 {
-			all = append(all, c.ask(p))
+	for _, p := range c.startOrder {
+		p.requested, p.nonce = false, ""
+		if p.wildcard || len(p.subscribed) > 0 {
+			all = append(all, c.fullRequest(p))
 		}
 	}
 	return all
 }
 
-// End says that the stream is over. What is held stays.
-func (c *Client) End() { c.open = false }
+// StreamClosed says that the stream is over. What is held stays.
+func (c *Client) StreamClosed() { c.streamOpen = false }
 
-// Keep says that a resource is held that an earlier Client accepted.
-func (c *Client) Keep(url string, r Resource) { c.topics[url].held[r.Name] = r }
+// Restore says that a resource is held that an earlier Client accepted.
+func (c *Client) Restore(url string, r Resource) { c.types[url].resources[r.Name] = r }
 
-// WantAll asks for all resources of a type, of whatever name.
-func (c *Client) WantAll(url string) []Request {
-	p := c.topics[url]
-	if p.all {
+// SubscribeAll asks for all resources of a type, of whatever name.
+func (c *Client) SubscribeAll(url string) []Request {
+	p := c.types[url]
+	if p.wildcard {
 		return nil
 	}
-	p.all = true
-	if !c.open {
+	p.wildcard = true
+	if !c.streamOpen {
 		return nil
 	}
-	return []Request{c.ask(p)}
+	return []Request{c.fullRequest(p)}
 }
 
-// Want says which resources of a type are wanted from now on, instead of those before.
+// SetSubscription says which resources of a type are wanted from now on, instead of those before.
 // What is not wanted any more is forgotten.
-func (c *Client) Want(url string, names []string) []Request {
+func (c *Client) SetSubscription(url string, names []string) []Request {
 	next := make(map[string]bool, len(names))
 	for _, n := range names {
 		next[n] = true
 	}
 	var less []string
-	for n := range c.topics[url].names {
+	for n := range c.types[url].subscribed {
 		if !next[n] {
 			less = append(less, n)
 		}
 	}
-	return c.Change(url, names, less)
+	return c.UpdateSubscription(url, names, less)
 }
 
-// Change says which resources of a type are wanted beside those before, and which of those
+// UpdateSubscription says which resources of a type are wanted beside those before, and which of those
 // are not any more, and forgotten therefore. Its cost, in Delta, is theirs.
-func (c *Client) Change(url string, wanted, unwanted []string) []Request {
-	p := c.topics[url]
+func (c *Client) UpdateSubscription(url string, wanted, unwanted []string) []Request {
+	p := c.types[url]
 	var more, less []string
 	for _, n := range wanted {
-		if !p.names[n] {
-			p.names[n] = true
+		if !p.subscribed[n] {
+			p.subscribed[n] = true
 			more = append(more, n)
 		}
 	}
 	for _, n := range unwanted {
-		if p.names[n] {
-			delete(p.names, n)
-			delete(p.held, n)
-			delete(p.absent, n)
+		if p.subscribed[n] {
+			delete(p.subscribed, n)
+			delete(p.resources, n)
+			delete(p.doesNotExist, n)
 			less = append(less, n)
 		}
 	}
 	if len(more)+len(less) == 0 {
 		return nil
 	}
-	p.sorted = nil
-	if !c.open || p.all {
+	p.sortedNames = nil
+	if !c.streamOpen || p.wildcard {
 		return nil
 	}
-	if c.form == StateOfTheWorld || !p.asked {
-		return []Request{c.ask(p)}
+	if c.mode == StateOfTheWorld || !p.requested {
+		return []Request{c.fullRequest(p)}
 	}
 	slices.Sort(more)
 	slices.Sort(less)
-	return []Request{c.say(p, Request{Subscribe: more, Unsubscribe: less})}
+	return []Request{c.completeRequest(p, Request{Subscribe: more, Unsubscribe: less})}
 }
 
-// ask is the request that says all that is wanted of a type.
-func (c *Client) ask(p *topic) Request {
-	first := !p.asked
-	p.asked = true
+// fullRequest is the request that says all that is wanted of a type.
+func (c *Client) fullRequest(p *typeState) Request {
+	first := !p.requested
+	p.requested = true
 	var names []string
-	if !p.all {
-		names = p.inOrder()
+	if !p.wildcard {
+		names = p.subscribedNames()
 	}
-	if c.form == StateOfTheWorld {
-		return c.say(p, Request{Version: p.version, Nonce: p.nonce, Names: names})
+	if c.mode == StateOfTheWorld {
+		return c.completeRequest(p, Request{Version: p.version, Nonce: p.nonce, Names: names})
 	}
 	r := Request{Subscribe: names}
 	if first {
-		r.Held = p.versions()
+		r.InitialVersions = p.knownVersions()
 	}
-	return c.say(p, r)
+	return c.completeRequest(p, r)
 }
 
-// versions are those of the resources whose version is known.
-func (p *topic) versions() map[string]string {
-	all := make(map[string]string, len(p.held))
-	for name, r := range p.held {
+// knownVersions are those of the resources whose version is known.
+func (p *typeState) knownVersions() map[string]string {
+	all := make(map[string]string, len(p.resources))
+	for name, r := range p.resources {
 		if r.Version != "" {
 			all[name] = r.Version
 		}
@@ -230,11 +230,11 @@ func (p *topic) versions() map[string]string {
 	return all
 }
 
-// say completes a request of a type, which is sent now.
-func (c *Client) say(p *topic, r Request) Request {
+// completeRequest completes a request of a type, which is sent now.
+func (c *Client) completeRequest(p *typeState, r Request) Request {
 	r.Type = p.URL
-	r.First = !c.spoken
-	c.spoken = true
+	r.First = !c.requestSent
+	c.requestSent = true
 	return r
 }
 
@@ -242,72 +242,72 @@ func (c *Client) say(p *topic, r Request) Request {
 // if it is nothing. ok is false for a type that nobody asked for: there is nothing to
 // be said about that.
 func (c *Client) Receive(r Response) (u Update, ok bool) {
-	p := c.topics[r.Type]
-	if p == nil || !p.asked || !c.open {
+	p := c.types[r.Type]
+	if p == nil || !p.requested || !c.streamOpen {
 		return Update{}, false
 	}
 	p.nonce = r.Nonce
 	u = Update{Type: r.Type, Version: r.Version, nonce: r.Nonce}
 	here := make(map[string]int, len(r.Resources)) // and where in Changed; below 0: it is no change
 	for _, n := range r.Resources {
-		if !p.all && !p.names[n.Name] && n.Fault == "" {
+		if !p.wildcard && !p.subscribed[n.Name] && n.DecodeError == "" {
 			continue
 		}
 		at, twice := here[n.Name]
 		switch {
 		case twice && at >= 0:
 			if first := &u.Changed[at]; !bytes.Equal(first.Body, n.Body) {
-				first.Fault = twoOfAName
+				first.DecodeError = reasonDuplicateName
 			}
-		case twice && p.same(n):
+		case twice && p.isUnchanged(n):
 		case twice: // the first one is what is held
 			here[n.Name] = len(u.Changed)
-			n.Fault = twoOfAName
+			n.DecodeError = reasonDuplicateName
 			u.Changed = append(u.Changed, n)
-		case p.same(n):
+		case p.isUnchanged(n):
 			here[n.Name] = -1
 		default:
 			here[n.Name] = len(u.Changed)
 			u.Changed = append(u.Changed, n)
 		}
 	}
-	u.Removed = c.gone(p, r, here)
+	u.Removed = c.removedNames(p, r, here)
 	return u, true
 }
 
-// twoOfAName is wrong with resources of one name that differ: neither is to be preferred.
-const twoOfAName = "the response has two different resources with this name"
+// reasonDuplicateName is wrong with resources of one name that differ: neither is to be preferred.
+const reasonDuplicateName = "the response has two different resources with this name"
 
-// same reports whether n is what is held, and notes its version if it is.
-func (p *topic) same(n Resource) bool {
-	held, ok := p.held[n.Name]
+// isUnchanged reports whether n is what is held, and notes its version if it is.
+func (p *typeState) isUnchanged(n Resource) bool {
+	held, ok := p.resources[n.Name]
 	switch {
-	case n.Alive:
+	case n.Heartbeat:
 		return true
-	case n.Fault != "":
+	case n.DecodeError != "":
 		return false
 	case !ok || !bytes.Equal(held.Body, n.Body):
 		return false
 	case held.Version != n.Version:
 		held.Version = n.Version
-		p.held[n.Name] = held
+		p.resources[n.Name] = held
 	}
 	return true
 }
 
-// gone returns what a response takes away, in order.
-func (c *Client) gone(p *topic, r Response, here map[string]int) (gone []string) {
-	if c.form == Delta {
+// removedNames returns what a response takes away, in order.
+func (c *Client) removedNames(p *typeState, r Response, here map[string]int) (gone []string) {
+	if c.mode == Delta {
 		for _, n := range r.Removed {
 			_, back := here[n]
-			_, held := p.held[n]
-			if !back && (held || p.names[n]) {
+			_, held := p.resources[n]
+			if !back && (held || p.subscribed[n]) {
 				gone = append(gone, n)
 			}
 		}
-	} else if p.Whole && !slices.ContainsFunc(r.Resources, func(n Resource) bool { return n.Fault != "" }) {
+	} else if p.AllResourcesRequiredInSotW && !slices.ContainsFunc(r.Resources, func(n Resource) bool { return n.DecodeError != "" }) {
 		// What cannot be told may be any of those that seem to be gone.
-		for n := range p.held {
+		for n := range p.resources {
 			if _, ok := here[n]; !ok {
 				gone = append(gone, n)
 			}
@@ -317,48 +317,48 @@ func (c *Client) gone(p *topic, r Response, here map[string]int) (gone []string)
 	return slices.Compact(gone)
 }
 
-// Conclude says what became of an update: all of it is in force but what is wrong, of
+// Acknowledge says what became of an update: all of it is in force but what is wrong, of
 // which what was held before stays, also where it was to go. It returns the request that tells the server so;
 // ok is false if the stream of the update has ended.
-func (c *Client) Conclude(u Update, wrong []Wrong) (r Request, ok bool) {
-	p := c.topics[u.Type]
+func (c *Client) Acknowledge(u Update, wrong []ResourceError) (r Request, ok bool) {
+	p := c.types[u.Type]
 	bad := make(map[string]bool, len(wrong))
 	for _, w := range wrong {
 		bad[w.Name] = true
 	}
 	for _, n := range u.Changed {
-		delete(p.absent, n.Name)
-		if !bad[n.Name] && (p.all || p.names[n.Name]) {
-			p.held[n.Name] = n
+		delete(p.doesNotExist, n.Name)
+		if !bad[n.Name] && (p.wildcard || p.subscribed[n.Name]) {
+			p.resources[n.Name] = n
 		}
 	}
 	for _, n := range u.Removed {
 		if bad[n] {
 			continue
 		}
-		delete(p.held, n)
-		if p.names[n] {
-			p.absent[n] = true
+		delete(p.resources, n)
+		if p.subscribed[n] {
+			p.doesNotExist[n] = true
 		}
 	}
 	if len(wrong) == 0 {
-		p.version, p.accepted = u.Version, true
+		p.version, p.hasAccepted = u.Version, true
 	}
-	if !c.open || p.nonce != u.nonce {
+	if !c.streamOpen || p.nonce != u.nonce {
 		return Request{}, false
 	}
-	r = Request{Nonce: u.nonce, Refusal: refusal(wrong)}
-	if c.form == StateOfTheWorld {
+	r = Request{Nonce: u.nonce, ErrorDetail: errorDetail(wrong)}
+	if c.mode == StateOfTheWorld {
 		r.Version = p.version
-		if !p.all {
-			r.Names = p.inOrder()
+		if !p.wildcard {
+			r.Names = p.subscribedNames()
 		}
 	}
-	return c.say(p, r), true
+	return c.completeRequest(p, r), true
 }
 
-// refusal is the text that says what is wrong, of one resource after the other.
-func refusal(wrong []Wrong) string {
+// errorDetail is the text that says what is wrong, of one resource after the other.
+func errorDetail(wrong []ResourceError) string {
 	const most = 16 // a server's log is no place for thousands
 	var text strings.Builder
 	for i, w := range wrong {
@@ -369,13 +369,13 @@ func refusal(wrong []Wrong) string {
 			text.WriteString("and more")
 			break
 		}
-		text.WriteString(w.Name + ": " + shortened(w.Reason))
+		text.WriteString(w.Name + ": " + truncateReason(w.Reason))
 	}
 	return text.String()
 }
 
-// shortened returns a reason that a server can be told: many limit what they receive.
-func shortened(reason string) string {
+// truncateReason returns a reason that a server can be told: many limit what they receive.
+func truncateReason(reason string) string {
 	const most = 4 << 10
 	if len(reason) <= most {
 		return reason
@@ -383,36 +383,36 @@ func shortened(reason string) string {
 	return strings.ToValidUTF8(reason[:most], "") + "… and more"
 }
 
-// Held returns the resources of a type that were accepted and are still wanted, by
+// Resources returns the resources of a type that were accepted and are still wanted, by
 // name. It is a view: not to be changed, and valid until the next call.
-func (c *Client) Held(url string) map[string]Resource { return c.topics[url].held }
+func (c *Client) Resources(url string) map[string]Resource { return c.types[url].resources }
 
-// Absent reports whether a resource is wanted by its name, and the server has said that
+// DoesNotExist reports whether a resource is wanted by its name, and the server has said that
 // there is none. In StateOfTheWorld no server says so.
-func (c *Client) Absent(url, name string) bool { return c.topics[url].absent[name] }
+func (c *Client) DoesNotExist(url, name string) bool { return c.types[url].doesNotExist[name] }
 
 // Version returns the version of the last response of a type that was accepted whole;
 // ok is false if none was.
 func (c *Client) Version(url string) (version string, ok bool) {
-	p := c.topics[url]
-	return p.version, p.accepted
+	p := c.types[url]
+	return p.version, p.hasAccepted
 }
 
-// WantsAll reports whether all of a type is wanted, not only what is named.
-func (c *Client) WantsAll(url string) bool { return c.topics[url].all }
+// IsWildcard reports whether all of a type is wanted, not only what is named.
+func (c *Client) IsWildcard(url string) bool { return c.types[url].wildcard }
 
-// Wanted returns what is wanted of a type: everything, or names in order, which must not be
+// Subscription returns what is wanted of a type: everything, or names in order, which must not be
 // changed.
-func (c *Client) Wanted(url string) (all bool, names []string) {
-	p := c.topics[url]
-	return p.all, p.inOrder()
+func (c *Client) Subscription(url string) (all bool, names []string) {
+	p := c.types[url]
+	return p.wildcard, p.subscribedNames()
 }
 
-// inOrder returns the names that are wanted, in order: each answer of StateOfTheWorld has
+// subscribedNames returns the names that are wanted, in order: each answer of StateOfTheWorld has
 // all of them.
-func (p *topic) inOrder() []string {
-	if p.sorted == nil {
-		p.sorted = slices.Sorted(maps.Keys(p.names))
+func (p *typeState) subscribedNames() []string {
+	if p.sortedNames == nil {
+		p.sortedNames = slices.Sorted(maps.Keys(p.subscribed))
 	}
-	return p.sorted
+	return p.sortedNames
 }

@@ -27,7 +27,7 @@ func TestScripts(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			got := run(string(b))
+			got := runScript(string(b))
 			if *update {
 				if err := os.WriteFile(path, []byte(got), 0o644); err != nil { //nolint:gosec // a file of the repository
 					t.Fatal(err)
@@ -39,8 +39,8 @@ func TestScripts(t *testing.T) {
 	}
 }
 
-// run returns a script with what came of its lines.
-func run(text string) string {
+// runScript returns a script with what came of its lines.
+func runScript(text string) string {
 	var out strings.Builder
 	s := &script{}
 	for line := range strings.Lines(text) {
@@ -51,7 +51,7 @@ func run(text string) string {
 		if line = strings.TrimSpace(line); line == "" || strings.HasPrefix(line, "#") {
 			continue
 		}
-		for _, came := range s.do(line) {
+		for _, came := range s.runLine(line) {
 			out.WriteString("  " + came + "\n")
 		}
 	}
@@ -59,11 +59,11 @@ func run(text string) string {
 }
 
 type script struct {
-	c    *Client
-	last Update
+	client     *Client
+	lastUpdate Update
 }
 
-// do does what a line says:
+// runLine does what a line says:
 //
 //	sotw CDS! EDS       a new client; types that are whole in a response have a "!"
 //	delta CDS! EDS
@@ -76,7 +76,7 @@ type script struct {
 //	accept              the update
 //	refuse a: why; b: why
 //	held CDS            what is held
-func (s *script) do(line string) []string {
+func (s *script) runLine(line string) []string {
 	verb, rest, _ := strings.Cut(line, " ")
 	words := strings.Fields(rest)
 	switch verb {
@@ -88,40 +88,40 @@ func (s *script) do(line string) []string {
 		var types []Type
 		for _, w := range words {
 			name, whole := strings.CutSuffix(w, "!")
-			types = append(types, Type{URL: name, Whole: whole})
+			types = append(types, Type{URL: name, AllResourcesRequiredInSotW: whole})
 		}
-		s.c = New(form, types...)
+		s.client = New(form, types...)
 		return nil
 	case "start":
-		return requests(s.c.Start())
+		return formatRequests(s.client.StreamOpened())
 	case "end":
-		s.c.End()
+		s.client.StreamClosed()
 		return nil
 	case "all":
-		return requests(s.c.WantAll(words[0]))
+		return formatRequests(s.client.SubscribeAll(words[0]))
 	case "want":
-		return requests(s.c.Want(words[0], words[1:]))
+		return formatRequests(s.client.SetSubscription(words[0], words[1:]))
 	case "keep":
-		s.c.Keep(words[0], resource(words[1]))
+		s.client.Restore(words[0], parseResource(words[1]))
 		return nil
 	case "response":
 		return s.receive(words)
 	case "accept":
-		return s.conclude(nil)
+		return s.acknowledge(nil)
 	case "refuse":
-		var wrong []Wrong
+		var wrong []ResourceError
 		for w := range strings.SplitSeq(rest, "; ") {
 			name, reason, _ := strings.Cut(w, ": ")
-			wrong = append(wrong, Wrong{name, reason})
+			wrong = append(wrong, ResourceError{name, reason})
 		}
-		return s.conclude(wrong)
+		return s.acknowledge(wrong)
 	case "held":
-		held := s.c.Held(words[0])
+		held := s.client.Resources(words[0])
 		var all []string
 		for _, n := range slices.Sorted(maps.Keys(held)) {
-			all = append(all, shown(held[n]))
+			all = append(all, formatResource(held[n]))
 		}
-		version, ok := s.c.Version(words[0])
+		version, ok := s.client.Version(words[0])
 		return []string{fmt.Sprintf("= %s; version %q %v", strings.Join(all, " "), version, ok)}
 	}
 	panic("no such line: " + line)
@@ -133,17 +133,17 @@ func (s *script) receive(words []string) []string {
 		if name, removed := strings.CutPrefix(w, "-"); removed {
 			r.Removed = append(r.Removed, name)
 		} else {
-			r.Resources = append(r.Resources, resource(w))
+			r.Resources = append(r.Resources, parseResource(w))
 		}
 	}
-	u, ok := s.c.Receive(r)
+	u, ok := s.client.Receive(r)
 	if !ok {
 		return []string{"= not asked for"}
 	}
-	s.last = u
+	s.lastUpdate = u
 	words = []string{"=", u.Type, u.Version}
 	for _, n := range u.Changed {
-		words = append(words, shown(n))
+		words = append(words, formatResource(n))
 	}
 	for _, n := range u.Removed {
 		words = append(words, "-"+n)
@@ -151,26 +151,26 @@ func (s *script) receive(words []string) []string {
 	return []string{strings.Join(words, " ")}
 }
 
-func (s *script) conclude(wrong []Wrong) []string {
-	r, ok := s.c.Conclude(s.last, wrong)
+func (s *script) acknowledge(wrong []ResourceError) []string {
+	r, ok := s.client.Acknowledge(s.lastUpdate, wrong)
 	if !ok {
 		return []string{"= the stream has ended"}
 	}
-	return requests([]Request{r})
+	return formatRequests([]Request{r})
 }
 
-func resource(w string) (r Resource) {
+func parseResource(w string) (r Resource) {
 	w, r.Version, _ = strings.Cut(w, "@")
 	if name, faulty := strings.CutSuffix(w, "!"); faulty {
-		return Resource{Name: name, Fault: "what is it?"}
+		return Resource{Name: name, DecodeError: "what is it?"}
 	}
 	name, body, ok := strings.Cut(w, "=")
-	r.Name, r.Body, r.Alive = name, []byte(body), !ok
+	r.Name, r.Body, r.Heartbeat = name, []byte(body), !ok
 	return r
 }
 
-func shown(r Resource) string {
-	if r.Fault != "" {
+func formatResource(r Resource) string {
+	if r.DecodeError != "" {
 		return r.Name + "!"
 	}
 	text := r.Name + "=" + string(r.Body)
@@ -180,7 +180,7 @@ func shown(r Resource) string {
 	return text
 }
 
-func requests(all []Request) (text []string) {
+func formatRequests(all []Request) (text []string) {
 	for _, r := range all {
 		words := []string{">", r.Type}
 		if r.First {
@@ -199,11 +199,11 @@ func requests(all []Request) (text []string) {
 		for _, n := range r.Unsubscribe {
 			words = append(words, "-"+n)
 		}
-		for _, n := range slices.Sorted(maps.Keys(r.Held)) {
-			words = append(words, "held", n+"@"+r.Held[n])
+		for _, n := range slices.Sorted(maps.Keys(r.InitialVersions)) {
+			words = append(words, "held", n+"@"+r.InitialVersions[n])
 		}
-		if r.Refusal != "" {
-			words = append(words, "refused:", r.Refusal)
+		if r.ErrorDetail != "" {
+			words = append(words, "refused:", r.ErrorDetail)
 		}
 		text = append(text, strings.Join(words, " "))
 	}

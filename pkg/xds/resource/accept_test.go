@@ -11,9 +11,9 @@ import (
 	"github.com/weft-proxy/weft/pkg/config"
 )
 
-// TestWhichHTTP1RequestsAnEnvoyListenerServes: Envoy's defaults, and what changes them.
-func TestWhichHTTP1RequestsAnEnvoyListenerServes(t *testing.T) {
-	strict := config.HTTP1Accept{RefuseHTTP10: true, RefuseNoHost: true, KnownMethodsAlone: true}
+// TestHTTP1OptionsOfListeners: Envoy's defaults, and what changes them.
+func TestHTTP1OptionsOfListeners(t *testing.T) {
+	strict := config.HTTP1Accept{RejectHTTP10: true, RejectMissingHost: true, KnownMethodsOnly: true}
 	for name, test := range map[string]struct {
 		options *corev3.Http1ProtocolOptions
 		want    config.HTTP1Accept
@@ -22,13 +22,13 @@ func TestWhichHTTP1RequestsAnEnvoyListenerServes(t *testing.T) {
 		"an empty message": {&corev3.Http1ProtocolOptions{}, strict},
 		"all is allowed": {&corev3.Http1ProtocolOptions{
 			AcceptHttp_10: true, DefaultHostForHttp_10: "d", AllowCustomMethods: true, AllowAbsoluteUrl: wrapperspb.Bool(true),
-		}, config.HTTP1Accept{RefuseNoHost: true, DefaultHost: "d"}},
+		}, config.HTTP1Accept{RejectMissingHost: true, DefaultHost: "d"}},
 		"absolute targets are not": {&corev3.Http1ProtocolOptions{AllowAbsoluteUrl: wrapperspb.Bool(false)},
-			config.HTTP1Accept{RefuseHTTP10: true, RefuseNoHost: true, KnownMethodsAlone: true, RefuseAbsolute: true}},
+			config.HTTP1Accept{RejectHTTP10: true, RejectMissingHost: true, KnownMethodsOnly: true, RejectAbsoluteForm: true}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			out := &config.Proxy{HTTP1: config.DefaultHTTP1Options()}
-			p := place{report: &report{}}
+			p := fieldReader{report: &report{}}
 			p.readHTTPOptions(&hcmv3.HttpConnectionManager{HttpProtocolOptions: test.options}, out, &Listener{Config: &config.Listener{}})
 			if out.HTTP1.BodyTimeout != 0 || out.HTTP1.StreamIdleTimeout != 5*time.Minute {
 				t.Errorf("content may stall for %v, streams for %v, want no limit of its own and 5m", out.HTTP1.BodyTimeout, out.HTTP1.StreamIdleTimeout)

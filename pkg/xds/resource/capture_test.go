@@ -15,8 +15,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/filter/stream/rbac"
 )
 
-func kinds() Kinds {
-	return Kinds{Filters: []filter.StreamFilterFactory{cors.Kind(), fault.Kind(), jwtauthn.Kind(), mirror.Kind(), rbac.Kind()}, Gates: []filter.ConnectionFilterFactory{rbac.Connections()}}
+func testCapabilities() Capabilities {
+	return Capabilities{Filters: []filter.StreamFilterFactory{cors.Kind(), fault.Kind(), jwtauthn.Kind(), mirror.Kind(), rbac.Kind()}, ConnectionFilters: []filter.ConnectionFilterFactory{rbac.Connections()}}
 }
 
 // capture returns the resources of a response that a real istiod sent.
@@ -43,28 +43,28 @@ func capture(t testing.TB, name string) (bodies [][]byte) {
 func TestIstiodIsAccepted(t *testing.T) {
 	for name, read := range map[string]func(body []byte) ([]string, error){
 		"01-CDS.pb": func(b []byte) ([]string, error) {
-			c, err := ReadCluster(b, Kinds{})
+			c, err := ReadCluster(b, Capabilities{})
 			if err != nil {
 				return nil, err
 			}
 			return c.Ignored, nil
 		},
 		"02-LDS.pb": func(b []byte) ([]string, error) {
-			l, err := ReadListener(b, kinds())
+			l, err := ReadListener(b, testCapabilities())
 			if err != nil {
 				return nil, err
 			}
 			return l.Ignored, nil
 		},
 		"03-EDS.pb": func(b []byte) ([]string, error) {
-			a, err := ReadEndpoints(b, Kinds{})
+			a, err := ReadLoadAssignment(b, Capabilities{})
 			if err != nil {
 				return nil, err
 			}
 			return a.Ignored, nil
 		},
 		"04-RDS.pb": func(b []byte) ([]string, error) {
-			r, err := ReadRoutes(b, kinds())
+			r, err := ReadRoutes(b, testCapabilities())
 			if err != nil {
 				return nil, err
 			}

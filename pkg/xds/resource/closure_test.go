@@ -7,9 +7,9 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 )
 
-// inside returns the messages that are read inside those of all, each once: those of fields that
+// nestedMessages returns the messages that are read inside those of all, each once: those of fields that
 // are neither ignored nor refused.
-func inside(all []judged) (more []judged) {
+func nestedMessages(all []apiMessage) (more []apiMessage) {
 	known := map[protoreflect.FullName]bool{}
 	for _, j := range all {
 		known[j.message.ProtoReflect().Descriptor().FullName()] = true
@@ -23,38 +23,38 @@ func inside(all []judged) (more []judged) {
 			if f.IsMap() {
 				d = f.MapValue().Message()
 			}
-			if d == nil || known[d.FullName()] || strings.HasPrefix(string(d.FullName()), "google.protobuf.") || outer.judge(f) != "read" {
+			if d == nil || known[d.FullName()] || strings.HasPrefix(string(d.FullName()), "google.protobuf.") || outer.verdict(f) != "read" {
 				continue
 			}
 			known[d.FullName()] = true
-			j := outer.in(f)
+			j := outer.nestedMessage(f)
 			more, queue = append(more, j), append(queue, j)
 		}
 	}
 	return more
 }
 
-// in is the message that a field of j has.
-func (j judged) in(f protoreflect.FieldDescriptor) judged {
+// nestedMessage is the message that a field of j has.
+func (j apiMessage) nestedMessage(f protoreflect.FieldDescriptor) apiMessage {
 	base := proto.Clone(j.message).ProtoReflect()
 	var inner protoreflect.Message
 	place := string(f.Name())
 	switch {
 	case f.IsMap():
 		inner = base.Mutable(f).Map().NewValue().Message()
-		place += "[" + aKey(f).String() + "]"
+		place += "[" + newMapKey(f).String() + "]"
 	case f.IsList():
 		inner = base.Mutable(f).List().NewElement().Message()
 		place += "[0]"
 	default:
 		inner = base.NewField(f).Message()
 	}
-	return judged{inner.Interface(), strings.TrimPrefix(j.place+"."+place, "."), func(m proto.Message) ([]string, error) {
+	return apiMessage{inner.Interface(), strings.TrimPrefix(j.place+"."+place, "."), func(m proto.Message) ([]string, error) {
 		outer := proto.Clone(j.message).ProtoReflect()
 		v := protoreflect.ValueOfMessage(m.ProtoReflect())
 		switch {
 		case f.IsMap():
-			outer.Mutable(f).Map().Set(aKey(f), v)
+			outer.Mutable(f).Map().Set(newMapKey(f), v)
 		case f.IsList():
 			outer.Mutable(f).List().Append(v)
 		default:
@@ -64,17 +64,17 @@ func (j judged) in(f protoreflect.FieldDescriptor) judged {
 	}}
 }
 
-// aKey is a key of a map.
-func aKey(f protoreflect.FieldDescriptor) protoreflect.MapKey {
+// newMapKey is a key of a map.
+func newMapKey(f protoreflect.FieldDescriptor) protoreflect.MapKey {
 	if f.MapKey().Kind() == protoreflect.Uint32Kind {
 		return protoreflect.ValueOfUint32(1).MapKey()
 	}
 	return protoreflect.ValueOfString("x").MapKey()
 }
 
-// elsewhere is what becomes of fields that judge cannot tell, because it depends on another field,
+// manualVerdicts is what becomes of fields that judge cannot tell, because it depends on another field,
 // or is refused or ignored as a whole with the message around it. Each was looked up in the reader.
-func elsewhere() map[protoreflect.FullName]string {
+func manualVerdicts() map[protoreflect.FullName]string {
 	return map[protoreflect.FullName]string{
 		"envoy.config.accesslog.v3.AccessLog.filter":                           "ignored",
 		"envoy.config.cluster.v3.Cluster.OriginalDstLbConfig.metadata_key":     "**refused**",

@@ -17,21 +17,21 @@ import (
 type Cluster struct {
 	// Config is the cluster, without what is found by the names below. Immutable.
 	Config *config.Cluster
-	// Endpoints is the name of the resource of EndpointType that has the hosts; "": the
+	// EDSServiceName is the name of the resource of EndpointType that has the hosts; "": the
 	// cluster has them itself.
-	Endpoints string
-	// EndpointTimeout is how long the cluster waits for Endpoints before it goes without;
+	EDSServiceName string
+	// InitialFetchTimeout is how long the cluster waits for Endpoints before it goes without;
 	// 0: for ever.
-	EndpointTimeout time.Duration
-	Sockets         []Socket // of the hosts; the first that fits a host is its own
-	Ignored         []string // fields that have no effect, in order
+	InitialFetchTimeout    time.Duration
+	TransportSocketMatches []TransportSocketMatch // of the hosts; the first that fits a host is its own
+	Ignored                []string               // fields that have no effect, in order
 
-	inline   *Assignment // of a cluster that has hosts itself
-	weighted bool        // localities get their weights' shares
+	inlineAssignment *LoadAssignment // of a cluster that has hosts itself
+	localityWeighted bool            // localities get their weights' shares
 }
 
-// Socket is how connections to the hosts are made whose labels have all of Match.
-type Socket struct {
+// TransportSocketMatch is how connections to the hosts are made whose labels have all of Match.
+type TransportSocketMatch struct {
 	Match map[string]string // empty: of every host
 	TLS   *TLS              // nil: plaintext
 }
@@ -40,81 +40,81 @@ type Socket struct {
 const defaultFetchTimeout = 15 * time.Second
 
 // ReadCluster reads a serialized Cluster. The error is Refused.
-func ReadCluster(body []byte, k Kinds) (*Cluster, error) {
+func ReadCluster(body []byte, k Capabilities) (*Cluster, error) {
 	m := &clusterv3.Cluster{}
-	r := &report{kinds: k}
-	p := place{report: r}
+	r := &report{capabilities: k}
+	p := fieldReader{report: r}
 	if err := p.unmarshal(body, m); err != nil {
 		return nil, err
 	}
 	c := &Cluster{Config: &config.Cluster{Name: m.GetName()}}
-	p.only(m, clusterRead(), clusterCritical())
+	p.checkFields(m, supportedClusterFields(), rejectedClusterFields())
 	if m.GetName() == "" {
-		p.field("name").refuse("is missing")
+		p.field("name").reject("is missing")
 	}
 	c.Config.Mesh = meshOf(m.GetMetadata())
-	p.readHosts(m, c)
+	p.readDiscoveryType(m, c)
 	p.readPolicy(m, c)
 	p.readConnections(m, c)
 	p.readHealth(m, c.Config)
-	p.readSockets(m, c)
-	err := r.result()
+	p.readTransportSockets(m, c)
+	err := r.rejection()
 	c.Ignored = r.ignored
 	return c, err
 }
 
 // Secrets returns the secrets that connections to the hosts need.
 func (c *Cluster) Secrets() (all []SecretRef) {
-	for _, s := range c.Sockets {
+	for _, s := range c.TransportSocketMatches {
 		all = append(all, s.TLS.Secrets()...)
 	}
 	return all
 }
 
-// With returns the cluster with the hosts of a, which is nil if Endpoints is "" or
+// Resolve returns the cluster with the hosts of a, which is nil if Endpoints is "" or
 // nothing came for it, and what secrets say. ok is false if one of these is missing.
-func (c *Cluster) With(a *Assignment, secrets map[SecretRef]*Secret) (out *config.Cluster, ok bool) {
-	if c.Endpoints == "" {
-		a = c.inline
+func (c *Cluster) Resolve(a *LoadAssignment, secrets map[SecretRef]*Secret) (out *config.Cluster, ok bool) {
+	if c.EDSServiceName == "" {
+		a = c.inlineAssignment
 	}
 	whole := *c.Config
-	for _, s := range c.Sockets {
+	for _, s := range c.TransportSocketMatches {
 		if s.TLS == nil {
 			continue
 		}
-		t, ok := s.TLS.With(secrets)
+		t, ok := s.TLS.Resolve(secrets)
 		switch {
 		case !ok:
 			return nil, false
 		case whole.TLS == nil:
 			whole.TLS = t
 		default:
-			whole.MoreTLS = append(whole.MoreTLS, t)
+			whole.AlternateTLS = append(whole.AlternateTLS, t)
 		}
 	}
 	if a == nil {
 		return &whole, true
 	}
-	whole.Hosts = make([]config.Host, len(a.Hosts))
-	for i, h := range a.Hosts {
-		h.TLS, h.NoTLS = c.socket(h.Labels)
+	whole.Hosts = make([]config.Host, len(a.Endpoints))
+	for i, h := range a.Endpoints {
+		h.TLSIndex, h.NoTLS = c.tlsIndex(h.Labels)
 		whole.Hosts[i] = h.Host
 	}
-	if c.weighted {
-		whole.Localities = a.Localities
+	if c.localityWeighted {
+		whole.LocalityWeights = a.Localities
 	}
 	if a.Overprovisioning > 0 {
 		whole.Failover.Overprovisioning = a.Overprovisioning
 	}
-	whole.Drops = a.Drops
+	whole.DropOverloads = a.DropOverloads
 	return &whole, true
 }
 
-// socket returns which of the TLS contexts a host with the given labels has, as
+// tlsIndex returns which of the TLS contexts a host with the given labels has, as
 // config.Host says it, or that it has none.
-func (c *Cluster) socket(labels map[string]string) (which int, none bool) {
-	for _, s := range c.Sockets {
-		if s.fits(labels) {
+func (c *Cluster) tlsIndex(labels map[string]string) (which int, none bool) {
+	for _, s := range c.TransportSocketMatches {
+		if s.matches(labels) {
 			return which, s.TLS == nil
 		}
 		if s.TLS != nil {
@@ -124,7 +124,7 @@ func (c *Cluster) socket(labels map[string]string) (which int, none bool) {
 	return 0, true
 }
 
-func (s *Socket) fits(labels map[string]string) bool {
+func (s *TransportSocketMatch) matches(labels map[string]string) bool {
 	for k, v := range s.Match {
 		if labels[k] != v {
 			return false
@@ -133,8 +133,8 @@ func (s *Socket) fits(labels map[string]string) bool {
 	return true
 }
 
-// clusterRead are the fields of a Cluster that are read.
-func clusterRead() []string {
+// supportedClusterFields are the fields of a Cluster that are read.
+func supportedClusterFields() []string {
 	return []string{
 		"name", "type", "eds_cluster_config", "load_assignment", "connect_timeout", "lb_policy", "load_balancing_policy",
 		"ring_hash_lb_config", "maglev_lb_config", "least_request_lb_config", "round_robin_lb_config", "original_dst_lb_config",
@@ -147,15 +147,15 @@ func clusterRead() []string {
 	}
 }
 
-// clusterCritical are those that are not read and without which exchanges would go
+// rejectedClusterFields are those that are not read and without which exchanges would go
 // elsewhere.
-func clusterCritical() []string {
+func rejectedClusterFields() []string {
 	return []string{
 		"cluster_type", "transport_socket_matcher", "upstream_config", "connection_pool_per_downstream_connection",
 	}
 }
 
-func (p place) readHosts(m *clusterv3.Cluster, c *Cluster) {
+func (p fieldReader) readDiscoveryType(m *clusterv3.Cluster, c *Cluster) {
 	out := c.Config
 	switch m.GetType() {
 	case clusterv3.Cluster_STATIC:
@@ -170,55 +170,55 @@ func (p place) readHosts(m *clusterv3.Cluster, c *Cluster) {
 	case clusterv3.Cluster_EDS:
 		out.Type = config.ClusterStatic
 		eds := m.GetEdsClusterConfig()
-		c.Endpoints = eds.GetServiceName()
-		if c.Endpoints == "" {
-			c.Endpoints = m.GetName()
+		c.EDSServiceName = eds.GetServiceName()
+		if c.EDSServiceName == "" {
+			c.EDSServiceName = m.GetName()
 		}
 		at := p.field("eds_cluster_config").field("eds_config")
-		at.readSource(eds.GetEdsConfig())
-		c.EndpointTimeout = at.field("initial_fetch_timeout").duration(eds.GetEdsConfig().GetInitialFetchTimeout(), defaultFetchTimeout)
+		at.checkConfigSource(eds.GetEdsConfig())
+		c.InitialFetchTimeout = at.field("initial_fetch_timeout").duration(eds.GetEdsConfig().GetInitialFetchTimeout(), defaultFetchTimeout)
 		return
 	default:
-		p.field("type").refuse("%v is not supported", m.GetType())
+		p.field("type").reject("%v is not supported", m.GetType())
 	}
 	if a := m.GetLoadAssignment(); a != nil {
-		c.inline = p.field("load_assignment").readAssignment(a, out.Type.Resolves())
+		c.inlineAssignment = p.field("load_assignment").readAssignment(a, out.Type.UsesDNS())
 	}
-	if out.Type == config.ClusterLogicalDNS && (c.inline == nil || len(c.inline.Hosts) != 1) {
-		p.field("load_assignment").refuse("expected exactly one host, because the cluster has the type LOGICAL_DNS")
+	if out.Type == config.ClusterLogicalDNS && (c.inlineAssignment == nil || len(c.inlineAssignment.Endpoints) != 1) {
+		p.field("load_assignment").reject("expected exactly one host, because the cluster has the type LOGICAL_DNS")
 	}
-	if out.Type.Resolves() {
+	if out.Type.UsesDNS() {
 		p.readDNS(m, &out.DNS)
 	}
 }
 
-// readSource refuses a source of resources that is not the stream that all come by.
-func (p place) readSource(s *corev3.ConfigSource) {
-	p.onlySource(s)
+// checkConfigSource refuses a source of resources that is not the stream that all come by.
+func (p fieldReader) checkConfigSource(s *corev3.ConfigSource) {
+	p.checkConfigSourceFields(s)
 	switch s.GetConfigSourceSpecifier().(type) {
 	case *corev3.ConfigSource_Ads, *corev3.ConfigSource_Self, nil:
 	default:
-		p.refuseOther(s, "config_source_specifier", "ads", "self")
+		p.rejectOneof(s, "config_source_specifier", "ads", "self")
 	}
 }
 
-// onlySource refuses settings of a source other than its place and its fetch timeout.
-func (p place) onlySource(s *corev3.ConfigSource) {
-	p.note(s, []string{"authorities"}, "ads", "self", "path", "path_config_source", "api_config_source", "initial_fetch_timeout", "resource_api_version")
+// checkConfigSourceFields refuses settings of a source other than its place and its fetch timeout.
+func (p fieldReader) checkConfigSourceFields(s *corev3.ConfigSource) {
+	p.checkOptionalFields(s, []string{"authorities"}, "ads", "self", "path", "path_config_source", "api_config_source", "initial_fetch_timeout", "resource_api_version")
 }
 
-func (p place) readOriginalDst(m *clusterv3.Cluster, out *config.Cluster) {
-	out.Policy = config.LBOriginalDst
+func (p fieldReader) readOriginalDst(m *clusterv3.Cluster, out *config.Cluster) {
+	out.LBPolicy = config.LBOriginalDst
 	every := p.field("cleanup_interval")
 	if out.OriginalDst.CleanupInterval = every.duration(m.GetCleanupInterval(), config.DefaultCleanupInterval); out.OriginalDst.CleanupInterval <= 0 {
-		every.refuse("expected a duration greater than 0")
+		every.reject("expected a duration greater than 0")
 	}
 	o := m.GetOriginalDstLbConfig()
 	if o == nil {
 		return
 	}
 	at := p.field("original_dst_lb_config")
-	at.only(o, []string{"use_http_header", "http_header_name", "upstream_port_override"}, []string{"metadata_key"})
+	at.checkFields(o, []string{"use_http_header", "http_header_name", "upstream_port_override"}, []string{"metadata_key"})
 	if o.GetUseHttpHeader() {
 		out.OriginalDst.Header = "x-envoy-original-dst-host"
 		if name := o.GetHttpHeaderName(); name != "" {
@@ -227,13 +227,13 @@ func (p place) readOriginalDst(m *clusterv3.Cluster, out *config.Cluster) {
 	}
 	port := o.GetUpstreamPortOverride().GetValue()
 	if port > math.MaxUint16 {
-		at.field("upstream_port_override").refuse("is %d, expected a port", port)
+		at.field("upstream_port_override").reject("is %d, expected a port", port)
 	}
 	out.OriginalDst.Port = uint16(port) //nolint:gosec // checked above
 }
 
-// harmlessFilter reports whether a network filter has nothing to say about what passes.
-func harmlessFilter(name string) bool {
+// isIgnorableNetworkFilter reports whether a network filter has nothing to say about what passes.
+func isIgnorableNetworkFilter(name string) bool {
 	return slices.Contains([]string{
 		"istio.metadata_exchange", "istio.stats", "envoy.filters.network.metadata_exchange", "envoy.filters.network.upstream.metadata_exchange",
 	}, name)

@@ -14,50 +14,50 @@ import (
 	"github.com/weft-proxy/weft/pkg/config"
 )
 
-func (p place) readDNS(m *clusterv3.Cluster, d *config.DNS) {
+func (p fieldReader) readDNS(m *clusterv3.Cluster, d *config.DNS) {
 	d.RefreshRate = p.field("dns_refresh_rate").duration(m.GetDnsRefreshRate(), 0)
 	d.RespectTTL = m.GetRespectDnsTtl()
 	d.Jitter = p.field("dns_jitter").duration(m.GetDnsJitter(), 0)
 	if f := m.GetDnsFailureRefreshRate(); f != nil {
 		at := p.field("dns_failure_refresh_rate")
-		d.FailureBase = at.field("base_interval").duration(f.GetBaseInterval(), 0)
-		d.FailureMax = at.field("max_interval").duration(f.GetMaxInterval(), 10*d.FailureBase)
+		d.FailureBackoffBase = at.field("base_interval").duration(f.GetBaseInterval(), 0)
+		d.FailureBackoffMax = at.field("max_interval").duration(f.GetMaxInterval(), 10*d.FailureBackoffBase)
 	}
 	p.readResolvers(m, d)
 	switch m.GetDnsLookupFamily() {
 	case clusterv3.Cluster_AUTO, clusterv3.Cluster_V4_ONLY, clusterv3.Cluster_V6_ONLY, clusterv3.Cluster_V4_PREFERRED, clusterv3.Cluster_ALL:
 		d.Family = m.GetDnsLookupFamily().String()
 	default:
-		p.field("dns_lookup_family").refuse("%v is not supported", m.GetDnsLookupFamily())
+		p.field("dns_lookup_family").reject("%v is not supported", m.GetDnsLookupFamily())
 	}
 }
 
 // readResolvers reads who is asked for addresses. What does not name servers is a matter
 // of how the system's are asked.
-func (p place) readResolvers(m *clusterv3.Cluster, d *config.DNS) {
+func (p fieldReader) readResolvers(m *clusterv3.Cluster, d *config.DNS) {
 	packed, cares := m.GetTypedDnsResolverConfig().GetTypedConfig(), &caresv3.CaresDnsResolverConfig{}
 	switch at := p.field("typed_dns_resolver_config"); {
-	case holds(packed, cares):
-		if at = at.field("typed_config"); !at.open(packed, cares) {
+	case isType(packed, cares):
+		if at = at.field("typed_config"); !at.unpack(packed, cares) {
 			return
 		}
-		at.only(cares, []string{"resolvers", "query_timeout_seconds", "query_tries"}, []string{"use_resolvers_as_fallback"})
-		at.field("resolvers").readServers(cares.GetResolvers(), d)
-		d.Timeout = time.Duration(min(cares.GetQueryTimeoutSeconds().GetValue(), uint64(longest/time.Second))) * time.Second //nolint:gosec // it is small enough
-		d.Attempts = count(cares.GetQueryTries(), 0)
+		at.checkFields(cares, []string{"resolvers", "query_timeout_seconds", "query_tries"}, []string{"use_resolvers_as_fallback"})
+		at.field("resolvers").readDNSServers(cares.GetResolvers(), d)
+		d.Timeout = time.Duration(min(cares.GetQueryTimeoutSeconds().GetValue(), uint64(maxDuration/time.Second))) * time.Second //nolint:gosec // it is small enough
+		d.Attempts = uint32Or(cares.GetQueryTries(), 0)
 	case packed != nil:
 		at.ignore()
 	case m.GetDnsResolutionConfig() != nil:
 		at := p.field("dns_resolution_config")
 		o := m.GetDnsResolutionConfig()
-		at.only(o, []string{"resolvers"}, nil)
-		at.field("resolvers").readServers(o.GetResolvers(), d)
+		at.checkFields(o, []string{"resolvers"}, nil)
+		at.field("resolvers").readDNSServers(o.GetResolvers(), d)
 	default:
-		p.field("dns_resolvers").readServers(m.GetDnsResolvers(), d)
+		p.field("dns_resolvers").readDNSServers(m.GetDnsResolvers(), d)
 	}
 }
 
-func (p place) readServers(servers []*corev3.Address, d *config.DNS) {
+func (p fieldReader) readDNSServers(servers []*corev3.Address, d *config.DNS) {
 	for i, s := range servers {
 		if socket := s.GetSocketAddress(); socket.GetProtocol() == corev3.SocketAddress_UDP {
 			s = proto.CloneOf(s) // TCP is what is said where nothing is: of name servers neither counts
@@ -69,7 +69,7 @@ func (p place) readServers(servers []*corev3.Address, d *config.DNS) {
 		}
 		server, err := netip.ParseAddrPort(text)
 		if err != nil {
-			p.index(i).refuse("expected socket_address")
+			p.index(i).reject("expected socket_address")
 			continue
 		}
 		if server.Port() == 0 {

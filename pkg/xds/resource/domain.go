@@ -8,13 +8,13 @@ import (
 )
 
 // readDomains reads the domains of a virtual host.
-func (p place) readDomains(list []string) (domains []string) {
+func (p fieldReader) readDomains(list []string) (domains []string) {
 	if len(list) == 0 {
-		p.refuse("is empty")
+		p.reject("is empty")
 	}
 	for i, d := range list {
 		if problem := domainProblem(d); problem != "" {
-			p.index(i).refuse("%q: %s", d, problem)
+			p.index(i).reject("%q: %s", d, problem)
 			continue
 		}
 		if d = lower(d); !slices.Contains(domains, d) {
@@ -36,12 +36,12 @@ func domainProblem(domain string) string {
 }
 
 // checkDomains refuses a domain that two virtual hosts have.
-func (p place) checkDomains(t *config.RouteTable) {
+func (p fieldReader) checkDomains(t *config.RouteTable) {
 	owner := make(map[string]string)
 	for i, v := range t.VirtualHosts {
 		for _, d := range v.Domains {
 			if other, taken := owner[d]; taken {
-				p.field("virtual_hosts").index(i).field("domains").refuse("%q is already a domain of the virtual host %q", d, other)
+				p.field("virtual_hosts").index(i).field("domains").reject("%q is already a domain of the virtual host %q", d, other)
 			}
 			owner[d] = v.Name
 		}

@@ -10,7 +10,7 @@ import (
 )
 
 // What Envoy calls a prefix is read as one; what would lead requests elsewhere is refused.
-func TestDomainsWithAStarAtTheEnd(t *testing.T) {
+func TestSuffixWildcardDomains(t *testing.T) {
 	const place = "virtual_hosts[0].domains[0]: "
 	for domain, want := range map[string]string{
 		"x.*": "", "shop-*": "", "*": "", "*.x": "", "x:*": "", "*.x:80": "",
@@ -21,7 +21,7 @@ func TestDomainsWithAStarAtTheEnd(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		table, err := ReadRoutes(body, Kinds{})
+		table, err := ReadRoutes(body, Capabilities{})
 		got := ""
 		if err != nil {
 			got = err.Error()
@@ -36,7 +36,7 @@ func TestDomainsWithAStarAtTheEnd(t *testing.T) {
 
 // A name with the root's dot and the one without are two domains, as Envoy has it; Istio's
 // sidecars are told both (TestIstiod in test/xds).
-func TestDomainsWithARootDot(t *testing.T) {
+func TestDomainsWithTrailingDot(t *testing.T) {
 	read := func(hosts ...[]string) (*RouteTable, error) {
 		m := &routev3.RouteConfiguration{Name: "t"}
 		for i, domains := range hosts {
@@ -46,7 +46,7 @@ func TestDomainsWithARootDot(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return ReadRoutes(body, Kinds{})
+		return ReadRoutes(body, Capabilities{})
 	}
 	got, err := read([]string{"x.test", "X.test.", "y.test.", "Y.test."}, []string{"y.test"})
 	if err != nil {

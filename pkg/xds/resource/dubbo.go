@@ -25,8 +25,8 @@ const (
 
 // readDubbo reads a proxy of Dubbo. Its routes, which are not those of HTTP, become a
 // table of its own, which is told to l.
-func (p place) readDubbo(m *dubbov3.DubboProxy, l *Listener) *config.Proxy {
-	p.only(m, []string{"route_config", "multiple_route_config", "drds", "dubbo_filters"}, nil)
+func (p fieldReader) readDubbo(m *dubbov3.DubboProxy, l *Listener) *config.Proxy {
+	p.checkFields(m, []string{"route_config", "multiple_route_config", "drds", "dubbo_filters"}, nil)
 	out := &config.Proxy{
 		Downstream:    []config.Protocol{config.Dubbo},
 		Upstream:      config.Dubbo,
@@ -37,63 +37,63 @@ func (p place) readDubbo(m *dubbov3.DubboProxy, l *Listener) *config.Proxy {
 	}
 	for i, f := range m.GetDubboFilters() {
 		if f.GetName() != "envoy.filters.dubbo.router" {
-			p.field("dubbo_filters").index(i).refuse("%s is not supported", f.GetName())
+			p.field("dubbo_filters").index(i).reject("%s is not supported", f.GetName())
 		}
 	}
 	list, at := m.GetRouteConfig(), p.field("route_config")
 	if len(list) > 0 && m.GetRouteSpecifier() != nil {
-		at.refuse("cannot be set together with drds or multiple_route_config")
+		at.reject("cannot be set together with drds or multiple_route_config")
 	}
 	// As of HTTP: no resource has a name with a line break.
-	out.RouteTable = fmt.Sprintf("%s\n%d %s", l.Config.Name, len(l.Tables), m.GetMultipleRouteConfig().GetName())
+	out.RouteTable = fmt.Sprintf("%s\n%d %s", l.Config.Name, len(l.InlineTables), m.GetMultipleRouteConfig().GetName())
 	switch r := m.GetRouteSpecifier().(type) {
 	case nil:
-		l.Tables = append(l.Tables, at.readDubboTable(out.RouteTable, list))
+		l.InlineTables = append(l.InlineTables, at.readDubboTable(out.RouteTable, list))
 	case *dubbov3.DubboProxy_MultipleRouteConfig:
 		at = p.field("multiple_route_config").field("route_config")
-		l.Tables = append(l.Tables, at.readDubboTable(out.RouteTable, r.MultipleRouteConfig.GetRouteConfig()))
+		l.InlineTables = append(l.InlineTables, at.readDubboTable(out.RouteTable, r.MultipleRouteConfig.GetRouteConfig()))
 	case *dubbov3.DubboProxy_Drds:
 		at = p.field("drds")
 		if r.Drds.GetRouteConfigName() == "" {
-			at.field("route_config_name").refuse("is missing")
+			at.field("route_config_name").reject("is missing")
 		}
-		out.RouteTable = DubboTable(r.Drds.GetRouteConfigName())
-		at.awaitRoutes(out.RouteTable, r.Drds.GetConfigSource(), l)
+		out.RouteTable = DubboTableName(r.Drds.GetRouteConfigName())
+		at.addRouteConfig(out.RouteTable, r.Drds.GetConfigSource(), l)
 	default:
-		p.refuseOther(m, "route_specifier", "route_config", "multiple_route_config", "drds")
+		p.rejectOneof(m, "route_specifier", "route_config", "multiple_route_config", "drds")
 	}
 	return out
 }
 
-// dubboTables begins the names of tables that are resources of DubboRouteType.
-const dubboTables = "dubbo\n"
+// dubboTablePrefix begins the names of tables that are resources of DubboRouteType.
+const dubboTablePrefix = "dubbo\n"
 
-// DubboTable is what the table is called that a resource of DubboRouteType becomes. No
+// DubboTableName is what the table is called that a resource of DubboRouteType becomes. No
 // resource of RouteType is called so.
-func DubboTable(resource string) string { return dubboTables + resource }
+func DubboTableName(resource string) string { return dubboTablePrefix + resource }
 
-// DubboRoutes returns the resource of DubboRouteType that becomes a table; ok is false if
+// DubboResourceName returns the resource of DubboRouteType that becomes a table; ok is false if
 // the table is one of a resource of RouteType.
-func DubboRoutes(table string) (resource string, ok bool) {
-	return strings.CutPrefix(table, dubboTables)
+func DubboResourceName(table string) (resource string, ok bool) {
+	return strings.CutPrefix(table, dubboTablePrefix)
 }
 
 // ReadDubboRoutes reads a serialized MultipleRouteConfiguration, whose table is called
-// what DubboTable says. The error is Refused.
-func ReadDubboRoutes(body []byte, k Kinds) (*RouteTable, error) {
+// what DubboTableName says. The error is Refused.
+func ReadDubboRoutes(body []byte, k Capabilities) (*RouteTable, error) {
 	m := &dubbov3.MultipleRouteConfiguration{}
-	r := &report{kinds: k}
-	p := place{report: r}
+	r := &report{capabilities: k}
+	p := fieldReader{report: r}
 	if err := p.unmarshal(body, m); err != nil {
 		return nil, err
 	}
-	t := &RouteTable{Config: p.field("route_config").readDubboTable(DubboTable(m.GetName()), m.GetRouteConfig())}
-	err := r.result()
-	t.Ignored, t.Keys = r.ignored, r.runtimeKeys()
+	t := &RouteTable{Config: p.field("route_config").readDubboTable(DubboTableName(m.GetName()), m.GetRouteConfig())}
+	err := r.rejection()
+	t.Ignored, t.RuntimeKeys = r.ignored, r.runtimeKeys()
 	return t, err
 }
 
-func (p place) readDubboTable(name string, list []*dubbov3.RouteConfiguration) *config.RouteTable {
+func (p fieldReader) readDubboTable(name string, list []*dubbov3.RouteConfiguration) *config.RouteTable {
 	all := &config.VirtualHost{Name: "dubbo", Domains: []string{"*"}}
 	for i, c := range list {
 		p.index(i).readDubboRoutes(c, all)
@@ -103,14 +103,14 @@ func (p place) readDubboTable(name string, list []*dubbov3.RouteConfiguration) *
 
 // readDubboRoutes adds the routes of one interface, or of many by a wildcard, to all:
 // the first route that a call meets is its own.
-func (p place) readDubboRoutes(m *dubbov3.RouteConfiguration, all *config.VirtualHost) {
+func (p fieldReader) readDubboRoutes(m *dubbov3.RouteConfiguration, all *config.VirtualHost) {
 	var of []config.HeaderMatch
-	if is, ok := p.field("interface").wildcard(m.GetInterface()); ok {
-		of = append(of, config.HeaderMatch{Name: dubboService, Is: is})
+	if is, ok := p.field("interface").wildcardMatch(m.GetInterface()); ok {
+		of = append(of, config.HeaderMatch{Name: dubboService, Matcher: is})
 	}
 	for _, c := range []struct{ name, value string }{{dubboGroup, m.GetGroup()}, {dubboVersion, m.GetVersion()}} {
 		if c.value != "" {
-			of = append(of, config.HeaderMatch{Name: c.name, Is: &config.ValueMatch{Kind: config.ValueExact, Text: c.value}})
+			of = append(of, config.HeaderMatch{Name: c.name, Matcher: &config.ValueMatch{Kind: config.ValueExact, Text: c.value}})
 		}
 	}
 	for i, r := range m.GetRoutes() {
@@ -124,18 +124,18 @@ func (p place) readDubboRoutes(m *dubbov3.RouteConfiguration, all *config.Virtua
 	}
 }
 
-// wildcard reads a name that may begin or end with a star; ok is false if it is any.
-func (p place) wildcard(text string) (is *config.ValueMatch, ok bool) {
+// wildcardMatch reads a name that may begin or end with a star; ok is false if it is any.
+func (p fieldReader) wildcardMatch(text string) (is *config.ValueMatch, ok bool) {
 	prefix, isPrefix := strings.CutSuffix(text, "*")
 	suffix, isSuffix := strings.CutPrefix(text, "*")
 	switch {
 	case text == "":
-		p.refuse("is missing")
+		p.reject("is missing")
 		return nil, false
 	case text == "*":
 		return nil, false
 	case strings.Contains(strings.Trim(text, "*"), "*"), isPrefix && isSuffix:
-		p.refuse("%q: only one wildcard is supported, at the start or at the end", text)
+		p.reject("%q: only one wildcard is supported, at the start or at the end", text)
 		return nil, false
 	case isPrefix:
 		return &config.ValueMatch{Kind: config.ValuePrefix, Text: prefix}, true
@@ -145,11 +145,11 @@ func (p place) wildcard(text string) (is *config.ValueMatch, ok bool) {
 	return &config.ValueMatch{Kind: config.ValueExact, Text: text}, true
 }
 
-func (p place) readDubboMatch(m *dubbov3.RouteMatch) (out []config.HeaderMatch) {
+func (p fieldReader) readDubboMatch(m *dubbov3.RouteMatch) (out []config.HeaderMatch) {
 	if name := m.GetMethod().GetName(); name != nil {
 		is := &config.ValueMatch{}
-		p.field("method").field("name").readText(name, is)
-		out = append(out, config.HeaderMatch{Name: dubboMethod, Is: is})
+		p.field("method").field("name").readStringMatcher(name, is)
+		out = append(out, config.HeaderMatch{Name: dubboMethod, Matcher: is})
 	}
 	for i, h := range m.GetHeaders() {
 		out = append(out, p.field("headers").index(i).readHeader(h))
@@ -158,40 +158,40 @@ func (p place) readDubboMatch(m *dubbov3.RouteMatch) (out []config.HeaderMatch) 
 }
 
 // readArguments reads what the arguments of calls are to be.
-func (p place) readArguments(all map[uint32]*dubbov3.MethodMatch_ParameterMatchSpecifier) (out []config.ArgumentMatch) {
+func (p fieldReader) readArguments(all map[uint32]*dubbov3.MethodMatch_ParameterMatchSpecifier) (out []config.ArgumentMatch) {
 	for _, i := range slices.Sorted(maps.Keys(all)) {
 		at := p.key(strconv.FormatUint(uint64(i), 10))
-		if i > mostArguments {
-			at.refuse("is not a valid argument index: a method has at most 255 arguments")
+		if i > maxArguments {
+			at.reject("is not a valid argument index: a method has at most 255 arguments")
 			continue
 		}
 		one := config.ArgumentMatch{Index: int(i)}
 		switch s := all[i].GetParameterMatchSpecifier().(type) {
 		case *dubbov3.MethodMatch_ParameterMatchSpecifier_ExactMatch:
-			one.Is.Kind, one.Is.Text = config.ValueExact, s.ExactMatch
+			one.Matcher.Kind, one.Matcher.Text = config.ValueExact, s.ExactMatch
 		case *dubbov3.MethodMatch_ParameterMatchSpecifier_RangeMatch:
-			one.Is.Kind, one.Is.From, one.Is.To = config.ValueRange, s.RangeMatch.GetStart(), s.RangeMatch.GetEnd()
+			one.Matcher.Kind, one.Matcher.From, one.Matcher.To = config.ValueRange, s.RangeMatch.GetStart(), s.RangeMatch.GetEnd()
 		default:
-			at.refuse("expected exact_match or range_match")
+			at.reject("expected exact_match or range_match")
 		}
 		out = append(out, one)
 	}
 	return out
 }
 
-// mostArguments is how many a method of Java may have (JVM specification 4.3.3).
-const mostArguments = 255
+// maxArguments is how many a method of Java may have (JVM specification 4.3.3).
+const maxArguments = 255
 
-func (p place) readDubboForward(m *dubbov3.RouteAction) *config.Forward {
+func (p fieldReader) readDubboForward(m *dubbov3.RouteAction) *config.Forward {
 	// Clusters speak HTTP/1.1 if they say nothing, to callers of HTTP.
-	out := &config.Forward{Upstream: config.Dubbo, Metadata: labels(m.GetMetadataMatch().GetFilterMetadata()[subsetLabels])}
+	out := &config.Forward{Upstream: config.Dubbo, Metadata: labels(m.GetMetadataMatch().GetFilterMetadata()[lbNamespace])}
 	switch c := m.GetClusterSpecifier().(type) {
 	case *dubbov3.RouteAction_Cluster:
 		out.Cluster = c.Cluster
 	case *dubbov3.RouteAction_WeightedClusters:
 		p.field("weighted_clusters").readWeighted(c.WeightedClusters, out)
 	default:
-		p.refuseOther(m, "cluster_specifier", "cluster", "weighted_clusters")
+		p.rejectOneof(m, "cluster_specifier", "cluster", "weighted_clusters")
 	}
 	return out
 }

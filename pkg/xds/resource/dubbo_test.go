@@ -17,8 +17,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/router"
 )
 
-// dubboListener is a serialized listener with a proxy of Dubbo, which text describes.
-func dubboListener(t *testing.T, text string) []byte {
+// dubboListenerBody is a serialized listener with a proxy of Dubbo, which text describes.
+func dubboListenerBody(t *testing.T, text string) []byte {
 	t.Helper()
 	m := &dubbov3.DubboProxy{}
 	if err := prototext.Unmarshal([]byte(text), m); err != nil {
@@ -43,8 +43,8 @@ func dubboListener(t *testing.T, text string) []byte {
 	return body
 }
 
-func TestCallsOfDubboAreRouted(t *testing.T) {
-	l, err := ReadListener(dubboListener(t, `
+func TestDubboRouting(t *testing.T) {
+	l, err := ReadListener(dubboListenerBody(t, `
 		stat_prefix: "dubbo"
 		dubbo_filters: {name: "envoy.filters.dubbo.router"}
 		multiple_route_config: {
@@ -58,15 +58,15 @@ func TestCallsOfDubboAreRouted(t *testing.T) {
 			route_config: {name: "three", interface: "org.bank.*", routes: {match: {}, route: {cluster: "bank"}}}
 			route_config: {name: "four", interface: "*.Stock", routes: {match: {method: {name: {safe_regex: {regex: "f.*"}}}}, route: {cluster: "stock"}}}
 			route_config: {name: "five", interface: "*", routes: {match: {method: {name: {suffix: "Any"}}}, route: {cluster: "any"}}}
-		}`), kinds())
+		}`), testCapabilities())
 	if err != nil {
 		t.Fatal(err)
 	}
 	proxy := l.Config.FilterChains[0].Proxy
-	if len(l.Tables) != 1 || proxy.RouteTable != l.Tables[0].Name || len(proxy.Downstream) != 1 || proxy.Downstream[0] != config.Dubbo || proxy.Upstream != config.Dubbo {
-		t.Fatalf("the proxy is %+v, with %d tables", proxy, len(l.Tables))
+	if len(l.InlineTables) != 1 || proxy.RouteTable != l.InlineTables[0].Name || len(proxy.Downstream) != 1 || proxy.Downstream[0] != config.Dubbo || proxy.Upstream != config.Dubbo {
+		t.Fatalf("the proxy is %+v, with %d tables", proxy, len(l.InlineTables))
 	}
-	table, err := router.Compile(l.Tables[0])
+	table, err := router.Compile(l.InlineTables[0])
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -107,7 +107,7 @@ func TestCallsOfDubboAreRouted(t *testing.T) {
 	}
 }
 
-func TestWhatIsRefusedOfDubbo(t *testing.T) {
+func TestRejectedDubboConfig(t *testing.T) {
 	const route = `interface: "org.Shop", routes: {match: {}, route: {cluster: "shop"}}`
 	for text, want := range map[string]string{
 		`drds: {config_source: {ads: {}}}`:                                                                                                           "typed_config.drds.route_config_name: is missing",
@@ -123,25 +123,25 @@ func TestWhatIsRefusedOfDubbo(t *testing.T) {
 		`route_config: {interface: "a", routes: {match: {}, route: {weighted_clusters: {clusters: {name: "b"}}}}}`:                                   "the sum of the weights is 0",
 		`route_config: {` + route + `}, multiple_route_config: {route_config: {` + route + `}}`:                                                      "together with drds or multiple_route_config",
 	} {
-		if _, err := ReadListener(dubboListener(t, text), kinds()); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := ReadListener(dubboListenerBody(t, text), testCapabilities()); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", text, err, want)
 		}
 	}
 }
 
-// TestRoutesOfDubboByThemselves: they go by a name that no routes of HTTP have.
-func TestRoutesOfDubboByThemselves(t *testing.T) {
-	l, err := ReadListener(dubboListener(t, `drds: {route_config_name: "shop" config_source: {ads: {} initial_fetch_timeout: {seconds: 4}}}`), kinds())
+// TestDubboRouteDiscovery: they go by a name that no routes of HTTP have.
+func TestDubboRouteDiscovery(t *testing.T) {
+	l, err := ReadListener(dubboListenerBody(t, `drds: {route_config_name: "shop" config_source: {ads: {} initial_fetch_timeout: {seconds: 4}}}`), testCapabilities())
 	if err != nil {
 		t.Fatal(err)
 	}
-	if proxy := l.Config.FilterChains[0].Proxy; len(l.Tables) != 0 || len(l.Routes) != 1 || l.Routes[0] != proxy.RouteTable || l.RoutesTimeout.Seconds() != 4 {
-		t.Errorf("the listener waits for %q for %v, and its table is %q", l.Routes, l.RoutesTimeout, proxy.RouteTable)
+	if proxy := l.Config.FilterChains[0].Proxy; len(l.InlineTables) != 0 || len(l.RouteConfigNames) != 1 || l.RouteConfigNames[0] != proxy.RouteTable || l.InitialFetchTimeout.Seconds() != 4 {
+		t.Errorf("the listener waits for %q for %v, and its table is %q", l.RouteConfigNames, l.InitialFetchTimeout, proxy.RouteTable)
 	}
-	if name, ok := DubboRoutes(l.Routes[0]); name != "shop" || !ok {
+	if name, ok := DubboResourceName(l.RouteConfigNames[0]); name != "shop" || !ok {
 		t.Errorf("the resource is %q, %t", name, ok)
 	}
-	if _, ok := DubboRoutes("shop"); ok {
+	if _, ok := DubboResourceName("shop"); ok {
 		t.Error("HTTP routes are accepted as Dubbo routes")
 	}
 	m := &dubbov3.MultipleRouteConfiguration{}
@@ -152,15 +152,15 @@ func TestRoutesOfDubboByThemselves(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	table, err := ReadDubboRoutes(body, kinds())
-	if err != nil || table.Config.Name != DubboTable("shop") || table.Config.VirtualHosts[0].Routes[0].Forward.Cluster != "c" {
+	table, err := ReadDubboRoutes(body, testCapabilities())
+	if err != nil || table.Config.Name != DubboTableName("shop") || table.Config.VirtualHosts[0].Routes[0].Forward.Cluster != "c" {
 		t.Errorf("the table is %+v, %v", table, err)
 	}
 	m.RouteConfig[0].Interface = ""
 	if body, err = proto.Marshal(m); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := ReadDubboRoutes(body, kinds()); err == nil || err.Error() != "route_config[0].interface: is missing" {
+	if _, err := ReadDubboRoutes(body, testCapabilities()); err == nil || err.Error() != "route_config[0].interface: is missing" {
 		t.Errorf("an interface is missing: %v", err)
 	}
 }
@@ -179,17 +179,17 @@ func (a arguments) Argument(i int) (string, bool) {
 	return a[i], true
 }
 
-func TestCallsOfDubboAreRoutedByTheirArguments(t *testing.T) {
-	l, err := ReadListener(dubboListener(t, `route_config: {
+func TestDubboRoutingByArguments(t *testing.T) {
+	l, err := ReadListener(dubboListenerBody(t, `route_config: {
 		name: "shop", interface: "*"
 		routes: {match: {method: {params_match: {key: 1 value: {range_match: {start: -10 end: 10}}} params_match: {key: 0 value: {exact_match: "blue"}}}}, route: {cluster: "both"}}
 		routes: {match: {method: {params_match: {key: 0 value: {exact_match: "blue"}}}}, route: {cluster: "first"}}
 		routes: {match: {}, route: {cluster: "any"}}
-	}`), kinds())
+	}`), testCapabilities())
 	if err != nil {
 		t.Fatal(err)
 	}
-	table, err := router.Compile(l.Tables[0])
+	table, err := router.Compile(l.InlineTables[0])
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -228,7 +228,7 @@ func FuzzReadDubboRoutes(f *testing.F) {
 		f.Add(body)
 	}
 	f.Fuzz(func(t *testing.T, body []byte) {
-		read, err := ReadDubboRoutes(body, kinds())
+		read, err := ReadDubboRoutes(body, testCapabilities())
 		if err != nil {
 			return
 		}

@@ -14,9 +14,9 @@ import (
 	matcherv3 "github.com/envoyproxy/go-control-plane/envoy/type/matcher/v3"
 )
 
-// TestEmptyMessagesOfFiltersAreNotAbsent: a message that restricts what passes is refused if it
+// TestEmptyFilterMessagesAreNotAbsent: a message that restricts what passes is refused if it
 // is empty. It must not be read as if it were absent.
-func TestEmptyMessagesOfFiltersAreNotAbsent(t *testing.T) {
+func TestEmptyFilterMessagesAreNotAbsent(t *testing.T) {
 	policy := func(permission, principal, rest string) string {
 		return `{"@type": "rbac.v3.RBAC", "rules": {"policies": {"p": {"permissions": [` + permission + `], "principals": [` + principal + `]` + rest + `}}}}`
 	}
@@ -124,17 +124,17 @@ func TestEmptyMessagesOfFiltersAreNotAbsent(t *testing.T) {
 	}
 }
 
-// TestWhatIsNotBuiltOfFiltersIsRefusedIfEmpty tries each key of a filter that is an object and is
+// TestEmptyUnsupportedFilterMessagesAreRejected tries each key of a filter that is an object and is
 // not built: an empty one is a message that was set.
-func TestWhatIsNotBuiltOfFiltersIsRefusedIfEmpty(t *testing.T) {
+func TestEmptyUnsupportedFilterMessagesAreRejected(t *testing.T) {
 	tried := 0
-	for i := range translations {
-		k := allKinds().filter(translations[i].name)
-		for _, u := range unbuiltObjects(reflect.TypeOf(k.Config()).Elem(), "%s", nil) {
+	for i := range filterMappings {
+		k := allCapabilities().streamFilter(filterMappings[i].name)
+		for _, u := range unsupportedObjects(reflect.TypeOf(k.Config()).Elem(), "%s", nil) {
 			tried++
-			r := &report{kinds: allKinds()}
-			place{report: r}.fill(k.Config(), []byte(u.text))
-			if err := errorText(r.result()); !strings.Contains(err, u.key+" is not supported") {
+			r := &report{capabilities: allCapabilities()}
+			fieldReader{report: r}.decodeSettings(k.Config(), []byte(u.text))
+			if err := errorText(r.rejection()); !strings.Contains(err, u.key+" is not supported") {
 				t.Errorf("%s: %s is rejected because of %q", k.Name, u.text, err)
 			}
 		}
@@ -144,11 +144,11 @@ func TestWhatIsNotBuiltOfFiltersIsRefusedIfEmpty(t *testing.T) {
 	}
 }
 
-// unbuiltObject is a document in which only the objects around an empty one are.
-type unbuiltObject struct{ key, text string }
+// unsupportedObject is a document in which only the objects around an empty one are.
+type unsupportedObject struct{ key, text string }
 
-// unbuiltObjects returns those of a structure; around is the text around it.
-func unbuiltObjects(of reflect.Type, around string, outer []reflect.Type) (all []unbuiltObject) {
+// unsupportedObjects returns those of a structure; around is the text around it.
+func unsupportedObjects(of reflect.Type, around string, outer []reflect.Type) (all []unsupportedObject) {
 	if slices.Contains(outer, of) { // a condition in a condition
 		return nil
 	}
@@ -157,12 +157,12 @@ func unbuiltObjects(of reflect.Type, around string, outer []reflect.Type) (all [
 		key, inner, form := f.Tag.Get("key"), f.Type, "%s"
 		if f.Anonymous {
 			if inner.Kind() == reflect.Struct {
-				all = append(all, unbuiltObjects(inner, around, outer)...)
+				all = append(all, unsupportedObjects(inner, around, outer)...)
 			}
 			continue
 		}
 		if name := f.Tag.Get("unbuilt"); name != "" && (inner.Kind() == reflect.Map || inner.Kind() == reflect.Pointer) {
-			all = append(all, unbuiltObject{name, fmt.Sprintf(around, fmt.Sprintf("{%q: {}}", key))})
+			all = append(all, unsupportedObject{name, fmt.Sprintf(around, fmt.Sprintf("{%q: {}}", key))})
 			continue
 		}
 		for inner.Kind() == reflect.Pointer || inner.Kind() == reflect.Slice || inner.Kind() == reflect.Map {
@@ -175,14 +175,14 @@ func unbuiltObjects(of reflect.Type, around string, outer []reflect.Type) (all [
 			inner = inner.Elem()
 		}
 		if key != "" && inner.Kind() == reflect.Struct {
-			all = append(all, unbuiltObjects(inner, fmt.Sprintf(around, fmt.Sprintf("{%q: %s}", key, form)), outer)...)
+			all = append(all, unsupportedObjects(inner, fmt.Sprintf(around, fmt.Sprintf("{%q: %s}", key, form)), outer)...)
 		}
 	}
 	return all
 }
 
-// TestEmptyConditionsOfRoutesAreRefused unless Envoy takes them for the presence of a field.
-func TestEmptyConditionsOfRoutesAreRefused(t *testing.T) {
+// TestEmptyRouteConditionsAreRejected unless Envoy takes them for the presence of a field.
+func TestEmptyRouteConditionsAreRejected(t *testing.T) {
 	slash := &routev3.RouteMatch_Prefix{Prefix: "/"}
 	for name, m := range map[string]*routev3.RouteMatch{
 		"no path":           {},
@@ -193,16 +193,16 @@ func TestEmptyConditionsOfRoutesAreRefused(t *testing.T) {
 		"a field":           {PathSpecifier: slash, Headers: []*routev3.HeaderMatcher{{Name: "x", HeaderMatchSpecifier: &routev3.HeaderMatcher_StringMatch{StringMatch: &matcherv3.StringMatcher{}}}}},
 		"a query parameter": {PathSpecifier: slash, QueryParameters: []*routev3.QueryParameterMatcher{{Name: "x", QueryParameterMatchSpecifier: &routev3.QueryParameterMatcher_StringMatch{StringMatch: &matcherv3.StringMatcher{}}}}},
 	} {
-		r := &report{kinds: allKinds()}
-		if (place{report: r}).readMatch(m); r.result() == nil {
+		r := &report{capabilities: allCapabilities()}
+		if (fieldReader{report: r}).readMatch(m); r.rejection() == nil {
 			t.Errorf("%s: it is accepted", name)
 		}
 	}
 }
 
-// TestEmptyTrustIsRefused: a trusted_ca without certificates is not the same as none, with which
+// TestEmptyTrustedCAIsRejected: a trusted_ca without certificates is not the same as none, with which
 // nobody's certificate is verified.
-func TestEmptyTrustIsRefused(t *testing.T) {
+func TestEmptyTrustedCAIsRejected(t *testing.T) {
 	context := func(v *tlsv3.CertificateValidationContext) *tlsv3.CommonTlsContext {
 		return &tlsv3.CommonTlsContext{ValidationContextType: &tlsv3.CommonTlsContext_ValidationContext{ValidationContext: v}}
 	}
@@ -229,11 +229,11 @@ func TestEmptyTrustIsRefused(t *testing.T) {
 		"a provider":             {ValidationContextType: &tlsv3.CommonTlsContext_ValidationContextCertificateProviderInstance{}},
 		"a certificate's secret": {TlsCertificateSdsSecretConfigs: []*tlsv3.SdsSecretConfig{{}}},
 	} {
-		r := &report{kinds: allKinds()}
+		r := &report{capabilities: allCapabilities()}
 		c := &clusterv3.Cluster{Name: "c", TransportSocket: &corev3.TransportSocket{Name: "tls", ConfigType: &corev3.TransportSocket_TypedConfig{
 			TypedConfig: packed(t, &tlsv3.UpstreamTlsContext{CommonTlsContext: m, Sni: "a"}),
 		}}}
-		if (place{report: r}).readSockets(c, &Cluster{}); r.result() == nil {
+		if (fieldReader{report: r}).readTransportSockets(c, &Cluster{}); r.rejection() == nil {
 			t.Errorf("%s: it is accepted", name)
 		}
 	}

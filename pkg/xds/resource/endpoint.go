@@ -11,14 +11,14 @@ import (
 	"github.com/weft-proxy/weft/pkg/config"
 )
 
-// Assignment is what a resource of EndpointType says. Immutable.
-type Assignment struct {
+// LoadAssignment is what a resource of EndpointType says. Immutable.
+type LoadAssignment struct {
 	Name       string
-	Hosts      []Endpoint
+	Endpoints  []Endpoint
 	Localities []config.LocalityWeight
 	// Overprovisioning is as in config.Failover; 0: nothing is said.
 	Overprovisioning float64
-	Drops            []config.Drop
+	DropOverloads    []config.DropOverload
 	Ignored          []string
 }
 
@@ -30,45 +30,45 @@ type Endpoint struct {
 
 // The namespaces of an endpoint's metadata that count.
 const (
-	socketLabels = "envoy.transport_socket_match"
-	subsetLabels = "envoy.lb"
+	transportSocketNamespace = "envoy.transport_socket_match"
+	lbNamespace              = "envoy.lb"
 )
 
-// mostPriority is the API's.
-const mostPriority = 128
+// maxPriority is the API's.
+const maxPriority = 128
 
-// ReadEndpoints reads a serialized ClusterLoadAssignment. The error is Refused.
-func ReadEndpoints(body []byte, k Kinds) (*Assignment, error) {
+// ReadLoadAssignment reads a serialized ClusterLoadAssignment. The error is Refused.
+func ReadLoadAssignment(body []byte, k Capabilities) (*LoadAssignment, error) {
 	m := &endpointv3.ClusterLoadAssignment{}
-	r := &report{kinds: k}
-	p := place{report: r}
+	r := &report{capabilities: k}
+	p := fieldReader{report: r}
 	if err := p.unmarshal(body, m); err != nil {
 		return nil, err
 	}
 	a := p.readAssignment(m, false)
-	err := r.result()
+	err := r.rejection()
 	a.Ignored = r.ignored
 	return a, err
 }
 
-func (p place) readAssignment(m *endpointv3.ClusterLoadAssignment, names bool) *Assignment {
-	a := &Assignment{Name: m.GetClusterName()}
-	p.only(m, []string{"cluster_name", "endpoints", "policy"}, []string{"named_endpoints"})
+func (p fieldReader) readAssignment(m *endpointv3.ClusterLoadAssignment, names bool) *LoadAssignment {
+	a := &LoadAssignment{Name: m.GetClusterName()}
+	p.checkFields(m, []string{"cluster_name", "endpoints", "policy"}, []string{"named_endpoints"})
 	if policy := m.GetPolicy(); policy != nil {
 		at := p.field("policy")
-		at.only(policy, []string{"overprovisioning_factor", "drop_overloads"}, nil)
+		at.checkFields(policy, []string{"overprovisioning_factor", "drop_overloads"}, nil)
 		if f := policy.GetOverprovisioningFactor(); f != nil && f.GetValue() == 0 {
-			at.field("overprovisioning_factor").refuse("is 0, expected at least 1")
+			at.field("overprovisioning_factor").reject("is 0, expected at least 1")
 		}
 		a.Overprovisioning = float64(policy.GetOverprovisioningFactor().GetValue()) / 100
-		a.Drops = at.field("drop_overloads").readDrops(policy.GetDropOverloads())
+		a.DropOverloads = at.field("drop_overloads").readDrops(policy.GetDropOverloads())
 	}
 	seen := make(map[string]bool)
 	for i, l := range m.GetEndpoints() {
 		at := p.field("endpoints").index(i)
-		at.only(l, []string{"locality", "lb_endpoints", "load_balancing_weight", "priority"}, []string{"load_balancer_endpoints", "leds_cluster_locality_config"})
-		if l.GetPriority() > mostPriority {
-			at.field("priority").refuse("is %d, expected at most %d", l.GetPriority(), mostPriority)
+		at.checkFields(l, []string{"locality", "lb_endpoints", "load_balancing_weight", "priority"}, []string{"load_balancer_endpoints", "leds_cluster_locality_config"})
+		if l.GetPriority() > maxPriority {
+			at.field("priority").reject("is %d, expected at most %d", l.GetPriority(), maxPriority)
 		}
 		where := config.Locality{Region: l.GetLocality().GetRegion(), Zone: l.GetLocality().GetZone(), SubZone: l.GetLocality().GetSubZone()}
 		if l.GetLoadBalancingWeight() != nil {
@@ -82,36 +82,36 @@ func (p place) readAssignment(m *endpointv3.ClusterLoadAssignment, names bool) *
 			}
 			seen[h.Address] = true
 			if weights += uint64(h.Weight); weights > math.MaxUint32 {
-				at.field("lb_endpoints").refuse("the sum of the weights is greater than %d", uint32(math.MaxUint32))
+				at.field("lb_endpoints").reject("the sum of the weights is greater than %d", uint32(math.MaxUint32))
 				break
 			}
 			h.Priority, h.Locality = l.GetPriority(), where
-			a.Hosts = append(a.Hosts, h)
+			a.Endpoints = append(a.Endpoints, h)
 		}
 	}
 	return a
 }
 
-func (p place) readDrops(list []*endpointv3.ClusterLoadAssignment_Policy_DropOverload) (all []config.Drop) {
+func (p fieldReader) readDrops(list []*endpointv3.ClusterLoadAssignment_Policy_DropOverload) (all []config.DropOverload) {
 	for i, d := range list {
 		at := p.index(i)
 		if d.GetCategory() == "" {
-			at.field("category").refuse("is missing")
+			at.field("category").reject("is missing")
 		}
-		if share := at.field("drop_percentage").millionths(d.GetDropPercentage()); share > 0 {
-			all = append(all, config.Drop{Category: d.GetCategory(), Share: share})
+		if share := at.field("drop_percentage").fractionPerMillion(d.GetDropPercentage()); share > 0 {
+			all = append(all, config.DropOverload{Category: d.GetCategory(), PerMillion: share})
 		}
 	}
 	return all
 }
 
 // readEndpoint returns a host; ok is false for one that cannot be read.
-func (p place) readEndpoint(m *endpointv3.LbEndpoint, names bool) (h Endpoint, ok bool) {
-	p.only(m, []string{"endpoint", "health_status", "metadata", "load_balancing_weight"}, []string{"endpoint_name"})
+func (p fieldReader) readEndpoint(m *endpointv3.LbEndpoint, names bool) (h Endpoint, ok bool) {
+	p.checkFields(m, []string{"endpoint", "health_status", "metadata", "load_balancing_weight"}, []string{"endpoint_name"})
 	at := p.field("endpoint")
-	at.only(m.GetEndpoint(), []string{"address", "hostname", "health_check_config"}, nil)
+	at.checkFields(m.GetEndpoint(), []string{"address", "hostname", "health_check_config"}, nil)
 	if check := m.GetEndpoint().GetHealthCheckConfig(); check != nil {
-		at.field("health_check_config").only(check, nil, []string{"port_value", "address"})
+		at.field("health_check_config").checkFields(check, nil, []string{"port_value", "address"})
 	}
 	h.Address, ok = at.field("address").readAddress(m.GetEndpoint().GetAddress(), names)
 	if !ok {
@@ -122,59 +122,59 @@ func (p place) readEndpoint(m *endpointv3.LbEndpoint, names bool) (h Endpoint, o
 	if w := m.GetLoadBalancingWeight(); w != nil {
 		h.Weight = w.GetValue()
 		if h.Weight == 0 {
-			p.field("load_balancing_weight").refuse("is 0, expected at least 1")
+			p.field("load_balancing_weight").reject("is 0, expected at least 1")
 		}
 	}
-	h.Metadata = labels(m.GetMetadata().GetFilterMetadata()[subsetLabels])
-	h.Labels = labels(m.GetMetadata().GetFilterMetadata()[socketLabels])
-	h.Workload = workloadOf(m.GetMetadata())
-	h.Health = p.field("health_status").readStatus(m.GetHealthStatus())
+	h.Metadata = labels(m.GetMetadata().GetFilterMetadata()[lbNamespace])
+	h.Labels = labels(m.GetMetadata().GetFilterMetadata()[transportSocketNamespace])
+	h.Workload = workloadName(m.GetMetadata())
+	h.Health = p.field("health_status").readHealthStatus(m.GetHealthStatus())
 	return h, true
 }
 
-// readStatus is what health_status means. A host that is degraded is used as others are:
+// readHealthStatus is what health_status means. A host that is degraded is used as others are:
 // Envoy would keep it for when these are few.
-func (p place) readStatus(s corev3.HealthStatus) config.HostHealth {
+func (p fieldReader) readHealthStatus(s corev3.HealthStatus) config.HostHealth {
 	switch s {
 	case corev3.HealthStatus_UNKNOWN, corev3.HealthStatus_HEALTHY:
 	case corev3.HealthStatus_DEGRADED:
 		p.ignore()
 	case corev3.HealthStatus_UNHEALTHY, corev3.HealthStatus_TIMEOUT:
-		return config.HostUnfit
+		return config.HostUnhealthy
 	case corev3.HealthStatus_DRAINING:
-		return config.HostLeaving
+		return config.HostDraining
 	default:
-		p.refuse("%v is not supported", s)
+		p.reject("%v is not supported", s)
 	}
-	return config.HostFit
+	return config.HostHealthy
 }
 
 // readAddress returns an address as the model has it. names says whether it may be a
 // name.
-func (p place) readAddress(a *corev3.Address, names bool) (address string, ok bool) {
+func (p fieldReader) readAddress(a *corev3.Address, names bool) (address string, ok bool) {
 	switch a := a.GetAddress().(type) {
 	case *corev3.Address_SocketAddress:
 		return p.field("socket_address").readSocketAddress(a.SocketAddress, names)
 	case *corev3.Address_Pipe:
 		if a.Pipe.GetPath() == "" {
-			p.field("pipe").field("path").refuse("is missing")
+			p.field("pipe").field("path").reject("is missing")
 		}
 		return a.Pipe.GetPath(), a.Pipe.GetPath() != ""
 	default:
-		p.refuse("expected socket_address or pipe")
+		p.reject("expected socket_address or pipe")
 		return "", false
 	}
 }
 
-func (p place) readSocketAddress(s *corev3.SocketAddress, names bool) (address string, ok bool) {
-	p.only(s, []string{"protocol", "address", "port_value", "named_port"}, []string{"resolver_name", "network_namespace_filepath"})
+func (p fieldReader) readSocketAddress(s *corev3.SocketAddress, names bool) (address string, ok bool) {
+	p.checkFields(s, []string{"protocol", "address", "port_value", "named_port"}, []string{"resolver_name", "network_namespace_filepath"})
 	if s.GetProtocol() != corev3.SocketAddress_TCP {
-		p.field("protocol").refuse("%v is not supported", s.GetProtocol())
+		p.field("protocol").reject("%v is not supported", s.GetProtocol())
 		return "", false
 	}
 	port := s.GetPortValue()
 	if port > math.MaxUint16 || s.GetNamedPort() != "" {
-		p.refuse("expected a port number in port_value")
+		p.reject("expected a port number in port_value")
 		return "", false
 	}
 	ip, err := netip.ParseAddr(s.GetAddress())
@@ -184,6 +184,6 @@ func (p place) readSocketAddress(s *corev3.SocketAddress, names bool) (address s
 	case names && s.GetAddress() != "":
 		return s.GetAddress() + ":" + strconv.FormatUint(uint64(port), 10), true
 	}
-	p.field("address").refuse("%q is not a valid IP address", s.GetAddress())
+	p.field("address").reject("%q is not a valid IP address", s.GetAddress())
 	return "", false
 }

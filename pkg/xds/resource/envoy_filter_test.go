@@ -25,8 +25,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/filter/stream/rbac"
 )
 
-// TestFiltersAsEnvoysGuideWritesThem: what Envoy's documentation shows of a filter is taken.
-func TestFiltersAsEnvoysGuideWritesThem(t *testing.T) {
+// TestEnvoyDocumentationFilters: what Envoy's documentation shows of a filter is taken.
+func TestEnvoyDocumentationFilters(t *testing.T) {
 	for _, text := range []string{
 		`{"@type": "cors.v3.Cors"}`,
 		`{"@type": "fault.v3.HTTPFault", "max_active_faults": 100, "abort": {"http_status": 503, "percentage": {"numerator": 0, "denominator": "HUNDRED"}}, "delay": {"fixed_delay": "3s", "percentage": {"numerator": 0, "denominator": "HUNDRED"}}}`,
@@ -50,19 +50,19 @@ func TestFiltersAsEnvoysGuideWritesThem(t *testing.T) {
 // readFilter reads a filter with settings, and returns what Weft's has.
 func readFilter(t *testing.T, text string) (any, error) {
 	t.Helper()
-	r := &report{kinds: Kinds{Filters: []filter.StreamFilterFactory{
+	r := &report{capabilities: Capabilities{Filters: []filter.StreamFilterFactory{
 		cors.Kind(), csrf.Kind(), extauthz.Kind(), fault.Kind(), headermutation.Kind(), headertometadata.Kind(), healthcheck.Kind(), jwtauthn.Kind(), localratelimit.Kind(), rbac.Kind(),
 	}}}
 	out := &config.Proxy{}
 	list := []*hcmv3.HttpFilter{filterOf(t, text), {Name: "router", ConfigType: &hcmv3.HttpFilter_TypedConfig{TypedConfig: packed(t, &routerv3.Router{})}}}
-	place{report: r}.readHTTPFilters(list, out, &Listener{})
-	if err := r.result(); err != nil {
+	fieldReader{report: r}.readHTTPFilters(list, out, &Listener{})
+	if err := r.rejection(); err != nil {
 		return nil, err
 	}
 	return out.StreamFilters[0].Config, nil
 }
 
-func TestMutationsInOrderAreListsOfWhatIsAddedAndRemoved(t *testing.T) {
+func TestHeaderMutationsToAddAndRemove(t *testing.T) {
 	const mutation = `{"@type": "header_mutation.v3.HeaderMutation", "mutations": `
 	tests := map[string]struct {
 		settings string
@@ -124,7 +124,7 @@ func TestMutationsInOrderAreListsOfWhatIsAddedAndRemoved(t *testing.T) {
 	}
 }
 
-func TestSettingsThatEnvoyWritesOtherwise(t *testing.T) {
+func TestAdaptedFilterSettings(t *testing.T) {
 	got, err := readFilter(t, `{"@type": "health_check.v3.HealthCheck", "pass_through_mode": false, "headers": [{"name": "a"}], "cluster_min_healthy_percentages": {"c": {"value": 25.5}, "d": {}}}`)
 	if err != nil {
 		t.Fatal(err)
@@ -149,7 +149,7 @@ func TestSettingsThatEnvoyWritesOtherwise(t *testing.T) {
 	}
 }
 
-func TestFaultsAsControlPlanesWriteThem(t *testing.T) {
+func TestFaultSettings(t *testing.T) {
 	got, err := readFilter(t, `{"@type": "fault.v3.HTTPFault", "headers": [{"name": "a"}, {"name": "b", "string_match": {"prefix": "c"}}], "abort": {"grpc_status": 14, "percentage": {"numerator": 1000000, "denominator": "MILLION"}}}`)
 	if err != nil {
 		t.Fatal(err)
@@ -158,8 +158,8 @@ func TestFaultsAsControlPlanesWriteThem(t *testing.T) {
 	want := &fault.Config{
 		Abort: fault.Abort{Status: 503, GRPC: &code, Percent: 100},
 		Headers: []fault.HeaderMatch{
-			{HeaderConfig: match.HeaderConfig{Name: "a", Present: &yes}},
-			{HeaderConfig: match.HeaderConfig{Name: "b", String: &match.TextConfig{Prefix: &beginning}}},
+			{HeaderMatcherConfig: match.HeaderMatcherConfig{Name: "a", Present: &yes}},
+			{HeaderMatcherConfig: match.HeaderMatcherConfig{Name: "b", String: &match.StringMatcherConfig{Prefix: &beginning}}},
 		},
 	}
 	if diff := cmp.Diff(any(want), got); diff != "" {

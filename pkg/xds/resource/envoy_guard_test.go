@@ -14,8 +14,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/filter/stream/jwtauthn"
 )
 
-// TestGuardsOfIstios: what istiod makes of AuthorizationPolicy and RequestAuthentication.
-func TestGuardsOfIstios(t *testing.T) {
+// TestIstioAuthorizationFilters: what istiod makes of AuthorizationPolicy and RequestAuthentication.
+func TestIstioAuthorizationFilters(t *testing.T) {
 	rbacOf := func(permission, principal string) string {
 		return `{"@type": "rbac.v3.RBAC", "rules": {"action": "DENY", "policies": {"ns[a]-policy[b]-rule[0]": {"permissions": [{"and_rules": {"rules": [` + permission + `]}}], "principals": [{"and_ids": {"ids": [` + principal + `]}}]}}}, "shadow_rules_stat_prefix": "istio_dry_run_allow_"}`
 	}
@@ -49,8 +49,8 @@ func TestGuardsOfIstios(t *testing.T) {
 	}
 }
 
-// TestTokensHaveTheirEffect looks at what was read of what is not refused.
-func TestTokensHaveTheirEffect(t *testing.T) {
+// TestJWTSettings looks at what was read of what is not refused.
+func TestJWTSettings(t *testing.T) {
 	got, err := readFilter(t, `{"@type": "jwt_authn.v3.JwtAuthentication", "providers": {"p": {"clock_skew_seconds": 7, "remote_jwks": {"http_uri": {"uri": "https://a/jwks", "cluster": "c", "timeout": "5s"}}}},
 		"rules": [{"match": {"path_separated_prefix": "/a"}, "requirement_name": "r"}], "requirement_map": {"r": {"provider_name": "p"}}}`)
 	if err != nil {
@@ -70,14 +70,14 @@ func TestTokensHaveTheirEffect(t *testing.T) {
 	}
 }
 
-// TestARouteHasNoTokens: jwt_authn is off for a route, or what it asks for is not built.
-func TestARouteHasNoTokens(t *testing.T) {
+// TestRouteJWTSettings: jwt_authn is off for a route, or what it asks for is not built.
+func TestRouteJWTSettings(t *testing.T) {
 	of := func(m *jwtv3.PerRouteConfig) (map[string]any, error) {
-		r := &report{kinds: allKinds()}
-		return place{report: r}.readPerFilter(map[string]*anypb.Any{"envoy.filters.http.jwt_authn": packed(t, m)}), r.result()
+		r := &report{capabilities: allCapabilities()}
+		return fieldReader{report: r}.readPerFilter(map[string]*anypb.Any{"envoy.filters.http.jwt_authn": packed(t, m)}), r.rejection()
 	}
 	all, err := of(&jwtv3.PerRouteConfig{RequirementSpecifier: &jwtv3.PerRouteConfig_Disabled{Disabled: true}})
-	if err != nil || all["jwt_authn"] != (config.FilterOff{}) {
+	if err != nil || all["jwt_authn"] != (config.FilterDisabled{}) {
 		t.Errorf("off: %v, %v", all, err)
 	}
 	for _, m := range []*jwtv3.PerRouteConfig{{}, {RequirementSpecifier: &jwtv3.PerRouteConfig_RequirementName{RequirementName: "r"}}} {
@@ -87,7 +87,7 @@ func TestARouteHasNoTokens(t *testing.T) {
 	}
 }
 
-func TestAuthorizersHaveTheirEffect(t *testing.T) {
+func TestExtAuthzSettings(t *testing.T) {
 	got, err := readFilter(t, `{"@type": "ext_authz.v3.ExtAuthz", "grpc_service": {"envoy_grpc": {"cluster_name": "c"}, "timeout": "600s"}, "status_on_error": {"code": "ServiceUnavailable"}}`)
 	if err != nil {
 		t.Fatal(err)

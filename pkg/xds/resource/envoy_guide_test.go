@@ -18,9 +18,9 @@ import (
 	"github.com/weft-proxy/weft/pkg/config"
 )
 
-// TestRoutesAsControlPlanesWriteThem: what Envoy's documentation shows of routes, and what
+// TestControlPlaneRoutes: what Envoy's documentation shows of routes, and what
 // Istio, Contour and Envoy Gateway send, is taken.
-func TestRoutesAsControlPlanesWriteThem(t *testing.T) {
+func TestControlPlaneRoutes(t *testing.T) {
 	for name, text := range map[string]string{
 		"istio's default route":      `{"name": "default", "match": {"prefix": "/"}, "route": {"cluster": "c", "timeout": "0s", "retry_policy": {"retry_on": "connect-failure,refused-stream,unavailable,cancelled,retriable-status-codes", "num_retries": 2, "retry_host_predicate": [{"name": "envoy.retry_host_predicates.previous_hosts", "typed_config": {"@type": "type.googleapis.com/envoy.extensions.retry.host.previous_hosts.v3.PreviousHostsPredicate"}}], "host_selection_retry_max_attempts": "5", "retriable_status_codes": [503]}, "max_stream_duration": {"max_stream_duration": "0s", "grpc_timeout_header_max": "0s"}}, "metadata": {"filter_metadata": {"istio": {"config": "/apis/networking.istio.io/v1alpha3/namespaces/d/virtual-service/v"}}}, "decorator": {"operation": "c:80/*"}}`,
 		"every header matcher":       `{"match": {"prefix": "/", "headers": [{"name": "a", "exact_match": "b"}, {"name": "a", "prefix_match": "b"}, {"name": "a", "suffix_match": "b"}, {"name": "a", "contains_match": "b"}, {"name": "a", "safe_regex_match": {"google_re2": {}, "regex": "b.*"}}, {"name": "a", "range_match": {"start": "1", "end": "10"}}, {"name": "a", "present_match": true}, {"name": "a", "present_match": false}, {"name": "a", "string_match": {"exact": "b", "ignore_case": true}, "invert_match": true}, {"name": "a", "string_match": {"safe_regex": {"regex": "b"}}, "treat_missing_header_as_empty": true}, {"name": ":method", "string_match": {"exact": "GET"}}, {"name": ":authority", "string_match": {"prefix": "a"}}, {"name": "a"}]}, "route": {"cluster": "c"}}`,
@@ -74,16 +74,16 @@ func readRouteOf(t *testing.T, text string) (route *config.Route, ignored string
 	if err := protojson.Unmarshal([]byte(text), m); err != nil {
 		t.Fatal(err)
 	}
-	r := &report{kinds: allKinds()}
-	route = place{report: r}.readRoute(m, outer{})
-	if err := r.result(); err != nil {
+	r := &report{capabilities: allCapabilities()}
+	route = fieldReader{report: r}.readRoute(m, inheritedSettings{})
+	if err := r.rejection(); err != nil {
 		t.Error(err)
 	}
 	return route, strings.Join(r.ignored, " ")
 }
 
-// TestRoutesHaveTheirEffect looks at what was read of what is not refused.
-func TestRoutesHaveTheirEffect(t *testing.T) {
+// TestRouteSettings looks at what was read of what is not refused.
+func TestRouteSettings(t *testing.T) {
 	route, ignored := readRouteOf(t, `{"match": {"prefix": "/"}, "route": {"cluster": "c", "upgrade_configs": [{"upgrade_type": "websocket"}, {"upgrade_type": "CONNECT", "connect_config": {}}]},
 		"request_headers_to_add": [{"header": {"key": "a", "value": "%REQUEST_HEADER(x-b)% (%UPSTREAM_REMOTE_ADDRESS%)"}, "append_action": "ADD_IF_ABSENT"}, {"header": {"key": "x-request-start", "value": "t=%START_TIME(%s.%3f)%"}}]}`)
 	want := []config.HeaderValue{{Name: "a", Value: "%request_header_x-b% (%upstream_host%)", If: config.AddIfAbsent}}
@@ -95,14 +95,14 @@ func TestRoutesHaveTheirEffect(t *testing.T) {
 	}
 	forbidden := &routev3.RouteAction{ClusterSpecifier: &routev3.RouteAction_Cluster{Cluster: "c"}, UpgradeConfigs: []*routev3.RouteAction_UpgradeConfig{{UpgradeType: "websocket", Enabled: wrapperspb.Bool(false)}}}
 	r := &report{}
-	place{report: r}.readForward(forbidden, &config.Match{}, outer{})
-	if err := r.result(); err == nil || err.Error() != "upgrade_configs[0].enabled: false is not supported" {
+	fieldReader{report: r}.readForward(forbidden, &config.RouteMatch{}, inheritedSettings{})
+	if err := r.rejection(); err == nil || err.Error() != "upgrade_configs[0].enabled: false is not supported" {
 		t.Errorf("a route that forbids WebSocket: %v", err)
 	}
 }
 
-// TestClustersAsControlPlanesWriteThem is of clusters.
-func TestClustersAsControlPlanesWriteThem(t *testing.T) {
+// TestControlPlaneClusters is of clusters.
+func TestControlPlaneClusters(t *testing.T) {
 	const http2 = `"typed_extension_protocol_options": {"envoy.extensions.upstreams.http.v3.HttpProtocolOptions": {"@type": "type.googleapis.com/envoy.extensions.upstreams.http.v3.HttpProtocolOptions", "explicit_http_config": {"http2_protocol_options": {"connection_keepalive": {"interval": "30s", "timeout": "5s"}}}}}`
 	const hosts = `"type": "STRICT_DNS", "load_assignment": {"cluster_name": "c", "endpoints": [{"lb_endpoints": [{"endpoint": {"address": {"socket_address": {"address": "www.envoyproxy.io", "port_value": 443}}}}]}]}`
 	for name, text := range map[string]string{
@@ -141,15 +141,15 @@ func TestClustersAsControlPlanesWriteThem(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if _, err := ReadCluster(body, Kinds{}); err != nil {
+			if _, err := ReadCluster(body, Capabilities{}); err != nil {
 				t.Error(err)
 			}
 		})
 	}
 }
 
-// TestEndpointsAsControlPlanesWriteThem is of endpoints.
-func TestEndpointsAsControlPlanesWriteThem(t *testing.T) {
+// TestControlPlaneEndpoints is of endpoints.
+func TestControlPlaneEndpoints(t *testing.T) {
 	for name, text := range map[string]string{
 		"of istio":               `{"cluster_name": "c", "endpoints": [{"locality": {"region": "r", "zone": "z"}, "lb_endpoints": [{"endpoint": {"address": {"socket_address": {"address": "10.0.0.1", "port_value": 80}}, "health_check_config": {}}, "health_status": "HEALTHY", "metadata": {"filter_metadata": {"istio": {"workload": "a;b;c;d;e"}, "envoy.transport_socket_match": {"tlsMode": "istio"}}}, "load_balancing_weight": 1}], "load_balancing_weight": 1}], "policy": {"overprovisioning_factor": 140}}`,
 		"of istio in two stacks": `{"cluster_name": "c", "endpoints": [{"lb_endpoints": [{"endpoint": {"address": {"socket_address": {"address": "10.0.0.1", "port_value": 80}}, "additional_addresses": [{"address": {"socket_address": {"address": "::1", "port_value": 80}}}]}}]}]}`,
@@ -165,15 +165,15 @@ func TestEndpointsAsControlPlanesWriteThem(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if _, err := ReadEndpoints(body, Kinds{}); err != nil {
+			if _, err := ReadLoadAssignment(body, Capabilities{}); err != nil {
 				t.Error(err)
 			}
 		})
 	}
 }
 
-// TestListenersAsControlPlanesWriteThem is of listeners.
-func TestListenersAsControlPlanesWriteThem(t *testing.T) {
+// TestControlPlaneListeners is of listeners.
+func TestControlPlaneListeners(t *testing.T) {
 	const router = `{"name": "envoy.filters.http.router", "typed_config": {"@type": "type.googleapis.com/envoy.extensions.filters.http.router.v3.Router"}}`
 	const at = `"address": {"socket_address": {"address": "0.0.0.0", "port_value": 10000}}`
 	manager := func(rest string) string {
@@ -199,7 +199,7 @@ func TestListenersAsControlPlanesWriteThem(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if _, err := ReadListener(body, allKinds()); err != nil {
+			if _, err := ReadListener(body, allCapabilities()); err != nil {
 				t.Error(err)
 			}
 		})

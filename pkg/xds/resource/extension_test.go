@@ -24,9 +24,9 @@ const (
 	luaURL  = "type.googleapis.com/envoy.extensions.filters.http.lua.v3.Lua"
 )
 
-// httpListener is a serialized listener with filters, each described as text, before its
+// httpListenerBody is a serialized listener with filters, each described as text, before its
 // router.
-func httpListener(t *testing.T, filters ...string) []byte {
+func httpListenerBody(t *testing.T, filters ...string) []byte {
 	t.Helper()
 	hcm := &hcmv3.HttpConnectionManager{RouteSpecifier: &hcmv3.HttpConnectionManager_Rds{Rds: &hcmv3.Rds{RouteConfigName: "routes"}}}
 	for _, text := range filters {
@@ -55,27 +55,27 @@ func httpListener(t *testing.T, filters ...string) []byte {
 	return body
 }
 
-// discovered is a filter whose settings come by themselves.
-func discovered(name, types, rest string) string {
+// ecdsFilter is a filter whose settings come by themselves.
+func ecdsFilter(name, types, rest string) string {
 	return `name: "` + name + `" config_discovery: {config_source: {ads: {} initial_fetch_timeout: {seconds: 3}} type_urls: ["` + strings.ReplaceAll(types, " ", `", "`) + `"] ` + rest + `}`
 }
 
-// settings are those of a filter, as a resource of their own.
-func settings(t *testing.T, m proto.Message) *Extension {
+// newExtension are those of a filter, as a resource of their own.
+func newExtension(t *testing.T, m proto.Message) *Extension {
 	t.Helper()
 	body, err := proto.Marshal(&corev3.TypedExtensionConfig{Name: "mine", TypedConfig: packed(t, m)})
 	if err != nil {
 		t.Fatal(err)
 	}
-	e, err := ReadExtension(body, kinds())
+	e, err := ReadExtension(body, testCapabilities())
 	if err != nil {
 		t.Fatal(err)
 	}
 	return e
 }
 
-func TestFiltersHaveSettingsOfTheirOwn(t *testing.T) {
-	cors, rbac := settings(t, &corsv3.Cors{}), settings(t, &rbacv3.RBAC{})
+func TestExtensionConfigDiscovery(t *testing.T) {
+	cors, rbac := newExtension(t, &corsv3.Cors{}), newExtension(t, &rbacv3.RBAC{})
 	const otherwise = `default_config: {[` + rbacURL + `] {}}`
 	for _, test := range []struct {
 		name    string
@@ -83,34 +83,34 @@ func TestFiltersHaveSettingsOfTheirOwn(t *testing.T) {
 		told    map[string]*Extension
 		want    string // of the chain's filters: MISSING for one that is, (off)
 	}{
-		{"none are there", []string{discovered("mine", corsURL, "")}, nil, "MISSING"},
-		{"they are there", []string{discovered("mine", corsURL, "")}, map[string]*Extension{"mine": cors, "other": rbac}, "cors"},
-		{"of another type", []string{discovered("mine", corsURL, "")}, map[string]*Extension{"mine": rbac}, "MISSING"},
-		{"of one of two types", []string{discovered("mine", corsURL+" "+rbacURL, "")}, map[string]*Extension{"mine": rbac}, "rbac"},
-		{"nothing of use", []string{discovered("mine", corsURL+" "+rbacURL, otherwise)}, map[string]*Extension{"mine": {}}, "rbac"},
-		{"the default ones", []string{discovered("mine", corsURL+" "+rbacURL, otherwise)}, nil, "rbac"},
-		{"not the default ones", []string{discovered("mine", corsURL+" "+rbacURL, otherwise)}, map[string]*Extension{"mine": cors}, "cors"},
-		{"of a type that is not built in", []string{discovered("mine", luaURL+" "+corsURL, "")}, map[string]*Extension{"mine": {typeURL: luaURL}}, "MISSING"},
-		{"two filters", []string{discovered("one", corsURL, ""), discovered("two", rbacURL, "")}, map[string]*Extension{"one": cors, "two": rbac}, "cors rbac"},
-		{"two of a kind", []string{discovered("one", corsURL, ""), discovered("two", corsURL, "")}, map[string]*Extension{"one": cors, "two": cors}, "cors MISSING"},
-		{"one of a kind that the listener has", []string{`name: "r" typed_config: {[` + rbacURL + `] {}}`, discovered("mine", rbacURL, "")}, map[string]*Extension{"mine": rbac}, "rbac MISSING"},
-		{"off", []string{discovered("mine", corsURL, "") + ` disabled: true`}, map[string]*Extension{"mine": cors}, "cors(off)"},
-		{"off, and none are there", []string{discovered("mine", corsURL, "") + ` disabled: true`}, nil, "cors:MISSING(off)"},
+		{"none are there", []string{ecdsFilter("mine", corsURL, "")}, nil, "MISSING"},
+		{"they are there", []string{ecdsFilter("mine", corsURL, "")}, map[string]*Extension{"mine": cors, "other": rbac}, "cors"},
+		{"of another type", []string{ecdsFilter("mine", corsURL, "")}, map[string]*Extension{"mine": rbac}, "MISSING"},
+		{"of one of two types", []string{ecdsFilter("mine", corsURL+" "+rbacURL, "")}, map[string]*Extension{"mine": rbac}, "rbac"},
+		{"nothing of use", []string{ecdsFilter("mine", corsURL+" "+rbacURL, otherwise)}, map[string]*Extension{"mine": {}}, "rbac"},
+		{"the default ones", []string{ecdsFilter("mine", corsURL+" "+rbacURL, otherwise)}, nil, "rbac"},
+		{"not the default ones", []string{ecdsFilter("mine", corsURL+" "+rbacURL, otherwise)}, map[string]*Extension{"mine": cors}, "cors"},
+		{"of a type that is not built in", []string{ecdsFilter("mine", luaURL+" "+corsURL, "")}, map[string]*Extension{"mine": {typeURL: luaURL}}, "MISSING"},
+		{"two filters", []string{ecdsFilter("one", corsURL, ""), ecdsFilter("two", rbacURL, "")}, map[string]*Extension{"one": cors, "two": rbac}, "cors rbac"},
+		{"two of a kind", []string{ecdsFilter("one", corsURL, ""), ecdsFilter("two", corsURL, "")}, map[string]*Extension{"one": cors, "two": cors}, "cors MISSING"},
+		{"one of a kind that the listener has", []string{`name: "r" typed_config: {[` + rbacURL + `] {}}`, ecdsFilter("mine", rbacURL, "")}, map[string]*Extension{"mine": rbac}, "rbac MISSING"},
+		{"off", []string{ecdsFilter("mine", corsURL, "") + ` disabled: true`}, map[string]*Extension{"mine": cors}, "cors(off)"},
+		{"off, and none are there", []string{ecdsFilter("mine", corsURL, "") + ` disabled: true`}, nil, "cors:MISSING(off)"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			l, err := ReadListener(httpListener(t, test.filters...), kinds())
+			l, err := ReadListener(httpListenerBody(t, test.filters...), testCapabilities())
 			if err != nil {
 				t.Fatal(err)
 			}
-			if s := l.Slots[0]; s.Timeout != 3*time.Second || s.Eager || len(l.Slots) != 3*(len(test.filters)-strings.Count(test.filters[0], "typed_config")) {
-				t.Errorf("there are %d slots, the first %+v", len(l.Slots), s)
+			if s := l.DynamicFilters[0]; s.InitialFetchTimeout != 3*time.Second || s.SkipWarming || len(l.DynamicFilters) != 3*(len(test.filters)-strings.Count(test.filters[0], "typed_config")) {
+				t.Errorf("there are %d slots, the first %+v", len(l.DynamicFilters), s)
 			}
-			made, ok := l.With(nil, test.told)
+			made, ok := l.Resolve(nil, test.told)
 			if !ok {
 				t.Fatal("a secret is missing")
 			}
 			for c := range made.Chains() {
-				if got := shown(c.Proxy.StreamFilters); got != test.want+" mirror" {
+				if got := formatFilters(c.Proxy.StreamFilters); got != test.want+" mirror" {
 					t.Errorf("the filters are %q, want %q and mirror", got, test.want)
 				}
 			}
@@ -118,34 +118,34 @@ func TestFiltersHaveSettingsOfTheirOwn(t *testing.T) {
 	}
 }
 
-func TestSettingsThatAreGoneAreGone(t *testing.T) {
-	l, err := ReadListener(httpListener(t, discovered("mine", corsURL, "")), kinds())
+func TestRemovedExtensionConfig(t *testing.T) {
+	l, err := ReadListener(httpListenerBody(t, ecdsFilter("mine", corsURL, "")), testCapabilities())
 	if err != nil {
 		t.Fatal(err)
 	}
-	for told, want := range map[*Extension]string{settings(t, &corsv3.Cors{}): "cors mirror", nil: "MISSING mirror"} {
-		made, _ := l.With(nil, map[string]*Extension{"mine": told})
-		if got := shown(made.DefaultChain.Proxy.StreamFilters); got != want {
+	for told, want := range map[*Extension]string{newExtension(t, &corsv3.Cors{}): "cors mirror", nil: "MISSING mirror"} {
+		made, _ := l.Resolve(nil, map[string]*Extension{"mine": told})
+		if got := formatFilters(made.DefaultChain.Proxy.StreamFilters); got != want {
 			t.Errorf("the filters are %q, want %q", got, want)
 		}
 	}
-	if got := shown(l.Config.DefaultChain.Proxy.StreamFilters); got != "MISSING mirror" {
+	if got := formatFilters(l.Config.DefaultChain.Proxy.StreamFilters); got != "MISSING mirror" {
 		t.Errorf("the listener itself was changed: %q", got)
 	}
 }
 
-// shown are filters, in order.
-func shown(all []config.Filter) string {
+// formatFilters are filters, in order.
+func formatFilters(all []config.Filter) string {
 	var out []string
 	for _, f := range all {
 		text := f.Name
-		if f.Config == (config.FilterMissing{}) {
+		if f.Config == (config.FilterConfigMissing{}) {
 			text = "MISSING"
-			if f.Off {
+			if f.Disabled {
 				text = f.Name + ":MISSING"
 			}
 		}
-		if f.Off {
+		if f.Disabled {
 			text += "(off)"
 		}
 		out = append(out, text)
@@ -153,44 +153,44 @@ func shown(all []config.Filter) string {
 	return strings.Join(out, " ")
 }
 
-func TestDefaultSettingsNeedNotWait(t *testing.T) {
+func TestDefaultConfigWithoutWarming(t *testing.T) {
 	for rest, eager := range map[string]bool{
 		``: false,
 		`apply_default_config_without_warming: true`:                                        false,
 		`apply_default_config_without_warming: true default_config: {[` + corsURL + `] {}}`: true,
 		`default_config: {[` + corsURL + `] {}}`:                                            false,
 	} {
-		l, err := ReadListener(httpListener(t, discovered("mine", corsURL, rest)), kinds())
-		if err != nil || l.Slots[0].Eager != eager {
-			t.Errorf("%s: %v, %v, want eager %t", rest, l.Slots, err, eager)
+		l, err := ReadListener(httpListenerBody(t, ecdsFilter("mine", corsURL, rest)), testCapabilities())
+		if err != nil || l.DynamicFilters[0].SkipWarming != eager {
+			t.Errorf("%s: %v, %v, want eager %t", rest, l.DynamicFilters, err, eager)
 		}
 	}
 }
 
-func TestWhatIsRefusedOfDiscoveredFilters(t *testing.T) {
+func TestRejectedDynamicFilters(t *testing.T) {
 	for text, want := range map[string]string{
 		`name: "x" config_discovery: {config_source: {ads: {}}}`:                                 "http_filters[0].config_discovery.type_urls: is empty",
 		`name: "x" config_discovery: {config_source: {path: "/x"} type_urls: "` + corsURL + `"}`: "config_discovery.config_source.path: ",
-		discovered("x", luaURL, ""):                                               "type_urls: none of " + luaURL,
-		discovered("", corsURL, ""):                                               "http_filters[0].name: is missing",
-		discovered("x", corsURL, `default_config: {[`+rbacURL+`] {}}`):            "default_config: is a " + rbacURL,
-		discovered("x", corsURL, `default_config: {type_url: "`+luaURL+`"}`):      "default_config: " + luaURL + " is not supported",
-		discovered("x", corsURL+" "+rbacURL, "") + ` disabled: true`:              "expected the types of one filter only, because the filter is disabled",
+		ecdsFilter("x", luaURL, ""):                                               "type_urls: none of " + luaURL,
+		ecdsFilter("", corsURL, ""):                                               "http_filters[0].name: is missing",
+		ecdsFilter("x", corsURL, `default_config: {[`+rbacURL+`] {}}`):            "default_config: is a " + rbacURL,
+		ecdsFilter("x", corsURL, `default_config: {type_url: "`+luaURL+`"}`):      "default_config: " + luaURL + " is not supported",
+		ecdsFilter("x", corsURL+" "+rbacURL, "") + ` disabled: true`:              "expected the types of one filter only, because the filter is disabled",
 		`name: "router" disabled: true typed_config: {[` + routerFilter + `] {}}`: "http_filters[0].disabled: the router filter cannot be disabled",
 	} {
-		if _, err := ReadListener(httpListener(t, text), kinds()); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := ReadListener(httpListenerBody(t, text), testCapabilities()); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", text, err, want)
 		}
 	}
-	twice := httpListener(t, `name: "r" typed_config: {[`+rbacURL+`] {}}`, discovered("mine", corsURL+" "+rbacURL, `default_config: {[`+rbacURL+`] {}}`))
-	if _, err := ReadListener(twice, kinds()); err == nil || !strings.Contains(err.Error(), `http_filters[mine].config_discovery.default_config: is a second filter of type rbac in the listener`) {
+	twice := httpListenerBody(t, `name: "r" typed_config: {[`+rbacURL+`] {}}`, ecdsFilter("mine", corsURL+" "+rbacURL, `default_config: {[`+rbacURL+`] {}}`))
+	if _, err := ReadListener(twice, testCapabilities()); err == nil || !strings.Contains(err.Error(), `http_filters[mine].config_discovery.default_config: is a second filter of type rbac in the listener`) {
 		t.Errorf("default settings of a kind that the listener has: %v", err)
 	}
 	body, err := proto.Marshal(&corev3.TypedExtensionConfig{Name: "x", TypedConfig: &anypb.Any{TypeUrl: luaURL}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := ReadExtension(body, kinds()); err == nil || err.Error() != "typed_config: "+luaURL+" is not supported" {
+	if _, err := ReadExtension(body, testCapabilities()); err == nil || err.Error() != "typed_config: "+luaURL+" is not supported" {
 		t.Errorf("settings of what is not built in: %v", err)
 	}
 }
@@ -205,7 +205,7 @@ func FuzzReadExtension(f *testing.F) {
 		f.Add(body)
 	}
 	f.Fuzz(func(t *testing.T, body []byte) {
-		if e, err := ReadExtension(body, kinds()); err == nil && (e.kind == "" || e.config == nil) {
+		if e, err := ReadExtension(body, testCapabilities()); err == nil && (e.filterName == "" || e.config == nil) {
 			t.Errorf("it was read as %+v", e)
 		}
 	})

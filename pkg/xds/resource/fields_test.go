@@ -32,18 +32,18 @@ import (
 // fieldsPage tells of every field of the API's messages what becomes of it.
 const fieldsPage = "../../../docs/xds-fields.md"
 
-// judged is a message of the API: where it stands in a resource, and how that is read.
-type judged struct {
+// apiMessage is a message of the API: where it stands in a resource, and how that is read.
+type apiMessage struct {
 	message proto.Message // with what it cannot be without
 	place   string        // in the resource
 	read    func(m proto.Message) (ignored []string, err error)
 }
 
-// judgedMessages are the messages of the page, in its order.
-func judgedMessages(t *testing.T) []judged {
+// apiMessages are the messages of the page, in its order.
+func apiMessages(t *testing.T) []apiMessage {
 	t.Helper()
 	listener := func(m *listenerv3.Listener) ([]string, error) {
-		l, err := ReadListener(marshaled(t, m), kinds())
+		l, err := ReadListener(marshaled(t, m), testCapabilities())
 		return l.Ignored, err
 	}
 	chain := func(f proto.Message) *listenerv3.FilterChain {
@@ -58,7 +58,7 @@ func judgedMessages(t *testing.T) []judged {
 		return chain(m)
 	}
 	const filter = "filter_chains[0].filters[0].typed_config"
-	all := []judged{
+	all := []apiMessage{
 		{whole(chain(&tcpv3.TcpProxy{})), "", func(m proto.Message) ([]string, error) { return listener(m.(*listenerv3.Listener)) }},
 		{chain(&tcpv3.TcpProxy{}), "filter_chains[0]", func(m proto.Message) ([]string, error) { return listener(whole(m.(*listenerv3.FilterChain))) }},
 		{&listenerv3.FilterChainMatch{}, "filter_chains[0].filter_chain_match", func(m proto.Message) ([]string, error) {
@@ -99,21 +99,21 @@ func judgedMessages(t *testing.T) []judged {
 				h.HttpFilters = []*hcmv3.HttpFilter{{Name: "r", ConfigType: &hcmv3.HttpFilter_TypedConfig{TypedConfig: packed(t, m)}}}
 			})))
 		}},
-		judgedListenerFilter(t, &tlsinspectorv3.TlsInspector{}), judgedListenerFilter(t, &httpinspectorv3.HttpInspector{}),
-		judgedListenerFilter(t, &originaldstv3.OriginalDst{}), judgedListenerFilter(t, &proxyprotocolv3.ProxyProtocol{}),
+		listenerFilterMessage(t, &tlsinspectorv3.TlsInspector{}), listenerFilterMessage(t, &httpinspectorv3.HttpInspector{}),
+		listenerFilterMessage(t, &originaldstv3.OriginalDst{}), listenerFilterMessage(t, &proxyprotocolv3.ProxyProtocol{}),
 		{&tcpv3.TcpProxy{}, filter, func(m proto.Message) ([]string, error) { return listener(whole(chain(m))) }},
 		{&dubbov3.DubboProxy{}, filter, func(m proto.Message) ([]string, error) { return listener(whole(chain(m))) }},
 	}
-	return slices.Concat(all, judgedRoutes(t), judgedHosts(t))
+	return slices.Concat(all, routeMessages(t), clusterMessages(t))
 }
 
-// judgedFilters are the settings of filters of HTTP that are built.
-func judgedFilters(t *testing.T) (all []judged) {
+// httpFilterMessages are the settings of filters of HTTP that are built.
+func httpFilterMessages(t *testing.T) (all []apiMessage) {
 	t.Helper()
-	for i := range translations {
-		for _, m := range translations[i].messages {
-			all = append(all, judged{m, "typed_config", func(m proto.Message) ([]string, error) {
-				e, err := ReadExtension(marshaled(t, &corev3.TypedExtensionConfig{Name: "f", TypedConfig: packed(t, m)}), allKinds())
+	for i := range filterMappings {
+		for _, m := range filterMappings[i].messages {
+			all = append(all, apiMessage{m, "typed_config", func(m proto.Message) ([]string, error) {
+				e, err := ReadExtension(marshaled(t, &corev3.TypedExtensionConfig{Name: "f", TypedConfig: packed(t, m)}), allCapabilities())
 				return e.Ignored, err
 			}})
 		}
@@ -121,21 +121,21 @@ func judgedFilters(t *testing.T) (all []judged) {
 	return all
 }
 
-// judgedListenerFilter is the settings of a filter of listeners.
-func judgedListenerFilter(t *testing.T, m proto.Message) judged {
+// listenerFilterMessage is the settings of a filter of listeners.
+func listenerFilterMessage(t *testing.T, m proto.Message) apiMessage {
 	t.Helper()
-	return judged{m, "listener_filters[0].typed_config", func(m proto.Message) ([]string, error) {
+	return apiMessage{m, "listener_filters[0].typed_config", func(m proto.Message) ([]string, error) {
 		l, err := ReadListener(marshaled(t, &listenerv3.Listener{Name: "l", ListenerFilters: []*listenerv3.ListenerFilter{
 			{Name: "f", ConfigType: &listenerv3.ListenerFilter_TypedConfig{TypedConfig: packed(t, m)}},
-		}}), kinds())
+		}}), testCapabilities())
 		return l.Ignored, err
 	}}
 }
 
-func judgedRoutes(t *testing.T) []judged {
+func routeMessages(t *testing.T) []apiMessage {
 	t.Helper()
 	table := func(m *routev3.RouteConfiguration) ([]string, error) {
-		r, err := ReadRoutes(marshaled(t, m), kinds())
+		r, err := ReadRoutes(marshaled(t, m), testCapabilities())
 		return r.Ignored, err
 	}
 	host := func(v *routev3.VirtualHost) ([]string, error) {
@@ -149,7 +149,7 @@ func judgedRoutes(t *testing.T) []judged {
 	}
 	to := &routev3.RouteAction_Cluster{Cluster: "c"}
 	const action = "virtual_hosts[0].routes[0].route"
-	return []judged{
+	return []apiMessage{
 		{&routev3.RouteConfiguration{Name: "r"}, "", func(m proto.Message) ([]string, error) { return table(m.(*routev3.RouteConfiguration)) }},
 		{&routev3.VirtualHost{Name: "v", Domains: []string{"*"}}, "virtual_hosts[0]", func(m proto.Message) ([]string, error) { return host(m.(*routev3.VirtualHost)) }},
 		{&routev3.Route{}, "virtual_hosts[0].routes[0]", func(m proto.Message) ([]string, error) { return route(m.(*routev3.Route)) }},
@@ -182,17 +182,17 @@ func judgedRoutes(t *testing.T) []judged {
 	}
 }
 
-func judgedHosts(t *testing.T) []judged {
+func clusterMessages(t *testing.T) []apiMessage {
 	t.Helper()
 	cluster := func(m *clusterv3.Cluster) ([]string, error) {
-		c, err := ReadCluster(marshaled(t, m), Kinds{})
+		c, err := ReadCluster(marshaled(t, m), Capabilities{})
 		return c.Ignored, err
 	}
 	hosts := func(m *endpointv3.ClusterLoadAssignment) ([]string, error) {
-		a, err := ReadEndpoints(marshaled(t, m), Kinds{})
+		a, err := ReadLoadAssignment(marshaled(t, m), Capabilities{})
 		return a.Ignored, err
 	}
-	return []judged{
+	return []apiMessage{
 		{&clusterv3.Cluster{Name: "c"}, "", func(m proto.Message) ([]string, error) { return cluster(m.(*clusterv3.Cluster)) }},
 		{&clusterv3.OutlierDetection{}, "outlier_detection", func(m proto.Message) ([]string, error) {
 			return cluster(&clusterv3.Cluster{Name: "c", OutlierDetection: m.(*clusterv3.OutlierDetection)})
@@ -275,9 +275,9 @@ func fillField(m protoreflect.Message, f protoreflect.FieldDescriptor) {
 	}
 }
 
-// untold are fields that every route of some control plane has, so that nobody is told of
+// unreportedFields are fields that every route of some control plane has, so that nobody is told of
 // each that it is ignored.
-func untold() []string {
+func unreportedFields() []string {
 	return []string{
 		"envoy.config.route.v3.RouteConfiguration.validate_clusters", "envoy.config.route.v3.RouteConfiguration.metadata",
 		"envoy.config.route.v3.RouteConfiguration.max_direct_response_body_size_bytes", "envoy.config.route.v3.VirtualHost.metadata",
@@ -286,17 +286,17 @@ func untold() []string {
 	}
 }
 
-// judge returns what becomes of a field: "read", unless it is said to be ignored, or is
+// verdict returns what becomes of a field: "read", unless it is said to be ignored, or is
 // refused whatever it says.
-func (j judged) judge(f protoreflect.FieldDescriptor) string {
-	if what, ok := elsewhere()[f.FullName()]; ok {
+func (j apiMessage) verdict(f protoreflect.FieldDescriptor) string {
+	if what, ok := manualVerdicts()[f.FullName()]; ok {
 		return what
 	}
 	m := proto.Clone(j.message)
 	fillField(m.ProtoReflect(), f)
 	ignored, err := j.read(m)
 	at := strings.TrimPrefix(j.place+"."+string(f.Name()), ".")
-	var refused Refused
+	var refused RejectedError
 	errors.As(err, &refused)
 	switch {
 	case slices.ContainsFunc(refused, func(reason string) bool {
@@ -306,14 +306,14 @@ func (j judged) judge(f protoreflect.FieldDescriptor) string {
 		return "**refused**"
 	case slices.Contains(ignored, at):
 		return "ignored"
-	case slices.Contains(untold(), string(f.FullName())):
+	case slices.Contains(unreportedFields(), string(f.FullName())):
 		return "ignored in silence"
 	}
 	return "read"
 }
 
-// insideText stands before the messages that are inside others.
-const insideText = `
+// nestedHeading stands before the messages that are inside others.
+const nestedHeading = `
 # Messages inside these
 
 They are read as parts of the messages above, at the first place where one has them. A field
@@ -321,10 +321,10 @@ that may have several values, of which one alone can be set, is refused or ignor
 message that it is in.
 `
 
-// TestEveryFieldIsJudged: the page tells of all fields that there are. One that is new in
+// TestEveryFieldHasVerdict: the page tells of all fields that there are. One that is new in
 // the API makes a difference here, and somebody has to say what becomes of it: what nobody
 // thought of is ignored, which is wrong of a field without which more would pass.
-func TestEveryFieldIsJudged(t *testing.T) {
+func TestEveryFieldHasVerdict(t *testing.T) {
 	var out strings.Builder
 	out.WriteString(`# Fields of xDS
 
@@ -333,17 +333,17 @@ What becomes of each field of the messages that Weft reads, by
 of what is read some values may be, as the NACK says then; what is ignored is told by
 ` + "`/config_dump`" + `. ` + "`go test ./pkg/xds/resource -run EveryFieldIsJudged -update`" + ` writes this page.
 `)
-	top := judgedMessages(t)
-	outer := slices.Concat(top, judgedFilters(t))
-	for i, j := range slices.Concat(outer, inside(top)) {
+	top := apiMessages(t)
+	outer := slices.Concat(top, httpFilterMessages(t))
+	for i, j := range slices.Concat(outer, nestedMessages(top)) {
 		if i == len(outer) {
-			out.WriteString(insideText)
+			out.WriteString(nestedHeading)
 		}
 		d := j.message.ProtoReflect().Descriptor()
 		by := map[string][]string{}
 		for i := range d.Fields().Len() {
 			f := d.Fields().Get(i)
-			what := j.judge(f)
+			what := j.verdict(f)
 			by[what] = append(by[what], "`"+string(f.Name())+"`")
 		}
 		if d.Fields().Len() == 0 {
@@ -372,7 +372,7 @@ of what is read some values may be, as the NACK says then; what is ignored is to
 	}
 }
 
-func TestWhatMayBeSwitchedTo(t *testing.T) {
+func TestUpgradeTypes(t *testing.T) {
 	for text, want := range map[string]string{
 		`upgrade_type: "websocket"`:                         "",
 		`upgrade_type: "WebSocket" enabled: {value: true}`:  "",
@@ -385,12 +385,12 @@ func TestWhatMayBeSwitchedTo(t *testing.T) {
 			t.Fatal(err)
 		}
 		r := &report{}
-		place{report: r}.readUpgrades([]*hcmv3.HttpConnectionManager_UpgradeConfig{u})
+		fieldReader{report: r}.readUpgrades([]*hcmv3.HttpConnectionManager_UpgradeConfig{u})
 		got := strings.Join(r.ignored, " ")
 		if got != "" {
 			got = "ignored " + got
 		}
-		if err := r.result(); err != nil {
+		if err := r.rejection(); err != nil {
 			got += "refused " + err.Error()
 		}
 		if got != want {

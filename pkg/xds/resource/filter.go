@@ -30,25 +30,25 @@ import (
 	"github.com/weft-proxy/weft/pkg/filter"
 )
 
-// Kinds says what listeners and routes may ask for: what is built.
-type Kinds struct {
-	Filters []filter.StreamFilterFactory
-	Gates   []filter.ConnectionFilterFactory
-	Runtime *Runtime // the values of the keys in them
-	Node    Node
-	Unknown config.UnknownFields // in what they say
+// Capabilities says what listeners and routes may ask for: what is built.
+type Capabilities struct {
+	Filters           []filter.StreamFilterFactory
+	ConnectionFilters []filter.ConnectionFilterFactory
+	Runtime           *Runtime // the values of the keys in them
+	Node              Node
+	UnknownFields     config.UnknownFields // in what they say
 }
 
-func (k Kinds) gate(name string) *filter.ConnectionFilterFactory {
-	for i := range k.Gates {
-		if k.Gates[i].Name == name {
-			return &k.Gates[i]
+func (k Capabilities) connectionFilter(name string) *filter.ConnectionFilterFactory {
+	for i := range k.ConnectionFilters {
+		if k.ConnectionFilters[i].Name == name {
+			return &k.ConnectionFilters[i]
 		}
 	}
 	return nil
 }
 
-func (k Kinds) filter(name string) *filter.StreamFilterFactory {
+func (k Capabilities) streamFilter(name string) *filter.StreamFilterFactory {
 	for i := range k.Filters {
 		if k.Filters[i].Name == name {
 			return &k.Filters[i]
@@ -57,45 +57,45 @@ func (k Kinds) filter(name string) *filter.StreamFilterFactory {
 	return nil
 }
 
-// translation is how an HTTP filter of the API is one of Weft's. The settings of most
+// filterMapping is how an HTTP filter of the API is one of Weft's. The settings of most
 // are the same: what the API says in JSON is what Weft reads.
-type translation struct {
+type filterMapping struct {
 	name string // Weft's
 	// messages are what its settings may be, of listeners and of routes.
 	messages []proto.Message
-	// adapt changes the settings, as JSON has them, to Weft's; nil: they are.
-	adapt func(settings map[string]any) error
+	// adaptJSON changes the settings, as JSON has them, to Weft's; nil: they are.
+	adaptJSON func(settings map[string]any) error
 }
 
-// translations are those that are built.
+// filterMappings are those that are built.
 //
 //nolint:gochecknoglobals // a constant table; Go has no constant slices
-var translations = []translation{
+var filterMappings = []filterMapping{
 	{name: "cors", messages: []proto.Message{&corsv3.Cors{}, &corsv3.CorsPolicy{}}},
-	{name: "fault", messages: []proto.Message{&faultv3.HTTPFault{}}, adapt: adaptFault},
-	{name: "rbac", messages: []proto.Message{&rbacv3.RBAC{}, &rbacv3.RBACPerRoute{}}, adapt: adaptRBAC},
-	{name: "jwt_authn", messages: []proto.Message{&jwtv3.JwtAuthentication{}}, adapt: adaptJWT},
+	{name: "fault", messages: []proto.Message{&faultv3.HTTPFault{}}, adaptJSON: adaptFault},
+	{name: "rbac", messages: []proto.Message{&rbacv3.RBAC{}, &rbacv3.RBACPerRoute{}}, adaptJSON: adaptRBAC},
+	{name: "jwt_authn", messages: []proto.Message{&jwtv3.JwtAuthentication{}}, adaptJSON: adaptJWT},
 	{name: "csrf", messages: []proto.Message{&csrfv3.CsrfPolicy{}}},
-	{name: "ext_authz", messages: []proto.Message{&authzv3.ExtAuthz{}, &authzv3.ExtAuthzPerRoute{}}, adapt: adaptExtAuthz},
-	{name: "local_ratelimit", messages: []proto.Message{&limitv3.LocalRateLimit{}}, adapt: adaptLocalRateLimit},
+	{name: "ext_authz", messages: []proto.Message{&authzv3.ExtAuthz{}, &authzv3.ExtAuthzPerRoute{}}, adaptJSON: adaptExtAuthz},
+	{name: "local_ratelimit", messages: []proto.Message{&limitv3.LocalRateLimit{}}, adaptJSON: adaptLocalRateLimit},
 	{name: "header_to_metadata", messages: []proto.Message{&metadatav3.Config{}}},
-	{name: "header_mutation", messages: []proto.Message{&mutationv3.HeaderMutation{}, &mutationv3.HeaderMutationPerRoute{}}, adapt: adaptHeaderMutation},
-	{name: "healthcheck", messages: []proto.Message{&healthv3.HealthCheck{}}, adapt: adaptHealthCheck},
+	{name: "header_mutation", messages: []proto.Message{&mutationv3.HeaderMutation{}, &mutationv3.HeaderMutationPerRoute{}}, adaptJSON: adaptHeaderMutation},
+	{name: "healthcheck", messages: []proto.Message{&healthv3.HealthCheck{}}, adaptJSON: adaptHealthCheck},
 }
 
-func translationOf(a *anypb.Any) *translation {
-	for i := range translations {
-		t := &translations[i]
-		if slices.ContainsFunc(t.messages, func(m proto.Message) bool { return holds(a, m) }) {
+func filterMappingOf(a *anypb.Any) *filterMapping {
+	for i := range filterMappings {
+		t := &filterMappings[i]
+		if slices.ContainsFunc(t.messages, func(m proto.Message) bool { return isType(a, m) }) {
 			return t
 		}
 	}
 	return nil
 }
 
-// bystanders are filters that only look, or say what this side of a mesh has no use
+// ignorableFilters are filters that only look, or say what this side of a mesh has no use
 // for: without them nothing passes that they would have stopped.
-func bystanders() []string {
+func ignorableFilters() []string {
 	return []string{
 		"envoy.filters.http.grpc_stats", "envoy.filters.http.grpc_web_stats", "istio.metadata_exchange", "envoy.filters.http.peer_metadata",
 		"istio.stats", "istio.alpn", "envoy.filters.http.upstream_codec", "istio.access_log", "istio_authn",
@@ -107,11 +107,11 @@ const routerFilter = "type.googleapis.com/envoy.extensions.filters.http.router.v
 
 // readHTTPFilters reads the HTTP filters of out. Those whose settings are resources of
 // their own are told to l.
-func (p place) readHTTPFilters(list []*hcmv3.HttpFilter, out *config.Proxy, l *Listener) {
-	ends, names, slots, refused := false, map[string]string{}, len(l.Slots), -1
+func (p fieldReader) readHTTPFilters(list []*hcmv3.HttpFilter, out *config.Proxy, l *Listener) {
+	ends, names, slots, refused := false, map[string]string{}, len(l.DynamicFilters), -1
 	for i, f := range list {
 		at := p.index(i)
-		if at.readMesh(f, out, l) {
+		if at.readIstioFilter(f, out, l) {
 			continue
 		}
 		packed := f.GetTypedConfig()
@@ -120,47 +120,47 @@ func (p place) readHTTPFilters(list []*hcmv3.HttpFilter, out *config.Proxy, l *L
 			ends = true
 			at.field("typed_config").readRouter(packed)
 			if f.GetDisabled() {
-				at.field("disabled").refuse("the router filter cannot be disabled")
+				at.field("disabled").reject("the router filter cannot be disabled")
 			}
 			continue
-		case slices.Contains(bystanders(), f.GetName()), strings.HasPrefix(f.GetName(), "istio.stats"):
+		case slices.Contains(ignorableFilters(), f.GetName()), strings.HasPrefix(f.GetName(), "istio.stats"):
 			at.key(f.GetName()).ignore()
 			continue
 		case f.GetConfigDiscovery() != nil:
-			if one, slot, ok := at.readDiscovery(f, l); ok {
-				slot.proxy, slot.at = out, len(out.StreamFilters)
+			if one, slot, ok := at.readConfigDiscovery(f, l); ok {
+				slot.proxy, slot.index = out, len(out.StreamFilters)
 				out.StreamFilters = append(out.StreamFilters, one)
 			}
 			continue
 		}
-		t := translationOf(packed)
-		if t == nil || p.report.kinds.filter(t.name) == nil {
+		t := filterMappingOf(packed)
+		if t == nil || p.report.capabilities.streamFilter(t.name) == nil {
 			if f.GetIsOptional() {
 				at.key(f.GetName()).ignore()
 				continue
 			}
-			at.refuse("%s (%s) is not supported", f.GetName(), packed.GetTypeUrl())
+			at.reject("%s (%s) is not supported", f.GetName(), packed.GetTypeUrl())
 			refused = i
 			continue
 		}
 		if other, twice := names[t.name]; twice && other != f.GetName() {
-			at.refuse("%s has the same filter type as %s: settings of routes would apply to both", f.GetName(), other)
+			at.reject("%s has the same filter type as %s: settings of routes would apply to both", f.GetName(), other)
 		}
 		names[t.name] = f.GetName()
 		if f.GetDisabled() {
-			at.switched(t.name)
+			at.checkDisabled(t.name)
 		}
 		if settings := at.field("typed_config").readSettings(t, packed); settings != nil {
-			out.StreamFilters = append(out.StreamFilters, config.Filter{Name: t.name, Config: settings, Off: f.GetDisabled()})
+			out.StreamFilters = append(out.StreamFilters, config.Filter{Name: t.name, Config: settings, Disabled: f.GetDisabled()})
 		}
 	}
 	if !ends && (len(list) == 0 || refused != len(list)-1) { // that may be meant for a router
-		p.refuse("the last filter is not a router")
+		p.reject("the last filter is not a router")
 	}
-	for _, s := range l.Slots[slots:] {
-		s.taken = slices.Sorted(maps.Keys(names))
-		if s.otherwise != nil && slices.Contains(s.taken, s.otherwise.kind) {
-			p.key(s.Name).field("config_discovery").field("default_config").refuse("%s", sameKind(s.otherwise.kind))
+	for _, s := range l.DynamicFilters[slots:] {
+		s.otherFilters = slices.Sorted(maps.Keys(names))
+		if s.defaultConfig != nil && slices.Contains(s.otherFilters, s.defaultConfig.filterName) {
+			p.key(s.Name).field("config_discovery").field("default_config").reject("%s", duplicateFilterReason(s.defaultConfig.filterName))
 		}
 	}
 	out.StreamFilters = p.addMirror(out.StreamFilters)
@@ -168,16 +168,16 @@ func (p place) readHTTPFilters(list []*hcmv3.HttpFilter, out *config.Proxy, l *L
 
 // readRouter reads the settings of the filter that ends a chain. upstream_codec among filters of
 // requests to hosts is what there is without any.
-func (p place) readRouter(packed *anypb.Any) {
+func (p fieldReader) readRouter(packed *anypb.Any) {
 	m := &routerv3.Router{}
-	if !p.open(packed, m) {
+	if !p.unpack(packed, m) {
 		return
 	}
-	p.only(m, []string{"upstream_http_filters"}, []string{"strict_check_headers", "reject_connect_request_early_data"})
+	p.checkFields(m, []string{"upstream_http_filters"}, []string{"strict_check_headers", "reject_connect_request_early_data"})
 	for i, f := range m.GetUpstreamHttpFilters() {
 		at := p.field("upstream_http_filters").index(i)
-		if !slices.Contains(bystanders(), f.GetName()) {
-			at.refuse("%s (%s) is not supported", f.GetName(), f.GetTypedConfig().GetTypeUrl())
+		if !slices.Contains(ignorableFilters(), f.GetName()) {
+			at.reject("%s (%s) is not supported", f.GetName(), f.GetTypedConfig().GetTypeUrl())
 		} else if f.GetName() != "envoy.filters.http.upstream_codec" {
 			at.key(f.GetName()).ignore()
 		}
@@ -189,15 +189,15 @@ func (p place) readRouter(packed *anypb.Any) {
 const mirrorFilter = "mirror"
 
 // addMirror adds the filter that routes may ask for by request_mirror_policies.
-func (p place) addMirror(all []config.Filter) []config.Filter {
-	if k := p.report.kinds.filter(mirrorFilter); k != nil {
+func (p fieldReader) addMirror(all []config.Filter) []config.Filter {
+	if k := p.report.capabilities.streamFilter(mirrorFilter); k != nil {
 		all = append(all, config.Filter{Name: mirrorFilter, Config: k.Config()})
 	}
 	return all
 }
 
 // readPerFilter reads the settings of filters by route.
-func (p place) readPerFilter(m map[string]*anypb.Any) map[string]any {
+func (p fieldReader) readPerFilter(m map[string]*anypb.Any) map[string]any {
 	if len(m) == 0 {
 		return nil
 	}
@@ -206,24 +206,24 @@ func (p place) readPerFilter(m map[string]*anypb.Any) map[string]any {
 		packed := m[name]
 		at := p.field("typed_per_filter_config").key(name)
 		optional := false
-		if wrapped := (&routev3.FilterConfig{}); holds(packed, wrapped) {
-			if !at.open(packed, wrapped) {
+		if wrapped := (&routev3.FilterConfig{}); isType(packed, wrapped) {
+			if !at.unpack(packed, wrapped) {
 				continue
 			}
 			packed, optional = wrapped.GetConfig(), wrapped.GetIsOptional()
 			if wrapped.GetDisabled() || packed.GetTypeUrl() == "" {
-				at.turn(name, wrapped, all)
+				at.readFilterConfig(name, wrapped, all)
 				continue
 			}
 		}
-		t := translationOf(packed)
+		t := filterMappingOf(packed)
 		switch {
-		case holds(packed, &jwtv3.PerRouteConfig{}):
-			at.readJWTOfRoute(packed, all)
-		case slices.Contains(bystanders(), name), t == nil && optional:
+		case isType(packed, &jwtv3.PerRouteConfig{}):
+			at.readRouteJWT(packed, all)
+		case slices.Contains(ignorableFilters(), name), t == nil && optional:
 			at.ignore()
-		case t == nil || p.report.kinds.filter(t.name) == nil:
-			at.refuse("%s is not supported", packed.GetTypeUrl())
+		case t == nil || p.report.capabilities.streamFilter(t.name) == nil:
+			at.reject("%s is not supported", packed.GetTypeUrl())
 		default:
 			if settings := at.readSettings(t, packed); settings != nil {
 				all[t.name] = settings
@@ -233,66 +233,66 @@ func (p place) readPerFilter(m map[string]*anypb.Any) map[string]any {
 	return all
 }
 
-// turn turns a filter off, or on if it is off for other routes, in what all is for. It is
+// readFilterConfig turns a filter off, or on if it is off for other routes, in what all is for. It is
 // of the kind of its settings, or else called as Envoy calls its kind. One that runs before
 // routes are chosen cannot be turned. Who asks for one that nobody can tell is refused, if
 // optional or not: it may be the listener's under another name, and stay off.
-func (p place) turn(name string, m *routev3.FilterConfig, all map[string]any) {
+func (p fieldReader) readFilterConfig(name string, m *routev3.FilterConfig, all map[string]any) {
 	kind, usual := strings.CutPrefix(name, "envoy.filters.http.")
 	if kind == "health_check" {
 		kind = "healthcheck"
 	}
-	t := translationOf(m.GetConfig())
+	t := filterMappingOf(m.GetConfig())
 	if t != nil {
 		kind = t.name
 	}
-	k := p.report.kinds.filter(kind)
+	k := p.report.capabilities.streamFilter(kind)
 	switch {
-	case k != nil && k.Stage != filter.BeforeRoute && slices.ContainsFunc(translations, func(t translation) bool { return t.name == kind }):
-		all[kind] = config.FilterOn{}
+	case k != nil && k.Stage != filter.BeforeRoute && slices.ContainsFunc(filterMappings, func(t filterMapping) bool { return t.name == kind }):
+		all[kind] = config.FilterEnabled{}
 		if m.GetDisabled() {
-			all[kind] = config.FilterOff{}
+			all[kind] = config.FilterDisabled{}
 		}
-	case m.GetIsOptional() && k == nil && (usual || m.GetDisabled()), slices.Contains(bystanders(), name):
+	case m.GetIsOptional() && k == nil && (usual || m.GetDisabled()), slices.Contains(ignorableFilters(), name):
 		p.ignore()
 	case m.GetDisabled():
-		p.field("disabled").unbuilt()
+		p.field("disabled").rejectUnsupported()
 	default:
-		p.refuse("%s is not supported", name)
+		p.reject("%s is not supported", name)
 	}
 }
 
 // readSettings returns the settings of a filter as Weft's has them, nil if they are
 // wrong.
-func (p place) readSettings(t *translation, packed *anypb.Any) any {
-	m, ok := p.openAny(packed)
+func (p fieldReader) readSettings(t *filterMapping, packed *anypb.Any) any {
+	m, ok := p.unpackAny(packed)
 	if !ok {
 		return nil
 	}
-	return p.decode(p.report.kinds.filter(t.name).Config(), m, t.adapt)
+	return p.decodeFilter(p.report.capabilities.streamFilter(t.name).Config(), m, t.adaptJSON)
 }
 
-// decode fills settings of a filter of Weft's with what m says, adapted if adapt is not
+// decodeFilter fills settings of a filter of Weft's with what m says, adapted if adapt is not
 // nil, and returns them; nil if that is wrong.
-func (p place) decode(settings any, m proto.Message, adapt func(map[string]any) error) any {
-	p.resolve(m.ProtoReflect())
+func (p fieldReader) decodeFilter(settings any, m proto.Message, adapt func(map[string]any) error) any {
+	p.resolveRuntimeKeys(m.ProtoReflect())
 	text, err := protojson.MarshalOptions{UseProtoNames: true}.Marshal(m)
 	if err == nil {
-		text, err = adapted(text, adapt)
+		text, err = adaptJSON(text, adapt)
 	}
 	if err != nil {
 		if field, reason, ok := strings.Cut(err.Error(), ": "); ok && reason == unsupported {
-			p.field(field).unbuilt()
+			p.field(field).rejectUnsupported()
 		} else {
-			p.refuse("%v", err)
+			p.reject("%v", err)
 		}
 		return nil
 	}
-	return p.fill(settings, text)
+	return p.decodeSettings(settings, text)
 }
 
-// fill fills settings with what JSON says, and returns them; nil if that is wrong.
-func (p place) fill(settings any, text []byte) any {
+// decodeSettings fills settings with what JSON says, and returns them; nil if that is wrong.
+func (p fieldReader) decodeSettings(settings any, text []byte) any {
 	text = bytes.ReplaceAll(text, []byte("${"), []byte("$${")) // there are no variables of the environment
 	r := &document.Report{}
 	d := document.NewDecoder(r)
@@ -305,7 +305,7 @@ func (p place) fill(settings any, text []byte) any {
 			continue
 		}
 		wrong = true
-		p.field(d.Path).refuse("%s", d.Text())
+		p.field(d.Path).reject("%s", d.Text())
 	}
 	if wrong {
 		return nil
@@ -313,8 +313,8 @@ func (p place) fill(settings any, text []byte) any {
 	return settings
 }
 
-// adapted changes settings.
-func adapted(text []byte, adapt func(map[string]any) error) ([]byte, error) {
+// adaptJSON changes settings.
+func adaptJSON(text []byte, adapt func(map[string]any) error) ([]byte, error) {
 	if adapt == nil {
 		return text, nil
 	}
@@ -328,9 +328,9 @@ func adapted(text []byte, adapt func(map[string]any) error) ([]byte, error) {
 	return json.Marshal(settings)
 }
 
-// unwrap makes settings by route, which some filters have under a key, those of the
+// unwrapKey makes settings by route, which some filters have under a key, those of the
 // listener.
-func unwrap(key string) func(map[string]any) error {
+func unwrapKey(key string) func(map[string]any) error {
 	return func(settings map[string]any) error {
 		inner, ok := settings[key].(map[string]any)
 		if !ok {
@@ -345,7 +345,7 @@ func unwrap(key string) func(map[string]any) error {
 // adaptRBAC unwraps the settings of routes, and refuses trees in the place of rules. One that is
 // empty matches nothing and so lets no request pass, while the filter's own settings take it for none.
 func adaptRBAC(settings map[string]any) error {
-	if err := unwrap("rbac")(settings); err != nil {
+	if err := unwrapKey("rbac")(settings); err != nil {
 		return err
 	}
 	for _, key := range []string{"matcher", "shadow_matcher"} {
@@ -449,48 +449,48 @@ func adaptProvider(provider map[string]any) {
 	}
 }
 
-// readJWTOfRoute reads what a route says of jwt_authn, which has no settings of its own there:
+// readRouteJWT reads what a route says of jwt_authn, which has no settings of its own there:
 // that it is off.
-func (p place) readJWTOfRoute(packed *anypb.Any, all map[string]any) {
+func (p fieldReader) readRouteJWT(packed *anypb.Any, all map[string]any) {
 	m := &jwtv3.PerRouteConfig{}
 	switch {
-	case !p.open(packed, m):
-	case p.report.kinds.filter("jwt_authn") == nil:
-		p.unbuilt()
+	case !p.unpack(packed, m):
+	case p.report.capabilities.streamFilter("jwt_authn") == nil:
+		p.rejectUnsupported()
 	case m.GetDisabled():
-		all["jwt_authn"] = config.FilterOff{}
+		all["jwt_authn"] = config.FilterDisabled{}
 	default:
-		p.field("requirement_name").unbuilt()
+		p.field("requirement_name").rejectUnsupported()
 	}
 }
 
 // readMirrors reads whom copies of a route's requests go to: all of the policies.
-func (p place) readMirrors(m *routev3.RouteAction, o outer, out *config.Route) {
+func (p fieldReader) readMirrors(m *routev3.RouteAction, o inheritedSettings, out *config.Route) {
 	list := m.GetRequestMirrorPolicies()
 	if len(list) == 0 {
 		list = o.mirrors
 	}
 	at := p.field("request_mirror_policies")
-	k := p.report.kinds.filter(mirrorFilter)
+	k := p.report.capabilities.streamFilter(mirrorFilter)
 	switch {
 	case len(list) == 0:
 		return
 	case k == nil:
-		at.unbuilt()
+		at.rejectUnsupported()
 		return
 	}
 	said := make([]string, len(list))
 	for i, one := range list {
 		at := at.index(i)
-		at.only(one, []string{"cluster", "runtime_fraction", "disable_shadow_host_suffix_append"}, []string{"cluster_header", "request_headers_mutations", "host_rewrite_literal"})
+		at.checkFields(one, []string{"cluster", "runtime_fraction", "disable_shadow_host_suffix_append"}, []string{"cluster_header", "request_headers_mutations", "host_rewrite_literal"})
 		percent := 100.0
 		if f := one.GetRuntimeFraction(); f != nil {
-			percent = at.field("runtime_fraction").share(f)
+			percent = at.field("runtime_fraction").runtimeFractionPercent(f)
 		}
 		said[i] = fmt.Sprintf(`{"cluster": %s, "percent": %v, "shadow_host_suffix": %t}`,
 			document.AppendString(nil, one.GetCluster()), percent, !one.GetDisableShadowHostSuffixAppend())
 	}
 	first := strings.TrimSuffix(said[0], "}")
-	settings := at.fill(k.Config(), fmt.Appendf(nil, `%s, "append_x_forwarded_for": true, "more": [%s]}`, first, strings.Join(said[1:], ", ")))
-	out.Filters = inherit(out.Filters, map[string]any{mirrorFilter: settings})
+	settings := at.decodeSettings(k.Config(), fmt.Appendf(nil, `%s, "append_x_forwarded_for": true, "more": [%s]}`, first, strings.Join(said[1:], ", ")))
+	out.Filters = inheritFilters(out.Filters, map[string]any{mirrorFilter: settings})
 }

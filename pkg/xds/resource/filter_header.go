@@ -18,7 +18,7 @@ func adaptHeaderMutation(settings map[string]any) error {
 		key := side + "_mutations"
 		list, _ := mutations[key].([]any)
 		delete(mutations, key)
-		add, remove, err := separate(list)
+		add, remove, err := splitMutations(list)
 		if err != nil {
 			return fmt.Errorf("mutations.%s%w", key, err)
 		}
@@ -34,9 +34,9 @@ func adaptHeaderMutation(settings map[string]any) error {
 	return nil
 }
 
-// separate returns what mutations add and what they remove, which comes first then. An
+// splitMutations returns what mutations add and what they remove, which comes first then. An
 // error begins with the place in list.
-func separate(list []any) (add, remove []any, err error) {
+func splitMutations(list []any) (add, remove []any, err error) {
 	for i, one := range list {
 		m, _ := one.(map[string]any)
 		option, adds := m["append"].(map[string]any)
@@ -49,7 +49,7 @@ func separate(list []any) (add, remove []any, err error) {
 			add = append(add, option)
 		case !removes:
 			return nil, nil, fmt.Errorf("[%d]: only append and remove are supported", i)
-		case slices.ContainsFunc(add, func(option any) bool { return strings.EqualFold(nameOf(option), name) }):
+		case slices.ContainsFunc(add, func(option any) bool { return strings.EqualFold(headerOptionName(option), name) }):
 			return nil, nil, fmt.Errorf("[%d].remove: an earlier element appends %s: this order is not supported", i, name)
 		default:
 			remove = append(remove, name)
@@ -58,8 +58,8 @@ func separate(list []any) (add, remove []any, err error) {
 	return add, remove, nil
 }
 
-// nameOf returns the name of the field that a HeaderValueOption is about.
-func nameOf(option any) string {
+// headerOptionName returns the name of the field that a HeaderValueOption is about.
+func headerOptionName(option any) string {
 	o, _ := option.(map[string]any)
 	header, _ := o["header"].(map[string]any)
 	name, _ := header["key"].(string)
@@ -72,9 +72,9 @@ func adaptHeaderOption(option map[string]any) error {
 	header, _ := option["header"].(map[string]any)
 	value, _ := header["value"].(string)
 	r := &report{}
-	text, ok := place{report: r, path: "header.value"}.format(value)
+	text, ok := fieldReader{report: r, path: "header.value"}.convertFormat(value)
 	if !ok {
-		return r.result()
+		return r.rejection()
 	}
 	if value != "" {
 		header["value"] = text

@@ -16,7 +16,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/filter/stream/rbac"
 )
 
-func TestARouteTurnsFiltersOff(t *testing.T) {
+func TestRouteDisablesFilters(t *testing.T) {
 	off := packed(t, &routev3.FilterConfig{Disabled: true})
 	for _, test := range []struct{ filter, off, refused string }{
 		{"envoy.filters.http.rbac", "rbac", ""},
@@ -25,29 +25,29 @@ func TestARouteTurnsFiltersOff(t *testing.T) {
 		{"mine", "", "[mine].disabled: is not supported"},
 		{"envoy.filters.http.mirror", "", "is not supported"}, // it is Weft's own
 	} {
-		r := &report{kinds: kinds()}
-		got := place{report: r}.readPerFilter(map[string]*anypb.Any{test.filter: off})
+		r := &report{capabilities: testCapabilities()}
+		got := fieldReader{report: r}.readPerFilter(map[string]*anypb.Any{test.filter: off})
 		if test.refused != "" {
-			if err := r.result(); err == nil || !strings.Contains(err.Error(), test.refused) {
+			if err := r.rejection(); err == nil || !strings.Contains(err.Error(), test.refused) {
 				t.Errorf("%s: %v, want %q", test.filter, err, test.refused)
 			}
 			continue
 		}
-		if err := r.result(); err != nil || len(got) != 1 || got[test.off] != (config.FilterOff{}) {
+		if err := r.rejection(); err != nil || len(got) != 1 || got[test.off] != (config.FilterDisabled{}) {
 			t.Errorf("%s: %v, %v", test.filter, got, err)
 		}
 	}
-	r := &report{kinds: kinds()}
-	got := place{report: r}.readPerFilter(map[string]*anypb.Any{"c": packed(t, &routev3.FilterConfig{Config: packed(t, &corsv3.CorsPolicy{})})})
-	if err := r.result(); err != nil || got["cors"] == nil {
+	r := &report{capabilities: testCapabilities()}
+	got := fieldReader{report: r}.readPerFilter(map[string]*anypb.Any{"c": packed(t, &routev3.FilterConfig{Config: packed(t, &corsv3.CorsPolicy{})})})
+	if err := r.rejection(); err != nil || got["cors"] == nil {
 		t.Errorf("settings in a wrapper: %v, %v", got, err)
 	}
 }
 
-// TestFiltersThatAreOffAreTurnedOn: by an empty config, as Envoy wants it, with the
+// TestRouteEnablesDisabledFilters: by an empty config, as Envoy wants it, with the
 // settings of the table or the virtual host if these have any. Nobody is told that what
 // guards a route is on if it is not.
-func TestFiltersThatAreOffAreTurnedOn(t *testing.T) {
+func TestRouteEnablesDisabledFilters(t *testing.T) {
 	const guard, mine = "envoy.filters.http.rbac", "mine"
 	on, onOptional := &routev3.FilterConfig{Config: &anypb.Any{}}, &routev3.FilterConfig{Config: &anypb.Any{}, IsOptional: true}
 	off, own := &routev3.FilterConfig{Disabled: true}, &rbacv3.RBACPerRoute{Rbac: &rbacv3.RBAC{}}
@@ -55,22 +55,22 @@ func TestFiltersThatAreOffAreTurnedOn(t *testing.T) {
 		name               string
 		table, host, route proto.Message // of the filter
 		filter             string
-		want               any // config.FilterOn, config.FilterOff, or nil for settings
+		want               any // config.FilterEnabled, config.FilterDisabled, or nil for settings
 		refused            string
 	}{
-		{name: "by an empty config", filter: guard, route: on, want: config.FilterOn{}},
-		{name: "by none", filter: guard, route: &routev3.FilterConfig{}, want: config.FilterOn{}},
-		{name: "optionally", filter: guard, route: onOptional, want: config.FilterOn{}},
+		{name: "by an empty config", filter: guard, route: on, want: config.FilterEnabled{}},
+		{name: "by none", filter: guard, route: &routev3.FilterConfig{}, want: config.FilterEnabled{}},
+		{name: "optionally", filter: guard, route: onOptional, want: config.FilterEnabled{}},
 		{name: "by a name of its own", filter: mine, route: on, refused: "mine is not supported"},
 		{name: "optionally, by a name of its own", filter: mine, route: onOptional, refused: "mine is not supported"},
-		{name: "off, by the virtual host", filter: guard, host: off, want: config.FilterOff{}},
-		{name: "on, and off further out", filter: guard, host: off, route: on, want: config.FilterOn{}},
-		{name: "off, and on further out", filter: guard, host: on, route: off, want: config.FilterOff{}},
+		{name: "off, by the virtual host", filter: guard, host: off, want: config.FilterDisabled{}},
+		{name: "on, and off further out", filter: guard, host: off, route: on, want: config.FilterEnabled{}},
+		{name: "off, and on further out", filter: guard, host: on, route: off, want: config.FilterDisabled{}},
 		{name: "with settings of the virtual host", filter: guard, host: own, route: on},
 		{name: "with settings of the table", filter: guard, table: own, host: on},
 		{name: "with settings of the table, off by the virtual host", filter: guard, table: own, host: off, route: on},
-		{name: "off by the virtual host, with settings of the table", filter: guard, table: own, host: off, want: config.FilterOff{}},
-		{name: "off by the route, with settings of the table", filter: guard, table: own, route: off, want: config.FilterOff{}},
+		{name: "off by the virtual host, with settings of the table", filter: guard, table: own, host: off, want: config.FilterDisabled{}},
+		{name: "off by the route, with settings of the table", filter: guard, table: own, route: off, want: config.FilterDisabled{}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			of := func(m proto.Message) map[string]*anypb.Any {
@@ -90,7 +90,7 @@ func TestFiltersThatAreOffAreTurnedOn(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			table, err := ReadRoutes(body, kinds())
+			table, err := ReadRoutes(body, testCapabilities())
 			if test.refused != "" {
 				if err == nil || !strings.Contains(err.Error(), test.refused) {
 					t.Errorf("%v, want %q", err, test.refused)
@@ -108,16 +108,16 @@ func TestFiltersThatAreOffAreTurnedOn(t *testing.T) {
 	}
 }
 
-func TestFiltersOfOneKindHaveOneName(t *testing.T) {
+func TestDuplicateFilters(t *testing.T) {
 	named := func(names ...string) error {
-		r := &report{kinds: kinds()}
+		r := &report{capabilities: testCapabilities()}
 		var list []*hcmv3.HttpFilter
 		for _, name := range names {
 			list = append(list, &hcmv3.HttpFilter{Name: name, ConfigType: &hcmv3.HttpFilter_TypedConfig{TypedConfig: packed(t, &rbacv3.RBAC{})}})
 		}
 		list = append(list, &hcmv3.HttpFilter{Name: "router", ConfigType: &hcmv3.HttpFilter_TypedConfig{TypedConfig: packed(t, &routerv3.Router{})}})
-		place{report: r}.readHTTPFilters(list, &config.Proxy{}, &Listener{})
-		return r.result()
+		fieldReader{report: r}.readHTTPFilters(list, &config.Proxy{}, &Listener{})
+		return r.rejection()
 	}
 	if err := named("envoy.filters.http.rbac", "envoy.filters.http.rbac"); err != nil {
 		t.Errorf("one name: %v", err)

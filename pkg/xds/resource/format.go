@@ -6,9 +6,9 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol/variable"
 )
 
-// format turns the commands of a text of Envoy's, %REQ(X)%, into variables of Weft's.
+// convertFormat turns the commands of a text of Envoy's, %REQ(X)%, into variables of Weft's.
 // "%%" stays: it means a percent sign in both.
-func (p place) format(text string) (out string, ok bool) {
+func (p fieldReader) convertFormat(text string) (out string, ok bool) {
 	var b strings.Builder
 	for {
 		before, rest, found := strings.Cut(text, "%")
@@ -18,7 +18,7 @@ func (p place) format(text string) (out string, ok bool) {
 		}
 		command, after, closed := cutCommand(rest)
 		if !closed {
-			p.refuse("%q has a %% without a closing %%", text)
+			p.reject("%q has a %% without a closing %%", text)
 			return "", false
 		}
 		text = after
@@ -28,7 +28,7 @@ func (p place) format(text string) (out string, ok bool) {
 		}
 		name, known := variableOf(command)
 		if !known {
-			p.refuse("%%%s%% is not supported", command)
+			p.reject("%%%s%% is not supported", command)
 			return "", false
 		}
 		b.WriteString("%" + name + "%")

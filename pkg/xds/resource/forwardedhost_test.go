@@ -12,8 +12,8 @@ import (
 // TestEnvoysListenersAddNoXForwardedHost: Envoy adds X-Forwarded-For and X-Forwarded-Proto only.
 func TestEnvoysListenersAddNoXForwardedHost(t *testing.T) {
 	h := config.HTTP1Options{}
-	place{report: &report{}}.readForwarded(&hcmv3.HttpConnectionManager{UseRemoteAddress: wrapperspb.Bool(true)}, &h)
-	if h.XForwarded != config.ForwardedAppend || h.ForwardedHost {
-		t.Errorf("the mode is %q, X-Forwarded-Host is added: %v", h.XForwarded, h.ForwardedHost)
+	fieldReader{report: &report{}}.readForwarded(&hcmv3.HttpConnectionManager{UseRemoteAddress: wrapperspb.Bool(true)}, &h)
+	if h.XForwarded != config.ForwardedAppend || h.XForwardedHost {
+		t.Errorf("the mode is %q, X-Forwarded-Host is added: %v", h.XForwarded, h.XForwardedHost)
 	}
 }

@@ -2,7 +2,7 @@ package resource
 
 import "testing"
 
-func TestFractionsKeepTheirDenominator(t *testing.T) {
+func TestFractionDenominators(t *testing.T) {
 	for _, test := range []struct {
 		numerator   float64
 		denominator any

@@ -9,27 +9,27 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// most is how many hosts, names and reasons an input of so many bytes can have: each takes
+// maxItems is how many hosts, names and reasons an input of so many bytes can have: each takes
 // a byte at least. What is read of a resource does not grow beyond what was sent.
-func most(body []byte) int { return len(body) + 16 }
+func maxItems(body []byte) int { return len(body) + 16 }
 
 func FuzzReadCluster(f *testing.F) {
-	seed(f, 0, "01-CDS.pb")
+	addSeeds(f, 0, "01-CDS.pb")
 	f.Fuzz(func(t *testing.T, body []byte) {
-		c, err := ReadCluster(body, Kinds{})
+		c, err := ReadCluster(body, Capabilities{})
 		if err != nil {
-			bounded(t, body, err)
+			checkReasonSize(t, body, err)
 			return
 		}
-		if c.Config.Name == "" || c.Config.Policy == "" || c.Config.Type == "" {
+		if c.Config.Name == "" || c.Config.LBPolicy == "" || c.Config.Type == "" {
 			t.Errorf("a cluster is accepted without a name, policy or type: %+v", c.Config)
 		}
-		if c.Config.ConnectTimeout > longest || c.EndpointTimeout > longest {
-			t.Errorf("times are %v and %v", c.Config.ConnectTimeout, c.EndpointTimeout)
+		if c.Config.ConnectTimeout > maxDuration || c.InitialFetchTimeout > maxDuration {
+			t.Errorf("times are %v and %v", c.Config.ConnectTimeout, c.InitialFetchTimeout)
 		}
-		made, ok := c.With(nil, nil)
-		if ok && len(made.Hosts) > most(body) || len(c.Sockets) > most(body) {
-			t.Errorf("%d bytes became %d hosts and %d sockets", len(body), len(made.Hosts), len(c.Sockets))
+		made, ok := c.Resolve(nil, nil)
+		if ok && len(made.Hosts) > maxItems(body) || len(c.TransportSocketMatches) > maxItems(body) {
+			t.Errorf("%d bytes became %d hosts and %d sockets", len(body), len(made.Hosts), len(c.TransportSocketMatches))
 		}
 		if !ok && len(c.Secrets()) == 0 {
 			t.Error("a cluster without secrets misses one")
@@ -37,52 +37,52 @@ func FuzzReadCluster(f *testing.F) {
 	})
 }
 
-func FuzzReadEndpoints(f *testing.F) {
-	seed(f, 1, "03-EDS.pb")
+func FuzzReadLoadAssignment(f *testing.F) {
+	addSeeds(f, 1, "03-EDS.pb")
 	f.Fuzz(func(t *testing.T, body []byte) {
-		a, err := ReadEndpoints(body, Kinds{})
+		a, err := ReadLoadAssignment(body, Capabilities{})
 		if err != nil {
-			bounded(t, body, err)
+			checkReasonSize(t, body, err)
 			return
 		}
 		seen := map[string]bool{}
-		for _, h := range a.Hosts {
-			if h.Address == "" || h.Weight == 0 || h.Priority > mostPriority || seen[h.Address] {
+		for _, h := range a.Endpoints {
+			if h.Address == "" || h.Weight == 0 || h.Priority > maxPriority || seen[h.Address] {
 				t.Errorf("a host is accepted as %+v", h)
 			}
 			seen[h.Address] = true
 		}
-		if len(a.Hosts)+len(a.Localities)+len(a.Drops) > most(body) {
-			t.Errorf("%d bytes became %d hosts", len(body), len(a.Hosts))
+		if len(a.Endpoints)+len(a.Localities)+len(a.DropOverloads) > maxItems(body) {
+			t.Errorf("%d bytes became %d hosts", len(body), len(a.Endpoints))
 		}
 	})
 }
 
 func FuzzReadSecret(f *testing.F) {
-	seed(f, 2, "")
+	addSeeds(f, 2, "")
 	f.Fuzz(func(t *testing.T, body []byte) {
-		s, err := ReadSecret(body, Kinds{})
+		s, err := ReadSecret(body, Capabilities{})
 		if err != nil {
-			bounded(t, body, err)
+			checkReasonSize(t, body, err)
 			return
 		}
-		if s.Certificate.Path+s.Certificate.Text == "" && s.Authorities.Path+s.Authorities.Text == "" {
+		if s.Certificate.Path+s.Certificate.Text == "" && s.TrustedCA.Path+s.TrustedCA.Text == "" {
 			t.Error("a secret is accepted that is neither a certificate nor authorities")
 		}
 	})
 }
 
-// bounded fails if the reason for which a resource is refused is much larger than it.
-func bounded(t *testing.T, body []byte, err error) {
+// checkReasonSize fails if the reason for which a resource is refused is much larger than it.
+func checkReasonSize(t *testing.T, body []byte, err error) {
 	t.Helper()
-	if n := len(err.Error()); n > 1000*most(body) {
+	if n := len(err.Error()); n > 1000*maxItems(body) {
 		t.Errorf("the rejection of %d bytes has %d bytes", len(body), n)
 	}
 }
 
-// seed adds the cases of a reader's file in testdata, and resources that a real istiod
+// addSeeds adds the cases of a reader's file in testdata, and resources that a real istiod
 // sent.
-func seed(f *testing.F, which int, captured string) {
+func addSeeds(f *testing.F, which int, captured string) {
 	f.Helper()
 	r := readers()[which]
 	text, err := os.ReadFile("testdata/" + r.name + ".txt")

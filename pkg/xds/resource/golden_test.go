@@ -100,7 +100,7 @@ func pems(t testing.TB) *strings.Replacer {
 func readers() []reader {
 	return []reader{
 		{name: "cluster", message: func() proto.Message { return &clusterv3.Cluster{} }, read: func(b []byte) (any, []string, error) {
-			c, err := ReadCluster(b, Kinds{})
+			c, err := ReadCluster(b, Capabilities{})
 			if err != nil {
 				return nil, c.Ignored, err
 			}
@@ -108,22 +108,22 @@ func readers() []reader {
 				Config          *config.Cluster
 				Endpoints       string
 				EndpointTimeout string
-				Sockets         []Socket
+				Sockets         []TransportSocketMatch
 			}
 			whole := c.Config
-			if c.Endpoints == "" && len(c.Secrets()) == 0 {
-				whole, _ = c.With(nil, nil)
+			if c.EDSServiceName == "" && len(c.Secrets()) == 0 {
+				whole, _ = c.Resolve(nil, nil)
 			}
-			return shown{whole, c.Endpoints, c.EndpointTimeout.String(), c.Sockets}, c.Ignored, nil
+			return shown{whole, c.EDSServiceName, c.InitialFetchTimeout.String(), c.TransportSocketMatches}, c.Ignored, nil
 		}},
 		{name: "endpoint", message: func() proto.Message { return &endpointv3.ClusterLoadAssignment{} }, read: func(b []byte) (any, []string, error) {
-			a, err := ReadEndpoints(b, Kinds{})
+			a, err := ReadLoadAssignment(b, Capabilities{})
 			ignored := a.Ignored
 			a.Ignored = nil
 			return a, ignored, err
 		}},
 		{name: "secret", message: func() proto.Message { return &tlsv3.Secret{} }, read: func(b []byte) (any, []string, error) {
-			s, err := ReadSecret(b, Kinds{})
+			s, err := ReadSecret(b, Capabilities{})
 			ignored := s.Ignored
 			s.Ignored = nil
 			return s, ignored, err
@@ -151,14 +151,14 @@ func (r reader) dump(t *testing.T, in string, base *map[string]string) string {
 		if *base == nil {
 			*base = all
 			for _, k := range ordered(all) {
-				if !zero(all[k]) {
+				if !isZeroText(all[k]) {
 					fmt.Fprintf(&out, "%s: %s\n", k, all[k])
 				}
 			}
 		} else {
 			for _, k := range ordered(all) {
 				was, known := (*base)[k]
-				if known && was != all[k] || !known && !zero(all[k]) {
+				if known && was != all[k] || !known && !isZeroText(all[k]) {
 					fmt.Fprintf(&out, "%s: %s\n", k, all[k])
 				}
 			}
@@ -167,7 +167,7 @@ func (r reader) dump(t *testing.T, in string, base *map[string]string) string {
 	for _, i := range ignored {
 		fmt.Fprintf(&out, "ignored %s\n", i)
 	}
-	var refused Refused
+	var refused RejectedError
 	if errors.As(err, &refused) {
 		for _, w := range refused {
 			fmt.Fprintf(&out, "refused %s\n", w)
@@ -185,7 +185,7 @@ func ordered(m map[string]string) []string {
 	return keys
 }
 
-func zero(s string) bool { return s == "" || s == "0" || s == "false" || s == `""` || s == "0s" }
+func isZeroText(s string) bool { return s == "" || s == "0" || s == "false" || s == `""` || s == "0s" }
 
 // flatten lists the leaves of v by their paths; texts of many lines by their lengths.
 func flatten(path string, v reflect.Value, all map[string]string) {

@@ -11,24 +11,24 @@ import (
 	"github.com/weft-proxy/weft/pkg/config"
 )
 
-func (p place) readHealth(m *clusterv3.Cluster, out *config.Cluster) {
+func (p fieldReader) readHealth(m *clusterv3.Cluster, out *config.Cluster) {
 	at := p.field("health_checks")
 	for i, h := range m.GetHealthChecks() {
 		if i > 0 {
-			at.index(i).refuse("only one health check is supported")
+			at.index(i).reject("only one health check is supported")
 			break
 		}
-		out.Health = at.index(i).readCheck(h, m.GetName())
+		out.HealthCheck = at.index(i).readHealthCheck(h, m.GetName())
 	}
 	if m.GetOutlierDetection() != nil {
-		out.Outlier = p.field("outlier_detection").readOutlier(m.GetOutlierDetection())
+		out.OutlierDetection = p.field("outlier_detection").readOutlierDetection(m.GetOutlierDetection())
 	}
 }
 
-// readCheck reads a check of the hosts of a cluster, by whose name they are asked where
+// readHealthCheck reads a check of the hosts of a cluster, by whose name they are asked where
 // nothing else is said.
-func (p place) readCheck(h *corev3.HealthCheck, cluster string) *config.HealthCheck {
-	p.only(h, []string{
+func (p fieldReader) readHealthCheck(h *corev3.HealthCheck, cluster string) *config.HealthCheck {
+	p.checkFields(h, []string{
 		"timeout", "interval", "initial_jitter", "interval_jitter", "unhealthy_threshold", "healthy_threshold", "alt_port",
 		"http_health_check", "tcp_health_check", "grpc_health_check", "custom_health_check",
 	}, []string{"tls_options", "transport_socket_match_criteria"})
@@ -37,16 +37,16 @@ func (p place) readCheck(h *corev3.HealthCheck, cluster string) *config.HealthCh
 		Interval:           p.field("interval").duration(h.GetInterval(), 15*time.Second),
 		Jitter:             p.field("interval_jitter").duration(h.GetIntervalJitter(), 0),
 		Delay:              p.field("initial_jitter").duration(h.GetInitialJitter(), 0),
-		HealthyThreshold:   max(1, count(h.GetHealthyThreshold(), 1)),
-		UnhealthyThreshold: max(1, count(h.GetUnhealthyThreshold(), 1)),
+		HealthyThreshold:   max(1, uint32Or(h.GetHealthyThreshold(), 1)),
+		UnhealthyThreshold: max(1, uint32Or(h.GetUnhealthyThreshold(), 1)),
 	}
 	if out.Timeout <= 0 || out.Interval <= 0 {
-		p.refuse("timeout and interval must be greater than 0")
+		p.reject("timeout and interval must be greater than 0")
 	}
 	if port := h.GetAltPort().GetValue(); port != 0 {
 		out.HTTP.Port = uint16(port) //nolint:gosec // checked next
 		if port > 1<<16-1 {
-			p.field("alt_port").refuse("is %d, expected a port", port)
+			p.field("alt_port").reject("is %d, expected a port", port)
 		}
 	}
 	switch c := h.GetHealthChecker().(type) {
@@ -55,100 +55,100 @@ func (p place) readCheck(h *corev3.HealthCheck, cluster string) *config.HealthCh
 	case *corev3.HealthCheck_GrpcHealthCheck_:
 		out.Protocol = config.CheckGRPC
 		out.Service = c.GrpcHealthCheck.GetServiceName()
-		out.HTTP.Domain = c.GrpcHealthCheck.GetAuthority()
-		p.field("grpc_health_check").only(c.GrpcHealthCheck, []string{"service_name", "authority"}, nil)
+		out.HTTP.Authority = c.GrpcHealthCheck.GetAuthority()
+		p.field("grpc_health_check").checkFields(c.GrpcHealthCheck, []string{"service_name", "authority"}, nil)
 	case *corev3.HealthCheck_TcpHealthCheck_:
 		out.Protocol = config.CheckTCP
-		p.field("tcp_health_check").only(c.TcpHealthCheck, nil, []string{"send", "receive"})
+		p.field("tcp_health_check").checkFields(c.TcpHealthCheck, nil, []string{"send", "receive"})
 	default:
-		p.refuseOther(h, "health_checker", "http_health_check", "tcp_health_check", "grpc_health_check")
+		p.rejectOneof(h, "health_checker", "http_health_check", "tcp_health_check", "grpc_health_check")
 	}
-	if out.HTTP.Domain == "" && out.Protocol != config.CheckTCP {
-		out.HTTP.Domain = cluster
+	if out.HTTP.Authority == "" && out.Protocol != config.CheckTCP {
+		out.HTTP.Authority = cluster
 	}
 	return out
 }
 
-// checkHeader reads what is added to the request of a check, and removed. Its values are
+// readCheckHeaders reads what is added to the request of a check, and removed. Its values are
 // texts: there is no request that commands could tell of.
-func (p place) checkHeader(add []*corev3.HeaderValueOption, remove []string) config.HeaderMutation {
-	m := p.mutation("request_headers", add, remove)
+func (p fieldReader) readCheckHeaders(add []*corev3.HeaderValueOption, remove []string) config.HeaderMutation {
+	m := p.readHeaderMutation("request_headers", add, remove)
 	for i := range m.Add {
 		v := &m.Add[i]
 		if strings.Contains(strings.ReplaceAll(v.Value, "%%", ""), "%") {
-			p.field("request_headers_to_add").refuse("header %s has a format command, which health checks do not support", v.Name)
+			p.field("request_headers_to_add").reject("header %s has a format command, which health checks do not support", v.Name)
 		}
 		v.Value = strings.ReplaceAll(v.Value, "%%", "%")
 	}
 	return m
 }
 
-func (p place) readHTTPCheck(h *corev3.HealthCheck_HttpHealthCheck, out *config.HealthCheck) {
-	p.only(h, []string{
+func (p fieldReader) readHTTPCheck(h *corev3.HealthCheck_HttpHealthCheck, out *config.HealthCheck) {
+	p.checkFields(h, []string{
 		"host", "path", "expected_statuses", "codec_client_type", "method", "request_headers_to_add", "request_headers_to_remove",
 	}, []string{"receive", "service_name_matcher"})
-	out.HTTP.Header = p.checkHeader(h.GetRequestHeadersToAdd(), h.GetRequestHeadersToRemove())
+	out.HTTP.HeaderMutation = p.readCheckHeaders(h.GetRequestHeadersToAdd(), h.GetRequestHeadersToRemove())
 	out.Protocol = config.CheckHTTP1
 	if h.GetCodecClientType() == typev3.CodecClientType_HTTP2 {
 		out.Protocol = config.CheckHTTP2
 	}
-	out.HTTP.Path, out.HTTP.Domain = h.GetPath(), h.GetHost()
+	out.HTTP.Path, out.HTTP.Authority = h.GetPath(), h.GetHost()
 	if h.GetMethod() != corev3.RequestMethod_METHOD_UNSPECIFIED {
 		out.HTTP.Method = h.GetMethod().String()
 	}
 	for i, c := range h.GetExpectedStatuses() {
 		if c.GetStart() < 100 || c.GetEnd() <= c.GetStart() || c.GetEnd() > 600 {
-			p.field("expected_statuses").index(i).refuse("the range from %d to %d (exclusive) is not valid: expected HTTP statuses from 100 to 599", c.GetStart(), c.GetEnd())
+			p.field("expected_statuses").index(i).reject("the range from %d to %d (exclusive) is not valid: expected HTTP statuses from 100 to 599", c.GetStart(), c.GetEnd())
 			continue
 		}
-		out.HTTP.Codes = append(out.HTTP.Codes, config.CodeRange{Start: int(c.GetStart()), End: int(c.GetEnd()) - 1})
+		out.HTTP.ExpectedStatuses = append(out.HTTP.ExpectedStatuses, config.StatusRange{Start: int(c.GetStart()), End: int(c.GetEnd()) - 1})
 	}
 }
 
-// readOutlier has Envoy's defaults.
-func (p place) readOutlier(o *clusterv3.OutlierDetection) *config.Outlier {
+// readOutlierDetection has Envoy's defaults.
+func (p fieldReader) readOutlierDetection(o *clusterv3.OutlierDetection) *config.OutlierDetection {
 	share := func(name string, n int) int {
 		if n > 100 {
-			p.field(name).refuse("is %d, expected at most 100", n)
+			p.field(name).reject("is %d, expected at most 100", n)
 		}
 		return n
 	}
-	p.only(o, outlierRead(), nil)
-	out := &config.Outlier{
-		Interval:           p.field("interval").duration(o.GetInterval(), 10*time.Second),
-		BaseTime:           p.field("base_ejection_time").duration(o.GetBaseEjectionTime(), 30*time.Second),
-		MaxTime:            p.field("max_ejection_time").duration(o.GetMaxEjectionTime(), 300*time.Second),
-		Jitter:             p.field("max_ejection_time_jitter").duration(o.GetMaxEjectionTimeJitter(), 0),
-		MaxPercent:         share("max_ejection_percent", count(o.GetMaxEjectionPercent(), 10)),
-		AlwaysOne:          flag(o.GetAlwaysEjectOneHost(), false),
-		SplitLocal:         o.GetSplitExternalLocalOriginErrors(),
-		CheckReturns:       flag(o.GetSuccessfulActiveHealthCheckUnejectHost(), true),
-		Consecutive5xx:     config.Consecutive{Failures: count(o.GetConsecutive_5Xx(), 5), Enforce: share("enforcing_consecutive_5xx", count(o.GetEnforcingConsecutive_5Xx(), 100))},
-		ConsecutiveGateway: config.Consecutive{Failures: count(o.GetConsecutiveGatewayFailure(), 5), Enforce: share("enforcing_consecutive_gateway_failure", count(o.GetEnforcingConsecutiveGatewayFailure(), 0))},
-		ConsecutiveLocal:   config.Consecutive{Failures: count(o.GetConsecutiveLocalOriginFailure(), 5), Enforce: share("enforcing_consecutive_local_origin_failure", count(o.GetEnforcingConsecutiveLocalOriginFailure(), 100))},
+	p.checkFields(o, supportedOutlierFields(), nil)
+	out := &config.OutlierDetection{
+		Interval:               p.field("interval").duration(o.GetInterval(), 10*time.Second),
+		BaseEjectionTime:       p.field("base_ejection_time").duration(o.GetBaseEjectionTime(), 30*time.Second),
+		MaxEjectionTime:        p.field("max_ejection_time").duration(o.GetMaxEjectionTime(), 300*time.Second),
+		MaxEjectionTimeJitter:  p.field("max_ejection_time_jitter").duration(o.GetMaxEjectionTimeJitter(), 0),
+		MaxEjectionPercent:     share("max_ejection_percent", uint32Or(o.GetMaxEjectionPercent(), 10)),
+		AlwaysEjectOne:         boolOr(o.GetAlwaysEjectOneHost(), false),
+		SplitLocalOriginErrors: o.GetSplitExternalLocalOriginErrors(),
+		UnejectOnHealthCheck:   boolOr(o.GetSuccessfulActiveHealthCheckUnejectHost(), true),
+		Consecutive5xx:         config.Consecutive{Failures: uint32Or(o.GetConsecutive_5Xx(), 5), Enforce: share("enforcing_consecutive_5xx", uint32Or(o.GetEnforcingConsecutive_5Xx(), 100))},
+		ConsecutiveGateway:     config.Consecutive{Failures: uint32Or(o.GetConsecutiveGatewayFailure(), 5), Enforce: share("enforcing_consecutive_gateway_failure", uint32Or(o.GetEnforcingConsecutiveGatewayFailure(), 0))},
+		ConsecutiveLocal:       config.Consecutive{Failures: uint32Or(o.GetConsecutiveLocalOriginFailure(), 5), Enforce: share("enforcing_consecutive_local_origin_failure", uint32Or(o.GetEnforcingConsecutiveLocalOriginFailure(), 100))},
 		SuccessRate: config.SuccessRate{
-			MinHosts:    count(o.GetSuccessRateMinimumHosts(), 5),
-			Volume:      count(o.GetSuccessRateRequestVolume(), 100),
-			StdevFactor: count(o.GetSuccessRateStdevFactor(), 1900),
-			Enforce:     share("enforcing_success_rate", count(o.GetEnforcingSuccessRate(), 100)),
+			MinHosts:      uint32Or(o.GetSuccessRateMinimumHosts(), 5),
+			RequestVolume: uint32Or(o.GetSuccessRateRequestVolume(), 100),
+			StdevFactor:   uint32Or(o.GetSuccessRateStdevFactor(), 1900),
+			Enforce:       share("enforcing_success_rate", uint32Or(o.GetEnforcingSuccessRate(), 100)),
 		},
-		LocalSuccessRate: share("enforcing_local_origin_success_rate", count(o.GetEnforcingLocalOriginSuccessRate(), 100)),
+		EnforceLocalSuccessRate: share("enforcing_local_origin_success_rate", uint32Or(o.GetEnforcingLocalOriginSuccessRate(), 100)),
 		FailurePercentage: config.FailurePercentage{
-			MinHosts:  count(o.GetFailurePercentageMinimumHosts(), 5),
-			Volume:    count(o.GetFailurePercentageRequestVolume(), 50),
-			Threshold: share("failure_percentage_threshold", count(o.GetFailurePercentageThreshold(), 85)),
-			Enforce:   share("enforcing_failure_percentage", count(o.GetEnforcingFailurePercentage(), 0)),
+			MinHosts:      uint32Or(o.GetFailurePercentageMinimumHosts(), 5),
+			RequestVolume: uint32Or(o.GetFailurePercentageRequestVolume(), 50),
+			Threshold:     share("failure_percentage_threshold", uint32Or(o.GetFailurePercentageThreshold(), 85)),
+			Enforce:       share("enforcing_failure_percentage", uint32Or(o.GetEnforcingFailurePercentage(), 0)),
 		},
-		LocalFailurePercentage: share("enforcing_failure_percentage_local_origin", count(o.GetEnforcingFailurePercentageLocalOrigin(), 0)),
+		EnforceLocalFailurePercentage: share("enforcing_failure_percentage_local_origin", uint32Or(o.GetEnforcingFailurePercentageLocalOrigin(), 0)),
 	}
-	out.MaxTime = max(out.MaxTime, out.BaseTime)
-	if out.Interval <= 0 || out.BaseTime <= 0 {
-		p.refuse("interval and base_ejection_time must be greater than 0")
+	out.MaxEjectionTime = max(out.MaxEjectionTime, out.BaseEjectionTime)
+	if out.Interval <= 0 || out.BaseEjectionTime <= 0 {
+		p.reject("interval and base_ejection_time must be greater than 0")
 	}
 	return out
 }
 
-func outlierRead() []string {
+func supportedOutlierFields() []string {
 	return []string{
 		"interval", "base_ejection_time", "max_ejection_time", "max_ejection_time_jitter", "max_ejection_percent", "always_eject_one_host",
 		"split_external_local_origin_errors", "successful_active_health_check_uneject_host",

@@ -12,8 +12,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/config"
 )
 
-// readChecked reads a cluster with an HTTP or gRPC check.
-func readChecked(t *testing.T, http *corev3.HealthCheck_HttpHealthCheck, grpc *corev3.HealthCheck_GrpcHealthCheck) (*config.HealthCheck, error) {
+// readClusterCheck reads a cluster with an HTTP or gRPC check.
+func readClusterCheck(t *testing.T, http *corev3.HealthCheck_HttpHealthCheck, grpc *corev3.HealthCheck_GrpcHealthCheck) (*config.HealthCheck, error) {
 	t.Helper()
 	h := &corev3.HealthCheck{Timeout: durationpb.New(1e9), Interval: durationpb.New(1e9)}
 	if http != nil {
@@ -21,16 +21,16 @@ func readChecked(t *testing.T, http *corev3.HealthCheck_HttpHealthCheck, grpc *c
 	} else {
 		h.HealthChecker = &corev3.HealthCheck_GrpcHealthCheck_{GrpcHealthCheck: grpc}
 	}
-	c, err := ReadCluster(marshaled(t, &clusterv3.Cluster{Name: "shop", HealthChecks: []*corev3.HealthCheck{h}}), Kinds{})
+	c, err := ReadCluster(marshaled(t, &clusterv3.Cluster{Name: "shop", HealthChecks: []*corev3.HealthCheck{h}}), Capabilities{})
 	if err != nil {
 		return nil, err
 	}
-	return c.Config.Health, nil
+	return c.Config.HealthCheck, nil
 }
 
-// TestChecksAreForTheCluster: the Host of a check is what it says, else the name of the
+// TestHealthCheckHostDefaultsToCluster: the Host of a check is what it says, else the name of the
 // cluster, as of Envoy.
-func TestChecksAreForTheCluster(t *testing.T) {
+func TestHealthCheckHostDefaultsToCluster(t *testing.T) {
 	for name, test := range map[string]struct {
 		http *corev3.HealthCheck_HttpHealthCheck
 		grpc *corev3.HealthCheck_GrpcHealthCheck
@@ -41,22 +41,22 @@ func TestChecksAreForTheCluster(t *testing.T) {
 		"gRPC":                {grpc: &corev3.HealthCheck_GrpcHealthCheck{}, want: "shop"},
 		"gRPC, with a domain": {grpc: &corev3.HealthCheck_GrpcHealthCheck{Authority: "a.test"}, want: "a.test"},
 	} {
-		h, err := readChecked(t, test.http, test.grpc)
+		h, err := readClusterCheck(t, test.http, test.grpc)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if h.HTTP.Domain != test.want {
-			t.Errorf("%s: the host of the check is %q, want %q", name, h.HTTP.Domain, test.want)
+		if h.HTTP.Authority != test.want {
+			t.Errorf("%s: the host of the check is %q, want %q", name, h.HTTP.Authority, test.want)
 		}
 	}
 }
 
-// TestFieldsOfChecks are read; a value that would depend on a request is refused.
-func TestFieldsOfChecks(t *testing.T) {
+// TestHealthCheckFields are read; a value that would depend on a request is refused.
+func TestHealthCheckFields(t *testing.T) {
 	option := func(name, value string) *corev3.HeaderValueOption {
 		return &corev3.HeaderValueOption{Header: &corev3.HeaderValue{Key: name, Value: value}, AppendAction: corev3.HeaderValueOption_OVERWRITE_IF_EXISTS_OR_ADD}
 	}
-	h, err := readChecked(t, &corev3.HealthCheck_HttpHealthCheck{
+	h, err := readClusterCheck(t, &corev3.HealthCheck_HttpHealthCheck{
 		Path: "/", RequestHeadersToAdd: []*corev3.HeaderValueOption{option("authorization", "Basic abc"), option("x-share", "100%%")},
 		RequestHeadersToRemove: []string{"user-agent"},
 	}, nil)
@@ -64,10 +64,10 @@ func TestFieldsOfChecks(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := []config.HeaderValue{{Name: "authorization", Value: "Basic abc"}, {Name: "x-share", Value: "100%"}}
-	if got := h.HTTP.Header; !slices.Equal(got.Add, want) || !slices.Equal(got.Remove, []string{"user-agent"}) {
+	if got := h.HTTP.HeaderMutation; !slices.Equal(got.Add, want) || !slices.Equal(got.Remove, []string{"user-agent"}) {
 		t.Errorf("the fields are %+v", got)
 	}
-	_, err = readChecked(t, &corev3.HealthCheck_HttpHealthCheck{Path: "/", RequestHeadersToAdd: []*corev3.HeaderValueOption{option("x-a", "%REQ(x-b)%")}}, nil)
+	_, err = readClusterCheck(t, &corev3.HealthCheck_HttpHealthCheck{Path: "/", RequestHeadersToAdd: []*corev3.HeaderValueOption{option("x-a", "%REQ(x-b)%")}}, nil)
 	if err == nil || !strings.Contains(err.Error(), "x-a has a format command") {
 		t.Errorf("a command: %v", err)
 	}

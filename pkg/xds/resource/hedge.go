@@ -8,32 +8,32 @@ import (
 	"github.com/weft-proxy/weft/pkg/config"
 )
 
-// mostHedged is how many requests may be sent at once, as in config.json.
-const mostHedged = 10
+// maxHedgedAttempts is how many requests may be sent at once, as in config.json.
+const maxHedgedAttempts = 10
 
 // readHedge reads when a request is sent to several hosts at once.
-func (p place) readHedge(m *routev3.HedgePolicy, out *config.Forward) {
+func (p fieldReader) readHedge(m *routev3.HedgePolicy, out *config.Forward) {
 	if m == nil {
 		return
 	}
-	p.only(m, []string{"initial_requests", "additional_request_chance", "hedge_on_per_try_timeout"}, nil)
-	first := count(m.GetInitialRequests(), 1)
-	if first < 1 || first > mostHedged {
-		p.field("initial_requests").refuse("is %d, expected 1 to %d", first, mostHedged)
+	p.checkFields(m, []string{"initial_requests", "additional_request_chance", "hedge_on_per_try_timeout"}, nil)
+	first := uint32Or(m.GetInitialRequests(), 1)
+	if first < 1 || first > maxHedgedAttempts {
+		p.field("initial_requests").reject("is %d, expected 1 to %d", first, maxHedgedAttempts)
 		return
 	}
 	h := &config.HedgePolicy{
-		InitialRequests:  first,
-		AdditionalChance: p.field("additional_request_chance").millionths(m.GetAdditionalRequestChance()),
-		OnTryTimeout:     m.GetHedgeOnPerTryTimeout(),
+		InitialRequests:         first,
+		AdditionalRequestChance: p.field("additional_request_chance").fractionPerMillion(m.GetAdditionalRequestChance()),
+		OnPerTryTimeout:         m.GetHedgeOnPerTryTimeout(),
 	}
-	if h.Hedges() {
+	if h.Enabled() {
 		out.Hedge = h
 	}
 }
 
-// millionths is a share of all that happens; nil: none.
-func (p place) millionths(f *typev3.FractionalPercent) uint32 {
+// fractionPerMillion is a share of all that happens; nil: none.
+func (p fieldReader) fractionPerMillion(f *typev3.FractionalPercent) uint32 {
 	var each uint32
 	switch f.GetDenominator() {
 	case typev3.FractionalPercent_HUNDRED:
@@ -43,20 +43,20 @@ func (p place) millionths(f *typev3.FractionalPercent) uint32 {
 	case typev3.FractionalPercent_MILLION:
 		each = 1
 	default:
-		p.field("denominator").refuse("%v is not supported", f.GetDenominator())
+		p.field("denominator").reject("%v is not supported", f.GetDenominator())
 		return 0
 	}
 	return min(f.GetNumerator(), config.Millionths/each) * each
 }
 
 // priority is whose limits of a cluster are meant.
-func (p place) priority(m corev3.RoutingPriority) config.Priority {
+func (p fieldReader) priority(m corev3.RoutingPriority) config.Priority {
 	switch m {
 	case corev3.RoutingPriority_DEFAULT:
 		return config.DefaultPriority
 	case corev3.RoutingPriority_HIGH:
 		return config.HighPriority
 	}
-	p.refuse("%v is not supported", m)
+	p.reject("%v is not supported", m)
 	return config.DefaultPriority
 }

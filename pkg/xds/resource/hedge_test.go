@@ -20,13 +20,13 @@ func TestHedgePolicy(t *testing.T) {
 		{name: "several at once", in: `{"initial_requests": 3}`, want: config.HedgePolicy{InitialRequests: 3}},
 		{
 			name: "one more in a hundred", in: `{"additional_request_chance": {"numerator": 25}}`,
-			want: config.HedgePolicy{InitialRequests: 1, AdditionalChance: 250_000},
+			want: config.HedgePolicy{InitialRequests: 1, AdditionalRequestChance: 250_000},
 		},
 		{
 			name: "a chance above the whole is the whole", in: `{"additional_request_chance": {"numerator": 4000000000, "denominator": "TEN_THOUSAND"}}`,
-			want: config.HedgePolicy{InitialRequests: 1, AdditionalChance: config.Millionths},
+			want: config.HedgePolicy{InitialRequests: 1, AdditionalRequestChance: config.Millionths},
 		},
-		{name: "beside a slow try", in: `{"hedge_on_per_try_timeout": true}`, want: config.HedgePolicy{InitialRequests: 1, OnTryTimeout: true}},
+		{name: "beside a slow try", in: `{"hedge_on_per_try_timeout": true}`, want: config.HedgePolicy{InitialRequests: 1, OnPerTryTimeout: true}},
 		{name: "none at all", in: `{"initial_requests": 0}`, refused: "initial_requests: is 0"},
 		{name: "more than is allowed", in: `{"initial_requests": 11}`, refused: "initial_requests: is 11"},
 	} {
@@ -36,8 +36,8 @@ func TestHedgePolicy(t *testing.T) {
 				t.Fatal(err)
 			}
 			r, out := &report{}, &config.Forward{}
-			place{report: r}.readHedge(m, out)
-			switch err := r.result(); {
+			fieldReader{report: r}.readHedge(m, out)
+			switch err := r.rejection(); {
 			case tt.refused != "":
 				if err == nil || !strings.Contains(err.Error(), tt.refused) {
 					t.Errorf("the error is %v, want one with %q", err, tt.refused)
@@ -63,10 +63,10 @@ func TestRoutePriority(t *testing.T) {
 		corev3.RoutingPriority_HIGH:    config.HighPriority,
 	} {
 		r := &report{}
-		out := place{report: r}.readForward(&routev3.RouteAction{
+		out := fieldReader{report: r}.readForward(&routev3.RouteAction{
 			ClusterSpecifier: &routev3.RouteAction_Cluster{Cluster: "c"}, Priority: in,
-		}, &config.Match{}, outer{})
-		if err := r.result(); err != nil || out.Priority != want {
+		}, &config.RouteMatch{}, inheritedSettings{})
+		if err := r.rejection(); err != nil || out.Priority != want {
 			t.Errorf("a route of priority %v has priority %v, %v, want %v", in, out.Priority, err, want)
 		}
 	}

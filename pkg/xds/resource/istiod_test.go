@@ -14,7 +14,7 @@ func istiodTables(t *testing.T) map[string]*router.Table {
 	t.Helper()
 	tables := map[string]*router.Table{}
 	for _, body := range capture(t, "04-RDS.pb") {
-		read, err := ReadRoutes(body, kinds())
+		read, err := ReadRoutes(body, testCapabilities())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -25,8 +25,8 @@ func istiodTables(t *testing.T) map[string]*router.Table {
 	return tables
 }
 
-// asked is a request "METHOD host/path" with fields.
-func asked(line string, fields ...string) *protocol.Exchange {
+// newRequest is a request "METHOD host/path" with fields.
+func newRequest(line string, fields ...string) *protocol.Exchange {
 	x := new(protocol.Exchange)
 	x.Reset()
 	x.Meta.Protocol = string(config.HTTP1)
@@ -40,10 +40,10 @@ func asked(line string, fields ...string) *protocol.Exchange {
 	return x
 }
 
-// TestIstiodRoutesAsItSays: the virtual services behind the capture send reviews' user
+// TestIstiodRoutes: the virtual services behind the capture send reviews' user
 // jason and whoever asks for a version to v3, and a share of /w/ to v2; they redirect,
 // answer, mirror, and break on purpose.
-func TestIstiodRoutesAsItSays(t *testing.T) {
+func TestIstiodRoutes(t *testing.T) {
 	tables := istiodTables(t)
 	const reviews = "reviews.default.svc.cluster.local"
 	for _, test := range []struct {
@@ -55,27 +55,27 @@ func TestIstiodRoutesAsItSays(t *testing.T) {
 		status      int
 		location    string
 	}{
-		{name: "a user's own version", table: "9080", x: asked("GET reviews/api/1", "end-user: jason"), cluster: "outbound|9080|v3|" + reviews, path: "/1"},
-		{name: "another user", table: "9080", x: asked("GET reviews/api/1", "end-user: jasons"), cluster: "outbound|9080|v1|" + reviews},
-		{name: "nobody", table: "9080", x: asked("GET reviews/api/1"), cluster: "outbound|9080|v1|" + reviews},
-		{name: "a version by the query", table: "9080", x: asked("GET reviews/x?v=12"), cluster: "outbound|9080|v3|" + reviews, path: "/x?v=12"},
-		{name: "what is no version", table: "9080", x: asked("GET reviews/x?v=a12"), cluster: "outbound|9080|v1|" + reviews},
-		{name: "most of a share", table: "9080", x: asked("GET reviews/w/1"), random: 0, cluster: "outbound|9080|v1|" + reviews},
-		{name: "the last of most", table: "9080", x: asked("GET reviews/w/1"), random: 1 << 63, cluster: "outbound|9080|v1|" + reviews},
-		{name: "the least of a share", table: "9080", x: asked("GET reviews/w/1"), random: 15 << 60, cluster: "outbound|9080|v2|" + reviews},
-		{name: "not of the share", table: "9080", x: asked("GET reviews/a/w/1"), random: 15 << 60, cluster: "outbound|9080|v1|" + reviews},
-		{name: "a redirect", table: "9080", x: asked("GET reviews/old/x"), status: 308, location: "http://reviews.example.test/new"},
-		{name: "an answer", table: "9080", x: asked("GET reviews/health"), status: 200},
-		{name: "below an answer", table: "9080", x: asked("GET reviews/health/x"), cluster: "outbound|9080|v1|" + reviews},
-		{name: "what is broken on purpose", table: "9080", x: asked("GET reviews/fault"), cluster: "outbound|9080|v1|" + reviews},
-		{name: "by its whole name and port", table: "9080", x: asked("GET " + reviews + ":9080/"), cluster: "outbound|9080|v1|" + reviews},
-		{name: "by its name with a dot", table: "9080", x: asked("GET " + reviews + "./"), cluster: "outbound|9080|v1|" + reviews},
-		{name: "of another namespace", table: "9080", x: asked("GET reviews.other/"), status: 502},
-		{name: "of the namespace, in another case", table: "9080", x: asked("GET Reviews.Default.SVC/"), cluster: "outbound|9080|v1|" + reviews},
-		{name: "another service", table: "9080", x: asked("GET ratings/"), cluster: "outbound|9080||ratings.default.svc.cluster.local"},
-		{name: "another port's table", table: "80", x: asked("GET "+reviews+"/api/", "end-user: jason"), cluster: "outbound|80|v3|" + reviews, path: "/"},
-		{name: "outside", table: "80", x: asked("GET external.example.test/"), cluster: "outbound|80||external.example.test"},
-		{name: "what nobody knows", table: "80", x: asked("GET elsewhere.test/"), status: 502},
+		{name: "a user's own version", table: "9080", x: newRequest("GET reviews/api/1", "end-user: jason"), cluster: "outbound|9080|v3|" + reviews, path: "/1"},
+		{name: "another user", table: "9080", x: newRequest("GET reviews/api/1", "end-user: jasons"), cluster: "outbound|9080|v1|" + reviews},
+		{name: "nobody", table: "9080", x: newRequest("GET reviews/api/1"), cluster: "outbound|9080|v1|" + reviews},
+		{name: "a version by the query", table: "9080", x: newRequest("GET reviews/x?v=12"), cluster: "outbound|9080|v3|" + reviews, path: "/x?v=12"},
+		{name: "what is no version", table: "9080", x: newRequest("GET reviews/x?v=a12"), cluster: "outbound|9080|v1|" + reviews},
+		{name: "most of a share", table: "9080", x: newRequest("GET reviews/w/1"), random: 0, cluster: "outbound|9080|v1|" + reviews},
+		{name: "the last of most", table: "9080", x: newRequest("GET reviews/w/1"), random: 1 << 63, cluster: "outbound|9080|v1|" + reviews},
+		{name: "the least of a share", table: "9080", x: newRequest("GET reviews/w/1"), random: 15 << 60, cluster: "outbound|9080|v2|" + reviews},
+		{name: "not of the share", table: "9080", x: newRequest("GET reviews/a/w/1"), random: 15 << 60, cluster: "outbound|9080|v1|" + reviews},
+		{name: "a redirect", table: "9080", x: newRequest("GET reviews/old/x"), status: 308, location: "http://reviews.example.test/new"},
+		{name: "an answer", table: "9080", x: newRequest("GET reviews/health"), status: 200},
+		{name: "below an answer", table: "9080", x: newRequest("GET reviews/health/x"), cluster: "outbound|9080|v1|" + reviews},
+		{name: "what is broken on purpose", table: "9080", x: newRequest("GET reviews/fault"), cluster: "outbound|9080|v1|" + reviews},
+		{name: "by its whole name and port", table: "9080", x: newRequest("GET " + reviews + ":9080/"), cluster: "outbound|9080|v1|" + reviews},
+		{name: "by its name with a dot", table: "9080", x: newRequest("GET " + reviews + "./"), cluster: "outbound|9080|v1|" + reviews},
+		{name: "of another namespace", table: "9080", x: newRequest("GET reviews.other/"), status: 502},
+		{name: "of the namespace, in another case", table: "9080", x: newRequest("GET Reviews.Default.SVC/"), cluster: "outbound|9080|v1|" + reviews},
+		{name: "another service", table: "9080", x: newRequest("GET ratings/"), cluster: "outbound|9080||ratings.default.svc.cluster.local"},
+		{name: "another port's table", table: "80", x: newRequest("GET "+reviews+"/api/", "end-user: jason"), cluster: "outbound|80|v3|" + reviews, path: "/"},
+		{name: "outside", table: "80", x: newRequest("GET external.example.test/"), cluster: "outbound|80||external.example.test"},
+		{name: "what nobody knows", table: "80", x: newRequest("GET elsewhere.test/"), status: 502},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			route := tables[test.table].Match(test.x)
@@ -104,15 +104,15 @@ func TestIstiodRoutesAsItSays(t *testing.T) {
 	}
 }
 
-// TestWhatIstiodSaysOfFilters: the settings that routes bring reach the filters.
-func TestWhatIstiodSaysOfFilters(t *testing.T) {
+// TestIstiodRouteFilterSettings: the settings that routes bring reach the filters.
+func TestIstiodRouteFilterSettings(t *testing.T) {
 	table := istiodTables(t)["9080"]
 	for line, want := range map[string][]string{
 		"GET reviews/fault": {"fault"},
 		"GET reviews/w/1":   {"cors", "mirror"},
 		"GET reviews/":      {},
 	} {
-		route := table.Match(asked(line))
+		route := table.Match(newRequest(line))
 		if len(route.Config.Filters) != len(want) {
 			t.Errorf("%s has settings of %d filters, want %q", line, len(route.Config.Filters), want)
 		}
@@ -122,11 +122,11 @@ func TestWhatIstiodSaysOfFilters(t *testing.T) {
 			}
 		}
 	}
-	route := table.Match(asked("GET reviews/w/1"))
-	if r := route.Config.Forward.Weighted; len(r) != 2 || r[0].Weight != 80 || r[1].Weight != 20 || len(r[0].Response.Add) != 1 || r[0].Response.Add[0].Name != "x-subset" {
+	route := table.Match(newRequest("GET reviews/w/1"))
+	if r := route.Config.Forward.WeightedClusters; len(r) != 2 || r[0].Weight != 80 || r[1].Weight != 20 || len(r[0].Response.Add) != 1 || r[0].Response.Add[0].Name != "x-subset" {
 		t.Errorf("the shares are %+v", r)
 	}
-	if got := table.Match(asked("GET reviews/x?v=1")).Config.Forward.Hash; len(got) != 1 || got[0].Header != "x-user" {
+	if got := table.Match(newRequest("GET reviews/x?v=1")).Config.Forward.HashPolicies; len(got) != 1 || got[0].Header != "x-user" {
 		t.Errorf("the hash is of %+v", got)
 	}
 }

@@ -31,17 +31,17 @@ type Listener struct {
 	Config *config.Listener
 	// TLS is what each of Config.Chains() speaks; nil for plaintext.
 	TLS []*TLS
-	// Tables are the route tables that the listener has itself, under names that no
+	// InlineTables are the route tables that the listener has itself, under names that no
 	// resource has.
-	Tables []*config.RouteTable
-	// Routes are the names of resources of RouteType that it waits for, and DubboTable of
-	// those of DubboRouteType, each once, for RoutesTimeout at most; 0: for ever.
-	Routes        []string
-	RoutesTimeout time.Duration
-	// Slots are the filters that resources of ExtensionType are the settings of.
-	Slots   []*Slot
-	Ignored []string // fields that have no effect, in order
-	Keys    []string // of the runtime that it was read with, in order
+	InlineTables []*config.RouteTable
+	// RouteConfigNames are the names of resources of RouteType that it waits for, and DubboTableName of
+	// those of DubboRouteType, each once, for InitialFetchTimeout at most; 0: for ever.
+	RouteConfigNames    []string
+	InitialFetchTimeout time.Duration
+	// DynamicFilters are the filters that resources of ExtensionType are the settings of.
+	DynamicFilters []*DynamicFilter
+	Ignored        []string // fields that have no effect, in order
+	RuntimeKeys    []string // of the runtime that it was read with, in order
 }
 
 // Secrets returns the secrets that the listener's chains need.
@@ -52,10 +52,10 @@ func (l *Listener) Secrets() (all []SecretRef) {
 	return all
 }
 
-// With returns the listener with what secrets and extensions say. ok is false if a secret
+// Resolve returns the listener with what secrets and extensions say. ok is false if a secret
 // is missing.
-func (l *Listener) With(secrets map[SecretRef]*Secret, extensions map[string]*Extension) (out *config.Listener, ok bool) {
-	filled := l.fill(extensions)
+func (l *Listener) Resolve(secrets map[SecretRef]*Secret, extensions map[string]*Extension) (out *config.Listener, ok bool) {
+	filled := l.resolveFilters(extensions)
 	if len(l.Secrets()) == 0 {
 		return filled, true
 	}
@@ -68,7 +68,7 @@ func (l *Listener) With(secrets map[SecretRef]*Secret, extensions map[string]*Ex
 		}
 		chain := *from
 		if t != nil {
-			context, ok := t.With(secrets)
+			context, ok := t.Resolve(secrets)
 			if !ok {
 				return nil, false
 			}
@@ -84,22 +84,22 @@ func (l *Listener) With(secrets map[SecretRef]*Secret, extensions map[string]*Ex
 }
 
 // ReadListener reads a serialized Listener. The error is Refused.
-func ReadListener(body []byte, k Kinds) (*Listener, error) {
+func ReadListener(body []byte, k Capabilities) (*Listener, error) {
 	m := &listenerv3.Listener{}
-	r := &report{kinds: k}
-	p := place{report: r}
+	r := &report{capabilities: k}
+	p := fieldReader{report: r}
 	if err := p.unmarshal(body, m); err != nil {
 		return nil, err
 	}
 	l := &Listener{}
-	p.only(m, listenerRead(), listenerCritical())
+	p.checkFields(m, supportedListenerFields(), rejectedListenerFields())
 	p.readListener(m, l)
-	err := r.result()
-	l.Ignored, l.Keys = r.ignored, r.runtimeKeys()
+	err := r.rejection()
+	l.Ignored, l.RuntimeKeys = r.ignored, r.runtimeKeys()
 	return l, err
 }
 
-func listenerRead() []string {
+func supportedListenerFields() []string {
 	return []string{
 		"name", "address", "filter_chains", "default_filter_chain", "use_original_dst", "listener_filters", "listener_filters_timeout",
 		"continue_on_listener_filters_timeout", "transparent", "traffic_direction", "enable_reuse_port", "reuse_port", "access_log",
@@ -107,43 +107,43 @@ func listenerRead() []string {
 	}
 }
 
-func listenerCritical() []string {
+func rejectedListenerFields() []string {
 	return []string{
 		"additional_addresses", "fcds_config", "filter_chain_matcher", "udp_listener_config", "api_listener", "internal_listener", "listener_specifier",
 	}
 }
 
-func (p place) readListener(m *listenerv3.Listener, l *Listener) {
+func (p fieldReader) readListener(m *listenerv3.Listener, l *Listener) {
 	out := &config.Listener{
 		Name:      m.GetName(),
 		Ingress:   m.GetTrafficDirection() == corev3.TrafficDirection_INBOUND,
 		Network:   "tcp",
-		Bind:      flag(m.GetBindToPort(), flag(m.GetDeprecatedV1().GetBindToPort(), true)),
+		Bind:      boolOr(m.GetBindToPort(), boolOr(m.GetDeprecatedV1().GetBindToPort(), true)),
 		ReusePort: m.GetEnableReusePort().GetValue(),
 		// A timeout of 0 is none.
 		InspectTimeout: p.field("listener_filters_timeout").duration(m.GetListenerFiltersTimeout(), 15*time.Second),
 	}
-	out.Inspection.Forever = m.GetListenerFiltersTimeout() != nil && out.InspectTimeout == 0
-	out.Inspection.GoOn = m.GetContinueOnListenerFiltersTimeout()
+	out.Inspection.NoTimeout = m.GetListenerFiltersTimeout() != nil && out.InspectTimeout == 0
+	out.Inspection.ContinueOnTimeout = m.GetContinueOnListenerFiltersTimeout()
 	l.Config = out
 	if out.Name == "" {
-		p.field("name").refuse("is missing")
+		p.field("name").reject("is missing")
 	}
 	if pipe := m.GetAddress().GetPipe(); pipe != nil {
 		out.Network = "unix"
 		if pipe.GetMode() != 0 { // who may connect
-			p.field("address").field("pipe").field("mode").unbuilt()
+			p.field("address").field("pipe").field("mode").rejectUnsupported()
 		}
 	}
 	out.Address, _ = p.field("address").readAddress(m.GetAddress(), false)
 	if m.GetUseOriginalDst().GetValue() {
-		out.OriginalDst = config.ByRedirect
+		out.OriginalDst = config.OriginalDstRedirect
 	}
 	p.readListenerFilters(m, out)
 	// The filter tells where a connection was going; only the field hands it on.
 	out.KeepRedirected = out.OriginalDst != "" && !m.GetUseOriginalDst().GetValue()
 	if out.OriginalDst != "" && m.GetTransparent().GetValue() {
-		out.OriginalDst = config.ByTProxy
+		out.OriginalDst = config.OriginalDstTProxy
 	}
 	out.AccessLogs = p.field("access_log").readAccessLogs(m.GetAccessLog())
 	for i, c := range m.GetFilterChains() {
@@ -153,62 +153,62 @@ func (p place) readListener(m *listenerv3.Listener, l *Listener) {
 		out.DefaultChain = p.field("default_filter_chain").readChain(c, l)
 	}
 	if len(m.GetFilterChains()) == 0 && out.DefaultChain == nil {
-		p.field("filter_chains").refuse("is empty")
+		p.field("filter_chains").reject("is empty")
 	}
-	slices.Sort(l.Routes)
-	l.Routes = slices.Compact(l.Routes)
+	slices.Sort(l.RouteConfigNames)
+	l.RouteConfigNames = slices.Compact(l.RouteConfigNames)
 }
 
-func (p place) readListenerFilters(m *listenerv3.Listener, out *config.Listener) {
+func (p fieldReader) readListenerFilters(m *listenerv3.Listener, out *config.Listener) {
 	for i, f := range m.GetListenerFilters() {
 		at := p.field("listener_filters").index(i)
 		packed := f.GetTypedConfig()
 		var not []config.PortRange // that it looks at
 		if d := f.GetFilterDisabled(); d != nil {
-			not = at.field("filter_disabled").portsOf(d)
+			not = at.field("filter_disabled").excludedPorts(d)
 		}
 		tls, http, original := &tlsinspectorv3.TlsInspector{}, &httpinspectorv3.HttpInspector{}, &originaldstv3.OriginalDst{}
 		settings := at.field("typed_config")
 		switch {
-		case holds(packed, tls):
-			if settings.open(packed, tls) {
-				settings.only(tls, nil, []string{"close_connection_on_client_hello_parsing_errors"})
+		case isType(packed, tls):
+			if settings.unpack(packed, tls) {
+				settings.checkFields(tls, nil, []string{"close_connection_on_client_hello_parsing_errors"})
 			}
-			out.Inspection.NoTLS = not
+			out.Inspection.SkipTLSPorts = not
 			continue
-		case holds(packed, http):
-			if settings.open(packed, http) {
-				settings.only(http, nil, nil)
+		case isType(packed, http):
+			if settings.unpack(packed, http) {
+				settings.checkFields(http, nil, nil)
 			}
-			out.Inspection.NoHTTP = not
+			out.Inspection.SkipHTTPPorts = not
 			continue
 		case f.GetFilterDisabled() != nil:
-			at.field("filter_disabled").refuse("is supported only for tls_inspector and http_inspector")
+			at.field("filter_disabled").reject("is supported only for tls_inspector and http_inspector")
 		}
 		switch {
-		case holds(packed, original):
-			if settings.open(packed, original) {
-				settings.only(original, nil, nil)
+		case isType(packed, original):
+			if settings.unpack(packed, original) {
+				settings.checkFields(original, nil, nil)
 			}
 			if out.OriginalDst == "" {
-				out.OriginalDst = config.ByRedirect
+				out.OriginalDst = config.OriginalDstRedirect
 			}
-		case holds(packed, &proxyprotocolv3.ProxyProtocol{}):
+		case isType(packed, &proxyprotocolv3.ProxyProtocol{}):
 			o := &proxyprotocolv3.ProxyProtocol{}
-			if at.field("typed_config").open(packed, o) {
-				at.field("typed_config").only(o, []string{"allow_requests_without_proxy_protocol"}, []string{"disallowed_versions"})
+			if at.field("typed_config").unpack(packed, o) {
+				at.field("typed_config").checkFields(o, []string{"allow_requests_without_proxy_protocol"}, []string{"disallowed_versions"})
 				out.ProxyProtocol = &config.ProxyProtocol{AllowMissing: o.GetAllowRequestsWithoutProxyProtocol(), Timeout: 15 * time.Second}
 			}
 		default:
-			at.refuse("%s (%s) is not supported", f.GetName(), packed.GetTypeUrl())
+			at.reject("%s (%s) is not supported", f.GetName(), packed.GetTypeUrl())
 		}
 	}
 }
 
-// portsOf returns the ports that a listener filter is not for. What chains ask for is
+// excludedPorts returns the ports that a listener filter is not for. What chains ask for is
 // looked at, whether there is a filter for it or not, except where there is one that is
 // not for the port.
-func (p place) portsOf(m *listenerv3.ListenerFilterChainMatchPredicate) (out []config.PortRange) {
+func (p fieldReader) excludedPorts(m *listenerv3.ListenerFilterChainMatchPredicate) (out []config.PortRange) {
 	switch r := m.GetRule().(type) {
 	case *listenerv3.ListenerFilterChainMatchPredicate_AnyMatch:
 		if r.AnyMatch {
@@ -218,25 +218,25 @@ func (p place) portsOf(m *listenerv3.ListenerFilterChainMatchPredicate) (out []c
 		// The end is not included.
 		start, end := r.DestinationPortRange.GetStart(), r.DestinationPortRange.GetEnd()
 		if start < 0 || end > math.MaxUint16+1 || start >= end {
-			p.field("destination_port_range").refuse("the range from %d to %d (exclusive) is not valid: expected port numbers", start, end)
+			p.field("destination_port_range").reject("the range from %d to %d (exclusive) is not valid: expected port numbers", start, end)
 			return nil
 		}
 		out = append(out, config.PortRange{First: uint16(start), Last: uint16(end - 1)}) //nolint:gosec // checked above
 	case *listenerv3.ListenerFilterChainMatchPredicate_OrMatch:
 		for i, one := range r.OrMatch.GetRules() {
-			out = append(out, p.field("or_match").field("rules").index(i).portsOf(one)...)
+			out = append(out, p.field("or_match").field("rules").index(i).excludedPorts(one)...)
 		}
 	default:
-		p.refuseOther(m, "rule", "destination_port_range", "or_match", "any_match")
+		p.rejectOneof(m, "rule", "destination_port_range", "or_match", "any_match")
 	}
 	return out
 }
 
 // readChain reads a filter chain and adds its TLS to l.
-func (p place) readChain(m *listenerv3.FilterChain, l *Listener) *config.FilterChain {
-	p.only(m, []string{"filter_chain_match", "filters", "transport_socket", "transport_socket_connect_timeout", "name"}, []string{"use_proxy_proto"})
+func (p fieldReader) readChain(m *listenerv3.FilterChain, l *Listener) *config.FilterChain {
+	p.checkFields(m, []string{"filter_chain_match", "filters", "transport_socket", "transport_socket_connect_timeout", "name"}, []string{"use_proxy_proto"})
 	out := &config.FilterChain{Name: m.GetName(), Match: p.field("filter_chain_match").readChainMatch(m.GetFilterChainMatch())}
-	t := p.field("transport_socket").readCallers(m.GetTransportSocket())
+	t := p.field("transport_socket").readDownstreamTLS(m.GetTransportSocket())
 	if d := m.GetTransportSocketConnectTimeout(); t != nil && d != nil {
 		t.Config.HandshakeTimeout = p.field("transport_socket_connect_timeout").duration(d, t.Config.HandshakeTimeout)
 	}
@@ -248,21 +248,21 @@ func (p place) readChain(m *listenerv3.FilterChain, l *Listener) *config.FilterC
 	return out
 }
 
-func (p place) readChainMatch(m *listenerv3.FilterChainMatch) (out config.ChainMatch) {
+func (p fieldReader) readChainMatch(m *listenerv3.FilterChainMatch) (out config.ChainMatch) {
 	if m == nil {
 		return out
 	}
-	p.only(m, []string{
+	p.checkFields(m, []string{
 		"destination_port", "prefix_ranges", "server_names", "transport_protocol", "application_protocols",
 		"direct_source_prefix_ranges", "source_type", "source_prefix_ranges", "source_ports",
 	}, []string{"address_suffix", "suffix_len"})
 	out.DestinationPort = p.field("destination_port").port(m.GetDestinationPort().GetValue())
-	out.DestinationRanges = p.field("prefix_ranges").ranges(m.GetPrefixRanges())
-	out.DirectSourceRanges = p.field("direct_source_prefix_ranges").ranges(m.GetDirectSourcePrefixRanges())
-	out.SourceRanges = p.field("source_prefix_ranges").ranges(m.GetSourcePrefixRanges())
+	out.DestinationRanges = p.field("prefix_ranges").prefixes(m.GetPrefixRanges())
+	out.DirectSourceRanges = p.field("direct_source_prefix_ranges").prefixes(m.GetDirectSourcePrefixRanges())
+	out.SourceRanges = p.field("source_prefix_ranges").prefixes(m.GetSourcePrefixRanges())
 	for i, n := range m.GetServerNames() {
 		if strings.Contains(strings.TrimPrefix(n, "*."), "*") || n == "" {
-			p.field("server_names").index(i).refuse("%q: a wildcard is supported only as the first label", n)
+			p.field("server_names").index(i).reject("%q: a wildcard is supported only as the first label", n)
 			continue
 		}
 		out.ServerNames = append(out.ServerNames, lower(n))
@@ -271,7 +271,7 @@ func (p place) readChainMatch(m *listenerv3.FilterChainMatch) (out config.ChainM
 	case "", "tls", "raw_buffer":
 		out.TransportProtocol = config.TransportProtocol(t)
 	default:
-		p.field("transport_protocol").refuse("%q is not supported", t)
+		p.field("transport_protocol").reject("%q is not supported", t)
 	}
 	out.ApplicationProtocols = m.GetApplicationProtocols()
 	switch m.GetSourceType() {
@@ -281,7 +281,7 @@ func (p place) readChainMatch(m *listenerv3.FilterChainMatch) (out config.ChainM
 	case listenerv3.FilterChainMatch_EXTERNAL:
 		out.SourceType = config.ExternalSource
 	default:
-		p.field("source_type").refuse("%v is not supported", m.GetSourceType())
+		p.field("source_type").reject("%v is not supported", m.GetSourceType())
 	}
 	for i, n := range m.GetSourcePorts() {
 		out.SourcePorts = append(out.SourcePorts, p.field("source_ports").index(i).port(n))
@@ -289,24 +289,24 @@ func (p place) readChainMatch(m *listenerv3.FilterChainMatch) (out config.ChainM
 	return out
 }
 
-func (p place) port(n uint32) uint16 {
+func (p fieldReader) port(n uint32) uint16 {
 	if n > math.MaxUint16 {
-		p.refuse("is %d, expected a port", n)
+		p.reject("is %d, expected a port", n)
 		return 0
 	}
 	return uint16(n)
 }
 
-func (p place) ranges(list []*corev3.CidrRange) (out []netip.Prefix) {
+func (p fieldReader) prefixes(list []*corev3.CidrRange) (out []netip.Prefix) {
 	for i, r := range list {
 		address, err := netip.ParseAddr(r.GetAddressPrefix())
 		if err != nil {
-			p.index(i).field("address_prefix").refuse("%q is not a valid IP address", r.GetAddressPrefix())
+			p.index(i).field("address_prefix").reject("%q is not a valid IP address", r.GetAddressPrefix())
 			continue
 		}
 		prefix := netip.PrefixFrom(address, int(min(r.GetPrefixLen().GetValue(), 255)))
 		if !prefix.IsValid() {
-			p.index(i).field("prefix_len").refuse("%d is not a valid prefix length of the address", r.GetPrefixLen().GetValue())
+			p.index(i).field("prefix_len").reject("%d is not a valid prefix length of the address", r.GetPrefixLen().GetValue())
 			continue
 		}
 		out = append(out, prefix.Masked())
@@ -315,10 +315,10 @@ func (p place) ranges(list []*corev3.CidrRange) (out []netip.Prefix) {
 }
 
 // readAccessLogs reads the logs of a listener, or of a filter.
-func (p place) readAccessLogs(list []*accesslogv3.AccessLog) (out []config.AccessLog) {
+func (p fieldReader) readAccessLogs(list []*accesslogv3.AccessLog) (out []config.AccessLog) {
 	for i, l := range list {
 		at := p.index(i)
-		file, ok := at.field("typed_config").openLog(l.GetTypedConfig())
+		file, ok := at.field("typed_config").unpackFileLog(l.GetTypedConfig())
 		if file == nil {
 			if ok {
 				at.key(l.GetName()).ignore()
@@ -335,7 +335,7 @@ func (p place) readAccessLogs(list []*accesslogv3.AccessLog) (out []config.Acces
 		case "/dev/stderr":
 			log.Path = "stderr"
 		case "":
-			at.field("typed_config").field("path").refuse("is missing")
+			at.field("typed_config").field("path").reject("is missing")
 		}
 		at.field("typed_config").readLogFormat(file, &log)
 		out = append(out, log)
@@ -343,9 +343,9 @@ func (p place) readAccessLogs(list []*accesslogv3.AccessLog) (out []config.Acces
 	return out
 }
 
-// openLog returns a log that is written to a file, stdout and stderr included; nil: it is
+// unpackFileLog returns a log that is written to a file, stdout and stderr included; nil: it is
 // of another kind, or, without ok, it cannot be read.
-func (p place) openLog(packed *anypb.Any) (log *filev3.FileAccessLog, ok bool) {
+func (p fieldReader) unpackFileLog(packed *anypb.Any) (log *filev3.FileAccessLog, ok bool) {
 	file, stdout, stderr := &filev3.FileAccessLog{}, &streamv3.StdoutAccessLog{}, &streamv3.StderrAccessLog{}
 	standard := func(path string, format *corev3.SubstitutionFormatString) *filev3.FileAccessLog {
 		out := &filev3.FileAccessLog{Path: path}
@@ -355,16 +355,16 @@ func (p place) openLog(packed *anypb.Any) (log *filev3.FileAccessLog, ok bool) {
 		return out
 	}
 	switch {
-	case holds(packed, file):
-		if p.open(packed, file) {
+	case isType(packed, file):
+		if p.unpack(packed, file) {
 			return file, true
 		}
-	case holds(packed, stdout):
-		if p.open(packed, stdout) {
+	case isType(packed, stdout):
+		if p.unpack(packed, stdout) {
 			return standard("/dev/stdout", stdout.GetLogFormat()), true
 		}
-	case holds(packed, stderr):
-		if p.open(packed, stderr) {
+	case isType(packed, stderr):
+		if p.unpack(packed, stderr) {
 			return standard("/dev/stderr", stderr.GetLogFormat()), true
 		}
 	default:
@@ -373,35 +373,35 @@ func (p place) openLog(packed *anypb.Any) (log *filev3.FileAccessLog, ok bool) {
 	return nil, false
 }
 
-func (p place) readLogFormat(file *filev3.FileAccessLog, out *config.AccessLog) {
+func (p fieldReader) readLogFormat(file *filev3.FileAccessLog, out *config.AccessLog) {
 	switch f := file.GetAccessLogFormat().(type) {
 	case nil:
 	case *filev3.FileAccessLog_LogFormat:
-		p.field("log_format").only(f.LogFormat, []string{"text_format_source", "text_format", "json_format"}, nil)
+		p.field("log_format").checkFields(f.LogFormat, []string{"text_format_source", "text_format", "json_format"}, nil)
 		switch f := f.LogFormat.GetFormat().(type) {
 		case *corev3.SubstitutionFormatString_TextFormatSource:
-			out.Format = p.field("log_format").logged(f.TextFormatSource.GetInlineString())
+			out.Format = p.field("log_format").convertLogFormat(f.TextFormatSource.GetInlineString())
 		case *corev3.SubstitutionFormatString_TextFormat:
-			out.Format = p.field("log_format").logged(f.TextFormat)
+			out.Format = p.field("log_format").convertLogFormat(f.TextFormat)
 		case *corev3.SubstitutionFormatString_JsonFormat:
 			for _, name := range slices.Sorted(keys(f.JsonFormat.GetFields())) {
 				text := f.JsonFormat.GetFields()[name].GetStringValue()
-				out.JSON = append(out.JSON, config.LogField{Name: name, Format: p.field("log_format").field("json_format").key(name).logged(text)})
+				out.JSON = append(out.JSON, config.LogField{Name: name, Format: p.field("log_format").field("json_format").key(name).convertLogFormat(text)})
 			}
 		}
 	case *filev3.FileAccessLog_Format:
-		out.Format = p.field("format").logged(f.Format)
+		out.Format = p.field("format").convertLogFormat(f.Format)
 	default:
 		p.ignore()
 	}
 }
 
-// logged is format for logs, which do without what is not known.
-func (p place) logged(text string) string {
-	quiet := place{&report{}, ""}
+// convertLogFormat is format for logs, which do without what is not known.
+func (p fieldReader) convertLogFormat(text string) string {
+	quiet := fieldReader{&report{}, ""}
 	var b strings.Builder
 	for command := range strings.SplitAfterSeq(strings.TrimRight(text, "\n"), " ") {
-		word, ok := quiet.format(command)
+		word, ok := quiet.convertFormat(command)
 		if !ok {
 			p.key(strings.TrimSpace(command)).ignore()
 			word = "- "

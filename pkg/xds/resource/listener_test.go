@@ -30,8 +30,8 @@ func packed(t *testing.T, m proto.Message) *anypb.Any {
 	return a
 }
 
-// bytesListener is a serialized listener with a tcp_proxy, and what text says beside.
-func bytesListener(t *testing.T, text string, filters ...*listenerv3.ListenerFilter) []byte {
+// tcpListener is a serialized listener with a tcp_proxy, and what text says beside.
+func tcpListener(t *testing.T, text string, filters ...*listenerv3.ListenerFilter) []byte {
 	t.Helper()
 	m := &listenerv3.Listener{}
 	if err := prototext.Unmarshal([]byte(`name: "l" address: {socket_address: {address: "127.0.0.1", port_value: 15006}} `+text), m); err != nil {
@@ -62,23 +62,23 @@ func listenerFilter(t *testing.T, m proto.Message, disabled string) *listenerv3.
 	return f
 }
 
-func TestWhereConnectionsWereGoing(t *testing.T) {
+func TestOriginalDestination(t *testing.T) {
 	original := listenerFilter(t, &originaldstv3.OriginalDst{}, "")
 	for _, test := range []struct {
 		name, text string
 		filters    []*listenerv3.ListenerFilter
-		how        config.Redirection
+		how        config.OriginalDstMode
 		keeps      bool
 	}{
 		{"nothing is said", "", nil, "", false},
-		{"the filter tells it", "", []*listenerv3.ListenerFilter{original}, config.ByRedirect, true},
-		{"the field hands it over", "use_original_dst: {value: true}", nil, config.ByRedirect, false},
-		{"both", "use_original_dst: {value: true}", []*listenerv3.ListenerFilter{original}, config.ByRedirect, false},
-		{"by TPROXY", "transparent: {value: true}", []*listenerv3.ListenerFilter{original}, config.ByTProxy, true},
-		{"it is said that it is not handed over", "use_original_dst: {value: false}", []*listenerv3.ListenerFilter{original}, config.ByRedirect, true},
+		{"the filter tells it", "", []*listenerv3.ListenerFilter{original}, config.OriginalDstRedirect, true},
+		{"the field hands it over", "use_original_dst: {value: true}", nil, config.OriginalDstRedirect, false},
+		{"both", "use_original_dst: {value: true}", []*listenerv3.ListenerFilter{original}, config.OriginalDstRedirect, false},
+		{"by TPROXY", "transparent: {value: true}", []*listenerv3.ListenerFilter{original}, config.OriginalDstTProxy, true},
+		{"it is said that it is not handed over", "use_original_dst: {value: false}", []*listenerv3.ListenerFilter{original}, config.OriginalDstRedirect, true},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			l, err := ReadListener(bytesListener(t, test.text, test.filters...), kinds())
+			l, err := ReadListener(tcpListener(t, test.text, test.filters...), testCapabilities())
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -89,7 +89,7 @@ func TestWhereConnectionsWereGoing(t *testing.T) {
 	}
 }
 
-func TestHowListenersLookAtConnections(t *testing.T) {
+func TestListenerFilters(t *testing.T) {
 	tls, http := &tlsinspectorv3.TlsInspector{}, &httpinspectorv3.HttpInspector{}
 	for _, test := range []struct {
 		name, text string
@@ -99,16 +99,16 @@ func TestHowListenersLookAtConnections(t *testing.T) {
 	}{
 		{"nothing is said", "", nil, config.Inspection{}, 15},
 		{"a timeout", "listener_filters_timeout: {seconds: 2}", nil, config.Inspection{}, 2},
-		{"no timeout", "listener_filters_timeout: {} continue_on_listener_filters_timeout: true", nil, config.Inspection{Forever: true, GoOn: true}, 0},
+		{"no timeout", "listener_filters_timeout: {} continue_on_listener_filters_timeout: true", nil, config.Inspection{NoTimeout: true, ContinueOnTimeout: true}, 0},
 		{"inspectors of every port", "", []*listenerv3.ListenerFilter{listenerFilter(t, tls, ""), listenerFilter(t, http, "")}, config.Inspection{}, 15},
 		{"ports that are not looked at", "", []*listenerv3.ListenerFilter{
 			listenerFilter(t, tls, "destination_port_range: {start: 15006, end: 15007}"),
 			listenerFilter(t, http, "or_match: {rules: {destination_port_range: {start: 80, end: 90}} rules: {destination_port_range: {start: 65535, end: 65536}}}"),
-		}, config.Inspection{NoTLS: []config.PortRange{{First: 15006, Last: 15006}}, NoHTTP: []config.PortRange{{First: 80, Last: 89}, {First: 65535, Last: 65535}}}, 15},
-		{"nowhere", "", []*listenerv3.ListenerFilter{listenerFilter(t, http, "any_match: true")}, config.Inspection{NoHTTP: []config.PortRange{{Last: 65535}}}, 15},
+		}, config.Inspection{SkipTLSPorts: []config.PortRange{{First: 15006, Last: 15006}}, SkipHTTPPorts: []config.PortRange{{First: 80, Last: 89}, {First: 65535, Last: 65535}}}, 15},
+		{"nowhere", "", []*listenerv3.ListenerFilter{listenerFilter(t, http, "any_match: true")}, config.Inspection{SkipHTTPPorts: []config.PortRange{{Last: 65535}}}, 15},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			l, err := ReadListener(bytesListener(t, test.text, test.filters...), kinds())
+			l, err := ReadListener(tcpListener(t, test.text, test.filters...), testCapabilities())
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -119,7 +119,7 @@ func TestHowListenersLookAtConnections(t *testing.T) {
 	}
 }
 
-func TestWhatIsRefusedOfListenerFilters(t *testing.T) {
+func TestRejectedListenerFilters(t *testing.T) {
 	tls := &tlsinspectorv3.TlsInspector{}
 	for _, test := range []struct {
 		name   string
@@ -134,7 +134,7 @@ func TestWhatIsRefusedOfListenerFilters(t *testing.T) {
 		{"what is no listener filter", listenerFilter(t, &tcpv3.TcpProxy{}, ""), "is not supported"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			if _, err := ReadListener(bytesListener(t, "", test.filter), kinds()); err == nil || !strings.Contains(err.Error(), test.want) {
+			if _, err := ReadListener(tcpListener(t, "", test.filter), testCapabilities()); err == nil || !strings.Contains(err.Error(), test.want) {
 				t.Errorf("%v, want %q", err, test.want)
 			}
 		})
@@ -147,7 +147,7 @@ func FuzzReadListener(f *testing.F) {
 		f.Add(body)
 	}
 	f.Fuzz(func(t *testing.T, body []byte) {
-		l, err := ReadListener(body, kinds())
+		l, err := ReadListener(body, testCapabilities())
 		if err == nil && (l.Config == nil || l.Config.Name == "" || len(l.TLS) != len(l.Config.FilterChains)+len(defaults(l.Config))) {
 			t.Errorf("it was read as %+v", l)
 		}
@@ -167,19 +167,19 @@ func FuzzReadRoutes(f *testing.F) {
 		f.Add(body)
 	}
 	f.Fuzz(func(t *testing.T, body []byte) {
-		if r, err := ReadRoutes(body, kinds()); err == nil && r.Config == nil {
+		if r, err := ReadRoutes(body, testCapabilities()); err == nil && r.Config == nil {
 			t.Error("it was read as nothing")
 		}
 	})
 }
 
-// TestAccessLogsOfStandardStreamsAreWritten, in the form that they say.
-func TestAccessLogsOfStandardStreamsAreWritten(t *testing.T) {
+// TestStdoutAccessLogs, in the form that they say.
+func TestStdoutAccessLogs(t *testing.T) {
 	format := &corev3.SubstitutionFormatString{Format: &corev3.SubstitutionFormatString_TextFormatSource{
 		TextFormatSource: &corev3.DataSource{Specifier: &corev3.DataSource_InlineString{InlineString: "%REQ(:METHOD)%\n"}},
 	}}
 	m := &listenerv3.Listener{}
-	if err := proto.Unmarshal(bytesListener(t, ""), m); err != nil {
+	if err := proto.Unmarshal(tcpListener(t, ""), m); err != nil {
 		t.Fatal(err)
 	}
 	for _, one := range []proto.Message{
@@ -187,7 +187,7 @@ func TestAccessLogsOfStandardStreamsAreWritten(t *testing.T) {
 	} {
 		m.AccessLog = append(m.AccessLog, &accesslogv3.AccessLog{Name: "log", ConfigType: &accesslogv3.AccessLog_TypedConfig{TypedConfig: packed(t, one)}})
 	}
-	l, err := ReadListener(marshaled(t, m), kinds())
+	l, err := ReadListener(marshaled(t, m), testCapabilities())
 	if err != nil {
 		t.Fatal(err)
 	}

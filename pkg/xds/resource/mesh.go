@@ -58,13 +58,13 @@ const (
 	statsFilter        = "istio_stats"
 )
 
-// readMesh reads an HTTP filter of Istio's that Weft has one of its own for, and reports
+// readIstioFilter reads an HTTP filter of Istio's that Weft has one of its own for, and reports
 // whether f is one. Those only look: what cannot be read of them is ignored.
-func (p place) readMesh(f *hcmv3.HttpFilter, out *config.Proxy, l *Listener) bool {
+func (p fieldReader) readIstioFilter(f *hcmv3.HttpFilter, out *config.Proxy, l *Listener) bool {
 	if f.GetDisabled() {
 		return false
 	}
-	of, said, err := openStruct(f.GetTypedConfig())
+	of, said, err := unpackStruct(f.GetTypedConfig())
 	var name string
 	var settings map[string]any
 	at := p.field("typed_config")
@@ -72,11 +72,11 @@ func (p place) readMesh(f *hcmv3.HttpFilter, out *config.Proxy, l *Listener) boo
 	case err != nil:
 		return false
 	case of == peerMetadataType:
-		name, settings = peerMetadataFilter, p.report.kinds.Node.exchange(said)
+		name, settings = peerMetadataFilter, p.report.capabilities.Node.metadataExchangeSettings(said)
 	case of == statsType:
 		name, settings = statsFilter, at.readRequestStats(said, l.Config.Ingress)
 	}
-	k := p.report.kinds.filter(name)
+	k := p.report.capabilities.streamFilter(name)
 	if k == nil || settings == nil {
 		return false
 	}
@@ -84,42 +84,42 @@ func (p place) readMesh(f *hcmv3.HttpFilter, out *config.Proxy, l *Listener) boo
 		p.key(f.GetName()).ignore() // one does
 		return true
 	}
-	if filled := at.fillMesh(k.Config(), settings); filled != nil {
+	if filled := at.decodeIstioSettings(k.Config(), settings); filled != nil {
 		out.StreamFilters = append(out.StreamFilters, config.Filter{Name: name, Config: filled})
 	}
 	return true
 }
 
-// readMeshWatcher is readMesh for a network filter of a chain that carries bytes.
-func (p place) readMeshWatcher(f *listenerv3.Filter, out *config.FilterChain, l *Listener) bool {
-	of, said, err := openStruct(f.GetTypedConfig())
-	k := p.report.kinds.gate(statsFilter)
+// readIstioNetworkFilter is readIstioFilter for a network filter of a chain that carries bytes.
+func (p fieldReader) readIstioNetworkFilter(f *listenerv3.Filter, out *config.FilterChain, l *Listener) bool {
+	of, said, err := unpackStruct(f.GetTypedConfig())
+	k := p.report.capabilities.connectionFilter(statsFilter)
 	if err != nil || of != statsType || k == nil {
 		return false
 	}
-	if slices.ContainsFunc(out.Gates, func(f config.Filter) bool { return f.Name == statsFilter }) {
+	if slices.ContainsFunc(out.ConnectionFilters, func(f config.Filter) bool { return f.Name == statsFilter }) {
 		p.key(f.GetName()).ignore() // one does
 		return true
 	}
 	at := p.field("typed_config")
-	if filled := at.fillMesh(k.Config(), at.readConnectionStats(said, l.Config.Ingress)); filled != nil {
-		out.Gates = append(out.Gates, config.Filter{Name: statsFilter, Config: filled})
+	if filled := at.decodeIstioSettings(k.Config(), at.readConnectionStats(said, l.Config.Ingress)); filled != nil {
+		out.ConnectionFilters = append(out.ConnectionFilters, config.Filter{Name: statsFilter, Config: filled})
 	}
 	return true
 }
 
-// fillMesh fills settings of a filter's, and returns nil if they are refused.
-func (p place) fillMesh(into any, settings map[string]any) any {
+// decodeIstioSettings fills settings of a filter's, and returns nil if they are refused.
+func (p fieldReader) decodeIstioSettings(into any, settings map[string]any) any {
 	text, err := json.Marshal(settings)
 	if err != nil {
 		panic(fmt.Sprintf("resource: settings %v: %v", settings, err)) // they are texts and flags
 	}
-	return p.fill(into, text)
+	return p.decodeSettings(into, text)
 }
 
-// openStruct returns what settings say that are a structure, or that are packed as only
+// unpackStruct returns what settings say that are a structure, or that are packed as only
 // Istio knows, and of which type they are, without what stands before the slash.
-func openStruct(packed *anypb.Any) (of string, said map[string]any, err error) {
+func unpackStruct(packed *anypb.Any) (of string, said map[string]any, err error) {
 	_, of, _ = strings.Cut(packed.GetTypeUrl(), "/")
 	switch of {
 	case "udpa.type.v1.TypedStruct", "xds.type.v3.TypedStruct": // type_url = 1, value = 2
@@ -133,7 +133,7 @@ func openStruct(packed *anypb.Any) (of string, said map[string]any, err error) {
 		})
 		return of, value.AsMap(), err
 	case statsType:
-		said, err = openStats(packed.GetValue())
+		said, err = decodeStats(packed.GetValue())
 	}
 	return of, said, err
 }
@@ -165,10 +165,10 @@ func eachField(b []byte, f func(number protowire.Number, content []byte, n uint6
 	return nil
 }
 
-// openStats reads a stats.PluginConfig: disable_host_header_fallback = 6,
+// decodeStats reads a stats.PluginConfig: disable_host_header_fallback = 6,
 // tcp_reporting_duration = 7, metrics = 8, definitions = 9, reporter = 10; of a metric
 // dimensions = 1, name = 2, tags_to_remove = 3, drop = 5.
-func openStats(b []byte) (map[string]any, error) {
+func decodeStats(b []byte) (map[string]any, error) {
 	said, list := map[string]any{}, []any{}
 	err := eachField(b, func(number protowire.Number, content []byte, n uint64) error {
 		switch int(number) {
@@ -209,9 +209,9 @@ func openStats(b []byte) (map[string]any, error) {
 	return said, err
 }
 
-// exchange returns the settings of who tells others that it is n, and hears who they are;
+// metadataExchangeSettings returns the settings of who tells others that it is n, and hears who they are;
 // nil: neither.
-func (n *Node) exchange(said map[string]any) map[string]any {
+func (n *Node) metadataExchangeSettings(said map[string]any) map[string]any {
 	out, anything := map[string]any{"node": n.ID, "workload": n.settings()}, false
 	for _, key := range []string{"downstream_discovery", "upstream_discovery", "downstream_propagation", "upstream_propagation"} {
 		methods, _ := said[key].([]any)
@@ -237,7 +237,7 @@ func (n *Node) exchange(said map[string]any) map[string]any {
 const reportingKey = "tcp_reporting_duration"
 
 // readRequestStats returns the settings of who counts requests as Istio does.
-func (p place) readRequestStats(said map[string]any, inbound bool) map[string]any {
+func (p fieldReader) readRequestStats(said map[string]any, inbound bool) map[string]any {
 	out := p.readStats(said, inbound, "requests_total", "request_duration_milliseconds", "request_bytes", "response_bytes")
 	if said["disable_host_header_fallback"] == true {
 		out["disable_host_header_fallback"] = true
@@ -246,7 +246,7 @@ func (p place) readRequestStats(said map[string]any, inbound bool) map[string]an
 }
 
 // readConnectionStats returns the settings of who counts connections as Istio does.
-func (p place) readConnectionStats(said map[string]any, inbound bool) map[string]any {
+func (p fieldReader) readConnectionStats(said map[string]any, inbound bool) map[string]any {
 	out := p.readStats(said, inbound, "tcp_connections_opened_total", "tcp_connections_closed_total", "tcp_sent_bytes_total", "tcp_received_bytes_total")
 	if every, ok := said[reportingKey]; ok {
 		out[reportingKey] = every
@@ -255,8 +255,8 @@ func (p place) readConnectionStats(said map[string]any, inbound bool) map[string
 }
 
 // readStats returns the settings that both have; counted are the metrics.
-func (p place) readStats(said map[string]any, inbound bool, counted ...string) map[string]any {
-	out := map[string]any{"reporter": "source", "workload": p.report.kinds.Node.settings()}
+func (p fieldReader) readStats(said map[string]any, inbound bool, counted ...string) map[string]any {
+	out := map[string]any{"reporter": "source", "workload": p.report.capabilities.Node.settings()}
 	if inbound {
 		out["reporter"] = "destination"
 	}
@@ -283,13 +283,13 @@ func (p place) readStats(said map[string]any, inbound bool, counted ...string) m
 	return out
 }
 
-// meshMetadata is where Istio says what clusters and endpoints are.
-const meshMetadata = "istio"
+// istioNamespace is where Istio says what clusters and endpoints are.
+const istioNamespace = "istio"
 
 // meshOf returns what a cluster is in a mesh.
 func meshOf(m *corev3.Metadata) (out config.Mesh) {
-	said := m.GetFilterMetadata()[meshMetadata].GetFields()
-	out.External, out.Silent = said["external"].GetBoolValue(), said["disable_mx"].GetBoolValue()
+	said := m.GetFilterMetadata()[istioNamespace].GetFields()
+	out.External, out.NoPeerMetadata = said["external"].GetBoolValue(), said["disable_mx"].GetBoolValue()
 	services := said["services"].GetListValue().GetValues()
 	if len(services) == 0 {
 		return out
@@ -301,9 +301,9 @@ func meshOf(m *corev3.Metadata) (out config.Mesh) {
 	return out
 }
 
-// workloadOf returns which workload answers at an endpoint.
-func workloadOf(m *corev3.Metadata) string {
-	text := m.GetFilterMetadata()[meshMetadata].GetFields()["workload"].GetStringValue()
+// workloadName returns which workload answers at an endpoint.
+func workloadName(m *corev3.Metadata) string {
+	text := m.GetFilterMetadata()[istioNamespace].GetFields()["workload"].GetStringValue()
 	if _, ok := workload.Parse(text); !ok {
 		return ""
 	}

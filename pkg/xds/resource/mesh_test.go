@@ -24,16 +24,16 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol/workload"
 )
 
-// meshKinds are kinds in a mesh.
-func meshKinds() Kinds {
-	k := kinds()
+// meshCapabilities are kinds in a mesh.
+func meshCapabilities() Capabilities {
+	k := testCapabilities()
 	k.Filters = append(k.Filters, istiostats.Kind(), peermetadata.Kind())
-	k.Gates = append(k.Gates, istiostats.Connections())
+	k.ConnectionFilters = append(k.ConnectionFilters, istiostats.Connections())
 	k.Node = Node{ID: "sidecar~a", Workload: workload.Workload{Name: "web", Namespace: "default"}}
 	return k
 }
 
-func TestANodeSaysWhoItIs(t *testing.T) {
+func TestNodeMetadata(t *testing.T) {
 	n := &corev3.Node{}
 	if err := protojson.Unmarshal([]byte(`{"id": "sidecar~10.0.0.1~web-1.default~default.svc.cluster.local", "metadata": {
 		"NAME": "web-1", "NAMESPACE": "default", "WORKLOAD_NAME": "web", "CLUSTER_ID": "Kubernetes", "OWNER": "kubernetes://x", "ANNOTATIONS": {"app": "none"},
@@ -84,8 +84,8 @@ func statsMessage() *anypb.Any {
 	return &anypb.Any{TypeUrl: "type.googleapis.com/stats.PluginConfig", Value: b}
 }
 
-func TestFiltersOfIstioAreWeftsOwn(t *testing.T) {
-	node := meshKinds().Node
+func TestIstioFilters(t *testing.T) {
+	node := meshCapabilities().Node
 	const metadata, stats = "io.istio.http.peer_metadata.Config", "stats.PluginConfig"
 	const udpa, xds = "udpa.type.v1.TypedStruct", "xds.type.v3.TypedStruct"
 	for _, test := range []struct {
@@ -96,9 +96,9 @@ func TestFiltersOfIstioAreWeftsOwn(t *testing.T) {
 		ignored []string
 	}{
 		{name: "who asks", packed: typedStruct(t, udpa, metadata, `{"upstream_discovery": [{"istio_headers": {}}, {"workload_discovery": {}}], "upstream_propagation": [{"istio_headers": {"skip_external_clusters": true}}]}`),
-			want: &peermetadata.Config{FromHosts: true, ToHosts: true, SkipOutside: true, Node: node.ID, Workload: node.Workload}},
+			want: &peermetadata.Config{UpstreamDiscovery: true, UpstreamPropagation: true, SkipExternalClusters: true, Node: node.ID, Workload: node.Workload}},
 		{name: "who answers", packed: typedStruct(t, xds, metadata, `{"downstream_discovery": [{"istio_headers": {}}], "downstream_propagation": [{"istio_headers": {}}]}`),
-			want: &peermetadata.Config{FromCallers: true, ToCallers: true, Node: node.ID, Workload: node.Workload}},
+			want: &peermetadata.Config{DownstreamDiscovery: true, DownstreamPropagation: true, Node: node.ID, Workload: node.Workload}},
 		{name: "by another way", packed: typedStruct(t, udpa, metadata, `{"downstream_discovery": [{"workload_discovery": {}}]}`), ignored: []string{"[istio.stats]"}},
 		{name: "counting what leaves", packed: typedStruct(t, udpa, stats, `{"metrics": [{"dimensions": {"a": "b"}, "tags_to_remove": ["source_app"]}], "definitions": [{"name": "x"}]}`),
 			want:    &istiostats.Config{Reporter: "source", Workload: node.Workload, Overrides: []istiostats.Override{{Remove: []string{"source_app"}}}},
@@ -112,14 +112,14 @@ func TestFiltersOfIstioAreWeftsOwn(t *testing.T) {
 		{name: "something else", packed: typedStruct(t, udpa, "envoy.extensions.filters.http.wasm.v3.Wasm", `{}`), ignored: []string{"[istio.stats]"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			r := &report{kinds: meshKinds()}
+			r := &report{capabilities: meshCapabilities()}
 			list := []*hcmv3.HttpFilter{
 				{Name: "istio.stats", ConfigType: &hcmv3.HttpFilter_TypedConfig{TypedConfig: test.packed}},
 				{Name: "router", ConfigType: &hcmv3.HttpFilter_TypedConfig{TypedConfig: &anypb.Any{TypeUrl: routerFilter}}},
 			}
 			out := &config.Proxy{}
-			place{report: r}.readHTTPFilters(list, out, &Listener{Config: &config.Listener{Ingress: test.inbound}})
-			if err := r.result(); err != nil {
+			fieldReader{report: r}.readHTTPFilters(list, out, &Listener{Config: &config.Listener{Ingress: test.inbound}})
+			if err := r.rejection(); err != nil {
 				t.Fatal(err)
 			}
 			var got any
@@ -143,8 +143,8 @@ func TestFiltersOfIstioAreWeftsOwn(t *testing.T) {
 	}
 }
 
-func TestConnectionsAreCountedAsIstioSays(t *testing.T) {
-	node := meshKinds().Node
+func TestIstioTCPStats(t *testing.T) {
+	node := meshCapabilities().Node
 	const udpa, stats = "udpa.type.v1.TypedStruct", "stats.PluginConfig"
 	bytes := packed(t, &tcpv3.TcpProxy{StatPrefix: "x", ClusterSpecifier: &tcpv3.TcpProxy_Cluster{Cluster: "app"}})
 	requests := packed(t, &hcmv3.HttpConnectionManager{
@@ -160,39 +160,39 @@ func TestConnectionsAreCountedAsIstioSays(t *testing.T) {
 		ignored []string
 	}{
 		{name: "what leaves", filters: []*anypb.Any{empty, bytes},
-			want: &istiostats.ConnectionConfig{Reporter: "source", Workload: node.Workload, Every: 5 * time.Second, Overrides: []istiostats.ConnectionOverride{}}},
+			want: &istiostats.ConnectionConfig{Reporter: "source", Workload: node.Workload, ReportingDuration: 5 * time.Second, Overrides: []istiostats.ConnectionOverride{}}},
 		{name: "what arrives", filters: []*anypb.Any{statsMessage(), bytes}, inbound: true,
-			want: &istiostats.ConnectionConfig{Reporter: "destination", Workload: node.Workload, Every: 1500 * time.Millisecond, Overrides: []istiostats.ConnectionOverride{
+			want: &istiostats.ConnectionConfig{Reporter: "destination", Workload: node.Workload, ReportingDuration: 1500 * time.Millisecond, Overrides: []istiostats.ConnectionOverride{
 				{Remove: []string{"source_app"}}, {Name: "tcp_sent_bytes_total", Drop: true, Remove: []string{}},
 			}},
 			ignored: []string{"[0].typed_config.metrics[1].dimensions"}},
 		{name: "as a structure", filters: []*anypb.Any{typedStruct(t, udpa, stats, `{"tcp_reporting_duration": "0.5s", "definitions": [{"name": "x"}]}`), bytes},
-			want:    &istiostats.ConnectionConfig{Reporter: "source", Workload: node.Workload, Every: time.Second / 2, Overrides: []istiostats.ConnectionOverride{}},
+			want:    &istiostats.ConnectionConfig{Reporter: "source", Workload: node.Workload, ReportingDuration: time.Second / 2, Overrides: []istiostats.ConnectionOverride{}},
 			ignored: []string{"[0].typed_config.definitions"}},
 		{name: "once is enough", filters: []*anypb.Any{empty, empty, bytes},
-			want:    &istiostats.ConnectionConfig{Reporter: "source", Workload: node.Workload, Every: 5 * time.Second, Overrides: []istiostats.ConnectionOverride{}},
+			want:    &istiostats.ConnectionConfig{Reporter: "source", Workload: node.Workload, ReportingDuration: 5 * time.Second, Overrides: []istiostats.ConnectionOverride{}},
 			ignored: []string{"[1][istio.stats]"}},
 		{name: "before requests", filters: []*anypb.Any{empty, requests}, ignored: []string{"[0][istio.stats]"}},
 		{name: "something else", filters: []*anypb.Any{typedStruct(t, udpa, "envoy.extensions.filters.http.wasm.v3.Wasm", `{}`), bytes}, ignored: []string{"[0][istio.stats]"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			r := &report{kinds: meshKinds()}
+			r := &report{capabilities: meshCapabilities()}
 			var list []*listenerv3.Filter
 			for _, packed := range test.filters {
 				list = append(list, &listenerv3.Filter{Name: "istio.stats", ConfigType: &listenerv3.Filter_TypedConfig{TypedConfig: packed}})
 			}
 			list[len(list)-1].Name = "last"
 			out := &config.FilterChain{}
-			place{report: r}.readNetworkFilters(list, out, &Listener{Config: &config.Listener{Ingress: test.inbound}})
-			if err := r.result(); err != nil {
+			fieldReader{report: r}.readNetworkFilters(list, out, &Listener{Config: &config.Listener{Ingress: test.inbound}})
+			if err := r.rejection(); err != nil {
 				t.Fatal(err)
 			}
 			var got any
-			for _, f := range out.Gates {
+			for _, f := range out.ConnectionFilters {
 				got = f.Config
 			}
-			if !reflect.DeepEqual(got, test.want) || len(out.Gates) > 1 {
-				t.Errorf("the filters are %+v, the last %+v, want %+v", out.Gates, got, test.want)
+			if !reflect.DeepEqual(got, test.want) || len(out.ConnectionFilters) > 1 {
+				t.Errorf("the filters are %+v, the last %+v, want %+v", out.ConnectionFilters, got, test.want)
 			}
 			if ignored := slices.DeleteFunc(r.ignored, func(s string) bool { return strings.Contains(s, "stat_prefix") }); !slices.Equal(ignored, test.ignored) {
 				t.Errorf("%q is ignored, want %q", ignored, test.ignored)
@@ -206,7 +206,7 @@ func TestConnectionsAreCountedAsIstioSays(t *testing.T) {
 func TestIstiodsSidecarsExchangeMetadata(t *testing.T) {
 	found := map[bool]int{}
 	for _, body := range capture(t, "02-LDS.pb") {
-		l, err := ReadListener(body, meshKinds())
+		l, err := ReadListener(body, meshCapabilities())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -220,7 +220,7 @@ func TestIstiodsSidecarsExchangeMetadata(t *testing.T) {
 					continue
 				}
 				found[l.Config.Ingress]++
-				if in := l.Config.Ingress; settings.FromCallers != in || settings.ToCallers != in || settings.ToHosts == in || settings.FromHosts == in || settings.Node == "" {
+				if in := l.Config.Ingress; settings.DownstreamDiscovery != in || settings.DownstreamPropagation != in || settings.UpstreamPropagation == in || settings.UpstreamDiscovery == in || settings.Node == "" {
 					t.Errorf("%s: %+v", l.Config.Name, settings)
 				}
 			}
@@ -231,10 +231,10 @@ func TestIstiodsSidecarsExchangeMetadata(t *testing.T) {
 	}
 }
 
-func TestIstiodSaysWhoClustersAndEndpointsAre(t *testing.T) {
+func TestIstioWorkloadMetadata(t *testing.T) {
 	meshes := map[string]config.Mesh{}
 	for _, body := range capture(t, "01-CDS.pb") {
-		c, err := ReadCluster(body, Kinds{})
+		c, err := ReadCluster(body, Capabilities{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -251,29 +251,29 @@ func TestIstiodSaysWhoClustersAndEndpointsAre(t *testing.T) {
 		}
 	}
 	for _, body := range capture(t, "03-EDS.pb") {
-		a, err := ReadEndpoints(body, Kinds{})
+		a, err := ReadLoadAssignment(body, Capabilities{})
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, h := range a.Hosts {
+		for _, h := range a.Endpoints {
 			if w, ok := workload.Parse(h.Workload); !ok || w.Namespace != "default" || w.Cluster != "Kubernetes" {
 				t.Errorf("%s is %q", h.Address, h.Workload)
 			}
 		}
 	}
-	if got := workloadOf(&corev3.Metadata{FilterMetadata: map[string]*structpb.Struct{
-		meshMetadata: {Fields: map[string]*structpb.Value{"workload": structpb.NewStringValue("a;b")}},
+	if got := workloadName(&corev3.Metadata{FilterMetadata: map[string]*structpb.Struct{
+		istioNamespace: {Fields: map[string]*structpb.Value{"workload": structpb.NewStringValue("a;b")}},
 	}}); got != "" {
 		t.Errorf("what is no workload is %q", got)
 	}
 }
 
-func TestAClusterHasTheShortNameOfItsService(t *testing.T) {
+func TestClusterServiceShortName(t *testing.T) {
 	m := &corev3.Metadata{}
 	if err := protojson.Unmarshal([]byte(`{"filter_metadata": {"istio": {"disable_mx": true, "services": [{"host": "a.b.c"}]}}}`), m); err != nil {
 		t.Fatal(err)
 	}
-	if got, want := meshOf(m), (config.Mesh{Host: "a.b.c", Name: "a", Silent: true}); got != want {
+	if got, want := meshOf(m), (config.Mesh{Host: "a.b.c", Name: "a", NoPeerMetadata: true}); got != want {
 		t.Errorf("meshOf = %+v, want %+v", got, want)
 	}
 }

@@ -26,62 +26,62 @@ func keys[V any](m map[string]V) iter.Seq[string] { return maps.Keys(m) }
 
 // readNetworkFilters reads what connections of a chain meet. Routes that are resources
 // of their own, and those that are not, are told to l.
-func (p place) readNetworkFilters(list []*listenerv3.Filter, out *config.FilterChain, l *Listener) {
-	carries := slices.ContainsFunc(list, func(f *listenerv3.Filter) bool { return holds(f.GetTypedConfig(), &tcpv3.TcpProxy{}) })
-	wrong := len(p.report.wrong)
+func (p fieldReader) readNetworkFilters(list []*listenerv3.Filter, out *config.FilterChain, l *Listener) {
+	carries := slices.ContainsFunc(list, func(f *listenerv3.Filter) bool { return isType(f.GetTypedConfig(), &tcpv3.TcpProxy{}) })
+	wrong := len(p.report.reasons)
 	for i, f := range list {
 		at := p.index(i)
 		if out.Proxy != nil || out.TCPProxy != nil {
-			at.refuse("must precede the terminal filter of the chain")
+			at.reject("must precede the terminal filter of the chain")
 			return
 		}
 		packed := f.GetTypedConfig()
 		hcm, dubbo, tcp := &hcmv3.HttpConnectionManager{}, &dubbov3.DubboProxy{}, &tcpv3.TcpProxy{}
 		switch {
-		case holds(packed, &rbacv3.RBAC{}):
-			at.field("typed_config").readGate("rbac", packed, out)
-		case carries && at.readMeshWatcher(f, out, l):
-		case harmlessFilter(f.GetName()):
+		case isType(packed, &rbacv3.RBAC{}):
+			at.field("typed_config").readConnectionFilter("rbac", packed, out)
+		case carries && at.readIstioNetworkFilter(f, out, l):
+		case isIgnorableNetworkFilter(f.GetName()):
 			at.key(f.GetName()).ignore()
-		case holds(packed, hcm):
-			if at = at.field("typed_config"); at.open(packed, hcm) {
+		case isType(packed, hcm):
+			if at = at.field("typed_config"); at.unpack(packed, hcm) {
 				out.Proxy = at.readHTTP(hcm, l)
 			}
-		case holds(packed, dubbo):
-			if at = at.field("typed_config"); at.open(packed, dubbo) {
+		case isType(packed, dubbo):
+			if at = at.field("typed_config"); at.unpack(packed, dubbo) {
 				out.Proxy = at.readDubbo(dubbo, l)
 			}
-		case holds(packed, tcp):
-			if at = at.field("typed_config"); at.open(packed, tcp) {
+		case isType(packed, tcp):
+			if at = at.field("typed_config"); at.unpack(packed, tcp) {
 				out.TCPProxy = at.readTCP(tcp, l)
 			}
 		default:
-			at.refuse("%s (%s) is not supported", f.GetName(), packed.GetTypeUrl())
+			at.reject("%s (%s) is not supported", f.GetName(), packed.GetTypeUrl())
 		}
 	}
-	if out.Proxy == nil && out.TCPProxy == nil && len(p.report.wrong) == wrong { // else one that is refused may
-		p.refuse("the chain has no terminal filter, such as http_connection_manager or tcp_proxy")
+	if out.Proxy == nil && out.TCPProxy == nil && len(p.report.reasons) == wrong { // else one that is refused may
+		p.reject("the chain has no terminal filter, such as http_connection_manager or tcp_proxy")
 	}
 }
 
-// readGate reads a filter that decides about connections: Weft's of the given name.
-func (p place) readGate(name string, packed *anypb.Any, out *config.FilterChain) {
-	k := p.report.kinds.gate(name)
+// readConnectionFilter reads a filter that decides about connections: Weft's of the given name.
+func (p fieldReader) readConnectionFilter(name string, packed *anypb.Any, out *config.FilterChain) {
+	k := p.report.capabilities.connectionFilter(name)
 	if k == nil {
-		p.unbuilt()
+		p.rejectUnsupported()
 		return
 	}
-	m, ok := p.openAny(packed)
+	m, ok := p.unpackAny(packed)
 	if !ok {
 		return
 	}
-	if settings := p.decode(k.Config(), m, adaptRBAC); settings != nil {
-		out.Gates = append(out.Gates, config.Filter{Name: name, Config: settings})
+	if settings := p.decodeFilter(k.Config(), m, adaptRBAC); settings != nil {
+		out.ConnectionFilters = append(out.ConnectionFilters, config.Filter{Name: name, Config: settings})
 	}
 }
 
-func (p place) readTCP(m *tcpv3.TcpProxy, l *Listener) *config.TCPProxy {
-	p.only(m, []string{"cluster", "idle_timeout", "access_log", "max_connect_attempts"},
+func (p fieldReader) readTCP(m *tcpv3.TcpProxy, l *Listener) *config.TCPProxy {
+	p.checkFields(m, []string{"cluster", "idle_timeout", "access_log", "max_connect_attempts"},
 		[]string{"weighted_clusters", "on_demand", "metadata_match", "tunneling_config"})
 	if len(m.GetAccessLog()) > 0 && len(l.Config.AccessLogs) == 0 {
 		l.Config.AccessLogs = p.field("access_log").readAccessLogs(m.GetAccessLog())
@@ -89,16 +89,16 @@ func (p place) readTCP(m *tcpv3.TcpProxy, l *Listener) *config.TCPProxy {
 	out := &config.TCPProxy{
 		Cluster:            m.GetCluster(),
 		IdleTimeout:        p.field("idle_timeout").duration(m.GetIdleTimeout(), time.Hour),
-		MaxConnectAttempts: max(1, count(m.GetMaxConnectAttempts(), 1)),
+		MaxConnectAttempts: max(1, uint32Or(m.GetMaxConnectAttempts(), 1)),
 	}
 	if out.Cluster == "" {
-		p.field("cluster").refuse("is missing")
+		p.field("cluster").reject("is missing")
 	}
 	return out
 }
 
-func (p place) readHTTP(m *hcmv3.HttpConnectionManager, l *Listener) *config.Proxy {
-	p.only(m, httpRead(), httpCritical())
+func (p fieldReader) readHTTP(m *hcmv3.HttpConnectionManager, l *Listener) *config.Proxy {
+	p.checkFields(m, supportedHTTPFields(), rejectedHTTPFields())
 	out := &config.Proxy{
 		Upstream:      config.HTTP1, // unless the cluster says otherwise
 		HTTP1:         config.DefaultHTTP1Options(),
@@ -114,7 +114,7 @@ func (p place) readHTTP(m *hcmv3.HttpConnectionManager, l *Listener) *config.Pro
 	case hcmv3.HttpConnectionManager_HTTP2:
 		out.Downstream = []config.Protocol{config.HTTP2}
 	default:
-		p.field("codec_type").refuse("%v is not supported", m.GetCodecType())
+		p.field("codec_type").reject("%v is not supported", m.GetCodecType())
 	}
 	p.readRoutes(m, out, l)
 	p.field("http_filters").readHTTPFilters(m.GetHttpFilters(), out, l)
@@ -123,13 +123,13 @@ func (p place) readHTTP(m *hcmv3.HttpConnectionManager, l *Listener) *config.Pro
 	}
 	p.readHTTPOptions(m, out, l)
 	p.field("upgrade_configs").readUpgrades(m.GetUpgradeConfigs())
-	p.readTargets(m, &out.Targets)
+	p.readTargetNormalization(m, &out.Targets)
 	return out
 }
 
-// readTargets reads how requests' targets are written before anything judges by them.
-func (p place) readTargets(m *hcmv3.HttpConnectionManager, out *config.TargetRules) {
-	out.Normalize, out.MergeSlashes = m.GetNormalizePath().GetValue(), m.GetMergeSlashes()
+// readTargetNormalization reads how requests' targets are written before anything judges by them.
+func (p fieldReader) readTargetNormalization(m *hcmv3.HttpConnectionManager, out *config.TargetNormalization) {
+	out.NormalizePath, out.MergeSlashes = m.GetNormalizePath().GetValue(), m.GetMergeSlashes()
 	switch m.GetPathWithEscapedSlashesAction() {
 	case hcmv3.HttpConnectionManager_IMPLEMENTATION_SPECIFIC_DEFAULT, hcmv3.HttpConnectionManager_KEEP_UNCHANGED:
 	case hcmv3.HttpConnectionManager_REJECT_REQUEST:
@@ -139,18 +139,18 @@ func (p place) readTargets(m *hcmv3.HttpConnectionManager, out *config.TargetRul
 	case hcmv3.HttpConnectionManager_UNESCAPE_AND_FORWARD:
 		out.EscapedSlashes = config.ForwardPlainSlashes
 	default:
-		p.field("path_with_escaped_slashes_action").refuse("%v is not supported", m.GetPathWithEscapedSlashesAction())
+		p.field("path_with_escaped_slashes_action").reject("%v is not supported", m.GetPathWithEscapedSlashesAction())
 	}
-	out.StripDot = m.GetStripTrailingHostDot()
+	out.StripTrailingDot = m.GetStripTrailingHostDot()
 	switch {
 	case m.GetStripAnyHostPort():
-		out.StripPort = config.StripEveryPort
+		out.StripPort = config.StripAnyPort
 	case m.GetStripMatchingHostPort():
-		out.StripPort = config.StripOwnPort
+		out.StripPort = config.StripMatchingPort
 	}
 }
 
-func httpRead() []string {
+func supportedHTTPFields() []string {
 	return []string{
 		"codec_type", "rds", "route_config", "http_filters", "common_http_protocol_options", "http_protocol_options", "http2_protocol_options",
 		"max_request_headers_kb", "stream_idle_timeout", "request_headers_timeout", "access_log", "use_remote_address", "skip_xff_append", "xff_num_trusted_hops",
@@ -160,7 +160,7 @@ func httpRead() []string {
 	}
 }
 
-func httpCritical() []string {
+func rejectedHTTPFields() []string {
 	return []string{
 		"scoped_routes", "original_ip_detection_extensions", "early_header_mutation_extensions", "path_normalization_options",
 		"forward_client_cert_matcher", "forward_proto_config", "scheme_header_transformation", "local_reply_config",
@@ -168,30 +168,30 @@ func httpCritical() []string {
 }
 
 // readRoutes reads where a proxy's routes are.
-func (p place) readRoutes(m *hcmv3.HttpConnectionManager, out *config.Proxy, l *Listener) {
+func (p fieldReader) readRoutes(m *hcmv3.HttpConnectionManager, out *config.Proxy, l *Listener) {
 	switch r := m.GetRouteSpecifier().(type) {
 	case *hcmv3.HttpConnectionManager_Rds:
 		at := p.field("rds")
 		out.RouteTable = r.Rds.GetRouteConfigName()
 		if out.RouteTable == "" {
-			at.field("route_config_name").refuse("is missing")
+			at.field("route_config_name").reject("is missing")
 		}
-		at.awaitRoutes(out.RouteTable, r.Rds.GetConfigSource(), l)
+		at.addRouteConfig(out.RouteTable, r.Rds.GetConfigSource(), l)
 	case *hcmv3.HttpConnectionManager_RouteConfig:
 		t := p.field("route_config").readTable(r.RouteConfig)
 		// Many have the same name: no resource has one with a line break.
-		t.Name = fmt.Sprintf("%s\n%d %s", l.Config.Name, len(l.Tables), t.Name)
+		t.Name = fmt.Sprintf("%s\n%d %s", l.Config.Name, len(l.InlineTables), t.Name)
 		out.RouteTable = t.Name
-		l.Tables = append(l.Tables, t)
+		l.InlineTables = append(l.InlineTables, t)
 	default:
-		p.refuseOther(m, "route_specifier", "rds", "route_config")
+		p.rejectOneof(m, "route_specifier", "rds", "route_config")
 	}
 }
 
-func (p place) readUpgrades(list []*hcmv3.HttpConnectionManager_UpgradeConfig) {
+func (p fieldReader) readUpgrades(list []*hcmv3.HttpConnectionManager_UpgradeConfig) {
 	for i, u := range list {
 		at := p.index(i)
-		at.only(u, []string{"upgrade_type", "enabled"}, []string{"filters"})
+		at.checkFields(u, []string{"upgrade_type", "enabled"}, []string{"filters"})
 		at.readUpgrade(u)
 	}
 }
@@ -204,28 +204,28 @@ type upgrade interface {
 
 // readUpgrade reads what requests may ask to switch to: WebSocket, whether it is named or
 // not, so that it cannot be forbidden.
-func (p place) readUpgrade(u upgrade) {
+func (p fieldReader) readUpgrade(u upgrade) {
 	switch {
 	case !strings.EqualFold(u.GetUpgradeType(), "websocket"):
 		p.key(u.GetUpgradeType()).ignore() // nothing else is switched to
-	case !flag(u.GetEnabled(), true):
-		p.field("enabled").refuse("false is not supported")
+	case !boolOr(u.GetEnabled(), true):
+		p.field("enabled").reject("false is not supported")
 	}
 }
 
-// awaitRoutes has l wait for a table from a source.
-func (p place) awaitRoutes(table string, from *corev3.ConfigSource, l *Listener) {
+// addRouteConfig has l wait for a table from a source.
+func (p fieldReader) addRouteConfig(table string, from *corev3.ConfigSource, l *Listener) {
 	at := p.field("config_source")
-	at.readSource(from)
-	l.Routes = append(l.Routes, table)
-	l.RoutesTimeout = at.field("initial_fetch_timeout").duration(from.GetInitialFetchTimeout(), defaultFetchTimeout)
+	at.checkConfigSource(from)
+	l.RouteConfigNames = append(l.RouteConfigNames, table)
+	l.InitialFetchTimeout = at.field("initial_fetch_timeout").duration(from.GetInitialFetchTimeout(), defaultFetchTimeout)
 }
 
-func (p place) readHTTPOptions(m *hcmv3.HttpConnectionManager, out *config.Proxy, l *Listener) {
+func (p fieldReader) readHTTPOptions(m *hcmv3.HttpConnectionManager, out *config.Proxy, l *Listener) {
 	h := &out.HTTP1
-	h.MaxHeaderSize = count(m.GetMaxRequestHeadersKb(), 60) << 10
+	h.MaxHeaderSize = uint32Or(m.GetMaxRequestHeadersKb(), 60) << 10
 	h.MaxRequestLineSize = h.MaxHeaderSize
-	h.MaxHeaderCount = count(m.GetCommonHttpProtocolOptions().GetMaxHeadersCount(), 100)
+	h.MaxHeaderCount = uint32Or(m.GetCommonHttpProtocolOptions().GetMaxHeadersCount(), 100)
 	h.HeadTimeout = p.field("request_headers_timeout").duration(m.GetRequestHeadersTimeout(), h.HeadTimeout)
 	h.Via = m.GetVia()
 	out.HTTP2.StreamIdleTimeout = p.field("stream_idle_timeout").duration(m.GetStreamIdleTimeout(), 5*time.Minute)
@@ -233,48 +233,48 @@ func (p place) readHTTPOptions(m *hcmv3.HttpConnectionManager, out *config.Proxy
 	h.BodyTimeout = 0 // Envoy has none but that of idle streams
 	if o := m.GetCommonHttpProtocolOptions(); o != nil {
 		at := p.field("common_http_protocol_options")
-		at.only(o, []string{"idle_timeout", "max_headers_count", "max_requests_per_connection", "headers_with_underscores_action"}, nil)
+		at.checkFields(o, []string{"idle_timeout", "max_headers_count", "max_requests_per_connection", "headers_with_underscores_action"}, nil)
 		l.Config.IdleTimeout = at.field("idle_timeout").duration(o.GetIdleTimeout(), time.Hour)
-		h.MaxRequestsPerConnection = count(o.GetMaxRequestsPerConnection(), 0)
+		h.MaxRequestsPerConnection = uint32Or(o.GetMaxRequestsPerConnection(), 0)
 		if o.GetHeadersWithUnderscoresAction() != corev3.HttpProtocolOptions_ALLOW {
-			at.field("headers_with_underscores_action").unbuilt()
+			at.field("headers_with_underscores_action").rejectUnsupported()
 		}
 	} else {
 		l.Config.IdleTimeout = time.Hour
 	}
 	o1 := m.GetHttpProtocolOptions()
 	if o1 != nil {
-		p.field("http_protocol_options").only(o1, []string{"accept_http_10", "allow_absolute_url", "allow_custom_methods", "default_host_for_http_10"}, nil)
+		p.field("http_protocol_options").checkFields(o1, []string{"accept_http_10", "allow_absolute_url", "allow_custom_methods", "default_host_for_http_10"}, nil)
 	}
 	absolute := o1.GetAllowAbsoluteUrl()
 	h.Accept = config.HTTP1Accept{
-		RefuseHTTP10:      !o1.GetAcceptHttp_10(),
-		RefuseNoHost:      true,
-		DefaultHost:       o1.GetDefaultHostForHttp_10(),
-		RefuseAbsolute:    absolute != nil && !absolute.GetValue(),
-		KnownMethodsAlone: !o1.GetAllowCustomMethods(),
+		RejectHTTP10:       !o1.GetAcceptHttp_10(),
+		RejectMissingHost:  true,
+		DefaultHost:        o1.GetDefaultHostForHttp_10(),
+		RejectAbsoluteForm: absolute != nil && !absolute.GetValue(),
+		KnownMethodsOnly:   !o1.GetAllowCustomMethods(),
 	}
 	if host := h.Accept.DefaultHost; host != "" && !protocol.IsAuthority(host) {
-		p.field("http_protocol_options").field("default_host_for_http_10").refuse("is %q, expected a host with an optional port", host)
+		p.field("http_protocol_options").field("default_host_for_http_10").reject("is %q, expected a host with an optional port", host)
 	}
 	if o := m.GetHttp2ProtocolOptions(); o != nil {
 		at := p.field("http2_protocol_options")
-		at.only(o, []string{"max_concurrent_streams", "initial_stream_window_size", "initial_connection_window_size", "stream_reset_burst", "stream_reset_rate"}, nil)
-		out.HTTP2.MaxConcurrentStreams = count(o.GetMaxConcurrentStreams(), out.HTTP2.MaxConcurrentStreams)
-		out.HTTP2.StreamWindow = count(o.GetInitialStreamWindowSize(), out.HTTP2.StreamWindow)
-		out.HTTP2.ConnectionWindow = count(o.GetInitialConnectionWindowSize(), out.HTTP2.ConnectionWindow)
-		tokens(o.GetStreamResetBurst(), &out.HTTP2.ConnectionResets.Burst)
-		tokens(o.GetStreamResetRate(), &out.HTTP2.ConnectionResets.PerSecond)
+		at.checkFields(o, []string{"max_concurrent_streams", "initial_stream_window_size", "initial_connection_window_size", "stream_reset_burst", "stream_reset_rate"}, nil)
+		out.HTTP2.MaxConcurrentStreams = uint32Or(o.GetMaxConcurrentStreams(), out.HTTP2.MaxConcurrentStreams)
+		out.HTTP2.StreamWindow = uint32Or(o.GetInitialStreamWindowSize(), out.HTTP2.StreamWindow)
+		out.HTTP2.ConnectionWindow = uint32Or(o.GetInitialConnectionWindowSize(), out.HTTP2.ConnectionWindow)
+		setTokens(o.GetStreamResetBurst(), &out.HTTP2.ConnectionResets.Burst)
+		setTokens(o.GetStreamResetRate(), &out.HTTP2.ConnectionResets.PerSecond)
 	}
 	p.readForwarded(m, h)
-	h.ClientPlain = true
+	h.XFFBareAddressOnly = true
 	out.ForwardedScheme = true // readForwarded replaces the field where it is not trusted
-	out.CallerFields.Envoy = p.readCallerFields(m)
-	h.ClientCert = p.readClientCert(m)
+	out.CallerFields.Envoy = p.readEnvoyHeaders(m)
+	h.XFCC = p.readClientCert(m)
 }
 
-// tokens sets a number of a token bucket to v, within what is allowed, unless v is absent.
-func tokens(v *wrapperspb.UInt64Value, to *int) {
+// setTokens sets a number of a token bucket to v, within what is allowed, unless v is absent.
+func setTokens(v *wrapperspb.UInt64Value, to *int) {
 	const most = 1_000_000
 	if v != nil {
 		*to = int(min(max(v.GetValue(), 1), most))
@@ -283,52 +283,52 @@ func tokens(v *wrapperspb.UInt64Value, to *int) {
 
 // readForwarded reads whom X-Forwarded-For is believed, and what becomes of it. Who does
 // not use the connection's address has a trusted proxy before it in any case.
-func (p place) readForwarded(m *hcmv3.HttpConnectionManager, h *config.HTTP1Options) {
+func (p fieldReader) readForwarded(m *hcmv3.HttpConnectionManager, h *config.HTTP1Options) {
 	const most = 100 // more are of no chain of proxies: the field would not hold them
 	hops := m.GetXffNumTrustedHops()
 	if hops > most {
-		p.field("xff_num_trusted_hops").refuse("is %d, expected at most %d", hops, most)
+		p.field("xff_num_trusted_hops").reject("is %d, expected at most %d", hops, most)
 		return
 	}
-	h.ClientHop = int(hops)
+	h.XFFClientIndex = int(hops)
 	if !m.GetUseRemoteAddress().GetValue() {
-		h.ClientHop++
+		h.XFFClientIndex++
 		return
 	}
-	h.ForwardedProto = config.ProtoSet
+	h.XForwardedProto = config.ForwardedProtoSet
 	if hops > 0 {
-		h.ForwardedProto = config.ProtoAdd
+		h.XForwardedProto = config.ForwardedProtoAdd
 	}
 	if !m.GetSkipXffAppend() {
 		h.XForwarded = config.ForwardedAppend
 	}
 }
 
-// readCallerFields reads whose x-envoy-* fields and x-request-id are passed on.
-func (p place) readCallerFields(m *hcmv3.HttpConnectionManager) *config.EnvoyFields {
-	return &config.EnvoyFields{
-		Edge:               m.GetUseRemoteAddress().GetValue(),
-		Internal:           p.field("internal_address_config").field("cidr_ranges").ranges(m.GetInternalAddressConfig().GetCidrRanges()),
+// readEnvoyHeaders reads whose x-envoy-* fields and x-request-id are passed on.
+func (p fieldReader) readEnvoyHeaders(m *hcmv3.HttpConnectionManager) *config.EnvoyHeaders {
+	return &config.EnvoyHeaders{
+		UseRemoteAddress:   m.GetUseRemoteAddress().GetValue(),
+		InternalRanges:     p.field("internal_address_config").field("cidr_ranges").prefixes(m.GetInternalAddressConfig().GetCidrRanges()),
 		InternalUnixSocket: m.GetInternalAddressConfig().GetUnixSockets(),
-		ReplaceRequestID:   flag(m.GetGenerateRequestId(), true) && !m.GetPreserveExternalRequestId(),
+		ReplaceRequestID:   boolOr(m.GetGenerateRequestId(), true) && !m.GetPreserveExternalRequestId(),
 	}
 }
 
-func (p place) readClientCert(m *hcmv3.HttpConnectionManager) (out config.ClientCert) {
-	p.field("set_current_client_cert_details").note(m.GetSetCurrentClientCertDetails(), []string{"format"}, "subject", "cert", "chain", "dns", "uri")
+func (p fieldReader) readClientCert(m *hcmv3.HttpConnectionManager) (out config.XFCC) {
+	p.field("set_current_client_cert_details").checkOptionalFields(m.GetSetCurrentClientCertDetails(), []string{"format"}, "subject", "cert", "chain", "dns", "uri")
 	switch m.GetForwardClientCertDetails() {
 	case hcmv3.HttpConnectionManager_SANITIZE:
 		return out
 	case hcmv3.HttpConnectionManager_FORWARD_ONLY:
-		out.Mode = config.ClientCertForward
+		out.Mode = config.XFCCForward
 	case hcmv3.HttpConnectionManager_APPEND_FORWARD:
-		out.Mode = config.ClientCertAppend
+		out.Mode = config.XFCCAppend
 	case hcmv3.HttpConnectionManager_SANITIZE_SET:
-		out.Mode = config.ClientCertSet
+		out.Mode = config.XFCCSet
 	case hcmv3.HttpConnectionManager_ALWAYS_FORWARD_ONLY:
-		out.Mode = config.ClientCertAlways
+		out.Mode = config.XFCCAlwaysForward
 	default:
-		p.field("forward_client_cert_details").refuse("%v is not supported", m.GetForwardClientCertDetails())
+		p.field("forward_client_cert_details").reject("%v is not supported", m.GetForwardClientCertDetails())
 	}
 	set := m.GetSetCurrentClientCertDetails()
 	out.Subject, out.Cert, out.Chain, out.DNS, out.URI = set.GetSubject().GetValue(), set.GetCert(), set.GetChain(), set.GetDns(), set.GetUri()

@@ -24,66 +24,66 @@ import (
 
 // readPolicy reads how a host is chosen. load_balancing_policy stands in the place of
 // all that came before it in the API.
-func (p place) readPolicy(m *clusterv3.Cluster, c *Cluster) {
+func (p fieldReader) readPolicy(m *clusterv3.Cluster, c *Cluster) {
 	out := c.Config
 	out.ChoiceCount, out.ActiveRequestBias = 2, 1
 	p.field("common_lb_config").readCommonPolicy(m.GetCommonLbConfig(), c)
 	p.field("lb_subset_config").readSubsets(m.GetLbSubsetConfig(), &out.Subsets)
 	if out.Type == config.ClusterOriginalDst {
 		if m.GetLbPolicy() != clusterv3.Cluster_CLUSTER_PROVIDED {
-			p.field("lb_policy").refuse("%v is not supported with the cluster type ORIGINAL_DST, expected CLUSTER_PROVIDED", m.GetLbPolicy())
+			p.field("lb_policy").reject("%v is not supported with the cluster type ORIGINAL_DST, expected CLUSTER_PROVIDED", m.GetLbPolicy())
 		}
 		return
 	}
 	if m.GetLoadBalancingPolicy() != nil {
-		p.field("load_balancing_policy").readTyped(m.GetLoadBalancingPolicy(), c)
+		p.field("load_balancing_policy").readPolicyList(m.GetLoadBalancingPolicy(), c)
 		return
 	}
 	switch m.GetLbPolicy() {
 	case clusterv3.Cluster_ROUND_ROBIN:
-		out.Policy = config.WeightedRoundRobin
+		out.LBPolicy = config.WeightedRoundRobin
 		o := m.GetRoundRobinLbConfig()
-		p.field("round_robin_lb_config").note(o, nil, "slow_start_config")
+		p.field("round_robin_lb_config").checkOptionalFields(o, nil, "slow_start_config")
 		p.field("round_robin_lb_config").field("slow_start_config").readSlowStart(o.GetSlowStartConfig(), &out.SlowStart)
 	case clusterv3.Cluster_LEAST_REQUEST:
-		out.Policy = config.LeastRequest
+		out.LBPolicy = config.LeastRequest
 		o := m.GetLeastRequestLbConfig()
-		p.field("least_request_lb_config").note(o, nil, "choice_count", "active_request_bias", "slow_start_config")
-		out.ChoiceCount = count(o.GetChoiceCount(), 2)
-		out.ActiveRequestBias = bias(o.GetActiveRequestBias())
+		p.field("least_request_lb_config").checkOptionalFields(o, nil, "choice_count", "active_request_bias", "slow_start_config")
+		out.ChoiceCount = uint32Or(o.GetChoiceCount(), 2)
+		out.ActiveRequestBias = runtimeDefault(o.GetActiveRequestBias())
 		p.field("least_request_lb_config").field("slow_start_config").readSlowStart(o.GetSlowStartConfig(), &out.SlowStart)
 	case clusterv3.Cluster_RANDOM:
-		out.Policy = config.Random
+		out.LBPolicy = config.Random
 	case clusterv3.Cluster_RING_HASH:
 		o := m.GetRingHashLbConfig()
-		p.field("ring_hash_lb_config").note(o, nil, "minimum_ring_size", "maximum_ring_size")
-		p.field("ring_hash_lb_config").readRing(o.GetMinimumRingSize(), o.GetMaximumRingSize(), out)
+		p.field("ring_hash_lb_config").checkOptionalFields(o, nil, "minimum_ring_size", "maximum_ring_size")
+		p.field("ring_hash_lb_config").readRingHash(o.GetMinimumRingSize(), o.GetMaximumRingSize(), out)
 	case clusterv3.Cluster_MAGLEV:
-		p.field("maglev_lb_config").note(m.GetMaglevLbConfig(), nil, "table_size")
+		p.field("maglev_lb_config").checkOptionalFields(m.GetMaglevLbConfig(), nil, "table_size")
 		p.field("maglev_lb_config").readMaglev(m.GetMaglevLbConfig().GetTableSize(), out)
 	default:
-		p.field("lb_policy").refuse("%v is not supported", m.GetLbPolicy())
+		p.field("lb_policy").reject("%v is not supported", m.GetLbPolicy())
 	}
 }
 
-// note is only of a message that may be nil.
-func (p place) note(m proto.Message, critical []string, read ...string) {
+// checkOptionalFields is only of a message that may be nil.
+func (p fieldReader) checkOptionalFields(m proto.Message, critical []string, read ...string) {
 	if m.ProtoReflect().IsValid() {
-		p.only(m, read, critical)
+		p.checkFields(m, read, critical)
 	}
 }
 
-// bias is a runtime value's own default: there is no runtime that says otherwise.
-func bias(d *corev3.RuntimeDouble) float64 {
+// runtimeDefault is a runtime value's own default: there is no runtime that says otherwise.
+func runtimeDefault(d *corev3.RuntimeDouble) float64 {
 	if d == nil {
 		return 1
 	}
 	return d.GetDefaultValue()
 }
 
-func (p place) readRing(least, most *wrapperspb.UInt64Value, out *config.Cluster) {
+func (p fieldReader) readRingHash(least, most *wrapperspb.UInt64Value, out *config.Cluster) {
 	const usual, largest = 1024, 8 << 20
-	out.Policy = config.RingHash
+	out.LBPolicy = config.RingHash
 	out.MinRingSize, out.MaxRingSize = usual, largest
 	if least != nil {
 		out.MinRingSize = int(min(least.GetValue(), math.MaxInt32)) //nolint:gosec // it is small enough
@@ -92,25 +92,25 @@ func (p place) readRing(least, most *wrapperspb.UInt64Value, out *config.Cluster
 		out.MaxRingSize = int(min(most.GetValue(), math.MaxInt32)) //nolint:gosec // it is small enough
 	}
 	if out.MinRingSize > out.MaxRingSize || out.MaxRingSize > largest {
-		p.refuse("the ring size is %d to %d: the minimum must not exceed the maximum, and the maximum must not exceed %d", out.MinRingSize, out.MaxRingSize, largest)
+		p.reject("the ring size is %d to %d: the minimum must not exceed the maximum, and the maximum must not exceed %d", out.MinRingSize, out.MaxRingSize, largest)
 	}
 }
 
-func (p place) readMaglev(size *wrapperspb.UInt64Value, out *config.Cluster) {
+func (p fieldReader) readMaglev(size *wrapperspb.UInt64Value, out *config.Cluster) {
 	const largest = 5_000_011
-	out.Policy = config.Maglev
+	out.LBPolicy = config.Maglev
 	if size == nil {
 		return
 	}
 	n := size.GetValue()
-	if n > largest || !prime(n) {
-		p.field("table_size").refuse("is %d, expected a prime number of at most %d", n, largest)
+	if n > largest || !isPrime(n) {
+		p.field("table_size").reject("is %d, expected a prime number of at most %d", n, largest)
 		return
 	}
-	out.TableSize = int(n)
+	out.MaglevTableSize = int(n)
 }
 
-func prime(n uint64) bool {
+func isPrime(n uint64) bool {
 	for d := uint64(2); d*d <= n; d++ {
 		if n%d == 0 {
 			return false
@@ -119,55 +119,55 @@ func prime(n uint64) bool {
 	return n > 1
 }
 
-// readTyped takes the first policy of the list that is built, as the API has it.
-func (p place) readTyped(l *clusterv3.LoadBalancingPolicy, c *Cluster) {
+// readPolicyList takes the first policy of the list that is built, as the API has it.
+func (p fieldReader) readPolicyList(l *clusterv3.LoadBalancingPolicy, c *Cluster) {
 	for i, one := range l.GetPolicies() {
 		packed := one.GetTypedExtensionConfig().GetTypedConfig()
-		if p.field("policies").index(i).field("typed_extension_config").readBuilt(packed, c) {
+		if p.field("policies").index(i).field("typed_extension_config").readSupportedPolicy(packed, c) {
 			return
 		}
 	}
-	p.refuse("none of the policies is supported")
+	p.reject("none of the policies is supported")
 }
 
-// readBuilt reads a policy, or reports that it is none that is built.
-func (p place) readBuilt(packed *anypb.Any, c *Cluster) bool {
+// readSupportedPolicy reads a policy, or reports that it is none that is built.
+func (p fieldReader) readSupportedPolicy(packed *anypb.Any, c *Cluster) bool {
 	out := c.Config
 	least, robin, random, ring, maglev := &leastv3.LeastRequest{}, &robinv3.RoundRobin{}, &randomv3.Random{}, &ringv3.RingHash{}, &maglevv3.Maglev{}
 	switch {
-	case holds(packed, least):
-		if p.open(packed, least) {
-			p.only(least, []string{"choice_count", "active_request_bias", "slow_start_config", "locality_lb_config"}, nil)
-			out.Policy = config.LeastRequest
-			out.ChoiceCount = count(least.GetChoiceCount(), 2)
-			out.ActiveRequestBias = bias(least.GetActiveRequestBias())
+	case isType(packed, least):
+		if p.unpack(packed, least) {
+			p.checkFields(least, []string{"choice_count", "active_request_bias", "slow_start_config", "locality_lb_config"}, nil)
+			out.LBPolicy = config.LeastRequest
+			out.ChoiceCount = uint32Or(least.GetChoiceCount(), 2)
+			out.ActiveRequestBias = runtimeDefault(least.GetActiveRequestBias())
 			p.field("slow_start_config").readSlowStart(least.GetSlowStartConfig(), &out.SlowStart)
 			p.field("locality_lb_config").readLocalities(least.GetLocalityLbConfig(), c)
 		}
-	case holds(packed, robin):
-		if p.open(packed, robin) {
-			p.only(robin, []string{"slow_start_config", "locality_lb_config"}, nil)
-			out.Policy = config.WeightedRoundRobin
+	case isType(packed, robin):
+		if p.unpack(packed, robin) {
+			p.checkFields(robin, []string{"slow_start_config", "locality_lb_config"}, nil)
+			out.LBPolicy = config.WeightedRoundRobin
 			p.field("slow_start_config").readSlowStart(robin.GetSlowStartConfig(), &out.SlowStart)
 			p.field("locality_lb_config").readLocalities(robin.GetLocalityLbConfig(), c)
 		}
-	case holds(packed, random):
-		if p.open(packed, random) {
-			p.only(random, []string{"locality_lb_config"}, nil)
-			out.Policy = config.Random
+	case isType(packed, random):
+		if p.unpack(packed, random) {
+			p.checkFields(random, []string{"locality_lb_config"}, nil)
+			out.LBPolicy = config.Random
 			p.field("locality_lb_config").readLocalities(random.GetLocalityLbConfig(), c)
 		}
-	case holds(packed, ring):
-		if p.open(packed, ring) {
-			p.only(ring, []string{"minimum_ring_size", "maximum_ring_size", "locality_weighted_lb_config"}, nil)
-			p.readRing(ring.GetMinimumRingSize(), ring.GetMaximumRingSize(), out)
-			c.weighted = c.weighted || ring.GetLocalityWeightedLbConfig() != nil
+	case isType(packed, ring):
+		if p.unpack(packed, ring) {
+			p.checkFields(ring, []string{"minimum_ring_size", "maximum_ring_size", "locality_weighted_lb_config"}, nil)
+			p.readRingHash(ring.GetMinimumRingSize(), ring.GetMaximumRingSize(), out)
+			c.localityWeighted = c.localityWeighted || ring.GetLocalityWeightedLbConfig() != nil
 		}
-	case holds(packed, maglev):
-		if p.open(packed, maglev) {
-			p.only(maglev, []string{"table_size", "locality_weighted_lb_config"}, nil)
+	case isType(packed, maglev):
+		if p.unpack(packed, maglev) {
+			p.checkFields(maglev, []string{"table_size", "locality_weighted_lb_config"}, nil)
 			p.readMaglev(maglev.GetTableSize(), out)
-			c.weighted = c.weighted || maglev.GetLocalityWeightedLbConfig() != nil
+			c.localityWeighted = c.localityWeighted || maglev.GetLocalityWeightedLbConfig() != nil
 		}
 	default:
 		return false
@@ -175,26 +175,26 @@ func (p place) readBuilt(packed *anypb.Any, c *Cluster) bool {
 	return true
 }
 
-func (p place) readLocalities(l *commonlbv3.LocalityLbConfig, c *Cluster) {
+func (p fieldReader) readLocalities(l *commonlbv3.LocalityLbConfig, c *Cluster) {
 	switch o := l.GetLocalityConfigSpecifier().(type) {
 	case *commonlbv3.LocalityLbConfig_LocalityWeightedLbConfig_:
-		c.weighted = true
+		c.localityWeighted = true
 	case *commonlbv3.LocalityLbConfig_ZoneAwareLbConfig_:
-		p.field("zone_aware_lb_config").only(o.ZoneAwareLbConfig, nil, []string{"fail_traffic_on_panic"})
+		p.field("zone_aware_lb_config").checkFields(o.ZoneAwareLbConfig, nil, []string{"fail_traffic_on_panic"})
 	}
 }
 
-func (p place) readCommonPolicy(o *clusterv3.Cluster_CommonLbConfig, c *Cluster) {
+func (p fieldReader) readCommonPolicy(o *clusterv3.Cluster_CommonLbConfig, c *Cluster) {
 	if o == nil {
 		return
 	}
-	p.only(o, []string{"healthy_panic_threshold", "zone_aware_lb_config", "locality_weighted_lb_config"}, []string{"override_host_status"})
-	c.weighted = o.GetLocalityWeightedLbConfig() != nil
+	p.checkFields(o, []string{"healthy_panic_threshold", "zone_aware_lb_config", "locality_weighted_lb_config"}, []string{"override_host_status"})
+	c.localityWeighted = o.GetLocalityWeightedLbConfig() != nil
 	if z := o.GetZoneAwareLbConfig(); z != nil { // of a cluster that the proxy itself is of: there is none
-		p.field("zone_aware_lb_config").only(z, nil, []string{"fail_traffic_on_panic"})
+		p.field("zone_aware_lb_config").checkFields(z, nil, []string{"fail_traffic_on_panic"})
 	}
 	if t := o.GetHealthyPanicThreshold(); t != nil {
-		c.Config.Failover.PanicThreshold = p.field("healthy_panic_threshold").percent(t.GetValue())
+		c.Config.Failover.PanicThreshold = p.field("healthy_panic_threshold").checkPercent(t.GetValue())
 		if t.GetValue() == 0 {
 			c.Config.Failover.PanicThreshold = -1 // never
 		}
@@ -208,26 +208,26 @@ type slowStart interface {
 	GetMinWeightPercent() *typev3.Percent
 }
 
-func (p place) readSlowStart(s slowStart, out *config.SlowStart) {
+func (p fieldReader) readSlowStart(s slowStart, out *config.SlowStart) {
 	if s.GetSlowStartWindow() == nil {
 		return
 	}
 	out.Duration = p.field("slow_start_window").duration(s.GetSlowStartWindow(), 0)
-	out.Aggression = bias(s.GetAggression())
-	out.MinPercent = 10
+	out.Aggression = runtimeDefault(s.GetAggression())
+	out.MinWeightPercent = 10
 	if s.GetMinWeightPercent() != nil {
-		out.MinPercent = p.field("min_weight_percent").percent(s.GetMinWeightPercent().GetValue())
+		out.MinWeightPercent = p.field("min_weight_percent").checkPercent(s.GetMinWeightPercent().GetValue())
 	}
 	if !(out.Aggression > 0) {
-		p.field("aggression").refuse("is %v, expected more than 0", out.Aggression)
+		p.field("aggression").reject("is %v, expected more than 0", out.Aggression)
 	}
 }
 
-func (p place) readSubsets(s *clusterv3.Cluster_LbSubsetConfig, out *config.Subsets) {
+func (p fieldReader) readSubsets(s *clusterv3.Cluster_LbSubsetConfig, out *config.Subsets) {
 	if s == nil {
 		return
 	}
-	p.only(s, []string{"fallback_policy", "default_subset", "subset_selectors"}, []string{"metadata_fallback_policy"})
+	p.checkFields(s, []string{"fallback_policy", "default_subset", "subset_selectors"}, []string{"metadata_fallback_policy"})
 	switch s.GetFallbackPolicy() {
 	case clusterv3.Cluster_LbSubsetConfig_NO_FALLBACK:
 		out.Fallback = config.NoFallback
@@ -236,21 +236,21 @@ func (p place) readSubsets(s *clusterv3.Cluster_LbSubsetConfig, out *config.Subs
 	case clusterv3.Cluster_LbSubsetConfig_DEFAULT_SUBSET:
 		out.Fallback = config.DefaultSubset
 	default:
-		p.field("fallback_policy").refuse("%v is not supported", s.GetFallbackPolicy())
+		p.field("fallback_policy").reject("%v is not supported", s.GetFallbackPolicy())
 	}
 	out.Default = labels(s.GetDefaultSubset())
 	for i, one := range s.GetSubsetSelectors() {
 		at := p.field("subset_selectors").index(i)
-		at.only(one, []string{"keys"}, []string{"fallback_policy", "fallback_keys_subset", "single_host_per_subset"})
+		at.checkFields(one, []string{"keys"}, []string{"fallback_policy", "fallback_keys_subset", "single_host_per_subset"})
 		if len(one.GetKeys()) == 0 {
-			at.field("keys").refuse("is empty")
+			at.field("keys").reject("is empty")
 			continue
 		}
-		out.Selectors = append(out.Selectors, slices.Sorted(maps.Keys(set(one.GetKeys()))))
+		out.Selectors = append(out.Selectors, slices.Sorted(maps.Keys(newSet(one.GetKeys()))))
 	}
 }
 
-func set(names []string) map[string]bool {
+func newSet(names []string) map[string]bool {
 	all := make(map[string]bool, len(names))
 	for _, n := range names {
 		all[n] = true
@@ -258,8 +258,8 @@ func set(names []string) map[string]bool {
 	return all
 }
 
-// fraction is a share of all that happens, in percent.
-func (p place) fraction(f *typev3.FractionalPercent) float64 {
+// fractionPercent is a share of all that happens, in percent.
+func (p fieldReader) fractionPercent(f *typev3.FractionalPercent) float64 {
 	n := float64(f.GetNumerator())
 	switch f.GetDenominator() {
 	case typev3.FractionalPercent_HUNDRED:
@@ -268,7 +268,7 @@ func (p place) fraction(f *typev3.FractionalPercent) float64 {
 	case typev3.FractionalPercent_MILLION:
 		n /= 10_000
 	default:
-		p.field("denominator").refuse("%v is not supported", f.GetDenominator())
+		p.field("denominator").reject("%v is not supported", f.GetDenominator())
 	}
 	return min(n, 100)
 }

@@ -32,90 +32,90 @@ const (
 	SecretType     = "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.Secret"
 )
 
-// Refused is why a resource cannot be accepted: everything that is wrong with it.
-type Refused []string
+// RejectedError is why a resource cannot be accepted: everything that is wrong with it.
+type RejectedError []string
 
 // Error names field and reason of each.
-func (r Refused) Error() string { return strings.Join(r, "; ") }
+func (r RejectedError) Error() string { return strings.Join(r, "; ") }
 
 // report gathers what is found in one resource.
 type report struct {
-	kinds   Kinds
-	wrong   Refused
-	ignored []string
-	keys    []string // of the runtime
-	unknown []unknownField
-	finder  finder
-	unnamed int // reasons that are not in wrong
+	capabilities   Capabilities
+	reasons        RejectedError
+	ignored        []string
+	usedKeys       []string // of the runtime
+	unknown        []unknownField
+	unknownFinder  unknownFinder
+	omittedReasons int // reasons that are not in wrong
 }
 
-// result is the error that the resource is refused with, nil if it is not. It completes
+// rejection is the error that the resource is refused with, nil if it is not. It completes
 // ignored.
-func (r *report) result() error {
+func (r *report) rejection() error {
 	r.resolveUnknown(0)
-	if len(r.wrong) == 0 {
+	if len(r.reasons) == 0 {
 		return nil
 	}
-	if r.unnamed > 0 {
-		r.wrong = append(r.wrong, fmt.Sprintf("and %d more", r.unnamed))
-		r.unnamed = 0
+	if r.omittedReasons > 0 {
+		r.reasons = append(r.reasons, fmt.Sprintf("and %d more", r.omittedReasons))
+		r.omittedReasons = 0
 	}
-	return r.wrong
+	return r.reasons
 }
 
-// place is a field of the resource that is read.
-type place struct {
+// fieldReader is a field of the resource that is read.
+type fieldReader struct {
 	report *report
 	path   string // "filter_chains[0].filters"; "": the resource itself
 }
 
-func (p place) field(name string) place {
+func (p fieldReader) field(name string) fieldReader {
 	if p.path != "" {
 		name = p.path + "." + name
 	}
-	return place{p.report, name}
+	return fieldReader{p.report, name}
 }
 
-func (p place) index(i int) place {
-	return place{p.report, p.path + "[" + strconv.Itoa(i) + "]"}
+func (p fieldReader) index(i int) fieldReader {
+	return fieldReader{p.report, p.path + "[" + strconv.Itoa(i) + "]"}
 }
 
-func (p place) key(k string) place { return place{p.report, p.path + "[" + k + "]"} }
+func (p fieldReader) key(k string) fieldReader { return fieldReader{p.report, p.path + "[" + k + "]"} }
 
-// refuse says that the resource cannot be accepted because of the field.
-func (p place) refuse(format string, args ...any) {
+// reject says that the resource cannot be accepted because of the field.
+func (p fieldReader) reject(format string, args ...any) {
 	text := fmt.Sprintf(format, args...)
 	if p.path != "" {
 		text = p.path + ": " + text
 	}
-	p.report.note(text)
+	p.report.addReason(text)
 }
 
-// mostReasons is how many reasons are named for which one resource is refused: of a resource
+// maxReasons is how many reasons are named for which one resource is refused: of a resource
 // that is wrong everywhere the others would tell nothing new, and take memory without bound.
-const mostReasons = 1000
+const maxReasons = 1000
 
-// note adds a reason.
-func (r *report) note(reason string) {
-	if len(r.wrong) >= mostReasons {
-		r.unnamed++
+// addReason adds a reason.
+func (r *report) addReason(reason string) {
+	if len(r.reasons) >= maxReasons {
+		r.omittedReasons++
 		return
 	}
-	r.wrong = append(r.wrong, reason)
+	r.reasons = append(r.reasons, reason)
 }
 
-// refuseOther refuses a message of which a member of a oneof is set that is not read, or none at
+// rejectOneof refuses a message of which a member of a oneof is set that is not read, or none at
 // all; expected are those that are read.
-func (p place) refuseOther(m proto.Message, oneof protoreflect.Name, expected ...string) {
+func (p fieldReader) rejectOneof(m proto.Message, oneof protoreflect.Name, expected ...string) {
 	r := m.ProtoReflect()
 	f := r.WhichOneof(r.Descriptor().Oneofs().ByName(oneof))
 	switch {
-	case f == nil && len(r.GetUnknown()) > 0 && p.report.kinds.Unknown == config.RejectUnknownFields: // which is refused
+	case f == nil && len(r.GetUnknown()) > 0 && p.report.capabilities.UnknownFields == config.RejectUnknownFields: // which is refused
 	case f == nil:
-		p.refuse("expected %s", alternatives(expected))
-	case p.field(string(f.Name())).isUnbuilt():
+		p.reject("expected %s", alternatives(expected))
+	case p.field(string(f.Name())).isRejectedUnsupported():
 	default:
-		p.field(string(f.Name())).refuse("is not supported, expected %s", alternatives(expected))
+		p.field(string(f.Name())).reject("is not supported, expected %s", alternatives(expected))
 	}
 }
 
@@ -128,26 +128,26 @@ func alternatives(names []string) string {
 	return strings.Join(names[:last], ", ") + " or " + names[last]
 }
 
-// isUnbuilt reports whether unbuilt was just called of the field.
-func (p place) isUnbuilt() bool {
+// isRejectedUnsupported reports whether unbuilt was just called of the field.
+func (p fieldReader) isRejectedUnsupported() bool {
 	const few = 32 // only looks at one message
-	all := p.report.wrong
+	all := p.report.reasons
 	return slices.Contains(all[max(0, len(all)-few):], p.path+": "+unsupported)
 }
 
 // unsupported says of a field that it is not read.
 const unsupported = "is not supported"
 
-// unbuilt refuses a field that asks for what is not built.
-func (p place) unbuilt() { p.refuse(unsupported) }
+// rejectUnsupported refuses a field that asks for what is not built.
+func (p fieldReader) rejectUnsupported() { p.reject(unsupported) }
 
 // ignore says that the field has no effect.
-func (p place) ignore() { p.report.ignored = append(p.report.ignored, p.path) }
+func (p fieldReader) ignore() { p.report.ignored = append(p.report.ignored, p.path) }
 
-// only looks for fields of m that are set and not among read: those of critical make
+// checkFields looks for fields of m that are set and not among read: those of critical make
 // the resource refused, for without them it would let more pass than it says, or send
 // it elsewhere; the others are ignored.
-func (p place) only(m proto.Message, read, critical []string) {
+func (p fieldReader) checkFields(m proto.Message, read, critical []string) {
 	var unbuilt []string
 	ignored := len(p.report.ignored)
 	m.ProtoReflect().Range(func(f protoreflect.FieldDescriptor, _ protoreflect.Value) bool {
@@ -164,127 +164,129 @@ func (p place) only(m proto.Message, read, critical []string) {
 	slices.Sort(p.report.ignored[ignored:]) // Range has no order
 	slices.Sort(unbuilt)
 	for _, name := range unbuilt {
-		p.field(name).unbuilt()
+		p.field(name).rejectUnsupported()
 	}
 }
 
-// mostDepth is how deep messages may be in messages: what protobuf's decoders for C++ and Java
+// maxMessageDepth is how deep messages may be in messages: what protobuf's decoders for C++ and Java
 // take if nothing else is said. A matcher that is nested deeper could exhaust the stack of what
 // evaluates it.
-const mostDepth = 100
+const maxMessageDepth = 100
 
-// decoding is how serialized messages are read.
-func decoding() proto.UnmarshalOptions { return proto.UnmarshalOptions{RecursionLimit: mostDepth} }
+// unmarshalOptions is how serialized messages are read.
+func unmarshalOptions() proto.UnmarshalOptions {
+	return proto.UnmarshalOptions{RecursionLimit: maxMessageDepth}
+}
 
 // unmarshal reads body, which is at p, into m. Fields that m does not have are noted.
-func (p place) unmarshal(body []byte, m proto.Message) error {
-	if err := decoding().Unmarshal(body, m); err != nil {
-		return Refused{malformed(err)}
+func (p fieldReader) unmarshal(body []byte, m proto.Message) error {
+	if err := unmarshalOptions().Unmarshal(body, m); err != nil {
+		return RejectedError{malformedReason(err)}
 	}
 	p.findUnknown(m.ProtoReflect())
 	return nil
 }
 
-// malformed says why a message cannot be decoded.
-func malformed(err error) string {
+// malformedReason says why a message cannot be decoded.
+func malformedReason(err error) string {
 	text := strings.ReplaceAll(strings.TrimPrefix(err.Error(), "proto:"), "\u00a0", " ")
 	if strings.Contains(text, "recursion depth") {
-		return fmt.Sprintf("messages are nested more than %d levels deep", mostDepth)
+		return fmt.Sprintf("messages are nested more than %d levels deep", maxMessageDepth)
 	}
 	return "malformed message: " + strings.TrimSpace(text)
 }
 
-// open reads the message that a is to hold into m, and reports whether it did.
-func (p place) open(a *anypb.Any, m proto.Message) bool {
+// unpack reads the message that a is to hold into m, and reports whether it did.
+func (p fieldReader) unpack(a *anypb.Any, m proto.Message) bool {
 	if a == nil {
-		p.refuse("is missing, expected a %s", m.ProtoReflect().Descriptor().FullName())
+		p.reject("is missing, expected a %s", m.ProtoReflect().Descriptor().FullName())
 		return false
 	}
-	if !holds(a, m) {
-		p.refuse("is a %s, expected a %s", a.GetTypeUrl(), m.ProtoReflect().Descriptor().FullName())
+	if !isType(a, m) {
+		p.reject("is a %s, expected a %s", a.GetTypeUrl(), m.ProtoReflect().Descriptor().FullName())
 		return false
 	}
-	if err := decoding().Unmarshal(a.GetValue(), m); err != nil {
-		p.refuse("%s", malformed(err))
+	if err := unmarshalOptions().Unmarshal(a.GetValue(), m); err != nil {
+		p.reject("%s", malformedReason(err))
 		return false
 	}
 	p.findUnknown(m.ProtoReflect())
 	return true
 }
 
-// placed has the reasons of a Refused be those of p.
-func (p place) placed(err error) error {
-	var reasons Refused
+// prefixError has the reasons of a Refused be those of p.
+func (p fieldReader) prefixError(err error) error {
+	var reasons RejectedError
 	if !errors.As(err, &reasons) {
 		return err
 	}
-	out := make(Refused, len(reasons))
+	out := make(RejectedError, len(reasons))
 	for i, reason := range reasons {
 		out[i] = p.path + ": " + reason
 	}
 	return out
 }
 
-// openAny reads the message that a holds, whichever it is, and reports whether it could.
-func (p place) openAny(a *anypb.Any) (m proto.Message, ok bool) {
-	m, err := anypb.UnmarshalNew(a, decoding())
+// unpackAny reads the message that a holds, whichever it is, and reports whether it could.
+func (p fieldReader) unpackAny(a *anypb.Any) (m proto.Message, ok bool) {
+	m, err := anypb.UnmarshalNew(a, unmarshalOptions())
 	if err != nil {
-		p.refuse("%s", malformed(err))
+		p.reject("%s", malformedReason(err))
 		return nil, false
 	}
 	p.findUnknown(m.ProtoReflect())
 	return m, true
 }
 
-// holds reports whether a is a message of the given full name.
-func holds(a *anypb.Any, m proto.Message) bool {
+// isType reports whether a is a message of the given full name.
+func isType(a *anypb.Any, m proto.Message) bool {
 	return a != nil && a.MessageName() == m.ProtoReflect().Descriptor().FullName()
 }
 
 // duration is what a field says, or unset.
-func (p place) duration(d *durationpb.Duration, unset time.Duration) time.Duration {
+func (p fieldReader) duration(d *durationpb.Duration, unset time.Duration) time.Duration {
 	if d == nil {
 		return unset
 	}
 	if err := d.CheckValid(); err != nil {
-		p.refuse("%v", err)
+		p.reject("%v", err)
 		return unset
 	}
 	if d.GetSeconds() < 0 || d.GetNanos() < 0 {
-		p.refuse("is negative")
+		p.reject("is negative")
 		return unset
 	}
-	return min(d.AsDuration(), longest)
+	return min(d.AsDuration(), maxDuration)
 }
 
-// longest is as good as for ever, which control planes say by the largest number that
+// maxDuration is as good as for ever, which control planes say by the largest number that
 // there is: times that are added to it, or multiplied, stay what they are.
-const longest = 365 * 24 * time.Hour
+const maxDuration = 365 * 24 * time.Hour
 
-// count is the number that a field says, or unset.
-func count(w *wrapperspb.UInt32Value, unset int) int {
+// uint32Or is the number that a field says, or unset.
+func uint32Or(w *wrapperspb.UInt32Value, unset int) int {
 	if w == nil {
 		return unset
 	}
 	return int(w.GetValue())
 }
 
-// limit is count of one of config.Breakers: the largest number, by which control planes
-// say that there is none, is 0, and 0 is config.Nothing.
-func limit(w *wrapperspb.UInt32Value, unset int) int {
+// limitOr is count of one of config.CircuitBreakers: the largest number, by which control planes
+// say that there is none, is 0, and 0 is config.LimitZero.
+func limitOr(w *wrapperspb.UInt32Value, unset int) int {
 	switch {
 	case w == nil:
 		return unset
 	case w.GetValue() == 1<<32-1:
 		return 0
 	case w.GetValue() == 0:
-		return config.Nothing
+		return config.LimitZero
 	}
-	return count(w, unset)
+	return uint32Or(w, unset)
 }
 
-// flag is what a field says, or unset.
-func flag(w *wrapperspb.BoolValue, unset bool) bool {
+// boolOr is what a field says, or unset.
+func boolOr(w *wrapperspb.BoolValue, unset bool) bool {
 	if w == nil {
 		return unset
 	}

@@ -12,7 +12,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/filter/stream/mirror"
 )
 
-func TestWhatTheHostBecomes(t *testing.T) {
+func TestHostRewrites(t *testing.T) {
 	for text, want := range map[string]config.Forward{
 		`host_rewrite_literal: "b.test"`:    {HostRewrite: "b.test"},
 		`auto_host_rewrite: {value: true}`:  {AutoHostRewrite: true},
@@ -22,21 +22,21 @@ func TestWhatTheHostBecomes(t *testing.T) {
 			HostRewritePath: &config.RegexRewrite{Pattern: "^/([^/]+)/.*$", Substitution: `\1`},
 		},
 	} {
-		table, err := ReadRoutes(routesOf(t, `match: {prefix: "/"} route: {cluster: "c" timeout: {} `+text+`}`), Kinds{})
+		table, err := ReadRoutes(routeConfig(t, `match: {prefix: "/"} route: {cluster: "c" timeout: {} `+text+`}`), Capabilities{})
 		if err != nil {
 			t.Errorf("%s: %v", text, err)
 			continue
 		}
-		want.Cluster, want.NoClusterStatus = "c", 503
+		want.Cluster, want.ClusterNotFoundStatus = "c", 503
 		if diff := cmp.Diff(&want, table.Config.VirtualHosts[0].Routes[0].Forward); diff != "" {
 			t.Errorf("%s is read as - want + got:\n%s", text, diff)
 		}
 	}
 }
 
-// TestCopiesGoWhereTheInnermostSays: policies of a route stand in the place of those of
+// TestMirrorPolicyPrecedence: policies of a route stand in the place of those of
 // its virtual host, and these in the place of the table's.
-func TestCopiesGoWhereTheInnermostSays(t *testing.T) {
+func TestMirrorPolicyPrecedence(t *testing.T) {
 	m := &routev3.RouteConfiguration{}
 	if err := prototext.Unmarshal([]byte(`name: "t" request_mirror_policies: {cluster: "of table"}
 		virtual_hosts: {name: "a" domains: "a" request_mirror_policies: {cluster: "of host"}
@@ -51,7 +51,7 @@ func TestCopiesGoWhereTheInnermostSays(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	table, err := ReadRoutes(body, kinds())
+	table, err := ReadRoutes(body, testCapabilities())
 	if err != nil {
 		t.Fatal(err)
 	}

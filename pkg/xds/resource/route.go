@@ -19,14 +19,14 @@ import (
 
 // RouteTable is what a resource of RouteType says.
 type RouteTable struct {
-	Config  *config.RouteTable // immutable
-	Ignored []string           // fields that have no effect, in order
-	Keys    []string           // of the runtime that they were read with, in order
+	Config      *config.RouteTable // immutable
+	Ignored     []string           // fields that have no effect, in order
+	RuntimeKeys []string           // of the runtime that they were read with, in order
 
-	memory memory
+	previous previousTable
 }
 
-func (p place) readTable(m *routev3.RouteConfiguration) *config.RouteTable {
+func (p fieldReader) readTable(m *routev3.RouteConfiguration) *config.RouteTable {
 	t, o := p.readTableHead(m)
 	for i, v := range m.GetVirtualHosts() {
 		t.VirtualHosts = append(t.VirtualHosts, p.field("virtual_hosts").index(i).readVirtualHost(v, o))
@@ -36,8 +36,8 @@ func (p place) readTable(m *routev3.RouteConfiguration) *config.RouteTable {
 }
 
 // readTableHead reads a table without its virtual hosts, and what these inherit.
-func (p place) readTableHead(m *routev3.RouteConfiguration) (t *config.RouteTable, o outer) {
-	p.only(m, []string{
+func (p fieldReader) readTableHead(m *routev3.RouteConfiguration) (t *config.RouteTable, o inheritedSettings) {
+	p.checkFields(m, []string{
 		"name", "virtual_hosts", "request_headers_to_add", "request_headers_to_remove", "response_headers_to_add",
 		"response_headers_to_remove", "ignore_port_in_host_matching", "typed_per_filter_config", "validate_clusters",
 		"max_direct_response_body_size_bytes", "metadata", "request_mirror_policies",
@@ -48,22 +48,22 @@ func (p place) readTableHead(m *routev3.RouteConfiguration) (t *config.RouteTabl
 
 		LiteralDomains: true,
 
-		Request:  p.mutation("request_headers", m.GetRequestHeadersToAdd(), m.GetRequestHeadersToRemove()),
-		Response: p.mutation("response_headers", m.GetResponseHeadersToAdd(), m.GetResponseHeadersToRemove()),
+		Request:  p.readHeaderMutation("request_headers", m.GetRequestHeadersToAdd(), m.GetRequestHeadersToRemove()),
+		Response: p.readHeaderMutation("response_headers", m.GetResponseHeadersToAdd(), m.GetResponseHeadersToRemove()),
 	}
-	return t, outer{filters: p.readPerFilter(m.GetTypedPerFilterConfig()), mirrors: m.GetRequestMirrorPolicies()}
+	return t, inheritedSettings{filters: p.readPerFilter(m.GetTypedPerFilterConfig()), mirrors: m.GetRequestMirrorPolicies()}
 }
 
-// outer is what a table, or a virtual host, says for routes that do not say it themselves.
-type outer struct {
+// inheritedSettings is what a table, or a virtual host, says for routes that do not say it themselves.
+type inheritedSettings struct {
 	filters map[string]any
 	retry   *routev3.RetryPolicy
 	hedge   *routev3.HedgePolicy
 	mirrors []*routev3.RouteAction_RequestMirrorPolicy
 }
 
-func (p place) readVirtualHost(m *routev3.VirtualHost, table outer) *config.VirtualHost {
-	v, o := p.readHostHead(m, table)
+func (p fieldReader) readVirtualHost(m *routev3.VirtualHost, table inheritedSettings) *config.VirtualHost {
+	v, o := p.readVirtualHostHead(m, table)
 	for i, r := range m.GetRoutes() {
 		v.Routes = append(v.Routes, p.field("routes").index(i).readRoute(r, o))
 	}
@@ -71,23 +71,23 @@ func (p place) readVirtualHost(m *routev3.VirtualHost, table outer) *config.Virt
 	return v
 }
 
-// readHostHead reads a virtual host without its routes, and what these inherit.
-func (p place) readHostHead(m *routev3.VirtualHost, table outer) (v *config.VirtualHost, o outer) {
-	p.only(m, []string{
+// readVirtualHostHead reads a virtual host without its routes, and what these inherit.
+func (p fieldReader) readVirtualHostHead(m *routev3.VirtualHost, table inheritedSettings) (v *config.VirtualHost, o inheritedSettings) {
+	p.checkFields(m, []string{
 		"name", "domains", "routes", "request_headers_to_add", "request_headers_to_remove", "response_headers_to_add",
 		"response_headers_to_remove", "typed_per_filter_config", "retry_policy", "hedge_policy", "request_mirror_policies", "require_tls", "metadata",
 	}, []string{"matcher", "rate_limits", "cors", "retry_policy_typed_config"})
 	v = &config.VirtualHost{
 		Name:     m.GetName(),
-		Request:  p.mutation("request_headers", m.GetRequestHeadersToAdd(), m.GetRequestHeadersToRemove()),
-		Response: p.mutation("response_headers", m.GetResponseHeadersToAdd(), m.GetResponseHeadersToRemove()),
+		Request:  p.readHeaderMutation("request_headers", m.GetRequestHeadersToAdd(), m.GetRequestHeadersToRemove()),
+		Response: p.readHeaderMutation("response_headers", m.GetResponseHeadersToAdd(), m.GetResponseHeadersToRemove()),
 	}
 	if m.GetRequireTls() != routev3.VirtualHost_NONE {
-		p.field("require_tls").unbuilt()
+		p.field("require_tls").rejectUnsupported()
 	}
 	v.Domains = p.field("domains").readDomains(m.GetDomains())
-	o = outer{
-		filters: inherit(table.filters, p.readPerFilter(m.GetTypedPerFilterConfig())),
+	o = inheritedSettings{
+		filters: inheritFilters(table.filters, p.readPerFilter(m.GetTypedPerFilterConfig())),
 		retry:   m.GetRetryPolicy(), hedge: m.GetHedgePolicy(), mirrors: m.GetRequestMirrorPolicies(),
 	}
 	if len(o.mirrors) == 0 {
@@ -123,9 +123,9 @@ func nameRoutes(v *config.VirtualHost, places []int32, said func(i int) string) 
 	}
 }
 
-// inherit returns the settings of filters: those of inner, else those of outer. A filter
+// inheritFilters returns the settings of filters: those of inner, else those of outer. A filter
 // that inner turns on has those of outer, whether that turns it off or not.
-func inherit(outer, inner map[string]any) map[string]any {
+func inheritFilters(outer, inner map[string]any) map[string]any {
 	if len(outer) == 0 {
 		return inner
 	}
@@ -133,47 +133,47 @@ func inherit(outer, inner map[string]any) map[string]any {
 	maps.Copy(all, outer)
 	for kind, own := range inner {
 		settings := outer[kind]
-		if was, off := settings.(turnedOff); off {
+		if was, off := settings.(disabledFilter); off {
 			settings = was.settings
 		}
 		switch {
-		case settings == nil, settings == config.FilterOff{}, settings == config.FilterOn{}:
-		case own == config.FilterOn{}:
+		case settings == nil, settings == config.FilterDisabled{}, settings == config.FilterEnabled{}:
+		case own == config.FilterEnabled{}:
 			own = settings
-		case own == config.FilterOff{}:
-			own = turnedOff{settings}
+		case own == config.FilterDisabled{}:
+			own = disabledFilter{settings}
 		}
 		all[kind] = own
 	}
 	return all
 }
 
-// turnedOff is config.FilterOff of a filter that has settings further out. No route has it.
-type turnedOff struct{ settings any }
+// disabledFilter is config.FilterDisabled of a filter that has settings further out. No route has it.
+type disabledFilter struct{ settings any }
 
-// filtersOf are the settings of filters of a route that says inner.
-func filtersOf(outer, inner map[string]any) map[string]any {
-	all := inherit(outer, inner)
+// routeFilters are the settings of filters of a route that says inner.
+func routeFilters(outer, inner map[string]any) map[string]any {
+	all := inheritFilters(outer, inner)
 	for kind, own := range all {
-		if _, off := own.(turnedOff); off { // which inherit has made: all is a map of its own
-			all[kind] = config.FilterOff{}
+		if _, off := own.(disabledFilter); off { // which inherit has made: all is a map of its own
+			all[kind] = config.FilterDisabled{}
 		}
 	}
 	return all
 }
 
-func (p place) readRoute(m *routev3.Route, o outer) *config.Route {
-	p.only(m, []string{
+func (p fieldReader) readRoute(m *routev3.Route, o inheritedSettings) *config.Route {
+	p.checkFields(m, []string{
 		"name", "match", "route", "redirect", "direct_response", "metadata", "decorator", "typed_per_filter_config",
 		"request_headers_to_add", "request_headers_to_remove", "response_headers_to_add", "response_headers_to_remove",
 	}, []string{"filter_action", "non_forwarding_action"})
 	out := &config.Route{
 		Name:    m.GetName(),
 		Match:   p.field("match").readMatch(m.GetMatch()),
-		Filters: filtersOf(o.filters, p.readPerFilter(m.GetTypedPerFilterConfig())),
+		Filters: routeFilters(o.filters, p.readPerFilter(m.GetTypedPerFilterConfig())),
 	}
-	request := p.mutation("request_headers", m.GetRequestHeadersToAdd(), m.GetRequestHeadersToRemove())
-	response := p.mutation("response_headers", m.GetResponseHeadersToAdd(), m.GetResponseHeadersToRemove())
+	request := p.readHeaderMutation("request_headers", m.GetRequestHeadersToAdd(), m.GetRequestHeadersToRemove())
+	response := p.readHeaderMutation("response_headers", m.GetResponseHeadersToAdd(), m.GetResponseHeadersToRemove())
 	switch a := m.GetAction().(type) {
 	case *routev3.Route_Route:
 		out.Forward = p.field("route").readForward(a.Route, &out.Match, o)
@@ -182,29 +182,29 @@ func (p place) readRoute(m *routev3.Route, o outer) *config.Route {
 	case *routev3.Route_Redirect:
 		out.Redirect = p.field("redirect").readRedirect(a.Redirect)
 		out.Response = response
-		p.ignoreMutation(request)
+		p.ignoreRequestMutation(request)
 	case *routev3.Route_DirectResponse:
-		out.Direct = p.field("direct_response").readDirect(a.DirectResponse)
+		out.DirectResponse = p.field("direct_response").readDirectResponse(a.DirectResponse)
 		out.Response = response
-		p.ignoreMutation(request)
+		p.ignoreRequestMutation(request)
 	default:
-		p.refuseOther(m, "action", "route", "redirect", "direct_response")
+		p.rejectOneof(m, "action", "route", "redirect", "direct_response")
 	}
 	return out
 }
 
-// ignoreMutation notes that a route that answers itself sends no request whose fields
+// ignoreRequestMutation notes that a route that answers itself sends no request whose fields
 // could change.
-func (p place) ignoreMutation(request config.HeaderMutation) {
+func (p fieldReader) ignoreRequestMutation(request config.HeaderMutation) {
 	if len(request.Add)+len(request.Remove) > 0 {
 		p.field("request_headers_to_add").ignore()
 	}
 }
 
-func (p place) readMatch(m *routev3.RouteMatch) (out config.Match) {
-	p.only(m, []string{"prefix", "path", "safe_regex", "path_separated_prefix", "path_match_policy", "case_sensitive", "runtime_fraction", "headers", "query_parameters", "grpc"},
+func (p fieldReader) readMatch(m *routev3.RouteMatch) (out config.RouteMatch) {
+	p.checkFields(m, []string{"prefix", "path", "safe_regex", "path_separated_prefix", "path_match_policy", "case_sensitive", "runtime_fraction", "headers", "query_parameters", "grpc"},
 		[]string{"connect_matcher", "tls_context", "dynamic_metadata", "cookies", "filter_state"})
-	out.IgnoreCase = !flag(m.GetCaseSensitive(), true)
+	out.IgnoreCase = !boolOr(m.GetCaseSensitive(), true)
 	switch s := m.GetPathSpecifier().(type) {
 	case *routev3.RouteMatch_Prefix:
 		out.PathKind, out.Path = config.PathPrefix, s.Prefix
@@ -213,14 +213,14 @@ func (p place) readMatch(m *routev3.RouteMatch) (out config.Match) {
 	case *routev3.RouteMatch_PathSeparatedPrefix:
 		out.PathKind, out.Path = config.PathSegments, s.PathSeparatedPrefix
 	case *routev3.RouteMatch_SafeRegex:
-		out.PathKind, out.Path = config.PathRegex, p.field("safe_regex").whole(s.SafeRegex.GetRegex())
+		out.PathKind, out.Path = config.PathRegex, p.field("safe_regex").anchoredRegex(s.SafeRegex.GetRegex())
 	case *routev3.RouteMatch_PathMatchPolicy:
-		out.PathKind, out.Path = config.PathRegex, p.field("path_match_policy").template(s.PathMatchPolicy)
+		out.PathKind, out.Path = config.PathRegex, p.field("path_match_policy").readURITemplate(s.PathMatchPolicy)
 	default:
-		p.refuseOther(m, "path_specifier", "prefix", "path", "path_separated_prefix", "safe_regex", "path_match_policy")
+		p.rejectOneof(m, "path_specifier", "prefix", "path", "path_separated_prefix", "safe_regex", "path_match_policy")
 	}
 	if m.GetGrpc() != nil {
-		out.Headers = append(out.Headers, config.HeaderMatch{Name: "content-type", Is: &config.ValueMatch{Kind: config.ValueRegex, Text: `application/grpc(\+.*)?`}})
+		out.Headers = append(out.Headers, config.HeaderMatch{Name: "content-type", Matcher: &config.ValueMatch{Kind: config.ValueRegex, Text: `application/grpc(\+.*)?`}})
 	}
 	for i, h := range m.GetHeaders() {
 		out.Headers = append(out.Headers, p.field("headers").index(i).readHeader(h))
@@ -229,20 +229,20 @@ func (p place) readMatch(m *routev3.RouteMatch) (out config.Match) {
 		out.Query = append(out.Query, p.field("query_parameters").index(i).readQuery(q))
 	}
 	if f := m.GetRuntimeFraction(); f != nil {
-		percent := p.field("runtime_fraction").share(f)
-		out.Chance = &percent
+		percent := p.field("runtime_fraction").runtimeFractionPercent(f)
+		out.Percentage = &percent
 	}
 	return out
 }
 
-// whole is an expression that matches all of a text or nothing.
-func (p place) whole(expression string) string {
-	return `\A(?:` + p.expression(expression) + `)\z`
+// anchoredRegex is an expression that matches all of a text or nothing.
+func (p fieldReader) anchoredRegex(expression string) string {
+	return `\A(?:` + p.checkRegex(expression) + `)\z`
 }
 
-func (p place) readHeader(m *routev3.HeaderMatcher) config.HeaderMatch {
-	is := &config.ValueMatch{Invert: m.GetInvertMatch(), MissingIsEmpty: m.GetTreatMissingHeaderAsEmpty()}
-	out := config.HeaderMatch{Name: m.GetName(), Is: is}
+func (p fieldReader) readHeader(m *routev3.HeaderMatcher) config.HeaderMatch {
+	is := &config.ValueMatch{Invert: m.GetInvertMatch(), TreatMissingAsEmpty: m.GetTreatMissingHeaderAsEmpty()}
+	out := config.HeaderMatch{Name: m.GetName(), Matcher: is}
 	switch s := m.GetHeaderMatchSpecifier().(type) {
 	case nil:
 		is.Kind = config.ValuePresent
@@ -250,7 +250,7 @@ func (p place) readHeader(m *routev3.HeaderMatcher) config.HeaderMatch {
 		is.Kind = config.ValuePresent
 		is.Invert = is.Invert == s.PresentMatch
 	case *routev3.HeaderMatcher_StringMatch:
-		p.field("string_match").readText(s.StringMatch, is)
+		p.field("string_match").readStringMatcher(s.StringMatch, is)
 	case *routev3.HeaderMatcher_ExactMatch:
 		is.Kind, is.Text = config.ValueExact, s.ExactMatch
 	case *routev3.HeaderMatcher_PrefixMatch:
@@ -260,38 +260,38 @@ func (p place) readHeader(m *routev3.HeaderMatcher) config.HeaderMatch {
 	case *routev3.HeaderMatcher_ContainsMatch:
 		is.Kind, is.Text = config.ValueContains, s.ContainsMatch
 	case *routev3.HeaderMatcher_SafeRegexMatch:
-		is.Kind, is.Text = config.ValueRegex, p.field("safe_regex_match").expression(s.SafeRegexMatch.GetRegex())
+		is.Kind, is.Text = config.ValueRegex, p.field("safe_regex_match").checkRegex(s.SafeRegexMatch.GetRegex())
 	case *routev3.HeaderMatcher_RangeMatch:
 		is.Kind, is.From, is.To = config.ValueRange, s.RangeMatch.GetStart(), s.RangeMatch.GetEnd()
 	default:
-		p.refuseOther(m, "header_match_specifier", "string_match", "present_match", "range_match")
+		p.rejectOneof(m, "header_match_specifier", "string_match", "present_match", "range_match")
 	}
 	return out
 }
 
-// expression is text if that is an expression; else that is refused.
-func (p place) expression(text string) string {
+// checkRegex is text if that is an expression; else that is refused.
+func (p fieldReader) checkRegex(text string) string {
 	if _, err := regexp.Compile(text); err != nil {
-		p.refuse("%v", err)
+		p.reject("%v", err)
 		return ""
 	}
 	return text
 }
 
-func (p place) readQuery(m *routev3.QueryParameterMatcher) config.QueryMatch {
+func (p fieldReader) readQuery(m *routev3.QueryParameterMatcher) config.QueryMatch {
 	out := config.QueryMatch{Name: m.GetName()}
 	switch s := m.GetQueryParameterMatchSpecifier().(type) {
 	case nil:
-		out.Is.Kind = config.ValuePresent
+		out.Matcher.Kind = config.ValuePresent
 	case *routev3.QueryParameterMatcher_PresentMatch:
-		out.Is.Kind, out.Is.Invert = config.ValuePresent, !s.PresentMatch
+		out.Matcher.Kind, out.Matcher.Invert = config.ValuePresent, !s.PresentMatch
 	case *routev3.QueryParameterMatcher_StringMatch:
-		p.field("string_match").readText(s.StringMatch, &out.Is)
+		p.field("string_match").readStringMatcher(s.StringMatch, &out.Matcher)
 	}
 	return out
 }
 
-func (p place) readText(m *matcherv3.StringMatcher, is *config.ValueMatch) {
+func (p fieldReader) readStringMatcher(m *matcherv3.StringMatcher, is *config.ValueMatch) {
 	is.IgnoreCase = m.GetIgnoreCase()
 	switch s := m.GetMatchPattern().(type) {
 	case *matcherv3.StringMatcher_Exact:
@@ -303,17 +303,17 @@ func (p place) readText(m *matcherv3.StringMatcher, is *config.ValueMatch) {
 	case *matcherv3.StringMatcher_Contains:
 		is.Kind, is.Text = config.ValueContains, s.Contains
 	case *matcherv3.StringMatcher_SafeRegex:
-		is.Kind, is.Text = config.ValueRegex, p.field("safe_regex").expression(s.SafeRegex.GetRegex())
+		is.Kind, is.Text = config.ValueRegex, p.field("safe_regex").checkRegex(s.SafeRegex.GetRegex())
 	default:
-		p.refuseOther(m, "match_pattern", "exact", "prefix", "suffix", "contains", "safe_regex")
+		p.rejectOneof(m, "match_pattern", "exact", "prefix", "suffix", "contains", "safe_regex")
 	}
 }
 
 // defaultRouteTimeout is Envoy's.
 const defaultRouteTimeout = 15 * time.Second
 
-func (p place) readForward(m *routev3.RouteAction, match *config.Match, o outer) *config.Forward {
-	p.only(m, forwardRead(), forwardCritical())
+func (p fieldReader) readForward(m *routev3.RouteAction, match *config.RouteMatch, o inheritedSettings) *config.Forward {
+	p.checkFields(m, supportedForwardFields(), rejectedForwardFields())
 	out := &config.Forward{Timeout: p.field("timeout").duration(m.GetTimeout(), defaultRouteTimeout)}
 	switch c := m.GetClusterSpecifier().(type) {
 	case *routev3.RouteAction_Cluster:
@@ -323,10 +323,10 @@ func (p place) readForward(m *routev3.RouteAction, match *config.Match, o outer)
 	case *routev3.RouteAction_WeightedClusters:
 		p.field("weighted_clusters").readWeighted(c.WeightedClusters, out)
 	default:
-		p.refuseOther(m, "cluster_specifier", "cluster", "cluster_header", "weighted_clusters")
+		p.rejectOneof(m, "cluster_specifier", "cluster", "cluster_header", "weighted_clusters")
 	}
-	out.NoClusterStatus = p.field("cluster_not_found_response_code").readNoCluster(m.GetClusterNotFoundResponseCode())
-	out.Metadata = labels(m.GetMetadataMatch().GetFilterMetadata()[subsetLabels])
+	out.ClusterNotFoundStatus = p.field("cluster_not_found_response_code").readClusterNotFoundCode(m.GetClusterNotFoundResponseCode())
+	out.Metadata = labels(m.GetMetadataMatch().GetFilterMetadata()[lbNamespace])
 	p.readRewrites(m, match, out)
 	retry, at := m.GetRetryPolicy(), p.field("retry_policy")
 	if retry == nil {
@@ -336,7 +336,7 @@ func (p place) readForward(m *routev3.RouteAction, match *config.Match, o outer)
 		out.Retry = at.readRetry(retry)
 	}
 	for i, h := range m.GetHashPolicy() {
-		out.Hash = append(out.Hash, p.field("hash_policy").index(i).readHash(h))
+		out.HashPolicies = append(out.HashPolicies, p.field("hash_policy").index(i).readHashPolicy(h))
 	}
 	hedge := m.GetHedgePolicy()
 	if hedge == nil {
@@ -345,11 +345,11 @@ func (p place) readForward(m *routev3.RouteAction, match *config.Match, o outer)
 	p.field("hedge_policy").readHedge(hedge, out)
 	for i, u := range m.GetUpgradeConfigs() {
 		at := p.field("upgrade_configs").index(i)
-		at.only(u, []string{"upgrade_type", "enabled", "connect_config"}, nil)
+		at.checkFields(u, []string{"upgrade_type", "enabled", "connect_config"}, nil)
 		at.readUpgrade(u)
 	}
 	out.Priority = p.field("priority").priority(m.GetPriority())
-	p.field("max_stream_duration").note(m.GetMaxStreamDuration(), nil, "max_stream_duration", "grpc_timeout_header_max")
+	p.field("max_stream_duration").checkOptionalFields(m.GetMaxStreamDuration(), nil, "max_stream_duration", "grpc_timeout_header_max")
 	if d := m.GetMaxStreamDuration(); d.GetMaxStreamDuration() != nil {
 		if most := p.field("max_stream_duration").duration(d.GetMaxStreamDuration(), 0); most > 0 && (out.Timeout == 0 || most < out.Timeout) {
 			out.Timeout = most
@@ -359,7 +359,7 @@ func (p place) readForward(m *routev3.RouteAction, match *config.Match, o outer)
 	return out
 }
 
-func forwardRead() []string {
+func supportedForwardFields() []string {
 	return []string{
 		"cluster", "cluster_header", "weighted_clusters", "metadata_match", "prefix_rewrite", "regex_rewrite",
 		"host_rewrite_literal", "auto_host_rewrite", "host_rewrite_header", "host_rewrite_path_regex", "timeout", "retry_policy", "request_mirror_policies",
@@ -367,38 +367,38 @@ func forwardRead() []string {
 	}
 }
 
-func forwardCritical() []string {
+func rejectedForwardFields() []string {
 	return []string{
 		"cluster_specifier_plugin", "inline_cluster_specifier_plugin", "path_rewrite_policy", "path_rewrite", "host_rewrite", "rate_limits", "cors", "internal_redirect_policy", "retry_policy_typed_config",
 	}
 }
 
-func (p place) readWeighted(m *routev3.WeightedCluster, out *config.Forward) {
-	p.only(m, []string{"clusters", "runtime_key_prefix"}, []string{"header_name", "use_hash_policy"})
+func (p fieldReader) readWeighted(m *routev3.WeightedCluster, out *config.Forward) {
+	p.checkFields(m, []string{"clusters", "runtime_key_prefix"}, []string{"header_name", "use_hash_policy"})
 	total := uint64(0)
 	for i, c := range m.GetClusters() {
 		at := p.field("clusters").index(i)
-		at.only(c, []string{"name", "weight", "metadata_match", "response_headers_to_add", "response_headers_to_remove", "request_headers_to_add", "request_headers_to_remove"},
+		at.checkFields(c, []string{"name", "weight", "metadata_match", "response_headers_to_add", "response_headers_to_remove", "request_headers_to_add", "request_headers_to_remove"},
 			[]string{"cluster_header", "typed_per_filter_config", "host_rewrite_literal"})
 		weight := c.GetWeight().GetValue()
 		if prefix := m.GetRuntimeKeyPrefix(); prefix != "" {
-			weight = at.wholeNumber(prefix+"."+c.GetName(), weight)
+			weight = at.runtimeUint32(prefix+"."+c.GetName(), weight)
 		}
 		total += uint64(weight)
-		out.Weighted = append(out.Weighted, config.WeightedCluster{
+		out.WeightedClusters = append(out.WeightedClusters, config.WeightedCluster{
 			Cluster:  c.GetName(),
 			Weight:   weight,
-			Metadata: labels(c.GetMetadataMatch().GetFilterMetadata()[subsetLabels]),
-			Request:  at.mutation("request_headers", c.GetRequestHeadersToAdd(), c.GetRequestHeadersToRemove()),
-			Response: at.mutation("response_headers", c.GetResponseHeadersToAdd(), c.GetResponseHeadersToRemove()),
+			Metadata: labels(c.GetMetadataMatch().GetFilterMetadata()[lbNamespace]),
+			Request:  at.readHeaderMutation("request_headers", c.GetRequestHeadersToAdd(), c.GetRequestHeadersToRemove()),
+			Response: at.readHeaderMutation("response_headers", c.GetResponseHeadersToAdd(), c.GetResponseHeadersToRemove()),
 		})
 	}
 	if total == 0 {
-		p.refuse("the sum of the weights is 0")
+		p.reject("the sum of the weights is 0")
 	}
 }
 
-func (p place) readRewrites(m *routev3.RouteAction, match *config.Match, out *config.Forward) {
+func (p fieldReader) readRewrites(m *routev3.RouteAction, match *config.RouteMatch, out *config.Forward) {
 	switch h := m.GetHostRewriteSpecifier().(type) {
 	case nil:
 	case *routev3.RouteAction_HostRewriteLiteral:
@@ -413,27 +413,27 @@ func (p place) readRewrites(m *routev3.RouteAction, match *config.Match, out *co
 	}
 	out.PrefixRewrite = m.GetPrefixRewrite()
 	if out.PrefixRewrite != "" && match.PathKind == config.PathRegex {
-		p.field("prefix_rewrite").refuse("is not supported with a match by regular expression, which has no prefix")
+		p.field("prefix_rewrite").reject("is not supported with a match by regular expression, which has no prefix")
 	}
 	if out.RegexRewrite = p.field("regex_rewrite").readRegexRewrite(m.GetRegexRewrite()); out.RegexRewrite != nil {
 		out.RegexRewrite.KeepIfEmpty = true
 	}
 }
 
-func (p place) readRegexRewrite(m *matcherv3.RegexMatchAndSubstitute) *config.RegexRewrite {
+func (p fieldReader) readRegexRewrite(m *matcherv3.RegexMatchAndSubstitute) *config.RegexRewrite {
 	if m == nil {
 		return nil
 	}
-	return &config.RegexRewrite{Pattern: p.field("pattern").expression(m.GetPattern().GetRegex()), Substitution: m.GetSubstitution()}
+	return &config.RegexRewrite{Pattern: p.field("pattern").checkRegex(m.GetPattern().GetRegex()), Substitution: m.GetSubstitution()}
 }
 
-func (p place) readRedirect(m *routev3.RedirectAction) *config.Redirect {
-	p.only(m, []string{
+func (p fieldReader) readRedirect(m *routev3.RedirectAction) *config.Redirect {
+	p.checkFields(m, []string{
 		"https_redirect", "scheme_redirect", "host_redirect", "port_redirect", "path_redirect", "prefix_rewrite", "regex_rewrite", "response_code", "strip_query",
 	}, []string{"path_rewrite"})
 	out := &config.Redirect{Host: m.GetHostRedirect(), StripQuery: m.GetStripQuery()}
 	if m.GetPortRedirect() > 1<<16-1 {
-		p.field("port_redirect").refuse("is %d, expected a port", m.GetPortRedirect())
+		p.field("port_redirect").reject("is %d, expected a port", m.GetPortRedirect())
 	}
 	out.Port = uint16(m.GetPortRedirect()) //nolint:gosec // checked above
 	switch s := m.GetSchemeRewriteSpecifier().(type) {
@@ -464,20 +464,20 @@ func (p place) readRedirect(m *routev3.RedirectAction) *config.Redirect {
 	case routev3.RedirectAction_PERMANENT_REDIRECT:
 		out.Code = 308
 	default:
-		p.field("response_code").refuse("%v is not supported", m.GetResponseCode())
+		p.field("response_code").reject("%v is not supported", m.GetResponseCode())
 	}
 	return out
 }
 
-func (p place) readDirect(m *routev3.DirectResponseAction) *config.DirectResponse {
-	p.only(m, []string{"status", "body"}, nil)
+func (p fieldReader) readDirectResponse(m *routev3.DirectResponseAction) *config.DirectResponse {
+	p.checkFields(m, []string{"status", "body"}, nil)
 	out := &config.DirectResponse{Status: int(m.GetStatus())}
 	if out.Status < 200 || out.Status > 599 {
-		p.field("status").refuse("is %d, expected 200 to 599", out.Status)
+		p.field("status").reject("is %d, expected 200 to 599", out.Status)
 	}
-	body := p.field("body").readData(m.GetBody())
+	body := p.field("body").readDataSource(m.GetBody())
 	if body.Path != "" {
-		p.field("body").refuse("a body from a file is not supported")
+		p.field("body").reject("a body from a file is not supported")
 	}
 	out.Body = body.Text
 	if out.Status == 204 || out.Status == 304 {
@@ -486,17 +486,17 @@ func (p place) readDirect(m *routev3.DirectResponseAction) *config.DirectRespons
 	return out
 }
 
-func (p place) readHash(m *routev3.RouteAction_HashPolicy) (out config.HashPolicy) {
+func (p fieldReader) readHashPolicy(m *routev3.RouteAction_HashPolicy) (out config.HashPolicy) {
 	switch s := m.GetPolicySpecifier().(type) {
 	case *routev3.RouteAction_HashPolicy_Header_:
 		out.Header = s.Header.GetHeaderName()
-		p.field("header").only(s.Header, []string{"header_name"}, []string{"regex_rewrite"})
+		p.field("header").checkFields(s.Header, []string{"header_name"}, []string{"regex_rewrite"})
 	case *routev3.RouteAction_HashPolicy_Cookie_:
-		p.field("cookie").only(s.Cookie, []string{"name", "path", "ttl", "attributes"}, nil)
+		p.field("cookie").checkFields(s.Cookie, []string{"name", "path", "ttl", "attributes"}, nil)
 		out.Cookie, out.CookiePath = s.Cookie.GetName(), s.Cookie.GetPath()
 		out.CookieTTL = p.field("cookie").field("ttl").duration(s.Cookie.GetTtl(), 0)
 		for i, a := range s.Cookie.GetAttributes() {
-			p.field("cookie").field("attributes").index(i).only(a, []string{"name", "value"}, nil)
+			p.field("cookie").field("attributes").index(i).checkFields(a, []string{"name", "value"}, nil)
 			out.CookieAttributes = append(out.CookieAttributes, config.CookieAttribute{Name: a.GetName(), Value: a.GetValue()})
 		}
 	case *routev3.RouteAction_HashPolicy_ConnectionProperties_:
@@ -504,35 +504,35 @@ func (p place) readHash(m *routev3.RouteAction_HashPolicy) (out config.HashPolic
 	case *routev3.RouteAction_HashPolicy_QueryParameter_:
 		out.Query = s.QueryParameter.GetName()
 	default:
-		p.refuseOther(m, "policy_specifier", "header", "cookie", "connection_properties", "query_parameter")
+		p.rejectOneof(m, "policy_specifier", "header", "cookie", "connection_properties", "query_parameter")
 	}
 	return out
 }
 
-// previousHosts is what retries do in any case: hosts that were tried are passed over.
-const previousHosts = "envoy.retry_host_predicates.previous_hosts"
+// previousHostsPredicate is what retries do in any case: hosts that were tried are passed over.
+const previousHostsPredicate = "envoy.retry_host_predicates.previous_hosts"
 
-func (p place) readRetry(m *routev3.RetryPolicy) *config.RetryPolicy {
-	p.only(m, []string{
+func (p fieldReader) readRetry(m *routev3.RetryPolicy) *config.RetryPolicy {
+	p.checkFields(m, []string{
 		"retry_on", "num_retries", "per_try_timeout", "retriable_status_codes", "retriable_headers", "retry_back_off",
 		"retry_host_predicate", "host_selection_retry_max_attempts",
 	}, []string{"retriable_request_headers", "retry_priority"})
 	for i, h := range m.GetRetryHostPredicate() {
-		if h.GetName() != previousHosts && !strings.HasSuffix(h.GetTypedConfig().GetTypeUrl(), ".PreviousHostsPredicate") {
-			p.field("retry_host_predicate").index(i).refuse("%s is not supported, expected %s", h.GetName(), previousHosts)
+		if h.GetName() != previousHostsPredicate && !strings.HasSuffix(h.GetTypedConfig().GetTypeUrl(), ".PreviousHostsPredicate") {
+			p.field("retry_host_predicate").index(i).reject("%s is not supported, expected %s", h.GetName(), previousHostsPredicate)
 		}
 	}
 	out := &config.RetryPolicy{
-		NumRetries: count(m.GetNumRetries(), 1),
-		TryTimeout: p.field("per_try_timeout").duration(m.GetPerTryTimeout(), 0),
-		BackOff:    config.BackOff{Base: 25 * time.Millisecond, Max: 250 * time.Millisecond},
+		NumRetries:    uint32Or(m.GetNumRetries(), 1),
+		PerTryTimeout: p.field("per_try_timeout").duration(m.GetPerTryTimeout(), 0),
+		Backoff:       config.Backoff{Base: 25 * time.Millisecond, Max: 250 * time.Millisecond},
 	}
 	for word := range strings.SplitSeq(m.GetRetryOn(), ",") {
 		word = strings.TrimSpace(word)
 		if word == "" {
 			continue
 		}
-		on := config.RetryWord(word)
+		on := config.ParseRetryOn(word)
 		if word == "reset-before-request" {
 			on = config.RetryConnectFailure | config.RetryRefusedStream
 		}
@@ -546,24 +546,24 @@ func (p place) readRetry(m *routev3.RetryPolicy) *config.RetryPolicy {
 	}
 	for i, h := range m.GetRetriableHeaders() {
 		exact := p.field("retriable_headers").index(i).readHeader(h)
-		if exact.Is.Invert || exact.Is.Kind != config.ValueExact && exact.Is.Kind != config.ValuePresent {
-			p.field("retriable_headers").index(i).refuse("expected a match by presence or by exact value")
+		if exact.Matcher.Invert || exact.Matcher.Kind != config.ValueExact && exact.Matcher.Kind != config.ValuePresent {
+			p.field("retriable_headers").index(i).reject("expected a match by presence or by exact value")
 			continue
 		}
-		out.Headers = append(out.Headers, config.RetryHeader{Name: exact.Name, Value: exact.Is.Text})
+		out.Headers = append(out.Headers, config.RetryHeader{Name: exact.Name, Value: exact.Matcher.Text})
 	}
 	if b := m.GetRetryBackOff(); b != nil {
-		out.BackOff.Base = p.field("retry_back_off").field("base_interval").duration(b.GetBaseInterval(), out.BackOff.Base)
-		out.BackOff.Max = p.field("retry_back_off").field("max_interval").duration(b.GetMaxInterval(), 10*out.BackOff.Base)
-		if out.BackOff.Max < out.BackOff.Base {
-			p.field("retry_back_off").refuse("max_interval is less than base_interval")
+		out.Backoff.Base = p.field("retry_back_off").field("base_interval").duration(b.GetBaseInterval(), out.Backoff.Base)
+		out.Backoff.Max = p.field("retry_back_off").field("max_interval").duration(b.GetMaxInterval(), 10*out.Backoff.Base)
+		if out.Backoff.Max < out.Backoff.Base {
+			p.field("retry_back_off").reject("max_interval is less than base_interval")
 		}
 	}
 	return out
 }
 
-// mutation reads a pair of fields named alike.
-func (p place) mutation(name string, add []*corev3.HeaderValueOption, remove []string) (out config.HeaderMutation) {
+// readHeaderMutation reads a pair of fields named alike.
+func (p fieldReader) readHeaderMutation(name string, add []*corev3.HeaderValueOption, remove []string) (out config.HeaderMutation) {
 	out.Remove = remove
 	for i, h := range add {
 		at := p.field(name + "_to_add").index(i)
@@ -571,24 +571,24 @@ func (p place) mutation(name string, add []*corev3.HeaderValueOption, remove []s
 			at.ignore()
 			continue
 		}
-		value, ok := at.field("header").field("value").format(h.GetHeader().GetValue())
+		value, ok := at.field("header").field("value").convertFormat(h.GetHeader().GetValue())
 		if !ok {
 			continue
 		}
 		v := config.HeaderValue{Name: h.GetHeader().GetKey(), Value: value}
 		if len(h.GetHeader().GetRawValue()) > 0 {
-			at.field("header").field("raw_value").unbuilt()
+			at.field("header").field("raw_value").rejectUnsupported()
 		}
 		switch h.GetAppendAction() {
 		case corev3.HeaderValueOption_APPEND_IF_EXISTS_OR_ADD:
-			v.Append = flag(h.GetAppend(), true)
+			v.Append = boolOr(h.GetAppend(), true)
 		case corev3.HeaderValueOption_ADD_IF_ABSENT:
 			v.If = config.AddIfAbsent
 		case corev3.HeaderValueOption_OVERWRITE_IF_EXISTS_OR_ADD:
 		case corev3.HeaderValueOption_OVERWRITE_IF_EXISTS:
 			v.If = config.AddIfPresent
 		default:
-			at.field("append_action").refuse("%v is not supported", h.GetAppendAction())
+			at.field("append_action").reject("%v is not supported", h.GetAppendAction())
 		}
 		out.Add = append(out.Add, v)
 	}

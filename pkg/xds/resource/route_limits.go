@@ -10,7 +10,7 @@ import (
 
 // readGRPCTimeout reads what bounds the timeouts that calls of gRPC bring. Envoy ignores
 // these where neither field is set; here they count in any case.
-func (p place) readGRPCTimeout(m *routev3.RouteAction, out *config.GRPCTimeout) {
+func (p fieldReader) readGRPCTimeout(m *routev3.RouteAction, out *config.GRPCTimeout) {
 	switch d := m.GetMaxStreamDuration(); {
 	case d.GetGrpcTimeoutHeaderMax() != nil:
 		out.Max = p.field("max_stream_duration").field("grpc_timeout_header_max").duration(d.GetGrpcTimeoutHeaderMax(), 0)
@@ -19,7 +19,7 @@ func (p place) readGRPCTimeout(m *routev3.RouteAction, out *config.GRPCTimeout) 
 	}
 }
 
-func (p place) readNoCluster(code routev3.RouteAction_ClusterNotFoundResponseCode) int {
+func (p fieldReader) readClusterNotFoundCode(code routev3.RouteAction_ClusterNotFoundResponseCode) int {
 	switch code {
 	case routev3.RouteAction_SERVICE_UNAVAILABLE:
 		return 503
@@ -28,6 +28,6 @@ func (p place) readNoCluster(code routev3.RouteAction_ClusterNotFoundResponseCod
 	case routev3.RouteAction_INTERNAL_SERVER_ERROR:
 		return 500
 	}
-	p.refuse("%v is not supported", code)
+	p.reject("%v is not supported", code)
 	return 0
 }

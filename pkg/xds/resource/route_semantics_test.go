@@ -7,11 +7,11 @@ import (
 	"github.com/weft-proxy/weft/pkg/config"
 )
 
-// TestRoutesAreReadAsEnvoyMeansThem holds what the reader sets where Envoy and MOSN differ.
-func TestRoutesAreReadAsEnvoyMeansThem(t *testing.T) {
+// TestEnvoyRouteSemantics holds what the reader sets where Envoy and MOSN differ.
+func TestEnvoyRouteSemantics(t *testing.T) {
 	read := func(route string) *config.RouteTable {
 		t.Helper()
-		table, err := ReadRoutes(routesOf(t, `match: {prefix: "/"} `+route), Kinds{})
+		table, err := ReadRoutes(routeConfig(t, `match: {prefix: "/"} `+route), Capabilities{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -22,7 +22,7 @@ func TestRoutesAreReadAsEnvoyMeansThem(t *testing.T) {
 		`cluster_not_found_response_code: NOT_FOUND`: 404, `cluster_not_found_response_code: INTERNAL_SERVER_ERROR`: 500,
 	} {
 		c := read(`route: {cluster_header: "x" ` + code + `}`)
-		if got := c.VirtualHosts[0].Routes[0].Forward.NoClusterStatus; got != want || !c.LiteralDomains {
+		if got := c.VirtualHosts[0].Routes[0].Forward.ClusterNotFoundStatus; got != want || !c.LiteralDomains {
 			t.Errorf("%q: the response to requests without a cluster is %d, domains are literal: %v; want %d, true", code, got, c.LiteralDomains, want)
 		}
 	}
@@ -38,7 +38,7 @@ func TestRoutesAreReadAsEnvoyMeansThem(t *testing.T) {
 	}
 }
 
-func TestWhatBoundsTheTimeoutsOfCalls(t *testing.T) {
+func TestGRPCTimeoutLimits(t *testing.T) {
 	for text, want := range map[string]config.GRPCTimeout{
 		``: {},
 		`max_stream_duration: {grpc_timeout_header_max: {seconds: 5}}`: {Max: 5 * time.Second},
@@ -46,7 +46,7 @@ func TestWhatBoundsTheTimeoutsOfCalls(t *testing.T) {
 		`max_grpc_timeout: {seconds: 5}`:                               {Max: 5 * time.Second, Replace: true},
 		`max_grpc_timeout: {}`:                                         {Replace: true},
 	} {
-		table, err := ReadRoutes(routesOf(t, `match: {prefix: "/"} route: {cluster: "c" `+text+`}`), Kinds{})
+		table, err := ReadRoutes(routeConfig(t, `match: {prefix: "/"} route: {cluster: "c" `+text+`}`), Capabilities{})
 		if err != nil {
 			t.Errorf("%s: %v", text, err)
 			continue

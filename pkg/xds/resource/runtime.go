@@ -38,11 +38,11 @@ func (l *Layer) Ignored() []string { return l.ignored }
 
 // setting is one value. It may be taken for several kinds of one.
 type setting struct {
-	number, flag, share bool // it is one
+	isNumber, isBool, isPercent bool // it is one
 
-	of      float64 // number
-	on      bool    // flag
-	percent float64 // share
+	numberValue  float64 // number
+	boolValue    bool    // flag
+	percentValue float64 // share
 }
 
 // NewRuntime returns the runtime of layers, of which a later one counts for more.
@@ -67,94 +67,94 @@ func (r *Runtime) value(key string) setting {
 }
 
 // ReadRuntime reads a serialized Runtime of the API. The error is Refused.
-func ReadRuntime(body []byte, k Kinds) (*Layer, error) {
+func ReadRuntime(body []byte, k Capabilities) (*Layer, error) {
 	m := &runtimev3.Runtime{}
-	r := &report{kinds: k}
-	p := place{report: r}
+	r := &report{capabilities: k}
+	p := fieldReader{report: r}
 	if err := p.unmarshal(body, m); err != nil {
 		return &Layer{}, err
 	}
-	return p.field("layer").layerOf(m.GetLayer())
+	return p.field("layer").parseLayer(m.GetLayer())
 }
 
 // ReadLayer reads a layer: keys are the fields, or, of fields that have fields, all their
 // names with dots between them. An error is Refused, and names the fields below name.
 func ReadLayer(name string, s *structpb.Struct) (*Layer, error) {
-	return place{report: &report{}}.field(name).layerOf(s)
+	return fieldReader{report: &report{}}.field(name).parseLayer(s)
 }
 
-// layerOf is ReadLayer of a layer that is at p.
-func (p place) layerOf(s *structpb.Struct) (*Layer, error) {
+// parseLayer is ReadLayer of a layer that is at p.
+func (p fieldReader) parseLayer(s *structpb.Struct) (*Layer, error) {
 	l := &Layer{values: map[string]setting{}}
 	p.readLayer("", s, l)
-	err := p.report.result()
+	err := p.report.rejection()
 	l.ignored = p.report.ignored
 	return l, err
 }
 
-func (p place) readLayer(prefix string, s *structpb.Struct, l *Layer) {
+func (p fieldReader) readLayer(prefix string, s *structpb.Struct, l *Layer) {
 	for _, name := range slices.Sorted(keys(s.GetFields())) {
 		at, key := p.field(name), prefix+name
 		switch v := s.GetFields()[name].GetKind().(type) {
 		case *structpb.Value_NumberValue:
-			l.values[key] = number(v.NumberValue)
+			l.values[key] = numberSetting(v.NumberValue)
 		case *structpb.Value_BoolValue:
-			l.values[key] = setting{flag: true, on: v.BoolValue}
+			l.values[key] = setting{isBool: true, boolValue: v.BoolValue}
 		case *structpb.Value_StringValue:
-			l.values[key] = written(v.StringValue)
+			l.values[key] = textSetting(v.StringValue)
 		case *structpb.Value_StructValue:
 			if fields := v.StructValue.GetFields(); fields["numerator"] != nil || fields["denominator"] != nil {
-				l.values[key] = at.readShare(v.StructValue)
+				l.values[key] = at.readFraction(v.StructValue)
 			} else {
 				at.readLayer(key+".", v.StructValue, l)
 			}
 		default:
-			at.refuse("expected a number, a boolean, a string, a fraction or an object")
+			at.reject("expected a number, a boolean, a string, a fraction or an object")
 		}
-		if v := l.values[key]; v.number && v.of < math.MaxInt32 && limitsConnections(key) {
+		if v := l.values[key]; v.isNumber && v.numberValue < math.MaxInt32 && isConnectionLimit(key) {
 			at.ignore()
 		}
 	}
 }
 
-// limitsConnections reports whether Envoy closes connections beyond what a key says; from
+// isConnectionLimit reports whether Envoy closes connections beyond what a key says; from
 // math.MaxInt32 on it says nothing.
-func limitsConnections(key string) bool {
+func isConnectionLimit(key string) bool {
 	return key == "overload.global_downstream_max_connections" ||
 		strings.HasPrefix(key, "envoy.resource_limits.listener.") && strings.HasSuffix(key, ".connection_limit")
 }
 
-// number is a setting; a whole one is also a percentage.
-func number(n float64) setting {
-	s := setting{number: true, of: n}
+// numberSetting is a setting; a whole one is also a percentage.
+func numberSetting(n float64) setting {
+	s := setting{isNumber: true, numberValue: n}
 	if n >= 0 && n == math.Trunc(n) {
-		s.share, s.percent = true, min(n, 100)
+		s.isPercent, s.percentValue = true, min(n, 100)
 	}
 	return s
 }
 
-// written is a setting that is given as text: a number, or a boolean, or nothing of use.
-func written(text string) setting {
+// textSetting is a setting that is given as text: a number, or a boolean, or nothing of use.
+func textSetting(text string) setting {
 	if n, err := strconv.ParseFloat(text, 64); err == nil {
-		return number(n)
+		return numberSetting(n)
 	}
 	switch strings.ToLower(text) {
 	case "true":
-		return setting{flag: true, on: true}
+		return setting{isBool: true, boolValue: true}
 	case "false":
-		return setting{flag: true}
+		return setting{isBool: true}
 	}
 	return setting{}
 }
 
-// readShare reads a FractionalPercent.
-func (p place) readShare(s *structpb.Struct) setting {
+// readFraction reads a FractionalPercent.
+func (p fieldReader) readFraction(s *structpb.Struct) setting {
 	f := &typev3.FractionalPercent{}
 	n := 0.0
 	if v := s.GetFields()["numerator"]; v != nil {
 		_, isNumber := v.GetKind().(*structpb.Value_NumberValue)
 		if n = v.GetNumberValue(); !isNumber || n != math.Trunc(n) || n < 0 || n > math.MaxUint32 {
-			p.field("numerator").refuse("is %v, expected a whole number", v.AsInterface())
+			p.field("numerator").reject("is %v, expected a whole number", v.AsInterface())
 			return setting{}
 		}
 	}
@@ -165,69 +165,69 @@ func (p place) readShare(s *structpb.Struct) setting {
 			value, known = int32(d.GetNumberValue()), true //nolint:gosec // fraction refuses others
 		}
 		if !known {
-			p.field("denominator").refuse("%q is not a valid denominator: expected HUNDRED, TEN_THOUSAND or MILLION", d.GetStringValue())
+			p.field("denominator").reject("%q is not a valid denominator: expected HUNDRED, TEN_THOUSAND or MILLION", d.GetStringValue())
 			return setting{}
 		}
 		f.Denominator = typev3.FractionalPercent_DenominatorType(value)
 	}
-	return setting{share: true, percent: p.fraction(f)}
+	return setting{isPercent: true, percentValue: p.fractionPercent(f)}
 }
 
-// setting returns the value of a key, which is noted; ok is false if there is none.
-func (p place) setting(key string) (s setting, ok bool) {
+// runtimeSetting returns the value of a key, which is noted; ok is false if there is none.
+func (p fieldReader) runtimeSetting(key string) (s setting, ok bool) {
 	if key == "" {
 		return setting{}, false
 	}
-	p.report.keys = append(p.report.keys, key)
-	s = p.report.kinds.Runtime.value(key)
+	p.report.usedKeys = append(p.report.usedKeys, key)
+	s = p.report.capabilities.Runtime.value(key)
 	return s, s != setting{}
 }
 
 // runtimeKeys are the keys of a resource, each once, in order.
 func (r *report) runtimeKeys() []string {
-	slices.Sort(r.keys)
-	return slices.Compact(r.keys)
+	slices.Sort(r.usedKeys)
+	return slices.Compact(r.usedKeys)
 }
 
-// share is a share that the runtime may have another value of, in percent.
-func (p place) share(m *corev3.RuntimeFractionalPercent) float64 {
-	percent := p.field("default_value").fraction(m.GetDefaultValue())
-	if s, ok := p.setting(m.GetRuntimeKey()); ok && s.share {
-		return s.percent
+// runtimeFractionPercent is a share that the runtime may have another value of, in percent.
+func (p fieldReader) runtimeFractionPercent(m *corev3.RuntimeFractionalPercent) float64 {
+	percent := p.field("default_value").fractionPercent(m.GetDefaultValue())
+	if s, ok := p.runtimeSetting(m.GetRuntimeKey()); ok && s.isPercent {
+		return s.percentValue
 	}
 	return percent
 }
 
-// wholeNumber is one that the runtime may have another value of.
-func (p place) wholeNumber(key string, otherwise uint32) uint32 {
-	if s, ok := p.setting(key); ok && s.number && s.of == math.Trunc(s.of) && s.of >= 0 && s.of <= math.MaxUint32 {
-		return uint32(s.of)
+// runtimeUint32 is one that the runtime may have another value of.
+func (p fieldReader) runtimeUint32(key string, otherwise uint32) uint32 {
+	if s, ok := p.runtimeSetting(key); ok && s.isNumber && s.numberValue == math.Trunc(s.numberValue) && s.numberValue >= 0 && s.numberValue <= math.MaxUint32 {
+		return uint32(s.numberValue)
 	}
 	return otherwise
 }
 
-// resolve has m and all messages in it say the values in force instead of keys of the
+// resolveRuntimeKeys has m and all messages in it say the values in force instead of keys of the
 // runtime.
-func (p place) resolve(m protoreflect.Message) {
+func (p fieldReader) resolveRuntimeKeys(m protoreflect.Message) {
 	switch m := m.Interface().(type) {
 	case *corev3.RuntimeFractionalPercent:
-		m.DefaultValue = p.fractionOf(m.GetRuntimeKey(), m.GetDefaultValue())
+		m.DefaultValue = p.runtimeFraction(m.GetRuntimeKey(), m.GetDefaultValue())
 		m.RuntimeKey = ""
 		return
 	case *corev3.RuntimeFeatureFlag:
-		if s, ok := p.setting(m.GetRuntimeKey()); ok && s.flag {
-			m.DefaultValue = wrapperspb.Bool(s.on)
+		if s, ok := p.runtimeSetting(m.GetRuntimeKey()); ok && s.isBool {
+			m.DefaultValue = wrapperspb.Bool(s.boolValue)
 		}
 		m.RuntimeKey = ""
 		return
 	case *corev3.RuntimeDouble:
-		if s, ok := p.setting(m.GetRuntimeKey()); ok && s.number {
-			m.DefaultValue = s.of
+		if s, ok := p.runtimeSetting(m.GetRuntimeKey()); ok && s.isNumber {
+			m.DefaultValue = s.numberValue
 		}
 		m.RuntimeKey = ""
 		return
 	case *corev3.RuntimeUInt32:
-		m.DefaultValue, m.RuntimeKey = p.wholeNumber(m.GetRuntimeKey(), m.GetDefaultValue()), ""
+		m.DefaultValue, m.RuntimeKey = p.runtimeUint32(m.GetRuntimeKey(), m.GetDefaultValue()), ""
 		return
 	case *faultv3.HTTPFault:
 		p.resolveFault(m)
@@ -236,32 +236,32 @@ func (p place) resolve(m protoreflect.Message) {
 		switch {
 		case f.IsMap() && f.MapValue().Message() != nil:
 			v.Map().Range(func(_ protoreflect.MapKey, one protoreflect.Value) bool {
-				p.resolve(one.Message())
+				p.resolveRuntimeKeys(one.Message())
 				return true
 			})
 		case f.IsMap() || f.Message() == nil:
 		case f.IsList():
 			for i := range v.List().Len() {
-				p.resolve(v.List().Get(i).Message())
+				p.resolveRuntimeKeys(v.List().Get(i).Message())
 			}
 		default:
-			p.resolve(v.Message())
+			p.resolveRuntimeKeys(v.Message())
 		}
 		return true
 	})
 }
 
-// fractionOf is a fraction that the runtime may have another value of.
-func (p place) fractionOf(key string, otherwise *typev3.FractionalPercent) *typev3.FractionalPercent {
-	s, ok := p.setting(key)
-	if !ok || !s.share {
+// runtimeFraction is a fraction that the runtime may have another value of.
+func (p fieldReader) runtimeFraction(key string, otherwise *typev3.FractionalPercent) *typev3.FractionalPercent {
+	s, ok := p.runtimeSetting(key)
+	if !ok || !s.isPercent {
 		return otherwise
 	}
-	return &typev3.FractionalPercent{Numerator: uint32(math.Round(s.percent * 10_000)), Denominator: typev3.FractionalPercent_MILLION}
+	return &typev3.FractionalPercent{Numerator: uint32(math.Round(s.percentValue * 10_000)), Denominator: typev3.FractionalPercent_MILLION}
 }
 
 // resolveFault is resolve of a fault, whose keys have names even where none are given.
-func (p place) resolveFault(m *faultv3.HTTPFault) {
+func (p fieldReader) resolveFault(m *faultv3.HTTPFault) {
 	named := func(key *string, usual string) string {
 		name := *key
 		*key = ""
@@ -272,14 +272,14 @@ func (p place) resolveFault(m *faultv3.HTTPFault) {
 	}
 	share, time := named(&m.DelayPercentRuntime, "fault.http.delay.fixed_delay_percent"), named(&m.DelayDurationRuntime, "fault.http.delay.fixed_duration_ms")
 	if d := m.GetDelay(); d != nil {
-		d.Percentage = p.fractionOf(share, d.GetPercentage())
+		d.Percentage = p.runtimeFraction(share, d.GetPercentage())
 		p.resolveDelay(time, d.GetFixedDelay())
 	}
 	share, status := named(&m.AbortPercentRuntime, "fault.http.abort.abort_percent"), named(&m.AbortHttpStatusRuntime, "fault.http.abort.http_status")
 	if a := m.GetAbort(); a != nil {
-		a.Percentage = p.fractionOf(share, a.GetPercentage())
+		a.Percentage = p.runtimeFraction(share, a.GetPercentage())
 		if fixed, ok := a.GetErrorType().(*faultv3.FaultAbort_HttpStatus); ok {
-			if n := p.wholeNumber(status, fixed.HttpStatus); n >= 200 && n < 600 {
+			if n := p.runtimeUint32(status, fixed.HttpStatus); n >= 200 && n < 600 {
 				fixed.HttpStatus = n
 			}
 		}
@@ -287,11 +287,11 @@ func (p place) resolveFault(m *faultv3.HTTPFault) {
 }
 
 // resolveDelay has d, if there is one, be as many milliseconds as a key of the runtime says.
-func (p place) resolveDelay(key string, d *durationpb.Duration) {
+func (p fieldReader) resolveDelay(key string, d *durationpb.Duration) {
 	if d == nil {
 		return
 	}
-	if n := p.wholeNumber(key, 0); n > 0 {
+	if n := p.runtimeUint32(key, 0); n > 0 {
 		d.Seconds, d.Nanos = int64(n/1000), int32(n%1000)*1e6
 	}
 }

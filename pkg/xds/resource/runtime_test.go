@@ -19,8 +19,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/filter/stream/mirror"
 )
 
-// aLayer is a layer of the runtime as a control plane says it.
-func aLayer(t testing.TB, text string) []byte {
+// runtimeLayer is a layer of the runtime as a control plane says it.
+func runtimeLayer(t testing.TB, text string) []byte {
 	t.Helper()
 	s := &structpb.Struct{}
 	if err := protojson.Unmarshal([]byte(text), s); err != nil {
@@ -33,12 +33,12 @@ func aLayer(t testing.TB, text string) []byte {
 	return body
 }
 
-// runtimeOf is a runtime of layers as JSON.
-func runtimeOf(t *testing.T, layers ...string) *Runtime {
+// newTestRuntime is a runtime of layers as JSON.
+func newTestRuntime(t *testing.T, layers ...string) *Runtime {
 	t.Helper()
 	var all []*Layer
 	for _, text := range layers {
-		l, err := ReadRuntime(aLayer(t, text), Kinds{})
+		l, err := ReadRuntime(runtimeLayer(t, text), Capabilities{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -47,9 +47,9 @@ func runtimeOf(t *testing.T, layers ...string) *Runtime {
 	return NewRuntime(all...)
 }
 
-// TestKeysOfTheRuntime: what a key says counts, and what a resource says where there is no
+// TestRuntimeKeys: what a key says counts, and what a resource says where there is no
 // key, or nothing of use under it.
-func TestKeysOfTheRuntime(t *testing.T) {
+func TestRuntimeKeys(t *testing.T) {
 	for _, test := range []struct {
 		name   string
 		layers []string
@@ -73,21 +73,21 @@ func TestKeysOfTheRuntime(t *testing.T) {
 		{"a later layer says nothing", []string{`{"a.b": 20}`, `{"a.c": 30}`}, 20},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			k := kinds()
-			k.Runtime = runtimeOf(t, test.layers...)
-			table, err := ReadRoutes(routesOf(t, `match: {prefix: "/" runtime_fraction: {runtime_key: "a.b" default_value: {numerator: 50}}} route: {cluster: "c"}`), k)
+			k := testCapabilities()
+			k.Runtime = newTestRuntime(t, test.layers...)
+			table, err := ReadRoutes(routeConfig(t, `match: {prefix: "/" runtime_fraction: {runtime_key: "a.b" default_value: {numerator: 50}}} route: {cluster: "c"}`), k)
 			if err != nil {
 				t.Fatal(err)
 			}
-			if got := *table.Config.VirtualHosts[0].Routes[0].Match.Chance; got != test.want || !slices.Equal(table.Keys, []string{"a.b"}) {
-				t.Errorf("the share is %v, want %v; the keys are %q", got, test.want, table.Keys)
+			if got := *table.Config.VirtualHosts[0].Routes[0].Match.Percentage; got != test.want || !slices.Equal(table.RuntimeKeys, []string{"a.b"}) {
+				t.Errorf("the share is %v, want %v; the keys are %q", got, test.want, table.RuntimeKeys)
 			}
 		})
 	}
 }
 
-// routesOf is a table of routes, each described as text.
-func routesOf(t *testing.T, routes ...string) []byte {
+// routeConfig is a table of routes, each described as text.
+func routeConfig(t *testing.T, routes ...string) []byte {
 	t.Helper()
 	v := &routev3.VirtualHost{Name: "all", Domains: []string{"*"}}
 	for _, text := range routes {
@@ -104,11 +104,11 @@ func routesOf(t *testing.T, routes ...string) []byte {
 	return body
 }
 
-func TestWhatGoesByTheRuntime(t *testing.T) {
-	k := kinds()
-	k.Runtime = runtimeOf(t, `{"mirrored": 25, "weights": {"a": 9}, "cors": {"on": 30, "shadow": {"numerator": 1, "denominator": "MILLION"}},
+func TestRuntimeValues(t *testing.T) {
+	k := testCapabilities()
+	k.Runtime = newTestRuntime(t, `{"mirrored": 25, "weights": {"a": 9}, "cors": {"on": 30, "shadow": {"numerator": 1, "denominator": "MILLION"}},
 		"fault.http": {"delay": {"fixed_delay_percent": 12, "fixed_duration_ms": 1500}}, "mine": {"share": 13, "status": 429}}`)
-	table, err := ReadRoutes(routesOf(t,
+	table, err := ReadRoutes(routeConfig(t,
 		`match: {prefix: "/"} route: {cluster: "c" request_mirror_policies: {cluster: "m" runtime_fraction: {runtime_key: "mirrored" default_value: {numerator: 50}}}
 			request_mirror_policies: {cluster: "n" runtime_fraction: {runtime_key: "unset" default_value: {numerator: 25 denominator: MILLION}}} request_mirror_policies: {cluster: "o"}}`,
 		`match: {prefix: "/"} route: {weighted_clusters: {runtime_key_prefix: "weights" clusters: {name: "a" weight: {value: 1}} clusters: {name: "b" weight: {value: 1}}}}`,
@@ -127,7 +127,7 @@ func TestWhatGoesByTheRuntime(t *testing.T) {
 	} else if got := fmt.Sprint(m.Additional); got != "[{n 0.0025  true} {o 100  true}]" {
 		t.Errorf("mirrored are, too, %s", got)
 	}
-	if w := routes[1].Forward.Weighted; w[0].Weight != 9 || w[1].Weight != 1 {
+	if w := routes[1].Forward.WeightedClusters; w[0].Weight != 9 || w[1].Weight != 1 {
 		t.Errorf("the weights are %d and %d, want 9 and 1", w[0].Weight, w[1].Weight)
 	}
 	c := routes[2].Filters["cors"].(*cors.Config)
@@ -140,30 +140,30 @@ func TestWhatGoesByTheRuntime(t *testing.T) {
 	}
 	if want := []string{
 		"cors.on", "cors.shadow", "fault.http.delay.fixed_delay_percent", "fault.http.delay.fixed_duration_ms", "mine.share", "mine.status", "mirrored", "unset", "weights.a", "weights.b",
-	}; !slices.Equal(table.Keys, want) || len(table.Ignored) != 0 {
-		t.Errorf("the keys are %q, want %q; ignored is %q", table.Keys, want, table.Ignored)
+	}; !slices.Equal(table.RuntimeKeys, want) || len(table.Ignored) != 0 {
+		t.Errorf("the keys are %q, want %q; ignored is %q", table.RuntimeKeys, want, table.Ignored)
 	}
 }
 
-func TestFlagsGoByTheRuntime(t *testing.T) {
+func TestRuntimeFeatureFlags(t *testing.T) {
 	for text, want := range map[string]bool{`{}`: false, `{"k": true}`: true, `{"k": "TRUE"}`: true, `{"k": 1}`: false} {
 		m := &corev3.RuntimeFeatureFlag{RuntimeKey: "k"}
-		place{report: &report{kinds: Kinds{Runtime: runtimeOf(t, text)}}}.resolve(m.ProtoReflect())
+		fieldReader{report: &report{capabilities: Capabilities{Runtime: newTestRuntime(t, text)}}}.resolveRuntimeKeys(m.ProtoReflect())
 		if m.GetDefaultValue().GetValue() != want || m.GetRuntimeKey() != "" {
 			t.Errorf("%s: %v, want %t", text, m, want)
 		}
 	}
 	number := &corev3.RuntimeDouble{RuntimeKey: "k", DefaultValue: 1}
-	place{report: &report{kinds: Kinds{Runtime: runtimeOf(t, `{"k": 2.5}`)}}}.resolve(number.ProtoReflect())
+	fieldReader{report: &report{capabilities: Capabilities{Runtime: newTestRuntime(t, `{"k": 2.5}`)}}}.resolveRuntimeKeys(number.ProtoReflect())
 	whole := &corev3.RuntimeUInt32{RuntimeKey: "k", DefaultValue: 1}
-	place{report: &report{kinds: Kinds{Runtime: runtimeOf(t, `{"k": 2}`)}}}.resolve(whole.ProtoReflect())
+	fieldReader{report: &report{capabilities: Capabilities{Runtime: newTestRuntime(t, `{"k": 2}`)}}}.resolveRuntimeKeys(whole.ProtoReflect())
 	if number.GetDefaultValue() != 2.5 || whole.GetDefaultValue() != 2 {
 		t.Errorf("the numbers are %v and %v, want 2.5 and 2", number, whole)
 	}
 }
 
-func TestARuntimeDiffersByKeys(t *testing.T) {
-	one, other := runtimeOf(t, `{"a": 1, "b": 2}`), runtimeOf(t, `{"a": 1, "b": 3, "c": 0}`)
+func TestRuntimeDiffers(t *testing.T) {
+	one, other := newTestRuntime(t, `{"a": 1, "b": 2}`), newTestRuntime(t, `{"a": 1, "b": 3, "c": 0}`)
 	for keys, want := range map[string]bool{"a": false, "b": true, "a b": true, "c": true, "d": false, "": false} {
 		if got := one.Differs(other, strings.Fields(keys)); got != want {
 			t.Errorf("by %q: %t, want %t", keys, got, want)
@@ -171,7 +171,7 @@ func TestARuntimeDiffersByKeys(t *testing.T) {
 	}
 }
 
-func TestWhatIsRefusedOfTheRuntime(t *testing.T) {
+func TestRejectedRuntimeLayers(t *testing.T) {
 	for text, want := range map[string]string{
 		`{"a": null}`:                                   "layer.a: expected a number",
 		`{"a": {"b": [1]}}`:                             "layer.a.b: expected a number",
@@ -181,19 +181,19 @@ func TestWhatIsRefusedOfTheRuntime(t *testing.T) {
 		`{"a": {"numerator": 1, "denominator": "TEN"}}`: `layer.a.denominator: "TEN" is not a valid denominator`,
 		`{"a": {"numerator": 1, "denominator": 7}}`:     "layer.a.denominator: 7 is not supported",
 	} {
-		if _, err := ReadRuntime(aLayer(t, text), Kinds{}); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := ReadRuntime(runtimeLayer(t, text), Capabilities{}); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", text, err, want)
 		}
 	}
-	k := kinds()
-	k.Runtime = runtimeOf(t, `{"w.a": 0}`)
-	if _, err := ReadRoutes(routesOf(t, `match: {prefix: "/"} route: {weighted_clusters: {runtime_key_prefix: "w" clusters: {name: "a" weight: {value: 1}}}}`), k); err == nil {
+	k := testCapabilities()
+	k.Runtime = newTestRuntime(t, `{"w.a": 0}`)
+	if _, err := ReadRoutes(routeConfig(t, `match: {prefix: "/"} route: {weighted_clusters: {runtime_key_prefix: "w" clusters: {name: "a" weight: {value: 1}}}}`), k); err == nil {
 		t.Error("a weight sum of 0 is accepted")
 	}
 }
 
 // FuzzReadRuntime: whatever a control plane sends is read or refused.
-func TestLimitsOfConnectionsAreTold(t *testing.T) {
+func TestIgnoredConnectionLimits(t *testing.T) {
 	for text, want := range map[string]string{
 		`{"overload": {"global_downstream_max_connections": 50000}}`:                           "l.overload.global_downstream_max_connections",
 		`{"overload.global_downstream_max_connections": "50000"}`:                              "l.overload.global_downstream_max_connections",
@@ -216,15 +216,15 @@ func TestLimitsOfConnectionsAreTold(t *testing.T) {
 }
 
 func FuzzReadRuntime(f *testing.F) {
-	f.Add(aLayer(f, `{"a": {"b": {"numerator": 5, "denominator": "TEN_THOUSAND"}}, "c": "true", "d": 1}`))
+	f.Add(runtimeLayer(f, `{"a": {"b": {"numerator": 5, "denominator": "TEN_THOUSAND"}}, "c": "true", "d": 1}`))
 	f.Fuzz(func(t *testing.T, body []byte) {
-		l, err := ReadRuntime(body, Kinds{})
+		l, err := ReadRuntime(body, Capabilities{})
 		if err != nil {
 			return
 		}
 		for key, s := range NewRuntime(l).values {
-			if s.share && !(s.percent >= 0 && s.percent <= 100) {
-				t.Errorf("%q is a share of %v %%", key, s.percent)
+			if s.isPercent && !(s.percentValue >= 0 && s.percentValue <= 100) {
+				t.Errorf("%q is a share of %v %%", key, s.percentValue)
 			}
 		}
 	})

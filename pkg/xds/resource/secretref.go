@@ -37,46 +37,46 @@ func (s SecretSource) Compare(o SecretSource) int {
 }
 
 // readSecretRef reads which secret is meant, and who has it.
-func (p place) readSecretRef(m *tlsv3.SdsSecretConfig) SecretRef {
+func (p fieldReader) readSecretRef(m *tlsv3.SdsSecretConfig) SecretRef {
 	if m.GetName() == "" {
-		p.field("name").refuse("is missing")
+		p.field("name").reject("is missing")
 	}
 	return SecretRef{Name: m.GetName(), From: p.field("sds_config").readSecretSource(m.GetSdsConfig())}
 }
 
-func (p place) readSecretSource(m *corev3.ConfigSource) (out SecretSource) {
-	p.onlySource(m)
+func (p fieldReader) readSecretSource(m *corev3.ConfigSource) (out SecretSource) {
+	p.checkConfigSourceFields(m)
 	switch s := m.GetConfigSourceSpecifier().(type) {
 	case nil, *corev3.ConfigSource_Ads, *corev3.ConfigSource_Self:
 	case *corev3.ConfigSource_ApiConfigSource:
 		return p.field("api_config_source").readSecretService(s.ApiConfigSource)
 	default:
-		p.refuseOther(m, "config_source_specifier", "ads", "api_config_source")
+		p.rejectOneof(m, "config_source_specifier", "ads", "api_config_source")
 	}
 	return out
 }
 
-func (p place) readSecretService(m *corev3.ApiConfigSource) (out SecretSource) {
+func (p fieldReader) readSecretService(m *corev3.ApiConfigSource) (out SecretSource) {
 	switch m.GetApiType() {
 	case corev3.ApiConfigSource_GRPC:
 	case corev3.ApiConfigSource_DELTA_GRPC:
 		out.Delta = true
 	default:
-		p.field("api_type").refuse("%v is not supported, expected GRPC or DELTA_GRPC", m.GetApiType())
+		p.field("api_type").reject("%v is not supported, expected GRPC or DELTA_GRPC", m.GetApiType())
 	}
 	services := p.field("grpc_services")
 	if n := len(m.GetGrpcServices()); n != 1 {
-		services.refuse("found %d services, expected exactly one", n)
+		services.reject("found %d services, expected exactly one", n)
 		return out
 	}
-	p.only(m, []string{"api_type", "transport_api_version", "grpc_services", "set_node_on_first_message_only"}, []string{"config_validators"})
-	services.index(0).only(m.GetGrpcServices()[0], []string{"envoy_grpc"}, []string{"google_grpc", "initial_metadata"})
+	p.checkFields(m, []string{"api_type", "transport_api_version", "grpc_services", "set_node_on_first_message_only"}, []string{"config_validators"})
+	services.index(0).checkFields(m.GetGrpcServices()[0], []string{"envoy_grpc"}, []string{"google_grpc", "initial_metadata"})
 	if m.GetGrpcServices()[0].GetGoogleGrpc() != nil {
 		return out
 	}
 	name := services.index(0).field("envoy_grpc").field("cluster_name")
 	if out.Cluster = m.GetGrpcServices()[0].GetEnvoyGrpc().GetClusterName(); out.Cluster == "" {
-		name.refuse("is missing")
+		name.reject("is missing")
 	}
 	return out
 }

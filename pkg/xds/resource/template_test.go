@@ -9,11 +9,11 @@ import (
 	templatev3 "github.com/envoyproxy/go-control-plane/envoy/extensions/path/match/uri_template/v3"
 )
 
-func templated(t *testing.T, text string) (expression string, err error) {
+func readTemplate(t *testing.T, text string) (expression string, err error) {
 	t.Helper()
 	r := &report{}
 	policy := &corev3.TypedExtensionConfig{TypedConfig: packed(t, &templatev3.UriTemplateMatchConfig{PathTemplate: text})}
-	return place{report: r}.template(policy), r.result()
+	return fieldReader{report: r}.readURITemplate(policy), r.rejection()
 }
 
 func TestURITemplates(t *testing.T) {
@@ -28,7 +28,7 @@ func TestURITemplates(t *testing.T) {
 		{"/{file=docs/*}.html", "/docs/x.html", "/docs/x.txt /doc/x.html"},
 		{"/**.m3u8", "/a/b.m3u8 /.m3u8", "/a/b.m3u"},
 	} {
-		expression, err := templated(t, test.template)
+		expression, err := readTemplate(t, test.template)
 		if err != nil {
 			t.Errorf("%s: %v", test.template, err)
 			continue
@@ -56,7 +56,7 @@ func TestURITemplates(t *testing.T) {
 		"/**/{a}":     "only literal text may follow **",
 		"/{a=**}/b/*": "only literal text may follow **",
 	} {
-		if _, err := templated(t, template); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := readTemplate(t, template); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", template, err, want)
 		}
 	}

@@ -22,7 +22,7 @@ type TLS struct {
 	Config *config.TLS // without what is found by the names below. Immutable
 	// Certificate and Authorities are resources of SecretType; the zero value: Config has
 	// them, or there are none.
-	Certificate, Authorities SecretRef
+	Certificate, TrustedCA SecretRef
 }
 
 // Secrets returns the secrets that t refers to; t may be nil.
@@ -30,7 +30,7 @@ func (t *TLS) Secrets() (all []SecretRef) {
 	if t == nil {
 		return nil
 	}
-	for _, s := range []SecretRef{t.Certificate, t.Authorities} {
+	for _, s := range []SecretRef{t.Certificate, t.TrustedCA} {
 		if s.Name != "" {
 			all = append(all, s)
 		}
@@ -38,13 +38,13 @@ func (t *TLS) Secrets() (all []SecretRef) {
 	return all
 }
 
-// With returns the context with what its secrets say. ok is false if one of them is
+// Resolve returns the context with what its secrets say. ok is false if one of them is
 // not among all, or is of the wrong kind.
-func (t *TLS) With(all map[SecretRef]*Secret) (out *config.TLS, ok bool) {
+func (t *TLS) Resolve(all map[SecretRef]*Secret) (out *config.TLS, ok bool) {
 	if t == nil {
 		return nil, true
 	}
-	if t.Certificate.Name == "" && t.Authorities.Name == "" {
+	if t.Certificate.Name == "" && t.TrustedCA.Name == "" {
 		return t.Config, true
 	}
 	whole := *t.Config
@@ -55,14 +55,14 @@ func (t *TLS) With(all map[SecretRef]*Secret) (out *config.TLS, ok bool) {
 		}
 		whole.Certificate, whole.Key = s.Certificate, s.Key
 	}
-	if t.Authorities.Name != "" {
-		s := all[t.Authorities]
-		if s == nil || s.Authorities == (config.PEM{}) {
+	if t.TrustedCA.Name != "" {
+		s := all[t.TrustedCA]
+		if s == nil || s.TrustedCA == (config.PEM{}) {
 			return nil, false
 		}
-		whole.Authorities = s.Authorities
-		whole.Peers = append(whole.Peers[:len(whole.Peers):len(whole.Peers)], s.Peers...)
-		whole.AnyName = whole.AnyName && len(whole.Peers) == 0
+		whole.TrustedCA = s.TrustedCA
+		whole.MatchSANs = append(whole.MatchSANs[:len(whole.MatchSANs):len(whole.MatchSANs)], s.MatchSANs...)
+		whole.SkipHostnameCheck = whole.SkipHostnameCheck && len(whole.MatchSANs) == 0
 	}
 	return &whole, true
 }
@@ -71,16 +71,16 @@ func (t *TLS) With(all map[SecretRef]*Secret) (out *config.TLS, ok bool) {
 type Secret struct {
 	Name             string
 	Certificate, Key config.PEM
-	Authorities      config.PEM
-	Peers            []config.PeerName
+	TrustedCA        config.PEM
+	MatchSANs        []config.SANMatcher
 	Ignored          []string
 }
 
 // ReadSecret reads a serialized Secret. The error is Refused.
-func ReadSecret(body []byte, k Kinds) (*Secret, error) {
+func ReadSecret(body []byte, k Capabilities) (*Secret, error) {
 	m := &tlsv3.Secret{}
-	r := &report{kinds: k}
-	p := place{report: r}
+	r := &report{capabilities: k}
+	p := fieldReader{report: r}
 	if err := p.unmarshal(body, m); err != nil {
 		return nil, err
 	}
@@ -91,101 +91,101 @@ func ReadSecret(body []byte, k Kinds) (*Secret, error) {
 	case *tlsv3.Secret_ValidationContext:
 		out := &config.TLS{}
 		p.field("validation_context").readValidation(t.ValidationContext, out)
-		s.Authorities, s.Peers = out.Authorities, out.Peers
-		if s.Authorities == (config.PEM{}) {
-			p.field("validation_context").field("trusted_ca").refuse("is missing")
+		s.TrustedCA, s.MatchSANs = out.TrustedCA, out.MatchSANs
+		if s.TrustedCA == (config.PEM{}) {
+			p.field("validation_context").field("trusted_ca").reject("is missing")
 		}
 	default:
-		p.refuseOther(m, "type", "tls_certificate", "validation_context")
+		p.rejectOneof(m, "type", "tls_certificate", "validation_context")
 	}
-	err := r.result()
+	err := r.rejection()
 	s.Ignored = r.ignored
 	return s, err
 }
 
-// readSockets reads how connections to hosts are secured; the first that fits a host
+// readTransportSockets reads how connections to hosts are secured; the first that fits a host
 // counts, and the cluster's own fits those that are left.
-func (p place) readSockets(m *clusterv3.Cluster, c *Cluster) {
+func (p fieldReader) readTransportSockets(m *clusterv3.Cluster, c *Cluster) {
 	for i, s := range m.GetTransportSocketMatches() {
 		at := p.field("transport_socket_matches").index(i)
-		t, ok := at.field("transport_socket").readSocket(s.GetTransportSocket())
+		t, ok := at.field("transport_socket").readUpstreamTLS(s.GetTransportSocket())
 		if ok {
-			c.Sockets = append(c.Sockets, Socket{Match: labels(s.GetMatch()), TLS: t})
+			c.TransportSocketMatches = append(c.TransportSocketMatches, TransportSocketMatch{Match: labels(s.GetMatch()), TLS: t})
 		}
 	}
 	if s := m.GetTransportSocket(); s != nil {
-		if t, ok := p.field("transport_socket").readSocket(s); ok {
-			c.Sockets = append(c.Sockets, Socket{TLS: t})
+		if t, ok := p.field("transport_socket").readUpstreamTLS(s); ok {
+			c.TransportSocketMatches = append(c.TransportSocketMatches, TransportSocketMatch{TLS: t})
 		}
 	}
 }
 
-// readSocket reads a transport socket towards hosts; nil is plaintext.
-func (p place) readSocket(s *corev3.TransportSocket) (t *TLS, ok bool) {
+// readUpstreamTLS reads a transport socket towards hosts; nil is plaintext.
+func (p fieldReader) readUpstreamTLS(s *corev3.TransportSocket) (t *TLS, ok bool) {
 	packed := s.GetTypedConfig()
 	at := p.field("typed_config")
 	m := &tlsv3.UpstreamTlsContext{}
 	switch {
-	case packed == nil && s.GetName() == "envoy.transport_sockets.raw_buffer", holds(packed, &rawv3.RawBuffer{}):
+	case packed == nil && s.GetName() == "envoy.transport_sockets.raw_buffer", isType(packed, &rawv3.RawBuffer{}):
 		return nil, true
-	case !holds(packed, m):
-		p.refuse("%s %s is not supported", s.GetName(), packed.GetTypeUrl())
+	case !isType(packed, m):
+		p.reject("%s %s is not supported", s.GetName(), packed.GetTypeUrl())
 		return nil, false
-	case !at.open(packed, m):
+	case !at.unpack(packed, m):
 		return nil, false
 	}
-	at.only(m, []string{"common_tls_context", "sni"}, []string{"auto_host_sni", "auto_sni_san_validation"})
-	t = at.field("common_tls_context").readCommon(m.GetCommonTlsContext())
+	at.checkFields(m, []string{"common_tls_context", "sni"}, []string{"auto_host_sni", "auto_sni_san_validation"})
+	t = at.field("common_tls_context").readCommonTLS(m.GetCommonTlsContext())
 	t.Config.ServerName = m.GetSni()
 	// Envoy believes anybody unless it is told whose certificates to believe, and then
 	// any name in them unless it is told which.
-	t.Config.SkipVerify = t.Authorities.Name == "" && t.Config.Authorities == (config.PEM{})
-	t.Config.AnyName = !t.Config.SkipVerify && len(t.Config.Peers) == 0
+	t.Config.InsecureSkipVerify = t.TrustedCA.Name == "" && t.Config.TrustedCA == (config.PEM{})
+	t.Config.SkipHostnameCheck = !t.Config.InsecureSkipVerify && len(t.Config.MatchSANs) == 0
 	return t, true
 }
 
-// readCallers reads a transport socket towards callers; nil is plaintext.
-func (p place) readCallers(s *corev3.TransportSocket) (t *TLS) {
+// readDownstreamTLS reads a transport socket towards callers; nil is plaintext.
+func (p fieldReader) readDownstreamTLS(s *corev3.TransportSocket) (t *TLS) {
 	packed := s.GetTypedConfig()
 	at := p.field("typed_config")
 	m := &tlsv3.DownstreamTlsContext{}
 	switch {
-	case s == nil, packed == nil && s.GetName() == "envoy.transport_sockets.raw_buffer", holds(packed, &rawv3.RawBuffer{}):
+	case s == nil, packed == nil && s.GetName() == "envoy.transport_sockets.raw_buffer", isType(packed, &rawv3.RawBuffer{}):
 		return nil
-	case !holds(packed, m):
-		p.refuse("%s %s is not supported", s.GetName(), packed.GetTypeUrl())
+	case !isType(packed, m):
+		p.reject("%s %s is not supported", s.GetName(), packed.GetTypeUrl())
 		return nil
-	case !at.open(packed, m):
+	case !at.unpack(packed, m):
 		return nil
 	}
-	at.only(m, []string{"common_tls_context", "require_client_certificate", "disable_stateful_session_resumption", "ocsp_staple_policy", "require_sni"},
+	at.checkFields(m, []string{"common_tls_context", "require_client_certificate", "disable_stateful_session_resumption", "ocsp_staple_policy", "require_sni"},
 		[]string{"disable_stateless_session_resumption"})
 	if m.GetRequireSni().GetValue() {
-		at.field("require_sni").unbuilt()
+		at.field("require_sni").rejectUnsupported()
 	}
 	if m.GetOcspStaplePolicy() == tlsv3.DownstreamTlsContext_MUST_STAPLE {
-		at.field("ocsp_staple_policy").unbuilt()
+		at.field("ocsp_staple_policy").rejectUnsupported()
 	}
-	t = at.field("common_tls_context").readCommon(m.GetCommonTlsContext())
-	t.Config.HandshakeTimeout, t.Config.AnyALPN = 10*time.Second, true
+	t = at.field("common_tls_context").readCommonTLS(m.GetCommonTlsContext())
+	t.Config.HandshakeTimeout, t.Config.ALPNOptional = 10*time.Second, true
 	switch {
 	case m.GetRequireClientCertificate().GetValue():
-		t.Config.ClientCertificate = config.RequireClientCertificate
-		if t.Authorities.Name == "" && t.Config.Authorities == (config.PEM{}) {
-			at.field("require_client_certificate").refuse("requires a validation context with a trusted_ca")
+		t.Config.ClientAuth = config.RequireAndVerifyClientCert
+		if t.TrustedCA.Name == "" && t.Config.TrustedCA == (config.PEM{}) {
+			at.field("require_client_certificate").reject("requires a validation context with a trusted_ca")
 		}
-	case t.Authorities.Name != "" || t.Config.Authorities != (config.PEM{}):
-		t.Config.ClientCertificate = config.VerifyClientCertificate
+	case t.TrustedCA.Name != "" || t.Config.TrustedCA != (config.PEM{}):
+		t.Config.ClientAuth = config.VerifyClientCertIfGiven
 	}
 	if c := m.GetCommonTlsContext(); len(c.GetTlsCertificates())+len(c.GetTlsCertificateSdsSecretConfigs()) == 0 { // else what is wrong with it is told
-		at.field("common_tls_context").refuse("has no certificate")
+		at.field("common_tls_context").reject("has no certificate")
 	}
 	return t
 }
 
-func (p place) readCommon(m *tlsv3.CommonTlsContext) *TLS {
+func (p fieldReader) readCommonTLS(m *tlsv3.CommonTlsContext) *TLS {
 	t := &TLS{Config: &config.TLS{}}
-	p.only(m, []string{
+	p.checkFields(m, []string{
 		"tls_params", "tls_certificates", "tls_certificate_sds_secret_configs", "validation_context",
 		"validation_context_sds_secret_config", "combined_validation_context", "alpn_protocols",
 	}, []string{
@@ -197,30 +197,30 @@ func (p place) readCommon(m *tlsv3.CommonTlsContext) *TLS {
 	p.field("tls_params").readParameters(m.GetTlsParams(), t.Config)
 	switch inline, named := m.GetTlsCertificates(), m.GetTlsCertificateSdsSecretConfigs(); {
 	case len(inline)+len(named) > 1:
-		p.refuse("has several certificates: only one is supported")
+		p.reject("has several certificates: only one is supported")
 	case len(inline) == 1:
 		t.Config.Certificate, t.Config.Key = p.field("tls_certificates").index(0).readCertificate(inline[0])
 	case len(named) == 1:
 		t.Certificate = p.field("tls_certificate_sds_secret_configs").index(0).readSecretRef(named[0])
 	}
-	p.readTrust(m, t)
-	if len(t.Config.Peers) > 0 && t.Authorities.Name == "" && t.Config.Authorities == (config.PEM{}) {
-		p.refuse("verification of peer names requires a trusted_ca")
+	p.readValidationType(m, t)
+	if len(t.Config.MatchSANs) > 0 && t.TrustedCA.Name == "" && t.Config.TrustedCA == (config.PEM{}) {
+		p.reject("verification of peer names requires a trusted_ca")
 	}
 	return t
 }
 
-// exchangeProtocol is what sidecars of Istio call, in ALPN, connections of bytes on which
+// istioPeerExchangeALPN is what sidecars of Istio call, in ALPN, connections of bytes on which
 // they first exchange who they are. Weft would take that for what is carried.
-const exchangeProtocol = "istio-peer-exchange"
+const istioPeerExchangeALPN = "istio-peer-exchange"
 
 // readALPN reads which protocols are agreed on. In a mesh of Istio's who calls tells that it
 // is a sidecar, and what it speaks, so that the other's filter chains can go by that. Its
 // listeners say so by istio.alpn; here it is the cluster's, which has "istio" then.
-func (p place) readALPN(list []string, out *config.TLS) {
-	out.ALPN = slices.DeleteFunc(slices.Clone(list), func(name string) bool { return name == exchangeProtocol })
+func (p fieldReader) readALPN(list []string, out *config.TLS) {
+	out.ALPN = slices.DeleteFunc(slices.Clone(list), func(name string) bool { return name == istioPeerExchangeALPN })
 	if len(out.ALPN) < len(list) {
-		p.key(exchangeProtocol).ignore()
+		p.key(istioPeerExchangeALPN).ignore()
 	}
 	if slices.Contains(out.ALPN, "istio") {
 		out.ALPNFor = map[string][]string{
@@ -230,49 +230,49 @@ func (p place) readALPN(list []string, out *config.TLS) {
 	}
 }
 
-// readTrust reads whom to believe.
-func (p place) readTrust(m *tlsv3.CommonTlsContext, t *TLS) {
+// readValidationType reads whom to believe.
+func (p fieldReader) readValidationType(m *tlsv3.CommonTlsContext, t *TLS) {
 	switch v := m.GetValidationContextType().(type) {
 	case nil:
 	case *tlsv3.CommonTlsContext_ValidationContext:
 		p.field("validation_context").readValidation(v.ValidationContext, t.Config)
 	case *tlsv3.CommonTlsContext_ValidationContextSdsSecretConfig:
-		t.Authorities = p.field("validation_context_sds_secret_config").readSecretRef(v.ValidationContextSdsSecretConfig)
+		t.TrustedCA = p.field("validation_context_sds_secret_config").readSecretRef(v.ValidationContextSdsSecretConfig)
 	case *tlsv3.CommonTlsContext_CombinedValidationContext:
 		at := p.field("combined_validation_context")
-		at.only(v.CombinedValidationContext, []string{"default_validation_context", "validation_context_sds_secret_config"},
+		at.checkFields(v.CombinedValidationContext, []string{"default_validation_context", "validation_context_sds_secret_config"},
 			[]string{"validation_context_certificate_provider", "validation_context_certificate_provider_instance"})
 		at.field("default_validation_context").readValidation(v.CombinedValidationContext.GetDefaultValidationContext(), t.Config)
-		t.Authorities = at.field("validation_context_sds_secret_config").readSecretRef(v.CombinedValidationContext.GetValidationContextSdsSecretConfig())
+		t.TrustedCA = at.field("validation_context_sds_secret_config").readSecretRef(v.CombinedValidationContext.GetValidationContextSdsSecretConfig())
 	default: // refused
 	}
 }
 
-func (p place) readParameters(m *tlsv3.TlsParameters, out *config.TLS) {
+func (p fieldReader) readParameters(m *tlsv3.TlsParameters, out *config.TLS) {
 	if m == nil {
 		return
 	}
-	p.only(m, []string{"tls_minimum_protocol_version", "tls_maximum_protocol_version", "cipher_suites", "ecdh_curves"}, []string{"compliance_policies", "signature_algorithms"})
+	p.checkFields(m, []string{"tls_minimum_protocol_version", "tls_maximum_protocol_version", "cipher_suites", "ecdh_curves"}, []string{"compliance_policies", "signature_algorithms"})
 	out.MinVersion = p.field("tls_minimum_protocol_version").version(m.GetTlsMinimumProtocolVersion())
 	out.MaxVersion = p.field("tls_maximum_protocol_version").version(m.GetTlsMaximumProtocolVersion())
 	if out.MinVersion != "" && out.MaxVersion != "" && m.GetTlsMinimumProtocolVersion() > m.GetTlsMaximumProtocolVersion() {
-		p.refuse("the minimum version %s is later than the maximum version %s", out.MinVersion, out.MaxVersion)
+		p.reject("the minimum version %s is later than the maximum version %s", out.MinVersion, out.MaxVersion)
 	}
-	out.Ciphers, out.Curves = p.field("cipher_suites").ciphers(m.GetCipherSuites()), m.GetEcdhCurves()
+	out.CipherSuites, out.Curves = p.field("cipher_suites").ciphers(m.GetCipherSuites()), m.GetEcdhCurves()
 	for i, name := range out.Curves {
 		if _, ok := credential.Curve(name); !ok {
-			p.field("ecdh_curves").index(i).refuse("%q is not a supported curve", name)
+			p.field("ecdh_curves").index(i).reject("%q is not a supported curve", name)
 		}
 	}
 }
 
 // ciphers are cipher suites by their names. What BoringSSL prefers alike, in brackets, is
 // preferred in order here.
-func (p place) ciphers(list []string) (names []string) {
+func (p fieldReader) ciphers(list []string) (names []string) {
 	for i, entry := range list {
 		for name := range strings.SplitSeq(strings.Trim(entry, "[]"), "|") {
 			if _, _, ok := credential.Cipher(name); !ok {
-				p.index(i).refuse("%q is not a supported cipher suite", name)
+				p.index(i).reject("%q is not a supported cipher suite", name)
 				continue
 			}
 			names = append(names, name)
@@ -281,7 +281,7 @@ func (p place) ciphers(list []string) (names []string) {
 	return names
 }
 
-func (p place) version(v tlsv3.TlsParameters_TlsProtocol) config.TLSVersion {
+func (p fieldReader) version(v tlsv3.TlsParameters_TlsProtocol) config.TLSVersion {
 	switch v {
 	case tlsv3.TlsParameters_TLS_AUTO:
 		return ""
@@ -294,79 +294,79 @@ func (p place) version(v tlsv3.TlsParameters_TlsProtocol) config.TLSVersion {
 	case tlsv3.TlsParameters_TLSv1_3:
 		return config.TLS13
 	}
-	p.refuse("%v is not supported", v)
+	p.reject("%v is not supported", v)
 	return ""
 }
 
-func (p place) readCertificate(m *tlsv3.TlsCertificate) (certificate, key config.PEM) {
-	p.only(m, []string{"certificate_chain", "private_key", "watched_directory"},
+func (p fieldReader) readCertificate(m *tlsv3.TlsCertificate) (certificate, key config.PEM) {
+	p.checkFields(m, []string{"certificate_chain", "private_key", "watched_directory"},
 		[]string{"pkcs12", "private_key_provider", "password"})
-	certificate = p.field("certificate_chain").readData(m.GetCertificateChain())
-	key = p.field("private_key").readData(m.GetPrivateKey())
-	if saysNothing(m.GetCertificateChain()) {
-		p.field("certificate_chain").refuse("is missing")
+	certificate = p.field("certificate_chain").readDataSource(m.GetCertificateChain())
+	key = p.field("private_key").readDataSource(m.GetPrivateKey())
+	if isEmptySource(m.GetCertificateChain()) {
+		p.field("certificate_chain").reject("is missing")
 	}
-	if saysNothing(m.GetPrivateKey()) {
-		p.field("private_key").refuse("is missing")
+	if isEmptySource(m.GetPrivateKey()) {
+		p.field("private_key").reject("is missing")
 	}
 	if certificate.Text != "" && key.Text != "" {
-		p.usable(&credential.Context{Certificate: credential.PEM(certificate), Key: credential.PEM(key)})
+		p.checkCertificate(&credential.Context{Certificate: credential.PEM(certificate), Key: credential.PEM(key)})
 	}
 	return certificate, key
 }
 
-func (p place) readValidation(m *tlsv3.CertificateValidationContext, out *config.TLS) {
+func (p fieldReader) readValidation(m *tlsv3.CertificateValidationContext, out *config.TLS) {
 	if m == nil {
 		return
 	}
-	p.only(m, []string{"trusted_ca", "match_subject_alt_names", "match_typed_subject_alt_names", "watched_directory", "trust_chain_verification", "suppress_client_ca_list"},
+	p.checkFields(m, []string{"trusted_ca", "match_subject_alt_names", "match_typed_subject_alt_names", "watched_directory", "trust_chain_verification", "suppress_client_ca_list"},
 		[]string{
 			"ca_certificate_provider_instance", "system_root_certs", "verify_certificate_spki", "verify_certificate_hash",
 			"require_signed_certificate_timestamp", "crl", "custom_validator_config", "only_verify_leaf_cert_crl", "max_verify_depth", "allow_expired_certificate",
 		})
 	if m.GetTrustChainVerification() != tlsv3.CertificateValidationContext_VERIFY_TRUST_CHAIN {
-		p.field("trust_chain_verification").refuse("%v is not supported", m.GetTrustChainVerification())
+		p.field("trust_chain_verification").reject("%v is not supported", m.GetTrustChainVerification())
 	}
-	out.Authorities = p.field("trusted_ca").readData(m.GetTrustedCa())
-	if d := m.GetTrustedCa(); d != nil && saysNothing(d) {
-		p.field("trusted_ca").refuse("is empty: peer certificates would not be verified")
+	out.TrustedCA = p.field("trusted_ca").readDataSource(m.GetTrustedCa())
+	if d := m.GetTrustedCa(); d != nil && isEmptySource(d) {
+		p.field("trusted_ca").reject("is empty: peer certificates would not be verified")
 	}
-	if out.Authorities.Text != "" {
-		p.field("trusted_ca").usable(&credential.Context{TrustedCA: credential.PEM(out.Authorities)})
+	if out.TrustedCA.Text != "" {
+		p.field("trusted_ca").checkCertificate(&credential.Context{TrustedCA: credential.PEM(out.TrustedCA)})
 	}
 	for i, s := range m.GetMatchTypedSubjectAltNames() {
 		at := p.field("match_typed_subject_alt_names").index(i)
-		at.only(s, []string{"san_type", "matcher"}, []string{"oid"})
+		at.checkFields(s, []string{"san_type", "matcher"}, []string{"oid"})
 		switch s.GetSanType() {
 		case tlsv3.SubjectAltNameMatcher_DNS:
-			out.Peers = append(out.Peers, at.field("matcher").peerNames(s.GetMatcher(), config.NameDNS)...)
+			out.MatchSANs = append(out.MatchSANs, at.field("matcher").sanMatchers(s.GetMatcher(), config.SANTypeDNS)...)
 		case tlsv3.SubjectAltNameMatcher_URI:
-			out.Peers = append(out.Peers, at.field("matcher").peerNames(s.GetMatcher(), config.NameURI)...)
+			out.MatchSANs = append(out.MatchSANs, at.field("matcher").sanMatchers(s.GetMatcher(), config.SANTypeURI)...)
 		case tlsv3.SubjectAltNameMatcher_IP_ADDRESS:
-			out.Peers = append(out.Peers, at.field("matcher").peerNames(s.GetMatcher(), config.NameIP)...)
+			out.MatchSANs = append(out.MatchSANs, at.field("matcher").sanMatchers(s.GetMatcher(), config.SANTypeIP)...)
 		case tlsv3.SubjectAltNameMatcher_EMAIL:
-			out.Peers = append(out.Peers, at.field("matcher").peerNames(s.GetMatcher(), config.NameEmail)...)
+			out.MatchSANs = append(out.MatchSANs, at.field("matcher").sanMatchers(s.GetMatcher(), config.SANTypeEmail)...)
 		default:
-			at.field("san_type").refuse("%v is not supported", s.GetSanType())
+			at.field("san_type").reject("%v is not supported", s.GetSanType())
 		}
 	}
 	for i, s := range m.GetMatchSubjectAltNames() {
 		at := p.field("match_subject_alt_names").index(i)
-		out.Peers = append(out.Peers, at.peerNames(s, config.NameDNS, config.NameURI, config.NameIP, config.NameEmail)...)
+		out.MatchSANs = append(out.MatchSANs, at.sanMatchers(s, config.SANTypeDNS, config.SANTypeURI, config.SANTypeIP, config.SANTypeEmail)...)
 	}
 }
 
-// usable refuses what c holds if no handshake can use it. The reason tells what is wrong,
+// checkCertificate refuses what c holds if no handshake can use it. The reason tells what is wrong,
 // never what is in it.
-func (p place) usable(c *credential.Context) {
+func (p fieldReader) checkCertificate(c *credential.Context) {
 	if err := c.Check(false, nil); err != nil {
-		p.refuse("%v", err)
+		p.reject("%v", err)
 	}
 }
 
-// peerNames are the names of the given kinds that m lets pass.
-func (p place) peerNames(m *matcherv3.StringMatcher, kinds ...config.NameKind) (all []config.PeerName) {
-	n := config.PeerName{IgnoreCase: m.GetIgnoreCase()}
+// sanMatchers are the names of the given kinds that m lets pass.
+func (p fieldReader) sanMatchers(m *matcherv3.StringMatcher, kinds ...config.SANType) (all []config.SANMatcher) {
+	n := config.SANMatcher{IgnoreCase: m.GetIgnoreCase()}
 	switch t := m.GetMatchPattern().(type) {
 	case *matcherv3.StringMatcher_Exact:
 		n.Exact = t.Exact
@@ -379,14 +379,14 @@ func (p place) peerNames(m *matcherv3.StringMatcher, kinds ...config.NameKind) (
 	case *matcherv3.StringMatcher_SafeRegex:
 		n.Regex = t.SafeRegex.GetRegex()
 		if _, err := credential.CompileRegex(n.Regex); err != nil {
-			p.field("safe_regex").refuse("%v", err)
+			p.field("safe_regex").reject("%v", err)
 		}
 	default:
-		p.refuseOther(m, "match_pattern", "exact", "prefix", "suffix", "contains", "safe_regex")
+		p.rejectOneof(m, "match_pattern", "exact", "prefix", "suffix", "contains", "safe_regex")
 		return nil
 	}
 	if n.Exact+n.Prefix+n.Suffix+n.Contains+n.Regex == "" {
-		p.refuse("is empty: it would match every name")
+		p.reject("is empty: it would match every name")
 		return nil
 	}
 	for _, kind := range kinds {
@@ -396,14 +396,14 @@ func (p place) peerNames(m *matcherv3.StringMatcher, kinds ...config.NameKind) (
 	return all
 }
 
-// saysNothing reports whether d is absent or has nothing in it. What is in a source of another
-// kind, which readData refuses, is not known.
-func saysNothing(d *corev3.DataSource) bool {
+// isEmptySource reports whether d is absent or has nothing in it. What is in a source of another
+// kind, which readDataSource refuses, is not known.
+func isEmptySource(d *corev3.DataSource) bool {
 	_, environment := d.GetSpecifier().(*corev3.DataSource_EnvironmentVariable)
 	return !environment && d.GetFilename() == "" && len(d.GetInlineBytes()) == 0 && d.GetInlineString() == ""
 }
 
-func (p place) readData(d *corev3.DataSource) config.PEM {
+func (p fieldReader) readDataSource(d *corev3.DataSource) config.PEM {
 	switch s := d.GetSpecifier().(type) {
 	case nil:
 		return config.PEM{}
@@ -414,7 +414,7 @@ func (p place) readData(d *corev3.DataSource) config.PEM {
 	case *corev3.DataSource_InlineString:
 		return config.PEM{Text: s.InlineString}
 	default:
-		p.refuseOther(d, "specifier", "filename", "inline_string", "inline_bytes")
+		p.rejectOneof(d, "specifier", "filename", "inline_string", "inline_bytes")
 		return config.PEM{}
 	}
 }

@@ -20,22 +20,22 @@ import (
 
 // unknownField is a field, or a value of an enum, that the API of this build does not have.
 type unknownField struct {
-	path    string // of the message, or of the field that has the value
-	reason  string
-	decides bool // it is in a message that is never accepted with such a field
-	value   bool // of an enum
+	path        string // of the message, or of the field that has the value
+	reason      string
+	mustReject  bool // it is in a message that is never accepted with such a field
+	isEnumValue bool // of an enum
 }
 
-// mostUnknown is how many unknown fields of one resource are named.
-const mostUnknown = 20
+// maxUnknownFields is how many unknown fields of one resource are named.
+const maxUnknownFields = 20
 
-// unknownMark is in each entry of Ignored that is an unknown field.
-const unknownMark = ": unknown "
+// unknownMarker is in each entry of Ignored that is an unknown field.
+const unknownMarker = ": unknown "
 
 // CountUnknown returns how many of the fields that have no effect are unknown to this build.
 func CountUnknown(ignored []string) (n int) {
 	for _, field := range ignored {
-		if strings.Contains(field, unknownMark) {
+		if strings.Contains(field, unknownMarker) {
 			n++
 		}
 	}
@@ -51,14 +51,14 @@ func (r *report) resolveUnknown(from int) {
 	ineffective := slices.Clone(r.ignored[from:])
 	for _, u := range r.unknown {
 		switch {
-		case slices.ContainsFunc(ineffective, func(path string) bool { return within(u.path, path) }):
-		case u.value && slices.ContainsFunc(r.wrong, func(text string) bool { return strings.HasPrefix(text, u.path+": ") }):
-		case u.decides || r.kinds.Unknown != config.WarnUnknownFields:
+		case slices.ContainsFunc(ineffective, func(path string) bool { return isWithin(u.path, path) }):
+		case u.isEnumValue && slices.ContainsFunc(r.reasons, func(text string) bool { return strings.HasPrefix(text, u.path+": ") }):
+		case u.mustReject || r.capabilities.UnknownFields != config.WarnUnknownFields:
 			text := u.reason
 			if u.path != "" {
 				text = u.path + ": " + text
 			}
-			r.note(text)
+			r.addReason(text)
 		default:
 			r.ignored = append(r.ignored, u.path+": "+u.reason)
 		}
@@ -66,15 +66,15 @@ func (r *report) resolveUnknown(from int) {
 	r.unknown = nil
 }
 
-// within reports whether a path is that of a field, or of one in it.
-func within(path, field string) bool {
+// isWithin reports whether a path is that of a field, or of one in it.
+func isWithin(path, field string) bool {
 	rest, ok := strings.CutPrefix(path, field)
 	return ok && field != "" && (rest == "" || rest[0] == '.' || rest[0] == '[')
 }
 
-// decides reports whether a message decides who may connect, or which requests pass, or what
+// mustRejectUnknown reports whether a message decides who may connect, or which requests pass, or what
 // becomes of them there: transport sockets, filters, conditions of routes and filter chains.
-func decides(message protoreflect.FullName) bool {
+func mustRejectUnknown(message protoreflect.FullName) bool {
 	switch message {
 	case "envoy.config.listener.v3.FilterChainMatch", "envoy.config.route.v3.RouteMatch",
 		"envoy.config.route.v3.HeaderMatcher", "envoy.config.route.v3.QueryParameterMatcher":
@@ -88,33 +88,33 @@ func decides(message protoreflect.FullName) bool {
 	}, func(prefix string) bool { return strings.HasPrefix(string(message), prefix) })
 }
 
-// step is a field on the way from a message to one in it.
-type step struct {
+// pathStep is a field on the way from a message to one in it.
+type pathStep struct {
 	name  protoreflect.Name
 	index int    // in a list; -1: the field is none
 	key   string // in a map; "": the field is none
 }
 
-// finder looks for unknown fields in a message that is at a place, and in the messages in it. A
+// unknownFinder looks for unknown fields in a message that is at a place, and in the messages in it. A
 // report has one, so that nothing is allocated for a message without any.
-type finder struct {
-	at    place
-	steps []step // from the message to the one that is looked at
+type unknownFinder struct {
+	reader fieldReader
+	steps  []pathStep // from the message to the one that is looked at
 }
 
 // findUnknown notes every unknown field and unknown enum value of m, which is at p, and of the
 // messages in it. Messages that are packed in an Any are looked at when they are unpacked.
-func (p place) findUnknown(m protoreflect.Message) {
-	f := &p.report.finder
-	f.at = p
-	f.message(m, false)
+func (p fieldReader) findUnknown(m protoreflect.Message) {
+	f := &p.report.unknownFinder
+	f.reader = p
+	f.visitMessage(m, false)
 }
 
-// message looks at m. strict: a message around it decides who may pass.
-func (f *finder) message(m protoreflect.Message, strict bool) {
+// visitMessage looks at m. strict: a message around it decides who may pass.
+func (f *unknownFinder) visitMessage(m protoreflect.Message, strict bool) {
 	d := m.Descriptor()
 	if b := m.GetUnknown(); len(b) > 0 {
-		f.fields(b, d, strict || decides(d.FullName()))
+		f.addFields(b, d, strict || mustRejectUnknown(d.FullName()))
 	}
 	fields := d.Fields()
 	for i := range fields.Len() {
@@ -123,11 +123,11 @@ func (f *finder) message(m protoreflect.Message, strict bool) {
 		if kind != protoreflect.MessageKind && kind != protoreflect.EnumKind || !m.Has(field) {
 			continue
 		}
-		strict := strict || decides(d.FullName())
+		strict := strict || mustRejectUnknown(d.FullName())
 		switch v := m.Get(field); {
 		case field.IsList():
 			for i := range v.List().Len() {
-				f.value(field, v.List().Get(i), step{field.Name(), i, ""}, strict)
+				f.visitValue(field, v.List().Get(i), pathStep{field.Name(), i, ""}, strict)
 			}
 		case field.IsMap():
 			of := field.MapValue()
@@ -135,31 +135,31 @@ func (f *finder) message(m protoreflect.Message, strict bool) {
 				continue
 			}
 			v.Map().Range(func(k protoreflect.MapKey, v protoreflect.Value) bool {
-				f.value(of, v, step{field.Name(), -1, k.String()}, strict)
+				f.visitValue(of, v, pathStep{field.Name(), -1, k.String()}, strict)
 				return true
 			})
 		default:
-			f.value(field, v, step{field.Name(), -1, ""}, strict)
+			f.visitValue(field, v, pathStep{field.Name(), -1, ""}, strict)
 		}
 	}
 }
 
-// value looks at a value of a field, which is a step away.
-func (f *finder) value(field protoreflect.FieldDescriptor, v protoreflect.Value, s step, strict bool) {
+// visitValue looks at a value of a field, which is a step away.
+func (f *unknownFinder) visitValue(field protoreflect.FieldDescriptor, v protoreflect.Value, s pathStep, strict bool) {
 	f.steps = append(f.steps, s)
 	switch values := field.Enum(); {
 	case field.Kind() == protoreflect.MessageKind:
-		f.message(v.Message(), strict)
+		f.visitMessage(v.Message(), strict)
 	case values.Values().ByNumber(v.Enum()) == nil:
 		reason := fmt.Sprintf("unknown value %d of %s: this build does not know it", v.Enum(), values.FullName())
-		f.at.noteUnknown(unknownField{f.path(), reason, strict || decides(values.FullName()), true})
+		f.reader.addUnknown(unknownField{f.currentPath(), reason, strict || mustRejectUnknown(values.FullName()), true})
 	}
 	f.steps = f.steps[:len(f.steps)-1]
 }
 
-// path is that of the message that is looked at.
-func (f *finder) path() string {
-	p := f.at
+// currentPath is that of the message that is looked at.
+func (f *unknownFinder) currentPath() string {
+	p := f.reader
 	for _, s := range f.steps {
 		p = p.field(string(s.name))
 		switch {
@@ -172,12 +172,12 @@ func (f *finder) path() string {
 	return p.path
 }
 
-// fields notes the fields of b, which message d does not have.
-func (f *finder) fields(b protoreflect.RawFields, d protoreflect.MessageDescriptor, strict bool) {
+// addFields notes the fields of b, which message d does not have.
+func (f *unknownFinder) addFields(b protoreflect.RawFields, d protoreflect.MessageDescriptor, strict bool) {
 	seen := map[protowire.Number]bool{}
 	for len(b) > 0 {
 		number, _, n := protowire.ConsumeField(b)
-		if n < 0 || len(seen) >= mostUnknown {
+		if n < 0 || len(seen) >= maxUnknownFields {
 			return
 		}
 		b = b[n:]
@@ -189,16 +189,16 @@ func (f *finder) fields(b protoreflect.RawFields, d protoreflect.MessageDescript
 		if field := d.Fields().ByNumber(number); field != nil {
 			reason = fmt.Sprintf("unknown encoding of field %d (%s) of %s: expected a value of type %v", number, field.Name(), d.FullName(), field.Kind())
 		}
-		f.at.noteUnknown(unknownField{f.path(), reason, strict, false})
+		f.reader.addUnknown(unknownField{f.currentPath(), reason, strict, false})
 	}
 }
 
-// noteUnknown notes one; of very many only the first are named.
-func (p place) noteUnknown(u unknownField) {
+// addUnknown notes one; of very many only the first are named.
+func (p fieldReader) addUnknown(u unknownField) {
 	r := p.report
-	if len(r.unknown) >= mostUnknown {
-		last := &r.unknown[mostUnknown-1]
-		last.decides = last.decides || u.decides
+	if len(r.unknown) >= maxUnknownFields {
+		last := &r.unknown[maxUnknownFields-1]
+		last.mustReject = last.mustReject || u.mustReject
 		return
 	}
 	r.unknown = append(r.unknown, u)

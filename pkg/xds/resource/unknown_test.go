@@ -22,36 +22,36 @@ import (
 	"github.com/weft-proxy/weft/pkg/config"
 )
 
-// aNewField is a field that no version of the API has.
-const aNewField = 9999
+// unknownFieldNumber is a field that no version of the API has.
+const unknownFieldNumber = 9999
 
 // withUnknown adds a field that nobody knows to m.
 func withUnknown[M proto.Message](m M) M {
-	b := protowire.AppendTag(nil, aNewField, protowire.VarintType)
+	b := protowire.AppendTag(nil, unknownFieldNumber, protowire.VarintType)
 	m.ProtoReflect().SetUnknown(protowire.AppendVarint(b, 1))
 	return m
 }
 
-// TestUnknownFieldsAreRefused: whichever message a new field is in, the resource is refused, and
+// TestUnknownFieldsAreRejected: whichever message a new field is in, the resource is refused, and
 // the reason has its path and number.
-func TestUnknownFieldsAreRefused(t *testing.T) {
-	for _, j := range judgedMessages(t) {
+func TestUnknownFieldsAreRejected(t *testing.T) {
+	for _, j := range apiMessages(t) {
 		d := j.message.ProtoReflect().Descriptor()
 		_, err := j.read(withUnknown(proto.Clone(j.message)))
 		want := "unknown field 9999 of " + string(d.FullName()) + ": this build does not know it"
 		if j.place != "" {
 			want = j.place + ": " + want
 		}
-		var refused Refused
+		var refused RejectedError
 		if !errors.As(err, &refused) || !slices.Contains(refused, want) {
 			t.Errorf("%s: the reasons are %q, want %q among them", d.FullName(), refused, want)
 		}
 	}
 }
 
-// aGuarded is a listener whose proxy has a filter of HTTP, and which speaks TLS if context is
+// guardedListener is a listener whose proxy has a filter of HTTP, and which speaks TLS if context is
 // not nil.
-func aGuarded(t *testing.T, filter proto.Message, context *tlsv3.DownstreamTlsContext, change func(*hcmv3.HttpConnectionManager)) *listenerv3.Listener {
+func guardedListener(t *testing.T, filter proto.Message, context *tlsv3.DownstreamTlsContext, change func(*hcmv3.HttpConnectionManager)) *listenerv3.Listener {
 	t.Helper()
 	h := &hcmv3.HttpConnectionManager{
 		RouteSpecifier: &hcmv3.HttpConnectionManager_Rds{Rds: &hcmv3.Rds{RouteConfigName: "r"}},
@@ -94,33 +94,33 @@ func TestUnknownFieldsByPolicy(t *testing.T) {
 		warn     bool   // that it is accepted by that policy
 		ignored  string // by that policy
 	}{
-		"of the listener": {withUnknown(aGuarded(t, allow(nothing), nil, plain)), "unknown field 9999 of envoy.config.listener.v3.Listener", true, ": unknown field 9999"},
+		"of the listener": {withUnknown(guardedListener(t, allow(nothing), nil, plain)), "unknown field 9999 of envoy.config.listener.v3.Listener", true, ": unknown field 9999"},
 		"of the connection manager": {
-			aGuarded(t, allow(nothing), nil, func(h *hcmv3.HttpConnectionManager) { withUnknown(h) }),
+			guardedListener(t, allow(nothing), nil, func(h *hcmv3.HttpConnectionManager) { withUnknown(h) }),
 			filter + ": unknown field 9999 of envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager", true, filter + ": unknown field 9999",
 		},
 		"in something without effect": {
-			aGuarded(t, allow(nothing), nil, func(h *hcmv3.HttpConnectionManager) { h.Tracing = withUnknown(&hcmv3.HttpConnectionManager_Tracing{}) }),
+			guardedListener(t, allow(nothing), nil, func(h *hcmv3.HttpConnectionManager) { h.Tracing = withUnknown(&hcmv3.HttpConnectionManager_Tracing{}) }),
 			"", true, filter + ".tracing",
 		},
 		"of a filter": {
-			aGuarded(t, withUnknown(allow(nothing)), nil, plain),
+			guardedListener(t, withUnknown(allow(nothing)), nil, plain),
 			filter + ".http_filters[0].typed_config: unknown field 9999 of envoy.extensions.filters.http.rbac.v3.RBAC", false, "",
 		},
 		"deep in a filter": {
-			aGuarded(t, allow(func(p *rbacconfigv3.Policy) { withUnknown(p.GetPrincipals()[0]) }), nil, plain),
+			guardedListener(t, allow(func(p *rbacconfigv3.Policy) { withUnknown(p.GetPrincipals()[0]) }), nil, plain),
 			filter + ".http_filters[0].typed_config.rules.policies[one].principals[0]: unknown field 9999 of envoy.config.rbac.v3.Principal", false, "",
 		},
 		"a value of an enum in a filter": {
-			aGuarded(t, &rbacv3.RBAC{Rules: &rbacconfigv3.RBAC{Action: 77}}, nil, plain),
+			guardedListener(t, &rbacv3.RBAC{Rules: &rbacconfigv3.RBAC{Action: 77}}, nil, plain),
 			filter + ".http_filters[0].typed_config.rules.action: found the number 77, expected", false, "",
 		},
 		"of TLS": {
-			aGuarded(t, allow(nothing), secure(func(m *tlsv3.DownstreamTlsContext) { withUnknown(m) }), plain),
+			guardedListener(t, allow(nothing), secure(func(m *tlsv3.DownstreamTlsContext) { withUnknown(m) }), plain),
 			"filter_chains[0].transport_socket.typed_config: unknown field 9999 of envoy.extensions.transport_sockets.tls.v3.DownstreamTlsContext", false, "",
 		},
 		"of the validation of certificates": {
-			aGuarded(t, allow(nothing), secure(func(m *tlsv3.DownstreamTlsContext) {
+			guardedListener(t, allow(nothing), secure(func(m *tlsv3.DownstreamTlsContext) {
 				m.CommonTlsContext.ValidationContextType = &tlsv3.CommonTlsContext_CombinedValidationContext{CombinedValidationContext: &tlsv3.CommonTlsContext_CombinedCertificateValidationContext{
 					DefaultValidationContext: withUnknown(&tlsv3.CertificateValidationContext{}), ValidationContextSdsSecretConfig: &tlsv3.SdsSecretConfig{Name: "a"},
 				}}
@@ -129,7 +129,7 @@ func TestUnknownFieldsByPolicy(t *testing.T) {
 		},
 		"of the match of a chain": {
 			func() *listenerv3.Listener {
-				l := aGuarded(t, allow(nothing), nil, plain)
+				l := guardedListener(t, allow(nothing), nil, plain)
 				l.FilterChains[0].FilterChainMatch = withUnknown(&listenerv3.FilterChainMatch{})
 				return l
 			}(),
@@ -138,12 +138,12 @@ func TestUnknownFieldsByPolicy(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			body := marshaled(t, c.listener)
-			_, err := ReadListener(body, allKinds())
+			_, err := ReadListener(body, allCapabilities())
 			if got := errorText(err); !strings.HasPrefix(got, c.reject) || (got == "") != (c.reject == "") {
 				t.Errorf("rejected because of\n%q, want\n%q", got, c.reject)
 			}
-			k := allKinds()
-			k.Unknown = config.WarnUnknownFields
+			k := allCapabilities()
+			k.UnknownFields = config.WarnUnknownFields
 			l, err := ReadListener(body, k)
 			if c.warn != (err == nil) {
 				t.Fatalf("with warn, rejected because of %v", err)
@@ -172,9 +172,9 @@ func errorText(err error) string {
 	return err.Error()
 }
 
-// TestUnknownConditionsOfRoutes: a condition that is not known is refused by either policy, at the
+// TestUnknownRouteConditions: a condition that is not known is refused by either policy, at the
 // route, also when only that route has changed.
-func TestUnknownConditionsOfRoutes(t *testing.T) {
+func TestUnknownRouteConditions(t *testing.T) {
 	table := func(second func(*routev3.RouteMatch)) []byte {
 		m := &routev3.RouteConfiguration{Name: "r", VirtualHosts: []*routev3.VirtualHost{{Name: "v", Domains: []string{"*"}}}}
 		for _, change := range []func(*routev3.RouteMatch){func(*routev3.RouteMatch) {}, second} {
@@ -187,7 +187,7 @@ func TestUnknownConditionsOfRoutes(t *testing.T) {
 		return marshaled(t, m)
 	}
 	for _, policy := range []config.UnknownFields{config.RejectUnknownFields, config.WarnUnknownFields} {
-		k := Kinds{Unknown: policy}
+		k := Capabilities{UnknownFields: policy}
 		before, err := ReadRoutes(table(func(*routev3.RouteMatch) {}), k)
 		if err != nil {
 			t.Fatal(err)
@@ -198,7 +198,7 @@ func TestUnknownConditionsOfRoutes(t *testing.T) {
 				m.Headers = []*routev3.HeaderMatcher{withUnknown(&routev3.HeaderMatcher{Name: "a"})}
 			},
 		} {
-			if _, err := before.Reread(table(change), k); errorText(err) != want {
+			if _, err := before.Update(table(change), k); errorText(err) != want {
 				t.Errorf("policy %d: rejected because of %v, want %s", policy, err, want)
 			}
 		}
@@ -207,7 +207,7 @@ func TestUnknownConditionsOfRoutes(t *testing.T) {
 
 // TestUnknownFieldsOfUnchangedRoutesAreStillReported: what is not read again is told again.
 func TestUnknownFieldsOfUnchangedRoutesAreStillReported(t *testing.T) {
-	k := Kinds{Unknown: config.WarnUnknownFields}
+	k := Capabilities{UnknownFields: config.WarnUnknownFields}
 	m := &routev3.RouteConfiguration{Name: "r", VirtualHosts: []*routev3.VirtualHost{withUnknown(&routev3.VirtualHost{Name: "v", Domains: []string{"*"}, Routes: []*routev3.Route{{
 		Match:  &routev3.RouteMatch{PathSpecifier: &routev3.RouteMatch_Prefix{Prefix: "/"}},
 		Action: &routev3.Route_DirectResponse{DirectResponse: withUnknown(&routev3.DirectResponseAction{Status: 200})},
@@ -218,7 +218,7 @@ func TestUnknownFieldsOfUnchangedRoutesAreStillReported(t *testing.T) {
 	}
 	other := &routev3.VirtualHost{Name: "new", Domains: []string{"new"}}
 	m.VirtualHosts = append([]*routev3.VirtualHost{other}, m.VirtualHosts...)
-	second, err := first.Reread(marshaled(t, m), k)
+	second, err := first.Update(marshaled(t, m), k)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -236,7 +236,7 @@ func TestAFieldOfAnotherTypeIsUnknown(t *testing.T) {
 	body := marshaled(t, &clusterv3.Cluster{Name: "c", ConnectTimeout: nil})
 	body = protowire.AppendTag(body, 4, protowire.VarintType) // connect_timeout
 	body = protowire.AppendVarint(body, 1)
-	_, err := ReadCluster(body, Kinds{})
+	_, err := ReadCluster(body, Capabilities{})
 	const want = "unknown encoding of field 4 (connect_timeout) of envoy.config.cluster.v3.Cluster: expected a value of type message"
 	if errorText(err) != want {
 		t.Errorf("rejected because of %v, want %s", err, want)
@@ -245,27 +245,27 @@ func TestAFieldOfAnotherTypeIsUnknown(t *testing.T) {
 
 // TestUnknownFieldsInScalars: messages that hold one value have fields, too.
 func TestUnknownFieldsInScalars(t *testing.T) {
-	_, err := ReadCluster(marshaled(t, &clusterv3.Cluster{Name: "c", ConnectTimeout: withUnknown(durationpb.New(1))}), Kinds{})
+	_, err := ReadCluster(marshaled(t, &clusterv3.Cluster{Name: "c", ConnectTimeout: withUnknown(durationpb.New(1))}), Capabilities{})
 	const want = "connect_timeout: unknown field 9999 of google.protobuf.Duration: this build does not know it"
 	if errorText(err) != want {
 		t.Errorf("rejected because of %v, want %s", err, want)
 	}
 }
 
-// TestVeryManyUnknownFieldsAreNamedInPart: the reason stays short.
-func TestVeryManyUnknownFieldsAreNamedInPart(t *testing.T) {
+// TestUnknownFieldsReasonIsBounded: the reason stays short.
+func TestUnknownFieldsReasonIsBounded(t *testing.T) {
 	var b []byte
 	for n := range 100_000 {
-		b = protowire.AppendVarint(protowire.AppendTag(b, protowire.Number(aNewField+n), protowire.VarintType), 1)
+		b = protowire.AppendVarint(protowire.AppendTag(b, protowire.Number(unknownFieldNumber+n), protowire.VarintType), 1)
 	}
 	m := &clusterv3.Cluster{Name: "c"}
 	m.ProtoReflect().SetUnknown(b)
 	for range 3 {
 		m.HealthChecks = append(m.HealthChecks, withUnknown(&corev3.HealthCheck{}))
 	}
-	_, err := ReadCluster(marshaled(t, m), Kinds{})
-	var refused Refused
-	if !errors.As(err, &refused) || len(refused) < mostUnknown || len(refused) > 2*mostUnknown {
-		t.Errorf("got %d reasons, want %d and those of health checks", len(refused), mostUnknown)
+	_, err := ReadCluster(marshaled(t, m), Capabilities{})
+	var refused RejectedError
+	if !errors.As(err, &refused) || len(refused) < maxUnknownFields || len(refused) > 2*maxUnknownFields {
+		t.Errorf("got %d reasons, want %d and those of health checks", len(refused), maxUnknownFields)
 	}
 }

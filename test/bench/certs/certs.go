@@ -31,8 +31,8 @@ func (d Dir) Certificate() string { return filepath.Join(string(d), "own.pem") }
 // Key returns the path of the certificate's private key.
 func (d Dir) Key() string { return filepath.Join(string(d), "own.key") }
 
-// Both returns the path of the file with certificate and key, the format that haproxy reads.
-func (d Dir) Both() string { return filepath.Join(string(d), "both.pem") }
+// CertificateAndKey returns the path of the file with certificate and key, the format that haproxy reads.
+func (d Dir) CertificateAndKey() string { return filepath.Join(string(d), "both.pem") }
 
 // Write creates the files. The keys are ECDSA P-256; the certificates are valid for one day.
 func (d Dir) Write() error {
@@ -62,7 +62,7 @@ func (d Dir) Write() error {
 		os.WriteFile(d.CA(), pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: ca}), 0o600),
 		os.WriteFile(d.Certificate(), certText, 0o600),
 		os.WriteFile(d.Key(), keyText, 0o600),
-		os.WriteFile(d.Both(), append(certText, keyText...), 0o600),
+		os.WriteFile(d.CertificateAndKey(), append(certText, keyText...), 0o600),
 	)
 }
 

@@ -15,9 +15,9 @@ import (
 type bolt struct{ version byte }
 
 const (
-	boltAnswer  = 0 // types
-	boltRequest = 1
-	boltOneWay  = 2
+	boltResponse = 0 // types
+	boltRequest  = 1
+	boltOneWay   = 2
 
 	boltHeartbeat = 0 // commands
 	boltCall      = 1
@@ -40,17 +40,17 @@ func newBolt(name string, v bolt) *Protocol {
 		header:  boltHeader(pair{"sofa_head_target_service", service}, pair{"sofa_head_method_name", "echo"}, pair{"service", service}),
 		content: boltArguments(service, "echo", "", text),
 	}
-	answer := boltMessage{kind: boltAnswer, command: boltReturn, class: boltAnswerClass, content: boltValue(text)}
+	answer := boltMessage{kind: boltResponse, command: boltReturn, class: boltResponseClass, content: boltValue(text)}
 	p := &Protocol{
 		name: name, largestID: 1<<32 - 1,
-		wire:    v,
-		request: v.frame(call),
-		answer:  v.frame(answer),
-		ping:    v.frame(boltMessage{kind: boltRequest, command: boltHeartbeat, timeout: 3000}),
-		pong:    v.frame(boltMessage{kind: boltAnswer, command: boltHeartbeat}),
+		encoding: v,
+		request:  v.frame(call),
+		response: v.frame(answer),
+		ping:     v.frame(boltMessage{kind: boltRequest, command: boltHeartbeat, timeout: 3000}),
+		pong:     v.frame(boltMessage{kind: boltResponse, command: boltHeartbeat}),
 	}
-	p.requestAt = bytes.Index(p.request, []byte(text))
-	p.answerAt = bytes.Index(p.answer, []byte(text))
+	p.requestTextAt = bytes.Index(p.request, []byte(text))
+	p.responseTextAt = bytes.Index(p.response, []byte(text))
 	return p
 }
 
@@ -89,16 +89,16 @@ func (v bolt) frame(m boltMessage) []byte {
 	b = append(append(append(b, m.class...), m.header...), m.content...)
 	if v.version == 2 {
 		b = append(b, 0, 0, 0, 0)
-		v.seal(b, 0)
+		v.setID(b, 0)
 	}
 	return b
 }
 
-// idAt returns the offset of the id.
-func (v bolt) idAt() int { return 4 + int(v.version) }
+// idOffset returns the offset of the id.
+func (v bolt) idOffset() int { return 4 + int(v.version) }
 
-func (v bolt) seal(b []byte, id uint64) {
-	binary.BigEndian.PutUint32(b[v.idAt():], uint32(id))
+func (v bolt) setID(b []byte, id uint64) {
+	binary.BigEndian.PutUint32(b[v.idOffset():], uint32(id))
 	if v.version == 2 {
 		end := len(b) - crc32.Size
 		binary.BigEndian.PutUint32(b[end:], crc32.ChecksumIEEE(b[:end]))
@@ -107,10 +107,10 @@ func (v bolt) seal(b []byte, id uint64) {
 
 // boltLengths holds the lengths of the parts of a frame, in bytes.
 type boltLengths struct {
-	head  int
-	body  int // class, header and content
-	crc   int
-	whole int
+	head     int
+	body     int // class, header and content
+	checksum int
+	total    int
 }
 
 // measure reads the lengths from the frame header; known is false if the header is incomplete.
@@ -126,15 +126,15 @@ func (v bolt) measure(b []byte) (l boltLengths, known bool, err error) {
 	switch b[typeAt] {
 	case boltRequest, boltOneWay:
 		l.head += 2
-	case boltAnswer:
+	case boltResponse:
 	default:
 		return boltLengths{}, false, fmt.Errorf("a frame of type %d", b[typeAt])
 	}
 	if len(b) < l.head {
 		return boltLengths{}, false, nil
 	}
-	if v.version == 2 && b[v.idAt()+5]&boltChecksum != 0 {
-		l.crc = crc32.Size
+	if v.version == 2 && b[v.idOffset()+5]&boltChecksum != 0 {
+		l.checksum = crc32.Size
 	}
 	class, header := binary.BigEndian.Uint16(b[l.head-8:]), binary.BigEndian.Uint16(b[l.head-6:])
 	content := binary.BigEndian.Uint32(b[l.head-4:])
@@ -142,51 +142,51 @@ func (v bolt) measure(b []byte) (l boltLengths, known bool, err error) {
 		return boltLengths{}, false, fmt.Errorf("a content of %d bytes", content)
 	}
 	l.body = int(class) + int(header) + int(content)
-	l.whole = l.head + l.body + l.crc
+	l.total = l.head + l.body + l.checksum
 	return l, true, nil
 }
 
 func (v bolt) parse(b []byte) (n int, f Frame, err error) {
 	l, known, err := v.measure(b)
-	if err != nil || !known || len(b) < l.whole {
+	if err != nil || !known || len(b) < l.total {
 		return 0, Frame{}, err
 	}
-	b = b[:l.whole]
-	if end := l.head + l.body; l.crc > 0 && binary.BigEndian.Uint32(b[end:]) != crc32.ChecksumIEEE(b[:end]) {
+	b = b[:l.total]
+	if end := l.head + l.body; l.checksum > 0 && binary.BigEndian.Uint32(b[end:]) != crc32.ChecksumIEEE(b[:end]) {
 		return 0, Frame{}, errors.New("a checksum that does not fit")
 	}
-	f.ID = uint64(binary.BigEndian.Uint32(b[v.idAt():]))
+	f.ID = uint64(binary.BigEndian.Uint32(b[v.idOffset():]))
 	typeAt := int(v.version)
 	kind, command := b[typeAt], binary.BigEndian.Uint16(b[typeAt+1:])
 	body := b[l.head : l.head+l.body]
 	switch {
 	case kind == boltOneWay:
-		f.Kind = Notice
-		return l.whole, f, nil
+		f.Kind = OneWay
+		return l.total, f, nil
 	case kind == boltRequest && command == boltHeartbeat:
 		f.Kind = Ping
-		return l.whole, f, nil
+		return l.total, f, nil
 	case kind == boltRequest:
 		f.Kind = Request
-		f.Text, err = last(body, "")
+		f.Text, err = textBefore(body, "")
 	case command == boltHeartbeat:
 		f.Kind = Pong
-		return l.whole, f, nil
+		return l.total, f, nil
 	default:
-		f.Kind = Answer
+		f.Kind = Response
 		if status := binary.BigEndian.Uint16(b[l.head-10:]); status != 0 {
 			return 0, Frame{}, fmt.Errorf("an answer with status %d: %.300q", status, body)
 		}
-		f.Text, err = last(body, boltTrailer)
+		f.Text, err = textBefore(body, boltTrailer)
 	}
 	if err != nil {
 		return 0, Frame{}, err
 	}
-	return l.whole, f, nil
+	return l.total, f, nil
 }
 
-// last returns the Size bytes before the trailer.
-func last(body []byte, trailer string) ([]byte, error) {
+// textBefore returns the Size bytes before the trailer.
+func textBefore(body []byte, trailer string) ([]byte, error) {
 	text, found := bytes.CutSuffix(body, []byte(trailer))
 	if !found || len(text) < Size {
 		return nil, fmt.Errorf("a body that does not end with a string of %d bytes: %.300q", Size, body)

@@ -46,14 +46,14 @@ func newDubbo() *Protocol {
 	p := &Protocol{
 		name:      "dubbo",
 		largestID: 1<<64 - 1,
-		wire:      dubbo{},
+		encoding:  dubbo{},
 		request:   call.frame(),
-		answer:    dubboAnswer(text, pair{"dubbo", "2.0.2"}),
+		response:  dubboResponse(text, pair{"dubbo", "2.0.2"}),
 		ping:      dubboFrame(dubboRequest|dubboTwoWay|dubboEvent, 0, []byte("N")),
 		pong:      dubboFrame(dubboEvent, dubboOK, []byte("N")),
 	}
-	p.requestAt = bytes.Index(p.request, []byte(text))
-	p.answerAt = bytes.Index(p.answer, []byte(text))
+	p.requestTextAt = bytes.Index(p.request, []byte(text))
+	p.responseTextAt = bytes.Index(p.response, []byte(text))
 	return p
 }
 
@@ -65,8 +65,8 @@ func (c dubboCall) frame() []byte {
 	return dubboFrame(dubboRequest|dubboTwoWay, 0, appendMap(body, c.attachments))
 }
 
-// dubboAnswer encodes a response that returns the value.
-func dubboAnswer(value string, attachments ...pair) []byte {
+// dubboResponse encodes a response that returns the value.
+func dubboResponse(value string, attachments ...pair) []byte {
 	body := appendString([]byte{hessianZero + dubboValueAttached}, value)
 	return dubboFrame(0, dubboOK, appendMap(body, attachments))
 }
@@ -80,7 +80,7 @@ func dubboFrame(flags, status byte, body []byte) []byte {
 	return append(b, body...)
 }
 
-func (dubbo) seal(b []byte, id uint64) { binary.BigEndian.PutUint64(b[4:], id) }
+func (dubbo) setID(b []byte, id uint64) { binary.BigEndian.PutUint64(b[4:], id) }
 
 func (dubbo) parse(b []byte) (n int, f Frame, err error) {
 	if len(b) >= 2 && binary.BigEndian.Uint16(b) != dubboMagic {
@@ -106,7 +106,7 @@ func (dubbo) parse(b []byte) (n int, f Frame, err error) {
 	case flags&dubboRequest == 0 && status != dubboOK:
 		return 0, Frame{}, fmt.Errorf("an answer with status %d: %.300q", status, body)
 	case flags&dubboRequest == 0:
-		f.Kind = Answer
+		f.Kind = Response
 		f.Text, err = readDubboValue(body)
 	case flags&dubboTwoWay == 0:
 		return 0, Frame{}, errors.New("a request that wants no answer")
@@ -125,7 +125,7 @@ func dubboEventKind(flags byte) Kind {
 	case dubboRequest | dubboTwoWay:
 		return Ping
 	case dubboRequest:
-		return Notice
+		return OneWay
 	}
 	return Pong
 }

@@ -13,19 +13,19 @@ import "fmt"
 type Protocol struct {
 	name      string
 	largestID uint64
-	wire      wire
+	encoding  encoding
 	// Frames with id 0, the templates of the Append methods.
-	request, answer, ping, pong []byte
+	request, response, ping, pong []byte
 	// Offsets of the string in request and answer.
-	requestAt, answerAt int
+	requestTextAt, responseTextAt int
 }
 
-// wire implements the encoding of one protocol.
-type wire interface {
+// encoding implements the encoding of one protocol.
+type encoding interface {
 	// parse implements Protocol.Parse.
 	parse(b []byte) (n int, f Frame, err error)
-	// seal sets the id of a frame and the checksum, if the protocol has one.
-	seal(b []byte, id uint64)
+	// setID sets the id of a frame and the checksum, if the protocol has one.
+	setID(b []byte, id uint64)
 }
 
 // Kind is the purpose of a frame.
@@ -33,11 +33,11 @@ type Kind uint8
 
 // Kinds of frames.
 const (
-	Request Kind = iota // a call that expects a response
-	Answer              // a successful response to a call
-	Ping                // a heartbeat that expects a Pong
-	Pong                // the response to a heartbeat
-	Notice              // a one-way message, such as the announcement of a shutdown
+	Request  Kind = iota // a call that expects a response
+	Response             // a successful response to a call
+	Ping                 // a heartbeat that expects a Pong
+	Pong                 // the response to a heartbeat
+	OneWay               // a one-way message, such as the announcement of a shutdown
 )
 
 // Frame is a decoded frame.
@@ -87,14 +87,14 @@ func (p *Protocol) Name() string {
 	return p.name
 }
 
-// Starts reports whether b is the first byte of a frame of the protocol.
-func (p *Protocol) Starts(b byte) bool { return p.request[0] == b }
+// StartsWith reports whether b is the first byte of a frame of the protocol.
+func (p *Protocol) StartsWith(b byte) bool { return p.request[0] == b }
 
 // Parse decodes the frame at the start of b. n is its length, or 0 if the frame is incomplete.
 // Parse returns an error for a failed response and for any frame that a measurement does not
 // produce.
 func (p *Protocol) Parse(b []byte) (n int, f Frame, err error) {
-	n, f, err = p.wire.parse(b)
+	n, f, err = p.encoding.parse(b)
 	if err != nil {
 		err = fmt.Errorf("%s: %w", p.name, err)
 	}
@@ -105,34 +105,34 @@ func (p *Protocol) Parse(b []byte) (n int, f Frame, err error) {
 func (p *Protocol) AppendRequest(dst []byte, id uint64, t Text) []byte {
 	at := len(dst)
 	dst = append(dst, p.request...)
-	t.put(dst[at+p.requestAt:])
-	p.wire.seal(dst[at:], id)
+	t.put(dst[at+p.requestTextAt:])
+	p.encoding.setID(dst[at:], id)
 	return dst
 }
 
-// AppendAnswer appends a response with text, which must have Size bytes.
-func (p *Protocol) AppendAnswer(dst []byte, id uint64, text []byte) []byte {
+// AppendResponse appends a response with text, which must have Size bytes.
+func (p *Protocol) AppendResponse(dst []byte, id uint64, text []byte) []byte {
 	at := len(dst)
-	dst = append(dst, p.answer...)
-	copy(dst[at+p.answerAt:][:Size], text)
-	p.wire.seal(dst[at:], id)
+	dst = append(dst, p.response...)
+	copy(dst[at+p.responseTextAt:][:Size], text)
+	p.encoding.setID(dst[at:], id)
 	return dst
 }
 
 // AppendPing appends a heartbeat.
 func (p *Protocol) AppendPing(dst []byte, id uint64) []byte {
-	return p.appendSealed(dst, p.ping, id)
+	return p.appendWithID(dst, p.ping, id)
 }
 
 // AppendPong appends the response to a heartbeat.
 func (p *Protocol) AppendPong(dst []byte, id uint64) []byte {
-	return p.appendSealed(dst, p.pong, id)
+	return p.appendWithID(dst, p.pong, id)
 }
 
-func (p *Protocol) appendSealed(dst, frame []byte, id uint64) []byte {
+func (p *Protocol) appendWithID(dst, frame []byte, id uint64) []byte {
 	at := len(dst)
 	dst = append(dst, frame...)
-	p.wire.seal(dst[at:], id)
+	p.encoding.setID(dst[at:], id)
 	return dst
 }
 

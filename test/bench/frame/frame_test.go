@@ -33,15 +33,15 @@ func find(t *testing.T, name string) *Protocol {
 	return p
 }
 
-// sealed returns a copy of the frame with the id.
-func sealed(w wire, b []byte, id uint64) []byte {
+// withID returns a copy of the frame with the id.
+func withID(w encoding, b []byte, id uint64) []byte {
 	b = bytes.Clone(b)
-	w.seal(b, id)
+	w.setID(b, id)
 	return b
 }
 
-// TestBuildersWriteWhatPeersSent verifies that the encoders reproduce the captured frames.
-func TestBuildersWriteWhatPeersSent(t *testing.T) {
+// TestAppendMatchesCapturedFrames verifies that the encoders reproduce the captured frames.
+func TestAppendMatchesCapturedFrames(t *testing.T) {
 	user := "org.example.demo.UserService"
 	dubboRequest := dubboCall{
 		service: user, version: "1.0.0", method: "SayHello", argument: "world",
@@ -55,11 +55,11 @@ func TestBuildersWriteWhatPeersSent(t *testing.T) {
 		kind: boltRequest, command: boltCall, timeout: 3000, class: boltRequestClass,
 		header: boltHeader(pair{"service", hello}), content: boltArguments(hello, "sayHello", "0a0fe8f1", "peter"),
 	}
-	answer := boltMessage{kind: boltAnswer, command: boltReturn, class: boltAnswerClass, content: boltValue("hello peter !")}
+	answer := boltMessage{kind: boltResponse, command: boltReturn, class: boltResponseClass, content: boltValue("hello peter !")}
 	v1, v2 := bolt{version: 1}, bolt{version: 2}
 	tests := []struct {
 		file  string
-		wire  wire
+		wire  encoding
 		frame []byte
 		id    uint64
 	}{
@@ -77,14 +77,14 @@ func TestBuildersWriteWhatPeersSent(t *testing.T) {
 	for _, test := range tests {
 		t.Run(test.file, func(t *testing.T) {
 			want := captured(t, test.file)
-			if got := sealed(test.wire, test.frame, test.id); !bytes.Equal(got, want) {
+			if got := withID(test.wire, test.frame, test.id); !bytes.Equal(got, want) {
 				t.Errorf("built %x, want what was captured, %x", got, want)
 			}
 		})
 	}
 }
 
-func TestParseReadsWhatPeersSent(t *testing.T) {
+func TestParseCapturedFrames(t *testing.T) {
 	tests := []struct {
 		file string
 		kind Kind
@@ -92,7 +92,7 @@ func TestParseReadsWhatPeersSent(t *testing.T) {
 		text string
 	}{
 		{"dubbo-request", Request, 2, "world"},
-		{"dubbo-answer", Answer, 2, "hello world"},
+		{"dubbo-answer", Response, 2, "hello world"},
 		{"dubbo-ping", Ping, 0x4c, ""},
 		{"dubbo-pong", Pong, 0x4c, ""},
 		{"bolt-ping", Ping, 3, ""},
@@ -112,23 +112,23 @@ func TestParseReadsWhatPeersSent(t *testing.T) {
 	}
 }
 
-// TestFramesComeBack verifies that Parse decodes the frames that each protocol encodes.
-func TestFramesComeBack(t *testing.T) {
+// TestRoundTrip verifies that Parse decodes the frames that each protocol encodes.
+func TestRoundTrip(t *testing.T) {
 	text := Text{Hold: 0x0badcafe, Token: 0x0123456789abcdef}
 	for _, p := range All() {
 		t.Run(p.Name(), func(t *testing.T) {
 			for _, id := range []uint64{0, 1, 0x01020304, p.LargestID()} {
 				request := p.AppendRequest([]byte("before"), id, text)[len("before"):]
 				n, f, err := p.Parse(request)
-				if err != nil || n != len(request) || f.Kind != Request || f.ID != id || !p.Is(f.Text, text) {
+				if err != nil || n != len(request) || f.Kind != Request || f.ID != id || !p.HasText(f.Text, text) {
 					t.Fatalf("request %d: Parse = %d, %+v, %v", id, n, f, err)
 				}
 				if hold, err := ReadHold(f.Text); hold != text.Hold || err != nil {
 					t.Errorf("ReadHold(%.30q) = %#x, %v, want %#x", f.Text, hold, err, text.Hold)
 				}
-				answer := p.AppendAnswer([]byte("before"), id, f.Text)[len("before"):]
+				answer := p.AppendResponse([]byte("before"), id, f.Text)[len("before"):]
 				n, f, err = p.Parse(answer)
-				if err != nil || n != len(answer) || f.Kind != Answer || f.ID != id || !p.Is(f.Text, text) {
+				if err != nil || n != len(answer) || f.Kind != Response || f.ID != id || !p.HasText(f.Text, text) {
 					t.Fatalf("answer %d: Parse = %d, %+v, %v", id, n, f, err)
 				}
 				for kind, b := range map[Kind][]byte{Ping: p.AppendPing(nil, id), Pong: p.AppendPong(nil, id)} {
@@ -144,11 +144,11 @@ func TestFramesComeBack(t *testing.T) {
 	}
 }
 
-// TestNothingIsReadOfAPart verifies that Parse waits for the rest of an incomplete frame and
+// TestParseIncompleteFrame verifies that Parse waits for the rest of an incomplete frame and
 // ignores the bytes after a frame.
-func TestNothingIsReadOfAPart(t *testing.T) {
+func TestParseIncompleteFrame(t *testing.T) {
 	for _, p := range All() {
-		for _, b := range [][]byte{p.request, p.answer, p.ping, p.pong} {
+		for _, b := range [][]byte{p.request, p.response, p.ping, p.pong} {
 			for cut := range b {
 				if n, _, err := p.Parse(b[:cut]); n != 0 || err != nil {
 					t.Fatalf("%s: Parse of %d bytes of %d = %d, %v, want 0 and no error", p.Name(), cut, len(b), n, err)
@@ -161,26 +161,26 @@ func TestNothingIsReadOfAPart(t *testing.T) {
 	}
 }
 
-func TestAnotherStringIsSeen(t *testing.T) {
+func TestHasText(t *testing.T) {
 	p := find(t, "dubbo")
 	text := Text{Hold: 1, Token: 2}
-	right := p.AppendRequest(nil, 0, text)[p.requestAt:][:Size]
-	if !p.Is(right, text) {
+	right := p.AppendRequest(nil, 0, text)[p.requestTextAt:][:Size]
+	if !p.HasText(right, text) {
 		t.Fatalf("%.40q is not that of %+v", right, text)
 	}
 	for at := range right {
 		wrong := bytes.Clone(right)
 		wrong[at] ^= 1
-		if p.Is(wrong, text) {
+		if p.HasText(wrong, text) {
 			t.Errorf("byte %d was changed and is not missed", at)
 		}
 	}
 	for _, other := range []Text{{Hold: 1, Token: 3}, {Hold: 2, Token: 2}} {
-		if p.Is(right, other) {
+		if p.HasText(right, other) {
 			t.Errorf("%.40q is that of %+v too", right, other)
 		}
 	}
-	if p.Is(right[:Size-1], text) {
+	if p.HasText(right[:Size-1], text) {
 		t.Error("a shorter string is taken")
 	}
 	for _, text := range []string{"", strings.Repeat("x", Size)} {
@@ -190,7 +190,7 @@ func TestAnotherStringIsSeen(t *testing.T) {
 	}
 }
 
-func TestParseRefuses(t *testing.T) {
+func TestParseErrors(t *testing.T) {
 	of := func(name string, change func(p *Protocol) []byte) func() (*Protocol, []byte) {
 		return func() (*Protocol, []byte) {
 			p := find(t, name)
@@ -208,19 +208,19 @@ func TestParseRefuses(t *testing.T) {
 		fails string
 	}{
 		{"dubbo: other bytes", of("dubbo", func(*Protocol) []byte { return []byte("HTTP/1.1") }), "begins with 4854"},
-		{"dubbo: a long body", of("dubbo", func(p *Protocol) []byte { return set(p.answer, 12, 0x7f) }), "a body of 21"},
-		{"dubbo: a failure", of("dubbo", func(p *Protocol) []byte { return set(p.answer, 3, 100) }), "status 100"},
+		{"dubbo: a long body", of("dubbo", func(p *Protocol) []byte { return set(p.response, 12, 0x7f) }), "a body of 21"},
+		{"dubbo: a failure", of("dubbo", func(p *Protocol) []byte { return set(p.response, 3, 100) }), "status 100"},
 		{"dubbo: an exception", of("dubbo", func(*Protocol) []byte { return captured(t, "dubbo-exception") }), "without a value"},
 		{"dubbo: one way", of("dubbo", func(p *Protocol) []byte { return set(p.request, 2, 0x82) }), "wants no answer"},
-		{"dubbo: no value", of("dubbo", func(p *Protocol) []byte { return set(p.answer, 16, 0x90) }), "without a value"},
+		{"dubbo: no value", of("dubbo", func(p *Protocol) []byte { return set(p.response, 16, 0x90) }), "without a value"},
 		{"dubbo: no string", of("dubbo", func(p *Protocol) []byte { return set(p.request, 16, 'T') }), "not a string"},
-		{"dubbo: a string too long", of("dubbo", func(p *Protocol) []byte { return set(p.answer, 18, 0x70) }), "a string of 28"},
+		{"dubbo: a string too long", of("dubbo", func(p *Protocol) []byte { return set(p.response, 18, 0x70) }), "a string of 28"},
 		{"bolt: other bytes", of("bolt", func(*Protocol) []byte { return []byte("x") }), "begins with 0x78"},
 		{"bolt: another type", of("bolt", func(p *Protocol) []byte { return set(p.request, 1, 7) }), "of type 7"},
-		{"bolt: a failure", of("bolt", func(p *Protocol) []byte { return set(p.answer, 10, 0, 6) }), "status 6"},
-		{"bolt: a long content", of("bolt", func(p *Protocol) []byte { return set(p.answer, 16, 1) }), "a content of 167"},
-		{"bolt: another trailer", of("bolt", func(p *Protocol) []byte { return set(p.answer, len(p.answer)-1, 'F') }), "does not end with"},
-		{"boltv2: another checksum", of("boltv2", func(p *Protocol) []byte { return set(p.answer, 300, '!') }), "checksum"},
+		{"bolt: a failure", of("bolt", func(p *Protocol) []byte { return set(p.response, 10, 0, 6) }), "status 6"},
+		{"bolt: a long content", of("bolt", func(p *Protocol) []byte { return set(p.response, 16, 1) }), "a content of 167"},
+		{"bolt: another trailer", of("bolt", func(p *Protocol) []byte { return set(p.response, len(p.response)-1, 'F') }), "does not end with"},
+		{"boltv2: another checksum", of("boltv2", func(p *Protocol) []byte { return set(p.response, 300, '!') }), "checksum"},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
@@ -232,26 +232,26 @@ func TestParseRefuses(t *testing.T) {
 	}
 }
 
-func TestNoticesAreTold(t *testing.T) {
+func TestParseOneWay(t *testing.T) {
 	readOnly := dubboFrame(dubboRequest|dubboEvent, 0, []byte("\x01R"))
 	v := bolt{version: 1}
 	away := v.frame(boltMessage{kind: boltRequest, command: 100})
 	away[1] = boltOneWay
 	for name, b := range map[string][]byte{"dubbo": readOnly, "bolt": away} {
-		if n, f, err := find(t, name).Parse(b); err != nil || n != len(b) || f.Kind != Notice {
+		if n, f, err := find(t, name).Parse(b); err != nil || n != len(b) || f.Kind != OneWay {
 			t.Errorf("%s: Parse(%x) = %d, %+v, %v, want a notice", name, b, n, f, err)
 		}
 	}
 }
 
-func TestFirstBytesTellProtocolsApart(t *testing.T) {
+func TestFirstBytesDiffer(t *testing.T) {
 	for _, p := range All() {
 		for _, other := range All() {
-			if got := other.Starts(p.request[0]); got != (p.Name() == other.Name()) {
+			if got := other.StartsWith(p.request[0]); got != (p.Name() == other.Name()) {
 				t.Errorf("%s starts with the first byte of %s: %v", other.Name(), p.Name(), got)
 			}
 		}
-		if p.Starts('G') || p.Starts('P') {
+		if p.StartsWith('G') || p.StartsWith('P') {
 			t.Errorf("%s starts as a GET or POST does", p.Name())
 		}
 	}
@@ -260,7 +260,7 @@ func TestFirstBytesTellProtocolsApart(t *testing.T) {
 	}
 }
 
-func TestSendingAndReadingDoNotAllocate(t *testing.T) {
+func TestAppendAndParseDoNotAllocate(t *testing.T) {
 	for _, p := range All() {
 		b := make([]byte, 0, 8<<10)
 		text := Text{Token: 7}
@@ -270,8 +270,8 @@ func TestSendingAndReadingDoNotAllocate(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			b = p.AppendAnswer(b, 1, f.Text)
-			if _, err := ReadHold(f.Text); err != nil || !p.Is(f.Text, text) {
+			b = p.AppendResponse(b, 1, f.Text)
+			if _, err := ReadHold(f.Text); err != nil || !p.HasText(f.Text, text) {
 				t.Fatal("not the string")
 			}
 		}); n > 0 {

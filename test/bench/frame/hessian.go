@@ -11,19 +11,19 @@ const hessianZero = 0x90
 
 // Maximum lengths, in bytes, of strings whose length takes one byte and ten bits.
 const (
-	tinyString  = 31
-	shortString = 1023
+	maxTinyString  = 31
+	maxShortString = 1023
 )
 
-// errString reports a string that a measurement does not send.
-var errString = errors.New("not a string in one piece")
+// errNotString reports a string that a measurement does not send.
+var errNotString = errors.New("not a string in one piece")
 
 // appendString appends an ASCII string of less than 64 KB; each byte counts as one character.
 func appendString(b []byte, s string) []byte {
 	switch n := len(s); {
-	case n <= tinyString:
+	case n <= maxTinyString:
 		b = append(b, byte(n))
-	case n <= shortString:
+	case n <= maxShortString:
 		b = append(b, 0x30+byte(n>>8), byte(n))
 	default:
 		b = append(b, 'S', byte(n>>8), byte(n))
@@ -35,14 +35,14 @@ func appendString(b []byte, s string) []byte {
 func readString(b []byte) (s, rest []byte, err error) {
 	var head, n int
 	switch {
-	case len(b) > 0 && b[0] <= tinyString:
+	case len(b) > 0 && b[0] <= maxTinyString:
 		head, n = 1, int(b[0])
 	case len(b) > 1 && b[0] >= 0x30 && b[0] <= 0x33:
 		head, n = 2, int(b[0]-0x30)<<8|int(b[1])
 	case len(b) > 2 && b[0] == 'S':
 		head, n = 3, int(binary.BigEndian.Uint16(b[1:]))
 	default:
-		return nil, nil, fmt.Errorf("%w: %.20q", errString, b)
+		return nil, nil, fmt.Errorf("%w: %.20q", errNotString, b)
 	}
 	if len(b) < head+n {
 		return nil, nil, fmt.Errorf("a string of %d bytes in %d", n, len(b)-head)

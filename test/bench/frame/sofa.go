@@ -4,8 +4,8 @@ import "encoding/binary"
 
 // Class names that SOFARPC writes into Bolt frames.
 const (
-	boltRequestClass = "com.alipay.sofa.rpc.core.request.SofaRequest"
-	boltAnswerClass  = "com.alipay.sofa.rpc.core.response.SofaResponse"
+	boltRequestClass  = "com.alipay.sofa.rpc.core.request.SofaRequest"
+	boltResponseClass = "com.alipay.sofa.rpc.core.response.SofaResponse"
 )
 
 // boltHeader encodes the pairs as a Bolt header.
@@ -39,7 +39,7 @@ func boltArguments(service, method, trace, argument string) []byte {
 
 // boltValue encodes the content of a response with a string.
 func boltValue(value string) []byte {
-	b := appendClass(nil, boltAnswerClass, "isError", "errorMsg", "appResponse", "responseProps")
+	b := appendClass(nil, boltResponseClass, "isError", "errorMsg", "appResponse", "responseProps")
 	return append(appendSofa(append(b, 'F', 'N'), value), boltTrailer...)
 }
 
@@ -58,7 +58,7 @@ func appendClass(b []byte, name string, fields ...string) []byte {
 // appendSofa appends a string in SOFA's older Hessian, which has only the one-byte and the two-byte
 // length.
 func appendSofa(b []byte, s string) []byte {
-	if len(s) <= tinyString {
+	if len(s) <= maxTinyString {
 		b = append(b, byte(len(s)))
 	} else {
 		b = append(b, 'S', byte(len(s)>>8), byte(len(s)))

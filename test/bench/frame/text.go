@@ -20,24 +20,24 @@ type Text struct {
 const (
 	holdDigits  = 8
 	tokenDigits = 16
-	headSize    = holdDigits + tokenDigits
+	prefixSize  = holdDigits + tokenDigits
 )
 
 // put writes both values to the beginning of b.
 func (t Text) put(b []byte) {
 	putHex(b[:holdDigits], uint64(t.Hold))
-	putHex(b[holdDigits:headSize], t.Token)
+	putHex(b[holdDigits:prefixSize], t.Token)
 }
 
-// Is reports whether text is the complete string of t.
-func (p *Protocol) Is(text []byte, t Text) bool {
+// HasText reports whether text is the complete string of t.
+func (p *Protocol) HasText(text []byte, t Text) bool {
 	if len(text) != Size {
 		return false
 	}
-	var head [headSize]byte
+	var head [prefixSize]byte
 	t.put(head[:])
-	return bytes.Equal(text[:headSize], head[:]) &&
-		bytes.Equal(text[headSize:], p.request[p.requestAt+headSize:][:Size-headSize])
+	return bytes.Equal(text[:prefixSize], head[:]) &&
+		bytes.Equal(text[prefixSize:], p.request[p.requestTextAt+prefixSize:][:Size-prefixSize])
 }
 
 // ReadHold returns Text.Hold of the string of a request.

@@ -51,7 +51,7 @@ func Message(size int) []byte {
 // Check returns an error if the headers or trailers of a response do not report success.
 func Check(s *Stream, f Fields, grpc, end bool) error {
 	switch {
-	case !s.Head && f.Status != "200":
+	case !s.HeadersReceived && f.Status != "200":
 		return fmt.Errorf("an answer with the status %q", f.Status)
 	case grpc && end && f.GRPCStatus != "0":
 		return fmt.Errorf("an answer of gRPC with the status %q", f.GRPCStatus)

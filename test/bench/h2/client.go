@@ -7,31 +7,31 @@ import (
 
 // Client is a blocking HTTP/2 client on one connection.
 type Client struct {
-	conn   net.Conn
-	http2  *Conn
-	in     []byte // an incomplete frame
-	answer int    // bytes of the response body
-	done   bool
+	conn     net.Conn
+	http2    *Conn
+	in       []byte // an incomplete frame
+	bodySize int    // bytes of the response body
+	done     bool
 }
 
 // Connect starts HTTP/2 on a new connection and waits for the settings of the server.
 func Connect(conn net.Conn) (*Client, error) {
 	c := &Client{conn: conn}
 	c.http2 = NewClient(c)
-	return c, c.until(func() bool { return c.http2.Ready })
+	return c, c.runUntil(func() bool { return c.http2.Ready })
 }
 
 // Get sends a request for a path, with one message of size bytes if it is a gRPC path, and returns
 // the size of the response body.
 func (c *Client) Get(path string, size int) (n int, err error) {
-	c.done, c.answer = false, 0
+	c.done, c.bodySize = false, 0
 	grpc := IsGRPC(path)
 	s := c.http2.Open(c.http2.Encode(Request(path)...), !grpc)
 	if grpc {
-		c.http2.Send(s, Message(size), true, nil)
+		c.http2.SendData(s, Message(size), true, nil)
 	}
-	err = c.until(func() bool { return c.done })
-	return c.answer, err
+	err = c.runUntil(func() bool { return c.done })
+	return c.bodySize, err
 }
 
 // Hold opens n streams that the origin does not respond to.
@@ -48,8 +48,8 @@ func (c *Client) flush() error {
 	return err
 }
 
-// until writes and reads until the condition is true.
-func (c *Client) until(is func() bool) error {
+// runUntil writes and reads until the condition is true.
+func (c *Client) runUntil(is func() bool) error {
 	buffer := make([]byte, 32<<10)
 	for {
 		if err := c.flush(); err != nil {
@@ -71,21 +71,21 @@ func (c *Client) until(is func() bool) error {
 	}
 }
 
-// Fields implements Handler.
-func (c *Client) Fields(s *Stream, f Fields, end bool) error {
+// OnFields implements Handler.
+func (c *Client) OnFields(s *Stream, f Fields, end bool) error {
 	c.done = c.done || end
 	return Check(s, f, f.GRPCStatus != "", end)
 }
 
-// Data implements Handler.
-func (c *Client) Data(_ *Stream, b []byte, end bool) error {
-	c.answer += len(b)
+// OnData implements Handler.
+func (c *Client) OnData(_ *Stream, b []byte, end bool) error {
+	c.bodySize += len(b)
 	c.done = c.done || end
 	return nil
 }
 
-// Ask connects, requests a path and returns an error unless the response body has want bytes.
-func Ask(conn net.Conn, path string, message, want int) error {
+// RequestOnce connects, requests a path and returns an error unless the response body has want bytes.
+func RequestOnce(conn net.Conn, path string, message, want int) error {
 	c, err := Connect(conn)
 	if err != nil {
 		return err

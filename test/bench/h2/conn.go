@@ -15,14 +15,14 @@ import (
 // Preface is the client connection preface.
 const Preface = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 
-// Window is the receive window of each stream in bytes, and streamsEach the maximum number of
+// Window is the receive window of each stream in bytes, and maxStreams the maximum number of
 // concurrent streams that the server allows.
 const (
-	Window      = 4 << 20
-	streamsEach = 100_000
-	connWindow  = 1 << 30
-	maxFrame    = 16 << 10 // maximum payload of a frame, in both directions
-	head        = 9        // bytes of a frame header
+	Window          = 4 << 20
+	maxStreams      = 100_000
+	connWindow      = 1 << 30
+	maxFrame        = 16 << 10 // maximum payload of a frame, in both directions
+	frameHeaderSize = 9        // bytes of a frame header
 )
 
 // Frame types, flags and settings of RFC 9113.
@@ -59,27 +59,27 @@ type Fields struct {
 
 // Handler receives the events of a connection. An error that it returns ends the connection.
 type Handler interface {
-	// Fields is called for the headers of a stream, and for the trailers if s.Head is already true.
+	// OnFields is called for the headers of a stream, and for the trailers if s.Head is already true.
 	// end is true if the section ends the stream.
-	Fields(s *Stream, f Fields, end bool) error
-	// Data is called for a part of the body. b is valid only during the call.
-	Data(s *Stream, b []byte, end bool) error
+	OnFields(s *Stream, f Fields, end bool) error
+	// OnData is called for a part of the body. b is valid only during the call.
+	OnData(s *Stream, b []byte, end bool) error
 }
 
 // Stream is an open stream. The Handler owns Path and Slot. Conn sets Head and adds to Received.
 type Stream struct {
-	Path     string
-	Slot     int // used by the load generator: the slot of the request
-	Received int // bytes of the body
-	Head     bool
+	Path            string
+	Slot            int // used by the load generator: the slot of the request
+	Received        int // bytes of the body
+	HeadersReceived bool
 
-	id       uint32
-	window   int64 // bytes that may be sent
-	consumed int   // bytes received since the last window update
-	pending  []byte
-	trailers []byte // encoded trailers; nil: the last DATA frame ends the stream
-	ends     bool   // the stream ends after pending
-	blocked  bool   // the stream is in Conn.blocked
+	id        uint32
+	window    int64 // bytes that may be sent
+	consumed  int   // bytes received since the last window update
+	pending   []byte
+	trailers  []byte // encoded trailers; nil: the last DATA frame ends the stream
+	endStream bool   // the stream ends after pending
+	blocked   bool   // the stream is in Conn.blocked
 }
 
 // Conn is one side of a connection. It appends its output to Out; the owner writes Out to the
@@ -89,17 +89,17 @@ type Conn struct {
 	Ready   bool // the settings of the other side have arrived
 	Streams map[uint32]*Stream
 
-	handler  Handler
-	server   bool
-	next     uint32 // the id of the client's next stream
-	window   int64  // bytes that may be sent
-	initial  int64  // initial send window of new streams
-	consumed int    // bytes received since the last window update
-	blocked  []*Stream
-	free     []*Stream
-	block    []byte // field block that CONTINUATION frames complete
-	blockEnd bool   // END_STREAM was set on the HEADERS frame of block
-	blockID  uint32
+	handler       Handler
+	server        bool
+	nextID        uint32 // the id of the client's next stream
+	window        int64  // bytes that may be sent
+	initialWindow int64  // initial send window of new streams
+	consumed      int    // bytes received since the last window update
+	blocked       []*Stream
+	free          []*Stream
+	block         []byte // field block that CONTINUATION frames complete
+	blockEnd      bool   // END_STREAM was set on the HEADERS frame of block
+	blockID       uint32
 
 	decoder *hpack.Decoder
 	fields  Fields
@@ -110,9 +110,9 @@ type Conn struct {
 // NewClient returns the client side.
 func NewClient(h Handler) *Conn {
 	c := newConn(h)
-	c.next = 1
+	c.nextID = 1
 	c.Out = append(c.Out, Preface...)
-	c.greet(settingPush, 0)
+	c.sendSettings(settingPush, 0)
 	return c
 }
 
@@ -120,19 +120,19 @@ func NewClient(h Handler) *Conn {
 func NewServer(h Handler) *Conn {
 	c := newConn(h)
 	c.server = true
-	c.greet(settingMaxStreams, streamsEach)
+	c.sendSettings(settingMaxStreams, maxStreams)
 	return c
 }
 
 func newConn(h Handler) *Conn {
-	c := &Conn{handler: h, window: defaultWindow, initial: defaultWindow, Streams: map[uint32]*Stream{}}
-	c.decoder = hpack.NewDecoder(4096, c.field)
+	c := &Conn{handler: h, window: defaultWindow, initialWindow: defaultWindow, Streams: map[uint32]*Stream{}}
+	c.decoder = hpack.NewDecoder(4096, c.storeField)
 	c.encoder = hpack.NewEncoder(&c.encoded)
 	return c
 }
 
-// field stores a field that the decoder emits.
-func (c *Conn) field(f hpack.HeaderField) {
+// storeField stores a field that the decoder emits.
+func (c *Conn) storeField(f hpack.HeaderField) {
 	switch f.Name {
 	case ":path":
 		c.fields.Path = f.Value
@@ -143,8 +143,8 @@ func (c *Conn) field(f hpack.HeaderField) {
 	}
 }
 
-func (c *Conn) greet(setting uint16, value uint32) {
-	c.frame(12, typeSettings, 0, 0)
+func (c *Conn) sendSettings(setting uint16, value uint32) {
+	c.appendFrameHeader(12, typeSettings, 0, 0)
 	c.Out = binary.BigEndian.AppendUint16(c.Out, setting)
 	c.Out = binary.BigEndian.AppendUint32(c.Out, value)
 	c.Out = binary.BigEndian.AppendUint16(c.Out, settingInitialWindow)
@@ -152,14 +152,14 @@ func (c *Conn) greet(setting uint16, value uint32) {
 	c.windowUpdate(0, connWindow-defaultWindow)
 }
 
-// frame appends a frame header.
-func (c *Conn) frame(length int, kind, flags byte, stream uint32) {
+// appendFrameHeader appends a frame header.
+func (c *Conn) appendFrameHeader(length int, kind, flags byte, stream uint32) {
 	c.Out = append(c.Out, byte(length>>16), byte(length>>8), byte(length), kind, flags)
 	c.Out = binary.BigEndian.AppendUint32(c.Out, stream)
 }
 
 func (c *Conn) windowUpdate(stream uint32, n int) {
-	c.frame(4, typeWindowUpdate, 0, stream)
+	c.appendFrameHeader(4, typeWindowUpdate, 0, stream)
 	c.Out = binary.BigEndian.AppendUint32(c.Out, uint32(n))
 }
 
@@ -175,41 +175,41 @@ func (c *Conn) Encode(fields ...hpack.HeaderField) []byte {
 
 // Open opens a stream with an encoded field block. end is true if the request has no body.
 func (c *Conn) Open(block []byte, end bool) *Stream {
-	s := c.newStream(c.next)
-	c.next += 2
-	c.Head(s, block, end)
+	s := c.newStream(c.nextID)
+	c.nextID += 2
+	c.SendHeaders(s, block, end)
 	return s
 }
 
-// Head sends an encoded field block, which must fit into one frame.
-func (c *Conn) Head(s *Stream, block []byte, end bool) {
+// SendHeaders sends an encoded field block, which must fit into one frame.
+func (c *Conn) SendHeaders(s *Stream, block []byte, end bool) {
 	flags := byte(flagEndHeaders)
 	if end {
 		flags |= flagEndStream
 	}
-	c.frame(len(block), typeHeaders, flags, s.id)
+	c.appendFrameHeader(len(block), typeHeaders, flags, s.id)
 	c.Out = append(c.Out, block...)
 }
 
-// Send sends a part of the body: now as far as the windows allow, the rest when window updates
+// SendData sends a part of the body: now as far as the windows allow, the rest when window updates
 // arrive. The caller must not change b until it is sent. end is true for the last part; trailers,
 // if any, follow it. Trailers must not use the dynamic table, because other blocks may be sent
 // before them.
-func (c *Conn) Send(s *Stream, b []byte, end bool, trailers []byte) {
+func (c *Conn) SendData(s *Stream, b []byte, end bool, trailers []byte) {
 	if len(s.pending) > 0 {
 		s.pending = append(s.pending, b...)
 	} else {
 		s.pending = b
 	}
-	s.ends, s.trailers = end, trailers
-	c.push(s)
+	s.endStream, s.trailers = end, trailers
+	c.flushStream(s)
 }
 
 // Blocked reports whether a part of the stream waits for a window update.
 func (s *Stream) Blocked() bool { return len(s.pending) > 0 }
 
-// push sends as much as the windows allow.
-func (c *Conn) push(s *Stream) {
+// flushStream sends as much as the windows allow.
+func (c *Conn) flushStream(s *Stream) {
 	for len(s.pending) > 0 {
 		n := int(min(int64(len(s.pending)), maxFrame, c.window, s.window))
 		if n <= 0 {
@@ -220,30 +220,30 @@ func (c *Conn) push(s *Stream) {
 			return
 		}
 		flags := byte(0)
-		if s.ends && s.trailers == nil && n == len(s.pending) {
+		if s.endStream && s.trailers == nil && n == len(s.pending) {
 			flags = flagEndStream
 		}
-		c.frame(n, typeData, flags, s.id)
+		c.appendFrameHeader(n, typeData, flags, s.id)
 		c.Out = append(c.Out, s.pending[:n]...)
 		s.pending = s.pending[n:]
 		c.window -= int64(n)
 		s.window -= int64(n)
 	}
-	if s.ends && s.trailers != nil {
-		c.Head(s, s.trailers, true)
+	if s.endStream && s.trailers != nil {
+		c.SendHeaders(s, s.trailers, true)
 	}
-	if s.ends && c.server {
-		c.drop(s)
+	if s.endStream && c.server {
+		c.removeStream(s)
 	}
 }
 
-// pushAll resumes the blocked streams.
-func (c *Conn) pushAll() {
+// flushBlocked resumes the blocked streams.
+func (c *Conn) flushBlocked() {
 	waited := c.blocked
 	c.blocked = nil
 	for _, s := range waited {
 		s.blocked = false
-		c.push(s)
+		c.flushStream(s)
 	}
 }
 
@@ -255,13 +255,13 @@ func (c *Conn) newStream(id uint32) *Stream {
 	} else {
 		s = &Stream{}
 	}
-	s.id, s.window = id, c.initial
+	s.id, s.window = id, c.initialWindow
 	c.Streams[id] = s
 	return s
 }
 
-// drop removes a stream that both sides have ended.
-func (c *Conn) drop(s *Stream) {
+// removeStream removes a stream that both sides have ended.
+func (c *Conn) removeStream(s *Stream) {
 	delete(c.Streams, s.id)
 	s.pending = nil
 	if !s.blocked {
@@ -275,27 +275,27 @@ var ErrGoAway = errors.New("the peer is going away")
 // Receive processes the complete frames of data and returns the rest, which the caller puts before
 // the next data.
 func (c *Conn) Receive(data []byte) (rest []byte, err error) {
-	for len(data) >= head {
+	for len(data) >= frameHeaderSize {
 		length := int(data[0])<<16 | int(data[1])<<8 | int(data[2])
 		if length > maxFrame {
 			return nil, fmt.Errorf("a frame of %d bytes, want at most %d", length, maxFrame)
 		}
-		if len(data) < head+length {
+		if len(data) < frameHeaderSize+length {
 			break
 		}
 		id := binary.BigEndian.Uint32(data[5:]) & (1<<31 - 1)
-		if err := c.take(data[3], data[4], id, data[head:head+length]); err != nil {
+		if err := c.handleFrame(data[3], data[4], id, data[frameHeaderSize:frameHeaderSize+length]); err != nil {
 			return nil, fmt.Errorf("frame of type %d on stream %d: %w", data[3], id, err)
 		}
-		data = data[head+length:]
+		data = data[frameHeaderSize+length:]
 	}
 	return data, nil
 }
 
-func (c *Conn) take(kind, flags byte, id uint32, b []byte) error {
+func (c *Conn) handleFrame(kind, flags byte, id uint32, b []byte) error {
 	switch kind {
 	case typeData:
-		return c.data(flags, id, b)
+		return c.handleData(flags, id, b)
 	case typeHeaders:
 		if flags&flagPadded != 0 {
 			b = b[1 : len(b)-int(b[0])]
@@ -304,24 +304,24 @@ func (c *Conn) take(kind, flags byte, id uint32, b []byte) error {
 			b = b[5:]
 		}
 		c.block, c.blockID, c.blockEnd = append(c.block[:0], b...), id, flags&flagEndStream != 0
-		return c.headers(flags)
+		return c.handleHeaders(flags)
 	case typeContinuation:
 		c.block = append(c.block, b...)
-		return c.headers(flags)
+		return c.handleHeaders(flags)
 	case typeReset:
 		if !c.server {
 			return fmt.Errorf("it was reset with code %d", binary.BigEndian.Uint32(b))
 		}
 		if s := c.Streams[id]; s != nil {
-			c.drop(s)
+			c.removeStream(s)
 		}
 	case typeSettings:
 		if flags&flagAck == 0 {
-			c.settings(b)
+			c.handleSettings(b)
 		}
 	case typePing:
 		if flags&flagAck == 0 {
-			c.frame(len(b), typePing, flagAck, 0)
+			c.appendFrameHeader(len(b), typePing, flagAck, 0)
 			c.Out = append(c.Out, b...)
 		}
 	case typeGoAway:
@@ -335,12 +335,12 @@ func (c *Conn) take(kind, flags byte, id uint32, b []byte) error {
 		} else if s := c.Streams[id]; s != nil {
 			s.window += n
 		}
-		c.pushAll()
+		c.flushBlocked()
 	}
 	return nil
 }
 
-func (c *Conn) settings(b []byte) {
+func (c *Conn) handleSettings(b []byte) {
 	for ; len(b) >= 6; b = b[6:] {
 		value := binary.BigEndian.Uint32(b[2:])
 		switch binary.BigEndian.Uint16(b) {
@@ -348,18 +348,18 @@ func (c *Conn) settings(b []byte) {
 			c.encoder.SetMaxDynamicTableSizeLimit(value)
 		case settingInitialWindow:
 			for _, s := range c.Streams {
-				s.window += int64(value) - c.initial
+				s.window += int64(value) - c.initialWindow
 			}
-			c.initial = int64(value)
+			c.initialWindow = int64(value)
 		}
 	}
-	c.frame(0, typeSettings, flagAck, 0)
+	c.appendFrameHeader(0, typeSettings, flagAck, 0)
 	c.Ready = true
-	c.pushAll()
+	c.flushBlocked()
 }
 
-// headers decodes the field block once it is complete.
-func (c *Conn) headers(flags byte) error {
+// handleHeaders decodes the field block once it is complete.
+func (c *Conn) handleHeaders(flags byte) error {
 	if flags&flagEndHeaders == 0 {
 		return nil
 	}
@@ -378,15 +378,15 @@ func (c *Conn) headers(flags byte) error {
 		s = c.newStream(c.blockID)
 	}
 	fields, end := c.fields, c.blockEnd
-	err := c.handler.Fields(s, fields, end)
-	s.Head = true
+	err := c.handler.OnFields(s, fields, end)
+	s.HeadersReceived = true
 	if end && !c.server {
-		c.drop(s)
+		c.removeStream(s)
 	}
 	return err
 }
 
-func (c *Conn) data(flags byte, id uint32, b []byte) error {
+func (c *Conn) handleData(flags byte, id uint32, b []byte) error {
 	size := len(b)
 	if flags&flagPadded != 0 {
 		b = b[1 : len(b)-int(b[0])]
@@ -405,9 +405,9 @@ func (c *Conn) data(flags byte, id uint32, b []byte) error {
 		s.consumed = 0
 	}
 	s.Received += len(b)
-	err := c.handler.Data(s, b, end)
+	err := c.handler.OnData(s, b, end)
 	if end && !c.server {
-		c.drop(s)
+		c.removeStream(s)
 	}
 	return err
 }

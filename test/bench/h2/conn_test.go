@@ -6,42 +6,42 @@ import (
 	"testing"
 )
 
-// ends holds a client and a server.
-type ends struct {
+// connPair holds a client and a server.
+type connPair struct {
 	*testing.T
 	client, server *Conn
 	fromClient     []byte // an incomplete frame in transit
 	fromServer     []byte
 }
 
-// side records the events of one Conn and lets a test respond to them.
-type side struct {
-	heard []string
-	on    func(s *Stream, b []byte, end bool)
+// recorder records the events of one Conn and lets a test respond to them.
+type recorder struct {
+	events []string
+	onData func(s *Stream, b []byte, end bool)
 }
 
-func (h *side) Fields(s *Stream, f Fields, end bool) error {
-	h.heard = append(h.heard, fmt.Sprintf("fields path=%s status=%s grpc=%s end=%v", f.Path, f.Status, f.GRPCStatus, end))
+func (h *recorder) OnFields(s *Stream, f Fields, end bool) error {
+	h.events = append(h.events, fmt.Sprintf("fields path=%s status=%s grpc=%s end=%v", f.Path, f.Status, f.GRPCStatus, end))
 	if f.Path != "" {
 		s.Path = f.Path
 	}
-	if h.on != nil {
-		h.on(s, nil, end)
+	if h.onData != nil {
+		h.onData(s, nil, end)
 	}
 	return nil
 }
 
-func (h *side) Data(s *Stream, b []byte, end bool) error {
-	h.heard = append(h.heard, fmt.Sprintf("data %d end=%v", len(b), end))
-	if h.on != nil {
-		h.on(s, b, end)
+func (h *recorder) OnData(s *Stream, b []byte, end bool) error {
+	h.events = append(h.events, fmt.Sprintf("data %d end=%v", len(b), end))
+	if h.onData != nil {
+		h.onData(s, b, end)
 	}
 	return nil
 }
 
-// carry passes the output of each Conn to the other in pieces of at most n bytes until neither has
+// transfer passes the output of each Conn to the other in pieces of at most n bytes until neither has
 // output.
-func (e *ends) carry(n int) {
+func (e *connPair) transfer(n int) {
 	e.Helper()
 	preface := len(Preface)
 	for len(e.client.Out)+len(e.server.Out) > 0 {
@@ -67,27 +67,27 @@ func (e *ends) carry(n int) {
 	}
 }
 
-func TestACallInAnyPieces(t *testing.T) {
+func TestCallSplitAtAnySize(t *testing.T) {
 	for _, piece := range []int{1, 7, 9, 100, 1 << 20} {
-		var client, server side
-		e := &ends{T: t, client: NewClient(&client), server: NewServer(&server)}
-		server.on = func(s *Stream, _ []byte, end bool) {
+		var client, server recorder
+		e := &connPair{T: t, client: NewClient(&client), server: NewServer(&server)}
+		server.onData = func(s *Stream, _ []byte, end bool) {
 			if end {
-				e.server.Head(s, e.server.Encode(Request("/answer")...), false)
-				e.server.Send(s, Message(10), true, Trailers())
+				e.server.SendHeaders(s, e.server.Encode(Request("/answer")...), false)
+				e.server.SendData(s, Message(10), true, Trailers())
 			}
 		}
 		for range 2 { // the second header block consists of indexed fields
-			client.heard, server.heard = nil, nil
+			client.events, server.events = nil, nil
 			s := e.client.Open(e.client.Encode(Request(Unary)...), false)
-			e.client.Send(s, Message(3), true, nil)
-			e.carry(piece)
+			e.client.SendData(s, Message(3), true, nil)
+			e.transfer(piece)
 			want := "[fields path=" + Unary + " status= grpc= end=false data 8 end=true]"
-			if got := fmt.Sprint(server.heard); got != want {
+			if got := fmt.Sprint(server.events); got != want {
 				t.Fatalf("pieces of %d: the server heard %s, want %s", piece, got, want)
 			}
 			want = "[fields path=/answer status= grpc= end=false data 15 end=false fields path= status= grpc=0 end=true]"
-			if got := fmt.Sprint(client.heard); got != want {
+			if got := fmt.Sprint(client.events); got != want {
 				t.Fatalf("pieces of %d: the client heard %s, want %s", piece, got, want)
 			}
 		}
@@ -100,31 +100,31 @@ func TestACallInAnyPieces(t *testing.T) {
 	}
 }
 
-// TestWindowsStopAndGoOn verifies that a message larger than every window is blocked and then
+// TestFlowControl verifies that a message larger than every window is blocked and then
 // delivered completely as window updates arrive.
-func TestWindowsStopAndGoOn(t *testing.T) {
-	var client, server side
-	e := &ends{T: t, client: NewClient(&client), server: NewServer(&server)}
-	e.carry(1 << 20)
+func TestFlowControl(t *testing.T) {
+	var client, server recorder
+	e := &connPair{T: t, client: NewClient(&client), server: NewServer(&server)}
+	e.transfer(1 << 20)
 	const size = 3*Window + 12345
 	sent := make([]byte, size)
 	for i := range sent {
 		sent[i] = byte(i >> 8)
 	}
 	var got []byte
-	server.on = func(_ *Stream, b []byte, _ bool) { got = append(got, b...) }
+	server.onData = func(_ *Stream, b []byte, _ bool) { got = append(got, b...) }
 	s := e.client.Open(e.client.Encode(Request(Echo)...), false)
-	e.client.Send(s, sent, true, nil)
+	e.client.SendData(s, sent, true, nil)
 	if !s.Blocked() || len(e.client.Out) > Window+Window/100 {
 		t.Errorf("%d bytes are sent at once, blocked: %v, want a window of %d", len(e.client.Out), s.Blocked(), Window)
 	}
-	e.carry(1 << 20)
+	e.transfer(1 << 20)
 	if !bytes.Equal(got, sent) || s.Blocked() {
 		t.Errorf("%d bytes came, blocked: %v, want the %d that were sent", len(got), s.Blocked(), size)
 	}
 }
 
-func TestWhatEndsAConnection(t *testing.T) {
+func TestConnectionErrors(t *testing.T) {
 	for name, frame := range map[string][]byte{
 		"GOAWAY":                {0, 0, 8, typeGoAway, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0},
 		"RST_STREAM":            {0, 0, 4, typeReset, 0, 0, 0, 0, 1, 0, 0, 0, 7},
@@ -132,7 +132,7 @@ func TestWhatEndsAConnection(t *testing.T) {
 		"a block that is none":  {0, 0, 1, typeHeaders, flagEndHeaders, 0, 0, 0, 1, 0xff},
 		"a frame that is large": {1, 0, 0, typeData, 0, 0, 0, 0, 1},
 	} {
-		var client side
+		var client recorder
 		c := NewClient(&client)
 		c.Open(c.Encode(Request("/b/1")...), true)
 		if _, err := c.Receive(frame); err == nil {

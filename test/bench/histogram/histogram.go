@@ -10,12 +10,12 @@ import (
 const (
 	// precision is the number of bits kept of a value below its leading one: the relative error of
 	// a quantile is at most 2^-precision, 0.8 %.
-	precision = 7
-	steps     = 1 << precision
-	// largest is the highest leading bit with buckets of its own: 2^40 ns is 18 minutes, longer
+	precision  = 7
+	subBuckets = 1 << precision
+	// maxBits is the highest leading bit with buckets of its own: 2^40 ns is 18 minutes, longer
 	// than any run.
-	largest = 40
-	buckets = (largest - precision + 2) * steps
+	maxBits = 40
+	buckets = (maxBits - precision + 2) * subBuckets
 )
 
 // Histogram counts durations in buckets whose width grows with the value. The zero value is empty
@@ -31,7 +31,7 @@ type Histogram struct {
 // bucket.
 func (h *Histogram) Record(d time.Duration) {
 	d = max(d, 0)
-	h.counts[index(uint64(d))]++
+	h.counts[bucketIndex(uint64(d))]++
 	h.total++
 	h.sum += d
 	h.max = max(h.max, d)
@@ -63,27 +63,27 @@ func (h *Histogram) Quantile(q float64) time.Duration {
 	for i, n := range h.counts {
 		seen += n
 		if seen >= rank {
-			return min(time.Duration(upper(i)), h.max)
+			return min(time.Duration(bucketUpper(i)), h.max)
 		}
 	}
 	return h.max
 }
 
-// index returns the bucket of v. Each value below 2*steps has its own bucket; above, every power of
+// bucketIndex returns the bucket of v. Each value below 2*steps has its own bucket; above, every power of
 // two has steps buckets.
-func index(v uint64) int {
-	if v < 2*steps {
+func bucketIndex(v uint64) int {
+	if v < 2*subBuckets {
 		return int(v)
 	}
 	shift := bits.Len64(v) - 1 - precision
-	return min(shift*steps+int(v>>shift), buckets-1)
+	return min(shift*subBuckets+int(v>>shift), buckets-1)
 }
 
-// upper returns the largest value of bucket i.
-func upper(i int) uint64 {
-	if i < 2*steps {
+// bucketUpper returns the largest value of bucket i.
+func bucketUpper(i int) uint64 {
+	if i < 2*subBuckets {
 		return uint64(i)
 	}
-	shift := i/steps - 1
-	return (uint64(i-shift*steps)+1)<<shift - 1
+	shift := i/subBuckets - 1
+	return (uint64(i-shift*subBuckets)+1)<<shift - 1
 }

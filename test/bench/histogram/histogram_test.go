@@ -21,11 +21,11 @@ func TestQuantileIsWithinOnePercent(t *testing.T) {
 	}
 }
 
-func TestBucketsJoinWithoutGap(t *testing.T) {
+func TestBucketsAreContiguous(t *testing.T) {
 	for i := range buckets - 1 {
-		end := upper(i)
-		if index(end) != i || index(end+1) != i+1 {
-			t.Fatalf("bucket %d ends at %d: index of it and the next = %d, %d", i, end, index(end), index(end+1))
+		end := bucketUpper(i)
+		if bucketIndex(end) != i || bucketIndex(end+1) != i+1 {
+			t.Fatalf("bucket %d ends at %d: index of it and the next = %d, %d", i, end, bucketIndex(end), bucketIndex(end+1))
 		}
 	}
 }
@@ -39,7 +39,7 @@ func TestEdges(t *testing.T) {
 		{"nothing recorded", nil, 0, 0, 0},
 		{"negative counts as zero", []time.Duration{-5}, 0, 0, 0},
 		{"one value is every quantile", []time.Duration{12345}, 12345, 12345, 12345},
-		{"too long is kept as the maximum", []time.Duration{time.Hour}, time.Hour, time.Hour, time.Duration(upper(buckets - 1))},
+		{"too long is kept as the maximum", []time.Duration{time.Hour}, time.Hour, time.Hour, time.Duration(bucketUpper(buckets - 1))},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {

@@ -8,26 +8,26 @@ import (
 // arrivals generates the requests of an open loop. They arrive independently of responses.
 type arrivals struct {
 	rate    float64              // requests per second
-	chance  *rand.Rand           // same sequence in every run
+	rng     *rand.Rand           // same sequence in every run
 	next    time.Duration        // time of the next arrival
-	waiting queue[time.Duration] // arrival times of requests that were not sent yet
+	pending queue[time.Duration] // arrival times of requests that were not sent yet
 }
 
 // newArrivals returns arrivals of which the first comes after now.
 func newArrivals(rate float64, now time.Duration) *arrivals {
-	a := &arrivals{rate: rate, chance: rand.New(rand.NewPCG(1, 2))}
+	a := &arrivals{rate: rate, rng: rand.New(rand.NewPCG(1, 2))}
 	a.next = now + a.gap()
 	return a
 }
 
 // gap returns the time between two arrivals of a Poisson process.
 func (a *arrivals) gap() time.Duration {
-	return time.Duration(a.chance.ExpFloat64() / a.rate * float64(time.Second))
+	return time.Duration(a.rng.ExpFloat64() / a.rate * float64(time.Second))
 }
 
-// come queues the requests that have arrived by now.
-func (a *arrivals) come(now time.Duration) {
+// enqueueDue queues the requests that have arrived by now.
+func (a *arrivals) enqueueDue(now time.Duration) {
 	for ; a.next <= now; a.next += a.gap() {
-		a.waiting.push(a.next)
+		a.pending.push(a.next)
 	}
 }

@@ -18,22 +18,22 @@ const maxHead = 8 << 10
 // in flight.
 type http1 struct {
 	*meter
-	job     Job
-	poller  *epoll.Poller
-	conns   []conn
-	events  [256]epoll.Event
-	scratch [256 << 10]byte
-	idle    queue[int] // connections without a request, longest idle first
-	open    *arrivals  // nil: a closed loop
+	job      Job
+	poller   *epoll.Poller
+	conns    []conn
+	events   [256]epoll.Event
+	scratch  [256 << 10]byte
+	idle     queue[int] // connections without a request, longest idle first
+	openLoop *arrivals  // nil: a closed loop
 }
 
 // conn is one connection. begin is 0 if it has no request in flight.
 type conn struct {
-	fd    int
-	begin time.Duration // when the request in flight was sent, or arrived
-	left  int           // remaining bytes of the response body; -1: the head is incomplete
-	last  bool          // the response announces the close of the connection
-	head  []byte        // part of a response head, usually empty
+	fd       int
+	begin    time.Duration // when the request in flight was sent, or arrived
+	bodyLeft int           // remaining bytes of the response body; -1: the head is incomplete
+	closes   bool          // the response announces the close of the connection
+	head     []byte        // part of a response head, usually empty
 }
 
 // newHTTP1 returns a generator whose connections are open and idle.
@@ -54,7 +54,7 @@ func newHTTP1(job Job, m *meter) (*http1, error) {
 		g.idle.push(i)
 	}
 	if job.Rate > 0 {
-		g.open = newArrivals(job.Rate, g.now())
+		g.openLoop = newArrivals(job.Rate, g.now())
 	}
 	return g, nil
 }
@@ -79,12 +79,12 @@ func (g *http1) connect(i int) error {
 	if err != nil {
 		return err
 	}
-	*c = conn{fd: fd, left: -1, head: c.head[:0]}
+	*c = conn{fd: fd, bodyLeft: -1, head: c.head[:0]}
 	return nil
 }
 
-// until runs the loop until the deadline.
-func (g *http1) until(deadline time.Duration) error {
+// runUntil runs the loop until the deadline.
+func (g *http1) runUntil(deadline time.Duration) error {
 	heard := g.now()
 	for {
 		if err := g.dispatch(); err != nil {
@@ -94,14 +94,14 @@ func (g *http1) until(deadline time.Duration) error {
 		if now >= deadline {
 			return nil
 		}
-		if now-heard > stall {
-			return fmt.Errorf("no answer for %v", stall)
+		if now-heard > stallTimeout {
+			return fmt.Errorf("no answer for %v", stallTimeout)
 		}
 		wake := deadline
-		if g.open != nil && g.idle.len() > 0 {
-			wake = min(wake, g.open.next)
+		if g.openLoop != nil && g.idle.len() > 0 {
+			wake = min(wake, g.openLoop.next)
 		}
-		n, err := g.poller.Wait(g.events[:], max(min(wake-now, stall), 0))
+		n, err := g.poller.Wait(g.events[:], max(min(wake-now, stallTimeout), 0))
 		if err != nil {
 			return err
 		}
@@ -123,7 +123,7 @@ func (g *http1) until(deadline time.Duration) error {
 // dispatch sends the due requests: in a closed loop one on every idle connection, in an open loop
 // one for each arrival while a connection is idle.
 func (g *http1) dispatch() error {
-	if g.open == nil {
+	if g.openLoop == nil {
 		for g.idle.len() > 0 {
 			if err := g.send(g.idle.pop(), g.now()); err != nil {
 				return err
@@ -131,9 +131,9 @@ func (g *http1) dispatch() error {
 		}
 		return nil
 	}
-	g.open.come(g.now())
-	for g.idle.len() > 0 && g.open.waiting.len() > 0 {
-		if err := g.send(g.idle.pop(), g.open.waiting.pop()); err != nil {
+	g.openLoop.enqueueDue(g.now())
+	for g.idle.len() > 0 && g.openLoop.pending.len() > 0 {
+		if err := g.send(g.idle.pop(), g.openLoop.pending.pop()); err != nil {
 			return err
 		}
 	}
@@ -181,7 +181,7 @@ func (g *http1) readable(i int) error {
 // receive processes bytes of the current response on connection i.
 func (g *http1) receive(i int, data []byte) error {
 	c := &g.conns[i]
-	if c.left < 0 {
+	if c.bodyLeft < 0 {
 		if len(c.head) > 0 {
 			c.head = append(c.head, data...)
 			data = c.head
@@ -202,14 +202,14 @@ func (g *http1) receive(i int, data []byte) error {
 		if a.length != g.job.Body {
 			return fmt.Errorf("an answer of %d bytes, want %d", a.length, g.job.Body)
 		}
-		c.left, c.last = a.length, a.last
+		c.bodyLeft, c.closes = a.length, a.closes
 		data = data[n:]
 	}
-	if len(data) > c.left {
-		return fmt.Errorf("%d bytes after the answer: %.80q", len(data)-c.left, data[c.left:])
+	if len(data) > c.bodyLeft {
+		return fmt.Errorf("%d bytes after the answer: %.80q", len(data)-c.bodyLeft, data[c.bodyLeft:])
 	}
-	c.left -= len(data)
-	if c.left > 0 {
+	c.bodyLeft -= len(data)
+	if c.bodyLeft > 0 {
 		c.head = c.head[:0]
 		return nil
 	}
@@ -220,8 +220,8 @@ func (g *http1) receive(i int, data []byte) error {
 func (g *http1) finish(i int) error {
 	c := &g.conns[i]
 	g.count(g.now() - c.begin)
-	c.begin, c.left, c.head = 0, -1, c.head[:0]
-	if c.last {
+	c.begin, c.bodyLeft, c.head = 0, -1, c.head[:0]
+	if c.closes {
 		g.reconnects++
 		if err := g.connect(i); err != nil {
 			return err

@@ -17,7 +17,7 @@ const (
 
 // http2 implements dialect for HTTP/2 on one connection, and h2.Handler.
 type http2 struct {
-	*link
+	*muxConn
 	conn    *h2.Conn
 	job     *Job
 	request []hpack.HeaderField
@@ -25,7 +25,7 @@ type http2 struct {
 	stream  *h2.Stream // of GRPCStream
 }
 
-func newHTTP2(job Job, m *meter) (*many, error) {
+func newHTTP2(job Job, m *meter) (*multiplexed, error) {
 	path := fmt.Sprintf("/b/%d", job.Body)
 	switch job.Protocol {
 	case GRPC:
@@ -34,8 +34,8 @@ func newHTTP2(job Job, m *meter) (*many, error) {
 		path = h2.Echo
 	}
 	request, message := h2.Request(path), h2.Message(job.Body)
-	return newMany(job, m, func(l *link, _ int) dialect {
-		c := &http2{link: l, job: &job, request: request, message: message}
+	return newMultiplexed(job, m, func(l *muxConn, _ int) protocolConn {
+		c := &http2{muxConn: l, job: &job, request: request, message: message}
 		c.conn = h2.NewClient(c)
 		return c
 	})
@@ -54,20 +54,20 @@ func (c *http2) send(slot int) {
 	case GRPC:
 		s := c.conn.Open(c.conn.Encode(c.request...), false)
 		s.Slot = slot
-		c.conn.Send(s, c.message, true, nil)
+		c.conn.SendData(s, c.message, true, nil)
 	default:
 		if c.stream == nil {
 			c.stream = c.conn.Open(c.conn.Encode(c.request...), false)
 		}
 		// The origin returns the messages in order, so a response belongs to the oldest slot.
-		c.conn.Send(c.stream, c.message, false, nil)
+		c.conn.SendData(c.stream, c.message, false, nil)
 	}
 }
 
 func (c *http2) receive(data []byte) (rest []byte, err error) { return c.conn.Receive(data) }
 
-// Fields implements h2.Handler.
-func (c *http2) Fields(s *h2.Stream, f h2.Fields, end bool) error {
+// OnFields implements h2.Handler.
+func (c *http2) OnFields(s *h2.Stream, f h2.Fields, end bool) error {
 	grpc := c.job.Protocol != HTTP2
 	if err := h2.Check(s, f, grpc, end); err != nil {
 		return err
@@ -78,12 +78,12 @@ func (c *http2) Fields(s *h2.Stream, f h2.Fields, end bool) error {
 	if want := len(c.message); c.stream != nil || !grpc || s.Received != want {
 		return fmt.Errorf("an answer that ends after %d bytes", s.Received)
 	}
-	c.answered(s.Slot)
+	c.finish(s.Slot)
 	return nil
 }
 
-// Data implements h2.Handler.
-func (c *http2) Data(s *h2.Stream, _ []byte, end bool) error {
+// OnData implements h2.Handler.
+func (c *http2) OnData(s *h2.Stream, _ []byte, end bool) error {
 	if c.stream == nil {
 		if !end {
 			return nil
@@ -91,12 +91,12 @@ func (c *http2) Data(s *h2.Stream, _ []byte, end bool) error {
 		if c.job.Protocol != HTTP2 || s.Received != c.job.Body {
 			return fmt.Errorf("an answer that ends after %d bytes", s.Received)
 		}
-		c.answered(s.Slot)
+		c.finish(s.Slot)
 		return nil
 	}
 	for size := len(c.message); s.Received >= size; {
 		s.Received -= size
-		c.answered(c.oldest())
+		c.finish(c.oldest())
 	}
 	return nil
 }
@@ -104,8 +104,8 @@ func (c *http2) Data(s *h2.Stream, _ []byte, end bool) error {
 // oldest returns the slot of the message that was sent first.
 func (c *http2) oldest() int {
 	at := -1
-	for slot, began := range c.began {
-		if began > 0 && (at < 0 || began < c.began[at]) {
+	for slot, began := range c.startTimes {
+		if began > 0 && (at < 0 || began < c.startTimes[at]) {
 			at = slot
 		}
 	}

@@ -25,7 +25,7 @@ type https struct {
 	config *tls.Config
 	conns  []*tls.Conn // nil: not open
 
-	counting sync.Mutex // guards meter
+	mu sync.Mutex // guards meter
 }
 
 func newHTTPS(job Job, m *meter) (*https, error) {
@@ -44,8 +44,8 @@ func (g *https) close() {
 	}
 }
 
-// until sends requests on every connection until the deadline and waits for their responses.
-func (g *https) until(deadline time.Duration) error {
+// runUntil sends requests on every connection until the deadline and waits for their responses.
+func (g *https) runUntil(deadline time.Duration) error {
 	results := make(chan error, len(g.conns))
 	for i := range g.conns {
 		go func() { results <- g.loop(i, deadline) }()
@@ -60,34 +60,34 @@ func (g *https) until(deadline time.Duration) error {
 func (g *https) loop(i int, deadline time.Duration) error {
 	buffer := make([]byte, maxHead+g.job.Body)
 	for begin := g.now(); begin < deadline; begin = g.now() {
-		if err := g.ask(i, buffer); err != nil {
+		if err := g.doRequest(i, buffer); err != nil {
 			return err
 		}
-		g.counting.Lock()
+		g.mu.Lock()
 		g.count(g.now() - begin)
-		g.counting.Unlock()
+		g.mu.Unlock()
 	}
 	return nil
 }
 
-// ask sends a request on connection i and reads its response.
-func (g *https) ask(i int, buffer []byte) error {
+// doRequest sends a request on connection i and reads its response.
+func (g *https) doRequest(i int, buffer []byte) error {
 	c := g.conns[i]
 	if c == nil {
-		nc, err := net.DialTimeout("tcp", g.job.Address.String(), stall)
+		nc, err := net.DialTimeout("tcp", g.job.Address.String(), stallTimeout)
 		if err != nil {
 			return err
 		}
 		c = tls.Client(nc, g.config)
 		g.conns[i] = c
 	}
-	if err := c.SetDeadline(time.Now().Add(stall)); err != nil {
+	if err := c.SetDeadline(time.Now().Add(stallTimeout)); err != nil {
 		return err
 	}
 	if _, err := c.Write(g.job.Request); err != nil {
 		return fmt.Errorf("send: %w", err)
 	}
-	last, err := g.answer(c, buffer)
+	last, err := g.readResponse(c, buffer)
 	switch {
 	case err != nil:
 		return err
@@ -104,9 +104,9 @@ func (g *https) ask(i int, buffer []byte) error {
 	return c.Close()
 }
 
-// answer reads a response and reports whether the server closes the connection after it.
-func (g *https) answer(c *tls.Conn, buffer []byte) (last bool, err error) {
-	got, head, a := 0, 0, answer{}
+// readResponse reads a response and reports whether the server closes the connection after it.
+func (g *https) readResponse(c *tls.Conn, buffer []byte) (last bool, err error) {
+	got, head, a := 0, 0, responseHead{}
 	for head == 0 || got < head+a.length {
 		n, err := c.Read(buffer[got:])
 		if n == 0 {
@@ -125,5 +125,5 @@ func (g *https) answer(c *tls.Conn, buffer []byte) (last bool, err error) {
 	if got > head+a.length {
 		return false, fmt.Errorf("%d bytes after the answer", got-head-a.length)
 	}
-	return a.last, nil
+	return a.closes, nil
 }

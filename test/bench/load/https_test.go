@@ -14,9 +14,9 @@ import (
 	"github.com/weft-proxy/weft/test/bench/certs"
 )
 
-// TestHandshakesAreAsManyAsTheLoadSays verifies that HTTPS does one handshake per connection and
+// TestHandshakeCount verifies that HTTPS does one handshake per connection and
 // HTTPSFresh one per request, without resumption and with the client's certificate.
-func TestHandshakesAreAsManyAsTheLoadSays(t *testing.T) {
+func TestHandshakeCount(t *testing.T) {
 	dir := certs.Dir(t.TempDir())
 	if err := dir.Write(); err != nil {
 		t.Fatal(err)
@@ -75,7 +75,7 @@ func TestHandshakesAreAsManyAsTheLoadSays(t *testing.T) {
 	}
 }
 
-func TestAnAnswerOverTLSThatIsAnotherIsAnError(t *testing.T) {
+func TestWrongResponseOverTLS(t *testing.T) {
 	dir := certs.Dir(t.TempDir())
 	if err := dir.Write(); err != nil {
 		t.Fatal(err)

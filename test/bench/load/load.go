@@ -98,27 +98,27 @@ func Run(job Job) (Result, error) {
 	}
 	defer g.close()
 	if job.Warmup > 0 {
-		if err := g.until(job.Warmup); err != nil {
+		if err := g.runUntil(job.Warmup); err != nil {
 			return Result{}, fmt.Errorf("warm-up: %w", err)
 		}
 	}
-	from, err := read(job)
+	from, err := readUsage(job)
 	if err != nil {
 		return Result{}, err
 	}
 	m.histogram = histogram.Histogram{} // requests of the warm-up are not counted
 	begin := m.now()
-	if err := g.until(begin + job.Measure); err != nil {
+	if err := g.runUntil(begin + job.Measure); err != nil {
 		return Result{}, err
 	}
 	// On a busy machine the first response may arrive later.
-	for last := begin + job.Measure + stall; m.histogram.Count() == 0 && m.now() < last; {
-		if err := g.until(m.now() + time.Millisecond); err != nil {
+	for last := begin + job.Measure + stallTimeout; m.histogram.Count() == 0 && m.now() < last; {
+		if err := g.runUntil(m.now() + time.Millisecond); err != nil {
 			return Result{}, err
 		}
 	}
 	end := m.now()
-	to, err := read(job)
+	to, err := readUsage(job)
 	if err != nil {
 		return Result{}, err
 	}
@@ -148,8 +148,8 @@ func Run(job Job) (Result, error) {
 
 // generator loads a server from one event loop, or from goroutines over TLS.
 type generator interface {
-	// until generates load until the deadline, or until the end of a burst.
-	until(deadline time.Duration) error
+	// runUntil generates load until the deadline, or until the end of a burst.
+	runUntil(deadline time.Duration) error
 	// close closes the connections.
 	close()
 }
@@ -171,8 +171,8 @@ func newGenerator(job Job, m *meter) (generator, error) {
 	return newRPC(job, p, m)
 }
 
-// stall is the maximum time without any response before a run fails.
-const stall = 10 * time.Second
+// stallTimeout is the maximum time without any response before a run fails.
+const stallTimeout = 10 * time.Second
 
 // meter is the clock and the counters of a generator. All times are since base.
 type meter struct {
@@ -217,7 +217,7 @@ type usage struct {
 	others   time.Duration // of Job.CPUs, by processes outside the measurement
 }
 
-func read(job Job) (u usage, err error) {
+func readUsage(job Job) (u usage, err error) {
 	// The values that take many file reads come first, so that the CPU clock is read as close as
 	// possible to the request counter.
 	if u.switches, err = process.ReadSwitches(job.PIDs); err != nil {

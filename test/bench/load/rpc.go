@@ -9,14 +9,14 @@ import (
 const (
 	// slotBits is the number of low bits of an id that hold the slot.
 	slotBits = 16
-	// maxOut is the maximum number of pending bytes per connection, because a burst exceeds the
+	// maxPendingBytes is the maximum number of pending bytes per connection, because a burst exceeds the
 	// socket buffer.
-	maxOut = 256 << 10
+	maxPendingBytes = 256 << 10
 )
 
 // rpc implements dialect for a protocol of package frame.
 type rpc struct {
-	*link
+	*muxConn
 	protocol *frame.Protocol
 	number   uint64 // unique index of the connection
 	hold     uint32 // Text.Hold of every request
@@ -26,26 +26,26 @@ type rpc struct {
 
 // id is the id of the request in a slot, and the number of uses of the slot, which is the upper
 // part of the id.
-type id struct{ value, turn uint64 }
+type id struct{ value, useCount uint64 }
 
-func newRPC(job Job, p *frame.Protocol, m *meter) (*many, error) {
+func newRPC(job Job, p *frame.Protocol, m *meter) (*multiplexed, error) {
 	hold := 0
 	if job.Burst {
 		hold = job.Connections * job.Depth
 	}
-	g, err := newMany(job, m, speakRPC(p, uint32(hold)))
+	g, err := newMultiplexed(job, m, newRPCConn(p, uint32(hold)))
 	if err != nil {
 		return nil, err
 	}
-	g.most, g.burst = maxOut, uint64(hold)
+	g.maxPending, g.burstSize = maxPendingBytes, uint64(hold)
 	return g, nil
 }
 
-// speakRPC returns a function that creates the rpc dialect of a connection. The origin holds the
+// newRPCConn returns a function that creates the rpc dialect of a connection. The origin holds the
 // responses until hold requests have arrived.
-func speakRPC(p *frame.Protocol, hold uint32) func(l *link, i int) dialect {
-	return func(l *link, i int) dialect {
-		return &rpc{link: l, protocol: p, number: uint64(i), hold: hold, ids: make([]id, len(l.began))}
+func newRPCConn(p *frame.Protocol, hold uint32) func(l *muxConn, i int) protocolConn {
+	return func(l *muxConn, i int) protocolConn {
+		return &rpc{muxConn: l, protocol: p, number: uint64(i), hold: hold, ids: make([]id, len(l.startTimes))}
 	}
 }
 
@@ -55,8 +55,8 @@ func (c *rpc) out() *[]byte { return &c.frames }
 
 func (c *rpc) send(slot int) {
 	q := &c.ids[slot]
-	q.turn++
-	q.value = (q.turn<<slotBits | uint64(slot)) & c.protocol.LargestID()
+	q.useCount++
+	q.value = (q.useCount<<slotBits | uint64(slot)) & c.protocol.LargestID()
 	c.frames = c.protocol.AppendRequest(c.frames, q.value, c.text(q.value))
 }
 
@@ -73,8 +73,8 @@ func (c *rpc) receive(data []byte) (rest []byte, err error) {
 		}
 		data = data[n:]
 		switch f.Kind {
-		case frame.Answer:
-			if err := c.answer(f); err != nil {
+		case frame.Response:
+			if err := c.handleResponse(f); err != nil {
 				return nil, err
 			}
 		case frame.Ping:
@@ -86,14 +86,14 @@ func (c *rpc) receive(data []byte) (rest []byte, err error) {
 	}
 }
 
-func (c *rpc) answer(f frame.Frame) error {
+func (c *rpc) handleResponse(f frame.Frame) error {
 	slot := int(f.ID & (maxDepth - 1))
-	if slot >= len(c.ids) || c.began[slot] == 0 || c.ids[slot].value != f.ID {
+	if slot >= len(c.ids) || c.startTimes[slot] == 0 || c.ids[slot].value != f.ID {
 		return fmt.Errorf("an answer with id %#x, for which it does not wait", f.ID)
 	}
-	if !c.protocol.Is(f.Text, c.text(f.ID)) {
+	if !c.protocol.HasText(f.Text, c.text(f.ID)) {
 		return fmt.Errorf("the answer of request %#x has another string: %.40q", f.ID, f.Text)
 	}
-	c.answered(slot)
+	c.finish(slot)
 	return nil
 }

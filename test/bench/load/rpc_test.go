@@ -12,19 +12,19 @@ import (
 )
 
 // newTestRPC returns two links without sockets, with one request in flight in each slot.
-func newTestRPC(p *frame.Protocol, depth int) (g *many, first, second *rpc) {
-	g = &many{meter: &meter{base: time.Now()}, job: Job{Connections: 2, Depth: depth}}
+func newTestRPC(p *frame.Protocol, depth int) (g *multiplexed, first, second *rpc) {
+	g = &multiplexed{meter: &meter{base: time.Now()}, job: Job{Connections: 2, Depth: depth}}
 	for range g.job.Connections {
-		l := g.add(-1, speakRPC(p, 0))
+		l := g.add(-1, newRPCConn(p, 0))
 		for range depth {
 			g.send(l, g.now())
 		}
 	}
-	return g, g.links[0].dialect.(*rpc), g.links[1].dialect.(*rpc)
+	return g, g.conns[0].protocolConn.(*rpc), g.conns[1].protocolConn.(*rpc)
 }
 
-// answers returns the origin's responses to the pending requests of the connection, in order.
-func answers(t *testing.T, c *rpc) [][]byte {
+// originResponses returns the origin's responses to the pending requests of the connection, in order.
+func originResponses(t *testing.T, c *rpc) [][]byte {
 	t.Helper()
 	var all [][]byte
 	for rest := c.frames; len(rest) > 0; {
@@ -32,7 +32,7 @@ func answers(t *testing.T, c *rpc) [][]byte {
 		if err != nil || n == 0 || f.Kind != frame.Request {
 			t.Fatalf("Parse(%.40x) = %d, %+v, %v, want a request", rest, n, f, err)
 		}
-		all = append(all, c.protocol.AppendAnswer(nil, f.ID, f.Text))
+		all = append(all, c.protocol.AppendResponse(nil, f.ID, f.Text))
 		rest = rest[n:]
 	}
 	c.frames = c.frames[:0]
@@ -41,17 +41,17 @@ func answers(t *testing.T, c *rpc) [][]byte {
 
 // feed passes the piece to the connection after the kept bytes, as readable does.
 func feed(c *rpc, piece []byte) error {
-	return c.load.take(c.link, append(bytes.Clone(c.in), piece...))
+	return c.generator.consume(c.muxConn, append(bytes.Clone(c.input), piece...))
 }
 
-// TestAnswersInAnyPieces verifies that responses out of order, with a heartbeat among them, are
+// TestResponsesSplitAnywhere verifies that responses out of order, with a heartbeat among them, are
 // counted wherever the input is split.
-func TestAnswersInAnyPieces(t *testing.T) {
+func TestResponsesSplitAnywhere(t *testing.T) {
 	for _, p := range frame.All() {
 		t.Run(p.Name(), func(t *testing.T) {
 			g, _, c := newTestRPC(p, 3)
 			for cut := 1; ; cut++ {
-				input := answers(t, c)
+				input := originResponses(t, c)
 				slices.Reverse(input)
 				stream := bytes.Join(slices.Insert(input, 1, p.AppendPing(nil, 99)), nil)
 				if cut == len(stream) {
@@ -63,22 +63,22 @@ func TestAnswersInAnyPieces(t *testing.T) {
 						t.Fatalf("cut at %d: %v", cut, err)
 					}
 				}
-				if got := g.all - before; got != 3 || len(c.in) > 0 || len(c.free) != 3 || g.free != 3 {
-					t.Fatalf("cut at %d: %d answers, %d bytes left over, %d free, want 3, 0 and 3", cut, got, len(c.in), len(c.free))
+				if got := g.all - before; got != 3 || len(c.input) > 0 || len(c.free) != 3 || g.free != 3 {
+					t.Fatalf("cut at %d: %d answers, %d bytes left over, %d free, want 3, 0 and 3", cut, got, len(c.input), len(c.free))
 				}
 				if n, f, err := p.Parse(c.frames); n != len(c.frames) || f.Kind != frame.Pong || f.ID != 99 || err != nil {
 					t.Fatalf("cut at %d: the heartbeat is answered %x: %+v, %v", cut, c.frames, f, err)
 				}
 				c.frames = c.frames[:0]
 				for range 3 {
-					g.send(c.link, g.now())
+					g.send(c.muxConn, g.now())
 				}
 			}
 		})
 	}
 }
 
-func TestAnswersThatBelongToNoRequestEndTheRun(t *testing.T) {
+func TestUnexpectedResponseEndsRun(t *testing.T) {
 	p, err := frame.Find("bolt")
 	if err != nil {
 		t.Fatal(err)
@@ -89,17 +89,17 @@ func TestAnswersThatBelongToNoRequestEndTheRun(t *testing.T) {
 		fails  string
 	}{
 		{"twice", func(_ *rpc, own, _ []byte) []byte { return append(own, own...) }, "does not wait"},
-		{"with an id of no slot", func(c *rpc, _, _ []byte) []byte { return p.AppendAnswer(nil, 5, c.stringOf(0)) }, "does not wait"},
+		{"with an id of no slot", func(c *rpc, _, _ []byte) []byte { return p.AppendResponse(nil, 5, c.requestText(0)) }, "does not wait"},
 		{"with an old id of the slot", func(c *rpc, own, _ []byte) []byte {
 			if err := feed(c, own); err != nil {
 				t.Fatal(err)
 			}
-			c.load.send(c.link, c.load.now())
+			c.generator.send(c.muxConn, c.generator.now())
 			return own
 		}, "does not wait"},
 		{"of a request on another connection", func(_ *rpc, _, other []byte) []byte { return other }, "another string"},
 		{"with the string of another request", func(c *rpc, _, _ []byte) []byte {
-			return p.AppendAnswer(nil, c.ids[0].value, c.stringOf(1))
+			return p.AppendResponse(nil, c.ids[0].value, c.requestText(1))
 		}, "another string"},
 		{"that is a request", func(*rpc, []byte, []byte) []byte { return p.AppendRequest(nil, 1, frame.Text{}) }, "from the server"},
 		{"that is nothing", func(*rpc, []byte, []byte) []byte { return []byte("HTTP/1.1 400") }, "begins with"},
@@ -107,7 +107,7 @@ func TestAnswersThatBelongToNoRequestEndTheRun(t *testing.T) {
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
 			_, first, second := newTestRPC(p, 2)
-			own, other := answers(t, first)[0], answers(t, second)[0]
+			own, other := originResponses(t, first)[0], originResponses(t, second)[0]
 			b := test.answer(first, own, other)
 			if err := feed(first, b); err == nil || !strings.Contains(err.Error(), test.fails) {
 				t.Errorf("error %v of %.40x, want one with %q", err, b, test.fails)
@@ -116,8 +116,8 @@ func TestAnswersThatBelongToNoRequestEndTheRun(t *testing.T) {
 	}
 }
 
-// stringOf returns the string of the request in the slot.
-func (c *rpc) stringOf(slot int) []byte {
+// requestText returns the string of the request in the slot.
+func (c *rpc) requestText(slot int) []byte {
 	_, f, err := c.protocol.Parse(c.protocol.AppendRequest(nil, 0, c.text(c.ids[slot].value)))
 	if err != nil {
 		panic("load: " + err.Error())
@@ -125,17 +125,17 @@ func (c *rpc) stringOf(slot int) []byte {
 	return f.Text
 }
 
-func TestIDsStayWithinThoseOfTheProtocol(t *testing.T) {
+func TestIDsWrapAround(t *testing.T) {
 	for _, p := range frame.All() {
 		g, c, _ := newTestRPC(p, 1)
-		c.ids[0].turn = p.LargestID() >> slotBits // the last turn before the id wraps around
+		c.ids[0].useCount = p.LargestID() >> slotBits // the last turn before the id wraps around
 		for range 2 {
-			for _, answer := range answers(t, c) {
+			for _, answer := range originResponses(t, c) {
 				if err := feed(c, answer); err != nil {
-					t.Fatalf("%s: turn %d: %v", p.Name(), c.ids[0].turn, err)
+					t.Fatalf("%s: turn %d: %v", p.Name(), c.ids[0].useCount, err)
 				}
 			}
-			g.send(c.link, g.now())
+			g.send(c.muxConn, g.now())
 		}
 		if g.all != 2 {
 			t.Errorf("%s: %d answers, want 2", p.Name(), g.all)
@@ -143,7 +143,7 @@ func TestIDsStayWithinThoseOfTheProtocol(t *testing.T) {
 	}
 }
 
-func TestJobsThatCannotBeRun(t *testing.T) {
+func TestInvalidRPCJobs(t *testing.T) {
 	good := Job{Address: netip.MustParseAddrPort("127.0.0.1:1"), Protocol: "dubbo", Connections: 1, Depth: 1, Measure: time.Second}
 	if err := good.check(); err != nil {
 		t.Fatal(err)

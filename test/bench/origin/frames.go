@@ -7,18 +7,18 @@ import (
 	"github.com/weft-proxy/weft/test/bench/frame"
 )
 
-// held is a request whose response is held back.
-type held struct {
+// heldRequest is a request whose response is held back.
+type heldRequest struct {
 	id   uint64
 	text []byte
 }
 
-// takeFrames processes every complete frame of data, stores all responses in c.out for one write,
+// handleFrames processes every complete frame of data, stores all responses in c.out for one write,
 // and returns the rest.
-func (s *server) takeFrames(c *conn, data []byte) (rest []byte, err error) {
+func (s *server) handleFrames(c *conn, data []byte) (rest []byte, err error) {
 	answers := s.batch[:0]
 	for {
-		n, f, err := c.speaks.Parse(data)
+		n, f, err := c.protocol.Parse(data)
 		if err != nil {
 			return nil, err
 		}
@@ -28,9 +28,9 @@ func (s *server) takeFrames(c *conn, data []byte) (rest []byte, err error) {
 		data = data[n:]
 		switch f.Kind {
 		case frame.Ping:
-			answers = c.speaks.AppendPong(answers, f.ID)
+			answers = c.protocol.AppendPong(answers, f.ID)
 		case frame.Request:
-			if answers, err = s.answerFrame(c, answers, f); err != nil {
+			if answers, err = s.respondToFrame(c, answers, f); err != nil {
 				return nil, err
 			}
 		default: // other frames need no response
@@ -43,17 +43,17 @@ func (s *server) takeFrames(c *conn, data []byte) (rest []byte, err error) {
 	return data, nil
 }
 
-// answerFrame appends the response, or holds the request until as many have arrived as its
+// respondToFrame appends the response, or holds the request until as many have arrived as its
 // Text.Hold says.
-func (s *server) answerFrame(c *conn, answers []byte, f frame.Frame) ([]byte, error) {
+func (s *server) respondToFrame(c *conn, answers []byte, f frame.Frame) ([]byte, error) {
 	want, err := frame.ReadHold(f.Text)
 	if err != nil {
 		return nil, err
 	}
 	if want == 0 {
-		return c.speaks.AppendAnswer(answers, f.ID, f.Text), nil
+		return c.protocol.AppendResponse(answers, f.ID, f.Text), nil
 	}
-	c.held = append(c.held, held{f.ID, bytes.Clone(f.Text)})
+	c.held = append(c.held, heldRequest{f.ID, bytes.Clone(f.Text)})
 	s.held++
 	s.release = s.held >= int(want)
 	return answers, nil
@@ -69,7 +69,7 @@ func (s *server) releaseAll() {
 		// Each connection gets its own array, because what a socket does not accept stays there.
 		out := slices.Clone(c.out)
 		for _, h := range c.held {
-			out = c.speaks.AppendAnswer(out, h.id, h.text)
+			out = c.protocol.AppendResponse(out, h.id, h.text)
 		}
 		c.out, c.held = out, nil
 		if err := s.flush(fd, c); err != nil {

@@ -13,9 +13,9 @@ func feed(s *server, c *conn, piece []byte) error {
 	return s.receive(c, append(bytes.Clone(c.in), piece...))
 }
 
-// TestFramesInAnyPieces verifies that two requests and a heartbeat get the same three responses in
+// TestFramesSplitAnywhere verifies that two requests and a heartbeat get the same three responses in
 // order, wherever the input is split.
-func TestFramesInAnyPieces(t *testing.T) {
+func TestFramesSplitAnywhere(t *testing.T) {
 	for _, p := range frame.All() {
 		t.Run(p.Name(), func(t *testing.T) {
 			input := p.AppendRequest(nil, 7, frame.Text{Token: 1})
@@ -36,7 +36,7 @@ func TestFramesInAnyPieces(t *testing.T) {
 					got = append(got, c.out...)
 					c.out = nil
 				}
-				checkAnswers(t, p, got, []frame.Frame{{Kind: frame.Answer, ID: 7}, {Kind: frame.Pong, ID: 8}, {Kind: frame.Answer, ID: 6}})
+				checkResponses(t, p, got, []frame.Frame{{Kind: frame.Response, ID: 7}, {Kind: frame.Pong, ID: 8}, {Kind: frame.Response, ID: 6}})
 				if len(c.in) > 0 {
 					t.Fatalf("cut at %d: %d bytes are left over", cut, len(c.in))
 				}
@@ -45,8 +45,8 @@ func TestFramesInAnyPieces(t *testing.T) {
 	}
 }
 
-// checkAnswers verifies the frames; the nth response must have the string with token n.
-func checkAnswers(t *testing.T, p *frame.Protocol, b []byte, want []frame.Frame) {
+// checkResponses verifies the frames; the nth response must have the string with token n.
+func checkResponses(t *testing.T, p *frame.Protocol, b []byte, want []frame.Frame) {
 	t.Helper()
 	token := uint64(0)
 	for _, w := range want {
@@ -54,8 +54,8 @@ func checkAnswers(t *testing.T, p *frame.Protocol, b []byte, want []frame.Frame)
 		if err != nil || n == 0 || f.Kind != w.Kind || f.ID != w.ID {
 			t.Fatalf("Parse(%.40x) = %d, %+v, %v, want kind %d, id %d", b, n, f, err, w.Kind, w.ID)
 		}
-		if f.Kind == frame.Answer {
-			if token++; !p.Is(f.Text, frame.Text{Token: token}) {
+		if f.Kind == frame.Response {
+			if token++; !p.HasText(f.Text, frame.Text{Token: token}) {
 				t.Fatalf("answer %d has %.40q", f.ID, f.Text)
 			}
 		}
@@ -66,7 +66,7 @@ func checkAnswers(t *testing.T, p *frame.Protocol, b []byte, want []frame.Frame)
 	}
 }
 
-func TestTheFirstByteTellsTheProtocolOnceForAll(t *testing.T) {
+func TestProtocolDetection(t *testing.T) {
 	s, c := newServer(), &conn{}
 	body := bytes.Repeat([]byte{1}, 8) // starts like Bolt
 	for _, piece := range [][]byte{[]byte("POST /b/3 HTTP/1.1\r\nContent-Length: 8\r\n\r\n"), body} {
@@ -74,12 +74,12 @@ func TestTheFirstByteTellsTheProtocolOnceForAll(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if !slices.Equal(c.out, s.answer(3)) {
+	if !slices.Equal(c.out, s.response(3)) {
 		t.Errorf("answered %q, want that of HTTP", c.out)
 	}
 }
 
-func TestWhatIsNoRequestEndsTheConnection(t *testing.T) {
+func TestInvalidRequestClosesConnection(t *testing.T) {
 	for _, p := range frame.All() {
 		good := p.AppendRequest(nil, 1, frame.Text{})
 		if err := feed(newServer(), &conn{}, append(good, "GET"...)); err == nil {

@@ -16,8 +16,8 @@ import (
 // paths of package h2 describe.
 type http2 struct {
 	*h2.Conn
-	server  *server
-	started bool // the preface has arrived
+	server          *server
+	prefaceReceived bool // the preface has arrived
 }
 
 func newHTTP2(s *server) *http2 {
@@ -26,16 +26,16 @@ func newHTTP2(s *server) *http2 {
 	return c
 }
 
-// takeHTTP2 processes every complete frame of data and returns the rest.
-func takeHTTP2(c *conn, data []byte) (rest []byte, err error) {
-	if !c.http2.started {
+// handleHTTP2 processes every complete frame of data and returns the rest.
+func handleHTTP2(c *conn, data []byte) (rest []byte, err error) {
+	if !c.http2.prefaceReceived {
 		if len(data) < len(h2.Preface) {
 			return data, nil
 		}
 		if !bytes.HasPrefix(data, []byte(h2.Preface)) {
 			return nil, errors.New("a preface of another version")
 		}
-		c.http2.started = true
+		c.http2.prefaceReceived = true
 		data = data[len(h2.Preface):]
 	}
 	return c.http2.Receive(data)
@@ -58,53 +58,53 @@ func (s *server) flushHTTP2(fd int, c *conn) error {
 	return nil
 }
 
-// Fields implements h2.Handler.
-func (c *http2) Fields(s *h2.Stream, f h2.Fields, end bool) error {
-	if !s.Head {
+// OnFields implements h2.Handler.
+func (c *http2) OnFields(s *h2.Stream, f h2.Fields, end bool) error {
+	if !s.HeadersReceived {
 		s.Path = f.Path
 		if s.Path == h2.Echo {
-			c.Head(s, c.Encode(field(":status", "200"), field("content-type", "application/grpc")), false)
+			c.SendHeaders(s, c.Encode(field(":status", "200"), field("content-type", "application/grpc")), false)
 		}
 	}
 	if end {
-		return c.end(s)
+		return c.respond(s)
 	}
 	return nil
 }
 
-// Data implements h2.Handler.
-func (c *http2) Data(s *h2.Stream, b []byte, end bool) error {
+// OnData implements h2.Handler.
+func (c *http2) OnData(s *h2.Stream, b []byte, end bool) error {
 	if s.Path == h2.Echo && len(b) > 0 {
-		c.Send(s, bytes.Clone(b), false, nil)
+		c.SendData(s, bytes.Clone(b), false, nil)
 	}
 	if end {
-		return c.end(s)
+		return c.respond(s)
 	}
 	return nil
 }
 
-// end responds to the complete request.
-func (c *http2) end(s *h2.Stream) error {
+// respond responds to the complete request.
+func (c *http2) respond(s *h2.Stream) error {
 	switch s.Path {
 	case h2.Hold:
 	case h2.Echo:
-		c.Send(s, nil, true, h2.Trailers())
+		c.SendData(s, nil, true, h2.Trailers())
 	case h2.Unary:
-		c.Head(s, c.Encode(field(":status", "200"), field("content-type", "application/grpc")), false)
-		c.Send(s, c.server.message(s.Received), true, h2.Trailers())
+		c.SendHeaders(s, c.Encode(field(":status", "200"), field("content-type", "application/grpc")), false)
+		c.SendData(s, c.server.message(s.Received), true, h2.Trailers())
 	default:
 		digits, found := strings.CutPrefix(s.Path, "/b/")
 		if !found {
 			return fmt.Errorf("target %q, want /b/N", s.Path)
 		}
-		size, err := number([]byte(digits), maxAnswer)
+		size, err := parseNumber([]byte(digits), maxResponse)
 		if err != nil {
 			return err
 		}
-		c.Head(s, c.Encode(field(":status", "200"), field("content-type", "application/octet-stream"),
+		c.SendHeaders(s, c.Encode(field(":status", "200"), field("content-type", "application/octet-stream"),
 			field("content-length", strconv.Itoa(size))), size == 0)
 		if size > 0 {
-			c.Send(s, c.server.content(size), true, nil)
+			c.SendData(s, c.server.zeroBody(size), true, nil)
 		}
 	}
 	return nil
@@ -112,8 +112,8 @@ func (c *http2) end(s *h2.Stream) error {
 
 func field(name, value string) hpack.HeaderField { return hpack.HeaderField{Name: name, Value: value} }
 
-// content returns size zero bytes. The caller must not change them.
-func (s *server) content(size int) []byte {
+// zeroBody returns size zero bytes. The caller must not change them.
+func (s *server) zeroBody(size int) []byte {
 	if size > len(s.zeros) {
 		s.zeros = make([]byte, size)
 	}
@@ -123,8 +123,8 @@ func (s *server) content(size int) []byte {
 // message returns the response to a message of size bytes, including the prefix. The caller must
 // not change it.
 func (s *server) message(size int) []byte {
-	if s.answers[-size] == nil { // keys of HTTP/1.1 responses are not negative
-		s.answers[-size] = h2.Message(max(size-5, 0))
+	if s.responses[-size] == nil { // keys of HTTP/1.1 responses are not negative
+		s.responses[-size] = h2.Message(max(size-5, 0))
 	}
-	return s.answers[-size]
+	return s.responses[-size]
 }

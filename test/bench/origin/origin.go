@@ -24,18 +24,18 @@ import (
 )
 
 const (
-	maxHead   = 64 << 10
-	maxAnswer = 64 << 20
+	maxHead     = 64 << 10
+	maxResponse = 64 << 20
 )
 
 // server is one event loop and its connections.
 type server struct {
-	poller   *epoll.Poller
-	listener int
-	conns    []*conn // by descriptor
-	answers  map[int][]byte
-	scratch  [256 << 10]byte
-	zeros    []byte // body of HTTP/2 responses
+	poller    *epoll.Poller
+	listener  int
+	conns     []*conn // by descriptor
+	responses map[int][]byte
+	scratch   [256 << 10]byte
+	zeros     []byte // body of HTTP/2 responses
 
 	// Fields of RPC.
 	protocols []*frame.Protocol
@@ -46,21 +46,21 @@ type server struct {
 
 // conn is one connection. Its buffers are empty unless a read or a write was incomplete.
 type conn struct {
-	in    []byte // received, not yet processed
-	out   []byte // pending output; may alias a shared response: read-only
-	watch uint32 // events that the poller watches for
-	known bool   // the first byte has arrived
+	in       []byte // received, not yet processed
+	out      []byte // pending output; may alias a shared response: read-only
+	watch    uint32 // events that the poller watches for
+	detected bool   // the first byte has arrived
 
 	// Fields of HTTP/1.1.
-	body   int    // remaining bytes of the request body
-	answer []byte // response to that request
+	body     int    // remaining bytes of the request body
+	response []byte // response to that request
 
 	// Fields of HTTP/2.
 	http2 *http2 // nil: another protocol
 
 	// Fields of RPC.
-	speaks *frame.Protocol // nil: HTTP
-	held   []held          // held requests, in order
+	protocol *frame.Protocol // nil: HTTP
+	held     []heldRequest   // held requests, in order
 }
 
 // Serve listens on the address and serves until the descriptor done becomes readable or its writer
@@ -109,7 +109,7 @@ func Serve(address netip.AddrPort, done int) error {
 
 // newServer returns a server without poller and listener.
 func newServer() *server {
-	return &server{answers: map[int][]byte{}, protocols: frame.All()}
+	return &server{responses: map[int][]byte{}, protocols: frame.All()}
 }
 
 // listen returns a nonblocking listening socket.
@@ -154,14 +154,14 @@ func (s *server) accept() error {
 	}
 }
 
-// errGone closes a connection; it is not reported.
-var errGone = errors.New("the client has gone")
+// errClientClosed closes a connection; it is not reported.
+var errClientClosed = errors.New("the client has gone")
 
 func (s *server) handle(fd int, events uint32) error {
 	c := s.conns[fd]
 	if len(c.out) > 0 {
 		if events&epoll.Writable == 0 {
-			return errGone // only an error or a hangup wakes a blocked connection otherwise
+			return errClientClosed // only an error or a hangup wakes a blocked connection otherwise
 		}
 		return s.flush(fd, c)
 	}
@@ -175,7 +175,7 @@ func (s *server) handle(fd int, events uint32) error {
 		return err
 	}
 	if n == 0 {
-		return errGone
+		return errClientClosed
 	}
 	if err := s.receive(c, s.scratch[:begin+n]); err != nil {
 		return err
@@ -192,7 +192,7 @@ func (s *server) handle(fd int, events uint32) error {
 	if err := s.flush(fd, c); err != nil {
 		return err
 	}
-	if c.speaks != nil {
+	if c.protocol != nil {
 		c.out = bytes.Clone(c.out) // the rest is in s.batch, which the next read reuses
 	}
 	return nil
@@ -201,22 +201,22 @@ func (s *server) handle(fd int, events uint32) error {
 // receive processes the complete requests of data, which starts with the bytes kept from the last
 // read, and keeps the rest.
 func (s *server) receive(c *conn, data []byte) error {
-	if !c.known {
-		c.known = true
-		i := slices.IndexFunc(s.protocols, func(p *frame.Protocol) bool { return p.Starts(data[0]) })
+	if !c.detected {
+		c.detected = true
+		i := slices.IndexFunc(s.protocols, func(p *frame.Protocol) bool { return p.StartsWith(data[0]) })
 		if i >= 0 {
-			c.speaks = s.protocols[i]
+			c.protocol = s.protocols[i]
 		}
 		if bytes.HasPrefix(data, []byte("PRI ")) { // the preface starts like this, and arrives in the first read
 			c.http2 = newHTTP2(s)
 		}
 	}
-	take := s.take
+	take := s.handleRequests
 	if c.http2 != nil {
-		take = takeHTTP2
+		take = handleHTTP2
 	}
-	if c.speaks != nil {
-		take = s.takeFrames
+	if c.protocol != nil {
+		take = s.handleFrames
 	}
 	rest, err := take(c, data)
 	if err != nil {
@@ -229,19 +229,19 @@ func (s *server) receive(c *conn, data []byte) error {
 	return nil
 }
 
-// take processes every complete request of data, stores the responses in c.out and returns the
+// handleRequests processes every complete request of data, stores the responses in c.out and returns the
 // rest.
-func (s *server) take(c *conn, data []byte) (rest []byte, err error) {
+func (s *server) handleRequests(c *conn, data []byte) (rest []byte, err error) {
 	for {
-		if c.answer != nil {
+		if c.response != nil {
 			n := min(c.body, len(data))
 			c.body -= n
 			data = data[n:]
 			if c.body > 0 {
 				return nil, nil
 			}
-			c.queue(c.answer)
-			c.answer = nil
+			c.queue(c.response)
+			c.response = nil
 		}
 		if len(data) == 0 {
 			return nil, nil
@@ -255,7 +255,7 @@ func (s *server) take(c *conn, data []byte) (rest []byte, err error) {
 		}
 		data = data[n:]
 		c.body = want.body
-		c.answer = s.answer(want.size)
+		c.response = s.response(want.size)
 	}
 }
 
@@ -288,14 +288,14 @@ func (s *server) flush(fd int, c *conn) error {
 	return s.poller.Modify(fd, int32(fd), watch)
 }
 
-// answer returns the response with a body of size bytes.
-func (s *server) answer(size int) []byte {
-	if answer, made := s.answers[size]; made {
+// response returns the response with a body of size bytes.
+func (s *server) response(size int) []byte {
+	if answer, made := s.responses[size]; made {
 		return answer
 	}
 	answer := fmt.Appendf(nil, "HTTP/1.1 200 OK\r\nContent-Type: application/octet-stream\r\nContent-Length: %d\r\n\r\n", size)
 	answer = append(answer, bytes.Repeat([]byte("x"), size)...)
-	s.answers[size] = answer
+	s.responses[size] = answer
 	return answer
 }
 
@@ -338,7 +338,7 @@ func parse(b []byte) (n int, r request, err error) {
 	if !found {
 		return 0, request{}, fmt.Errorf("target %q, want /b/N", target)
 	}
-	if r.size, err = number(digits, maxAnswer); err != nil {
+	if r.size, err = parseNumber(digits, maxResponse); err != nil {
 		return 0, request{}, err
 	}
 	if string(method) == "GET" {
@@ -348,7 +348,7 @@ func parse(b []byte) (n int, r request, err error) {
 		name, value, _ := bytes.Cut(field, []byte(":"))
 		switch {
 		case bytes.EqualFold(name, []byte("content-length")):
-			if r.body, err = number(bytes.TrimSpace(value), 1<<40); err != nil {
+			if r.body, err = parseNumber(bytes.TrimSpace(value), 1<<40); err != nil {
 				return 0, request{}, err
 			}
 		case bytes.EqualFold(name, []byte("transfer-encoding")):
@@ -358,7 +358,7 @@ func parse(b []byte) (n int, r request, err error) {
 	return end + 4, r, nil
 }
 
-func number(digits []byte, limit int) (int, error) {
+func parseNumber(digits []byte, limit int) (int, error) {
 	n, err := strconv.ParseUint(string(digits), 10, 62)
 	if err != nil || n > uint64(limit) {
 		return 0, fmt.Errorf("number %q, want 0 to %d", digits, limit)

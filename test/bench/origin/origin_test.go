@@ -34,19 +34,19 @@ func TestParse(t *testing.T) {
 	}
 }
 
-// TestTakeInAnyPieces verifies that two requests get the same two responses wherever the input is
+// TestRequestsSplitAnywhere verifies that two requests get the same two responses wherever the input is
 // split.
-func TestTakeInAnyPieces(t *testing.T) {
+func TestRequestsSplitAnywhere(t *testing.T) {
 	const input = "POST /b/3 HTTP/1.1\r\nContent-Length: 5\r\n\r\nhelloGET /b/2 HTTP/1.1\r\n\r\n"
 	s := newServer()
-	want := slices.Concat(s.answer(3), s.answer(2))
+	want := slices.Concat(s.response(3), s.response(2))
 	for cut := range len(input) {
 		c := &conn{}
 		for _, piece := range []string{input[:cut], input[cut:]} {
 			if piece == "" {
 				continue
 			}
-			rest, err := s.take(c, append(slices.Clone(c.in), piece...))
+			rest, err := s.handleRequests(c, append(slices.Clone(c.in), piece...))
 			if err != nil {
 				t.Fatalf("cut at %d: %v", cut, err)
 			}
@@ -58,14 +58,14 @@ func TestTakeInAnyPieces(t *testing.T) {
 	}
 }
 
-func TestAnswersAreNotOverwritten(t *testing.T) {
+func TestSharedResponsesAreReadOnly(t *testing.T) {
 	s := newServer()
 	c := &conn{}
-	before := string(s.answer(4))
+	before := string(s.response(4))
 	for range 3 {
-		c.queue(s.answer(4))
+		c.queue(s.response(4))
 	}
-	if got := string(s.answer(4)); got != before {
+	if got := string(s.response(4)); got != before {
 		t.Errorf("the answer became %q", got)
 	}
 	if got, want := string(c.out), strings.Repeat(before, 3); got != want {

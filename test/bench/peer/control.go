@@ -5,12 +5,12 @@ import (
 	"net/netip"
 )
 
-// Control serves the resources of a file as a control plane and returns its address.
-type Control func(file string) (netip.AddrPort, error)
+// ControlPlane serves the resources of a file as a control plane and returns its address.
+type ControlPlane func(file string) (netip.AddrPort, error)
 
 // WeftXDS returns the Weft at the path with the same configuration as Weft, delivered by a control
 // plane.
-func WeftXDS(name, path string, control Control) Program {
+func WeftXDS(name, path string, control ControlPlane) Program {
 	return Program{Name: name, Path: path, version: []string{"version"}, configure: func(c Config) ([]string, error) {
 		text, err := json.Marshal(resources(c))
 		if err != nil {
@@ -28,7 +28,7 @@ func WeftXDS(name, path string, control Control) Program {
 			return nil, err
 		}
 		file, err = write(c.Dir, "config.json", string(text))
-		return StartWeft(file), err
+		return WeftStartArgs(file), err
 	}}
 }
 
@@ -36,8 +36,8 @@ func socket(a netip.AddrPort) object {
 	return object{"socket_address": object{"address": a.Addr().String(), "port_value": a.Port()}}
 }
 
-// hostsAt returns the endpoints of a cluster with one host.
-func hostsAt(cluster string, a netip.AddrPort) object {
+// endpoints returns the endpoints of a cluster with one host.
+func endpoints(cluster string, a netip.AddrPort) object {
 	return object{"cluster_name": cluster, "endpoints": []object{
 		{"lb_endpoints": []object{{"endpoint": object{"address": socket(a)}}}},
 	}}
@@ -61,7 +61,7 @@ func resources(c Config) object {
 			"name": "origin", "type": "EDS", "lb_policy": "ROUND_ROBIN", "connect_timeout": "10s",
 			"eds_cluster_config": object{"eds_config": fromADS()},
 		}},
-		"endpoints": []object{hostsAt("origin", c.Origin)},
+		"endpoints": []object{endpoints("origin", c.Origin)},
 		"listeners": []object{{
 			"name": "bench", "address": socket(c.Listen),
 			"filter_chains": []object{{"filters": []object{{"name": "http", "typed_config": manager}}}},
@@ -88,7 +88,7 @@ func bootstrap(c Config, control netip.AddrPort) object {
 			"cds_config": fromADS(), "lds_config": fromADS(),
 		},
 		"static_resources": object{"clusters": []object{{
-			"name": plane, "type": "STATIC", "connect_timeout": "1s", "load_assignment": hostsAt(plane, control),
+			"name": plane, "type": "STATIC", "connect_timeout": "1s", "load_assignment": endpoints(plane, control),
 		}}},
 	}
 	if c.Profile {

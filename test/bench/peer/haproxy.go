@@ -21,9 +21,9 @@ func configureHAProxy(c Config) ([]string, error) {
 		}
 		return ""
 	}
-	bind := version(c.HTTP.Callers2)
+	bind := version(c.HTTP.ClientHTTP2)
 	if c.HTTP.MutualTLS {
-		bind = fmt.Sprintf(" ssl crt %s ca-file %s verify required ssl-min-ver TLSv1.3", c.Certificates.Both(), c.Certificates.CA())
+		bind = fmt.Sprintf(" ssl crt %s ca-file %s verify required ssl-min-ver TLSv1.3", c.Certificates.CertificateAndKey(), c.Certificates.CA())
 	}
 	path, err := write(c.Dir, "haproxy.cfg", fmt.Sprintf(`global
 	nbthread 1
@@ -39,6 +39,6 @@ defaults
 	default_backend b
 backend b
 	server origin %[3]v%[7]s
-`, c.Connections+256, c.Listen, c.Origin, mode, keep, bind, version(c.HTTP.Origin2)))
+`, c.Connections+256, c.Listen, c.Origin, mode, keep, bind, version(c.HTTP.OriginHTTP2)))
 	return []string{"-db", "-f", path}, err
 }

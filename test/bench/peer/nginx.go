@@ -8,7 +8,7 @@ import (
 // NGINX returns the nginx at the path: a master and one worker. It carries HTTP only, because
 // Debian's build has no stream module.
 func NGINX(path string) Program {
-	return Program{Name: "nginx", Path: path, HTTP: true, configure: configureNGINX, version: []string{"-v"}}
+	return Program{Name: "nginx", Path: path, HTTPOnly: true, configure: configureNGINX, version: []string{"-v"}}
 }
 
 // configureNGINX writes nginx.conf. nginx forwards HTTP/2 requests to the origin over HTTP/1.1;
@@ -22,7 +22,7 @@ func configureNGINX(c Config) ([]string, error) {
 		user = "user root;\n" // else the worker may not enter the directory
 	}
 	listen := ""
-	if c.HTTP.Callers2 {
+	if c.HTTP.ClientHTTP2 {
 		listen = " http2"
 	}
 	if c.HTTP.MutualTLS {
@@ -37,7 +37,7 @@ func configureNGINX(c Config) ([]string, error) {
 			proxy_http_version 1.1;
 			proxy_set_header Connection "";
 			proxy_max_temp_file_size 0;`
-	if c.HTTP.GRPC || c.HTTP.Origin2 && !c.HTTP.Callers2 {
+	if c.HTTP.GRPC || c.HTTP.OriginHTTP2 && !c.HTTP.ClientHTTP2 {
 		pass = `grpc_pass grpc://origin;
 			grpc_read_timeout 300s;
 			grpc_send_timeout 300s;`

@@ -41,15 +41,15 @@ type Config struct {
 
 // Sides holds the HTTP versions of both sides of a program. The zero value is HTTP/1.1.
 type Sides struct {
-	Callers2 bool // the client uses HTTP/2 with prior knowledge
-	Origin2  bool // the origin uses HTTP/2 with prior knowledge
-	GRPC     bool // the requests are gRPC calls
+	ClientHTTP2 bool // the client uses HTTP/2 with prior knowledge
+	OriginHTTP2 bool // the origin uses HTTP/2 with prior knowledge
+	GRPC        bool // the requests are gRPC calls
 
 	MutualTLS bool // the client uses TLS 1.3, and both sides present a certificate
 }
 
-// Same reports whether the client could use the origin without a proxy.
-func (s Sides) Same() bool { return s.Callers2 == s.Origin2 && !s.MutualTLS }
+// SameProtocol reports whether the client could use the origin without a proxy.
+func (s Sides) SameProtocol() bool { return s.ClientHTTP2 == s.OriginHTTP2 && !s.MutualTLS }
 
 // String returns a description, or "" for HTTP/1.1.
 func (s Sides) String() string {
@@ -66,10 +66,10 @@ func (s Sides) String() string {
 		return "mutual TLS"
 	case s.GRPC:
 		return "gRPC"
-	case s.Same():
-		return name(s.Callers2)
+	case s.SameProtocol():
+		return name(s.ClientHTTP2)
 	}
-	return name(s.Callers2) + " to " + name(s.Origin2)
+	return name(s.ClientHTTP2) + " to " + name(s.OriginHTTP2)
 }
 
 // ErrNotSupported reports that a program does not support a protocol yet.
@@ -77,9 +77,9 @@ var ErrNotSupported = errors.New("not supported")
 
 // Program is a program that can be measured.
 type Program struct {
-	Name string
-	Path string // of the executable
-	HTTP bool   // it carries only HTTP
+	Name     string
+	Path     string // of the executable
+	HTTPOnly bool   // it carries only HTTP
 
 	// configure writes the configuration files and returns the arguments that run the program in
 	// the foreground.
@@ -101,8 +101,8 @@ func (p Program) Version(ctx context.Context) string {
 	return string(bytes.TrimSpace(line))
 }
 
-// Host is the environment of the programs: one directory, one CPU, one origin.
-type Host struct {
+// Environment is the environment of the programs: one directory, one CPU, one origin.
+type Environment struct {
 	Launcher     *process.Launcher
 	CPU          int
 	Ports        *Ports
@@ -127,8 +127,8 @@ type Running struct {
 	err    error
 }
 
-// startLimit is the maximum time until a started program serves a request.
-const startLimit = 20 * time.Second
+// startTimeout is the maximum time until a started program serves a request.
+const startTimeout = 20 * time.Second
 
 // notSupported is the text with which Weft reports a feature that it does not support yet.
 const notSupported = "is not supported yet"
@@ -136,7 +136,7 @@ const notSupported = "is not supported yet"
 // Start starts the program with a configuration for the protocol, nil for HTTP/1.1, and returns
 // when it proxies a request. The error wraps ErrNotSupported if the program does not support the
 // protocol.
-func (h *Host) Start(ctx context.Context, p Program, protocol *frame.Protocol) (*Running, error) {
+func (h *Environment) Start(ctx context.Context, p Program, protocol *frame.Protocol) (*Running, error) {
 	probe := HTTP("/b/1", 200)
 	if protocol != nil {
 		probe = RPC(protocol)
@@ -145,21 +145,21 @@ func (h *Host) Start(ctx context.Context, p Program, protocol *frame.Protocol) (
 }
 
 // StartHTTP is Start for the given HTTP versions.
-func (h *Host) StartHTTP(ctx context.Context, p Program, sides Sides) (*Running, error) {
+func (h *Environment) StartHTTP(ctx context.Context, p Program, sides Sides) (*Running, error) {
 	probe := HTTP("/b/1", 200)
 	switch {
 	case sides.MutualTLS:
 		probe = HTTPS(h.Certificates, "/b/1", 200)
 	case sides.GRPC:
 		probe = HTTP2(h2.Unary, 5+1)
-	case sides.Callers2:
+	case sides.ClientHTTP2:
 		probe = HTTP2("/b/1", 1)
 	}
 	return h.start(ctx, p, Config{HTTP: sides}, probe)
 }
 
 // start completes and writes the configuration, and launches the program.
-func (h *Host) start(ctx context.Context, p Program, c Config, probe Probe) (*Running, error) {
+func (h *Environment) start(ctx context.Context, p Program, c Config, probe Probe) (*Running, error) {
 	dir, err := os.MkdirTemp(h.Dir, p.Name+"-")
 	if err != nil {
 		return nil, err
@@ -179,7 +179,7 @@ func (h *Host) start(ctx context.Context, p Program, c Config, probe Probe) (*Ru
 
 // Launch starts the program with existing configuration: the program listens on the addresses if it
 // is run with the arguments. Launch returns when the probe succeeds.
-func (h *Host) Launch(ctx context.Context, p Program, arguments []string, listen, admin netip.AddrPort, probe Probe) (*Running, error) {
+func (h *Environment) Launch(ctx context.Context, p Program, arguments []string, listen, admin netip.AddrPort, probe Probe) (*Running, error) {
 	log, err := os.CreateTemp(h.Dir, p.Name+"-*.log")
 	if err != nil {
 		return nil, err
@@ -198,9 +198,9 @@ func (h *Host) Launch(ctx context.Context, p Program, arguments []string, listen
 		r.err = cmd.Wait()
 		close(r.exited)
 	}()
-	if err := r.ready(ctx, probe); err != nil {
+	if err := r.awaitReady(ctx, probe); err != nil {
 		r.Stop()
-		wrote := r.tail()
+		wrote := r.logTail()
 		if strings.Contains(wrote, notSupported) {
 			err = errors.Join(ErrNotSupported, err)
 		}
@@ -210,9 +210,9 @@ func (h *Host) Launch(ctx context.Context, p Program, arguments []string, listen
 	return r, nil
 }
 
-// ready waits until the probe succeeds, at most startLimit.
-func (r *Running) ready(ctx context.Context, probe Probe) error {
-	ctx, cancel := context.WithTimeout(ctx, startLimit)
+// awaitReady waits until the probe succeeds, at most startTimeout.
+func (r *Running) awaitReady(ctx context.Context, probe Probe) error {
+	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
 	return r.Await(ctx, probe)
 }
@@ -230,19 +230,19 @@ func (r *Running) Await(ctx context.Context, probe Probe) error {
 		select {
 		case <-ticker.C:
 		case <-r.exited:
-			return fmt.Errorf("it has ended: %w", orNone(r.err))
+			return fmt.Errorf("it has ended: %w", orUnknown(r.err))
 		case <-ctx.Done():
 			return fmt.Errorf("%w: %w", err, ctx.Err())
 		}
 	}
 }
 
-// errNone replaces a nil error in a message.
-var errNone = errors.New("no error")
+// errUnknown replaces a nil error in a message.
+var errUnknown = errors.New("no error")
 
-func orNone(err error) error {
+func orUnknown(err error) error {
 	if err == nil {
-		return errNone
+		return errUnknown
 	}
 	return err
 }
@@ -250,14 +250,14 @@ func orNone(err error) error {
 // Signal sends the signal to the started process.
 func (r *Running) Signal(s os.Signal) error { return r.cmd.Process.Signal(s) }
 
-// stopLimit is the maximum time until a stopped program exits before it is killed.
-const stopLimit = 5 * time.Second
+// stopTimeout is the maximum time until a stopped program exits before it is killed.
+const stopTimeout = 5 * time.Second
 
 // Stop stops the program and returns when it has exited. Further calls do nothing.
 func (r *Running) Stop() {
 	// An error means that the process has already exited.
 	_ = r.cmd.Process.Signal(syscall.SIGINT)
-	timer := time.NewTimer(stopLimit)
+	timer := time.NewTimer(stopTimeout)
 	defer timer.Stop()
 	select {
 	case <-r.exited:
@@ -269,8 +269,8 @@ func (r *Running) Stop() {
 	}
 }
 
-// tail returns the end of the program's output, for an error message.
-func (r *Running) tail() string {
+// logTail returns the end of the program's output, for an error message.
+func (r *Running) logTail() string {
 	text, err := os.ReadFile(r.log)
 	if err != nil || len(text) == 0 {
 		return ""

@@ -13,13 +13,13 @@ import (
 	"github.com/weft-proxy/weft/test/bench/certs"
 )
 
-// kinds returns the features that the generated files use.
-func kinds() configjson.Kinds {
-	return configjson.Kinds{
+// capabilities returns the features that the generated files use.
+func capabilities() configjson.Capabilities {
+	return configjson.Capabilities{
 		Protocols:      []config.Protocol{config.HTTP1, config.HTTP2},
 		NetworkFilters: []string{configjson.ProxyFilter},
 		ClusterTypes:   []config.ClusterType{config.ClusterStatic},
-		Policies:       []config.Policy{config.RoundRobin},
+		Policies:       []config.LBPolicy{config.RoundRobin},
 	}
 }
 
@@ -34,7 +34,7 @@ func testConfig(t *testing.T) Config {
 	}
 }
 
-func TestWeftReadsItsConfigurationWithoutComplaint(t *testing.T) {
+func TestWeftConfigurationIsValid(t *testing.T) {
 	for _, profile := range []bool{false, true} {
 		c := testConfig(t)
 		c.Profile = profile
@@ -42,7 +42,7 @@ func TestWeftReadsItsConfigurationWithoutComplaint(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		snapshot, problems := configjson.Load(arguments[len(arguments)-1], kinds(), configjson.Options{})
+		snapshot, problems := configjson.Load(arguments[len(arguments)-1], capabilities(), configjson.Options{})
 		if len(problems) > 0 {
 			t.Fatalf("profile %v: %v", profile, problems)
 		}
@@ -55,21 +55,21 @@ func TestWeftReadsItsConfigurationWithoutComplaint(t *testing.T) {
 	}
 }
 
-func TestVersionsOfHTTPAreConfigured(t *testing.T) {
-	for _, sides := range []Sides{{Callers2: true, Origin2: true}, {Callers2: true}, {Origin2: true}, {Callers2: true, Origin2: true, GRPC: true}} {
+func TestHTTPVersions(t *testing.T) {
+	for _, sides := range []Sides{{ClientHTTP2: true, OriginHTTP2: true}, {ClientHTTP2: true}, {OriginHTTP2: true}, {ClientHTTP2: true, OriginHTTP2: true, GRPC: true}} {
 		c := testConfig(t)
 		c.HTTP = sides
 		arguments, err := Weft("weft", "weft").configure(c)
 		if err != nil {
 			t.Fatal(err)
 		}
-		snapshot, problems := configjson.Load(arguments[len(arguments)-1], kinds(), configjson.Options{})
+		snapshot, problems := configjson.Load(arguments[len(arguments)-1], capabilities(), configjson.Options{})
 		if len(problems) > 0 {
 			t.Fatalf("%v: %v", sides, problems)
 		}
 		want := map[bool]config.Protocol{true: config.HTTP2, false: config.HTTP1}
 		proxy := snapshot.Listeners[0].FilterChains[0].Proxy
-		if proxy.Downstream[0] != want[sides.Callers2] || proxy.Upstream != want[sides.Origin2] {
+		if proxy.Downstream[0] != want[sides.ClientHTTP2] || proxy.Upstream != want[sides.OriginHTTP2] {
 			t.Errorf("%v: callers speak %v, the origin %v", sides, proxy.Downstream, proxy.Upstream)
 		}
 		for _, p := range []Program{NGINX("nginx"), HAProxy("haproxy")} {
@@ -83,14 +83,14 @@ func TestVersionsOfHTTPAreConfigured(t *testing.T) {
 				t.Fatal(err)
 			}
 			listens := strings.Contains(string(text), " http2;") || strings.Contains(string(text), "backlog 4096 proto h2")
-			if listens != sides.Callers2 {
+			if listens != sides.ClientHTTP2 {
 				t.Errorf("%s, %v: it listens for HTTP/2: %v\n%s", p.Name, sides, listens, text)
 			}
 		}
 	}
 }
 
-func TestProgramsAreToldOfCertificates(t *testing.T) {
+func TestCertificatesAreConfigured(t *testing.T) {
 	for _, p := range []Program{Weft("weft", "weft"), NGINX("nginx"), HAProxy("haproxy")} {
 		c := testConfig(t)
 		c.HTTP, c.Certificates = Sides{MutualTLS: true}, certs.Dir(c.Dir)
@@ -112,17 +112,17 @@ func TestProgramsAreToldOfCertificates(t *testing.T) {
 		if p.Name != "weft" {
 			continue
 		}
-		snapshot, problems := configjson.Load(file, kinds(), configjson.Options{})
+		snapshot, problems := configjson.Load(file, capabilities(), configjson.Options{})
 		if len(problems) > 0 {
 			t.Fatal(problems)
 		}
-		if own := snapshot.Listeners[0].FilterChains[0].TLS; len(own) != 1 || own[0].ClientCertificate != config.RequireClientCertificate {
+		if own := snapshot.Listeners[0].FilterChains[0].TLS; len(own) != 1 || own[0].ClientAuth != config.RequireAndVerifyClientCert {
 			t.Errorf("Weft's listener has %+v", own)
 		}
 	}
 }
 
-func TestScaleHasItsSizeAndOneChange(t *testing.T) {
+func TestScaleSize(t *testing.T) {
 	c, size := testConfig(t), Scale{Clusters: 40, Domains: 10, Routes: 200}
 	before, target, err := WeftScale(c, size, false)
 	if err != nil {
@@ -133,7 +133,7 @@ func TestScaleHasItsSizeAndOneChange(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, text := range map[string][]byte{"before": before, "after": after} {
-		snapshot, problems := configjson.Parse(name, text, kinds(), configjson.Options{})
+		snapshot, problems := configjson.Parse(name, text, capabilities(), configjson.Options{})
 		if len(problems) > 0 {
 			t.Fatal(problems)
 		}
@@ -167,7 +167,7 @@ func TestScaleHasItsSizeAndOneChange(t *testing.T) {
 	}
 }
 
-func TestPeersAreToldWhereToListenAndGo(t *testing.T) {
+func TestAddressesAreConfigured(t *testing.T) {
 	for _, p := range []Program{NGINX("nginx"), HAProxy("haproxy")} {
 		c := testConfig(t)
 		arguments, err := p.configure(c)
@@ -190,7 +190,7 @@ func TestPeersAreToldWhereToListenAndGo(t *testing.T) {
 	}
 }
 
-func TestPortsAreFreeAndGivenOnce(t *testing.T) {
+func TestPortsAreUnique(t *testing.T) {
 	p := NewPorts()
 	p.next = lastPort - 3 // to test the wraparound
 	taken := map[netip.AddrPort]bool{}

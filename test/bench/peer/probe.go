@@ -20,12 +20,12 @@ import (
 // response is the expected one.
 type Probe func(server netip.AddrPort) error
 
-// probeLimit is the timeout of a probe.
-const probeLimit = 5 * time.Second
+// probeTimeout is the timeout of a probe.
+const probeTimeout = 5 * time.Second
 
 // HTTP returns a Probe that requests target and expects the status.
 func HTTP(target string, status int) Probe {
-	return overNewConnection(func(conn net.Conn) error { return ask(conn, target, status) })
+	return overNewConnection(func(conn net.Conn) error { return probeHTTP(conn, target, status) })
 }
 
 // HTTPS is HTTP over TLS with a client certificate.
@@ -35,11 +35,11 @@ func HTTPS(certificates certs.Dir, target string, status int) Probe {
 		if err != nil {
 			return err
 		}
-		return ask(tls.Client(conn, config), target, status)
+		return probeHTTP(tls.Client(conn, config), target, status)
 	})
 }
 
-func ask(conn net.Conn, target string, status int) error {
+func probeHTTP(conn net.Conn, target string, status int) error {
 	if _, err := io.WriteString(conn, "GET "+target+" HTTP/1.1\r\nHost: bench.test\r\nConnection: close\r\n\r\n"); err != nil {
 		return err
 	}
@@ -64,7 +64,7 @@ func RPC(p *frame.Protocol) Probe {
 // HTTP2 returns a Probe that requests a path over HTTP/2, with a message of one byte if it is a
 // gRPC path, and expects a response body of size bytes.
 func HTTP2(path string, size int) Probe {
-	return overNewConnection(func(conn net.Conn) error { return h2.Ask(conn, path, 1, size) })
+	return overNewConnection(func(conn net.Conn) error { return h2.RequestOnce(conn, path, 1, size) })
 }
 
 // overNewConnection returns a Probe that calls ask with a new connection.
@@ -75,7 +75,7 @@ func overNewConnection(ask func(net.Conn) error) Probe {
 			return err
 		}
 		defer conn.Close() //nolint:errcheck // the answer is all that is wanted
-		if err := conn.SetDeadline(time.Now().Add(probeLimit)); err != nil {
+		if err := conn.SetDeadline(time.Now().Add(probeTimeout)); err != nil {
 			return err
 		}
 		return ask(conn)
@@ -96,8 +96,8 @@ func Call(conn net.Conn, p *frame.Protocol) error {
 		switch {
 		case err != nil:
 			return err
-		case n > 0 && f.Kind == frame.Answer:
-			if f.ID != id || !p.Is(f.Text, text) || n < len(data) {
+		case n > 0 && f.Kind == frame.Response:
+			if f.ID != id || !p.HasText(f.Text, text) || n < len(data) {
 				return fmt.Errorf("%d bytes that begin with answer %#x, want answer %#x alone: %.40q", len(data), f.ID, id, f.Text)
 			}
 			return nil

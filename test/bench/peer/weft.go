@@ -17,15 +17,15 @@ func Weft(name, path string) Program {
 			return nil, err
 		}
 		path, err := write(c.Dir, "config.json", string(text))
-		return StartWeft(path), err
+		return WeftStartArgs(path), err
 	}}
 }
 
-// StartWeft returns the arguments that make Weft run the file.
-func StartWeft(path string) []string { return []string{"start", "-c", path} }
+// WeftStartArgs returns the arguments that make Weft run the file.
+func WeftStartArgs(path string) []string { return []string{"start", "-c", path} }
 
-// CheckWeft returns the arguments that make Weft check the file.
-func CheckWeft(path string) []string { return []string{"check", "-c", path} }
+// WeftCheckArgs returns the arguments that make Weft check the file.
+func WeftCheckArgs(path string) []string { return []string{"check", "-c", path} }
 
 // Scale is the size of a large configuration.
 type Scale struct {
@@ -159,7 +159,7 @@ func weftConfig(c Config, hosts []virtualHost, clusters []cluster) ([]byte, erro
 		return "Http1"
 	}
 	proxy := object{"type": "proxy", "config": object{
-		"downstream_protocol": version(c.HTTP.Callers2), "upstream_protocol": version(c.HTTP.Origin2),
+		"downstream_protocol": version(c.HTTP.ClientHTTP2), "upstream_protocol": version(c.HTTP.OriginHTTP2),
 		"router_config_name": "routes"}}
 	chain := object{"filters": []object{proxy}}
 	if c.HTTP.MutualTLS {

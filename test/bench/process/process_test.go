@@ -33,7 +33,7 @@ func startCat(t *testing.T, cpu int) *exec.Cmd {
 	return cmd
 }
 
-func TestChildRunsOnItsCPUOnly(t *testing.T) {
+func TestCPUAffinity(t *testing.T) {
 	cpus, err := CPUs()
 	if err != nil {
 		t.Fatal(err)
@@ -67,7 +67,7 @@ func TestCPUTimeGrowsWithWork(t *testing.T) {
 	}
 }
 
-func TestTreeHoldsDescendants(t *testing.T) {
+func TestTree(t *testing.T) {
 	cpus, err := CPUs()
 	if err != nil {
 		t.Fatal(err)
@@ -78,7 +78,7 @@ func TestTreeHoldsDescendants(t *testing.T) {
 	}
 }
 
-func TestReadsOfOneProcessAreSane(t *testing.T) {
+func TestReadStatistics(t *testing.T) {
 	self := []int{os.Getpid()}
 	memory, err := ReadMemory(self)
 	if err != nil {
@@ -109,7 +109,7 @@ func TestReadsOfOneProcessAreSane(t *testing.T) {
 	}
 }
 
-func TestAProcessThatIsGoneIsAnError(t *testing.T) {
+func TestExitedProcessIsAnError(t *testing.T) {
 	cmd := exec.Command("true")
 	if err := cmd.Run(); err != nil {
 		t.Fatal(err)

@@ -29,72 +29,72 @@ const (
 
 // Limits for Weft during and after an attack. The attackers use CPU time of the same machine.
 const (
-	mostGrowth   = 96 << 20               // bytes of memory
-	fewestOthers = 3                      // minimum of responses to another client; the origin is busy too
-	mostDelay    = 2 * time.Second        // latency of another client's response
-	mostIdle     = 0.1                    // CPUs, after the attackers have stopped
-	mostEach     = 25 * time.Millisecond  // CPU time per connection that the server closes
-	mostHoard    = 600 * time.Millisecond // CPU time of attacks that only hold resources
+	maxGrowth           = 96 << 20               // bytes of memory
+	minOtherResponses   = 3                      // minimum of responses to another client; the origin is busy too
+	maxOtherLatency     = 2 * time.Second        // latency of another client's response
+	maxIdleCPU          = 0.1                    // CPUs, after the attackers have stopped
+	maxCPUPerConnection = 25 * time.Millisecond  // CPU time per connection that the server closes
+	maxMemoryAttackCPU  = 600 * time.Millisecond // CPU time of attacks that only hold resources
 )
 
 // outcome is the result of an attack.
 type outcome struct {
-	frames      int
-	connections int
-	goneAway    int           // connections that the server closed with GOAWAY
-	cpu         time.Duration // of the server
-	growth      int64         // growth of its memory, in bytes: from the start to the peak
-	others      []time.Duration
-	failures    []error // of other clients
+	frames         int
+	connections    int
+	goneAway       int           // connections that the server closed with GOAWAY
+	cpu            time.Duration // of the server
+	growth         int64         // growth of its memory, in bytes: from the start to the peak
+	otherLatencies []time.Duration
+	otherFailures  []error // of other clients
 }
 
-// compareKey is the environment variable that makes the tests run all attacks on net/http's server
+// compareEnv is the environment variable that makes the tests run all attacks on net/http's server
 // too, for comparison.
-const compareKey = "WEFT_H2_COMPARE"
+const compareEnv = "WEFT_H2_COMPARE"
 
 // TestAttacksAreMeasured verifies that the harness measures attacks on a third-party server, with
 // the first flood and the first hoard.
 func TestAttacksAreMeasured(t *testing.T) {
 	address, pid := startProcess(t)
-	list := []attack{floods()[0], hoards()[0]}
-	if os.Getenv(compareKey) != "" {
+	list := []attack{floods()[0], memoryAttacks()[0]}
+	if os.Getenv(compareEnv) != "" {
 		list = attacks()
 	}
 	table := newAttackTable()
 	for _, k := range list {
 		t.Run(k.name, func(t *testing.T) {
-			o := k.against(t, address, pid)
+			o := k.measure(t, address, pid)
 			table.add(k, o)
-			if o.frames == 0 || len(o.others) == 0 || o.cpu == 0 {
-				t.Errorf("%d frames, %d answers for others, %v of CPU time: nothing was measured", o.frames, len(o.others), o.cpu)
+			if o.frames == 0 || len(o.otherLatencies) == 0 || o.cpu == 0 {
+				t.Errorf("%d frames, %d answers for others, %v of CPU time: nothing was measured", o.frames, len(o.otherLatencies), o.cpu)
 			}
 		})
 	}
-	table.keep(t, "net-http")
+	table.write(t, "net-http")
 }
 
-// TestAttacksAreJudged verifies that judge reports a violation of each limit.
-func TestAttacksAreJudged(t *testing.T) {
-	waits := func(d time.Duration) []time.Duration { return slices.Repeat([]time.Duration{d}, fewestOthers) }
+// TestViolationsAreReported verifies that judge reports a violation of each limit.
+func TestViolationsAreReported(t *testing.T) {
+	waits := func(d time.Duration) []time.Duration { return slices.Repeat([]time.Duration{d}, minOtherResponses) }
 	fine := func() outcome {
-		return outcome{frames: 100_000, connections: 2 * attackers, cpu: 100 * time.Millisecond, others: waits(time.Millisecond)}
+		return outcome{frames: 100_000, connections: 2 * attackers, cpu: 100 * time.Millisecond, otherLatencies: waits(time.Millisecond)}
 	}
 	for name, c := range map[string]struct {
 		change   func(o *outcome)
 		problems int
 	}{
 		"all is well":               {func(*outcome) {}, 0},
-		"another caller fails":      {func(o *outcome) { o.failures = []error{errWait} }, 1},
-		"another caller waits":      {func(o *outcome) { o.others = waits(mostDelay + 1) }, 1},
-		"another caller gets none":  {func(o *outcome) { o.others = nil }, 1},
-		"memory grows":              {func(o *outcome) { o.growth = mostGrowth + 1 }, 1},
+		"another caller fails":      {func(o *outcome) { o.otherFailures = []error{errKeepOpen} }, 1},
+		"another caller waits":      {func(o *outcome) { o.otherLatencies = waits(maxOtherLatency + 1) }, 1},
+		"another caller gets none":  {func(o *outcome) { o.otherLatencies = nil }, 1},
+		"memory grows":              {func(o *outcome) { o.growth = maxGrowth + 1 }, 1},
 		"connections stay":          {func(o *outcome) { o.connections = attackers }, 1},
-		"connections cost too much": {func(o *outcome) { o.cpu = 2*attackers*mostEach + 8 }, 1},
+		"connections cost too much": {func(o *outcome) { o.cpu = 2*attackers*maxCPUPerConnection + 8 }, 1},
 		"frames cost too much":      {func(o *outcome) { o.cpu, o.connections = 100_001*costPerFrame, 1000 }, 1},
 	} {
 		o := fine()
 		c.change(&o)
-		if got := (attack{ends: true}).judge(o); len(got) != c.problems {
+		if got := (attack{ends: true}).violations(o); len(got) != c.problems {
 			t.Errorf("%s: the judge finds %q, want %d", name, got, c.problems)
 		}
 	}
@@ -115,8 +115,8 @@ func TestAttacksOnWeft(t *testing.T) {
 			var o outcome
 			var problems []string
 			for range tries {
-				o = k.against(t, w.addresses[0], w.cmd.Process.Pid)
-				if problems = k.judge(o); len(problems) == 0 {
+				o = k.measure(t, w.addresses[0], w.cmd.Process.Pid)
+				if problems = k.violations(o); len(problems) == 0 {
 					break
 				}
 				t.Logf("in one of at most %d tries: %q", tries, problems)
@@ -127,7 +127,7 @@ func TestAttacksOnWeft(t *testing.T) {
 			}
 		})
 	}
-	table.keep(t, "weft")
+	table.write(t, "weft")
 }
 
 // attackTable formats a report.
@@ -135,65 +135,65 @@ type attackTable struct{ text strings.Builder }
 
 func newAttackTable() *attackTable {
 	r := &attackTable{}
-	r.line("attack", "connections", "frames", "CPU ms", "µs/frame", "growth MB", "others", "p99 ms", "max ms")
-	r.line("---", "---", "---", "---", "---", "---", "---", "---", "---")
+	r.row("attack", "connections", "frames", "CPU ms", "µs/frame", "growth MB", "others", "p99 ms", "max ms")
+	r.row("---", "---", "---", "---", "---", "---", "---", "---", "---")
 	return r
 }
 
-func (r *attackTable) line(cells ...any) {
+func (r *attackTable) row(cells ...any) {
 	_, _ = fmt.Fprintf(&r.text, "| %-40v | %11v | %8v | %6v | %8v | %9v | %6v | %6v | %6v |\n", cells...) // writes to memory
 }
 
 func (r *attackTable) add(k attack, o outcome) {
-	r.line(k.name, fmt.Sprintf("%d/%d", o.goneAway, o.connections), o.frames, o.cpu.Milliseconds(),
+	r.row(k.name, fmt.Sprintf("%d/%d", o.goneAway, o.connections), o.frames, o.cpu.Milliseconds(),
 		fmt.Sprintf("%.2f", float64(o.cpu)/float64(time.Microsecond)/float64(max(o.frames, 1))),
-		fmt.Sprintf("%.1f", float64(o.growth)/(1<<20)), len(o.others), o.percentile(99).Milliseconds(), o.percentile(100).Milliseconds())
+		fmt.Sprintf("%.1f", float64(o.growth)/(1<<20)), len(o.otherLatencies), o.percentile(99).Milliseconds(), o.percentile(100).Milliseconds())
 }
 
-// keep logs the report and writes it to h2-attacks-NAME.md.
-func (r *attackTable) keep(t *testing.T, name string) {
+// write logs the report and writes it to h2-attacks-NAME.md.
+func (r *attackTable) write(t *testing.T, name string) {
 	t.Helper()
 	head := fmt.Sprintf("# Attacks over HTTP/2 on %s\n\nEach for %v, by %d connections at a time. Connections: those that were ended by GOAWAY, of all.\n"+
 		"Others: answers to a caller beside, and how long they took.\n\n", name, attackTime, attackers)
 	t.Log(head + r.text.String())
-	keep(t, "h2-attacks-"+name+".md", []byte(head+r.text.String()))
+	writeReport(t, "h2-attacks-"+name+".md", []byte(head+r.text.String()))
 }
 
 // percentile returns a percentile of the other client's latencies; o.others is sorted.
 func (o outcome) percentile(p int) time.Duration {
-	if len(o.others) == 0 {
+	if len(o.otherLatencies) == 0 {
 		return 0
 	}
-	return o.others[min(len(o.others)*p/100, len(o.others)-1)]
+	return o.otherLatencies[min(len(o.otherLatencies)*p/100, len(o.otherLatencies)-1)]
 }
 
-// judge returns the violated limits.
-func (k attack) judge(o outcome) (problems []string) {
+// violations returns the violated limits.
+func (k attack) violations(o outcome) (problems []string) {
 	miss := func(format string, args ...any) { problems = append(problems, fmt.Sprintf(format, args...)) }
-	if len(o.failures) > 0 {
-		miss("%d requests of another caller failed; the first: %v", len(o.failures), o.failures[0])
+	if len(o.otherFailures) > 0 {
+		miss("%d requests of another caller failed; the first: %v", len(o.otherFailures), o.otherFailures[0])
 	}
-	if n, worst := len(o.others), o.percentile(100); n < fewestOthers || worst > mostDelay {
-		miss("another caller got %d answers, the last after %v, want %d at least within %v", n, worst, fewestOthers, mostDelay)
+	if n, worst := len(o.otherLatencies), o.percentile(100); n < minOtherResponses || worst > maxOtherLatency {
+		miss("another caller got %d answers, the last after %v, want %d at least within %v", n, worst, minOtherResponses, maxOtherLatency)
 	}
-	if o.growth > mostGrowth {
-		miss("memory grew by %d MB, want at most %d", o.growth>>20, mostGrowth>>20)
+	if o.growth > maxGrowth {
+		miss("memory grew by %d MB, want at most %d", o.growth>>20, maxGrowth>>20)
 	}
 	if k.ends && o.connections < 2*attackers {
 		miss("%d frames were taken on %d connections: the server does not end them", o.frames, o.connections)
 	}
-	if each := o.cpu / time.Duration(max(o.connections, 1)); k.ends && each > mostEach {
-		miss("%v of CPU time for each of %d connections, want at most %v", each, o.connections, mostEach)
+	if each := o.cpu / time.Duration(max(o.connections, 1)); k.ends && each > maxCPUPerConnection {
+		miss("%v of CPU time for each of %d connections, want at most %v", each, o.connections, maxCPUPerConnection)
 	}
-	most := max(mostHoard, time.Duration(o.frames)*cmp.Or(k.cost, costPerFrame))
+	most := max(maxMemoryAttackCPU, time.Duration(o.frames)*cmp.Or(k.cost, costPerFrame))
 	if o.cpu > most {
 		miss("%v of CPU time for %d frames, want at most %v", o.cpu, o.frames, most)
 	}
 	return problems
 }
 
-// against runs the attack and measures the server and another client.
-func (k attack) against(t *testing.T, address string, pid int) outcome {
+// measure runs the attack and measures the server and another client.
+func (k attack) measure(t *testing.T, address string, pid int) outcome {
 	t.Helper()
 	pids := []int{pid}
 	before, err := process.ReadMemory(pids)
@@ -210,9 +210,9 @@ func (k attack) against(t *testing.T, address string, pid int) outcome {
 	end := time.Now().Add(attackTime)
 	var beside sync.WaitGroup
 	var o outcome
-	beside.Go(func() { o.others, o.failures = callBeside(address, end) })
+	beside.Go(func() { o.otherLatencies, o.otherFailures = callMeanwhile(address, end) })
 	attacker := exec.Command(os.Args[0])
-	attacker.Env = append(os.Environ(), roleKey+"="+attackRole+" "+address+" "+k.name)
+	attacker.Env = append(os.Environ(), roleEnv+"="+attackRole+" "+address+" "+k.name)
 	attacker.Stderr = os.Stderr
 	attacker.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	told, err := attacker.Output()
@@ -223,7 +223,7 @@ func (k attack) against(t *testing.T, address string, pid int) outcome {
 	if _, err := fmt.Sscan(string(told), &o.frames, &o.connections, &o.goneAway); err != nil {
 		t.Fatalf("the attackers say %q: %v", told, err)
 	}
-	slices.Sort(o.others)
+	slices.Sort(o.otherLatencies)
 	ended, err := process.CPUTime(pids)
 	if err != nil {
 		t.Fatalf("the server has ended: %v", err)
@@ -264,18 +264,18 @@ func (k attack) attack(address string, end time.Time) (o outcome) {
 	defer tick.Stop()
 	for time.Now().Before(end) {
 		<-tick.C
-		a, err := newAttacker(address, !k.unread, k.settings...)
+		a, err := newAttacker(address, !k.neverReads, k.settings...)
 		if a == nil {
 			continue // the server refused the connection, which is a defense
 		}
 		o.connections++
 		_ = a.conn.SetDeadline(end) // ends an attack that does not read
-		for err == nil && time.Now().Before(end) && !a.isOver() {
-			err = k.play(a)
+		for err == nil && time.Now().Before(end) && !a.hasEnded() {
+			err = k.send(a)
 			<-tick.C
 		}
-		if errors.Is(err, errWait) {
-			a.await(end)
+		if errors.Is(err, errKeepOpen) {
+			a.waitUntil(end)
 		}
 		o.frames += a.frames
 		a.close()
@@ -286,25 +286,25 @@ func (k attack) attack(address string, end time.Time) (o outcome) {
 	return o
 }
 
-// await waits until the given time, or until the server closes the connection if the attacker
+// waitUntil waits until the given time, or until the server closes the connection if the attacker
 // reads.
-func (a *attacker) await(until time.Time) {
+func (a *attacker) waitUntil(until time.Time) {
 	timer := time.NewTimer(time.Until(until))
 	defer timer.Stop()
 	select {
 	case <-timer.C:
-	case <-a.over: // nil: never
+	case <-a.stopped: // nil: never
 	}
 }
 
-// callBeside sends a request every few milliseconds on its own connection until the end, and
+// callMeanwhile sends a request every few milliseconds on its own connection until the end, and
 // returns the latencies and the errors.
-func callBeside(address string, end time.Time) (took []time.Duration, failures []error) {
+func callMeanwhile(address string, end time.Time) (took []time.Duration, failures []error) {
 	protocols := new(http.Protocols)
 	protocols.SetUnencryptedHTTP2(true)
 	transport := &http.Transport{Protocols: protocols}
 	defer transport.CloseIdleConnections()
-	client := &http.Client{Transport: transport, Timeout: patience}
+	client := &http.Client{Transport: transport, Timeout: waitTimeout}
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
 	for time.Now().Before(end) {
@@ -323,7 +323,7 @@ func callBeside(address string, end time.Time) (took []time.Duration, failures [
 func awaitIdle(t *testing.T, pids []int) {
 	t.Helper()
 	const span = 100 * time.Millisecond
-	timeout := time.Now().Add(patience)
+	timeout := time.Now().Add(waitTimeout)
 	tick := time.NewTicker(span)
 	defer tick.Stop()
 	last, lastAt := time.Duration(0), time.Time{}
@@ -332,11 +332,11 @@ func awaitIdle(t *testing.T, pids []int) {
 		if err != nil {
 			t.Fatalf("the server has ended: %v", err)
 		}
-		if !lastAt.IsZero() && float64(now-last)/float64(time.Since(lastAt)) <= mostIdle {
+		if !lastAt.IsZero() && float64(now-last)/float64(time.Since(lastAt)) <= maxIdleCPU {
 			return
 		}
 		if time.Now().After(timeout) {
-			t.Fatalf("%v after the attack the server still takes %v of CPU time in %v", patience, now-last, span)
+			t.Fatalf("%v after the attack the server still takes %v of CPU time in %v", waitTimeout, now-last, span)
 		}
 		last, lastAt = now, time.Now()
 		<-tick.C
@@ -344,15 +344,15 @@ func awaitIdle(t *testing.T, pids []int) {
 }
 
 // Attackers and servers other than Weft run in child processes, so that they do not slow down the
-// other client in this process. The parent sets roleKey for them.
+// other client in this process. The parent sets roleEnv for them.
 const (
-	roleKey    = "WEFT_H2_ROLE"
+	roleEnv    = "WEFT_H2_ROLE"
 	serveRole  = "serve"  // followed by an address
 	attackRole = "attack" // followed by an address and the name of an attack
 )
 
-// play runs a child process in its role.
-func play(role string) error {
+// runRole runs a child process in its role.
+func runRole(role string) error {
 	what, rest, _ := strings.Cut(role, " ")
 	address, name, _ := strings.Cut(rest, " ")
 	if what == serveRole {
@@ -374,9 +374,9 @@ func play(role string) error {
 // startProcess runs net/http's server in a child process until the end of the test.
 func startProcess(t *testing.T) (address string, pid int) {
 	t.Helper()
-	address = free(t)
+	address = freeAddress(t)
 	cmd := exec.Command(os.Args[0])
-	cmd.Env = append(os.Environ(), roleKey+"="+serveRole+" "+address)
+	cmd.Env = append(os.Environ(), roleEnv+"="+serveRole+" "+address)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
@@ -398,7 +398,7 @@ func serveForever(address string) error {
 	protocols.SetUnencryptedHTTP2(true)
 	s := &http.Server{
 		Protocols: protocols, HTTP2: &http.HTTP2Config{MaxConcurrentStreams: 1000},
-		Handler: http.HandlerFunc(answer), ErrorLog: quiet(),
+		Handler: http.HandlerFunc(serveOrigin), ErrorLog: discardLogger(),
 	}
 	return s.Serve(l)
 }

@@ -22,9 +22,9 @@ type attacker struct {
 	stream uint32 // the last stream that was opened
 	frames int    // number of frames sent
 
-	goneAway atomic.Bool   // the server sent GOAWAY
-	over     chan struct{} // closed after GOAWAY or a read error; nil: the attacker does not read
-	ended    chan struct{} // closed after a read error; nil: the attacker does not read
+	goneAway   atomic.Bool   // the server sent GOAWAY
+	stopped    chan struct{} // closed after GOAWAY or a read error; nil: the attacker does not read
+	readerDone chan struct{} // closed after a read error; nil: the attacker does not read
 }
 
 // newAttacker connects and sends the preface with settings. If reads is true, it reads in the
@@ -40,7 +40,7 @@ func newAttacker(address string, reads bool, settings ...http2.Setting) (*attack
 	a.framer.AllowIllegalReads = true
 	a.fields = hpack.NewEncoder(&a.block)
 	if reads {
-		a.over, a.ended = make(chan struct{}), make(chan struct{})
+		a.stopped, a.readerDone = make(chan struct{}), make(chan struct{})
 		go a.read()
 	}
 	_, err = io.WriteString(a.out, http2.ClientPreface)
@@ -49,13 +49,13 @@ func newAttacker(address string, reads bool, settings ...http2.Setting) (*attack
 
 // read reads frames until the connection ends.
 func (a *attacker) read() {
-	defer close(a.ended)
+	defer close(a.readerDone)
 	for {
 		f, err := a.framer.ReadFrame()
 		_, away := f.(*http2.GoAwayFrame)
-		if (err != nil || away) && !a.isOver() {
+		if (err != nil || away) && !a.hasEnded() {
 			a.goneAway.Store(away)
-			close(a.over)
+			close(a.stopped)
 		}
 		if err != nil {
 			return
@@ -63,11 +63,11 @@ func (a *attacker) read() {
 	}
 }
 
-// isOver reports whether the server has ended the connection; it is false if the attacker does not
+// hasEnded reports whether the server has ended the connection; it is false if the attacker does not
 // read.
-func (a *attacker) isOver() bool {
+func (a *attacker) hasEnded() bool {
 	select {
-	case <-a.over: // nil: never
+	case <-a.stopped: // nil: never
 		return true
 	default:
 		return false
@@ -76,13 +76,13 @@ func (a *attacker) isOver() bool {
 
 func (a *attacker) close() {
 	_ = a.conn.Close() // the server may have closed it
-	if a.ended != nil {
-		<-a.ended
+	if a.readerDone != nil {
+		<-a.readerDone
 	}
 }
 
-// sent counts a frame unless err reports that it was not sent, and returns err.
-func (a *attacker) sent(err error) error {
+// countFrame counts a frame unless err reports that it was not sent, and returns err.
+func (a *attacker) countFrame(err error) error {
 	if err == nil {
 		a.frames++
 	}
@@ -92,8 +92,8 @@ func (a *attacker) sent(err error) error {
 // errExhausted reports that a connection has no stream ids left.
 var errExhausted = errors.New("no stream ids are left")
 
-// next sets stream to the id of a new stream.
-func (a *attacker) next() error {
+// nextStream sets stream to the id of a new stream.
+func (a *attacker) nextStream() error {
 	switch {
 	case a.stream == 0:
 		a.stream = 1
@@ -119,14 +119,14 @@ func (a *attacker) encode(method, path string, more ...hpack.HeaderField) []byte
 
 // open sends the head of a request on a new stream.
 func (a *attacker) open(path string, ends bool, more ...hpack.HeaderField) error {
-	if err := a.next(); err != nil {
+	if err := a.nextStream(); err != nil {
 		return err
 	}
 	method := "POST"
 	if ends {
 		method = "GET"
 	}
-	return a.sent(a.framer.WriteHeaders(http2.HeadersFrameParam{
+	return a.countFrame(a.framer.WriteHeaders(http2.HeadersFrameParam{
 		StreamID: a.stream, BlockFragment: a.encode(method, path, more...), EndStream: ends, EndHeaders: true,
 	}))
 }

@@ -14,15 +14,15 @@ import (
 type attack struct {
 	name     string
 	settings []http2.Setting
-	// unread means that the attacker does not read.
-	unread bool
+	// neverReads means that the attacker does not read.
+	neverReads bool
 	// ends means that the server must close the connection. Other attacks cost the attacker as much
 	// as the server.
 	ends bool
 	// cost is the maximum CPU time of the server per frame; 0: costPerFrame.
 	cost time.Duration
-	// play sends some frames. It is called until the time is over or the connection ends.
-	play func(a *attacker) error
+	// send sends some frames. It is called until the time is over or the connection ends.
+	send func(a *attacker) error
 }
 
 // costPerFrame is enough CPU time for one of the two frames of a forwarded request on a busy
@@ -32,8 +32,8 @@ const costPerFrame = 20 * time.Microsecond
 // batch is how many times a round sends its frames before it checks the time.
 const batch = 100
 
-// rounds returns a play function that calls send batch times.
-func rounds(send func(a *attacker) error) func(a *attacker) error {
+// repeated returns a play function that calls send batch times.
+func repeated(send func(a *attacker) error) func(a *attacker) error {
 	return func(a *attacker) error {
 		for range batch {
 			if err := send(a); err != nil {
@@ -44,122 +44,122 @@ func rounds(send func(a *attacker) error) func(a *attacker) error {
 	}
 }
 
-// hold returns a play function that calls send once and then keeps the connection open.
-func hold(send func(a *attacker) error) func(a *attacker) error {
+// once returns a play function that calls send once and then keeps the connection open.
+func once(send func(a *attacker) error) func(a *attacker) error {
 	return func(a *attacker) error {
 		if a.frames == 0 {
 			if err := errors.Join(send(a), a.out.Flush()); err != nil {
 				return err
 			}
 		}
-		return errWait
+		return errKeepOpen
 	}
 }
 
-// errWait reports that an attack has nothing more to send and keeps the connection open.
-var errWait = errors.New("the connection is to stay")
+// errKeepOpen reports that an attack has nothing more to send and keeps the connection open.
+var errKeepOpen = errors.New("the connection is to stay")
 
 // attacks lists all attacks. Those with requests use the path /away, which Weft forwards to an
 // origin.
 func attacks() []attack {
-	return append(floods(), hoards()...)
+	return append(floods(), memoryAttacks()...)
 }
 
 // floods lists attacks by the number of frames.
 func floods() []attack {
 	return []attack{
-		{name: "rapid reset", ends: true, play: rounds(func(a *attacker) error {
-			return errors.Join(a.open("/away", true), a.sent(a.framer.WriteRSTStream(a.stream, http2.ErrCodeCancel)))
+		{name: "rapid reset", ends: true, send: repeated(func(a *attacker) error {
+			return errors.Join(a.open("/away", true), a.countFrame(a.framer.WriteRSTStream(a.stream, http2.ErrCodeCancel)))
 		})},
-		{name: "MadeYouReset by an empty window update", ends: true, play: rounds(func(a *attacker) error {
-			return errors.Join(a.open("/away", true), a.sent(a.framer.WriteWindowUpdate(a.stream, 0)))
+		{name: "MadeYouReset by an empty window update", ends: true, send: repeated(func(a *attacker) error {
+			return errors.Join(a.open("/away", true), a.countFrame(a.framer.WriteWindowUpdate(a.stream, 0)))
 		})},
-		{name: "MadeYouReset by a window that overflows", ends: true, play: rounds(func(a *attacker) error {
-			return errors.Join(a.open("/away", true), a.sent(a.framer.WriteWindowUpdate(a.stream, 1<<31-1)))
+		{name: "MadeYouReset by a window that overflows", ends: true, send: repeated(func(a *attacker) error {
+			return errors.Join(a.open("/away", true), a.countFrame(a.framer.WriteWindowUpdate(a.stream, 1<<31-1)))
 		})},
-		{name: "MadeYouReset by content behind the end", ends: true, play: rounds(func(a *attacker) error {
-			return errors.Join(a.open("/away", true), a.sent(a.framer.WriteData(a.stream, false, []byte("more"))))
+		{name: "MadeYouReset by content behind the end", ends: true, send: repeated(func(a *attacker) error {
+			return errors.Join(a.open("/away", true), a.countFrame(a.framer.WriteData(a.stream, false, []byte("more"))))
 		})},
-		{name: "malformed requests", ends: true, play: rounds(func(a *attacker) error {
+		{name: "malformed requests", ends: true, send: repeated(func(a *attacker) error {
 			return a.open("/away", true, hpack.HeaderField{Name: "Upper", Value: "case"})
 		})},
-		{name: "streams beyond the limit", play: rounds(func(a *attacker) error {
+		{name: "streams beyond the limit", send: repeated(func(a *attacker) error {
 			return a.open("/wait/1m", true)
 		})},
-		{name: "CONTINUATION without end", ends: true, play: func(a *attacker) error {
+		{name: "CONTINUATION without end", ends: true, send: func(a *attacker) error {
 			if err := a.openWithoutEnd(); err != nil {
 				return err
 			}
-			return rounds(func(a *attacker) error {
-				return a.sent(a.framer.WriteContinuation(a.stream, false, a.literal(1000)))
+			return repeated(func(a *attacker) error {
+				return a.countFrame(a.framer.WriteContinuation(a.stream, false, a.literal(1000)))
 			})(a)
 		}},
-		{name: "empty CONTINUATION without end", ends: true, play: func(a *attacker) error {
+		{name: "empty CONTINUATION without end", ends: true, send: func(a *attacker) error {
 			if err := a.openWithoutEnd(); err != nil {
 				return err
 			}
-			return rounds(func(a *attacker) error { return a.sent(a.framer.WriteContinuation(a.stream, false, nil)) })(a)
+			return repeated(func(a *attacker) error { return a.countFrame(a.framer.WriteContinuation(a.stream, false, nil)) })(a)
 		}},
-		{name: "SETTINGS", play: rounds(func(a *attacker) error { return a.sent(a.framer.WriteSettings()) })},
-		{name: "SETTINGS, acknowledgements unread", unread: true, play: rounds(func(a *attacker) error {
-			return a.sent(a.framer.WriteSettings(http2.Setting{ID: http2.SettingHeaderTableSize, Val: 4096}))
+		{name: "SETTINGS", send: repeated(func(a *attacker) error { return a.countFrame(a.framer.WriteSettings()) })},
+		{name: "SETTINGS, acknowledgements unread", neverReads: true, send: repeated(func(a *attacker) error {
+			return a.countFrame(a.framer.WriteSettings(http2.Setting{ID: http2.SettingHeaderTableSize, Val: 4096}))
 		})},
-		{name: "PING", play: rounds(func(a *attacker) error { return a.sent(a.framer.WritePing(false, [8]byte{1})) })},
-		{name: "PING, answers unread", unread: true, play: rounds(func(a *attacker) error {
-			return a.sent(a.framer.WritePing(false, [8]byte{1}))
+		{name: "PING", send: repeated(func(a *attacker) error { return a.countFrame(a.framer.WritePing(false, [8]byte{1})) })},
+		{name: "PING, answers unread", neverReads: true, send: repeated(func(a *attacker) error {
+			return a.countFrame(a.framer.WritePing(false, [8]byte{1}))
 		})},
-		{name: "PRIORITY", play: rounds(func(a *attacker) error {
-			return a.sent(a.framer.WritePriority(uint32(a.frames)*2%1000+1, http2.PriorityParam{StreamDep: 0, Weight: 1}))
+		{name: "PRIORITY", send: repeated(func(a *attacker) error {
+			return a.countFrame(a.framer.WritePriority(uint32(a.frames)*2%1000+1, http2.PriorityParam{StreamDep: 0, Weight: 1}))
 		})},
-		{name: "empty DATA", ends: true, play: func(a *attacker) error {
+		{name: "empty DATA", ends: true, send: func(a *attacker) error {
 			if err := a.openOnce("/away"); err != nil {
 				return err
 			}
-			return rounds(func(a *attacker) error { return a.sent(a.framer.WriteData(a.stream, false, nil)) })(a)
+			return repeated(func(a *attacker) error { return a.countFrame(a.framer.WriteData(a.stream, false, nil)) })(a)
 		}},
-		{name: "padding as DATA", play: func(a *attacker) error {
+		{name: "padding as DATA", send: func(a *attacker) error {
 			if err := a.openOnce("/away"); err != nil {
 				return err
 			}
 			// Stay within the initial window of all servers.
 			for range batch {
-				if err := a.sent(a.framer.WriteDataPadded(a.stream, false, nil, make([]byte, 200))); err != nil {
+				if err := a.countFrame(a.framer.WriteDataPadded(a.stream, false, nil, make([]byte, 200))); err != nil {
 					return err
 				}
 			}
-			return errors.Join(a.out.Flush(), errWait)
+			return errors.Join(a.out.Flush(), errKeepOpen)
 		}},
-		{name: "window updates of a connection", play: rounds(func(a *attacker) error {
-			return a.sent(a.framer.WriteWindowUpdate(0, 1))
+		{name: "window updates of a connection", send: repeated(func(a *attacker) error {
+			return a.countFrame(a.framer.WriteWindowUpdate(0, 1))
 		})},
 		{
 			name: "window updates beside windows of 0", settings: []http2.Setting{{ID: http2.SettingInitialWindowSize, Val: 0}},
-			play: func(a *attacker) error {
+			send: func(a *attacker) error {
 				for a.frames < 90 {
 					if err := a.open("/bytes/1000", true); err != nil {
 						return err
 					}
 				}
-				return rounds(func(a *attacker) error { return a.sent(a.framer.WriteWindowUpdate(0, 256)) })(a)
+				return repeated(func(a *attacker) error { return a.countFrame(a.framer.WriteWindowUpdate(0, 256)) })(a)
 			},
 		},
-		{name: "window updates of a stream", play: func(a *attacker) error {
+		{name: "window updates of a stream", send: func(a *attacker) error {
 			if err := a.openOnce("/away"); err != nil {
 				return err
 			}
-			return rounds(func(a *attacker) error { return a.sent(a.framer.WriteWindowUpdate(a.stream, 1)) })(a)
+			return repeated(func(a *attacker) error { return a.countFrame(a.framer.WriteWindowUpdate(a.stream, 1)) })(a)
 		}},
 	}
 }
 
-// hoards lists attacks by the resources that the server must hold.
-func hoards() []attack {
+// memoryAttacks lists attacks by the resources that the server must hold.
+func memoryAttacks() []attack {
 	wide := []http2.Setting{{ID: http2.SettingInitialWindowSize, Val: 1<<31 - 1}}
 	return []attack{
-		{name: "HPACK bomb", cost: 2 * time.Millisecond, play: func(a *attacker) error { return errors.Join(a.bomb(), a.out.Flush()) }},
-		{name: "header lists of 1 MB", cost: 60 * time.Microsecond, play: func(a *attacker) error { return errors.Join(a.largeHead(1<<20), a.out.Flush()) }},
-		{name: "slow reader of large answers", unread: true, settings: wide, play: hold(func(a *attacker) error {
-			errs := []error{a.sent(a.framer.WriteWindowUpdate(0, 1<<31-1-65535))}
+		{name: "HPACK bomb", cost: 2 * time.Millisecond, send: func(a *attacker) error { return errors.Join(a.hpackBomb(), a.out.Flush()) }},
+		{name: "header lists of 1 MB", cost: 60 * time.Microsecond, send: func(a *attacker) error { return errors.Join(a.largeHead(1<<20), a.out.Flush()) }},
+		{name: "slow reader of large answers", neverReads: true, settings: wide, send: once(func(a *attacker) error {
+			errs := []error{a.countFrame(a.framer.WriteWindowUpdate(0, 1<<31-1-65535))}
 			for range 50 {
 				errs = append(errs, a.open("/bytes/100000000", true))
 			}
@@ -167,7 +167,7 @@ func hoards() []attack {
 		})},
 		{
 			name: "reader without a window", settings: []http2.Setting{{ID: http2.SettingInitialWindowSize, Val: 0}},
-			play: hold(func(a *attacker) error {
+			send: once(func(a *attacker) error {
 				var errs []error
 				for range 50 {
 					errs = append(errs, a.open("/bytes/100000000", true))
@@ -175,21 +175,21 @@ func hoards() []attack {
 				return errors.Join(errs...)
 			}),
 		},
-		{name: "uploads that nobody reads", play: hold(func(a *attacker) error {
+		{name: "uploads that nobody reads", send: once(func(a *attacker) error {
 			var errs []error
 			for range 50 {
 				errs = append(errs, a.open("/stall", false))
 				for range 4 { // up to the window of the stream and beyond the window of the connection
-					errs = append(errs, a.sent(a.framer.WriteData(a.stream, false, make([]byte, 16<<10-1))))
+					errs = append(errs, a.countFrame(a.framer.WriteData(a.stream, false, make([]byte, 16<<10-1))))
 				}
 			}
 			return errors.Join(errs...)
 		})},
-		{name: "heads that never end", play: hold(func(a *attacker) error {
+		{name: "heads that never end", send: once(func(a *attacker) error {
 			if err := a.openWithoutEnd(); err != nil {
 				return err
 			}
-			return a.sent(a.framer.WriteContinuation(a.stream, false, a.literal(8000)))
+			return a.countFrame(a.framer.WriteContinuation(a.stream, false, a.literal(8000)))
 		})},
 	}
 }
@@ -207,10 +207,10 @@ func (a *attacker) openWithoutEnd() error {
 	if a.stream != 0 {
 		return nil
 	}
-	if err := a.next(); err != nil {
+	if err := a.nextStream(); err != nil {
 		return err
 	}
-	return a.sent(a.framer.WriteHeaders(http2.HeadersFrameParam{StreamID: a.stream, BlockFragment: a.encode("GET", "/away")}))
+	return a.countFrame(a.framer.WriteHeaders(http2.HeadersFrameParam{StreamID: a.stream, BlockFragment: a.encode("GET", "/away")}))
 }
 
 // literal encodes a field of about size bytes that is never indexed.
@@ -221,9 +221,9 @@ func (a *attacker) literal(size int) []byte {
 	return a.block.Bytes()
 }
 
-// bomb adds a field of 4 KB to the dynamic table and refers to it 15,000 times in one frame: 16 KB
+// hpackBomb adds a field of 4 KB to the dynamic table and refers to it 15,000 times in one frame: 16 KB
 // on the wire become about 60 MB of headers.
-func (a *attacker) bomb() error {
+func (a *attacker) hpackBomb() error {
 	const (
 		names  = 15_000
 		newest = 0x80 | 62 // index of the newest entry of the dynamic table
@@ -234,23 +234,23 @@ func (a *attacker) bomb() error {
 			return err
 		}
 	}
-	if err := a.next(); err != nil {
+	if err := a.nextStream(); err != nil {
 		return err
 	}
 	block := append(a.encode("GET", "/away"), bytes.Repeat([]byte{newest}, names)...)
-	return a.sent(a.framer.WriteHeaders(http2.HeadersFrameParam{
+	return a.countFrame(a.framer.WriteHeaders(http2.HeadersFrameParam{
 		StreamID: a.stream, BlockFragment: block, EndStream: true, EndHeaders: true,
 	}))
 }
 
 // largeHead sends a header block of about size bytes in several frames.
 func (a *attacker) largeHead(size int) error {
-	if err := a.next(); err != nil {
+	if err := a.nextStream(); err != nil {
 		return err
 	}
-	err := a.sent(a.framer.WriteHeaders(http2.HeadersFrameParam{StreamID: a.stream, BlockFragment: a.encode("GET", "/away"), EndStream: true}))
+	err := a.countFrame(a.framer.WriteHeaders(http2.HeadersFrameParam{StreamID: a.stream, BlockFragment: a.encode("GET", "/away"), EndStream: true}))
 	for n := 0; n < size && err == nil; n += 10_000 {
-		err = a.sent(a.framer.WriteContinuation(a.stream, n+10_000 >= size, a.literal(10_000)))
+		err = a.countFrame(a.framer.WriteContinuation(a.stream, n+10_000 >= size, a.literal(10_000)))
 	}
 	return err
 }

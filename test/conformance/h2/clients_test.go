@@ -17,49 +17,49 @@ import (
 	"time"
 )
 
-// toolTime is the timeout of one run of another program.
-const toolTime = 60 * time.Second
+// toolTimeout is the timeout of one run of another program.
+const toolTimeout = 60 * time.Second
 
-// front is the server that a client calls: an origin, or Weft in front of one.
-type front struct {
+// target is the server that a client calls: an origin, or Weft in front of one.
+type target struct {
 	address string
 	origin  *origin
 	drain   func(t *testing.T) // shuts it down gracefully and waits for its exit
 }
 
-// fronts lists the servers under test. The first is a third-party server, which shows that the
+// targets lists the servers under test. The first is a third-party server, which shows that the
 // tests can pass.
-func fronts() map[string]func(t *testing.T) front {
-	before := func(upstream string, http2 bool) func(t *testing.T) front {
-		return func(t *testing.T) front {
+func targets() map[string]func(t *testing.T) target {
+	before := func(upstream string, http2 bool) func(t *testing.T) target {
+		return func(t *testing.T) target {
 			t.Helper()
 			o := startOrigin(t, http2)
 			w := startWeft(t, listener{upstream: upstream, hosts: []string{o.address}})
-			return front{w.addresses[0], o, func(t *testing.T) {
+			return target{w.addresses[0], o, func(t *testing.T) {
 				t.Helper()
 				w.terminate(t)
-				if status := w.awaitExit(t, patience); status != 0 {
+				if status := w.awaitExit(t, waitTimeout); status != 0 {
 					t.Errorf("weft ends with status %d, want 0", status)
 				}
 			}}
 		}
 	}
-	return map[string]func(t *testing.T) front{
-		"net-http": func(t *testing.T) front {
+	return map[string]func(t *testing.T) target{
+		"net-http": func(t *testing.T) target {
 			t.Helper()
 			o := startOrigin(t, true)
-			return front{o.address, o, o.drain}
+			return target{o.address, o, o.drain}
 		},
 		"weft-to-http1": before("Http1", false),
 		"weft-to-http2": before("Http2", true),
 	}
 }
 
-// onFronts runs a test on each front in parallel.
-func onFronts(t *testing.T, test func(t *testing.T, f front)) {
+// forEachTarget runs a test on each front in parallel.
+func forEachTarget(t *testing.T, test func(t *testing.T, f target)) {
 	t.Helper()
 	t.Parallel()
-	for name, start := range fronts() {
+	for name, start := range targets() {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			test(t, start(t))
@@ -70,7 +70,7 @@ func onFronts(t *testing.T, test func(t *testing.T, f front)) {
 // run runs a program and returns its output; it fails the test if the program fails.
 func run(t *testing.T, program string, args ...string) string {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), toolTime)
+	ctx, cancel := context.WithTimeout(t.Context(), toolTimeout)
 	defer cancel()
 	out, err := exec.CommandContext(ctx, program, args...).CombinedOutput()
 	if err != nil {
@@ -83,15 +83,15 @@ func run(t *testing.T, program string, args ...string) string {
 // last line with the version and the status.
 func curl(t *testing.T, args ...string) string {
 	t.Helper()
-	program := tool(t, "curl", "curl")
+	program := requireTool(t, "curl", "curl")
 	return run(t, program, append([]string{
 		"--http2-prior-knowledge", "--silent", "--show-error", "--include", "--max-time", "30", "--noproxy", "*",
 		"--write-out", "HTTP/%{http_version} %{response_code}\n",
 	}, args...)...)
 }
 
-// file writes a file of size bytes.
-func file(t *testing.T, size int) string {
+// tempFile writes a file of size bytes.
+func tempFile(t *testing.T, size int) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "content")
 	if err := os.WriteFile(path, make([]byte, size), 0o600); err != nil {
@@ -100,8 +100,8 @@ func file(t *testing.T, size int) string {
 	return path
 }
 
-// has reports an error for each part that the text does not contain.
-func has(t *testing.T, text string, parts ...string) {
+// checkContains reports an error for each part that the text does not contain.
+func checkContains(t *testing.T, text string, parts ...string) {
 	t.Helper()
 	for _, part := range parts {
 		if !strings.Contains(text, part) {
@@ -111,49 +111,49 @@ func has(t *testing.T, text string, parts ...string) {
 }
 
 func TestCurlGets(t *testing.T) {
-	onFronts(t, func(t *testing.T, f front) {
+	forEachTarget(t, func(t *testing.T, f target) {
 		out := curl(t, "http://"+f.address+"/path?query")
-		has(t, out, "HTTP/2 200", "GET /path ", "\nHTTP/2 200\n")
+		checkContains(t, out, "HTTP/2 200", "GET /path ", "\nHTTP/2 200\n")
 		out = curl(t, "--head", "http://"+f.address+"/bytes/1234")
-		has(t, out, "content-length: 1234\r\n", "\nHTTP/2 200\n")
+		checkContains(t, out, "content-length: 1234\r\n", "\nHTTP/2 200\n")
 	})
 }
 
 func TestCurlUploads10MB(t *testing.T) {
-	onFronts(t, func(t *testing.T, f front) {
+	forEachTarget(t, func(t *testing.T, f target) {
 		const size = 10 << 20
-		out := curl(t, "--data-binary", "@"+file(t, size), "http://"+f.address+"/upload")
-		has(t, out, "POST /upload ", " 10485760\n", "\nHTTP/2 200\n")
-		out = curl(t, "--upload-file", file(t, size), "-H", "Content-Length:", "http://"+f.address+"/unsized")
-		has(t, out, "PUT /unsized ", " 10485760\n", "\nHTTP/2 200\n")
+		out := curl(t, "--data-binary", "@"+tempFile(t, size), "http://"+f.address+"/upload")
+		checkContains(t, out, "POST /upload ", " 10485760\n", "\nHTTP/2 200\n")
+		out = curl(t, "--upload-file", tempFile(t, size), "-H", "Content-Length:", "http://"+f.address+"/unsized")
+		checkContains(t, out, "PUT /unsized ", " 10485760\n", "\nHTTP/2 200\n")
 	})
 }
 
 func TestCurlDownloads10MB(t *testing.T) {
-	onFronts(t, func(t *testing.T, f front) {
+	forEachTarget(t, func(t *testing.T, f target) {
 		out := curl(t, "--output", os.DevNull, "--write-out", "%{size_download}\n", "http://"+f.address+"/bytes/10485760")
-		has(t, out, "10485760\n")
+		checkContains(t, out, "10485760\n")
 	})
 }
 
-// TestTrailersGoBothWays verifies that request and response trailers are forwarded: the origin
+// TestTrailersInBothDirections verifies that request and response trailers are forwarded: the origin
 // copies the request trailer to the response. The response has no Content-Length, because HTTP/1.1
 // has trailers only after chunks.
-func TestTrailersGoBothWays(t *testing.T) {
-	nghttp := tool(t, "nghttp", "nghttp2-client")
-	onFronts(t, func(t *testing.T, f front) {
+func TestTrailersInBothDirections(t *testing.T) {
+	nghttp := requireTool(t, "nghttp", "nghttp2-client")
+	forEachTarget(t, func(t *testing.T, f target) {
 		out := curl(t, "--header", "X-Before: in the head", "http://"+f.address+"/trailers")
-		has(t, out, "content\n", "\nx-after: in the head\r\n")
-		out = run(t, nghttp, "-v", "--no-content-length", "-d", file(t, 1000), "--trailer", "x-before: behind", "http://"+f.address+"/trailers")
-		has(t, out, "x-after: behind")
+		checkContains(t, out, "content\n", "\nx-after: in the head\r\n")
+		out = run(t, nghttp, "-v", "--no-content-length", "-d", tempFile(t, 1000), "--trailer", "x-before: behind", "http://"+f.address+"/trailers")
+		checkContains(t, out, "x-after: behind")
 	})
 }
 
 // TestNghttpWithPriorities verifies that clients never receive a push, and that clients that send
 // priorities are served.
 func TestNghttpWithPriorities(t *testing.T) {
-	nghttp := tool(t, "nghttp", "nghttp2-client")
-	onFronts(t, func(t *testing.T, f front) {
+	nghttp := requireTool(t, "nghttp", "nghttp2-client")
+	forEachTarget(t, func(t *testing.T, f target) {
 		for _, args := range [][]string{
 			{"--weight=256"},
 			{"--weight=1", "--no-dep"},
@@ -163,7 +163,7 @@ func TestNghttpWithPriorities(t *testing.T) {
 			{"--padding=200"},
 		} {
 			out := run(t, nghttp, append(args, "-v", "http://"+f.address+"/bytes/20000")...)
-			has(t, out, ":status: 200", "content-length: 20000")
+			checkContains(t, out, ":status: 200", "content-length: 20000")
 			for _, not := range []string{"PUSH_PROMISE", "recv RST_STREAM", "recv (stream_id=0)"} {
 				if strings.Contains(out, not) {
 					t.Errorf("%v: nghttp got %s:\n%s", args, not, out)
@@ -179,29 +179,29 @@ func TestNghttpWithPriorities(t *testing.T) {
 // h2load runs h2load and verifies that all requests succeed.
 func h2load(t *testing.T, want string, args ...string) {
 	t.Helper()
-	out := run(t, tool(t, "h2load", "nghttp2-client"), args...)
-	has(t, out, want+" succeeded, 0 failed, 0 errored, 0 timeout", "status codes: "+want+" 2xx")
+	out := run(t, requireTool(t, "h2load", "nghttp2-client"), args...)
+	checkContains(t, out, want+" succeeded, 0 failed, 0 errored, 0 timeout", "status codes: "+want+" 2xx")
 }
 
 func TestH2LoadWithManyStreams(t *testing.T) {
-	tool(t, "h2load", "nghttp2-client")
-	onFronts(t, func(t *testing.T, f front) {
+	requireTool(t, "h2load", "nghttp2-client")
+	forEachTarget(t, func(t *testing.T, f target) {
 		h2load(t, "100", "-n100", "-c1", "-m100", "http://"+f.address+"/wait/50ms")
 		h2load(t, "5000", "-n5000", "-c5", "-m100", "http://"+f.address+"/bytes/1024")
-		h2load(t, "400", "-n400", "-c4", "-m20", "-d", file(t, 100_000), "http://"+f.address+"/upload")
+		h2load(t, "400", "-n400", "-c4", "-m20", "-d", tempFile(t, 100_000), "http://"+f.address+"/upload")
 		h2load(t, "50", "-n50", "-c2", "-m25", "-w10", "-W12", "http://"+f.address+"/bytes/100000")
 	})
 }
 
-// TestADrainAnswersOpenStreams verifies that a drain completes every open stream: h2load has 100
+// TestDrainCompletesOpenStreams verifies that a drain completes every open stream: h2load has 100
 // requests in flight when it begins.
-func TestADrainAnswersOpenStreams(t *testing.T) {
-	tool(t, "h2load", "nghttp2-client")
-	onFronts(t, func(t *testing.T, f front) {
+func TestDrainCompletesOpenStreams(t *testing.T) {
+	requireTool(t, "h2load", "nghttp2-client")
+	forEachTarget(t, func(t *testing.T, f target) {
 		ended := make(chan struct{})
 		go func() {
 			defer close(ended)
-			f.origin.awaitHits(t, 100)
+			f.origin.awaitRequests(t, 100)
 			f.drain(t)
 		}()
 		h2load(t, "100", "-n100", "-c4", "-m25", "http://"+f.address+"/wait/1s")
@@ -209,16 +209,16 @@ func TestADrainAnswersOpenStreams(t *testing.T) {
 	})
 }
 
-// TestADrainUnderLoadFailsNoStream verifies that a client under load only sees refused connections
+// TestDrainUnderLoad verifies that a client under load only sees refused connections
 // during a drain. Requests on existing connections succeed, or GOAWAY tells the client that they
 // may be retried.
-func TestADrainUnderLoadFailsNoStream(t *testing.T) {
-	onFronts(t, func(t *testing.T, f front) {
+func TestDrainUnderLoad(t *testing.T) {
+	forEachTarget(t, func(t *testing.T, f target) {
 		protocols := new(http.Protocols)
 		protocols.SetUnencryptedHTTP2(true)
 		transport := &http.Transport{Protocols: protocols}
 		defer transport.CloseIdleConnections()
-		client := &http.Client{Transport: transport, Timeout: patience}
+		client := &http.Client{Transport: transport, Timeout: waitTimeout}
 		var answered atomic.Int64
 		var callers sync.WaitGroup
 		for range 16 {
@@ -236,7 +236,7 @@ func TestADrainUnderLoadFailsNoStream(t *testing.T) {
 				}
 			})
 		}
-		f.origin.awaitHits(t, 1000)
+		f.origin.awaitRequests(t, 1000)
 		f.drain(t)
 		callers.Wait()
 		if answered.Load() < 900 {
@@ -259,26 +259,26 @@ func get(client *http.Client, url string) error {
 	return err
 }
 
-// TestCallersOfHTTP1ReachHTTP2 verifies the translation from HTTP/1.1 to HTTP/2.
-func TestCallersOfHTTP1ReachHTTP2(t *testing.T) {
+// TestHTTP1ClientToHTTP2Upstream verifies the translation from HTTP/1.1 to HTTP/2.
+func TestHTTP1ClientToHTTP2Upstream(t *testing.T) {
 	t.Parallel()
-	curl := tool(t, "curl", "curl")
+	curl := requireTool(t, "curl", "curl")
 	o := startOrigin(t, true)
 	w := startWeft(t, listener{downstream: "Http1", upstream: "Http2", hosts: []string{o.address}})
 	url := "http://" + w.addresses[0]
 	args := []string{"--silent", "--show-error", "--include", "--max-time", "30", "--noproxy", "*"}
-	has(t, run(t, curl, append(args, url+"/path?query")...), "HTTP/1.1 200 OK\r\n", "GET /path 2 0\n")
-	has(t, run(t, curl, append(args, "--data-binary", "@"+file(t, 10<<20), url+"/upload")...), "POST /upload 2 10485760\n")
-	has(t, run(t, curl, append(args, "--header", "X-Before: value", url+"/trailers")...), "content\n", "x-after: value\r\n")
-	has(t, run(t, curl, append(args, "--head", url+"/bytes/1234")...), "1234\r\n")
+	checkContains(t, run(t, curl, append(args, url+"/path?query")...), "HTTP/1.1 200 OK\r\n", "GET /path 2 0\n")
+	checkContains(t, run(t, curl, append(args, "--data-binary", "@"+tempFile(t, 10<<20), url+"/upload")...), "POST /upload 2 10485760\n")
+	checkContains(t, run(t, curl, append(args, "--header", "X-Before: value", url+"/trailers")...), "content\n", "x-after: value\r\n")
+	checkContains(t, run(t, curl, append(args, "--head", url+"/bytes/1234")...), "1234\r\n")
 }
 
 func TestUpgradeToH2C(t *testing.T) {
 	t.Parallel()
-	nghttp := tool(t, "nghttp", "nghttp2-client")
+	nghttp := requireTool(t, "nghttp", "nghttp2-client")
 	o := startOrigin(t, true)
 	w := startWeft(t, listener{downstream: "Http1,Http2", hosts: []string{o.address}})
 	out := run(t, nghttp, "-v", "--upgrade", "http://"+w.addresses[0]+"/direct")
-	has(t, out, "101 Switching Protocols", ":status: 200", "answered by the proxy")
-	has(t, curl(t, "http://"+w.addresses[0]+"/direct"), "\nHTTP/2 200\n") // prior knowledge, on the same port
+	checkContains(t, out, "101 Switching Protocols", ":status: 200", "answered by the proxy")
+	checkContains(t, curl(t, "http://"+w.addresses[0]+"/direct"), "\nHTTP/2 200\n") // prior knowledge, on the same port
 }

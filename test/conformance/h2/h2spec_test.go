@@ -22,8 +22,8 @@ import (
 // Number of h2spec cases including the strict ones, and the timeout of a run. Each failed case
 // waits for its own timeout.
 const (
-	h2specCases = 146
-	h2specTime  = 3 * time.Minute
+	h2specCases   = 146
+	h2specTimeout = 3 * time.Minute
 )
 
 // h2specBinary builds h2spec at the version that the module in judge pins, and returns its path.
@@ -32,9 +32,9 @@ var h2specBinary = sync.OnceValues(func() (string, error) {
 	return path, subject.Build("judge", "github.com/summerwind/h2spec/cmd/h2spec", path)
 })
 
-// exceptions lists the cases that Weft is known to fail, as "section: title" with a reason. A case
+// knownFailures lists the cases that Weft is known to fail, as "section: title" with a reason. A case
 // that passes nevertheless is an error, so that the list stays correct.
-func exceptions() map[string]string { return map[string]string{} }
+func knownFailures() map[string]string { return map[string]string{} }
 
 // netHTTPFailures lists the cases that net/http's server fails. They show that h2spec detects
 // violations.
@@ -48,11 +48,11 @@ func netHTTPFailures() map[string]string {
 	}
 }
 
-// TestH2SpecJudges verifies that h2spec detects the known failures of a third-party server.
-func TestH2SpecJudges(t *testing.T) {
+// TestH2SpecDetectsFailures verifies that h2spec detects the known failures of a third-party server.
+func TestH2SpecDetectsFailures(t *testing.T) {
 	t.Parallel()
 	o := startOrigin(t, true)
-	judge(t, "net-http", o.address, "/", netHTTPFailures())
+	runH2spec(t, "net-http", o.address, "/", netHTTPFailures())
 }
 
 // TestH2Spec verifies that Weft passes h2spec, including the strict cases: a listener that responds
@@ -75,14 +75,14 @@ func TestH2Spec(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			w := startWeft(t, c.of(t))
-			judge(t, "weft-"+c.name, w.addresses[0], c.path, exceptions())
+			runH2spec(t, "weft-"+c.name, w.addresses[0], c.path, knownFailures())
 		})
 	}
 }
 
-// judge runs h2spec, keeps its report as h2spec-NAME.xml and .txt, and compares the failures with
+// runH2spec runs h2spec, keeps its report as h2spec-NAME.xml and .txt, and compares the failures with
 // the expected ones.
-func judge(t *testing.T, name, address, path string, expected map[string]string) {
+func runH2spec(t *testing.T, name, address, path string, expected map[string]string) {
 	t.Helper()
 	program, err := h2specBinary()
 	if err != nil {
@@ -92,7 +92,7 @@ func judge(t *testing.T, name, address, path string, expected map[string]string)
 		t.Fatal(err)
 	}
 	file := filepath.Join(t.TempDir(), "report.xml")
-	ctx, cancel := context.WithTimeout(t.Context(), h2specTime)
+	ctx, cancel := context.WithTimeout(t.Context(), h2specTimeout)
 	defer cancel()
 	out, err := exec.CommandContext(ctx, program, "-S", "-h", "127.0.0.1", "-p", port(t, address), "-P", path, "-j", file).CombinedOutput()
 	var exit *exec.ExitError
@@ -103,8 +103,8 @@ func judge(t *testing.T, name, address, path string, expected map[string]string)
 	if err != nil {
 		t.Fatalf("h2spec leaves no report: %v\n%s", err, out)
 	}
-	keep(t, "h2spec-"+name+".xml", text)
-	keep(t, "h2spec-"+name+".txt", out)
+	writeReport(t, "h2spec-"+name+".xml", text)
+	writeReport(t, "h2spec-"+name+".txt", out)
 	v, err := parseReport(text)
 	if err != nil {
 		t.Fatal(err)
@@ -125,14 +125,14 @@ func judge(t *testing.T, name, address, path string, expected map[string]string)
 	}
 }
 
-// verdict is the result of h2spec.
-type verdict struct {
+// h2specResult is the result of h2spec.
+type h2specResult struct {
 	cases  int               // number of cases
 	failed map[string]string // "section: title" to the failure
 }
 
 // parseReport parses the JUnit report of h2spec.
-func parseReport(text []byte) (verdict, error) {
+func parseReport(text []byte) (h2specResult, error) {
 	var r struct {
 		Suites []struct {
 			Name  string `xml:"name,attr"`
@@ -145,9 +145,9 @@ func parseReport(text []byte) (verdict, error) {
 		} `xml:"testsuite"`
 	}
 	if err := xml.NewDecoder(bytes.NewReader(text)).Decode(&r); err != nil {
-		return verdict{}, fmt.Errorf("report of h2spec: %w", err)
+		return h2specResult{}, fmt.Errorf("report of h2spec: %w", err)
 	}
-	v := verdict{failed: map[string]string{}}
+	v := h2specResult{failed: map[string]string{}}
 	for _, s := range r.Suites {
 		for _, c := range s.Cases {
 			id := s.Name + ": " + c.Title

@@ -6,15 +6,15 @@ import (
 	"testing"
 )
 
-// TestTheHarnessRunsWeft verifies that the harness works with HTTP/1.1, so that a skipped HTTP/2
+// TestHarnessRunsWeft verifies that the harness works with HTTP/1.1, so that a skipped HTTP/2
 // test depends only on the protocol.
-func TestTheHarnessRunsWeft(t *testing.T) {
+func TestHarnessRunsWeft(t *testing.T) {
 	t.Parallel()
 	o := startOrigin(t, false)
 	w := startWeft(t, listener{downstream: "Http1", hosts: []string{o.address}})
 	transport := &http.Transport{}
 	defer transport.CloseIdleConnections()
-	client := &http.Client{Transport: transport, Timeout: patience}
+	client := &http.Client{Transport: transport, Timeout: waitTimeout}
 	for path, want := range map[string]string{
 		"/direct": "answered by the proxy\n",
 		"/other":  "GET /other 1 0\n",
@@ -31,7 +31,7 @@ func TestTheHarnessRunsWeft(t *testing.T) {
 	}
 	transport.CloseIdleConnections()
 	w.terminate(t)
-	if status := w.awaitExit(t, patience); status != 0 {
+	if status := w.awaitExit(t, waitTimeout); status != 0 {
 		t.Errorf("weft ends with status %d after SIGTERM, want 0", status)
 	}
 }

@@ -30,8 +30,8 @@ const root = "../../.."
 var binaries string
 
 func TestMain(m *testing.M) {
-	if role := os.Getenv(roleKey); role != "" {
-		if err := play(role); err != nil {
+	if role := os.Getenv(roleEnv); role != "" {
+		if err := runRole(role); err != nil {
 			fmt.Fprintln(os.Stderr, "h2:", err)
 			os.Exit(1)
 		}
@@ -67,9 +67,9 @@ func unreachable(err error) string {
 	return ""
 }
 
-// tool returns the path of a program, or skips the test with the name of the Debian package that
+// requireTool returns the path of a program, or skips the test with the name of the Debian package that
 // has it.
-func tool(t *testing.T, name, of string) string {
+func requireTool(t *testing.T, name, of string) string {
 	t.Helper()
 	for _, path := range []string{name, "/usr/sbin/" + name} {
 		if found, err := exec.LookPath(path); err == nil {
@@ -80,8 +80,8 @@ func tool(t *testing.T, name, of string) string {
 	return ""
 }
 
-// keep writes a report into dist/test of the checkout.
-func keep(t *testing.T, name string, content []byte) {
+// writeReport writes a report into dist/test of the checkout.
+func writeReport(t *testing.T, name string, content []byte) {
 	t.Helper()
 	dir := filepath.Join(root, "dist", "test")
 	if err := os.MkdirAll(dir, 0o755); err != nil {

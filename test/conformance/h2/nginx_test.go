@@ -17,8 +17,8 @@ import (
 // are the location blocks of its configuration; it serves files from the returned directory.
 func startNginx(t *testing.T, locations string) (address, folder string) {
 	t.Helper()
-	program := tool(t, "nginx", "nginx")
-	dir, address := t.TempDir(), free(t)
+	program := requireTool(t, "nginx", "nginx")
+	dir, address := t.TempDir(), freeAddress(t)
 	user := ""
 	if os.Geteuid() == 0 {
 		user = "user root;" // else the worker may not enter the folder
@@ -48,7 +48,7 @@ http {
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	log := subject.NewJournal()
+	log := subject.NewLogBuffer()
 	cmd := exec.Command(program, "-p", dir, "-e", "stderr", "-c", path)
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGTERM}
@@ -71,7 +71,7 @@ func awaitListener(t *testing.T, address string) {
 	t.Helper()
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
-	timeout := time.NewTimer(patience)
+	timeout := time.NewTimer(waitTimeout)
 	defer timeout.Stop()
 	for {
 		conn, err := dial(address)
@@ -87,11 +87,11 @@ func awaitListener(t *testing.T, address string) {
 	}
 }
 
-// TestNginxOnEitherSide verifies that nginx forwards requests over HTTP/2 to Weft, and Weft to
+// TestNginxOnBothSides verifies that nginx forwards requests over HTTP/2 to Weft, and Weft to
 // nginx. nginx uses its gRPC module.
-func TestNginxOnEitherSide(t *testing.T) {
+func TestNginxOnBothSides(t *testing.T) {
 	t.Parallel()
-	tool(t, "nginx", "nginx")
+	requireTool(t, "nginx", "nginx")
 	pass := func(to string) string { return "location / { grpc_pass grpc://" + to + "; }" }
 	for name, start := range map[string]func(t *testing.T, origin string) (address string){
 		"nginx alone": func(t *testing.T, origin string) string {
@@ -112,20 +112,20 @@ func TestNginxOnEitherSide(t *testing.T) {
 			t.Parallel()
 			o := startOrigin(t, true)
 			url := "http://" + start(t, o.address)
-			has(t, curl(t, "--header", "Content-Type: application/grpc", "--data-binary", "@"+file(t, 1000), url+"/call"), "POST /call 2 1000\n", "\nHTTP/2 200\n")
-			has(t, curl(t, "--data-binary", "@"+file(t, 10<<20), url+"/upload"), "POST /upload 2 10485760\n")
-			has(t, curl(t, "--output", os.DevNull, "--write-out", "%{size_download}\n", url+"/bytes/10485760"), "10485760\n")
-			has(t, curl(t, "--header", "X-Before: value", url+"/trailers"), "content\n", "\nx-after: value\r\n")
+			checkContains(t, curl(t, "--header", "Content-Type: application/grpc", "--data-binary", "@"+tempFile(t, 1000), url+"/call"), "POST /call 2 1000\n", "\nHTTP/2 200\n")
+			checkContains(t, curl(t, "--data-binary", "@"+tempFile(t, 10<<20), url+"/upload"), "POST /upload 2 10485760\n")
+			checkContains(t, curl(t, "--output", os.DevNull, "--write-out", "%{size_download}\n", url+"/bytes/10485760"), "10485760\n")
+			checkContains(t, curl(t, "--header", "X-Before: value", url+"/trailers"), "content\n", "\nx-after: value\r\n")
 			h2load(t, "1000", "-n1000", "-c2", "-m50", url+"/bytes/1024")
 		})
 	}
 }
 
-// TestNothingIsPushed verifies that Weft neither receives nor forwards a push from nginx, which
+// TestNoServerPush verifies that Weft neither receives nor forwards a push from nginx, which
 // pushes to clients that allow it.
-func TestNothingIsPushed(t *testing.T) {
+func TestNoServerPush(t *testing.T) {
 	t.Parallel()
-	nghttp := tool(t, "nghttp", "nghttp2-client")
+	nghttp := requireTool(t, "nghttp", "nghttp2-client")
 	address, dir := startNginx(t, "location = /page { http2_push /pushed; }")
 	for _, name := range []string{"page", "pushed"} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(name+"\n"), 0o644); err != nil {
@@ -137,7 +137,7 @@ func TestNothingIsPushed(t *testing.T) {
 	}
 	w := startWeft(t, listener{upstream: "Http2", hosts: []string{address}})
 	out := run(t, nghttp, "-v", "http://"+w.addresses[0]+"/page")
-	has(t, out, ":status: 200", "page\n")
+	checkContains(t, out, ":status: 200", "page\n")
 	if strings.Contains(out, "PUSH_PROMISE") {
 		t.Errorf("nghttp was pushed to:\n%s", out)
 	}

@@ -16,8 +16,8 @@ import (
 
 // origin is a net/http server for HTTP/1.1, or for HTTP/2 with prior knowledge.
 type origin struct {
-	address string
-	hits    atomic.Int64 // number of requests received
+	address  string
+	requests atomic.Int64 // number of requests received
 
 	server *http.Server
 }
@@ -37,10 +37,10 @@ func startOrigin(t *testing.T, http2 bool) *origin {
 		Protocols: protocols,
 		HTTP2:     &http.HTTP2Config{MaxConcurrentStreams: 1000},
 		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			o.hits.Add(1)
-			answer(w, r)
+			o.requests.Add(1)
+			serveOrigin(w, r)
 		}),
-		ErrorLog: quiet(),
+		ErrorLog: discardLogger(),
 	}
 	ended := make(chan struct{})
 	go func() {
@@ -59,30 +59,30 @@ func startOrigin(t *testing.T, http2 bool) *origin {
 // drain shuts the server down after the responses to all requests.
 func (o *origin) drain(t *testing.T) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), waitTimeout)
 	defer cancel()
 	if err := o.server.Shutdown(ctx); err != nil {
 		t.Errorf("origin: %v", err)
 	}
 }
 
-// awaitHits waits until n requests have arrived.
-func (o *origin) awaitHits(t *testing.T, n int64) {
+// awaitRequests waits until n requests have arrived.
+func (o *origin) awaitRequests(t *testing.T, n int64) {
 	t.Helper()
 	tick := time.NewTicker(time.Millisecond)
 	defer tick.Stop()
-	timeout := time.NewTimer(patience)
+	timeout := time.NewTimer(waitTimeout)
 	defer timeout.Stop()
-	for o.hits.Load() < n {
+	for o.requests.Load() < n {
 		select {
 		case <-tick.C:
 		case <-timeout.C:
-			t.Fatalf("%d requests have come to the origin, want %d", o.hits.Load(), n)
+			t.Fatalf("%d requests have come to the origin, want %d", o.requests.Load(), n)
 		}
 	}
 }
 
-// answer responds according to the path:
+// serveOrigin responds according to the path:
 //
 //	/bytes/N   N bytes
 //	/wait/D    "waited" after a duration D
@@ -90,7 +90,7 @@ func (o *origin) awaitHits(t *testing.T, n int64) {
 //	           request's headers or trailers
 //	/stall     nothing, and it does not read the body, until the client disconnects
 //	others     a line with method, path, protocol major version and body size
-func answer(w http.ResponseWriter, r *http.Request) {
+func serveOrigin(w http.ResponseWriter, r *http.Request) {
 	path, argument, _ := strings.Cut(r.URL.Path[1:], "/")
 	if path == "stall" {
 		<-r.Context().Done()
@@ -130,8 +130,8 @@ func answer(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// quiet returns a log that discards its output, for servers whose clients violate the protocol.
-func quiet() *log.Logger { return log.New(io.Discard, "", 0) }
+// discardLogger returns a log that discards its output, for servers whose clients violate the protocol.
+func discardLogger() *log.Logger { return log.New(io.Discard, "", 0) }
 
 // zeros is an endless reader of zeros.
 type zeros struct{}

@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// socketPeer is a WebSocket server and client for one version of HTTP.
-type socketPeer struct {
+// websocketPeer is a WebSocket server and client for one version of HTTP.
+type websocketPeer struct {
 	protocol       string // as in Weft's configuration
 	server, client string // scripts
 	scheme         string // URL scheme before the address
@@ -18,59 +18,59 @@ type socketPeer struct {
 	packages       string // Debian packages that have them
 }
 
-func socketPeers() []socketPeer {
+func websocketPeers() []websocketPeer {
 	const dir = "../testdata/"
-	return []socketPeer{
+	return []websocketPeer{
 		{"Http1", dir + "websocket_server.py", dir + "websocket_client.py", "ws://", "websockets", "python3-websockets"},
 		{"Http2", dir + "websocket_h2_server.py", dir + "websocket_h2_client.py", "", "h2, wsproto", "python3-h2 python3-wsproto"},
 	}
 }
 
-// said is the output of a client if all of its checks pass.
-const said = "handshake\ntext\nbinary\nfragments\nping\nlarge\nmany\nclose\nclosed by the server\nfifty at once\n"
+// expectedOutput is the output of a client if all of its checks pass.
+const expectedOutput = "handshake\ntext\nbinary\nfragments\nping\nlarge\nmany\nclose\nclosed by the server\nfifty at once\n"
 
-// TestWebSocketPassesBetweenVersions verifies WebSocket through Weft for each pair of HTTP versions
+// TestWebSocketBetweenVersions verifies WebSocket through Weft for each pair of HTTP versions
 // (RFC 6455, RFC 8441). Peers of the same version first connect directly.
-func TestWebSocketPassesBetweenVersions(t *testing.T) {
+func TestWebSocketBetweenVersions(t *testing.T) {
 	t.Parallel()
-	for _, up := range socketPeers() {
-		for _, down := range socketPeers() {
+	for _, up := range websocketPeers() {
+		for _, down := range websocketPeers() {
 			t.Run(down.protocol+" to "+up.protocol, func(t *testing.T) {
 				t.Parallel()
-				python := pythonWith(t, up)
-				_ = pythonWith(t, down)
+				python := requirePython(t, up)
+				_ = requirePython(t, down)
 				echo := "127.0.0.1:" + startScript(t, python, up.server)
 				if up.protocol == down.protocol {
-					down.speak(t, python, echo)
+					down.runClient(t, python, echo)
 				}
 				w := startWeft(t, listener{
 					downstream: down.protocol, upstream: up.protocol, hosts: []string{echo},
 					route: object{"timeout": "2s"}, // the timeout does not apply to a tunnel
 				})
-				down.speak(t, python, w.addresses[0])
+				down.runClient(t, python, w.addresses[0])
 			})
 		}
 	}
 }
 
-// speak runs the client against an address and verifies its output.
-func (p *socketPeer) speak(t *testing.T, python, address string) {
+// runClient runs the client against an address and verifies its output.
+func (p *websocketPeer) runClient(t *testing.T, python, address string) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 4*patience)
+	ctx, cancel := context.WithTimeout(t.Context(), 4*waitTimeout)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, python, p.client, p.scheme+address, "1048576")
 	cmd.Env = append(os.Environ(), "PYTHONDONTWRITEBYTECODE=1")
 	var complaint strings.Builder
 	cmd.Stderr = &complaint
 	got, err := cmd.Output()
-	if err != nil || string(got) != said {
-		t.Errorf("the client printed %q, %v; want %q\n%s", got, err, said, complaint.String())
+	if err != nil || string(got) != expectedOutput {
+		t.Errorf("the client printed %q, %v; want %q\n%s", got, err, expectedOutput, complaint.String())
 	}
 }
 
-// pythonWith returns the path of a Python that has the modules of a peer, or skips the test with
+// requirePython returns the path of a Python that has the modules of a peer, or skips the test with
 // the names of the Debian packages. The first python3 in PATH may not be Debian's.
-func pythonWith(t *testing.T, p socketPeer) string {
+func requirePython(t *testing.T, p websocketPeer) string {
 	t.Helper()
 	for _, name := range []string{"/usr/bin/python3", "python3"} {
 		if exec.Command(name, "-c", "import "+p.modules).Run() == nil {

@@ -17,8 +17,8 @@ import (
 	"github.com/weft-proxy/weft/test/subject"
 )
 
-// patience is the timeout of operations that should complete immediately. The machine may be busy.
-const patience = 15 * time.Second
+// waitTimeout is the timeout of operations that should complete immediately. The machine may be busy.
+const waitTimeout = 15 * time.Second
 
 // object is a JSON object.
 type object map[string]any
@@ -37,8 +37,8 @@ type listener struct {
 type weft struct {
 	addresses []string // of the listeners, in order
 	cmd       *exec.Cmd
-	log       *subject.Journal
-	ended     chan struct{} // closed when the process has exited
+	log       *subject.LogBuffer
+	exited    chan struct{} // closed when the process has exited
 }
 
 // startWeft runs Weft until the end of the test and returns when all listeners are open. It skips
@@ -49,9 +49,9 @@ func startWeft(t *testing.T, listeners ...listener) *weft {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := &weft{log: subject.NewJournal(), ended: make(chan struct{})}
+	w := &weft{log: subject.NewLogBuffer(), exited: make(chan struct{})}
 	for range listeners {
-		w.addresses = append(w.addresses, free(t))
+		w.addresses = append(w.addresses, freeAddress(t))
 	}
 	path := filepath.Join(t.TempDir(), "weft.json")
 	text, err := json.MarshalIndent(configuration(w.addresses, listeners), "", "  ")
@@ -61,7 +61,7 @@ func startWeft(t *testing.T, listeners ...listener) *weft {
 	if err := os.WriteFile(path, text, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	needSupport(t, binary, path)
+	requireSupport(t, binary, path)
 	w.cmd = exec.Command(binary, "start", "-c", path)
 	w.cmd.Stdout, w.cmd.Stderr = w.log, w.log
 	w.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
@@ -69,22 +69,22 @@ func startWeft(t *testing.T, listeners ...listener) *weft {
 		t.Fatal(err)
 	}
 	go func() {
-		defer close(w.ended)
+		defer close(w.exited)
 		_ = w.cmd.Wait() // ProcessState has the result
 		w.log.Close()
 	}()
-	t.Cleanup(func() { w.end(t) })
-	if _, err := w.log.Await(0, "is ready", patience); err != nil {
+	t.Cleanup(func() { w.kill(t) })
+	if _, err := w.log.Await(0, "is ready", waitTimeout); err != nil {
 		t.Fatal(err)
 	}
 	return w
 }
 
-// end kills the process and checks its log for defects.
-func (w *weft) end(t *testing.T) {
+// kill kills the process and checks its log for defects.
+func (w *weft) kill(t *testing.T) {
 	_ = w.cmd.Process.Kill() // it may have exited
-	<-w.ended
-	w.log.Judge(t)
+	<-w.exited
+	w.log.CheckLog(t)
 }
 
 // terminate asks Weft to shut down gracefully.
@@ -101,18 +101,18 @@ func (w *weft) awaitExit(t *testing.T, within time.Duration) int {
 	timeout := time.NewTimer(within)
 	defer timeout.Stop()
 	select {
-	case <-w.ended:
+	case <-w.exited:
 	case <-timeout.C:
 		t.Fatalf("weft is still there after %v", within)
 	}
 	return w.cmd.ProcessState.ExitCode()
 }
 
-// needSupport skips the test if "weft check" rejects the configuration only for features that are
+// requireSupport skips the test if "weft check" rejects the configuration only for features that are
 // not supported yet, and fails it for any other problem.
-func needSupport(t *testing.T, binary, path string) {
+func requireSupport(t *testing.T, binary, path string) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), waitTimeout)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, binary, "check", "-c", path)
 	out, err := cmd.CombinedOutput()
@@ -140,7 +140,7 @@ func configuration(addresses []string, listeners []listener) object {
 	var all, routers, clusters []object
 	for i, l := range listeners {
 		id := fmt.Sprintf("l%d", i)
-		proxy := object{"downstream_protocol": or(l.downstream, "Http2"), "router_config_name": id}
+		proxy := object{"downstream_protocol": firstNonEmpty(l.downstream, "Http2"), "router_config_name": id}
 		if l.upstream != "" {
 			proxy["upstream_protocol"] = l.upstream
 		}
@@ -179,15 +179,15 @@ func configuration(addresses []string, listeners []listener) object {
 	}
 }
 
-func or(value, otherwise string) string {
+func firstNonEmpty(value, otherwise string) string {
 	if value == "" {
 		return otherwise
 	}
 	return value
 }
 
-// free returns a loopback address without a listener.
-func free(t *testing.T) string {
+// freeAddress returns a loopback address without a listener.
+func freeAddress(t *testing.T) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -199,9 +199,9 @@ func free(t *testing.T) string {
 
 // dial connects to an address and sets a deadline for the connection.
 func dial(address string) (net.Conn, error) {
-	conn, err := net.DialTimeout("tcp", address, patience)
+	conn, err := net.DialTimeout("tcp", address, waitTimeout)
 	if err == nil {
-		err = conn.SetDeadline(time.Now().Add(patience))
+		err = conn.SetDeadline(time.Now().Add(waitTimeout))
 	}
 	return conn, err
 }

@@ -34,7 +34,7 @@ func main() {
 	flag.IntVar(&s.changes, "changes", 200, "changes of a provider that are timed")
 	flag.IntVar(&s.calls, "calls", 200, "calls of the API that are timed, of each kind")
 	flag.Parse()
-	if err := missing(); err != nil {
+	if err := checkInstalled(); err != nil {
 		fmt.Fprintln(os.Stderr, "SKIPPED many Dubbo services: no ZooKeeper to be had:", err)
 		return
 	}
@@ -51,8 +51,8 @@ func measure(bin, profiles string, s sizes) (err error) {
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, server.end()) }()
-	r, err := server.fill(ctx, s)
+	defer func() { err = errors.Join(err, server.stop()) }()
+	r, err := server.populate(ctx, s)
 	if err != nil {
 		return err
 	}
@@ -61,7 +61,7 @@ func measure(bin, profiles string, s sizes) (err error) {
 	if err != nil {
 		return err
 	}
-	defer w.end()
+	defer w.stop()
 	if err := w.start(ctx); err != nil {
 		return err
 	}
@@ -69,15 +69,15 @@ func measure(bin, profiles string, s sizes) (err error) {
 
 	began := time.Now()
 	profiled := w.profile(ctx, "start.cpu", "profile?seconds=4")
-	if err := w.askAll(ctx, s); err != nil {
+	if err := w.publishAndSubscribe(ctx, s); err != nil {
 		return err
 	}
-	if err := w.settled(ctx, s); err != nil {
+	if err := w.awaitConverged(ctx, s); err != nil {
 		return err
 	}
 	fmt.Printf("ready %.2f s after the first of %d calls, 64 at a time: %d services published, %d subscribed with %d providers each; %.2f s of CPU\n",
 		time.Since(began).Seconds(), s.published+s.subscribed, s.published, s.subscribed, s.providers, w.cpu().Seconds())
-	w.rest(ctx, empty)
+	w.printIdleMemory(ctx, empty)
 	<-profiled
 	<-w.profile(ctx, "start.heap", "heap?gc=1")
 	profiled = w.profile(ctx, "change.cpu", "profile?seconds=4")
@@ -91,17 +91,17 @@ func measure(bin, profiles string, s sizes) (err error) {
 	}
 	<-profiled
 
-	w.end()
+	w.stop()
 	began = time.Now()
 	if err := w.start(ctx); err != nil {
 		return err
 	}
 	profiled = w.profile(ctx, "again.cpu", "profile?seconds=4")
-	if err := w.settled(ctx, s); err != nil {
+	if err := w.awaitConverged(ctx, s); err != nil {
 		return err
 	}
 	fmt.Printf("started again with what it had kept: ready %.2f s after the start, %.2f s of CPU\n", time.Since(began).Seconds(), w.cpu().Seconds())
-	w.rest(ctx, empty)
+	w.printIdleMemory(ctx, empty)
 	<-profiled
 	<-w.profile(ctx, "again.heap", "heap?gc=1")
 	return nil
@@ -117,9 +117,9 @@ func compare(ctx context.Context, r *registry, w *weft, s sizes) error {
 			do func() error
 		}{
 			{&create, func() error { return r.create(name, "10.9.9.9:20880") }},
-			{&pub, func() error { return w.ask(ctx, "/pub", name) }},
+			{&pub, func() error { return w.callAPI(ctx, "/pub", name) }},
 			{&read, func() error { return r.read(name) }},
-			{&sub, func() error { return w.ask(ctx, "/sub", name) }},
+			{&sub, func() error { return w.callAPI(ctx, "/sub", name) }},
 		} {
 			began := time.Now()
 			if err := step.do(); err != nil {
@@ -145,8 +145,8 @@ func (t times) String() string {
 	return fmt.Sprintf("%v (p99 %v)", at(0.5), at(0.99))
 }
 
-// atOnce calls do n times, at most 64 at a time, and returns the first error.
-func atOnce(n int, do func(i int) error) error {
+// runConcurrently calls do n times, at most 64 at a time, and returns the first error.
+func runConcurrently(n int, do func(i int) error) error {
 	next, failed := make(chan int), make(chan error, n)
 	var all sync.WaitGroup
 	for range min(64, max(1, n)) {

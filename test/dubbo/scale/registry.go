@@ -52,8 +52,8 @@ func startServer(ctx context.Context) (*server, error) {
 // jar is the path of the server in Debian's package zookeeper.
 const jar = "/usr/share/java/zookeeper.jar"
 
-// missing returns an error if Java or ZooKeeper is not installed.
-func missing() error {
+// checkInstalled returns an error if Java or ZooKeeper is not installed.
+func checkInstalled() error {
 	if _, err := exec.LookPath("java"); err != nil {
 		return err
 	}
@@ -61,8 +61,8 @@ func missing() error {
 	return err
 }
 
-// end kills the server and removes its data.
-func (s *server) end() error {
+// stop kills the server and removes its data.
+func (s *server) stop() error {
 	_ = s.cmd.Process.Kill() // it may have exited
 	_ = s.cmd.Wait()         // it was killed
 	return os.RemoveAll(s.dir)
@@ -87,18 +87,18 @@ func service(i int) string { return fmt.Sprintf("com.example.service.Number%d", 
 // providers returns the path of a service's providers.
 func providers(name string) string { return "/dubbo/" + name + "/providers" }
 
-// node returns the znode name of a provider: an escaped Dubbo URL with different process parameters
+// providerNode returns the znode name of a provider: an escaped Dubbo URL with different process parameters
 // for each provider.
-func node(name, address string) string {
+func providerNode(name, address string) string {
 	started := 1_700_000_000_000 + int64(crc32.ChecksumIEEE([]byte(name+address)))
 	return url.QueryEscape("dubbo://" + address + "/" + name + "?anyhost=true&application=scale&deprecated=false&dubbo=2.0.2&dynamic=true&generic=false" +
 		"&interface=" + name + "&methods=create,find,remove,update&pid=" + strconv.FormatInt(started%32768, 10) + "&release=2.7.23&revision=1.0.0&side=provider" +
 		"&timeout=3000&timestamp=" + strconv.FormatInt(started, 10) + "&version=1.0.0")
 }
 
-// fill connects to the server and registers the providers.
-func (s *server) fill(ctx context.Context, size sizes) (*registry, error) {
-	conn, _, err := zk.Connect([]string{s.address}, 30*time.Second, zk.WithLogger(silent{}))
+// populate connects to the server and registers the providers.
+func (s *server) populate(ctx context.Context, size sizes) (*registry, error) {
+	conn, _, err := zk.Connect([]string{s.address}, 30*time.Second, zk.WithLogger(discardLogger{}))
 	if err != nil {
 		return nil, err
 	}
@@ -108,18 +108,18 @@ func (s *server) fill(ctx context.Context, size sizes) (*registry, error) {
 			return nil, fmt.Errorf("ZooKeeper does not serve: %w", err)
 		}
 	}
-	return r, atOnce(size.subscribed, func(i int) error {
+	return r, runConcurrently(size.subscribed, func(i int) error {
 		name := service(i)
-		operations := []any{folder("/dubbo/" + name), folder(providers(name))}
+		operations := []any{createRequest("/dubbo/" + name), createRequest(providers(name))}
 		for p := range size.providers {
-			operations = append(operations, &zk.CreateRequest{Path: providers(name) + "/" + node(name, address(i, p)), Acl: zk.WorldACL(zk.PermAll), Flags: zk.FlagEphemeral})
+			operations = append(operations, &zk.CreateRequest{Path: providers(name) + "/" + providerNode(name, address(i, p)), Acl: zk.WorldACL(zk.PermAll), Flags: zk.FlagEphemeral})
 		}
 		_, err := conn.Multi(operations...)
 		return err
 	})
 }
 
-func folder(path string) *zk.CreateRequest {
+func createRequest(path string) *zk.CreateRequest {
 	return &zk.CreateRequest{Path: path, Acl: zk.WorldACL(zk.PermAll)}
 }
 
@@ -136,7 +136,7 @@ func (r *registry) create(name, at string) error {
 			return err
 		}
 	}
-	_, err := r.conn.Create(providers(name)+"/"+node(name, at), nil, zk.FlagEphemeral, zk.WorldACL(zk.PermAll))
+	_, err := r.conn.Create(providers(name)+"/"+providerNode(name, at), nil, zk.FlagEphemeral, zk.WorldACL(zk.PermAll))
 	return err
 }
 
@@ -172,7 +172,7 @@ func (r *registry) change(ctx context.Context, w *weft, s sizes) error {
 			<-events
 			told <- time.Now()
 		}()
-		if _, err := r.conn.Create(providers(name)+"/"+node(name, at), nil, zk.FlagEphemeral, zk.WorldACL(zk.PermAll)); err != nil {
+		if _, err := r.conn.Create(providers(name)+"/"+providerNode(name, at), nil, zk.FlagEphemeral, zk.WorldACL(zk.PermAll)); err != nil {
 			return err
 		}
 		for {
@@ -194,8 +194,8 @@ func (r *registry) change(ctx context.Context, w *weft, s sizes) error {
 
 func ms(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
 
-// silent discards the log of the ZooKeeper client.
-type silent struct{}
+// discardLogger discards the log of the ZooKeeper client.
+type discardLogger struct{}
 
 // Printf discards its arguments.
-func (silent) Printf(string, ...any) {}
+func (discardLogger) Printf(string, ...any) {}

@@ -25,8 +25,8 @@ type weft struct {
 	client     *http.Client
 }
 
-// errRefused reports a response that is not a success.
-var errRefused = errors.New("not done")
+// errUnexpectedStatus reports a response that is not a success.
+var errUnexpectedStatus = errors.New("not done")
 
 // newWeft writes the configuration of a Weft that uses the registry.
 func newWeft(bin, registry, profiles string) (*weft, error) {
@@ -74,8 +74,8 @@ func (w *weft) start(ctx context.Context) error {
 	}
 }
 
-// end stops the process, if it runs, and waits for its exit; its state file remains.
-func (w *weft) end() {
+// stop stops the process, if it runs, and waits for its exit; its state file remains.
+func (w *weft) stop() {
 	if w.cmd.Process == nil {
 		return // it was not started
 	}
@@ -101,33 +101,33 @@ func (w *weft) do(ctx context.Context, method, at, path, body string) (string, e
 	text, err := io.ReadAll(a.Body)
 	err = errors.Join(err, a.Body.Close())
 	if err == nil && a.StatusCode != http.StatusOK {
-		err = fmt.Errorf("%w: GET %s: %s %s", errRefused, path, a.Status, text)
+		err = fmt.Errorf("%w: GET %s: %s %s", errUnexpectedStatus, path, a.Status, text)
 	}
 	return string(text), err
 }
 
-// ask makes an API call about a service.
-func (w *weft) ask(ctx context.Context, path, name string) error {
+// callAPI makes an API call about a service.
+func (w *weft) callAPI(ctx context.Context, path, name string) error {
 	text, err := w.do(ctx, http.MethodPost, w.api, path, `{"service": {"interface": "`+name+`", "version": "1.0.0", "methods": ["create", "find", "remove", "update"]}}`)
 	if err == nil && !strings.Contains(text, `"err_no":0`) {
-		err = fmt.Errorf("%w: POST %s of %s: %s", errRefused, path, name, text)
+		err = fmt.Errorf("%w: POST %s of %s: %s", errUnexpectedStatus, path, name, text)
 	}
 	return err
 }
 
-// askAll publishes and subscribes to all services.
-func (w *weft) askAll(ctx context.Context, s sizes) error {
-	return atOnce(s.published+s.subscribed, func(i int) error {
+// publishAndSubscribe publishes and subscribes to all services.
+func (w *weft) publishAndSubscribe(ctx context.Context, s sizes) error {
+	return runConcurrently(s.published+s.subscribed, func(i int) error {
 		if i < s.published {
-			return w.ask(ctx, "/pub", fmt.Sprintf("com.example.published.Number%d", i))
+			return w.callAPI(ctx, "/pub", fmt.Sprintf("com.example.published.Number%d", i))
 		}
-		return w.ask(ctx, "/sub", service(i-s.published))
+		return w.callAPI(ctx, "/sub", service(i-s.published))
 	})
 }
 
-// settled returns when every service is published, the registry has confirmed every subscription,
+// awaitConverged returns when every service is published, the registry has confirmed every subscription,
 // and all providers are active.
-func (w *weft) settled(ctx context.Context, s sizes) error {
+func (w *weft) awaitConverged(ctx context.Context, s sizes) error {
 	for {
 		text, err := w.get(ctx, w.admin, "/metrics")
 		if err != nil {
@@ -170,8 +170,8 @@ func (w *weft) profile(ctx context.Context, name, page string) (done <-chan stru
 	return ended
 }
 
-// rest prints the memory of the idle process.
-func (w *weft) rest(ctx context.Context, empty int64) {
+// printIdleMemory prints the memory of the idle process.
+func (w *weft) printIdleMemory(ctx context.Context, empty int64) {
 	const calm = 20 * time.Second // until the memory that only the start needed is released
 	peak := w.status("VmHWM:")
 	select {

@@ -33,21 +33,21 @@ import (
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 )
 
-// everybody is the snapshot key of all nodes, which get the same resources.
-const everybody = "all"
+// singleNodeID is the snapshot key of all nodes, which get the same resources.
+const singleNodeID = "all"
 
-// nodes is a cache.NodeHash that does not distinguish nodes.
-type nodes struct{}
+// singleNodeHash is a cache.NodeHash that does not distinguish nodes.
+type singleNodeHash struct{}
 
 // ID implements cache.NodeHash.
-func (nodes) ID(*corev3.Node) string { return everybody }
+func (singleNodeHash) ID(*corev3.Node) string { return singleNodeID }
 
 // Serve serves the file to all clients of ln until ctx ends; all nodes get the same resources. It
 // returns an error if the file is invalid at the start. Later errors are logged, and the previous
 // resources remain.
 func Serve(ctx context.Context, ln net.Listener, path string, log *slog.Logger) error {
 	ctx, cancel := context.WithCancel(ctx)
-	c := cache.NewSnapshotCache(true, nodes{}, nil)
+	c := cache.NewSnapshotCache(true, singleNodeHash{}, nil)
 	version, err := load(ctx, c, path, "")
 	if err != nil {
 		cancel()
@@ -60,14 +60,14 @@ func Serve(ctx context.Context, ln net.Listener, path string, log *slog.Logger) 
 		<-ctx.Done()
 		s.Stop()
 	})
-	tasks.Go(func() { follow(ctx, c, path, version, log) })
+	tasks.Go(func() { serveChanges(ctx, c, path, version, log) })
 	defer tasks.Wait()
 	defer cancel()
 	return s.Serve(ln)
 }
 
-// follow serves the file again when it changes.
-func follow(ctx context.Context, c cache.SnapshotCache, path, version string, log *slog.Logger) {
+// serveChanges serves the file again when it changes.
+func serveChanges(ctx context.Context, c cache.SnapshotCache, path, version string, log *slog.Logger) {
 	look := time.NewTicker(500 * time.Millisecond)
 	defer look.Stop()
 	for {
@@ -88,8 +88,8 @@ func follow(ctx context.Context, c cache.SnapshotCache, path, version string, lo
 	}
 }
 
-// file is the content of a resource file, each resource in protobuf JSON.
-type file struct {
+// resourceFile is the content of a resource file, each resource in protobuf JSON.
+type resourceFile struct {
 	Clusters  []json.RawMessage `json:"clusters"`
 	Endpoints []json.RawMessage `json:"endpoints"`
 	Listeners []json.RawMessage `json:"listeners"`
@@ -107,16 +107,16 @@ func load(ctx context.Context, c cache.SnapshotCache, path, version string) (str
 	if next == version {
 		return version, nil
 	}
-	var f file
+	var f resourceFile
 	if err := json.Unmarshal(data, &f); err != nil {
 		return version, fmt.Errorf("%s: %w", path, err)
 	}
 	all := map[resource.Type][]types.Resource{}
 	err = errors.Join(
-		read(all, resource.ClusterType, f.Clusters, func() proto.Message { return &clusterv3.Cluster{} }),
-		read(all, resource.EndpointType, f.Endpoints, func() proto.Message { return &endpointv3.ClusterLoadAssignment{} }),
-		read(all, resource.ListenerType, f.Listeners, func() proto.Message { return &listenerv3.Listener{} }),
-		read(all, resource.RouteType, f.Routes, func() proto.Message { return &routev3.RouteConfiguration{} }),
+		parseResources(all, resource.ClusterType, f.Clusters, func() proto.Message { return &clusterv3.Cluster{} }),
+		parseResources(all, resource.EndpointType, f.Endpoints, func() proto.Message { return &endpointv3.ClusterLoadAssignment{} }),
+		parseResources(all, resource.ListenerType, f.Listeners, func() proto.Message { return &listenerv3.Listener{} }),
+		parseResources(all, resource.RouteType, f.Routes, func() proto.Message { return &routev3.RouteConfiguration{} }),
 	)
 	if err != nil {
 		return version, fmt.Errorf("%s: %w", path, err)
@@ -125,10 +125,10 @@ func load(ctx context.Context, c cache.SnapshotCache, path, version string) (str
 	if err != nil {
 		return version, err
 	}
-	return next, c.SetSnapshot(ctx, everybody, snapshot)
+	return next, c.SetSnapshot(ctx, singleNodeID, snapshot)
 }
 
-func read(all map[resource.Type][]types.Resource, kind resource.Type, list []json.RawMessage, empty func() proto.Message) error {
+func parseResources(all map[resource.Type][]types.Resource, kind resource.Type, list []json.RawMessage, empty func() proto.Message) error {
 	for i, one := range list {
 		m := empty()
 		if err := protojson.Unmarshal(one, m); err != nil {

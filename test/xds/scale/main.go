@@ -44,8 +44,8 @@ type sizes struct {
 	clusters, endpoints, routes, hosts, updates int
 	// every is the interval between two changes.
 	every time.Duration
-	// lazy enables on-demand resources.
-	lazy bool
+	// onDemand enables on-demand resources.
+	onDemand bool
 }
 
 func main() {
@@ -58,7 +58,7 @@ func main() {
 	flag.IntVar(&s.hosts, "hosts", 200, "virtual hosts of the table")
 	flag.DurationVar(&s.every, "every", 20*time.Millisecond, "the time between two changes")
 	flag.IntVar(&s.updates, "updates", 100, "changes of an endpoint that are timed; a tenth of that of a route")
-	flag.BoolVar(&s.lazy, "lazy", false, "with xds_lazy; instead of changes, first requests to as many clusters are timed")
+	flag.BoolVar(&s.onDemand, "lazy", false, "with xds_lazy; instead of changes, first requests to as many clusters are timed")
 	flag.Parse()
 	if err := measure(*bin, *delta, s); err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -76,13 +76,13 @@ func measure(bin string, delta bool, s sizes) error {
 		return err
 	}
 	defer stop()
-	w, err := start(ctx, bin, address, delta, s.lazy)
+	w, err := start(ctx, bin, address, delta, s.onDemand)
 	if err != nil {
 		return err
 	}
-	defer w.end()
+	defer w.stop()
 	began := time.Now()
-	if err := w.answers(ctx); err != nil {
+	if err := w.awaitServing(ctx); err != nil {
 		return err
 	}
 	fmt.Printf("ready after %.2f s with %d clusters of %d endpoints and %d routes; %.2f s of CPU, %d MB resident\n",
@@ -91,8 +91,8 @@ func measure(bin string, delta bool, s sizes) error {
 	idle := w.cpu()
 	time.Sleep(3 * time.Second)
 	fmt.Printf("idle: %.1f ms of CPU in 3 s, %d MB resident\n", ms(w.cpu()-idle), w.resident()>>20)
-	if s.lazy {
-		return m.wake(ctx, w)
+	if s.onDemand {
+		return m.measureOnDemand(ctx, w)
 	}
 	if err := m.change(ctx, w, "endpoint", s.updates, resource.EndpointType, func(i int) types.Resource {
 		return m.assignment(i%s.clusters, i+1)
@@ -113,10 +113,10 @@ type model struct {
 
 // event records that the control plane sent a response of a type, or received its ACK or NACK.
 type event struct {
-	kind   string
-	at     time.Time
-	answer bool
-	why    string // error detail of a NACK
+	kind       string
+	at         time.Time
+	ack        bool
+	nackDetail string // error detail of a NACK
 }
 
 // publish fills the caches. A separate cache for each type keeps the cost of a change for the
@@ -184,24 +184,24 @@ func tcp(address string, port int) *corev3.Address {
 	}}}
 }
 
-// listening is the port of the listener.
-const listening = 2090
+// listenPort is the port of the listener.
+const listenPort = 2090
 
 func (m *model) listener() *listenerv3.Listener {
-	hcm := pack(&hcmv3.HttpConnectionManager{
+	hcm := mustAny(&hcmv3.HttpConnectionManager{
 		StatPrefix:     "scale",
 		RouteSpecifier: &hcmv3.HttpConnectionManager_Rds{Rds: &hcmv3.Rds{RouteConfigName: "table", ConfigSource: fromADS()}},
-		HttpFilters:    []*hcmv3.HttpFilter{{Name: "router", ConfigType: &hcmv3.HttpFilter_TypedConfig{TypedConfig: pack(&routerv3.Router{})}}},
+		HttpFilters:    []*hcmv3.HttpFilter{{Name: "router", ConfigType: &hcmv3.HttpFilter_TypedConfig{TypedConfig: mustAny(&routerv3.Router{})}}},
 	})
 	return &listenerv3.Listener{
-		Name: "scale", Address: tcp("127.0.0.1", listening),
+		Name: "scale", Address: tcp("127.0.0.1", listenPort),
 		FilterChains: []*listenerv3.FilterChain{{Filters: []*listenerv3.Filter{{
 			Name: "http", ConfigType: &listenerv3.Filter_TypedConfig{TypedConfig: hcm},
 		}}}},
 	}
 }
 
-func pack(m proto.Message) *anypb.Any {
+func mustAny(m proto.Message) *anypb.Any {
 	a, err := anypb.New(m)
 	if err != nil {
 		panic(err)
@@ -209,13 +209,13 @@ func pack(m proto.Message) *anypb.Any {
 	return a
 }
 
-// each returns the number of routes per virtual host.
-func (m *model) each() int { return max(1, m.routes/max(1, m.hosts)) }
+// routesPerHost returns the number of routes per virtual host.
+func (m *model) routesPerHost() int { return max(1, m.routes/max(1, m.hosts)) }
 
 // table returns the routes; revision changes the cluster of one of them.
 func (m *model) table(revision int) *routev3.RouteConfiguration {
 	t := &routev3.RouteConfiguration{Name: "table"}
-	each := m.each()
+	each := m.routesPerHost()
 	for n := 0; n < m.routes; n += each {
 		v := &routev3.VirtualHost{Name: "v" + strconv.Itoa(n), Domains: []string{"h" + strconv.Itoa(n) + ".test"}}
 		for r := n; r < min(n+each, m.routes); r++ {
@@ -252,7 +252,7 @@ func (m *model) serve(ctx context.Context) (address string, stop func(), err err
 	}
 	answered := func(kind, nonce, refusal string) {
 		if nonce != "" {
-			note(event{kind: kind, answer: true, why: refusal})
+			note(event{kind: kind, ack: true, nackDetail: refusal})
 		}
 	}
 	s := grpc.NewServer(grpc.MaxRecvMsgSize(64<<20), grpc.MaxSendMsgSize(256<<20))
@@ -292,11 +292,11 @@ func (m *model) change(ctx context.Context, w *weft, what string, times int, kin
 		if err := m.caches[kind].UpdateResource(cache.GetResourceName(one), one); err != nil {
 			return err
 		}
-		sent, err := m.await(ctx, kind, false)
+		sent, err := m.awaitEvent(ctx, kind, false)
 		if err != nil {
 			return err
 		}
-		acknowledged, err := m.await(ctx, kind, true)
+		acknowledged, err := m.awaitEvent(ctx, kind, true)
 		if err != nil {
 			return err
 		}
@@ -309,15 +309,15 @@ func (m *model) change(ctx context.Context, w *weft, what string, times int, kin
 	return nil
 }
 
-// await returns the time of the next response of a type, or of its ACK; a NACK is an error.
-func (m *model) await(ctx context.Context, kind string, answer bool) (time.Time, error) {
+// awaitEvent returns the time of the next response of a type, or of its ACK; a NACK is an error.
+func (m *model) awaitEvent(ctx context.Context, kind string, answer bool) (time.Time, error) {
 	for {
 		select {
 		case e := <-m.events:
 			switch {
-			case e.kind != kind || e.answer != answer:
-			case e.why != "":
-				return e.at, errors.New("refused: " + e.why)
+			case e.kind != kind || e.ack != answer:
+			case e.nackDetail != "":
+				return e.at, errors.New("refused: " + e.nackDetail)
 			default:
 				return e.at, nil
 			}
@@ -364,16 +364,16 @@ func start(ctx context.Context, bin, control string, delta, lazy bool) (*weft, e
 	return &weft{cmd, dir}, cmd.Start()
 }
 
-func (w *weft) end() {
+func (w *weft) stop() {
 	_ = w.cmd.Process.Signal(syscall.SIGTERM)
 	_ = w.cmd.Wait()
 	_ = os.RemoveAll(w.dir)
 }
 
-// answers waits until the listener responds.
-func (w *weft) answers(ctx context.Context) error {
+// awaitServing waits until the listener responds.
+func (w *weft) awaitServing(ctx context.Context) error {
 	for ctx.Err() == nil {
-		r, err := http.NewRequestWithContext(ctx, http.MethodGet, fmt.Sprintf("http://127.0.0.1:%d/ready", listening), nil)
+		r, err := http.NewRequestWithContext(ctx, http.MethodGet, fmt.Sprintf("http://127.0.0.1:%d/ready", listenPort), nil)
 		if err != nil {
 			return err
 		}

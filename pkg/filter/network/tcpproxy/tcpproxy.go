@@ -13,8 +13,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/network"
 )
 
-// Carrier connects to hosts of clusters.
-type Carrier interface {
+// Forwarder connects to hosts of clusters.
+type Forwarder interface {
 	// Forward connects to a host of the cluster, in at most attempts attempts, on behalf of the
 	// client connection caller. It calls use with the connection and with the counters for the
 	// relayed bytes, and closes the connection afterwards. It returns its own error, or that of
@@ -24,26 +24,26 @@ type Carrier interface {
 
 // Proxy is the handler of one filter chain. It is immutable, and safe for concurrent use.
 type Proxy struct {
-	config  config.TCPProxy
-	routes  []config.TCPRoute // the routes of config; their address ranges are unmapped
-	carrier Carrier
-	log     *slog.Logger
+	config    config.TCPProxy
+	routes    []config.TCPRoute // the routes of config; their address ranges are unmapped
+	forwarder Forwarder
+	log       *slog.Logger
 }
 
 // New returns the handler that cfg describes.
-func New(cfg config.TCPProxy, carrier Carrier, log *slog.Logger) *Proxy {
-	p := &Proxy{config: cfg, routes: slices.Clone(cfg.Routes), carrier: carrier, log: log}
+func New(cfg config.TCPProxy, carrier Forwarder, log *slog.Logger) *Proxy {
+	p := &Proxy{config: cfg, routes: slices.Clone(cfg.Routes), forwarder: carrier, log: log}
 	for i := range p.routes {
 		r := &p.routes[i]
-		r.SourceAddrs = unmapped(r.SourceAddrs)
-		r.DestinationAddrs = unmapped(r.DestinationAddrs)
+		r.SourceAddrs = unmapPrefixes(r.SourceAddrs)
+		r.DestinationAddrs = unmapPrefixes(r.DestinationAddrs)
 	}
 	return p
 }
 
-// unmapped returns ranges with those of IPv4-mapped IPv6 addresses (RFC 4291 2.5.5.2) converted to
+// unmapPrefixes returns ranges with those of IPv4-mapped IPv6 addresses (RFC 4291 2.5.5.2) converted to
 // IPv4 ranges.
-func unmapped(ranges []netip.Prefix) []netip.Prefix {
+func unmapPrefixes(ranges []netip.Prefix) []netip.Prefix {
 	out := slices.Clone(ranges)
 	for i, r := range out {
 		if r.Addr().Is4In6() && r.Bits() >= mappedBits {
@@ -66,8 +66,8 @@ func (p *Proxy) ServeConn(ctx context.Context, conn *network.Conn) error {
 		return nil
 	}
 	attempts := max(p.config.MaxConnectAttempts, 1)
-	return p.carrier.Forward(ctx, conn, cluster, attempts, func(upstream *network.Conn, traffic *network.RelayCounters) error {
-		traffic.Pump(conn, upstream, p.config.IdleTimeout)
+	return p.forwarder.Forward(ctx, conn, cluster, attempts, func(upstream *network.Conn, traffic *network.RelayCounters) error {
+		traffic.Relay(conn, upstream, p.config.IdleTimeout)
 		return nil
 	})
 }
@@ -76,16 +76,16 @@ func (p *Proxy) ServeConn(ctx context.Context, conn *network.Conn) error {
 func (p *Proxy) route(source, destination netip.AddrPort) string {
 	for i := range p.routes {
 		r := &p.routes[i]
-		if within(source, r.SourceAddrs, r.SourcePorts) && within(destination, r.DestinationAddrs, r.DestinationPorts) {
+		if matchesAddrPort(source, r.SourceAddrs, r.SourcePorts) && matchesAddrPort(destination, r.DestinationAddrs, r.DestinationPorts) {
 			return r.Cluster
 		}
 	}
 	return p.config.Cluster
 }
 
-// within reports whether a is in one of the address ranges and in one of the port ranges. An empty
+// matchesAddrPort reports whether a is in one of the address ranges and in one of the port ranges. An empty
 // list matches everything.
-func within(a netip.AddrPort, addrs []netip.Prefix, ports []config.PortRange) bool {
+func matchesAddrPort(a netip.AddrPort, addrs []netip.Prefix, ports []config.PortRange) bool {
 	return (len(addrs) == 0 || slices.ContainsFunc(addrs, func(p netip.Prefix) bool { return p.Contains(a.Addr()) })) &&
 		(len(ports) == 0 || slices.ContainsFunc(ports, func(r config.PortRange) bool { return r.First <= a.Port() && a.Port() <= r.Last }))
 }

@@ -23,15 +23,15 @@ import (
 	"github.com/weft-proxy/weft/pkg/network"
 )
 
-// carrier connects every cluster by dial, and records the arguments of the last call.
-type carrier struct {
+// fakeForwarder connects every cluster by dial, and records the arguments of the last call.
+type fakeForwarder struct {
 	dial     func() net.Conn
 	err      error
 	cluster  string
 	attempts int
 }
 
-func (c *carrier) Forward(_ context.Context, _ *network.Conn, cluster string, attempts int, use func(*network.Conn, *network.RelayCounters) error) error {
+func (c *fakeForwarder) Forward(_ context.Context, _ *network.Conn, cluster string, attempts int, use func(*network.Conn, *network.RelayCounters) error) error {
 	c.cluster, c.attempts = cluster, attempts
 	if c.err != nil || c.dial == nil {
 		return c.err
@@ -41,7 +41,7 @@ func (c *carrier) Forward(_ context.Context, _ *network.Conn, cluster string, at
 	return use(conn, new(network.RelayCounters))
 }
 
-func proxy(cfg config.TCPProxy, c Carrier) *Proxy {
+func newProxy(cfg config.TCPProxy, c Forwarder) *Proxy {
 	return New(cfg, c, slog.New(slog.DiscardHandler))
 }
 
@@ -67,10 +67,10 @@ func TestReadme(t *testing.T) {
 	if example == nil {
 		t.Fatal("no example")
 	}
-	c, problems := configjson.Parse("README.md", example[1], configjson.Kinds{
+	c, problems := configjson.Parse("README.md", example[1], configjson.Capabilities{
 		NetworkFilters: []string{configjson.TCPProxyFilter},
 		ClusterTypes:   []config.ClusterType{config.ClusterStatic},
-		Policies:       []config.Policy{config.RoundRobin},
+		Policies:       []config.LBPolicy{config.RoundRobin},
 	}, configjson.Options{})
 	if c == nil || len(problems) > 0 {
 		t.Fatal(problems)
@@ -79,23 +79,23 @@ func TestReadme(t *testing.T) {
 	if cfg.IdleTimeout != time.Hour || cfg.MaxConnectAttempts != 3 {
 		t.Errorf("idle_timeout %v, max_connect_attempts %d", cfg.IdleTimeout, cfg.MaxConnectAttempts)
 	}
-	p := proxy(cfg, &carrier{})
+	p := newProxy(cfg, &fakeForwarder{})
 	here := netip.MustParseAddrPort("127.0.0.1:5433")
 	for caller, want := range map[string]string{"10.1.2.3:40000": "replica", "[fd00::1]:40000": "replica", "10.2.2.3:40000": "primary"} {
 		if got := p.route(netip.MustParseAddrPort(caller), here); got != want {
 			t.Errorf("a connection from %s goes to %q, want %q", caller, got, want)
 		}
 	}
-	got, err := carried(t, p, "hello")
+	got, err := echoText(t, p, "hello")
 	if err != nil || got != "hello" {
 		t.Errorf("the example carried %q, %v; want %q", got, err, "hello")
 	}
 }
 
-// carried sends text through p to a host that echoes it, and returns what comes back.
-func carried(t *testing.T, p *Proxy, text string) (string, error) {
+// echoText sends text through p to a host that echoes it, and returns what comes back.
+func echoText(t *testing.T, p *Proxy, text string) (string, error) {
 	t.Helper()
-	b := newBench(t, p)
+	b := startProxy(t, p)
 	conn := b.dial()
 	go func() {
 		_, _ = io.WriteString(conn, text)
@@ -113,8 +113,8 @@ func prefixes(texts ...string) []netip.Prefix {
 	return all
 }
 
-func TestTheFirstRouteThatHoldsTheConnectionWins(t *testing.T) {
-	p := proxy(config.TCPProxy{Cluster: "default", Routes: []config.TCPRoute{
+func TestFirstMatchingRouteWins(t *testing.T) {
+	p := newProxy(config.TCPProxy{Cluster: "default", Routes: []config.TCPRoute{
 		{Cluster: "source", SourceAddrs: prefixes("10.0.0.0/8", "192.168.0.0/16")},
 		{Cluster: "source port", SourcePorts: []config.PortRange{{First: 99, Last: 99}, {First: 1000, Last: 1999}}},
 		{Cluster: "destination", DestinationAddrs: prefixes("172.16.0.0/12")},
@@ -123,7 +123,7 @@ func TestTheFirstRouteThatHoldsTheConnectionWins(t *testing.T) {
 		{Cluster: "link local", SourceAddrs: prefixes("fe80::/10")},
 		{Cluster: "both", SourceAddrs: prefixes("203.0.113.0/24"), DestinationPorts: []config.PortRange{{First: 443, Last: 443}}},
 		{Cluster: "mapped", SourceAddrs: prefixes("::ffff:198.51.100.0/120")},
-	}}, &carrier{})
+	}}, &fakeForwarder{})
 	for _, test := range []struct{ name, source, destination, want string }{
 		{"the first range", "10.1.2.3:40000", "127.0.0.1:80", "source"},
 		{"the second range", "192.168.255.255:40000", "127.0.0.1:80", "source"},
@@ -158,19 +158,19 @@ func TestTheFirstRouteThatHoldsTheConnectionWins(t *testing.T) {
 	}
 }
 
-func TestRoutesOfTheConfigurationAreNotChanged(t *testing.T) {
+func TestNewDoesNotChangeConfig(t *testing.T) {
 	cfg := config.TCPProxy{Routes: []config.TCPRoute{{Cluster: "a", SourceAddrs: prefixes("::ffff:198.51.100.0/120")}}}
-	proxy(cfg, &carrier{})
+	newProxy(cfg, &fakeForwarder{})
 	if got, want := cfg.Routes[0].SourceAddrs[0], netip.MustParsePrefix("::ffff:198.51.100.0/120"); got != want {
 		t.Errorf("the range became %v", got)
 	}
 }
 
-func TestAttemptsAreTheCarriersAndAtLeastOne(t *testing.T) {
+func TestMaxConnectAttempts(t *testing.T) {
 	for configured, want := range map[int]int{0: 1, 1: 1, 7: 7} {
-		c := &carrier{err: errors.New("nobody is there")}
+		c := &fakeForwarder{err: errors.New("nobody is there")}
 		near, far := net.Pipe()
-		err := proxy(config.TCPProxy{Cluster: "a", MaxConnectAttempts: configured}, c).ServeConn(t.Context(), network.NewConn(near))
+		err := newProxy(config.TCPProxy{Cluster: "a", MaxConnectAttempts: configured}, c).ServeConn(t.Context(), network.NewConn(near))
 		if !errors.Is(err, c.err) {
 			t.Errorf("ServeConn = %v, want %v", err, c.err)
 		}
@@ -182,9 +182,9 @@ func TestAttemptsAreTheCarriersAndAtLeastOne(t *testing.T) {
 	}
 }
 
-func TestWithoutARouteTheConnectionIsClosed(t *testing.T) {
-	c := &carrier{}
-	conn := newBench(t, proxy(config.TCPProxy{Routes: []config.TCPRoute{{Cluster: "a", SourceAddrs: prefixes("10.0.0.0/8")}}}, c)).dial()
+func TestNoRouteClosesConnection(t *testing.T) {
+	c := &fakeForwarder{}
+	conn := startProxy(t, newProxy(config.TCPProxy{Routes: []config.TCPRoute{{Cluster: "a", SourceAddrs: prefixes("10.0.0.0/8")}}}, c)).dial()
 	if n, err := conn.Read(make([]byte, 1)); err != io.EOF {
 		t.Errorf("read %d bytes, %v; want io.EOF", n, err)
 	}
@@ -193,11 +193,11 @@ func TestWithoutARouteTheConnectionIsClosed(t *testing.T) {
 	}
 }
 
-// bench is a proxy in front of a host that the test serves, on loopback.
-type bench struct {
-	t     *testing.T
-	front *network.Listener
-	count *counter
+// testProxy is a proxy in front of a host that the test serves, on loopback.
+type testProxy struct {
+	t        *testing.T
+	listener *network.Listener
+	counter  *counter
 }
 
 // counter counts connections.
@@ -208,25 +208,25 @@ func (c *counter) Closed(network.CloseReason) { c.closed.Add(1) }
 func (*counter) Refused()                     {}
 func (*counter) AcceptError()                 {}
 
-// newBench serves p. If p's carrier has no dial function, it gets one that connects to an echo
+// startProxy serves p. If p's carrier has no dial function, it gets one that connects to an echo
 // host.
-func newBench(t *testing.T, p *Proxy) *bench {
+func startProxy(t *testing.T, p *Proxy) *testProxy {
 	t.Helper()
-	b := &bench{t: t, count: new(counter)}
-	if c := p.carrier.(*carrier); c.dial == nil {
+	b := &testProxy{t: t, counter: new(counter)}
+	if c := p.forwarder.(*fakeForwarder); c.dial == nil {
 		c.dial = dialer(t, echo)
 	}
 	var err error
-	b.front, err = network.Listen(t.Context(), network.ListenOptions{Name: "front", Network: "tcp", Address: "127.0.0.1:0", Count: b.count}, p)
+	b.listener, err = network.Listen(t.Context(), network.ListenOptions{Name: "front", Network: "tcp", Address: "127.0.0.1:0", Counter: b.counter}, p)
 	if err != nil {
 		t.Fatal(err)
 	}
 	end := make(chan error, 1)
-	go func() { end <- b.front.Serve(t.Context()) }()
+	go func() { end <- b.listener.Serve(t.Context()) }()
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 		defer cancel()
-		if cut := b.front.Drain(ctx); cut > 0 {
+		if cut := b.listener.Drain(ctx); cut > 0 {
 			t.Errorf("%d connections did not end", cut)
 		}
 		if err := <-end; err != nil {
@@ -250,7 +250,7 @@ func dialer(t *testing.T, serve func(conn *net.TCPConn)) func() net.Conn {
 			if err != nil {
 				return
 			}
-			go serve(bounded(nc))
+			go serve(withDeadline(nc))
 		}
 	}()
 	return func() net.Conn {
@@ -262,8 +262,8 @@ func dialer(t *testing.T, serve func(conn *net.TCPConn)) func() net.Conn {
 	}
 }
 
-// bounded sets a deadline on nc, so that the test does not hang.
-func bounded(nc net.Conn) *net.TCPConn {
+// withDeadline sets a deadline on nc, so that the test does not hang.
+func withDeadline(nc net.Conn) *net.TCPConn {
 	_ = nc.SetDeadline(time.Now().Add(30 * time.Second))
 	return nc.(*net.TCPConn)
 }
@@ -273,17 +273,17 @@ func echo(conn *net.TCPConn) {
 	_ = conn.Close()
 }
 
-func (b *bench) dial() *net.TCPConn {
+func (b *testProxy) dial() *net.TCPConn {
 	b.t.Helper()
-	nc, err := net.Dial("tcp", b.front.Addr().String())
+	nc, err := net.Dial("tcp", b.listener.Addr().String())
 	if err != nil {
 		b.t.Fatal(err)
 	}
 	b.t.Cleanup(func() { _ = nc.Close() })
-	return bounded(nc)
+	return withDeadline(nc)
 }
 
-func TestEachDirectionEndsByItself(t *testing.T) {
+func TestHalfClose(t *testing.T) {
 	said := make(chan string, 1) // what the host read
 	for _, test := range []struct {
 		name  string
@@ -331,7 +331,7 @@ func TestEachDirectionEndsByItself(t *testing.T) {
 		},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			conn := newBench(t, proxy(config.TCPProxy{Cluster: "a"}, &carrier{dial: dialer(t, test.host)})).dial()
+			conn := startProxy(t, newProxy(config.TCPProxy{Cluster: "a"}, &fakeForwarder{dial: dialer(t, test.host)})).dial()
 			if got, err := test.front(conn); err != nil || got != "answer to question" {
 				t.Errorf("got %q, %v", got, err)
 			}
@@ -339,24 +339,24 @@ func TestEachDirectionEndsByItself(t *testing.T) {
 	}
 }
 
-// TestNothingIsLostInATransfer verifies a transfer of many megabytes in both directions
+// TestLargeTransfer verifies a transfer of many megabytes in both directions
 // concurrently, which is larger than any socket buffer.
-func TestNothingIsLostInATransfer(t *testing.T) {
+func TestLargeTransfer(t *testing.T) {
 	const size = 16 << 20
 	sent := make([]byte, size)
 	random := rand.NewChaCha8([32]byte{1})
 	if _, err := random.Read(sent); err != nil {
 		t.Fatal(err)
 	}
-	got, err := carriedBytes(t, sent)
+	got, err := echoBytes(t, sent)
 	if err != nil || !bytes.Equal(got, sent) {
 		t.Errorf("%d of %d bytes returned, or different ones: %v", len(got), size, err)
 	}
 }
 
-func carriedBytes(t *testing.T, sent []byte) ([]byte, error) {
+func echoBytes(t *testing.T, sent []byte) ([]byte, error) {
 	t.Helper()
-	conn := newBench(t, proxy(config.TCPProxy{Cluster: "a"}, &carrier{})).dial()
+	conn := startProxy(t, newProxy(config.TCPProxy{Cluster: "a"}, &fakeForwarder{})).dial()
 	go func() {
 		_, _ = conn.Write(sent)
 		_ = conn.CloseWrite()
@@ -365,7 +365,7 @@ func carriedBytes(t *testing.T, sent []byte) ([]byte, error) {
 }
 
 func TestConnectionsAreCounted(t *testing.T) {
-	b := newBench(t, proxy(config.TCPProxy{Cluster: "a"}, &carrier{}))
+	b := startProxy(t, newProxy(config.TCPProxy{Cluster: "a"}, &fakeForwarder{}))
 	conn := b.dial()
 	if _, err := io.WriteString(conn, "x"); err != nil {
 		t.Fatal(err)
@@ -373,22 +373,22 @@ func TestConnectionsAreCounted(t *testing.T) {
 	if _, err := io.ReadFull(conn, make([]byte, 1)); err != nil {
 		t.Fatal(err)
 	}
-	if accepted, closed := b.count.accepted.Load(), b.count.closed.Load(); accepted != 1 || closed != 0 {
+	if accepted, closed := b.counter.accepted.Load(), b.counter.closed.Load(); accepted != 1 || closed != 0 {
 		t.Errorf("while it is open: %d accepted, %d closed", accepted, closed)
 	}
 	_ = conn.Close()
-	b.front.Drain(t.Context())
-	if accepted, closed := b.count.accepted.Load(), b.count.closed.Load(); accepted != 1 || closed != 1 {
+	b.listener.Drain(t.Context())
+	if accepted, closed := b.counter.accepted.Load(), b.counter.closed.Load(); accepted != 1 || closed != 1 {
 		t.Errorf("when it has ended: %d accepted, %d closed", accepted, closed)
 	}
 }
 
-// idleBench serves one connection over pipes in fake time.
-func idleBench(t *testing.T, idle time.Duration) (caller, host net.Conn, ended chan error) {
+// startIdleProxy serves one connection over pipes in fake time.
+func startIdleProxy(t *testing.T, idle time.Duration) (caller, host net.Conn, ended chan error) {
 	t.Helper()
 	front, caller := net.Pipe()
 	host, back := net.Pipe()
-	p := proxy(config.TCPProxy{Cluster: "a", IdleTimeout: idle}, &carrier{dial: func() net.Conn { return back }})
+	p := newProxy(config.TCPProxy{Cluster: "a", IdleTimeout: idle}, &fakeForwarder{dial: func() net.Conn { return back }})
 	ended = make(chan error, 1)
 	go func() {
 		conn := network.NewConn(front)
@@ -398,9 +398,9 @@ func idleBench(t *testing.T, idle time.Duration) (caller, host net.Conn, ended c
 	return caller, host, ended
 }
 
-func TestAnIdleConnectionEnds(t *testing.T) {
+func TestIdleTimeout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		caller, host, ended := idleBench(t, 10*time.Second)
+		caller, host, ended := startIdleProxy(t, 10*time.Second)
 		began := time.Now()
 		if _, err := caller.Read(make([]byte, 1)); err == nil {
 			t.Error("read an unexpected byte")
@@ -417,13 +417,13 @@ func TestAnIdleConnectionEnds(t *testing.T) {
 	})
 }
 
-// TestBytesOfEitherSideKeepAConnection verifies that bytes in one direction keep the connection
+// TestTrafficInOneDirectionPreventsIdleTimeout verifies that bytes in one direction keep the connection
 // open while the other direction is silent for longer than the idle timeout.
-func TestBytesOfEitherSideKeepAConnection(t *testing.T) {
+func TestTrafficInOneDirectionPreventsIdleTimeout(t *testing.T) {
 	for _, side := range []string{"caller", "host"} {
 		t.Run(side, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				from, to, ended := idleBench(t, 10*time.Second)
+				from, to, ended := startIdleProxy(t, 10*time.Second)
 				if side == "host" {
 					from, to = to, from
 				}
@@ -447,9 +447,9 @@ func TestBytesOfEitherSideKeepAConnection(t *testing.T) {
 	}
 }
 
-func TestAnIdleTimeoutOfZeroIsNone(t *testing.T) {
+func TestZeroIdleTimeout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		caller, host, ended := idleBench(t, 0)
+		caller, host, ended := startIdleProxy(t, 0)
 		<-time.After(24 * time.Hour)
 		go func() { _, _ = caller.Write([]byte("x")) }()
 		if _, err := io.ReadFull(host, make([]byte, 1)); err != nil {

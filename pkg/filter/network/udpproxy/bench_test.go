@@ -24,8 +24,8 @@ func BenchmarkDatagrams(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	h := &hosts{list: []*host{{address: sink.LocalAddr().String(), ended: make(chan struct{}, 10)}}}
-	counts := new(filter.DatagramCounts)
+	h := &fakeLeaser{list: []*fakeHost{{address: sink.LocalAddr().String(), ended: make(chan struct{}, 10)}}}
+	counts := new(filter.DatagramCounters)
 	p, err := New(Options{
 		Config: config.UDPProxy{Cluster: "app", IdleTimeout: time.Minute, MaxSessions: 10},
 		Socket: socket, Hosts: h, Counts: counts, Log: slog.New(slog.DiscardHandler),
@@ -48,8 +48,8 @@ func BenchmarkDatagrams(b *testing.B) {
 		if _, err := conn.Write(content); err != nil {
 			b.Fatal(err)
 		}
-		for i > ahead && counts.In.Load()+counts.ToHost.Load() < i-ahead {
-			if counts.NoHost.Load() > 0 {
+		for i > ahead && counts.In.Load()+counts.DroppedToHost.Load() < i-ahead {
+			if counts.DroppedNoHost.Load() > 0 {
 				b.Fatal("no host")
 			}
 		}

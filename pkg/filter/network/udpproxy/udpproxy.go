@@ -32,23 +32,23 @@ type Options struct {
 	Config config.UDPProxy
 	Socket *network.PacketConn // the Proxy owns it once New succeeds
 	Hosts  filter.HostLeaser
-	Counts *filter.DatagramCounts
+	Counts *filter.DatagramCounters
 	Log    *slog.Logger
 }
 
 // Proxy implements filter.PacketServer.
 type Proxy struct {
-	socket *network.PacketConn    // immutable
-	poll   *network.Poller        // immutable
-	hosts  filter.HostLeaser      // immutable
-	counts *filter.DatagramCounts // immutable
-	log    *slog.Logger           // immutable
-	epoch  time.Time              // immutable; start of session.last
+	socket *network.PacketConn      // immutable
+	poller *network.Poller          // immutable
+	hosts  filter.HostLeaser        // immutable
+	counts *filter.DatagramCounters // immutable
+	log    *slog.Logger             // immutable
+	epoch  time.Time                // immutable; start of session.lastActivity
 
-	config   atomic.Pointer[config.UDPProxy]
-	serving  atomic.Bool
-	draining atomic.Bool
-	complain atomic.Int64 // last log entry about a session without a host, like session.last
+	config      atomic.Pointer[config.UDPProxy]
+	serving     atomic.Bool
+	draining    atomic.Bool
+	lastWarning atomic.Int64 // last log entry about a session without a host, like session.lastActivity
 
 	wake  chan struct{}  // buffered, capacity 1; wakes sweep
 	quit  chan struct{}  // closed when the goroutines of Serve must end
@@ -57,7 +57,7 @@ type Proxy struct {
 	mu       sync.Mutex
 	sessions map[network.Flow]*session // guarded by mu
 	closed   bool                      // guarded by mu: no session can begin
-	empty    chan struct{}             // guarded by mu: closed once no session is left and none can begin
+	drained  chan struct{}             // guarded by mu: closed once no session is left and none can begin
 }
 
 // New returns a proxy that is ready for Serve. It fails if the system has no descriptors left; the
@@ -68,8 +68,8 @@ func New(o Options) (*Proxy, error) {
 		return nil, err
 	}
 	p := &Proxy{
-		socket: o.Socket, poll: poll, hosts: o.Hosts, counts: o.Counts, log: o.Log, epoch: time.Now(),
-		wake: make(chan struct{}, 1), quit: make(chan struct{}), empty: make(chan struct{}),
+		socket: o.Socket, poller: poll, hosts: o.Hosts, counts: o.Counts, log: o.Log, epoch: time.Now(),
+		wake: make(chan struct{}, 1), quit: make(chan struct{}), drained: make(chan struct{}),
 		sessions: make(map[network.Flow]*session),
 	}
 	p.config.Store(&o.Config)
@@ -78,9 +78,9 @@ func New(o Options) (*Proxy, error) {
 
 func (p *Proxy) now() time.Duration { return time.Since(p.epoch) }
 
-// Change implements filter.PacketServer. If the cluster changes, each session moves with its next
+// UpdateConfig implements filter.PacketServer. If the cluster changes, each session moves with its next
 // datagram.
-func (p *Proxy) Change(cfg config.UDPProxy) {
+func (p *Proxy) UpdateConfig(cfg config.UDPProxy) {
 	p.config.Store(&cfg)
 	p.sweepSoon()
 }
@@ -96,7 +96,7 @@ func (p *Proxy) Sessions() int {
 func (p *Proxy) Serve() error {
 	p.serving.Store(true)
 	p.tasks.Go(func() {
-		if err := p.poll.Run(); err != nil {
+		if err := p.poller.Run(); err != nil {
 			p.log.Error("udp_proxy: polling the host sockets failed, datagrams from hosts are no longer relayed", "error", err)
 		}
 	})
@@ -104,7 +104,7 @@ func (p *Proxy) Serve() error {
 	err := p.receive()
 	p.endAll()
 	close(p.quit)
-	_ = p.poll.Close() // Run reports the error
+	_ = p.poller.Close() // Run reports the error
 	p.tasks.Wait()
 	return err
 }
@@ -120,37 +120,37 @@ func (p *Proxy) receive() error {
 			failures = 0
 		case errors.Is(err, net.ErrClosed):
 			return nil
-		case failures == mostFailures:
+		case failures == maxReceiveFailures:
 			return err
 		default: // an error of an earlier datagram, or the kernel is out of memory
 			failures++
 			continue
 		}
-		p.pass(buffer[:n], flow)
+		p.forward(buffer[:n], flow)
 	}
 }
 
-// pass forwards a datagram of a source.
-func (p *Proxy) pass(b []byte, flow network.Flow) {
-	defer p.contain("relaying a datagram to a host")
-	if s := p.session(flow); s != nil {
+// forward forwards a datagram of a source.
+func (p *Proxy) forward(b []byte, flow network.Flow) {
+	defer p.recoverPanic("relaying a datagram to a host")
+	if s := p.getOrCreateSession(flow); s != nil {
 		s.send(b)
 	}
 }
 
-// contain recovers a panic and logs it, because all sessions share the goroutine. Callers defer it.
-func (p *Proxy) contain(doing string) {
+// recoverPanic recovers a panic and logs it, because all sessions share the goroutine. Callers defer it.
+func (p *Proxy) recoverPanic(doing string) {
 	if v := recover(); v != nil {
 		protocol.NewPanic(v).Log(p.log, doing)
 	}
 }
 
-// mostFailures is the number of consecutive receive errors after which Serve gives up.
-const mostFailures = 1000
+// maxReceiveFailures is the number of consecutive receive errors after which Serve gives up.
+const maxReceiveFailures = 1000
 
-// session returns the session of a flow and begins one if there is none. It returns nil, and counts
+// getOrCreateSession returns the session of a flow and begins one if there is none. It returns nil, and counts
 // the datagram as dropped, if no session can begin.
-func (p *Proxy) session(flow network.Flow) *session {
+func (p *Proxy) getOrCreateSession(flow network.Flow) *session {
 	cfg := p.config.Load()
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -159,56 +159,56 @@ func (p *Proxy) session(flow network.Flow) *session {
 	}
 	switch {
 	case p.closed || p.draining.Load():
-		p.counts.Draining.Add(1)
+		p.counts.DroppedDraining.Add(1)
 		return nil
 	case len(p.sessions) >= cfg.MaxSessions:
-		p.counts.MaxSessions.Add(1)
+		p.counts.DroppedMaxSessions.Add(1)
 		return nil
 	}
 	s := &session{proxy: p, flow: flow}
-	if !s.begin(cfg) {
+	if !s.leaseFirstHost(cfg) {
 		return nil
 	}
 	p.sessions[flow] = s
-	p.counts.Opened.Add(1)
+	p.counts.SessionsOpened.Add(1)
 	return s
 }
 
 // hashOf returns the hash that selects a host for the flow; 0: the source is not hashed.
 func hashOf(cfg *config.UDPProxy, flow network.Flow) uint64 {
-	if !cfg.HashSource {
+	if !cfg.HashSourceIP {
 		return 0
 	}
 	ip := flow.Source.Addr().Unmap().As16()
 	return max(hash.String(string(ip[:])), 1)
 }
 
-// unassigned counts a session that got no host, and logs it at most once per quiet.
-func (p *Proxy) unassigned(cluster string, err error) {
-	p.counts.NoHost.Add(1)
+// recordNoHost counts a session that got no host, and logs it at most once per quiet.
+func (p *Proxy) recordNoHost(cluster string, err error) {
+	p.counts.DroppedNoHost.Add(1)
 	now := p.now()
-	if last := p.complain.Load(); (last == 0 || now-time.Duration(last) > quiet) && p.complain.CompareAndSwap(last, int64(now)) {
+	if last := p.lastWarning.Load(); (last == 0 || now-time.Duration(last) > warnInterval) && p.lastWarning.CompareAndSwap(last, int64(now)) {
 		p.log.Warn("udp_proxy: no host for a session", "cluster", cluster, "error", err)
 	}
 }
 
-// quiet is the minimum time between two log entries of the same failure.
-const quiet = 10 * time.Second
+// warnInterval is the minimum time between two log entries of the same failure.
+const warnInterval = 10 * time.Second
 
 // Bounds of the sweep interval, which is a quarter of the idle timeout, so that sessions end at
-// most a quarter late. While the listener drains, sessions end after drainSilence without a
+// most a quarter late. While the listener drains, sessions end after drainIdleTimeout without a
 // datagram.
 const (
-	leastSweep   = 10 * time.Millisecond
-	mostSweep    = 5 * time.Second
-	drainSilence = time.Second
+	minSweepInterval = 10 * time.Millisecond
+	maxSweepInterval = 5 * time.Second
+	drainIdleTimeout = time.Second
 )
 
-// patience returns the current idle timeout of sessions.
-func (p *Proxy) patience() time.Duration {
+// idleTimeout returns the current idle timeout of sessions.
+func (p *Proxy) idleTimeout() time.Duration {
 	idle := p.config.Load().IdleTimeout
 	if p.draining.Load() {
-		idle = min(idle, drainSilence)
+		idle = min(idle, drainIdleTimeout)
 	}
 	return idle
 }
@@ -216,7 +216,7 @@ func (p *Proxy) patience() time.Duration {
 // sweep ends idle sessions until quit is closed.
 func (p *Proxy) sweep() {
 	for {
-		timer := time.NewTimer(min(max(p.patience()/4, leastSweep), mostSweep))
+		timer := time.NewTimer(min(max(p.idleTimeout()/4, minSweepInterval), maxSweepInterval))
 		select {
 		case <-timer.C:
 		case <-p.wake:
@@ -225,7 +225,7 @@ func (p *Proxy) sweep() {
 			timer.Stop()
 			return
 		}
-		p.endSilent(p.patience())
+		p.endIdle(p.idleTimeout())
 	}
 }
 
@@ -236,18 +236,18 @@ func (p *Proxy) sweepSoon() {
 	}
 }
 
-// endSilent ends the sessions that have been idle for at least patience.
-func (p *Proxy) endSilent(patience time.Duration) {
+// endIdle ends the sessions that have been idle for at least patience.
+func (p *Proxy) endIdle(patience time.Duration) {
 	since := p.now() - patience
 	p.mu.Lock()
 	var silent []*session
 	for flow, s := range p.sessions {
-		if time.Duration(s.last.Load()) <= since {
+		if time.Duration(s.lastActivity.Load()) <= since {
 			silent = append(silent, s)
 			delete(p.sessions, flow)
 		}
 	}
-	p.checkEmpty()
+	p.closeIfDrained()
 	p.mu.Unlock()
 	for _, s := range silent {
 		s.end()
@@ -260,7 +260,7 @@ func (p *Proxy) endAll() int {
 	p.closed = true
 	all := p.sessions
 	p.sessions = make(map[network.Flow]*session)
-	p.checkEmpty()
+	p.closeIfDrained()
 	p.mu.Unlock()
 	for _, s := range all {
 		s.end()
@@ -268,15 +268,15 @@ func (p *Proxy) endAll() int {
 	return len(all)
 }
 
-// checkEmpty closes empty once no session is left and none can begin. p.mu is held.
-func (p *Proxy) checkEmpty() {
+// closeIfDrained closes empty once no session is left and none can begin. p.mu is held.
+func (p *Proxy) closeIfDrained() {
 	if len(p.sessions) > 0 || !p.closed && !p.draining.Load() {
 		return
 	}
 	select {
-	case <-p.empty:
+	case <-p.drained:
 	default:
-		close(p.empty)
+		close(p.drained)
 	}
 }
 
@@ -284,15 +284,15 @@ func (p *Proxy) checkEmpty() {
 func (p *Proxy) Drain(ctx context.Context) (cut int) {
 	p.draining.Store(true)
 	p.sweepSoon()
-	p.endSilent(drainSilence) // also works if Serve does not run
+	p.endIdle(drainIdleTimeout) // also works if Serve does not run
 	select {
-	case <-p.empty:
+	case <-p.drained:
 	case <-ctx.Done():
 	}
 	cut = p.endAll()
 	_ = p.socket.Close() // ends Serve
 	if !p.serving.Load() {
-		_ = p.poll.Close() // Serve, which closes it otherwise, does not run
+		_ = p.poller.Close() // Serve, which closes it otherwise, does not run
 	}
 	return cut
 }

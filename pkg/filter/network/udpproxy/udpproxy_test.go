@@ -21,38 +21,38 @@ import (
 
 var _ filter.PacketServer = (*Proxy)(nil)
 
-// within is the timeout of a wait.
-const within = 10 * time.Second
+// waitTimeout is the timeout of a wait.
+const waitTimeout = 10 * time.Second
 
-// hosts is a filter.HostLeaser over a list. It selects among the hosts that are up, by hash.
-type hosts struct {
+// fakeLeaser is a filter.HostLeaser over a list. It selects among the hosts that are up, by hash.
+type fakeLeaser struct {
 	t    *testing.T
 	mu   sync.Mutex
-	list []*host // guarded by mu
-	fuse fuse
+	list []*fakeHost // guarded by mu
+	fuse panicTrigger
 }
 
-type host struct {
+type fakeHost struct {
 	name, address string
 	down          atomic.Bool
 	sessions      atomic.Int64
 	refusals      atomic.Int64
-	heard         atomic.Int64
+	datagrams     atomic.Int64
 	ended         chan struct{} // receives when a session ends
 }
 
-type way struct {
-	*host
-	*fuse
-	peer *network.ConnectedUDP
-	once sync.Once
+type fakeLease struct {
+	*fakeHost
+	*panicTrigger
+	socket *network.ConnectedUDP
+	once   sync.Once
 }
 
-func (h *hosts) Assign(cluster string, hash uint64, now filter.HostLease) (filter.HostLease, error) {
-	h.fuse.reach("Assign")
+func (h *fakeLeaser) Lease(cluster string, hash uint64, now filter.HostLease) (filter.HostLease, error) {
+	h.fuse.panicIfArmed("Assign")
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	var up []*host
+	var up []*fakeHost
 	for _, x := range h.list {
 		if !x.down.Load() {
 			up = append(up, x)
@@ -62,7 +62,7 @@ func (h *hosts) Assign(cluster string, hash uint64, now filter.HostLease) (filte
 		return nil, errors.New("no host")
 	}
 	x := up[hash%uint64(len(up))]
-	if w, ok := now.(*way); ok && w.host == x {
+	if w, ok := now.(*fakeLease); ok && w.fakeHost == x {
 		return now, nil
 	}
 	peer, err := network.Dialer{}.DialPacket(x.address)
@@ -70,45 +70,45 @@ func (h *hosts) Assign(cluster string, hash uint64, now filter.HostLease) (filte
 		return nil, err
 	}
 	x.sessions.Add(1)
-	return &way{host: x, fuse: &h.fuse, peer: peer}, nil
+	return &fakeLease{fakeHost: x, panicTrigger: &h.fuse, socket: peer}, nil
 }
 
-func (w *way) Peer() *network.ConnectedUDP { return w.peer }
+func (w *fakeLease) Socket() *network.ConnectedUDP { return w.socket }
 
-func (w *way) Usable() bool {
-	w.reach("Usable")
+func (w *fakeLease) Usable() bool {
+	w.panicIfArmed("Usable")
 	return !w.down.Load()
 }
 
-func (w *way) Heard(err error) {
-	w.reach("Heard")
+func (w *fakeLease) Report(err error) {
+	w.panicIfArmed("Heard")
 	if err != nil {
 		w.refusals.Add(1)
 		w.down.Store(true)
 		return
 	}
-	w.heard.Add(1)
+	w.datagrams.Add(1)
 }
 
-func (w *way) End() {
-	defer w.reach("End")
+func (w *fakeLease) Release() {
+	defer w.panicIfArmed("End")
 	w.once.Do(func() {
-		w.peer.Close()
+		w.socket.Close()
 		w.sessions.Add(-1)
 		w.ended <- struct{}{}
 	})
 }
 
-// echo adds a host that responds to each datagram with its name, up to 20 bytes of the datagram,
+// addEchoHost adds a host that responds to each datagram with its name, up to 20 bytes of the datagram,
 // and its size.
-func (h *hosts) echo(name string) (stop func()) {
+func (h *fakeLeaser) addEchoHost(name string) (stop func()) {
 	h.t.Helper()
 	conn, err := net.ListenUDP("udp", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
 	if err != nil {
 		h.t.Fatal(err)
 	}
 	h.mu.Lock()
-	h.list = append(h.list, &host{name: name, address: conn.LocalAddr().String(), ended: make(chan struct{}, 1000)})
+	h.list = append(h.list, &fakeHost{name: name, address: conn.LocalAddr().String(), ended: make(chan struct{}, 1000)})
 	h.mu.Unlock()
 	done := make(chan struct{})
 	go func() {
@@ -130,22 +130,22 @@ func (h *hosts) echo(name string) (stop func()) {
 	return stop
 }
 
-// rig is a proxy that serves.
-type rig struct {
+// testProxy is a proxy that serves.
+type testProxy struct {
 	*Proxy
 	t      *testing.T
-	hosts  *hosts
-	counts *filter.DatagramCounts
+	hosts  *fakeLeaser
+	counts *filter.DatagramCounters
 	served chan error
 }
 
-func start(t *testing.T, cfg config.UDPProxy, names ...string) *rig {
+func startProxy(t *testing.T, cfg config.UDPProxy, names ...string) *testProxy {
 	t.Helper()
 	running := goleak.IgnoreCurrent()
 	t.Cleanup(func() { goleak.VerifyNone(t, running) })
-	r := &rig{t: t, hosts: &hosts{t: t}, counts: new(filter.DatagramCounts), served: make(chan error, 1)}
+	r := &testProxy{t: t, hosts: &fakeLeaser{t: t}, counts: new(filter.DatagramCounters), served: make(chan error, 1)}
 	for _, name := range names {
-		r.hosts.echo(name)
+		r.hosts.addEchoHost(name)
 	}
 	socket, err := network.ListenPacket(context.Background(), network.PacketOptions{Name: "l", Address: "127.0.0.1:0"})
 	if err != nil {
@@ -174,8 +174,8 @@ func start(t *testing.T, cfg config.UDPProxy, names ...string) *rig {
 	return r
 }
 
-// caller returns the socket of a new source.
-func (r *rig) caller() *net.UDPConn {
+// newClient returns the socket of a new source.
+func (r *testProxy) newClient() *net.UDPConn {
 	r.t.Helper()
 	conn, err := net.DialUDP("udp", nil, r.socket.Addr().(*net.UDPAddr))
 	if err != nil {
@@ -185,16 +185,16 @@ func (r *rig) caller() *net.UDPConn {
 	return conn
 }
 
-func (r *rig) say(conn *net.UDPConn, text string) {
+func (r *testProxy) sendText(conn *net.UDPConn, text string) {
 	r.t.Helper()
 	if _, err := conn.Write([]byte(text)); err != nil {
 		r.t.Fatal(err)
 	}
 }
 
-func (r *rig) hear(conn *net.UDPConn) string {
+func (r *testProxy) readText(conn *net.UDPConn) string {
 	r.t.Helper()
-	_ = conn.SetReadDeadline(time.Now().Add(within)) // the socket is open
+	_ = conn.SetReadDeadline(time.Now().Add(waitTimeout)) // the socket is open
 	b := make([]byte, network.MaxDatagram)
 	n, err := conn.Read(b)
 	if err != nil {
@@ -203,15 +203,15 @@ func (r *rig) hear(conn *net.UDPConn) string {
 	return string(b[:n])
 }
 
-func (r *rig) ask(conn *net.UDPConn, text string) string {
+func (r *testProxy) exchangeText(conn *net.UDPConn, text string) string {
 	r.t.Helper()
-	r.say(conn, text)
-	return r.hear(conn)
+	r.sendText(conn, text)
+	return r.readText(conn)
 }
 
 func await(t *testing.T, what string, holds func() bool) {
 	t.Helper()
-	tick, late := time.NewTicker(time.Millisecond), time.After(within)
+	tick, late := time.NewTicker(time.Millisecond), time.After(waitTimeout)
 	defer tick.Stop()
 	for !holds() {
 		select {
@@ -223,12 +223,12 @@ func await(t *testing.T, what string, holds func() bool) {
 }
 
 func TestEachSourceHasASession(t *testing.T) {
-	r := start(t, config.UDPProxy{}, "a")
-	one, two := r.caller(), r.caller()
+	r := startProxy(t, config.UDPProxy{}, "a")
+	one, two := r.newClient(), r.newClient()
 	for i := range 3 {
 		for _, c := range []*net.UDPConn{one, two} {
 			want := fmt.Sprintf("a %s%d %d", c.LocalAddr().String()[10:], i, len(c.LocalAddr().String()[10:])+1)
-			if got := r.ask(c, fmt.Sprint(c.LocalAddr().String()[10:], i)); got != want {
+			if got := r.exchangeText(c, fmt.Sprint(c.LocalAddr().String()[10:], i)); got != want {
 				t.Errorf("got %q, want %q", got, want)
 			}
 		}
@@ -238,114 +238,114 @@ func TestEachSourceHasASession(t *testing.T) {
 	}
 	c := r.counts
 	await(t, "two sessions opened and six datagrams each way counted", func() bool { // they are after they are sent
-		return c.Opened.Load() == 2 && c.In.Load() == 6 && c.Out.Load() == 6 && c.InBytes.Load() > 0 && c.OutBytes.Load() > c.InBytes.Load()
+		return c.SessionsOpened.Load() == 2 && c.In.Load() == 6 && c.Out.Load() == 6 && c.InBytes.Load() > 0 && c.OutBytes.Load() > c.InBytes.Load()
 	})
-	if n := r.hosts.list[0].heard.Load(); n != 6 {
+	if n := r.hosts.list[0].datagrams.Load(); n != 6 {
 		t.Errorf("the host sent %d datagrams, want 6", n)
 	}
 }
 
-func TestDatagramsOfAnySizeAreWhole(t *testing.T) {
-	r := start(t, config.UDPProxy{}, "a")
-	c := r.caller()
+func TestDatagramsOfAnySizeAreForwarded(t *testing.T) {
+	r := startProxy(t, config.UDPProxy{}, "a")
+	c := r.newClient()
 	for _, size := range []int{0, 1, 1500, 9000, 65_507} {
-		if got, want := r.ask(c, string(slices.Repeat([]byte("x"), size))), fmt.Sprint(" ", size); got[len(got)-len(want):] != want {
+		if got, want := r.exchangeText(c, string(slices.Repeat([]byte("x"), size))), fmt.Sprint(" ", size); got[len(got)-len(want):] != want {
 			t.Errorf("of %d bytes the host got %q", size, got)
 		}
 	}
 }
 
-func TestSilentSessionsEnd(t *testing.T) {
-	r := start(t, config.UDPProxy{IdleTimeout: 40 * time.Millisecond}, "a")
-	c := r.caller()
-	r.ask(c, "one")
+func TestIdleSessionsEnd(t *testing.T) {
+	r := startProxy(t, config.UDPProxy{IdleTimeout: 40 * time.Millisecond}, "a")
+	c := r.newClient()
+	r.exchangeText(c, "one")
 	select {
 	case <-r.hosts.list[0].ended:
-	case <-time.After(within):
+	case <-time.After(waitTimeout):
 		t.Fatal("the session does not end")
 	}
 	if n := r.Sessions(); n != 0 {
 		t.Errorf("%d sessions", n)
 	}
-	if got := r.ask(c, "two"); got != "a two 3" { // a new session
+	if got := r.exchangeText(c, "two"); got != "a two 3" { // a new session
 		t.Errorf("got %q", got)
 	}
 }
 
 func TestSessionsAreBounded(t *testing.T) {
-	r := start(t, config.UDPProxy{MaxSessions: 2}, "a")
-	first := r.caller()
-	r.ask(first, "1")
-	r.ask(r.caller(), "2")
-	r.say(r.caller(), "3")
-	if got := r.ask(first, "4"); got != "a 4 1" { // an existing session is served
+	r := startProxy(t, config.UDPProxy{MaxSessions: 2}, "a")
+	first := r.newClient()
+	r.exchangeText(first, "1")
+	r.exchangeText(r.newClient(), "2")
+	r.sendText(r.newClient(), "3")
+	if got := r.exchangeText(first, "4"); got != "a 4 1" { // an existing session is served
 		t.Errorf("got %q", got)
 	}
-	if n, dropped := r.Sessions(), r.counts.MaxSessions.Load(); n != 2 || dropped != 1 {
+	if n, dropped := r.Sessions(), r.counts.DroppedMaxSessions.Load(); n != 2 || dropped != 1 {
 		t.Errorf("%d sessions, %d datagrams dropped, want 2 and 1", n, dropped)
 	}
 }
 
 func TestASessionMovesWhenItsHostIsDown(t *testing.T) {
-	r := start(t, config.UDPProxy{}, "a", "b")
-	c := r.caller()
-	if got := r.ask(c, "1"); got != "a 1 1" {
+	r := startProxy(t, config.UDPProxy{}, "a", "b")
+	c := r.newClient()
+	if got := r.exchangeText(c, "1"); got != "a 1 1" {
 		t.Fatalf("got %q", got)
 	}
 	r.hosts.list[0].down.Store(true)
-	if got := r.ask(c, "2"); got != "b 2 1" {
+	if got := r.exchangeText(c, "2"); got != "b 2 1" {
 		t.Errorf("got %q", got)
 	}
 	r.hosts.list[0].down.Store(false)
-	if got := r.ask(c, "3"); got != "b 3 1" { // it stays with a usable host
+	if got := r.exchangeText(c, "3"); got != "b 3 1" { // it stays with a usable host
 		t.Errorf("got %q", got)
 	}
-	if r.counts.Moved.Load() != 1 || r.hosts.list[0].sessions.Load() != 0 || r.Sessions() != 1 {
-		t.Errorf("moved %d times, %d sessions left behind", r.counts.Moved.Load(), r.hosts.list[0].sessions.Load())
+	if r.counts.SessionsMoved.Load() != 1 || r.hosts.list[0].sessions.Load() != 0 || r.Sessions() != 1 {
+		t.Errorf("moved %d times, %d sessions left behind", r.counts.SessionsMoved.Load(), r.hosts.list[0].sessions.Load())
 	}
 }
 
 // TestASessionStaysIfThereIsNoOtherHost verifies that a session keeps a host that is down if there
 // is no other host. The health status may be wrong.
 func TestASessionStaysIfThereIsNoOtherHost(t *testing.T) {
-	r := start(t, config.UDPProxy{}, "a")
-	c := r.caller()
-	r.ask(c, "1")
+	r := startProxy(t, config.UDPProxy{}, "a")
+	c := r.newClient()
+	r.exchangeText(c, "1")
 	r.hosts.list[0].down.Store(true)
 	for range 5 {
-		if got := r.ask(c, "2"); got != "a 2 1" {
+		if got := r.exchangeText(c, "2"); got != "a 2 1" {
 			t.Errorf("got %q", got)
 		}
 	}
-	if r.counts.Moved.Load() != 0 {
+	if r.counts.SessionsMoved.Load() != 0 {
 		t.Error("the session moved")
 	}
-	r.say(r.caller(), "3") // a new session gets no host
-	r.ask(c, "4")
-	if n := r.counts.NoHost.Load(); n != 1 {
+	r.sendText(r.newClient(), "3") // a new session gets no host
+	r.exchangeText(c, "4")
+	if n := r.counts.DroppedNoHost.Load(); n != 1 {
 		t.Errorf("%d datagrams without a host, want 1", n)
 	}
 }
 
-func TestARefusalMovesTheSession(t *testing.T) {
-	r := start(t, config.UDPProxy{})
-	stop := r.hosts.echo("a")
-	r.hosts.echo("b")
-	c := r.caller()
-	r.ask(c, "1")
+func TestPortUnreachableMovesSession(t *testing.T) {
+	r := startProxy(t, config.UDPProxy{})
+	stop := r.hosts.addEchoHost("a")
+	r.hosts.addEchoHost("b")
+	c := r.newClient()
+	r.exchangeText(c, "1")
 	stop()
-	r.say(c, "lost") // the kernel receives an ICMP port unreachable
+	r.sendText(c, "lost") // the kernel receives an ICMP port unreachable
 	await(t, "the refusal is heard of", func() bool { return r.hosts.list[0].refusals.Load() > 0 })
-	if got := r.ask(c, "2"); got != "b 2 1" {
+	if got := r.exchangeText(c, "2"); got != "b 2 1" {
 		t.Errorf("got %q", got)
 	}
 }
 
 func TestTheHashIsOfTheSourceIP(t *testing.T) {
-	r := start(t, config.UDPProxy{HashSource: true}, "a", "b", "c")
+	r := startProxy(t, config.UDPProxy{HashSourceIP: true}, "a", "b", "c")
 	at := map[string]bool{}
 	for range 10 {
-		at[r.ask(r.caller(), "x")] = true
+		at[r.exchangeText(r.newClient(), "x")] = true
 	}
 	if len(at) != 1 {
 		t.Errorf("one address was sent to %d hosts", len(at))
@@ -355,7 +355,7 @@ func TestTheHashIsOfTheSourceIP(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		at[r.ask(conn, "x")] = true
+		at[r.exchangeText(conn, "x")] = true
 		_ = conn.Close() // the response has arrived
 	}
 	if len(at) != 3 {
@@ -363,35 +363,35 @@ func TestTheHashIsOfTheSourceIP(t *testing.T) {
 	}
 }
 
-func TestAChangeConcernsSessionsThatThereAre(t *testing.T) {
-	r := start(t, config.UDPProxy{}, "a")
-	c := r.caller()
-	r.ask(c, "1")
-	r.Change(config.UDPProxy{Cluster: "app", IdleTimeout: 30 * time.Millisecond, MaxSessions: 1})
+func TestUpdateConfigAppliesToExistingSessions(t *testing.T) {
+	r := startProxy(t, config.UDPProxy{}, "a")
+	c := r.newClient()
+	r.exchangeText(c, "1")
+	r.UpdateConfig(config.UDPProxy{Cluster: "app", IdleTimeout: 30 * time.Millisecond, MaxSessions: 1})
 	select {
 	case <-r.hosts.list[0].ended:
-	case <-time.After(within):
+	case <-time.After(waitTimeout):
 		t.Fatal("the shorter timeout has no effect")
 	}
-	r.Change(config.UDPProxy{Cluster: "other", IdleTimeout: time.Minute, MaxSessions: 1})
-	r.say(c, "2")
-	await(t, "the other cluster has its effect", func() bool { return r.counts.NoHost.Load() > 0 })
+	r.UpdateConfig(config.UDPProxy{Cluster: "other", IdleTimeout: time.Minute, MaxSessions: 1})
+	r.sendText(c, "2")
+	await(t, "the other cluster has its effect", func() bool { return r.counts.DroppedNoHost.Load() > 0 })
 }
 
-func TestDrainWaitsForAnswersAndTakesNobodyNew(t *testing.T) {
-	r := start(t, config.UDPProxy{}, "a")
-	c := r.caller()
-	r.ask(c, "1")
+func TestDrainRejectsNewSessions(t *testing.T) {
+	r := startProxy(t, config.UDPProxy{}, "a")
+	c := r.newClient()
+	r.exchangeText(c, "1")
 	drained := make(chan int)
 	go func() { drained <- r.Drain(context.Background()) }()
 	for !r.draining.Load() {
-		r.ask(c, "while it begins")
+		r.exchangeText(c, "while it begins")
 	}
-	r.say(r.caller(), "new")
-	if got := r.ask(c, "2"); got != "a 2 1" {
+	r.sendText(r.newClient(), "new")
+	if got := r.exchangeText(c, "2"); got != "a 2 1" {
 		t.Errorf("got %q", got)
 	}
-	if n := r.counts.Draining.Load(); n != 1 {
+	if n := r.counts.DroppedDraining.Load(); n != 1 {
 		t.Errorf("%d datagrams of new sources, want 1", n)
 	}
 	if cut := <-drained; cut != 0 { // after one second without datagrams
@@ -399,9 +399,9 @@ func TestDrainWaitsForAnswersAndTakesNobodyNew(t *testing.T) {
 	}
 }
 
-func TestTheEndOfTheDrainTimeCutsSessions(t *testing.T) {
-	r := start(t, config.UDPProxy{}, "a")
-	r.ask(r.caller(), "1")
+func TestDrainDeadlineForceClosesSessions(t *testing.T) {
+	r := startProxy(t, config.UDPProxy{}, "a")
+	r.exchangeText(r.newClient(), "1")
 	now, cancel := context.WithCancel(context.Background())
 	cancel()
 	if cut := r.Drain(now); cut != 1 {
@@ -415,7 +415,7 @@ func TestDrainWithoutServe(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, err := New(Options{Socket: socket, Hosts: &hosts{t: t}, Counts: new(filter.DatagramCounts), Log: slog.New(slog.DiscardHandler)})
+	p, err := New(Options{Socket: socket, Hosts: &fakeLeaser{t: t}, Counts: new(filter.DatagramCounters), Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -427,15 +427,15 @@ func TestDrainWithoutServe(t *testing.T) {
 	}
 }
 
-// mute adds a host that echoes each datagram and allocates nothing.
-func (h *hosts) mute() {
+// addAllocFreeEchoHost adds a host that echoes each datagram and allocates nothing.
+func (h *fakeLeaser) addAllocFreeEchoHost() {
 	h.t.Helper()
 	conn, err := net.ListenUDP("udp", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
 	if err != nil {
 		h.t.Fatal(err)
 	}
 	h.mu.Lock()
-	h.list = append(h.list, &host{name: "mute", address: conn.LocalAddr().String(), ended: make(chan struct{}, 1000)})
+	h.list = append(h.list, &fakeHost{name: "mute", address: conn.LocalAddr().String(), ended: make(chan struct{}, 1000)})
 	h.mu.Unlock()
 	done := make(chan struct{})
 	go func() {
@@ -456,11 +456,11 @@ func (h *hosts) mute() {
 }
 
 func TestDatagramsOfASessionAllocateNothing(t *testing.T) {
-	r := start(t, config.UDPProxy{})
-	r.hosts.mute()
-	c := r.caller()
+	r := startProxy(t, config.UDPProxy{})
+	r.hosts.addAllocFreeEchoHost()
+	c := r.newClient()
 	b := make([]byte, 1500)
-	_ = c.SetReadDeadline(time.Now().Add(within)) // the socket is open
+	_ = c.SetReadDeadline(time.Now().Add(waitTimeout)) // the socket is open
 	there := func() {
 		if _, err := c.Write(b[:100]); err != nil {
 			t.Fatal(err)

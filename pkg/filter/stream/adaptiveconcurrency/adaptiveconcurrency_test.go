@@ -26,53 +26,53 @@ func TestReadme(t *testing.T) {
 		t.Fatalf("%d examples, want 2", len(examples))
 	}
 	synctest.Test(t, func(t *testing.T) {
-		r := behind(t, examples[0])
-		r.letIn(t, map[string]int{"batch": 1, "normal": 2, "high": 3}) // at the first limit, which is 3
-		method := behind(t, examples[1])
+		r := newTestFilter(t, examples[0])
+		r.checkAdmitted(t, map[string]int{"batch": 1, "normal": 2, "high": 3}) // at the first limit, which is 3
+		method := newTestFilter(t, examples[1])
 		for _, name := range []string{"buy", "sell"} {
-			if got := method.hold(t, 5, func() *protocol.Exchange { return rpc("org.example.Shop", name) }); got != 3 {
+			if got := method.sendPending(t, 5, func() *protocol.Exchange { return rpcCall("org.example.Shop", name) }); got != 3 {
 				t.Errorf("of 5 calls of %s %d were let in, want 3", name, got)
 			}
 		}
 	})
 }
 
-// rig is the filter in front of an application that responds when the test allows it.
-type rig struct {
+// testFilter is the filter in front of an application that responds when the test allows it.
+type testFilter struct {
 	s       protocol.Service
 	counts  *filtertest.Counts
 	arrived atomic.Int64
-	answer  chan struct{} // closed: the application responds to every request
-	took    time.Duration // duration of a response; 0: wait for answer
-	replies func(x *protocol.Exchange) error
+	respond chan struct{} // closed: the application responds to every request
+	delay   time.Duration // duration of a response; 0: wait for answer
+	reply   func(x *protocol.Exchange) error
 	wait    sync.WaitGroup
 }
 
-func behind(t *testing.T, s filtertest.Settings) *rig {
+func newTestFilter(t *testing.T, s filtertest.Settings) *testFilter {
 	t.Helper()
 	made, counts := filtertest.Build(t, Kind(), s)
-	r := &rig{counts: counts, answer: make(chan struct{})}
+	r := &testFilter{counts: counts, respond: make(chan struct{})}
 	r.s = made(protocol.ServiceFunc(r.serve))
-	t.Cleanup(r.end)
+	t.Cleanup(r.respondToAll)
 	return r
 }
 
-func (r *rig) serve(_ context.Context, x *protocol.Exchange) error {
+func (r *testFilter) serve(_ context.Context, x *protocol.Exchange) error {
 	r.arrived.Add(1)
-	if r.took > 0 {
-		<-time.After(r.took) // in the synctest bubble's fake time
+	if r.delay > 0 {
+		<-time.After(r.delay) // in the synctest bubble's fake time
 	} else {
-		<-r.answer
+		<-r.respond
 	}
-	if r.replies != nil {
-		return r.replies(x)
+	if r.reply != nil {
+		return r.reply(x)
 	}
 	x.LocalReply(200, "text/plain", "from the application")
 	return nil
 }
 
-// hold sends n requests that get no response yet, and returns how many were admitted.
-func (r *rig) hold(t *testing.T, n int, request func() *protocol.Exchange) int {
+// sendPending sends n requests that get no response yet, and returns how many were admitted.
+func (r *testFilter) sendPending(t *testing.T, n int, request func() *protocol.Exchange) int {
 	t.Helper()
 	before := r.arrived.Load()
 	for range n {
@@ -87,25 +87,25 @@ func (r *rig) hold(t *testing.T, n int, request func() *protocol.Exchange) int {
 	return int(r.arrived.Load() - before)
 }
 
-// letIn sends many requests of each level, in ascending order of share, and checks how many are in
+// checkAdmitted sends many requests of each level, in ascending order of share, and checks how many are in
 // flight.
-func (r *rig) letIn(t *testing.T, want map[string]int) {
+func (r *testFilter) checkAdmitted(t *testing.T, want map[string]int) {
 	t.Helper()
 	in := 0
 	for _, level := range []string{"batch", "normal", "high"} {
-		in += r.hold(t, 10, func() *protocol.Exchange { return http("x-priority: " + level) })
+		in += r.sendPending(t, 10, func() *protocol.Exchange { return httpRequest("x-priority: " + level) })
 		if in != want[level] {
 			t.Errorf("after requests of level %s %d are under way, want %d", level, in, want[level])
 		}
 	}
 }
 
-// end lets the application respond to every request.
-func (r *rig) end() {
+// respondToAll lets the application respond to every request.
+func (r *testFilter) respondToAll() {
 	select {
-	case <-r.answer:
+	case <-r.respond:
 	default:
-		close(r.answer)
+		close(r.respond)
 	}
 	r.wait.Wait()
 }
@@ -114,21 +114,21 @@ type route string
 
 func (r route) Name() string { return string(r) }
 
-// http returns a request with headers in the form "name: value".
-func http(fields ...string) *protocol.Exchange {
-	x := filtertest.Get("/items", fields...)
+// httpRequest returns a request with headers in the form "name: value".
+func httpRequest(fields ...string) *protocol.Exchange {
+	x := filtertest.NewRequest("/items", fields...)
 	x.Record.Route = route("all")
 	return x
 }
 
-func rpc(service, method string, attachments ...string) *protocol.Exchange {
-	x := http(append([]string{"service: " + service, "method: " + method}, attachments...)...)
+func rpcCall(service, method string, attachments ...string) *protocol.Exchange {
+	x := httpRequest(append([]string{"service: " + service, "method: " + method}, attachments...)...)
 	x.Request.Method, x.Request.Authority = "", service
 	return x
 }
 
-func grpc(path string) *protocol.Exchange {
-	x := http("content-type: application/grpc")
+func grpcCall(path string) *protocol.Exchange {
+	x := httpRequest("content-type: application/grpc")
 	x.Request.Method, x.Request.Path, x.Meta.Protocol = "POST", path, "Http2"
 	x.Request.Body = protocol.NewStringBody("\x00\x00\x00\x00\x00")
 	return x
@@ -136,7 +136,7 @@ func grpc(path string) *protocol.Exchange {
 
 const gradientOnly = `"gradient_controller_config": {"min_rtt_calc_params": {"min_concurrency": 2}}`
 
-func TestWhatHasALimitOfItsOwn(t *testing.T) {
+func TestLimitScopes(t *testing.T) {
 	on := func(x *protocol.Exchange, name string) *protocol.Exchange {
 		x.Record.Route = route(name)
 		return x
@@ -150,30 +150,30 @@ func TestWhatHasALimitOfItsOwn(t *testing.T) {
 		sent           []sent
 	}{
 		{"routes", `{` + gradientOnly + `}`, []sent{
-			{func() *protocol.Exchange { return on(http(), "a") }, 2}, {func() *protocol.Exchange { return on(http(), "b") }, 2},
-			{func() *protocol.Exchange { return on(rpc("s", "m"), "a") }, 0}}},
+			{func() *protocol.Exchange { return on(httpRequest(), "a") }, 2}, {func() *protocol.Exchange { return on(httpRequest(), "b") }, 2},
+			{func() *protocol.Exchange { return on(rpcCall("s", "m"), "a") }, 0}}},
 		{"methods of RPC", `{` + gradientOnly + `, "per": "method"}`, []sent{
-			{func() *protocol.Exchange { return rpc("s", "m") }, 2}, {func() *protocol.Exchange { return rpc("s", "n") }, 2},
-			{func() *protocol.Exchange { return on(rpc("s", "m"), "b") }, 0}, {func() *protocol.Exchange { return rpc("r", "m") }, 2}}},
+			{func() *protocol.Exchange { return rpcCall("s", "m") }, 2}, {func() *protocol.Exchange { return rpcCall("s", "n") }, 2},
+			{func() *protocol.Exchange { return on(rpcCall("s", "m"), "b") }, 0}, {func() *protocol.Exchange { return rpcCall("r", "m") }, 2}}},
 		{"methods of gRPC", `{` + gradientOnly + `, "per": "method"}`, []sent{
-			{func() *protocol.Exchange { return grpc("/shop.Items/List") }, 2}, {func() *protocol.Exchange { return grpc("/shop.Items/Get") }, 2},
-			{func() *protocol.Exchange { return grpc("/shop.Items/List") }, 0}}},
+			{func() *protocol.Exchange { return grpcCall("/shop.Items/List") }, 2}, {func() *protocol.Exchange { return grpcCall("/shop.Items/Get") }, 2},
+			{func() *protocol.Exchange { return grpcCall("/shop.Items/List") }, 0}}},
 		{"what calls no method is its route's", `{` + gradientOnly + `, "per": "method"}`, []sent{
-			{func() *protocol.Exchange { return on(http(), "a") }, 2}, {func() *protocol.Exchange { return on(http(), "b") }, 2},
-			{func() *protocol.Exchange { return on(rpc("", ""), "b") }, 0}}},
+			{func() *protocol.Exchange { return on(httpRequest(), "a") }, 2}, {func() *protocol.Exchange { return on(httpRequest(), "b") }, 2},
+			{func() *protocol.Exchange { return on(rpcCall("", ""), "b") }, 0}}},
 		{"what comes after the first so many shares one", `{` + gradientOnly + `, "per": "method", "max_limits": 1}`, []sent{
-			{func() *protocol.Exchange { return rpc("s", "a") }, 2}, {func() *protocol.Exchange { return rpc("s", "b") }, 2},
-			{func() *protocol.Exchange { return rpc("s", "c") }, 0}, {func() *protocol.Exchange { return rpc("s", "a") }, 0}}},
+			{func() *protocol.Exchange { return rpcCall("s", "a") }, 2}, {func() *protocol.Exchange { return rpcCall("s", "b") }, 2},
+			{func() *protocol.Exchange { return rpcCall("s", "c") }, 0}, {func() *protocol.Exchange { return rpcCall("s", "a") }, 0}}},
 		{"names that are too long share one", `{` + gradientOnly + `, "per": "method"}`, []sent{
-			{func() *protocol.Exchange { return rpc("s", strings.Repeat("a", 300)) }, 2}, {func() *protocol.Exchange { return rpc("s", strings.Repeat("b", 300)) }, 0}}},
-		{"nothing, if it is off", `{` + gradientOnly + `, "enabled": {"default_value": false}}`, []sent{{func() *protocol.Exchange { return http() }, 3}}},
-		{"nothing, without a controller", `{}`, []sent{{func() *protocol.Exchange { return http() }, 3}}},
+			{func() *protocol.Exchange { return rpcCall("s", strings.Repeat("a", 300)) }, 2}, {func() *protocol.Exchange { return rpcCall("s", strings.Repeat("b", 300)) }, 0}}},
+		{"nothing, if it is off", `{` + gradientOnly + `, "enabled": {"default_value": false}}`, []sent{{func() *protocol.Exchange { return httpRequest() }, 3}}},
+		{"nothing, without a controller", `{}`, []sent{{func() *protocol.Exchange { return httpRequest() }, 3}}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				r := behind(t, filtertest.Settings(test.settings))
+				r := newTestFilter(t, filtertest.Settings(test.settings))
 				for i, s := range test.sent {
-					if got := r.hold(t, 3, s.what); got != s.want {
+					if got := r.sendPending(t, 3, s.what); got != s.want {
 						t.Errorf("of sender %d %d of 3 were let in, want %d", i, got, s.want)
 					}
 				}
@@ -182,31 +182,31 @@ func TestWhatHasALimitOfItsOwn(t *testing.T) {
 	}
 }
 
-func TestTheLeastImportantAreRefusedFirst(t *testing.T) {
+func TestLowPriorityIsRejectedFirst(t *testing.T) {
 	const levels = `"priority": {"attachment": "x-priority", "default": "normal", "levels": [
 		{"value": "high", "share": 100}, {"value": "normal", "share": 60}, {"value": "batch", "share": 30}]}`
 	settings := filtertest.Settings(`{"gradient_controller_config": {"min_rtt_calc_params": {"min_concurrency": 10}}, ` + levels + `}`)
 	for name, request := range map[string]func(level string) *protocol.Exchange{
-		"HTTP": func(level string) *protocol.Exchange { return http("X-Priority: " + level) },
-		"RPC":  func(level string) *protocol.Exchange { return rpc("s", "m", "x-priority: "+level) },
+		"HTTP": func(level string) *protocol.Exchange { return httpRequest("X-Priority: " + level) },
+		"RPC":  func(level string) *protocol.Exchange { return rpcCall("s", "m", "x-priority: "+level) },
 		"gRPC": func(level string) *protocol.Exchange {
-			x := grpc("/s/m")
+			x := grpcCall("/s/m")
 			x.Request.Header.Add("x-priority", level)
 			return x
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				r := behind(t, settings)
+				r := newTestFilter(t, settings)
 				for i, step := range []struct {
 					level string
 					want  int // of 20
 				}{{"batch", 3}, {"unknown", 3}, {"normal", 0}, {"", 0}, {"high", 4}, {"HIGH", 0}, {"high", 0}} {
-					if got := r.hold(t, 20, func() *protocol.Exchange { return request(step.level) }); got != step.want {
+					if got := r.sendPending(t, 20, func() *protocol.Exchange { return request(step.level) }); got != step.want {
 						t.Errorf("step %d: of 20 of level %q %d were let in, want %d", i, step.level, got, step.want)
 					}
 				}
-				if got := r.counts.Value(refused()); got != 130 {
+				if got := r.counts.Value(rejectedMetric()); got != 130 {
 					t.Errorf("%v were counted as refused, want 130", got)
 				}
 			})
@@ -214,16 +214,16 @@ func TestTheLeastImportantAreRefusedFirst(t *testing.T) {
 	}
 }
 
-func TestRefusalsAreOverflows(t *testing.T) {
+func TestRejectionIsOverflow(t *testing.T) {
 	for settings, want := range map[filtertest.Settings]int{
 		`{` + gradientOnly + `}`: 503,
 		`{` + gradientOnly + `, "concurrency_limit_exceeded_status": {"code": 429}}`: 429,
 		`{` + gradientOnly + `, "concurrency_limit_exceeded_status": {"code": 200}}`: 503,
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			r := behind(t, settings)
-			r.hold(t, 2, func() *protocol.Exchange { return http() })
-			x := http("secret: token")
+			r := newTestFilter(t, settings)
+			r.sendPending(t, 2, func() *protocol.Exchange { return httpRequest() })
+			x := httpRequest("secret: token")
 			if err := r.s.Serve(t.Context(), x); err != nil || x.Response.Status != want || x.Record.Reason != protocol.Overflow || x.Record.Detail == "" || x.Response.Header.Get("secret") != "" {
 				t.Errorf("%s: %v, %d, %v; want %d", settings, err, x.Response.Status, x.Record.Reason, want)
 			}
@@ -231,19 +231,19 @@ func TestRefusalsAreOverflows(t *testing.T) {
 	}
 }
 
-// coming is a body that knows whether it is complete.
-type coming struct {
+// partialBody is a body that knows whether it is complete.
+type partialBody struct {
 	protocol.Body
-	whole bool
+	complete bool
 }
 
 // Complete implements protocol.CompleteBody.
-func (c coming) Complete() (whole, empty bool) { return c.whole, false }
+func (c partialBody) Complete() (whole, empty bool) { return c.complete, false }
 
-// gateOf returns the only limiter of the filter.
-func gateOf(t *testing.T, s protocol.Service) *limiter {
+// onlyLimiter returns the only limiter of the filter.
+func onlyLimiter(t *testing.T, s protocol.Service) *limiter {
 	t.Helper()
-	gates := *s.(*limited).limits.byScope.Load()
+	gates := *s.(*limitedService).limits.byScope.Load()
 	if len(gates) != 1 {
 		t.Fatalf("%d gates, want 1", len(gates))
 	}
@@ -253,8 +253,8 @@ func gateOf(t *testing.T, s protocol.Service) *limiter {
 	return nil
 }
 
-// TestWhatIsASample verifies which requests are sampled, and that no request stays in flight.
-func TestWhatIsASample(t *testing.T) {
+// TestSampledRequests verifies which requests are sampled, and that no request stays in flight.
+func TestSampledRequests(t *testing.T) {
 	text := func(x *protocol.Exchange) error { x.LocalReply(200, "text/plain", "hello"); return nil }
 	head := func(status string) func(x *protocol.Exchange) error {
 		return func(x *protocol.Exchange) error {
@@ -272,38 +272,46 @@ func TestWhatIsASample(t *testing.T) {
 		replies func(x *protocol.Exchange) error
 		want    bool
 	}{
-		{"an answer", func() *protocol.Exchange { return http() }, text, true},
-		{"an answer to RPC", func() *protocol.Exchange { return rpc("s", "m") }, text, true},
-		{"an error of the application", func() *protocol.Exchange { return http() }, func(x *protocol.Exchange) error { x.LocalReply(500, "", ""); return nil }, false},
-		{"a fault", func() *protocol.Exchange { return http() }, func(*protocol.Exchange) error { return protocol.NewFault(protocol.ConnectFailure, nil) }, false},
-		{"a caller that leaves", func() *protocol.Exchange { return http() }, func(*protocol.Exchange) error { return protocol.NewFault(protocol.ReasonDownstreamDisconnect, nil) }, false},
-		{"a panic", func() *protocol.Exchange { return http() }, func(*protocol.Exchange) error { panic("of the test") }, false},
-		{"a one-way call", func() *protocol.Exchange { x := rpc("s", "m"); x.Request.OneWay = true; return x }, func(*protocol.Exchange) error { return nil }, false},
-		{"WebSocket", func() *protocol.Exchange { x := http(); x.Request.Upgrade = "websocket"; return x }, text, false},
-		{"a call of gRPC", func() *protocol.Exchange { return grpc("/s/m") }, text, true},
-		{"one with a status alone", func() *protocol.Exchange { return grpc("/s/m") }, head("0"), true},
-		{"one that fails", func() *protocol.Exchange { return grpc("/s/m") }, head("14"), false},
-		{"one that finds nothing", func() *protocol.Exchange { return grpc("/s/m") }, head("5"), true},
-		{"an answer that nothing is there", func() *protocol.Exchange { return http() }, func(x *protocol.Exchange) error { x.LocalReply(404, "", ""); return nil }, true},
-		{"a refusal of the application's own", func() *protocol.Exchange { return http() }, func(x *protocol.Exchange) error { x.LocalReply(429, "", ""); return nil }, false},
-		{"one that has come whole", func() *protocol.Exchange { x := grpc("/s/m"); x.Request.Body = coming{x.Request.Body, true}; return x }, text, true},
-		{"a stream whose caller goes on", func() *protocol.Exchange { x := grpc("/s/m"); x.Request.Body = coming{x.Request.Body, false}; return x }, text, false},
-		{"a head before its message", func() *protocol.Exchange { return grpc("/s/m") }, head(""), true},
+		{"an answer", func() *protocol.Exchange { return httpRequest() }, text, true},
+		{"an answer to RPC", func() *protocol.Exchange { return rpcCall("s", "m") }, text, true},
+		{"an error of the application", func() *protocol.Exchange { return httpRequest() }, func(x *protocol.Exchange) error { x.LocalReply(500, "", ""); return nil }, false},
+		{"a fault", func() *protocol.Exchange { return httpRequest() }, func(*protocol.Exchange) error { return protocol.NewFault(protocol.ConnectFailure, nil) }, false},
+		{"a caller that leaves", func() *protocol.Exchange { return httpRequest() }, func(*protocol.Exchange) error { return protocol.NewFault(protocol.ReasonDownstreamDisconnect, nil) }, false},
+		{"a panic", func() *protocol.Exchange { return httpRequest() }, func(*protocol.Exchange) error { panic("of the test") }, false},
+		{"a one-way call", func() *protocol.Exchange { x := rpcCall("s", "m"); x.Request.OneWay = true; return x }, func(*protocol.Exchange) error { return nil }, false},
+		{"WebSocket", func() *protocol.Exchange { x := httpRequest(); x.Request.Upgrade = "websocket"; return x }, text, false},
+		{"a call of gRPC", func() *protocol.Exchange { return grpcCall("/s/m") }, text, true},
+		{"one with a status alone", func() *protocol.Exchange { return grpcCall("/s/m") }, head("0"), true},
+		{"one that fails", func() *protocol.Exchange { return grpcCall("/s/m") }, head("14"), false},
+		{"one that finds nothing", func() *protocol.Exchange { return grpcCall("/s/m") }, head("5"), true},
+		{"an answer that nothing is there", func() *protocol.Exchange { return httpRequest() }, func(x *protocol.Exchange) error { x.LocalReply(404, "", ""); return nil }, true},
+		{"a refusal of the application's own", func() *protocol.Exchange { return httpRequest() }, func(x *protocol.Exchange) error { x.LocalReply(429, "", ""); return nil }, false},
+		{"one that has come whole", func() *protocol.Exchange {
+			x := grpcCall("/s/m")
+			x.Request.Body = partialBody{x.Request.Body, true}
+			return x
+		}, text, true},
+		{"a stream whose caller goes on", func() *protocol.Exchange {
+			x := grpcCall("/s/m")
+			x.Request.Body = partialBody{x.Request.Body, false}
+			return x
+		}, text, false},
+		{"a head before its message", func() *protocol.Exchange { return grpcCall("/s/m") }, head(""), true},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				r := behind(t, `{`+gradientOnly+`}`)
-				r.took, r.replies = time.Millisecond, test.replies
+				r := newTestFilter(t, `{`+gradientOnly+`}`)
+				r.delay, r.reply = time.Millisecond, test.replies
 				x := test.request()
 				_ = r.s.Serve(t.Context(), x) // the test checks the limiter, not the error
 				if x.Record.Reason == protocol.Overflow {
 					t.Fatal("it was refused")
 				}
-				g := gateOf(t, r.s)
+				g := onlyLimiter(t, r.s)
 				if n := g.inFlight.Load(); n != 0 {
 					t.Errorf("%d requests are under way", n)
 				}
-				if got := g.samples.atLeast(1); got != test.want {
+				if got := g.samples.hasAtLeast(1); got != test.want {
 					t.Errorf("it is a sample: %t, want %t", got, test.want)
 				}
 			})
@@ -311,16 +319,16 @@ func TestWhatIsASample(t *testing.T) {
 	}
 }
 
-// TestFailuresThatAreSlowAreSamples verifies that slow failures are sampled, because they are a
+// TestSlowFailuresAreSampled verifies that slow failures are sampled, because they are a
 // sign of overload.
-func TestFailuresThatAreSlowAreSamples(t *testing.T) {
+func TestSlowFailuresAreSampled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := behind(t, `{"gradient_controller_config": {"min_rtt_calc_params": {"fixed_value": "10ms"}}}`)
-		r.replies = func(*protocol.Exchange) error { return protocol.NewFault(protocol.UpstreamTimeout, nil) }
+		r := newTestFilter(t, `{"gradient_controller_config": {"min_rtt_calc_params": {"fixed_value": "10ms"}}}`)
+		r.reply = func(*protocol.Exchange) error { return protocol.NewFault(protocol.UpstreamTimeout, nil) }
 		for took, want := range map[time.Duration]bool{time.Millisecond: false, 20 * time.Millisecond: true} {
-			r.took = took
-			_ = r.s.Serve(t.Context(), http()) // it returns the fault
-			g := gateOf(t, r.s)
+			r.delay = took
+			_ = r.s.Serve(t.Context(), httpRequest()) // it returns the fault
+			g := onlyLimiter(t, r.s)
 			if _, n := g.samples.drain(50); (n == 1) != want {
 				t.Errorf("a failure after %v makes %d samples, want one: %t", took, n, want)
 			}
@@ -328,10 +336,10 @@ func TestFailuresThatAreSlowAreSamples(t *testing.T) {
 	})
 }
 
-func TestTheLimitIsFoundInService(t *testing.T) {
+func TestLimitGrowsUnderLoad(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := behind(t, `{"gradient_controller_config": {"min_rtt_calc_params": {"min_concurrency": 2, "request_count": 10}}}`)
-		r.took = 10 * time.Millisecond
+		r := newTestFilter(t, `{"gradient_controller_config": {"min_rtt_calc_params": {"min_concurrency": 2, "request_count": 10}}}`)
+		r.delay = 10 * time.Millisecond
 		stop := make(chan struct{})
 		var callers sync.WaitGroup
 		for range 20 {
@@ -342,7 +350,7 @@ func TestTheLimitIsFoundInService(t *testing.T) {
 						return
 					default:
 					}
-					x := http()
+					x := httpRequest()
 					_ = r.s.Serve(t.Context(), x) // a rejection is a response
 					if x.Record.Reason != protocol.ReasonNone {
 						time.Sleep(time.Millisecond) // in fake time
@@ -353,7 +361,7 @@ func TestTheLimitIsFoundInService(t *testing.T) {
 		time.Sleep(5 * time.Second) // in fake time
 		close(stop)
 		callers.Wait()
-		g := gateOf(t, r.s)
+		g := onlyLimiter(t, r.s)
 		if got := g.limit.Load(); got < 20 {
 			t.Errorf("the limit is %d, but 20 at once take no longer than 2", got)
 		}
@@ -364,15 +372,15 @@ func TestTheLimitIsFoundInService(t *testing.T) {
 	})
 }
 
-// TestLimitsOutliveAReload verifies that a factory reuses limits for the same settings and key.
-func TestLimitsOutliveAReload(t *testing.T) {
+// TestLimitsSurviveReload verifies that a factory reuses limits for the same settings and key.
+func TestLimitsSurviveReload(t *testing.T) {
 	kind := Kind()
-	build := func(s filtertest.Settings, place string) *limited {
+	build := func(s filtertest.Settings, place string) *limitedService {
 		made, err := kind.New(filtertest.Decode(t, kind, s), filter.Env{Metrics: metrics.New(metrics.Options{}), Key: place})
 		if err != nil {
 			t.Fatal(err)
 		}
-		return made(protocol.ServiceFunc(func(context.Context, *protocol.Exchange) error { return nil })).(*limited)
+		return made(protocol.ServiceFunc(func(context.Context, *protocol.Exchange) error { return nil })).(*limitedService)
 	}
 	const settings = `{` + gradientOnly + `}`
 	before := build(settings, "a")
@@ -393,7 +401,7 @@ func TestLimitsOutliveAReload(t *testing.T) {
 	runtime.KeepAlive(before)
 }
 
-func TestMetricsOfALimitEndWithIt(t *testing.T) {
+func TestUnusedLimitIsNotExported(t *testing.T) {
 	registry := metrics.New(metrics.Options{})
 	kind := Kind()
 	series := func() (n int) {
@@ -402,7 +410,7 @@ func TestMetricsOfALimitEndWithIt(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, f := range families {
-			if f.GetName() == limit().Name {
+			if f.GetName() == limitMetric().Name {
 				n += len(f.GetMetric())
 			}
 		}
@@ -414,7 +422,7 @@ func TestMetricsOfALimitEndWithIt(t *testing.T) {
 			t.Fatal(err)
 		}
 		s := made(protocol.ServiceFunc(func(context.Context, *protocol.Exchange) error { return nil }))
-		if err := s.Serve(t.Context(), http()); err != nil {
+		if err := s.Serve(t.Context(), httpRequest()); err != nil {
 			t.Fatal(err)
 		}
 		if n := series(); n != 1 {
@@ -469,7 +477,7 @@ func manyLevels(n int) string {
 	return strings.Join(all, ", ")
 }
 
-func passing(t testing.TB, settings filtertest.Settings) protocol.Service {
+func passingService(t testing.TB, settings filtertest.Settings) protocol.Service {
 	made, _ := filtertest.Build(t, Kind(), settings)
 	return made(protocol.ServiceFunc(func(_ context.Context, x *protocol.Exchange) error {
 		x.Response.Status = 200
@@ -481,34 +489,36 @@ const byMethod = `{` + gradientOnly + `, "per": "method", "priority": {"header":
 	"levels": [{"value": "high", "share": 100}, {"value": "normal", "share": 60}]}}`
 
 func TestPassingAllocatesNothing(t *testing.T) {
-	filtertest.CheckNoAllocs(t, passing(t, `{`+gradientOnly+`}`), http())
-	filtertest.CheckNoAllocs(t, passing(t, byMethod), rpc("org.example.Shop", "buy", "x-priority: high"))
-	filtertest.CheckNoAllocs(t, passing(t, byMethod), grpc("/org.example.Shop/buy"))
+	filtertest.CheckNoAllocs(t, passingService(t, `{`+gradientOnly+`}`), httpRequest())
+	filtertest.CheckNoAllocs(t, passingService(t, byMethod), rpcCall("org.example.Shop", "buy", "x-priority: high"))
+	filtertest.CheckNoAllocs(t, passingService(t, byMethod), grpcCall("/org.example.Shop/buy"))
 }
 
-// full returns the filter with its limit reached.
-func full(t testing.TB) protocol.Service {
-	s := passing(t, byMethod)
-	x := rpc("org.example.Shop", "buy")
-	f := s.(*limited)
-	for f.limits.of(x, true).enter(100) {
+// saturatedService returns the filter with its limit reached.
+func saturatedService(t testing.TB) protocol.Service {
+	s := passingService(t, byMethod)
+	x := rpcCall("org.example.Shop", "buy")
+	f := s.(*limitedService)
+	for f.limits.limiterFor(x, true).acquire(100) {
 		continue
 	}
 	return s
 }
 
-func TestRefusingAllocatesNothing(t *testing.T) {
-	x := rpc("org.example.Shop", "buy", "x-priority: high")
-	filtertest.CheckNoAllocs(t, full(t), x)
+func TestRejectingAllocatesNothing(t *testing.T) {
+	x := rpcCall("org.example.Shop", "buy", "x-priority: high")
+	filtertest.CheckNoAllocs(t, saturatedService(t), x)
 	if x.Record.Reason != protocol.Overflow {
 		t.Errorf("the reason is %v", x.Record.Reason)
 	}
 }
 
 func BenchmarkServe(b *testing.B) {
-	b.Run("route", func(b *testing.B) { filtertest.Bench(b, passing(b, `{`+gradientOnly+`}`), http()) })
-	b.Run("refused", func(b *testing.B) { filtertest.Bench(b, full(b), rpc("org.example.Shop", "buy", "x-priority: high")) })
+	b.Run("route", func(b *testing.B) { filtertest.Bench(b, passingService(b, `{`+gradientOnly+`}`), httpRequest()) })
+	b.Run("refused", func(b *testing.B) {
+		filtertest.Bench(b, saturatedService(b), rpcCall("org.example.Shop", "buy", "x-priority: high"))
+	})
 	b.Run("method", func(b *testing.B) {
-		filtertest.Bench(b, passing(b, byMethod), rpc("org.example.Shop", "buy", "x-priority: high"))
+		filtertest.Bench(b, passingService(b, byMethod), rpcCall("org.example.Shop", "buy", "x-priority: high"))
 	})
 }

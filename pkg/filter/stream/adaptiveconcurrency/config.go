@@ -40,8 +40,8 @@ type Percent struct {
 	Value *float64 `key:"value" doc:"The percentage." unit:"percent" min:"0" max:"100" example:"50"`
 }
 
-// or returns the value, or absent if it is not set.
-func (p Percent) or(absent float64) float64 {
+// valueOr returns the value, or absent if it is not set.
+func (p Percent) valueOr(absent float64) float64 {
 	if p.Value == nil {
 		return absent
 	}
@@ -56,12 +56,12 @@ type Limit struct {
 
 // MinRTT configures how the filter measures the time of a request at the minimum limit.
 type MinRTT struct {
-	Interval time.Duration  `key:"interval" doc:"Time between measurements. During a measurement, for at most a tenth of the interval, the limit is min_concurrency." min:"100ms" default:"60s" example:"\"60s\""`
-	Requests int64          `key:"request_count" doc:"Number of requests to measure." min:"1" max:"100000" default:"50" example:"50"`
-	Jitter   Percent        `key:"jitter" doc:"Maximum random increase of the interval, as a percentage, so that instances do not measure at the same time; absent: 15."`
-	Least    int64          `key:"min_concurrency" doc:"Minimum value of the limit, also used during a measurement." min:"1" max:"1000000" default:"3" example:"3"`
-	Buffer   Percent        `key:"buffer" doc:"By how much, as a percentage, requests may exceed the minimum round-trip time before the limit decreases; absent: 25."`
-	Fixed    *time.Duration `key:"fixed_value" doc:"Fixed minimum round-trip time; disables measurements." min:"1us" example:"\"5ms\""`
+	Interval       time.Duration  `key:"interval" doc:"Time between measurements. During a measurement, for at most a tenth of the interval, the limit is min_concurrency." min:"100ms" default:"60s" example:"\"60s\""`
+	Requests       int64          `key:"request_count" doc:"Number of requests to measure." min:"1" max:"100000" default:"50" example:"50"`
+	Jitter         Percent        `key:"jitter" doc:"Maximum random increase of the interval, as a percentage, so that instances do not measure at the same time; absent: 15."`
+	MinConcurrency int64          `key:"min_concurrency" doc:"Minimum value of the limit, also used during a measurement." min:"1" max:"1000000" default:"3" example:"3"`
+	Buffer         Percent        `key:"buffer" doc:"By how much, as a percentage, requests may exceed the minimum round-trip time before the limit decreases; absent: 25."`
+	Fixed          *time.Duration `key:"fixed_value" doc:"Fixed minimum round-trip time; disables measurements." min:"1us" example:"\"5ms\""`
 }
 
 // Status is an HTTP status.
@@ -87,8 +87,8 @@ const defaultStatus = 503
 // Validate checks the configuration after it was decoded.
 func (c *Config) Validate() error {
 	if c.Gradient != nil {
-		if p := c.Gradient.params(); p.least > p.most {
-			return &document.KeyError{Key: "gradient_controller_config", Err: fmt.Errorf("min_concurrency %d exceeds max_concurrency_limit %d", p.least, p.most)}
+		if p := c.Gradient.params(); p.minLimit > p.maxLimit {
+			return &document.KeyError{Key: "gradient_controller_config", Err: fmt.Errorf("min_concurrency %d exceeds max_concurrency_limit %d", p.minLimit, p.maxLimit)}
 		}
 	}
 	if _, err := c.Priority.compile(); err != nil {
@@ -106,26 +106,26 @@ func (c *Config) status() int {
 
 func (g *Gradient) params() params {
 	p := params{
-		percent:  g.Percentile.or(50),
-		most:     g.Limit.Max,
-		window:   g.Limit.Update,
-		interval: g.MinRTT.Interval,
-		jitter:   g.MinRTT.Jitter.or(15) / 100,
-		requests: g.MinRTT.Requests,
-		least:    g.MinRTT.Least,
-		buffer:   g.MinRTT.Buffer.or(25) / 100,
+		percentile:     g.Percentile.valueOr(50),
+		maxLimit:       g.Limit.Max,
+		updateInterval: g.Limit.Update,
+		minRTTInterval: g.MinRTT.Interval,
+		jitter:         g.MinRTT.Jitter.valueOr(15) / 100,
+		minRTTRequests: g.MinRTT.Requests,
+		minLimit:       g.MinRTT.MinConcurrency,
+		buffer:         g.MinRTT.Buffer.valueOr(25) / 100,
 	}
 	if g.MinRTT.Fixed != nil {
-		p.fixed = *g.MinRTT.Fixed
+		p.fixedMinRTT = *g.MinRTT.Fixed
 	}
 	return p
 }
 
 // levels is a compiled Priority. It is immutable.
 type levels struct {
-	field  match.Field
-	list   []Level
-	others int // index of the level for requests with no value or an unknown one
+	field        match.Field
+	list         []Level
+	defaultIndex int // index of the level for requests with no value or an unknown one
 }
 
 // compile checks p and returns its compiled form. If p is nil, there is one level.
@@ -146,13 +146,13 @@ func (p *Priority) compile() (*levels, error) {
 	switch {
 	case others < 0:
 		return nil, fmt.Errorf("default: level %q is not defined", p.Default)
-	case len(p.Levels) > mostLevels:
-		return nil, fmt.Errorf("levels: found %d, at most %d are allowed", len(p.Levels), mostLevels)
+	case len(p.Levels) > maxLevels:
+		return nil, fmt.Errorf("levels: found %d, at most %d are allowed", len(p.Levels), maxLevels)
 	case !slices.ContainsFunc(p.Levels, func(l Level) bool { return l.Share == 100 }):
 		return nil, errors.New("levels: no level has a share of 100, so no request could use the full limit")
 	}
 	return &levels{field, slices.Clone(p.Levels), others}, nil
 }
 
-// mostLevels is the maximum number of levels: each limiter has one counter per level.
-const mostLevels = 16
+// maxLevels is the maximum number of levels: each limiter has one counter per level.
+const maxLevels = 16

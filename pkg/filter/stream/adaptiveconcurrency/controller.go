@@ -10,38 +10,38 @@ import (
 
 // params configure how a controller finds its limit. They are immutable.
 type params struct {
-	percent  float64       // percentile of the sampled times: 50 is the median
-	most     int64         // the maximum limit
-	window   time.Duration // interval between two updates of the limit
-	interval time.Duration // interval between two measurements of minRTT, unless fixed is set
-	jitter   float64       // maximum random extension of interval, as a fraction of it
-	requests int64         // number of requests per measurement
-	least    int64         // the minimum limit, also used during a measurement
-	buffer   float64       // fraction by which the time may exceed minRTT before the limit falls
-	fixed    time.Duration // the configured minRTT; 0: measure it
+	percentile     float64       // percentile of the sampled times: 50 is the median
+	maxLimit       int64         // the maximum limit
+	updateInterval time.Duration // interval between two updates of the limit
+	minRTTInterval time.Duration // interval between two measurements of minRTTMetric, unless fixed is set
+	jitter         float64       // maximum random extension of interval, as a fraction of it
+	minRTTRequests int64         // number of requests per measurement
+	minLimit       int64         // the minimum limit, also used during a measurement
+	buffer         float64       // fraction by which the time may exceed minRTTMetric before the limit falls
+	fixedMinRTT    time.Duration // the configured minRTTMetric; 0: measure it
 }
 
 // Constants that are not configurable.
 const (
-	// fewest is the minimum number of samples for an update.
-	fewest = 5
-	// pinned is the number of consecutive slow windows at the minimum limit after which minRTT is
+	// minSamples is the minimum number of samples for an update.
+	minSamples = 5
+	// maxLowWindows is the number of consecutive slow windows at the minimum limit after which minRTTMetric is
 	// measured again.
-	pinned = 5
-	// patience divides interval: a measurement takes at most interval/patience.
-	patience = 10
+	maxLowWindows = 5
+	// measurementDivisor divides interval: a measurement takes at most interval/patience.
+	measurementDivisor = 10
 )
 
-// next returns the limit that follows limit, and the gradient: minRTT plus the buffer, divided by
+// nextLimit returns the limit that follows limit, and the gradient: minRTTMetric plus the buffer, divided by
 // the sampled time, between 0.5 and 2. It multiplies limit by the gradient and adds the square
 // root, so that the limit probes for more capacity. The limit does not grow if used is false.
-func (p *params) next(limit int64, least, sampled time.Duration, used bool) (next int64, gradient float64) {
+func (p *params) nextLimit(limit int64, least, sampled time.Duration, used bool) (next int64, gradient float64) {
 	gradient = min(max(float64(least)*(1+p.buffer)/float64(max(sampled, 1)), 0.5), 2)
 	wanted := float64(limit) * gradient
 	wanted += math.Sqrt(wanted)
-	next = min(max(int64(wanted), p.least), p.most)
+	next = min(max(int64(wanted), p.minLimit), p.maxLimit)
 	if !used {
-		next = min(next, max(limit, p.least))
+		next = min(next, max(limit, p.minLimit))
 	}
 	return next, gradient
 }
@@ -63,43 +63,43 @@ func (p *params) next(limit int64, least, sampled time.Duration, used bool) (nex
 type controller struct {
 	params *params // set by begin
 
-	inFlight atomic.Int64
-	limit    atomic.Int64
-	peak     atomic.Int64 // maximum of inFlight in this window
-	samples  histogram
-	wanted   atomic.Int64 // samples that the measurement still needs; 0 if none runs
-	since    atomic.Int64 // ns; earlier requests ran under another limit and are not sampled
-	until    atomic.Int64 // ns; end of the window or the measurement; 0: now
+	inFlight      atomic.Int64
+	limit         atomic.Int64
+	peak          atomic.Int64 // maximum of inFlightMetric in this window
+	samples       histogram
+	samplesNeeded atomic.Int64 // samples that the measurement still needs; 0 if none runs
+	sampleSince   atomic.Int64 // ns; earlier requests ran under another limit and are not sampled
+	phaseEnd      atomic.Int64 // ns; end of the window or the measurement; 0: now
 
 	minRTT   atomic.Int64  // ns; time of a request at the minimum limit; 0: not known
 	gradient atomic.Uint64 // bits of a float64
 
-	mu         sync.Mutex    // guards the fields below; held by update
-	measuring  bool          // false: sampling
-	resumed    int64         // limit to restore after the measurement
-	due        time.Duration // time of the next measurement
-	lowWindows int           // consecutive slow windows at the minimum limit
+	mu              sync.Mutex    // guards the fields below; held by update
+	measuring       bool          // false: sampling
+	limitToRestore  int64         // limit to restore after the measurement
+	nextMeasurement time.Duration // time of the next measurement
+	lowWindows      int           // consecutive slow windows at the minimum limit
 }
 
-// begin initializes c, which must be the zero controller. The caller calls it before any other
+// initialize initializes c, which must be the zero controller. The caller calls it before any other
 // method.
-func (c *controller) begin(p *params, now time.Duration) {
+func (c *controller) initialize(p *params, now time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.params, c.resumed = p, p.least
-	c.limit.Store(p.least)
+	c.params, c.limitToRestore = p, p.minLimit
+	c.limit.Store(p.minLimit)
 	c.gradient.Store(math.Float64bits(1))
-	if p.fixed > 0 {
-		c.minRTT.Store(int64(p.fixed))
-		c.until.Store(int64(now + p.window))
+	if p.fixedMinRTT > 0 {
+		c.minRTT.Store(int64(p.fixedMinRTT))
+		c.phaseEnd.Store(int64(now + p.updateInterval))
 		return
 	}
-	c.measure(now)
+	c.startMeasurement(now)
 }
 
-// enter adds a request in flight and returns true, unless percent of the limit (at least one) are
+// acquire adds a request in flight and returns true, unless percent of the limit (at least one) are
 // in flight already.
-func (c *controller) enter(percent int64) bool {
+func (c *controller) acquire(percent int64) bool {
 	for {
 		limit := c.limit.Load()
 		if percent < 100 {
@@ -123,40 +123,40 @@ func (c *controller) enter(percent int64) bool {
 type outcome uint8
 
 const (
-	leftOut  outcome = iota // not a sample
-	answered                // a sample
-	failed                  // a sample only if slow: fast failures say nothing about load
+	notSampled outcome = iota // not a sample
+	succeeded                 // a sample
+	failed                    // a sample only if slow: fast failures say nothing about load
 )
 
-// leave removes a request that entered at began, samples it, and updates the limit if due.
-func (c *controller) leave(began, now time.Duration, o outcome) {
+// release removes a request that entered at began, samples it, and updates the limit if due.
+func (c *controller) release(began, now time.Duration, o outcome) {
 	c.inFlight.Add(-1)
-	if took := now - began; o == answered || o == failed && c.isSlow(took) {
-		c.sample(began, took)
+	if took := now - began; o == succeeded || o == failed && c.isSlow(took) {
+		c.addSample(began, took)
 	}
-	c.look(now)
+	c.updateIfDue(now)
 }
 
 // isSlow reports whether a failure that took so long is a sign of overload.
 func (c *controller) isSlow(took time.Duration) bool {
 	least := c.minRTT.Load()
-	return c.wanted.Load() <= 0 && least > 0 && int64(took) > least
+	return c.samplesNeeded.Load() <= 0 && least > 0 && int64(took) > least
 }
 
-// sample adds a time. The last sample of a measurement makes the next look end it.
-func (c *controller) sample(began, took time.Duration) {
-	if int64(began) < c.since.Load() {
+// addSample adds a time. The last sample of a measurement makes the next look end it.
+func (c *controller) addSample(began, took time.Duration) {
+	if int64(began) < c.sampleSince.Load() {
 		return
 	}
 	c.samples.add(took)
-	if c.wanted.Load() > 0 && c.wanted.Add(-1) == 0 {
-		c.until.Store(0)
+	if c.samplesNeeded.Load() > 0 && c.samplesNeeded.Add(-1) == 0 {
+		c.phaseEnd.Store(0)
 	}
 }
 
-// look calls update if the window or the measurement has ended.
-func (c *controller) look(now time.Duration) {
-	if int64(now) >= c.until.Load() {
+// updateIfDue calls update if the window or the measurement has ended.
+func (c *controller) updateIfDue(now time.Duration) {
+	if int64(now) >= c.phaseEnd.Load() {
 		c.update(now)
 	}
 }
@@ -169,77 +169,77 @@ func (c *controller) update(now time.Duration) {
 	}
 	defer c.mu.Unlock()
 	switch {
-	case int64(now) < c.until.Load(): // another goroutine has just updated it
+	case int64(now) < c.phaseEnd.Load(): // another goroutine has just updated it
 	case c.measuring:
-		c.measured(now)
+		c.finishMeasurement(now)
 	default:
-		c.adjust(now)
+		c.adjustLimit(now)
 	}
 }
 
-// open begins a window. It is longer than p.window if sampled requires it, so that requests that
+// beginWindow begins a window. It is longer than p.window if sampled requires it, so that requests that
 // run under the new limit end in it, but then lasts at most interval/patience. c.mu is held.
-func (c *controller) open(now, sampled time.Duration) {
+func (c *controller) beginWindow(now, sampled time.Duration) {
 	p := c.params
-	c.since.Store(int64(now))
-	c.until.Store(int64(now + max(p.window, min(2*sampled, p.interval/patience))))
+	c.sampleSince.Store(int64(now))
+	c.phaseEnd.Store(int64(now + max(p.updateInterval, min(2*sampled, p.minRTTInterval/measurementDivisor))))
 }
 
-// measure begins a measurement of minRTT. c.mu is held.
-func (c *controller) measure(now time.Duration) {
+// startMeasurement begins a measurement of minRTTMetric. c.mu is held.
+func (c *controller) startMeasurement(now time.Duration) {
 	p := c.params
-	c.samples.drain(p.percent)
-	c.limit.Store(p.least)
+	c.samples.drain(p.percentile)
+	c.limit.Store(p.minLimit)
 	c.measuring = true
-	c.since.Store(int64(now))
-	c.until.Store(int64(now + p.interval/patience))
-	c.wanted.Store(p.requests)
+	c.sampleSince.Store(int64(now))
+	c.phaseEnd.Store(int64(now + p.minRTTInterval/measurementDivisor))
+	c.samplesNeeded.Store(p.minRTTRequests)
 	c.lowWindows = 0
 }
 
-// measured ends a measurement. Too few samples leave minRTT unchanged; if it is not known yet, the
+// finishMeasurement ends a measurement. Too few samples leave minRTTMetric unchanged; if it is not known yet, the
 // measurement continues. c.mu is held.
-func (c *controller) measured(now time.Duration) {
+func (c *controller) finishMeasurement(now time.Duration) {
 	p := c.params
-	count := p.requests - c.wanted.Load()
-	if count < min(fewest, p.requests) {
+	count := p.minRTTRequests - c.samplesNeeded.Load()
+	if count < min(minSamples, p.minRTTRequests) {
 		if c.minRTT.Load() == 0 {
-			c.until.Store(int64(now + p.interval/patience))
+			c.phaseEnd.Store(int64(now + p.minRTTInterval/measurementDivisor))
 			return
 		}
-		c.samples.drain(p.percent)
-	} else if took, n := c.samples.drain(p.percent); n > 0 {
+		c.samples.drain(p.percentile)
+	} else if took, n := c.samples.drain(p.percentile); n > 0 {
 		c.minRTT.Store(max(int64(took), 1)) // 0 means not known
 	}
 	c.measuring = false
-	c.wanted.Store(0)
+	c.samplesNeeded.Store(0)
 	c.peak.Store(c.inFlight.Load())
-	c.limit.Store(c.resumed)
-	c.due = now + time.Duration(float64(p.interval)*(1+p.jitter*rand.Float64()))
-	c.open(now, time.Duration(c.minRTT.Load()))
+	c.limit.Store(c.limitToRestore)
+	c.nextMeasurement = now + time.Duration(float64(p.minRTTInterval)*(1+p.jitter*rand.Float64()))
+	c.beginWindow(now, time.Duration(c.minRTT.Load()))
 }
 
-// adjust updates the limit from the samples of the window. If there are too few, the window is
+// adjustLimit updates the limit from the samples of the window. If there are too few, the window is
 // extended. c.mu is held.
-func (c *controller) adjust(now time.Duration) {
+func (c *controller) adjustLimit(now time.Duration) {
 	p := c.params
 	limit := c.limit.Load()
-	if !c.samples.atLeast(fewest) {
-		c.until.Store(int64(now + p.window)) // extend the window
+	if !c.samples.hasAtLeast(minSamples) {
+		c.phaseEnd.Store(int64(now + p.updateInterval)) // extend the window
 	} else {
-		sampled, _ := c.samples.drain(p.percent)
-		c.open(now, sampled)
+		sampled, _ := c.samples.drain(p.percentile)
+		c.beginWindow(now, sampled)
 		used := 2*c.peak.Swap(c.inFlight.Load()) >= limit
-		next, gradient := p.next(limit, time.Duration(c.minRTT.Load()), sampled, used)
+		next, gradient := p.nextLimit(limit, time.Duration(c.minRTT.Load()), sampled, used)
 		c.gradient.Store(math.Float64bits(gradient))
 		c.limit.Store(next)
-		if c.lowWindows++; next > p.least || gradient >= 1 {
+		if c.lowWindows++; next > p.minLimit || gradient >= 1 {
 			c.lowWindows = 0
 		}
 		limit = next
 	}
-	if p.fixed == 0 && (now >= c.due || c.lowWindows >= pinned) {
-		c.resumed = limit
-		c.measure(now)
+	if p.fixedMinRTT == 0 && (now >= c.nextMeasurement || c.lowWindows >= maxLowWindows) {
+		c.limitToRestore = limit
+		c.startMeasurement(now)
 	}
 }

@@ -9,16 +9,16 @@ import (
 // Buckets of a histogram: below 2*fine microseconds, each is one microsecond wide. Above, there are
 // fine buckets per power of two, so that a bucket is at most 1/32 as wide as its values.
 const (
-	fine      = 32
-	fineBits  = 5
-	octaves   = 27 // groups of fine buckets; the last bucket begins at about 35 minutes
-	bucketSum = fine * octaves
+	bucketsPerOctave = 32
+	octaveBits       = 5
+	octaves          = 27 // groups of fine buckets; the last bucket begins at about 35 minutes
+	bucketCount      = bucketsPerOctave * octaves
 )
 
 // histogram counts durations until drain. The zero histogram is empty. It is safe for concurrent
 // use; what is added during a drain counts in this drain or in the next.
 type histogram struct {
-	buckets [bucketSum]atomic.Uint32
+	buckets [bucketCount]atomic.Uint32
 }
 
 // add counts d.
@@ -28,24 +28,24 @@ func (h *histogram) add(d time.Duration) { h.buckets[bucketOf(d)].Add(1) }
 // beyond the range in the last.
 func bucketOf(d time.Duration) int {
 	v := uint64(max(d, 0)) / uint64(time.Microsecond)
-	if v < fine {
+	if v < bucketsPerOctave {
 		return int(v)
 	}
-	shift := bits.Len64(v) - fineBits - 1
-	return min(fine*shift+int(v>>shift), bucketSum-1)
+	shift := bits.Len64(v) - octaveBits - 1
+	return min(bucketsPerOctave*shift+int(v>>shift), bucketCount-1)
 }
 
-// bounds returns the shortest duration of a bucket, and the width of the bucket.
-func bounds(bucket int) (first, width time.Duration) {
-	if bucket < 2*fine {
+// bucketBounds returns the shortest duration of a bucket, and the width of the bucket.
+func bucketBounds(bucket int) (first, width time.Duration) {
+	if bucket < 2*bucketsPerOctave {
 		return time.Duration(bucket) * time.Microsecond, time.Microsecond
 	}
-	shift := bucket/fine - 1
-	return time.Duration(bucket-fine*shift) << shift * time.Microsecond, time.Microsecond << shift
+	shift := bucket/bucketsPerOctave - 1
+	return time.Duration(bucket-bucketsPerOctave*shift) << shift * time.Microsecond, time.Microsecond << shift
 }
 
-// atLeast reports whether h holds at least count durations.
-func (h *histogram) atLeast(count int) bool {
+// hasAtLeast reports whether h holds at least count durations.
+func (h *histogram) hasAtLeast(count int) bool {
 	for i := range h.buckets {
 		if count -= int(h.buckets[i].Load()); count <= 0 {
 			return true
@@ -57,7 +57,7 @@ func (h *histogram) atLeast(count int) bool {
 // drain empties h and returns a percentile of its durations, interpolated within a bucket, and
 // their number. Both are 0 if h was empty.
 func (h *histogram) drain(percent float64) (value time.Duration, count int) {
-	var taken [bucketSum]uint32
+	var taken [bucketCount]uint32
 	for i := range h.buckets {
 		if h.buckets[i].Load() != 0 {
 			taken[i] = h.buckets[i].Swap(0)
@@ -71,7 +71,7 @@ func (h *histogram) drain(percent float64) (value time.Duration, count int) {
 			continue
 		}
 		if share := (rank - below) / float64(n); share <= 1 {
-			first, width := bounds(i)
+			first, width := bucketBounds(i)
 			return first + time.Duration(max(share, 0)*float64(width)), count
 		}
 		below += float64(n)

@@ -13,28 +13,28 @@ type simulation struct {
 	random *rand.Rand
 	now    time.Duration
 
-	workers int           // of the server: requests that it serves concurrently; others queue
-	service time.Duration // service time of one request
-	free    []time.Duration
-	ends    ends // end times of requests in flight
+	workers      int           // of the server: requests that it serves concurrently; others queue
+	service      time.Duration // service time of one request
+	workerFreeAt []time.Duration
+	inFlight     requestHeap // end times of requests in flight
 
 	fails    bool          // the server fails every request after 100µs
 	sent     map[int64]int // requests by share of the limit
 	admitted map[int64]int
-	most     int64 // largest limit seen
-	fewest   int64
+	maxSeen  int64 // largest limit seen
+	minSeen  int64
 }
 
-type end struct{ began, ends time.Duration }
+type simulatedRequest struct{ start, end time.Duration }
 
-// ends is a heap of requests by their end time.
-type ends []end
+// requestHeap is a heap of requests by their end time.
+type requestHeap []simulatedRequest
 
-func (e ends) Len() int           { return len(e) }
-func (e ends) Less(i, j int) bool { return e[i].ends < e[j].ends }
-func (e ends) Swap(i, j int)      { e[i], e[j] = e[j], e[i] }
-func (e *ends) Push(x any)        { *e = append(*e, x.(end)) }
-func (e *ends) Pop() any {
+func (e requestHeap) Len() int           { return len(e) }
+func (e requestHeap) Less(i, j int) bool { return e[i].end < e[j].end }
+func (e requestHeap) Swap(i, j int)      { e[i], e[j] = e[j], e[i] }
+func (e *requestHeap) Push(x any)        { *e = append(*e, x.(simulatedRequest)) }
+func (e *requestHeap) Pop() any {
 	last := len(*e) - 1
 	x := (*e)[last]
 	*e = (*e)[:last]
@@ -43,59 +43,59 @@ func (e *ends) Pop() any {
 
 func simulate(p params, workers int, service time.Duration) *simulation {
 	c := new(controller)
-	c.begin(&p, 0)
+	c.initialize(&p, 0)
 	return &simulation{
 		c: c, random: rand.New(rand.NewPCG(1, 2)), workers: workers, service: service,
-		free: make([]time.Duration, workers), sent: map[int64]int{}, admitted: map[int64]int{},
+		workerFreeAt: make([]time.Duration, workers), sent: map[int64]int{}, admitted: map[int64]int{},
 	}
 }
 
-// usual returns the params of an empty configuration.
-func usual() params {
-	return params{percent: 50, most: 1000, window: 100 * time.Millisecond, interval: time.Minute, jitter: 0.15, requests: 50, least: 3, buffer: 0.25}
+// defaultParams returns the params of an empty configuration.
+func defaultParams() params {
+	return params{percentile: 50, maxLimit: 1000, updateInterval: 100 * time.Millisecond, minRTTInterval: time.Minute, jitter: 0.15, minRTTRequests: 50, minLimit: 3, buffer: 0.25}
 }
 
 // run generates rate requests per second for d, and cycles through shares.
 func (s *simulation) run(d time.Duration, rate float64, shares ...int64) {
 	s.sent, s.admitted = map[int64]int{}, map[int64]int{}
-	s.most, s.fewest = 0, 1<<62
+	s.maxSeen, s.minSeen = 0, 1<<62
 	stop := s.now + d
 	for turn := 0; s.now < stop; turn++ {
 		s.now += time.Duration(s.random.ExpFloat64() / rate * float64(time.Second))
-		for len(s.ends) > 0 && s.ends[0].ends <= s.now {
-			e := heap.Pop(&s.ends).(end)
-			o := answered
+		for len(s.inFlight) > 0 && s.inFlight[0].end <= s.now {
+			e := heap.Pop(&s.inFlight).(simulatedRequest)
+			o := succeeded
 			if s.fails {
 				o = failed
 			}
-			s.c.leave(e.began, e.ends, o)
+			s.c.release(e.start, e.end, o)
 		}
 		share := shares[turn%len(shares)]
 		s.sent[share]++
-		s.most, s.fewest = max(s.most, s.c.limit.Load()), min(s.fewest, s.c.limit.Load())
-		if !s.c.enter(share) {
-			s.c.look(s.now)
+		s.maxSeen, s.minSeen = max(s.maxSeen, s.c.limit.Load()), min(s.minSeen, s.c.limit.Load())
+		if !s.c.acquire(share) {
+			s.c.updateIfDue(s.now)
 			continue
 		}
 		s.admitted[share]++
-		heap.Push(&s.ends, end{s.now, s.served()})
+		heap.Push(&s.inFlight, simulatedRequest{s.now, s.completionTime()})
 	}
 }
 
-// served returns the end time of a request that arrives now.
-func (s *simulation) served() time.Duration {
+// completionTime returns the end time of a request that arrives now.
+func (s *simulation) completionTime() time.Duration {
 	if s.fails {
 		return s.now + 100*time.Microsecond
 	}
 	first := 0
-	for i, at := range s.free {
-		if at < s.free[first] {
+	for i, at := range s.workerFreeAt {
+		if at < s.workerFreeAt[first] {
 			first = i
 		}
 	}
 	took := time.Duration(float64(s.service) * (0.9 + 0.2*s.random.Float64()))
-	s.free[first] = max(s.free[first], s.now) + took
-	return s.free[first]
+	s.workerFreeAt[first] = max(s.workerFreeAt[first], s.now) + took
+	return s.workerFreeAt[first]
 }
 
 // throughput returns the admitted fraction of the server's capacity.
@@ -107,11 +107,11 @@ func (s *simulation) throughput(d time.Duration) float64 {
 	return float64(sum) * s.service.Seconds() / d.Seconds() / float64(s.workers)
 }
 
-// within fails the test unless the limit always stayed within the bounds.
-func (s *simulation) within(t *testing.T, what string, least, most int64) {
+// checkLimitWithin fails the test unless the limit always stayed within the bounds.
+func (s *simulation) checkLimitWithin(t *testing.T, what string, least, most int64) {
 	t.Helper()
-	if s.fewest < least || s.most > most {
-		t.Errorf("%s: the limit was from %d to %d, want it within %d and %d", what, s.fewest, s.most, least, most)
+	if s.minSeen < least || s.maxSeen > most {
+		t.Errorf("%s: the limit was from %d to %d, want it within %d and %d", what, s.minSeen, s.maxSeen, least, most)
 	}
 }
 
@@ -120,23 +120,23 @@ func TestTheLimitConvergesNearTheKnee(t *testing.T) {
 		workers int
 		service time.Duration
 	}{{10, 20 * time.Millisecond}, {50, 50 * time.Millisecond}, {5, time.Millisecond}, {200, 200 * time.Millisecond}} {
-		s := simulate(usual(), test.workers, test.service)
+		s := simulate(defaultParams(), test.workers, test.service)
 		capacity := float64(test.workers) / test.service.Seconds()
 		s.run(10*time.Second, 3*capacity, 100)
 		s.run(20*time.Second, 3*capacity, 100)
-		s.within(t, "three times what can be served", int64(test.workers), 2*int64(test.workers)+10)
+		s.checkLimitWithin(t, "three times what can be served", int64(test.workers), 2*int64(test.workers)+10)
 		if got := s.throughput(20 * time.Second); got < 0.95 {
 			t.Errorf("%d workers of %v do %.0f %% of what they could", test.workers, test.service, 100*got)
 		}
 	}
 }
 
-func TestALimitThatIsNotUsedDoesNotGrow(t *testing.T) {
-	s := simulate(usual(), 50, 50*time.Millisecond)
+func TestUnusedLimitDoesNotGrow(t *testing.T) {
+	s := simulate(defaultParams(), 50, 50*time.Millisecond)
 	s.run(30*time.Second, 100, 100) // five in flight
 	s.run(20*time.Second, 100, 100)
-	if s.most > 60 {
-		t.Errorf("the limit is %d while five are under way", s.most)
+	if s.maxSeen > 60 {
+		t.Errorf("the limit is %d while five are under way", s.maxSeen)
 	}
 	if s.admitted[100] < s.sent[100]*99/100 {
 		t.Errorf("%d of %d were let in, which the server has time for", s.admitted[100], s.sent[100])
@@ -144,12 +144,12 @@ func TestALimitThatIsNotUsedDoesNotGrow(t *testing.T) {
 }
 
 func TestTheLimitFollowsTheServer(t *testing.T) {
-	p := usual()
-	p.interval = 10 * time.Second
+	p := defaultParams()
+	p.minRTTInterval = 10 * time.Second
 	s := simulate(p, 50, 50*time.Millisecond)
 	s.run(20*time.Second, 3_000, 100)
 
-	s.service = 200 * time.Millisecond // minRTT changed; the overload did not
+	s.service = 200 * time.Millisecond // minRTTMetric changed; the overload did not
 	s.run(20*time.Second, 3_000, 100)
 	s.run(20*time.Second, 3_000, 100)
 	if got := s.throughput(20 * time.Second); got < 0.8 {
@@ -159,35 +159,35 @@ func TestTheLimitFollowsTheServer(t *testing.T) {
 	s.service = 50 * time.Millisecond
 	s.run(20*time.Second, 3_000, 100)
 	s.run(20*time.Second, 3_000, 100)
-	if s.most > 200 {
-		t.Errorf("when it is as fast as before the limit is up to %d", s.most)
+	if s.maxSeen > 200 {
+		t.Errorf("when it is as fast as before the limit is up to %d", s.maxSeen)
 	}
 	if got := s.throughput(20 * time.Second); got < 0.8 {
 		t.Errorf("when it is as fast as before it does %.0f %% of what it could", 100*got)
 	}
 
-	s.workers, s.free = 10, s.free[:10] // most workers are lost
+	s.workers, s.workerFreeAt = 10, s.workerFreeAt[:10] // most workers are lost
 	s.run(20*time.Second, 3_000, 100)
 	s.run(10*time.Second, 3_000, 100)
-	if s.most > 40 {
-		t.Errorf("with a fifth of the workers the limit is up to %d", s.most)
+	if s.maxSeen > 40 {
+		t.Errorf("with a fifth of the workers the limit is up to %d", s.maxSeen)
 	}
 }
 
 // TestMeasuringEnds verifies that a measurement ends in time even if the server hangs, because few
 // requests pass during a measurement.
 func TestMeasuringEnds(t *testing.T) {
-	p := usual()
-	p.interval, p.jitter = 10*time.Second, 0
+	p := defaultParams()
+	p.minRTTInterval, p.jitter = 10*time.Second, 0
 	s := simulate(p, 50, 50*time.Millisecond)
 	s.run(9*time.Second, 3_000, 100)
 	before := s.c.limit.Load()
 	s.service = 10 * time.Second // it hangs just as a measurement begins
-	for s.c.wanted.Load() == 0 {
+	for s.c.samplesNeeded.Load() == 0 {
 		s.run(100*time.Millisecond, 3_000, 100)
 	}
 	began := s.now
-	for s.c.wanted.Load() > 0 {
+	for s.c.samplesNeeded.Load() > 0 {
 		s.run(10*time.Millisecond, 3_000, 100)
 	}
 	if took := s.now - began; took > 2*time.Second {
@@ -198,10 +198,10 @@ func TestMeasuringEnds(t *testing.T) {
 	}
 }
 
-// TestAServerThatHangsIsAskedLess verifies that the limit falls when requests become very slow, and
+// TestLimitFallsWhenServerHangs verifies that the limit falls when requests become very slow, and
 // recovers with the server.
-func TestAServerThatHangsIsAskedLess(t *testing.T) {
-	s := simulate(usual(), 50, 50*time.Millisecond)
+func TestLimitFallsWhenServerHangs(t *testing.T) {
+	s := simulate(defaultParams(), 50, 50*time.Millisecond)
 	s.run(10*time.Second, 3_000, 100)
 	before := s.c.limit.Load()
 	s.service = 10 * time.Second
@@ -217,11 +217,11 @@ func TestAServerThatHangsIsAskedLess(t *testing.T) {
 	}
 }
 
-// TestFailuresDoNotMakeAServerFast verifies that fast failures do not lower minRTT, which would
+// TestFastFailuresDoNotLowerMinRTT verifies that fast failures do not lower minRTTMetric, which would
 // make successful requests look slow.
-func TestFailuresDoNotMakeAServerFast(t *testing.T) {
-	p := usual()
-	p.interval = time.Second
+func TestFastFailuresDoNotLowerMinRTT(t *testing.T) {
+	p := defaultParams()
+	p.minRTTInterval = time.Second
 	s := simulate(p, 50, 50*time.Millisecond)
 	s.run(10*time.Second, 3_000, 100)
 	before := time.Duration(s.c.minRTT.Load())
@@ -238,17 +238,17 @@ func TestFailuresDoNotMakeAServerFast(t *testing.T) {
 	}
 }
 
-// TestTheFastestCountsToo verifies that minRTT is known, not 0, even if requests take no measurable
+// TestMinRTTIsKnownForInstantRequests verifies that minRTTMetric is known, not 0, even if requests take no measurable
 // time.
-func TestTheFastestCountsToo(t *testing.T) {
-	p := usual()
-	p.percent = 0 // the minimum of all samples
+func TestMinRTTIsKnownForInstantRequests(t *testing.T) {
+	p := defaultParams()
+	p.percentile = 0 // the minimum of all samples
 	c := new(controller)
-	c.begin(&p, 0)
+	c.initialize(&p, 0)
 	for now := time.Duration(0); now < time.Second; now += time.Millisecond {
 		for range 10 {
-			if c.enter(100) {
-				c.leave(now, now, answered)
+			if c.acquire(100) {
+				c.release(now, now, succeeded)
 			}
 		}
 	}
@@ -257,21 +257,21 @@ func TestTheFastestCountsToo(t *testing.T) {
 	}
 }
 
-func TestAFixedTimeIsNotMeasured(t *testing.T) {
-	p := usual()
-	p.interval, p.fixed = 0, 50*time.Millisecond
+func TestFixedMinRTT(t *testing.T) {
+	p := defaultParams()
+	p.minRTTInterval, p.fixedMinRTT = 0, 50*time.Millisecond
 	s := simulate(p, 50, 50*time.Millisecond)
 	s.run(10*time.Second, 3_000, 100)
 	s.run(60*time.Second, 3_000, 100)
-	s.within(t, "a fixed time", 50, 110)
+	s.checkLimitWithin(t, "a fixed time", 50, 110)
 	if got := time.Duration(s.c.minRTT.Load()); got != 50*time.Millisecond {
 		t.Errorf("the least time is %v", got)
 	}
 }
 
-// TestHighPriorityKeepsItsPlace verifies that requests that may use the whole limit are admitted
+// TestHighPriorityIsAdmittedUnderOverload verifies that requests that may use the whole limit are admitted
 // under overload, as long as the server has capacity for them alone.
-func TestHighPriorityKeepsItsPlace(t *testing.T) {
+func TestHighPriorityIsAdmittedUnderOverload(t *testing.T) {
 	for _, overload := range []float64{1.5, 3, 10} {
 		for _, part := range []int{2, 5, 10} { // one of part requests is important
 			if overload/float64(part) > 0.6 {
@@ -281,7 +281,7 @@ func TestHighPriorityKeepsItsPlace(t *testing.T) {
 			for i := 1; i < part; i++ {
 				shares = append(shares, []int64{80, 50}[i%2])
 			}
-			s := simulate(usual(), 50, 50*time.Millisecond)
+			s := simulate(defaultParams(), 50, 50*time.Millisecond)
 			s.run(10*time.Second, 1000*overload, shares...)
 			s.run(20*time.Second, 1000*overload, shares...)
 			rate := func(share int64) float64 { return float64(s.admitted[share]) / float64(max(s.sent[share], 1)) }

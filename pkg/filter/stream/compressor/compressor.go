@@ -24,9 +24,9 @@ type Config struct {
 	HideRequest bool     `key:"remove_accept_encoding_header" doc:"Removes Accept-Encoding from requests, so that the application does not compress." default:"false" example:"true"`
 }
 
-// usual returns the media types that are compressed by default. text/event-stream is not one of
+// defaultContentTypes returns the media types that are compressed by default. text/event-stream is not one of
 // them, because each open stream would hold an encoder.
-func usual() []string {
+func defaultContentTypes() []string {
 	return []string{
 		"application/javascript", "application/json", "application/xhtml+xml", "application/xml", "image/svg+xml",
 		"text/css", "text/html", "text/javascript", "text/plain", "text/xml",
@@ -64,21 +64,21 @@ func Kind() filter.StreamFilterFactory {
 		Stage:   filter.AfterRoute,
 		Config:  func() any { return new(Config) },
 		New:     build,
-		Metrics: []metrics.Metric{answers(), before(), after()},
+		Metrics: []metrics.Metric{responsesMetric(), uncompressedBytesMetric(), compressedBytesMetric()},
 	}
 }
 
 const labelEncoding = "encoding"
 
-func answers() metrics.Metric {
+func responsesMetric() metrics.Metric {
 	return metrics.Metric{Name: "weft_filter_compressor_answers_total", Help: "Responses that the compressor filter compressed, by coding.", Kind: metrics.KindCounter, Labels: []string{labelEncoding}}
 }
 
-func before() metrics.Metric {
+func uncompressedBytesMetric() metrics.Metric {
 	return metrics.Metric{Name: "weft_filter_compressor_before_bytes_total", Help: "Body bytes of the compressed responses, before compression.", Kind: metrics.KindCounter, Labels: []string{labelEncoding}}
 }
 
-func after() metrics.Metric {
+func compressedBytesMetric() metrics.Metric {
 	return metrics.Metric{Name: "weft_filter_compressor_after_bytes_total", Help: "Body bytes of the compressed responses, after compression.", Kind: metrics.KindCounter, Labels: []string{labelEncoding}}
 }
 
@@ -93,7 +93,7 @@ func build(cfg any, env filter.Env) (filter.Filter, error) {
 	}
 	p := coding.Policy{MinLength: c.MinLength, Types: c.ContentType, KeepStrongTags: c.KeepStrong, HideRequest: c.HideRequest}
 	if len(p.Types) == 0 {
-		p.Types = usual()
+		p.Types = defaultContentTypes()
 	}
 	for _, of := range codings {
 		level := c.GzipLevel
@@ -101,8 +101,8 @@ func build(cfg any, env filter.Env) (filter.Filter, error) {
 			level = c.ZstdLevel
 		}
 		name := of.String()
-		encoders, err := coding.NewEncoders(of, level, coding.Counters{
-			Responses: env.Metrics.Counter(answers(), name), Before: env.Metrics.Counter(before(), name), After: env.Metrics.Counter(after(), name),
+		encoders, err := coding.NewEncoderPool(of, level, coding.Counters{
+			Responses: env.Metrics.Counter(responsesMetric(), name), UncompressedBytes: env.Metrics.Counter(uncompressedBytesMetric(), name), CompressedBytes: env.Metrics.Counter(compressedBytesMetric(), name),
 		})
 		if err != nil {
 			return nil, err

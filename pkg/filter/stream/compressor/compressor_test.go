@@ -13,8 +13,8 @@ import (
 
 var update = flag.Bool("update", false, "write the tables of README.md")
 
-// answered sends a request with an Accept-Encoding field and returns the coding of the response.
-func answered(t *testing.T, s filtertest.Settings, accept, contentType string, size int) (encoding string, counts *filtertest.Counts) {
+// responseCoding sends a request with an Accept-Encoding field and returns the coding of the response.
+func responseCoding(t *testing.T, s filtertest.Settings, accept, contentType string, size int) (encoding string, counts *filtertest.Counts) {
 	t.Helper()
 	made, counts := filtertest.Build(t, Kind(), s)
 	x := new(protocol.Exchange)
@@ -54,7 +54,7 @@ func TestReadme(t *testing.T) {
 		{examples[0], "gzip, zstd", "image/png", 5000, ""},
 		{examples[1], "gzip, zstd", "text/html", 5000, ""},
 	} {
-		if got, _ := answered(t, test.settings, test.accept, test.kind, test.size); got != test.want {
+		if got, _ := responseCoding(t, test.settings, test.accept, test.kind, test.size); got != test.want {
 			t.Errorf("%d bytes of %s are in %q, want %q", test.size, test.kind, got, test.want)
 		}
 	}
@@ -72,24 +72,24 @@ func TestCodingsAreThoseConfigured(t *testing.T) {
 		{`{"encodings": ["ZSTD"], "zstd_level": 22}`, "zstd", "zstd"},
 		{`{"disabled": true}`, "zstd", ""},
 	} {
-		got, counts := answered(t, test.settings, test.accept, "text/plain", 3000)
+		got, counts := responseCoding(t, test.settings, test.accept, "text/plain", 3000)
 		if got != test.want {
 			t.Errorf("%s for %s: %q, want %q", test.settings, test.accept, got, test.want)
 		}
-		if n := counts.Value(answers()); (n == 1) != (test.want != "") {
+		if n := counts.Value(responsesMetric()); (n == 1) != (test.want != "") {
 			t.Errorf("%s for %s: %v answers are counted", test.settings, test.accept, n)
 		}
-		if b, a := counts.Value(before()), counts.Value(after()); test.want != "" && (b != 3000 || a == 0 || a > 200) {
+		if b, a := counts.Value(uncompressedBytesMetric()), counts.Value(compressedBytesMetric()); test.want != "" && (b != 3000 || a == 0 || a > 200) {
 			t.Errorf("%s for %s: %v bytes became %v", test.settings, test.accept, b, a)
 		}
 	}
 }
 
 func TestEventsAreNotCompressedUnlessAskedFor(t *testing.T) {
-	if got, _ := answered(t, `{}`, "gzip", "text/event-stream", 3000); got != "" {
+	if got, _ := responseCoding(t, `{}`, "gzip", "text/event-stream", 3000); got != "" {
 		t.Errorf("events are in %q", got)
 	}
-	if got, _ := answered(t, `{"content_type": ["text/event-stream"]}`, "gzip", "text/event-stream", 3000); got != "gzip" {
+	if got, _ := responseCoding(t, `{"content_type": ["text/event-stream"]}`, "gzip", "text/event-stream", 3000); got != "gzip" {
 		t.Errorf("events are in %q", got)
 	}
 }

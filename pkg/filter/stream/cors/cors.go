@@ -16,17 +16,17 @@ import (
 
 // Config is the filter's configuration: Envoy's CorsPolicy.
 type Config struct {
-	Origins        []match.TextConfig `key:"allow_origin_string_match" doc:"Origins to allow; exact \"*\" means any."`
-	Methods        string             `key:"allow_methods" doc:"Methods to allow, as listed in the response to a preflight." example:"\"GET, PUT\""`
-	Headers        string             `key:"allow_headers" doc:"Request headers to allow." example:"\"content-type, x-tenant\""`
-	Expose         string             `key:"expose_headers" doc:"Response headers that pages of these origins may read." example:"\"x-request-id\""`
-	MaxAge         string             `key:"max_age" doc:"Number of seconds for which browsers may cache the response to a preflight." example:"\"600\""`
-	Credentials    bool               `key:"allow_credentials" doc:"Allows credentials, such as cookies; not supported with any origin." default:"false" example:"true"`
-	PrivateNetwork bool               `key:"allow_private_network_access" doc:"Allows pages of public networks (Private Network Access)." default:"false" example:"true"`
-	Forward        bool               `key:"forward_not_matching_preflights" doc:"true: preflights from other origins go to the application; false: they get a response that does not allow the request." default:"true" example:"false"`
+	Origins        []match.StringMatcherConfig `key:"allow_origin_string_match" doc:"Origins to allow; exact \"*\" means any."`
+	Methods        string                      `key:"allow_methods" doc:"Methods to allow, as listed in the response to a preflight." example:"\"GET, PUT\""`
+	Headers        string                      `key:"allow_headers" doc:"Request headers to allow." example:"\"content-type, x-tenant\""`
+	Expose         string                      `key:"expose_headers" doc:"Response headers that pages of these origins may read." example:"\"x-request-id\""`
+	MaxAge         string                      `key:"max_age" doc:"Number of seconds for which browsers may cache the response to a preflight." example:"\"600\""`
+	Credentials    bool                        `key:"allow_credentials" doc:"Allows credentials, such as cookies; not supported with any origin." default:"false" example:"true"`
+	PrivateNetwork bool                        `key:"allow_private_network_access" doc:"Allows pages of public networks (Private Network Access)." default:"false" example:"true"`
+	Forward        bool                        `key:"forward_not_matching_preflights" doc:"true: preflights from other origins go to the application; false: they get a response that does not allow the request." default:"true" example:"false"`
 
-	Enabled *match.ShareConfig `key:"filter_enabled" doc:"Fraction of requests that the filter applies to; absent: all."`
-	Shadow  *match.ShareConfig `key:"shadow_enabled" doc:"Fraction of the other requests whose origin is only counted; absent: none."`
+	Enabled *match.RuntimeFractionConfig `key:"filter_enabled" doc:"Fraction of requests that the filter applies to; absent: all."`
+	Shadow  *match.RuntimeFractionConfig `key:"shadow_enabled" doc:"Fraction of the other requests whose origin is only counted; absent: none."`
 }
 
 // Validate checks the configuration after it was decoded.
@@ -39,21 +39,21 @@ func (c *Config) Validate() error {
 type policy struct {
 	Config
 	origins         []match.StringMatcher
-	origin          match.Field
-	any             bool
+	originField     match.Field
+	anyOrigin       bool
 	enabled, shadow match.Fraction
 }
 
 func (c *Config) compile() (*policy, error) {
 	p := &policy{Config: *c}
 	var err error
-	if p.origins, err = match.CompileAll("allow_origin_string_match", c.Origins); err != nil {
+	if p.origins, err = match.CompileStringMatchers("allow_origin_string_match", c.Origins); err != nil {
 		return nil, err
 	}
 	for i := range p.origins {
-		p.any = p.any || p.origins[i].IsExactly("*")
+		p.anyOrigin = p.anyOrigin || p.origins[i].MatchesOnly("*")
 	}
-	if p.any && c.Credentials {
+	if p.anyOrigin && c.Credentials {
 		return nil, &document.KeyError{Key: "allow_credentials", Err: errors.New(`credentials cannot be allowed for any origin ("*"), because every page could act as the user; list the origins`)}
 	}
 	if age := c.MaxAge; strings.Trim(age, "0123456789") != "" && age != "-1" {
@@ -64,10 +64,10 @@ func (c *Config) compile() (*policy, error) {
 			return nil, &document.KeyError{Key: key, Err: errors.New("the value has a control character (RFC 9110 5.5)")}
 		}
 	}
-	if p.enabled, p.shadow, err = match.Shares(c.Enabled, c.Shadow); err != nil {
+	if p.enabled, p.shadow, err = match.CompileFractions(c.Enabled, c.Shadow); err != nil {
 		return nil, err
 	}
-	p.origin, err = match.NewField("origin")
+	p.originField, err = match.NewField("origin")
 	return p, err
 }
 
@@ -78,19 +78,19 @@ func Kind() filter.StreamFilterFactory {
 		Stage:   filter.AfterRoute,
 		Config:  func() any { return &Config{Forward: true} },
 		New:     build,
-		Metrics: []metrics.Metric{valid(), invalid(), preflights()},
+		Metrics: []metrics.Metric{validMetric(), invalidMetric(), preflightsMetric()},
 	}
 }
 
-func valid() metrics.Metric {
+func validMetric() metrics.Metric {
 	return metrics.Metric{Name: "weft_filter_cors_origin_valid_total", Help: "Requests from origins that the cors filter allows.", Kind: metrics.KindCounter}
 }
 
-func invalid() metrics.Metric {
+func invalidMetric() metrics.Metric {
 	return metrics.Metric{Name: "weft_filter_cors_origin_invalid_total", Help: "Requests from origins that the cors filter does not allow.", Kind: metrics.KindCounter}
 }
 
-func preflights() metrics.Metric {
+func preflightsMetric() metrics.Metric {
 	return metrics.Metric{Name: "weft_filter_cors_preflights_total", Help: "Preflights that got a local reply from the cors filter.", Kind: metrics.KindCounter}
 }
 
@@ -99,16 +99,16 @@ func build(cfg any, env filter.Env) (filter.Filter, error) {
 	if err != nil {
 		return nil, err
 	}
-	if len(p.origins) == 0 || p.enabled.None() && p.shadow.None() {
+	if len(p.origins) == 0 || p.enabled.IsZero() && p.shadow.IsZero() {
 		return func(next protocol.Service) protocol.Service { return next }, nil
 	}
 	c := cors{
 		policy:     p,
-		valid:      env.Metrics.Counter(valid()),
-		invalid:    env.Metrics.Counter(invalid()),
-		preflights: env.Metrics.Counter(preflights()),
+		valid:      env.Metrics.Counter(validMetric()),
+		invalid:    env.Metrics.Counter(invalidMetric()),
+		preflights: env.Metrics.Counter(preflightsMetric()),
 	}
-	return c.before, nil
+	return c.wrap, nil
 }
 
 // cors is immutable except for its counters.
@@ -118,8 +118,8 @@ type cors struct {
 	next                       protocol.AsyncService
 }
 
-// before returns a copy of c in front of next.
-func (c cors) before(next protocol.Service) protocol.Service {
+// wrap returns a copy of c in front of next.
+func (c cors) wrap(next protocol.Service) protocol.Service {
 	c.next = protocol.Async(next)
 	return &c
 }
@@ -134,16 +134,16 @@ func (c *cors) Start(ctx context.Context, x *protocol.Exchange) error {
 	if x.Request.Method == "" { // RPC has no browser clients
 		return c.next.Start(ctx, x)
 	}
-	if !c.policy.enabled.Hits() {
-		if c.policy.shadow.Hits() {
-			_, _ = c.judge(x) // shadow mode only counts
+	if !c.policy.enabled.Sample() {
+		if c.policy.shadow.Sample() {
+			_, _ = c.evaluate(x) // shadow mode only counts
 		}
 		return c.next.Start(ctx, x)
 	}
-	origin, ok := c.judge(x)
+	origin, ok := c.evaluate(x)
 	if isPreflight(x) && origin != "" && (ok || !c.policy.Forward) {
 		c.preflights.Add(1)
-		c.answer(x, origin, ok)
+		c.replyToPreflight(x, origin, ok)
 		return nil
 	}
 	if ok {
@@ -160,15 +160,15 @@ const (
 	originKey = "origin"
 )
 
-// judge returns the origin of a request, "" if it has none, and whether it is allowed. It counts
+// evaluate returns the origin of a request, "" if it has none, and whether it is allowed. It counts
 // both results.
-func (c *cors) judge(x *protocol.Exchange) (origin string, ok bool) {
-	origin, _, more := c.policy.origin.Value(x, 0)
+func (c *cors) evaluate(x *protocol.Exchange) (origin string, ok bool) {
+	origin, _, more := c.policy.originField.Value(x, 0)
 	if origin == "" && !more {
 		return "", false
 	}
 	// A browser sends one origin (RFC 6454 7.3). A request with several is not allowed.
-	ok = !more && (c.policy.any || match.AnyMatches(c.policy.origins, origin))
+	ok = !more && (c.policy.anyOrigin || match.AnyMatches(c.policy.origins, origin))
 	if ok {
 		c.valid.Add(1)
 	} else {
@@ -194,12 +194,12 @@ func isPreflight(x *protocol.Exchange) bool {
 	return x.Request.Method == "OPTIONS" && x.Request.Header.Get(requestMethod) != ""
 }
 
-// answer sends the local reply to a preflight.
-func (c *cors) answer(x *protocol.Exchange, origin string, ok bool) {
+// replyToPreflight sends the local reply to a preflight.
+func (c *cors) replyToPreflight(x *protocol.Exchange, origin string, ok bool) {
 	private := x.Request.Header.Get(requestPrivate) == "true"
 	x.LocalReply(200, "", "")
 	h := &x.Response.Header
-	vary(h)
+	addVaryOrigin(h)
 	if !ok {
 		return
 	}
@@ -227,7 +227,7 @@ func (c *cors) Finish(_ context.Context, x *protocol.Exchange, err error) error 
 		x.LocalReplyError(err)
 	}
 	h := &x.Response.Header
-	vary(h)
+	addVaryOrigin(h)
 	origin, ok := x.Metadata.Lookup(namespace, originKey)
 	if !ok {
 		return nil
@@ -245,9 +245,9 @@ func (c *cors) Finish(_ context.Context, x *protocol.Exchange, err error) error 
 	return nil
 }
 
-// vary adds Origin to Vary, because the response depends on the origin, whether the request has one
+// addVaryOrigin adds Origin to Vary, because the response depends on the origin, whether the request has one
 // or not (Fetch, CORS protocol and HTTP caches).
-func vary(h *protocol.Header) {
+func addVaryOrigin(h *protocol.Header) {
 	for name, value := range h.All() {
 		if !protocol.EqualFold(name, "Vary") {
 			continue

@@ -33,40 +33,40 @@ func TestReadme(t *testing.T) {
 		{examples[1], "GET Origin: " + shop, "app: 1"},
 		{examples[2], "GET Origin: https://anybody.test", "app: 1, Vary: Origin, Access-Control-Allow-Origin: https://anybody.test"},
 	} {
-		if got := exchanged(t, test.settings, test.request, "app: 1"); got != test.want {
+		if got := serveRequest(t, test.settings, test.request, "app: 1"); got != test.want {
 			t.Errorf("%s:\n got %s\nwant %s", test.request, got, test.want)
 		}
 	}
 }
 
-// exchanged serves a request in the form "METHOD Field: value, Field: value" by an application that
+// serveRequest serves a request in the form "METHOD Field: value, Field: value" by an application that
 // responds with the fields in answer. It returns the headers of the response.
-func exchanged(t *testing.T, s filtertest.Settings, request, answer string) string {
+func serveRequest(t *testing.T, s filtertest.Settings, request, answer string) string {
 	t.Helper()
 	made, _ := filtertest.Build(t, Kind(), s)
-	x := requested(request)
+	x := newRequest(request)
 	err := made(protocol.ServiceFunc(func(_ context.Context, x *protocol.Exchange) error {
 		x.Request.Header.Del("origin") // as a later filter may do
 		x.LocalReply(200, "", "")
-		filtertest.AddList(&x.Response.Header, answer)
+		filtertest.AddHeaderList(&x.Response.Header, answer)
 		return nil
 	})).Serve(t.Context(), x)
 	if err != nil || x.Response.Status != 200 {
 		t.Fatalf("Serve = %v, status %d", err, x.Response.Status)
 	}
-	return filtertest.List(&x.Response.Header)
+	return filtertest.FormatHeaders(&x.Response.Header)
 }
 
-func requested(request string) *protocol.Exchange {
+func newRequest(request string) *protocol.Exchange {
 	x := new(protocol.Exchange)
 	x.Reset()
 	var fields string
 	x.Request.Method, fields, _ = strings.Cut(request, " ")
-	filtertest.AddList(&x.Request.Header, fields)
+	filtertest.AddHeaderList(&x.Request.Header, fields)
 	return x
 }
 
-func TestAnswers(t *testing.T) {
+func TestResponses(t *testing.T) {
 	const one = `{"allow_origin_string_match": [{"exact": "https://a.test"}]`
 	const granted = "Access-Control-Allow-Origin: https://a.test"
 	const preflight = "OPTIONS Origin: https://a.test, Access-Control-Request-Method: PUT"
@@ -102,7 +102,7 @@ func TestAnswers(t *testing.T) {
 		{"to RPC", one + `}`, " Origin: https://a.test", "app: 1", "app: 1"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			if got := exchanged(t, test.settings, test.request, test.answered); got != test.want {
+			if got := serveRequest(t, test.settings, test.request, test.answered); got != test.want {
 				t.Errorf("got %q, want %q", got, test.want)
 			}
 		})
@@ -117,25 +117,25 @@ func TestOriginsAreCounted(t *testing.T) {
 		made, counts := filtertest.Build(t, Kind(), settings)
 		s := made(protocol.ServiceFunc(func(context.Context, *protocol.Exchange) error { return nil }))
 		for _, request := range []string{"GET Origin: https://x.a.test", "GET Origin: https://y.a.test", "GET Origin: https://b.test", "GET "} {
-			if err := s.Serve(t.Context(), requested(request)); err != nil {
+			if err := s.Serve(t.Context(), newRequest(request)); err != nil {
 				t.Fatal(err)
 			}
 		}
-		if v, i := counts.Value(valid()), counts.Value(invalid()); v != 2 || i != 1 {
+		if v, i := counts.Value(validMetric()), counts.Value(invalidMetric()); v != 2 || i != 1 {
 			t.Errorf("%s: %v valid and %v invalid, want 2 and 1", settings, v, i)
 		}
 	}
 }
 
-func TestAPageSeesWhyItsRequestFailed(t *testing.T) {
+func TestFaultsHaveCORSHeaders(t *testing.T) {
 	made, _ := filtertest.Build(t, Kind(), `{"allow_origin_string_match": [{"exact": "https://a.test"}]}`)
 	fails := func(with error) (*protocol.Exchange, error) {
-		x := requested("GET Origin: https://a.test")
+		x := newRequest("GET Origin: https://a.test")
 		return x, made(protocol.ServiceFunc(func(context.Context, *protocol.Exchange) error { return with })).Serve(t.Context(), x)
 	}
 	x, err := fails(protocol.NewFault(protocol.NoHealthyHost, nil))
 	if err != nil || x.Response.Status != 502 || x.Record.Reason != protocol.NoHealthyHost || x.Response.Header.Get(allowOrigin) != "https://a.test" {
-		t.Errorf("a fault: %v, %d %s with %q", err, x.Response.Status, x.Record.Reason, filtertest.List(&x.Response.Header))
+		t.Errorf("a fault: %v, %d %s with %q", err, x.Response.Status, x.Record.Reason, filtertest.FormatHeaders(&x.Response.Header))
 	}
 	var p *protocol.PanicError
 	if _, err = fails(protocol.NewFault(protocol.Internal, &protocol.PanicError{Value: "x"})); !errors.As(err, &p) {
@@ -166,7 +166,7 @@ func TestBadSettingsAreRefused(t *testing.T) {
 func passing(t testing.TB) (protocol.Service, *protocol.Exchange) {
 	made, _ := filtertest.Build(t, Kind(), `{"allow_origin_string_match": [{"exact": "https://b.test"}, {"suffix": ".a.test"}], "expose_headers": "x-id"}`)
 	s := made(protocol.ServiceFunc(func(context.Context, *protocol.Exchange) error { return nil }))
-	return s, requested("GET Accept: */*, Origin: https://x.a.test")
+	return s, newRequest("GET Accept: */*, Origin: https://x.a.test")
 }
 
 func TestPassingAllocatesNothing(t *testing.T) {

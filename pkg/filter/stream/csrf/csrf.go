@@ -15,9 +15,9 @@ import (
 
 // Config is the filter's configuration: Envoy's CsrfPolicy.
 type Config struct {
-	Enabled    *match.ShareConfig `key:"filter_enabled" doc:"Fraction of requests to reject if they come from another origin; absent: all."`
-	Shadow     *match.ShareConfig `key:"shadow_enabled" doc:"Fraction of the other requests to count only; absent: none."`
-	Additional []match.TextConfig `key:"additional_origins" doc:"Origins to accept in addition to the host of the request, as host or host:port."`
+	Enabled    *match.RuntimeFractionConfig `key:"filter_enabled" doc:"Fraction of requests to reject if they come from another origin; absent: all."`
+	Shadow     *match.RuntimeFractionConfig `key:"shadow_enabled" doc:"Fraction of the other requests to count only; absent: none."`
+	Additional []match.StringMatcherConfig  `key:"additional_origins" doc:"Origins to accept in addition to the host of the request, as host or host:port."`
 }
 
 // Validate checks the configuration after it was decoded.
@@ -33,10 +33,10 @@ type policy struct {
 }
 
 func (c *Config) compile() (p policy, err error) {
-	if p.enabled, p.shadow, err = match.Shares(c.Enabled, c.Shadow); err != nil {
+	if p.enabled, p.shadow, err = match.CompileFractions(c.Enabled, c.Shadow); err != nil {
 		return policy{}, err
 	}
-	p.additional, err = match.CompileAll("additional_origins", c.Additional)
+	p.additional, err = match.CompileStringMatchers("additional_origins", c.Additional)
 	return p, err
 }
 
@@ -47,19 +47,19 @@ func Kind() filter.StreamFilterFactory {
 		Stage:   filter.AfterRoute,
 		Config:  func() any { return new(Config) },
 		New:     build,
-		Metrics: []metrics.Metric{valid(), invalid(), missing()},
+		Metrics: []metrics.Metric{validMetric(), invalidMetric(), missingMetric()},
 	}
 }
 
-func valid() metrics.Metric {
+func validMetric() metrics.Metric {
 	return metrics.Metric{Name: "weft_filter_csrf_request_valid_total", Help: "State-changing requests from an accepted origin.", Kind: metrics.KindCounter}
 }
 
-func invalid() metrics.Metric {
+func invalidMetric() metrics.Metric {
 	return metrics.Metric{Name: "weft_filter_csrf_request_invalid_total", Help: "State-changing requests from another origin.", Kind: metrics.KindCounter}
 }
 
-func missing() metrics.Metric {
+func missingMetric() metrics.Metric {
 	return metrics.Metric{Name: "weft_filter_csrf_missing_source_origin_total", Help: "State-changing requests without a source origin.", Kind: metrics.KindCounter}
 }
 
@@ -68,16 +68,16 @@ func build(cfg any, env filter.Env) (filter.Filter, error) {
 	if err != nil {
 		return nil, err
 	}
-	if p.enabled.None() && p.shadow.None() {
+	if p.enabled.IsZero() && p.shadow.IsZero() {
 		return func(next protocol.Service) protocol.Service { return next }, nil
 	}
 	c := csrf{
 		policy:  p,
-		valid:   env.Metrics.Counter(valid()),
-		invalid: env.Metrics.Counter(invalid()),
-		missing: env.Metrics.Counter(missing()),
+		valid:   env.Metrics.Counter(validMetric()),
+		invalid: env.Metrics.Counter(invalidMetric()),
+		missing: env.Metrics.Counter(missingMetric()),
 	}
-	return c.before, nil
+	return c.wrap, nil
 }
 
 // csrf is immutable except for its counters.
@@ -87,8 +87,8 @@ type csrf struct {
 	next                    protocol.AsyncService
 }
 
-// before returns a copy of c in front of next.
-func (c csrf) before(next protocol.Service) protocol.Service {
+// wrap returns a copy of c in front of next.
+func (c csrf) wrap(next protocol.Service) protocol.Service {
 	c.next = protocol.Async(next)
 	return &c
 }
@@ -100,21 +100,21 @@ func (c *csrf) Serve(ctx context.Context, x *protocol.Exchange) error {
 
 // Start implements protocol.AsyncService.
 func (c *csrf) Start(ctx context.Context, x *protocol.Exchange) error {
-	if changes(x.Request.Method) {
+	if isUnsafe(x.Request.Method) {
 		switch {
-		case c.policy.enabled.Hits():
-			if err := c.judge(x); err != nil {
+		case c.policy.enabled.Sample():
+			if err := c.evaluate(x); err != nil {
 				return protocol.NewFault(protocol.ReasonDenied, err)
 			}
-		case c.policy.shadow.Hits():
-			_ = c.judge(x) // shadow mode only counts
+		case c.policy.shadow.Sample():
+			_ = c.evaluate(x) // shadow mode only counts
 		}
 	}
 	return c.next.Start(ctx, x)
 }
 
-// changes reports whether a method is unsafe. An RPC has no method, and browsers do not send it.
-func changes(method string) bool {
+// isUnsafe reports whether a method is unsafe. An RPC has no method, and browsers do not send it.
+func isUnsafe(method string) bool {
 	switch method {
 	case "", "GET", "HEAD", "OPTIONS", "TRACE", "CONNECT": // safe (RFC 9110 9.2.1), or not sent by a page
 		return false
@@ -124,24 +124,24 @@ func changes(method string) bool {
 
 // Reasons for a rejection.
 var (
-	errMissing = errors.New("csrf: the request has neither an origin nor a referer header")
-	errInvalid = errors.New("csrf: the request comes from another origin")
+	errMissingOrigin = errors.New("csrf: the request has neither an origin nor a referer header")
+	errOtherOrigin   = errors.New("csrf: the request comes from another origin")
 )
 
-// judge counts a request and returns the reason to reject it, or nil.
-func (c *csrf) judge(x *protocol.Exchange) error {
+// evaluate counts a request and returns the reason to reject it, or nil.
+func (c *csrf) evaluate(x *protocol.Exchange) error {
 	source, said := sourceOf(&x.Request.Header)
 	switch {
 	case !said:
 		c.missing.Add(1)
-		return errMissing
+		return errMissingOrigin
 	case source == "":
 	case protocol.EqualFold(source, x.OriginalAuthority()), match.AnyMatches(c.policy.additional, source):
 		c.valid.Add(1)
 		return nil
 	}
 	c.invalid.Add(1)
-	return errInvalid
+	return errOtherOrigin
 }
 
 // sourceOf returns the host and port of the page that sent a request, from Origin or, without it,

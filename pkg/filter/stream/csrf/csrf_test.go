@@ -28,22 +28,22 @@ func TestReadme(t *testing.T) {
 		{examples[0], "Origin: https://evil.test", protocol.ReasonDenied},
 		{examples[1], "Origin: https://evil.test", protocol.ReasonNone},
 	} {
-		if got, _ := served(t, test.settings, sent("POST", test.origin)); got != test.want {
+		if got, _ := serveRequest(t, test.settings, newRequest("POST", test.origin)); got != test.want {
 			t.Errorf("%s with %s: %v, want %v", test.settings, test.origin, got, test.want)
 		}
 	}
 }
 
-// sent returns a request for api.test with headers in the form "name: value".
-func sent(method string, fields ...string) *protocol.Exchange {
+// newRequest returns a request for api.test with headers in the form "name: value".
+func newRequest(method string, fields ...string) *protocol.Exchange {
 	x := new(protocol.Exchange)
 	x.Request.Method, x.Request.Authority, x.Request.Path = method, "api.test", "/"
-	filtertest.AddFields(&x.Request.Header, fields...)
+	filtertest.AddHeaders(&x.Request.Header, fields...)
 	return x
 }
 
-// served returns the reason for a rejection of x, and the counters: valid, invalid, missing.
-func served(t *testing.T, s filtertest.Settings, x *protocol.Exchange) (reason protocol.Reason, counted [3]float64) {
+// serveRequest returns the reason for a rejection of x, and the counters: valid, invalid, missing.
+func serveRequest(t *testing.T, s filtertest.Settings, x *protocol.Exchange) (reason protocol.Reason, counted [3]float64) {
 	t.Helper()
 	made, counts := filtertest.Build(t, Kind(), s)
 	passed := false
@@ -55,10 +55,10 @@ func served(t *testing.T, s filtertest.Settings, x *protocol.Exchange) (reason p
 	if passed != (reason == protocol.ReasonNone) {
 		t.Errorf("the next service was called: %t, with %v", passed, err)
 	}
-	return reason, [3]float64{counts.Value(valid()), counts.Value(invalid()), counts.Value(missing())}
+	return reason, [3]float64{counts.Value(validMetric()), counts.Value(invalidMetric()), counts.Value(missingMetric())}
 }
 
-func TestOriginsAreJudged(t *testing.T) {
+func TestOrigins(t *testing.T) {
 	isValid, isInvalid, isMissing := [3]float64{1, 0, 0}, [3]float64{0, 1, 0}, [3]float64{0, 0, 1}
 	for _, test := range []struct {
 		name    string
@@ -66,42 +66,42 @@ func TestOriginsAreJudged(t *testing.T) {
 		want    protocol.Reason
 		counted [3]float64
 	}{
-		{"the target's own", sent("POST", "Origin: https://api.test"), protocol.ReasonNone, isValid},
-		{"in another case", sent("PUT", "ORIGIN: HTTPS://API.test"), protocol.ReasonNone, isValid},
-		{"another", sent("POST", "Origin: https://evil.test"), protocol.ReasonDenied, isInvalid},
-		{"another port", sent("DELETE", "Origin: https://api.test:8443"), protocol.ReasonDenied, isInvalid},
-		{"one that begins so", sent("PATCH", "Origin: https://api.test.evil.test"), protocol.ReasonDenied, isInvalid},
-		{"one that ends so", sent("POST", "Origin: https://evil-api.test"), protocol.ReasonDenied, isInvalid},
-		{"one with the target as its user", sent("POST", "Origin: https://api.test@evil.test"), protocol.ReasonDenied, isInvalid},
-		{"a backslash", sent("POST", `Origin: https://evil.test\@api.test`), protocol.ReasonDenied, isInvalid},
-		{"none", sent("POST"), protocol.ReasonDenied, isMissing},
-		{"an additional one", sent("POST", "Origin: https://shop.test"), protocol.ReasonNone, isValid},
-		{"of the referer", sent("POST", "Referer: https://api.test/page?x=1"), protocol.ReasonNone, isValid},
-		{"of another referer", sent("POST", "Referer: https://evil.test/https://api.test/"), protocol.ReasonDenied, isInvalid},
-		{"an opaque one", sent("POST", "Origin: null"), protocol.ReasonDenied, isInvalid},
-		{"an opaque one, with the target's own referer", sent("POST", "Origin: null", "Referer: https://api.test/"), protocol.ReasonDenied, isInvalid},
-		{"an empty one, with the target's own referer", sent("POST", "Origin: ", "Referer: https://api.test/"), protocol.ReasonNone, isValid},
-		{"the origin goes before the referer", sent("POST", "Referer: https://api.test/", "Origin: https://evil.test"), protocol.ReasonDenied, isInvalid},
-		{"two", sent("POST", "Origin: https://api.test", "Origin: https://evil.test"), protocol.ReasonDenied, isMissing},
-		{"of no scheme", sent("POST", "Origin: api.test"), protocol.ReasonDenied, isInvalid},
-		{"of a file", sent("POST", "Origin: file://api.test"), protocol.ReasonDenied, isInvalid},
-		{"of an unknown method", sent("MKCOL", "Origin: https://evil.test"), protocol.ReasonDenied, isInvalid},
-		{"of who only looks", sent("GET", "Origin: https://evil.test"), protocol.ReasonNone, [3]float64{}},
-		{"of HEAD", sent("HEAD", "Origin: https://evil.test"), protocol.ReasonNone, [3]float64{}},
-		{"of a preflight", sent("OPTIONS", "Origin: https://evil.test"), protocol.ReasonNone, [3]float64{}},
-		{"of RPC", sent(""), protocol.ReasonNone, [3]float64{}},
+		{"the target's own", newRequest("POST", "Origin: https://api.test"), protocol.ReasonNone, isValid},
+		{"in another case", newRequest("PUT", "ORIGIN: HTTPS://API.test"), protocol.ReasonNone, isValid},
+		{"another", newRequest("POST", "Origin: https://evil.test"), protocol.ReasonDenied, isInvalid},
+		{"another port", newRequest("DELETE", "Origin: https://api.test:8443"), protocol.ReasonDenied, isInvalid},
+		{"one that begins so", newRequest("PATCH", "Origin: https://api.test.evil.test"), protocol.ReasonDenied, isInvalid},
+		{"one that ends so", newRequest("POST", "Origin: https://evil-api.test"), protocol.ReasonDenied, isInvalid},
+		{"one with the target as its user", newRequest("POST", "Origin: https://api.test@evil.test"), protocol.ReasonDenied, isInvalid},
+		{"a backslash", newRequest("POST", `Origin: https://evil.test\@api.test`), protocol.ReasonDenied, isInvalid},
+		{"none", newRequest("POST"), protocol.ReasonDenied, isMissing},
+		{"an additional one", newRequest("POST", "Origin: https://shop.test"), protocol.ReasonNone, isValid},
+		{"of the referer", newRequest("POST", "Referer: https://api.test/page?x=1"), protocol.ReasonNone, isValid},
+		{"of another referer", newRequest("POST", "Referer: https://evil.test/https://api.test/"), protocol.ReasonDenied, isInvalid},
+		{"an opaque one", newRequest("POST", "Origin: null"), protocol.ReasonDenied, isInvalid},
+		{"an opaque one, with the target's own referer", newRequest("POST", "Origin: null", "Referer: https://api.test/"), protocol.ReasonDenied, isInvalid},
+		{"an empty one, with the target's own referer", newRequest("POST", "Origin: ", "Referer: https://api.test/"), protocol.ReasonNone, isValid},
+		{"the origin goes before the referer", newRequest("POST", "Referer: https://api.test/", "Origin: https://evil.test"), protocol.ReasonDenied, isInvalid},
+		{"two", newRequest("POST", "Origin: https://api.test", "Origin: https://evil.test"), protocol.ReasonDenied, isMissing},
+		{"of no scheme", newRequest("POST", "Origin: api.test"), protocol.ReasonDenied, isInvalid},
+		{"of a file", newRequest("POST", "Origin: file://api.test"), protocol.ReasonDenied, isInvalid},
+		{"of an unknown method", newRequest("MKCOL", "Origin: https://evil.test"), protocol.ReasonDenied, isInvalid},
+		{"of who only looks", newRequest("GET", "Origin: https://evil.test"), protocol.ReasonNone, [3]float64{}},
+		{"of HEAD", newRequest("HEAD", "Origin: https://evil.test"), protocol.ReasonNone, [3]float64{}},
+		{"of a preflight", newRequest("OPTIONS", "Origin: https://evil.test"), protocol.ReasonNone, [3]float64{}},
+		{"of RPC", newRequest(""), protocol.ReasonNone, [3]float64{}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			got, counted := served(t, `{"additional_origins": [{"exact": "shop.test"}]}`, test.x)
+			got, counted := serveRequest(t, `{"additional_origins": [{"exact": "shop.test"}]}`, test.x)
 			if got != test.want || counted != test.counted {
 				t.Errorf("%v, counted %v; want %v, %v", got, counted, test.want, test.counted)
 			}
 			const shadow = `{"additional_origins": [{"exact": "shop.test"}], "filter_enabled": {"default_value": {}}, "shadow_enabled": {"default_value": {"numerator": 100}}}`
-			if got, counted = served(t, shadow, test.x); got != protocol.ReasonNone || counted != test.counted {
+			if got, counted = serveRequest(t, shadow, test.x); got != protocol.ReasonNone || counted != test.counted {
 				t.Errorf("in the shadow: %v, counted %v; want it let in, %v", got, counted, test.counted)
 			}
 			const off = `{"filter_enabled": {"default_value": {}}}`
-			if got, counted = served(t, off, test.x); got != protocol.ReasonNone || counted != [3]float64{} {
+			if got, counted = serveRequest(t, off, test.x); got != protocol.ReasonNone || counted != [3]float64{} {
 				t.Errorf("switched off: %v, counted %v", got, counted)
 			}
 		})
@@ -129,7 +129,7 @@ func TestBadSettingsAreRefused(t *testing.T) {
 func passing(t testing.TB) (protocol.Service, *protocol.Exchange) {
 	made, _ := filtertest.Build(t, Kind(), `{"additional_origins": [{"exact": "shop.test"}]}`)
 	s := made(protocol.ServiceFunc(func(context.Context, *protocol.Exchange) error { return nil }))
-	return s, sent("POST", "Accept: */*", "Origin: https://shop.test")
+	return s, newRequest("POST", "Accept: */*", "Origin: https://shop.test")
 }
 
 func TestPassingAllocatesNothing(t *testing.T) {

@@ -23,15 +23,15 @@ func Kind() filter.StreamFilterFactory {
 		Stage:   filter.AfterRoute,
 		Config:  func() any { return new(Config) },
 		New:     build,
-		Metrics: []metrics.Metric{begun(), refused()},
+		Metrics: []metrics.Metric{requestsMetric(), rejectedMetric()},
 	}
 }
 
-func begun() metrics.Metric {
+func requestsMetric() metrics.Metric {
 	return metrics.Metric{Name: "weft_filter_decompressor_requests_total", Help: "Requests that the decompressor filter decompressed, including those it rejected.", Kind: metrics.KindCounter}
 }
 
-func refused() metrics.Metric {
+func rejectedMetric() metrics.Metric {
 	return metrics.Metric{Name: "weft_filter_decompressor_refused_total", Help: "Requests rejected because the body exceeds a limit or is not valid for its Content-Encoding.", Kind: metrics.KindCounter}
 }
 
@@ -40,14 +40,14 @@ func build(cfg any, env filter.Env) (filter.Filter, error) {
 	if c.Disabled {
 		return func(next protocol.Service) protocol.Service { return next }, nil
 	}
-	limits := coding.Limits{Size: c.MaxSize, Ratio: c.MaxRatio}
+	limits := coding.Limits{MaxSize: c.MaxSize, MaxRatio: c.MaxRatio}
 	var decoders []*coding.DecoderPool
 	for _, of := range [...]coding.Coding{coding.Gzip, coding.Zstd} {
-		d, err := coding.NewDecoders(of, limits)
+		d, err := coding.NewDecoderPool(of, limits)
 		if err != nil {
 			return nil, err
 		}
 		decoders = append(decoders, d)
 	}
-	return coding.Decompress(decoders, env.Metrics.Counter(begun()), env.Metrics.Counter(refused())), nil
+	return coding.Decompress(decoders, env.Metrics.Counter(requestsMetric()), env.Metrics.Counter(rejectedMetric())), nil
 }

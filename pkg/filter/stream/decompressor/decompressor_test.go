@@ -15,8 +15,8 @@ import (
 
 var update = flag.Bool("update", false, "write the tables of README.md")
 
-// posted sends a request with size bytes, compressed, and returns the outcome.
-func posted(t *testing.T, s filtertest.Settings, size int) (reason protocol.Reason, got int, counts *filtertest.Counts) {
+// sendCompressed sends a request with size bytes, compressed, and returns the outcome.
+func sendCompressed(t *testing.T, s filtertest.Settings, size int) (reason protocol.Reason, got int, counts *filtertest.Counts) {
 	t.Helper()
 	var b bytes.Buffer
 	w := stdgzip.NewWriter(&b)
@@ -46,7 +46,7 @@ func TestReadme(t *testing.T) {
 		t.Fatalf("%d examples, want 1", len(examples))
 	}
 	for size, want := range map[int]protocol.Reason{60_000: protocol.ReasonNone, 1 << 20: protocol.BodyTooLarge} {
-		if reason, got, _ := posted(t, examples[0], size); reason != want || want == protocol.ReasonNone && got != size {
+		if reason, got, _ := sendCompressed(t, examples[0], size); reason != want || want == protocol.ReasonNone && got != size {
 			t.Errorf("%d bytes: %v, and %d of them", size, reason, got)
 		}
 	}
@@ -66,18 +66,18 @@ func TestLimits(t *testing.T) {
 		{`{"max_decompressed_size": "1KB"}`, 1024, protocol.ReasonNone},
 		{`{"max_decompressed_size": "1KB"}`, 1025, protocol.BodyTooLarge},
 	} {
-		reason, got, counts := posted(t, test.settings, test.size)
+		reason, got, counts := sendCompressed(t, test.settings, test.size)
 		if reason != test.want || reason == protocol.ReasonNone && got != test.size {
 			t.Errorf("%s: %d bytes: %v, and %d of them; want %v", test.settings, test.size, reason, got, test.want)
 		}
-		if n := counts.Value(refused()); (n == 1) != (test.want != protocol.ReasonNone) || counts.Value(begun()) != 1 {
-			t.Errorf("%s: %d bytes: %v of %v counted as refused", test.settings, test.size, n, counts.Value(begun()))
+		if n := counts.Value(rejectedMetric()); (n == 1) != (test.want != protocol.ReasonNone) || counts.Value(requestsMetric()) != 1 {
+			t.Errorf("%s: %d bytes: %v of %v counted as refused", test.settings, test.size, n, counts.Value(requestsMetric()))
 		}
 	}
 }
 
-func TestDisabledItDoesNothing(t *testing.T) {
-	if reason, got, counts := posted(t, `{"disabled": true}`, 10_000); reason != protocol.ReasonNone || got > 100 || counts.Value(begun()) != 0 {
+func TestDisabled(t *testing.T) {
+	if reason, got, counts := sendCompressed(t, `{"disabled": true}`, 10_000); reason != protocol.ReasonNone || got > 100 || counts.Value(requestsMetric()) != 0 {
 		t.Errorf("%v, %d bytes", reason, got)
 	}
 }

@@ -25,7 +25,7 @@ func Kind() filter.StreamFilterFactory {
 		Stage:   filter.BeforeRoute,
 		Config:  func() any { return &Config{LabelsFile: defaultLabelsFile} },
 		New:     build,
-		Metrics: []metrics.Metric{requests(), successes(), failures()},
+		Metrics: []metrics.Metric{requestsMetric(), successesMetric(), failuresMetric()},
 	}
 }
 
@@ -34,15 +34,15 @@ const (
 	noSubset    = "none" // label value for pods without a subset
 )
 
-func requests() metrics.Metric {
+func requestsMetric() metrics.Metric {
 	return metrics.Metric{Name: "weft_filter_dubbo_stream_requests_total", Help: "Dubbo requests that passed the dubbo_stream filter, by the subset of the pod.", Kind: metrics.KindCounter, Labels: []string{labelSubset}}
 }
 
-func successes() metrics.Metric {
+func successesMetric() metrics.Metric {
 	return metrics.Metric{Name: "weft_filter_dubbo_stream_successes_total", Help: "Dubbo requests with the response status OK (20), including exceptions of the service.", Kind: metrics.KindCounter, Labels: []string{labelSubset}}
 }
 
-func failures() metrics.Metric {
+func failuresMetric() metrics.Metric {
 	return metrics.Metric{Name: "weft_filter_dubbo_stream_failures_total", Help: "Dubbo requests with another response status, including local replies of Weft.", Kind: metrics.KindCounter, Labels: []string{labelSubset}}
 }
 
@@ -59,12 +59,12 @@ func build(cfg any, env filter.Env) (filter.Filter, error) {
 		}
 	}
 	d := dubboStream{
-		labels:    asFields(labels),
-		requests:  env.Metrics.Counter(requests(), subset),
-		successes: env.Metrics.Counter(successes(), subset),
-		failures:  env.Metrics.Counter(failures(), subset),
+		labels:    withoutRoutingLabels(labels),
+		requests:  env.Metrics.Counter(requestsMetric(), subset),
+		successes: env.Metrics.Counter(successesMetric(), subset),
+		failures:  env.Metrics.Counter(failuresMetric(), subset),
 	}
-	return d.before, nil
+	return d.wrap, nil
 }
 
 // dubboStream is immutable except for its counters.
@@ -76,8 +76,8 @@ type dubboStream struct {
 	failures  *metrics.Counter
 }
 
-// before returns a copy of d in front of next.
-func (d dubboStream) before(next protocol.Service) protocol.Service {
+// wrap returns a copy of d in front of next.
+func (d dubboStream) wrap(next protocol.Service) protocol.Service {
 	d.next = next
 	return &d
 }

@@ -24,8 +24,8 @@ func TestReadme(t *testing.T) {
 		t.Fatalf("%d examples, want 1", len(examples))
 	}
 	made, counts := filtertest.Build(t, Kind(), examples[0])
-	if err := made(answering(statusOK)).Serve(t.Context(), dubboRequest()); err != nil || counts.Value(requests()) != 1 {
-		t.Errorf("Serve = %v, %v requests counted, want 1", err, counts.Value(requests()))
+	if err := made(providerWithStatus(statusOK)).Serve(t.Context(), dubboRequest()); err != nil || counts.Value(requestsMetric()) != 1 {
+		t.Errorf("Serve = %v, %v requests counted, want 1", err, counts.Value(requestsMetric()))
 	}
 }
 
@@ -38,32 +38,32 @@ func dubboRequest(attachments ...string) *protocol.Exchange {
 	x.Request.Authority, x.Request.Path = "org.example.Shop", "/org.example.Shop/buy"
 	x.Request.Header.Add("service", "org.example.Shop")
 	x.Request.Header.Add("method", "buy")
-	filtertest.AddFields(&x.Request.Header, attachments...)
+	filtertest.AddHeaders(&x.Request.Header, attachments...)
 	x.Request.Header.MarkUnchanged()
 	return x
 }
 
-// answering returns a provider that responds with the given status.
-func answering(code int) protocol.Service {
+// providerWithStatus returns a provider that responds with the given status.
+func providerWithStatus(code int) protocol.Service {
 	return protocol.ServiceFunc(func(_ context.Context, x *protocol.Exchange) error {
 		x.Response.Status, x.Response.Code = 200, code
 		return nil
 	})
 }
 
-// seen records what a router sees of a request.
-type seen struct {
+// recordingRouter records what a router sees of a request.
+type recordingRouter struct {
 	authority, path string
 	header          string // "name: value" in order, after service and method
 	changed         bool
 }
 
-func (s *seen) Serve(_ context.Context, x *protocol.Exchange) error {
+func (s *recordingRouter) Serve(_ context.Context, x *protocol.Exchange) error {
 	var fields []string
 	for name, value := range x.Request.Header.All() {
 		fields = append(fields, name+": "+value)
 	}
-	*s = seen{x.Request.Authority, x.Request.Path, strings.Join(fields[2:], ", "), x.Request.Header.Changed()}
+	*s = recordingRouter{x.Request.Authority, x.Request.Path, strings.Join(fields[2:], ", "), x.Request.Header.Changed()}
 	x.Response.Code = statusOK
 	return nil
 }
@@ -93,12 +93,12 @@ func TestDubboRequestsLookLikeHTTPToTheRouter(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			made, _ := filtertest.Build(t, Kind(), withLabels(t, podLabels, ""))
-			var got seen
+			var got recordingRouter
 			x := dubboRequest(test.attachments...)
 			if err := made(&got).Serve(t.Context(), x); err != nil {
 				t.Fatal(err)
 			}
-			if want := (seen{"org.example.Shop", "/", test.header, false}); got != want {
+			if want := (recordingRouter{"org.example.Shop", "/", test.header, false}); got != want {
 				t.Errorf("the router sees %+v, want %+v", got, want)
 			}
 			if x.Request.Path != "/org.example.Shop/buy" {
@@ -108,11 +108,11 @@ func TestDubboRequestsLookLikeHTTPToTheRouter(t *testing.T) {
 	}
 }
 
-// TestAChangeIsNotHidden verifies that labels do not clear the mark of a header that an earlier
+// TestChangedHeaderStaysChanged verifies that labels do not clear the mark of a header that an earlier
 // filter changed.
-func TestAChangeIsNotHidden(t *testing.T) {
+func TestChangedHeaderStaysChanged(t *testing.T) {
 	made, _ := filtertest.Build(t, Kind(), withLabels(t, podLabels, ""))
-	var got seen
+	var got recordingRouter
 	x := dubboRequest()
 	x.Request.Header.Add("tenant", "7")
 	if err := made(&got).Serve(t.Context(), x); err != nil || !got.changed {
@@ -137,11 +137,11 @@ func TestOtherProtocolsPass(t *testing.T) {
 		made, counts := filtertest.Build(t, Kind(), withLabels(t, podLabels, ""))
 		x := dubboRequest()
 		x.Meta.Protocol = name
-		var got seen
-		if err := made(&got).Serve(t.Context(), x); err != nil || got != (seen{"org.example.Shop", "/org.example.Shop/buy", "", false}) {
+		var got recordingRouter
+		if err := made(&got).Serve(t.Context(), x); err != nil || got != (recordingRouter{"org.example.Shop", "/org.example.Shop/buy", "", false}) {
 			t.Errorf("%s: Serve = %v, the router sees %+v", name, err, got)
 		}
-		if n := counts.Value(requests()); n != 0 {
+		if n := counts.Value(requestsMetric()); n != 0 {
 			t.Errorf("%s: %v requests counted", name, n)
 		}
 	}
@@ -154,11 +154,11 @@ func TestAnswersAreCountedByTheirStatus(t *testing.T) {
 		oneWay              bool
 		succeeded, failures float64
 	}{
-		"OK":             {answering(statusOK), false, 1, 0},
-		"service error":  {answering(70), false, 0, 1},
+		"OK":             {providerWithStatus(statusOK), false, 1, 0},
+		"service error":  {providerWithStatus(70), false, 0, 1},
 		"a fault":        {protocol.ServiceFunc(func(context.Context, *protocol.Exchange) error { return lost }), false, 0, 1},
-		"Weft's own":     {answering(protocol.NoCode), false, 0, 1},
-		"no answer ever": {answering(protocol.NoCode), true, 0, 0},
+		"Weft's own":     {providerWithStatus(protocol.NoCode), false, 0, 1},
+		"no answer ever": {providerWithStatus(protocol.NoCode), true, 0, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			made, counts := filtertest.Build(t, Kind(), `{}`)
@@ -167,7 +167,7 @@ func TestAnswersAreCountedByTheirStatus(t *testing.T) {
 			if err := made(test.next).Serve(t.Context(), x); err != nil && !errors.Is(err, lost) {
 				t.Fatal(err)
 			}
-			if r, s, f := counts.Value(requests()), counts.Value(successes()), counts.Value(failures()); r != 1 || s != test.succeeded || f != test.failures {
+			if r, s, f := counts.Value(requestsMetric()), counts.Value(successesMetric()), counts.Value(failuresMetric()); r != 1 || s != test.succeeded || f != test.failures {
 				t.Errorf("%v requests, %v successes, %v failures; want 1, %v, %v", r, s, f, test.succeeded, test.failures)
 			}
 		})
@@ -191,7 +191,7 @@ func TestSubsetIsTheValueOfItsLabel(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if err := made(answering(statusOK)).Serve(t.Context(), dubboRequest()); err != nil {
+			if err := made(providerWithStatus(statusOK)).Serve(t.Context(), dubboRequest()); err != nil {
 				t.Fatal(err)
 			}
 			for _, m := range Kind().Metrics[:2] {
@@ -226,7 +226,7 @@ func TestABadFileIsRefused(t *testing.T) {
 
 func TestRequestsAllocateNothing(t *testing.T) {
 	made, _ := filtertest.Build(t, Kind(), withLabels(t, podLabels, ""))
-	s := made(answering(statusOK))
+	s := made(providerWithStatus(statusOK))
 	x := dubboRequest()
 	ctx := t.Context()
 	var serveErr error

@@ -12,8 +12,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// BenchmarkAsk measures the filter without the cost of the call itself.
-func BenchmarkAsk(b *testing.B) {
+// BenchmarkCheck measures the filter without the cost of the call itself.
+func BenchmarkCheck(b *testing.B) {
 	text, err := proto.Marshal(&authv3.CheckResponse{})
 	if err != nil {
 		b.Fatal(err)
@@ -24,14 +24,14 @@ func BenchmarkAsk(b *testing.B) {
 			if _, err := io.Copy(io.Discard, x.Request.Body); err != nil {
 				return err
 			}
-			return saysFrame("\x00\x00\x00\x00\x00"+string(text), "0")(x)
+			return respondFrame("\x00\x00\x00\x00\x00"+string(text), "0")(x)
 		},
 	}
-	for name, settings := range map[string]filtertest.Settings{"HTTP": httpSettings(""), "gRPC": byGRPC} {
+	for name, settings := range map[string]filtertest.Settings{"HTTP": httpSettings(""), "gRPC": grpcConfig} {
 		b.Run(name, func(b *testing.B) {
-			made, _ := filtertest.BuildWith(b, Kind(), settings, &filtertest.Calls{Clusters: map[string]protocol.Service{"authz": services[name]}})
+			made, _ := filtertest.BuildWith(b, Kind(), settings, &filtertest.ClusterClient{Clusters: map[string]protocol.Service{"authz": services[name]}})
 			s := made(protocol.ServiceFunc(func(context.Context, *protocol.Exchange) error { return nil }))
-			filtertest.Bench(b, s, get("Authorization: a", "Cookie: b", "User-Agent: c", "Accept: d"))
+			filtertest.Bench(b, s, newGET("Authorization: a", "Cookie: b", "User-Agent: c", "Accept: d"))
 		})
 	}
 }

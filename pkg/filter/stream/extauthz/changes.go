@@ -13,7 +13,7 @@ type changes []change
 
 // change is the change of one header.
 type change struct {
-	how         operation
+	op          operation
 	name, value string
 }
 
@@ -21,11 +21,11 @@ type change struct {
 type operation uint8
 
 const (
-	set          operation = iota // replaces headers of the same name
-	add                           // keeps headers of the same name
-	addIfAbsent                   // adds the header unless the message has one of this name
-	setIfPresent                  // replaces headers of this name, if any
-	remove
+	opSet          operation = iota // replaces headers of the same name
+	opAdd                           // keeps headers of the same name
+	opAddIfAbsent                   // adds the header unless the message has one of this name
+	opSetIfPresent                  // replaces headers of this name, if any
+	opRemove
 )
 
 // apply makes the changes. set and remove also remove other spellings of the name that an
@@ -33,22 +33,22 @@ const (
 func (c changes) apply(h *protocol.Header) {
 	for i := range c {
 		one := &c[i]
-		if one.how == remove || one.how == set {
-			forget(h, one.name)
+		if one.op == opRemove || one.op == opSet {
+			removeOtherSpellings(h, one.name)
 		}
 		switch _, there := h.Lookup(one.name); {
-		case one.how == remove:
+		case one.op == opRemove:
 			h.Del(one.name)
-		case one.how == add, one.how == addIfAbsent && !there:
+		case one.op == opAdd, one.op == opAddIfAbsent && !there:
 			h.Add(one.name, one.value)
-		case one.how == set, one.how == setIfPresent && there:
+		case one.op == opSet, one.op == opSetIfPresent && there:
 			h.Set(one.name, one.value)
 		}
 	}
 }
 
-// forget removes headers whose names differ from name only in "_" and "-".
-func forget(h *protocol.Header, name string) {
+// removeOtherSpellings removes headers whose names differ from name only in "_" and "-".
+func removeOtherSpellings(h *protocol.Header, name string) {
 	for i := h.Len() - 1; i >= 0; i = min(i, h.Len()) - 1 {
 		if other := h.At(i).Name; protocol.EqualFoldUnderscore(other, name) && !protocol.EqualFold(other, name) {
 			h.Del(other)
@@ -56,22 +56,22 @@ func forget(h *protocol.Header, name string) {
 	}
 }
 
-// fit returns an error if Weft cannot make one of the changes; the caller then treats the response
+// validate returns an error if Weft cannot make one of the changes; the caller then treats the response
 // as invalid. rpc reports whether the message is an RPC request.
-func (c changes) fit(rpc bool) error {
+func (c changes) validate(rpc bool) error {
 	for i := range c {
-		if name := c[i].name; !isName(name) || isFraming(name) || rpc && isRouting(name) {
+		if name := c[i].name; !isToken(name) || isFraming(name) || rpc && isRouting(name) {
 			return fmt.Errorf("header %q cannot be changed", name)
 		}
-		if !isValue(c[i].value) {
+		if !isFieldValue(c[i].value) {
 			return fmt.Errorf("the value of header %q has a control character", c[i].name)
 		}
 	}
 	return nil
 }
 
-// isName reports whether name is a token (RFC 9110 5.6.2).
-func isName(name string) bool {
+// isToken reports whether name is a token (RFC 9110 5.6.2).
+func isToken(name string) bool {
 	for i := range len(name) {
 		c := name[i]
 		if (c|0x20 < 'a' || c|0x20 > 'z') && (c < '0' || c > '9') && strings.IndexByte("!#$%&'*+-.^_`|~", c) < 0 {
@@ -81,8 +81,8 @@ func isName(name string) bool {
 	return name != ""
 }
 
-// isValue reports whether value is a valid field value (RFC 9110 5.5).
-func isValue(value string) bool {
+// isFieldValue reports whether value is a valid field value (RFC 9110 5.5).
+func isFieldValue(value string) bool {
 	for i := range len(value) {
 		if c := value[i]; c < ' ' && c != '\t' || c == 0x7f {
 			return false

@@ -22,9 +22,9 @@ type Config struct {
 	Disabled bool           `key:"disabled" doc:"Disables the check. Headers that only the service may set are still removed from requests." default:"false" example:"true"`
 	Check    *CheckSettings `key:"check_settings" doc:"Overrides for a route; all other settings are those of the listener."`
 
-	Allow       *bool   `key:"failure_mode_allow" doc:"Whether requests pass if the service fails or its response is not valid (fail open). Absent: they are rejected (fail closed)." example:"true"`
-	AllowHeader bool    `key:"failure_mode_allow_header_add" doc:"Adds x-envoy-auth-failure-mode-allowed: true to requests that pass because the service failed." default:"false" example:"true"`
-	OnError     *Status `key:"status_on_error" doc:"Response status if the service fails and the request is rejected; absent: 403."`
+	FailureModeAllow       *bool   `key:"failure_mode_allow" doc:"Whether requests pass if the service fails or its response is not valid (fail open). Absent: they are rejected (fail closed)." example:"true"`
+	FailureModeAllowHeader bool    `key:"failure_mode_allow_header_add" doc:"Adds x-envoy-auth-failure-mode-allowed: true to requests that pass because the service failed." default:"false" example:"true"`
+	OnError                *Status `key:"status_on_error" doc:"Response status if the service fails and the request is rejected; absent: 403."`
 
 	Body        *BufferSettings `key:"with_request_body" doc:"Sends the request body to the service; the filter buffers it before the check. Absent: the body is not sent."`
 	Certificate bool            `key:"include_peer_certificate" doc:"Sends the client certificate to a gRPC service, as percent-encoded PEM." default:"false" example:"true"`
@@ -33,9 +33,9 @@ type Config struct {
 	Allowed    *ListStringMatcher `key:"allowed_headers" doc:"Headers to send to the service. Absent: all headers to a gRPC service, only Authorization to an HTTP service, which always gets it."`
 	Disallowed *ListStringMatcher `key:"disallowed_headers" doc:"Headers never to send to the service, regardless of the other keys."`
 
-	ClearRouteCache bool               `key:"clear_route_cache" doc:"Selects the route again after the service changed the request." unbuilt:"clear_route_cache" example:"true"`
-	Enabled         *match.ShareConfig `key:"filter_enabled" doc:"Fraction of requests to check." unbuilt:"filter_enabled"`
-	Namespaces      []string           `key:"metadata_context_namespaces" doc:"Metadata namespaces to send to the service." unbuilt:"metadata_context_namespaces" example:"[\"shop\"]"`
+	ClearRouteCache bool                         `key:"clear_route_cache" doc:"Selects the route again after the service changed the request." unbuilt:"clear_route_cache" example:"true"`
+	Enabled         *match.RuntimeFractionConfig `key:"filter_enabled" doc:"Fraction of requests to check." unbuilt:"filter_enabled"`
+	Namespaces      []string                     `key:"metadata_context_namespaces" doc:"Metadata namespaces to send to the service." unbuilt:"metadata_context_namespaces" example:"[\"shop\"]"`
 }
 
 // Status is an HTTP status.
@@ -45,9 +45,9 @@ type Status struct {
 
 // BufferSettings limits how much of the body the authorization service receives.
 type BufferSettings struct {
-	Most    int  `key:"max_request_bytes" doc:"Maximum number of body bytes to send; they are buffered in memory." unit:"bytes" min:"1" max:"16777216" required:"true" example:"8192"`
-	Partial bool `key:"allow_partial_message" doc:"Sends only the beginning of a larger body; otherwise such a request is rejected with 413." default:"false" example:"true"`
-	Raw     bool `key:"pack_as_bytes" doc:"Sends the body to a gRPC service as bytes (raw_body) instead of text (body)." default:"false" example:"true"`
+	MaxRequestBytes int  `key:"max_request_bytes" doc:"Maximum number of body bytes to send; they are buffered in memory." unit:"bytes" min:"1" max:"16777216" required:"true" example:"8192"`
+	Partial         bool `key:"allow_partial_message" doc:"Sends only the beginning of a larger body; otherwise such a request is rejected with 413." default:"false" example:"true"`
+	Raw             bool `key:"pack_as_bytes" doc:"Sends the body to a gRPC service as bytes (raw_body) instead of text (body)." default:"false" example:"true"`
 }
 
 // CheckSettings is the configuration of one route.
@@ -59,7 +59,7 @@ type CheckSettings struct {
 
 // ListStringMatcher is a list of case-insensitive conditions on header names.
 type ListStringMatcher struct {
-	Patterns []match.TextConfig `key:"patterns" doc:"Conditions on the header name, of which one must match; a regular expression gets the name in lower case." required:"true"`
+	Patterns []match.StringMatcherConfig `key:"patterns" doc:"Conditions on the header name, of which one must match; a regular expression gets the name in lower case." required:"true"`
 }
 
 // HTTPService is an authorization service that speaks HTTP/1.1.
@@ -140,9 +140,9 @@ func (c *Config) misplaced() string {
 		return ""
 	}
 	switch {
-	case c.Allow != nil:
+	case c.FailureModeAllow != nil:
 		return "failure_mode_allow"
-	case c.AllowHeader:
+	case c.FailureModeAllowHeader:
 		return "failure_mode_allow_header_add"
 	case c.OnError != nil:
 		return "status_on_error"
@@ -160,11 +160,11 @@ func (c *Config) misplaced() string {
 	return ""
 }
 
-// open reports whether requests pass when the service fails.
-func (c *Config) open() bool { return c.Allow != nil && *c.Allow }
+// failsOpen reports whether requests pass when the service fails.
+func (c *Config) failsOpen() bool { return c.FailureModeAllow != nil && *c.FailureModeAllow }
 
-// onError returns the status of a rejection when the service fails.
-func (c *Config) onError() int {
+// errorStatus returns the status of a rejection when the service fails.
+func (c *Config) errorStatus() int {
 	if c.OnError == nil {
 		return 403
 	}
@@ -189,18 +189,18 @@ func inherit(of, own any) any {
 // rules are the compiled selections of what the service receives and what the filter uses of its
 // responses.
 type rules struct {
-	sentHeaders   names // headers that the service receives; nil: see all
-	all           bool  // sentHeaders is nil, and the service receives every header
-	unsentHeaders names
-	set           *router.Mutation // headers that the service receives in addition
-	replace       names            // headers of a response that replace those of the request
-	add           names            // headers of a response that are added to the request
-	refused       names            // headers of a rejection for the client
-	whole         bool             // refused is nil, and the client gets every header
-	success       names            // headers of a response for the client of an allowed request
-	tags          names            // headers of a response that become metadata
-	body          *BufferSettings  // nil: the service does not receive the body
-	context       map[string]string
+	sentHeaders      headerMatchers // headers that the service receives; nil: see all
+	allHeaders       bool           // sentHeaders is nil, and the service receives every header
+	unsentHeaders    headerMatchers
+	mutation         *router.Mutation // headers that the service receives in addition
+	upstreamHeaders  headerMatchers   // headers of a response that replace those of the request
+	appendedHeaders  headerMatchers   // headers of a response that are added to the request
+	clientHeaders    headerMatchers   // headers of a rejection for the client
+	allClientHeaders bool             // refused is nil, and the client gets every header
+	successHeaders   headerMatchers   // headers of a response for the client of an allowed request
+	metadataHeaders  headerMatchers   // headers of a response that become metadata
+	body             *BufferSettings  // nil: the service does not receive the body
+	context          map[string]string
 }
 
 func (c *Config) compile() (*rules, error) {
@@ -217,45 +217,45 @@ func (c *Config) compile() (*rules, error) {
 	lists := []struct {
 		key  string
 		from *ListStringMatcher
-		to   *names
+		to   *headerMatchers
 	}{{"allowed_headers", c.Allowed, &r.sentHeaders}, {"disallowed_headers", c.Disallowed, &r.unsentHeaders}}
 	var add []Header
 	if h := c.HTTP; h != nil {
-		if err := h.check(); err != nil {
+		if err := h.validate(); err != nil {
 			return nil, &document.KeyError{Key: "http_service", Err: err}
 		}
 		add = h.Request.Add
 		lists = append(lists, []struct {
 			key  string
 			from *ListStringMatcher
-			to   *names
+			to   *headerMatchers
 		}{
 			{"http_service.authorization_request.allowed_headers", h.Request.Allowed, &r.sentHeaders},
-			{"http_service.authorization_response.allowed_upstream_headers", h.Response.Upstream, &r.replace},
-			{"http_service.authorization_response.allowed_upstream_headers_to_append", h.Response.Append, &r.add},
-			{"http_service.authorization_response.allowed_client_headers", h.Response.Client, &r.refused},
-			{"http_service.authorization_response.allowed_client_headers_on_success", h.Response.Success, &r.success},
-			{"http_service.authorization_response.dynamic_metadata_from_headers", h.Response.Metadata, &r.tags},
+			{"http_service.authorization_response.allowed_upstream_headers", h.Response.Upstream, &r.upstreamHeaders},
+			{"http_service.authorization_response.allowed_upstream_headers_to_append", h.Response.Append, &r.appendedHeaders},
+			{"http_service.authorization_response.allowed_client_headers", h.Response.Client, &r.clientHeaders},
+			{"http_service.authorization_response.allowed_client_headers_on_success", h.Response.Success, &r.successHeaders},
+			{"http_service.authorization_response.dynamic_metadata_from_headers", h.Response.Metadata, &r.metadataHeaders},
 		}...)
-		r.whole = h.Response.Client == nil
+		r.allClientHeaders = h.Response.Client == nil
 	}
 	if g := c.GRPC; g != nil {
 		if (g.Cluster == "") == (g.Envoy == nil) {
 			return nil, &document.KeyError{Key: "grpc_service", Err: errors.New("expected one of envoy_grpc and cluster")}
 		}
 		add = g.Metadata
-		r.all = c.Allowed == nil
+		r.allHeaders = c.Allowed == nil
 	}
 	for _, l := range lists {
 		if l.from == nil {
 			continue
 		}
-		texts, err := match.CompileAll("patterns", l.from.Patterns)
+		texts, err := match.CompileStringMatchers("patterns", l.from.Patterns)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", l.key, err)
 		}
 		for i := range texts {
-			*l.to = append(*l.to, texts[i].IgnoringCase())
+			*l.to = append(*l.to, texts[i].IgnoreCase())
 		}
 	}
 	var m config.HeaderMutation
@@ -266,11 +266,11 @@ func (c *Config) compile() (*rules, error) {
 		m.Add = append(m.Add, config.HeaderValue{Name: h.Key, Value: h.Value})
 	}
 	var err error
-	r.set, err = router.CompileMutation(m)
+	r.mutation, err = router.CompileMutation(m)
 	return r, err
 }
 
-func (h *HTTPService) check() error {
+func (h *HTTPService) validate() error {
 	if p := h.PathPrefix; p != "" && (p[0] != '/' || strings.ContainsAny(p, "?# \r\n")) {
 		return errors.New("path_prefix is not a valid path: expected a leading slash, no query and no spaces")
 	}
@@ -284,12 +284,12 @@ func (h *HTTPService) check() error {
 	return nil
 }
 
-// names are conditions on header names.
-type names []match.StringMatcher
+// headerMatchers are conditions on header names.
+type headerMatchers []match.StringMatcher
 
-// hold reports whether a condition matches name, or the name that an application may take it for.
+// matchesAnySpelling reports whether a condition matches name, or the name that an application may take it for.
 // CGI applications, for example, treat X_User as X-User.
-func (n names) hold(name string) bool {
+func (n headerMatchers) matchesAnySpelling(name string) bool {
 	if len(n) == 0 {
 		return false
 	}
@@ -297,5 +297,7 @@ func (n names) hold(name string) bool {
 	return match.AnyMatches(n, name) || strings.Contains(name, "_") && match.AnyMatches(n, strings.ReplaceAll(name, "_", "-"))
 }
 
-// fit reports whether a condition matches name exactly as spelled, except for case.
-func (n names) fit(name string) bool { return len(n) > 0 && match.AnyMatches(n, strings.ToLower(name)) }
+// matches reports whether a condition matches name exactly as spelled, except for case.
+func (n headerMatchers) matches(name string) bool {
+	return len(n) > 0 && match.AnyMatches(n, strings.ToLower(name))
+}

@@ -24,13 +24,13 @@ import (
 
 var update = flag.Bool("update", false, "write the tables of README.md")
 
-// authority is an authorization service. It keeps the last request as text.
-type authority struct {
-	asked  string
-	answer func(x *protocol.Exchange) error
+// fakeService is an authorization service. It keeps the last request as text.
+type fakeService struct {
+	received string
+	respond  func(x *protocol.Exchange) error
 }
 
-func (a *authority) Serve(_ context.Context, x *protocol.Exchange) error {
+func (a *fakeService) Serve(_ context.Context, x *protocol.Exchange) error {
 	var b strings.Builder
 	b.WriteString(x.Request.Method + " " + x.Request.Authority + x.Request.Path)
 	for name, value := range x.Request.Header.All() {
@@ -43,33 +43,33 @@ func (a *authority) Serve(_ context.Context, x *protocol.Exchange) error {
 		}
 		b.WriteString(" [" + string(content) + "]")
 	}
-	a.asked = b.String()
+	a.received = b.String()
 	if left := time.Until(x.Deadline); left <= 0 || left > time.Minute {
 		return errors.New("the question has no deadline")
 	}
-	return a.answer(x)
+	return a.respond(x)
 }
 
-// says returns a handler that sends an HTTP response.
-func says(code int, body string, fields ...string) func(x *protocol.Exchange) error {
+// respondHTTP returns a handler that sends an HTTP response.
+func respondHTTP(code int, body string, fields ...string) func(x *protocol.Exchange) error {
 	return func(x *protocol.Exchange) error {
 		x.LocalReply(code, "text/html", body)
-		filtertest.AddFields(&x.Response.Header, fields...)
+		filtertest.AddHeaders(&x.Response.Header, fields...)
 		return nil
 	}
 }
 
-// saysMessage returns a handler that sends a gRPC response.
-func saysMessage(t *testing.T, m *authv3.CheckResponse) func(x *protocol.Exchange) error {
+// respondMessage returns a handler that sends a gRPC response.
+func respondMessage(t *testing.T, m *authv3.CheckResponse) func(x *protocol.Exchange) error {
 	t.Helper()
 	text, err := proto.Marshal(m)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return saysFrame(string(binary.BigEndian.AppendUint32([]byte{0}, uint32(len(text))))+string(text), "0")
+	return respondFrame(string(binary.BigEndian.AppendUint32([]byte{0}, uint32(len(text))))+string(text), "0")
 }
 
-func saysFrame(frame, code string) func(x *protocol.Exchange) error {
+func respondFrame(frame, code string) func(x *protocol.Exchange) error {
 	return func(x *protocol.Exchange) error {
 		x.LocalReply(200, "application/grpc", frame)
 		x.Response.Trailer.Add("grpc-status", code)
@@ -77,17 +77,17 @@ func saysFrame(frame, code string) func(x *protocol.Exchange) error {
 	}
 }
 
-func get(fields ...string) *protocol.Exchange {
+func newGET(fields ...string) *protocol.Exchange {
 	x := new(protocol.Exchange)
 	x.Reset()
 	x.Meta.Protocol, x.Meta.Version, x.Meta.Start = "Http1", "HTTP/1.1", time.Unix(1, 0)
 	x.Request.Method, x.Request.Scheme, x.Request.Authority, x.Request.Path = "GET", "http", "shop.test", "/buy?n=1"
-	filtertest.AddFields(&x.Request.Header, fields...)
+	filtertest.AddHeaders(&x.Request.Header, fields...)
 	return x
 }
 
-func post(content string, declared bool) *protocol.Exchange {
-	x := get()
+func newPOST(content string, declared bool) *protocol.Exchange {
+	x := newGET()
 	x.Request.Method, x.Request.Body = "POST", protocol.NewStringBody(content)
 	if declared {
 		x.Request.ContentLength = int64(len(content))
@@ -95,11 +95,11 @@ func post(content string, declared bool) *protocol.Exchange {
 	return x
 }
 
-// outcome serves x behind the filter and returns what the application received, or what the client
+// serveWith serves x behind the filter and returns what the application received, or what the client
 // received.
-func outcome(t *testing.T, settings filtertest.Settings, to *authority, x *protocol.Exchange) (string, *filtertest.Counts) {
+func serveWith(t *testing.T, settings filtertest.Settings, to *fakeService, x *protocol.Exchange) (string, *filtertest.Counts) {
 	t.Helper()
-	made, counts := filtertest.BuildWith(t, Kind(), settings, &filtertest.Calls{Clusters: map[string]protocol.Service{"authz": to}})
+	made, counts := filtertest.BuildWith(t, Kind(), settings, &filtertest.ClusterClient{Clusters: map[string]protocol.Service{"authz": to}})
 	return serve(t, made, x), counts
 }
 
@@ -139,7 +139,7 @@ func serve(t *testing.T, made filter.Filter, x *protocol.Exchange) string {
 	return b.String()
 }
 
-const byHTTP = `{"http_service": {"server_uri": {"cluster": "authz"}, "path_prefix": "/check",
+const httpConfig = `{"http_service": {"server_uri": {"cluster": "authz"}, "path_prefix": "/check",
 	"authorization_request": {"allowed_headers": {"patterns": [{"exact": "X-Tenant"}]}, "headers_to_add": [{"key": "x-gate", "value": "front"}]},
 	"authorization_response": {
 		"allowed_upstream_headers": {"patterns": [{"exact": "x-user"}, {"prefix": "x-auth-"}]},
@@ -149,10 +149,10 @@ const byHTTP = `{"http_service": {"server_uri": {"cluster": "authz"}, "path_pref
 		"dynamic_metadata_from_headers": {"patterns": [{"exact": "x-tag"}]}}}MORE}`
 
 func httpSettings(more string) filtertest.Settings {
-	return filtertest.Settings(strings.Replace(byHTTP, "MORE", more, 1))
+	return filtertest.Settings(strings.Replace(httpConfig, "MORE", more, 1))
 }
 
-func TestServicesOfHTTPDecide(t *testing.T) {
+func TestHTTPService(t *testing.T) {
 	for _, test := range []struct {
 		name    string
 		more    string // settings
@@ -162,111 +162,111 @@ func TestServicesOfHTTPDecide(t *testing.T) {
 		outcome string
 	}{
 		{
-			name: "a request passes", x: get("Authorization: a", "X-Tenant: blue", "X-Secret: s"), answer: says(200, ""),
+			name: "a request passes", x: newGET("Authorization: a", "X-Tenant: blue", "X-Secret: s"), answer: respondHTTP(200, ""),
 			asked:   "GET shop.test/check/buy?n=1 Authorization:a X-Tenant:blue x-gate:front",
 			outcome: "passed Authorization:a X-Tenant:blue X-Secret:s",
 		},
 		{
-			name: "with fields of the service", x: get("X-User: root", "x_user: root", "X-Auth-Level: 9", "X-Role: guest", "X-Tenant: blue"),
-			answer:  says(200, "", "x-user: ann", "X-Role: admin", "Set-Cookie: a=b", "X-Why: no", "X-Envoy-Auth-Headers-To-Remove: x-tenant, x-none", "x-tag: vip"),
+			name: "with fields of the service", x: newGET("X-User: root", "x_user: root", "X-Auth-Level: 9", "X-Role: guest", "X-Tenant: blue"),
+			answer:  respondHTTP(200, "", "x-user: ann", "X-Role: admin", "Set-Cookie: a=b", "X-Why: no", "X-Envoy-Auth-Headers-To-Remove: x-tenant, x-none", "x-tag: vip"),
 			outcome: "passed X-Role:guest x-user:ann X-Role:admin <Set-Cookie:a=b>",
 		},
 		{
-			name: "a field twice", x: get(), answer: says(200, "", "x-user: ann", "x-user: bob"), outcome: "passed x-user:ann x-user:bob",
+			name: "a field twice", x: newGET(), answer: respondHTTP(200, "", "x-user: ann", "x-user: bob"), outcome: "passed x-user:ann x-user:bob",
 		},
 		{
-			name: "fields to remove, in two", x: get("X-Tenant: blue", "a: b", "c: d"),
-			answer: says(200, "", "X-Envoy-Auth-Headers-To-Remove: x-tenant", "x-envoy-auth-headers-to-remove: c"), outcome: "passed a:b",
+			name: "fields to remove, in two", x: newGET("X-Tenant: blue", "a: b", "c: d"),
+			answer: respondHTTP(200, "", "X-Envoy-Auth-Headers-To-Remove: x-tenant", "x-envoy-auth-headers-to-remove: c"), outcome: "passed a:b",
 		},
 		{
-			name: "a refusal", x: get(), answer: says(418, "no", "X-Why: tea", "X-User: ann", "Location: /login", "Content-Length: 7"),
+			name: "a refusal", x: newGET(), answer: respondHTTP(418, "no", "X-Why: tea", "X-User: ann", "Location: /login", "Content-Length: 7"),
 			outcome: "refused denied 418 <Content-Type:text/plain; charset=utf-8> <X-Why:tea> <Location:/login>",
 		},
-		{name: "who is not known", x: get(), answer: says(401, "", "WWW-Authenticate: Basic"), outcome: "refused unauthenticated 401 <WWW-Authenticate:Basic>"},
-		{name: "a redirection", x: get(), answer: says(302, "", "Location: /login"), outcome: "refused denied 302 <Location:/login>"},
-		{name: "too many", x: get(), answer: says(429, ""), outcome: "refused rate_limited 429"},
-		{name: "a status that is not 200", x: get(), answer: says(204, ""), outcome: "refused denied 204"},
-		{name: "no answer", x: get(), answer: func(*protocol.Exchange) error { return protocol.NewFault(protocol.UpstreamTimeout, nil) },
+		{name: "who is not known", x: newGET(), answer: respondHTTP(401, "", "WWW-Authenticate: Basic"), outcome: "refused unauthenticated 401 <WWW-Authenticate:Basic>"},
+		{name: "a redirection", x: newGET(), answer: respondHTTP(302, "", "Location: /login"), outcome: "refused denied 302 <Location:/login>"},
+		{name: "too many", x: newGET(), answer: respondHTTP(429, ""), outcome: "refused rate_limited 429"},
+		{name: "a status that is not 200", x: newGET(), answer: respondHTTP(204, ""), outcome: "refused denied 204"},
+		{name: "no answer", x: newGET(), answer: func(*protocol.Exchange) error { return protocol.NewFault(protocol.UpstreamTimeout, nil) },
 			outcome: "refused denied 403 <Content-Type:text/plain; charset=utf-8>"},
-		{name: "an error", x: get(), answer: says(503, ""), outcome: "refused denied 403 <Content-Type:text/plain; charset=utf-8>"},
-		{name: "an answer without an end", x: get(), answer: says(403, strings.Repeat("x", mostAnswer+1)),
+		{name: "an error", x: newGET(), answer: respondHTTP(503, ""), outcome: "refused denied 403 <Content-Type:text/plain; charset=utf-8>"},
+		{name: "an answer without an end", x: newGET(), answer: respondHTTP(403, strings.Repeat("x", maxResponseBody+1)),
 			outcome: "refused denied 403 <Content-Type:text/plain; charset=utf-8>"},
-		{name: "another status for errors", more: `, "status_on_error": {"code": 503}`, x: get(), answer: says(500, ""),
+		{name: "another status for errors", more: `, "status_on_error": {"code": 503}`, x: newGET(), answer: respondHTTP(500, ""),
 			outcome: "refused denied 503 <Content-Type:text/plain; charset=utf-8>"},
-		{name: "open to errors", more: `, "failure_mode_allow": true, "failure_mode_allow_header_add": true`, x: get("X-User: root"), answer: says(500, ""),
+		{name: "open to errors", more: `, "failure_mode_allow": true, "failure_mode_allow_header_add": true`, x: newGET("X-User: root"), answer: respondHTTP(500, ""),
 			outcome: "passed X-Envoy-Auth-Failure-Mode-Allowed:true"},
 		{name: "open, and no error", more: `, "failure_mode_allow": true, "failure_mode_allow_header_add": true`,
-			x: get("X_Envoy_Auth_Failure_Mode_Allowed: true"), answer: says(200, ""), outcome: "passed"},
-		{name: "open, and a field that cannot be", more: `, "failure_mode_allow": true`, x: get("a: b"), answer: says(200, "", "x-user: a\r\nb: c"), outcome: "passed a:b"},
-		{name: "a field that cannot be", x: get("a: b"), answer: says(200, "", "x-user: a\r\nb: c"),
+			x: newGET("X_Envoy_Auth_Failure_Mode_Allowed: true"), answer: respondHTTP(200, ""), outcome: "passed"},
+		{name: "open, and a field that cannot be", more: `, "failure_mode_allow": true`, x: newGET("a: b"), answer: respondHTTP(200, "", "x-user: a\r\nb: c"), outcome: "passed a:b"},
+		{name: "a field that cannot be", x: newGET("a: b"), answer: respondHTTP(200, "", "x-user: a\r\nb: c"),
 			outcome: "refused denied 403 <Content-Type:text/plain; charset=utf-8>"},
-		{name: "nobody is asked", more: `, "disabled": true`, x: get("X-User: root", "a: b"), answer: says(403, ""), outcome: "passed a:b"},
-		{name: "what is not to be told", more: `, "disallowed_headers": {"patterns": [{"exact": "authorization"}]}`, x: get("Authorization: a"), answer: says(200, ""),
+		{name: "nobody is asked", more: `, "disabled": true`, x: newGET("X-User: root", "a: b"), answer: respondHTTP(403, ""), outcome: "passed a:b"},
+		{name: "what is not to be told", more: `, "disallowed_headers": {"patterns": [{"exact": "authorization"}]}`, x: newGET("Authorization: a"), answer: respondHTTP(200, ""),
 			asked: "GET shop.test/check/buy?n=1 x-gate:front", outcome: "passed Authorization:a"},
-		{name: "content", more: `, "with_request_body": {"max_request_bytes": 4}`, x: post("book", true), answer: says(200, ""),
+		{name: "content", more: `, "with_request_body": {"max_request_bytes": 4}`, x: newPOST("book", true), answer: respondHTTP(200, ""),
 			asked: "POST shop.test/check/buy?n=1 x-gate:front X-Envoy-Auth-Partial-Body:false [book]", outcome: "passed [book]"},
-		{name: "content of unknown length", more: `, "with_request_body": {"max_request_bytes": 4}`, x: post("book", false), answer: says(200, ""),
+		{name: "content of unknown length", more: `, "with_request_body": {"max_request_bytes": 4}`, x: newPOST("book", false), answer: respondHTTP(200, ""),
 			asked: "POST shop.test/check/buy?n=1 x-gate:front X-Envoy-Auth-Partial-Body:false [book]", outcome: "passed [book]"},
-		{name: "too much content", more: `, "with_request_body": {"max_request_bytes": 3}`, x: post("book", true), answer: says(200, ""),
+		{name: "too much content", more: `, "with_request_body": {"max_request_bytes": 3}`, x: newPOST("book", true), answer: respondHTTP(200, ""),
 			outcome: "refused body_too_large 413 <Content-Type:text/plain; charset=utf-8>"},
-		{name: "too much of unknown length", more: `, "with_request_body": {"max_request_bytes": 3}`, x: post("book", false), answer: says(200, ""),
+		{name: "too much of unknown length", more: `, "with_request_body": {"max_request_bytes": 3}`, x: newPOST("book", false), answer: respondHTTP(200, ""),
 			outcome: "refused body_too_large 413 <Content-Type:text/plain; charset=utf-8>"},
-		{name: "the beginning", more: `, "with_request_body": {"max_request_bytes": 3, "allow_partial_message": true}`, x: post("books", true), answer: says(200, ""),
+		{name: "the beginning", more: `, "with_request_body": {"max_request_bytes": 3, "allow_partial_message": true}`, x: newPOST("books", true), answer: respondHTTP(200, ""),
 			asked: "POST shop.test/check/buy?n=1 x-gate:front X-Envoy-Auth-Partial-Body:true [boo]", outcome: "passed [books]"},
 		{name: "no content for this route", more: `, "with_request_body": {"max_request_bytes": 3}, "check_settings": {"disable_request_body_buffering": true}`,
-			x: post("book", true), answer: says(200, ""), asked: "POST shop.test/check/buy?n=1 x-gate:front", outcome: "passed [book]"},
+			x: newPOST("book", true), answer: respondHTTP(200, ""), asked: "POST shop.test/check/buy?n=1 x-gate:front", outcome: "passed [book]"},
 		{name: "another limit for this route", more: `, "with_request_body": {"max_request_bytes": 3}, "check_settings": {"with_request_body": {"max_request_bytes": 9}}`,
-			x: post("book", true), answer: says(200, ""), outcome: "passed [book]"},
+			x: newPOST("book", true), answer: respondHTTP(200, ""), outcome: "passed [book]"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			to := &authority{answer: test.answer}
-			got, counts := outcome(t, httpSettings(test.more), to, test.x)
+			to := &fakeService{respond: test.answer}
+			got, counts := serveWith(t, httpSettings(test.more), to, test.x)
 			if got != test.outcome {
 				t.Errorf("outcome %q,\nwant    %q", got, test.outcome)
 			}
-			if test.asked != "" && to.asked != test.asked {
-				t.Errorf("the service received %q,\nwant                 %q", to.asked, test.asked)
+			if test.asked != "" && to.received != test.asked {
+				t.Errorf("the service received %q,\nwant                 %q", to.received, test.asked)
 			}
-			if n, asked := counts.Value(requests()), to.asked != ""; (n == 1) != asked {
+			if n, asked := counts.Value(requestsMetric()), to.received != ""; (n == 1) != asked {
 				t.Errorf("%v requests are counted; sent to the service: %t", n, asked)
 			}
 		})
 	}
 }
 
-func TestWhatAServiceOfHTTPKnowsIsMetadata(t *testing.T) {
-	x := get()
-	outcome(t, httpSettings(""), &authority{answer: says(200, "", "X-Tag: vip")}, x)
+func TestHTTPServiceMetadata(t *testing.T) {
+	x := newGET()
+	serveWith(t, httpSettings(""), &fakeService{respond: respondHTTP(200, "", "X-Tag: vip")}, x)
 	if got, _ := x.Metadata.Lookup("envoy.filters.http.ext_authz", "x-tag"); got != "vip" {
 		t.Errorf("x-tag is %q, want vip", got)
 	}
 }
 
-func TestOddRequestsAreAskedAbout(t *testing.T) {
+func TestUnusualRequestTargets(t *testing.T) {
 	for _, test := range []struct{ name, method, path, asked, outcome string }{
 		{"OPTIONS *", "OPTIONS", "*", "OPTIONS shop.test/check/* x-gate:front", "passed"},
 		{"CONNECT", "CONNECT", "", "", "refused denied 403 <Content-Type:text/plain; charset=utf-8>"},
 	} {
-		x := get()
+		x := newGET()
 		x.Request.Method, x.Request.Path = test.method, test.path
-		to := &authority{answer: says(200, "")}
-		if got, _ := outcome(t, httpSettings(""), to, x); got != test.outcome || to.asked != test.asked {
-			t.Errorf("%s: the service received %q, outcome %q", test.name, to.asked, got)
+		to := &fakeService{respond: respondHTTP(200, "")}
+		if got, _ := serveWith(t, httpSettings(""), to, x); got != test.outcome || to.received != test.asked {
+			t.Errorf("%s: the service received %q, outcome %q", test.name, to.received, got)
 		}
 	}
-	x := get()
+	x := newGET()
 	x.Request.Path, x.Record.OriginalPath, x.Record.OriginalAuthority = "/rewritten", "/asked", "asked.test"
-	to := &authority{answer: says(200, "")}
-	outcome(t, httpSettings(""), to, x)
-	if want := "GET asked.test/check/asked x-gate:front"; to.asked != want {
-		t.Errorf("rewritten request: the service received %q, want %q", to.asked, want)
+	to := &fakeService{respond: respondHTTP(200, "")}
+	serveWith(t, httpSettings(""), to, x)
+	if want := "GET asked.test/check/asked x-gate:front"; to.received != want {
+		t.Errorf("rewritten request: the service received %q, want %q", to.received, want)
 	}
 }
 
-const byGRPC = `{"grpc_service": {"envoy_grpc": {"cluster_name": "authz"}, "initial_metadata": [{"key": "x-gate", "value": "front"}]}, "include_peer_certificate": true}`
+const grpcConfig = `{"grpc_service": {"envoy_grpc": {"cluster_name": "authz"}, "initial_metadata": [{"key": "x-gate", "value": "front"}]}, "include_peer_certificate": true}`
 
-// questionOf parses the request that a gRPC service received.
-func questionOf(t *testing.T, asked string) *authv3.AttributeContext {
+// receivedAttributes parses the request that a gRPC service received.
+func receivedAttributes(t *testing.T, asked string) *authv3.AttributeContext {
 	t.Helper()
 	head, frame, _ := strings.Cut(asked, " [")
 	if want := "POST authz/envoy.service.auth.v3.Authorization/Check content-type:application/grpc te:trailers grpc-timeout:"; !strings.HasPrefix(head, want) || !strings.HasSuffix(head, "m x-gate:front") {
@@ -279,20 +279,20 @@ func questionOf(t *testing.T, asked string) *authv3.AttributeContext {
 	return m.GetAttributes()
 }
 
-func TestServicesOfGRPCAreToldOfRequests(t *testing.T) {
-	x := get("X-A: 1", "x-a: 2", "Cookie: \xff", "X-Envoy-Auth-Partial-Body: true")
+func TestGRPCServiceReceivesAttributes(t *testing.T) {
+	x := newGET("X-A: 1", "x-a: 2", "Cookie: \xff", "X-Envoy-Auth-Partial-Body: true")
 	x.Meta.Conn = &protocol.ConnMeta{
 		Remote: netip.MustParseAddrPort("192.0.2.1:4711"), Local: netip.MustParseAddrPort("192.0.2.2:80"),
 		TLS: &protocol.TLS{ServerName: "shop.test", Peer: &protocol.Certificate{Subject: "CN=cart", URISANs: []string{"spiffe://shop/cart"}, Raw: [][]byte{{1, 2}}}},
 	}
 	x.Request.Body, x.Request.ContentLength = protocol.NewStringBody("book"), 4
-	settings := filtertest.Settings(strings.Replace(byGRPC, `"include_peer`, `"include_tls_session": true, "with_request_body": {"max_request_bytes": 9},
+	settings := filtertest.Settings(strings.Replace(grpcConfig, `"include_peer`, `"include_tls_session": true, "with_request_body": {"max_request_bytes": 9},
 		"check_settings": {"context_extensions": {"realm": "shop"}}, "include_peer`, 1))
-	to := &authority{answer: saysMessage(t, &authv3.CheckResponse{})}
-	if got, _ := outcome(t, settings, to, x); !strings.HasPrefix(got, "passed X-A:1 x-a:2") || !strings.HasSuffix(got, "[book]") {
+	to := &fakeService{respond: respondMessage(t, &authv3.CheckResponse{})}
+	if got, _ := serveWith(t, settings, to, x); !strings.HasPrefix(got, "passed X-A:1 x-a:2") || !strings.HasSuffix(got, "[book]") {
 		t.Fatalf("outcome %q", got)
 	}
-	a := questionOf(t, to.asked)
+	a := receivedAttributes(t, to.received)
 	r := a.GetRequest().GetHttp()
 	for name, want := range map[string]string{
 		":authority": "shop.test", ":method": "GET", ":path": "/buy?n=1", ":scheme": "http", "x-a": "1,2", "cookie": "!", "x-envoy-auth-partial-body": "false",
@@ -313,35 +313,35 @@ func TestServicesOfGRPCAreToldOfRequests(t *testing.T) {
 	}
 }
 
-func TestServicesOfGRPCDecide(t *testing.T) {
+func TestGRPCService(t *testing.T) {
 	closed := "refused denied 403 <Content-Type:text/plain; charset=utf-8>"
 	for _, test := range []struct {
 		name    string
 		answer  func(x *protocol.Exchange) error
 		outcome string
 	}{
-		{"yes", saysMessage(t, &authv3.CheckResponse{}), "passed a:b"},
-		{"no", saysMessage(t, &authv3.CheckResponse{Status: &status.Status{Code: 7}}), "refused denied 403"},
-		{"it is not there", saysFrame("", "14"), closed},
-		{"it says no by its own status", saysFrame("", "7"), closed},
-		{"no message", saysFrame("", "0"), closed},
-		{"two messages", saysFrame("\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00", "0"), closed},
-		{"compressed", saysFrame("\x01\x00\x00\x00\x00", "0"), closed},
-		{"a message that is none", saysFrame("\x00\x00\x00\x00\x01\x0a", "0"), closed},
-		{"an answer of HTTP", says(200, "yes"), closed},
+		{"yes", respondMessage(t, &authv3.CheckResponse{}), "passed a:b"},
+		{"no", respondMessage(t, &authv3.CheckResponse{Status: &status.Status{Code: 7}}), "refused denied 403"},
+		{"it is not there", respondFrame("", "14"), closed},
+		{"it says no by its own status", respondFrame("", "7"), closed},
+		{"no message", respondFrame("", "0"), closed},
+		{"two messages", respondFrame("\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00", "0"), closed},
+		{"compressed", respondFrame("\x01\x00\x00\x00\x00", "0"), closed},
+		{"a message that is none", respondFrame("\x00\x00\x00\x00\x01\x0a", "0"), closed},
+		{"an answer of HTTP", respondHTTP(200, "yes"), closed},
 		{"no answer", func(*protocol.Exchange) error { return protocol.NewFault(protocol.NoHealthyHost, nil) }, closed},
 		{"nobody waits any more", func(*protocol.Exchange) error { return protocol.NewFault(protocol.ReasonDownstreamDisconnect, nil) },
 			"refused downstream_gone 499 <Content-Type:text/plain; charset=utf-8>"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			if got, _ := outcome(t, byGRPC, &authority{answer: test.answer}, get("a: b")); got != test.outcome {
+			if got, _ := serveWith(t, grpcConfig, &fakeService{respond: test.answer}, newGET("a: b")); got != test.outcome {
 				t.Errorf("outcome %q, want %q", got, test.outcome)
 			}
 		})
 	}
 }
 
-func TestRoutesAreExceptions(t *testing.T) {
+func TestRouteOverrides(t *testing.T) {
 	kind := Kind()
 	listener := filtertest.Decode(t, kind, httpSettings(""))
 	for _, test := range []struct{ name, own, asked, outcome string }{
@@ -350,15 +350,15 @@ func TestRoutesAreExceptions(t *testing.T) {
 		{"a service", `{"http_service": {"server_uri": {"cluster": "authz"}}}`, "GET shop.test/buy?n=1", "passed X-User:root a:b"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			to := &authority{answer: says(200, "")}
+			to := &fakeService{respond: respondHTTP(200, "")}
 			env := filter.Env{Log: slog.New(slog.DiscardHandler), Metrics: metrics.New(metrics.Options{}),
-				ClusterClient: &filtertest.Calls{Clusters: map[string]protocol.Service{"authz": to}}}
+				ClusterClient: &filtertest.ClusterClient{Clusters: map[string]protocol.Service{"authz": to}}}
 			made, err := kind.New(kind.Inherit(listener, filtertest.Decode(t, kind, filtertest.Settings(test.own))), env)
 			if err != nil {
 				t.Fatal(err)
 			}
-			if got := serve(t, made, get("X-User: root", "a: b")); got != test.outcome || to.asked != test.asked {
-				t.Errorf("the service received %q, outcome %q; want %q, %q", to.asked, got, test.asked, test.outcome)
+			if got := serve(t, made, newGET("X-User: root", "a: b")); got != test.outcome || to.received != test.asked {
+				t.Errorf("the service received %q, outcome %q; want %q, %q", to.received, got, test.asked, test.outcome)
 			}
 		})
 	}
@@ -399,13 +399,13 @@ func TestReadme(t *testing.T) {
 	if len(examples) != 4 {
 		t.Fatalf("%d examples, want 4", len(examples))
 	}
-	to := &authority{answer: says(200, "", "x-auth-level: 1")}
-	if got, _ := outcome(t, examples[0], to, get("X-User: root", "Cookie: c")); got != "passed Cookie:c x-auth-level:1" || to.asked != "GET shop.test/check/buy?n=1 Cookie:c" {
-		t.Errorf("the service received %q, outcome %q", to.asked, got)
+	to := &fakeService{respond: respondHTTP(200, "", "x-auth-level: 1")}
+	if got, _ := serveWith(t, examples[0], to, newGET("X-User: root", "Cookie: c")); got != "passed Cookie:c x-auth-level:1" || to.received != "GET shop.test/check/buy?n=1 Cookie:c" {
+		t.Errorf("the service received %q, outcome %q", to.received, got)
 	}
-	to = &authority{answer: saysMessage(t, &authv3.CheckResponse{})}
-	if got, _ := outcome(t, examples[1], to, post(strings.Repeat("x", 10_000), true)); len(got) < 10_000 || len(to.asked) < 8000 || len(to.asked) > 9000 {
-		t.Errorf("the service received %d bytes, the application %d", len(to.asked), len(got))
+	to = &fakeService{respond: respondMessage(t, &authv3.CheckResponse{})}
+	if got, _ := serveWith(t, examples[1], to, newPOST(strings.Repeat("x", 10_000), true)); len(got) < 10_000 || len(to.received) < 8000 || len(to.received) > 9000 {
+		t.Errorf("the service received %d bytes, the application %d", len(to.received), len(got))
 	}
 	listener := filtertest.Decode(t, Kind(), examples[0])
 	public := inherit(listener, filtertest.Decode(t, Kind(), examples[2])).(*Config)
@@ -415,13 +415,13 @@ func TestReadme(t *testing.T) {
 	}
 }
 
-// TestContentThatIsHeldCanBeReadAgain verifies that a body that the service received can be rewound
+// TestBufferedBodyRewinds verifies that a body that the service received can be rewound
 // even if the source cannot be.
-func TestContentThatIsHeldCanBeReadAgain(t *testing.T) {
+func TestBufferedBodyRewinds(t *testing.T) {
 	for _, declared := range []bool{true, false} {
-		x := post("book", declared)
+		x := newPOST("book", declared)
 		x.Request.Body = struct{ protocol.Body }{x.Request.Body}
-		if _, _, err := tell(x, &BufferSettings{Most: 9}); err != nil {
+		if _, _, err := bufferBody(x, &BufferSettings{MaxRequestBytes: 9}); err != nil {
 			t.Fatal(err)
 		}
 		for range 2 {
@@ -435,15 +435,15 @@ func TestContentThatIsHeldCanBeReadAgain(t *testing.T) {
 	}
 }
 
-// TestContentCanBeReadAgain verifies that a body can be rewound whether the service received all of
+// TestPartiallyBufferedBodyRewinds verifies that a body can be rewound whether the service received all of
 // it or only its beginning.
-func TestContentCanBeReadAgain(t *testing.T) {
+func TestPartiallyBufferedBodyRewinds(t *testing.T) {
 	for _, test := range []struct {
 		most     int
 		declared bool
 	}{{3, true}, {3, false}, {4, true}, {4, false}, {9, true}, {9, false}} {
-		x := post("book", test.declared)
-		if _, _, err := tell(x, &BufferSettings{Most: test.most, Partial: true}); err != nil {
+		x := newPOST("book", test.declared)
+		if _, _, err := bufferBody(x, &BufferSettings{MaxRequestBytes: test.most, Partial: true}); err != nil {
 			t.Fatal(err)
 		}
 		for range 2 {

@@ -17,21 +17,21 @@ import (
 // checkPath is the path of the gRPC method.
 const checkPath = "/envoy.service.auth.v3.Authorization/Check"
 
-// grpcService asks the service over gRPC. It is immutable.
-type grpcService struct {
-	rules              *rules
-	calls              filter.ClusterClient
-	cluster, authority string
-	timeout            time.Duration
-	extensions         [][2]string
-	raw                bool // send the body as bytes, not as text
-	certificate, name  bool // send the client's certificate; send its SNI
+// grpcClient asks the service over gRPC. It is immutable.
+type grpcClient struct {
+	rules                      *rules
+	clusters                   filter.ClusterClient
+	cluster, authority         string
+	timeout                    time.Duration
+	extensions                 [][2]string
+	rawBody                    bool // send the body as bytes, not as text
+	sendsCertificate, sendsSNI bool // send the client's certificate; send its SNI
 }
 
-func newGRPCService(c *Config, r *rules, calls filter.ClusterClient) *grpcService {
-	s := &grpcService{
-		rules: r, calls: calls, cluster: c.GRPC.Cluster, timeout: c.GRPC.Timeout,
-		raw: r.body != nil && r.body.Raw, certificate: c.Certificate, name: c.Session,
+func newGRPCClient(c *Config, r *rules, calls filter.ClusterClient) *grpcClient {
+	s := &grpcClient{
+		rules: r, clusters: calls, cluster: c.GRPC.Cluster, timeout: c.GRPC.Timeout,
+		rawBody: r.body != nil && r.body.Raw, sendsCertificate: c.Certificate, sendsSNI: c.Session,
 	}
 	if e := c.GRPC.Envoy; e != nil {
 		s.cluster, s.authority = e.Cluster, e.Authority
@@ -40,7 +40,7 @@ func newGRPCService(c *Config, r *rules, calls filter.ClusterClient) *grpcServic
 		s.authority = s.cluster
 	}
 	for key, value := range r.context {
-		s.extensions = append(s.extensions, [2]string{clean(key), clean(value)})
+		s.extensions = append(s.extensions, [2]string{toValidUTF8(key), toValidUTF8(value)})
 	}
 	return s
 }
@@ -52,33 +52,33 @@ const (
 	prefixLen = 5
 )
 
-// ask implements service.
-func (s *grpcService) ask(ctx context.Context, x *protocol.Exchange, told []byte, partial bool) (v verdict, err error) {
-	q := question(x, s.timeout)
+// check implements service.
+func (s *grpcClient) check(ctx context.Context, x *protocol.Exchange, told []byte, partial bool) (v decision, err error) {
+	q := newCheckExchange(x, s.timeout)
 	q.Meta.Protocol, q.Meta.Version = string(config.HTTP2), "HTTP/2"
 	r := &q.Request
 	r.Method, r.Scheme, r.Authority, r.Path = "POST", "http", s.authority, checkPath
 	r.Header.Add("content-type", typeGRPC)
 	r.Header.Add("te", "trailers")
 	r.Header.Add("grpc-timeout", strconv.FormatInt(max(time.Until(q.Deadline).Milliseconds(), 1), 10)+"m")
-	s.rules.set.Apply(x, &r.Header)
+	s.rules.mutation.Apply(x, &r.Header)
 	b := appendCheckRequest(make([]byte, prefixLen), s.attributes(x, told, partial))
 	binary.BigEndian.PutUint32(b[1:], uint32(len(b)-prefixLen)) // headers and max_request_bytes are bounded
 	r.Body, r.ContentLength = protocol.NewStringBody(string(b)), -1
-	err = s.calls.Call(ctx, filter.Target{Cluster: s.cluster, Protocol: config.HTTP2}, q, func() error {
-		answer, err := message(&q.Response)
+	err = s.clusters.Call(ctx, filter.Target{Cluster: s.cluster, Protocol: config.HTTP2}, q, func() error {
+		answer, err := readMessage(&q.Response)
 		if err != nil {
 			return err
 		}
-		v, err = judged(answer, x.Request.Method == "")
+		v, err = toDecision(answer, x.Request.Method == "")
 		return err
 	})
 	return v, err
 }
 
-// message parses the only message of a response.
-func message(r *protocol.Response) (*checkResponse, error) {
-	text, err := content(r.Body)
+// readMessage parses the only message of a response.
+func readMessage(r *protocol.Response) (*checkResponse, error) {
+	text, err := readBody(r.Body)
 	if err != nil {
 		return nil, err
 	}
@@ -91,13 +91,13 @@ func message(r *protocol.Response) (*checkResponse, error) {
 	return parseCheckResponse([]byte(text[prefixLen:]))
 }
 
-// judged converts a response to a verdict. A response that contradicts itself, or that asks for an
+// toDecision converts a response to a verdict. A response that contradicts itself, or that asks for an
 // unsupported change, is an error.
-func judged(r *checkResponse, rpc bool) (v verdict, err error) {
-	if r.failed || r.code == 0 && r.denied != nil {
-		return verdict{}, fmt.Errorf("the response is a failure or contradicts itself: %s", r.message)
+func toDecision(r *checkResponse, rpc bool) (v decision, err error) {
+	if r.hasErrorResponse || r.code == 0 && r.denied != nil {
+		return decision{}, fmt.Errorf("the response is a failure or contradicts itself: %s", r.message)
 	}
-	v.data = r.data
+	v.metadata = r.metadata
 	if v.allowed = r.code == 0; !v.allowed {
 		v.status = 403
 		if d := r.denied; d != nil {
@@ -105,39 +105,39 @@ func judged(r *checkResponse, rpc bool) (v verdict, err error) {
 				v.status = d.status
 			}
 			v.body = d.body
-			v.response = changed(d.headers, set)
+			v.response = toChanges(d.headers, opSet)
 		}
 		if v.status < 200 || v.status > 599 {
-			return verdict{}, fmt.Errorf("the response asks for the invalid status %d", v.status)
+			return decision{}, fmt.Errorf("the response asks for the invalid status %d", v.status)
 		}
-		return v, v.response.fit(false)
+		return v, v.response.validate(false)
 	}
 	if o := r.ok; o != nil {
-		if o.query {
-			return verdict{}, errors.New("the response changes the query, which is not supported")
+		if o.changesQuery {
+			return decision{}, errors.New("the response changes the query, which is not supported")
 		}
 		for _, name := range o.remove {
-			v.request = append(v.request, change{how: remove, name: name})
+			v.request = append(v.request, change{op: opRemove, name: name})
 		}
-		v.request = append(v.request, changed(o.headers, set)...)
-		v.response = changed(o.response, add)
+		v.request = append(v.request, toChanges(o.headers, opSet)...)
+		v.response = toChanges(o.response, opAdd)
 	}
-	return v, errors.Join(v.request.fit(rpc), v.response.fit(false))
+	return v, errors.Join(v.request.validate(rpc), v.response.validate(false))
 }
 
-// changed converts options to changes; plain is the operation of an option that names none.
-func changed(options []option, plain operation) (c changes) {
+// toChanges converts options to changes; plain is the operation of an option that names none.
+func toChanges(options []option, plain operation) (c changes) {
 	for _, o := range options {
 		one := change{plain, o.name, o.value}
 		switch {
 		case o.append != nil && *o.append:
-			one.how = add
+			one.op = opAdd
 		case o.append != nil, o.action == 2:
-			one.how = set
+			one.op = opSet
 		case o.action == 1:
-			one.how = addIfAbsent
+			one.op = opAddIfAbsent
 		case o.action == 3:
-			one.how = setIfPresent
+			one.op = opSetIfPresent
 		}
 		c = append(c, one)
 	}
@@ -145,7 +145,7 @@ func changed(options []option, plain operation) (c changes) {
 }
 
 // attributes returns the attributes of x that the service receives.
-func (s *grpcService) attributes(x *protocol.Exchange, told []byte, partial bool) *attributes {
+func (s *grpcClient) attributes(x *protocol.Exchange, told []byte, partial bool) *attributes {
 	a := &attributes{time: x.Meta.Start, extensions: s.extensions}
 	if conn := x.Meta.Conn; conn != nil {
 		if conn.Remote.IsValid() {
@@ -154,29 +154,29 @@ func (s *grpcService) attributes(x *protocol.Exchange, told []byte, partial bool
 		if conn.Local.IsValid() {
 			a.destination.address, a.destination.port = conn.Local.Addr().String(), conn.Local.Port()
 		}
-		s.secured(a, conn.TLS)
+		s.addTLS(a, conn.TLS)
 	}
 	r := &x.Request
 	a.http = httpRequest{
-		method: clean(r.Method), path: clean(x.OriginalPath()), host: clean(x.OriginalAuthority()), scheme: clean(r.Scheme),
-		protocol: x.Meta.Version, size: r.ContentLength, body: told, raw: s.raw,
+		method: toValidUTF8(r.Method), path: toValidUTF8(x.OriginalPath()), host: toValidUTF8(x.OriginalAuthority()), scheme: toValidUTF8(r.Scheme),
+		protocol: x.Meta.Version, size: r.ContentLength, body: told, raw: s.rawBody,
 	}
-	if !s.raw {
-		a.http.body = []byte(clean(string(told)))
+	if !s.rawBody {
+		a.http.body = []byte(toValidUTF8(string(told)))
 	}
 	if r.Method != "" {
 		for _, own := range [...][2]string{{":authority", a.http.host}, {":method", a.http.method}, {":path", a.http.path}, {":scheme", a.http.scheme}} {
-			if s.rules.sends(own[0]) {
+			if s.rules.sendsHeader(own[0]) {
 				a.http.headers = append(a.http.headers, own)
 			}
 		}
 	}
 	at := make(map[string]int)
 	for name, value := range r.Header.All() {
-		if !s.rules.sends(name) {
+		if !s.rules.sendsHeader(name) {
 			continue
 		}
-		name, value = strings.ToLower(clean(name)), clean(value)
+		name, value = strings.ToLower(toValidUTF8(name)), toValidUTF8(value)
 		if i, ok := at[name]; ok {
 			a.http.headers[i][1] += "," + value
 			continue
@@ -190,29 +190,29 @@ func (s *grpcService) attributes(x *protocol.Exchange, told []byte, partial bool
 	return a
 }
 
-// secured adds the TLS attributes. t may be nil.
-func (s *grpcService) secured(a *attributes, t *protocol.TLS) {
+// addTLS adds the TLS attributes. t may be nil.
+func (s *grpcClient) addTLS(a *attributes, t *protocol.TLS) {
 	if t == nil {
 		return
 	}
-	if s.name {
-		a.serverName = clean(t.ServerName)
+	if s.sendsSNI {
+		a.serverName = toValidUTF8(t.ServerName)
 	}
 	peer := t.Peer
 	switch {
 	case peer == nil:
 		return
 	case len(peer.URISANs) > 0:
-		a.source.principal = clean(peer.URISANs[0])
+		a.source.principal = toValidUTF8(peer.URISANs[0])
 	case len(peer.DNSSANs) > 0:
-		a.source.principal = clean(peer.DNSSANs[0])
+		a.source.principal = toValidUTF8(peer.DNSSANs[0])
 	default:
-		a.source.principal = clean(peer.Subject)
+		a.source.principal = toValidUTF8(peer.Subject)
 	}
-	if s.certificate {
+	if s.sendsCertificate {
 		a.source.certificate = peer.EscapedPEM(false)
 	}
 }
 
-// clean returns text as valid UTF-8, which Protocol Buffers require for strings.
-func clean(text string) string { return strings.ToValidUTF8(text, "!") }
+// toValidUTF8 returns text as valid UTF-8, which Protocol Buffers require for strings.
+func toValidUTF8(text string) string { return strings.ToValidUTF8(text, "!") }

@@ -62,8 +62,8 @@ func appendText(b []byte, number protowire.Number, text string) []byte {
 	return protowire.AppendString(b, text)
 }
 
-// appendNumber appends a varint field, unless it is 0, which is the default.
-func appendNumber(b []byte, number protowire.Number, n uint64) []byte {
+// appendVarint appends a varint field, unless it is 0, which is the default.
+func appendVarint(b []byte, number protowire.Number, n uint64) []byte {
 	if n == 0 {
 		return b
 	}
@@ -84,8 +84,8 @@ func (a *attributes) append(b []byte) []byte {
 	b = appendMessage(b, 2, a.destination.append)
 	b = appendMessage(b, 4, func(b []byte) []byte {
 		b = appendMessage(b, 1, func(b []byte) []byte {
-			b = appendNumber(b, 1, uint64(max(a.time.Unix(), 0)))
-			return appendNumber(b, 2, uint64(max(a.time.Nanosecond(), 0)))
+			b = appendVarint(b, 1, uint64(max(a.time.Unix(), 0)))
+			return appendVarint(b, 2, uint64(max(a.time.Nanosecond(), 0)))
 		})
 		return appendMessage(b, 2, a.http.append)
 	})
@@ -116,7 +116,7 @@ func (r *httpRequest) append(b []byte) []byte {
 	b = appendText(b, 4, r.path)
 	b = appendText(b, 5, r.host)
 	b = appendText(b, 6, r.scheme)
-	b = appendNumber(b, 9, uint64(r.size))
+	b = appendVarint(b, 9, uint64(r.size))
 	b = appendText(b, 10, r.protocol)
 	if r.raw {
 		return appendText(b, 12, string(r.body))
@@ -126,12 +126,12 @@ func (r *httpRequest) append(b []byte) []byte {
 
 // checkResponse is a CheckResponse.
 type checkResponse struct {
-	code    int32  // code of google.rpc.Status
-	message string // message of google.rpc.Status
-	denied  *deniedResponse
-	ok      *okResponse
-	failed  bool // it has an error_response
-	data    []datum
+	code             int32  // code of google.rpc.Status
+	message          string // message of google.rpc.Status
+	denied           *deniedResponse
+	ok               *okResponse
+	hasErrorResponse bool // it has an error_response
+	metadata         []metadataValue
 }
 
 // deniedResponse is a DeniedHttpResponse.
@@ -143,10 +143,10 @@ type deniedResponse struct {
 
 // okResponse is an OkHttpResponse.
 type okResponse struct {
-	headers  []option // for the request
-	remove   []string // headers of the request
-	response []option // for the response to the client
-	query    bool     // it asks for a change of the query
+	headers      []option // for the request
+	remove       []string // headers of the request
+	response     []option // for the response to the client
+	changesQuery bool     // it asks for a change of the query
 }
 
 // option is a HeaderValueOption.
@@ -156,27 +156,27 @@ type option struct {
 	action      int32
 }
 
-// datum is a value of dynamic_metadata and its path in the struct.
-type datum struct {
+// metadataValue is a value of dynamic_metadata and its path in the struct.
+type metadataValue struct {
 	path  []string
 	value string
 }
 
 // Limits of dynamic_metadata.
 const (
-	deepest  = 16   // depth of nested structs and of nested lists
-	mostData = 1000 // number of values
+	maxDepth          = 16   // depth of nested structs and of nested lists
+	maxMetadataValues = 1000 // number of values
 )
 
-var errCut = errors.New("truncated message")
+var errTruncated = errors.New("truncated message")
 
-// parse calls field for each field of a message. content is set for a field with a length, and
+// parseFields calls field for each field of a message. content is set for a field with a length, and
 // value for a numeric one. field ignores field numbers that it does not know.
-func parse(b []byte, field func(number int, kind protowire.Type, content []byte, value uint64) error) error {
+func parseFields(b []byte, field func(number int, kind protowire.Type, content []byte, value uint64) error) error {
 	for len(b) > 0 {
 		number, kind, n := protowire.ConsumeTag(b)
 		if n < 0 {
-			return errCut
+			return errTruncated
 		}
 		b = b[n:]
 		var content []byte
@@ -192,7 +192,7 @@ func parse(b []byte, field func(number int, kind protowire.Type, content []byte,
 			n = protowire.ConsumeFieldValue(number, kind, b)
 		}
 		if n < 0 {
-			return errCut
+			return errTruncated
 		}
 		b = b[n:]
 		if err := field(int(number), kind, content, value); err != nil {
@@ -205,16 +205,16 @@ func parse(b []byte, field func(number int, kind protowire.Type, content []byte,
 // errType reports a known field of the wrong type.
 var errType = errors.New("a field has the wrong type")
 
-// isBytes returns an error unless kind is a field with a length.
-func isBytes(kind protowire.Type) error {
+// requireBytes returns an error unless kind is a field with a length.
+func requireBytes(kind protowire.Type) error {
 	if kind != protowire.BytesType {
 		return errType
 	}
 	return nil
 }
 
-// isVarint returns an error unless kind is a varint field.
-func isVarint(kind protowire.Type) error {
+// requireVarint returns an error unless kind is a varint field.
+func requireVarint(kind protowire.Type) error {
 	if kind != protowire.VarintType {
 		return errType
 	}
@@ -223,11 +223,11 @@ func isVarint(kind protowire.Type) error {
 
 func parseCheckResponse(b []byte) (*checkResponse, error) {
 	r := new(checkResponse)
-	err := parse(b, func(number int, kind protowire.Type, content []byte, _ uint64) error {
+	err := parseFields(b, func(number int, kind protowire.Type, content []byte, _ uint64) error {
 		if number > 5 {
 			return nil
 		}
-		if err := isBytes(kind); err != nil {
+		if err := requireBytes(kind); err != nil {
 			return err
 		}
 		switch number {
@@ -246,7 +246,7 @@ func parseCheckResponse(b []byte) (*checkResponse, error) {
 		case 4:
 			return r.parseStruct(content, nil)
 		case 5:
-			r.failed = true
+			r.hasErrorResponse = true
 		}
 		return nil
 	})
@@ -254,35 +254,35 @@ func parseCheckResponse(b []byte) (*checkResponse, error) {
 }
 
 func (r *checkResponse) parseStatus(b []byte) error {
-	return parse(b, func(number int, kind protowire.Type, content []byte, value uint64) error {
+	return parseFields(b, func(number int, kind protowire.Type, content []byte, value uint64) error {
 		switch number {
 		case 1:
 			r.code = int32(value)
-			return isVarint(kind)
+			return requireVarint(kind)
 		case 2:
 			r.message = string(content)
-			return isBytes(kind)
+			return requireBytes(kind)
 		}
 		return nil
 	})
 }
 
 func (d *deniedResponse) parse(b []byte) error {
-	return parse(b, func(number int, kind protowire.Type, content []byte, _ uint64) error {
+	return parseFields(b, func(number int, kind protowire.Type, content []byte, _ uint64) error {
 		if number > 3 {
 			return nil
 		}
-		if err := isBytes(kind); err != nil {
+		if err := requireBytes(kind); err != nil {
 			return err
 		}
 		switch number {
 		case 1:
-			return parse(content, func(number int, kind protowire.Type, _ []byte, value uint64) error {
+			return parseFields(content, func(number int, kind protowire.Type, _ []byte, value uint64) error {
 				if number != 1 {
 					return nil
 				}
 				d.status = int(min(value, math.MaxInt32))
-				return isVarint(kind)
+				return requireVarint(kind)
 			})
 		case 2:
 			return appendOption(&d.headers, content)
@@ -294,10 +294,10 @@ func (d *deniedResponse) parse(b []byte) error {
 }
 
 func (o *okResponse) parse(b []byte) error {
-	return parse(b, func(number int, kind protowire.Type, content []byte, _ uint64) error {
+	return parseFields(b, func(number int, kind protowire.Type, content []byte, _ uint64) error {
 		switch number {
 		case 2, 5, 6, 7, 8:
-			if err := isBytes(kind); err != nil {
+			if err := requireBytes(kind); err != nil {
 				return err
 			}
 		}
@@ -309,7 +309,7 @@ func (o *okResponse) parse(b []byte) error {
 		case 6:
 			return appendOption(&o.response, content)
 		case 7, 8:
-			o.query = true
+			o.changesQuery = true
 		}
 		return nil
 	})
@@ -317,13 +317,13 @@ func (o *okResponse) parse(b []byte) error {
 
 func appendOption(to *[]option, b []byte) error {
 	var o option
-	err := parse(b, func(number int, kind protowire.Type, content []byte, value uint64) error {
+	err := parseFields(b, func(number int, kind protowire.Type, content []byte, value uint64) error {
 		switch number {
 		case 1:
-			if err := isBytes(kind); err != nil {
+			if err := requireBytes(kind); err != nil {
 				return err
 			}
-			return parse(content, func(number int, kind protowire.Type, content []byte, _ uint64) error {
+			return parseFields(content, func(number int, kind protowire.Type, content []byte, _ uint64) error {
 				switch number {
 				case 1:
 					o.name = string(content)
@@ -334,21 +334,21 @@ func appendOption(to *[]option, b []byte) error {
 				default:
 					return nil
 				}
-				return isBytes(kind)
+				return requireBytes(kind)
 			})
 		case 2: // a BoolValue
 			appends := false
-			if err := parse(content, func(number int, _ protowire.Type, _ []byte, value uint64) error {
+			if err := parseFields(content, func(number int, _ protowire.Type, _ []byte, value uint64) error {
 				appends = number == 1 && value != 0
 				return nil
 			}); err != nil {
 				return err
 			}
 			o.append = &appends
-			return isBytes(kind)
+			return requireBytes(kind)
 		case 3:
 			o.action = int32(value)
-			return isVarint(kind)
+			return requireVarint(kind)
 		}
 		return nil // keep_empty_value is ignored, as in Envoy's filter
 	})
@@ -358,26 +358,26 @@ func appendOption(to *[]option, b []byte) error {
 
 // parseStruct parses the google.protobuf.Struct at path.
 func (r *checkResponse) parseStruct(b []byte, path []string) error {
-	if len(path) >= deepest {
+	if len(path) >= maxDepth {
 		return errors.New("dynamic_metadata is nested too deeply")
 	}
-	return parse(b, func(number int, kind protowire.Type, entry []byte, _ uint64) error {
+	return parseFields(b, func(number int, kind protowire.Type, entry []byte, _ uint64) error {
 		if number != 1 {
 			return nil
 		}
-		if err := isBytes(kind); err != nil {
+		if err := requireBytes(kind); err != nil {
 			return err
 		}
 		var key string
 		var value []byte
-		if err := parse(entry, func(number int, kind protowire.Type, content []byte, _ uint64) error {
+		if err := parseFields(entry, func(number int, kind protowire.Type, content []byte, _ uint64) error {
 			switch number {
 			case 1:
 				key = string(content)
-				return isBytes(kind)
+				return requireBytes(kind)
 			case 2:
 				value = content
-				return isBytes(kind)
+				return requireBytes(kind)
 			}
 			return nil
 		}); err != nil {
@@ -390,13 +390,13 @@ func (r *checkResponse) parseStruct(b []byte, path []string) error {
 // parseValue parses the google.protobuf.Value at path, inside lists nested lists.
 func (r *checkResponse) parseValue(b []byte, path []string, lists int) error {
 	add := func(text string) error {
-		if len(r.data) >= mostData {
+		if len(r.metadata) >= maxMetadataValues {
 			return errors.New("dynamic_metadata has too many values")
 		}
-		r.data = append(r.data, datum{path, text})
+		r.metadata = append(r.metadata, metadataValue{path, text})
 		return nil
 	}
-	return parse(b, func(number int, kind protowire.Type, content []byte, value uint64) error {
+	return parseFields(b, func(number int, kind protowire.Type, content []byte, value uint64) error {
 		switch {
 		case number == 2 && kind == protowire.Fixed64Type:
 			return add(strconv.FormatFloat(math.Float64frombits(value), 'f', -1, 64))
@@ -407,14 +407,14 @@ func (r *checkResponse) parseValue(b []byte, path []string, lists int) error {
 		case number == 5 && kind == protowire.BytesType:
 			return r.parseStruct(content, path)
 		case number == 6 && kind == protowire.BytesType:
-			if lists >= deepest {
+			if lists >= maxDepth {
 				return errors.New("dynamic_metadata is nested too deeply")
 			}
-			return parse(content, func(number int, kind protowire.Type, element []byte, _ uint64) error {
+			return parseFields(content, func(number int, kind protowire.Type, element []byte, _ uint64) error {
 				if number != 1 {
 					return nil
 				}
-				if err := isBytes(kind); err != nil {
+				if err := requireBytes(kind); err != nil {
 					return err
 				}
 				return r.parseValue(element, path, lists+1)

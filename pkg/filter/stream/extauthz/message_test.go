@@ -23,9 +23,9 @@ func address(text string, port uint32) *corev3.Address {
 		Address: text, PortSpecifier: &corev3.SocketAddress_PortValue{PortValue: port}}}}
 }
 
-// TestQuestionsAreWhatTheGeneratedTypesRead verifies requests with the generated types of
+// TestCheckRequestEncoding verifies requests with the generated types of
 // go-control-plane.
-func TestQuestionsAreWhatTheGeneratedTypesRead(t *testing.T) {
+func TestCheckRequestEncoding(t *testing.T) {
 	at := time.Unix(1234567890, 42)
 	for name, test := range map[string]struct {
 		told attributes
@@ -70,13 +70,13 @@ func TestQuestionsAreWhatTheGeneratedTypesRead(t *testing.T) {
 	}
 }
 
-func field(name, value string) *corev3.HeaderValue {
+func headerValue(name, value string) *corev3.HeaderValue {
 	return &corev3.HeaderValue{Key: name, Value: value}
 }
 
-// older returns an option with the deprecated append field, as many services still send it. append
+// deprecatedOption returns an option with the deprecated append field, as many services still send it. append
 // takes precedence over the action.
-func older(name, value string, appends bool) *corev3.HeaderValueOption {
+func deprecatedOption(name, value string, appends bool) *corev3.HeaderValueOption {
 	o := new(corev3.HeaderValueOption)
 	if err := protojson.Unmarshal(fmt.Appendf(nil, `{"header": {"key": %q, "value": %q}, "append": %t, "append_action": "ADD_IF_ABSENT"}`, name, value, appends), o); err != nil {
 		panic(err) // the JSON is constant
@@ -84,9 +84,9 @@ func older(name, value string, appends bool) *corev3.HeaderValueOption {
 	return o
 }
 
-// TestAnswersMeanWhatTheirServiceWrote verifies the verdicts of responses that the generated types
+// TestCheckResponseDecisions verifies the verdicts of responses that the generated types
 // encode.
-func TestAnswersMeanWhatTheirServiceWrote(t *testing.T) {
+func TestCheckResponseDecisions(t *testing.T) {
 	data, err := structpb.NewStruct(map[string]any{"user": map[string]any{"groups": []any{"a", true, 1.5, nil}}})
 	if err != nil {
 		t.Fatal(err)
@@ -101,58 +101,58 @@ func TestAnswersMeanWhatTheirServiceWrote(t *testing.T) {
 	for name, test := range map[string]struct {
 		answer *authv3.CheckResponse
 		rpc    bool
-		want   verdict
+		want   decision
 		fails  string
 	}{
-		"nothing but the status": {answer: &authv3.CheckResponse{Status: &status.Status{Code: 0}}, want: verdict{allowed: true}},
+		"nothing but the status": {answer: &authv3.CheckResponse{Status: &status.Status{Code: 0}}, want: decision{allowed: true}},
 		"fields for the application": {
 			answer: ok(&authv3.OkHttpResponse{
 				Headers: options(
-					&corev3.HeaderValueOption{Header: field("x-user", "ann")},
-					older("x-more", "b", true),
-					older("x-set", "c", false),
-					&corev3.HeaderValueOption{Header: field("x-if", "d"), AppendAction: corev3.HeaderValueOption_ADD_IF_ABSENT},
+					&corev3.HeaderValueOption{Header: headerValue("x-user", "ann")},
+					deprecatedOption("x-more", "b", true),
+					deprecatedOption("x-set", "c", false),
+					&corev3.HeaderValueOption{Header: headerValue("x-if", "d"), AppendAction: corev3.HeaderValueOption_ADD_IF_ABSENT},
 					&corev3.HeaderValueOption{Header: &corev3.HeaderValue{Key: "x-raw", RawValue: []byte("\xe4")}, AppendAction: corev3.HeaderValueOption_OVERWRITE_IF_EXISTS},
 				),
 				HeadersToRemove: []string{"cookie"},
 				ResponseHeadersToAdd: options(
-					&corev3.HeaderValueOption{Header: field("set-cookie", "a=b")},
-					&corev3.HeaderValueOption{Header: field("x-limit", "1"), AppendAction: corev3.HeaderValueOption_OVERWRITE_IF_EXISTS_OR_ADD},
+					&corev3.HeaderValueOption{Header: headerValue("set-cookie", "a=b")},
+					&corev3.HeaderValueOption{Header: headerValue("x-limit", "1"), AppendAction: corev3.HeaderValueOption_OVERWRITE_IF_EXISTS_OR_ADD},
 				),
 			}),
-			want: verdict{
+			want: decision{
 				allowed: true,
 				request: changes{
-					{remove, "cookie", ""}, {set, "x-user", "ann"}, {add, "x-more", "b"}, {set, "x-set", "c"}, {addIfAbsent, "x-if", "d"}, {setIfPresent, "x-raw", "\xe4"},
+					{opRemove, "cookie", ""}, {opSet, "x-user", "ann"}, {opAdd, "x-more", "b"}, {opSet, "x-set", "c"}, {opAddIfAbsent, "x-if", "d"}, {opSetIfPresent, "x-raw", "\xe4"},
 				},
-				response: changes{{add, "set-cookie", "a=b"}, {set, "x-limit", "1"}},
+				response: changes{{opAdd, "set-cookie", "a=b"}, {opSet, "x-limit", "1"}},
 			},
 		},
 		"metadata": {
 			answer: &authv3.CheckResponse{DynamicMetadata: data},
-			want: verdict{allowed: true, data: []datum{
+			want: decision{allowed: true, metadata: []metadataValue{
 				{[]string{"user", "groups"}, "a"}, {[]string{"user", "groups"}, "true"}, {[]string{"user", "groups"}, "1.5"}}},
 		},
 		"a refusal": {
 			answer: denied(&authv3.DeniedHttpResponse{
 				Status: &typev3.HttpStatus{Code: 302}, Body: "go there",
-				Headers: options(&corev3.HeaderValueOption{Header: field("location", "/login")}),
+				Headers: options(&corev3.HeaderValueOption{Header: headerValue("location", "/login")}),
 			}),
-			want: verdict{status: 302, body: "go there", response: changes{{set, "location", "/login"}}},
+			want: decision{status: 302, body: "go there", response: changes{{opSet, "location", "/login"}}},
 		},
-		"a refusal without more":        {answer: &authv3.CheckResponse{Status: &status.Status{Code: 16}}, want: verdict{status: 403}},
-		"a refusal without a status":    {answer: denied(&authv3.DeniedHttpResponse{}), want: verdict{status: 403}},
+		"a refusal without more":        {answer: &authv3.CheckResponse{Status: &status.Status{Code: 16}}, want: decision{status: 403}},
+		"a refusal without a status":    {answer: denied(&authv3.DeniedHttpResponse{}), want: decision{status: 403}},
 		"a status that is none":         {answer: denied(&authv3.DeniedHttpResponse{Status: &typev3.HttpStatus{Code: 101}}), fails: "status 101"},
 		"a refusal that lets pass":      {answer: &authv3.CheckResponse{HttpResponse: &authv3.CheckResponse_DeniedResponse{DeniedResponse: &authv3.DeniedHttpResponse{}}}, fails: "contradicts"},
 		"another query":                 {answer: ok(&authv3.OkHttpResponse{QueryParametersToSet: []*corev3.QueryParameter{{Key: "a"}}}), fails: "query"},
 		"another query, without a part": {answer: ok(&authv3.OkHttpResponse{QueryParametersToRemove: []string{"a"}}), fails: "query"},
-		"another host":                  {answer: ok(&authv3.OkHttpResponse{Headers: options(&corev3.HeaderValueOption{Header: field("Host", "x")})}), fails: "Host"},
-		"another path":                  {answer: ok(&authv3.OkHttpResponse{Headers: options(&corev3.HeaderValueOption{Header: field(":path", "/")})}), fails: ":path"},
+		"another host":                  {answer: ok(&authv3.OkHttpResponse{Headers: options(&corev3.HeaderValueOption{Header: headerValue("Host", "x")})}), fails: "Host"},
+		"another path":                  {answer: ok(&authv3.OkHttpResponse{Headers: options(&corev3.HeaderValueOption{Header: headerValue(":path", "/")})}), fails: ":path"},
 		"a length":                      {answer: ok(&authv3.OkHttpResponse{HeadersToRemove: []string{"content-length"}}), fails: "content-length"},
-		"two lines in one field":        {answer: ok(&authv3.OkHttpResponse{Headers: options(&corev3.HeaderValueOption{Header: field("x-a", "1\r\nx-b: 2")})}), fails: "control"},
-		"two lines in a refusal":        {answer: denied(&authv3.DeniedHttpResponse{Headers: options(&corev3.HeaderValueOption{Header: field("x-a", "1\nx-b: 2")})}), fails: "control"},
-		"a field without a name":        {answer: ok(&authv3.OkHttpResponse{ResponseHeadersToAdd: options(&corev3.HeaderValueOption{Header: field("", "a")})}), fails: "cannot be changed"},
-		"another service of RPC":        {answer: ok(&authv3.OkHttpResponse{Headers: options(&corev3.HeaderValueOption{Header: field("service", "Bank")})}), rpc: true, fails: "service"},
+		"two lines in one field":        {answer: ok(&authv3.OkHttpResponse{Headers: options(&corev3.HeaderValueOption{Header: headerValue("x-a", "1\r\nx-b: 2")})}), fails: "control"},
+		"two lines in a refusal":        {answer: denied(&authv3.DeniedHttpResponse{Headers: options(&corev3.HeaderValueOption{Header: headerValue("x-a", "1\nx-b: 2")})}), fails: "control"},
+		"a field without a name":        {answer: ok(&authv3.OkHttpResponse{ResponseHeadersToAdd: options(&corev3.HeaderValueOption{Header: headerValue("", "a")})}), fails: "cannot be changed"},
+		"another service of RPC":        {answer: ok(&authv3.OkHttpResponse{Headers: options(&corev3.HeaderValueOption{Header: headerValue("service", "Bank")})}), rpc: true, fails: "service"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			text, err := proto.Marshal(test.answer)
@@ -163,7 +163,7 @@ func TestAnswersMeanWhatTheirServiceWrote(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			got, err := judged(answer, test.rpc)
+			got, err := toDecision(answer, test.rpc)
 			switch {
 			case test.fails != "":
 				if err == nil || !strings.Contains(err.Error(), test.fails) {
@@ -172,7 +172,7 @@ func TestAnswersMeanWhatTheirServiceWrote(t *testing.T) {
 			case err != nil:
 				t.Error(err)
 			default:
-				if diff := cmp.Diff(test.want, got, cmp.AllowUnexported(verdict{}, change{}, datum{})); diff != "" {
+				if diff := cmp.Diff(test.want, got, cmp.AllowUnexported(decision{}, change{}, metadataValue{})); diff != "" {
 					t.Errorf("verdict (-want +got):\n%s", diff)
 				}
 			}
@@ -180,7 +180,7 @@ func TestAnswersMeanWhatTheirServiceWrote(t *testing.T) {
 	}
 }
 
-func TestMalformedAnswersAreRefused(t *testing.T) {
+func TestMalformedCheckResponses(t *testing.T) {
 	deep := structpb.NewStringValue("x")
 	for range 40 {
 		deep = structpb.NewStructValue(&structpb.Struct{Fields: map[string]*structpb.Value{"a": deep}})
@@ -225,7 +225,7 @@ func FuzzParseCheckResponse(f *testing.F) {
 		if got.code != want.GetStatus().GetCode() {
 			t.Errorf("the code is %d, want %d", got.code, want.GetStatus().GetCode())
 		}
-		if v, err := judged(got, false); err == nil && v.allowed != (want.GetStatus().GetCode() == 0) {
+		if v, err := toDecision(got, false); err == nil && v.allowed != (want.GetStatus().GetCode() == 0) {
 			t.Errorf("allowed: %t, want %v", v.allowed, want.GetStatus())
 		}
 	})

@@ -41,7 +41,7 @@ type Abort struct {
 
 // HeaderMatch matches one header, with Value or with an Envoy condition.
 type HeaderMatch struct {
-	match.HeaderConfig
+	match.HeaderMatcherConfig
 	Value string `key:"value" doc:"The required header value, if no other condition is set." example:"\"jason\""`
 	Regex bool   `key:"regex" doc:"true: value is a regular expression that must match the whole header value." default:"false" example:"false"`
 }
@@ -51,19 +51,19 @@ func (c *Config) Validate() error {
 	if c.Delay.Percent > 0 && c.Delay.Fixed <= 0 {
 		return errors.New("delay.percentage is set, but delay.fixed_delay is not")
 	}
-	if _, _, err := c.shares(); err != nil {
+	if _, _, err := c.fractions(); err != nil {
 		return err
 	}
-	_, err := compile(c.Headers)
+	_, err := compileHeaders(c.Headers)
 	return err
 }
 
-// shares returns the fractions of the requests that are delayed and aborted.
-func (c *Config) shares() (delayed, aborted match.Fraction, err error) {
-	if delayed, err = match.Percent(c.Delay.Percent); err != nil {
+// fractions returns the fractions of the requests that are delayed and aborted.
+func (c *Config) fractions() (delayed, aborted match.Fraction, err error) {
+	if delayed, err = match.FractionFromPercent(c.Delay.Percent); err != nil {
 		return delayed, aborted, fmt.Errorf("delay.percentage: %w", err)
 	}
-	if aborted, err = match.Percent(c.Abort.Percent); err != nil {
+	if aborted, err = match.FractionFromPercent(c.Abort.Percent); err != nil {
 		return delayed, aborted, fmt.Errorf("abort.percentage: %w", err)
 	}
 	return delayed, aborted, nil
@@ -76,62 +76,62 @@ func Kind() filter.StreamFilterFactory {
 		Stage:   filter.AfterRoute,
 		Config:  func() any { return &Config{Abort: Abort{Status: 503}} },
 		New:     build,
-		Metrics: []metrics.Metric{delays(), aborts(), overflows()},
+		Metrics: []metrics.Metric{delaysMetric(), abortsMetric(), overflowsMetric()},
 	}
 }
 
-func delays() metrics.Metric {
+func delaysMetric() metrics.Metric {
 	return metrics.Metric{Name: "weft_filter_fault_delays_total", Help: "Requests that the fault filter delayed.", Kind: metrics.KindCounter}
 }
 
-func aborts() metrics.Metric {
+func abortsMetric() metrics.Metric {
 	return metrics.Metric{Name: "weft_filter_fault_aborts_total", Help: "Requests that the fault filter aborted.", Kind: metrics.KindCounter}
 }
 
-func overflows() metrics.Metric {
+func overflowsMetric() metrics.Metric {
 	return metrics.Metric{Name: "weft_filter_fault_overflow_total", Help: "Requests that the fault filter did not affect because max_active_faults was reached.", Kind: metrics.KindCounter}
 }
 
 func build(cfg any, env filter.Env) (filter.Filter, error) {
 	c := cfg.(*Config) //nolint:forcetypeassert // what Config returned
-	matches, err := compile(c.Headers)
+	matches, err := compileHeaders(c.Headers)
 	if err != nil {
 		return nil, err
 	}
-	delayed, aborted, err := c.shares()
+	delayed, aborted, err := c.fractions()
 	if err != nil {
 		return nil, err
 	}
 	f := fault{
-		config:  *c,
-		delayed: delayed,
-		aborted: aborted,
-		matches: matches,
-		roll:    func() uint32 { return rand.Uint32N(match.Million) },
-		delays:  env.Metrics.Counter(delays()),
-		aborts:  env.Metrics.Counter(aborts()),
-		spared:  env.Metrics.Counter(overflows()),
-		active:  new(atomic.Int64),
+		config:    *c,
+		delayed:   delayed,
+		aborted:   aborted,
+		headers:   matches,
+		random:    func() uint32 { return rand.Uint32N(match.Million) },
+		delays:    env.Metrics.Counter(delaysMetric()),
+		aborts:    env.Metrics.Counter(abortsMetric()),
+		overflows: env.Metrics.Counter(overflowsMetric()),
+		active:    new(atomic.Int64),
 	}
-	return f.before, nil
+	return f.wrap, nil
 }
 
 // fault is immutable except for its counters.
 type fault struct {
-	config  Config
-	delayed match.Fraction
-	aborted match.Fraction
-	matches []match.HeaderMatcher
-	next    protocol.AsyncService
-	roll    func() uint32 // uniformly distributed below match.Million
-	delays  *metrics.Counter
-	aborts  *metrics.Counter
-	spared  *metrics.Counter
-	active  *atomic.Int64 // requests with a fault in progress
+	config    Config
+	delayed   match.Fraction
+	aborted   match.Fraction
+	headers   []match.HeaderMatcher
+	next      protocol.AsyncService
+	random    func() uint32 // uniformly distributed below match.Million
+	delays    *metrics.Counter
+	aborts    *metrics.Counter
+	overflows *metrics.Counter
+	active    *atomic.Int64 // requests with a fault in progress
 }
 
-// before returns a copy of f in front of next.
-func (f fault) before(next protocol.Service) protocol.Service {
+// wrap returns a copy of f in front of next.
+func (f fault) wrap(next protocol.Service) protocol.Service {
 	f.next = protocol.Async(next)
 	return &f
 }
@@ -146,38 +146,38 @@ func (f *fault) Start(ctx context.Context, x *protocol.Exchange) error {
 	if !f.applies(x) {
 		return f.next.Start(ctx, x)
 	}
-	if f.strikes(f.delayed) && f.enter() {
+	if f.selects(f.delayed) && f.acquire() {
 		f.delays.Add(1)
 		x.Record.Flags |= protocol.DelayInjected
-		return x.RunBlocking(ctx, protocol.ServiceFunc(f.late))
+		return x.RunBlocking(ctx, protocol.ServiceFunc(f.serveAfterDelay))
 	}
-	if f.strikes(f.aborted) && f.enter() {
-		defer f.leave()
+	if f.selects(f.aborted) && f.acquire() {
+		defer f.release()
 		f.abort(x)
 		return nil
 	}
 	return f.next.Start(ctx, x)
 }
 
-// enter counts an active fault. It returns false if max_active_faults is reached.
-func (f *fault) enter() bool {
+// acquire counts an active fault. It returns false if max_active_faults is reached.
+func (f *fault) acquire() bool {
 	if n := f.active.Add(1); f.config.MaxActive == nil || n <= *f.config.MaxActive {
 		return true
 	}
-	f.leave()
-	f.spared.Add(1)
+	f.release()
+	f.overflows.Add(1)
 	return false
 }
 
-func (f *fault) leave() { f.active.Add(-1) }
+func (f *fault) release() { f.active.Add(-1) }
 
-// late serves x after the delay, or aborts it.
-func (f *fault) late(ctx context.Context, x *protocol.Exchange) error {
-	defer f.leave()
-	if err := wait(ctx, x, f.config.Delay.Fixed); err != nil {
+// serveAfterDelay serves x after the delay, or aborts it.
+func (f *fault) serveAfterDelay(ctx context.Context, x *protocol.Exchange) error {
+	defer f.release()
+	if err := waitDelay(ctx, x, f.config.Delay.Fixed); err != nil {
 		return err
 	}
-	if f.strikes(f.aborted) {
+	if f.selects(f.aborted) {
 		f.abort(x)
 		return nil
 	}
@@ -209,40 +209,40 @@ func httpStatus(code int) int {
 	return all[code]
 }
 
-// strikes samples one request with fraction s.
-func (f *fault) strikes(s match.Fraction) bool { return !s.None() && s.Has(f.roll()) }
+// selects samples one request with fraction s.
+func (f *fault) selects(s match.Fraction) bool { return !s.IsZero() && s.Includes(f.random()) }
 
 func (f *fault) applies(x *protocol.Exchange) bool {
 	if want := f.config.UpstreamCluster; want != "" && x.Record.TargetCluster != want {
 		return false
 	}
-	for i := range f.matches {
-		if !f.matches[i].Holds(x) {
+	for i := range f.headers {
+		if !f.headers[i].Matches(x) {
 			return false
 		}
 	}
 	return true
 }
 
-// wait returns nil after d, or a Fault: ReasonDownstreamDisconnect when the client disconnects,
+// waitDelay returns nil after d, or a Fault: ReasonDownstreamDisconnect when the client disconnects,
 // Draining when ctx ends. See filter.Wait.
-func wait(ctx context.Context, x *protocol.Exchange, d time.Duration) error {
+func waitDelay(ctx context.Context, x *protocol.Exchange, d time.Duration) error {
 	err := filter.Wait(ctx, x, d)
 	switch {
 	case err == nil:
 		return nil
-	case errors.Is(err, filter.ErrClientGone):
+	case errors.Is(err, filter.ErrClientDisconnected):
 		return protocol.NewFault(protocol.ReasonDownstreamDisconnect, errors.New("client disconnected during an injected delay"))
 	}
 	return protocol.NewFault(protocol.Draining, err)
 }
 
-// compile compiles the header conditions.
-func compile(headers []HeaderMatch) ([]match.HeaderMatcher, error) {
+// compileHeaders compiles the header conditions.
+func compileHeaders(headers []HeaderMatch) ([]match.HeaderMatcher, error) {
 	all := make([]match.HeaderMatcher, len(headers))
 	for i, h := range headers {
-		c := h.HeaderConfig
-		switch said := c != (match.HeaderConfig{Name: h.Name}); {
+		c := h.HeaderMatcherConfig
+		switch said := c != (match.HeaderMatcherConfig{Name: h.Name}); {
 		case said && (h.Value != "" || h.Regex):
 			return nil, fmt.Errorf("headers[%d]: value and regex are mutually exclusive with the other conditions", i)
 		case said:

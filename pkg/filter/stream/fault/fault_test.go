@@ -26,33 +26,33 @@ func TestReadme(t *testing.T) {
 	if len(examples) != 3 {
 		t.Fatalf("%d examples, want 3", len(examples))
 	}
-	testers := with(t, examples[0], 0) // every request has the fault
+	testers := newFault(t, examples[0], 0) // every request has the fault
 	synctest.Test(t, func(t *testing.T) {
-		x := request("end-user: tester-12")
+		x := newRequest("end-user: tester-12")
 		began := time.Now()
 		if err := testers.Serve(t.Context(), x); err != nil || x.Response.Status != 503 || time.Since(began) != 2*time.Second {
 			t.Errorf("a tester: %v, %d after %v; want 503 after 2s", err, x.Response.Status, time.Since(began))
 		}
 	})
-	x := request("end-user: somebody")
+	x := newRequest("end-user: somebody")
 	if err := testers.Serve(t.Context(), x); err != nil || x.Response.Status != 200 {
 		t.Errorf("somebody else: %v, %d; want 200", err, x.Response.Status)
 	}
 	for i, want := range map[int]int{1: 200, 2: 418} {
-		x := request()
-		if err := with(t, examples[i], 0).Serve(t.Context(), x); err != nil || x.Response.Status != want {
+		x := newRequest()
+		if err := newFault(t, examples[i], 0).Serve(t.Context(), x); err != nil || x.Response.Status != want {
 			t.Errorf("example %d: %v, %d; want %d", i, err, x.Response.Status, want)
 		}
 	}
 }
 
-// with returns the filter in front of an application that responds with 200. Every roll returns
+// newFault returns the filter in front of an application that responds with 200. Every roll returns
 // roll, in percent.
-func with(t testing.TB, s filtertest.Settings, roll uint32) *fault {
+func newFault(t testing.TB, s filtertest.Settings, roll uint32) *fault {
 	t.Helper()
 	made, _ := filtertest.Build(t, Kind(), s)
 	f := made(application()).(*fault)
-	f.roll = func() uint32 { return roll * (match.Million / 100) }
+	f.random = func() uint32 { return roll * (match.Million / 100) }
 	return f
 }
 
@@ -63,17 +63,17 @@ func application() protocol.Service {
 	})
 }
 
-// request returns a request with headers in the form "name: value".
-func request(fields ...string) *protocol.Exchange {
+// newRequest returns a request with headers in the form "name: value".
+func newRequest(fields ...string) *protocol.Exchange {
 	x := new(protocol.Exchange)
 	x.Reset()
 	x.Request.Method, x.Request.Authority, x.Request.Path = "GET", "shop.test", "/secret-path"
 	x.Request.Header.Add("Authorization", "secret-token")
-	filtertest.AddFields(&x.Request.Header, fields...)
+	filtertest.AddHeaders(&x.Request.Header, fields...)
 	return x
 }
 
-func TestAShareOfTheRequestsIsStruck(t *testing.T) {
+func TestAbortPercentage(t *testing.T) {
 	for _, test := range []struct {
 		name    string
 		percent string
@@ -89,8 +89,8 @@ func TestAShareOfTheRequestsIsStruck(t *testing.T) {
 		{"all at 100", "100", 99, 418},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			f := with(t, filtertest.Settings(`{"abort": {"status": 418, "percentage": `+test.percent+`}}`), test.roll)
-			x := request()
+			f := newFault(t, filtertest.Settings(`{"abort": {"status": 418, "percentage": `+test.percent+`}}`), test.roll)
+			x := newRequest()
 			if err := f.Serve(t.Context(), x); err != nil || x.Response.Status != test.want {
 				t.Errorf("Serve = %v, status %d, want %d", err, x.Response.Status, test.want)
 			}
@@ -98,15 +98,15 @@ func TestAShareOfTheRequestsIsStruck(t *testing.T) {
 	}
 }
 
-// TestEachRollIsAsLikely verifies the distribution of rolls with a seeded generator, so that it
+// TestPercentageDistribution verifies the distribution of rolls with a seeded generator, so that it
 // cannot fail by chance.
-func TestEachRollIsAsLikely(t *testing.T) {
-	f := with(t, `{"abort": {"percentage": 25}}`, 0)
+func TestPercentageDistribution(t *testing.T) {
+	f := newFault(t, `{"abort": {"percentage": 25}}`, 0)
 	random := rand.New(rand.NewPCG(1, 2))
-	f.roll = func() uint32 { return random.Uint32N(match.Million) }
+	f.random = func() uint32 { return random.Uint32N(match.Million) }
 	struck := 0
 	for range 10_000 {
-		x := request()
+		x := newRequest()
 		if err := f.Serve(t.Context(), x); err != nil {
 			t.Fatal(err)
 		}
@@ -131,7 +131,7 @@ func TestDelayWaitsItsTime(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				began := time.Now()
-				if err := with(t, test.settings, 99).Serve(t.Context(), request()); err != nil {
+				if err := newFault(t, test.settings, 99).Serve(t.Context(), newRequest()); err != nil {
 					t.Fatal(err)
 				}
 				if took := time.Since(began); took != test.want {
@@ -142,19 +142,19 @@ func TestDelayWaitsItsTime(t *testing.T) {
 	}
 }
 
-const minute = `{"delay": {"fixed_delay": "1m", "percentage": 100}}`
+const minuteDelay = `{"delay": {"fixed_delay": "1m", "percentage": 100}}`
 
-func TestDelayEndsWhenTheCallerGoes(t *testing.T) {
+func TestDelayEndsOnDisconnect(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		caller := &caller{after: 3 * time.Second}
-		x := request()
-		x.Caller = caller
+		caller := &fakeDownstream{disconnectAfter: 3 * time.Second}
+		x := newRequest()
+		x.Downstream = caller
 		began := time.Now()
-		err := with(t, minute, 0).Serve(t.Context(), x)
+		err := newFault(t, minuteDelay, 0).Serve(t.Context(), x)
 		if got := protocol.ReasonOf(err); got != protocol.ReasonDownstreamDisconnect || time.Since(began) != 3*time.Second {
 			t.Errorf("Serve = %v after %v, want %v after 3s", err, time.Since(began), protocol.ReasonDownstreamDisconnect)
 		}
-		if caller.watches != 0 {
+		if caller.activeWatches != 0 {
 			t.Error("the watch was not stopped")
 		}
 	})
@@ -164,35 +164,35 @@ func TestDelayEndsWithTheConnection(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 		defer cancel()
-		x := request()
-		x.Caller = &caller{}
-		x.Request.Body, x.Request.ContentLength = coming{}, 10
+		x := newRequest()
+		x.Downstream = &fakeDownstream{}
+		x.Request.Body, x.Request.ContentLength = unarrivedBody{}, 10
 		began := time.Now()
-		err := with(t, minute, 0).Serve(ctx, x)
+		err := newFault(t, minuteDelay, 0).Serve(ctx, x)
 		if got := protocol.ReasonOf(err); got != protocol.Draining || time.Since(began) != 2*time.Second {
 			t.Errorf("Serve = %v after %v, want %v after 2s", err, time.Since(began), protocol.Draining)
 		}
 	})
 }
 
-// TestOthersDoNotWaitForADelay verifies that the filter calls Detach before a delay, and only then,
+// TestDelayDetaches verifies that the filter calls Detach before a delay, and only then,
 // so that an engine with many exchanges on one goroutine can continue.
-func TestOthersDoNotWaitForADelay(t *testing.T) {
+func TestDelayDetaches(t *testing.T) {
 	for name, test := range map[string]struct {
 		settings filtertest.Settings
 		want     []time.Duration // since the start of the request
 	}{
-		"a delay":           {minute, []time.Duration{0}},
+		"a delay":           {minuteDelay, []time.Duration{0}},
 		"no share":          {`{"delay": {"fixed_delay": "1m"}}`, nil},
 		"an abort":          {`{"abort": {"percentage": 100}}`, nil},
 		"another cluster's": {`{"delay": {"fixed_delay": "1m", "percentage": 100}, "upstream_cluster": "other"}`, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				x := request()
+				x := newRequest()
 				busy := &busyEngine{began: time.Now()}
-				x.Caller = busy
-				if err := with(t, test.settings, 0).Serve(t.Context(), x); err != nil {
+				x.Downstream = busy
+				if err := newFault(t, test.settings, 0).Serve(t.Context(), x); err != nil {
 					t.Fatal(err)
 				}
 				if !slices.Equal(busy.detached, test.want) {
@@ -206,17 +206,17 @@ func TestOthersDoNotWaitForADelay(t *testing.T) {
 // busyEngine is a protocol.Downstream that serves other exchanges on the same goroutine. It records
 // when Detach is called.
 type busyEngine struct {
-	caller
+	fakeDownstream
 	began    time.Time
 	detached []time.Duration
 }
 
 func (b *busyEngine) Detach() { b.detached = append(b.detached, time.Since(b.began)) }
 
-// TestCallerIsWatchedOnceTheRequestIsThere verifies that the filter watches for a disconnect only
+// TestDisconnectIsWatchedForCompleteRequests verifies that the filter watches for a disconnect only
 // when the body is complete: OnDisconnect reads from the connection, where the body may still
 // arrive.
-func TestCallerIsWatchedOnceTheRequestIsThere(t *testing.T) {
+func TestDisconnectIsWatchedForCompleteRequests(t *testing.T) {
 	for name, test := range map[string]struct {
 		body   protocol.Body
 		length int64
@@ -224,53 +224,53 @@ func TestCallerIsWatchedOnceTheRequestIsThere(t *testing.T) {
 	}{
 		"no content":             {nil, -1, 1},
 		"content that is there":  {protocol.NewStringBody("hello"), 5, 1},
-		"content on its way":     {coming{}, 5, 0},
+		"content on its way":     {unarrivedBody{}, 5, 0},
 		"content of any length":  {protocol.NewStringBody("hello"), -1, 0},
 		"content that is partly": {protocol.NewStringBody("hel"), 5, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				caller := &caller{}
-				x := request()
-				x.Caller, x.Request.Body, x.Request.ContentLength = caller, test.body, test.length
-				if err := with(t, minute, 0).Serve(t.Context(), x); err != nil {
+				caller := &fakeDownstream{}
+				x := newRequest()
+				x.Downstream, x.Request.Body, x.Request.ContentLength = caller, test.body, test.length
+				if err := newFault(t, minuteDelay, 0).Serve(t.Context(), x); err != nil {
 					t.Fatal(err)
 				}
-				if caller.asked != test.want {
-					t.Errorf("%d watches, want %d", caller.asked, test.want)
+				if caller.watchCount != test.want {
+					t.Errorf("%d watches, want %d", caller.watchCount, test.want)
 				}
 			})
 		})
 	}
 }
 
-// caller disconnects after a time; 0: never.
-type caller struct {
-	after   time.Duration
-	asked   int
-	watches int // watches that are not stopped
+// fakeDownstream disconnects after a time; 0: never.
+type fakeDownstream struct {
+	disconnectAfter time.Duration
+	watchCount      int
+	activeWatches   int // watches that are not stopped
 }
 
-func (c *caller) SendInterim(int, *protocol.Header) error { return nil }
+func (c *fakeDownstream) SendInterim(int, *protocol.Header) error { return nil }
 
-func (c *caller) OnDisconnect(gone func()) (stop func()) {
-	c.asked++
-	c.watches++
-	if c.after == 0 {
-		return func() { c.watches-- }
+func (c *fakeDownstream) OnDisconnect(gone func()) (stop func()) {
+	c.watchCount++
+	c.activeWatches++
+	if c.disconnectAfter == 0 {
+		return func() { c.activeWatches-- }
 	}
-	timer := time.AfterFunc(c.after, gone)
-	return func() { timer.Stop(); c.watches-- }
+	timer := time.AfterFunc(c.disconnectAfter, gone)
+	return func() { timer.Stop(); c.activeWatches-- }
 }
 
-// coming is a body that has not arrived yet.
-type coming struct{}
+// unarrivedBody is a body that has not arrived yet.
+type unarrivedBody struct{}
 
-func (coming) Read([]byte) (int, error) { return 0, io.ErrNoProgress }
-func (coming) Buffered() int            { return 0 }
-func (coming) Close() error             { return nil }
+func (unarrivedBody) Read([]byte) (int, error) { return 0, io.ErrNoProgress }
+func (unarrivedBody) Buffered() int            { return 0 }
+func (unarrivedBody) Close() error             { return nil }
 
-func TestOnlyMatchingRequestsAreStruck(t *testing.T) {
+func TestOnlyMatchingRequestsAreAborted(t *testing.T) {
 	const abort = `"abort": {"status": 418, "percentage": 100}`
 	for _, test := range []struct {
 		name, settings, target string
@@ -297,9 +297,9 @@ func TestOnlyMatchingRequestsAreStruck(t *testing.T) {
 		{"both fields", `{` + abort + `, "headers": [{"name": "a", "value": "1"}, {"name": "b", "value": "2"}]}`, "", []string{"A: 1", "B: 2"}, 418},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			x := request(test.fields...)
+			x := newRequest(test.fields...)
 			x.Record.TargetCluster = test.target
-			if err := with(t, filtertest.Settings(test.settings), 0).Serve(t.Context(), x); err != nil || x.Response.Status != test.want {
+			if err := newFault(t, filtertest.Settings(test.settings), 0).Serve(t.Context(), x); err != nil || x.Response.Status != test.want {
 				t.Errorf("Serve = %v, status %d, want %d", err, x.Response.Status, test.want)
 			}
 		})
@@ -307,8 +307,8 @@ func TestOnlyMatchingRequestsAreStruck(t *testing.T) {
 }
 
 func TestAbortCarriesNothingOfTheRequest(t *testing.T) {
-	x := request()
-	if err := with(t, `{"abort": {"percentage": 100}}`, 0).Serve(t.Context(), x); err != nil {
+	x := newRequest()
+	if err := newFault(t, `{"abort": {"percentage": 100}}`, 0).Serve(t.Context(), x); err != nil {
 		t.Fatal(err)
 	}
 	if x.Response.Status != 503 || x.Record.Reason != protocol.FaultInjected {
@@ -325,9 +325,9 @@ func TestAbortCarriesNothingOfTheRequest(t *testing.T) {
 	}
 }
 
-// TestAStatusOfGRPC verifies that gRPC clients get grpc_status in a response without a body, and
+// TestGRPCAbortStatus verifies that gRPC clients get grpc_status in a response without a body, and
 // others get Envoy's HTTP status for it.
-func TestAStatusOfGRPC(t *testing.T) {
+func TestGRPCAbortStatus(t *testing.T) {
 	for _, test := range []struct {
 		name, code, kind string
 		status           int
@@ -340,8 +340,8 @@ func TestAStatusOfGRPC(t *testing.T) {
 		{"the last one", "16", "", 401, ""},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			x := request("content-type: " + test.kind)
-			if err := with(t, filtertest.Settings(`{"abort": {"percentage": 100, "grpc_status": `+test.code+`}}`), 0).Serve(t.Context(), x); err != nil {
+			x := newRequest("content-type: " + test.kind)
+			if err := newFault(t, filtertest.Settings(`{"abort": {"percentage": 100, "grpc_status": `+test.code+`}}`), 0).Serve(t.Context(), x); err != nil {
 				t.Fatal(err)
 			}
 			if got := x.Response.Header.Get("grpc-status"); x.Response.Status != test.status || got != test.grpc {
@@ -357,17 +357,17 @@ func TestAStatusOfGRPC(t *testing.T) {
 	}
 }
 
-func TestWhatIsDoneIsCounted(t *testing.T) {
+func TestFaultsAreCounted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		made, counts := filtertest.Build(t, Kind(),
 			`{"delay": {"fixed_delay": "1s", "percentage": 100}, "abort": {"percentage": 100}, "headers": [{"name": "a", "value": "1"}]}`)
 		s := made(application())
-		for _, x := range []*protocol.Exchange{request("a: 1"), request("a: 1"), request()} {
+		for _, x := range []*protocol.Exchange{newRequest("a: 1"), newRequest("a: 1"), newRequest()} {
 			if err := s.Serve(t.Context(), x); err != nil {
 				t.Fatal(err)
 			}
 		}
-		for _, m := range []metrics.Metric{delays(), aborts()} {
+		for _, m := range []metrics.Metric{delaysMetric(), abortsMetric()} {
 			if got := counts.Value(m); got != 2 {
 				t.Errorf("%s = %v, want 2", m.Name, got)
 			}
@@ -375,7 +375,7 @@ func TestWhatIsDoneIsCounted(t *testing.T) {
 	})
 }
 
-func TestAsManyAsMayAreStruckAtOnce(t *testing.T) {
+func TestMaxActiveFaults(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		made, counts := filtertest.Build(t, Kind(), `{"max_active_faults": 2, "delay": {"fixed_delay": "1s", "percentage": 100}}`)
 		f := made(application())
@@ -384,7 +384,7 @@ func TestAsManyAsMayAreStruckAtOnce(t *testing.T) {
 		var all sync.WaitGroup
 		for i := range took {
 			all.Go(func() {
-				if err := f.Serve(t.Context(), request()); err != nil {
+				if err := f.Serve(t.Context(), newRequest()); err != nil {
 					t.Error(err)
 				}
 				took[i] = time.Since(began)
@@ -395,15 +395,15 @@ func TestAsManyAsMayAreStruckAtOnce(t *testing.T) {
 		if want := [5]time.Duration{3: time.Second, 4: time.Second}; took != want {
 			t.Errorf("five concurrent requests take %v, want %v", took, want)
 		}
-		if err := f.Serve(t.Context(), request()); err != nil || time.Since(began) != 2*time.Second {
+		if err := f.Serve(t.Context(), newRequest()); err != nil || time.Since(began) != 2*time.Second {
 			t.Errorf("a later request takes until %v, %v", time.Since(began), err)
 		}
-		if delayed, spared := counts.Value(delays()), counts.Value(overflows()); delayed != 3 || spared != 3 {
+		if delayed, spared := counts.Value(delaysMetric()), counts.Value(overflowsMetric()); delayed != 3 || spared != 3 {
 			t.Errorf("%v were delayed and %v not affected, want 3 and 3", delayed, spared)
 		}
 	})
-	x := request()
-	if err := with(t, `{"max_active_faults": 0, "abort": {"percentage": 100}}`, 0).Serve(t.Context(), x); err != nil || x.Response.Status == 503 {
+	x := newRequest()
+	if err := newFault(t, `{"max_active_faults": 0, "abort": {"percentage": 100}}`, 0).Serve(t.Context(), x); err != nil || x.Response.Status == 503 {
 		t.Errorf("with max_active_faults 0: %d, %v", x.Response.Status, err)
 	}
 }
@@ -426,13 +426,13 @@ func TestBadSettingsAreRefused(t *testing.T) {
 }
 
 func TestRequestsThatPassAllocateNothing(t *testing.T) {
-	made, err := Kind().New(&Config{Abort: Abort{Status: 503, Percent: 100}, Headers: []HeaderMatch{{HeaderConfig: match.HeaderConfig{Name: "a"}, Value: "1.", Regex: true}}},
+	made, err := Kind().New(&Config{Abort: Abort{Status: 503, Percent: 100}, Headers: []HeaderMatch{{HeaderMatcherConfig: match.HeaderMatcherConfig{Name: "a"}, Value: "1.", Regex: true}}},
 		filter.Env{Metrics: metrics.New(metrics.Options{})})
 	if err != nil {
 		t.Fatal(err)
 	}
 	s := made(protocol.ServiceFunc(func(context.Context, *protocol.Exchange) error { return nil }))
-	x := request("a: 2")
+	x := newRequest("a: 2")
 	ctx := t.Context()
 	if n := testing.AllocsPerRun(100, func() { _ = s.Serve(ctx, x) }); n != 0 {
 		t.Errorf("Serve allocates %v times, want 0", n)

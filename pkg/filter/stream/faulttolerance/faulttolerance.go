@@ -18,7 +18,7 @@ type Config struct {
 	Enabled        bool    `key:"enabled" doc:"Enables the filter." default:"false" example:"true"`
 	ExceptionTypes []int   `key:"exceptionTypes" doc:"HTTP statuses that count as failures; RPC statuses are mapped to HTTP. Absent: 502, 503 and 504." example:"[500, 503]"`
 	TimeWindow     int64   `key:"timeWindow" doc:"How often hosts are evaluated, and ejected hosts whose recoverTime has passed return: at least 10. 0: the default." unit:"milliseconds" min:"0" default:"10000" example:"5000"`
-	LeastCount     int     `key:"leastWindowCount" doc:"Minimum number of requests to a host in timeWindow for an evaluation. 0: the default." unit:"requests" min:"0" default:"10" example:"100"`
+	MinRequests    int     `key:"leastWindowCount" doc:"Minimum number of requests to a host in timeWindow for an evaluation. 0: the default." unit:"requests" min:"0" default:"10" example:"100"`
 	RateMultiple   float64 `key:"exceptionRateMultiple" doc:"Ejects hosts whose failure rate is at least this multiple of the cluster's failure rate: greater than 1. 0: the default." min:"0" default:"5" example:"3"`
 	MaxHosts       int     `key:"maxIpCount" doc:"Maximum number of ejected hosts in a cluster. 0: the default." unit:"hosts" min:"0" default:"1" example:"2"`
 	MaxRatio       float64 `key:"maxIpRatio" doc:"Maximum fraction of ejected hosts." noeffect:"maxIpCount applies" example:"0.5"`
@@ -34,12 +34,12 @@ const (
 	defaultHosts    = 1
 	defaultRecover  = 900_000
 
-	leastWindow = 10
+	minWindow = 10
 )
 
 // Validate checks the configuration after it was decoded.
 func (c *Config) Validate() error {
-	if c.TimeWindow != 0 && c.TimeWindow < leastWindow {
+	if c.TimeWindow != 0 && c.TimeWindow < minWindow {
 		return &document.KeyError{Key: "timeWindow", Err: errors.New("the window is shorter than 10 ms")}
 	}
 	if c.RateMultiple != 0 && c.RateMultiple <= 1 {
@@ -54,7 +54,7 @@ func (c *Config) Validate() error {
 }
 
 // Outlier implements filter.OutlierPolicy.
-func (c *Config) Outlier() *config.Outlier {
+func (c *Config) Outlier() *config.OutlierDetection {
 	if !c.Enabled {
 		return nil
 	}
@@ -63,26 +63,26 @@ func (c *Config) Outlier() *config.Outlier {
 		codes = []int{502, 503, 504}
 	}
 	out := milliseconds(c.RecoverTime, defaultRecover)
-	return &config.Outlier{
-		Interval:   milliseconds(c.TimeWindow, defaultWindow),
-		BaseTime:   out,
-		MaxTime:    out, // the ejection time does not grow
-		MaxPercent: 100,
-		MaxHosts:   or(c.MaxHosts, defaultHosts),
+	return &config.OutlierDetection{
+		Interval:           milliseconds(c.TimeWindow, defaultWindow),
+		BaseEjectionTime:   out,
+		MaxEjectionTime:    out, // the ejection time does not grow
+		MaxEjectionPercent: 100,
+		MaxEjectedHosts:    orDefault(c.MaxHosts, defaultHosts),
 		FailureMultiple: config.FailureMultiple{
-			Multiple: or(c.RateMultiple, defaultMultiple),
-			Volume:   or(c.LeastCount, defaultCount),
+			Multiple:      orDefault(c.RateMultiple, defaultMultiple),
+			RequestVolume: orDefault(c.MinRequests, defaultCount),
 		},
-		Codes: codes,
+		FailureStatuses: codes,
 	}
 }
 
 func milliseconds(n, instead int64) time.Duration {
-	return time.Duration(or(n, instead)) * time.Millisecond
+	return time.Duration(orDefault(n, instead)) * time.Millisecond
 }
 
-// or returns v, or instead if v is 0.
-func or[T int | int64 | float64](v, instead T) T {
+// orDefault returns v, or instead if v is 0.
+func orDefault[T int | int64 | float64](v, instead T) T {
 	if v == 0 {
 		return instead
 	}

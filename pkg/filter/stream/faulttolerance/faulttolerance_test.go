@@ -16,7 +16,7 @@ import (
 var update = flag.Bool("update", false, "write the tables of README.md")
 
 // outlierOf returns the outlier detection settings that the filter's settings result in.
-func outlierOf(t *testing.T, s filtertest.Settings) *config.Outlier {
+func outlierOf(t *testing.T, s filtertest.Settings) *config.OutlierDetection {
 	t.Helper()
 	d, ok := filtertest.Decode(t, Kind(), s).(filter.OutlierPolicy)
 	if !ok {
@@ -31,31 +31,31 @@ func TestReadme(t *testing.T) {
 		t.Fatalf("%d examples, want 1", len(examples))
 	}
 	o := outlierOf(t, examples[0])
-	if o == nil || o.FailureMultiple.Multiple != 3 || o.BaseTime != time.Minute {
+	if o == nil || o.FailureMultiple.Multiple != 3 || o.BaseEjectionTime != time.Minute {
 		t.Errorf("the example has the policy %+v, want three times the rate, for a minute", o)
 	}
 }
 
-func TestWhatIsAskedOfClusters(t *testing.T) {
-	usual := &config.Outlier{
-		Interval: 10 * time.Second, BaseTime: 15 * time.Minute, MaxTime: 15 * time.Minute, MaxPercent: 100, MaxHosts: 1,
-		FailureMultiple: config.FailureMultiple{Multiple: 5, Volume: 10},
-		Codes:           []int{502, 503, 504},
+func TestOutlierSettings(t *testing.T) {
+	usual := &config.OutlierDetection{
+		Interval: 10 * time.Second, BaseEjectionTime: 15 * time.Minute, MaxEjectionTime: 15 * time.Minute, MaxEjectionPercent: 100, MaxEjectedHosts: 1,
+		FailureMultiple: config.FailureMultiple{Multiple: 5, RequestVolume: 10},
+		FailureStatuses: []int{502, 503, 504},
 	}
 	tests := []struct {
 		name     string
 		settings filtertest.Settings
-		want     *config.Outlier
+		want     *config.OutlierDetection
 	}{
 		{"nothing", `{}`, nil},
 		{"switched off", `{"enabled": false, "timeWindow": 5000}`, nil},
 		{"the defaults", `{"enabled": true}`, usual},
 		{"0 is the default", `{"enabled": true, "timeWindow": 0, "leastWindowCount": 0, "exceptionRateMultiple": 0, "maxIpCount": 0, "recoverTime": 0}`, usual},
 		{"everything", `{"enabled": true, "exceptionTypes": [500], "timeWindow": 10, "leastWindowCount": 100, "exceptionRateMultiple": 1.5, "maxIpCount": 3, "recoverTime": 60000}`,
-			&config.Outlier{
-				Interval: 10 * time.Millisecond, BaseTime: time.Minute, MaxTime: time.Minute, MaxPercent: 100, MaxHosts: 3,
-				FailureMultiple: config.FailureMultiple{Multiple: 1.5, Volume: 100},
-				Codes:           []int{500},
+			&config.OutlierDetection{
+				Interval: 10 * time.Millisecond, BaseEjectionTime: time.Minute, MaxEjectionTime: time.Minute, MaxEjectionPercent: 100, MaxEjectedHosts: 3,
+				FailureMultiple: config.FailureMultiple{Multiple: 1.5, RequestVolume: 100},
+				FailureStatuses: []int{500},
 			}},
 	}
 	for _, tt := range tests {

@@ -40,14 +40,14 @@ type Rule struct {
 	Threshold float64 `key:"threshold,count" doc:"Maximum number of requests." required:"true" min:"0" example:"100"`
 	Interval  uint32  `key:"statIntervalInMs" doc:"Length of the counting interval; 0: one second." unit:"milliseconds" max:"600000" default:"0" example:"1000"`
 
-	Behavior int    `key:"controlBehavior" doc:"What to do with excess requests. Reject rejects them; Throttling spaces all requests evenly, statIntervalInMs divided by the threshold apart." enum:"Reject=0|Throttling=1" min:"0" max:"1" default:"0" example:"\"Throttling\""`
-	Queueing uint32 `key:"maxQueueingTimeMs" doc:"Maximum wait of a throttled request; a request that would have to wait longer is rejected." unit:"milliseconds" max:"600000" default:"0" example:"500"`
+	Behavior    int    `key:"controlBehavior" doc:"What to do with excess requests. Reject rejects them; Throttling spaces all requests evenly, statIntervalInMs divided by the threshold apart." enum:"Reject=0|Throttling=1" min:"0" max:"1" default:"0" example:"\"Throttling\""`
+	MaxQueueing uint32 `key:"maxQueueingTimeMs" doc:"Maximum wait of a throttled request; a request that would have to wait longer is rejected." unit:"milliseconds" max:"600000" default:"0" example:"500"`
 
 	Strategy   int    `key:"tokenCalculateStrategy" doc:"Direct: the threshold is constant. WarmUp: the threshold is lower after an idle period and rises with use. MemoryAdaptive is not supported yet." enum:"Direct=0|WarmUp=1|MemoryAdaptive=2" min:"0" max:"2" default:"0" example:"\"WarmUp\""`
 	WarmUp     uint32 `key:"warmUpPeriodSec" doc:"Time until the threshold reaches its full value." unit:"seconds" max:"86400" default:"0" example:"10"`
 	ColdFactor uint32 `key:"warmUpColdFactor" doc:"Divisor of the threshold when the warm-up starts: with 3 it starts at a third; 0: 3." max:"1000" default:"0" example:"3"`
 
-	Caller      string `key:"limitApp" doc:"Client application that the rule applies to; \"default\" or empty: all. Other values are not supported yet." example:"\"default\""`
+	LimitApp    string `key:"limitApp" doc:"Client application that the rule applies to; \"default\" or empty: all. Other values are not supported yet." example:"\"default\""`
 	Relation    int    `key:"relationStrategy,strategy" doc:"Which resource to count: 0 is the resource of the rule. Other values are not supported yet." default:"0" min:"0" example:"0"`
 	RefResource string `key:"refResource" doc:"The other resource to count." unbuilt:"refResource" example:"\"/other\""`
 	LowUsage    int64  `key:"lowMemUsageThreshold" doc:"Threshold at low memory usage." unbuilt:"lowMemUsageThreshold" example:"100"`
@@ -72,8 +72,8 @@ func (c *Config) Validate() error {
 	return nil
 }
 
-// mostRules is the maximum number of rules.
-const mostRules = 10_000
+// maxRules is the maximum number of rules.
+const maxRules = 10_000
 
 // plan is a compiled Config. It is immutable.
 type plan struct {
@@ -84,13 +84,13 @@ type plan struct {
 }
 
 type expression struct {
-	fits *regexp.Regexp
-	rule int
+	pattern *regexp.Regexp
+	rule    int
 }
 
 func (c *Config) compile() (*plan, error) {
-	if len(c.Rules) > mostRules {
-		return nil, fmt.Errorf("found %d rules: at most %d are allowed", len(c.Rules), mostRules)
+	if len(c.Rules) > maxRules {
+		return nil, fmt.Errorf("found %d rules: at most %d are allowed", len(c.Rules), maxRules)
 	}
 	p := &plan{byResource: make(map[string][]int)}
 	for i := range c.Rules {
@@ -109,7 +109,7 @@ func (c *Config) compile() (*plan, error) {
 			p.byResource[r.Resource] = append(p.byResource[r.Resource], i)
 			continue
 		}
-		fits, err := match.Part(r.Resource)
+		fits, err := match.CompileUnanchored(r.Resource)
 		if err != nil {
 			return nil, fmt.Errorf("[%d]: resource: %w", i, err)
 		}
@@ -120,56 +120,56 @@ func (c *Config) compile() (*plan, error) {
 
 // Numeric values of enumerated keys.
 const (
-	concurrency    = 0
-	throttling     = 1
-	warmingUp      = 1
-	memoryAdaptive = 2
-	ownResource    = 0
+	gradeConcurrency       = 0
+	behaviorThrottling     = 1
+	strategyWarmUp         = 1
+	strategyMemoryAdaptive = 2
+	relationOwnResource    = 0
 )
 
 func (r *Rule) compile() (limit, error) {
 	l := limit{
-		threshold: r.Threshold,
-		interval:  time.Duration(r.Interval) * time.Millisecond,
-		queueing:  time.Duration(r.Queueing) * time.Millisecond,
-		warmUp:    time.Duration(r.WarmUp) * time.Second,
-		cold:      float64(r.ColdFactor),
+		threshold:   r.Threshold,
+		interval:    time.Duration(r.Interval) * time.Millisecond,
+		maxQueueing: time.Duration(r.MaxQueueing) * time.Millisecond,
+		warmUp:      time.Duration(r.WarmUp) * time.Second,
+		coldFactor:  float64(r.ColdFactor),
 	}
 	if l.interval == 0 {
 		l.interval = time.Second
 	}
-	if l.cold == 0 {
-		l.cold = 3
+	if l.coldFactor == 0 {
+		l.coldFactor = 3
 	}
-	isWarming := r.Strategy == warmingUp
+	isWarming := r.Strategy == strategyWarmUp
 	switch {
-	case r.Grade == concurrency:
+	case r.Grade == gradeConcurrency:
 		l.kind = kindConcurrency
-	case r.Behavior == throttling:
+	case r.Behavior == behaviorThrottling:
 		l.kind = kindThrottling
 	}
 	switch {
 	case r.Resource == "":
 		return limit{}, errors.New("resource is empty")
-	case r.Caller != "" && r.Caller != "default":
-		return limit{}, fmt.Errorf("limitApp %q is not supported yet: rules apply to the requests of all clients", r.Caller)
-	case r.Relation != ownResource:
+	case r.LimitApp != "" && r.LimitApp != "default":
+		return limit{}, fmt.Errorf("limitApp %q is not supported yet: rules apply to the requests of all clients", r.LimitApp)
+	case r.Relation != relationOwnResource:
 		return limit{}, fmt.Errorf("relationStrategy %d is not supported yet: rules count their own resource", r.Relation)
-	case r.Strategy == memoryAdaptive:
+	case r.Strategy == strategyMemoryAdaptive:
 		return limit{}, errors.New("tokenCalculateStrategy MemoryAdaptive is not supported yet: use overload_manager to shed load by memory usage, or adaptive_concurrency by request times")
-	case l.interval < shortest:
-		return limit{}, fmt.Errorf("statIntervalInMs is %d: must be at least %d", r.Interval, shortest.Milliseconds())
-	case l.kind == kindConcurrency && (isWarming || r.Behavior == throttling):
+	case l.interval < minInterval:
+		return limit{}, fmt.Errorf("statIntervalInMs is %d: must be at least %d", r.Interval, minInterval.Milliseconds())
+	case l.kind == kindConcurrency && (isWarming || r.Behavior == behaviorThrottling):
 		return limit{}, errors.New("grade 0 limits requests in flight: it does not support Throttling and WarmUp")
 	case l.kind == kindConcurrency && l.threshold != float64(int64(l.threshold)):
 		return limit{}, fmt.Errorf("grade 0 limits requests in flight: threshold %v is not an integer", l.threshold)
 	case isWarming && l.warmUp == 0:
 		return limit{}, errors.New("WarmUp requires warmUpPeriodSec")
-	case isWarming && l.cold <= 1:
+	case isWarming && l.coldFactor <= 1:
 		return limit{}, errors.New("warmUpColdFactor is 1: must be at least 2")
 	case isWarming && l.threshold == 0:
 		return limit{}, errors.New("WarmUp requires a threshold greater than 0")
-	case l.kind != kindThrottling && r.Queueing > 0:
+	case l.kind != kindThrottling && r.MaxQueueing > 0:
 		return limit{}, errors.New("maxQueueingTimeMs requires controlBehavior Throttling")
 	case !isWarming && (r.WarmUp > 0 || r.ColdFactor > 0):
 		return limit{}, errors.New("warmUpPeriodSec and warmUpColdFactor require tokenCalculateStrategy WarmUp")

@@ -25,53 +25,53 @@ func TestReadme(t *testing.T) {
 		t.Fatalf("%d examples, want 2", len(examples))
 	}
 	synctest.Test(t, func(t *testing.T) {
-		sample := behind(t, examples[0])
-		if got := sample.passed(3, "/test"); got != 1 {
+		sample := newTestFilter(t, examples[0])
+		if got := sample.sendSequential(3, "/test"); got != 1 {
 			t.Errorf("of 3 requests of a path %d passed, want 1", got)
 		}
-		x := filtertest.Get("/test")
-		if sample.send(x); x.Response.Status != 500 || textOf(t, x) != "blocked" {
+		x := filtertest.NewRequest("/test")
+		if sample.send(x); x.Response.Status != 500 || bodyOf(t, x) != "blocked" {
 			t.Errorf("one that is refused: %d", x.Response.Status)
 		}
 		began := time.Now()
-		if got := sample.passed(5, "/report"); got != 5 || time.Since(began) != 400*time.Millisecond {
+		if got := sample.sendSequential(5, "/report"); got != 5 || time.Since(began) != 400*time.Millisecond {
 			t.Errorf("of 5 that wait %d passed in %v, want 5 in 400ms", got, time.Since(began))
 		}
-		shop := behind(t, examples[1])
-		if got := shop.passed(300, "/org.example.Shop/find"); got != 100 {
+		shop := newTestFilter(t, examples[1])
+		if got := shop.sendSequential(300, "/org.example.Shop/find"); got != 100 {
 			t.Errorf("of 300 calls of a cold method %d passed, want 100", got)
 		}
-		if got := shop.held(60, "/org.example.Shop/buy"); got != 50 {
+		if got := shop.sendConcurrent(60, "/org.example.Shop/buy"); got != 50 {
 			t.Errorf("of 60 calls at once %d passed, want 50", got)
 		}
 	})
 }
 
-// rig is the filter in front of an application.
-type rig struct {
-	t      *testing.T
-	s      protocol.Service
-	counts *filtertest.Counts
-	hold   chan struct{} // nil: the application responds immediately
+// testFilter is the filter in front of an application.
+type testFilter struct {
+	t       *testing.T
+	s       protocol.Service
+	counts  *filtertest.Counts
+	unblock chan struct{} // nil: the application responds immediately
 }
 
-func behind(t *testing.T, s filtertest.Settings) *rig {
+func newTestFilter(t *testing.T, s filtertest.Settings) *testFilter {
 	t.Helper()
-	r := &rig{t: t}
+	r := &testFilter{t: t}
 	made, counts := filtertest.Build(t, Kind(), s)
 	r.s, r.counts = made(protocol.ServiceFunc(r.serve)), counts
 	return r
 }
 
-func (r *rig) serve(_ context.Context, x *protocol.Exchange) error {
-	if r.hold != nil {
-		<-r.hold
+func (r *testFilter) serve(_ context.Context, x *protocol.Exchange) error {
+	if r.unblock != nil {
+		<-r.unblock
 	}
 	x.LocalReply(200, "text/plain", "from the application")
 	return nil
 }
 
-func textOf(t *testing.T, x *protocol.Exchange) string {
+func bodyOf(t *testing.T, x *protocol.Exchange) string {
 	t.Helper()
 	text, err := io.ReadAll(x.Response.Body)
 	if err != nil {
@@ -81,7 +81,7 @@ func textOf(t *testing.T, x *protocol.Exchange) string {
 }
 
 // send sends x and reports whether it was admitted.
-func (r *rig) send(x *protocol.Exchange) bool {
+func (r *testFilter) send(x *protocol.Exchange) bool {
 	r.t.Helper()
 	if err := r.s.Serve(r.t.Context(), x); err != nil {
 		r.t.Error(err)
@@ -92,31 +92,31 @@ func (r *rig) send(x *protocol.Exchange) bool {
 	return x.Response.Status == 200
 }
 
-// passed sends n requests sequentially and returns how many were admitted.
-func (r *rig) passed(n int, path string) (passed int) {
+// sendSequential sends n requests sequentially and returns how many were admitted.
+func (r *testFilter) sendSequential(n int, path string) (passed int) {
 	r.t.Helper()
 	for range n {
-		if r.send(filtertest.Get(path)) {
+		if r.send(filtertest.NewRequest(path)) {
 			passed++
 		}
 	}
 	return passed
 }
 
-// held sends n concurrent requests and lets the application respond once all have been admitted or
+// sendConcurrent sends n concurrent requests and lets the application respond once all have been admitted or
 // rejected. It returns how many were admitted.
-func (r *rig) held(n int, path string) (passed int) {
+func (r *testFilter) sendConcurrent(n int, path string) (passed int) {
 	r.t.Helper()
-	r.hold = make(chan struct{})
+	r.unblock = make(chan struct{})
 	results := make(chan bool, n)
 	var callers sync.WaitGroup
 	for range n {
-		callers.Go(func() { results <- r.send(filtertest.Get(path)) })
+		callers.Go(func() { results <- r.send(filtertest.NewRequest(path)) })
 	}
 	synctest.Wait()
-	close(r.hold)
+	close(r.unblock)
 	callers.Wait()
-	r.hold = nil
+	r.unblock = nil
 	close(results)
 	for ok := range results {
 		if ok {
@@ -126,7 +126,7 @@ func (r *rig) held(n int, path string) (passed int) {
 	return passed
 }
 
-func TestWhatIsAResource(t *testing.T) {
+func TestResourceKeys(t *testing.T) {
 	settings := func(key, resource string) filtertest.Settings {
 		return filtertest.Settings(`{"global_switch": true, "limit_key_type": "` + key + `", "rules": [{"resource": "` + resource + `", "threshold": 1}]}`)
 	}
@@ -154,9 +154,9 @@ func TestWhatIsAResource(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				r := behind(t, test.settings)
+				r := newTestFilter(t, test.settings)
 				for i, s := range test.sent {
-					if got := r.passed(2, s.path); got != s.want {
+					if got := r.sendSequential(2, s.path); got != s.want {
 						t.Errorf("sender %d: of 2 for %s %d passed, want %d", i, s.path, got, s.want)
 					}
 				}
@@ -165,52 +165,52 @@ func TestWhatIsAResource(t *testing.T) {
 	}
 }
 
-// TestARefusalGivesBack verifies that a rejected request is not counted by the other rules.
-func TestARefusalGivesBack(t *testing.T) {
+// TestRejectionRefundsOtherRules verifies that a rejected request is not counted by the other rules.
+func TestRejectionRefundsOtherRules(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := behind(t, `{"global_switch": true, "rules": [
+		r := newTestFilter(t, `{"global_switch": true, "rules": [
 			{"resource": "/a", "threshold": 5}, {"resource": "/a", "grade": "concurrency", "threshold": 5}, {"resource": "^/[ab]", "regex": true, "threshold": 2}]}`)
-		if got := r.passed(2, "/b"); got != 2 {
+		if got := r.sendSequential(2, "/b"); got != 2 {
 			t.Fatalf("%d passed, want 2", got)
 		}
-		if got := r.passed(20, "/a"); got != 0 {
+		if got := r.sendSequential(20, "/a"); got != 0 {
 			t.Fatalf("%d passed, want none", got)
 		}
-		rules := *r.s.(*controlled).rules
-		if n := rules[1].under.Load(); n != 0 {
+		rules := *r.s.(*limitedService).rules
+		if n := rules[1].inFlight.Load(); n != 0 {
 			t.Errorf("%d are under way", n)
 		}
-		if got, _ := let(rules[0], 20, time.Since(r.s.(*controlled).start), time.Since(r.s.(*controlled).start)); got != 5 {
+		if got, _ := takeEvenly(rules[0], 20, time.Since(r.s.(*limitedService).start), time.Since(r.s.(*limitedService).start)); got != 5 {
 			t.Errorf("the first rule has room for %d, want 5", got)
 		}
 	})
 }
 
-func TestWhatIsUnderWayEnds(t *testing.T) {
+func TestConcurrencyIsReleased(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := behind(t, `{"global_switch": true, "rules": [{"resource": "/a", "grade": 0, "count": 3}]}`)
+		r := newTestFilter(t, `{"global_switch": true, "rules": [{"resource": "/a", "grade": 0, "count": 3}]}`)
 		for range 3 {
-			if got := r.held(10, "/a"); got != 3 {
+			if got := r.sendConcurrent(10, "/a"); got != 3 {
 				t.Errorf("of 10 at once %d passed, want 3", got)
 			}
 		}
-		if got := r.passed(10, "/a"); got != 10 {
+		if got := r.sendSequential(10, "/a"); got != 10 {
 			t.Errorf("of 10 one after the other %d passed", got)
 		}
 	})
 }
 
-const oneByOneSettings = `{"global_switch": true, "rules": [{"resource": "/a", "threshold": 10, "controlBehavior": "throttling", "maxQueueingTimeMs": 1000}]}`
+const throttlingSettings = `{"global_switch": true, "rules": [{"resource": "/a", "threshold": 10, "controlBehavior": "throttling", "maxQueueingTimeMs": 1000}]}`
 
-func TestRequestsWaitForTheirTurn(t *testing.T) {
+func TestThrottling(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := behind(t, oneByOneSettings)
+		r := newTestFilter(t, throttlingSettings)
 		began := time.Now()
 		results := make(chan time.Duration, 20)
 		var callers sync.WaitGroup
 		for range 20 {
 			callers.Go(func() {
-				if r.send(filtertest.Get("/a")) {
+				if r.send(filtertest.NewRequest("/a")) {
 					results <- time.Since(began)
 				}
 			})
@@ -229,21 +229,21 @@ func TestRequestsWaitForTheirTurn(t *testing.T) {
 				t.Errorf("request %d went on after %v, want %v", i, at, want)
 			}
 		}
-		if p, q, b, e := r.counts.Value(passed()), r.counts.Value(queued()), r.counts.Value(blocked()), r.counts.Value(refused()); p != 11 || q != 10 || b != 9 || e != 9 {
+		if p, q, b, e := r.counts.Value(passedMetric()), r.counts.Value(queuedMetric()), r.counts.Value(blockedMetric()), r.counts.Value(rejectedMetric()); p != 11 || q != 10 || b != 9 || e != 9 {
 			t.Errorf("counted %v passed, %v queued, %v blocked, %v refused; want 11, 10, 9, 9", p, q, b, e)
 		}
 	})
 }
 
-func TestNobodyWaitsLongerThanHisCaller(t *testing.T) {
+func TestWaitIsBoundedByDeadline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := behind(t, oneByOneSettings)
-		r.send(filtertest.Get("/a"))
+		r := newTestFilter(t, throttlingSettings)
+		r.send(filtertest.NewRequest("/a"))
 		for _, test := range []struct {
 			patience time.Duration
 			want     bool
 		}{{50 * time.Millisecond, false}, {5 * time.Second, true}} {
-			x, began := filtertest.Get("/a"), time.Now()
+			x, began := filtertest.NewRequest("/a"), time.Now()
 			x.Deadline = began.Add(test.patience)
 			if got := r.send(x); got != test.want || !got && time.Since(began) != 0 {
 				t.Errorf("a caller that waits %v: %t after %v, want %t", test.patience, got, time.Since(began), test.want)
@@ -252,14 +252,14 @@ func TestNobodyWaitsLongerThanHisCaller(t *testing.T) {
 	})
 }
 
-// TestWhoDoesNotWaitTakesNoTurn verifies that requests with a short deadline do not take turns that
+// TestShortDeadlineTakesNoTurn verifies that requests with a short deadline do not take turns that
 // they cannot use.
-func TestWhoDoesNotWaitTakesNoTurn(t *testing.T) {
+func TestShortDeadlineTakesNoTurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := behind(t, oneByOneSettings)
+		r := newTestFilter(t, throttlingSettings)
 		passed := 0
 		for range 500 { // for 5s, ten per turn
-			x := filtertest.Get("/a")
+			x := filtertest.NewRequest("/a")
 			x.Deadline = time.Now().Add(20 * time.Millisecond)
 			if r.send(x) {
 				passed++
@@ -272,34 +272,34 @@ func TestWhoDoesNotWaitTakesNoTurn(t *testing.T) {
 	})
 }
 
-// leaving is a client that disconnects after a time.
-type leaving struct{ after time.Duration }
+// disconnectingClient is a client that disconnects after a time.
+type disconnectingClient struct{ after time.Duration }
 
 // SendInterim implements protocol.Downstream.
-func (leaving) SendInterim(int, *protocol.Header) error { return nil }
+func (disconnectingClient) SendInterim(int, *protocol.Header) error { return nil }
 
 // OnDisconnect implements protocol.Downstream.
-func (l leaving) OnDisconnect(gone func()) (stop func()) {
+func (l disconnectingClient) OnDisconnect(gone func()) (stop func()) {
 	timer := time.AfterFunc(l.after, gone)
 	return func() { timer.Stop() }
 }
 
-func TestWhoLeavesWaitsNoMore(t *testing.T) {
+func TestDisconnectEndsWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := behind(t, oneByOneSettings)
+		r := newTestFilter(t, throttlingSettings)
 		for range 6 {
-			go r.send(filtertest.Get("/a"))
+			go r.send(filtertest.NewRequest("/a"))
 		}
 		synctest.Wait()
-		x, began := filtertest.Get("/a"), time.Now()
-		x.Caller = leaving{50 * time.Millisecond}
+		x, began := filtertest.NewRequest("/a"), time.Now()
+		x.Downstream = disconnectingClient{50 * time.Millisecond}
 		err := r.s.Serve(t.Context(), x)
 		if got := protocol.ReasonOf(err); got != protocol.ReasonDownstreamDisconnect || time.Since(began) != 50*time.Millisecond {
 			t.Errorf("Serve = %v after %v, want %v after 50ms", err, time.Since(began), protocol.ReasonDownstreamDisconnect)
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 		defer cancel()
-		err = r.s.Serve(ctx, filtertest.Get("/a"))
+		err = r.s.Serve(ctx, filtertest.NewRequest("/a"))
 		if got := protocol.ReasonOf(err); got != protocol.Draining {
 			t.Errorf("Serve = %v, want %v", err, protocol.Draining)
 		}
@@ -309,25 +309,25 @@ func TestWhoLeavesWaitsNoMore(t *testing.T) {
 
 func TestMonitorOnlyCounts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := behind(t, `{"global_switch": true, "monitor": true, "rules": [{"resource": "/a", "threshold": 10, "controlBehavior": 1, "maxQueueingTimeMs": 500},
+		r := newTestFilter(t, `{"global_switch": true, "monitor": true, "rules": [{"resource": "/a", "threshold": 10, "controlBehavior": 1, "maxQueueingTimeMs": 500},
 			{"resource": "/b", "grade": 0, "threshold": 1}]}`)
 		began := time.Now()
-		if got := r.passed(20, "/a"); got != 20 || time.Since(began) != 0 {
+		if got := r.sendSequential(20, "/a"); got != 20 || time.Since(began) != 0 {
 			t.Errorf("%d of 20 passed after %v, want all at once", got, time.Since(began))
 		}
-		if got := r.held(3, "/b"); got != 3 {
+		if got := r.sendConcurrent(3, "/b"); got != 3 {
 			t.Errorf("%d of 3 passed, want all", got)
 		}
-		if p, q, b, e := r.counts.Value(passed()), r.counts.Value(queued()), r.counts.Value(blocked()), r.counts.Value(refused()); p != 7 || q != 5 || b != 16 || e != 0 {
+		if p, q, b, e := r.counts.Value(passedMetric()), r.counts.Value(queuedMetric()), r.counts.Value(blockedMetric()), r.counts.Value(rejectedMetric()); p != 7 || q != 5 || b != 16 || e != 0 {
 			t.Errorf("counted %v passed, %v queued, %v blocked, %v refused; want 7, 5, 16, 0", p, q, b, e)
 		}
-		if n := (*r.s.(*controlled).rules)[1].under.Load(); n != 0 {
+		if n := (*r.s.(*limitedService).rules)[1].inFlight.Load(); n != 0 {
 			t.Errorf("%d are under way in the end", n)
 		}
 	})
 }
 
-func TestRefusalsSayWhatIsConfigured(t *testing.T) {
+func TestRejectionResponse(t *testing.T) {
 	for settings, want := range map[string]struct {
 		status int
 		body   string
@@ -336,13 +336,13 @@ func TestRefusalsSayWhatIsConfigured(t *testing.T) {
 		`{"status": 0, "body": ""}`:        {509, ""},
 		`{"status": 429, "body": "later"}`: {429, "later"},
 	} {
-		r := behind(t, filtertest.Settings(`{"global_switch": true, "action": `+settings+`, "rules": [{"resource": "/a", "threshold": 0}]}`))
-		x := filtertest.Get("/a")
+		r := newTestFilter(t, filtertest.Settings(`{"global_switch": true, "action": `+settings+`, "rules": [{"resource": "/a", "threshold": 0}]}`))
+		x := filtertest.NewRequest("/a")
 		x.Request.Header.Add("secret", "token")
 		r.send(x)
 		got := ""
 		if x.Response.Body != nil {
-			got = textOf(t, x)
+			got = bodyOf(t, x)
 		}
 		if x.Response.Status != want.status || got != want.body || x.Response.Header.Get("secret") != "" || x.Record.Detail == "" {
 			t.Errorf("%s: %d %q, %q; want %d %q", settings, x.Response.Status, got, x.Record.Detail, want.status, want.body)
@@ -350,20 +350,20 @@ func TestRefusalsSayWhatIsConfigured(t *testing.T) {
 	}
 }
 
-func TestRulesOutliveAReload(t *testing.T) {
+func TestRulesSurviveReload(t *testing.T) {
 	kind := Kind()
-	build := func(s filtertest.Settings, place string) *rig {
+	build := func(s filtertest.Settings, place string) *testFilter {
 		made, err := kind.New(filtertest.Decode(t, kind, s), filter.Env{Metrics: metrics.New(metrics.Options{}), Key: place})
 		if err != nil {
 			t.Fatal(err)
 		}
-		r := &rig{t: t}
+		r := &testFilter{t: t}
 		r.s = made(protocol.ServiceFunc(r.serve))
 		return r
 	}
 	const settings = `{"global_switch": true, "rules": [{"resource": "/a", "threshold": 2, "statIntervalInMs": 600000}]}`
 	before := build(settings, "a")
-	if got := before.passed(3, "/a"); got != 2 {
+	if got := before.sendSequential(3, "/a"); got != 2 {
 		t.Fatalf("%d of 3 passed, want 2", got)
 	}
 	for _, test := range []struct {
@@ -376,7 +376,7 @@ func TestRulesOutliveAReload(t *testing.T) {
 		{"at another place", settings, "b", 2},
 		{"with another threshold", `{"global_switch": true, "rules": [{"resource": "/a", "threshold": 3, "statIntervalInMs": 600000}]}`, "a", 3},
 	} {
-		if got := build(test.settings, test.place).passed(5, "/a"); got != test.want {
+		if got := build(test.settings, test.place).sendSequential(5, "/a"); got != test.want {
 			t.Errorf("%s: %d of 5 passed, want %d", test.name, got, test.want)
 		}
 	}
@@ -421,32 +421,32 @@ func TestBadSettingsAreRefused(t *testing.T) {
 	}
 }
 
-func passing(t testing.TB) protocol.Service {
+func passingService(t testing.TB) protocol.Service {
 	made, _ := filtertest.Build(t, Kind(), `{"global_switch": true, "rules": [
 		{"resource": "/items", "threshold": 1e15}, {"resource": "/items", "grade": 0, "threshold": 1000}]}`)
 	return made(protocol.ServiceFunc(func(context.Context, *protocol.Exchange) error { return nil }))
 }
 
 func TestPassingAllocatesNothing(t *testing.T) {
-	filtertest.CheckNoAllocs(t, passing(t), filtertest.Get("/items?a=b"))
-	filtertest.CheckNoAllocs(t, passing(t), filtertest.Get("/other"))
+	filtertest.CheckNoAllocs(t, passingService(t), filtertest.NewRequest("/items?a=b"))
+	filtertest.CheckNoAllocs(t, passingService(t), filtertest.NewRequest("/other"))
 }
 
-func refusing(t testing.TB) protocol.Service {
+func rejectingService(t testing.TB) protocol.Service {
 	made, _ := filtertest.Build(t, Kind(), `{"global_switch": true, "rules": [{"resource": "/items", "threshold": 0}]}`)
 	return made(protocol.ServiceFunc(func(context.Context, *protocol.Exchange) error { return nil }))
 }
 
-func TestRefusingAllocatesNothing(t *testing.T) {
-	x := filtertest.Get("/items")
-	filtertest.CheckNoAllocs(t, refusing(t), x)
+func TestRejectingAllocatesNothing(t *testing.T) {
+	x := filtertest.NewRequest("/items")
+	filtertest.CheckNoAllocs(t, rejectingService(t), x)
 	if x.Record.Reason != protocol.RateLimited {
 		t.Errorf("the reason is %v", x.Record.Reason)
 	}
 }
 
 func BenchmarkServe(b *testing.B) {
-	b.Run("two rules", func(b *testing.B) { filtertest.Bench(b, passing(b), filtertest.Get("/items?a=b")) })
-	b.Run("refused", func(b *testing.B) { filtertest.Bench(b, refusing(b), filtertest.Get("/items")) })
-	b.Run("no rule", func(b *testing.B) { filtertest.Bench(b, passing(b), filtertest.Get("/other")) })
+	b.Run("two rules", func(b *testing.B) { filtertest.Bench(b, passingService(b), filtertest.NewRequest("/items?a=b")) })
+	b.Run("refused", func(b *testing.B) { filtertest.Bench(b, rejectingService(b), filtertest.NewRequest("/items")) })
+	b.Run("no rule", func(b *testing.B) { filtertest.Bench(b, passingService(b), filtertest.NewRequest("/other")) })
 }

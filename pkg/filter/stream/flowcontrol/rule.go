@@ -18,32 +18,32 @@ const (
 
 // limit is a compiled Rule. It is immutable.
 type limit struct {
-	kind      kind
-	threshold float64
-	interval  time.Duration
-	queueing  time.Duration // maximum wait of a request; kindThrottling only
-	warmUp    time.Duration // 0: the threshold is constant
-	cold      float64       // after a rest, the threshold is divided by cold
+	kind        kind
+	threshold   float64
+	interval    time.Duration
+	maxQueueing time.Duration // maximum wait of a request; kindThrottling only
+	warmUp      time.Duration // 0: the threshold is constant
+	coldFactor  float64       // after a rest, the threshold is divided by cold
 }
 
-// shortest is the minimum interval.
-const shortest = pieces * time.Millisecond
+// minInterval is the minimum interval.
+const minInterval = bucketCount * time.Millisecond
 
 // rule is a limit with its state. Times are relative to a start that the caller chooses, and do not
 // go back. It is safe for concurrent use.
 type rule struct {
-	limit  limit
-	window window
-	turns  pacer
-	under  atomic.Int64
-	warmth warmUpState // used if limit.warmUp is not 0
+	limit    limit
+	window   window
+	pacer    pacer
+	inFlight atomic.Int64
+	warmUp   warmUpState // used if limit.warmUp is not 0
 }
 
 func newRule(l limit) *rule {
 	r := &rule{limit: l}
-	r.turns.last.Store(math.MinInt64 / 2)
+	r.pacer.last.Store(math.MinInt64 / 2)
 	if l.warmUp > 0 {
-		r.warmth.begin(&l)
+		r.warmUp.initialize(&l)
 	}
 	return r
 }
@@ -53,63 +53,63 @@ func newRule(l limit) *rule {
 func (r *rule) take(now, patience time.Duration) (wait time.Duration, ok bool) {
 	threshold := r.limit.threshold
 	if r.limit.warmUp > 0 {
-		threshold = r.warmth.threshold(&r.limit, now)
+		threshold = r.warmUp.threshold(&r.limit, now)
 	}
 	switch r.limit.kind {
 	case kindQPS:
 		ok = r.window.take(now, r.limit.interval, threshold)
 	case kindThrottling:
-		wait, ok = r.turns.take(now, r.limit.interval, threshold, min(r.limit.queueing, patience))
+		wait, ok = r.pacer.take(now, r.limit.interval, threshold, min(r.limit.maxQueueing, patience))
 	case kindConcurrency:
-		if ok = r.under.Add(1) <= int64(threshold); !ok {
-			r.under.Add(-1)
+		if ok = r.inFlight.Add(1) <= int64(threshold); !ok {
+			r.inFlight.Add(-1)
 		}
 	}
 	if ok && r.limit.warmUp > 0 {
-		r.warmth.passed.Add(1)
+		r.warmUp.passed.Add(1)
 	}
 	return wait, ok
 }
 
-// giveBack undoes a take at now, because another rule rejected the request. It does not undo a turn
+// refund undoes a take at now, because another rule rejected the request. It does not undo a turn
 // of kindThrottling.
-func (r *rule) giveBack(now time.Duration) {
+func (r *rule) refund(now time.Duration) {
 	switch r.limit.kind {
 	case kindQPS:
-		r.window.giveBack(now, r.limit.interval)
+		r.window.refund(now, r.limit.interval)
 	case kindThrottling:
 	case kindConcurrency:
-		r.leave()
+		r.release()
 	}
 	if r.limit.warmUp > 0 {
-		r.warmth.passed.Add(-1)
+		r.warmUp.passed.Add(-1)
 	}
 }
 
-// leave ends a request in flight.
-func (r *rule) leave() { r.under.Add(-1) }
+// release ends a request in flight.
+func (r *rule) release() { r.inFlight.Add(-1) }
 
-// pieces is the number of buckets of an interval.
-const pieces = 10
+// bucketCount is the number of buckets of an interval.
+const bucketCount = 10
 
 // window counts the requests admitted in the current time slot, which is a tenth of the interval,
 // and in the nine slots before it. Each bucket holds the number of its time slot in the upper 32
 // bits and a count in the lower 32. The zero window is empty.
 type window struct {
-	pieces [pieces]atomic.Uint64
+	buckets [bucketCount]atomic.Uint64
 }
 
-// at returns the bucket for now, and the number of its time slot. Numbers begin at 1.
-func (w *window) at(now, interval time.Duration) (piece *atomic.Uint64, number uint32) {
-	number = uint32(int64(now)/int64(interval/pieces)) + 1
-	return &w.pieces[number%pieces], number
+// bucketAt returns the bucket for now, and the number of its time slot. Numbers begin at 1.
+func (w *window) bucketAt(now, interval time.Duration) (piece *atomic.Uint64, number uint32) {
+	number = uint32(int64(now)/int64(interval/bucketCount)) + 1
+	return &w.buckets[number%bucketCount], number
 }
 
 // take counts a request if fewer than threshold are counted. It is exact for concurrent calls in
 // one time slot. A call that still counts in a slot that has just ended may exceed the threshold by
 // one.
 func (w *window) take(now, interval time.Duration, threshold float64) bool {
-	piece, number := w.at(now, interval)
+	piece, number := w.bucketAt(now, interval)
 	for {
 		was := piece.Load()
 		count := uint32(was)
@@ -117,9 +117,9 @@ func (w *window) take(now, interval time.Duration, threshold float64) bool {
 			count = 0
 		}
 		sum := count
-		for i := range w.pieces {
-			if p := &w.pieces[i]; p != piece {
-				if v := p.Load(); number-uint32(v>>32) < pieces && v>>32 != 0 {
+		for i := range w.buckets {
+			if p := &w.buckets[i]; p != piece {
+				if v := p.Load(); number-uint32(v>>32) < bucketCount && v>>32 != 0 {
 					sum += uint32(v)
 				}
 			}
@@ -133,9 +133,9 @@ func (w *window) take(now, interval time.Duration, threshold float64) bool {
 	}
 }
 
-// giveBack removes one request from the bucket for now.
-func (w *window) giveBack(now, interval time.Duration) {
-	piece, number := w.at(now, interval)
+// refund removes one request from the bucket for now.
+func (w *window) refund(now, interval time.Duration) {
+	piece, number := w.bucketAt(now, interval)
 	for {
 		was := piece.Load()
 		if uint32(was>>32) != number || uint32(was) == 0 {
@@ -183,59 +183,59 @@ func (t *pacer) take(now, interval time.Duration, threshold float64, most time.D
 // bucket reaches the low mark after warmUp. The update runs once per interval, because in a shorter
 // time a window may admit no request.
 type warmUpState struct {
-	now    atomic.Uint64 // bits of a float64: the current threshold
-	next   atomic.Int64  // ns; time of the next update
-	passed atomic.Int64  // requests admitted since the last update
+	current    atomic.Uint64 // bits of a float64: the current threshold
+	nextUpdate atomic.Int64  // ns; time of the next update
+	passed     atomic.Int64  // requests admitted since the last update
 
-	mu    sync.Mutex // guards the fields below
-	at    time.Duration
-	store float64
+	mu         sync.Mutex // guards the fields below
+	lastUpdate time.Duration
+	tokens     float64
 }
 
 // marks returns the bucket's low mark and its capacity.
 func (l *limit) marks() (low, full float64) {
 	all := l.threshold * float64(l.warmUp) / float64(l.interval) // requests that the full threshold admits in warmUp
-	low = all / (l.cold - 1)
-	return low, low + 2*all/(1+l.cold)
+	low = all / (l.coldFactor - 1)
+	return low, low + 2*all/(1+l.coldFactor)
 }
 
-func (w *warmUpState) begin(l *limit) {
+func (w *warmUpState) initialize(l *limit) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	_, w.store = l.marks()
-	w.set(l)
+	_, w.tokens = l.marks()
+	w.setThreshold(l)
 }
 
-// set computes the threshold from the level. w.mu is held.
-func (w *warmUpState) set(l *limit) {
+// setThreshold computes the threshold from the level. w.mu is held.
+func (w *warmUpState) setThreshold(l *limit) {
 	low, full := l.marks()
-	cold := max(w.store-low, 0) / (full - low) // 0 to 1
-	threshold := l.threshold / (1 + cold*(l.cold-1))
-	w.now.Store(math.Float64bits(max(threshold, min(1, l.threshold)))) // a threshold below one would admit nothing and never warm up
+	cold := max(w.tokens-low, 0) / (full - low) // 0 to 1
+	threshold := l.threshold / (1 + cold*(l.coldFactor-1))
+	w.current.Store(math.Float64bits(max(threshold, min(1, l.threshold)))) // a threshold below one would admit nothing and never warm up
 }
 
 // threshold returns the current threshold.
 func (w *warmUpState) threshold(l *limit, now time.Duration) float64 {
-	if int64(now) >= w.next.Load() && w.mu.TryLock() {
-		w.turn(l, now)
+	if int64(now) >= w.nextUpdate.Load() && w.mu.TryLock() {
+		w.update(l, now)
 		w.mu.Unlock()
 	}
-	return math.Float64frombits(w.now.Load())
+	return math.Float64frombits(w.current.Load())
 }
 
-// turn updates the level and the threshold. w.mu is held.
-func (w *warmUpState) turn(l *limit, now time.Duration) {
-	if int64(now) < w.next.Load() {
+// update updates the level and the threshold. w.mu is held.
+func (w *warmUpState) update(l *limit, now time.Duration) {
+	if int64(now) < w.nextUpdate.Load() {
 		return // another goroutine has just updated it
 	}
 	low, full := l.marks()
 	passed := float64(w.passed.Swap(0))
-	whole := l.threshold * float64(now-w.at) / float64(l.interval) // requests that the full threshold would have admitted
-	if w.store < low || passed < whole/l.cold/2 {
-		w.store += whole
+	whole := l.threshold * float64(now-w.lastUpdate) / float64(l.interval) // requests that the full threshold would have admitted
+	if w.tokens < low || passed < whole/l.coldFactor/2 {
+		w.tokens += whole
 	}
-	w.store = min(max(w.store-passed, 0), full)
-	w.at = now
-	w.next.Store(int64(now + l.interval))
-	w.set(l)
+	w.tokens = min(max(w.tokens-passed, 0), full)
+	w.lastUpdate = now
+	w.nextUpdate.Store(int64(now + l.interval))
+	w.setThreshold(l)
 }

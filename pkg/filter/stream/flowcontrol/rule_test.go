@@ -10,9 +10,9 @@ import (
 
 const second = time.Second
 
-// let sends n requests to a rule, evenly spaced between two times. It returns how many were
+// takeEvenly sends n requests to a rule, evenly spaced between two times. It returns how many were
 // admitted, and the longest wait.
-func let(r *rule, n int, from, to time.Duration) (passed int, longest time.Duration) {
+func takeEvenly(r *rule, n int, from, to time.Duration) (passed int, longest time.Duration) {
 	for i := range n {
 		wait, ok := r.take(from+(to-from)*time.Duration(i)/time.Duration(n), math.MaxInt64)
 		if ok {
@@ -39,7 +39,7 @@ func TestAWindowSlides(t *testing.T) {
 		{"what the first piece has forgotten", 30, 3 * second, 3 * second, 1},
 		{"after a rest as many as at first", 30, time.Hour, time.Hour, 10},
 	} {
-		if got, _ := let(r, step.n, step.from, step.to); got != step.want {
+		if got, _ := takeEvenly(r, step.n, step.from, step.to); got != step.want {
 			t.Errorf("%s: %d were let through, want %d", step.name, got, step.want)
 		}
 	}
@@ -60,11 +60,11 @@ func TestNoIntervalHasMoreThanTheThreshold(t *testing.T) {
 		}
 		first := 0
 		for i, at := range passed {
-			for passed[first] <= at-l.interval*(pieces-1)/pieces {
+			for passed[first] <= at-l.interval*(bucketCount-1)/bucketCount {
 				first++
 			}
 			if n := i - first + 1; float64(n) > l.threshold {
-				t.Fatalf("%d of %v were let through within %v before %v", n, l.threshold, l.interval*(pieces-1)/pieces, at)
+				t.Fatalf("%d of %v were let through within %v before %v", n, l.threshold, l.interval*(bucketCount-1)/bucketCount, at)
 			}
 		}
 		if want := 0.8 * l.threshold * float64(10*second/l.interval); float64(len(passed)) < want {
@@ -73,24 +73,24 @@ func TestNoIntervalHasMoreThanTheThreshold(t *testing.T) {
 	}
 }
 
-func TestFractionsAndNothing(t *testing.T) {
+func TestFractionalAndZeroThresholds(t *testing.T) {
 	for threshold, want := range map[float64]int{0: 0, 0.5: 0, 1: 1, 1.9: 1, 2: 2} {
-		if got, _ := let(newRule(limit{threshold: threshold, interval: second}), 10, 0, 0); got != want {
+		if got, _ := takeEvenly(newRule(limit{threshold: threshold, interval: second}), 10, 0, 0); got != want {
 			t.Errorf("a threshold of %v lets %d through, want %d", threshold, got, want)
 		}
-		if got, _ := let(newRule(limit{kind: kindConcurrency, threshold: threshold, interval: second}), 10, 0, 0); got != want {
+		if got, _ := takeEvenly(newRule(limit{kind: kindConcurrency, threshold: threshold, interval: second}), 10, 0, 0); got != want {
 			t.Errorf("a threshold of %v has %d at once, want %d", threshold, got, want)
 		}
 	}
 	for _, threshold := range []float64{0, 1e-300} {
-		if got, _ := let(newRule(limit{kind: kindThrottling, threshold: threshold, interval: second, queueing: time.Minute}), 10, 0, 0); got != 0 {
+		if got, _ := takeEvenly(newRule(limit{kind: kindThrottling, threshold: threshold, interval: second, maxQueueing: time.Minute}), 10, 0, 0); got != 0 {
 			t.Errorf("a threshold of %v gives %d turns, want none", threshold, got)
 		}
 	}
 }
 
-func TestTurnsAreApart(t *testing.T) {
-	r := newRule(limit{kind: kindThrottling, threshold: 10, interval: second, queueing: 350 * time.Millisecond})
+func TestPacerSpacing(t *testing.T) {
+	r := newRule(limit{kind: kindThrottling, threshold: 10, interval: second, maxQueueing: 350 * time.Millisecond})
 	for i, want := range []int64{0, 100, 200, 300, -1, -1} { // in ms
 		wait, ok := r.take(0, math.MaxInt64)
 		if ok != (want >= 0) || ok && wait.Milliseconds() != want {
@@ -107,18 +107,18 @@ func TestTurnsAreApart(t *testing.T) {
 		t.Errorf("behind that one: %v; want 100ms: turns that nobody took are no burst", wait)
 	}
 	r = newRule(limit{kind: kindThrottling, threshold: 10, interval: second})
-	if got, _ := let(r, 1000, 0, 10*second); got != 100 {
+	if got, _ := takeEvenly(r, 1000, 0, 10*second); got != 100 {
 		t.Errorf("without a queue %d of 1000 were let through in 10s, want 100", got)
 	}
 }
 
-func TestAThresholdWarmsUp(t *testing.T) {
+func TestWarmUp(t *testing.T) {
 	for _, kind := range []kind{kindQPS, kindThrottling} {
-		r := newRule(limit{kind: kind, threshold: 90, interval: second, warmUp: 10 * second, cold: 3})
+		r := newRule(limit{kind: kind, threshold: 90, interval: second, warmUp: 10 * second, coldFactor: 3})
 		now := 100 * second
 		saturate := func(seconds int) (each []int) {
 			for range seconds {
-				n, _ := let(r, 1000, now, now+second)
+				n, _ := takeEvenly(r, 1000, now, now+second)
 				each = append(each, n)
 				now += second
 			}
@@ -141,44 +141,44 @@ func TestAThresholdWarmsUp(t *testing.T) {
 			}
 		}
 		for range 20 { // two thirds of the threshold are used
-			let(r, 60, now, now+second)
+			takeEvenly(r, 60, now, now+second)
 			now += second
 		}
 		within("used by two thirds it stays warm", saturate(1)[0], 80, 92)
 		now += time.Minute
 		within("after a rest", saturate(1)[0], 27, 33)
 	}
-	r := newRule(limit{threshold: 1, interval: second, warmUp: 10 * second, cold: 3})
-	if got, _ := let(r, 1000, 0, 10*second); got < 8 {
+	r := newRule(limit{threshold: 1, interval: second, warmUp: 10 * second, coldFactor: 3})
+	if got, _ := takeEvenly(r, 1000, 0, 10*second); got < 8 {
 		t.Errorf("a threshold of one lets %d through in 10s, want 10 or nearly", got)
 	}
 }
 
-func TestWhatIsGivenBackIsThere(t *testing.T) {
+func TestRefund(t *testing.T) {
 	for _, kind := range []kind{kindQPS, kindConcurrency} {
 		r := newRule(limit{kind: kind, threshold: 3, interval: second})
-		let(r, 3, 0, 0)
-		r.giveBack(0)
-		if got, _ := let(r, 3, 0, 0); got != 1 {
+		takeEvenly(r, 3, 0, 0)
+		r.refund(0)
+		if got, _ := takeEvenly(r, 3, 0, 0); got != 1 {
 			t.Errorf("kind %d: of one that was given back %d were let through", kind, got)
 		}
 	}
 	r := newRule(limit{threshold: 3, interval: second})
-	r.giveBack(0) // nothing was taken at that time
-	if got, _ := let(r, 9, 0, 0); got != 3 {
+	r.refund(0) // nothing was taken at that time
+	if got, _ := takeEvenly(r, 9, 0, 0); got != 3 {
 		t.Errorf("more was given back than was taken: %d were let through", got)
 	}
 }
 
-// TestRulesAreExactForMany verifies that rules are exact for concurrent requests.
-func TestRulesAreExactForMany(t *testing.T) {
+// TestRulesAreExactConcurrently verifies that rules are exact for concurrent requests.
+func TestRulesAreExactConcurrently(t *testing.T) {
 	for _, kind := range []kind{kindQPS, kindThrottling, kindConcurrency} {
-		r := newRule(limit{kind: kind, threshold: 1000, interval: second, queueing: second - 1})
+		r := newRule(limit{kind: kind, threshold: 1000, interval: second, maxQueueing: second - 1})
 		var wait sync.WaitGroup
 		passed := make(chan int, 8)
 		for range 8 {
 			wait.Go(func() {
-				n, _ := let(r, 500, second, second)
+				n, _ := takeEvenly(r, 500, second, second)
 				passed <- n
 			})
 		}
@@ -194,23 +194,23 @@ func TestRulesAreExactForMany(t *testing.T) {
 	}
 }
 
-func FuzzARuleIsNeverBroken(f *testing.F) {
+func FuzzRule(f *testing.F) {
 	f.Add(uint8(0), 10.0, int64(second), int64(0), int64(1e6), int64(5))
 	f.Add(uint8(1), 0.3, int64(second), int64(second), int64(0), int64(1<<62))
-	f.Add(uint8(2), math.MaxFloat64, int64(shortest), int64(0), int64(1), int64(1))
+	f.Add(uint8(2), math.MaxFloat64, int64(minInterval), int64(0), int64(1), int64(1))
 	f.Fuzz(func(t *testing.T, of uint8, threshold float64, interval, queueing, start, step int64) {
-		if !(threshold >= 0) || interval < int64(shortest) || interval > int64(time.Hour) || queueing < 0 || queueing > int64(time.Hour) || start < 0 || step < 0 {
+		if !(threshold >= 0) || interval < int64(minInterval) || interval > int64(time.Hour) || queueing < 0 || queueing > int64(time.Hour) || start < 0 || step < 0 {
 			return
 		}
-		l := limit{kind: kind(of % 3), threshold: threshold, interval: time.Duration(interval), queueing: time.Duration(queueing)}
+		l := limit{kind: kind(of % 3), threshold: threshold, interval: time.Duration(interval), maxQueueing: time.Duration(queueing)}
 		if of > 100 {
-			l.warmUp, l.cold = time.Minute, 2
+			l.warmUp, l.coldFactor = time.Minute, 2
 		}
 		r := newRule(l)
 		now := time.Duration(start)
 		for range 50 {
 			wait, _ := r.take(now, math.MaxInt64)
-			if wait < 0 || wait > l.queueing {
+			if wait < 0 || wait > l.maxQueueing {
 				t.Fatalf("%+v: a wait of %v", l, wait)
 			}
 			if now > math.MaxInt64/4 {

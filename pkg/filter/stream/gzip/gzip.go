@@ -22,26 +22,26 @@ func Kind() filter.StreamFilterFactory {
 		Stage:   filter.AfterRoute,
 		Config:  func() any { return new(Config) },
 		New:     build,
-		Metrics: []metrics.Metric{answers(), before(), after()},
+		Metrics: []metrics.Metric{responsesMetric(), uncompressedBytesMetric(), compressedBytesMetric()},
 	}
 }
 
-func answers() metrics.Metric {
+func responsesMetric() metrics.Metric {
 	return metrics.Metric{Name: "weft_filter_gzip_answers_total", Help: "Responses that the gzip filter compressed.", Kind: metrics.KindCounter}
 }
 
-func before() metrics.Metric {
+func uncompressedBytesMetric() metrics.Metric {
 	return metrics.Metric{Name: "weft_filter_gzip_before_bytes_total", Help: "Body bytes of the compressed responses, before compression.", Kind: metrics.KindCounter}
 }
 
-func after() metrics.Metric {
+func compressedBytesMetric() metrics.Metric {
 	return metrics.Metric{Name: "weft_filter_gzip_after_bytes_total", Help: "Body bytes of the compressed responses, after compression.", Kind: metrics.KindCounter}
 }
 
 func build(cfg any, env filter.Env) (filter.Filter, error) {
 	c := cfg.(*Config) //nolint:forcetypeassert // what Config returned
-	encoders, err := coding.NewEncoders(coding.Gzip, c.Level, coding.Counters{
-		Responses: env.Metrics.Counter(answers()), Before: env.Metrics.Counter(before()), After: env.Metrics.Counter(after()),
+	encoders, err := coding.NewEncoderPool(coding.Gzip, c.Level, coding.Counters{
+		Responses: env.Metrics.Counter(responsesMetric()), UncompressedBytes: env.Metrics.Counter(uncompressedBytesMetric()), CompressedBytes: env.Metrics.Counter(compressedBytesMetric()),
 	})
 	if err != nil {
 		return nil, err

@@ -14,9 +14,9 @@ import (
 
 var update = flag.Bool("update", false, "write the tables of README.md")
 
-// answered sends a request that accepts gzip through the filter. The application responds with size
+// compressedResponse sends a request that accepts gzip through the filter. The application responds with size
 // bytes of contentType.
-func answered(t *testing.T, s filtertest.Settings, contentType string, size int) (encoding string, content io.Reader, counts *filtertest.Counts) {
+func compressedResponse(t *testing.T, s filtertest.Settings, contentType string, size int) (encoding string, content io.Reader, counts *filtertest.Counts) {
 	t.Helper()
 	made, counts := filtertest.Build(t, Kind(), s)
 	x := new(protocol.Exchange)
@@ -45,7 +45,7 @@ func TestReadme(t *testing.T) {
 	}{
 		{"application/json", 1024, "gzip"}, {"application/json", 1023, ""}, {"text/plain", 1024, ""},
 	} {
-		if got, _, _ := answered(t, examples[0], test.kind, test.size); got != test.want {
+		if got, _, _ := compressedResponse(t, examples[0], test.kind, test.size); got != test.want {
 			t.Errorf("%d bytes of %s are in %q, want %q", test.size, test.kind, got, test.want)
 		}
 	}
@@ -63,14 +63,14 @@ func TestDefaultsAreThoseOfMOSN(t *testing.T) {
 		{`{}`, "text/plain", 1000, ""},
 		{`{"content_length": 10, "content_types": ["text/plain"]}`, "text/plain", 10, "gzip"},
 	} {
-		if got, _, _ := answered(t, test.settings, test.kind, test.size); got != test.want {
+		if got, _, _ := compressedResponse(t, test.settings, test.kind, test.size); got != test.want {
 			t.Errorf("%s: %d bytes of %s are in %q, want %q", test.settings, test.size, test.kind, got, test.want)
 		}
 	}
 }
 
 func TestWhatIsCompressedIsCounted(t *testing.T) {
-	_, content, counts := answered(t, `{}`, "text/html", 5000)
+	_, content, counts := compressedResponse(t, `{}`, "text/html", 5000)
 	r, err := stdgzip.NewReader(content)
 	if err != nil {
 		t.Fatal(err)
@@ -78,10 +78,10 @@ func TestWhatIsCompressedIsCounted(t *testing.T) {
 	if got, err := io.ReadAll(r); err != nil || len(got) != 5000 {
 		t.Errorf("%d bytes, %v", len(got), err)
 	}
-	if n := counts.Value(answers()); n != 1 {
+	if n := counts.Value(responsesMetric()); n != 1 {
 		t.Errorf("%v answers", n)
 	}
-	if b, a := counts.Value(before()), counts.Value(after()); b != 5000 || a == 0 || a > 200 {
+	if b, a := counts.Value(uncompressedBytesMetric()), counts.Value(compressedBytesMetric()); b != 5000 || a == 0 || a > 200 {
 		t.Errorf("%v bytes became %v", b, a)
 	}
 }

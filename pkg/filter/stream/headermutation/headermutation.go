@@ -36,8 +36,8 @@ func (c *Config) compile() (m mutation, err error) {
 	return m, err
 }
 
-// both holds a route's settings and those of the listener, which apply first.
-type both struct{ listener, route *Config }
+// inheritedConfig holds a route's settings and those of the listener, which apply first.
+type inheritedConfig struct{ listener, route *Config }
 
 // inherit implements filter.StreamFilterFactory.Inherit.
 func inherit(of, own any) any {
@@ -46,7 +46,7 @@ func inherit(of, own any) any {
 	if !ofListener || !ofRoute || !route.Inherit {
 		return own
 	}
-	return &both{listener, route}
+	return &inheritedConfig{listener, route}
 }
 
 // compileAll compiles the result of inherit, a *Config or a *both, into mutations in the order in
@@ -54,7 +54,7 @@ func inherit(of, own any) any {
 func compileAll(cfg any) (all []mutation, err error) {
 	var configs []*Config
 	switch cfg := cfg.(type) {
-	case *both:
+	case *inheritedConfig:
 		configs = []*Config{cfg.listener, cfg.route}
 	case *Config:
 		configs = []*Config{cfg}
@@ -74,8 +74,8 @@ type mutation struct{ request, response *router.Mutation }
 
 // headerMutation is immutable.
 type headerMutation struct {
-	all  []mutation
-	next protocol.AsyncService
+	mutations []mutation
+	next      protocol.AsyncService
 }
 
 // Serve implements protocol.Service.
@@ -85,8 +85,8 @@ func (m *headerMutation) Serve(ctx context.Context, x *protocol.Exchange) error 
 
 // Start implements protocol.AsyncService.
 func (m *headerMutation) Start(ctx context.Context, x *protocol.Exchange) error {
-	for i := range m.all {
-		m.all[i].request.Apply(x, &x.Request.Header)
+	for i := range m.mutations {
+		m.mutations[i].request.Apply(x, &x.Request.Header)
 	}
 	x.PushFinisher(m)
 	return m.next.Start(ctx, x)
@@ -97,8 +97,8 @@ func (m *headerMutation) Finish(_ context.Context, x *protocol.Exchange, err err
 	if err != nil {
 		return err
 	}
-	for i := range m.all {
-		m.all[i].response.Apply(x, &x.Response.Header)
+	for i := range m.mutations {
+		m.mutations[i].response.Apply(x, &x.Response.Header)
 	}
 	return nil
 }

@@ -21,7 +21,7 @@ func TestReadme(t *testing.T) {
 	if len(examples) != 1 {
 		t.Fatalf("%d examples, want 1", len(examples))
 	}
-	request, answer := exchanged(t, examples[0],
+	request, answer := serveRequest(t, examples[0],
 		"x-caller: forged, x-passed: other, x-debug: 1, accept: */*", "server: app, etag: 1")
 	if want := "x-caller: 192.0.2.1, x-passed: other, accept: */*, x-passed: weft"; request != want {
 		t.Errorf("the application got %q, want %q", request, want)
@@ -31,51 +31,51 @@ func TestReadme(t *testing.T) {
 	}
 }
 
-// TestRoutingFieldsOfACallAreReplaced verifies that additions replace the routing headers of an RPC
+// TestRoutingHeadersOfRPCAreReplaced verifies that additions replace the routing headers of an RPC
 // call, and that host is an attachment of the call.
-func TestRoutingFieldsOfACallAreReplaced(t *testing.T) {
+func TestRoutingHeadersOfRPCAreReplaced(t *testing.T) {
 	made, _ := filtertest.Build(t, Kind(), `{"request_headers_to_add": [
 		{"header": {"key": "version", "value": "2.0.0"}}, {"header": {"key": "trace", "value": "8"}}, {"header": {"key": "host", "value": "shop.test"}}]}`)
 	x := new(protocol.Exchange)
 	x.Meta.Protocol, x.Request.Authority = "dubbo", "org.example.Shop"
-	filtertest.AddList(&x.Request.Header, "service: org.example.Shop, method: buy, version: 1.0.0, trace: 7")
+	filtertest.AddHeaderList(&x.Request.Header, "service: org.example.Shop, method: buy, version: 1.0.0, trace: 7")
 	if err := made(protocol.ServiceFunc(func(context.Context, *protocol.Exchange) error { return nil })).Serve(t.Context(), x); err != nil {
 		t.Fatal(err)
 	}
 	const want = "service: org.example.Shop, method: buy, version: 2.0.0, trace: 7, trace: 8, host: shop.test"
-	if got := filtertest.List(&x.Request.Header); got != want || x.Request.Authority != "org.example.Shop" {
+	if got := filtertest.FormatHeaders(&x.Request.Header); got != want || x.Request.Authority != "org.example.Shop" {
 		t.Errorf("the provider of %s gets %q, want %q", x.Request.Authority, got, want)
 	}
 }
 
-// exchanged serves a request with headers request, to which the application responds with headers
+// serveRequest serves a request with headers request, to which the application responds with headers
 // answer. got are the headers that the application received, back those of the response.
-func exchanged(t *testing.T, s filtertest.Settings, request, answer string) (got, back string) {
+func serveRequest(t *testing.T, s filtertest.Settings, request, answer string) (got, back string) {
 	t.Helper()
 	made, _ := filtertest.Build(t, Kind(), s)
 	x := new(protocol.Exchange)
 	x.Meta.Conn = &protocol.ConnMeta{RemoteIP: "192.0.2.1"}
 	x.Request.Authority = "shop.test"
-	filtertest.AddList(&x.Request.Header, request)
+	filtertest.AddHeaderList(&x.Request.Header, request)
 	err := made(protocol.ServiceFunc(func(_ context.Context, x *protocol.Exchange) error {
-		got = filtertest.List(&x.Request.Header)
-		x.Record.Cluster = place("reviews")
+		got = filtertest.FormatHeaders(&x.Request.Header)
+		x.Record.Cluster = namedScope("reviews")
 		x.Response.Status = 200
-		filtertest.AddList(&x.Response.Header, answer)
+		filtertest.AddHeaderList(&x.Response.Header, answer)
 		return nil
 	})).Serve(t.Context(), x)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return got, filtertest.List(&x.Response.Header)
+	return got, filtertest.FormatHeaders(&x.Response.Header)
 }
 
-type place string
+type namedScope string
 
-func (p place) Name() string             { return string(p) }
-func (place) Observe(*protocol.Exchange) {}
+func (p namedScope) Name() string             { return string(p) }
+func (namedScope) Observe(*protocol.Exchange) {}
 
-func TestFieldsAreChanged(t *testing.T) {
+func TestMutations(t *testing.T) {
 	for _, test := range []struct {
 		name, list, before, want string // list follows "request_" or "response_"
 	}{
@@ -103,11 +103,11 @@ func TestFieldsAreChanged(t *testing.T) {
 			`headers_to_add": [{"header": {"key": "a", "value": "%request_header_missing%"}}]`, "b: 1", "b: 1"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			got, _ := exchanged(t, filtertest.Settings(`{"request_`+test.list+`}`), test.before, "")
+			got, _ := serveRequest(t, filtertest.Settings(`{"request_`+test.list+`}`), test.before, "")
 			if diff := cmp.Diff(test.want, got); diff != "" {
 				t.Errorf("of a request (-want +got):\n%s", diff)
 			}
-			_, got = exchanged(t, filtertest.Settings(`{"response_`+test.list+`}`), "", test.before)
+			_, got = serveRequest(t, filtertest.Settings(`{"response_`+test.list+`}`), "", test.before)
 			if diff := cmp.Diff(test.want, got); diff != "" {
 				t.Errorf("of an answer (-want +got):\n%s", diff)
 			}
@@ -115,7 +115,7 @@ func TestFieldsAreChanged(t *testing.T) {
 	}
 }
 
-func TestARouteMayKeepWhatTheListenerChanges(t *testing.T) {
+func TestInherit(t *testing.T) {
 	kind := Kind()
 	listener := filtertest.Decode(t, kind, `{"request_headers_to_add": [{"header": {"key": "a", "value": "listener"}}, {"header": {"key": "b", "value": "listener"}}],
 		"response_headers_to_add": [{"header": {"key": "c", "value": "listener"}}]}`)
@@ -131,18 +131,18 @@ func TestARouteMayKeepWhatTheListenerChanges(t *testing.T) {
 		x := new(protocol.Exchange)
 		var got string
 		err = made(protocol.ServiceFunc(func(_ context.Context, x *protocol.Exchange) error {
-			got = filtertest.List(&x.Request.Header)
+			got = filtertest.FormatHeaders(&x.Request.Header)
 			x.Response.Status = 200
 			return nil
 		})).Serve(t.Context(), x)
-		if back := filtertest.List(&x.Response.Header); err != nil || got != want[0] || back != want[1] {
+		if back := filtertest.FormatHeaders(&x.Response.Header); err != nil || got != want[0] || back != want[1] {
 			t.Errorf("%s: %q and %q, %v, want %q", settings, got, back, err, want)
 		}
 	}
 }
 
 func TestRemovalsComeFirst(t *testing.T) {
-	got, back := exchanged(t, `{
+	got, back := serveRequest(t, `{
 		"request_headers_to_add": [{"header": {"key": "a", "value": "new"}}], "request_headers_to_remove": ["a"],
 		"response_headers_to_add": [{"header": {"key": "b", "value": "new"}}], "response_headers_to_remove": ["b"]
 	}`, "a: old", "b: old")
@@ -151,7 +151,7 @@ func TestRemovalsComeFirst(t *testing.T) {
 	}
 }
 
-func TestAnswersToFailuresAreLeftAlone(t *testing.T) {
+func TestErrorResponsesAreUnchanged(t *testing.T) {
 	made, _ := filtertest.Build(t, Kind(), `{"response_headers_to_add": [{"header": {"key": "a", "value": "1"}}]}`)
 	broken := errors.New("broken")
 	x := new(protocol.Exchange)
@@ -184,7 +184,7 @@ func TestConstantFieldsAllocateNothing(t *testing.T) {
 		"response_headers_to_remove": ["server"]}`)
 	s := made(protocol.ServiceFunc(func(context.Context, *protocol.Exchange) error { return nil }))
 	x := new(protocol.Exchange)
-	filtertest.AddList(&x.Request.Header, "a: 0")
+	filtertest.AddHeaderList(&x.Request.Header, "a: 0")
 	ctx := t.Context()
 	if n := testing.AllocsPerRun(100, func() { _ = s.Serve(ctx, x) }); n != 0 {
 		t.Errorf("Serve allocates %v times, want 0", n)

@@ -26,15 +26,15 @@ type Config struct {
 
 // Rule makes metadata of one header or cookie. Present, Missing or both are set.
 type Rule struct {
-	Header  string `key:"header" doc:"Header name; if several headers have the name, each adds a value to the metadata. Set either header or cookie." example:"\"x-version\""`
-	Cookie  string `key:"cookie" doc:"Cookie name." example:"\"version\""`
-	Present *Datum `key:"on_header_present" doc:"Metadata to add if the header or cookie is present and not empty."`
-	Missing *Datum `key:"on_header_missing" doc:"Metadata to add if the header or cookie is absent; its value is required."`
-	Remove  bool   `key:"remove" doc:"Removes the header from the request." default:"false" example:"true"`
+	Header  string        `key:"header" doc:"Header name; if several headers have the name, each adds a value to the metadata. Set either header or cookie." example:"\"x-version\""`
+	Cookie  string        `key:"cookie" doc:"Cookie name." example:"\"version\""`
+	Present *KeyValuePair `key:"on_header_present" doc:"Metadata to add if the header or cookie is present and not empty."`
+	Missing *KeyValuePair `key:"on_header_missing" doc:"Metadata to add if the header or cookie is absent; its value is required."`
+	Remove  bool          `key:"remove" doc:"Removes the header from the request." default:"false" example:"true"`
 }
 
-// Datum configures one metadata value.
-type Datum struct {
+// KeyValuePair configures one metadata value.
+type KeyValuePair struct {
 	Namespace string   `key:"metadata_namespace" doc:"Metadata namespace; mosn.lb, the same as envoy.lb, is the namespace of host labels." default:"mosn.lb" example:"\"envoy.lb\""`
 	Key       string   `key:"key" doc:"Metadata key." required:"true" example:"\"version\""`
 	Value     string   `key:"value" doc:"Metadata value; empty: the value of the header or cookie." example:"\"v2\""`
@@ -58,14 +58,14 @@ func (c *Config) Validate() error {
 // rule is a compiled Rule.
 type rule struct {
 	cookie           *variable.Variable
-	field            match.Field // if cookie is nil
-	present, missing *datum      // nil: none
-	remove           string      // header to remove; "": none
+	field            match.Field   // if cookie is nil
+	present, missing *compiledPair // nil: none
+	remove           string        // header to remove; "": none
 }
 
-// datum is a compiled Datum.
-type datum struct {
-	Datum
+// compiledPair is a compiled Datum.
+type compiledPair struct {
+	KeyValuePair
 	pattern      *regexp.Regexp // nil: no rewrite
 	substitution string         // in the syntax of regexp.Expand
 }
@@ -121,17 +121,17 @@ func (r *Rule) compile() (rule, error) {
 	return out, nil
 }
 
-func (d *Datum) compile() (*datum, error) {
+func (d *KeyValuePair) compile() (*compiledPair, error) {
 	if d == nil {
 		return nil, nil
 	}
-	out := &datum{Datum: *d}
+	out := &compiledPair{KeyValuePair: *d}
 	out.Namespace = protocol.Namespace(d.Namespace)
 	if d.Key == "" {
 		return nil, errors.New("key is empty")
 	}
 	if d.Value != "" && d.Type == "NUMBER" {
-		number, ok := canonical(d.Value)
+		number, ok := canonicalNumber(d.Value)
 		if !ok {
 			return nil, fmt.Errorf("value %q is not a number", d.Value)
 		}
@@ -144,16 +144,16 @@ func (d *Datum) compile() (*datum, error) {
 		return nil, errors.New("value and regex_value_rewrite are mutually exclusive")
 	}
 	var err error
-	if out.pattern, err = match.Part(d.Rewrite.Pattern.Regex); err != nil {
+	if out.pattern, err = match.CompileUnanchored(d.Rewrite.Pattern.Regex); err != nil {
 		return nil, fmt.Errorf("regex_value_rewrite.pattern: %w", err)
 	}
-	out.substitution, err = expansion(d.Rewrite.Substitution, out.pattern.NumSubexp())
+	out.substitution, err = toExpandSyntax(d.Rewrite.Substitution, out.pattern.NumSubexp())
 	return out, err
 }
 
-// expansion converts a substitution with references such as \1 to the syntax of regexp.Expand. It
+// toExpandSyntax converts a substitution with references such as \1 to the syntax of regexp.Expand. It
 // returns an error if the substitution refers to a group greater than groups.
-func expansion(substitution string, groups int) (string, error) {
+func toExpandSyntax(substitution string, groups int) (string, error) {
 	var b strings.Builder
 	for i := 0; i < len(substitution); i++ {
 		c := substitution[i]
@@ -230,12 +230,12 @@ func (r *rule) apply(x *protocol.Exchange) (there bool) {
 			break
 		}
 		there = true
-		if value != "" && r.present != nil && r.present.make(&x.Metadata, value, write) {
+		if value != "" && r.present != nil && r.present.write(&x.Metadata, value, write) {
 			write = (*protocol.Metadata).AddRepeated
 		}
 	}
 	if !there && r.missing != nil {
-		r.missing.make(&x.Metadata, "", write)
+		r.missing.write(&x.Metadata, "", write)
 	}
 	return there
 }
@@ -249,17 +249,17 @@ func (r *rule) value(x *protocol.Exchange, n int) (value string, ok, more bool) 
 	return value, ok, false
 }
 
-// longest is the maximum length of a value in bytes, which is Envoy's limit.
-const longest = 8 << 10
+// maxValueBytes is the maximum length of a value in bytes, which is Envoy's limit.
+const maxValueBytes = 8 << 10
 
-// make writes d to m and reports whether it did. value is the value of the header. make writes
+// write writes d to m and reports whether it did. value is the value of the header. make writes
 // nothing if value is too long, cannot be decoded, is not a number as required, or ends up empty.
-func (d *datum) make(m *protocol.Metadata, value string, write func(m *protocol.Metadata, namespace, key, value string)) bool {
+func (d *compiledPair) write(m *protocol.Metadata, value string, write func(m *protocol.Metadata, namespace, key, value string)) bool {
 	switch {
 	case d.Value != "":
 		m.Set(d.Namespace, d.Key, d.Value)
 		return true
-	case len(value) > longest:
+	case len(value) > maxValueBytes:
 		return false
 	}
 	if d.Encode == "BASE64" {
@@ -274,7 +274,7 @@ func (d *datum) make(m *protocol.Metadata, value string, write func(m *protocol.
 	}
 	if d.Type == "NUMBER" {
 		var ok bool
-		if value, ok = canonical(value); !ok {
+		if value, ok = canonicalNumber(value); !ok {
 			return false
 		}
 	}
@@ -284,9 +284,9 @@ func (d *datum) make(m *protocol.Metadata, value string, write func(m *protocol.
 	return value != ""
 }
 
-// canonical returns the canonical form of a finite decimal number ("1" for "1.0"). It returns false
+// canonicalNumber returns the canonical form of a finite decimal number ("1" for "1.0"). It returns false
 // if text is not such a number.
-func canonical(text string) (string, bool) {
+func canonicalNumber(text string) (string, bool) {
 	if strings.ContainsAny(text, "xXpP_") {
 		return "", false
 	}

@@ -21,21 +21,21 @@ func TestReadme(t *testing.T) {
 		{"x-version: v2, a: b", "version=v2", "tenant=blue", "a: b"},
 		{"a: b", "version=stable", "tenant=blue", "a: b"},
 	} {
-		x := served(t, examples[0], "/blue/items", test.fields)
-		if got := metadata(x, protocol.BalancerNamespace); got != test.lb {
+		x := serveRequest(t, examples[0], "/blue/items", test.fields)
+		if got := metadataText(x, protocol.BalancerNamespace); got != test.lb {
 			t.Errorf("%s: labels %q, want %q", test.fields, got, test.lb)
 		}
-		if got := metadata(x, "shop"); got != test.shop {
+		if got := metadataText(x, "shop"); got != test.shop {
 			t.Errorf("%s: shop has %q, want %q", test.fields, got, test.shop)
 		}
-		if got := text(&x.Request.Header); got != test.left {
+		if got := headerText(&x.Request.Header); got != test.left {
 			t.Errorf("%s: the application gets %q, want %q", test.fields, got, test.left)
 		}
 	}
 }
 
-// served passes a request through the filter and returns it.
-func served(t *testing.T, s filtertest.Settings, path, fields string) *protocol.Exchange {
+// serveRequest passes a request through the filter and returns it.
+func serveRequest(t *testing.T, s filtertest.Settings, path, fields string) *protocol.Exchange {
 	t.Helper()
 	made, _ := filtertest.Build(t, Kind(), s)
 	x := new(protocol.Exchange)
@@ -51,7 +51,7 @@ func served(t *testing.T, s filtertest.Settings, path, fields string) *protocol.
 	return x
 }
 
-func metadata(x *protocol.Exchange, namespace string) string {
+func metadataText(x *protocol.Exchange, namespace string) string {
 	var all []string
 	for key, value := range x.Metadata.All(namespace) {
 		all = append(all, key+"="+value)
@@ -59,7 +59,7 @@ func metadata(x *protocol.Exchange, namespace string) string {
 	return strings.Join(all, " ")
 }
 
-func text(h *protocol.Header) string {
+func headerText(h *protocol.Header) string {
 	var fields []string
 	for name, value := range h.All() {
 		fields = append(fields, name+": "+value)
@@ -87,7 +87,7 @@ func TestRules(t *testing.T) {
 		{"a hexadecimal number", `"on_header_present": {"key": "k", "type": "NUMBER"}`, "x-a: 0x1p4", ""},
 		{"base64", `"on_header_present": {"key": "k", "encode": "BASE64"}`, "x-a: djI=", "k=v2"},
 		{"no base64", `"on_header_present": {"key": "k", "encode": "BASE64"}`, "x-a: d*I=", ""},
-		{"too long", `"on_header_present": {"key": "k"}`, "x-a: " + strings.Repeat("x", longest+1), ""},
+		{"too long", `"on_header_present": {"key": "k"}`, "x-a: " + strings.Repeat("x", maxValueBytes+1), ""},
 		{"a part", `"on_header_present": {"key": "k", "regex_value_rewrite": {"pattern": {"regex": "^(v[0-9]+)-(.*)$"}, "substitution": "\\2.\\1"}}`, "x-a: v2-b", "k=b.v2"},
 		{"each part", `"on_header_present": {"key": "k", "regex_value_rewrite": {"pattern": {"regex": "-"}, "substitution": "$1\\\\"}}`, "x-a: a-b-c", `k=a$1\b$1\c`},
 		{"what does not fit", `"on_header_present": {"key": "k", "regex_value_rewrite": {"pattern": {"regex": "^x"}, "substitution": ""}}`, "x-a: a", "k=a"},
@@ -95,31 +95,31 @@ func TestRules(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			settings := filtertest.Settings(`{"request_rules": [{"header": "x-a", ` + test.rule + `}]}`)
-			x := served(t, settings, "/", test.fields)
-			if got := metadata(x, protocol.BalancerNamespace); got != test.want {
+			x := serveRequest(t, settings, "/", test.fields)
+			if got := metadataText(x, protocol.BalancerNamespace); got != test.want {
 				t.Errorf("metadata %q, want %q", got, test.want)
 			}
-			if got := text(&x.Request.Header); got != test.fields {
+			if got := headerText(&x.Request.Header); got != test.fields {
 				t.Errorf("the application gets %q, want %q", got, test.fields)
 			}
 		})
 	}
 }
 
-func TestTheLastRuleOfAKeyCounts(t *testing.T) {
-	x := served(t, `{"request_rules": [
+func TestLastRuleWins(t *testing.T) {
+	x := serveRequest(t, `{"request_rules": [
 		{"header": "a", "on_header_present": {"key": "k"}},
 		{"cookie": "c", "on_header_present": {"metadata_namespace": "envoy.lb", "key": "k"}},
 		{"header": "b", "remove": true, "on_header_present": {"metadata_namespace": "mosn.lb", "key": "k"}}
 	]}`, "/", "a: 1, b: 2, Cookie: x=y; c=3, B: 4")
-	if got := metadata(x, protocol.BalancerNamespace); got != "k=2 k=4" {
+	if got := metadataText(x, protocol.BalancerNamespace); got != "k=2 k=4" {
 		t.Errorf("metadata %q, want that of the last rule", got)
 	}
-	if got := text(&x.Request.Header); got != "a: 1, Cookie: x=y; c=3" {
+	if got := headerText(&x.Request.Header); got != "a: 1, Cookie: x=y; c=3" {
 		t.Errorf("the application gets %q", got)
 	}
-	if x = served(t, `{"request_rules": [{"cookie": "c", "on_header_present": {"key": "k"}}]}`, "/", "Cookie: x=y; c=3"); metadata(x, "mosn.lb") != "k=3" {
-		t.Errorf("of a cookie: %q", metadata(x, "mosn.lb"))
+	if x = serveRequest(t, `{"request_rules": [{"cookie": "c", "on_header_present": {"key": "k"}}]}`, "/", "Cookie: x=y; c=3"); metadataText(x, "mosn.lb") != "k=3" {
+		t.Errorf("of a cookie: %q", metadataText(x, "mosn.lb"))
 	}
 }
 

@@ -20,8 +20,8 @@ const (
 	checkMethod   = "Check"
 
 	// Response messages: not compressed, a length of 2, and field 1 with its value.
-	serving    = "\x00\x00\x00\x00\x02\x08\x01"
-	notServing = "\x00\x00\x00\x00\x02\x08\x02"
+	servingMessage    = "\x00\x00\x00\x00\x02\x08\x01"
+	notServingMessage = "\x00\x00\x00\x00\x02\x08\x02"
 )
 
 // gRPC status codes of responses.
@@ -32,15 +32,15 @@ const (
 	statusUnimplemented   = 12
 )
 
-// health serves calls of the gRPC health checking protocol. It is immutable.
-type health struct {
-	services []string // known services in addition to ""
-	least    minHealthy
+// grpcHealth serves calls of the gRPC health checking protocol. It is immutable.
+type grpcHealth struct {
+	services   []string // known services in addition to ""
+	minHealthy minHealthy
 }
 
-// called reports whether x is a call of the health checking protocol over HTTP/2. gRPC responses
+// isGRPCHealthCall reports whether x is a call of the health checking protocol over HTTP/2. gRPC responses
 // end with trailers, which every HTTP/2 client supports.
-func called(x *protocol.Exchange) bool {
+func isGRPCHealthCall(x *protocol.Exchange) bool {
 	return x.Request.Method == "POST" && strings.HasPrefix(x.Request.Path, healthService) &&
 		x.Meta.Protocol == string(config.HTTP2) && protocol.IsGRPC(&x.Request.Header)
 }
@@ -50,23 +50,23 @@ func called(x *protocol.Exchange) bool {
 type drainer interface{ ListenerDraining() bool }
 
 // Serve implements protocol.Service.
-func (h *health) Serve(_ context.Context, x *protocol.Exchange) error {
+func (h *grpcHealth) Serve(_ context.Context, x *protocol.Exchange) error {
 	if x.Request.Path != healthService+checkMethod {
-		end(x, statusUnimplemented)
+		replyGRPCStatus(x, statusUnimplemented)
 		return nil
 	}
-	name, status, err := read(x.Request.Body)
+	name, status, err := readService(x.Request.Body)
 	switch {
 	case err != nil:
 		return err
 	case status != statusOK:
-		end(x, status)
+		replyGRPCStatus(x, status)
 	case name != "" && !slices.Contains(h.services, name):
-		end(x, statusNotFound)
+		replyGRPCStatus(x, statusNotFound)
 	default:
-		answer := serving
-		if isLeaving(x) || !h.least.met() {
-			answer = notServing
+		answer := servingMessage
+		if isDraining(x) || !h.minHealthy.met() {
+			answer = notServingMessage
 		}
 		x.LocalReply(200, "application/grpc", answer)
 		x.Response.ContentLength = -1 // unknown, as from other gRPC servers
@@ -75,8 +75,8 @@ func (h *health) Serve(_ context.Context, x *protocol.Exchange) error {
 	return nil
 }
 
-// isLeaving reports whether the listener of x's connection drains.
-func isLeaving(x *protocol.Exchange) bool {
+// isDraining reports whether the listener of x's connection drains.
+func isDraining(x *protocol.Exchange) bool {
 	if x.Meta.Conn == nil {
 		return false
 	}
@@ -84,8 +84,8 @@ func isLeaving(x *protocol.Exchange) bool {
 	return ok && l.ListenerDraining()
 }
 
-// end responds with a status and no message (Trailers-Only).
-func end(x *protocol.Exchange, status int) {
+// replyGRPCStatus responds with a status and no message (Trailers-Only).
+func replyGRPCStatus(x *protocol.Exchange, status int) {
 	x.LocalReply(200, "", "")
 	x.Response.ContentLength = -1
 	x.Response.Header.Add("Content-Type", "application/grpc")
@@ -93,14 +93,14 @@ func end(x *protocol.Exchange, status int) {
 }
 
 const (
-	prefixLen = 5       // of a gRPC message: the compressed flag and the length
-	longest   = 4 << 10 // bodies of this many bytes or more are rejected
+	prefixLen       = 5       // of a gRPC message: the compressed flag and the length
+	maxRequestBytes = 4 << 10 // bodies of this many bytes or more are rejected
 )
 
-// read returns the service name in the request message body, or a status other than statusOK if the
+// readService returns the service name in the request message body, or a status other than statusOK if the
 // message is not valid. err is an error of body.
-func read(body protocol.Body) (name string, status int, err error) {
-	content := make([]byte, longest)
+func readService(body protocol.Body) (name string, status int, err error) {
+	content := make([]byte, maxRequestBytes)
 	n := 0
 	for body != nil && n < len(content) {
 		var m int
@@ -115,7 +115,7 @@ func read(body protocol.Body) (name string, status int, err error) {
 	}
 	content = content[:n]
 	switch {
-	case n < prefixLen, n == longest, int64(binary.BigEndian.Uint32(content[1:])) != int64(n-prefixLen):
+	case n < prefixLen, n == maxRequestBytes, int64(binary.BigEndian.Uint32(content[1:])) != int64(n-prefixLen):
 		return "", statusInvalidArgument, nil
 	case content[0] != 0: // compressed, but the filter has advertised no compression
 		return "", statusUnimplemented, nil

@@ -11,29 +11,29 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// check returns a gRPC call with a body.
-func check(path, content string) *protocol.Exchange {
-	x := request("POST", path)
+// newGRPCCheck returns a gRPC call with a body.
+func newGRPCCheck(path, content string) *protocol.Exchange {
+	x := newRequest("POST", path)
 	x.Meta.Protocol = "Http2"
 	x.Request.Header.Add("content-type", "application/grpc")
 	x.Request.Body = protocol.NewStringBody(content)
 	return x
 }
 
-// message returns a gRPC message.
-func message(content string) string {
+// grpcMessage returns a gRPC message.
+func grpcMessage(content string) string {
 	return "\x00\x00\x00\x00" + string(rune(len(content))) + content
 }
 
-// link is a connection whose listener drains if leaving is set.
-type link struct {
+// fakeConn is a connection whose listener drains if leaving is set.
+type fakeConn struct {
 	protocol.DownstreamConn
-	leaving bool
+	draining bool
 }
 
-func (l link) ListenerDraining() bool { return l.leaving }
+func (l fakeConn) ListenerDraining() bool { return l.draining }
 
-func TestHealthOfGRPCIsAnswered(t *testing.T) {
+func TestGRPCHealthCheck(t *testing.T) {
 	const path = "/grpc.health.v1.Health/Check"
 	for name, test := range map[string]struct {
 		path, content string
@@ -41,25 +41,25 @@ func TestHealthOfGRPCIsAnswered(t *testing.T) {
 		status        int
 		answer        string
 	}{
-		"Weft as a whole":             {path: path, content: message(""), answer: serving},
-		"by the empty name":           {path: path, content: message("\n\x00"), answer: serving},
-		"a service that is known":     {path: path, content: message("\n\nshop.Items"), answer: serving},
-		"one that is not":             {path: path, content: message("\n\nshop.Other"), status: 5},
-		"while the connection drains": {path: path, content: message(""), draining: true, answer: notServing},
-		"one not known, then":         {path: path, content: message("\n\x01x"), draining: true, status: 5},
-		"Watch":                       {path: "/grpc.health.v1.Health/Watch", content: message(""), status: 12},
-		"List":                        {path: "/grpc.health.v1.Health/List", content: message(""), status: 12},
+		"Weft as a whole":             {path: path, content: grpcMessage(""), answer: servingMessage},
+		"by the empty name":           {path: path, content: grpcMessage("\n\x00"), answer: servingMessage},
+		"a service that is known":     {path: path, content: grpcMessage("\n\nshop.Items"), answer: servingMessage},
+		"one that is not":             {path: path, content: grpcMessage("\n\nshop.Other"), status: 5},
+		"while the connection drains": {path: path, content: grpcMessage(""), draining: true, answer: notServingMessage},
+		"one not known, then":         {path: path, content: grpcMessage("\n\x01x"), draining: true, status: 5},
+		"Watch":                       {path: "/grpc.health.v1.Health/Watch", content: grpcMessage(""), status: 12},
+		"List":                        {path: "/grpc.health.v1.Health/List", content: grpcMessage(""), status: 12},
 		"compressed":                  {path: path, content: "\x01\x00\x00\x00\x01x", status: 12},
 		"no message":                  {path: path, content: "", status: 3},
 		"a part of a message":         {path: path, content: "\x00\x00\x00\x00\x09\n", status: 3},
-		"two messages":                {path: path, content: message("") + message(""), status: 3},
-		"another message":             {path: path, content: message("\n\x05a"), status: 3},
+		"two messages":                {path: path, content: grpcMessage("") + grpcMessage(""), status: 3},
+		"another message":             {path: path, content: grpcMessage("\n\x05a"), status: 3},
 		"too long a message":          {path: path, content: "\x00\x00\x00\x20\x00" + strings.Repeat("x", 8<<10), status: 3},
 	} {
 		t.Run(name, func(t *testing.T) {
 			made, counts := filtertest.Build(t, Kind(), `{"grpc": true, "grpc_services": ["shop.Items"]}`)
-			x := check(test.path, test.content)
-			x.Meta.Conn = &protocol.ConnMeta{DownstreamConn: link{leaving: test.draining}}
+			x := newGRPCCheck(test.path, test.content)
+			x.Meta.Conn = &protocol.ConnMeta{DownstreamConn: fakeConn{draining: test.draining}}
 			if err := made(application()).Serve(t.Context(), x); err != nil {
 				t.Fatal(err)
 			}
@@ -74,14 +74,14 @@ func TestHealthOfGRPCIsAnswered(t *testing.T) {
 			if alone := x.Response.Header.Get("grpc-status") != ""; alone != (test.answer == "") {
 				t.Errorf("trailers-only response: %t, want %t", alone, test.answer == "")
 			}
-			if n := counts.Value(answered()); n != 1 {
+			if n := counts.Value(answeredMetric()); n != 1 {
 				t.Errorf("%v are counted, want 1", n)
 			}
 		})
 	}
 }
 
-func TestWhatIsNoHealthCheckOfGRPCIsTheApplications(t *testing.T) {
+func TestOtherGRPCRequestsAreForwarded(t *testing.T) {
 	const path = "/grpc.health.v1.Health/Check"
 	for name, test := range map[string]struct {
 		settings filtertest.Settings
@@ -102,30 +102,30 @@ func TestWhatIsNoHealthCheckOfGRPCIsTheApplications(t *testing.T) {
 				settings = `{"grpc": true}`
 			}
 			made, counts := filtertest.Build(t, Kind(), settings)
-			x := check(path, message(""))
+			x := newGRPCCheck(path, grpcMessage(""))
 			if test.change != nil {
 				test.change(x)
 			}
-			if err := made(application()).Serve(t.Context(), x); err != nil || x.Response.Status != 404 || counts.Value(answered()) != 0 {
-				t.Errorf("%v, %d, %v counted; want the response of the application", err, x.Response.Status, counts.Value(answered()))
+			if err := made(application()).Serve(t.Context(), x); err != nil || x.Response.Status != 404 || counts.Value(answeredMetric()) != 0 {
+				t.Errorf("%v, %d, %v counted; want the response of the application", err, x.Response.Status, counts.Value(answeredMetric()))
 			}
 		})
 	}
 }
 
-// cut is a body that ends early.
-type cut struct{ *protocol.StringBody }
+// truncatedBody is a body that ends early.
+type truncatedBody struct{ *protocol.StringBody }
 
-var errCut = protocol.NewFault(protocol.ReasonDownstreamDisconnect, io.ErrUnexpectedEOF)
+var errTruncated = protocol.NewFault(protocol.ReasonDownstreamDisconnect, io.ErrUnexpectedEOF)
 
-func (cut) Read([]byte) (int, error) { return 0, errCut }
+func (truncatedBody) Read([]byte) (int, error) { return 0, errTruncated }
 
-func TestAHealthCheckThatIsCutShortFails(t *testing.T) {
+func TestTruncatedHealthCheckFails(t *testing.T) {
 	made, _ := filtertest.Build(t, Kind(), `{"grpc": true}`)
-	x := check("/grpc.health.v1.Health/Check", "")
-	x.Request.Body = cut{}
-	if err := made(application()).Serve(context.Background(), x); !errors.Is(err, errCut) {
-		t.Errorf("Serve = %v, want %v", err, errCut)
+	x := newGRPCCheck("/grpc.health.v1.Health/Check", "")
+	x.Request.Body = truncatedBody{}
+	if err := made(application()).Serve(context.Background(), x); !errors.Is(err, errTruncated) {
+		t.Errorf("Serve = %v, want %v", err, errTruncated)
 	}
 }
 

@@ -19,13 +19,13 @@ import (
 // Config is the filter's configuration. It does not affect heartbeats of RPC protocols: their
 // engine responds to them, with or without the filter.
 type Config struct {
-	Endpoint     string               `key:"endpoint" doc:"Path of HTTP health checks, without a query. Empty: headers selects health checks; without headers, there are none." example:"\"/healthz\""`
-	Headers      []match.HeaderConfig `key:"headers" doc:"Conditions that HTTP health checks must match, in addition to endpoint if it is set."`
-	GRPC         bool                 `key:"grpc" doc:"Responds to gRPC health checks (grpc.health.v1.Health) over HTTP/2." example:"true"`
-	GRPCServices []string             `key:"grpc_services" doc:"Service names that grpc responds to, in addition to the empty name, which means Weft as a whole; other names are not found." example:"[\"shop.Items\"]"`
-	PassThrough  bool                 `key:"passthrough,pass_through_mode" doc:"Forwards HTTP health checks to the application." default:"false" example:"true"`
-	CacheTime    time.Duration        `key:"cache_time" doc:"With passthrough: how long the status of the application's last response is reused." example:"\"10s\""`
-	MinHealthy   map[string]float64   `key:"cluster_min_healthy_percentages" doc:"Percentage of a cluster's hosts that must be usable, by cluster name; otherwise the response is 503, or NOT_SERVING for gRPC. Mutually exclusive with passthrough." example:"{\"shop\": 70}"`
+	Endpoint     string                      `key:"endpoint" doc:"Path of HTTP health checks, without a query. Empty: headers selects health checks; without headers, there are none." example:"\"/healthz\""`
+	Headers      []match.HeaderMatcherConfig `key:"headers" doc:"Conditions that HTTP health checks must match, in addition to endpoint if it is set."`
+	GRPC         bool                        `key:"grpc" doc:"Responds to gRPC health checks (grpc.health.v1.Health) over HTTP/2." example:"true"`
+	GRPCServices []string                    `key:"grpc_services" doc:"Service names that grpc responds to, in addition to the empty name, which means Weft as a whole; other names are not found." example:"[\"shop.Items\"]"`
+	PassThrough  bool                        `key:"passthrough,pass_through_mode" doc:"Forwards HTTP health checks to the application." default:"false" example:"true"`
+	CacheTime    time.Duration               `key:"cache_time" doc:"With passthrough: how long the status of the application's last response is reused." example:"\"10s\""`
+	MinHealthy   map[string]float64          `key:"cluster_min_healthy_percentages" doc:"Percentage of a cluster's hosts that must be usable, by cluster name; otherwise the response is 503, or NOT_SERVING for gRPC. Mutually exclusive with passthrough." example:"{\"shop\": 70}"`
 }
 
 // Validate checks the configuration after it was decoded.
@@ -62,11 +62,11 @@ func kindAt(now func() time.Time) filter.StreamFilterFactory {
 		Stage:   filter.BeforeRoute,
 		Config:  func() any { return new(Config) },
 		New:     func(cfg any, env filter.Env) (filter.Filter, error) { return build(cfg, env, now) },
-		Metrics: []metrics.Metric{answered()},
+		Metrics: []metrics.Metric{answeredMetric()},
 	}
 }
 
-func answered() metrics.Metric {
+func answeredMetric() metrics.Metric {
 	return metrics.Metric{Name: "weft_filter_healthcheck_answered_total", Help: "Health checks that the healthcheck filter responded to, by itself or with the last status of the application.", Kind: metrics.KindCounter}
 }
 
@@ -80,14 +80,14 @@ func build(cfg any, env filter.Env, now func() time.Time) (filter.Filter, error)
 		return func(next protocol.Service) protocol.Service { return next }, nil
 	}
 	made := healthCheck{
-		endpoint: c.Endpoint, headers: headers, least: minHealthy{c.MinHealthy, env.ClusterClient},
-		answered: env.Metrics.Counter(answered()),
+		endpoint: c.Endpoint, headers: headers, minHealthy: minHealthy{c.MinHealthy, env.ClusterClient},
+		answered: env.Metrics.Counter(answeredMetric()),
 	}
 	if c.GRPC {
-		made.grpc = &health{services: c.GRPCServices, least: made.least}
+		made.grpc = &grpcHealth{services: c.GRPCServices, minHealthy: made.minHealthy}
 	}
 	if c.PassThrough {
-		made.memory = &statusCache{keep: c.CacheTime, now: now}
+		made.cache = &statusCache{ttl: c.CacheTime, now: now}
 	}
 	return func(next protocol.Service) protocol.Service {
 		made := made
@@ -98,13 +98,13 @@ func build(cfg any, env filter.Env, now func() time.Time) (filter.Filter, error)
 
 // healthCheck is immutable except for its counter and its status cache.
 type healthCheck struct {
-	endpoint string                // "": any path, if there are headers
-	headers  []match.HeaderMatcher // all of them must match
-	grpc     *health               // nil: none
-	memory   *statusCache          // nil: the filter responds, not the application
-	least    minHealthy
-	answered *metrics.Counter
-	next     protocol.AsyncService
+	endpoint   string                // "": any path, if there are headers
+	headers    []match.HeaderMatcher // all of them must match
+	grpc       *grpcHealth           // nil: none
+	cache      *statusCache          // nil: the filter responds, not the application
+	minHealthy minHealthy
+	answered   *metrics.Counter
+	next       protocol.AsyncService
 }
 
 // Serve implements protocol.Service.
@@ -116,18 +116,18 @@ func (h *healthCheck) Serve(ctx context.Context, x *protocol.Exchange) error {
 func (h *healthCheck) Start(ctx context.Context, x *protocol.Exchange) error {
 	switch {
 	case h.isHealthCheck(x):
-		return h.answer(ctx, x)
-	case h.grpc != nil && called(x):
+		return h.reply(ctx, x)
+	case h.grpc != nil && isGRPCHealthCall(x):
 		h.answered.Add(1)
 		return x.RunBlocking(ctx, h.grpc) // the body may be incomplete
 	}
 	return h.next.Start(ctx, x)
 }
 
-// answer serves x, a health check, with a local reply, or forwards it to the application.
-func (h *healthCheck) answer(ctx context.Context, x *protocol.Exchange) error {
-	if h.memory != nil {
-		if status, ok := h.memory.get(); ok {
+// reply serves x, a health check, with a local reply, or forwards it to the application.
+func (h *healthCheck) reply(ctx context.Context, x *protocol.Exchange) error {
+	if h.cache != nil {
+		if status, ok := h.cache.get(); ok {
 			h.answered.Add(1)
 			x.LocalReply(status, "", "")
 			return nil
@@ -136,7 +136,7 @@ func (h *healthCheck) answer(ctx context.Context, x *protocol.Exchange) error {
 		return h.next.Start(ctx, x)
 	}
 	h.answered.Add(1)
-	if isLeaving(x) || !h.least.met() {
+	if isDraining(x) || !h.minHealthy.met() {
 		x.LocalReply(503, "text/plain; charset=utf-8", "not healthy\n")
 		return nil
 	}
@@ -149,22 +149,22 @@ func (h *healthCheck) Finish(_ context.Context, x *protocol.Exchange, err error)
 	reason, status := x.Record.Reason, x.Response.Status
 	if err != nil {
 		reason = protocol.ReasonOf(err)
-		status = reason.Traits().HTTP
+		status = reason.Spec().HTTP
 	}
-	if !isOfCaller(reason) && status >= 200 { // a 101 is no status for another request
-		h.memory.set(status)
+	if !isClientReason(reason) && status >= 200 { // a 101 is no status for another request
+		h.cache.set(status)
 	}
 	return err
 }
 
-// isOfCaller reports whether reason is caused by the client, its request or a filter. The result
+// isClientReason reports whether reason is caused by the client, its request or a filter. The result
 // then does not show whether the application is healthy.
-func isOfCaller(reason protocol.Reason) bool {
+func isClientReason(reason protocol.Reason) bool {
 	switch reason {
 	case protocol.RateLimited, protocol.FaultInjected, protocol.VersionNotSupported, protocol.NotImplemented:
 		return true
 	default:
-		return reason != protocol.ReasonNone && reason.Traits().HTTP < 500 // ReasonDownstreamDisconnect among them
+		return reason != protocol.ReasonNone && reason.Spec().HTTP < 500 // ReasonDownstreamDisconnect among them
 	}
 }
 
@@ -184,7 +184,7 @@ func (h *healthCheck) isHealthCheck(x *protocol.Exchange) bool {
 		}
 	}
 	for i := range h.headers {
-		if !h.headers[i].Holds(x) {
+		if !h.headers[i].Matches(x) {
 			return false
 		}
 	}
@@ -194,14 +194,14 @@ func (h *healthCheck) isHealthCheck(x *protocol.Exchange) bool {
 // minHealthy is the share of hosts of some clusters that must be usable.
 type minHealthy struct {
 	percentages map[string]float64 // by cluster name
-	calls       filter.ClusterClient
+	client      filter.ClusterClient
 }
 
 // met reports whether every cluster has enough usable hosts. A cluster without hosts has enough
 // only if its percentage is 0.
 func (l minHealthy) met() bool {
 	for name, share := range l.percentages {
-		usable, all := l.calls.Hosts(name)
+		usable, all := l.client.Hosts(name)
 		if share > 0 && (all == 0 || float64(usable)*100 < share*float64(all)) {
 			return false
 		}
@@ -211,27 +211,27 @@ func (l minHealthy) met() bool {
 
 // statusCache caches the status of the application's last response. It is safe for concurrent use.
 type statusCache struct {
-	keep time.Duration    // immutable; 0: get returns no status
-	now  func() time.Time // immutable
+	ttl time.Duration    // immutable; 0: get returns no status
+	now func() time.Time // immutable
 
-	mu     sync.Mutex
-	status int       // guarded by mu
-	until  time.Time // guarded by mu; when status expires
+	mu      sync.Mutex
+	status  int       // guarded by mu
+	expires time.Time // guarded by mu; when status expires
 }
 
 // get returns the status. ok is false if there is none or it has expired.
 func (m *statusCache) get() (status int, ok bool) {
-	if m.keep == 0 {
+	if m.ttl == 0 {
 		return 0, false
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.status, m.now().Before(m.until)
+	return m.status, m.now().Before(m.expires)
 }
 
 // set caches a status.
 func (m *statusCache) set(status int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.status, m.until = status, m.now().Add(m.keep)
+	m.status, m.expires = status, m.now().Add(m.ttl)
 }

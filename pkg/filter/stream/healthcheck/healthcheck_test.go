@@ -21,7 +21,7 @@ func TestReadme(t *testing.T) {
 		t.Fatalf("%d examples, want 5", len(examples))
 	}
 	for i, want := range []int{200, 404, 503, 404, 404} {
-		x := request("GET", "/healthz")
+		x := newRequest("GET", "/healthz")
 		made, _ := filtertest.Build(t, Kind(), examples[i])
 		if err := made(application()).Serve(t.Context(), x); err != nil || x.Response.Status != want {
 			t.Errorf("example %d: %v, %d; want %d", i, err, x.Response.Status, want)
@@ -29,7 +29,7 @@ func TestReadme(t *testing.T) {
 	}
 }
 
-func request(method, path string) *protocol.Exchange {
+func newRequest(method, path string) *protocol.Exchange {
 	x := new(protocol.Exchange)
 	x.Reset()
 	x.Request.Method, x.Request.Path = method, path
@@ -64,7 +64,7 @@ func TestHealthRequestsAreAnswered(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			made, counts := filtertest.Build(t, Kind(), filtertest.Settings(`{"endpoint": "`+test.endpoint+`"}`))
-			x := request(test.method, test.path)
+			x := newRequest(test.method, test.path)
 			if err := made(application()).Serve(t.Context(), x); err != nil {
 				t.Fatal(err)
 			}
@@ -72,8 +72,8 @@ func TestHealthRequestsAreAnswered(t *testing.T) {
 			if test.answered {
 				want, count = 200, 1
 			}
-			if x.Response.Status != want || counts.Value(answered()) != count {
-				t.Errorf("%s %s: %d, %v counted; want %d, %v", test.method, test.path, x.Response.Status, counts.Value(answered()), want, count)
+			if x.Response.Status != want || counts.Value(answeredMetric()) != count {
+				t.Errorf("%s %s: %d, %v counted; want %d, %v", test.method, test.path, x.Response.Status, counts.Value(answeredMetric()), want, count)
 			}
 		})
 	}
@@ -81,7 +81,7 @@ func TestHealthRequestsAreAnswered(t *testing.T) {
 
 func TestTheAnswerCarriesNothingOfTheRequest(t *testing.T) {
 	made, _ := filtertest.Build(t, Kind(), `{"endpoint": "/healthz"}`)
-	x := request("GET", "/healthz")
+	x := newRequest("GET", "/healthz")
 	if err := made(application()).Serve(t.Context(), x); err != nil {
 		t.Fatal(err)
 	}
@@ -118,21 +118,21 @@ func TestSettingsThatAreRefused(t *testing.T) {
 	}
 }
 
-// TestFilesOfSidecarsLoad verifies that the settings of sidecar files, which switch the filter off,
+// TestSidecarConfigHasNoEffect verifies that the settings of sidecar files, which switch the filter off,
 // load, and that the application responds.
-func TestFilesOfSidecarsLoad(t *testing.T) {
+func TestSidecarConfigHasNoEffect(t *testing.T) {
 	for _, settings := range []filtertest.Settings{
 		`{}`, `{"passthrough": false}`, `{"passthrough": false, "cache_time": "360s", "cluster_min_healthy_percentages": {}}`,
 	} {
 		made, _ := filtertest.Build(t, Kind(), settings)
-		x := request("GET", "/")
+		x := newRequest("GET", "/")
 		if err := made(application()).Serve(t.Context(), x); err != nil || x.Response.Status != 404 {
 			t.Errorf("%s: %v, %d; want what the application says", settings, err, x.Response.Status)
 		}
 	}
 }
 
-func TestRequestsAskForHealthByTheirFields(t *testing.T) {
+func TestHealthCheckByHeaders(t *testing.T) {
 	for _, test := range []struct {
 		name, settings, method, path, prober string
 		answered                             bool
@@ -146,54 +146,54 @@ func TestRequestsAskForHealthByTheirFields(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			made, counts := filtertest.Build(t, Kind(), filtertest.Settings(test.settings))
-			x := request(test.method, test.path)
+			x := newRequest(test.method, test.path)
 			if test.prober != "" {
 				x.Request.Header.Add("User-Agent", test.prober)
 			}
 			if err := made(application()).Serve(t.Context(), x); err != nil {
 				t.Fatal(err)
 			}
-			if got := x.Response.Status == 200; got != test.answered || counts.Value(answered()) == 1 != test.answered {
-				t.Errorf("it is answered: %t, %v counted; want %t", got, counts.Value(answered()), test.answered)
+			if got := x.Response.Status == 200; got != test.answered || counts.Value(answeredMetric()) == 1 != test.answered {
+				t.Errorf("it is answered: %t, %v counted; want %t", got, counts.Value(answeredMetric()), test.answered)
 			}
 		})
 	}
 }
 
-func TestHealthIsThatOfClusters(t *testing.T) {
+func TestMinHealthyPercentages(t *testing.T) {
 	app := application()
-	calls := &filtertest.Calls{
-		Clusters: map[string]protocol.Service{"shop": app, "empty": app, "down": app},
-		Sizes:    map[string]int{"shop": 10, "empty": 0, "down": 4}, Down: map[string]int{"shop": 3, "down": 4},
+	calls := &filtertest.ClusterClient{
+		Clusters:   map[string]protocol.Service{"shop": app, "empty": app, "down": app},
+		HostCounts: map[string]int{"shop": 10, "empty": 0, "down": 4}, UnusableHosts: map[string]int{"shop": 3, "down": 4},
 	}
 	for percentages, want := range map[string]int{
 		`{"shop": 70}`: 200, `{"shop": 70.1}`: 503, `{"shop": 100}`: 503, `{"down": 1}`: 503, `{"down": 0}`: 200,
 		`{"empty": 1}`: 503, `{"empty": 0}`: 200, `{"none": 1}`: 503, `{"shop": 50, "down": 50}`: 503,
 	} {
 		made, _ := filtertest.BuildWith(t, Kind(), filtertest.Settings(`{"endpoint": "/healthz", "grpc": true, "cluster_min_healthy_percentages": `+percentages+`}`), calls)
-		x := request("GET", "/healthz")
+		x := newRequest("GET", "/healthz")
 		if err := made(app).Serve(t.Context(), x); err != nil || x.Response.Status != want {
 			t.Errorf("%s: %d, %v; want %d", percentages, x.Response.Status, err, want)
 		}
-		x = check("/grpc.health.v1.Health/Check", message(""))
+		x = newGRPCCheck("/grpc.health.v1.Health/Check", grpcMessage(""))
 		if err := made(app).Serve(t.Context(), x); err != nil {
 			t.Fatal(err)
 		}
-		if text, err := io.ReadAll(x.Response.Body); err != nil || (string(text) == serving) != (want == 200) || (string(text) == notServing) != (want == 503) {
+		if text, err := io.ReadAll(x.Response.Body); err != nil || (string(text) == servingMessage) != (want == 200) || (string(text) == notServingMessage) != (want == 503) {
 			t.Errorf("%s: gRPC says %q, %v", percentages, text, err)
 		}
 	}
 	made, _ := filtertest.Build(t, Kind(), `{"endpoint": "/healthz"}`)
-	x := request("GET", "/healthz")
-	x.Meta.Conn = &protocol.ConnMeta{DownstreamConn: link{leaving: true}}
+	x := newRequest("GET", "/healthz")
+	x.Meta.Conn = &protocol.ConnMeta{DownstreamConn: fakeConn{draining: true}}
 	if err := made(app).Serve(t.Context(), x); err != nil || x.Response.Status != 503 {
 		t.Errorf("on a connection that drains: %d, %v; want 503", x.Response.Status, err)
 	}
 }
 
-// TestApplicationsAnswerNowAndThen verifies that passthrough forwards health checks and that
+// TestPassThroughCache verifies that passthrough forwards health checks and that
 // cache_time caches the status.
-func TestApplicationsAnswerNowAndThen(t *testing.T) {
+func TestPassThroughCache(t *testing.T) {
 	clock := time.Unix(1, 0)
 	made, counts := filtertest.Build(t, kindAt(func() time.Time { return clock }), `{"endpoint": "/healthz", "pass_through_mode": true, "cache_time": "10s"}`)
 	status, fails, hits := 200, error(nil), 0
@@ -230,7 +230,7 @@ func TestApplicationsAnswerNowAndThen(t *testing.T) {
 	} {
 		clock = clock.Add(step.after)
 		status, fails = step.says, step.fails
-		x := request("GET", step.path)
+		x := newRequest("GET", step.path)
 		err := s.Serve(t.Context(), x)
 		body := ""
 		if x.Response.Body != nil {
@@ -241,7 +241,7 @@ func TestApplicationsAnswerNowAndThen(t *testing.T) {
 			t.Errorf("%s: %d %q, %v after %d hits; want %d %q, %d", step.name, x.Response.Status, body, err, hits, step.want, step.body, step.hits)
 		}
 	}
-	if n := counts.Value(answered()); n != 3 {
+	if n := counts.Value(answeredMetric()); n != 3 {
 		t.Errorf("%v answers are counted, want 3", n)
 	}
 }

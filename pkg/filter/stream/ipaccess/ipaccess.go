@@ -29,7 +29,7 @@ type List struct {
 	Addresses []string `key:"addrs" doc:"Addresses and ranges in CIDR notation." example:"[\"10.0.0.0/8\", \"192.0.2.7\"]"`
 }
 
-const deny = "deny"
+const actionDeny = "deny"
 
 // Validate checks the configuration after it was decoded.
 func (c *Config) Validate() error {
@@ -47,11 +47,11 @@ func Kind() filter.StreamFilterFactory {
 		Stage:   filter.BeforeRoute,
 		Config:  func() any { return new(Config) },
 		New:     build,
-		Metrics: []metrics.Metric{denied()},
+		Metrics: []metrics.Metric{deniedMetric()},
 	}
 }
 
-func denied() metrics.Metric {
+func deniedMetric() metrics.Metric {
 	return metrics.Metric{Name: "weft_filter_ip_access_denied_total", Help: "Requests that the ip_access filter rejected.", Kind: metrics.KindCounter}
 }
 
@@ -61,12 +61,12 @@ func build(cfg any, env filter.Env) (filter.Filter, error) {
 	if err != nil {
 		return nil, err
 	}
-	count := env.Metrics.Counter(denied())
+	count := env.Metrics.Counter(deniedMetric())
 	return func(next protocol.Service) protocol.Service {
 		return &ipAccess{
-			client: match.NewClient(c.Header, c.TrustedHops),
+			client: match.NewClientAddr(c.Header, c.TrustedHops),
 			lists:  lists,
-			deny:   c.Default == deny,
+			deny:   c.Default == actionDeny,
 			denied: count,
 			next:   protocol.Async(next),
 		}
@@ -89,7 +89,7 @@ func compile(all []List) ([]list, error) {
 				return nil, fmt.Errorf("ips[%d].addrs[%d]: %w", i, j, err)
 			}
 		}
-		lists[i] = list{match.NewAddresses(prefixes), l.Action == deny}
+		lists[i] = list{match.NewCIDRSet(prefixes), l.Action == actionDeny}
 	}
 	return lists, nil
 }
@@ -110,16 +110,16 @@ func (a *ipAccess) Serve(ctx context.Context, x *protocol.Exchange) error {
 
 // Start implements protocol.AsyncService.
 func (a *ipAccess) Start(ctx context.Context, x *protocol.Exchange) error {
-	if err := a.judge(x); err != nil {
+	if err := a.evaluate(x); err != nil {
 		a.denied.Add(1)
 		return protocol.NewFault(protocol.ReasonDenied, err)
 	}
 	return a.next.Start(ctx, x)
 }
 
-// judge returns the error that denies x, or nil if x is allowed. It denies a client without an
+// evaluate returns the error that denies x, or nil if x is allowed. It denies a client without an
 // address.
-func (a *ipAccess) judge(x *protocol.Exchange) error {
+func (a *ipAccess) evaluate(x *protocol.Exchange) error {
 	addr, err := a.client.Address(x)
 	switch {
 	case err != nil:
@@ -128,7 +128,7 @@ func (a *ipAccess) judge(x *protocol.Exchange) error {
 		return errors.New("ip_access: the client has no IP address")
 	}
 	for i := range a.lists {
-		if !a.lists[i].addresses.Has(addr) {
+		if !a.lists[i].addresses.Contains(addr) {
 			continue
 		}
 		if a.lists[i].deny {

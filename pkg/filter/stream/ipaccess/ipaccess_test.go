@@ -23,33 +23,33 @@ func TestReadme(t *testing.T) {
 		x        *protocol.Exchange
 		want     protocol.Reason
 	}{
-		{examples[0], from("10.1.2.3:1"), protocol.ReasonNone},
-		{examples[0], from("10.0.0.66:1"), protocol.ReasonDenied},
-		{examples[0], from("11.0.0.1:1"), protocol.ReasonDenied},
-		{examples[0], from("[2001:db8::7]:1"), protocol.ReasonNone},
-		{examples[1], from("10.0.0.1:1", "X-Forwarded-For: 203.0.113.9, 198.51.100.1"), protocol.ReasonNone},
-		{examples[1], from("10.0.0.1:1", "X-Forwarded-For: 198.51.100.1, 203.0.113.9"), protocol.ReasonDenied},
+		{examples[0], requestFrom("10.1.2.3:1"), protocol.ReasonNone},
+		{examples[0], requestFrom("10.0.0.66:1"), protocol.ReasonDenied},
+		{examples[0], requestFrom("11.0.0.1:1"), protocol.ReasonDenied},
+		{examples[0], requestFrom("[2001:db8::7]:1"), protocol.ReasonNone},
+		{examples[1], requestFrom("10.0.0.1:1", "X-Forwarded-For: 203.0.113.9, 198.51.100.1"), protocol.ReasonNone},
+		{examples[1], requestFrom("10.0.0.1:1", "X-Forwarded-For: 198.51.100.1, 203.0.113.9"), protocol.ReasonDenied},
 	} {
-		if got := served(t, test.settings, test.x); got != test.want {
+		if got := serveRequest(t, test.settings, test.x); got != test.want {
 			t.Errorf("%s from %v %q: %v, want %v", test.settings, test.x.Meta.Conn.Remote, test.x.Request.Header.Get("x-forwarded-for"), got, test.want)
 		}
 	}
 }
 
-// from returns a request from an address with headers "name: value".
-func from(address string, fields ...string) *protocol.Exchange {
+// requestFrom returns a request from an address with headers "name: value".
+func requestFrom(address string, fields ...string) *protocol.Exchange {
 	x := new(protocol.Exchange)
 	x.Request.Method = "GET"
 	x.Meta.Conn = new(protocol.ConnMeta)
 	if address != "" {
 		x.Meta.Conn.Remote = netip.MustParseAddrPort(address)
 	}
-	filtertest.AddFields(&x.Request.Header, fields...)
+	filtertest.AddHeaders(&x.Request.Header, fields...)
 	return x
 }
 
-// served serves x and returns the Reason of its error. It checks that a denied request is counted.
-func served(t *testing.T, s filtertest.Settings, x *protocol.Exchange) protocol.Reason {
+// serveRequest serves x and returns the Reason of its error. It checks that a denied request is counted.
+func serveRequest(t *testing.T, s filtertest.Settings, x *protocol.Exchange) protocol.Reason {
 	t.Helper()
 	made, counts := filtertest.Build(t, Kind(), s)
 	passed := false
@@ -61,15 +61,15 @@ func served(t *testing.T, s filtertest.Settings, x *protocol.Exchange) protocol.
 	if passed != (reason == protocol.ReasonNone) {
 		t.Errorf("the next service was called: %t, with %v", passed, err)
 	}
-	if got := counts.Value(denied()) == 1; got == passed {
+	if got := counts.Value(deniedMetric()) == 1; got == passed {
 		t.Errorf("counted as denied: %t, after %v", got, err)
 	}
 	return reason
 }
 
-func TestAddressesAreJudged(t *testing.T) {
+func TestLists(t *testing.T) {
 	const byHeader = `{"header": "x-real-ip", "ips": [{"action": "deny", "addrs": ["10.0.0.0/8"]}]}`
-	call := from("10.0.0.1:1", "X-Real-IP: 192.0.2.1")
+	call := requestFrom("10.0.0.1:1", "X-Real-IP: 192.0.2.1")
 	call.Request.Method = ""
 	for _, test := range []struct {
 		name     string
@@ -78,25 +78,25 @@ func TestAddressesAreJudged(t *testing.T) {
 		want     protocol.Reason
 	}{
 		{"an attachment of the caller's", byHeader, call, protocol.ReasonDenied},
-		{"nothing is said", `{}`, from("10.0.0.1:1"), protocol.ReasonNone},
-		{"by default denied", `{"default_action": "deny"}`, from("10.0.0.1:1"), protocol.ReasonDenied},
-		{"a list allows by default", `{"default_action": "deny", "ips": [{"addrs": ["10.0.0.1"]}]}`, from("10.0.0.1:1"), protocol.ReasonNone},
+		{"nothing is said", `{}`, requestFrom("10.0.0.1:1"), protocol.ReasonNone},
+		{"by default denied", `{"default_action": "deny"}`, requestFrom("10.0.0.1:1"), protocol.ReasonDenied},
+		{"a list allows by default", `{"default_action": "deny", "ips": [{"addrs": ["10.0.0.1"]}]}`, requestFrom("10.0.0.1:1"), protocol.ReasonNone},
 		{"the first list decides, not the longest prefix",
-			`{"ips": [{"action": "allow", "addrs": ["10.0.0.0/8"]}, {"action": "deny", "addrs": ["10.0.0.1"]}]}`, from("10.0.0.1:1"), protocol.ReasonNone},
-		{"an IPv4 address of an IPv6 socket", `{"ips": [{"action": "deny", "addrs": ["10.0.0.0/8"]}]}`, from("[::ffff:10.0.0.1]:1"), protocol.ReasonDenied},
-		{"a link-local address with its zone", `{"ips": [{"action": "deny", "addrs": ["fe80::/10"]}]}`, from("[fe80::1%eth0]:1"), protocol.ReasonDenied},
-		{"a unix socket", `{}`, from(""), protocol.ReasonDenied},
-		{"the field that is named", byHeader, from("192.0.2.1:1", "X-Real-IP: 10.0.0.1"), protocol.ReasonDenied},
-		{"the field that is named, beside the connection", byHeader, from("10.0.0.1:1", "X-Real-IP: 192.0.2.1"), protocol.ReasonNone},
-		{"the connection, without the field", byHeader, from("10.0.0.1:1"), protocol.ReasonDenied},
-		{"a field of no address", byHeader, from("192.0.2.1:1", "X-Real-IP: localhost"), protocol.ReasonDenied},
-		{"a field that is not named", `{"ips": [{"action": "deny", "addrs": ["10.0.0.0/8"]}]}`, from("10.0.0.1:1", "X-Forwarded-For: 192.0.2.1"), protocol.ReasonDenied},
+			`{"ips": [{"action": "allow", "addrs": ["10.0.0.0/8"]}, {"action": "deny", "addrs": ["10.0.0.1"]}]}`, requestFrom("10.0.0.1:1"), protocol.ReasonNone},
+		{"an IPv4 address of an IPv6 socket", `{"ips": [{"action": "deny", "addrs": ["10.0.0.0/8"]}]}`, requestFrom("[::ffff:10.0.0.1]:1"), protocol.ReasonDenied},
+		{"a link-local address with its zone", `{"ips": [{"action": "deny", "addrs": ["fe80::/10"]}]}`, requestFrom("[fe80::1%eth0]:1"), protocol.ReasonDenied},
+		{"a unix socket", `{}`, requestFrom(""), protocol.ReasonDenied},
+		{"the field that is named", byHeader, requestFrom("192.0.2.1:1", "X-Real-IP: 10.0.0.1"), protocol.ReasonDenied},
+		{"the field that is named, beside the connection", byHeader, requestFrom("10.0.0.1:1", "X-Real-IP: 192.0.2.1"), protocol.ReasonNone},
+		{"the connection, without the field", byHeader, requestFrom("10.0.0.1:1"), protocol.ReasonDenied},
+		{"a field of no address", byHeader, requestFrom("192.0.2.1:1", "X-Real-IP: localhost"), protocol.ReasonDenied},
+		{"a field that is not named", `{"ips": [{"action": "deny", "addrs": ["10.0.0.0/8"]}]}`, requestFrom("10.0.0.1:1", "X-Forwarded-For: 192.0.2.1"), protocol.ReasonDenied},
 		{"what a caller put before its address",
 			`{"header": "x-forwarded-for", "xff_num_trusted_hops": 1, "default_action": "deny", "ips": [{"addrs": ["10.0.0.1"]}]}`,
-			from("192.0.2.1:1", "X-Forwarded-For: 10.0.0.1, 203.0.113.1, 192.0.2.1"), protocol.ReasonDenied},
+			requestFrom("192.0.2.1:1", "X-Forwarded-For: 10.0.0.1, 203.0.113.1, 192.0.2.1"), protocol.ReasonDenied},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			if got := served(t, test.settings, test.x); got != test.want {
+			if got := serveRequest(t, test.settings, test.x); got != test.want {
 				t.Errorf("%v, want %v", got, test.want)
 			}
 		})
@@ -128,7 +128,7 @@ func passing(t testing.TB) (protocol.Service, *protocol.Exchange) {
 		"default_action": "deny", "header": "x-forwarded-for", "xff_num_trusted_hops": 1,
 		"ips": [{"action": "deny", "addrs": ["192.0.2.0/24", "198.51.100.7"]}, {"addrs": ["10.0.0.0/8", "2001:db8::/32", "172.16.0.0/12"]}]}`)
 	s := made(protocol.ServiceFunc(func(context.Context, *protocol.Exchange) error { return nil }))
-	return s, from("127.0.0.1:1", "X-Forwarded-For: 10.1.2.3, 127.0.0.1")
+	return s, requestFrom("127.0.0.1:1", "X-Forwarded-For: 10.1.2.3, 127.0.0.1")
 }
 
 func TestPassingAllocatesNothing(t *testing.T) {

@@ -10,10 +10,10 @@ import (
 
 // ConnectionConfig is the configuration of the network filter.
 type ConnectionConfig struct {
-	Reporter  string               `key:"reporter" doc:"Which side of connections this sidecar reports." enum:"source|destination" required:"true" example:"\"destination\""`
-	Workload  workload.Workload    `key:"workload" doc:"The workload of this sidecar."`
-	Every     time.Duration        `key:"tcp_reporting_duration" doc:"How often to count the bytes of an open connection. 0s: only when it closes." default:"5s" example:"\"15s\""`
-	Overrides []ConnectionOverride `key:"metrics" doc:"Metrics to drop, or to report with fewer labels."`
+	Reporter          string               `key:"reporter" doc:"Which side of connections this sidecar reports." enum:"source|destination" required:"true" example:"\"destination\""`
+	Workload          workload.Workload    `key:"workload" doc:"The workload of this sidecar."`
+	ReportingDuration time.Duration        `key:"tcp_reporting_duration" doc:"How often to count the bytes of an open connection. 0s: only when it closes." default:"5s" example:"\"15s\""`
+	Overrides         []ConnectionOverride `key:"metrics" doc:"Metrics to drop, or to report with fewer labels."`
 }
 
 // ConnectionOverride changes one metric of connections, or all of them.
@@ -31,8 +31,8 @@ const (
 	bytesReceived
 )
 
-// ofConnections returns the connection metrics.
-func ofConnections() [metricCount]metrics.Metric {
+// connectionMetrics returns the connection metrics.
+func connectionMetrics() [metricCount]metrics.Metric {
 	of := func(name, help string) metrics.Metric {
 		return metrics.Metric{Name: "istio_tcp_" + name + "_total", Help: help, Kind: metrics.KindCounter, Labels: labelNames()[:sessionLabels]}
 	}
@@ -46,8 +46,8 @@ func ofConnections() [metricCount]metrics.Metric {
 
 // Connections returns the network filter's factory. Its filters share the limit on series.
 func Connections() filter.ConnectionFilterFactory {
-	shared := new(ledger)
-	all := ofConnections()
+	shared := new(seriesLimiter)
+	all := connectionMetrics()
 	return filter.ConnectionFilterFactory{
 		Name:   "istio_stats",
 		Config: func() any { return new(ConnectionConfig) },
@@ -61,7 +61,7 @@ func Connections() filter.ConnectionFilterFactory {
 			if err != nil {
 				return nil, err
 			}
-			return func(of *filter.Session) (ended func()) { return s.watch(of, c.Every) }, nil
+			return func(of *filter.Session) (ended func()) { return s.watch(of, c.ReportingDuration) }, nil
 		},
 		Metrics: all[:],
 	}

@@ -17,8 +17,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// watching builds a network filter and returns its observer and its registry.
-func watching(t testing.TB, kind filter.ConnectionFilterFactory, settings filtertest.Settings) (watch filter.SessionObserver, r *metrics.Registry) {
+// newConnectionObserver builds a network filter and returns its observer and its registry.
+func newConnectionObserver(t testing.TB, kind filter.ConnectionFilterFactory, settings filtertest.Settings) (watch filter.SessionObserver, r *metrics.Registry) {
 	t.Helper()
 	r = metrics.New(metrics.Options{})
 	watch, err := kind.NewObserver(filtertest.Decode(t, filter.StreamFilterFactory{Config: kind.Config}, settings), filter.Env{Metrics: r})
@@ -28,9 +28,9 @@ func watching(t testing.TB, kind filter.ConnectionFilterFactory, settings filter
 	return watch, r
 }
 
-// TestReadmeTellsOfConnections verifies that README.md names the connection metrics. CheckReadme
+// TestReadmeListsConnectionMetrics verifies that README.md names the connection metrics. CheckReadme
 // compares only the tables of the stream filter.
-func TestReadmeTellsOfConnections(t *testing.T) {
+func TestReadmeListsConnectionMetrics(t *testing.T) {
 	page, err := os.ReadFile("README.md")
 	if err != nil {
 		t.Fatal(err)
@@ -46,7 +46,7 @@ func TestConnectionsAreCountedByBothEnds(t *testing.T) {
 	service := &config.Cluster{Name: "outbound|7070||app", Mesh: config.Mesh{Host: "app.default.svc", Name: "app"}}
 	// The labels of an inbound connection without TLS or a known service.
 	arrived := map[string]string{"response_flags": "-", "request_protocol": "tcp", "connection_security_policy": "none"}
-	for name, value := range base() {
+	for name, value := range baseLabels() {
 		if strings.HasPrefix(name, "source_") || strings.HasPrefix(name, "destination_") || name == "reporter" {
 			arrived[name] = value
 		}
@@ -70,11 +70,11 @@ func TestConnectionsAreCountedByBothEnds(t *testing.T) {
 		want     map[string]string // labels that differ from base
 	}{
 		{name: "of a stranger", settings: inbound, base: arrived},
-		{name: "by mutual TLS", settings: inbound, base: arrived, session: &filter.Session{Caller: identities(), Host: &config.Host{Workload: "not;the;caller;;"}}, want: map[string]string{
+		{name: "by mutual TLS", settings: inbound, base: arrived, session: &filter.Session{DownstreamTLS: mutualTLS(), Host: &config.Host{Workload: "not;the;caller;;"}}, want: map[string]string{
 			"source_principal": "spiffe://mesh/ns/proven/sa/there", "source_workload_namespace": "proven",
 			"destination_principal": "spiffe://mesh/ns/ours/sa/here", "connection_security_policy": "mutual_tls",
 		}},
-		{name: "by TLS without a name of the caller", settings: inbound, base: arrived, session: &filter.Session{Caller: &protocol.TLS{LocalURISANs: []string{"spiffe://a"}}},
+		{name: "by TLS without a name of the caller", settings: inbound, base: arrived, session: &filter.Session{DownstreamTLS: &protocol.TLS{LocalURISANs: []string{"spiffe://a"}}},
 			want: map[string]string{"destination_principal": "spiffe://a"}},
 		{name: "of a service", settings: inbound, base: arrived, session: &filter.Session{Cluster: service},
 			want: map[string]string{"destination_service": "app.default.svc", "destination_service_name": "app"}},
@@ -84,7 +84,7 @@ func TestConnectionsAreCountedByBothEnds(t *testing.T) {
 		{name: "to out of the mesh", settings: outbound, base: left, session: &filter.Session{Cluster: &config.Cluster{Name: "PassthroughCluster"}},
 			want: map[string]string{"destination_service_name": "PassthroughCluster"}},
 		{name: "to a workload", settings: outbound, base: left,
-			session: &filter.Session{Cluster: service, Host: &config.Host{Workload: "there-v2;theirs;there;v2;west"}, Called: identities(), Caller: &protocol.TLS{LocalURISANs: []string{"spiffe://not/me"}}},
+			session: &filter.Session{Cluster: service, Host: &config.Host{Workload: "there-v2;theirs;there;v2;west"}, UpstreamTLS: mutualTLS(), DownstreamTLS: &protocol.TLS{LocalURISANs: []string{"spiffe://not/me"}}},
 			want: map[string]string{
 				"destination_service": "app.default.svc", "destination_service_name": "app", "destination_service_namespace": "proven",
 				"destination_workload": "there-v2", "destination_workload_namespace": "proven", "destination_canonical_service": "there", "destination_canonical_revision": "v2",
@@ -93,7 +93,7 @@ func TestConnectionsAreCountedByBothEnds(t *testing.T) {
 		{name: "to nobody", settings: outbound, base: left, session: &filter.Session{Reason: protocol.ConnectFailure}, want: map[string]string{"response_flags": "UF"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			watch, r := watching(t, Connections(), test.settings)
+			watch, r := newConnectionObserver(t, Connections(), test.settings)
 			of := cmp.Or(test.session, new(filter.Session))
 			of.Traffic.In.Store(9)
 			of.Traffic.Out.Store(8)
@@ -101,7 +101,7 @@ func TestConnectionsAreCountedByBothEnds(t *testing.T) {
 			want := maps.Clone(test.base)
 			maps.Copy(want, test.want)
 			for name, value := range map[string]float64{"connections_opened": 1, "connections_closed": 1, "sent_bytes": 9, "received_bytes": 8} {
-				if got, n := counted(t, r, "istio_tcp_"+name+"_total"); n != value || !maps.Equal(got, want) {
+				if got, n := onlySeries(t, r, "istio_tcp_"+name+"_total"); n != value || !maps.Equal(got, want) {
 					t.Errorf("%s is %v under\n%v, want %v under\n%v", name, n, got, value, want)
 				}
 			}
@@ -109,7 +109,7 @@ func TestConnectionsAreCountedByBothEnds(t *testing.T) {
 	}
 }
 
-func TestBytesAreCountedWhileTheyAreCarried(t *testing.T) {
+func TestReportingDuration(t *testing.T) {
 	for settings, every := range map[filtertest.Settings]time.Duration{
 		`{"reporter": "source"}`:                                  5 * time.Second,
 		`{"reporter": "source", "tcp_reporting_duration": "15s"}`: 15 * time.Second,
@@ -117,11 +117,11 @@ func TestBytesAreCountedWhileTheyAreCarried(t *testing.T) {
 	} {
 		t.Run(string(settings), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				watch, r := watching(t, Connections(), settings)
+				watch, r := newConnectionObserver(t, Connections(), settings)
 				holds := func(when string, opened, closed, sent, received float64) {
 					t.Helper()
 					for name, want := range map[string]float64{"connections_opened": opened, "connections_closed": closed, "sent_bytes": sent, "received_bytes": received} {
-						if _, n := counted(t, r, "istio_tcp_"+name+"_total"); n != want {
+						if _, n := onlySeries(t, r, "istio_tcp_"+name+"_total"); n != want {
 							t.Errorf("%s: %s is %v, want %v", when, name, n, want)
 						}
 					}
@@ -154,15 +154,15 @@ func TestBytesAreCountedWhileTheyAreCarried(t *testing.T) {
 	}
 }
 
-func TestOverridesOfConnectionsAreHonoured(t *testing.T) {
-	watch, r := watching(t, Connections(), `{"reporter": "destination", "metrics": [
+func TestConnectionOverrides(t *testing.T) {
+	watch, r := newConnectionObserver(t, Connections(), `{"reporter": "destination", "metrics": [
 		{"name": "tcp_connections_closed_total", "drop": true}, {"name": "tcp_sent_bytes_total", "tags_to_remove": ["reporter"]}
 	]}`)
 	watch(&filter.Session{})()
-	if labels, _ := counted(t, r, "istio_tcp_connections_closed_total"); labels != nil {
+	if labels, _ := onlySeries(t, r, "istio_tcp_connections_closed_total"); labels != nil {
 		t.Errorf("what was dropped is counted under %v", labels)
 	}
-	if labels, _ := counted(t, r, "istio_tcp_sent_bytes_total"); labels["reporter"] != "" || labels["request_protocol"] != "tcp" {
+	if labels, _ := onlySeries(t, r, "istio_tcp_sent_bytes_total"); labels["reporter"] != "" || labels["request_protocol"] != "tcp" {
 		t.Errorf("bytes are counted under %v", labels)
 	}
 	for _, wrong := range []filtertest.Settings{`{"reporter": "source", "metrics": [{"name": "requests_total"}]}`, `{}`} {
@@ -171,30 +171,30 @@ func TestOverridesOfConnectionsAreHonoured(t *testing.T) {
 }
 
 func TestSeriesOfConnectionsAreBounded(t *testing.T) {
-	watch, r := watching(t, Connections(), inbound)
-	for i := range mostSeries + 10 {
-		watch(&filter.Session{Caller: &protocol.TLS{Peer: &protocol.Certificate{URISANs: []string{fmt.Sprintf("spiffe://mesh/%d", i)}}}})()
+	watch, r := newConnectionObserver(t, Connections(), inbound)
+	for i := range maxSeries + 10 {
+		watch(&filter.Session{DownstreamTLS: &protocol.TLS{Peer: &protocol.Certificate{URISANs: []string{fmt.Sprintf("spiffe://mesh/%d", i)}}}})()
 	}
-	if n := r.Counter(overflows()).Value(); n != 10 {
+	if n := r.Counter(overflowsMetric()).Value(); n != 10 {
 		t.Errorf("%d connections are beyond the limit, want 10", n)
 	}
-	if n := r.Counter(ofConnections()[connectionsClosed], others(sessionLabels)...).Value(); n != 10 {
+	if n := r.Counter(connectionMetrics()[connectionsClosed], overflowLabels(sessionLabels)...).Value(); n != 10 {
 		t.Errorf("%d connections are others', want 10", n)
 	}
 }
 
-// TestConnectionsThatGoOnCostNothing verifies that a session allocates only itself and its end
+// TestSessionAllocations verifies that a session allocates only itself and its end
 // function, and that counting its bytes again allocates nothing.
-func TestConnectionsThatGoOnCostNothing(t *testing.T) {
-	watch, _ := watching(t, Connections(), `{"reporter": "destination", "tcp_reporting_duration": "0s"}`)
-	of := &filter.Session{Caller: identities()}
+func TestSessionAllocations(t *testing.T) {
+	watch, _ := newConnectionObserver(t, Connections(), `{"reporter": "destination", "tcp_reporting_duration": "0s"}`)
+	of := &filter.Session{DownstreamTLS: mutualTLS()}
 	watch(of)()
 	if n := testing.AllocsPerRun(100, func() { watch(of)() }); n > 2 {
 		t.Errorf("a session allocates %v times, want 2 at most", n)
 	}
-	n := &session{by: &entry{}, traffic: &of.Traffic, next: time.NewTimer(time.Hour)}
+	n := &session{entry: &entry{}, traffic: &of.Traffic, timer: time.NewTimer(time.Hour)}
 	defer n.end()
-	if allocs := testing.AllocsPerRun(100, func() { n.again(time.Hour) }); allocs != 0 {
+	if allocs := testing.AllocsPerRun(100, func() { n.report(time.Hour) }); allocs != 0 {
 		t.Errorf("counting again allocates %v times, want 0", allocs)
 	}
 }

@@ -5,7 +5,7 @@
 //	Config              configuration of the stream filter   istiostats.go
 //	observe             counts an exchange that has ended    observe.go
 //	  key               properties that select the series    observe.go
-//	  table             finds the series of a key            ledger.go
+//	  table             finds the series of a key            series.go
 //	    labels          label values of a series             labels.go
 //	ConnectionConfig    configuration of the network filter  connections.go
 //	watch               counts a session until its end       session.go
@@ -53,8 +53,8 @@ const (
 	responseBytes
 )
 
-// ofRequests returns the request metrics.
-func ofRequests() [metricCount]metrics.Metric {
+// requestMetrics returns the request metrics.
+func requestMetrics() [metricCount]metrics.Metric {
 	of := func(name, help string, kind metrics.Kind) metrics.Metric {
 		return metrics.Metric{Name: "istio_" + name, Help: help, Kind: kind, Labels: labelNames()}
 	}
@@ -66,7 +66,7 @@ func ofRequests() [metricCount]metrics.Metric {
 	}
 }
 
-func overflows() metrics.Metric {
+func overflowsMetric() metrics.Metric {
 	return metrics.Metric{
 		Name: "weft_filter_istio_stats_overflow_total", Kind: metrics.KindCounter,
 		Help: "Requests and relayed connections that were counted in the series with the label value _other because there are too many series.",
@@ -75,8 +75,8 @@ func overflows() metrics.Metric {
 
 // Kind returns the filter factory. Its filters share the limit on series.
 func Kind() filter.StreamFilterFactory {
-	shared := new(ledger)
-	all := ofRequests()
+	shared := new(seriesLimiter)
+	all := requestMetrics()
 	return filter.StreamFilterFactory{
 		Name:   "istio_stats",
 		Stage:  filter.BeforeRoute,
@@ -89,7 +89,7 @@ func Kind() filter.StreamFilterFactory {
 			env.Observe(s.observe)
 			return func(next protocol.Service) protocol.Service { return next }, nil
 		},
-		Metrics: append(slices.Clone(all[:]), overflows()),
+		Metrics: append(slices.Clone(all[:]), overflowsMetric()),
 	}
 }
 
@@ -97,18 +97,18 @@ func Kind() filter.StreamFilterFactory {
 // except for table and shared.
 type stats struct {
 	Config
-	metrics  [metricCount]metrics.Metric
-	env      filter.Env
-	shared   *ledger
-	dropped  [metricCount]bool
-	removed  [metricCount][labelCount]bool
-	table    table
-	overflow *metrics.Counter
+	metrics       [metricCount]metrics.Metric
+	env           filter.Env
+	seriesLimiter *seriesLimiter
+	dropped       [metricCount]bool
+	removed       [metricCount][labelCount]bool
+	entries       entryCache
+	overflow      *metrics.Counter
 }
 
 // newStats returns a stats for the metrics all, configured by c.
-func newStats(c *Config, all [metricCount]metrics.Metric, env filter.Env, shared *ledger) (*stats, error) {
-	s := &stats{Config: *c, metrics: all, env: env, shared: shared, overflow: env.Metrics.Counter(overflows())}
+func newStats(c *Config, all [metricCount]metrics.Metric, env filter.Env, shared *seriesLimiter) (*stats, error) {
+	s := &stats{Config: *c, metrics: all, env: env, seriesLimiter: shared, overflow: env.Metrics.Counter(overflowsMetric())}
 	for _, o := range c.Overrides {
 		found := false
 		for i, m := range all {

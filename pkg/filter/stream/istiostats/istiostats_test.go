@@ -29,40 +29,40 @@ func TestReadme(t *testing.T) {
 	made, counts := filtertest.Build(t, Kind(), examples[0])
 	passed := false
 	s := made(protocol.ServiceFunc(func(context.Context, *protocol.Exchange) error { passed = true; return nil }))
-	x := ended()
+	x := endedExchange()
 	if err := s.Serve(t.Context(), x); err != nil || !passed {
 		t.Errorf("Serve = %v, passed: %v", err, passed)
 	}
-	counts.Finish(x)
-	if n := counts.Value(ofRequests()[requestsTotal]); n != 1 {
+	counts.CallObservers(x)
+	if n := counts.Value(requestMetrics()[requestsTotal]); n != 1 {
 		t.Errorf("%v requests are counted, want 1", n)
 	}
 }
 
-// place is a scope of an exchange: a listener, a route or a cluster.
-type place struct {
+// namedScope is a scope of an exchange: a listener, a route or a cluster.
+type namedScope struct {
 	name    string
 	cluster *config.Cluster
 }
 
-func (p place) Name() string            { return p.name }
-func (p place) Config() *config.Cluster { return p.cluster }
+func (p namedScope) Name() string            { return p.name }
+func (p namedScope) Config() *config.Cluster { return p.cluster }
 
-type host struct{ workload string }
+type fakeHost struct{ workload string }
 
-func (h host) Name() string         { return "10.0.0.9:80" }
-func (h host) Config() *config.Host { return &config.Host{Workload: h.workload} }
+func (h fakeHost) Name() string         { return "10.0.0.9:80" }
+func (h fakeHost) Config() *config.Host { return &config.Host{Workload: h.workload} }
 
-// ended returns an exchange with a 200 response and no peer metadata.
-func ended() *protocol.Exchange {
+// endedExchange returns an exchange with a 200 response and no peer metadata.
+func endedExchange() *protocol.Exchange {
 	x := new(protocol.Exchange)
 	x.Reset()
 	x.Meta.Protocol, x.Meta.HeadSize, x.Meta.Start = "Http1", 80, time.Unix(0, 0)
 	x.Meta.Conn = &protocol.ConnMeta{}
 	x.Request.Method, x.Request.Authority, x.Request.Path = "GET", "shop:8080", "/"
 	x.Response.Status = 200
-	x.Record.Listener = place{name: "inbound"}
-	x.Record.Route = place{name: "default"}
+	x.Record.Listener = namedScope{name: "inbound"}
+	x.Record.Route = namedScope{name: "default"}
 	x.Record.RequestBytes, x.Record.ResponseBytes = 20, 1000
 	x.Record.End = x.Meta.Start.Add(7 * time.Millisecond)
 	return x
@@ -73,19 +73,19 @@ const (
 	inbound        = `{"reporter": "destination", ` + workloadOfTest + `}`
 	outbound       = `{"reporter": "source", ` + workloadOfTest + `}`
 
-	there = "there-v2;theirs;there;v2;west;tapp;tv"
+	peerWorkload = "there-v2;theirs;there;v2;west;tapp;tv"
 )
 
-func identities() *protocol.TLS {
+func mutualTLS() *protocol.TLS {
 	return &protocol.TLS{
 		Peer:         &protocol.Certificate{URISANs: []string{"spiffe://mesh/ns/proven/sa/there"}},
 		LocalURISANs: []string{"spiffe://mesh/ns/ours/sa/here"},
 	}
 }
 
-// counted returns the labels and the value of the only series of a metric. The value of a histogram
+// onlySeries returns the labels and the value of the only series of a metric. The value of a histogram
 // is its sum.
-func counted(t *testing.T, r *metrics.Registry, name string) (map[string]string, float64) {
+func onlySeries(t *testing.T, r *metrics.Registry, name string) (map[string]string, float64) {
 	t.Helper()
 	found, err := r.Gather()
 	if err != nil {
@@ -111,8 +111,8 @@ func counted(t *testing.T, r *metrics.Registry, name string) (map[string]string,
 	return nil, 0
 }
 
-// observing builds a filter and returns its observer and its registry.
-func observing(t testing.TB, kind filter.StreamFilterFactory, settings filtertest.Settings) (observe func(*protocol.Exchange), r *metrics.Registry) {
+// newObserver builds a filter and returns its observer and its registry.
+func newObserver(t testing.TB, kind filter.StreamFilterFactory, settings filtertest.Settings) (observe func(*protocol.Exchange), r *metrics.Registry) {
 	t.Helper()
 	r = metrics.New(metrics.Options{})
 	_, err := kind.New(filtertest.Decode(t, kind, settings), filter.Env{
@@ -131,8 +131,8 @@ func observing(t testing.TB, kind filter.StreamFilterFactory, settings filtertes
 	return observe, r
 }
 
-// base returns the labels of ended at a destination.
-func base() map[string]string {
+// baseLabels returns the labels of ended at a destination.
+func baseLabels() map[string]string {
 	m := map[string]string{
 		"reporter": "destination", "destination_workload": "here-v1", "destination_workload_namespace": "ours", "destination_principal": "unknown",
 		"destination_app": "happ", "destination_version": "hv", "destination_canonical_service": "here", "destination_canonical_revision": "v1", "destination_cluster": "east",
@@ -147,7 +147,7 @@ func base() map[string]string {
 }
 
 func TestRequestsAreCountedByBothEnds(t *testing.T) {
-	service := place{name: "inbound|80||", cluster: &config.Cluster{Name: "inbound|80||", Mesh: config.Mesh{Host: "shop.default.svc", Name: "shop"}}}
+	service := namedScope{name: "inbound|80||", cluster: &config.Cluster{Name: "inbound|80||", Mesh: config.Mesh{Host: "shop.default.svc", Name: "shop"}}}
 	asService := map[string]string{"destination_service": "shop.default.svc", "destination_service_name": "shop"}
 	for _, test := range []struct {
 		name     string
@@ -156,13 +156,13 @@ func TestRequestsAreCountedByBothEnds(t *testing.T) {
 		want     map[string]string // labels that differ from base
 	}{
 		{name: "of a stranger", change: func(*protocol.Exchange) {}},
-		{name: "of a peer", change: func(x *protocol.Exchange) { x.Metadata.Set(workload.Namespace, workload.KeyCaller, there) }, want: map[string]string{
+		{name: "of a peer", change: func(x *protocol.Exchange) { x.Metadata.Set(workload.Namespace, workload.KeyDownstream, peerWorkload) }, want: map[string]string{
 			"source_workload": "there-v2", "source_workload_namespace": "theirs", "source_app": "tapp", "source_version": "tv",
 			"source_canonical_service": "there", "source_canonical_revision": "v2", "source_cluster": "west",
 		}},
 		{name: "a proven namespace goes before what is said", change: func(x *protocol.Exchange) {
-			x.Metadata.Set(workload.Namespace, workload.KeyCaller, ";theirs;;;")
-			x.Meta.Conn = &protocol.ConnMeta{TLS: identities()}
+			x.Metadata.Set(workload.Namespace, workload.KeyDownstream, ";theirs;;;")
+			x.Meta.Conn = &protocol.ConnMeta{TLS: mutualTLS()}
 		}, want: map[string]string{
 			"source_workload_namespace": "proven", "source_principal": "spiffe://mesh/ns/proven/sa/there",
 			"destination_principal": "spiffe://mesh/ns/ours/sa/here", "connection_security_policy": "mutual_tls",
@@ -173,12 +173,12 @@ func TestRequestsAreCountedByBothEnds(t *testing.T) {
 		{name: "of a service", change: func(x *protocol.Exchange) { x.Record.Cluster = service }, want: asService},
 		{name: "of a service that was not reached", change: func(x *protocol.Exchange) { x.Record.TargetCluster = "configured" }, want: asService},
 		{name: "of a service that nobody knows", change: func(x *protocol.Exchange) {
-			x.Record.Cluster = place{cluster: &config.Cluster{Name: "InboundPassthroughCluster"}}
+			x.Record.Cluster = namedScope{cluster: &config.Cluster{Name: "InboundPassthroughCluster"}}
 		}, want: map[string]string{"destination_service_name": "InboundPassthroughCluster"}},
 		{name: "without the host", settings: strings.Replace(inbound, "{", `{"disable_host_header_fallback": true, `, 1), change: func(*protocol.Exchange) {}, want: map[string]string{
 			"destination_service": "here", "destination_service_name": "here",
 		}},
-		{name: "a host that is none", change: func(x *protocol.Exchange) { x.Request.Authority = strings.Repeat("a", longestHost+1) }, want: map[string]string{
+		{name: "a host that is none", change: func(x *protocol.Exchange) { x.Request.Authority = strings.Repeat("a", maxHostBytes+1) }, want: map[string]string{
 			"destination_service": "here", "destination_service_name": "here",
 		}},
 		{name: "a fault", change: func(x *protocol.Exchange) { x.Record.Reason, x.Response.Status = protocol.ConnectFailure, 502 }, want: map[string]string{
@@ -201,21 +201,21 @@ func TestRequestsAreCountedByBothEnds(t *testing.T) {
 			if test.settings != "" {
 				settings = test.settings
 			}
-			observe, r := observing(t, Kind(), filtertest.Settings(settings))
-			x := ended()
+			observe, r := newObserver(t, Kind(), filtertest.Settings(settings))
+			x := endedExchange()
 			test.change(x)
 			observe(x)
-			want := base()
+			want := baseLabels()
 			maps.Copy(want, test.want)
-			same(t, r, want)
+			checkLabels(t, r, want)
 		})
 	}
 }
 
-// same checks that istio_requests_total counts one request, and that its labels include want.
-func same(t *testing.T, r *metrics.Registry, want map[string]string) {
+// checkLabels checks that istio_requests_total counts one request, and that its labels include want.
+func checkLabels(t *testing.T, r *metrics.Registry, want map[string]string) {
 	t.Helper()
-	got, n := counted(t, r, "istio_requests_total")
+	got, n := onlySeries(t, r, "istio_requests_total")
 	if n != 1 || len(got) != labelCount {
 		t.Errorf("%v requests are counted under %d labels, want 1, %d", n, len(got), labelCount)
 	}
@@ -226,11 +226,11 @@ func same(t *testing.T, r *metrics.Registry, want map[string]string) {
 	}
 }
 
-func TestRequestsThatLeaveAreCountedByTheirHost(t *testing.T) {
-	observe, r := observing(t, Kind(), outbound)
-	x := ended()
-	x.Record.Route = place{name: "allow_any"}
-	x.Record.Attempts = append(x.Record.Attempts, protocol.Attempt{Host: host{"first;a;b;c;d"}}, protocol.Attempt{Host: host{"there-v2;theirs;there;v2;west"}, TLS: identities()})
+func TestOutboundRequestsAreCountedByHost(t *testing.T) {
+	observe, r := newObserver(t, Kind(), outbound)
+	x := endedExchange()
+	x.Record.Route = namedScope{name: "allow_any"}
+	x.Record.Attempts = append(x.Record.Attempts, protocol.Attempt{Host: fakeHost{"first;a;b;c;d"}}, protocol.Attempt{Host: fakeHost{"there-v2;theirs;there;v2;west"}, TLS: mutualTLS()})
 	observe(x)
 	want := map[string]string{
 		"reporter": "source", "source_workload": "here-v1", "source_principal": "spiffe://mesh/ns/ours/sa/here", "source_canonical_revision": "v1",
@@ -238,38 +238,38 @@ func TestRequestsThatLeaveAreCountedByTheirHost(t *testing.T) {
 		"destination_principal": "spiffe://mesh/ns/proven/sa/there", "destination_app": "unknown", "destination_canonical_revision": "v2",
 		"destination_service": "shop:8080", "destination_service_name": "PassthroughCluster", "connection_security_policy": "unknown",
 	}
-	same(t, r, want)
-	x.Metadata.Set(workload.Namespace, workload.KeyHost, there) // precedes the workload of the host
-	observe, r = observing(t, Kind(), outbound)
+	checkLabels(t, r, want)
+	x.Metadata.Set(workload.Namespace, workload.KeyUpstream, peerWorkload) // precedes the workload of the host
+	observe, r = newObserver(t, Kind(), outbound)
 	observe(x)
 	want["destination_app"] = "tapp"
-	same(t, r, want)
+	checkLabels(t, r, want)
 }
 
 func TestSizesAndTimesAreCounted(t *testing.T) {
-	observe, r := observing(t, Kind(), inbound)
-	observe(ended())
+	observe, r := newObserver(t, Kind(), inbound)
+	observe(endedExchange())
 	for name, want := range map[string]float64{"istio_request_duration_milliseconds": 7, "istio_request_bytes": 100, "istio_response_bytes": 1000} {
-		if _, got := counted(t, r, name); got != want {
+		if _, got := onlySeries(t, r, name); got != want {
 			t.Errorf("%s sums up to %v, want %v", name, got, want)
 		}
 	}
 }
 
-func TestOverridesAreHonoured(t *testing.T) {
-	observe, r := observing(t, Kind(), `{"reporter": "destination", "metrics": [
+func TestOverrides(t *testing.T) {
+	observe, r := newObserver(t, Kind(), `{"reporter": "destination", "metrics": [
 		{"name": "request_bytes", "drop": true},
 		{"name": "requests_total", "tags_to_remove": ["request_protocol", "no_such_label"]},
 		{"tags_to_remove": ["response_code"]}
 	]}`)
-	observe(ended())
-	if labels, _ := counted(t, r, "istio_request_bytes"); labels != nil {
+	observe(endedExchange())
+	if labels, _ := onlySeries(t, r, "istio_request_bytes"); labels != nil {
 		t.Errorf("what was dropped is counted under %v", labels)
 	}
-	if labels, _ := counted(t, r, "istio_requests_total"); labels["request_protocol"] != "" || labels["response_code"] != "" || labels["response_flags"] != "-" {
+	if labels, _ := onlySeries(t, r, "istio_requests_total"); labels["request_protocol"] != "" || labels["response_code"] != "" || labels["response_flags"] != "-" {
 		t.Errorf("requests are counted under %v", labels)
 	}
-	if labels, _ := counted(t, r, "istio_response_bytes"); labels["request_protocol"] != "http" || labels["response_code"] != "" {
+	if labels, _ := onlySeries(t, r, "istio_response_bytes"); labels["request_protocol"] != "http" || labels["response_code"] != "" {
 		t.Errorf("bytes are counted under %v", labels)
 	}
 	if got := filtertest.DecodeErrors(t, Kind(), `{"reporter": "destination", "metrics": [{"name": "nothing"}]}`); !strings.Contains(got, "nothing") {
@@ -281,73 +281,73 @@ func TestOverridesAreHonoured(t *testing.T) {
 // also those of another listener.
 func TestSeriesAreBounded(t *testing.T) {
 	kind := Kind()
-	observe, r := observing(t, kind, inbound)
-	for i := range mostSeries + 10 {
-		x := ended()
+	observe, r := newObserver(t, kind, inbound)
+	for i := range maxSeries + 10 {
+		x := endedExchange()
 		x.Request.Authority = fmt.Sprintf("h%d", i)
 		observe(x)
 	}
-	if n := r.Counter(overflows()).Value(); n != 10 {
+	if n := r.Counter(overflowsMetric()).Value(); n != 10 {
 		t.Errorf("%d requests are beyond the limit, want 10", n)
 	}
-	if n := r.Counter(ofRequests()[requestsTotal], others(labelCount)...).Value(); n != 10 {
+	if n := r.Counter(requestMetrics()[requestsTotal], overflowLabels(labelCount)...).Value(); n != 10 {
 		t.Errorf("%d requests are others', want 10", n)
 	}
-	again, other := observing(t, kind, inbound)
-	x := ended()
+	again, other := newObserver(t, kind, inbound)
+	x := endedExchange()
 	x.Request.Authority = "one more"
 	again(x)
-	if n := other.Counter(overflows()).Value(); n != 1 {
+	if n := other.Counter(overflowsMetric()).Value(); n != 1 {
 		t.Errorf("%d requests of another listener are beyond the limit, want 1", n)
 	}
 }
 
-func TestWhatIsKeptIsNoView(t *testing.T) {
-	observe, r := observing(t, Kind(), inbound)
+func TestKeysAreCloned(t *testing.T) {
+	observe, r := newObserver(t, Kind(), inbound)
 	buffer := []byte("shop:8080")
-	x := ended()
+	x := endedExchange()
 	x.Request.Authority = unsafe.String(&buffer[0], len(buffer)) // a view, as from an engine
 	observe(x)
 	copy(buffer, "XXXXXXXXX")
-	observe(ended())
-	if _, n := counted(t, r, "istio_requests_total"); n != 2 {
+	observe(endedExchange())
+	if _, n := onlySeries(t, r, "istio_requests_total"); n != 2 {
 		t.Errorf("%v requests are counted alike, want 2", n)
 	}
 }
 
-func TestWhatIsNoRequestIsNotCounted(t *testing.T) {
-	observe, r := observing(t, Kind(), inbound)
-	x := ended()
+func TestExchangeWithoutListenerIsNotCounted(t *testing.T) {
+	observe, r := newObserver(t, Kind(), inbound)
+	x := endedExchange()
 	x.Record.Listener = nil
 	observe(x)
-	if labels, n := counted(t, r, "istio_requests_total"); labels != nil {
+	if labels, n := onlySeries(t, r, "istio_requests_total"); labels != nil {
 		t.Errorf("%v are counted under %v", n, labels)
 	}
 }
 
-// peered returns ended as an exchange between two sidecars.
-func peered() *protocol.Exchange {
-	x := ended()
+// meshExchange returns ended as an exchange between two sidecars.
+func meshExchange() *protocol.Exchange {
+	x := endedExchange()
 	for range 8 {
 		x.Request.Header.Add("x-some-field", "value")
 	}
-	x.Metadata.Set(workload.Namespace, workload.KeyCaller, there)
-	x.Meta.Conn = &protocol.ConnMeta{TLS: identities()}
-	x.Record.Cluster = place{cluster: &config.Cluster{Name: "inbound|80||", Mesh: config.Mesh{Host: "shop.default.svc.cluster.local", Name: "shop.default.svc.cluster.local"}}}
+	x.Metadata.Set(workload.Namespace, workload.KeyDownstream, peerWorkload)
+	x.Meta.Conn = &protocol.ConnMeta{TLS: mutualTLS()}
+	x.Record.Cluster = namedScope{cluster: &config.Cluster{Name: "inbound|80||", Mesh: config.Mesh{Host: "shop.default.svc.cluster.local", Name: "shop.default.svc.cluster.local"}}}
 	return x
 }
 
 func TestKnownRequestsAllocateNothing(t *testing.T) {
-	observe, _ := observing(t, Kind(), inbound)
-	x := peered()
+	observe, _ := newObserver(t, Kind(), inbound)
+	x := meshExchange()
 	if n := testing.AllocsPerRun(100, func() { observe(x) }); n != 0 {
 		t.Errorf("observe allocates %v times, want 0", n)
 	}
 }
 
 func BenchmarkObserve(b *testing.B) {
-	observe, _ := observing(b, Kind(), inbound)
-	x := peered()
+	observe, _ := newObserver(b, Kind(), inbound)
+	x := meshExchange()
 	b.ReportAllocs()
 	for b.Loop() {
 		observe(x)

@@ -12,10 +12,10 @@ import (
 // Indexes of labels: first those of each end, then the others. Only requests have labels from index
 // sessionLabels on.
 const (
-	ofSource      = 1
-	ofDestination = ofSource + endCount
+	sourceLabels      = 1
+	destinationLabels = sourceLabels + endCount
 
-	labelService          = ofDestination + endCount
+	labelService          = destinationLabels + endCount
 	labelServiceName      = labelService + 1
 	labelServiceNamespace = labelService + 2
 	labelProtocol         = labelService + 3
@@ -28,7 +28,7 @@ const (
 	labelCount    = labelStatus + 1
 )
 
-// Indexes of the labels of one end, relative to ofSource or ofDestination.
+// Indexes of the labels of one end, relative to sourceLabels or destinationLabels.
 const (
 	endWorkload = iota
 	endNamespace
@@ -50,7 +50,7 @@ func labelNames() []string {
 		endWorkload: "workload", endNamespace: "workload_namespace", endPrincipal: "principal", endApp: "app", endVersion: "version",
 		endService: "canonical_service", endRevision: "canonical_revision", endCluster: "cluster",
 	} {
-		names[ofSource+i], names[ofDestination+i] = "source_"+end, "destination_"+end
+		names[sourceLabels+i], names[destinationLabels+i] = "source_"+end, "destination_"+end
 	}
 	names[labelService], names[labelServiceName], names[labelServiceNamespace] = "destination_service", "destination_service_name", "destination_service_namespace"
 	names[labelProtocol], names[labelCode], names[labelStatus] = "request_protocol", "response_code", "grpc_response_status"
@@ -60,16 +60,16 @@ func labelNames() []string {
 
 // Special label values.
 const (
-	unknown = "unknown"
-	latest  = "latest" // revision of a workload that has none
-	other   = "_other" // every label of the series for those beyond the limit
+	unknown       = "unknown"
+	latest        = "latest" // revision of a workload that has none
+	overflowLabel = "_other" // every label of the series for those beyond the limit
 )
 
-// labels returns the label values of exchanges or sessions with key k.
-func (s *stats) labels(k *key) (values [labelCount]string) {
+// labelValues returns the label values of exchanges or sessions with key k.
+func (s *stats) labelValues(k *key) (values [labelCount]string) {
 	peer, known := workload.Parse(k.peer)
 	theirs := [endCount]string{
-		endWorkload: peer.Name, endNamespace: cmp.Or(namespaceOf(k.theirs), peer.Namespace), endPrincipal: k.theirs,
+		endWorkload: peer.Name, endNamespace: cmp.Or(namespaceOf(k.peerPrincipal), peer.Namespace), endPrincipal: k.peerPrincipal,
 		endApp: peer.App, endVersion: peer.Version, endService: peer.Service, endCluster: peer.Cluster,
 	}
 	for i := range theirs {
@@ -81,25 +81,25 @@ func (s *stats) labels(k *key) (values [labelCount]string) {
 	}
 	w := &s.Workload
 	ours := [endCount]string{
-		endWorkload: w.Name, endNamespace: w.Namespace, endPrincipal: cmp.Or(k.ours, unknown),
+		endWorkload: w.Name, endNamespace: w.Namespace, endPrincipal: cmp.Or(k.localPrincipal, unknown),
 		endApp: w.App, endVersion: w.Version, endService: w.Service, endRevision: w.Revision, endCluster: w.Cluster,
 	}
 	values[0] = s.Reporter
 	if s.Reporter == source {
-		copy(values[ofSource:], ours[:])
-		copy(values[ofDestination:], theirs[:])
+		copy(values[sourceLabels:], ours[:])
+		copy(values[destinationLabels:], theirs[:])
 		values[labelService], values[labelServiceName] = cmp.Or(k.service, unknown), cmp.Or(k.name, unknown)
 		values[labelServiceNamespace], values[labelSecurity] = theirs[endNamespace], unknown
 	} else {
-		copy(values[ofSource:], theirs[:])
-		copy(values[ofDestination:], ours[:])
+		copy(values[sourceLabels:], theirs[:])
+		copy(values[destinationLabels:], ours[:])
 		values[labelService], values[labelServiceName] = cmp.Or(k.service, w.Service), cmp.Or(k.name, w.Service)
 		values[labelServiceNamespace], values[labelSecurity] = w.Namespace, "none"
-		if k.theirs != "" && k.ours != "" {
+		if k.peerPrincipal != "" && k.localPrincipal != "" {
 			values[labelSecurity] = "mutual_tls"
 		}
 	}
-	values[labelProtocol], values[labelCode], values[labelFlags] = k.protocol, strconv.Itoa(k.status), k.flags.With(k.reason)
+	values[labelProtocol], values[labelCode], values[labelFlags] = k.protocol, strconv.Itoa(k.status), k.flags.NamesWith(k.reason)
 	if k.grpc != protocol.NoCode {
 		values[labelStatus] = strconv.Itoa(k.grpc)
 	}

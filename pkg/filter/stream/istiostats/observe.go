@@ -11,23 +11,23 @@ import (
 // key has the properties of an exchange or a session that determine its labels. Its strings may be
 // views of the exchange; kept clones them.
 type key struct {
-	peer         string // workload at the other end, in the format of workload.Parse; "": unknown
-	service      string // destination service; "": unknown
-	name         string // name of the service; "": unknown
-	theirs, ours string // principals of the other end and of Weft; "": none
-	protocol     string // request_protocol
-	status, grpc int
-	reason       protocol.Reason
-	flags        protocol.Flags
+	peer                          string // workload at the other end, in the format of workload.Parse; "": unknown
+	service                       string // destination service; "": unknown
+	name                          string // name of the service; "": unknown
+	peerPrincipal, localPrincipal string // principals of the other end and of Weft; "": none
+	protocol                      string // request_protocol
+	status, grpc                  int
+	reason                        protocol.Reason
+	flags                         protocol.Flags
 }
 
-// longestHost is the maximum length in bytes of an authority that becomes a label. Clients choose
+// maxHostBytes is the maximum length in bytes of an authority that becomes a label. Clients choose
 // the authority.
-const longestHost = 262
+const maxHostBytes = 262
 
-// kept returns a copy of k without views.
-func (k key) kept() key {
-	for _, s := range []*string{&k.peer, &k.service, &k.name, &k.theirs, &k.ours} {
+// clone returns a copy of k without views.
+func (k key) clone() key {
+	for _, s := range []*string{&k.peer, &k.service, &k.name, &k.peerPrincipal, &k.localPrincipal} {
 		*s = strings.Clone(*s)
 	}
 	return k
@@ -48,8 +48,8 @@ func (s *stats) observe(x *protocol.Exchange) {
 
 // Scopes with a configuration.
 type (
-	clusterPlace interface{ Config() *config.Cluster }
-	hostPlace    interface{ Config() *config.Host }
+	clusterScope interface{ Config() *config.Cluster }
+	hostScope    interface{ Config() *config.Host }
 )
 
 func (s *stats) keyOf(x *protocol.Exchange) (k key) {
@@ -64,30 +64,30 @@ func (s *stats) keyOf(x *protocol.Exchange) (k key) {
 	if k.reason == protocol.ReasonDownstreamDisconnect {
 		k.status = 0 // no client received the response
 	}
-	if !s.NoFallback && len(x.Request.Authority) <= longestHost {
+	if !s.NoFallback && len(x.Request.Authority) <= maxHostBytes {
 		k.service, k.name = x.Request.Authority, x.Request.Authority
 	}
-	s.nameService(x, &k)
+	s.setService(x, &k)
 	if s.Reporter == destination {
-		k.peer, _ = x.Metadata.Lookup(workload.Namespace, workload.KeyCaller)
+		k.peer, _ = x.Metadata.Lookup(workload.Namespace, workload.KeyDownstream)
 		if conn := x.Meta.Conn; conn != nil {
-			k.theirs, k.ours = principals(conn.TLS)
+			k.peerPrincipal, k.localPrincipal = principals(conn.TLS)
 		}
 		return k
 	}
-	k.peer, _ = x.Metadata.Lookup(workload.Namespace, workload.KeyHost)
+	k.peer, _ = x.Metadata.Lookup(workload.Namespace, workload.KeyUpstream)
 	if n := len(x.Record.Attempts); n > 0 {
 		last := &x.Record.Attempts[n-1]
-		k.theirs, k.ours = principals(last.TLS)
-		if h, ok := last.Host.(hostPlace); ok && k.peer == "" {
+		k.peerPrincipal, k.localPrincipal = principals(last.TLS)
+		if h, ok := last.Host.(hostScope); ok && k.peer == "" {
 			k.peer = h.Config().Workload
 		}
 	}
 	return k
 }
 
-// nameService sets the service in k, if x's route or cluster identifies it.
-func (s *stats) nameService(x *protocol.Exchange, k *key) {
+// setService sets the service in k, if x's route or cluster identifies it.
+func (s *stats) setService(x *protocol.Exchange, k *key) {
 	if r := x.Record.Route; r != nil {
 		switch r.Name() {
 		case "block_all":
@@ -98,15 +98,15 @@ func (s *stats) nameService(x *protocol.Exchange, k *key) {
 			return
 		}
 	}
-	if place, ok := x.Record.Cluster.(clusterPlace); ok {
-		k.nameCluster(place.Config())
+	if place, ok := x.Record.Cluster.(clusterScope); ok {
+		k.setCluster(place.Config())
 	} else if x.Record.TargetCluster != "" {
-		k.nameCluster(s.env.Cluster(x.Record.TargetCluster)) // the cluster was not reached
+		k.setCluster(s.env.Cluster(x.Record.TargetCluster)) // the cluster was not reached
 	}
 }
 
-// nameCluster sets the service in k, if c identifies it. c may be nil.
-func (k *key) nameCluster(c *config.Cluster) {
+// setCluster sets the service in k, if c identifies it. c may be nil.
+func (k *key) setCluster(c *config.Cluster) {
 	if c == nil {
 		return
 	}

@@ -91,12 +91,12 @@ type Match struct {
 
 // Requirement is a condition on the tokens of a request. Exactly one of its keys is set.
 type Requirement struct {
-	Provider      string           `key:"provider_name" doc:"A valid token of this provider." example:"\"corp\""`
-	Audiences     map[string]any   `key:"provider_and_audiences" doc:"A valid token of this provider, for other audiences." unbuilt:"provider_and_audiences"`
-	AllowMissing  *struct{}        `key:"allow_missing" doc:"The token may be missing; a token that is not valid is rejected." example:"{}"`
-	MissingFailed *struct{}        `key:"allow_missing_or_failed" doc:"The token may be missing or not valid; the claims of valid tokens are passed on." example:"{}"`
-	Any           *RequirementList `key:"requires_any" doc:"At least one of several requirements."`
-	All           *RequirementList `key:"requires_all" doc:"All of several requirements."`
+	Provider             string           `key:"provider_name" doc:"A valid token of this provider." example:"\"corp\""`
+	Audiences            map[string]any   `key:"provider_and_audiences" doc:"A valid token of this provider, for other audiences." unbuilt:"provider_and_audiences"`
+	AllowMissing         *struct{}        `key:"allow_missing" doc:"The token may be missing; a token that is not valid is rejected." example:"{}"`
+	AllowMissingOrFailed *struct{}        `key:"allow_missing_or_failed" doc:"The token may be missing or not valid; the claims of valid tokens are passed on." example:"{}"`
+	Any                  *RequirementList `key:"requires_any" doc:"At least one of several requirements."`
+	All                  *RequirementList `key:"requires_all" doc:"All of several requirements."`
 }
 
 // RequirementList is a list of requirements.
@@ -173,13 +173,13 @@ func (r *Rule) validate(providers map[string]Provider) error {
 	return nil
 }
 
-// deepest is the maximum nesting depth of lists.
-const deepest = 8
+// maxDepth is the maximum nesting depth of lists.
+const maxDepth = 8
 
 // validate checks r, which is nested in this many lists.
 func (r *Requirement) validate(providers map[string]Provider, lists int) error {
 	ways := 0
-	for _, set := range []bool{r.Provider != "", r.AllowMissing != nil, r.MissingFailed != nil, r.Any != nil, r.All != nil} {
+	for _, set := range []bool{r.Provider != "", r.AllowMissing != nil, r.AllowMissingOrFailed != nil, r.Any != nil, r.All != nil} {
 		if set {
 			ways++
 		}
@@ -189,8 +189,8 @@ func (r *Requirement) validate(providers map[string]Provider, lists int) error {
 		return errors.New("expected one key of provider_name, allow_missing, allow_missing_or_failed, requires_any and requires_all")
 	case r.Provider != "" && !known:
 		return fmt.Errorf("provider %q is not defined", r.Provider)
-	case lists > deepest:
-		return fmt.Errorf("lists are nested more than %d deep", deepest)
+	case lists > maxDepth:
+		return fmt.Errorf("lists are nested more than %d deep", maxDepth)
 	}
 	for _, list := range []*RequirementList{r.Any, r.All} {
 		if list == nil {
@@ -208,15 +208,15 @@ func (r *Requirement) validate(providers map[string]Provider, lists int) error {
 	return nil
 }
 
-// named appends the names of the providers that r and its lists refer to.
-func (r *Requirement) named(names []string) []string {
+// providerNames appends the names of the providers that r and its lists refer to.
+func (r *Requirement) providerNames(names []string) []string {
 	if r.Provider != "" {
 		names = append(names, r.Provider)
 	}
 	for _, list := range []*RequirementList{r.Any, r.All} {
 		if list != nil {
 			for i := range list.Requirements {
-				names = list.Requirements[i].named(names)
+				names = list.Requirements[i].providerNames(names)
 			}
 		}
 	}
@@ -239,8 +239,8 @@ func (m *Match) validate() error {
 	return nil
 }
 
-// holds reports whether path matches m.
-func (m *Match) holds(path string) bool {
+// matches reports whether path matches m.
+func (m *Match) matches(path string) bool {
 	if m.Path != "" {
 		return path == m.Path
 	}

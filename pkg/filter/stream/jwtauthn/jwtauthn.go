@@ -24,52 +24,52 @@ func Kind() filter.StreamFilterFactory { return kindAt(time.Now) }
 
 // kindAt is Kind with now as the clock.
 func kindAt(now func() time.Time) filter.StreamFilterFactory {
-	shared := &jwksCache{all: make(map[RemoteJWKS]*fetched)}
+	shared := &jwksCache{byConfig: make(map[RemoteJWKS]*remoteKeys)}
 	return filter.StreamFilterFactory{
 		Name:    "jwt_authn",
 		Stage:   filter.AfterRoute,
 		Config:  func() any { return new(Config) },
 		New:     func(cfg any, env filter.Env) (filter.Filter, error) { return build(cfg, env, shared, now) },
-		Metrics: []metrics.Metric{checked()},
+		Metrics: []metrics.Metric{requestsMetric()},
 	}
 }
 
-func checked() metrics.Metric {
+func requestsMetric() metrics.Metric {
 	return metrics.Metric{Name: "weft_filter_jwt_authn_requests_total", Help: "Requests that the jwt_authn filter checked against a rule, by result: allowed or denied.", Kind: metrics.KindCounter, Labels: []string{"result"}}
 }
 
 func build(cfg any, env filter.Env, shared *jwksCache, now func() time.Time) (filter.Filter, error) {
 	c := cfg.(*Config) //nolint:forcetypeassert // what Config returned
 	a := authn{
-		rules:      c.Rules,
-		providers:  make(map[string]*provider, len(c.Providers)),
-		preflights: c.BypassPreflight,
-		allowed:    env.Metrics.Counter(checked(), "allowed"),
-		denied:     env.Metrics.Counter(checked(), "denied"),
+		rules:           c.Rules,
+		providers:       make(map[string]*provider, len(c.Providers)),
+		bypassPreflight: c.BypassPreflight,
+		allowed:         env.Metrics.Counter(requestsMetric(), "allowed"),
+		denied:          env.Metrics.Counter(requestsMetric(), "denied"),
 	}
 	for i := range a.rules {
 		if r := a.rules[i].Requires; r != nil {
-			a.every = append(a.every, r)
+			a.allRequirements = append(a.allRequirements, r)
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(c.Providers)) {
 		p := c.Providers[name]
-		made := &provider{config: p, verifier: newVerifier(&p, now), places: placesOf(&p), params: paramsOf(&p)}
+		made := &provider{config: p, verifier: newVerifier(&p, now), headers: tokenHeaders(&p), params: tokenParams(&p)}
 		if p.Remote != nil {
-			made.source = shared.of(*p.Remote, env.ClusterClient, now)
+			made.source = shared.getOrCreate(*p.Remote, env.ClusterClient, now)
 		} else {
 			set, err := p.Local.keys()
 			if err != nil {
 				return nil, fmt.Errorf("providers.%s: %w", name, err)
 			}
-			made.source = fixed(set)
+			made.source = staticKeys(set)
 		}
 		a.providers[name] = made
 		for _, h := range p.ClaimHeaders {
-			a.own = append(a.own, h.Header)
+			a.reservedHeaders = append(a.reservedHeaders, h.Header)
 		}
 		if p.PayloadHeader != "" {
-			a.own = append(a.own, p.PayloadHeader)
+			a.reservedHeaders = append(a.reservedHeaders, p.PayloadHeader)
 		}
 	}
 	return func(next protocol.Service) protocol.Service {
@@ -82,10 +82,10 @@ func build(cfg any, env filter.Env, shared *jwksCache, now func() time.Time) (fi
 // authn is immutable except for its counters.
 type authn struct {
 	rules           []Rule
-	every           []*Requirement // of all rules
+	allRequirements []*Requirement // of all rules
 	providers       map[string]*provider
-	own             []string // headers that only the filter may set
-	preflights      bool     // CORS preflights need no token
+	reservedHeaders []string // headers that only the filter may set
+	bypassPreflight bool     // CORS preflights need no token
 	allowed, denied *metrics.Counter
 	next            protocol.AsyncService
 }
@@ -98,25 +98,25 @@ func (a *authn) Serve(ctx context.Context, x *protocol.Exchange) error {
 // Start implements protocol.AsyncService. It moves the exchange to a blocking goroutine only if it
 // has to wait for keys.
 func (a *authn) Start(ctx context.Context, x *protocol.Exchange) error {
-	rules := a.rulesFor(x)
+	rules := a.requirementsFor(x)
 	if len(rules) == 0 {
-		for _, name := range a.own {
-			forget(&x.Request.Header, name)
+		for _, name := range a.reservedHeaders {
+			removeAllSpellings(&x.Request.Header, name)
 		}
 		return a.next.Start(ctx, x)
 	}
-	err := a.judge(ctx, x, rules, func() bool { return false })
-	if errors.Is(err, errWait) {
+	err := a.evaluate(ctx, x, rules, func() bool { return false })
+	if errors.Is(err, errMustWait) {
 		return x.RunBlocking(ctx, protocol.ServiceFunc(func(ctx context.Context, x *protocol.Exchange) error {
 			wait := func() bool { x.Detach(); return true }
-			if err := a.judge(ctx, x, rules, wait); err != nil {
-				return a.refuse(x, err)
+			if err := a.evaluate(ctx, x, rules, wait); err != nil {
+				return a.reject(x, err)
 			}
 			return a.next.Serve(ctx, x)
 		}))
 	}
 	if err != nil {
-		return a.refuse(x, err)
+		return a.reject(x, err)
 	}
 	return a.next.Start(ctx, x)
 }
@@ -125,8 +125,8 @@ func (a *authn) Start(ctx context.Context, x *protocol.Exchange) error {
 // code.
 var errMissing = errors.New("the request has no token")
 
-// refuse rejects x with a local reply for err (RFC 6750 3).
-func (a *authn) refuse(x *protocol.Exchange, err error) error {
+// reject rejects x with a local reply for err (RFC 6750 3).
+func (a *authn) reject(x *protocol.Exchange, err error) error {
 	a.denied.Add(1)
 	if isForbidden(err) {
 		x.LocalReplyError(protocol.NewFault(protocol.ReasonDenied, err)) // another token would not help: 403
@@ -141,21 +141,21 @@ func (a *authn) refuse(x *protocol.Exchange, err error) error {
 	return nil
 }
 
-// rulesFor returns the requirements that x must satisfy. They are those of the first rule that
+// requirementsFor returns the requirements that x must satisfy. They are those of the first rule that
 // matches the original path, and of the first rule that matches each other reading of the path by
 // an application. x must satisfy all of them, so that no spelling of a path bypasses a rule. If the
 // path has too many readings, or the RPC call is not identified, x must satisfy every rule.
-func (a *authn) rulesFor(x *protocol.Exchange) []*Requirement {
-	if a.preflights && isPreflight(x) {
+func (a *authn) requirementsFor(x *protocol.Exchange) []*Requirement {
+	if a.bypassPreflight && isPreflight(x) {
 		return nil
 	}
 	paths, ok := pathVariants(pathOf(x))
-	if !ok || match.HidesCall(x) {
-		return a.every
+	if !ok || match.IsUnidentifiedCall(x) {
+		return a.allRequirements
 	}
 	var found []*Requirement
 	for _, p := range paths {
-		i := slices.IndexFunc(a.rules, func(r Rule) bool { return r.Match.holds(p) })
+		i := slices.IndexFunc(a.rules, func(r Rule) bool { return r.Match.matches(p) })
 		if i >= 0 && a.rules[i].Requires != nil && !slices.Contains(found, a.rules[i].Requires) {
 			found = append(found, a.rules[i].Requires)
 		}
@@ -180,22 +180,22 @@ func pathOf(x *protocol.Exchange) string {
 	return path
 }
 
-// judge returns nil if x is allowed, and then sets the headers and metadata made of its tokens. If
-// it returns errWait, x is unchanged, and the caller calls judge again where it may wait.
-func (a *authn) judge(ctx context.Context, x *protocol.Exchange, rules []*Requirement, wait func() bool) error {
-	j := &evaluation{authn: a, ctx: ctx, x: x, wait: wait, tokens: map[*provider]verdict{}}
+// evaluate returns nil if x is allowed, and then sets the headers and metadata made of its tokens. If
+// it returns errMustWait, x is unchanged, and the caller calls judge again where it may wait.
+func (a *authn) evaluate(ctx context.Context, x *protocol.Exchange, rules []*Requirement, wait func() bool) error {
+	j := &evaluation{authn: a, ctx: ctx, x: x, wait: wait, results: map[*provider]tokenResult{}}
 	for _, r := range rules {
-		if err := j.requires(r, nil); err != nil {
+		if err := j.evaluateRequirement(r, nil); err != nil {
 			return err
 		}
 	}
-	for _, name := range a.own {
-		forget(&x.Request.Header, name)
+	for _, name := range a.reservedHeaders {
+		removeAllSpellings(&x.Request.Header, name)
 	}
 	for _, name := range slices.Sorted(maps.Keys(a.providers)) {
 		p := a.providers[name]
-		if v, ok := j.tokens[p]; ok && v.err == nil {
-			p.tell(x, v)
+		if v, ok := j.results[p]; ok && v.err == nil {
+			p.applyClaims(x, v)
 		}
 	}
 	a.allowed.Add(1)
@@ -205,42 +205,42 @@ func (a *authn) judge(ctx context.Context, x *protocol.Exchange, rules []*Requir
 // evaluation evaluates the rules for one request.
 type evaluation struct {
 	*authn
-	ctx    context.Context //nolint:containedctx // it lives no longer than the call
-	x      *protocol.Exchange
-	wait   func() bool
-	tokens map[*provider]verdict // results of the providers evaluated so far
+	ctx     context.Context //nolint:containedctx // it lives no longer than the call
+	x       *protocol.Exchange
+	wait    func() bool
+	results map[*provider]tokenResult // results of the providers evaluated so far
 }
 
-// verdict is the result of a provider for a request.
-type verdict struct {
-	err    error // nil for a valid token; errMissing; errWait; or why the token is not valid
+// tokenResult is the result of a provider for a request.
+type tokenResult struct {
+	err    error // nil for a valid token; errMissing; errMustWait; or why the token is not valid
 	token  string
 	claims map[string]any
 }
 
-// requires evaluates a requirement. about names the providers of the list that contains it, nil if
+// evaluateRequirement evaluates a requirement. about names the providers of the list that contains it, nil if
 // none does. The error is errMissing if a token is missing and none is invalid.
-func (j *evaluation) requires(r *Requirement, about []string) error {
+func (j *evaluation) evaluateRequirement(r *Requirement, about []string) error {
 	switch {
 	case r.Any != nil:
-		return j.any(r.Any.Requirements, r.named(nil))
+		return j.evaluateAny(r.Any.Requirements, r.providerNames(nil))
 	case r.All != nil:
-		return j.all(r.All.Requirements, r.named(nil))
+		return j.evaluateAll(r.All.Requirements, r.providerNames(nil))
 	case r.Provider != "":
-		return j.of(j.providers[r.Provider]).err
+		return j.result(j.providers[r.Provider]).err
 	}
 	err := j.checkPresentTokens(about)
-	if r.MissingFailed != nil && !errors.Is(err, errWait) {
+	if r.AllowMissingOrFailed != nil && !errors.Is(err, errMustWait) {
 		return nil
 	}
 	return err
 }
 
-func (j *evaluation) any(list []Requirement, about []string) error {
+func (j *evaluation) evaluateAny(list []Requirement, about []string) error {
 	var errs []error
 	for i := range list {
-		err := j.requires(&list[i], about)
-		if err == nil || errors.Is(err, errWait) {
+		err := j.evaluateRequirement(&list[i], about)
+		if err == nil || errors.Is(err, errMustWait) {
 			return err
 		}
 		if !errors.Is(err, errMissing) {
@@ -282,10 +282,10 @@ func isForbidden(err error) bool {
 	return forbidden
 }
 
-func (j *evaluation) all(list []Requirement, about []string) error {
+func (j *evaluation) evaluateAll(list []Requirement, about []string) error {
 	missing := false
 	for i := range list {
-		err := j.requires(&list[i], about)
+		err := j.evaluateRequirement(&list[i], about)
 		if errors.Is(err, errMissing) {
 			missing = true // an invalid token in another member takes precedence
 		} else if err != nil {
@@ -307,9 +307,9 @@ func (j *evaluation) checkPresentTokens(about []string) error {
 	var bad error
 	good := false
 	for _, name := range about {
-		err := j.of(j.providers[name]).err
+		err := j.result(j.providers[name]).err
 		switch {
-		case errors.Is(err, errWait):
+		case errors.Is(err, errMustWait):
 			return err
 		case err == nil:
 			good = true
@@ -323,12 +323,12 @@ func (j *evaluation) checkPresentTokens(about []string) error {
 	return bad
 }
 
-// of returns the verdict of p, which is evaluated at most once.
-func (j *evaluation) of(p *provider) verdict {
-	v, ok := j.tokens[p]
+// result returns the verdict of p, which is evaluated at most once.
+func (j *evaluation) result(p *provider) tokenResult {
+	v, ok := j.results[p]
 	if !ok {
-		v = p.judge(j.ctx, j.x, j.wait)
-		j.tokens[p] = v
+		v = p.verifyToken(j.ctx, j.x, j.wait)
+		j.results[p] = v
 	}
 	return v
 }

@@ -34,13 +34,13 @@ import (
 
 var update = flag.Bool("update", false, "write the tables of README.md")
 
-// now is the time of the tests.
-var now = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
+// testNow is the time of the tests.
+var testNow = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 
-func atNow() time.Time { return now }
+func testClock() time.Time { return testNow }
 
-// signers returns the private keys and the secret of the tests, by key ID.
-var signers = sync.OnceValue(func() map[string]any {
+// signingKeys returns the private keys and the secret of the tests, by key ID.
+var signingKeys = sync.OnceValue(func() map[string]any {
 	rsaKey, err := rsa.GenerateKey(rand.Reader, 2048)
 	other, err2 := rsa.GenerateKey(rand.Reader, 2048)
 	ec, err3 := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -51,33 +51,33 @@ var signers = sync.OnceValue(func() map[string]any {
 	return map[string]any{"rsa": rsaKey, "other": other, "ec": ec, "ed": ed, "secret": []byte("0123456789abcdef0123456789abcdef")}
 })
 
-func encoded(b []byte) string { return base64.RawURLEncoding.EncodeToString(b) }
+func base64url(b []byte) string { return base64.RawURLEncoding.EncodeToString(b) }
 
-// written returns the JWK of a key in signers.
-func written(id string) map[string]any {
+// jwkOf returns the JWK of a key in signers.
+func jwkOf(id string) map[string]any {
 	j := map[string]any{"kid": id, "use": "sig"}
-	switch k := signers()[id].(type) {
+	switch k := signingKeys()[id].(type) {
 	case *rsa.PrivateKey:
-		j["kty"], j["n"], j["e"] = "RSA", encoded(k.N.Bytes()), encoded(big.NewInt(int64(k.E)).Bytes())
+		j["kty"], j["n"], j["e"] = "RSA", base64url(k.N.Bytes()), base64url(big.NewInt(int64(k.E)).Bytes())
 	case *ecdsa.PrivateKey:
 		point, err := k.PublicKey.Bytes()
 		if err != nil {
 			panic(err)
 		}
-		j["kty"], j["crv"], j["x"], j["y"] = "EC", "P-256", encoded(point[1:33]), encoded(point[33:])
+		j["kty"], j["crv"], j["x"], j["y"] = "EC", "P-256", base64url(point[1:33]), base64url(point[33:])
 	case ed25519.PrivateKey:
-		j["kty"], j["crv"], j["x"] = "OKP", "Ed25519", encoded(k.Public().(ed25519.PublicKey))
+		j["kty"], j["crv"], j["x"] = "OKP", "Ed25519", base64url(k.Public().(ed25519.PublicKey))
 	case []byte:
-		j["kty"], j["k"] = "oct", encoded(k)
+		j["kty"], j["k"] = "oct", base64url(k)
 	}
 	return j
 }
 
-// setOf returns a JSON set of keys.
-func setOf(ids ...string) string {
+// jwksOf returns a JSON set of keys.
+func jwksOf(ids ...string) string {
 	keys := make([]map[string]any, 0, len(ids))
 	for _, id := range ids {
-		keys = append(keys, written(id))
+		keys = append(keys, jwkOf(id))
 	}
 	text, err := json.Marshal(map[string]any{"keys": keys})
 	if err != nil {
@@ -86,9 +86,9 @@ func setOf(ids ...string) string {
 	return string(text)
 }
 
-// claimed returns the claims of a valid token, changed by more. A nil value removes a claim.
-func claimed(more map[string]any) jwt.MapClaims {
-	c := jwt.MapClaims{"iss": "https://id.test", "aud": "shop", "sub": "ann", "exp": now.Add(time.Hour).Unix()}
+// validClaims returns the claims of a valid token, changed by more. A nil value removes a claim.
+func validClaims(more map[string]any) jwt.MapClaims {
+	c := jwt.MapClaims{"iss": "https://id.test", "aud": "shop", "sub": "ann", "exp": testNow.Add(time.Hour).Unix()}
 	for name, value := range more {
 		if c[name] = value; value == nil {
 			delete(c, name)
@@ -97,14 +97,14 @@ func claimed(more map[string]any) jwt.MapClaims {
 	return c
 }
 
-// signed returns a token signed with the key of this ID. more changes header parameters of the
+// signToken returns a token signed with the key of this ID. more changes header parameters of the
 // token.
-func signed(t testing.TB, method jwt.SigningMethod, id string, claims jwt.MapClaims, more map[string]any) string {
+func signToken(t testing.TB, method jwt.SigningMethod, id string, claims jwt.MapClaims, more map[string]any) string {
 	t.Helper()
-	return signedWith(t, method, signers()[id], claims, map[string]any{"kid": id}, more)
+	return signTokenWith(t, method, signingKeys()[id], claims, map[string]any{"kid": id}, more)
 }
 
-func signedWith(t testing.TB, method jwt.SigningMethod, key any, claims jwt.MapClaims, header, more map[string]any) string {
+func signTokenWith(t testing.TB, method jwt.SigningMethod, key any, claims jwt.MapClaims, header, more map[string]any) string {
 	t.Helper()
 	token := jwt.NewWithClaims(method, claims)
 	for _, list := range []map[string]any{header, more} {
@@ -131,62 +131,62 @@ func publicPEM(t testing.TB, k crypto.PublicKey) []byte {
 }
 
 func TestTokens(t *testing.T) {
-	rs, other := jwt.SigningMethodRS256, signers()["other"]
-	public := signers()["rsa"].(*rsa.PrivateKey).Public()
-	unix := func(d time.Duration) int64 { return now.Add(d).Unix() }
-	good := signed(t, rs, "rsa", claimed(nil), nil)
+	rs, other := jwt.SigningMethodRS256, signingKeys()["other"]
+	public := signingKeys()["rsa"].(*rsa.PrivateKey).Public()
+	unix := func(d time.Duration) int64 { return testNow.Add(d).Unix() }
+	good := signToken(t, rs, "rsa", validClaims(nil), nil)
 	parts := strings.Split(good, ".")
-	reheaded := func(header string) string { return encoded([]byte(header)) + "." + parts[1] + "." + parts[2] }
+	reheaded := func(header string) string { return base64url([]byte(header)) + "." + parts[1] + "." + parts[2] }
 	for _, test := range []struct {
 		name, token string
 		good        bool
 	}{
 		{"RS256", good, true},
-		{"PS256", signed(t, jwt.SigningMethodPS256, "rsa", claimed(nil), nil), true},
-		{"ES256", signed(t, jwt.SigningMethodES256, "ec", claimed(nil), nil), true},
-		{"EdDSA", signed(t, jwt.SigningMethodEdDSA, "ed", claimed(nil), nil), true},
-		{"HS256 with a secret of the set", signed(t, jwt.SigningMethodHS256, "secret", claimed(nil), nil), true},
-		{"without a kid", signed(t, rs, "rsa", claimed(nil), map[string]any{"kid": nil}), true},
-		{"one of several audiences", signed(t, rs, "rsa", claimed(map[string]any{"aud": []string{"bank", "shop"}}), nil), true},
-		{"without exp", signed(t, rs, "rsa", claimed(map[string]any{"exp": nil}), nil), true},
-		{"late within the skew", signed(t, rs, "rsa", claimed(map[string]any{"exp": unix(-59 * time.Second)}), nil), true},
-		{"early within the skew", signed(t, rs, "rsa", claimed(map[string]any{"nbf": unix(59 * time.Second)}), nil), true},
+		{"PS256", signToken(t, jwt.SigningMethodPS256, "rsa", validClaims(nil), nil), true},
+		{"ES256", signToken(t, jwt.SigningMethodES256, "ec", validClaims(nil), nil), true},
+		{"EdDSA", signToken(t, jwt.SigningMethodEdDSA, "ed", validClaims(nil), nil), true},
+		{"HS256 with a secret of the set", signToken(t, jwt.SigningMethodHS256, "secret", validClaims(nil), nil), true},
+		{"without a kid", signToken(t, rs, "rsa", validClaims(nil), map[string]any{"kid": nil}), true},
+		{"one of several audiences", signToken(t, rs, "rsa", validClaims(map[string]any{"aud": []string{"bank", "shop"}}), nil), true},
+		{"without exp", signToken(t, rs, "rsa", validClaims(map[string]any{"exp": nil}), nil), true},
+		{"late within the skew", signToken(t, rs, "rsa", validClaims(map[string]any{"exp": unix(-59 * time.Second)}), nil), true},
+		{"early within the skew", signToken(t, rs, "rsa", validClaims(map[string]any{"nbf": unix(59 * time.Second)}), nil), true},
 
-		{"late", signed(t, rs, "rsa", claimed(map[string]any{"exp": unix(-61 * time.Second)}), nil), false},
-		{"early", signed(t, rs, "rsa", claimed(map[string]any{"nbf": unix(61 * time.Second)}), nil), false},
-		{"exp that is no number", signed(t, rs, "rsa", claimed(map[string]any{"exp": "never"}), nil), false},
-		{"of another issuer", signed(t, rs, "rsa", claimed(map[string]any{"iss": "https://id.test.evil"}), nil), false},
-		{"of no issuer", signed(t, rs, "rsa", claimed(map[string]any{"iss": nil}), nil), false},
-		{"for another audience", signed(t, rs, "rsa", claimed(map[string]any{"aud": "bank"}), nil), false},
-		{"for no audience", signed(t, rs, "rsa", claimed(map[string]any{"aud": nil}), nil), false},
-		{"alg none", signedWith(t, jwt.SigningMethodNone, jwt.UnsafeAllowNoneSignatureType, claimed(nil), nil, nil), false},
-		{"alg None, spelt otherwise", encoded([]byte(`{"alg":"nOnE"}`)) + "." + parts[1] + ".", false},
+		{"late", signToken(t, rs, "rsa", validClaims(map[string]any{"exp": unix(-61 * time.Second)}), nil), false},
+		{"early", signToken(t, rs, "rsa", validClaims(map[string]any{"nbf": unix(61 * time.Second)}), nil), false},
+		{"exp that is no number", signToken(t, rs, "rsa", validClaims(map[string]any{"exp": "never"}), nil), false},
+		{"of another issuer", signToken(t, rs, "rsa", validClaims(map[string]any{"iss": "https://id.test.evil"}), nil), false},
+		{"of no issuer", signToken(t, rs, "rsa", validClaims(map[string]any{"iss": nil}), nil), false},
+		{"for another audience", signToken(t, rs, "rsa", validClaims(map[string]any{"aud": "bank"}), nil), false},
+		{"for no audience", signToken(t, rs, "rsa", validClaims(map[string]any{"aud": nil}), nil), false},
+		{"alg none", signTokenWith(t, jwt.SigningMethodNone, jwt.UnsafeAllowNoneSignatureType, validClaims(nil), nil, nil), false},
+		{"alg None, spelt otherwise", base64url([]byte(`{"alg":"nOnE"}`)) + "." + parts[1] + ".", false},
 		{"none with the signature of another", reheaded(`{"alg":"none","kid":"rsa"}`), false},
 		{"no alg", reheaded(`{"kid":"rsa"}`), false},
 		{"an alg that is not listed", reheaded(`{"alg":"RS1","kid":"rsa"}`), false},
-		{"HS256 with a public key for a secret, DER", signedWith(t, jwt.SigningMethodHS256, publicPEM(t, public), claimed(nil), map[string]any{"kid": "rsa"}, nil), false},
-		{"HS256 with a public key for a secret, its modulus", signedWith(t, jwt.SigningMethodHS256, public.(*rsa.PublicKey).N.Bytes(), claimed(nil), map[string]any{"kid": "rsa"}, nil), false},
-		{"HS256 with a public key for a secret, without a kid", signedWith(t, jwt.SigningMethodHS256, publicPEM(t, public), claimed(nil), nil, nil), false},
-		{"signed by a stranger who takes our kid", signedWith(t, rs, other, claimed(nil), map[string]any{"kid": "rsa"}, nil), false},
-		{"signed by a stranger", signedWith(t, rs, other, claimed(nil), nil, nil), false},
-		{"a kid that leads elsewhere", signed(t, rs, "rsa", claimed(nil), map[string]any{"kid": "ec"}), false},
-		{"a kid that is not there", signed(t, rs, "rsa", claimed(nil), map[string]any{"kid": "../../dev/null"}), false},
-		{"an empty kid", signed(t, rs, "rsa", claimed(nil), map[string]any{"kid": ""}), false},
-		{"a kid that is no text", signed(t, rs, "rsa", claimed(nil), map[string]any{"kid": 1}), false},
-		{"a key that it brings along", signedWith(t, rs, other, claimed(nil), map[string]any{"jwk": written("other"), "kid": "other"}, nil), false},
-		{"extensions that must be understood", signed(t, rs, "rsa", claimed(nil), map[string]any{"crit": []string{"b64"}}), false},
+		{"HS256 with a public key for a secret, DER", signTokenWith(t, jwt.SigningMethodHS256, publicPEM(t, public), validClaims(nil), map[string]any{"kid": "rsa"}, nil), false},
+		{"HS256 with a public key for a secret, its modulus", signTokenWith(t, jwt.SigningMethodHS256, public.(*rsa.PublicKey).N.Bytes(), validClaims(nil), map[string]any{"kid": "rsa"}, nil), false},
+		{"HS256 with a public key for a secret, without a kid", signTokenWith(t, jwt.SigningMethodHS256, publicPEM(t, public), validClaims(nil), nil, nil), false},
+		{"signed by a stranger who takes our kid", signTokenWith(t, rs, other, validClaims(nil), map[string]any{"kid": "rsa"}, nil), false},
+		{"signed by a stranger", signTokenWith(t, rs, other, validClaims(nil), nil, nil), false},
+		{"a kid that leads elsewhere", signToken(t, rs, "rsa", validClaims(nil), map[string]any{"kid": "ec"}), false},
+		{"a kid that is not there", signToken(t, rs, "rsa", validClaims(nil), map[string]any{"kid": "../../dev/null"}), false},
+		{"an empty kid", signToken(t, rs, "rsa", validClaims(nil), map[string]any{"kid": ""}), false},
+		{"a kid that is no text", signToken(t, rs, "rsa", validClaims(nil), map[string]any{"kid": 1}), false},
+		{"a key that it brings along", signTokenWith(t, rs, other, validClaims(nil), map[string]any{"jwk": jwkOf("other"), "kid": "other"}, nil), false},
+		{"extensions that must be understood", signToken(t, rs, "rsa", validClaims(nil), map[string]any{"crit": []string{"b64"}}), false},
 		{"without a signature", parts[0] + "." + parts[1] + ".", false},
-		{"another's claims", parts[0] + "." + encoded([]byte(`{"iss":"https://id.test","aud":"shop","sub":"root"}`)) + "." + parts[2], false},
+		{"another's claims", parts[0] + "." + base64url([]byte(`{"iss":"https://id.test","aud":"shop","sub":"root"}`)) + "." + parts[2], false},
 		{"two parts", parts[0] + "." + parts[1], false},
 		{"garbage", "garbage", false},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			keys, err := parseKeys([]byte(setOf("rsa", "ec", "ed", "secret")))
+			keys, err := parseKeys([]byte(jwksOf("rsa", "ec", "ed", "secret")))
 			if err != nil {
 				t.Fatal(err)
 			}
 			p := &Provider{Issuer: "https://id.test", Audiences: []string{"shop", "depot"}, ClockSkew: time.Minute}
-			claims, err := newVerifier(p, atNow).verify(test.token, keys)
+			claims, err := newVerifier(p, testClock).verify(test.token, keys)
 			if (err == nil) != test.good || err == nil && claims["sub"] != "ann" {
 				t.Errorf("verify = %v, %v; good is %t", claims, err, test.good)
 			}
@@ -194,9 +194,9 @@ func TestTokens(t *testing.T) {
 	}
 }
 
-func TestKeysThatVerifyNothingAreLeftOut(t *testing.T) {
+func TestUnusableKeysAreSkipped(t *testing.T) {
 	with := func(id string, more map[string]any) string {
-		j := written(id)
+		j := jwkOf(id)
 		maps.Copy(j, more)
 		text, _ := json.Marshal(map[string]any{"keys": []any{j}})
 		return string(text)
@@ -205,11 +205,11 @@ func TestKeysThatVerifyNothingAreLeftOut(t *testing.T) {
 		"for encryption":            with("rsa", map[string]any{"use": "enc"}),
 		"for signing alone":         with("rsa", map[string]any{"key_ops": []string{"sign"}}),
 		"of an alg of another kind": with("rsa", map[string]any{"alg": "HS256"}),
-		"a short RSA key":           with("rsa", map[string]any{"n": encoded(make([]byte, 128)[:0]) + encoded([]byte(strings.Repeat("\xff", 128)))}),
+		"a short RSA key":           with("rsa", map[string]any{"n": base64url(make([]byte, 128)[:0]) + base64url([]byte(strings.Repeat("\xff", 128)))}),
 		"an exponent of one":        with("rsa", map[string]any{"e": "AQ"}),
-		"a point off the curve":     with("ec", map[string]any{"y": encoded(make([]byte, 32))}),
+		"a point off the curve":     with("ec", map[string]any{"y": base64url(make([]byte, 32))}),
 		"an unknown curve":          with("ec", map[string]any{"crv": "secp256k1"}),
-		"a short secret":            with("secret", map[string]any{"k": encoded([]byte("secret"))}),
+		"a short secret":            with("secret", map[string]any{"k": base64url([]byte("secret"))}),
 		"an unknown kind":           with("rsa", map[string]any{"kty": "XYZ"}),
 		"none":                      `{"keys": []}`,
 		"no set":                    `[]`,
@@ -223,21 +223,21 @@ func TestKeysThatVerifyNothingAreLeftOut(t *testing.T) {
 	}
 }
 
-// local returns the settings of a provider with inline keys. more is appended to them.
-func local(more string) string {
-	inline, _ := json.Marshal(setOf("rsa"))
+// localProvider returns the settings of a provider with inline keys. more is appended to them.
+func localProvider(more string) string {
+	inline, _ := json.Marshal(jwksOf("rsa"))
 	return fmt.Sprintf(`{"issuer": "https://id.test", "local_jwks": {"inline_string": %s}%s}`, inline, more)
 }
 
-// judged serves a request. got are the headers that the application received, nil if it was not
+// serveRequest serves a request. got are the headers that the application received, nil if it was not
 // called; x has the response.
-func judged(t *testing.T, settings, path string, fields ...string) (got *protocol.Header, x *protocol.Exchange) {
+func serveRequest(t *testing.T, settings, path string, fields ...string) (got *protocol.Header, x *protocol.Exchange) {
 	t.Helper()
-	made, _ := filtertest.Build(t, kindAt(atNow), filtertest.Settings(settings))
+	made, _ := filtertest.Build(t, kindAt(testClock), filtertest.Settings(settings))
 	x = new(protocol.Exchange)
 	x.Reset()
 	x.Request.Method, x.Request.Path = "GET", path
-	filtertest.AddFields(&x.Request.Header, fields...)
+	filtertest.AddHeaders(&x.Request.Header, fields...)
 	app := protocol.ServiceFunc(func(_ context.Context, x *protocol.Exchange) error {
 		got = &x.Request.Header
 		x.LocalReply(200, "text/plain", "app")
@@ -250,9 +250,9 @@ func judged(t *testing.T, settings, path string, fields ...string) (got *protoco
 }
 
 func TestRules(t *testing.T) {
-	good := "Authorization: Bearer " + signed(t, jwt.SigningMethodRS256, "rsa", claimed(nil), nil)
-	bad := "Authorization: Bearer " + signed(t, jwt.SigningMethodRS256, "other", claimed(nil), nil)
-	foreign := "Authorization: Bearer " + signed(t, jwt.SigningMethodRS256, "rsa", claimed(map[string]any{"iss": "https://two.test"}), nil)
+	good := "Authorization: Bearer " + signToken(t, jwt.SigningMethodRS256, "rsa", validClaims(nil), nil)
+	bad := "Authorization: Bearer " + signToken(t, jwt.SigningMethodRS256, "other", validClaims(nil), nil)
+	foreign := "Authorization: Bearer " + signToken(t, jwt.SigningMethodRS256, "rsa", validClaims(map[string]any{"iss": "https://two.test"}), nil)
 	settings := fmt.Sprintf(`{"providers": {"one": %s, "two": %s}, "rules": [
 		{"match": {"path": "/login"}},
 		{"match": {"prefix": "/public/"}},
@@ -266,7 +266,7 @@ func TestRules(t *testing.T) {
 		{"match": {"prefix": "/look"}, "requires": {"allow_missing_or_failed": {}}},
 		{"match": {"prefix": "/guest"}, "requires": {"allow_missing": {}}},
 		{"match": {"prefix": "/admin"}, "requires": {"provider_name": "one"}}]}`,
-		local(""), strings.Replace(local(""), "https://id.test", "https://two.test", 1))
+		localProvider(""), strings.Replace(localProvider(""), "https://id.test", "https://two.test", 1))
 	for _, test := range []struct {
 		path, field string
 		want        int
@@ -293,7 +293,7 @@ func TestRules(t *testing.T) {
 		if test.field != "" {
 			fields = []string{test.field}
 		}
-		_, x := judged(t, settings, test.path, fields...)
+		_, x := serveRequest(t, settings, test.path, fields...)
 		if x.Response.Status != test.want {
 			t.Errorf("%s with %.30q: %d, want %d (%s)", test.path, test.field, x.Response.Status, test.want, x.Record.Detail)
 		}
@@ -307,21 +307,21 @@ func TestRules(t *testing.T) {
 	}
 }
 
-// TestDeeperRulesHaveNoWayAroundThem verifies that no spelling of a path bypasses a rule for a
+// TestPathVariantsCannotBypassRules verifies that no spelling of a path bypasses a rule for a
 // nested path, whatever the application resolves and whatever it keeps.
-func TestDeeperRulesHaveNoWayAroundThem(t *testing.T) {
-	settings := fmt.Sprintf(`{"providers": {"one": %s}, "rules": [{"match": {"prefix": "/a/secure"}, "requires": {"provider_name": "one"}}]}`, local(""))
+func TestPathVariantsCannotBypassRules(t *testing.T) {
+	settings := fmt.Sprintf(`{"providers": {"one": %s}, "rules": [{"match": {"prefix": "/a/secure"}, "requires": {"provider_name": "one"}}]}`, localProvider(""))
 	for _, path := range []string{
 		"/a/secure", "/a/b%2Fc/../secure", "/a//../secure", "/a/b\\c/../secure", "/a/b;c/../secure", "/a/%2e/secure", "/a/%252e/secure", "/a/./x/%2e%2e/secure;d",
 	} {
-		if _, x := judged(t, settings, path); x.Response.Status != 401 {
+		if _, x := serveRequest(t, settings, path); x.Response.Status != 401 {
 			t.Errorf("%s: %d, want 401", path, x.Response.Status)
 		}
 	}
 }
 
-func TestTheFirstPathCounts(t *testing.T) {
-	made, _ := filtertest.Build(t, kindAt(atNow), filtertest.Settings(`{"providers": {"one": `+local("")+`}, "rules": [{"match": {"prefix": "/api/"}, "requires": {"provider_name": "one"}}]}`))
+func TestOriginalPathIsMatched(t *testing.T) {
+	made, _ := filtertest.Build(t, kindAt(testClock), filtertest.Settings(`{"providers": {"one": `+localProvider("")+`}, "rules": [{"match": {"prefix": "/api/"}, "requires": {"provider_name": "one"}}]}`))
 	for _, test := range []struct {
 		asked, path string
 		want        int
@@ -336,12 +336,12 @@ func TestTheFirstPathCounts(t *testing.T) {
 	}
 }
 
-func TestTokensAreFoundWhereTheyMayBe(t *testing.T) {
-	token := signed(t, jwt.SigningMethodRS256, "rsa", claimed(nil), nil)
-	other := signed(t, jwt.SigningMethodRS256, "rsa", claimed(map[string]any{"sub": "bob"}), nil)
+func TestTokenLocations(t *testing.T) {
+	token := signToken(t, jwt.SigningMethodRS256, "rsa", validClaims(nil), nil)
+	other := signToken(t, jwt.SigningMethodRS256, "rsa", validClaims(map[string]any{"sub": "bob"}), nil)
 	rule := `, "rules": [{"requires": {"provider_name": "one"}}]}`
-	anywhere := `{"providers": {"one": ` + local(`, "from_headers": [{"name": "x-token", "value_prefix": "T "}], "from_params": ["t"], "from_cookies": ["session"]`) + `}` + rule
-	usual := `{"providers": {"one": ` + local("") + `}` + rule
+	anywhere := `{"providers": {"one": ` + localProvider(`, "from_headers": [{"name": "x-token", "value_prefix": "T "}], "from_params": ["t"], "from_cookies": ["session"]`) + `}` + rule
+	usual := `{"providers": {"one": ` + localProvider("") + `}` + rule
 	for _, test := range []struct {
 		name, settings, path string
 		fields               []string
@@ -362,20 +362,20 @@ func TestTokensAreFoundWhereTheyMayBe(t *testing.T) {
 		{"another cookie", anywhere, "/", []string{"Cookie: a=b; sessions=" + token}, 401},
 		{"Authorization, where it is not meant", anywhere, "/", []string{"Authorization: Bearer " + token}, 401},
 	} {
-		if _, x := judged(t, test.settings, test.path, test.fields...); x.Response.Status != test.want {
+		if _, x := serveRequest(t, test.settings, test.path, test.fields...); x.Response.Status != test.want {
 			t.Errorf("%s: %d, want %d (%s)", test.name, x.Response.Status, test.want, x.Record.Detail)
 		}
 	}
 }
 
-func TestApplicationsAreToldWhoCalls(t *testing.T) {
-	token := signed(t, jwt.SigningMethodRS256, "rsa", claimed(map[string]any{
+func TestClaimHeaders(t *testing.T) {
+	token := signToken(t, jwt.SigningMethodRS256, "rsa", validClaims(map[string]any{
 		"n": 12345678901, "realm": map[string]any{"role": "admin"}, "evil": "a\r\nX-Admin: 1", "list": []int{1}}), nil)
-	settings := `{"providers": {"one": ` + local(`, "forward_payload_header": "x-claims", "claim_to_headers": [
+	settings := `{"providers": {"one": ` + localProvider(`, "forward_payload_header": "x-claims", "claim_to_headers": [
 		{"header_name": "x-user", "claim_name": "sub"}, {"header_name": "x-n", "claim_name": "n"}, {"header_name": "x-role", "claim_name": "realm.role"},
 		{"header_name": "x-evil", "claim_name": "evil"}, {"header_name": "x-list", "claim_name": "list"}, {"header_name": "x-none", "claim_name": "none"}]`) +
 		`}, "rules": [{"match": {"prefix": "/in"}, "requires": {"provider_name": "one"}}]}`
-	got, _ := judged(t, settings, "/in", "Authorization: Bearer "+token, "X-User: root", "X-None: forged", "X_USER: root", "x-user: root", "X_User: root")
+	got, _ := serveRequest(t, settings, "/in", "Authorization: Bearer "+token, "X-User: root", "X-None: forged", "X_USER: root", "x-user: root", "X_User: root")
 	want := map[string]string{"x-claims": strings.Split(token, ".")[1], "x-user": "ann", "x-n": "12345678901", "x-role": "admin",
 		"x-evil": "", "x-list": "", "x-none": "", "authorization": ""}
 	for name, value := range want {
@@ -386,36 +386,36 @@ func TestApplicationsAreToldWhoCalls(t *testing.T) {
 	if got.Len() != 4 || got.Get("x_user") != "" {
 		t.Errorf("there are %d fields, and x_user is %q", got.Len(), got.Get("x_user"))
 	}
-	got, _ = judged(t, settings, "/out", "X-User: root", "x_user: root", "X-Claims: forged", "X_Claims: forged", "x_user: root")
+	got, _ = serveRequest(t, settings, "/out", "X-User: root", "x_user: root", "X-Claims: forged", "X_Claims: forged", "x_user: root")
 	if got.Len() != 0 {
 		t.Errorf("where no rule is, a caller forged %d fields", got.Len())
 	}
-	got, _ = judged(t, settings, "/in", "Authorization: Basic YTpi", "Authorization: Bearer "+token)
+	got, _ = serveRequest(t, settings, "/in", "Authorization: Basic YTpi", "Authorization: Bearer "+token)
 	if got.Get("authorization") != "Basic YTpi" || got.Len() != 5 {
 		t.Errorf("of two fields %q is left, and %d in all", got.Get("authorization"), got.Len())
 	}
-	got, _ = judged(t, `{"providers": {"one": `+local(`, "forward": true`)+`}, "rules": [{"requires": {"provider_name": "one"}}]}`, "/", "Authorization: Bearer "+token)
+	got, _ = serveRequest(t, `{"providers": {"one": `+localProvider(`, "forward": true`)+`}, "rules": [{"requires": {"provider_name": "one"}}]}`, "/", "Authorization: Bearer "+token)
 	if got.Get("authorization") != "Bearer "+token {
 		t.Error("the token was not forwarded")
 	}
 }
 
-func TestCallsHaveTheirOwnAnswer(t *testing.T) {
-	made, counts := filtertest.Build(t, kindAt(atNow), filtertest.Settings(`{"providers": {"one": `+local("")+`}, "rules": [{"match": {"prefix": "/org.Shop/"}, "requires": {"provider_name": "one"}}]}`))
+func TestRPCWithoutTokenIsRejected(t *testing.T) {
+	made, counts := filtertest.Build(t, kindAt(testClock), filtertest.Settings(`{"providers": {"one": `+localProvider("")+`}, "rules": [{"match": {"prefix": "/org.Shop/"}, "requires": {"provider_name": "one"}}]}`))
 	x := new(protocol.Exchange)
 	x.Reset()
 	x.Request.Path = "/org.Shop/buy"
 	x.Request.Header.Add("service", "org.Shop")
-	if err := made(nil).Serve(t.Context(), x); err != nil || x.Record.Reason != protocol.Unauthenticated || x.Record.Reason.Traits().GRPC != 16 {
+	if err := made(nil).Serve(t.Context(), x); err != nil || x.Record.Reason != protocol.Unauthenticated || x.Record.Reason.Spec().GRPC != 16 {
 		t.Errorf("Serve = %v, %v", err, x.Record.Reason)
 	}
-	if n := counts.Value(checked()); n != 1 {
+	if n := counts.Value(requestsMetric()); n != 1 {
 		t.Errorf("%v requests are counted", n)
 	}
 }
 
-func TestCallsThatHideWhatTheyCallNeedATokenWhereOneIsNeeded(t *testing.T) {
-	made, _ := filtertest.Build(t, kindAt(atNow), filtertest.Settings(`{"providers": {"one": `+local("")+`}, "rules": [{"match": {"prefix": "/org.Shop/"}, "requires": {"provider_name": "one"}}]}`))
+func TestUnidentifiedCallsMustSatisfyEveryRule(t *testing.T) {
+	made, _ := filtertest.Build(t, kindAt(testClock), filtertest.Settings(`{"providers": {"one": `+localProvider("")+`}, "rules": [{"match": {"prefix": "/org.Shop/"}, "requires": {"provider_name": "one"}}]}`))
 	for _, test := range []struct {
 		name, path, service string
 		disputed            bool
@@ -441,14 +441,14 @@ func TestCallsThatHideWhatTheyCallNeedATokenWhereOneIsNeeded(t *testing.T) {
 	}
 }
 
-// issuer is a cluster that serves keys.
-type issuer struct {
-	asked atomic.Int32
-	keys  atomic.Value // string; "": fetches fail
+// fakeIssuer is a cluster that serves keys.
+type fakeIssuer struct {
+	fetches atomic.Int32
+	keys    atomic.Value // string; "": fetches fail
 }
 
-func (i *issuer) Serve(_ context.Context, x *protocol.Exchange) error {
-	i.asked.Add(1)
+func (i *fakeIssuer) Serve(_ context.Context, x *protocol.Exchange) error {
+	i.fetches.Add(1)
 	if x.Request.Method+x.Request.Authority+x.Request.Path != "GETid.test/keys" || x.Deadline.IsZero() {
 		return errors.New("it was asked for something else")
 	}
@@ -460,8 +460,8 @@ func (i *issuer) Serve(_ context.Context, x *protocol.Exchange) error {
 	return nil
 }
 
-// visit returns the response status of a request with a token, or without one if token is "".
-func visit(t *testing.T, through filter.Filter, path, token string) int {
+// statusOf returns the response status of a request with a token, or without one if token is "".
+func statusOf(t *testing.T, through filter.Filter, path, token string) int {
 	t.Helper()
 	x := new(protocol.Exchange)
 	x.Reset()
@@ -479,9 +479,9 @@ func visit(t *testing.T, through filter.Filter, path, token string) int {
 // TestFetchedKeys verifies when keys are fetched, cached, replaced and expired, and that they
 // outlive a reload.
 func TestFetchedKeys(t *testing.T) {
-	clock := now
-	from := new(issuer)
-	calls := &filtertest.Calls{Clusters: map[string]protocol.Service{"id": from}}
+	clock := testNow
+	from := new(fakeIssuer)
+	calls := &filtertest.ClusterClient{Clusters: map[string]protocol.Service{"id": from}}
 	kind := kindAt(func() time.Time { return clock })
 	const settings = `{"providers": {"one": {"clock_skew": "10m", "remote_jwks": {
 		"http_uri": {"uri": "http://id.test/keys", "cluster": "id", "timeout": "1s"}, "cache_duration": "1m", "stale_duration": "10m"}}},
@@ -492,7 +492,7 @@ func TestFetchedKeys(t *testing.T) {
 	}
 	made := build()
 	ask := func(id string) int {
-		status := visit(t, made, "/", signed(t, jwt.SigningMethodRS256, id, claimed(nil), nil))
+		status := statusOf(t, made, "/", signToken(t, jwt.SigningMethodRS256, id, validClaims(nil), nil))
 		calls.Wait()
 		return status
 	}
@@ -505,59 +505,59 @@ func TestFetchedKeys(t *testing.T) {
 		asked int32 // total number of fetches
 	}{
 		{"nobody has keys: nobody passes", 0, "", "rsa", 401, 1},
-		{"and it is not asked again at once", time.Second, setOf("rsa"), "rsa", 401, 1},
-		{"but soon", pause, setOf("rsa"), "rsa", 200, 2},
-		{"keys are kept", 30 * time.Second, setOf("rsa"), "rsa", 200, 2},
-		{"a key that is not among them has them fetched anew", time.Second, setOf("other"), "other", 200, 3},
-		{"what is not in the newer set is bad", time.Second, setOf("other"), "rsa", 401, 3},
-		{"old keys are used while they are fetched anew", 2 * time.Minute, setOf("rsa", "other"), "other", 200, 4},
+		{"and it is not asked again at once", time.Second, jwksOf("rsa"), "rsa", 401, 1},
+		{"but soon", minFetchInterval, jwksOf("rsa"), "rsa", 200, 2},
+		{"keys are kept", 30 * time.Second, jwksOf("rsa"), "rsa", 200, 2},
+		{"a key that is not among them has them fetched anew", time.Second, jwksOf("other"), "other", 200, 3},
+		{"what is not in the newer set is bad", time.Second, jwksOf("other"), "rsa", 401, 3},
+		{"old keys are used while they are fetched anew", 2 * time.Minute, jwksOf("rsa", "other"), "other", 200, 4},
 		{"and when that fails", 2 * time.Minute, "", "rsa", 200, 5},
 		{"again and again", 5 * time.Minute, "", "rsa", 200, 6},
 		{"but not for ever", 5 * time.Minute, "", "rsa", 401, 7},
-		{"until there are keys again", pause, setOf("rsa"), "rsa", 200, 8},
+		{"until there are keys again", minFetchInterval, jwksOf("rsa"), "rsa", 200, 8},
 	} {
 		clock = clock.Add(step.after)
 		from.keys.Store(step.keys)
-		if got := ask(step.id); got != step.want || from.asked.Load() != step.asked {
-			t.Fatalf("%s: %d, and the issuer was asked %d times; want %d and %d", step.what, got, from.asked.Load(), step.want, step.asked)
+		if got := ask(step.id); got != step.want || from.fetches.Load() != step.asked {
+			t.Fatalf("%s: %d, and the issuer was asked %d times; want %d and %d", step.what, got, from.fetches.Load(), step.want, step.asked)
 		}
 	}
 	from.keys.Store("")
 	made = build()
-	if got := ask("rsa"); got != 200 || from.asked.Load() != 8 {
-		t.Errorf("after a reload: %d, asked %d times", got, from.asked.Load())
+	if got := ask("rsa"); got != 200 || from.fetches.Load() != 8 {
+		t.Errorf("after a reload: %d, asked %d times", got, from.fetches.Load())
 	}
 }
 
 func TestSecretsAreNotPrinted(t *testing.T) {
-	inline, _ := json.Marshal(setOf("secret"))
+	inline, _ := json.Marshal(jwksOf("secret"))
 	report := new(document.Report)
 	root := document.Parse("config", []byte(`{"providers": {"one": {"local_jwks": {"inline_string": `+string(inline)+`}}}}`), document.Options{}, report)
 	document.NewDecoder(report).Decode(root, new(Config))
 	printed := string(document.Redact(root))
-	if report.Errors() > 0 || strings.Contains(printed, written("secret")["k"].(string)) || !strings.Contains(printed, document.Redacted) {
+	if report.Errors() > 0 || strings.Contains(printed, jwkOf("secret")["k"].(string)) || !strings.Contains(printed, document.Redacted) {
 		t.Errorf("%v\n%s", report.Diagnostics(), printed)
 	}
 }
 
-// stumbling is a ClusterClient whose calls panic and whose Go recovers panics.
-type stumbling struct{ filtertest.Calls }
+// panickingClient is a ClusterClient whose calls panic and whose Go recovers panics.
+type panickingClient struct{ filtertest.ClusterClient }
 
-func (*stumbling) Go(f func(context.Context)) {
+func (*panickingClient) Go(f func(context.Context)) {
 	go func() {
 		defer func() { _ = recover() }()
 		f(context.Background())
 	}()
 }
 
-func (*stumbling) Call(context.Context, filter.Target, *protocol.Exchange, func() error) error {
+func (*panickingClient) Call(context.Context, filter.Target, *protocol.Exchange, func() error) error {
 	panic("a defect")
 }
 
-func TestNobodyWaitsForAFetchThatIsNoMore(t *testing.T) {
-	made, _ := filtertest.BuildWith(t, kindAt(atNow), `{"providers": {"one": {"remote_jwks": {"http_uri": {"uri": "http://id.test/keys", "cluster": "id"}}}},
-		"rules": [{"requires": {"provider_name": "one"}}]}`, new(stumbling))
-	if got := visit(t, made, "/", signed(t, jwt.SigningMethodRS256, "rsa", claimed(nil), nil)); got != 401 {
+func TestPanickedFetchEndsWait(t *testing.T) {
+	made, _ := filtertest.BuildWith(t, kindAt(testClock), `{"providers": {"one": {"remote_jwks": {"http_uri": {"uri": "http://id.test/keys", "cluster": "id"}}}},
+		"rules": [{"requires": {"provider_name": "one"}}]}`, new(panickingClient))
+	if got := statusOf(t, made, "/", signToken(t, jwt.SigningMethodRS256, "rsa", validClaims(nil), nil)); got != 401 {
 		t.Errorf("%d, want 401", got)
 	}
 }

@@ -14,8 +14,8 @@ import (
 	"slices"
 )
 
-// least is the minimum size of an RSA key in bits (RFC 7518 3.3).
-const least = 2048
+// minRSABits is the minimum size of an RSA key in bits (RFC 7518 3.3).
+const minRSABits = 2048
 
 // key is a key of a set (RFC 7517) with the algorithms that it may verify.
 type key struct {
@@ -106,15 +106,15 @@ func (j *jwk) parse() (key, error) {
 }
 
 func (j *jwk) rsa() (crypto.PublicKey, error) {
-	n, err := number(j.N)
+	n, err := decodeInt(j.N)
 	if err != nil {
 		return nil, err
 	}
-	e, err := number(j.E)
+	e, err := decodeInt(j.E)
 	if err != nil {
 		return nil, err
 	}
-	if n.BitLen() < least || !e.IsInt64() || e.Int64() < 3 || e.Int64() > 1<<31-1 || e.Bit(0) == 0 {
+	if n.BitLen() < minRSABits || !e.IsInt64() || e.Int64() < 3 || e.Int64() > 1<<31-1 || e.Bit(0) == 0 {
 		return nil, fmt.Errorf("unsupported RSA key of %d bits with exponent %v", n.BitLen(), e)
 	}
 	return &rsa.PublicKey{N: n, E: int(e.Int64())}, nil
@@ -162,7 +162,7 @@ func (j *jwk) oct() ([]byte, error) {
 	return b, nil
 }
 
-func number(text string) (*big.Int, error) {
+func decodeInt(text string) (*big.Int, error) {
 	b, err := base64.RawURLEncoding.DecodeString(text)
 	if err != nil {
 		return nil, err
@@ -170,9 +170,9 @@ func number(text string) (*big.Int, error) {
 	return new(big.Int).SetBytes(b), nil
 }
 
-// is reports whether s and other are the same slice. It compares addresses, not keys. Neither may
+// isSame reports whether s and other are the same slice. It compares addresses, not keys. Neither may
 // be empty.
-func (s keySet) is(other keySet) bool { return &s[0] == &other[0] }
+func (s keySet) isSame(other keySet) bool { return &s[0] == &other[0] }
 
 // find returns the keys that verify algorithm alg and have the given id, or any id if id is "". A
 // key verifies only algorithms of its own type: a client cannot use a public key as an HMAC secret.

@@ -13,9 +13,9 @@ import (
 // TestClaimsAreMetadata verifies that claims are in the namespace and under the keys that other
 // filters, such as rbac, look up.
 func TestClaimsAreMetadata(t *testing.T) {
-	token := signed(t, jwt.SigningMethodRS256, "rsa", claimed(map[string]any{
+	token := signToken(t, jwt.SigningMethodRS256, "rsa", validClaims(map[string]any{
 		"n": 12345678901, "realm": map[string]any{"role": "admin", "ok": true}, "list": []any{"a", []any{"b"}, nil}}), nil)
-	_, x := judged(t, `{"providers": {"one": `+local(`, "payload_in_metadata": "claims"`)+`}, "rules": [{"requires": {"provider_name": "one"}}]}`, "/", "Authorization: Bearer "+token)
+	_, x := serveRequest(t, `{"providers": {"one": `+localProvider(`, "payload_in_metadata": "claims"`)+`}, "rules": [{"requires": {"provider_name": "one"}}]}`, "/", "Authorization: Bearer "+token)
 	for name, want := range map[string][]string{
 		"sub": {"ann"}, "n": {"12345678901"}, "realm/role": {"admin"}, "realm/ok": {"true"}, "list": {"a", "b"}, "realm": nil, "none": nil,
 	} {
@@ -24,7 +24,7 @@ func TestClaimsAreMetadata(t *testing.T) {
 			t.Errorf("%s is %q, want %q", name, got, want)
 		}
 	}
-	_, x = judged(t, `{"providers": {"one": `+local(`, "payload_in_metadata": "claims"`)+`}, "rules": [{"requires": {"allow_missing_or_failed": {}}}]}`, "/", "Authorization: Bearer "+token+"x")
+	_, x = serveRequest(t, `{"providers": {"one": `+localProvider(`, "payload_in_metadata": "claims"`)+`}, "rules": [{"requires": {"allow_missing_or_failed": {}}}]}`, "/", "Authorization: Bearer "+token+"x")
 	if n := x.Metadata.Len(); n != 0 {
 		t.Errorf("of a bad token %d claims are known", n)
 	}

@@ -14,14 +14,14 @@ import (
 // TestSpaceDelimitedClaimsAreLists verifies that top-level string claims with at least one word
 // become lists of their words, as in Envoy 1.40, and that other claims stay unchanged.
 func TestSpaceDelimitedClaimsAreLists(t *testing.T) {
-	token := signed(t, jwt.SigningMethodRS256, "rsa", claimed(map[string]any{
+	token := signToken(t, jwt.SigningMethodRS256, "rsa", validClaims(map[string]any{
 		"scope": " read  write ", "one": "admin", "tab": "a\tb", "plain": "a b", "none": " ", "n": 7, "list": []any{"a b"},
 		"inner": map[string]any{"scope": "a b"},
 	}), nil)
-	settings := `{"providers": {"one": ` + local(`, "payload_in_metadata": "claims", "forward_payload_header": "x-payload",
+	settings := `{"providers": {"one": ` + localProvider(`, "payload_in_metadata": "claims", "forward_payload_header": "x-payload",
 		"normalize_payload_in_metadata": {"space_delimited_claims": ["scope", "one", "tab", "none", "n", "list", "missing"]}`) + `},
 		"rules": [{"requires": {"provider_name": "one"}}]}`
-	got, x := judged(t, settings, "/", "Authorization: Bearer "+token)
+	got, x := serveRequest(t, settings, "/", "Authorization: Bearer "+token)
 	for _, test := range []struct {
 		claim  string
 		values []string
@@ -53,7 +53,7 @@ func TestSpaceDelimitedClaimsAreLists(t *testing.T) {
 // TestFailedStatusIsRefused verifies that failed_status_in_metadata is rejected by name. A policy
 // that denies by this metadata would never match.
 func TestFailedStatusIsRefused(t *testing.T) {
-	settings := `{"providers": {"one": ` + local(`, "failed_status_in_metadata": "failed"`) + `}}`
+	settings := `{"providers": {"one": ` + localProvider(`, "failed_status_in_metadata": "failed"`) + `}}`
 	if got := filtertest.DecodeErrors(t, Kind(), filtertest.Settings(settings)); !strings.Contains(got, "failed_status_in_metadata") {
 		t.Errorf("refused because of %q", got)
 	}

@@ -12,10 +12,10 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// TestTheTokenLeavesTheQuery verifies that the forwarded query has no parameter with the token,
+// TestTokenIsRemovedFromQuery verifies that the forwarded query has no parameter with the token,
 // unless forward is set.
-func TestTheTokenLeavesTheQuery(t *testing.T) {
-	token := signed(t, jwt.SigningMethodRS256, "rsa", claimed(nil), nil)
+func TestTokenIsRemovedFromQuery(t *testing.T) {
+	token := signToken(t, jwt.SigningMethodRS256, "rsa", validClaims(nil), nil)
 	for _, test := range []struct{ name, more, path, want string }{
 		{"the only parameter", `, "from_params": ["t"]`, "/a?t=T", "/a"},
 		{"the usual one", ``, "/a?access_token=T&b=1", "/a?b=1"},
@@ -26,8 +26,8 @@ func TestTheTokenLeavesTheQuery(t *testing.T) {
 		{"forwarded", `, "from_params": ["t"], "forward": true`, "/a?t=T&b", "/a?t=T&b"},
 	} {
 		for _, rewritten := range []bool{false, true} {
-			made, _ := filtertest.Build(t, kindAt(atNow), filtertest.Settings(`{"providers": {"one": `+local(test.more)+`}, "rules": [{"requires": {"provider_name": "one"}}]}`))
-			x := filtertest.Get(strings.ReplaceAll(test.path, "T", token))
+			made, _ := filtertest.Build(t, kindAt(testClock), filtertest.Settings(`{"providers": {"one": `+localProvider(test.more)+`}, "rules": [{"requires": {"provider_name": "one"}}]}`))
+			x := filtertest.NewRequest(strings.ReplaceAll(test.path, "T", token))
 			if rewritten {
 				x.Record.OriginalPath = "/old" + x.Request.Path
 			}
@@ -44,9 +44,9 @@ func TestTheTokenLeavesTheQuery(t *testing.T) {
 	}
 }
 
-func TestTheTokenOfACookieStays(t *testing.T) {
-	token := signed(t, jwt.SigningMethodRS256, "rsa", claimed(nil), nil)
-	got, x := judged(t, `{"providers": {"one": `+local(`, "from_cookies": ["s"]`)+`}, "rules": [{"requires": {"provider_name": "one"}}]}`, "/", "Cookie: a=b; s="+token)
+func TestTokenInCookieIsKept(t *testing.T) {
+	token := signToken(t, jwt.SigningMethodRS256, "rsa", validClaims(nil), nil)
+	got, x := serveRequest(t, `{"providers": {"one": `+localProvider(`, "from_cookies": ["s"]`)+`}, "rules": [{"requires": {"provider_name": "one"}}]}`, "/", "Cookie: a=b; s="+token)
 	if x.Response.Status != 200 || got.Get("cookie") != "a=b; s="+token {
 		t.Errorf("%d, %q", x.Response.Status, got.Get("cookie"))
 	}
@@ -57,7 +57,7 @@ func TestTheTokenOfACookieStays(t *testing.T) {
 func TestAnotherAudienceIsForbidden(t *testing.T) {
 	const one, both = `{"provider_name": "one"}`, `{"requires_any": {"requirements": [{"provider_name": "one"}, {"provider_name": "two"}]}}`
 	token := func(claims map[string]any) string {
-		return signed(t, jwt.SigningMethodRS256, "rsa", claimed(claims), nil)
+		return signToken(t, jwt.SigningMethodRS256, "rsa", validClaims(claims), nil)
 	}
 	good := token(map[string]any{"aud": "bank"})
 	for _, test := range []struct {
@@ -66,16 +66,16 @@ func TestAnotherAudienceIsForbidden(t *testing.T) {
 	}{
 		{"another", one, good, 403},
 		{"none", one, token(map[string]any{"aud": nil}), 403},
-		{"another, expired", one, token(map[string]any{"aud": "bank", "exp": now.Add(-time.Hour).Unix()}), 401},
+		{"another, expired", one, token(map[string]any{"aud": "bank", "exp": testNow.Add(-time.Hour).Unix()}), 401},
 		{"another, of another issuer", one, token(map[string]any{"aud": "bank", "iss": "x"}), 401},
 		{"another, with a bad signature", one, good[:len(good)-8] + "AAAAAAAA", 401},
 		{"an audience that is no text", one, token(map[string]any{"aud": 1}), 401},
 		{"one of several providers", both, good, 403},
-		{"several providers, expired", both, token(map[string]any{"aud": "bank", "exp": now.Add(-time.Hour).Unix()}), 401},
+		{"several providers, expired", both, token(map[string]any{"aud": "bank", "exp": testNow.Add(-time.Hour).Unix()}), 401},
 	} {
-		made, _ := filtertest.Build(t, kindAt(atNow), filtertest.Settings(`{"providers": {"one": `+local(`, "audiences": ["shop"]`)+
-			`, "two": `+strings.ReplaceAll(local(""), "id.test", "other.test")+`}, "rules": [{"requires": `+test.requires+`}]}`))
-		x := filtertest.Get("/", "Authorization: Bearer "+test.token)
+		made, _ := filtertest.Build(t, kindAt(testClock), filtertest.Settings(`{"providers": {"one": `+localProvider(`, "audiences": ["shop"]`)+
+			`, "two": `+strings.ReplaceAll(localProvider(""), "id.test", "other.test")+`}, "rules": [{"requires": `+test.requires+`}]}`))
+		x := filtertest.NewRequest("/", "Authorization: Bearer "+test.token)
 		app := protocol.ServiceFunc(func(context.Context, *protocol.Exchange) error { t.Errorf("%s: let in", test.name); return nil })
 		if err := made(app).Serve(t.Context(), x); err != nil || x.Response.Status != test.want {
 			t.Errorf("%s: %d, %v; want %d (%s)", test.name, x.Response.Status, err, test.want, x.Record.Detail)

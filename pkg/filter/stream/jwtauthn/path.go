@@ -6,11 +6,11 @@ import (
 	"strings"
 )
 
-// mostSpellings is the maximum number of variants of a path. longestOdd is the maximum length in
+// maxPathVariants is the maximum number of variants of a path. maxVariantPathBytes is the maximum length in
 // bytes of a path with more than one variant.
 const (
-	mostSpellings = 32
-	longestOdd    = 2048
+	maxPathVariants     = 32
+	maxVariantPathBytes = 2048
 )
 
 // pathVariants returns the paths that an application may read target as, without the query. The
@@ -23,7 +23,7 @@ func pathVariants(target string) (all []string, ok bool) {
 	if !strings.ContainsAny(raw, "%\\;") && !strings.Contains(raw, "//") && !strings.Contains(raw, "/.") {
 		return all, true
 	}
-	if len(raw) > longestOdd {
+	if len(raw) > maxVariantPathBytes {
 		return all, false
 	}
 	for i := 0; i < len(all); i++ {
@@ -32,7 +32,7 @@ func pathVariants(target string) (all []string, ok bool) {
 				all = append(all, p)
 			}
 		}
-		if len(all) > mostSpellings {
+		if len(all) > maxPathVariants {
 			return all, false
 		}
 	}

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-func TestSpellings(t *testing.T) {
+func TestPathVariants(t *testing.T) {
 	for path, want := range map[string][]string{
 		"":               {""},
 		"*":              {"*"},
@@ -36,9 +36,9 @@ func TestSpellings(t *testing.T) {
 	}
 }
 
-// FuzzSpellings verifies that pathVariants is closed: cleaning or decoding a variant yields another
+// FuzzPathVariants verifies that pathVariants is closed: cleaning or decoding a variant yields another
 // variant.
-func FuzzSpellings(f *testing.F) {
+func FuzzPathVariants(f *testing.F) {
 	for _, seed := range []string{"/", "/a/b/", "/a%20b", "/.a/..b", "/a/%2e", "/%2525", "/a;b", "/a//b", `/\`, "/%", "/..", "*", "", "/a/b%2Fc;/../..%5cd"} {
 		f.Add(seed)
 	}

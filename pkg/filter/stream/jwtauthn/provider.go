@@ -15,54 +15,54 @@ import (
 type provider struct {
 	config   Provider
 	verifier *verifier
-	source   source
-	places   []FromHeader // headers that may contain a token
+	source   keySource
+	headers  []FromHeader // headers that may contain a token
 	params   []string     // query parameters that may contain a token
 }
 
-// placesOf returns the headers that may contain a token of p.
-func placesOf(p *Provider) []FromHeader {
+// tokenHeaders returns the headers that may contain a token of p.
+func tokenHeaders(p *Provider) []FromHeader {
 	if len(p.FromHeaders)+len(p.FromParams)+len(p.FromCookies) == 0 {
 		return []FromHeader{{Name: "Authorization", Prefix: "Bearer "}}
 	}
 	return p.FromHeaders
 }
 
-// paramsOf returns the query parameters that may contain a token of p.
-func paramsOf(p *Provider) []string {
+// tokenParams returns the query parameters that may contain a token of p.
+func tokenParams(p *Provider) []string {
 	if len(p.FromHeaders)+len(p.FromParams)+len(p.FromCookies) == 0 {
 		return []string{"access_token"} // RFC 6750 2.3
 	}
 	return p.FromParams
 }
 
-// judge finds the token of x and verifies it.
-func (p *provider) judge(ctx context.Context, x *protocol.Exchange, wait func() bool) verdict {
-	token, err := p.find(x)
+// verifyToken finds the token of x and verifies it.
+func (p *provider) verifyToken(ctx context.Context, x *protocol.Exchange, wait func() bool) tokenResult {
+	token, err := p.findToken(x)
 	if err != nil {
-		return verdict{err: err}
+		return tokenResult{err: err}
 	}
 	keys, err := p.source.keys(ctx, nil, wait)
 	if err != nil {
-		return verdict{err: err}
+		return tokenResult{err: err}
 	}
 	claims, err := p.verifier.verify(token, keys)
 	if errors.Is(err, errNoKey) { // the issuer may have a new key
 		if keys, newer := p.source.keys(ctx, keys, wait); newer == nil {
 			claims, err = p.verifier.verify(token, keys)
-		} else if errors.Is(newer, errWait) {
+		} else if errors.Is(newer, errMustWait) {
 			err = newer
 		}
 	}
-	return verdict{err: err, token: token, claims: claims}
+	return tokenResult{err: err, token: token, claims: claims}
 }
 
-// errSeveral means that a request has different tokens. The application might use another one than
+// errSeveralTokens means that a request has different tokens. The application might use another one than
 // the filter verified.
-var errSeveral = errors.New("the request has several tokens")
+var errSeveralTokens = errors.New("the request has several tokens")
 
-// find returns the only token of x. The error is errMissing or errSeveral.
-func (p *provider) find(x *protocol.Exchange) (string, error) {
+// findToken returns the only token of x. The error is errMissing or errSeveralTokens.
+func (p *provider) findToken(x *protocol.Exchange) (string, error) {
 	token := ""
 	several := false
 	found := func(text string) {
@@ -70,7 +70,7 @@ func (p *provider) find(x *protocol.Exchange) (string, error) {
 		token = text
 	}
 	for name, value := range x.Request.Header.All() {
-		for _, from := range p.places {
+		for _, from := range p.headers {
 			if !protocol.EqualFold(name, from.Name) || len(value) < len(from.Prefix) || !protocol.EqualFold(value[:len(from.Prefix)], from.Prefix) {
 				continue
 			}
@@ -89,22 +89,22 @@ func (p *provider) find(x *protocol.Exchange) (string, error) {
 	}
 	if _, query, ok := strings.Cut(x.Request.Path, "?"); ok && len(p.params) > 0 {
 		for pair := range strings.SplitSeq(query, "&") {
-			if text := p.parameter(pair); text != "" {
+			if text := p.tokenParam(pair); text != "" {
 				found(text)
 			}
 		}
 	}
 	switch {
 	case several:
-		return "", errSeveral
+		return "", errSeveralTokens
 	case token == "":
 		return "", errMissing
 	}
 	return token, nil
 }
 
-// parameter returns the value of a query pair if its name is in p.params, else "".
-func (p *provider) parameter(pair string) string {
+// tokenParam returns the value of a query pair if its name is in p.params, else "".
+func (p *provider) tokenParam(pair string) string {
 	name, text, _ := strings.Cut(pair, "=")
 	if !slices.Contains(p.params, unescapeQuery(name)) {
 		return ""
@@ -112,9 +112,9 @@ func (p *provider) parameter(pair string) string {
 	return unescapeQuery(text)
 }
 
-// without returns path without the query parameters that contain token. The rest of path stays
+// withoutToken returns path without the query parameters that contain token. The rest of path stays
 // unchanged.
-func (p *provider) without(path, token string) string {
+func (p *provider) withoutToken(path, token string) string {
 	before, query, ok := strings.Cut(path, "?")
 	if !ok || len(p.params) == 0 {
 		return path
@@ -122,7 +122,7 @@ func (p *provider) without(path, token string) string {
 	var kept []string
 	found := false
 	for pair := range strings.SplitSeq(query, "&") {
-		if p.parameter(pair) == token {
+		if p.tokenParam(pair) == token {
 			found = true
 		} else {
 			kept = append(kept, pair)
@@ -149,9 +149,9 @@ func unescapeQuery(part string) string {
 	return part
 }
 
-// tell adds the claims of the token to the headers and metadata of x. Unless Forward is set, it
+// applyClaims adds the claims of the token to the headers and metadata of x. Unless Forward is set, it
 // removes the token from headers and query.
-func (p *provider) tell(x *protocol.Exchange, v verdict) {
+func (p *provider) applyClaims(x *protocol.Exchange, v tokenResult) {
 	h := &x.Request.Header
 	if name := p.config.PayloadHeader; name != "" {
 		_, rest, _ := strings.Cut(v.token, ".")
@@ -159,7 +159,7 @@ func (p *provider) tell(x *protocol.Exchange, v verdict) {
 		h.Set(name, strings.Clone(payload))
 	}
 	for _, c := range p.config.ClaimHeaders {
-		if text, ok := claim(v.claims, c.Claim); ok {
+		if text, ok := claimText(v.claims, c.Claim); ok {
 			h.Set(c.Header, text)
 		}
 	}
@@ -167,11 +167,11 @@ func (p *provider) tell(x *protocol.Exchange, v verdict) {
 		p.addPayload(&x.Metadata, key, v.claims)
 	}
 	if !p.config.Forward {
-		for _, from := range p.places {
-			remove(h, from.Name, v.token)
+		for _, from := range p.headers {
+			removeToken(h, from.Name, v.token)
 		}
-		x.Request.Path = p.without(x.Request.Path, v.token)
-		x.Record.OriginalPath = p.without(x.Record.OriginalPath, v.token) // which access logs contain
+		x.Request.Path = p.withoutToken(x.Request.Path, v.token)
+		x.Record.OriginalPath = p.withoutToken(x.Record.OriginalPath, v.token) // which access logs contain
 	}
 }
 
@@ -219,8 +219,8 @@ func addClaims(m *protocol.Metadata, path []string, value any, add func(m *proto
 	}
 }
 
-// remove removes the headers called name whose value ends with the token, and keeps others.
-func remove(h *protocol.Header, name, token string) {
+// removeToken removes the headers called name whose value ends with the token, and keeps others.
+func removeToken(h *protocol.Header, name, token string) {
 	var others []string
 	found := false
 	for field, value := range h.All() {
@@ -241,9 +241,9 @@ func remove(h *protocol.Header, name, token string) {
 	}
 }
 
-// forget removes headers that a client sent under a name that only the filter may set, also if they
+// removeAllSpellings removes headers that a client sent under a name that only the filter may set, also if they
 // have underscores for hyphens: CGI-like applications read X_User as X-User.
-func forget(h *protocol.Header, name string) {
+func removeAllSpellings(h *protocol.Header, name string) {
 	for i := h.Len() - 1; i >= 0; i = min(i, h.Len()) - 1 {
 		if protocol.EqualFoldUnderscore(h.At(i).Name, name) {
 			h.Del(h.At(i).Name)

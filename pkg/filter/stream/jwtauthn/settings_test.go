@@ -23,13 +23,13 @@ func TestASetWithoutUsableKeys(t *testing.T) {
 	}
 	made, _ := filtertest.Build(t, Kind(), settings("true"))
 	for _, token := range []string{"", "eyJhbGciOiJIUzI1NiIsImtpZCI6ImsxIn0.e30.AAAA", "eyJhbGciOiJub25lIn0.e30."} {
-		if got := visit(t, made, "/", token); got != 401 {
+		if got := statusOf(t, made, "/", token); got != 401 {
 			t.Errorf("a token %q: %d, want 401", token, got)
 		}
 	}
 }
 
-func TestPreflightsNeedNoTokenIfTheConfigurationSaysSo(t *testing.T) {
+func TestBypassCORSPreflight(t *testing.T) {
 	const origin, asks = "Origin: https://shop.test", "Access-Control-Request-Method: PUT"
 	for _, test := range []struct {
 		name, bypass, method string
@@ -43,7 +43,7 @@ func TestPreflightsNeedNoTokenIfTheConfigurationSaysSo(t *testing.T) {
 		{"another method with its fields", "true", "GET", []string{origin, asks}, 401},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			made, _ := filtertest.Build(t, kindAt(atNow), filtertest.Settings(`{"bypass_cors_preflight": `+test.bypass+`, "providers": {"one": `+local("")+`},
+			made, _ := filtertest.Build(t, kindAt(testClock), filtertest.Settings(`{"bypass_cors_preflight": `+test.bypass+`, "providers": {"one": `+localProvider("")+`},
 				"rules": [{"match": {"prefix": "/"}, "requires": {"provider_name": "one"}}]}`))
 			x := new(protocol.Exchange)
 			x.Reset()
@@ -60,13 +60,13 @@ func TestPreflightsNeedNoTokenIfTheConfigurationSaysSo(t *testing.T) {
 	}
 }
 
-func TestARuleForWholeSegments(t *testing.T) {
+func TestPathSeparatedPrefix(t *testing.T) {
 	settings := func(segments string) filtertest.Settings {
-		return filtertest.Settings(`{"providers": {"one": ` + local("") + `}, "rules": [{"match": {"path_separated_prefix": "` + segments + `"}, "requires": {"provider_name": "one"}}]}`)
+		return filtertest.Settings(`{"providers": {"one": ` + localProvider("") + `}, "rules": [{"match": {"path_separated_prefix": "` + segments + `"}, "requires": {"provider_name": "one"}}]}`)
 	}
-	made, _ := filtertest.Build(t, kindAt(atNow), settings("/a"))
+	made, _ := filtertest.Build(t, kindAt(testClock), settings("/a"))
 	for path, want := range map[string]int{"/a": 401, "/a?b": 401, "/a/b": 401, "/x/../a": 401, "/%61": 401, "/ab": 200, "/": 200, "/b/a": 200} {
-		if got := visit(t, made, path, ""); got != want {
+		if got := statusOf(t, made, path, ""); got != want {
 			t.Errorf("%s: %d, want %d", path, got, want)
 		}
 	}

@@ -67,13 +67,13 @@ func (v *verifier) verify(token string, keys keySet) (jwt.MapClaims, error) {
 	if err != nil {
 		return nil, err
 	}
-	return claims, v.judgeAudience(claims)
+	return claims, v.checkAudience(claims)
 }
 
 // errAudience is the error for a token that is valid except for its audience.
 var errAudience = errors.New("the token is for another audience")
 
-func (v *verifier) judgeAudience(claims jwt.MapClaims) error {
+func (v *verifier) checkAudience(claims jwt.MapClaims) error {
 	if len(v.audiences) == 0 {
 		return nil
 	}
@@ -92,10 +92,10 @@ func (v *verifier) judgeAudience(claims jwt.MapClaims) error {
 	return nil
 }
 
-// claim returns a claim as text. If no claim has the name, dots in it separate the names of nested
+// claimText returns a claim as text. If no claim has the name, dots in it separate the names of nested
 // objects. ok is false if the claim is missing, is not a string, number or boolean, or has control
 // characters, which a header value must not have.
-func claim(claims map[string]any, name string) (text string, ok bool) {
+func claimText(claims map[string]any, name string) (text string, ok bool) {
 	value, found := claims[name]
 	if !found {
 		first, rest, nested := strings.Cut(name, ".")
@@ -103,7 +103,7 @@ func claim(claims map[string]any, name string) (text string, ok bool) {
 		if !nested || !isObject {
 			return "", false
 		}
-		return claim(inner, rest)
+		return claimText(inner, rest)
 	}
 	switch value.(type) {
 	case map[string]any, []any, nil:

@@ -12,8 +12,8 @@ import (
 type instant int64
 
 const (
-	epoch    instant = 1 << 61
-	fullMost         = 1 << 60 // maximum time in ns that a bucket may take to fill: 36 years
+	epoch       instant = 1 << 61
+	maxFillTime         = 1 << 60 // maximum time in ns that a bucket may take to fill: 36 years
 )
 
 // rate is the size of a bucket and the speed at which it fills. It is immutable.
@@ -29,38 +29,38 @@ func (c *BucketConfig) compile() (rate, error) {
 		return rate{}, fmt.Errorf("fill_interval is %v: must be at least 50ms", c.Interval)
 	case r.period == 0:
 		return rate{}, errors.New("tokens_per_fill is more than one token per nanosecond")
-	case int64(r.period) > fullMost/r.tokens:
+	case int64(r.period) > maxFillTime/r.tokens:
 		return rate{}, errors.New("the bucket takes more than 36 years to fill")
 	}
 	return r, nil
 }
 
-// full returns the time in which an empty bucket fills.
-func (r rate) full() instant { return instant(r.tokens) * r.period }
+// fillTime returns the time in which an empty bucket fills.
+func (r rate) fillTime() instant { return instant(r.tokens) * r.period }
 
 // bucket is a token bucket that fills one token at a time. Callers pass the same rate to every
 // call. Its only state is the instant at which an empty bucket would have started to fill to have
 // the current tokens, so it needs no lock. The zero bucket is full. It is safe for concurrent use.
 type bucket struct {
-	empty atomic.Int64
+	emptyAt atomic.Int64
 }
 
 // take takes a token and reports whether there was one.
 func (b *bucket) take(r rate, now instant) bool {
 	for {
-		was := b.empty.Load()
-		next := max(instant(was), now-r.full()) + r.period
+		was := b.emptyAt.Load()
+		next := max(instant(was), now-r.fillTime()) + r.period
 		if next > now {
 			return false
 		}
-		if b.empty.CompareAndSwap(was, int64(next)) {
+		if b.emptyAt.CompareAndSwap(was, int64(next)) {
 			return true
 		}
 	}
 }
 
-// left returns the number of tokens, and the time until the bucket is full.
-func (b *bucket) left(r rate, now instant) (tokens int64, untilFull time.Duration) {
-	since := min(now-instant(b.empty.Load()), r.full())
-	return int64(since / r.period), time.Duration(r.full() - since)
+// remaining returns the number of tokens, and the time until the bucket is full.
+func (b *bucket) remaining(r rate, now instant) (tokens int64, untilFull time.Duration) {
+	since := min(now-instant(b.emptyAt.Load()), r.fillTime())
+	return int64(since / r.period), time.Duration(r.fillTime() - since)
 }

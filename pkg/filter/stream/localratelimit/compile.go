@@ -20,29 +20,29 @@ type plan struct {
 	shared            *rate            // of token_bucket; nil: there is none
 	perConnection     bool             // each connection has its own buckets
 	sharedPool        int              // index in pools for shared; only with perConnection
-	always            bool             // shared also counts requests that have a descriptor
-	steps             []compiledLimit
-	buckets           int // number of fixed buckets: descriptors without empty values
+	alwaysShared      bool             // shared also counts requests that have a descriptor
+	limits            []compiledLimit
+	fixedBuckets      int // number of fixed buckets: descriptors without empty values
 	pools             []rate
 	maxDynamic        int
 	client            match.ClientAddr
-	tells             bool // responses have x-ratelimit headers
-	exhausted         bool // gRPC clients get RESOURCE_EXHAUSTED; false: UNAVAILABLE
+	addsHeaders       bool // responses have x-ratelimit headers
+	resourceExhausted bool // gRPC clients get RESOURCE_EXHAUSTED; false: UNAVAILABLE
 }
 
 // compiledLimit is a compiled RateLimitConfig with the descriptors that its actions can make. Those
 // with the fewest empty values come first.
 type compiledLimit struct {
-	actions []action
-	choices []descriptor
+	actions     []action
+	descriptors []descriptor
 }
 
 // descriptor is a compiled Descriptor.
 type descriptor struct {
-	wants   []entryMatcher // one for each action
-	rate    rate
-	dynamic bool // a value is empty, or perConnection: index is that of a pool, not of a bucket
-	index   int
+	matchers []entryMatcher // one for each action
+	rate     rate
+	dynamic  bool // a value is empty, or perConnection: index is that of a pool, not of a bucket
+	index    int
 }
 
 // entryMatcher is a condition on the value of an entry.
@@ -57,22 +57,22 @@ const maxActions = 8
 
 func (c *Config) compile() (*plan, error) {
 	p := &plan{
-		status:     c.Status.Code,
-		always:     c.Always,
-		maxDynamic: c.MaxDynamic,
+		status:       c.Status.Code,
+		alwaysShared: c.AlwaysConsumeDefault,
+		maxDynamic:   c.MaxDynamic,
 
-		perConnection: c.PerConnection,
-		exhausted:     c.Exhausted,
-		tells:         c.HeadersOption == "DRAFT_VERSION_03",
+		perConnection:     c.PerConnection,
+		resourceExhausted: c.ResourceExhausted,
+		addsHeaders:       c.HeadersOption == "DRAFT_VERSION_03",
 	}
 	if c.TrustedHops != nil {
-		p.client = match.NewClient("x-forwarded-for", *c.TrustedHops)
+		p.client = match.NewClientAddr("x-forwarded-for", *c.TrustedHops)
 	}
 	var err error
-	if p.enabled, err = c.Enabled.Compile(match.All()); err != nil {
+	if p.enabled, err = c.Enabled.Compile(match.AllRequests()); err != nil {
 		return nil, &document.KeyError{Key: "filter_enabled", Err: err}
 	}
-	if p.enforced, err = c.Enforced.Compile(match.All()); err != nil {
+	if p.enforced, err = c.Enforced.Compile(match.AllRequests()); err != nil {
 		return nil, &document.KeyError{Key: "filter_enforced", Err: err}
 	}
 	if len(c.RequestAdd) > 0 {
@@ -95,12 +95,12 @@ func (c *Config) compile() (*plan, error) {
 			p.sharedPool = p.addPool(r)
 		}
 	}
-	return p, p.addSteps(c)
+	return p, p.addLimits(c)
 }
 
-// addSteps compiles the rate limits with their descriptors. It rejects rate limits and descriptors
+// addLimits compiles the rate limits with their descriptors. It rejects rate limits and descriptors
 // without a counterpart: otherwise a misspelled key would silently disable a limit.
-func (p *plan) addSteps(c *Config) error {
+func (p *plan) addLimits(c *Config) error {
 	used := make([]bool, len(c.Descriptors))
 	for i := range c.Limits {
 		keys, s, err := c.Limits[i].compile()
@@ -113,17 +113,17 @@ func (p *plan) addSteps(c *Config) error {
 				continue
 			}
 			used[j] = true
-			ch, err := p.choice(s.actions, d)
+			ch, err := p.compileDescriptor(s.actions, d)
 			if err != nil {
 				return fmt.Errorf("descriptors[%d].%w", j, err)
 			}
-			s.choices = append(s.choices, ch)
+			s.descriptors = append(s.descriptors, ch)
 		}
-		if len(s.choices) == 0 {
+		if len(s.descriptors) == 0 {
 			return fmt.Errorf("rate_limits[%d]: no descriptor has the keys %q", i, keys)
 		}
-		slices.SortStableFunc(s.choices, func(a, b descriptor) int { return a.empty() - b.empty() })
-		p.steps = append(p.steps, s)
+		slices.SortStableFunc(s.descriptors, func(a, b descriptor) int { return a.emptyValues() - b.emptyValues() })
+		p.limits = append(p.limits, s)
 	}
 	if i := slices.Index(used, false); i >= 0 {
 		return fmt.Errorf("descriptors[%d]: no entry of rate_limits has actions with these keys in this order", i)
@@ -137,22 +137,22 @@ func (p *plan) addPool(r rate) int {
 	return len(p.pools) - 1
 }
 
-// empty returns the number of empty values.
-func (c *descriptor) empty() (n int) {
-	for i := range c.wants {
-		if c.wants[i].any {
+// emptyValues returns the number of empty values.
+func (c *descriptor) emptyValues() (n int) {
+	for i := range c.matchers {
+		if c.matchers[i].any {
 			n++
 		}
 	}
 	return n
 }
 
-func (p *plan) choice(actions []action, d *Descriptor) (descriptor, error) {
+func (p *plan) compileDescriptor(actions []action, d *Descriptor) (descriptor, error) {
 	r, err := d.Bucket.compile()
 	if err != nil {
 		return descriptor{}, fmt.Errorf("token_bucket: %w", err)
 	}
-	c := descriptor{rate: r, wants: make([]entryMatcher, len(actions)), dynamic: p.perConnection}
+	c := descriptor{rate: r, matchers: make([]entryMatcher, len(actions)), dynamic: p.perConnection}
 	for i := range actions {
 		value := d.Entries[i].Value
 		w := entryMatcher{any: value == "", text: value}
@@ -163,15 +163,15 @@ func (p *plan) choice(actions []action, d *Descriptor) (descriptor, error) {
 			}
 			w.addr = prefix.Addr()
 		}
-		if c.wants[i] = w; w.any {
+		if c.matchers[i] = w; w.any {
 			c.dynamic = true
 		}
 	}
 	if c.dynamic {
 		c.index = p.addPool(r)
 	} else {
-		c.index = p.buckets
-		p.buckets++
+		c.index = p.fixedBuckets
+		p.fixedBuckets++
 	}
 	return c, nil
 }
@@ -194,26 +194,26 @@ func (a *Action) compile() (key string, out action, err error) {
 	set := 0
 	if h := a.Header; h != nil {
 		set++
-		key, out.makes = h.Key, ofField
+		key, out.kind = h.Key, actionHeader
 		out.field, err = match.NewField(h.Name)
 	}
 	if a.Remote != nil {
 		set++
-		key, out.makes = "remote_address", ofClient
+		key, out.kind = "remote_address", actionAddress
 		out.v4, out.v6 = 32, 128
 	}
 	if m := a.Masked; m != nil {
 		set++
-		key, out.makes = "masked_remote_address", ofClient
+		key, out.kind = "masked_remote_address", actionAddress
 		out.v4, out.v6 = m.V4, m.V6
 	}
 	if g := a.Always; g != nil {
 		set++
-		key, out.makes, out.text = g.Key, ofNothing, g.Value
+		key, out.kind, out.text = g.Key, actionConstant, g.Value
 	}
 	if m := a.Match; m != nil {
 		set++
-		key, out.makes, out.text, out.expect = m.Key, ofMatch, m.Value, m.Expect
+		key, out.kind, out.text, out.expect = m.Key, actionMatch, m.Value, m.Expect
 		out.headers, err = match.CompileHeaders("headers", m.Headers)
 	}
 	switch {

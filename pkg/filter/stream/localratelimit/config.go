@@ -9,21 +9,21 @@ import (
 
 // Config is the filter's configuration, in the format of Envoy's local rate limit v3.
 type Config struct {
-	Prefix        string                  `key:"stat_prefix" doc:"Value of the metric label stat_prefix." example:"\"shop\""`
-	Status        Status                  `key:"status" doc:"Response status for HTTP clients."`
-	Bucket        *BucketConfig           `key:"token_bucket" doc:"The bucket that all requests share."`
-	Enabled       *match.ShareConfig      `key:"filter_enabled" doc:"Fraction of requests that the filter counts; absent: all."`
-	Enforced      *match.ShareConfig      `key:"filter_enforced" doc:"Fraction of the requests beyond a limit to reject; absent: all."`
-	RequestAdd    []filter.HeaderAddition `key:"request_headers_to_add_when_not_enforced" doc:"Headers to add to requests that exceed a limit but are not rejected."`
-	ResponseAdd   []filter.HeaderAddition `key:"response_headers_to_add" doc:"Headers to add to the responses to rejected requests."`
-	Limits        []RateLimitConfig       `key:"rate_limits" doc:"What to limit separately: each entry makes a descriptor of a request."`
-	Descriptors   []Descriptor            `key:"descriptors" doc:"The buckets of the descriptors."`
-	Always        bool                    `key:"always_consume_default_token_bucket" doc:"true: requests with a descriptor also take a token from token_bucket; false: only requests without one do." default:"true" example:"false"`
-	MaxDynamic    int                     `key:"max_dynamic_descriptors" doc:"Maximum number of buckets for each descriptor with an empty value, or for every descriptor if connections have their own buckets." min:"1" max:"1000000" default:"10000" example:"1000"`
-	TrustedHops   *int                    `key:"xff_num_trusted_hops" doc:"Number of trusted proxies at the end of X-Forwarded-For: the address before theirs is remote_address. Absent: remote_address is the client address of the listener, which is the remote address of the connection unless the listener has xff_num_trusted_hops." min:"0" max:"100" example:"1"`
-	HeadersOption string                  `key:"enable_x_ratelimit_headers" doc:"DRAFT_VERSION_03 adds x-ratelimit-limit, -remaining and -reset (seconds) to responses. It allocates memory." enum:"OFF|DRAFT_VERSION_03" default:"OFF" example:"\"DRAFT_VERSION_03\""`
-	PerConnection bool                    `key:"local_rate_limit_per_downstream_connection" doc:"Each downstream connection has its own buckets, including token_bucket; max_dynamic_descriptors limits their number." default:"false" example:"true"`
-	Exhausted     bool                    `key:"rate_limited_as_resource_exhausted" doc:"gRPC clients get RESOURCE_EXHAUSTED (8); otherwise UNAVAILABLE (14), as with Envoy." default:"false" example:"true"`
+	Prefix               string                       `key:"stat_prefix" doc:"Value of the metric label stat_prefix." example:"\"shop\""`
+	Status               Status                       `key:"status" doc:"Response status for HTTP clients."`
+	Bucket               *BucketConfig                `key:"token_bucket" doc:"The bucket that all requests share."`
+	Enabled              *match.RuntimeFractionConfig `key:"filter_enabled" doc:"Fraction of requests that the filter counts; absent: all."`
+	Enforced             *match.RuntimeFractionConfig `key:"filter_enforced" doc:"Fraction of the requests beyond a limit to reject; absent: all."`
+	RequestAdd           []filter.HeaderAddition      `key:"request_headers_to_add_when_not_enforced" doc:"Headers to add to requests that exceed a limit but are not rejected."`
+	ResponseAdd          []filter.HeaderAddition      `key:"response_headers_to_add" doc:"Headers to add to the responses to rejected requests."`
+	Limits               []RateLimitConfig            `key:"rate_limits" doc:"What to limit separately: each entry makes a descriptor of a request."`
+	Descriptors          []Descriptor                 `key:"descriptors" doc:"The buckets of the descriptors."`
+	AlwaysConsumeDefault bool                         `key:"always_consume_default_token_bucket" doc:"true: requests with a descriptor also take a token from token_bucket; false: only requests without one do." default:"true" example:"false"`
+	MaxDynamic           int                          `key:"max_dynamic_descriptors" doc:"Maximum number of buckets for each descriptor with an empty value, or for every descriptor if connections have their own buckets." min:"1" max:"1000000" default:"10000" example:"1000"`
+	TrustedHops          *int                         `key:"xff_num_trusted_hops" doc:"Number of trusted proxies at the end of X-Forwarded-For: the address before theirs is remote_address. Absent: remote_address is the client address of the listener, which is the remote address of the connection unless the listener has xff_num_trusted_hops." min:"0" max:"100" example:"1"`
+	HeadersOption        string                       `key:"enable_x_ratelimit_headers" doc:"DRAFT_VERSION_03 adds x-ratelimit-limit, -remaining and -reset (seconds) to responses. It allocates memory." enum:"OFF|DRAFT_VERSION_03" default:"OFF" example:"\"DRAFT_VERSION_03\""`
+	PerConnection        bool                         `key:"local_rate_limit_per_downstream_connection" doc:"Each downstream connection has its own buckets, including token_bucket; max_dynamic_descriptors limits their number." default:"false" example:"true"`
+	ResourceExhausted    bool                         `key:"rate_limited_as_resource_exhausted" doc:"gRPC clients get RESOURCE_EXHAUSTED (8); otherwise UNAVAILABLE (14), as with Envoy." default:"false" example:"true"`
 
 	PerCluster map[string]any `key:"local_cluster_rate_limit" doc:"A limit that several Weft instances share." unbuilt:"local_cluster_rate_limit" example:"{\"a\": 1}"`
 	Stage      uint32         `key:"stage" doc:"Stage of the rate limits of routes." unbuilt:"stage" example:"1"`
@@ -91,10 +91,10 @@ type Generic struct {
 
 // HeaderMatch makes an entry for requests with matching headers.
 type HeaderMatch struct {
-	Value   string               `key:"descriptor_value" doc:"The value of the entry." required:"true" example:"\"writes\""`
-	Key     string               `key:"descriptor_key" doc:"The key of the entry." default:"header_match" example:"\"kind\""`
-	Expect  bool                 `key:"expect_match" doc:"true: for requests that match all conditions; false: for requests that do not." default:"true" example:"false"`
-	Headers []match.HeaderConfig `key:"headers" doc:"The header conditions; all must match." required:"true"`
+	Value   string                      `key:"descriptor_value" doc:"The value of the entry." required:"true" example:"\"writes\""`
+	Key     string                      `key:"descriptor_key" doc:"The key of the entry." default:"header_match" example:"\"kind\""`
+	Expect  bool                        `key:"expect_match" doc:"true: for requests that match all conditions; false: for requests that do not." default:"true" example:"false"`
+	Headers []match.HeaderMatcherConfig `key:"headers" doc:"The header conditions; all must match." required:"true"`
 }
 
 // Descriptor configures the bucket of requests that have all of its entries, in their order.

@@ -11,24 +11,24 @@ import (
 
 // action is a compiled Action. It derives a value from a request.
 type action struct {
-	makes   making
+	kind    actionKind
 	field   match.Field
-	text    string // constant value, unless makes is ofField or ofClient
+	text    string // constant value, unless makes is actionHeader or actionAddress
 	headers []match.HeaderMatcher
 	expect  bool // whether the headers must match
 	v4, v6  int  // length of the address prefix in bits
 }
 
-type making uint8
+type actionKind uint8
 
 const (
-	ofNothing making = iota
-	ofField
-	ofClient
-	ofMatch
+	actionConstant actionKind = iota
+	actionHeader
+	actionAddress
+	actionMatch
 )
 
-func (a *action) isAddress() bool { return a.makes == ofClient }
+func (a *action) isAddress() bool { return a.kind == actionAddress }
 
 // value is the result of an action.
 type value struct {
@@ -36,18 +36,18 @@ type value struct {
 	addr netip.Addr // only of address actions; zero: unknown
 }
 
-// of returns the n-th value that a derives from x, and whether it exists. more reports whether
+// value returns the n-th value that a derives from x, and whether it exists. more reports whether
 // others follow; only a repeated header has several.
-func (a *action) of(x *protocol.Exchange, client *match.ClientAddr, n int) (v value, ok, more bool) {
-	switch a.makes {
-	case ofField:
+func (a *action) value(x *protocol.Exchange, client *match.ClientAddr, n int) (v value, ok, more bool) {
+	switch a.kind {
+	case actionHeader:
 		v.text, ok, more = a.field.Value(x, n)
 		return v, ok, more
-	case ofClient:
+	case actionAddress:
 		return value{addr: a.network(x, client)}, true, false
-	case ofMatch:
-		return value{text: a.text}, a.holds(x) == a.expect, false
-	case ofNothing:
+	case actionMatch:
+		return value{text: a.text}, a.matches(x) == a.expect, false
+	case actionConstant:
 	}
 	return value{text: a.text}, true, false
 }
@@ -70,46 +70,46 @@ func (a *action) network(x *protocol.Exchange, client *match.ClientAddr) netip.A
 	return prefix.Addr()
 }
 
-func (a *action) holds(x *protocol.Exchange) bool {
+func (a *action) matches(x *protocol.Exchange) bool {
 	for i := range a.headers {
-		if !a.headers[i].Holds(x) {
+		if !a.headers[i].Matches(x) {
 			return false
 		}
 	}
 	return true
 }
 
-// description has the values that the actions of a compiledLimit derive from a request. If headers
+// combination has the values that the actions of a compiledLimit derive from a request. If headers
 // repeat, it is one of several combinations of values.
-type description struct {
+type combination struct {
 	values
-	taken [maxActions]int  // index of the value of each action
-	more  [maxActions]bool // whether the action has further values
+	indexes [maxActions]int  // index of the value of each action
+	more    [maxActions]bool // whether the action has further values
 }
 
 type values [maxActions]value
 
-// describe sets d to the first combination of values for x. It returns false if an action of s has
+// firstCombination sets d to the first combination of values for x. It returns false if an action of s has
 // no value.
-func (s *compiledLimit) describe(d *description, x *protocol.Exchange, client *match.ClientAddr) bool {
+func (s *compiledLimit) firstCombination(d *combination, x *protocol.Exchange, client *match.ClientAddr) bool {
 	for i := range s.actions {
 		var ok bool
-		d.taken[i] = 0
-		if d.values[i], ok, d.more[i] = s.actions[i].of(x, client, 0); !ok {
+		d.indexes[i] = 0
+		if d.values[i], ok, d.more[i] = s.actions[i].value(x, client, 0); !ok {
 			return false
 		}
 	}
 	return true
 }
 
-// next sets d to the next combination. It returns false if there is none.
-func (s *compiledLimit) next(d *description, x *protocol.Exchange, client *match.ClientAddr) bool {
+// nextCombination sets d to the next combination. It returns false if there is none.
+func (s *compiledLimit) nextCombination(d *combination, x *protocol.Exchange, client *match.ClientAddr) bool {
 	for i := range s.actions {
 		again := d.more[i]
-		if d.taken[i]++; !again {
-			d.taken[i] = 0
+		if d.indexes[i]++; !again {
+			d.indexes[i] = 0
 		}
-		d.values[i], _, d.more[i] = s.actions[i].of(x, client, d.taken[i])
+		d.values[i], _, d.more[i] = s.actions[i].value(x, client, d.indexes[i])
 		if again {
 			return true
 		}
@@ -117,22 +117,22 @@ func (s *compiledLimit) next(d *description, x *protocol.Exchange, client *match
 	return false
 }
 
-// repeats reports whether an action has further values after those in d.
-func (d *description) repeats() bool { return d.more != [maxActions]bool{} }
+// hasMore reports whether an action has further values after those in d.
+func (d *combination) hasMore() bool { return d.more != [maxActions]bool{} }
 
-// choose returns the first descriptor that v matches, nil if there is none.
-func (s *compiledLimit) choose(v *values) *descriptor {
-	for i := range s.choices {
-		if c := &s.choices[i]; c.fits(v) {
+// findDescriptor returns the first descriptor that v matches, nil if there is none.
+func (s *compiledLimit) findDescriptor(v *values) *descriptor {
+	for i := range s.descriptors {
+		if c := &s.descriptors[i]; c.matches(v) {
 			return c
 		}
 	}
 	return nil
 }
 
-func (c *descriptor) fits(v *values) bool {
-	for i := range c.wants {
-		w := &c.wants[i]
+func (c *descriptor) matches(v *values) bool {
+	for i := range c.matchers {
+		w := &c.matchers[i]
 		if !w.any && (w.text != v[i].text && !w.addr.IsValid() || w.addr != v[i].addr) {
 			return false
 		}
@@ -140,21 +140,21 @@ func (c *descriptor) fits(v *values) bool {
 	return true
 }
 
-// longest is the maximum length in bytes of a value in the key of a bucket. The key has a hash of
+// maxKeyValueBytes is the maximum length in bytes of a value in the key of a bucket. The key has a hash of
 // longer values, so that clients cannot exhaust memory.
-const longest = 64
+const maxKeyValueBytes = 64
 
 // appendKey appends the values that identify a bucket of c.
 func (c *descriptor) appendKey(dst []byte, v *values, seed maphash.Seed) []byte {
-	for i := range c.wants {
-		if !c.wants[i].any {
+	for i := range c.matchers {
+		if !c.matchers[i].any {
 			continue
 		}
 		switch text := v[i].text; {
 		case v[i].addr.IsValid():
 			bits := v[i].addr.As16()
 			dst = append(append(dst, 16), bits[:]...)
-		case len(text) > longest:
+		case len(text) > maxKeyValueBytes:
 			dst = binary.LittleEndian.AppendUint64(append(dst, 0xff), maphash.String(seed, text))
 		default:
 			dst = append(append(dst, byte(len(text))), text...)

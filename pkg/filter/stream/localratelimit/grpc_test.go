@@ -7,13 +7,13 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-func TestCallersOfGRPCAreToldWhatTheLimitSays(t *testing.T) {
+func TestGRPCStatus(t *testing.T) {
 	for more, want := range map[string]string{"": "14", `, "rate_limited_as_resource_exhausted": true`: "8"} {
 		made, _ := filtertest.Build(t, Kind(), filtertest.Settings(`{"token_bucket": {"max_tokens": 1, "fill_interval": "1h"}`+more+`}`))
 		s := made(filtertest.Application())
 		var x *protocol.Exchange
 		for range 2 {
-			x = filtertest.Get("/", "content-type: application/grpc")
+			x = filtertest.NewRequest("/", "content-type: application/grpc")
 			if err := s.Serve(t.Context(), x); err != nil {
 				t.Fatal(err)
 			}

@@ -18,7 +18,7 @@ type limiter struct {
 }
 
 func newLimiter(p *plan, start time.Time, dropped *metrics.Counter) *limiter {
-	l := &limiter{start: start, fixed: make([]bucket, p.buckets)}
+	l := &limiter{start: start, fixed: make([]bucket, p.fixedBuckets)}
 	for _, r := range p.pools {
 		l.pools = append(l.pools, newPool(r, p.maxDynamic, dropped))
 	}
@@ -29,15 +29,15 @@ func (l *limiter) now() instant { return epoch + instant(time.Since(l.start)) }
 
 // quota is the state of the bucket with the fewest tokens left among those of a request.
 type quota struct {
-	counted bool // the request has a bucket
-	limit   int64
-	left    int64
-	full    time.Duration // time until the bucket is full
+	counted   bool // the request has a bucket
+	limit     int64
+	remaining int64
+	untilFull time.Duration // time until the bucket is full
 }
 
-func (q *quota) see(b *bucket, r rate, now instant) {
-	if left, full := b.left(r, now); !q.counted || left < q.left {
-		*q = quota{counted: true, limit: r.tokens, left: left, full: full}
+func (q *quota) observe(b *bucket, r rate, now instant) {
+	if left, full := b.remaining(r, now); !q.counted || left < q.remaining {
+		*q = quota{counted: true, limit: r.tokens, remaining: left, untilFull: full}
 	}
 }
 
@@ -51,21 +51,21 @@ const maxCombinations = 16
 func (l *limiter) take(p *plan, x *protocol.Exchange, q *quota) bool {
 	now := l.now()
 	described := false
-	var d description
-	for i := range p.steps {
-		s := &p.steps[i]
-		if !s.describe(&d, x, &p.client) {
+	var d combination
+	for i := range p.limits {
+		s := &p.limits[i]
+		if !s.firstCombination(&d, x, &p.client) {
 			continue
 		}
 		for left := maxCombinations; ; left-- {
-			c := s.choose(&d.values)
+			c := s.findDescriptor(&d.values)
 			if c != nil {
 				described = true
-				if !takeFrom(l.bucket(p, c, &d.values, x, now), c.rate, now, p.tells, q) {
+				if !takeFrom(l.bucketFor(p, c, &d.values, x, now), c.rate, now, p.addsHeaders, q) {
 					return false
 				}
 			}
-			if !d.repeats() && d.taken == [maxActions]int{} || !s.next(&d, x, &p.client) {
+			if !d.hasMore() && d.indexes == [maxActions]int{} || !s.nextCombination(&d, x, &p.client) {
 				break
 			}
 			if left == 1 {
@@ -73,36 +73,36 @@ func (l *limiter) take(p *plan, x *protocol.Exchange, q *quota) bool {
 			}
 		}
 	}
-	if p.shared == nil || described && !p.always {
+	if p.shared == nil || described && !p.alwaysShared {
 		return true
 	}
 	shared := &l.shared
 	if p.perConnection {
 		var room [8]byte
-		shared = l.pools[p.sharedPool].find(appendConnection(room[:0], x), now)
+		shared = l.pools[p.sharedPool].getOrCreate(appendConnection(room[:0], x), now)
 	}
-	return takeFrom(shared, *p.shared, now, p.tells, q)
+	return takeFrom(shared, *p.shared, now, p.addsHeaders, q)
 }
 
 func takeFrom(b *bucket, r rate, now instant, tells bool, q *quota) bool {
 	ok := b.take(r, now)
 	if tells {
-		q.see(b, r, now)
+		q.observe(b, r, now)
 	}
 	return ok
 }
 
-func (l *limiter) bucket(p *plan, c *descriptor, v *values, x *protocol.Exchange, now instant) *bucket {
+func (l *limiter) bucketFor(p *plan, c *descriptor, v *values, x *protocol.Exchange, now instant) *bucket {
 	if !c.dynamic {
 		return &l.fixed[c.index]
 	}
-	var room [2 * longest]byte
+	var room [2 * maxKeyValueBytes]byte
 	key := room[:0]
 	if p.perConnection {
 		key = appendConnection(key, x)
 	}
 	of := l.pools[c.index]
-	return of.find(c.appendKey(key, v, of.seed), now)
+	return of.getOrCreate(c.appendKey(key, v, of.seed), now)
 }
 
 // appendConnection appends the ID of x's connection, 0 if there is none. The buckets of a closed

@@ -34,25 +34,25 @@ func Kind() filter.StreamFilterFactory {
 		Stage:   filter.AfterRoute,
 		Config:  func() any { return new(Config) },
 		New:     s.build,
-		Metrics: []metrics.Metric{ok(), limited(), enforced(), dropped()},
+		Metrics: []metrics.Metric{okMetric(), limitedMetric(), enforcedMetric(), droppedMetric()},
 	}
 }
 
 const name = "local_ratelimit"
 
-func ok() metrics.Metric {
+func okMetric() metrics.Metric {
 	return filter.Counter(name, "ok", "Requests within the limits of the local_ratelimit filter.")
 }
 
-func limited() metrics.Metric {
+func limitedMetric() metrics.Metric {
 	return filter.Counter(name, "limited", "Requests beyond a limit, whether rejected or not.")
 }
 
-func enforced() metrics.Metric {
+func enforcedMetric() metrics.Metric {
 	return filter.Counter(name, "enforced", "Requests beyond a limit that were rejected.")
 }
 
-func dropped() metrics.Metric {
+func droppedMetric() metrics.Metric {
 	return filter.Counter(name, "dropped_buckets", "Buckets that were evicted before they were full, to make room for others; their clients get full buckets.")
 }
 
@@ -68,7 +68,7 @@ func (s *builder) build(cfg any, env filter.Env) (filter.Filter, error) {
 	if err != nil {
 		return nil, err
 	}
-	if p.shared == nil && len(p.steps) == 0 || p.enabled.None() {
+	if p.shared == nil && len(p.limits) == 0 || p.enabled.IsZero() {
 		return func(next protocol.Service) protocol.Service { return next }, nil
 	}
 	said, err := json.Marshal(c)
@@ -78,13 +78,13 @@ func (s *builder) build(cfg any, env filter.Env) (filter.Filter, error) {
 	f := rateLimit{
 		plan: p,
 		limiter: s.limiters.GetOrCreate(env.Key+" "+string(said), func() *limiter {
-			return newLimiter(p, s.start, env.Metrics.Counter(dropped(), c.Prefix))
+			return newLimiter(p, s.start, env.Metrics.Counter(droppedMetric(), c.Prefix))
 		}),
-		ok:       env.Metrics.Counter(ok(), c.Prefix),
-		limited:  env.Metrics.Counter(limited(), c.Prefix),
-		enforced: env.Metrics.Counter(enforced(), c.Prefix),
+		ok:       env.Metrics.Counter(okMetric(), c.Prefix),
+		limited:  env.Metrics.Counter(limitedMetric(), c.Prefix),
+		enforced: env.Metrics.Counter(enforcedMetric(), c.Prefix),
 	}
-	return f.before, nil
+	return f.wrap, nil
 }
 
 // rateLimit is immutable except for its counters and its limiter.
@@ -95,8 +95,8 @@ type rateLimit struct {
 	next                  protocol.AsyncService
 }
 
-// before returns a service that runs f and then next.
-func (f rateLimit) before(next protocol.Service) protocol.Service {
+// wrap returns a service that runs f and then next.
+func (f rateLimit) wrap(next protocol.Service) protocol.Service {
 	f.next = protocol.Async(next)
 	return &f
 }
@@ -109,7 +109,7 @@ func (f *rateLimit) Serve(ctx context.Context, x *protocol.Exchange) error {
 // Start implements protocol.AsyncService.
 func (f *rateLimit) Start(ctx context.Context, x *protocol.Exchange) error {
 	p := f.plan
-	if !p.enabled.Hits() {
+	if !p.enabled.Sample() {
 		return f.next.Start(ctx, x)
 	}
 	var q quota
@@ -117,33 +117,33 @@ func (f *rateLimit) Start(ctx context.Context, x *protocol.Exchange) error {
 		f.ok.Add(1)
 	} else {
 		f.limited.Add(1)
-		if p.enforced.Hits() {
+		if p.enforced.Sample() {
 			f.enforced.Add(1)
-			f.refuse(x, &q)
+			f.reject(x, &q)
 			return nil
 		}
 		p.request.Apply(x, &x.Request.Header)
 	}
 	if q.counted && x.Request.Method != "" {
-		keep(&x.Metadata, &q)
+		storeQuota(&x.Metadata, &q)
 		x.PushFinisher(f)
 	}
 	return f.next.Start(ctx, x)
 }
 
-var errLimited = errors.New("local_ratelimit: no token available")
+var errNoToken = errors.New("local_ratelimit: no token available")
 
-// refuse rejects x, which is over a limit, with a local reply. The engine translates it for RPC and
+// reject rejects x, which is over a limit, with a local reply. The engine translates it for RPC and
 // gRPC clients.
-func (f *rateLimit) refuse(x *protocol.Exchange, q *quota) {
-	x.LocalReplyError(protocol.NewFault(protocol.RateLimited, errLimited))
+func (f *rateLimit) reject(x *protocol.Exchange, q *quota) {
+	x.LocalReplyError(protocol.NewFault(protocol.RateLimited, errNoToken))
 	x.Response.Status = f.plan.status
-	if f.plan.exhausted && protocol.IsGRPC(&x.Request.Header) {
+	if f.plan.resourceExhausted && protocol.IsGRPC(&x.Request.Header) {
 		x.Response.Header.Set("grpc-status", "8") // RESOURCE_EXHAUSTED; the engine does not change it
 	}
 	if q.counted {
-		keep(&x.Metadata, q)
-		tell(x)
+		storeQuota(&x.Metadata, q)
+		addQuotaHeaders(x)
 	}
 	f.plan.response.Apply(x, &x.Response.Header)
 }
@@ -151,7 +151,7 @@ func (f *rateLimit) refuse(x *protocol.Exchange, q *quota) {
 // Finish implements protocol.Finisher. It adds the x-ratelimit headers that keep stored.
 func (f *rateLimit) Finish(_ context.Context, x *protocol.Exchange, err error) error {
 	if err == nil {
-		tell(x)
+		addQuotaHeaders(x)
 	}
 	return err
 }
@@ -159,27 +159,27 @@ func (f *rateLimit) Finish(_ context.Context, x *protocol.Exchange, err error) e
 // namespace is the metadata namespace of the x-ratelimit headers until Finish adds them.
 const namespace = "local_ratelimit"
 
-// fields returns the names of the x-ratelimit headers.
-func fields() [3]string {
+// quotaHeaders returns the names of the x-ratelimit headers.
+func quotaHeaders() [3]string {
 	return [...]string{"x-ratelimit-limit", "x-ratelimit-remaining", "x-ratelimit-reset"}
 }
 
-// keep stores q in m, unless an earlier filter stored as few tokens or fewer.
-func keep(m *protocol.Metadata, q *quota) {
-	if text, ok := m.Lookup(namespace, fields()[1]); ok {
-		if n, err := strconv.ParseInt(text, 10, 64); err == nil && n <= q.left {
+// storeQuota stores q in m, unless an earlier filter stored as few tokens or fewer.
+func storeQuota(m *protocol.Metadata, q *quota) {
+	if text, ok := m.Lookup(namespace, quotaHeaders()[1]); ok {
+		if n, err := strconv.ParseInt(text, 10, 64); err == nil && n <= q.remaining {
 			return
 		}
 	}
-	seconds := (q.full + time.Second - 1) / time.Second
-	for i, n := range [...]int64{q.limit, q.left, int64(seconds)} {
-		m.Set(namespace, fields()[i], strconv.FormatInt(n, 10))
+	seconds := (q.untilFull + time.Second - 1) / time.Second
+	for i, n := range [...]int64{q.limit, q.remaining, int64(seconds)} {
+		m.Set(namespace, quotaHeaders()[i], strconv.FormatInt(n, 10))
 	}
 }
 
-// tell adds the values that keep stored to the response headers.
-func tell(x *protocol.Exchange) {
-	for _, name := range fields() {
+// addQuotaHeaders adds the values that keep stored to the response headers.
+func addQuotaHeaders(x *protocol.Exchange) {
+	for _, name := range quotaHeaders() {
 		if text, ok := x.Metadata.Lookup(namespace, name); ok {
 			x.Response.Header.Set(name, text)
 		}

@@ -46,8 +46,8 @@ func newPool(r rate, limit int, dropped *metrics.Counter) *pool {
 	return p
 }
 
-// find returns the bucket of key, and creates it if there is none. It does not keep key.
-func (p *pool) find(key []byte, now instant) *bucket {
+// getOrCreate returns the bucket of key, and creates it if there is none. It does not keep key.
+func (p *pool) getOrCreate(key []byte, now instant) *bucket {
 	s := &p.shards[maphash.Bytes(p.seed, key)&uint64(len(p.shards)-1)]
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -68,8 +68,8 @@ func (p *pool) add(s *shard, e *entry, now instant) {
 		s.ring = append(s.ring, e)
 		return
 	}
-	at := p.victim(s, now)
-	if tokens, _ := s.ring[at].left(p.rate, now); tokens < p.rate.tokens {
+	at := p.evictionIndex(s, now)
+	if tokens, _ := s.ring[at].remaining(p.rate, now); tokens < p.rate.tokens {
 		p.dropped.Add(1)
 	}
 	delete(s.byKey, s.ring[at].key)
@@ -77,12 +77,12 @@ func (p *pool) add(s *shard, e *entry, now instant) {
 	s.hand = (at + 1) % len(s.ring)
 }
 
-// victim returns the index in the ring of the bucket to drop. s.mu is held.
-func (p *pool) victim(s *shard, now instant) int {
+// evictionIndex returns the index in the ring of the bucket to drop. s.mu is held.
+func (p *pool) evictionIndex(s *shard, now instant) int {
 	const soon = 16 // maximum number of buckets checked for a full one
 	for i := range min(soon, len(s.ring)) {
 		at := (s.hand + i) % len(s.ring)
-		if tokens, _ := s.ring[at].left(p.rate, now); tokens == p.rate.tokens {
+		if tokens, _ := s.ring[at].remaining(p.rate, now); tokens == p.rate.tokens {
 			return at
 		}
 	}

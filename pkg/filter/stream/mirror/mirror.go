@@ -17,26 +17,26 @@ import (
 
 // Config is the filter's configuration. request_mirror_policies of a route has the same keys.
 type Config struct {
-	Cluster       string              `key:"cluster" doc:"Cluster that gets the copies; empty: none, unless the route has one." example:"\"shadow\""`
-	Percent       float64             `key:"percent" doc:"Fraction of requests to copy." unit:"percent" min:"0" max:"100" default:"100" example:"10"`
-	Protocol      string              `key:"upstream_protocol" doc:"Protocol for that cluster; empty: the protocol of the request." enum:"Http1|Http2" example:"\"Http1\""`
-	Amplification int                 `key:"amplification" doc:"Number of copies of each request." min:"1" max:"1000" default:"1" example:"3"`
-	Broadcast     bool                `key:"broadcast" doc:"Sends a copy to each host of the cluster; mutually exclusive with amplification." default:"false" example:"true"`
-	Timeout       time.Duration       `key:"timeout" doc:"Response timeout of a copy." min:"1ms" max:"1m" default:"10s" example:"\"1s\""`
-	Sampled       bool                `key:"trace_sampled" doc:"Whether copies are traced." noeffect:"copies are not traced" example:"true"`
-	Suffix        bool                `key:"shadow_host_suffix" doc:"Appends -shadow to the host, before the port, as Envoy does." default:"false" example:"true"`
-	XFF           bool                `key:"append_x_forwarded_for" doc:"Appends the client address to X-Forwarded-For, as Envoy does, unless it is already the last one." default:"false" example:"true"`
-	MaxBody       int                 `key:"max_body_size" doc:"Maximum size of a body to copy; requests with a larger body are not copied." unit:"bytes" min:"0" default:"65536" example:"\"1MB\""`
-	MaxInFlight   int64               `key:"max_in_flight" doc:"Maximum number of requests with copies in flight to a cluster; further requests are not copied to it." min:"1" default:"128" example:"1000"`
-	Additional    []AdditionalCluster `key:"more" doc:"More clusters that get copies."`
+	Cluster          string              `key:"cluster" doc:"Cluster that gets the copies; empty: none, unless the route has one." example:"\"shadow\""`
+	Percent          float64             `key:"percent" doc:"Fraction of requests to copy." unit:"percent" min:"0" max:"100" default:"100" example:"10"`
+	Protocol         string              `key:"upstream_protocol" doc:"Protocol for that cluster; empty: the protocol of the request." enum:"Http1|Http2" example:"\"Http1\""`
+	Amplification    int                 `key:"amplification" doc:"Number of copies of each request." min:"1" max:"1000" default:"1" example:"3"`
+	Broadcast        bool                `key:"broadcast" doc:"Sends a copy to each host of the cluster; mutually exclusive with amplification." default:"false" example:"true"`
+	Timeout          time.Duration       `key:"timeout" doc:"Response timeout of a copy." min:"1ms" max:"1m" default:"10s" example:"\"1s\""`
+	Sampled          bool                `key:"trace_sampled" doc:"Whether copies are traced." noeffect:"copies are not traced" example:"true"`
+	ShadowHostSuffix bool                `key:"shadow_host_suffix" doc:"Appends -shadow to the host, before the port, as Envoy does." default:"false" example:"true"`
+	XFF              bool                `key:"append_x_forwarded_for" doc:"Appends the client address to X-Forwarded-For, as Envoy does, unless it is already the last one." default:"false" example:"true"`
+	MaxBody          int                 `key:"max_body_size" doc:"Maximum size of a body to copy; requests with a larger body are not copied." unit:"bytes" min:"0" default:"65536" example:"\"1MB\""`
+	MaxInFlight      int64               `key:"max_in_flight" doc:"Maximum number of requests with copies in flight to a cluster; further requests are not copied to it." min:"1" default:"128" example:"1000"`
+	Additional       []AdditionalCluster `key:"more" doc:"More clusters that get copies."`
 }
 
 // AdditionalCluster is one more cluster that gets copies. Other settings are those of the Config.
 type AdditionalCluster struct {
-	Cluster  string  `key:"cluster" doc:"Cluster that gets the copies." required:"true" example:"\"canary\""`
-	Percent  float64 `key:"percent" doc:"Fraction of requests to copy to this cluster." unit:"percent" min:"0" max:"100" default:"100" example:"10"`
-	Protocol string  `key:"upstream_protocol" doc:"Protocol for that cluster; empty: the protocol of the request." enum:"Http1|Http2" example:"\"Http1\""`
-	Suffix   bool    `key:"shadow_host_suffix" doc:"Appends -shadow to the host, before the port, as Envoy does." default:"false" example:"true"`
+	Cluster          string  `key:"cluster" doc:"Cluster that gets the copies." required:"true" example:"\"canary\""`
+	Percent          float64 `key:"percent" doc:"Fraction of requests to copy to this cluster." unit:"percent" min:"0" max:"100" default:"100" example:"10"`
+	Protocol         string  `key:"upstream_protocol" doc:"Protocol for that cluster; empty: the protocol of the request." enum:"Http1|Http2" example:"\"Http1\""`
+	ShadowHostSuffix bool    `key:"shadow_host_suffix" doc:"Appends -shadow to the host, before the port, as Envoy does." default:"false" example:"true"`
 }
 
 // Validate checks the configuration after it was decoded.
@@ -54,15 +54,15 @@ func Kind() filter.StreamFilterFactory {
 		Stage:   filter.AfterRoute,
 		Config:  func() any { return new(Config) },
 		New:     build,
-		Metrics: []metrics.Metric{copies(), left()},
+		Metrics: []metrics.Metric{copiesMetric(), skippedMetric()},
 	}
 }
 
-func copies() metrics.Metric {
+func copiesMetric() metrics.Metric {
 	return metrics.Metric{Name: "weft_filter_mirror_copies_total", Help: "Copies that the mirror filter sent, by result: answered or failed.", Kind: metrics.KindCounter, Labels: []string{"result"}}
 }
 
-func left() metrics.Metric {
+func skippedMetric() metrics.Metric {
 	return metrics.Metric{Name: "weft_filter_mirror_left_total", Help: "Requests that were selected but not copied, by reason: too_large (the body), overflow (too many copies in flight to a cluster) or unfit (cannot be copied).", Kind: metrics.KindCounter, Labels: []string{"reason"}}
 }
 
@@ -74,19 +74,19 @@ func build(cfg any, env filter.Env) (filter.Filter, error) {
 	}
 	count := func(m metrics.Metric, label string) *metrics.Counter { return env.Metrics.Counter(m, label) }
 	m := mirror{
-		config: c, calls: env.ClusterClient, targets: targets,
-		roll:     func() float64 { return rand.Float64() * 100 },
-		answered: count(copies(), "answered"), failed: count(copies(), "failed"),
-		tooLarge: count(left(), "too_large"), overflow: count(left(), "overflow"), unfit: count(left(), "unfit"),
+		config: c, client: env.ClusterClient, targets: targets,
+		randomPercent: func() float64 { return rand.Float64() * 100 },
+		answered:      count(copiesMetric(), "answered"), failed: count(copiesMetric(), "failed"),
+		tooLarge: count(skippedMetric(), "too_large"), overflow: count(skippedMetric(), "overflow"), notCopyable: count(skippedMetric(), "unfit"),
 	}
-	return m.before, nil
+	return m.wrap, nil
 }
 
 // targetsOf returns the clusters that get copies.
 func targetsOf(c *Config) (all []*target) {
-	for _, f := range append([]AdditionalCluster{{Cluster: c.Cluster, Percent: c.Percent, Protocol: c.Protocol, Suffix: c.Suffix}}, c.Additional...) {
+	for _, f := range append([]AdditionalCluster{{Cluster: c.Cluster, Percent: c.Percent, Protocol: c.Protocol, ShadowHostSuffix: c.ShadowHostSuffix}}, c.Additional...) {
 		if f.Cluster != "" && f.Percent > 0 {
-			all = append(all, &target{percent: f.Percent, suffix: f.Suffix, to: filter.Target{Cluster: f.Cluster, Protocol: config.Protocol(f.Protocol)}})
+			all = append(all, &target{percent: f.Percent, suffix: f.ShadowHostSuffix, to: filter.Target{Cluster: f.Cluster, Protocol: config.Protocol(f.Protocol)}})
 		}
 	}
 	return all
@@ -102,18 +102,18 @@ type target struct {
 
 // mirror is immutable except for its counters.
 type mirror struct {
-	config  Config
-	targets []*target // not empty
-	calls   filter.ClusterClient
-	next    protocol.AsyncService
-	roll    func() float64 // uniformly distributed in [0, 100)
+	config        Config
+	targets       []*target // not empty
+	client        filter.ClusterClient
+	next          protocol.AsyncService
+	randomPercent func() float64 // uniformly distributed in [0, 100)
 
-	answered, failed          *metrics.Counter
-	tooLarge, overflow, unfit *metrics.Counter
+	answered, failed                *metrics.Counter
+	tooLarge, overflow, notCopyable *metrics.Counter
 }
 
-// before returns a service that runs m and then next.
-func (m mirror) before(next protocol.Service) protocol.Service {
+// wrap returns a service that runs m and then next.
+func (m mirror) wrap(next protocol.Service) protocol.Service {
 	m.next = protocol.Async(next)
 	return &m
 }
@@ -125,17 +125,17 @@ func (m *mirror) Serve(ctx context.Context, x *protocol.Exchange) error {
 
 // Start implements protocol.AsyncService.
 func (m *mirror) Start(ctx context.Context, x *protocol.Exchange) error {
-	if chosen := m.choose(); len(chosen) > 0 {
-		m.copy(x, chosen)
+	if chosen := m.sampleTargets(); len(chosen) > 0 {
+		m.copyRequest(x, chosen)
 	}
 	return m.next.Start(ctx, x)
 }
 
-// choose samples the targets that get a copy of a request.
-func (m *mirror) choose() (chosen []*target) {
+// sampleTargets samples the targets that get a copy of a request.
+func (m *mirror) sampleTargets() (chosen []*target) {
 	for _, t := range m.targets {
 		switch {
-		case m.roll() >= t.percent:
+		case m.randomPercent() >= t.percent:
 		case t.inFlight.Load() >= m.config.MaxInFlight: // launch would drop the copy
 			m.overflow.Add(1)
 		case len(m.targets) == 1:
@@ -147,35 +147,35 @@ func (m *mirror) choose() (chosen []*target) {
 	return chosen
 }
 
-// copy copies x's request to the targets in to: immediately if it has no body or is an RPC frame,
+// copyRequest copies x's request to the targets in to: immediately if it has no body or is an RPC frame,
 // else when the body has been read.
-func (m *mirror) copy(x *protocol.Exchange, to []*target) {
+func (m *mirror) copyRequest(x *protocol.Exchange, to []*target) {
 	r := &x.Request
 	switch {
 	case r.Method == "":
 		if frame, ok := copyFrame(x, m.config.MaxBody); ok {
 			m.launch(frame, to)
 		} else if frame == nil {
-			m.unfit.Add(1)
+			m.notCopyable.Add(1)
 		} else {
 			m.tooLarge.Add(1)
 		}
 	case r.Method == "CONNECT" || r.Upgrade != "":
-		m.unfit.Add(1)
+		m.notCopyable.Add(1)
 	case r.ContentLength > int64(m.config.MaxBody):
 		m.tooLarge.Add(1)
 	case r.Body == nil || r.ContentLength == 0:
-		m.launch(m.taken(x), to)
+		m.launch(m.prepareHead(x), to)
 	default:
-		r.Body = &tee{Body: r.Body, mirror: m, to: to, request: m.taken(x), length: r.ContentLength, trailer: &r.Trailer}
+		r.Body = &tee{Body: r.Body, mirror: m, to: to, request: m.prepareHead(x), length: r.ContentLength, trailer: &r.Trailer}
 	}
 }
 
-// taken returns the head of x's request as the copies have it.
-func (m *mirror) taken(x *protocol.Exchange) *message {
+// prepareHead returns the head of x's request as the copies have it.
+func (m *mirror) prepareHead(x *protocol.Exchange) *httpCopy {
 	r := copyHead(x)
 	if m.config.XFF {
-		r.header = withCaller(r.header, x.Meta.Conn)
+		r.header = appendForwardedFor(r.header, x.Meta.Conn)
 	}
 	return r
 }
@@ -189,7 +189,7 @@ func (m *mirror) launch(r request, to []*target) {
 			m.overflow.Add(1)
 			continue
 		}
-		m.calls.Go(func(ctx context.Context) {
+		m.client.Go(func(ctx context.Context) {
 			defer t.inFlight.Add(-1)
 			m.send(ctx, r, t)
 		})
@@ -201,7 +201,7 @@ func (m *mirror) send(ctx context.Context, r request, t *target) {
 	to := t.to
 	n := m.config.Amplification
 	if m.config.Broadcast {
-		_, all := m.calls.Hosts(to.Cluster)
+		_, all := m.client.Hosts(to.Cluster)
 		n = max(all, 1) // a cluster without hosts counts as a failure
 	}
 	var sent []protocol.Attempt // of a broadcast: hosts that already have a copy
@@ -221,7 +221,7 @@ func (m *mirror) send(ctx context.Context, r request, t *target) {
 		x.Meta.Start = time.Now()
 		x.Deadline = x.Meta.Start.Add(m.config.Timeout)
 		x.Record.Attempts = sent
-		err := m.calls.Call(ctx, to, x, func() error { return drain(x.Response.Body) })
+		err := m.client.Call(ctx, to, x, func() error { return drain(x.Response.Body) })
 		if err != nil {
 			m.failed.Add(1)
 		} else {

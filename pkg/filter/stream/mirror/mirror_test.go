@@ -17,8 +17,8 @@ import (
 
 var update = flag.Bool("update", false, "write the tables of README.md")
 
-// shadow is a cluster that records the copies that it gets as text.
-type shadow struct {
+// fakeCluster is a cluster that records the copies that it gets as text.
+type fakeCluster struct {
 	fails error // error of Serve; nil: a 200 response
 
 	mu    sync.Mutex
@@ -26,11 +26,11 @@ type shadow struct {
 	hosts []string // for each copy, the hosts of earlier attempts
 }
 
-type place string
+type namedScope string
 
-func (p place) Name() string { return string(p) }
+func (p namedScope) Name() string { return string(p) }
 
-func (s *shadow) Serve(_ context.Context, x *protocol.Exchange) error {
+func (s *fakeCluster) Serve(_ context.Context, x *protocol.Exchange) error {
 	var b strings.Builder
 	b.WriteString(x.Request.Method + " " + x.Request.Authority + x.Request.Path)
 	for name, value := range x.Request.Header.All() {
@@ -57,7 +57,7 @@ func (s *shadow) Serve(_ context.Context, x *protocol.Exchange) error {
 		before = append(before, a.Host.Name())
 	}
 	s.hosts = append(s.hosts, strings.Join(before, ","))
-	x.Record.Attempts = append(x.Record.Attempts, protocol.Attempt{Host: place(string(rune('a' + len(before))))})
+	x.Record.Attempts = append(x.Record.Attempts, protocol.Attempt{Host: namedScope(string(rune('a' + len(before))))})
 	if s.fails != nil {
 		return s.fails
 	}
@@ -65,8 +65,8 @@ func (s *shadow) Serve(_ context.Context, x *protocol.Exchange) error {
 	return nil
 }
 
-// post returns an HTTP request with a body, with or without a declared length.
-func post(content string, declared bool) *protocol.Exchange {
+// newPOST returns an HTTP request with a body, with or without a declared length.
+func newPOST(content string, declared bool) *protocol.Exchange {
 	x := new(protocol.Exchange)
 	x.Reset()
 	x.Meta.Protocol = "Http1"
@@ -79,13 +79,13 @@ func post(content string, declared bool) *protocol.Exchange {
 	return x
 }
 
-// mirrored serves x with an application that reads the body, waits for all copies, and returns the
+// serveAndWait serves x with an application that reads the body, waits for all copies, and returns the
 // counts of the filter.
-func mirrored(t *testing.T, s filtertest.Settings, to *shadow, hosts int, x *protocol.Exchange) *filtertest.Counts {
+func serveAndWait(t *testing.T, s filtertest.Settings, to *fakeCluster, hosts int, x *protocol.Exchange) *filtertest.Counts {
 	t.Helper()
-	calls := &filtertest.Calls{
-		Clusters: map[string]protocol.Service{"shadow": to, "canary": to},
-		Sizes:    map[string]int{"shadow": hosts, "canary": hosts},
+	calls := &filtertest.ClusterClient{
+		Clusters:   map[string]protocol.Service{"shadow": to, "canary": to},
+		HostCounts: map[string]int{"shadow": hosts, "canary": hosts},
 	}
 	made, counts := filtertest.BuildWith(t, Kind(), s, calls)
 	app := protocol.ServiceFunc(func(_ context.Context, x *protocol.Exchange) error {
@@ -119,8 +119,8 @@ func TestReadme(t *testing.T) {
 		t.Fatalf("%d examples, want 3", len(examples))
 	}
 	for i, want := range []int{2, 3, 0} {
-		to := new(shadow)
-		mirrored(t, examples[i], to, 3, post("x", true))
+		to := new(fakeCluster)
+		serveAndWait(t, examples[i], to, 3, newPOST("x", true))
 		if len(to.got) != want {
 			t.Errorf("of %s %d copies were sent, want %d", examples[i], len(to.got), want)
 		}
@@ -136,26 +136,26 @@ func TestRequestsAreCopied(t *testing.T) {
 		change   func(*protocol.Request)
 		want     string // copies, joined with ";"
 	}{
-		{"with content", `{"cluster": "shadow"}`, post("book", true), nil, whole + " [book]"},
-		{"of unknown length", `{"cluster": "shadow"}`, post("book", false), nil, whole + " [book]"},
-		{"with trailers", `{"cluster": "shadow"}`, post("book", false), func(r *protocol.Request) { r.Trailer.Add("Sum", "4") }, whole + " [book] Sum:4"},
-		{"without content", `{"cluster": "shadow"}`, post("", false), func(r *protocol.Request) { r.Body = nil }, whole},
-		{"of no length", `{"cluster": "shadow"}`, post("", true), nil, whole},
-		{"as large as may be", `{"cluster": "shadow", "max_body_size": 4}`, post("book", true), nil, whole + " [book]"},
-		{"several times", `{"cluster": "shadow", "amplification": 3}`, post("x", true), nil, whole + " [x];" + whole + " [x];" + whole + " [x]"},
-		{"to nobody", `{}`, post("book", true), nil, ""},
-		{"of none of them", `{"cluster": "shadow", "percent": 0}`, post("book", true), nil, ""},
+		{"with content", `{"cluster": "shadow"}`, newPOST("book", true), nil, whole + " [book]"},
+		{"of unknown length", `{"cluster": "shadow"}`, newPOST("book", false), nil, whole + " [book]"},
+		{"with trailers", `{"cluster": "shadow"}`, newPOST("book", false), func(r *protocol.Request) { r.Trailer.Add("Sum", "4") }, whole + " [book] Sum:4"},
+		{"without content", `{"cluster": "shadow"}`, newPOST("", false), func(r *protocol.Request) { r.Body = nil }, whole},
+		{"of no length", `{"cluster": "shadow"}`, newPOST("", true), nil, whole},
+		{"as large as may be", `{"cluster": "shadow", "max_body_size": 4}`, newPOST("book", true), nil, whole + " [book]"},
+		{"several times", `{"cluster": "shadow", "amplification": 3}`, newPOST("x", true), nil, whole + " [x];" + whole + " [x];" + whole + " [x]"},
+		{"to nobody", `{}`, newPOST("book", true), nil, ""},
+		{"of none of them", `{"cluster": "shadow", "percent": 0}`, newPOST("book", true), nil, ""},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			if test.change != nil {
 				test.change(&test.x.Request)
 			}
-			to := new(shadow)
-			counts := mirrored(t, test.settings, to, 1, test.x)
+			to := new(fakeCluster)
+			counts := serveAndWait(t, test.settings, to, 1, test.x)
 			if got := strings.Join(to.got, ";"); got != test.want {
 				t.Errorf("the shadow got %q, want %q", got, test.want)
 			}
-			if n := counts.Value(copies()); n != float64(len(to.got)) {
+			if n := counts.Value(copiesMetric()); n != float64(len(to.got)) {
 				t.Errorf("%v copies are counted", n)
 			}
 		})
@@ -180,14 +180,14 @@ func TestCopiesGoToSeveralClusters(t *testing.T) {
 		{"several copies each", `{"cluster": "shadow", "amplification": 2, "more": [{"cluster": "canary"}]}`, true, whole + ";" + whole + "|" + whole + ";" + whole},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			first, second := new(shadow), new(shadow)
-			calls := &filtertest.Calls{Clusters: map[string]protocol.Service{"shadow": first, "canary": second}}
+			first, second := new(fakeCluster), new(fakeCluster)
+			calls := &filtertest.ClusterClient{Clusters: map[string]protocol.Service{"shadow": first, "canary": second}}
 			made, _ := filtertest.BuildWith(t, Kind(), filtertest.Settings(test.settings), calls)
 			app := protocol.ServiceFunc(func(_ context.Context, x *protocol.Exchange) error {
 				_, err := io.Copy(io.Discard, x.Request.Body)
 				return err
 			})
-			x := post("book", test.declared)
+			x := newPOST("book", test.declared)
 			if err := made(app).Serve(t.Context(), x); err != nil {
 				t.Fatal(err)
 			}
@@ -200,9 +200,9 @@ func TestCopiesGoToSeveralClusters(t *testing.T) {
 	}
 }
 
-// TestOneClusterThatIsSlowCostsNoOtherItsCopies verifies that only the slow cluster reaches
+// TestSlowClusterDoesNotBlockOthers verifies that only the slow cluster reaches
 // max_in_flight.
-func TestOneClusterThatIsSlowCostsNoOtherItsCopies(t *testing.T) {
+func TestSlowClusterDoesNotBlockOthers(t *testing.T) {
 	let := make(chan struct{})
 	slow := protocol.ServiceFunc(func(_ context.Context, x *protocol.Exchange) error {
 		<-let
@@ -215,41 +215,41 @@ func TestOneClusterThatIsSlowCostsNoOtherItsCopies(t *testing.T) {
 		arrived <- struct{}{}
 		return nil
 	})
-	calls := &filtertest.Calls{Clusters: map[string]protocol.Service{"slow": slow, "fast": fast}}
+	calls := &filtertest.ClusterClient{Clusters: map[string]protocol.Service{"slow": slow, "fast": fast}}
 	made, counts := filtertest.BuildWith(t, Kind(), `{"cluster": "slow", "max_in_flight": 2, "more": [{"cluster": "fast"}]}`, calls)
 	s := made(protocol.ServiceFunc(func(context.Context, *protocol.Exchange) error { return nil }))
 	for range 5 {
-		if err := s.Serve(t.Context(), post("", true)); err != nil {
+		if err := s.Serve(t.Context(), newPOST("", true)); err != nil {
 			t.Fatal(err)
 		}
 		<-arrived
 	}
-	if n := counts.Value(left()); n < 3 {
+	if n := counts.Value(skippedMetric()); n < 3 {
 		t.Errorf("%v copies were not made, want 3 of the slow cluster's", n)
 	}
 	close(let)
 	calls.Wait()
 }
 
-func TestWhatIsNotCopiedIsCounted(t *testing.T) {
+func TestSkippedRequestsAreCounted(t *testing.T) {
 	for _, test := range []struct {
 		name   string
 		x      *protocol.Exchange
 		change func(*protocol.Request)
 	}{
-		{"too large, as it says", post("books", true), nil},
-		{"too large, as is found", post("books", false), nil},
-		{"a tunnel", post("", true), func(r *protocol.Request) { r.Method = "CONNECT" }},
-		{"an upgrade", post("", true), func(r *protocol.Request) { r.Upgrade = "websocket" }},
-		{"a call without a frame", post("", true), func(r *protocol.Request) { r.Method = "" }},
+		{"too large, as it says", newPOST("books", true), nil},
+		{"too large, as is found", newPOST("books", false), nil},
+		{"a tunnel", newPOST("", true), func(r *protocol.Request) { r.Method = "CONNECT" }},
+		{"an upgrade", newPOST("", true), func(r *protocol.Request) { r.Upgrade = "websocket" }},
+		{"a call without a frame", newPOST("", true), func(r *protocol.Request) { r.Method = "" }},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			if test.change != nil {
 				test.change(&test.x.Request)
 			}
-			to := new(shadow)
-			counts := mirrored(t, `{"cluster": "shadow", "max_body_size": 4}`, to, 1, test.x)
-			if n := counts.Value(left()); n != 1 || len(to.got) != 0 {
+			to := new(fakeCluster)
+			counts := serveAndWait(t, `{"cluster": "shadow", "max_body_size": 4}`, to, 1, test.x)
+			if n := counts.Value(skippedMetric()); n != 1 || len(to.got) != 0 {
 				t.Errorf("%v are counted, and %d were copied", n, len(to.got))
 			}
 		})
@@ -258,43 +258,43 @@ func TestWhatIsNotCopiedIsCounted(t *testing.T) {
 
 // TestBroadcastsGoToEachHost verifies that each copy knows the hosts of the copies before it.
 func TestBroadcastsGoToEachHost(t *testing.T) {
-	to := new(shadow)
-	mirrored(t, `{"cluster": "shadow", "broadcast": true}`, to, 3, post("x", true))
+	to := new(fakeCluster)
+	serveAndWait(t, `{"cluster": "shadow", "broadcast": true}`, to, 3, newPOST("x", true))
 	if want := []string{"", "a", "a,b"}; !slices.Equal(to.hosts, want) {
 		t.Errorf("before the copies these hosts had one: %q, want %q", to.hosts, want)
 	}
 }
 
-func TestFailuresCostTheCopiesAlone(t *testing.T) {
-	to := &shadow{fails: protocol.NewFault(protocol.UpstreamReset, errors.New("broken"))}
+func TestFailedCopiesAreCounted(t *testing.T) {
+	to := &fakeCluster{fails: protocol.NewFault(protocol.UpstreamReset, errors.New("broken"))}
 	for _, s := range []filtertest.Settings{`{"cluster": "shadow"}`, `{"cluster": "missing"}`, `{"cluster": "missing", "broadcast": true}`} {
-		if n := mirrored(t, s, to, 1, post("x", true)).Value(copies()); n != 1 {
+		if n := serveAndWait(t, s, to, 1, newPOST("x", true)).Value(copiesMetric()); n != 1 {
 			t.Errorf("%s: %v failed, want 1", s, n)
 		}
 	}
 }
 
-// TestAShareIsCopied verifies percent. For 1000 requests at 50 percent, the bounds 400 and 600 are
+// TestPercent verifies percent. For 1000 requests at 50 percent, the bounds 400 and 600 are
 // six standard deviations from the mean.
-func TestAShareIsCopied(t *testing.T) {
-	to := new(shadow)
-	calls := &filtertest.Calls{Clusters: map[string]protocol.Service{"shadow": to}}
+func TestPercent(t *testing.T) {
+	to := new(fakeCluster)
+	calls := &filtertest.ClusterClient{Clusters: map[string]protocol.Service{"shadow": to}}
 	made, counts := filtertest.BuildWith(t, Kind(), `{"cluster": "shadow", "percent": 50, "max_in_flight": 1000}`, calls)
 	s := made(protocol.ServiceFunc(func(context.Context, *protocol.Exchange) error { return nil }))
 	for range 1000 {
-		if err := s.Serve(t.Context(), post("", true)); err != nil {
+		if err := s.Serve(t.Context(), newPOST("", true)); err != nil {
 			t.Fatal(err)
 		}
 	}
 	calls.Wait()
-	if n := counts.Value(copies()); n < 400 || n > 600 {
+	if n := counts.Value(copiesMetric()); n < 400 || n > 600 {
 		t.Errorf("%v of 1000 requests were copied at 50 percent", n)
 	}
 }
 
-// TestASlowShadowHoldsUpNobody verifies that requests do not wait for their copies, and that
+// TestSlowShadowDoesNotDelayRequests verifies that requests do not wait for their copies, and that
 // requests beyond max_in_flight are not copied.
-func TestASlowShadowHoldsUpNobody(t *testing.T) {
+func TestSlowShadowDoesNotDelayRequests(t *testing.T) {
 	arrived, let := make(chan struct{}, 10), make(chan struct{})
 	slow := protocol.ServiceFunc(func(_ context.Context, x *protocol.Exchange) error {
 		arrived <- struct{}{}
@@ -302,35 +302,35 @@ func TestASlowShadowHoldsUpNobody(t *testing.T) {
 		x.LocalReply(200, "", "")
 		return nil
 	})
-	calls := &filtertest.Calls{Clusters: map[string]protocol.Service{"shadow": slow}}
+	calls := &filtertest.ClusterClient{Clusters: map[string]protocol.Service{"shadow": slow}}
 	made, counts := filtertest.BuildWith(t, Kind(), `{"cluster": "shadow", "max_in_flight": 2}`, calls)
 	s := made(protocol.ServiceFunc(func(context.Context, *protocol.Exchange) error { return nil }))
 	for range 5 {
-		if err := s.Serve(t.Context(), post("", true)); err != nil {
+		if err := s.Serve(t.Context(), newPOST("", true)); err != nil {
 			t.Fatal(err)
 		}
 	}
 	for range 2 {
 		<-arrived
 	}
-	if n := counts.Value(left()); n != 3 {
+	if n := counts.Value(skippedMetric()); n != 3 {
 		t.Errorf("%v requests were not copied, want 3", n)
 	}
 	close(let)
 	calls.Wait()
-	if err := s.Serve(t.Context(), post("", true)); err != nil {
+	if err := s.Serve(t.Context(), newPOST("", true)); err != nil {
 		t.Fatal(err)
 	}
 	calls.Wait()
-	if n := counts.Value(copies()); n != 3 {
+	if n := counts.Value(copiesMetric()); n != 3 {
 		t.Errorf("%v copies were sent, want 3", n)
 	}
 }
 
-// ending is a ClusterClient whose Go cancels the context with the first copy.
-type ending struct{ filtertest.Calls }
+// cancelingClient is a ClusterClient whose Go cancels the context with the first copy.
+type cancelingClient struct{ filtertest.ClusterClient }
 
-func (e *ending) Go(f func(ctx context.Context)) {
+func (e *cancelingClient) Go(f func(ctx context.Context)) {
 	ctx, end := context.WithCancel(context.Background())
 	e.Clusters = map[string]protocol.Service{"shadow": protocol.ServiceFunc(func(_ context.Context, x *protocol.Exchange) error {
 		end()
@@ -340,21 +340,21 @@ func (e *ending) Go(f func(ctx context.Context)) {
 	f(ctx)
 }
 
-func TestNoCopyHoldsUpTheEnd(t *testing.T) {
-	made, counts := filtertest.BuildWith(t, Kind(), `{"cluster": "shadow", "amplification": 1000}`, new(ending))
+func TestCopiesStopWhenContextEnds(t *testing.T) {
+	made, counts := filtertest.BuildWith(t, Kind(), `{"cluster": "shadow", "amplification": 1000}`, new(cancelingClient))
 	s := made(protocol.ServiceFunc(func(context.Context, *protocol.Exchange) error { return nil }))
-	if err := s.Serve(t.Context(), post("", true)); err != nil {
+	if err := s.Serve(t.Context(), newPOST("", true)); err != nil {
 		t.Fatal(err)
 	}
-	if n := counts.Value(copies()); n != 1 {
+	if n := counts.Value(copiesMetric()); n != 1 {
 		t.Errorf("%v copies were sent, want 1", n)
 	}
 }
 
-// TestContentThatIsReadAgainIsCopiedOnce verifies that a rewound body is copied once and complete.
-func TestContentThatIsReadAgainIsCopiedOnce(t *testing.T) {
-	to := new(shadow)
-	calls := &filtertest.Calls{Clusters: map[string]protocol.Service{"shadow": to}}
+// TestRewoundBodyIsCopiedOnce verifies that a rewound body is copied once and complete.
+func TestRewoundBodyIsCopiedOnce(t *testing.T) {
+	to := new(fakeCluster)
+	calls := &filtertest.ClusterClient{Clusters: map[string]protocol.Service{"shadow": to}}
 	made, _ := filtertest.BuildWith(t, Kind(), `{"cluster": "shadow"}`, calls)
 	s := made(protocol.ServiceFunc(func(_ context.Context, x *protocol.Exchange) error {
 		body := x.Request.Body
@@ -369,7 +369,7 @@ func TestContentThatIsReadAgainIsCopiedOnce(t *testing.T) {
 		}
 		return nil
 	}))
-	if err := s.Serve(t.Context(), post("book", false)); err != nil {
+	if err := s.Serve(t.Context(), newPOST("book", false)); err != nil {
 		t.Fatal(err)
 	}
 	calls.Wait()
@@ -398,7 +398,7 @@ func TestBadSettingsAreRefused(t *testing.T) {
 func TestRequestsThatAreNotCopiedAllocateNothing(t *testing.T) {
 	made, _ := filtertest.Build(t, Kind(), `{"cluster": "shadow", "max_body_size": 1}`)
 	s := made(protocol.ServiceFunc(func(context.Context, *protocol.Exchange) error { return nil }))
-	x := post("large", true)
+	x := newPOST("large", true)
 	ctx := t.Context()
 	if n := testing.AllocsPerRun(100, func() { _ = s.Serve(ctx, x) }); n != 0 {
 		t.Errorf("Serve allocates %v times, want 0", n)

@@ -16,8 +16,8 @@ type request interface {
 	fill(x *protocol.Exchange) error
 }
 
-// message is an HTTP request.
-type message struct {
+// httpCopy is an HTTP request.
+type httpCopy struct {
 	protocol, version               string
 	method, scheme, authority, path string
 	header, trailer                 []protocol.Field
@@ -26,9 +26,9 @@ type message struct {
 }
 
 // copyHead returns a copy of x's request without the body.
-func copyHead(x *protocol.Exchange) *message {
+func copyHead(x *protocol.Exchange) *httpCopy {
 	r := &x.Request
-	return &message{
+	return &httpCopy{
 		protocol: strings.Clone(x.Meta.Protocol), version: strings.Clone(x.Meta.Version),
 		method: strings.Clone(r.Method), scheme: strings.Clone(r.Scheme),
 		authority: strings.Clone(r.Authority), path: strings.Clone(r.Path),
@@ -36,9 +36,9 @@ func copyHead(x *protocol.Exchange) *message {
 	}
 }
 
-// withCaller returns fields with the address of the client appended to X-Forwarded-For, as Envoy
+// appendForwardedFor returns fields with the address of the client appended to X-Forwarded-For, as Envoy
 // does in copies, unless it is the last address already. It may change fields.
-func withCaller(fields []protocol.Field, conn *protocol.ConnMeta) []protocol.Field {
+func appendForwardedFor(fields []protocol.Field, conn *protocol.ConnMeta) []protocol.Field {
 	const name = "X-Forwarded-For"
 	if conn == nil || conn.RemoteIP == "" {
 		return fields
@@ -74,7 +74,7 @@ func cutPort(authority string) (host, port string, ok bool) {
 }
 
 // fill implements request.
-func (m *message) fill(x *protocol.Exchange) error {
+func (m *httpCopy) fill(x *protocol.Exchange) error {
 	x.Meta.Protocol, x.Meta.Version, x.Meta.Conn = m.protocol, m.version, new(protocol.ConnMeta)
 	r := &x.Request
 	r.Method, r.Scheme, r.Authority, r.Path = m.method, m.scheme, m.authority, m.path
@@ -94,8 +94,8 @@ func (m *message) fill(x *protocol.Exchange) error {
 	return nil
 }
 
-// frame is an RPC request in the bytes that the client sent.
-type frame struct {
+// rpcCopy is an RPC request in the bytes that the client sent.
+type rpcCopy struct {
 	protocol, version string
 	codec             xprotocol.Codec
 	bytes             []byte
@@ -109,7 +109,7 @@ func copyFrame(x *protocol.Exchange, most int) (r request, ok bool) {
 	if m == nil {
 		return nil, false
 	}
-	f := &frame{codec: m.Codec, oneWay: x.Request.OneWay}
+	f := &rpcCopy{codec: m.Codec, oneWay: x.Request.OneWay}
 	if len(m.Frame) > most {
 		return f, false
 	}
@@ -119,7 +119,7 @@ func copyFrame(x *protocol.Exchange, most int) (r request, ok bool) {
 }
 
 // fill implements request.
-func (f *frame) fill(x *protocol.Exchange) error {
+func (f *rpcCopy) fill(x *protocol.Exchange) error {
 	x.Meta.Protocol, x.Meta.Version, x.Meta.Conn = f.protocol, f.version, new(protocol.ConnMeta)
 	x.Request.OneWay = f.oneWay
 	m := new(xprotocol.Message)
@@ -134,7 +134,7 @@ type tee struct {
 
 	mirror  *mirror
 	to      []*target
-	request *message
+	request *httpCopy
 	length  int64            // declared length; negative: none
 	trailer *protocol.Header // complete at the end of the body
 	done    bool             // the copies were launched, or the body is too large
@@ -175,16 +175,16 @@ func (t *tee) Rewind() bool {
 	return true
 }
 
-// drainMost is the maximum number of response bytes that are read so that the connection can be
+// maxDrainBytes is the maximum number of response bytes that are read so that the connection can be
 // reused.
-const drainMost = 1 << 20
+const maxDrainBytes = 1 << 20
 
-// drain reads up to drainMost bytes of a response body.
+// drain reads up to maxDrainBytes bytes of a response body.
 func drain(body protocol.Body) error {
 	if body == nil {
 		return nil
 	}
-	_, err := io.CopyN(io.Discard, body, drainMost)
+	_, err := io.CopyN(io.Discard, body, maxDrainBytes)
 	if err == io.EOF {
 		return nil
 	}

@@ -9,9 +9,9 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// TestCopiesSayThatTheyAreCopies verifies the authority and X-Forwarded-For of copies, which are
+// TestShadowHostAndForwardedFor verifies the authority and X-Forwarded-For of copies, which are
 // those of Envoy.
-func TestCopiesSayThatTheyAreCopies(t *testing.T) {
+func TestShadowHostAndForwardedFor(t *testing.T) {
 	for _, test := range []struct{ settings, host, fields, want string }{
 		{`{"cluster": "shadow", "shadow_host_suffix": true}`, "shop.test", "", "POST shop.test-shadow/buy?n=1 X-A:1"},
 		{`{"cluster": "shadow", "shadow_host_suffix": true}`, "shop.test:99", "", "POST shop.test-shadow:99/buy?n=1 X-A:1"},
@@ -21,14 +21,14 @@ func TestCopiesSayThatTheyAreCopies(t *testing.T) {
 		{`{"cluster": "shadow", "append_x_forwarded_for": true}`, "shop.test", "1.2.3.4", "POST shop.test/buy?n=1 X-A:1 x-forwarded-for:1.2.3.4,192.0.2.2"},
 		{`{"cluster": "shadow", "append_x_forwarded_for": true}`, "shop.test", "1.2.3.4, 192.0.2.2", "POST shop.test/buy?n=1 X-A:1 x-forwarded-for:1.2.3.4, 192.0.2.2"},
 	} {
-		x := post("", true)
+		x := newPOST("", true)
 		x.Request.Body, x.Request.Authority = nil, test.host
 		x.Meta.Conn = &protocol.ConnMeta{RemoteIP: "192.0.2.2"}
 		if test.fields != "" {
 			x.Request.Header.Add("x-forwarded-for", test.fields)
 		}
-		to := new(shadow)
-		mirrored(t, filtertest.Settings(test.settings), to, 1, x)
+		to := new(fakeCluster)
+		serveAndWait(t, filtertest.Settings(test.settings), to, 1, x)
 		if got := strings.Join(to.got, ";"); !slices.Equal(to.got, []string{test.want}) {
 			t.Errorf("%s of %s: %q, want %q", test.settings, test.host, got, test.want)
 		}

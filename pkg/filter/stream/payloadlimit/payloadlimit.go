@@ -24,11 +24,11 @@ func Kind() filter.StreamFilterFactory {
 		Stage:   filter.AfterRoute,
 		Config:  func() any { return &Config{Status: 413} },
 		New:     build,
-		Metrics: []metrics.Metric{refused()},
+		Metrics: []metrics.Metric{rejectedMetric()},
 	}
 }
 
-func refused() metrics.Metric {
+func rejectedMetric() metrics.Metric {
 	return metrics.Metric{Name: "weft_filter_payload_limit_refused_total", Help: "Requests rejected because their body is larger than max_entity_size.", Kind: metrics.KindCounter}
 }
 
@@ -37,15 +37,15 @@ func build(cfg any, env filter.Env) (filter.Filter, error) {
 	if c.MaxEntitySize == 0 {
 		return func(next protocol.Service) protocol.Service { return next }, nil
 	}
-	count := env.Metrics.Counter(refused())
+	count := env.Metrics.Counter(rejectedMetric())
 	return func(next protocol.Service) protocol.Service { return &payloadLimit{c, count, protocol.Async(next)} }, nil
 }
 
 // payloadLimit is immutable except for its counter.
 type payloadLimit struct {
-	config  Config
-	refused *metrics.Counter
-	next    protocol.AsyncService
+	config   Config
+	rejected *metrics.Counter
+	next     protocol.AsyncService
 }
 
 // Serve implements protocol.Service.
@@ -60,11 +60,11 @@ func (p *payloadLimit) Start(ctx context.Context, x *protocol.Exchange) error {
 		return p.next.Start(ctx, x)
 	}
 	if n := x.Request.ContentLength; n > p.config.MaxEntitySize {
-		return p.refuse(x, protocol.Faultf(protocol.BodyTooLarge, "content-length %d exceeds max_entity_size %d", n, p.config.MaxEntitySize))
+		return p.reject(x, protocol.Faultf(protocol.BodyTooLarge, "content-length %d exceeds max_entity_size %d", n, p.config.MaxEntitySize))
 	} else if n >= 0 {
 		return p.next.Start(ctx, x) // the engine enforces the declared length
 	}
-	x.Request.Body = &limitedBody{Body: body, limit: p.config.MaxEntitySize, left: p.config.MaxEntitySize}
+	x.Request.Body = &limitedBody{Body: body, limit: p.config.MaxEntitySize, remaining: p.config.MaxEntitySize}
 	x.PushFinisher(p)
 	return p.next.Start(ctx, x)
 }
@@ -73,13 +73,13 @@ func (p *payloadLimit) Start(ctx context.Context, x *protocol.Exchange) error {
 // large.
 func (p *payloadLimit) Finish(_ context.Context, x *protocol.Exchange, err error) error {
 	if errors.Is(err, errTooLarge) {
-		return p.refuse(x, err)
+		return p.reject(x, err)
 	}
 	return err
 }
 
-func (p *payloadLimit) refuse(x *protocol.Exchange, err error) error {
-	p.refused.Add(1)
+func (p *payloadLimit) reject(x *protocol.Exchange, err error) error {
+	p.rejected.Add(1)
 	x.LocalReplyError(err)
 	x.Response.Status = p.config.Status
 	return nil
@@ -90,15 +90,15 @@ var errTooLarge = errors.New("the body exceeds max_entity_size")
 // limitedBody is a body of unknown length. Read fails once the body exceeds limit.
 type limitedBody struct {
 	protocol.Body
-	limit, left int64
+	limit, remaining int64
 }
 
 // Read implements protocol.Body. For a body that is too large, it returns neither io.EOF nor bytes
 // beyond the limit.
 func (b *limitedBody) Read(p []byte) (int, error) {
 	n, err := b.Body.Read(p)
-	b.left -= int64(n)
-	if b.left < 0 {
+	b.remaining -= int64(n)
+	if b.remaining < 0 {
 		return 0, protocol.NewFault(protocol.BodyTooLarge, errTooLarge)
 	}
 	return n, err
@@ -110,6 +110,6 @@ func (b *limitedBody) Rewind() bool {
 	if !ok || !r.Rewind() {
 		return false
 	}
-	b.left = b.limit
+	b.remaining = b.limit
 	return true
 }

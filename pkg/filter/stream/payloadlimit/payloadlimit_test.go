@@ -29,8 +29,8 @@ func TestReadme(t *testing.T) {
 		{examples[1], 10 << 20, 200},
 		{examples[1], 10<<20 + 1, 507},
 	} {
-		x := post(test.size, declared)
-		if err := behind(t, test.settings).Serve(t.Context(), x); err != nil || x.Response.Status != test.want {
+		x := newPOST(test.size, declared)
+		if err := newService(t, test.settings).Serve(t.Context(), x); err != nil || x.Response.Status != test.want {
 			t.Errorf("%d bytes: %v, status %d, want %d", test.size, err, x.Response.Status, test.want)
 		}
 	}
@@ -44,7 +44,7 @@ const (
 	chunked  length = false
 )
 
-func post(size int, l length) *protocol.Exchange {
+func newPOST(size int, l length) *protocol.Exchange {
 	x := new(protocol.Exchange)
 	x.Reset()
 	x.Request.Method, x.Request.Path = "POST", "/secret-path"
@@ -70,7 +70,7 @@ func (a *application) Serve(_ context.Context, x *protocol.Exchange) error {
 	return nil
 }
 
-func behind(t testing.TB, s filtertest.Settings) protocol.Service {
+func newService(t testing.TB, s filtertest.Settings) protocol.Service {
 	t.Helper()
 	made, _ := filtertest.Build(t, Kind(), s)
 	return made(new(application))
@@ -97,8 +97,8 @@ func TestContentAboveTheLimitIsRefused(t *testing.T) {
 				name = test.name + ", chunked"
 			}
 			t.Run(name, func(t *testing.T) {
-				x := post(test.size, l)
-				if err := behind(t, filtertest.Settings(test.settings)).Serve(t.Context(), x); err != nil {
+				x := newPOST(test.size, l)
+				if err := newService(t, filtertest.Settings(test.settings)).Serve(t.Context(), x); err != nil {
 					t.Fatal(err)
 				}
 				if x.Response.Status != test.want {
@@ -115,23 +115,26 @@ func TestContentAboveTheLimitIsRefused(t *testing.T) {
 // TestDeclaredContentIsRefusedUnread verifies that the filter rejects a request by its declared
 // length without reading the body. A client that waits for a 100 never sends it (RFC 9110 10.1.1).
 func TestDeclaredContentIsRefusedUnread(t *testing.T) {
-	x := post(101, declared)
-	body := &unread{t: t}
+	x := newPOST(101, declared)
+	body := &unreadableBody{t: t}
 	x.Request.Body = body
-	if err := behind(t, `{"max_entity_size": 100}`).Serve(t.Context(), x); err != nil || x.Response.Status != 413 {
+	if err := newService(t, `{"max_entity_size": 100}`).Serve(t.Context(), x); err != nil || x.Response.Status != 413 {
 		t.Errorf("Serve = %v, status %d, want 413", err, x.Response.Status)
 	}
 }
 
-type unread struct{ t *testing.T }
+type unreadableBody struct{ t *testing.T }
 
-func (u *unread) Read([]byte) (int, error) { u.t.Error("the content was read"); return 0, io.EOF }
-func (*unread) Buffered() int              { return 0 }
-func (*unread) Close() error               { return nil }
+func (u *unreadableBody) Read([]byte) (int, error) {
+	u.t.Error("the content was read")
+	return 0, io.EOF
+}
+func (*unreadableBody) Buffered() int { return 0 }
+func (*unreadableBody) Close() error  { return nil }
 
-// TestTooLongContentNeverPassesForTheWhole verifies that reading a body that is too large ends in
+// TestOversizedBodyNeverLooksComplete verifies that reading a body that is too large ends in
 // an error, also in later calls, and returns no bytes beyond the limit.
-func TestTooLongContentNeverPassesForTheWhole(t *testing.T) {
+func TestOversizedBodyNeverLooksComplete(t *testing.T) {
 	made, _ := filtertest.Build(t, Kind(), `{"max_entity_size": 100}`)
 	s := made(protocol.ServiceFunc(func(_ context.Context, x *protocol.Exchange) error {
 		piece, total := make([]byte, 64), 0
@@ -148,7 +151,7 @@ func TestTooLongContentNeverPassesForTheWhole(t *testing.T) {
 		_, err := x.Request.Body.Read(piece)
 		return err
 	}))
-	x := post(150, chunked)
+	x := newPOST(150, chunked)
 	if err := s.Serve(t.Context(), x); err != nil || x.Response.Status != 413 {
 		t.Errorf("Serve = %v, status %d, want 413", err, x.Response.Status)
 	}
@@ -170,11 +173,11 @@ func TestRetriesReadTheContentAgain(t *testing.T) {
 		}
 		return nil
 	}))
-	if err := s.Serve(t.Context(), post(80, chunked)); err != nil {
+	if err := s.Serve(t.Context(), newPOST(80, chunked)); err != nil {
 		t.Error(err)
 	}
-	x := post(0, chunked)
-	x.Request.Body = &unread{t: t}
+	x := newPOST(0, chunked)
+	x.Request.Body = &unreadableBody{t: t}
 	s = made(protocol.ServiceFunc(func(_ context.Context, x *protocol.Exchange) error {
 		if r, ok := x.Request.Body.(protocol.Rewinder); ok && r.Rewind() {
 			t.Error("content that is gone can be read again")
@@ -186,18 +189,18 @@ func TestRetriesReadTheContentAgain(t *testing.T) {
 	}
 }
 
-func TestOtherErrorsGoOn(t *testing.T) {
+func TestOtherErrorsAreReturned(t *testing.T) {
 	made, _ := filtertest.Build(t, Kind(), `{"max_entity_size": 100}`)
 	broken := protocol.NewFault(protocol.UpstreamReset, errors.New("broken"))
 	s := made(protocol.ServiceFunc(func(context.Context, *protocol.Exchange) error { return broken }))
-	if err := s.Serve(t.Context(), post(10, chunked)); !errors.Is(err, broken) {
+	if err := s.Serve(t.Context(), newPOST(10, chunked)); !errors.Is(err, broken) {
 		t.Errorf("Serve = %v, want %v", err, broken)
 	}
 }
 
 func TestRefusalCarriesNothingOfTheRequest(t *testing.T) {
 	for _, l := range []length{declared, chunked} {
-		x := post(101, l)
+		x := newPOST(101, l)
 		made, counts := filtertest.Build(t, Kind(), `{"max_entity_size": 100}`)
 		if err := made(new(application)).Serve(t.Context(), x); err != nil {
 			t.Fatal(err)
@@ -211,8 +214,8 @@ func TestRefusalCarriesNothingOfTheRequest(t *testing.T) {
 		if err != nil || string(body) != "request body too large\n" {
 			t.Errorf("the answer is %q, %v", body, err)
 		}
-		if got := counts.Value(refused()); got != 1 {
-			t.Errorf("%s = %v, want 1", refused().Name, got)
+		if got := counts.Value(rejectedMetric()); got != 1 {
+			t.Errorf("%s = %v, want 1", rejectedMetric().Name, got)
 		}
 	}
 }
@@ -234,7 +237,7 @@ func TestBadSettingsAreRefused(t *testing.T) {
 func TestRequestsOfADeclaredLengthAllocateNothing(t *testing.T) {
 	made, _ := filtertest.Build(t, Kind(), `{"max_entity_size": 100}`)
 	s := made(protocol.ServiceFunc(func(context.Context, *protocol.Exchange) error { return nil }))
-	x := post(10, declared)
+	x := newPOST(10, declared)
 	ctx := t.Context()
 	if n := testing.AllocsPerRun(100, func() { _ = s.Serve(ctx, x) }); n != 0 {
 		t.Errorf("Serve allocates %v times, want 0", n)

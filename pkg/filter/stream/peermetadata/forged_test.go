@@ -12,9 +12,9 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol/workload"
 )
 
-// TestACallerCannotSpeakForItsSidecar verifies that hosts do not receive peer headers from a
+// TestClientCannotForgePeerHeaders verifies that hosts do not receive peer headers from a
 // client, whether or not the filter sends them its own.
-func TestACallerCannotSpeakForItsSidecar(t *testing.T) {
+func TestClientCannotForgePeerHeaders(t *testing.T) {
 	const nameless = `{"upstream_propagation": true, "workload": {"name": "here-v1"}}`
 	for _, test := range []struct {
 		name, settings, target string
@@ -30,11 +30,11 @@ func TestACallerCannotSpeakForItsSidecar(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			x := asked(test.forged...)
+			x := newRequest(test.forged...)
 			if test.target != "" {
 				x.Record.TargetCluster = test.target
 			}
-			if err := made(answering()).Serve(t.Context(), x); err != nil {
+			if err := made(echoService()).Serve(t.Context(), x); err != nil {
 				t.Fatal(err)
 			}
 			for name, value := range x.Response.Header.All() {

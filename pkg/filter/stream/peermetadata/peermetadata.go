@@ -16,11 +16,11 @@ import (
 
 // Config is the filter's configuration.
 type Config struct {
-	FromCallers bool `key:"downstream_discovery" doc:"Reads the identity of the peer from requests, and removes it from them." default:"false" example:"true"`
-	FromHosts   bool `key:"upstream_discovery" doc:"Reads the identity of the peer from responses, and removes it from them." default:"false" example:"true"`
-	ToCallers   bool `key:"downstream_propagation" doc:"Sends the identity of this sidecar to clients that sent theirs." default:"false" example:"true"`
-	ToHosts     bool `key:"upstream_propagation" doc:"Sends the identity of this sidecar to hosts." default:"false" example:"true"`
-	SkipOutside bool `key:"skip_external_clusters" doc:"Does not send the identity to hosts outside the mesh, if a control plane identifies them, or to hosts of PassthroughCluster." default:"false" example:"true"`
+	DownstreamDiscovery   bool `key:"downstream_discovery" doc:"Reads the identity of the peer from requests, and removes it from them." default:"false" example:"true"`
+	UpstreamDiscovery     bool `key:"upstream_discovery" doc:"Reads the identity of the peer from responses, and removes it from them." default:"false" example:"true"`
+	DownstreamPropagation bool `key:"downstream_propagation" doc:"Sends the identity of this sidecar to clients that sent theirs." default:"false" example:"true"`
+	UpstreamPropagation   bool `key:"upstream_propagation" doc:"Sends the identity of this sidecar to hosts." default:"false" example:"true"`
+	SkipExternalClusters  bool `key:"skip_external_clusters" doc:"Does not send the identity to hosts outside the mesh, if a control plane identifies them, or to hosts of PassthroughCluster." default:"false" example:"true"`
 
 	Node     string            `key:"node" doc:"Node ID of this sidecar." example:"\"sidecar~10.0.0.7~reviews-v1-7d8f-x2z.default~default.svc.cluster.local\""`
 	Workload workload.Workload `key:"workload" doc:"The workload of this sidecar."`
@@ -28,7 +28,7 @@ type Config struct {
 
 // Validate checks the configuration after it was decoded.
 func (c *Config) Validate() error {
-	if (c.ToCallers || c.ToHosts) && c.Node == "" && c.Workload == (workload.Workload{}) {
+	if (c.DownstreamPropagation || c.UpstreamPropagation) && c.Node == "" && c.Workload == (workload.Workload{}) {
 		return errors.New("downstream_propagation and upstream_propagation require node or workload")
 	}
 	return nil
@@ -36,7 +36,7 @@ func (c *Config) Validate() error {
 
 // Kind returns the filter factory. Its filters share a cache of peers.
 func Kind() filter.StreamFilterFactory {
-	known := new(peers)
+	known := new(peerCache)
 	return filter.StreamFilterFactory{
 		Name:   "peer_metadata",
 		Stage:  filter.AfterRoute,
@@ -44,21 +44,21 @@ func Kind() filter.StreamFilterFactory {
 		New: func(cfg any, env filter.Env) (filter.Filter, error) {
 			return build(cfg.(*Config), env, known), nil //nolint:forcetypeassert // what Config returned
 		},
-		Metrics: []metrics.Metric{malformed()},
+		Metrics: []metrics.Metric{malformedMetric()},
 	}
 }
 
-func malformed() metrics.Metric {
+func malformedMetric() metrics.Metric {
 	return metrics.Metric{
 		Name: "weft_filter_peer_metadata_malformed_total", Kind: metrics.KindCounter,
 		Help: "Requests and responses whose x-envoy-peer-metadata is malformed; the peer is unknown.",
 	}
 }
 
-func build(c *Config, env filter.Env, known *peers) filter.Filter {
-	e := exchange{Config: *c, known: known, cluster: env.Cluster, malformed: env.Metrics.Counter(malformed())}
+func build(c *Config, env filter.Env, known *peerCache) filter.Filter {
+	e := peerMetadata{Config: *c, peers: known, cluster: env.Cluster, malformed: env.Metrics.Counter(malformedMetric())}
 	if c.Workload != (workload.Workload{}) {
-		e.own = c.Workload.Metadata()
+		e.ownMetadata = c.Workload.Metadata()
 	}
 	return func(next protocol.Service) protocol.Service {
 		e := e
@@ -67,59 +67,59 @@ func build(c *Config, env filter.Env, known *peers) filter.Filter {
 	}
 }
 
-// exchange reads and writes the peer headers of requests and responses. It is immutable except for
+// peerMetadata reads and writes the peer headers of requests and responses. It is immutable except for
 // known and malformed, which filters share.
-type exchange struct {
+type peerMetadata struct {
 	Config
-	own       string // header value for the workload of this sidecar; "": unknown
-	next      protocol.AsyncService
-	known     *peers
-	cluster   func(name string) *config.Cluster
-	malformed *metrics.Counter
+	ownMetadata string // header value for the workload of this sidecar; "": unknown
+	next        protocol.AsyncService
+	peers       *peerCache
+	cluster     func(name string) *config.Cluster
+	malformed   *metrics.Counter
 }
 
 // Serve implements protocol.Service.
-func (e *exchange) Serve(ctx context.Context, x *protocol.Exchange) error {
+func (e *peerMetadata) Serve(ctx context.Context, x *protocol.Exchange) error {
 	return protocol.ServeSync(ctx, e, x)
 }
 
 // Metadata keys that record which peer headers the client sent. The response gets the same headers.
 const (
-	keyToldID       = "downstream_peer_told_id"
-	keyToldMetadata = "downstream_peer_told_metadata"
+	keyClientSentID       = "downstream_peer_told_id"
+	keyClientSentMetadata = "downstream_peer_told_metadata"
 )
 
 // Start implements protocol.AsyncService. It does not change RPC calls.
-func (e *exchange) Start(ctx context.Context, x *protocol.Exchange) error {
+func (e *peerMetadata) Start(ctx context.Context, x *protocol.Exchange) error {
 	h := &x.Request.Header
 	if x.Request.Method == "" {
 		return e.next.Start(ctx, x)
 	}
-	if e.FromCallers {
+	if e.DownstreamDiscovery {
 		value, told := h.Lookup(workload.FieldMetadata)
-		if told && e.ToCallers {
-			x.Metadata.Add(workload.Namespace, keyToldMetadata, "")
+		if told && e.DownstreamPropagation {
+			x.Metadata.Add(workload.Namespace, keyClientSentMetadata, "")
 		}
-		e.meet(x, workload.KeyCaller, value)
-		if _, id := h.Lookup(workload.FieldID); id && e.ToCallers {
-			x.Metadata.Add(workload.Namespace, keyToldID, "")
+		e.storePeer(x, workload.KeyDownstream, value)
+		if _, id := h.Lookup(workload.FieldID); id && e.DownstreamPropagation {
+			x.Metadata.Add(workload.Namespace, keyClientSentID, "")
 		}
 	}
-	if e.FromCallers || e.ToHosts {
-		forget(h)
+	if e.DownstreamDiscovery || e.UpstreamPropagation {
+		removePeerHeaders(h)
 	}
-	if e.ToHosts && !e.silent(x.Record.TargetCluster) {
-		e.tell(h, true, true)
+	if e.UpstreamPropagation && !e.isExcluded(x.Record.TargetCluster) {
+		e.addPeerHeaders(h, true, true)
 	}
-	if e.FromHosts || e.ToCallers {
+	if e.UpstreamDiscovery || e.DownstreamPropagation {
 		x.PushFinisher(e)
 	}
 	return e.next.Start(ctx, x)
 }
 
-// forget removes the peer headers of the client, also in spellings with underscores, which some
+// removePeerHeaders removes the peer headers of the client, also in spellings with underscores, which some
 // applications accept. A host receives these headers only from this filter.
-func forget(h *protocol.Header) {
+func removePeerHeaders(h *protocol.Header) {
 	for i := h.Len() - 1; i >= 0; i = min(i, h.Len()) - 1 {
 		if name := h.At(i).Name; protocol.EqualFoldUnderscore(name, workload.FieldID) || protocol.EqualFoldUnderscore(name, workload.FieldMetadata) {
 			h.Del(name)
@@ -129,33 +129,33 @@ func forget(h *protocol.Header) {
 
 // Finish implements protocol.Finisher. It does not change failed requests, whose local replies have
 // no peer headers.
-func (e *exchange) Finish(_ context.Context, x *protocol.Exchange, err error) error {
+func (e *peerMetadata) Finish(_ context.Context, x *protocol.Exchange, err error) error {
 	if err != nil {
 		return err
 	}
 	h := &x.Response.Header
-	if e.FromHosts {
+	if e.UpstreamDiscovery {
 		if value, told := h.Lookup(workload.FieldMetadata); told {
-			e.meet(x, workload.KeyHost, value)
+			e.storePeer(x, workload.KeyUpstream, value)
 			h.Del(workload.FieldMetadata)
 		}
 		h.Del(workload.FieldID)
 	}
-	if e.ToCallers {
-		_, id := x.Metadata.Lookup(workload.Namespace, keyToldID)
-		_, metadata := x.Metadata.Lookup(workload.Namespace, keyToldMetadata)
-		e.tell(h, id, metadata)
+	if e.DownstreamPropagation {
+		_, id := x.Metadata.Lookup(workload.Namespace, keyClientSentID)
+		_, metadata := x.Metadata.Lookup(workload.Namespace, keyClientSentMetadata)
+		e.addPeerHeaders(h, id, metadata)
 	}
 	return nil
 }
 
-// meet stores the workload that value describes in the metadata of x, under key. It ignores an
+// storePeer stores the workload that value describes in the metadata of x, under key. It ignores an
 // empty value.
-func (e *exchange) meet(x *protocol.Exchange, key, value string) {
+func (e *peerMetadata) storePeer(x *protocol.Exchange, key, value string) {
 	if value == "" {
 		return
 	}
-	text, ok := e.known.text(value)
+	text, ok := e.peers.workloadText(value)
 	if !ok {
 		e.malformed.Add(1)
 		return
@@ -163,25 +163,25 @@ func (e *exchange) meet(x *protocol.Exchange, key, value string) {
 	x.Metadata.Set(workload.Namespace, key, text)
 }
 
-// tell sets the peer headers of this sidecar: the node if id is set, the workload if metadata is
+// addPeerHeaders sets the peer headers of this sidecar: the node if id is set, the workload if metadata is
 // set.
-func (e *exchange) tell(h *protocol.Header, id, metadata bool) {
+func (e *peerMetadata) addPeerHeaders(h *protocol.Header, id, metadata bool) {
 	if id && e.Node != "" {
 		h.Set(workload.FieldID, e.Node)
 	}
-	if metadata && e.own != "" {
-		h.Set(workload.FieldMetadata, e.own)
+	if metadata && e.ownMetadata != "" {
+		h.Set(workload.FieldMetadata, e.ownMetadata)
 	}
 }
 
-// passthrough is Istio's name for the cluster of unknown destinations.
-const passthrough = "PassthroughCluster"
+// passthroughCluster is Istio's name for the cluster of unknown destinations.
+const passthroughCluster = "PassthroughCluster"
 
-// silent reports whether hosts of the cluster get no peer headers.
-func (e *exchange) silent(cluster string) bool {
-	if e.SkipOutside && strings.HasPrefix(cluster, passthrough) {
+// isExcluded reports whether hosts of the cluster get no peer headers.
+func (e *peerMetadata) isExcluded(cluster string) bool {
+	if e.SkipExternalClusters && strings.HasPrefix(cluster, passthroughCluster) {
 		return true
 	}
 	c := e.cluster(cluster)
-	return c != nil && (c.Mesh.Silent || e.SkipOutside && c.Mesh.External)
+	return c != nil && (c.Mesh.NoPeerMetadata || e.SkipExternalClusters && c.Mesh.External)
 }

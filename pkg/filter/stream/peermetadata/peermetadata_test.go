@@ -26,8 +26,8 @@ func TestReadme(t *testing.T) {
 		t.Fatalf("%d examples, want 1", len(examples))
 	}
 	made, _ := filtertest.Build(t, Kind(), examples[0])
-	x := asked(workload.FieldID+": a", workload.FieldMetadata+": "+shop().Metadata())
-	if err := made(answering()).Serve(t.Context(), x); err != nil {
+	x := newRequest(workload.FieldID+": a", workload.FieldMetadata+": "+shopWorkload().Metadata())
+	if err := made(echoService()).Serve(t.Context(), x); err != nil {
 		t.Fatal(err)
 	}
 	if got, err := workload.ParseMetadata(x.Response.Header.Get(workload.FieldMetadata)); err != nil || got.Name != "reviews-v1" {
@@ -35,28 +35,28 @@ func TestReadme(t *testing.T) {
 	}
 }
 
-func shop() *workload.Workload {
+func shopWorkload() *workload.Workload {
 	return &workload.Workload{Name: "shop-v2", Namespace: "default", Service: "shop", Revision: "v2", Cluster: "Kubernetes", App: "shop", Version: "v2"}
 }
 
-// asked returns a request with headers "name: value".
-func asked(fields ...string) *protocol.Exchange {
+// newRequest returns a request with headers "name: value".
+func newRequest(fields ...string) *protocol.Exchange {
 	x := new(protocol.Exchange)
 	x.Reset()
 	x.Request.Method, x.Request.Path, x.Record.TargetCluster = "GET", "/", "app"
-	filtertest.AddFields(&x.Request.Header, fields...)
+	filtertest.AddHeaders(&x.Request.Header, fields...)
 	return x
 }
 
-// answering returns a service that responds with fields, and with the request headers, prefixed
+// echoService returns a service that responds with fields, and with the request headers, prefixed
 // with "got-".
-func answering(fields ...string) protocol.Service {
+func echoService(fields ...string) protocol.Service {
 	return protocol.ServiceFunc(func(_ context.Context, x *protocol.Exchange) error {
 		x.Response.Status = 200
 		for name, value := range x.Request.Header.All() {
 			x.Response.Header.Add("got-"+name, value)
 		}
-		filtertest.AddFields(&x.Response.Header, fields...)
+		filtertest.AddHeaders(&x.Response.Header, fields...)
 		return nil
 	})
 }
@@ -65,7 +65,7 @@ const outbound = `{"upstream_discovery": true, "upstream_propagation": true, "sk
 
 const inbound = `{"downstream_discovery": true, "downstream_propagation": true, "node": "here", "workload": {"name": "here-v1"}}`
 
-func TestSidecarsTellWhoTheyAre(t *testing.T) {
+func TestPeerHeaders(t *testing.T) {
 	own := workload.Workload{Name: "here-v1"}
 	here := own.Metadata()
 	id, metadata := workload.FieldID+": ", workload.FieldMetadata+": "
@@ -78,14 +78,14 @@ func TestSidecarsTellWhoTheyAre(t *testing.T) {
 		want           []string // headers of the response
 		caller, host   string   // workloads in the metadata
 	}{
-		{name: "who asks tells, and hears", settings: outbound, answer: []string{id + "there", metadata + shop().Metadata(), "a: b"},
-			want: append(slices.Clone(mine), "a: b"), host: shop().Text()},
+		{name: "who asks tells, and hears", settings: outbound, answer: []string{id + "there", metadata + shopWorkload().Metadata(), "a: b"},
+			want: append(slices.Clone(mine), "a: b"), host: shopWorkload().Text()},
 		{name: "who asks takes the place of who was before", settings: outbound, request: []string{id + "forged", metadata + "forged"}, want: mine},
 		{name: "outside the mesh nothing is told", settings: outbound, target: "outside"},
 		{name: "nor where nobody knows", settings: outbound, target: "PassthroughCluster"},
 		{name: "nor where that is not wanted", settings: outbound, target: "silent"},
-		{name: "who answers hears, and tells", settings: inbound, request: []string{id + "there", metadata + shop().Metadata(), "a: b"},
-			want: []string{"got-a: b", id + "here", metadata + here}, caller: shop().Text()},
+		{name: "who answers hears, and tells", settings: inbound, request: []string{id + "there", metadata + shopWorkload().Metadata(), "a: b"},
+			want: []string{"got-a: b", id + "here", metadata + here}, caller: shopWorkload().Text()},
 		{name: "who answers tells what was told", settings: inbound, request: []string{id + "there"}, want: []string{id + "here"}},
 		{name: "a stranger is told nothing", settings: inbound, request: []string{"a: b"}, want: []string{"got-a: b"}},
 		{name: "what cannot be read is taken out", settings: inbound, request: []string{metadata + "*"}, want: []string{metadata + here}},
@@ -97,7 +97,7 @@ func TestSidecarsTellWhoTheyAre(t *testing.T) {
 				case "outside":
 					return &config.Cluster{Mesh: config.Mesh{External: true}}
 				case "silent":
-					return &config.Cluster{Mesh: config.Mesh{Silent: true}}
+					return &config.Cluster{Mesh: config.Mesh{NoPeerMetadata: true}}
 				}
 				return nil
 			}}
@@ -105,11 +105,11 @@ func TestSidecarsTellWhoTheyAre(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			x := asked(test.request...)
+			x := newRequest(test.request...)
 			if test.target != "" {
 				x.Record.TargetCluster = test.target
 			}
-			if err := made(answering(test.answer...)).Serve(t.Context(), x); err != nil {
+			if err := made(echoService(test.answer...)).Serve(t.Context(), x); err != nil {
 				t.Fatal(err)
 			}
 			var got []string
@@ -119,8 +119,8 @@ func TestSidecarsTellWhoTheyAre(t *testing.T) {
 			if !slices.Equal(got, test.want) {
 				t.Errorf("the answer has %q, want %q", got, test.want)
 			}
-			caller, _ := x.Metadata.Lookup(workload.Namespace, workload.KeyCaller)
-			host, _ := x.Metadata.Lookup(workload.Namespace, workload.KeyHost)
+			caller, _ := x.Metadata.Lookup(workload.Namespace, workload.KeyDownstream)
+			host, _ := x.Metadata.Lookup(workload.Namespace, workload.KeyUpstream)
 			if caller != test.caller || host != test.host {
 				t.Errorf("%q asked %q, want %q, %q", caller, host, test.caller, test.host)
 			}
@@ -128,13 +128,13 @@ func TestSidecarsTellWhoTheyAre(t *testing.T) {
 	}
 }
 
-func TestWhatIsMalformedIsCounted(t *testing.T) {
+func TestMalformedMetadataIsCounted(t *testing.T) {
 	made, counts := filtertest.Build(t, Kind(), `{"downstream_discovery": true, "upstream_discovery": true}`)
-	s := made(answering(workload.FieldMetadata + ": *"))
-	if err := s.Serve(t.Context(), asked(workload.FieldMetadata+": "+strings.Repeat("A", workload.MaxMetadata+1))); err != nil {
+	s := made(echoService(workload.FieldMetadata + ": *"))
+	if err := s.Serve(t.Context(), newRequest(workload.FieldMetadata+": "+strings.Repeat("A", workload.MaxMetadata+1))); err != nil {
 		t.Fatal(err)
 	}
-	if n := counts.Value(malformed()); n != 2 {
+	if n := counts.Value(malformedMetric()); n != 2 {
 		t.Errorf("%v are counted, want 2", n)
 	}
 }
@@ -142,7 +142,7 @@ func TestWhatIsMalformedIsCounted(t *testing.T) {
 func TestFaultsPass(t *testing.T) {
 	made, _ := filtertest.Build(t, Kind(), outbound)
 	lost := protocol.NewFault(protocol.NoHealthyHost, nil)
-	x := asked()
+	x := newRequest()
 	if err := made(protocol.ServiceFunc(func(context.Context, *protocol.Exchange) error { return lost })).Serve(t.Context(), x); !errors.Is(err, lost) {
 		t.Errorf("Serve = %v, want %v", err, lost)
 	}
@@ -150,10 +150,10 @@ func TestFaultsPass(t *testing.T) {
 
 func TestCallsOfRPCPass(t *testing.T) {
 	made, _ := filtertest.Build(t, Kind(), outbound)
-	x := asked()
+	x := newRequest()
 	x.Request.Method = ""
 	x.Request.Header.MarkUnchanged()
-	if err := made(answering()).Serve(t.Context(), x); err != nil || x.Request.Header.Changed() {
+	if err := made(echoService()).Serve(t.Context(), x); err != nil || x.Request.Header.Changed() {
 		t.Errorf("Serve = %v, changed: %v", err, x.Request.Header.Changed())
 	}
 }
@@ -164,18 +164,18 @@ func TestNothingToTellIsRefused(t *testing.T) {
 	}
 }
 
-// TestPeersAreBounded verifies that the cache never exceeds mostPeers, and that text is right for
+// TestPeersAreBounded verifies that the cache never exceeds maxPeers, and that text is right for
 // further values too.
 func TestPeersAreBounded(t *testing.T) {
-	known := new(peers)
-	for i := range 3 * mostPeers {
+	known := new(peerCache)
+	for i := range 3 * maxPeers {
 		w := workload.Workload{Name: fmt.Sprintf("w%d", i)}
 		for range 2 {
-			if got, ok := known.text(w.Metadata()); !ok || got != w.Text() {
+			if got, ok := known.workloadText(w.Metadata()); !ok || got != w.Text() {
 				t.Fatalf("%s is %q, %v", w.Name, got, ok)
 			}
 		}
-		if n := len(known.texts); n > mostPeers {
+		if n := len(known.byValue); n > maxPeers {
 			t.Fatalf("%d peers are remembered", n)
 		}
 	}
@@ -185,20 +185,20 @@ func TestKnownPeersAllocateNothing(t *testing.T) {
 	for name, settings := range map[string]filtertest.Settings{"outbound": outbound, "inbound": inbound} {
 		t.Run(name, func(t *testing.T) {
 			made, _ := filtertest.Build(t, Kind(), settings)
-			value := shop().Metadata()
-			s := made(&answers{value})
-			x := asked()
+			value := shopWorkload().Metadata()
+			s := made(&sidecarApplication{value})
+			x := newRequest()
 			ctx := t.Context()
 			var err error
-			if n := testing.AllocsPerRun(100, func() { err = errors.Join(err, again(ctx, s, x, value)) }); n != 0 || err != nil {
+			if n := testing.AllocsPerRun(100, func() { err = errors.Join(err, resetAndServe(ctx, s, x, value)) }); n != 0 || err != nil {
 				t.Errorf("Serve allocates %v times, %v; want 0", n, err)
 			}
 		})
 	}
 }
 
-// again resets x and serves it as a request with peer headers.
-func again(ctx context.Context, s protocol.Service, x *protocol.Exchange, value string) error {
+// resetAndServe resets x and serves it as a request with peer headers.
+func resetAndServe(ctx context.Context, s protocol.Service, x *protocol.Exchange, value string) error {
 	x.Reset()
 	x.Request.Method, x.Record.TargetCluster = "GET", "app"
 	x.Request.Header.Add(workload.FieldID, "there")
@@ -206,12 +206,14 @@ func again(ctx context.Context, s protocol.Service, x *protocol.Exchange, value 
 	return s.Serve(ctx, x)
 }
 
-// answers is an application behind a sidecar: its responses have peer headers.
-type answers struct{ value string }
+// sidecarApplication is an application behind a sidecar: its responses have peer headers.
+type sidecarApplication struct{ value string }
 
-func (a *answers) Serve(ctx context.Context, x *protocol.Exchange) error { return a.Start(ctx, x) }
+func (a *sidecarApplication) Serve(ctx context.Context, x *protocol.Exchange) error {
+	return a.Start(ctx, x)
+}
 
-func (a *answers) Start(_ context.Context, x *protocol.Exchange) error {
+func (a *sidecarApplication) Start(_ context.Context, x *protocol.Exchange) error {
 	x.Response.Status = 200
 	x.Response.Header.Add(workload.FieldID, "there")
 	x.Response.Header.Add(workload.FieldMetadata, a.value)
@@ -222,11 +224,11 @@ func BenchmarkPeers(b *testing.B) {
 	for name, settings := range map[string]filtertest.Settings{"outbound": outbound, "inbound": inbound, "nothing": "{}"} {
 		b.Run(name, func(b *testing.B) {
 			made, _ := filtertest.Build(b, Kind(), settings)
-			value := shop().Metadata()
-			s, x, ctx := made(&answers{value}), asked(), b.Context()
+			value := shopWorkload().Metadata()
+			s, x, ctx := made(&sidecarApplication{value}), newRequest(), b.Context()
 			b.ReportAllocs()
 			for b.Loop() {
-				if err := again(ctx, s, x, value); err != nil {
+				if err := resetAndServe(ctx, s, x, value); err != nil {
 					b.Fatal(err)
 				}
 			}

@@ -7,22 +7,22 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol/workload"
 )
 
-// mostPeers is the maximum number of cached peers. Each uses at most about twice the bytes of its
+// maxPeers is the maximum number of cached peers. Each uses at most about twice the bytes of its
 // header value.
-const mostPeers = 1000
+const maxPeers = 1000
 
-// peers caches the parsed values of peer headers, because requests of a mesh repeat them. The zero
+// peerCache caches the parsed values of peer headers, because requests of a mesh repeat them. The zero
 // value is empty. It is safe for concurrent use.
-type peers struct {
-	mu    sync.RWMutex
-	texts map[string]string // by header value; guarded by mu
+type peerCache struct {
+	mu      sync.RWMutex
+	byValue map[string]string // by header value; guarded by mu
 }
 
-// text returns the workload that value describes, in the format of workload.Parse. ok is false if
+// workloadText returns the workload that value describes, in the format of workload.Parse. ok is false if
 // value is malformed. The result is not a view. text allocates only for new peers.
-func (p *peers) text(value string) (text string, ok bool) {
+func (p *peerCache) workloadText(value string) (text string, ok bool) {
 	p.mu.RLock()
-	text, ok = p.texts[value]
+	text, ok = p.byValue[value]
 	p.mu.RUnlock()
 	if ok {
 		return text, true
@@ -34,10 +34,10 @@ func (p *peers) text(value string) (text string, ok bool) {
 	text = w.Text()
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.texts == nil || len(p.texts) >= mostPeers {
+	if p.byValue == nil || len(p.byValue) >= maxPeers {
 		// An LRU list is not worth its cost: peers in use are added again soon.
-		p.texts = make(map[string]string)
+		p.byValue = make(map[string]string)
 	}
-	p.texts[strings.Clone(value)] = text
+	p.byValue[strings.Clone(value)] = text
 	return text, true
 }

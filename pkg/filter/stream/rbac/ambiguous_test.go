@@ -7,9 +7,9 @@ import (
 	"testing"
 )
 
-// FuzzPathsThatAreReadInOneWay verifies that decoding a second time, and cleaning, do not change a
+// FuzzAmbiguousPaths verifies that decoding a second time, and cleaning, do not change a
 // path that is not ambiguous.
-func FuzzPathsThatAreReadInOneWay(f *testing.F) {
+func FuzzAmbiguousPaths(f *testing.F) {
 	for _, seed := range []string{"/", "/a/b/", "/a%20b", "/%e4", "/.a/..b", "/a/%2e", "/%2525", "/a;b", "/a//b", `/\`, "/%", "/..", "*", ""} {
 		f.Add(seed)
 	}

@@ -19,9 +19,9 @@ func (r *Rules) compile(key string) (*rules, error) {
 	out := new(rules)
 	switch r.Action {
 	case "DENY":
-		out.action = deny
+		out.action = actionDeny
 	case "LOG":
-		out.action = note
+		out.action = actionLog
 	}
 	for _, name := range slices.Sorted(maps.Keys(r.Policies)) {
 		p := r.Policies[name]
@@ -31,8 +31,8 @@ func (r *Rules) compile(key string) (*rules, error) {
 			return nil, fmt.Errorf("%s.policies[%q]: conditions in CEL are not supported yet", key, name)
 		}
 		c := compiler{rules: out}
-		what := c.any("permissions", len(p.Permissions), func(i int) node { return c.permission(&p.Permissions[i]) })
-		who := c.any("principals", len(p.Principals), func(i int) node { return c.principal(&p.Principals[i]) })
+		what := c.compileAny("permissions", len(p.Permissions), func(i int) node { return c.permission(&p.Permissions[i]) })
+		who := c.compileAny("principals", len(p.Principals), func(i int) node { return c.principal(&p.Principals[i]) })
 		if c.err != nil {
 			return nil, fmt.Errorf("%s.policies[%q].%w", key, name, c.err)
 		}
@@ -70,12 +70,12 @@ func (c *compiler) list(key string, n int, member func(i int) node) []node {
 	return nodes
 }
 
-func (c *compiler) any(key string, n int, member func(i int) node) node {
-	return node{kind: oneOf, children: c.list(key, n, member)}
+func (c *compiler) compileAny(key string, n int, member func(i int) node) node {
+	return node{kind: kindAny, children: c.list(key, n, member)}
 }
 
-func (c *compiler) all(key string, n int, member func(i int) node) node {
-	return node{kind: allOf, children: c.list(key, n, member)}
+func (c *compiler) compileAll(key string, n int, member func(i int) node) node {
+	return node{kind: kindAll, children: c.list(key, n, member)}
 }
 
 // choice is a member of a permission or a principal that may be set.
@@ -84,8 +84,8 @@ type choice struct {
 	node func() node
 }
 
-// one compiles the only member that is set.
-func (c *compiler) one(choices []choice) node {
+// compileOne compiles the only member that is set.
+func (c *compiler) compileOne(choices []choice) node {
 	var found *choice
 	for i := range choices {
 		if !choices[i].set {
@@ -103,19 +103,19 @@ func (c *compiler) one(choices []choice) node {
 }
 
 func (c *compiler) permission(p *Permission) node {
-	return c.one([]choice{
+	return c.compileOne([]choice{
 		{p.And != nil, func() node {
-			return c.all("and_rules.rules", len(p.And.Rules), func(i int) node { return c.permission(&p.And.Rules[i]) })
+			return c.compileAll("and_rules.rules", len(p.And.Rules), func(i int) node { return c.permission(&p.And.Rules[i]) })
 		}},
 		{p.Or != nil, func() node {
-			return c.any("or_rules.rules", len(p.Or.Rules), func(i int) node { return c.permission(&p.Or.Rules[i]) })
+			return c.compileAny("or_rules.rules", len(p.Or.Rules), func(i int) node { return c.permission(&p.Or.Rules[i]) })
 		}},
-		{p.Not != nil, func() node { return node{kind: not, children: []node{c.permission(p.Not)}} }},
-		{p.Any, func() node { return node{kind: always} }},
+		{p.Not != nil, func() node { return node{kind: kindNot, children: []node{c.permission(p.Not)}} }},
+		{p.Any, func() node { return node{kind: kindAlways} }},
 		{p.Header != nil, func() node { return c.header(p.Header) }},
 		{p.Path != nil, func() node { return c.path(p.Path) }},
-		{p.IP != nil, func() node { return c.addresses(destination, p.IP) }},
-		{p.Port != nil, func() node { return node{kind: ports, first: uint32(*p.Port), end: uint32(*p.Port) + 1} }},
+		{p.IP != nil, func() node { return c.addresses(kindDestination, p.IP) }},
+		{p.Port != nil, func() node { return node{kind: kindPorts, first: uint32(*p.Port), end: uint32(*p.Port) + 1} }},
 		{p.PortRange != nil, func() node { return c.ports(p.PortRange) }},
 		{p.Metadata != nil, func() node { return c.metadata(p.Metadata) }},
 		{p.Server != nil, func() node { return c.serverName(p.Server) }},
@@ -123,26 +123,26 @@ func (c *compiler) permission(p *Permission) node {
 }
 
 func (c *compiler) principal(p *Principal) node {
-	return c.one([]choice{
+	return c.compileOne([]choice{
 		{p.And != nil, func() node {
-			return c.all("and_ids.ids", len(p.And.IDs), func(i int) node { return c.principal(&p.And.IDs[i]) })
+			return c.compileAll("and_ids.ids", len(p.And.IDs), func(i int) node { return c.principal(&p.And.IDs[i]) })
 		}},
 		{p.Or != nil, func() node {
-			return c.any("or_ids.ids", len(p.Or.IDs), func(i int) node { return c.principal(&p.Or.IDs[i]) })
+			return c.compileAny("or_ids.ids", len(p.Or.IDs), func(i int) node { return c.principal(&p.Or.IDs[i]) })
 		}},
-		{p.Not != nil, func() node { return node{kind: not, children: []node{c.principal(p.Not)}} }},
-		{p.Any, func() node { return node{kind: always} }},
+		{p.Not != nil, func() node { return node{kind: kindNot, children: []node{c.principal(p.Not)}} }},
+		{p.Any, func() node { return node{kind: kindAlways} }},
 		{p.Authenticated != nil, func() node { return c.authenticated(p.Authenticated) }},
-		{p.SourceIP != nil, func() node { return c.addresses(peer, p.SourceIP) }},
-		{p.DirectIP != nil, func() node { return c.addresses(direct, p.DirectIP) }},
-		{p.RemoteIP != nil, func() node { c.rules.readsClient = true; return c.addresses(client, p.RemoteIP) }},
+		{p.SourceIP != nil, func() node { return c.addresses(kindPeer, p.SourceIP) }},
+		{p.DirectIP != nil, func() node { return c.addresses(kindDirect, p.DirectIP) }},
+		{p.RemoteIP != nil, func() node { c.rules.readsClient = true; return c.addresses(kindClient, p.RemoteIP) }},
 		{p.Header != nil, func() node { return c.header(p.Header) }},
 		{p.Path != nil, func() node { return c.path(p.Path) }},
 		{p.Metadata != nil, func() node { return c.metadata(p.Metadata) }},
 	})
 }
 
-func (c *compiler) header(h *match.HeaderConfig) node {
+func (c *compiler) header(h *match.HeaderMatcherConfig) node {
 	compiled, err := h.Compile()
 	if err != nil {
 		return c.fail(err)
@@ -150,7 +150,7 @@ func (c *compiler) header(h *match.HeaderConfig) node {
 	c.rules.readsFields = true
 	c.rules.readsPath = c.rules.readsPath || compiled.ReadsPath()
 	c.rules.readsCall = c.rules.readsCall || compiled.ReadsCall()
-	return node{kind: header, header: &compiled}
+	return node{kind: kindHeader, header: &compiled}
 }
 
 func (c *compiler) path(p *Path) node {
@@ -159,24 +159,24 @@ func (c *compiler) path(p *Path) node {
 		return c.fail(fmt.Errorf("url_path.path: %w", err))
 	}
 	c.rules.readsPath, c.rules.readsCall = true, true
-	return node{kind: path, text: &text}
+	return node{kind: kindPath, text: &text}
 }
 
-func (c *compiler) serverName(t *match.TextConfig) node {
+func (c *compiler) serverName(t *match.StringMatcherConfig) node {
 	text, err := t.Compile()
 	if err != nil {
 		return c.fail(fmt.Errorf("requested_server_name: %w", err))
 	}
-	text = text.IgnoringCase() // RFC 6066 3
-	return node{kind: serverName, text: &text}
+	text = text.IgnoreCase() // RFC 6066 3
+	return node{kind: kindServerName, text: &text}
 }
 
-func (c *compiler) addresses(of kind, r *match.RangeConfig) node {
+func (c *compiler) addresses(of nodeKind, r *match.CIDRRangeConfig) node {
 	prefix, err := r.Compile()
 	if err != nil {
 		return c.fail(err)
 	}
-	set := match.NewAddresses([]netip.Prefix{prefix})
+	set := match.NewCIDRSet([]netip.Prefix{prefix})
 	return node{kind: of, addresses: &set}
 }
 
@@ -184,21 +184,21 @@ func (c *compiler) ports(p *PortRange) node {
 	if uint32(p.Start) >= p.End {
 		return c.fail(fmt.Errorf("destination_port_range is empty: start %d is not less than end %d", p.Start, p.End))
 	}
-	return node{kind: ports, first: uint32(p.Start), end: p.End}
+	return node{kind: kindPorts, first: uint32(p.Start), end: p.End}
 }
 
 func (c *compiler) authenticated(a *Authenticated) node {
 	if a.Name == nil {
-		return node{kind: authenticated}
+		return node{kind: kindAuthenticated}
 	}
 	text, err := a.Name.Compile()
 	if err != nil {
 		return c.fail(fmt.Errorf("authenticated.principal_name: %w", err))
 	}
-	return node{kind: authenticated, text: &text}
+	return node{kind: kindAuthenticated, text: &text}
 }
 
-func (c *compiler) metadata(m *Metadata) node {
+func (c *compiler) metadata(m *MetadataMatcher) node {
 	c.rules.readsMetadata = true
 	if len(m.Path) == 0 {
 		return c.fail(errors.New("metadata.path is empty"))
@@ -207,38 +207,38 @@ func (c *compiler) metadata(m *Metadata) node {
 	for i := range m.Path {
 		parts[i] = m.Path[i].Key
 	}
-	d := &datum{namespace: protocol.Namespace(m.Namespace), key: protocol.MetadataKey(parts...), invert: m.Invert}
+	d := &metadataCondition{namespace: protocol.Namespace(m.Namespace), key: protocol.MetadataKey(parts...), invert: m.Invert}
 	set := 0
 	var err error
 	if v := m.Value.String; v != nil {
 		set++
-		d.texts, err = oneText(v)
+		d.matchers, err = compileString(v)
 	}
 	if v := m.Value.Or; v != nil {
 		set++
-		d.texts, err = v.compile()
+		d.matchers, err = v.compile()
 	}
 	if v := m.Value.Bool; v != nil {
 		set++
-		d.texts = []match.StringMatcher{match.Exactly(fmt.Sprint(*v))}
+		d.matchers = []match.StringMatcher{match.Exact(fmt.Sprint(*v))}
 	}
 	if v := m.Value.Present; v != nil {
 		set++
-		d.test = present
+		d.test = testPresent
 		if !*v {
-			d.test = absent
+			d.test = testAbsent
 		}
 	}
 	if v := m.Value.List; v != nil {
 		set++
-		d.test = element
+		d.test = testElement
 		switch of := v.OneOf; {
 		case (of.String == nil) == (of.Or == nil):
 			err = errors.New("list_match.one_of: expected one of string_match and or_match")
 		case of.String != nil:
-			d.texts, err = oneText(of.String)
+			d.matchers, err = compileString(of.String)
 		default:
-			d.texts, err = of.Or.compile()
+			d.matchers, err = of.Or.compile()
 		}
 	}
 	if err == nil && set != 1 {
@@ -247,10 +247,10 @@ func (c *compiler) metadata(m *Metadata) node {
 	if err != nil {
 		return c.fail(fmt.Errorf("metadata.value: %w", err))
 	}
-	return node{kind: metadata, datum: d}
+	return node{kind: kindMetadata, metadata: d}
 }
 
-func oneText(c *match.TextConfig) ([]match.StringMatcher, error) {
+func compileString(c *match.StringMatcherConfig) ([]match.StringMatcher, error) {
 	text, err := c.Compile()
 	return []match.StringMatcher{text}, err
 }

@@ -28,7 +28,7 @@ type ConnectionConfig struct {
 
 // Validate checks the configuration after it was decoded.
 func (c *ConnectionConfig) Validate() error {
-	if err := refuseTrees(c.Matcher, c.ShadowMatcher); err != nil {
+	if err := rejectMatchers(c.Matcher, c.ShadowMatcher); err != nil {
 		return err
 	}
 	_, _, err := c.compile()
@@ -36,21 +36,21 @@ func (c *ConnectionConfig) Validate() error {
 }
 
 func (c *ConnectionConfig) compile() (enforced, shadow *rules, err error) {
-	if enforced, err = c.Rules.ofConnections("rules"); err != nil {
+	if enforced, err = c.Rules.compileForConnections("rules"); err != nil {
 		return nil, nil, err
 	}
-	shadow, err = c.Shadow.ofConnections("shadow_rules")
+	shadow, err = c.Shadow.compileForConnections("shadow_rules")
 	return enforced, shadow, err
 }
 
-// errOfRequests rejects conditions on properties of requests. In Envoy such a condition matches no
+// errRequestCondition rejects conditions on properties of requests. In Envoy such a condition matches no
 // connection, so that a DENY rule with it allows every connection.
-var errOfRequests = errors.New("conditions on headers, paths and metadata apply to requests, not to connections")
+var errRequestCondition = errors.New("conditions on headers, paths and metadata apply to requests, not to connections")
 
-func (r *Rules) ofConnections(key string) (*rules, error) {
+func (r *Rules) compileForConnections(key string) (*rules, error) {
 	out, err := r.compile(key)
 	if err == nil && out != nil && (out.readsPath || out.readsFields || out.readsMetadata) {
-		return nil, fmt.Errorf("%s: %w", key, errOfRequests)
+		return nil, fmt.Errorf("%s: %w", key, errRequestCondition)
 	}
 	return out, err
 }
@@ -60,46 +60,46 @@ func Connections() filter.ConnectionFilterFactory {
 	return filter.ConnectionFilterFactory{
 		Name:   name,
 		Config: func() any { return new(ConnectionConfig) },
-		New:    buildGate,
+		New:    buildConnectionFilter,
 		Metrics: []metrics.Metric{
-			connectionsAllowed(), connectionsDenied(), connectionsShadowAllowed(), connectionsShadowDenied(),
+			connectionsAllowedMetric(), connectionsDeniedMetric(), connectionsShadowAllowedMetric(), connectionsShadowDeniedMetric(),
 		},
 	}
 }
 
-func connectionsAllowed() metrics.Metric {
+func connectionsAllowedMetric() metrics.Metric {
 	return filter.Counter(name, "connections_allowed", "Connections that the rules of the network filter rbac allowed.")
 }
 
-func connectionsDenied() metrics.Metric {
+func connectionsDeniedMetric() metrics.Metric {
 	return filter.Counter(name, "connections_denied", "Connections that the network filter rbac refused.")
 }
 
-func connectionsShadowAllowed() metrics.Metric {
+func connectionsShadowAllowedMetric() metrics.Metric {
 	return filter.Counter(name, "connections_shadow_allowed", "Connections that the shadow rules of the network filter rbac would have allowed.")
 }
 
-func connectionsShadowDenied() metrics.Metric {
+func connectionsShadowDeniedMetric() metrics.Metric {
 	return filter.Counter(name, "connections_shadow_denied", "Connections that the shadow rules of the network filter rbac would have refused.")
 }
 
-func buildGate(cfg any, env filter.Env) (filter.ConnectionFilter, error) {
+func buildConnectionFilter(cfg any, env filter.Env) (filter.ConnectionFilter, error) {
 	c := cfg.(*ConnectionConfig) //nolint:forcetypeassert // what Config returned
 	enforced, shadow, err := c.compile()
 	if err != nil {
 		return nil, err
 	}
 	f := &rbac{
-		enforced: enforced.counted(env, connectionsAllowed(), connectionsDenied(), c.Prefix),
-		shadow:   shadow.counted(env, connectionsShadowAllowed(), connectionsShadowDenied(), c.ShadowPrefix),
+		enforced: enforced.withCounters(env, connectionsAllowedMetric(), connectionsDeniedMetric(), c.Prefix),
+		shadow:   shadow.withCounters(env, connectionsShadowAllowedMetric(), connectionsShadowDeniedMetric(), c.ShadowPrefix),
 	}
-	return f.admit, nil
+	return f.evaluateConnection, nil
 }
 
-// admit implements filter.ConnectionFilter. It evaluates the rules on an empty request on conn.
-func (f *rbac) admit(conn *protocol.ConnMeta) error {
-	s := subject{x: &protocol.Exchange{}}
+// evaluateConnection implements filter.ConnectionFilter. It evaluates the rules on an empty request on conn.
+func (f *rbac) evaluateConnection(conn *protocol.ConnMeta) error {
+	s := evaluation{x: &protocol.Exchange{}}
 	s.x.Meta.Conn = conn
-	_ = f.judge(&f.shadow, &s) // only counted
-	return f.judge(&f.enforced, &s)
+	_ = f.evaluate(&f.shadow, &s) // only counted
+	return f.evaluate(&f.enforced, &s)
 }

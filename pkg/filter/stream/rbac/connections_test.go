@@ -11,7 +11,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-func TestConnectionsAreDecidedAbout(t *testing.T) {
+func TestConnectionRules(t *testing.T) {
 	of := func(change func(*protocol.ConnMeta)) *protocol.ConnMeta {
 		conn := &protocol.ConnMeta{Local: netip.MustParseAddrPort("192.0.2.9:8080"), Remote: netip.MustParseAddrPort("10.0.0.1:4711")}
 		if change != nil {
@@ -32,25 +32,25 @@ func TestConnectionsAreDecidedAbout(t *testing.T) {
 		settings filtertest.Settings
 		in, out  *protocol.ConnMeta
 	}{
-		{"by a certificate", meant("ALLOW", `{"authenticated": {"principal_name": {"exact": "`+admin+`"}}}`), shown(admin), shown(guest)},
-		{"without a certificate", meant("ALLOW", `{"authenticated": {}}`), shown(guest), plain},
-		{"denied unless by a certificate", meant("DENY", notAdmin), shown(admin), plain},
-		{"by the port", permitting("ALLOW", `{"destination_port": 8080}`), plain, of(func(c *protocol.ConnMeta) { c.Local = netip.MustParseAddrPort("192.0.2.9:8081") })},
-		{"by the address that was called", permitting("DENY", `{"destination_ip": {"address_prefix": "192.0.3.0", "prefix_len": 24}}`), plain, of(func(c *protocol.ConnMeta) { c.Local = netip.MustParseAddrPort("192.0.3.9:8080") })},
-		{"by the name that was asked for", permitting("ALLOW", `{"requested_server_name": {"exact": "shop.example"}}`), shown(guest), plain},
-		{"by who calls", meant("ALLOW", `{"source_ip": {"address_prefix": "10.0.0.0", "prefix_len": 8}}`), plain, of(func(c *protocol.ConnMeta) { c.Remote = netip.MustParseAddrPort("11.0.0.1:1") })},
-		{"by the client, who is who calls", meant("ALLOW", `{"remote_ip": {"address_prefix": "10.0.0.0", "prefix_len": 8}}`), plain, of(func(c *protocol.ConnMeta) { c.Remote = netip.MustParseAddrPort("11.0.0.1:1") })},
-		{"by the other end, whoever it speaks for", meant("ALLOW", `{"direct_remote_ip": {"address_prefix": "10.0.0.0", "prefix_len": 8}}`), plain, of(func(c *protocol.ConnMeta) {
+		{"by a certificate", principalPolicy("ALLOW", `{"authenticated": {"principal_name": {"exact": "`+admin+`"}}}`), shown(admin), shown(guest)},
+		{"without a certificate", principalPolicy("ALLOW", `{"authenticated": {}}`), shown(guest), plain},
+		{"denied unless by a certificate", principalPolicy("DENY", notAdmin), shown(admin), plain},
+		{"by the port", permissionPolicy("ALLOW", `{"destination_port": 8080}`), plain, of(func(c *protocol.ConnMeta) { c.Local = netip.MustParseAddrPort("192.0.2.9:8081") })},
+		{"by the address that was called", permissionPolicy("DENY", `{"destination_ip": {"address_prefix": "192.0.3.0", "prefix_len": 24}}`), plain, of(func(c *protocol.ConnMeta) { c.Local = netip.MustParseAddrPort("192.0.3.9:8080") })},
+		{"by the name that was asked for", permissionPolicy("ALLOW", `{"requested_server_name": {"exact": "shop.example"}}`), shown(guest), plain},
+		{"by who calls", principalPolicy("ALLOW", `{"source_ip": {"address_prefix": "10.0.0.0", "prefix_len": 8}}`), plain, of(func(c *protocol.ConnMeta) { c.Remote = netip.MustParseAddrPort("11.0.0.1:1") })},
+		{"by the client, who is who calls", principalPolicy("ALLOW", `{"remote_ip": {"address_prefix": "10.0.0.0", "prefix_len": 8}}`), plain, of(func(c *protocol.ConnMeta) { c.Remote = netip.MustParseAddrPort("11.0.0.1:1") })},
+		{"by the other end, whoever it speaks for", principalPolicy("ALLOW", `{"direct_remote_ip": {"address_prefix": "10.0.0.0", "prefix_len": 8}}`), plain, of(func(c *protocol.ConnMeta) {
 			peer := netip.MustParseAddrPort("11.0.0.1:1")
 			c.ProxyAddr = &peer
 		})},
-		{"not by a unix socket's address", meant("ALLOW", `{"source_ip": {"address_prefix": "0.0.0.0", "prefix_len": 0}}`), plain, &protocol.ConnMeta{}},
+		{"not by a unix socket's address", principalPolicy("ALLOW", `{"source_ip": {"address_prefix": "0.0.0.0", "prefix_len": 0}}`), plain, &protocol.ConnMeta{}},
 		{"nobody without a policy", `{"rules": {"action": "ALLOW", "policies": {}}}`, nil, plain},
 		{"all without rules", `{}`, plain, nil},
 		{"all by rules that only note", `{"rules": {"action": "LOG", "policies": {}}}`, plain, nil},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			admit, counts := filtertest.Gate(t, Connections(), test.settings)
+			admit, counts := filtertest.BuildConnectionFilter(t, Connections(), test.settings)
 			if test.in != nil {
 				if err := admit(test.in); err != nil {
 					t.Errorf("the connection is refused: %v", err)
@@ -59,7 +59,7 @@ func TestConnectionsAreDecidedAbout(t *testing.T) {
 			if test.out != nil {
 				if err := admit(test.out); err == nil {
 					t.Error("the connection is accepted")
-				} else if got := counts.Value(connectionsDenied()); got != 1 {
+				} else if got := counts.Value(connectionsDeniedMetric()); got != 1 {
 					t.Errorf("%v denied, want 1", got)
 				}
 			}
@@ -68,42 +68,42 @@ func TestConnectionsAreDecidedAbout(t *testing.T) {
 }
 
 func TestShadowRulesOfConnectionsOnlyCount(t *testing.T) {
-	admit, counts := filtertest.Gate(t, Connections(), `{"shadow_rules": {"action": "DENY", "policies": {"all": {"permissions": [{"any": true}], "principals": [{"any": true}]}}}}`)
+	admit, counts := filtertest.BuildConnectionFilter(t, Connections(), `{"shadow_rules": {"action": "DENY", "policies": {"all": {"permissions": [{"any": true}], "principals": [{"any": true}]}}}}`)
 	if err := admit(&protocol.ConnMeta{}); err != nil {
 		t.Errorf("the connection is refused: %v", err)
 	}
-	if got := counts.Value(connectionsShadowDenied()); got != 1 {
+	if got := counts.Value(connectionsShadowDeniedMetric()); got != 1 {
 		t.Errorf("the shadow rules denied %v, want 1", got)
 	}
-	if got := counts.Value(connectionsDenied()) + counts.Value(connectionsAllowed()); got != 0 {
+	if got := counts.Value(connectionsDeniedMetric()) + counts.Value(connectionsAllowedMetric()); got != 0 {
 		t.Errorf("%v decisions are counted without rules", got)
 	}
 }
 
-// TestConnectionsHaveNothingOfRequests verifies that conditions on requests are rejected. Under
+// TestRequestConditionsAreRejectedForConnections verifies that conditions on requests are rejected. Under
 // DENY, a condition that never matches would allow every connection.
-func TestConnectionsHaveNothingOfRequests(t *testing.T) {
+func TestRequestConditionsAreRejectedForConnections(t *testing.T) {
 	kind := filter.StreamFilterFactory{Config: Connections().Config}
 	for name, s := range map[string]filtertest.Settings{
-		"a field":       permitting("DENY", `{"header": {"name": "x-tenant", "exact_match": "a"}}`),
-		"a path":        permitting("DENY", `{"not_rule": {"url_path": {"path": {"exact": "/"}}}}`),
-		"metadata":      meant("DENY", `{"metadata": {"filter": "f", "path": [{"key": "k"}], "value": {"present_match": true}}}`),
-		"in the shadow": filtertest.Settings(strings.Replace(string(permitting("DENY", `{"header": {"name": "x", "present_match": true}}`)), "rules", "shadow_rules", 1)),
+		"a field":       permissionPolicy("DENY", `{"header": {"name": "x-tenant", "exact_match": "a"}}`),
+		"a path":        permissionPolicy("DENY", `{"not_rule": {"url_path": {"path": {"exact": "/"}}}}`),
+		"metadata":      principalPolicy("DENY", `{"metadata": {"filter": "f", "path": [{"key": "k"}], "value": {"present_match": true}}}`),
+		"in the shadow": filtertest.Settings(strings.Replace(string(permissionPolicy("DENY", `{"header": {"name": "x", "present_match": true}}`)), "rules", "shadow_rules", 1)),
 		"a tree":        `{"matcher": {"matcher_list": {"matchers": ["m"]}}}`,
 		"an expression": `{"rules": {"policies": {"p": {"permissions": [{"any": true}], "principals": [{"any": true}], "condition": {"const_expr": {"bool_value": true}}}}}}`,
 	} {
 		t.Run(name, func(t *testing.T) {
 			problems := filtertest.DecodeErrors(t, kind, s)
-			if !strings.Contains(problems, errOfRequests.Error()) && !strings.Contains(problems, "not supported yet") {
+			if !strings.Contains(problems, errRequestCondition.Error()) && !strings.Contains(problems, "not supported yet") {
 				t.Errorf("the configuration is rejected with %s", problems)
 			}
 		})
 	}
 }
 
-// TestReadmeTellsOfConnections verifies that README.md names the connection metrics. CheckReadme
+// TestReadmeListsConnectionMetrics verifies that README.md names the connection metrics. CheckReadme
 // compares only the tables of the stream filter.
-func TestReadmeTellsOfConnections(t *testing.T) {
+func TestReadmeListsConnectionMetrics(t *testing.T) {
 	page, err := os.ReadFile("README.md")
 	if err != nil {
 		t.Fatal(err)

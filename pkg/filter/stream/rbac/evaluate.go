@@ -12,9 +12,9 @@ import (
 type action uint8
 
 const (
-	allow action = iota
-	deny
-	note // LOG
+	actionAllow action = iota
+	actionDeny
+	actionLog // LOG
 )
 
 // rules are compiled Rules. They are immutable.
@@ -27,110 +27,110 @@ type rules struct {
 }
 
 type policy struct {
-	name      string
-	what, who node
+	name                    string
+	permissions, principals node
 }
 
 // node is a condition, or an operator on child conditions. It is a struct, not an interface, so
 // that the subject stays on the stack.
 type node struct {
-	kind      kind
+	kind      nodeKind
 	children  []node
 	header    *match.HeaderMatcher
 	text      *match.StringMatcher // for a path or a name; nil: any name
 	addresses *match.CIDRSet
-	datum     *datum
+	metadata  *metadataCondition
 	// Ports from first up to, but not including, end.
 	first, end uint32
 }
 
-type kind uint8
+type nodeKind uint8
 
 const (
-	never kind = iota
-	always
-	allOf
-	oneOf
-	not
-	header
-	path
-	destination
-	ports
-	peer
-	direct
-	client
-	authenticated
-	metadata
-	serverName
+	kindNever nodeKind = iota
+	kindAlways
+	kindAll
+	kindAny
+	kindNot
+	kindHeader
+	kindPath
+	kindDestination
+	kindPorts
+	kindPeer
+	kindDirect
+	kindClient
+	kindAuthenticated
+	kindMetadata
+	kindServerName
 )
 
-// subject is a request to evaluate.
-type subject struct {
+// evaluation is a request to evaluate.
+type evaluation struct {
 	x      *protocol.Exchange
 	path   string     // without the query
 	client netip.Addr // zero: none
 }
 
-// fits returns the name of the first policy, in the order of names, that matches s, and whether
+// matchingPolicy returns the name of the first policy, in the order of names, that matches s, and whether
 // there is one.
-func (r *rules) fits(s *subject) (name string, ok bool) {
+func (r *rules) matchingPolicy(s *evaluation) (name string, ok bool) {
 	for i := range r.policies {
-		if p := &r.policies[i]; p.what.holds(s) && p.who.holds(s) {
+		if p := &r.policies[i]; p.permissions.matches(s) && p.principals.matches(s) {
 			return p.name, true
 		}
 	}
 	return "", false
 }
 
-func (n *node) holds(s *subject) bool {
+func (n *node) matches(s *evaluation) bool {
 	switch n.kind {
-	case always:
+	case kindAlways:
 		return true
-	case allOf:
+	case kindAll:
 		for i := range n.children {
-			if !n.children[i].holds(s) {
+			if !n.children[i].matches(s) {
 				return false
 			}
 		}
 		return true
-	case oneOf:
+	case kindAny:
 		for i := range n.children {
-			if n.children[i].holds(s) {
+			if n.children[i].matches(s) {
 				return true
 			}
 		}
-	case not:
-		return !n.children[0].holds(s)
-	case header:
-		return n.header.Holds(s.x)
-	case path:
-		return n.text.Holds(s.path)
-	case destination:
-		return n.addresses.Has(local(s.x).Addr())
-	case ports:
-		port := uint32(local(s.x).Port())
+	case kindNot:
+		return !n.children[0].matches(s)
+	case kindHeader:
+		return n.header.Matches(s.x)
+	case kindPath:
+		return n.text.Matches(s.path)
+	case kindDestination:
+		return n.addresses.Contains(localAddr(s.x).Addr())
+	case kindPorts:
+		port := uint32(localAddr(s.x).Port())
 		return port >= n.first && port < n.end
-	case peer:
-		return n.addresses.Has(match.Peer(s.x))
-	case direct:
-		return n.addresses.Has(match.Direct(s.x))
-	case client:
-		return n.addresses.Has(s.client)
-	case metadata:
-		return n.datum.holds(&s.x.Metadata)
-	case authenticated:
-		return n.isCalled(s.x)
-	case serverName:
-		return n.text.Holds(serverNameOf(s.x))
-	case never:
+	case kindPeer:
+		return n.addresses.Contains(match.RemoteAddr(s.x))
+	case kindDirect:
+		return n.addresses.Contains(match.DirectRemoteAddr(s.x))
+	case kindClient:
+		return n.addresses.Contains(s.client)
+	case kindMetadata:
+		return n.metadata.matches(&s.x.Metadata)
+	case kindAuthenticated:
+		return n.matchesCertificate(s.x)
+	case kindServerName:
+		return n.text.Matches(serverNameOf(s.x))
+	case kindNever:
 	}
 	return false
 }
 
-// isCalled reports whether the peer certificate of x has a name that matches n.text: one of its
+// matchesCertificate reports whether the peer certificate of x has a name that matches n.text: one of its
 // URIs, or without URIs one of its DNS names, or without either its subject. If n.text is nil, any
 // certificate matches.
-func (n *node) isCalled(x *protocol.Exchange) bool {
+func (n *node) matchesCertificate(x *protocol.Exchange) bool {
 	if x.Meta.Conn == nil || x.Meta.Conn.TLS == nil || x.Meta.Conn.TLS.Peer == nil {
 		return false
 	}
@@ -139,11 +139,11 @@ func (n *node) isCalled(x *protocol.Exchange) bool {
 	case n.text == nil:
 		return true
 	case len(shown.URISANs) > 0:
-		return slices.ContainsFunc(shown.URISANs, n.text.Holds)
+		return slices.ContainsFunc(shown.URISANs, n.text.Matches)
 	case len(shown.DNSSANs) > 0:
-		return slices.ContainsFunc(shown.DNSSANs, n.text.Holds)
+		return slices.ContainsFunc(shown.DNSSANs, n.text.Matches)
 	}
-	return n.text.Holds(shown.Subject)
+	return n.text.Matches(shown.Subject)
 }
 
 func serverNameOf(x *protocol.Exchange) string {
@@ -153,47 +153,47 @@ func serverNameOf(x *protocol.Exchange) string {
 	return x.Meta.Conn.TLS.ServerName
 }
 
-func local(x *protocol.Exchange) netip.AddrPort {
+func localAddr(x *protocol.Exchange) netip.AddrPort {
 	if x.Meta.Conn == nil {
 		return netip.AddrPort{}
 	}
 	return x.Meta.Conn.Local
 }
 
-// datum is a compiled Metadata.
-type datum struct {
+// metadataCondition is a compiled Metadata.
+type metadataCondition struct {
 	namespace, key string
-	test           datumTest
-	texts          []match.StringMatcher // one of them must match
+	test           metadataTest
+	matchers       []match.StringMatcher // one of them must match
 	invert         bool
 }
 
-type datumTest uint8
+type metadataTest uint8
 
 const (
-	single  datumTest = iota // the only value, or one of a repeated header, matches; a list does not
-	element                  // one of the values matches
-	present
-	absent
+	testSingle  metadataTest = iota // the only value, or one of a repeated header, matches; a list does not
+	testElement                     // one of the values matches
+	testPresent
+	testAbsent
 )
 
-func (d *datum) holds(m *protocol.Metadata) bool {
+func (d *metadataCondition) matches(m *protocol.Metadata) bool {
 	count, fitting := 0, 0
 	for value := range m.Values(d.namespace, d.key) {
 		count++
-		if match.AnyMatches(d.texts, value) {
+		if match.AnyMatches(d.matchers, value) {
 			fitting++
 		}
 	}
 	holds := false
 	switch d.test {
-	case single:
+	case testSingle:
 		holds = fitting > 0 && (count == 1 && !m.IsList(d.namespace, d.key) || m.Repeats(d.namespace, d.key))
-	case element:
+	case testElement:
 		holds = fitting > 0
-	case present:
+	case testPresent:
 		holds = count > 0
-	case absent:
+	case testAbsent:
 		holds = count == 0
 	}
 	return holds != d.invert

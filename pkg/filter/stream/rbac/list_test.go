@@ -6,9 +6,9 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// TestAListOfOneIsNoText verifies that a condition on a text does not match a list, even if the
+// TestListOfOneDoesNotMatchString verifies that a condition on a text does not match a list, even if the
 // list has only that text, as in Envoy.
-func TestAListOfOneIsNoText(t *testing.T) {
+func TestListOfOneDoesNotMatchString(t *testing.T) {
 	for value, want := range map[string]protocol.Reason{
 		`{"string_match": {"exact": "admin"}}`:                                             protocol.ReasonDenied,
 		`{"or_match": {"value_matchers": [{"string_match": {"exact": "admin"}}]}}`:         protocol.ReasonDenied,
@@ -16,10 +16,10 @@ func TestAListOfOneIsNoText(t *testing.T) {
 		`{"string_match": {"exact": "admin"}}, "invert": true`:                             protocol.ReasonNone,
 		`{"list_match": {"one_of": {"string_match": {"exact": "admin"}}}}, "invert": true`: protocol.ReasonDenied,
 	} {
-		x := http("GET /", "10.0.0.1:1")
+		x := httpRequest("GET /", "10.0.0.1:1")
 		x.Metadata.AddElement("jwt", "scope", "admin")
-		settings := permitting("ALLOW", `{"metadata": {"filter": "jwt", "path": [{"key": "scope"}], "value": `+value+`}}`)
-		if got, _ := served(t, settings, x); got != want {
+		settings := permissionPolicy("ALLOW", `{"metadata": {"filter": "jwt", "path": [{"key": "scope"}], "value": `+value+`}}`)
+		if got, _ := serveRequest(t, settings, x); got != want {
 			t.Errorf("%s: %v, want %v", value, got, want)
 		}
 	}

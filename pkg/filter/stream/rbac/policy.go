@@ -39,17 +39,17 @@ type Policy struct {
 
 // Permission is a condition on the action of a request. Exactly one of its members is set.
 type Permission struct {
-	And       *Permissions        `key:"and_rules" doc:"All of these must match."`
-	Or        *Permissions        `key:"or_rules" doc:"One of these must match."`
-	Not       *Permission         `key:"not_rule" doc:"This must not match."`
-	Any       bool                `key:"any" doc:"Matches every request." default:"false" example:"true"`
-	Header    *match.HeaderConfig `key:"header" doc:"A header of the request."`
-	Path      *Path               `key:"url_path" doc:"The path, without the query; for RPC requests /interface/method."`
-	IP        *match.RangeConfig  `key:"destination_ip" doc:"The destination address of the connection."`
-	Port      *uint16             `key:"destination_port" doc:"The destination port of the connection." example:"8080"`
-	PortRange *PortRange          `key:"destination_port_range" doc:"A range of destination ports of the connection."`
-	Metadata  *Metadata           `key:"metadata" doc:"Metadata that other filters added to the request."`
-	Server    *match.TextConfig   `key:"requested_server_name" doc:"The server name that the client requested in TLS (SNI); empty without TLS."`
+	And       *Permissions               `key:"and_rules" doc:"All of these must match."`
+	Or        *Permissions               `key:"or_rules" doc:"One of these must match."`
+	Not       *Permission                `key:"not_rule" doc:"This must not match."`
+	Any       bool                       `key:"any" doc:"Matches every request." default:"false" example:"true"`
+	Header    *match.HeaderMatcherConfig `key:"header" doc:"A header of the request."`
+	Path      *Path                      `key:"url_path" doc:"The path, without the query; for RPC requests /interface/method."`
+	IP        *match.CIDRRangeConfig     `key:"destination_ip" doc:"The destination address of the connection."`
+	Port      *uint16                    `key:"destination_port" doc:"The destination port of the connection." example:"8080"`
+	PortRange *PortRange                 `key:"destination_port_range" doc:"A range of destination ports of the connection."`
+	Metadata  *MetadataMatcher           `key:"metadata" doc:"Metadata that other filters added to the request."`
+	Server    *match.StringMatcherConfig `key:"requested_server_name" doc:"The server name that the client requested in TLS (SNI); empty without TLS."`
 
 	Matcher  map[string]any `key:"matcher" doc:"A matcher of an Envoy extension." unbuilt:"matcher" example:"{\"name\": \"m\"}"`
 	Template map[string]any `key:"uri_template" doc:"A URI template that the path must match." unbuilt:"uri_template" example:"{\"name\": \"t\"}"`
@@ -63,17 +63,17 @@ type Permissions struct {
 
 // Principal is a condition on the client of a request. Exactly one of its members is set.
 type Principal struct {
-	And           *Principals         `key:"and_ids" doc:"All of these must match."`
-	Or            *Principals         `key:"or_ids" doc:"One of these must match."`
-	Not           *Principal          `key:"not_id" doc:"This must not match."`
-	Any           bool                `key:"any" doc:"Matches every client." default:"false" example:"true"`
-	Authenticated *Authenticated      `key:"authenticated" doc:"A client with a verified certificate."`
-	SourceIP      *match.RangeConfig  `key:"source_ip" doc:"The source address of the connection, or the one in its PROXY protocol header."`
-	DirectIP      *match.RangeConfig  `key:"direct_remote_ip" doc:"The direct remote address of the connection, regardless of a PROXY protocol header."`
-	RemoteIP      *match.RangeConfig  `key:"remote_ip" doc:"The client address, as determined by xff_num_trusted_hops."`
-	Header        *match.HeaderConfig `key:"header" doc:"A header of the request."`
-	Path          *Path               `key:"url_path" doc:"The path, without the query; for RPC requests /interface/method."`
-	Metadata      *Metadata           `key:"metadata" doc:"Metadata that other filters added to the request."`
+	And           *Principals                `key:"and_ids" doc:"All of these must match."`
+	Or            *Principals                `key:"or_ids" doc:"One of these must match."`
+	Not           *Principal                 `key:"not_id" doc:"This must not match."`
+	Any           bool                       `key:"any" doc:"Matches every client." default:"false" example:"true"`
+	Authenticated *Authenticated             `key:"authenticated" doc:"A client with a verified certificate."`
+	SourceIP      *match.CIDRRangeConfig     `key:"source_ip" doc:"The source address of the connection, or the one in its PROXY protocol header."`
+	DirectIP      *match.CIDRRangeConfig     `key:"direct_remote_ip" doc:"The direct remote address of the connection, regardless of a PROXY protocol header."`
+	RemoteIP      *match.CIDRRangeConfig     `key:"remote_ip" doc:"The client address, as determined by xff_num_trusted_hops."`
+	Header        *match.HeaderMatcherConfig `key:"header" doc:"A header of the request."`
+	Path          *Path                      `key:"url_path" doc:"The path, without the query; for RPC requests /interface/method."`
+	Metadata      *MetadataMatcher           `key:"metadata" doc:"Metadata that other filters added to the request."`
 
 	State   map[string]any `key:"filter_state" doc:"A condition on Envoy's filter state." unbuilt:"filter_state" example:"{\"key\": \"k\"}"`
 	Sourced map[string]any `key:"sourced_metadata" doc:"Metadata from a given source." unbuilt:"sourced_metadata" example:"{\"metadata_matcher\": {}}"`
@@ -86,12 +86,12 @@ type Principals struct {
 
 // Authenticated is a condition on the verified certificate of the client.
 type Authenticated struct {
-	Name *match.TextConfig `key:"principal_name" doc:"A name in the certificate: the URI, else the DNS name, else the subject. Absent: any."`
+	Name *match.StringMatcherConfig `key:"principal_name" doc:"A name in the certificate: the URI, else the DNS name, else the subject. Absent: any."`
 }
 
 // Path is a condition on a path.
 type Path struct {
-	Path match.TextConfig `key:"path" doc:"Condition on the path." required:"true"`
+	Path match.StringMatcherConfig `key:"path" doc:"Condition on the path." required:"true"`
 }
 
 // PortRange is a range of ports from Start up to, but not including, End.
@@ -100,12 +100,12 @@ type PortRange struct {
 	End   uint32 `key:"end" doc:"The first port after the range." max:"65536" example:"9000"`
 }
 
-// Metadata is a condition on a metadata value that another filter set.
-type Metadata struct {
-	Namespace string    `key:"filter" doc:"The namespace, usually the name of the filter." required:"true" example:"\"mosn.lb\""`
-	Path      []Segment `key:"path" doc:"Path to the value: its key, or several keys from the outermost object inward." required:"true"`
-	Value     Value     `key:"value" doc:"Condition on the value." required:"true"`
-	Invert    bool      `key:"invert" doc:"Inverts the condition." default:"false" example:"true"`
+// MetadataMatcher is a condition on a metadata value that another filter set.
+type MetadataMatcher struct {
+	Namespace string       `key:"filter" doc:"The namespace, usually the name of the filter." required:"true" example:"\"mosn.lb\""`
+	Path      []Segment    `key:"path" doc:"Path to the value: its key, or several keys from the outermost object inward." required:"true"`
+	Value     ValueMatcher `key:"value" doc:"Condition on the value." required:"true"`
+	Invert    bool         `key:"invert" doc:"Inverts the condition." default:"false" example:"true"`
 }
 
 // Segment is one key in the path of a metadata value.
@@ -113,41 +113,41 @@ type Segment struct {
 	Key string `key:"key" doc:"The key." required:"true" example:"\"version\""`
 }
 
-// Value is a condition on a metadata value. Exactly one of its members is set.
-type Value struct {
-	String  *match.TextConfig `key:"string_match" doc:"The value must be a single text that matches this."`
-	Bool    *bool             `key:"bool_match" doc:"The value must equal this." example:"true"`
-	Present *bool             `key:"present_match" doc:"true: the value must be present; false: it must be absent." example:"true"`
-	List    *Elements         `key:"list_match" doc:"The value must be a list."`
-	Or      *Texts            `key:"or_match" doc:"The value must be a single text that matches one of these."`
+// ValueMatcher is a condition on a metadata value. Exactly one of its members is set.
+type ValueMatcher struct {
+	String  *match.StringMatcherConfig `key:"string_match" doc:"The value must be a single text that matches this."`
+	Bool    *bool                      `key:"bool_match" doc:"The value must equal this." example:"true"`
+	Present *bool                      `key:"present_match" doc:"true: the value must be present; false: it must be absent." example:"true"`
+	List    *ListMatcher               `key:"list_match" doc:"The value must be a list."`
+	Or      *OrMatcher                 `key:"or_match" doc:"The value must be a single text that matches one of these."`
 
 	Null   map[string]any `key:"null_match" doc:"The value must be null." unbuilt:"null_match" example:"{}"`
 	Double map[string]any `key:"double_match" doc:"The value must be a number in a range." unbuilt:"double_match" example:"{\"exact\": 1}"`
 }
 
-// Elements is a condition on a list.
-type Elements struct {
-	OneOf Element `key:"one_of" doc:"One of the elements must match this." required:"true"`
+// ListMatcher is a condition on a list.
+type ListMatcher struct {
+	OneOf ElementMatcher `key:"one_of" doc:"One of the elements must match this." required:"true"`
 }
 
-// Element is a condition on an element of a list. Exactly one of its members is set.
-type Element struct {
-	String *match.TextConfig `key:"string_match" doc:"The element must be a text that matches this."`
-	Or     *Texts            `key:"or_match" doc:"The element must be a text that matches one of these."`
+// ElementMatcher is a condition on an element of a list. Exactly one of its members is set.
+type ElementMatcher struct {
+	String *match.StringMatcherConfig `key:"string_match" doc:"The element must be a text that matches this."`
+	Or     *OrMatcher                 `key:"or_match" doc:"The element must be a text that matches one of these."`
 }
 
-// Texts are conditions on a text. One of them must match.
-type Texts struct {
-	Values []TextValue `key:"value_matchers" doc:"The conditions." required:"true"`
+// OrMatcher are conditions on a text. One of them must match.
+type OrMatcher struct {
+	Values []StringValueMatcher `key:"value_matchers" doc:"The conditions." required:"true"`
 }
 
-// TextValue is a condition on a text.
-type TextValue struct {
-	String match.TextConfig `key:"string_match" doc:"The text must match this." required:"true"`
+// StringValueMatcher is a condition on a text.
+type StringValueMatcher struct {
+	String match.StringMatcherConfig `key:"string_match" doc:"The text must match this." required:"true"`
 }
 
 // compile returns the matchers of t.
-func (t *Texts) compile() ([]match.StringMatcher, error) {
+func (t *OrMatcher) compile() ([]match.StringMatcher, error) {
 	if len(t.Values) == 0 {
 		return nil, errors.New("or_match has no value_matchers")
 	}

@@ -17,16 +17,16 @@ import (
 
 // Validate checks the configuration after it was decoded.
 func (c *Config) Validate() error {
-	if err := refuseTrees(c.Matcher, c.ShadowMatcher); err != nil {
+	if err := rejectMatchers(c.Matcher, c.ShadowMatcher); err != nil {
 		return err
 	}
 	_, _, err := c.compile()
 	return err
 }
 
-// refuseTrees rejects matching trees, also empty ones. An empty tree matches nothing and so allows
+// rejectMatchers rejects matching trees, also empty ones. An empty tree matches nothing and so allows
 // no request, while a filter without rules allows every request.
-func refuseTrees(enforced, shadow map[string]any) error {
+func rejectMatchers(enforced, shadow map[string]any) error {
 	for key, tree := range map[string]map[string]any{"matcher": enforced, "shadow_matcher": shadow} {
 		if tree != nil {
 			return &document.KeyError{Key: key, Err: errors.New("matching trees are not supported yet")}
@@ -50,25 +50,25 @@ func Kind() filter.StreamFilterFactory {
 		Stage:   filter.AfterRoute,
 		Config:  func() any { return new(Config) },
 		New:     build,
-		Metrics: []metrics.Metric{allowed(), denied(), shadowAllowed(), shadowDenied()},
+		Metrics: []metrics.Metric{allowedMetric(), deniedMetric(), shadowAllowedMetric(), shadowDeniedMetric()},
 	}
 }
 
 const name = "rbac"
 
-func allowed() metrics.Metric {
+func allowedMetric() metrics.Metric {
 	return filter.Counter(name, "allowed", "Requests that the rules of the rbac filter allowed.")
 }
 
-func denied() metrics.Metric {
+func deniedMetric() metrics.Metric {
 	return filter.Counter(name, "denied", "Requests that the rbac filter rejected.")
 }
 
-func shadowAllowed() metrics.Metric {
+func shadowAllowedMetric() metrics.Metric {
 	return filter.Counter(name, "shadow_allowed", "Requests that the shadow rules of the rbac filter would have allowed.")
 }
 
-func shadowDenied() metrics.Metric {
+func shadowDeniedMetric() metrics.Metric {
 	return filter.Counter(name, "shadow_denied", "Requests that the shadow rules of the rbac filter would have rejected.")
 }
 
@@ -83,34 +83,34 @@ func build(cfg any, env filter.Env) (filter.Filter, error) {
 	}
 	f := rbac{pathsAsSent: c.PathsAsSent}
 	if c.TrustedHops != nil {
-		f.client = match.NewClient("x-forwarded-for", *c.TrustedHops)
+		f.client = match.NewClientAddr("x-forwarded-for", *c.TrustedHops)
 	}
-	f.enforced = enforced.counted(env, allowed(), denied(), c.Prefix)
-	f.shadow = shadow.counted(env, shadowAllowed(), shadowDenied(), c.ShadowPrefix)
-	return f.before, nil
+	f.enforced = enforced.withCounters(env, allowedMetric(), deniedMetric(), c.Prefix)
+	f.shadow = shadow.withCounters(env, shadowAllowedMetric(), shadowDeniedMetric(), c.ShadowPrefix)
+	return f.wrap, nil
 }
 
 // rbac is immutable except for its counters.
 type rbac struct {
 	client           match.ClientAddr
 	pathsAsSent      bool
-	enforced, shadow verdicts
+	enforced, shadow countedRules
 	next             protocol.AsyncService
 }
 
-// verdicts are rules with the counters of their decisions.
-type verdicts struct {
+// countedRules are rules with the counters of their decisions.
+type countedRules struct {
 	rules           *rules // nil: none
 	allowed, denied *metrics.Counter
 }
 
-// counted returns r, which may be nil, with the counters of its decisions.
-func (r *rules) counted(env filter.Env, allowed, denied metrics.Metric, prefix string) verdicts {
-	return verdicts{r, env.Metrics.Counter(allowed, prefix), env.Metrics.Counter(denied, prefix)}
+// withCounters returns r, which may be nil, with the counters of its decisions.
+func (r *rules) withCounters(env filter.Env, allowed, denied metrics.Metric, prefix string) countedRules {
+	return countedRules{r, env.Metrics.Counter(allowed, prefix), env.Metrics.Counter(denied, prefix)}
 }
 
-// before returns a service that runs f and then next.
-func (f rbac) before(next protocol.Service) protocol.Service {
+// wrap returns a service that runs f and then next.
+func (f rbac) wrap(next protocol.Service) protocol.Service {
 	f.next = protocol.Async(next)
 	return &f
 }
@@ -122,18 +122,18 @@ func (f *rbac) Serve(ctx context.Context, x *protocol.Exchange) error {
 
 // Start implements protocol.AsyncService.
 func (f *rbac) Start(ctx context.Context, x *protocol.Exchange) error {
-	s := subject{x: x}
+	s := evaluation{x: x}
 	s.path, _, _ = strings.Cut(x.OriginalPath(), "?")
-	_ = f.judge(&f.shadow, &s) // only counted
-	if err := f.judge(&f.enforced, &s); err != nil {
+	_ = f.evaluate(&f.shadow, &s) // only counted
+	if err := f.evaluate(&f.enforced, &s); err != nil {
 		return protocol.NewFault(protocol.ReasonDenied, err)
 	}
 	return f.next.Start(ctx, x)
 }
 
-// judge evaluates the rules of v, counts the decision, and returns the error that denies s, or nil
+// evaluate evaluates the rules of v, counts the decision, and returns the error that denies s, or nil
 // if s is allowed.
-func (f *rbac) judge(v *verdicts, s *subject) error {
+func (f *rbac) evaluate(v *countedRules, s *evaluation) error {
 	if v.rules == nil {
 		return nil
 	}
@@ -152,17 +152,17 @@ const (
 	logKey       = "access_log_hint"
 )
 
-func (f *rbac) decide(r *rules, s *subject, enforced bool) error {
-	if err := f.look(r, s); err != nil {
+func (f *rbac) decide(r *rules, s *evaluation, enforced bool) error {
+	if err := f.prepare(r, s); err != nil {
 		return err
 	}
-	name, fits := r.fits(s)
+	name, fits := r.matchingPolicy(s)
 	switch {
-	case r.action == allow && !fits:
+	case r.action == actionAllow && !fits:
 		return errNoPolicy
-	case r.action == deny && fits:
+	case r.action == actionDeny && fits:
 		return fmt.Errorf("rbac: denied by policy %q", name)
-	case r.action == note && enforced:
+	case r.action == actionLog && enforced:
 		hint := "false"
 		if fits {
 			hint = "true"
@@ -174,17 +174,17 @@ func (f *rbac) decide(r *rules, s *subject, enforced bool) error {
 
 // Errors that deny a request without a matching DENY policy.
 var (
-	errNoPolicy  = errors.New("rbac: not allowed by any policy")
-	errAmbiguous = errors.New("rbac: an application may read the path differently than the rules")
-	errHidden    = errors.New("rbac: the RPC request does not identify its method, or a provider may read it as another")
-	errNoClient  = errors.New("rbac: x-forwarded-for has no valid client address")
+	errNoPolicy         = errors.New("rbac: not allowed by any policy")
+	errAmbiguous        = errors.New("rbac: an application may read the path differently than the rules")
+	errUnidentifiedCall = errors.New("rbac: the RPC request does not identify its method, or a provider may read it as another")
+	errNoClient         = errors.New("rbac: x-forwarded-for has no valid client address")
 )
 
-// look finds the client address if r reads it. It returns an error, which denies the request, if a
+// prepare finds the client address if r reads it. It returns an error, which denies the request, if a
 // value that r reads is missing or ambiguous. It does so for ALLOW and DENY alike: a condition that
 // does not match would let the request pass DENY rules.
-func (f *rbac) look(r *rules, s *subject) error {
-	if r.action == note {
+func (f *rbac) prepare(r *rules, s *evaluation) error {
+	if r.action == actionLog {
 		s.client, _ = f.client.Address(s.x) // LOG denies nothing
 		return nil
 	}
@@ -192,8 +192,8 @@ func (f *rbac) look(r *rules, s *subject) error {
 	case f.pathsAsSent:
 	case r.readsPath && s.x.Request.Method != "" && isAmbiguous(s.path):
 		return errAmbiguous
-	case r.readsCall && match.HidesCall(s.x), r.readsFields && match.HidesFields(s.x):
-		return errHidden
+	case r.readsCall && match.IsUnidentifiedCall(s.x), r.readsFields && match.HasUnreadableHeader(s.x):
+		return errUnidentifiedCall
 	}
 	if r.readsClient {
 		var err error

@@ -24,26 +24,26 @@ func TestReadme(t *testing.T) {
 		x        *protocol.Exchange
 		want     protocol.Reason
 	}{
-		{examples[0], http("GET /items", "10.1.1.1:1"), protocol.ReasonNone},
-		{examples[0], http("GET /admin/x", "10.1.1.1:1"), protocol.ReasonDenied},
-		{examples[0], http("POST /items", "10.1.1.1:1"), protocol.ReasonDenied},
-		{examples[0], http("POST /admin", "10.0.0.7:1"), protocol.ReasonNone},
-		{examples[0], http("GET /items", "192.0.2.1:1"), protocol.ReasonDenied},
-		{examples[1], rpc("org.example.Shop", "buy"), protocol.ReasonNone},
-		{examples[1], rpc("org.example.Shop", "refund"), protocol.ReasonDenied},
-		{examples[1], rpc("org.example.Shop", "refund", "application: billing"), protocol.ReasonNone},
-		{examples[1], rpc("org.example.Bank", "refund"), protocol.ReasonNone},
+		{examples[0], httpRequest("GET /items", "10.1.1.1:1"), protocol.ReasonNone},
+		{examples[0], httpRequest("GET /admin/x", "10.1.1.1:1"), protocol.ReasonDenied},
+		{examples[0], httpRequest("POST /items", "10.1.1.1:1"), protocol.ReasonDenied},
+		{examples[0], httpRequest("POST /admin", "10.0.0.7:1"), protocol.ReasonNone},
+		{examples[0], httpRequest("GET /items", "192.0.2.1:1"), protocol.ReasonDenied},
+		{examples[1], rpcCall("org.example.Shop", "buy"), protocol.ReasonNone},
+		{examples[1], rpcCall("org.example.Shop", "refund"), protocol.ReasonDenied},
+		{examples[1], rpcCall("org.example.Shop", "refund", "application: billing"), protocol.ReasonNone},
+		{examples[1], rpcCall("org.example.Bank", "refund"), protocol.ReasonNone},
 	} {
-		if got, _ := served(t, test.settings, test.x); got != test.want {
+		if got, _ := serveRequest(t, test.settings, test.x); got != test.want {
 			t.Errorf("%s %s: %v, want %v", test.x.Request.Method, test.x.Request.Path, got, test.want)
 		}
 	}
 }
 
-// announced returns a request with the proxied address from on a connection with the direct remote
+// viaProxy returns a request with the proxied address from on a connection with the direct remote
 // address via, "" for a unix socket.
-func announced(from, via string) *protocol.Exchange {
-	x := http("GET /", from)
+func viaProxy(from, via string) *protocol.Exchange {
+	x := httpRequest("GET /", from)
 	x.Meta.Conn.ProxyAddr = new(netip.AddrPort)
 	if via != "" {
 		*x.Meta.Conn.ProxyAddr = netip.MustParseAddrPort(via)
@@ -51,8 +51,8 @@ func announced(from, via string) *protocol.Exchange {
 	return x
 }
 
-// http returns a request "METHOD path" from an address to 192.0.2.9:8080.
-func http(line, from string, fields ...string) *protocol.Exchange {
+// httpRequest returns a request "METHOD path" from an address to 192.0.2.9:8080.
+func httpRequest(line, from string, fields ...string) *protocol.Exchange {
 	x := new(protocol.Exchange)
 	x.Request.Method, x.Request.Path, _ = strings.Cut(line, " ")
 	x.Request.Authority, x.Request.Scheme = "shop.test", "http"
@@ -60,23 +60,23 @@ func http(line, from string, fields ...string) *protocol.Exchange {
 	if from != "" {
 		x.Meta.Conn.Remote = netip.MustParseAddrPort(from)
 	}
-	fill(x, fields)
+	addHeaders(x, fields)
 	return x
 }
 
-func rpc(service, method string, attachments ...string) *protocol.Exchange {
-	x := http(" /"+service+"/"+method, "10.0.0.1:1", "service: "+service, "method: "+method)
+func rpcCall(service, method string, attachments ...string) *protocol.Exchange {
+	x := httpRequest(" /"+service+"/"+method, "10.0.0.1:1", "service: "+service, "method: "+method)
 	x.Request.Authority = service
-	fill(x, attachments)
+	addHeaders(x, attachments)
 	return x
 }
 
-func fill(x *protocol.Exchange, fields []string) {
-	filtertest.AddFields(&x.Request.Header, fields...)
+func addHeaders(x *protocol.Exchange, fields []string) {
+	filtertest.AddHeaders(&x.Request.Header, fields...)
 }
 
-// served serves x and returns the Reason of its error, and the counts of the filter.
-func served(t *testing.T, s filtertest.Settings, x *protocol.Exchange) (protocol.Reason, *filtertest.Counts) {
+// serveRequest serves x and returns the Reason of its error, and the counts of the filter.
+func serveRequest(t *testing.T, s filtertest.Settings, x *protocol.Exchange) (protocol.Reason, *filtertest.Counts) {
 	t.Helper()
 	made, counts := filtertest.Build(t, Kind(), s)
 	passed := false
@@ -91,16 +91,16 @@ func served(t *testing.T, s filtertest.Settings, x *protocol.Exchange) (protocol
 	return reason, counts
 }
 
-// permitting returns settings with one policy, which has one permission and any principal.
-func permitting(action, permission string) filtertest.Settings {
-	return policy1(action, permission, `{"any": true}`)
+// permissionPolicy returns settings with one policy, which has one permission and any principal.
+func permissionPolicy(action, permission string) filtertest.Settings {
+	return singlePolicy(action, permission, `{"any": true}`)
 }
 
-func meant(action, principal string) filtertest.Settings {
-	return policy1(action, `{"any": true}`, principal)
+func principalPolicy(action, principal string) filtertest.Settings {
+	return singlePolicy(action, `{"any": true}`, principal)
 }
 
-func policy1(action, permission, principal string) filtertest.Settings {
+func singlePolicy(action, permission, principal string) filtertest.Settings {
 	return filtertest.Settings(`{"rules": {"action": "` + action + `", "policies": {"p": {
 		"permissions": [` + permission + `], "principals": [` + principal + `]}}}}`)
 }
@@ -113,34 +113,34 @@ func TestConditions(t *testing.T) {
 		settings  func(action string) filtertest.Settings
 		yes, none *protocol.Exchange
 	}{
-		{"a field", permission(blue), http("GET /", "", "X-Tenant: blue"), http("GET /", "", "x-tenant: red")},
-		{"a field of the caller's", principal(blue), http("GET /", "", "X-Tenant: blue"), http("GET /", "")},
-		{"several fields of the name", permission(blue), http("GET /", "", "x-tenant: red", "x-tenant: blue"), http("GET /", "", "x-tenant: red,blue")},
-		{"all of several", permission(`{"and_rules": {"rules": [` + blue + `, ` + get + `]}}`), http("GET /", "", "x-tenant: blue"), http("PUT /", "", "x-tenant: blue")},
-		{"one of several", permission(`{"or_rules": {"rules": [` + blue + `, ` + get + `]}}`), http("PUT /", "", "x-tenant: blue"), http("PUT /", "")},
-		{"the contrary", permission(`{"not_rule": ` + blue + `}`), http("GET /", ""), http("GET /", "", "x-tenant: blue")},
-		{"all principals", principal(`{"and_ids": {"ids": [` + blue + `, ` + get + `]}}`), http("GET /", "", "x-tenant: blue"), http("GET /", "")},
-		{"one of the principals", principal(`{"or_ids": {"ids": [` + blue + `, ` + get + `]}}`), http("GET /", ""), http("PUT /", "")},
-		{"another principal", principal(`{"not_id": {"not_id": ` + blue + `}}`), http("GET /", "", "x-tenant: blue"), http("GET /", "")},
-		{"a path", permission(`{"url_path": {"path": {"exact": "/a"}}}`), http("GET /a?b=/c", ""), http("GET /ab", "")},
-		{"a path of RPC", permission(`{"url_path": {"path": {"prefix": "/org.example.Shop/"}}}`), rpc("org.example.Shop", "buy"), rpc("org.example.Bank", "buy")},
-		{"an address that was called", permission(`{"destination_ip": {"address_prefix": "192.0.2.0", "prefix_len": 24}}`), http("GET /", ""), nil},
-		{"another address", permission(`{"destination_ip": {"address_prefix": "10.0.0.0", "prefix_len": 8}}`), nil, http("GET /", "10.0.0.1:1")},
-		{"a port that was called", permission(`{"destination_port": 8080}`), http("GET /", ""), nil},
-		{"another port", permission(`{"destination_port": 8081}`), nil, http("GET /", "")},
-		{"a range of ports", permission(`{"destination_port_range": {"start": 8000, "end": 8081}}`), http("GET /", ""), nil},
-		{"a range that ends before", permission(`{"destination_port_range": {"start": 8000, "end": 8080}}`), nil, http("GET /", "")},
-		{"who calls", principal(`{"direct_remote_ip": {"address_prefix": "10.0.0.0", "prefix_len": 8}}`), http("GET /", "10.9.9.9:1"), http("GET /", "11.0.0.1:1", "X-Forwarded-For: 10.0.0.1")},
-		{"who calls, in older files", principal(`{"source_ip": {"address_prefix": "::1", "prefix_len": 128}}`), http("GET /", "[::1]:1"), http("GET /", "[::2]:1")},
-		{"the proxy before, whoever it speaks for", principal(`{"direct_remote_ip": {"address_prefix": "10.0.0.0", "prefix_len": 8}}`),
-			announced("192.0.2.1:1", "10.9.9.9:1"), announced("10.9.9.9:1", "192.0.2.1:1")},
-		{"whom the proxy before speaks for", principal(`{"source_ip": {"address_prefix": "10.0.0.0", "prefix_len": 8}}`),
-			announced("10.9.9.9:1", "192.0.2.1:1"), announced("192.0.2.1:1", "10.9.9.9:1")},
-		{"a proxy before that has no address", principal(`{"direct_remote_ip": {"address_prefix": "0.0.0.0", "prefix_len": 0}}`),
-			announced("192.0.2.1:1", "10.9.9.9:1"), announced("10.9.9.9:1", "")},
-		{"the client is who calls", principal(`{"remote_ip": {"address_prefix": "10.0.0.0", "prefix_len": 8}}`), http("GET /", "10.9.9.9:1"), http("GET /", "11.0.0.1:1", "X-Forwarded-For: 10.0.0.1")},
-		{"a call of RPC", permission(`{"header": {"name": "method", "string_match": {"exact": "buy"}}}`), rpc("s", "buy"), rpc("s", "sell", "Method: buy")},
-		{"who is authenticated", principal(`{"authenticated": {}}`), over(&protocol.TLS{Peer: new(protocol.Certificate)}, http("GET /", "10.0.0.1:1")), http("GET /", "10.0.0.1:1")},
+		{"a field", withPermission(blue), httpRequest("GET /", "", "X-Tenant: blue"), httpRequest("GET /", "", "x-tenant: red")},
+		{"a field of the caller's", withPrincipal(blue), httpRequest("GET /", "", "X-Tenant: blue"), httpRequest("GET /", "")},
+		{"several fields of the name", withPermission(blue), httpRequest("GET /", "", "x-tenant: red", "x-tenant: blue"), httpRequest("GET /", "", "x-tenant: red,blue")},
+		{"all of several", withPermission(`{"and_rules": {"rules": [` + blue + `, ` + get + `]}}`), httpRequest("GET /", "", "x-tenant: blue"), httpRequest("PUT /", "", "x-tenant: blue")},
+		{"one of several", withPermission(`{"or_rules": {"rules": [` + blue + `, ` + get + `]}}`), httpRequest("PUT /", "", "x-tenant: blue"), httpRequest("PUT /", "")},
+		{"the contrary", withPermission(`{"not_rule": ` + blue + `}`), httpRequest("GET /", ""), httpRequest("GET /", "", "x-tenant: blue")},
+		{"all principals", withPrincipal(`{"and_ids": {"ids": [` + blue + `, ` + get + `]}}`), httpRequest("GET /", "", "x-tenant: blue"), httpRequest("GET /", "")},
+		{"one of the principals", withPrincipal(`{"or_ids": {"ids": [` + blue + `, ` + get + `]}}`), httpRequest("GET /", ""), httpRequest("PUT /", "")},
+		{"another principal", withPrincipal(`{"not_id": {"not_id": ` + blue + `}}`), httpRequest("GET /", "", "x-tenant: blue"), httpRequest("GET /", "")},
+		{"a path", withPermission(`{"url_path": {"path": {"exact": "/a"}}}`), httpRequest("GET /a?b=/c", ""), httpRequest("GET /ab", "")},
+		{"a path of RPC", withPermission(`{"url_path": {"path": {"prefix": "/org.example.Shop/"}}}`), rpcCall("org.example.Shop", "buy"), rpcCall("org.example.Bank", "buy")},
+		{"an address that was called", withPermission(`{"destination_ip": {"address_prefix": "192.0.2.0", "prefix_len": 24}}`), httpRequest("GET /", ""), nil},
+		{"another address", withPermission(`{"destination_ip": {"address_prefix": "10.0.0.0", "prefix_len": 8}}`), nil, httpRequest("GET /", "10.0.0.1:1")},
+		{"a port that was called", withPermission(`{"destination_port": 8080}`), httpRequest("GET /", ""), nil},
+		{"another port", withPermission(`{"destination_port": 8081}`), nil, httpRequest("GET /", "")},
+		{"a range of ports", withPermission(`{"destination_port_range": {"start": 8000, "end": 8081}}`), httpRequest("GET /", ""), nil},
+		{"a range that ends before", withPermission(`{"destination_port_range": {"start": 8000, "end": 8080}}`), nil, httpRequest("GET /", "")},
+		{"who calls", withPrincipal(`{"direct_remote_ip": {"address_prefix": "10.0.0.0", "prefix_len": 8}}`), httpRequest("GET /", "10.9.9.9:1"), httpRequest("GET /", "11.0.0.1:1", "X-Forwarded-For: 10.0.0.1")},
+		{"who calls, in older files", withPrincipal(`{"source_ip": {"address_prefix": "::1", "prefix_len": 128}}`), httpRequest("GET /", "[::1]:1"), httpRequest("GET /", "[::2]:1")},
+		{"the proxy before, whoever it speaks for", withPrincipal(`{"direct_remote_ip": {"address_prefix": "10.0.0.0", "prefix_len": 8}}`),
+			viaProxy("192.0.2.1:1", "10.9.9.9:1"), viaProxy("10.9.9.9:1", "192.0.2.1:1")},
+		{"whom the proxy before speaks for", withPrincipal(`{"source_ip": {"address_prefix": "10.0.0.0", "prefix_len": 8}}`),
+			viaProxy("10.9.9.9:1", "192.0.2.1:1"), viaProxy("192.0.2.1:1", "10.9.9.9:1")},
+		{"a proxy before that has no address", withPrincipal(`{"direct_remote_ip": {"address_prefix": "0.0.0.0", "prefix_len": 0}}`),
+			viaProxy("192.0.2.1:1", "10.9.9.9:1"), viaProxy("10.9.9.9:1", "")},
+		{"the client is who calls", withPrincipal(`{"remote_ip": {"address_prefix": "10.0.0.0", "prefix_len": 8}}`), httpRequest("GET /", "10.9.9.9:1"), httpRequest("GET /", "11.0.0.1:1", "X-Forwarded-For: 10.0.0.1")},
+		{"a call of RPC", withPermission(`{"header": {"name": "method", "string_match": {"exact": "buy"}}}`), rpcCall("s", "buy"), rpcCall("s", "sell", "Method: buy")},
+		{"who is authenticated", withPrincipal(`{"authenticated": {}}`), overTLS(&protocol.TLS{Peer: new(protocol.Certificate)}, httpRequest("GET /", "10.0.0.1:1")), httpRequest("GET /", "10.0.0.1:1")},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			for x, fits := range map[*protocol.Exchange]bool{test.yes: true, test.none: false} {
@@ -148,7 +148,7 @@ func TestConditions(t *testing.T) {
 					continue
 				}
 				for action, want := range map[string]bool{"ALLOW": fits, "DENY": !fits, "LOG": true} {
-					if got, _ := served(t, test.settings(action), x); (got == protocol.ReasonNone) != want {
+					if got, _ := serveRequest(t, test.settings(action), x); (got == protocol.ReasonNone) != want {
 						t.Errorf("%s of %s %s: %v, want allowed: %t", action, x.Request.Method, x.Request.Path, got, want)
 					}
 				}
@@ -157,21 +157,21 @@ func TestConditions(t *testing.T) {
 	}
 }
 
-func permission(p string) func(string) filtertest.Settings {
-	return func(action string) filtertest.Settings { return permitting(action, p) }
+func withPermission(p string) func(string) filtertest.Settings {
+	return func(action string) filtertest.Settings { return permissionPolicy(action, p) }
 }
 
-func principal(p string) func(string) filtertest.Settings {
-	return func(action string) filtertest.Settings { return meant(action, p) }
+func withPrincipal(p string) func(string) filtertest.Settings {
+	return func(action string) filtertest.Settings { return principalPolicy(action, p) }
 }
 
-// over returns x on a TLS connection.
-func over(tls *protocol.TLS, x *protocol.Exchange) *protocol.Exchange {
+// overTLS returns x on a TLS connection.
+func overTLS(tls *protocol.TLS, x *protocol.Exchange) *protocol.Exchange {
 	x.Meta.Conn.TLS = tls
 	return x
 }
 
-func TestCallersAreKnownByTheirCertificates(t *testing.T) {
+func TestPrincipalNames(t *testing.T) {
 	const shop, other = "spiffe://example.org/ns/shop/sa/cart", "spiffe://example.org/ns/bank/sa/pay"
 	uris := &protocol.Certificate{Subject: "CN=cart", DNSSANs: []string{"cart.test"}, URISANs: []string{other, shop}}
 	names := &protocol.Certificate{Subject: "CN=cart", DNSSANs: []string{"a.test", "cart.test"}}
@@ -194,14 +194,14 @@ func TestCallersAreKnownByTheirCertificates(t *testing.T) {
 		{"a name, and it shows none", `{"prefix": "spiffe://"}`, nil, protocol.ReasonDenied},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			settings := meant("ALLOW", `{"authenticated": {}}`)
+			settings := principalPolicy("ALLOW", `{"authenticated": {}}`)
 			if test.match != "" {
-				settings = meant("ALLOW", `{"authenticated": {"principal_name": `+test.match+`}}`)
+				settings = principalPolicy("ALLOW", `{"authenticated": {"principal_name": `+test.match+`}}`)
 			}
-			if got, _ := served(t, settings, over(&protocol.TLS{Peer: test.peer}, http("GET /", "10.0.0.1:1"))); got != test.want {
+			if got, _ := serveRequest(t, settings, overTLS(&protocol.TLS{Peer: test.peer}, httpRequest("GET /", "10.0.0.1:1"))); got != test.want {
 				t.Errorf("%v, want %v", got, test.want)
 			}
-			if got, _ := served(t, settings, http("GET /", "10.0.0.1:1")); got != protocol.ReasonDenied {
+			if got, _ := serveRequest(t, settings, httpRequest("GET /", "10.0.0.1:1")); got != protocol.ReasonDenied {
 				t.Errorf("without TLS: %v", got)
 			}
 		})
@@ -219,15 +219,15 @@ func TestServerNames(t *testing.T) {
 		{`{"suffix": ".shop.test"}`, nil, protocol.ReasonDenied},
 		{`{"exact": ""}`, nil, protocol.ReasonNone},
 	} {
-		if got, _ := served(t, permitting("ALLOW", `{"requested_server_name": `+test.match+`}`), over(test.tls, http("GET /", "10.0.0.1:1"))); got != test.want {
+		if got, _ := serveRequest(t, permissionPolicy("ALLOW", `{"requested_server_name": `+test.match+`}`), overTLS(test.tls, httpRequest("GET /", "10.0.0.1:1"))); got != test.want {
 			t.Errorf("%s of %v: %v, want %v", test.match, test.tls, got, test.want)
 		}
 	}
 }
 
-func TestMetadataIsCompared(t *testing.T) {
+func TestMetadata(t *testing.T) {
 	at := func(value string) filtertest.Settings {
-		return permitting("ALLOW", `{"metadata": {"filter": "jwt", "path": [{"key": "claims"}, {"key": "role"}], "value": `+value+`}}`)
+		return permissionPolicy("ALLOW", `{"metadata": {"filter": "jwt", "path": [{"key": "claims"}, {"key": "role"}], "value": `+value+`}}`)
 	}
 	for _, test := range []struct {
 		name     string
@@ -254,12 +254,12 @@ func TestMetadataIsCompared(t *testing.T) {
 		{"the contrary", at(`{"string_match": {"exact": "admin"}}, "invert": true`), []string{"user"}, protocol.ReasonNone},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			x := http("GET /", "10.0.0.1:1")
+			x := httpRequest("GET /", "10.0.0.1:1")
 			x.Metadata.Set("jwt", "role", "admin") // another key
 			for _, v := range test.values {
 				x.Metadata.Add("jwt", protocol.MetadataKey("claims", "role"), v)
 			}
-			if got, _ := served(t, test.settings, x); got != test.want {
+			if got, _ := serveRequest(t, test.settings, x); got != test.want {
 				t.Errorf("%v, want %v", got, test.want)
 			}
 		})
@@ -267,7 +267,7 @@ func TestMetadataIsCompared(t *testing.T) {
 }
 
 func TestActions(t *testing.T) {
-	x := func() *protocol.Exchange { return http("GET /", "10.0.0.1:1") }
+	x := func() *protocol.Exchange { return httpRequest("GET /", "10.0.0.1:1") }
 	for _, test := range []struct {
 		name     string
 		settings filtertest.Settings
@@ -276,16 +276,16 @@ func TestActions(t *testing.T) {
 		{"no rules", `{}`, protocol.ReasonNone},
 		{"no policies to allow", `{"rules": {}}`, protocol.ReasonDenied},
 		{"no policies to deny", `{"rules": {"action": "DENY"}}`, protocol.ReasonNone},
-		{"any", permitting("ALLOW", `{"any": true}`), protocol.ReasonNone},
+		{"any", permissionPolicy("ALLOW", `{"any": true}`), protocol.ReasonNone},
 		{"shadow rules alone", `{"shadow_rules": {}}`, protocol.ReasonNone},
 	} {
-		if got, _ := served(t, test.settings, x()); got != test.want {
+		if got, _ := serveRequest(t, test.settings, x()); got != test.want {
 			t.Errorf("%s: %v, want %v", test.name, got, test.want)
 		}
 	}
 	for fits, want := range map[string]string{`{"any": true}`: "true", `{"not_rule": {"any": true}}`: "false"} {
 		noted := x()
-		if got, _ := served(t, permitting("LOG", fits), noted); got != protocol.ReasonNone {
+		if got, _ := serveRequest(t, permissionPolicy("LOG", fits), noted); got != protocol.ReasonNone {
 			t.Errorf("LOG refuses: %v", got)
 		}
 		if hint, _ := noted.Metadata.Lookup("envoy.common", "access_log_hint"); hint != want {
@@ -306,15 +306,15 @@ func TestShadowRulesAreCountedOnly(t *testing.T) {
 		{`{"rules": {"action": "DENY"}, "shadow_rules": ` + rules + `}`, protocol.ReasonNone, [4]float64{1, 0, 0, 1}},
 		{`{"rules": ` + rules + `, "shadow_rules": {"action": "DENY"}}`, protocol.ReasonDenied, [4]float64{0, 1, 1, 0}},
 	} {
-		got, counts := served(t, test.settings, http("GET /", "10.0.0.1:1", "bad: 1"))
-		counted := [4]float64{counts.Value(allowed()), counts.Value(denied()), counts.Value(shadowAllowed()), counts.Value(shadowDenied())}
+		got, counts := serveRequest(t, test.settings, httpRequest("GET /", "10.0.0.1:1", "bad: 1"))
+		counted := [4]float64{counts.Value(allowedMetric()), counts.Value(deniedMetric()), counts.Value(shadowAllowedMetric()), counts.Value(shadowDeniedMetric())}
 		if got != test.want || counted != test.counted {
 			t.Errorf("%s: %v, counted %v; want %v and %v", test.settings, got, counted, test.want, test.counted)
 		}
 	}
 }
 
-func TestPathsThatCanBeReadDifferentlyAreRefused(t *testing.T) {
+func TestAmbiguousPathsAreRejected(t *testing.T) {
 	rule := `{"url_path": {"path": {"prefix": "/admin"}}}`
 	for path, ambiguous := range map[string]bool{
 		"/": false, "/items/1": false, "/a.b/..c/d..": false, "/caf%C3%A9/a%20b": false, "/a%2Bb": false, "/a//": true, "*": false,
@@ -323,32 +323,32 @@ func TestPathsThatCanBeReadDifferentlyAreRefused(t *testing.T) {
 		"/%61dmin": true, "/%2e%2e/admin": true, "/x%2F..%2fadmin": true, "/x%5cadmin": true, `/x\admin`: true,
 		"/;x/admin": true, "/x;/../admin": true, "/%3b": true, "/%2561dmin": true, "/a%00": true, "/a%zz": true, "/a%4": true, "/a#b": true,
 	} {
-		x := http("GET "+path, "10.0.0.1:1")
-		if got, _ := served(t, permitting("DENY", rule), x); (got == protocol.ReasonDenied) != ambiguous {
+		x := httpRequest("GET "+path, "10.0.0.1:1")
+		if got, _ := serveRequest(t, permissionPolicy("DENY", rule), x); (got == protocol.ReasonDenied) != ambiguous {
 			t.Errorf("%s: %v, want it refused: %t", path, got, ambiguous)
 		}
-		if got, _ := served(t, permitting("DENY", `{"header": {"name": ":path", "prefix_match": "/admin"}}`), x); (got == protocol.ReasonDenied) != ambiguous {
+		if got, _ := serveRequest(t, permissionPolicy("DENY", `{"header": {"name": ":path", "prefix_match": "/admin"}}`), x); (got == protocol.ReasonDenied) != ambiguous {
 			t.Errorf("%s by :path: %v, want it refused: %t", path, got, ambiguous)
 		}
-		if got, _ := served(t, permitting("DENY", `{"header": {"name": "x"}}`), x); got != protocol.ReasonNone {
+		if got, _ := serveRequest(t, permissionPolicy("DENY", `{"header": {"name": "x"}}`), x); got != protocol.ReasonNone {
 			t.Errorf("%s: %v from rules that do not read the path", path, got)
 		}
-		asSent := strings.Replace(string(permitting("DENY", rule)), "{", `{"ambiguous_paths_as_sent": true, `, 1)
-		if got, _ := served(t, filtertest.Settings(asSent), x); got != protocol.ReasonNone {
+		asSent := strings.Replace(string(permissionPolicy("DENY", rule)), "{", `{"ambiguous_paths_as_sent": true, `, 1)
+		if got, _ := serveRequest(t, filtertest.Settings(asSent), x); got != protocol.ReasonNone {
 			t.Errorf("%s: %v, though paths are compared as sent", path, got)
 		}
 	}
-	if got, _ := served(t, permitting("DENY", rule), rpc("a//b", "c")); got != protocol.ReasonNone {
+	if got, _ := serveRequest(t, permissionPolicy("DENY", rule), rpcCall("a//b", "c")); got != protocol.ReasonNone {
 		t.Errorf("a call of RPC: %v", got)
 	}
 }
 
-func TestCallsThatHideWhatTheyCallAreRefused(t *testing.T) {
+func TestUnidentifiedCallsAreRejected(t *testing.T) {
 	const shop, tenant = `{"header": {"name": "service", "string_match": {"exact": "Shop"}}}`, `{"header": {"name": "tenant"}}`
-	foreign := func() *protocol.Exchange { return http(" /", "10.0.0.1:1") }
-	nameless := func() *protocol.Exchange { return http(" /", "10.0.0.1:1", "a: b") }
+	foreign := func() *protocol.Exchange { return httpRequest(" /", "10.0.0.1:1") }
+	nameless := func() *protocol.Exchange { return httpRequest(" /", "10.0.0.1:1", "a: b") }
 	disputed := func() *protocol.Exchange {
-		x := rpc("Harmless", "look")
+		x := rpcCall("Harmless", "look")
 		x.Request.Body = &xprotocol.Message{View: xprotocol.FrameView{Ambiguous: true}}
 		return x
 	}
@@ -366,22 +366,22 @@ func TestCallsThatHideWhatTheyCallAreRefused(t *testing.T) {
 		{"of two services", shop, disputed(), protocol.ReasonDenied},
 		{"of two services, by the authority", `{"header": {"name": ":authority", "string_match": {"exact": "Shop"}}}`, disputed(), protocol.ReasonDenied},
 		{"of two services, by a field", tenant, disputed(), protocol.ReasonNone},
-		{"of one service", shop, rpc("Harmless", "look"), protocol.ReasonNone},
+		{"of one service", shop, rpcCall("Harmless", "look"), protocol.ReasonNone},
 	} {
-		if got, _ := served(t, permitting("DENY", test.permission), test.x); got != test.want {
+		if got, _ := serveRequest(t, permissionPolicy("DENY", test.permission), test.x); got != test.want {
 			t.Errorf("a call %s: %v, want %v", test.name, got, test.want)
 		}
-		if got, _ := served(t, permitting("ALLOW", `{"not_rule": `+test.permission+`}`), test.x); got != test.want {
+		if got, _ := serveRequest(t, permissionPolicy("ALLOW", `{"not_rule": `+test.permission+`}`), test.x); got != test.want {
 			t.Errorf("a call %s, of rules that allow the others: %v, want %v", test.name, got, test.want)
 		}
-		asSent := strings.Replace(string(permitting("DENY", test.permission)), "{", `{"ambiguous_paths_as_sent": true, `, 1)
-		if got, _ := served(t, filtertest.Settings(asSent), test.x); got != protocol.ReasonNone {
+		asSent := strings.Replace(string(permissionPolicy("DENY", test.permission)), "{", `{"ambiguous_paths_as_sent": true, `, 1)
+		if got, _ := serveRequest(t, filtertest.Settings(asSent), test.x); got != protocol.ReasonNone {
 			t.Errorf("a call %s: %v, though it is compared as sent", test.name, got)
 		}
 	}
 }
 
-func TestTheClientIsWhomTrustedProxiesName(t *testing.T) {
+func TestRemoteIPTrustedHops(t *testing.T) {
 	rules := func(action, hops string) filtertest.Settings {
 		return filtertest.Settings(`{"xff_num_trusted_hops": ` + hops + `, "rules": {"action": "` + action + `", "policies": {"p": {
 			"permissions": [{"any": true}], "principals": [{"remote_ip": {"address_prefix": "10.0.0.0", "prefix_len": 8}}]}}}}`)
@@ -398,8 +398,8 @@ func TestTheClientIsWhomTrustedProxiesName(t *testing.T) {
 		{"DENY", "0", "192.0.2.1", protocol.ReasonNone},
 		{"DENY", "0", "unknown", protocol.ReasonDenied},
 	} {
-		x := http("GET /", "198.51.100.1:1", "X-Forwarded-For: "+test.field)
-		if got, _ := served(t, rules(test.action, test.hops), x); got != test.want {
+		x := httpRequest("GET /", "198.51.100.1:1", "X-Forwarded-For: "+test.field)
+		if got, _ := serveRequest(t, rules(test.action, test.hops), x); got != test.want {
 			t.Errorf("%s with %s hops of %s: %v, want %v", test.action, test.hops, test.field, got, test.want)
 		}
 	}
@@ -410,29 +410,29 @@ func TestBadSettingsAreRefused(t *testing.T) {
 		settings filtertest.Settings
 		want     string
 	}{
-		"an unknown action":         {permitting("AUDIT", `{"any": true}`), "AUDIT"},
-		"an unknown condition":      {permitting("ALLOW", `{"ip": {}}`), `"ip"`},
-		"no condition":              {permitting("ALLOW", `{}`), "no condition"},
-		"any that is false":         {permitting("ALLOW", `{"any": false}`), "no condition"},
-		"two conditions":            {permitting("ALLOW", `{"any": true, "destination_port": 1}`), "several conditions"},
-		"no permissions":            {permitting("ALLOW", ``), "permissions is empty"},
-		"no principals":             {meant("ALLOW", ``), "principals is empty"},
-		"an empty list":             {permitting("ALLOW", `{"or_rules": {"rules": []}}`), "or_rules.rules is empty"},
-		"a condition deep inside":   {meant("ALLOW", `{"and_ids": {"ids": [{"any": true}, {"not_id": {}}]}}`), `rules.policies["p"].principals[0]: and_ids.ids[1]`},
-		"a bad expression":          {permitting("ALLOW", `{"url_path": {"path": {"safe_regex": {"regex": "("}}}}`), "url_path.path"},
-		"a bad range":               {permitting("ALLOW", `{"destination_ip": {"address_prefix": "10.0.0.0", "prefix_len": 64}}`), "too long"},
-		"a range without length":    {permitting("ALLOW", `{"destination_ip": {"address_prefix": "10.0.0.0"}}`), "prefix_len"},
-		"ports that are none":       {permitting("ALLOW", `{"destination_port_range": {"start": 8, "end": 8}}`), "destination_port_range is empty"},
-		"a bad name of TLS":         {permitting("ALLOW", `{"requested_server_name": {}}`), "requested_server_name"},
+		"an unknown action":         {permissionPolicy("AUDIT", `{"any": true}`), "AUDIT"},
+		"an unknown condition":      {permissionPolicy("ALLOW", `{"ip": {}}`), `"ip"`},
+		"no condition":              {permissionPolicy("ALLOW", `{}`), "no condition"},
+		"any that is false":         {permissionPolicy("ALLOW", `{"any": false}`), "no condition"},
+		"two conditions":            {permissionPolicy("ALLOW", `{"any": true, "destination_port": 1}`), "several conditions"},
+		"no permissions":            {permissionPolicy("ALLOW", ``), "permissions is empty"},
+		"no principals":             {principalPolicy("ALLOW", ``), "principals is empty"},
+		"an empty list":             {permissionPolicy("ALLOW", `{"or_rules": {"rules": []}}`), "or_rules.rules is empty"},
+		"a condition deep inside":   {principalPolicy("ALLOW", `{"and_ids": {"ids": [{"any": true}, {"not_id": {}}]}}`), `rules.policies["p"].principals[0]: and_ids.ids[1]`},
+		"a bad expression":          {permissionPolicy("ALLOW", `{"url_path": {"path": {"safe_regex": {"regex": "("}}}}`), "url_path.path"},
+		"a bad range":               {permissionPolicy("ALLOW", `{"destination_ip": {"address_prefix": "10.0.0.0", "prefix_len": 64}}`), "too long"},
+		"a range without length":    {permissionPolicy("ALLOW", `{"destination_ip": {"address_prefix": "10.0.0.0"}}`), "prefix_len"},
+		"ports that are none":       {permissionPolicy("ALLOW", `{"destination_port_range": {"start": 8, "end": 8}}`), "destination_port_range is empty"},
+		"a bad name of TLS":         {permissionPolicy("ALLOW", `{"requested_server_name": {}}`), "requested_server_name"},
 		"a matcher":                 {`{"matcher": {"matcher_list": {"matchers": [1]}}}`, "matcher"},
 		"CEL":                       {`{"rules": {"policies": {"p": {"permissions": [{"any": true}], "principals": [{"any": true}], "condition": {"id": 1}}}}}`, "condition"},
 		"CEL that says nothing":     {`{"rules": {"policies": {"p": {"permissions": [{"any": true}], "principals": [{"any": true}], "condition": {"const_expr": {}}}}}}`, "CEL"},
-		"an empty way to metadata":  {permitting("ALLOW", `{"metadata": {"filter": "f", "path": [], "value": {"present_match": true}}}`), "metadata.path"},
-		"one of no texts":           {permitting("ALLOW", `{"metadata": {"filter": "f", "path": [{"key": "k"}], "value": {"or_match": {"value_matchers": []}}}}`), "value_matchers"},
-		"one of numbers":            {permitting("ALLOW", `{"metadata": {"filter": "f", "path": [{"key": "k"}], "value": {"or_match": {"value_matchers": [{"bool_match": true}]}}}}`), "bool_match"},
-		"a list of nothing":         {permitting("ALLOW", `{"metadata": {"filter": "f", "path": [{"key": "k"}], "value": {"list_match": {"one_of": {}}}}}`), "list_match.one_of"},
-		"metadata of no value":      {permitting("ALLOW", `{"metadata": {"filter": "f", "path": [{"key": "k"}], "value": {}}}`), "metadata.value"},
-		"metadata that is a number": {permitting("ALLOW", `{"metadata": {"filter": "f", "path": [{"key": "k"}], "value": {"double_match": {"exact": 1}}}}`), "double_match"},
+		"an empty way to metadata":  {permissionPolicy("ALLOW", `{"metadata": {"filter": "f", "path": [], "value": {"present_match": true}}}`), "metadata.path"},
+		"one of no texts":           {permissionPolicy("ALLOW", `{"metadata": {"filter": "f", "path": [{"key": "k"}], "value": {"or_match": {"value_matchers": []}}}}`), "value_matchers"},
+		"one of numbers":            {permissionPolicy("ALLOW", `{"metadata": {"filter": "f", "path": [{"key": "k"}], "value": {"or_match": {"value_matchers": [{"bool_match": true}]}}}}`), "bool_match"},
+		"a list of nothing":         {permissionPolicy("ALLOW", `{"metadata": {"filter": "f", "path": [{"key": "k"}], "value": {"list_match": {"one_of": {}}}}}`), "list_match.one_of"},
+		"metadata of no value":      {permissionPolicy("ALLOW", `{"metadata": {"filter": "f", "path": [{"key": "k"}], "value": {}}}`), "metadata.value"},
+		"metadata that is a number": {permissionPolicy("ALLOW", `{"metadata": {"filter": "f", "path": [{"key": "k"}], "value": {"double_match": {"exact": 1}}}}`), "double_match"},
 		"shadow rules too":          {`{"shadow_rules": {"policies": {"p": {"permissions": [{}], "principals": [{"any": true}]}}}}`, "shadow_rules"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -449,7 +449,7 @@ func passing(t testing.TB) (protocol.Service, *protocol.Exchange) {
 		"users": {"permissions": [{"and_rules": {"rules": [{"header": {"name": ":method", "exact_match": "GET"}}, {"not_rule": {"url_path": {"path": {"prefix": "/admin"}}}}]}}],
 			"principals": [{"remote_ip": {"address_prefix": "10.0.0.0", "prefix_len": 8}}]}}}}`)
 	s := made(protocol.ServiceFunc(func(context.Context, *protocol.Exchange) error { return nil }))
-	return s, http("GET /items/1?a=b", "127.0.0.1:1", "Accept: */*", "X-Forwarded-For: 10.1.2.3, 127.0.0.1")
+	return s, httpRequest("GET /items/1?a=b", "127.0.0.1:1", "Accept: */*", "X-Forwarded-For: 10.1.2.3, 127.0.0.1")
 }
 
 func TestPassingAllocatesNothing(t *testing.T) {
@@ -458,9 +458,9 @@ func TestPassingAllocatesNothing(t *testing.T) {
 }
 
 func TestNamesOfCertificatesAllocateNothing(t *testing.T) {
-	made, _ := filtertest.Build(t, Kind(), meant("ALLOW", `{"authenticated": {"principal_name": {"prefix": "spiffe://example.org/"}}}`))
+	made, _ := filtertest.Build(t, Kind(), principalPolicy("ALLOW", `{"authenticated": {"principal_name": {"prefix": "spiffe://example.org/"}}}`))
 	s := made(protocol.ServiceFunc(func(context.Context, *protocol.Exchange) error { return nil }))
-	x := over(&protocol.TLS{Peer: &protocol.Certificate{URISANs: []string{"spiffe://example.org/a"}}}, http("GET /", "10.0.0.1:1"))
+	x := overTLS(&protocol.TLS{Peer: &protocol.Certificate{URISANs: []string{"spiffe://example.org/a"}}}, httpRequest("GET /", "10.0.0.1:1"))
 	filtertest.CheckNoAllocs(t, s, x)
 }
 

@@ -32,7 +32,7 @@ func (c Codec) AppendErrorResponse(dst, frame []byte, reason protocol.Reason, te
 		text = legible(text)
 	}
 	start := len(dst)
-	dst = c.appendAnswerHead(dst, frame, commandResponse, reason.Traits().Bolt, 4+len(keyFault)+4+len(text))
+	dst = c.appendAnswerHead(dst, frame, commandResponse, reason.Spec().Bolt, 4+len(keyFault)+4+len(text))
 	if frame[c.serializationAt] != hessian2 {
 		return c.finish(appendEntry(dst, keyFault, text), start)
 	}

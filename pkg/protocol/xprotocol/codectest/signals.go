@@ -37,7 +37,7 @@ func checkFaults(tb testing.TB, c xprotocol.Codec, s *Suite) {
 				tb.Errorf("%s: it cannot be read: %v", name, err)
 				continue
 			}
-			if want := s.Code(reason.Traits()); m.response.Code != want || m.response.Status < 400 {
+			if want := s.Code(reason.Spec()); m.response.Code != want || m.response.Status < 400 {
 				tb.Errorf("%s: code %d, status %d, want the code %d", name, m.response.Code, m.response.Status, want)
 			}
 			checkFaultText(tb, c, s, name, f.Bytes, reason)

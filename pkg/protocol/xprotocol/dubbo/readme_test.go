@@ -22,7 +22,7 @@ func TestReadmeTables(t *testing.T) {
 	statuses.WriteString("| any other | 500 |\n")
 	faults.WriteString("| reason | status | text |\n|---|---|---|\n")
 	for reason := range protocol.Reasons() {
-		traits := reason.Traits()
+		traits := reason.Spec()
 		fmt.Fprintf(&faults, "| `%s` | %d | `%d\\|…` |\n", traits.Name, traits.Dubbo, traits.HTTP)
 	}
 	serials.WriteString("| id | name |\n|---|---|\n")

@@ -13,7 +13,7 @@ import (
 // in Hessian 2 whatever the request uses: readers use the serialization of the response, and every
 // Dubbo has Hessian 2.
 func (Codec) AppendErrorResponse(dst, frame []byte, reason protocol.Reason, text string) []byte {
-	t := reason.Traits()
+	t := reason.Spec()
 	start := len(dst)
 	dst = appendHead(dst, serializationHessian, t.Dubbo, binary.BigEndian.Uint64(frame[idAt:]))
 	dst = hessian.AppendString(dst, strconv.Itoa(t.HTTP)+"|"+text)

@@ -21,7 +21,7 @@ func TestFaultsAreAnswers(t *testing.T) {
 			if !found || err != nil || f != (xprotocol.Frame{Kind: xprotocol.Response, ID: 7, Size: len(got)}) {
 				t.Fatalf("%v: a frame %+v, %v: %x", reason, f, err, got)
 			}
-			traits := reason.Traits()
+			traits := reason.Spec()
 			if r := readResponse(t, got); r.Code != int(traits.Dubbo) || !isHessian(got) {
 				t.Errorf("%v: code %d, want %d", reason, r.Code, traits.Dubbo)
 			}

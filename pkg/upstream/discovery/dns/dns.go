@@ -6,7 +6,7 @@
 //	Watch    current hosts of a cluster               dns.go
 //	name     lookups of a name and their schedule     name.go
 //	Lookup   servers and names to query               resolver.go
-//	observe  TTLs of the answers                      observe.go
+//	observe  TTLs of the answers                      ttl.go
 //
 // The package uses net.Resolver instead of a DNS client of its own. net.Resolver implements the
 // parts of a stub resolver that are easy to get wrong: random IDs and ports, connected sockets, a
@@ -58,8 +58,8 @@ type Outcome uint8
 
 // The outcomes.
 const (
-	Answered Outcome = iota // with at least one address
-	NoName                  // the name does not exist or has no address of the family
+	Resolved Outcome = iota // with at least one address
+	NotFound                // the name does not exist or has no address of the family
 	TimedOut                // no server answered in time
 	Failed                  // a server reported an error, or the query failed
 )
@@ -81,10 +81,10 @@ type Discovery struct {
 	resolver func(*config.DNS) Resolver // immutable
 	count    func(Outcome)              // immutable
 
-	ctx   context.Context //nolint:containedctx // the Discovery's own life, not a caller's: Close ends it
-	stop  context.CancelFunc
-	tasks sync.WaitGroup
-	limit chan struct{} // holds a token for each lookup in flight
+	ctx         context.Context //nolint:containedctx // the Discovery's own life, not a caller's: Close ends it
+	stop        context.CancelFunc
+	tasks       sync.WaitGroup
+	lookupSlots chan struct{} // holds a token for each lookup in flight
 
 	mu    sync.Mutex
 	names map[key]*name // guarded by mu
@@ -92,12 +92,12 @@ type Discovery struct {
 
 // key is a name with the settings of its lookups.
 type key struct {
-	name       string
-	family     Family
-	refresh    time.Duration
-	respectTTL bool
-	failure    [2]time.Duration // first and maximum backoff
-	jitter     time.Duration    // maximum addition to an interval; 0: subtract up to a tenth
+	name           string
+	family         Family
+	refresh        time.Duration
+	respectTTL     bool
+	failureBackoff [2]time.Duration // first and maximum backoff
+	jitter         time.Duration    // maximum addition to an interval; 0: subtract up to a tenth
 
 	// Settings of the resolver. Lists are joined by spaces.
 	servers, search string
@@ -108,17 +108,17 @@ type key struct {
 // keyOf returns the key of a name with the DNS settings of a cluster.
 func keyOf(domain string, c *config.DNS) key {
 	k := key{
-		name:       domain,
-		family:     Family(c.Family),
-		refresh:    c.RefreshRate,
-		respectTTL: c.RespectTTL,
-		failure:    [2]time.Duration{c.FailureBase, c.FailureMax},
-		jitter:     c.Jitter,
-		servers:    strings.Join(c.Resolvers, " "),
-		search:     strings.Join(c.Search, " "),
-		ndots:      c.Ndots,
-		attempts:   c.Attempts,
-		timeout:    c.Timeout,
+		name:           domain,
+		family:         Family(c.Family),
+		refresh:        c.RefreshRate,
+		respectTTL:     c.RespectTTL,
+		failureBackoff: [2]time.Duration{c.FailureBackoffBase, c.FailureBackoffMax},
+		jitter:         c.Jitter,
+		servers:        strings.Join(c.Resolvers, " "),
+		search:         strings.Join(c.Search, " "),
+		ndots:          c.Ndots,
+		attempts:       c.Attempts,
+		timeout:        c.Timeout,
 	}
 	if k.family == "" {
 		k.family = Auto
@@ -127,10 +127,10 @@ func keyOf(domain string, c *config.DNS) key {
 		k.refresh = defaultRefresh
 	}
 	switch {
-	case k.failure[0] <= 0:
-		k.failure = [2]time.Duration{firstRetry, k.refresh}
-	case k.failure[1] < k.failure[0]:
-		k.failure[1] = k.failure[0]
+	case k.failureBackoff[0] <= 0:
+		k.failureBackoff = [2]time.Duration{initialBackoff, k.refresh}
+	case k.failureBackoff[1] < k.failureBackoff[0]:
+		k.failureBackoff[1] = k.failureBackoff[0]
 	}
 	return k
 }
@@ -147,7 +147,7 @@ func New(o Options) *Discovery {
 	if o.Count == nil {
 		o.Count = func(Outcome) {}
 	}
-	d := &Discovery{resolver: o.Resolver, count: o.Count, limit: make(chan struct{}, maxLookups), names: make(map[key]*name)}
+	d := &Discovery{resolver: o.Resolver, count: o.Count, lookupSlots: make(chan struct{}, maxLookups), names: make(map[key]*name)}
 	d.ctx, d.stop = context.WithCancel(context.Background())
 	return d
 }
@@ -172,9 +172,9 @@ func (d *Discovery) Close() {
 // again; it must not be called from update.
 func (d *Discovery) Watch(c *config.Cluster, update func([]config.Host, error)) (stop func()) {
 	ctx, cancel := context.WithCancel(d.ctx)
-	w := &watch{poke: make(chan struct{}, 1), update: update}
+	w := &watch{wakeup: make(chan struct{}, 1), update: update}
 	for i := range c.Hosts {
-		w.targets = append(w.targets, d.target(w, c, &c.Hosts[i]))
+		w.targets = append(w.targets, d.newTarget(w, c, &c.Hosts[i]))
 	}
 	done := make(chan struct{})
 	w.wake()
@@ -185,7 +185,7 @@ func (d *Discovery) Watch(c *config.Cluster, update func([]config.Host, error)) 
 	return func() {
 		cancel()
 		<-done
-		d.leave(w)
+		d.removeWatch(w)
 	}
 }
 
@@ -193,12 +193,12 @@ func (d *Discovery) Watch(c *config.Cluster, update func([]config.Host, error)) 
 type watch struct {
 	targets []target // immutable
 	update  func([]config.Host, error)
-	poke    chan struct{} // capacity 1; tells run to check the names
+	wakeup  chan struct{} // capacity 1; tells run to check the names
 
 	// Owned by run.
-	delivered []config.Host
-	known     bool   // update was called with hosts, perhaps none
-	reported  string // problem of the last lookups, which was reported; "": none
+	delivered       []config.Host
+	hasDelivered    bool   // update was called with hosts, perhaps none
+	reportedProblem string // problem of the last lookups, which was reported; "": none
 }
 
 // target is a configured host. It has no name if its address needs no lookup.
@@ -209,9 +209,9 @@ type target struct {
 	logical bool // LOGICAL_DNS: the name is one host
 }
 
-// target returns the target of host and adds w to the watches of its name.
-func (d *Discovery) target(w *watch, c *config.Cluster, host *config.Host) target {
-	domain, port := split(host.Address)
+// newTarget returns the target of host and adds w to the watches of its name.
+func (d *Discovery) newTarget(w *watch, c *config.Cluster, host *config.Host) target {
+	domain, port := splitAddress(host.Address)
 	if domain == "" {
 		return target{host: *host}
 	}
@@ -235,8 +235,8 @@ func (d *Discovery) target(w *watch, c *config.Cluster, host *config.Host) targe
 	return t
 }
 
-// split returns the name and port of an address. Both are "" if the address needs no lookup.
-func split(address string) (domain, port string) {
+// splitAddress returns the name and port of an address. Both are "" if the address needs no lookup.
+func splitAddress(address string) (domain, port string) {
 	if strings.HasPrefix(address, "/") || strings.HasPrefix(address, "@") {
 		return "", "" // a unix socket
 	}
@@ -250,8 +250,8 @@ func split(address string) (domain, port string) {
 	return domain, port
 }
 
-// leave removes w from the watches of its names. It stops the lookups of names without watches.
-func (d *Discovery) leave(w *watch) {
+// removeWatch removes w from the watches of its names. It stops the lookups of names without watches.
+func (d *Discovery) removeWatch(w *watch) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for _, t := range w.targets {
@@ -270,7 +270,7 @@ func (d *Discovery) leave(w *watch) {
 // wake makes run check the names again. It does not block.
 func (w *watch) wake() {
 	select {
-	case w.poke <- struct{}{}:
+	case w.wakeup <- struct{}{}:
 	default: // already signaled
 	}
 }
@@ -281,15 +281,15 @@ func (w *watch) run(ctx context.Context, d *Discovery) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-w.poke:
+		case <-w.wakeup:
 		}
-		hosts, complete, problem, err := w.gather(d)
+		hosts, complete, problem, err := w.collectHosts(d)
 		if !complete {
 			continue
 		}
 		w.report(problem, err)
-		if some := len(hosts) > 0 || err == nil; some && (!w.known || !reflect.DeepEqual(hosts, w.delivered)) {
-			w.known, w.delivered = true, hosts
+		if some := len(hosts) > 0 || err == nil; some && (!w.hasDelivered || !reflect.DeepEqual(hosts, w.delivered)) {
+			w.hasDelivered, w.delivered = true, hosts
 			w.update(hosts, nil)
 		}
 	}
@@ -297,16 +297,16 @@ func (w *watch) run(ctx context.Context, d *Discovery) {
 
 // report calls update with err, unless it has already reported the same problem.
 func (w *watch) report(problem string, err error) {
-	if problem != w.reported && err != nil {
+	if problem != w.reportedProblem && err != nil {
 		w.update(nil, err)
 	}
-	w.reported = problem
+	w.reportedProblem = problem
 }
 
-// gather returns the current hosts of the targets. complete is false until the first lookup of
+// collectHosts returns the current hosts of the targets. complete is false until the first lookup of
 // every name has ended. err joins the errors of the last lookups. problem identifies err without
 // details that vary, such as port numbers.
-func (w *watch) gather(d *Discovery) (hosts []config.Host, complete bool, problem string, err error) {
+func (w *watch) collectHosts(d *Discovery) (hosts []config.Host, complete bool, problem string, err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	var problems []error
@@ -317,7 +317,7 @@ func (w *watch) gather(d *Discovery) (hosts []config.Host, complete bool, proble
 			hosts = append(hosts, t.host)
 			continue
 		}
-		if !t.name.tried {
+		if !t.name.attempted {
 			return nil, false, "", nil
 		}
 		if _, again := seen[t.name]; !again && t.name.err != nil {
@@ -335,7 +335,7 @@ func (t *target) appendHosts(hosts []config.Host) []config.Host {
 	host := t.host
 	if t.logical {
 		if t.name.first.IsValid() {
-			host.Target = net.JoinHostPort(t.name.first.String(), t.port)
+			host.ResolvedAddress = net.JoinHostPort(t.name.first.String(), t.port)
 			hosts = append(hosts, host)
 		}
 		return hosts
@@ -354,7 +354,7 @@ func (d *Discovery) Names(c *config.Cluster) []upstream.NameStatus {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for i := range c.Hosts {
-		domain, _ := split(c.Hosts[i].Address)
+		domain, _ := splitAddress(c.Hosts[i].Address)
 		if _, again := seen[domain]; again || domain == "" {
 			continue
 		}
@@ -366,9 +366,9 @@ func (d *Discovery) Names(c *config.Cluster) []upstream.NameStatus {
 	return all
 }
 
-// jittered returns d plus up to jitter, or if jitter is 0, d minus up to a tenth. Without it, names
+// addJitter returns d plus up to jitter, or if jitter is 0, d minus up to a tenth. Without it, names
 // and proxies would send their queries at the same time.
-func jittered(d, jitter time.Duration) time.Duration {
+func addJitter(d, jitter time.Duration) time.Duration {
 	if jitter > 0 {
 		return d + rand.N(jitter+1)
 	}

@@ -19,41 +19,41 @@ import (
 
 var _ upstream.DNSDiscovery = (*Discovery)(nil)
 
-// zone holds the records of a fake DNS.
-type zone struct {
-	mu      sync.Mutex
-	records map[string][]string // guarded by mu; lookups of other names fail
-	ttl     time.Duration       // guarded by mu
-	takes   time.Duration       // guarded by mu; duration of a lookup
-	asked   []string            // guarded by mu; "name family servers"
-	when    []time.Duration     // guarded by mu; start of each lookup, relative to start
-	running int                 // guarded by mu; lookups in flight
-	most    int                 // guarded by mu; maximum of running
-	start   time.Time
+// fakeZone holds the records of a fake DNS.
+type fakeZone struct {
+	mu         sync.Mutex
+	records    map[string][]string // guarded by mu; lookups of other names fail
+	ttl        time.Duration       // guarded by mu
+	latency    time.Duration       // guarded by mu; duration of a lookup
+	asked      []string            // guarded by mu; "name family servers"
+	when       []time.Duration     // guarded by mu; start of each lookup, relative to start
+	running    int                 // guarded by mu; lookups in flight
+	maxRunning int                 // guarded by mu; maximum of running
+	start      time.Time
 }
 
-func newZone(records map[string][]string) *zone {
-	return &zone{records: records, start: time.Now()}
+func newFakeZone(records map[string][]string) *fakeZone {
+	return &fakeZone{records: records, start: time.Now()}
 }
 
 // server is a Resolver that looks up a zone with these servers.
 type server struct {
-	*zone
+	*fakeZone
 	servers string
 }
 
-func (z *zone) resolver(d *config.DNS) Resolver {
+func (z *fakeZone) resolver(d *config.DNS) Resolver {
 	return server{z, strings.Join(d.Resolvers, ",")}
 }
 
 func (s server) Lookup(ctx context.Context, family Family, name string) ([]netip.Addr, time.Duration, error) {
-	z := s.zone
+	z := s.fakeZone
 	z.mu.Lock()
 	z.asked = append(z.asked, strings.TrimSpace(fmt.Sprint(name, " ", string(family), " ", s.servers)))
 	z.when = append(z.when, time.Since(z.start))
 	z.running++
-	z.most = max(z.most, z.running)
-	takes := z.takes
+	z.maxRunning = max(z.maxRunning, z.running)
+	takes := z.latency
 	z.mu.Unlock()
 	timer := time.NewTimer(takes)
 	defer timer.Stop()
@@ -77,14 +77,14 @@ func (s server) Lookup(ctx context.Context, family Family, name string) ([]netip
 	return found, z.ttl, nil
 }
 
-func (z *zone) set(name string, addresses ...string) {
+func (z *fakeZone) set(name string, addresses ...string) {
 	z.mu.Lock()
 	defer z.mu.Unlock()
 	z.records[name] = addresses
 }
 
 // lookups returns the start times of the lookups since the last call.
-func (z *zone) lookups() []time.Duration {
+func (z *fakeZone) lookups() []time.Duration {
 	z.mu.Lock()
 	defer z.mu.Unlock()
 	when := z.when
@@ -92,13 +92,13 @@ func (z *zone) lookups() []time.Duration {
 	return when
 }
 
-// news records the updates of a watch.
-type news struct {
+// updateRecorder records the updates of a watch.
+type updateRecorder struct {
 	mu   sync.Mutex
 	list []string // guarded by mu; the hosts, or "error: …"
 }
 
-func (n *news) update(hosts []config.Host, err error) {
+func (n *updateRecorder) update(hosts []config.Host, err error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if err != nil {
@@ -112,7 +112,7 @@ func (n *news) update(hosts []config.Host, err error) {
 	n.list = append(n.list, strings.Join(addresses, " "))
 }
 
-func (n *news) want(t *testing.T, want ...string) {
+func (n *updateRecorder) wantUpdates(t *testing.T, want ...string) {
 	t.Helper()
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -130,17 +130,17 @@ func cluster(refresh time.Duration, hosts ...string) *config.Cluster {
 	return c
 }
 
-// pass advances fake time by d and waits until all other goroutines are blocked.
+// advanceClock advances fake time by d and waits until all other goroutines are blocked.
 //
 //arch:clock called in bubbles of testing/synctest only
-func pass(d time.Duration) {
+func advanceClock(d time.Duration) {
 	time.Sleep(d)
 	synctest.Wait()
 }
 
-func TestEveryAddressIsAHost(t *testing.T) {
+func TestEachAddressBecomesHost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		z := newZone(map[string][]string{"web.example": {"10.0.0.2", "10.0.0.1", "10.0.0.2", "::ffff:10.0.0.3"}, "six.example": {"2001:db8::1"}})
+		z := newFakeZone(map[string][]string{"web.example": {"10.0.0.2", "10.0.0.1", "10.0.0.2", "::ffff:10.0.0.3"}, "six.example": {"2001:db8::1"}})
 		d := New(Options{Resolver: z.resolver})
 		defer d.Close()
 		c := cluster(time.Minute, "web.example:8080", "six.example:81", "192.0.2.1:90", "/run/app.sock", "web.example")
@@ -172,28 +172,28 @@ func TestEveryAddressIsAHost(t *testing.T) {
 	})
 }
 
-func TestClusterOfAddressesOnlyIsKnownAtOnce(t *testing.T) {
+func TestLiteralAddressesNeedNoLookup(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		d := New(Options{Resolver: newZone(nil).resolver})
+		d := New(Options{Resolver: newFakeZone(nil).resolver})
 		defer d.Close()
-		var told news
+		var told updateRecorder
 		defer d.Watch(cluster(0, "192.0.2.1:80", "[::1]:80"), told.update)()
 		synctest.Wait()
-		told.want(t, "192.0.2.1:80 [::1]:80")
+		told.wantUpdates(t, "192.0.2.1:80 [::1]:80")
 	})
 }
 
 func TestRefresh(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		z := newZone(map[string][]string{"a": {"10.0.0.1"}})
+		z := newFakeZone(map[string][]string{"a": {"10.0.0.1"}})
 		d := New(Options{Resolver: z.resolver})
 		defer d.Close()
-		var told news
+		var told updateRecorder
 		defer d.Watch(cluster(time.Minute, "a:80"), told.update)()
 		synctest.Wait()
-		told.want(t, "10.0.0.1:80")
-		pass(10 * time.Minute)
-		told.want(t) // no new update
+		told.wantUpdates(t, "10.0.0.1:80")
+		advanceClock(10 * time.Minute)
+		told.wantUpdates(t) // no new update
 		when := z.lookups()
 		if len(when) < 11 || len(when) > 12 {
 			t.Errorf("%d lookups in ten minutes, want 11 or 12", len(when))
@@ -204,37 +204,37 @@ func TestRefresh(t *testing.T) {
 			}
 		}
 		z.set("a", "10.0.0.2", "10.0.0.1")
-		pass(time.Minute)
-		told.want(t, "10.0.0.1:80 10.0.0.2:80")
+		advanceClock(time.Minute)
+		told.wantUpdates(t, "10.0.0.1:80 10.0.0.2:80")
 	})
 }
 
 func TestDefaultRefreshIsFiveSeconds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		z := newZone(map[string][]string{"a": {"10.0.0.1"}})
+		z := newFakeZone(map[string][]string{"a": {"10.0.0.1"}})
 		d := New(Options{Resolver: z.resolver})
 		defer d.Close()
-		defer d.Watch(cluster(0, "a:80"), (&news{}).update)()
-		pass(5 * time.Second)
+		defer d.Watch(cluster(0, "a:80"), (&updateRecorder{}).update)()
+		advanceClock(5 * time.Second)
 		if n := len(z.lookups()); n != 2 {
 			t.Errorf("%d lookups in five seconds, want 2", n)
 		}
 	})
 }
 
-func TestFailureKeepsWhatWasKnownAndIsTriedAgainSoon(t *testing.T) {
+func TestFailureKeepsAddressesAndRetries(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		z := newZone(map[string][]string{"a": {"10.0.0.1"}})
+		z := newFakeZone(map[string][]string{"a": {"10.0.0.1"}})
 		d := New(Options{Resolver: z.resolver})
 		defer d.Close()
-		var told news
+		var told updateRecorder
 		defer d.Watch(cluster(4*time.Second, "a:80"), told.update)()
 		synctest.Wait()
-		told.want(t, "10.0.0.1:80")
+		told.wantUpdates(t, "10.0.0.1:80")
 		z.set("a")
 		z.lookups()
-		pass(time.Minute)
-		told.want(t, "error: resolving a: no such host") // reported once
+		advanceClock(time.Minute)
+		told.wantUpdates(t, "error: resolving a: no such host") // reported once
 		when := z.lookups()
 		for i, want := range []time.Duration{500 * time.Millisecond, time.Second, 2 * time.Second, 4 * time.Second, 4 * time.Second, 4 * time.Second} {
 			if gap := when[i+1] - when[i]; gap > want || gap < want-want/10 {
@@ -242,48 +242,48 @@ func TestFailureKeepsWhatWasKnownAndIsTriedAgainSoon(t *testing.T) {
 			}
 		}
 		z.set("a", "10.0.0.1")
-		pass(4 * time.Second)
-		told.want(t) // the addresses never changed
+		advanceClock(4 * time.Second)
+		told.wantUpdates(t) // the addresses never changed
 		z.set("a")
-		pass(4 * time.Second)
-		told.want(t, "error: resolving a: no such host")
+		advanceClock(4 * time.Second)
+		told.wantUpdates(t, "error: resolving a: no such host")
 	})
 }
 
 func TestUpdateWaitsForEveryName(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		z := newZone(map[string][]string{"a": {"10.0.0.1"}})
+		z := newFakeZone(map[string][]string{"a": {"10.0.0.1"}})
 		d := New(Options{Resolver: z.resolver})
 		defer d.Close()
-		var told, late news
+		var told, late updateRecorder
 		defer d.Watch(cluster(time.Minute, "a:80"), told.update)()
 		synctest.Wait()
-		z.takes = time.Second
+		z.latency = time.Second
 		defer d.Watch(cluster(time.Minute, "a:80", "b:80"), late.update)()
-		pass(999 * time.Millisecond)
-		late.want(t)
-		pass(time.Millisecond)
-		late.want(t, "error: resolving b: no such host", "10.0.0.1:80")
+		advanceClock(999 * time.Millisecond)
+		late.wantUpdates(t)
+		advanceClock(time.Millisecond)
+		late.wantUpdates(t, "error: resolving b: no such host", "10.0.0.1:80")
 		z.set("b", "10.0.0.5")
-		pass(2 * time.Second)
-		late.want(t, "10.0.0.1:80 10.0.0.5:80")
-		told.want(t, "10.0.0.1:80")
+		advanceClock(2 * time.Second)
+		late.wantUpdates(t, "10.0.0.1:80 10.0.0.5:80")
+		told.wantUpdates(t, "10.0.0.1:80")
 	})
 }
 
 func TestNamesAreSharedBetweenClusters(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		z := newZone(map[string][]string{"a": {"10.0.0.1"}})
+		z := newFakeZone(map[string][]string{"a": {"10.0.0.1"}})
 		d := New(Options{Resolver: z.resolver})
 		defer d.Close()
-		var told [3]news
+		var told [3]updateRecorder
 		var stops []func()
 		for i := range told {
 			stops = append(stops, d.Watch(cluster(time.Minute, "a:80", fmt.Sprint("a:", 81+i)), told[i].update))
 		}
 		synctest.Wait()
 		for i := range told {
-			told[i].want(t, fmt.Sprintf("10.0.0.1:80 10.0.0.1:%d", 81+i))
+			told[i].wantUpdates(t, fmt.Sprintf("10.0.0.1:80 10.0.0.1:%d", 81+i))
 		}
 		if n := len(z.lookups()); n != 1 {
 			t.Errorf("%d lookups for three clusters, want 1", n)
@@ -291,21 +291,21 @@ func TestNamesAreSharedBetweenClusters(t *testing.T) {
 		stops[0]()
 		stops[1]()
 		z.set("a", "10.0.0.2")
-		pass(time.Minute)
-		told[0].want(t)
-		told[2].want(t, "10.0.0.2:80 10.0.0.2:83")
+		advanceClock(time.Minute)
+		told[0].wantUpdates(t)
+		told[2].wantUpdates(t, "10.0.0.2:80 10.0.0.2:83")
 		stops[2]()
 		z.lookups()
-		pass(time.Hour)
+		advanceClock(time.Hour)
 		if n := len(z.lookups()); n != 0 {
 			t.Errorf("%d lookups of a name without watchers", n)
 		}
 	})
 }
 
-func TestHowANameIsResolvedIsNotShared(t *testing.T) {
+func TestResolverSettingsAreNotShared(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		z := newZone(map[string][]string{"a": {"10.0.0.1"}})
+		z := newFakeZone(map[string][]string{"a": {"10.0.0.1"}})
 		d := New(Options{Resolver: z.resolver})
 		defer d.Close()
 		for _, dns := range []config.DNS{
@@ -314,7 +314,7 @@ func TestHowANameIsResolvedIsNotShared(t *testing.T) {
 		} {
 			c := cluster(0, "a:80")
 			c.DNS = dns
-			defer d.Watch(c, (&news{}).update)()
+			defer d.Watch(c, (&updateRecorder{}).update)()
 		}
 		synctest.Wait()
 		slices.Sort(z.asked)
@@ -342,18 +342,18 @@ func TestTTL(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				z := newZone(map[string][]string{"a": {"10.0.0.1"}})
+				z := newFakeZone(map[string][]string{"a": {"10.0.0.1"}})
 				z.ttl = tt.ttl
 				d := New(Options{Resolver: z.resolver})
 				defer d.Close()
 				c := cluster(time.Minute, "a:80")
 				c.DNS.RespectTTL = tt.respect
-				defer d.Watch(c, (&news{}).update)()
-				pass(tt.want - tt.want/10 - 1)
+				defer d.Watch(c, (&updateRecorder{}).update)()
+				advanceClock(tt.want - tt.want/10 - 1)
 				if n := len(z.lookups()); n != 1 {
 					t.Errorf("%d lookups before it was due, want 1", n)
 				}
-				pass(tt.want/10 + 1)
+				advanceClock(tt.want/10 + 1)
 				if n := len(z.lookups()); n != 1 {
 					t.Errorf("%d lookups when it was due, want 1", n)
 				}
@@ -362,10 +362,10 @@ func TestTTL(t *testing.T) {
 	}
 }
 
-func TestLookupsAtATimeAreBounded(t *testing.T) {
+func TestConcurrentLookupsAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		z := newZone(map[string][]string{})
-		z.takes = time.Second
+		z := newFakeZone(map[string][]string{})
+		z.latency = time.Second
 		var hosts []string
 		for i := range 3 * maxLookups {
 			hosts = append(hosts, fmt.Sprintf("n%d:80", i))
@@ -373,25 +373,25 @@ func TestLookupsAtATimeAreBounded(t *testing.T) {
 		}
 		d := New(Options{Resolver: z.resolver})
 		defer d.Close()
-		var told news
+		var told updateRecorder
 		defer d.Watch(cluster(time.Hour, hosts...), told.update)()
-		pass(3 * time.Second)
-		if z.most != maxLookups || len(told.list) != 1 {
-			t.Errorf("%d lookups at a time, %d updates, want %d and 1", z.most, len(told.list), maxLookups)
+		advanceClock(3 * time.Second)
+		if z.maxRunning != maxLookups || len(told.list) != 1 {
+			t.Errorf("%d lookups at a time, %d updates, want %d and 1", z.maxRunning, len(told.list), maxLookups)
 		}
 	})
 }
 
 func TestLookupTimesOut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		z := newZone(map[string][]string{"a": {"10.0.0.1"}})
-		z.takes = time.Hour
+		z := newFakeZone(map[string][]string{"a": {"10.0.0.1"}})
+		z.latency = time.Hour
 		d := New(Options{Resolver: z.resolver})
 		defer d.Close()
-		var told news
+		var told updateRecorder
 		defer d.Watch(cluster(time.Hour, "a:80"), told.update)()
-		pass(lookupTimeout)
-		told.want(t, "error: resolving a: context deadline exceeded")
+		advanceClock(lookupTimeout)
+		told.wantUpdates(t, "error: resolving a: context deadline exceeded")
 	})
 }
 
@@ -399,18 +399,18 @@ func TestLookupTimesOut(t *testing.T) {
 // synctest fails a test that leaves a goroutine.
 func TestStopAndClose(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		z := newZone(map[string][]string{"a": {"10.0.0.1"}})
-		z.takes = time.Second
+		z := newFakeZone(map[string][]string{"a": {"10.0.0.1"}})
+		z.latency = time.Second
 		d := New(Options{Resolver: z.resolver})
-		var stopped, closed news
+		var stopped, closed updateRecorder
 		stop := d.Watch(cluster(time.Minute, "a:80"), stopped.update)
 		d.Watch(cluster(time.Minute, "b:80"), closed.update)
-		pass(500 * time.Millisecond)
+		advanceClock(500 * time.Millisecond)
 		stop()
 		d.Close()
-		pass(time.Hour)
-		stopped.want(t)
-		closed.want(t)
+		advanceClock(time.Hour)
+		stopped.wantUpdates(t)
+		closed.wantUpdates(t)
 		if z.running != 0 {
 			t.Errorf("%d lookups are running", z.running)
 		}

@@ -17,9 +17,9 @@ func logical(refresh time.Duration, host config.Host) *config.Cluster {
 	return &config.Cluster{Name: "web", Type: config.ClusterLogicalDNS, DNS: config.DNS{RefreshRate: refresh}, Hosts: []config.Host{host}}
 }
 
-func TestLogicalClusterIsOneHostWhoseTargetFollowsTheAnswer(t *testing.T) {
+func TestLogicalDNSTargetFollowsResponse(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		z := newZone(map[string][]string{"web.example": {"10.0.0.9", "10.0.0.1"}})
+		z := newFakeZone(map[string][]string{"web.example": {"10.0.0.9", "10.0.0.1"}})
 		d := New(Options{Resolver: z.resolver})
 		defer d.Close()
 		c := logical(time.Minute, config.Host{Address: "web.example:8443", Weight: 7, Metadata: map[string]string{"zone": "1"}})
@@ -34,44 +34,44 @@ func TestLogicalClusterIsOneHostWhoseTargetFollowsTheAnswer(t *testing.T) {
 		want := func(target string, times int) {
 			t.Helper()
 			host := c.Hosts[0]
-			host.Hostname, host.Target = "web.example", target
+			host.Hostname, host.ResolvedAddress = "web.example", target
 			if !reflect.DeepEqual(got, []config.Host{host}) || updates != times {
 				t.Errorf("after %d updates %+v, want %d and %+v", updates, got, times, host)
 			}
 		}
 		synctest.Wait()
 		want("10.0.0.9:8443", 1) // the first address, not the lowest
-		pass(time.Minute)
+		advanceClock(time.Minute)
 		want("10.0.0.9:8443", 1) // no new update
 		z.set("web.example", "10.0.0.1", "10.0.0.9")
-		pass(time.Minute)
+		advanceClock(time.Minute)
 		want("10.0.0.1:8443", 2)
 		z.set("web.example") // lookups fail from now on
-		pass(10 * time.Minute)
+		advanceClock(10 * time.Minute)
 		want("10.0.0.1:8443", 2)
 	})
 }
 
 func TestLogicalClusterWithoutAnAnswerHasNoHost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		d := New(Options{Resolver: newZone(map[string][]string{}).resolver})
+		d := New(Options{Resolver: newFakeZone(map[string][]string{}).resolver})
 		defer d.Close()
-		var told news
+		var told updateRecorder
 		defer d.Watch(logical(time.Minute, config.Host{Address: "a:80"}), told.update)()
 		synctest.Wait()
-		told.want(t, "error: resolving a: no such host")
+		told.wantUpdates(t, "error: resolving a: no such host")
 	})
 }
 
-func TestFailureRateOfItsOwn(t *testing.T) {
+func TestFailureRefreshRate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		z := newZone(map[string][]string{})
+		z := newFakeZone(map[string][]string{})
 		d := New(Options{Resolver: z.resolver})
 		defer d.Close()
 		c := cluster(time.Second, "a:80")
-		c.DNS.FailureBase, c.DNS.FailureMax = 2*time.Second, 7*time.Second
-		defer d.Watch(c, (&news{}).update)()
-		pass(time.Minute)
+		c.DNS.FailureBackoffBase, c.DNS.FailureBackoffMax = 2*time.Second, 7*time.Second
+		defer d.Watch(c, (&updateRecorder{}).update)()
+		advanceClock(time.Minute)
 		when := z.lookups()
 		for i, want := range []time.Duration{2 * time.Second, 4 * time.Second, 7 * time.Second, 7 * time.Second} {
 			if gap := when[i+1] - when[i]; gap > want || gap < want-want/10 {
@@ -83,13 +83,13 @@ func TestFailureRateOfItsOwn(t *testing.T) {
 
 func TestJitterMakesWaitsLonger(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		z := newZone(map[string][]string{"a": {"10.0.0.1"}})
+		z := newFakeZone(map[string][]string{"a": {"10.0.0.1"}})
 		d := New(Options{Resolver: z.resolver})
 		defer d.Close()
 		c := cluster(time.Minute, "a:80")
 		c.DNS.Jitter = time.Hour
-		defer d.Watch(c, (&news{}).update)()
-		pass(30 * 24 * time.Hour)
+		defer d.Watch(c, (&updateRecorder{}).update)()
+		advanceClock(30 * 24 * time.Hour)
 		var least, most time.Duration
 		when := z.lookups()
 		for i := 1; i < len(when); i++ {
@@ -112,17 +112,17 @@ func TestJitterMakesWaitsLonger(t *testing.T) {
 // fail after they have resolved.
 func TestNamesAndOutcomes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		z := newZone(map[string][]string{"a": {"10.0.0.2", "10.0.0.1"}})
+		z := newFakeZone(map[string][]string{"a": {"10.0.0.2", "10.0.0.1"}})
 		var counts [4]int
 		d := New(Options{Resolver: z.resolver, Count: func(o Outcome) { counts[o]++ }})
 		defer d.Close()
 		c := cluster(time.Minute, "a:80", "10.0.0.7:80", "a:81", "b:80")
-		c.DNS.FailureBase, c.DNS.FailureMax = time.Hour, time.Hour
+		c.DNS.FailureBackoffBase, c.DNS.FailureBackoffMax = time.Hour, time.Hour
 		if got := d.Names(c); got != nil {
 			t.Errorf("names before they are watched: %v", got)
 		}
-		defer d.Watch(c, (&news{}).update)()
-		pass(30 * time.Second)
+		defer d.Watch(c, (&updateRecorder{}).update)()
+		advanceClock(30 * time.Second)
 		want := []upstream.NameStatus{
 			{Name: "a", Addresses: []string{"10.0.0.1", "10.0.0.2"}, Age: 30, Lookups: 1},
 			{Name: "b", Addresses: []string{}, Lookups: 1, Failures: 1, Error: "no such host"},
@@ -131,12 +131,12 @@ func TestNamesAndOutcomes(t *testing.T) {
 			t.Errorf("names %+v, want %+v", got, want)
 		}
 		z.set("a")
-		pass(30 * time.Minute)
+		advanceClock(30 * time.Minute)
 		a := d.Names(c)[0]
 		if a.Age < 29*60 || a.Age > 31*60 || len(a.Addresses) != 2 || a.Failures != 1 || a.Error == "" {
 			t.Errorf("after half an hour without: %+v", a)
 		}
-		if counts[Answered] != 1 || counts[Failed] != 2 {
+		if counts[Resolved] != 1 || counts[Failed] != 2 {
 			t.Errorf("outcomes %v", counts)
 		}
 	})
@@ -160,7 +160,7 @@ func TestCandidates(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			s := System(&config.DNS{Search: tt.search, Ndots: tt.ndots}).(*system)
+			s := System(&config.DNS{Search: tt.search, Ndots: tt.ndots}).(*systemResolver)
 			if got := s.candidates(tt.domain); !slices.Equal(got, tt.want) {
 				t.Errorf("candidates(%q) = %q, want %q", tt.domain, got, tt.want)
 			}
@@ -180,7 +180,7 @@ func TestFamilyChoosesAmongAddresses(t *testing.T) {
 		{All, []netip.Addr{six, four}, []netip.Addr{six, four}},
 	}
 	for _, tt := range tests {
-		if got := tt.family.choose(tt.found); !slices.Equal(got, tt.want) {
+		if got := tt.family.filter(tt.found); !slices.Equal(got, tt.want) {
 			t.Errorf("%s.choose(%v) = %v, want %v", tt.family, tt.found, got, tt.want)
 		}
 	}
@@ -195,7 +195,7 @@ func TestSearchDomainsOfACluster(t *testing.T) {
 		t.Errorf("Lookup(app) = %v, %v, want that of app.b.test", found, err)
 	}
 	if _, _, err := System(&config.DNS{Resolvers: []string{s.address}, Search: []string{"a.test"}}).
-		Lookup(context.Background(), V4Only, "other"); !isMissing(err) {
+		Lookup(context.Background(), V4Only, "other"); !isNotFound(err) {
 		t.Errorf("Lookup(other) = %v, want an error: the name does not exist", err)
 	}
 }

@@ -14,12 +14,12 @@ import (
 
 const (
 	defaultRefresh = 5 * time.Second
-	// firstRetry is the default backoff after the first failure. It doubles with each further
+	// initialBackoff is the default backoff after the first failure. It doubles with each further
 	// failure, up to the refresh rate.
-	firstRetry = 500 * time.Millisecond
-	// leastTTL and mostTTL bound the TTL of answers.
-	leastTTL = time.Second
-	mostTTL  = time.Hour
+	initialBackoff = 500 * time.Millisecond
+	// minTTL and maxTTL bound the TTL of answers.
+	minTTL = time.Second
+	maxTTL = time.Hour
 	// lookupTimeout is the timeout of a lookup, unless the timeouts of all queries together are
 	// longer.
 	lookupTimeout = 10 * time.Second
@@ -36,7 +36,7 @@ type name struct {
 	addresses []netip.Addr        // of the last successful lookup, sorted
 	first     netip.Addr          // first of them in the order of the answer
 	found     time.Time           // time of the last successful lookup
-	tried     bool                // the first lookup has ended
+	attempted bool                // the first lookup has ended
 	err       error               // of the last lookup
 	lookups   uint64
 	failures  uint64 // lookups that failed
@@ -58,51 +58,51 @@ func (n *name) run(ctx context.Context, d *Discovery) {
 			return
 		}
 		d.count(outcomeOf(err))
-		n.publish(d, a, err)
+		n.recordResult(d, a, err)
 		if err != nil {
 			failures++
 		} else {
 			failures = 0
 		}
-		timer.Reset(jittered(n.next(failures, a.ttl), n.key.jitter))
+		timer.Reset(addJitter(n.nextDelay(failures, a.ttl), n.key.jitter))
 	}
 }
 
-// answer is the result of a lookup.
-type answer struct {
+// lookupResult is the result of a lookup.
+type lookupResult struct {
 	addresses []netip.Addr // sorted, without duplicates
 	first     netip.Addr   // first in the order of the answer
 	ttl       time.Duration
 }
 
 // lookup resolves the name once. It waits while maxLookups others are in flight.
-func (n *name) lookup(ctx context.Context, d *Discovery) (answer, error) {
+func (n *name) lookup(ctx context.Context, d *Discovery) (lookupResult, error) {
 	select {
-	case d.limit <- struct{}{}:
-		defer func() { <-d.limit }()
+	case d.lookupSlots <- struct{}{}:
+		defer func() { <-d.lookupSlots }()
 	case <-ctx.Done():
-		return answer{}, ctx.Err()
+		return lookupResult{}, ctx.Err()
 	}
 	turns := max(n.key.attempts, 1) * (1 + strings.Count(n.key.servers, " "))
 	ctx, cancel := context.WithTimeout(ctx, max(lookupTimeout, n.key.timeout*time.Duration(turns)))
 	defer cancel()
 	addresses, ttl, err := n.resolver.Lookup(ctx, n.key.family, n.key.name)
 	if err != nil {
-		return answer{}, err
+		return lookupResult{}, err
 	}
 	for i := range addresses {
 		addresses[i] = addresses[i].Unmap()
 	}
 	first := addresses[0]
 	slices.SortFunc(addresses, netip.Addr.Compare)
-	return answer{slices.Compact(addresses), first, ttl}, nil
+	return lookupResult{slices.Compact(addresses), first, ttl}, nil
 }
 
-// publish records the result of a lookup and wakes the watches of the name.
-func (n *name) publish(d *Discovery, a answer, err error) {
+// recordResult records the result of a lookup and wakes the watches of the name.
+func (n *name) recordResult(d *Discovery, a lookupResult, err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	n.tried = true
+	n.attempted = true
 	n.err = err
 	n.lookups++
 	if err == nil {
@@ -115,19 +115,19 @@ func (n *name) publish(d *Discovery, a answer, err error) {
 	}
 }
 
-// next returns the time until the next lookup, without jitter. failures is the number of
+// nextDelay returns the time until the next lookup, without jitter. failures is the number of
 // consecutive failures, ttl the TTL of the addresses, 0 if unknown.
-func (n *name) next(failures int, ttl time.Duration) time.Duration {
+func (n *name) nextDelay(failures int, ttl time.Duration) time.Duration {
 	k := &n.key
 	switch {
 	case failures > 0:
-		pause := k.failure[0]
-		for i := 1; i < failures && pause < k.failure[1]; i++ {
+		pause := k.failureBackoff[0]
+		for i := 1; i < failures && pause < k.failureBackoff[1]; i++ {
 			pause *= 2
 		}
-		return min(pause, k.failure[1])
+		return min(pause, k.failureBackoff[1])
 	case k.respectTTL && ttl > 0:
-		return min(max(ttl, leastTTL), mostTTL)
+		return min(max(ttl, minTTL), maxTTL)
 	default:
 		return k.refresh
 	}
@@ -155,13 +155,13 @@ func outcomeOf(err error) Outcome {
 	var e *net.DNSError
 	switch {
 	case err == nil:
-		return Answered
+		return Resolved
 	case errors.Is(err, context.DeadlineExceeded):
 		return TimedOut
 	case !errors.As(err, &e):
 		return Failed
 	case e.IsNotFound:
-		return NoName
+		return NotFound
 	case e.IsTimeout:
 		return TimedOut
 	default:

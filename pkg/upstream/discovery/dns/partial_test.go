@@ -11,10 +11,10 @@ import (
 	"github.com/weft-proxy/weft/pkg/config"
 )
 
-// TestWhatIsKnownOfOneFamilyOnly verifies lookups of both families of which one query fails. A host
+// TestOneFamilyFails verifies lookups of both families of which one query fails. A host
 // with both families must not temporarily have only IPv6 addresses, and servers that fail AAAA
 // queries are common.
-func TestWhatIsKnownOfOneFamilyOnly(t *testing.T) {
+func TestOneFamilyFails(t *testing.T) {
 	const four, six = "a.weft.test. 30 IN A 192.0.2.1", "a.weft.test. 30 IN AAAA 2001:db8::1"
 	fails := func(q *wire.Msg) *wire.Msg { return new(wire.Msg).SetRcode(q, wire.RcodeServerFailure) }
 	for _, tt := range []struct {
@@ -36,7 +36,7 @@ func TestWhatIsKnownOfOneFamilyOnly(t *testing.T) {
 		{"all, and AAAA fails", All, answers(four), fails, []string{"192.0.2.1"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			address := datagrams(t, func(q *wire.Msg) [][]byte {
+			address := startUDPServer(t, func(q *wire.Msg) [][]byte {
 				respond := tt.aaaa
 				if q.Question[0].Qtype == wire.TypeA {
 					respond = tt.a

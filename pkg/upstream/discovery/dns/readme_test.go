@@ -35,14 +35,14 @@ func TestReadmeExample(t *testing.T) {
 		t.Fatalf("refresh rate %q, type %q", parsed.Refresh, parsed.Type)
 	}
 	synctest.Test(t, func(t *testing.T) {
-		z := newZone(map[string][]string{"web.example": {"192.0.2.1"}})
+		z := newFakeZone(map[string][]string{"web.example": {"192.0.2.1"}})
 		d := New(Options{Resolver: z.resolver})
 		defer d.Close()
-		var told news
+		var told updateRecorder
 		c := &config.Cluster{Hosts: parsed.Hosts, DNS: config.DNS{RefreshRate: refresh, Family: parsed.Family}}
 		defer d.Watch(c, told.update)()
 		synctest.Wait()
-		told.want(t, "192.0.2.1:8080 192.0.2.7:8080")
+		told.wantUpdates(t, "192.0.2.1:8080 192.0.2.7:8080")
 		if z.asked[0] != "web.example V4_ONLY" {
 			t.Errorf("asked %q", z.asked)
 		}

@@ -13,11 +13,11 @@ import (
 	"github.com/weft-proxy/weft/pkg/config"
 )
 
-// outage is a Resolver whose server does not respond. Each error names the local port of the query,
+// failingResolver is a Resolver whose server does not respond. Each error names the local port of the query,
 // as errors of package net do.
-type outage struct{ asked atomic.Int64 }
+type failingResolver struct{ asked atomic.Int64 }
 
-func (o *outage) Lookup(_ context.Context, _ Family, name string) ([]netip.Addr, time.Duration, error) {
+func (o *failingResolver) Lookup(_ context.Context, _ Family, name string) ([]netip.Addr, time.Duration, error) {
 	return nil, 0, &net.DNSError{
 		Err:  fmt.Sprintf("read udp 192.0.2.9:%d->192.0.2.53:53: i/o timeout", 40000+o.asked.Add(1)),
 		Name: name, Server: "192.0.2.53:53", IsTimeout: true, IsTemporary: true,
@@ -27,15 +27,15 @@ func (o *outage) Lookup(_ context.Context, _ Family, name string) ([]netip.Addr,
 // TestAnOutageIsReportedOnce verifies that an outage is reported once, although every lookup fails.
 func TestAnOutageIsReportedOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		silent := new(outage)
+		silent := new(failingResolver)
 		d := New(Options{Resolver: func(*config.DNS) Resolver { return silent }})
 		defer d.Close()
-		var told news
+		var told updateRecorder
 		defer d.Watch(cluster(time.Second, "a:80"), told.update)()
-		pass(time.Minute)
+		advanceClock(time.Minute)
 		if n := silent.asked.Load(); n < 50 {
 			t.Fatalf("%d lookups in a minute", n)
 		}
-		told.want(t, "error: resolving a: lookup a on 192.0.2.53:53: read udp 192.0.2.9:40001->192.0.2.53:53: i/o timeout")
+		told.wantUpdates(t, "error: resolving a: lookup a on 192.0.2.53:53: read udp 192.0.2.9:40001->192.0.2.53:53: i/o timeout")
 	})
 }

@@ -17,7 +17,7 @@ import (
 // the hosts file of the system; with search domains of d, it looks up the completed names there, in
 // order.
 func System(d *config.DNS) Resolver {
-	s := &system{servers: d.Resolvers, search: d.Search, ndots: d.Ndots, timeout: d.Timeout, attempts: max(d.Attempts, 1)}
+	s := &systemResolver{servers: d.Resolvers, search: d.Search, ndots: d.Ndots, timeout: d.Timeout, attempts: max(d.Attempts, 1)}
 	if s.ndots <= 0 {
 		s.ndots = 1
 	}
@@ -30,14 +30,14 @@ func System(d *config.DNS) Resolver {
 	return s
 }
 
-// system is a Resolver that uses net.Resolver. It is immutable except for good.
-type system struct {
+// systemResolver is a Resolver that uses net.Resolver. It is immutable except for good.
+type systemResolver struct {
 	servers  []string      // not empty; "" stands for the servers of the system
 	search   []string      // empty: those of the system
 	ndots    int           // only with search
 	timeout  time.Duration // of one query; 0: none
 	attempts int
-	good     atomic.Int64 // index of the server that answered last
+	lastGood atomic.Int64 // index of the server that answered last
 }
 
 // serverTimeout is the default timeout of one of several servers, after which the next is queried.
@@ -45,11 +45,11 @@ const serverTimeout = 3 * time.Second
 
 // Lookup implements Resolver. It queries the servers in order, starting with the one that answered
 // last. That a name does not exist is an answer too.
-func (s *system) Lookup(ctx context.Context, family Family, name string) ([]netip.Addr, time.Duration, error) {
+func (s *systemResolver) Lookup(ctx context.Context, family Family, name string) ([]netip.Addr, time.Duration, error) {
 	var missing error
 	for _, candidate := range s.candidates(name) {
-		addresses, ttl, err := s.askAll(ctx, family, candidate)
-		if !isMissing(err) {
+		addresses, ttl, err := s.queryServers(ctx, family, candidate)
+		if !isNotFound(err) {
 			return addresses, ttl, err
 		}
 		if missing == nil {
@@ -59,7 +59,7 @@ func (s *system) Lookup(ctx context.Context, family Family, name string) ([]neti
 	return nil, 0, missing
 }
 
-func isMissing(err error) bool {
+func isNotFound(err error) bool {
 	var e *net.DNSError
 	return errors.As(err, &e) && e.IsNotFound
 }
@@ -67,7 +67,7 @@ func isMissing(err error) bool {
 // candidates returns the names to look up for name, in order (resolv.conf(5), search and ndots).
 // With search domains of its own, each ends in a dot, so that net.Resolver adds no domain. Without,
 // it returns name itself, which the system completes.
-func (s *system) candidates(name string) []string {
+func (s *systemResolver) candidates(name string) []string {
 	if len(s.search) == 0 || strings.HasSuffix(name, ".") {
 		return []string{name}
 	}
@@ -77,7 +77,7 @@ func (s *system) candidates(name string) []string {
 		list = append(list, name+".")
 	}
 	for _, domain := range s.search {
-		if completed := name + "." + strings.Trim(domain, ".") + "."; len(completed) <= longestName {
+		if completed := name + "." + strings.Trim(domain, ".") + "."; len(completed) <= maxNameLen {
 			list = append(list, completed)
 		}
 	}
@@ -87,20 +87,20 @@ func (s *system) candidates(name string) []string {
 	return list
 }
 
-// longestName is the maximum length of a name as text, with its last dot (RFC 1035 3.1).
-const longestName = 254
+// maxNameLen is the maximum length of a name as text, with its last dot (RFC 1035 3.1).
+const maxNameLen = 254
 
-// askAll queries the servers in turn until one answers. It queries each up to s.attempts times.
-func (s *system) askAll(ctx context.Context, family Family, name string) ([]netip.Addr, time.Duration, error) {
+// queryServers queries the servers in turn until one answers. It queries each up to s.attempts times.
+func (s *systemResolver) queryServers(ctx context.Context, family Family, name string) ([]netip.Addr, time.Duration, error) {
 	var err error
-	first := s.good.Load()
+	first := s.lastGood.Load()
 	for i := range int64(s.attempts * len(s.servers)) {
 		turn := (first + i) % int64(len(s.servers))
 		var addresses []netip.Addr
 		var ttl time.Duration
-		addresses, ttl, err = s.ask(ctx, s.servers[turn], family, name)
-		if err == nil || isMissing(err) {
-			s.good.Store(turn)
+		addresses, ttl, err = s.queryServer(ctx, s.servers[turn], family, name)
+		if err == nil || isNotFound(err) {
+			s.lastGood.Store(turn)
 			return addresses, ttl, err
 		}
 		if ctx.Err() != nil {
@@ -110,21 +110,21 @@ func (s *system) askAll(ctx context.Context, family Family, name string) ([]neti
 	return nil, 0, err
 }
 
-// ask queries one server. For Auto and V4Preferred it sends a query per family, and one of them may
+// queryServer queries one server. For Auto and V4Preferred it sends a query per family, and one of them may
 // fail. If the IPv4 query fails, ask fails: a host with both families must not temporarily have
 // only IPv6 addresses. If only the IPv6 query fails, ask returns the IPv4 addresses.
-func (s *system) ask(ctx context.Context, server string, family Family, name string) ([]netip.Addr, time.Duration, error) {
+func (s *systemResolver) queryServer(ctx context.Context, server string, family Family, name string) ([]netip.Addr, time.Duration, error) {
 	q := query{server: server, family: family, name: name, timeout: s.timeout}
 	both := family == Auto || family == V4Preferred
 	if both && q.timeout <= 0 {
 		q.timeout = lookupTimeout / 2 // leaves time for a second query
 	}
-	addresses, ttl, some, err := q.ask(ctx)
+	addresses, ttl, some, err := q.lookup(ctx)
 	if err == nil || !both || !some {
 		return addresses, ttl, err
 	}
 	q.family = V4Only
-	if four, ttl, _, failed := q.ask(ctx); failed == nil {
+	if four, ttl, _, failed := q.lookup(ctx); failed == nil {
 		return four, ttl, nil
 	}
 	return nil, 0, err
@@ -138,15 +138,15 @@ type query struct {
 	timeout time.Duration // 0: none
 }
 
-// ask returns addresses and their minimum TTL. net.Resolver does not report the TTL, so ask reads
+// lookup returns addresses and their minimum TTL. net.Resolver does not report the TTL, so ask reads
 // it from the messages. some reports whether a message had answer records, even if ask fails.
-func (q *query) ask(ctx context.Context) (found []netip.Addr, ttl time.Duration, some bool, err error) {
+func (q *query) lookup(ctx context.Context) (found []netip.Addr, ttl time.Duration, some bool, err error) {
 	if q.timeout > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, q.timeout)
 		defer cancel()
 	}
-	var seen clock
+	var seen ttlTracker
 	r := net.Resolver{
 		PreferGo:     true,
 		StrictErrors: q.family == Auto || q.family == V4Preferred,
@@ -159,11 +159,11 @@ func (q *query) ask(ctx context.Context) (found []netip.Addr, ttl time.Duration,
 			if err != nil {
 				return nil, err
 			}
-			return observe(ctx, conn, &seen), nil
+			return observeTTL(ctx, conn, &seen), nil
 		},
 	}
 	found, err = r.LookupNetIP(ctx, q.family.network(), q.name)
-	ttl = time.Duration(seen.least.Load())
+	ttl = time.Duration(seen.minTTL.Load())
 	if err != nil {
 		var e *net.DNSError
 		if q.server != "" && errors.As(err, &e) {
@@ -174,7 +174,7 @@ func (q *query) ask(ctx context.Context) (found []netip.Addr, ttl time.Duration,
 	for i := range found {
 		found[i] = found[i].Unmap()
 	}
-	return q.family.choose(found), ttl, true, nil
+	return q.family.filter(found), ttl, true, nil
 }
 
 // network returns the family as a network of package net.
@@ -189,9 +189,9 @@ func (f Family) network() string {
 	}
 }
 
-// choose returns the addresses to use for the family: if IPv4 is preferred, only the IPv4 addresses
+// filter returns the addresses to use for the family: if IPv4 is preferred, only the IPv4 addresses
 // if there are any.
-func (f Family) choose(addresses []netip.Addr) []netip.Addr {
+func (f Family) filter(addresses []netip.Addr) []netip.Addr {
 	if f != Auto && f != V4Preferred {
 		return addresses
 	}

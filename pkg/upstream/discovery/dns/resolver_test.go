@@ -166,7 +166,7 @@ func TestNextServerIsAskedIfOneFails(t *testing.T) {
 	}
 }
 
-func TestNameThatDoesNotExistIsAnAnswer(t *testing.T) {
+func TestMissingNameIsFinal(t *testing.T) {
 	first, second := startServer(t), startServer(t, "a.weft.test. 60 IN A 192.0.2.1")
 	if _, _, err := System(&config.DNS{Resolvers: []string{first.address, second.address}}).Lookup(context.Background(), V4Only, "a.weft.test."); err == nil {
 		t.Error("the second server was asked for a name of which the first knows that it does not exist")
@@ -273,11 +273,11 @@ func TestLeastAnswerTTL(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			if got, ok := leastAnswerTTL(tt.b); ok != tt.ok || ok && got != tt.want {
+			if got, ok := minAnswerTTL(tt.b); ok != tt.ok || ok && got != tt.want {
 				t.Errorf("leastAnswerTTL = %v, %v, want %v, %v", got, ok, tt.want, tt.ok)
 			}
 			for n := range tt.b {
-				if _, ok := leastAnswerTTL(tt.b[:n]); ok {
+				if _, ok := minAnswerTTL(tt.b[:n]); ok {
 					t.Errorf("leastAnswerTTL of the first %d of %d bytes: ok", n, len(tt.b))
 				}
 			}
@@ -289,7 +289,7 @@ func FuzzLeastAnswerTTL(f *testing.F) {
 	f.Add(message(f, false, "www.weft.test. 5 IN A 192.0.2.1"))
 	f.Add(message(f, true, "www.weft.test. 300 IN CNAME a.weft.test.", "a.weft.test. 20 IN AAAA 2001:db8::1"))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		got, ok := leastAnswerTTL(b)
+		got, ok := minAnswerTTL(b)
 		if ok && (got <= 0 || got > (1<<31)*time.Second) {
 			t.Errorf("leastAnswerTTL = %v", got)
 		}

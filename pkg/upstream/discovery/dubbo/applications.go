@@ -31,26 +31,26 @@ type revisionKey struct {
 
 // revision is what is known about one revision. Guarded by Discovery.mu.
 type revision struct {
-	services *application.MetadataInfo // nil: not known yet
+	metadata *application.MetadataInfo // nil: not known yet
 	err      error                     // of the last attempt; nil: no attempt, or success
 }
 
 const (
-	fetchIn     = 5 * time.Second
-	mostFetches = 32 // fetches that hold a turn concurrently
-	fetchTurn   = 500 * time.Millisecond
-	// firstFetchPause is the backoff before the second attempt. It doubles with each attempt. Dubbo
+	fetchTimeout         = 5 * time.Second
+	maxConcurrentFetches = 32 // fetches that hold a turn concurrently
+	fetchSlotTime        = 500 * time.Millisecond
+	// firstFetchBackoff is the backoff before the second attempt. It doubles with each attempt. Dubbo
 	// registers an instance shortly before the instance serves its metadata.
-	firstFetchPause = 50 * time.Millisecond
-	mostRevisions   = 1024 // above this number Weft drops unneeded revisions
+	firstFetchBackoff = 50 * time.Millisecond
+	maxRevisions      = 1024 // above this number Weft drops unneeded revisions
 )
 
-var errRegistryGone = errors.New("the registry is no longer in use")
+var errRegistryClosed = errors.New("the registry is no longer in use")
 
-// resolve converts the last instances to providers, if the metadata of all is available or has
+// resolveInstances converts the last instances to providers, if the metadata of all is available or has
 // failed. mu is held.
-func (h *Discovery) resolve(s *subscription) {
-	v := *s.heard
+func (h *Discovery) resolveInstances(s *subscription) {
+	v := *s.instanceSnapshot
 	s.unresolved = nil
 	revisions := make([]*revision, len(v.Instances)) // nil: the instance provides nothing
 	pending := false
@@ -59,7 +59,7 @@ func (h *Discovery) resolve(s *subscription) {
 			continue
 		}
 		r := h.revisionOf(s.session, i)
-		revisions[n], pending = r, pending || r.services == nil && r.err == nil
+		revisions[n], pending = r, pending || r.metadata == nil && r.err == nil
 	}
 	if pending {
 		return
@@ -68,20 +68,20 @@ func (h *Discovery) resolve(s *subscription) {
 	for n, i := range v.Instances {
 		switch r := revisions[n]; {
 		case r == nil:
-		case r.services != nil:
-			found = append(found, r.services.URLs(i, s.wish.id.service)...)
+		case r.metadata != nil:
+			found = append(found, r.metadata.URLs(i, s.spec.id.service)...)
 		default:
 			s.unresolved = r.err
-			found = append(found, s.knownAt(i)...)
+			found = append(found, s.providersAt(i)...)
 		}
 	}
-	v.Providers = withoutDoubles(found, v.Providers)
+	v.Providers = mergeProviders(found, v.Providers)
 	v.Instances = nil
 	h.queueSnapshot(s, v)
 }
 
-// knownAt returns the current providers at the host of an instance, of the same application.
-func (s *subscription) knownAt(i registry.Instance) (all []registry.URL) {
+// providersAt returns the current providers at the host of an instance, of the same application.
+func (s *subscription) providersAt(i registry.Instance) (all []registry.URL) {
 	for _, u := range s.current.Providers {
 		if u.Host == i.Host && u.Get(parameterApplication) == i.Application {
 			all = append(all, u)
@@ -90,18 +90,18 @@ func (s *subscription) knownAt(i registry.Instance) (all []registry.URL) {
 	return all
 }
 
-// withoutDoubles returns found, the providers from instances, and those of others with another
+// mergeProviders returns found, the providers from instances, and those of others with another
 // address, group or version. As in Dubbo, a provider from an instance takes precedence.
-func withoutDoubles(found, others []registry.URL) []registry.URL {
+func mergeProviders(found, others []registry.URL) []registry.URL {
 	if len(found) == 0 {
 		return others
 	}
-	there := make(map[provision]bool, len(found))
+	there := make(map[providerKey]bool, len(found))
 	for _, u := range found {
-		there[provisionOf(u)] = true
+		there[providerKeyOf(u)] = true
 	}
 	for _, u := range others {
-		if !there[provisionOf(u)] {
+		if !there[providerKeyOf(u)] {
 			found = append(found, u)
 		}
 	}
@@ -116,8 +116,8 @@ func (h *Discovery) revisionOf(s *session, i registry.Instance) *revision {
 	if r != nil {
 		return r
 	}
-	if len(h.revisions) >= max(mostRevisions, h.sweepAt) {
-		h.forgetRevisions()
+	if len(h.revisions) >= max(maxRevisions, h.sweepAt) {
+		h.dropUnusedRevisions()
 		h.sweepAt = 2 * len(h.revisions) // sweeps stay rare if most revisions are needed
 	}
 	r = &revision{}
@@ -128,19 +128,19 @@ func (h *Discovery) revisionOf(s *session, i registry.Instance) *revision {
 	return r
 }
 
-// forgetRevisions drops fetched revisions that no subscription needs. mu is held.
-func (h *Discovery) forgetRevisions() {
+// dropUnusedRevisions drops fetched revisions that no subscription needs. mu is held.
+func (h *Discovery) dropUnusedRevisions() {
 	needed := map[revisionKey]bool{}
-	for _, s := range h.followed {
-		if s.heard == nil {
+	for _, s := range h.subscriptions {
+		if s.instanceSnapshot == nil {
 			continue
 		}
-		for _, i := range s.heard.Instances {
+		for _, i := range s.instanceSnapshot.Instances {
 			needed[revisionKey{s.session, i.Application, application.Revision(i)}] = true
 		}
 	}
 	for key, r := range h.revisions {
-		if r.services != nil && !needed[key] {
+		if r.metadata != nil && !needed[key] {
 			delete(h.revisions, key)
 		}
 	}
@@ -148,8 +148,8 @@ func (h *Discovery) forgetRevisions() {
 
 // instancesOf returns the instances of a revision that subscriptions report. mu is held.
 func (h *Discovery) instancesOf(key revisionKey) (all []registry.Instance) {
-	for _, s := range h.followed {
-		if s.session == key.session && s.heard != nil {
+	for _, s := range h.subscriptions {
+		if s.session == key.session && s.instanceSnapshot != nil {
 			all = append(all, s.instancesOf(key)...)
 		}
 	}
@@ -157,7 +157,7 @@ func (h *Discovery) instancesOf(key revisionKey) (all []registry.Instance) {
 }
 
 func (s *subscription) instancesOf(key revisionKey) (all []registry.Instance) {
-	for _, i := range s.heard.Instances {
+	for _, i := range s.instanceSnapshot.Instances {
 		if i.Application == key.application && application.Revision(i) == key.revision {
 			all = append(all, i)
 		}
@@ -166,20 +166,20 @@ func (s *subscription) instancesOf(key revisionKey) (all []registry.Instance) {
 }
 
 // fetch fetches the metadata of a revision until it succeeds, or no subscription needs it. At most
-// mostFetches fetches hold a turn; the others queue for one, independently of earlier failures.
-// Snapshots wait at most fetchIn. A turn ends before an attempt times out, so that many dead
+// maxConcurrentFetches fetches hold a turn; the others queue for one, independently of earlier failures.
+// Snapshots wait at most fetchTimeout. A turn ends before an attempt times out, so that many dead
 // instances do not starve live ones.
 func (h *Discovery) fetch(key revisionKey, r *revision) {
-	late := time.AfterFunc(fetchIn, func() { h.late(key, r) })
+	late := time.AfterFunc(fetchTimeout, func() { h.fetchTimedOut(key, r) })
 	defer late.Stop()
-	pause := firstFetchPause
+	pause := firstFetchBackoff
 	for attempt := 0; ; attempt++ {
-		h.fetches <- struct{}{} // the holder releases it within fetchTurn
-		over := sync.OnceFunc(func() { <-h.fetches })
-		turn := time.AfterFunc(fetchTurn, over)
+		h.fetchSlots <- struct{}{} // the holder releases it within fetchSlotTime
+		over := sync.OnceFunc(func() { <-h.fetchSlots })
+		turn := time.AfterFunc(fetchSlotTime, over)
 		h.mu.Lock()
 		instances := h.instancesOf(key)
-		needed := len(instances) > 0 && h.life.Err() == nil
+		needed := len(instances) > 0 && h.runCtx.Err() == nil
 		if !needed {
 			delete(h.revisions, key)
 		}
@@ -197,7 +197,7 @@ func (h *Discovery) fetch(key revisionKey, r *revision) {
 		}
 
 		h.mu.Lock()
-		h.fetched(key, r, services, err)
+		h.recordFetch(key, r, services, err)
 		h.mu.Unlock()
 		if err == nil {
 			return
@@ -205,48 +205,48 @@ func (h *Discovery) fetch(key revisionKey, r *revision) {
 		timer := time.NewTimer(pause)
 		select {
 		case <-timer.C:
-		case <-h.life.Done():
+		case <-h.runCtx.Done():
 		}
 		timer.Stop()
-		pause = min(2*pause, longestPause)
+		pause = min(2*pause, maxBackoff)
 	}
 }
 
-// late ends the wait of snapshots for a revision.
-func (h *Discovery) late(key revisionKey, r *revision) {
+// fetchTimedOut ends the wait of snapshots for a revision.
+func (h *Discovery) fetchTimedOut(key revisionKey, r *revision) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if r.services == nil && r.err == nil && h.life.Err() == nil {
-		h.fetched(key, r, nil, errNotBefore)
+	if r.metadata == nil && r.err == nil && h.runCtx.Err() == nil {
+		h.recordFetch(key, r, nil, errNoResponse)
 	}
 }
 
 // fetchOnce makes one attempt.
 func (h *Discovery) fetchOnce(from registry.Registry, i registry.Instance) (*application.MetadataInfo, error) {
 	if from == nil {
-		return nil, errRegistryGone
+		return nil, errRegistryClosed
 	}
-	ctx, cancel := context.WithTimeout(h.life, fetchIn)
+	ctx, cancel := context.WithTimeout(h.runCtx, fetchTimeout)
 	defer cancel()
 	return application.Fetch(ctx, from, i)
 }
 
-// fetched records the result of an attempt. mu is held.
-func (h *Discovery) fetched(key revisionKey, r *revision, services *application.MetadataInfo, err error) {
-	if err != nil && r.err == nil && h.life.Err() == nil {
-		h.o.Log.Warn("cannot fetch metadata; instances with this metadata are not used; retrying",
+// recordFetch records the result of an attempt. mu is held.
+func (h *Discovery) recordFetch(key revisionKey, r *revision, services *application.MetadataInfo, err error) {
+	if err != nil && r.err == nil && h.runCtx.Err() == nil {
+		h.options.Log.Warn("cannot fetch metadata; instances with this metadata are not used; retrying",
 			logRegistry, key.session.key.String(), logApplication, key.application, logError, err)
 	}
 	again := r.err != nil && err != nil // the result has not changed
-	r.services, r.err = services, err
+	r.metadata, r.err = services, err
 	if again {
 		return
 	}
-	for _, s := range h.followed {
-		if s.session == key.session && s.heard != nil && slices.ContainsFunc(s.heard.Instances, func(i registry.Instance) bool {
+	for _, s := range h.subscriptions {
+		if s.session == key.session && s.instanceSnapshot != nil && slices.ContainsFunc(s.instanceSnapshot.Instances, func(i registry.Instance) bool {
 			return i.Application == key.application && application.Revision(i) == key.revision
 		}) {
-			h.resolve(s)
+			h.resolveInstances(s)
 		}
 	}
 }

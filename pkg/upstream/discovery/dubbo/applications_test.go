@@ -24,8 +24,8 @@ func instances(texts ...string) (all []registry.Instance) {
 	return all
 }
 
-// sayInstances notifies all watchers of instances, together with providers at hosts.
-func (f *fake) sayInstances(hosts []string, all ...string) {
+// reportInstances notifies all watchers of instances, together with providers at hosts.
+func (f *fakeRegistry) reportInstances(hosts []string, all ...string) {
 	f.mu.Lock()
 	var watchers []*fakeWatcher
 	for w := range f.watchers {
@@ -39,7 +39,7 @@ func (f *fake) sayInstances(hosts []string, all ...string) {
 }
 
 // publish stores the metadata of a revision, which provides interfaces with a weight.
-func (f *fake) publish(key string, weight int, interfaces ...string) {
+func (f *fakeRegistry) publish(key string, weight int, interfaces ...string) {
 	var services []string
 	for _, name := range interfaces {
 		services = append(services, fmt.Sprintf(`"%[1]s:dubbo": {"name": %[1]q, "protocol": "dubbo", "path": %[1]q, "params": {"weight": "%[2]d"}}`, name, weight))
@@ -52,33 +52,33 @@ func (f *fake) publish(key string, weight int, interfaces ...string) {
 	f.metadata[key] = fmt.Sprintf(`{"app": "a", "services": {%s}}`, strings.Join(services, ","))
 }
 
-func TestInstancesOfApplicationsAreProvidersOfWhatTheirRevisionHas(t *testing.T) {
-	inBubble(t, usual(), func(r *rig) {
+func TestInstancesBecomeProviders(t *testing.T) {
+	inSynctest(t, defaultConfig(), func(r *testEnv) {
 		r.fake.publish("a/1", 10, "x", "y")
 		r.fake.publish("b/1", 10, "y")
-		r.fake.say("x")
-		r.fake.say("y")
+		r.fake.report("x")
+		r.fake.report("y")
 		must(t, r.hub.Subscribe(r.Context(), request("x")))
 		must(t, r.hub.Subscribe(r.Context(), request("y")))
-		r.fake.sayInstances(nil, "10.0.0.1 a/1", "10.0.0.2 a/1", "10.0.0.3 b/1", "10.0.0.4 a/0")
+		r.fake.reportInstances(nil, "10.0.0.1 a/1", "10.0.0.2 a/1", "10.0.0.3 b/1", "10.0.0.4 a/0")
 		r.desired("x=10.0.0.1,10.0.0.2; y=10.0.0.1,10.0.0.2,10.0.0.3")
-		if got := len(r.fake.asked); got != 2 {
-			t.Errorf("metadata were fetched %d times: %v", got, r.fake.asked)
+		if got := len(r.fake.metadataRequests); got != 2 {
+			t.Errorf("metadata were fetched %d times: %v", got, r.fake.metadataRequests)
 		}
-		r.fake.sayInstances(nil, "10.0.0.2 a/1", "10.0.0.3 b/1")
+		r.fake.reportInstances(nil, "10.0.0.2 a/1", "10.0.0.3 b/1")
 		r.desired("x=10.0.0.2; y=10.0.0.2,10.0.0.3")
-		if got := len(r.fake.asked); got != 2 {
-			t.Errorf("known metadata were fetched again: %v", r.fake.asked)
+		if got := len(r.fake.metadataRequests); got != 2 {
+			t.Errorf("known metadata were fetched again: %v", r.fake.metadataRequests)
 		}
 	})
 }
 
-func TestOfOneAddressTheWordOfTheApplicationCounts(t *testing.T) {
-	inBubble(t, usual(), func(r *rig) {
+func TestInstanceOverridesURLOfSameAddress(t *testing.T) {
+	inSynctest(t, defaultConfig(), func(r *testEnv) {
 		r.fake.publish("a/1", 10, "x")
-		r.fake.say("x")
+		r.fake.report("x")
 		must(t, r.hub.Subscribe(r.Context(), request("x")))
-		r.fake.sayInstances([]string{"10.0.0.1?weight=99", "10.0.0.2?weight=99"}, "10.0.0.1 a/1")
+		r.fake.reportInstances([]string{"10.0.0.1?weight=99", "10.0.0.2?weight=99"}, "10.0.0.1 a/1")
 		r.desired("x=10.0.0.1,10.0.0.2")
 		var weights []int
 		for _, p := range r.hub.Status().Subscribed[0].Providers {
@@ -90,14 +90,14 @@ func TestOfOneAddressTheWordOfTheApplicationCounts(t *testing.T) {
 	})
 }
 
-func TestTheWordOfTheApplicationIsOfItsVersionAlone(t *testing.T) {
-	inBubble(t, usual(), func(r *rig) {
-		r.fake.say("x")
+func TestInstanceOverridesOnlyItsVersion(t *testing.T) {
+	inSynctest(t, defaultConfig(), func(r *testEnv) {
+		r.fake.report("x")
 		must(t, r.hub.Subscribe(r.Context(), request("x")))
 		r.fake.mu.Lock()
 		r.fake.metadata = map[string]string{"a/1": `{"app": "a", "services": {"x:2:dubbo": {"name": "x", "version": "2", "protocol": "dubbo", "path": "x"}}}`}
 		r.fake.mu.Unlock()
-		r.fake.sayInstances([]string{"10.0.0.1"}, "10.0.0.1 a/1")
+		r.fake.reportInstances([]string{"10.0.0.1"}, "10.0.0.1 a/1")
 		r.desired("x=10.0.0.1; x?version=2=10.0.0.1")
 		if p := r.hub.Status().Subscribed[0].Providers; len(p) != 1 || p[0].Version != "" || len(p[0].Variants) != 1 || p[0].Variants[0].Version != "2" {
 			t.Errorf("the providers are %+v", p)
@@ -105,15 +105,15 @@ func TestTheWordOfTheApplicationIsOfItsVersionAlone(t *testing.T) {
 	})
 }
 
-func TestARevisionThatIsNotKnownYetTakesNobodyAway(t *testing.T) {
-	inBubble(t, usual(), func(r *rig) {
+func TestUnknownRevisionKeepsProviders(t *testing.T) {
+	inSynctest(t, defaultConfig(), func(r *testEnv) {
 		r.fake.publish("a/1", 10, "x")
-		r.fake.say("x")
+		r.fake.report("x")
 		must(t, r.hub.Subscribe(r.Context(), request("x")))
-		r.fake.sayInstances(nil, "10.0.0.1 a/1")
+		r.fake.reportInstances(nil, "10.0.0.1 a/1")
 		r.desired("x=10.0.0.1")
 
-		r.fake.sayInstances(nil, "10.0.0.1 a/2", "10.0.0.2 a/2") // without metadata
+		r.fake.reportInstances(nil, "10.0.0.1 a/2", "10.0.0.2 a/2") // without metadata
 		r.desired("x=10.0.0.1")
 		if text := r.hub.Status().Subscribed[0].Sources[0].Error; !strings.Contains(text, "metadata of a, revision 2") {
 			t.Errorf("error = %q", text)
@@ -128,60 +128,60 @@ func TestARevisionThatIsNotKnownYetTakesNobodyAway(t *testing.T) {
 	})
 }
 
-func TestRevisionsThatNobodyFollowsAreNotAskedForAgain(t *testing.T) {
-	inBubble(t, usual(), func(r *rig) {
-		r.fake.say("x")
+func TestUnusedRevisionsAreNotFetched(t *testing.T) {
+	inSynctest(t, defaultConfig(), func(r *testEnv) {
+		r.fake.report("x")
 		must(t, r.hub.Subscribe(r.Context(), request("x")))
-		r.fake.sayInstances(nil, "10.0.0.1 a/1")
+		r.fake.reportInstances(nil, "10.0.0.1 a/1")
 		must(t, r.hub.Unsubscribe(r.Context(), request("x")))
 		<-time.After(time.Hour) // fake time
-		if n := len(r.fake.asked); n != 1 {
+		if n := len(r.fake.metadataRequests); n != 1 {
 			t.Errorf("metadata were fetched %d times", n)
 		}
 	})
 }
 
-// TestManyRevisionsAreThereAtOnce verifies that more needed revisions than mostRevisions work,
+// TestManyRevisionsAreFetchedConcurrently verifies that more needed revisions than maxRevisions work,
 // without a sweep for each one.
-func TestManyRevisionsAreThereAtOnce(t *testing.T) {
+func TestManyRevisionsAreFetchedConcurrently(t *testing.T) {
 	const many = 2500
-	inBubble(t, usual(), func(r *rig) {
+	inSynctest(t, defaultConfig(), func(r *testEnv) {
 		var all []string
 		for i := range many {
 			r.fake.publish(fmt.Sprintf("a%d/1", i), 10, "x")
 			all = append(all, fmt.Sprintf("10.0.%d.%d a%d/1", i/250, i%250, i))
 		}
-		r.fake.say("x")
+		r.fake.report("x")
 		must(t, r.hub.Subscribe(r.Context(), request("x")))
-		r.fake.sayInstances(nil, all...)
+		r.fake.reportInstances(nil, all...)
 		if got := r.hub.Totals().Providers; got != many {
 			t.Errorf("%d providers are active, want %d", got, many)
 		}
 	})
 }
 
-// TestRevisionsThatAreNotToBeHadHoldUpAListOnce verifies that unavailable metadata, of dead
+// TestUnavailableRevisionDelaysSnapshotOnce verifies that unavailable metadata, of dead
 // instances or bogus entries, delays a snapshot only once.
-func TestRevisionsThatAreNotToBeHadHoldUpAListOnce(t *testing.T) {
-	inBubble(t, usual(), func(r *rig) {
+func TestUnavailableRevisionDelaysSnapshotOnce(t *testing.T) {
+	inSynctest(t, defaultConfig(), func(r *testEnv) {
 		r.fake.publish("a/1", 10, "x")
 		all := []string{"10.0.0.1 a/1"}
 		const dead = 300
 		for i := range dead {
 			key := fmt.Sprintf("dead%d/1", i)
-			r.fake.metadata[key] = noAnswer
+			r.fake.metadata[key] = noResponse
 			all = append(all, fmt.Sprintf("10.0.%d.%d %s", 1+i/250, i%250, key))
 		}
-		r.fake.say("x", "10.9.9.9")
+		r.fake.report("x", "10.9.9.9")
 		must(t, r.hub.Subscribe(r.Context(), request("x")))
 		slices.Reverse(all) // the one that lives comes last
-		r.fake.sayInstances([]string{"10.9.9.8"}, all...)
-		pass(6 * time.Second)
+		r.fake.reportInstances([]string{"10.9.9.8"}, all...)
+		advanceClock(6 * time.Second)
 		if got := r.inForce(); !strings.Contains(got, "10.9.9.8") {
 			t.Errorf("active: %q, want only providers that need no metadata", got)
 		}
 		// Every fetch gets its turn, however often the others retry.
-		pass((dead/32 + 1) * 5 * time.Second)
+		advanceClock((dead/32 + 1) * 5 * time.Second)
 		r.desired("x=10.0.0.1,10.9.9.8")
 	})
 }

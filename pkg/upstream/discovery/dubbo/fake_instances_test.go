@@ -12,43 +12,43 @@ import (
 	"github.com/weft-proxy/weft/pkg/upstream/discovery/dubbo/registry"
 )
 
-// announced contains the instances that were registered with a fake.
-type announced struct {
-	there map[string]*registry.InstanceRegistration // by application and address
-	calls []string
-	takes time.Duration // duration of each registration
-	odd   string        // an interface that is not valid as a name; "": none
+// fakeInstances contains the instances that were registered with a fake.
+type fakeInstances struct {
+	there      map[string]*registry.InstanceRegistration // by application and address
+	calls      []string
+	latency    time.Duration // duration of each registration
+	unmappable string        // an interface that is not valid as a name; "": none
 }
 
 // RegisterInstance waits while the registry is unavailable, like Register.
-func (f *fake) RegisterInstance(ctx context.Context, a *registry.InstanceRegistration) error {
-	<-time.After(f.announced.takes)
+func (f *fakeRegistry) RegisterInstance(ctx context.Context, a *registry.InstanceRegistration) error {
+	<-time.After(f.instanceCalls.latency)
 	err := f.accept(ctx, func() {
-		if f.announced.there == nil {
-			f.announced.there = map[string]*registry.InstanceRegistration{}
+		if f.instanceCalls.there == nil {
+			f.instanceCalls.there = map[string]*registry.InstanceRegistration{}
 		}
-		f.announced.there[a.Instance.Application+" "+a.Instance.Name()] = a
-		f.announced.calls = append(f.announced.calls, "+"+a.Instance.Application+" "+strings.Join(servicesOf(a), ","))
+		f.instanceCalls.there[a.Instance.Application+" "+a.Instance.Name()] = a
+		f.instanceCalls.calls = append(f.instanceCalls.calls, "+"+a.Instance.Application+" "+strings.Join(servicesOf(a), ","))
 	})
-	if err == nil && slices.Contains(a.Interfaces, f.announced.odd) {
-		return &registry.UnmappedError{Application: a.Instance.Application, Interfaces: []string{f.announced.odd}, Err: errors.New("it is odd")}
+	if err == nil && slices.Contains(a.Interfaces, f.instanceCalls.unmappable) {
+		return &registry.UnmappedError{Application: a.Instance.Application, Interfaces: []string{f.instanceCalls.unmappable}, Err: errors.New("it is odd")}
 	}
 	return err
 }
 
-func (f *fake) UnregisterInstance(_ context.Context, i registry.Instance) error {
+func (f *fakeRegistry) UnregisterInstance(_ context.Context, i registry.Instance) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	delete(f.announced.there, i.Application+" "+i.Name())
-	f.announced.calls = append(f.announced.calls, "-"+i.Application)
+	delete(f.instanceCalls.there, i.Application+" "+i.Name())
+	f.instanceCalls.calls = append(f.instanceCalls.calls, "-"+i.Application)
 	return nil
 }
 
 // instances returns the registered instances as "application host:port service,service".
-func (f *fake) instances() (all []string) {
+func (f *fakeRegistry) instances() (all []string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	for name, a := range f.announced.there {
+	for name, a := range f.instanceCalls.there {
 		all = append(all, name+" "+strings.Join(servicesOf(a), ","))
 	}
 	slices.Sort(all)

@@ -17,26 +17,26 @@ import (
 	"github.com/weft-proxy/weft/pkg/upstream/discovery/dubbo/registry"
 )
 
-// fake is a registry that a test controls. It numbers its sessions.
-type fake struct {
-	mu       sync.Mutex
-	away     bool // the registry does not respond
-	refusal  error
-	broken   error // why no session can be opened
-	sessions int
-	opened   int
-	closed   int
-	lists    map[string][]string // providers by interface; no entry: no notification
-	there    map[string]bool     // registered URLs
-	watchers map[*fakeWatcher]bool
-	turned   chan struct{} // closed and replaced when away or refusal changes
-	changed  func()
-	calls    []string
-	metadata map[string]string // by application and revision, such as "a/1"
-	asked    []string          // the keys of metadata that were requested
-	asking   func()            // State calls it once; may be nil
+// fakeRegistry is a registry that a test controls. It numbers its sessions.
+type fakeRegistry struct {
+	mu                  sync.Mutex
+	unavailable         bool // the registry does not respond
+	rejection           error
+	openErr             error // why no session can be opened
+	sessions            int
+	opened              int
+	closed              int
+	lists               map[string][]string // providers by interface; no entry: no notification
+	urls                map[string]bool     // registered URLs
+	watchers            map[*fakeWatcher]bool
+	availabilityChanged chan struct{} // closed and replaced when away or refusal changes
+	changed             func()
+	calls               []string
+	metadata            map[string]string // by application and revision, such as "a/1"
+	metadataRequests    []string          // the keys of metadata that were requested
+	asking              func()            // State calls it once; may be nil
 
-	announced announced
+	instanceCalls fakeInstances
 }
 
 type fakeWatcher struct {
@@ -44,18 +44,18 @@ type fakeWatcher struct {
 	notify  func(registry.Snapshot)
 }
 
-func newFake() *fake {
-	return &fake{sessions: 1, lists: map[string][]string{}, there: map[string]bool{}, watchers: map[*fakeWatcher]bool{}, turned: make(chan struct{})}
+func newFakeRegistry() *fakeRegistry {
+	return &fakeRegistry{sessions: 1, lists: map[string][]string{}, urls: map[string]bool{}, watchers: map[*fakeWatcher]bool{}, availabilityChanged: make(chan struct{})}
 }
 
-func (f *fake) open(o registry.Options) (registry.Registry, error) {
+func (f *fakeRegistry) open(o registry.Options) (registry.Registry, error) {
 	if o.Address == "bad" {
 		return nil, errors.New("it is no address")
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.broken != nil {
-		return nil, f.broken
+	if f.openErr != nil {
+		return nil, f.openErr
 	}
 	f.opened++
 	f.changed = o.Changed
@@ -63,31 +63,31 @@ func (f *fake) open(o registry.Options) (registry.Registry, error) {
 }
 
 // set changes how the registry responds.
-func (f *fake) set(away bool, refusal error) {
+func (f *fakeRegistry) set(away bool, refusal error) {
 	f.mu.Lock()
-	f.away, f.refusal = away, refusal
-	close(f.turned)
-	f.turned = make(chan struct{})
+	f.unavailable, f.rejection = away, refusal
+	close(f.availabilityChanged)
+	f.availabilityChanged = make(chan struct{})
 	f.mu.Unlock()
-	f.tell("")
+	f.notifyWatchers("")
 	if f.changed != nil {
 		f.changed()
 	}
 }
 
-func (f *fake) Register(ctx context.Context, u registry.URL) error {
+func (f *fakeRegistry) Register(ctx context.Context, u registry.URL) error {
 	return f.accept(ctx, func() {
-		f.there[u.String()] = true
-		f.calls = append(f.calls, "+"+brief(u))
+		f.urls[u.String()] = true
+		f.calls = append(f.calls, "+"+shortURL(u))
 	})
 }
 
 // accept waits while the registry is unavailable, and calls do unless the registry rejects
 // requests. It holds mu during do.
-func (f *fake) accept(ctx context.Context, do func()) error {
+func (f *fakeRegistry) accept(ctx context.Context, do func()) error {
 	for {
 		f.mu.Lock()
-		away, refusal, turned := f.away, f.refusal, f.turned
+		away, refusal, turned := f.unavailable, f.rejection, f.availabilityChanged
 		if !away {
 			if refusal == nil {
 				do()
@@ -104,7 +104,7 @@ func (f *fake) accept(ctx context.Context, do func()) error {
 	}
 }
 
-func brief(u registry.URL) string {
+func shortURL(u registry.URL) string {
 	text := u.Protocol + " " + u.Service().String()
 	if m := u.Get("methods"); m != "" {
 		text += "#" + m
@@ -112,20 +112,20 @@ func brief(u registry.URL) string {
 	return text
 }
 
-func (f *fake) Unregister(_ context.Context, u registry.URL) error {
+func (f *fakeRegistry) Unregister(_ context.Context, u registry.URL) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	delete(f.there, u.String())
-	f.calls = append(f.calls, "-"+brief(u))
+	delete(f.urls, u.String())
+	f.calls = append(f.calls, "-"+shortURL(u))
 	return nil
 }
 
-func (f *fake) Subscribe(s registry.Service, notify func(registry.Snapshot)) (stop func()) {
+func (f *fakeRegistry) Subscribe(s registry.Service, notify func(registry.Snapshot)) (stop func()) {
 	w := &fakeWatcher{s, notify}
 	f.mu.Lock()
 	f.watchers[w] = true
 	f.mu.Unlock()
-	f.tell(s.Interface)
+	f.notifyWatchers(s.Interface)
 	return func() {
 		f.mu.Lock()
 		defer f.mu.Unlock()
@@ -133,16 +133,16 @@ func (f *fake) Subscribe(s registry.Service, notify func(registry.Snapshot)) (st
 	}
 }
 
-// say sets the providers of an interface, as hosts with optional parameters, and notifies watchers.
-func (f *fake) say(iface string, providers ...string) {
+// report sets the providers of an interface, as hosts with optional parameters, and notifies watchers.
+func (f *fakeRegistry) report(iface string, providers ...string) {
 	f.mu.Lock()
 	f.lists[iface] = providers
 	f.mu.Unlock()
-	f.tell(iface)
+	f.notifyWatchers(iface)
 }
 
-// tell notifies the watchers of an interface; "": all watchers.
-func (f *fake) tell(iface string) {
+// notifyWatchers notifies the watchers of an interface; "": all watchers.
+func (f *fakeRegistry) notifyWatchers(iface string) {
 	type call struct {
 		notify func(registry.Snapshot)
 		view   registry.Snapshot
@@ -151,7 +151,7 @@ func (f *fake) tell(iface string) {
 	f.mu.Lock()
 	for w := range f.watchers {
 		list, known := f.lists[w.service.Interface]
-		if !f.away && known && (iface == "" || iface == w.service.Interface) {
+		if !f.unavailable && known && (iface == "" || iface == w.service.Interface) {
 			calls = append(calls, call{w.notify, registry.Snapshot{Providers: providers(w.service, list)}})
 		}
 	}
@@ -182,14 +182,14 @@ func providers(s registry.Service, hosts []string) (urls []registry.URL) {
 	return urls
 }
 
-func (f *fake) Metadata(ctx context.Context, application, revision string) ([]byte, error) {
+func (f *fakeRegistry) Metadata(ctx context.Context, application, revision string) ([]byte, error) {
 	f.mu.Lock()
 	key := application + "/" + revision
-	f.asked = append(f.asked, key)
+	f.metadataRequests = append(f.metadataRequests, key)
 	text, there := f.metadata[key]
 	f.mu.Unlock()
 	switch {
-	case text == noAnswer:
+	case text == noResponse:
 		<-ctx.Done()
 		return nil, ctx.Err()
 	case there:
@@ -198,10 +198,10 @@ func (f *fake) Metadata(ctx context.Context, application, revision string) ([]by
 	return nil, registry.ErrNoMetadata
 }
 
-// noAnswer marks metadata that never arrives.
-const noAnswer = "none"
+// noResponse marks metadata that never arrives.
+const noResponse = "none"
 
-func (f *fake) State() registry.State {
+func (f *fakeRegistry) State() registry.State {
 	f.mu.Lock()
 	asking := f.asking
 	f.asking = nil
@@ -211,34 +211,34 @@ func (f *fake) State() registry.State {
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return registry.State{Connected: !f.away, Sessions: f.sessions, Session: fmt.Sprint(f.sessions)}
+	return registry.State{Connected: !f.unavailable, Sessions: f.sessions, Session: fmt.Sprint(f.sessions)}
 }
 
-func (f *fake) Close(context.Context) {
+func (f *fakeRegistry) Close(context.Context) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.closed++
-	clear(f.there)
-	clear(f.announced.there)
+	clear(f.urls)
+	clear(f.instanceCalls.there)
 }
 
 // registered returns the registered URLs, without the consumers.
-func (f *fake) registered() (all []string) {
+func (f *fakeRegistry) registered() (all []string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	for text := range f.there {
+	for text := range f.urls {
 		if u, err := registry.Parse(text); err == nil && u.Protocol == "dubbo" {
-			all = append(all, brief(u))
+			all = append(all, shortURL(u))
 		}
 	}
 	slices.Sort(all)
 	return all
 }
 
-// rig is a Discovery with a fake registry, and the changes that it has applied.
-type rig struct {
+// testEnv is a Discovery with a fake registry, and the changes that it has applied.
+type testEnv struct {
 	*testing.T
-	fake *fake
+	fake *fakeRegistry
 	hub  *dubbo.Discovery
 	log  *slog.Logger // of the next Discovery; nil: none
 	end  func()       // stops Run
@@ -251,17 +251,17 @@ type rig struct {
 }
 
 // newRig returns a rig whose Discovery does not run yet.
-func newRig(t *testing.T, c config.DubboRegistry) *rig {
-	r := &rig{T: t, fake: newFake(), clusters: map[string]*config.Cluster{}}
+func newRig(t *testing.T, c config.DubboRegistry) *testEnv {
+	r := &testEnv{T: t, fake: newFakeRegistry(), clusters: map[string]*config.Cluster{}}
 	r.hub = r.newHub(c)
 	return r
 }
 
-func usual() config.DubboRegistry {
+func defaultConfig() config.DubboRegistry {
 	return config.DubboRegistry{Enable: true, Host: "10.1.1.1", ServerPort: 20080}
 }
 
-func (r *rig) newHub(c config.DubboRegistry) *dubbo.Discovery {
+func (r *testEnv) newHub(c config.DubboRegistry) *dubbo.Discovery {
 	log := r.log
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
@@ -278,7 +278,7 @@ func (r *rig) newHub(c config.DubboRegistry) *dubbo.Discovery {
 	return hub
 }
 
-func (r *rig) apply(_ context.Context, c dubbo.Change) error {
+func (r *testEnv) apply(_ context.Context, c dubbo.Change) error {
 	r.mu.Lock()
 	r.applies++
 	refuse := r.refuse
@@ -303,7 +303,7 @@ func (r *rig) apply(_ context.Context, c dubbo.Change) error {
 }
 
 // run runs the Discovery until end is called.
-func (r *rig) run() *rig {
+func (r *testEnv) run() *testEnv {
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan struct{})
 	go func() {
@@ -321,7 +321,7 @@ func (r *rig) run() *rig {
 }
 
 // inForce returns the hosts of each applied cluster, and whether it has a route.
-func (r *rig) inForce() string {
+func (r *testEnv) inForce() string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	routed := map[string]bool{}
@@ -350,7 +350,7 @@ func (r *rig) inForce() string {
 	return strings.Join(parts, "; ")
 }
 
-func (r *rig) desired(want string) {
+func (r *testEnv) desired(want string) {
 	r.Helper()
 	if got := r.inForce(); got != want {
 		r.Errorf("active: %q, want %q", got, want)
@@ -377,8 +377,8 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// inBubble runs a test with a rig in fake time.
-func inBubble(t *testing.T, c config.DubboRegistry, test func(r *rig)) {
+// inSynctest runs a test with a rig in fake time.
+func inSynctest(t *testing.T, c config.DubboRegistry, test func(r *testEnv)) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, c).run()
 		defer r.end()
@@ -386,8 +386,8 @@ func inBubble(t *testing.T, c config.DubboRegistry, test func(r *rig)) {
 	})
 }
 
-// pass advances the fake time.
-func pass(d time.Duration) {
+// advanceClock advances the fake time.
+func advanceClock(d time.Duration) {
 	timer := time.NewTimer(d)
 	<-timer.C
 	synctest.Wait()

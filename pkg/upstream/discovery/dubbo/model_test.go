@@ -19,44 +19,44 @@ import (
 
 // model is the expected state, which a test tracks next to a rig.
 type model struct {
-	*rig
-	config    config.DubboRegistry
-	chance    *rand.Rand
-	published map[string]bool
-	followed  map[string]time.Time // since when without interruption
-	current   map[string][]string  // last reported hosts of an interface
-	some      map[string]time.Time // when a service last had a provider
-	away      bool
-	history   []string
+	*testEnv
+	config       config.DubboRegistry
+	rng          *rand.Rand
+	published    map[string]bool
+	subscribed   map[string]time.Time // since when without interruption
+	current      map[string][]string  // last reported hosts of an interface
+	lastNonEmpty map[string]time.Time // when a service last had a provider
+	away         bool
+	history      []string
 }
 
-// TestWhateverHappens randomly calls the API, changes snapshots, disconnects the registry, replaces
+// TestRandomOperationsConverge randomly calls the API, changes snapshots, disconnects the registry, replaces
 // its session, rejects changes and restarts. It verifies that no service becomes empty within
 // EmptyAfter of its last provider, and that after the disturbances everything reaches the desired
 // state.
-func TestWhateverHappens(t *testing.T) {
+func TestRandomOperationsConverge(t *testing.T) {
 	seeds := uint64(24)
 	if testing.Short() {
 		seeds = 5
 	}
 	for seed := range seeds {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
-			c := usual()
+			c := defaultConfig()
 			c.StateFile = filepath.Join(t.TempDir(), "state.json")
 			synctest.Test(t, func(t *testing.T) {
 				m := &model{
-					rig: newRig(t, c), config: c, chance: rand.New(rand.NewPCG(seed, 0)),
-					published: map[string]bool{}, followed: map[string]time.Time{}, current: map[string][]string{}, some: map[string]time.Time{},
+					testEnv: newRig(t, c), config: c, rng: rand.New(rand.NewPCG(seed, 0)),
+					published: map[string]bool{}, subscribed: map[string]time.Time{}, current: map[string][]string{}, lastNonEmpty: map[string]time.Time{},
 				}
 				m.run()
 				defer func() { m.end() }()
 				for range 120 {
-					m.happen()
+					m.randomStep()
 					synctest.Wait()
-					m.notEmptied()
+					m.checkNotEmptied()
 				}
-				m.calm()
-				m.asWanted()
+				m.endDisturbances()
+				m.checkDesiredState()
 				if t.Failed() {
 					t.Log("what happened:\n" + strings.Join(m.history, "\n"))
 				}
@@ -81,10 +81,10 @@ func interfaceOf(service string) string {
 	return name
 }
 
-func (m *model) happen() {
+func (m *model) randomStep() {
 	all := services()
-	service := all[m.chance.IntN(len(all))]
-	switch m.chance.IntN(14) {
+	service := all[m.rng.IntN(len(all))]
+	switch m.rng.IntN(14) {
 	case 0, 1:
 		m.note("publish %s", service)
 		m.published[service] = true
@@ -100,11 +100,11 @@ func (m *model) happen() {
 	case 5:
 		m.note("unsubscribe %s", service)
 		m.result(m.hub.Unsubscribe(m.Context(), m.request(service)))
-		delete(m.followed, service)
+		delete(m.subscribed, service)
 	case 6, 7, 8:
-		m.say(interfaceOf(service), m.chance.IntN(5))
+		m.report(interfaceOf(service), m.rng.IntN(5))
 	case 9:
-		m.say(interfaceOf(service), 0)
+		m.report(interfaceOf(service), 0)
 	case 10:
 		m.away = !m.away
 		m.note("away: %v", m.away)
@@ -114,9 +114,9 @@ func (m *model) happen() {
 		m.fake.set(m.away, nil)
 		m.told()
 	case 11:
-		d := time.Duration(m.chance.IntN(400)) * time.Second
+		d := time.Duration(m.rng.IntN(400)) * time.Second
 		m.note("%v pass", d)
-		pass(d)
+		advanceClock(d)
 	case 12:
 		m.refuseSome()
 	case 13:
@@ -125,9 +125,9 @@ func (m *model) happen() {
 }
 
 func (m *model) follow(service string) {
-	if _, ok := m.followed[service]; !ok {
-		m.followed[service] = time.Now()
-		delete(m.some, service)
+	if _, ok := m.subscribed[service]; !ok {
+		m.subscribed[service] = time.Now()
+		delete(m.lastNonEmpty, service)
 	}
 	m.told()
 }
@@ -141,44 +141,44 @@ func (m *model) result(err error) {
 
 func (m *model) request(service string) dubbo.Request {
 	q := request(service)
-	if m.chance.IntN(4) == 0 {
-		q.Service.Methods = []string{"get", fmt.Sprint("m", m.chance.IntN(3))}
+	if m.rng.IntN(4) == 0 {
+		q.Service.Methods = []string{"get", fmt.Sprint("m", m.rng.IntN(3))}
 	}
-	if m.chance.IntN(8) == 0 {
-		q.Service.Parameters = map[string]string{"timeout": fmt.Sprint(100 + m.chance.IntN(3))}
+	if m.rng.IntN(8) == 0 {
+		q.Service.Parameters = map[string]string{"timeout": fmt.Sprint(100 + m.rng.IntN(3))}
 	}
 	return q
 }
 
-func (m *model) say(iface string, n int) {
+func (m *model) report(iface string, n int) {
 	hosts := []string{}
 	for i := range 6 {
-		if len(hosts) < n && m.chance.IntN(2) == 0 {
+		if len(hosts) < n && m.rng.IntN(2) == 0 {
 			hosts = append(hosts, fmt.Sprintf("10.0.0.%d", i+1))
 		}
 	}
 	m.note("%s is at %v", iface, hosts)
 	m.current[iface] = hosts
-	m.fake.say(iface, hosts...)
+	m.fake.report(iface, hosts...)
 	m.told()
 }
 
 // told records which services have providers now.
 func (m *model) told() {
-	for service := range m.followed {
+	for service := range m.subscribed {
 		if len(m.current[interfaceOf(service)]) > 0 && !m.away {
-			m.some[service] = time.Now()
+			m.lastNonEmpty[service] = time.Now()
 		}
 	}
 }
 
 var errRefused = errors.New("refused by chance")
 
-// tried is the time until rejected changes have been retried.
-const tried = time.Minute
+// retryTime is the time until rejected changes have been retried.
+const retryTime = time.Minute
 
 func (m *model) refuseSome() {
-	refuses := m.chance.IntN(3) > 0
+	refuses := m.rng.IntN(3) > 0
 	m.note("a third of the changes is refused: %v", refuses)
 	n := 0
 	third := func(dubbo.Change) error {
@@ -194,12 +194,12 @@ func (m *model) refuseSome() {
 	}
 	m.mu.Unlock()
 	if before && !refuses {
-		pass(tried) // until then a service may lack a rejected change
+		advanceClock(retryTime) // until then a service may lack a rejected change
 	}
 }
 
 func (m *model) restartOrBurst() {
-	if m.chance.IntN(2) == 0 {
+	if m.rng.IntN(2) == 0 {
 		m.note("restart")
 		m.restart(m.config)
 		m.run()
@@ -216,24 +216,24 @@ func (m *model) restartOrBurst() {
 	all.Wait()
 }
 
-// notEmptied verifies that no service that recently had providers is without hosts.
-func (m *model) notEmptied() {
+// checkNotEmptied verifies that no service that recently had providers is without hosts.
+func (m *model) checkNotEmptied() {
 	m.told()
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	for service, at := range m.some {
-		if _, ok := m.followed[service]; !ok || m.refuse != nil {
+	for service, at := range m.lastNonEmpty {
+		if _, ok := m.subscribed[service]; !ok || m.refuse != nil {
 			continue
 		}
 		c := m.clusters[service]
-		if c != nil && len(c.Hosts) == 0 && time.Since(at) < config.DefaultEmptyAfter-time.Second {
+		if c != nil && len(c.Hosts) == 0 && time.Since(at) < config.DefaultEmptyProtection-time.Second {
 			m.Errorf("%s has no hosts, and had some %v ago", service, time.Since(at))
 		}
 	}
 }
 
-// calm ends all disturbances, and waits until everything is reconciled.
-func (m *model) calm() {
+// endDisturbances ends all disturbances, and waits until everything is reconciled.
+func (m *model) endDisturbances() {
 	m.note("calm")
 	m.mu.Lock()
 	m.refuse = nil
@@ -241,13 +241,13 @@ func (m *model) calm() {
 	m.away = false
 	m.fake.set(false, nil)
 	for _, iface := range []string{"x", "y", "z"} {
-		m.say(iface, 3)
+		m.report(iface, 3)
 	}
-	pass(11 * time.Minute)
+	advanceClock(11 * time.Minute)
 }
 
-// asWanted compares everything with the model.
-func (m *model) asWanted() {
+// checkDesiredState compares everything with the model.
+func (m *model) checkDesiredState() {
 	m.mu.Lock()
 	got := map[string]string{}
 	for name, c := range m.clusters {
@@ -259,13 +259,13 @@ func (m *model) asWanted() {
 	}
 	m.mu.Unlock()
 	want := map[string]string{}
-	for service := range m.followed {
+	for service := range m.subscribed {
 		want[service] = strings.Join(m.current[interfaceOf(service)], " ")
 	}
 	if !maps.Equal(got, want) {
 		m.Errorf("active: %v, want %v", got, want)
 	}
-	m.routesAsWanted()
+	m.checkRoutes()
 	if registered := m.fake.registered(); len(registered) != len(m.published) {
 		m.Errorf("registered: %q, want %v", registered, slices.Sorted(maps.Keys(m.published)))
 	}
@@ -280,19 +280,19 @@ func (m *model) asWanted() {
 			m.Errorf("subscribed: %+v", one)
 		}
 	}
-	if len(s.Published) != len(m.published) || len(s.Subscribed) != len(m.followed) || s.LastError != "" {
-		m.Errorf("%d published, %d subscribed, the last error %q; want %d, %d and none", len(s.Published), len(s.Subscribed), s.LastError, len(m.published), len(m.followed))
+	if len(s.Published) != len(m.published) || len(s.Subscribed) != len(m.subscribed) || s.LastError != "" {
+		m.Errorf("%d published, %d subscribed, the last error %q; want %d, %d and none", len(s.Published), len(s.Subscribed), s.LastError, len(m.published), len(m.subscribed))
 	}
 	m.fake.mu.Lock()
 	defer m.fake.mu.Unlock()
-	if len(m.fake.watchers) != len(m.followed) {
-		m.Errorf("%d are watched, want %d", len(m.fake.watchers), len(m.followed))
+	if len(m.fake.watchers) != len(m.subscribed) {
+		m.Errorf("%d are watched, want %d", len(m.fake.watchers), len(m.subscribed))
 	}
 }
 
-// routesAsWanted verifies that each cluster has routes, and that Resources returns what was
+// checkRoutes verifies that each cluster has routes, and that Resources returns what was
 // applied.
-func (m *model) routesAsWanted() {
+func (m *model) checkRoutes() {
 	if text := m.inForce(); strings.Contains(text, "route") {
 		m.Errorf("active: %s", text)
 	}

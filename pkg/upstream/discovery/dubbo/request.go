@@ -24,13 +24,13 @@ func (s *Service) Key() string {
 // memoryType is the type of registry that needs no address.
 const memoryType = "memory"
 
-// folderPrefix is the prefix of a memoryType address that names a directory.
-const folderPrefix = "file:"
+// directoryPrefix is the prefix of a memoryType address that names a directory.
+const directoryPrefix = "file:"
 
 // Maximum lengths of fields, in bytes.
 const (
-	longestField   = 1 << 10
-	longestAddress = 4 << 10
+	maxFieldLen   = 1 << 10
+	maxAddressLen = 4 << 10
 )
 
 // identity identifies a publication or a subscription.
@@ -62,9 +62,9 @@ const (
 	opRemove // of either
 )
 
-// read validates a request. The error is a *FieldError.
-func (h *Discovery) read(r Request, as operation) (*spec, error) {
-	for _, check := range []func(*Request, operation) error{h.readRegistry, readService, readParameters, readMode, h.readPort} {
+// validate validates a request. The error is a *FieldError.
+func (h *Discovery) validate(r Request, as operation) (*spec, error) {
+	for _, check := range []func(*Request, operation) error{h.validateRegistry, validateService, validateParameters, validateRegisterMode, h.validatePort} {
 		if err := check(&r, as); err != nil {
 			return nil, err
 		}
@@ -74,7 +74,7 @@ func (h *Discovery) read(r Request, as operation) (*spec, error) {
 		Interface: r.Service.Interface, Group: r.Service.Group, Version: r.Service.Version,
 	}}
 	w.session = sessionKey{r.Registry.Type, r.Registry.Address, r.Registry.Username, r.Registry.Password}
-	s := h.settings(w.session.kind, w.session.address)
+	s := h.registrySettings(w.session.kind, w.session.address)
 	if s != nil && w.session.username == "" && w.session.password == "" {
 		w.session.username, w.session.password = s.Username, s.Password // not stored in the state file
 	}
@@ -83,18 +83,18 @@ func (h *Discovery) read(r Request, as operation) (*spec, error) {
 		w.mode = s.RegisterMode
 	}
 	w.mode = cmp.Or(w.mode, config.RegisterInterface)
-	if u := h.provider(w, time.Now()); len(u.String()) > registry.MaxURL {
+	if u := h.providerURL(w, time.Now()); len(u.String()) > registry.MaxURL {
 		return nil, &FieldError{"service", fmt.Sprintf("its URL has %d bytes; the maximum is %d", len(u.String()), registry.MaxURL)}
 	}
 	return w, nil
 }
 
-// readRegistry resolves and validates the registry of a request.
-func (h *Discovery) readRegistry(r *Request, _ operation) error {
+// validateRegistry resolves and validates the registry of a request.
+func (h *Discovery) validateRegistry(r *Request, _ operation) error {
 	g := &r.Registry
 	g.Type, g.Address = strings.ToLower(strings.TrimSpace(g.Type)), strings.TrimSpace(g.Address)
 	if g.Address == "" {
-		for _, s := range h.o.Config.Registries {
+		for _, s := range h.options.Config.Registries {
 			if g.Type == "" || g.Type == s.Type {
 				g.Type, g.Address = s.Type, s.Address
 				break
@@ -106,30 +106,30 @@ func (h *Discovery) readRegistry(r *Request, _ operation) error {
 	}
 	switch {
 	case g.Type == "":
-		return &FieldError{"registry.type", "is missing: must be one of " + h.types()}
-	case h.o.Registries[g.Type] == nil:
-		return &FieldError{"registry.type", fmt.Sprintf("%q is not one of %s", clip(g.Type), h.types())}
+		return &FieldError{"registry.type", "is missing: must be one of " + h.registryTypes()}
+	case h.options.Registries[g.Type] == nil:
+		return &FieldError{"registry.type", fmt.Sprintf("%q is not one of %s", truncate(g.Type), h.registryTypes())}
 	case g.Address == "" && g.Type != memoryType:
 		return &FieldError{"registry.addr", "is missing"}
-	case len(g.Address) > longestAddress || strings.ContainsFunc(g.Address, notInText) || strings.ContainsFunc(g.Address, unicode.IsSpace):
-		return &FieldError{"registry.addr", fmt.Sprintf("%q is not a valid address", clip(g.Address))}
-	case g.Type == memoryType && strings.HasPrefix(g.Address, folderPrefix) && h.settings(g.Type, g.Address) == nil:
+	case len(g.Address) > maxAddressLen || strings.ContainsFunc(g.Address, isForbiddenRune) || strings.ContainsFunc(g.Address, unicode.IsSpace):
+		return &FieldError{"registry.addr", fmt.Sprintf("%q is not a valid address", truncate(g.Address))}
+	case g.Type == memoryType && strings.HasPrefix(g.Address, directoryPrefix) && h.registrySettings(g.Type, g.Address) == nil:
 		return &FieldError{"registry.addr", "a directory must be one of the registries in the configuration: clients cannot choose directories"}
-	case len(g.Username) > longestField || strings.ContainsFunc(g.Username, notInText):
+	case len(g.Username) > maxFieldLen || strings.ContainsFunc(g.Username, isForbiddenRune):
 		return &FieldError{"registry.username", "is too long, or contains control characters"}
-	case len(g.Password) > longestField || strings.ContainsFunc(g.Password, notInText):
+	case len(g.Password) > maxFieldLen || strings.ContainsFunc(g.Password, isForbiddenRune):
 		return &FieldError{"registry.password", "is too long, or contains control characters"}
 	}
 	return nil
 }
 
-// types returns the names of the registry types.
-func (h *Discovery) types() string {
-	return strings.Join(slices.Sorted(maps.Keys(h.o.Registries)), ", ")
+// registryTypes returns the names of the registry types.
+func (h *Discovery) registryTypes() string {
+	return strings.Join(slices.Sorted(maps.Keys(h.options.Registries)), ", ")
 }
 
-// readService validates the fields that identify a service.
-func readService(r *Request, as operation) error {
+// validateService validates the fields that identify a service.
+func validateService(r *Request, as operation) error {
 	s := &r.Service
 	s.Version = registry.PlainVersion(s.Version)
 	if s.Interface == "" {
@@ -144,16 +144,16 @@ func readService(r *Request, as operation) error {
 		refused     string
 	}{
 		{"service.interface", s.Interface, "/:?&=#%,*@"},
-		{"service.group", s.Group, forbidden("/:?&=#%@", several)},
-		{"service.version", s.Version, forbidden("/:?&=#%@", several)},
+		{"service.group", s.Group, forbiddenChars("/:?&=#%@", several)},
+		{"service.version", s.Version, forbiddenChars("/:?&=#%@", several)},
 		{"service.name", s.Name, "/?&=#%,*@"},
 	} {
-		if problem := inName(f.value, f.refused); problem != "" {
+		if problem := checkName(f.value, f.refused); problem != "" {
 			return &FieldError{f.name, problem}
 		}
 	}
 	if strings.Contains(s.Group, ",") && slices.Contains(strings.Split(s.Group, ","), "") {
-		return &FieldError{"service.group", fmt.Sprintf("%q contains an empty name", clip(s.Group))}
+		return &FieldError{"service.group", fmt.Sprintf("%q contains an empty name", truncate(s.Group))}
 	}
 	if len(s.Methods) == 0 && as == opPublish {
 		return &FieldError{"service.methods", "is missing"}
@@ -163,36 +163,36 @@ func readService(r *Request, as operation) error {
 		if method == "" {
 			return &FieldError{field, "is empty"}
 		}
-		if problem := inName(method, "/:?&=#%,@."); problem != "" {
+		if problem := checkName(method, "/:?&=#%,@."); problem != "" {
 			return &FieldError{field, problem}
 		}
 	}
 	return nil
 }
 
-func forbidden(always string, several bool) string {
+func forbiddenChars(always string, several bool) string {
 	if several {
 		return always
 	}
 	return always + ",*"
 }
 
-// inName returns why a name is invalid, or "".
-func inName(value, refused string) string {
-	if len(value) > longestField {
-		return fmt.Sprintf("has %d bytes; the maximum is %d", len(value), longestField)
+// checkName returns why a name is invalid, or "".
+func checkName(value, refused string) string {
+	if len(value) > maxFieldLen {
+		return fmt.Sprintf("has %d bytes; the maximum is %d", len(value), maxFieldLen)
 	}
 	for _, c := range value {
-		if notInText(c) || unicode.IsSpace(c) || strings.ContainsRune(refused, c) {
-			return fmt.Sprintf("%q contains %q, which is not allowed", clip(value), c)
+		if isForbiddenRune(c) || unicode.IsSpace(c) || strings.ContainsRune(refused, c) {
+			return fmt.Sprintf("%q contains %q, which is not allowed", truncate(value), c)
 		}
 	}
 	return ""
 }
 
-func notInText(c rune) bool { return unicode.IsControl(c) || c == unicode.ReplacementChar }
+func isForbiddenRune(c rune) bool { return unicode.IsControl(c) || c == unicode.ReplacementChar }
 
-func clip(text string) string {
+func truncate(text string) string {
 	const most = 100
 	if len(text) > most {
 		return text[:most] + "…"
@@ -200,13 +200,13 @@ func clip(text string) string {
 	return text
 }
 
-// readPort validates the port of a provider.
-func (h *Discovery) readPort(r *Request, as operation) error {
+// validatePort validates the port of a provider.
+func (h *Discovery) validatePort(r *Request, as operation) error {
 	if text := r.Service.Port; text != "" {
 		if n, err := strconv.ParseUint(text, 10, 16); err != nil || n == 0 {
-			return &FieldError{"service.port", fmt.Sprintf("%q is not a valid port", clip(text))}
+			return &FieldError{"service.port", fmt.Sprintf("%q is not a valid port", truncate(text))}
 		}
-	} else if as == opPublish && h.o.Config.ServerPort == 0 {
+	} else if as == opPublish && h.options.Config.ServerPort == 0 {
 		return &FieldError{"service.port", "is missing, and no server_port is configured"}
 	}
 	return nil
@@ -222,8 +222,8 @@ const (
 	parameterDubbo       = "dubbo"
 )
 
-// readMode validates the register mode of a provider.
-func readMode(r *Request, as operation) error {
+// validateRegisterMode validates the register mode of a provider.
+func validateRegisterMode(r *Request, as operation) error {
 	mode, said := r.Service.Parameters[parameterRegisterMode]
 	field := "service.parameters." + parameterRegisterMode
 	switch config.RegisterMode(mode) {
@@ -236,13 +236,13 @@ func readMode(r *Request, as operation) error {
 	if !said {
 		return nil
 	}
-	return &FieldError{field, fmt.Sprintf("%q is not one of %s, %s, %s", clip(mode), config.RegisterInterface, config.RegisterInstance, config.RegisterAll)}
+	return &FieldError{field, fmt.Sprintf("%q is not one of %s, %s, %s", truncate(mode), config.RegisterInterface, config.RegisterInstance, config.RegisterAll)}
 }
 
-// readParameters validates additional URL parameters.
-func readParameters(r *Request, _ operation) error {
+// validateParameters validates additional URL parameters.
+func validateParameters(r *Request, _ operation) error {
 	for key, value := range r.Service.Parameters {
-		field := "service.parameters." + clip(key)
+		field := "service.parameters." + truncate(key)
 		switch key {
 		case registry.ParameterInterface, registry.ParameterGroup, registry.ParameterVersion, parameterMethods:
 			return &FieldError{field, "must be set in service." + key}
@@ -253,10 +253,10 @@ func readParameters(r *Request, _ operation) error {
 		case "":
 			return &FieldError{"service.parameters", "a parameter has no name"}
 		}
-		if problem := inName(key, "?&=#%"); problem != "" {
+		if problem := checkName(key, "?&=#%"); problem != "" {
 			return &FieldError{field, "its name " + problem}
 		}
-		if strings.ContainsFunc(value, notInText) {
+		if strings.ContainsFunc(value, isForbiddenRune) {
 			return &FieldError{field, "contains control characters"}
 		}
 	}
@@ -266,15 +266,15 @@ func readParameters(r *Request, _ operation) error {
 // protocolVersion is the version of Dubbo's protocol, used by all releases since 2.6.
 const protocolVersion = "2.0.2"
 
-// provider returns the URL of a service that this machine has provided since a time. It contains no
+// providerURL returns the URL of a service that this machine has provided since a time. It contains no
 // pid, so that it is the same after a restart: the registry has one entry for it even if the
 // session of the killed process has not expired, and consumers see no change.
-func (h *Discovery) provider(w *spec, since time.Time) registry.URL {
-	port := h.o.Config.ServerPort
+func (h *Discovery) providerURL(w *spec, since time.Time) registry.URL {
+	port := h.options.Config.ServerPort
 	if n, err := strconv.ParseUint(w.Service.Port, 10, 16); err == nil && port == 0 {
 		port = uint16(n)
 	}
-	return h.url(w, since, registry.URL{Protocol: "dubbo", Host: h.host, Port: port}, map[string]string{
+	return h.buildURL(w, since, registry.URL{Protocol: "dubbo", Host: h.host, Port: port}, map[string]string{
 		"anyhost":     "true",
 		"dynamic":     "true",
 		"generic":     "false",
@@ -282,9 +282,9 @@ func (h *Discovery) provider(w *spec, since time.Time) registry.URL {
 	}).With(map[string]string{parameterRegisterMode: ""})
 }
 
-// consumer returns the URL of a consumer of a service.
-func (h *Discovery) consumer(w *spec, since time.Time) registry.URL {
-	return h.url(w, since, registry.URL{Protocol: "consumer", Host: h.host}, map[string]string{
+// consumerURL returns the URL of a consumer of a service.
+func (h *Discovery) consumerURL(w *spec, since time.Time) registry.URL {
+	return h.buildURL(w, since, registry.URL{Protocol: "consumer", Host: h.host}, map[string]string{
 		registry.ParameterCategory: registry.Consumers,
 		"check":                    "false",
 		parameterSide:              "consumer",
@@ -292,11 +292,11 @@ func (h *Discovery) consumer(w *spec, since time.Time) registry.URL {
 	})
 }
 
-func (h *Discovery) url(w *spec, since time.Time, u registry.URL, more map[string]string) registry.URL {
+func (h *Discovery) buildURL(w *spec, since time.Time, u registry.URL, more map[string]string) registry.URL {
 	s := &w.Service
 	application := s.Name
 	if application == "" {
-		application = h.o.Config.Application
+		application = h.options.Config.Application
 	}
 	u.Path = s.Interface
 	return u.With(more).With(map[string]string{

@@ -15,15 +15,15 @@ import (
 	"github.com/weft-proxy/weft/pkg/upstream/discovery/dubbo"
 )
 
-// remembering returns a configuration with a state file.
-func remembering(t *testing.T) config.DubboRegistry {
-	c := usual()
+// configWithStateFile returns a configuration with a state file.
+func configWithStateFile(t *testing.T) config.DubboRegistry {
+	c := defaultConfig()
 	c.StateFile = filepath.Join(t.TempDir(), "state.json")
 	return c
 }
 
 // restart stops the Discovery and creates another one, which does not run yet.
-func (r *rig) restart(c config.DubboRegistry) {
+func (r *testEnv) restart(c config.DubboRegistry) {
 	r.end()
 	r.fake.mu.Lock()
 	r.fake.sessions = 1
@@ -35,10 +35,10 @@ func (r *rig) restart(c config.DubboRegistry) {
 	r.hub = r.newHub(c)
 }
 
-func TestARestartForgetsNothing(t *testing.T) {
-	c := remembering(t)
-	inBubble(t, c, func(r *rig) {
-		r.fake.say("y", "10.0.0.1", "10.0.0.2")
+func TestRestartRestoresState(t *testing.T) {
+	c := configWithStateFile(t)
+	inSynctest(t, c, func(r *testEnv) {
+		r.fake.report("y", "10.0.0.1", "10.0.0.2")
 		must(r.T, r.hub.Publish(r.Context(), request("g/x:1")))
 		must(r.T, r.hub.Subscribe(r.Context(), request("y")))
 		must(r.T, r.hub.Publish(r.Context(), request("gone")))
@@ -55,7 +55,7 @@ func TestARestartForgetsNothing(t *testing.T) {
 		r.run()
 		defer r.end()
 		r.desired("y=10.0.0.1,10.0.0.2")
-		pass(time.Hour)
+		advanceClock(time.Hour)
 		source := r.hub.Status().Subscribed[0].Sources[0]
 		if !source.Restored || source.Age != "1h0m3s" {
 			t.Errorf("while the registry is away the source is %+v, want it restored, an hour and three seconds old", source)
@@ -64,7 +64,7 @@ func TestARestartForgetsNothing(t *testing.T) {
 			t.Errorf("the oldest list is %v old", totals.OldestSnapshot)
 		}
 		r.fake.set(false, nil)
-		pass(time.Minute)
+		advanceClock(time.Minute)
 		r.desired("y=10.0.0.1,10.0.0.2")
 		if got := strings.Join(r.fake.registered(), " "); got != "dubbo g/x:1#get" {
 			t.Errorf("registered again: %q, want g/x:1", got)
@@ -78,55 +78,55 @@ func TestARestartForgetsNothing(t *testing.T) {
 	})
 }
 
-func TestAfterARestartAnEmptyListIsNotBelieved(t *testing.T) {
-	c := remembering(t)
-	inBubble(t, c, func(r *rig) {
-		r.fake.say("y", "10.0.0.1", "10.0.0.2", "10.0.0.3")
+func TestEmptyProtectionAfterRestart(t *testing.T) {
+	c := configWithStateFile(t)
+	inSynctest(t, c, func(r *testEnv) {
+		r.fake.report("y", "10.0.0.1", "10.0.0.2", "10.0.0.3")
 		must(r.T, r.hub.Subscribe(r.Context(), request("y")))
 		r.restart(c)
-		r.fake.say("y")
+		r.fake.report("y")
 		r.run()
 		r.desired("y=10.0.0.1,10.0.0.2,10.0.0.3")
 		r.restart(c)
-		r.fake.say("y", "10.0.0.1")
+		r.fake.report("y", "10.0.0.1")
 		r.run()
 		defer r.end()
 		r.desired("y=10.0.0.1,10.0.0.2,10.0.0.3")
-		pass(11 * time.Minute)
+		advanceClock(11 * time.Minute)
 		r.desired("y=10.0.0.1")
 	})
 }
 
-// TestWhatAKillLoses verifies that requests are in the state file immediately, or within a second
+// TestKillLosesOnlyRecentSnapshots verifies that requests are in the state file immediately, or within a second
 // of the previous write, so that an unpublished service does not return with the next start.
-func TestWhatAKillLoses(t *testing.T) {
+func TestKillLosesOnlyRecentSnapshots(t *testing.T) {
 	tests := []struct {
 		name string
-		ask  func(r *rig)
+		ask  func(r *testEnv)
 		want string
 	}{
-		{"nothing, of one call", func(r *rig) {
+		{"nothing, of one call", func(r *testEnv) {
 			must(r.T, r.hub.Publish(r.Context(), request("x")))
-			pass(20 * time.Millisecond)
+			advanceClock(20 * time.Millisecond)
 		}, "x"},
-		{"nothing, of calls that are a second apart", func(r *rig) {
+		{"nothing, of calls that are a second apart", func(r *testEnv) {
 			must(r.T, r.hub.Publish(r.Context(), request("x")))
 			must(r.T, r.hub.Publish(r.Context(), request("y")))
-			pass(2 * time.Second)
+			advanceClock(2 * time.Second)
 			must(r.T, r.hub.Unpublish(r.Context(), request("x")))
-			pass(20 * time.Millisecond)
+			advanceClock(20 * time.Millisecond)
 		}, "y"},
-		{"what was asked for in the last second, of many", func(r *rig) {
+		{"what was asked for in the last second, of many", func(r *testEnv) {
 			must(r.T, r.hub.Publish(r.Context(), request("x")))
-			pass(20 * time.Millisecond)
+			advanceClock(20 * time.Millisecond)
 			must(r.T, r.hub.Publish(r.Context(), request("y")))
-			pass(20 * time.Millisecond)
+			advanceClock(20 * time.Millisecond)
 		}, "x"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			c := remembering(t)
-			inBubble(t, c, func(r *rig) {
+			c := configWithStateFile(t)
+			inSynctest(t, c, func(r *testEnv) {
 				tt.ask(r)
 				saved, err := os.ReadFile(c.StateFile)
 				must(r.T, err)
@@ -141,13 +141,13 @@ func TestWhatAKillLoses(t *testing.T) {
 	}
 }
 
-func TestTheStateFileIsWrittenOnceForMany(t *testing.T) {
-	c := remembering(t)
-	inBubble(t, c, func(r *rig) {
+func TestStateFileWritesAreBatched(t *testing.T) {
+	c := configWithStateFile(t)
+	inSynctest(t, c, func(r *testEnv) {
 		var written []time.Time
 		for i := range 50 {
 			must(r.T, r.hub.Publish(r.Context(), request(fmt.Sprint("s", i))))
-			pass(100 * time.Millisecond)
+			advanceClock(100 * time.Millisecond)
 			if info, err := os.Stat(c.StateFile); err == nil && (len(written) == 0 || !written[len(written)-1].Equal(info.ModTime())) {
 				written = append(written, info.ModTime())
 			}
@@ -158,10 +158,10 @@ func TestTheStateFileIsWrittenOnceForMany(t *testing.T) {
 	})
 }
 
-func TestAStateFileThatIsNoneIsPutAside(t *testing.T) {
-	c := remembering(t)
+func TestUnreadableStateFileIsMoved(t *testing.T) {
+	c := configWithStateFile(t)
 	must(t, os.WriteFile(c.StateFile, []byte(`{"weft_dubbo_services":1,"sha256":"0","content":{}}`), 0o600))
-	inBubble(t, c, func(r *rig) {
+	inSynctest(t, c, func(r *testEnv) {
 		if s := r.hub.Status(); len(s.Published)+len(s.Subscribed) != 0 {
 			t.Errorf("it was read: %+v", s)
 		}
@@ -170,17 +170,17 @@ func TestAStateFileThatIsNoneIsPutAside(t *testing.T) {
 			t.Errorf("files = %q, %v; want the invalid file renamed", aside, err)
 		}
 		must(r.T, r.hub.Publish(r.Context(), request("x")))
-		pass(time.Second)
+		advanceClock(time.Second)
 		if _, err := os.Stat(c.StateFile); err != nil {
 			t.Errorf("what is published is not kept: %v", err)
 		}
 	})
 }
 
-// TestWhatComesTooLateIsRefused verifies that requests after the last write of the state file fail,
+// TestRequestsAfterCloseAreRejected verifies that requests after the last write of the state file fail,
 // because the next start would not know them.
-func TestWhatComesTooLateIsRefused(t *testing.T) {
-	inBubble(t, remembering(t), func(r *rig) {
+func TestRequestsAfterCloseAreRejected(t *testing.T) {
+	inSynctest(t, configWithStateFile(t), func(r *testEnv) {
 		must(r.T, r.hub.Publish(r.Context(), request("x")))
 		must(r.T, r.hub.Subscribe(r.Context(), request("y")))
 		r.end()
@@ -197,8 +197,8 @@ func TestWhatComesTooLateIsRefused(t *testing.T) {
 	})
 }
 
-func TestWhatAKillLeftOfAStateFileIsSweptAway(t *testing.T) {
-	c := remembering(t)
+func TestStaleTempFilesAreRemoved(t *testing.T) {
+	c := configWithStateFile(t)
 	old, fresh := c.StateFile+".new-1", c.StateFile+".new-2"
 	for _, path := range []string{old, fresh} {
 		must(t, os.WriteFile(path, nil, 0o600))
@@ -213,33 +213,33 @@ func TestWhatAKillLeftOfAStateFileIsSweptAway(t *testing.T) {
 	}
 }
 
-func TestWhatCannotBeWrittenIsCountedAndTriedAgain(t *testing.T) {
-	c := remembering(t)
+func TestFailedStateWriteIsRetried(t *testing.T) {
+	c := configWithStateFile(t)
 	dir := filepath.Dir(c.StateFile)
 	c.StateFile = filepath.Join(dir, "file", "state.json")
 	must(t, os.WriteFile(filepath.Join(dir, "file"), nil, 0o600)) // not a directory
-	inBubble(t, c, func(r *rig) {
+	inSynctest(t, c, func(r *testEnv) {
 		must(r.T, r.hub.Publish(r.Context(), request("x")))
-		pass(time.Second)
-		if n := r.hub.Totals().StateFileFails; n != 1 {
+		advanceClock(time.Second)
+		if n := r.hub.Totals().StateFileFailures; n != 1 {
 			t.Errorf("%d attempts failed, want 1", n)
 		}
 		must(r.T, os.Remove(filepath.Join(dir, "file")))
-		pass(time.Minute)
+		advanceClock(time.Minute)
 		if _, err := os.Stat(c.StateFile); err != nil {
 			t.Error(err)
 		}
 	})
 }
 
-func TestSayingTheSameAgainWritesNothing(t *testing.T) {
-	c := remembering(t)
-	inBubble(t, c, func(r *rig) {
-		r.fake.say("y", "10.0.0.1")
+func TestRepeatedRequestWritesNothing(t *testing.T) {
+	c := configWithStateFile(t)
+	inSynctest(t, c, func(r *testEnv) {
+		r.fake.report("y", "10.0.0.1")
 		say := func() {
 			must(r.T, r.hub.Publish(r.Context(), request("x")))
 			must(r.T, r.hub.Subscribe(r.Context(), request("y")))
-			pass(time.Minute)
+			advanceClock(time.Minute)
 		}
 		say()
 		before, err := os.Stat(c.StateFile)
@@ -253,10 +253,10 @@ func TestSayingTheSameAgainWritesNothing(t *testing.T) {
 	})
 }
 
-func TestCredentialsOfTheConfigurationAreNotKept(t *testing.T) {
-	c := remembering(t)
+func TestConfiguredCredentialsAreNotSaved(t *testing.T) {
+	c := configWithStateFile(t)
 	c.Registries = []config.RegistrySettings{{Type: "fake", Address: "h:1", Username: "u", Password: "secret"}}
-	inBubble(t, c, func(r *rig) {
+	inSynctest(t, c, func(r *testEnv) {
 		must(r.T, r.hub.Publish(r.Context(), request("x")))
 		if got := r.hub.Status().Registries[0].Username; got != "u" {
 			t.Errorf("the user is %q, want that of the configuration", got)
@@ -270,9 +270,9 @@ func TestCredentialsOfTheConfigurationAreNotKept(t *testing.T) {
 	})
 }
 
-func TestOtherCredentialsKeepWhatIsKnown(t *testing.T) {
-	inBubble(t, usual(), func(r *rig) {
-		r.fake.say("x", "10.0.0.1")
+func TestChangedCredentialsKeepSnapshot(t *testing.T) {
+	inSynctest(t, defaultConfig(), func(r *testEnv) {
+		r.fake.report("x", "10.0.0.1")
 		must(r.T, r.hub.Subscribe(r.Context(), request("x")))
 		r.fake.set(true, nil)
 		q := request("x")

@@ -25,14 +25,14 @@ const (
 	benchProviders  = 20
 )
 
-// scale is a Discovery of these sizes, with the registry in memory.
-type scale struct {
-	b     *testing.B
-	space *memory.Server
-	peers registry.Registry // registers the providers that the Discovery uses
-	hub   *dubbo.Discovery
-	end   func()
-	file  string // the state file; "": none
+// benchEnv is a Discovery of these sizes, with the registry in memory.
+type benchEnv struct {
+	b      *testing.B
+	server *memory.Server
+	peers  registry.Registry // registers the providers that the Discovery uses
+	hub    *dubbo.Discovery
+	end    func()
+	file   string // the state file; "": none
 
 	applied chan dubbo.Change // receives changes if not nil
 	changes int
@@ -50,10 +50,10 @@ func providerURL(service, provider int, more string) registry.URL {
 	return u
 }
 
-func newScale(b *testing.B) *scale {
-	s := &scale{b: b, space: memory.NewServer()}
+func newBenchEnv(b *testing.B) *benchEnv {
+	s := &benchEnv{b: b, server: memory.NewServer()}
 	var err error
-	if s.peers, err = s.space.Open(registry.Options{}); err != nil {
+	if s.peers, err = s.server.Open(registry.Options{}); err != nil {
 		b.Fatal(err)
 	}
 	for service := range benchSubscribed {
@@ -66,10 +66,10 @@ func newScale(b *testing.B) *scale {
 	return s
 }
 
-func (s *scale) newHub() {
+func (s *benchEnv) newHub() {
 	var err error
 	s.hub, err = dubbo.New(dubbo.Options{
-		Registries: map[string]registry.OpenFunc{"memory": s.space.Open},
+		Registries: map[string]registry.OpenFunc{"memory": s.server.Open},
 		Config:     config.DubboRegistry{Enable: true, Host: "10.200.0.1", ServerPort: 20080, StateFile: s.file},
 		Apply: func(_ context.Context, c dubbo.Change) error {
 			s.changes++
@@ -86,7 +86,7 @@ func (s *scale) newHub() {
 }
 
 // start creates a Discovery and makes all requests, several concurrently.
-func (s *scale) start() {
+func (s *benchEnv) start() {
 	s.newHub()
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan struct{})
@@ -134,7 +134,7 @@ func heap() uint64 {
 // BenchmarkReady measures the time from the start until all requests are applied. MB is the heap of
 // the Discovery and of what it has applied.
 func BenchmarkReady(b *testing.B) {
-	s := newScale(b)
+	s := newBenchEnv(b)
 	for b.Loop() {
 		b.StopTimer()
 		s.hub = nil // drop the Discovery of the previous round
@@ -155,7 +155,7 @@ func BenchmarkReady(b *testing.B) {
 
 // BenchmarkScrape measures a scrape of the metrics of 3,000 services.
 func BenchmarkScrape(b *testing.B) {
-	s := newScale(b)
+	s := newBenchEnv(b)
 	s.start()
 	defer s.end()
 	r := metrics.New(metrics.Options{})
@@ -171,7 +171,7 @@ func BenchmarkScrape(b *testing.B) {
 // BenchmarkOneChange measures the time from the registration or removal of one provider until it is
 // applied.
 func BenchmarkOneChange(b *testing.B) {
-	s := newScale(b)
+	s := newBenchEnv(b)
 	s.start()
 	defer s.end()
 	s.applied = make(chan dubbo.Change)
@@ -195,7 +195,7 @@ func BenchmarkOneChange(b *testing.B) {
 
 // BenchmarkRestart measures the time to restore a state file, including clusters and routes.
 func BenchmarkRestart(b *testing.B) {
-	s := newScale(b)
+	s := newBenchEnv(b)
 	s.file = filepath.Join(b.TempDir(), "state.json")
 	s.start()
 	s.end()
@@ -214,7 +214,7 @@ func BenchmarkRestart(b *testing.B) {
 
 // BenchmarkSubscribe measures one Subscribe and Unsubscribe among these services.
 func BenchmarkSubscribe(b *testing.B) {
-	s := newScale(b)
+	s := newBenchEnv(b)
 	s.start()
 	defer s.end()
 	q := dubbo.Request{Service: dubbo.Service{Interface: "com.example.order.Service1", Version: "1.0.0"}}

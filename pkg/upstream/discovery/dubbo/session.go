@@ -20,58 +20,58 @@ type session struct {
 	connected bool              // last logged state
 }
 
-// settings returns the configuration of a registry, or nil.
-func (h *Discovery) settings(kind, address string) *config.RegistrySettings {
-	for i := range h.o.Config.Registries {
-		if s := &h.o.Config.Registries[i]; s.Type == kind && s.Address == address {
+// registrySettings returns the configuration of a registry, or nil.
+func (h *Discovery) registrySettings(kind, address string) *config.RegistrySettings {
+	for i := range h.options.Config.Registries {
+		if s := &h.options.Config.Registries[i]; s.Type == kind && s.Address == address {
 			return s
 		}
 	}
 	return nil
 }
 
-// session returns the session of a key, and opens it if Discovery runs. mu is held, as in all
+// openSession returns the session of a key, and opens it if Discovery runs. mu is held, as in all
 // functions below except closeRegistry and logSessions.
-func (h *Discovery) session(key sessionKey) *session {
+func (h *Discovery) openSession(key sessionKey) *session {
 	s := h.sessions[key]
 	if s == nil {
 		s = &session{key: key}
 		h.sessions[key] = s
 	}
 	if s.registry == nil && h.running {
-		if h.open(s); s.registry != nil {
-			h.resume(s)
+		if h.openRegistry(s); s.registry != nil {
+			h.resumeSession(s)
 		}
 	}
 	return s
 }
 
-// resume starts the registrations and subscriptions of a session that could not be opened before.
-func (h *Discovery) resume(s *session) {
+// resumeSession starts the registrations and subscriptions of a session that could not be opened before.
+func (h *Discovery) resumeSession(s *session) {
 	for _, p := range h.published {
-		if p.entry.session == s {
-			h.work(p.entry)
+		if p.urlRegistration.session == s {
+			h.startReconcile(p.urlRegistration)
 		}
 	}
-	for _, p := range h.presences {
-		if p.entry.session == s {
-			h.work(p.entry)
+	for _, p := range h.instances {
+		if p.registration.session == s {
+			h.startReconcile(p.registration)
 		}
 	}
-	for _, f := range h.followed {
+	for _, f := range h.subscriptions {
 		if f.session == s {
-			h.work(f.consumer)
-			h.starts = append(h.starts, f)
+			h.startReconcile(f.consumer)
+			h.pendingStarts = append(h.pendingStarts, f)
 		}
 	}
-	h.poke()
+	h.wakeLoop()
 }
 
-// open opens a session, or sets its err.
-func (h *Discovery) open(s *session) {
-	open := h.o.Registries[s.key.kind]
+// openRegistry opens a session, or sets its err.
+func (h *Discovery) openRegistry(s *session) {
+	open := h.options.Registries[s.key.kind]
 	if open == nil {
-		s.err = fmt.Errorf("the type %q is not one of %s", s.key.kind, h.types())
+		s.err = fmt.Errorf("the type %q is not one of %s", s.key.kind, h.registryTypes())
 		return
 	}
 	o := registry.Options{
@@ -79,16 +79,16 @@ func (h *Discovery) open(s *session) {
 		Username: s.key.username,
 		Password: s.key.password,
 		Changed:  h.sessionChanged,
-		Log:      h.o.Log.With(logRegistry, s.key.String()),
+		Log:      h.options.Log.With(logRegistry, s.key.String()),
 	}
-	if settings := h.settings(s.key.kind, s.key.address); settings != nil {
+	if settings := h.registrySettings(s.key.kind, s.key.address); settings != nil {
 		o.Root, o.SessionTimeout = settings.Root, settings.SessionTimeout
 		if settings.TLS != nil {
-			if h.o.TLS == nil {
+			if h.options.TLS == nil {
 				s.err = errNoTLS
 				return
 			}
-			if o.TLS, s.err = h.o.TLS(settings.TLS); s.err != nil {
+			if o.TLS, s.err = h.options.TLS(settings.TLS); s.err != nil {
 				return
 			}
 		}
@@ -96,8 +96,8 @@ func (h *Discovery) open(s *session) {
 	s.registry, s.err = open(o)
 }
 
-// leave releases one use of a session.
-func (h *Discovery) leave(s *session) {
+// releaseSession releases one use of a session.
+func (h *Discovery) releaseSession(s *session) {
 	if s.uses--; s.uses > 0 {
 		return
 	}
@@ -109,9 +109,9 @@ func (h *Discovery) leave(s *session) {
 	}
 }
 
-// closeRegistry closes a session, for at most closeIn.
+// closeRegistry closes a session, for at most closeTimeout.
 func closeRegistry(r registry.Registry) {
-	ctx, cancel := context.WithTimeout(context.Background(), closeIn)
+	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
 	defer cancel()
 	r.Close(ctx)
 }
@@ -134,9 +134,9 @@ func (h *Discovery) logSessions() {
 		h.mu.Unlock()
 		switch {
 		case turned && state.Connected:
-			h.o.Log.Info("registry connected", logRegistry, s.key.String(), logSession, state.Session)
+			h.options.Log.Info("registry connected", logRegistry, s.key.String(), logSession, state.Session)
 		case turned:
-			h.o.Log.Warn("registry disconnected; its last snapshot stays active", logRegistry, s.key.String(), logError, state.LastError)
+			h.options.Log.Warn("registry disconnected; its last snapshot stays active", logRegistry, s.key.String(), logError, state.LastError)
 		}
 	}
 }

@@ -20,8 +20,8 @@ import (
 // stateVersion is the version of the state file's format. Weft rejects files of other versions.
 const stateVersion = 1
 
-// mostState bounds the size of a state file, in bytes.
-const mostState = 1 << 30
+// maxStateSize bounds the size of a state file, in bytes.
+const maxStateSize = 1 << 30
 
 // stateFile is the format of the file: the content, and its version and checksum.
 type stateFile struct {
@@ -104,8 +104,8 @@ func readState(path string) (*state, error) {
 	if err != nil {
 		return nil, err
 	}
-	if info.Size() > mostState {
-		return nil, fmt.Errorf("the file has %d bytes; the maximum is %d", info.Size(), mostState)
+	if info.Size() > maxStateSize {
+		return nil, fmt.Errorf("the file has %d bytes; the maximum is %d", info.Size(), maxStateSize)
 	}
 	text, err := os.ReadFile(path)
 	if err != nil {
@@ -114,8 +114,8 @@ func readState(path string) (*state, error) {
 	return parseState(text)
 }
 
-// newInfix is part of the names of temporary files that replace the state file.
-const newInfix = ".new-"
+// tempInfix is part of the names of temporary files that replace the state file.
+const tempInfix = ".new-"
 
 // sweepState removes temporary files of processes that were killed while they wrote a state file,
 // because they contain passwords. Files that are newer than a minute may belong to a running
@@ -126,7 +126,7 @@ func sweepState(path string) error {
 		return err
 	}
 	for _, f := range files {
-		if !strings.HasPrefix(f.Name(), filepath.Base(path)+newInfix) {
+		if !strings.HasPrefix(f.Name(), filepath.Base(path)+tempInfix) {
 			continue
 		}
 		if info, gone := f.Info(); gone == nil && time.Since(info.ModTime()) > time.Minute {
@@ -143,7 +143,7 @@ func writeState(path string, parts [][]byte) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err
 	}
-	next, err := os.CreateTemp(dir, filepath.Base(path)+newInfix+"*") // with mode 0600
+	next, err := os.CreateTemp(dir, filepath.Base(path)+tempInfix+"*") // with mode 0600
 	if err != nil {
 		return err
 	}
@@ -173,8 +173,8 @@ const (
 	maxSaveShare = 10                    // writing takes at most one in maxSaveShare parts of the time
 )
 
-// saving schedules writes of the state file.
-type saving struct {
+// saveSchedule schedules writes of the state file.
+type saveSchedule struct {
 	wake  chan struct{} // at has become earlier
 	at    time.Time     // guarded by Discovery.mu; zero: no write is scheduled
 	after time.Time     // guarded by Discovery.mu; the earliest next write, to limit the rate
@@ -182,30 +182,30 @@ type saving struct {
 
 // save schedules a write of the state file. mu is held.
 func (h *Discovery) save(after time.Duration) {
-	if h.o.Config.StateFile == "" {
+	if h.options.Config.StateFile == "" {
 		return
 	}
-	at := theLater(time.Now().Add(after), h.saving.after)
-	if !h.saving.at.IsZero() && !at.Before(h.saving.at) {
+	at := laterOf(time.Now().Add(after), h.saveSchedule.after)
+	if !h.saveSchedule.at.IsZero() && !at.Before(h.saveSchedule.at) {
 		return
 	}
-	h.saving.at = at
+	h.saveSchedule.at = at
 	select {
-	case h.saving.wake <- struct{}{}:
+	case h.saveSchedule.wake <- struct{}{}:
 	default:
 	}
 }
 
-// saver writes the state file when a write is due, until ctx ends.
-func (h *Discovery) saver(ctx context.Context) {
-	if h.o.Config.StateFile == "" {
+// saveLoop writes the state file when a write is due, until ctx ends.
+func (h *Discovery) saveLoop(ctx context.Context) {
+	if h.options.Config.StateFile == "" {
 		return
 	}
 	timer := time.NewTimer(idleWait)
 	defer timer.Stop()
 	for {
 		h.mu.Lock()
-		at := h.saving.at
+		at := h.saveSchedule.at
 		h.mu.Unlock()
 		wait := idleWait
 		if !at.IsZero() {
@@ -213,7 +213,7 @@ func (h *Discovery) saver(ctx context.Context) {
 		}
 		timer.Reset(max(0, wait))
 		select {
-		case <-h.saving.wake:
+		case <-h.saveSchedule.wake:
 			continue
 		case <-timer.C:
 			if !at.IsZero() {
@@ -229,63 +229,63 @@ func (h *Discovery) saver(ctx context.Context) {
 func (h *Discovery) saveNow() {
 	began := time.Now()
 	h.mu.Lock()
-	h.saving.at = time.Time{}
-	urls := h.snapshot()
+	h.saveSchedule.at = time.Time{}
+	urls := h.snapshotState()
 	h.mu.Unlock()
 	s := urls.state()
 	s.Saved = time.Now()
 	parts, err := s.encode()
 	if err == nil {
-		err = writeState(h.o.Config.StateFile, parts)
+		err = writeState(h.options.Config.StateFile, parts)
 	}
 	if err != nil {
-		h.unsaved.Add(1)
-		h.o.Log.Error("cannot write the state file; retrying", logFile, h.o.Config.StateFile, logError, err)
+		h.saveFailures.Add(1)
+		h.options.Log.Error("cannot write the state file; retrying", logFile, h.options.Config.StateFile, logError, err)
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	end := time.Now()
-	h.saving.after = end.Add(max(minSaveGap, (maxSaveShare-1)*end.Sub(began)))
-	if !h.saving.at.IsZero() { // scheduled during the write
-		h.saving.at = theLater(h.saving.at, h.saving.after)
+	h.saveSchedule.after = end.Add(max(minSaveGap, (maxSaveShare-1)*end.Sub(began)))
+	if !h.saveSchedule.at.IsZero() { // scheduled during the write
+		h.saveSchedule.at = laterOf(h.saveSchedule.at, h.saveSchedule.after)
 	}
 	if err != nil {
 		h.save(saveLater)
 	}
 }
 
-func theLater(a, b time.Time) time.Time {
+func laterOf(a, b time.Time) time.Time {
 	if b.After(a) {
 		return b
 	}
 	return a
 }
 
-// snapshot contains the input of state; views are immutable.
-type snapshot struct {
-	published []stateEntry
-	followed  []stateSubscribed
-	views     []registry.Snapshot // parallel to followed
+// stateSnapshot contains the input of state; views are immutable.
+type stateSnapshot struct {
+	published  []stateEntry
+	subscribed []stateSubscribed
+	snapshots  []registry.Snapshot // parallel to followed
 }
 
-// snapshot must be called with mu held.
-func (h *Discovery) snapshot() *snapshot {
-	s := &snapshot{}
+// snapshotState must be called with mu held.
+func (h *Discovery) snapshotState() *stateSnapshot {
+	s := &stateSnapshot{}
 	for _, p := range h.published {
-		s.published = append(s.published, stateEntry{p.wish.Request, p.since})
+		s.published = append(s.published, stateEntry{p.spec.Request, p.since})
 	}
-	for _, f := range h.followed {
-		s.followed = append(s.followed, stateSubscribed{stateEntry: stateEntry{f.wish.Request, f.since}, Listed: f.listed})
-		s.views = append(s.views, f.effective())
+	for _, f := range h.subscriptions {
+		s.subscribed = append(s.subscribed, stateSubscribed{stateEntry: stateEntry{f.spec.Request, f.since}, Listed: f.evaluatedAt})
+		s.snapshots = append(s.snapshots, f.effective())
 	}
 	return s
 }
 
 // state converts a snapshot, sorted by time.
-func (s *snapshot) state() *state {
-	out := &state{Published: s.published, Subscribed: s.followed}
+func (s *stateSnapshot) state() *state {
+	out := &state{Published: s.published, Subscribed: s.subscribed}
 	for i := range out.Subscribed {
-		f, v := &out.Subscribed[i], s.views[i]
+		f, v := &out.Subscribed[i], s.snapshots[i]
 		f.Providers, f.Configurators, f.Routers = stateURLs(v.Providers), stateURLs(v.Configurators), stateURLs(v.Routers)
 	}
 	slices.SortFunc(out.Published, func(a, b stateEntry) int { return a.Since.Compare(b.Since) })
@@ -303,19 +303,19 @@ func stateURLs(urls []registry.URL) []stateURL {
 
 // restore restores the contents of the state file. New calls it with mu held.
 func (h *Discovery) restore() {
-	path := h.o.Config.StateFile
+	path := h.options.Config.StateFile
 	if path == "" {
 		return
 	}
 	if err := sweepState(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		h.o.Log.Warn("cannot remove a leftover state file", logFile, path, logError, err)
+		h.options.Log.Warn("cannot remove a leftover state file", logFile, path, logError, err)
 	}
 	s, err := readState(path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return
 	case err != nil:
-		h.putAside(path, err)
+		h.moveUnreadable(path, err)
 		return
 	}
 	for _, p := range s.Published {
@@ -324,62 +324,62 @@ func (h *Discovery) restore() {
 	for _, f := range s.Subscribed {
 		h.restoreSubscribed(f, s.Saved)
 	}
-	h.placeRestored()
+	h.planRestored()
 }
 
-// putAside renames a state file that cannot be read, so that it is not overwritten and can be
+// moveUnreadable renames a state file that cannot be read, so that it is not overwritten and can be
 // examined.
-func (h *Discovery) putAside(path string, why error) {
+func (h *Discovery) moveUnreadable(path string, why error) {
 	aside := path + ".unusable-" + strings.ReplaceAll(time.Now().UTC().Format("20060102T150405.000"), ".", "")
 	err := os.Rename(path, aside)
-	h.o.Log.Error("cannot read the state file; nothing is published or subscribed until it is requested again",
+	h.options.Log.Error("cannot read the state file; nothing is published or subscribed until it is requested again",
 		logFile, path, logError, errors.Join(why, err), logAside, aside)
 }
 
 func (h *Discovery) restorePublished(p stateEntry) {
-	w, err := h.read(p.Request, opPublish)
+	w, err := h.validate(p.Request, opPublish)
 	if err != nil {
-		h.o.Log.Error("cannot restore a published service", logService, p.Request.Service.Interface, logError, err)
+		h.options.Log.Error("cannot restore a published service", logService, p.Request.Service.Interface, logError, err)
 		return
 	}
 	if h.published[w.id] != nil {
 		return
 	}
-	h.last = latest(h.last, p.Since)
-	restored := &publication{wish: w, since: p.Since, entry: h.newEntry(h.session(w.session))}
+	h.lastStamp = laterPast(h.lastStamp, p.Since)
+	restored := &publication{spec: w, since: p.Since, urlRegistration: h.newRegistration(h.openSession(w.session))}
 	h.published[w.id] = restored
 	h.publish(restored)
 }
 
 func (h *Discovery) restoreSubscribed(f stateSubscribed, saved time.Time) {
-	w, err := h.read(f.Request, opSubscribe)
+	w, err := h.validate(f.Request, opSubscribe)
 	if err != nil {
-		h.o.Log.Error("cannot restore a subscription", logService, f.Request.Service.Interface, logError, err)
+		h.options.Log.Error("cannot restore a subscription", logService, f.Request.Service.Interface, logError, err)
 		return
 	}
-	if h.followed[w.id] != nil {
+	if h.subscriptions[w.id] != nil {
 		return
 	}
 	s := h.subscribe(w)
 	if !f.Listed.IsZero() {
-		s.current = registry.Snapshot{Providers: h.urls(f.Providers), Configurators: h.urls(f.Configurators), Routers: h.urls(f.Routers)}
-		s.listed, s.restored, s.held = f.Listed, true, saved
+		s.current = registry.Snapshot{Providers: h.validURLs(f.Providers), Configurators: h.validURLs(f.Configurators), Routers: h.validURLs(f.Routers)}
+		s.evaluatedAt, s.restored, s.validUntil = f.Listed, true, saved
 	}
 	s.deadline = time.Now() // no call waits for it
 }
 
-func latest(a, b time.Time) time.Time {
+func laterPast(a, b time.Time) time.Time {
 	if b.After(a) && b.Before(time.Now()) {
 		return b
 	}
 	return a
 }
 
-func (h *Discovery) urls(all []stateURL) (urls []registry.URL) {
+func (h *Discovery) validURLs(all []stateURL) (urls []registry.URL) {
 	urls = slices.Grow(urls, len(all))
 	for _, u := range all {
 		if u.problem != nil {
-			h.o.Log.Warn("invalid URL in the state file", logError, u.problem)
+			h.options.Log.Warn("invalid URL in the state file", logError, u.problem)
 			continue
 		}
 		urls = append(urls, u.URL)
@@ -387,12 +387,12 @@ func (h *Discovery) urls(all []stateURL) (urls []registry.URL) {
 	return urls
 }
 
-// placeRestored plans the restored services, so that Resources returns them.
-func (h *Discovery) placeRestored() {
+// planRestored plans the restored services, so that Resources returns them.
+func (h *Discovery) planRestored() {
 	now := time.Now()
 	for _, s := range h.services {
-		a := h.planOne(s, now, nil)
-		s.place, s.forced = a.next, true
+		a := h.planService(s, now, nil)
+		s.active, s.reapply = a.next, true
 	}
 	h.dirty = map[*service]struct{}{}
 }

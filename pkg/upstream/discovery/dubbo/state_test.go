@@ -65,7 +65,7 @@ func TestAStateFileIsWrittenAndReadForItsOwnerOnly(t *testing.T) {
 	}
 }
 
-func TestADamagedStateFileIsNone(t *testing.T) {
+func TestDamagedStateFileIsRejected(t *testing.T) {
 	text := encoded(t, exampleState())
 	for i := range text {
 		damaged := bytes.Clone(text)
@@ -86,7 +86,7 @@ func TestADamagedStateFileIsNone(t *testing.T) {
 	}
 }
 
-func TestAURLOfTheStateFileThatIsNoneCostsNoOther(t *testing.T) {
+func TestInvalidURLInStateFileIsSkipped(t *testing.T) {
 	before := exampleState()
 	before.Subscribed[0].Providers = append([]stateURL{{}}, before.Subscribed[0].Providers...)
 	after, err := parseState(encoded(t, before))
@@ -99,15 +99,15 @@ func TestAURLOfTheStateFileThatIsNoneCostsNoOther(t *testing.T) {
 	}
 }
 
-func TestAStateFileThatIsTooLargeIsNotRead(t *testing.T) {
+func TestOversizedStateFileIsRejected(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "state.json")
 	if err := os.WriteFile(path, encoded(t, exampleState()), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Truncate(path, mostState+1); err != nil { // sparse, so that it uses no disk space
+	if err := os.Truncate(path, maxStateSize+1); err != nil { // sparse, so that it uses no disk space
 		t.Fatal(err)
 	}
-	if _, err := readState(path); err == nil || !strings.Contains(err.Error(), strconv.Itoa(mostState)) {
+	if _, err := readState(path); err == nil || !strings.Contains(err.Error(), strconv.Itoa(maxStateSize)) {
 		t.Errorf("got %v, want an error that says how large it may be", err)
 	}
 }
@@ -126,7 +126,7 @@ func FuzzParseState(f *testing.F) {
 	})
 }
 
-func TestTheAddressToPublish(t *testing.T) {
+func TestHostToPublish(t *testing.T) {
 	tests := []struct {
 		name  string
 		texts []string

@@ -11,8 +11,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/upstream/discovery/dubbo/registry"
 )
 
-// states returns the states of the sessions. The caller must not hold mu.
-func (h *Discovery) states() map[*session]registry.State {
+// sessionStates returns the states of the sessions. The caller must not hold mu.
+func (h *Discovery) sessionStates() map[*session]registry.State {
 	h.mu.Lock()
 	all := make(map[*session]registry.State, len(h.sessions))
 	for _, s := range h.sessions {
@@ -35,12 +35,12 @@ func (h *Discovery) states() map[*session]registry.State {
 
 // Status returns everything that Discovery knows.
 func (h *Discovery) Status() Status {
-	states := h.states()
+	states := h.sessionStates()
 	now := time.Now()
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	all := Status{
-		Host: h.host, Port: h.o.Config.ServerPort,
+		Host: h.host, Port: h.options.Config.ServerPort,
 		Registries: make([]RegistryStatus, 0, len(states)),
 		Published:  make([]PublishedStatus, 0, len(h.published)),
 		Subscribed: make([]ReferenceStatus, 0, len(h.services)),
@@ -76,50 +76,50 @@ func (h *Discovery) Status() Status {
 // describePublished must be called with mu held.
 func (h *Discovery) describePublished(p *publication, states map[*session]registry.State) PublishedStatus {
 	d := PublishedStatus{
-		Key:        p.wish.id.service.String(),
-		Registry:   p.entry.session.key.String(),
-		Interface:  p.wish.Service.Interface,
-		Group:      p.wish.Service.Group,
-		Version:    p.wish.Service.Version,
-		Methods:    p.wish.Service.Methods,
-		URL:        redactURL(h.provider(p.wish, p.since)),
-		Registered: p.isThere(states),
+		Key:        p.spec.id.service.String(),
+		Registry:   p.urlRegistration.session.key.String(),
+		Interface:  p.spec.Service.Interface,
+		Group:      p.spec.Service.Group,
+		Version:    p.spec.Service.Version,
+		Methods:    p.spec.Service.Methods,
+		URL:        redactURL(h.providerURL(p.spec, p.since)),
+		Registered: p.isRegistered(states),
 		Since:      p.since,
 	}
-	if p.wish.mode != config.RegisterInterface {
-		d.Mode = string(p.wish.mode)
+	if p.spec.mode != config.RegisterInterface {
+		d.Mode = string(p.spec.mode)
 	}
-	for _, e := range p.entries() {
-		d.Error = cmp.Or(d.Error, e.problem())
+	for _, e := range p.registrations() {
+		d.Error = cmp.Or(d.Error, e.errorText())
 	}
-	d.Error = cmp.Or(d.Error, p.unlisted())
+	d.Error = cmp.Or(d.Error, p.unmappedReason())
 	if d.Error == "" && h.withdrawn {
-		d.Error = errEnding.Error()
+		d.Error = errClosing.Error()
 	}
 	return d
 }
 
-// isThere reports whether the registry has every registration of p that its mode requires. mu is
+// isRegistered reports whether the registry has every registration of p that its mode requires. mu is
 // held.
-func (p *publication) isThere(states map[*session]registry.State) bool {
-	switch p.wish.mode {
+func (p *publication) isRegistered(states map[*session]registry.State) bool {
+	switch p.spec.mode {
 	case config.RegisterInstance:
-		return p.presence != nil && p.presence.entry.isThere(states)
+		return p.instance != nil && p.instance.registration.isRegistered(states)
 	case config.RegisterAll:
-		return p.entry.isThere(states) && p.presence != nil && p.presence.entry.isThere(states)
+		return p.urlRegistration.isRegistered(states) && p.instance != nil && p.instance.registration.isRegistered(states)
 	case config.RegisterInterface:
 	}
-	return p.entry.isThere(states)
+	return p.urlRegistration.isRegistered(states)
 }
 
-// isThere reports whether the registry is connected and has the desired entry. mu is held.
-func (e *registration) isThere(states map[*session]registry.State) bool {
+// isRegistered reports whether the registry is connected and has the desired entry. mu is held.
+func (e *registration) isRegistered(states map[*session]registry.State) bool {
 	return e.desired != nil && e.settled() && states[e.session].Connected
 }
 
-// problem returns why the registry does not have the desired entry; "": it has, or nothing is known
+// errorText returns why the registry does not have the desired entry; "": it has, or nothing is known
 // yet. mu is held.
-func (e *registration) problem() string {
+func (e *registration) errorText() string {
 	switch {
 	case e.session.err != nil:
 		return e.session.err.Error()
@@ -131,20 +131,20 @@ func (e *registration) problem() string {
 
 // describe must be called with mu held.
 func (s *service) describe(now time.Time, states map[*session]registry.State) ReferenceStatus {
-	first := s.sources[0].wish.Service
+	first := s.sources[0].spec.Service
 	d := ReferenceStatus{
 		Key: s.key.String(), Interface: s.key.Interface, Group: s.key.Group, Version: s.key.Version, Methods: first.Methods,
 		Sources:   make([]SubscriptionStatus, 0, len(s.sources)),
 		Providers: []Provider{},
 	}
-	kept := map[provision]bool{}
+	kept := map[providerKey]bool{}
 	for _, source := range s.sources {
 		d.Sources = append(d.Sources, source.describe(now, states))
 		for _, k := range source.retained {
-			kept[provisionOf(k.url)] = true
+			kept[providerKeyOf(k.url)] = true
 		}
 	}
-	o := s.outcome
+	o := s.result
 	if o == nil {
 		return d
 	}
@@ -152,9 +152,9 @@ func (s *service) describe(now time.Time, states map[*session]registry.State) Re
 	for i := range o.Providers {
 		p := &o.Providers[i]
 		one := describeProvider(p)
-		one.Retained = kept[provisionOf(p.URL)]
+		one.Retained = kept[providerKeyOf(p.URL)]
 		if last := len(d.Providers) - 1; last >= 0 && d.Providers[last].Address == one.Address {
-			d.Providers[last] = d.Providers[last].with(one)
+			d.Providers[last] = d.Providers[last].merge(one)
 			continue
 		}
 		d.Providers = append(d.Providers, one)
@@ -166,13 +166,13 @@ func describeProvider(p *plan.Provider) Provider {
 	of := p.URL.Service()
 	return Provider{
 		Address: p.URL.Address(), Protocol: p.URL.Protocol, Weight: p.Weight, Application: p.URL.Get(parameterApplication),
-		Group: of.Group, Version: of.Version, Registry: p.Registry, UnusedReason: p.Unused,
+		Group: of.Group, Version: of.Version, Registry: p.Registry, UnusedReason: p.UnusedReason,
 	}
 }
 
-// with merges a provider at the same address with another group or version. The first one that gets
+// merge merges a provider at the same address with another group or version. The first one that gets
 // calls represents the address.
-func (p Provider) with(other Provider) Provider {
+func (p Provider) merge(other Provider) Provider {
 	beside := p.Variants
 	p.Variants = nil
 	if p.UnusedReason != "" && other.UnusedReason == "" {
@@ -187,24 +187,24 @@ func (p Provider) with(other Provider) Provider {
 func (s *subscription) describe(now time.Time, states map[*session]registry.State) SubscriptionStatus {
 	d := SubscriptionStatus{
 		Registry:   s.session.key.String(),
-		Registered: s.consumer.isThere(states),
+		Registered: s.consumer.isRegistered(states),
 		Since:      s.since,
-		Received:   s.known(),
-		ReceivedAt: s.listed,
+		Received:   s.hasSnapshot(),
+		ReceivedAt: s.evaluatedAt,
 		Restored:   s.restored,
-		Error:      s.consumer.problem(),
+		Error:      s.consumer.errorText(),
 	}
 	if d.Error == "" && s.unresolved != nil {
 		d.Error = s.unresolved.Error()
 	}
-	if o := s.service.outcome; d.Error == "" && o != nil {
+	if o := s.service.result; d.Error == "" && o != nil {
 		d.Error = o.Unrouted
 	}
 	if s.emptyProtected() {
-		d.EmptySince = s.emptied
+		d.EmptySince = s.emptySince
 	}
-	if s.known() {
-		d.Age = now.Sub(s.listed).Truncate(time.Second).String()
+	if s.hasSnapshot() {
+		d.Age = now.Sub(s.evaluatedAt).Truncate(time.Second).String()
 	}
 	if s.service.err != nil {
 		d.Error = s.service.err.Error()
@@ -214,13 +214,13 @@ func (s *subscription) describe(now time.Time, states map[*session]registry.Stat
 
 // Totals returns numbers for metrics.
 func (h *Discovery) Totals() Totals {
-	states := h.states()
+	states := h.sessionStates()
 	now := time.Now()
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	t := Totals{
 		Registries: len(states), Published: len(h.published),
-		Applied: h.applied.Load(), NotApplied: h.failed.Load(), StateFileFails: h.unsaved.Load(),
+		Applied: h.appliedChanges.Load(), ApplyFailures: h.applyFailures.Load(), StateFileFailures: h.saveFailures.Load(),
 	}
 	for _, state := range states {
 		if state.Connected {
@@ -228,7 +228,7 @@ func (h *Discovery) Totals() Totals {
 		}
 	}
 	for _, p := range h.published {
-		if p.isThere(states) {
+		if p.isRegistered(states) {
 			t.Registered++
 		}
 	}
@@ -243,20 +243,20 @@ func (h *Discovery) Totals() Totals {
 
 // count adds a service. Discovery.mu is held.
 func (t *Totals) count(s *service, now time.Time, states map[*session]registry.State) {
-	if s.place.clusters != nil {
-		t.Providers += len(s.place.clusters[0].Hosts)
+	if s.active.clusters != nil {
+		t.Providers += len(s.active.clusters[0].Hosts)
 	}
 	known, restored, doubted := false, false, false
 	for _, source := range s.sources {
-		known = known || source.known()
-		restored = restored || source.known() && source.restored
+		known = known || source.hasSnapshot()
+		restored = restored || source.hasSnapshot() && source.restored
 		doubted = doubted || source.emptyProtected()
-		if source.known() && !states[source.session].Connected {
-			t.OldestSnapshot = max(t.OldestSnapshot, now.Sub(source.listed))
+		if source.hasSnapshot() && !states[source.session].Connected {
+			t.OldestSnapshot = max(t.OldestSnapshot, now.Sub(source.evaluatedAt))
 		}
 	}
 	if !known {
-		t.Unanswered++
+		t.WithoutSnapshot++
 	}
 	if restored {
 		t.Restored++

@@ -22,74 +22,74 @@ import (
 // EmptyAfter has passed. A provider that is really gone costs little: Weft cannot reach it, and
 // ejects it. A live provider without calls costs the service.
 type subscription struct {
-	wish     *spec
+	spec     *spec
 	since    time.Time
 	service  *service      // immutable
 	session  *session      // immutable
 	consumer *registration // immutable
 
 	// Guarded by Discovery.mu.
-	over          bool               // unsubscribed
-	stop          func()             // nil: not started
-	deadline      time.Time          // the service waits until then for the first snapshot
-	heard         *registry.Snapshot // the last snapshot, if it has instances
-	unresolved    error              // why some instances are not providers
-	pending       *registry.Snapshot // not evaluated yet; nil: none
-	sawEmpty      bool               // pending or replaced snapshots: one was empty, not authoritative
-	current       registry.Snapshot  // the last evaluated snapshot
-	retained      []keptProvider     // used in addition to current
-	removed       []departed         // recently removed by the registry
-	listed        time.Time          // when current was evaluated; zero: no snapshot
-	restored      bool               // current is not from this session
-	held          time.Time          // if restored: until when current was known to be valid
-	emptied       time.Time          // since when there is no provider; zero: there is one
-	sessionNumber int                // session in which current was evaluated; 0: none of this process
+	ended            bool               // unsubscribed
+	stop             func()             // nil: not started
+	deadline         time.Time          // the service waits until then for the first snapshot
+	instanceSnapshot *registry.Snapshot // the last snapshot, if it has instances
+	unresolved       error              // why some instances are not providers
+	pending          *registry.Snapshot // not evaluated yet; nil: none
+	sawEmpty         bool               // pending or replaced snapshots: one was empty, not authoritative
+	current          registry.Snapshot  // the last evaluated snapshot
+	retained         []retainedProvider // used in addition to current
+	removed          []removedProvider  // recently removed by the registry
+	evaluatedAt      time.Time          // when current was evaluated; zero: no snapshot
+	restored         bool               // current is not from this session
+	validUntil       time.Time          // if restored: until when current was known to be valid
+	emptySince       time.Time          // since when there is no provider; zero: there is one
+	sessionNumber    int                // session in which current was evaluated; 0: none of this process
 }
 
-// provision is a service at an address, which may provide it in other groups or versions, too.
-type provision struct {
+// providerKey is a service at an address, which may provide it in other groups or versions, too.
+type providerKey struct {
 	host    string
 	port    uint16
 	service registry.Service
 }
 
-func provisionOf(u registry.URL) provision {
+func providerKeyOf(u registry.URL) providerKey {
 	s := u.Service()
 	s.Version = registry.PlainVersion(s.Version)
-	return provision{u.Host, u.Port, s}
+	return providerKey{u.Host, u.Port, s}
 }
 
-// keptProvider is a provider that is used although the registry does not report it.
-type keptProvider struct {
+// retainedProvider is a provider that is used although the registry does not report it.
+type retainedProvider struct {
 	url   registry.URL
 	until time.Time
 }
 
-// departed is a provider that the registry no longer reports.
-type departed struct {
+// removedProvider is a provider that the registry no longer reports.
+type removedProvider struct {
 	url registry.URL
 	at  time.Time
 }
 
-// ofLate is how long after their removal providers count as lost when the registry becomes empty.
+// lossWindow is how long after their removal providers count as lost when the registry becomes empty.
 // It covers the expiry of sessions that lost the registry at the same time.
-const ofLate = 2 * time.Minute
+const lossWindow = 2 * time.Minute
 
-// known reports whether there is a snapshot.
-func (s *subscription) known() bool { return !s.listed.IsZero() }
+// hasSnapshot reports whether there is a snapshot.
+func (s *subscription) hasSnapshot() bool { return !s.evaluatedAt.IsZero() }
 
 // onSnapshot processes a snapshot. It is the notify function of registry.Registry.
 func (h *Discovery) onSnapshot(s *subscription, v registry.Snapshot) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if s.over {
+	if s.ended {
 		return
 	}
-	v.Providers = accepted(s.wish.id.service, v.Providers)
-	s.heard, s.unresolved = nil, nil
+	v.Providers = filterAccepted(s.spec.id.service, v.Providers)
+	s.instanceSnapshot, s.unresolved = nil, nil
 	if len(v.Instances) > 0 {
-		s.heard = &v
-		h.resolve(s)
+		s.instanceSnapshot = &v
+		h.resolveInstances(s)
 		return
 	}
 	h.queueSnapshot(s, v)
@@ -100,11 +100,11 @@ func (h *Discovery) queueSnapshot(s *subscription, v registry.Snapshot) {
 	s.pending = &v
 	s.sawEmpty = s.sawEmpty && !v.Authoritative || isEmpty(&v) && !v.Authoritative
 	h.dirty[s.service] = struct{}{}
-	h.poke()
+	h.wakeLoop()
 }
 
-// accepted returns the providers that a consumer of a service accepts. It does not modify all.
-func accepted(s registry.Service, all []registry.URL) []registry.URL {
+// filterAccepted returns the providers that a consumer of a service accepts. It does not modify all.
+func filterAccepted(s registry.Service, all []registry.URL) []registry.URL {
 	refused := func(u registry.URL) bool { return !s.Accepts(u) }
 	if !slices.ContainsFunc(all, refused) {
 		return all
@@ -114,25 +114,25 @@ func accepted(s registry.Service, all []registry.URL) []registry.URL {
 
 // subscribe starts or changes a subscription. mu is held.
 func (h *Discovery) subscribe(w *spec) *subscription {
-	old := h.followed[w.id]
-	if old == nil || !reflect.DeepEqual(old.wish.Request, w.Request) {
+	old := h.subscriptions[w.id]
+	if old == nil || !reflect.DeepEqual(old.spec.Request, w.Request) {
 		h.save(saveSoon)
 	}
-	if old != nil && old.wish.session == w.session {
-		old.wish = w
-		u := h.consumer(w, old.since)
+	if old != nil && old.spec.session == w.session {
+		old.spec = w
+		u := h.consumerURL(w, old.since)
 		h.set(old.consumer, &u)
 		return old
 	}
 	s := h.newSubscription(w)
 	if old != nil { // with other credentials: the known state stays
-		s.current, s.retained, s.removed, s.listed, s.restored, s.held, s.emptied = old.current, old.retained, old.removed, old.listed, true, time.Now(), old.emptied
+		s.current, s.retained, s.removed, s.evaluatedAt, s.restored, s.validUntil, s.emptySince = old.current, old.retained, old.removed, old.evaluatedAt, true, time.Now(), old.emptySince
 		h.unsubscribe(old)
 	}
-	h.followed[w.id] = s
+	h.subscriptions[w.id] = s
 	s.service.sources = append(s.service.sources, s)
 	slices.SortFunc(s.service.sources, func(a, b *subscription) int {
-		return cmp.Or(cmp.Compare(a.wish.id.kind, b.wish.id.kind), cmp.Compare(a.wish.id.address, b.wish.id.address))
+		return cmp.Or(cmp.Compare(a.spec.id.kind, b.spec.id.kind), cmp.Compare(a.spec.id.address, b.spec.id.address))
 	})
 	return s
 }
@@ -144,33 +144,33 @@ func (h *Discovery) newSubscription(w *spec) *subscription {
 		sv = &service{key: w.id.service}
 		h.services[w.id.service] = sv
 	}
-	session := h.session(w.session)
+	session := h.openSession(w.session)
 	session.uses++
-	s := &subscription{wish: w, since: h.stamp(), service: sv, session: session, deadline: time.Now().Add(answerWait)}
-	s.consumer = h.newEntry(session)
-	u := h.consumer(w, s.since)
+	s := &subscription{spec: w, since: h.stamp(), service: sv, session: session, deadline: time.Now().Add(registryTimeout)}
+	s.consumer = h.newRegistration(session)
+	u := h.consumerURL(w, s.since)
 	h.set(s.consumer, &u)
-	h.starts = append(h.starts, s)
-	h.poke()
+	h.pendingStarts = append(h.pendingStarts, s)
+	h.wakeLoop()
 	return s
 }
 
 // unsubscribe ends a subscription. mu is held.
 func (h *Discovery) unsubscribe(s *subscription) {
-	s.over = true
-	delete(h.followed, s.wish.id)
+	s.ended = true
+	delete(h.subscriptions, s.spec.id)
 	s.service.sources = slices.DeleteFunc(s.service.sources, func(o *subscription) bool { return o == s })
 	stop := s.stop // nil: follow sees that over is set
-	h.stops = append(h.stops, func() {
+	h.pendingStops = append(h.pendingStops, func() {
 		if stop != nil {
 			stop()
 		}
 		h.mu.Lock()
 		defer h.mu.Unlock()
-		h.end(s.consumer)
-		h.leave(s.session)
+		h.endRegistration(s.consumer)
+		h.releaseSession(s.session)
 	})
-	h.poke()
+	h.wakeLoop()
 }
 
 // evaluate processes the pending snapshot at the time now, in the session with that number, and
@@ -180,43 +180,43 @@ func (s *subscription) evaluate(now time.Time, session int, emptyAfter time.Dura
 		s.pending = nil
 		s.accept(*v, now, session, emptyAfter)
 	}
-	s.retained = slices.DeleteFunc(s.retained, func(k keptProvider) bool { return !now.Before(k.until) })
+	s.retained = slices.DeleteFunc(s.retained, func(k retainedProvider) bool { return !now.Before(k.until) })
 }
 
 // accept makes v the current snapshot, and decides which missing providers to retain.
 func (s *subscription) accept(v registry.Snapshot, now time.Time, session int, emptyAfter time.Duration) {
-	there := map[provision]bool{}
+	there := map[providerKey]bool{}
 	for _, u := range v.Providers {
-		there[provisionOf(u)] = true
+		there[providerKeyOf(u)] = true
 	}
 	// Providers that are missing from v.
 	var gone []registry.URL
-	before := map[provision]bool{}
+	before := map[providerKey]bool{}
 	for _, u := range s.current.Providers {
-		before[provisionOf(u)] = true
-		if !there[provisionOf(u)] {
+		before[providerKeyOf(u)] = true
+		if !there[providerKeyOf(u)] {
 			gone = append(gone, u)
 		}
 	}
 	another := s.sessionNumber != session
-	if s.restored && now.Sub(s.held) >= emptyAfter {
+	if s.restored && now.Sub(s.validUntil) >= emptyAfter {
 		another = false // the restored snapshot is too old to indicate a loss
 	}
 	doubted := s.sawEmpty || another && 2*len(gone) > len(before)
-	s.retained = slices.DeleteFunc(s.retained, func(k keptProvider) bool { return there[provisionOf(k.url)] || v.Authoritative })
-	s.removed = slices.DeleteFunc(s.removed, func(d departed) bool {
-		return there[provisionOf(d.url)] || v.Authoritative || now.Sub(d.at) > ofLate
+	s.retained = slices.DeleteFunc(s.retained, func(k retainedProvider) bool { return there[providerKeyOf(k.url)] || v.Authoritative })
+	s.removed = slices.DeleteFunc(s.removed, func(d removedProvider) bool {
+		return there[providerKeyOf(d.url)] || v.Authoritative || now.Sub(d.at) > lossWindow
 	})
 	for _, u := range gone {
-		s.removed = append(s.removed, departed{u, now})
+		s.removed = append(s.removed, removedProvider{u, now})
 	}
 	if s.sawEmpty {
-		gone = s.lost()
+		gone = s.recentlyRemoved()
 	}
 	s.sawEmpty = false
 	if doubted && !v.Authoritative && emptyAfter > 0 {
 		for _, u := range gone {
-			s.retained = append(s.retained, keptProvider{u, now.Add(emptyAfter)})
+			s.retained = append(s.retained, retainedProvider{u, now.Add(emptyAfter)})
 		}
 		if isEmpty(&v) {
 			v = withRules(v, s.current)
@@ -224,21 +224,21 @@ func (s *subscription) accept(v registry.Snapshot, now time.Time, session int, e
 	}
 	switch {
 	case !isEmpty(&v):
-		s.emptied = time.Time{}
-	case s.emptied.IsZero():
-		s.emptied = now
+		s.emptySince = time.Time{}
+	case s.emptySince.IsZero():
+		s.emptySince = now
 	}
-	s.current, s.listed, s.restored, s.sessionNumber = v, now, false, session
+	s.current, s.evaluatedAt, s.restored, s.sessionNumber = v, now, false, session
 }
 
-// lost returns the recently removed providers that are not retained yet.
-func (s *subscription) lost() (urls []registry.URL) {
-	kept := make(map[provision]bool, len(s.retained))
+// recentlyRemoved returns the recently removed providers that are not retained yet.
+func (s *subscription) recentlyRemoved() (urls []registry.URL) {
+	kept := make(map[providerKey]bool, len(s.retained))
 	for _, k := range s.retained {
-		kept[provisionOf(k.url)] = true
+		kept[providerKeyOf(k.url)] = true
 	}
 	for _, d := range s.removed {
-		if !kept[provisionOf(d.url)] {
+		if !kept[providerKeyOf(d.url)] {
 			urls = append(urls, d.url)
 		}
 	}
@@ -277,8 +277,8 @@ func (s *subscription) emptyProtected() bool {
 	return len(s.retained) > 0 && len(s.current.Providers) == 0
 }
 
-// due returns when the next retained provider expires, or zero.
-func (s *subscription) due() (at time.Time) {
+// nextExpiry returns when the next retained provider expires, or zero.
+func (s *subscription) nextExpiry() (at time.Time) {
 	for _, k := range s.retained {
 		if at.IsZero() || k.until.Before(at) {
 			at = k.until

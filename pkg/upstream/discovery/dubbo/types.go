@@ -172,13 +172,13 @@ type Totals struct {
 	Registries, Connected int
 	Published, Registered int // published services, and those that the registries have
 	Subscribed, Providers int // subscribed services, and the addresses in use
-	Unanswered            int // services without a snapshot from any registry
+	WithoutSnapshot       int // services without a snapshot from any registry
 	Restored              int // services with a snapshot that is older than the start, or the session
 	EmptyProtected        int // services that use retained providers, because the registry reports none
 	// OldestSnapshot is the age of the oldest snapshot in use from a disconnected registry; 0: none
 	// is disconnected.
-	OldestSnapshot time.Duration
-	Applied        uint64 // changes that were applied
-	NotApplied     uint64 // attempts to apply that failed
-	StateFileFails uint64 // attempts to write the state file that failed
+	OldestSnapshot    time.Duration
+	Applied           uint64 // changes that were applied
+	ApplyFailures     uint64 // attempts to apply that failed
+	StateFileFailures uint64 // attempts to write the state file that failed
 }

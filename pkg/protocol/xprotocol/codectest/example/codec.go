@@ -146,7 +146,7 @@ func (Codec) AppendResponse(dst, frame []byte, r *protocol.Response, v *xprotoco
 
 // AppendErrorResponse is xprotocol.ControlFrames's: an answer whose content is the text.
 func (Codec) AppendErrorResponse(dst, frame []byte, reason protocol.Reason, text string) []byte {
-	dst = appendHead(dst, answer, byte(reason.Traits().GRPC), binary.BigEndian.Uint32(frame[4:]), len(text))
+	dst = appendHead(dst, answer, byte(reason.Spec().GRPC), binary.BigEndian.Uint32(frame[4:]), len(text))
 	return append(dst, text...)
 }
 

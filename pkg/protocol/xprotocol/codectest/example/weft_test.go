@@ -58,10 +58,10 @@ func weft(t *testing.T, text string) (address string) {
 	t.Helper()
 	log := slog.New(slog.DiscardHandler)
 	rpc := xprotocol.New(log)
-	kinds := configjson.Kinds{
+	kinds := configjson.Capabilities{
 		NetworkFilters: []string{configjson.ProxyFilter},
 		ClusterTypes:   []config.ClusterType{config.ClusterStatic},
-		Policies:       []config.Policy{config.RoundRobin},
+		Policies:       []config.LBPolicy{config.RoundRobin},
 	}
 	observed := metrics.Options{Reasons: []string{protocol.ReasonNone.String()}}
 	for _, p := range protocols(nil) {
@@ -70,8 +70,8 @@ func weft(t *testing.T, text string) (address string) {
 	for r := range protocol.Reasons() {
 		observed.Reasons = append(observed.Reasons, r.String())
 	}
-	for c := range network.Causes() {
-		observed.Causes = append(observed.Causes, c.String())
+	for c := range network.CloseReasons() {
+		observed.CloseReasons = append(observed.CloseReasons, c.String())
 	}
 	snapshot, diagnostics := configjson.Parse("memo.json", []byte(text), kinds, configjson.Options{})
 	if err := diagnostics.Err(); err != nil {
@@ -81,7 +81,7 @@ func weft(t *testing.T, text string) (address string) {
 	server := proxy.NewServer(proxy.Options{
 		Protocols: protocols(rpc),
 		Upstream: upstream.Options{
-			Policies: map[config.Policy]balance.New{config.RoundRobin: balance.RoundRobin},
+			Policies: map[config.LBPolicy]balance.New{config.RoundRobin: balance.RoundRobin},
 			Meter:    proxy.Meter{Registry: registry},
 			Log:      log,
 		},
@@ -202,7 +202,7 @@ func TestMemoThroughWeft(t *testing.T) {
 			}
 		}
 	}
-	if noRoute := fmt.Sprint("status 500, code ", protocol.ReasonNoRoute.Traits().GRPC); !strings.Contains(answers[100], noRoute) {
+	if noRoute := fmt.Sprint("status 500, code ", protocol.ReasonNoRoute.Spec().GRPC); !strings.Contains(answers[100], noRoute) {
 		t.Errorf("a request without a route is answered %q, want %q", answers[100], noRoute)
 	}
 	if got := answers[102]; !strings.HasPrefix(got, "heartbeat ack 102 ") {

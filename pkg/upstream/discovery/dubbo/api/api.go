@@ -2,8 +2,8 @@
 // subscribe to them.
 //
 //	Server         addresses, timeouts, shutdown            api.go, listen.go
-//	accessControl  who may use the API                      guard.go
-//	endpoint       publish, subscribe and their opposites   calls.go
+//	accessControl  who may use the API                      accesscontrol.go
+//	endpoint       publish, subscribe and their opposites   endpoints.go
 //	readRequest    the body of a call                       request.go
 //	services       the state of services                    services.go
 //
@@ -114,7 +114,7 @@ func (o *Options) handler() http.Handler {
 	r.Get("/services", o.services)
 	r.Get("/services/*", o.service)
 	r.NotFound(func(w http.ResponseWriter, _ *http.Request) {
-		reply(w, http.StatusNotFound, failure, "unknown path: use POST /pub, /unpub, /sub or /unsub, or GET /services")
+		writeResponse(w, http.StatusNotFound, failure, "unknown path: use POST /pub, /unpub, /sub or /unsub, or GET /services")
 	})
 	r.MethodNotAllowed(func(w http.ResponseWriter, req *http.Request) {
 		for _, method := range []string{http.MethodGet, http.MethodPost} {
@@ -122,9 +122,9 @@ func (o *Options) handler() http.Handler {
 				w.Header().Add("Allow", method) // RFC 9110 15.5.6
 			}
 		}
-		reply(w, http.StatusMethodNotAllowed, failure, req.URL.Path+" does not support the method "+req.Method)
+		writeResponse(w, http.StatusMethodNotAllowed, failure, req.URL.Path+" does not support the method "+req.Method)
 	})
-	return newGuard(o.Token, r)
+	return newAccessControl(o.Token, r)
 }
 
 // Addrs returns the bound addresses, the Unix socket last.

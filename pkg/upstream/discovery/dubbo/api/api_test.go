@@ -22,19 +22,19 @@ import (
 	"github.com/weft-proxy/weft/pkg/upstream/discovery/dubbo/api"
 )
 
-// port is an API server with a fake hub.
-type port struct {
+// testAPI is an API server with a fake hub.
+type testAPI struct {
 	t      *testing.T
 	url    string
 	client *http.Client
 
 	mu    sync.Mutex
 	calls []string // guarded by mu; the recorded calls, as "publish {…}"
-	fails error    // guarded by mu; the error that calls return
+	opErr error    // guarded by mu; the error that calls return
 	count []string // guarded by mu
 }
 
-func (p *port) endpoint(name string) api.Operation {
+func (p *testAPI) endpoint(name string) api.Operation {
 	return func(_ context.Context, r dubbo.Request) error {
 		text, err := json.Marshal(r)
 		if err != nil {
@@ -43,14 +43,14 @@ func (p *port) endpoint(name string) api.Operation {
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		p.calls = append(p.calls, name+" "+string(text))
-		return p.fails
+		return p.opErr
 	}
 }
 
 // open starts an API server on a loopback port, or as change configures it.
-func open(t *testing.T, change func(*api.Options)) *port {
+func open(t *testing.T, change func(*api.Options)) *testAPI {
 	t.Helper()
-	p := &port{t: t, client: &http.Client{Transport: &http.Transport{}}}
+	p := &testAPI{t: t, client: &http.Client{Transport: &http.Transport{}}}
 	o := api.Options{
 		Address: "127.0.0.1:0",
 		Publish: p.endpoint("publish"), Unpublish: p.endpoint("unpublish"), Subscribe: p.endpoint("subscribe"), Unsubscribe: p.endpoint("unsubscribe"),
@@ -87,9 +87,9 @@ func open(t *testing.T, change func(*api.Options)) *port {
 	return p
 }
 
-// ask sends a request with fields as "name: value", and returns the status and body of the
+// send sends a request with fields as "name: value", and returns the status and body of the
 // response.
-func (p *port) ask(method, path, body string, fields ...string) (int, string) {
+func (p *testAPI) send(method, path, body string, fields ...string) (int, string) {
 	p.t.Helper()
 	r, err := http.NewRequestWithContext(p.t.Context(), method, p.url+path, strings.NewReader(body))
 	if err != nil {
@@ -115,12 +115,12 @@ func (p *port) ask(method, path, body string, fields ...string) (int, string) {
 }
 
 const (
-	asJSON = "Content-Type: application/json"
-	asForm = "Content-Type: application/x-www-form-urlencoded"
-	good   = `{"registry":{"type":"zookeeper","addr":"127.0.0.1:2181"},"service":{"interface":"com.example.User","methods":["GetUser"]}}`
+	asJSON    = "Content-Type: application/json"
+	asForm    = "Content-Type: application/x-www-form-urlencoded"
+	validBody = `{"registry":{"type":"zookeeper","addr":"127.0.0.1:2181"},"service":{"interface":"com.example.User","methods":["GetUser"]}}`
 )
 
-func TestCallsAreAnsweredAsClientsExpect(t *testing.T) {
+func TestResponsesOfCalls(t *testing.T) {
 	p := open(t, nil)
 	for path, want := range map[string][2]string{
 		"/pub":   {"publish", "publish success"},
@@ -128,11 +128,11 @@ func TestCallsAreAnsweredAsClientsExpect(t *testing.T) {
 		"/sub":   {"subscribe", "subscribe success"},
 		"/unsub": {"unsubscribe", "unsubscribe success"},
 	} {
-		status, body := p.ask("POST", path, good, asJSON)
+		status, body := p.send("POST", path, validBody, asJSON)
 		if text := `{"err_no":0,"err_msg":"` + want[1] + `"}`; status != 200 || body != text {
 			t.Errorf("POST %s = %d %s, want 200 %s", path, status, body, text)
 		}
-		if last := p.calls[len(p.calls)-1]; last != want[0]+" "+good {
+		if last := p.calls[len(p.calls)-1]; last != want[0]+" "+validBody {
 			t.Errorf("POST %s calls %s", path, last)
 		}
 	}
@@ -142,7 +142,7 @@ func TestCallsAreAnsweredAsClientsExpect(t *testing.T) {
 	}
 }
 
-func TestFailuresHaveTheirStatusOnlyIfThatIsAskedFor(t *testing.T) {
+func TestStrictStatus(t *testing.T) {
 	tests := []struct {
 		name   string
 		fails  error
@@ -159,12 +159,12 @@ func TestFailuresHaveTheirStatusOnlyIfThatIsAskedFor(t *testing.T) {
 		p := open(t, func(o *api.Options) { o.StrictStatus = strict })
 		for _, tt := range tests {
 			t.Run(fmt.Sprintf("%s, strict %t", tt.name, strict), func(t *testing.T) {
-				p.fails = tt.fails
+				p.opErr = tt.fails
 				want := tt.status
 				if !strict {
 					want = 200
 				}
-				status, body := p.ask("POST", "/pub", good, asJSON)
+				status, body := p.send("POST", "/pub", validBody, asJSON)
 				if text := `{"err_no":1,"err_msg":"` + tt.text + `"}`; status != want || body != text {
 					t.Errorf("POST /pub = %d %s, want %d %s", status, body, want, text)
 				}
@@ -173,7 +173,7 @@ func TestFailuresHaveTheirStatusOnlyIfThatIsAskedFor(t *testing.T) {
 	}
 }
 
-func TestBodiesAreReadInEveryFormThatClientsSend(t *testing.T) {
+func TestBodyFormats(t *testing.T) {
 	p := open(t, nil)
 	const whole = `{"registry":{"type":"zookeeper","addr":"a:1","username":"u","password":"p"},` +
 		`"service":{"interface":"com.example.User","methods":["a","b"],"group":"g","version":"1.0","name":"app","port":"20880","parameters":{"a.timeout":"5","weight":"200"}}}`
@@ -202,7 +202,7 @@ func TestBodiesAreReadInEveryFormThatClientsSend(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			status, body := p.ask("POST", tt.path, tt.body, tt.kind)
+			status, body := p.send("POST", tt.path, tt.body, tt.kind)
 			if status != 200 || body != `{"err_no":0,"err_msg":"publish success"}` {
 				t.Fatalf("POST %s = %d %s", tt.path, status, body)
 			}
@@ -213,7 +213,7 @@ func TestBodiesAreReadInEveryFormThatClientsSend(t *testing.T) {
 	}
 }
 
-func TestWhatIsWrongIsNamed(t *testing.T) {
+func TestErrorsNameTheField(t *testing.T) {
 	p := open(t, func(o *api.Options) { o.StrictStatus = true })
 	tests := []struct {
 		name, body, kind string
@@ -234,11 +234,11 @@ func TestWhatIsWrongIsNamed(t *testing.T) {
 		{"parameters of another kind", `{"service": {"parameters": [1]}}`, asJSON, 400, "service.parameters: found a list, expected an object"},
 		{"no form", "a=%zz", asForm, 400, `the body is not a valid form: invalid URL escape \"%zz\"`},
 		{"another type", "<a/>", "Content-Type: text/xml", 415, `Content-Type: found \"text/xml\", expected application/json or application/x-www-form-urlencoded`},
-		{"too much", good + strings.Repeat(" ", 256<<10), asJSON, 413, "the body has more than 262144 bytes"},
+		{"too much", validBody + strings.Repeat(" ", 256<<10), asJSON, 413, "the body has more than 262144 bytes"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			status, body := p.ask("POST", "/sub", tt.body, tt.kind)
+			status, body := p.send("POST", "/sub", tt.body, tt.kind)
 			if text := `{"err_no":1,"err_msg":"` + tt.text + `"}`; status != tt.status || body != text {
 				t.Errorf("POST /sub = %d %s, want %d %s", status, body, tt.status, text)
 			}
@@ -252,12 +252,12 @@ func TestWhatIsWrongIsNamed(t *testing.T) {
 	}
 }
 
-func TestOnlyWhoMayIsLetIn(t *testing.T) {
+func TestAccessControl(t *testing.T) {
 	p := open(t, nil)
 	guarded := open(t, func(o *api.Options) { o.Token = "secret" })
 	tests := []struct {
 		name   string
-		port   *port
+		port   *testAPI
 		fields []string
 		status int
 	}{
@@ -280,10 +280,10 @@ func TestOnlyWhoMayIsLetIn(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			before := len(tt.port.calls)
-			if status, body := tt.port.ask("POST", "/pub", good, append(tt.fields, asJSON)...); status != tt.status || (status != 200) != strings.Contains(body, `"err_no":1`) {
+			if status, body := tt.port.send("POST", "/pub", validBody, append(tt.fields, asJSON)...); status != tt.status || (status != 200) != strings.Contains(body, `"err_no":1`) {
 				t.Errorf("POST /pub = %d %s, want %d", status, body, tt.status)
 			}
-			if status, body := tt.port.ask("GET", "/services", "", tt.fields...); status != tt.status {
+			if status, body := tt.port.send("GET", "/services", "", tt.fields...); status != tt.status {
 				t.Errorf("GET /services = %d %s, want %d", status, body, tt.status)
 			}
 			if done := len(tt.port.calls) - before; (done == 1) != (tt.status == 200) {
@@ -307,7 +307,7 @@ func TestServicesAreListed(t *testing.T) {
 		{"/services/com.example.D", 404, " | "},
 	}
 	for _, tt := range tests {
-		status, body := p.ask("GET", tt.path, "")
+		status, body := p.send("GET", tt.path, "")
 		var s dubbo.Status
 		if err := json.Unmarshal([]byte(body), &s); err != nil {
 			t.Fatal(err)
@@ -325,19 +325,19 @@ func TestServicesAreListed(t *testing.T) {
 	}
 }
 
-func TestOtherPagesAndMethodsAreRefused(t *testing.T) {
+func TestUnknownPathsAndMethods(t *testing.T) {
 	p := open(t, nil)
 	for _, tt := range []struct {
 		method, path string
 		status       int
 	}{{"GET", "/pub", 405}, {"POST", "/services", 405}, {"DELETE", "/unsub", 405}, {"GET", "/", 404}} {
-		if status, body := p.ask(tt.method, tt.path, ""); status != tt.status || !strings.HasPrefix(body, `{"err_no":1,`) {
+		if status, body := p.send(tt.method, tt.path, ""); status != tt.status || !strings.HasPrefix(body, `{"err_no":1,`) {
 			t.Errorf("%s %s = %d %s, want %d", tt.method, tt.path, status, body, tt.status)
 		}
 	}
 }
 
-func TestSocketsAreOfTheirOwnerAlone(t *testing.T) {
+func TestSocketPermissions(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "api.sock")
 	// A process that was killed left this socket behind.
 	dead, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
@@ -355,7 +355,7 @@ func TestSocketsAreOfTheirOwnerAlone(t *testing.T) {
 	p.client.Transport = &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return new(net.Dialer).DialContext(ctx, "unix", path)
 	}}
-	if status, body := p.ask("POST", "/pub", good, asJSON); status != 200 || !strings.Contains(body, "publish success") {
+	if status, body := p.send("POST", "/pub", validBody, asJSON); status != 200 || !strings.Contains(body, "publish success") {
 		t.Errorf("POST /pub = %d %s", status, body)
 	}
 	if _, err := api.Listen(t.Context(), api.Options{Socket: path}); err == nil || !strings.Contains(err.Error(), "address already in use") {
@@ -370,9 +370,9 @@ func TestSocketsAreOfTheirOwnerAlone(t *testing.T) {
 	}
 }
 
-// TestCallsUnderWayEndWithThePort verifies that calls in flight get their response when the server
+// TestShutdownEndsCalls verifies that calls in flight get their response when the server
 // stops.
-func TestCallsUnderWayEndWithThePort(t *testing.T) {
+func TestShutdownEndsCalls(t *testing.T) {
 	begun, release := make(chan struct{}), make(chan struct{})
 	s, err := api.Listen(t.Context(), api.Options{Address: "127.0.0.1:0", Publish: func(context.Context, dubbo.Request) error {
 		close(begun)
@@ -388,7 +388,7 @@ func TestCallsUnderWayEndWithThePort(t *testing.T) {
 	answered := make(chan string, 1)
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: 10 * time.Second}
 	go func() {
-		answer, err := client.Post("http://"+s.Addrs()[0].String()+"/pub", "application/json", strings.NewReader(good))
+		answer, err := client.Post("http://"+s.Addrs()[0].String()+"/pub", "application/json", strings.NewReader(validBody))
 		if err != nil {
 			answered <- err.Error()
 			return
@@ -424,7 +424,7 @@ func BenchmarkCall(b *testing.B) {
 	url := "http://" + s.Addrs()[0].String() + "/pub"
 	b.ReportAllocs()
 	for b.Loop() {
-		r, err := http.NewRequestWithContext(ctx, http.MethodPost, url, strings.NewReader(good))
+		r, err := http.NewRequestWithContext(ctx, http.MethodPost, url, strings.NewReader(validBody))
 		if err != nil {
 			b.Fatal(err)
 		}

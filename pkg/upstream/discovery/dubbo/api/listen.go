@@ -17,7 +17,7 @@ func (s *Server) listen(ctx context.Context, address, socket string) error {
 		if err != nil {
 			return err
 		}
-		s.listeners = append(s.listeners, bounded(ln))
+		s.listeners = append(s.listeners, newLimitListener(ln))
 	}
 	if socket == "" {
 		return nil
@@ -26,7 +26,7 @@ func (s *Server) listen(ctx context.Context, address, socket string) error {
 	if err != nil {
 		return err
 	}
-	s.listeners = append(s.listeners, bounded(ln))
+	s.listeners = append(s.listeners, newLimitListener(ln))
 	return nil
 }
 
@@ -36,20 +36,20 @@ func isLoopback(a net.Addr) bool {
 	return err != nil || address.Addr().Unmap().IsLoopback() // an error means a Unix socket
 }
 
-// boundedListener limits the number of open connections to maxConnections.
-type boundedListener struct {
+// limitListener limits the number of open connections to maxConnections.
+type limitListener struct {
 	net.Listener
 	slots  chan struct{}
 	once   sync.Once
 	closed chan struct{}
 }
 
-func bounded(ln net.Listener) *boundedListener {
-	return &boundedListener{Listener: ln, slots: make(chan struct{}, maxConnections), closed: make(chan struct{})}
+func newLimitListener(ln net.Listener) *limitListener {
+	return &limitListener{Listener: ln, slots: make(chan struct{}, maxConnections), closed: make(chan struct{})}
 }
 
 // Accept waits for a free slot, and then for a connection.
-func (l *boundedListener) Accept() (net.Conn, error) {
+func (l *limitListener) Accept() (net.Conn, error) {
 	select {
 	case l.slots <- struct{}{}:
 	case <-l.closed:
@@ -60,23 +60,23 @@ func (l *boundedListener) Accept() (net.Conn, error) {
 		<-l.slots
 		return nil, err
 	}
-	return &boundedConn{Conn: conn, leave: sync.OnceFunc(func() { <-l.slots })}, nil
+	return &limitListenerConn{Conn: conn, release: sync.OnceFunc(func() { <-l.slots })}, nil
 }
 
 // Close closes the listener and ends Accept.
-func (l *boundedListener) Close() error {
+func (l *limitListener) Close() error {
 	l.once.Do(func() { close(l.closed) })
 	return l.Listener.Close()
 }
 
-// boundedConn releases its slot when it is closed.
-type boundedConn struct {
+// limitListenerConn releases its slot when it is closed.
+type limitListenerConn struct {
 	net.Conn
-	leave func() // once
+	release func() // once
 }
 
 // Close closes the connection.
-func (c *boundedConn) Close() error {
-	defer c.leave()
+func (c *limitListenerConn) Close() error {
+	defer c.release()
 	return c.Conn.Close()
 }

@@ -7,10 +7,10 @@ import (
 	"testing/synctest"
 )
 
-// endless is a listener with an endless supply of connections.
-type endless struct{ closed bool }
+// endlessListener is a listener with an endless supply of connections.
+type endlessListener struct{ closed bool }
 
-func (e *endless) Accept() (net.Conn, error) {
+func (e *endlessListener) Accept() (net.Conn, error) {
 	if e.closed {
 		return nil, net.ErrClosed
 	}
@@ -18,14 +18,14 @@ func (e *endless) Accept() (net.Conn, error) {
 	return conn, nil
 }
 
-func (e *endless) Addr() net.Addr { return &net.TCPAddr{} }
-func (e *endless) Close() error   { e.closed = true; return nil }
+func (e *endlessListener) Addr() net.Addr { return &net.TCPAddr{} }
+func (e *endlessListener) Close() error   { e.closed = true; return nil }
 
 // TestConnectionsAreBounded verifies that connections beyond the limit wait until another
 // connection or the listener is closed.
 func TestConnectionsAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		ln := bounded(&endless{})
+		ln := newLimitListener(&endlessListener{})
 		var conns []net.Conn
 		for range maxConnections {
 			conn, err := ln.Accept()

@@ -17,15 +17,15 @@ import (
 	"github.com/weft-proxy/weft/pkg/upstream/discovery/dubbo"
 )
 
-// formError is a body that cannot be parsed.
-type formError struct {
+// bodyError is a body that cannot be parsed.
+type bodyError struct {
 	status  int
 	problem string
 }
 
-func (e *formError) Error() string { return e.problem }
+func (e *bodyError) Error() string { return e.problem }
 
-// readRequest reads the request from a JSON or form body. An error is a *formError or a
+// readRequest reads the request from a JSON or form body. An error is a *bodyError or a
 // *dubbo.FieldError.
 //
 // A body that begins with a brace is JSON, whatever its Content-Type, because curl sends JSON as a
@@ -36,9 +36,9 @@ func readRequest(r *http.Request) (dubbo.Request, error) {
 	var large *http.MaxBytesError
 	switch {
 	case errors.As(err, &large):
-		return dubbo.Request{}, &formError{http.StatusRequestEntityTooLarge, fmt.Sprintf("the body has more than %d bytes", large.Limit)}
+		return dubbo.Request{}, &bodyError{http.StatusRequestEntityTooLarge, fmt.Sprintf("the body has more than %d bytes", large.Limit)}
 	case err != nil:
-		return dubbo.Request{}, &formError{http.StatusBadRequest, "reading the body: " + err.Error()}
+		return dubbo.Request{}, &bodyError{http.StatusBadRequest, "reading the body: " + err.Error()}
 	}
 	text := bytes.TrimSpace(body)
 	declared := r.Header.Get("Content-Type")
@@ -52,13 +52,13 @@ func readRequest(r *http.Request) (dubbo.Request, error) {
 	case isForm:
 		tree, err = parseForm(string(text), r.URL.RawQuery)
 	default:
-		err = &formError{http.StatusUnsupportedMediaType, "Content-Type: found " + quoted(declared) + ", expected application/json or application/x-www-form-urlencoded"}
+		err = &bodyError{http.StatusUnsupportedMediaType, "Content-Type: found " + quoted(declared) + ", expected application/json or application/x-www-form-urlencoded"}
 	}
 	if err != nil {
 		return dubbo.Request{}, err
 	}
 	f := &fields{}
-	request := f.request(value{node: tree})
+	request := f.requestFrom(value{node: tree})
 	return request, f.err()
 }
 
@@ -78,65 +78,65 @@ func parseJSON(text []byte) (any, error) {
 	case err == nil:
 		return tree, nil
 	case errors.Is(err, io.EOF):
-		return nil, &formError{http.StatusBadRequest, "the body is empty"}
+		return nil, &bodyError{http.StatusBadRequest, "the body is empty"}
 	case errors.As(err, &syntax):
-		return nil, &formError{http.StatusBadRequest, fmt.Sprintf("the body is not valid JSON: byte %d: %v", syntax.Offset, err)}
+		return nil, &bodyError{http.StatusBadRequest, fmt.Sprintf("the body is not valid JSON: byte %d: %v", syntax.Offset, err)}
 	}
-	return nil, &formError{http.StatusBadRequest, "the body is not valid JSON: " + err.Error()}
+	return nil, &bodyError{http.StatusBadRequest, "the body is not valid JSON: " + err.Error()}
 }
 
 // parseForm converts a form, and the URL's query, to the tree of the equivalent JSON. Names may
 // contain the object, such as "service.interface", or omit it.
 func parseForm(parts ...string) (any, error) {
-	in := map[string]map[string]any{inRegistry: {}, inService: {}, inParameters: {}}
+	in := map[string]map[string]any{keyRegistry: {}, keyService: {}, keyParameters: {}}
 	for _, part := range parts {
 		form, err := url.ParseQuery(part)
 		if err != nil {
-			return nil, &formError{http.StatusBadRequest, "the body is not a valid form: " + err.Error()}
+			return nil, &bodyError{http.StatusBadRequest, "the body is not a valid form: " + err.Error()}
 		}
 		for name, values := range form {
-			switch where, key := placeOf(strings.TrimSuffix(name, "[]")); {
+			switch where, key := splitFieldName(strings.TrimSuffix(name, "[]")); {
 			case in[where] == nil: // unknown object
-			case where == inService && key == "methods":
-				in[where][key] = methodsOf(values)
+			case where == keyService && key == "methods":
+				in[where][key] = splitMethods(values)
 			default:
 				in[where][key] = values[0]
 			}
 		}
 	}
-	in[inService][inParameters] = in[inParameters]
-	return map[string]any{inRegistry: in[inRegistry], inService: in[inService]}, nil
+	in[keyService][keyParameters] = in[keyParameters]
+	return map[string]any{keyRegistry: in[keyRegistry], keyService: in[keyService]}, nil
 }
 
 // The objects of a request.
 const (
-	inRegistry   = "registry"
-	inService    = "service"
-	inParameters = "parameters" // of a service
-	inParams     = "params"     // alias that clients of other sidecars use
+	keyRegistry   = "registry"
+	keyService    = "service"
+	keyParameters = "parameters" // of a service
+	keyParams     = "params"     // alias that clients of other sidecars use
 )
 
-// placeOf returns the object and the key of a form field. It keeps the case of parameter names
+// splitFieldName returns the object and the key of a form field. It keeps the case of parameter names
 // only.
-func placeOf(name string) (where, key string) {
+func splitFieldName(name string) (where, key string) {
 	first, rest, dotted := strings.Cut(name, ".")
-	if dotted && strings.EqualFold(first, inService) {
+	if dotted && strings.EqualFold(first, keyService) {
 		first, rest, dotted = strings.Cut(rest, ".")
 	}
 	first = strings.ToLower(first)
 	switch {
-	case dotted && (first == inParameters || first == inParams):
-		return inParameters, rest
+	case dotted && (first == keyParameters || first == keyParams):
+		return keyParameters, rest
 	case dotted:
 		return first, strings.ToLower(rest)
 	case slices.Contains([]string{"type", "addr", "username", "password"}, first):
-		return inRegistry, first
+		return keyRegistry, first
 	}
-	return inService, first
+	return keyService, first
 }
 
-// methodsOf parses methods from repeated values, or values separated by commas.
-func methodsOf(values []string) []any {
+// splitMethods parses methods from repeated values, or values separated by commas.
+func splitMethods(values []string) []any {
 	var all []any
 	for _, v := range values {
 		for one := range strings.SplitSeq(v, ",") {
@@ -155,50 +155,50 @@ type value struct {
 }
 
 // fields reads values of a tree, and records the first error.
-type fields struct{ wrong *dubbo.FieldError }
+type fields struct{ firstErr *dubbo.FieldError }
 
 func (f *fields) err() error {
-	if f.wrong == nil {
+	if f.firstErr == nil {
 		return nil
 	}
-	return f.wrong
+	return f.firstErr
 }
 
-func (f *fields) expected(v value, what string) {
-	if f.wrong == nil {
-		f.wrong = &dubbo.FieldError{Field: v.path, Reason: "found " + kindOf(v.node) + ", expected " + what}
+func (f *fields) reportType(v value, what string) {
+	if f.firstErr == nil {
+		f.firstErr = &dubbo.FieldError{Field: v.path, Reason: "found " + describeNode(v.node) + ", expected " + what}
 	}
 }
 
-func (f *fields) request(root value) dubbo.Request {
+func (f *fields) requestFrom(root value) dubbo.Request {
 	if _, ok := root.node.(map[string]any); !ok {
 		root.path = "the body"
 	}
-	top := f.object(root)
-	in := f.object(top(inRegistry))
+	top := f.members(root)
+	in := f.members(top(keyRegistry))
 	r := dubbo.Registry{
-		Type:    strings.ToLower(f.text(in("type"))),
-		Address: f.text(in("addr")), Username: f.text(in("username")), Password: f.text(in("password")),
+		Type:    strings.ToLower(f.stringValue(in("type"))),
+		Address: f.stringValue(in("addr")), Username: f.stringValue(in("username")), Password: f.stringValue(in("password")),
 	}
-	in = f.object(top(inService))
-	parameters := in(inParameters)
+	in = f.members(top(keyService))
+	parameters := in(keyParameters)
 	if parameters.node == nil {
-		parameters = in(inParams)
+		parameters = in(keyParams)
 	}
 	s := dubbo.Service{
-		Interface: f.text(in("interface")), Methods: f.texts(in("methods")),
-		Group: f.text(in("group")), Version: f.text(in("version")), Name: f.text(in("name")), Port: f.text(in("port")),
-		Parameters: f.table(parameters),
+		Interface: f.stringValue(in("interface")), Methods: f.stringList(in("methods")),
+		Group: f.stringValue(in("group")), Version: f.stringValue(in("version")), Name: f.stringValue(in("name")), Port: f.stringValue(in("port")),
+		Parameters: f.stringMap(parameters),
 	}
 	return dubbo.Request{Registry: r, Service: s}
 }
 
-// object returns a function that finds members of an object, ignoring case. A missing object has no
+// members returns a function that finds members of an object, ignoring case. A missing object has no
 // members.
-func (f *fields) object(v value) func(key string) value {
+func (f *fields) members(v value) func(key string) value {
 	members, ok := v.node.(map[string]any)
 	if !ok && v.node != nil {
-		f.expected(v, "an object")
+		f.reportType(v, "an object")
 	}
 	return func(key string) value {
 		path := key
@@ -217,7 +217,7 @@ func (f *fields) object(v value) func(key string) value {
 	}
 }
 
-func (f *fields) text(v value) string {
+func (f *fields) stringValue(v value) string {
 	switch node := v.node.(type) {
 	case nil:
 	case string:
@@ -225,12 +225,12 @@ func (f *fields) text(v value) string {
 	case json.Number:
 		return node.String()
 	default:
-		f.expected(v, "a string")
+		f.reportType(v, "a string")
 	}
 	return ""
 }
 
-func (f *fields) texts(v value) []string {
+func (f *fields) stringList(v value) []string {
 	switch node := v.node.(type) {
 	case nil:
 	case []any:
@@ -238,24 +238,24 @@ func (f *fields) texts(v value) []string {
 		for i, one := range node {
 			at := value{v.path + "[" + strconv.Itoa(i) + "]", one}
 			if one == nil {
-				f.expected(at, "a string")
+				f.reportType(at, "a string")
 			}
-			all = append(all, f.text(at))
+			all = append(all, f.stringValue(at))
 		}
 		return all
 	case string:
-		return f.texts(value{v.path, methodsOf([]string{node})})
+		return f.stringList(value{v.path, splitMethods([]string{node})})
 	default:
-		f.expected(v, "a list of strings")
+		f.reportType(v, "a list of strings")
 	}
 	return nil
 }
 
-func (f *fields) table(v value) map[string]string {
+func (f *fields) stringMap(v value) map[string]string {
 	members, ok := v.node.(map[string]any)
 	if !ok {
 		if v.node != nil {
-			f.expected(v, "an object")
+			f.reportType(v, "an object")
 		}
 		return nil
 	}
@@ -268,13 +268,13 @@ func (f *fields) table(v value) map[string]string {
 			out[key] = strconv.FormatBool(is)
 			continue
 		}
-		out[key] = f.text(value{v.path + "." + key, node})
+		out[key] = f.stringValue(value{v.path + "." + key, node})
 	}
 	return out
 }
 
-// kindOf describes a node for an error message.
-func kindOf(node any) string {
+// describeNode describes a node for an error message.
+func describeNode(node any) string {
 	switch node := node.(type) {
 	case nil:
 		return "null"

@@ -25,7 +25,7 @@ func (o *Options) service(w http.ResponseWriter, r *http.Request) {
 	all.Published = slices.DeleteFunc(slices.Clone(all.Published), func(p dubbo.PublishedStatus) bool { return p.Key != key })
 	all.Subscribed = slices.DeleteFunc(slices.Clone(all.Subscribed), func(s dubbo.ReferenceStatus) bool { return s.Key != key })
 	if len(all.Published)+len(all.Subscribed) == 0 {
-		reply(w, http.StatusNotFound, failure, "service "+quoted(key)+" is not published or subscribed: GET /services lists all services")
+		writeResponse(w, http.StatusNotFound, failure, "service "+quoted(key)+" is not published or subscribed: GET /services lists all services")
 		return
 	}
 	writeJSON(w, http.StatusOK, all)

@@ -2,7 +2,7 @@
 // and the metadata that describe their services.
 //
 //	Fetch         the metadata of an instance's revision: from the registry,  fetch.go
-//	              or from the instance itself, by a call over Dubbo           call.go, value.go
+//	              or from the instance itself, by a call over Dubbo           call.go, hessian.go
 //	MetadataInfo  what a revision provides, as provider URLs                  metadata.go
 //	              what this process registers                                 publish.go
 //
@@ -23,14 +23,14 @@ const (
 	keyEndpoints = "dubbo.endpoints"
 	keyService   = "dubbo.metadata-service.url-params"
 
-	storedRemotely = "remote"
-	noServices     = "0" // the revision of an instance that provides nothing
+	storageRemote = "remote"
+	emptyRevision = "0" // the revision of an instance that provides nothing
 )
 
 // Revision returns the revision of the application's services that an instance has, or "" if it
 // provides nothing or names no revision.
 func Revision(i registry.Instance) string {
-	if revision := i.Metadata[keyRevision]; revision != noServices {
+	if revision := i.Metadata[keyRevision]; revision != emptyRevision {
 		return revision
 	}
 	return ""

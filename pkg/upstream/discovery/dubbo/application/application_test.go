@@ -45,7 +45,7 @@ func texts(all []registry.URL) (texts []string) {
 	return texts
 }
 
-func TestWhatAnApplicationOfDubbo3HasPublished(t *testing.T) {
+func TestParseMetadataOfJava(t *testing.T) {
 	services, err := application.ParseMetadataInfo(golden(t, "remote.json"))
 	if err != nil {
 		t.Fatal(err)
@@ -63,7 +63,7 @@ func TestWhatAnApplicationOfDubbo3HasPublished(t *testing.T) {
 	}
 }
 
-func TestWhatAnInstanceAdds(t *testing.T) {
+func TestURLsOfInstance(t *testing.T) {
 	const metadata = `{"app": "a", "services": {
 		"g/x:1:dubbo": {"name": "x", "group": "g", "version": "1", "protocol": "dubbo", "port": 1, "path": "x", "params": {"weight": "50", "timestamp": "7"}},
 		"x:dubbo": {"name": "x", "protocol": "dubbo", "path": "x"},
@@ -118,13 +118,13 @@ func TestInstancesWithoutServicesHaveNoRevision(t *testing.T) {
 	}
 }
 
-// stored is a registry with one document.
-type stored struct {
+// fakeMetadataSource is a registry with one document.
+type fakeMetadataSource struct {
 	text []byte
 	err  error
 }
 
-func (s stored) Metadata(_ context.Context, app, revision string) ([]byte, error) {
+func (s fakeMetadataSource) Metadata(_ context.Context, app, revision string) ([]byte, error) {
 	if app != "echo-provider" || revision != "r" {
 		return nil, registry.ErrNoMetadata
 	}
@@ -133,20 +133,20 @@ func (s stored) Metadata(_ context.Context, app, revision string) ([]byte, error
 
 func TestMetadataInTheRegistry(t *testing.T) {
 	i := instance(map[string]string{"dubbo.metadata.revision": "r", "dubbo.metadata.storage-type": "remote"})
-	services, err := application.Fetch(t.Context(), stored{text: golden(t, "remote.json")}, i)
+	services, err := application.Fetch(t.Context(), fakeMetadataSource{text: golden(t, "remote.json")}, i)
 	if err != nil || services.Len() != 1 {
 		t.Fatalf("Fetch = %v, %v", services, err)
 	}
-	for name, s := range map[string]stored{"is not there": {err: registry.ErrNoMetadata}, "cannot be read": {text: []byte("[]")}, "has no name": {text: []byte(`{"services": {"a": {}}}`)}} {
+	for name, s := range map[string]fakeMetadataSource{"is not there": {err: registry.ErrNoMetadata}, "cannot be read": {text: []byte("[]")}, "has no name": {text: []byte(`{"services": {"a": {}}}`)}} {
 		if _, err := application.Fetch(t.Context(), s, i); err == nil || !strings.Contains(err.Error(), "metadata of echo-provider, revision r") {
 			t.Errorf("what %s: %v", name, err)
 		}
 	}
 }
 
-// answering returns an instance that answers one call with a head and a body, and a channel with
+// startFakeInstance returns an instance that answers one call with a head and a body, and a channel with
 // the request that it receives.
-func answering(t *testing.T, head, body []byte) (registry.Instance, <-chan []byte) {
+func startFakeInstance(t *testing.T, head, body []byte) (registry.Instance, <-chan []byte) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -184,11 +184,11 @@ func answering(t *testing.T, head, body []byte) (registry.Instance, <-chan []byt
 	return i, got
 }
 
-func ok() []byte { return append([]byte("\xda\xbb\x02\x14"), make([]byte, 12)...) }
+func okHeader() []byte { return append([]byte("\xda\xbb\x02\x14"), make([]byte, 12)...) }
 
 func TestMetadataOfTheInstanceItself(t *testing.T) {
-	i, got := answering(t, ok(), golden(t, "local.bin"))
-	services, err := application.Fetch(t.Context(), stored{err: errors.New("not asked")}, i)
+	i, got := startFakeInstance(t, okHeader(), golden(t, "local.bin"))
+	services, err := application.Fetch(t.Context(), fakeMetadataSource{err: errors.New("not asked")}, i)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -206,7 +206,7 @@ func TestMetadataOfTheInstanceItself(t *testing.T) {
 	}
 }
 
-func TestInstancesThatDoNotAnswerWell(t *testing.T) {
+func TestInvalidResponses(t *testing.T) {
 	null := hessian.AppendInt(nil, 2)
 	refused := hessian.AppendThrowable(hessian.AppendInt(nil, 0), hessian.Throwable{Class: "java.lang.RuntimeException", Message: "not now"})
 	tests := []struct {
@@ -215,17 +215,17 @@ func TestInstancesThatDoNotAnswerWell(t *testing.T) {
 		body []byte
 		want string
 	}{
-		{"it has forgotten the revision", ok(), null, "no longer has that revision"},
-		{"an exception", ok(), refused, "not now"},
+		{"it has forgotten the revision", okHeader(), null, "no longer has that revision"},
+		{"an exception", okHeader(), refused, "not now"},
 		{"a fault", append([]byte("\xda\xbb\x02\x3c"), make([]byte, 12)...), nil, "its status is 60"},
 		{"another serialization", append([]byte("\xda\xbb\x06\x14"), make([]byte, 12)...), null, "not encoded in Hessian 2"},
-		{"nothing", ok(), nil, "unexpected end at byte 0"},
-		{"a number", ok(), hessian.AppendInt(hessian.AppendInt(nil, 1), 7), "the result is not an object"},
-		{"another map", ok(), hessian.AppendMapEnd(hessian.AppendMapStart(hessian.AppendInt(nil, 1))), "no map of services"},
+		{"nothing", okHeader(), nil, "unexpected end at byte 0"},
+		{"a number", okHeader(), hessian.AppendInt(hessian.AppendInt(nil, 1), 7), "the result is not an object"},
+		{"another map", okHeader(), hessian.AppendMapEnd(hessian.AppendMapStart(hessian.AppendInt(nil, 1))), "no map of services"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			i, _ := answering(t, tt.head, tt.body)
+			i, _ := startFakeInstance(t, tt.head, tt.body)
 			if _, err := application.Fetch(t.Context(), nil, i); err == nil || !strings.Contains(err.Error(), tt.want) {
 				t.Errorf("Fetch = %v, want an error with %s", err, tt.want)
 			}
@@ -233,7 +233,7 @@ func TestInstancesThatDoNotAnswerWell(t *testing.T) {
 	}
 }
 
-func TestAnInstanceThatIsSilentCostsNoMoreThanTheTimeThereIs(t *testing.T) {
+func TestFetchTimesOut(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -254,7 +254,7 @@ func TestAnInstanceThatIsSilentCostsNoMoreThanTheTimeThereIs(t *testing.T) {
 	}
 }
 
-func TestInstancesThatCannotBeAsked(t *testing.T) {
+func TestInstancesWithoutMetadataService(t *testing.T) {
 	for _, text := range []string{"", "{", `{"port": "x", "protocol": "dubbo"}`, `{"port": "1", "protocol": "tri"}`, `{"tri": {"port": "1"}}`, `{"port": "70000", "protocol": "dubbo"}`} {
 		i := instance(map[string]string{"dubbo.metadata.revision": "r", "dubbo.metadata-service.url-params": text})
 		if _, err := application.Fetch(t.Context(), nil, i); err == nil || !strings.Contains(err.Error(), "has no port to fetch its metadata") {

@@ -17,25 +17,25 @@ const (
 	metadataMethod  = "getMetadataInfo"
 	metadataTypes   = "Ljava/lang/String;"
 
-	protocolVersion = "2.0.2"
-	requestHead     = "\xda\xbb\xc2\x00" // a two-way request in Hessian 2
-	headSize        = 16
-	lengthAt        = 12
-	statusAt        = 3
-	serialization   = 0x1f // bits of the third byte
-	inHessian       = 2
-	statusOK        = 20
-	callID          = 1
+	protocolVersion       = "2.0.2"
+	requestHead           = "\xda\xbb\xc2\x00" // a two-way request in Hessian 2
+	headSize              = 16
+	lengthOffset          = 12
+	statusOffset          = 3
+	serializationMask     = 0x1f // bits of the third byte
+	serializationHessian2 = 2
+	statusOK              = 20
+	requestID             = 1
 )
 
 var (
-	errAnswer    = errors.New("invalid response")
-	errException = errors.New("the instance returned an exception")
-	errNull      = errors.New("the instance no longer has that revision")
+	errResponse        = errors.New("invalid response")
+	errException       = errors.New("the instance returned an exception")
+	errUnknownRevision = errors.New("the instance no longer has that revision")
 )
 
-// call requests a revision, and returns the body of the response.
-func call(conn io.ReadWriter, application, version, revision string) ([]byte, error) {
+// requestMetadata requests a revision, and returns the body of the response.
+func requestMetadata(conn io.ReadWriter, application, version, revision string) ([]byte, error) {
 	if _, err := conn.Write(appendRequest(nil, application, version, revision)); err != nil {
 		return nil, err
 	}
@@ -49,21 +49,21 @@ func call(conn io.ReadWriter, application, version, revision string) ([]byte, er
 		if err != nil {
 			return nil, err
 		}
-		size := binary.BigEndian.Uint32(head[lengthAt:])
+		size := binary.BigEndian.Uint32(head[lengthOffset:])
 		if size > MaxMetadata {
-			return nil, fmt.Errorf("%w: it has %d bytes; the maximum is %d", errAnswer, size, MaxMetadata)
+			return nil, fmt.Errorf("%w: it has %d bytes; the maximum is %d", errResponse, size, MaxMetadata)
 		}
 		body := make([]byte, size)
 		if _, err := io.ReadFull(conn, body); err != nil {
 			return nil, err
 		}
 		switch {
-		case frame.Kind != xprotocol.Response || binary.BigEndian.Uint64(head[4:]) != callID:
+		case frame.Kind != xprotocol.Response || binary.BigEndian.Uint64(head[4:]) != requestID:
 			continue // a heartbeat; no response is needed before ours arrives
-		case head[2]&serialization != inHessian:
-			return nil, fmt.Errorf("%w: it is not encoded in Hessian 2", errAnswer)
-		case head[statusAt] != statusOK:
-			return nil, fmt.Errorf("%w: its status is %d", errAnswer, head[statusAt])
+		case head[2]&serializationMask != serializationHessian2:
+			return nil, fmt.Errorf("%w: it is not encoded in Hessian 2", errResponse)
+		case head[statusOffset] != statusOK:
+			return nil, fmt.Errorf("%w: its status is %d", errResponse, head[statusOffset])
 		}
 		return body, nil
 	}
@@ -72,7 +72,7 @@ func call(conn io.ReadWriter, application, version, revision string) ([]byte, er
 func appendRequest(dst []byte, application, version, revision string) []byte {
 	start := len(dst)
 	dst = append(dst, requestHead...)
-	dst = binary.BigEndian.AppendUint64(dst, callID)
+	dst = binary.BigEndian.AppendUint64(dst, requestID)
 	dst = append(dst, 0, 0, 0, 0)
 	for _, text := range [...]string{protocolVersion, metadataService, version, metadataMethod, metadataTypes, revision} {
 		dst = hessian.AppendString(dst, text)
@@ -82,7 +82,7 @@ func appendRequest(dst []byte, application, version, revision string) []byte {
 		dst = hessian.AppendString(hessian.AppendString(dst, one[0]), one[1])
 	}
 	dst = hessian.AppendMapEnd(dst)
-	binary.BigEndian.PutUint32(dst[start+lengthAt:], uint32(len(dst)-start-headSize))
+	binary.BigEndian.PutUint32(dst[start+lengthOffset:], uint32(len(dst)-start-headSize))
 	return dst
 }
 
@@ -91,27 +91,27 @@ const (
 	resultException = iota
 	resultValue
 	resultNull
-	attached
+	withAttachments
 )
 
-// parseAnswer parses the body of a response.
-func parseAnswer(body []byte) (*MetadataInfo, error) {
-	r := &reader{body: body}
-	kind, err := r.read(0)
+// parseResponse parses the body of a response.
+func parseResponse(body []byte) (*MetadataInfo, error) {
+	r := &hessianReader{body: body}
+	kind, err := r.readValue(0)
 	if err != nil {
 		return nil, err
 	}
 	n, ok := kind.(int64)
-	if ok && n >= attached {
-		n -= attached
+	if ok && n >= withAttachments {
+		n -= withAttachments
 	}
 	switch {
 	case !ok || n < 0 || n > resultNull:
-		return nil, fmt.Errorf("%w: it has no valid result type", errAnswer)
+		return nil, fmt.Errorf("%w: it has no valid result type", errResponse)
 	case n == resultNull:
-		return nil, errNull
+		return nil, errUnknownRevision
 	}
-	value, err := r.read(0)
+	value, err := r.readValue(0)
 	if err != nil {
 		return nil, err
 	}
@@ -121,25 +121,25 @@ func parseAnswer(body []byte) (*MetadataInfo, error) {
 		text, _ := m["detailMessage"].(string)
 		return nil, fmt.Errorf("%w: %q", errException, text)
 	case value == nil:
-		return nil, errNull
+		return nil, errUnknownRevision
 	case !ok:
-		return nil, fmt.Errorf("%w: the result is not an object", errAnswer)
+		return nil, fmt.Errorf("%w: the result is not an object", errResponse)
 	}
-	return fromObject(m)
+	return metadataFromObject(m)
 }
 
-// fromObject converts a MetadataInfo that was sent as an object.
-func fromObject(m map[string]any) (*MetadataInfo, error) {
+// metadataFromObject converts a MetadataInfo that was sent as an object.
+func metadataFromObject(m map[string]any) (*MetadataInfo, error) {
 	raw, ok := m["services"].(map[string]any)
 	if !ok {
-		return nil, fmt.Errorf("%w: there is no map of services", errNoServices)
+		return nil, fmt.Errorf("%w: there is no map of services", errInvalidMetadata)
 	}
 	application, _ := m["app"].(string)
 	all := make(map[string]service, len(raw))
 	for key, value := range raw {
 		o, ok := value.(map[string]any)
 		if !ok {
-			return nil, fmt.Errorf("%w: a service is not an object", errNoServices)
+			return nil, fmt.Errorf("%w: a service is not an object", errInvalidMetadata)
 		}
 		text := func(name string) string { s, _ := o[name].(string); return s }
 		port, _ := o["port"].(int64)
@@ -153,5 +153,5 @@ func fromObject(m map[string]any) (*MetadataInfo, error) {
 		}
 		all[key] = s
 	}
-	return newServices(application, all)
+	return newMetadataInfo(application, all)
 }

@@ -15,7 +15,7 @@ type MetadataSource interface {
 	Metadata(ctx context.Context, application, revision string) ([]byte, error)
 }
 
-var errNoWay = errors.New("the instance has no port to fetch its metadata over Dubbo")
+var errNoMetadataService = errors.New("the instance has no port to fetch its metadata over Dubbo")
 
 // Fetch returns what an instance provides: from the registry, or from the instance if its
 // application does not store metadata in the registry. ctx bounds the time.
@@ -29,7 +29,7 @@ func Fetch(ctx context.Context, from MetadataSource, i registry.Instance) (*Meta
 }
 
 func fetch(ctx context.Context, from MetadataSource, i registry.Instance, revision string) (*MetadataInfo, error) {
-	if i.Metadata[keyStorage] == storedRemotely {
+	if i.Metadata[keyStorage] == storageRemote {
 		text, err := from.Metadata(ctx, i.Application, revision)
 		if err != nil {
 			return nil, err
@@ -38,7 +38,7 @@ func fetch(ctx context.Context, from MetadataSource, i registry.Instance, revisi
 	}
 	port, version := metadataPort(i)
 	if port == 0 {
-		return nil, errNoWay
+		return nil, errNoMetadataService
 	}
 	var d net.Dialer
 	conn, err := d.DialContext(ctx, "tcp", net.JoinHostPort(i.Host, strconv.Itoa(int(port))))
@@ -48,9 +48,9 @@ func fetch(ctx context.Context, from MetadataSource, i registry.Instance, revisi
 	stop := context.AfterFunc(ctx, func() { _ = conn.Close() }) // interrupts the call
 	defer stop()
 	defer func() { _ = conn.Close() }() // each connection serves one call
-	body, err := call(conn, i.Application, version, revision)
+	body, err := requestMetadata(conn, i.Application, version, revision)
 	if err != nil {
 		return nil, errors.Join(err, context.Cause(ctx))
 	}
-	return parseAnswer(body)
+	return parseResponse(body)
 }

@@ -14,8 +14,8 @@ const dubboProtocol = "dubbo"
 
 // Bounds of a revision.
 const (
-	MaxMetadata  = 4 << 20 // bytes
-	mostServices = 1 << 14
+	MaxMetadata = 4 << 20 // bytes
+	maxServices = 1 << 14
 )
 
 // MetadataInfo describes what a revision of an application provides. It is immutable.
@@ -35,7 +35,7 @@ type service struct {
 	Params   map[string]string `json:"params"`
 }
 
-var errNoServices = errors.New("invalid metadata")
+var errInvalidMetadata = errors.New("invalid metadata")
 
 // ParseMetadataInfo parses metadata as registries store them
 // (org.apache.dubbo.metadata.MetadataInfo).
@@ -48,19 +48,19 @@ func ParseMetadataInfo(text []byte) (*MetadataInfo, error) {
 		Services map[string]service `json:"services"`
 	}
 	if err := json.Unmarshal(text, &raw); err != nil {
-		return nil, fmt.Errorf("%w: %w", errNoServices, err)
+		return nil, fmt.Errorf("%w: %w", errInvalidMetadata, err)
 	}
-	return newServices(raw.App, raw.Services)
+	return newMetadataInfo(raw.App, raw.Services)
 }
 
-func newServices(application string, all map[string]service) (*MetadataInfo, error) {
-	if len(all) > mostServices {
-		return nil, fmt.Errorf("metadata has %d services; the maximum is %d", len(all), mostServices)
+func newMetadataInfo(application string, all map[string]service) (*MetadataInfo, error) {
+	if len(all) > maxServices {
+		return nil, fmt.Errorf("metadata has %d services; the maximum is %d", len(all), maxServices)
 	}
 	s := &MetadataInfo{application: application, byInterface: map[string][]service{}}
 	for _, one := range all {
 		if one.Name == "" {
-			return nil, fmt.Errorf("%w: a service has no name", errNoServices)
+			return nil, fmt.Errorf("%w: a service has no name", errInvalidMetadata)
 		}
 		s.byInterface[one.Name] = append(s.byInterface[one.Name], one)
 	}
@@ -114,13 +114,13 @@ func (s *service) url(i registry.Instance) registry.URL {
 		all["disabled"] = "true"
 	}
 	if i.Weight != 1 {
-		all["weight"] = strconv.Itoa(scaled(all["weight"], i.Weight))
+		all["weight"] = strconv.Itoa(scaleWeight(all["weight"], i.Weight))
 	}
 	return registry.URL{Protocol: s.Protocol, Host: i.Host, Port: port, Path: s.Path, Parameters: registry.ParametersOf(all)}
 }
 
-// scaled multiplies a Dubbo weight by the weight of an instance.
-func scaled(text string, by float64) int {
+// scaleWeight multiplies a Dubbo weight by the weight of an instance.
+func scaleWeight(text string, by float64) int {
 	const usual, most = 100, 1 << 20
 	weight, err := strconv.Atoi(text)
 	if err != nil {

@@ -36,8 +36,8 @@ type LocalInstance struct {
 	Since       time.Time
 }
 
-// metadataInfo is org.apache.dubbo.metadata.MetadataInfo.
-type metadataInfo struct {
+// metadataInfoJSON is org.apache.dubbo.metadata.MetadataInfo.
+type metadataInfoJSON struct {
 	Application string          `json:"app"`
 	Revision    string          `json:"revision"`
 	Services    json.RawMessage `json:"services"` // by key
@@ -51,7 +51,7 @@ func (o *ServiceInfo) key() string { return o.Service.String() + ":" + o.Protoco
 // has many services, of which one changes at a time.
 func (o *ServiceInfo) encoded(port uint16) []byte {
 	write := func() []byte {
-		return encode(provided{
+		return encode(serviceInfoJSON{
 			Name: o.Service.Interface, Group: o.Service.Group, Version: o.Service.Version,
 			Protocol: o.Protocol, Port: port, Path: o.Path, Params: o.Parameters,
 		})
@@ -63,8 +63,8 @@ func (o *ServiceInfo) encoded(port uint16) []byte {
 	return o.text
 }
 
-// provided is MetadataInfo.ServiceInfo as Dubbo writes it, without empty fields.
-type provided struct {
+// serviceInfoJSON is MetadataInfo.ServiceInfo as Dubbo writes it, without empty fields.
+type serviceInfoJSON struct {
 	Name     string            `json:"name"`
 	Group    string            `json:"group,omitempty"`
 	Version  string            `json:"version,omitempty"`
@@ -105,13 +105,13 @@ func NewInstanceRegistration(p LocalInstance, offers []*ServiceInfo) *registry.I
 	slices.Sort(interfaces)
 	slices.SortFunc(endpoints, func(a, b endpoint) int { return cmp.Compare(a.Protocol, b.Protocol) })
 	sum := sha256.Sum256(append(encode(p.Application), services...))
-	info := metadataInfo{Application: p.Application, Revision: hex.EncodeToString(sum[:16]), Services: services}
+	info := metadataInfoJSON{Application: p.Application, Revision: hex.EncodeToString(sum[:16]), Services: services}
 	return &registry.InstanceRegistration{
 		Instance: registry.Instance{
 			Application: p.Application, Host: p.Host, Port: p.Port, Weight: 1, Healthy: true, Enabled: true,
 			Metadata: map[string]string{
 				keyRevision:  info.Revision,
-				keyStorage:   storedRemotely,
+				keyStorage:   storageRemote,
 				keyEndpoints: string(encode(slices.Compact(endpoints))),
 				keyTimestamp: strconv.FormatInt(p.Since.UnixMilli(), 10),
 			},

@@ -30,7 +30,7 @@ func offer(group, version string, parameters map[string]string) *application.Ser
 	return &application.ServiceInfo{Service: s, Protocol: "dubbo", Path: name, Parameters: all}
 }
 
-func TestWhatIsAnnouncedIsWrittenAsDubboReadsIt(t *testing.T) {
+func TestInstanceRegistrationFormat(t *testing.T) {
 	a := application.NewInstanceRegistration(shop(), []*application.ServiceInfo{offer("", "", nil), offer("blue", "1.0", map[string]string{"weight": "50"})})
 	var text bytes.Buffer
 	if err := json.Indent(&text, a.MetadataInfo, "", "  "); err != nil {
@@ -74,7 +74,7 @@ func (s announced) Metadata(_ context.Context, name, revision string) ([]byte, e
 	return s.a.MetadataInfo, nil
 }
 
-func TestWhatIsAnnouncedIsFound(t *testing.T) {
+func TestInstanceRegistrationRoundTrip(t *testing.T) {
 	a := application.NewInstanceRegistration(shop(), []*application.ServiceInfo{offer("", "", nil), offer("blue", "1.0", map[string]string{"weight": "50"})})
 	services, err := application.Fetch(t.Context(), announced{a}, a.Instance)
 	if err != nil {
@@ -91,7 +91,7 @@ func TestWhatIsAnnouncedIsFound(t *testing.T) {
 	}
 }
 
-func TestRevisionsDifferWhenWhatIsProvidedDoes(t *testing.T) {
+func TestRevisionDependsOnServices(t *testing.T) {
 	revision := func(p application.LocalInstance, offers ...*application.ServiceInfo) string {
 		return application.NewInstanceRegistration(p, offers).Revision
 	}

@@ -3,9 +3,9 @@
 // machine that can write to that directory.
 //
 //	Server     the stores of this process, by address   memory.go
-//	session    a registry.Registry                      memory.go, announce.go
-//	store      registrations and watchers               board.go
-//	sharedDir  a store that processes share             folder.go
+//	session    a registry.Registry                      memory.go, instance.go
+//	store      registrations and watchers               store.go
+//	sharedDir  a store that processes share             shareddir.go
 package memory
 
 import (
@@ -30,14 +30,14 @@ type Server struct {
 	sessions atomic.Uint64
 
 	mu     sync.Mutex
-	boards map[string]*store // guarded by mu; by address; only stores with sessions
+	stores map[string]*store // guarded by mu; by address; only stores with sessions
 }
 
 // maxAddresses bounds the number of addresses in this process that have sessions.
 const maxAddresses = 1024
 
 // NewServer returns a Server without sessions.
-func NewServer() *Server { return &Server{boards: map[string]*store{}} }
+func NewServer() *Server { return &Server{stores: map[string]*store{}} }
 
 // Open opens a session; it is a registry.OpenFunc. Every address is valid, even "". One that begins
 // with "file:" is the absolute path of a directory, which the session creates if it does not exist.
@@ -49,8 +49,8 @@ func (s *Server) Open(o registry.Options) (registry.Registry, error) {
 	name := strconv.FormatUint(s.sessions.Add(1), 10)
 	se := &session{
 		name:      name,
-		mine:      map[string]bool{},
-		announced: map[string]registrationText{},
+		urls:      map[string]bool{},
+		instances: map[string]registrationText{},
 		wake:      make(chan struct{}, 1),
 		done:      make(chan struct{}),
 		ended:     make(chan struct{}),
@@ -61,103 +61,103 @@ func (s *Server) Open(o registry.Options) (registry.Registry, error) {
 		if !strings.HasPrefix(path, "/") {
 			return nil, fmt.Errorf("%q: the path of a directory must begin with a slash", o.Address)
 		}
-		se.board = newBoard()
-		se.folder = newFolder(path, se.board, o.Log)
-		se.name = se.folder.id // before another goroutine knows the session
+		se.store = newStore()
+		se.dir = newSharedDir(path, se.store, o.Log)
+		se.name = se.dir.id // before another goroutine knows the session
 		se.changed = o.Changed
 		se.state = registry.State{Since: time.Now()} // until the first exchange with the directory
 	} else {
 		var err error
-		if se.board, err = s.enter(o.Address); err != nil {
+		if se.store, err = s.acquireStore(o.Address); err != nil {
 			return nil, err
 		}
-		se.leave = func() { s.leave(o.Address) }
+		se.release = func() { s.releaseStore(o.Address) }
 	}
 	go se.run()
 	return se, nil
 }
 
-// enter returns the store of an address for a new session, which calls leave when it ends.
-func (s *Server) enter(address string) (*store, error) {
+// acquireStore returns the store of an address for a new session, which calls leave when it ends.
+func (s *Server) acquireStore(address string) (*store, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	b := s.boards[address]
+	b := s.stores[address]
 	if b == nil {
-		if len(s.boards) >= maxAddresses {
+		if len(s.stores) >= maxAddresses {
 			return nil, fmt.Errorf("memory registry %q: sessions are open at %d other addresses, which is the maximum", address, maxAddresses)
 		}
-		b = newBoard()
-		s.boards[address] = b
+		b = newStore()
+		s.stores[address] = b
 	}
 	b.sessions++
 	return b, nil
 }
 
-// leave drops the store of an address with its last session.
-func (s *Server) leave(address string) {
+// releaseStore drops the store of an address with its last session.
+func (s *Server) releaseStore(address string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	b := s.boards[address]
+	b := s.stores[address]
 	if b.sessions--; b.sessions == 0 {
-		delete(s.boards, address)
+		delete(s.stores, address)
 	}
 }
 
 // session is a registry.Registry. Its goroutine calls notify, and reads and writes the directory.
 type session struct {
 	name    string     // immutable; owner of its registrations
-	board   *store     // immutable
-	folder  *sharedDir // owned by run; nil: the store is of this process
+	store   *store     // immutable
+	dir     *sharedDir // owned by run; nil: the store is of this process
 	changed func()     // immutable; only with a directory
-	leave   func()     // immutable; releases the store; nil: the session owns the store
+	release func()     // immutable; releases the store; nil: the session owns the store
 
 	wake  chan struct{} // run has work
 	done  chan struct{} // closed by Close
 	ended chan struct{} // closed when run has returned
 	close sync.Once
 
-	saying sync.Mutex // held while registrations of this session change
+	updateMu sync.Mutex // held while registrations of this session change
 
-	mu      sync.Mutex
-	state   registry.State  // guarded by mu
-	dirty   []*watcher      // guarded by mu; to be checked for changes
-	asked   uint64          // guarded by mu; number of changes of registrations
-	written uint64          // guarded by mu; changes that the directory contains
-	flushed chan struct{}   // guarded by mu; closed when written grows; nil: no call waits
-	mine    map[string]bool // guarded by mu; registered URLs, encoded
-	// announced is guarded by mu, and changes only while saying is held; by nameOf.
-	announced map[string]registrationText
+	mu             sync.Mutex
+	state          registry.State  // guarded by mu
+	dirty          []*watcher      // guarded by mu; to be checked for changes
+	changes        uint64          // guarded by mu; number of changes of registrations
+	writtenChanges uint64          // guarded by mu; changes that the directory contains
+	flushed        chan struct{}   // guarded by mu; closed when written grows; nil: no call waits
+	urls           map[string]bool // guarded by mu; registered URLs, encoded
+	// instances is guarded by mu, and changes only while saying is held; by instanceName.
+	instances map[string]registrationText
 }
 
 // Register implements registry.Registry.
 func (s *session) Register(ctx context.Context, u registry.URL) error {
-	return s.say(ctx, func() uint64 { return s.change(u, true) })
+	return s.update(ctx, func() uint64 { return s.setURL(u, true) })
 }
 
 // Unregister implements registry.Registry.
 func (s *session) Unregister(ctx context.Context, u registry.URL) error {
-	return s.say(ctx, func() uint64 { return s.change(u, false) })
+	return s.update(ctx, func() uint64 { return s.setURL(u, false) })
 }
 
 // errClosed is returned for registrations after Close.
 var errClosed = errors.New("the session is closed")
 
-// say calls change, which changes a registration and returns the number of the change, and waits
+// update calls change, which changes a registration and returns the number of the change, and waits
 // until other processes can see the change.
-func (s *session) say(ctx context.Context, change func() uint64) error {
+func (s *session) update(ctx context.Context, change func() uint64) error {
 	select {
 	case <-s.done:
 		return errClosed
 	default:
 	}
 	number := change()
-	if s.folder == nil {
+	if s.dir == nil {
 		return nil
 	}
-	s.poke()
+	s.wakeRun()
 	for {
 		s.mu.Lock()
-		if s.written >= number {
+		if s.writtenChanges >= number {
 			s.mu.Unlock()
 			return nil
 		}
@@ -176,35 +176,35 @@ func (s *session) say(ctx context.Context, change func() uint64) error {
 	}
 }
 
-// change adds or removes a URL, and returns the number of the change.
-func (s *session) change(u registry.URL, there bool) uint64 {
-	s.saying.Lock()
-	defer s.saying.Unlock()
+// setURL adds or removes a URL, and returns the number of the change.
+func (s *session) setURL(u registry.URL, there bool) uint64 {
+	s.updateMu.Lock()
+	defer s.updateMu.Unlock()
 	text := u.Encoded()
 	if there {
-		s.board.put(s.name, text, u, false)
+		s.store.put(s.name, text, u, false)
 	} else {
-		s.board.remove(s.name, text, u)
+		s.store.remove(s.name, text, u)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
-	case there && !s.mine[text]:
-		s.mine[text] = true
-		s.asked++
-	case !there && s.mine[text]:
-		delete(s.mine, text)
-		s.asked++
+	case there && !s.urls[text]:
+		s.urls[text] = true
+		s.changes++
+	case !there && s.urls[text]:
+		delete(s.urls, text)
+		s.changes++
 	}
-	return s.asked
+	return s.changes
 }
 
 // Subscribe implements registry.Registry.
 func (s *session) Subscribe(service registry.Service, notify func(registry.Snapshot)) (stop func()) {
 	w := &watcher{service: service, notify: notify, session: s}
-	s.board.watch(w)
+	s.store.watch(w)
 	return func() {
-		s.board.unwatch(w)
+		s.store.unwatch(w)
 		w.mu.Lock() // waits for a running notify
 		w.stopped = true
 		w.mu.Unlock()
@@ -227,15 +227,15 @@ func (s *session) Close(ctx context.Context) {
 	}
 }
 
-// look schedules a check of w.
-func (s *session) look(w *watcher) {
+// scheduleCheck schedules a check of w.
+func (s *session) scheduleCheck(w *watcher) {
 	s.mu.Lock()
 	s.dirty = append(s.dirty, w)
 	s.mu.Unlock()
-	s.poke()
+	s.wakeRun()
 }
 
-func (s *session) poke() {
+func (s *session) wakeRun() {
 	select {
 	case s.wake <- struct{}{}:
 	default:
@@ -247,58 +247,58 @@ func (s *session) run() {
 	defer close(s.ended)
 	defer s.end()
 	var tick <-chan time.Time // nil: there is no directory
-	if s.folder != nil {
-		ticker := time.NewTicker(pollEvery)
+	if s.dir != nil {
+		ticker := time.NewTicker(pollInterval)
 		defer ticker.Stop()
 		tick = ticker.C
-		s.exchange()
+		s.syncDir()
 	}
 	for {
 		select {
 		case <-s.done:
 			return
 		case <-s.wake:
-			if s.owes() {
-				s.exchange()
+			if s.hasUnwritten() {
+				s.syncDir()
 			}
 		case <-tick:
-			s.exchange()
+			s.syncDir()
 		}
 		s.deliver()
 	}
 }
 
-// owes reports whether the directory does not contain all changes of this session.
-func (s *session) owes() bool {
+// hasUnwritten reports whether the directory does not contain all changes of this session.
+func (s *session) hasUnwritten() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.folder != nil && s.asked != s.written
+	return s.dir != nil && s.changes != s.writtenChanges
 }
 
-// exchange writes changes of this session to the directory, and reads those of others. While the
+// syncDir writes changes of this session to the directory, and reads those of others. While the
 // directory is unavailable, the session keeps what it has read.
-func (s *session) exchange() {
+func (s *session) syncDir() {
 	s.mu.Lock()
-	asked := s.asked
+	asked := s.changes
 	var lines []string // nil: nothing to write
-	if asked != s.written || !s.folder.here() {
-		lines = make([]string, 0, len(s.mine)+len(s.announced))
-		for text := range s.mine {
+	if asked != s.writtenChanges || !s.dir.hasLock() {
+		lines = make([]string, 0, len(s.urls)+len(s.instances))
+		for text := range s.urls {
 			lines = append(lines, text)
 		}
-		for _, a := range s.announced {
+		for _, a := range s.instances {
 			lines = append(lines, a.text)
 		}
 	}
 	s.mu.Unlock()
-	err := s.folder.write(lines)
+	err := s.dir.write(lines)
 	if err == nil {
-		err = s.folder.read()
+		err = s.dir.read()
 	}
 	s.mu.Lock()
 	was := s.state.Connected
 	if s.state.Connected = err == nil; err == nil {
-		s.written = asked
+		s.writtenChanges = asked
 		if s.flushed != nil {
 			close(s.flushed)
 			s.flushed = nil
@@ -334,17 +334,17 @@ func (s *session) deliver() {
 		return
 	}
 	for _, w := range dirty {
-		w.tell()
+		w.notifyIfChanged()
 	}
 }
 
 // end removes the registrations of this session.
 func (s *session) end() {
-	if s.folder != nil {
-		s.folder.leave()
+	if s.dir != nil {
+		s.dir.removeOwn()
 	}
-	s.board.removeAll(s.name)
-	if s.leave != nil {
-		s.leave()
+	s.store.removeAll(s.name)
+	if s.release != nil {
+		s.release()
 	}
 }

@@ -23,8 +23,8 @@ func TestConformanceWithinAProcess(t *testing.T) {
 	})
 }
 
-// TestConformanceOfAFolder opens each session on its own Server, as separate processes do.
-func TestConformanceOfAFolder(t *testing.T) {
+// TestConformanceOfADirectory opens each session on its own Server, as separate processes do.
+func TestConformanceOfADirectory(t *testing.T) {
 	registrytest.Run(t, registrytest.Fixture{
 		Open: func(o registry.Options) (registry.Registry, error) { return memory.NewServer().Open(o) },
 		Options: func(t *testing.T) registry.Options {
@@ -34,7 +34,7 @@ func TestConformanceOfAFolder(t *testing.T) {
 	})
 }
 
-func TestAddressesThatAreNone(t *testing.T) {
+func TestInvalidAddresses(t *testing.T) {
 	for _, address := range []string{"file:", "file:relative"} {
 		if _, err := memory.NewServer().Open(registry.Options{Address: address}); err == nil || !strings.Contains(err.Error(), "slash") {
 			t.Errorf("%q: got %v, want an error that says how a path begins", address, err)
@@ -48,7 +48,7 @@ type sharedDir struct {
 	views chan registry.Snapshot
 }
 
-func newFolder(t *testing.T) *sharedDir {
+func newSharedDir(t *testing.T) *sharedDir {
 	f := &sharedDir{path: filepath.Join(t.TempDir(), "services"), views: make(chan registry.Snapshot, 16)}
 	stop := f.open(t).Subscribe(registry.Service{Interface: "x"}, func(v registry.Snapshot) { f.views <- v })
 	t.Cleanup(stop)
@@ -99,7 +99,7 @@ func (f *sharedDir) leaveBehind(t *testing.T, id, host string) {
 }
 
 func TestAProcessThatWasKilledProvidesNothing(t *testing.T) {
-	f := newFolder(t)
+	f := newSharedDir(t)
 	f.leaveBehind(t, "1-dead", "10.0.0.1")
 	if v := f.next(t, ""); v.Authoritative {
 		t.Error("the snapshot is authoritative although the provider did not unregister")
@@ -121,8 +121,8 @@ func TestAProcessThatWasKilledProvidesNothing(t *testing.T) {
 	f.next(t, "")
 }
 
-func TestAFolderThatWasTakenAwayIsWrittenAgain(t *testing.T) {
-	f := newFolder(t)
+func TestRemovedDirectoryIsRecreated(t *testing.T) {
+	f := newSharedDir(t)
 	u, err := registry.Parse("dubbo://10.0.0.1:1/x")
 	if err != nil {
 		t.Fatal(err)
@@ -157,8 +157,8 @@ func TestAFolderThatWasTakenAwayIsWrittenAgain(t *testing.T) {
 	}
 }
 
-func TestAFileThatIsNoneIsPassedOver(t *testing.T) {
-	f := newFolder(t)
+func TestInvalidFileIsSkipped(t *testing.T) {
+	f := newSharedDir(t)
 	if err := os.WriteFile(filepath.Join(f.path, "2-x.urls"), []byte("hello"), 0o600); err != nil {
 		t.Fatal(err)
 	}

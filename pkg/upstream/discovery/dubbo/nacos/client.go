@@ -17,13 +17,13 @@ import (
 )
 
 const (
-	// answerIn is the timeout to connect to a server and to receive its response head, before the
+	// requestTimeout is the timeout to connect to a server and to receive its response head, before the
 	// client tries the next server.
-	answerIn = 3 * time.Second
-	// mostBody bounds a response, in bytes.
-	mostBody = 16 << 20
-	// mostToken is the percentage of a token's lifetime after which the client logs in again.
-	mostToken = 80
+	requestTimeout = 3 * time.Second
+	// maxBody bounds a response, in bytes.
+	maxBody = 16 << 20
+	// tokenRenewPercent is the percentage of a token's lifetime after which the client logs in again.
+	tokenRenewPercent = 80
 )
 
 // client sends requests to one of several servers, and fails over to the next. It is safe for
@@ -35,19 +35,19 @@ type client struct {
 	username, password string
 	logins             chan struct{} // semaphore for logins; capacity 1
 
-	mu      sync.Mutex
-	current int       // guarded by mu; index of the server in use
-	token   string    // guarded by mu; "": none
-	until   time.Time // guarded by mu; when the token is renewed
+	mu          sync.Mutex
+	current     int       // guarded by mu; index of the server in use
+	token       string    // guarded by mu; "": none
+	tokenExpiry time.Time // guarded by mu; when the token is renewed
 }
 
 func newClient(servers []string, o registry.Options) *client {
-	dialer := &net.Dialer{Timeout: answerIn}
+	dialer := &net.Dialer{Timeout: requestTimeout}
 	transport := &http.Transport{
 		DialContext:           dialer.DialContext,
-		TLSHandshakeTimeout:   answerIn,
-		ResponseHeaderTimeout: answerIn,
-		MaxIdleConnsPerHost:   2 * mostWorkers,
+		TLSHandshakeTimeout:   requestTimeout,
+		ResponseHeaderTimeout: requestTimeout,
+		MaxIdleConnsPerHost:   2 * maxWorkers,
 		IdleConnTimeout:       time.Minute,
 	}
 	if o.TLS != nil {
@@ -57,7 +57,7 @@ func newClient(servers []string, o registry.Options) *client {
 		servers: servers,
 		http: &http.Client{
 			Transport: transport,
-			Timeout:   2 * answerIn,
+			Timeout:   2 * requestTimeout,
 			// A redirect would send the token to another server.
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		},
@@ -94,22 +94,22 @@ func (r *statusError) Error() string {
 	return fmt.Sprintf("status %d: %s", r.status, r.text)
 }
 
-// isAway reports whether an error means that no server could be reached, as opposed to a rejection
+// isUnavailable reports whether an error means that no server could be reached, as opposed to a rejection
 // or an invalid response.
-func isAway(err error) bool {
+func isUnavailable(err error) bool {
 	var r *statusError
 	if errors.As(err, &r) {
 		return r.status == http.StatusBadGateway || r.status == http.StatusServiceUnavailable || r.status == http.StatusGatewayTimeout
 	}
-	var answer *answerError
+	var answer *responseError
 	return err != nil && !errors.As(err, &answer) && !errors.Is(err, context.Canceled)
 }
 
-// answerError is a response with status 200 that cannot be used.
-type answerError struct{ error }
+// responseError is a response with status 200 that cannot be used.
+type responseError struct{ error }
 
 // Unwrap returns the reason.
-func (e *answerError) Unwrap() error { return e.error }
+func (e *responseError) Unwrap() error { return e.error }
 
 // request is a request to a server.
 type request struct {
@@ -127,8 +127,8 @@ func (c *client) call(ctx context.Context, q request) (body []byte, err error) {
 		at := c.current
 		c.mu.Unlock()
 		var token string
-		if token, err = c.authorized(ctx, at); err == nil {
-			body, err = c.ask(ctx, at, q, token)
+		if token, err = c.authToken(ctx, at); err == nil {
+			body, err = c.send(ctx, at, q, token)
 		}
 		var r *statusError
 		if err == nil || ctx.Err() != nil {
@@ -137,7 +137,7 @@ func (c *client) call(ctx context.Context, q request) (body []byte, err error) {
 		if errors.As(err, &r) && r.status < http.StatusInternalServerError {
 			if !renewed && token != "" && (r.status == http.StatusForbidden || r.status == http.StatusUnauthorized) {
 				renewed = true
-				c.drop(token)
+				c.dropToken(token)
 				continue
 			}
 			return nil, err
@@ -152,8 +152,8 @@ func (c *client) call(ctx context.Context, q request) (body []byte, err error) {
 	return nil, err
 }
 
-// ask sends a request to one server.
-func (c *client) ask(ctx context.Context, at int, q request, token string) ([]byte, error) {
+// send sends a request to one server.
+func (c *client) send(ctx context.Context, at int, q request, token string) ([]byte, error) {
 	target, content := c.servers[at]+q.path, ""
 	if q.method == http.MethodPost {
 		content = q.form.Encode()
@@ -174,24 +174,24 @@ func (c *client) ask(ctx context.Context, at int, q request, token string) ([]by
 	}
 	hr, err := c.http.Do(hq)
 	if err != nil {
-		return nil, plain(err)
+		return nil, withoutURL(err)
 	}
 	defer func() { _ = hr.Body.Close() }() // the needed part was read
-	body, err := io.ReadAll(io.LimitReader(hr.Body, mostBody+1))
+	body, err := io.ReadAll(io.LimitReader(hr.Body, maxBody+1))
 	switch {
 	case err != nil:
 		return nil, fmt.Errorf("%s %s: %w", q.method, q.path, err)
 	case hr.StatusCode != http.StatusOK:
 		const most = 200
 		return nil, &statusError{hr.StatusCode, strings.ToValidUTF8(strings.TrimSpace(string(body[:min(most, len(body))])), "")}
-	case len(body) > mostBody:
-		return nil, &answerError{fmt.Errorf("%s %s: the response has more than %d bytes", q.method, q.path, mostBody)}
+	case len(body) > maxBody:
+		return nil, &responseError{fmt.Errorf("%s %s: the response has more than %d bytes", q.method, q.path, maxBody)}
 	}
 	return body, nil
 }
 
-// plain removes the URL from an error, because it is long and may contain a password.
-func plain(err error) error {
+// withoutURL removes the URL from an error, because it is long and may contain a password.
+func withoutURL(err error) error {
 	var wrong *url.Error
 	if errors.As(err, &wrong) {
 		return wrong.Err
@@ -199,13 +199,13 @@ func plain(err error) error {
 	return err
 }
 
-// authorized returns a valid token, after a login if necessary, or "" if the client has no
+// authToken returns a valid token, after a login if necessary, or "" if the client has no
 // username.
-func (c *client) authorized(ctx context.Context, at int) (string, error) {
+func (c *client) authToken(ctx context.Context, at int) (string, error) {
 	if c.username == "" {
 		return "", nil
 	}
-	if token := c.valid(); token != "" {
+	if token := c.cachedToken(); token != "" {
 		return token, nil
 	}
 	select {
@@ -214,10 +214,10 @@ func (c *client) authorized(ctx context.Context, at int) (string, error) {
 		return "", ctx.Err()
 	}
 	defer func() { <-c.logins }()
-	if token := c.valid(); token != "" {
+	if token := c.cachedToken(); token != "" {
 		return token, nil // another goroutine has logged in
 	}
-	body, err := c.ask(ctx, at, request{
+	body, err := c.send(ctx, at, request{
 		method: http.MethodPost, path: "/v1/auth/login",
 		form: url.Values{"username": {c.username}, "password": {c.password}},
 	}, "")
@@ -226,29 +226,29 @@ func (c *client) authorized(ctx context.Context, at int) (string, error) {
 	}
 	token, lasts, err := parseToken(body)
 	if err != nil {
-		return "", &answerError{err}
+		return "", &responseError{err}
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.token, c.until = token, time.Now().Add(lasts*mostToken/100)
+	c.token, c.tokenExpiry = token, time.Now().Add(lasts*tokenRenewPercent/100)
 	return token, nil
 }
 
-// valid returns the token, or "" if it has expired.
-func (c *client) valid() string {
+// cachedToken returns the token, or "" if it has expired.
+func (c *client) cachedToken() string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if time.Now().Before(c.until) {
+	if time.Now().Before(c.tokenExpiry) {
 		return c.token
 	}
 	return ""
 }
 
-// drop discards a token that a server rejected.
-func (c *client) drop(token string) {
+// dropToken discards a token that a server rejected.
+func (c *client) dropToken(token string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.token == token {
-		c.token, c.until = "", time.Time{}
+		c.token, c.tokenExpiry = "", time.Time{}
 	}
 }

@@ -18,14 +18,14 @@ const (
 	metaProtocol = "protocol"
 	metaPath     = "path"
 	// preserved is the prefix of the keys that Nacos itself evaluates.
-	preserved       = "preserved."
-	preservedBeat   = preserved + "heart.beat.interval" // ms, like the next two
-	preservedSilent = preserved + "heart.beat.timeout"
-	preservedForget = preserved + "ip.delete.timeout"
+	preserved          = "preserved."
+	preservedHeartbeat = preserved + "heart.beat.interval" // ms, like the next two
+	preservedTimeout   = preserved + "heart.beat.timeout"
+	preservedDelete    = preserved + "ip.delete.timeout"
 
 	parameterWeight  = "weight"
 	parameterEnabled = "enabled"
-	usualWeight      = 100
+	defaultWeight    = 100
 )
 
 // metadataOf returns the metadata with which a URL is registered, as JSON. A session of 0 selects
@@ -36,15 +36,15 @@ func metadataOf(u registry.URL, session time.Duration) string {
 	if all[registry.ParameterCategory] == "" {
 		all[registry.ParameterCategory] = u.Category()
 	}
-	return preserving(all, session)
+	return encodeMetadata(all, session)
 }
 
-// preserving returns the metadata of an instance with the session timeouts, as JSON. It modifies
+// encodeMetadata returns the metadata of an instance with the session timeouts, as JSON. It modifies
 // all.
-func preserving(all map[string]string, session time.Duration) string {
+func encodeMetadata(all map[string]string, session time.Duration) string {
 	if session != 0 {
 		ms := func(d time.Duration) string { return strconv.FormatInt(d.Milliseconds(), 10) }
-		all[preservedBeat], all[preservedSilent], all[preservedForget] = ms(session/beatsIn), ms(session), ms(2*session)
+		all[preservedHeartbeat], all[preservedTimeout], all[preservedDelete] = ms(session/heartbeatsPerSession), ms(session), ms(2*session)
 	}
 	text, err := json.Marshal(all)
 	if err != nil {
@@ -106,10 +106,10 @@ func parseHosts(hosts json.RawMessage) (all []instance, err error) {
 	return all, err
 }
 
-func is(b *bool) bool { return b == nil || *b }
+func trueOrUnset(b *bool) bool { return b == nil || *b }
 
-// living reports whether Nacos receives heartbeats of the instance.
-func (i *instance) living() bool { return is(i.Healthy) && is(i.Valid) }
+// isHealthy reports whether Nacos receives heartbeats of the instance.
+func (i *instance) isHealthy() bool { return trueOrUnset(i.Healthy) && trueOrUnset(i.Valid) }
 
 // weight returns the instance's weight in Nacos; the default is 1.
 func (i *instance) weight() float64 {
@@ -135,13 +135,13 @@ func (i *instance) url() (registry.URL, bool) {
 	if all[registry.ParameterCategory] == registry.Providers {
 		delete(all, registry.ParameterCategory) // Dubbo adds it
 	}
-	if !is(i.Enabled) {
+	if !trueOrUnset(i.Enabled) {
 		all[parameterEnabled] = "false"
 	}
 	if w := i.weight(); w != 1 {
 		own, err := strconv.ParseFloat(all[parameterWeight], 64)
 		if err != nil {
-			own = usualWeight
+			own = defaultWeight
 		}
 		all[parameterWeight] = strconv.FormatInt(int64(math.Round(min(own*w, math.MaxInt32))), 10)
 	}
@@ -149,11 +149,11 @@ func (i *instance) url() (registry.URL, bool) {
 	return u, true
 }
 
-// member returns i as an instance of an application.
-func (i *instance) member(application string) registry.Instance {
+// toInstance returns i as an instance of an application.
+func (i *instance) toInstance(application string) registry.Instance {
 	return registry.Instance{
 		Application: application, ID: i.ID, Host: i.IP, Port: uint16(i.Port), //nolint:gosec // checked
-		Weight: i.weight(), Healthy: i.living(), Enabled: is(i.Enabled), Metadata: i.Metadata,
+		Weight: i.weight(), Healthy: i.isHealthy(), Enabled: trueOrUnset(i.Enabled), Metadata: i.Metadata,
 	}
 }
 
@@ -172,8 +172,8 @@ func parseNames(body []byte) (names []string, count int, err error) {
 	return answer.Names, *answer.Count, nil
 }
 
-// parseBeat decodes a response to a heartbeat: whether the server knows the instance.
-func parseBeat(body []byte) (known bool, err error) {
+// parseHeartbeat decodes a response to a heartbeat: whether the server knows the instance.
+func parseHeartbeat(body []byte) (known bool, err error) {
 	const noSuchInstance = 20404
 	var answer struct {
 		Code int `json:"code"`
@@ -202,18 +202,18 @@ func parseToken(body []byte) (token string, lasts time.Duration, err error) {
 
 // The separators in requests and responses about several configurations.
 const (
-	wordEnd = "\x02"
-	lineEnd = "\x01"
+	fieldSeparator  = "\x02"
+	recordSeparator = "\x01"
 )
 
-// appendAsked appends the query whether a document differs from the one with the given MD5; "":
+// appendConfigQuery appends the query whether a document differs from the one with the given MD5; "":
 // whether it exists.
-func appendAsked(dst []byte, d configKey, sum, namespace string) []byte {
+func appendConfigQuery(dst []byte, d configKey, sum, namespace string) []byte {
 	words := []string{d.id, d.group, sum}
 	if namespace != "" {
 		words = append(words, namespace)
 	}
-	return append(dst, strings.Join(words, wordEnd)+lineEnd...)
+	return append(dst, strings.Join(words, fieldSeparator)+recordSeparator...)
 }
 
 // parseChanged decodes the list of documents that differ.
@@ -223,11 +223,11 @@ func parseChanged(body []byte) ([]configKey, error) {
 		return nil, fmt.Errorf("decoding a list of configurations: %w", err)
 	}
 	var changed []configKey
-	for line := range strings.SplitSeq(text, lineEnd) {
+	for line := range strings.SplitSeq(text, recordSeparator) {
 		if line == "" {
 			continue
 		}
-		words := strings.Split(line, wordEnd)
+		words := strings.Split(line, fieldSeparator)
 		if len(words) < 2 {
 			return nil, fmt.Errorf("invalid entry in a list of configurations: %.100q", line)
 		}

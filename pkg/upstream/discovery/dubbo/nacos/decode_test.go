@@ -12,7 +12,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/upstream/discovery/dubbo/registry"
 )
 
-func TestWhatIsWrittenIsRead(t *testing.T) {
+func TestURLRoundTrip(t *testing.T) {
 	for _, text := range []string{
 		"dubbo://10.0.0.1:20880/com.example.User?interface=com.example.User&methods=a,b&version=1.0.0",
 		"consumer://10.0.0.1/com.example.User?category=consumers&interface=com.example.User",
@@ -83,7 +83,7 @@ func TestWhichNamesMayHoldAService(t *testing.T) {
 		{registry.Service{Interface: "a.B", Group: "g", Version: "1"}, []string{"providers:a.B:1:g", "providers:a.B", "providers:a.B:1"}},
 		{registry.Service{Interface: "a.B$C"}, []string{"providers:a.B", "providers:a.B:1", "providers:a.B$C::", "providers:a.B___C::"}},
 	} {
-		got := slices.DeleteFunc(slices.Clone(names), func(name string) bool { return !mayHold(name, tt.asked) })
+		got := slices.DeleteFunc(slices.Clone(names), func(name string) bool { return !mayContain(name, tt.asked) })
 		if !slices.Equal(got, tt.want) {
 			t.Errorf("service names for %s = %q, want %q", tt.asked, got, tt.want)
 		}
@@ -158,7 +158,7 @@ func FuzzAnswers(f *testing.F) {
 		}
 		for _, d := range []func() error{
 			func() error { _, _, err := parseNames(body); return err },
-			func() error { _, err := parseBeat(body); return err },
+			func() error { _, err := parseHeartbeat(body); return err },
 		} {
 			if err := d(); err == nil && !json.Valid(body) {
 				t.Errorf("%q is read", body)
@@ -187,7 +187,7 @@ func TestMappingsThatAreRead(t *testing.T) {
 	for i := range 100_000 {
 		fmt.Fprintf(&many, "a%d,", i)
 	}
-	if got := readMapping(many.String()); len(got) != registry.MostApplications || got[registry.MostApplications-1] != fmt.Sprint("a", registry.MostApplications-1) {
-		t.Errorf("of 100,000 applications %d were returned, want the first %d", len(got), registry.MostApplications)
+	if got := readMapping(many.String()); len(got) != registry.MaxApplications || got[registry.MaxApplications-1] != fmt.Sprint("a", registry.MaxApplications-1) {
+		t.Errorf("of 100,000 applications %d were returned, want the first %d", len(got), registry.MaxApplications)
 	}
 }

@@ -15,42 +15,42 @@ import (
 	"github.com/weft-proxy/weft/pkg/upstream/discovery/dubbo/registry"
 )
 
-// fake is a server that responds like Nacos 2.1.1, or incorrectly if a test requires it. The same
+// fakeServer is a server that responds like Nacos 2.1.1, or incorrectly if a test requires it. The same
 // contract tests run against a real server.
-type fake struct {
+type fakeServer struct {
 	*httptest.Server
 	t *testing.T
 
-	mu        *sync.Mutex
-	services  map[string]map[string]map[string]any // guarded by mu; instances by address, by service
-	requests  map[string]int                       // guarded by mu; by method and path
-	configs   map[string]string                    // guarded by mu; by group and name
-	blind     bool                                 // guarded by mu; ignores Casmd5, like Nacos before 2.2
-	token     string                               // guarded by mu; "": no login required
-	logins    int                                  // guarded by mu
-	interrupt func(w http.ResponseWriter, r *http.Request) bool
+	mu         *sync.Mutex
+	services   map[string]map[string]map[string]any // guarded by mu; instances by address, by service
+	requests   map[string]int                       // guarded by mu; by method and path
+	configs    map[string]string                    // guarded by mu; by group and name
+	ignoresCAS bool                                 // guarded by mu; ignores Casmd5, like Nacos before 2.2
+	token      string                               // guarded by mu; "": no login required
+	logins     int                                  // guarded by mu
+	interrupt  func(w http.ResponseWriter, r *http.Request) bool
 }
 
-func newFake(t *testing.T) *fake {
-	f := &fake{t: t, mu: &sync.Mutex{}, services: map[string]map[string]map[string]any{}, configs: map[string]string{}, requests: map[string]int{}}
+func newFakeServer(t *testing.T) *fakeServer {
+	f := &fakeServer{t: t, mu: &sync.Mutex{}, services: map[string]map[string]map[string]any{}, configs: map[string]string{}, requests: map[string]int{}}
 	f.Server = httptest.NewServer(http.HandlerFunc(f.serve))
 	t.Cleanup(f.Close)
 	return f
 }
 
-func (f *fake) address() string { return strings.TrimPrefix(f.URL, "http://") }
+func (f *fakeServer) address() string { return strings.TrimPrefix(f.URL, "http://") }
 
-// change modifies the server under its lock.
-func (f *fake) change(how func()) {
+// update modifies the server under its lock.
+func (f *fakeServer) update(how func()) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	how()
 }
 
-// answering makes the server respond to requests of a path with a status and a text; "" restores
+// respondWith makes the server respond to requests of a path with a status and a text; "" restores
 // normal responses.
-func (f *fake) answering(path string, status int, text string) {
-	f.change(func() {
+func (f *fakeServer) respondWith(path string, status int, text string) {
+	f.update(func() {
 		f.interrupt = func(w http.ResponseWriter, r *http.Request) bool {
 			if path == "" || r.URL.Path != path {
 				return false
@@ -62,13 +62,13 @@ func (f *fake) answering(path string, status int, text string) {
 	})
 }
 
-func (f *fake) asked(what string) int {
+func (f *fakeServer) requestCount(what string) int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.requests[what]
 }
 
-func (f *fake) serve(w http.ResponseWriter, r *http.Request) {
+func (f *fakeServer) serve(w http.ResponseWriter, r *http.Request) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.requests[r.Method+" "+r.URL.Path]++
@@ -127,7 +127,7 @@ func (f *fake) serve(w http.ResponseWriter, r *http.Request) {
 }
 
 // put adds an instance. mu is held.
-func (f *fake) put(service, ip, port string, metadata map[string]string) {
+func (f *fakeServer) put(service, ip, port string, metadata map[string]string) {
 	n, err := strconv.Atoi(port)
 	if err != nil {
 		f.t.Errorf("the port %q: %v", port, err)
@@ -140,7 +140,7 @@ func (f *fake) put(service, ip, port string, metadata map[string]string) {
 	}
 }
 
-func (f *fake) write(w http.ResponseWriter, answer any) {
+func (f *fakeServer) write(w http.ResponseWriter, answer any) {
 	if err := json.NewEncoder(w).Encode(answer); err != nil {
 		f.t.Error(err)
 	}

@@ -126,9 +126,9 @@ func splitName(name string) (category, iface string, ok bool) {
 	return "", "", false
 }
 
-// mayHold reports whether a service with that name, of the requested interface, can contain URLs
+// mayContain reports whether a service with that name, of the requested interface, can contain URLs
 // that asked accepts.
-func mayHold(name string, asked registry.Service) bool {
+func mayContain(name string, asked registry.Service) bool {
 	parts := strings.Split(listName(name), separator)
 	if len(parts) != 4 {
 		return true // the old format: the URLs name their service
@@ -142,9 +142,9 @@ func mayHold(name string, asked registry.Service) bool {
 // configKey identifies a configuration in Nacos.
 type configKey struct{ id, group string }
 
-// mappingOf returns the document with the applications that provide an interface; false: Nacos
+// mappingKey returns the document with the applications that provide an interface; false: Nacos
 // cannot store it.
-func mappingOf(iface string) (d configKey, ok bool) {
+func mappingKey(iface string) (d configKey, ok bool) {
 	d = configKey{configName(iface), mappingGroup}
 	return d, d.isValid()
 }

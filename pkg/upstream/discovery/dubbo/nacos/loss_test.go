@@ -15,38 +15,38 @@ import (
 	"github.com/weft-proxy/weft/pkg/upstream/discovery/dubbo/registrytest"
 )
 
-func TestPromisesWithAServerThatIsNone(t *testing.T) {
+func TestServerUnreachable(t *testing.T) {
 	t.Parallel()
 	registrytest.Run(t, registrytest.Fixture{
 		Open:    nacos.New,
-		Options: func(t *testing.T) registry.Options { return registry.Options{Address: newFake(t).address()} },
+		Options: func(t *testing.T) registry.Options { return registry.Options{Address: newFakeServer(t).address()} },
 	})
 }
 
-func TestTheNextServerIsAskedWhenOneIsAway(t *testing.T) {
+func TestFailover(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
 		name    string
-		breakIt func(*fake)
+		breakIt func(*fakeServer)
 	}{
-		{"it is gone", func(f *fake) { f.CloseClientConnections(); f.Listener.Close() }},
-		{"it does not serve", func(f *fake) {
-			f.answering("/nacos/v1/ns/instance/list", http.StatusServiceUnavailable, "server is DOWN")
+		{"it is gone", func(f *fakeServer) { f.CloseClientConnections(); f.Listener.Close() }},
+		{"it does not serve", func(f *fakeServer) {
+			f.respondWith("/nacos/v1/ns/instance/list", http.StatusServiceUnavailable, "server is DOWN")
 		}},
-		{"it has a fault of its own", func(f *fake) {
-			f.answering("/nacos/v1/ns/instance/list", http.StatusInternalServerError, "caused: null")
+		{"it has a fault of its own", func(f *fakeServer) {
+			f.respondWith("/nacos/v1/ns/instance/list", http.StatusInternalServerError, "caused: null")
 		}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			first, second := newFake(t), newFake(t)
+			first, second := newFakeServer(t), newFakeServer(t)
 			second.services, second.mu = first.services, first.mu // a cluster
 			p := open(t, registry.Options{Address: first.address() + "," + second.address()})
 			p.MustRegister(registrytest.Provider(t, "com.example.Greeter", "10.0.0.1:1"))
 			f := p.NewSubscriber(greeter())
 			f.Await("the provider", registrytest.At("10.0.0.1:1"))
 			tt.breakIt(first)
-			second.change(func() {
+			second.update(func() {
 				second.put(greeterList, "10.0.0.2", "1", map[string]string{"protocol": "dubbo", "interface": "com.example.Greeter"})
 			})
 			f.Await("the other provider", registrytest.At("10.0.0.1:1", "10.0.0.2:1"))
@@ -57,13 +57,13 @@ func TestTheNextServerIsAskedWhenOneIsAway(t *testing.T) {
 	}
 }
 
-func TestWhatTheServerForgetsIsRegisteredAgain(t *testing.T) {
+func TestForgottenInstanceIsRegisteredAgain(t *testing.T) {
 	t.Parallel()
-	server := newFake(t)
+	server := newFakeServer(t)
 	p := open(t, registry.Options{Address: server.address(), SessionTimeout: 3 * time.Second})
 	p.MustRegister(registrytest.Provider(t, "com.example.Greeter", "10.0.0.1:1"))
 	p.MustRegister(registrytest.Provider(t, "com.example.Other", "10.0.0.1:1"))
-	server.change(func() { clear(server.services) })
+	server.update(func() { clear(server.services) })
 	p.Await("another session", func(s registry.State) bool { return s.Connected && s.Sessions == 2 })
 	f := p.NewSubscriber(greeter())
 	f.Await("the provider", registrytest.At("10.0.0.1:1"))
@@ -73,7 +73,7 @@ func TestWhatTheServerForgetsIsRegisteredAgain(t *testing.T) {
 	}
 }
 
-func TestAnswersThatAreNoneChangeNothing(t *testing.T) {
+func TestInvalidResponsesChangeNothing(t *testing.T) {
 	t.Parallel()
 	const list, names, listener = "/nacos/v1/ns/instance/list", "/nacos/v1/ns/service/list", "/nacos/v1/cs/configs/listener"
 	for _, tt := range []struct {
@@ -95,19 +95,19 @@ func TestAnswersThatAreNoneChangeNothing(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			server := newFake(t)
+			server := newFakeServer(t)
 			p := open(t, registry.Options{Address: server.address()})
 			p.MustRegister(registrytest.Provider(t, "com.example.Greeter", "10.0.0.1:1"))
 			f := p.NewSubscriber(greeter())
 			f.Await("the provider", registrytest.At("10.0.0.1:1"))
-			server.answering(tt.path, tt.status, tt.text)
+			server.respondWith(tt.path, tt.status, tt.text)
 			method := http.MethodGet
 			if tt.path == listener {
 				method = http.MethodPost
 			}
 			server.await(method+" "+tt.path, 3)
 			f.Never("while the server answers nonsense", registrytest.Any)
-			server.change(func() {
+			server.update(func() {
 				server.interrupt = nil
 				server.put(greeterList, "10.0.0.2", "1", map[string]string{"protocol": "dubbo", "interface": "com.example.Greeter"})
 			})
@@ -117,29 +117,29 @@ func TestAnswersThatAreNoneChangeNothing(t *testing.T) {
 }
 
 // await waits until the server has received n more requests of a kind.
-func (f *fake) await(what string, n int) {
+func (f *fakeServer) await(what string, n int) {
 	f.t.Helper()
 	limit, look := time.After(registrytest.Timeout), time.NewTicker(10*time.Millisecond)
 	defer look.Stop()
-	for before := f.asked(what); f.asked(what) < before+n; {
+	for before := f.requestCount(what); f.requestCount(what) < before+n; {
 		select {
 		case <-look.C:
 		case <-limit:
-			f.t.Fatalf("%s got %d requests, want %d", what, f.asked(what)-before, n)
+			f.t.Fatalf("%s got %d requests, want %d", what, f.requestCount(what)-before, n)
 		}
 	}
 }
 
-func TestATokenThatIsRefusedIsReplaced(t *testing.T) {
+func TestRejectedTokenIsReplaced(t *testing.T) {
 	t.Parallel()
-	server := newFake(t)
+	server := newFakeServer(t)
 	server.token = "first"
 	p := open(t, registry.Options{Address: server.address(), Username: "u", Password: "p"})
 	p.MustRegister(registrytest.Provider(t, "com.example.Greeter", "10.0.0.1:1"))
-	server.change(func() { server.token = "second" })
+	server.update(func() { server.token = "second" })
 	p.MustRegister(registrytest.Provider(t, "com.example.Greeter", "10.0.0.2:1"))
 	p.NewSubscriber(greeter()).Await("both", registrytest.At("10.0.0.1:1", "10.0.0.2:1"))
-	server.change(func() {
+	server.update(func() {
 		if server.logins != 2 {
 			t.Errorf("%d logins, want 2: a token is shared", server.logins)
 		}
@@ -149,9 +149,9 @@ func TestATokenThatIsRefusedIsReplaced(t *testing.T) {
 	}
 }
 
-func TestAPasswordThatIsRefusedIsTold(t *testing.T) {
+func TestRejectedPasswordIsReported(t *testing.T) {
 	t.Parallel()
-	server := newFake(t)
+	server := newFakeServer(t)
 	server.token = "t"
 	p := open(t, registry.Options{Address: server.address(), Username: "u", Password: "secret"})
 	ctx, cancel := context.WithTimeout(t.Context(), registrytest.Timeout)
@@ -165,10 +165,10 @@ func TestAPasswordThatIsRefusedIsTold(t *testing.T) {
 	}
 }
 
-func TestWishesWaitForAServerThatIsAway(t *testing.T) {
+func TestRegistrationsWaitForServer(t *testing.T) {
 	t.Parallel()
-	server := newFake(t)
-	server.answering("/nacos/v1/ns/instance", http.StatusServiceUnavailable, "starting")
+	server := newFakeServer(t)
+	server.respondWith("/nacos/v1/ns/instance", http.StatusServiceUnavailable, "starting")
 	p := open(t, registry.Options{Address: server.address()})
 	done := make(chan error, 1)
 	go func() { done <- p.Register(t.Context(), registrytest.Provider(t, "com.example.Greeter", "10.0.0.1:1")) }()
@@ -178,7 +178,7 @@ func TestWishesWaitForAServerThatIsAway(t *testing.T) {
 	if err := p.Register(ctx, registrytest.Provider(t, "com.example.Greeter", "10.0.0.2:1")); err == nil {
 		t.Error("Register has succeeded though the server does not serve")
 	}
-	server.answering("", 0, "")
+	server.respondWith("", 0, "")
 	if err := <-done; err != nil {
 		t.Fatal(err)
 	}
@@ -187,12 +187,12 @@ func TestWishesWaitForAServerThatIsAway(t *testing.T) {
 
 func TestCloseDoesNotWaitForAServerThatIsFrozen(t *testing.T) {
 	t.Parallel()
-	server := newFake(t)
+	server := newFakeServer(t)
 	p := open(t, registry.Options{Address: server.address()})
 	p.MustRegister(registrytest.Provider(t, "com.example.Greeter", "10.0.0.1:1"))
 	release := make(chan struct{})
 	t.Cleanup(func() { close(release) })
-	server.change(func() {
+	server.update(func() {
 		server.interrupt = func(http.ResponseWriter, *http.Request) bool { <-release; return true }
 	})
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
@@ -203,16 +203,16 @@ func TestCloseDoesNotWaitForAServerThatIsFrozen(t *testing.T) {
 	}
 }
 
-func TestWhatOperatorsChangeCounts(t *testing.T) {
+func TestChangesOfOperatorsApply(t *testing.T) {
 	t.Parallel()
-	server := newFake(t)
+	server := newFakeServer(t)
 	p := open(t, registry.Options{Address: server.address()})
 	p.MustRegister(registrytest.Provider(t, "com.example.Greeter", "10.0.0.1:1"))
 	p.MustRegister(registrytest.Provider(t, "com.example.Greeter", "10.0.0.2:1", "weight=50"))
 	p.MustRegister(registrytest.Provider(t, "com.example.Greeter", "10.0.0.3:1"))
 	f := p.NewSubscriber(greeter())
 	f.Await("all", registrytest.At("10.0.0.1:1", "10.0.0.2:1", "10.0.0.3:1"))
-	server.change(func() {
+	server.update(func() {
 		all := server.services[greeterList]
 		all["10.0.0.1:1"]["enabled"] = false
 		all["10.0.0.2:1"]["weight"] = 0.5
@@ -228,7 +228,7 @@ func TestWhatOperatorsChangeCounts(t *testing.T) {
 	}
 }
 
-func TestOptionsThatAreNone(t *testing.T) {
+func TestInvalidOptions(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
 		options registry.Options
@@ -251,13 +251,13 @@ func TestOptionsThatAreNone(t *testing.T) {
 }
 
 func TestCloseLeavesNothingBehind(t *testing.T) {
-	server := newFake(t)
+	server := newFakeServer(t)
 	before := goleak.IgnoreCurrent()
 	p := open(t, registry.Options{Address: server.address()})
 	p.MustRegister(registrytest.Provider(t, "com.example.Greeter", "10.0.0.1:1"))
 	p.NewSubscriber(greeter()).Await("the provider", registrytest.At("10.0.0.1:1"))
 	p.End()
-	server.change(func() {
+	server.update(func() {
 		if n := len(server.services[greeterList]); n != 0 {
 			t.Errorf("%d instances remain", n)
 		}

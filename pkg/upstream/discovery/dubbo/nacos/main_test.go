@@ -14,5 +14,5 @@ func open(t testing.TB, options registry.Options) *registrytest.Session {
 	return registrytest.Open(t, nacos.New, options)
 }
 
-// away is the condition that the server does not respond.
-func away(s registry.State) bool { return !s.Connected && s.LastError != "" }
+// isDisconnected is the condition that the server does not respond.
+func isDisconnected(s registry.State) bool { return !s.Connected && s.LastError != "" }

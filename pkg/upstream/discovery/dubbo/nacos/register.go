@@ -15,10 +15,10 @@ import (
 )
 
 const (
-	firstPause   = 500 * time.Millisecond
-	longestPause = 10 * time.Second
-	// forgotOnce is the period within which several forgotten instances count as one loss.
-	forgotOnce = 5 * time.Second
+	minBackoff = 500 * time.Millisecond
+	maxBackoff = 10 * time.Second
+	// forgottenWindow is the period within which several forgotten instances count as one loss.
+	forgottenWindow = 5 * time.Second
 )
 
 // errSuperseded is returned for a request that a later one replaced.
@@ -34,35 +34,35 @@ type entry struct {
 	port    uint16
 	retired *revision // remove only the metadata of this revision; nil: an instance
 
-	said     *instanceState // of an application instance; nil: the instance of a URL
-	url      registry.URL   // desired
-	text     string         // text of the desired state; "": unregister
-	have     string         // text of the state that the server has confirmed; "": none known
-	begun    bool           // the server may have the instance
-	working  bool
-	at       time.Time // when the entry is due
-	failures int       // consecutive
-	waiters  []waiter
+	instance        *instanceState // of an application instance; nil: the instance of a URL
+	url             registry.URL   // desired
+	desired         string         // text of the desired state; "": unregister
+	confirmed       string         // text of the state that the server has confirmed; "": none known
+	mayBeRegistered bool           // the server may have the instance
+	working         bool
+	dueAt           time.Time // when the entry is due
+	failures        int       // consecutive
+	waiters         []waiter
 }
 
 // waiter waits until the server has confirmed a desired state.
 type waiter struct {
-	text   string     // "": unregistered
-	answer chan error // capacity 1
+	desired string     // "": unregistered
+	result  chan error // capacity 1
 }
 
 // Register registers a URL: see registry.Registry. It rejects a URL that Nacos cannot store. For
 // URLs of one service with the same address, the last one wins.
 func (r *Registry) Register(ctx context.Context, u registry.URL) error {
-	return r.wish(ctx, u, u.String())
+	return r.setDesired(ctx, u, u.String())
 }
 
 // Unregister reverts Register: see registry.Registry.
 func (r *Registry) Unregister(ctx context.Context, u registry.URL) error {
-	return r.wish(ctx, u, "")
+	return r.setDesired(ctx, u, "")
 }
 
-func (r *Registry) wish(ctx context.Context, u registry.URL, text string) error {
+func (r *Registry) setDesired(ctx context.Context, u registry.URL, text string) error {
 	service, err := serviceName(u)
 	if err != nil {
 		return err
@@ -71,7 +71,7 @@ func (r *Registry) wish(ctx context.Context, u registry.URL, text string) error 
 	r.mu.Lock()
 	e := r.entries[key]
 	switch {
-	case text == "" && (e == nil || e.text != "" && e.text != u.String()):
+	case text == "" && (e == nil || e.desired != "" && e.desired != u.String()):
 		r.mu.Unlock()
 		return nil // it is not registered, or another URL replaced it
 	case e == nil:
@@ -81,26 +81,26 @@ func (r *Registry) wish(ctx context.Context, u registry.URL, text string) error 
 	if text != "" {
 		e.url = u
 	}
-	answer := e.wish(text)
+	answer := e.setDesired(text)
 	r.mu.Unlock()
 	if u.Category() == registry.Consumers {
-		poke(r.look) // rules of its application apply from now on
+		signal(r.wakeWatcher) // rules of its application apply from now on
 	}
 	return r.await(ctx, answer, u.Service().String())
 }
 
-// wish sets the desired state, and returns the channel for the result. mu is held.
-func (e *entry) wish(text string) (answer chan error) {
+// setDesired sets the desired state, and returns the channel for the result. mu is held.
+func (e *entry) setDesired(text string) (answer chan error) {
 	w := waiter{text, make(chan error, 1)}
-	e.text, e.failures, e.at = text, 0, time.Now()
+	e.desired, e.failures, e.dueAt = text, 0, time.Now()
 	e.waiters = append(e.waiters, w)
-	e.answer(nil)
-	return w.answer
+	e.completeWaiters(nil)
+	return w.result
 }
 
 // await waits for the result of a desired state.
 func (r *Registry) await(ctx context.Context, answer chan error, what string) (err error) {
-	poke(r.keep)
+	signal(r.wakeRegistrations)
 	select {
 	case err = <-answer:
 	case <-ctx.Done():
@@ -108,10 +108,10 @@ func (r *Registry) await(ctx context.Context, answer chan error, what string) (e
 		if state := r.State(); !state.Connected && state.LastError != "" {
 			err = fmt.Errorf("%w: %s", err, state.LastError)
 		}
-	case <-r.work.Done():
+	case <-r.openCtx.Done():
 		err = ErrClosed
 	}
-	if r.work.Err() != nil {
+	if r.openCtx.Err() != nil {
 		err = ErrClosed // Close overrides every result
 	}
 	if err != nil {
@@ -120,18 +120,18 @@ func (r *Registry) await(ctx context.Context, answer chan error, what string) (e
 	return nil
 }
 
-// answer completes the waiters whose desired state is reached or superseded; a non-nil err
+// completeWaiters completes the waiters whose desired state is reached or superseded; a non-nil err
 // completes all others, too. mu is held.
-func (e *entry) answer(err error) {
+func (e *entry) completeWaiters(err error) {
 	var left []waiter
 	for _, w := range e.waiters {
 		switch {
-		case w.text != e.text:
-			w.answer <- errSuperseded
+		case w.desired != e.desired:
+			w.result <- errSuperseded
 		case err != nil:
-			w.answer <- err
+			w.result <- err
 		case e.settled():
-			w.answer <- nil
+			w.result <- nil
 		default:
 			left = append(left, w)
 		}
@@ -140,46 +140,48 @@ func (e *entry) answer(err error) {
 }
 
 // settled reports whether the server has the desired state, as far as is known.
-func (e *entry) settled() bool { return e.text == e.have && (e.text != "" || !e.begun) }
+func (e *entry) settled() bool {
+	return e.desired == e.confirmed && (e.desired != "" || !e.mayBeRegistered)
+}
 
 // registrationLoop reconciles entries and sends heartbeats until Close, and then unregisters
 // everything.
 func (r *Registry) registrationLoop() {
 	var workers sync.WaitGroup
-	places := make(chan struct{}, mostWorkers)
+	places := make(chan struct{}, maxWorkers)
 	clock := time.NewTimer(0)
 	defer clock.Stop()
 	for {
-		due, next := r.due()
+		due, next := r.dueEntries()
 		for _, e := range due {
 			select {
 			case places <- struct{}{}:
-			case <-r.work.Done():
+			case <-r.openCtx.Done():
 			}
-			if r.work.Err() != nil {
+			if r.openCtx.Err() != nil {
 				break
 			}
 			workers.Go(func() {
-				r.reconcile(r.life, e)
+				r.reconcile(r.requestCtx, e)
 				<-places
-				poke(r.keep)
+				signal(r.wakeRegistrations)
 			})
 		}
 		clock.Reset(next)
 		select {
-		case <-r.work.Done():
+		case <-r.openCtx.Done():
 			workers.Wait()
 			r.unregisterAll()
 			return
-		case <-r.keep:
+		case <-r.wakeRegistrations:
 		case <-clock.C:
 		}
 	}
 }
 
-// due returns the entries that are due, marks them as working, and returns the time until the next
+// dueEntries returns the entries that are due, marks them as working, and returns the time until the next
 // one.
-func (r *Registry) due() (due []*entry, next time.Duration) {
+func (r *Registry) dueEntries() (due []*entry, next time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	now := time.Now()
@@ -188,7 +190,7 @@ func (r *Registry) due() (due []*entry, next time.Duration) {
 		if e.working {
 			continue
 		}
-		if wait := e.at.Sub(now); wait > 0 {
+		if wait := e.dueAt.Sub(now); wait > 0 {
 			next = min(next, wait)
 			continue
 		}
@@ -203,24 +205,24 @@ func (r *Registry) recheckAll() {
 	r.mu.Lock()
 	for _, e := range r.entries {
 		if e.retired == nil {
-			e.at = time.Now()
+			e.dueAt = time.Now()
 		}
 	}
 	r.mu.Unlock()
-	poke(r.keep)
+	signal(r.wakeRegistrations)
 }
 
 // reconcile takes the next step for an entry.
 func (r *Registry) reconcile(ctx context.Context, e *entry) {
 	if e.retired != nil {
-		r.forget(ctx, e)
+		r.removeRevision(ctx, e)
 		return
 	}
 	r.mu.Lock()
-	text, u, said, beats := e.text, e.url, e.said, e.text != "" && e.text == e.have
-	gone := text == "" && !e.begun
+	text, u, said, beats := e.desired, e.url, e.instance, e.desired != "" && e.desired == e.confirmed
+	gone := text == "" && !e.mayBeRegistered
 	if text != "" {
-		e.begun = true
+		e.mayBeRegistered = true
 	}
 	r.mu.Unlock()
 	known := true
@@ -228,20 +230,20 @@ func (r *Registry) reconcile(ctx context.Context, e *entry) {
 	switch {
 	case gone:
 	case text == "":
-		_, err = r.client.call(ctx, request{method: http.MethodDelete, path: instancePath, form: r.form(e)})
+		_, err = r.client.call(ctx, request{method: http.MethodDelete, path: instancePath, form: r.instanceForm(e)})
 	case beats:
-		if known, err = r.beat(ctx, e); err == nil && known && said != nil {
-			err = r.provide(ctx, said)
+		if known, err = r.sendHeartbeat(ctx, e); err == nil && known && said != nil {
+			err = r.writeConfigs(ctx, said)
 		}
 	default:
-		metadata := metadataOf(u, r.sessionIn(u))
+		metadata := metadataOf(u, r.requestedTimeout(u))
 		if said != nil {
-			metadata = preserving(said.metadata(), r.sessionIn(u))
-			if err = r.provide(ctx, said); err != nil {
+			metadata = encodeMetadata(said.metadata(), r.requestedTimeout(u))
+			if err = r.writeConfigs(ctx, said); err != nil {
 				break
 			}
 		}
-		form := r.form(e)
+		form := r.instanceForm(e)
 		form.Set("metadata", metadata)
 		form.Set("weight", "1")
 		form.Set("enabled", "true")
@@ -250,64 +252,64 @@ func (r *Registry) reconcile(ctx context.Context, e *entry) {
 	}
 	if !gone {
 		r.noteResult(err)
-		if err != nil && !isAway(err) {
+		if err != nil && !isUnavailable(err) {
 			r.logOnce("cannot register an instance of "+e.service, err)
 		} else if err == nil {
 			r.logOnce("cannot register an instance of "+e.service, nil)
 		}
 	}
 	if !known {
-		r.forgotten(e)
+		r.onForgotten(e)
 		if said != nil {
-			said.papers.pause = 0 // the server may have lost the configurations, too
+			said.configs.interval = 0 // the server may have lost the configurations, too
 		}
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.note(e, text, known, err)
+	r.recordStep(e, text, known, err)
 }
 
 const instancePath = "/v1/ns/instance"
 
-// note records the result of a step that aimed at text. mu is held.
-func (r *Registry) note(e *entry, text string, known bool, err error) {
+// recordStep records the result of a step that aimed at text. mu is held.
+func (r *Registry) recordStep(e *entry, text string, known bool, err error) {
 	e.working = false
 	now := time.Now()
 	switch {
 	case err == nil && text == "":
-		e.have, e.begun = "", false
+		e.confirmed, e.mayBeRegistered = "", false
 	case err == nil && known:
-		e.have = text
+		e.confirmed = text
 	case err == nil:
-		e.have = ""
+		e.confirmed = ""
 	}
 	if err != nil {
 		e.failures++
-		e.at = now.Add(backoff(e.failures))
+		e.dueAt = now.Add(backoff(e.failures))
 	} else {
 		e.failures = 0
-		e.at = now.Add(jitter(r.session(e.url) / beatsIn))
+		e.dueAt = now.Add(jitter(r.sessionTimeout(e.url) / heartbeatsPerSession))
 	}
 	switch {
-	case e.text != text:
-		e.at = now // the desired state has changed during the step
-	case err != nil && !isAway(err):
+	case e.desired != text:
+		e.dueAt = now // the desired state has changed during the step
+	case err != nil && !isUnavailable(err):
 		if text == "" {
-			e.begun = false // the server drops it when its heartbeats end
+			e.mayBeRegistered = false // the server drops it when its heartbeats end
 		}
-		e.answer(err)
+		e.completeWaiters(err)
 	case !known:
-		e.at = now
+		e.dueAt = now
 	}
-	e.answer(nil)
-	if e.text == "" && !e.begun {
+	e.completeWaiters(nil)
+	if e.desired == "" && !e.mayBeRegistered {
 		delete(r.entries, e.key)
 	}
 }
 
-// form returns the parameters that identify an instance.
-func (r *Registry) form(e *entry) url.Values {
-	form := r.naming()
+// instanceForm returns the parameters that identify an instance.
+func (r *Registry) instanceForm(e *entry) url.Values {
+	form := r.namespaceForm()
 	form.Set("serviceName", e.service)
 	form.Set("ip", e.host)
 	form.Set("port", strconv.Itoa(int(e.port)))
@@ -316,41 +318,41 @@ func (r *Registry) form(e *entry) url.Values {
 	return form
 }
 
-// naming returns the parameters for the namespace and group of services.
-func (r *Registry) naming() url.Values {
-	form := url.Values{"groupName": {r.place.group}}
-	if r.place.namespace != "" {
-		form.Set("namespaceId", r.place.namespace)
+// namespaceForm returns the parameters for the namespace and group of services.
+func (r *Registry) namespaceForm() url.Values {
+	form := url.Values{"groupName": {r.location.group}}
+	if r.location.namespace != "" {
+		form.Set("namespaceId", r.location.namespace)
 	}
 	return form
 }
 
-// beat sends a heartbeat, and reports whether the server knows the instance.
-func (r *Registry) beat(ctx context.Context, e *entry) (known bool, err error) {
-	form := r.form(e)
+// sendHeartbeat sends a heartbeat, and reports whether the server knows the instance.
+func (r *Registry) sendHeartbeat(ctx context.Context, e *entry) (known bool, err error) {
+	form := r.instanceForm(e)
 	// Only this request requires the group as a prefix of the name.
-	form.Set("serviceName", r.place.group+"@@"+e.service)
+	form.Set("serviceName", r.location.group+"@@"+e.service)
 	body, err := r.client.call(ctx, request{method: http.MethodPut, path: instancePath + "/beat", form: form})
 	if err != nil {
 		return true, err
 	}
-	if known, err = parseBeat(body); err != nil {
-		return true, &answerError{err}
+	if known, err = parseHeartbeat(body); err != nil {
+		return true, &responseError{err}
 	}
 	return known, nil
 }
 
-// forgotten handles an instance that the server has forgotten. Nacos then has a new session of the
+// onForgotten handles an instance that the server has forgotten. Nacos then has a new session of the
 // process, although no connection was lost. If it has forgotten one instance, it may have forgotten
 // all: forgotten makes all entries due, and counts one loss.
-func (r *Registry) forgotten(e *entry) {
+func (r *Registry) onForgotten(e *entry) {
 	r.mu.Lock()
-	lost := e.text != "" && time.Since(r.forgot) > forgotOnce
+	lost := e.desired != "" && time.Since(r.forgottenAt) > forgottenWindow
 	if lost {
-		r.forgot = time.Now()
+		r.forgottenAt = time.Now()
 		for _, other := range r.entries {
 			if other != e && other.retired == nil {
-				other.at = r.forgot
+				other.dueAt = r.forgottenAt
 			}
 		}
 	}
@@ -358,23 +360,23 @@ func (r *Registry) forgotten(e *entry) {
 	if !lost {
 		return
 	}
-	r.standing.Update(func(s *registry.State) {
+	r.stateTracker.Update(func(s *registry.State) {
 		s.Sessions++
 		s.LastError = "the server has lost the registrations"
 	})
-	poke(r.keep)
+	signal(r.wakeRegistrations)
 }
 
-// session returns how long Nacos keeps a URL without heartbeats.
-func (r *Registry) session(u registry.URL) time.Duration {
-	if d := r.sessionIn(u); d != 0 {
+// sessionTimeout returns how long Nacos keeps a URL without heartbeats.
+func (r *Registry) sessionTimeout(u registry.URL) time.Duration {
+	if d := r.requestedTimeout(u); d != 0 {
 		return d
 	}
 	return defaultSession
 }
 
-// sessionIn returns the session timeout that the instance must request; 0: none.
-func (r *Registry) sessionIn(u registry.URL) time.Duration {
+// requestedTimeout returns the session timeout that the instance must request; 0: none.
+func (r *Registry) requestedTimeout(u registry.URL) time.Duration {
 	if u.Category() == registry.Consumers {
 		return max(consumerSession, r.options.SessionTimeout)
 	}
@@ -386,7 +388,7 @@ func (r *Registry) unregisterAll() {
 	r.mu.Lock()
 	var left []*entry
 	for _, e := range r.entries {
-		if e.text, e.working = "", true; e.begun {
+		if e.desired, e.working = "", true; e.mayBeRegistered {
 			left = append(left, e)
 		}
 	}
@@ -394,8 +396,8 @@ func (r *Registry) unregisterAll() {
 	if !r.State().Connected {
 		return
 	}
-	err := each(r.life, left, func(ctx context.Context, e *entry) error {
-		_, err := r.client.call(ctx, request{method: http.MethodDelete, path: instancePath, form: r.form(e)})
+	err := forEach(r.requestCtx, left, func(ctx context.Context, e *entry) error {
+		_, err := r.client.call(ctx, request{method: http.MethodDelete, path: instancePath, form: r.instanceForm(e)})
 		return err
 	})
 	if err != nil {
@@ -405,7 +407,7 @@ func (r *Registry) unregisterAll() {
 
 // backoff returns the wait time after consecutive failures, with jitter.
 func backoff(failures int) time.Duration {
-	return jitter(min(firstPause<<min(failures-1, 10), longestPause))
+	return jitter(min(minBackoff<<min(failures-1, 10), maxBackoff))
 }
 
 // jitter returns a random duration from d/2 to d.

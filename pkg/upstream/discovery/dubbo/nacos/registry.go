@@ -4,7 +4,7 @@
 // package uses this API.
 //
 //	Register, Unregister   the desired state                         register.go
-//	RegisterInstance       the instances of applications             announce.go
+//	RegisterInstance       the instances of applications             registerinstance.go
 //	registrationLoop       reconciles it, and sends heartbeats       register.go
 //	Subscribe              the subscriptions                         subscribe.go
 //	watcher                polls the server once a second            watch.go
@@ -26,21 +26,21 @@ import (
 )
 
 const (
-	// mostWorkers bounds the concurrent requests of registrationLoop, and those of the watcher.
-	mostWorkers = 16
+	// maxWorkers bounds the concurrent requests of registrationLoop, and those of the watcher.
+	maxWorkers = 16
 	// defaultSession is how long Nacos treats an instance without heartbeats as healthy. It removes
 	// the instance after twice that time.
 	defaultSession = 15 * time.Second
-	leastSession   = 3 * time.Second
-	mostSession    = time.Hour
+	minSession     = 3 * time.Second
+	maxSession     = time.Hour
 	// consumerSession is the minimum for consumers, which get no calls.
 	consumerSession = 90 * time.Second
-	// beatsIn is the number of heartbeats per session timeout.
-	beatsIn = 3
-	// pollEvery is the interval between polls of the watcher.
-	pollEvery = time.Second
-	// pollPace is added to pollEvery for each list, to limit the load on the server.
-	pollPace = 2 * time.Millisecond
+	// heartbeatsPerSession is the number of heartbeats per session timeout.
+	heartbeatsPerSession = 3
+	// pollInterval is the interval between polls of the watcher.
+	pollInterval = time.Second
+	// pollIntervalPerList is added to pollInterval for each list, to limit the load on the server.
+	pollIntervalPerList = 2 * time.Millisecond
 )
 
 // ErrClosed is returned after Close.
@@ -49,25 +49,25 @@ var ErrClosed = errors.New("the registry is closed")
 // Registry is a session with a Nacos server or cluster. It is a registry.Registry.
 type Registry struct {
 	// immutable
-	options  registry.Options
-	place    location
-	client   *client
-	log      *slog.Logger
-	standing *registry.StateTracker
-	life     context.Context    //nolint:containedctx // of all requests; Close ends it if they last too long
-	hurry    context.CancelFunc // cancels life
-	work     context.Context    //nolint:containedctx // until Close: then what was registered is taken back
-	close    func()             // cancels work
-	ended    chan struct{}      // closed when all goroutines have ended
-	keep     chan struct{}      // wakes registrationLoop; capacity 1
-	look     chan struct{}      // wakes the watcher; capacity 1
+	options           registry.Options
+	location          location
+	client            *client
+	log               *slog.Logger
+	stateTracker      *registry.StateTracker
+	requestCtx        context.Context    //nolint:containedctx // of all requests; Close ends it if they last too long
+	cancelRequests    context.CancelFunc // cancels life
+	openCtx           context.Context    //nolint:containedctx // until Close: then what was registered is taken back
+	close             func()             // cancels work
+	ended             chan struct{}      // closed when all goroutines have ended
+	wakeRegistrations chan struct{}      // wakes registrationLoop; capacity 1
+	wakeWatcher       chan struct{}      // wakes the watcher; capacity 1
 
 	mu            sync.Mutex
 	entries       map[string]*entry          // guarded by mu; by key
 	subscriptions map[*subscription]struct{} // guarded by mu
-	said          map[string]string          // guarded by mu; the last logged error, by matter
-	pasts         uint64                     // guarded by mu; number of retired revisions
-	forgot        time.Time                  // guarded by mu; when the server last forgot instances
+	lastErrors    map[string]string          // guarded by mu; the last logged error, by matter
+	retiredCount  uint64                     // guarded by mu; number of retired revisions
+	forgottenAt   time.Time                  // guarded by mu; when the server last forgot instances
 }
 
 // New opens a session. It is a registry.OpenFunc: the address is "host:port,host:port/context",
@@ -85,8 +85,8 @@ func open(options registry.Options) (*Registry, error) {
 	if err != nil {
 		return nil, err
 	}
-	if d := options.SessionTimeout; d != 0 && (d < leastSession || d > mostSession) {
-		return nil, fmt.Errorf("session timeout %v: must be between %v and %v", d, leastSession, mostSession)
+	if d := options.SessionTimeout; d != 0 && (d < minSession || d > maxSession) {
+		return nil, fmt.Errorf("session timeout %v: must be between %v and %v", d, minSession, maxSession)
 	}
 	if options.Log == nil {
 		options.Log = slog.New(slog.DiscardHandler)
@@ -94,21 +94,21 @@ func open(options registry.Options) (*Registry, error) {
 	life, hurry := context.WithCancel(context.Background())
 	work, end := context.WithCancelCause(life)
 	r := &Registry{
-		options:       options,
-		place:         place,
-		client:        newClient(servers, options),
-		log:           options.Log,
-		life:          life,
-		hurry:         hurry,
-		work:          work,
-		close:         func() { end(ErrClosed) },
-		ended:         make(chan struct{}),
-		keep:          make(chan struct{}, 1),
-		look:          make(chan struct{}, 1),
-		standing:      registry.NewStanding(registry.State{Since: time.Now()}, options.Changed),
-		entries:       map[string]*entry{},
-		subscriptions: map[*subscription]struct{}{},
-		said:          map[string]string{},
+		options:           options,
+		location:          place,
+		client:            newClient(servers, options),
+		log:               options.Log,
+		requestCtx:        life,
+		cancelRequests:    hurry,
+		openCtx:           work,
+		close:             func() { end(ErrClosed) },
+		ended:             make(chan struct{}),
+		wakeRegistrations: make(chan struct{}, 1),
+		wakeWatcher:       make(chan struct{}, 1),
+		stateTracker:      registry.NewStateTracker(registry.State{Since: time.Now()}, options.Changed),
+		entries:           map[string]*entry{},
+		subscriptions:     map[*subscription]struct{}{},
+		lastErrors:        map[string]string{},
 	}
 	var running sync.WaitGroup
 	running.Go(r.registrationLoop)
@@ -117,7 +117,7 @@ func open(options registry.Options) (*Registry, error) {
 		running.Wait()
 		hurry()
 		r.client.close()
-		r.standing.End()
+		r.stateTracker.End()
 		close(r.ended)
 	}()
 	return r, nil
@@ -130,7 +130,7 @@ func (r *Registry) Close(ctx context.Context) {
 	select {
 	case <-r.ended:
 	case <-ctx.Done():
-		r.hurry()
+		r.cancelRequests()
 		<-r.ended
 	}
 	r.mu.Lock()
@@ -142,21 +142,21 @@ func (r *Registry) Close(ctx context.Context) {
 }
 
 // State returns the state of the session.
-func (r *Registry) State() registry.State { return r.standing.State() }
+func (r *Registry) State() registry.State { return r.stateTracker.State() }
 
 // noteResult updates the state after a request. A rejection only sets LastError. When a server
 // responds after an outage, a new session begins, and all entries become due.
 func (r *Registry) noteResult(err error) {
-	if err != nil && r.life.Err() != nil {
+	if err != nil && r.requestCtx.Err() != nil {
 		return // Close canceled the request
 	}
-	if err != nil && !isAway(err) {
-		r.standing.Update(func(s *registry.State) { s.LastError = err.Error() })
+	if err != nil && !isUnavailable(err) {
+		r.stateTracker.Update(func(s *registry.State) { s.LastError = err.Error() })
 		return
 	}
 	back := false
 	server := r.client.server()
-	r.standing.Update(func(s *registry.State) {
+	r.stateTracker.Update(func(s *registry.State) {
 		switch {
 		case err != nil && s.Connected:
 			*s = registry.State{Since: time.Now(), Sessions: s.Sessions, LastError: err.Error()}
@@ -173,40 +173,40 @@ func (r *Registry) noteResult(err error) {
 	})
 	if back {
 		r.recheckAll()
-		poke(r.look)
+		signal(r.wakeWatcher)
 	}
 }
 
 // logOnce logs an error once per matter until it changes; a nil err clears it.
 func (r *Registry) logOnce(matter string, err error) {
 	r.mu.Lock()
-	before := r.said[matter]
+	before := r.lastErrors[matter]
 	if err == nil {
-		delete(r.said, matter)
+		delete(r.lastErrors, matter)
 		r.mu.Unlock()
 		return
 	}
-	r.said[matter] = err.Error()
+	r.lastErrors[matter] = err.Error()
 	r.mu.Unlock()
 	if before != err.Error() {
 		r.log.Warn("problem with Nacos", "matter", matter, "error", err)
 	}
 }
 
-func poke(c chan struct{}) {
+func signal(c chan struct{}) {
 	select {
 	case c <- struct{}{}:
 	default:
 	}
 }
 
-// each calls f for all items, several concurrently, until f returns an error for which isAway
+// forEach calls f for all items, several concurrently, until f returns an error for which isUnavailable
 // returns true, or ctx ends. It returns that error.
-func each[T any](ctx context.Context, items []T, f func(context.Context, T) error) error {
+func forEach[T any](ctx context.Context, items []T, f func(context.Context, T) error) error {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	var all sync.WaitGroup
-	places := make(chan struct{}, mostWorkers)
+	places := make(chan struct{}, maxWorkers)
 	for _, item := range items {
 		select {
 		case places <- struct{}{}:
@@ -217,7 +217,7 @@ func each[T any](ctx context.Context, items []T, f func(context.Context, T) erro
 		}
 		all.Go(func() {
 			defer func() { <-places }()
-			if err := f(ctx, item); err != nil && isAway(err) {
+			if err := f(ctx, item); err != nil && isUnavailable(err) {
 				stop(err)
 			}
 		})

@@ -12,12 +12,12 @@ import (
 	server "github.com/weft-proxy/weft/test/nacos"
 )
 
-// manyServices makes 1,000 registrations and 2,000 subscriptions, half of them to the services that
+// testManyServices makes 1,000 registrations and 2,000 subscriptions, half of them to the services that
 // it registers.
-func manyServices(t *testing.T, s *server.Server) {
+func testManyServices(t *testing.T, s *server.Server) {
 	if testing.Short() {
 		t.Skip("it takes half a minute")
 	}
 	p := open(t, registry.Options{Address: s.Address(), Root: "public/many"})
-	p.CrowdGrows(p.Bulk(1000, 2000))
+	p.AddBulkProvider(p.Bulk(1000, 2000))
 }

@@ -62,7 +62,7 @@ func TestARestartOfTheServer(t *testing.T) {
 	f.Await("the provider", registrytest.At("10.0.0.1:1"))
 
 	s.Kill()
-	p.Await("away", away)
+	p.Await("away", isDisconnected)
 	f.Never("of a server that is away", registrytest.Any)
 	s.Restart()
 	before := time.Now()
@@ -71,16 +71,16 @@ func TestARestartOfTheServer(t *testing.T) {
 	t.Logf("registered again, and found by others, %v after the server served", time.Since(before))
 
 	s.Pause()
-	p.Await("away", away)
+	p.Await("away", isDisconnected)
 	s.Resume()
 	p.Await("connected", registrytest.Connected)
 	p.MustRegister(registrytest.Provider(t, "com.example.Greeter", "10.0.0.2:1"))
 	f.Await("both", registrytest.At("10.0.0.1:1", "10.0.0.2:1"))
 }
 
-// processThatDies verifies that the providers of a process without heartbeats disappear after its
+// testKilledProcess verifies that the providers of a process without heartbeats disappear after its
 // session.
-func processThatDies(t *testing.T, s *server.Server) {
+func testKilledProcess(t *testing.T, s *server.Server) {
 	f := open(t, registry.Options{Address: s.Address()}).NewSubscriber(greeter())
 	post(t, s, "/ns/instance", url.Values{
 		"serviceName": {greeterList}, "ip": {"10.0.0.9"}, "port": {"1"}, "ephemeral": {"true"},
@@ -110,9 +110,9 @@ func processThatDies(t *testing.T, s *server.Server) {
 	f.Await("nobody", registrytest.Empty)
 }
 
-// configurations verifies that rules, mappings, instances of applications and metadata are read as
+// testConfigurations verifies that rules, mappings, instances of applications and metadata are read as
 // Dubbo stores them in Nacos.
-func configurations(t *testing.T, s *server.Server) {
+func testConfigurations(t *testing.T, s *server.Server) {
 	p := open(t, registry.Options{Address: s.Address()})
 	f := p.NewSubscriber(registry.Service{Interface: "com.example.Greeter", Version: "1.0.0"})
 	f.Await("nothing", registrytest.Empty)

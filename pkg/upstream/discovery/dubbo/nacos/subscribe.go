@@ -6,11 +6,11 @@ import (
 
 // Subscribe subscribes to a service: see registry.Registry. notify must not call stop.
 func (r *Registry) Subscribe(s registry.Service, notify func(registry.Snapshot)) (stop func()) {
-	sub := &subscription{Notifier: registry.NewDelivery(notify), service: s}
+	sub := &subscription{Notifier: registry.NewNotifier(notify), service: s}
 	r.mu.Lock()
 	r.subscriptions[sub] = struct{}{}
 	r.mu.Unlock()
-	poke(r.look)
+	signal(r.wakeWatcher)
 	return func() {
 		sub.End()
 		r.mu.Lock()
@@ -23,6 +23,6 @@ func (r *Registry) Subscribe(s registry.Service, notify func(registry.Snapshot))
 type subscription struct {
 	*registry.Notifier
 
-	service registry.Service
-	marks   string // of the last snapshot; "": none; owned by the watcher
+	service     registry.Service
+	fingerprint string // of the last snapshot; "": none; owned by the watcher
 }

@@ -15,21 +15,21 @@ import (
 	"github.com/weft-proxy/weft/pkg/upstream/discovery/dubbo/registry"
 )
 
-// answering is a Connector whose connections respond immediately.
-type answering struct{}
+// fakeConnector is a Connector whose connections respond immediately.
+type fakeConnector struct{}
 
-func (answering) Multiplexed() bool { return false }
+func (fakeConnector) Multiplexed() bool { return false }
 
-func (answering) Connect(_ context.Context, _ *upstream.Host, _ time.Time, released func(bool)) (upstream.Connection, error) {
-	return &answered{released: released}, nil
+func (fakeConnector) Connect(_ context.Context, _ *upstream.Host, _ time.Time, released func(bool)) (upstream.Connection, error) {
+	return &fakeConn{released: released}, nil
 }
 
-type answered struct{ released func(bool) }
+type fakeConn struct{ released func(bool) }
 
-func (*answered) Usable(time.Duration) bool { return true }
-func (*answered) Close() error              { return nil }
+func (*fakeConn) Usable(time.Duration) bool { return true }
+func (*fakeConn) Close() error              { return nil }
 
-func (a *answered) Serve(_ context.Context, x *protocol.Exchange) error {
+func (a *fakeConn) Serve(_ context.Context, x *protocol.Exchange) error {
 	x.Response.Status = 200
 	a.released(true)
 	return nil
@@ -59,15 +59,15 @@ func BenchmarkChoosingAHost(b *testing.B) {
 				providers = append(providers, fmt.Sprintf("dubbo://10.0.0.%d:1/x?application=a", i+1))
 			}
 			l := lists(b, providers...)
-			l[0].View.Routers = bench.rules
+			l[0].Snapshot.Routers = bench.rules
 			o := plan.Compute(plan.Reference{Service: registry.Service{Interface: "x"}}, l, noon())
-			table, err := router.Compile(plan.Table([][]*config.Route{o.Routes}))
+			table, err := router.Compile(plan.RouteTable([][]*config.Route{o.Routes}))
 			if err != nil {
 				b.Fatal(err)
 			}
 			set := upstream.NewSet(upstream.Options{
-				Connectors: map[config.Protocol]upstream.Connector{config.Dubbo: answering{}},
-				Policies:   map[config.Policy]balance.New{config.Random: balance.Random},
+				Connectors: map[config.Protocol]upstream.Connector{config.Dubbo: fakeConnector{}},
+				Policies:   map[config.LBPolicy]balance.New{config.Random: balance.Random},
 			})
 			defer set.Close()
 			change, err := set.Prepare([]*config.Cluster{o.Cluster})
@@ -76,7 +76,7 @@ func BenchmarkChoosingAHost(b *testing.B) {
 			}
 			change.Commit()
 			change.Retire()
-			x := called("method=getName", "user=eve", "dubbo.tag="+bench.tag)
+			x := newCall("method=getName", "user=eve", "dubbo.tag="+bench.tag)
 			f := table.Match(x).Config.Forward
 			via := &upstream.ClusterPicker{Cluster: set.Get(f.Cluster), Protocol: config.Dubbo, Labels: upstream.NewLabels(f.Metadata)}
 			b.ReportAllocs()

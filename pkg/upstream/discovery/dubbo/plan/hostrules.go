@@ -20,45 +20,45 @@ type candidates struct {
 
 	chain    *hostChain
 	outcomes [][]int // the provider sets that chain may return; if there are too many, all members
-	settled  bool    // outcomes is complete and has one element, whatever the call
+	constant bool    // outcomes is complete and has one element, whatever the call
 }
 
 // hostChain combines the rules and weights of candidates. It implements config.HostChain, and
 // indexes the members.
 type hostChain struct {
-	rules  *rules.RouterChain
-	heavy  config.HostSet // members with a weight
-	places map[string]span
+	rules    *rules.RouterChain
+	weighted config.HostSet // members with a weight
+	spans    map[string]span
 }
 
 // span is the range of members at one address: from is included, to is not.
 type span struct{ from, to int }
 
-// mostOutcomes bounds the search for providers that never get calls.
-const mostOutcomes = 64
+// maxOutcomes bounds the search for providers that never get calls.
+const maxOutcomes = 64
 
 // labelAddress is a label of hosts in clusters with rules: their address in the registry, before
 // name resolution.
 const labelAddress = "weft.address"
 
-// choose creates the chains of the candidates, and marks providers that never get calls.
-func (p *providers) choose(w Reference, routers []registry.URL, audiences []candidates, n *warnings) {
+// buildChains creates the chains of the candidates, and marks providers that never get calls.
+func (p *providers) buildChains(w Reference, routers []registry.URL, audiences []candidates, n *warnings) {
 	all := rules.ReadRouters(routers, n.add)
 	own := rules.TagOf(w.Parameters)
-	p.tagged = w.Tagged || own.Name != "" || all.HaveTags(p.usable())
+	p.tagged = w.Tagged || own.Name != "" || all.HaveTags(p.usableURLs())
 	for i := range audiences {
 		a := &audiences[i]
-		a.chain = &hostChain{rules: all.ChainFor(w.Consumer, own, p.tagged, a.urls), heavy: config.NewHostSet(len(a.members)), places: map[string]span{}}
+		a.chain = &hostChain{rules: all.ChainFor(w.Consumer, own, p.tagged, a.urls), weighted: config.NewHostSet(len(a.members)), spans: map[string]span{}}
 		for at, member := range a.members {
 			if p.all[member].Weight > 0 {
-				a.chain.heavy.Add(at)
+				a.chain.weighted.Add(at)
 			}
 			address := a.urls[at].Address()
-			place, ok := a.chain.places[address]
+			place, ok := a.chain.spans[address]
 			if !ok {
 				place.from = at
 			}
-			a.chain.places[address] = span{place.from, at + 1}
+			a.chain.spans[address] = span{place.from, at + 1}
 		}
 		p.findOutcomes(a)
 	}
@@ -67,13 +67,13 @@ func (p *providers) choose(w Reference, routers []registry.URL, audiences []cand
 
 // findOutcomes computes the sets that the chain of a can return.
 func (p *providers) findOutcomes(a *candidates) {
-	sets, ok := a.chain.rules.Outcomes(mostOutcomes)
+	sets, ok := a.chain.rules.Outcomes(maxOutcomes)
 	if !ok {
 		a.outcomes = [][]int{a.members}
 		return
 	}
 	for _, set := range sets {
-		a.chain.weigh(set)
+		a.chain.keepWeighted(set)
 		var allowed []int
 		for at, member := range a.members {
 			if set.Has(at) {
@@ -84,7 +84,7 @@ func (p *providers) findOutcomes(a *candidates) {
 			a.outcomes = append(a.outcomes, allowed)
 		}
 	}
-	a.settled = len(a.outcomes) == 1
+	a.constant = len(a.outcomes) == 1
 }
 
 // markUnused marks members that never get calls.
@@ -100,11 +100,11 @@ func (p *providers) markUnused(audiences []candidates) {
 	for _, a := range audiences {
 		for _, i := range a.members {
 			switch one := &p.all[i]; {
-			case called[i] || one.Unused != "":
+			case called[i] || one.UnusedReason != "":
 			case one.Weight == 0:
-				one.Unused = "its weight is 0"
+				one.UnusedReason = "its weight is 0"
 			default:
-				one.Unused = "routing rules exclude it from all calls"
+				one.UnusedReason = "routing rules exclude it from all calls"
 			}
 		}
 	}
@@ -113,11 +113,11 @@ func (p *providers) markUnused(audiences []candidates) {
 // routersOf returns the routers of all registries, without duplicates.
 func routersOf(lists []RegistrySnapshot) (all []registry.URL) {
 	if len(lists) == 1 {
-		return lists[0].View.Routers
+		return lists[0].Snapshot.Routers
 	}
 	seen := map[string]bool{}
 	for _, list := range lists {
-		for _, u := range list.View.Routers {
+		for _, u := range list.Snapshot.Routers {
 			if text := u.String(); !seen[text] {
 				seen[text] = true
 				all = append(all, u)
@@ -133,20 +133,20 @@ func (c *hostChain) Len() int { return c.rules.Len() }
 // Select implements config.HostChain.
 func (c *hostChain) Select(call config.Call, allowed config.HostSet) {
 	c.rules.Select(call, allowed)
-	c.weigh(allowed)
+	c.keepWeighted(allowed)
 }
 
-// weigh removes providers without weight. If no provider has weight, all share the calls, as in
+// keepWeighted removes providers without weight. If no provider has weight, all share the calls, as in
 // Dubbo.
-func (c *hostChain) weigh(allowed config.HostSet) {
-	if allowed.Meets(c.heavy) {
-		allowed.Keep(c.heavy)
+func (c *hostChain) keepWeighted(allowed config.HostSet) {
+	if allowed.Intersects(c.weighted) {
+		allowed.Intersect(c.weighted)
 	}
 }
 
-// Has implements config.HostChain: a host stands for every provider at its address.
-func (c *hostChain) Has(allowed config.HostSet, h *config.Host) bool {
-	place := c.places[h.Metadata[labelAddress]]
+// Allows implements config.HostChain: a host stands for every provider at its address.
+func (c *hostChain) Allows(allowed config.HostSet, h *config.Host) bool {
+	place := c.spans[h.Metadata[labelAddress]]
 	for i := place.from; i < place.to; i++ {
 		if allowed.Has(i) {
 			return true
@@ -157,8 +157,8 @@ func (c *hostChain) Has(allowed config.HostSet, h *config.Host) bool {
 
 // hostRules contains the chains of a cluster's route targets. It implements config.HostRules.
 type hostRules struct {
-	chains map[string]*hostChain // by the labels of the route targets; see labelKey
-	nobody *hostChain
+	chains     map[string]*hostChain // by the labels of the route targets; see labelKey
+	emptyChain *hostChain
 }
 
 // Chain implements config.HostRules.
@@ -166,7 +166,7 @@ func (r *hostRules) Chain(labels map[string]string) config.HostChain {
 	if c := r.chains[labelKey(labels)]; c != nil {
 		return c
 	}
-	return r.nobody
+	return r.emptyChain
 }
 
 // labelKey returns a map key that identifies labels.
@@ -181,16 +181,16 @@ func labelKey(labels map[string]string) string {
 // rulesOf returns the rules of a cluster, or nil if every call of each of its route targets may go
 // to all hosts with the labels of the target.
 func (p *providers) rulesOf(cluster string, lanes []routeTarget) config.HostRules {
-	all := &hostRules{chains: map[string]*hostChain{}, nobody: &hostChain{rules: (&rules.Routers{}).ChainFor(registry.URL{}, rules.Tag{}, false, nil)}}
+	all := &hostRules{chains: map[string]*hostChain{}, emptyChain: &hostChain{rules: (&rules.Routers{}).ChainFor(registry.URL{}, rules.Tag{}, false, nil)}}
 	needed := false
 	for i := range lanes {
 		l := &lanes[i]
 		if l.cluster != cluster {
 			continue
 		}
-		a := l.audience
+		a := l.candidates
 		all.chains[labelKey(l.labels)] = a.chain
-		needed = needed || !a.settled || len(a.members) > 0 && len(a.outcomes[0]) == 0 || p.excludesAll(l, a.outcomes[0])
+		needed = needed || !a.constant || len(a.members) > 0 && len(a.outcomes[0]) == 0 || p.excludesAll(l, a.outcomes[0])
 	}
 	if !needed {
 		return nil

@@ -14,18 +14,18 @@ import (
 	"github.com/weft-proxy/weft/pkg/upstream/discovery/dubbo/rules"
 )
 
-// matched returns the route of a call of x with fields, or nil.
-func matched(t *testing.T, o *plan.Result, fields ...string) *router.Route {
+// matchRoute returns the route of a call of x with fields, or nil.
+func matchRoute(t *testing.T, o *plan.Result, fields ...string) *router.Route {
 	t.Helper()
-	table, err := router.Compile(plan.Table([][]*config.Route{o.Routes}))
+	table, err := router.Compile(plan.RouteTable([][]*config.Route{o.Routes}))
 	if err != nil {
 		t.Fatal(err)
 	}
-	return table.Match(called(fields...))
+	return table.Match(newCall(fields...))
 }
 
-// called returns a call of x with fields.
-func called(fields ...string) *protocol.Exchange {
+// newCall returns a call of x with fields.
+func newCall(fields ...string) *protocol.Exchange {
 	x := &protocol.Exchange{}
 	x.Meta.Protocol = string(config.Dubbo)
 	x.Request.Header.Add("service", "x")
@@ -39,11 +39,11 @@ func called(fields ...string) *protocol.Exchange {
 // hostsFor returns the hosts of a cluster that a call with labels may go to.
 func hostsFor(c *config.Cluster, labels map[string]string, x *protocol.Exchange) (all []config.Host) {
 	may := func(*config.Host) bool { return true }
-	if c.Rules != nil {
-		chain := c.Rules.Chain(labels)
+	if c.HostRules != nil {
+		chain := c.HostRules.Chain(labels)
 		left := config.NewHostSet(chain.Len())
 		chain.Select(x, left)
-		may = func(h *config.Host) bool { return chain.Has(left, h) }
+		may = func(h *config.Host) bool { return chain.Allows(left, h) }
 	}
 	for i := range c.Hosts {
 		h := &c.Hosts[i]
@@ -59,8 +59,8 @@ func hostsFor(c *config.Cluster, labels map[string]string, x *protocol.Exchange)
 	return all
 }
 
-// labelled returns the last parts of the addresses that a call with labels may go to: "1 2".
-func labelled(o *plan.Result, labels map[string]string, x *protocol.Exchange) string {
+// addressesWithLabels returns the last parts of the addresses that a call with labels may go to: "1 2".
+func addressesWithLabels(o *plan.Result, labels map[string]string, x *protocol.Exchange) string {
 	var parts []string
 	for _, h := range hostsFor(o.Cluster, labels, x) {
 		parts = append(parts, strings.TrimSuffix(strings.TrimPrefix(h.Address, "10.0.0."), ":1"))
@@ -68,14 +68,14 @@ func labelled(o *plan.Result, labels map[string]string, x *protocol.Exchange) st
 	return strings.Join(parts, " ")
 }
 
-// reached returns the last parts of the addresses that a call may go to: "1 2".
-func reached(t *testing.T, o *plan.Result, fields ...string) string {
+// addressesOfCall returns the last parts of the addresses that a call may go to: "1 2".
+func addressesOfCall(t *testing.T, o *plan.Result, fields ...string) string {
 	t.Helper()
-	r := matched(t, o, fields...)
+	r := matchRoute(t, o, fields...)
 	if r == nil {
 		t.Fatal("there is no route")
 	}
-	return labelled(o, r.Config.Forward.Metadata, called(fields...))
+	return addressesWithLabels(o, r.Config.Forward.Metadata, newCall(fields...))
 }
 
 func condition(rule string, more ...string) registry.URL {
@@ -91,7 +91,7 @@ func document(protocol, scope, key, yaml string) registry.URL {
 	return registry.URL{Protocol: protocol, Host: "0.0.0.0", Path: key, Parameters: registry.ParametersOf(map[string]string{"scope": scope, "yaml": yaml})}
 }
 
-func TestWhereCallsGoByRules(t *testing.T) {
+func TestRules(t *testing.T) {
 	plain := []string{"dubbo://10.0.0.1:1/x?application=a", "dubbo://10.0.0.2:1/x?application=a", "dubbo://10.0.0.3:1/x?application=b"}
 	tagged := []string{"dubbo://10.0.0.1:1/x?application=a", "dubbo://10.0.0.2:1/x?application=a&dubbo.tag=gray", "dubbo://10.0.0.3:1/x?application=a"}
 	tags := document("tag", "application", "a", "tags: [{name: blue, addresses: ['10.0.0.3:1']}, {name: gone, addresses: ['10.0.0.9:1']}]")
@@ -140,11 +140,11 @@ func TestWhereCallsGoByRules(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			l := lists(t, tt.providers...)
-			l[0].View.Routers = tt.rules
+			l[0].Snapshot.Routers = tt.rules
 			consumer := urls(t, "consumer://10.9.9.9/x?application=shop")[0]
 			o := plan.Compute(plan.Reference{Service: registry.Service{Interface: "x"}, Consumer: consumer, Parameters: tt.parameters}, l, noon())
 			for call, want := range tt.calls {
-				if got := reached(t, o, strings.Fields(call)...); got != want {
+				if got := addressesOfCall(t, o, strings.Fields(call)...); got != want {
 					t.Errorf("%s goes to %q, want %q", call, got, want)
 				}
 			}
@@ -162,32 +162,32 @@ func TestWhereCallsGoByRules(t *testing.T) {
 	}
 }
 
-func TestAForcedTagGoesNowhereAfterTheLastThatHadItIsGone(t *testing.T) {
+func TestForcedTagWithoutProviders(t *testing.T) {
 	w := plan.Reference{Service: registry.Service{Interface: "x"}}
 	o := plan.Compute(w, lists(t, "dubbo://10.0.0.1:1/x", "dubbo://10.0.0.2:1/x?dubbo.tag=gray"), noon())
 	w.Tagged = o.Tagged
 	o = plan.Compute(w, lists(t, "dubbo://10.0.0.1:1/x"), noon())
-	if got := reached(t, o, "dubbo.tag=gray", "dubbo.force.tag=true"); got != "" {
+	if got := addressesOfCall(t, o, "dubbo.tag=gray", "dubbo.force.tag=true"); got != "" {
 		t.Errorf("it goes to %q", got)
 	}
-	if got := reached(t, o, "dubbo.tag=gray"); got != "1" {
+	if got := addressesOfCall(t, o, "dubbo.tag=gray"); got != "1" {
 		t.Errorf("what is not forced goes to %q", got)
 	}
 }
 
-func TestEachOfManyRulesCounts(t *testing.T) {
+func TestManyRules(t *testing.T) {
 	l := lists(t, "dubbo://10.0.0.1:1/x", "dubbo://10.0.0.2:1/x?dubbo.tag=gray")
 	denied := 300
 	for i := range denied {
-		l[0].View.Routers = append(l[0].View.Routers, condition(fmt.Sprintf("attachments[user]=u%d =>", i)))
+		l[0].Snapshot.Routers = append(l[0].Snapshot.Routers, condition(fmt.Sprintf("attachments[user]=u%d =>", i)))
 	}
 	o := plan.Compute(plan.Reference{Service: registry.Service{Interface: "x"}}, l, noon())
 	for i := range denied {
-		if got := reached(t, o, fmt.Sprintf("user=u%d", i)); got != "" {
+		if got := addressesOfCall(t, o, fmt.Sprintf("user=u%d", i)); got != "" {
 			t.Errorf("a call of u%d, which is denied, goes to %s", i, got)
 		}
 	}
-	if got := reached(t, o, "user=ann"); got != "1" {
+	if got := addressesOfCall(t, o, "user=ann"); got != "1" {
 		t.Errorf("a call that no rule denies goes to %q", got)
 	}
 	if len(o.Warnings) > 0 || len(o.Routes) != 2 {
@@ -195,7 +195,7 @@ func TestEachOfManyRulesCounts(t *testing.T) {
 	}
 }
 
-func TestEachOfManyTagsCounts(t *testing.T) {
+func TestManyTags(t *testing.T) {
 	providers := []string{"dubbo://10.0.0.1:1/x"}
 	const tags = 200
 	for i := range tags {
@@ -203,7 +203,7 @@ func TestEachOfManyTagsCounts(t *testing.T) {
 	}
 	o := plan.Compute(plan.Reference{Service: registry.Service{Interface: "x"}}, lists(t, providers...), noon())
 	for i := range tags {
-		if got, want := reached(t, o, fmt.Sprintf("dubbo.tag=t%d", i+2)), fmt.Sprint(i+2); got != want {
+		if got, want := addressesOfCall(t, o, fmt.Sprintf("dubbo.tag=t%d", i+2)), fmt.Sprint(i+2); got != want {
 			t.Errorf("a call with the tag t%d goes to %q, want %q", i+2, got, want)
 		}
 	}
@@ -212,36 +212,36 @@ func TestEachOfManyTagsCounts(t *testing.T) {
 	}
 }
 
-// TestMoreRulesThanCountRefuseCalls verifies that too many rules reject calls, because an ignored
+// TestTooManyRulesRejectCalls verifies that too many rules reject calls, because an ignored
 // rule may have denied them.
-func TestMoreRulesThanCountRefuseCalls(t *testing.T) {
+func TestTooManyRulesRejectCalls(t *testing.T) {
 	l := lists(t, "dubbo://10.0.0.1:1/x")
 	long := "attachments[user]=a" + strings.Repeat(",b", 2000) + " =>"
-	for range rules.MostConditions + 1 {
-		l[0].View.Routers = append(l[0].View.Routers, condition("method=set => host=10.0.0.1"))
+	for range rules.MaxConditions + 1 {
+		l[0].Snapshot.Routers = append(l[0].Snapshot.Routers, condition("method=set => host=10.0.0.1"))
 	}
-	for name, routers := range map[string][]registry.URL{"many conditions": l[0].View.Routers, "a long one": {condition(long)}} {
-		l[0].View.Routers = routers
+	for name, routers := range map[string][]registry.URL{"many conditions": l[0].Snapshot.Routers, "a long one": {condition(long)}} {
+		l[0].Snapshot.Routers = routers
 		o := plan.Compute(plan.Reference{Service: registry.Service{Interface: "x"}}, l, noon())
-		if got := reached(t, o, "method=get"); got != "" {
+		if got := addressesOfCall(t, o, "method=get"); got != "" {
 			t.Errorf("%s: a call goes to %s", name, got)
 		}
 		if len(o.Warnings) != 1 || !strings.Contains(o.Warnings[0], "all calls of the service are rejected") {
 			t.Errorf("%s: warnings %q", name, o.Warnings)
 		}
-		if o.Cluster.Rules == nil {
+		if o.Cluster.HostRules == nil {
 			t.Errorf("%s: the cluster has no warning about why it has no hosts", name)
 		}
 	}
 }
 
-func TestGroupsMethodsAndRulesTogetherMakeRoutesForAll(t *testing.T) {
+func TestGroupsMethodsAndRulesCombined(t *testing.T) {
 	var providers []string
 	for i := range 40 {
 		providers = append(providers, fmt.Sprintf("dubbo://10.0.0.%d:1/x?group=g%[1]d&version=%[1]d&m%[1]d.timeout=%[1]d&dubbo.tag=t%[1]d", i+1))
 	}
 	l := lists(t, providers...)
-	l[0].View.Routers = []registry.URL{condition("method=a => host=10.0.0.1")}
+	l[0].Snapshot.Routers = []registry.URL{condition("method=a => host=10.0.0.1")}
 	o := plan.Compute(plan.Reference{Service: registry.Service{Interface: "x", Group: "*", Version: "*"}}, l, noon())
 	if n := len(o.Routes); n > 4096 || n < 64 {
 		t.Errorf("there are %d routes", n)
@@ -253,14 +253,14 @@ func TestGroupsMethodsAndRulesTogetherMakeRoutesForAll(t *testing.T) {
 
 func TestOverridesChangeHowCallsAreMade(t *testing.T) {
 	l := lists(t, "dubbo://10.0.0.1:1/x?timeout=3000", "dubbo://10.0.0.2:1/x?timeout=3000", "dubbo://10.0.0.3:1/x?timeout=3000")
-	l[0].View.Configurators = urls(t,
+	l[0].Snapshot.Configurators = urls(t,
 		"override://10.0.0.1:1/x?weight=20", "override://10.0.0.2:1/x?disabled=true",
 		"override://0.0.0.0/x?timeout=50&retries=3&loadbalance=roundrobin&cluster=failover")
 	o := plan.Compute(plan.Reference{Service: registry.Service{Interface: "x"}, Parameters: map[string]string{"timeout": "9", "cluster": "failfast"}}, l, noon())
-	if got, want := described(o), "10.0.0.1:1*20; 10.0.0.3:1*100; 10.0.0.2:1: it is disabled"; got != want {
+	if got, want := summary(o), "10.0.0.1:1*20; 10.0.0.3:1*100; 10.0.0.2:1: it is disabled"; got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}
-	if o.Timeout != 200*time.Millisecond || o.Retries != 3 || o.LoadBalance != "roundrobin" || o.Cluster.Policy != config.WeightedRoundRobin {
+	if o.Timeout != 200*time.Millisecond || o.Retries != 3 || o.LoadBalance != "roundrobin" || o.Cluster.LBPolicy != config.WeightedRoundRobin {
 		t.Errorf("timeout %v, %d retries, %s: %+v", o.Timeout, o.Retries, o.LoadBalance, o.Warnings)
 	}
 }

@@ -6,7 +6,7 @@
 //	         the weights of addresses, as rules say               providers.go
 //	         the providers that each call may go to               hostrules.go
 //	         timeouts, retries, load balancing                    settings.go
-//	         the requests that match, and their targets           ways.go
+//	         the requests that match, and their targets           targets.go
 //	         the routes to these targets                          routes.go
 //	Compare  the order of services in the route table             routes.go
 package plan
@@ -36,7 +36,7 @@ type Reference struct {
 // RegistrySnapshot is the report of one registry about the service.
 type RegistrySnapshot struct {
 	Registry string
-	View     registry.Snapshot
+	Snapshot registry.Snapshot
 }
 
 // Result contains the clusters and routes of a service. It is immutable.
@@ -59,16 +59,16 @@ type Result struct {
 	// Unrouted names groups and versions that are provided but have no routes of their own, because
 	// there are too many; "": none.
 	Unrouted string
-	// Next is the time at which Compute returns another result for the same input; zero: never.
-	Next time.Time
+	// NextChange is the time at which Compute returns another result for the same input; zero: never.
+	NextChange time.Time
 }
 
 // Provider is an address that provides the service, in one group and version.
 type Provider struct {
-	URL      registry.URL
-	Registry string // the first that reported it
-	Weight   int    // in Dubbo's units, after the warmup; 100 is usual
-	Unused   string // why it gets no calls; "": it gets some
+	URL          registry.URL
+	Registry     string // the first that reported it
+	Weight       int    // in Dubbo's units, after the warmup; 100 is usual
+	UnusedReason string // why it gets no calls; "": it gets some
 
 	Consumer map[string]string // the parameters with which it is called
 }
@@ -89,20 +89,20 @@ const (
 func Compute(w Reference, lists []RegistrySnapshot, now time.Time) *Result {
 	n := &warnings{}
 	lacks := &warnings{}
-	p := gather(w, lists, n)
+	p := collectProviders(w, lists, n)
 	p.readWeights(n)
 	lanes := p.computeTargets(w, routersOf(lists), n, lacks)
-	p.weigh(now)
-	used := p.used()
-	with := readSettings(w, p.members(used), n)
+	p.computeWeights(now)
+	used := p.usedIndexes()
+	with := readSettings(w, p.byIndexes(used), n)
 	p.assignClusters(w, lanes, with, n)
 	o := &Result{
 		Routes:      routes(w.Service, lanes),
 		Providers:   p.all,
 		LoadBalance: with.loadBalance,
-		Timeout:     with.forService.whole(),
+		Timeout:     with.forService.totalTimeout(),
 		Retries:     max(0, with.forService.retries),
-		Next:        p.next,
+		NextChange:  p.nextChange,
 		Tagged:      p.tagged,
 	}
 	byCluster := map[string][]*config.Route{}
@@ -114,7 +114,7 @@ func Compute(w Reference, lists []RegistrySnapshot, now time.Time) *Result {
 	delete(byCluster, name)
 	for _, one := range lanes {
 		if routes := byCluster[one.cluster]; routes != nil {
-			o.VariantClusters = append(o.VariantClusters, p.cluster(one.cluster, one.settings.policy, one.audience.members, routes, p.rulesOf(one.cluster, lanes)))
+			o.VariantClusters = append(o.VariantClusters, p.cluster(one.cluster, one.settings.policy, one.candidates.members, routes, p.rulesOf(one.cluster, lanes)))
 			delete(byCluster, one.cluster) // other targets lead to the same cluster
 		}
 	}
@@ -125,30 +125,30 @@ func Compute(w Reference, lists []RegistrySnapshot, now time.Time) *Result {
 
 // newCluster returns a cluster without hosts. Outlier detection ejects a host only if Weft cannot
 // reach it, so that a dead provider gets no calls before its registry drops it.
-func newCluster(name string, policy config.Policy) *config.Cluster {
+func newCluster(name string, policy config.LBPolicy) *config.Cluster {
 	return &config.Cluster{
-		Name:               name,
-		Type:               config.ClusterStatic,
-		Policy:             policy,
-		Protocol:           config.Dubbo,
-		ChoiceCount:        2,
-		ActiveRequestBias:  1,
-		ConnectTimeout:     connectTimeout,
-		IdleTimeout:        idleTimeout,
-		MaxRequestsPerConn: maxRequests,
-		Pool:               config.Pool{Mode: config.Multiplex, Connections: 1, MaxFrameSize: maxFrameSize},
-		Breakers:           breakers(),
-		HighBreakers:       breakers(),
-		KeepAlive:          config.KeepAlive{Interval: pingInterval, Timeout: pingTimeout},
-		Outlier: &config.Outlier{
-			Interval:         10 * time.Second,
-			BaseTime:         10 * time.Second,
-			MaxTime:          5 * time.Minute,
-			MaxPercent:       50,
-			AlwaysOne:        true,
-			SplitLocal:       true,
-			CheckReturns:     true,
-			ConsecutiveLocal: config.Consecutive{Failures: 5, Enforce: 100},
+		Name:                name,
+		Type:                config.ClusterStatic,
+		LBPolicy:            policy,
+		Protocol:            config.Dubbo,
+		ChoiceCount:         2,
+		ActiveRequestBias:   1,
+		ConnectTimeout:      connectTimeout,
+		IdleTimeout:         idleTimeout,
+		MaxRequestsPerConn:  maxRequests,
+		Pool:                config.Pool{Mode: config.Multiplex, Connections: 1, MaxFrameSize: maxFrameSize},
+		CircuitBreakers:     breakers(),
+		HighCircuitBreakers: breakers(),
+		Heartbeat:           config.Heartbeat{Interval: pingInterval, Timeout: pingTimeout},
+		OutlierDetection: &config.OutlierDetection{
+			Interval:               10 * time.Second,
+			BaseEjectionTime:       10 * time.Second,
+			MaxEjectionTime:        5 * time.Minute,
+			MaxEjectionPercent:     50,
+			AlwaysEjectOne:         true,
+			SplitLocalOriginErrors: true,
+			UnejectOnHealthCheck:   true,
+			ConsecutiveLocal:       config.Consecutive{Failures: 5, Enforce: 100},
 		},
 	}
 }
@@ -156,8 +156,8 @@ func newCluster(name string, policy config.Policy) *config.Cluster {
 // breakers returns the limits of a service's cluster: the defaults, except for retries. The
 // service's own "retries" limits them, as in Dubbo: when a provider dies, Weft retries each call
 // that was in flight on it.
-func breakers() config.Breakers {
-	b := config.DefaultBreakers()
+func breakers() config.CircuitBreakers {
+	b := config.DefaultCircuitBreakers()
 	b.MaxRetries = b.MaxRequests
 	return b
 }
@@ -165,15 +165,15 @@ func breakers() config.Breakers {
 // warnings is a list of distinct warnings.
 type warnings struct{ texts []string }
 
-// mostNotes bounds the list: each of many providers may have its own mistake.
-const mostNotes = 16
+// maxWarnings bounds the list: each of many providers may have its own mistake.
+const maxWarnings = 16
 
 func (n *warnings) add(text string) {
 	const most = 300 // bytes; the text may quote any registry data
 	if len(text) > most {
 		text = strings.ToValidUTF8(text[:most], "") + "…"
 	}
-	if len(n.texts) < mostNotes && !slices.Contains(n.texts, text) {
+	if len(n.texts) < maxWarnings && !slices.Contains(n.texts, text) {
 		n.texts = append(n.texts, text)
 	}
 }

@@ -35,24 +35,24 @@ func urls(t testing.TB, texts ...string) (all []registry.URL) {
 
 func lists(t testing.TB, texts ...string) []plan.RegistrySnapshot {
 	t.Helper()
-	return []plan.RegistrySnapshot{{Registry: "r", View: registry.Snapshot{Providers: urls(t, texts...)}}}
+	return []plan.RegistrySnapshot{{Registry: "r", Snapshot: registry.Snapshot{Providers: urls(t, texts...)}}}
 }
 
-// described returns the hosts of a result, and why other providers are unused.
-func described(o *plan.Result) string {
+// summary returns the hosts of a result, and why other providers are unused.
+func summary(o *plan.Result) string {
 	var parts []string
 	for _, h := range o.Cluster.Hosts {
 		parts = append(parts, fmt.Sprintf("%s*%d", h.Address, h.Weight))
 	}
 	for _, p := range o.Providers {
-		if p.Unused != "" {
-			parts = append(parts, fmt.Sprintf("%s: %s", p.URL.Address(), p.Unused))
+		if p.UnusedReason != "" {
+			parts = append(parts, fmt.Sprintf("%s: %s", p.URL.Address(), p.UnusedReason))
 		}
 	}
 	return strings.Join(parts, "; ")
 }
 
-func TestWhichProvidersGetHowMuch(t *testing.T) {
+func TestProviderWeights(t *testing.T) {
 	at := func(age time.Duration) string { return strconv.FormatInt(noon().Add(-age).UnixMilli(), 10) }
 	tests := []struct {
 		name      string
@@ -96,14 +96,14 @@ func TestWhichProvidersGetHowMuch(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			o := plan.Compute(plan.Reference{Service: registry.Service{Interface: "x"}}, lists(t, tt.providers...), noon())
-			if got := described(o); got != tt.want {
+			if got := summary(o); got != tt.want {
 				t.Errorf("got  %s\nwant %s", got, tt.want)
 			}
 		})
 	}
 }
 
-func TestAWeightGrowsInStepsUntilItIsWhole(t *testing.T) {
+func TestWarmupSteps(t *testing.T) {
 	began := noon().Add(1234 * time.Millisecond)
 	provider := lists(t, "dubbo://10.0.0.1:1/x?timestamp="+strconv.FormatInt(began.UnixMilli(), 10))
 	now, weight, steps := began, uint32(0), 0
@@ -113,26 +113,26 @@ func TestAWeightGrowsInStepsUntilItIsWhole(t *testing.T) {
 			t.Fatalf("%v after it began the weight is %d, was %d before", now.Sub(began), w, weight)
 		}
 		weight = o.Cluster.Hosts[0].Weight
-		if o.Next.IsZero() {
+		if o.NextChange.IsZero() {
 			break
 		}
-		if !o.Next.After(now) || !o.Next.Equal(o.Next.Truncate(5*time.Second)) {
-			t.Fatalf("at %v the next change is at %v", now, o.Next)
+		if !o.NextChange.After(now) || !o.NextChange.Equal(o.NextChange.Truncate(5*time.Second)) {
+			t.Fatalf("at %v the next change is at %v", now, o.NextChange)
 		}
-		now = o.Next
+		now = o.NextChange
 	}
 	if weight != 100 || steps < 15 || steps > 20 {
 		t.Errorf("after %d steps the weight is %d, want 100 after about 20", steps, weight)
 	}
 }
 
-func TestRegistriesAddUp(t *testing.T) {
+func TestSeveralRegistries(t *testing.T) {
 	both := []plan.RegistrySnapshot{
-		{Registry: "a", View: registry.Snapshot{Providers: urls(t, "dubbo://10.0.0.1:1/x?weight=1")}},
-		{Registry: "b", View: registry.Snapshot{Providers: urls(t, "dubbo://10.0.0.1:1/x?weight=2", "dubbo://10.0.0.2:1/x?weight=3")}},
+		{Registry: "a", Snapshot: registry.Snapshot{Providers: urls(t, "dubbo://10.0.0.1:1/x?weight=1")}},
+		{Registry: "b", Snapshot: registry.Snapshot{Providers: urls(t, "dubbo://10.0.0.1:1/x?weight=2", "dubbo://10.0.0.2:1/x?weight=3")}},
 	}
 	o := plan.Compute(plan.Reference{Service: registry.Service{Interface: "x"}}, both, noon())
-	if got, want := described(o), "10.0.0.1:1*1; 10.0.0.2:1*3"; got != want {
+	if got, want := summary(o), "10.0.0.1:1*1; 10.0.0.2:1*3"; got != want {
 		t.Errorf("got %s, want %s", got, want)
 	}
 	if got := o.Providers[0].Registry + o.Providers[1].Registry; got != "ab" {
@@ -152,7 +152,7 @@ func TestEveryCallMayBeRetried(t *testing.T) {
 	}
 }
 
-func TestNamesAreResolved(t *testing.T) {
+func TestHostNamesUseDNS(t *testing.T) {
 	w := plan.Reference{Service: registry.Service{Interface: "x"}}
 	for text, want := range map[string]config.ClusterType{"10.0.0.1": config.ClusterStatic, "provider.local": config.ClusterStrictDNS} {
 		if got := plan.Compute(w, lists(t, "dubbo://"+text+":1/x"), noon()).Cluster.Type; got != want {
@@ -212,7 +212,7 @@ func TestSettings(t *testing.T) {
 				providers = append(providers, fmt.Sprintf("dubbo://10.0.0.%d:1/x?%s", i+1, query))
 			}
 			o := plan.Compute(plan.Reference{Service: registry.Service{Interface: "x", Group: "*", Version: "*"}, Parameters: consumer.Parameters.Map()}, lists(t, providers...), noon())
-			if got := settled(o); got != tt.want {
+			if got := settingsSummary(o); got != tt.want {
 				t.Errorf("got  %s\nwant %s", got, tt.want)
 			}
 			if warnings := strings.Join(o.Warnings, "\n"); !strings.Contains(warnings, tt.warning) || (tt.warning == "") != (warnings == "") {
@@ -222,12 +222,12 @@ func TestSettings(t *testing.T) {
 	}
 }
 
-// settled returns the policy and the routes of a result as text.
-func settled(o *plan.Result) string {
+// settingsSummary returns the policy and the routes of a result as text.
+func settingsSummary(o *plan.Result) string {
 	var text strings.Builder
-	text.WriteString(string(o.Cluster.Policy))
+	text.WriteString(string(o.Cluster.LBPolicy))
 	var by []string
-	for _, p := range o.Routes[0].Forward.Hash {
+	for _, p := range o.Routes[0].Forward.HashPolicies {
 		by = append(by, p.Header)
 	}
 	if by != nil {
@@ -242,15 +242,15 @@ func settled(o *plan.Result) string {
 		}
 		fmt.Fprintf(&text, " %s %v", method, r.Forward.Timeout)
 		if p := r.Forward.Retry; p != nil {
-			fmt.Fprintf(&text, " %d*%v", p.NumRetries, p.TryTimeout)
+			fmt.Fprintf(&text, " %d*%v", p.NumRetries, p.PerTryTimeout)
 		}
 	}
 	return text.String()
 }
 
-// TestMethodsMakeNoMoreRoutesThanThereMayBe verifies the limit on routes for methods, which anyone
+// TestMethodRoutesAreBounded verifies the limit on routes for methods, which anyone
 // with write access to a registry can name.
-func TestMethodsMakeNoMoreRoutesThanThereMayBe(t *testing.T) {
+func TestMethodRoutesAreBounded(t *testing.T) {
 	var many []string
 	for i := range 20 {
 		var text strings.Builder
@@ -274,8 +274,8 @@ func TestMethodsMakeNoMoreRoutesThanThereMayBe(t *testing.T) {
 	}
 }
 
-// TestCallsFindTheirService compiles the route table of many services, and matches calls.
-func TestCallsFindTheirService(t *testing.T) {
+// TestRoutesMatchCalls compiles the route table of many services, and matches calls.
+func TestRoutesMatchCalls(t *testing.T) {
 	services := []registry.Service{
 		{Interface: "x", Group: "*", Version: "*"},
 		{Interface: "x", Group: "*", Version: "1"},
@@ -292,7 +292,7 @@ func TestCallsFindTheirService(t *testing.T) {
 	for _, s := range services {
 		routes = append(routes, plan.Compute(plan.Reference{Service: s}, lists(t, "dubbo://10.0.0.1:1/y?timeout=5&slow.timeout=90"), noon()).Routes)
 	}
-	table, err := router.Compile(plan.Table(routes))
+	table, err := router.Compile(plan.RouteTable(routes))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -338,8 +338,8 @@ func TestCallsFindTheirService(t *testing.T) {
 	}
 }
 
-// TestACallOfOneOfSeveralGroupsGoesThere verifies which hosts a call may go to, by their labels.
-func TestACallOfOneOfSeveralGroupsGoesThere(t *testing.T) {
+// TestCallSelectsOneOfSeveralGroups verifies which hosts a call may go to, by their labels.
+func TestCallSelectsOneOfSeveralGroups(t *testing.T) {
 	providers := []string{
 		"dubbo://10.0.0.1:1/x?group=g&version=1", "dubbo://10.0.0.2:1/x?group=h&version=1", "dubbo://10.0.0.3:1/x?group=h&version=2",
 	}
@@ -373,7 +373,7 @@ func TestACallOfOneOfSeveralGroupsGoesThere(t *testing.T) {
 // cluster has the subset.
 func forwarded(t *testing.T, o *plan.Result, group, version string) *config.Forward {
 	t.Helper()
-	r := matched(t, o, "method=get", "group="+group, "version="+version)
+	r := matchRoute(t, o, "method=get", "group="+group, "version="+version)
 	if r == nil {
 		return nil
 	}
@@ -385,9 +385,9 @@ func forwarded(t *testing.T, o *plan.Result, group, version string) *config.Forw
 	return r.Config.Forward
 }
 
-// TestWhoNamesNoGroupOrVersionMeansWhatHisCallsSay covers subscriptions by interface only, as some
+// TestCallsSelectGroupAndVersion covers subscriptions by interface only, as some
 // clients write them.
-func TestWhoNamesNoGroupOrVersionMeansWhatHisCallsSay(t *testing.T) {
+func TestCallsSelectGroupAndVersion(t *testing.T) {
 	bare, first, second := "dubbo://10.0.0.1:1/x", "dubbo://10.0.0.2:1/x?version=1", "dubbo://10.0.0.3:1/x?version=2"
 	grouped := "dubbo://10.0.0.4:1/x?group=g&version=1"
 	written := "dubbo://10.0.0.5:1/x?version=0.0.0" // Java's notation for no version
@@ -418,7 +418,7 @@ func TestWhoNamesNoGroupOrVersionMeansWhatHisCallsSay(t *testing.T) {
 			o := plan.Compute(plan.Reference{Service: registry.Service{Interface: "x"}}, lists(t, tt.providers...), noon())
 			got := ""
 			if forward := forwarded(t, o, tt.group, tt.version); forward != nil {
-				if got = labelled(o, forward.Metadata, called()); got == "" {
+				if got = addressesWithLabels(o, forward.Metadata, newCall()); got == "" {
 					got = "nobody"
 				}
 			}
@@ -429,7 +429,7 @@ func TestWhoNamesNoGroupOrVersionMeansWhatHisCallsSay(t *testing.T) {
 	}
 }
 
-func TestRoutesOfATableHaveNamesOfTheirOwn(t *testing.T) {
+func TestRouteNamesAreUnique(t *testing.T) {
 	o := plan.Compute(plan.Reference{Service: registry.Service{Interface: "x", Group: "a,b"}, Parameters: map[string]string{"m.timeout": "1"}}, nil, noon())
 	seen := map[string]bool{}
 	for _, r := range o.Routes {
@@ -443,7 +443,7 @@ func TestRoutesOfATableHaveNamesOfTheirOwn(t *testing.T) {
 	}
 }
 
-func TestTheSameIsPlannedAlike(t *testing.T) {
+func TestComputeIsDeterministic(t *testing.T) {
 	w := plan.Reference{Service: registry.Service{Interface: "x"}, Parameters: map[string]string{"loadbalance": "roundrobin"}}
 	a := plan.Compute(w, lists(t, "dubbo://10.0.0.1:1/x?a.timeout=1&b.retries=2", "dubbo://10.0.0.2:1/x?weight=3"), noon())
 	b := plan.Compute(w, lists(t, "dubbo://10.0.0.2:1/x?weight=3", "dubbo://10.0.0.1:1/x?a.timeout=1&b.retries=2"), noon())

@@ -27,40 +27,40 @@ const (
 
 // Dubbo's defaults, and the largest weight of a host.
 const (
-	usualWeight = 100
-	usualWarmup = 10 * time.Minute
-	mostWeight  = 128
+	defaultWeight = 100
+	defaultWarmup = 10 * time.Minute
+	maxHostWeight = 128
 )
 
 // During the warmup a weight grows in warmSteps steps. Clusters change at whole multiples of pace,
 // so that the weights of many providers change together.
 const (
-	warmSteps = 20
-	pace      = 5 * time.Second
+	warmSteps      = 20
+	weightInterval = 5 * time.Second
 )
 
-// mostAhead bounds how far the clock of a provider may be ahead. Weft ignores the timestamp of a
+// maxClockSkew bounds how far the clock of a provider may be ahead. Weft ignores the timestamp of a
 // provider that exceeds it, and treats its warmup as complete.
-const mostAhead = time.Minute
+const maxClockSkew = time.Minute
 
 // providers contains the providers of a service, sorted by address. Those at one address are sorted
 // by rank, so that the best match for the reference comes first.
 type providers struct {
-	all  []Provider
-	out  []bool // parallel to all: the provider cannot be called, whatever rules say
-	now  []int  // parallel to all: current weight
-	next time.Time
+	all        []Provider
+	excluded   []bool // parallel to all: the provider cannot be called, whatever rules say
+	weights    []int  // parallel to all: current weight
+	nextChange time.Time
 
 	tagged bool // some have, or had, tags
 }
 
-// gather collects the providers of lists.
-func gather(w Reference, lists []RegistrySnapshot, n *warnings) *providers {
+// collectProviders collects the providers of lists.
+func collectProviders(w Reference, lists []RegistrySnapshot, n *warnings) *providers {
 	p := &providers{}
 	for _, list := range lists {
-		overrides := rules.ReadConfigurators(list.View.Configurators, n.add)
-		p.all = slices.Grow(p.all, len(list.View.Providers)) // most are accepted, and are retained for long
-		for _, u := range list.View.Providers {
+		overrides := rules.ReadConfigurators(list.Snapshot.Configurators, n.add)
+		p.all = slices.Grow(p.all, len(list.Snapshot.Providers)) // most are accepted, and are retained for long
+		for _, u := range list.Snapshot.Providers {
 			if w.Service.Accepts(u) && u.Category() == registry.Providers {
 				u, consumer := overrides.Apply(u, w.Consumer, w.Parameters)
 				p.all = append(p.all, Provider{URL: u, Registry: list.Registry, Consumer: consumer})
@@ -70,31 +70,31 @@ func gather(w Reference, lists []RegistrySnapshot, n *warnings) *providers {
 	// Of several URLs with the same address, group and version, Weft keeps a usable one, then one
 	// that matches the reference exactly, then the first.
 	for i := range p.all {
-		p.all[i].Unused = unusable(p.all[i].URL)
+		p.all[i].UnusedReason = unusableReason(p.all[i].URL)
 	}
 	slices.SortStableFunc(p.all, func(a, b Provider) int {
-		if order := byAddress(a, b); order != 0 {
+		if order := compareAddresses(a, b); order != 0 {
 			return order // the common case
 		}
-		return cmp.Or(cmp.Compare(rank(w.Service, a), rank(w.Service, b)), compareKinds(kindOf(a.URL), kindOf(b.URL)))
+		return cmp.Or(cmp.Compare(rank(w.Service, a), rank(w.Service, b)), compareVariants(variantOf(a.URL), variantOf(b.URL)))
 	})
-	p.dropDoubles()
-	p.out = make([]bool, len(p.all))
+	p.dropDuplicates()
+	p.excluded = make([]bool, len(p.all))
 	for i := range p.all {
-		p.out[i] = p.all[i].Unused != ""
+		p.excluded[i] = p.all[i].UnusedReason != ""
 	}
 	return p
 }
 
-// dropDoubles keeps the first provider of each variant at an address.
-func (p *providers) dropDoubles() {
+// dropDuplicates keeps the first provider of each variant at an address.
+func (p *providers) dropDuplicates() {
 	left := p.all[:0]
 	for from := 0; from < len(p.all); {
-		to := p.endOf(from)
+		to := p.addressEnd(from)
 		if to == from+1 {
 			left = append(left, p.all[from])
 		} else {
-			left = appendKinds(left, p.all[from:to])
+			left = appendVariants(left, p.all[from:to])
 		}
 		from = to
 	}
@@ -102,11 +102,11 @@ func (p *providers) dropDoubles() {
 	p.all = left
 }
 
-// appendKinds appends the first provider of each variant.
-func appendKinds(to, all []Provider) []Provider {
+// appendVariants appends the first provider of each variant.
+func appendVariants(to, all []Provider) []Provider {
 	seen := make(map[variant]bool, len(all))
 	for _, one := range all {
-		if k := kindOf(one.URL); !seen[k] {
+		if k := variantOf(one.URL); !seen[k] {
 			seen[k] = true
 			to = append(to, one)
 		}
@@ -114,9 +114,9 @@ func appendKinds(to, all []Provider) []Provider {
 	return to
 }
 
-// endOf returns the index after the last provider at the address of provider from.
-func (p *providers) endOf(from int) (to int) {
-	for to = from + 1; to < len(p.all) && byAddress(p.all[from], p.all[to]) == 0; to++ {
+// addressEnd returns the index after the last provider at the address of provider from.
+func (p *providers) addressEnd(from int) (to int) {
+	for to = from + 1; to < len(p.all) && compareAddresses(p.all[from], p.all[to]) == 0; to++ {
 	}
 	return to
 }
@@ -124,8 +124,8 @@ func (p *providers) endOf(from int) (to int) {
 // variant is the group and version of a provider. One address may provide several.
 type variant struct{ group, version string }
 
-func kindOf(u registry.URL) variant {
-	return variant{nameOf(u, registry.ParameterGroup), nameOf(u, registry.ParameterVersion)}
+func variantOf(u registry.URL) variant {
+	return variant{fieldValue(u, registry.ParameterGroup), fieldValue(u, registry.ParameterVersion)}
 }
 
 // get returns the group or the version.
@@ -146,29 +146,29 @@ func (k variant) has(labels map[string]string) bool {
 	return true
 }
 
-func compareKinds(a, b variant) int {
+func compareVariants(a, b variant) int {
 	return cmp.Or(cmp.Compare(a.group, b.group), cmp.Compare(a.version, b.version))
 }
 
-func byAddress(a, b Provider) int {
+func compareAddresses(a, b Provider) int {
 	return cmp.Or(cmp.Compare(a.URL.Host, b.URL.Host), cmp.Compare(a.URL.Port, b.URL.Port))
 }
 
 func rank(s registry.Service, p Provider) (n int) {
-	if p.Unused != "" {
+	if p.UnusedReason != "" {
 		n = 3
 	}
 	if s.Group == "" && p.URL.Get(registry.ParameterGroup) != "" {
 		n++
 	}
-	if s.Version == "" && nameOf(p.URL, registry.ParameterVersion) != "" {
+	if s.Version == "" && fieldValue(p.URL, registry.ParameterVersion) != "" {
 		n++
 	}
 	return n
 }
 
-// unusable returns why a provider cannot be called; "": it can.
-func unusable(u registry.URL) string {
+// unusableReason returns why a provider cannot be called; "": it can.
+func unusableReason(u registry.URL) string {
 	switch {
 	case !speaksDubbo(u):
 		return fmt.Sprintf("its protocol is %q", u.Protocol)
@@ -176,7 +176,7 @@ func unusable(u registry.URL) string {
 		return "it has no port"
 	case !isAddress(u.Host) && !isName(u.Host):
 		return "its host is not a valid address or name"
-	case isNowhere(u.Host):
+	case isUnroutable(u.Host):
 		return "its address is unspecified or multicast"
 	case u.Get(keyDisabled) == "true", u.Get(keyDisabled) == "" && u.Get(keyEnabled) == "false":
 		return "it is disabled"
@@ -198,7 +198,7 @@ func isAddress(host string) bool {
 	return err == nil && (a.Zone() == "" || isName(a.Zone()))
 }
 
-func isNowhere(host string) bool {
+func isUnroutable(host string) bool {
 	a, err := netip.ParseAddr(host)
 	a = a.Unmap()
 	return err == nil && (a.IsUnspecified() || a.IsMulticast())
@@ -219,31 +219,31 @@ func isName(host string) bool {
 func (p *providers) readWeights(n *warnings) {
 	for i := range p.all {
 		one := &p.all[i]
-		one.Weight = usualWeight
+		one.Weight = defaultWeight
 		if text := lookup(nil, one.URL, "", keyWeight); text != "" {
 			weight, err := strconv.ParseInt(text, 10, 32) // 32 bits, as in Java
 			if err != nil {
-				n.add(fmt.Sprintf("weight %q is not a number: using %d", text, usualWeight))
-				weight = usualWeight
+				n.add(fmt.Sprintf("weight %q is not a number: using %d", text, defaultWeight))
+				weight = defaultWeight
 			}
 			one.Weight = max(int(weight), 0)
 		}
 	}
 }
 
-// weigh computes the current weight of each provider that gets calls, and when it changes.
-func (p *providers) weigh(now time.Time) {
-	p.now = make([]int, len(p.all))
+// computeWeights computes the current weight of each provider that gets calls, and when it changes.
+func (p *providers) computeWeights(now time.Time) {
+	p.weights = make([]int, len(p.all))
 	for i := range p.all {
 		one := &p.all[i]
-		if one.Unused != "" {
+		if one.UnusedReason != "" {
 			continue
 		}
 		part, next := warmupSteps(one, now)
-		if !next.IsZero() && (p.next.IsZero() || next.Before(p.next)) {
-			p.next = next
+		if !next.IsZero() && (p.nextChange.IsZero() || next.Before(p.nextChange)) {
+			p.nextChange = next
 		}
-		p.now[i] = max(1, one.Weight*part/warmSteps) // weight 0: it shares calls if all have weight 0
+		p.weights[i] = max(1, one.Weight*part/warmSteps) // weight 0: it shares calls if all have weight 0
 	}
 }
 
@@ -255,28 +255,28 @@ func warmupSteps(p *Provider, now time.Time) (part int, next time.Time) {
 	if err != nil || began <= 0 {
 		return warmSteps, time.Time{}
 	}
-	warmup := usualWarmup
+	warmup := defaultWarmup
 	if ms, err := strconv.ParseInt(lookup(p.Consumer, u, "", keyWarmup), 10, 32); err == nil {
 		warmup = time.Duration(ms) * time.Millisecond
 	}
 	step := warmup / warmSteps
 	start := time.UnixMilli(began)
 	age := now.Sub(start)
-	if age >= warmup || age < -mostAhead || step <= 0 {
+	if age >= warmup || age < -maxClockSkew || step <= 0 {
 		return warmSteps, time.Time{}
 	}
 	part = int(max(age, 0) / step)
 	next = start.Add(time.Duration(part+1) * step)
-	if late := next.Truncate(pace); !late.Equal(next) {
-		next = late.Add(pace)
+	if late := next.Truncate(weightInterval); !late.Equal(next) {
+		next = late.Add(weightInterval)
 	}
 	return part, next
 }
 
-// used returns the indexes of the providers that get calls.
-func (p *providers) used() (members []int) {
+// usedIndexes returns the indexes of the providers that get calls.
+func (p *providers) usedIndexes() (members []int) {
 	for i := range p.all {
-		if p.all[i].Unused == "" {
+		if p.all[i].UnusedReason == "" {
 			members = append(members, i)
 		}
 	}
@@ -285,7 +285,7 @@ func (p *providers) used() (members []int) {
 
 // usableIndexes returns the indexes of the providers that can be called, whatever rules say.
 func (p *providers) usableIndexes() (all []int) {
-	for i, out := range p.out {
+	for i, out := range p.excluded {
 		if !out {
 			all = append(all, i)
 		}
@@ -293,16 +293,16 @@ func (p *providers) usableIndexes() (all []int) {
 	return all
 }
 
-// usable returns the URLs of the providers of usableIndexes.
-func (p *providers) usable() (urls []registry.URL) {
+// usableURLs returns the URLs of the providers of usableIndexes.
+func (p *providers) usableURLs() (urls []registry.URL) {
 	for _, i := range p.usableIndexes() {
 		urls = append(urls, p.all[i].URL)
 	}
 	return urls
 }
 
-// members returns the providers with these indexes.
-func (p *providers) members(indexes []int) (all []*Provider) {
+// byIndexes returns the providers with these indexes.
+func (p *providers) byIndexes(indexes []int) (all []*Provider) {
 	for _, i := range indexes {
 		all = append(all, &p.all[i])
 	}
@@ -311,10 +311,12 @@ func (p *providers) members(indexes []int) (all []*Provider) {
 
 // cluster returns a cluster of the members that get calls, with the subsets that routes to it use.
 // With rules it contains all members: the rules decide for each call.
-func (p *providers) cluster(name string, policy config.Policy, members []int, routes []*config.Route, rules config.HostRules) *config.Cluster {
+func (p *providers) cluster(name string, policy config.LBPolicy, members []int, routes []*config.Route, rules config.HostRules) *config.Cluster {
 	c := newCluster(name, policy)
-	c.Rules = rules
-	if slices.ContainsFunc(members, func(i int) bool { return (rules != nil || p.all[i].Unused == "") && !isAddress(p.all[i].URL.Host) }) {
+	c.HostRules = rules
+	if slices.ContainsFunc(members, func(i int) bool {
+		return (rules != nil || p.all[i].UnusedReason == "") && !isAddress(p.all[i].URL.Host)
+	}) {
 		c.Type = config.ClusterStrictDNS
 	}
 	c.Hosts = p.hosts(members, routes, rules != nil)
@@ -333,17 +335,17 @@ func (p *providers) hosts(members []int, routes []*config.Route, all bool) []con
 			always[key] = always[key] || value == ""
 		}
 	}
-	largest := mostWeight
+	largest := maxHostWeight
 	for _, i := range members {
-		largest = max(largest, p.now[i])
+		largest = max(largest, p.weights[i])
 	}
 	hosts := make([]config.Host, 0, len(members))
 	var labels map[string]string
 	for at := 0; at < len(members); {
 		first := members[at]
-		end, counts := p.endOf(first), -1
+		end, counts := p.addressEnd(first), -1
 		for ; at < len(members) && members[at] < end; at++ {
-			if i := members[at]; (all || p.all[i].Unused == "") && (counts < 0 || p.now[counts] == 0 || p.all[counts].Weight == 0 && p.all[i].Weight > 0) {
+			if i := members[at]; (all || p.all[i].UnusedReason == "") && (counts < 0 || p.weights[counts] == 0 || p.all[counts].Weight == 0 && p.all[i].Weight > 0) {
 				counts = i
 			}
 		}
@@ -359,7 +361,7 @@ func (p *providers) hosts(members []int, routes []*config.Route, all bool) []con
 		}
 		hosts = append(hosts, config.Host{
 			Address:  p.all[first].URL.Address(),
-			Weight:   uint32(max(1, p.now[counts]*mostWeight/largest)),
+			Weight:   uint32(max(1, p.weights[counts]*maxHostWeight/largest)),
 			Metadata: labels,
 		})
 	}
@@ -380,7 +382,7 @@ func labelsOf(p *Provider, always map[string]bool) map[string]string {
 	}
 	for key, are := range always {
 		if are {
-			labels[key] = nameOf(u, key)
+			labels[key] = fieldValue(u, key)
 		}
 	}
 	return labels

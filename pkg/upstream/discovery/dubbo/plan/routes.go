@@ -19,8 +19,8 @@ const (
 	fieldMethod  = "method"
 )
 
-// anything matches every group or version.
-const anything = "*"
+// wildcard matches every group or version.
+const wildcard = "*"
 
 // Compare orders services as their routes are ordered: by interface, then the more specific service
 // first.
@@ -38,7 +38,7 @@ func Compare(a, b registry.Service) int {
 func breadth(s registry.Service) (n int) {
 	const versions = 3 // number of version classes
 	switch {
-	case s.Group == anything:
+	case s.Group == wildcard:
 		n += 3 * versions
 	case s.Group == "":
 		n += 2 * versions
@@ -46,7 +46,7 @@ func breadth(s registry.Service) (n int) {
 		n += versions
 	}
 	switch s.Version {
-	case anything:
+	case wildcard:
 		n += 2
 	case "", registry.NoVersion:
 		n++
@@ -54,9 +54,9 @@ func breadth(s registry.Service) (n int) {
 	return n
 }
 
-// Table returns the route table of services. The caller passes their routes in the order of
+// RouteTable returns the route table of services. The caller passes their routes in the order of
 // Compare.
-func Table(services [][]*config.Route) *config.RouteTable {
+func RouteTable(services [][]*config.Route) *config.RouteTable {
 	host := &config.VirtualHost{Name: config.DubboRouteTable, Domains: []string{"*"}}
 	total := 0
 	for _, routes := range services {
@@ -73,14 +73,14 @@ func Table(services [][]*config.Route) *config.RouteTable {
 // settings, then one for all methods.
 func routes(s registry.Service, lanes []routeTarget) (all []*config.Route) {
 	for i, to := range lanes {
-		add := func(method string, c calls, more ...config.HeaderMatch) {
-			r := &config.Route{Name: nameOfRoute(s, i, method), Forward: &config.Forward{
-				Cluster:  to.cluster,
-				Upstream: config.Dubbo,
-				Timeout:  c.whole(),
-				Retry:    c.retry(),
-				Hash:     to.settings.hash,
-				Metadata: to.labels,
+		add := func(method string, c callSettings, more ...config.HeaderMatch) {
+			r := &config.Route{Name: routeName(s, i, method), Forward: &config.Forward{
+				Cluster:      to.cluster,
+				Upstream:     config.Dubbo,
+				Timeout:      c.totalTimeout(),
+				Retry:        c.retryPolicy(),
+				HashPolicies: to.settings.hash,
+				Metadata:     to.labels,
 			}}
 			r.Match.Headers = slices.Concat(to.conditions, more)
 			all = append(all, r)
@@ -93,9 +93,9 @@ func routes(s registry.Service, lanes []routeTarget) (all []*config.Route) {
 	return all
 }
 
-// nameOfRoute returns group/interface:version#method/number, without a number for the first route
+// routeName returns group/interface:version#method/number, without a number for the first route
 // target.
-func nameOfRoute(s registry.Service, lane int, method string) string {
+func routeName(s registry.Service, lane int, method string) string {
 	name := s.String()
 	if method != "" {
 		name += "#" + method

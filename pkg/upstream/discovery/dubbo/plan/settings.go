@@ -22,55 +22,55 @@ const (
 	keyCluster      = "cluster"
 	hashAttachments = "hash.attachments"
 
-	// byDefault is the prefix of process-wide parameters, which yield to those of a service.
-	byDefault = "default."
+	// defaultPrefix is the prefix of process-wide parameters, which yield to those of a service.
+	defaultPrefix = "default."
 )
 
 const (
-	defaultTimeout = time.Minute // of a call without a configured timeout
-	mostRetries    = 16
-	mostMethods    = 256 // with their own routes; anyone with write access to the registry can add some
-	longest        = 24 * time.Hour
-	notFound       = 60 // the status of a provider that does not have the service
+	defaultTimeout        = time.Minute // of a call without a configured timeout
+	maxRetries            = 16
+	maxMethods            = 256 // with their own routes; anyone with write access to the registry can add some
+	maxTimeout            = 24 * time.Hour
+	statusServiceNotFound = 60 // the status of a provider that does not have the service
 )
 
 // settings determine how calls of a service are made.
 type settings struct {
 	loadBalance string
-	policy      config.Policy
+	policy      config.LBPolicy
 	hash        []config.HashPolicy
-	forService  calls
-	forMethods  map[string]calls // only those that differ
+	forService  callSettings
+	forMethods  map[string]callSettings // only those that differ
 }
 
-// calls are the settings of a service, or of one of its methods.
-type calls struct {
+// callSettings are the settings of a service, or of one of its methods.
+type callSettings struct {
 	timeout time.Duration // per attempt; 0: not configured
 	retries int           // -1: not configured
 }
 
-// whole returns the timeout of a call with all its retries.
-func (c calls) whole() time.Duration {
+// totalTimeout returns the timeout of a call with all its retries.
+func (c callSettings) totalTimeout() time.Duration {
 	switch {
 	case c.timeout == 0:
 		return defaultTimeout
 	case c.retries > 0:
-		return min(longest, c.timeout*time.Duration(c.retries+1))
+		return min(maxTimeout, c.timeout*time.Duration(c.retries+1))
 	}
 	return c.timeout
 }
 
-// retry returns the retry policy of a route, or nil for none. Weft retries calls that did not get a
+// retryPolicy returns the retry policy of a route, or nil for none. Weft retries calls that did not get a
 // response of the service itself; Dubbo does not look further, either.
-func (c calls) retry() *config.RetryPolicy {
+func (c callSettings) retryPolicy() *config.RetryPolicy {
 	if c.retries <= 0 {
 		return nil
 	}
 	return &config.RetryPolicy{
-		On:         config.Retry5xx | config.RetryReset | config.RetryConnectFailure | config.RetryRefusedStream | config.RetryStatusCodes,
-		RPCCodes:   []int{notFound},
-		NumRetries: c.retries,
-		TryTimeout: c.timeout,
+		On:            config.Retry5xx | config.RetryReset | config.RetryConnectFailure | config.RetryRefusedStream | config.RetryStatusCodes,
+		RPCCodes:      []int{statusServiceNotFound},
+		NumRetries:    c.retries,
+		PerTryTimeout: c.timeout,
 	}
 }
 
@@ -78,40 +78,40 @@ func (c calls) retry() *config.RetryPolicy {
 // providers differ, it uses the longest timeout, the fewest retries, and the most common load
 // balancing.
 func readSettings(w Reference, providers []*Provider, n *warnings) settings {
-	r := &settingsReader{providers: providers, notes: n}
+	r := &settingsReader{providers: providers, warnings: n}
 	if len(r.providers) == 0 {
 		r.providers = []*Provider{{Consumer: w.Parameters}} // for the consumer's parameters
 	}
-	s := settings{forService: r.calls(""), forMethods: map[string]calls{}}
+	s := settings{forService: r.callSettings(""), forMethods: map[string]callSettings{}}
 	for _, method := range r.methods() {
-		if c := r.calls(method); c != s.forService {
+		if c := r.callSettings(method); c != s.forService {
 			s.forMethods[method] = c
 		}
 	}
-	r.balance(&s)
+	r.setLoadBalance(&s)
 	return s
 }
 
 type settingsReader struct {
 	providers []*Provider // at least one
-	notes     *warnings
+	warnings  *warnings
 }
 
 // lookup returns the value of a key for one provider: of the method if it is not "", then of the
 // service, then of the process. At each level the consumer's value takes precedence.
 func lookup(consumer map[string]string, provider registry.URL, method, key string) string {
 	if method != "" {
-		if v := first(consumer, provider, method+"."+key); v != "" {
+		if v := consumerFirst(consumer, provider, method+"."+key); v != "" {
 			return v
 		}
 	}
-	if v := first(consumer, provider, key); v != "" {
+	if v := consumerFirst(consumer, provider, key); v != "" {
 		return v
 	}
-	return first(consumer, provider, byDefault+key)
+	return consumerFirst(consumer, provider, defaultPrefix+key)
 }
 
-func first(consumer map[string]string, provider registry.URL, key string) string {
+func consumerFirst(consumer map[string]string, provider registry.URL, key string) string {
 	if v := consumer[key]; v != "" {
 		return v
 	}
@@ -119,7 +119,7 @@ func first(consumer map[string]string, provider registry.URL, key string) string
 }
 
 // methods returns the names of the methods with their own timeout or retries, sorted; at most
-// mostMethods of them.
+// maxMethods of them.
 func (r *settingsReader) methods() []string {
 	names := map[string]struct{}{}
 	note := func(parameters iter.Seq2[string, string]) {
@@ -128,7 +128,7 @@ func (r *settingsReader) methods() []string {
 			if !ok {
 				method, ok = strings.CutSuffix(key, "."+keyRetries)
 			}
-			if ok && method != "" && method+"." != byDefault && !strings.Contains(method, ".") {
+			if ok && method != "" && method+"." != defaultPrefix && !strings.Contains(method, ".") {
 				names[method] = struct{}{}
 			}
 		}
@@ -141,29 +141,29 @@ func (r *settingsReader) methods() []string {
 		note(p.URL.Parameters.All())
 	}
 	all := slices.Sorted(maps.Keys(names))
-	if len(all) > mostMethods {
-		r.notes.add(fmt.Sprintf("%d methods have their own timeouts or retries: methods after %q use those of the service", len(all), all[mostMethods-1]))
-		all = all[:mostMethods]
+	if len(all) > maxMethods {
+		r.warnings.add(fmt.Sprintf("%d methods have their own timeouts or retries: methods after %q use those of the service", len(all), all[maxMethods-1]))
+		all = all[:maxMethods]
 	}
 	return all
 }
 
-// calls returns the settings of a method, or of the service if method is "".
-func (r *settingsReader) calls(method string) calls {
-	c := calls{retries: -1}
+// callSettings returns the settings of a method, or of the service if method is "".
+func (r *settingsReader) callSettings(method string) callSettings {
+	c := callSettings{retries: -1}
 	var ways []string
 	for _, u := range r.providers {
 		if way := u.Consumer[keyCluster]; way != "" {
 			ways = append(ways, way)
 		}
 		if ms := r.number(u, method, keyTimeout); ms > 0 {
-			c.timeout = max(c.timeout, min(longest, time.Duration(min(ms, int64(longest/time.Millisecond)))*time.Millisecond))
+			c.timeout = max(c.timeout, min(maxTimeout, time.Duration(min(ms, int64(maxTimeout/time.Millisecond)))*time.Millisecond))
 		}
 		text := lookup(u.Consumer, u.URL, method, keyRetries)
 		if text == "" {
 			continue
 		}
-		retries := int(min(mostRetries, max(0, r.number(u, method, keyRetries))))
+		retries := int(min(maxRetries, max(0, r.number(u, method, keyRetries))))
 		if c.retries < 0 || retries < c.retries {
 			c.retries = retries
 		}
@@ -173,7 +173,7 @@ func (r *settingsReader) calls(method string) calls {
 	case "failfast":
 		c.retries = 0
 	default:
-		r.notes.add(fmt.Sprintf("cluster %q is treated as failfast", way))
+		r.warnings.add(fmt.Sprintf("cluster %q is treated as failfast", way))
 		c.retries = 0
 	}
 	return c
@@ -187,14 +187,14 @@ func (r *settingsReader) number(u *Provider, method, key string) int64 {
 	}
 	n, err := strconv.ParseInt(text, 10, 64)
 	if err != nil {
-		r.notes.add(fmt.Sprintf("%s %q is not a number", key, text))
+		r.warnings.add(fmt.Sprintf("%s %q is not a number", key, text))
 		return 0
 	}
 	return n
 }
 
-// balance selects the load balancing policy.
-func (r *settingsReader) balance(s *settings) {
+// setLoadBalance selects the load balancing policy.
+func (r *settingsReader) setLoadBalance(s *settings) {
 	words := make([]string, 0, len(r.providers))
 	for _, u := range r.providers {
 		if word := lookup(u.Consumer, u.URL, "", keyBalance); word != "" {
@@ -215,21 +215,21 @@ func (r *settingsReader) balance(s *settings) {
 		s.policy = config.PeakEWMA
 	case "consistenthash":
 		s.policy = config.RingHash
-		r.hash(s)
+		r.setHash(s)
 	default:
 		s.policy = config.Random
-		r.notes.add(fmt.Sprintf("loadbalance %q is not supported: using random", s.loadBalance))
+		r.warnings.add(fmt.Sprintf("loadbalance %q is not supported: using random", s.loadBalance))
 	}
 }
 
-// hash reads the attachments that consistenthash uses.
-func (r *settingsReader) hash(s *settings) {
+// setHash reads the attachments that consistenthash uses.
+func (r *settingsReader) setHash(s *settings) {
 	for name := range strings.SplitSeq(lookup(r.providers[0].Consumer, r.providers[0].URL, "", hashAttachments), ",") {
 		if name = strings.TrimSpace(name); name != "" {
 			s.hash = append(s.hash, config.HashPolicy{Header: name})
 		}
 	}
 	if len(s.hash) == 0 {
-		r.notes.add("loadbalance consistenthash hashes the attachments that " + hashAttachments + " lists, not arguments: the list is empty, so hosts are chosen at random")
+		r.warnings.add("loadbalance consistenthash hashes the attachments that " + hashAttachments + " lists, not arguments: the list is empty, so hosts are chosen at random")
 	}
 }

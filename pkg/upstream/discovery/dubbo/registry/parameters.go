@@ -28,11 +28,11 @@ func ParametersOf(all map[string]string) Parameters {
 	for name, value := range all {
 		pairs = append(pairs, pair{name, value})
 	}
-	return collect(pairs)
+	return newParameters(pairs)
 }
 
-// collect returns pairs as Parameters. It sorts pairs in place. The last pair of a name wins.
-func collect(pairs []pair) Parameters {
+// newParameters returns pairs as Parameters. It sorts pairs in place. The last pair of a name wins.
+func newParameters(pairs []pair) Parameters {
 	if len(pairs) == 0 {
 		return Parameters{}
 	}

@@ -65,8 +65,8 @@ func TestParametersThatDiffer(t *testing.T) {
 	}
 }
 
-// TestTheLastOfANameCounts verifies that the last parameter of a name wins, as in Java's map.
-func TestTheLastOfANameCounts(t *testing.T) {
+// TestLastParameterWins verifies that the last parameter of a name wins, as in Java's map.
+func TestLastParameterWins(t *testing.T) {
 	u, err := registry.Parse("dubbo://h/x?b=1&a=1&b=2&a=2&b=3")
 	if err != nil {
 		t.Fatal(err)

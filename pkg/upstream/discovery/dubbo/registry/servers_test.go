@@ -31,9 +31,9 @@ func TestServersOfAnAddress(t *testing.T) {
 	}
 }
 
-func TestAChangeOfStateIsToldOnce(t *testing.T) {
+func TestStateChangeIsReportedOnce(t *testing.T) {
 	told := 0
-	s := NewStanding(State{}, func() { told++ })
+	s := NewStateTracker(State{}, func() { told++ })
 	s.Update(func(state *State) { state.Connected, state.Session = true, "1" })
 	s.Update(func(state *State) { state.Session = "1" }) // unchanged
 	if got := s.State(); told != 1 || !got.Connected || got.Session != "1" {

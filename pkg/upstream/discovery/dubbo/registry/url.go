@@ -45,7 +45,7 @@ func Parse(text string) (URL, error) {
 	}
 	scheme, rest, ok := strings.Cut(text, "://")
 	if !ok || scheme == "" {
-		return URL{}, fmt.Errorf("%q has no protocol", clip(text))
+		return URL{}, fmt.Errorf("%q has no protocol", truncate(text))
 	}
 	u := URL{Protocol: scheme}
 	rest, query, _ := strings.Cut(rest, "?")
@@ -56,11 +56,11 @@ func Parse(text string) (URL, error) {
 		authority = host
 	}
 	if err := u.setAddress(authority); err != nil {
-		return URL{}, fmt.Errorf("%q: %w", clip(text), err)
+		return URL{}, fmt.Errorf("%q: %w", truncate(text), err)
 	}
 	var err error
 	if u.Parameters, err = parseQuery(query); err != nil {
-		return URL{}, fmt.Errorf("%q: %w", clip(text), err)
+		return URL{}, fmt.Errorf("%q: %w", truncate(text), err)
 	}
 	// The providers of a service share these strings.
 	u.Protocol, u.Path = unique.Make(u.Protocol).Value(), unique.Make(u.Path).Value()
@@ -75,12 +75,12 @@ func ParseEncoded(text string) (URL, error) {
 	}
 	plain, err := url.QueryUnescape(text)
 	if err != nil {
-		return URL{}, fmt.Errorf("%q: %w", clip(text), err)
+		return URL{}, fmt.Errorf("%q: %w", truncate(text), err)
 	}
 	return Parse(plain)
 }
 
-func clip(text string) string {
+func truncate(text string) string {
 	const most = 200
 	if len(text) > most {
 		return text[:most] + "…"
@@ -149,11 +149,11 @@ func parseQuery(query string) (Parameters, error) {
 			value = plain
 		}
 		if key == "" {
-			return Parameters{}, fmt.Errorf("the parameter %q has no name", clip(part))
+			return Parameters{}, fmt.Errorf("the parameter %q has no name", truncate(part))
 		}
 		pairs = append(pairs, pair{key, value})
 	}
-	return collect(pairs), nil
+	return newParameters(pairs), nil
 }
 
 // isDoublyEscaped reports whether Java escapes a value separately before it escapes the whole URL.
@@ -220,9 +220,9 @@ func (u URL) Address() string {
 // Get returns the value of a parameter, or "" if it is missing or empty.
 func (u URL) Get(key string) string { return u.Parameters.Get(key) }
 
-// Method returns the value of a parameter for a method, such as "sayHello.timeout", or the value
+// MethodParameter returns the value of a parameter for a method, such as "sayHello.timeout", or the value
 // for the whole service.
-func (u URL) Method(method, key string) string {
+func (u URL) MethodParameter(method, key string) string {
 	if v := u.Get(method + "." + key); v != "" {
 		return v
 	}
@@ -300,8 +300,8 @@ func PlainVersion(version string) string {
 	return version
 }
 
-// anything is the group or version of a consumer that accepts every one.
-const anything = "*"
+// wildcard is the group or version of a consumer that accepts every one.
+const wildcard = "*"
 
 // Accepts reports whether u is about a service that a consumer of s may call. The interface must be
 // equal. The group of u must be that of s, or one of its groups ("a,b"; "*": all). The version must
@@ -314,12 +314,12 @@ func (s Service) Accepts(u URL) bool {
 }
 
 func (s Service) acceptsGroup(group string) bool {
-	if s.Group == anything || s.Group == group {
+	if s.Group == wildcard || s.Group == group {
 		return true
 	}
 	return strings.Contains(s.Group, ",") && slices.Contains(strings.Split(s.Group, ","), group)
 }
 
 func (s Service) acceptsVersion(version string) bool {
-	return s.Version == anything || PlainVersion(s.Version) == PlainVersion(version)
+	return s.Version == wildcard || PlainVersion(s.Version) == PlainVersion(version)
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/upstream/discovery/dubbo/registry"
 )
 
-func TestURLsAreReadAsJavaWritesThem(t *testing.T) {
+func TestParseURLsOfJava(t *testing.T) {
 	tests := []struct {
 		name, text string
 		want       registry.URL
@@ -51,7 +51,7 @@ func TestURLsAreReadAsJavaWritesThem(t *testing.T) {
 	}
 }
 
-func TestURLsThatAreNone(t *testing.T) {
+func TestInvalidURLs(t *testing.T) {
 	tests := []struct{ name, text, want string }{
 		{"empty", "", "no protocol"},
 		{"no protocol", "127.0.0.1:80/x", "no protocol"},
@@ -70,7 +70,7 @@ func TestURLsThatAreNone(t *testing.T) {
 	}
 }
 
-func TestWithLeavesTheURLItself(t *testing.T) {
+func TestWithCopies(t *testing.T) {
 	u, err := registry.Parse("dubbo://h:1/x?a=1&b=2")
 	if err != nil {
 		t.Fatal(err)
@@ -84,9 +84,9 @@ func TestWithLeavesTheURLItself(t *testing.T) {
 	}
 }
 
-// TestJavaReadsWhatIsWritten covers values that identify services. Java unescapes the whole URL,
+// TestStringIsReadableByJava covers values that identify services. Java unescapes the whole URL,
 // but not its values.
-func TestJavaReadsWhatIsWritten(t *testing.T) {
+func TestStringIsReadableByJava(t *testing.T) {
 	u := registry.URL{Protocol: "dubbo", Host: "h", Port: 1, Path: "x", Parameters: registry.ParametersOf(map[string]string{"version": "1.0.0+7", "group": "grün"})}
 	plain, err := url.QueryUnescape(u.Encoded())
 	if want := "dubbo://h:1/x?group=grün&version=1.0.0+7"; err != nil || plain != want {
@@ -113,7 +113,7 @@ func TestCategories(t *testing.T) {
 	}
 }
 
-func TestWhichProvidersAConsumerTakes(t *testing.T) {
+func TestAccepts(t *testing.T) {
 	tests := []struct {
 		name     string
 		asked    registry.Service

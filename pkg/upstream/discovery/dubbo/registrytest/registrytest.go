@@ -26,7 +26,7 @@ type Fixture struct {
 
 // Run tests the registry. It runs one parallel subtest for each guarantee.
 func Run(t *testing.T, f Fixture) {
-	for _, one := range slices.Concat(contractTests(), announcements()) {
+	for _, one := range slices.Concat(contractTests(), instanceTests()) {
 		t.Run(one.name, func(t *testing.T) {
 			t.Parallel()
 			b := &env{Fixture: f, T: t}
@@ -43,23 +43,23 @@ type contractTest struct {
 
 func contractTests() []contractTest {
 	return []contractTest{
-		{"what is registered is found as it was written", found},
-		{"who subscribes first sees who registers later", foundLater},
-		{"a service that nobody provides is answered, too", foundNobody},
-		{"registering twice is registering once", twice},
-		{"what is taken back is gone", takenBack},
-		{"taking back what is not there is no error", takenBackNothing},
-		{"what replaces another is there all the time", replaced},
-		{"the end of a session takes back everything", closed},
-		{"groups and versions are services of their own", apart},
-		{"consumers are no providers", consumers},
-		{"rules are told with the providers", rules},
-		{"nothing is told after stop", stopped},
-		{"one of two who watch the same can stop", oneStops},
-		{"many at once", many},
-		{"a revision that nothing was published of", noMetadata},
-		{"a session that is in use is connected", connected},
-		{"what is wanted of a session that is closed fails", afterClose},
+		{"what is registered is found as it was written", testRegister},
+		{"who subscribes first sees who registers later", testSubscribeBeforeRegister},
+		{"a service that nobody provides is answered, too", testNoProviders},
+		{"registering twice is registering once", testRegisterTwice},
+		{"what is taken back is gone", testUnregister},
+		{"taking back what is not there is no error", testUnregisterUnknown},
+		{"what replaces another is there all the time", testReplace},
+		{"the end of a session takes back everything", testCloseUnregisters},
+		{"groups and versions are services of their own", testGroupsAndVersions},
+		{"consumers are no providers", testConsumers},
+		{"rules are told with the providers", testRules},
+		{"nothing is told after stop", testStop},
+		{"one of two who watch the same can stop", testOneOfTwoStops},
+		{"many at once", testManyServices},
+		{"a revision that nothing was published of", testNoMetadata},
+		{"a session that is in use is connected", testConnected},
+		{"what is wanted of a session that is closed fails", testAfterClose},
 	}
 }
 
@@ -95,53 +95,53 @@ func (b *env) unregister(r *Session, text string) {
 	r.MustUnregister(b.url(text))
 }
 
-// follower is a subscription that records snapshots.
-type follower struct {
-	b    *env
+// recordingSubscriber is a subscription that records snapshots.
+type recordingSubscriber struct {
+	env  *env
 	stop func()
 
-	mu      sync.Mutex
-	within  bool              // guarded by mu; notify runs
-	views   int               // guarded by mu
-	last    registry.Snapshot // guarded by mu
-	least   int               // guarded by mu; fewest providers in a snapshot since reset; -1: no snapshot yet
-	changed chan struct{}     // guarded by mu; closed by the next snapshot
+	mu           sync.Mutex
+	notifying    bool              // guarded by mu; notify runs
+	notified     int               // guarded by mu
+	last         registry.Snapshot // guarded by mu
+	minProviders int               // guarded by mu; fewest providers in a snapshot since reset; -1: no snapshot yet
+	changed      chan struct{}     // guarded by mu; closed by the next snapshot
 }
 
-func (b *env) follow(r *Session, s registry.Service) *follower {
-	f := &follower{b: b, least: -1, changed: make(chan struct{})}
+func (b *env) subscribe(r *Session, s registry.Service) *recordingSubscriber {
+	f := &recordingSubscriber{env: b, minProviders: -1, changed: make(chan struct{})}
 	f.stop = r.Subscribe(s, f.notify)
 	b.Cleanup(f.stop)
 	return f
 }
 
-func (f *follower) notify(v registry.Snapshot) {
+func (f *recordingSubscriber) notify(v registry.Snapshot) {
 	f.mu.Lock()
-	if f.within {
-		f.b.Error("notify is called while it runs")
+	if f.notifying {
+		f.env.Error("notify is called while it runs")
 	}
-	f.within = true
+	f.notifying = true
 	f.mu.Unlock()
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.within = false
-	f.views++
+	f.notifying = false
+	f.notified++
 	f.last = v
-	if f.least < 0 || len(v.Providers) < f.least {
-		f.least = len(v.Providers)
+	if f.minProviders < 0 || len(v.Providers) < f.minProviders {
+		f.minProviders = len(v.Providers)
 	}
 	close(f.changed)
 	f.changed = make(chan struct{})
 }
 
-// until waits for a snapshot for which wanted returns true.
-func (f *follower) until(what string, wanted func(registry.Snapshot) bool) registry.Snapshot {
-	f.b.Helper()
+// await waits for a snapshot for which wanted returns true.
+func (f *recordingSubscriber) await(what string, wanted func(registry.Snapshot) bool) registry.Snapshot {
+	f.env.Helper()
 	patience := time.NewTimer(Timeout)
 	defer patience.Stop()
 	for {
 		f.mu.Lock()
-		v, changed, known := f.last, f.changed, f.views > 0
+		v, changed, known := f.last, f.changed, f.notified > 0
 		f.mu.Unlock()
 		if known && wanted(v) {
 			return v
@@ -149,19 +149,19 @@ func (f *follower) until(what string, wanted func(registry.Snapshot) bool) regis
 		select {
 		case <-changed:
 		case <-patience.C:
-			f.b.Fatalf("%s: not within %v; known: %v, the last view: %v", what, Timeout, known, v)
+			f.env.Fatalf("%s: not within %v; known: %v, the last view: %v", what, Timeout, known, v)
 		}
 	}
 }
 
-// providers waits until the snapshot contains exactly these providers.
-func (f *follower) providers(want ...string) registry.Snapshot {
-	f.b.Helper()
+// awaitProviders waits until the snapshot contains exactly these providers.
+func (f *recordingSubscriber) awaitProviders(want ...string) registry.Snapshot {
+	f.env.Helper()
 	for i, text := range want {
-		want[i] = f.b.url(text).String()
+		want[i] = f.env.url(text).String()
 	}
 	slices.Sort(want)
-	return f.until("providers "+strings.Join(want, ", "), func(v registry.Snapshot) bool {
+	return f.await("providers "+strings.Join(want, ", "), func(v registry.Snapshot) bool {
 		return slices.Equal(texts(v.Providers), want)
 	})
 }
@@ -183,86 +183,86 @@ const (
 
 func greeter() registry.Service { return registry.Service{Interface: iface} }
 
-func found(b *env) {
+func testRegister(b *env) {
 	odd := "dubbo://[2001:db8::1]:1/" + iface + "?interface=" + iface + "&note=" + "1%262+3%25 ü/:?=>"
 	r := b.open()
 	b.register(r, first)
 	b.register(r, odd)
-	b.follow(b.open(), greeter()).providers(first, odd)
+	b.subscribe(b.open(), greeter()).awaitProviders(first, odd)
 }
 
-func foundLater(b *env) {
-	f := b.follow(b.open(), greeter())
-	f.providers()
+func testSubscribeBeforeRegister(b *env) {
+	f := b.subscribe(b.open(), greeter())
+	f.awaitProviders()
 	r := b.open()
 	b.register(r, first)
-	f.providers(first)
+	f.awaitProviders(first)
 	b.register(r, other)
-	f.providers(first, other)
+	f.awaitProviders(first, other)
 }
 
-func foundNobody(b *env) {
-	b.follow(b.open(), registry.Service{Interface: "com.example.Nobody", Group: "g", Version: "1"}).providers()
+func testNoProviders(b *env) {
+	b.subscribe(b.open(), registry.Service{Interface: "com.example.Nobody", Group: "g", Version: "1"}).awaitProviders()
 }
 
-func twice(b *env) {
+func testRegisterTwice(b *env) {
 	r := b.open()
 	b.register(r, first)
 	b.register(r, first)
-	f := b.follow(b.open(), greeter())
-	f.providers(first)
+	f := b.subscribe(b.open(), greeter())
+	f.awaitProviders(first)
 	b.unregister(r, first)
-	f.providers()
+	f.awaitProviders()
 }
 
-func takenBack(b *env) {
+func testUnregister(b *env) {
 	r := b.open()
-	f := b.follow(b.open(), greeter())
+	f := b.subscribe(b.open(), greeter())
 	b.register(r, first)
 	b.register(r, other)
-	f.providers(first, other)
+	f.awaitProviders(first, other)
 	b.unregister(r, first)
-	f.providers(other)
+	f.awaitProviders(other)
 	b.unregister(r, other)
-	if v := f.providers(); b.Authoritative && !v.Authoritative {
+	if v := f.awaitProviders(); b.Authoritative && !v.Authoritative {
 		b.Error("the list is not authoritative although all providers unregistered")
 	}
 	b.register(r, first)
-	f.providers(first)
+	f.awaitProviders(first)
 }
 
-func takenBackNothing(b *env) { b.unregister(b.open(), first) }
+func testUnregisterUnknown(b *env) { b.unregister(b.open(), first) }
 
-func replaced(b *env) {
+func testReplace(b *env) {
 	r := b.open()
-	f := b.follow(b.open(), greeter())
+	f := b.subscribe(b.open(), greeter())
 	b.register(r, first)
-	f.providers(first)
+	f.awaitProviders(first)
 	f.mu.Lock()
-	f.least = -1
+	f.minProviders = -1
 	f.mu.Unlock()
 	second := first + "&weight=7"
 	b.register(r, second)
 	b.unregister(r, first)
-	f.providers(second)
+	f.awaitProviders(second)
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.least == 0 {
+	if f.minProviders == 0 {
 		b.Error("there was no provider in between")
 	}
 }
 
-func closed(b *env) {
+func testCloseUnregisters(b *env) {
 	r := b.open()
-	f := b.follow(b.open(), greeter())
+	f := b.subscribe(b.open(), greeter())
 	b.register(r, first)
 	b.register(r, other)
-	f.providers(first, other)
+	f.awaitProviders(first, other)
 	r.End()
-	f.providers()
+	f.awaitProviders()
 }
 
-func apart(b *env) {
+func testGroupsAndVersions(b *env) {
 	r := b.open()
 	in := func(group, version string) string {
 		text := first
@@ -296,7 +296,7 @@ func apart(b *env) {
 	for _, tt := range tests {
 		s := registry.Service{Interface: iface, Group: tt.group, Version: tt.version}
 		want := slices.Sorted(slices.Values(tt.want))
-		b.follow(watching, s).until("the providers of "+s.String(), func(v registry.Snapshot) bool {
+		b.subscribe(watching, s).await("the providers of "+s.String(), func(v registry.Snapshot) bool {
 			var got []string
 			for _, u := range v.Providers {
 				if s.Accepts(u) {
@@ -312,67 +312,67 @@ func apart(b *env) {
 	}
 }
 
-func consumers(b *env) {
+func testConsumers(b *env) {
 	r := b.open()
-	f := b.follow(b.open(), greeter())
+	f := b.subscribe(b.open(), greeter())
 	b.register(r, "consumer://10.0.0.9/"+iface+"?category=consumers&interface="+iface)
 	b.register(r, first)
-	f.providers(first)
+	f.awaitProviders(first)
 	b.unregister(r, "consumer://10.0.0.9/"+iface+"?category=consumers&interface="+iface)
 }
 
-func rules(b *env) {
+func testRules(b *env) {
 	override := "override://0.0.0.0/" + iface + "?category=configurators&dynamic=false&enabled=true&interface=" + iface + "&timeout=5"
 	condition := "condition://0.0.0.0/" + iface + "?category=routers&dynamic=false&interface=" + iface + "&rule=host = 10.0.0.9 => host = 10.0.0.1"
 	r := b.open()
-	f := b.follow(b.open(), greeter())
+	f := b.subscribe(b.open(), greeter())
 	b.register(r, first)
 	b.register(r, override)
 	b.register(r, condition)
-	f.until("all three", func(v registry.Snapshot) bool {
+	f.await("all three", func(v registry.Snapshot) bool {
 		return slices.Equal(texts(v.Providers), []string{b.url(first).String()}) &&
 			slices.Equal(texts(v.Configurators), []string{b.url(override).String()}) &&
 			slices.Equal(texts(v.Routers), []string{b.url(condition).String()})
 	})
 	b.unregister(r, override)
 	b.unregister(r, condition)
-	f.until("the provider alone", func(v registry.Snapshot) bool {
+	f.await("the provider alone", func(v registry.Snapshot) bool {
 		return len(v.Providers) == 1 && len(v.Configurators) == 0 && len(v.Routers) == 0
 	})
 }
 
-func stopped(b *env) {
+func testStop(b *env) {
 	watching, r := b.open(), b.open()
-	f := b.follow(watching, greeter())
-	witness := b.follow(watching, greeter())
-	f.providers()
+	f := b.subscribe(watching, greeter())
+	witness := b.subscribe(watching, greeter())
+	f.awaitProviders()
 	f.stop()
 	f.mu.Lock()
-	before := f.views
+	before := f.notified
 	f.mu.Unlock()
 	b.register(r, first)
-	witness.providers(first)
+	witness.awaitProviders(first)
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.views != before {
-		b.Errorf("%d views after stop", f.views-before)
+	if f.notified != before {
+		b.Errorf("%d views after stop", f.notified-before)
 	}
 }
 
-func oneStops(b *env) {
+func testOneOfTwoStops(b *env) {
 	watching, r := b.open(), b.open()
-	one, two := b.follow(watching, greeter()), b.follow(watching, greeter())
+	one, two := b.subscribe(watching, greeter()), b.subscribe(watching, greeter())
 	b.register(r, first)
-	one.providers(first)
-	two.providers(first)
+	one.awaitProviders(first)
+	two.awaitProviders(first)
 	one.stop()
 	b.register(r, other)
-	two.providers(first, other)
+	two.awaitProviders(first, other)
 	// A new subscription receives a complete snapshot.
-	b.follow(watching, greeter()).providers(first, other)
+	b.subscribe(watching, greeter()).awaitProviders(first, other)
 }
 
-func many(b *env) {
+func testManyServices(b *env) {
 	const services = 100
 	r, watching := b.open(), b.open()
 	name := func(i int) string { return fmt.Sprintf("com.example.S%d", i) }
@@ -382,23 +382,23 @@ func many(b *env) {
 	ctx, cancel := b.context()
 	defer cancel()
 	errs := make([]error, services)
-	followers := make([]*follower, services)
+	followers := make([]*recordingSubscriber, services)
 	var all sync.WaitGroup
 	for i := range services {
 		u := b.url(text(i))
 		all.Go(func() { errs[i] = r.Register(ctx, u) })
-		followers[i] = b.follow(watching, registry.Service{Interface: name(i)})
+		followers[i] = b.subscribe(watching, registry.Service{Interface: name(i)})
 	}
 	all.Wait()
 	if err := errors.Join(errs...); err != nil {
 		b.Fatal(err)
 	}
 	for i, f := range followers {
-		f.providers(text(i))
+		f.awaitProviders(text(i))
 	}
 }
 
-func noMetadata(b *env) {
+func testNoMetadata(b *env) {
 	ctx, cancel := b.context()
 	defer cancel()
 	if text, err := b.open().Metadata(ctx, "nobody", "0123456789abcdef"); !errors.Is(err, registry.ErrNoMetadata) {
@@ -406,7 +406,7 @@ func noMetadata(b *env) {
 	}
 }
 
-func connected(b *env) {
+func testConnected(b *env) {
 	before := time.Now()
 	r := b.open()
 	b.register(r, first)
@@ -416,7 +416,7 @@ func connected(b *env) {
 	}
 }
 
-func afterClose(b *env) {
+func testAfterClose(b *env) {
 	r := b.open()
 	b.register(r, first)
 	r.End()

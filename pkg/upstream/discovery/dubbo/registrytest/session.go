@@ -35,7 +35,7 @@ func Open(t testing.TB, open registry.OpenFunc, options registry.Options) *Sessi
 	if options.Log == nil {
 		options.Log = slog.New(slog.NewTextHandler(t.Output(), nil))
 	}
-	options.Changed = s.note
+	options.Changed = s.recordState
 	s.mu.Lock()
 	r, err := open(options)
 	s.Registry = r
@@ -43,13 +43,13 @@ func Open(t testing.TB, open registry.OpenFunc, options registry.Options) *Sessi
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.catchUp()
+	s.skipToCurrent()
 	t.Cleanup(s.End)
 	return s
 }
 
-// note records the current state, so that Await sees short-lived states, too.
-func (s *Session) note() {
+// recordState records the current state, so that Await sees short-lived states, too.
+func (s *Session) recordState() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.states = append(s.states, s.State())
@@ -59,9 +59,9 @@ func (s *Session) note() {
 	}
 }
 
-// reached advances to the first state for which is returns true, beginning with the one that was
+// advanceTo advances to the first state for which is returns true, beginning with the one that was
 // checked last.
-func (s *Session) reached(is func(registry.State) bool) (registry.State, bool) {
+func (s *Session) advanceTo(is func(registry.State) bool) (registry.State, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for !is(s.last) {
@@ -73,8 +73,8 @@ func (s *Session) reached(is func(registry.State) bool) (registry.State, bool) {
 	return s.last, true
 }
 
-// catchUp makes Await begin with the current state.
-func (s *Session) catchUp() {
+// skipToCurrent makes Await begin with the current state.
+func (s *Session) skipToCurrent() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.states, s.last = nil, s.State()
@@ -87,7 +87,7 @@ func (s *Session) Await(what string, is func(registry.State) bool) registry.Stat
 	limit := time.NewTimer(Timeout)
 	defer limit.Stop()
 	for {
-		if state, ok := s.reached(is); ok {
+		if state, ok := s.advanceTo(is); ok {
 			return state
 		}
 		select {
@@ -104,33 +104,33 @@ func Connected(s registry.State) bool { return s.Connected }
 // MustRegister registers a URL.
 func (s *Session) MustRegister(u registry.URL) {
 	s.t.Helper()
-	ctx, cancel := s.soon()
+	ctx, cancel := s.withTimeout()
 	defer cancel()
 	if err := s.Register(ctx, u); err != nil {
 		s.t.Fatalf("Register(%s): %v", u, err)
 	}
-	s.catchUp()
+	s.skipToCurrent()
 }
 
 // MustUnregister unregisters a URL.
 func (s *Session) MustUnregister(u registry.URL) {
 	s.t.Helper()
-	ctx, cancel := s.soon()
+	ctx, cancel := s.withTimeout()
 	defer cancel()
 	if err := s.Unregister(ctx, u); err != nil {
 		s.t.Fatalf("Unregister(%s): %v", u, err)
 	}
-	s.catchUp()
+	s.skipToCurrent()
 }
 
 // End closes the session.
 func (s *Session) End() {
-	ctx, cancel := s.soon()
+	ctx, cancel := s.withTimeout()
 	defer cancel()
 	s.Close(ctx)
 }
 
-func (s *Session) soon() (context.Context, context.CancelFunc) {
+func (s *Session) withTimeout() (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.Background(), Timeout)
 }
 
@@ -140,15 +140,15 @@ type Subscriber struct {
 	// Stop ends the subscription. The test may call it more than once.
 	Stop func()
 
-	t     testing.TB
-	views chan registry.Snapshot
-	last  *registry.Snapshot // the last checked snapshot; nil: none
+	t         testing.TB
+	snapshots chan registry.Snapshot
+	last      *registry.Snapshot // the last checked snapshot; nil: none
 }
 
 // NewSubscriber subscribes until the end of the test, or Stop.
 func (s *Session) NewSubscriber(service registry.Service) *Subscriber {
-	f := &Subscriber{t: s.t, views: make(chan registry.Snapshot, 10_000)}
-	f.Stop = sync.OnceFunc(s.Subscribe(service, func(v registry.Snapshot) { f.views <- v }))
+	f := &Subscriber{t: s.t, snapshots: make(chan registry.Snapshot, 10_000)}
+	f.Stop = sync.OnceFunc(s.Subscribe(service, func(v registry.Snapshot) { f.snapshots <- v }))
 	s.t.Cleanup(f.Stop)
 	return f
 }
@@ -161,7 +161,7 @@ func (f *Subscriber) Await(what string, is func(registry.Snapshot) bool) registr
 	defer limit.Stop()
 	for {
 		select {
-		case v := <-f.views:
+		case v := <-f.snapshots:
 			f.last = &v
 			if is(v) {
 				return v
@@ -172,12 +172,12 @@ func (f *Subscriber) Await(what string, is func(registry.Snapshot) bool) registr
 	}
 }
 
-// Holds waits until is returns true for the latest snapshot, even one that was checked: a registry
+// AwaitLatest waits until is returns true for the latest snapshot, even one that was checked: a registry
 // sends no snapshot if a loss is repaired before it notices.
-func (f *Subscriber) Holds(what string, is func(registry.Snapshot) bool) {
+func (f *Subscriber) AwaitLatest(what string, is func(registry.Snapshot) bool) {
 	f.t.Helper()
-	for len(f.views) > 0 {
-		v := <-f.views
+	for len(f.snapshots) > 0 {
+		v := <-f.snapshots
 		f.last = &v
 	}
 	if f.last == nil || !is(*f.last) {
@@ -188,8 +188,8 @@ func (f *Subscriber) Holds(what string, is func(registry.Snapshot) bool) {
 // Never fails the test for each unchecked snapshot for which is returns true.
 func (f *Subscriber) Never(what string, is func(registry.Snapshot) bool) {
 	f.t.Helper()
-	for len(f.views) > 0 {
-		v := <-f.views
+	for len(f.snapshots) > 0 {
+		v := <-f.snapshots
 		f.last = &v
 		if is(v) {
 			f.t.Errorf("a view %s: %v", what, v)

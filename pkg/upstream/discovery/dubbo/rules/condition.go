@@ -17,7 +17,7 @@ import (
 type Routers struct {
 	conditions []conditionRule
 	tags       []tagRule
-	refused    bool // a rule exceeds a bound: reject every call
+	rejectAll  bool // a rule exceeds a bound: reject every call
 }
 
 // conditionRule is the parsed form of "when => then".
@@ -64,15 +64,15 @@ func newPattern(text string) (p pattern, ok bool) {
 	return p, ok
 }
 
-// describes reports whether a value matches the pattern. "$name" refers to that parameter of the
+// matches reports whether a value matches the pattern. "$name" refers to that parameter of the
 // consumer; without a consumer it is literal.
-func (p *pattern) describes(value string, consumer *registry.URL) bool {
+func (p *pattern) matches(value string, consumer *registry.URL) bool {
 	switch {
 	case p.isRange:
 		n, ok := integer(value)
 		return ok && p.from <= n && n <= p.to
 	case consumer != nil && strings.HasPrefix(p.text, "$"):
-		return isDollar(p.text[1:], value, consumer)
+		return matchesConsumerParameter(p.text[1:], value, consumer)
 	case p.star < 0:
 		return value == p.text
 	}
@@ -90,25 +90,25 @@ func integer(text string) (n int64, ok bool) {
 	return n, err == nil
 }
 
-// isDollar compares text with a parameter of the consumer, whose value is a glob.
-func isDollar(name, text string, consumer *registry.URL) bool {
-	pattern, _ := value(*consumer, name)
+// matchesConsumerParameter compares text with a parameter of the consumer, whose value is a glob.
+func matchesConsumerParameter(name, text string, consumer *registry.URL) bool {
+	pattern, _ := urlValue(*consumer, name)
 	return glob(pattern, text)
 }
 
-// holds evaluates the conditions like Dubbo 3: "!=" before "=". No condition matches a missing
+// matches evaluates the conditions like Dubbo 3: "!=" before "=". No condition matches a missing
 // value.
-func (p *keyMatch) holds(text string, there bool, consumer *registry.URL) bool {
+func (p *keyMatch) matches(text string, there bool, consumer *registry.URL) bool {
 	if !there {
 		return false
 	}
-	return !anyMatches(p.not, text, consumer) && (len(p.is) == 0 || anyMatches(p.is, text, consumer))
+	return !matchesAnyPattern(p.not, text, consumer) && (len(p.is) == 0 || matchesAnyPattern(p.is, text, consumer))
 }
 
-// anyMatches reports whether one of the patterns matches text.
-func anyMatches(patterns []pattern, text string, consumer *registry.URL) bool {
+// matchesAnyPattern reports whether one of the patterns matches text.
+func matchesAnyPattern(patterns []pattern, text string, consumer *registry.URL) bool {
 	for i := range patterns {
-		if patterns[i].describes(text, consumer) {
+		if patterns[i].matches(text, consumer) {
 			return true
 		}
 	}
@@ -123,22 +123,22 @@ func ReadRouters(urls []registry.URL, warn Warn) *Routers {
 		switch {
 		case u.Protocol == "empty":
 			return &Routers{}
-		case r.refused:
+		case r.rejectAll:
 		case document && u.Protocol == "tag":
 			r.readTagDocument(u, warn)
 		case document:
 			r.readConditionDocument(u, warn)
-		case isOff(u):
+		case isDisabled(u):
 		case u.Protocol == "condition", u.Protocol == "route" && (u.Get(keyRouter) == "" || u.Get(keyRouter) == "condition"):
 			c, err := readCondition(u.Get(keyRule))
 			if err != nil {
-				r.reject(u, err, warn)
+				r.dropRule(u, err, warn)
 				continue
 			}
 			c.order, c.priority, c.force = orderOfURLs, priority(u), u.Get(keyForce) == "true"
 			r.add(u, warn, c)
 		default:
-			warn.about(u, fmt.Sprintf("routers of type %q are not supported: the rule has no effect", cmp.Or(u.Get(keyRouter), u.Protocol)))
+			warn.report(u, fmt.Sprintf("routers of type %q are not supported: the rule has no effect", cmp.Or(u.Get(keyRouter), u.Protocol)))
 		}
 	}
 	slices.SortStableFunc(r.conditions, func(a, b conditionRule) int {
@@ -157,24 +157,24 @@ const (
 func (r *Routers) readConditionDocument(u registry.URL, warn Warn) {
 	root, err := readDocument(u)
 	if err != nil {
-		warn.about(u, err.Error())
+		warn.report(u, err.Error())
 		return
 	}
-	if isDocumentOff(root) {
+	if isDocumentDisabled(root) {
 		return
 	}
 	var all []conditionRule
 	for one := range root.Get("conditions").All() {
 		if one.Kind() != document.String {
-			warn.about(u, one.Path()+": a condition must be a string, found "+one.Found()+": the rule has no effect")
+			warn.report(u, one.Path()+": a condition must be a string, found "+one.Found()+": the rule has no effect")
 			return
 		}
 		c, err := readCondition(one.Text())
 		if err != nil {
-			r.reject(u, fmt.Errorf("%s: %w: the rule has no effect", one.Path(), err), warn)
+			r.dropRule(u, fmt.Errorf("%s: %w: the rule has no effect", one.Path(), err), warn)
 			return
 		}
-		c.force = flag(root.Get("force"), false)
+		c.force = boolOr(root.Get("force"), false)
 		c.priority, _ = strconv.Atoi(root.Get("priority").Text())
 		if u.Get(keyScope) == scopeApplication {
 			c.order, c.application = orderOfApplications, u.Path
@@ -188,30 +188,30 @@ func (r *Routers) readConditionDocument(u registry.URL, warn Warn) {
 // the service if there are more conditions than it evaluates.
 func (r *Routers) add(u registry.URL, warn Warn, all ...conditionRule) {
 	r.conditions = append(r.conditions, all...)
-	if len(r.conditions) > MostConditions {
-		r.refuse(u, warn, fmt.Sprintf("there are more than %d conditions", MostConditions))
+	if len(r.conditions) > MaxConditions {
+		r.setRejectAll(u, warn, fmt.Sprintf("there are more than %d conditions", MaxConditions))
 	}
 }
 
-// refuse makes the chain reject every call.
-func (r *Routers) refuse(u registry.URL, warn Warn, why string) {
-	r.refused = true
-	warn.about(u, why+": all calls of the service are rejected")
+// setRejectAll makes the chain reject every call.
+func (r *Routers) setRejectAll(u registry.URL, warn Warn, why string) {
+	r.rejectAll = true
+	warn.report(u, why+": all calls of the service are rejected")
 }
 
-// reject drops an invalid rule, as Dubbo does. A rule that is only too long is valid in Dubbo and
+// dropRule drops an invalid rule, as Dubbo does. A rule that is only too long is valid in Dubbo and
 // may deny calls, so it makes the chain reject every call.
-func (r *Routers) reject(u registry.URL, err error, warn Warn) {
+func (r *Routers) dropRule(u registry.URL, err error, warn Warn) {
 	if errors.Is(err, errTooLong) {
-		r.refuse(u, warn, err.Error())
+		r.setRejectAll(u, warn, err.Error())
 		return
 	}
-	warn.about(u, err.Error())
+	warn.report(u, err.Error())
 }
 
 var (
-	errRule    = errors.New("invalid rule")
-	errTooLong = errors.New("the rule is too long")
+	errInvalidRule = errors.New("invalid rule")
+	errTooLong     = errors.New("the rule is too long")
 )
 
 // readCondition parses "when => then".
@@ -223,7 +223,7 @@ func readCondition(text string) (c conditionRule, err error) {
 	}
 	when, then = strings.TrimSpace(when), strings.TrimSpace(then)
 	if strings.TrimSpace(text) == "" {
-		return c, fmt.Errorf("%w: the condition is empty", errRule)
+		return c, fmt.Errorf("%w: the condition is empty", errInvalidRule)
 	}
 	if when != "" && when != "true" {
 		all, err := readPairs(when)
@@ -231,7 +231,7 @@ func readCondition(text string) (c conditionRule, err error) {
 			return c, err
 		}
 		for _, p := range all {
-			if request, ok, err := p.ofRequest(); err != nil {
+			if request, ok, err := p.asRequest(); err != nil {
 				return c, err
 			} else if ok {
 				c.requests = append(c.requests, request)
@@ -248,8 +248,8 @@ func readCondition(text string) (c conditionRule, err error) {
 	return c, err
 }
 
-// ofRequest returns the pair as a condition on requests, if it is one.
-func (p keyMatch) ofRequest() (r request, ok bool, err error) {
+// asRequest returns the pair as a condition on requests, if it is one.
+func (p keyMatch) asRequest() (r request, ok bool, err error) {
 	r = request{keyMatch: p}
 	inBrackets := func(name string) (text string, ok bool) {
 		if text, ok = strings.CutPrefix(p.key, name+"["); ok {
@@ -263,21 +263,21 @@ func (p keyMatch) ofRequest() (r request, ok bool, err error) {
 	}
 	if name, ok := inBrackets("attachments"); ok {
 		if r.attachment = name; name == "" {
-			return r, false, fmt.Errorf("%w: %q has no attachment name", errRule, clip(p.key))
+			return r, false, fmt.Errorf("%w: %q has no attachment name", errInvalidRule, truncate(p.key))
 		}
 		return r, true, nil
 	}
 	if index, ok := inBrackets("arguments"); ok {
 		if r.argument, err = strconv.Atoi(index); err != nil || r.argument < 0 {
-			return r, false, fmt.Errorf("%w: %q has no valid argument index", errRule, clip(p.key))
+			return r, false, fmt.Errorf("%w: %q has no valid argument index", errInvalidRule, truncate(p.key))
 		}
 		return r, true, nil
 	}
 	return r, false, nil
 }
 
-// mostPairs bounds the keys in one side of a condition, and the values of each key.
-const mostPairs = 1024
+// maxPairs bounds the keys in one side of a condition, and the values of each key.
+const maxPairs = 1024
 
 // readPairs parses "a=1,2 & b!=3". It merges the conditions on one key.
 func readPairs(text string) (all []keyMatch, err error) {
@@ -295,11 +295,11 @@ func readPairs(text string) (all []keyMatch, err error) {
 		word := rest[:end]
 		text = rest[end:]
 		if word == "" {
-			return nil, fmt.Errorf("%w: no key or value after %q", errRule, separator)
+			return nil, fmt.Errorf("%w: no key or value after %q", errInvalidRule, separator)
 		}
 		is, ok := newPattern(word)
 		if !ok && separator != "&" && separator != "" {
-			return nil, fmt.Errorf("%w: %q is not a valid range", errRule, clip(word))
+			return nil, fmt.Errorf("%w: %q is not a valid range", errInvalidRule, truncate(word))
 		}
 		switch {
 		case separator == "&" || separator == "" && at < 0:
@@ -315,16 +315,16 @@ func readPairs(text string) (all []keyMatch, err error) {
 			into = &all[at].not
 		case separator == "," && into != nil:
 		default:
-			return nil, fmt.Errorf("%w: unexpected %q before %q", errRule, separator, clip(word))
+			return nil, fmt.Errorf("%w: unexpected %q before %q", errInvalidRule, separator, truncate(word))
 		}
 		*into = append(*into, is)
-		if len(all) > mostPairs || len(*into) > mostPairs {
-			return nil, fmt.Errorf("%w: one side has more than %d keys, or values of a key", errTooLong, mostPairs)
+		if len(all) > maxPairs || len(*into) > maxPairs {
+			return nil, fmt.Errorf("%w: one side has more than %d keys, or values of a key", errTooLong, maxPairs)
 		}
 	}
 	for _, p := range all {
 		if len(p.is) == 0 && len(p.not) == 0 {
-			return nil, fmt.Errorf("%w: key %q has no value", errRule, clip(p.key))
+			return nil, fmt.Errorf("%w: key %q has no value", errInvalidRule, truncate(p.key))
 		}
 	}
 	return all, nil

@@ -50,8 +50,8 @@ func (c call) Argument(i int) (value string, ok bool) {
 	return value, ok
 }
 
-// chosen returns the indexes of the providers that a chain selects for a call.
-func chosen(c *rules.RouterChain, of call) []int {
+// selected returns the indexes of the providers that a chain selects for a call.
+func selected(c *rules.RouterChain, of call) []int {
 	kept := config.NewHostSet(c.Len())
 	c.Select(of, kept)
 	all := []int{}
@@ -63,16 +63,16 @@ func chosen(c *rules.RouterChain, of call) []int {
 	return all
 }
 
-// left returns the numbers of the providers that are selected for a call, from 1.
-func left(r *rules.Routers, all []registry.URL, request map[string]string) string {
+// allowedProviders returns the numbers of the providers that are selected for a call, from 1.
+func allowedProviders(r *rules.Routers, all []registry.URL, request map[string]string) string {
 	var parts []string
-	for _, i := range chosen(r.ChainFor(consumer(), rules.Tag{}, false, all), request) {
+	for _, i := range selected(r.ChainFor(consumer(), rules.Tag{}, false, all), request) {
 		parts = append(parts, fmt.Sprint(i+1))
 	}
 	return strings.Join(parts, " ")
 }
 
-func TestWhoIsLeftByConditions(t *testing.T) {
+func TestConditions(t *testing.T) {
 	get := map[string]string{"method": "getName", "attachment user": "ann", "argument 0": "7"}
 	tests := []struct {
 		name, rule string
@@ -128,7 +128,7 @@ func TestWhoIsLeftByConditions(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			for _, protocol := range []string{"condition", "route"} {
 				r := rules.ReadRouters([]registry.URL{conditionRule(protocol, tt.rule, tt.more...)}, func(text string) { t.Error(text) })
-				if got := left(r, providers(t), get); got != tt.want {
+				if got := allowedProviders(r, providers(t), get); got != tt.want {
 					t.Errorf("%s: %q leaves %q, want %q", protocol, tt.rule, got, tt.want)
 				}
 			}
@@ -136,7 +136,7 @@ func TestWhoIsLeftByConditions(t *testing.T) {
 	}
 }
 
-func TestWhoIsLeftByDocumentsOfConditions(t *testing.T) {
+func TestConditionDocuments(t *testing.T) {
 	tests := []struct{ name, document, want string }{
 		{"one", "service com.foo.Bar::\nconfigVersion: v2.7\nforce: true\nruntime: true\nconditions: ['=> region = hangzhou']", "1 3"},
 		{"one after the other", "service com.foo.Bar::\nconditions:\n- '=> region = hangzhou'\n- '=> port = 20880'", "1"},
@@ -152,7 +152,7 @@ func TestWhoIsLeftByDocumentsOfConditions(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			r := rules.ReadRouters([]registry.URL{read(t, "condition", tt.document)}, func(text string) { t.Error(text) })
-			if got := left(r, providers(t), nil); got != tt.want {
+			if got := allowedProviders(r, providers(t), nil); got != tt.want {
 				t.Errorf("remaining providers = %q, want %q", got, tt.want)
 			}
 		})
@@ -163,12 +163,12 @@ func TestConditionsApplyByPriority(t *testing.T) {
 	r := rules.ReadRouters([]registry.URL{
 		conditionRule("condition", "=> host = 10.0.0.2", "priority=2"), conditionRule("condition", "=> host = 10.0.0.1", "priority=1"),
 	}, func(text string) { t.Error(text) })
-	if got := left(r, providers(t), nil); got != "1" { // the second matches no provider and is not forced
+	if got := allowedProviders(r, providers(t), nil); got != "1" { // the second matches no provider and is not forced
 		t.Errorf("remaining providers = %q, want 1", got)
 	}
 }
 
-func TestRoutersThatCannotBeReadAreLeftOutAndSaid(t *testing.T) {
+func TestInvalidRoutersAreReported(t *testing.T) {
 	tests := []struct {
 		name string
 		rule registry.URL
@@ -192,14 +192,14 @@ func TestRoutersThatCannotBeReadAreLeftOutAndSaid(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			said := ""
 			r := rules.ReadRouters([]registry.URL{tt.rule}, func(text string) { said += text })
-			if got := left(r, providers(t), nil); got != "1 2 3" || !strings.Contains(said, tt.want) {
+			if got := allowedProviders(r, providers(t), nil); got != "1 2 3" || !strings.Contains(said, tt.want) {
 				t.Errorf("remaining providers = %s, warning = %q; want a warning with %q", got, said, tt.want)
 			}
 		})
 	}
 }
 
-func TestWhoIsLeftByTags(t *testing.T) {
+func TestTags(t *testing.T) {
 	const rule = "application stock\nforce: %v\ntags:\n- name: blue\n  addresses: ['10.0.0.1:20880']\n- name: gone\n  addresses: ['10.9.9.9:1']\n- name: near\n  match: [{key: region, value: {exact: beijing}}]\n"
 	tests := []struct {
 		name, rule, tag string
@@ -236,14 +236,14 @@ func TestWhoIsLeftByTags(t *testing.T) {
 			}
 			r := rules.ReadRouters(urls, func(text string) { t.Error(text) })
 			of := call{"attachment dubbo.tag": tt.tag, "attachment dubbo.force.tag": fmt.Sprint(tt.force)}
-			if got := fmt.Sprint(chosen(r.ChainFor(consumer(), rules.Tag{}, true, providers(t)), of)); got != tt.want {
+			if got := fmt.Sprint(selected(r.ChainFor(consumer(), rules.Tag{}, true, providers(t)), of)); got != tt.want {
 				t.Errorf("remaining providers = %s, want %s", got, tt.want)
 			}
 		})
 	}
 }
 
-func TestTagsCountWhereSomebodyHasOneOrARuleSaysSo(t *testing.T) {
+func TestHaveTags(t *testing.T) {
 	const rule = "application %s\ntags: [{name: gone, addresses: ['10.9.9.9:1']}]"
 	all := providers(t)
 	for _, tt := range []struct {
@@ -258,9 +258,9 @@ func TestTagsCountWhereSomebodyHasOneOrARuleSaysSo(t *testing.T) {
 	}
 }
 
-// TestOutcomesAreAllThatCallsComeTo compares Outcomes with the results of Select for every
+// TestOutcomesAreComplete compares Outcomes with the results of Select for every
 // combination.
-func TestOutcomesAreAllThatCallsComeTo(t *testing.T) {
+func TestOutcomesAreComplete(t *testing.T) {
 	r := rules.ReadRouters([]registry.URL{
 		conditionRule("condition", "attachments[a] = 1 => host = 10.0.0.1"),
 		conditionRule("condition", "attachments[b] = 1 => region = hangzhou", "force=true"),
@@ -276,7 +276,7 @@ func TestOutcomesAreAllThatCallsComeTo(t *testing.T) {
 				for bit, name := range []string{"a", "b", "c"} {
 					of["attachment "+name] = fmt.Sprint(i >> bit & 1)
 				}
-				want[fmt.Sprint(chosen(chain, of))] = true
+				want[fmt.Sprint(selected(chain, of))] = true
 			}
 		}
 	}
@@ -299,7 +299,7 @@ func TestOutcomesAreAllThatCallsComeTo(t *testing.T) {
 	}
 }
 
-func TestAskingAChainAllocatesNothing(t *testing.T) {
+func TestSelectDoesNotAllocate(t *testing.T) {
 	r := rules.ReadRouters([]registry.URL{
 		conditionRule("condition", "attachments[user] = ann,b*,1~9 & method != set* => host = 10.0.0.1"),
 		read(t, "tag", "application stock\ntags: [{name: blue, addresses: ['10.0.0.2:20880']}]"),
@@ -322,13 +322,13 @@ func FuzzRouters(f *testing.F) {
 			conditionRule("condition", rule), document("condition", "application", "stock", conditions), document("tag", "application", "stock", tags),
 		}, func(string) {})
 		all := providers(t)
-		left(r, all, map[string]string{"method": "get"})
+		allowedProviders(r, all, map[string]string{"method": "get"})
 		chain := r.ChainFor(consumer(), rules.Tag{}, true, all)
 		for _, name := range []string{"", "blue", "gray", tags} {
 			of := call{"method": "get", "attachment dubbo.tag": name, "attachment dubbo.force.tag": "true"}
-			forced := chosen(chain, of)
+			forced := selected(chain, of)
 			delete(of, "attachment dubbo.force.tag")
-			if all := chosen(chain, of); len(forced) > 0 && fmt.Sprint(forced) != fmt.Sprint(all) {
+			if all := selected(chain, of); len(forced) > 0 && fmt.Sprint(forced) != fmt.Sprint(all) {
 				t.Errorf("by force %v, else %v", forced, all)
 			}
 		}

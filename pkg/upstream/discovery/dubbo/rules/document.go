@@ -21,8 +21,8 @@ func readDocument(u registry.URL) (document.Node, error) {
 	return root, nil
 }
 
-// texts returns the elements of a list, or a single text, as texts.
-func texts(n document.Node) (all []string) {
+// stringList returns the elements of a list, or a single text, as texts.
+func stringList(n document.Node) (all []string) {
 	if n.Kind() != document.Array {
 		if n.Exists() {
 			all = append(all, strings.TrimSpace(n.Text()))
@@ -35,17 +35,17 @@ func texts(n document.Node) (all []string) {
 	return all
 }
 
-// flag returns a boolean that is written as a boolean or as a text; usual is the default.
-func flag(n document.Node, usual bool) bool {
+// boolOr returns a boolean that is written as a boolean or as a text; usual is the default.
+func boolOr(n document.Node, usual bool) bool {
 	if !n.Exists() {
 		return usual
 	}
 	return strings.EqualFold(n.Text(), "true")
 }
 
-// isDocumentOff reports whether a document of routers disables itself.
-func isDocumentOff(root document.Node) bool {
-	return !flag(root.Get("enabled"), true) || !flag(root.Get("valid"), true)
+// isDocumentDisabled reports whether a document of routers disables itself.
+func isDocumentDisabled(root document.Node) bool {
+	return !boolOr(root.Get("enabled"), true) || !boolOr(root.Get("valid"), true)
 }
 
 // parameterMatch is a condition on a parameter of a URL.
@@ -69,7 +69,7 @@ func readParameterMatches(n document.Node) (all []parameterMatch, problem string
 	return all, ""
 }
 
-func (m parameterMatch) holds(u registry.URL) bool {
-	text, _ := value(u, m.key)
-	return m.is.holds(text)
+func (m parameterMatch) matches(u registry.URL) bool {
+	text, _ := urlValue(u, m.key)
+	return m.is.matches(text)
 }

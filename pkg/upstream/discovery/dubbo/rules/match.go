@@ -11,7 +11,7 @@ import (
 
 // glob reports whether value matches pattern, in which the last "*" matches any text.
 func glob(pattern, value string) bool {
-	if pattern == anything || pattern == value {
+	if pattern == wildcard || pattern == value {
 		return true
 	}
 	if pattern == "" || value == "" {
@@ -25,30 +25,30 @@ func glob(pattern, value string) bool {
 	return len(value) >= len(head)+len(tail) && strings.HasPrefix(value, head) && strings.HasSuffix(value, tail)
 }
 
-// isAddressed reports whether one of the expressions matches host:port. An expression is an address
+// matchesAnyAddress reports whether one of the expressions matches host:port. An expression is an address
 // with a port ("*": any port), an address without one ("0.0.0.0" and "*": any address), a network
 // ("10.0.0.0/8"), or an address with parts that are "*" or ranges ("10.0.1.5-9").
-func isAddressed(expressions []string, host string, port uint16) bool {
+func matchesAnyAddress(expressions []string, host string, port uint16) bool {
 	for _, e := range expressions {
-		if hostIs(e, host) {
+		if matchesHost(e, host) {
 			return true
 		}
 		at := strings.LastIndexByte(e, ':')
-		if at < 0 || e[at+1:] != anything && e[at+1:] != strconv.Itoa(int(port)) {
+		if at < 0 || e[at+1:] != wildcard && e[at+1:] != strconv.Itoa(int(port)) {
 			continue
 		}
-		if hostIs(strings.Trim(e[:at], "[]"), host) {
+		if matchesHost(strings.Trim(e[:at], "[]"), host) {
 			return true
 		}
 	}
 	return false
 }
 
-func hostIs(expression, host string) bool {
-	if expression == anyHost || expression == anything || expression == host {
+func matchesHost(expression, host string) bool {
+	if expression == anyHost || expression == wildcard || expression == host {
 		return true
 	}
-	if network, ok := isNetwork(expression); ok {
+	if network, ok := parseNetwork(expression); ok {
 		a, err := netip.ParseAddr(host)
 		return err == nil && network.Contains(a)
 	}
@@ -67,16 +67,16 @@ func hostIs(expression, host string) bool {
 		return false
 	}
 	for i, part := range parts {
-		if !partIs(part, of[i], separator) {
+		if !matchesAddressPart(part, of[i], separator) {
 			return false
 		}
 	}
 	return true
 }
 
-// partIs compares one part of an address, which is decimal in IPv4 and hexadecimal in IPv6.
-func partIs(expression, part, separator string) bool {
-	if expression == anything || expression == part {
+// matchesAddressPart compares one part of an address, which is decimal in IPv4 and hexadecimal in IPv6.
+func matchesAddressPart(expression, part, separator string) bool {
+	if expression == wildcard || expression == part {
 		return true
 	}
 	base := 10
@@ -126,7 +126,7 @@ func readTextMatch(n document.Node) (m textMatch, problem string) {
 	switch m.kind {
 	case matchExact, matchPrefix, matchNotEmpty, matchEmpty, matchWildcard:
 	case matchCIDR:
-		if _, ok := isNetwork(m.text); !ok {
+		if _, ok := parseNetwork(m.text); !ok {
 			return m, m.text + " is not a valid network"
 		}
 	case matchRegex:
@@ -135,12 +135,12 @@ func readTextMatch(n document.Node) (m textMatch, problem string) {
 			return m, err.Error()
 		}
 	default:
-		return m, "unknown match " + clip(m.kind)
+		return m, "unknown match " + truncate(m.kind)
 	}
 	return m, ""
 }
 
-func (m textMatch) holds(value string) bool {
+func (m textMatch) matches(value string) bool {
 	switch m.kind {
 	case matchExact:
 		return value == m.text
@@ -151,9 +151,9 @@ func (m textMatch) holds(value string) bool {
 	case matchEmpty:
 		return value == ""
 	case matchWildcard:
-		return glob(m.text, value) || hostIs(m.text, value)
+		return glob(m.text, value) || matchesHost(m.text, value)
 	case matchCIDR:
-		return hostIs(m.text, value)
+		return matchesHost(m.text, value)
 	case matchRegex:
 		return m.expression.MatchString(value)
 	}

@@ -26,20 +26,20 @@ type configurator struct {
 	side        string
 	application string           // of the side; "" and "*": any
 	service     string           // group/interface:version; "" and "*": any
-	of          registry.Service // only of a URL: restricts providers if it has a group or version
+	urlService  registry.Service // only of a URL: restricts providers if it has a group or version
 	providers   []string
 	conditions  map[string]string // by parameter name, from "~name"
 	match       *match            // of a v3.0 document; nil: no further condition
-	absent      bool              // set only missing parameters
+	onlyMissing bool              // set only missing parameters
 	set         map[string]string
 }
 
 type stage uint8
 
 const (
-	ofURLs stage = iota
-	ofApplication
-	ofService
+	stageURLs stage = iota
+	stageApplication
+	stageService
 )
 
 // match contains the conditions of a v3.0 document.
@@ -49,9 +49,9 @@ type match struct {
 	parameters            []parameterMatch
 }
 
-// keptKeys returns the parameters that a rule cannot change: they identify the service, or select
+// protectedKeys returns the parameters that a rule cannot change: they identify the service, or select
 // the targets of the rule.
-func keptKeys() []string {
+func protectedKeys() []string {
 	return []string{
 		"category", "check", "dynamic", keyEnabled, "group", "version", keyApplication, keySide,
 		"configVersion", "compatible_config", "interfaces", "interface", "providerAddresses", keyPriority, keyForce, "anyhost",
@@ -66,13 +66,13 @@ func ReadConfigurators(urls []registry.URL, warn Warn) Configurators {
 		case u.Protocol == "empty":
 			return nil
 		case len(all) >= MaxRules:
-			warn.about(u, "too many rules: this rule has no effect")
+			warn.report(u, "too many rules: this rule has no effect")
 			continue
 		case u.Get(keyYAML) != "":
 			all = append(all, readOverrideDocument(u, warn)...)
 		case u.Protocol != "override" && u.Protocol != "absent":
-			warn.about(u, "unknown rule type")
-		case !isOff(u):
+			warn.report(u, "unknown rule type")
+		case !isDisabled(u):
 			all = append(all, readOverrideURL(u)...)
 		}
 	}
@@ -87,8 +87,8 @@ func readOverrideURL(u registry.URL) []configurator {
 	o := configurator{
 		priority: priority(u), host: u.Host, port: u.Port, side: u.Get(keySide),
 		application: cmp.Or(u.Get(keyApplication), u.Username),
-		of:          u.Service(),
-		absent:      u.Protocol == "absent",
+		urlService:  u.Service(),
+		onlyMissing: u.Protocol == "absent",
 		conditions:  map[string]string{}, set: map[string]string{},
 	}
 	if text := u.Get("providerAddresses"); text != "" {
@@ -98,7 +98,7 @@ func readOverrideURL(u registry.URL) []configurator {
 		switch plain, isCondition := strings.CutPrefix(key, "~"); {
 		case isCondition:
 			o.conditions[plain] = value
-		case !slices.Contains(keptKeys(), key):
+		case !slices.Contains(protectedKeys(), key):
 			o.set[key] = value
 		}
 	}
@@ -112,25 +112,25 @@ func readOverrideURL(u registry.URL) []configurator {
 func readOverrideDocument(u registry.URL, warn Warn) (all []configurator) {
 	root, err := readDocument(u)
 	if err != nil {
-		warn.about(u, err.Error())
+		warn.report(u, err.Error())
 		return nil
 	}
-	enabled := flag(root.Get("enabled"), true)
+	enabled := boolOr(root.Get("enabled"), true)
 	for item := range root.Get("configs").All() {
 		counts := enabled
 		if kind := item.Get("type").Text(); kind != "" && kind != "general" {
-			counts = flag(item.Get("enabled"), false) // these types have their own switch, off by default
+			counts = boolOr(item.Get("enabled"), false) // these types have their own switch, off by default
 		}
 		if !counts {
 			continue
 		}
 		more, problem := readOverrideItem(u, item)
 		if problem != "" {
-			warn.about(u, item.Path()+": "+problem)
+			warn.report(u, item.Path()+": "+problem)
 			continue
 		}
 		if all = append(all, more...); len(all) > MaxRules {
-			warn.about(u, "too many rules in one document: the remaining rules have no effect")
+			warn.report(u, "too many rules in one document: the remaining rules have no effect")
 			return all[:MaxRules]
 		}
 	}
@@ -138,12 +138,12 @@ func readOverrideDocument(u registry.URL, warn Warn) (all []configurator) {
 }
 
 func readOverrideItem(u registry.URL, item document.Node) (all []configurator, problem string) {
-	o := configurator{stage: ofService, side: item.Get("side").Text(), set: map[string]string{}, providers: texts(item.Get("providerAddresses"))}
+	o := configurator{stage: stageService, side: item.Get("side").Text(), set: map[string]string{}, providers: stringList(item.Get("providerAddresses"))}
 	if o.side != consumerSide && o.side != providerSide {
 		return nil, "side must be consumer or provider, found " + item.Get("side").Found()
 	}
 	for one := range item.Get("parameters").All() {
-		if !slices.Contains(keptKeys(), one.Key()) {
+		if !slices.Contains(protectedKeys(), one.Key()) {
 			o.set[one.Key()] = one.Text()
 		}
 	}
@@ -153,18 +153,18 @@ func readOverrideItem(u registry.URL, item document.Node) (all []configurator, p
 	if o.match, problem = readMatch(item.Get("match")); problem != "" {
 		return nil, problem
 	}
-	services, applications := []string{anything}, texts(item.Get("applications"))
+	services, applications := []string{wildcard}, stringList(item.Get("applications"))
 	if u.Get(keyScope) == scopeApplication {
-		o.stage = ofApplication
+		o.stage = stageApplication
 		applications = []string{u.Path}
-		if named := texts(item.Get("services")); len(named) > 0 {
+		if named := stringList(item.Get("services")); len(named) > 0 {
 			services = named
 		}
 	}
 	if len(applications) == 0 {
-		applications = []string{anything}
+		applications = []string{wildcard}
 	}
-	addresses := texts(item.Get("addresses"))
+	addresses := stringList(item.Get("addresses"))
 	if len(addresses) == 0 {
 		addresses = []string{anyHost}
 	}
@@ -207,7 +207,7 @@ func readMatch(n document.Node) (m *match, problem string) {
 		case "param":
 			m.parameters, problem = readParameterMatches(one)
 		default:
-			problem = "unknown match " + clip(one.Key())
+			problem = "unknown match " + truncate(one.Key())
 		}
 		if problem != "" {
 			return nil, problem
@@ -243,16 +243,16 @@ func (all Configurators) Apply(provider, consumer registry.URL, parameters map[s
 	asked := false
 	for i := range all {
 		o := &all[i]
-		asConsumer := o.means(provider, consumer, consumerSide)
-		if !asConsumer && !o.means(provider, consumer, providerSide) {
+		asConsumer := o.appliesTo(provider, consumer, consumerSide)
+		if !asConsumer && !o.appliesTo(provider, consumer, providerSide) {
 			continue
 		}
 		if asConsumer && !asked {
-			parameters, asked = copied(parameters), true
+			parameters, asked = cloneParameters(parameters), true
 		}
 		changed := provider.Parameters.Map()
 		for key, value := range o.set {
-			if o.absent && (provider.Get(key) != "" || asConsumer && parameters[key] != "") {
+			if o.onlyMissing && (provider.Get(key) != "" || asConsumer && parameters[key] != "") {
 				continue
 			}
 			changed[key] = value
@@ -265,75 +265,75 @@ func (all Configurators) Apply(provider, consumer registry.URL, parameters map[s
 	return provider, parameters
 }
 
-func copied(parameters map[string]string) map[string]string {
+func cloneParameters(parameters map[string]string) map[string]string {
 	c := make(map[string]string, len(parameters)+1)
 	maps.Copy(c, parameters)
 	return c
 }
 
-// means reports whether the rule applies to one side of a call from consumer to provider.
-func (o *configurator) means(provider, consumer registry.URL, side string) bool {
+// appliesTo reports whether the rule applies to one side of a call from consumer to provider.
+func (o *configurator) appliesTo(provider, consumer registry.URL, side string) bool {
 	u, host := provider, provider.Host
-	get := func(key string) string { text, _ := value(provider, key); return text }
+	get := func(key string) string { text, _ := urlValue(provider, key); return text }
 	if side == consumerSide {
 		u, host = consumer, consumer.Host
 		get = func(key string) string {
 			if text := consumer.Get(key); text != "" {
 				return text
 			}
-			text, _ := value(provider, key)
+			text, _ := urlValue(provider, key)
 			return text
 		}
 	}
 	switch {
 	case o.side != "" && o.side != side:
 		return false
-	case !o.isHost(provider, host, side):
+	case !o.matchesHost(provider, host, side):
 		return false
 	case !isAny(o.application) && o.application != u.Get(keyApplication):
 		return false
 	case !isAny(o.service) && o.service != serviceKey(provider):
 		return false
-	case !o.isOf(provider):
+	case !o.matchesService(provider):
 		return false
-	case len(o.providers) > 0 && !isAddressed(o.providers, provider.Host, provider.Port):
+	case len(o.providers) > 0 && !matchesAnyAddress(o.providers, provider.Host, provider.Port):
 		return false
-	case o.match != nil && !o.match.holds(provider, u, host):
+	case o.match != nil && !o.match.matches(provider, u, host):
 		return false
 	}
 	for key, want := range o.conditions {
-		if want != anything && get(key) != want {
+		if want != wildcard && get(key) != want {
 			return false
 		}
 	}
 	return true
 }
 
-// isOf reports whether a provider has the group and version of a rule, if the rule has any: a
+// matchesService reports whether a provider has the group and version of a rule, if the rule has any: a
 // consumer may accept several.
-func (o *configurator) isOf(provider registry.URL) bool {
-	if o.of.Group == "" && o.of.Version == "" {
+func (o *configurator) matchesService(provider registry.URL) bool {
+	if o.urlService.Group == "" && o.urlService.Version == "" {
 		return true
 	}
-	of := o.of
+	of := o.urlService
 	of.Interface = provider.Service().Interface // the rule's may be a wildcard
 	return of.Accepts(provider)
 }
 
-// isHost reports whether the host of a rule matches a side. A rule of Dubbo 2.6 with a port selects
+// matchesHost reports whether the host of a rule matches a side. A rule of Dubbo 2.6 with a port selects
 // a provider, on either side; without a port it selects a consumer, or everyone.
-func (o *configurator) isHost(provider registry.URL, host, side string) bool {
+func (o *configurator) matchesHost(provider registry.URL, host, side string) bool {
 	everybody := o.host == anyHost || o.host == ""
-	if o.port != 0 && (o.stage == ofURLs || side == providerSide) {
+	if o.port != 0 && (o.stage == stageURLs || side == providerSide) {
 		return o.port == provider.Port && (everybody || o.host == provider.Host)
 	}
-	if o.stage == ofURLs && side == providerSide {
+	if o.stage == stageURLs && side == providerSide {
 		return everybody
 	}
 	return everybody || o.host == host
 }
 
-func isAny(name string) bool { return name == "" || name == anything }
+func isAny(name string) bool { return name == "" || name == wildcard }
 
 func serviceKey(u registry.URL) string {
 	s := u.Service()
@@ -341,22 +341,22 @@ func serviceKey(u registry.URL) string {
 	return s.String()
 }
 
-func (m *match) holds(provider, side registry.URL, host string) bool {
-	if !oneHolds(m.address, host) || !oneHolds(m.provider, provider.Address()) && !oneHolds(m.provider, provider.Host) {
+func (m *match) matches(provider, side registry.URL, host string) bool {
+	if !matchesAnyText(m.address, host) || !matchesAnyText(m.provider, provider.Address()) && !matchesAnyText(m.provider, provider.Host) {
 		return false
 	}
-	if !oneHolds(m.services, serviceKey(provider)) || !oneHolds(m.application, side.Get(keyApplication)) {
+	if !matchesAnyText(m.services, serviceKey(provider)) || !matchesAnyText(m.application, side.Get(keyApplication)) {
 		return false
 	}
 	for _, p := range m.parameters {
-		if !p.holds(provider) {
+		if !p.matches(provider) {
 			return false
 		}
 	}
 	return true
 }
 
-// oneHolds reports whether one of the conditions matches, or there is none.
-func oneHolds(all []textMatch, value string) bool {
-	return len(all) == 0 || slices.ContainsFunc(all, func(m textMatch) bool { return m.holds(value) })
+// matchesAnyText reports whether one of the conditions matches, or there is none.
+func matchesAnyText(all []textMatch, value string) bool {
+	return len(all) == 0 || slices.ContainsFunc(all, func(m textMatch) bool { return m.matches(value) })
 }

@@ -44,7 +44,7 @@ func consumer() registry.URL {
 	})}
 }
 
-func TestWhatOverridesChange(t *testing.T) {
+func TestConfigurators(t *testing.T) {
 	const provider = "dubbo://10.0.0.1:20880/com.foo.Bar?application=stock&side=provider&timeout=3000&interface=com.foo.Bar"
 	item := func(scope, rest string) string {
 		return scope + "\nconfigVersion: v2.7\nenabled: true\nconfigs:\n" + rest
@@ -153,7 +153,7 @@ func changes(before, after map[string]string) string {
 	return strings.Join(all, " ")
 }
 
-func TestOverridesThatCannotBeReadAreLeftOutAndSaid(t *testing.T) {
+func TestInvalidOverridesAreReported(t *testing.T) {
 	tests := []struct{ name, rule, want string }{
 		{"another kind", "script://0.0.0.0/com.foo.Bar?x=y", "unknown rule type"},
 		{"no YAML", "service com.foo.Bar::\n{configs: [", "cannot parse the document"},

@@ -42,7 +42,7 @@ const (
 	providerSide = "provider"
 
 	anyHost  = "0.0.0.0"
-	anything = "*"
+	wildcard = "*"
 )
 
 // MaxRules bounds the number of configurators of a service.
@@ -51,25 +51,25 @@ const MaxRules = 256
 // Bounds of the routers of a service. Routers may deny calls: beyond these bounds Weft rejects
 // every call.
 const (
-	MostConditions = 1 << 14
-	MostTagRules   = 1 << 12 // and of the tags in each rule
+	MaxConditions = 1 << 14
+	MaxTagRules   = 1 << 12 // and of the tags in each rule
 )
 
 // Warn receives a text about each rule that has no effect, or another effect than in Dubbo. It may
 // be nil.
 type Warn func(text string)
 
-func (w Warn) about(u registry.URL, problem string) {
+func (w Warn) report(u registry.URL, problem string) {
 	name := u.Get("config")
 	if name == "" {
 		name = u.Protocol + "://" + u.Address() + "/" + u.Path
 	}
 	if w != nil {
-		w(fmt.Sprintf("rule %s: %s", clip(name), problem))
+		w(fmt.Sprintf("rule %s: %s", truncate(name), problem))
 	}
 }
 
-func clip(text string) string {
+func truncate(text string) string {
 	const most = 120
 	if len(text) > most {
 		return text[:most] + "…"
@@ -77,8 +77,8 @@ func clip(text string) string {
 	return text
 }
 
-// isOff reports whether a rule disables itself.
-func isOff(u registry.URL) bool { return u.Get(keyEnabled) == "false" }
+// isDisabled reports whether a rule disables itself.
+func isDisabled(u registry.URL) bool { return u.Get(keyEnabled) == "false" }
 
 func priority(u registry.URL) int {
 	n, err := strconv.Atoi(u.Get(keyPriority))
@@ -88,8 +88,8 @@ func priority(u registry.URL) int {
 	return n
 }
 
-// value returns the value of a key of a URL, as Java's URL does, and whether it exists.
-func value(u registry.URL, key string) (text string, there bool) {
+// urlValue returns the value of a key of a URL, as Java's URL does, and whether it exists.
+func urlValue(u registry.URL, key string) (text string, there bool) {
 	switch key {
 	case "host":
 		return u.Host, true
@@ -107,8 +107,8 @@ func value(u registry.URL, key string) (text string, there bool) {
 	return u.Parameters.Lookup(key)
 }
 
-// isNetwork parses the address of a network, such as "10.0.0.0/8".
-func isNetwork(text string) (netip.Prefix, bool) {
+// parseNetwork parses the address of a network, such as "10.0.0.0/8".
+func parseNetwork(text string) (netip.Prefix, bool) {
 	p, err := netip.ParsePrefix(text)
 	return p, err == nil
 }

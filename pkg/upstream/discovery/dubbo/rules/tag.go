@@ -35,46 +35,46 @@ type tag struct {
 func (r *Routers) readTagDocument(u registry.URL, warn Warn) {
 	root, err := readDocument(u)
 	if err != nil {
-		warn.about(u, err.Error())
+		warn.report(u, err.Error())
 		return
 	}
-	if isDocumentOff(root) {
+	if isDocumentDisabled(root) {
 		return
 	}
-	rule := tagRule{application: u.Path, force: flag(root.Get("force"), false)}
+	rule := tagRule{application: u.Path, force: boolOr(root.Get("force"), false)}
 	for one := range root.Get("tags").All() {
-		t := tag{name: one.Get("name").Text(), addresses: texts(one.Get("addresses"))}
+		t := tag{name: one.Get("name").Text(), addresses: stringList(one.Get("addresses"))}
 		match, problem := readParameterMatches(one.Get("match"))
 		if t.match = match; t.name == "" {
 			problem = "the tag has no name"
 		}
 		if problem != "" {
-			warn.about(u, one.Path()+": "+problem+": the rule has no effect")
+			warn.report(u, one.Path()+": "+problem+": the rule has no effect")
 			return
 		}
 		rule.tags = append(rule.tags, t)
 	}
-	if r.tags = append(r.tags, rule); len(r.tags) > MostTagRules || len(rule.tags) > MostTagRules {
-		r.refuse(u, warn, fmt.Sprintf("there are more than %d tag rules, or tags of one rule", MostTagRules))
+	if r.tags = append(r.tags, rule); len(r.tags) > MaxTagRules || len(rule.tags) > MaxTagRules {
+		r.setRejectAll(u, warn, fmt.Sprintf("there are more than %d tag rules, or tags of one rule", MaxTagRules))
 	}
 }
 
-func (t *tag) has(u registry.URL) bool {
+func (t *tag) matches(u registry.URL) bool {
 	if len(t.addresses) > 0 {
-		return isAddressed(t.addresses, u.Host, u.Port)
+		return matchesAnyAddress(t.addresses, u.Host, u.Port)
 	}
-	return len(t.match) > 0 && !slices.ContainsFunc(t.match, func(m parameterMatch) bool { return !m.holds(u) })
+	return len(t.match) > 0 && !slices.ContainsFunc(t.match, func(m parameterMatch) bool { return !m.matches(u) })
 }
 
 // tagSets contains the providers that calls go to by their tags.
 type tagSets struct {
 	own      Tag
-	holders  map[string]holders // by tag
+	byTag    map[string]tagMembers // by tag
 	untagged config.HostSet
 }
 
-// holders contains the providers that have a tag.
-type holders struct {
+// tagMembers contains the providers that have a tag.
+type tagMembers struct {
 	members []int32
 	force   bool // calls do not fall back to untagged providers, even if they allow it
 }
@@ -101,11 +101,11 @@ func (t *tagSets) selectInto(call config.Call, allowed config.HostSet) {
 		text, _ := call.Attachment(KeyForceTag)
 		force = strings.EqualFold(text, "true")
 	}
-	t.holdersOf(name, force, allowed)
+	t.selectTag(name, force, allowed)
 }
 
-func (t *tagSets) holdersOf(name string, force bool, allowed config.HostSet) {
-	h := t.holders[name]
+func (t *tagSets) selectTag(name string, force bool, allowed config.HostSet) {
+	h := t.byTag[name]
 	if name == "" || len(h.members) == 0 && !force && !h.force {
 		copy(allowed, t.untagged)
 		return
@@ -140,7 +140,7 @@ func (r *Routers) rulesByApplication() map[string]*tagRule {
 // tagSets computes which providers have which tag. If a rule sets a tag, only the rule decides
 // which providers have it; otherwise the providers decide.
 func (r *Routers) tagSets(own Tag, providers []registry.URL) *tagSets {
-	t := &tagSets{own: own, holders: map[string]holders{}, untagged: config.NewHostSet(len(providers))}
+	t := &tagSets{own: own, byTag: map[string]tagMembers{}, untagged: config.NewHostSet(len(providers))}
 	of := r.rulesByApplication()
 	set := map[*tagRule]map[string]bool{} // the tags that rules set for these providers
 	for _, u := range providers {
@@ -152,7 +152,7 @@ func (r *Routers) tagSets(own Tag, providers []registry.URL) *tagSets {
 			set[rule] = map[string]bool{}
 		}
 		for i := range rule.tags {
-			if one := &rule.tags[i]; !set[rule][one.name] && (len(one.addresses) > 0 || one.has(u)) {
+			if one := &rule.tags[i]; !set[rule][one.name] && (len(one.addresses) > 0 || one.matches(u)) {
 				set[rule][one.name] = true
 			}
 		}
@@ -165,7 +165,7 @@ func (r *Routers) tagSets(own Tag, providers []registry.URL) *tagSets {
 		}
 		if rule != nil {
 			for j := range rule.tags {
-				if one := &rule.tags[j]; one.has(u) {
+				if one := &rule.tags[j]; one.matches(u) {
 					tagged = true
 					t.add(one.name, i)
 				}
@@ -177,9 +177,9 @@ func (r *Routers) tagSets(own Tag, providers []registry.URL) *tagSets {
 	}
 	for rule, names := range set {
 		for name := range names {
-			h := t.holders[name]
+			h := t.byTag[name]
 			h.force = h.force || rule.force
-			t.holders[name] = h
+			t.byTag[name] = h
 		}
 	}
 	return t
@@ -187,9 +187,9 @@ func (r *Routers) tagSets(own Tag, providers []registry.URL) *tagSets {
 
 // add records that provider i has a tag. The caller adds the providers in order.
 func (t *tagSets) add(name string, i int) {
-	h := t.holders[name]
+	h := t.byTag[name]
 	if n := len(h.members); n == 0 || h.members[n-1] != int32(i) { //nolint:gosec // there are far fewer than 2^31
 		h.members = append(h.members, int32(i)) //nolint:gosec // the same
-		t.holders[name] = h
+		t.byTag[name] = h
 	}
 }

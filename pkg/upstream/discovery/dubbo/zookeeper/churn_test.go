@@ -17,17 +17,17 @@ import (
 	server "github.com/weft-proxy/weft/test/zookeeper"
 )
 
-// TestWhateverIsLostAllEndsAsWished has two sessions register and unregister at random, while one
+// TestRandomLossesConverge has two sessions register and unregister at random, while one
 // of them loses connections and sessions. It verifies that both see the final state.
-func TestWhateverIsLostAllEndsAsWished(t *testing.T) {
+func TestRandomLossesConverge(t *testing.T) {
 	t.Parallel()
 	const rounds, steps = 6, 25
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
 	chance := rand.New(rand.NewPCG(seed, 0))
-	w := tap(t, server.Start(t, server.Options{Tick: time.Second}).Address())
-	c := pair(t, brief, w.server, w.address())
-	there := map[string]bool{ofA: true, ofB: true}
+	w := startProxy(t, server.Start(t, server.Options{Tick: time.Second}).Address())
+	c := newSessionPair(t, brief, w.server, w.address())
+	there := map[string]bool{addressA: true, addressB: true}
 	for round := range rounds {
 		for range steps {
 			switch n := chance.IntN(20); {
@@ -56,7 +56,7 @@ func TestWhateverIsLostAllEndsAsWished(t *testing.T) {
 		c.seenByA.Await(fmt.Sprintf("what is wished for in round %d", round), want)
 		c.seenByB.Await(fmt.Sprintf("what is wished for in round %d", round), want)
 	}
-	t.Logf("missed changes of watches: %d", c.b.journal.count("missed a change"))
+	t.Logf("missed changes of watches: %d", c.b.log.count("missed a change"))
 }
 
 func TestServersAreReachedByTLS(t *testing.T) {
@@ -64,14 +64,14 @@ func TestServersAreReachedByTLS(t *testing.T) {
 	// The certificate of another server, for 127.0.0.1.
 	page := httptest.NewTLSServer(nil)
 	page.Close()
-	w := tap(t, server.Start(t, server.Options{}).Address())
+	w := startProxy(t, server.Start(t, server.Options{}).Address())
 	w.secure(page.TLS)
 	trust := x509.NewCertPool()
 	trust.AddCert(page.Certificate())
 
 	known := open(t, registry.Options{Address: w.address(), TLS: &tls.Config{RootCAs: trust, MinVersion: tls.VersionTLS12}})
-	known.MustRegister(registrytest.Provider(t, user, ofA))
-	watch(t, w.server).children("/dubbo/"+user+"/providers", 1)
+	known.MustRegister(registrytest.Provider(t, user, addressA))
+	dialZK(t, w.server).children("/dubbo/"+user+"/providers", 1)
 
 	stranger := open(t, registry.Options{Address: w.address(), TLS: &tls.Config{MinVersion: tls.VersionTLS12}})
 	s := stranger.Await("told why", func(s registry.State) bool { return strings.Contains(s.LastError, "certificate") })

@@ -13,8 +13,8 @@ import (
 
 const (
 	// Backoff between rounds of attempts in which all servers were tried.
-	roundFirst = 100 * time.Millisecond
-	roundMost  = 5 * time.Second
+	minRoundBackoff = 100 * time.Millisecond
+	maxRoundBackoff = 5 * time.Second
 )
 
 // hostProvider selects and dials the servers of one client. It implements the library's
@@ -22,17 +22,17 @@ const (
 // resolves names again.
 type hostProvider struct {
 	// immutable
-	tls      *tls.Config
-	patience time.Duration // timeout to connect, and again for the connect response
-	failed   func(error)   // called for each failed attempt; must not block
+	tls       *tls.Config
+	timeout   time.Duration // timeout to connect, and again for the connect response
+	onFailure func(error)   // called for each failed attempt; must not block
 
 	closed atomic.Bool // the client is closing, which the library must notice
 
-	mu       sync.Mutex
-	servers  []string // guarded by mu
-	turn     int      // guarded by mu; index of the next server
-	attempts int      // guarded by mu; since the last connect response
-	current  net.Conn // guarded by mu; nil: none
+	mu        sync.Mutex
+	servers   []string // guarded by mu
+	nextIndex int      // guarded by mu; index of the next server
+	attempts  int      // guarded by mu; since the last connect response
+	current   net.Conn // guarded by mu; nil: none
 }
 
 // Init stores the servers, which the library has shuffled.
@@ -55,8 +55,8 @@ func (r *hostProvider) Len() int {
 func (r *hostProvider) Next() (server string, lookUp bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	server = r.servers[r.turn%len(r.servers)]
-	r.turn++
+	server = r.servers[r.nextIndex%len(r.servers)]
+	r.nextIndex++
 	return server, r.closed.Load()
 }
 
@@ -72,7 +72,7 @@ func (r *hostProvider) dialer(ctx context.Context) func(network, address string,
 	return func(network, address string, _ time.Duration) (net.Conn, error) {
 		conn, err := r.dial(ctx, network, address)
 		if err != nil && ctx.Err() == nil {
-			r.failed(err)
+			r.onFailure(err)
 		}
 		return conn, err
 	}
@@ -82,7 +82,7 @@ func (r *hostProvider) dial(ctx context.Context, network, address string) (net.C
 	if err := r.backOff(ctx); err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, r.patience)
+	ctx, cancel := context.WithTimeout(ctx, r.timeout)
 	defer cancel()
 	conn, err := (&net.Dialer{}).DialContext(ctx, network, address)
 	if err != nil {
@@ -93,7 +93,7 @@ func (r *hostProvider) dial(ctx context.Context, network, address string) (net.C
 			return nil, err
 		}
 	}
-	l := &handshakeConn{Conn: conn, address: address, patience: r.patience, failed: r.failed}
+	l := &handshakeConn{Conn: conn, address: address, timeout: r.timeout, onFailure: r.onFailure}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.current = l
@@ -112,7 +112,7 @@ func (r *hostProvider) backOff(ctx context.Context) error {
 	if rounds == 0 {
 		return ctx.Err()
 	}
-	pause := time.NewTimer(jitter(min(roundFirst<<min(rounds-1, 10), roundMost)))
+	pause := time.NewTimer(jitter(min(minRoundBackoff<<min(rounds-1, 10), maxRoundBackoff)))
 	defer pause.Stop()
 	select {
 	case <-ctx.Done():

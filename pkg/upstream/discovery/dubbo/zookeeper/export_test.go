@@ -8,7 +8,7 @@ func Sweep(r registry.Registry) {
 	if !ok {
 		panic("it is no registry of this package")
 	}
-	own.mailbox.post(own.resync)
+	own.callbacks.post(own.resync)
 }
 
 // ForgetRevisions makes a registry remove the metadata of retired revisions immediately.
@@ -17,9 +17,9 @@ func ForgetRevisions(r registry.Registry) {
 	if !ok {
 		panic("it is no registry of this package")
 	}
-	own.mailbox.post(func() {
-		for len(own.past) > 0 {
-			own.forgetRevision(own.past[0])
+	own.callbacks.post(func() {
+		for len(own.retiredRevisions) > 0 {
+			own.removeRevision(own.retiredRevisions[0])
 		}
 	})
 }

@@ -26,15 +26,15 @@ func parseAddress(text string) (servers []string, chroot string, err error) {
 		return nil, "", fmt.Errorf("the address %q: %w", text, err)
 	}
 	if rooted {
-		if chroot, err = folderOf(rest); err != nil {
+		if chroot, err = cleanPath(rest); err != nil {
 			return nil, "", fmt.Errorf("the address %q: %w", text, err)
 		}
 	}
 	return servers, chroot, nil
 }
 
-// folderOf returns a path in the form "/a/b"; "" for the root.
-func folderOf(text string) (string, error) {
+// cleanPath returns a path in the form "/a/b"; "" for the root.
+func cleanPath(text string) (string, error) {
 	text = strings.Trim(text, "/")
 	if text == "" {
 		return "", nil
@@ -72,7 +72,7 @@ func newLayout(chroot, root string) (layout, error) {
 	if root == "" {
 		root = defaultRoot
 	}
-	folder, err := folderOf(root)
+	folder, err := cleanPath(root)
 	if err != nil {
 		return layout{}, fmt.Errorf("the root: %w", err)
 	}
@@ -93,8 +93,8 @@ func (l layout) category(name, category string) string {
 	return l.root + "/" + escape(name) + "/" + escape(category)
 }
 
-// node returns the znode of a URL.
-func (l layout) node(u registry.URL) (string, error) {
+// urlNode returns the znode of a URL.
+func (l layout) urlNode(u registry.URL) (string, error) {
 	name, category := u.Service().Interface, u.Category()
 	if err := checkElement(escape(name)); err != nil {
 		return "", fmt.Errorf("the interface of %s: %w", u, err)

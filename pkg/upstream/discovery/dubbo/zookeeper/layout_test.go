@@ -34,7 +34,7 @@ func TestAddresses(t *testing.T) {
 	}
 }
 
-func TestOptionsThatAreRefused(t *testing.T) {
+func TestInvalidOptions(t *testing.T) {
 	tests := []struct {
 		name, want string
 		options    registry.Options
@@ -60,7 +60,7 @@ func TestOptionsThatAreRefused(t *testing.T) {
 	}
 }
 
-func TestWhereThingsAre(t *testing.T) {
+func TestLayout(t *testing.T) {
 	tests := []struct {
 		name, chroot, root string
 		got                func(layout) string
@@ -140,12 +140,12 @@ func TestMappingsThatAreRead(t *testing.T) {
 	for i := range 100_000 {
 		fmt.Fprintf(&many, "a%d,", i)
 	}
-	if got := readMapping(many.String()); len(got) != registry.MostApplications || got[registry.MostApplications-1] != fmt.Sprint("a", registry.MostApplications-1) {
-		t.Errorf("of 100,000 applications %d were returned, want the first %d", len(got), registry.MostApplications)
+	if got := readMapping(many.String()); len(got) != registry.MaxApplications || got[registry.MaxApplications-1] != fmt.Sprint("a", registry.MaxApplications-1) {
+		t.Errorf("of 100,000 applications %d were returned, want the first %d", len(got), registry.MaxApplications)
 	}
 }
 
-func TestWaitsGrowAndEnd(t *testing.T) {
+func TestBackoff(t *testing.T) {
 	for failures, most := range map[int]time.Duration{
 		1: 100 * time.Millisecond, 2: 400 * time.Millisecond, 4: 6400 * time.Millisecond, 7: 2 * time.Minute, 1000: 2 * time.Minute,
 	} {

@@ -19,100 +19,100 @@ const (
 	steady = 15 * time.Second
 )
 
-func brisk() server.Options { return server.Options{Tick: 200 * time.Millisecond} }
+func fastTicks() server.Options { return server.Options{Tick: 200 * time.Millisecond} }
 
-// couple contains two sessions with providers of one service. a connects directly to the server; a
+// sessionPair contains two sessions with providers of one service. a connects directly to the server; a
 // test may cut off b. Both subscribe to the service.
-type couple struct {
-	a, b             *peer
+type sessionPair struct {
+	a, b             *testSession
 	seenByA, seenByB *registrytest.Subscriber
 }
 
 const (
-	ofA = "10.0.0.1:1"
-	ofB = "10.0.0.2:1"
+	addressA = "10.0.0.1:1"
+	addressB = "10.0.0.2:1"
 )
 
-func pair(t *testing.T, session time.Duration, toA, toB string) *couple {
+func newSessionPair(t *testing.T, session time.Duration, toA, toB string) *sessionPair {
 	t.Helper()
-	c := &couple{
+	c := &sessionPair{
 		a: open(t, registry.Options{Address: toA, SessionTimeout: session}),
 		b: open(t, registry.Options{Address: toB, SessionTimeout: session}),
 	}
 	s := registry.Service{Interface: user}
 	c.seenByA, c.seenByB = c.a.NewSubscriber(s), c.b.NewSubscriber(s)
-	c.a.MustRegister(registrytest.Provider(t, user, ofA))
-	c.b.MustRegister(registrytest.Provider(t, user, ofB))
-	c.seenByA.Await("both", registrytest.At(ofA, ofB))
-	c.seenByB.Await("both", registrytest.At(ofA, ofB))
+	c.a.MustRegister(registrytest.Provider(t, user, addressA))
+	c.b.MustRegister(registrytest.Provider(t, user, addressB))
+	c.seenByA.Await("both", registrytest.At(addressA, addressB))
+	c.seenByB.Await("both", registrytest.At(addressA, addressB))
 	return c
 }
 
-// away is the condition that there is no connection.
-func away(s registry.State) bool { return !s.Connected }
+// isDisconnected is the condition that there is no connection.
+func isDisconnected(s registry.State) bool { return !s.Connected }
 
-func TestASessionThatExpiresIsReplaced(t *testing.T) {
+func TestExpiredSessionIsReplaced(t *testing.T) {
 	t.Parallel()
-	w := tap(t, server.Start(t, server.Options{Tick: time.Second}).Address())
-	c := pair(t, steady, w.server, w.address())
+	w := startProxy(t, server.Start(t, server.Options{Tick: time.Second}).Address())
+	c := newSessionPair(t, steady, w.server, w.address())
 	before := c.b.State()
 	w.expire()
 	after := c.b.Await("in another session", func(s registry.State) bool { return s.Connected && s.Session != before.Session })
 	if after.Sessions != before.Sessions+1 {
 		t.Errorf("it counts %d sessions, want %d", after.Sessions, before.Sessions+1)
 	}
-	watch(t, w.server).children("/dubbo/"+user+"/providers", 2)
-	c.seenByA.Holds("both", registrytest.At(ofA, ofB))
+	dialZK(t, w.server).children("/dubbo/"+user+"/providers", 2)
+	c.seenByA.AwaitLatest("both", registrytest.At(addressA, addressB))
 	c.seenByB.Never("without the provider of the other", func(v registry.Snapshot) bool {
-		return !strings.Contains(v.Providers[0].Address(), ofA)
+		return !strings.Contains(v.Providers[0].Address(), addressA)
 	})
-	c.a.MustUnregister(registrytest.Provider(t, user, ofA))
-	c.seenByB.Await("its own, with watches of the new session", registrytest.At(ofB))
+	c.a.MustUnregister(registrytest.Provider(t, user, addressA))
+	c.seenByB.Await("its own, with watches of the new session", registrytest.At(addressB))
 }
 
-func TestAConnectionThatIsCutCostsNothing(t *testing.T) {
+func TestLostConnectionKeepsSession(t *testing.T) {
 	t.Parallel()
-	w := tap(t, server.Start(t, server.Options{Tick: time.Second}).Address())
-	c := pair(t, steady, w.server, w.address())
+	w := startProxy(t, server.Start(t, server.Options{Tick: time.Second}).Address())
+	c := newSessionPair(t, steady, w.server, w.address())
 	before := c.b.State().Session
 	for range 5 {
 		w.closeConn()
-		c.b.Await("away", away)
+		c.b.Await("away", isDisconnected)
 		c.b.Await("connected", registrytest.Connected)
 	}
-	w.shut(true)
-	c.b.Await("away", away)
+	w.reject(true)
+	c.b.Await("away", isDisconnected)
 	const added = "10.0.0.3:1"
 	c.a.MustRegister(registrytest.Provider(t, user, added))
-	c.seenByA.Await("three", registrytest.At(ofA, ofB, added))
+	c.seenByA.Await("three", registrytest.At(addressA, addressB, added))
 	c.seenByB.Never("while it was cut off", registrytest.Any)
-	w.shut(false)
-	c.seenByB.Await("what came meanwhile", registrytest.At(ofA, ofB, added))
+	w.reject(false)
+	c.seenByB.Await("what came meanwhile", registrytest.At(addressA, addressB, added))
 	if got := c.b.State().Session; got != before {
 		t.Errorf("the session is %s, was %s", got, before)
 	}
 	c.seenByA.Never("without the one that was cut off", func(v registry.Snapshot) bool { return len(v.Providers) < 2 })
 }
 
-func TestWishesOfWhenTheServerWasAwayComeTrue(t *testing.T) {
+func TestRegistrationsWhileServerUnavailable(t *testing.T) {
 	t.Parallel()
-	w := tap(t, server.Start(t, server.Options{Tick: time.Second}).Address())
-	c := pair(t, steady, w.server, w.address())
-	w.shut(true)
-	c.b.Await("away", away)
+	w := startProxy(t, server.Start(t, server.Options{Tick: time.Second}).Address())
+	c := newSessionPair(t, steady, w.server, w.address())
+	w.reject(true)
+	c.b.Await("away", isDisconnected)
 	done := make(chan error, 2)
 	const added = "10.0.0.3:1"
 	go func() { done <- c.b.Register(t.Context(), registrytest.Provider(t, user, added)) }()
-	go func() { done <- c.b.Unregister(t.Context(), registrytest.Provider(t, user, ofB)) }()
+	go func() { done <- c.b.Unregister(t.Context(), registrytest.Provider(t, user, addressB)) }()
 	late := c.b.NewSubscriber(registry.Service{Interface: "com.example.Other"})
 	late.Never("while it was cut off", registrytest.Any)
-	w.shut(false)
+	w.reject(false)
 	for range cap(done) {
 		if err := <-done; err != nil {
 			t.Error(err)
 		}
 	}
-	c.seenByA.Await("the one, not the other", registrytest.At(ofA, added))
+	c.seenByA.Await("the one, not the other", registrytest.At(addressA, added))
 	late.Await("nothing", registrytest.Empty)
 }
 
@@ -127,35 +127,35 @@ func TestAServerThatWasRestarted(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			s := server.Start(t, brisk())
-			c := pair(t, brief, s.Address(), s.Address())
+			s := server.Start(t, fastTicks())
+			c := newSessionPair(t, brief, s.Address(), s.Address())
 			s.Kill()
-			c.a.Await("away", away)
-			c.b.Await("away", away)
+			c.a.Await("away", isDisconnected)
+			c.b.Await("away", isDisconnected)
 			if tt.forget {
-				s.Forget()
+				s.RemoveData()
 			}
 			c.seenByB.Never("while there was no server", registrytest.Any)
 			s.Restart()
 			c.a.Await("connected", registrytest.Connected)
 			c.b.Await("connected", registrytest.Connected)
-			watch(t, s.Address()).children("/dubbo/"+user+"/providers", 2)
+			dialZK(t, s.Address()).children("/dubbo/"+user+"/providers", 2)
 			const added = "10.0.0.3:1"
 			c.a.MustRegister(registrytest.Provider(t, user, added))
-			c.seenByB.Await("all, and what came since", registrytest.At(ofA, ofB, added))
+			c.seenByB.Await("all, and what came since", registrytest.At(addressA, addressB, added))
 		})
 	}
 }
 
-func TestAServerThatStandsStillLongerThanTheSession(t *testing.T) {
+func TestServerFrozenBeyondSessionTimeout(t *testing.T) {
 	t.Parallel()
-	s := server.Start(t, brisk())
-	c := pair(t, brief, s.Address(), s.Address())
+	s := server.Start(t, fastTicks())
+	c := newSessionPair(t, brief, s.Address(), s.Address())
 	before := c.a.State().Sessions
 	s.Pause()
 	t.Cleanup(s.Resume)
-	c.a.Await("away", away)
-	c.b.Await("away", away)
+	c.a.Await("away", isDisconnected)
+	c.b.Await("away", isDisconnected)
 	<-time.After(brief)
 	c.seenByB.Never("while the server stood still", registrytest.Any)
 	s.Resume()
@@ -164,51 +164,51 @@ func TestAServerThatStandsStillLongerThanTheSession(t *testing.T) {
 		t.Errorf("it is the session of before, which has ended: %+v", after)
 	}
 	c.b.Await("connected", registrytest.Connected)
-	watch(t, s.Address()).children("/dubbo/"+user+"/providers", 2)
+	dialZK(t, s.Address()).children("/dubbo/"+user+"/providers", 2)
 	const added = "10.0.0.3:1"
 	c.a.MustRegister(registrytest.Provider(t, user, added))
-	c.seenByB.Await("all, and what came since", registrytest.At(ofA, ofB, added))
+	c.seenByB.Await("all, and what came since", registrytest.At(addressA, addressB, added))
 }
 
-// TestWhatIsOfASessionThatWasGivenUpIsTakenBack verifies that znodes of an abandoned session are
+// TestNodesOfAbandonedSessionAreRemoved verifies that znodes of an abandoned session are
 // removed, because the server may keep that session much longer.
-func TestWhatIsOfASessionThatWasGivenUpIsTakenBack(t *testing.T) {
+func TestNodesOfAbandonedSessionAreRemoved(t *testing.T) {
 	t.Parallel()
-	w := tap(t, server.Start(t, server.Options{Tick: time.Minute}).Address()) // it keeps sessions for two minutes
-	c := pair(t, brief, w.server, w.address())
+	w := startProxy(t, server.Start(t, server.Options{Tick: time.Minute}).Address()) // it keeps sessions for two minutes
+	c := newSessionPair(t, brief, w.server, w.address())
 	before := c.b.State().Sessions
-	w.shut(true)
-	c.b.Await("away", away)
+	w.reject(true)
+	c.b.Await("away", isDisconnected)
 	done := make(chan error, 1)
-	go func() { done <- c.b.Unregister(t.Context(), registrytest.Provider(t, user, ofB)) }()
+	go func() { done <- c.b.Unregister(t.Context(), registrytest.Provider(t, user, addressB)) }()
 	<-time.After(2 * brief)
 	c.seenByA.Never("while the other was cut off", registrytest.Any)
-	w.shut(false)
+	w.reject(false)
 	if after := c.b.Await("connected", registrytest.Connected); after.Sessions == before {
 		t.Errorf("it is the session of before, which was given up: %+v", after)
 	}
 	if err := <-done; err != nil {
 		t.Error(err)
 	}
-	c.seenByA.Await("one", registrytest.At(ofA))
+	c.seenByA.Await("one", registrytest.At(addressA))
 }
 
 func TestOneOfThreeServersIsKilled(t *testing.T) {
 	t.Parallel()
 	e := server.StartEnsemble(t, server.Options{Tick: time.Second})
-	c := pair(t, steady, e.Address(), e.Address())
+	c := newSessionPair(t, steady, e.Address(), e.Address())
 	before := c.a.State().Session
 	e.Leader().Kill()
 	const added = "10.0.0.3:1"
 	c.a.MustRegister(registrytest.Provider(t, user, added))
-	c.seenByB.Await("all", registrytest.At(ofA, ofB, added))
+	c.seenByB.Await("all", registrytest.At(addressA, addressB, added))
 	c.seenByB.Never("of less", func(v registry.Snapshot) bool { return len(v.Providers) < 2 })
 	if got := c.a.State().Session; got != before {
 		t.Logf("the session is %s, was %s: the election took longer than it lasts", got, before)
 	}
 }
 
-func TestAFrozenServerIsLeftForAnother(t *testing.T) {
+func TestFrozenServerFailover(t *testing.T) {
 	t.Parallel()
 	e := server.StartEnsemble(t, server.Options{Tick: time.Second})
 	for _, s := range e.Servers {
@@ -220,18 +220,18 @@ func TestAFrozenServerIsLeftForAnother(t *testing.T) {
 	}
 	// The library shuffles the servers: this may be the first one.
 	begin := time.Now()
-	c := pair(t, brief, e.Address(), e.Address())
+	c := newSessionPair(t, brief, e.Address(), e.Address())
 	t.Logf("two sessions after %v", time.Since(begin))
-	c.a.MustUnregister(registrytest.Provider(t, user, ofA))
-	c.seenByB.Await("the other", registrytest.At(ofB))
+	c.a.MustUnregister(registrytest.Provider(t, user, addressA))
+	c.seenByB.Await("the other", registrytest.At(addressB))
 }
 
-// TestARequestThatTheServerRefusesToRead covers a request for which the server closes the
+// TestOversizedRequest covers a request for which the server closes the
 // connection every time.
-func TestARequestThatTheServerRefusesToRead(t *testing.T) {
+func TestOversizedRequest(t *testing.T) {
 	t.Parallel()
 	s := server.Start(t, server.Options{Tick: time.Second, MaxBuffer: 4 << 10})
-	c := pair(t, brief, s.Address(), s.Address())
+	c := newSessionPair(t, brief, s.Address(), s.Address())
 	large := registrytest.Provider(t, user, "10.0.0.3:1", "padding="+strings.Repeat("x", 8<<10))
 	if err := c.a.Register(t.Context(), large); err == nil || !strings.Contains(err.Error(), "lost 3 times during the request") {
 		t.Errorf("got %v, want it to say that connections were lost during the request", err)
@@ -241,7 +241,7 @@ func TestARequestThatTheServerRefusesToRead(t *testing.T) {
 	}
 	const added = "10.0.0.4:1"
 	c.a.MustRegister(registrytest.Provider(t, user, added))
-	c.seenByB.Await("what is small", registrytest.At(ofA, ofB, added))
+	c.seenByB.Await("what is small", registrytest.At(addressA, addressB, added))
 }
 
 func TestDataLargerThanUsual(t *testing.T) {
@@ -249,7 +249,7 @@ func TestDataLargerThanUsual(t *testing.T) {
 	s := server.Start(t, server.Options{MaxBuffer: 8 << 20})
 	p := open(t, registry.Options{Address: s.Address()})
 	const size = 1 << 20 // with its head it exceeds the limit of Java's clients
-	judge := watch(t, s.Address())
+	judge := dialZK(t, s.Address())
 	judge.put("/dubbo/metadata/shop/abc", strings.Repeat("x", size))
 	got, err := p.Metadata(t.Context(), "shop", "abc")
 	if err != nil || len(got) != size {
@@ -257,7 +257,7 @@ func TestDataLargerThanUsual(t *testing.T) {
 	}
 }
 
-func TestWhatIsNoZooKeeperIsToldSo(t *testing.T) {
+func TestServerIsNotZooKeeper(t *testing.T) {
 	t.Parallel()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

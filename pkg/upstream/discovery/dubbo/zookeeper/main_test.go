@@ -19,13 +19,13 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// journal records the log of a test.
-type journal struct {
+// logBuffer records the log of a test.
+type logBuffer struct {
 	mu    sync.Mutex
 	lines []string // guarded by mu
 }
 
-func (j *journal) Write(line []byte) (int, error) {
+func (j *logBuffer) Write(line []byte) (int, error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.lines = append(j.lines, string(line))
@@ -33,7 +33,7 @@ func (j *journal) Write(line []byte) (int, error) {
 }
 
 // count returns the number of lines that contain a text.
-func (j *journal) count(text string) int {
+func (j *logBuffer) count(text string) int {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	n := 0
@@ -45,40 +45,40 @@ func (j *journal) count(text string) int {
 	return n
 }
 
-// peer is a session with its log.
-type peer struct {
+// testSession is a session with its log.
+type testSession struct {
 	*registrytest.Session
-	journal *journal
+	log *logBuffer
 }
 
 // open opens a session until the end of the test. The default SessionTimeout is 5 s.
-func open(t testing.TB, options registry.Options) *peer {
+func open(t testing.TB, options registry.Options) *testSession {
 	t.Helper()
 	options.SessionTimeout = cmp.Or(options.SessionTimeout, 5*time.Second)
-	p := &peer{journal: &journal{}}
-	options.Log = slog.New(slog.NewTextHandler(p.journal, nil))
+	p := &testSession{log: &logBuffer{}}
+	options.Log = slog.New(slog.NewTextHandler(p.log, nil))
 	t.Cleanup(func() { // after the end of the session
 		if t.Failed() {
-			t.Logf("state: %+v\n%s", p.State(), strings.Join(p.journal.lines, ""))
+			t.Logf("state: %+v\n%s", p.State(), strings.Join(p.log.lines, ""))
 		}
 	})
 	p.Session = registrytest.Open(t, zookeeper.New, options)
 	return p
 }
 
-// witness is a plain client that observes what others write.
-type witness struct {
+// zkClient is a plain client that observes what others write.
+type zkClient struct {
 	t testing.TB
 	*zk.Conn
 }
 
-type quiet struct{}
+type discardLogger struct{}
 
-func (quiet) Printf(string, ...any) {}
+func (discardLogger) Printf(string, ...any) {}
 
-func watch(t testing.TB, address string) witness {
+func dialZK(t testing.TB, address string) zkClient {
 	t.Helper()
-	conn, events, err := zk.Connect(strings.Split(address, ","), 20*time.Second, zk.WithLogger(quiet{}))
+	conn, events, err := zk.Connect(strings.Split(address, ","), 20*time.Second, zk.WithLogger(discardLogger{}))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -93,11 +93,11 @@ func watch(t testing.TB, address string) witness {
 		conn.Close()
 		<-ended
 	})
-	return witness{t, conn}
+	return zkClient{t, conn}
 }
 
 // put writes a znode and its parents, like a client without a password.
-func (w witness) put(path, text string) {
+func (w zkClient) put(path, text string) {
 	w.t.Helper()
 	for i := 1; i < len(path); i++ {
 		if path[i] == '/' {
@@ -112,7 +112,7 @@ func (w witness) put(path, text string) {
 }
 
 // create creates a znode, and reports whether it did not exist.
-func (w witness) create(path, text string) bool {
+func (w zkClient) create(path, text string) bool {
 	w.t.Helper()
 	_, err := w.Create(path, []byte(text), 0, zk.WorldACL(zk.PermAll))
 	if err != nil && !errors.Is(err, zk.ErrNodeExists) {
@@ -122,7 +122,7 @@ func (w witness) create(path, text string) bool {
 }
 
 // children waits until a znode has n children, and returns them.
-func (w witness) children(path string, n int) []string {
+func (w zkClient) children(path string, n int) []string {
 	w.t.Helper()
 	limit := time.After(registrytest.Timeout)
 	for {

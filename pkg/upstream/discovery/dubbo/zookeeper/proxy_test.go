@@ -13,47 +13,47 @@ import (
 	"github.com/weft-proxy/weft/pkg/upstream/discovery/dubbo/registrytest"
 )
 
-// wire is a proxy in front of a server. It records the last session begun through it, and can end
+// tcpProxy is a proxy in front of a server. It records the last session begun through it, and can end
 // it or close its connections.
-type wire struct {
+type tcpProxy struct {
 	t        testing.TB
 	server   string
 	listener net.Listener
-	all      sync.WaitGroup
+	wg       sync.WaitGroup
 
-	mu       sync.Mutex
-	conns    []net.Conn  // guarded by mu
-	closed   bool        // guarded by mu; rejects connections
-	tls      *tls.Config // guarded by mu; nil: plaintext
-	greeting []byte      // guarded by mu; the last connect response: protocol, timeout, session, password
+	mu              sync.Mutex
+	conns           []net.Conn  // guarded by mu
+	closed          bool        // guarded by mu; rejects connections
+	tls             *tls.Config // guarded by mu; nil: plaintext
+	connectResponse []byte      // guarded by mu; the last connect response: protocol, timeout, session, password
 }
 
-// tap proxies a server until the end of the test.
-func tap(t testing.TB, server string) *wire {
+// startProxy proxies a server until the end of the test.
+func startProxy(t testing.TB, server string) *tcpProxy {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := &wire{t: t, server: server, listener: l}
-	w.all.Go(w.serve)
+	w := &tcpProxy{t: t, server: server, listener: l}
+	w.wg.Go(w.serve)
 	t.Cleanup(func() {
 		_ = l.Close() // ends serve
 		w.closeConn()
-		w.all.Wait()
+		w.wg.Wait()
 	})
 	return w
 }
 
 // secure makes w require TLS for new connections.
-func (w *wire) secure(settings *tls.Config) {
+func (w *tcpProxy) secure(settings *tls.Config) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.tls = settings
 }
 
 // front returns the connection to read a client's data from.
-func (w *wire) front(client net.Conn) net.Conn {
+func (w *tcpProxy) front(client net.Conn) net.Conn {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.tls == nil {
@@ -62,9 +62,9 @@ func (w *wire) front(client net.Conn) net.Conn {
 	return tls.Server(client, w.tls)
 }
 
-func (w *wire) address() string { return w.listener.Addr().String() }
+func (w *tcpProxy) address() string { return w.listener.Addr().String() }
 
-func (w *wire) serve() {
+func (w *tcpProxy) serve() {
 	for {
 		client, err := w.listener.Accept()
 		if err != nil {
@@ -76,11 +76,11 @@ func (w *wire) serve() {
 			_ = client.Close() // as if it had reached the server
 			continue
 		}
-		w.all.Go(func() {
+		w.wg.Go(func() {
 			_, _ = io.Copy(server, client) // errors are irrelevant
 			_ = server.Close()
 		})
-		w.all.Go(func() {
+		w.wg.Go(func() {
 			w.listen(client, server)
 			_ = client.Close()
 		})
@@ -88,7 +88,7 @@ func (w *wire) serve() {
 }
 
 // admit registers the two connections, unless w is closed.
-func (w *wire) admit(client, server net.Conn) bool {
+func (w *tcpProxy) admit(client, server net.Conn) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.closed {
@@ -99,8 +99,8 @@ func (w *wire) admit(client, server net.Conn) bool {
 	return true
 }
 
-// shut closes all connections and rejects new ones, or accepts them again.
-func (w *wire) shut(closed bool) {
+// reject closes all connections and rejects new ones, or accepts them again.
+func (w *tcpProxy) reject(closed bool) {
 	w.mu.Lock()
 	w.closed = closed
 	w.mu.Unlock()
@@ -110,7 +110,7 @@ func (w *wire) shut(closed bool) {
 }
 
 // listen forwards data of the server, and records the connect response.
-func (w *wire) listen(client io.Writer, server io.Reader) {
+func (w *tcpProxy) listen(client io.Writer, server io.Reader) {
 	head := make([]byte, 4)
 	if _, err := io.ReadFull(server, head); err != nil {
 		return
@@ -120,7 +120,7 @@ func (w *wire) listen(client io.Writer, server io.Reader) {
 		return
 	}
 	w.mu.Lock()
-	w.greeting = body
+	w.connectResponse = body
 	w.mu.Unlock()
 	if _, err := client.Write(slices.Concat(head, body)); err != nil {
 		return
@@ -129,7 +129,7 @@ func (w *wire) listen(client io.Writer, server io.Reader) {
 }
 
 // closeConn closes all connections.
-func (w *wire) closeConn() {
+func (w *tcpProxy) closeConn() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, conn := range w.conns {
@@ -139,12 +139,12 @@ func (w *wire) closeConn() {
 }
 
 // expire ends the last session, through a second client with its ID and password.
-func (w *wire) expire() {
+func (w *tcpProxy) expire() {
 	w.t.Helper()
-	w.shut(true) // or the owner of the session would resume it
-	defer w.shut(false)
+	w.reject(true) // or the owner of the session would resume it
+	defer w.reject(false)
 	w.mu.Lock()
-	greeting := w.greeting
+	greeting := w.connectResponse
 	w.mu.Unlock()
 	// protocol, last transaction ID, timeout, session, password
 	hello := slices.Concat(greeting[:4], make([]byte, 8), greeting[4:36])
@@ -162,7 +162,7 @@ func (w *wire) expire() {
 }
 
 // call sends messages to the server, and returns its responses.
-func (w *wire) call(messages ...[]byte) (answers [][]byte, err error) {
+func (w *tcpProxy) call(messages ...[]byte) (answers [][]byte, err error) {
 	conn, err := net.Dial("tcp", w.server)
 	if err != nil {
 		return nil, err

@@ -12,9 +12,9 @@ import (
 	"github.com/weft-proxy/weft/pkg/upstream/discovery/dubbo/registry"
 )
 
-// patienceLost is the number of lost connections during one request after which its caller gets an
+// maxLostConnections is the number of lost connections during one request after which its caller gets an
 // error: the request may be the reason why the server closes them.
-const patienceLost = 3
+const maxLostConnections = 3
 
 // errSuperseded is returned for a request that a later, opposite one replaced.
 var errSuperseded = errors.New("superseded by a later request")
@@ -22,17 +22,17 @@ var errSuperseded = errors.New("superseded by a later request")
 // registration is the desired state of one znode of this process: it exists, or it does not. The
 // loop owns it.
 type registration struct {
-	path    string
-	url     registry.URL
-	said    *announced // of an instance; nil: the znode of a URL
-	wanted  bool
-	settled bool // confirmed in this session
-	working bool
-	waiting bool // for a timer, to retry
+	path        string
+	url         registry.URL
+	instance    *announced // of an instance; nil: the znode of a URL
+	wanted      bool
+	settled     bool // confirmed in this session
+	reconciling bool
+	backingOff  bool // for a timer, to retry
 	// failures is the number of consecutive failures; told means that a failure was logged.
-	failures int
-	told     bool
-	waiters  []chan error // capacity 1
+	failures      int
+	failureLogged bool
+	waiters       []chan error // capacity 1
 }
 
 // Register registers a URL: see registry.Registry. It rejects a URL that cannot be a znode.
@@ -47,7 +47,7 @@ func (r *Registry) Unregister(ctx context.Context, u registry.URL) error {
 }
 
 func (r *Registry) setDesired(ctx context.Context, u registry.URL, wanted bool) error {
-	path, err := r.layout.node(u)
+	path, err := r.layout.urlNode(u)
 	if err != nil {
 		return err
 	}
@@ -57,7 +57,7 @@ func (r *Registry) setDesired(ctx context.Context, u registry.URL, wanted bool) 
 // await makes the loop run note, and waits for the result.
 func (r *Registry) await(ctx context.Context, what string, note func(answer chan error)) (err error) {
 	answer := make(chan error, 1)
-	r.mailbox.post(func() { note(answer) })
+	r.callbacks.post(func() { note(answer) })
 	select {
 	case err = <-answer:
 	case <-ctx.Done():
@@ -83,17 +83,17 @@ func (r *Registry) noteDesired(path string, u registry.URL, wanted bool, answer 
 		return
 	case e == nil:
 		e = &registration{path: path, url: u, wanted: true}
-		r.add(e)
+		r.addRegistration(e)
 	case e.wanted != wanted:
-		e.turn(wanted)
+		e.setDesired(wanted)
 	}
 	r.reconcile(e, answer)
 }
 
-// turn changes the desired state.
-func (e *registration) turn(wanted bool) {
-	e.answer(errSuperseded)
-	e.wanted, e.settled, e.waiting, e.failures = wanted, false, false, 0
+// setDesired changes the desired state.
+func (e *registration) setDesired(wanted bool) {
+	e.completeWaiters(errSuperseded)
+	e.wanted, e.settled, e.backingOff, e.failures = wanted, false, false, 0
 }
 
 // reconcile reconciles e unless it is settled, and sends the result to answer.
@@ -106,30 +106,30 @@ func (r *Registry) reconcile(e *registration, answer chan error) {
 	r.startReconcile(e)
 }
 
-// doubt schedules a comparison of e with the server.
-func (e *registration) doubt() {
+// markUnverified schedules a comparison of e with the server.
+func (e *registration) markUnverified() {
 	e.settled = false
-	if e.said != nil {
-		e.said.doubted = true
+	if e.instance != nil {
+		e.instance.recheckMappings = true
 	}
 }
 
 // target is the desired state of a registration.
 type target struct {
-	wanted       bool
-	announcement *registry.InstanceRegistration // of an instance
+	wanted   bool
+	instance *registry.InstanceRegistration // of an instance
 }
 
 func (e *registration) target() target {
 	t := target{wanted: e.wanted}
-	if e.said != nil {
-		t.announcement = e.said.InstanceRegistration
+	if e.instance != nil {
+		t.instance = e.instance.InstanceRegistration
 	}
 	return t
 }
 
-// add stores a registration. The rules of a consumer's application apply from now on.
-func (r *Registry) add(e *registration) {
+// addRegistration stores a registration. The rules of a consumer's application apply from now on.
+func (r *Registry) addRegistration(e *registration) {
 	r.entries[e.path] = e
 	if e.url.Category() != registry.Consumers {
 		return
@@ -142,8 +142,8 @@ func (r *Registry) add(e *registration) {
 	r.markStale(name)
 }
 
-// drop removes a registration.
-func (r *Registry) drop(e *registration) {
+// removeRegistration removes a registration.
+func (r *Registry) removeRegistration(e *registration) {
 	delete(r.entries, e.path)
 	if e.url.Category() != registry.Consumers {
 		return
@@ -156,8 +156,8 @@ func (r *Registry) drop(e *registration) {
 	r.markStale(name)
 }
 
-// answer completes all waiters.
-func (e *registration) answer(err error) {
+// completeWaiters completes all waiters.
+func (e *registration) completeWaiters(err error) {
 	for _, waiter := range e.waiters {
 		waiter <- err
 	}
@@ -166,15 +166,15 @@ func (e *registration) answer(err error) {
 
 // startReconcile starts a worker for e unless it is settled or in progress.
 func (r *Registry) startReconcile(e *registration) {
-	if e.settled || e.working || e.waiting || !r.session.ready || r.entries[e.path] != e {
+	if e.settled || e.reconciling || e.backingOff || !r.session.ready || r.entries[e.path] != e {
 		return
 	}
-	e.working = true
+	e.reconciling = true
 	r.enqueue(func() work {
 		epoch, aim, own := r.session.epoch, e.target(), ephemeralNode{session: r.session.id, earlier: r.session.earlier, path: e.path, acl: r.acl}
 		ensure := ephemeralNode.ensure
-		if e.said != nil {
-			ensure = e.said.work(r.layout)
+		if e.instance != nil {
+			ensure = e.instance.work(r.layout)
 		}
 		return func(conn *zk.Conn) func() {
 			own.conn = conn
@@ -191,45 +191,45 @@ func (r *Registry) startReconcile(e *registration) {
 
 // finishReconcile processes the result of a worker that began in epoch.
 func (r *Registry) finishReconcile(e *registration, epoch int, aim target, err error) {
-	e.working = false
+	e.reconciling = false
 	switch {
 	case epoch != r.session.epoch || aim != e.target():
 	case err == nil:
-		e.settled, e.failures, e.told = true, 0, false
-		e.answer(nil)
+		e.settled, e.failures, e.failureLogged = true, 0, false
+		e.completeWaiters(nil)
 		if !e.wanted {
-			r.drop(e)
+			r.removeRegistration(e)
 		}
 		return
 	default:
-		r.fail(e, err)
+		r.scheduleRetry(e, err)
 		return
 	}
 	r.startReconcile(e)
 }
 
-// fail records a failure, and schedules a retry.
-func (r *Registry) fail(e *registration, err error) {
+// scheduleRetry records a failure, and schedules a retry.
+func (r *Registry) scheduleRetry(e *registration, err error) {
 	e.failures++
 	switch lost := isLost(err); {
-	case lost && e.failures < patienceLost:
+	case lost && e.failures < maxLostConnections:
 	case lost:
-		e.answer(fmt.Errorf("the connection was lost %d times during the request: %w", e.failures, err))
+		e.completeWaiters(fmt.Errorf("the connection was lost %d times during the request: %w", e.failures, err))
 		if !e.wanted {
-			r.drop(e) // if it exists, it ends with the session
+			r.removeRegistration(e) // if it exists, it ends with the session
 			return
 		}
 	default:
-		if !e.told {
-			e.told = true
+		if !e.failureLogged {
+			e.failureLogged = true
 			r.log.Warn("ZooKeeper rejected a registration", "service", e.url.Service().String(), "wanted", e.wanted, "error", err)
 		}
-		r.standing.Update(func(s *registry.State) { s.LastError = e.url.Service().String() + ": " + err.Error() })
-		e.answer(err)
+		r.stateTracker.Update(func(s *registry.State) { s.LastError = e.url.Service().String() + ": " + err.Error() })
+		e.completeWaiters(err)
 	}
-	e.waiting = true
+	e.backingOff = true
 	r.afterFunc(backoff(e.failures), func() {
-		e.waiting = false
+		e.backingOff = false
 		r.startReconcile(e)
 	})
 }

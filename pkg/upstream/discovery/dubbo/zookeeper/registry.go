@@ -6,11 +6,11 @@
 // queue, to which callers, the library's events, timers and workers post:
 //
 //	Register, Subscribe …   a change of the desired state      register.go, subscribe.go
-//	a watch event           the znode must be read again       tree.go
+//	a watch event           the znode must be read again       nodes.go
 //	a session event         everything must be repeated        session.go
 //	a worker's result       the response of the server
 //
-// Workers, at most mostWorkers at a time, wait for responses of the server. The library pipelines
+// Workers, at most maxWorkers at a time, wait for responses of the server. The library pipelines
 // their requests on one connection.
 package zookeeper
 
@@ -31,19 +31,19 @@ import (
 )
 
 const (
-	// mostWorkers bounds the requests in flight.
-	mostWorkers = 64
+	// maxWorkers bounds the requests in flight.
+	maxWorkers = 64
 	// defaultSession is shorter than Java's minute, so that consumers stop calling a dead process
 	// sooner.
 	defaultSession = 30 * time.Second
-	leastSession   = time.Second
-	mostSession    = time.Hour
-	// sweepEvery is the interval of full comparisons with the server. They find what no watch
+	minSession     = time.Second
+	maxSession     = time.Hour
+	// sweepInterval is the interval of full comparisons with the server. They find what no watch
 	// reports, such as a deleted znode of this process. They cost one request per znode: about
 	// 5,000 per second for 10,000 processes with 20 services each.
-	sweepEvery = 5 * time.Minute
-	// sweepAfter is the delay of a full comparison after a session was resumed.
-	sweepAfter = time.Second
+	sweepInterval = 5 * time.Minute
+	// sweepDelay is the delay of a full comparison after a session was resumed.
+	sweepDelay = time.Second
 )
 
 // ErrClosed is returned after Close.
@@ -52,17 +52,17 @@ var ErrClosed = errors.New("the registry is closed")
 // Registry is a session with a ZooKeeper server or ensemble. It is a registry.Registry.
 type Registry struct {
 	// immutable
-	options  registry.Options
-	layout   layout
-	servers  []string
-	log      *slog.Logger
-	standing *registry.StateTracker
-	acl      []zk.ACL // of znodes that the Registry creates
-	mailbox  *callbackQueue
-	closing  chan struct{} // closed to end the loop
-	abort    chan struct{} // closed to end it without waiting for the server
-	ended    chan struct{} // closed when the loop has ended
-	close    func()        // closes closing once
+	options      registry.Options
+	layout       layout
+	servers      []string
+	log          *slog.Logger
+	stateTracker *registry.StateTracker
+	acl          []zk.ACL // of znodes that the Registry creates
+	callbacks    *callbackQueue
+	closing      chan struct{} // closed to end the loop
+	abort        chan struct{} // closed to end it without waiting for the server
+	ended        chan struct{} // closed when the loop has ended
+	close        func()        // closes closing once
 
 	mu            sync.Mutex
 	subscriptions map[*subscription]struct{} // guarded by mu
@@ -70,18 +70,18 @@ type Registry struct {
 	closingClients sync.WaitGroup // goroutines that wait for a client
 
 	// owned by the loop
-	session   session
-	entries   map[string]*registration              // by path: registered, or to be removed
-	consumers map[string]map[*registration]struct{} // by interface: the consumers in entries
-	nodes     map[string]*node                      // by path: read and watched
-	services  map[string]*service
-	stale     map[*service]struct{} // snapshots may have changed
-	inquiries map[*metadataRead]struct{}
-	past      []*revision // retired revisions of this process
-	queue     []job
-	workers   int
-	sweeping  []func() // comparisons to run when the loop is idle
-	nextSweep time.Time
+	session            session
+	entries            map[string]*registration              // by path: registered, or to be removed
+	consumers          map[string]map[*registration]struct{} // by interface: the consumers in entries
+	nodes              map[string]*node                      // by path: read and watched
+	services           map[string]*service
+	stale              map[*service]struct{} // snapshots may have changed
+	metadataReads      map[*metadataRead]struct{}
+	retiredRevisions   []*revision // retired revisions of this process
+	queue              []job
+	workers            int
+	pendingComparisons []func() // comparisons to run when the loop is idle
+	nextSweep          time.Time
 }
 
 // New opens a session. It is a registry.OpenFunc: the address is "host:port,host:port/chroot", Root
@@ -102,8 +102,8 @@ func New(options registry.Options) (registry.Registry, error) {
 	if options.SessionTimeout == 0 {
 		options.SessionTimeout = defaultSession
 	}
-	if d := options.SessionTimeout; d < leastSession || d > mostSession {
-		return nil, fmt.Errorf("session timeout %v: must be between %v and %v", d, leastSession, mostSession)
+	if d := options.SessionTimeout; d < minSession || d > maxSession {
+		return nil, fmt.Errorf("session timeout %v: must be between %v and %v", d, minSession, maxSession)
 	}
 	if options.Log == nil {
 		options.Log = slog.New(slog.DiscardHandler)
@@ -114,7 +114,7 @@ func New(options registry.Options) (registry.Registry, error) {
 		servers:       servers,
 		log:           options.Log,
 		acl:           zk.WorldACL(zk.PermAll),
-		mailbox:       newMailbox(),
+		callbacks:     newCallbackQueue(),
 		closing:       make(chan struct{}),
 		abort:         make(chan struct{}),
 		ended:         make(chan struct{}),
@@ -123,10 +123,10 @@ func New(options registry.Options) (registry.Registry, error) {
 		nodes:         map[string]*node{},
 		services:      map[string]*service{},
 		stale:         map[*service]struct{}{},
-		inquiries:     map[*metadataRead]struct{}{},
+		metadataReads: map[*metadataRead]struct{}{},
 		subscriptions: map[*subscription]struct{}{},
-		standing:      registry.NewStanding(registry.State{Since: time.Now()}, options.Changed),
-		nextSweep:     time.Now().Add(jitter(sweepEvery)),
+		stateTracker:  registry.NewStateTracker(registry.State{Since: time.Now()}, options.Changed),
+		nextSweep:     time.Now().Add(jitter(sweepInterval)),
 	}
 	r.close = sync.OnceFunc(func() { close(r.closing) })
 	if options.Username != "" {
@@ -153,14 +153,14 @@ func (r *Registry) Close(ctx context.Context) {
 	}
 }
 
-// keep records a subscription, so that Close waits for it.
-func (r *Registry) keep(s *subscription) {
+// trackSubscription records a subscription, so that Close waits for it.
+func (r *Registry) trackSubscription(s *subscription) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.subscriptions[s] = struct{}{}
 }
 
-func (r *Registry) forget(s *subscription) {
+func (r *Registry) untrackSubscription(s *subscription) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	delete(r.subscriptions, s)
@@ -178,32 +178,32 @@ func (r *Registry) abandon() {
 }
 
 // State returns the state of the session.
-func (r *Registry) State() registry.State { return r.standing.State() }
+func (r *Registry) State() registry.State { return r.stateTracker.State() }
 
 // loop runs callbacks until Close.
 func (r *Registry) loop() {
 	defer close(r.ended)
-	r.open()
+	r.connectClient()
 	clock := time.NewTimer(0)
 	defer clock.Stop()
 	for {
 		select {
 		case <-r.closing:
-			r.finish()
+			r.shutdown()
 			return
-		case <-r.mailbox.wake:
-			for _, letter := range r.mailbox.take() {
+		case <-r.callbacks.wake:
+			for _, letter := range r.callbacks.take() {
 				letter()
 			}
 		case <-clock.C:
 		}
-		r.step()
+		r.runAfterCallbacks()
 		clock.Reset(time.Until(r.nextSweep))
 	}
 }
 
-// step does the work that follows from callbacks.
-func (r *Registry) step() {
+// runAfterCallbacks does the work that follows from callbacks.
+func (r *Registry) runAfterCallbacks() {
 	for len(r.stale) > 0 { // range may miss a service that refresh marks again
 		for s := range r.stale {
 			delete(r.stale, s)
@@ -211,15 +211,15 @@ func (r *Registry) step() {
 		}
 	}
 	if now := time.Now(); now.After(r.nextSweep) {
-		r.nextSweep = now.Add(jitter(sweepEvery))
+		r.nextSweep = now.Add(jitter(sweepInterval))
 		r.resync()
 	}
-	if len(r.queue) == 0 && r.workers == 0 && len(r.sweeping) > 0 && r.session.ready {
-		n := min(len(r.sweeping), mostWorkers/8)
-		for _, compare := range r.sweeping[:n] {
+	if len(r.queue) == 0 && r.workers == 0 && len(r.pendingComparisons) > 0 && r.session.ready {
+		n := min(len(r.pendingComparisons), maxWorkers/8)
+		for _, compare := range r.pendingComparisons[:n] {
 			compare()
 		}
-		r.sweeping = r.sweeping[n:]
+		r.pendingComparisons = r.pendingComparisons[n:]
 	}
 	r.startWorkers()
 }
@@ -240,7 +240,7 @@ func (r *Registry) startWorkers() {
 	}
 	started := 0
 	for _, next := range r.queue {
-		if r.workers == mostWorkers {
+		if r.workers == maxWorkers {
 			break
 		}
 		started++
@@ -252,7 +252,7 @@ func (r *Registry) startWorkers() {
 		conn := r.session.client.conn
 		go func() {
 			result := w(conn)
-			r.mailbox.post(func() {
+			r.callbacks.post(func() {
 				r.workers--
 				result()
 			})
@@ -264,22 +264,22 @@ func (r *Registry) startWorkers() {
 	}
 }
 
-// finish ends the session and the workers.
-func (r *Registry) finish() {
+// shutdown ends the session and the workers.
+func (r *Registry) shutdown() {
 	client := r.session.client
 	r.session.ready, r.session.client = false, nil // remaining callbacks find no client
 	client.end(r.abort)
 	r.closingClients.Wait()
 	for r.workers > 0 {
-		<-r.mailbox.wake
-		for _, letter := range r.mailbox.take() {
+		<-r.callbacks.wake
+		for _, letter := range r.callbacks.take() {
 			letter()
 		}
 	}
-	r.standing.End()
+	r.stateTracker.End()
 }
 
 // afterFunc runs a callback on the loop after d.
 func (r *Registry) afterFunc(d time.Duration, letter func()) {
-	time.AfterFunc(d, func() { r.mailbox.post(letter) })
+	time.AfterFunc(d, func() { r.callbacks.post(letter) })
 }

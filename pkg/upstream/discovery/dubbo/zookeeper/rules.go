@@ -49,7 +49,7 @@ type rule struct {
 // rulesOf returns the existing rules for a service: for the subscribed groups and versions, and for
 // the applications that provide it or consume it in this process.
 func (r *Registry) rulesOf(s *service) []rule {
-	if len(s.rules.known.names) == 0 {
+	if len(s.rules.content.names) == 0 {
 		return nil
 	}
 	var keys []string
@@ -58,7 +58,7 @@ func (r *Registry) rulesOf(s *service) []rule {
 	}
 	own := len(keys)
 	keys = append(keys, s.applications()...)
-	for _, u := range s.providers.known.urls {
+	for _, u := range s.providers.content.urls {
 		keys = append(keys, u.Get("application"))
 	}
 	for e := range r.consumers[s.name] {
@@ -73,7 +73,7 @@ func (r *Registry) rulesOf(s *service) []rule {
 		seen[key] = true
 		for _, kind := range suffixes() {
 			name := key + kind.text
-			if _, there := slices.BinarySearch(s.rules.known.names, name); !there {
+			if _, there := slices.BinarySearch(s.rules.content.names, name); !there {
 				continue
 			}
 			scope := ScopeApplication
@@ -90,8 +90,8 @@ func (r *Registry) rulesOf(s *service) []rule {
 // ruleKey returns the name of a service in the configuration center: interface:version:group.
 func ruleKey(s registry.Service) string { return s.Interface + ":" + s.Version + ":" + s.Group }
 
-// concerns reports whether a rule for an interface applies to one of its services.
-func (r rule) concerns(s registry.Service) bool {
+// appliesTo reports whether a rule for an interface applies to one of its services.
+func (r rule) appliesTo(s registry.Service) bool {
 	return r.scope == ScopeApplication || r.key == ruleKey(s)
 }
 

@@ -13,7 +13,7 @@ import (
 // that it registers, and loses the session.
 func TestManyServices(t *testing.T) {
 	const published = 1000
-	w := tap(t, server.Start(t, server.Options{}).Address())
+	w := startProxy(t, server.Start(t, server.Options{}).Address())
 	p := open(t, registry.Options{Address: w.address()})
 	followers := p.Bulk(published, 2000)
 
@@ -21,11 +21,11 @@ func TestManyServices(t *testing.T) {
 	begin := time.Now()
 	w.expire()
 	p.Await("another session", func(s registry.State) bool { return s.Connected && s.Session != before })
-	judge := watch(t, w.server)
+	judge := dialZK(t, w.server)
 	for i := range published {
-		judge.children("/dubbo/"+registrytest.CrowdService(i)+"/providers", 1)
+		judge.children("/dubbo/"+registrytest.BulkService(i)+"/providers", 1)
 	}
 	t.Logf("all registrations again after %v", time.Since(begin))
-	followers[7].Holds("the provider", registrytest.At(registrytest.CrowdAddress))
-	p.CrowdGrows(followers)
+	followers[7].AwaitLatest("the provider", registrytest.At(registrytest.BulkAddress))
+	p.AddBulkProvider(followers)
 }

@@ -19,60 +19,60 @@ import (
 
 const user = "com.example.User"
 
-// scene is a part of one server's tree for one subtest.
-type scene struct {
+// testTree is a part of one server's tree for one subtest.
+type testTree struct {
 	*testing.T
 	server, chroot string
-	judge          witness
+	admin          zkClient
 }
 
 // options returns the options of a session in the scene.
-func (s scene) options() registry.Options { return registry.Options{Address: s.server + s.chroot} }
+func (s testTree) options() registry.Options { return registry.Options{Address: s.server + s.chroot} }
 
-func (s scene) open() *peer { return open(s, s.options()) }
+func (s testTree) openSession() *testSession { return open(s, s.options()) }
 
 // put writes a znode of the scene.
-func (s scene) put(path, text string) { s.judge.put(s.chroot+path, text) }
+func (s testTree) put(path, text string) { s.admin.put(s.chroot+path, text) }
 
 // providers returns the parent znode of a service's providers.
-func (s scene) providers(name string) string { return s.chroot + "/dubbo/" + name + "/providers" }
+func (s testTree) providers(name string) string { return s.chroot + "/dubbo/" + name + "/providers" }
 
 // TestWithAServer runs subtests on one server, each in its own chroot.
 func TestWithAServer(t *testing.T) {
 	address := server.Start(t, server.Options{Tick: time.Second}).Address()
-	judge := watch(t, address)
+	judge := dialZK(t, address)
 	judge.put("/test", "") // the subtests create what is below
 	for i, tt := range []struct {
 		name string
-		play func(scene)
+		play func(testTree)
 	}{
-		{"what is registered is seen, and what is taken back is gone", seenAndGone},
-		{"nodes are where Dubbo looks for them, and of the session", nodesOfDubbo},
-		{"providers written by Java are read", writtenByJava},
-		{"groups and versions share the folders", groupsAndVersions},
-		{"children that are no URLs are skipped", garbage},
-		{"configurators and routers are in the view", oldRules},
-		{"rules of the configuration centre are in the view", newRules},
+		{"what is registered is seen, and what is taken back is gone", testRegisterUnregister},
+		{"nodes are where Dubbo looks for them, and of the session", testNodePaths},
+		{"providers written by Java are read", testJavaProviders},
+		{"groups and versions share the folders", testGroupsAndVersions},
+		{"children that are no URLs are skipped", testInvalidChildren},
+		{"configurators and routers are in the view", testRuleURLs},
+		{"rules of the configuration centre are in the view", testRuleDocuments},
 		{"instances of the applications that are mapped are in the view", instances},
 		{"metadata are read", metadata},
-		{"nodes of who has a password are his alone", passwords},
+		{"nodes of who has a password are his alone", testPasswords},
 		{"a folder that may not be read says nothing", denied},
-		{"a node of another session is taken over without a gap", takenOver},
+		{"a node of another session is taken over without a gap", testTakeOver},
 		{"a node that was deleted comes back", deleted},
 		{"a URL that cannot be a node is refused", refused},
-		{"10,000 children", manyChildren},
+		{"10,000 children", testManyChildren},
 		{"who stops is told no more", stopped},
 		{"a closed registry refuses", closed},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			tt.play(scene{t, address, fmt.Sprintf("/test/%d", i), witness{t, judge.Conn}})
+			tt.play(testTree{t, address, fmt.Sprintf("/test/%d", i), zkClient{t, judge.Conn}})
 		})
 	}
 }
 
-func seenAndGone(s scene) {
-	a, b := s.open(), s.open()
+func testRegisterUnregister(s testTree) {
+	a, b := s.openSession(), s.openSession()
 	f := b.NewSubscriber(registry.Service{Interface: user})
 	f.Await("nothing", registrytest.Empty)
 	one, two := registrytest.Provider(s, user, "10.0.0.1:20880"), registrytest.Provider(s, user, "10.0.0.2:20880")
@@ -88,8 +88,8 @@ func seenAndGone(s scene) {
 	f.Await("nothing", registrytest.Empty)
 }
 
-func nodesOfDubbo(s scene) {
-	p := s.open()
+func testNodePaths(s testTree) {
+	p := s.openSession()
 	u := registrytest.Provider(s, user, "10.0.0.1:20880", "version=1.0.0")
 	consumer, err := registry.Parse("consumer://10.0.0.2/" + user + "?interface=" + user + "&side=consumer")
 	if err != nil {
@@ -101,7 +101,7 @@ func nodesOfDubbo(s scene) {
 		"/providers/": "dubbo%3A%2F%2F10.0.0.1%3A20880%2Fcom.example.User%3Finterface%3Dcom.example.User%26side%3Dprovider%26version%3D1.0.0",
 		"/consumers/": "consumer%3A%2F%2F10.0.0.2%2Fcom.example.User%3Finterface%3Dcom.example.User%26side%3Dconsumer",
 	} {
-		exists, stat, err := s.judge.Exists(s.chroot + "/dubbo/" + user + folder + text)
+		exists, stat, err := s.admin.Exists(s.chroot + "/dubbo/" + user + folder + text)
 		if err != nil || !exists {
 			s.Fatalf("%s%s: %v, %v; want it to be there", folder, text, exists, err)
 		}
@@ -109,7 +109,7 @@ func nodesOfDubbo(s scene) {
 			s.Errorf("owner of %s%s is the session %s, want %s", folder, text, got, want)
 		}
 	}
-	acl, _, err := s.judge.GetACL(s.providers(user))
+	acl, _, err := s.admin.GetACL(s.providers(user))
 	if err != nil || len(acl) != 1 || acl[0] != zk.WorldACL(zk.PermAll)[0] {
 		s.Errorf("the ACL of the znode is %v, %v; want it to allow everything to all clients", acl, err)
 	}
@@ -135,13 +135,13 @@ const (
 		`"serviceType":"DYNAMIC","uriSpec":null}`
 )
 
-func writtenByJava(s scene) {
+func testJavaProviders(s testTree) {
 	const name = "P$DemoService"
 	s.put("/dubbo/P%24DemoService/providers/"+java27, "192.168.10.11")
 	s.put("/dubbo/P%24DemoService/providers/"+java33, "192.168.10.12")
 	s.put("/dubbo/mapping/"+name, "demo-provider")
 	s.put("/services/demo-provider/192.168.10.12:20880", instance33)
-	v := s.open().NewSubscriber(registry.Service{Interface: name, Group: "blue", Version: "1.0.0"}).
+	v := s.openSession().NewSubscriber(registry.Service{Interface: name, Group: "blue", Version: "1.0.0"}).
 		Await("both", registrytest.At("192.168.10.11:20880", "192.168.10.12:20880"))
 	for _, want := range []struct{ host, key, value string }{
 		{"192.168.10.11", "weight", "200"},
@@ -168,8 +168,8 @@ func writtenByJava(s scene) {
 	}
 }
 
-func groupsAndVersions(s scene) {
-	p := s.open()
+func testGroupsAndVersions(s testTree) {
+	p := s.openSession()
 	red := p.NewSubscriber(registry.Service{Interface: user, Group: "red", Version: "2"})
 	bare := p.NewSubscriber(registry.Service{Interface: user})
 	blue := p.NewSubscriber(registry.Service{Interface: user, Group: "blue", Version: "2"})
@@ -186,25 +186,25 @@ func groupsAndVersions(s scene) {
 	red.Never("of what is of another group", registrytest.Any)
 }
 
-func garbage(s scene) {
+func testInvalidChildren(s testTree) {
 	for _, name := range []string{"none", "dubbo%3A%2F%2F10.0.0.1%3Aport%2Fx", "%zz"} {
 		s.put("/dubbo/"+user+"/providers/"+name, "")
 	}
-	p := s.open()
+	p := s.openSession()
 	f := p.NewSubscriber(registry.Service{Interface: user})
 	p.MustRegister(registrytest.Provider(s, user, "10.0.0.1:1"))
 	f.Await("what is one", registrytest.At("10.0.0.1:1"))
 	p.MustRegister(registrytest.Provider(s, user, "10.0.0.2:1"))
 	f.Await("what is one", registrytest.At("10.0.0.1:1", "10.0.0.2:1"))
-	if got := p.journal.count("skipped=3"); got != 1 {
+	if got := p.log.count("skipped=3"); got != 1 {
 		s.Errorf("it was logged %d times, want once", got)
 	}
 }
 
-func oldRules(s scene) {
+func testRuleURLs(s testTree) {
 	override := "override://0.0.0.0/" + user + "?category=configurators&dynamic=false&enabled=true&timeout=1000"
 	condition := "condition://0.0.0.0/" + user + "?category=routers&dynamic=false&rule=host = 10.0.0.1 => "
-	f := s.open().NewSubscriber(registry.Service{Interface: user})
+	f := s.openSession().NewSubscriber(registry.Service{Interface: user})
 	f.Await("nothing", registrytest.Empty)
 	s.put("/dubbo/"+user+"/configurators/"+url.QueryEscape(override), "")
 	f.Await("the override", func(v registry.Snapshot) bool {
@@ -218,12 +218,12 @@ func oldRules(s scene) {
 	f.Await("both", func(v registry.Snapshot) bool { return len(v.Configurators) == 2 })
 }
 
-func newRules(s scene) {
+func testRuleDocuments(s testTree) {
 	asked := registry.Service{Interface: user, Version: "1.0.0"}
 	s.put("/dubbo/config/dubbo/"+user+":1.0.0:.configurators", "a: 1")
 	s.put("/dubbo/config/dubbo/"+user+":2.0.0:.configurators", "of another version")
 	s.put("/dubbo/config/dubbo/shop.tag-router", "b: 1")
-	p := s.open()
+	p := s.openSession()
 	f := p.NewSubscriber(asked)
 	has := func(name, scope, text string) func(registry.Snapshot) bool {
 		return func(v registry.Snapshot) bool {
@@ -245,7 +245,7 @@ func newRules(s scene) {
 	f.Await("the rule of the provider's application", has("shop.tag-router", zookeeper.ScopeApplication, "b: 1"))
 	s.put("/dubbo/config/dubbo/"+user+":1.0.0:.condition-router", "c: 1")
 	f.Await("a rule that was not there", has(user+":1.0.0:.condition-router", zookeeper.ScopeService, "c: 1"))
-	if err := s.judge.Delete(s.chroot+"/dubbo/config/dubbo/"+user+":1.0.0:.configurators", -1); err != nil {
+	if err := s.admin.Delete(s.chroot+"/dubbo/config/dubbo/"+user+":1.0.0:.configurators", -1); err != nil {
 		s.Fatal(err)
 	}
 	f.Await("no configurator", func(v registry.Snapshot) bool { return len(v.Configurators) == 0 })
@@ -267,8 +267,8 @@ func instance(address string, port int, revision string) string {
 		`"serviceType":"DYNAMIC","uriSpec":null}`, address, port, revision)
 }
 
-func instances(s scene) {
-	p := s.open()
+func instances(s testTree) {
+	p := s.openSession()
 	f := p.NewSubscriber(registry.Service{Interface: user})
 	f.Await("nothing", registrytest.Empty)
 	s.put("/services/shop/10.0.0.1:20880", instance("10.0.0.1", 20880, "abc"))
@@ -292,8 +292,8 @@ func instances(s scene) {
 	f.Await("that of one application", func(v registry.Snapshot) bool { return len(v.Instances) == 1 && v.Instances[0].Host == "10.0.0.2" })
 }
 
-func metadata(s scene) {
-	p := s.open()
+func metadata(s testTree) {
+	p := s.openSession()
 	s.put("/dubbo/metadata/shop/abc", `{"app":"shop"}`)
 	if got, err := p.Metadata(s.Context(), "shop", "abc"); err != nil || string(got) != `{"app":"shop"}` {
 		s.Errorf("got %s, %v", got, err)
@@ -306,14 +306,14 @@ func metadata(s scene) {
 	}
 }
 
-func passwords(s scene) {
+func testPasswords(s testTree) {
 	options := s.options()
 	options.Username, options.Password = "weft", "secret"
 	a, b := open(s, options), open(s, options)
 	f := b.NewSubscriber(registry.Service{Interface: user})
 	a.MustRegister(registrytest.Provider(s, user, "10.0.0.1:1"))
 	f.Await("the provider", registrytest.At("10.0.0.1:1"))
-	if names, _, err := s.judge.Children(s.providers(user)); !errors.Is(err, zk.ErrNoAuth) {
+	if names, _, err := s.admin.Children(s.providers(user)); !errors.Is(err, zk.ErrNoAuth) {
 		s.Errorf("without the password: %q, %v; want %v", names, err, zk.ErrNoAuth)
 	}
 	options.Password = "wrong"
@@ -328,27 +328,27 @@ func passwords(s scene) {
 	}
 }
 
-func denied(s scene) {
+func denied(s testTree) {
 	s.put("/dubbo/"+user, "")
 	mine := zk.DigestACL(zk.PermAll, "somebody", "else")
-	if _, err := s.judge.Create(s.providers(user), nil, 0, mine); err != nil {
+	if _, err := s.admin.Create(s.providers(user), nil, 0, mine); err != nil {
 		s.Fatal(err)
 	}
-	p := s.open()
+	p := s.openSession()
 	f := p.NewSubscriber(registry.Service{Interface: user})
 	p.Await("telling why", func(state registry.State) bool { return strings.Contains(state.LastError, "not authenticated") })
 	f.Never("of a folder that may not be read", registrytest.Any)
 }
 
-func takenOver(s scene) {
+func testTakeOver(s testTree) {
 	u := registrytest.Provider(s, user, "10.0.0.1:1")
 	path := s.providers(user) + "/" + u.Encoded()
 	s.put("/dubbo/"+user+"/providers", "")
-	former := watch(s, s.server)
+	former := dialZK(s, s.server)
 	if _, err := former.Create(path, nil, zk.FlagEphemeral, zk.WorldACL(zk.PermAll)); err != nil {
 		s.Fatal(err)
 	}
-	p := s.open()
+	p := s.openSession()
 	f := p.NewSubscriber(registry.Service{Interface: user})
 	f.Await("the provider", registrytest.At("10.0.0.1:1"))
 	p.MustRegister(u)
@@ -357,7 +357,7 @@ func takenOver(s scene) {
 	p.MustRegister(other)
 	f.Await("both", registrytest.At("10.0.0.1:1", "10.0.0.2:1"))
 	f.Never("without the provider", registrytest.Empty)
-	exists, stat, err := s.judge.Exists(path)
+	exists, stat, err := s.admin.Exists(path)
 	if err != nil || !exists || fmt.Sprintf("%#x", uint64(stat.EphemeralOwner)) != p.State().Session {
 		s.Errorf("after the end of the former session: %v, %+v, %v", exists, stat, err)
 	}
@@ -365,24 +365,24 @@ func takenOver(s scene) {
 	third := open(s, s.options())
 	third.MustRegister(u)
 	p.MustUnregister(u)
-	if exists, _, err := s.judge.Exists(path); err != nil || !exists {
+	if exists, _, err := s.admin.Exists(path); err != nil || !exists {
 		s.Errorf("after the earlier owner unregistered it: %v, %v; want it to exist", exists, err)
 	}
 }
 
-func deleted(s scene) {
-	p := s.open()
+func deleted(s testTree) {
+	p := s.openSession()
 	u := registrytest.Provider(s, user, "10.0.0.1:1")
 	p.MustRegister(u)
-	if err := s.judge.Delete(s.providers(user)+"/"+u.Encoded(), -1); err != nil {
+	if err := s.admin.Delete(s.providers(user)+"/"+u.Encoded(), -1); err != nil {
 		s.Fatal(err)
 	}
 	zookeeper.Sweep(p.Registry)
-	s.judge.children(s.providers(user), 1)
+	s.admin.children(s.providers(user), 1)
 }
 
-func refused(s scene) {
-	p := s.open()
+func refused(s testTree) {
+	p := s.openSession()
 	for want, u := range map[string]registry.URL{
 		"is empty":         {Protocol: "dubbo", Host: "h"},
 		"not a valid name": {Protocol: "dubbo", Host: "h", Path: ".."},
@@ -395,7 +395,7 @@ func refused(s scene) {
 	}
 }
 
-func manyChildren(s scene) {
+func testManyChildren(s testTree) {
 	const n = 10_000
 	s.put("/dubbo/"+user+"/providers", "")
 	padding := strings.Repeat("x", 400)
@@ -405,11 +405,11 @@ func manyChildren(s scene) {
 			u := registrytest.Provider(s, user, fmt.Sprintf("10.1.%d.%d:20880", j/250, j%250), "padding="+padding)
 			batch = append(batch, &zk.CreateRequest{Path: s.providers(user) + "/" + u.Encoded(), Acl: zk.WorldACL(zk.PermAll)})
 		}
-		if _, err := s.judge.Multi(batch...); err != nil {
+		if _, err := s.admin.Multi(batch...); err != nil {
 			s.Fatal(err)
 		}
 	}
-	p := s.open()
+	p := s.openSession()
 	f := p.NewSubscriber(registry.Service{Interface: user})
 	f.Await("all", func(v registry.Snapshot) bool { return len(v.Providers) == n })
 	begin := time.Now()
@@ -418,8 +418,8 @@ func manyChildren(s scene) {
 	s.Logf("one more of %d was seen after %v", n, time.Since(begin))
 }
 
-func stopped(s scene) {
-	p := s.open()
+func stopped(s testTree) {
+	p := s.openSession()
 	f, g := p.NewSubscriber(registry.Service{Interface: user}), p.NewSubscriber(registry.Service{Interface: user})
 	f.Await("nothing", registrytest.Empty)
 	f.Stop()
@@ -434,12 +434,12 @@ func stopped(s scene) {
 	h.Await("both", registrytest.At("10.0.0.1:1", "10.0.0.2:1"))
 }
 
-func closed(s scene) {
-	p := s.open()
+func closed(s testTree) {
+	p := s.openSession()
 	u := registrytest.Provider(s, user, "10.0.0.1:1")
 	p.MustRegister(u)
 	p.Close(s.Context())
-	s.judge.children(s.providers(user), 0)
+	s.admin.children(s.providers(user), 0)
 	if err := p.Register(s.Context(), u); !errors.Is(err, zookeeper.ErrClosed) {
 		s.Errorf("got %v, want %v", err, zookeeper.ErrClosed)
 	}

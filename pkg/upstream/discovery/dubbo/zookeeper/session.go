@@ -16,16 +16,16 @@ import (
 const (
 	// Sizes of the library's buffers: for a request (an encoded URL has up to three times its
 	// length), and for the largest response (80,000 children of 800 bytes).
-	mostSent = 512 << 10
-	mostRead = 64 << 20
+	maxRequestSize  = 512 << 10
+	maxResponseSize = 64 << 20
 
 	// closeTimeout bounds the wait for a server to end a session.
 	closeTimeout = time.Second
 
 	// Bounds of the timeout for a connection, and for the connect response: a third of the session
 	// timeout.
-	patienceLeast = time.Second
-	patienceMost  = 10 * time.Second
+	minConnectTimeout = time.Second
+	maxConnectTimeout = 10 * time.Second
 )
 
 // session is the state of the session. The loop owns it.
@@ -35,51 +35,51 @@ type session struct {
 	// earlier contains previous sessions that the server may not have ended yet, the latest last.
 	// It is replaced, never modified.
 	earlier []int64
-	fresh   bool // begin has not run for this session
+	isNew   bool // begin has not run for this session
 	ready   bool // requests may be sent
 	// epoch counts the sessions: results of an earlier one are obsolete.
-	epoch      int
-	complained bool // a failure to connect was logged since the last connection
+	epoch         int
+	failureLogged bool // a failure to connect was logged since the last connection
 }
 
 // client is a client of the library. It may have several sessions in sequence. The Registry
 // replaces a client that has been disconnected for a session timeout: the library insists that the
 // server knows the last transaction it saw, which a restored server does not.
 type client struct {
-	conn  *zk.Conn
-	route *hostProvider
-	stop  context.CancelFunc // cancels dials
-	gone  chan struct{}      // closed when the library's goroutines have ended
-	known bool               // the credentials were sent; owned by the loop
+	conn         *zk.Conn
+	hostProvider *hostProvider
+	stop         context.CancelFunc // cancels dials
+	done         chan struct{}      // closed when the library's goroutines have ended
+	authSent     bool               // the credentials were sent; owned by the loop
 }
 
-// printer passes the library's messages to the log, at the level debug.
-type printer struct{ log *slog.Logger }
+// logAdapter passes the library's messages to the log, at the level debug.
+type logAdapter struct{ log *slog.Logger }
 
-func (p printer) Printf(format string, values ...any) {
+func (p logAdapter) Printf(format string, values ...any) {
 	p.log.Debug("ZooKeeper client library", "message", fmt.Sprintf(format, values...))
 }
 
-// open creates a client, which connects in the background.
-func (r *Registry) open() {
+// connectClient creates a client, which connects in the background.
+func (r *Registry) connectClient() {
 	ctx, stop := context.WithCancel(context.Background())
-	c := &client{stop: stop, gone: make(chan struct{})}
-	c.route = &hostProvider{
-		tls:      r.options.TLS,
-		patience: min(max(r.options.SessionTimeout/3, patienceLeast), patienceMost),
-		failed:   func(err error) { r.mailbox.post(func() { r.complain(err) }) },
+	c := &client{stop: stop, done: make(chan struct{})}
+	c.hostProvider = &hostProvider{
+		tls:       r.options.TLS,
+		timeout:   min(max(r.options.SessionTimeout/3, minConnectTimeout), maxConnectTimeout),
+		onFailure: func(err error) { r.callbacks.post(func() { r.recordConnectFailure(err) }) },
 	}
 	conn, events, err := zk.Connect(r.servers, r.options.SessionTimeout,
-		zk.WithDialer(c.route.dialer(ctx)), zk.WithHostProvider(c.route),
-		zk.WithLogger(printer{r.log}), zk.WithLogInfo(false),
-		zk.WithMaxBufferSize(mostRead), zk.WithMaxConnBufferSize(mostSent),
-		zk.WithEventCallback(func(e zk.Event) { r.mailbox.post(func() { r.event(c, e) }) }))
+		zk.WithDialer(c.hostProvider.dialer(ctx)), zk.WithHostProvider(c.hostProvider),
+		zk.WithLogger(logAdapter{r.log}), zk.WithLogInfo(false),
+		zk.WithMaxBufferSize(maxResponseSize), zk.WithMaxConnBufferSize(maxRequestSize),
+		zk.WithEventCallback(func(e zk.Event) { r.callbacks.post(func() { r.onEvent(c, e) }) }))
 	if err != nil {
 		panic(fmt.Sprintf("zookeeper: invalid servers %v: %v", r.servers, err))
 	}
 	c.conn = conn
 	go func() {
-		defer close(c.gone)
+		defer close(c.done)
 		for range events { // the callback receives all events
 			continue
 		}
@@ -90,7 +90,7 @@ func (r *Registry) open() {
 // end ends the session, if there is one, and returns when the client has ended. It does not wait
 // for the server once hurry is closed.
 func (c *client) end(hurry <-chan struct{}) {
-	c.route.closed.Store(true)
+	c.hostProvider.closed.Store(true)
 	c.stop()
 	told := make(chan struct{})
 	go func() {
@@ -104,33 +104,33 @@ func (c *client) end(hurry <-chan struct{}) {
 	case <-hurry:
 	case <-patience.C:
 	}
-	c.route.closeConn()
+	c.hostProvider.closeConn()
 	<-told
-	<-c.gone
+	<-c.done
 }
 
-// replace replaces the client. Znodes of the previous session stay until the server ends it, or
+// replaceClient replaces the client. Znodes of the previous session stay until the server ends it, or
 // this process takes them over.
-func (r *Registry) replace() {
+func (r *Registry) replaceClient() {
 	old := r.session.client
-	r.session.end()
-	r.open()
+	r.session.retire()
+	r.connectClient()
 	r.closingClients.Go(func() { old.end(r.closing) })
 }
 
-// complain records why there is no connection.
-func (r *Registry) complain(err error) {
-	r.standing.Update(func(s *registry.State) { s.LastError = err.Error() })
+// recordConnectFailure records why there is no connection.
+func (r *Registry) recordConnectFailure(err error) {
+	r.stateTracker.Update(func(s *registry.State) { s.LastError = err.Error() })
 	level := slog.LevelDebug
-	if !r.session.complained && !r.session.ready {
-		r.session.complained = true
+	if !r.session.failureLogged && !r.session.ready {
+		r.session.failureLogged = true
 		level = slog.LevelWarn
 	}
 	r.log.Log(context.Background(), level, "cannot connect to a ZooKeeper server", "error", err)
 }
 
-// event handles an event of the library.
-func (r *Registry) event(c *client, e zk.Event) {
+// onEvent handles an event of the library.
+func (r *Registry) onEvent(c *client, e zk.Event) {
 	switch {
 	case c != r.session.client:
 	case e.Type == zk.EventSession && e.State == zk.StateHasSession:
@@ -138,11 +138,11 @@ func (r *Registry) event(c *client, e zk.Event) {
 	case e.Type == zk.EventSession && e.State == zk.StateDisconnected:
 		r.onDisconnected(e.Server)
 	case e.Type == zk.EventSession && e.State == zk.StateExpired:
-		r.session.end()
+		r.session.retire()
 		r.log.Warn("ZooKeeper session expired", "server", e.Server)
 	case e.Type == zk.EventNodeCreated, e.Type == zk.EventNodeDeleted,
 		e.Type == zk.EventNodeDataChanged, e.Type == zk.EventNodeChildrenChanged:
-		r.touch(e.Path)
+		r.onWatchEvent(e.Path)
 	}
 }
 
@@ -151,78 +151,78 @@ func (r *Registry) event(c *client, e zk.Event) {
 func (r *Registry) onConnected() {
 	c := r.session.client
 	if id := c.conn.SessionID(); id != 0 && id != r.session.id {
-		r.session.end()
-		r.session.id, r.session.fresh = id, true
+		r.session.retire()
+		r.session.id, r.session.isNew = id, true
 		r.session.epoch++
 	}
-	if r.options.Username == "" || c.known {
-		r.begin()
+	if r.options.Username == "" || c.authSent {
+		r.startRequests()
 		return
 	}
 	credentials := []byte(r.options.Username + ":" + r.options.Password)
 	r.closingClients.Go(func() {
 		err := c.conn.AddAuth("digest", credentials)
-		r.mailbox.post(func() {
+		r.callbacks.post(func() {
 			switch {
 			case c != r.session.client:
 			case err == nil:
-				c.known = true
+				c.authSent = true
 				if c.conn.State() == zk.StateHasSession {
-					r.begin()
+					r.startRequests()
 				}
 			case !isLost(err):
-				r.complain(fmt.Errorf("authentication: %w", err))
-				c.route.closeConn() // and retry
+				r.recordConnectFailure(fmt.Errorf("authentication: %w", err))
+				c.hostProvider.closeConn() // and retry
 			}
 		})
 	})
 }
 
-// begin starts requests. It reads all nodes. In a new session it repeats all registrations, in a
+// startRequests starts requests. It reads all nodes. In a new session it repeats all registrations, in a
 // resumed one those that are not settled.
-func (r *Registry) begin() {
+func (r *Registry) startRequests() {
 	s := &r.session
-	fresh := s.fresh
-	s.ready, s.fresh, s.complained = true, false, false
+	fresh := s.isNew
+	s.ready, s.isNew, s.failureLogged = true, false, false
 	name := fmt.Sprintf("%#x", uint64(s.id))
 	r.log.Info("connected to ZooKeeper", "server", s.client.conn.Server(), "session", name, "new", fresh)
-	r.standing.Update(func(state *registry.State) {
+	r.stateTracker.Update(func(state *registry.State) {
 		state.Connected, state.Since, state.Session = true, time.Now(), name
 		if fresh {
 			state.Sessions++
 		}
 	})
 	if fresh {
-		r.disarm()
+		r.clearWatches()
 	} else {
-		// The library restores its watches (see link.go). The Registry also reads everything now,
+		// The library restores its watches (see handshakeconn.go). The Registry also reads everything now,
 		// and compares it shortly after, so that it does not depend on them.
-		r.afterFunc(jitter(sweepAfter), r.resync)
+		r.afterFunc(jitter(sweepDelay), r.resync)
 	}
 	for _, n := range r.nodes {
 		n.dirty = true
-		r.attendNode(n)
+		r.readIfDirty(n)
 	}
 	for _, e := range r.entries {
 		if fresh {
-			e.doubt()
+			e.markUnverified()
 		}
 		r.startReconcile(e)
 	}
-	for q := range r.inquiries {
-		r.ask(q)
+	for q := range r.metadataReads {
+		r.readMetadata(q)
 	}
 }
 
-// mostEarlier bounds the remembered sessions: the server ends them soon.
-const mostEarlier = 8
+// maxEarlierSessions bounds the remembered sessions: the server ends them soon.
+const maxEarlierSessions = 8
 
-// end moves the session to earlier.
-func (s *session) end() {
+// retire moves the session to earlier.
+func (s *session) retire() {
 	if s.id == 0 {
 		return
 	}
-	s.earlier = append(slices.Clone(s.earlier[max(0, len(s.earlier)-mostEarlier+1):]), s.id)
+	s.earlier = append(slices.Clone(s.earlier[max(0, len(s.earlier)-maxEarlierSessions+1):]), s.id)
 	s.id = 0
 }
 
@@ -234,14 +234,14 @@ func (r *Registry) onDisconnected(server string) {
 	}
 	s.ready = false
 	r.log.Warn("lost the connection to ZooKeeper", "server", server)
-	r.standing.Update(func(state *registry.State) {
+	r.stateTracker.Update(func(state *registry.State) {
 		state.Connected, state.Since = false, time.Now()
 		state.LastError = "the connection to " + server + " was lost"
 	})
 	c, epoch := s.client, s.epoch
 	r.afterFunc(r.options.SessionTimeout, func() {
 		if s.client == c && s.epoch == epoch && !s.ready {
-			r.replace()
+			r.replaceClient()
 		}
 	})
 }

@@ -15,22 +15,22 @@ type service struct {
 	providers, configurators, routers *node
 	mapping                           *node            // nil: the name cannot be a znode
 	rules                             *node            // the parent of all rules
-	more                              map[string]*node // by path: applications, instances, rules
+	extraNodes                        map[string]*node // by path: applications, instances, rules
 }
 
 // Subscribe subscribes to a service: see registry.Registry. notify must not call stop.
 func (r *Registry) Subscribe(s registry.Service, notify func(registry.Snapshot)) (stop func()) {
-	sub := &subscription{Notifier: registry.NewDelivery(notify), service: s}
-	r.keep(sub)
-	r.mailbox.post(func() { r.follow(sub) })
+	sub := &subscription{Notifier: registry.NewNotifier(notify), service: s}
+	r.trackSubscription(sub)
+	r.callbacks.post(func() { r.startSubscription(sub) })
 	return func() {
 		sub.End()
-		r.forget(sub)
-		r.mailbox.post(func() { r.unfollow(sub) })
+		r.untrackSubscription(sub)
+		r.callbacks.post(func() { r.stopSubscription(sub) })
 	}
 }
 
-func (r *Registry) follow(sub *subscription) {
+func (r *Registry) startSubscription(sub *subscription) {
 	name := sub.service.Interface
 	s := r.services[name]
 	if s == nil {
@@ -38,21 +38,21 @@ func (r *Registry) follow(sub *subscription) {
 			r.log.Warn("service name is not valid in ZooKeeper", "service", sub.service.String(), "error", err)
 			return
 		}
-		s = &service{name: name, subscriptions: map[*subscription]struct{}{}, more: map[string]*node{}}
+		s = &service{name: name, subscriptions: map[*subscription]struct{}{}, extraNodes: map[string]*node{}}
 		r.services[name] = s
-		s.providers = r.use(r.layout.category(name, registry.Providers), urls, s)
-		s.configurators = r.use(r.layout.category(name, registry.Configurators), urls, s)
-		s.routers = r.use(r.layout.category(name, registry.Routers), urls, s)
-		s.rules = r.use(r.layout.rules(), children, s)
+		s.providers = r.useNode(r.layout.category(name, registry.Providers), urls, s)
+		s.configurators = r.useNode(r.layout.category(name, registry.Configurators), urls, s)
+		s.routers = r.useNode(r.layout.category(name, registry.Routers), urls, s)
+		s.rules = r.useNode(r.layout.rules(), children, s)
 		if checkElement(name) == nil {
-			s.mapping = r.use(r.layout.mapping(name), data, s)
+			s.mapping = r.useNode(r.layout.mapping(name), data, s)
 		}
 	}
 	s.subscriptions[sub] = struct{}{}
 	r.stale[s] = struct{}{}
 }
 
-func (r *Registry) unfollow(sub *subscription) {
+func (r *Registry) stopSubscription(sub *subscription) {
 	s := r.services[sub.service.Interface]
 	if s == nil {
 		return
@@ -64,16 +64,16 @@ func (r *Registry) unfollow(sub *subscription) {
 	}
 	delete(r.services, s.name)
 	delete(r.stale, s)
-	for _, n := range s.own() {
-		r.release(n, s)
+	for _, n := range s.baseNodes() {
+		r.releaseNode(n, s)
 	}
-	for _, n := range s.more {
-		r.release(n, s)
+	for _, n := range s.extraNodes {
+		r.releaseNode(n, s)
 	}
 }
 
-// own returns the nodes that every service has.
-func (s *service) own() []*node {
+// baseNodes returns the nodes that every service has.
+func (s *service) baseNodes() []*node {
 	nodes := []*node{s.providers, s.configurators, s.routers, s.rules}
 	if s.mapping != nil {
 		nodes = append(nodes, s.mapping)
@@ -91,8 +91,8 @@ func (r *Registry) markStale(name string) {
 // refresh computes the additional nodes that a service needs, and notifies its subscriptions once
 // all nodes are known.
 func (r *Registry) refresh(s *service) {
-	for _, n := range s.own() {
-		if n.known == nil && !(n == s.mapping && n.denied != nil) {
+	for _, n := range s.baseNodes() {
+		if n.content == nil && !(n == s.mapping && n.readErr != nil) {
 			return
 		}
 	}
@@ -100,8 +100,8 @@ func (r *Registry) refresh(s *service) {
 	for _, name := range s.applications() {
 		path := r.layout.application(name)
 		wanted[path] = children
-		if folder := s.more[path]; folder != nil && folder.known != nil {
-			for _, id := range folder.known.names {
+		if folder := s.extraNodes[path]; folder != nil && folder.content != nil {
+			for _, id := range folder.content.names {
 				wanted[path+"/"+id] = instances
 			}
 		}
@@ -109,37 +109,37 @@ func (r *Registry) refresh(s *service) {
 	for _, rule := range r.rulesOf(s) {
 		wanted[rule.path] = data
 	}
-	for path, n := range s.more {
+	for path, n := range s.extraNodes {
 		if _, stays := wanted[path]; !stays {
-			delete(s.more, path)
-			r.release(n, s)
+			delete(s.extraNodes, path)
+			r.releaseNode(n, s)
 		}
 	}
 	for path, k := range wanted {
-		if s.more[path] == nil {
-			s.more[path] = r.use(path, k, s)
+		if s.extraNodes[path] == nil {
+			s.extraNodes[path] = r.useNode(path, k, s)
 		}
 	}
-	for _, n := range s.more {
+	for _, n := range s.extraNodes {
 		// Unreadable instances are skipped; rules must be known.
-		if n.known == nil && (n.denied == nil || n.kind == data) {
+		if n.content == nil && (n.readErr == nil || n.kind == data) {
 			return
 		}
 	}
-	for _, folder := range s.more {
-		if folder.kind != children || folder.known == nil {
+	for _, folder := range s.extraNodes {
+		if folder.kind != children || folder.content == nil {
 			continue
 		}
-		for _, id := range folder.known.names {
-			if s.more[folder.path+"/"+id] == nil {
+		for _, id := range folder.content.names {
+			if s.extraNodes[folder.path+"/"+id] == nil {
 				r.stale[s] = struct{}{} // another service had read the parent before
 				return
 			}
 		}
 	}
 	for sub := range s.subscriptions {
-		if v, marks := r.view(s, sub.service); sub.marks == nil || !slices.Equal(sub.marks, marks) {
-			sub.marks = marks
+		if v, marks := r.snapshot(s, sub.service); sub.fingerprint == nil || !slices.Equal(sub.fingerprint, marks) {
+			sub.fingerprint = marks
 			sub.Notify(v)
 		}
 	}
@@ -147,19 +147,19 @@ func (r *Registry) refresh(s *service) {
 
 // applications returns the applications that the mapping names as providers (Dubbo 3).
 func (s *service) applications() []string {
-	if s.mapping == nil || s.mapping.known == nil {
+	if s.mapping == nil || s.mapping.content == nil {
 		return nil
 	}
-	return readMapping(s.mapping.known.data)
+	return readMapping(s.mapping.content.data)
 }
 
-// view returns the snapshot of a service, and marks that change with it.
-func (r *Registry) view(s *service, asked registry.Service) (v registry.Snapshot, marks []string) {
+// snapshot returns the snapshot of a service, and marks that change with it.
+func (r *Registry) snapshot(s *service, asked registry.Service) (v registry.Snapshot, marks []string) {
 	marks = []string{} // not nil: there is a snapshot
 	accept := func(n *node) (accepted []registry.URL) {
-		for i, u := range n.known.urls {
-			if accepts(asked, u) {
-				accepted, marks = append(accepted, u), append(marks, n.known.names[i])
+		for i, u := range n.content.urls {
+			if acceptsOrWildcard(asked, u) {
+				accepted, marks = append(accepted, u), append(marks, n.content.names[i])
 			}
 		}
 		marks = append(marks, "")
@@ -169,37 +169,37 @@ func (r *Registry) view(s *service, asked registry.Service) (v registry.Snapshot
 	v.Configurators = accept(s.configurators)
 	v.Routers = accept(s.routers)
 	for _, rule := range r.rulesOf(s) {
-		n := s.more[rule.path]
-		if !rule.concerns(asked) || n == nil || n.known == nil || !n.known.exists {
+		n := s.extraNodes[rule.path]
+		if !rule.appliesTo(asked) || n == nil || n.content == nil || !n.content.exists {
 			continue
 		}
-		u := rule.url(n.known.data)
+		u := rule.url(n.content.data)
 		if u.Category() == registry.Configurators {
 			v.Configurators = append(v.Configurators, u)
 		} else {
 			v.Routers = append(v.Routers, u)
 		}
-		marks = append(marks, n.path, n.known.data)
+		marks = append(marks, n.path, n.content.data)
 	}
 	for _, name := range s.applications() {
-		folder := s.more[r.layout.application(name)]
-		if folder == nil || folder.known == nil {
+		folder := s.extraNodes[r.layout.application(name)]
+		if folder == nil || folder.content == nil {
 			continue
 		}
-		for _, id := range folder.known.names {
-			n := s.more[folder.path+"/"+id]
-			if n == nil || n.known == nil || n.known.instance == nil {
+		for _, id := range folder.content.names {
+			n := s.extraNodes[folder.path+"/"+id]
+			if n == nil || n.content == nil || n.content.instance == nil {
 				continue
 			}
-			v.Instances = append(v.Instances, *n.known.instance)
-			marks = append(marks, n.path, n.known.data)
+			v.Instances = append(v.Instances, *n.content.instance)
+			marks = append(marks, n.path, n.content.data)
 		}
 	}
 	return v, marks
 }
 
-// accepts extends asked.Accepts to rules for every interface.
-func accepts(asked registry.Service, u registry.URL) bool {
+// acceptsOrWildcard extends asked.Accepts to rules for every interface.
+func acceptsOrWildcard(asked registry.Service, u registry.URL) bool {
 	if u.Category() != registry.Providers && u.Service().Interface == "*" {
 		asked.Interface = "*"
 	}
@@ -210,6 +210,6 @@ func accepts(asked registry.Service, u registry.URL) bool {
 type subscription struct {
 	*registry.Notifier
 
-	service registry.Service
-	marks   []string // of the last snapshot; nil: none; owned by the loop
+	service     registry.Service
+	fingerprint []string // of the last snapshot; nil: none; owned by the loop
 }

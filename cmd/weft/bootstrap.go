@@ -1,0 +1,59 @@
+//go:build !noxds
+
+package main
+
+import (
+	"cmp"
+	"errors"
+	"log/slog"
+	"slices"
+
+	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/config/configjson"
+	"github.com/weft-proxy/weft/pkg/config/document"
+	"github.com/weft-proxy/weft/pkg/xds"
+	"github.com/weft-proxy/weft/pkg/xds/resource"
+)
+
+// mergeStatic reads the Envoy bootstrap of a file. whole is the file with its static_resources, as far
+// as they do not depend on a control plane; nil if the diagnostics contain errors.
+func mergeStatic(file *configjson.File) (whole *config.Snapshot, diagnostics document.Diagnostics) {
+	if !hasBootstrap(file.Snapshot) {
+		return file.Snapshot, nil
+	}
+	whole, ignored, err := xds.MergeStatic(file.Snapshot, resource.Capabilities{Filters: streamFilters(), ConnectionFilters: connectionFilters()})
+	var wrong xds.FieldErrors
+	switch {
+	case errors.As(err, &wrong):
+		for _, p := range wrong {
+			diagnostics = append(diagnostics, file.Diagnose(document.Error, p.Field, p.Reason))
+		}
+	case err != nil:
+		diagnostics = append(diagnostics, file.Diagnose(document.Error, "", err.Error()))
+	}
+	for _, p := range ignored {
+		diagnostics = append(diagnostics, file.Diagnose(document.Warning, p.Field, cmp.Or(p.Reason, "has no effect")))
+	}
+	slices.SortStableFunc(diagnostics, func(a, b document.Diagnostic) int {
+		return cmp.Or(cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column))
+	})
+	return whole, diagnostics
+}
+
+// hasBootstrap reports whether a file has dynamic_resources or static_resources.
+func hasBootstrap(file *config.Snapshot) bool {
+	return len(file.Bootstrap.DynamicResources)+len(file.Bootstrap.StaticResources) > 0
+}
+
+// warnNewBootstrap warns that a bootstrap takes effect after a restart if the file had none when the
+// process started. It returns an error if there would be no listeners until then.
+func warnNewBootstrap(c *controlPlane, file *config.Snapshot, log *slog.Logger) error {
+	switch {
+	case c != nil || !hasBootstrap(file):
+		return nil
+	case len(file.Listeners) == 0:
+		return errors.New("static_resources and dynamic_resources take effect only after a restart, because the file had none when weft started, and the file has no other listeners")
+	}
+	log.Warn("the change of static_resources and dynamic_resources takes effect after a restart, because the file had none when weft started")
+	return nil
+}

@@ -1,0 +1,103 @@
+//go:build !noxds
+
+package main
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/weft-proxy/weft/pkg/config"
+)
+
+// TestEnvoyBootstrap verifies that files written for Envoy load, with a warning and its
+// position for each setting that has no effect.
+func TestEnvoyBootstrap(t *testing.T) {
+	for name, want := range map[string]struct {
+		listeners, clusters, warnings []string
+	}{
+		"istio_sidecar.json": {
+			[]string{"0.0.0.0:15090"}, []string{"prometheus_stats", "sds-grpc", "xds-grpc", "zipkin"},
+			[]string{":28:22: warning: tracing.http: ", ":24:262: warning: static_resources.listeners[0].filter_chains[0].filters[0].typed_config.stat_prefix: has no effect"},
+		},
+		"tls.yaml": {
+			[]string{"listener_0"}, []string{"g", "service_envoyproxy_io"},
+			[]string{":15:24: warning: static_resources.listeners[0].filter_chains[0].filters[0].typed_config.stat_prefix: has no effect"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, whole, diagnostics := source{path: filepath.Join("testdata", "envoy", name)}.openMerged()
+			if whole == nil || diagnostics.Failed() {
+				t.Fatal(diagnostics)
+			}
+			var listeners, clusters []string
+			for _, l := range whole.Listeners {
+				listeners = append(listeners, l.Name)
+			}
+			for _, c := range whole.Clusters {
+				clusters = append(clusters, c.Name)
+			}
+			if !slices.Equal(listeners, want.listeners) || !slices.Equal(clusters, want.clusters) || whole.Admin == nil {
+				t.Errorf("it has the listeners %v and clusters %v, want %v and %v, and an admin port", listeners, clusters, want.listeners, want.clusters)
+			}
+			for _, text := range want.warnings {
+				if !strings.Contains(diagnostics.Error(), text) {
+					t.Errorf("no warning has %q:\n%v", text, diagnostics)
+				}
+			}
+			if whole.Server.GracefulTimeout == 0 || whole.Server.Log.Level != config.LevelInfo {
+				t.Errorf("the server is %+v, want the defaults", whole.Server)
+			}
+		})
+	}
+}
+
+// TestEnvoyBootstrapClusterWarnings verifies that an unknown cluster is a warning where Envoy
+// tolerates it, and that the diagnostics are in the order of the file.
+func TestEnvoyBootstrapClusterWarnings(t *testing.T) {
+	good, err := os.ReadFile(filepath.Join("testdata", "envoy", "tls.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), "envoy.yaml")
+	if err := os.WriteFile(path, bytes.ReplaceAll(good, []byte("cluster: g}"), []byte("cluster: h}")), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	file, _, diagnostics := source{path: path}.openMerged()
+	if file == nil {
+		t.Fatal(diagnostics)
+	}
+	last := diagnostics[len(diagnostics)-1].Error()
+	if !strings.HasSuffix(last, `filters[0].typed_config.cluster: unknown cluster "h"; did you mean "g"?`) || !strings.Contains(last, ":42:") || !strings.Contains(last, "warning") {
+		t.Errorf("the last of %v, want a warning of the cluster h", diagnostics)
+	}
+}
+
+// TestEnvoyBootstrapErrorPositions verifies that each mistake is reported with its
+// position and that the file is rejected.
+func TestEnvoyBootstrapErrorPositions(t *testing.T) {
+	good, err := os.ReadFile(filepath.Join("testdata", "envoy", "tls.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for change, want := range map[[2]string]string{
+		{"stat_prefix: ingress_http", "stat_prefiks: ingress_http"}:             `:15:25: static_resources.listeners[0].filter_chains[0].filters[0].typed_config.stat_prefiks: unknown field "stat_prefiks"`,
+		{"use_remote_address: true", "local_reply_config: {}"}:                  ":16:31: static_resources.listeners[0].filter_chains[0].filters[0].typed_config.local_reply_config: is not supported",
+		{"name: server_cert}", "name: other_cert}"}:                             `:4:5: static_resources.listeners[0]: secret "other_cert" is not defined in static_resources.secrets, and there is no control plane`,
+		{"cluster: service_envoyproxy_io,", "cluster: service_envoyproxi_io,"}:  `:25:75: static_resources.listeners[0].filter_chains[0].filters[0].typed_config.route_config.virtual_hosts[0].routes[0].route.cluster: unknown cluster "service_envoyproxi_io"; did you mean "service_envoyproxy_io"?`,
+		{"type: LOGICAL_DNS", "cluster_type: {name: envoy.clusters.aggregate}"}: ": static_resources.clusters[0].cluster_type: is not supported",
+	} {
+		text := strings.Replace(string(good), change[0], change[1], 1)
+		path := filepath.Join(t.TempDir(), "envoy.yaml")
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		file, whole, diagnostics := source{path: path}.openMerged()
+		if file != nil || whole != nil || !strings.Contains(diagnostics.Errors().Error(), want) {
+			t.Errorf("%s: %v, want %s", change[1], diagnostics.Errors(), want)
+		}
+	}
+}

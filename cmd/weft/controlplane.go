@@ -1,0 +1,34 @@
+//go:build !noxds
+
+package main
+
+import (
+	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/xds"
+	"github.com/weft-proxy/weft/pkg/xds/resource"
+)
+
+// hasXDS reports that the build supports control planes.
+const hasXDS = true
+
+// controlPlane receives configuration from control planes.
+type controlPlane = xds.Source
+
+// newControlPlane returns the control for the bootstrap of a file, or nil if the file has none.
+func (p *process) newControlPlane(file *config.Snapshot) (*controlPlane, error) {
+	if !hasBootstrap(file) {
+		return nil, nil //nolint:nilnil // there is none
+	}
+	return xds.New(xds.Options{
+		Bootstrap:     file.Bootstrap,
+		Apply:         p.applySnapshot,
+		ApplyClusters: p.server.ApplyClusters,
+		ApplyRoutes:   p.server.ApplyRoutes,
+		Capabilities:  resource.Capabilities{Filters: streamFilters(), ConnectionFilters: connectionFilters()},
+		Clusters:      p.server.Clusters().OnDemand(),
+		Routes:        p.server.OnDemandRoutes(),
+		Loads:         p.server.Clusters().NewLoadReporter,
+		Metrics:       p.metrics,
+		Log:           p.log,
+	})
+}

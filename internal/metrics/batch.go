@@ -1,0 +1,69 @@
+package metrics
+
+import "time"
+
+// Account counts requests. Safe for concurrent use.
+type Account interface{ Add(s Batch) }
+
+// Outcome is the result of a request.
+type Outcome struct {
+	Protocol string // name from a small set; retained
+	Reason   uint8  // index into Options.Reasons; 0: no failure
+	Status   int    // HTTP status or its equivalent; 0: no response
+	Code     int    // status of an RPC request in the protocol's own numbers; negative: none
+	// UpstreamStatus is the status of the last host's response, as in Status. It may differ from the status
+	// that the client got. 0: no host responded.
+	UpstreamStatus int
+}
+
+// Batch sums up requests with the same outcome: one, or several that are added to an Account
+// together. The zero value is empty and has a zero Outcome.
+type Batch struct {
+	Outcome
+
+	count, attempts   uint32
+	low, high         uint8 // cells outside [low, high) are 0
+	cells             [bucketCount]uint32
+	nanoseconds       uint64
+	bytesIn, bytesOut uint64
+}
+
+// Request holds the values of one request that a Sum counts.
+type Request struct {
+	Duration time.Duration // from the first byte of the request to the last byte of the response
+	BytesIn  int64         // body bytes of the request
+	BytesOut int64         // body bytes of the response
+	Attempts int           // attempts, including the first
+}
+
+// AddRequest adds a request with the outcome of s.
+func (s *Batch) AddRequest(r Request) {
+	d := max(r.Duration, 0)
+	bucket := uint8(bucketOf(d))
+	if s.count == 0 {
+		s.low, s.high = bucket, bucket+1
+	} else {
+		s.low, s.high = min(s.low, bucket), max(s.high, bucket+1)
+	}
+	s.count++
+	s.cells[bucket]++
+	s.nanoseconds += uint64(d)
+	s.bytesIn += uint64(max(r.BytesIn, 0))
+	s.bytesOut += uint64(max(r.BytesOut, 0))
+	s.attempts += uint32(max(r.Attempts, 1)) //nolint:gosec // a handful
+}
+
+// Len returns the number of counted requests.
+func (s *Batch) Len() int { return int(s.count) }
+
+// Retries returns the number of counted attempts beyond the first of each request.
+func (s *Batch) Retries() int { return int(s.attempts - s.count) }
+
+// addTo adds the counts by duration to of.
+func (s *Batch) addTo(of *row) {
+	for i := s.low; i < s.high; i++ {
+		if n := s.cells[i]; n > 0 {
+			of[i].Add(uint64(n))
+		}
+	}
+}

@@ -1,0 +1,58 @@
+package metrics
+
+import (
+	"testing"
+	"time"
+)
+
+// sample is one request.
+type sample struct {
+	Protocol          string
+	Reason            uint8
+	Status, Code      int
+	Duration          time.Duration
+	BytesIn, BytesOut int64
+}
+
+// batchOf returns the Sum of one request.
+func batchOf(s sample) Batch {
+	sum := Batch{Outcome: Outcome{Protocol: s.Protocol, Reason: s.Reason, Status: s.Status, Code: s.Code}}
+	sum.AddRequest(Request{Duration: s.Duration, BytesIn: s.BytesIn, BytesOut: s.BytesOut, Attempts: 1})
+	return sum
+}
+
+func TestBatchEqualsSingleRequests(t *testing.T) {
+	requests := []Request{
+		{Duration: 3 * time.Millisecond, BytesIn: 1, BytesOut: 10, Attempts: 1},
+		{Duration: 3 * time.Millisecond, BytesIn: 2, BytesOut: 20, Attempts: 3},
+		{Duration: time.Hour, Attempts: 2},
+		{Duration: -time.Second, BytesIn: -1, BytesOut: -1},
+		{Duration: 70 * time.Millisecond, BytesIn: 4, BytesOut: 40, Attempts: 1},
+	}
+	outcome := Outcome{Protocol: "dubbo", Reason: 1, Status: 200, Code: 20}
+	each, together := testRegistry(), testRegistry()
+	sum := Batch{Outcome: outcome}
+	for _, r := range requests {
+		single := Batch{Outcome: outcome}
+		single.AddRequest(r)
+		sum.AddRequest(r)
+		addToAll(each, single)
+	}
+	addToAll(together, sum)
+	if sum.Len() != 5 || sum.Retries() != 3 {
+		t.Errorf("the sum has %d requests and %d retries, want 5 and 3", sum.Len(), sum.Retries())
+	}
+	for _, of := range [...]string{"host_", "route_", "rpc_"} {
+		wantLines(t, exported(t, together, of), exported(t, each, of)...)
+	}
+}
+
+// addToAll adds s to an Account of each kind.
+func addToAll(r *Registry, s Batch) {
+	h, _ := r.Host("c", "h")
+	h.Add(s)
+	var route Route
+	route.Open(r.Routes("t"), "v", "r")
+	route.Add("v", "r", s)
+	r.RPC().Method("s", "m").Add(s)
+}

@@ -1,0 +1,28 @@
+package config
+
+import "net/netip"
+
+// ClientHeaders says which request headers a proxy accepts from clients: headers that control the
+// proxy or its upstreams, and headers with facts that only a proxy can know. A rejected header is
+// removed before filters and routes read the request. The reader of a configuration sets it by the
+// rules of the format; the zero value accepts no override and passes Envoy's headers on unchanged.
+type ClientHeaders struct {
+	// OverrideTimeouts lets x-mosn-global-timeout and x-mosn-try-timeout (RPC attachments with
+	// these names) override the timeouts of routes. Otherwise they are removed. It is never set for
+	// a listener with external clients.
+	OverrideTimeouts bool
+	// Envoy holds the rules of Envoy's HTTP connection manager; nil: they do not apply.
+	Envoy *EnvoyHeaders
+}
+
+// EnvoyHeaders are the rules by which Envoy's HTTP connection manager accepts x-envoy-* headers and
+// x-request-id. A request is internal if X-Forwarded-For, including an appended client address, is
+// a single address in Internal.
+type EnvoyHeaders struct {
+	UseRemoteAddress   bool           // use_remote_address: requests that are not internal come from external clients
+	InternalRanges     []netip.Prefix // internal_address_config.cidr_ranges
+	InternalUnixSocket bool           // internal_address_config.unix_sockets: clients on unix sockets are internal
+	// ReplaceRequestID replaces the x-request-id of external clients at the edge
+	// (generate_request_id without preserve_external_request_id).
+	ReplaceRequestID bool
+}

@@ -1,0 +1,144 @@
+package coding
+
+import (
+	"context"
+	"slices"
+	"strings"
+
+	"github.com/weft-proxy/weft/pkg/filter"
+	"github.com/weft-proxy/weft/pkg/protocol"
+)
+
+// Policy selects the responses to compress. It is immutable.
+type Policy struct {
+	// Encoders are the codings to choose from. If the client weights several equally, the first one
+	// is used.
+	Encoders []*EncoderPool
+	// MinLength is the declared length, in bytes, below which a body is not compressed. A body of
+	// unknown length is never below it.
+	MinLength int64
+	// Types are the media types to compress, without parameters: "text/html", or "text/*".
+	Types []string
+	// KeepStrongTags leaves responses with a strong ETag unchanged. Otherwise the filter makes the
+	// tag weak, because compression changes the bytes that it identifies.
+	KeepStrongTags bool
+	// HideRequest removes Accept-Encoding from requests, so that hosts do not compress.
+	HideRequest bool
+}
+
+// Compress returns the filter that applies p. It fails open: it forwards unchanged what it does not
+// understand.
+//
+// The filter does not compress a response that already has a content coding, is partial (206, or
+// with Content-Range), has no body (204, 205, 304, or the response to HEAD), or carries a digest of
+// its bytes. It also skips gRPC and RPC, and no-transform in the request or the response (RFC 9111
+// 5.2.2.6). It adds Accept-Encoding to Vary if the response depends on it, compressed or not (RFC
+// 9110 12.5.5).
+func Compress(p Policy) filter.Filter {
+	return func(next protocol.Service) protocol.Service {
+		c := &compressor{policy: p, next: protocol.Async(next)}
+		for i, e := range p.Encoders {
+			c.offered = append(c.offered, e.Coding())
+			c.finishers[e.Coding()] = &responseFinisher{compressor: c, encoders: p.Encoders[i]}
+		}
+		c.finishers[Identity] = &responseFinisher{compressor: c}
+		return c
+	}
+}
+
+// compressor implements the filter of Compress. It is immutable.
+type compressor struct {
+	policy    Policy
+	offered   []Coding
+	finishers [codingCount]*responseFinisher
+	next      protocol.AsyncService
+}
+
+// Serve implements protocol.Service.
+func (c *compressor) Serve(ctx context.Context, x *protocol.Exchange) error {
+	return protocol.ServeSync(ctx, c, x)
+}
+
+// Start implements protocol.AsyncService. It reads Accept-Encoding before a later filter can change
+// it.
+func (c *compressor) Start(ctx context.Context, x *protocol.Exchange) error {
+	h := &x.Request.Header
+	if x.Request.Method != "" && !hasListMember(h, "Cache-Control", "no-transform") && !protocol.IsGRPC(h) {
+		x.PushFinisher(c.finishers[Negotiate(h, c.offered)])
+		if c.policy.HideRequest {
+			h.Del("Accept-Encoding")
+		}
+	}
+	return c.next.Start(ctx, x)
+}
+
+// responseFinisher finishes exchanges for which one coding was negotiated.
+type responseFinisher struct {
+	*compressor
+	encoders *EncoderPool // nil: Identity
+}
+
+// Finish implements protocol.Finisher.
+func (a *responseFinisher) Finish(_ context.Context, x *protocol.Exchange, err error) error {
+	r := &x.Response
+	if err != nil || !a.policy.allows(r) {
+		return err
+	}
+	if h := &r.Header; !hasListMember(h, "Vary", "Accept-Encoding") && !hasListMember(h, "Vary", "*") {
+		h.Add("Vary", "Accept-Encoding")
+	}
+	if a.encoders == nil {
+		return nil
+	}
+	length := r.ContentLength
+	r.ContentLength = -1 // the compressed length is unknown, also for HEAD (RFC 9110 9.3.2)
+	if x.Request.Method == "HEAD" {
+		return nil
+	}
+	r.Header.Set("Content-Encoding", a.encoders.Coding().String())
+	r.Header.Del("Accept-Ranges") // ranges would be of other bytes
+	if tag := r.Header.Get("ETag"); isStrong(tag) {
+		r.Header.Set("ETag", "W/"+tag) // RFC 9110 8.8.1
+	}
+	r.Body = a.encoders.Compress(r.Body, length)
+	return nil
+}
+
+// isStrong reports whether tag is a strong entity tag (RFC 9110 8.8.3).
+func isStrong(tag string) bool { return strings.HasPrefix(tag, `"`) }
+
+// allows reports whether p allows to compress the response.
+func (p *Policy) allows(r *protocol.Response) bool {
+	switch {
+	case r.Body == nil, r.Tunnel != nil,
+		r.Status < 200, r.Status == 204, r.Status == 205, r.Status == 206, r.Status == 304,
+		r.ContentLength == 0, r.ContentLength > 0 && r.ContentLength < p.MinLength:
+		return false
+	}
+	h := &r.Header
+	for name := range h.All() {
+		for _, no := range [...]string{"Content-Encoding", "Content-Range", "Content-Digest", "Repr-Digest", "Digest", "Content-MD5"} {
+			if protocol.EqualFold(name, no) {
+				return false
+			}
+		}
+	}
+	return p.allowsType(h.Get("Content-Type")) && !hasListMember(h, "Cache-Control", "no-transform") &&
+		!(p.KeepStrongTags && isStrong(h.Get("ETag")))
+}
+
+// allowsType reports whether p compresses bodies of a media type.
+func (p *Policy) allowsType(contentType string) bool {
+	media, _, _ := strings.Cut(contentType, ";")
+	media = strings.Trim(media, " \t")
+	if media == "" {
+		return false
+	}
+	kind, _, _ := strings.Cut(media, "/")
+	return slices.ContainsFunc(p.Types, func(t string) bool {
+		if all, ok := strings.CutSuffix(t, "/*"); ok {
+			return protocol.EqualFold(kind, all)
+		}
+		return protocol.EqualFold(media, t)
+	})
+}

@@ -1,0 +1,21 @@
+package filtertest
+
+import (
+	"log/slog"
+	"testing"
+
+	"github.com/weft-proxy/weft/internal/metrics"
+	"github.com/weft-proxy/weft/pkg/filter"
+)
+
+// BuildConnectionFilter returns the connection filter that s describes, and its counts.
+func BuildConnectionFilter(t testing.TB, kind filter.ConnectionFilterFactory, s Settings) (filter.ConnectionFilter, *Counts) {
+	t.Helper()
+	counts := &Counts{t: t, registry: metrics.New(metrics.Options{})}
+	env := filter.Env{Log: slog.New(slog.DiscardHandler), Metrics: counts.registry, ClusterClient: new(ClusterClient)}
+	made, err := kind.New(Decode(t, filter.StreamFilterFactory{Config: kind.Config}, s), env)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return made, counts
+}

@@ -1,0 +1,227 @@
+// Package match owns the conditions that filters share: on texts, headers and addresses of a
+// request, and on random fractions. Each has a configuration struct, spelled as Envoy spells it,
+// and an immutable compiled form that does not allocate.
+package match
+
+import (
+	"errors"
+	"fmt"
+	"regexp"
+	"regexp/syntax"
+	"strings"
+
+	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/protocol"
+)
+
+// StringMatcherConfig is a condition on a text. Exactly one of its conditions is set.
+type StringMatcherConfig struct {
+	Exact      *string `key:"exact" doc:"The text must equal this." example:"\"shop\""`
+	Prefix     *string `key:"prefix" doc:"The text must start with this." example:"\"/api/\""`
+	Suffix     *string `key:"suffix" doc:"The text must end with this." example:"\".example.com\""`
+	Contains   *string `key:"contains" doc:"The text must contain this." example:"\"internal\""`
+	SafeRegex  *Regex  `key:"safe_regex" doc:"A regular expression that must match the whole text."`
+	IgnoreCase bool    `key:"ignore_case" doc:"Ignores the case of ASCII letters; in a regular expression, use (?i) instead." default:"false" example:"true"`
+}
+
+// Regex is an expression in RE2 syntax. Matching takes time proportional to the length of the
+// text.
+type Regex struct {
+	Regex string `key:"regex" doc:"The regular expression in RE2 syntax, anchored at both ends." required:"true" example:"\"v[0-9]+\""`
+	// Engine is a key of older Envoy files.
+	Engine map[string]any `key:"google_re2" doc:"The regular expression engine for Envoy." noeffect:"RE2 is the only supported syntax" example:"{}"`
+}
+
+// StringMatcher is a compiled StringMatcherConfig. The zero StringMatcher matches nothing.
+type StringMatcher struct {
+	kind       stringMatchKind
+	ignoreCase bool
+	value      string
+	expression *regexp.Regexp
+}
+
+type stringMatchKind uint8
+
+const (
+	matchNever stringMatchKind = iota
+	matchExact
+	matchPrefix
+	matchSuffix
+	matchContains
+	matchRegex
+)
+
+// Exact returns a StringMatcher that matches only value.
+func Exact(value string) StringMatcher { return StringMatcher{kind: matchExact, value: value} }
+
+// Prefix returns a StringMatcher that matches texts with the prefix value.
+func Prefix(value string) StringMatcher { return StringMatcher{kind: matchPrefix, value: value} }
+
+// Suffix returns a StringMatcher that matches texts with the suffix value.
+func Suffix(value string) StringMatcher { return StringMatcher{kind: matchSuffix, value: value} }
+
+// Contains returns a StringMatcher that matches texts that contain value.
+func Contains(value string) StringMatcher { return StringMatcher{kind: matchContains, value: value} }
+
+// IgnoreCase returns a copy of t that ignores the case of ASCII letters. It does not change how
+// expressions match.
+func (t StringMatcher) IgnoreCase() StringMatcher {
+	t.ignoreCase = true
+	return t
+}
+
+// Compile checks c and returns its compiled form.
+func (c *StringMatcherConfig) Compile() (StringMatcher, error) {
+	var t StringMatcher
+	set := 0
+	for _, one := range []struct {
+		test  stringMatchKind
+		name  string
+		value *string
+	}{{matchExact, "exact", c.Exact}, {matchPrefix, "prefix", c.Prefix}, {matchSuffix, "suffix", c.Suffix}, {matchContains, "contains", c.Contains}} {
+		if one.value == nil {
+			continue
+		}
+		if *one.value == "" && one.test != matchExact {
+			return StringMatcher{}, fmt.Errorf("%s is empty and would match every text", one.name)
+		}
+		t = StringMatcher{kind: one.test, value: *one.value, ignoreCase: c.IgnoreCase}
+		set++
+	}
+	if c.SafeRegex != nil {
+		var err error
+		if t, err = c.SafeRegex.Compile(); err != nil {
+			return StringMatcher{}, fmt.Errorf("safe_regex: %w", err)
+		}
+		if c.IgnoreCase {
+			return StringMatcher{}, errors.New("ignore_case has no effect on safe_regex: start the expression with (?i)")
+		}
+		set++
+	}
+	if set != 1 {
+		return StringMatcher{}, fmt.Errorf("%d of exact, prefix, suffix, contains and safe_regex are set, want one", set)
+	}
+	return t, nil
+}
+
+// Compile checks r and returns its compiled form.
+func (r *Regex) Compile() (StringMatcher, error) {
+	e, err := CompileAnchored(r.Regex)
+	if err != nil {
+		return StringMatcher{}, err
+	}
+	return StringMatcher{kind: matchRegex, expression: e}, nil
+}
+
+// Bounds of an expression.
+const (
+	maxRegexBytes        = 4096 // bytes
+	maxRegexInstructions = 8192 // instructions
+)
+
+// CompileAnchored compiles an expression that must match a whole text. It rejects an expression that
+// is too large to match quickly. A dot matches any character, newlines included, so that ".*"
+// matches an attachment of several lines.
+func CompileAnchored(text string) (*regexp.Regexp, error) {
+	if _, err := CompileUnanchored(text); err != nil {
+		return nil, err
+	}
+	return regexp.Compile("(?s)^(?:" + text + ")$")
+}
+
+// CompileUnanchored compiles an expression that matches any part of a text, with the bounds of Expression.
+func CompileUnanchored(text string) (*regexp.Regexp, error) {
+	if len(text) > maxRegexBytes {
+		return nil, fmt.Errorf("the expression has %d bytes: at most %d are allowed", len(text), maxRegexBytes)
+	}
+	parsed, err := syntax.Parse(text, syntax.Perl)
+	if err != nil {
+		return nil, err
+	}
+	program, err := syntax.Compile(parsed.Simplify())
+	if err != nil {
+		return nil, err
+	}
+	if len(program.Inst) > maxRegexInstructions {
+		return nil, fmt.Errorf("the expression is too large: %d instructions, at most %d are allowed", len(program.Inst), maxRegexInstructions)
+	}
+	return regexp.Compile(text)
+}
+
+// Matches reports whether t matches s.
+func (t *StringMatcher) Matches(s string) bool {
+	switch n := len(t.value); t.kind {
+	case matchExact:
+		return t.equals(s)
+	case matchPrefix:
+		return len(s) >= n && t.equals(s[:n])
+	case matchSuffix:
+		return len(s) >= n && t.equals(s[len(s)-n:])
+	case matchContains:
+		return t.containedIn(s)
+	case matchRegex:
+		return t.expression.MatchString(s)
+	case matchNever:
+	}
+	return false
+}
+
+// valueMatch converts t, a result of Compile, to the form of header conditions.
+func (t *StringMatcher) valueMatch() config.ValueMatch {
+	m := config.ValueMatch{Text: t.value, IgnoreCase: t.ignoreCase}
+	switch t.kind {
+	case matchPrefix:
+		m.Kind = config.ValuePrefix
+	case matchSuffix:
+		m.Kind = config.ValueSuffix
+	case matchContains:
+		m.Kind = config.ValueContains
+	case matchRegex:
+		m.Kind = config.ValueRegex
+	case matchExact, matchNever:
+	}
+	return m
+}
+
+// MatchesOnly reports whether t matches value and nothing else.
+func (t *StringMatcher) MatchesOnly(value string) bool {
+	return t.kind == matchExact && !t.ignoreCase && t.value == value
+}
+
+func (t *StringMatcher) equals(s string) bool {
+	return s == t.value || t.ignoreCase && protocol.EqualFold(s, t.value)
+}
+
+func (t *StringMatcher) containedIn(s string) bool {
+	if !t.ignoreCase {
+		return strings.Contains(s, t.value)
+	}
+	for ; len(s) >= len(t.value); s = s[1:] {
+		if protocol.EqualFold(s[:len(t.value)], t.value) {
+			return true
+		}
+	}
+	return false
+}
+
+// AnyMatches reports whether one of the matchers matches s.
+func AnyMatches(texts []StringMatcher, s string) bool {
+	for i := range texts {
+		if texts[i].Matches(s) {
+			return true
+		}
+	}
+	return false
+}
+
+// CompileStringMatchers compiles a list. Errors name key.
+func CompileStringMatchers(key string, list []StringMatcherConfig) ([]StringMatcher, error) {
+	texts := make([]StringMatcher, len(list))
+	for i := range list {
+		var err error
+		if texts[i], err = list[i].Compile(); err != nil {
+			return nil, fmt.Errorf("%s[%d]: %w", key, i, err)
+		}
+	}
+	return texts, nil
+}

@@ -1,0 +1,38 @@
+package fault
+
+import (
+	"testing"
+
+	"github.com/weft-proxy/weft/pkg/filter/filtertest"
+)
+
+func TestPercentagePrecision(t *testing.T) {
+	for _, test := range []struct {
+		percent string
+		struck  uint32 // rolls below it are struck
+	}{
+		{"0.0001", 1}, {"0.01", 100}, {"0.29", 2900}, {"0.5", 5000}, {"12.3456", 123_456}, {"99.9999", 999_999}, {"100", 1_000_000},
+	} {
+		for _, key := range []string{"abort", "delay"} {
+			f := newFault(t, filtertest.Settings(`{"`+key+`": {"percentage": `+test.percent+delayOf(key)+`}}`), 0)
+			share := f.aborted
+			if key == "delay" {
+				share = f.delayed
+			}
+			for roll, want := range map[uint32]bool{test.struck - 1: true, test.struck: false} {
+				f.random = func() uint32 { return roll }
+				if got := f.selects(share); got != want {
+					t.Errorf("%s of %s percent: roll %d hits: %t, want %t", key, test.percent, roll, got, want)
+				}
+			}
+		}
+	}
+	filtertest.DecodeErrors(t, Kind(), `{"abort": {"percentage": 0.00001}}`)
+}
+
+func delayOf(key string) string {
+	if key == "delay" {
+		return `, "fixed_delay": "1ms"`
+	}
+	return ""
+}

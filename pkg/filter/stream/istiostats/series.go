@@ -1,0 +1,145 @@
+package istiostats
+
+import (
+	"strings"
+	"sync"
+
+	"github.com/weft-proxy/weft/internal/metrics"
+)
+
+// maxSeries is the maximum number of series of a metric, not counting the one with labels other.
+const maxSeries = 4096
+
+// maxKeys is the maximum number of keys in a table. It exceeds maxSeries because several keys can
+// map to one series.
+const maxKeys = 2 * maxSeries
+
+// histogramBounds are the upper bounds of the buckets of all histograms. They are Envoy's.
+//
+//nolint:gochecknoglobals // a constant table
+var histogramBounds = []float64{0.5, 1, 5, 10, 25, 50, 100, 250, 500, 1000, 2500, 5000, 10000, 30000, 60000, 300000, 600000, 1800000, 3600000}
+
+// seriesLimiter limits the number of series of all listeners and configurations. Series exist until the
+// process ends. The zero value has none. It is safe for concurrent use.
+type seriesLimiter struct {
+	mu       sync.Mutex
+	admitted [metricCount]map[string]struct{} // by metric, then by joined label values; guarded by mu
+}
+
+// admit reports whether a metric has a series with these label values, or may still get it.
+func (l *seriesLimiter) admit(metric int, values []string) bool {
+	name := strings.Join(values, "\xff") // 0xff never occurs in UTF-8
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if _, ok := l.admitted[metric][name]; ok {
+		return true
+	}
+	if len(l.admitted[metric]) >= maxSeries {
+		return false
+	}
+	if l.admitted[metric] == nil {
+		l.admitted[metric] = make(map[string]struct{})
+	}
+	l.admitted[metric][name] = struct{}{}
+	return true
+}
+
+// entry holds the series that count the exchanges or sessions with one key.
+type entry struct {
+	adders   [metricCount]adder // by metric index; nil: dropped by an override
+	overflow bool               // a series in by has labels other
+}
+
+// adder is a counter or a histogram.
+type adder interface{ Add(n uint64) }
+
+// add adds n to a counter, or observes n in a histogram.
+func (e *entry) add(metric int, n int64) {
+	if to := e.adders[metric]; to != nil {
+		to.Add(uint64(max(n, 0)))
+	}
+}
+
+// entryOf returns the entry of k and counts an overflow if it is beyond the limit. It is called
+// once per exchange or session.
+func (s *stats) entryOf(k *key) *entry {
+	e := s.entries.get(k)
+	if e == nil {
+		e = s.entries.getOrCreate(k.clone(), s.newEntry)
+	}
+	if e.overflow {
+		s.overflow.Add(1)
+	}
+	return e
+}
+
+// newEntry creates the entry of k.
+func (s *stats) newEntry(k *key) *entry {
+	e := &entry{}
+	values := s.labelValues(k)
+	for i, m := range s.metrics {
+		if s.dropped[i] {
+			continue
+		}
+		named := values[:len(m.Labels)]
+		for at := range named {
+			if s.removed[i][at] {
+				named = withEmptyLabel(named, at)
+			}
+		}
+		if !s.seriesLimiter.admit(i, named) {
+			e.overflow = true
+			named = overflowLabels(len(named))
+		}
+		if m.Kind == metrics.KindCounter {
+			e.adders[i] = s.env.Metrics.Counter(m, named...)
+		} else {
+			e.adders[i] = s.env.Metrics.Histogram(m, histogramBounds, named...)
+		}
+	}
+	return e
+}
+
+// withEmptyLabel returns a copy of values in which the one at index at is empty. To Prometheus, an empty
+// label is no label.
+func withEmptyLabel(values []string, at int) []string {
+	out := append([]string(nil), values...)
+	out[at] = ""
+	return out
+}
+
+func overflowLabels(labels int) []string {
+	out := make([]string, labels)
+	for i := range out {
+		out[i] = overflowLabel
+	}
+	return out
+}
+
+// entryCache finds entries by key. The zero value is empty. It is safe for concurrent use.
+type entryCache struct {
+	mu    sync.RWMutex
+	byKey map[key]*entry // guarded by mu
+}
+
+// get returns the entry of k, or nil if there is none.
+func (t *entryCache) get(k *key) *entry {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	return t.byKey[*k]
+}
+
+// getOrCreate returns the entry of k and creates it with made if there is none. k has no views.
+func (t *entryCache) getOrCreate(k key, made func(*key) *entry) *entry {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if e := t.byKey[k]; e != nil {
+		return e
+	}
+	e := made(&k)
+	if t.byKey == nil || len(t.byKey) >= maxKeys {
+		t.byKey = make(map[key]*entry) // keys in use are added again soon; no series is lost
+	}
+	t.byKey[k] = e
+	return e
+}

@@ -1,0 +1,31 @@
+package rbac
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/weft-proxy/weft/pkg/filter"
+	"github.com/weft-proxy/weft/pkg/filter/filtertest"
+)
+
+// TestUnsupportedKeysAreRejectedIfEmpty verifies that an empty condition or tree is rejected. It
+// restricts access, so it is not the same as an absent one.
+func TestUnsupportedKeysAreRejectedIfEmpty(t *testing.T) {
+	const policy = `{"rules": {"policies": {"p": {"permissions": [{"any": true}], "principals": [{"any": true}], %s: {}}}}}`
+	for key, text := range map[string]string{
+		"condition":         strings.Replace(policy, "%s", `"condition"`, 1),
+		"checked_condition": strings.Replace(policy, "%s", `"checked_condition"`, 1),
+		"matcher":           `{"matcher": {}}`,
+		"shadow_matcher":    `{"shadow_matcher": {}}`,
+	} {
+		for _, kind := range []filter.StreamFilterFactory{Kind(), {Config: Connections().Config}} {
+			want := key
+			if strings.HasSuffix(key, "condition") {
+				want = "CEL"
+			}
+			if got := filtertest.DecodeErrors(t, kind, filtertest.Settings(text)); !strings.Contains(got, want) {
+				t.Errorf("%s is refused because of %s", text, got)
+			}
+		}
+	}
+}

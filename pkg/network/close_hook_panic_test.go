@@ -1,0 +1,63 @@
+package network
+
+import (
+	"context"
+	"io"
+	"log/slog"
+	"net"
+	"strings"
+	"sync"
+	"testing"
+)
+
+// panickingCloseHook is a handler whose connections call something that panics when they end.
+type panickingCloseHook struct{ called chan struct{} }
+
+func (b panickingCloseHook) ServeConn(_ context.Context, conn *Conn) error {
+	conn.OnClose(func() { panic("at the end") })
+	conn.OnClose(func() { close(b.called) })
+	return nil
+}
+
+// logBuffer is a log.
+type logBuffer struct {
+	mu  sync.Mutex
+	all strings.Builder // guarded by mu
+}
+
+func (l *logBuffer) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.all.Write(p)
+}
+
+func (l *logBuffer) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.all.String()
+}
+
+// TestCloseHookPanicIsRecovered checks that the other close hooks still run,
+// and that the listener removes the connection and logs the panic.
+func TestCloseHookPanicIsRecovered(t *testing.T) {
+	b, log := panickingCloseHook{make(chan struct{})}, new(logBuffer)
+	l := listen(t, ListenOptions{Name: "l", Log: slog.New(slog.NewTextHandler(log, nil))}, b)
+	conn, err := net.Dial("tcp", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if rest, err := io.ReadAll(conn); len(rest) != 0 || err != nil {
+		t.Errorf("heard %q, %v, want the end", rest, err)
+	}
+	<-b.called
+	if cut := l.Drain(t.Context()); cut != 0 {
+		t.Errorf("%d connections were cut", cut)
+	}
+	if n := l.Connections(); n != 0 {
+		t.Errorf("%d connections are open", n)
+	}
+	if !strings.Contains(log.String(), "at the end") {
+		t.Errorf("the panic was not logged: %q", log)
+	}
+}

@@ -1,0 +1,83 @@
+package network
+
+import (
+	"context"
+	"net"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestCloseReasonsAreCompleteAndUnique(t *testing.T) {
+	seen := map[string]CloseReason{}
+	for c := range CloseReasons() {
+		if c.String() == "" || strings.Trim(c.String(), "abcdefghijklmnopqrstuvwxyz_") != "" || !strings.HasSuffix(c.Text(), ".") {
+			t.Errorf("cause %d: name %q, text %q", c, c, c.Text())
+		}
+		if other, taken := seen[c.String()]; taken {
+			t.Errorf("%q is the name of %d and %d", c, other, c)
+		}
+		seen[c.String()] = c
+	}
+}
+
+// connEvents tells of the begin and end of one connection.
+type connEvents struct {
+	accepted chan struct{}
+	closed   chan CloseReason
+}
+
+func (o connEvents) Accepted()            { close(o.accepted) }
+func (connEvents) Refused()               {}
+func (connEvents) AcceptError()           {}
+func (o connEvents) Closed(c CloseReason) { o.closed <- c }
+
+// idleHandler is a handler that leaves the first wait to the listener.
+type idleHandler struct {
+	handlerFunc
+	idle time.Duration
+}
+
+func (p idleHandler) IdleTimeout() time.Duration { return p.idle }
+
+func TestListenerCountsCloseReasons(t *testing.T) {
+	says := func(c CloseReason) handlerFunc {
+		return func(_ context.Context, conn *Conn) error { conn.CloseReason = c; return nil }
+	}
+	nothing := func(*Listener, *net.TCPConn) {}
+	drain := func(l *Listener, _ *net.TCPConn) { l.Drain(context.Background()) }
+	for _, test := range []struct {
+		name    string
+		handler Handler
+		end     func(l *Listener, peer *net.TCPConn)
+		want    CloseReason
+	}{
+		{"nothing is said of it", says(ClosedComplete), nothing, ClosedComplete},
+		{"as the handler says", says(ClosedMaxRequests), nothing, ClosedMaxRequests},
+		{"a panic", handlerFunc(func(context.Context, *Conn) error { panic("a defect") }), nothing, ClosedInternalError},
+		{"closed before its first byte", idleHandler{says(ClosedComplete), 0}, func(_ *Listener, peer *net.TCPConn) { peer.Close() }, ClosedByPeer},
+		{"reset before its first byte", idleHandler{says(ClosedComplete), 0}, func(_ *Listener, peer *net.TCPConn) { peer.SetLinger(0); peer.Close() }, ClosedByPeer},
+		{"silent for too long", idleHandler{says(ClosedComplete), 10 * time.Millisecond}, nothing, ClosedIdle},
+		{"drained before its first byte", idleHandler{says(ClosedComplete), 0}, drain, ClosedDrained},
+		{"drained too late", holdHandler, func(l *Listener, _ *net.TCPConn) {
+			ctx, cancel := context.WithCancel(context.Background())
+			cancel()
+			l.Drain(ctx)
+		}, ClosedDrainTimeout},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			count := connEvents{make(chan struct{}), make(chan CloseReason, 1)}
+			l := listen(t, ListenOptions{Counter: count}, test.handler)
+			peer, err := net.Dial("tcp", l.Addr().String())
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer peer.Close()
+			<-count.accepted
+			test.end(l, peer.(*net.TCPConn))
+			if got := <-count.closed; got != test.want {
+				t.Errorf("counted as %v, want %v", got, test.want)
+			}
+		})
+	}
+}

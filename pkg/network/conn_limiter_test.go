@@ -1,0 +1,341 @@
+package network
+
+import (
+	"context"
+	"net"
+	"os"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+func TestTokenBucketRate(t *testing.T) {
+	rate := AcceptRate{PerSecond: 10, Burst: 3}
+	now := time.Unix(0, 0)
+	var b tokenBucket
+	took, waited := 0, time.Duration(0)
+	for took < 103 {
+		if d := b.take(now, rate); d > 0 {
+			now = now.Add(d)
+			waited += d
+			continue
+		}
+		took++
+	}
+	if waited < 9999*time.Millisecond || waited > 10001*time.Millisecond {
+		t.Errorf("103 at 10 a second, 3 of them at once, took %v, want 10s", waited)
+	}
+	now = now.Add(time.Hour)
+	for range 3 {
+		if d := b.take(now, rate); d > 0 {
+			t.Errorf("after a pause the burst has to wait for %v", d)
+		}
+	}
+	if d := b.take(now, rate); d < 99*time.Millisecond || d > 101*time.Millisecond {
+		t.Errorf("behind the burst: %v, want 100ms", d)
+	}
+	if d := b.take(now, AcceptRate{}); d > 0 {
+		t.Errorf("without a rate: %v", d)
+	}
+	if d := b.take(now, AcceptRate{PerSecond: 0.5}); d > 0 {
+		t.Errorf("a new rate begins with a wait of %v", d)
+	}
+	if d := b.take(now, AcceptRate{PerSecond: 0.5}); d < 1999*time.Millisecond || d > 2001*time.Millisecond {
+		t.Errorf("half a connection a second: %v, want 2s", d)
+	}
+}
+
+// fakeListener is a listener whose connections the test makes.
+type fakeListener struct {
+	net.Listener // not called
+
+	conns  chan net.Conn
+	closed chan struct{}
+}
+
+func newIncoming(queued int) *fakeListener {
+	in := &fakeListener{conns: make(chan net.Conn, queued), closed: make(chan struct{})}
+	for range queued {
+		in.arrive()
+	}
+	return in
+}
+
+// arrive queues one more, and returns the caller's end.
+func (in *fakeListener) arrive() net.Conn {
+	caller, ours := net.Pipe()
+	in.conns <- ours
+	return caller
+}
+
+func (in *fakeListener) Accept() (net.Conn, error) {
+	select {
+	case c := <-in.conns:
+		return c, nil
+	case <-in.closed:
+		return nil, net.ErrClosed
+	}
+}
+
+func (in *fakeListener) Close() error { close(in.closed); return nil }
+
+// closeImmediately closes what it serves, at once.
+func closeImmediately() Handler {
+	return handlerFunc(func(context.Context, *Conn) error { return nil })
+}
+
+// countingCounter counts what happens at a listener.
+type countingCounter struct{ accepted, refused atomic.Int64 }
+
+func (c *countingCounter) Accepted()          { c.accepted.Add(1) }
+func (c *countingCounter) Refused()           { c.refused.Add(1) }
+func (c *countingCounter) AcceptError()       {}
+func (c *countingCounter) Closed(CloseReason) {}
+
+func TestAcceptRateQueuesConnections(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		in, n := newIncoming(1000), &countingCounter{}
+		l := newListener(ListenOptions{AcceptRate: AcceptRate{PerSecond: 10, Burst: 5}, Counter: n}, in, closeImmediately())
+		served := make(chan error)
+		go func() { served <- l.Serve(t.Context()) }()
+		for second := range 4 {
+			synctest.Wait()
+			if want := int64(5 + 10*second); n.accepted.Load() < want-1 || n.accepted.Load() > want || n.refused.Load() > 0 {
+				t.Errorf("after %d s %d were accepted and %d refused, want %d", second, n.accepted.Load(), n.refused.Load(), want)
+			}
+			<-time.After(time.Second)
+		}
+		l.SetAcceptRate(AcceptRate{})
+		<-time.After(maxRateWait)
+		synctest.Wait()
+		if n := n.accepted.Load(); n != 1000 {
+			t.Errorf("without a rate %d of 1000 were accepted", n)
+		}
+		l.Stop()
+		if err := <-served; err != nil {
+			t.Errorf("Serve = %v", err)
+		}
+	})
+}
+
+func TestStopEndsRateWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newListener(ListenOptions{AcceptRate: AcceptRate{PerSecond: 0.001, Burst: 1}}, newIncoming(3), closeImmediately())
+		served := make(chan error)
+		go func() { served <- l.Serve(t.Context()) }()
+		synctest.Wait()
+		begun := time.Now()
+		l.Stop()
+		if err := <-served; err != nil || time.Since(begun) > 0 {
+			t.Errorf("Serve = %v after %v", err, time.Since(begun))
+		}
+	})
+}
+
+func TestPauseAcceptQueuesConnections(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var gate ConnLimiter
+		in, n := newIncoming(0), &countingCounter{}
+		in.conns = make(chan net.Conn, 8)
+		l := newListener(ListenOptions{Limiter: &gate, Counter: n}, in, closeImmediately())
+		served := make(chan error)
+		go func() { served <- l.Serve(t.Context()) }()
+		expect := func(when string, want int64) {
+			t.Helper()
+			<-time.After(time.Minute)
+			synctest.Wait()
+			if n.accepted.Load() != want || n.refused.Load() != 0 {
+				t.Errorf("%s: %d accepted and %d refused, want %d", when, n.accepted.Load(), n.refused.Load(), want)
+			}
+		}
+		in.arrive()
+		expect("open", 1)
+		gate.PauseAccept()
+		gate.PauseAccept()
+		in.arrive() // the listener was waiting for it when the gate was shut
+		in.arrive()
+		expect("shut", 1)
+		if queued := len(in.conns); queued != 1 {
+			t.Errorf("%d wait in the kernel, want 1", queued)
+		}
+		gate.ResumeAccept()
+		gate.ResumeAccept()
+		expect("reopened", 3)
+		gate.PauseAccept()
+		last := in.arrive()
+		expect("shut again", 3)
+		l.Stop()
+		if err := <-served; err != nil {
+			t.Errorf("Serve = %v", err)
+		}
+		if _, err := last.Read(make([]byte, 1)); err == nil {
+			t.Error("a connection that no handler will serve stays open")
+		}
+	})
+}
+
+func TestConnLimiterRejectsFraction(t *testing.T) {
+	var gate ConnLimiter
+	for share, want := range map[float64][2]uint64{0: {0, 0}, 0.25: {2000, 3000}, 1: {10_000, 10_000}, 7: {10_000, 10_000}, -1: {0, 0}} {
+		gate.SetRejectFraction(share)
+		before, refused := gate.Refused(), uint64(0)
+		for range 10_000 {
+			if gate.acquire() {
+				gate.release()
+			} else {
+				refused++
+			}
+		}
+		if refused < want[0] || refused > want[1] || gate.Refused()-before != refused {
+			t.Errorf("a share of %v: %d of 10,000 refused, %d counted", share, refused, gate.Refused()-before)
+		}
+		if gate.Active() != 0 {
+			t.Errorf("%d are open", gate.Active())
+		}
+	}
+}
+
+// TestConnLimiterIsShared checks a limit of one connection for two listeners together.
+func TestConnLimiterIsShared(t *testing.T) {
+	var gate ConnLimiter
+	gate.SetLimit(1)
+	one, other := listen(t, ListenOptions{Limiter: &gate}, holdHandler), listen(t, ListenOptions{Limiter: &gate}, holdHandler)
+	dial := func(l *Listener) net.Conn {
+		c, err := net.Dial("tcp", l.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = c.Close() })
+		_ = c.SetDeadline(time.Now().Add(5 * time.Second))
+		return c
+	}
+	first := dial(one)
+	waitUntil(t, "the first is open", func() bool { return gate.Active() == 1 })
+	if _, err := dial(other).Read(make([]byte, 1)); err == nil || os.IsTimeout(err) {
+		t.Errorf("a connection of the other listener: %v, want its end", err)
+	}
+	_ = first.Close() // makes room
+	waitUntil(t, "the first has ended", func() bool { return gate.Active() == 0 })
+	second := dial(other)
+	waitUntil(t, "there is room for another", func() bool { return gate.Active() == 1 })
+	if other.Connections() != 1 {
+		t.Errorf("%d connections", other.Connections())
+	}
+	_ = second.Close()
+}
+
+// waitUntil waits until holds does.
+func waitUntil(t *testing.T, what string, holds func() bool) {
+	t.Helper()
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	for range 5000 {
+		if holds() {
+			return
+		}
+		<-tick.C
+	}
+	t.Fatalf("still not so: %s", what)
+}
+
+// parkingHandler parks connections until they say something.
+type parkingHandler struct{ handlerFunc }
+
+func (parkingHandler) IdleTimeout() time.Duration { return 0 }
+
+func TestCloseIdle(t *testing.T) {
+	served, ended := make(chan struct{}), make(chan CloseReason, 4)
+	busy := make(chan struct{})
+	l := listen(t, ListenOptions{Counter: closeRecorder{ended}}, parkingHandler{func(_ context.Context, c *Conn) error {
+		var b [1]byte
+		if _, err := c.Read(b[:]); err != nil {
+			return err
+		}
+		served <- struct{}{}
+		if b[0] == 'b' {
+			<-busy
+		}
+		return ErrPark
+	}})
+	var callers []net.Conn
+	for range 2 {
+		c, err := net.Dial("tcp", l.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		callers = append(callers, c)
+	}
+	say := func(i int, text string) {
+		if _, err := callers[i].Write([]byte(text)); err != nil {
+			t.Fatal(err)
+		}
+		<-served
+	}
+	parked := func(want int) {
+		t.Helper()
+		waitUntil(t, "connections are parked", func() bool {
+			n := 0
+			l.forEachConn(func(c *Conn) {
+				if c.state.Load()&stateParked != 0 {
+					n++
+				}
+			})
+			return n == want
+		})
+	}
+	at := time.Unix(0, 0)
+	end := func(after time.Duration, want int) {
+		t.Helper()
+		at = at.Add(after)
+		if n := l.CloseIdle(at, time.Second); n != want {
+			t.Errorf("%d were ended, want %d", n, want)
+		}
+	}
+	parked(2)
+	end(0, 0)
+	end(900*time.Millisecond, 0)
+	say(0, "x") // it was not idle all the time
+	parked(2)
+	end(100*time.Millisecond, 1)
+	if cause := <-ended; cause != ClosedOverload {
+		t.Errorf("it ended because of %v, want %v", cause, ClosedOverload)
+	}
+	say(0, "b")
+	end(10*time.Second, 0) // what is busy stays
+	busy <- struct{}{}
+	parked(1)
+	end(0, 0)
+	l.ResetIdleTracking()
+	end(10*time.Second, 0)
+	end(time.Second, 1)
+	<-ended
+}
+
+// closeRecorder delivers what ended connections.
+type closeRecorder struct{ ended chan CloseReason }
+
+func (closeRecorder) Accepted()                {}
+func (closeRecorder) Refused()                 {}
+func (closeRecorder) AcceptError()             {}
+func (c closeRecorder) Closed(why CloseReason) { c.ended <- why }
+
+func TestShedEndsAfterExchange(t *testing.T) {
+	c := NewConn(nil)
+	c.Shed()
+	if !c.Draining() {
+		t.Error("it goes on")
+	}
+	if c.ListenerDraining() {
+		t.Error("it is taken for one whose listener goes")
+	}
+	c.CloseReason = ClosedDrained
+	if got := c.effectiveCloseReason(); got != ClosedOverload {
+		t.Errorf("cause %v, want %v", got, ClosedOverload)
+	}
+	c.CloseReason = ClosedByPeer
+	if got := c.effectiveCloseReason(); got != ClosedByPeer {
+		t.Errorf("one that its caller ended: %v", got)
+	}
+}

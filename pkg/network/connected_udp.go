@@ -1,0 +1,166 @@
+package network
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"sync"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// ConnectedUDP is a UDP socket that is connected to one address: it sends only there and
+// receives only from there. It holds a descriptor and neither goroutine nor buffer: a Poller
+// reports when there is something to receive. Safe for concurrent use.
+type ConnectedUDP struct {
+	mu      sync.Mutex
+	fd      int // guarded by mu; -1: closed
+	handler ReadHandler
+	poller  *Poller // guarded by mu; nil: none
+}
+
+// ReadHandler handles the event that a ConnectedUDP has a datagram or an error to receive.
+type ReadHandler interface {
+	// Poller.Run calls Readable, one call at a time. Readable may use buffer until it
+	// returns.
+	Readable(buffer []byte)
+}
+
+// DialPacket connects a UDP socket to ip:port. It ignores KeepAlive, Port4 and Port6 of d.
+func (d Dialer) DialPacket(address string) (*ConnectedUDP, error) {
+	to, err := netip.ParseAddrPort(address)
+	if err != nil {
+		return nil, fmt.Errorf("UDP: %w", err)
+	}
+	to = netip.AddrPortFrom(to.Addr().Unmap(), to.Port())
+	family, from := unix.AF_INET6, d.Source6
+	if to.Addr().Is4() {
+		family, from = unix.AF_INET, d.Source4
+	}
+	fd, err := unix.Socket(family, unix.SOCK_DGRAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, os.NewSyscallError("socket", err)
+	}
+	if err := d.connectPacket(fd, from, to); err != nil {
+		_ = unix.Close(fd) // it was not used
+		return nil, err
+	}
+	return &ConnectedUDP{fd: fd}, nil
+}
+
+func (d *Dialer) connectPacket(fd int, from netip.Addr, to netip.AddrPort) error {
+	if d.Mark != 0 {
+		if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_MARK, int(d.Mark)); err != nil {
+			return os.NewSyscallError("setsockopt", err)
+		}
+	}
+	if from.IsValid() {
+		if err := unix.Bind(fd, socketAddress(netip.AddrPortFrom(from, 0))); err != nil {
+			return os.NewSyscallError("bind", err)
+		}
+	}
+	return os.NewSyscallError("connect", unix.Connect(fd, socketAddress(to)))
+}
+
+// socketAddress converts a to a type of package unix. A zone is the name of an interface.
+func socketAddress(a netip.AddrPort) unix.Sockaddr {
+	if a.Addr().Is4() {
+		return &unix.SockaddrInet4{Port: int(a.Port()), Addr: a.Addr().As4()}
+	}
+	out := &unix.SockaddrInet6{Port: int(a.Port()), Addr: a.Addr().As16()}
+	if zone := a.Addr().Zone(); zone != "" {
+		if i, err := net.InterfaceByName(zone); err == nil {
+			out.ZoneId = uint32(i.Index)
+		}
+	}
+	return out
+}
+
+// Send sends b as one datagram, without waiting. Errors: ErrSendBufferFull, ErrConnRefused
+// for an earlier datagram, net.ErrClosed, and those of the system.
+func (p *ConnectedUDP) Send(b []byte) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.fd < 0 {
+		return net.ErrClosed
+	}
+	_, errno := socketCall(syscall.SYS_SENDTO, uintptr(p.fd), b, syscall.MSG_NOSIGNAL) // writeFD could cut it
+	return packetError("send", errno)
+}
+
+// Receive puts the next datagram into b, without waiting. Errors: ErrWouldBlock,
+// ErrConnRefused, net.ErrClosed, and those of the system.
+func (p *ConnectedUDP) Receive(b []byte) (int, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.fd < 0 {
+		return 0, net.ErrClosed
+	}
+	n, errno := socketCall(syscall.SYS_RECVFROM, uintptr(p.fd), b, 0)
+	if errno == syscall.EAGAIN {
+		return 0, ErrWouldBlock
+	}
+	if err := packetError("recv", errno); err != nil {
+		return 0, err
+	}
+	return n, nil
+}
+
+// Errors of ConnectedUDP.
+var (
+	// ErrSendBufferFull means that the kernel has no space for the datagram, which was not
+	// sent.
+	ErrSendBufferFull = errors.New("the send buffer of the socket is full")
+	// ErrWouldBlock means that there is nothing to receive.
+	ErrWouldBlock = errors.New("nothing to receive")
+	// ErrConnRefused means that the peer's machine reports no receiver at the address.
+	ErrConnRefused = errors.New("connection refused: nothing receives at the address")
+)
+
+func packetError(call string, errno syscall.Errno) error {
+	switch errno {
+	case 0:
+		return nil
+	case syscall.EAGAIN, syscall.ENOBUFS:
+		return ErrSendBufferFull
+	case syscall.ECONNREFUSED:
+		return ErrConnRefused
+	default:
+		return os.NewSyscallError(call, errno)
+	}
+}
+
+// LocalAddr returns the source address of the datagrams; the zero AddrPort after Close.
+func (p *ConnectedUDP) LocalAddr() netip.AddrPort {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	name, err := unix.Getsockname(p.fd)
+	if err != nil {
+		return netip.AddrPort{}
+	}
+	switch a := name.(type) {
+	case *unix.SockaddrInet4:
+		return netip.AddrPortFrom(netip.AddrFrom4(a.Addr), uint16(a.Port))
+	case *unix.SockaddrInet6:
+		return netip.AddrPortFrom(netip.AddrFrom16(a.Addr), uint16(a.Port))
+	}
+	return netip.AddrPort{}
+}
+
+// Close frees the socket. A call in progress may still notify the owner once. A second Close
+// does nothing.
+func (p *ConnectedUDP) Close() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.fd < 0 {
+		return
+	}
+	if p.poller != nil {
+		p.poller.remove(p.fd)
+	}
+	_ = unix.Close(p.fd) // it leaves the kernel's list of what is polled, too
+	p.fd = -1
+}

@@ -1,0 +1,93 @@
+package credential
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// SANType is a kind of subject alternative name (RFC 5280 4.2.1.6).
+type SANType uint8
+
+// The kinds.
+const (
+	DNS SANType = iota
+	URI         // a SPIFFE identity, spiffe://trust-domain/path, is one
+	IP
+	Email
+)
+
+// SANMatcher says which names will do. One of Exact, Prefix, Suffix, Contains and Regex is
+// set; Regex must match the whole name.
+type SANMatcher struct {
+	Kind                            SANType
+	Exact, Prefix, Suffix, Contains string
+	Regex                           *regexp.Regexp
+	IgnoreCase                      bool // not of Regex, which says so itself
+}
+
+// CompileRegex compiles the regular expression (RE2) of a Match.
+func CompileRegex(text string) (*regexp.Regexp, error) { return regexp.Compile(`\A(?:` + text + `)\z`) }
+
+func (m *SANMatcher) matches(name string) bool {
+	if m.Regex != nil {
+		return m.Regex.MatchString(name)
+	}
+	exact, prefix, suffix, part := m.Exact, m.Prefix, m.Suffix, m.Contains
+	if m.IgnoreCase {
+		name, exact, prefix = strings.ToLower(name), strings.ToLower(exact), strings.ToLower(prefix)
+		suffix, part = strings.ToLower(suffix), strings.ToLower(part)
+	}
+	switch {
+	case exact != "":
+		return name == exact
+	case prefix != "":
+		return strings.HasPrefix(name, prefix)
+	case suffix != "":
+		return strings.HasSuffix(name, suffix)
+	}
+	return part != "" && strings.Contains(name, part)
+}
+
+// matchesCertificate reports whether cert has a name of m's kind that fits.
+func (m *SANMatcher) matchesCertificate(cert *x509.Certificate) bool {
+	switch m.Kind {
+	case DNS:
+		if m.Exact != "" { // as clients of TLS match: wildcards of one label, in any case (RFC 6125 6.4)
+			names := x509.Certificate{DNSNames: cert.DNSNames}
+			return names.VerifyHostname(m.Exact) == nil
+		}
+		return slices.ContainsFunc(cert.DNSNames, m.matches)
+	case URI:
+		return slices.ContainsFunc(cert.URIs, func(u *url.URL) bool { return m.matches(u.String()) })
+	case IP:
+		return slices.ContainsFunc(cert.IPAddresses, func(ip net.IP) bool { return m.matches(ip.String()) })
+	case Email:
+		return slices.ContainsFunc(cert.EmailAddresses, m.matches)
+	}
+	return false
+}
+
+// errSANMismatch: a certificate was good, but of somebody else.
+var errSANMismatch = errors.New("none of the names in the peer's certificate is among match_typed_subject_alt_names")
+
+// verifySAN returns nil if the peer's certificate has a name that is wanted. A peer that
+// showed none is for ClientAuth to judge.
+func verifySAN(peers []SANMatcher, state *tls.ConnectionState) error {
+	if len(peers) == 0 || len(state.PeerCertificates) == 0 {
+		return nil
+	}
+	leaf := state.PeerCertificates[0]
+	for i := range peers {
+		if peers[i].matchesCertificate(leaf) {
+			return nil
+		}
+	}
+	return fmt.Errorf("%w: its subject is %q, its DNS names are %v, its URIs are %v", errSANMismatch, leaf.Subject, leaf.DNSNames, leaf.URIs)
+}

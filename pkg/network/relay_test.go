@@ -1,0 +1,318 @@
+package network
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"os"
+	"runtime"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// startRelay runs Pump and returns where its counts will be.
+func startRelay(conn *Conn, peer Stream, idle time.Duration) <-chan [2]int64 {
+	counts := make(chan [2]int64, 1)
+	go func() {
+		out, in := Relay(conn, peer, idle)
+		counts <- [2]int64{out, in}
+	}()
+	return counts
+}
+
+func TestRelayForwardsHalfClose(t *testing.T) {
+	near, caller := pair(t)
+	far, origin := pair(t)
+	counts := startRelay(near, far, time.Minute)
+	io.WriteString(caller, "question")
+	caller.(*net.TCPConn).CloseWrite()
+	if got, err := io.ReadAll(origin); string(got) != "question" || err != nil {
+		t.Fatalf("the origin read %q, %v", got, err)
+	}
+	io.WriteString(origin, "an answer behind the caller's end")
+	origin.Close()
+	if got, err := io.ReadAll(caller); string(got) != "an answer behind the caller's end" || err != nil {
+		t.Fatalf("the caller read %q, %v", got, err)
+	}
+	if got := <-counts; got != [2]int64{8, 33} {
+		t.Errorf("Pump = %v, want 8 out and 33 in", got)
+	}
+}
+
+func TestRelaySendsUnreadBytesFirst(t *testing.T) {
+	near, caller := pair(t)
+	far, origin := pair(t)
+	near.Unread(filledBuffer("early "))
+	counts := startRelay(near, far, 0)
+	io.WriteString(caller, "late")
+	caller.(*net.TCPConn).CloseWrite()
+	if got, _ := io.ReadAll(origin); string(got) != "early late" {
+		t.Errorf("the origin read %q", got)
+	}
+	origin.Close()
+	<-counts
+}
+
+func TestRelayFailsBothDirections(t *testing.T) {
+	near, caller := pair(t)
+	far, origin := pair(t)
+	counts := startRelay(near, far, 0)
+	caller.(*net.TCPConn).SetLinger(0)
+	caller.Close()
+	<-counts
+	if _, err := origin.Read(make([]byte, 1)); err == nil {
+		t.Error("the origin's connection is still open")
+	}
+}
+
+func TestRelayIdleTimeout(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		nearConn, caller := net.Pipe()
+		farConn, origin := net.Pipe()
+		defer caller.Close()
+		defer origin.Close()
+		near, far := NewConn(nearConn), NewConn(farConn)
+		start := time.Now()
+		counts := startRelay(near, far, time.Minute)
+		go func() {
+			for range 3 { // one direction keeps the other alive
+				<-time.After(40 * time.Second)
+				caller.Write([]byte("x"))
+			}
+		}()
+		go io.Copy(io.Discard, origin)
+		if got := <-counts; got != [2]int64{3, 0} {
+			t.Errorf("Pump = %v, want 3 out and 0 in", got)
+		}
+		if d := time.Since(start); d != 3*time.Minute {
+			t.Errorf("it ended after %v, want one minute behind the last byte: 3m", d)
+		}
+	})
+}
+
+// plainTCP is a Stream that is no Conn.
+type plainTCP struct{ *net.TCPConn }
+
+func TestRelayCopiesWithoutSplice(t *testing.T) {
+	near, caller := pair(t)
+	far, origin := pair(t)
+	counts := startRelay(near, plainTCP{far.NetConn().(*net.TCPConn)}, 0)
+	io.WriteString(caller, "there")
+	io.WriteString(origin, "back")
+	for want, from := range map[string]net.Conn{"there": origin, "back": caller} {
+		got := make([]byte, len(want))
+		if _, err := io.ReadFull(from, got); err != nil || string(got) != want {
+			t.Errorf("read %q, %v; want %q", got, err, want)
+		}
+	}
+	caller.(*net.TCPConn).CloseWrite()
+	origin.(*net.TCPConn).CloseWrite()
+	if got := <-counts; got != [2]int64{5, 4} {
+		t.Errorf("Pump = %v, want 5 out and 4 in", got)
+	}
+}
+
+// TestRelayCountersDuringRelay checks that bytes are counted long before maxSpliceRound
+// or the idle time is reached.
+func TestRelayCountersDuringRelay(t *testing.T) {
+	for name, stream := range map[string]func(c *Conn) Stream{
+		"within the kernel": func(c *Conn) Stream { return c },
+		"by copying":        func(c *Conn) Stream { return plainTCP{c.NetConn().(*net.TCPConn)} },
+	} {
+		t.Run(name, func(t *testing.T) {
+			near, caller := pair(t)
+			far, origin := pair(t)
+			var traffic RelayCounters
+			ended := make(chan struct{})
+			go func() {
+				defer close(ended)
+				traffic.Relay(near, stream(far), time.Hour)
+			}()
+			for range 2 {
+				io.WriteString(caller, "question")
+				if _, err := io.ReadFull(origin, make([]byte, 8)); err != nil {
+					t.Fatal(err)
+				}
+				io.WriteString(origin, "an answer")
+				if _, err := io.ReadFull(caller, make([]byte, 9)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			for traffic.In.Load() < 18 || traffic.Out.Load() < 16 { // counted once they were written
+				runtime.Gosched()
+			}
+			caller.Close()
+			origin.Close()
+			<-ended
+			if out, in := traffic.Out.Load(), traffic.In.Load(); out != 16 || in != 18 {
+				t.Errorf("%d bytes out and %d in, want 16 and 18", out, in)
+			}
+		})
+	}
+}
+
+// A process without descriptors for a pipe copies instead and closes no connection.
+func TestSpliceWithoutAPipeMovesNothing(t *testing.T) {
+	src, in := pair(t)
+	dst, _ := pair(t)
+	io.WriteString(in, "x")
+	held := drainPipes(t)
+	var old unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &old); err != nil {
+		t.Fatal(err)
+	}
+	low := old
+	low.Cur = 3
+	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &low); err != nil {
+		t.Skipf("setrlimit: %v", err)
+	}
+	n, ok, rerr, werr := dst.SpliceFrom(src, 1)
+	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &old); err != nil {
+		t.Fatal(err)
+	}
+	if n != 0 || ok || rerr != nil || werr != nil {
+		t.Errorf("SpliceFrom = %d, %v, %v, %v; want nothing moved and no error", n, ok, rerr, werr)
+	}
+	for _, p := range held {
+		pipes.put(p)
+	}
+	if n, ok, rerr, werr = dst.SpliceFrom(src, 1); n != 1 || !ok || rerr != nil || werr != nil {
+		t.Errorf("SpliceFrom with descriptors = %d, %v, %v, %v", n, ok, rerr, werr)
+	}
+}
+
+// drainPipes empties the pool of pipes.
+func drainPipes(t *testing.T) (held []*pipe) {
+	t.Helper()
+	for {
+		p := pipes.get()
+		if p == nil {
+			return held
+		}
+		held = append(held, p)
+	}
+}
+
+func TestSpliceEndsUnderItsDeadlines(t *testing.T) {
+	t.Run("nothing to read", func(t *testing.T) {
+		src, _ := pair(t)
+		dst, _ := pair(t)
+		src.SetReadDeadline(time.Now().Add(time.Millisecond))
+		src.SetReadDeadline(time.Now().Add(30 * time.Millisecond)) // the early timer is not the end
+		n, ok, rerr, werr := dst.SpliceFrom(src, 1)
+		if n != 0 || !ok || !errors.Is(rerr, os.ErrDeadlineExceeded) || werr != nil {
+			t.Errorf("SpliceFrom = %d, %v, %v, %v; want a read deadline", n, ok, rerr, werr)
+		}
+	})
+	t.Run("nobody reads what is written", func(t *testing.T) {
+		src, in := pair(t)
+		dst, _ := pair(t)
+		dst.SetWriteTimeout(20 * time.Millisecond)
+		go in.Write(make([]byte, 64<<20)) // ends when src closes
+		_, ok, rerr, werr := dst.SpliceFrom(src, 64<<20)
+		if !ok || rerr != nil || !errors.Is(werr, os.ErrDeadlineExceeded) {
+			t.Errorf("SpliceFrom = %v, %v, %v; want a write deadline", ok, rerr, werr)
+		}
+	})
+	t.Run("the writing side is gone", func(t *testing.T) {
+		src, in := pair(t)
+		dst, out := pair(t)
+		out.(*net.TCPConn).SetLinger(0)
+		out.Close()
+		if err := dst.AwaitReadable(); err == nil {
+			t.Fatal("no reset")
+		}
+		io.WriteString(in, "x")
+		if _, _, rerr, werr := dst.SpliceFrom(src, 1); rerr != nil || werr == nil {
+			t.Errorf("SpliceFrom = %v, %v; want a write error", rerr, werr)
+		}
+	})
+}
+
+func TestAbortIsNotEOF(t *testing.T) {
+	c, peer := pair(t)
+	io.WriteString(c.NetConn(), "half")
+	if err := c.Abort(); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := io.ReadAll(peer); err == nil {
+		t.Errorf("the peer read %q and an end", got)
+	}
+}
+
+func TestDialerDistinguishesTimeoutFromRefusal(t *testing.T) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	address := ln.Addr().String()
+	c, err := Dialer{}.Dial(t.Context(), "tcp", address, time.Time{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c.RemoteAddr().String() != address || c.LocalAddr().String() == address {
+		t.Errorf("dialled %v from %v, want %v", c.RemoteAddr(), c.LocalAddr(), address)
+	}
+	c.Close()
+	ln.Close()
+	if _, err := (Dialer{}).Dial(t.Context(), "tcp", address, time.Time{}); err == nil || IsTimeout(err) {
+		t.Errorf("Dial of an address without a listener = %v, want connection refused", err)
+	}
+	if _, err := (Dialer{}).Dial(t.Context(), "tcp", address, time.Now().Add(-time.Second)); !IsTimeout(err) {
+		t.Errorf("Dial behind its deadline = %v, want a timeout", err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := (Dialer{}).Dial(ctx, "tcp", address, time.Time{}); err == nil || IsTimeout(err) {
+		t.Errorf("Dial when cancelled = %v, want its error", err)
+	}
+}
+
+func TestHandlerPanicEndsItsConnection(t *testing.T) {
+	l := listen(t, ListenOptions{}, handlerFunc(func(_ context.Context, c *Conn) error {
+		b := make([]byte, 1)
+		if _, err := c.Read(b); err != nil {
+			return err
+		}
+		if b[0] == 'p' {
+			panic("a defect")
+		}
+		_, err := c.Write([]byte("fine"))
+		return err
+	}))
+	for _, test := range []struct{ ask, want string }{{"p", ""}, {"x", "fine"}} {
+		c, err := net.Dial("tcp", l.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		io.WriteString(c, test.ask)
+		if got, err := io.ReadAll(c); string(got) != test.want || err != nil {
+			t.Errorf("to %q: %q, %v; want %q", test.ask, got, err, test.want)
+		}
+		c.Close()
+	}
+}
+
+func TestListenErrorNamesListener(t *testing.T) {
+	file := t.TempDir() + "/file"
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, test := range []struct{ name, network, address, want string }{
+		{"not an address", "tcp", "nowhere", "listener l: "},
+		{"a file in the way", "unix", file, "is not a socket"},
+		{"a directory that is not there", "unix", file + "/x/y", "listener l: "},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			_, err := Listen(t.Context(), ListenOptions{Name: "l", Network: test.network, Address: test.address}, holdHandler)
+			if err == nil || !strings.Contains(err.Error(), test.want) {
+				t.Errorf("Listen = %v, want an error with %q", err, test.want)
+			}
+		})
+	}
+}

@@ -1,0 +1,555 @@
+package network
+
+import (
+	"bytes"
+	"crypto/tls"
+	"errors"
+	"io"
+	"net"
+	"os"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/weft-proxy/weft/internal/invariants"
+	"github.com/weft-proxy/weft/internal/testpki"
+	"github.com/weft-proxy/weft/pkg/buffer"
+)
+
+// tlsConfigs is a server's configuration and that of clients who trust it.
+func tlsConfigs(t *testing.T) (server, client *tls.Config) {
+	t.Helper()
+	ca := testpki.New(t)
+	leaf := ca.Issue(testpki.Spec{})
+	server = &tls.Config{Certificates: []tls.Certificate{leaf.TLS}, MinVersion: tls.VersionTLS12, NextProtos: []string{"h2", "http/1.1"}, DynamicRecordSizingDisabled: true}
+	client = &tls.Config{RootCAs: ca.Pool(), ServerName: "127.0.0.1", MinVersion: tls.VersionTLS12, NextProtos: []string{"http/1.1"}, DynamicRecordSizingDisabled: true}
+	return server, client
+}
+
+// fragmentingConn is a net.Conn that writes pieces of so many bytes, each of which the caller
+// has to let through.
+type fragmentingConn struct {
+	net.Conn
+	size int
+	pass chan struct{} // nil: at once
+}
+
+func (c *fragmentingConn) Write(p []byte) (int, error) {
+	for done := 0; done < len(p); {
+		n := min(c.size, len(p)-done)
+		if c.pass != nil {
+			<-c.pass
+		}
+		if _, err := c.Conn.Write(p[done : done+n]); err != nil {
+			return done, err
+		}
+		done += n
+	}
+	return len(p), nil
+}
+
+// tlsPair returns a server's Conn over TLS and its peer, whose bytes travel over
+// through.
+func tlsPair(t *testing.T, through func(net.Conn) net.Conn) (*Conn, *tls.Conn) {
+	t.Helper()
+	server, client := tlsConfigs(t)
+	c, nc := pair(t)
+	if through != nil {
+		nc = through(nc)
+	}
+	peer := tls.Client(nc, client)
+	shaken := make(chan error, 1)
+	go func() { shaken <- peer.Handshake() }()
+	if err := c.ServerHandshake(server, time.Now().Add(5*time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-shaken; err != nil {
+		t.Fatal(err)
+	}
+	return c, peer
+}
+
+// tlsClientPair is secured for the other side.
+func tlsClientPair(t *testing.T) (*Conn, *tls.Conn) {
+	t.Helper()
+	server, client := tlsConfigs(t)
+	c, nc := pair(t)
+	peer := tls.Server(nc, server)
+	shaken := make(chan error, 1)
+	go func() { shaken <- peer.Handshake() }()
+	if err := c.ClientHandshake(client, time.Now().Add(5*time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-shaken; err != nil {
+		t.Fatal(err)
+	}
+	return c, peer
+}
+
+// readPlaintext reads until so many bytes are there.
+func readPlaintext(t *testing.T, c *Conn, n int) []byte {
+	t.Helper()
+	var b *buffer.IoBuffer
+	defer func() {
+		if b != nil {
+			b.Release()
+		}
+	}()
+	for b == nil || b.Len() < n {
+		if _, err := c.Fill(&b, 4096); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return bytes.Clone(b.Bytes())
+}
+
+func TestTLSRelaysBytesAndReportsState(t *testing.T) {
+	for name, make := range map[string]func(*testing.T) (*Conn, *tls.Conn){
+		"server": func(t *testing.T) (*Conn, *tls.Conn) { return tlsPair(t, nil) },
+		"client": tlsClientPair,
+		"fragmented to single bytes": func(t *testing.T) (*Conn, *tls.Conn) {
+			return tlsPair(t, func(nc net.Conn) net.Conn { return &fragmentingConn{Conn: nc, size: 1} })
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c, peer := make(t)
+			text := bytes.Repeat([]byte("weft"), 50_000)
+			go peer.Write(text)
+			if got := readPlaintext(t, c, len(text)); !bytes.Equal(got, text) {
+				t.Errorf("read %d bytes, not what was sent", len(got))
+			}
+			go c.Write(text)
+			got := bytes.Repeat([]byte{0}, len(text))
+			if _, err := io.ReadFull(peer, got); err != nil || !bytes.Equal(got, text) {
+				t.Errorf("the peer read %v, not what was sent", err)
+			}
+			if info := c.TLS(); info == nil || info.Version != tls.VersionTLS13 || info.Protocol != "http/1.1" {
+				t.Errorf("TLS() = %+v, want TLS 1.3 and http/1.1", info)
+			}
+		})
+	}
+}
+
+func TestPartialRecordIsNotReadable(t *testing.T) {
+	pass := make(chan struct{}, 1000)
+	half := &fragmentingConn{size: 1000, pass: pass}
+	for range 10 {
+		pass <- struct{}{} // the handshake
+	}
+	c, peer := tlsPair(t, func(nc net.Conn) net.Conn { half.Conn = nc; return half })
+	for len(pass) > 0 {
+		<-pass
+	}
+	go peer.Write(make([]byte, 1500)) // one record
+	pass <- struct{}{}
+	asked := 0
+	c.SetReadDeadline(time.Now().Add(30 * time.Millisecond))
+	var b *buffer.IoBuffer
+	_, err := c.FillOnWait(&b, 100, func() { asked++ })
+	if !errors.Is(err, os.ErrDeadlineExceeded) || b != nil || asked == 0 {
+		t.Fatalf("FillThen of half a record = %v, buffer %v, %d calls of wait; want a deadline, no buffer and a call", err, b, asked)
+	}
+	if !c.IsReusable() || c.hasBytes() {
+		t.Error("half a record passes for bytes to read")
+	}
+	c.SetReadDeadline(time.Time{})
+	pass <- struct{}{}
+	if got := readPlaintext(t, c, 1500); len(got) != 1500 {
+		t.Errorf("read %d bytes, want the 1500 of the record", len(got))
+	}
+}
+
+func TestAwaitReadableSeesDecryptedBytes(t *testing.T) {
+	c, peer := tlsPair(t, nil)
+	both := make(chan struct{})
+	go func() { // two records in one segment
+		defer close(both)
+		peer.Write([]byte("one"))
+		peer.Write([]byte("two"))
+	}()
+	<-both
+	if err := c.AwaitReadable(); err != nil {
+		t.Fatal(err)
+	}
+	p := make([]byte, 1)
+	if n, err := c.Read(p); n != 1 || err != nil || p[0] != 'o' {
+		t.Fatalf("Read = %d, %v, %q", n, err, p)
+	}
+	for _, want := range []string{"ne", "two"} {
+		if c.IsReusable() || !c.hasBytes() {
+			t.Errorf("before %q: there is nothing to read", want)
+		}
+		if err := c.AwaitReadable(); err != nil {
+			t.Fatal(err)
+		}
+		if got := readPlaintext(t, c, 1); string(got) != want {
+			t.Errorf("Fill = %q, want %q", got, want)
+		}
+	}
+	if !c.IsReusable() {
+		t.Error("a connection from which everything was read is not quiet")
+	}
+}
+
+func TestSessionTicketsAreNotReadable(t *testing.T) {
+	c, peer := tlsClientPair(t) // the peer has sent tickets
+	if !c.IsReusable() {
+		t.Error("a connection that brought only tickets is not quiet")
+	}
+	peer.Write([]byte("unasked"))
+	if err := c.AwaitReadable(); err != nil || c.IsReusable() {
+		t.Errorf("AwaitReadable = %v; a connection with bytes must not be quiet", err)
+	}
+}
+
+func TestTLSCloseNotify(t *testing.T) {
+	t.Run("close_notify is the end", func(t *testing.T) {
+		c, peer := tlsPair(t, nil)
+		peer.CloseWrite()
+		var b *buffer.IoBuffer
+		if _, err := c.Fill(&b, 10); err != io.EOF {
+			t.Errorf("Fill = %v, want EOF", err)
+		}
+	})
+	t.Run("the end of the socket alone is a cut", func(t *testing.T) {
+		c, peer := tlsPair(t, nil)
+		peer.NetConn().Close()
+		var b *buffer.IoBuffer
+		if _, err := c.Fill(&b, 10); err != io.ErrUnexpectedEOF {
+			t.Errorf("Fill = %v, want an unexpected EOF", err)
+		}
+	})
+	for name, end := range map[string]func(*Conn) error{"CloseWrite": (*Conn).CloseWrite, "Close": (*Conn).Close} {
+		t.Run(name+" sends close_notify", func(t *testing.T) {
+			c, peer := tlsPair(t, nil)
+			if err := end(c); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := peer.Read(make([]byte, 1)); err != io.EOF {
+				t.Errorf("the peer read %v, want EOF", err)
+			}
+			// Everything was read by then: what EOF came of was an alert.
+			peer.NetConn().SetReadDeadline(time.Now().Add(20 * time.Millisecond))
+			_, err := peer.NetConn().Read(make([]byte, 1))
+			if closed := err == io.EOF; closed != (name == "Close") {
+				t.Errorf("then the socket read %v", err)
+			}
+		})
+	}
+	t.Run("after CloseWrite the peer is still heard", func(t *testing.T) {
+		c, peer := tlsPair(t, nil)
+		c.CloseWrite()
+		go peer.Write([]byte("late"))
+		if got := readPlaintext(t, c, 4); string(got) != "late" {
+			t.Errorf("read %q", got)
+		}
+	})
+	t.Run("Abort sends nothing", func(t *testing.T) {
+		c, peer := tlsPair(t, nil)
+		c.Abort()
+		if _, err := peer.Read(make([]byte, 1)); err == nil || err == io.EOF {
+			t.Errorf("the peer read %v, want a failure", err)
+		}
+	})
+}
+
+func TestWriteQueueOverTLSWithFullSocket(t *testing.T) {
+	c, peer := tlsPair(t, nil)
+	var running sync.WaitGroup
+	o := NewWriteQueue(c, func(f func()) { running.Go(f) })
+	frame := bytes.Repeat([]byte("0123456789abcdef"), 4096)
+	const frames = 200 // 13 MB: more than the sockets hold
+	got := make(chan int)
+	go func() {
+		total, p := 0, make([]byte, 1<<16)
+		for {
+			n, err := peer.Read(p)
+			for i := range n {
+				if p[i] != frame[(total+i)%len(frame)] {
+					t.Errorf("byte %d is wrong", total+i)
+					break
+				}
+			}
+			if err != nil {
+				t.Error(err)
+			}
+			if total += n; err != nil || total == frames*len(frame) {
+				got <- total
+				return
+			}
+		}
+	}()
+	for range frames {
+		o.EndFrame(append(o.BeginFrame(len(frame)), frame...))
+		if err := o.Flush(); err != nil {
+			t.Fatal(err)
+		}
+		o.AwaitCapacity()
+	}
+	if n := <-got; n != frames*len(frame) {
+		t.Errorf("the peer got %d bytes, want %d", n, frames*len(frame))
+	}
+	o.Close()
+	running.Wait()
+}
+
+func TestWriteQueueOverTLSBatchesRecords(t *testing.T) {
+	c, peer := tlsPair(t, nil)
+	o := NewWriteQueue(c, func(f func()) { t.Error("somebody waits for the socket") })
+	for range 100 {
+		o.EndFrame(append(o.BeginFrame(100), make([]byte, 100)...))
+	}
+	if err := o.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	p := make([]byte, 1<<16)
+	n, err := peer.NetConn().Read(p)
+	const overhead = 5 + 1 + 16
+	if want := 100*100 + overhead; n != want || err != nil {
+		t.Errorf("the socket read %d bytes at once (%v), want %d: one record", n, err, want)
+	}
+}
+
+func TestTLSReadInterruptAndResume(t *testing.T) {
+	for name, make := range map[string]func(*testing.T) (*Conn, *tls.Conn){
+		"on a socket": func(t *testing.T) (*Conn, *tls.Conn) { return tlsPair(t, nil) },
+		"in memory":   tlsPipe,
+	} {
+		t.Run(name, func(t *testing.T) {
+			c, peer := make(t)
+			ended := func() error {
+				var b *buffer.IoBuffer
+				_, err := c.Fill(&b, 10)
+				if b != nil {
+					b.Release()
+				}
+				return err
+			}
+			result := inBackground(ended)
+			c.Interrupt()
+			if err := <-result; !errors.Is(err, ErrInterrupted) {
+				t.Fatalf("Fill = %v, want ErrInterrupted", err)
+			}
+			c.Resume()
+			go peer.Write([]byte("more"))
+			if got := readPlaintext(t, c, 4); string(got) != "more" {
+				t.Errorf("after Resume: %q", got)
+			}
+		})
+	}
+}
+
+// TestTLSTruncationIsNotEOF: close_notify says that nothing is missing.
+func TestTLSTruncationIsNotEOF(t *testing.T) {
+	for _, test := range []struct {
+		name string
+		end  func(t *testing.T, c *Conn)
+		want error
+	}{
+		{"a connection that is closed has ended", func(_ *testing.T, c *Conn) { c.Close() }, io.EOF},
+		{"one that is cut at the end of a drain has not", func(_ *testing.T, c *Conn) { c.forceClose() }, io.ErrUnexpectedEOF},
+		{"nor one to which bytes were carried that broke off", func(t *testing.T, c *Conn) {
+			from, peer := pair(t)
+			peer.(*net.TCPConn).SetLinger(0)
+			peer.Close()
+			Relay(from, c, 0)
+		}, io.ErrUnexpectedEOF},
+		{"nor one from which they were", func(t *testing.T, c *Conn) {
+			from, peer := pair(t)
+			peer.(*net.TCPConn).SetLinger(0)
+			peer.Close()
+			Relay(c, from, 0)
+		}, io.ErrUnexpectedEOF},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			server, client := tlsConfigs(t)
+			c, nc := pair(t)
+			peer := NewConn(nc)
+			shaken := inBackground(func() error { return peer.ClientHandshake(client, time.Now().Add(5*time.Second)) })
+			if err := c.ServerHandshake(server, time.Now().Add(5*time.Second)); err != nil {
+				t.Fatal(err)
+			}
+			if err := <-shaken; err != nil {
+				t.Fatal(err)
+			}
+			if _, err := c.Write([]byte("x")); err != nil {
+				t.Fatal(err)
+			}
+			test.end(t, c)
+			p := make([]byte, 10)
+			if n, err := peer.Read(p); n != 1 || err != nil {
+				t.Fatalf("the peer read %d bytes, %v; want what was sent", n, err)
+			}
+			if _, err := peer.Read(p); err != test.want {
+				t.Errorf("then the peer read %v, want %v", err, test.want)
+			}
+		})
+	}
+}
+
+// TestDrainKeepsTLSConnectionWithUnreadBytes: the drain checks for bytes with
+// a read, so that the woken reader already has its bytes.
+func TestDrainKeepsTLSConnectionWithUnreadBytes(t *testing.T) {
+	for name, read := range map[string]func(c *Conn) (string, error){
+		"Fill": func(c *Conn) (string, error) {
+			var b *buffer.IoBuffer
+			_, err := c.Fill(&b, 10)
+			if b == nil {
+				return "", err
+			}
+			defer b.Release()
+			return string(b.Bytes()), err
+		},
+		"Read": func(c *Conn) (string, error) {
+			p := make([]byte, 10)
+			n, err := c.Read(p)
+			return string(p[:n]), err
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c, peer := tlsPair(t, nil)
+			if err := c.SetIdle(true); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := peer.Write([]byte("x")); err != nil {
+				t.Fatal(err)
+			}
+			if err := c.raw.Read(func(fd uintptr) bool { n, _ := peek(fd); return n > 0 }); err != nil {
+				t.Fatal(err)
+			}
+			c.SetReadDeadline(time.Now().Add(5 * time.Second))
+			c.Drain(true)
+			if got, err := read(c); got != "x" || err != nil {
+				t.Fatalf("the reader got %q, %v; want what had arrived", got, err)
+			}
+			go peer.Write([]byte("y")) // it is busy now: the drain no longer wakes it
+			if got, err := read(c); got != "y" || err != nil {
+				t.Errorf("the next read got %q, %v", got, err)
+			}
+		})
+	}
+}
+
+func TestSealedRecordsAreBounded(t *testing.T) {
+	t.Run("answers of TLS", func(t *testing.T) {
+		c, _ := tlsPair(t, nil)
+		w := (*tlsTransport)(c.secure.Load()) // as tls.Conn answers a peer's wish for new keys
+		total := 0
+		for record := make([]byte, 27); total < 2*maxSealed; total += len(record) {
+			if _, err := w.Write(record); err != nil {
+				break
+			}
+		}
+		if total > maxSealed {
+			t.Errorf("%d bytes wait, want %d at most", total, maxSealed)
+		}
+	})
+	t.Run("a frame is as large as it is", func(t *testing.T) {
+		c, peer := tlsPair(t, nil)
+		frame := make([]byte, 32*maxSealed) // more than sockets hold
+		left, err := c.secure.Load().encrypt(frame)
+		if !left || err != nil {
+			t.Fatalf("seal = %v, %v; want that something is left", left, err)
+		}
+		written := inBackground(func() error { _, err := c.Write(nil); return err })
+		if _, err := io.ReadFull(peer, make([]byte, len(frame))); err != nil {
+			t.Error(err)
+		}
+		if err := <-written; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func inBackground(f func() error) <-chan error {
+	out := make(chan error, 1)
+	go func() { out <- f() }()
+	return out
+}
+
+// tlsPipe is secured over a connection that is no socket.
+func tlsPipe(t *testing.T) (*Conn, *tls.Conn) {
+	t.Helper()
+	server, client := tlsConfigs(t)
+	near, far := net.Pipe()
+	c, peer := NewConn(near), tls.Client(far, client)
+	shaken := inBackground(peer.Handshake)
+	if err := c.ServerHandshake(server, time.Now().Add(5*time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-shaken; err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close(); far.Close() })
+	return c, peer
+}
+
+func TestAHandshakeHasADeadline(t *testing.T) {
+	for name, begin := range map[string]string{"silence": "", "half a hello": "\x16\x03\x01\x02\x00\x01"} {
+		t.Run(name, func(t *testing.T) {
+			server, _ := tlsConfigs(t)
+			synctest.Test(t, func(t *testing.T) {
+				near, far := net.Pipe()
+				defer far.Close()
+				c := NewConn(near)
+				defer c.Close()
+				if begin != "" {
+					go far.Write([]byte(begin))
+				}
+				start := time.Now()
+				err := c.ServerHandshake(server, start.Add(10*time.Second))
+				if took := time.Since(start); !errors.Is(err, os.ErrDeadlineExceeded) || took != 10*time.Second {
+					t.Errorf("SecureServer = %v after %v, want a deadline after 10s", err, took)
+				}
+			})
+		})
+	}
+}
+
+func TestHandshakeConsumesUnreadBytes(t *testing.T) {
+	server, client := tlsConfigs(t)
+	c, nc := pair(t)
+	peer := tls.Client(nc, client)
+	shaken := inBackground(peer.Handshake)
+	var b *buffer.IoBuffer
+	if _, err := c.Fill(&b, 4096); err != nil {
+		t.Fatal(err)
+	}
+	if b.Bytes()[0] != 0x16 {
+		t.Fatalf("the hello begins with %#x", b.Bytes()[0])
+	}
+	c.Unread(b)
+	if err := c.ServerHandshake(server, time.Now().Add(5*time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-shaken; err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestTLSDoesNotAllocatePerMessage(t *testing.T) {
+	if invariants.Enabled {
+		t.Skip("the race detector empties pools at random")
+	}
+	c, peer := tlsPair(t, nil)
+	go io.Copy(peer, peer)
+	p := make([]byte, 1000)
+	exchange := func() {
+		if _, err := c.Write(p); err != nil {
+			t.Error(err)
+		}
+		var b *buffer.IoBuffer
+		for b == nil || b.Len() < len(p) {
+			if _, err := c.Fill(&b, 4096); err != nil {
+				t.Error(err)
+				return
+			}
+		}
+		b.Release()
+	}
+	// crypto/tls has two for each record that it reads, at either side.
+	if n := testing.AllocsPerRun(200, exchange); n > 4 {
+		t.Errorf("%v allocations for an exchange, want 4, which are not ours", n)
+	}
+}

@@ -1,0 +1,282 @@
+package network
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"sync"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// newTestQueue returns an outbox, the other end of its connection, and a group that
+// its goroutines belong to.
+func newTestQueue(t *testing.T) (*WriteQueue, net.Conn, *sync.WaitGroup) {
+	t.Helper()
+	near, far := pair(t)
+	var running sync.WaitGroup
+	t.Cleanup(func() {
+		_ = near.Close()
+		running.Wait()
+	})
+	return NewWriteQueue(near, running.Go), far, &running
+}
+
+// appendFrame appends a frame and reports the outbox's error.
+func appendFrame(o *WriteQueue, frame string) error {
+	return o.EndFrame(append(o.BeginFrame(len(frame)), frame...))
+}
+
+func TestPendingFramesKeepOrder(t *testing.T) {
+	o, far, _ := newTestQueue(t)
+	var want bytes.Buffer
+	for i := range 10_000 {
+		frame := fmt.Sprintf("frame %d;", i)
+		want.WriteString(frame)
+		if err := appendFrame(o, frame); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := o.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	got := make([]byte, want.Len())
+	if _, err := io.ReadFull(far, got); err != nil || !bytes.Equal(got, want.Bytes()) {
+		t.Errorf("%v; equal: %v", err, bytes.Equal(got, want.Bytes()))
+	}
+}
+
+func TestPendingFramesLeaveInOneWrite(t *testing.T) {
+	o, far, _ := newTestQueue(t)
+	for range 50 {
+		_ = appendFrame(o, string(make([]byte, 1000)))
+	}
+	_ = o.Flush()
+	buf := make([]byte, 1<<20)
+	if n, err := far.Read(buf); n != 50_000 || err != nil {
+		t.Errorf("one read finds %d bytes, %v, want 50000", n, err)
+	}
+}
+
+func TestFullSocketDoesNotBlockSenders(t *testing.T) {
+	o, far, _ := newTestQueue(t)
+	frame := string(bytes.Repeat([]byte("0123456789abcdef"), 16<<10)) // 256 KiB
+	const n = 40
+	for range n {
+		if err := appendFrame(o, frame); err != nil {
+			t.Fatal(err)
+		}
+		if err := o.Flush(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if o.Queued() < HighWatermark {
+		t.Fatalf("%d bytes are queued: the socket took everything", o.Queued())
+	}
+	room := make(chan struct{})
+	go func() { o.AwaitCapacity(); close(room) }()
+	got, err := io.ReadAll(io.LimitReader(far, int64(n*len(frame))))
+	if err != nil || len(got) != n*len(frame) {
+		t.Fatalf("%d bytes arrive, %v", len(got), err)
+	}
+	for i := range n {
+		if string(got[i*len(frame):(i+1)*len(frame)]) != frame {
+			t.Fatalf("frame %d is damaged", i)
+		}
+	}
+	<-room
+	o.Close()
+	if o.Queued() != 0 {
+		t.Errorf("%d bytes are queued", o.Queued())
+	}
+}
+
+func TestConcurrentFramesDoNotInterleave(t *testing.T) {
+	o, far, _ := newTestQueue(t)
+	const senders, each, size = 16, 200, 100
+	var all sync.WaitGroup
+	for s := range senders {
+		all.Go(func() {
+			frame := bytes.Repeat([]byte{byte('a' + s)}, size)
+			for range each {
+				_ = appendFrame(o, string(frame))
+				_ = o.Flush()
+			}
+		})
+	}
+	got := make([]byte, senders*each*size)
+	if _, err := io.ReadFull(far, got); err != nil {
+		t.Fatal(err)
+	}
+	all.Wait()
+	counts := map[byte]int{}
+	for i := 0; i < len(got); i += size {
+		if !bytes.Equal(got[i:i+size], bytes.Repeat(got[i:i+1], size)) {
+			t.Fatalf("a frame at %d has parts of two", i)
+		}
+		counts[got[i]]++
+	}
+	for c, n := range counts {
+		if n != each {
+			t.Errorf("%d frames of %c, want %d", n, c, each)
+		}
+	}
+}
+
+func TestStalledPeerFailsQueue(t *testing.T) {
+	o, _, running := newTestQueue(t)
+	o.conn.SetWriteTimeout(20 * time.Millisecond)
+	frame := string(make([]byte, 8<<20))
+	for range 4 {
+		_ = appendFrame(o, frame)
+	}
+	_ = o.Flush()
+	o.AwaitCapacity() // it returns though there never is room
+	if err := appendFrame(o, "more"); !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("put = %v, want a timeout", err)
+	}
+	running.Wait()
+	if o.Queued() != 0 {
+		t.Errorf("%d bytes are queued", o.Queued())
+	}
+}
+
+func TestLostConnectionRejectsFrames(t *testing.T) {
+	o, far, _ := newTestQueue(t)
+	_ = far.(*net.TCPConn).SetLinger(0)
+	_ = far.Close()
+	for {
+		_ = appendFrame(o, "x")
+		if err := o.Flush(); err != nil {
+			if !errors.Is(err, syscall.EPIPE) && !errors.Is(err, syscall.ECONNRESET) {
+				t.Errorf("Flush = %v", err)
+			}
+			break
+		}
+	}
+	if appendFrame(o, "x") == nil {
+		t.Error("a frame is taken")
+	}
+}
+
+func TestFramesAfterCloseAreRejected(t *testing.T) {
+	o, far, _ := newTestQueue(t)
+	_ = appendFrame(o, "last")
+	o.Close()
+	if err := appendFrame(o, "more"); !errors.Is(err, os.ErrClosed) {
+		t.Errorf("put = %v", err)
+	}
+	_ = o.conn.Close()
+	if got, _ := io.ReadAll(far); string(got) != "last" {
+		t.Errorf("the peer got %q", got)
+	}
+}
+
+func TestFailEndsAwaitCapacity(t *testing.T) {
+	o, _, _ := newTestQueue(t)
+	for range 40 {
+		_ = appendFrame(o, string(make([]byte, 1<<20)))
+	}
+	_ = o.Flush()
+	failed := errors.New("it is over")
+	go o.Fail(failed)
+	o.AwaitCapacity()
+	if err := appendFrame(o, "x"); !errors.Is(err, failed) {
+		t.Errorf("put = %v", err)
+	}
+}
+
+func TestFailedFrameLeavesQueueUnchanged(t *testing.T) {
+	a, b := net.Pipe()
+	defer b.Close()
+	conn := NewConn(a)
+	defer conn.Close()
+	o := NewWriteQueue(conn, func(f func()) { go f() })
+	frame := func(text string) func([]byte) ([]byte, error) {
+		return func(dst []byte) ([]byte, error) { return append(dst, text...), nil }
+	}
+	if n, err, lost := o.AppendFrame(10, frame("before ")); n != 7 || err != nil || lost != nil {
+		t.Fatalf("Put = %d, %v, %v", n, err, lost)
+	}
+	broken := errors.New("broken")
+	if n, err, lost := o.AppendFrame(10, func(dst []byte) ([]byte, error) { return append(dst, "half"...), broken }); n != 0 || err != broken || lost != nil {
+		t.Errorf("Put = %d, %v, %v; want 0 and the frame's error", n, err, lost)
+	}
+	func() {
+		defer func() {
+			if recover() == nil {
+				t.Error("the panic was swallowed")
+			}
+		}()
+		_, _, _ = o.AppendFrame(10, func(dst []byte) ([]byte, error) { panic(string(append(dst, "half"...))) })
+	}()
+	if _, err, lost := o.AppendFrame(10, frame("after")); err != nil || lost != nil {
+		t.Fatal(err, lost)
+	}
+	if err := o.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	got := make([]byte, len("before after"))
+	if _, err := io.ReadFull(b, got); err != nil || string(got) != "before after" {
+		t.Errorf("sent %q, %v", got, err)
+	}
+	o.Fail(io.EOF)
+	if _, err, lost := o.AppendFrame(10, frame("x")); err != nil || lost == nil {
+		t.Errorf("Put on a lost connection = %v, %v", err, lost)
+	}
+}
+
+func TestPartialWritesKeepPieces(t *testing.T) {
+	o, far, _ := newTestQueue(t)
+	const frames, size = 400, 20_000 // far more than a socket takes at once
+	for i := range frames {
+		if err := appendFrame(o, string(bytes.Repeat([]byte{byte(i)}, size+i))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := o.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	for i := range frames {
+		got := make([]byte, size+i)
+		if _, err := io.ReadFull(far, got); err != nil || !bytes.Equal(got, bytes.Repeat([]byte{byte(i)}, size+i)) {
+			t.Fatalf("frame %d is damaged, %v", i, err)
+		}
+	}
+	o.Close()
+	if n := o.Queued(); n != 0 {
+		t.Errorf("%d bytes are queued", n)
+	}
+}
+
+// The connection of a client that read nothing once stayed open, with all its storage.
+func TestStalledPeerIsClosed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		nc, far := net.Pipe()
+		defer far.Close()
+		near := NewConn(nc)
+		near.SetWriteTimeout(30 * time.Second)
+		o := NewWriteQueue(near, func(f func()) { go f() })
+		began := time.Now()
+		if err := appendFrame(o, "a frame"); err != nil {
+			t.Fatal(err)
+		}
+		if err := o.Flush(); err != nil {
+			t.Fatal(err)
+		}
+		if n, err := near.Read(make([]byte, 1)); n != 0 || !errors.Is(err, io.ErrClosedPipe) {
+			t.Errorf("Read = %d, %v", n, err)
+		}
+		if took := time.Since(began); took < 30*time.Second || took > time.Minute {
+			t.Errorf("closed after %v, want 30 s to twice that: see SetWriteTimeout", took)
+		}
+		if err := appendFrame(o, "another"); !errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Errorf("a frame behind it: %v", err)
+		}
+	})
+}

@@ -1,0 +1,177 @@
+package protocol
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"testing"
+	"time"
+)
+
+// testService is an asynchronous service that records when Start and Finish run.
+type testService struct {
+	name     string
+	next     AsyncService
+	log      *[]string
+	startErr error // result of Start if next is nil
+	panics   string
+	blocking Service // Finish passes it to RunBlocking
+}
+
+func (s *testService) Serve(ctx context.Context, x *Exchange) error { return ServeSync(ctx, s, x) }
+
+func (s *testService) Start(ctx context.Context, x *Exchange) error {
+	*s.log = append(*s.log, "start "+s.name)
+	if s.panics == "start" {
+		panic(s.name)
+	}
+	x.PushFinisher(s)
+	if s.next == nil {
+		return s.startErr
+	}
+	return s.next.Start(ctx, x)
+}
+
+func (s *testService) Finish(ctx context.Context, x *Exchange, err error) error {
+	word := "finish " + s.name
+	if err != nil {
+		word += ": " + err.Error()
+	}
+	*s.log = append(*s.log, word)
+	if s.panics == "finish" {
+		panic(s.name)
+	}
+	if s.blocking != nil {
+		return x.RunBlocking(ctx, s.blocking)
+	}
+	return err
+}
+
+// fakeRunner is a Caller that runs blocking services later.
+type fakeRunner struct{ pending Service }
+
+func (*fakeRunner) SendInterim(int, *Header) error    { return nil }
+func (*fakeRunner) OnDisconnect(func()) (stop func()) { return func() {} }
+func (f *fakeRunner) RunBlocking(_ context.Context, s Service) error {
+	f.pending = s
+	return ErrPending
+}
+
+func TestFinishersRunInNestedOrder(t *testing.T) {
+	var log []string
+	fault := errors.New("fault")
+	for _, c := range []struct {
+		name  string
+		chain *testService
+		want  []string
+		err   string
+	}{
+		{"an answer", &testService{name: "a", log: &log, next: &testService{name: "b", log: &log}},
+			[]string{"start a", "start b", "finish b", "finish a"}, ""},
+		{"an error", &testService{name: "a", log: &log, next: &testService{name: "b", log: &log, startErr: fault}},
+			[]string{"start a", "start b", "finish b: fault", "finish a: fault"}, "fault"},
+		{"a panic before", &testService{name: "a", log: &log, next: &testService{name: "b", log: &log, panics: "start"}},
+			[]string{"start a", "start b", "finish a: internal error: panic: b"}, "internal error: panic: b"},
+		{"a panic after", &testService{name: "a", log: &log, next: &testService{name: "b", log: &log, panics: "finish"}},
+			[]string{"start a", "start b", "finish b", "finish a: internal error: panic: b"}, "internal error: panic: b"},
+		{"a panic at last", &testService{name: "a", log: &log, panics: "finish"},
+			[]string{"start a", "finish a"}, "internal error: panic: a"},
+		{"a fork on a stack that may wait", &testService{name: "a", log: &log, next: &testService{name: "b", log: &log, blocking: &testService{name: "c", log: &log}}},
+			[]string{"start a", "start b", "finish b", "start c", "finish c", "finish a"}, ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			for _, serve := range []func(x *Exchange) error{
+				func(x *Exchange) error { return ServeSync(t.Context(), c.chain, x) },
+				func(x *Exchange) error { return x.StartAsync(t.Context(), c.chain) },
+			} {
+				log = nil
+				var x Exchange
+				err := serve(&x)
+				if got := errorText(err); got != c.err {
+					t.Errorf("error %q, want %q", got, c.err)
+				}
+				if !slices.Equal(log, c.want) {
+					t.Errorf("ran %q, want %q", log, c.want)
+				}
+				if len(x.finishers) != 0 {
+					t.Errorf("%d finishers are left", len(x.finishers))
+				}
+			}
+		})
+	}
+}
+
+func errorText(err error) string {
+	if err == nil {
+		return ""
+	}
+	return err.Error()
+}
+
+func TestResumeContinuesPendingExchange(t *testing.T) {
+	var log []string
+	again := &testService{name: "again", log: &log}
+	chain := &testService{name: "a", log: &log, next: &testService{name: "b", log: &log, blocking: again, next: &testService{name: "c", log: &log, startErr: ErrPending}}}
+	caller := new(fakeRunner)
+	x := Exchange{Downstream: caller}
+	if err := x.StartAsync(t.Context(), chain); err != ErrPending {
+		t.Fatalf("Begin: %v, want ErrPending", err)
+	}
+	if err := x.Resume(t.Context(), errors.New("lost")); err != ErrPending {
+		t.Fatalf("Resume: %v, want ErrPending: b forks", err)
+	}
+	if caller.pending != Service(again) {
+		t.Fatalf("forked %v, want b's", caller.pending)
+	}
+	if err := x.Resume(t.Context(), caller.pending.Serve(t.Context(), &x)); err != nil {
+		t.Fatalf("Resume: %v", err)
+	}
+	want := []string{"start a", "start b", "start c", "finish c: lost", "finish b: lost", "start again", "finish again", "finish a"}
+	if !slices.Equal(log, want) {
+		t.Errorf("ran %q, want %q", log, want)
+	}
+}
+
+func TestServeSyncKeepsOuterFinishers(t *testing.T) {
+	var log []string
+	whole := ServiceFunc(func(ctx context.Context, x *Exchange) error {
+		err := ServeSync(ctx, &testService{name: "inner", log: &log}, x)
+		log = append(log, "whole goes on")
+		return err
+	})
+	chain := &testService{name: "outer", log: &log, next: Async(whole)}
+	if err := ServeSync(t.Context(), chain, new(Exchange)); err != nil {
+		t.Fatal(err)
+	}
+	want := []string{"start outer", "start inner", "finish inner", "whole goes on", "finish outer"}
+	if !slices.Equal(log, want) {
+		t.Errorf("ran %q, want %q", log, want)
+	}
+}
+
+func TestAPanicKeepsItsStack(t *testing.T) {
+	var log []string
+	err := ServeSync(t.Context(), &testService{name: "a", log: &log, panics: "start"}, new(Exchange))
+	var p *PanicError
+	if !errors.As(err, &p) || p.Value != "a" || len(p.Stack) == 0 {
+		t.Errorf("error %#v, want a Panic with value and stack", err)
+	}
+	if ReasonOf(err) != Internal {
+		t.Errorf("reason %v, want Internal", ReasonOf(err))
+	}
+}
+
+func TestEffectiveDeadline(t *testing.T) {
+	var x Exchange
+	if !x.EffectiveDeadline().IsZero() {
+		t.Error("without deadlines there is an end")
+	}
+	early, late := time.Unix(1, 0), time.Unix(2, 0)
+	for _, c := range []struct{ whole, try, want int }{{0, 1, 1}, {1, 0, 1}, {1, 2, 1}, {2, 1, 1}} {
+		at := []Exchange{{}, {Deadline: early}, {Deadline: late}}
+		x.Deadline, x.PerTryDeadline = at[c.whole].Deadline, at[c.try].Deadline
+		if got := x.EffectiveDeadline(); !got.Equal(at[c.want].Deadline) {
+			t.Errorf("Until() of %v and %v = %v", x.Deadline, x.PerTryDeadline, got)
+		}
+	}
+}

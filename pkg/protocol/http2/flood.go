@@ -1,0 +1,211 @@
+package http2
+
+import (
+	"math"
+	"time"
+)
+
+// Flood names a pattern of frames that costs the receiver more than the sender.
+type Flood uint8
+
+// The floods.
+const (
+	NoFlood           Flood = iota
+	FloodRapidReset         // streams that the peer opens and resets immediately (CVE-2023-44487)
+	FloodMadeYouReset       // streams that the peer makes us reset (CVE-2025-8671)
+	FloodContinuation       // a header block that is too large or has too many CONTINUATION frames
+	FloodSettings           // SETTINGS frames and their acknowledgements
+	FloodPing               // PING frames, and acknowledgements of PING frames that were not sent
+	FloodEmptyData          // DATA frames with neither data nor END_STREAM
+	FloodWindowUpdate       // WINDOW_UPDATE frames with small increments
+	FloodPriority           // PRIORITY, PRIORITY_UPDATE, GOAWAY and frames of unknown types
+	FloodSource             // charges of all connections of one address (Session.TakeCharges)
+	FloodListener           // charges of all connections of one listener
+
+	floodCount
+)
+
+//nolint:gochecknoglobals // a constant table
+var floodNames = [floodCount]string{
+	NoFlood:           "none",
+	FloodRapidReset:   "rapid_reset",
+	FloodMadeYouReset: "made_reset",
+	FloodContinuation: "continuation",
+	FloodSettings:     "settings",
+	FloodPing:         "ping",
+	FloodEmptyData:    "empty_data",
+	FloodWindowUpdate: "window_update",
+	FloodPriority:     "priority",
+	FloodSource:       "source",
+	FloodListener:     "listener",
+}
+
+// String returns the flood's name in metrics.
+func (f Flood) String() string { return floodNames[f] }
+
+// RateLimit bounds how often an event may occur on a connection: in bursts of up to Burst, and
+// PerSecond times a second in the long run. The zero value means the default. A negative Burst
+// means no limit.
+type RateLimit struct {
+	Burst     int
+	PerSecond int
+}
+
+// FloodLimits bound the cost that a peer may cause. Requests and DATA frames refund tokens for
+// frames that are common in regular traffic, as the fields describe.
+type FloodLimits struct {
+	// Reset: RST_STREAM frames of the peer within 50 ms of the head of the stream, or on a closed
+	// stream. Resets of older streams and of open streams that the session opened cost nothing.
+	// Each stream that both sides ended refunds one. Default 500, 50 a second.
+	Reset RateLimit
+	// MadeYouReset: StreamErrors passed to Fail, except those of open streams that the session
+	// opened. Each stream that both sides ended refunds one. Default 200, 20 a second.
+	MadeYouReset RateLimit
+	// Settings: SETTINGS frames, acknowledgements included. Default 32, 2 a second.
+	Settings RateLimit
+	// Ping: PING frames, except acknowledgements of PING frames that the session sent. Each header
+	// block received, and each nonempty DATA frame sent or received, refunds one. Default 100, 10 a
+	// second.
+	Ping RateLimit
+	// EmptyData: DATA frames with neither data nor END_STREAM. Each nonempty DATA frame received
+	// refunds one. Default 100, 10 a second.
+	EmptyData RateLimit
+	// WindowUpdate: WINDOW_UPDATE frames with an increment below 256 bytes. Each DATA frame sent
+	// refunds two, unless the windows cut it to less than 256 bytes. Each header block received
+	// refunds two. Default 1000, 100 a second.
+	WindowUpdate RateLimit
+	// Priority: PRIORITY, PRIORITY_UPDATE, GOAWAY and unknown frames. Each header block received
+	// refunds two. Default 500, 50 a second.
+	Priority RateLimit
+	// ContinuationFrames bounds the CONTINUATION frames of one header block. Default 64.
+	ContinuationFrames int
+	// BlockBytes bounds the encoded size of a header block. A block above MaxHeaderListSize but
+	// below this can still get a 431 response. Default four times MaxHeaderListSize, at least 64
+	// KiB.
+	BlockBytes int
+}
+
+// rapidResetWindow is how long a stream has to be open for its reset to be free.
+// MaxConcurrentStreams bounds the rate of such streams. They are free because clients reset all
+// their streams when a host hangs until their deadlines pass, on a connection that also carries
+// requests to other hosts.
+const rapidResetWindow = 50 * time.Millisecond
+
+func (b *FloodLimits) setDefaults(maxHeaderList uint32) {
+	for _, d := range [...]struct {
+		of *RateLimit
+		is RateLimit
+	}{
+		{&b.Reset, RateLimit{500, 50}},
+		{&b.MadeYouReset, RateLimit{200, 20}},
+		{&b.Settings, RateLimit{32, 2}},
+		{&b.Ping, RateLimit{100, 10}},
+		{&b.EmptyData, RateLimit{100, 10}},
+		{&b.WindowUpdate, RateLimit{1000, 100}},
+		{&b.Priority, RateLimit{500, 50}},
+	} {
+		if *d.of == (RateLimit{}) {
+			*d.of = d.is
+		}
+	}
+	if b.ContinuationFrames == 0 {
+		b.ContinuationFrames = 64
+	}
+	if b.BlockBytes == 0 {
+		b.BlockBytes = max(64<<10, 4*int(min(maxHeaderList, math.MaxInt32/4)))
+	}
+}
+
+// rateLimit returns the rate limit of a flood; Burst is -1 if it has none.
+func (b *FloodLimits) rateLimit(f Flood) RateLimit {
+	switch f {
+	case FloodRapidReset:
+		return b.Reset
+	case FloodMadeYouReset:
+		return b.MadeYouReset
+	case FloodSettings:
+		return b.Settings
+	case FloodPing:
+		return b.Ping
+	case FloodEmptyData:
+		return b.EmptyData
+	case FloodWindowUpdate:
+		return b.WindowUpdate
+	case FloodPriority:
+		return b.Priority
+	default:
+		return RateLimit{Burst: -1}
+	}
+}
+
+// floodBuckets are the token buckets of the floods. paid is the time since start at which the
+// bucket is full again: it represents a token bucket in one word.
+type floodBuckets struct {
+	start  time.Time
+	fullAt [floodCount]time.Duration
+}
+
+// take takes one token of f's bucket. It returns false if the bucket is empty.
+func (m *floodBuckets) take(f Flood, b RateLimit, now time.Time) bool {
+	if b.Burst < 0 {
+		return true
+	}
+	if m.start.IsZero() {
+		m.start = now
+	}
+	elapsed := now.Sub(m.start)
+	one := refillInterval(b)
+	paid := max(m.fullAt[f], elapsed) + one
+	if paid-elapsed > time.Duration(b.Burst)*one {
+		return false
+	}
+	m.fullAt[f] = paid
+	return true
+}
+
+// refund refunds n tokens of f's bucket. A full bucket stays full.
+func (m *floodBuckets) refund(f Flood, b RateLimit, n int) {
+	m.fullAt[f] = max(0, m.fullAt[f]-time.Duration(n)*refillInterval(b))
+}
+
+// resetSlots counts the streams that the peer reset before they got a complete response. It is a
+// token bucket like those of floodBuckets: until is the time since start at which no slot is held.
+type resetSlots struct {
+	start     time.Time
+	allFreeAt time.Duration
+}
+
+// resetSlotHoldTime is how long a reset stream holds one of MaxConcurrentStreams slots. The upstream
+// may not have noticed the reset yet, and nothing reports when it has. A client with deadlines
+// longer than this, which has at most that many streams open, takes slots more slowly on average
+// than they are released.
+const resetSlotHoldTime = 100 * time.Millisecond
+
+// acquire takes one of most slots.
+func (c *resetSlots) acquire(most uint32, now time.Time) {
+	if c.start.IsZero() {
+		c.start = now
+	}
+	one := resetSlotHoldTime / time.Duration(most)
+	c.allFreeAt = min(max(c.allFreeAt, now.Sub(c.start))+one, now.Sub(c.start)+resetSlotHoldTime)
+}
+
+// exhausted reports whether all of most slots are held.
+func (c *resetSlots) exhausted(most uint32, now time.Time) bool {
+	return c.allFreeAt > 0 && c.allFreeAt-now.Sub(c.start) > resetSlotHoldTime-resetSlotHoldTime/time.Duration(most)
+}
+
+// release releases a slot.
+func (c *resetSlots) release(most uint32) {
+	if c.allFreeAt > 0 {
+		c.allFreeAt = max(0, c.allFreeAt-resetSlotHoldTime/time.Duration(most))
+	}
+}
+
+func refillInterval(b RateLimit) time.Duration {
+	return time.Second / time.Duration(max(1, b.PerSecond))
+}
+
+func floodError(f Flood, reason string) *ConnectionError {
+	return &ConnectionError{Code: EnhanceYourCalm, Reason: reason, Flood: f}
+}

@@ -1,0 +1,485 @@
+package http2
+
+import (
+	"errors"
+	"testing"
+	"time"
+)
+
+// testClient is a client of a server session. It resets and releases the session's streams as the
+// engine does.
+type testClient struct {
+	t       *testing.T
+	session *Session
+	now     time.Time
+	lastID  uint32 // of the last stream
+}
+
+func newTestClient(t *testing.T) *testClient {
+	t.Helper()
+	p := &testClient{t: t, session: NewSession(Config{Role: Server}), now: epoch}
+	p.session.AppendPreface(nil)
+	if err := p.send(AppendSettings(nil), AppendSettingsAck(nil)); err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// send passes frames to the session. The error is nil or a *ConnectionError.
+func (p *testClient) send(frames ...[]byte) error {
+	p.t.Helper()
+	for _, b := range frames {
+		f, n, err := ParseFrame(b, MaxFrameSize)
+		if err != nil || n != len(b) {
+			p.t.Fatalf("Next(%x) = %d, %v", b, n, err)
+		}
+		var e Event
+		_, err = p.session.Handle(nil, f, p.now, &e)
+		var wrong *StreamError
+		if errors.As(err, &wrong) {
+			st := p.session.Stream(wrong.ID)
+			if _, err = p.session.Fail(nil, wrong, p.now); st != nil {
+				p.session.Release(nil, st, Cancel)
+			}
+		}
+		if err != nil {
+			return err
+		}
+		if e.Kind == StreamReset {
+			p.session.Release(nil, e.Stream, Cancel)
+		}
+	}
+	return nil
+}
+
+// headersFrame returns the HEADERS frame of a request on the next stream.
+func (p *testClient) headersFrame(end bool) []byte {
+	if p.lastID++; p.lastID%2 == 0 {
+		p.lastID++
+	}
+	return AppendHeaders(nil, p.lastID, []byte{0x83, 0x86, 0x84, 0x01, 1, 'a'}, end, MinFrameSize)
+}
+
+// respond sends the complete response on the last stream, with a body of n bytes.
+func (p *testClient) respond(n int) {
+	p.t.Helper()
+	st := p.session.Stream(p.lastID)
+	if _, err := p.session.AppendResponse(nil, st, newResponse(200, -1), ResponseOptions{}); err != nil {
+		p.t.Fatal(err)
+	}
+	if _, sent, err := p.session.AppendData(nil, st, make([]byte, n), true); err != nil || sent != n {
+		p.t.Fatalf("sent %d of %d bytes: %v", sent, n, err)
+	}
+	p.session.Release(nil, st, Cancel)
+}
+
+// attacks lists every flood. The first Burst-less calls of once pass, because the session's start
+// has spent less tokens.
+func attacks() []struct {
+	name  string
+	flood Flood
+	less  int
+	once  func(p *testClient) error
+} {
+	return []struct {
+		name  string
+		flood Flood
+		less  int
+		once  func(p *testClient) error
+	}{
+		{"requests that are reset at once", FloodRapidReset, 0, func(p *testClient) error {
+			return p.send(p.headersFrame(true), AppendRSTStream(nil, p.lastID, Cancel))
+		}},
+		{"requests that are reset just before it costs nothing", FloodRapidReset, 0, func(p *testClient) error {
+			head := p.headersFrame(true)
+			now := p.now
+			p.now = now.Add(1 - rapidResetWindow)
+			err := p.send(head)
+			p.now = now
+			if err != nil {
+				return err
+			}
+			return p.send(AppendRSTStream(nil, p.lastID, Cancel))
+		}},
+		{"resets of one stream again and again", FloodRapidReset, 0, func(p *testClient) error {
+			return p.send(AppendRSTStream(nil, p.lastID, Cancel))
+		}},
+		{"requests that break a rule", FloodMadeYouReset, 0, func(p *testClient) error {
+			p.headersFrame(true)
+			return p.send(AppendHeaders(nil, p.lastID, []byte{0x83}, true, MinFrameSize))
+		}},
+		{"windows of nothing for requests that are open", FloodMadeYouReset, 0, func(p *testClient) error {
+			return p.send(p.headersFrame(true), AppendWindowUpdate(nil, p.lastID, 0))
+		}},
+		{"windows too large for requests that are open", FloodMadeYouReset, 0, func(p *testClient) error {
+			return p.send(p.headersFrame(true), AppendWindowUpdate(nil, p.lastID, MaxWindow))
+		}},
+		{"content behind the end of requests that are open", FloodMadeYouReset, 0, func(p *testClient) error {
+			return p.send(p.headersFrame(true), AppendData(nil, p.lastID, []byte("x"), true))
+		}},
+		{"heads behind the end of requests that are open", FloodMadeYouReset, 0, func(p *testClient) error {
+			return p.send(p.headersFrame(true), AppendHeaders(nil, p.lastID, []byte{0x83}, true, MinFrameSize))
+		}},
+		{"priorities of the wrong size for requests that are open", FloodMadeYouReset, 0, func(p *testClient) error {
+			return p.send(p.headersFrame(true), append(AppendFrameHeader(nil, 1, FramePriority, 0, p.lastID), 0))
+		}},
+		{"settings", FloodSettings, 2, func(p *testClient) error { return p.send(AppendSettings(nil)) }},
+		{"pings", FloodPing, 0, func(p *testClient) error { return p.send(AppendPing(nil, false, [8]byte{})) }},
+		{"data that is empty", FloodEmptyData, 0, func(p *testClient) error { return p.send(AppendData(nil, p.lastID, nil, false)) }},
+		{"data that is padding", FloodEmptyData, 0, func(p *testClient) error {
+			return p.send(append(AppendFrameHeader(nil, 3, FrameData, FlagPadded, p.lastID), 2, 0, 0))
+		}},
+		{"data that is empty for a stream that was reset", FloodEmptyData, 0, func(p *testClient) error {
+			if st := p.session.Stream(p.lastID); st != nil {
+				p.session.Release(nil, st, Cancel)
+			}
+			return p.send(AppendData(nil, p.lastID, nil, false))
+		}},
+		{"windows by a byte", FloodWindowUpdate, 0, func(p *testClient) error { return p.send(AppendWindowUpdate(nil, 0, 1)) }},
+		{"windows by a byte for a stream", FloodWindowUpdate, 0, func(p *testClient) error { return p.send(AppendWindowUpdate(nil, p.lastID, 1)) }},
+		{"priorities", FloodPriority, 0, func(p *testClient) error {
+			return p.send(append(AppendFrameHeader(nil, 5, FramePriority, 0, p.lastID), 0, 0, 0, 0, 1))
+		}},
+		{"new priorities", FloodPriority, 0, func(p *testClient) error {
+			return p.send(append(AppendFrameHeader(nil, 4, FramePriorityUpdate, 0, 0), 0, 0, 0, 1))
+		}},
+		{"frames of an unknown type", FloodPriority, 0, func(p *testClient) error { return p.send(AppendFrameHeader(nil, 0, 99, 0, 0)) }},
+		{"farewells", FloodPriority, 0, func(p *testClient) error { return p.send(AppendGoAway(nil, 0, NoError, "")) }},
+	}
+}
+
+// TestFloods verifies that each attack ends the connection with the frame that exceeds its rate
+// limit, and that it never does at the rate that the limit allows.
+func TestFloods(t *testing.T) {
+	for _, c := range attacks() {
+		t.Run(c.name, func(t *testing.T) {
+			p := newTestClient(t)
+			if err := p.send(p.headersFrame(false)); err != nil {
+				t.Fatal(err)
+			}
+			b := p.session.cfg.FloodLimits.rateLimit(c.flood)
+			for i := range b.Burst - c.less {
+				if err := c.once(p); err != nil {
+					t.Fatalf("number %d: %v, want none until %d", i+1, err, b.Burst-c.less)
+				}
+			}
+			checkFlood(t, c.once(p), c.flood)
+			p.now = p.now.Add(time.Second)
+			for i := range b.PerSecond {
+				if err := c.once(p); err != nil {
+					t.Fatalf("number %d a second later: %v, want none until %d", i+1, err, b.PerSecond)
+				}
+			}
+			checkFlood(t, c.once(p), c.flood)
+		})
+		t.Run(c.name+", slowly", func(t *testing.T) {
+			p := newTestClient(t)
+			if err := p.send(p.headersFrame(false)); err != nil {
+				t.Fatal(err)
+			}
+			b := p.session.cfg.FloodLimits.rateLimit(c.flood)
+			for i := range 10 * b.Burst {
+				p.now = p.now.Add(refillInterval(b))
+				if err := c.once(p); err != nil {
+					t.Fatalf("number %d: %v", i+1, err)
+				}
+			}
+		})
+	}
+}
+
+func checkFlood(t *testing.T, err error, want Flood) {
+	t.Helper()
+	var c *ConnectionError
+	if !errors.As(err, &c) || c.Code != EnhanceYourCalm || c.Flood != want {
+		t.Fatalf("error %v, want ENHANCE_YOUR_CALM for %v", err, want)
+	}
+}
+
+// TestContinuationFlood verifies that the CONTINUATION frames and the bytes of a header block are
+// bounded, whether it arrives in one frame or in many.
+func TestContinuationFlood(t *testing.T) {
+	start := func(p *testClient, n int) error {
+		return p.send(append(AppendFrameHeader(nil, n, FrameHeaders, FlagEndStream, 1), make([]byte, n)...))
+	}
+	more := func(p *testClient, n int) error {
+		return p.send(append(AppendFrameHeader(nil, n, FrameContinuation, 0, 1), make([]byte, n)...))
+	}
+	t.Run("frames", func(t *testing.T) {
+		p := newTestClient(t)
+		err := start(p, 0)
+		frames := 0
+		for ; err == nil; frames++ {
+			err = more(p, 0)
+		}
+		if checkFlood(t, err, FloodContinuation); frames != 65 {
+			t.Fatalf("ended at frame %d, want 65", frames)
+		}
+	})
+	t.Run("bytes", func(t *testing.T) {
+		p := newTestClient(t)
+		err := start(p, MinFrameSize)
+		frames := 1
+		for ; err == nil; frames++ {
+			err = more(p, MinFrameSize)
+		}
+		if checkFlood(t, err, FloodContinuation); frames != 17 {
+			t.Fatalf("ended at frame %d, want 17, which is above 256 KiB", frames)
+		}
+	})
+	t.Run("one frame", func(t *testing.T) {
+		p := newTestClient(t)
+		n := p.session.cfg.FloodLimits.BlockBytes + 1
+		checkFlood(t, p.send(append(AppendFrameHeader(nil, n, FrameHeaders, FlagEndHeaders, 1), make([]byte, n)...)), FloodContinuation)
+	})
+}
+
+// TestRegularTrafficIsNoFlood verifies that patterns of regular traffic are no flood, however long and fast
+// they are.
+func TestRegularTrafficIsNoFlood(t *testing.T) {
+	cases := []struct {
+		name string
+		do   func(p *testClient) error
+	}{
+		{"a load generator: 100 streams at once, 50,000 answers a second", func(p *testClient) error {
+			if err := p.send(AppendWindowUpdate(nil, 0, 1<<20)); err != nil {
+				return err
+			}
+			for range 1000 { // waves of 100 requests, one every 2 ms
+				first := p.lastID
+				for range 100 {
+					if err := p.send(p.headersFrame(true)); err != nil {
+						return err
+					}
+				}
+				last := p.lastID
+				for p.lastID = first; p.lastID < last; {
+					p.headersFrame(true)
+					p.respond(1024)
+				}
+				p.now = p.now.Add(2 * time.Millisecond)
+				if err := p.send(AppendWindowUpdate(nil, 0, 100*1024)); err != nil {
+					return err
+				}
+			}
+			return nil
+		}},
+		{"a browser that leaves a page: 100 requests, all reset, every 4 seconds", func(p *testClient) error {
+			for range 100 {
+				for range 100 {
+					if err := p.send(p.headersFrame(true)); err != nil {
+						return err
+					}
+				}
+				for id := p.lastID - 198; id <= p.lastID; id += 2 {
+					if err := p.send(AppendRSTStream(nil, id, Cancel)); err != nil {
+						return err
+					}
+				}
+				p.now = p.now.Add(4 * time.Second)
+			}
+			return nil
+		}},
+		{"callers whose host hangs: 1000 calls a second run into a deadline of 100 ms", func(p *testClient) error {
+			for range 600 {
+				for range 100 {
+					if err := p.send(p.headersFrame(true)); err != nil {
+						return err
+					}
+				}
+				p.now = p.now.Add(100 * time.Millisecond)
+				for id := p.lastID - 198; id <= p.lastID; id += 2 {
+					if err := p.send(AppendRSTStream(nil, id, Cancel)); err != nil {
+						return err
+					}
+				}
+			}
+			return nil
+		}},
+		{"a caller that hedges: of two requests one is answered and one is reset", func(p *testClient) error {
+			for range 10000 {
+				if err := p.send(p.headersFrame(true)); err != nil {
+					return err
+				}
+				p.respond(0)
+				if err := p.send(p.headersFrame(true), AppendRSTStream(nil, p.lastID, Cancel)); err != nil {
+					return err
+				}
+			}
+			return nil
+		}},
+		{"a browser's priorities: one for each of 100 requests at once", func(p *testClient) error {
+			for range 1000 {
+				err := p.send(p.headersFrame(true), append(AppendFrameHeader(nil, 5, FramePriority, 0, p.lastID), 0, 0, 0, 0, 1))
+				if err != nil {
+					return err
+				}
+				p.respond(0)
+			}
+			return nil
+		}},
+		{"a gRPC client that measures the bandwidth of a stream by PING", func(p *testClient) error {
+			if err := p.send(p.headersFrame(true)); err != nil {
+				return err
+			}
+			st := p.session.Stream(p.lastID)
+			if _, err := p.session.AppendResponse(nil, st, newResponse(200, -1), ResponseOptions{}); err != nil {
+				return err
+			}
+			for range 10000 {
+				if _, n, err := p.session.AppendData(nil, st, make([]byte, 100), false); n != 100 || err != nil {
+					p.t.Fatalf("sent %d of 100 bytes: %v", n, err)
+				}
+				if err := p.send(AppendPing(nil, false, [8]byte{}), AppendWindowUpdate(nil, p.lastID, 100), AppendWindowUpdate(nil, 0, 100)); err != nil {
+					return err
+				}
+			}
+			return nil
+		}},
+		{"a reader of small pieces: a window by 4 KiB for each, long behind the answer", func(p *testClient) error {
+			if err := p.send(AppendWindowUpdate(nil, 0, 1<<30), AppendSettings(nil, Setting{SettingInitialWindowSize, 64 << 20})); err != nil {
+				return err
+			}
+			if err := p.send(p.headersFrame(true)); err != nil {
+				return err
+			}
+			p.respond(64 << 20)
+			for range 16 << 10 {
+				if err := p.send(AppendWindowUpdate(nil, p.lastID, 4<<10), AppendWindowUpdate(nil, 0, 4<<10)); err != nil {
+					return err
+				}
+			}
+			return nil
+		}},
+		{"an upload in small pieces, each followed by a flush of nothing", func(p *testClient) error {
+			if err := p.send(p.headersFrame(false)); err != nil {
+				return err
+			}
+			for range 10000 {
+				if err := p.send(AppendData(nil, p.lastID, []byte("x"), false), AppendData(nil, p.lastID, nil, false)); err != nil {
+					return err
+				}
+			}
+			return nil
+		}},
+	}
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			if err := c.do(newTestClient(t)); err != nil {
+				t.Fatal(err)
+			}
+		})
+	}
+}
+
+// TestHostResetsAreNoFlood verifies that a host which resets or breaks streams that the session opened
+// causes no flood, however often.
+func TestHostResetsAreNoFlood(t *testing.T) {
+	s := NewSession(Config{Role: Client})
+	s.AppendPreface(nil)
+	handle := func(b []byte) error {
+		f, _, err := ParseFrame(b, MinFrameSize)
+		if err == nil {
+			_, err = s.Handle(nil, f, epoch, new(Event))
+		}
+		return err
+	}
+	if err := handle(AppendSettings(nil)); err != nil {
+		t.Fatal(err)
+	}
+	for range 2000 {
+		for _, broken := range []bool{false, true} {
+			_, st, err := s.AppendRequest(nil, newGetRequest("/"), RequestOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !broken {
+				err = handle(AppendRSTStream(nil, st.ID, RefusedStream))
+			} else {
+				var wrong *StreamError
+				if err = handle(AppendHeaders(nil, st.ID, []byte{0x83}, true, MinFrameSize)); !errors.As(err, &wrong) {
+					t.Fatalf("error %v, want a *StreamError", err)
+				}
+				_, err = s.Fail(nil, wrong, epoch)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			s.Release(nil, st, Cancel)
+		}
+	}
+	var c *ConnectionError
+	err := error(nil)
+	for range 501 { // but resets of a stream that closed long ago count
+		err = handle(AppendRSTStream(nil, 1, RefusedStream))
+	}
+	if !errors.As(err, &c) || c.Flood != FloodRapidReset {
+		t.Fatalf("resets of a stream that is gone: %v, want a flood of them", err)
+	}
+}
+
+// TestNegativeBurstDisablesLimit verifies that a negative Burst means no limit.
+func TestNegativeBurstDisablesLimit(t *testing.T) {
+	s := NewSession(Config{Role: Server, FloodLimits: FloodLimits{Ping: RateLimit{Burst: -1}}})
+	s.AppendPreface(nil)
+	r := &scriptRunner{s: s, describer: newFrameDescriber(), streams: map[uint32]*Stream{}, now: epoch}
+	r.runLine("> SETTINGS")
+	if got := r.runLine("repeat 10000 > PING 1"); len(got) != 1 || got[0] != "< PING ack 1" {
+		t.Fatalf("the last of 10000 pings: %q, want an answer", got)
+	}
+}
+
+// TestResetStreamsHoldSlots verifies that streams which the client resets
+// hold slots for resetSlotHoldTime: there are MaxConcurrentStreams of them, in addition to the open
+// streams.
+func TestResetStreamsHoldSlots(t *testing.T) {
+	const most = 16
+	type step struct {
+		wait     time.Duration // before the step
+		open     int           // number of streams, which are reset after rapidResetWindow
+		answered int           // number of these that get a complete response instead
+		refused  int
+	}
+	for name, steps := range map[string][]step{
+		"as many as may be open":                  {{open: most}, {open: most, refused: most}},
+		"they come back":                          {{open: most}, {wait: resetSlotHoldTime / 2, open: most / 2}, {open: 1, refused: 1}},
+		"all of them":                             {{open: most}, {wait: resetSlotHoldTime, open: most}, {open: 1, refused: 1}},
+		"one after the other, slower":             {{open: most}, {wait: resetSlotHoldTime / most, open: 1}, {wait: resetSlotHoldTime / most, open: 1}},
+		"those that were answered pay for others": {{open: most}, {wait: resetSlotHoldTime, open: most, answered: most / 2}, {open: most / 2, refused: 0}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := newTestClient(t)
+			p.session.cfg.MaxConcurrentStreams = most
+			for i, step := range steps {
+				p.now = p.now.Add(step.wait)
+				var opened []uint32
+				refused := 0
+				for range step.open {
+					if err := p.send(p.headersFrame(true)); err != nil {
+						t.Fatal(err)
+					}
+					if p.session.Stream(p.lastID) == nil {
+						refused++
+						continue
+					}
+					opened = append(opened, p.lastID)
+				}
+				for j, id := range opened {
+					if j < step.answered {
+						p.lastID, id = id, p.lastID
+						p.respond(1)
+						p.lastID = id
+						continue
+					}
+					p.session.Stream(id).openedAt = p.now.Add(-rapidResetWindow)
+					if err := p.send(AppendRSTStream(nil, id, Cancel)); err != nil {
+						t.Fatal(err)
+					}
+				}
+				if refused != step.refused {
+					t.Fatalf("step %d: %d of %d were refused, want %d", i+1, refused, step.open, step.refused)
+				}
+			}
+		})
+	}
+}

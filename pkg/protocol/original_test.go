@@ -1,0 +1,21 @@
+package protocol
+
+import "testing"
+
+func TestOriginalPathAndAuthority(t *testing.T) {
+	var x Exchange
+	x.Request.Path, x.Request.Authority = "/a?b", "shop.test"
+	if x.OriginalPath() != "/a?b" || x.OriginalAuthority() != "shop.test" {
+		t.Errorf("before a rewrite: %s%s", x.OriginalAuthority(), x.OriginalPath())
+	}
+	x.Request.Path, x.Record.OriginalPath = "/c", x.Request.Path
+	x.RewriteAuthority("one.test")
+	x.RewriteAuthority("two.test")
+	if x.OriginalPath() != "/a?b" || x.OriginalAuthority() != "shop.test" || x.Request.Authority != "two.test" {
+		t.Errorf("after rewrites: original target %s%s, target %s", x.OriginalAuthority(), x.OriginalPath(), x.Request.Authority)
+	}
+	x.Reset()
+	if x.OriginalAuthority() != "" {
+		t.Errorf("the next request is for %s", x.OriginalAuthority())
+	}
+}

@@ -1,0 +1,119 @@
+package proxy
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/filter"
+	"github.com/weft-proxy/weft/pkg/protocol"
+)
+
+// versionFilter is a filter that has answers carry what the route says.
+func versionFilter() filter.StreamFilterFactory {
+	return filter.StreamFilterFactory{
+		Name: "stamping", Stage: filter.AfterRoute,
+		Config: func() any { return new(struct{}) },
+		New: func(cfg any, _ filter.Env) (filter.Filter, error) {
+			return func(next protocol.Service) protocol.Service {
+				return protocol.ServiceFunc(func(ctx context.Context, x *protocol.Exchange) error {
+					err := next.Serve(ctx, x)
+					x.Response.Header.Set("x-stamp", fmt.Sprint(cfg))
+					return err
+				})
+			}, nil
+		},
+	}
+}
+
+// TestRequestSeesOneRouteVersion: that which was in force when it came, or a later
+// one, whole; while routes and virtual hosts change, move, come and go beside a load, by
+// themselves and with everything else.
+func TestRequestSeesOneRouteVersion(t *testing.T) {
+	r, address := setup{filters: `{"type": "stamping"}`, routes: directRoute("old")}.run(t, versionFilter())
+	const hosts, paths = 3, 4
+	var inForce, made [hosts][paths]atomic.Int64 // versions; that of no route is none
+	version := func(h, p int) *config.Route {
+		text := strconv.FormatInt(made[h][p].Add(1), 10)
+		route := directRouteNamed(fmt.Sprintf("h%d/p%d", h, p), text)
+		route.Match.Path, route.Filters = fmt.Sprintf("/p%d", p), map[string]any{"stamping": text}
+		return route
+	}
+	var routes [hosts][paths]*config.Route
+	for h := range hosts {
+		for p := range paths {
+			routes[h][p] = version(h, p)
+		}
+	}
+	table, random := r.server.Running().Routes[0], rand.New(rand.NewPCG(5, 6)) //nolint:gosec // the same each time
+	change := func() {
+		next := *table
+		next.VirtualHosts = nil
+		for _, h := range random.Perm(hosts) {
+			v := &config.VirtualHost{Name: fmt.Sprint("h", h), Domains: []string{fmt.Sprintf("h%d.test", h)}}
+			if random.IntN(4) == 0 {
+				v.Response.Add = []config.HeaderValue{{Name: "x-some", Value: "thing"}}
+			}
+			for _, p := range random.Perm(paths) {
+				if random.IntN(4) == 0 {
+					routes[h][p] = version(h, p)
+				}
+				v.Routes = append(v.Routes, routes[h][p])
+			}
+			next.VirtualHosts = append(next.VirtualHosts, v)
+		}
+		table = &next
+		whole := *r.server.Running()
+		whole.Routes = []*config.RouteTable{table}
+		var err error
+		if random.IntN(5) == 0 {
+			err = r.server.Apply(context.Background(), &whole)
+		} else {
+			err = r.server.ApplyRoutes(context.Background(), []*config.RouteTable{table}, noSnapshot)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		for h := range hosts {
+			for p := range paths {
+				n, _ := strconv.ParseInt(routes[h][p].DirectResponse.Body, 10, 64)
+				inForce[h][p].Store(n)
+			}
+		}
+	}
+	change()
+	over := make(chan struct{})
+	var asking sync.WaitGroup
+	for i := range 4 {
+		asking.Go(func() {
+			c, random := dialClient(t, address), rand.New(rand.NewPCG(7, uint64(i))) //nolint:gosec // as above
+			for {
+				select {
+				case <-over:
+					return
+				default:
+				}
+				h, p := random.IntN(hosts), random.IntN(paths)
+				least := inForce[h][p].Load()
+				got := c.roundTrip(strings.Replace(get(fmt.Sprintf("/p%d", p)), "shop.test", fmt.Sprintf("h%d.test", h), 1))
+				most := made[h][p].Load()
+				n, _ := strconv.ParseInt(got.body, 10, 64)
+				if got.StatusCode != 200 || got.Header.Get("X-Stamp") != got.body || n < least || n > most {
+					t.Errorf("answer %d %q with the stamp %q, want one of %d to %d", got.StatusCode, got.body, got.Header.Get("X-Stamp"), least, most)
+					return
+				}
+			}
+		})
+	}
+	for range 200 {
+		change()
+	}
+	close(over)
+	asking.Wait()
+}

@@ -1,0 +1,235 @@
+package proxy
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/filter"
+	"github.com/weft-proxy/weft/pkg/protocol"
+)
+
+// directRouteNamed is a route that answers a path with a text.
+func directRouteNamed(name, text string) *config.Route {
+	return &config.Route{
+		Name: name, Match: config.RouteMatch{PathKind: config.PathExact, Path: "/" + name}, DirectResponse: &config.DirectResponse{Status: 200, Body: text},
+	}
+}
+
+// tableWith returns a table whose only virtual host has other routes.
+func tableWith(t *config.RouteTable, routes ...*config.Route) *config.RouteTable {
+	next, vh := *t, *t.VirtualHosts[0]
+	vh.Routes = routes
+	next.VirtualHosts = []*config.VirtualHost{&vh}
+	return &next
+}
+
+// noSnapshot is for an ApplyRoutes that is to get by without.
+func noSnapshot() *config.Snapshot { panic("the whole configuration was asked for") }
+
+func TestApplyRoutesChangesOnlyRoutes(t *testing.T) {
+	tally := make(map[string]int)
+	counting := filter.StreamFilterFactory{
+		Name: "counting", Stage: filter.AfterRoute,
+		Config: func() any { return new(struct{}) },
+		New: func(cfg any, _ filter.Env) (filter.Filter, error) {
+			tally[fmt.Sprint(cfg)]++
+			return func(next protocol.Service) protocol.Service { return next }, nil
+		},
+	}
+	r, address := setup{filters: `{"type": "counting"}`, routes: directRoute("old")}.run(t, counting)
+	c := dialClient(t, address)
+	table := r.server.Running().Routes[0]
+	a, b := directRouteNamed("a", "a1"), directRouteNamed("b", "b1")
+	a.Filters = map[string]any{"counting": "of a"}
+	before := r.server.Running()
+	for _, step := range []struct {
+		name   string
+		routes []*config.Route
+		want   map[string]string // body by path; "": 404
+	}{
+		{"others", []*config.Route{a, b}, map[string]string{"/a": "a1", "/b": "b1", "/": ""}},
+		{"one changes", []*config.Route{a, directRouteNamed("b", "b2")}, map[string]string{"/a": "a1", "/b": "b2"}},
+		{"one comes before", []*config.Route{directRouteNamed("c", "c1"), a, b}, map[string]string{"/a": "a1", "/b": "b1", "/c": "c1"}},
+		{"another order", []*config.Route{b, a}, map[string]string{"/a": "a1", "/b": "b1", "/c": ""}},
+		{"none", nil, map[string]string{"/a": "", "/b": ""}},
+	} {
+		table = tableWith(table, step.routes...)
+		if err := r.server.ApplyRoutes(context.Background(), []*config.RouteTable{table}, noSnapshot); err != nil {
+			t.Fatalf("%s: %v", step.name, err)
+		}
+		for path, want := range step.want {
+			status := 200
+			if want == "" {
+				status = 404
+			}
+			if got := c.roundTrip(get(path)); got.StatusCode != status || want != "" && got.body != want {
+				t.Errorf("%s: %s = %d %q, want %d %q", step.name, path, got.StatusCode, got.body, status, want)
+			}
+		}
+		running := r.server.Running()
+		if running == before || running.Routes[0] != table || running.Listeners[0] != before.Listeners[0] {
+			t.Errorf("%s: Running does not have the table in the place of the one before, or has more that is new", step.name)
+		}
+	}
+	if tally["of a"] != 1 {
+		t.Errorf("the filter of a route that stayed was made %d times, want once", tally["of a"])
+	}
+	if n := r.value("weft_listener_connections_accepted_total", "front"); n != 1 {
+		t.Errorf("%v connections were accepted, want 1", n)
+	}
+}
+
+// TestApplyRoutesKeepsMetrics: those that change and those that stay, until they go.
+func TestApplyRoutesKeepsMetrics(t *testing.T) {
+	r, address := setup{routes: directRoute("old")}.run(t)
+	table := r.server.Running().Routes[0]
+	asked := func(want float64, name string) {
+		t.Helper()
+		roundTrip(t, address, get("/"+name))
+		r.await(want, "weft_route_requests_total", name)
+	}
+	a := directRouteNamed("a", "a")
+	for i, routes := range [][]*config.Route{
+		{a, directRouteNamed("b", "b")},
+		{directRouteNamed("b", "another b"), a},
+		{a, directRouteNamed("c", "c"), directRouteNamed("b", "b")},
+	} {
+		table = tableWith(table, routes...)
+		if err := r.server.ApplyRoutes(context.Background(), []*config.RouteTable{table}, noSnapshot); err != nil {
+			t.Fatal(err)
+		}
+		asked(float64(i+1), "a")
+		asked(float64(i+1), "b")
+	}
+	if err := r.server.ApplyRoutes(context.Background(), []*config.RouteTable{tableWith(table, a)}, noSnapshot); err != nil {
+		t.Fatal(err)
+	}
+	r.await(0, "weft_route_requests_total", "b")
+	r.await(3, "weft_route_requests_total", "a")
+}
+
+func TestApplyRoutesRejectsInvalidTable(t *testing.T) {
+	r, address := setup{routes: directRoute("old")}.run(t)
+	table := r.server.Running().Routes[0]
+	wrong := directRouteNamed("wrong", "")
+	wrong.Match = config.RouteMatch{PathKind: config.PathRegex, Path: "("}
+	for name, route := range map[string]*config.Route{"an expression": wrong, "no action": {Name: "nothing"}} {
+		next := tableWith(table, directRouteNamed("a", "a"), route)
+		err := r.server.ApplyRoutes(context.Background(), []*config.RouteTable{next}, noSnapshot)
+		if err == nil || !strings.Contains(err.Error(), `route table "table"`) {
+			t.Errorf("%s: the error is %v, want one that names the table", name, err)
+		}
+		if got := roundTrip(t, address, get("/a")); got.body != "old" {
+			t.Errorf("%s: the answer is %q, want that of before", name, got.body)
+		}
+	}
+	r.await(0, "weft_route_requests_total", "a")
+}
+
+// failingFilter is one whose settings in routes cannot be used.
+func failingFilter() filter.StreamFilterFactory {
+	return filter.StreamFilterFactory{
+		Name: "failing", Stage: filter.AfterRoute,
+		Config: func() any { return new(struct{}) },
+		New: func(cfg any, _ filter.Env) (filter.Filter, error) {
+			if _, own := cfg.(string); own {
+				return nil, fmt.Errorf("cannot be %v", cfg)
+			}
+			return func(next protocol.Service) protocol.Service { return next }, nil
+		},
+	}
+}
+
+func TestApplyRoutesRejectsInvalidFilter(t *testing.T) {
+	r, address := setup{filters: `{"type": "failing"}`, routes: directRoute("old")}.run(t, failingFilter())
+	next := directRouteNamed("a", "a")
+	next.Filters = map[string]any{"failing": "made"}
+	table := tableWith(r.server.Running().Routes[0], directRouteNamed("b", "b"), next)
+	err := r.server.ApplyRoutes(context.Background(), []*config.RouteTable{table}, noSnapshot)
+	if err == nil || !strings.Contains(err.Error(), "cannot be made") {
+		t.Errorf("the error is %v, want the filter's", err)
+	}
+	if got := roundTrip(t, address, get("/b")); got.body != "old" {
+		t.Errorf("the answer is %q, want that of before", got.body)
+	}
+}
+
+func TestApplyRoutesOfUnusedTableAppliesAll(t *testing.T) {
+	r, address := setup{routes: directRoute("old")}.run(t)
+	next := setup{routes: directRoute("new"), clusters: cluster("c", "127.0.0.1:1")}.snapshot(t)
+	other := &config.RouteTable{Name: "other"}
+	next.Routes = append(next.Routes, other)
+	asked := 0
+	if err := r.server.ApplyRoutes(context.Background(), []*config.RouteTable{other}, func() *config.Snapshot { asked++; return next }); err != nil {
+		t.Fatal(err)
+	}
+	if got := roundTrip(t, address, get("/")); got.body != "new" || asked != 1 {
+		t.Errorf("the answer is %q, and the configuration was asked for %d times; want new, and once", got.body, asked)
+	}
+}
+
+// TestRequestKeepsItsRoute: its route goes while it is under way.
+func TestRequestKeepsItsRoute(t *testing.T) {
+	arrived, released := make(chan struct{}), make(chan struct{})
+	at := origin(t, func(w http.ResponseWriter, _ *http.Request) {
+		close(arrived)
+		<-released
+		_, _ = w.Write([]byte("late"))
+	})
+	r, address := setup{routes: to("c"), clusters: cluster("c", at)}.run(t)
+	c := dialClient(t, address)
+	c.send(get("/"))
+	<-arrived
+	table := tableWith(r.server.Running().Routes[0], directRouteNamed("a", "a"))
+	if err := r.server.ApplyRoutes(context.Background(), []*config.RouteTable{table}, noSnapshot); err != nil {
+		t.Fatal(err)
+	}
+	if got := roundTrip(t, address, get("/a")); got.body != "a" {
+		t.Errorf("meanwhile the answer is %q, want that of the new routes", got.body)
+	}
+	close(released)
+	if got := c.read(get("/")); got.body != "late" {
+		t.Errorf("the answer is %q, want that of the cluster", got.body)
+	}
+}
+
+// TestNoRequestIsLostWhileRoutesChange has routes come, go and change under load.
+func TestNoRequestIsLostWhileRoutesChange(t *testing.T) {
+	r, address := setup{routes: directRoute("old")}.run(t)
+	table := r.server.Running().Routes[0]
+	over, asked := make(chan struct{}), make(chan int)
+	for range 4 {
+		go func() { asked <- requestUntil(t, address, over) }()
+	}
+	rest := table.VirtualHosts[0].Routes
+	var routes []*config.Route
+	for i := range 300 {
+		route := directRouteNamed(fmt.Sprintf("r%d", i%7), fmt.Sprint(i))
+		switch i % 3 {
+		case 0:
+			routes = append(routes, route)
+		case 1:
+			routes = slices.Insert(slices.Clone(routes), 0, route)
+		default:
+			routes = slices.Delete(slices.Clone(routes), 0, len(routes)/2)
+		}
+		table = tableWith(table, slices.Concat(routes, rest)...)
+		if err := r.server.ApplyRoutes(context.Background(), []*config.RouteTable{table}, noSnapshot); err != nil {
+			t.Fatal(err)
+		}
+		if got := roundTrip(t, address, get("/")); got.body != "old" {
+			t.Fatalf("after change %d the answer is %q, want that of the route that stays", i, got.body)
+		}
+	}
+	close(over)
+	for range 4 {
+		if <-asked == 0 {
+			t.Error("nothing was asked meanwhile")
+		}
+	}
+}

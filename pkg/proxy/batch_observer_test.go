@@ -1,0 +1,53 @@
+package proxy
+
+import (
+	"testing"
+
+	"github.com/weft-proxy/weft/pkg/protocol"
+)
+
+// TestUnstartedExchangeCountsForListenerOnly: metrics do not depend on whether
+// an observer has the request read.
+func TestUnstartedExchangeCountsForListenerOnly(t *testing.T) {
+	for _, observed := range []bool{false, true} {
+		r := newRig(t)
+		record, seen := recordFor(r), 0
+		if observed {
+			record.observers = append(record.observers, func(*protocol.Exchange) { seen++ })
+		}
+		s := new(livePipeline)
+		c := newPipeline("in", nil, record)
+		s.active.Store(c)
+		tally := &batchObserver{live: s}
+		const n = 3
+		for range n {
+			x := rpcExchange("shop.Items", "list", protocol.NoCode)
+			if got := tally.Enter(x); got != observed {
+				t.Fatalf("observed %v: Enter = %v", observed, got)
+			}
+			x.Abandon("left")
+			tally.Observe(x)
+		}
+		tally.Flush()
+		for _, test := range []struct {
+			metric string
+			labels []string
+			want   float64
+		}{
+			{"weft_listener_requests_total", []string{"in"}, n},
+			{"weft_listener_request_failures_total", []string{"in", protocol.ReasonDownstreamDisconnect.String()}, n},
+			{"weft_listener_requests_active", []string{"in"}, 0},
+			{"weft_rpc_requests_total", nil, 0},
+		} {
+			if got := r.value(test.metric, test.labels...); got != test.want {
+				t.Errorf("observed %v: %s%q = %v, want %v", observed, test.metric, test.labels, got, test.want)
+			}
+		}
+		if observed && seen != n {
+			t.Errorf("the observer saw %d exchanges, want %d", seen, n)
+		}
+		if held := c.refs.Load(); held != 1 {
+			t.Errorf("observed %v: the composition is held %d times, want once", observed, held)
+		}
+	}
+}

@@ -1,0 +1,174 @@
+package proxy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/network"
+	"github.com/weft-proxy/weft/pkg/router/chainmatch"
+)
+
+// chainSelector is the handler of a listener with more than one possible filter chain. It outlives
+// configurations: connections that still wait at the time of a change choose among the new chains.
+type chainSelector struct{ active atomic.Pointer[chainSet] }
+
+// chainSet holds the chains to choose among. Immutable.
+type chainSet struct {
+	matcher    *chainmatch.Matcher // of all chains but the default one
+	chains     []*compiledChain    // those of matcher, then the default chain if there is one
+	matchCount int                 // number of chains in matcher
+	inspection config.Inspection
+	timeout    time.Duration      // for the bytes that the matcher needs; 0: defaultInspectTimeout
+	handshakes *handshakeRecorder // nil: no chain uses TLS
+}
+
+// defaultInspectTimeout is how long a connection may take to send the bytes that the matcher needs
+// if the configuration sets no timeout.
+const defaultInspectTimeout = 15 * time.Second
+
+// errNoChain reports that no filter chain matches a connection.
+var errNoChain = errors.New("no matching filter chain")
+
+// ServeConn implements network.Handler. If the choice depends on the first bytes of the connection,
+// it waits for them.
+func (c *chainSelector) ServeConn(ctx context.Context, conn *network.Conn) error {
+	now, known := c.active.Load(), connectionOf(conn)
+	if now.needs(&known) == 0 {
+		return c.dispatch(ctx, conn, false)
+	}
+	if !now.inspection.NoTimeout {
+		timeout := now.timeout
+		if timeout == 0 {
+			timeout = defaultInspectTimeout
+		}
+		conn.SetReadDeadline(time.Now().Add(timeout))
+		if now.inspection.ContinueOnTimeout { // a parked connection ends at its deadline
+			if err := awaitFirstBytes(conn); err != nil {
+				return err
+			}
+			return c.dispatch(ctx, conn, true)
+		}
+	}
+	conn.Handler = (*inspector)(c)
+	return network.ErrPark
+}
+
+// awaitFirstBytes waits until conn has bytes to read or its deadline passes. It returns an error if
+// conn closes before that.
+func awaitFirstBytes(conn *network.Conn) error {
+	err := conn.SetIdle(true)
+	if err == nil {
+		err = conn.AwaitReadable()
+	}
+	_ = conn.SetIdle(false) // never fails
+	if err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
+		conn.CloseReason = network.CloseReasonOf(err)
+		return err
+	}
+	return nil
+}
+
+// needs returns what the matcher must learn from the first bytes of a connection. It sets in known
+// what the configuration takes for granted.
+func (c *chainSet) needs(known *chainmatch.Connection) chainmatch.Needs {
+	asks := c.matcher.NeedsFor(known)
+	if asks&chainmatch.NeedTLS != 0 && inPortRanges(c.inspection.SkipTLSPorts, known.Destination.Port()) {
+		known.Transport = config.RawBuffer
+		asks &^= chainmatch.NeedTLS
+	}
+	if asks&chainmatch.NeedHTTP != 0 && inPortRanges(c.inspection.SkipHTTPPorts, known.Destination.Port()) {
+		asks &^= chainmatch.NeedHTTP
+	}
+	return asks
+}
+
+func inPortRanges(ranges []config.PortRange, port uint16) bool {
+	return slices.ContainsFunc(ranges, func(r config.PortRange) bool { return r.First <= port && port <= r.Last })
+}
+
+// inspector is the handler of connections whose first bytes chainSelector waits for.
+type inspector chainSelector
+
+// ServeConn implements network.Handler. The connection has bytes to read.
+func (i *inspector) ServeConn(ctx context.Context, conn *network.Conn) error {
+	return (*chainSelector)(i).dispatch(ctx, conn, true)
+}
+
+// dispatch passes conn to its chain. begun says that the first bytes have arrived or need no wait.
+// dispatch reads as many as the choice needs and puts them back. It closes a connection without a
+// chain with ClosedNoFilterChain.
+func (c *chainSelector) dispatch(ctx context.Context, conn *network.Conn, begun bool) error {
+	for {
+		now, known, speaks := c.active.Load(), connectionOf(conn), begun
+		if asks := now.needs(&known); asks != 0 {
+			if !begun {
+				return c.ServeConn(ctx, conn) // the configuration has changed meanwhile
+			}
+			var err error
+			if speaks, err = now.inspect(conn, asks, &known); err != nil {
+				return err
+			}
+		}
+		chosen := now.match(&known)
+		if chosen == nil {
+			conn.CloseReason = network.ClosedNoFilterChain
+			return noChainError(&known)
+		}
+		if conn.JoinGroup(chosen.group) {
+			return serve(ctx, conn, chosen.handler, speaks)
+		}
+		// Another configuration has replaced the chain meanwhile.
+	}
+}
+
+// match returns the chain for known, or nil.
+func (c *chainSet) match(known *chainmatch.Connection) *compiledChain {
+	if at := c.matcher.Match(known); at >= 0 {
+		return c.chains[at]
+	}
+	if len(c.chains) > c.matchCount {
+		return c.chains[c.matchCount]
+	}
+	return nil
+}
+
+// serve makes h the handler of conn. begun says that there are bytes to read.
+func serve(ctx context.Context, conn *network.Conn, h network.Handler, begun bool) error {
+	conn.SetReadDeadline(time.Time{})
+	conn.Handler = h
+	p, ok := h.(network.ClientFirstHandler)
+	if !ok || begun {
+		return h.ServeConn(ctx, conn)
+	}
+	if d := p.IdleTimeout(); d > 0 {
+		conn.SetReadDeadline(time.Now().Add(d))
+	}
+	return network.ErrPark
+}
+
+// noChainError returns the error for a connection that no chain matches.
+func noChainError(known *chainmatch.Connection) error {
+	text := fmt.Sprintf("from %s to %s", known.Source, known.Destination)
+	if known.Transport == config.TransportTLS {
+		text += fmt.Sprintf(", TLS for %q", known.ServerName)
+	}
+	if len(known.Protocols) > 0 {
+		text += fmt.Sprintf(", protocols %q", known.Protocols)
+	}
+	return fmt.Errorf("%w: %s", errNoChain, text)
+}
+
+// connectionOf returns what is known of conn before its first bytes.
+func connectionOf(conn *network.Conn) chainmatch.Connection {
+	peer, _ := conn.DirectRemoteAddr()
+	return chainmatch.Connection{
+		Destination: unmapped(addrPort(conn.LocalAddr())), Source: unmapped(addrPort(conn.RemoteAddr())),
+		DirectSource: unmapped(addrPort(peer)).Addr(),
+	}
+}

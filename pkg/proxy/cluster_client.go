@@ -1,0 +1,57 @@
+package proxy
+
+import (
+	"context"
+
+	"github.com/weft-proxy/weft/internal/metrics"
+	"github.com/weft-proxy/weft/pkg/filter"
+	"github.com/weft-proxy/weft/pkg/protocol"
+	"github.com/weft-proxy/weft/pkg/upstream"
+)
+
+// clusterClient lets filters call clusters.
+type clusterClient struct{ server *Server }
+
+// Call implements filter.ClusterClient.
+func (c clusterClient) Call(ctx context.Context, to filter.Target, x *protocol.Exchange, receive func() error) error {
+	cluster := c.server.clusters.Find(to.Cluster)
+	if cluster == nil {
+		return protocol.Faultf(protocol.NoCluster, "cluster %q is not defined", to.Cluster)
+	}
+	via := upstream.ClusterPicker{Cluster: cluster, Protocol: to.Protocol}
+	if err := protocol.ServeRecovered(ctx, &via, x); err != nil {
+		return err
+	}
+	defer x.ResetResponse()
+	return receive()
+}
+
+// Hosts implements filter.ClusterClient.
+func (c clusterClient) Hosts(cluster string) (usable, all int) {
+	found := c.server.clusters.Find(cluster)
+	if found == nil {
+		return 0, 0
+	}
+	found.RequestHosts()
+	return found.UsableHosts(), found.HostCount()
+}
+
+// Go implements filter.ClusterClient. The server waits for exchanges and other calls, so at least
+// one task is running whenever Go is called.
+func (c clusterClient) Go(f func(ctx context.Context)) {
+	s := c.server
+	s.tasks.Go(func() {
+		if p := protocol.PanicIn(recoverPanic(s.backgroundCtx, f)); p != nil {
+			s.o.Metrics.Counter(metrics.Panics).Add(1)
+			s.o.Log.Error("panic in a background task of a filter; this is a defect, please report it",
+				"panic", p.Value, "stack", string(p.Stack))
+		}
+	})
+}
+
+// recoverPanic calls f and returns a panic as an error.
+func recoverPanic(ctx context.Context, f func(ctx context.Context)) (err error) {
+	defer protocol.RecoverPanic(&err)
+	f(ctx)
+	return nil
+}

@@ -1,0 +1,50 @@
+package proxy
+
+import (
+	"context"
+	"testing"
+
+	"github.com/weft-proxy/weft/pkg/filter"
+	"github.com/weft-proxy/weft/pkg/protocol"
+)
+
+// What filters do beside is told when the time of a drain is over, and waited for.
+func TestDrainCancelsBackgroundTasks(t *testing.T) {
+	begun, ended := make(chan struct{}), false
+	beside := filter.StreamFilterFactory{
+		Name: "beside", Stage: filter.AfterRoute,
+		Config: func() any { return new(mark) },
+		New: func(_ any, env filter.Env) (filter.Filter, error) {
+			return func(next protocol.Service) protocol.Service {
+				return protocol.ServiceFunc(func(ctx context.Context, x *protocol.Exchange) error {
+					env.ClusterClient.Go(func(ctx context.Context) {
+						close(begun)
+						<-ctx.Done()
+						ended = true
+					})
+					return next.Serve(ctx, x)
+				})
+			}, nil
+		},
+	}
+	r, address := setup{filters: `{"type": "beside"}`, routes: directRoute("well")}.run(t, beside)
+	if got := dialClient(t, address).roundTrip(get("/")); got.body != "well" {
+		t.Errorf("answered %q", got.body)
+	}
+	<-begun
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	r.server.Drain(ctx)
+	if !ended {
+		t.Error("it was not waited for")
+	}
+}
+
+func TestBackgroundTaskPanicIsRecovered(t *testing.T) {
+	r := newRig(t)
+	clusterClient{r.server}.Go(func(context.Context) { panic("a defect") })
+	r.server.tasks.Wait()
+	if n := r.value("weft_panics_total"); n != 1 {
+		t.Errorf("%v panics were counted, want 1", n)
+	}
+}

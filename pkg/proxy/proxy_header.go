@@ -1,0 +1,56 @@
+package proxy
+
+import (
+	"net"
+	"net/netip"
+	"time"
+
+	"github.com/weft-proxy/weft/pkg/network"
+	"github.com/weft-proxy/weft/pkg/network/credential"
+	"github.com/weft-proxy/weft/pkg/protocol"
+	"github.com/weft-proxy/weft/pkg/protocol/proxyproto"
+	"github.com/weft-proxy/weft/pkg/upstream"
+)
+
+// connOrigin holds the addresses of the downstream connection for which an upstream connection is
+// made. A missing address is zero. The zero value means that there is no downstream connection.
+type connOrigin struct {
+	source, destination netip.AddrPort
+	hostname            credential.HostnameOverride // zero: use the cluster's settings
+}
+
+func originOf(conn *network.Conn) connOrigin {
+	return connOrigin{source: addrPort(conn.RemoteAddr()), destination: addrPort(conn.LocalAddr())}
+}
+
+func addrPort(a net.Addr) netip.AddrPort {
+	if tcp, ok := a.(*net.TCPAddr); ok {
+		return tcp.AddrPort()
+	}
+	return netip.AddrPort{}
+}
+
+// writeProxyHeader writes a PROXY protocol header to a new connection if h's cluster requires one. Its
+// errors are Faults: ConnectTimeout or ConnectFailure.
+func (on connOrigin) writeProxyHeader(conn *network.Conn, h *upstream.Host, deadline time.Time) error {
+	var room [128]byte // a version 1 header is the longest
+	var header []byte
+	switch h.ProxyProtocol() {
+	case 1:
+		header = proxyproto.AppendV1(room[:0], on.source, on.destination)
+	case 2:
+		header = proxyproto.AppendV2(room[:0], on.source, on.destination)
+	default:
+		return nil
+	}
+	conn.SetWriteDeadline(deadline)
+	_, err := conn.Write(header)
+	conn.SetWriteDeadline(time.Time{})
+	switch {
+	case err == nil:
+		return nil
+	case network.IsTimeout(err):
+		return protocol.Faultf(protocol.ConnectTimeout, "PROXY protocol header for %s: %w", h.Name(), err)
+	}
+	return protocol.Faultf(protocol.ConnectFailure, "PROXY protocol header for %s: %w", h.Name(), err)
+}

@@ -1,0 +1,47 @@
+package proxy
+
+import (
+	"testing"
+
+	"github.com/weft-proxy/weft/pkg/config"
+)
+
+func TestRouteEnablesFilter(t *testing.T) {
+	for _, test := range []struct {
+		name   string
+		change func(f *config.Filter)
+		want   map[string]int
+	}{
+		{"on", func(*config.Filter) {}, map[string]int{"/plain": 403, "/off": 200, "/on": 403, "/own": 200}},
+		{"off", func(f *config.Filter) { f.Disabled = true }, map[string]int{"/plain": 200, "/off": 200, "/on": 403, "/own": 200}},
+		{"without settings", func(f *config.Filter) { f.Config = config.FilterConfigMissing{} }, map[string]int{"/plain": 500, "/off": 500, "/on": 500, "/own": 500, "/none": 500}},
+		{
+			"off, without settings", func(f *config.Filter) { f.Config, f.Disabled = config.FilterConfigMissing{}, true },
+			map[string]int{"/plain": 200, "/off": 200, "/on": 500, "/own": 500, "/none": 404},
+		},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			r := newRig(t)
+			s := parse(t, `{"servers": [{"listeners": [{"name": "front", "address": "127.0.0.1:0",
+				"stream_filters": [{"type": "rbac", "config": {"rules": {"policies": {}}}}],
+				"filter_chains": [{"filters": [{"type": "proxy", "config": {"downstream_protocol": "Http1", "router_config_name": "table"}}]}]}],
+				"routers": [{"router_config_name": "table", "virtual_hosts": [{"name": "all", "domains": ["*"], "routers": [
+					{"match": {"path": "/plain"}, "direct_response": {"status": 200}},
+					{"match": {"path": "/off"}, "direct_response": {"status": 200}},
+					{"match": {"path": "/on"}, "direct_response": {"status": 200}},
+					{"match": {"path": "/own"}, "direct_response": {"status": 200}, "per_filter_config": {"rbac":
+						{"rules": {"policies": {"all": {"permissions": [{"any": true}], "principals": [{"any": true}]}}}}}}]}]}]}]}`)
+			routes := s.Routes[0].VirtualHosts[0].Routes
+			routes[1].Filters = map[string]any{"rbac": config.FilterDisabled{}}
+			routes[2].Filters = map[string]any{"rbac": config.FilterEnabled{}}
+			test.change(&s.Listeners[0].FilterChains[0].Proxy.StreamFilters[0])
+			r.apply(s)
+			for path, want := range test.want {
+				c := dialClient(t, r.address("front"))
+				if got := c.roundTrip(get(path)); got.StatusCode != want {
+					t.Errorf("%s: %d, want %d", path, got.StatusCode, want)
+				}
+			}
+		})
+	}
+}

@@ -1,0 +1,93 @@
+package proxy
+
+import (
+	"context"
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/filter"
+	"github.com/weft-proxy/weft/pkg/network"
+)
+
+// busyPacketServer serves datagrams whose sessions never fall silent.
+type busyPacketServer struct {
+	filter.PacketServer
+	socket   *network.PacketConn
+	draining chan struct{}
+}
+
+func (e *busyPacketServer) Serve() error                 { return nil }
+func (e *busyPacketServer) UpdateConfig(config.UDPProxy) {}
+func (e *busyPacketServer) Sessions() int                { return 1 }
+
+func (e *busyPacketServer) Drain(ctx context.Context) int {
+	close(e.draining)
+	<-ctx.Done()
+	_ = e.socket.Close()
+	return 1
+}
+
+// TestDrainCancelsRemovedUDPListeners: of listeners that left before, longer
+// than for those of connections.
+func TestDrainCancelsRemovedUDPListeners(t *testing.T) {
+	r := newRig(t)
+	draining := make(chan struct{})
+	r.server.o.UDPProxy = func(_ config.UDPProxy, socket *network.PacketConn, _ filter.HostLeaser, _ *filter.DatagramCounters, _ *slog.Logger) (filter.PacketServer, error) {
+		return &busyPacketServer{socket: socket, draining: draining}, nil
+	}
+	snapshot := func(listeners ...*config.Listener) *config.Snapshot {
+		return &config.Snapshot{Server: config.Server{GracefulTimeout: time.Hour}, Listeners: listeners}
+	}
+	r.apply(snapshot(&config.Listener{
+		Name: "datagrams", Network: networkUDP, Address: "127.0.0.1:0", Bind: true,
+		FilterChains: []*config.FilterChain{{UDPProxy: &config.UDPProxy{Cluster: "none"}}},
+	}))
+	r.apply(snapshot())
+	<-draining
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	ended := make(chan struct{})
+	go func() {
+		r.server.Drain(ctx)
+		close(ended)
+	}()
+	select {
+	case <-ended:
+	case <-time.After(10 * time.Second):
+		t.Fatal("it waits for the drain time of the configuration")
+	}
+}
+
+// idlePacketServer is endless whose sessions all end at once.
+type idlePacketServer struct{ busyPacketServer }
+
+func (b *idlePacketServer) Drain(context.Context) int {
+	_ = b.socket.Close()
+	return 0
+}
+
+// TestUnchangeableUDPOptionsAreLogged: as of a listener of connections.
+func TestUnchangeableUDPOptionsAreLogged(t *testing.T) {
+	r := newRig(t)
+	r.server.o.UDPProxy = func(_ config.UDPProxy, socket *network.PacketConn, _ filter.HostLeaser, _ *filter.DatagramCounters, _ *slog.Logger) (filter.PacketServer, error) {
+		return &idlePacketServer{busyPacketServer{socket: socket}}, nil
+	}
+	listener := func(reusePort bool) *config.Snapshot {
+		return &config.Snapshot{Listeners: []*config.Listener{{
+			Name: "datagrams", Network: networkUDP, Address: "127.0.0.1:0", Bind: true, ReusePort: reusePort,
+			FilterChains: []*config.FilterChain{{UDPProxy: &config.UDPProxy{Cluster: "none"}}},
+		}}}
+	}
+	r.apply(listener(false))
+	r.apply(listener(false))
+	if log := r.log.String(); strings.Contains(log, "bound") {
+		t.Errorf("nothing has changed, and the log has %s", log)
+	}
+	r.apply(listener(true))
+	if log := r.log.String(); strings.Count(log, "takes effect after a restart") != 1 {
+		t.Errorf("the log has %s", log)
+	}
+}

@@ -1,0 +1,108 @@
+package proxy
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/netip"
+	"testing"
+
+	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/network"
+	"github.com/weft-proxy/weft/pkg/protocol"
+)
+
+// rejectHandler serves no connection.
+type rejectHandler struct{}
+
+func (rejectHandler) ServeConn(context.Context, *network.Conn) error { return nil }
+
+func TestFindVirtualListener(t *testing.T) {
+	listeners := map[string]*liveListener{}
+	names := map[*network.Listener]string{nil: ""}
+	for name, l := range map[string]*config.Listener{
+		"exact":        {Network: "tcp", Address: "198.51.100.7:80"},
+		"exact six":    {Network: "tcp", Address: "[2001:db8::7]:80"},
+		"every":        {Network: "tcp", Address: ":80"},
+		"every six":    {Network: "tcp", Address: "[::]:80"},
+		"four alone":   {Network: "tcp", Address: "0.0.0.0:81"},
+		"six alone":    {Network: "tcp", Address: "[::]:82"},
+		"bound":        {Network: "tcp", Address: "198.51.100.7:83", Bind: true},
+		"a path":       {Network: "unix", Address: "/run/web.sock"},
+		"no port":      {Network: "tcp", Address: "198.51.100.7:0"},
+		"mapped":       {Network: "tcp", Address: "[::ffff:198.51.100.9]:80"},
+		"another port": {Network: "tcp", Address: "198.51.100.7:8080"},
+	} {
+		at, _ := virtualAddress(l)
+		live := &liveListener{ln: network.NewVirtualListener(network.ListenOptions{Name: name}, at, rejectHandler{}), compiled: &compiledListener{config: l}}
+		listeners[name], names[live.ln] = live, name
+	}
+	var h virtualListeners
+	h.publish(nil)
+	if l := h.find(netip.MustParseAddrPort("198.51.100.7:80")); l != nil {
+		t.Error("a listener was found where there is none")
+	}
+	h.publish(listeners)
+	for _, tt := range []struct{ destination, want string }{
+		{"198.51.100.7:80", "exact"},
+		{"198.51.100.8:80", "every"},
+		{"198.51.100.9:80", "mapped"},
+		{"[2001:db8::7]:80", "exact six"},
+		{"[2001:db8::8]:80", "every six"},
+		{"198.51.100.7:81", "four alone"},
+		{"[2001:db8::7]:81", "four alone"}, // as a socket of 0.0.0.0 is of both families
+		{"198.51.100.7:82", "six alone"},
+		{"[2001:db8::7]:82", "six alone"},
+		{"198.51.100.7:83", ""},
+		{"198.51.100.7:8080", "another port"},
+		{"198.51.100.8:8080", ""},
+	} {
+		if got := names[h.find(netip.MustParseAddrPort(tt.destination))]; got != tt.want {
+			t.Errorf("%s is for %q, want %q", tt.destination, got, tt.want)
+		}
+	}
+	to := netip.MustParseAddrPort("198.51.100.8:80")
+	if n := testing.AllocsPerRun(100, func() { h.find(to) }); n != 0 {
+		t.Errorf("find allocates %v times", n)
+	}
+}
+
+func TestAddressCanBeBoundAndVirtual(t *testing.T) {
+	bound := &config.Listener{Network: "tcp", Address: "127.0.0.1:80", Bind: true}
+	virtual := &config.Listener{Network: "tcp", Address: "127.0.0.1:80"}
+	if listenerKey(bound) == listenerKey(virtual) {
+		t.Error("they are taken for one listener")
+	}
+}
+
+func TestForwardFailureCloseReason(t *testing.T) {
+	for _, tt := range []struct {
+		err  error
+		want network.CloseReason
+	}{
+		{nil, network.ClosedComplete},
+		{errors.New("another"), network.ClosedComplete},
+		{protocol.Faultf(protocol.ConnectFailure, "refused"), network.ClosedComplete},
+		{protocol.Faultf(protocol.NoDestination, "none"), network.ClosedNoDestination},
+		{protocol.Faultf(protocol.ReasonLoop, "own"), network.ClosedLoop},
+	} {
+		if got := closeReasonOf(tt.err); got != tt.want {
+			t.Errorf("causeOf(%v) = %v, want %v", tt.err, got, tt.want)
+		}
+	}
+}
+
+func TestForwardedConnectionAddrs(t *testing.T) {
+	near, far := net.Pipe()
+	defer far.Close()
+	conn := network.NewConn(near)
+	defer conn.Close()
+	if at := connAddrsOf(conn); at.Redirected || at.From.IsValid() || at.To.IsValid() {
+		t.Errorf("of no socket: %+v", at)
+	}
+	to := netip.MustParseAddrPort("198.51.100.7:80")
+	conn.SetOriginalDst(to)
+	if at := connAddrsOf(conn); !at.Redirected || at.To != to {
+		t.Errorf("of one that was redirected: %+v", at)
+	}
+}

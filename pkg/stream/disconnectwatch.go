@@ -1,0 +1,89 @@
+package stream
+
+import "sync"
+
+// DisconnectWatch notifies an exchange of a multiplexed connection that its client disconnected,
+// and tells the engine what the exchange waits for at that time, an On. The zero value is ready to
+// use; it is safe for concurrent use.
+type DisconnectWatch[On any] struct {
+	mu           sync.Mutex
+	disconnected bool          // guarded by mu; the client disconnected
+	pending      On            // guarded by mu; what the exchange waits for, or last waited for
+	onDisconnect func()        // guarded by mu; nil: no service watches
+	done         chan struct{} // guarded by mu; closed when gone has returned; nil: gone was not called
+}
+
+// Start implements OnDisconnect of protocol.Downstream. run starts a goroutine whose end the engine
+// waits for.
+func (w *DisconnectWatch[On]) Start(run func(func()), gone func()) (stop func()) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.onDisconnect = gone
+	if w.disconnected {
+		w.notify(run)
+	}
+	return w.stop
+}
+
+// notify calls gone on a new goroutine. The caller holds w.mu.
+func (w *DisconnectWatch[On]) notify(run func(func())) {
+	gone, done := w.onDisconnect, make(chan struct{})
+	w.onDisconnect, w.done = nil, done
+	run(func() {
+		defer close(done)
+		gone()
+	})
+}
+
+func (w *DisconnectWatch[On]) stop() {
+	w.mu.Lock()
+	done := w.done
+	w.onDisconnect, w.done = nil, nil
+	w.mu.Unlock()
+	if done != nil {
+		<-done
+	}
+}
+
+// SetPending records what the exchange waits for. It returns false if the client disconnected.
+func (w *DisconnectWatch[On]) SetPending(on On) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.pending = on
+	return !w.disconnected
+}
+
+// Pending returns what the exchange waits for, or last waited for.
+func (w *DisconnectWatch[On]) Pending() On {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.pending
+}
+
+// NotifyDisconnect reports that the client disconnected. It returns what the exchange waits for, or
+// last waited for: the caller that ends this wait must detect that it is already over.
+func (w *DisconnectWatch[On]) NotifyDisconnect(run func(func())) On {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.disconnected = true
+	if w.onDisconnect != nil {
+		w.notify(run)
+	}
+	return w.pending
+}
+
+// Disconnected reports whether the client disconnected.
+func (w *DisconnectWatch[On]) Disconnected() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.disconnected
+}
+
+// Reset prepares w for the next exchange. If NotifyDisconnect may run just after an exchange has
+// ended, the engine calls Reset again before the next exchange.
+func (w *DisconnectWatch[On]) Reset() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	var none On
+	w.disconnected, w.pending, w.onDisconnect, w.done = false, none, nil, nil
+}

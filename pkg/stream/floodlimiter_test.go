@@ -1,0 +1,143 @@
+package stream
+
+import (
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/weft-proxy/weft/pkg/config"
+)
+
+// testDefaults are the default limits.
+var testDefaults = FloodRateLimitsOf(new(config.HTTP2Options))
+
+// TestSourceLimitAndRefill charges one address its burst, and then what is paid back over time.
+func TestSourceLimitAndRefill(t *testing.T) {
+	b := NewFloodLimiter()
+	now := time.Unix(1000, 0)
+	from := netip.MustParseAddr("192.0.2.1")
+	for i := range testDefaults.Source.Burst {
+		if got := b.Take(&testDefaults, from, 1, now); got != WithinLimits {
+			t.Fatalf("charge %d: %v, want %v", i, got, WithinLimits)
+		}
+	}
+	if got := b.Take(&testDefaults, from, 1, now); got != SourceExceeded {
+		t.Fatalf("charge beyond the burst: %v, want %v", got, SourceExceeded)
+	}
+	if got := b.Take(&testDefaults, netip.MustParseAddr("192.0.2.2"), 1, now); got != WithinLimits {
+		t.Errorf("another address: %v, want %v", got, WithinLimits)
+	}
+	now = now.Add(time.Second)
+	if got := b.Take(&testDefaults, from, testDefaults.Source.PerSecond, now); got != WithinLimits {
+		t.Errorf("what is paid back in a second: %v, want %v", got, WithinLimits)
+	}
+	if got := b.Take(&testDefaults, from, 1, now); got != SourceExceeded {
+		t.Errorf("more than is paid back in a second: %v, want %v", got, SourceExceeded)
+	}
+}
+
+// TestListenerLimit charges so many addresses that none exceeds its own budget.
+func TestListenerLimit(t *testing.T) {
+	b := NewFloodLimiter()
+	now := time.Unix(1000, 0)
+	charged := 0
+	for i := 0; ; i++ {
+		got := b.Take(&testDefaults, netip.AddrFrom4([4]byte{10, byte(i >> 16), byte(i >> 8), byte(i)}), 10, now)
+		if got == ListenerExceeded {
+			break
+		}
+		if charged += 10; got != WithinLimits || charged > testDefaults.Listener.Burst {
+			t.Fatalf("%d charged: %v", charged, got)
+		}
+	}
+	if charged != testDefaults.Listener.Burst {
+		t.Errorf("%d were charged before the listener's budget was used up, want %d", charged, testDefaults.Listener.Burst)
+	}
+}
+
+// TestIPv6SourceIsSlash64 charges addresses of one /64, and a client of a unix socket.
+func TestIPv6SourceIsSlash64(t *testing.T) {
+	b := NewFloodLimiter()
+	now := time.Unix(1000, 0)
+	for i := range testDefaults.Source.Burst {
+		from := netip.AddrFrom16([16]byte{0x20, 1, 0x0d, 0xb8, 14: byte(i >> 8), 15: byte(i)})
+		if got := b.Take(&testDefaults, from, 1, now); got != WithinLimits {
+			t.Fatalf("charge %d: %v", i, got)
+		}
+	}
+	if got := b.Take(&testDefaults, netip.MustParseAddr("2001:db8::ffff:1"), 1, now); got != SourceExceeded {
+		t.Errorf("another address of the /64: %v, want %v", got, SourceExceeded)
+	}
+	if got := b.Take(&testDefaults, netip.MustParseAddr("2001:db8:0:1::1"), 1, now); got != WithinLimits {
+		t.Errorf("an address of another /64: %v, want %v", got, WithinLimits)
+	}
+	if got := b.Take(&testDefaults, netip.Addr{}, 1, now); got != WithinLimits {
+		t.Errorf("a caller without an address: %v, want %v", got, WithinLimits)
+	}
+}
+
+// TestSourceTableKeepsHeaviestSource charges more addresses than the table holds a little: the
+// address that owes the most keeps its entry.
+func TestSourceTableKeepsHeaviestSource(t *testing.T) {
+	b := NewFloodLimiter()
+	now := time.Unix(1000, 0)
+	worst := netip.MustParseAddr("192.0.2.1")
+	b.Take(&testDefaults, worst, testDefaults.Source.Burst, now)
+	for i := range 3 * numSourceSets * sourcesPerSet {
+		b.Take(&testDefaults, netip.AddrFrom4([4]byte{10, byte(i >> 16), byte(i >> 8), byte(i)}), 1, now)
+	}
+	if got := b.Take(&testDefaults, worst, 1, now); got != SourceExceeded {
+		t.Errorf("the worst address, after many others: %v, want %v", got, SourceExceeded)
+	}
+}
+
+// TestSourceExceededTakesNothing checks that SourceExceeded charges nothing.
+func TestSourceExceededTakesNothing(t *testing.T) {
+	b := NewFloodLimiter()
+	now := time.Unix(1000, 0)
+	from := netip.MustParseAddr("192.0.2.1")
+	ask := func(when string, at time.Time, want bool) {
+		t.Helper()
+		for range 3 {
+			if got := b.SourceExceeded(&testDefaults, from, at); got != want {
+				t.Errorf("%s: exceeded %v, want %v", when, got, want)
+			}
+		}
+	}
+	ask("before any charge", now, false)
+	b.Take(&testDefaults, netip.MustParseAddr("192.0.2.2"), testDefaults.Source.Burst, now)
+	ask("after a charge of another", now, false)
+	b.Take(&testDefaults, from, testDefaults.Source.Burst-1, now)
+	ask("one below the burst", now, false)
+	b.Take(&testDefaults, from, 1, now)
+	ask("at the burst", now, true)
+	ask("a second later", now.Add(time.Second), false)
+}
+
+// TestServersApplyTheirOwnLimits checks that servers of one listener share the debts and apply their
+// own limits.
+func TestServersApplyTheirOwnLimits(t *testing.T) {
+	b := NewFloodLimiter()
+	now := time.Unix(1000, 0)
+	from := netip.MustParseAddr("192.0.2.1")
+	few := FloodRateLimitsOf(&config.HTTP2Options{SourceResets: config.TokenBucket{Burst: 10, PerSecond: 1}})
+	if few.Listener != testDefaults.Listener {
+		t.Errorf("a limit that is left out is %v, want %v", few.Listener, testDefaults.Listener)
+	}
+	if got := b.Take(&few, from, 10, now); got != WithinLimits {
+		t.Fatalf("the burst: %v, want %v", got, WithinLimits)
+	}
+	if got := b.Take(&few, from, 1, now); got != SourceExceeded {
+		t.Errorf("beyond the burst: %v, want %v", got, SourceExceeded)
+	}
+	if got := b.Take(&testDefaults, from, 1, now); got != SourceExceeded {
+		t.Errorf("the same time to pay back, of 5 ms each: %v, want %v", got, SourceExceeded)
+	}
+	if got := b.Take(&testDefaults, from, 1, now.Add(11*time.Second)); got != WithinLimits {
+		t.Errorf("once that has passed: %v, want %v", got, WithinLimits)
+	}
+	all := FloodRateLimits{Source: testDefaults.Source, Listener: config.TokenBucket{Burst: 5, PerSecond: 5}}
+	if got := NewFloodLimiter().Take(&all, from, 6, now); got != ListenerExceeded {
+		t.Errorf("beyond the listener's burst: %v, want %v", got, ListenerExceeded)
+	}
+}

@@ -1,0 +1,112 @@
+package http2
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/weft-proxy/weft/pkg/network"
+	syntax "github.com/weft-proxy/weft/pkg/protocol/http2"
+)
+
+// slowReader reads in pieces of random sizes, and pauses at random.
+type slowReader struct {
+	from io.Reader
+	r    *rand.Rand
+}
+
+func (s slowReader) Read(p []byte) (int, error) {
+	if s.r.IntN(50) == 0 {
+		<-time.After(time.Millisecond) // windows close and sockets fill meanwhile
+	}
+	return s.from.Read(p[:min(len(p), 1+s.r.IntN(60_000))])
+}
+
+// TestBorrowedBodiesArriveIntact verifies that large bodies arrive intact, while many are in
+// flight concurrently in both directions on one connection to the host. Borrowed bytes are then
+// written by several goroutines, split within frames, and copied for slow peers. Some clients
+// disconnect before the end.
+func TestBorrowedBodiesArriveIntact(t *testing.T) {
+	up := startOrigin(t, func(w http.ResponseWriter, r *http.Request) {
+		_ = http.NewResponseController(w).EnableFullDuplex() // HTTP/2 is always full-duplex
+		_, _ = io.CopyBuffer(w, slowReader{r.Body, rand.New(rand.NewPCG(1, 2))}, make([]byte, 70_000))
+	})
+	r := newProxyRig(t, up, nil, nil)
+	c := newHTTP2Client(t)
+	var all sync.WaitGroup
+	for i := range 12 {
+		all.Go(func() {
+			random := rand.New(rand.NewPCG(3, uint64(i)))
+			content := make([]byte, 1<<20+random.IntN(1<<20))
+			_, _ = rand.NewChaCha8([32]byte{byte(i)}).Read(content)
+			resp, err := c.Post(fmt.Sprintf("http://%s/%d", r.address, i), "text/plain", io.NopCloser(slowReader{bytes.NewReader(content), random}))
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			defer resp.Body.Close()
+			want := content
+			if i%3 == 0 {
+				want = content[:len(content)/2]
+			}
+			got := make([]byte, len(want))
+			n, err := io.ReadFull(slowReader{resp.Body, rand.New(rand.NewPCG(4, uint64(i)))}, got)
+			if err != nil || !bytes.Equal(got, want) {
+				t.Errorf("%d: %d bytes of %d come back, %v; equal: %v", i, n, len(want), err, bytes.Equal(got, want))
+			}
+		})
+	}
+	all.Wait()
+}
+
+// TestFrameIsBorrowedOnce verifies that a write queue cannot borrow a frame again after a rewind:
+// the first write queue still holds the frame, whose header must not change to that of another
+// stream.
+func TestFrameIsBorrowedOnce(t *testing.T) {
+	source := &muxStream{conn: &muxConn{creditThreshold: 1}}
+	c, b, to := &source.in, new(batch), new(pump)
+	c.start(source, nil, 0)
+	c.setPump(to)
+	frame := syntax.AppendData(nil, 1, make([]byte, minBorrowSize), true)
+	n := len(frame) - syntax.FrameHeaderLen
+	if kick, lent, _ := c.add(frame[syntax.FrameHeaderLen:], frame, b); kick != to || !lent {
+		t.Fatal("the content was not lent")
+	}
+	c.markComplete()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	conn, err := network.Dialer{}.Dial(t.Context(), "tcp", ln.Addr().String(), time.Now().Add(eventTimeout))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	var running sync.WaitGroup
+	w := &muxConn{writeQueue: network.NewWriteQueue(conn, running.Go)}
+	head := syntax.AppendFrameHeader(nil, n, syntax.FrameData, 0, 5)
+	if !w.appendBorrowed(b, c, head, n) {
+		t.Fatal("the frame was not lent on")
+	}
+	c.consume(n)
+	if !c.Rewind() || c.unread != n {
+		t.Fatalf("%d bytes can be read again, want %d", c.unread, n)
+	}
+	if w.appendBorrowed(b, c, syntax.AppendFrameHeader(nil, n, syntax.FrameData, 0, 7), n) {
+		t.Error("it was lent on a second time")
+	}
+	if got := frame[8]; got != 5 {
+		t.Errorf("it is of stream %d now", got)
+	}
+	w.writeQueue.Fail(io.ErrClosedPipe)
+	b.reclaimBorrowed()
+	c.copyBorrowed()
+	c.reset()
+}

@@ -1,0 +1,42 @@
+package http2
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/weft-proxy/weft/pkg/network"
+	"github.com/weft-proxy/weft/pkg/protocol"
+)
+
+// TestBufferedBodyLargerThanWriteQueueIsSent verifies that a body larger than the write queue is sent if
+// it always has buffered bytes, so that reading it never causes a flush.
+func TestBufferedBodyLargerThanWriteQueueIsSent(t *testing.T) {
+	content := strings.Repeat("x", 3*network.HighWatermark)
+	r := newRig(t, protocol.ServiceFunc(func(_ context.Context, x *protocol.Exchange) error {
+		x.LocalReply(200, "text/plain", content)
+		return nil
+	}), nil)
+	protocols := new(http.Protocols)
+	protocols.SetUnencryptedHTTP2(true)
+	transport := &http.Transport{Protocols: protocols}
+	defer transport.CloseIdleConnections()
+	c := &http.Client{Transport: transport, Timeout: eventTimeout}
+	for range 5 {
+		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+r.address+"/", http.NoBody)
+		if err != nil {
+			t.Fatal(err)
+		}
+		response, err := c.Do(request)
+		if err != nil {
+			t.Fatal(err)
+		}
+		n, err := io.Copy(io.Discard, response.Body)
+		_ = response.Body.Close()
+		if err != nil || n != int64(len(content)) {
+			t.Fatalf("%d bytes of %d, %v", n, len(content), err)
+		}
+	}
+}

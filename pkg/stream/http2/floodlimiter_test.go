@@ -1,0 +1,135 @@
+package http2
+
+import (
+	"log/slog"
+	"net/netip"
+	"testing"
+	"time"
+
+	"golang.org/x/net/http2"
+
+	"github.com/weft-proxy/weft/pkg/config"
+	syntax "github.com/weft-proxy/weft/pkg/protocol/http2"
+	"github.com/weft-proxy/weft/pkg/stream"
+)
+
+// defaultLimits are the default limits.
+var defaultLimits = stream.FloodRateLimitsOf(new(config.HTTP2Options))
+
+// TestSharedFloodLimitClosesConnections exhausts the budget of a source address, or of
+// a listener. It verifies that a connection that resets streams then ends with GOAWAY, and is
+// counted and logged, while a connection with few resets continues.
+func TestSharedFloodLimitClosesConnections(t *testing.T) {
+	for flood, use := range map[syntax.Flood]func(b *stream.FloodLimiter){
+		syntax.FloodSource: func(b *stream.FloodLimiter) {
+			// The time is in the future, so that nothing is refunded during the test.
+			b.Take(&defaultLimits, netip.MustParseAddr("127.0.0.1"), defaultLimits.Source.Burst, time.Now().Add(time.Hour))
+		},
+		syntax.FloodListener: func(b *stream.FloodLimiter) {
+			b.Take(&defaultLimits, netip.Addr{}, defaultLimits.Listener.Burst, time.Now().Add(time.Hour))
+		},
+	} {
+		t.Run(flood.String(), func(t *testing.T) {
+			log := new(logBuffer)
+			r := newRig(t, heldPathService(), func(o *stream.ServerOptions) {
+				o.Log = slog.New(slog.NewTextHandler(log, nil))
+			})
+			b := r.engine.floodLimiter("test")
+			b.Take(&defaultLimits, netip.Addr{}, 0, time.Now())
+			use(b)
+
+			honest := r.dial()
+			id := uint32(3)
+			honest.request(1, true)
+			if got := honest.awaitFields(1)[":status"]; got != "200" {
+				t.Errorf("a new connection of the address is answered with %s", got)
+			}
+			for range minCharges - 1 {
+				honest.request(id, true, ":path", "/held")
+				honest.must(honest.fr.WriteRSTStream(id, http2.ErrCodeCancel))
+				id += 2
+			}
+			p := r.dial()
+			for i := range uint32(minCharges) {
+				p.request(2*i+1, true, ":path", "/held")
+				p.must(p.fr.WriteRSTStream(2*i+1, http2.ErrCodeCancel))
+			}
+			for {
+				f := p.next()
+				if f == nil {
+					t.Fatal("the connection ended without GOAWAY")
+				}
+				if away, ok := f.(*http2.GoAwayFrame); ok {
+					if away.ErrCode != http2.ErrCodeEnhanceYourCalm {
+						t.Errorf("GOAWAY with %v, want %v", away.ErrCode, http2.ErrCodeEnhanceYourCalm)
+					}
+					break
+				}
+			}
+			_ = p.conn.Close()
+			select {
+			case got := <-r.floods:
+				if got != flood {
+					t.Errorf("counted as %v, want %v", got, flood)
+				}
+			case <-time.After(eventTimeout):
+				t.Error("it was not counted")
+			}
+			if !log.contains("because of a flood") || !log.contains("flood="+flood.String()) {
+				t.Error("it was not logged")
+			}
+			honest.request(id, true)
+			if got := honest.awaitFields(id)[":status"]; got != "200" {
+				t.Errorf("the connection that resets few streams is answered with %s", got)
+			}
+		})
+	}
+}
+
+// TestFloodLimiterIsSharedAcrossReloads verifies that two servers of one listener, as before and after a
+// reload, share a budget, and that another listener has its own.
+func TestFloodLimiterIsSharedAcrossReloads(t *testing.T) {
+	r := newRig(t, new(countingService), nil)
+	a, b := newServer(r.engine, stream.ServerOptions{Listener: "a"}), newServer(r.engine, stream.ServerOptions{Listener: "a"})
+	other := newServer(r.engine, stream.ServerOptions{Listener: "b"})
+	if a.floodLimiter != b.floodLimiter {
+		t.Error("two servers of one listener have budgets of their own")
+	}
+	if a.floodLimiter == other.floodLimiter {
+		t.Error("two listeners share a budget")
+	}
+}
+
+// TestFloodLimitsAreConfigurable verifies that the configured limits for resets of a connection, a
+// source address and a listener end a connection that exceeds them.
+func TestFloodLimitsAreConfigurable(t *testing.T) {
+	few := config.TokenBucket{Burst: 3, PerSecond: 1}
+	for flood, change := range map[syntax.Flood]func(o *config.HTTP2Options){
+		syntax.FloodRapidReset: func(o *config.HTTP2Options) { o.ConnectionResets = few },
+		syntax.FloodSource:     func(o *config.HTTP2Options) { o.SourceResets = few },
+		syntax.FloodListener:   func(o *config.HTTP2Options) { o.ListenerResets = few },
+	} {
+		t.Run(flood.String(), func(t *testing.T) {
+			r := newRig(t, heldPathService(), func(o *stream.ServerOptions) { change(&o.HTTP2) })
+			p := r.dial()
+			p.inOneWrite(func() {
+				for i := range uint32(minCharges + 1) {
+					p.request(2*i+1, true, ":path", "/held")
+					p.must(p.fr.WriteRSTStream(2*i+1, http2.ErrCodeCancel))
+				}
+				p.must(p.fr.WritePing(false, [8]byte{7}))
+			})
+			if !p.goAwayBeforePingAck() {
+				t.Error("the connection goes on")
+			}
+			select {
+			case got := <-r.floods:
+				if got != flood {
+					t.Errorf("counted as %v, want %v", got, flood)
+				}
+			case <-time.After(eventTimeout):
+				t.Error("it was not counted")
+			}
+		})
+	}
+}

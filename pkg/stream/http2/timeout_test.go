@@ -1,0 +1,384 @@
+package http2
+
+import (
+	"errors"
+	"io"
+	"log/slog"
+	"net"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"golang.org/x/net/http2"
+
+	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/network"
+	"github.com/weft-proxy/weft/pkg/protocol"
+	syntax "github.com/weft-proxy/weft/pkg/protocol/http2"
+	"github.com/weft-proxy/weft/pkg/stream"
+)
+
+// bubble is an engine between clients and a host, whose connections are pipes, in a synctest
+// bubble: time passes instantly, and timeouts are exact. All requests go to the host.
+type bubble struct {
+	t      *testing.T
+	engine *Engine
+	server stream.Server
+	client *UpstreamConn // the connection to the host
+	host   *peer         // the other side of client; it has sent its settings
+	began  time.Time
+	ended  chan observation
+}
+
+// inBubble runs a test in a bubble. change may be nil.
+func inBubble(t *testing.T, change func(o *stream.ServerOptions, u *stream.UpstreamConnOptions), test func(b *bubble)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		b := &bubble{t: t, engine: New(slog.New(slog.DiscardHandler), nil), ended: make(chan observation, 100)}
+		to := new(forward)
+		o := stream.ServerOptions{
+			Listener: "test", Service: to, Observe: b.observe, Log: slog.New(slog.DiscardHandler),
+			HTTP1: config.DefaultHTTP1Options(), HTTP2: config.DefaultHTTP2Options(),
+		}
+		u := stream.UpstreamConnOptions{
+			HTTP1: config.DefaultHTTP1Options(), HTTP2: config.DefaultHTTP2Options(), OnRelease: func(bool) {},
+		}
+		// Pipes have no buffer, and peers of a test do not always read.
+		o.HTTP1.WriteTimeout, u.HTTP1.WriteTimeout = 0, 0
+		if change != nil {
+			change(&o, &u)
+		}
+		b.server = b.engine.Protocol().NewServer(o)
+		t.Cleanup(b.engine.Close) // runs last, after the connections have ended
+		near, far := net.Pipe()
+		b.client = newUpstreamConn(b.engine, network.NewConn(near), u)
+		t.Cleanup(func() { _ = b.client.Close() })
+		to.client.Store(b.client)
+		b.host = b.peer(far)
+		b.host.must(b.host.fr.WriteSettings())
+		b.began = time.Now()
+		test(b)
+	})
+}
+
+func (b *bubble) observe(x *protocol.Exchange) {
+	b.ended <- observation{
+		x.Record.Reason, x.Response.Status, x.Record.Detail,
+		x.Record.RequestBytes, x.Record.ResponseBytes, x.Response.Trailer.Len(),
+	}
+}
+
+func (b *bubble) peer(conn net.Conn) *peer {
+	p := newPeer(b.t, conn)
+	p.readTimeout = time.Hour
+	return p
+}
+
+// connect starts to serve a connection and returns its other side.
+func (b *bubble) connect() net.Conn {
+	near, far := net.Pipe()
+	conn := network.NewConn(near)
+	var served sync.WaitGroup
+	served.Go(func() {
+		err := b.server.ServeConn(b.t.Context(), conn)
+		for errors.Is(err, network.ErrPark) {
+			err = conn.Handler.ServeConn(b.t.Context(), conn)
+		}
+		_ = conn.Close()
+	})
+	b.t.Cleanup(func() {
+		_ = far.Close()
+		served.Wait()
+	})
+	return far
+}
+
+// dial connects as a client, and sends the preface and settings.
+func (b *bubble) dial() *peer {
+	b.t.Helper()
+	p := b.peer(b.connect())
+	if _, err := io.WriteString(p.conn, syntax.Preface); err != nil {
+		b.t.Fatal(err)
+	}
+	p.must(p.fr.WriteSettings())
+	return p
+}
+
+// awaitHostRequest reads the host's connection until the head of a request, and returns its stream. If first
+// is set, it reads the preface before.
+func (b *bubble) awaitHostRequest(first bool) uint32 {
+	b.t.Helper()
+	if first {
+		if _, err := io.ReadFull(b.host.in, make([]byte, len(syntax.Preface))); err != nil {
+			b.t.Fatal(err)
+		}
+	}
+	return b.host.awaitHead()
+}
+
+// sleep waits for d.
+func (b *bubble) sleep(d time.Duration) { <-time.After(d) }
+
+// checkElapsed fails the test unless exactly want has passed since its start.
+func (b *bubble) checkElapsed(want time.Duration, what string) {
+	b.t.Helper()
+	if got := time.Since(b.began); got != want {
+		b.t.Errorf("%s after %v, want %v", what, got, want)
+	}
+}
+
+func TestStreamIdleTimeoutIsExact(t *testing.T) {
+	inBubble(t, func(o *stream.ServerOptions, u *stream.UpstreamConnOptions) {
+		o.HTTP2.StreamIdleTimeout, u.HTTP2.StreamIdleTimeout = time.Minute, 0
+	}, func(b *bubble) {
+		p := b.dial()
+		p.request(1, false, ":method", "POST")
+		id := b.awaitHostRequest(true)
+		b.host.headers(id, false, ":status", "200")
+		p.awaitFields(1)
+		b.sleep(40 * time.Second)
+		p.must(p.fr.WriteData(1, false, []byte("still here")))
+		for { // the bytes that the client sent
+			if _, ok := b.host.next().(*http2.DataFrame); ok {
+				break
+			}
+		}
+		p.awaitReset(1)
+		b.checkElapsed(100*time.Second, "the caller's stream was reset")
+		if code := b.host.awaitReset(id); code != http2.ErrCodeCancel {
+			t.Errorf("the host's stream was reset with %v", code)
+		}
+		if o := <-b.ended; o.reason != protocol.RequestIdle {
+			t.Errorf("recorded %+v", o)
+		}
+	})
+}
+
+func TestDeadlineResetsHostStream(t *testing.T) {
+	inBubble(t, nil, func(b *bubble) {
+		p := b.dial()
+		p.request(1, true, ":method", "POST", "content-type", "application/grpc", "te", "trailers", "grpc-timeout", "90S")
+		id := b.awaitHostRequest(true)
+		if head := p.awaitFields(1); head["grpc-status"] != "4" {
+			t.Errorf("%v, want grpc-status 4", head)
+		}
+		b.checkElapsed(90*time.Second, "the answer came")
+		if code := b.host.awaitReset(id); code != http2.ErrCodeCancel {
+			t.Errorf("the host's stream was reset with %v", code)
+		}
+		if o := <-b.ended; o.reason != protocol.UpstreamTimeout {
+			t.Errorf("recorded %+v", o)
+		}
+	})
+}
+
+func TestPerTryTimeoutEndsWithHead(t *testing.T) {
+	for _, tt := range []struct {
+		name     string
+		deadline time.Duration // of the exchange; 0: none
+		ends     time.Duration // when the response is cut; 0: it ends with its body
+	}{
+		{"content may come until the deadline", 3 * time.Second, 0},
+		{"content may come whenever it does", 0, 0},
+		{"content that comes too late is cut at the deadline", 1500 * time.Millisecond, 1500 * time.Millisecond},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			inBubble(t, nil, func(b *bubble) {
+				answered := make(chan error, 1)
+				var content string
+				go func() {
+					var err error
+					_, content, err = sendRequest(b.client, func(x *protocol.Exchange) {
+						x.PerTryDeadline = b.began.Add(time.Second)
+						if tt.deadline > 0 {
+							x.Deadline = b.began.Add(tt.deadline)
+						}
+					})
+					answered <- err
+				}()
+				id := b.awaitHostRequest(true)
+				b.host.headers(id, false, ":status", "200")
+				if tt.ends > 0 {
+					if err := <-answered; protocol.ReasonOf(err) != protocol.UpstreamTimeout {
+						t.Errorf("ended with %v", err)
+					}
+					b.checkElapsed(tt.ends, "the answer was cut")
+					return
+				}
+				b.sleep(2 * time.Second)
+				b.host.must(b.host.fr.WriteData(id, true, []byte("late")))
+				if err := <-answered; err != nil || content != "late" {
+					t.Errorf("got %q, %v, want the whole answer", content, err)
+				}
+			})
+		})
+	}
+}
+
+func TestPingKeepalive(t *testing.T) {
+	ping := func(o *stream.ServerOptions, u *stream.UpstreamConnOptions) {
+		u.HTTP2.PingInterval, u.HTTP2.PingTimeout = 15*time.Second, 10*time.Second
+	}
+	t.Run("one that answers is asked again, and how long it took is known", func(t *testing.T) {
+		inBubble(t, ping, func(b *bubble) {
+			p := b.dial()
+			p.request(1, true)
+			id := b.awaitHostRequest(true)
+			for i := range 3 {
+				f, ok := b.host.next().(*http2.PingFrame)
+				if !ok || f.IsAck() {
+					t.Fatalf("got %v, want a PING", f)
+				}
+				slow := 40 * time.Millisecond
+				b.checkElapsed(time.Duration(i+1)*15*time.Second+time.Duration(i)*slow, "a PING came")
+				b.sleep(slow)
+				b.host.must(b.host.fr.WritePing(true, f.Data))
+			}
+			b.host.headers(id, true, ":status", "200")
+			if got := p.awaitFields(1)[":status"]; got != "200" {
+				t.Errorf("status %s, want 200", got)
+			}
+			if got := b.client.RTT(); got != 40*time.Millisecond {
+				t.Errorf("the host takes %v to answer, want 40ms", got)
+			}
+		})
+	})
+	t.Run("one that does not is given up", func(t *testing.T) {
+		inBubble(t, ping, func(b *bubble) {
+			p := b.dial()
+			p.request(1, true)
+			b.awaitHostRequest(true)
+			b.host.next()
+			b.checkElapsed(15*time.Second, "the PING came")
+			if got := p.awaitFields(1)[":status"]; got != "502" {
+				t.Errorf("status %s, want 502", got)
+			}
+			b.checkElapsed(25*time.Second, "the connection was given up")
+		})
+	})
+}
+
+func TestIncompleteFrameTimeout(t *testing.T) {
+	for name, said := range map[string]string{
+		"a part of the preface":  syntax.Preface[:10],
+		"a part of a frame":      syntax.Preface + "\x00\x00\x06",
+		"a part of the settings": syntax.Preface + "\x00\x00\x06\x04\x00\x00\x00\x00\x00\x00",
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(o *stream.ServerOptions, _ *stream.UpstreamConnOptions) { o.HTTP1.BodyTimeout = 20 * time.Second }, func(b *bubble) {
+				conn := b.connect()
+				if _, err := io.WriteString(conn, said); err != nil {
+					t.Fatal(err)
+				}
+				if _, err := io.Copy(io.Discard, conn); err != nil {
+					t.Fatal(err)
+				}
+				b.checkElapsed(20*time.Second, "the connection was closed")
+			})
+		})
+	}
+}
+
+func TestWriteTimeout(t *testing.T) {
+	inBubble(t, func(o *stream.ServerOptions, _ *stream.UpstreamConnOptions) { o.HTTP1.WriteTimeout = 30 * time.Second }, func(b *bubble) {
+		p := b.dial()
+		p.request(1, true)
+		id := b.awaitHostRequest(true)
+		b.host.headers(id, false, ":status", "200")
+		b.host.must(b.host.fr.WriteData(id, true, make([]byte, 10<<10)))
+		b.sleep(2 * time.Minute) // the client reads none of the response
+		rest, err := io.ReadAll(p.conn)
+		if err != nil || len(rest) > 0 {
+			t.Errorf("%d bytes could be read, %v", len(rest), err)
+		}
+	})
+}
+
+func TestBlockedStreamIdleTimeout(t *testing.T) {
+	inBubble(t, func(o *stream.ServerOptions, u *stream.UpstreamConnOptions) {
+		o.HTTP2.StreamIdleTimeout, u.HTTP2.StreamIdleTimeout = time.Minute, 0
+	}, func(b *bubble) {
+		p := b.dial()
+		p.request(1, true)
+		id := b.awaitHostRequest(true)
+		b.host.headers(id, false, ":status", "200")
+		sent := make(chan error, 1)
+		go func() {
+			for range 6 { // more than the client's window
+				if err := b.host.fr.WriteData(id, false, make([]byte, 16<<10)); err != nil {
+					sent <- err
+					return
+				}
+			}
+			sent <- nil
+		}()
+		p.awaitReset(1)
+		b.checkElapsed(time.Minute, "the caller's stream was reset")
+		if err := <-sent; err != nil {
+			t.Error(err)
+		}
+		if code := b.host.awaitReset(id); code != http2.ErrCodeCancel {
+			t.Errorf("the host's stream was reset with %v", code)
+		}
+	})
+}
+
+func TestResetIsForwardedAndHoldsSlot(t *testing.T) {
+	const most = 4
+	inBubble(t, func(o *stream.ServerOptions, _ *stream.UpstreamConnOptions) { o.HTTP2.MaxConcurrentStreams = most }, func(b *bubble) {
+		p := b.dial()
+		ask := func(from uint32) {
+			for i := range uint32(most) {
+				p.request(from+2*i, true)
+			}
+		}
+		var ids []uint32
+		ask(1)
+		for i := range most {
+			ids = append(ids, b.awaitHostRequest(i == 0))
+		}
+		b.sleep(60 * time.Millisecond) // long enough that the resets are not charged
+		for i := range uint32(most) {
+			p.must(p.fr.WriteRSTStream(1+2*i, http2.ErrCodeCancel))
+			if code := b.host.awaitReset(ids[i]); code != http2.ErrCodeCancel {
+				t.Errorf("the host's stream was reset with %v", code)
+			}
+		}
+		ask(9)
+		for i := range uint32(most) {
+			if code := p.awaitReset(9 + 2*i); code != http2.ErrCodeRefusedStream {
+				t.Errorf("stream %d was reset with %v, want REFUSED_STREAM", 9+2*i, code)
+			}
+		}
+		b.sleep(100 * time.Millisecond)
+		ask(17)
+		for range most {
+			if b.awaitHostRequest(false) == 0 {
+				t.Fatal("the connection to the host ended")
+			}
+		}
+		for range most {
+			if o := <-b.ended; o.reason != protocol.ReasonDownstreamDisconnect {
+				t.Errorf("recorded %+v", o)
+			}
+		}
+	})
+}
+
+func TestHostMayResetClosedStreams(t *testing.T) {
+	inBubble(t, nil, func(b *bubble) {
+		p := b.dial()
+		for i := range uint32(2) {
+			p.request(1+2*i, true)
+			id := b.awaitHostRequest(i == 0)
+			b.host.headers(id, true, ":status", "200")
+			if got := p.awaitFields(1 + 2*i)[":status"]; got != "200" {
+				t.Errorf("status %s, want 200", got)
+			}
+			for range 1000 { // one for each frame that was in flight
+				b.host.must(b.host.fr.WriteRSTStream(id, http2.ErrCodeStreamClosed))
+			}
+		}
+	})
+}

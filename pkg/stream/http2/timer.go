@@ -1,0 +1,133 @@
+package http2
+
+import (
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/weft-proxy/weft/pkg/protocol"
+)
+
+// connTimer is the single timer of a connection. Most deadlines never expire, so the timer is reset
+// only if it moves to an earlier time.
+type connTimer struct {
+	timer   *time.Timer    // guarded by muxConn.mu; nil until first set
+	firesAt time.Time      // guarded by muxConn.mu; when timer fires; zero: it is not set
+	firing  sync.WaitGroup // running calls of expire; Add needs muxConn.mu, and lost nil
+}
+
+// arm makes expire run at t or earlier. A zero t has no effect. mu is held.
+func (w *muxConn) arm(t time.Time) {
+	a := &w.timer
+	if t.IsZero() || w.lostErr != nil || !a.firesAt.IsZero() && !t.Before(a.firesAt) {
+		return
+	}
+	a.firesAt = t
+	d := max(time.Until(t), 0)
+	if a.timer == nil {
+		a.timer = time.AfterFunc(d, w.onTimer)
+	} else {
+		a.timer.Reset(d)
+	}
+}
+
+// stopTimer stops the timer if the connection has no streams. mu is held.
+func (w *muxConn) stopTimer() {
+	if a := &w.timer; a.timer != nil && w.state.Len() == 0 && a.timer.Stop() {
+		a.firesAt = time.Time{}
+	}
+}
+
+// onTimer ends the streams whose deadline or idle timeout has passed. The timer runs it on a
+// separate goroutine.
+func (w *muxConn) onTimer() {
+	b := &batch{now: time.Now()}
+	then, ringing := w.collectExpired(b)
+	if !ringing {
+		return
+	}
+	defer w.timer.firing.Done()
+	defer func() {
+		if p := recover(); p != nil {
+			w.engine.logPanic("expiring a stream", p)
+		}
+	}()
+	for _, f := range then {
+		f(b)
+	}
+	b.flush()
+}
+
+// collectExpired returns the functions that expire has to call. ringing is false if the connection has ended;
+// otherwise expire calls alarm.firing.Done.
+func (w *muxConn) collectExpired(b *batch) (then []func(*batch), ringing bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.timer.firesAt = time.Time{}
+	if w.lostErr != nil {
+		return nil, false
+	}
+	w.timer.firing.Add(1)
+	then, next := w.expireStreams(b.now)
+	also, at := w.side.expireSide(b)
+	then = append(then, also...)
+	w.arm(next)
+	w.arm(at)
+	return then, true
+}
+
+// expireStreams calls expire of the streams whose deadline or idle timeout has passed. It returns the
+// functions to call without mu, and the earliest remaining deadline. mu is held.
+func (w *muxConn) expireStreams(now time.Time) (then []func(*batch), next time.Time) {
+	for s := range w.state.Streams() {
+		l := muxStreamOf(s)
+		if l == nil || l.sendErr != nil {
+			continue
+		}
+		at, why := l.deadline, protocol.UpstreamTimeout
+		if w.streamIdleTimeout > 0 {
+			if quiet := l.lastActive.Add(w.streamIdleTimeout); at.IsZero() || quiet.Before(at) {
+				at, why = quiet, w.side.idleReason()
+			}
+		}
+		quiet := l.responseIdleDeadline(now)
+		if !quiet.IsZero() && (at.IsZero() || quiet.Before(at)) {
+			at = quiet
+		}
+		switch {
+		case at.IsZero():
+		case !at.After(now):
+			fault := protocol.Faultf(why, "stream deadline exceeded")
+			if at.Equal(quiet) {
+				fault = idleFault(l.responseIdleTimeout)
+			}
+			if f := l.owner.expire(fault); f != nil {
+				then = append(then, f)
+			}
+		case next.IsZero() || at.Before(next):
+			next = at
+		}
+	}
+	return then, next
+}
+
+// responseIdleDeadline returns the time at which the idle timeout of the host's response passes, or zero if
+// there is none. The idle time starts again while some of the response is unread, or all of it has
+// arrived. wire.mu is held.
+func (l *muxStream) responseIdleDeadline(now time.Time) time.Time {
+	if l.responseIdleTimeout <= 0 {
+		return time.Time{}
+	}
+	if l.in.awaitsReader() {
+		l.lastActive = now
+	}
+	return l.lastActive.Add(l.responseIdleTimeout)
+}
+
+// errResponseIdle marks the faults of idleFault.
+var errResponseIdle = errors.New("stream_idle_timeout")
+
+// idleFault returns the Fault of a response for which the host sent nothing for the duration idle.
+func idleFault(idle time.Duration) *protocol.Fault {
+	return protocol.Faultf(protocol.StreamIdle, "no byte of the response for %v (%w)", idle, errResponseIdle)
+}

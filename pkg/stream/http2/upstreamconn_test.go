@@ -1,0 +1,364 @@
+package http2
+
+import (
+	"io"
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"golang.org/x/net/http2"
+
+	"github.com/weft-proxy/weft/pkg/protocol"
+	"github.com/weft-proxy/weft/pkg/stream"
+)
+
+// newUpstreamRig returns a rig for tests of an upstream connection alone.
+func newUpstreamRig(t *testing.T) *rig { return newRig(t, reply(500, "nobody asks"), nil) }
+
+func TestUnprocessedRequestIsSafeToRetry(t *testing.T) {
+	for name, end := range map[string]func(p *peer, id uint32){
+		"GOAWAY":         func(p *peer, _ uint32) { p.must(p.fr.WriteGoAway(0, http2.ErrCodeNo, nil)) },
+		"REFUSED_STREAM": func(p *peer, id uint32) { p.must(p.fr.WriteRSTStream(id, http2.ErrCodeRefusedStream)) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			up := startHost(t, func(p *peer) {
+				if id := p.awaitHead(); id > 0 {
+					end(p, id)
+				}
+				p.awaitHead()
+			})
+			var reusable atomic.Int64
+			u := newUpstreamRig(t).dialUpstream(up, func(o *stream.UpstreamConnOptions) {
+				o.OnRelease = func(again bool) {
+					if again {
+						reusable.Add(1)
+					}
+				}
+			})
+			body := protocol.NewStringBody("content that can be sent again")
+			_, _, err := sendRequest(u, func(x *protocol.Exchange) {
+				x.Request.Method, x.Request.Body, x.Request.ContentLength = "POST", body, int64(body.Buffered())
+			})
+			if r := protocol.ReasonOf(err); !r.Spec().SafeToRetry {
+				t.Errorf("ended with %v, which is not known to be unsent", err)
+			}
+			if body.Buffered() == 0 {
+				t.Error("the content was not rewound")
+			}
+			if want := name == "REFUSED_STREAM"; u.Usable(0) != want || reusable.Load() == 1 != want {
+				t.Errorf("usable %v, released as reusable %d times", u.Usable(0), reusable.Load())
+			}
+		})
+	}
+}
+
+func TestUnprocessedRequestWithoutRewindIsNotRetried(t *testing.T) {
+	up := startHost(t, func(p *peer) {
+		if id := p.awaitHead(); id > 0 {
+			p.must(p.fr.WriteRSTStream(id, http2.ErrCodeRefusedStream))
+		}
+		p.awaitHead()
+	})
+	u := newUpstreamRig(t).dialUpstream(up, nil)
+	_, _, err := sendRequest(u, func(x *protocol.Exchange) {
+		x.Request.Method, x.Request.Body = "POST", onlyOnce{strings.NewReader("once")}
+	})
+	if r := protocol.ReasonOf(err); r != protocol.UpstreamReset {
+		t.Errorf("ended with %v, want %v", err, protocol.UpstreamReset)
+	}
+}
+
+// onlyOnce is a body that cannot be read again.
+type onlyOnce struct{ *strings.Reader }
+
+func (o onlyOnce) Buffered() int { return o.Len() }
+func (o onlyOnce) Close() error  { return nil }
+
+func TestHostResetIsUpstreamReset(t *testing.T) {
+	for code, want := range map[http2.ErrCode]protocol.Reason{
+		http2.ErrCodeInternal: protocol.UpstreamReset,
+		http2.ErrCodeCancel:   protocol.UpstreamReset,
+	} {
+		t.Run(code.String(), func(t *testing.T) {
+			up := startHost(t, func(p *peer) {
+				if id := p.awaitHead(); id > 0 {
+					p.must(p.fr.WriteRSTStream(id, code))
+				}
+				p.awaitHead()
+			})
+			_, _, err := sendRequest(newUpstreamRig(t).dialUpstream(up, nil), nil)
+			if protocol.ReasonOf(err) != want {
+				t.Errorf("ended with %v, want %v", err, want)
+			}
+		})
+	}
+}
+
+func TestMalformedResponse(t *testing.T) {
+	for name, answer := range map[string]func(p *peer, id uint32){
+		"no status":            func(p *peer, id uint32) { p.headers(id, true, "x", "y") },
+		"uppercase":            func(p *peer, id uint32) { p.headers(id, true, ":status", "200", "X-Upper", "y") },
+		"content-length":       func(p *peer, id uint32) { p.headers(id, true, ":status", "200", "content-length", "5") },
+		"a line break":         func(p *peer, id uint32) { p.headers(id, true, ":status", "200", "x", "a\r\nb: c") },
+		"DATA on stream 0":     func(p *peer, _ uint32) { p.must(p.fr.WriteRawFrame(http2.FrameData, 0, 0, []byte("x"))) },
+		"a push":               func(p *peer, id uint32) { p.must(p.fr.WriteRawFrame(http2.FramePushPromise, 4, id, make([]byte, 5))) },
+		"DATA before the head": func(p *peer, id uint32) { p.must(p.fr.WriteData(id, true, []byte("x"))) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			up := startHost(t, func(p *peer) {
+				if id := p.awaitHead(); id > 0 {
+					answer(p, id)
+				}
+				p.awaitHead()
+			})
+			_, _, err := sendRequest(newUpstreamRig(t).dialUpstream(up, nil), nil)
+			if protocol.ReasonOf(err) != protocol.UpstreamMalformed {
+				t.Errorf("ended with %v, want %v", err, protocol.UpstreamMalformed)
+			}
+		})
+	}
+}
+
+func TestConnectionLossFailsExchanges(t *testing.T) {
+	heads := make(chan struct{}, 10)
+	let := make(chan struct{})
+	up := startHost(t, func(p *peer) {
+		for range 5 {
+			p.awaitHead()
+			heads <- struct{}{}
+		}
+		<-let
+	})
+	u := newUpstreamRig(t).dialUpstream(up, nil)
+	var all sync.WaitGroup
+	for range 5 {
+		all.Go(func() {
+			if _, _, err := sendRequest(u, nil); protocol.ReasonOf(err) != protocol.UpstreamClosed && protocol.ReasonOf(err) != protocol.UpstreamReset {
+				t.Errorf("ended with %v", err)
+			}
+		})
+	}
+	for range 5 {
+		<-heads
+	}
+	close(let)
+	all.Wait()
+	if u.Usable(0) {
+		t.Error("the connection is still usable")
+	}
+	if _, _, err := sendRequest(u, nil); !protocol.ReasonOf(err).Spec().SafeToRetry {
+		t.Errorf("the next exchange ended with %v", err)
+	}
+}
+
+func TestExchangesWaitForAStream(t *testing.T) {
+	var now, most atomic.Int64
+	up := startHost(t, func(p *peer) {
+		for {
+			id := p.awaitHead()
+			if id == 0 {
+				return
+			}
+			if n := now.Add(1); n > most.Load() {
+				most.Store(n)
+			}
+			now.Add(-1)
+			p.headers(id, true, ":status", "204")
+		}
+	}, http2.Setting{ID: http2.SettingMaxConcurrentStreams, Val: 1})
+	u := newUpstreamRig(t).dialUpstream(up, nil)
+	if status, _, err := sendRequest(u, nil); status != 204 || err != nil { // the host's settings arrive
+		t.Fatal(status, err)
+	}
+	var all sync.WaitGroup
+	for range 50 {
+		all.Go(func() {
+			if status, _, err := sendRequest(u, nil); status != 204 || err != nil {
+				t.Errorf("%d, %v", status, err)
+			}
+		})
+	}
+	all.Wait()
+}
+
+func TestDeadlineAppliesToPendingRequest(t *testing.T) {
+	up := startHost(t, func(p *peer) {
+		for p.awaitHead() != 0 { // sends no response
+		}
+	}, http2.Setting{ID: http2.SettingMaxConcurrentStreams, Val: 0})
+	u := newUpstreamRig(t).dialUpstream(up, nil)
+	began := time.Now()
+	_, _, err := sendRequest(u, func(x *protocol.Exchange) { x.Deadline = time.Now().Add(50 * time.Millisecond) })
+	if protocol.ReasonOf(err) != protocol.UpstreamTimeout || time.Since(began) > eventTimeout {
+		t.Errorf("ended with %v after %v", err, time.Since(began))
+	}
+}
+
+func TestDeadlineAppliesToResponse(t *testing.T) {
+	reset := make(chan struct{})
+	up := startHost(t, func(p *peer) {
+		id := p.awaitHead()
+		if p.awaitReset(id) == http2.ErrCodeCancel {
+			close(reset)
+		}
+	})
+	u := newUpstreamRig(t).dialUpstream(up, nil)
+	_, _, err := sendRequest(u, func(x *protocol.Exchange) { x.Deadline = time.Now().Add(30 * time.Millisecond) })
+	if protocol.ReasonOf(err) != protocol.UpstreamTimeout {
+		t.Errorf("ended with %v", err)
+	}
+	awaitClosed(t, reset, "the host's cancellation")
+}
+
+func TestOtherProtocolDisconnectCancelsPending(t *testing.T) {
+	reset := make(chan struct{})
+	up := startHost(t, func(p *peer) {
+		if p.awaitReset(p.awaitHead()) == http2.ErrCodeCancel {
+			close(reset)
+		}
+	})
+	u := newUpstreamRig(t).dialUpstream(up, nil)
+	c := &disconnectingClient{callbacks: make(chan func(), 1)}
+	go func() { (<-c.callbacks)() }()
+	_, _, err := sendRequest(u, func(x *protocol.Exchange) { x.Downstream = c })
+	if protocol.ReasonOf(err) != protocol.ReasonDownstreamDisconnect {
+		t.Errorf("ended with %v", err)
+	}
+	awaitClosed(t, reset, "the host's cancellation")
+}
+
+// disconnectingClient is a client that disconnects as soon as it is watched.
+type disconnectingClient struct{ callbacks chan func() }
+
+func (*disconnectingClient) SendInterim(int, *protocol.Header) error { return nil }
+func (l *disconnectingClient) OnDisconnect(gone func()) func()       { l.callbacks <- gone; return func() {} }
+
+func TestInterimResponsesAreForwarded(t *testing.T) {
+	up := startOrigin(t, func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Link", "</style.css>")
+		w.WriteHeader(103)
+		w.WriteHeader(103)
+		w.Header().Del("Link")
+		_, _ = io.WriteString(w, "final")
+	})
+	r := newProxyRig(t, up, nil, nil)
+	p := r.dial()
+	p.request(1, true)
+	for i := range 2 {
+		if h := p.awaitFields(1); h[":status"] != "103" || h["link"] != "</style.css>" {
+			t.Errorf("interim answer %d: %v", i, h)
+		}
+	}
+	if h := p.awaitFields(1); h[":status"] != "200" || h["link"] != "" {
+		t.Errorf("final answer: %v", h)
+	}
+}
+
+func TestTrailersAreForwarded(t *testing.T) {
+	got := make(chan string, 1)
+	up := startOrigin(t, func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		got <- r.Trailer.Get("X-Request-Sum")
+		w.Header().Set(http.TrailerPrefix+"X-Answer-Sum", "2")
+		_, _ = io.WriteString(w, "content")
+	})
+	r := newProxyRig(t, up, nil, nil)
+	p := r.dial()
+	p.request(1, false, ":method", "POST", "trailer", "x-request-sum")
+	p.must(p.fr.WriteData(1, false, []byte("content")))
+	p.headers(1, true, "x-request-sum", "1")
+	if sum := <-got; sum != "1" {
+		t.Errorf("the origin got the trailer %q, want 1", sum)
+	}
+	p.awaitFields(1)
+	if h := p.awaitFields(1); h["x-answer-sum"] != "2" || h["END"] == "" {
+		t.Errorf("the caller got the trailers %v", h)
+	}
+	if o := r.awaitRecord(); o.trailers != 1 {
+		t.Errorf("recorded %+v", o)
+	}
+}
+
+func TestExtendedCONNECTIsATunnel(t *testing.T) {
+	up := startHost(t, func(p *peer) {
+		p.headers(p.awaitHead(), true, ":status", "204")
+		id := p.awaitHead()
+		p.headers(id, false, ":status", "200")
+		for {
+			switch f := p.next().(type) {
+			case nil:
+				return
+			case *http2.DataFrame:
+				p.must(p.fr.WriteData(id, f.StreamEnded(), f.Data()))
+			}
+		}
+	}, http2.Setting{ID: http2.SettingEnableConnectProtocol, Val: 1})
+	r := newProxyRig(t, up, nil, nil)
+	p := r.dial()
+	p.request(1, true) // the host's settings arrive before its response
+	p.awaitFields(1)
+	p.request(3, false, ":method", "CONNECT", ":protocol", "websocket")
+	if h := p.awaitFields(3); h[":status"] != "200" {
+		t.Fatalf("CONNECT was answered with %v", h)
+	}
+	p.must(p.fr.WriteData(3, false, []byte("ping")))
+	for {
+		f, ok := p.next().(*http2.DataFrame)
+		if !ok || f.StreamID != 3 {
+			continue
+		}
+		if string(f.Data()) != "ping" {
+			t.Errorf("the tunnel gave back %q", f.Data())
+		}
+		break
+	}
+	p.must(p.fr.WriteData(3, true, nil))
+	for {
+		if f, ok := p.next().(*http2.DataFrame); ok && f.StreamID == 3 && f.StreamEnded() {
+			break
+		}
+	}
+	for r.awaitRecord().status != 101 { // until the tunnel was recorded
+	}
+}
+
+func TestPingTimeoutFailsExchange(t *testing.T) {
+	up := startHost(t, func(p *peer) {
+		for {
+			if _, err := p.fr.ReadFrame(); err != nil { // acknowledges no PING
+				return
+			}
+		}
+	})
+	u := newUpstreamRig(t).dialUpstream(up, func(o *stream.UpstreamConnOptions) {
+		o.HTTP2.PingInterval, o.HTTP2.PingTimeout = 20*time.Millisecond, 50*time.Millisecond
+	})
+	began := time.Now()
+	_, _, err := sendRequest(u, nil)
+	if err == nil || time.Since(began) > eventTimeout {
+		t.Errorf("ended with %v after %v", err, time.Since(began))
+	}
+}
+
+func TestOtherProtocolDisconnectCancelsBody(t *testing.T) {
+	reset := make(chan struct{})
+	up := startHost(t, func(p *peer) {
+		id := p.awaitHead()
+		p.headers(id, false, ":status", "200")
+		p.must(p.fr.WriteData(id, false, []byte("begun")))
+		if p.awaitReset(id) == http2.ErrCodeCancel {
+			close(reset)
+		}
+	})
+	u := newUpstreamRig(t).dialUpstream(up, nil)
+	c := &disconnectingClient{callbacks: make(chan func(), 1)}
+	go func() { (<-c.callbacks)() }()
+	status, content, err := sendRequest(u, func(x *protocol.Exchange) { x.Downstream = c })
+	if status != 200 || content != "begun" || protocol.ReasonOf(err) != protocol.ReasonDownstreamDisconnect {
+		t.Errorf("%d %q, ended with %v", status, content, err)
+	}
+	awaitClosed(t, reset, "the host's cancellation")
+}

@@ -1,0 +1,164 @@
+package stream
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"os"
+	"slices"
+	"time"
+
+	"github.com/weft-proxy/weft/pkg/buffer"
+	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/network"
+	"github.com/weft-proxy/weft/pkg/protocol/proxyproto"
+)
+
+// ProxyProtocolOptions are the options of a ProxyProtocolHandler. Immutable.
+type ProxyProtocolOptions struct {
+	// Headers says which headers are required, and how soon.
+	Headers config.ProxyProtocol
+	// Next serves the connections from the first byte after the header.
+	Next network.Handler
+
+	Listener string // for the log
+	Log      *slog.Logger
+}
+
+// ProxyProtocolHandler is the handler of a listener behind proxies that report the addresses of
+// their clients with the PROXY protocol. It is safe for concurrent use and starts no goroutine.
+type ProxyProtocolHandler struct {
+	opts       ProxyProtocolOptions
+	logLimiter logLimiter
+}
+
+// NewProxyProtocolHandler returns the handler of a listener whose connections begin with a PROXY
+// protocol header.
+func NewProxyProtocolHandler(o ProxyProtocolOptions) *ProxyProtocolHandler {
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	return &ProxyProtocolHandler{opts: o}
+}
+
+// Errors of the first bytes of a connection, in addition to those of Parse.
+var (
+	errVersionNotAllowed = errors.New("the version of the PROXY protocol is not allowed")
+	errHeaderTimeout     = errors.New("timeout before a complete PROXY protocol header")
+)
+
+// ServeConn implements network.Handler. It reads the header and unreads the bytes after it; from
+// then on the connection reports the addresses in the header. A connection without a valid header
+// ends with ClosedProxyProtocolError.
+func (a *ProxyProtocolHandler) ServeConn(ctx context.Context, conn *network.Conn) error {
+	conn.SetReadDeadline(time.Now().Add(a.opts.Headers.Timeout))
+	if err := a.awaitFirstByte(conn); err != nil {
+		return a.refuse(conn, err)
+	}
+	var b *buffer.IoBuffer
+	n, err := a.readHeader(conn, &b)
+	if err != nil {
+		if b != nil {
+			b.Release()
+		}
+		return a.refuse(conn, err)
+	}
+	b.Discard(n)
+	more := b.Len() > 0
+	if more {
+		conn.Unread(b)
+	} else {
+		b.Release()
+	}
+	return a.serveNext(ctx, conn, more)
+}
+
+// awaitFirstByte waits for the first byte. Until it arrives, a drain may close the connection.
+func (*ProxyProtocolHandler) awaitFirstByte(conn *network.Conn) error {
+	if err := conn.SetIdle(true); err != nil {
+		return err
+	}
+	err := conn.AwaitReadable()
+	_ = conn.SetIdle(false) // never fails
+	return err
+}
+
+// readHeader reads the header into *b and returns its size, or 0 if there is none and none is required.
+func (a *ProxyProtocolHandler) readHeader(conn *network.Conn, b **buffer.IoBuffer) (int, error) {
+	for {
+		if _, err := conn.Fill(b, initialReadSize); err != nil {
+			return 0, err
+		}
+		h, n, err := a.parseHeader((*b).Bytes())
+		switch {
+		case err != nil && a.opts.Headers.AllowMissing && !errors.Is(err, proxyproto.ErrMalformed):
+			return 0, nil
+		case err != nil:
+			return 0, err
+		case n == 0:
+			continue
+		case !h.Local:
+			conn.SetProxiedAddrs(endpointAddr(h.Destination), endpointAddr(h.Source))
+		}
+		return n, nil
+	}
+}
+
+// parseHeader calls proxyproto.Parse after it has checked that the version is allowed.
+func (a *ProxyProtocolHandler) parseHeader(b []byte) (h proxyproto.Header, n int, err error) {
+	if v := proxyproto.Version(b); slices.Contains(a.opts.Headers.DisallowedVersions, v) {
+		return h, 0, fmt.Errorf("%w: %d", errVersionNotAllowed, v)
+	}
+	return proxyproto.Parse(b)
+}
+
+func endpointAddr(e proxyproto.Endpoint) net.Addr {
+	if e.Address.IsValid() {
+		return net.TCPAddrFromAddrPort(e.Address)
+	}
+	return &net.UnixAddr{Name: e.Path, Net: "unix"}
+}
+
+// serveNext passes the connection to the next handler. more says that bytes of the client have arrived.
+func (a *ProxyProtocolHandler) serveNext(ctx context.Context, conn *network.Conn, more bool) error {
+	conn.SetReadDeadline(time.Time{})
+	conn.Handler = a.opts.Next
+	p, ok := a.opts.Next.(network.ClientFirstHandler)
+	if !ok {
+		return a.opts.Next.ServeConn(ctx, conn)
+	}
+	if d := p.IdleTimeout(); d > 0 {
+		conn.SetReadDeadline(time.Now().Add(d))
+	}
+	if more {
+		return p.ServeConn(ctx, conn)
+	}
+	return network.ErrPark
+}
+
+// refuse sets the close reason of the connection. It logs a missing or invalid header, at most once
+// per logEvery. It does not log connections without a byte: monitors and load balancers probe ports
+// all the time.
+func (a *ProxyProtocolHandler) refuse(conn *network.Conn, err error) error {
+	switch {
+	case errors.Is(err, network.ErrDraining):
+		return setIdleCloseReason(conn, err)
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		err = errHeaderTimeout
+	case errors.Is(err, proxyproto.ErrAbsent), errors.Is(err, proxyproto.ErrMalformed), errors.Is(err, errVersionNotAllowed):
+	case err == io.EOF:
+		return setIdleCloseReason(conn, err)
+	default:
+		conn.CloseReason = network.ClosedByPeer
+		return err
+	}
+	conn.CloseReason = network.ClosedProxyProtocolError
+	if skipped, ok := a.logLimiter.allow(time.Now()); ok {
+		a.opts.Log.Warn("connection rejected because of its PROXY protocol header", "listener", a.opts.Listener, "remote", conn.RemoteAddr(), "error", err,
+			"not_logged_before", skipped)
+	}
+	return err
+}

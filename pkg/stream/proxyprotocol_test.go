@@ -1,0 +1,220 @@
+package stream_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"net"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/network"
+	"github.com/weft-proxy/weft/pkg/stream"
+)
+
+const (
+	textHeader    = "PROXY TCP4 192.0.2.1 192.0.2.2 56324 443\r\n"
+	binaryHeader  = "\r\n\r\n\x00\r\nQUIT\n\x21\x11\x00\x0f\xc0\x00\x02\x01\xc0\x00\x02\x02\xdc\x04\x01\xbb\x04\x00\x00"
+	localHeader   = "\r\n\r\n\x00\r\nQUIT\n\x20\x00\x00\x00"
+	unknownHeader = "PROXY UNKNOWN\r\n"
+)
+
+// servedConn describes a connection after it was served to its end.
+type servedConn struct {
+	read        string // "-": the connection was not served
+	addresses   string
+	closeReason network.CloseReason
+	err         error
+	log         string
+}
+
+// recordingHandler reads connections to their end and records what they were.
+type recordingHandler struct{ result *servedConn }
+
+func (s recordingHandler) ServeConn(_ context.Context, conn *network.Conn) error {
+	all, err := io.ReadAll(conn)
+	meta := stream.NewConnMeta("in", conn)
+	s.result.read, s.result.addresses = string(all), meta.RemoteText+" "+meta.LocalText
+	return err
+}
+
+// serveClient serves a connection whose client runs talk.
+func serveClient(t *testing.T, headers config.ProxyProtocol, talk func(far net.Conn)) servedConn {
+	t.Helper()
+	got := servedConn{read: "-"}
+	var log bytes.Buffer
+	h := stream.NewProxyProtocolHandler(stream.ProxyProtocolOptions{
+		Headers: headers, Next: recordingHandler{&got}, Listener: "in", Log: slog.New(slog.NewTextHandler(&log, nil)),
+	})
+	near, far := net.Pipe()
+	conn := network.NewConn(near)
+	talked := make(chan struct{})
+	go func() { defer close(talked); talk(far); _ = far.Close() }()
+	got.err = h.ServeConn(t.Context(), conn)
+	_ = conn.Close()
+	<-talked
+	got.closeReason, got.log = conn.CloseReason, log.String()
+	return got
+}
+
+func testDefaults() config.ProxyProtocol { return config.ProxyProtocol{Timeout: time.Second} }
+
+func TestProxyProtocolSetsAddresses(t *testing.T) {
+	const announced = "192.0.2.1:56324 192.0.2.2:443"
+	for _, test := range []struct{ name, header, from string }{
+		{"text", textHeader, announced},
+		{"binary, with extensions", binaryHeader, announced},
+		{"of the proxy itself", localHeader, "pipe pipe"},
+		{"of nobody", unknownHeader, "pipe pipe"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			forEachSplit(test.header+"hello", func(first, rest string) {
+				synctest.Test(t, func(t *testing.T) {
+					got := serveClient(t, testDefaults(), func(far net.Conn) { writeParts(far, first, rest) })
+					if got.read != "hello" || got.addresses != test.from || got.err != nil {
+						t.Errorf("%q, then %q: %+v, want hello from %s", first, rest, got, test.from)
+					}
+				})
+			})
+		})
+	}
+}
+
+func TestProxyProtocolRejectsInvalidHeaders(t *testing.T) {
+	none, only2, only1 := testDefaults(), testDefaults(), testDefaults() // no header is required; only one version is allowed
+	none.AllowMissing = true
+	only2.DisallowedVersions = []int{1}
+	only1.DisallowedVersions, only1.AllowMissing = []int{2}, true
+	for _, test := range []struct {
+		name    string
+		headers config.ProxyProtocol
+		text    string
+		read    string // "-": the connection was refused
+		log     string
+	}{
+		{"no header", testDefaults(), "GET / HTTP/1.1\r\n", "-", "no PROXY protocol header"},
+		{"TLS", testDefaults(), "\x16\x03\x01", "-", "no PROXY protocol header"},
+		{"a lie", testDefaults(), "PROXY TCP4 ::1 ::2 1 2\r\nhello", "-", "declared family"},
+		{"a version that is not allowed", only2, textHeader + "hello", "-", "not allowed: 1"},
+		{"the other version", only2, binaryHeader + "hello", "hello", ""},
+		{"no header where none need be", none, "PUT / HTTP/1.1\r\n", "PUT / HTTP/1.1\r\n", ""},
+		{"a header where none need be", none, textHeader + "hello", "hello", ""},
+		{"a lie where none need be", none, "PROXY TCP9\r\n", "-", "unknown family"},
+		{"a version that is taken for something else", only1, localHeader + "hello", localHeader + "hello", ""},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				got := serveClient(t, test.headers, func(far net.Conn) { writeParts(far, strings.Split(test.text, "")...) })
+				refused := test.read == "-"
+				if got.read != test.read || refused != (got.closeReason == network.ClosedProxyProtocolError) || refused != (got.err != nil) {
+					t.Errorf("got %+v, want it read as %q", got, test.read)
+				}
+				if !strings.Contains(got.log, test.log) || (got.log == "") != (test.log == "") {
+					t.Errorf("the log says %q, want %q", got.log, test.log)
+				}
+			})
+		})
+	}
+}
+
+func TestProxyProtocolHeaderTimeout(t *testing.T) {
+	for _, test := range []struct{ name, first string }{
+		{"nothing", ""},
+		{"half", textHeader[:10]},
+		{"half of the other", binaryHeader[:10]},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				began := time.Now()
+				got := serveClient(t, testDefaults(), func(far net.Conn) {
+					writeParts(far, test.first)
+					_, _ = far.Read(make([]byte, 1)) // blocks until the connection is closed
+				})
+				if got.closeReason != network.ClosedProxyProtocolError || time.Since(began) != time.Second || !strings.Contains(got.log, "timeout before") {
+					t.Errorf("got %+v after %v, want an end after 1s", got, time.Since(began))
+				}
+			})
+		})
+	}
+}
+
+func TestProxyProtocolTimeoutEndsWithHeader(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		got := serveClient(t, testDefaults(), func(far net.Conn) {
+			writeParts(far, textHeader)
+			<-time.After(time.Hour)
+			writeParts(far, "hello")
+		})
+		if got.read != "hello" || got.err != nil {
+			t.Errorf("got %+v, want hello", got)
+		}
+	})
+}
+
+func TestProxyProtocolDoesNotLogPortProbes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		got := serveClient(t, testDefaults(), func(net.Conn) {})
+		if got.closeReason != network.ClosedByPeer || got.err != nil || got.log != "" {
+			t.Errorf("got %+v, want an end of the peer's, and no log", got)
+		}
+	})
+}
+
+// clientFirstHandler is a handler of a protocol in which the client sends first.
+type clientFirstHandler struct{ network.Handler }
+
+func (clientFirstHandler) IdleTimeout() time.Duration { return time.Minute }
+
+// TestProxyProtocolParksForClientFirstHandlers uses sockets, on which drains and parking work.
+func TestProxyProtocolParksForClientFirstHandlers(t *testing.T) {
+	for _, test := range []struct {
+		name string
+		text string
+		do   func(conn *network.Conn)
+		want error
+	}{
+		{"for the caller to speak", textHeader, func(*network.Conn) {}, network.ErrPark},
+		{"no longer than a drain lets them", "", func(conn *network.Conn) { conn.Drain(true) }, nil},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			near, far := tcpPair(t)
+			conn := network.NewConn(near)
+			t.Cleanup(func() { _ = conn.Close() })
+			next := clientFirstHandler{recordingHandler{&servedConn{}}}
+			h := stream.NewProxyProtocolHandler(stream.ProxyProtocolOptions{Headers: config.ProxyProtocol{Timeout: time.Minute}, Next: next})
+			if _, err := io.WriteString(far, test.text); err != nil {
+				t.Fatal(err)
+			}
+			test.do(conn)
+			if err := h.ServeConn(t.Context(), conn); !errors.Is(err, test.want) {
+				t.Errorf("ServeConn = %v, want %v", err, test.want)
+			}
+			if parked := conn.Handler == network.Handler(next); parked != (test.want != nil) {
+				t.Errorf("the next handler serves the connection from now on: %v", parked)
+			}
+		})
+	}
+}
+
+// tcpPair returns both ends of a loopback connection.
+func tcpPair(t *testing.T) (near, far net.Conn) {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	if far, err = net.Dial("tcp", ln.Addr().String()); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = far.Close() })
+	if near, err = ln.Accept(); err != nil {
+		t.Fatal(err)
+	}
+	return near, far
+}

@@ -1,0 +1,187 @@
+package upstream
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/network"
+	"github.com/weft-proxy/weft/pkg/protocol/xprotocol"
+	"github.com/weft-proxy/weft/pkg/upstream/health"
+)
+
+// configureChecks starts the active checks and the outlier detection of the hosts as cfg says. c.mu
+// is held. Removed hosts stop their checks when they retire.
+func (c *Cluster) configureChecks(cfg *config.Cluster, hosts []*Host) {
+	for _, h := range hosts {
+		h.setActiveCheck(cfg.HealthCheck)
+	}
+	if cfg.OnDemand.Unsubscribed {
+		c.configureOutlierDetection(nil, nil) // there are no hosts to observe
+		return
+	}
+	c.configureOutlierDetection(cfg.OutlierDetection, hosts)
+}
+
+// validateChecks returns an error if the hosts of a cluster cannot be checked as configured.
+func (e *env) validateChecks(cfg *config.Cluster) error {
+	if cfg.HealthCheck == nil {
+		return nil
+	}
+	_, err := health.NewProbe(cfg.HealthCheck, checkTarget{}, e.codec(cfg.HealthCheck))
+	if err != nil {
+		return fmt.Errorf("cluster %s: %w", cfg.Name, err)
+	}
+	return nil
+}
+
+// codec returns the codec of the protocol of the checks, or nil if there is none.
+func (e *env) codec(cfg *config.HealthCheck) xprotocol.Codec {
+	return e.Codecs[config.Protocol(cfg.Protocol)] // heartbeat checks have the names of their protocols
+}
+
+// activeCheck holds the active checks of a host under one configuration.
+type activeCheck struct {
+	host   *Host               // immutable
+	config *config.HealthCheck // immutable
+	check  *health.Check       // guarded by host.mu; nil while it starts
+}
+
+// setActiveCheck starts active checks of the host as cfg says, or stops them if cfg is nil. Health that
+// the previous checks reported stays until the new ones report a change.
+func (h *Host) setActiveCheck(cfg *config.HealthCheck) {
+	h.mu.Lock()
+	old := h.activeCheck
+	if h.retired || old == nil && cfg == nil || old != nil && old.config.Equal(cfg) {
+		h.mu.Unlock()
+		return
+	}
+	turned := false
+	h.activeCheck = nil
+	if cfg == nil {
+		turned = h.health.clear(flagFailedCheck)
+	} else if probe, err := health.NewProbe(cfg, checkTarget{h}, h.cluster.env.codec(cfg)); err == nil { // checkable has reported the error
+		u := &activeCheck{host: h, config: cfg}
+		u.check = h.cluster.env.checks.Start(cfg, probe, u.report)
+		h.activeCheck = u
+	}
+	h.mu.Unlock()
+	if old != nil {
+		old.check.Stop()
+	}
+	if turned {
+		h.healthChanged(HostUp)
+	}
+}
+
+// stopChecks stops the active checks when the host retires. h.mu is held.
+func (h *Host) stopChecks() {
+	if h.activeCheck != nil {
+		h.activeCheck.check.Stop()
+		h.activeCheck = nil
+	}
+}
+
+// report handles the result of a check.
+func (u *activeCheck) report(r health.Result) {
+	h := u.host
+	h.mu.Lock()
+	if h.activeCheck != u { // the checks were replaced, or the host has retired
+		h.mu.Unlock()
+		return
+	}
+	was := h.health.has(flagFailedCheck)
+	var turned bool
+	if r.Healthy {
+		turned = h.health.clear(flagFailedCheck)
+	} else {
+		turned = h.health.set(flagFailedCheck)
+	}
+	h.mu.Unlock()
+	u.logChange(r, was)
+	if turned && r.Healthy {
+		h.healthChanged(HostUp)
+	} else if turned {
+		h.healthChanged(HostDown)
+	}
+	if r.Err == nil && u.config.HTTP.Port == 0 {
+		h.recordAlive()
+	}
+	if r.Err == nil && r.Healthy {
+		h.recordCheckPassed()
+	}
+}
+
+// logChange logs and counts a change; was says whether the host was failing.
+func (u *activeCheck) logChange(r health.Result, was bool) {
+	h := u.host
+	c := h.cluster
+	if r.Err != nil {
+		if c.env.Meter != nil {
+			c.openRecorder() // there may have been no requests yet
+		}
+		c.count(CheckFailed)
+	}
+	switch {
+	case r.Healthy && was:
+		c.env.Log.Info("upstream host passes its health checks", logCluster, c.name, logHost, h.address)
+	case !r.Healthy && !was:
+		c.env.Log.Warn("upstream host fails its health checks", logCluster, c.name, logHost, h.address,
+			logProtocol, u.config.Protocol, logError, r.Err)
+	}
+}
+
+// checkTarget adapts a Host to health.Host.
+type checkTarget struct{ host *Host }
+
+// Dial implements health.Host.
+func (c checkTarget) Dial(ctx context.Context, port uint16, deadline time.Time) (*network.Conn, error) {
+	h, err := c.hostAtPort(port)
+	if err != nil {
+		return nil, err
+	}
+	return h.cluster.env.Dial(ctx, h, deadline)
+}
+
+// Connect implements health.Host.
+func (c checkTarget) Connect(ctx context.Context, speaks config.Protocol, port uint16, deadline time.Time) (health.Connection, error) {
+	h, err := c.hostAtPort(port)
+	if err != nil {
+		return nil, err
+	}
+	connector := h.cluster.env.Connectors[speaks]
+	if connector == nil {
+		return nil, fmt.Errorf("no connector for protocol %q", speaks)
+	}
+	return withDownstreamAddrs(connector, nil).Connect(ctx, h, deadline, func(bool) {})
+}
+
+// Authority implements health.Host: it returns the host's name, or its address if it has none.
+func (c checkTarget) Authority() string {
+	if entry := c.host.Config(); entry.Hostname != "" {
+		return entry.Hostname
+	}
+	if strings.HasPrefix(c.host.address, "/") || strings.HasPrefix(c.host.address, "@") {
+		return "localhost"
+	}
+	return c.host.address
+}
+
+// hostAtPort returns the host, or a copy that listens on another port and is not one of the cluster's
+// hosts.
+func (c checkTarget) hostAtPort(port uint16) (*Host, error) {
+	if port == 0 {
+		return c.host, nil
+	}
+	name, _, err := net.SplitHostPort(c.host.address)
+	if err != nil {
+		return nil, fmt.Errorf("health check on port %d: %w", port, err)
+	}
+	entry := *c.host.Config()
+	entry.Address = net.JoinHostPort(name, strconv.Itoa(int(port)))
+	return newHost(c.host.cluster, &entry), nil
+}

@@ -1,0 +1,297 @@
+package upstream
+
+import (
+	"bytes"
+	"log/slog"
+	"maps"
+	"runtime"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/weft-proxy/weft/internal/metrics"
+	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/protocol"
+)
+
+// httpCheck is a health check by HTTP/1.1 every 10 s.
+func httpCheck() *config.HealthCheck {
+	return &config.HealthCheck{
+		Protocol: config.CheckHTTP1, Timeout: time.Second, Interval: 10 * time.Second,
+		HealthyThreshold: 2, UnhealthyThreshold: 2,
+	}
+}
+
+func withChecks(h *config.HealthCheck, hosts ...string) *config.Cluster {
+	c := cluster("web", hosts...)
+	c.HealthCheck = h
+	return c
+}
+
+// sentTo serves n requests and returns the hosts that answered, each once.
+func sentTo(t testing.TB, c *Cluster, n int) string {
+	t.Helper()
+	seen := map[string]bool{}
+	for range n {
+		seen[serveOne(t, c)] = true
+	}
+	var names []string
+	for _, h := range c.state.Load().hosts {
+		if seen[h.address] {
+			names = append(names, h.address)
+		}
+	}
+	return strings.Join(names, " ")
+}
+
+func TestAHostThatFailsItsChecksGetsNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newStatusConnector()
+		m.set("a", 503)
+		_, c := newStatusSet(t, m, withChecks(httpCheck(), "a", "b"))
+		synctest.Wait() // the first check decides
+		if got := sentTo(t, c, 10); got != "b" {
+			t.Errorf("requests went to %q, want b", got)
+		}
+		m.set("a", 200)
+		advanceClock(10 * time.Second)
+		if got := sentTo(t, c, 10); got != "b" {
+			t.Errorf("after one good check of two, requests went to %q, want b", got)
+		}
+		advanceClock(10 * time.Second)
+		if got := sentTo(t, c, 10); got != "a b" {
+			t.Errorf("after two good checks, requests went to %q, want a b", got)
+		}
+	})
+}
+
+// If all hosts fail their checks, being wrong about them must not be an outage.
+func TestHostsThatAllFailAreUsed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newStatusConnector()
+		m.set("a", 503)
+		_, c := newStatusSet(t, m, withChecks(httpCheck(), "a"))
+		synctest.Wait()
+		if got := sentTo(t, c, 1); got != "a" {
+			t.Errorf("the request went to %q, want a", got)
+		}
+	})
+}
+
+func TestChecksFollowTheHosts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newStatusConnector()
+		s, c := newStatusSet(t, m, withChecks(httpCheck(), "a", "b"))
+		asked := func() string {
+			m.mu.Lock()
+			defer m.mu.Unlock()
+			var names []string
+			for _, name := range []string{"a", "b", "c"} {
+				if m.checkCount[name] > 0 {
+					names = append(names, name)
+				}
+			}
+			clear(m.checkCount)
+			return strings.Join(names, " ")
+		}
+		advanceClock(time.Minute)
+		if got := asked(); got != "a b" {
+			t.Errorf("%q are checked, want a b", got)
+		}
+		apply(t, s, withChecks(httpCheck(), "b", "c"))
+		advanceClock(time.Minute)
+		if got := asked(); got != "b c" {
+			t.Errorf("after a change of hosts %q are checked, want b c", got)
+		}
+		m.set("b", 500)
+		advanceClock(time.Minute)
+		b := hostNamed(t, c, "b")
+		if !b.health.has(flagFailedCheck) {
+			t.Fatal("b does not fail its checks")
+		}
+		slower := httpCheck()
+		slower.Delay = time.Hour
+		apply(t, s, withChecks(slower, "b", "c"))
+		advanceClock(time.Minute)
+		if !b.health.has(flagFailedCheck) {
+			t.Error("b is healthy before its new checks passed")
+		}
+		apply(t, s, withChecks(nil, "b", "c"))
+		asked()
+		advanceClock(2 * time.Hour)
+		if got := asked(); got != "" || b.health.has(flagFailedCheck) {
+			t.Errorf("without checks, %q are checked, failing %v, want none", got, b.health.has(flagFailedCheck))
+		}
+		apply(t, s)
+	})
+}
+
+// One ailment's end does not end another.
+func TestAnEjectedHostThatPassesItsChecks(t *testing.T) {
+	for _, returns := range []bool{false, true} {
+		t.Run(strconv.FormatBool(returns), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				cfg := withChecks(httpCheck(), "a", "b")
+				cfg.OutlierDetection = outlierConfig(func(o *config.OutlierDetection) {
+					o.Consecutive5xx = config.Consecutive{Failures: 1, Enforce: 100}
+					o.UnejectOnHealthCheck = returns
+				})
+				_, c := newStatusSet(t, newStatusConnector(), cfg)
+				synctest.Wait()
+				a := hostNamed(t, c, "a")
+				recordAttempts(a, 1, 500, protocol.ReasonNone)
+				advanceClock(11 * time.Second) // its second check
+				if out := a.health.has(flagEjected); out == returns {
+					t.Errorf("a good check: ejected %v, want %v", out, !returns)
+				}
+			})
+		})
+	}
+}
+
+func TestPassedCheckEndsBackoff(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, c := newStatusSet(t, newStatusConnector(), withChecks(httpCheck(), "a", "b"))
+		synctest.Wait()
+		a := hostNamed(t, c, "a")
+		for range 8 { // a pause of 10 s or less
+			a.recordConnectFailure(protocol.Faultf(protocol.ConnectFailure, "a test"))
+		}
+		advanceClock(10 * time.Second)
+		if !a.health.up() {
+			t.Errorf("the host is %v after a good check", healthFlags(a.health.flags.Load()))
+		}
+	})
+}
+
+func TestChecksWithoutConnectorAreRejected(t *testing.T) {
+	s := newTestSet(t, newFakeConnector())
+	_, err := s.Prepare([]*config.Cluster{withChecks(&config.HealthCheck{Protocol: config.CheckDubbo}, "a")})
+	if err == nil || !strings.Contains(err.Error(), "dubbo") {
+		t.Errorf("Prepare = %v, want an error that names dubbo", err)
+	}
+}
+
+func TestChangesOfHealthAreLogged(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var log lockedBuffer
+		var counts eventCounts
+		m := newStatusConnector()
+		s := newTestSet(t, nil, func(o *Options) {
+			o.Connectors = map[config.Protocol]Connector{config.HTTP1: m}
+			o.Log = slog.New(slog.NewTextHandler(&log, nil))
+			o.Meter = &counts
+		})
+		cfg := withChecks(httpCheck(), "a", "b")
+		cfg.OutlierDetection = outlierConfig(func(o *config.OutlierDetection) { o.Consecutive5xx = config.Consecutive{Failures: 1, Enforce: 100} })
+		apply(t, s, cfg)
+		advanceClock(11 * time.Second)
+		m.set("a", 503)
+		advanceClock(30 * time.Second)
+		m.set("a", 200)
+		recordAttempts(hostNamed(t, s.Get("web"), "a"), 1, 500, protocol.ReasonNone)
+		advanceClock(time.Minute)
+		for _, want := range []string{
+			`level=WARN msg="upstream host fails its health checks" cluster=web host=a protocol=Http1 error="status 503"`,
+			`level=INFO msg="upstream host passes its health checks" cluster=web host=a`,
+			`level=WARN msg="upstream host ejected" cluster=web host=a detector=consecutive_5xx pause=30s`,
+			`level=INFO msg="upstream host returns from its ejection" cluster=web host=a`,
+		} {
+			if n := strings.Count(log.String(), want); n != 1 {
+				t.Errorf("%d lines of %s, want 1, in\n%s", n, want, log.String())
+			}
+		}
+		counts.mu.Lock()
+		defer counts.mu.Unlock()
+		// It fell once, for two reasons that overlap.
+		want := map[Event]int{CheckFailed: 3, HostEjected: 1, HostDown: 1, HostUp: 1}
+		if !maps.Equal(counts.events, want) {
+			t.Errorf("counted %v, want %v", counts.events, want)
+		}
+	})
+}
+
+// eventCounts is a Meter that counts events.
+type eventCounts struct {
+	mu     sync.Mutex
+	events map[Event]int // guarded by mu
+}
+
+func (c *eventCounts) Cluster(string, Gauges) ClusterRecorder { return c }
+func (c *eventCounts) Host(string, string) Recorder           { return c }
+func (*eventCounts) Add(metrics.Batch)                        {}
+func (*eventCounts) Close()                                   {}
+
+func (c *eventCounts) LimitReached(_ config.Priority, e Event) { c.Count(e) }
+
+func (c *eventCounts) Count(e Event) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.events == nil {
+		c.events = make(map[Event]int)
+	}
+	c.events[e]++
+}
+
+// lockedBuffer is a bytes.Buffer for several goroutines.
+type lockedBuffer struct {
+	mu     sync.Mutex
+	buffer bytes.Buffer // guarded by mu
+}
+
+func (b *lockedBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buffer.Write(p)
+}
+
+func (b *lockedBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buffer.String()
+}
+
+// A thousand clusters of three hosts, all checked and all watched for outliers, are
+// to leave most of 20 MB to everything else.
+func TestChecksOfAThousandClustersAreSmall(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const clusters, most = 1000, 8 << 20
+		m := newStatusConnector()
+		s := newTestSet(t, nil, func(o *Options) { o.Connectors = map[config.Protocol]Connector{config.HTTP1: m} })
+		before, goroutines := heap(), runtime.NumGoroutine()
+		var list []*config.Cluster
+		for i := range clusters {
+			c := withChecks(httpCheck(), "a", "b", "c")
+			c.Name = "cluster-" + strconv.Itoa(i)
+			c.OutlierDetection = outlierConfig(func(o *config.OutlierDetection) { o.Consecutive5xx = config.Consecutive{Failures: 5, Enforce: 100} })
+			list = append(list, c)
+		}
+		apply(t, s, list...)
+		advanceClock(time.Minute)
+		more := runtime.NumGoroutine()
+		for range 50 { // checks are under way now and then
+			advanceClock(97 * time.Millisecond)
+			more = min(more, runtime.NumGoroutine()-goroutines)
+		}
+		if more > 10 {
+			t.Errorf("%d goroutines more between checks, want none", more)
+		}
+		used := heap() - before
+		t.Logf("%d bytes for %d clusters with three hosts each: %d for a host", used, clusters, used/clusters/3)
+		if used > most {
+			t.Errorf("%d clusters use %d bytes, want %d at most", clusters, used, most)
+		}
+		runtime.KeepAlive(s)
+	})
+}
+
+// heap returns how many bytes live.
+func heap() int64 {
+	var m runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc) //nolint:gosec // far below 2^63
+}

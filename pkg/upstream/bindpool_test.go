@@ -1,0 +1,283 @@
+package upstream
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/protocol"
+)
+
+// clusterWithMode returns a cluster whose connections are used in a mode.
+func clusterWithMode(mode config.PoolMode, hosts ...string) *config.Cluster {
+	c := muxCluster(1, hosts...)
+	c.Pool.Mode = mode
+	return c
+}
+
+// fakeDownstreamConn is a connection that exchanges come over.
+type fakeDownstreamConn struct {
+	context.Context // it ends with the connection
+	end             context.CancelFunc
+	meta            protocol.ConnMeta
+}
+
+func newFakeDownstreamConn() *fakeDownstreamConn {
+	d := &fakeDownstreamConn{}
+	d.Context, d.end = context.WithCancel(context.Background())
+	return d
+}
+
+// begin is begin for an exchange that came over d.
+func (d *fakeDownstreamConn) begin(t testing.TB, c *Cluster) *protocol.Exchange {
+	t.Helper()
+	x := get()
+	x.Meta.Conn = &d.meta
+	if err := c.Serve(d, x); err != nil {
+		t.Fatalf("Serve: %v", err)
+	}
+	return x
+}
+
+func TestBoundConnectionForEachDownstreamConnection(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newFakeMuxConnector()
+		s, c := n.newTestCluster(t, clusterWithMode(config.Bind, "a"))
+		defer s.Close()
+		d, e := newFakeDownstreamConn(), newFakeDownstreamConn()
+		var list []*protocol.Exchange
+		for range 5 { // the first of each waits for its connection, the others share it
+			list = append(list, d.begin(t, c), e.begin(t, c))
+		}
+		synctest.Wait()
+		if got := len(n.list()); got != 2 {
+			t.Fatalf("%d connections for 2 downstream connections, want 2", got)
+		}
+		for i, x := range list {
+			if want := n.list()[i%2]; connOf(x) != want {
+				t.Errorf("exchange %d is on another downstream connection's", i)
+			}
+		}
+		wantCounts(t, s, 10, 2, 0)
+		finishAll(list)
+		wantCounts(t, s, 0, 2, 2)
+
+		d.end()
+		synctest.Wait()
+		if k := n.list(); !k[0].closed.Load() || k[1].closed.Load() {
+			t.Error("open connections: want only that of the remaining downstream connection")
+		}
+		wantCounts(t, s, 0, 1, 1)
+		e.end()
+		synctest.Wait()
+		wantCounts(t, s, 0, 0, 0)
+		if p := c.state.Load().hosts[0].pools.Load().pool.(*bindPool); len(p.entries) != 0 {
+			t.Errorf("%d downstream connections are remembered, want none", len(p.entries))
+		}
+	})
+}
+
+func TestBoundConnectionEndsWithItsLastExchange(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newFakeMuxConnector()
+		s, c := n.newTestCluster(t, clusterWithMode(config.Bind, "a"))
+		defer s.Close()
+		d := newFakeDownstreamConn()
+		x, y := d.begin(t, c), d.begin(t, c)
+		d.end()
+		synctest.Wait()
+		finish(x)
+		if n.list()[0].closed.Load() {
+			t.Error("it was closed before its last exchange")
+		}
+		finish(y)
+		if !n.list()[0].closed.Load() {
+			t.Error("it outlived its last exchange and its downstream connection")
+		}
+		wantNothing(t, c)
+	})
+}
+
+func TestBoundConnectionThatEndedIsReplaced(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newFakeMuxConnector()
+		s, c := n.newTestCluster(t, clusterWithMode(config.Bind, "a"))
+		defer s.Close()
+		d := newFakeDownstreamConn()
+		defer d.end()
+		finish(d.begin(t, c))
+		n.list()[0].die()
+		finish(d.begin(t, c))
+		wantCounts(t, s, 0, 1, 1)
+	})
+}
+
+func TestIdleTimeoutOfBindPool(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newFakeMuxConnector()
+		s, c := n.newTestCluster(t, clusterWithMode(config.Bind, "a"))
+		defer s.Close()
+		d, e := newFakeDownstreamConn(), newFakeDownstreamConn()
+		defer d.end()
+		defer e.end()
+		finish(d.begin(t, c))
+		x := e.begin(t, c)
+		advanceClock(2 * time.Minute)
+		wantCounts(t, s, 1, 1, 0)
+		finish(x)
+		finish(d.begin(t, c))
+		wantCounts(t, s, 0, 2, 2)
+	})
+}
+
+// A downstream connection whose own is idle keeps nobody waiting.
+func TestBindPoolEvictsIdleConnections(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newFakeMuxConnector()
+		cfg := clusterWithMode(config.Bind, "a")
+		cfg.CircuitBreakers.MaxConnections = 2
+		s, c := n.newTestCluster(t, cfg)
+		defer s.Close()
+		done := make(chan time.Duration)
+		start := time.Now()
+		for range 10 {
+			go func() {
+				d := newFakeDownstreamConn()
+				defer d.end()
+				for range 5 {
+					x := get()
+					x.Meta.Conn = &d.meta
+					if err := c.Serve(d, x); err != nil {
+						t.Errorf("Serve: %v", err)
+						break
+					}
+					sleepReal(10 * time.Millisecond)
+					finish(x)
+				}
+				done <- time.Since(start)
+			}()
+		}
+		for range 10 {
+			if got := <-done; got > time.Second {
+				t.Errorf("served after %v: a request waited while a connection was idle", got)
+			}
+		}
+		synctest.Wait()
+		wantNothing(t, c)
+	})
+}
+
+func TestCloseOfABoundPool(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newFakeMuxConnector()
+		s, c := n.newTestCluster(t, clusterWithMode(config.Bind, "a"))
+		d, e := newFakeDownstreamConn(), newFakeDownstreamConn()
+		defer d.end()
+		defer e.end()
+		finish(d.begin(t, c))
+		x := e.begin(t, c)
+		s.Close()
+		if got := n.open(); got != 1 {
+			t.Errorf("%d connections are open after Close, want the one in use", got)
+		}
+		finish(x)
+		wantNothing(t, c)
+	})
+}
+
+func TestPingPongCarriesOneExchangeAtATime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newFakeMuxConnector()
+		s, c := n.newTestCluster(t, clusterWithMode(config.PingPong, "a"))
+		defer s.Close()
+		list := beginMany(t, c, 4)
+		for i, k := range n.list() {
+			if got := k.load.Load(); got != 1 {
+				t.Errorf("connection %d carries %d exchanges, want 1", i, got)
+			}
+		}
+		wantCounts(t, s, 4, 4, 0)
+		finishAll(list)
+		finishAll(beginMany(t, c, 4))
+		wantCounts(t, s, 0, 4, 4)
+	})
+}
+
+// A reload asks for another mode: what is under way ends on the old connections.
+func TestModeIsChangedByAReload(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newFakeMuxConnector()
+		s, c := n.newTestCluster(t, clusterWithMode(config.Multiplex, "a"))
+		defer s.Close()
+		d := newFakeDownstreamConn()
+		defer d.end()
+		x, y := d.begin(t, c), d.begin(t, c)
+		pool := c.state.Load().hosts[0].pools.Load().pool
+		apply(t, s, cluster("other"), clusterWithMode(config.Multiplex, "a", "b"))
+		if c.state.Load().hosts[0].pools.Load().pool != pool {
+			t.Error("a reload that asks for the same mode changed the pool")
+		}
+		apply(t, s, clusterWithMode(config.PingPong, "a"))
+		kept := connOf(x)
+		finish(x) // while the next exchange has not come, it is not known that nobody needs it
+		x = d.begin(t, c)
+		if connOf(x) == kept || kept.closed.Load() {
+			t.Error("ping_pong: want a new connection, and the old one open with its exchange")
+		}
+		finish(y)
+		if !kept.closed.Load() {
+			t.Error("ping_pong: the old connection outlived its exchange")
+		}
+
+		kept = connOf(x)
+		apply(t, s, clusterWithMode(config.Bind, "a"))
+		y, z := d.begin(t, c), d.begin(t, c)
+		if connOf(y) != connOf(z) || connOf(y) == kept {
+			t.Error("bind: want one new connection for both exchanges")
+		}
+		finishAll([]*protocol.Exchange{x, y, z})
+		if !kept.closed.Load() {
+			t.Error("bind: the old connection outlived its exchange")
+		}
+		wantCounts(t, s, 0, 1, 1)
+
+		apply(t, s, clusterWithMode(config.Multiplex, "a"))
+		finish(d.begin(t, c))
+		synctest.Wait()
+		wantCounts(t, s, 0, 1, 1)
+		if got := n.open(); got != 1 {
+			t.Errorf("%d connections are open, want 1", got)
+		}
+	})
+}
+
+// openDownstreamConn is a downstream connection that counts who waits for its end.
+type openDownstreamConn struct{ waiting int }
+
+func (l *openDownstreamConn) OnClose(func()) (stop func()) {
+	l.waiting++
+	return func() { l.waiting-- }
+}
+
+// TestOpenDownstreamForgetsClosedPools: reload after reload, it must not keep
+// what they replaced.
+func TestOpenDownstreamForgetsClosedPools(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newFakeMuxConnector()
+		s, c := n.newTestCluster(t, clusterWithMode(config.Bind, "a"))
+		defer s.Close()
+		link := new(openDownstreamConn)
+		d := newFakeDownstreamConn()
+		d.meta.DownstreamConn = link
+		for i, host := range []string{"a", "b", "c"} {
+			apply(t, s, clusterWithMode(config.Bind, host))
+			finish(d.begin(t, c))
+			if link.waiting != 1 {
+				t.Fatalf("the end of the caller's connection is waited for by %d pools after %d reloads, want 1", link.waiting, i)
+			}
+		}
+		d.end()
+	})
+}

@@ -1,0 +1,238 @@
+package dns
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+	"testing"
+	"time"
+
+	wire "github.com/miekg/dns"
+
+	"github.com/weft-proxy/weft/pkg/config"
+)
+
+// startUDPServer starts a DNS server that responds to each UDP query with the datagrams of respond. If
+// stream is not nil, it responds to TCP queries with stream, on the same port.
+func startUDPServer(t *testing.T, respond func(query *wire.Msg) [][]byte, stream func(query *wire.Msg) *wire.Msg) (address string) {
+	t.Helper()
+	conn, ln := listenUDPAndTCP(t, stream != nil)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		b := make([]byte, 4096)
+		for {
+			n, from, err := conn.ReadFrom(b)
+			if err != nil {
+				return
+			}
+			q := new(wire.Msg)
+			if q.Unpack(b[:n]) != nil {
+				continue
+			}
+			for _, a := range respond(q) {
+				_, _ = conn.WriteTo(a, from) // the client may have closed its socket
+			}
+		}
+	}()
+	t.Cleanup(func() {
+		_ = conn.Close() // ends the read loop
+		<-done
+	})
+	if stream != nil {
+		serveStream(t, ln, stream)
+	}
+	return conn.LocalAddr().String()
+}
+
+// listenUDPAndTCP binds a UDP port and, if both is set, the same TCP port. It retries if the TCP port is in
+// use.
+func listenUDPAndTCP(t *testing.T, both bool) (conn net.PacketConn, ln net.Listener) {
+	t.Helper()
+	for tries := 20; ; tries-- {
+		conn, err := net.ListenPacket("udp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !both {
+			return conn, nil
+		}
+		if ln, err = net.Listen("tcp", conn.LocalAddr().String()); err == nil {
+			return conn, ln
+		}
+		_ = conn.Close() // the port is not in use yet
+		if tries == 0 {
+			t.Fatal(err)
+		}
+	}
+}
+
+func serveStream(t *testing.T, ln net.Listener, stream func(query *wire.Msg) *wire.Msg) {
+	t.Helper()
+	s := &wire.Server{Listener: ln, Handler: wire.HandlerFunc(func(w wire.ResponseWriter, q *wire.Msg) {
+		_ = w.WriteMsg(stream(q)) // the client may have closed its connection
+	})}
+	done := make(chan error, 1)
+	started := make(chan struct{})
+	s.NotifyStartedFunc = func() { close(started) }
+	go func() { done <- s.ActivateAndServe() }()
+	<-started
+	t.Cleanup(func() {
+		if err := errors.Join(s.Shutdown(), <-done); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func pack(m *wire.Msg) []byte {
+	b, err := m.Pack()
+	if err != nil {
+		panic(err)
+	}
+	return b
+}
+
+func reply(q *wire.Msg, records ...string) *wire.Msg {
+	m := new(wire.Msg).SetReply(q)
+	m.Compress = true
+	for _, line := range records {
+		r, err := wire.NewRR(line)
+		if err != nil {
+			panic(err)
+		}
+		m.Answer = append(m.Answer, r)
+	}
+	return m
+}
+
+// TestInvalidResponses verifies that messages that are no answer to the query are ignored, and
+// that the answer after them is used.
+func TestInvalidResponses(t *testing.T) {
+	const good, evil = "a.weft.test. 30 IN A 192.0.2.1", "a.weft.test. 30 IN A 192.0.2.66"
+	forged := func(q *wire.Msg, change func(*wire.Msg)) []byte {
+		m := reply(q, evil)
+		change(m)
+		return pack(m)
+	}
+	tests := []struct {
+		name  string
+		first func(q *wire.Msg) []byte // message before the valid answer
+	}{
+		{"another id", func(q *wire.Msg) []byte { return forged(q, func(m *wire.Msg) { m.Id++ }) }},
+		{"another question", func(q *wire.Msg) []byte {
+			return forged(q, func(m *wire.Msg) { m.Question[0].Name = "b.weft.test." })
+		}},
+		{"another type in the question", func(q *wire.Msg) []byte {
+			return forged(q, func(m *wire.Msg) { m.Question[0].Qtype = wire.TypeMX })
+		}},
+		{"a query", func(q *wire.Msg) []byte { return forged(q, func(m *wire.Msg) { m.Response = false }) }},
+		{"garbage", func(*wire.Msg) []byte { return []byte("\xff\x00garbage that is longer than a header is") }},
+		{"nothing", func(*wire.Msg) []byte { return nil }},
+		{"cut short", func(q *wire.Msg) []byte {
+			b := pack(reply(q, evil))
+			binary.BigEndian.PutUint16(b, q.Id+1)
+			return b[:20]
+		}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			address := startUDPServer(t, func(q *wire.Msg) [][]byte { return [][]byte{tt.first(q), pack(reply(q, good))} }, nil)
+			found, _, err := System(&config.DNS{Resolvers: []string{address}}).Lookup(context.Background(), V4Only, "a.weft.test.")
+			if err != nil || !slices.Equal(found, []netip.Addr{netip.MustParseAddr("192.0.2.1")}) {
+				t.Errorf("Lookup = %v, %v", found, err)
+			}
+		})
+	}
+}
+
+func TestAliasesAndShortestTTL(t *testing.T) {
+	address := startUDPServer(t, func(q *wire.Msg) [][]byte {
+		return [][]byte{pack(reply(q,
+			"a.weft.test. 300 IN CNAME b.weft.test.", "b.weft.test. 20 IN CNAME c.weft.test.",
+			"c.weft.test. 60 IN A 192.0.2.3", "c.weft.test. 60 IN A 192.0.2.4"))}
+	}, nil)
+	found, ttl, err := System(&config.DNS{Resolvers: []string{address}}).Lookup(context.Background(), V4Only, "a.weft.test.")
+	if err != nil || len(found) != 2 || ttl != 20*time.Second {
+		t.Errorf("Lookup = %v for %v, %v, want two for 20s", found, ttl, err)
+	}
+}
+
+// TestTruncatedResponsesUseTCP verifies that a truncated answer is queried again over TCP, and
+// that its TTL is read there.
+func TestTruncatedResponsesUseTCP(t *testing.T) {
+	noLeaks(t)
+	var records []string
+	for i := range 250 {
+		records = append(records, fmt.Sprintf("a.weft.test. %d IN A 10.1.0.%d", 90+i, i))
+	}
+	address := startUDPServer(t, func(q *wire.Msg) [][]byte {
+		m := reply(q)
+		m.Truncated = true
+		return [][]byte{pack(m)}
+	}, func(q *wire.Msg) *wire.Msg { return reply(q, records...) })
+	found, ttl, err := System(&config.DNS{Resolvers: []string{address}}).Lookup(context.Background(), V4Only, "a.weft.test.")
+	if err != nil || len(found) != 250 || ttl != 90*time.Second {
+		t.Errorf("Lookup = %d addresses for %v, %v, want 250 for 1m30s", len(found), ttl, err)
+	}
+}
+
+// TestIDsDiffer verifies that query IDs vary, so that an attacker cannot guess them.
+func TestIDsDiffer(t *testing.T) {
+	seen := make(chan uint16, 100)
+	address := startUDPServer(t, func(q *wire.Msg) [][]byte {
+		seen <- q.Id
+		return [][]byte{pack(reply(q, "a.weft.test. 30 IN A 192.0.2.1"))}
+	}, nil)
+	r := System(&config.DNS{Resolvers: []string{address}})
+	ids := map[uint16]bool{}
+	for range 20 {
+		if _, _, err := r.Lookup(context.Background(), V4Only, "a.weft.test."); err != nil {
+			t.Fatal(err)
+		}
+		ids[<-seen] = true
+	}
+	if len(ids) < 18 {
+		t.Errorf("%d ids in 20 queries", len(ids))
+	}
+}
+
+// TestTimeoutAndAttempts verifies that the next server is queried after a timeout, and that the
+// servers are queried again for each attempt.
+func TestTimeoutAndAttempts(t *testing.T) {
+	asked := make(chan string, 100)
+	silent := func(name string) string {
+		return startUDPServer(t, func(*wire.Msg) [][]byte { asked <- name; return nil }, nil)
+	}
+	servers := []string{silent("one"), silent("two")}
+	_, _, err := System(&config.DNS{Resolvers: servers, Timeout: 50 * time.Millisecond, Attempts: 2}).
+		Lookup(context.Background(), V4Only, "a.weft.test.")
+	if outcomeOf(err) != TimedOut {
+		t.Errorf("Lookup = %v, outcome %d, want that it timed out", err, outcomeOf(err))
+	}
+	var got []string
+	for range 4 {
+		got = append(got, <-asked)
+	}
+	if want := []string{"one", "two", "one", "two"}; !slices.Equal(got, want) {
+		t.Errorf("asked %q, want %q", got, want)
+	}
+}
+
+func TestOutcomes(t *testing.T) {
+	s := startServer(t, "a.weft.test. 60 IN A 192.0.2.1")
+	r := System(&config.DNS{Resolvers: []string{s.address}})
+	if _, _, err := r.Lookup(context.Background(), V4Only, "none.weft.test."); outcomeOf(err) != NotFound {
+		t.Errorf("no such name: %v", err)
+	}
+	if _, _, err := r.Lookup(context.Background(), V6Only, "a.weft.test."); outcomeOf(err) != NotFound {
+		t.Errorf("no address of the family: %v", err)
+	}
+	s.fail(wire.RcodeServerFailure)
+	if _, _, err := r.Lookup(context.Background(), V4Only, "a.weft.test."); outcomeOf(err) != Failed {
+		t.Errorf("the server fails: %v", err)
+	}
+}

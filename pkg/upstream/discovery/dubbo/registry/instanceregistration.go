@@ -1,0 +1,131 @@
+package registry
+
+import (
+	"context"
+	"fmt"
+	"iter"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// InstanceRegistration describes this process as an instance of a Dubbo 3 application, and what the
+// revision of the application provides. All instances that provide the same share a revision. It is
+// immutable.
+type InstanceRegistration struct {
+	// Instance is the process. Only Application, Host, Port and Metadata matter; Metadata names the
+	// revision.
+	Instance Instance
+	Revision string
+	// MetadataInfo describes what the revision provides, as JSON
+	// (org.apache.dubbo.metadata.MetadataInfo).
+	MetadataInfo []byte
+	// Interfaces are the names by which consumers look up the application, without duplicates.
+	Interfaces []string
+}
+
+// Address returns host:port, with brackets around an IPv6 host.
+func (i *Instance) Address() string { return URL{Host: i.Host, Port: i.Port}.Address() }
+
+// Name returns host:port without brackets around an IPv6 host, which is Dubbo's name for the
+// instance in registries that name instances.
+func (i *Instance) Name() string { return i.Host + ":" + strconv.Itoa(int(i.Port)) }
+
+// InstanceRegistry is a registry in which applications register instances.
+type InstanceRegistry interface {
+	// RegisterInstance registers an instance until UnregisterInstance or Close: first the metadata
+	// of its revision, then the mapping from its interfaces to the application, then the instance.
+	// It returns once the registry has all of them, immediately if it has them already. It replaces
+	// the previous registration of the application at that address; the metadata of the previous
+	// revision stays for a while, and is then removed if no instance has that revision. An error
+	// says why the registry does not have the registration yet: ctx ended, or the registry rejected
+	// it. The registration stays desired, and is retried until UnregisterInstance. An UnmappedError
+	// means that the registry has everything that it can store.
+	RegisterInstance(ctx context.Context, a *InstanceRegistration) error
+	// UnregisterInstance removes the registration of an application at an address; it ignores all
+	// other fields of i. The registration is no longer desired from then on. An error says why the
+	// registry may still have the instance, which it then drops with the session. The mapping from
+	// interfaces to the application stays: other instances may need it.
+	UnregisterInstance(ctx context.Context, i Instance) error
+}
+
+// UnmappedError reports that a registry has an instance, but cannot use some of its interfaces as
+// names: consumers do not find the application by these.
+type UnmappedError struct {
+	Application string
+	Interfaces  []string
+	Err         error // why the registry cannot use the names
+}
+
+// Error names the first interfaces, and the number of the others.
+func (e *UnmappedError) Error() string {
+	const most = 8
+	names := strings.Join(e.Interfaces[:min(most, len(e.Interfaces))], ", ")
+	if more := len(e.Interfaces) - most; more > 0 {
+		names += fmt.Sprintf(" and %d more", more)
+	}
+	return fmt.Sprintf("consumers cannot find %s by %s: %v", e.Application, names, e.Err)
+}
+
+// Unwrap returns Err.
+func (e *UnmappedError) Unwrap() error { return e.Err }
+
+// separator separates the applications that provide an interface.
+const separator = ","
+
+// Applications parses the applications that provide an interface, as registries store them: "a,b".
+// It skips empty names.
+func Applications(mapping string) []string { return slices.Collect(applications(mapping)) }
+
+func applications(mapping string) iter.Seq[string] {
+	return func(yield func(string) bool) {
+		for name := range strings.SplitSeq(mapping, separator) {
+			if name = strings.TrimSpace(name); name != "" && !yield(name) {
+				return
+			}
+		}
+	}
+}
+
+// MaxApplications bounds the applications that provide one interface: Weft subscribes to each,
+// with its instances and rules.
+const MaxApplications = 512
+
+// FirstApplications returns the first MaxApplications applications of a mapping for which canBe
+// returns true, without duplicates.
+func FirstApplications(mapping string, canBe func(name string) bool) []string {
+	var names []string
+	for name := range applications(mapping) {
+		if canBe(name) && !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+		if len(names) == MaxApplications {
+			break
+		}
+	}
+	return names
+}
+
+// WithApplication returns a mapping to which an application was added. changed is false if mapping
+// has the application already.
+func WithApplication(mapping, application string) (with string, changed bool) {
+	names := Applications(mapping)
+	if slices.Contains(names, application) {
+		return mapping, false
+	}
+	return strings.Join(append(names, application), separator), true
+}
+
+// Check returns an error if no registry can store the registration.
+func (a *InstanceRegistration) Check() error {
+	i := &a.Instance
+	switch {
+	case i.Application == "" || strings.Contains(i.Application, separator):
+		return fmt.Errorf("%q is not a valid application name", truncate(i.Application))
+	case i.Host == "" || i.Port == 0:
+		return fmt.Errorf("the instance of %s has the invalid address %q", truncate(i.Application), truncate(i.Name()))
+	case a.Revision == "":
+		return fmt.Errorf("the instance of %s has no revision", truncate(i.Application))
+	}
+	return nil
+}

@@ -1,0 +1,50 @@
+package registry
+
+import (
+	"sync"
+	"time"
+)
+
+// StateTracker keeps the State of a session and reports its changes, as Registry and
+// Options.Changed promise. It is safe for concurrent use.
+type StateTracker struct {
+	changed func() // immutable; may be nil
+
+	mu    sync.Mutex
+	state State // guarded by mu
+}
+
+// NewStateTracker returns a StateTracker with an initial state. It calls changed after each change, on
+// the goroutine that made the change; changed may be nil.
+func NewStateTracker(state State, changed func()) *StateTracker {
+	return &StateTracker{changed: changed, state: state}
+}
+
+// State returns the state of the session.
+func (s *StateTracker) State() State {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.state
+}
+
+// Update lets f modify the state, and reports a change.
+func (s *StateTracker) Update(f func(*State)) {
+	s.mu.Lock()
+	before := s.state
+	f(&s.state)
+	same := before == s.state
+	s.mu.Unlock()
+	if !same && s.changed != nil {
+		s.changed()
+	}
+}
+
+// End records that the session has ended.
+func (s *StateTracker) End() {
+	s.Update(func(state *State) {
+		if state.Connected {
+			state.Since = time.Now()
+		}
+		state.Connected, state.Session = false, ""
+	})
+}

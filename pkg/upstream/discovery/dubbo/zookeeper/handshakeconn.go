@@ -1,0 +1,140 @@
+package zookeeper
+
+import (
+	"encoding/binary"
+	"fmt"
+	"io"
+	"net"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+const (
+	// maxConnectResponse bounds a server's first message. A longer one is not from ZooKeeper.
+	maxConnectResponse = 4 << 10
+	// watchRestoreTimeout bounds how long requests are held back until the library has restored its
+	// watches. The library restores them immediately, or has none.
+	watchRestoreTimeout = 250 * time.Millisecond
+)
+
+// ZooKeeper's protocol: the offsets of the session ID and of the opcode in a message, including its
+// length prefix, and opcodes.
+const (
+	sessionIDStart = 20
+	sessionIDEnd   = 28
+	opcodeStart    = 8
+	opcodeEnd      = 12
+
+	opSetWatches = 101
+	// Negative opcodes close the session; 11 is a ping, and 100 sends credentials.
+	opPing = 11
+	opAuth = 100
+)
+
+// handshakeConn is the connection below the library. It works around two problems.
+//
+// It bounds the wait for the connect response. The library waits ten times as long as for other
+// responses, which lets the session expire although other servers would have kept it.
+//
+// In a resumed session it lets the library restore its watches before other requests. When the
+// library restores them, it sends the last transaction ID that it has seen in any response. A
+// response before that would advance the ID, and the watches would miss the changes in between.
+type handshakeConn struct {
+	net.Conn
+	address     string
+	timeout     time.Duration
+	onFailure   func(error)
+	connected   bool        // owned by the reader
+	passThrough atomic.Bool // requests are no longer held back
+
+	mu          sync.Mutex // serializes writes until open
+	connectSent bool       // guarded by mu; the connect request was written
+	heldWrites  []byte     // guarded by mu
+}
+
+// SetReadDeadline sets the deadline of the connection, at most patience ahead until the connect
+// response.
+func (l *handshakeConn) SetReadDeadline(t time.Time) error {
+	if !l.connected && !t.IsZero() {
+		if most := time.Now().Add(l.timeout); t.After(most) {
+			t = most
+		}
+	}
+	return l.Conn.SetReadDeadline(t)
+}
+
+// Read reads from the connection. The first call reads the length of the connect response.
+func (l *handshakeConn) Read(b []byte) (int, error) {
+	if l.connected || len(b) != 4 {
+		return l.Conn.Read(b)
+	}
+	n, err := io.ReadFull(l.Conn, b)
+	if err == nil {
+		if length := binary.BigEndian.Uint32(b); length > maxConnectResponse {
+			err = fmt.Errorf("connect response of %d bytes: not a ZooKeeper server", length)
+		}
+	}
+	if err != nil {
+		l.onFailure(fmt.Errorf("%s: %w", l.address, err))
+		return n, err
+	}
+	l.connected = true
+	if !l.passThrough.Load() {
+		time.AfterFunc(watchRestoreTimeout, l.flushHeld)
+	}
+	return n, nil
+}
+
+// Write writes to the connection. In a resumed session it holds back requests until the watches are
+// restored, at most watchRestoreTimeout after the connect response.
+func (l *handshakeConn) Write(b []byte) (int, error) {
+	if l.passThrough.Load() {
+		return l.Conn.Write(b)
+	}
+	l.mu.Lock() // held during the write, which is short, has a deadline, and happens once or twice
+	defer l.mu.Unlock()
+	switch {
+	case l.passThrough.Load():
+		return l.Conn.Write(b)
+	case !l.connectSent:
+		l.connectSent = true
+		if len(b) < sessionIDEnd || binary.BigEndian.Uint64(b[sessionIDStart:sessionIDEnd]) == 0 {
+			l.passThrough.Store(true) // a new session has no watches
+		}
+		return l.Conn.Write(b)
+	}
+	asked := int32(0)
+	if len(b) >= opcodeEnd {
+		asked = int32(binary.BigEndian.Uint32(b[opcodeStart:opcodeEnd]))
+	}
+	switch {
+	case asked == opSetWatches:
+		l.passThrough.Store(true)
+		_, err := l.Conn.Write(slices.Concat(b, l.heldWrites))
+		l.heldWrites = nil
+		return len(b), err
+	case asked < 0, asked == opPing, asked == opAuth:
+		return l.Conn.Write(b)
+	}
+	l.heldWrites = append(l.heldWrites, b...)
+	return len(b), nil
+}
+
+// flushHeld writes the held requests: the library has no watches.
+func (l *handshakeConn) flushHeld() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.passThrough.Load() {
+		return
+	}
+	l.passThrough.Store(true)
+	if len(l.heldWrites) == 0 {
+		return
+	}
+	if _, err := l.Conn.Write(l.heldWrites); err != nil {
+		_ = l.Conn.Close() // the reader gets the error
+	}
+	l.heldWrites = nil
+}

@@ -1,0 +1,111 @@
+package zookeeper
+
+import (
+	"encoding/binary"
+	"io"
+	"net"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// connectRequest returns the first message of a client.
+func connectRequest(session uint64) []byte {
+	b := make([]byte, 48)
+	binary.BigEndian.PutUint64(b[sessionIDStart:], session)
+	return b
+}
+
+// requestWithOpcode returns a request with an opcode.
+func requestWithOpcode(what int32) []byte {
+	b := make([]byte, 16)
+	binary.BigEndian.PutUint32(b[opcodeStart:], uint32(what))
+	return b
+}
+
+func TestResumedSessionRestoresWatchesFirst(t *testing.T) {
+	const get, closing = 4, -11
+	tests := []struct {
+		name    string
+		session uint64
+		asked   []int32
+		at      []int32 // what the server receives immediately
+		late    []int32 // and after watchRestoreTimeout
+	}{
+		{"a new session", 0, []int32{get, opPing, get}, []int32{get, opPing, get}, nil},
+		{"resumed, with watches", 7, []int32{opAuth, get, opPing, opSetWatches, get}, []int32{opAuth, opPing, opSetWatches, get, get}, nil},
+		{"resumed, without", 7, []int32{get, opPing, get}, []int32{opPing}, []int32{get, get}},
+		{"resumed and closed", 7, []int32{get, closing}, []int32{closing}, []int32{get}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				client, server := net.Pipe()
+				asked := make(chan int32, 16)
+				done := make(chan struct{})
+				go func() {
+					defer close(done)
+					if _, err := io.ReadFull(server, make([]byte, len(connectRequest(0)))); err != nil {
+						return
+					}
+					if _, err := server.Write([]byte{0, 0, 0, 36}); err != nil {
+						return
+					}
+					for message := make([]byte, len(requestWithOpcode(0))); ; {
+						if _, err := io.ReadFull(server, message); err != nil {
+							return
+						}
+						asked <- int32(binary.BigEndian.Uint32(message[opcodeStart:]))
+					}
+				}()
+				l := &handshakeConn{Conn: client, timeout: time.Second, onFailure: func(err error) { t.Error(err) }}
+				write := func(b []byte) {
+					if n, err := l.Write(b); n != len(b) || err != nil {
+						t.Errorf("Write = %d, %v; want %d", n, err, len(b))
+					}
+				}
+				write(connectRequest(tt.session))
+				if _, err := l.Read(make([]byte, 4)); err != nil {
+					t.Fatal(err)
+				}
+				for _, what := range tt.asked {
+					write(requestWithOpcode(what))
+				}
+				arrived := func() (all []int32) {
+					synctest.Wait()
+					for len(asked) > 0 {
+						all = append(all, <-asked)
+					}
+					return all
+				}
+				if got := arrived(); !slices.Equal(got, tt.at) {
+					t.Errorf("the server got %d at once, want %d", got, tt.at)
+				}
+				time.Sleep(watchRestoreTimeout)
+				if got := arrived(); !slices.Equal(got, tt.late) {
+					t.Errorf("later the server got %d, want %d", got, tt.late)
+				}
+				_ = client.Close() // ends the server
+				<-done
+			})
+		})
+	}
+}
+
+func TestConnectResponseTimeout(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		client, server := net.Pipe()
+		defer func() { _, _ = client.Close(), server.Close() }()
+		var told error
+		l := &handshakeConn{Conn: client, timeout: time.Second, onFailure: func(err error) { told = err }}
+		begin := time.Now()
+		if err := l.SetReadDeadline(begin.Add(time.Hour)); err != nil {
+			t.Fatal(err)
+		}
+		_, err := l.Read(make([]byte, 4))
+		if took := time.Since(begin); err == nil || told == nil || took != time.Second {
+			t.Errorf("after %v: %v, told %v; want an error after %v", took, err, told, time.Second)
+		}
+	})
+}

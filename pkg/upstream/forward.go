@@ -1,0 +1,120 @@
+package upstream
+
+import (
+	"context"
+	"time"
+
+	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/protocol"
+)
+
+// connectRelayFunc opens a connection to h before the deadline and returns carry, which relays the bytes
+// of the downstream connection over it and returns when both are done.
+type connectRelayFunc = func(ctx context.Context, h *Host, deadline time.Time) (carry func() error, err error)
+
+// ForwardConn forwards a downstream connection with the addresses at: it picks a host, counts a
+// connection, calls connect and then the function that connect returned, which relays the bytes and
+// returns at the end. If connect returns a Fault of ConnectFailure or ConnectTimeout, ForwardConn
+// tries the next host, up to the given number of attempts; it returns any other error unchanged.
+//
+// A downstream connection is pending until it has a connection to a host: it waits while as many
+// connections to the host are being opened as Pool.MaxConnecting allows. When ctx ends before its
+// turn, no connection is opened for it.
+//
+// Its own errors are Faults: NoCluster, Dropped, ReasonOnDemandTimeout, NoHealthyHost, and Overflow
+// if max_connections, max_pending_requests or max_requests is reached: a connection does not wait
+// for another to end. For a cluster of type ORIGINAL_DST also NoDestination and ReasonLoop.
+func (c *Cluster) ForwardConn(ctx context.Context, at ConnAddrs, attempts int, connect connectRelayFunc) error {
+	b := c.Breaker(config.DefaultPriority)
+	s, err := b.admit()
+	for err == nil && c.mustWait(s) {
+		if err = b.awaitHosts(ctx, time.Time{}, nil); err == nil {
+			s, err = b.admit()
+		}
+	}
+	if err != nil {
+		return err
+	}
+	if err := b.addActive(); err != nil {
+		return err
+	}
+	defer b.active.Add(-1)
+	if err := c.dropOverload(s.config); err != nil {
+		return err
+	}
+	if !b.slots.tryAcquire(s.config.CircuitBreakers.MaxConnections) {
+		b.countRejected(ConnectionOverflow)
+		return protocol.Faultf(protocol.Overflow, "cluster %s: max_connections (%d) reached", c.name, s.config.CircuitBreakers.MaxConnections)
+	}
+	defer b.releaseSlot()
+	h, carry, err := b.connectRelay(ctx, s, at, attempts, connect)
+	if err != nil {
+		return err
+	}
+	return h.relay(carry)
+}
+
+// connectRelay calls connect for one host after another until it succeeds. The downstream
+// connection is pending meanwhile. It is active already, so max_requests is not checked again.
+func (b *Breaker) connectRelay(ctx context.Context, s *state, at ConnAddrs, attempts int, connect connectRelayFunc) (h *Host, carry func() error, err error) {
+	if err := b.addPending(b.limits()); err != nil {
+		return nil, nil, err
+	}
+	defer b.pending.Add(-1)
+	var made []protocol.Attempt
+	for range max(attempts, 1) {
+		h, none := s.pickForConn(at, made)
+		if none != nil {
+			if len(made) == 0 {
+				err = none
+			}
+			break
+		}
+		made = append(made, protocol.Attempt{Host: h})
+		if carry, err = h.connectRelay(ctx, s, connect); err == nil {
+			return h, carry, nil
+		}
+		if ctx.Err() != nil {
+			break // the error says nothing about the host
+		}
+		h.recordAttempt(nil, err)
+		if !canTryAnotherHost(err) {
+			break
+		}
+		h.recordConnectFailure(err)
+	}
+	return nil, nil, err
+}
+
+// connectRelay calls connect when fewer connections to the host are being opened than
+// Pool.MaxConnecting allows.
+func (h *Host) connectRelay(ctx context.Context, s *state, connect connectRelayFunc) (carry func() error, err error) {
+	h.dialing.Add(1)
+	h.attempts.Add(1)
+	defer func() {
+		h.dialing.Add(-1)
+		if carry == nil {
+			h.failures.Add(1)
+		}
+	}()
+	deadline := s.connectDeadline()
+	if err := h.relayDials.acquire(ctx, s.config.Pool.ConnectLimit(), deadline, h); err != nil {
+		return nil, err
+	}
+	defer h.relayDials.release()
+	return connect(ctx, h, deadline)
+}
+
+// relay calls the function that connect returned and counts it as one exchange in flight.
+func (h *Host) relay(carry func() error) error {
+	h.load.Begin()
+	defer h.load.End()
+	h.load.Connect()
+	defer h.load.Disconnect()
+	h.recordConnect()
+	defer h.countConnection(ConnectionClosed)
+	if r := h.outlierStats.Load(); r != nil {
+		r.recordSuccess(1) // nothing more becomes known about the result
+	}
+	return carry()
+}

@@ -1,0 +1,570 @@
+package upstream
+
+import (
+	"bytes"
+	"fmt"
+	"log/slog"
+	"maps"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/protocol"
+)
+
+// clusterOf returns a cluster of so many hosts, "0", "1" …, each changed by with.
+func clusterOf(n int, policy config.LBPolicy, with func(i int, h *config.Host)) *config.Cluster {
+	c := cluster("web")
+	c.LBPolicy = policy
+	for i := range n {
+		h := config.Host{Address: strconv.Itoa(i), Weight: 1}
+		if with != nil {
+			with(i, &h)
+		}
+		c.Hosts = append(c.Hosts, h)
+	}
+	return c
+}
+
+// served returns how often each host is picked for exchanges that bring nothing.
+func served(c *Cluster, picks int) map[string]int {
+	s := c.state.Load()
+	taken := make(map[string]int)
+	for range picks {
+		if h := s.defaultSet.pick(0, nil, 0); h != nil {
+			taken[h.Name()]++
+		} else {
+			taken[""]++
+		}
+	}
+	return taken
+}
+
+// markDown makes hosts fail their checks.
+func (c *Cluster) markDown(places ...int) {
+	for _, i := range places {
+		h := c.state.Load().hosts[i]
+		if h.health.set(flagFailedCheck) {
+			h.healthChanged(HostDown)
+		}
+	}
+}
+
+// markUp ends that.
+func (c *Cluster) markUp(places ...int) {
+	for _, i := range places {
+		h := c.state.Load().hosts[i]
+		if h.health.clear(flagFailedCheck) {
+			h.healthChanged(HostUp)
+		}
+	}
+}
+
+// indexRange lists the numbers from a to b-1.
+func indexRange(a, b int) []int {
+	var list []int
+	for i := a; i < b; i++ {
+		list = append(list, i)
+	}
+	return list
+}
+
+// wantShare checks that the hosts in those places were picked that part of the times,
+// within five standard deviations.
+func wantShare(t *testing.T, taken map[string]int, places []int, want float64) {
+	t.Helper()
+	picks, got := 0, 0
+	for _, n := range taken {
+		picks += n
+	}
+	for _, i := range places {
+		got += taken[strconv.Itoa(i)]
+	}
+	if allowed := 5 * math.Sqrt(float64(picks)*want*(1-want)); math.Abs(float64(got)-want*float64(picks)) > allowed {
+		t.Errorf("hosts %v: picked %d times of %d, want %.1f %% ± %.0f", places, got, picks, 100*want, allowed)
+	}
+}
+
+func balancedPolicies() []config.LBPolicy {
+	return []config.LBPolicy{
+		config.RoundRobin, config.WeightedRoundRobin, config.Random, config.LeastRequest, config.LeastConnection,
+		config.PeakEWMA, config.RingHash, config.Maglev, config.RequestRoundRobin,
+	}
+}
+
+func TestUnhealthyHostsGetNothing(t *testing.T) {
+	for _, policy := range balancedPolicies() {
+		t.Run(string(policy), func(t *testing.T) {
+			_, c := newTestCluster(t, newFakeConnector(), clusterOf(10, policy, nil))
+			c.markDown(0, 3, 4, 9)
+			taken := served(c, 5000)
+			wantShare(t, taken, []int{0, 3, 4, 9}, 0)
+			wantShare(t, taken, []int{1, 2, 5, 6, 7, 8}, 1)
+		})
+	}
+}
+
+// Hosts that follow those that are down in the list get no more than others, and hosts
+// that are down are not the least busy, though they have nothing in flight.
+func TestHostsThatAreUpShareTheWorkOfThoseThatAreDown(t *testing.T) {
+	const hosts, picks = 100, 20_000
+	for _, policy := range balancedPolicies() {
+		if policy == config.RequestRoundRobin {
+			continue // they stand by
+		}
+		for _, down := range []int{10, 50} {
+			t.Run(fmt.Sprint(policy, " ", down), func(t *testing.T) {
+				_, c := newTestCluster(t, newFakeConnector(), clusterOf(hosts, policy, func(i int, h *config.Host) { h.Weight = 10 }))
+				c.markDown(indexRange(0, down)...)
+				for _, h := range c.state.Load().hosts[down:] {
+					h.load.Begin()
+					h.load.Connect()
+					h.load.Observe(1, time.Millisecond)
+				}
+				taken := served(c, picks)
+				equal := float64(picks) / float64(hosts-down)
+				if first := float64(taken[strconv.Itoa(down)]); first > 1.7*equal || first < 0.5*equal {
+					t.Errorf("the first host that is up got %.0f exchanges, the mean is %.0f", first, equal)
+				}
+				wantShare(t, taken, indexRange(0, down), 0)
+			})
+		}
+	}
+}
+
+// Half of the hosts down is no panic, one more is: then health counts for nothing,
+// unless connecting failed, which is no matter of belief.
+func TestPanicUsesHostsThatAreDown(t *testing.T) {
+	for _, policy := range []config.LBPolicy{config.RoundRobin, config.LeastRequest, config.RingHash, config.Maglev} {
+		t.Run(string(policy), func(t *testing.T) {
+			_, c := newTestCluster(t, newFakeConnector(), clusterOf(10, policy, nil))
+			c.markDown(indexRange(0, 5)...)
+			wantShare(t, served(c, 2000), indexRange(0, 5), 0)
+			c.markDown(5)
+			taken := served(c, 20_000)
+			for i := range 10 {
+				if taken[strconv.Itoa(i)] == 0 {
+					t.Errorf("in panic host %d gets nothing", i)
+				}
+			}
+			c.state.Load().hosts[2].recordConnectFailure(protocol.Faultf(protocol.ConnectFailure, "refused"))
+			wantShare(t, served(c, 2000), []int{2}, 0)
+			c.markUp(5)
+			wantShare(t, served(c, 2000), indexRange(0, 5), 0)
+		})
+	}
+}
+
+func TestPanicThreshold(t *testing.T) {
+	tests := []struct {
+		name      string
+		threshold float64
+		down      int
+		want      bool // hosts that are down are used
+	}{
+		{"unset: 5 of 10 healthy", 0, 5, false},
+		{"unset: 4 of 10 healthy", 0, 6, true},
+		{"20 %: 2 of 10 healthy", 20, 8, false},
+		{"20 %: 1 of 10 healthy", 20, 9, true},
+		{"never: none healthy", -1, 10, false},
+		{"never: 1 of 10 healthy", -1, 9, false},
+		{"100 %: 7 of 10 healthy", 100, 3, true},
+		{"100 %: 8 of 10 healthy, which is enough", 100, 2, false},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			cfg := clusterOf(10, config.Random, nil)
+			cfg.Failover.PanicThreshold = tt.threshold
+			_, c := newTestCluster(t, newFakeConnector(), cfg)
+			c.markDown(indexRange(0, tt.down)...)
+			taken := served(c, 2000)
+			used := 0
+			for i := range tt.down {
+				used += taken[strconv.Itoa(i)]
+			}
+			if (used > 0) != tt.want {
+				t.Errorf("hosts that are down were picked %d times of 2000, want some: %v", used, tt.want)
+			}
+			if tt.down == 10 && !tt.want && taken[""] != 2000 {
+				t.Errorf("picked %v with all hosts down and no panic, want nothing", taken)
+			}
+		})
+	}
+}
+
+// Panic begins below the threshold, and while all of the work cannot be done: shares that
+// binary numbers do not hold exactly make no difference.
+func TestPanicIsExact(t *testing.T) {
+	tests := []struct {
+		hosts, up [2]int // of two priorities
+		threshold float64
+		want      bool // one of them panics
+	}{
+		{[2]int{63, 10}, [2]int{45, 1}, 50, false}, // 1.4 times 45 of 63 hosts is all of the work
+		{[2]int{63, 10}, [2]int{44, 0}, 50, true},
+		{[2]int{10, 14}, [2]int{5, 3}, 50, false}, // 70 % and 30 %
+		{[2]int{10, 14}, [2]int{5, 2}, 50, true},
+		{[2]int{100, 100}, [2]int{7, 7}, 7, false},
+		{[2]int{100, 100}, [2]int{7, 6}, 7, true},
+	}
+	for _, tt := range tests {
+		m := failoverParamsOf(&config.Failover{PanicThreshold: tt.threshold})
+		levels, plans := make([]priorityLevel, 2), make([]priorityLoad, 2)
+		for i := range levels {
+			hosts := make([]*Host, tt.hosts[i])
+			levels[i] = priorityLevel{hosts, []localityGroup{{hosts: hosts, healthy: tt.up[i]}}}
+		}
+		m.levelShares(levels, plans)
+		if got := plans[0].panic || plans[1].panic; got != tt.want {
+			t.Errorf("%v of %v hosts up, threshold %v %%: panic %v, want %v", tt.up, tt.hosts, tt.threshold, got, tt.want)
+		}
+	}
+}
+
+// What rounding leaves of the shares is for nobody who has none: who has some is not
+// looked at by trials.
+func TestDownPrioritiesHaveNoShare(t *testing.T) {
+	m := failoverParamsOf(&config.Failover{})
+	const hosts = 10
+	for i := range (hosts + 1) * (hosts + 1) {
+		up := [3]int{0, i / (hosts + 1), i % (hosts + 1)}
+		levels, plans := make([]priorityLevel, 3), make([]priorityLoad, 3)
+		for l := range levels {
+			all := make([]*Host, hosts)
+			levels[l] = priorityLevel{all, []localityGroup{{hosts: all, healthy: up[l]}}}
+		}
+		shares := m.levelShares(levels, plans)
+		panics := plans[0].panic && plans[1].panic && plans[2].panic
+		if sum := shares[0] + shares[1] + shares[2]; math.Abs(sum-1) > 1e-12 || shares[0] != 0 && !panics {
+			t.Errorf("%v of 10 hosts up: shares %v, want nothing for the first, and 1 in all", up, shares)
+		}
+	}
+}
+
+// The numbers are those of the table in Envoy's documentation of priority levels.
+func TestPrioritiesSpillOver(t *testing.T) {
+	tests := []struct {
+		up     [3]int // of 100 hosts, by priority; the third has none if it is -1
+		shares [3]float64
+	}{
+		{[3]int{100, 100, -1}, [3]float64{1, 0}},
+		{[3]int{72, 72, -1}, [3]float64{1, 0}},
+		{[3]int{71, 71, -1}, [3]float64{.994, .006}},
+		{[3]int{50, 50, -1}, [3]float64{.7, .3}},
+		{[3]int{25, 100, -1}, [3]float64{.35, .65}},
+		{[3]int{25, 25, -1}, [3]float64{.5, .5}}, // 35 % each, made 100 %; both panic
+		{[3]int{0, 100, -1}, [3]float64{0, 1}},
+		{[3]int{0, 0, -1}, [3]float64{.5, .5}},
+		{[3]int{100, 100, 100}, [3]float64{1, 0, 0}},
+		{[3]int{0, 100, 100}, [3]float64{0, 1, 0}},
+		{[3]int{20, 20, 100}, [3]float64{.28, .28, .44}},
+		{[3]int{0, 0, 100}, [3]float64{0, 0, 1}},
+		{[3]int{60, 0, 10}, [3]float64{.857, 0, .143}},
+	}
+	for _, tt := range tests {
+		t.Run(fmt.Sprint(tt.up), func(t *testing.T) {
+			levels := 3
+			if tt.up[2] < 0 {
+				levels = 2
+			}
+			_, c := newTestCluster(t, newFakeConnector(), clusterOf(100*levels, config.Random, func(i int, h *config.Host) { h.Priority = uint32(i / 100) }))
+			for l := range levels {
+				c.markDown(indexRange(100*l+tt.up[l], 100*l+100)...)
+			}
+			taken := served(c, 20_000)
+			for l := range levels {
+				got := 0
+				for i := range 100 {
+					got += taken[strconv.Itoa(100*l+i)]
+				}
+				if math.Abs(float64(got)-20_000*tt.shares[l]) > 5*math.Sqrt(20_000*tt.shares[l]*(1-tt.shares[l]))+20 {
+					t.Errorf("priority %d gets %d of 20000, want %.1f %%", l, got, 100*tt.shares[l])
+				}
+			}
+		})
+	}
+}
+
+func TestOverprovisioningFactor(t *testing.T) {
+	cfg := clusterOf(20, config.Random, func(i int, h *config.Host) { h.Priority = uint32(i / 10) })
+	cfg.Failover.Overprovisioning = 1
+	_, c := newTestCluster(t, newFakeConnector(), cfg)
+	c.markDown(0, 1)
+	taken := served(c, 10_000)
+	wantShare(t, taken, indexRange(2, 10), .8)
+	wantShare(t, taken, indexRange(10, 20), .2)
+}
+
+// A priority whose hosts refuse connections gets nothing, and must be found alive
+// again by those who look.
+func TestPriorityWithoutShareIsProbed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newFakeConnector()
+		w.refuses["0"] = true
+		_, c := newTestCluster(t, w, clusterOf(2, config.RoundRobin, func(i int, h *config.Host) { h.Priority = uint32(i) }))
+		for range 5 {
+			if got := serveOne(t, c); got != "1" {
+				t.Fatalf("served by %s, want the second priority", got)
+			}
+		}
+		if dials := w.dialed(); len(dials) != 2 {
+			t.Errorf("dialled %v, want each host once", dials)
+		}
+		w.set(w.refuses, "0", false)
+		time.Sleep(maxBackoff)
+		for range 3 {
+			if got := serveOne(t, c); got != "0" {
+				t.Errorf("served by %s, want the first priority: it is back", got)
+			}
+		}
+	})
+}
+
+func TestLocalitiesShareByWeight(t *testing.T) {
+	at := func(zone string) config.Locality { return config.Locality{Region: "r", Zone: zone} }
+	build := func(t *testing.T, policy config.LBPolicy) *Cluster {
+		cfg := clusterOf(40, policy, func(i int, h *config.Host) { h.Locality = at([]string{"a", "a", "b", "c"}[i/10]) })
+		cfg.LocalityWeights = []config.LocalityWeight{
+			{Locality: at("a"), Weight: 1},
+			{Locality: at("b"), Weight: 3},
+			{Locality: at("c"), Weight: 0},
+			{Locality: at("c"), Priority: 1, Weight: 100},
+			{Locality: at("d"), Weight: 100},
+		}
+		_, c := newTestCluster(t, newFakeConnector(), cfg)
+		return c
+	}
+	for _, policy := range balancedPolicies() {
+		t.Run(string(policy), func(t *testing.T) {
+			c := build(t, policy)
+			taken := served(c, 10_000)
+			wantShare(t, taken, indexRange(0, 20), .25)
+			wantShare(t, taken, indexRange(20, 30), .75)
+			wantShare(t, taken, indexRange(30, 40), 0)
+
+			c.markDown(indexRange(20, 22)...) // 8 of 10: enough for all of its work
+			wantShare(t, served(c, 10_000), indexRange(20, 30), .75)
+
+			c.markDown(indexRange(22, 25)...) // 5 of 10: 0.7 of its work
+			taken = served(c, 10_000)
+			wantShare(t, taken, indexRange(0, 20), 1/(1+3*.7))
+			wantShare(t, taken, indexRange(25, 30), 3*.7/(1+3*.7))
+
+			c.markDown(indexRange(25, 30)...)
+			wantShare(t, served(c, 10_000), indexRange(0, 20), 1)
+		})
+	}
+}
+
+// Hosts whose locality has no weight get nothing, even if there are no others.
+func TestHostsOfLocalitiesWithoutWeight(t *testing.T) {
+	zone := func(name string) config.Locality { return config.Locality{Zone: name} }
+	tests := []struct {
+		name    string
+		weights []config.LocalityWeight
+		want    map[string]int
+	}{
+		{"none is listed", []config.LocalityWeight{{Locality: zone("x"), Weight: 1}}, map[string]int{"": 10}},
+		{"listed with another priority", []config.LocalityWeight{{Locality: zone("a"), Priority: 1, Weight: 1}}, map[string]int{"": 10}},
+		{"weight 0", []config.LocalityWeight{{Locality: zone("a"), Weight: 0}}, map[string]int{"": 10}},
+		{"those of the second priority alone", []config.LocalityWeight{{Locality: zone("b"), Priority: 1, Weight: 1}}, map[string]int{"1": 10}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			cfg := clusterOf(2, config.RoundRobin, func(i int, h *config.Host) {
+				h.Locality, h.Priority = zone([]string{"a", "b"}[i]), uint32(i)
+			})
+			cfg.LocalityWeights = tt.weights
+			_, c := newTestCluster(t, newFakeConnector(), cfg)
+			if got := served(c, 10); !maps.Equal(got, tt.want) {
+				t.Errorf("picked %v, want %v", got, tt.want)
+			}
+		})
+	}
+}
+
+// The choice of priority and locality is part of the hash.
+func TestAHashStaysWhereItIs(t *testing.T) {
+	for _, policy := range []config.LBPolicy{config.RingHash, config.Maglev} {
+		cfg := clusterOf(40, policy, func(i int, h *config.Host) {
+			h.Priority = uint32(i / 20)
+			h.Locality.Zone = []string{"a", "b"}[i/10%2]
+		})
+		for i := range uint32(2) {
+			for _, zone := range []string{"a", "b"} {
+				cfg.LocalityWeights = append(cfg.LocalityWeights, config.LocalityWeight{Locality: config.Locality{Zone: zone}, Priority: i, Weight: 1})
+			}
+		}
+		_, c := newTestCluster(t, newFakeConnector(), cfg)
+		c.markDown(indexRange(0, 15)...) // both priorities get some, and in the first one zone more
+		used := map[string]bool{}
+		for hash := range uint64(2000) {
+			first := c.state.Load().defaultSet.pick(hash+1, nil, 0)
+			used[first.Name()] = true
+			for range 3 {
+				if again := c.state.Load().defaultSet.pick(hash+1, nil, 0); again != first {
+					t.Fatalf("%s: hash %d goes to %s, then to %s", policy, hash+1, first.Name(), again.Name())
+				}
+			}
+		}
+		if len(used) < 20 {
+			t.Errorf("%s: 2000 hashes use %d hosts only", policy, len(used))
+		}
+	}
+}
+
+// Only what a host had moves when it goes down, and all of it comes back with it.
+func TestHashesMoveWhileTheirHostIsDown(t *testing.T) {
+	for _, policy := range []config.LBPolicy{config.RingHash, config.Maglev} {
+		_, c := newTestCluster(t, newFakeConnector(), clusterOf(50, policy, nil))
+		where := func() []string {
+			list := make([]string, 5000)
+			for i := range list {
+				list[i] = c.state.Load().defaultSet.pick(uint64(i)+1, nil, 0).Name()
+			}
+			return list
+		}
+		before := where()
+		c.markDown(7)
+		for i, now := range where() {
+			if now != before[i] && before[i] != "7" || now == "7" {
+				t.Fatalf("%s: host 7 is down: hash %d went from %s to %s", policy, i+1, before[i], now)
+			}
+		}
+		c.markUp(7)
+		if !slices.Equal(where(), before) {
+			t.Errorf("%s: host 7 is back: not all hashes are", policy)
+		}
+	}
+}
+
+func TestPeakEWMAAvoidsSlowHosts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newFakeConnector()
+		w.respond = func(wire *fakeConn, x *protocol.Exchange) error {
+			x.Record.UpstreamStart = time.Now()
+			if wire.host == "0" {
+				time.Sleep(time.Second)
+			}
+			x.Record.UpstreamFirstByte = time.Now()
+			return nil
+		}
+		cfg := clusterOf(2, config.PeakEWMA, nil)
+		_, c := newTestCluster(t, w, cfg)
+		slow := 0
+		for range 100 {
+			if serveOne(t, c) == "0" {
+				slow++
+			}
+		}
+		if slow > 2 {
+			t.Errorf("the host that responds after a second got %d of 100 requests", slow)
+		}
+	})
+}
+
+// Changes of health while the cluster is replaced must all be counted in the end.
+func TestHealthIsCountedThroughChanges(t *testing.T) {
+	s, c := newTestCluster(t, newFakeConnector(), clusterOf(20, config.RoundRobin, nil))
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		random := rand.New(rand.NewPCG(1, 1))
+		for range 3000 {
+			i := random.IntN(20)
+			if random.IntN(2) == 0 {
+				c.markDown(i)
+			} else {
+				c.markUp(i)
+			}
+		}
+	}()
+	for n := range 200 {
+		apply(t, s, clusterOf(20, config.RoundRobin, func(i int, h *config.Host) { h.Priority = uint32(i % (1 + n%3)) }))
+		for range 20 {
+			if c.state.Load().defaultSet.pick(0, nil, 0) == nil {
+				t.Fatal("no host")
+			}
+		}
+	}
+	<-done
+	up := 0
+	for _, h := range c.state.Load().hosts {
+		if h.health.up() {
+			up++
+		}
+	}
+	counted := 0
+	for i := range c.state.Load().defaultSet.levels {
+		counted += c.state.Load().defaultSet.levels[i].healthyCount()
+	}
+	if counted != up {
+		t.Errorf("%d hosts are counted as healthy, %d are", counted, up)
+	}
+}
+
+func TestPanicIsLoggedOnce(t *testing.T) {
+	var log bytes.Buffer
+	s := newTestSet(t, newFakeConnector(), func(o *Options) { o.Log = slog.New(slog.NewTextHandler(&log, nil)) })
+	cfg := clusterOf(4, config.RoundRobin, func(i int, h *config.Host) {
+		h.Priority = uint32(i / 3)
+		h.Locality = config.Locality{Region: "r", Zone: strconv.Itoa(i)}
+	})
+	apply(t, s, cfg)
+	c := s.Get("web")
+	c.markDown(0, 1, 2)
+	if d := c.describe(); d.Panic || log.Len() > 0 {
+		t.Errorf("the second priority does the work, and panic is %v; log %s", d.Panic, &log)
+	}
+	c.markDown(3)
+	c.markUp(0)
+	c.markUp(1)
+	c.markUp(2)
+	if got := strings.Count(log.String(), "\n"); got != 2 {
+		t.Fatalf("%d lines, want the begin and the end of panic:\n%s", got, &log)
+	}
+	begin, end, _ := strings.Cut(log.String(), "\n")
+	if !strings.Contains(begin, "level=WARN") || !strings.Contains(begin, "cluster=web") || !strings.Contains(end, "no longer in panic") {
+		t.Errorf("log\n%s", &log)
+	}
+}
+
+func TestDescribeHostLocality(t *testing.T) {
+	cfg := labelled(config.Subsets{Selectors: [][]string{{"version"}}})
+	cfg.Hosts[3].Priority, cfg.Hosts[3].Locality = 2, config.Locality{Region: "r", Zone: "z", SubZone: "s"}
+	_, c := newTestCluster(t, newFakeConnector(), cfg)
+	d := c.describe()
+	if h := d.Hosts[3]; h.Priority != 2 || h.Locality != "r/z/s" || d.Hosts[0].Locality != "" {
+		t.Errorf("hosts %+v and %+v", d.Hosts[0], h)
+	}
+	if d.Subsets != 3 {
+		t.Errorf("%d subsets, want 3", d.Subsets)
+	}
+}
+
+// A cluster that gets no exchange holds no table of hashes; of one that does, the next
+// table is there before it is asked.
+func TestHashTablesAreBuiltOnFirstUse(t *testing.T) {
+	for _, policy := range balancedPolicies() {
+		hashing := policy == config.RingHash || policy == config.Maglev
+		s, c := newTestCluster(t, newFakeConnector(), clusterOf(3, policy, nil))
+		built := func() bool { return c.state.Load().defaultSet.hasBalancers() }
+		if built() == hashing {
+			t.Errorf("%s: a balancer is there before the first exchange: %v, want %v", policy, built(), !hashing)
+		}
+		serveOne(t, c)
+		if !built() {
+			t.Errorf("%s: there is no balancer after an exchange", policy)
+		}
+		apply(t, s, clusterOf(4, policy, nil))
+		if !built() {
+			t.Errorf("%s: after the hosts changed, there is no balancer for the next exchange", policy)
+		}
+	}
+}

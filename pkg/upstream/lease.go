@@ -1,0 +1,109 @@
+package upstream
+
+import (
+	"sync"
+
+	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/protocol"
+)
+
+// HostLease is a host that serves a UDP session, which has no exchange and no connection. It counts
+// as one request in flight and as one connection of the cluster. Safe for concurrent use.
+type HostLease struct {
+	host        *Host
+	releaseOnce sync.Once
+}
+
+// Lease picks a host as for an exchange with this hash (0: none). The caller releases the lease. If
+// instead, the lease that the new one replaces, is of the same cluster, the limits are not checked;
+// the caller releases it afterwards. nil: none. Errors are Faults: NoCluster, Overflow
+// (max_requests or max_connections), NoHealthyHost, and ReasonOnDemandTimeout if the hosts are on
+// demand and not subscribed; a later call may succeed.
+func (c *Cluster) Lease(hash uint64, instead *HostLease) (*HostLease, error) {
+	b := c.Breaker(config.DefaultPriority)
+	s, err := b.admitSession(instead != nil && instead.host.cluster == c)
+	if err != nil {
+		return nil, err
+	}
+	assigned := false
+	defer func() {
+		if !assigned {
+			b.releaseSlot()
+			b.active.Add(-1)
+		}
+	}()
+	absent := c.mustWait(s)
+	h := s.connectionHosts().pick(hash, nil, 0)
+	if h == nil {
+		if absent { // the session does not wait
+			c.env.desk.Request(c.name)
+			return nil, protocol.Faultf(protocol.ReasonOnDemandTimeout, "cluster %s: its hosts were requested just now, and have not arrived yet", c.name)
+		}
+		return nil, protocol.Faultf(protocol.NoHealthyHost, "cluster %s has no host to try", c.name)
+	}
+	h.countConnection(ConnectionOpened)
+	h.load.Begin()
+	h.attempts.Add(1)
+	h.load.Connect()
+	assigned = true
+	return &HostLease{host: h}, nil
+}
+
+// admitSession does what admit does and counts the session as an exchange and as a connection. If
+// moves is true, the session is counted already, and admitSession counts it a second time without
+// checking the limits.
+func (b *Breaker) admitSession(moves bool) (*state, error) {
+	c := b.cluster
+	if s := c.state.Load(); moves && s != nil && !s.removed {
+		b.active.Add(1)
+		b.slots.open.Add(1)
+		return s, nil
+	}
+	s, err := b.admit()
+	if err != nil {
+		return nil, err
+	}
+	if err := b.addActive(); err != nil {
+		return nil, err
+	}
+	if limit := s.config.CircuitBreakers.MaxConnections; !b.slots.tryAcquire(limit) {
+		b.active.Add(-1)
+		b.countRejected(ConnectionOverflow)
+		return nil, protocol.Faultf(protocol.Overflow, "cluster %s: max_connections (%d) reached", c.name, limit)
+	}
+	return s, nil
+}
+
+// Host returns the host.
+func (a *HostLease) Host() *Host { return a.host }
+
+// Usable reports whether the host is healthy and still belongs to its cluster.
+func (a *HostLease) Usable() bool {
+	a.host.mu.Lock()
+	retired := a.host.retired
+	a.host.mu.Unlock()
+	return !retired && a.host.health.up()
+}
+
+// Report records the result of traffic with the host: nil means that a datagram arrived from it; an
+// error means that nothing listens at its address and counts as a failed connect.
+func (a *HostLease) Report(err error) {
+	if err == nil {
+		a.host.recordAlive()
+		return
+	}
+	a.host.failures.Add(1)
+	a.host.recordConnectFailure(err)
+}
+
+// Release ends the lease. Further calls have no effect.
+func (a *HostLease) Release() {
+	a.releaseOnce.Do(func() {
+		b := a.host.cluster.Breaker(config.DefaultPriority)
+		a.host.load.End()
+		a.host.load.Disconnect()
+		a.host.countConnection(ConnectionClosed)
+		b.releaseSlot()
+		b.active.Add(-1)
+	})
+}

@@ -1,0 +1,64 @@
+package upstream
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/protocol"
+)
+
+// newLease is a cluster with two hosts and limits for one session.
+func newLease(t *testing.T, limits config.CircuitBreakers) (*Set, *Cluster, *HostLease) {
+	t.Helper()
+	cfg := cluster("web", "a", "b")
+	cfg.CircuitBreakers = limits
+	s, c := newTestCluster(t, newFakeConnector(), cfg)
+	a, err := c.Lease(0, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s, c, a
+}
+
+// TestLeaseMovesAtTheLimit: for a moment it has two hosts, and that
+// is not what the limits are for.
+func TestLeaseMovesAtTheLimit(t *testing.T) {
+	for name, limits := range map[string]config.CircuitBreakers{
+		"max_connections": {MaxConnections: 1},
+		"max_requests":    {MaxRequests: 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, c, first := newLease(t, limits)
+			if _, err := c.Lease(0, nil); protocol.ReasonOf(err) != protocol.Overflow {
+				t.Errorf("another session: %v, want an overflow", err)
+			}
+			first.Report(errors.New("refused"))
+			second, err := c.Lease(0, first)
+			if err != nil || second.Host() == first.Host() {
+				t.Fatalf("Assign = %v", err)
+			}
+			first.Release()
+			if _, err := c.Lease(0, nil); protocol.ReasonOf(err) != protocol.Overflow {
+				t.Errorf("another session after the move: %v, want an overflow", err)
+			}
+			second.Release()
+			second.Release()
+			wantCounts(t, s, 0, 0, 0)
+			if b := c.Breaker(config.DefaultPriority); b.active.Load() != 0 || b.slots.open.Load() != 0 {
+				t.Errorf("%d active requests and %d open connections, want 0", b.active.Load(), b.slots.open.Load())
+			}
+		})
+	}
+}
+
+// TestLeaseOfAnotherClusterIsLimited: it moves if there is room.
+func TestLeaseOfAnotherClusterIsLimited(t *testing.T) {
+	_, c, a := newLease(t, config.CircuitBreakers{MaxConnections: 1})
+	defer a.Release()
+	_, _, other := newLease(t, config.CircuitBreakers{})
+	defer other.Release()
+	if _, err := c.Lease(0, other); protocol.ReasonOf(err) != protocol.Overflow {
+		t.Errorf("Assign = %v, want an overflow", err)
+	}
+}

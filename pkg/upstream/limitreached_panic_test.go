@@ -1,0 +1,110 @@
+package upstream
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/protocol"
+)
+
+// TestPanicInLimitReachedLeavesNoCounts: while one exchange has all that a limit allows,
+// what counts overflows panics for the next. The first goes on and ends, everything is
+// given back, and the next ones are served.
+func TestPanicInLimitReachedLeavesNoCounts(t *testing.T) {
+	for name, test := range map[string]struct {
+		limits config.CircuitBreakers
+		queued int // exchanges that wait before the one for which it panics
+	}{
+		"max_connections":      {config.CircuitBreakers{MaxConnections: 1}, 0},
+		"max_requests":         {config.CircuitBreakers{MaxRequests: 1}, 0},
+		"max_pending_requests": {config.CircuitBreakers{MaxConnections: 1, MaxPendingRequests: 1}, 1},
+	} {
+		for _, mode := range []config.PoolMode{config.PingPong, config.Multiplex, config.Bind} {
+			if test.queued > 0 && mode != config.PingPong {
+				continue // exchanges share a connection, or have one of their own
+			}
+			t.Run(name+", "+string(mode), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					f := &panicInjector{fakeMuxConnector: newFakeMuxConnector()}
+					s, c := f.limited(t, mode, test.limits, "a", "b") // a second host needs a connection
+					defer s.Close()
+					first, other := newFakeDownstreamConn(), newFakeDownstreamConn()
+					defer first.end()
+					defer other.end()
+					begun := first.begin(t, c)
+					var queued []<-chan *protocol.Exchange
+					if test.queued > 0 {
+						queued = queueMany(c, test.queued, time.Minute)
+						synctest.Wait()
+					}
+					point := "Reached"
+					f.point.Store(&point)
+					ctx, cancel := context.WithTimeout(other, time.Second)
+					other.Context = ctx
+					err := f.serve(c, other)
+					cancel()
+					if f.hits.Load() != 1 || protocol.PanicIn(err) == nil {
+						t.Errorf("%d panics, and Serve = %v, want one", f.hits.Load(), err)
+					}
+					finish(begun)
+					for _, q := range queued {
+						if x := <-q; x == nil {
+							t.Error("the exchange that waited is not served")
+						} else {
+							finish(x)
+						}
+					}
+					synctest.Wait()
+					b := c.Breaker(config.DefaultPriority)
+					if c.InFlight() != 0 || b.pending.Load() != 0 || b.slots.waiting.Load() != 0 {
+						t.Errorf("%d in flight, %d pending, %d wait for slots", c.InFlight(), b.pending.Load(), b.slots.waiting.Load())
+					}
+					if taken, open := b.slots.open.Load(), f.fakeMuxConnector.open(); taken != int64(open) {
+						t.Errorf("%d slots are taken, %d connections are open", taken, open)
+					}
+					first.end()
+					third := newFakeDownstreamConn()
+					defer third.end()
+					for range 3 {
+						if err := f.serve(c, third); err != nil {
+							t.Errorf("the next exchange: %v", err)
+						}
+					}
+				})
+			})
+		}
+	}
+}
+
+// TestPanicInLimitReachedRejectsRetry: the retry is not counted as in flight.
+func TestPanicInLimitReachedRejectsRetry(t *testing.T) {
+	f := &panicInjector{fakeMuxConnector: newFakeMuxConnector()}
+	s, c := f.limited(t, config.PingPong, config.CircuitBreakers{MaxRetries: 1}, "a")
+	defer s.Close()
+	down := newFakeDownstreamConn()
+	defer down.end()
+	if err := f.serve(c, down); err != nil { // which opens the account
+		t.Fatal(err)
+	}
+	b := c.Breaker(config.DefaultPriority)
+	if !b.BeginRetry() {
+		t.Fatal("the first retry is refused")
+	}
+	point := "Reached"
+	f.point.Store(&point)
+	var err error
+	func() {
+		defer protocol.RecoverPanic(&err)
+		b.BeginRetry()
+	}()
+	if protocol.PanicIn(err) == nil {
+		t.Errorf("BeginRetry ended with %v, want the panic", err)
+	}
+	b.EndRetry()
+	if n := b.retries.Load(); n != 0 {
+		t.Errorf("%d retries are in flight, want none", n)
+	}
+}

@@ -1,0 +1,329 @@
+package upstream
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/protocol"
+)
+
+// LoadReporter reports the load of the hosts of clusters, from one report to the next. Reports are
+// differences of counters that hosts keep anyway, so that exchanges cost nothing more. Each count
+// is reported once; what a host counted before it left the configuration is reported later. One
+// goroutine calls all methods except leaves.
+type LoadReporter struct {
+	set *Set // immutable
+
+	all   bool                 // all clusters are followed
+	names map[string]time.Time // or these, and the time since when
+	since time.Time            // of all
+	last  time.Time            // time of the last report or SetClusters
+
+	mu      sync.Mutex
+	removed map[*Host]time.Time // guarded by mu; hosts that left the configuration, and since when they have had nothing to report
+}
+
+// NewLoadReporter returns a LoadReporter for the set. It follows no cluster yet. It replaces the reporter
+// that was returned before.
+func (s *Set) NewLoadReporter() *LoadReporter {
+	l := &LoadReporter{set: s, removed: map[*Host]time.Time{}}
+	s.env.loads.Store(l)
+	return l
+}
+
+// Close stops the reporter: it no longer records hosts that leave.
+func (l *LoadReporter) Close() { l.set.env.loads.CompareAndSwap(l, nil) }
+
+// removedRetention is how long a host that has left is read though it has nothing to report: an exchange
+// may have picked it and still be counted.
+const removedRetention = 10 * time.Second
+
+// maxRemovedHosts bounds the hosts that have left and are remembered. What further hosts counted is not
+// reported.
+const maxRemovedHosts = 10_000
+
+// LoadReport is the load since the previous report.
+type LoadReport struct {
+	Clusters []ClusterLoad // by name; those that are followed and configured, and those with hosts that have left
+
+	reporter       *LoadReporter
+	at             time.Time
+	hostReports    []hostReport
+	clusterReports []clusterReport
+}
+
+// ClusterLoad is the load of a cluster.
+type ClusterLoad struct {
+	Name     string
+	Interval time.Duration     // the period that the counts cover
+	Dropped  map[string]uint64 // exchanges by category of drop_overload; nil: none
+	Rejected uint64            // exchanges rejected by circuit breakers
+	Hosts    []HostLoad        // hosts with anything to report
+}
+
+// HostLoad is the load of a host. An attempt is an exchange, a forwarded connection or a UDP
+// session.
+type HostLoad struct {
+	Address  string
+	Priority uint32
+	Locality config.Locality
+
+	Issued    uint64 // attempts that began
+	Succeeded uint64 // attempts that ended well
+	Failed    uint64 // attempts without a response, or with one that shows a failure of the host: 5xx, and its equivalents in gRPC
+	InFlight  uint64 // now
+}
+
+// counts are the counts of a host since it was added.
+type counts struct{ issued, succeeded, failed uint64 }
+
+// hostCounters holds the counters of a host as read at one moment.
+type hostCounters struct{ attempts, inFlight, failures, unsent, cancelled, bad uint64 }
+
+// readCounters reads the host's counters. It reads attempts first, so that an attempt that has not ended
+// is in flight or not counted.
+func (h *Host) readCounters() hostCounters {
+	s := hostCounters{attempts: h.attempts.Load()}
+	s.inFlight = uint64(max(0, h.load.InFlight()+h.dialing.Load())) //nolint:gosec // not below 0
+	s.failures, s.unsent, s.cancelled, s.bad = h.failures.Load(), h.unsent.Load(), h.cancelled.Load(), h.badResponses.Load()
+	return s
+}
+
+// ended returns how many attempts have ended.
+func (s *hostCounters) ended() uint64 { return saturatingSub(s.attempts, s.inFlight) }
+
+// saturatingSub returns a-b, or 0 if that is negative.
+func saturatingSub(a, b uint64) uint64 { return a - min(a, b) }
+
+// completedCounts returns what a host has certainly counted at two readings: the attempts that had ended
+// at both, with the results of the later reading. The result of an attempt is counted a moment
+// after its end, so the first reading may miss it.
+func completedCounts(first, second hostCounters) counts {
+	bad := saturatingSub(second.failures, second.unsent) + second.bad
+	return counts{
+		issued:    saturatingSub(first.attempts, second.unsent),
+		succeeded: saturatingSub(min(first.ended(), second.ended()), second.failures+second.cancelled+second.bad),
+		failed:    bad,
+	}
+}
+
+// increaseOver returns the increase of c over what was reported before, never negative.
+func (c counts) increaseOver(told *counts) counts {
+	if told == nil {
+		return c
+	}
+	return counts{saturatingSub(c.issued, told.issued), saturatingSub(c.succeeded, told.succeeded), saturatingSub(c.failed, told.failed)}
+}
+
+// hostReport is what a report contains of a host.
+type hostReport struct {
+	host         *Host
+	firstReading hostCounters
+	counts       counts // increase since the previous report
+	removed      bool   // it left the configuration
+}
+
+// clusterCounts are the counts of a cluster that were reported.
+type clusterCounts struct {
+	since    time.Time // when they were
+	dropped  map[string]uint64
+	rejected uint64
+}
+
+type clusterReport struct {
+	cluster *Cluster
+	counts  clusterCounts
+}
+
+// minServerErrorStatus is the lowest status that counts as a failure of the host.
+const minServerErrorStatus = 500
+
+// isBad reports whether a response with a good head shows a failure of the host at its end. A
+// response with a bad head was counted when the head arrived.
+func (e *attemptOutcome) isBad() bool {
+	if e.status == 0 || e.status >= minServerErrorStatus {
+		return false
+	}
+	if e.reason == protocol.ReasonNone {
+		return e.code > 0 && e.protocol == string(config.HTTP2) && httpStatusOfGRPC(e.code) >= minServerErrorStatus
+	}
+	return isLocalOriginFailure(e.reason)
+}
+
+// followedSince returns since when a cluster is followed; ok is false if it is not.
+func (l *LoadReporter) followedSince(name string) (since time.Time, ok bool) {
+	if l.all {
+		return l.since, true
+	}
+	since, ok = l.names[name]
+	return since, ok
+}
+
+// SetClusters sets the clusters to report from now on, whether or not they exist yet. Clusters that
+// were followed before continue without a gap.
+func (l *LoadReporter) SetClusters(all bool, names ...string) {
+	l.set.changes.Lock()
+	defer l.set.changes.Unlock()
+	now := time.Now()
+	l.last = now
+	next := make(map[string]time.Time, len(names))
+	for _, n := range names {
+		next[n] = now
+		if since, ok := l.followedSince(n); ok {
+			next[n] = since
+		}
+	}
+	old := &LoadReporter{all: l.all, names: l.names, since: l.since}
+	if all && !l.all {
+		l.since = now
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.all, l.names = all, next
+	for _, c := range l.set.configuredClusters() {
+		_, is := l.followedSince(c.name)
+		if _, was := old.followedSince(c.name); is && !was {
+			c.markReported(now)
+		}
+	}
+	for h := range l.removed {
+		_, is := l.followedSince(h.cluster.name)
+		if _, was := old.followedSince(h.cluster.name); !is || !was {
+			delete(l.removed, h)
+		}
+	}
+}
+
+// markReported marks everything counted until now as reported.
+func (c *Cluster) markReported(now time.Time) {
+	c.reported = &clusterCounts{since: now, dropped: c.DropOverloadCounts(), rejected: c.rejected.Load()}
+	for _, h := range c.state.Load().currentHosts() {
+		s := h.readCounters()
+		n := completedCounts(s, s)
+		h.reported = &n
+	}
+}
+
+// hostRemoved records that a host has left the configuration.
+func (l *LoadReporter) hostRemoved(h *Host) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if _, ok := l.followedSince(h.cluster.name); ok && len(l.removed) < maxRemovedHosts {
+		l.removed[h] = time.Now()
+	}
+}
+
+// Collect returns the load since the last committed report. It calls settle in between, which waits
+// some milliseconds until the results of attempts that have just ended are counted.
+func (l *LoadReporter) Collect(settle func()) *LoadReport {
+	r := &LoadReport{reporter: l, at: time.Now()}
+	hosts := l.readHosts(r)
+	settle()
+	for i := range r.clusterReports {
+		c := r.clusterReports[i].cluster
+		told := c.reported
+		now := clusterCounts{r.at, c.DropOverloadCounts(), c.rejected.Load()}
+		one := ClusterLoad{Name: c.name, Interval: r.at.Sub(told.since), Rejected: saturatingSub(now.rejected, told.rejected)}
+		for category, n := range now.dropped {
+			if more := saturatingSub(n, told.dropped[category]); more > 0 {
+				if one.Dropped == nil {
+					one.Dropped = map[string]uint64{}
+				}
+				one.Dropped[category] = more
+			}
+		}
+		r.clusterReports[i].counts = now
+		for _, h := range hosts[c] {
+			r.addHost(&one, h)
+		}
+		r.Clusters = append(r.Clusters, one)
+	}
+	l.last = r.at
+	return r
+}
+
+// readHosts reads the hosts of the followed clusters, and adds these clusters to r.
+func (l *LoadReporter) readHosts(r *LoadReport) map[*Cluster][]hostReport {
+	l.set.changes.Lock()
+	defer l.set.changes.Unlock()
+	hosts := map[*Cluster][]hostReport{}
+	for _, c := range l.set.configuredClusters() {
+		if !l.ensureFollowed(c, r.at) {
+			continue
+		}
+		hosts[c] = nil
+		for _, h := range c.state.Load().currentHosts() {
+			if s := h.readCounters(); s.inFlight > 0 || completedCounts(s, s).increaseOver(h.reported) != (counts{}) {
+				hosts[c] = append(hosts[c], hostReport{host: h, firstReading: s})
+			}
+		}
+	}
+	l.mu.Lock()
+	for h := range l.removed {
+		if c := h.cluster; l.ensureFollowed(c, r.at) {
+			hosts[c] = append(hosts[c], hostReport{host: h, firstReading: h.readCounters(), removed: true})
+		}
+	}
+	l.mu.Unlock()
+	for _, c := range slices.SortedFunc(maps.Keys(hosts), func(a, b *Cluster) int { return cmp.Compare(a.name, b.name) }) {
+		r.clusterReports = append(r.clusterReports, clusterReport{cluster: c})
+	}
+	return hosts
+}
+
+// ensureFollowed reports whether a cluster is followed, and initializes its reported counts.
+func (l *LoadReporter) ensureFollowed(c *Cluster, now time.Time) bool {
+	since, ok := l.followedSince(c.name)
+	switch {
+	case !ok:
+		return false
+	case c.reported == nil: // it was added since
+		c.reported = &clusterCounts{since: l.last}
+	case c.reported.since.Before(since): // it was followed before, then not, and is followed again
+		c.markReported(now)
+	}
+	return true
+}
+
+// addHost adds the load of a host.
+func (r *LoadReport) addHost(to *ClusterLoad, h hostReport) {
+	second := h.host.readCounters()
+	h.counts = completedCounts(h.firstReading, second).increaseOver(h.host.reported)
+	r.hostReports = append(r.hostReports, h)
+	one := HostLoad{
+		Address: h.host.address, Priority: h.host.Config().Priority, Locality: h.host.Config().Locality,
+		Issued: h.counts.issued, Succeeded: h.counts.succeeded, Failed: h.counts.failed, InFlight: h.firstReading.inFlight,
+	}
+	if h.counts != (counts{}) || one.InFlight > 0 {
+		to.Hosts = append(to.Hosts, one)
+	}
+}
+
+// Commit marks the report as delivered. The content of a report that is not committed is in the
+// next one again.
+func (r *LoadReport) Commit() {
+	for i := range r.clusterReports {
+		r.clusterReports[i].cluster.reported = &r.clusterReports[i].counts
+	}
+	r.reporter.mu.Lock()
+	defer r.reporter.mu.Unlock()
+	for i := range r.hostReports {
+		h := &r.hostReports[i]
+		if h.removed {
+			if h.counts != (counts{}) || h.firstReading.inFlight > 0 {
+				r.reporter.removed[h.host] = r.at
+			} else if r.at.Sub(r.reporter.removed[h.host]) > removedRetention {
+				delete(r.reporter.removed, h.host)
+			}
+		}
+		if h.host.reported == nil {
+			h.host.reported = &counts{}
+		}
+		t := h.host.reported
+		t.issued, t.succeeded, t.failed = t.issued+h.counts.issued, t.succeeded+h.counts.succeeded, t.failed+h.counts.failed
+	}
+}

@@ -1,0 +1,517 @@
+package upstream
+
+import (
+	"context"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/protocol"
+)
+
+func TestMaxPendingRequestsOfASharedConnection(t *testing.T) {
+	cfg := muxCluster(1, "a")
+	cfg.CircuitBreakers.MaxPendingRequests = 2
+	eachMuxMode(t, cfg, func(t *testing.T, n *fakeMuxConnector, s *Set, c *Cluster) {
+		open := n.holdConnects("a")
+		waiting := queueMany(c, 2, 0)
+		wantFault(t, c, protocol.Overflow)
+		open()
+		for _, done := range waiting {
+			finish(<-done)
+		}
+		finishAll(beginMany(t, c, 10)) // these need not wait
+		wantCounts(t, s, 0, 1, 1)
+	})
+}
+
+func TestMaxConnectionsBoundsSharedConnections(t *testing.T) {
+	eachMuxMode(t, withMaxConnections(muxCluster(8, "a"), 2), func(t *testing.T, _ *fakeMuxConnector, s *Set, c *Cluster) {
+		list := beginEach(t, c, 10)
+		wantCounts(t, s, 10, 2, 0)
+		finishAll(list)
+	})
+}
+
+func TestIdleSharedConnectionOfAnotherHostGivesWay(t *testing.T) {
+	eachMuxMode(t, withMaxConnections(muxCluster(1, "a", "b"), 1), func(t *testing.T, n *fakeMuxConnector, s *Set, c *Cluster) {
+		first, second := serveOne(t, c), serveOne(t, c)
+		if first == second {
+			t.Fatalf("both exchanges went to %s", first)
+		}
+		if got := n.open(); got != 1 || !n.list()[0].closed.Load() {
+			t.Errorf("%d connections are open, want the second host's alone", got)
+		}
+		wantCounts(t, s, 0, 1, 1)
+	})
+}
+
+// Its exchanges end while another host's waits for a slot.
+func TestSharedConnectionGivesWayWhenItBecomesIdle(t *testing.T) {
+	eachMuxMode(t, withMaxConnections(muxCluster(1, "a", "b"), 1), func(t *testing.T, n *fakeMuxConnector, s *Set, c *Cluster) {
+		x := begin(t, c)
+		waiting := queue(c, 0) // at the other host
+		y := begin(t, c)
+		if x.Record.Host() != y.Record.Host() {
+			t.Fatal("two hosts have a connection")
+		}
+		finish(x)
+		synctest.Wait()
+		if n.list()[0].closed.Load() {
+			t.Fatal("it gave way with an exchange on it")
+		}
+		finish(y)
+		synctest.Wait()
+		select {
+		case z := <-waiting:
+			if z.Record.Reason != protocol.ReasonNone || z.Record.Host() == x.Record.Host() {
+				t.Errorf("it ended at %s with %v", z.Record.Host().Name(), z.Record.Reason)
+			}
+			finish(z)
+		default:
+			t.Fatal("the connection was idle and did not give way")
+		}
+		wantCounts(t, s, 0, 1, 1)
+	})
+}
+
+func TestSlotForASharedConnectionIsWaitedForAsLongAsAConnect(t *testing.T) {
+	eachMuxMode(t, withMaxConnections(muxCluster(1, "a", "b"), 1), func(t *testing.T, _ *fakeMuxConnector, s *Set, c *Cluster) {
+		x := begin(t, c)
+		start := time.Now()
+		y := <-queue(c, time.Hour)
+		if got := time.Since(start); y.Record.Reason != protocol.ReasonNone || got != 10*time.Second || y.Record.Host() != x.Record.Host() {
+			t.Errorf("it ended with %v after %v: %v; want a response from the host that has a connection, after connect_timeout (10s)",
+				y.Record.Reason, got, attempts(y))
+		}
+		if got := y.Record.Attempts[0].Reason; got != protocol.Overflow {
+			t.Errorf("the first attempt ended with %v, want overflow", got)
+		}
+		finish(x)
+		finish(y)
+		wantCounts(t, s, 0, 1, 1)
+	})
+}
+
+// TestBusyHostEvictsOneConnection: none of them is ever idle.
+func TestBusyHostEvictsOneConnection(t *testing.T) {
+	eachMuxMode(t, withMaxConnections(muxCluster(2, "a"), 2), func(t *testing.T, n *fakeMuxConnector, s *Set, c *Cluster) {
+		list := beginMany(t, c, 8)
+		synctest.Wait()
+		list = append(list, beginMany(t, c, 8)...)
+		if got := len(n.list()); got != 2 {
+			t.Fatalf("a has %d connections, want 2", got)
+		}
+		apply(t, s, withMaxConnections(muxCluster(2, "a", "b"), 2))
+		var waits []<-chan *protocol.Exchange
+		for c.breakers[0].pending.Load() == 0 { // until one goes to b
+			waits = append(waits, queue(c, 0))
+		}
+		leaves := connOf(list[0])
+		list = slices.DeleteFunc(list, func(x *protocol.Exchange) bool {
+			if connOf(x) != leaves {
+				return false
+			}
+			finish(x)
+			return true
+		})
+		if len(list) == 0 {
+			t.Fatal("all exchanges were on one connection")
+		}
+		hosts := map[string]bool{}
+		for _, done := range waits {
+			x := <-done
+			hosts[x.Record.Host().Name()] = true
+			finish(x)
+		}
+		if !hosts["b"] {
+			t.Errorf("%v responded, want b among them: a had a connection that it did not need", hosts)
+		}
+		for _, x := range list {
+			finish(x)
+		}
+	})
+}
+
+func TestSharedConnectionsAboveALoweredLimitEndWhenIdle(t *testing.T) {
+	cfg := muxCluster(4, "a")
+	eachGrownMuxMode(t, cfg, func(t *testing.T, _ *fakeMuxConnector, s *Set, c *Cluster) {
+		lower := *cfg
+		lower.CircuitBreakers.MaxConnections = 1
+		apply(t, s, &lower)
+		for range 8 {
+			serveOne(t, c)
+		}
+		wantCounts(t, s, 0, 1, 1)
+	})
+}
+
+// The peer wants no new exchange on a connection: those it has end as usual.
+func TestGoawayLosesNoExchange(t *testing.T) {
+	for name, told := range map[string]bool{"found by the next exchange": false, "told by one that ends": true} {
+		t.Run(name, func(t *testing.T) {
+			eachMuxMode(t, muxCluster(1, "a"), func(t *testing.T, n *fakeMuxConnector, s *Set, c *Cluster) {
+				list := beginMany(t, c, 3)
+				n.list()[0].goaway.Store(true)
+				if told {
+					finish(list[2])
+					list = list[:2]
+				}
+				x := begin(t, c)
+				if connOf(x) != n.list()[1] {
+					t.Error("the next exchange was not given another connection")
+				}
+				wantCounts(t, s, int64(len(list)+1), 2, 0)
+				finish(list[0])
+				if n.list()[0].closed.Load() {
+					t.Error("it was closed before its last exchange")
+				}
+				finishAll(list[1:])
+				if !n.list()[0].closed.Load() {
+					t.Error("it outlived its last exchange")
+				}
+				finish(x)
+				wantCounts(t, s, 0, 1, 1)
+			})
+		})
+	}
+}
+
+func TestIdleSharedConnectionThatIsNotUsableIsReplaced(t *testing.T) {
+	eachGrownMuxMode(t, muxCluster(3, "a"), func(t *testing.T, n *fakeMuxConnector, s *Set, c *Cluster) {
+		for _, k := range n.list() {
+			k.goaway.Store(true)
+		}
+		serveOne(t, c)
+		wantCounts(t, s, 0, 1, 1)
+		if got := n.open(); got != 1 {
+			t.Errorf("%d connections are open, want the new one", got)
+		}
+	})
+}
+
+// A connection that takes no more must not hide one that is less busy, wherever
+// the search begins, and is not used even if it is the least busy.
+func TestLeastBusyThatIsUsableIsFound(t *testing.T) {
+	for turn := range uint32(3) {
+		for unusable := range 3 {
+			for _, load := range [...]int64{1, 5} {
+				p := &multiplexPool{single: true}
+				p.turn.Store(turn)
+				var lines []*multiplexConn
+				for i := range 3 {
+					k := &fakeMuxConn{died: make(chan struct{})}
+					k.goaway.Store(i == unusable)
+					l := &multiplexConn{pool: p, conn: k}
+					l.load.Store(int64(3 + i))
+					lines = append(lines, l)
+				}
+				p.active.Store(&lines)
+				lines[unusable].load.Store(load)
+				want := lines[0]
+				if unusable == 0 {
+					want = lines[1]
+				}
+				before := want.load.Load()
+				if got := p.enterLeastBusy(); got != want || want.load.Load() != before+1 {
+					t.Errorf("turn %d, connection %d with %d exchanges is not usable: found another than the least busy", turn, unusable, load)
+				}
+			}
+		}
+	}
+}
+
+func TestConnectionThatDiesFailsItsExchangesAtOnce(t *testing.T) {
+	eachMuxMode(t, muxCluster(1, "a"), func(t *testing.T, n *fakeMuxConnector, s *Set, c *Cluster) {
+		serveOne(t, c)
+		n.respond = blockForever
+		waiting := queueMany(c, 20, 0)
+		start := time.Now()
+		n.list()[0].die()
+		for _, done := range waiting {
+			if x := <-done; x.Record.Reason != protocol.UpstreamReset {
+				t.Errorf("it ended with %v, want upstream_reset", x.Record.Reason)
+			}
+		}
+		if got := time.Since(start); got != 0 {
+			t.Errorf("the last failed %v later, want at once", got)
+		}
+		synctest.Wait()
+		wantCounts(t, s, 0, 0, 0)
+		n.respond = nil
+		serveOne(t, c)
+		wantCounts(t, s, 0, 1, 1)
+	})
+}
+
+// What was not sent goes to another connection: no attempt of its own, and
+// nothing that the caller sees.
+func TestExchangeThatWasNotSentGoesToAnotherConnection(t *testing.T) {
+	eachMuxMode(t, muxCluster(1, "a"), func(t *testing.T, n *fakeMuxConnector, s *Set, c *Cluster) {
+		serveOne(t, c)
+		n.list()[0].ended.Store(true)
+		x := get()
+		x.Request.Method = "POST" // it was not sent: that it may not be sent twice is no matter
+		if err := c.Serve(context.Background(), x); err != nil {
+			t.Fatal(err)
+		}
+		wantList(t, "attempts", attempts(x), "a:200")
+		wantCounts(t, s, 1, 1, 0)
+		finish(x)
+		if got := s.Describe()[0].Resent; got != 1 {
+			t.Errorf("%d requests were sent again, want 1", got)
+		}
+		wantCounts(t, s, 0, 1, 1)
+	})
+}
+
+func TestExchangeIsNotSentToAHostThatEndsItsConnections(t *testing.T) {
+	eachMuxMode(t, muxCluster(1, "a", "b"), func(t *testing.T, n *fakeMuxConnector, s *Set, c *Cluster) {
+		n.respond = func(k *fakeMuxConn, _ *protocol.Exchange) error {
+			if k.host == "a" {
+				k.ended.Store(true)
+				return protocol.Faultf(protocol.ConnectFailure, "a ended it")
+			}
+			return nil
+		}
+		begun := 0
+		for range 4 {
+			x := begin(t, c)
+			if got := x.Record.Host().Name(); got != "b" {
+				t.Errorf("served by %s, want b", got)
+			}
+			if len(x.Record.Attempts) == 2 {
+				wantList(t, "attempts", attempts(x), "a:connect_failure", "b:200")
+				begun++
+			}
+			finish(x)
+		}
+		served := 0
+		for _, k := range n.list() {
+			if k.host == "a" {
+				served++
+			}
+		}
+		if begun == 0 || served != begun*maxConnAttempts {
+			t.Errorf("%d exchanges were given %d connections to a, want %d each", begun, served, maxConnAttempts)
+		}
+		wantCounts(t, s, 0, 1, 1)
+	})
+}
+
+func TestIdleTimeoutOfSharedConnections(t *testing.T) {
+	cfg := muxCluster(2, "a")
+	cfg.IdleTimeout = 8 * time.Second
+	eachMuxMode(t, cfg, func(t *testing.T, n *fakeMuxConnector, s *Set, c *Cluster) {
+		x, y := begin(t, c), begin(t, c)
+		synctest.Wait()
+		z := begin(t, c) // on the second
+		finish(x)
+		finish(y)
+		advanceClock(time.Hour)
+		wantCounts(t, s, 1, 1, 0) // the one in use stays
+		// Just before a sweep: the time of the exchange is not idle time.
+		advanceClock(1999 * time.Millisecond)
+		finish(z)
+		advanceClock(8*time.Second - time.Millisecond)
+		wantCounts(t, s, 0, 1, 1)
+		advanceClock(2*time.Second + time.Millisecond) // a quarter of the timeout later at most
+		wantCounts(t, s, 0, 0, 0)
+		if got := n.open(); got != 0 {
+			t.Errorf("%d connections are open", got)
+		}
+	})
+}
+
+func TestSweepEndsSharedConnectionsThatAreNotUsable(t *testing.T) {
+	cfg := muxCluster(3, "a")
+	cfg.IdleTimeout = 0 // none
+	eachGrownMuxMode(t, cfg, func(t *testing.T, n *fakeMuxConnector, s *Set, c *Cluster) {
+		list := beginMany(t, c, 1)
+		busy := connOf(list[0])
+		for _, k := range n.list() {
+			k.goaway.Store(true)
+		}
+		advanceClock(maxSweepInterval)
+		wantCounts(t, s, 1, 1, 0)
+		finishAll(list)
+		if !busy.closed.Load() {
+			t.Error("the one in use outlived its exchange")
+		}
+		wantCounts(t, s, 0, 0, 0)
+	})
+}
+
+func TestNoTimerWithoutSharedConnections(t *testing.T) {
+	cfg := muxCluster(1, "a")
+	cfg.IdleTimeout = time.Second
+	eachMuxMode(t, cfg, func(t *testing.T, _ *fakeMuxConnector, s *Set, c *Cluster) {
+		armed := func() bool {
+			p := c.state.Load().hosts[0].pools.Load().pool.(*multiplexPool)
+			p.mu.Lock()
+			defer p.mu.Unlock()
+			return p.sweep.armed
+		}
+		serveOne(t, c)
+		if !armed() {
+			t.Error("the sweep's timer is not set although there is a connection")
+		}
+		advanceClock(10 * time.Second)
+		if armed() {
+			t.Error("the sweep's timer is set although there is no connection")
+		}
+		serveOne(t, c)
+		if !armed() {
+			t.Error("the sweep's timer is not set again")
+		}
+	})
+}
+
+func TestCloseOfASharedPool(t *testing.T) {
+	eachGrownMuxMode(t, muxCluster(2, "a"), func(t *testing.T, n *fakeMuxConnector, s *Set, c *Cluster) {
+		list := beginMany(t, c, 1)
+		s.Close()
+		if got := n.open(); got != 1 {
+			t.Errorf("%d connections are open after Close, want the one in use", got)
+		}
+		finishAll(list)
+		if got := n.open(); got != 0 {
+			t.Error("a connection outlived its exchange")
+		}
+		wantNothing(t, c)
+		wantFault(t, c, protocol.NoCluster)
+	})
+}
+
+func TestCloseEndsAHangingConnect(t *testing.T) {
+	for name, waiting := range map[string]int{"nobody waits": 0, "exchanges wait": 3} {
+		t.Run(name, func(t *testing.T) {
+			cfg := muxCluster(1, "a")
+			cfg.ConnectTimeout = 0 // none
+			eachMuxMode(t, cfg, func(t *testing.T, n *fakeMuxConnector, s *Set, c *Cluster) {
+				n.holdConnects("a")
+				list := queueMany(c, waiting, 0)
+				if waiting == 0 {
+					<-queue(c, time.Second) // it leaves the connect behind
+				}
+				start := time.Now()
+				s.Close()
+				if got := time.Since(start); got != 0 {
+					t.Errorf("Close took %v", got)
+				}
+				for _, done := range list {
+					if x := <-done; x.Record.Reason != protocol.ConnectTimeout {
+						t.Errorf("it ended with %v, want connect_timeout", x.Record.Reason)
+					}
+				}
+				wantNothing(t, c)
+			})
+		})
+	}
+}
+
+// Nothing is wrong with the callers then: they are told that there was no
+// connection, not that they left.
+func TestCloseEndsTheWaitForASlot(t *testing.T) {
+	eachMuxMode(t, withMaxConnections(muxCluster(1, "a", "b"), 1), func(t *testing.T, _ *fakeMuxConnector, s *Set, c *Cluster) {
+		x := begin(t, c)
+		waiting := queue(c, 0)
+		s.Close()
+		if y := <-waiting; y.Record.Reason != protocol.ConnectFailure {
+			t.Errorf("it ended with %v, want connect_failure", y.Record.Reason)
+		}
+		finish(x)
+		wantNothing(t, c)
+	})
+}
+
+// The host leaves the configuration while a connection to it is being opened.
+func TestHostIsRetiredWhileItIsConnectedTo(t *testing.T) {
+	for name, waiting := range map[string]int{"nobody waits": 0, "exchanges wait": 3} {
+		t.Run(name, func(t *testing.T) {
+			eachMuxMode(t, muxCluster(1, "a"), func(t *testing.T, n *fakeMuxConnector, s *Set, c *Cluster) {
+				open := n.holdConnects("a")
+				list := queueMany(c, waiting, 0)
+				if waiting == 0 {
+					<-queue(c, time.Second)
+				}
+				apply(t, s, muxCluster(1, "b"))
+				open()
+				for _, done := range list {
+					x := <-done
+					wantList(t, "attempts", attempts(x), "a:200")
+					finish(x)
+				}
+				synctest.Wait()
+				if got := n.open(); got != 0 {
+					t.Errorf("%d connections to a removed host are open", got)
+				}
+				wantNothing(t, c)
+			})
+		})
+	}
+}
+
+// An exchange may have picked a host just before that was retired.
+func TestRetiredHostServesEarlierPicks(t *testing.T) {
+	eachMuxMode(t, muxCluster(1, "a"), func(t *testing.T, n *fakeMuxConnector, s *Set, c *Cluster) {
+		serveOne(t, c)
+		h := c.state.Load().hosts[0]
+		apply(t, s, muxCluster(1, "b"))
+		p := h.pool(config.HTTP1, config.Multiplex, 0)
+		h.load.Begin()
+		x := get()
+		if err := p.Serve(context.Background(), x); err != nil {
+			t.Fatalf("Serve = %v, want a response", err)
+		}
+		if got := n.open(); got != 1 {
+			t.Errorf("%d connections are open, want 1", got)
+		}
+		finish(x)
+		if got := n.open(); got != 0 {
+			t.Error("a connection to a removed host outlived its exchange")
+		}
+		wantNothing(t, c)
+	})
+}
+
+// TestBusyHostEvictsOnePerWaiter: one connection for one that waits,
+// though it takes its time to end.
+func TestBusyHostEvictsOnePerWaiter(t *testing.T) {
+	eachMuxMode(t, withMaxConnections(muxCluster(8, "a"), 8), func(t *testing.T, _ *fakeMuxConnector, s *Set, c *Cluster) {
+		list := beginEach(t, c, 32)
+		apply(t, s, withMaxConnections(muxCluster(8, "a", "b"), 8))
+		var waits []<-chan *protocol.Exchange
+		for c.breakers[0].pending.Load() == 0 { // until one goes to b
+			waits = append(waits, queue(c, 0))
+		}
+		p, _ := c.state.Load().hosts[0].pools.Load().pool.(*multiplexPool)
+		lines := func() int { return len(p.activeConns()) }
+		if got := lines(); got != 8 {
+			t.Fatalf("a has %d connections, want 8", got)
+		}
+		seen := map[*fakeMuxConn]bool{}
+		list = slices.DeleteFunc(list, func(x *protocol.Exchange) bool { // one of each, none becomes idle
+			first := !seen[connOf(x)]
+			seen[connOf(x)] = true
+			if first {
+				finish(x)
+			}
+			return first
+		})
+		if got := lines(); got != 7 {
+			t.Errorf("%d connections take exchanges, want 7: one waits", got)
+		}
+		for _, x := range list {
+			finish(x)
+		}
+		for _, done := range waits {
+			finish(<-done)
+		}
+		if got := c.breakers[0].slots.draining.Load(); got != 0 {
+			t.Errorf("%d connections are leaving at the end", got)
+		}
+	})
+}

@@ -1,0 +1,219 @@
+package upstream
+
+import (
+	"context"
+	"math/rand/v2"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/protocol"
+)
+
+// stressTest is many exchanges on connections that come to every kind of end.
+type stressTest struct {
+	*fakeMuxConnector
+	t       *testing.T
+	running goleak.Option // what ran before
+	set     *Set
+	cluster *Cluster
+
+	ended atomic.Int64 // exchanges
+
+	mu    sync.Mutex
+	hosts map[*Host]bool // guarded by mu; all that were tried
+}
+
+// yield lets others run so many times. The storm has no fake time: it is about
+// what runs at once.
+func yield(times int) {
+	for range times {
+		runtime.Gosched()
+	}
+}
+
+// Whatever happens to connections, hosts and configuration: each exchange ends,
+// for a reason, and no count is left behind.
+func TestStressLeavesNoCounts(t *testing.T) {
+	for _, mode := range []config.PoolMode{config.Multiplex, config.Bind, config.PingPong} {
+		for name, limit := range map[string]struct {
+			connections int
+			room        int64 // of each, for exchanges
+			most        int   // exchanges on each; 0: any number
+		}{
+			"any number of connections":      {},
+			"5 connections":                  {connections: 5},
+			"5 connections with room for 10": {connections: 5, room: 10},
+			"5 connections with 7 on each":   {connections: 5, most: 7},
+			"any number with 1 on each":      {most: 1},
+		} {
+			t.Run(string(mode)+", "+name, func(t *testing.T) {
+				cfg := muxCluster(3, "a", "b", "c")
+				cfg.Pool.Mode = mode
+				cfg.CircuitBreakers.MaxConnections, cfg.Pool.MaxRPCRequests = limit.connections, limit.most
+				cfg.ConnectTimeout = time.Hour // no excuse for a lost wake-up
+				cfg.IdleTimeout = 40 * time.Millisecond
+				n := newFakeMuxConnector()
+				n.maxStreams = limit.room
+				n.respond = func(k *fakeMuxConn, _ *protocol.Exchange) error {
+					yield(int(k.served.Load() % 4))
+					if k.isDead() {
+						return protocol.Faultf(protocol.UpstreamReset, "%s closed the connection", k.host)
+					}
+					return nil
+				}
+				s := &stressTest{fakeMuxConnector: n, t: t, running: goleak.IgnoreCurrent(), hosts: map[*Host]bool{}}
+				s.set, s.cluster = n.newTestCluster(t, cfg)
+				s.run(cfg)
+			})
+		}
+	}
+}
+
+func (s *stressTest) run(cfg *config.Cluster) {
+	var all sync.WaitGroup
+	for i := range 50 {
+		all.Go(func() { s.downstream(uint64(i)) })
+	}
+	random := rand.New(rand.NewPCG(1, 2))
+	for s.ended.Load() < 5000 { // of 10,000
+		yield(20)
+		apply(s.t, s.set, s.randomConfig(cfg, random))
+	}
+	apply(s.t, s.set, cfg)
+	yield(100)
+	s.set.Close() // with exchanges under way
+	all.Wait()
+	s.check()
+}
+
+// downstream is a connection over which 20 exchanges come at a time, so that
+// there are 1000 in all.
+func (s *stressTest) downstream(seed uint64) {
+	d := newFakeDownstreamConn()
+	defer d.end()
+	var all sync.WaitGroup
+	defer all.Wait()
+	for i := range uint64(20) {
+		all.Go(func() {
+			random := rand.New(rand.NewPCG(seed, i))
+			for range 10 {
+				s.exchange(d, random)
+				yield(random.IntN(20))
+			}
+		})
+	}
+}
+
+func (s *stressTest) exchange(d *fakeDownstreamConn, random *rand.Rand) {
+	x := get()
+	x.Meta.Conn = &d.meta
+	hasty := random.IntN(4) == 0
+	if hasty {
+		x.Deadline = time.Now().Add(time.Duration(random.IntN(5)) * time.Millisecond)
+	}
+	ctx, cancel := context.WithCancel(d)
+	defer cancel()
+	leaves := random.IntN(8) == 0
+	if leaves {
+		defer time.AfterFunc(time.Duration(random.IntN(5))*time.Millisecond, cancel).Stop()
+		if cfg := s.cluster.Config(); cfg != nil && cfg.Pool.Mode == config.Bind {
+			ctx = d // that is what binds
+		}
+	}
+	switch reason := protocol.ReasonOf(s.cluster.Serve(ctx, x)); reason {
+	case protocol.ReasonNone:
+		yield(random.IntN(3))
+		finish(x)
+	case protocol.UpstreamReset, protocol.ConnectFailure, protocol.ConnectTimeout, protocol.NoCluster:
+	case protocol.UpstreamTimeout:
+		if !hasty {
+			s.t.Error("an exchange without a deadline ended with upstream_timeout")
+		}
+	case protocol.ReasonDownstreamDisconnect:
+		if !leaves {
+			s.t.Error("an exchange whose caller stays ended with downstream_gone")
+		}
+	default:
+		s.t.Errorf("it ended with %v", x.Record)
+	}
+	if s.ended.Add(1)%10 == 0 {
+		s.breakSomething(random)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, a := range x.Record.Attempts {
+		s.hosts[a.Host.(*Host)] = true
+	}
+}
+
+// breakSomething ends some connections, each in its own way.
+func (s *stressTest) breakSomething(random *rand.Rand) {
+	var open []*fakeMuxConn
+	for _, k := range s.list() {
+		if !k.closed.Load() {
+			open = append(open, k)
+		}
+	}
+	for _, end := range []func(*fakeMuxConn){
+		(*fakeMuxConn).die,
+		func(k *fakeMuxConn) { k.goaway.Store(true) },
+		func(k *fakeMuxConn) { k.ended.Store(true) },
+	} {
+		if len(open) > 0 && random.IntN(2) == 0 {
+			end(open[random.IntN(len(open))])
+		}
+	}
+	host := []string{"a", "b", "c"}[random.IntN(3)]
+	s.fakeMuxConnector.set(s.refuses, host, random.IntN(3) == 0)
+}
+
+// randomConfig returns cfg with another host missing, and another mode or limit, of connections
+// or of exchanges on each, or with connections that are kept warm.
+func (*stressTest) randomConfig(cfg *config.Cluster, random *rand.Rand) *config.Cluster {
+	c := *cfg
+	gone := random.IntN(len(cfg.Hosts))
+	c.Hosts = append(append([]config.Host(nil), cfg.Hosts[:gone]...), cfg.Hosts[gone+1:]...)
+	switch random.IntN(4) {
+	case 0:
+		c.Pool.Mode = []config.PoolMode{config.Multiplex, config.PingPong, config.Bind}[random.IntN(3)]
+	case 1:
+		c.CircuitBreakers.MaxConnections = 2 + random.IntN(10)
+	case 2:
+		c.Pool.MaxRPCRequests = random.IntN(4)
+	default:
+		c.Pool.WarmProtocol = config.HTTP1
+	}
+	return &c
+}
+
+// check finds what was left behind by exchanges that have all ended.
+func (s *stressTest) check() {
+	goleak.VerifyNone(s.t, s.running)
+	wantNothing(s.t, s.cluster)
+	if got := s.open(); got != 0 {
+		s.t.Errorf("%d connections are open", got)
+	}
+	carried := int64(0)
+	for _, k := range s.list() {
+		carried += k.served.Load()
+	}
+	s.t.Logf("%d connections carried %d exchanges, %d were given another", len(s.list()), carried, s.cluster.resent.Load())
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for h := range s.hosts {
+		if n := h.load.InFlight(); n != 0 {
+			s.t.Errorf("%s has %d exchanges in flight", h.address, n)
+		}
+		for l := h.pools.Load(); l != nil; l = l.next {
+			if open, idle := l.pool.counts(); open != 0 || idle != 0 {
+				s.t.Errorf("%s: %d connections, %d idle, want none", h.address, open, idle)
+			}
+		}
+	}
+}

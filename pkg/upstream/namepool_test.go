@@ -1,0 +1,161 @@
+package upstream
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"testing/synctest"
+
+	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/protocol"
+)
+
+func TestRequestHostname(t *testing.T) {
+	for _, test := range []struct{ authority, field, header, want string }{
+		{"a.test", "", "", "a.test"},
+		{"A.Test:8443", "", "", "a.test"},
+		{"a.test.", "", "", "a.test"},
+		{"127.0.0.1:80", "", "", "127.0.0.1"},
+		{"[2001:DB8::1]:80", "", "", "2001:db8::1"},
+		{"[::1]", "", "", "::1"},
+		{"::1", "", "", "::1"},
+		{"", "", "", ""},
+		{"a.test", "x-host", "b.test:1", "b.test"},
+		{"a.test", "x-host", "", "a.test"},
+		{"a.test", "", "b.test", "a.test"},
+	} {
+		r := &protocol.Request{Authority: test.authority}
+		if test.header != "" {
+			r.Header.Add("X-Host", test.header)
+		}
+		if got := requestHostname(r, test.field); got != test.want {
+			t.Errorf("nameOf(%q, %q of %q) = %q, want %q", test.authority, test.header, test.field, got, test.want)
+		}
+	}
+}
+
+// clusterByName returns a cluster whose connections are for names.
+func clusterByName(hosts ...string) *config.Cluster {
+	c := cluster("web", hosts...)
+	c.Protocol = config.HTTP1
+	c.TLS, c.AutoSNI = &config.TLS{}, config.AutoSNI{SendSNI: true}
+	return c
+}
+
+// forHost returns an exchange with a host.
+func forHost(name string) *protocol.Exchange {
+	x := get()
+	x.Request.Authority = name
+	return x
+}
+
+// serveFor serves an exchange with a host to its end, and returns its connection.
+func serveFor(t *testing.T, c *Cluster, name string) *fakeConn {
+	t.Helper()
+	x := forHost(name)
+	if err := c.Serve(t.Context(), x); err != nil {
+		t.Fatal(err)
+	}
+	conn := x.Response.Body.(*fakeBody).conn
+	finish(x)
+	return conn
+}
+
+func TestEachNameHasConnectionsOfItsOwn(t *testing.T) {
+	w := newFakeConnector()
+	s, c := newTestCluster(t, w, clusterByName("h"))
+	defer s.Close()
+	a, b := serveFor(t, c, "a"), serveFor(t, c, "b")
+	if a == b || serveFor(t, c, "a") != a || serveFor(t, c, "b:81") != b {
+		t.Error("requests are not on the connections of their names")
+	}
+	wantCounts(t, s, 0, 2, 2)
+	plain := clusterByName("h")
+	plain.AutoSNI = config.AutoSNI{}
+	apply(t, s, plain)
+	if n := w.open(); n != 0 {
+		t.Errorf("%d connections are open for names that are no longer requested", n)
+	}
+	if serveFor(t, c, "a") != serveFor(t, c, "b") {
+		t.Error("names that are not requested have their own connections")
+	}
+}
+
+func TestLeastRecentlyUsedNameIsEvicted(t *testing.T) {
+	w := newFakeConnector()
+	s, c := newTestCluster(t, w, clusterByName("h"))
+	defer s.Close()
+	first := serveFor(t, c, "0")
+	second := serveFor(t, c, "1")
+	busy := forHost("2")
+	if err := c.Serve(t.Context(), busy); err != nil {
+		t.Fatal(err)
+	}
+	for i := 3; i < maxNames; i++ {
+		serveFor(t, c, fmt.Sprint(i))
+	}
+	serveFor(t, c, "0")
+	serveFor(t, c, "x")
+	serveFor(t, c, "y")
+	if first.closed.Load() || !second.closed.Load() {
+		t.Errorf("the name that was used again is forgotten: %t, the one that was not: %t", first.closed.Load(), second.closed.Load())
+	}
+	conn := busy.Response.Body.(*fakeBody).conn
+	if conn.closed.Load() {
+		t.Error("a connection of a forgotten name was closed while it was used")
+	}
+	finish(busy)
+	if !conn.closed.Load() {
+		t.Error("a connection of a forgotten name outlives its last exchange")
+	}
+	if n := w.open(); n != maxNames {
+		t.Errorf("%d connections are open, want one for each of %d names", n, maxNames)
+	}
+}
+
+// TestNamesDoNotStarveOneAnother: with room for one connection, an exchange gets it whose
+// name has none while another name's is given back.
+func TestNamesDoNotStarveOneAnother(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cfg := clusterByName("h")
+		cfg.CircuitBreakers.MaxConnections = 1
+		s, c := newTestCluster(t, newFakeConnector(), cfg)
+		defer s.Close()
+		idle := serveFor(t, c, "a")
+		if conn := serveFor(t, c, "b"); conn == idle || !idle.closed.Load() {
+			t.Error("an idle connection does not give way to another name's")
+		}
+		held := forHost("b")
+		if err := c.Serve(t.Context(), held); err != nil {
+			t.Fatal(err)
+		}
+		var served []string
+		for _, name := range []string{"a", "b"} {
+			go func() {
+				x := forHost(name)
+				if err := c.Serve(t.Context(), x); err != nil {
+					t.Error(err)
+				}
+				served = append(served, name)
+				finish(x)
+			}()
+			synctest.Wait()
+		}
+		finish(held)
+		synctest.Wait()
+		if want := []string{"a", "b"}; !slices.Equal(served, want) {
+			t.Errorf("served in the order %q, want %q", served, want)
+		}
+	})
+}
+
+func TestCallsOfRPCHaveNoNames(t *testing.T) {
+	cfg := clusterByName("h")
+	if usesNamePool(cfg, config.Dubbo) || !usesNamePool(cfg, config.HTTP2) {
+		t.Error("RPC connections belong to names, or HTTP/2 connections do not")
+	}
+	cfg.TLS = nil
+	if usesNamePool(cfg, config.HTTP1) {
+		t.Error("connections in plaintext are those of names")
+	}
+}

@@ -1,0 +1,429 @@
+package upstream
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/protocol"
+)
+
+func TestConnectionsAreReused(t *testing.T) {
+	w := newFakeConnector()
+	s, c := newTestCluster(t, w, cluster("web", "a"))
+	for range 100 {
+		serveOne(t, c)
+	}
+	if len(w.conns) != 1 {
+		t.Errorf("%d connections for 100 exchanges in a row, want 1", len(w.conns))
+	}
+	wantCounts(t, s, 0, 1, 1)
+}
+
+func TestNewestIdleConnectionIsTakenFirst(t *testing.T) {
+	w := newFakeConnector()
+	_, c := newTestCluster(t, w, cluster("web", "a"))
+	x, y := begin(t, c), begin(t, c)
+	last := y.Response.Body.(*fakeBody).conn
+	finish(x)
+	finish(y)
+	for range 3 {
+		z := begin(t, c)
+		if got := z.Response.Body.(*fakeBody).conn; got != last {
+			t.Error("taken: not the connection that came back last")
+		}
+		finish(z)
+	}
+}
+
+func TestMaxRequestsPerConnection(t *testing.T) {
+	w := newFakeConnector()
+	cfg := cluster("web", "a")
+	cfg.MaxRequestsPerConn = 3
+	s, c := newTestCluster(t, w, cfg)
+	for range 9 {
+		serveOne(t, c)
+	}
+	for i, conn := range w.conns {
+		if n := conn.served.Load(); n != 3 {
+			t.Errorf("connection %d carried %d exchanges, want 3", i, n)
+		}
+	}
+	if len(w.conns) != 3 || w.open() != 0 {
+		t.Errorf("%d connections, %d open, want 3 and 0", len(w.conns), w.open())
+	}
+	wantCounts(t, s, 0, 0, 0)
+}
+
+func TestConnectionThatIsNotReusableEnds(t *testing.T) {
+	w := newFakeConnector()
+	s, c := newTestCluster(t, w, cluster("web", "a"))
+	x := begin(t, c)
+	w.conns[0].oneShot.Store(true)
+	finish(x)
+	if w.open() != 0 {
+		t.Error("the connection is open")
+	}
+	wantCounts(t, s, 0, 0, 0)
+}
+
+func TestDeadIdleConnectionsAreNotUsed(t *testing.T) {
+	w := newFakeConnector()
+	s, c := newTestCluster(t, w, cluster("web", "a"))
+	x, y := begin(t, c), begin(t, c)
+	finish(x)
+	finish(y)
+	w.conns[0].dead.Store(true)
+	w.conns[1].dead.Store(true)
+	serveOne(t, c)
+	if w.conns[0].served.Load() != 1 || w.conns[1].served.Load() != 1 {
+		t.Error("an exchange was sent on a connection that its peer had closed")
+	}
+	wantCounts(t, s, 0, 1, 1)
+}
+
+// body is a request body that may be sent again only while whole is true.
+type body struct {
+	protocol.StringBody
+	whole bool
+}
+
+func (b *body) Rewind() bool { return b.whole && b.StringBody.Rewind() }
+
+// once is a body that cannot start again.
+type once struct{ b protocol.StringBody }
+
+func (b *once) Read(p []byte) (int, error) { return b.b.Read(p) }
+func (b *once) Buffered() int              { return b.b.Buffered() }
+func (b *once) Close() error               { return nil }
+
+// The host may close an idle connection just when a request is on its way.
+func TestStaleConnection(t *testing.T) {
+	tests := []struct {
+		name   string
+		method string
+		body   protocol.Body
+		again  bool // it is sent again, and answered
+	}{
+		{"GET", "GET", nil, true},
+		{"HEAD", "HEAD", nil, true},
+		{"OPTIONS", "OPTIONS", nil, true},
+		{"TRACE", "TRACE", nil, true},
+		{"DELETE", "DELETE", nil, true},
+		{"PUT with a body that is held", "PUT", protocol.NewStringBody("held"), true},
+		{"PUT with a body that is not whole any more", "PUT", &body{whole: false}, false},
+		{"PUT with a body that streams", "PUT", &once{}, false},
+		{"POST", "POST", nil, false},
+		{"PATCH", "PATCH", nil, false},
+		{"a method that nobody knows", "BREW", nil, false},
+		{"methods are case-sensitive", "get", nil, false},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			w := newFakeConnector()
+			s, c := newTestCluster(t, w, cluster("web", "a"))
+			serveOne(t, c)
+			w.conns[0].stale.Store(true)
+			x := get()
+			x.Request.Method, x.Request.Body = tt.method, tt.body
+			err := c.Serve(context.Background(), x)
+			if tt.again {
+				if err != nil {
+					t.Fatalf("Serve = %v, want a response on a new connection", err)
+				}
+				wantList(t, "attempts", attempts(x), "a:200")
+				finish(x)
+				wantCounts(t, s, 0, 1, 1)
+			} else {
+				if protocol.ReasonOf(err) != protocol.UpstreamClosed {
+					t.Fatalf("Serve = %v, want upstream closed", err)
+				}
+				wantList(t, "attempts", attempts(x), "a:upstream_closed")
+				wantCounts(t, s, 0, 0, 0)
+			}
+		})
+	}
+}
+
+func TestStaleConnectionIsReplacedOnce(t *testing.T) {
+	w := newFakeConnector()
+	s, c := newTestCluster(t, w, cluster("web", "a"))
+	serveOne(t, c)
+	w.respond = func(*fakeConn, *protocol.Exchange) error {
+		return protocol.Faultf(protocol.UpstreamReset, "reset: %w", protocol.ErrNotReceived)
+	}
+	wantFault(t, c, protocol.UpstreamReset)
+	if got := len(w.conns); got != 2 {
+		t.Errorf("%d connections, want the idle one and one more", got)
+	}
+	if got := s.Describe()[0].Resent; got != 1 {
+		t.Errorf("%d requests were sent again, want 1", got)
+	}
+	wantCounts(t, s, 0, 0, 0)
+}
+
+func TestFailureOfANewConnectionIsNotSentAgain(t *testing.T) {
+	w := newFakeConnector()
+	w.respond = func(*fakeConn, *protocol.Exchange) error {
+		return protocol.Faultf(protocol.UpstreamClosed, "closed")
+	}
+	_, c := newTestCluster(t, w, cluster("web", "a"))
+	wantFault(t, c, protocol.UpstreamClosed)
+	if len(w.conns) != 1 {
+		t.Errorf("%d connections, want 1", len(w.conns))
+	}
+}
+
+func TestOtherFailuresOfAReusedConnectionAreNotSentAgain(t *testing.T) {
+	w := newFakeConnector()
+	_, c := newTestCluster(t, w, cluster("web", "a"))
+	serveOne(t, c)
+	w.respond = func(*fakeConn, *protocol.Exchange) error {
+		return protocol.Faultf(protocol.UpstreamMalformed, "nonsense")
+	}
+	wantFault(t, c, protocol.UpstreamMalformed)
+	if len(w.conns) != 1 {
+		t.Errorf("%d connections, want 1", len(w.conns))
+	}
+}
+
+// The host restarted: its connections are stale and it refuses new ones. What
+// may be sent twice goes on to another host.
+func TestStaleConnectionToAHostThatIsGone(t *testing.T) {
+	w := newFakeConnector()
+	s, c := newTestCluster(t, w, cluster("web", "a", "b"))
+	serveOne(t, c)
+	serveOne(t, c)
+	for _, conn := range w.conns {
+		conn.stale.Store(conn.host == "a")
+	}
+	w.refuses["a"] = true
+	for range 4 {
+		if host := serveOne(t, c); host != "b" {
+			t.Errorf("served by %s, want b", host)
+		}
+	}
+	wantCounts(t, s, 0, 1, 1)
+}
+
+// The connection that takes the place of a stale one is not another idle one.
+func TestStaleConnectionsGiveWayToANewOne(t *testing.T) {
+	w := newFakeConnector()
+	cfg := cluster("web", "a")
+	cfg.CircuitBreakers.MaxConnections = 3
+	s, c := newTestCluster(t, w, cfg)
+	var list []*protocol.Exchange
+	for range 3 {
+		list = append(list, begin(t, c))
+	}
+	for _, x := range list {
+		finish(x)
+	}
+	for _, conn := range w.conns {
+		conn.stale.Store(true)
+	}
+	serveOne(t, c)
+	if len(w.conns) != 4 {
+		t.Errorf("%d connections, want the three and a new one", len(w.conns))
+	}
+	wantCounts(t, s, 0, 3, 3)
+}
+
+func TestIdleTimeout(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newFakeConnector()
+		cfg := cluster("web", "a")
+		cfg.IdleTimeout = 8 * time.Second
+		s, c := newTestCluster(t, w, cfg)
+		defer s.Close()
+		x, y := begin(t, c), begin(t, c)
+		finish(x)
+		advanceClock(3 * time.Second)
+		finish(y)
+		advanceClock(4999 * time.Millisecond)
+		wantCounts(t, s, 0, 2, 2)
+		advanceClock(2 * time.Second) // a quarter of the timeout later at most
+		wantCounts(t, s, 0, 1, 1)
+		advanceClock(3 * time.Second)
+		wantCounts(t, s, 0, 0, 0)
+		serveOne(t, c)
+		advanceClock(20 * time.Second)
+		wantCounts(t, s, 0, 0, 0)
+		if w.open() != 0 {
+			t.Errorf("%d connections are open", w.open())
+		}
+	})
+}
+
+func TestConnectionInUseIsNotIdle(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cfg := cluster("web", "a")
+		cfg.IdleTimeout = time.Second
+		s, c := newTestCluster(t, newFakeConnector(), cfg)
+		defer s.Close()
+		x := begin(t, c)
+		advanceClock(time.Hour)
+		wantCounts(t, s, 1, 1, 0)
+		finish(x)
+		wantCounts(t, s, 0, 1, 1)
+	})
+}
+
+// A connection that its host has closed must not hold a descriptor until
+// somebody wants to use it.
+func TestSweepEndsWhatTheHostHasClosed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newFakeConnector()
+		cfg := cluster("web", "a")
+		cfg.IdleTimeout = 0 // none
+		s, c := newTestCluster(t, w, cfg)
+		t.Cleanup(s.Close)
+		var list []*protocol.Exchange
+		for range 5 {
+			list = append(list, begin(t, c))
+		}
+		for _, x := range list {
+			finish(x)
+			advanceClock(time.Millisecond)
+		}
+		for _, i := range []int{0, 2, 3} {
+			w.conns[i].dead.Store(true)
+		}
+		advanceClock(maxSweepInterval)
+		wantCounts(t, s, 0, 2, 2)
+		// Those that are left are in their old order.
+		p := c.state.Load().hosts[0].pools.Load().pool.(*pingPongPool)
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		if p.idle[0].conn != Connection(w.conns[1]) || p.idle[1].conn != Connection(w.conns[4]) {
+			t.Error("the sweep changed the order of the idle connections")
+		}
+	})
+}
+
+func TestNoTimerWithoutIdleConnections(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cfg := cluster("web", "a")
+		cfg.IdleTimeout = time.Second
+		s, c := newTestCluster(t, newFakeConnector(), cfg)
+		defer s.Close()
+		serveOne(t, c)
+		advanceClock(10 * time.Second)
+		p := c.state.Load().hosts[0].pools.Load().pool.(*pingPongPool)
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		if p.sweep.armed {
+			t.Error("the sweep's timer is set, and nothing is idle")
+		}
+	})
+}
+
+func TestCloseEndsIdleConnectionsNowAndOthersWithTheirExchange(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newFakeConnector()
+		s := newTestSet(t, w)
+		apply(t, s, cluster("web", "a"))
+		c := s.Get("web")
+		x, y := begin(t, c), begin(t, c)
+		finish(x)
+		s.Close()
+		if w.open() != 1 {
+			t.Errorf("%d connections are open after Close, want the one in use", w.open())
+		}
+		finish(y)
+		if w.open() != 0 {
+			t.Error("a connection outlived its exchange")
+		}
+		wantFault(t, c, protocol.NoCluster)
+	})
+}
+
+func TestServeDoesNotAllocate(t *testing.T) {
+	for policy := range policies() {
+		cfg := cluster("web", "a", "b", "c")
+		cfg.LBPolicy = policy
+		cfg.CircuitBreakers = config.CircuitBreakers{MaxConnections: 100, MaxPendingRequests: 100, MaxRequests: 100}
+		_, c := newTestCluster(t, newFakeConnector(), cfg)
+		wantNoAllocs(t, string(policy), c, get())
+	}
+}
+
+func TestPutIdleAtIndex(t *testing.T) {
+	_, c := newTestCluster(t, newFakeConnector(), cluster("web", "a"))
+	serveOne(t, c)
+	p := c.state.Load().hosts[0].pools.Load().pool.(*pingPongPool)
+	a := p.popIdle()
+	b, d := &pingPongConn{pool: p, conn: a.conn}, &pingPongConn{pool: p, conn: a.conn}
+	p.tryKeepIdle(a)
+	p.putIdleAt([]*pingPongConn{b}, 0)
+	p.putIdleAt([]*pingPongConn{d}, 9)
+	if want := []*pingPongConn{b, a, d}; !slices.Equal(p.idle, want) {
+		t.Errorf("idle = %v, want %v", p.idle, want)
+	}
+	p.popIdle()
+	p.evictIdleConn()
+}
+
+func BenchmarkServe(b *testing.B) {
+	_, c := newTestCluster(b, newFakeConnector(), cluster("web", "a", "b"))
+	via := &ClusterPicker{Cluster: c, Protocol: config.HTTP1}
+	ctx := context.Background()
+	x := get()
+	b.ReportAllocs()
+	for b.Loop() {
+		x.Record.Attempts = x.Record.Attempts[:0]
+		if err := via.Serve(ctx, x); err != nil {
+			b.Fatal(err)
+		}
+		x.ResetResponse()
+	}
+}
+
+// One host of two is down: what that costs the exchanges that pass it by.
+func BenchmarkServeWithAHostDown(b *testing.B) {
+	w := newFakeConnector()
+	w.refuses["a"] = true
+	_, c := newTestCluster(b, w, cluster("web", "a", "b"))
+	ctx := context.Background()
+	x := get()
+	b.ReportAllocs()
+	for b.Loop() {
+		x.Record.Attempts = x.Record.Attempts[:0]
+		if err := c.Serve(ctx, x); err != nil {
+			b.Fatal(err)
+		}
+		x.ResetResponse()
+	}
+}
+
+// BenchmarkSweep is a sweep over idle connections, which is to take time in proportion to
+// their number.
+func BenchmarkSweep(b *testing.B) {
+	for _, n := range []int{1_000, 100_000} {
+		b.Run(fmt.Sprint(n), func(b *testing.B) {
+			cfg := cluster("web", "a")
+			cfg.IdleTimeout = 0
+			_, c := newTestCluster(b, newFakeConnector(), cfg)
+			serveOne(b, c)
+			p := c.state.Load().hosts[0].pools.Load().pool.(*pingPongPool)
+			first := p.popIdle()
+			members := make([]*pingPongConn, n)
+			for i := range members {
+				members[i] = &pingPongConn{pool: p, conn: first.conn}
+			}
+			p.putIdleAt(members, 0)
+			for b.Loop() {
+				p.checkIdle(time.Hour)
+			}
+			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/float64(n), "ns/connection")
+			p.mu.Lock()
+			p.idle = nil
+			p.mu.Unlock()
+			first.discard()
+		})
+	}
+}

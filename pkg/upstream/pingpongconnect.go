@@ -1,0 +1,372 @@
+package upstream
+
+import (
+	"container/list"
+	"context"
+	"time"
+
+	"github.com/weft-proxy/weft/pkg/protocol"
+)
+
+// An exchange that finds no idle connection in a ping-pong pool makes a claim and waits. Connects
+// belong to the pool, not to the exchanges for which they began: a connect that succeeds serves the
+// exchange that has waited longest, or becomes an idle connection. There is one connect for each
+// claim, but never more than Pool.MaxConnecting. A connect that has dialed for longer than
+// minConnectTime no longer counts for a claim: where one connect hangs, the next one may not.
+// connect hangs, the next may not.
+//
+//	claim ──▶ waiting, oldest first ──▶ served by whatever is ready first:
+//	             │                         a connect, or an exchange that has ended
+//	             └─▶ withdrawn: a connect that has not begun to dial is canceled
+//
+//	connecting:  queued (dial limit, then max_connections) ──▶ dialing ──▶ done or failed
+//
+// A connect that fails ends the wait of the exchanges that arrived before it began to dial, and of
+// all exchanges if no connection to the host is open: they try another host.
+
+// pendingExchange is an exchange that waits for a connection of a ping-pong pool.
+type pendingExchange struct {
+	arrival uint64           // immutable; its position in the order of arrival, from 1
+	grant   chan grantResult // receives once; it is buffered, so that sending never blocks
+	elem    *list.Element    // guarded by the pool's mu; element of waiting; nil once granted
+	// connect is the connect that began for the claim and the first to be canceled when the claim
+	// ends; nil if none began. Guarded by the pool's mu.
+	connect *pingPongConnect
+}
+
+// grantResult is a connection, or the error why there is none.
+type grantResult struct {
+	conn *pingPongConn
+	err  error
+}
+
+// pingPongConnect is a connection that a ping-pong pool is opening.
+type pingPongConnect struct {
+	cancel context.CancelFunc // immutable
+	slot   slotWaiter         // for a slot
+
+	elem        *list.Element // guarded by the pool's mu; element of queued or dialing; nil once canceled
+	dialStarted bool          // guarded by the pool's mu; it has begun to dial
+	lastArrival uint64        // guarded by the pool's mu; number of the last claim made before it dialed
+	dialStart   time.Duration // guarded by the pool's mu; when it dialed
+}
+
+// minConnectTime is the time that a connect must have had before a timeout of the exchange counts
+// against the host. It is about the time after which a lost SYN is sent again (RFC 6298 2.1).
+const minConnectTime = time.Second
+
+// awaitConn waits for a connection and counts x on it. If newly is true, it does not take a connection
+// that is idle now.
+func (p *pingPongPool) awaitConn(ctx context.Context, x *protocol.Exchange, newly bool) (*pingPongConn, error) {
+	x.Detach()
+	if err := checkCanceled(ctx, x, p.host); err != nil {
+		return nil, err
+	}
+	b := p.breaker
+	if err := b.enterPending(); err != nil {
+		return nil, err
+	}
+	defer b.pending.Add(-1)
+	if b.maxConnectionsReached(b.limits()) {
+		b.countLimitReached(ConnectionOverflow)
+	}
+	w, m := p.enqueuePending(newly)
+	for {
+		if m == nil {
+			var err error
+			if m, err = p.awaitGrant(ctx, x, w); err != nil {
+				return nil, err
+			}
+		}
+		if !m.checkUsable() {
+			m.discard()
+			m = nil
+			p.requeue(w)
+			continue
+		}
+		if err := b.addActive(); err != nil {
+			m.returnToPool()
+			return nil, err
+		}
+		return m, nil
+	}
+}
+
+// checkCanceled returns a Fault of ReasonDownstreamDisconnect if the client no longer waits for the
+// response, so that no connection is opened for it.
+func checkCanceled(ctx context.Context, x *protocol.Exchange, h *Host) error {
+	if ctx.Err() == nil && !x.Canceled() {
+		return nil
+	}
+	return protocol.Faultf(protocol.ReasonDownstreamDisconnect, "the client disconnected before a connection to %s was opened", h.address)
+}
+
+// awaitGrant waits until w is granted a connection, the deadline passes, or the client of x
+// disconnects.
+func (p *pingPongPool) awaitGrant(ctx context.Context, x *protocol.Exchange, w *pendingExchange) (*pingPongConn, error) {
+	began, waited := p.host.cluster.env.now(), false
+	defer func() {
+		if !waited { // a panic unwinds
+			p.cancelPending(w)
+		}
+	}()
+	g, why := await(ctx, x.EffectiveDeadline(), x.Downstream, w.grant)
+	waited = true
+	if why == protocol.ReasonNone {
+		return g.conn, g.err
+	}
+	dialed, dials := p.cancelPending(w)
+	a := p.host.address
+	switch {
+	case why == protocol.ReasonDownstreamDisconnect:
+		return nil, protocol.Faultf(why, "the client disconnected while a connection to %s was being opened", a)
+	case !dials:
+		return nil, protocol.Faultf(why, "cluster %s: no connection became free; max_connections is %d", p.breaker.cluster.name, p.breaker.limits().MaxConnections)
+	}
+	err := protocol.Faultf(why, "connecting to %s: no connection was established in time", a)
+	if now := p.host.cluster.env.now(); now-began >= minConnectTime && now-dialed >= minConnectTime {
+		p.host.recordConnectFailure(err)
+	}
+	return nil, err
+}
+
+// enqueuePending makes a claim and begins a connect for it, or returns in m an idle connection instead.
+func (p *pingPongPool) enqueuePending(newly bool) (w *pendingExchange, m *pingPongConn) {
+	w = &pendingExchange{grant: make(chan grantResult, 1)}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.arrivals++
+	w.arrival = p.arrivals
+	if n := len(p.idle) - 1; n >= 0 && !newly { // it became idle in the meantime
+		m = p.idle[n]
+		p.idle[n] = nil
+		p.idle = p.idle[:n]
+		return w, m
+	}
+	w.elem = p.pending.PushBack(w)
+	w.connect = p.startConnects()
+	return w, nil
+}
+
+// requeue puts a claim back to the front of the queue, because the granted connection was not usable.
+func (p *pingPongPool) requeue(w *pendingExchange) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	w.elem = p.pending.PushFront(w)
+	p.startConnects()
+}
+
+// cancelPending withdraws a claim and passes on a connection that was granted meanwhile. If a connect is
+// dialing, dials is true and dialed is the time when the oldest one began.
+func (p *pingPongPool) cancelPending(w *pendingExchange) (dialed time.Duration, dials bool) {
+	p.mu.Lock()
+	if d := p.dialingConnects.Front(); d != nil {
+		dialed, dials = d.Value.(*pingPongConnect).dialStart, true //nolint:forcetypeassert // it holds nothing else
+	}
+	if w.elem != nil {
+		p.pending.Remove(w.elem)
+		w.elem = nil
+		canceled := p.cancelSurplusConnects(w)
+		p.mu.Unlock()
+		p.breaker.cancelSlotWaits(canceled)
+		return dialed, dials
+	}
+	p.mu.Unlock()
+	if g := <-w.grant; g.conn != nil {
+		g.conn.returnToPool()
+	}
+	return dialed, dials
+}
+
+// grantToOldest gives m to the exchange that has waited longest, and returns false if none waits. The
+// caller cancels the slots of the canceled connects.
+func (p *pingPongPool) grantToOldest(m *pingPongConn) (served bool, canceled []*pingPongConnect) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	w := p.grantLocked(m)
+	if w == nil {
+		return false, nil
+	}
+	return true, p.cancelSurplusConnects(w)
+}
+
+// grantLocked gives m to the oldest claim and returns that claim, or nil if there is none. p.mu is held.
+func (p *pingPongPool) grantLocked(m *pingPongConn) *pendingExchange {
+	front := p.pending.Front()
+	if front == nil {
+		return nil
+	}
+	return p.finishPending(front, grantResult{conn: m})
+}
+
+// finishPending ends the wait of the claim at place and returns the claim. p.mu is held.
+func (p *pingPongPool) finishPending(place *list.Element, g grantResult) *pendingExchange {
+	w := p.pending.Remove(place).(*pendingExchange) //nolint:forcetypeassert // it holds nothing else
+	w.elem = nil
+	w.grant <- g
+	return w
+}
+
+// startConnects begins connects until there is one for each claim, as far as Pool.MaxConnecting
+// allows, and returns the last that it began, or nil. p.mu is held.
+func (p *pingPongPool) startConnects() (last *pingPongConnect) {
+	limit := p.host.cluster.lastConfig().Pool.ConnectLimit()
+	all, promising := p.queuedConnects.Len()+p.dialingConnects.Len(), p.expectedConnects()
+	for ; all < limit && promising < p.pending.Len(); all, promising = all+1, promising+1 {
+		ctx, cancel := context.WithCancel(p.host.cluster.env.ctx)
+		d := &pingPongConnect{cancel: cancel, lastArrival: p.arrivals}
+		d.slot = slotWaiter{pool: &p.base, grant: make(chan bool, 1)}
+		d.elem = p.queuedConnects.PushBack(d)
+		last = d
+		p.host.cluster.env.startTask(func() { p.runConnect(ctx, d) })
+	}
+	return last
+}
+
+// expectedConnects returns the number of connects that are expected to serve a claim. p.mu is held.
+func (p *pingPongPool) expectedConnects() int { return p.queuedConnects.Len() + p.recentDials() }
+
+// recentDials returns the number of connects that began to dial within minConnectTime. p.mu is
+// held.
+func (p *pingPongPool) recentDials() (n int) {
+	since := p.host.cluster.env.now() - minConnectTime
+	for e := p.dialingConnects.Back(); e != nil && e.Value.(*pingPongConnect).dialStart > since; e = e.Prev() { //nolint:forcetypeassert // it holds nothing else
+		n++
+	}
+	return n
+}
+
+// cancelSurplusConnects cancels connects that have not begun to dial and that no claim needs, first the connect of
+// the ended claim, if any. In a closed pool without claims it also cancels connects that are
+// dialing. p.mu is held; the caller cancels their slots.
+func (p *pingPongPool) cancelSurplusConnects(ended *pendingExchange) (canceled []*pingPongConnect) {
+	for p.queuedConnects.Len() > 0 && p.expectedConnects() > p.pending.Len() {
+		d := p.queuedConnects.Back().Value.(*pingPongConnect) //nolint:forcetypeassert // it holds nothing else
+		if ended != nil && ended.connect != nil && ended.connect.elem != nil && !ended.connect.dialStarted {
+			d = ended.connect
+		}
+		canceled = append(canceled, p.cancelConnect(d))
+	}
+	for p.isClosed && p.pending.Len() == 0 && p.dialingConnects.Len() > 0 {
+		canceled = append(canceled, p.cancelConnect(p.dialingConnects.Back().Value.(*pingPongConnect))) //nolint:forcetypeassert // it holds nothing else
+	}
+	return canceled
+}
+
+// cancelConnect cancels d. p.mu is held.
+func (p *pingPongPool) cancelConnect(d *pingPongConnect) *pingPongConnect {
+	p.removeConnect(d)
+	d.cancel()
+	return d
+}
+
+// runConnect opens a connection and gives it to the exchange that has waited longest.
+func (p *pingPongPool) runConnect(ctx context.Context, d *pingPongConnect) {
+	defer d.cancel() // it has no effect by then
+	m, err := p.openConn(ctx, d)
+	if m != nil {
+		m.idleSince = p.host.cluster.env.now()
+		if !p.connectSucceeded(d, m) {
+			m.returnToPool()
+		}
+		return
+	}
+	p.mu.Lock()
+	dialed := d.elem != nil && d.dialStarted
+	p.mu.Unlock()
+	if dialed {
+		err = p.recordConnectFailure(err)
+	}
+	p.connectFailed(d, p.errOrClosed(err))
+}
+
+// recordConnectFailure counts a failed connect against the host. It returns the error, or that of a panic while
+// counting.
+func (p *pingPongPool) recordConnectFailure(failed error) (err error) {
+	defer protocol.RecoverPanic(&err)
+	if p.host.cluster.env.ctx.Err() == nil {
+		p.host.recordConnectFailure(failed)
+	}
+	return failed
+}
+
+// openConn opens a connection when it is d's turn. It turns a panic into an error and frees the
+// slot.
+func (p *pingPongPool) openConn(ctx context.Context, d *pingPongConnect) (m *pingPongConn, err error) {
+	defer protocol.RecoverPanic(&err)
+	c, b := p.host.cluster, p.breaker
+	s := c.state.Load()
+	if err := p.dials.acquire(ctx, s.config.Pool.ConnectLimit(), s.connectDeadline(), p.host); err != nil {
+		return nil, err
+	}
+	defer p.dials.release()
+	if b.slots.waiting.Load() > 0 || !b.slots.tryAcquire(b.limits().MaxConnections) {
+		if err := b.awaitSlot(ctx, time.Time{}, &d.slot); err != nil {
+			return nil, err
+		}
+	}
+	defer func() {
+		if m == nil {
+			b.releaseSlot()
+		}
+	}()
+	if !p.startDial(d) {
+		return nil, errNotNeeded
+	}
+	made := &pingPongConn{pool: p}
+	if made.conn, err = p.connect(ctx, c.state.Load().connectDeadline(), made.onReleased); err != nil {
+		return nil, err
+	}
+	return made, nil
+}
+
+// startDial marks d as dialing, or returns false if no claim needs it.
+func (p *pingPongPool) startDial(d *pingPongConnect) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if d.elem == nil || p.recentDials() >= p.pending.Len() {
+		return false
+	}
+	p.queuedConnects.Remove(d.elem)
+	d.elem = p.dialingConnects.PushBack(d)
+	d.dialStarted, d.lastArrival, d.dialStart = true, p.arrivals, p.host.cluster.env.now()
+	return true
+}
+
+// connectSucceeded ends d, which has opened m, and reports whether m serves an exchange.
+func (p *pingPongPool) connectSucceeded(d *pingPongConnect, m *pingPongConn) bool {
+	p.mu.Lock()
+	p.removeConnect(d)
+	w := p.grantLocked(m)
+	canceled := p.cancelSurplusConnects(w)
+	p.startConnects()
+	p.mu.Unlock()
+	p.breaker.cancelSlotWaits(canceled)
+	return w != nil
+}
+
+// connectFailed ends d, which has opened no connection, and the wait of the claims that fail with it.
+func (p *pingPongPool) connectFailed(d *pingPongConnect, err error) {
+	p.mu.Lock()
+	if d.elem != nil && err != errNotNeeded { //nolint:errorlint // it is never wrapped
+		all := p.host.load.Connections() == 0
+		for e := p.pending.Front(); e != nil && (all || e.Value.(*pendingExchange).arrival <= d.lastArrival); e = p.pending.Front() { //nolint:forcetypeassert // it holds nothing else
+			p.finishPending(e, grantResult{err: err})
+		}
+	}
+	p.removeConnect(d)
+	canceled := p.cancelSurplusConnects(nil)
+	p.startConnects()
+	p.mu.Unlock()
+	p.breaker.cancelSlotWaits(canceled)
+}
+
+// removeConnect removes d from the connects, unless it was canceled. p.mu is held.
+func (p *pingPongPool) removeConnect(d *pingPongConnect) {
+	if d.elem == nil {
+		return
+	}
+	p.queuedConnects.Remove(d.elem) // no effect if it is in the other list
+	p.dialingConnects.Remove(d.elem)
+	d.elem = nil
+}

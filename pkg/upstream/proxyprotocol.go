@@ -1,0 +1,50 @@
+package upstream
+
+import (
+	"net/netip"
+
+	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/protocol"
+)
+
+// ProxyProtocolConnector is a Connector that can send the addresses of the downstream connection at the start of
+// a connection, in a PROXY protocol header.
+type ProxyProtocolConnector interface {
+	Connector
+	// WithAddrs returns the Connector of connections that announce source and destination. The zero
+	// AddrPort means that there is no such address.
+	WithAddrs(source, destination netip.AddrPort) Connector
+}
+
+// withDownstreamAddrs returns the Connector of connections for the given downstream connection; nil means
+// that they belong to none.
+func withDownstreamAddrs(c Connector, caller *protocol.ConnMeta) Connector {
+	a, ok := c.(ProxyProtocolConnector)
+	switch {
+	case !ok:
+		return c
+	case caller == nil:
+		return a.WithAddrs(netip.AddrPort{}, netip.AddrPort{})
+	}
+	return a.WithAddrs(caller.Remote, caller.Local)
+}
+
+// ProxyProtocol returns the version of the PROXY header that connections to the host begin with, or
+// 0 for none. For a removed cluster it returns the last configured value.
+func (h *Host) ProxyProtocol() int {
+	if s := h.cluster.state.Load(); s != nil {
+		return s.config.ProxyProtocol
+	}
+	return 0
+}
+
+// checkProxyProtocolPool returns a Fault if connections announce their downstream connection in a PROXY header
+// but the pool mode shares them between clients.
+func (c *Cluster) checkProxyProtocolPool(cfg *config.Cluster) error {
+	if cfg.ProxyProtocol == 0 || cfg.Pool.Mode == config.Bind {
+		return nil
+	}
+	return protocol.Faultf(protocol.Internal,
+		"cluster %s uses proxy_protocol, so clients cannot share its connections: set the mode of its connection_pool to %q",
+		c.name, config.Bind)
+}

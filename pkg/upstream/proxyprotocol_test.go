@@ -1,0 +1,124 @@
+package upstream
+
+import (
+	"net/netip"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+
+	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/protocol"
+)
+
+// proxyProtocolConnector are trunks that say for whom they are.
+type proxyProtocolConnector struct {
+	*fakeMuxConnector
+	addrs *announcedAddrs
+}
+
+// announcedAddrs is for whom connections were asked for, in order.
+type announcedAddrs struct {
+	mu   sync.Mutex
+	list []string // guarded by mu
+}
+
+func (h proxyProtocolConnector) WithAddrs(source, destination netip.AddrPort) Connector {
+	h.addrs.mu.Lock()
+	defer h.addrs.mu.Unlock()
+	h.addrs.list = append(h.addrs.list, source.String()+" "+destination.String())
+	return h.fakeMuxConnector
+}
+
+func announcingCluster(version int, mode config.PoolMode) *config.Cluster {
+	c := clusterWithMode(mode, "a")
+	c.ProxyProtocol = version
+	return c
+}
+
+func TestBindPoolSendsProxyHeader(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := proxyProtocolConnector{newFakeMuxConnector(), new(announcedAddrs)}
+		s := newTestSet(t, &h.fakeConnector, func(o *Options) { o.Connectors[config.HTTP1] = h })
+		defer s.Close()
+		apply(t, s, announcingCluster(2, config.Bind))
+		c := s.Get("web")
+		for _, caller := range []string{"192.0.2.1:1", "192.0.2.2:2"} {
+			d := newFakeDownstreamConn()
+			d.meta.Remote, d.meta.Local = netip.MustParseAddrPort(caller), netip.MustParseAddrPort("192.0.2.9:80")
+			for range 3 {
+				finish(d.begin(t, c))
+			}
+			d.end()
+		}
+		synctest.Wait()
+		if want := []string{"192.0.2.1:1 192.0.2.9:80", "192.0.2.2:2 192.0.2.9:80"}; !slices.Equal(h.addrs.list, want) {
+			t.Errorf("connections are for %q, want %q", h.addrs.list, want)
+		}
+		if v := c.state.Load().hosts[0].ProxyProtocol(); v != 2 {
+			t.Errorf("ProxyProtocol = %d, want 2", v)
+		}
+	})
+}
+
+func TestProxyHeaderRequiresBindPool(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newFakeMuxConnector()
+		_, c := n.newTestCluster(t, announcingCluster(1, config.Multiplex))
+		wantFault(t, c, protocol.Internal)
+		_, c = newTestCluster(t, newFakeConnector(), announcingCluster(1, config.PingPong))
+		wantFault(t, c, protocol.Internal)
+		wantNothing(t, c)
+	})
+}
+
+// TestProxyHeaderOnSerialProtocol: of HTTP/1.1, as many as a caller needs.
+func TestProxyHeaderOnSerialProtocol(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newFakeConnector()
+		s, c := newTestCluster(t, w, announcingCluster(1, config.Bind))
+		defer s.Close()
+		d, e := newFakeDownstreamConn(), newFakeDownstreamConn()
+		for range 3 {
+			finish(d.begin(t, c))
+			finish(e.begin(t, c))
+		}
+		if n := len(w.dialed()); n != 2 {
+			t.Errorf("%d connections for 2 callers, want 2", n)
+		}
+		wantCounts(t, s, 0, 2, 2)
+		x, y := d.begin(t, c), d.begin(t, c)
+		if n := len(w.dialed()); n != 1 {
+			t.Errorf("%d connections more for two requests at once, want 1", n)
+		}
+		d.end()
+		synctest.Wait()
+		finish(x)
+		finish(y)
+		wantCounts(t, s, 0, 1, 1)
+		e.end()
+		synctest.Wait()
+		wantCounts(t, s, 0, 0, 0)
+		if n := w.open(); n != 0 {
+			t.Errorf("%d connections outlive their callers", n)
+		}
+	})
+}
+
+// TestNoConnectionOutlivesAChangeOfItsHeader: as of its TLS.
+func TestNoConnectionOutlivesAChangeOfItsHeader(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newFakeMuxConnector()
+		s, c := n.newTestCluster(t, announcingCluster(1, config.Bind))
+		defer s.Close()
+		d := newFakeDownstreamConn()
+		defer d.end()
+		for i, step := range []struct{ version, connections int }{{1, 1}, {1, 1}, {2, 2}, {0, 3}} {
+			apply(t, s, announcingCluster(step.version, config.Bind))
+			finish(d.begin(t, c))
+			if got := len(n.list()); got != step.connections {
+				t.Errorf("step %d: %d connections were opened, want %d", i, got, step.connections)
+			}
+		}
+	})
+}

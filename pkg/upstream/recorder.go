@@ -1,0 +1,41 @@
+package upstream
+
+import (
+	"sync/atomic"
+
+	"github.com/weft-proxy/weft/internal/metrics"
+)
+
+// lazyRecorder is the recorder of a scope, opened when it is first needed, because most of ten
+// thousand hosts may never need one. The zero value is ready.
+type lazyRecorder[A Recorder] struct{ recorder atomic.Pointer[A] }
+
+// get returns the recorder; ok is false while there is none.
+func (l *lazyRecorder[A]) get() (account A, ok bool) {
+	if p := l.recorder.Load(); p != nil {
+		return *p, true
+	}
+	return account, false
+}
+
+// open opens the recorder unless it is open. The scope's mu is held.
+func (l *lazyRecorder[A]) open(account func() A) {
+	if l.recorder.Load() == nil {
+		a := account()
+		l.recorder.Store(&a)
+	}
+}
+
+// close closes the recorder, if there is one. The scope's mu is held.
+func (l *lazyRecorder[A]) close() {
+	if p := l.recorder.Swap(nil); p != nil {
+		(*p).Close()
+	}
+}
+
+// add accounts for exchanges, if there is a recorder.
+func (l *lazyRecorder[A]) add(s metrics.Batch) {
+	if a, ok := l.get(); ok {
+		a.Add(s)
+	}
+}

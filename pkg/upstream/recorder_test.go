@@ -1,0 +1,45 @@
+package upstream
+
+import (
+	"context"
+	"testing"
+	"time"
+)
+
+// Connections that outlive a cluster do not end in the account of one of the same name
+// that was configured later.
+func TestConnectionsAreCountedInOneRecorder(t *testing.T) {
+	b := &fakeMeter{observed: map[string]int{}}
+	s := newTestSet(t, newFakeConnector(), func(o *Options) { o.Meter = b })
+	apply(t, s, cluster("web", "a"))
+	web := s.Get("web")
+	answered := begin(t, web)
+	err := web.ForwardWithoutAddrs(context.Background(), 1, func(context.Context, *Host, time.Time) (func() error, error) {
+		return func() error {
+			apply(t, s)
+			apply(t, s, cluster("web", "a"))
+			b.events = nil
+			serveOne(t, web)
+			return nil
+		}, nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	finish(answered)
+	open := 0
+	for _, e := range b.events {
+		switch e {
+		case ConnectionOpened:
+			open++
+		case ConnectionClosed:
+			open--
+		}
+		if open < 0 {
+			t.Fatalf("events %v: more connections were closed than opened", b.events)
+		}
+	}
+	if open != 1 {
+		t.Errorf("events %v: %d connections are open, want the one that is idle", b.events, open)
+	}
+}

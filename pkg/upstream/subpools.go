@@ -1,0 +1,34 @@
+package upstream
+
+import "sync"
+
+// subpoolEntry is one of the pools that a pool consists of, with its bookkeeping.
+type subpoolEntry interface{ connPool() pool }
+
+// subpools are the pools that a pool consists of, by a key that the exchanges of each share.
+type subpools[K comparable, P subpoolEntry] struct {
+	mu       sync.Mutex
+	entries  map[K]P // guarded by mu
+	isClosed bool    // guarded by mu
+}
+
+// pools returns the pools.
+func (p *subpools[K, P]) pools() []pool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	all := make([]pool, 0, len(p.entries))
+	for _, one := range p.entries {
+		all = append(all, one.connPool())
+	}
+	return all
+}
+
+// evictIdleConn implements pool.
+func (p *subpools[K, P]) evictIdleConn() evictedConn {
+	for _, one := range p.pools() {
+		if idle := one.evictIdleConn(); idle != nil {
+			return idle
+		}
+	}
+	return nil
+}

@@ -1,0 +1,37 @@
+package ads
+
+import "testing"
+
+// TestRejectedRemovalKeepsResource, and the server is told so: in state of the world what it
+// says next takes it away again.
+func TestRejectedRemovalKeepsResource(t *testing.T) {
+	const url = "type"
+	c := New(StateOfTheWorld, Type{URL: url, AllResourcesRequiredInSotW: true})
+	c.SubscribeAll(url)
+	c.StreamOpened()
+	receive := func(nonce string, resources ...Resource) Update {
+		t.Helper()
+		u, ok := c.Receive(Response{Type: url, Version: nonce, Nonce: nonce, Resources: resources})
+		if !ok {
+			t.Fatal("it is not subscribed")
+		}
+		return u
+	}
+	c.Acknowledge(receive("1", Resource{Name: "a", Body: []byte("a")}), nil)
+	for _, nonce := range []string{"2", "3"} {
+		u := receive(nonce)
+		if len(u.Removed) != 1 || u.Removed[0] != "a" {
+			t.Fatalf("%v is removed, want a", u.Removed)
+		}
+		if r, ok := c.Acknowledge(u, []ResourceError{{Name: "a", Reason: "it is needed"}}); !ok || r.ErrorDetail != "a: it is needed" || r.Version != "1" {
+			t.Errorf("the request is %+v", r)
+		}
+		if _, held := c.Resources(url)["a"]; !held {
+			t.Error("it is not held any more")
+		}
+	}
+	c.Acknowledge(receive("4"), nil)
+	if n := len(c.Resources(url)); n != 0 {
+		t.Errorf("%d are held, want none", n)
+	}
+}

@@ -1,0 +1,163 @@
+package xds
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/anypb"
+
+	"github.com/weft-proxy/weft/pkg/xds/ads"
+)
+
+// cachedConfig is what a control plane said last and was accepted.
+type cachedConfig struct {
+	receivedAt time.Time
+	resources  []ads.Update // Changed of each type; nothing else of it
+}
+
+// cacheOwner is whose configuration something is.
+type cacheOwner struct {
+	Node         string `json:"node"`
+	Cluster      string `json:"cluster"` // of the node
+	ControlPlane string `json:"control_plane"`
+}
+
+// The file that a cachedConfig is kept in: cacheMagic and a cacheHeader as JSON, a line
+// each, and after that DeltaDiscoveryResponses, each after its length as a varint.
+const cacheMagic = "weft-xds 1\n"
+
+type cacheHeader struct {
+	cacheOwner
+
+	ReceivedAt time.Time `json:"said"`
+	Length     int       `json:"length"` // of what follows, in bytes
+	SHA256     string    `json:"sha256"` // of what follows, in hexadecimal
+}
+
+// encode returns the file of g, which is who's.
+func (g *cachedConfig) encode(who cacheOwner) ([]byte, error) {
+	var body []byte
+	for _, u := range g.resources {
+		m := &discoveryv3.DeltaDiscoveryResponse{TypeUrl: u.Type}
+		for _, n := range u.Changed {
+			m.Resources = append(m.Resources, &discoveryv3.Resource{
+				Name: n.Name, Version: n.Version, Resource: &anypb.Any{TypeUrl: u.Type, Value: n.Body},
+			})
+		}
+		one, err := proto.Marshal(m)
+		if err != nil {
+			return nil, err
+		}
+		body = protowire.AppendBytes(body, one)
+	}
+	sum := sha256.Sum256(body)
+	header, err := json.Marshal(cacheHeader{cacheOwner: who, ReceivedAt: g.receivedAt.UTC(), Length: len(body), SHA256: hex.EncodeToString(sum[:])})
+	if err != nil {
+		return nil, err
+	}
+	return slices.Concat([]byte(cacheMagic), header, []byte{'\n'}, body), nil
+}
+
+// parseCachedConfig reads a file. One that is not whole, or not who's, is an error.
+func parseCachedConfig(b []byte, who cacheOwner) (*cachedConfig, error) {
+	rest, ok := bytes.CutPrefix(b, []byte(cacheMagic))
+	line, body, whole := bytes.Cut(rest, []byte{'\n'})
+	if !ok || !whole {
+		return nil, errors.New("the file is not an xDS cache of this version of Weft")
+	}
+	var h cacheHeader
+	if err := json.Unmarshal(line, &h); err != nil {
+		return nil, fmt.Errorf("malformed header: %w", err)
+	}
+	if h.cacheOwner != who {
+		return nil, fmt.Errorf("the file was saved for node %q of cluster %q and control plane %q, expected node %q of cluster %q and control plane %q", h.Node, h.Cluster, h.ControlPlane, who.Node, who.Cluster, who.ControlPlane)
+	}
+	if sum := sha256.Sum256(body); len(body) != h.Length || hex.EncodeToString(sum[:]) != h.SHA256 {
+		return nil, fmt.Errorf("the file is damaged: found %d bytes of resources that do not match the checksum, expected %d", len(body), h.Length)
+	}
+	g := &cachedConfig{receivedAt: h.ReceivedAt}
+	for len(body) > 0 {
+		one, n := protowire.ConsumeBytes(body)
+		if n < 0 {
+			return nil, protowire.ParseError(n)
+		}
+		body = body[n:]
+		m := &discoveryv3.DeltaDiscoveryResponse{}
+		if err := proto.Unmarshal(one, m); err != nil {
+			return nil, err
+		}
+		u := ads.Update{Type: m.GetTypeUrl()}
+		for _, r := range m.GetResources() {
+			u.Changed = append(u.Changed, ads.Resource{Name: r.GetName(), Version: r.GetVersion(), Body: r.GetResource().GetValue()})
+		}
+		g.resources = append(g.resources, u)
+	}
+	return g, nil
+}
+
+// cacheFile is where a cachedConfig is kept: a file of its own in a directory. One goroutine
+// may save while another loads.
+type cacheFile struct {
+	dir   string
+	owner cacheOwner
+}
+
+func (s *cacheFile) path() string { return filepath.Join(s.dir, "resources") }
+
+// save puts the file of g in the place of what was there, at once or not at all. The
+// directory is made if there is none; nobody else may read what is in it.
+func (s *cacheFile) save(g *cachedConfig) (err error) {
+	b, err := g.encode(s.owner)
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(s.dir, 0o700); err != nil {
+		return err
+	}
+	next := s.path() + ".new"
+	f, err := os.OpenFile(next, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(b)
+	if err = errors.Join(err, f.Sync(), f.Close()); err == nil {
+		err = os.Rename(next, s.path())
+	}
+	if err != nil {
+		return errors.Join(err, os.Remove(next))
+	}
+	d, err := os.Open(s.dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close()) // the name is to outlive a crash, too
+}
+
+// load returns what was saved last; a file that cannot be used is an error that says
+// which and why, and so is one that is older than maxAge at now, if that is not 0. It is
+// fs.ErrNotExist if nothing was saved.
+func (s *cacheFile) load(now time.Time, maxAge time.Duration) (*cachedConfig, error) {
+	b, err := os.ReadFile(s.path())
+	if err != nil {
+		return nil, err
+	}
+	g, err := parseCachedConfig(b, s.owner)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", s.path(), err)
+	}
+	if age := now.Sub(g.receivedAt); maxAge > 0 && age > maxAge {
+		return nil, fmt.Errorf("%s: the resources were received %v ago, but the maximum age is %v", s.path(), age.Round(time.Second), maxAge)
+	}
+	return g, nil
+}

@@ -1,0 +1,250 @@
+package xds
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weft-proxy/weft/internal/testpki"
+	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/xds/ads"
+	"github.com/weft-proxy/weft/pkg/xds/resource"
+)
+
+// testCachedConfig is what a control plane may have said.
+func testCachedConfig(said time.Time) *cachedConfig {
+	return &cachedConfig{receivedAt: said, resources: []ads.Update{
+		{Type: resource.ClusterType, Changed: []ads.Resource{{Name: "a", Version: "1", Body: []byte("x")}, {Name: "b", Body: []byte{0, 255}}}},
+		{Type: resource.RouteType},
+	}}
+}
+
+func TestCacheFileRoundTrip(t *testing.T) {
+	said := time.Date(2026, 1, 2, 3, 4, 5, 6, time.UTC)
+	s := &cacheFile{dir: filepath.Join(t.TempDir(), "made", "here"), owner: cacheOwner{"n", "c", "control"}}
+	if _, err := s.load(said, 0); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("before anything was saved: %v, want %v", err, fs.ErrNotExist)
+	}
+	for range 2 { // the second takes the place of the first
+		if err := s.save(testCachedConfig(said)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	g, err := s.load(said.Add(time.Hour), time.Hour)
+	if err != nil || !reflect.DeepEqual(g, testCachedConfig(said)) {
+		t.Errorf("load() = %+v, %v, want what was saved", g, err)
+	}
+	names, err := filepath.Glob(s.dir + "/*")
+	if err != nil || len(names) != 1 {
+		t.Errorf("the directory has %v, want one file", names)
+	}
+	for path, want := range map[string]fs.FileMode{s.path(): 0o600, s.dir: fs.ModeDir | 0o700} {
+		if i, err := os.Stat(path); err != nil || i.Mode() != want {
+			t.Errorf("%s has the mode %v, %v, want %v", path, i.Mode(), err, want)
+		}
+	}
+	if err := (&cacheFile{dir: s.path()}).save(g); err == nil {
+		t.Error("a directory that is a file can be saved to")
+	}
+}
+
+func TestCacheFileRejectsInvalidFiles(t *testing.T) {
+	who, said := cacheOwner{"n", "c", "control"}, time.Now()
+	good, err := testCachedConfig(said).encode(who)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		name   string
+		file   []byte
+		who    cacheOwner
+		maxAge time.Duration
+		want   string
+	}{
+		{"nothing", nil, who, 0, "not an xDS cache of this version"},
+		{"another's file", []byte("hello\nworld\n"), who, 0, "not an xDS cache of this version"},
+		{"another version", bytes.Replace(good, []byte("weft-xds 1"), []byte("weft-xds 2"), 1), who, 0, "not an xDS cache of this version"},
+		{"a header that is none", []byte(cacheMagic + "{\n"), who, 0, "malformed header"},
+		{"cut off", good[:len(good)-1], who, 0, "the file is damaged"},
+		{"longer", append(bytes.Clone(good), 0), who, 0, "the file is damaged"},
+		{"a bit flipped", flipLastByte(good), who, 0, "the file is damaged"},
+		{"of another node", good, cacheOwner{"m", "c", "control"}, 0, `saved for node "n"`},
+		{"of another control plane", good, cacheOwner{"n", "c", "other"}, 0, `control plane "control", expected node`},
+		{"too old", good, who, time.Minute, "the resources were received 1h0m0s ago, but the maximum age is 1m0s"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s := &cacheFile{dir: t.TempDir(), owner: c.who}
+			if err := os.WriteFile(s.path(), c.file, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := s.load(said.Add(time.Hour), c.maxAge); err == nil || !strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), s.path()) {
+				t.Errorf("load() = %v, want the path and %q", err, c.want)
+			}
+		})
+	}
+}
+
+func flipLastByte(b []byte) []byte {
+	b = bytes.Clone(b)
+	b[len(b)-3] ^= 1
+	return b
+}
+
+func FuzzParseCachedConfig(f *testing.F) {
+	who := cacheOwner{"n", "c", "control"}
+	good, err := testCachedConfig(time.Unix(1, 0).UTC()).encode(who)
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(good)
+	f.Add([]byte(cacheMagic))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		g, err := parseCachedConfig(b, who)
+		if err != nil {
+			return
+		}
+		again, err := g.encode(who)
+		if err != nil {
+			t.Skip() // names that are no UTF-8
+		}
+		if back, err := parseCachedConfig(again, who); err != nil || !reflect.DeepEqual(back, g) {
+			t.Errorf("%+v is read back as %+v, %v", g, back, err)
+		}
+	})
+}
+
+// newTestSource returns a source of a control plane that nobody connects to, and what it puts
+// in force.
+func newTestSource(t testing.TB, form, cache string, log *slog.Logger) (*Source, *config.Snapshot) {
+	t.Helper()
+	b := testBootstrap(form)
+	b.Cache = config.XDSCache{Path: cache, MaxAge: time.Hour}
+	return newTestSourceOf(t, b, log)
+}
+
+// newTestSourceOf is newTestSource of a bootstrap.
+func newTestSourceOf(t testing.TB, b config.Bootstrap, log *slog.Logger) (*Source, *config.Snapshot) {
+	t.Helper()
+	inForce := &config.Snapshot{}
+	s, err := New(Options{
+		Bootstrap: b,
+		Apply: func(_ context.Context, next *config.Snapshot) error {
+			*inForce = *next
+			return nil
+		},
+		ApplyClusters: func(_ context.Context, _ []*config.Cluster, whole func() *config.Snapshot) error {
+			*inForce = *whole()
+			return nil
+		},
+		ApplyRoutes: func(_ context.Context, changed []*config.RouteTable, _ func() *config.Snapshot) error {
+			withRoutes(inForce, changed)
+			return nil
+		},
+		Capabilities: testCapabilities(),
+		Log:          log,
+	})
+	if err == nil {
+		err = s.ApplyFile(t.Context(), &config.Snapshot{Bootstrap: config.Bootstrap{StaticResources: s.opts.Bootstrap.StaticResources}})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s, inForce
+}
+
+// respondWith has the control plane of s say all.
+func respondWith(t testing.TB, s *Source, all ...testResource) {
+	t.Helper()
+	for _, r := range all {
+		s.handleEvent(t.Context(), event{channel: s.channels[0], response: &ads.Response{
+			Type: r.url, Version: "1", Nonce: "n", Resources: []ads.Resource{{Name: r.name, Version: "1", Body: r.body}},
+		}})
+	}
+}
+
+// respondNoClusters has the control plane of s say that there are no clusters.
+func respondNoClusters(t testing.TB, s *Source) {
+	t.Helper()
+	s.handleEvent(t.Context(), event{channel: s.channels[0], response: &ads.Response{Type: resource.ClusterType, Version: "1", Nonce: "n"}})
+}
+
+// TestCacheIsUsedWithoutSecrets: what one process has saved is what another puts
+// in force, but for what needs a secret, and for what holds a key itself.
+func TestCacheIsUsedWithoutSecrets(t *testing.T) {
+	pki, dir := testpki.New(t), t.TempDir()
+	one, before := newTestSource(t, "DELTA_GRPC", dir, slog.New(slog.DiscardHandler))
+	end := one.startCache()
+	one.handleEvent(t.Context(), event{channel: one.channels[0], opened: true})
+	respondWith(t, one,
+		clusterResource("plain", "e", "", 0), clusterResource("secured", "e", "s", 0), endpointsResource("e", 1, 2),
+		listenerResource("open", 80, "r", "", 0), listenerResource("closed", 81, "r", "s", 0), routesResource("r", "one"),
+		secretResource("s", pki.Issue(testpki.Spec{})))
+	if len(before.Listeners) != 2 || len(before.Clusters) != 3 {
+		t.Fatalf("%d active listeners and %d clusters, want 2 and 3", len(before.Listeners), len(before.Clusters))
+	}
+	end()
+	file, err := os.ReadFile(one.CacheStatus().Path)
+	if err != nil || bytes.Contains(file, []byte("PRIVATE KEY")) || one.CacheStatus().Failure != "" {
+		t.Fatalf("kept is %+v, %v, or it has a key in it", one.CacheStatus(), err)
+	}
+
+	var text bytes.Buffer
+	other, after := newTestSource(t, "DELTA_GRPC", dir, slog.New(slog.NewTextHandler(&text, nil)))
+	other.applyCacheIfSilent(t.Context())
+	if len(after.Listeners) != 1 || after.Listeners[0].Name != "open" || len(after.Clusters) != 2 || len(after.Routes) != 1 {
+		t.Errorf("active after the restart: %+v, want the resources without secrets", after)
+	}
+	other.applyCacheIfSilent(t.Context())
+	if n := strings.Count(text.String(), "resources of the xDS cache are active"); n != 2 || !other.CacheStatus().InUse || other.CacheStatus().ReceivedAt.IsZero() {
+		t.Errorf("%d warnings, cache status %+v, want 2 warnings and a cache in use", n, other.CacheStatus())
+	}
+	// The control plane is back: it is asked from what is held, and what it says counts.
+	f := other.channels[0]
+	other.handleEvent(t.Context(), event{channel: f, opened: true})
+	held := map[string]int{}
+	for _, r := range f.queue {
+		held[r.Type] = len(r.InitialVersions)
+	}
+	if want := map[string]int{resource.ClusterType: 2, resource.ListenerType: 2, resource.EndpointType: 1, resource.RouteType: 1, resource.SecretType: 0}; !reflect.DeepEqual(held, want) {
+		t.Errorf("the requests list %v accepted resources, want %v", held, want)
+	}
+	respondWith(t, other, secretResource("s", pki.Issue(testpki.Spec{})))
+	if other.CacheStatus().InUse || len(after.Listeners) != 2 || len(after.Clusters) != 3 {
+		t.Errorf("with its secret: %+v, kept %+v", after, other.CacheStatus())
+	}
+}
+
+// TestUnusableCacheIsIgnored: the process starts without it, and says why.
+func TestUnusableCacheIsIgnored(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "resources"), []byte("garbage"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var text bytes.Buffer
+	s, inForce := newTestSource(t, "GRPC", dir, slog.New(slog.NewTextHandler(&text, nil)))
+	s.applyCacheIfSilent(t.Context())
+	if len(inForce.Listeners) != 0 || s.CacheStatus().InUse || !strings.Contains(s.CacheStatus().Failure, "not an xDS cache of this version") || !strings.Contains(text.String(), "cannot use the xDS cache") {
+		t.Errorf("kept is %+v, log %s", s.CacheStatus(), text.String())
+	}
+}
+
+// TestIncompleteConfigurationIsNotCached: what was saved before is worth more.
+func TestIncompleteConfigurationIsNotCached(t *testing.T) {
+	s, _ := newTestSource(t, "GRPC", t.TempDir(), slog.New(slog.DiscardHandler))
+	end := s.startCache()
+	s.handleEvent(t.Context(), event{channel: s.channels[0], opened: true})
+	respondWith(t, s, clusterResource("plain", "e", "", 0), endpointsResource("e", 1))
+	s.saveIfDue() // there are no listeners yet
+	end()
+	if _, err := os.Stat(s.CacheStatus().Path); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("a configuration without listeners was saved: %v", err)
+	}
+}

@@ -1,0 +1,161 @@
+package xds
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+
+	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/anypb"
+
+	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/xds/resource"
+)
+
+// activeClusters are the names of clusters in force, but those of the bootstrap.
+func (r *rig) activeClusters() string {
+	synctest.Wait()
+	var names []string
+	for _, c := range r.active.Load().Clusters {
+		if c.Name != "control" && c.Name != "agent" {
+			names = append(names, c.Name)
+		}
+	}
+	slices.Sort(names)
+	return strings.Join(names, " ")
+}
+
+// TestApplyFileChanges, and is there when the control plane says
+// something more.
+func TestApplyFileChanges(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := start(t)
+		c := r.runAndAccept()
+		r.sendInitial(c)
+		if err := r.source.ApplyFile(t.Context(), &config.Snapshot{Routes: []*config.RouteTable{{Name: "t"}}}); err != nil {
+			t.Fatal(err)
+		}
+		tables := []*config.RouteTable{{Name: "t", VirtualHosts: []*config.VirtualHost{{Name: "v"}}}}
+		file := &config.Snapshot{Clusters: []*config.Cluster{{Name: "a"}, {Name: "b"}}, Routes: tables}
+		if err := r.source.ApplyFileChanges(t.Context(), file, file.Clusters, tables); err != nil {
+			t.Fatal(err)
+		}
+		want := func(when string) {
+			t.Helper()
+			if got := r.activeClusters(); got != "a b c" {
+				t.Errorf("%s active clusters: %s, want a b c", when, got)
+			}
+			if !slices.Contains(r.active.Load().Routes, tables[0]) {
+				t.Errorf("%s: the table is not active", when)
+			}
+		}
+		want("at once")
+		c.sendAccepted(listenerResource("more", 81, "r", "", 0))
+		want("after a listener")
+
+		r.applyErr = func(*config.Snapshot) error { return errors.New("no") }
+		other := []*config.RouteTable{{Name: "t"}}
+		worse := &config.Snapshot{Clusters: []*config.Cluster{{Name: "d"}}, Routes: other}
+		if err := r.source.ApplyFileChanges(t.Context(), worse, worse.Clusters, other); err == nil {
+			t.Error("clusters that cannot be applied are accepted")
+		}
+		if err := r.source.ApplyFileChanges(t.Context(), &config.Snapshot{Clusters: file.Clusters, Routes: other}, nil, other); err == nil {
+			t.Error("a table that cannot be applied is accepted")
+		}
+		r.applyErr = nil
+		clash := &config.Snapshot{Clusters: []*config.Cluster{{Name: "a"}, {Name: "c"}}, Routes: tables}
+		if err := r.source.ApplyFileChanges(t.Context(), clash, clash.Clusters, nil); err == nil || !strings.Contains(err.Error(), `"c"`) {
+			t.Errorf("a name that the control plane uses is accepted: %v", err)
+		}
+		c.sendAccepted(listenerResource("l", 82, "r", "", 0))
+		want("after refusals")
+	})
+}
+
+// TestApplyFileDuringStart: whoever has the secrets that it newly refers to is
+// asked by one stream, and not asked any more by a file that is read after the end.
+func TestApplyFileDuringStart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := start(t)
+		r.serve(controlAddress)
+		agent := r.serve(agentAddress)
+		l := &listenerv3.Listener{}
+		if err := proto.Unmarshal(securedListenerResource("secured", "a", "agent").body, l); err != nil {
+			t.Fatal(err)
+		}
+		file := &config.Snapshot{Bootstrap: r.source.opts.Bootstrap}
+		file.Bootstrap.StaticResources = []byte(strings.Replace(string(file.Bootstrap.StaticResources), `{`, `{"listeners": [`+protojson.Format(l)+`], `, 1))
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error)
+		go func() { ended <- r.source.Run(ctx) }()
+		if err := r.source.ApplyFile(ctx, file); err != nil {
+			t.Fatal(err)
+		}
+		c := r.nextStream(agent)
+		if got := c.expectRequest(resource.SecretType).GetResourceNames(); !slices.Equal(got, []string{"a"}) {
+			t.Errorf("subscribed to the secrets %q, want a", got)
+		}
+		synctest.Wait()
+		if n := len(agent.streams); n != 0 {
+			t.Errorf("%d more streams, want none", n)
+		}
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+		for _, stop := range r.stop {
+			stop()
+		}
+		if r.source.startChannel != nil {
+			t.Error("reading the file again could start a stream that is never awaited")
+		}
+	})
+}
+
+// TestReleasedNamesAreRequestedAgain: the control plane has said it, was refused for the
+// name's sake, and does not say it by itself once more.
+func TestReleasedNamesAreRequestedAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := start(t)
+		plane := r.serve(controlAddress)
+		r.run()
+		c := r.nextStream(plane)
+		r.sendInitial(c)
+		file := &config.Snapshot{Bootstrap: r.source.opts.Bootstrap}
+		taking := *file
+		taking.Bootstrap.StaticResources = []byte(strings.Replace(string(file.Bootstrap.StaticResources), `[`, `[{"name": "x"}, `, 1))
+		taking.Listeners = []*config.Listener{{Name: "m"}}
+		if err := r.source.ApplyFile(t.Context(), &taking); err != nil {
+			t.Fatal(err)
+		}
+		x, m := clusterResource("x", "e", "", 0), listenerResource("m", 81, "r", "", 0)
+		for _, all := range [][]testResource{{clusterResource("c", "e", "", 0), x}, {listenerResource("l", 80, "r", "", 0), m}} {
+			if answer := c.send(all[0].url, &anypb.Any{TypeUrl: all[0].url, Value: all[0].body}, &anypb.Any{TypeUrl: all[1].url, Value: all[1].body}); answer.GetErrorDetail() == nil {
+				t.Errorf("%s of the control plane is accepted, but the file defines it", all[1].name)
+			}
+		}
+		more := taking
+		more.Clusters = []*config.Cluster{{Name: "more"}}
+		if err := r.source.ApplyFile(t.Context(), &more); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		if n := len(plane.streams); n != 0 {
+			t.Errorf("%d streams started for a change that frees no name", n)
+		}
+		if err := r.source.ApplyFile(t.Context(), file); err != nil {
+			t.Fatal(err)
+		}
+		again := r.nextStream(plane)
+		again.sendAccepted(clusterResource("c", "e", "", 0), x)
+		again.sendAccepted(listenerResource("l", 80, "r", "", 0), m)
+		if got := r.activeClusters(); got != "c x" || !slices.Equal(r.listeners(), []string{"l", "m"}) {
+			t.Errorf("active clusters: %s and listeners %v, want c x and l m", got, r.listeners())
+		}
+	})
+}

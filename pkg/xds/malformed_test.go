@@ -1,0 +1,136 @@
+package xds
+
+import (
+	"fmt"
+	"log/slog"
+	goruntime "runtime"
+	"strings"
+	"testing"
+
+	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	rbacconfigv3 "github.com/envoyproxy/go-control-plane/envoy/config/rbac/v3"
+	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+	rbacv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/rbac/v3"
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/types/known/anypb"
+
+	"github.com/weft-proxy/weft/pkg/xds/ads"
+	"github.com/weft-proxy/weft/pkg/xds/resource"
+)
+
+// nestedPrincipals are principals in principals.
+func nestedPrincipals(depth int) *rbacv3.RBAC {
+	p := &rbacconfigv3.Principal{Identifier: &rbacconfigv3.Principal_Any{Any: true}}
+	for range depth {
+		p = &rbacconfigv3.Principal{Identifier: &rbacconfigv3.Principal_NotId{NotId: p}}
+	}
+	return &rbacv3.RBAC{Rules: &rbacconfigv3.RBAC{Policies: map[string]*rbacconfigv3.Policy{"deep": {
+		Permissions: []*rbacconfigv3.Permission{{Rule: &rbacconfigv3.Permission_Any{Any: true}}},
+		Principals:  []*rbacconfigv3.Principal{p},
+	}}}}
+}
+
+// TestMalformedResourcesAreRejected: whatever a control plane sends, it is told what is wrong, and what
+// was in force stays.
+func TestMalformedResourcesAreRejected(t *testing.T) {
+	route := func(settings *anypb.Any) testResource {
+		m := &routev3.RouteConfiguration{Name: "r", VirtualHosts: []*routev3.VirtualHost{{
+			Name: "v", Domains: []string{"*"}, TypedPerFilterConfig: map[string]*anypb.Any{"f": settings},
+		}}}
+		return testResource{resource.RouteType, "r", serialized(m)}
+	}
+	invalid := protowire.AppendString(protowire.AppendTag(serialized(&clusterv3.Cluster{Name: "a"}), 28, protowire.BytesType), "\xff\xfe") // alt_stat_name
+	for name, c := range map[string]struct {
+		say    []testResource
+		reason string
+	}{
+		"no message":                  {[]testResource{{resource.ClusterType, "a", append(serialized(&clusterv3.Cluster{Name: "a"}), 0x0f)}}, "cannot parse"},
+		"text that is not UTF-8":      {[]testResource{{resource.ClusterType, "a", invalid}}, "UTF-8"},
+		"another name":                {[]testResource{{resource.ClusterType, "a", serialized(&clusterv3.Cluster{Name: "b"})}}, `the name inside the resource is "b"`},
+		"a packed message is none":    {[]testResource{route(&anypb.Any{TypeUrl: packAny(&rbacv3.RBAC{}).GetTypeUrl(), Value: []byte{0xff}})}, "virtual_hosts[0].typed_per_filter_config[f]: malformed message: "},
+		"a packed message of no type": {[]testResource{route(&anypb.Any{Value: []byte{0xff}})}, "virtual_hosts[0].typed_per_filter_config[f]: "},
+		"a matcher that is deep":      {[]testResource{route(packAny(nestedPrincipals(5000)))}, "virtual_hosts[0].typed_per_filter_config[f]: messages are nested more than 100 levels deep"},
+		"two of a name":               {[]testResource{{resource.ClusterType, "a", serialized(&clusterv3.Cluster{Name: "a"})}, {resource.ClusterType, "a", serialized(&clusterv3.Cluster{Name: "a", AltStatName: "x"})}}, "the response has two different resources with this name"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, _ := newTestSourceOf(t, testBootstrap("GRPC"), slog.New(slog.DiscardHandler))
+			s.opts.Capabilities = nestedFilterCapabilities()
+			s.handleEvent(t.Context(), event{channel: s.channels[0], opened: true})
+			before := serialized(&clusterv3.Cluster{Name: "a", AltStatName: "before"})
+			respondWith(t, s, testResource{resource.ClusterType, "a", before}, listenerResource("l", 80, "r", "", 0), routesResource("r", "before"))
+			cluster, table := s.state.clusters["a"].active, s.state.tables["r"]
+			if cluster == nil || table == nil {
+				t.Fatal("nothing is active")
+			}
+			r := &ads.Response{Type: c.say[0].url, Version: "2", Nonce: "m"}
+			for _, one := range c.say {
+				r.Resources = append(r.Resources, ads.Resource{Name: one.name, Version: "2", Body: one.body})
+			}
+			s.handleEvent(t.Context(), event{channel: s.channels[0], response: r})
+			var reasons []string
+			for _, one := range s.Status().ControlPlanes[0].Types {
+				if one.Rejected != nil {
+					reasons = append(reasons, one.Rejected.Reason)
+				}
+			}
+			if len(reasons) != 1 || !strings.Contains(reasons[0], c.reason) {
+				t.Errorf("rejected because of %q, want %q", reasons, c.reason)
+			}
+			if s.state.clusters["a"].active != cluster || s.state.tables["r"] != table {
+				t.Error("the active configuration is gone")
+			}
+		})
+	}
+}
+
+// TestRejectedLargeResourceMemory: a large resource, of which everything is wrong, is
+// refused with a short reason, and what it took is free again.
+func TestRejectedLargeResourceMemory(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it takes some 100 MB")
+	}
+	const size = 16 << 20
+	m := &clusterv3.Cluster{Name: "a"}
+	check := &corev3.HealthCheck{TlsOptions: &corev3.HealthCheck_TlsOptions{AlpnProtocols: []string{strings.Repeat("x", 100)}}}
+	for range size / 110 {
+		m.HealthChecks = append(m.HealthChecks, check)
+	}
+	body := serialized(m)
+	var before, after goruntime.MemStats
+	goruntime.GC()
+	goruntime.ReadMemStats(&before)
+	_, err := resource.ReadCluster(body, resource.Capabilities{})
+	goruntime.ReadMemStats(&after)
+	if err == nil || len(err.Error()) > 1<<20 {
+		t.Errorf("the rejection has %d bytes", len(fmt.Sprint(err)))
+	}
+	if took := after.TotalAlloc - before.TotalAlloc; took > 20*size {
+		t.Errorf("%d bytes took %d of memory, want at most 20 times as much", len(body), took)
+	}
+	goruntime.GC()
+	goruntime.ReadMemStats(&after)
+	if after.HeapAlloc > before.HeapAlloc+size/4 {
+		t.Errorf("%d bytes are still held", after.HeapAlloc-before.HeapAlloc)
+	}
+	goruntime.KeepAlive(body)
+}
+
+// TestLongReasonIsTruncated: a control plane may not take a message of any size.
+func TestLongReasonIsTruncated(t *testing.T) {
+	s, _ := newTestSourceOf(t, testBootstrap("DELTA_GRPC"), slog.New(slog.DiscardHandler))
+	s.handleEvent(t.Context(), event{channel: s.channels[0], opened: true})
+	m := &clusterv3.Cluster{Name: "a"}
+	for i := range 5000 {
+		m.Filters = append(m.Filters, &clusterv3.Filter{Name: fmt.Sprintf("%s%d", strings.Repeat("x", 100), i)})
+	}
+	c := s.channels[0].client
+	u, ok := c.Receive(ads.Response{Type: resource.ClusterType, Version: "1", Nonce: "n", Resources: []ads.Resource{{Name: "a", Version: "1", Body: serialized(m)}}})
+	if !ok {
+		t.Fatal("it is not subscribed")
+	}
+	answer, _ := c.Acknowledge(u, s.applyUpdate(t.Context(), s.channels[0], u, s.state.runtime.startedAt))
+	if n := len(answer.ErrorDetail); n < 1000 || n > 8<<10 {
+		t.Errorf("the NACK has %d bytes", n)
+	}
+}

@@ -1,0 +1,111 @@
+package xds
+
+import (
+	"sync/atomic"
+	"time"
+
+	"github.com/weft-proxy/weft/internal/metrics"
+	"github.com/weft-proxy/weft/pkg/xds/ads"
+	"github.com/weft-proxy/weft/pkg/xds/resource"
+)
+
+// sourceMetrics is what a Source tells of itself in numbers. Safe for concurrent use.
+type sourceMetrics struct {
+	registry  *metrics.Registry        // nil: nobody is told
+	resources map[string]*atomic.Int64 // by type; immutable
+}
+
+// metricTypeNames are the types of resources as metrics call them.
+func metricTypeNames() map[string]string {
+	return map[string]string{
+		resource.ClusterType:    "cluster",
+		resource.EndpointType:   "endpoint",
+		resource.ListenerType:   "listener",
+		resource.RouteType:      "route",
+		resource.DubboRouteType: "dubbo_route",
+		resource.ExtensionType:  "extension",
+		resource.RuntimeType:    "runtime",
+		resource.SecretType:     "secret",
+	}
+}
+
+// registerMetrics exports what is one of a Source.
+func (s *Source) registerMetrics() {
+	m := &s.metrics
+	m.registry, m.resources = s.opts.Metrics, map[string]*atomic.Int64{}
+	for url := range metricTypeNames() {
+		m.resources[url] = &atomic.Int64{}
+	}
+	if m.registry == nil {
+		return
+	}
+	for url, name := range metricTypeNames() {
+		m.registry.Func(metrics.XDSResources, func() float64 { return float64(m.resources[url].Load()) }, name)
+	}
+	m.registry.Func(metrics.XDSCacheAge, func() float64 {
+		if k := s.CacheStatus(); k.InUse {
+			return time.Since(k.ReceivedAt).Seconds()
+		}
+		return 0
+	})
+}
+
+// registerChannelMetrics exports what is one of each feed.
+func (s *Source) registerChannelMetrics(f *xdsChannel) {
+	f.lastResponse.Store(time.Now().UnixNano())
+	if s.metrics.registry == nil {
+		return
+	}
+	s.metrics.registry.Func(metrics.XDSConnected, func() float64 {
+		if f.isConnected() {
+			return 1
+		}
+		return 0
+	}, f.name)
+	s.metrics.registry.Func(metrics.XDSResponseAge, func() float64 {
+		return time.Since(time.Unix(0, f.lastResponse.Load())).Seconds()
+	}, f.name)
+}
+
+// countResponse counts a response, of which wrong was refused.
+func (s *Source) countResponse(f *xdsChannel, u ads.Update, wrong []ads.ResourceError) {
+	f.lastResponse.Store(time.Now().UnixNano())
+	if s.metrics.registry == nil {
+		return
+	}
+	result := metrics.ResultAccepted
+	if len(wrong) > 0 {
+		result = metrics.ResultRefused
+	}
+	s.metrics.registry.Counter(metrics.XDSResponses, f.name, metricTypeNames()[u.Type], result).Add(1)
+}
+
+// reportUnknownFields counts and logs the fields of an accepted resource that this build does not know.
+func (s *Source) reportUnknownFields(typeURL, name string, ignored []string) {
+	n := resource.CountUnknown(ignored)
+	if n == 0 {
+		return
+	}
+	if s.metrics.registry != nil {
+		s.metrics.registry.Counter(metrics.XDSUnknownFields, metricTypeNames()[typeURL]).Add(uint64(n))
+	}
+	for _, field := range ignored {
+		if resource.CountUnknown([]string{field}) > 0 {
+			s.opts.Log.Warn("accepted a resource without a field that this build does not know", logType, typeURL, logResource, name, logReason, field)
+		}
+	}
+}
+
+// updateResourceCounts has the numbers of resources be right again. The Source's work is held.
+func (s *Source) updateResourceCounts() {
+	m := &s.metrics
+	for url, n := range m.resources {
+		held := 0
+		for _, f := range s.channels {
+			if f.secretSource == (resource.SecretSource{}) || url == resource.SecretType {
+				held += len(f.client.Resources(url))
+			}
+		}
+		n.Store(int64(held))
+	}
+}

@@ -1,0 +1,69 @@
+package xds
+
+import (
+	"context"
+	"log/slog"
+	"strings"
+	"testing"
+
+	"github.com/weft-proxy/weft/internal/metrics"
+	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/xds/ads"
+	"github.com/weft-proxy/weft/pkg/xds/resource"
+)
+
+func TestMetrics(t *testing.T) {
+	registry := metrics.New(metrics.Options{})
+	s, err := New(Options{
+		Bootstrap:     testBootstrap("GRPC"),
+		Apply:         func(context.Context, *config.Snapshot) error { return nil },
+		ApplyClusters: func(context.Context, []*config.Cluster, func() *config.Snapshot) error { return nil },
+		Metrics:       registry,
+		Log:           slog.New(slog.DiscardHandler),
+	})
+	if err == nil {
+		err = s.ApplyFile(t.Context(), &config.Snapshot{})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.handleEvent(t.Context(), event{channel: s.channels[0], opened: true})
+	s.channels[0].setConnected()
+	respondWith(t, s, clusterResource("c", "e", "", 0), endpointsResource("e", 1))
+	s.handleEvent(t.Context(), event{channel: s.channels[0], response: &ads.Response{Type: resource.ClusterType, Nonce: "n", Resources: []ads.Resource{
+		{Name: "c", Body: clusterResource("c", "e", "", 0).body}, {Name: "?", DecodeError: "what is it?"},
+	}}})
+	got := map[string]float64{}
+	families, err := registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			words := []string{f.GetName()}
+			for _, l := range m.GetLabel() {
+				words = append(words, l.GetValue())
+			}
+			if strings.HasPrefix(words[0], "weft_xds_") {
+				got[strings.Join(words, " ")] = m.GetGauge().GetValue() + m.GetCounter().GetValue()
+			}
+		}
+	}
+	for name, want := range map[string]float64{
+		"weft_xds_connected control":                         1,
+		"weft_xds_responses_total control accepted cluster":  1,
+		"weft_xds_responses_total control refused cluster":   1,
+		"weft_xds_responses_total control accepted endpoint": 1,
+		"weft_xds_resources cluster":                         1,
+		"weft_xds_resources endpoint":                        1,
+		"weft_xds_resources listener":                        0,
+		"weft_xds_kept_age_seconds":                          0,
+	} {
+		if v, ok := got[name]; !ok || v != want {
+			t.Errorf("%s = %v, %v, want %v", name, v, ok, want)
+		}
+	}
+	if age, ok := got["weft_xds_response_age_seconds control"]; !ok || age < 0 || age > 60 {
+		t.Errorf("the last response is %v s old, %v", age, ok)
+	}
+}

@@ -1,0 +1,39 @@
+package xds
+
+import (
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/weft-proxy/weft/internal/testpki"
+	"github.com/weft-proxy/weft/pkg/config"
+)
+
+// TestStaticListenersServeWithoutControlPlaneCertificates, whose cluster is put in
+// force once it is connected to.
+func TestStaticListenersServeWithoutControlPlaneCertificates(t *testing.T) {
+	authorities := filepath.Join(t.TempDir(), "ca.pem")
+	secured := strings.TrimSuffix(controlPlaneJSON, "}") + `, "transport_socket": {"name": "tls", "typed_config": {
+		"@type": "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.UpstreamTlsContext",
+		"common_tls_context": {"validation_context": {"trusted_ca": {"filename": "` + authorities + `"}}}}}}`
+	log := &lineLog{}
+	file := testBootstrap("GRPC")
+	file.StaticResources = staticResourcesJSON([]string{secured}, []string{directResponseListenerJSON("static", 80)}, nil)
+	s, inForce := newTestSourceOf(t, file, slog.New(slog.NewTextHandler(log, nil)))
+	if len(inForce.Listeners) != 1 || len(inForce.Clusters) != 0 {
+		t.Fatalf("%d active listeners and %d clusters, want the listener without the cluster", len(inForce.Listeners), len(inForce.Clusters))
+	}
+	if got := log.lines("level=ERROR"); len(got) != 1 || !strings.Contains(got[0], "ca.pem: no such file") || !strings.Contains(got[0], "control_plane=control") {
+		t.Errorf("the log has %q", got)
+	}
+	if err := os.WriteFile(authorities, testpki.New(t).PEM, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s.handleEvent(t.Context(), event{channel: s.channels[0], opened: true})
+	if !slices.ContainsFunc(inForce.Clusters, func(c *config.Cluster) bool { return c.Name == "control" }) || len(inForce.Listeners) != 1 {
+		t.Errorf("after the connection: %d active listeners and %d clusters", len(inForce.Listeners), len(inForce.Clusters))
+	}
+}

@@ -1,0 +1,304 @@
+package xds
+
+import (
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/xds/resource"
+)
+
+// fakeOnDemand are exchanges that come, as a test says.
+type fakeOnDemand struct {
+	signal chan struct{}
+
+	mu    sync.Mutex
+	names []string        // guarded by mu
+	inUse map[string]bool // guarded by mu
+}
+
+func newFakeOnDemand() *fakeOnDemand {
+	return &fakeOnDemand{signal: make(chan struct{}, 1), inUse: map[string]bool{}}
+}
+
+func (c *fakeOnDemand) Requested() <-chan struct{} { return c.signal }
+
+func (c *fakeOnDemand) TakeRequested() []string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	names := c.names
+	c.names = nil
+	return names
+}
+
+func (c *fakeOnDemand) InUse(name string) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.inUse[name]
+}
+
+// request has exchanges ask for names.
+func (c *fakeOnDemand) request(names ...string) {
+	c.mu.Lock()
+	c.names = append(c.names, names...)
+	c.mu.Unlock()
+	c.signal <- struct{}{}
+	synctest.Wait()
+}
+
+// setInUse says whether exchanges use a name.
+func (c *fakeOnDemand) setInUse(name string, using bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.inUse[name] = using
+}
+
+const (
+	onDemandIdle = time.Minute
+	onDemandWait = 5 * time.Second
+)
+
+// startOnDemand is start with what is not used left with the control plane.
+func startOnDemand(t *testing.T, routes bool) (r *rig, clusters, tables *fakeOnDemand) {
+	t.Helper()
+	clusters, tables = newFakeOnDemand(), newFakeOnDemand()
+	r = startWith(t, func(o *Options) {
+		o.Bootstrap.OnDemand = config.XDSOnDemand{Idle: onDemandIdle, Wait: onDemandWait, Routes: routes}
+		o.Clusters, o.Routes = clusters, tables
+	})
+	return r, clusters, tables
+}
+
+// hosts are the clusters in force with their number of hosts, as "c 2"; those that are
+// asleep as "c asleep".
+func (r *rig) hosts() (list []string) {
+	synctest.Wait()
+	for _, c := range r.active.Load().Clusters {
+		if !c.OnDemand.Enabled() {
+			continue // of the file
+		}
+		what := fmt.Sprint(len(c.Hosts))
+		if c.OnDemand.Unsubscribed {
+			what = "asleep"
+		}
+		list = append(list, c.Name+" "+what)
+	}
+	return list
+}
+
+// tables is hosts of route tables, with their virtual hosts.
+func (r *rig) tables() (list []string) {
+	synctest.Wait()
+	for _, t := range r.active.Load().Routes {
+		what := fmt.Sprint(len(t.VirtualHosts))
+		if t.OnDemand.Unsubscribed {
+			what = "asleep"
+		}
+		list = append(list, t.Name+" "+what)
+	}
+	return list
+}
+
+func checkList(t *testing.T, what string, got []string, want ...string) {
+	t.Helper()
+	if !slices.Equal(got, want) {
+		t.Errorf("%s: %v, want %v", what, got, want)
+	}
+}
+
+// nextNames returns what the next request of a type asks for.
+func (c *adsStream) nextNames(url string) []string {
+	c.t.Helper()
+	return c.expectRequest(url).GetResourceNames()
+}
+
+func TestOnDemandEndpoints(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, clusters, _ := startOnDemand(t, false)
+		c := r.runAndAccept()
+		c.expectRequest(resource.ClusterType)
+		c.expectRequest(resource.ListenerType)
+		c.sendAccepted(clusterResource("a", "ea", "", 0), clusterResource("b", "eb", "", 0), clusterResource("c", "", "", 0))
+		checkList(t, "at the start", r.hosts(), "a asleep", "b asleep", "c asleep")
+
+		clusters.request("a", "a", "unknown")
+		checkList(t, "asked for", c.nextNames(resource.EndpointType), "ea")
+		checkList(t, "while it waits", r.hosts(), "a asleep", "b asleep", "c asleep")
+		clusters.setInUse("a", true)
+		c.sendAccepted(endpointsResource("ea", 1, 2))
+		checkList(t, "in use", r.hosts(), "a 2", "b asleep", "c asleep")
+		clusters.request("a")
+		clusters.request("b")
+		checkList(t, "asked for", c.nextNames(resource.EndpointType), "ea", "eb")
+		c.sendAccepted(endpointsResource("eb", 3))
+		checkList(t, "both in use", r.hosts(), "a 2", "b 1", "c asleep")
+
+		time.Sleep(2 * onDemandIdle)
+		checkList(t, "only one in use", r.hosts(), "a 2", "b asleep", "c asleep")
+		checkList(t, "asked for", c.nextNames(resource.EndpointType), "ea")
+		clusters.setInUse("a", false)
+		time.Sleep(onDemandIdle - time.Second)
+		checkList(t, "not idle for long enough", r.hosts(), "a 2", "b asleep", "c asleep")
+		time.Sleep(onDemandIdle)
+		checkList(t, "nobody in use", r.hosts(), "a asleep", "b asleep", "c asleep")
+		checkList(t, "asked for", c.nextNames(resource.EndpointType))
+		if r.source.onDemand.idleTimerSet {
+			t.Error("the sweep runs, but nothing is subscribed")
+		}
+
+		clusters.request("a")
+		checkList(t, "asked for", c.nextNames(resource.EndpointType), "ea")
+		c.sendAccepted(endpointsResource("ea", 4))
+		checkList(t, "in use again", r.hosts(), "a 1", "b asleep", "c asleep")
+	})
+}
+
+// TestOnDemandInitialFetchTimeout: after initial_fetch_timeout a cluster that
+// was woken goes without, as one that is not lazy does.
+func TestOnDemandInitialFetchTimeout(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, clusters, _ := startOnDemand(t, false)
+		c := r.runAndAccept()
+		c.sendAccepted(clusterResource("a", "ea", "", 10*time.Second), clusterResource("b", "eb", "", 0))
+		clusters.request("a", "b")
+		clusters.setInUse("a", true)
+		clusters.setInUse("b", true)
+		time.Sleep(9 * time.Second)
+		checkList(t, "before", r.hosts(), "a asleep", "b asleep")
+		time.Sleep(2 * time.Second)
+		checkList(t, "after", r.hosts(), "a 0", "b asleep")
+		c.sendAccepted(endpointsResource("ea", 1))
+		checkList(t, "they come after all", r.hosts(), "a 1", "b asleep")
+	})
+}
+
+// TestChangedClusterKeepsSubscription whatever its state is.
+func TestChangedClusterKeepsSubscription(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, clusters, _ := startOnDemand(t, false)
+		c := r.runAndAccept()
+		say := func(endpoints string) {
+			c.sendAccepted(clusterResource("asleep", endpoints, "", 0), clusterResource("waking", endpoints+"w", "", 0), clusterResource("awake", endpoints, "", 0))
+		}
+		say("e")
+		clusters.request("awake", "waking")
+		clusters.setInUse("awake", true)
+		clusters.setInUse("waking", true)
+		c.sendAccepted(endpointsResource("e", 1))
+		checkList(t, "before", r.hosts(), "asleep asleep", "awake 1", "waking asleep")
+		say("f")
+		checkList(t, "while other hosts are waited for", r.hosts(), "asleep asleep", "awake 1", "waking asleep")
+		c.sendAccepted(endpointsResource("f", 1, 2), endpointsResource("fw", 1, 2, 3))
+		checkList(t, "after", r.hosts(), "asleep asleep", "awake 2", "waking 3")
+		c.sendAccepted(clusterResource("asleep", "f", "", 0))
+		checkList(t, "others are removed", r.hosts(), "asleep asleep")
+		clusters.setInUse("awake", false)
+		say("f")
+		checkList(t, "they come back", r.hosts(), "asleep asleep", "awake asleep", "waking asleep")
+		clusters.request("asleep")
+		c.sendAccepted(endpointsResource("f", 1))
+		checkList(t, "the last is used", r.hosts(), "asleep 1", "awake asleep", "waking asleep")
+		clusters.request("awake")
+		checkList(t, "hosts that are there already", r.hosts(), "asleep 1", "awake 1", "waking asleep")
+	})
+}
+
+func TestOnDemandRoutes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, _, tables := startOnDemand(t, true)
+		c := r.runAndAccept()
+		c.expectRequest(resource.ClusterType)
+		c.expectRequest(resource.ListenerType)
+		c.send(resource.ClusterType)
+		c.sendAccepted(listenerResource("l", 80, "r", "", 0), listenerResource("m", 81, "q", "", 10*time.Second))
+		if got := r.listeners(); !slices.Equal(got, []string{"l", "m"}) {
+			t.Errorf("listeners %v, want l and m, which wait for no routes", got)
+		}
+		checkList(t, "at the start", r.tables(), "q asleep", "r asleep")
+		tables.request("r", "unknown")
+		tables.setInUse("r", true)
+		checkList(t, "asked for", c.nextNames(resource.RouteType), "r")
+		c.sendAccepted(routesResource("r", "one"))
+		checkList(t, "in use", r.tables(), "q asleep", "r 1")
+		for _, table := range r.active.Load().Routes {
+			if table.OnDemand.Wait != onDemandWait {
+				t.Errorf("table %s: %+v, want it on demand", table.Name, table.OnDemand)
+			}
+		}
+		tables.request("q")
+		tables.setInUse("q", true)
+		time.Sleep(11 * time.Second)
+		checkList(t, "one that does not come", r.tables(), "q 0", "r 1")
+		tables.setInUse("r", false)
+		time.Sleep(2 * onDemandIdle)
+		checkList(t, "not used any more", r.tables(), "q 0", "r asleep")
+		tables.request("r")
+		c.sendAccepted(routesResource("r", "two"))
+		checkList(t, "used again", r.tables(), "q 0", "r 1")
+		c.sendAccepted(listenerResource("l", 80, "r", "", 0))
+		checkList(t, "a listener is gone", r.tables(), "r 1")
+		if n := r.source.Status().OnDemand.SubscribedRoutes; n != 1 {
+			t.Errorf("%d tables are subscribed, want 1", n)
+		}
+	})
+}
+
+func TestRoutesAreNotOnDemandByDefault(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, _, tables := startOnDemand(t, false)
+		c := r.runAndAccept()
+		c.send(resource.ClusterType)
+		c.sendAccepted(listenerResource("l", 80, "r", "", 0))
+		if got := r.listeners(); len(got) != 0 {
+			t.Errorf("listeners %v, want none: the routes have not come", got)
+		}
+		tables.request("r")
+		c.sendAccepted(routesResource("r", "one"))
+		checkList(t, "at once", r.tables(), "r 1")
+		if d := r.active.Load().Routes[0].OnDemand; d.Enabled() {
+			t.Errorf("the table is on demand: %+v", d)
+		}
+	})
+}
+
+// TestOnDemandRequestWhileDisconnected.
+func TestOnDemandRequestWhileDisconnected(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, clusters, _ := startOnDemand(t, false)
+		s := r.serve(controlAddress)
+		r.run()
+		r.nextStream(s).sendAccepted(clusterResource("a", "ea", "", 0))
+		r.stop[controlAddress]()
+		clusters.request("a")
+		checkList(t, "while it is away", r.hosts(), "a asleep")
+		s = r.serve(controlAddress)
+		c := r.nextStream(s)
+		c.expectRequest(resource.ClusterType)
+		checkList(t, "asked for", c.nextNames(resource.EndpointType), "ea")
+		c.sendAccepted(endpointsResource("ea", 1))
+		checkList(t, "when it is back", r.hosts(), "a 1")
+	})
+}
+
+func TestStatusOfUnsubscribedResources(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, clusters, _ := startOnDemand(t, true)
+		c := r.runAndAccept()
+		c.sendAccepted(clusterResource("a", "ea", "", 0), clusterResource("b", "eb", "", 0), clusterResource("c", "ec", "", 0))
+		c.sendAccepted(listenerResource("l", 80, "r", "", 0))
+		clusters.request("b")
+		got := r.source.Status().OnDemand
+		if got.SubscribedClusters != 1 || got.SubscribedRoutes != 0 {
+			t.Errorf("%d clusters and %d tables are subscribed, want 1 and 0", got.SubscribedClusters, got.SubscribedRoutes)
+		}
+		checkList(t, "clusters asleep", got.UnsubscribedClusters, "a", "c")
+		checkList(t, "routes asleep", got.UnsubscribedRoutes, "r")
+		if c, r := r.source.onDemand.unsubscribedClusters.Load(), r.source.onDemand.unsubscribedRoutes.Load(); c != 2 || r != 1 {
+			t.Errorf("%d clusters and %d tables are counted, want 2 and 1", c, r)
+		}
+	})
+}

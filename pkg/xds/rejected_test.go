@@ -1,0 +1,107 @@
+package xds
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+
+	"google.golang.org/protobuf/types/known/anypb"
+
+	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/xds/resource"
+)
+
+// TestRejectedListenerIsRetried when what it is made of changes: routes that it
+// could not be put in force with may have been the reason.
+func TestRejectedListenerIsRetried(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := start(t)
+		r.applyErr = func(next *config.Snapshot) error {
+			for _, table := range next.Routes {
+				if table.Name == "late" && strings.HasPrefix(table.VirtualHosts[0].Routes[0].DirectResponse.Body, "bad") {
+					return errors.New("these routes cannot be composed")
+				}
+			}
+			return nil
+		}
+		c := r.runAndAccept()
+		r.sendInitial(c)
+		c.sendAccepted(listenerResource("a", 81, "late", "", 0), listenerResource("l", 80, "r", "", 0))
+		for _, step := range []struct {
+			routes string
+			want   []string
+		}{
+			{"bad", []string{"l"}},
+			{"bad as before", []string{"l"}},
+			{"good", []string{"a", "l"}},
+		} {
+			c.sendAccepted(routesResource("late", step.routes))
+			if got := r.listeners(); !slices.Equal(got, step.want) {
+				t.Errorf("with routes that are %s, active: %v, want %v", step.routes, got, step.want)
+			}
+		}
+		if got := c.send(resource.RouteType, packResource(routesResource("late", "bad"))).GetErrorDetail().GetMessage(); !strings.Contains(got, "cannot be composed") {
+			t.Errorf("routes that are invalid for the active listener are rejected with %q", got)
+		}
+	})
+}
+
+// TestNameConflictsWithFile, whoever has them first.
+func TestNameConflictsWithFile(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := start(t)
+		c := r.runAndAccept()
+		r.sendInitial(c)
+		c.sendAccepted(clusterResource("c", "e", "", 0), clusterResource("waits", "later", "", 0))
+		c.sendAccepted(listenerResource("l", 80, "r", "", 0), listenerResource("more", 81, "later", "", 0))
+		before := r.active.Load()
+		for want, file := range map[string]*config.Snapshot{
+			`cluster "c"`:         {Clusters: []*config.Cluster{{Name: "c"}}},
+			`cluster "waits"`:     {Clusters: []*config.Cluster{{Name: "waits"}}},
+			`listener "l"`:        {Listeners: []*config.Listener{{Name: "l"}}},
+			`listener "more"`:     {Listeners: []*config.Listener{{Name: "more"}}},
+			`route table "r"`:     {Routes: []*config.RouteTable{{Name: "r"}}},
+			`route table "later"`: {Routes: []*config.RouteTable{{Name: "later"}}},
+		} {
+			file.Bootstrap = r.source.opts.Bootstrap
+			if err := r.source.ApplyFile(t.Context(), file); err == nil || !strings.Contains(err.Error(), want) {
+				t.Errorf("a file with the %s of the control plane's: %v", want, err)
+			}
+			if err := r.source.ApplyFileChanges(t.Context(), file, file.Clusters, nil); len(file.Clusters) > 0 && (err == nil || !strings.Contains(err.Error(), want)) {
+				t.Errorf("services with the %s of the control plane's: %v", want, err)
+			}
+		}
+		if r.active.Load() != before {
+			t.Error("a part of a rejected file is active")
+		}
+		if err := r.source.ApplyFile(t.Context(), &config.Snapshot{Bootstrap: r.source.opts.Bootstrap, Routes: []*config.RouteTable{{Name: "mine"}}}); err != nil {
+			t.Fatal(err)
+		}
+		got := c.send(resource.ListenerType, packResource(listenerResource("l", 80, "mine", "", 0))).GetErrorDetail().GetMessage()
+		if want := `l: route table "mine": the file defines a static route table with this name`; got != want {
+			t.Errorf("a listener that uses a table with the name of a static table is rejected with %q, want %q", got, want)
+		}
+	})
+}
+
+// packResource is what is said as a response has it.
+func packResource(r testResource) *anypb.Any { return &anypb.Any{TypeUrl: r.url, Value: r.body} }
+
+// TestRemovalAppliesWhenAdditionIsRejected.
+func TestRemovalAppliesWhenAdditionIsRejected(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := start(t)
+		r.applyErr = withoutPort(":99")
+		c := r.runAndAccept()
+		r.sendInitial(c)
+		got := c.send(resource.ListenerType, packResource(listenerResource("bad", 99, "r", "", 0))).GetErrorDetail().GetMessage()
+		if got != "bad: listener bad: port :99 is in use" {
+			t.Errorf("rejected with %q, want only bad", got)
+		}
+		if got := r.listeners(); len(got) != 0 {
+			t.Errorf("active: %v, want none: l was removed", got)
+		}
+	})
+}

@@ -1,0 +1,27 @@
+package resource
+
+import (
+	"github.com/weft-proxy/weft/pkg/filter"
+	"github.com/weft-proxy/weft/pkg/filter/stream/cors"
+	"github.com/weft-proxy/weft/pkg/filter/stream/csrf"
+	"github.com/weft-proxy/weft/pkg/filter/stream/extauthz"
+	"github.com/weft-proxy/weft/pkg/filter/stream/fault"
+	"github.com/weft-proxy/weft/pkg/filter/stream/headermutation"
+	"github.com/weft-proxy/weft/pkg/filter/stream/headertometadata"
+	"github.com/weft-proxy/weft/pkg/filter/stream/healthcheck"
+	"github.com/weft-proxy/weft/pkg/filter/stream/jwtauthn"
+	"github.com/weft-proxy/weft/pkg/filter/stream/localratelimit"
+	"github.com/weft-proxy/weft/pkg/filter/stream/mirror"
+	"github.com/weft-proxy/weft/pkg/filter/stream/rbac"
+)
+
+// allCapabilities are those that settings of the API are for.
+func allCapabilities() Capabilities {
+	return Capabilities{
+		Filters: []filter.StreamFilterFactory{
+			cors.Kind(), csrf.Kind(), extauthz.Kind(), fault.Kind(), headermutation.Kind(), headertometadata.Kind(), healthcheck.Kind(),
+			jwtauthn.Kind(), localratelimit.Kind(), mirror.Kind(), rbac.Kind(),
+		},
+		ConnectionFilters: []filter.ConnectionFilterFactory{rbac.Connections()},
+	}
+}

@@ -1,0 +1,42 @@
+package resource
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	rbacv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/rbac/v3"
+
+	"github.com/weft-proxy/weft/pkg/filter/stream/jwtauthn"
+)
+
+// TestEmptyRBACMatcherIsRejected: in Envoy it lets nobody pass; it must not become a filter without
+// rules, which lets everybody pass.
+func TestEmptyRBACMatcherIsRejected(t *testing.T) {
+	m := &rbacv3.RBAC{}
+	m.ProtoReflect().Mutable(m.ProtoReflect().Descriptor().Fields().ByName("matcher")) // is there, and empty
+	_, err := ReadExtension(marshaled(t, &corev3.TypedExtensionConfig{Name: "f", TypedConfig: packed(t, m)}), allCapabilities())
+	if !strings.Contains(errorText(err), "typed_config.matcher: is not supported") {
+		t.Errorf("rejected because of %v", err)
+	}
+}
+
+// TestNormalizedJWTPayload, and the status of a failure is refused: conditions of RBAC
+// look at both.
+func TestNormalizedJWTPayload(t *testing.T) {
+	provider := func(rest string) string {
+		return `{"@type": "jwt_authn.v3.JwtAuthentication", "providers": {"p": {"remote_jwks": {"http_uri": {"uri": "https://a/jwks", "cluster": "c", "timeout": "5s"}}, ` + rest + `}}}`
+	}
+	got, err := readFilter(t, provider(`"payload_in_metadata": "payload", "normalize_payload_in_metadata": {"space_delimited_claims": ["scope", "permission"]}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := got.(*jwtauthn.Config).Providers["p"].Normalize; n == nil || !slices.Equal(n.SpaceDelimited, []string{"scope", "permission"}) {
+		t.Errorf("the claims are normalized by %v", n)
+	}
+	_, err = readFilter(t, provider(`"failed_status_in_metadata": "f"`))
+	if !strings.Contains(errorText(err), "failed_status_in_metadata is not supported") {
+		t.Errorf("failed_status_in_metadata is rejected because of %v", err)
+	}
+}

@@ -1,0 +1,515 @@
+package xds
+
+import (
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/xds/resource"
+)
+
+// state is what the control plane has said, and how much of it is complete. It decides
+// what is in force: a cluster once its hosts and secrets are known, a listener once its
+// routes and secrets are; until then what was in force before stays. In whatever order
+// resources come, the same ones make the same configuration. It is one goroutine's and
+// pure: the time is given to it.
+type state struct {
+	clusters    map[string]*clusterState
+	listeners   map[string]*listenerState
+	assignments map[string]*resource.LoadAssignment
+	tables      map[string]*resource.RouteTable
+	secrets     map[resource.SecretRef]*resource.Secret
+	extensions  map[string]*resource.Extension
+	runtime     layeredRuntime
+	staticNames staticNames // of what is above
+
+	// Who is looked at again by the next settle; true: something that it refers to has
+	// changed, too.
+	dirtyClusters  map[string]bool
+	dirtyListeners map[string]bool
+	dirtyTables    map[string]bool // that have changed
+	// Who is looked at then, though nothing came.
+	clusterDeadlines  map[string]time.Time
+	listenerDeadlines map[string]time.Time
+	dependents        dependents
+	references        references
+	onDemand          *onDemandState // nil: all that is referred to is asked for
+	warmup            *warmup        // nil: it is over
+
+	undoLog []func() // what takes back each change since the last mark
+}
+
+// clusterState is a cluster of one name.
+type clusterState struct {
+	received     *resource.Cluster // what was said last; nil: it was removed
+	receivedAt   time.Time         // when that was
+	active       *resource.Cluster // what is in force; nil: nothing is
+	activeConfig *config.Cluster   // of live
+}
+
+// listenerState is clusterState of a listener.
+type listenerState struct {
+	received     *resource.Listener
+	receivedAt   time.Time
+	active       *resource.Listener
+	activeConfig *config.Listener
+	heldBack     *resource.Listener // is not put in force, though complete; nil: none is held back
+}
+
+// dependents are the names of those who refer to a resource, by its name.
+type dependents struct {
+	assignments     map[string]map[string]bool             // clusters
+	clusterSecrets  map[resource.SecretRef]map[string]bool // clusters
+	tables          map[string]map[string]bool             // listeners
+	listenerSecrets map[resource.SecretRef]map[string]bool // listeners
+	extensions      map[string]map[string]bool             // listeners
+}
+
+// change is what a settle changed.
+type change struct {
+	clusters        []*config.Cluster    // new and changed, by name
+	removedClusters []string             // clusters, by name
+	tables          []*config.RouteTable // changed, of listeners that are in force, by name; all if routing
+	// listenersChanged: listeners changed, too.
+	listenersChanged   bool
+	activatedListeners []string // listeners of which something else is in force now, or something at all, by name
+}
+
+func (c *change) empty() bool {
+	return len(c.clusters)+len(c.removedClusters)+len(c.tables) == 0 && !c.listenersChanged
+}
+
+func newState() *state {
+	w := &state{
+		clusters:          map[string]*clusterState{},
+		listeners:         map[string]*listenerState{},
+		assignments:       map[string]*resource.LoadAssignment{},
+		tables:            map[string]*resource.RouteTable{},
+		secrets:           map[resource.SecretRef]*resource.Secret{},
+		extensions:        map[string]*resource.Extension{},
+		dirtyClusters:     map[string]bool{},
+		dirtyListeners:    map[string]bool{},
+		dirtyTables:       map[string]bool{},
+		clusterDeadlines:  map[string]time.Time{},
+		listenerDeadlines: map[string]time.Time{},
+		references:        newReferences(),
+		dependents: dependents{
+			assignments:     map[string]map[string]bool{},
+			clusterSecrets:  map[resource.SecretRef]map[string]bool{},
+			tables:          map[string]map[string]bool{},
+			listenerSecrets: map[resource.SecretRef]map[string]bool{},
+			extensions:      map[string]map[string]bool{},
+		},
+	}
+	w.references.secrets.isExcluded = w.isStaticSecret
+	return w
+}
+
+// checkpoint makes the state the one that rollback goes back to.
+func (w *state) checkpoint() { w.commit() }
+
+// commit makes the changes since mark final: rollback undoes none of them. It drops the undo
+// list, whose functions refer to the resources of before: until then these cannot be
+// collected. Every operation on the world ends with it.
+func (w *state) commit() {
+	const few = 64
+	if cap(w.undoLog) > few { // one large update does not keep its list for ever
+		w.undoLog = nil
+		return
+	}
+	clear(w.undoLog)
+	w.undoLog = w.undoLog[:0]
+}
+
+// rollback undoes everything since mark. It is to be settled.
+func (w *state) rollback() {
+	for _, f := range slices.Backward(w.undoLog) {
+		f()
+	}
+	w.commit()
+}
+
+// mutableCluster returns the state of a name, which is about to change.
+func (w *state) mutableCluster(name string) *clusterState {
+	addDirty(w.dirtyClusters, name)
+	w.references.clusters.changed[name] = true
+	s := w.clusters[name]
+	if s == nil {
+		s = &clusterState{}
+		w.clusters[name] = s
+	}
+	w.saveCluster(name, s)
+	return s
+}
+
+// mutableListener is cluster of a listener.
+func (w *state) mutableListener(name string) *listenerState {
+	addDirty(w.dirtyListeners, name)
+	w.references.listeners.changed[name] = true
+	s := w.listeners[name]
+	if s == nil {
+		s = &listenerState{}
+		w.listeners[name] = s
+	}
+	w.saveListener(name, s)
+	return s
+}
+
+// saveCluster has rollback bring s back as it is now.
+func (w *state) saveCluster(name string, s *clusterState) {
+	before := *s
+	w.undoLog = append(w.undoLog, func() {
+		w.dirtyClusters[name], w.references.clusters.changed[name] = true, true
+		w.clusters[name] = &before
+	})
+}
+
+// saveListener is saveCluster of a listener.
+func (w *state) saveListener(name string, s *listenerState) {
+	before := *s
+	w.undoLog = append(w.undoLog, func() {
+		w.dirtyListeners[name], w.references.listeners.changed[name] = true, true
+		w.listeners[name] = &before
+	})
+}
+
+func (w *state) setCluster(name string, c *resource.Cluster, now time.Time) {
+	s := w.mutableCluster(name)
+	s.received, s.receivedAt = c, now
+	if c.EDSServiceName != "" {
+		addDependent(w.dependents.assignments, &w.references.assignments, name, c.EDSServiceName)
+	}
+	addDependent(w.dependents.clusterSecrets, &w.references.secrets, name, c.Secrets()...)
+}
+
+func (w *state) removeCluster(name string) {
+	if w.clusters[name] != nil {
+		w.mutableCluster(name).received = nil
+	}
+}
+
+func (w *state) setListener(name string, l *resource.Listener, now time.Time) {
+	s := w.mutableListener(name)
+	s.received, s.receivedAt = l, now
+	addDependent(w.dependents.tables, &w.references.tables, name, l.RouteConfigNames...)
+	addDependent(w.dependents.listenerSecrets, &w.references.secrets, name, l.Secrets()...)
+	for _, slot := range l.DynamicFilters {
+		addDependent(w.dependents.extensions, &w.references.extensions, name, slot.Name)
+	}
+}
+
+// holdBack keeps what was said of a listener from being put in force until it is released,
+// or something else is said of it, or of what it refers to.
+func (w *state) holdBack(name string) {
+	s := w.mutableListener(name)
+	s.heldBack = s.received
+}
+
+// release undoes hold.
+func (w *state) release(name string) { w.mutableListener(name).heldBack = nil }
+
+// releaseAll is release of those of the listeners that are held.
+func (w *state) releaseAll(names map[string]bool) {
+	for name := range names {
+		if s := w.listeners[name]; s != nil && s.heldBack != nil {
+			w.release(name)
+		}
+	}
+}
+
+// restartWait has a cluster wait once more for what it lacks.
+func (w *state) restartWait(name string, now time.Time) { w.mutableCluster(name).receivedAt = now }
+
+func (w *state) removeListener(name string) {
+	if w.listeners[name] != nil {
+		w.mutableListener(name).received = nil
+	}
+}
+
+// setAssignment takes the hosts of a name; nil: there are none of that name.
+func (w *state) setAssignment(name string, a *resource.LoadAssignment) {
+	before := w.assignments[name]
+	w.mutate(func(undo bool) {
+		setOrDelete(w.assignments, name, chooseValue(undo, before, a))
+		markDirty(w.dirtyClusters, w.dependents.assignments[name])
+	})
+}
+
+// mutate does something that can be undone.
+func (w *state) mutate(do func(undo bool)) {
+	do(false)
+	w.undoLog = append(w.undoLog, func() { do(true) })
+}
+
+func chooseValue[T any](undo bool, before, after T) T {
+	if undo {
+		return before
+	}
+	return after
+}
+
+// setTable takes the routes of a name; nil: there are none of that name.
+func (w *state) setTable(name string, t *resource.RouteTable) {
+	if w.onDemand != nil && t != nil {
+		w.markReady(&w.onDemand.tables, name)
+	}
+	w.releaseAll(w.dependents.tables[name])
+	before := w.tables[name]
+	w.mutate(func(undo bool) {
+		setOrDelete(w.tables, name, chooseValue(undo, before, t))
+		w.dirtyTables[name] = true
+		for user := range w.dependents.tables[name] {
+			addDirty(w.dirtyListeners, user) // which may have waited for it
+		}
+	})
+}
+
+// setSecret takes a secret. One that is gone stays: what was built of it is in use.
+func (w *state) setSecret(ref resource.SecretRef, s *resource.Secret) {
+	w.releaseAll(w.dependents.listenerSecrets[ref])
+	before := w.secrets[ref]
+	w.mutate(func(undo bool) {
+		setOrDelete(w.secrets, ref, chooseValue(undo, before, s))
+		markDirty(w.dirtyClusters, w.dependents.clusterSecrets[ref])
+		markDirty(w.dirtyListeners, w.dependents.listenerSecrets[ref])
+	})
+}
+
+func setOrDelete[K comparable, T any](m map[K]*T, name K, v *T) {
+	if v == nil {
+		delete(m, name)
+	} else {
+		m[name] = v
+	}
+}
+
+// addDirty has name in dirty, as it was if it was there.
+func addDirty(dirty map[string]bool, name string) {
+	if !dirty[name] {
+		dirty[name] = false
+	}
+}
+
+func markDirty(dirty, names map[string]bool) {
+	for n := range names {
+		dirty[n] = true
+	}
+}
+
+// addDependent says that name refers to others. What it does not refer to any more is found
+// out when these change.
+func addDependent[K comparable](of map[K]map[string]bool, counted *refCounts[K], name string, others ...K) {
+	counted.recordPrevious(others)
+	for _, o := range others {
+		if of[o] == nil {
+			of[o] = map[string]bool{}
+		}
+		of[o][name] = true
+	}
+}
+
+// reconcile puts in force what is complete, and returns what that changes, and when it is
+// to be called again because something has been waited for long enough; zero: never.
+func (w *state) reconcile(now time.Time) (c change, next time.Time) {
+	w.expireOnDemand(now)
+	markExpired(w.clusterDeadlines, w.dirtyClusters, now)
+	for _, name := range slices.Sorted(maps.Keys(w.dirtyClusters)) {
+		delete(w.clusterDeadlines, name)
+		if limit := w.updateWarmup(name, w.reconcileCluster(name, now, &c), now); !limit.IsZero() {
+			w.clusterDeadlines[name] = limit
+		}
+	}
+	w.dirtyClusters = resetSet(w.dirtyClusters)
+	next = w.endWarmupIfDone(now)
+	markExpired(w.listenerDeadlines, w.dirtyListeners, now)
+	for _, name := range slices.Sorted(maps.Keys(w.dirtyListeners)) {
+		delete(w.listenerDeadlines, name)
+		if limit := w.reconcileListener(name, now, &c); !limit.IsZero() {
+			w.listenerDeadlines[name] = limit
+		}
+	}
+	w.dirtyListeners = resetSet(w.dirtyListeners)
+	for _, name := range slices.Sorted(maps.Keys(w.dirtyTables)) {
+		if w.usesTable(name) {
+			c.tables = append(c.tables, w.activeTable(name))
+		}
+	}
+	w.dirtyTables = resetSet(w.dirtyTables)
+	if len(w.clusterDeadlines)+len(w.listenerDeadlines) == 0 {
+		w.clusterDeadlines, w.listenerDeadlines = map[string]time.Time{}, map[string]time.Time{}
+	}
+	for _, late := range append(w.onDemandDeadlines(), w.clusterDeadlines, w.listenerDeadlines) {
+		for _, limit := range late {
+			if next.IsZero() || limit.Before(next) {
+				next = limit
+			}
+		}
+	}
+	return c, next
+}
+
+// usesTable reports whether a listener that is in force goes by a table.
+func (w *state) usesTable(table string) bool {
+	for user := range w.dependents.tables[table] {
+		if s := w.listeners[user]; s != nil && s.activeConfig != nil && slices.Contains(s.active.RouteConfigNames, table) {
+			return true
+		}
+	}
+	return false
+}
+
+// resetSet returns a map without m's names. A map that once was large stays dear to walk
+// through and to clear, however few are in it: TestCost in test/xds.
+func resetSet[K comparable](m map[K]bool) map[K]bool {
+	const few = 16
+	if len(m) > few {
+		return map[K]bool{}
+	}
+	clear(m)
+	return m
+}
+
+// markExpired makes those dirty who have waited long enough.
+func markExpired(late map[string]time.Time, dirty map[string]bool, now time.Time) {
+	for name, limit := range late {
+		if !now.Before(limit) {
+			addDirty(dirty, name)
+		}
+	}
+}
+
+// reconcileCluster returns when the cluster is to be looked at again, zero for when
+// something changes. While it waits, what is in force follows its own resources.
+func (w *state) reconcileCluster(name string, now time.Time, c *change) time.Time {
+	s := w.clusters[name]
+	if s == nil {
+		return time.Time{} // it was removed
+	}
+	if s.received == nil {
+		w.saveCluster(name, s)
+		w.references.clusters.changed[name] = true
+		if s.activeConfig != nil {
+			c.removedClusters = append(c.removedClusters, name)
+		}
+		delete(w.clusters, name)
+		return time.Time{}
+	}
+	complete, again := waitExpired(w.clusterDependencies(name, s), now)
+	if complete && w.activateCluster(name, s, s.received, c) {
+		return time.Time{}
+	}
+	if s.active != nil && s.active != s.received && w.dirtyClusters[name] {
+		w.activateCluster(name, s, s.active, c)
+	}
+	return again
+}
+
+// activateCluster puts one in force; false: it lacks a secret.
+func (w *state) activateCluster(name string, s *clusterState, one *resource.Cluster, c *change) bool {
+	made, ok := w.resolveCluster(name, one)
+	if ok {
+		w.saveCluster(name, s)
+		if s.active != one { // else it refers to what it did, as whenever hosts come
+			w.references.clusters.changed[name] = true
+		}
+		s.active, s.activeConfig = one, made
+		c.clusters = append(c.clusters, made)
+	}
+	return ok
+}
+
+// reconcileListener is reconcileCluster of a listener.
+func (w *state) reconcileListener(name string, now time.Time, c *change) time.Time {
+	s := w.listeners[name]
+	if s == nil {
+		return time.Time{}
+	}
+	if s.received == nil {
+		w.saveListener(name, s)
+		w.references.listeners.changed[name] = true
+		c.listenersChanged = c.listenersChanged || s.activeConfig != nil
+		delete(w.listeners, name)
+		return time.Time{}
+	}
+	if s.active == s.received && s.activeConfig != nil && !w.dirtyListeners[name] {
+		return time.Time{} // only its routes are others
+	}
+	complete, again := waitExpired(w.listenerDependencies(name, s), now)
+	if complete && s.heldBack != s.received && w.activateListener(name, s, s.received, c) {
+		return time.Time{}
+	}
+	if s.active != nil && s.active != s.received && w.dirtyListeners[name] {
+		w.activateListener(name, s, s.active, c)
+	}
+	return again
+}
+
+// activateListener is activateCluster of a listener.
+func (w *state) activateListener(name string, s *listenerState, one *resource.Listener, c *change) bool {
+	made, ok := one.Resolve(w.secrets, w.extensions)
+	if ok {
+		w.saveListener(name, s)
+		if s.active != one {
+			w.references.listeners.changed[name] = true
+			c.activatedListeners = append(c.activatedListeners, name)
+		}
+		s.active, s.activeConfig = one, made
+		c.listenersChanged = true
+	}
+	return ok
+}
+
+func addKeys[K comparable](to map[K]bool, names []K) {
+	for _, n := range names {
+		to[n] = true
+	}
+}
+
+// hasPrivateKey reports whether a resource holds a private key itself.
+func (w *state) hasPrivateKey(typeURL, name string) bool {
+	var contexts []*resource.TLS
+	if s := w.listeners[name]; typeURL == resource.ListenerType && s != nil && s.received != nil {
+		contexts = s.received.TLS
+	}
+	if s := w.clusters[name]; typeURL == resource.ClusterType && s != nil && s.received != nil {
+		for _, one := range s.received.TransportSocketMatches {
+			contexts = append(contexts, one.TLS)
+		}
+	}
+	return slices.ContainsFunc(contexts, func(t *resource.TLS) bool { return t != nil && t.Config.Key.Text != "" })
+}
+
+func newSet[K comparable](names []K) map[K]bool {
+	s := make(map[K]bool, len(names))
+	addKeys(s, names)
+	return s
+}
+
+// snapshot is base with what is in force.
+func (w *state) snapshot(base *config.Snapshot) *config.Snapshot {
+	next := *base
+	next.Clusters = slices.Clone(base.Clusters)
+	for _, name := range slices.Sorted(maps.Keys(w.clusters)) {
+		if s := w.clusters[name]; s.activeConfig != nil {
+			next.Clusters = append(next.Clusters, s.activeConfig)
+		}
+	}
+	next.Listeners, next.Routes = slices.Clone(base.Listeners), slices.Clone(base.Routes)
+	tables := map[string]bool{}
+	for _, name := range slices.Sorted(maps.Keys(w.listeners)) {
+		s := w.listeners[name]
+		if s.activeConfig == nil {
+			continue
+		}
+		next.Listeners = append(next.Listeners, s.activeConfig)
+		next.Routes = append(next.Routes, s.active.InlineTables...)
+		for _, t := range s.active.RouteConfigNames {
+			tables[t] = true
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(tables)) {
+		next.Routes = append(next.Routes, w.activeTable(name))
+	}
+	return &next
+}

@@ -1,0 +1,52 @@
+package xds
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/weft-proxy/weft/pkg/config"
+)
+
+// TestWarmingStatus: for what, and until when, as world.reconcile has it.
+func TestWarmingStatus(t *testing.T) {
+	now := time.Now()
+	lazily := config.XDSOnDemand{Idle: time.Hour, Wait: time.Second, Routes: true}
+	never := time.Time{}
+	for _, c := range []struct {
+		name  string
+		lazy  config.XDSOnDemand
+		layer time.Duration // how long a layer of the runtime is waited for; below 0: there is none
+		said  testResource
+		wants []string
+		until time.Time
+	}{
+		{"for routes until their time is over", config.XDSOnDemand{}, -1,
+			listenerResource("l", 80, "r", "", time.Minute), []string{"routes r"}, now.Add(time.Minute)},
+		{"for several things until the last of their times", config.XDSOnDemand{}, time.Second,
+			filteredListenerResource("l", "r", time.Minute, "x"), []string{"routes r", "filter x", "runtime one"}, now.Add(time.Minute)},
+		{"without an end if one of several has none", config.XDSOnDemand{}, time.Second,
+			filteredListenerResource("l", "r", 0, "x"), []string{"routes r", "filter x", "runtime one"}, never},
+		{"not for routes that are left with the control plane", lazily, -1,
+			filteredListenerResource("l", "r", time.Minute, "x"), []string{"filter x"}, now.Add(time.Minute)},
+		{"not for hosts that are", lazily, -1,
+			clusterResource("c", "e", "s", time.Minute), []string{"secret s"}, never},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			w := newState()
+			w.onDemand = newOnDemandState(c.lazy)
+			if c.layer >= 0 {
+				w.runtime = layeredRuntime{layers: []runtimeLayer{{resource: "one", timeout: c.layer}}, startedAt: now}
+			}
+			applyResource(t, w, c.said, now)
+			_, next := w.reconcile(now)
+			all := w.warming()
+			if len(all) != 1 || !slices.Equal(all[0].Missing, c.wants) || !all[0].Until.Equal(c.until) {
+				t.Fatalf("waiting is %+v, want for %q until %v", all, c.wants, c.until)
+			}
+			if !next.Equal(c.until) {
+				t.Errorf("the next reconcile is at %v, want %v", next, c.until)
+			}
+		})
+	}
+}

@@ -1,0 +1,39 @@
+package main
+
+import (
+	"os/exec"
+	"path/filepath"
+	"testing"
+)
+
+// TestFileAndControlPlaneAreEquivalent verifies that Weft configured by a file and by a control plane
+// both respond and are compared.
+func TestFileAndControlPlaneAreEquivalent(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it builds Weft")
+	}
+	weft := filepath.Join(t.TempDir(), "weft")
+	if text, err := exec.CommandContext(t.Context(), "go", "build", "-o", weft, "../../cmd/weft").CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, text)
+	}
+	b := newTestEnvironment(t, "-bin", "weft="+weft, "-proxies", "weft,relay", "-rows", "xds-1k-64", "-rounds", "2",
+		"-seconds", "0.1", "-warmup", "0", "-patience", "0", "-half=false")
+	report, err := b.run(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	cells := report.Loads[0].Cells
+	if len(cells) != 2 || cells[0].Proxy != "weft" || cells[1].Proxy != "weft+xds" {
+		t.Fatalf("measured: %+v", cells)
+	}
+	for _, c := range cells {
+		for i, s := range c.Rounds {
+			if s.Requests == 0 || s.CPU == 0 {
+				t.Errorf("%s, round %d: %+v", c.Proxy, i+1, s)
+			}
+		}
+	}
+	if v := report.Verdicts; len(v) != 1 || v[0].Proxy != "weft+xds" || v[0].Value.Median <= 0 || v[0].Target != 1.02 {
+		t.Errorf("verdicts: %+v", v)
+	}
+}

@@ -1,0 +1,258 @@
+package chaos
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"strings"
+	"sync"
+	"syscall"
+
+	"github.com/weft-proxy/weft/test/bench/frame"
+)
+
+// dialer opens connections, possibly from a network namespace.
+type dialer func(ctx context.Context, network, address string) (net.Conn, error)
+
+// plainDial opens connections from the namespace of the test process.
+func plainDial(ctx context.Context, network, address string) (net.Conn, error) {
+	var d net.Dialer
+	return d.DialContext(ctx, network, address)
+}
+
+// httpClient is an HTTP client.
+type httpClient struct {
+	client    *http.Client
+	transport *http.Transport
+	base      string // for example "http://127.0.0.1:1"
+}
+
+// newHTTPClient returns a client of the address for HTTP/1.1, or for HTTP/2 with prior knowledge if two is
+// true.
+func (r *testRun) newHTTPClient(address string, two bool, dial dialer) *httpClient {
+	t := &http.Transport{DialContext: dial, MaxIdleConnsPerHost: 64, DisableCompression: true, Protocols: new(http.Protocols)}
+	t.Protocols.SetHTTP1(!two)
+	t.Protocols.SetUnencryptedHTTP2(two)
+	return r.wrapTransport(t, "http://"+address)
+}
+
+// newTLSClient returns a TLS client, for HTTP/2 if two is true. A fresh client opens a connection
+// for each request.
+func (r *testRun) newTLSClient(address string, config *tls.Config, two, fresh bool) *httpClient {
+	t := &http.Transport{TLSClientConfig: config, MaxIdleConnsPerHost: 64, DisableKeepAlives: fresh, Protocols: new(http.Protocols)}
+	t.Protocols.SetHTTP1(!two)
+	t.Protocols.SetHTTP2(two)
+	return r.wrapTransport(t, "https://"+address)
+}
+
+func (r *testRun) wrapTransport(t *http.Transport, base string) *httpClient {
+	r.Cleanup(t.CloseIdleConnections)
+	return &httpClient{client: &http.Client{Transport: t}, transport: t, base: base}
+}
+
+// hostHeader is the response header that identifies the host.
+const hostHeader = "X-Host"
+
+// bodyFor returns the response body of hosts for a token: size bytes that identify the token.
+func bodyFor(token string, size int) string {
+	return strings.Repeat(token+";", size/(len(token)+1)+1)[:size]
+}
+
+// request sends a request with a token and verifies the complete response body. A truncated response
+// must be reported as an error; a body that ends regularly with other content is a failure of the
+// kind wrong. The path may have a query. by is the host that responded.
+func (w *httpClient) request(ctx context.Context, method, path, token string, size int) (by string, err error) {
+	if !strings.Contains(path, "?") {
+		path += "?"
+	}
+	request, err := http.NewRequestWithContext(ctx, method, fmt.Sprintf("%s%s&token=%s&size=%d", w.base, path, token, size), http.NoBody)
+	if err != nil {
+		return "", err
+	}
+	response, err := w.client.Do(request)
+	if err != nil {
+		return "", transportFailure(err)
+	}
+	defer func() { _ = response.Body.Close() }() // read to the end
+	body, err := io.ReadAll(response.Body)
+	if response.StatusCode != http.StatusOK {
+		return "", newFailure(fmt.Sprint(response.StatusCode), "%.200q", body)
+	}
+	if err != nil && ctx.Err() == nil {
+		return "", newFailure("broken off", "after %d bytes of %d: %w", len(body), size, err)
+	}
+	if err != nil {
+		return "", transportFailure(err)
+	}
+	by = response.Header.Get(hostHeader)
+	if string(body) != bodyFor(token, size) {
+		return by, newFailure(wrongResponse, "%s %s for %s of %s: %d bytes %.60q, want %d", method, path, token, by, len(body), body, size)
+	}
+	return by, nil
+}
+
+// getLoad returns a load of GETs of a path with responses of 2 KB.
+func (w *httpClient) getLoad(name, path string, rate float64) load {
+	return load{name: name, rate: rate, call: func(ctx context.Context, n int) (string, error) {
+		return w.request(ctx, http.MethodGet, path, fmt.Sprintf("%s-%d", name, n), 2<<10)
+	}}
+}
+
+// postLoad returns a load of POSTs, which must not be repeated.
+func (w *httpClient) postLoad(name, path string, rate float64) load {
+	return load{name: name, rate: rate, call: func(ctx context.Context, n int) (string, error) {
+		return w.request(ctx, http.MethodPost, path, fmt.Sprintf("%s-%d", name, n), 2<<10)
+	}}
+}
+
+// transportFailure classifies an error for which there is no response.
+func transportFailure(err error) error {
+	text := err.Error()
+	switch {
+	case errors.Is(err, context.DeadlineExceeded) || errors.Is(err, os.ErrDeadlineExceeded):
+		return &failure{"timeout", err}
+	case errors.Is(err, syscall.ECONNREFUSED):
+		return &failure{"refused", err}
+	case errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE), errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
+		return &failure{"lost connection", err}
+	case strings.Contains(text, "stream error"), strings.Contains(text, "GOAWAY"), strings.Contains(text, "client connection lost"):
+		return &failure{"reset stream", err}
+	}
+	return &failure{"transport", err}
+}
+
+// grpcPath is the method of the hosts that returns its message.
+const grpcPath = "/chaos.Echo/Call"
+
+// grpcLoad returns a load of unary calls that expect their message back.
+func (w *httpClient) grpcLoad(name string, rate float64) load {
+	return load{name: name, rate: rate, call: func(ctx context.Context, n int) (string, error) {
+		return w.callGRPC(ctx, bodyFor(fmt.Sprintf("%s-%d", name, n), 1<<10))
+	}}
+}
+
+// callGRPC makes a unary call. It returns an error if the response has no status.
+func (w *httpClient) callGRPC(ctx context.Context, text string) (by string, err error) {
+	message := append(binary.BigEndian.AppendUint32([]byte{0}, uint32(len(text))), text...)
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, w.base+grpcPath, bytes.NewReader(message))
+	if err != nil {
+		return "", err
+	}
+	request.Header.Set("Content-Type", "application/grpc")
+	request.Header.Set("Te", "trailers")
+	response, err := w.client.Do(request)
+	if err != nil {
+		return "", transportFailure(err)
+	}
+	defer func() { _ = response.Body.Close() }() // read to the end
+	body, err := io.ReadAll(response.Body)
+	if err != nil {
+		return "", transportFailure(err)
+	}
+	status := response.Trailer.Get("Grpc-Status")
+	if status == "" {
+		status = response.Header.Get("Grpc-Status")
+	}
+	by = response.Header.Get(hostHeader)
+	switch {
+	case status == "":
+		return by, newFailure("no status", "%d of %s", response.StatusCode, by)
+	case status != "0":
+		return by, newFailure("grpc "+status, "%s%s", response.Header.Get("Grpc-Message"), response.Trailer.Get("Grpc-Message"))
+	case !bytes.Equal(body, message):
+		return by, newFailure(wrongResponse, "a call of %d bytes got %d: %.60q", len(message), len(body), body)
+	}
+	return by, nil
+}
+
+// dubboClient is a Dubbo client with some connections that each carry many concurrent calls.
+type dubboClient struct {
+	protocol *frame.Protocol
+	address  string
+	dial     dialer
+	slots    [4]connSlot
+}
+
+// connSlot holds one connection of an rpc.
+type connSlot struct {
+	mu   sync.Mutex
+	conn *rpcConn // nil: not open; guarded by mu
+}
+
+// newDubboClient returns a client of the address.
+func (r *testRun) newDubboClient(address string, dial dialer) *dubboClient {
+	p, err := frame.Find("dubbo")
+	if err != nil {
+		r.Fatal(err)
+	}
+	c := &dubboClient{protocol: p, address: address, dial: dial}
+	r.Cleanup(c.close)
+	return c
+}
+
+// close closes the connections.
+func (c *dubboClient) close() {
+	for i := range c.slots {
+		l := &c.slots[i]
+		l.mu.Lock()
+		if l.conn != nil {
+			l.conn.closeWithError(net.ErrClosed)
+			l.conn = nil
+		}
+		l.mu.Unlock()
+	}
+}
+
+// callLoad returns a load of calls that expect their string back.
+func (c *dubboClient) callLoad(name string, rate float64) load {
+	return load{name: name, rate: rate, call: func(ctx context.Context, n int) (string, error) {
+		return "", c.call(ctx, n)
+	}}
+}
+
+func (c *dubboClient) call(ctx context.Context, n int) error {
+	id := uint64(n) + 1
+	for {
+		conn, err := c.slots[n%len(c.slots)].get(ctx, c)
+		if err != nil {
+			return transportFailure(err)
+		}
+		answer, err := conn.send(id, c.protocol.AppendRequest(nil, id, frame.Text{Token: id}))
+		if errors.Is(err, errNoMoreCalls) {
+			continue // the call was not sent: use another connection
+		}
+		if err != nil {
+			return transportFailure(err)
+		}
+		select {
+		case a := <-answer:
+			return a.check(c.protocol, id)
+		case <-ctx.Done():
+			conn.dropCall(id)
+			return transportFailure(ctx.Err())
+		}
+	}
+}
+
+// get returns a connection that accepts calls.
+func (l *connSlot) get(ctx context.Context, c *dubboClient) (*rpcConn, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.conn != nil && l.conn.acceptsCalls() {
+		return l.conn, nil
+	}
+	socket, err := c.dial(ctx, "tcp", c.address)
+	if err != nil {
+		return nil, err
+	}
+	l.conn = &rpcConn{socket: socket, pending: map[uint64]chan rpcResponse{}}
+	go l.conn.readLoop() // ends when close or Weft closes the socket
+	return l.conn, nil
+}

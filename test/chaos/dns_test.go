@@ -1,0 +1,200 @@
+package chaos
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/miekg/dns"
+)
+
+// TestDNSChanges verifies that no request fails while the responses of the DNS server for the
+// hosts of clusters change: other addresses, none, no such name, failures, timeouts. With
+// STRICT_DNS each address is a host; with LOGICAL_DNS new connections go to the first address.
+//
+// Weft uses a response that has addresses and ignores all others.
+func TestDNSChanges(t *testing.T) {
+	r := newTestRun(t)
+	var ips []string // a host listens on the same port of each
+	posts := new(opCounts)
+	for i := range 4 {
+		ips = append(ips, fmt.Sprintf("127.0.0.%d", i+1))
+	}
+	pages, pagePort := r.listenOnAll(ips)
+	rpcs, rpcPort := r.listenOnAll(ips)
+	for i, ip := range ips {
+		r.Cleanup(newHost(ip, pages[i], rpcs[i], posts).close)
+	}
+	names := r.newDNSServer(ips)
+	byName := func(name, kind, port string) object {
+		return cluster(name, []string{"hosts.chaos.test:" + port}, object{"type": kind,
+			"dns_refresh_rate": "200ms", "dns_failure_refresh_rate": object{"base_interval": "100ms", "max_interval": "400ms"},
+			"dns_resolvers": list{names.address}, "dns_lookup_family": "V4_ONLY"})
+	}
+	pageAt, rpcAt := freePort(), freePort()
+	w := r.newWeft(setup{
+		listeners: list{listener("web", pageAt, "Auto"), listener("dubbo", rpcAt, "dubbo")},
+		tables:    list{routeTable("web", route("/logical", "logical"), route("/", "page")), routeTable("dubbo", route("/", "rpc"))},
+		clusters: list{
+			byName("page", "STRICT_DNS", pagePort), byName("rpc", "STRICT_DNS", rpcPort),
+			// HTTP/1.1 connections are short-lived, so that new addresses are used.
+			byName("logical", "LOGICAL_DNS", pagePort).with(object{"max_request_per_conn": 10}),
+		},
+	}, nil, nil)
+	one, two, rpc := r.newHTTPClient(pageAt, false, plainDial), r.newHTTPClient(pageAt, true, plainDial), r.newDubboClient(rpcAt, plainDial)
+	loads := []load{
+		one.getLoad("http1", "/echo", 100), one.postLoad("http1-post", "/echo", 50), two.getLoad("http2", "/echo", 100), rpc.callLoad("dubbo", 100),
+		two.getLoad("http2-slow", "/echo?wait=1500", 10), one.getLoad("logical-http1", "/logical", 60), two.getLoad("logical-http2", "/logical", 60),
+	}
+	hangUp := func() {
+		one.transport.CloseIdleConnections()
+		two.transport.CloseIdleConnections()
+		rpc.close()
+	}
+	w.warmUp(hangUp, loads...)
+
+	end := r.runInBackground(func(stop <-chan struct{}) { names.change(stop, r.newRand(1)) })
+	all := r.runLoads(loads...)
+	end()
+	r.Logf("%d questions; answers: %v", names.queries.Load(), names.responses)
+
+	for _, name := range []string{"http1", "http1-post", "http2", "dubbo", "logical-http1", "logical-http2"} {
+		r.check(all[name], bounds{p50: 20 * time.Millisecond, p99: 250 * time.Millisecond})
+	}
+	r.check(all["http2-slow"], bounds{p99: slowCall + 250*time.Millisecond})
+	for _, ip := range ips {
+		if got := all["http1"].fraction(ip); got < 0.02 {
+			r.Errorf("%s has %.1f %% of the requests", ip, 100*got)
+		}
+	}
+	if got := len(all["logical-http1"].byHost); got < 2 {
+		r.Errorf("%d addresses were the first of an answer", got)
+	}
+	if n := names.queries.Load(); float64(n) < r.duration.Seconds() {
+		r.Errorf("the name server was asked %d times", n)
+	}
+	posts.checkOnce(r)
+	hangUp()
+	w.checkNoLeak()
+}
+
+// listenOnAll listens on the same port of all addresses.
+func (r *testRun) listenOnAll(ips []string) (all []net.Listener, port string) {
+	r.Helper()
+	for range 100 {
+		_, port, _ = net.SplitHostPort(freePort())
+		for _, ip := range ips {
+			l, err := net.Listen("tcp", net.JoinHostPort(ip, port))
+			if err != nil {
+				break // the port is in use on this address
+			}
+			all = append(all, l)
+		}
+		if len(all) == len(ips) {
+			return all, port
+		}
+		for _, l := range all {
+			_ = l.Close() // nothing was accepted
+		}
+		all = nil
+	}
+	r.Fatal("no port is free on all addresses")
+	return nil, ""
+}
+
+// dnsResponse is the kind of response of the DNS server.
+type dnsResponse string
+
+// Kinds of responses of the DNS server.
+const (
+	dnsAddresses   dnsResponse = "addresses"
+	dnsNoAddresses dnsResponse = "no address"
+	dnsNXDomain    dnsResponse = "no such name"
+	dnsServFail    dnsResponse = "server failure"
+	dnsNoResponse  dnsResponse = "silence"
+)
+
+// dnsServer is a DNS server over UDP.
+type dnsServer struct {
+	address   string
+	ips       []string
+	queries   atomic.Int64
+	responses map[dnsResponse]int // owned by change until it returns
+
+	mu         sync.Mutex // guards the following fields
+	response   dnsResponse
+	currentIPs []string
+}
+
+// newDNSServer starts a DNS server that initially returns all of the addresses.
+func (r *testRun) newDNSServer(ips []string) *dnsServer {
+	r.Helper()
+	conn, err := net.ListenPacket("udp", "127.0.0.1:0")
+	if err != nil {
+		r.Fatal(err)
+	}
+	s := &dnsServer{address: conn.LocalAddr().String(), ips: ips, response: dnsAddresses, currentIPs: ips, responses: map[dnsResponse]int{}}
+	server := &dns.Server{PacketConn: conn, Handler: s}
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		_ = server.ActivateAndServe() // until the connection is closed
+	}()
+	r.Cleanup(func() {
+		_ = conn.Close() // ends ActivateAndServe
+		<-ended
+	})
+	return s
+}
+
+// change draws another response every 400 ms. Every third one has no addresses.
+func (s *dnsServer) change(stop <-chan struct{}, chance *rand.Rand) {
+	for n := 0; sleep(stop, 400*time.Millisecond); n++ {
+		next := dnsAddresses
+		if n%3 == 2 {
+			next = []dnsResponse{dnsNoAddresses, dnsNXDomain, dnsServFail, dnsNoResponse}[chance.IntN(4)]
+		}
+		current := make([]string, 0, len(s.ips))
+		for _, i := range chance.Perm(len(s.ips))[:1+chance.IntN(len(s.ips))] {
+			current = append(current, s.ips[i])
+		}
+		s.responses[next]++
+		s.mu.Lock()
+		s.response, s.currentIPs = next, current
+		s.mu.Unlock()
+	}
+}
+
+// ServeDNS responds according to the current mood.
+func (s *dnsServer) ServeDNS(w dns.ResponseWriter, question *dns.Msg) {
+	s.queries.Add(1)
+	s.mu.Lock()
+	how, current := s.response, s.currentIPs
+	s.mu.Unlock()
+	answer := new(dns.Msg)
+	answer.SetReply(question)
+	switch how {
+	case dnsNoResponse:
+		return
+	case dnsServFail:
+		answer.Rcode = dns.RcodeServerFailure
+	case dnsNXDomain:
+		answer.Rcode = dns.RcodeNameError
+	case dnsAddresses:
+		for _, q := range question.Question {
+			for _, ip := range current {
+				if q.Qtype == dns.TypeA {
+					answer.Answer = append(answer.Answer, &dns.A{
+						Hdr: dns.RR_Header{Name: q.Name, Rrtype: dns.TypeA, Class: dns.ClassINET, Ttl: 1}, A: net.ParseIP(ip).To4(),
+					})
+				}
+			}
+		}
+	default: // a response without addresses
+	}
+	_ = w.WriteMsg(answer) // the client may have given up
+}

@@ -1,0 +1,217 @@
+package chaos
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"net/url"
+	"strconv"
+	"sync"
+	"time"
+
+	"golang.org/x/net/http2"
+	"golang.org/x/net/http2/hpack"
+
+	"github.com/weft-proxy/weft/test/bench/frame"
+)
+
+// resettingHost is a host of one protocol that resets some of its connections, before or during a
+// response.
+type resettingHost struct {
+	address       string
+	resetFraction float64  // fraction of the responses that it cuts off
+	posts         opCounts // POSTs, and all RPC calls
+
+	mu  sync.Mutex // guards chance
+	rng *rand.Rand
+}
+
+// errReset is returned for a connection that must be closed with a RST.
+var errReset = errors.New("broken off")
+
+// newResettingHost starts a host that serves each connection with talk. If talk returns errReset, the
+// connection is closed with a RST.
+func (r *testRun) newResettingHost(purpose uint64, talk func(b *resettingHost, c net.Conn) error) *resettingHost {
+	r.Helper()
+	l := r.listen("127.0.0.1:0")
+	b := &resettingHost{address: l.Addr().String(), resetFraction: 0.2, rng: r.newRand(purpose)}
+	var peers sync.WaitGroup
+	var open sync.Map // keys are net.Conn
+	peers.Go(func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			open.Store(c, true)
+			peers.Go(func() {
+				defer open.Delete(c)
+				if err := talk(b, c); errors.Is(err, errReset) {
+					_ = c.(*net.TCPConn).SetLinger(0) // Close sends a RST
+				}
+				_ = c.Close() // the connection may already be closed
+			})
+		}
+	})
+	r.Cleanup(func() {
+		_ = l.Close() // ends the accept loop
+		open.Range(func(c, _ any) bool {
+			_ = c.(net.Conn).Close() // ends the goroutine of the connection
+			return true
+		})
+		peers.Wait()
+	})
+	return b
+}
+
+// truncate decides how many bytes of a response of size bytes are sent; whole means all of them.
+func (b *resettingHost) truncate(size int) (sent int, whole bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.rng.Float64() >= b.resetFraction {
+		return size, true
+	}
+	// Edge cases are frequent: no byte at all, all but one byte.
+	return []int{0, 1, size / 2, size - 1, b.rng.IntN(size)}[b.rng.IntN(5)], false
+}
+
+// sendResponse sends a response or a part of it. It returns errReset after a part, with a pause that lets
+// Weft forward the part.
+func (b *resettingHost) sendResponse(c net.Conn, answer []byte) error {
+	sent, whole := b.truncate(len(answer))
+	if _, err := c.Write(answer[:sent]); err != nil {
+		return err
+	}
+	if whole {
+		return nil
+	}
+	sleep(nil, time.Duration(sent%8)*time.Millisecond)
+	return errReset
+}
+
+// responseBody returns the response body for a request with a token and records a POST.
+func (b *resettingHost) responseBody(method, uri string) (string, error) {
+	u, err := url.ParseRequestURI(uri)
+	if err != nil {
+		return "", err
+	}
+	token := u.Query().Get("token")
+	size, err := strconv.Atoi(u.Query().Get("size"))
+	if err != nil {
+		return "", err
+	}
+	if method == http.MethodPost {
+		b.posts.record(token)
+	}
+	return bodyFor(token, size), nil
+}
+
+// serveHTTP1 responds in HTTP/1.1, alternately with Content-Length and chunked.
+func serveHTTP1(b *resettingHost, c net.Conn) error {
+	r := bufio.NewReader(c)
+	for n := 0; ; n++ {
+		request, err := http.ReadRequest(r)
+		if err != nil {
+			return err
+		}
+		text, err := b.responseBody(request.Method, request.RequestURI)
+		if err != nil {
+			return err
+		}
+		answer := fmt.Appendf(nil, "HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s", len(text), text)
+		if n%2 == 1 {
+			half := len(text) / 2
+			answer = fmt.Appendf(nil, "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n%x\r\n%s\r\n%x\r\n%s\r\n0\r\n\r\n",
+				half, text[:half], len(text)-half, text[half:])
+		}
+		if err := b.sendResponse(c, answer); err != nil {
+			return err
+		}
+	}
+}
+
+// serveHTTP2 responds in HTTP/2, one stream at a time, with DATA frames that fit into the initial
+// windows.
+func serveHTTP2(b *resettingHost, c net.Conn) error {
+	if _, err := io.ReadFull(c, make([]byte, len(http2.ClientPreface))); err != nil {
+		return err
+	}
+	var out, block bytes.Buffer
+	f := http2.NewFramer(&out, c)
+	f.ReadMetaHeaders = hpack.NewDecoder(4096, nil)
+	encoder := hpack.NewEncoder(&block)
+	if err := f.WriteSettings(); err != nil {
+		return err
+	}
+	for {
+		if _, err := c.Write(out.Bytes()); err != nil {
+			return err
+		}
+		out.Reset()
+		read, err := f.ReadFrame()
+		if err != nil {
+			return err
+		}
+		switch read := read.(type) {
+		case *http2.SettingsFrame:
+			if !read.IsAck() {
+				err = f.WriteSettingsAck()
+			}
+		case *http2.PingFrame:
+			if !read.IsAck() {
+				err = f.WritePing(true, read.Data)
+			}
+		case *http2.MetaHeadersFrame:
+			var text string
+			if text, err = b.responseBody(read.PseudoValue("method"), read.PseudoValue("path")); err != nil {
+				return err
+			}
+			block.Reset()
+			err = errors.Join(
+				encoder.WriteField(hpack.HeaderField{Name: ":status", Value: "200"}),
+				f.WriteHeaders(http2.HeadersFrameParam{StreamID: read.StreamID, BlockFragment: block.Bytes(), EndHeaders: true}),
+				f.WriteData(read.StreamID, false, []byte(text[:len(text)/2])),
+				f.WriteData(read.StreamID, true, []byte(text[len(text)/2:])),
+				b.sendResponse(c, out.Bytes()),
+			)
+			out.Reset()
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// serveResettingRPC responds in Dubbo.
+func serveResettingRPC(b *resettingHost, c net.Conn) error {
+	p, err := frame.Find("dubbo")
+	if err != nil {
+		return err
+	}
+	for r := bufio.NewReader(c); ; {
+		read, err := readDubbo(r)
+		if err != nil {
+			return err
+		}
+		_, f, err := p.Parse(read)
+		if err != nil {
+			return err
+		}
+		switch f.Kind {
+		case frame.Ping:
+			_, err = c.Write(p.AppendPong(nil, f.ID))
+		case frame.Request:
+			b.posts.record(string(f.Text))
+			err = b.sendResponse(c, p.AppendResponse(nil, f.ID, f.Text))
+		default: // other frames need no response
+		}
+		if err != nil {
+			return err
+		}
+	}
+}

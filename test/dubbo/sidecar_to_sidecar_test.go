@@ -1,0 +1,69 @@
+package dubbo
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/weft-proxy/weft/test/zookeeper"
+)
+
+// modules returns the Dubbo generations of the Java peers.
+func modules() []string { return []string{"dubbo27", "dubbo3"} }
+
+// TestSidecarToSidecar verifies calls between applications without registry clients: both only use the API
+// of their sidecars. The results of calls are the same as without Weft.
+func TestSidecarToSidecar(t *testing.T) {
+	skipUnlessReady(t)
+	server := zookeeper.Start(t, zookeeper.Options{})
+	for _, providing := range modules() {
+		t.Run(providing, func(t *testing.T) {
+			registry := server.Address() + "/" + providing
+			app := freePort(t)
+			startProvider(t, providing, "p", app)
+			far := startSidecar(t, sidecarOptions{registry: registry, providerPort: app})
+			far.callAPIForExports("/pub")
+			for _, calling := range modules() {
+				t.Run("called by "+calling, func(t *testing.T) {
+					near := startSidecar(t, sidecarOptions{registry: registry})
+					near.callAPIForExports("/sub")
+					near.awaitProviders(far.ingress)
+					consumer := startConsumer(t, calling)
+					for _, scenario := range []string{"value", "object", "null", "attachments", "user-exception", "large", "concurrent"} {
+						checkSameResults(t, scenario, consumer.runScenario(fmt.Sprintf("%s %d", scenario, app)), consumer.runScenario(fmt.Sprintf("%s %d", scenario, near.egress)))
+					}
+					checkExports(t, consumer.runScenario(fmt.Sprintf("groups %d", near.egress)))
+				})
+			}
+		})
+	}
+}
+
+// checkSameResults verifies that the calls of a scenario had the same results.
+func checkSameResults(t *testing.T, scenario string, direct, through []call) {
+	t.Helper()
+	texts := func(calls []call) []string {
+		var all []string
+		for _, c := range calls {
+			all = append(all, c.text)
+		}
+		return all
+	}
+	if d, w := texts(direct), texts(through); len(d) == 0 || !slices.Equal(d, w) {
+		t.Errorf("%s: through Weft calls come to\n%s\nwithout it to\n%s", scenario, w, d)
+	}
+}
+
+// checkExports verifies that each export responded itself and that the call of a missing export failed.
+func checkExports(t *testing.T, calls []call) {
+	t.Helper()
+	want := map[string]any{"without": "p", "blue 1.0": "p blue 1.0", "green 1.0": "p green 1.0", "green 2.0": "p green 2.0", "blue 2.0": nil}
+	if len(calls) != len(want) {
+		t.Fatalf("%d calls, want %d", len(calls), len(want))
+	}
+	for _, c := range calls {
+		if c.Value != want[c.Name] {
+			t.Errorf("%s is answered %s, want %v", c.Name, c.text, want[c.Name])
+		}
+	}
+}

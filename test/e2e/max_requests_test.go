@@ -1,0 +1,225 @@
+package e2e
+
+import (
+	"context"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/weft-proxy/weft/pkg/protocol/xprotocol"
+)
+
+// countingUpstream is an HTTP/2 upstream that counts the requests of each connection.
+type countingUpstream struct {
+	address string
+
+	mu     sync.Mutex
+	counts map[string]int // by remote address of the connection
+	order  []string       // connections in the order of their first requests
+}
+
+func startCountingUpstream(t *testing.T) *countingUpstream {
+	t.Helper()
+	n := &countingUpstream{counts: map[string]int{}}
+	s := httptest.NewUnstartedServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { n.record(r.RemoteAddr) }))
+	s.Config.Protocols = httpProtocols("Http2")
+	s.Start()
+	t.Cleanup(s.Close)
+	n.address = s.Listener.Addr().String()
+	return n
+}
+
+func (n *countingUpstream) record(connection string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.counts[connection] == 0 {
+		n.order = append(n.order, connection)
+	}
+	n.counts[connection]++
+}
+
+// checkCounts checks how many requests each connection has carried, in the order of their first requests.
+func (n *countingUpstream) checkCounts(t *testing.T, want ...int) {
+	t.Helper()
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if len(n.order) != len(want) {
+		t.Errorf("requests came on %d connections, want %d", len(n.order), len(want))
+	}
+	for i := range min(len(n.order), len(want)) {
+		if got := n.counts[n.order[i]]; got != want[i] {
+			t.Errorf("connection %d has carried %d requests, want %d", i, got, want[i])
+		}
+	}
+}
+
+// checkMaxCount checks that no connection has carried more than most requests.
+func (n *countingUpstream) checkMaxCount(t *testing.T, most int) {
+	t.Helper()
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, got := range n.counts {
+		if got > most {
+			t.Errorf("a connection has carried %d requests, and may %d", got, most)
+		}
+	}
+}
+
+// total returns the number of requests on all connections.
+func (n *countingUpstream) total() (all int) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, got := range n.counts {
+		all += got
+	}
+	return all
+}
+
+func TestMaxRequestsPerHTTP2Connection(t *testing.T) {
+	t.Parallel()
+	app := startCountingUpstream(t)
+	w, url := startHTTP2Proxy(t, cluster("app", object{"max_request_per_conn": 7}, app.address))
+	c := newClient(t)
+	for i := range 23 {
+		if got := sendRequest(t, c, "GET", url, ""); got.status != 200 {
+			t.Errorf("request %d was answered with %d %q", i, got.status, got.body)
+		}
+	}
+	app.checkCounts(t, 7, 7, 7, 2)
+	if got := w.metric("weft_cluster_connections_spent_total"); got != 3 {
+		t.Errorf("%v spent connections are counted, want 3", got)
+	}
+	eventually(t, "spent connections are closed", func() bool { return w.metric("weft_cluster_connections_active") == 1 })
+}
+
+// TestMaxRequestsPerConnectionUnderLoad verifies that concurrent requests of HTTP/1.1 and
+// HTTP/2 clients all succeed while upstream connections reach max_request_per_conn.
+func TestMaxRequestsPerConnectionUnderLoad(t *testing.T) {
+	t.Parallel()
+	for name, more := range map[string]object{
+		"one connection":    {},
+		"three connections": {"connection_pool": object{"connections": 3}},
+		"warm":              {"connection_pool": object{"warm": "Http2"}},
+		"max_connections":   {"circuit_breakers": list{object{"max_connections": 2}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			app := startCountingUpstream(t)
+			front := freeAddress()
+			startWeft(t, setup{
+				listeners: list{networkListener("front", front, object{"type": "proxy", "config": object{
+					"downstream_protocol": "Auto", "router_config_name": "front",
+				}})},
+				tables:   list{routeTable("front", routeTo("/", "app", object{"upstream_protocol": "Http2"}))},
+				clusters: list{cluster("app", object{"max_request_per_conn": 7}.with(more), app.address)},
+			}.config())
+			var all sync.WaitGroup
+			for _, version := range []string{"Http1", "Http2"} {
+				c := newClient(t)
+				c.Transport.(*http.Transport).Protocols = httpProtocols(version)
+				for range 4 {
+					all.Go(func() {
+						for range 100 {
+							got, err := tryRequest(context.Background(), c, "GET", "http://"+front, "")
+							if err != nil || got.status != 200 {
+								t.Errorf("answered with %d %q, %v", got.status, got.body, err)
+							}
+						}
+					})
+				}
+			}
+			all.Wait()
+			app.checkMaxCount(t, 7)
+			if got := app.total(); got != 800 {
+				t.Errorf("%d of 800 requests came", got)
+			}
+		})
+	}
+}
+
+// TestReloadsChangeMaxRequestsPerConnection verifies that no request is lost while reloads change the
+// hosts and max_request_per_conn.
+func TestReloadsChangeMaxRequestsPerConnection(t *testing.T) {
+	t.Parallel()
+	one, two := startCountingUpstream(t), startCountingUpstream(t)
+	front := freeAddress()
+	config := func(generation int) object {
+		hosts := []string{one.address, two.address}[generation%2:]
+		return setup{
+			listeners: list{httpListener("front", front)},
+			tables:    list{routeTable("front", routeTo("/", "app", object{"upstream_protocol": "Http2"}))},
+			clusters:  list{cluster("app", object{"max_request_per_conn": 7 - generation%3}, hosts...)},
+		}.config()
+	}
+	w := startWeft(t, config(0))
+	ctx, stop := context.WithCancel(t.Context())
+	var all sync.WaitGroup
+	var asked atomic.Int64
+	for range 8 {
+		c := newClient(t)
+		all.Go(func() {
+			for ctx.Err() == nil {
+				asked.Add(1)
+				got, err := tryRequest(context.Background(), c, "GET", "http://"+front, "")
+				if err != nil || got.status != 200 {
+					t.Errorf("answered with %d %q, %v", got.status, got.body, err)
+				}
+			}
+		})
+	}
+	for generation := range 10 {
+		w.reload(config(generation + 1))
+	}
+	stop()
+	all.Wait()
+	one.checkMaxCount(t, 7)
+	two.checkMaxCount(t, 7)
+	if got := int64(one.total() + two.total()); got != asked.Load() {
+		t.Errorf("%d of %d requests came", got, asked.Load())
+	}
+}
+
+// TestMaxRequestsPerRPCConnection verifies the requests of each connection,
+// also if the last one is one-way.
+func TestMaxRequestsPerRPCConnection(t *testing.T) {
+	t.Parallel()
+	eachRPC(t, func(t *testing.T, r *rpc) {
+		app := &countingUpstream{counts: map[string]int{}}
+		told := make(chan struct{}, 1)
+		app.address = startTCPServer(t, func(c net.Conn) {
+			for rest := []byte(nil); ; {
+				f, err := r.next(c, &rest)
+				if err != nil {
+					return // the client disconnected
+				}
+				app.record(c.RemoteAddr().String())
+				if f.Kind != xprotocol.Request {
+					told <- struct{}{}
+					continue
+				}
+				if _, err := c.Write(r.AppendResponse(nil, f.ID, make([]byte, 1))); err != nil {
+					return
+				}
+			}
+		})
+		address, _ := r.startProxy(t, nil, list{cluster("app", object{"max_request_per_conn": 2, "connection_pool": object{"max_requests": 4}}, app.address)}, routeWhen("app"))
+		c := r.dial(t, address)
+		for id := range uint64(3) {
+			c.checkCall(id)
+		}
+		c.send(r.withByte(t, r.request(3), r.kindAt, r.oneWay))
+		select {
+		case <-told:
+		case <-time.After(waitTimeout):
+			t.Fatal("the request that nobody answers has not come")
+		}
+		for id := range uint64(6) {
+			c.checkCall(id + 4)
+		}
+		app.checkCounts(t, 4, 4, 2)
+	})
+}

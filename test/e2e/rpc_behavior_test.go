@@ -1,0 +1,279 @@
+package e2e
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/weft-proxy/weft/pkg/protocol"
+	"github.com/weft-proxy/weft/pkg/protocol/xprotocol"
+)
+
+// rpcDeadline is less than any timeout in the configurations of these tests, and more than a busy machine
+// needs for an operation that does not wait.
+const rpcDeadline = 5 * time.Second
+
+// checkMostlyFast checks that calls do not wait. A busy machine may delay some of them, so one of ten
+// may take up to soon.
+func checkMostlyFast(t *testing.T, took []time.Duration) {
+	t.Helper()
+	slices.Sort(took)
+	usual, worst := took[len(took)*9/10], took[len(took)-1]
+	if usual > 200*time.Millisecond || worst > rpcDeadline {
+		t.Errorf("nine of ten took up to %v, the slowest %v; want 200ms and %v", usual, worst, rpcDeadline)
+	}
+	t.Logf("nine of ten took up to %v, the slowest %v", usual, worst)
+}
+
+// TestRPCHeaderChanges verifies that header changes of a route are in the bytes
+// that the upstream and the client receive, not only in a copy. The route adds, replaces and
+// removes request headers, and adds a response header.
+func TestRPCHeaderChanges(t *testing.T) {
+	t.Parallel()
+	field := func(key, value string) object {
+		return object{"header": object{"key": key, "value": value}, "append": false}
+	}
+	eachRPC(t, func(t *testing.T, r *rpc) {
+		app, got := r.startServer(t)
+		address, _ := r.startProxy(t, object{}, list{cluster("app", nil, app)}, routeTo("/", "app", object{
+			"request_headers_to_add":    list{field("added", "on the way"), field("replaced", "after")},
+			"request_headers_to_remove": list{"removed"},
+			"response_headers_to_add":   list{field("answered", "on the way back")},
+		}))
+		caller := r.dial(t, address)
+		sent := caller.withHeader(t, caller.withHeader(t, caller.request(7), "replaced", "before"), "removed", "secret")
+		caller.send(sent)
+		answer := caller.receive()
+		if v := answer.header.Get("answered"); !answer.ok || answer.id != 7 || v != "on the way back" {
+			t.Errorf("answer %d with code %d; answered: %q", answer.id, answer.code, v)
+		}
+		arrived := <-got
+		var q protocol.Request
+		var v xprotocol.FrameView
+		if err := r.codec.ReadRequest(arrived.bytes, &q, &v); err != nil {
+			t.Fatal(err)
+		}
+		for name, want := range map[string]string{"added": "on the way", "replaced": "after"} {
+			if got := q.Header.Get(name); got != want {
+				t.Errorf("the application reads %s: %q, want %q", name, got, want)
+			}
+		}
+		if _, there := q.Header.Lookup("removed"); there || bytes.Contains(arrived.bytes, []byte("secret")) {
+			t.Errorf("the application got what the route removes: %q", arrived.bytes)
+		}
+	})
+}
+
+// TestOneWayRequestsGetNoResponse verifies that a one-way request gets no response: not if it
+// is forwarded, not if no route matches, and not if no host is available.
+func TestOneWayRequestsGetNoResponse(t *testing.T) {
+	t.Parallel()
+	eachRPC(t, func(t *testing.T, r *rpc) {
+		app, got := r.startServer(t)
+		address, w := r.startProxy(t, object{}, list{cluster("app", nil, app), cluster("dead", nil, freeAddress())},
+			routeWhen("app", "way: carried"), routeWhen("dead", "way: dead"))
+		caller := r.dial(t, address)
+		asked := func(id uint64, way string) []byte { return caller.withHeader(t, caller.request(id), "way", way) }
+		notice := func(id uint64, way string) []byte { return r.withByte(t, asked(id, way), r.kindAt, r.oneWay) }
+		caller.send(notice(1, "carried"), notice(2, "of no route"), notice(3, "dead"), notice(4, "carried"), asked(5, "carried"))
+		if a := caller.receive(); a.id != 5 || !a.ok {
+			t.Errorf("answer %d with code %d, want that of call 5 alone", a.id, a.code)
+		}
+		kinds := map[xprotocol.Kind]int{}
+		for range 3 {
+			kinds[(<-got).Kind]++
+		}
+		if kinds[xprotocol.OneWay] != 2 || kinds[xprotocol.Request] != 1 {
+			t.Errorf("the application got frames of kinds %v, want two of %d and one of %d", kinds, xprotocol.OneWay, xprotocol.Request)
+		}
+		eventually(t, "both faults are counted", func() bool { return w.metric("weft_listener_request_failures_total") == 2 })
+		if more := caller.closeAndDrain(); len(more) > 0 {
+			t.Errorf("more came: %q", more)
+		}
+	})
+}
+
+// TestUnknownSerializationIsForwarded verifies that Weft forwards a body that it cannot
+// parse. Only the ID and the timeout in the frame header change, and the connection stays open.
+func TestUnknownSerializationIsForwarded(t *testing.T) {
+	t.Parallel()
+	eachRPC(t, func(t *testing.T, r *rpc) {
+		app, got := r.startServer(t)
+		address, _ := r.startProxy(t, object{}, list{cluster("app", nil, app)}, routeTo("/", "app"))
+		caller := r.dial(t, address)
+		sent := caller.request(1)
+		for i := len(sent) - 64; i < len(sent)-8; i++ {
+			sent[i] = 0xff // not valid Hessian
+		}
+		sent = r.withByte(t, sent, r.serializationAt, r.foreign)
+		caller.send(sent)
+		if a := caller.receive(); a.id != 1 || !a.ok {
+			t.Errorf("answer %d with code %d", a.id, a.code)
+		}
+		arrived := <-got
+		if at := r.timeoutAt; at > 0 {
+			copy(arrived.bytes[at:at+4], sent[at:])
+		}
+		r.codec.SetID(arrived.bytes, 1)
+		if !bytes.Equal(arrived.bytes, sent) {
+			t.Errorf("the frame was changed: got\n%q, want\n%q", arrived.bytes, sent)
+		}
+		caller.checkCall(2)
+	})
+}
+
+// TestInvalidMagicClosesConnection verifies that bytes which are not a frame close
+// the connection without a wait for more, and are counted.
+func TestInvalidMagicClosesConnection(t *testing.T) {
+	t.Parallel()
+	garbage := bytes.Repeat([]byte{0x77}, 32)
+	eachRPC(t, func(t *testing.T, r *rpc) {
+		app, _ := r.startServer(t)
+		address, w := r.startProxy(t, object{}, list{cluster("app", nil, app)}, routeTo("/", "app"))
+		for n, before := range []func(*rpcClient){func(*rpcClient) {}, func(c *rpcClient) { c.checkCall(1) }} {
+			caller := r.dial(t, address)
+			before(caller)
+			began := time.Now()
+			caller.send(garbage)
+			if more, err := caller.next(caller.conn, &caller.rest); err == nil {
+				t.Errorf("answered with %q", more.bytes)
+			}
+			if took := time.Since(began); took > rpcDeadline {
+				t.Errorf("the connection ended after %v", took)
+			}
+			eventually(t, "it is counted under its reason", func() bool {
+				return w.metric("weft_listener_request_failures_total", `reason="malformed_request"`) == float64(n+1) &&
+					w.metric("weft_listener_connections_closed_total", `cause="protocol_error"`) == float64(n+1)
+			})
+		}
+	})
+}
+
+// TestOversizedFrameClosesConnection verifies that a frame with a declared size above the
+// limit gets an error when its header has arrived, and that Weft allocates no memory for it. The
+// connection stays usable after the frame has been skipped.
+func TestOversizedFrameClosesConnection(t *testing.T) {
+	t.Parallel()
+	eachRPC(t, func(t *testing.T, r *rpc) {
+		app, _ := r.startServer(t)
+		address, w := r.startProxy(t, object{"max_request_body_size": "64KB"}, list{cluster("app", nil, app)}, routeTo("/", "app"))
+		for _, declared := range []uint32{128 << 10, 1<<31 - 1} {
+			caller := r.dial(t, address)
+			caller.checkCall(1)
+			large := caller.request(2)
+			binary.BigEndian.PutUint32(large[r.lengthAt:], declared)
+			began := time.Now()
+			caller.send(large)
+			a := caller.receive()
+			if took := time.Since(began); took > rpcDeadline || a.id != 2 || a.code != r.code(protocol.BodyTooLarge) {
+				t.Errorf("%d bytes: answer %d with code %d after %v, want %d", declared, a.id, a.code, took, r.code(protocol.BodyTooLarge))
+			}
+			if declared > 1<<30 {
+				continue
+			}
+			f, err := r.codec.ParseFrame(large)
+			if err != nil {
+				t.Fatal(err)
+			}
+			caller.send(make([]byte, f.Size-len(large)))
+			caller.checkCall(3)
+		}
+		if n := w.metric("weft_listener_request_failures_total", `reason="body_too_large"`); n != 2 {
+			t.Errorf("%v requests were counted as too large, want 2", n)
+		}
+		if n := w.heap(); n > 256<<20 {
+			t.Errorf("%d bytes are on the heap", n)
+		}
+	})
+}
+
+// TestRPCConnectFailover verifies that a dead host next to a live one makes no
+// call fail, and that calls do not wait for connects to it.
+func TestRPCConnectFailover(t *testing.T) {
+	t.Parallel()
+	eachRPC(t, func(t *testing.T, r *rpc) {
+		app, _ := r.startServer(t)
+		address, w := r.startProxy(t, object{}, list{cluster("app", nil, freeAddress(), app)}, routeTo("/", "app"))
+		caller := r.dial(t, address)
+		var took []time.Duration
+		for id := range uint64(200) {
+			began := time.Now()
+			caller.checkCall(id)
+			took = append(took, time.Since(began))
+		}
+		checkMostlyFast(t, took)
+		if n := w.metric("weft_cluster_connect_failures_total"); n < 1 || n > 20 {
+			t.Errorf("%v attempts at the dead host in 200 calls, want a few", n)
+		}
+	})
+}
+
+// TestRPCWithoutHealthyHostFailsFast verifies that without a live host each call gets an
+// error of its protocol without delay.
+func TestRPCWithoutHealthyHostFailsFast(t *testing.T) {
+	t.Parallel()
+	eachRPC(t, func(t *testing.T, r *rpc) {
+		address, _ := r.startProxy(t, object{}, list{cluster("app", nil, freeAddress(), freeAddress())}, routeTo("/", "app"))
+		caller := r.dial(t, address)
+		var took []time.Duration
+		for id := range uint64(50) {
+			began := time.Now()
+			caller.send(caller.request(id))
+			a := caller.receive()
+			took = append(took, time.Since(began))
+			if a.id != id || a.code != r.code(protocol.ConnectFailure) {
+				t.Errorf("answer %d with code %d; want answer %d with %d", a.id, a.code, id, r.code(protocol.ConnectFailure))
+			}
+		}
+		checkMostlyFast(t, took)
+	})
+}
+
+// TestRPCVersionsAndGroups verifies that each version and group of
+// an interface can have its own cluster, with calls of all of them in flight on one connection.
+func TestRPCVersionsAndGroups(t *testing.T) {
+	t.Parallel()
+	const service = "org.example.Shop"
+	providers := map[string]*provider{}
+	var routes []object
+	var calls []invocation
+	var want []string
+	for _, version := range []string{"1.0.0", "2.0.0"} {
+		for _, group := range []string{"blue", "green"} {
+			name := version + "-" + group
+			providers[name] = startProvider(t, name, nil)
+			routes = append(routes, routeWhen(name, "service: "+service, "version: "+version, "group: "+group))
+			calls = append(calls, invocation{service, "buy", version, []string{"group: " + group}})
+			want = append(want, name)
+		}
+	}
+	address, _ := rpcProxy(t, providers, routes...)
+	caller := newConsumer(t, address)
+	const rounds, kinds = 25, 4
+	for range rounds {
+		for range kinds {
+			caller.send(calls...)
+		}
+		for range kinds * len(calls) {
+			got := caller.receive()
+			if w := want[(got.id-1)%uint64(len(want))]; got.status != dubboOK || got.text != w {
+				t.Fatalf("call %d: %d from %q, want it from %q", got.id, got.status, got.text, w)
+			}
+		}
+	}
+	for name, p := range providers {
+		if n := p.calls.Load(); n != rounds*kinds {
+			t.Errorf("%s got %d calls, want %d", name, n, rounds*kinds)
+		}
+	}
+	for _, other := range []invocation{
+		{service, "buy", "1.0.0", nil}, {service, "buy", "", []string{"group: blue"}}, {service, "buy", "3.0.0", []string{"group: green"}},
+	} {
+		if got := caller.call(other); got.status != dubboNotFound {
+			t.Errorf("%s: %d from %q, want %d", fmt.Sprint(other), got.status, got.text, dubboNotFound)
+		}
+	}
+}

@@ -1,0 +1,274 @@
+package e2e
+
+import (
+	"bufio"
+	"crypto/sha1" // RFC 6455 names it
+	"encoding/base64"
+	"errors"
+	"io"
+	"net"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/net/http2"
+)
+
+// tunnel is one end of a tunnel in either HTTP version, after the handshake.
+type tunnel interface {
+	io.ReadWriter
+	// closeWrite closes the sending direction.
+	closeWrite() error
+	// abort closes both directions immediately.
+	abort() error
+}
+
+// http1Tunnel is a tunnel in HTTP/1.1: the rest of a connection.
+type http1Tunnel struct {
+	*bufio.Reader
+	net.Conn
+}
+
+func (s http1Tunnel) Read(p []byte) (int, error) { return s.Reader.Read(p) }
+
+func (s http1Tunnel) closeWrite() error { return s.Conn.(*net.TCPConn).CloseWrite() }
+
+func (s http1Tunnel) abort() error {
+	return errors.Join(s.Conn.(*net.TCPConn).SetLinger(0), s.Conn.Close()) // a reset
+}
+
+// http2Tunnel is a tunnel in HTTP/2: a stream.
+type http2Tunnel struct {
+	*http2Peer
+	stream uint32
+	unread []byte
+	ended  error
+}
+
+func (s *http2Tunnel) Read(p []byte) (int, error) {
+	for len(s.unread) == 0 && s.ended == nil {
+		f, err := s.fr.ReadFrame()
+		if err != nil {
+			return 0, err
+		}
+		switch f := f.(type) {
+		case *http2.DataFrame:
+			s.unread = slices.Clone(f.Data())
+			if f.StreamEnded() {
+				s.ended = io.EOF
+			}
+		case *http2.RSTStreamFrame:
+			s.ended = http2.StreamError{StreamID: f.StreamID, Code: f.ErrCode}
+		}
+	}
+	if len(s.unread) == 0 {
+		return 0, s.ended
+	}
+	n := copy(p, s.unread)
+	s.unread = s.unread[n:]
+	return n, nil
+}
+
+func (s *http2Tunnel) Write(p []byte) (int, error) { return len(p), s.fr.WriteData(s.stream, false, p) }
+
+func (s *http2Tunnel) closeWrite() error { return s.fr.WriteData(s.stream, true, nil) }
+
+func (s *http2Tunnel) abort() error { return s.fr.WriteRSTStream(s.stream, http2.ErrCodeCancel) }
+
+// openTunnel opens a tunnel to Weft in an HTTP version.
+func openTunnel(t *testing.T, address, protocol string) tunnel {
+	t.Helper()
+	c := dialRaw(t, address)
+	if protocol == "Http1" {
+		c.send("GET /chat HTTP/1.1\nHost: shop.test\nConnection: Upgrade\nUpgrade: websocket\nSec-WebSocket-Version: 13\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\n\n")
+		line, fields, err := http1Reader{c.r}.section(true)
+		if err != nil || !strings.HasPrefix(line, "HTTP/1.1 101 ") || takeHeader(&fields, "sec-websocket-accept") != "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=" {
+			t.Fatalf("the handshake: %s %q, %v", line, fields, err)
+		}
+		return http1Tunnel{c.r, c.Conn}
+	}
+	p := newHTTP2Peer(c.Conn)
+	if _, err := io.WriteString(c, http2.ClientPreface); err != nil {
+		t.Fatal(err)
+	}
+	head := []string{":method: CONNECT", ":protocol: websocket", ":scheme: http", ":authority: shop.test", ":path: /chat", "sec-websocket-version: 13"}
+	if err := errors.Join(p.fr.WriteSettings(), p.headers(1, head, false)); err != nil {
+		t.Fatal(err)
+	}
+	if status, err := p.head(); status != "200" || err != nil {
+		t.Fatalf("the handshake: %s, %v", status, err)
+	}
+	return &http2Tunnel{http2Peer: p, stream: 1}
+}
+
+// head reads up to the next headers and returns their status.
+func (p *http2Peer) head() (status string, err error) {
+	for {
+		f, err := p.fr.ReadFrame()
+		if err != nil {
+			return "", err
+		}
+		switch f := f.(type) {
+		case *http2.SettingsFrame:
+			if !f.IsAck() {
+				err = p.fr.WriteSettingsAck()
+			}
+		case *http2.MetaHeadersFrame:
+			return f.PseudoValue("status"), nil
+		}
+		if err != nil {
+			return "", err
+		}
+	}
+}
+
+// startTunnelUpstream starts an upstream that accepts every WebSocket handshake in an HTTP version. It sends its
+// ends of the tunnels to ends and keeps them open until the test ends.
+func startTunnelUpstream(t *testing.T, protocol string) (address string, ends <-chan tunnel) {
+	taken, over := make(chan tunnel, 1), t.Context().Done()
+	return startTCPServer(t, func(c net.Conn) {
+		var s tunnel
+		if protocol == "Http1" {
+			s = acceptHTTP1Tunnel(c)
+		} else {
+			s = acceptHTTP2Tunnel(c)
+		}
+		if s != nil {
+			taken <- s
+			<-over
+		}
+	}), taken
+}
+
+// acceptHTTP1Tunnel accepts a handshake over HTTP/1.1. It returns nil if there is none.
+func acceptHTTP1Tunnel(c net.Conn) tunnel {
+	r := bufio.NewReader(c)
+	_, fields, err := http1Reader{r}.section(true)
+	key := takeHeader(&fields, "sec-websocket-key")
+	if err != nil || key == "" {
+		return nil
+	}
+	proof := sha1.Sum([]byte(key + "258EAFA5-E914-47DA-95CA-C5AB0DC85B11"))
+	_, err = io.WriteString(c, http1Text("HTTP/1.1 101 Switching Protocols\nConnection: Upgrade\nUpgrade: websocket\nSec-WebSocket-Accept: "+
+		base64.StdEncoding.EncodeToString(proof[:])+"\n\n"))
+	if err != nil {
+		return nil
+	}
+	_ = c.SetDeadline(time.Now().Add(4 * waitTimeout)) // the next read reports an error
+	return http1Tunnel{r, c}
+}
+
+// acceptHTTP2Tunnel accepts a handshake over HTTP/2. It returns nil if there is none.
+func acceptHTTP2Tunnel(c net.Conn) tunnel {
+	p := newHTTP2Peer(c)
+	if _, err := io.ReadFull(c, make([]byte, len(http2.ClientPreface))); err != nil {
+		return nil
+	}
+	if p.fr.WriteSettings(http2.Setting{ID: http2.SettingEnableConnectProtocol, Val: 1}) != nil {
+		return nil
+	}
+	if _, err := p.head(); err != nil || p.headers(1, []string{":status: 200"}, false) != nil {
+		return nil
+	}
+	return &http2Tunnel{http2Peer: p, stream: 1}
+}
+
+// TestTunnelClose verifies the close of tunnels through each pair of versions, and that
+// the limit on request bodies does not apply to them.
+func TestTunnelClose(t *testing.T) {
+	t.Parallel()
+	for _, down := range []string{"Http1", "Http2"} {
+		for _, up := range []string{"Http1", "Http2"} {
+			t.Run(down+" to "+up, func(t *testing.T) {
+				t.Parallel()
+				for name, scene := range map[string]func(t *testing.T, caller, app tunnel){
+					"each direction by itself":              checkHalfClose,
+					"with a caller that leaves":             func(t *testing.T, caller, app tunnel) { checkClosePropagates(t, caller, app) },
+					"with an application that leaves":       func(t *testing.T, caller, app tunnel) { checkClosePropagates(t, app, caller) },
+					"after more bytes than a request's are": checkBulkTransfer,
+				} {
+					t.Run(name, func(t *testing.T) {
+						address, ends := startTunnelUpstream(t, up)
+						front, log := freeAddress(), filepath.Join(t.TempDir(), "log")
+						w := startWeft(t, setup{
+							listeners: list{networkListener("front", front, object{"type": "proxy", "config": object{
+								"downstream_protocol": down, "upstream_protocol": up, "router_config_name": "front",
+								"extend_config": object{"max_request_body_size": "1KB"}}},
+								object{"access_logs": list{object{"log_path": log, "log_format": "%method% %path% %response_code%"}}})},
+							tables:   list{routeTable("front", routeTo("/", "app", object{"timeout": "5s"}))},
+							clusters: list{cluster("app", nil, address)},
+						}.config())
+						caller := openTunnel(t, front, down)
+						scene(t, caller, <-ends)
+						eventually(t, "the tunnel is over", func() bool { return w.metric("weft_listener_requests_total") == 1 })
+						w.signal(sigterm)
+						w.awaitExit(waitTimeout)
+						if got, want := rotatedLines(t, log)[0], []string{"GET /chat 101"}; !slices.Equal(got, want) {
+							t.Errorf("the access log has %q, want %q", got, want)
+						}
+					})
+				}
+			})
+		}
+	}
+}
+
+// checkPasses sends text from one end to the other.
+func checkPasses(t *testing.T, from, to tunnel, text string) {
+	t.Helper()
+	if _, err := io.WriteString(from, text); err != nil {
+		t.Fatal(err)
+	}
+	got := make([]byte, len(text))
+	if _, err := io.ReadFull(to, got); err != nil || string(got) != text {
+		t.Fatalf("of %.20q came %.20q, %v", text, got, err)
+	}
+}
+
+// readToEnd reads to the end and returns its error. Neither more bytes nor a timeout may come first.
+func readToEnd(t *testing.T, s tunnel) error {
+	t.Helper()
+	rest, err := io.ReadAll(s)
+	var late net.Error
+	if errors.As(err, &late) && late.Timeout() || len(rest) > 0 {
+		t.Errorf("there is no end, but %q, %v", rest, err)
+	}
+	return err
+}
+
+func checkHalfClose(t *testing.T, caller, app tunnel) {
+	checkPasses(t, caller, app, "ping")
+	checkPasses(t, app, caller, "pong")
+	if err := app.closeWrite(); err != nil {
+		t.Fatal(err)
+	}
+	if err := readToEnd(t, caller); err != nil {
+		t.Errorf("the application's end came as %v", err)
+	}
+	checkPasses(t, caller, app, "last words")
+	if err := caller.closeWrite(); err != nil {
+		t.Fatal(err)
+	}
+	if err := readToEnd(t, app); err != nil {
+		t.Errorf("the caller's end came as %v", err)
+	}
+}
+
+// checkClosePropagates closes one end and verifies that the other end notices it.
+func checkClosePropagates(t *testing.T, leaves, stays tunnel) {
+	checkPasses(t, leaves, stays, "ping")
+	if err := leaves.abort(); err != nil {
+		t.Fatal(err)
+	}
+	_ = readToEnd(t, stays) // how it ends depends on the version
+	_ = stays.abort()       // it may be closed
+}
+
+func checkBulkTransfer(t *testing.T, caller, app tunnel) {
+	for range 10 {
+		checkPasses(t, caller, app, strings.Repeat("much ", 1000))
+	}
+	checkHalfClose(t, caller, app)
+}

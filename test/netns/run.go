@@ -1,0 +1,67 @@
+package netns
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// inNamespaceEnv is the environment variable of the process that Again starts.
+const inNamespaceEnv = "WEFT_NETWORK_INSIDE"
+
+// InNamespace reports whether Again started this process.
+func InNamespace() bool { return os.Getenv(inNamespaceEnv) != "" }
+
+// RunInNamespace runs this test binary again in a new network namespace with only a loopback interface: all
+// ports are free, and no other process can connect. TestMain calls it and exits with the returned
+// status; in the new process Inside returns true, and TestMain calls LoopbackUp. Again returns an
+// error if the namespace cannot be created. A user other than root also gets a user namespace, in
+// which it has the ids of root.
+func RunInNamespace(more ...string) (status int, err error) {
+	var args []string
+	for _, a := range os.Args[1:] {
+		// The go command reads only one log of accessed files, that of this process.
+		if !strings.HasPrefix(a, "-test.testlogfile=") {
+			args = append(args, a)
+		}
+	}
+	cmd := exec.Command(os.Args[0], append(args, more...)...)
+	cmd.Env = append(os.Environ(), inNamespaceEnv+"=1")
+	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
+	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET, Pdeathsig: syscall.SIGKILL}
+	if id := os.Getuid(); id != 0 {
+		cmd.SysProcAttr.Cloneflags |= syscall.CLONE_NEWUSER
+		cmd.SysProcAttr.UidMappings = []syscall.SysProcIDMap{{HostID: id, Size: 1}}
+		cmd.SysProcAttr.GidMappings = []syscall.SysProcIDMap{{HostID: os.Getgid(), Size: 1}}
+	}
+	err = cmd.Run()
+	var exit *exec.ExitError
+	if errors.As(err, &exit) {
+		return max(exit.ExitCode(), 1), nil // -1 if a signal killed the process
+	}
+	return 0, err
+}
+
+// LoopbackUp brings up the loopback interface of the network namespace of this process.
+func LoopbackUp() error {
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return fmt.Errorf("loopback: %w", err)
+	}
+	defer func() { _ = unix.Close(fd) }() // nothing was written
+	request, err := unix.NewIfreq("lo")
+	if err != nil {
+		panic("netns: the name of the loopback interface: " + err.Error())
+	}
+	request.SetUint16(unix.IFF_UP | unix.IFF_RUNNING)
+	if _, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.SIOCSIFFLAGS, uintptr(unsafe.Pointer(request))); errno != 0 {
+		return fmt.Errorf("loopback: %w", errno)
+	}
+	return nil
+}

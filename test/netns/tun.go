@@ -1,0 +1,166 @@
+package netns
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	// queueSize is the maximum number of packets in transit in one direction; further packets are lost.
+	queueSize = 1000
+	// maxPacketSize exceeds the default MTU of a device.
+	maxPacketSize = 4096
+)
+
+// tunPair carries packets between two TUN devices. The directions are independent:
+//
+//	read -> lost, or due at a time -> queue, first in first out -> wait -> write
+type tunPair struct {
+	ab, ba  *direction
+	devices [2]*os.File
+	ended   sync.WaitGroup
+}
+
+// newTUNPair creates the devices of both ends and starts to carry packets.
+func newTUNPair(a, b End, seed uint64) (*tunPair, error) {
+	w := &tunPair{}
+	for i, end := range []End{a, b} {
+		device, err := openTUN(end)
+		if err != nil {
+			w.close()
+			return nil, err
+		}
+		w.devices[i] = device
+	}
+	w.ab = newDirection(w.devices[0], w.devices[1], rand.New(rand.NewPCG(seed, 1)))
+	w.ba = newDirection(w.devices[1], w.devices[0], rand.New(rand.NewPCG(seed, 2)))
+	for _, d := range []*direction{w.ab, w.ba} {
+		w.ended.Go(d.readLoop)
+		w.ended.Go(d.writeLoop)
+	}
+	return w, nil
+}
+
+// openTUN creates the TUN device of the end, in its namespace.
+func openTUN(end End) (*os.File, error) {
+	var file *os.File
+	err := end.Namespace.Do(func() error {
+		fd, err := unix.Open("/dev/net/tun", unix.O_RDWR|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
+		if err != nil {
+			return fmt.Errorf("/dev/net/tun: %w", err)
+		}
+		request, err := unix.NewIfreq(end.Device)
+		if err != nil {
+			panic("netns: the name of a device: " + err.Error())
+		}
+		request.SetUint16(unix.IFF_TUN | unix.IFF_NO_PI)
+		if err := unix.IoctlIfreq(fd, unix.TUNSETIFF, request); err != nil {
+			_ = unix.Close(fd) // nothing was done with it
+			return fmt.Errorf("TUNSETIFF: %w", err)
+		}
+		file = os.NewFile(uintptr(fd), end.Device)
+		return nil
+	})
+	return file, err
+}
+
+// close closes the devices and waits for the goroutines.
+func (w *tunPair) close() {
+	for _, device := range w.devices {
+		if device != nil {
+			_ = device.Close() // packets in transit are lost
+		}
+	}
+	w.ended.Wait()
+}
+
+func (w *tunPair) impair(forth bool, how Impairment) {
+	d := w.ba
+	if forth {
+		d = w.ab
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.impairment = how
+}
+
+// packet is a packet in transit.
+type packet struct {
+	data []byte
+	due  time.Time
+}
+
+// direction carries packets from one device to the other.
+type direction struct {
+	from, to *os.File
+	queue    chan packet
+
+	mu         sync.Mutex // guards how
+	impairment Impairment
+
+	rng       *rand.Rand // owned by take
+	nextStart time.Time  // owned by take; when the rate allows the next packet to start
+}
+
+func newDirection(from, to *os.File, chance *rand.Rand) *direction {
+	return &direction{from: from, to: to, queue: make(chan packet, queueSize), rng: chance}
+}
+
+// readLoop reads packets until the device is closed, and queues or drops each.
+func (d *direction) readLoop() {
+	defer close(d.queue)
+	buffer := make([]byte, maxPacketSize)
+	for {
+		n, err := d.from.Read(buffer)
+		if err != nil {
+			return
+		}
+		due, lost := d.schedule(n, time.Now())
+		if lost {
+			continue
+		}
+		select {
+		case d.queue <- packet{append([]byte(nil), buffer[:n]...), due}:
+		default: // the queue is full: lost
+		}
+	}
+}
+
+// schedule returns when a packet of n bytes that is read now must arrive, or that it is lost.
+func (d *direction) schedule(n int, now time.Time) (due time.Time, lost bool) {
+	d.mu.Lock()
+	how := d.impairment
+	d.mu.Unlock()
+	// The draw happens for every packet, so that the losses depend only on the order of packets.
+	if d.rng.Float64() < how.Loss {
+		return time.Time{}, true
+	}
+	if how.Rate > 0 {
+		if d.nextStart.Before(now) {
+			d.nextStart = now
+		}
+		d.nextStart = d.nextStart.Add(time.Duration(float64(n*8) / float64(how.Rate) * float64(time.Second)))
+		now = d.nextStart
+	}
+	return now.Add(how.Delay), false
+}
+
+// writeLoop writes packets when they are due.
+func (d *direction) writeLoop() {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	<-timer.C
+	for p := range d.queue {
+		if wait := time.Until(p.due); wait > 0 {
+			timer.Reset(wait)
+			<-timer.C
+		}
+		// A device that is down or closed accepts no packets: the packet is lost.
+		_, _ = d.to.Write(p.data)
+	}
+}

@@ -1,0 +1,57 @@
+package subject
+
+import (
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+func TestAwaitReturnsCompleteLine(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		j := NewLogBuffer()
+		_, _ = fmt.Fprint(j, "ready once\nnext rea") // never fails
+		from := len("ready once\n")
+		go func() {
+			<-time.After(time.Second)
+			_, _ = fmt.Fprint(j, "dy now")
+			<-time.After(time.Second)
+			_, _ = fmt.Fprint(j, "\n")
+		}()
+		began := time.Now()
+		line, err := j.Await(from, "ready", time.Minute)
+		if line != "next ready now" || err != nil || time.Since(began) != 2*time.Second {
+			t.Errorf("Await = %q, %v after %v", line, err, time.Since(began))
+		}
+	})
+}
+
+func TestAwaitReportsTimeoutAndExit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		j := NewLogBuffer()
+		_, _ = fmt.Fprint(j, "ready, but no line") // never fails
+		began := time.Now()
+		if line, err := j.Await(0, "ready", time.Minute); err == nil || time.Since(began) != time.Minute {
+			t.Errorf("Await = %q, %v after %v; want an error after a minute", line, err, time.Since(began))
+		}
+		go j.Close()
+		if line, err := j.Await(0, "ready", time.Minute); err == nil || time.Since(began) != time.Minute {
+			t.Errorf("the process has ended, and Await = %q, %v", line, err)
+		}
+	})
+}
+
+func TestFindDefects(t *testing.T) {
+	for log, want := range map[string]int{
+		"panic: a nil map\n":                               1,
+		"started\npanic: a nil map\n":                      1,
+		"WARNING: DATA RACE\nfatal error: all are asleep":  2,
+		"level=ERROR msg=\"accept failed\"\n":              1,
+		"level=WARN msg=\"the cluster is in panic: down\"": 0,
+		"": 0,
+	} {
+		if got := findDefects(log); len(got) != want {
+			t.Errorf("defects(%q) = %v, want %d", log, got, want)
+		}
+	}
+}

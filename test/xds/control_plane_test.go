@@ -1,0 +1,208 @@
+package xds
+
+import (
+	"context"
+	"net"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"github.com/envoyproxy/go-control-plane/pkg/cache/v3"
+	"github.com/envoyproxy/go-control-plane/pkg/resource/v3"
+	"github.com/envoyproxy/go-control-plane/pkg/server/v3"
+	"google.golang.org/grpc"
+)
+
+// waitTimeout is the timeout of operations that should complete immediately, on a busy machine.
+const waitTimeout = 30 * time.Second
+
+// apiTypes returns the protocol variants as api_type values of a bootstrap.
+func apiTypes() []string { return []string{"GRPC", "DELTA_GRPC"} }
+
+// singleNodeHash is a cache.NodeHash that does not distinguish nodes.
+type singleNodeHash struct{}
+
+// ID implements cache.NodeHash.
+func (singleNodeHash) ID(*corev3.Node) string { return "all" }
+
+// ack is an ACK or NACK of a response.
+type ack struct {
+	typeName   string // short type name, for example "Listener"
+	nackDetail string // error detail of a NACK; "": an ACK
+}
+
+// controlPlane is a control plane: go-control-plane's server with its cache.
+type controlPlane struct {
+	t       testing.TB
+	address string
+	*resourceSet
+	version int
+
+	cache         cache.SnapshotCache
+	endpointCache *cache.LinearCache // serves endpoints separately; nil: cache serves them
+	stop          func()
+	// partial means that the state-of-the-world variant responds to requests for a subset of the
+	// resources.
+	partial bool
+
+	mu          sync.Mutex
+	acks        []ack         // guarded by mu
+	acksChanged chan struct{} // guarded by mu; closed and replaced when answers grows
+	streamCount int           // number of opened streams; guarded by mu
+	node        *corev3.Node  // node of the last request with one; guarded by mu
+}
+
+// newControlPlane starts a control plane without resources. It stops at the end of the test.
+func newControlPlane(t testing.TB) *controlPlane {
+	t.Helper()
+	p := newStoppedControlPlane(t)
+	p.start()
+	return p
+}
+
+// newStoppedControlPlane returns a control plane that start starts.
+func newStoppedControlPlane(t testing.TB) *controlPlane {
+	p := &controlPlane{t: t, address: newHost() + ":18000", resourceSet: newResourceSet(), acksChanged: make(chan struct{}), stop: func() {}}
+	t.Cleanup(func() { p.stop() })
+	return p
+}
+
+// start starts to serve, from an empty cache.
+func (p *controlPlane) start() {
+	p.t.Helper()
+	ln, err := net.Listen("tcp", p.address)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	p.cache = cache.NewSnapshotCache(!p.partial, singleNodeHash{}, nil)
+	ctx, cancel := context.WithCancel(context.Background())
+	s := grpc.NewServer(grpc.MaxRecvMsgSize(64 << 20))
+	discoveryv3.RegisterAggregatedDiscoveryServiceServer(s, server.NewServer(ctx, p.caches(), server.CallbackFuncs{
+		StreamRequestFunc: func(_ int64, r *discoveryv3.DiscoveryRequest) error {
+			p.recordRequest(r.GetNode(), r.GetTypeUrl(), r.GetResponseNonce(), r.GetErrorDetail().GetMessage())
+			return nil
+		},
+		StreamDeltaRequestFunc: func(_ int64, r *discoveryv3.DeltaDiscoveryRequest) error {
+			p.recordRequest(r.GetNode(), r.GetTypeUrl(), r.GetResponseNonce(), r.GetErrorDetail().GetMessage())
+			return nil
+		},
+		StreamOpenFunc:      func(context.Context, int64, string) error { p.onStreamOpened(); return nil },
+		DeltaStreamOpenFunc: func(context.Context, int64, string) error { p.onStreamOpened(); return nil },
+	}))
+	var serving sync.WaitGroup
+	serving.Go(func() { _ = s.Serve(ln) }) // ends with Stop
+	p.stop = sync.OnceFunc(func() {
+		cancel()
+		s.Stop()
+		serving.Wait()
+	})
+}
+
+// caches returns the cache of the server.
+func (p *controlPlane) caches() cache.Cache {
+	if p.endpointCache == nil {
+		return p.cache
+	}
+	const endpoints, others = "endpoints", "others"
+	return &cache.MuxCache{
+		Classify: func(r *cache.Request) string {
+			if r.GetTypeUrl() == resource.EndpointType {
+				return endpoints
+			}
+			return others
+		},
+		ClassifyDelta: func(r *cache.DeltaRequest) string {
+			if r.GetTypeUrl() == resource.EndpointType {
+				return endpoints
+			}
+			return others
+		},
+		Caches: map[string]cache.Cache{endpoints: p.endpointCache, others: p.cache},
+	}
+}
+
+func (p *controlPlane) onStreamOpened() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.streamCount++
+}
+
+func (p *controlPlane) streams() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.streamCount
+}
+
+func (p *controlPlane) recordRequest(node *corev3.Node, url, nonce, refusal string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if node != nil {
+		p.node = node
+	}
+	if nonce == "" {
+		return
+	}
+	p.acks = append(p.acks, ack{kindOf(url), refusal})
+	close(p.acksChanged)
+	p.acksChanged = make(chan struct{})
+}
+
+func kindOf(url string) string { return url[strings.LastIndexByte(url, '.')+1:] }
+
+// publish serves the current resources of the world.
+func (p *controlPlane) publish() {
+	p.t.Helper()
+	p.version++
+	s, err := p.snapshot(p.version)
+	if err == nil {
+		err = s.Consistent()
+	}
+	if err == nil {
+		err = p.cache.SetSnapshot(p.t.Context(), "all", s)
+	}
+	if err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+// ackCount returns the number of answers.
+func (p *controlPlane) ackCount() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return len(p.acks)
+}
+
+// await returns the first answer after the first from ones for which wanted returns true.
+func (p *controlPlane) await(from int, wanted func(ack) bool) ack {
+	p.t.Helper()
+	limit := time.After(waitTimeout)
+	for {
+		p.mu.Lock()
+		all, more := p.acks[from:], p.acksChanged
+		p.mu.Unlock()
+		if i := slices.IndexFunc(all, wanted); i >= 0 {
+			return all[i]
+		}
+		select {
+		case <-more:
+		case <-limit:
+			p.t.Fatalf("the answer that is waited for has not come after %v, but %v", waitTimeout, all)
+		}
+	}
+}
+
+// nacks returns the NACKs.
+func (p *controlPlane) nacks() (all []ack) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, a := range p.acks {
+		if a.nackDetail != "" {
+			all = append(all, a)
+		}
+	}
+	return all
+}
