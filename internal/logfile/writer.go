@@ -56,7 +56,7 @@ type Writer struct {
 	closeErr error // owned by run until done; result of Close
 }
 
-// request asks run to call do and to send the result to answer.
+// request asks run to call do and to send the result to result.
 type request struct {
 	do     func() error
 	result chan error

@@ -47,7 +47,7 @@ func Listen(ctx context.Context, path string, mode fs.FileMode) (net.Listener, e
 		return nil, err
 	}
 	// bind(2) creates the file with the mode of the socket minus the umask, so no other user can
-	// connect before widen.
+	// connect before restoreMode.
 	config := net.ListenConfig{Control: func(_, _ string, raw syscall.RawConn) error {
 		var failed error
 		err := raw.Control(func(fd uintptr) { failed = syscall.Fchmod(int(fd), uint32(mode)) })

@@ -78,7 +78,7 @@ func (r *readState) tryWriteAndRead(fd uintptr) bool {
 	return r.err != nil || len(r.out) > 0
 }
 
-// tryReadTLS is tryRead for plaintext. The TLS layer remembers that its last read found
+// tryReadTLS is tryRead for readPlaintext. The TLS layer remembers that its last read found
 // nothing, so that a connection with nothing to read takes no buffer to find that out.
 func (r *readState) tryReadTLS(fd uintptr) bool {
 	if !r.waiting && r.secure.noData(fd) {

@@ -15,7 +15,7 @@ import (
 // Virtual listeners have no socket. A bound listener with use_original_dst passes them the
 // connections to their addresses, unless it keeps redirected connections:
 //
-//	accept ──▶ original destination ──▶ handoff.find ──▶ virtual listener
+//	accept ──▶ original destination ──▶ virtualListeners.find ──▶ virtual listener
 //	                                         │ none
 //	                                         ▼
 //	                                    the listener itself

@@ -25,7 +25,7 @@ type routeMatcher struct {
 }
 
 // matches reports whether x matches c. path is x's path without its query. random supplies the
-// sample for chance.
+// sample for fraction.
 func (c *routeMatcher) matches(x *protocol.Exchange, path string, random func() uint64) bool {
 	for i := range c.headers {
 		if !c.headers[i].matches(x) {

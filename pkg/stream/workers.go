@@ -22,7 +22,7 @@ type Workers[T any] struct {
 	queue         []T          // guarded by mu; a ring: length is its capacity
 	head          int          // guarded by mu; index of the oldest in queue
 	queueLen      int          // guarded by mu
-	trimTimer     *time.Timer  // guarded by mu; calls trim; nil until first armed
+	trimTimer     *time.Timer  // guarded by mu; calls stopUnused; nil until first armed
 	trimScheduled bool         // guarded by mu
 	closed        bool         // guarded by mu
 	wg            sync.WaitGroup

@@ -40,7 +40,7 @@ type Host struct {
 	connects        atomic.Uint64
 	connectFailures atomic.Uint64
 
-	pools atomic.Pointer[poolNode] // one for each protocol in use, linked by lane.next
+	pools atomic.Pointer[poolNode] // one for each protocol in use, linked by poolNode.next
 
 	reported *counts // owned by the LoadReporter: counts that were reported; nil: none
 

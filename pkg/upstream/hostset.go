@@ -44,7 +44,7 @@ type localityGroup struct {
 	healthy int    // guarded by hostSet.mu: number of healthy hosts
 
 	buildOnce sync.Once
-	balancer  balance.Balancer // written under made
+	balancer  balance.Balancer // written under buildOnce
 	built     atomic.Bool      // there is a balancer
 }
 
@@ -52,10 +52,10 @@ type localityGroup struct {
 type membership struct {
 	set       *hostSet
 	locality  *localityGroup
-	countedUp bool // guarded by group.mu: how it is counted
+	countedUp bool // guarded by the mu of set: how it is counted
 }
 
-// hostSetBuilder is what the host sets of one state are made from. It does not change after seat.
+// hostSetBuilder is what the host sets of one state are made from. It does not change after assignMemberships.
 type hostSetBuilder struct {
 	env    *env
 	config *config.Cluster
@@ -66,7 +66,7 @@ type hostSetBuilder struct {
 	slowStart bool // slow start applies: new hosts are skipped at times
 }
 
-// newHostSetBuilder returns the hostSetBuilder of hosts. The cluster's mu is held, as for seat.
+// newHostSetBuilder returns the hostSetBuilder of hosts. The cluster's mu is held, as for assignMemberships.
 func newHostSetBuilder(e *env, cfg *config.Cluster, hosts []*Host) *hostSetBuilder {
 	for i, h := range hosts {
 		h.index = i
@@ -206,7 +206,7 @@ func forEachHost(groups []*hostSet, f func(g *hostSet, b *localityGroup, h *Host
 }
 
 // updateHealthCounts updates the counts and plans of all hostSetBuilder of the host. It is called after
-// its health changed and after seat; the last caller sees the current health.
+// its health changed and after assignMemberships; the last caller sees the current health.
 func (h *Host) updateHealthCounts() {
 	seats := h.memberships.Load()
 	if seats == nil {

@@ -50,7 +50,7 @@ func (m *statusConnector) Connect(_ context.Context, h *Host, _ time.Time, relea
 	return &statusConn{connector: m, host: h.Name(), released: released}, nil
 }
 
-// statusConn is a connection of moods.
+// statusConn is a connection of statusConnector.
 type statusConn struct {
 	connector *statusConnector
 	host      string
@@ -78,7 +78,7 @@ type statusBody struct {
 
 func (b *statusBody) Close() error { b.c.released(true); return nil }
 
-// newStatusSet returns a set with one cluster in a network of moods.
+// newStatusSet returns a set with one cluster that connects with statusConnector.
 func newStatusSet(t testing.TB, m *statusConnector, cfg *config.Cluster) (*Set, *Cluster) {
 	t.Helper()
 	s := newTestSet(t, nil, func(o *Options) {

@@ -284,7 +284,7 @@ func number(t *testing.T, c call) float64 {
 }
 
 // check checks what applies to every outage. No call waited for its timeout. No call failed before
-// the kill, and each failure has an error of told. Calls in flight on the provider failed soon, and
+// the kill, and each failure has an error of errorPrefixes. Calls in flight on the provider failed soon, and
 // none of them began after its end was known.
 func (o outage) check(t *testing.T) {
 	t.Helper()

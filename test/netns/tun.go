@@ -104,7 +104,7 @@ type direction struct {
 	impairment Impairment
 
 	rng       *rand.Rand // owned by take
-	nextStart time.Time  // owned by take; when the rate allows the next packet to start
+	nextStart time.Time  // owned by readLoop; when the rate allows the next packet to start
 }
 
 func newDirection(from, to *os.File, chance *rand.Rand) *direction {

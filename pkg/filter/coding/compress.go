@@ -131,13 +131,13 @@ const (
 type compressedBody struct {
 	source protocol.Body // immutable
 	pool   *EncoderPool  // immutable
-	state  atomic.Uint32 // resting, reading or closed
+	state  atomic.Uint32 // stateIdle, stateReading or stateClosed
 
-	// The reader owns these fields; Close owns work while the state is resting.
+	// The reader owns these fields; Close owns enc while the state is stateIdle.
 	enc       *pooledEncoder
 	remaining int64 // bytes of source left to read; negative: not known
 	unflushed bool  // the encoder has data that it did not flush
-	err       error // Read returns it after work.out
+	err       error // Read returns it after enc.out
 }
 
 var errClosed = errors.New("coding: read of a closed body")

@@ -70,7 +70,7 @@ type key struct {
 // compiled.
 type node struct {
 	children      map[key]*node
-	lengths       [2][]uint8 // prefix lengths in below, longest first: of IPv4 and of IPv6
+	lengths       [2][]uint8 // prefix lengths in children, longest first: of IPv4 and of IPv6
 	unconstrained *node      // chains without the criterion; nil: none
 	chain         int        // at a leaf: index of the chain
 	needs         Needs      // needs of all chains below

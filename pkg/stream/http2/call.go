@@ -38,7 +38,7 @@ type call struct {
 	wake    chan struct{}
 
 	// Guarded by u.mu.
-	pendingLinks links[call] // in u.queue: the call waits until a stream may be opened
+	pendingLinks links[call] // in upstream.pending: the call waits until a stream may be opened
 	busy         bool        // a goroutine works on the call
 	hasResult    bool        // x.Response has a final head, or err is set
 	err          error       // a Fault: why there is no response
@@ -218,7 +218,7 @@ func (k *call) forwardInterims() {
 	}
 }
 
-// await blocks the goroutine of Serve until k is answered, and returns the error of receive.
+// await blocks the goroutine of Serve until k is answered, and returns the error of deliverResponse.
 func (k *call) await() error {
 	var patience <-chan time.Time
 	var sent <-chan struct{}

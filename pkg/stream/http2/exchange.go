@@ -29,7 +29,7 @@ type exchange struct {
 	// canceled: the client has disconnected or a deadline has passed. It is set before watchers are
 	// called.
 	canceled   atomic.Bool
-	expiredErr error // guarded by wire.mu; a Fault: why a deadline canceled the exchange
+	expiredErr error // guarded by muxConn.mu; a Fault: why a deadline canceled the exchange
 
 	text            []byte // x.Request holds views of it
 	acceptsTrailers bool   // the client accepts trailers (TE: trailers)
@@ -49,7 +49,7 @@ func (e *Engine) newExchange() *exchange {
 }
 
 // takeHead takes the head that has just arrived into x.Request. The error, possibly the Fault of a
-// recovered panic, rejects the request. e.wire.mu is held.
+// recovered panic, rejects the request. e.muxConn.mu is held.
 func (e *exchange) takeHead(s *downstreamConn, end bool, b *batch) (err error) {
 	defer protocol.RecoverPanic(&err)
 	x := &e.x
@@ -486,7 +486,7 @@ func (e *exchange) expire(why error) func(*batch) {
 }
 
 // cancel makes the goroutine that works on the exchange give up. The caller runs the returned
-// function without wire.mu. wire.mu is held.
+// function without muxConn.mu. muxConn.mu is held.
 func (e *exchange) cancel(why error) func(*batch) {
 	e.canceled.Store(true)
 	upload := e.in.fail(why)

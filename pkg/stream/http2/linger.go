@@ -24,7 +24,7 @@ func (e *exchange) detach(code syntax.Code, now time.Time) (said bool) {
 }
 
 // linger makes the stream of e a lingeringStream if the request is incomplete, and reports whether
-// it did. wire.mu is held.
+// it did. muxConn.mu is held.
 func (e *exchange) linger(now time.Time) bool {
 	w := e.conn
 	if e.stream == nil || e.sendErr != nil || w.lostErr != nil || e.stream.State() != syntax.HalfClosedLocal {
@@ -42,7 +42,7 @@ func (e *exchange) linger(now time.Time) bool {
 	return true
 }
 
-// releaseStream releases the stream, with a reset if its request is still incomplete. wire.mu is held.
+// releaseStream releases the stream, with a reset if its request is still incomplete. muxConn.mu is held.
 func (r *lingeringStream) releaseStream(b *batch) {
 	if r.stream != nil {
 		r.conn.enqueueBatched(r.conn.state.Release(r.conn.scratch[:0], r.stream, syntax.NoError), b)

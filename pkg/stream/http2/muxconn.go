@@ -56,17 +56,17 @@ type muxConn struct {
 // connSide is the side that embeds a muxConn: a downstreamConn or an UpstreamConn.
 type connSide interface {
 	// handleSideEvent handles the events that concern only one side: heads, settings, PING
-	// acknowledgements, GOAWAY. wire.mu is held. The caller runs the returned function, if not nil,
+	// acknowledgements, GOAWAY. muxConn.mu is held. The caller runs the returned function, if not nil,
 	// without it.
 	handleSideEvent(e *syntax.Event, b *batch) func(b *batch)
 	// resetFault and broken return the Fault of a stream that the peer has reset, or on which it
 	// violated the protocol.
 	resetFault(code syntax.Code) error
 	protocolFault(e *syntax.StreamError) error
-	// chargeThreshold returns the number of charges at which charge is called. wire.mu is held.
+	// chargeThreshold returns the number of charges at which charge is called. muxConn.mu is held.
 	chargeThreshold(now time.Time) int
 	// charge adds n charges to the budgets that the connection shares. An error ends the
-	// connection. wire.mu is held.
+	// connection. muxConn.mu is held.
 	charge(n int, now time.Time) error
 	timeoutSide
 }
@@ -75,7 +75,7 @@ type connSide interface {
 type timeoutSide interface {
 	// idleReason returns the reason of a stream that ends because it is idle.
 	idleReason() protocol.Reason
-	// expireSide is called when the timer fires, with wire.mu held. The caller runs the returned
+	// expireSide is called when the timer fires, with muxConn.mu held. The caller runs the returned
 	// functions without it. next is when expired has to be called again, or zero.
 	expireSide(b *batch) (then []func(*batch), next time.Time)
 }
@@ -107,7 +107,7 @@ func (w *muxConn) enqueueFrames(frames []byte) error {
 	return w.writeQueue.EndFrame(append(w.writeQueue.BeginFrame(len(frames)), frames...))
 }
 
-// startHead returns scratch for the frames of a header section, which the caller passes to put. If
+// startHead returns scratch for the frames of a header section, which the caller passes to endHead. If
 // appending panics, nothing is sent: the caller recovers and resets the stream, and the connection
 // continues. The error is ErrWriteQueueFull. startHead checks the queue before anything is encoded,
 // because the peer has to receive each section that was encoded (RFC 9113 4.3). mu is held.

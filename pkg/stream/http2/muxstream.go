@@ -19,13 +19,13 @@ type muxStream struct {
 	in   recvBody // body received from the peer
 	out  pump     // sends the body, if it comes from a stream of another connection
 
-	// Guarded by wire.mu.
+	// Guarded by muxConn.mu.
 	stream       *syntax.Stream   // nil: not opened, or released
 	owner        owner            // set with stream
 	sendErr      error            // a Fault: nothing more can be sent
-	blocked      bool             // blocked by its window, or, if in wire.stalled, the connection's
-	blockedLinks links[muxStream] // in wire.stalled
-	sendCond     sync.Cond        // wakes a goroutine that sends: stalled or cut changed
+	blocked      bool             // blocked by its window, or, if in muxConn.blockedStreams, the connection's
+	blockedLinks links[muxStream] // in muxConn.blockedStreams
+	sendCond     sync.Cond        // wakes a goroutine that sends: blocked or cut changed
 	bytesSent    int64            // bytes of the body sent
 	lastActive   time.Time        // when bytes were last sent or received
 	// responseIdleTimeout is how long a host may send nothing of its response; 0: only the connection's idle
@@ -37,15 +37,15 @@ type muxStream struct {
 
 // owner is the type that embeds a muxStream.
 type owner interface {
-	// fail is called with wire.mu held when the stream has ended early. why is a Fault. The caller
-	// runs the returned function, if not nil, without wire.mu.
+	// fail is called with muxConn.mu held when the stream has ended early. why is a Fault. The caller
+	// runs the returned function, if not nil, without muxConn.mu.
 	fail(why error) func(b *batch)
 	// expire is like fail, for a stream whose deadline has passed while its peer is still
 	// connected.
 	expire(why error) func(b *batch)
 }
 
-// attach assigns the stream s to l. wire.mu is held.
+// attach assigns the stream s to l. muxConn.mu is held.
 func (l *muxStream) attach(s *syntax.Stream, o owner, now time.Time) {
 	l.stream, l.owner = s, o
 	l.sendCond.L = &l.conn.mu
@@ -63,7 +63,7 @@ func muxStreamOf(s *syntax.Stream) *muxStream {
 	return l
 }
 
-// touch records that bytes were sent or received. wire.mu is held.
+// touch records that bytes were sent or received. muxConn.mu is held.
 func (l *muxStream) touch(now time.Time) { l.lastActive = now }
 
 // reportConsumed tells the session that n bytes were consumed, which may open windows.
@@ -84,7 +84,7 @@ func (l *muxStream) reportConsumed(b *batch, n int) {
 	}
 }
 
-// failSends makes all further sends fail with why, which is a Fault. wire.mu is held.
+// failSends makes all further sends fail with why, which is a Fault. muxConn.mu is held.
 func (l *muxStream) failSends(why error) {
 	if l.sendErr == nil {
 		l.sendErr = why
@@ -93,7 +93,7 @@ func (l *muxStream) failSends(why error) {
 }
 
 // release releases the stream, and resets it with code if it is still open. It reports whether
-// there are frames to flush. wire.mu is held.
+// there are frames to flush. muxConn.mu is held.
 func (l *muxStream) release(code syntax.Code) (said bool) {
 	w := l.conn
 	if l.stream == nil {

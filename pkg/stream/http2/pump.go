@@ -13,7 +13,7 @@ import (
 // moves bytes until the pump has to wait for either side. A late kick is harmless, even if the pump
 // moves another content by now.
 //
-// Lock order: mu, then wire.mu of the destination, then mu of the content. The pump credits the
+// Lock order: mu, then muxConn.mu of the destination, then mu of the content. The pump credits the
 // source with only mu held.
 type pump struct {
 	mu     sync.Mutex
@@ -23,7 +23,7 @@ type pump struct {
 	owner  pumper
 	callID uint64
 
-	waitLinks links[pump] // in wire.waiters; guarded by that wire's mu
+	waitLinks links[pump] // in muxConn.waitingPumps; guarded by that wire's mu
 }
 
 // pumper is notified when a pump ends.

@@ -28,7 +28,7 @@ type recvBody struct {
 	maxBytes   int64        // maximum bytes; more are an error; 0: no limit; set by start
 	received   atomic.Int64 // bytes received
 
-	mu                sync.Mutex         // acquired after a stream's wire.mu
+	mu                sync.Mutex         // acquired after a stream's muxConn.mu
 	changed           sync.Cond          // on mu: a field below changed
 	pieces            []*buffer.IoBuffer // guarded by mu; pieces[first:] are unread and not empty
 	borrowed          buffer.IoBuffer    // guarded by mu; bytes of the reader; in use, the last piece
@@ -91,7 +91,7 @@ func (c *recvBody) releasePiece(piece *buffer.IoBuffer) {
 // add appends received bytes, and returns the pump to kick. unwanted is the number of bytes that
 // nothing will read. add copies p, unless lent is true: then the caller calls copyBorrowed after
 // the kick, before it reuses p. frame is the frame header followed by p if the frame holds nothing
-// else, or nil. b is the batch of the reader. The stream's wire.mu is held.
+// else, or nil. b is the batch of the reader. The stream's muxConn.mu is held.
 func (c *recvBody) add(p, frame []byte, b *batch) (to *pump, lent bool, unwanted int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -170,7 +170,7 @@ func (c *recvBody) copyBorrowed() {
 	c.releasePiece(&c.borrowed)
 }
 
-// markComplete marks the content as complete, and returns the pump to kick. wire.mu is held.
+// markComplete marks the content as complete, and returns the pump to kick. muxConn.mu is held.
 func (c *recvBody) markComplete() *pump {
 	c.mu.Lock()
 	defer c.mu.Unlock()

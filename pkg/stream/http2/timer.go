@@ -59,7 +59,7 @@ func (w *muxConn) onTimer() {
 }
 
 // collectExpired returns the functions that expire has to call. ringing is false if the connection has ended;
-// otherwise expire calls alarm.firing.Done.
+// otherwise expire calls timer.firing.Done.
 func (w *muxConn) collectExpired(b *batch) (then []func(*batch), ringing bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -113,7 +113,7 @@ func (w *muxConn) expireStreams(now time.Time) (then []func(*batch), next time.T
 
 // responseIdleDeadline returns the time at which the idle timeout of the host's response passes, or zero if
 // there is none. The idle time starts again while some of the response is unread, or all of it has
-// arrived. wire.mu is held.
+// arrived. muxConn.mu is held.
 func (l *muxStream) responseIdleDeadline(now time.Time) time.Time {
 	if l.responseIdleTimeout <= 0 {
 		return time.Time{}

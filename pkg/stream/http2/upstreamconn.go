@@ -154,7 +154,7 @@ func (u *UpstreamConn) send(x *protocol.Exchange, resumes bool) (*call, error) {
 	return k, nil
 }
 
-// admit locks mu and calls enter. It reports whether k waits for a stream, or has one.
+// admit locks mu and calls openOrEnqueue. It reports whether k waits for a stream, or has one.
 func (u *UpstreamConn) admit(k *call, now time.Time) (queued, opened bool) {
 	u.mu.Lock()
 	defer u.mu.Unlock()

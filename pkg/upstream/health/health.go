@@ -37,7 +37,7 @@ type Result struct {
 
 // Bounds on concurrent checks. A check that times out occupies a worker for that long: with many
 // such hosts the intervals grow, but memory does not. Most checks are short, so the number of
-// workers exceeds few only after no worker was free for hesitation, and then at most doubles each
+// workers exceeds few only after no worker was free for growDelay, and then at most doubles each
 // time.
 const (
 	baseWorkers = 16
@@ -57,7 +57,7 @@ type Scheduler struct {
 
 	mu         sync.Mutex
 	scheduled  checkHeap     // guarded by mu; checks that are not due yet
-	timer      *time.Timer   // guarded by mu; calls wake; nil until there is a check
+	timer      *time.Timer   // guarded by mu; calls enqueueDue; nil until there is a check
 	timerAt    time.Duration // guarded by mu; when timer fires; never if it is not armed
 	lastGrowth time.Duration // guarded by mu; when the last worker started
 	running    int           // guarded by mu; number of workers
@@ -204,11 +204,11 @@ type Check struct {
 	config    *config.HealthCheck // immutable
 	probe     Probe               // immutable
 	report    func(Result)        // immutable
-	next      *Check              // guarded by group.mu
-	due       time.Duration       // guarded by group.mu; time of the next run
-	heapIndex int                 // guarded by group.mu; index in the agenda plus 1; 0: not in it
+	next      *Check              // guarded by scheduler.mu
+	due       time.Duration       // guarded by scheduler.mu; time of the next run
+	heapIndex int                 // guarded by scheduler.mu; index in the agenda plus 1; 0: not in it
 
-	mu      sync.Mutex         // taken before group.mu
+	mu      sync.Mutex         // taken before scheduler.mu
 	cancel  context.CancelFunc // guarded by mu; cancels the running check, nil if none runs
 	stopped bool               // guarded by mu
 	state   thresholdState     // guarded by mu

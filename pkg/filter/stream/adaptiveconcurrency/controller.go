@@ -177,7 +177,7 @@ func (c *controller) update(now time.Duration) {
 	}
 }
 
-// beginWindow begins a window. It is longer than p.window if sampled requires it, so that requests that
+// beginWindow begins a window. It is longer than updateInterval if sampled requires it, so that requests that
 // run under the new limit end in it, but then lasts at most interval/patience. c.mu is held.
 func (c *controller) beginWindow(now, sampled time.Duration) {
 	p := c.params

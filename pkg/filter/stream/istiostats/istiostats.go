@@ -42,7 +42,7 @@ const (
 	destination = "destination"
 )
 
-// metricCount is the number of metrics of each filter, without overflows.
+// metricCount is the number of metrics of each filter, without overflowsMetric.
 const metricCount = 4
 
 // Indexes of the request metrics.

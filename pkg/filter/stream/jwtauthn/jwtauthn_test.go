@@ -53,7 +53,7 @@ var signingKeys = sync.OnceValue(func() map[string]any {
 
 func base64url(b []byte) string { return base64.RawURLEncoding.EncodeToString(b) }
 
-// jwkOf returns the JWK of a key in signers.
+// jwkOf returns the JWK of a key in signingKeys.
 func jwkOf(id string) map[string]any {
 	j := map[string]any{"kid": id, "use": "sig"}
 	switch k := signingKeys()[id].(type) {

@@ -86,7 +86,7 @@ func appendRequest(dst []byte, application, version, revision string) []byte {
 	return dst
 }
 
-// The kinds of results. Kinds with attachments are larger by attached.
+// The kinds of results. Kinds with attachments are larger by withAttachments.
 const (
 	resultException = iota
 	resultValue

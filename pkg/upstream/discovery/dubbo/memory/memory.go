@@ -125,7 +125,7 @@ type session struct {
 	writtenChanges uint64          // guarded by mu; changes that the directory contains
 	flushed        chan struct{}   // guarded by mu; closed when written grows; nil: no call waits
 	urls           map[string]bool // guarded by mu; registered URLs, encoded
-	// instances is guarded by mu, and changes only while saying is held; by instanceName.
+	// instances is guarded by mu, and changes only while updateMu is held; by instanceName.
 	instances map[string]registrationText
 }
 

@@ -22,7 +22,7 @@ type RouterChain struct {
 }
 
 // step is a condition, evaluated for the providers of a chain. If it is strict, or if an allowed
-// provider is in goes, it removes the allowed providers that are not in stay.
+// provider is in matched, it removes the allowed providers that are not in remaining.
 type step struct {
 	requests           []request // all must match; none: the step is for all calls
 	matched, remaining config.HostSet
