@@ -162,7 +162,7 @@ func (u *UpstreamConn) admit(k *call, now time.Time) (queued, opened bool) {
 	return k.pendingLinks.queued, k.stream != nil
 }
 
-// openOrEnqueue opens a stream for k or queues it. If neither is possible, enter sets k's result to the
+// openOrEnqueue opens a stream for k or queues it. If neither is possible, openOrEnqueue sets k's result to the
 // reason. mu is held.
 func (u *UpstreamConn) openOrEnqueue(k *call, now time.Time) {
 	switch {
