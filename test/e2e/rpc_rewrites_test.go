@@ -73,7 +73,7 @@ func TestCheckRejectsHTTPActionsForRPC(t *testing.T) {
 				tables:    list{routeTable("front", object{"match": object{"prefix": "/"}, key: answer})},
 			}.config().encode(t)
 			_, stderr, status := command(t, "check", "-c", writeFile(t, "weft.json", string(text)))
-			if status != 1 || !strings.Contains(stderr, "routers[0]."+key+": "+key+" is an answer of HTTP") {
+			if status != 1 || !strings.Contains(stderr, "routers[0]."+key+": "+key+" is an HTTP response") {
 				t.Errorf("weft check ends with %d and says %q", status, stderr)
 			}
 		})
