@@ -28,11 +28,11 @@ const (
 	// maxLowWindows is the number of consecutive slow windows at the minimum limit after which minRTTMetric is
 	// measured again.
 	maxLowWindows = 5
-	// measurementDivisor divides interval: a measurement takes at most interval/patience.
+	// measurementDivisor divides interval: a measurement takes at most interval/measurementDivisor.
 	measurementDivisor = 10
 )
 
-// nextLimit returns the limit that follows limit, and the gradient: minRTTMetric plus the buffer, divided by
+// nextLimit returns the limit that follows limit, and the gradient: the minimum plus the buffer, divided by
 // the sampled time, between 0.5 and 2. It multiplies limit by the gradient and adds the square
 // root, so that the limit probes for more capacity. The limit does not grow if used is false.
 func (p *params) nextLimit(limit int64, least, sampled time.Duration, used bool) (next int64, gradient float64) {
@@ -52,7 +52,7 @@ func (p *params) nextLimit(limit int64, least, sampled time.Duration, used bool)
 //
 //	measuring   limit is the minimum; the controller samples requests that
 //	            begin now, until it has enough samples or
-//	            interval/patience has passed                       -> sampling
+//	            interval/measurementDivisor has passed                       -> sampling
 //	sampling    the limit is updated at the end of each window,
 //	            from requests that began in it, until interval has
 //	            passed or the limit was the minimum for several
@@ -178,7 +178,7 @@ func (c *controller) update(now time.Duration) {
 }
 
 // beginWindow begins a window. It is longer than updateInterval if sampled requires it, so that requests that
-// run under the new limit end in it, but then lasts at most interval/patience. c.mu is held.
+// run under the new limit end in it, but then lasts at most interval/measurementDivisor. c.mu is held.
 func (c *controller) beginWindow(now, sampled time.Duration) {
 	p := c.params
 	c.sampleSince.Store(int64(now))
