@@ -15,7 +15,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/config"
 )
 
-// The fields that calls of Dubbo show to routes.
+// These are the names of the Dubbo request fields that routes can match.
 const (
 	dubboService = "service"
 	dubboMethod  = "method"
@@ -23,8 +23,8 @@ const (
 	dubboVersion = "version"
 )
 
-// readDubbo reads a proxy of Dubbo. Its routes, which are not those of HTTP, become a
-// table of its own, which is told to l.
+// readDubbo reads a Dubbo proxy. It adds the inline routes to l as a route table, or makes l wait
+// for the table from DRDS.
 func (p fieldReader) readDubbo(m *dubbov3.DubboProxy, l *Listener) *config.Proxy {
 	p.checkFields(m, []string{"route_config", "multiple_route_config", "drds", "dubbo_filters"}, nil)
 	out := &config.Proxy{
@@ -44,7 +44,7 @@ func (p fieldReader) readDubbo(m *dubbov3.DubboProxy, l *Listener) *config.Proxy
 	if len(list) > 0 && m.GetRouteSpecifier() != nil {
 		at.reject("cannot be set together with drds or multiple_route_config")
 	}
-	// As of HTTP: no resource has a name with a line break.
+	// As for HTTP, the line break keeps the name distinct: no resource name has one.
 	out.RouteTable = fmt.Sprintf("%s\n%d %s", l.Config.Name, len(l.InlineTables), m.GetMultipleRouteConfig().GetName())
 	switch r := m.GetRouteSpecifier().(type) {
 	case nil:
@@ -65,21 +65,21 @@ func (p fieldReader) readDubbo(m *dubbov3.DubboProxy, l *Listener) *config.Proxy
 	return out
 }
 
-// dubboTablePrefix begins the names of tables that are resources of DubboRouteType.
+// dubboTablePrefix begins the names of tables that come from DubboRouteType resources.
 const dubboTablePrefix = "dubbo\n"
 
-// DubboTableName is what the table is called that a resource of DubboRouteType becomes. No
-// resource of RouteType is called so.
+// DubboTableName returns the name of the table that comes from a DubboRouteType resource. No
+// RouteType resource has that name.
 func DubboTableName(resource string) string { return dubboTablePrefix + resource }
 
-// DubboResourceName returns the resource of DubboRouteType that becomes a table; ok is false if
-// the table is one of a resource of RouteType.
+// DubboResourceName returns the DubboRouteType resource of a table. ok is false if the table does
+// not come from such a resource.
 func DubboResourceName(table string) (resource string, ok bool) {
 	return strings.CutPrefix(table, dubboTablePrefix)
 }
 
-// ReadDubboRoutes reads a serialized MultipleRouteConfiguration, whose table is called
-// what DubboTableName says. The error is Refused.
+// ReadDubboRoutes parses a serialized MultipleRouteConfiguration. DubboTableName returns the name
+// of its table. The error is a RejectedError.
 func ReadDubboRoutes(body []byte, k Capabilities) (*RouteTable, error) {
 	m := &dubbov3.MultipleRouteConfiguration{}
 	r := &report{capabilities: k}
@@ -101,8 +101,8 @@ func (p fieldReader) readDubboTable(name string, list []*dubbov3.RouteConfigurat
 	return &config.RouteTable{Name: name, VirtualHosts: []*config.VirtualHost{all}}
 }
 
-// readDubboRoutes adds the routes of one interface, or of many by a wildcard, to all:
-// the first route that a call meets is its own.
+// readDubboRoutes appends the routes of one interface, or of a wildcard of interfaces, to all. The
+// first route that matches a request applies.
 func (p fieldReader) readDubboRoutes(m *dubbov3.RouteConfiguration, all *config.VirtualHost) {
 	var of []config.HeaderMatch
 	if is, ok := p.field("interface").wildcardMatch(m.GetInterface()); ok {
@@ -124,7 +124,8 @@ func (p fieldReader) readDubboRoutes(m *dubbov3.RouteConfiguration, all *config.
 	}
 }
 
-// wildcardMatch reads a name that may begin or end with a star; ok is false if it is any.
+// wildcardMatch reads a name that may begin or end with "*". ok is false if the name matches
+// everything or is rejected.
 func (p fieldReader) wildcardMatch(text string) (is *config.ValueMatch, ok bool) {
 	prefix, isPrefix := strings.CutSuffix(text, "*")
 	suffix, isSuffix := strings.CutPrefix(text, "*")
@@ -157,11 +158,11 @@ func (p fieldReader) readDubboMatch(m *dubbov3.RouteMatch) (out []config.HeaderM
 	return out
 }
 
-// readArguments reads what the arguments of calls are to be.
+// readArguments reads the conditions on call arguments, sorted by index.
 func (p fieldReader) readArguments(all map[uint32]*dubbov3.MethodMatch_ParameterMatchSpecifier) (out []config.ArgumentMatch) {
 	for _, i := range slices.Sorted(maps.Keys(all)) {
 		at := p.key(strconv.FormatUint(uint64(i), 10))
-		if i > maxArguments {
+		if i >= maxArguments {
 			at.reject("is not a valid argument index: a method has at most 255 arguments")
 			continue
 		}
@@ -179,11 +180,11 @@ func (p fieldReader) readArguments(all map[uint32]*dubbov3.MethodMatch_Parameter
 	return out
 }
 
-// maxArguments is how many a method of Java may have (JVM specification 4.3.3).
+// maxArguments is the maximum number of arguments of a Java method (JVM specification 4.3.3).
 const maxArguments = 255
 
 func (p fieldReader) readDubboForward(m *dubbov3.RouteAction) *config.Forward {
-	// Clusters speak HTTP/1.1 if they say nothing, to callers of HTTP.
+	// Clusters default to HTTP/1.1, so the route sets the upstream protocol.
 	out := &config.Forward{Upstream: config.Dubbo, Metadata: labels(m.GetMetadataMatch().GetFilterMetadata()[lbNamespace])}
 	switch c := m.GetClusterSpecifier().(type) {
 	case *dubbov3.RouteAction_Cluster:

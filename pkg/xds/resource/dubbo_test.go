@@ -17,7 +17,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/router"
 )
 
-// dubboListenerBody is a serialized listener with a proxy of Dubbo, which text describes.
+// dubboListenerBody returns a serialized listener with the Dubbo proxy that text describes.
 func dubboListenerBody(t *testing.T, text string) []byte {
 	t.Helper()
 	m := &dubbov3.DubboProxy{}
@@ -76,7 +76,7 @@ func TestDubboRouting(t *testing.T) {
 		"org.Shop/buy group=eu":               "",
 		"org.Shop/buy tenant=blue":            "blue",
 		"org.Shop/buy tenant=red":             "",
-		"org.Shop/getAll":                     "b", // of the last quarter
+		"org.Shop/getAll":                     "b", // the random number selects b
 		"org.Shopping/getAll":                 "",
 		"org.bank.Account/look":               "bank",
 		"org.banking.Account/look":            "",
@@ -118,7 +118,7 @@ func TestRejectedDubboConfig(t *testing.T) {
 		`route_config: {interface: "a*b", routes: {match: {}, route: {cluster: "shop"}}}`:                                                            "only one wildcard",
 		`route_config: {interface: "*a*", routes: {match: {}, route: {cluster: "shop"}}}`:                                                            "only one wildcard",
 		`route_config: {interface: "a", routes: {match: {method: {params_match: {key: 0, value: {}}}}, route: {cluster: "shop"}}}`:                   "method.params_match[0]: expected exact_match or range_match",
-		`route_config: {interface: "a", routes: {match: {method: {params_match: {key: 256, value: {exact_match: "x"}}}}, route: {cluster: "shop"}}}`: "params_match[256]: is not a valid argument index: a method has at most 255 arguments",
+		`route_config: {interface: "a", routes: {match: {method: {params_match: {key: 255, value: {exact_match: "x"}}}}, route: {cluster: "shop"}}}`: "params_match[255]: is not a valid argument index: a method has at most 255 arguments",
 		`route_config: {interface: "a", routes: {match: {}, route: {}}}`:                                                                             "expected cluster or weighted_clusters",
 		`route_config: {interface: "a", routes: {match: {}, route: {weighted_clusters: {clusters: {name: "b"}}}}}`:                                   "the sum of the weights is 0",
 		`route_config: {` + route + `}, multiple_route_config: {route_config: {` + route + `}}`:                                                      "together with drds or multiple_route_config",
@@ -129,7 +129,7 @@ func TestRejectedDubboConfig(t *testing.T) {
 	}
 }
 
-// TestDubboRouteDiscovery: they go by a name that no routes of HTTP have.
+// TestDubboRouteDiscovery verifies that DRDS tables have names that no HTTP route table has.
 func TestDubboRouteDiscovery(t *testing.T) {
 	l, err := ReadListener(dubboListenerBody(t, `drds: {route_config_name: "shop" config_source: {ads: {} initial_fetch_timeout: {seconds: 4}}}`), testCapabilities())
 	if err != nil {
@@ -165,7 +165,7 @@ func TestDubboRouteDiscovery(t *testing.T) {
 	}
 }
 
-// arguments are those of a call, as its body tells of them.
+// arguments is a request body with the arguments of a Dubbo call.
 type arguments []string
 
 func (arguments) Read([]byte) (int, error) { return 0, io.EOF }
@@ -209,8 +209,8 @@ func TestDubboRoutingByArguments(t *testing.T) {
 	}
 }
 
-// FuzzReadDubboRoutes: whatever a control plane sends is read or refused, and what is read
-// is compiled or refused.
+// FuzzReadDubboRoutes verifies that any input is either rejected or parsed, and that a parsed table
+// compiles or is rejected.
 func FuzzReadDubboRoutes(f *testing.F) {
 	for _, text := range []string{
 		`name: "n" route_config: {name: "one" interface: "org.Shop" group: "eu" version: "2.0" routes: {match: {} route: {cluster: "eu"}}}`,
