@@ -20,49 +20,49 @@ import (
 	"github.com/weft-proxy/weft/pkg/xds/ads"
 )
 
-// bootstrap is what a process is told of its control plane.
+// bootstrap is the parsed bootstrap: the node, the control plane and the static resources.
 type bootstrap struct {
 	node          *corev3.Node
 	mode          ads.Mode
-	adsCluster    string                     // name of the cluster that the control plane is
+	adsCluster    string                     // name of the cluster of the control plane
 	targets       map[string]target          // by name of a static cluster
-	subscriptions initialSubscriptions       // what comes by the stream
-	services      map[string]bool            // clusters whose targets are complete
+	subscriptions initialSubscriptions       // types to subscribe to at the start
+	services      map[string]bool            // names of the clusters whose targets are complete
 	ignored       FieldErrors                // fields that have no effect
 	dynamicJSON   map[string]json.RawMessage // dynamic_resources
-	lrsCluster    string                     // name of the cluster that is told of load; "": nobody is
+	lrsCluster    string                     // name of the cluster that receives load reports; "": none
 	layers        []runtimeLayer             // of the runtime
 
-	staticResources *staticResources // that the file has; nil once a Source has taken them
+	staticResources *staticResources // nil once a Source has taken them
 }
 
 // initialSubscriptions says which types are subscribed to from the start.
 type initialSubscriptions struct {
 	cds, lds bool
-	// cdsTimeout is how long the first CDS response is waited for; 0: until it comes.
+	// cdsTimeout is how long the warm-up waits for the first CDS response; 0: no limit.
 	cdsTimeout time.Duration
 }
 
-// target is where a control plane is.
+// target is the address of a control plane and how to connect to it.
 type target struct {
 	address           string // host:port, or the path of a unix socket
-	unusedAddresses   int    // how many addresses there are beside, which nobody asks
+	unusedAddresses   int    // number of further addresses, which are not used
 	isUnix            bool
 	tls               *config.TLS // nil: plaintext
-	authorityOverride string      // what it is asked by; "": its name in TLS, or its address
-	metadata          metadata.MD // that calls carry
+	authorityOverride string      // :authority of calls; "": the TLS server name or the address
+	metadata          metadata.MD // added to each call
 	network           network
 }
 
-// network is how targets are reached; tests have another than the machine's, which is
-// the zero value.
+// network says how to reach targets. The zero value uses the network of the machine; tests replace
+// it.
 type network struct {
 	dial           func(ctx context.Context, network, address string) (net.Conn, error)
-	maxMessageSize int // how large a response may be, in bytes; 0: defaultMaxMessageSize
+	maxMessageSize int // maximum size of a response in bytes; 0: defaultMaxMessageSize
 }
 
-// readBootstrap reads the parts of Envoy's bootstrap that are given, in its JSON form. An error
-// is Problems: all that is wrong in any part. What could be read is returned with it.
+// readBootstrap parses the parts of Envoy's bootstrap, in JSON. An error is of type FieldErrors and
+// lists everything that is wrong in any part. The result contains the valid parts also then.
 func readBootstrap(b config.Bootstrap) (*bootstrap, error) {
 	out := &bootstrap{node: &corev3.Node{}, services: map[string]bool{}}
 	var wrong FieldErrors
@@ -132,7 +132,7 @@ func (b *bootstrap) readDynamic(data []byte) error {
 	return wrong.asError()
 }
 
-// unsupportedAPIType refuses the api_type of a source.
+// unsupportedAPIType rejects the api_type of a config source.
 func unsupportedAPIType(field string, api *corev3.ApiConfigSource, expected string) FieldError {
 	field += ".api_type"
 	if api.GetApiType() == 0 {
@@ -141,7 +141,7 @@ func unsupportedAPIType(field string, api *corev3.ApiConfigSource, expected stri
 	return FieldError{field, fmt.Sprintf("%v is not supported, expected %s", api.GetApiType(), expected)}
 }
 
-// readLoadStats reads who is told of load.
+// readLoadStats reads which cluster receives load reports.
 func (b *bootstrap) readLoadStats(data []byte) (err error) {
 	if len(data) == 0 {
 		return nil
@@ -158,11 +158,11 @@ func (b *bootstrap) readLoadStats(data []byte) (err error) {
 	return err
 }
 
-// defaultMaxMessageSize is how large a response may be, in bytes.
+// defaultMaxMessageSize is the maximum size of a response in bytes.
 const defaultMaxMessageSize = 256 << 20
 
-// loadTLS returns what connections are secured with, nil for plaintext. Its files are
-// watched by store until forget is called.
+// loadTLS returns the TLS client for connections, nil for plaintext. store watches its files until
+// the caller calls forget.
 func (t target) loadTLS(store *credential.Reloader) (secured *credential.Client, forget func(), err error) {
 	if t.tls == nil {
 		return nil, func() {}, nil
@@ -177,10 +177,10 @@ func (t target) loadTLS(store *credential.Reloader) (secured *credential.Client,
 	return secured, secured.Close, nil
 }
 
-// dial returns a connection, which is made when it is first used. The caller closes it.
+// dial returns a connection that connects on first use. The caller closes it.
 func (t target) dial(secured *credential.Client) (*grpc.ClientConn, error) {
 	return grpc.NewClient("passthrough:///"+t.address,
-		// TLS is made by the dialer: grpc has no say in it.
+		// The dialer does TLS, so grpc must not.
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithContextDialer(func(ctx context.Context, address string) (net.Conn, error) {
 			return t.connect(ctx, address, secured)
@@ -191,7 +191,7 @@ func (t target) dial(secured *credential.Client) (*grpc.ClientConn, error) {
 	)
 }
 
-// interceptStream opens a stream as grpc.StreamClientInterceptor does.
+// interceptStream implements grpc.StreamClientInterceptor. It adds metadata.
 func (t target) interceptStream(ctx context.Context, d *grpc.StreamDesc, conn *grpc.ClientConn, method string, open grpc.Streamer, o ...grpc.CallOption) (grpc.ClientStream, error) {
 	if t.metadata != nil {
 		ctx = metadata.NewOutgoingContext(ctx, t.metadata)
@@ -199,7 +199,7 @@ func (t target) interceptStream(ctx context.Context, d *grpc.StreamDesc, conn *g
 	return open(ctx, d, conn, method, o...)
 }
 
-// authority is the name that a control plane is asked by.
+// authority returns the :authority of calls to the control plane.
 func (t target) authority() string {
 	switch {
 	case t.authorityOverride != "":
@@ -215,7 +215,7 @@ func (t target) authority() string {
 func (t target) connect(ctx context.Context, address string, secured *credential.Client) (net.Conn, error) {
 	dial := t.network.dial
 	if dial == nil {
-		dial = (&net.Dialer{}).DialContext // with its keep-alive
+		dial = (&net.Dialer{}).DialContext // uses the TCP keepalive of net.Dialer
 	}
 	family := "tcp"
 	if t.isUnix {

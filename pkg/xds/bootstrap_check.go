@@ -19,10 +19,10 @@ import (
 	"github.com/weft-proxy/weft/pkg/config/document"
 )
 
-// A JSON decoder of messages ends at the first mistake. A checker goes over the whole value
-// first: it tells of every mistake with its path, and takes what is wrong out of the value, so
-// that the rest can be decoded and judged, too. Whoever judges that complains of what is missing
-// now; dropFollowUpErrors drops such complaints.
+// protojson stops at the first error. A jsonChecker checks the whole value first: it reports every
+// error with its path and deletes the invalid parts, so that the rest can be decoded and
+// validated, too. Validation then reports the deleted parts as missing; dropFollowUpErrors drops
+// those errors.
 
 // jsonChecker checks the JSON of a message.
 type jsonChecker struct {
@@ -33,15 +33,15 @@ func (c *jsonChecker) reject(path, format string, args ...any) {
 	c.errors = append(c.errors, FieldError{path, fmt.Sprintf(format, args...)})
 }
 
-// checkMessage checks the members of an object at path that is to be a message, and deletes those
-// that are wrong.
+// checkMessage checks the members of the object v at path against the message d, and deletes the
+// invalid ones.
 func (c *jsonChecker) checkMessage(path string, v map[string]any, d protoreflect.MessageDescriptor) {
-	given := map[protoreflect.Name]string{} // by the name of the field, how it is spelt
+	given := map[protoreflect.Name]string{} // spelling in the file, by field name
 	chosen := map[protoreflect.Name]string{}
 	for _, key := range slices.Sorted(maps.Keys(v)) {
 		f := findField(d, key)
 		if f == nil {
-			if key == "@type" { // of an Any, which is looked at already
+			if key == "@type" { // of an Any, checked by checkAny
 				continue
 			}
 			c.reject(path+"."+key, "unknown field %q%s", key, suggestion(key, fieldNames(d)))
@@ -56,7 +56,7 @@ func (c *jsonChecker) checkMessage(path string, v map[string]any, d protoreflect
 		}
 		given[f.Name()] = key
 		if v[key] == nil && !acceptsNull(f) {
-			delete(v, key) // as if it was not there
+			delete(v, key) // null means absent
 			continue
 		}
 		if o := f.ContainingOneof(); o != nil && !o.IsSynthetic() {
@@ -73,7 +73,7 @@ func (c *jsonChecker) checkMessage(path string, v map[string]any, d protoreflect
 	}
 }
 
-// findField is the field of d that JSON calls key; nil: there is none.
+// findField returns the field of d with the JSON key, or nil.
 func findField(d protoreflect.MessageDescriptor, key string) protoreflect.FieldDescriptor {
 	if f := d.Fields().ByTextName(key); f != nil {
 		return f
@@ -81,7 +81,7 @@ func findField(d protoreflect.MessageDescriptor, key string) protoreflect.FieldD
 	return d.Fields().ByJSONName(key)
 }
 
-// fieldNames are the names of d's fields as Envoy's documentation spells them.
+// fieldNames returns the names of d's fields in the spelling of Envoy's documentation.
 func fieldNames(d protoreflect.MessageDescriptor) []string {
 	names := make([]string, d.Fields().Len())
 	for i := range names {
@@ -90,7 +90,7 @@ func fieldNames(d protoreflect.MessageDescriptor) []string {
 	return names
 }
 
-// suggestion is the nearest of the names as part of a reason; "" if none is near.
+// suggestion returns the nearest of the names as part of an error text; "" if none is near.
 func suggestion(name string, names []string) string {
 	if near := document.Suggest(name, names); near != "" {
 		return fmt.Sprintf("; did you mean %q?", near)
@@ -98,12 +98,12 @@ func suggestion(name string, names []string) string {
 	return ""
 }
 
-// acceptsNull reports whether null is a value of a field.
+// acceptsNull reports whether null is a valid value of a field.
 func acceptsNull(f protoreflect.FieldDescriptor) bool {
 	return f.Message() != nil && f.Message().FullName() == "google.protobuf.Value" && !f.IsList() && !f.IsMap()
 }
 
-// checkField checks the value of a field at path; false: it is to be taken out.
+// checkField checks the value of a field at path. It returns false if the caller must delete it.
 func (c *jsonChecker) checkField(path string, v any, f protoreflect.FieldDescriptor) bool {
 	switch {
 	case f.IsList():
@@ -133,7 +133,8 @@ func (c *jsonChecker) checkField(path string, v any, f protoreflect.FieldDescrip
 	return c.checkValue(path, v, f)
 }
 
-// checkValue checks one value of a field, of a list or of a map; false: it is to be taken out.
+// checkValue checks one value of a field, of a list or of a map. It returns false if the caller
+// must delete it.
 func (c *jsonChecker) checkValue(path string, v any, f protoreflect.FieldDescriptor) bool {
 	switch f.Kind() {
 	case protoreflect.MessageKind, protoreflect.GroupKind:
@@ -149,7 +150,7 @@ func (c *jsonChecker) checkValue(path string, v any, f protoreflect.FieldDescrip
 	}
 }
 
-// checkMessageValue checks a message, which may be one of those that JSON writes in its own way.
+// checkMessageValue checks a message, also one with a JSON form of its own.
 func (c *jsonChecker) checkMessageValue(path string, v any, d protoreflect.MessageDescriptor) bool {
 	object, isObject := v.(map[string]any)
 	expected := "an object"
@@ -173,7 +174,7 @@ func (c *jsonChecker) checkMessageValue(path string, v any, d protoreflect.Messa
 		}
 	default:
 		if d.ParentFile().Path() == "google/protobuf/wrappers.proto" {
-			if _, isObject := v.(map[string]any); isObject { // a reader of Envoy's documentation may try
+			if _, isObject := v.(map[string]any); isObject { // an easy mistake after reading Envoy's documentation
 				c.reject(path, "found an object, expected only its value")
 				return false
 			}
@@ -190,8 +191,8 @@ func (c *jsonChecker) checkMessageValue(path string, v any, d protoreflect.Messa
 	return ok
 }
 
-// checkAny checks a message that says of which type it is. What becomes of a type that is not known
-// is for who reads the message that it is in.
+// checkAny checks an Any. It does not reject an unknown type: the decoder of the enclosing message
+// decides on that.
 func (c *jsonChecker) checkAny(path string, v map[string]any) bool {
 	url, ok := v["@type"].(string)
 	switch {
@@ -205,15 +206,15 @@ func (c *jsonChecker) checkAny(path string, v map[string]any) bool {
 	if err != nil {
 		return true
 	}
-	if d := t.Descriptor(); d.ParentFile().Package() != "google.protobuf" { // those stand in a member, "value"
+	if d := t.Descriptor(); d.ParentFile().Package() != "google.protobuf" { // well-known types are in a member "value"
 		c.checkMessage(path, v, d)
 	}
 	return true
 }
 
-// checkEnum checks the name, or the number, of a value.
+// checkEnum checks the name or number of an enum value.
 func (c *jsonChecker) checkEnum(path string, v any, d protoreflect.EnumDescriptor) bool {
-	const few = 8 // that a message names
+	const few = 8 // values to list in an error text
 	values := d.Values()
 	names := make([]string, values.Len())
 	for i := range names {
@@ -242,7 +243,7 @@ func (c *jsonChecker) checkEnum(path string, v any, d protoreflect.EnumDescripto
 	return false
 }
 
-// alternatives are names as one reads them.
+// alternatives joins names for an error text.
 func alternatives(names []string) string {
 	last := len(names) - 1
 	if last == 0 {
@@ -251,7 +252,7 @@ func alternatives(names []string) string {
 	return strings.Join(names[:last], ", ") + " or " + names[last]
 }
 
-// expectedScalar returns what is expected of a value of a kind if v is none, else "".
+// expectedScalar returns what is expected if v is not a value of the kind, else "".
 func expectedScalar(v any, kind protoreflect.Kind) string {
 	text, isText := v.(string)
 	number, isNumber := v.(json.Number)
@@ -281,7 +282,7 @@ func expectedScalar(v any, kind protoreflect.Kind) string {
 	return ""
 }
 
-// integerBounds are those of a kind of whole numbers.
+// integerBounds returns the bounds of an integer kind.
 func integerBounds(kind protoreflect.Kind) (least, most float64) {
 	switch kind {
 	case protoreflect.Uint32Kind, protoreflect.Fixed32Kind:
@@ -295,15 +296,15 @@ func integerBounds(kind protoreflect.Kind) (least, most float64) {
 	}
 }
 
-// isDuration reports whether text is how JSON writes a Duration: seconds, and no other unit.
+// isDuration reports whether text is the JSON form of a Duration: seconds, and no other unit.
 func isDuration(text string) bool {
 	_, err := time.ParseDuration(text)
 	return err == nil && strings.HasSuffix(text, "s") && strings.Trim(text, "+-.0123456789") == "s"
 }
 
-// describeValue describes a value in a message.
+// describeValue describes a value for an error text.
 func describeValue(v any) string {
-	const most = 40 // bytes that help to recognise it
+	const most = 40 // bytes
 	switch v := v.(type) {
 	case nil:
 		return "null"
@@ -325,14 +326,14 @@ func describeValue(v any) string {
 	return "an object"
 }
 
-// decodeField reads JSON into a message. What is wrong is an error of type Problems, and the message
-// has the rest then. Nothing is no JSON.
+// decodeField decodes JSON into a message. An error is of type FieldErrors; m contains the valid
+// part then. Empty data is not valid JSON.
 func decodeField(field string, data []byte, m proto.Message) error {
 	if len(data) == 0 {
 		return nil
 	}
 	d := json.NewDecoder(bytes.NewReader(data))
-	d.UseNumber() // which are not to be rounded
+	d.UseNumber() // avoids rounding
 	var v any
 	if err := d.Decode(&v); err != nil {
 		return FieldErrors{{field, err.Error()}}
@@ -342,7 +343,7 @@ func decodeField(field string, data []byte, m proto.Message) error {
 		return FieldErrors{{field, "expected an object"}}
 	}
 	if stripUnknownMessages(v) {
-		data = nil // without the members of messages that are not built in
+		data = nil // without members of unknown message types
 	}
 	c := &jsonChecker{}
 	c.checkMessageValue(field, object, m.ProtoReflect().Descriptor())
@@ -359,9 +360,9 @@ func decodeField(field string, data []byte, m proto.Message) error {
 	return c.errors.asError()
 }
 
-// dropFollowUpErrors returns those of late that are not what early has led to: a complaint of the
-// field that one of early is in, or of a field beside it that is not in the file. given reports
-// whether a field is.
+// dropFollowUpErrors returns those of late that are not consequences of early. A consequence is an
+// error of a field that contains a field of early, or of a missing field next to one. given reports
+// whether the file has a field.
 func dropFollowUpErrors(early, late FieldErrors, given func(field string) bool) (kept FieldErrors) {
 	around := map[string]bool{}
 	for _, p := range early {
@@ -375,7 +376,7 @@ func dropFollowUpErrors(early, late FieldErrors, given func(field string) bool) 
 	return kept
 }
 
-// parentField is the field that a field is in.
+// parentField returns the field that contains a field.
 func parentField(field string) string {
 	if strings.HasSuffix(field, "]") {
 		return field[:max(0, strings.LastIndexByte(field, '['))]
@@ -383,7 +384,7 @@ func parentField(field string) string {
 	return field[:max(0, strings.LastIndexByte(field, '.'))]
 }
 
-// fieldLookup reports whether the JSON at field has the field, which is in it.
+// fieldLookup returns a function that reports whether the JSON at field has an inner field.
 func fieldLookup(field string, data []byte) func(inner string) bool {
 	var v any
 	if json.Unmarshal(data, &v) != nil {

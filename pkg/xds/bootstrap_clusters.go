@@ -17,8 +17,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/config/document"
 )
 
-// clusterFields are the fields of messages that name clusters; of a map its keys do.
-// TestClusterFieldsAreComplete holds it against what messages there are.
+// clusterFields returns the message fields that name clusters; for a map, its keys do.
+// TestClusterFieldsAreComplete compares it with the message types.
 func clusterFields() []protoreflect.FullName {
 	return []protoreflect.FullName{
 		"envoy.config.core.v3.GrpcService.EnvoyGrpc.cluster_name",
@@ -34,16 +34,16 @@ func clusterFields() []protoreflect.FullName {
 	}
 }
 
-// clusterNameChecker looks for clusters that resources name and that there are not.
+// clusterNameChecker finds references to unknown clusters.
 type clusterNameChecker struct {
 	clusters []string
-	errors   FieldErrors // routes that Envoy refuses, too
-	warnings FieldErrors // what else names one
+	errors   FieldErrors // references that Envoy rejects, too
+	warnings FieldErrors // other references
 }
 
-// checkClusters looks for clusters that the listeners and clusters of x name and that are
-// none of x or the file. The error is Problems: routes of a table that stands in its
-// listener go nowhere, unless it says by validate_clusters that they may, as in Envoy.
+// checkClusters finds references in the listeners and clusters of x to clusters that neither x nor
+// the file defines. Unknown clusters in a route table that is inline in its listener are an error
+// of type FieldErrors, unless validate_clusters is false, as in Envoy. Others are warnings.
 func (x *staticResources) checkClusters(file *config.Snapshot) (warned FieldErrors, err error) {
 	u := &clusterNameChecker{}
 	for _, c := range file.Clusters {
@@ -58,25 +58,24 @@ func (x *staticResources) checkClusters(file *config.Snapshot) (warned FieldErro
 	return u.warnings, u.errors.asError()
 }
 
-// checkResources looks at resources of m's type.
+// checkResources checks resources of the type of m.
 func (u *clusterNameChecker) checkResources(all []staticResource, m proto.Message) {
 	for _, g := range all {
-		if proto.Unmarshal(g.body, m) == nil { // as ever: it was made of one
+		if proto.Unmarshal(g.body, m) == nil { // always: body was marshaled from such a message
 			u.checkMessage(g.field, m.ProtoReflect(), false)
 		}
 	}
 }
 
-// checkMessage looks at a message that stands at path; strict: of routes that have to lead
-// somewhere.
+// checkMessage checks a message at path; strict: unknown clusters are errors.
 func (u *clusterNameChecker) checkMessage(path string, m protoreflect.Message, strict bool) {
 	switch one := m.Interface().(type) {
 	case *anypb.Any:
-		if inner, err := one.UnmarshalNew(); err == nil { // else it was refused, or has no effect
+		if inner, err := one.UnmarshalNew(); err == nil { // otherwise it was rejected or has no effect
 			u.checkMessage(path, inner.ProtoReflect(), strict)
 		}
 		return
-	case *corev3.ConfigSource: // refers judges it
+	case *corev3.ConfigSource: // checkReferences checks it
 		return
 	case *routev3.RouteConfiguration:
 		strict = one.GetValidateClusters() == nil || one.GetValidateClusters().GetValue()
@@ -88,7 +87,7 @@ func (u *clusterNameChecker) checkMessage(path string, m protoreflect.Message, s
 	}
 }
 
-// checkField is look of a field.
+// checkField is checkMessage for a field.
 func (u *clusterNameChecker) checkField(path string, f protoreflect.FieldDescriptor, v protoreflect.Value, strict bool) {
 	names := slices.Contains(clusterFields(), f.FullName())
 	switch {
@@ -120,7 +119,7 @@ func (u *clusterNameChecker) checkField(path string, f protoreflect.FieldDescrip
 	}
 }
 
-// checkName notes a name that is no cluster's; "" is none.
+// checkName records a name that is not a cluster; it ignores "".
 func (u *clusterNameChecker) checkName(path, name string, strict bool) {
 	if _, ok := slices.BinarySearch(u.clusters, name); ok || name == "" {
 		return

@@ -25,14 +25,16 @@ const (
 	tcpProxyJSON   = `{"name": "tcp", "typed_config": {"@type": "type.googleapis.com/envoy.extensions.filters.network.tcp_proxy.v3.TcpProxy", "cluster": %q}}`
 )
 
-// filteredListenerJSON is an HTTP listener with a filter of the message, and routes.
+// filteredListenerJSON returns an HTTP listener with routes and one more HTTP filter: message is
+// the type of its settings.
 func filteredListenerJSON(message, settings, routes string) string {
 	text := httpListenerJSON("a", 80, routes)
 	return strings.Replace(text, `"http_filters": [`, `"http_filters": [`+fmt.Sprintf(httpFilterJSON, message, settings)+", ", 1)
 }
 
-// TestUnknownClustersInStaticResources that there are not are told of by field, with the
-// nearest name: routes are refused as Envoy refuses them, everything else is warned of.
+// TestUnknownClustersInStaticResources verifies that references to unknown clusters are reported by
+// field, with the nearest name. As in Envoy, they are errors in inline routes. Elsewhere, and with
+// validate_clusters: false, they are warnings.
 func TestUnknownClustersInStaticResources(t *testing.T) {
 	built := resource.Capabilities{Filters: []filter.StreamFilterFactory{extauthz.Kind(), fault.Kind(), jwtauthn.Kind(), mirror.Kind()}}
 	const manager = "static_resources.listeners[0].filter_chains[0].filters[0].typed_config."
@@ -97,25 +99,25 @@ func TestUnknownClustersInStaticResources(t *testing.T) {
 	}
 }
 
-// otherClusterFields are about clusters and name none that there has to be.
+// otherClusterFields returns the other fields that look like cluster names. checkClusters does not
+// check them, for the reasons below.
 func otherClusterFields() []string {
 	return []string{
-		// Judged by refers and by readGRPCService, below a ConfigSource or of the bootstrap itself.
+		// checkMessage skips a ConfigSource; readGRPCService reads the sources of the bootstrap.
 		"envoy.config.core.v3.ApiConfigSource.cluster_names",
-		// Not known before a request, or not supported.
+		// The cluster is not known before a request, or the field is not supported.
 		"envoy.config.route.v3.RouteAction.cluster_header", "envoy.config.route.v3.RouteAction.RequestMirrorPolicy.cluster_header",
 		"envoy.config.route.v3.WeightedCluster.ClusterWeight.cluster_header", "envoy.config.route.v3.RouteAction.cluster_specifier_plugin",
-		// The name of the cluster that it is in, or of the process's.
+		// The name of the enclosing cluster, or of the node's own cluster.
 		"envoy.config.endpoint.v3.ClusterLoadAssignment.cluster_name", "envoy.config.core.v3.Node.cluster",
-		// What has no effect.
+		// Ignored fields.
 		"envoy.config.bootstrap.v3.ClusterManager.local_cluster_name", "envoy.config.metrics.v3.StatsdSink.tcp_cluster_name",
 		"envoy.config.trace.v3.DatadogConfig.collector_cluster", "envoy.config.trace.v3.LightstepConfig.collector_cluster", "envoy.config.trace.v3.ZipkinConfig.collector_cluster",
 	}
 }
 
-// TestClusterFieldsAreComplete: of a message that is built in, somebody says
-// whether its field names a cluster, so that one that there is not is told of. What is not
-// configuration is not looked at.
+// TestClusterFieldsAreComplete verifies that clusterFields or otherClusterFields lists every field
+// that looks like a cluster name, in the Envoy configuration messages that the test binary links.
 func TestClusterFieldsAreComplete(t *testing.T) {
 	listed := map[protoreflect.FullName]bool{}
 	for _, name := range clusterFields() {

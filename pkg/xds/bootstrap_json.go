@@ -17,16 +17,16 @@ import (
 	"github.com/weft-proxy/weft/pkg/xds/resource"
 )
 
-// FieldError is one thing that a bootstrap says and that cannot be, or that has no effect.
+// FieldError is a field of a bootstrap that is not valid or has no effect.
 type FieldError struct {
 	Field  string // "static_resources.listeners[0].filter_chains[0]"
 	Reason string // one clause; "": the field has no effect
 }
 
-// FieldErrors are all that is wrong with a part of a bootstrap.
+// FieldErrors are the invalid or ignored fields of a bootstrap.
 type FieldErrors []FieldError
 
-// Error names field and reason of each.
+// Error returns the field and reason of each.
 func (p FieldErrors) Error() string {
 	texts := make([]string, len(p))
 	for i, one := range p {
@@ -35,7 +35,7 @@ func (p FieldErrors) Error() string {
 	return strings.Join(texts, "; ")
 }
 
-// asError is p as an error.
+// asError returns p as an error, nil if p is empty.
 func (p FieldErrors) asError() error {
 	if len(p) == 0 {
 		return nil
@@ -43,8 +43,7 @@ func (p FieldErrors) asError() error {
 	return p
 }
 
-// fieldErrorsOf tells what is wrong with a field: what a resource is refused for stands at
-// the fields in it.
+// fieldErrorsOf returns err as errors of field, or of fields in it if err is a RejectedError.
 func fieldErrorsOf(field string, err error) (all FieldErrors) {
 	var refused resource.RejectedError
 	var inner FieldErrors
@@ -64,9 +63,9 @@ func fieldErrorsOf(field string, err error) (all FieldErrors) {
 	return all
 }
 
-// splitObject splits a JSON object by the names of its members, which may be spelt in the
-// other way that JSON has for fields of messages: ads_config is adsConfig. What is null is
-// not there. The error is Problems; the members that are right are returned with it.
+// splitObject splits a JSON object by its member names, which may be in either JSON spelling of
+// message fields: ads_config or adsConfig. It omits null members. An error is of type FieldErrors;
+// the valid members are returned with it.
 func splitObject(field string, data []byte, known ...string) (map[string]json.RawMessage, error) {
 	if len(data) == 0 {
 		return nil, nil
@@ -97,7 +96,7 @@ func splitObject(field string, data []byte, known ...string) (map[string]json.Ra
 	return all, wrong.asError()
 }
 
-// splitList splits a JSON list. The error is Problems.
+// splitList splits a JSON list. An error is of type FieldErrors.
 func splitList(field string, data []byte) (all []json.RawMessage, err error) {
 	if len(data) > 0 && json.Unmarshal(data, &all) != nil {
 		return nil, FieldErrors{{field, "expected a list"}}
@@ -105,7 +104,7 @@ func splitList(field string, data []byte) (all []json.RawMessage, err error) {
 	return all, nil
 }
 
-// lowerCamel is how JSON spells the name of a message's field, unless it is as it is.
+// lowerCamel returns the lowerCamelCase JSON name of a message field.
 func lowerCamel(name string) string {
 	words := strings.Split(name, "_")
 	for i, w := range words[1:] {
@@ -116,7 +115,7 @@ func lowerCamel(name string) string {
 	return strings.Join(words, "")
 }
 
-// fieldErrorsOfReasons is fieldErrorsOf what was read by the name of its field, which its texts have.
+// fieldErrorsOfReasons is fieldErrorsOf for an error whose texts already contain the field.
 func fieldErrorsOfReasons(err error) (all FieldErrors) {
 	var refused resource.RejectedError
 	if !errors.As(err, &refused) {
@@ -129,11 +128,12 @@ func fieldErrorsOfReasons(err error) (all FieldErrors) {
 	return all
 }
 
-// unknownTypeResolver knows every message: one that is not built in has no fields. Whoever reads the
-// resource finds its type, and refuses or ignores it as one that a control plane sent.
+// unknownTypeResolver resolves every message type. A type that is not linked in resolves to a
+// message without fields. The decoder of the resource checks the type, and rejects or ignores it
+// like one from a control plane.
 type unknownTypeResolver struct{ *protoregistry.Types }
 
-// FindMessageByURL is of protoregistry.MessageTypeResolver.
+// FindMessageByURL implements protoregistry.MessageTypeResolver.
 func (f unknownTypeResolver) FindMessageByURL(url string) (protoreflect.MessageType, error) {
 	if t, err := f.Types.FindMessageByURL(url); err == nil {
 		return t, nil
@@ -141,8 +141,8 @@ func (f unknownTypeResolver) FindMessageByURL(url string) (protoreflect.MessageT
 	return (*corev3.AggregatedConfigSource)(nil).ProtoReflect().Type(), nil // it has no fields
 }
 
-// stripUnknownMessages takes the members of messages that are not built in out of v, and reports whether
-// there were such messages.
+// stripUnknownMessages deletes from v the members of messages of unknown types, and reports whether
+// there were any.
 func stripUnknownMessages(v any) (found bool) {
 	switch v := v.(type) {
 	case []any:
@@ -164,8 +164,8 @@ func stripUnknownMessages(v any) (found bool) {
 	return found
 }
 
-// locateError finds the value that an error of protojson is about, by the place that it says:
-// its path below that of data, and the error without the place.
+// locateError finds the value that a protojson error refers to. It returns the path of the value in
+// data, and the error text without the position.
 func locateError(data []byte, err error) (path, reason string) {
 	text := strings.ReplaceAll(strings.TrimPrefix(err.Error(), "proto:"), "\u00a0", " ")
 	text = strings.TrimSpace(text)
@@ -187,13 +187,13 @@ func locateError(data []byte, err error) (path, reason string) {
 	return pathAt(data, int64(at+col-1)), rest
 }
 
-// pathAt is the path of the value that stands at an offset of JSON, or of its key.
+// pathAt returns the path of the value, or of its key, at an offset of JSON.
 func pathAt(data []byte, at int64) string {
 	type level struct {
 		list  bool
 		index int
 		key   string
-		value bool // of an object: the value of key comes next
+		value bool // in an object: the value of key is next
 	}
 	var stack []level
 	path := func() string {

@@ -13,8 +13,8 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 )
 
-// checkFields looks for fields of m that are set and not among read: those of critical are
-// returned as Problems; that the others have no effect is noted.
+// checkFields finds the fields of m that are set and not in read. It returns those in critical as
+// errors, and records the others as ignored.
 func (b *bootstrap) checkFields(field string, m proto.Message, read, critical []string) (wrong FieldErrors) {
 	set := map[string]bool{}
 	m.ProtoReflect().Range(func(f protoreflect.FieldDescriptor, _ protoreflect.Value) bool {
@@ -33,7 +33,7 @@ func (b *bootstrap) checkFields(field string, m proto.Message, read, critical []
 	return wrong
 }
 
-// requireV3 refuses another version of the API.
+// requireV3 rejects other versions of the API.
 func requireV3(field string, v corev3.ApiVersion) (wrong FieldErrors) {
 	if v != corev3.ApiVersion_V3 && v != corev3.ApiVersion_AUTO {
 		wrong = FieldErrors{{field, fmt.Sprintf("%v is not supported, expected V3", v)}}
@@ -41,8 +41,8 @@ func requireV3(field string, v corev3.ApiVersion) (wrong FieldErrors) {
 	return wrong
 }
 
-// readADS reads a source that has to be ADS; known are the fields that count beside. The
-// error is Problems.
+// readADS reads a config source that must be ADS; known are further fields that have an effect. An
+// error is of type FieldErrors.
 func (b *bootstrap) readADS(field string, data []byte, known ...string) (*corev3.ConfigSource, error) {
 	s := &corev3.ConfigSource{}
 	if err := decodeField(field, data, s); err != nil {
@@ -56,11 +56,11 @@ func (b *bootstrap) readADS(field string, data []byte, known ...string) (*corev3
 	return s, wrong.asError()
 }
 
-// defaultFetchTimeout is how long a first response is waited for if nothing is said.
+// defaultFetchTimeout is the default of initial_fetch_timeout.
 const defaultFetchTimeout = 15 * time.Second
 
-// readInitialFetchTimeout is readADS of a source whose first response is waited for. limit is how long, 0
-// for until it comes (core.v3.ConfigSource.initial_fetch_timeout).
+// readInitialFetchTimeout is readADS for a source with initial_fetch_timeout
+// (core.v3.ConfigSource). limit is the timeout; 0: no limit.
 func (b *bootstrap) readInitialFetchTimeout(field string, data []byte) (limit time.Duration, err error) {
 	from, err := b.readADS(field, data, "initial_fetch_timeout")
 	if err != nil {
@@ -76,8 +76,8 @@ func (b *bootstrap) readInitialFetchTimeout(field string, data []byte) (limit ti
 	return d.AsDuration(), nil
 }
 
-// readGRPCService reads who a source of gRPC is: it returns the name of the cluster, whose
-// target it completes. The error is Problems.
+// readGRPCService reads the gRPC service of a source. It returns the name of the cluster and
+// completes its target. An error is of type FieldErrors.
 func (b *bootstrap) readGRPCService(field string, api *corev3.ApiConfigSource) (cluster string, err error) {
 	wrong := b.checkFields(field, api,
 		[]string{"api_type", "transport_api_version", "grpc_services", "set_node_on_first_message_only"}, []string{"config_validators"})
@@ -114,8 +114,8 @@ func (b *bootstrap) readGRPCService(field string, api *corev3.ApiConfigSource) (
 	return name, nil
 }
 
-// readMetadata reads fields that calls carry. They may prove who asks: no message has their
-// values.
+// readMetadata reads the metadata of calls. Its values may be credentials, so error texts omit
+// them.
 func readMetadata(field string, all []*corev3.HeaderValue) (out metadata.MD, wrong FieldErrors) {
 	for i, h := range all {
 		name, value := strings.ToLower(h.GetKey()), h.GetValue()
@@ -140,7 +140,7 @@ func readMetadata(field string, all []*corev3.HeaderValue) (out metadata.MD, wro
 	return out, wrong
 }
 
-// isMetadata reports whether a field, in lower case, may be added to a call as text.
+// isMetadata reports whether a lower-case name is valid for text metadata.
 func isMetadata(name string) bool {
 	return name != "" && !strings.HasPrefix(name, "grpc-") && !strings.HasSuffix(name, "-bin") &&
 		strings.Trim(name, "abcdefghijklmnopqrstuvwxyz0123456789-_.") == "" && name != "te" && name != "content-type" && name != "user-agent"

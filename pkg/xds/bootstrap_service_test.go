@@ -18,7 +18,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/xds/ads"
 )
 
-// bootstrapWith is testBootstrap whose service of ADS, and source of clusters, say more.
+// bootstrapWith returns testBootstrap with additional JSON fields: source in ads_config, service in
+// its gRPC service, envoy in envoy_grpc, and clusters in cds_config.
 func bootstrapWith(source, service, envoy, clusters string) config.Bootstrap {
 	b := testBootstrap("GRPC")
 	b.DynamicResources = fmt.Appendf(nil, `{"ads_config": {"api_type": "GRPC"%s, "grpc_services": [{"envoy_grpc": {"cluster_name": "control"%s}%s}]}, "cds_config": {"ads": {}%s}}`,
@@ -26,7 +27,8 @@ func bootstrapWith(source, service, envoy, clusters string) config.Bootstrap {
 	return b
 }
 
-// TestControlPlaneAuthorityAndMetadata: by which name, and with which fields.
+// TestControlPlaneAuthorityAndMetadata verifies the :authority and the initial metadata of a stream
+// to the control plane.
 func TestControlPlaneAuthorityAndMetadata(t *testing.T) {
 	ln := bufconn.Listen(1 << 20)
 	came := make(chan metadata.MD, 1)
@@ -73,8 +75,8 @@ func TestControlPlaneAuthorityAndMetadata(t *testing.T) {
 	}
 }
 
-// TestConfigSourceFields: what has no effect is warned of, and what a source
-// cannot do without is refused.
+// TestConfigSourceFields verifies that ignored fields of config sources are reported, and that
+// unsupported and invalid ones are rejected.
 func TestConfigSourceFields(t *testing.T) {
 	const ads, service, cds = "dynamic_resources.ads_config", "dynamic_resources.ads_config.grpc_services[0]", "dynamic_resources.cds_config"
 	for name, c := range map[string]struct {
@@ -124,8 +126,8 @@ func TestConfigSourceFields(t *testing.T) {
 	}
 }
 
-// TestUnusedAddressesAndSecretsAreReported: the second address of a control plane, and a secret that
-// nothing can refer to.
+// TestUnusedAddressesAndSecretsAreReported verifies the warnings about the second address of a
+// control plane and about a secret without a name.
 func TestUnusedAddressesAndSecretsAreReported(t *testing.T) {
 	b := testBootstrap("GRPC")
 	const one = `{"endpoint": {"address": {"socket_address": {"address": "127.0.0.1", "port_value": %d}}}}`
@@ -141,7 +143,8 @@ func TestUnusedAddressesAndSecretsAreReported(t *testing.T) {
 	}
 }
 
-// withLoadStats has the control plane told of load.
+// withLoadStats returns b with load reports to the control plane; envoy has additional JSON fields
+// of envoy_grpc.
 func withLoadStats(b config.Bootstrap, envoy string) config.Bootstrap {
 	b.LoadStats = fmt.Appendf(nil, `{"api_type": "GRPC", "grpc_services": [{"envoy_grpc": {"cluster_name": "control"%s}}]}`, envoy)
 	return b

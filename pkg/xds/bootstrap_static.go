@@ -28,11 +28,11 @@ type staticResource struct {
 	name  string
 	body  []byte
 
-	errors  FieldErrors     // as JSON; body is without that
-	rawJSON json.RawMessage // of what is wrong; nil: nothing is
+	errors  FieldErrors     // errors of the JSON; body is without the invalid members
+	rawJSON json.RawMessage // JSON of a resource with errors; nil: no errors
 }
 
-// fieldErrors is fieldErrorsOf the resource, without those that what is wrong as JSON has led to.
+// fieldErrors returns err as errors of the resource, without consequences of errors in the JSON.
 func (g *staticResource) fieldErrors(err error) FieldErrors {
 	if err == nil {
 		return nil
@@ -48,12 +48,12 @@ func (g *staticResource) fieldErrors(err error) FieldErrors {
 type staticResources struct {
 	clusters, listeners, secrets []staticResource
 
-	parsedClusters map[string]*resource.Cluster // of clusters, by name
+	parsedClusters map[string]*resource.Cluster // clusters by name
 	parsedSecrets  map[resource.SecretRef]*resource.Secret
 }
 
-// readStaticResources reads static_resources. What clusters and secrets say is checked;
-// listeners are read by seed. The error is Problems.
+// readStaticResources parses static_resources. It validates clusters and secrets; addTo decodes
+// listeners. An error is of type FieldErrors.
 func readStaticResources(data []byte) (*staticResources, error) {
 	x := &staticResources{parsedClusters: map[string]*resource.Cluster{}, parsedSecrets: map[resource.SecretRef]*resource.Secret{}}
 	all, err := splitObject("static_resources", data, "clusters", "listeners", "secrets")
@@ -85,7 +85,7 @@ func readStaticResources(data []byte) (*staticResources, error) {
 	return x, wrong.asError()
 }
 
-// readResourceList reads the resources of a kind, each into what message returns.
+// readResourceList reads the resources of a type, each into a new message.
 func readResourceList[M interface {
 	proto.Message
 	GetName() string
@@ -102,12 +102,12 @@ func readResourceList[M interface {
 		if err := decodeField(g.field, text, m); err != nil {
 			g.errors, g.rawJSON = fieldErrorsOf(g.field, err), text
 			wrong = append(wrong, g.errors...)
-			if g.errors[0].Field == g.field { // it is no object, or none that could be decoded
+			if g.errors[0].Field == g.field { // not an object, or it could not be decoded
 				continue
 			}
 		}
 		if l, ok := any(m).(*listenerv3.Listener); ok && l.GetName() == "" {
-			l.Name = addressText(l.GetAddress()) // files for Envoy may leave the name out
+			l.Name = addressText(l.GetAddress()) // Envoy's files may omit the name
 		}
 		g.name = m.GetName()
 		if g.body, err = (proto.MarshalOptions{Deterministic: true}).Marshal(m); err != nil {
@@ -124,7 +124,7 @@ func readResourceList[M interface {
 	return list, wrong.asError()
 }
 
-// addressText is an address as text, "" if it is none.
+// addressText returns an address as text, "" if its type is unknown.
 func addressText(a *corev3.Address) string {
 	if s := a.GetSocketAddress(); s != nil {
 		return net.JoinHostPort(s.GetAddress(), strconv.FormatUint(uint64(s.GetPortValue()), 10))
@@ -132,7 +132,7 @@ func addressText(a *corev3.Address) string {
 	return a.GetPipe().GetPath()
 }
 
-// targets are where the clusters are, by name, of those that have an address.
+// targets returns the targets of the clusters that have an address, by name.
 func (x *staticResources) targets() map[string]target {
 	all := map[string]target{}
 	for name, c := range x.parsedClusters {
@@ -154,9 +154,9 @@ func isPath(address string) bool {
 	return strings.HasPrefix(address, "/") || strings.HasPrefix(address, "./") || strings.HasPrefix(address, "@")
 }
 
-// addTo puts what x has in w, in the place of what before has, which is nil at the start.
-// What is the same stays as it is. Listeners are read by k; targets and b's control plane
-// are what they may refer to. The error is Problems: w is to be taken back then.
+// addTo adds the resources of x to w, in place of those of before, which is nil at the start.
+// Unchanged resources stay. It decodes listeners with k and checks references against b. An error
+// is of type FieldErrors; the caller rolls w back then.
 func (x *staticResources) addTo(w *state, before *staticResources, b *bootstrap, k resource.Capabilities, now time.Time) error {
 	var wrong FieldErrors
 	had := before.bodies()
@@ -164,7 +164,7 @@ func (x *staticResources) addTo(w *state, before *staticResources, b *bootstrap,
 		body, ok := had[kind+g.name]
 		return !ok || body != string(g.body)
 	}
-	// A control plane may have given the name away: only then there is one, and before has not.
+	// The control plane may already define a name that w has and before does not.
 	taken := func(kind, name string, is bool) error {
 		if _, ours := had[kind+name]; is && !ours {
 			return fmt.Errorf("the control plane also defines the name %q", name)
@@ -204,7 +204,7 @@ func (x *staticResources) addTo(w *state, before *staticResources, b *bootstrap,
 	return wrong.asError()
 }
 
-// removeFrom takes out of w what before has and x has not.
+// removeFrom removes from w the clusters and listeners that are in before and not in x.
 func (x *staticResources) removeFrom(w *state, before *staticResources) {
 	if before == nil {
 		return
@@ -221,7 +221,7 @@ func (x *staticResources) removeFrom(w *state, before *staticResources) {
 	}
 }
 
-// bodies are the resources by kind and name; none of nil.
+// bodies returns the serialized resources by type and name. x may be nil.
 func (x *staticResources) bodies() map[string]string {
 	all := map[string]string{}
 	if x == nil {
@@ -235,8 +235,8 @@ func (x *staticResources) bodies() map[string]string {
 	return all
 }
 
-// checkReferences returns why a static resource cannot refer to what it does: to resources that
-// are not secrets, if others, and to secrets.
+// checkReferences returns an error if a static resource refers to something that is not available:
+// a secret, or, if others is set, another resource of the control plane.
 func (b *bootstrap) checkReferences(w *state, others bool, secrets []resource.SecretRef) error {
 	if others && b.adsCluster == "" {
 		return errors.New("refers to resources of a control plane, but dynamic_resources.ads_config does not define one")
@@ -257,7 +257,8 @@ func unknownSecretSource(r resource.SecretRef) error {
 	return fmt.Errorf("secret %q: envoy_grpc.cluster_name: %q is not a cluster of static_resources with an address", r.Name, r.From.Cluster)
 }
 
-// firstConflict is the field of the first resource that has a name of the file's, "" if none has.
+// firstConflict returns the field of the first resource whose name the file also defines, "" if
+// there is none.
 func (x *staticResources) firstConflict(file *config.Snapshot) string {
 	named := func(all []staticResource, name string) string {
 		at := slices.IndexFunc(all, func(g staticResource) bool { return g.name == name })
@@ -279,7 +280,7 @@ func (x *staticResources) firstConflict(file *config.Snapshot) string {
 	return ""
 }
 
-// compileRoutes returns why tables cannot be put in force.
+// compileRoutes returns an error if a table cannot be compiled.
 func compileRoutes(tables []*config.RouteTable) error {
 	for _, t := range tables {
 		if _, err := router.Compile(t); err != nil {
@@ -289,8 +290,8 @@ func compileRoutes(tables []*config.RouteTable) error {
 	return nil
 }
 
-// addListenerErrors adds what is wrong with listeners of static_resources to what else is wrong
-// with a bootstrap: seed, which reads them, is not called of such a one.
+// addListenerErrors adds the errors of the static listeners to err, because addTo, which decodes
+// listeners, does not run for an invalid bootstrap.
 func (b *bootstrap) addListenerErrors(err error, k resource.Capabilities) error {
 	wrong := fieldErrorsOf("", err)
 	for _, g := range b.staticResources.listeners {
@@ -303,11 +304,11 @@ func (b *bootstrap) addListenerErrors(err error, k resource.Capabilities) error 
 	return wrong
 }
 
-// MergeStatic returns what a file says with what its static_resources have, as far as that
-// needs no control plane, and what of these has no effect, or is to be warned of. Nothing
-// is bound, read from disk or asked for. An error is one of the bootstrap and, with
-// errors.As, Problems if it has more than one field: the one that New would return, or the
-// first call of Rebase, or that routes lead to clusters that there are not.
+// MergeStatic returns the configuration of a file with its static_resources, as far as they need no
+// control plane, and the fields that have no effect or need a warning. It does not bind addresses,
+// read files or open connections. It returns the error that New or the first ApplyFile would
+// return, or one for routes to unknown clusters. An error with more than one field is of type
+// FieldErrors (errors.As).
 func MergeStatic(file *config.Snapshot, k resource.Capabilities) (whole *config.Snapshot, ignored FieldErrors, err error) {
 	boot, err := readBootstrap(file.Bootstrap)
 	w := newState()
@@ -324,7 +325,7 @@ func MergeStatic(file *config.Snapshot, k resource.Capabilities) (whole *config.
 	if err := w.checkNameConflicts(file); err != nil {
 		return nil, nil, fieldErrorsOf(boot.staticResources.firstConflict(file), err)
 	}
-	if !boot.subscriptions.cds && !file.Dubbo.Enable { // else there may be others
+	if !boot.subscriptions.cds && !file.Dubbo.Enable { // otherwise further clusters can appear
 		if ignored, err = boot.staticResources.checkClusters(file); err != nil {
 			return nil, nil, err
 		}

@@ -26,7 +26,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/xds/resource"
 )
 
-// Parts of files for Envoy.
+// Fragments of Envoy bootstrap files.
 const (
 	httpManagerJSON = `{"name": "http", "typed_config": {"@type": "type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager",
 		"stat_prefix": "s", "http_filters": [{"name": "router", "typed_config": {"@type": "type.googleapis.com/envoy.extensions.filters.http.router.v3.Router"}}], %s}}`
@@ -39,7 +39,8 @@ const (
 		"common_tls_context": {"tls_certificate_sds_secret_configs": [{"name": "mine"}]}}}`
 )
 
-// listenerJSON is a listener with a filter, and what chain says beside.
+// listenerJSON returns a listener with one filter. name and chain are JSON fields of the listener
+// and of its filter chain.
 func listenerJSON(name string, port int, filter, chain string) string {
 	return fmt.Sprintf(`{%s"address": {"socket_address": {"address": "127.0.0.1", "port_value": %d}}, "filter_chains": [{"filters": [%s]%s}]}`, name, port, filter, chain)
 }
@@ -52,7 +53,7 @@ func directResponseListenerJSON(name string, port int) string {
 	return httpListenerJSON(name, port, fmt.Sprintf(inlineRoutesJSON, directResponseJSON))
 }
 
-// staticResourcesJSON is a static_resources of clusters, listeners and secrets.
+// staticResourcesJSON returns static_resources with clusters, listeners and secrets.
 func staticResourcesJSON(clusters, listeners, secrets []string) []byte {
 	return fmt.Appendf(nil, `{"clusters": [%s], "listeners": [%s], "secrets": [%s]}`,
 		strings.Join(clusters, ", "), strings.Join(listeners, ", "), strings.Join(secrets, ", "))
@@ -71,7 +72,8 @@ func secretJSON(t *testing.T, name string) string {
 	return string(text)
 }
 
-// TestStaticResourcesWithoutControlPlane: without a control plane, they are all that there is.
+// TestStaticResourcesWithoutControlPlane verifies that static resources are active without a
+// control plane.
 func TestStaticResourcesWithoutControlPlane(t *testing.T) {
 	file := config.Bootstrap{StaticResources: staticResourcesJSON(
 		[]string{controlPlaneJSON},
@@ -98,7 +100,7 @@ func TestStaticResourcesWithoutControlPlane(t *testing.T) {
 	if st := s.Status(); len(st.ControlPlanes) != 0 || len(st.Warming) != 0 || !s.Ready() {
 		t.Errorf("the status is %+v, ready %t", st, s.Ready())
 	}
-	synctest.Test(t, func(t *testing.T) { // it runs, and ends
+	synctest.Test(t, func(t *testing.T) { // Run ends with its context
 		s, _ := newTestSourceOf(t, file, slog.New(slog.DiscardHandler))
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan error, 1)
@@ -111,7 +113,8 @@ func TestStaticResourcesWithoutControlPlane(t *testing.T) {
 	})
 }
 
-// TestSecretsWithoutControlPlane: there is a service of secrets, and no control plane.
+// TestSecretsWithoutControlPlane verifies that a static listener gets its certificate from an SDS
+// cluster when there is no control plane.
 func TestSecretsWithoutControlPlane(t *testing.T) {
 	agent := strings.Replace(secretSocketJSON, `"name": "mine"`, `"name": "mine", "sds_config": {"api_config_source": {"api_type": "GRPC", "grpc_services": [{"envoy_grpc": {"cluster_name": "control"}}]}}`, 1)
 	s, inForce := newTestSourceOf(t, config.Bootstrap{StaticResources: staticResourcesJSON([]string{controlPlaneJSON}, []string{
@@ -133,7 +136,7 @@ func TestSecretsWithoutControlPlane(t *testing.T) {
 	}
 }
 
-// TestBootstrapErrors, in New and in Static.
+// TestBootstrapErrors verifies that New and MergeStatic return the same errors.
 func TestBootstrapErrors(t *testing.T) {
 	tests := map[string]struct {
 		static, dynamic string
@@ -198,7 +201,8 @@ func TestBootstrapErrors(t *testing.T) {
 	}
 }
 
-// TestBootstrapCamelCaseKeys, wherever they are read here.
+// TestBootstrapCamelCaseKeys verifies that camelCase keys mean the same as snake_case keys, that
+// both spellings of one key are rejected, and that the dump redacts metadata with camelCase keys.
 func TestBootstrapCamelCaseKeys(t *testing.T) {
 	b := layeredBootstrap("GRPC")
 	want, err := readBootstrap(b)
@@ -227,7 +231,8 @@ func TestBootstrapCamelCaseKeys(t *testing.T) {
 	}
 }
 
-// TestMergeStaticReportsIgnoredFields, and what a file says with what needs no control plane.
+// TestMergeStaticReportsIgnoredFields verifies that MergeStatic reports ignored fields and merges
+// only the static resources that need no control plane.
 func TestMergeStaticReportsIgnoredFields(t *testing.T) {
 	foreign := `{"name": "log", "typed_config": {"@type": "type.googleapis.com/envoy.extensions.access_loggers.wasm.v3.WasmAccessLog", "config": {"x": 1}}}`
 	b := testBootstrap("GRPC")
@@ -255,8 +260,8 @@ func TestMergeStaticReportsIgnoredFields(t *testing.T) {
 	}
 }
 
-// TestControlPlaneCannotChangeStaticResources: a control plane has what they refer to, and neither
-// takes them away nor says something else of them.
+// TestControlPlaneCannotChangeStaticResources verifies that static resources can refer to resources
+// of a control plane, which can neither replace nor remove them.
 func TestControlPlaneCannotChangeStaticResources(t *testing.T) {
 	for _, form := range []string{"GRPC", "DELTA_GRPC"} {
 		t.Run(form, func(t *testing.T) {
@@ -316,7 +321,8 @@ func TestControlPlaneCannotChangeStaticResources(t *testing.T) {
 	}
 }
 
-// TestChangedStaticResourcesApplyImmediately, unless it cannot be put in force.
+// TestChangedStaticResourcesApplyImmediately verifies that ApplyFile applies changed static
+// resources immediately, and that the previous ones stay active after an error.
 func TestChangedStaticResourcesApplyImmediately(t *testing.T) {
 	b := config.Bootstrap{StaticResources: staticResourcesJSON([]string{controlPlaneJSON}, []string{directResponseListenerJSON("a", 80), directResponseListenerJSON("b", 81)}, nil)}
 	s, inForce := newTestSourceOf(t, b, slog.New(slog.DiscardHandler))
@@ -362,7 +368,8 @@ func TestChangedStaticResourcesApplyImmediately(t *testing.T) {
 	}
 }
 
-// TestFileCannotReuseControlPlaneNames, and is told what counts later only.
+// TestFileCannotReuseControlPlaneNames verifies that ApplyFile rejects static resources with names
+// of the control plane's resources, and logs changes that take effect after a restart.
 func TestFileCannotReuseControlPlaneNames(t *testing.T) {
 	var log bytes.Buffer
 	b := testBootstrap("DELTA_GRPC")
@@ -397,7 +404,8 @@ func TestFileCannotReuseControlPlaneNames(t *testing.T) {
 	}
 }
 
-// TestStaticListenerInitialFetchTimeout: as long as it says.
+// TestStaticListenerInitialFetchTimeout verifies that a static listener waits for its routes no
+// longer than initial_fetch_timeout.
 func TestStaticListenerInitialFetchTimeout(t *testing.T) {
 	b := testBootstrap("GRPC")
 	b.DynamicResources = []byte(regexp.MustCompile(`,\s*"cds_config".*`).ReplaceAllString(string(b.DynamicResources), "}"))
@@ -412,7 +420,8 @@ func TestStaticListenerInitialFetchTimeout(t *testing.T) {
 	}
 }
 
-// TestStaticResourcesInDumpAndCSDS, in the dump and by CSDS, without keys.
+// TestStaticResourcesInDumpAndCSDS verifies that the dump and CSDS report static resources, and
+// that the dump has no private keys.
 func TestStaticResourcesInDumpAndCSDS(t *testing.T) {
 	s, _ := newTestSourceOf(t, config.Bootstrap{StaticResources: staticResourcesJSON([]string{controlPlaneJSON}, []string{directResponseListenerJSON("a", 80)}, []string{secretJSON(t, "mine")})}, slog.New(slog.DiscardHandler))
 	for part, want := range map[string]string{
@@ -438,7 +447,7 @@ func TestStaticResourcesInDumpAndCSDS(t *testing.T) {
 	}
 }
 
-// compactJSON is JSON without its spaces.
+// compactJSON returns the JSON form of v.
 func compactJSON(t *testing.T, v any) string {
 	t.Helper()
 	text, err := json.Marshal(v)
@@ -448,7 +457,7 @@ func compactJSON(t *testing.T, v any) string {
 	return string(text)
 }
 
-// FuzzMergeStatic: whatever static_resources say, they are read or refused.
+// FuzzMergeStatic verifies that MergeStatic returns either a snapshot or FieldErrors.
 func FuzzMergeStatic(f *testing.F) {
 	f.Add(staticResourcesJSON([]string{controlPlaneJSON}, []string{directResponseListenerJSON("a", 80)}, nil))
 	f.Add(staticResourcesJSON([]string{controlPlaneJSON}, []string{httpListenerJSON("b", 81, adsRoutesJSON)}, nil))

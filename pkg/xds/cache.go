@@ -20,32 +20,32 @@ import (
 	"github.com/weft-proxy/weft/pkg/xds/ads"
 )
 
-// cachedConfig is what a control plane said last and was accepted.
+// cachedConfig is the last accepted configuration of a control plane.
 type cachedConfig struct {
 	receivedAt time.Time
-	resources  []ads.Update // Changed of each type; nothing else of it
+	resources  []ads.Update // by type; only Type and Changed are set
 }
 
-// cacheOwner is whose configuration something is.
+// cacheOwner identifies the node and the control plane of a cached configuration.
 type cacheOwner struct {
 	Node         string `json:"node"`
-	Cluster      string `json:"cluster"` // of the node
+	Cluster      string `json:"cluster"` // node.cluster
 	ControlPlane string `json:"control_plane"`
 }
 
-// The file that a cachedConfig is kept in: cacheMagic and a cacheHeader as JSON, a line
-// each, and after that DeltaDiscoveryResponses, each after its length as a varint.
+// A cache file consists of cacheMagic and a cacheHeader as JSON, one line each, and of
+// DeltaDiscoveryResponses, each after its length as a varint.
 const cacheMagic = "weft-xds 1\n"
 
 type cacheHeader struct {
 	cacheOwner
 
 	ReceivedAt time.Time `json:"said"`
-	Length     int       `json:"length"` // of what follows, in bytes
-	SHA256     string    `json:"sha256"` // of what follows, in hexadecimal
+	Length     int       `json:"length"` // length of the rest in bytes
+	SHA256     string    `json:"sha256"` // SHA-256 of the rest in hexadecimal
 }
 
-// encode returns the file of g, which is who's.
+// encode returns the contents of the cache file for g.
 func (g *cachedConfig) encode(who cacheOwner) ([]byte, error) {
 	var body []byte
 	for _, u := range g.resources {
@@ -69,7 +69,7 @@ func (g *cachedConfig) encode(who cacheOwner) ([]byte, error) {
 	return slices.Concat([]byte(cacheMagic), header, []byte{'\n'}, body), nil
 }
 
-// parseCachedConfig reads a file. One that is not whole, or not who's, is an error.
+// parseCachedConfig parses a cache file. It fails if the file is incomplete or has another owner.
 func parseCachedConfig(b []byte, who cacheOwner) (*cachedConfig, error) {
 	rest, ok := bytes.CutPrefix(b, []byte(cacheMagic))
 	line, body, whole := bytes.Cut(rest, []byte{'\n'})
@@ -106,8 +106,7 @@ func parseCachedConfig(b []byte, who cacheOwner) (*cachedConfig, error) {
 	return g, nil
 }
 
-// cacheFile is where a cachedConfig is kept: a file of its own in a directory. One goroutine
-// may save while another loads.
+// cacheFile is the xDS cache file in a directory. One goroutine may save while another loads.
 type cacheFile struct {
 	dir   string
 	owner cacheOwner
@@ -115,8 +114,8 @@ type cacheFile struct {
 
 func (s *cacheFile) path() string { return filepath.Join(s.dir, "resources") }
 
-// save puts the file of g in the place of what was there, at once or not at all. The
-// directory is made if there is none; nobody else may read what is in it.
+// save replaces the file atomically. It creates the directory if needed; only the owner may read
+// it.
 func (s *cacheFile) save(g *cachedConfig) (err error) {
 	b, err := g.encode(s.owner)
 	if err != nil {
@@ -141,12 +140,12 @@ func (s *cacheFile) save(g *cachedConfig) (err error) {
 	if err != nil {
 		return err
 	}
-	return errors.Join(d.Sync(), d.Close()) // the name is to outlive a crash, too
+	return errors.Join(d.Sync(), d.Close()) // makes the rename durable
 }
 
-// load returns what was saved last; a file that cannot be used is an error that says
-// which and why, and so is one that is older than maxAge at now, if that is not 0. It is
-// fs.ErrNotExist if nothing was saved.
+// load returns the configuration that was saved last. It fails with fs.ErrNotExist if there is no
+// file, and also if the file is not usable, or older than maxAge at now. A maxAge of 0 means no
+// limit.
 func (s *cacheFile) load(now time.Time, maxAge time.Duration) (*cachedConfig, error) {
 	b, err := os.ReadFile(s.path())
 	if err != nil {

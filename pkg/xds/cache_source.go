@@ -14,39 +14,39 @@ import (
 )
 
 const (
-	// cacheFallbackDelay is how long a control plane may be silent at the start before what it
-	// said to an earlier process is used.
+	// cacheFallbackDelay is how long a Source waits for the first response before it uses the
+	// cache.
 	cacheFallbackDelay = 5 * time.Second
-	// cacheReminderInterval is how often it is logged that this is so.
+	// cacheReminderInterval is the interval of log lines while the cache is in use.
 	cacheReminderInterval = time.Minute
-	// saveDelay is how long changes are gathered before they are saved; maxSaveDelay is
-	// how long a configuration that is not complete yet is waited for.
+	// saveDelay is how long changes are collected before a save; maxSaveDelay is how long a save
+	// waits for an incomplete configuration.
 	saveDelay    = 2 * time.Second
 	maxSaveDelay = time.Minute
-	// saveInterval is how often what has not changed is saved, so that its age is known.
+	// saveInterval is how often an unchanged configuration is saved, to update its age.
 	saveInterval = 10 * time.Minute
 )
 
-// cacheWriter is what a Source knows of its store. Guarded by the Source's work.
+// cacheWriter is the cache state of a Source. Guarded by the Source's applyMu.
 type cacheWriter struct {
-	file          *cacheFile         // nil: nothing is kept
-	saves         chan *cachedConfig // of one place: what is to be saved
+	file          *cacheFile         // nil: no cache
+	saves         chan *cachedConfig // capacity 1: the configuration to save
 	received      map[string]bool
-	dirtySince    time.Time // since when there is something to save; zero: there is nothing
+	dirtySince    time.Time // when the first unsaved change arrived; zero: none
 	saveTimer     *time.Timer
 	fallbackTimer *time.Timer
-	loadAttempted bool // what was saved was looked at
+	loadAttempted bool // the cache was loaded, or is not needed
 }
 
-// CacheStatus is what is told of the resources that are kept on disk.
+// CacheStatus is the status of the xDS cache on disk.
 type CacheStatus struct {
-	Path       string    `json:"path"`          // of the file; "": none are kept
-	ReceivedAt time.Time `json:"said,omitzero"` // when the control plane said what is in the file
-	InUse      bool      `json:"in_use"`        // for want of a control plane that answers
+	Path       string    `json:"path"`          // of the file; "": no cache
+	ReceivedAt time.Time `json:"said,omitzero"` // when the contents of the file arrived
+	InUse      bool      `json:"in_use"`        // active because the control plane does not respond
 	Failure    string    `json:"failure,omitempty"`
 }
 
-// CacheStatus returns what is told of the resources that are kept on disk.
+// CacheStatus returns the status of the xDS cache.
 func (s *Source) CacheStatus() CacheStatus {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -59,7 +59,7 @@ func (s *Source) updateCacheStatus(change func(k *CacheStatus)) {
 	change(&s.cacheStatus)
 }
 
-// initCache makes the memory of a Source.
+// initCache initializes the cache of a Source.
 func (s *Source) initCache() {
 	m := &s.cache
 	m.saveTimer, m.fallbackTimer = time.NewTimer(time.Hour), time.NewTimer(time.Hour)
@@ -74,13 +74,13 @@ func (s *Source) initCache() {
 	s.cacheStatus.Path = m.file.path()
 }
 
-// cachedTypes are the types of resources that are kept, those before that others of
-// them refer to. Secrets are not among them.
+// cachedTypes returns the resource types in the cache. A type comes before those it refers to.
+// Secrets are never cached.
 func cachedTypes() []string {
 	return []string{resource.RuntimeType, resource.ClusterType, resource.ListenerType, resource.EndpointType, resource.RouteType, resource.DubboRouteType, resource.ExtensionType}
 }
 
-// saveLoop saves what it is given until there is nothing more to come.
+// saveLoop saves configurations until saves is closed.
 func (s *Source) saveLoop() {
 	for g := range s.cache.saves {
 		err := s.cache.file.save(g)
@@ -98,7 +98,7 @@ func (s *Source) saveLoop() {
 	}
 }
 
-// startCache starts what saves; end returns when all is saved.
+// startCache starts saveLoop; end stops it after the last save.
 func (s *Source) startCache() (end func()) {
 	if s.cache.file == nil {
 		return func() {}
@@ -117,7 +117,7 @@ func (s *Source) startCache() (end func()) {
 	}
 }
 
-// noteResponse notes that the control plane has answered with u.
+// noteResponse records a response of the control plane, which ends the use of the cache.
 func (s *Source) noteResponse(u ads.Update) {
 	m := &s.cache
 	if m.file == nil {
@@ -138,7 +138,7 @@ func (s *Source) noteResponse(u ads.Update) {
 	}
 }
 
-// allTypesReceived reports whether each type that is asked for has been answered.
+// allTypesReceived reports whether each subscribed type has had a response.
 func (s *Source) allTypesReceived() bool {
 	for _, url := range cachedTypes() {
 		all, names := s.channels[0].client.Subscription(url)
@@ -149,7 +149,7 @@ func (s *Source) allTypesReceived() bool {
 	return true
 }
 
-// saveIfDue saves what is held, if it is time for that.
+// saveIfDue saves the accepted resources if it is time.
 func (s *Source) saveIfDue() {
 	s.applyMu.Lock()
 	defer s.applyMu.Unlock()
@@ -164,7 +164,7 @@ func (s *Source) saveIfDue() {
 	m.saveTimer.Reset(saveInterval)
 }
 
-// queueSave has what is held saved, but for what holds a key.
+// queueSave queues the accepted resources for a save, except those with a private key.
 func (s *Source) queueSave() {
 	g := &cachedConfig{receivedAt: time.Now()}
 	for _, url := range cachedTypes() {
@@ -179,14 +179,14 @@ func (s *Source) queueSave() {
 	}
 	s.cache.dirtySince = time.Time{}
 	select {
-	case <-s.cache.saves: // it is older
+	case <-s.cache.saves: // drops an older one
 	default:
 	}
 	s.cache.saves <- g
 }
 
-// applyCacheIfSilent uses what is kept when the control plane has been silent for too long, and
-// says so again and again.
+// applyCacheIfSilent applies the cache when the control plane has not responded in time, and logs
+// that it is in use at each reminder.
 func (s *Source) applyCacheIfSilent(ctx context.Context) {
 	s.applyMu.Lock()
 	defer s.applyMu.Unlock()
@@ -202,7 +202,7 @@ func (s *Source) applyCacheIfSilent(ctx context.Context) {
 	}
 }
 
-// applyCache puts in force what is kept.
+// applyCache applies the resources of the cache.
 func (s *Source) applyCache(ctx context.Context) {
 	now, f := time.Now(), s.channels[0]
 	g, err := s.cache.file.load(now, s.opts.Bootstrap.Cache.MaxAge)
@@ -215,7 +215,7 @@ func (s *Source) applyCache(ctx context.Context) {
 		s.updateCacheStatus(func(k *CacheStatus) { k.Failure = err.Error() })
 		return
 	}
-	s.state.skipWarmup() // who keeps a configuration wants to serve by it at once
+	s.state.skipWarmup() // serve the cached configuration immediately
 	for _, url := range cachedTypes() {
 		for _, u := range g.resources {
 			if u.Type == url {
@@ -225,11 +225,11 @@ func (s *Source) applyCache(ctx context.Context) {
 	}
 	s.updateResourceCounts()
 	s.updateCacheStatus(func(k *CacheStatus) { k.ReceivedAt, k.InUse = g.receivedAt, true })
-	f.reconnect() // a stream that has begun does not know of what is held
+	f.reconnect() // the current stream has not sent the restored versions
 }
 
-// applyCachedType puts the kept resources of a type in force. One that is not wanted, or
-// that would be refused now, is not held.
+// applyCachedType applies the cached resources of a type. It drops those that are not subscribed or
+// are rejected.
 func (s *Source) applyCachedType(ctx context.Context, f *xdsChannel, u ads.Update, now time.Time) {
 	s.subscribeCached(u, now)
 	all, names := f.client.Subscription(u.Type)

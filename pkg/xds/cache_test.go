@@ -19,7 +19,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/xds/resource"
 )
 
-// testCachedConfig is what a control plane may have said.
+// testCachedConfig returns a cached configuration that was received at said.
 func testCachedConfig(said time.Time) *cachedConfig {
 	return &cachedConfig{receivedAt: said, resources: []ads.Update{
 		{Type: resource.ClusterType, Changed: []ads.Resource{{Name: "a", Version: "1", Body: []byte("x")}, {Name: "b", Body: []byte{0, 255}}}},
@@ -33,7 +33,7 @@ func TestCacheFileRoundTrip(t *testing.T) {
 	if _, err := s.load(said, 0); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("before anything was saved: %v, want %v", err, fs.ErrNotExist)
 	}
-	for range 2 { // the second takes the place of the first
+	for range 2 { // the second save replaces the first
 		if err := s.save(testCachedConfig(said)); err != nil {
 			t.Fatal(err)
 		}
@@ -113,7 +113,7 @@ func FuzzParseCachedConfig(f *testing.F) {
 		}
 		again, err := g.encode(who)
 		if err != nil {
-			t.Skip() // names that are no UTF-8
+			t.Skip() // a name is not valid UTF-8
 		}
 		if back, err := parseCachedConfig(again, who); err != nil || !reflect.DeepEqual(back, g) {
 			t.Errorf("%+v is read back as %+v, %v", g, back, err)
@@ -121,8 +121,8 @@ func FuzzParseCachedConfig(f *testing.F) {
 	})
 }
 
-// newTestSource returns a source of a control plane that nobody connects to, and what it puts
-// in force.
+// newTestSource returns a Source that does not connect to its control plane, and the snapshot that
+// it applies. form is the api_type; cache is the directory of the xDS cache.
 func newTestSource(t testing.TB, form, cache string, log *slog.Logger) (*Source, *config.Snapshot) {
 	t.Helper()
 	b := testBootstrap(form)
@@ -130,7 +130,7 @@ func newTestSource(t testing.TB, form, cache string, log *slog.Logger) (*Source,
 	return newTestSourceOf(t, b, log)
 }
 
-// newTestSourceOf is newTestSource of a bootstrap.
+// newTestSourceOf is newTestSource with a given bootstrap.
 func newTestSourceOf(t testing.TB, b config.Bootstrap, log *slog.Logger) (*Source, *config.Snapshot) {
 	t.Helper()
 	inForce := &config.Snapshot{}
@@ -160,7 +160,7 @@ func newTestSourceOf(t testing.TB, b config.Bootstrap, log *slog.Logger) (*Sourc
 	return s, inForce
 }
 
-// respondWith has the control plane of s say all.
+// respondWith makes s handle one response of the control plane for each resource of all.
 func respondWith(t testing.TB, s *Source, all ...testResource) {
 	t.Helper()
 	for _, r := range all {
@@ -170,14 +170,14 @@ func respondWith(t testing.TB, s *Source, all ...testResource) {
 	}
 }
 
-// respondNoClusters has the control plane of s say that there are no clusters.
+// respondNoClusters makes s handle a CDS response without clusters.
 func respondNoClusters(t testing.TB, s *Source) {
 	t.Helper()
 	s.handleEvent(t.Context(), event{channel: s.channels[0], response: &ads.Response{Type: resource.ClusterType, Version: "1", Nonce: "n"}})
 }
 
-// TestCacheIsUsedWithoutSecrets: what one process has saved is what another puts
-// in force, but for what needs a secret, and for what holds a key itself.
+// TestCacheIsUsedWithoutSecrets verifies that the xDS cache has no private keys. A restarted
+// process applies the cached resources that need no secret, until the control plane responds.
 func TestCacheIsUsedWithoutSecrets(t *testing.T) {
 	pki, dir := testpki.New(t), t.TempDir()
 	one, before := newTestSource(t, "DELTA_GRPC", dir, slog.New(slog.DiscardHandler))
@@ -206,7 +206,7 @@ func TestCacheIsUsedWithoutSecrets(t *testing.T) {
 	if n := strings.Count(text.String(), "resources of the xDS cache are active"); n != 2 || !other.CacheStatus().InUse || other.CacheStatus().ReceivedAt.IsZero() {
 		t.Errorf("%d warnings, cache status %+v, want 2 warnings and a cache in use", n, other.CacheStatus())
 	}
-	// The control plane is back: it is asked from what is held, and what it says counts.
+	// The control plane connects: requests list the cached resources. A response ends their use.
 	f := other.channels[0]
 	other.handleEvent(t.Context(), event{channel: f, opened: true})
 	held := map[string]int{}
@@ -222,7 +222,8 @@ func TestCacheIsUsedWithoutSecrets(t *testing.T) {
 	}
 }
 
-// TestUnusableCacheIsIgnored: the process starts without it, and says why.
+// TestUnusableCacheIsIgnored verifies that the Source ignores an unusable cache and logs the
+// reason.
 func TestUnusableCacheIsIgnored(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.WriteFile(filepath.Join(dir, "resources"), []byte("garbage"), 0o600); err != nil {
@@ -236,13 +237,14 @@ func TestUnusableCacheIsIgnored(t *testing.T) {
 	}
 }
 
-// TestIncompleteConfigurationIsNotCached: what was saved before is worth more.
+// TestIncompleteConfigurationIsNotCached verifies that a configuration without listeners is not
+// saved, because it would replace a complete one.
 func TestIncompleteConfigurationIsNotCached(t *testing.T) {
 	s, _ := newTestSource(t, "GRPC", t.TempDir(), slog.New(slog.DiscardHandler))
 	end := s.startCache()
 	s.handleEvent(t.Context(), event{channel: s.channels[0], opened: true})
 	respondWith(t, s, clusterResource("plain", "e", "", 0), endpointsResource("e", 1))
-	s.saveIfDue() // there are no listeners yet
+	s.saveIfDue() // no listeners were received yet
 	end()
 	if _, err := os.Stat(s.CacheStatus().Path); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("a configuration without listeners was saved: %v", err)

@@ -6,7 +6,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/xds/resource"
 )
 
-// nestedFilterCapabilities are filters whose settings are nested without a limit of their own.
+// nestedFilterCapabilities returns capabilities with a filter whose settings can be nested to any
+// depth.
 func nestedFilterCapabilities() resource.Capabilities {
 	return resource.Capabilities{Filters: []filter.StreamFilterFactory{rbac.Kind()}}
 }

@@ -16,18 +16,17 @@ import (
 	"github.com/weft-proxy/weft/pkg/xds/resource"
 )
 
-// xdsChannel keeps a stream to a control plane open, over and over. What happens on it is
-// told to the loop of the Source, which alone knows what to say: the feed has no state
-// of the protocol.
+// xdsChannel keeps a stream to a control plane open and reconnects when it ends. It passes events
+// to the event loop of the Source, which owns the protocol state.
 type xdsChannel struct {
 	name         string                // of the cluster of the control plane
-	secretSource resource.SecretSource // that it is; the zero value: it has everything
+	secretSource resource.SecretSource // source of the secrets it serves; zero: it is the ADS channel
 	service      discoveryService
 	mode         ads.Mode
 	node         *corev3.Node
 	target       target
 	reloader     *credential.Reloader
-	client       *ads.Client // the loop's
+	client       *ads.Client // owned by the event loop, under applyMu
 	events       chan<- event
 
 	log        *slog.Logger
@@ -36,16 +35,16 @@ type xdsChannel struct {
 		at     time.Time
 	}
 
-	lastResponse atomic.Int64 // when there was a response last, in ns since 1970; when it was made before that
+	lastResponse atomic.Int64 // Unix time of the last response in ns, or of the creation before the first
 
 	mu            sync.Mutex
-	queue         []ads.Request // guarded by mu; to be sent
-	queueSignal   chan struct{} // of one place: there is something in queue
+	queue         []ads.Request // guarded by mu; requests to send
+	queueSignal   chan struct{} // capacity 1; receives when queue is not empty
 	status        channelStatus // guarded by mu
 	cancelSession func()        // guarded by mu; ends the session, nil before the first
 }
 
-// reconnect ends the stream, if there is one: there will be another.
+// reconnect ends the current session, if any; run starts another.
 func (f *xdsChannel) reconnect() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -54,16 +53,16 @@ func (f *xdsChannel) reconnect() {
 	}
 }
 
-// channelStatus is what is told of a feed.
+// channelStatus is the connection status of a channel.
 type channelStatus struct {
 	connected bool
-	since     time.Time // of the last change of connected
-	failure   string    // why it is not, or was not the last time
-	attempts  int       // in vain, since it was
+	since     time.Time // when connected last changed
+	failure   string    // last connection error
+	attempts  int       // failures since the last connection
 }
 
-// event is what happened on a feed: it has a new stream, or a response came, or the
-// stream ended. done is closed when the loop has dealt with it.
+// event is a new stream, a response, or the end of a stream. The loop closes done after it has
+// handled the event.
 type event struct {
 	channel   *xdsChannel
 	opened    bool
@@ -72,15 +71,15 @@ type event struct {
 	done      chan struct{}
 }
 
-// Between two attempts a feed waits for half to all of a time that doubles, unless the
-// last stream was good for longer than the longest.
+// Bounds of the backoff between two attempts, which doubles and has a jitter of up to half. A
+// session with a response that lasted longer than maxBackoff resets it.
 const (
 	minBackoff = 500 * time.Millisecond
 	maxBackoff = 30 * time.Second
 )
 
-// run keeps the stream open until ctx ends. Whatever fails is tried again, as a certificate
-// that cannot be read: the active configuration stays meanwhile.
+// run keeps the stream open until ctx ends. It retries after every failure, also of reading a
+// certificate; the active configuration stays meanwhile.
 func (f *xdsChannel) run(ctx context.Context) {
 	as := tlsIdentity{target: f.target, reloader: f.reloader}
 	defer as.close()
@@ -99,7 +98,7 @@ func (f *xdsChannel) run(ctx context.Context) {
 		}
 		wait := pause/2 + rand.N(pause/2) //nolint:gosec // a jitter
 		f.setFailed(err)
-		if !opened { // the loop tells of a stream that has ended
+		if !opened { // the event loop logs the end of an open stream
 			f.logFailure(err, wait)
 		}
 		retry := time.NewTimer(wait)
@@ -112,7 +111,7 @@ func (f *xdsChannel) run(ctx context.Context) {
 	}
 }
 
-// connect is session, after reading the certificates if need be.
+// connect loads the certificates if needed and runs a session.
 func (f *xdsChannel) connect(ctx context.Context, as *tlsIdentity) (opened, spoke bool, err error) {
 	secured, err := as.client()
 	if err != nil {
@@ -121,17 +120,17 @@ func (f *xdsChannel) connect(ctx context.Context, as *tlsIdentity) (opened, spok
 	return f.session(ctx, secured)
 }
 
-// isFirstAttempt reports whether nothing has failed since there was a stream.
+// isFirstAttempt reports whether no attempt has failed since the last connection.
 func (f *xdsChannel) isFirstAttempt() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.status.connected || f.status.attempts == 0
 }
 
-// failureLogInterval is how often a failure that repeats itself is logged.
+// failureLogInterval is the minimum time between log lines with the same failure.
 const failureLogInterval = 10 * time.Second
 
-// logFailure logs why no stream could be opened: at once if the reason is new.
+// logFailure logs why no stream could be opened. It logs a new reason immediately.
 func (f *xdsChannel) logFailure(err error, wait time.Duration) {
 	now, reason := time.Now(), err.Error()
 	if reason == f.lastLogged.reason && now.Sub(f.lastLogged.at) < failureLogInterval {
@@ -142,7 +141,7 @@ func (f *xdsChannel) logFailure(err error, wait time.Duration) {
 		"retry_in", wait.Round(time.Millisecond))
 }
 
-// tlsIdentity is what a client of a control plane proves who it is with.
+// tlsIdentity loads the TLS client for a control plane on first use and keeps it.
 type tlsIdentity struct {
 	target   target
 	reloader *credential.Reloader
@@ -152,8 +151,8 @@ type tlsIdentity struct {
 	release func()
 }
 
-// client returns the TLS client, nil for plaintext. It reads the certificates at the first
-// call that can.
+// client returns the TLS client, nil for plaintext. It reads the certificates until that succeeds
+// once.
 func (i *tlsIdentity) client() (*credential.Client, error) {
 	if i.loaded {
 		return i.tls, nil
@@ -172,12 +171,12 @@ func (i *tlsIdentity) close() {
 	}
 }
 
-// session opens one stream, on a connection of its own, and serves it until it ends.
-// opened reports whether there was a stream, spoke whether the control plane said anything.
+// session opens one stream on a connection of its own and serves it until it ends. opened reports
+// whether there was a stream, spoke whether a response arrived.
 func (f *xdsChannel) session(ctx context.Context, secured *credential.Client) (opened, spoke bool, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	// A new connection knows no failures: grpc's own pauses do not come on top.
+	// A new connection starts without the backoff of grpc, which would add to the backoff of run.
 	conn, err := f.target.dial(secured)
 	if err != nil {
 		return false, false, err
@@ -221,7 +220,8 @@ func (f *xdsChannel) session(ctx context.Context, secured *credential.Client) (o
 	return true, spoke, err
 }
 
-// deliver has the loop deal with e, and reports false if ctx ended before.
+// deliver passes e to the event loop and waits until it is handled. It returns false if ctx ended
+// before.
 func (f *xdsChannel) deliver(ctx context.Context, e event) bool {
 	e.channel, e.done = f, make(chan struct{})
 	select {
@@ -233,7 +233,7 @@ func (f *xdsChannel) deliver(ctx context.Context, e event) bool {
 	return true
 }
 
-// sendLoop sends what is queued until ctx ends or the stream does.
+// sendLoop sends queued requests until ctx or the stream ends.
 func (f *xdsChannel) sendLoop(ctx context.Context, s *stream) {
 	for {
 		f.mu.Lock()
@@ -242,7 +242,7 @@ func (f *xdsChannel) sendLoop(ctx context.Context, s *stream) {
 		f.mu.Unlock()
 		for _, r := range queue {
 			if s.send(r) != nil {
-				return // receive has the reason
+				return // receive returns the error
 			}
 		}
 		if len(queue) > 0 {
@@ -256,7 +256,7 @@ func (f *xdsChannel) sendLoop(ctx context.Context, s *stream) {
 	}
 }
 
-// enqueue queues requests; they are dropped if the stream ends before.
+// enqueue queues requests. They are dropped if the stream ends before they are sent.
 func (f *xdsChannel) enqueue(all ...ads.Request) {
 	if len(all) == 0 {
 		return
@@ -294,7 +294,7 @@ func (f *xdsChannel) setFailed(err error) {
 	}
 }
 
-// secretChannel returns the feed of one who has secrets, which is begun if there is none.
+// secretChannel returns the channel to a source of secrets, and creates and starts it if needed.
 func (s *Source) secretChannel(from resource.SecretSource) *xdsChannel {
 	for _, f := range s.channels {
 		if f.secretSource == from {

@@ -14,9 +14,9 @@ import (
 	"github.com/weft-proxy/weft/pkg/xds/resource"
 )
 
-// collectable reports whether the value that p points to is garbage.
+// collectable reports whether the garbage collector frees the value that p points to.
 func collectable[T any](p weak.Pointer[T]) bool {
-	for range 3 { // a value that a finalizer or a pool holds takes more than one collection
+	for range 3 { // a value in a pool or with a finalizer needs more than one collection
 		goruntime.GC()
 		if p.Value() == nil {
 			return true
@@ -25,8 +25,8 @@ func collectable[T any](p weak.Pointer[T]) bool {
 	return false
 }
 
-// TestReplacedResourcesCanBeCollected: nothing holds a resource once another of its name is in
-// force. No further update is needed for that.
+// TestReplacedResourcesCanBeCollected verifies that nothing references a resource once its
+// replacement is active, without a further update.
 func TestReplacedResourcesCanBeCollected(t *testing.T) {
 	pki := testpki.New(t)
 	secret := func() testResource { return secretResource("certificate", pki.Issue(testpki.Spec{CommonName: "a"})) }
@@ -72,7 +72,8 @@ func TestReplacedResourcesCanBeCollected(t *testing.T) {
 	}
 }
 
-// TestLargeUndoLogIsReleased: the list of changes of an update is dropped with it.
+// TestLargeUndoLogIsReleased verifies that the undo log of a large update is released when the
+// update ends.
 func TestLargeUndoLogIsReleased(t *testing.T) {
 	s, _ := newTestSource(t, "DELTA_GRPC", "", slog.New(slog.DiscardHandler))
 	s.handleEvent(t.Context(), event{channel: s.channels[0], opened: true})
@@ -90,8 +91,8 @@ func TestLargeUndoLogIsReleased(t *testing.T) {
 	}
 }
 
-// TestStaticResourcesCanBeCollected: the start, and a file that is read again, end with nothing
-// to undo.
+// TestStaticResourcesCanBeCollected verifies that the undo log is empty after the start, and that a
+// replaced static cluster can be collected.
 func TestStaticResourcesCanBeCollected(t *testing.T) {
 	b := testBootstrap("GRPC")
 	b.StaticResources = []byte(strings.Replace(string(b.StaticResources), `{"clusters": [`, `{"clusters": [{"name": "more", "type": "STATIC", "connect_timeout": "1s"}, `, 1))
@@ -110,7 +111,7 @@ func TestStaticResourcesCanBeCollected(t *testing.T) {
 	goruntime.KeepAlive(s)
 }
 
-// watchCollected returns a function that reports whether what p points to is garbage.
+// watchCollected returns a function that reports whether the garbage collector frees *p.
 func watchCollected[T any](p *T) func() bool {
 	held := weak.Make(p)
 	return func() bool { return collectable(held) }

@@ -15,7 +15,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/config"
 )
 
-// lineLog is a log that several goroutines write.
+// lineLog is a log that several goroutines can write to.
 type lineLog struct {
 	mu   sync.Mutex
 	text bytes.Buffer
@@ -27,7 +27,7 @@ func (l *lineLog) Write(p []byte) (int, error) {
 	return l.text.Write(p)
 }
 
-// lines returns the lines that have a text.
+// lines returns the lines that contain text.
 func (l *lineLog) lines(text string) (all []string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -46,7 +46,8 @@ func (l *lineLog) expectLines(t *testing.T, text string, n int) {
 	}
 }
 
-// TestControlPlaneStateIsLogged at the level INFO.
+// TestControlPlaneStateIsLogged verifies the log lines about the connection to the control plane
+// and about its first configuration.
 func TestControlPlaneStateIsLogged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log := &lineLog{}
@@ -82,7 +83,8 @@ func TestControlPlaneStateIsLogged(t *testing.T) {
 	})
 }
 
-// TestUnreadableCertificateIsRetried: the process goes on with what it has.
+// TestUnreadableCertificateIsRetried verifies that Run does not connect without a readable CA file,
+// logs the reason, and connects once the file exists.
 func TestUnreadableCertificateIsRetried(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log := &lineLog{}
@@ -90,7 +92,7 @@ func TestUnreadableCertificateIsRetried(t *testing.T) {
 		authorities := filepath.Join(t.TempDir(), "ca.pem")
 		r.source.channels[0].target.tls = &config.TLS{TrustedCA: config.PEM{Path: authorities}, ServerName: "control"}
 		r.serve(controlAddress)
-		r.run() // reports what Run returns
+		r.run() // fails the test if Run returns an error
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		if got := log.lines("cannot connect to the control plane"); len(got) == 0 || !strings.Contains(got[0], "ca.pem: no such file") || !strings.Contains(got[0], "TLS: ") {

@@ -16,15 +16,15 @@ import (
 	"github.com/weft-proxy/weft/pkg/xds/resource"
 )
 
-// fakeControlPlane is a control plane in memory: it has resources, and one stream.
+// fakeControlPlane is an in-memory control plane with one stream.
 type fakeControlPlane struct {
 	mode        ads.Mode
 	resources   map[string]map[string]ads.Resource // by type and name
 	version     int
-	everSet     map[string]bool // names of what there was at some time, with their types
-	everRemoved map[string]bool // and of what was taken away at some time
+	everSet     map[string]bool // by type URL + name; resources that were ever set
+	everRemoved map[string]bool // by type URL + name; resources that were ever removed
 
-	subscriptions map[string]*subscription // by type, on this stream
+	subscriptions map[string]*subscription // by type; of the current stream
 	nonce         int
 }
 
@@ -32,7 +32,7 @@ type subscription struct {
 	wildcard     bool
 	names        map[string]bool
 	nonce        string
-	sentVersions map[string]string // versions; Delta
+	sentVersions map[string]string // by name; compared in Delta mode only
 	pending      bool
 }
 
@@ -40,7 +40,7 @@ func newFakeControlPlane(form ads.Mode) *fakeControlPlane {
 	return &fakeControlPlane{mode: form, resources: map[string]map[string]ads.Resource{}, everSet: map[string]bool{}, everRemoved: map[string]bool{}, subscriptions: map[string]*subscription{}}
 }
 
-// set takes a resource; without a body it is taken away.
+// set adds or replaces a resource; a nil body removes it.
 func (p *fakeControlPlane) set(r testResource) {
 	of := p.resources[r.url]
 	if of == nil {
@@ -63,7 +63,7 @@ func (p *fakeControlPlane) set(r testResource) {
 	}
 }
 
-// readRequests takes what s asks.
+// readRequests handles the requests that s has queued.
 func (p *fakeControlPlane) readRequests(s *Source) {
 	f := s.channels[0]
 	for _, r := range f.queue {
@@ -92,7 +92,7 @@ func (p *fakeControlPlane) readRequests(s *Source) {
 			continue
 		}
 		if r.Nonce != sub.nonce {
-			continue // it answers an older response, and there will be another answer
+			continue // it is for an older response; the request for the latest one follows
 		}
 		sub.wildcard = r.Type == resource.ClusterType || r.Type == resource.ListenerType
 		if next := newSet(r.Names); !maps.Equal(next, sub.names) {
@@ -102,7 +102,7 @@ func (p *fakeControlPlane) readRequests(s *Source) {
 	f.queue = f.queue[:0]
 }
 
-// pendingTypes are the types of which there is something to say, in order.
+// pendingTypes returns the types that need a response, sorted.
 func (p *fakeControlPlane) pendingTypes() (types []string) {
 	for url, s := range p.subscriptions {
 		if s.pending {
@@ -113,7 +113,7 @@ func (p *fakeControlPlane) pendingTypes() (types []string) {
 	return types
 }
 
-// nextResponse returns what is to be said of a type.
+// nextResponse returns the response for a type and marks it as sent.
 func (p *fakeControlPlane) nextResponse(url string) *ads.Response {
 	s := p.subscriptions[url]
 	s.pending = false
@@ -140,10 +140,9 @@ func (p *fakeControlPlane) nextResponse(url string) *ads.Response {
 	return r
 }
 
-// TestRandomHistoriesConverge has control planes change their minds at random, while
-// responses come in any order, twice, or not at all because the stream breaks. Whatever
-// came before, what is in force in the end is what is said in the end; and on the way
-// nothing is in force that lacks what it was never given.
+// TestRandomHistoriesConverge verifies that random updates end in the same configuration as a new
+// source has. Responses arrive in any order, twice, or not at all because the stream breaks.
+// Meanwhile, no resource is active before the control plane has sent its dependencies.
 func TestRandomHistoriesConverge(t *testing.T) {
 	secrets := testSecrets(t)
 	for name, form := range modes() {
@@ -158,7 +157,7 @@ func TestRandomHistoriesConverge(t *testing.T) {
 					p.randomStep(t, s, r, secrets)
 					p.checkActive(t, s, inForce, seed)
 				}
-				// In the end there is all that anything can refer to.
+				// Finally, everything that resources can refer to exists.
 				p.setAll(r, secrets, []any{"nothing of use", 5}[r.IntN(2)])
 				p.deliverAll(t, s, r)
 				if want := p.freshSnapshot(t, name); !reflect.DeepEqual(inForce, want) {
@@ -169,12 +168,12 @@ func TestRandomHistoriesConverge(t *testing.T) {
 	}
 }
 
-// modes are those that a control plane may speak, as its bootstrap calls them.
+// modes returns the ADS modes by their api_type.
 func modes() map[string]ads.Mode {
 	return map[string]ads.Mode{"GRPC": ads.StateOfTheWorld, "DELTA_GRPC": ads.Delta}
 }
 
-// testSecrets are those that randomResource may refer to.
+// testSecrets returns the secrets that randomResource can refer to.
 func testSecrets(t *testing.T) (all []testResource) {
 	pki := testpki.New(t)
 	for i := range 3 {
@@ -183,8 +182,8 @@ func testSecrets(t *testing.T) (all []testResource) {
 	return all
 }
 
-// setAll sets all that clusters and listeners can refer to. The later layer of the runtime
-// says two.
+// setAll sets everything that clusters and listeners can refer to. two is the value of the later
+// runtime layer.
 func (p *fakeControlPlane) setAll(r *rand.Rand, secrets []testResource, two any) {
 	for i := range 3 {
 		p.set(endpointsResource(fmt.Sprint("e", i), 1+r.IntN(5)))
@@ -197,14 +196,14 @@ func (p *fakeControlPlane) setAll(r *rand.Rand, secrets []testResource, two any)
 	p.set(runtimeLayerResource("two", two))
 }
 
-// deliverAll says all that there is to say, in any order.
+// deliverAll delivers the responses for all pending types, in random order.
 func (p *fakeControlPlane) deliverAll(t *testing.T, s *Source, r *rand.Rand) {
 	for due := p.pendingTypes(); len(due) > 0; due = p.pendingTypes() {
 		p.deliver(t, s, p.nextResponse(due[r.IntN(len(due))]))
 	}
 }
 
-// randomStep has something happen.
+// randomStep breaks the stream, sets a random resource, or delivers a response once or twice.
 func (p *fakeControlPlane) randomStep(t *testing.T, s *Source, r *rand.Rand, secrets []testResource) {
 	due := p.pendingTypes()
 	switch n := r.IntN(20); {
@@ -234,13 +233,14 @@ func (p *fakeControlPlane) randomStep(t *testing.T, s *Source, r *rand.Rand, sec
 	}
 }
 
-// deliver has s deal with a response.
+// deliver makes s handle a response and reads the requests that follow.
 func (p *fakeControlPlane) deliver(t *testing.T, s *Source, r *ads.Response) {
 	s.handleEvent(t.Context(), event{channel: s.channels[0], response: r})
 	p.readRequests(s)
 }
 
-// checkActive fails if something is in force that lacks what it was never given.
+// checkActive fails t if an active cluster has no hosts although none were removed, or if an active
+// listener refers to a filter or to routes that were never set.
 func (p *fakeControlPlane) checkActive(t *testing.T, s *Source, inForce *config.Snapshot, seed uint64) {
 	for _, c := range inForce.Clusters {
 		if c.Name == "control" {
@@ -269,7 +269,8 @@ func (p *fakeControlPlane) checkActive(t *testing.T, s *Source, inForce *config.
 	}
 }
 
-// freshSnapshot is what is in force for one that has just come.
+// freshSnapshot returns the configuration that a new source applies. It resets the subscriptions of
+// p.
 func (p *fakeControlPlane) freshSnapshot(t *testing.T, form string) *config.Snapshot {
 	p.subscriptions = map[string]*subscription{}
 	s, inForce := newTestSourceOf(t, layeredBootstrap(form), slog.New(slog.DiscardHandler))

@@ -27,26 +27,25 @@ import (
 	"github.com/weft-proxy/weft/pkg/xds/resource"
 )
 
-// What the control plane said, and what became of it, for tools that ask by
-// envoy.service.status.v3.ClientStatusDiscoveryService. It is the same that Dump tells,
-// and redacted as that is, with what was asked for and has not come.
+// The client status for tools that use envoy.service.status.v3.ClientStatusDiscoveryService. It
+// has the contents of Dump, redacted in the same way, and the subscribed resources that have not
+// arrived.
 
-// Bounds of what a tool may ask.
+// Limits for clients of the service.
 const (
 	maxRequestSize        = 1 << 20 // bytes
-	maxConcurrentRequests = 16      // at once, on a connection
+	maxConcurrentRequests = 16      // per connection
 	handshakeTimeout      = 5 * time.Second
 )
 
-// csds is a statusv3.ClientStatusDiscoveryServiceServer.
+// csds implements statusv3.ClientStatusDiscoveryServiceServer.
 type csds struct {
 	statusv3.UnimplementedClientStatusDiscoveryServiceServer
 
 	source *Source
 }
 
-// listenStatus binds address, ip:port or the path of a unix socket that is for
-// its owner alone.
+// listenStatus binds address: ip:port, or the path of a unix socket that only its owner may use.
 func listenStatus(ctx context.Context, address string) (net.Listener, error) {
 	if _, err := netip.ParseAddrPort(address); err == nil {
 		var c net.ListenConfig
@@ -55,8 +54,8 @@ func listenStatus(ctx context.Context, address string) (net.Listener, error) {
 	return unixsocket.ListenOwnerOnly(ctx, address)
 }
 
-// startStatusServer has tools answered until ctx ends, on a goroutine of the group; failed is
-// called there if the socket fails. The error is one of the address.
+// startStatusServer serves CSDS until ctx ends, on a goroutine of group. The goroutine calls failed
+// if the socket fails. An error means that the address cannot be bound.
 func (s *Source) startStatusServer(ctx context.Context, group *sync.WaitGroup, failed func(error)) error {
 	address := s.opts.Bootstrap.CSDSAddress
 	if address == "" {
@@ -74,8 +73,8 @@ func (s *Source) startStatusServer(ctx context.Context, group *sync.WaitGroup, f
 	return nil
 }
 
-// serveStatus answers tools on ln until ctx ends. It returns when nothing of it runs any
-// more; the error is one of the socket.
+// serveStatus serves CSDS on ln until ctx ends, and returns when all its goroutines have ended. It
+// returns the error of the socket.
 func (s *Source) serveStatus(ctx context.Context, ln net.Listener) error {
 	g := grpc.NewServer(
 		grpc.MaxRecvMsgSize(maxRequestSize), grpc.MaxConcurrentStreams(maxConcurrentRequests),
@@ -91,12 +90,12 @@ func (s *Source) serveStatus(ctx context.Context, ln net.Listener) error {
 	case <-ctx.Done():
 	}
 	g.Stop()
-	<-ended // that it was stopped
+	<-ended // serve has returned
 	return nil
 }
 
-// FetchClientStatus is statusv3.ClientStatusDiscoveryServiceServer's: it answers with
-// what there is now. An error is one of r.
+// FetchClientStatus implements statusv3.ClientStatusDiscoveryServiceServer. It returns the current
+// status, or an error if r is not valid.
 func (c *csds) FetchClientStatus(_ context.Context, r *statusv3.ClientStatusRequest) (*statusv3.ClientStatusResponse, error) {
 	ok, err := matchesAnyNode(r.GetNodeMatchers(), c.source.boot.node)
 	if err != nil {
@@ -108,8 +107,8 @@ func (c *csds) FetchClientStatus(_ context.Context, r *statusv3.ClientStatusRequ
 	return &statusv3.ClientStatusResponse{Config: []*statusv3.ClientConfig{c.source.clientConfig(!r.GetExcludeResourceContents())}}, nil
 }
 
-// StreamClientStatus is statusv3.ClientStatusDiscoveryServiceServer's: it answers each
-// request as FetchClientStatus does.
+// StreamClientStatus implements statusv3.ClientStatusDiscoveryServiceServer. It responds to each
+// request like FetchClientStatus.
 func (c *csds) StreamClientStatus(stream statusv3.ClientStatusDiscoveryService_StreamClientStatusServer) error {
 	for {
 		r, err := stream.Recv()
@@ -129,8 +128,8 @@ func (c *csds) StreamClientStatus(stream statusv3.ClientStatusDiscoveryService_S
 	}
 }
 
-// clientConfig is what there is: the clusters of the bootstrap, and each resource that
-// came or was asked for by name. It waits while a configuration is put in force.
+// clientConfig returns the clusters of the bootstrap and each resource that was received or
+// subscribed by name. It waits while a configuration is being applied.
 func (s *Source) clientConfig(contents bool) *statusv3.ClientConfig {
 	h := s.statusSnapshot()
 	node, _ := proto.Clone(s.boot.node).(*corev3.Node)
@@ -154,10 +153,11 @@ func (s *Source) clientConfig(contents bool) *statusv3.ClientConfig {
 	return out
 }
 
-// resourceNames are the resources of a type that came or were asked for, and are still wanted.
+// resourceNames returns the resources of a type that are subscribed by name, or for a wildcard type
+// the received ones.
 func (h *statusSnapshot) resourceNames(url string) []string {
 	all := maps.Clone(h.requested[url])
-	if all == nil { // of a type that is wanted whole
+	if all == nil { // wildcard type
 		all = map[string]bool{}
 		for name := range h.status[url] {
 			all[name] = false
@@ -166,7 +166,7 @@ func (h *statusSnapshot) resourceNames(url string) []string {
 	return slices.Sorted(maps.Keys(all))
 }
 
-// genericConfig is a resource, and how it stands with it.
+// genericConfig returns a resource and its status.
 func (h *statusSnapshot) genericConfig(url, name string, contents bool) *statusv3.ClientConfig_GenericXdsConfig {
 	r := h.status[url][name]
 	out := &statusv3.ClientConfig_GenericXdsConfig{TypeUrl: url, Name: name, VersionInfo: r.Version}

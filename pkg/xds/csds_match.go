@@ -10,8 +10,8 @@ import (
 	"google.golang.org/protobuf/types/known/structpb"
 )
 
-// matchesAnyNode reports whether one of the matchers means the node, or there is none. An error
-// names what of a matcher is not understood.
+// matchesAnyNode reports whether one of the matchers matches the node, or all is empty. An error
+// names the part of a matcher that is not supported.
 func matchesAnyNode(all []*matcherv3.NodeMatcher, node *corev3.Node) (bool, error) {
 	if len(all) == 0 {
 		return true, nil
@@ -46,7 +46,7 @@ func matchesNode(m *matcherv3.NodeMatcher, node *corev3.Node) (bool, error) {
 	return true, nil
 }
 
-// wrapField says where an error is; nil stays nil.
+// wrapField adds the field to err; nil stays nil.
 func wrapField(field string, err error) error {
 	if err == nil {
 		return nil
@@ -54,7 +54,7 @@ func wrapField(field string, err error) error {
 	return fmt.Errorf("%s: %w", field, err)
 }
 
-// matchesString reports whether a text is one that m means.
+// matchesString reports whether m matches text.
 func matchesString(m *matcherv3.StringMatcher, text string) (bool, error) {
 	fold := func(s string) string { return s }
 	if m.GetIgnoreCase() {
@@ -77,7 +77,7 @@ func matchesString(m *matcherv3.StringMatcher, text string) (bool, error) {
 	}
 }
 
-// matchesValue reports whether a value, nil for one that is not there, is one that m means.
+// matchesValue reports whether m matches v; nil means that there is no value.
 func matchesValue(m *matcherv3.ValueMatcher, v *structpb.Value) (bool, error) {
 	switch p := m.GetMatchPattern().(type) {
 	case *matcherv3.ValueMatcher_PresentMatch:
@@ -117,7 +117,7 @@ func matchesDouble(m *matcherv3.DoubleMatcher, n float64) bool {
 	return m.GetExact() == n
 }
 
-// matchesAny reports whether is holds for any of all.
+// matchesAny reports whether is returns true for any element of all.
 func matchesAny[T any](all []T, is func(T) (bool, error)) (bool, error) {
 	for _, one := range all {
 		if ok, err := is(one); ok || err != nil {

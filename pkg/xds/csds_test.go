@@ -27,7 +27,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/xds/resource"
 )
 
-// byName are the resources of an answer, by the last part of their type and their name.
+// byName returns the resources of a response by short type and name.
 func byName(c *statusv3.ClientConfig) map[string]*statusv3.ClientConfig_GenericXdsConfig {
 	all := map[string]*statusv3.ClientConfig_GenericXdsConfig{}
 	for _, r := range c.GetGenericXdsConfigs() {
@@ -48,9 +48,9 @@ func TestCSDSClientStatus(t *testing.T) {
 	got := s.clientConfig(true)
 	all := byName(got)
 	for name, want := range map[string]adminv3.ClientResourceStatus{
-		"Cluster a":                     adminv3.ClientResourceStatus_NACKED, // its second version
+		"Cluster a":                     adminv3.ClientResourceStatus_NACKED, // the second version
 		"Cluster b":                     adminv3.ClientResourceStatus_ACKED,
-		"Cluster control":               adminv3.ClientResourceStatus_UNKNOWN, // it is the file's
+		"Cluster control":               adminv3.ClientResourceStatus_UNKNOWN, // a static resource
 		"Listener in":                   adminv3.ClientResourceStatus_ACKED,
 		"Listener bad":                  adminv3.ClientResourceStatus_NACKED,
 		"RouteConfiguration table":      adminv3.ClientResourceStatus_ACKED,
@@ -71,7 +71,7 @@ func TestCSDSClientStatus(t *testing.T) {
 			t.Errorf("%s has the error %v", name, r.GetErrorState())
 		}
 	}
-	if len(all) != 11 { // with "later"
+	if len(all) != 11 { // including the cluster "later"
 		t.Errorf("there are %d resources", len(all))
 	}
 	c := &clusterv3.Cluster{}
@@ -170,7 +170,8 @@ func TestNodeMatchers(t *testing.T) {
 	}
 }
 
-// TestCSDSServer runs the service, on a socket that somebody left behind.
+// TestCSDSServer verifies the CSDS service on a Unix socket: the mode of the socket, node matchers,
+// reflection, and the end of streams.
 func TestCSDSServer(t *testing.T) {
 	s, _ := newTestSource(t, "DELTA_GRPC", "", slog.New(slog.DiscardHandler))
 	path := filepath.Join(t.TempDir(), "status")
@@ -191,7 +192,7 @@ func TestCSDSServer(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = conn.Close() }() // the server has ended
+	defer func() { _ = conn.Close() }() // the server has stopped
 	tool := statusv3.NewClientStatusDiscoveryServiceClient(conn)
 	named := func(id string) *statusv3.ClientStatusRequest {
 		return &statusv3.ClientStatusRequest{NodeMatchers: []*matcherv3.NodeMatcher{{NodeId: &matcherv3.StringMatcher{
@@ -228,7 +229,8 @@ func TestCSDSServer(t *testing.T) {
 	}
 }
 
-// describes asks a server by reflection what a service is, as grpcurl does.
+// describes returns an error unless the server returns the descriptor of service by reflection,
+// which grpcurl uses.
 func describes(ctx context.Context, conn *grpc.ClientConn, service string) error {
 	stream, err := reflectionv1.NewServerReflectionClient(conn).ServerReflectionInfo(ctx)
 	if err != nil {

@@ -2,16 +2,17 @@ package xds
 
 import "time"
 
-// dependency is something that a cluster or a listener waits for, beside secrets: without those
-// it is never put in force.
+// dependency is a resource, other than a secret, that a cluster or a listener waits for. Secrets
+// have no timeout: without them a resource never becomes active.
 type dependency struct {
-	kind    string        // of which kind it is
-	name    string        // as people are told of it
+	kind    string        // "endpoints", "routes", ...
+	name    string        // for logs and status output
 	since   time.Time     // when the wait began
-	timeout time.Duration // how long it is at most; 0: it has no end
+	timeout time.Duration // longest wait; 0: no limit
 }
 
-// clusterDependencies are what a cluster of a name, said to be as s.last, waits for.
+// clusterDependencies returns the missing dependencies of s.received, the received version of a
+// cluster.
 func (w *state) clusterDependencies(name string, s *clusterState) []dependency {
 	e := s.received.EDSServiceName
 	if s.active == s.received || e == "" || w.assignments[e] != nil || w.readyWithoutHosts(name) {
@@ -20,7 +21,7 @@ func (w *state) clusterDependencies(name string, s *clusterState) []dependency {
 	return []dependency{{"endpoints", e, s.receivedAt, s.received.InitialFetchTimeout}}
 }
 
-// listenerDependencies is lacks of a listener.
+// listenerDependencies is clusterDependencies for a listener.
 func (w *state) listenerDependencies(name string, s *listenerState) (all []dependency) {
 	if s.active == s.received {
 		return nil
@@ -44,8 +45,8 @@ func (w *state) listenerDependencies(name string, s *listenerState) (all []depen
 	return all
 }
 
-// waitExpired reports whether all that is lacking was waited for long enough. until is when it
-// will have been, zero for never.
+// waitExpired reports whether the wait for all dependencies has timed out. until is when it will
+// have, zero for never.
 func waitExpired(all []dependency, now time.Time) (enough bool, until time.Time) {
 	enough, ever := true, true
 	for _, l := range all {

@@ -12,7 +12,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/xds/resource"
 )
 
-// dubboListenerResource has its routes from a resource of Dubbo's own type.
+// dubboListenerResource returns a Dubbo listener that gets its routes from a resource of type
+// DubboRouteType.
 func dubboListenerResource(name, routes string, wait time.Duration) testResource {
 	return testResource{resource.ListenerType, name, serialized(&listenerv3.Listener{Name: name, Address: testAddress(20880), FilterChains: []*listenerv3.FilterChain{{
 		Filters: []*listenerv3.Filter{{Name: "dubbo", ConfigType: &listenerv3.Filter_TypedConfig{TypedConfig: packAny(&dubbov3.DubboProxy{
@@ -21,14 +22,15 @@ func dubboListenerResource(name, routes string, wait time.Duration) testResource
 	}}})}
 }
 
-// dubboRoutesResource send all calls to a cluster.
+// dubboRoutesResource returns routes that send all calls to a cluster.
 func dubboRoutesResource(name, cluster string) testResource {
 	return testResource{resource.DubboRouteType, name, serialized(&dubbov3.MultipleRouteConfiguration{Name: name, RouteConfig: []*dubbov3.RouteConfiguration{{
 		Interface: "*", Routes: []*dubbov3.Route{{Match: &dubbov3.RouteMatch{}, Route: &dubbov3.RouteAction{ClusterSpecifier: &dubbov3.RouteAction_Cluster{Cluster: cluster}}}},
 	}}})}
 }
 
-// TestDubboRoutesHaveTheirOwnNamespace: of the same name, one of each type.
+// TestDubboRoutesHaveTheirOwnNamespace verifies that an HTTP and a Dubbo route resource can have
+// the same name.
 func TestDubboRoutesHaveTheirOwnNamespace(t *testing.T) {
 	now, w := time.Now(), newState()
 	names := func() (all []string) {

@@ -21,14 +21,14 @@ import (
 	"github.com/weft-proxy/weft/pkg/xds/resource"
 )
 
-// csrfSettings are what the tests read of the settings of csrf.
+// csrfSettings has the settings of the csrf filter that the tests read.
 type csrfSettings struct {
 	Origins []struct {
 		Exact string `key:"exact"`
 	} `key:"additional_origins"`
 }
 
-// testCapabilities are what listeners and routes of the tests may ask for.
+// testCapabilities returns the capabilities that the resources of the tests need.
 func testCapabilities() resource.Capabilities {
 	return resource.Capabilities{Filters: []filter.StreamFilterFactory{
 		{Name: "cors", Config: func() any { return &struct{}{} }},
@@ -36,15 +36,15 @@ func testCapabilities() resource.Capabilities {
 	}}
 }
 
-// extensionResource are those of a filter of the kind csrf, which is told a word.
+// extensionResource returns settings of the csrf filter with word as the only additional origin.
 func extensionResource(name, word string) testResource {
 	return testResource{resource.ExtensionType, name, serialized(&corev3.TypedExtensionConfig{Name: name, TypedConfig: packAny(&csrfv3.CsrfPolicy{
 		AdditionalOrigins: []*matcherv3.StringMatcher{{MatchPattern: &matcherv3.StringMatcher_Exact{Exact: word}}},
 	})})}
 }
 
-// filteredListenerResource has its routes from table, and filters from the settings of given
-// names.
+// filteredListenerResource returns a listener that gets its routes from table, and one filter from
+// each of the ECDS resources settings.
 func filteredListenerResource(name, table string, wait time.Duration, settings ...string) testResource {
 	hcm := &hcmv3.HttpConnectionManager{RouteSpecifier: &hcmv3.HttpConnectionManager_Rds{Rds: &hcmv3.Rds{RouteConfigName: table, ConfigSource: adsSource(wait)}}}
 	for _, s := range settings {
@@ -62,7 +62,8 @@ func ecdsFilter(name string, wait time.Duration) *hcmv3.HttpFilter {
 	}}}
 }
 
-// activeFilters are the filters in force of the only listener: MISSING, or what they were told.
+// activeFilters returns the first additional origin of each filter of the active listeners, or
+// MISSING for a filter without csrf settings.
 func activeFilters(s *config.Snapshot) (all []string) {
 	for _, l := range s.Listeners {
 		for _, f := range l.FilterChains[0].Proxy.StreamFilters {
@@ -111,8 +112,8 @@ func TestListenerWaitsForExtensions(t *testing.T) {
 	}
 }
 
-// TestRejectedExtensions: those that a listener cannot use are, and end its wait; what
-// was there before stays.
+// TestRejectedExtensions verifies that an extension of another type is rejected and ends the wait
+// of its listener, and that the last valid version stays active.
 func TestRejectedExtensions(t *testing.T) {
 	s, inForce := newTestSource(t, "DELTA_GRPC", "", slog.New(slog.DiscardHandler))
 	s.handleEvent(t.Context(), event{channel: s.channels[0], opened: true})

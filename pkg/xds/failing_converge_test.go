@@ -17,11 +17,11 @@ import (
 	"github.com/weft-proxy/weft/pkg/xds/resource"
 )
 
-// rejectingApply is an outside world that is against some of what is put in force.
+// rejectingApply rejects the configurations for which check returns an error.
 type rejectingApply struct{ check func(*config.Snapshot) error }
 
-// install has what s puts in force fail as the outside world says. What is said to have
-// changed is all that does.
+// install replaces the Apply functions of s with functions that check the new configuration. They
+// fail t if the reported changes alone do not lead to it.
 func (h *rejectingApply) install(t *testing.T, s *Source, inForce *config.Snapshot) {
 	apply := func(next, whole *config.Snapshot) error {
 		t.Helper()
@@ -44,8 +44,7 @@ func (h *rejectingApply) install(t *testing.T, s *Source, inForce *config.Snapsh
 	}
 }
 
-// withClusters is c with some clusters in the places of those of their names, or new, in
-// the order in which s has them.
+// withClusters returns c with the changed clusters replaced or added, in the order that s uses.
 func withClusters(s *Source, c *config.Snapshot, changed []*config.Cluster) *config.Snapshot {
 	next, all := *c, map[string]*config.Cluster{}
 	for _, one := range slices.Concat(c.Clusters, changed) {
@@ -61,7 +60,7 @@ func withClusters(s *Source, c *config.Snapshot, changed []*config.Cluster) *con
 	return &next
 }
 
-// rejectSome is against a port, some routes, settings of a filter and numbers of hosts.
+// rejectSome rejects one port, one direct response, one filter setting and clusters with 4 hosts.
 func rejectSome(next *config.Snapshot) error {
 	for _, c := range next.Clusters {
 		if len(c.Hosts) == 4 {
@@ -88,10 +87,10 @@ func rejectSome(next *config.Snapshot) error {
 	return nil
 }
 
-// TestRandomHistoriesWithFailuresConverge is TestRandomHistoriesConverge in an outside world
-// that is against some of what is said, and with a file that is read again. On the way what is in force is what the Source
-// takes for it, and once the outside world is against nothing any more, and all that was
-// refused has been said again, what one has that has just come.
+// TestRandomHistoriesWithFailuresConverge is TestRandomHistoriesConverge with rejected
+// configurations and with changes of the file. Meanwhile, the active configuration is the one that
+// the Source assumes. When nothing is rejected any more and rejected resources were sent again, it
+// is that of a new source.
 func TestRandomHistoriesWithFailuresConverge(t *testing.T) {
 	secrets := testSecrets(t)
 	for name, form := range modes() {
@@ -105,7 +104,7 @@ func TestRandomHistoriesWithFailuresConverge(t *testing.T) {
 	}
 }
 
-// randomFile is a file with names that the control plane may have, too.
+// randomFile returns a file whose names may conflict with those of the control plane.
 func randomFile(r *rand.Rand) *config.Snapshot {
 	file := &config.Snapshot{}
 	if r.IntN(2) == 0 {

@@ -10,11 +10,11 @@ import (
 	"github.com/weft-proxy/weft/pkg/xds/resource"
 )
 
-// ApplyFile takes what the file says, without what comes from the control plane, and puts
-// both in force. It is called once before Run, and after that by whoever has read the
-// file again. A file that has a name of the control plane's is refused. What has changed of
-// static_resources counts at once, but for where control planes are; of that, and of the
-// rest of a bootstrap, a change counts at the next start only.
+// ApplyFile applies the configuration of the file together with the resources of the control plane.
+// It is called once before Run, and again after each reload of the file. It rejects a file that
+// defines a name of the control plane. Changes of static_resources take effect immediately, except
+// the addresses of control planes. Those, and the rest of the bootstrap, take effect after a
+// restart.
 func (s *Source) ApplyFile(ctx context.Context, file *config.Snapshot) error {
 	s.applyMu.Lock()
 	defer s.applyMu.Unlock()
@@ -45,15 +45,15 @@ func (s *Source) ApplyFile(ctx context.Context, file *config.Snapshot) error {
 	}
 	free := func(t resourceKey) bool { return !s.isReserved(t.url, t.name) }
 	if plane := s.mainChannel(); plane != nil && slices.ContainsFunc(taken, free) {
-		plane.reconnect() // it says again what was refused for the name's sake
+		plane.reconnect() // the control plane sends the resources again that were rejected for their name
 	}
 	return nil
 }
 
-// resourceKey is the name of a resource of a type.
+// resourceKey is the type and name of a resource.
 type resourceKey struct{ url, name string }
 
-// nameConflicts are what the control plane has and the file, too, so that it was refused.
+// nameConflicts returns the rejected resources of the control plane whose names the file defines.
 func (s *Source) nameConflicts() (all []resourceKey) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -67,16 +67,16 @@ func (s *Source) nameConflicts() (all []resourceKey) {
 	return all
 }
 
-// equalExceptStatic reports whether two bootstraps say the same beside static_resources.
+// equalExceptStatic reports whether two bootstraps are equal except for static_resources.
 func equalExceptStatic(a, b config.Bootstrap) bool {
 	a.StaticResources, b.StaticResources = nil, nil
 	return reflect.DeepEqual(a, b)
 }
 
-// ApplyFileChanges is Rebase where nothing of the file but the given clusters and route tables
-// is new or changed, as by a registry of services: its cost is theirs and that of a list
-// of all. Rebase was called before, and the tables were there then. After an error some
-// of the clusters may be in force until the next call of Rebase.
+// ApplyFileChanges is ApplyFile for a file in which only the given clusters and route tables are
+// new or changed, as with a service registry. Its cost is that of the changes and of copying the
+// list of clusters. The caller has called ApplyFile before, with the same tables. After an error,
+// some of the clusters may be active until the next ApplyFile.
 func (s *Source) ApplyFileChanges(ctx context.Context, file *config.Snapshot, clusters []*config.Cluster, tables []*config.RouteTable) error {
 	s.applyMu.Lock()
 	defer s.applyMu.Unlock()
@@ -104,9 +104,9 @@ func (s *Source) ApplyFileChanges(ctx context.Context, file *config.Snapshot, cl
 	return nil
 }
 
-// checkNameConflicts returns as an error that something of a file has a name that static_resources or
-// the control plane have given away, be it in force or not: that of a cluster or listener,
-// or one by which a listener asks for routes.
+// checkNameConflicts returns an error if the file defines a cluster or listener that
+// static_resources or the control plane also defines, active or not, or a route table that one of
+// their listeners refers to.
 func (w *state) checkNameConflicts(file *config.Snapshot) error {
 	taken := func(kind, name string, fixed map[string]bool) error {
 		if fixed[name] {

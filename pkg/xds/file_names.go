@@ -10,7 +10,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/xds/resource"
 )
 
-// fileNames are the names of what a file has: a control plane cannot have them, too.
+// fileNames are the names that the file defines, which a control plane cannot use.
 type fileNames struct {
 	snapshot                    *config.Snapshot
 	clusters, listeners, tables map[string]bool
@@ -33,8 +33,8 @@ func namesOf[T any](all []T, name func(T) string) map[string]bool {
 	return names
 }
 
-// isReserved reports whether the file has something of a name, of its own or in
-// static_resources. Secrets are those that the control plane has of which it has the rest.
+// isReserved reports whether the file defines a resource, by itself or in static_resources. For
+// SecretType it covers only secrets without a source of their own.
 func (s *Source) isReserved(typeURL, name string) bool {
 	if s.fileNames.snapshot != s.fileSnapshot {
 		s.fileNames = fileNamesOf(s.fileSnapshot)
@@ -52,7 +52,7 @@ func (s *Source) isReserved(typeURL, name string) bool {
 	return false
 }
 
-// mainChannel is the feed that has everything; nil: the file has no control plane.
+// mainChannel returns the ADS channel; nil if the file configures no control plane.
 func (s *Source) mainChannel() *xdsChannel {
 	if s.boot.adsCluster == "" {
 		return nil
@@ -60,24 +60,23 @@ func (s *Source) mainChannel() *xdsChannel {
 	return s.channels[0]
 }
 
-// addStaticResources puts what the file has in static_resources into the world. The error is
-// Problems.
+// addStaticResources adds static_resources to the state. An error is of type FieldErrors.
 func (s *Source) addStaticResources() error {
 	now := time.Now()
-	s.staticResources, s.boot.staticResources = s.boot.staticResources, nil // which would hold them after the file has others
+	s.staticResources, s.boot.staticResources = s.boot.staticResources, nil // so that boot does not keep them after a reload
 	if err := s.staticResources.addTo(s.state, nil, s.boot, s.capabilities(s.state.runtime), now); err != nil {
 		return err
 	}
-	if _, next := s.state.reconcile(now); !next.IsZero() { // Rebase puts it in force
+	if _, next := s.state.reconcile(now); !next.IsZero() { // ApplyFile applies it
 		s.deadlineTimer.Reset(next.Sub(now))
 	}
 	s.state.commit()
 	return nil
 }
 
-// updateStaticResources takes the static_resources of a file that was read again; nil: they are as
-// they were, or it is the first time, and New has them. They are in the world then, settled, and the caller has it taken back if they
-// cannot be put in force.
+// updateStaticResources adds the static_resources of a reloaded file to the state and reconciles
+// it. The caller rolls back if it cannot apply them. It returns nil if they are unchanged, or
+// before the first ApplyFile, because New has added them.
 func (s *Source) updateStaticResources(b config.Bootstrap) (next *staticResources, err error) {
 	if s.fileSnapshot == nil || bytes.Equal(b.StaticResources, s.staticJSON) {
 		return nil, nil //nolint:nilnil // nothing is to be done
@@ -98,7 +97,8 @@ func (s *Source) updateStaticResources(b config.Bootstrap) (next *staticResource
 	return next, nil
 }
 
-// targetsChanged reports whether a control plane is somewhere else by next than it is asked at.
+// targetsChanged reports whether next has another address or TLS configuration for a control plane
+// in use.
 func (s *Source) targetsChanged(next *staticResources) bool {
 	targets := next.targets()
 	for name, was := range s.boot.targets {

@@ -17,7 +17,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/xds/resource"
 )
 
-// activeClusters are the names of clusters in force, but those of the bootstrap.
+// activeClusters returns the sorted names of the active clusters, without those of the bootstrap.
 func (r *rig) activeClusters() string {
 	synctest.Wait()
 	var names []string
@@ -30,8 +30,8 @@ func (r *rig) activeClusters() string {
 	return strings.Join(names, " ")
 }
 
-// TestApplyFileChanges, and is there when the control plane says
-// something more.
+// TestApplyFileChanges verifies that changed clusters and route tables are active immediately. They
+// stay active after an update by the control plane and after rejected changes.
 func TestApplyFileChanges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := start(t)
@@ -77,8 +77,8 @@ func TestApplyFileChanges(t *testing.T) {
 	})
 }
 
-// TestApplyFileDuringStart: whoever has the secrets that it newly refers to is
-// asked by one stream, and not asked any more by a file that is read after the end.
+// TestApplyFileDuringStart verifies that ApplyFile, called while Run starts, leads to one stream to
+// a new SDS cluster, and that no stream can start after Run has returned.
 func TestApplyFileDuringStart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := start(t)
@@ -117,8 +117,8 @@ func TestApplyFileDuringStart(t *testing.T) {
 	})
 }
 
-// TestReleasedNamesAreRequestedAgain: the control plane has said it, was refused for the
-// name's sake, and does not say it by itself once more.
+// TestReleasedNamesAreRequestedAgain verifies that the Source reconnects when the file releases
+// names for which it rejected resources. The control plane does not send them again otherwise.
 func TestReleasedNamesAreRequestedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := start(t)

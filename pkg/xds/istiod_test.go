@@ -19,7 +19,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/xds/resource"
 )
 
-// istiodResources returns the clusters and endpoints that a real istiod sent.
+// istiodResources returns the clusters and endpoints that an istiod sent.
 func istiodResources(t *testing.T) (all []testResource) {
 	t.Helper()
 	files, err := filepath.Glob("resource/testdata/istiod/*.pb")
@@ -49,7 +49,7 @@ func istiodResources(t *testing.T) (all []testResource) {
 	return all
 }
 
-// summarizeCluster is what of a cluster decides where exchanges go, and in what.
+// summarizeCluster returns the settings that decide where and how a cluster sends requests.
 func summarizeCluster(c *config.Cluster) string {
 	var out strings.Builder
 	fmt.Fprintf(&out, "%s %s %s", c.Type, c.LBPolicy, c.Protocol)
@@ -69,8 +69,8 @@ func summarizeCluster(c *config.Cluster) string {
 	return out.String()
 }
 
-// TestIstiodClustersInAnyOrder has all that a real istiod says of clusters come in many
-// orders: each ends as the table says, and the clusters of the proxy take them.
+// TestIstiodClustersInAnyOrder verifies that the clusters and endpoints of an istiod lead to the
+// same configuration in random orders, and that upstream.Set accepts it.
 func TestIstiodClustersInAnyOrder(t *testing.T) {
 	want := map[string]string{
 		"BlackHoleCluster":          "STATIC LB_WEIGHTED_ROUNDROBIN Http1",

@@ -19,36 +19,36 @@ import (
 	"github.com/weft-proxy/weft/pkg/upstream"
 )
 
-// Load is reported by envoy.service.load_stats.v3.LoadReportingService: after the first
-// request, which says who reports, the server says what of, and how often; it may say
-// something else at any time.
+// Load reporting uses envoy.service.load_stats.v3.LoadReportingService: the first request identifies
+// the node; then the server says which clusters to report, and how often. It may change that at
+// any time.
 
-// loadReporter keeps a stream of load reports open, over and over. It is one goroutine's.
+// loadReporter keeps a load reporting stream open and reconnects when it ends. One goroutine uses
+// it.
 type loadReporter struct {
-	name         string // of the cluster that the server is
+	name         string // of the cluster of the server
 	target       target
 	reloader     *credential.Reloader
 	node         *corev3.Node
 	loads        *upstream.LoadReporter
-	serviceNames func() map[string]string // of clusters, as endpoints are asked for; of clusters that have another name there
-	onReport     func()                   // is called for each report
+	serviceNames func() map[string]string // EDS service names by cluster, where they differ from the cluster name
+	onReport     func()                   // called for each report
 	log          *slog.Logger
 
-	perEndpoint bool          // hosts are reported one by one
-	interval    time.Duration // between reports; 0: nobody has asked
+	perEndpoint bool          // report each endpoint
+	interval    time.Duration // between reports; 0: none requested
 }
 
 const (
 	// featureAllClusters is the feature of a client that understands send_all_clusters.
 	featureAllClusters = "envoy.lrs.supports_send_all_clusters"
-	// minReportInterval is how often load is reported at most.
+	// minReportInterval is the shortest interval between reports.
 	minReportInterval = 100 * time.Millisecond
-	// countingDelay is how long what has ended may take to be counted as what it was.
+	// countingDelay is how long a request that has ended may take until it is counted as ended.
 	countingDelay = 20 * time.Millisecond
 )
 
-// startLoadReports has load reported until ctx ends, on a goroutine of the group; failed is
-// called there if that cannot be.
+// startLoadReports reports load until ctx ends, on a goroutine of group.
 func (s *Source) startLoadReports(ctx context.Context, group *sync.WaitGroup) {
 	r := s.newLoadReporter()
 	if r == nil {
@@ -57,7 +57,7 @@ func (s *Source) startLoadReports(ctx context.Context, group *sync.WaitGroup) {
 	group.Go(func() { r.run(ctx) })
 }
 
-// newLoadReporter returns who reports load as the bootstrap says; nil: nobody is to.
+// newLoadReporter returns the load reporter of the bootstrap; nil if load is not reported.
 func (s *Source) newLoadReporter() *loadReporter {
 	if s.boot.lrsCluster == "" || s.opts.Loads == nil {
 		return nil
@@ -74,8 +74,8 @@ func (s *Source) newLoadReporter() *loadReporter {
 	return r
 }
 
-// edsServiceNames are the names that the endpoints of clusters are asked for by, where that is
-// another than the cluster's own.
+// edsServiceNames returns the EDS service names of clusters, where they differ from the cluster
+// name.
 func (s *Source) edsServiceNames() map[string]string {
 	s.applyMu.Lock()
 	defer s.applyMu.Unlock()
@@ -88,7 +88,7 @@ func (s *Source) edsServiceNames() map[string]string {
 	return all
 }
 
-// run reports until ctx ends.
+// run reports load until ctx ends.
 func (r *loadReporter) run(ctx context.Context) {
 	defer r.loads.Close()
 	as := tlsIdentity{target: r.target, reloader: r.reloader}
@@ -115,7 +115,7 @@ func (r *loadReporter) run(ctx context.Context) {
 	}
 }
 
-// session opens one stream, on a connection of its own, and reports on it until it ends.
+// session opens one stream on a connection of its own and reports on it until it ends.
 func (r *loadReporter) session(ctx context.Context, secured *credential.Client) error {
 	ctx, cancel := context.WithCancel(ctx)
 	conn, err := r.target.dial(secured)
@@ -127,7 +127,7 @@ func (r *loadReporter) session(ctx context.Context, secured *credential.Client) 
 	defer func() {
 		cancel()
 		receiving.Wait()
-		_ = conn.Close() // nothing is under way
+		_ = conn.Close() // no call is in flight
 	}()
 	stream, err := lrsv3.NewLoadReportingServiceClient(conn).StreamLoadStats(ctx)
 	if err != nil {
@@ -154,7 +154,7 @@ func (r *loadReporter) session(ctx context.Context, secured *credential.Client) 
 	return r.serveStream(ctx, stream, answers, ended)
 }
 
-// serveStream reports as often as the server asks for, until the stream ends.
+// serveStream reports at the interval that the server requests until the stream ends.
 func (r *loadReporter) serveStream(ctx context.Context, stream lrsv3.LoadReportingService_StreamLoadStatsClient, answers <-chan *lrsv3.LoadStatsResponse, ended <-chan error) error {
 	due := time.NewTimer(time.Hour)
 	defer due.Stop()
@@ -167,7 +167,7 @@ func (r *loadReporter) serveStream(ctx context.Context, stream lrsv3.LoadReporti
 			if err := r.applyResponse(a); err != nil {
 				return err
 			}
-			if r.interval != before { // one who repeats it is not to put reports off
+			if r.interval != before { // a repeated interval must not delay the report
 				due.Reset(r.interval)
 			}
 		case <-due.C:
@@ -183,7 +183,7 @@ func (r *loadReporter) serveStream(ctx context.Context, stream lrsv3.LoadReporti
 	}
 }
 
-// applyResponse takes what the server says.
+// applyResponse applies the settings in a response.
 func (r *loadReporter) applyResponse(a *lrsv3.LoadStatsResponse) error {
 	every := a.GetLoadReportingInterval()
 	if every.CheckValid() != nil || every.AsDuration() <= 0 {
@@ -195,7 +195,7 @@ func (r *loadReporter) applyResponse(a *lrsv3.LoadStatsResponse) error {
 	return nil
 }
 
-// report sends what has been asked since the last report that was sent.
+// report sends the load since the last successful report.
 func (r *loadReporter) report(ctx context.Context, stream lrsv3.LoadReportingService_StreamLoadStatsClient) error {
 	load := r.loads.Collect(func() {
 		select {
@@ -204,20 +204,20 @@ func (r *loadReporter) report(ctx context.Context, stream lrsv3.LoadReportingSer
 		}
 	})
 	if err := stream.Send(&lrsv3.LoadStatsRequest{ClusterStats: clusterStats(load.Clusters, r.serviceNames(), r.perEndpoint)}); err != nil {
-		return err // and the next stream has it
+		return err // the next stream reports this load
 	}
 	load.Commit()
 	r.onReport()
 	return nil
 }
 
-// streamError is why a stream has ended on which nothing could be sent because of err.
+// streamError returns why the stream ended on which a send failed with err.
 func streamError(err error, answers <-chan *lrsv3.LoadStatsResponse, ended <-chan error) error {
-	for errors.Is(err, io.EOF) { // which says: ask the other side
+	for errors.Is(err, io.EOF) { // io.EOF: the receiver has the reason
 		select {
 		case err = <-ended:
 			return err
-		case <-answers: // it comes too late
+		case <-answers: // too late to apply
 		}
 	}
 	return err

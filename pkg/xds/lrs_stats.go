@@ -14,7 +14,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/upstream"
 )
 
-// localityKey is whose load is added up: hosts of a locality and a priority.
+// localityKey identifies a locality and priority, for which the load of hosts is summed.
 type localityKey struct {
 	locality config.Locality
 	priority uint32
@@ -27,9 +27,8 @@ func (p localityKey) compare(o localityKey) int {
 	)
 }
 
-// clusterStats is a report as it is sent. services are the names of clusters as their
-// endpoints are asked for, where that is another; endpoints: hosts are told one by one,
-// too.
+// clusterStats converts load to protobuf. services are the EDS service names that differ from the
+// cluster names; endpoints: include the load of each endpoint.
 func clusterStats(all []upstream.ClusterLoad, services map[string]string, endpoints bool) []*endpointv3.ClusterStats {
 	out := make([]*endpointv3.ClusterStats, 0, len(all))
 	for i := range all {
@@ -50,7 +49,7 @@ func clusterStats(all []upstream.ClusterLoad, services map[string]string, endpoi
 	return out
 }
 
-// localityStats adds up the load of hosts by locality and priority.
+// localityStats sums the load of hosts by locality and priority.
 func localityStats(hosts []upstream.HostLoad, endpoints bool) []*endpointv3.UpstreamLocalityStats {
 	sums := map[localityKey]*endpointv3.UpstreamLocalityStats{}
 	for i := range hosts {
@@ -83,7 +82,7 @@ func localityStats(hosts []upstream.HostLoad, endpoints bool) []*endpointv3.Upst
 	return out
 }
 
-// addressOf is where a host is: ip:port, or the path of a unix socket.
+// addressOf converts ip:port, or the path of a unix socket, to an address.
 func addressOf(text string) *corev3.Address {
 	at, err := netip.ParseAddrPort(text)
 	if err != nil {

@@ -24,14 +24,14 @@ import (
 	"github.com/weft-proxy/weft/pkg/upstream/balance"
 )
 
-// loadServer is a LoadReportingService that its test plays.
+// loadServer is a LoadReportingService that a test controls.
 type loadServer struct {
 	lrsv3.UnimplementedLoadReportingServiceServer
 
 	streams chan *loadStream
 }
 
-// loadStream is a stream of it.
+// loadStream is one stream of a loadServer.
 type loadStream struct {
 	lrsv3.LoadReportingService_StreamLoadStatsServer
 
@@ -43,7 +43,7 @@ type loadStream struct {
 func (s *loadServer) StreamLoadStats(stream lrsv3.LoadReportingService_StreamLoadStatsServer) error {
 	one := &loadStream{LoadReportingService_StreamLoadStatsServer: stream, requests: make(chan *lrsv3.LoadStatsRequest, 100), end: make(chan error, 1)}
 	s.streams <- one
-	go func() { // it ends with the stream
+	go func() { // ends with the stream
 		for {
 			r, err := stream.Recv()
 			if err != nil {
@@ -61,7 +61,7 @@ func (s *loadServer) StreamLoadStats(stream lrsv3.LoadReportingService_StreamLoa
 	}
 }
 
-// nextStream is the next stream, of which the first request has been read.
+// nextStream returns the next stream and checks its first request.
 func (s *loadServer) nextStream(t *testing.T) *loadStream {
 	t.Helper()
 	one := <-s.streams
@@ -76,7 +76,7 @@ func (s *loadServer) nextStream(t *testing.T) *loadStream {
 	return one
 }
 
-// sendSettings asks for all clusters, so often.
+// sendSettings requests reports about all clusters, at the interval every.
 func (s *loadStream) sendSettings(every time.Duration, endpoints bool) {
 	s.t.Helper()
 	err := s.Send(&lrsv3.LoadStatsResponse{SendAllClusters: true, LoadReportingInterval: durationpb.New(every), ReportEndpointGranularity: endpoints})
@@ -85,7 +85,8 @@ func (s *loadStream) sendSettings(every time.Duration, endpoints bool) {
 	}
 }
 
-// expectReport is the next report, of one cluster of one locality with its loads, over so long.
+// expectReport returns the next report. It fails the test unless the report has one cluster with
+// the given requests in its first locality, over the interval over.
 func (s *loadStream) expectReport(over time.Duration, issued, succeeded, failed uint64) *endpointv3.ClusterStats {
 	s.t.Helper()
 	r := <-s.requests
@@ -103,10 +104,10 @@ func (s *loadStream) expectReport(over time.Duration, issued, succeeded, failed 
 	return c
 }
 
-// reportRig is a reporter, in a bubble, and whom it reports to.
+// reportRig is a loadReporter in a synctest bubble, with the server that it reports to.
 type reportRig struct {
 	server      *loadServer
-	unreachable atomic.Bool // nobody is at its address
+	unreachable atomic.Bool // connects to the server fail
 	dialled     atomic.Int64
 	cluster     *upstream.Cluster
 }
@@ -154,7 +155,8 @@ func newReportRig(t *testing.T) *reportRig {
 	return r
 }
 
-// addConnections has so many connections carried that end at once, well or not.
+// addConnections forwards connections that end immediately: well of them succeed, badly of them
+// fail.
 func (r *reportRig) addConnections(t *testing.T, well, badly int) {
 	t.Helper()
 	for range well {
@@ -177,7 +179,7 @@ func TestLoadReportInterval(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newReportRig(t)
 		s := r.server.nextStream(t)
-		r.addConnections(t, 7, 0) // before anybody asked
+		r.addConnections(t, 7, 0) // not reported: the server has not requested reports yet
 		s.sendSettings(10*time.Second, true)
 		synctest.Wait()
 		asked := time.Now()
@@ -190,7 +192,7 @@ func TestLoadReportInterval(t *testing.T) {
 		if len(hosts) != 1 || hosts[0].GetAddress().GetSocketAddress().GetPortValue() != 80 || hosts[0].GetTotalIssuedRequests() != 4 || c.GetClusterServiceName() != "web.service" {
 			t.Errorf("the report is %v", c)
 		}
-		s.sendSettings(10*time.Second, false) // nothing else: what is due stays due
+		s.sendSettings(10*time.Second, false) // same interval: the next report stays due
 		r.addConnections(t, 2, 0)
 		if c := s.expectReport(10*time.Second+countingDelay, 2, 2, 0); c.GetUpstreamLocalityStats()[0].GetUpstreamEndpointStats() != nil {
 			t.Errorf("the report lists single hosts: %v", c)

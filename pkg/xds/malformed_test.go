@@ -19,7 +19,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/xds/resource"
 )
 
-// nestedPrincipals are principals in principals.
+// nestedPrincipals returns a policy whose principal is nested depth levels deep.
 func nestedPrincipals(depth int) *rbacv3.RBAC {
 	p := &rbacconfigv3.Principal{Identifier: &rbacconfigv3.Principal_Any{Any: true}}
 	for range depth {
@@ -31,8 +31,8 @@ func nestedPrincipals(depth int) *rbacv3.RBAC {
 	}}}}
 }
 
-// TestMalformedResourcesAreRejected: whatever a control plane sends, it is told what is wrong, and what
-// was in force stays.
+// TestMalformedResourcesAreRejected verifies that malformed resources are rejected with a reason,
+// and that the active configuration stays.
 func TestMalformedResourcesAreRejected(t *testing.T) {
 	route := func(settings *anypb.Any) testResource {
 		m := &routev3.RouteConfiguration{Name: "r", VirtualHosts: []*routev3.VirtualHost{{
@@ -84,8 +84,8 @@ func TestMalformedResourcesAreRejected(t *testing.T) {
 	}
 }
 
-// TestRejectedLargeResourceMemory: a large resource, of which everything is wrong, is
-// refused with a short reason, and what it took is free again.
+// TestRejectedLargeResourceMemory verifies that the rejection of a large resource with many errors
+// has a bounded text, allocates bounded memory, and retains none of it.
 func TestRejectedLargeResourceMemory(t *testing.T) {
 	if testing.Short() {
 		t.Skip("it takes some 100 MB")
@@ -116,7 +116,8 @@ func TestRejectedLargeResourceMemory(t *testing.T) {
 	goruntime.KeepAlive(body)
 }
 
-// TestLongReasonIsTruncated: a control plane may not take a message of any size.
+// TestLongReasonIsTruncated verifies that the error detail of a NACK has at most 8 KiB, because a
+// control plane may limit the size of messages.
 func TestLongReasonIsTruncated(t *testing.T) {
 	s, _ := newTestSourceOf(t, testBootstrap("DELTA_GRPC"), slog.New(slog.DiscardHandler))
 	s.handleEvent(t.Context(), event{channel: s.channels[0], opened: true})

@@ -9,13 +9,13 @@ import (
 	"github.com/weft-proxy/weft/pkg/xds/resource"
 )
 
-// sourceMetrics is what a Source tells of itself in numbers. Safe for concurrent use.
+// sourceMetrics are the metrics of a Source. They are safe for concurrent use.
 type sourceMetrics struct {
-	registry  *metrics.Registry        // nil: nobody is told
+	registry  *metrics.Registry        // nil: no metrics
 	resources map[string]*atomic.Int64 // by type; immutable
 }
 
-// metricTypeNames are the types of resources as metrics call them.
+// metricTypeNames returns the metric label of each resource type.
 func metricTypeNames() map[string]string {
 	return map[string]string{
 		resource.ClusterType:    "cluster",
@@ -29,7 +29,7 @@ func metricTypeNames() map[string]string {
 	}
 }
 
-// registerMetrics exports what is one of a Source.
+// registerMetrics registers the metrics of the Source.
 func (s *Source) registerMetrics() {
 	m := &s.metrics
 	m.registry, m.resources = s.opts.Metrics, map[string]*atomic.Int64{}
@@ -50,7 +50,7 @@ func (s *Source) registerMetrics() {
 	})
 }
 
-// registerChannelMetrics exports what is one of each feed.
+// registerChannelMetrics registers the metrics of a channel.
 func (s *Source) registerChannelMetrics(f *xdsChannel) {
 	f.lastResponse.Store(time.Now().UnixNano())
 	if s.metrics.registry == nil {
@@ -67,7 +67,7 @@ func (s *Source) registerChannelMetrics(f *xdsChannel) {
 	}, f.name)
 }
 
-// countResponse counts a response, of which wrong was refused.
+// countResponse counts a response; wrong are its rejected resources.
 func (s *Source) countResponse(f *xdsChannel, u ads.Update, wrong []ads.ResourceError) {
 	f.lastResponse.Store(time.Now().UnixNano())
 	if s.metrics.registry == nil {
@@ -80,7 +80,8 @@ func (s *Source) countResponse(f *xdsChannel, u ads.Update, wrong []ads.Resource
 	s.metrics.registry.Counter(metrics.XDSResponses, f.name, metricTypeNames()[u.Type], result).Add(1)
 }
 
-// reportUnknownFields counts and logs the fields of an accepted resource that this build does not know.
+// reportUnknownFields counts and logs the fields of an accepted resource that this build does not
+// know.
 func (s *Source) reportUnknownFields(typeURL, name string, ignored []string) {
 	n := resource.CountUnknown(ignored)
 	if n == 0 {
@@ -96,7 +97,7 @@ func (s *Source) reportUnknownFields(typeURL, name string, ignored []string) {
 	}
 }
 
-// updateResourceCounts has the numbers of resources be right again. The Source's work is held.
+// updateResourceCounts updates the resource counts. Called with applyMu held.
 func (s *Source) updateResourceCounts() {
 	m := &s.metrics
 	for url, n := range m.resources {

@@ -8,8 +8,8 @@ import (
 )
 
 // omitUnreadableClusters finds the control planes whose certificates cannot be read. Their clusters
-// cannot be put in force, and nothing could together with them: they are left out until
-// the certificates are there. Nothing runs yet.
+// would fail every Apply, so the Source omits each of them until it has connected to that control
+// plane. Called by New.
 func (s *Source) omitUnreadableClusters() {
 	s.omittedClusters = map[string]bool{}
 	for _, name := range []string{s.boot.adsCluster, s.boot.lrsCluster} {
@@ -36,7 +36,7 @@ func (s *Source) omitUnreadableClusters() {
 	}
 }
 
-// withoutOmitted is a configuration without the clusters that are left out. s.work is held.
+// withoutOmitted returns a configuration without the omitted clusters. Called with applyMu held.
 func (s *Source) withoutOmitted(next *config.Snapshot) *config.Snapshot {
 	if len(s.omittedClusters) == 0 {
 		return next
@@ -53,8 +53,8 @@ func (s *Source) withoutOmittedClusters(all []*config.Cluster) []*config.Cluster
 	return slices.DeleteFunc(slices.Clone(all), func(c *config.Cluster) bool { return s.omittedClusters[c.Name] })
 }
 
-// addOmittedCluster puts the cluster of a control plane in force that was left out and is
-// connected to now. s.work is held.
+// addOmittedCluster applies the omitted cluster of a control plane that has connected. Called with
+// applyMu held.
 func (s *Source) addOmittedCluster(ctx context.Context, name string) {
 	if !s.omittedClusters[name] {
 		return

@@ -12,8 +12,9 @@ import (
 	"github.com/weft-proxy/weft/pkg/config"
 )
 
-// TestStaticListenersServeWithoutControlPlaneCertificates, whose cluster is put in
-// force once it is connected to.
+// TestStaticListenersServeWithoutControlPlaneCertificates verifies that static listeners are active
+// although the certificates of the control plane cannot be read. Its cluster becomes active once it
+// is connected.
 func TestStaticListenersServeWithoutControlPlaneCertificates(t *testing.T) {
 	authorities := filepath.Join(t.TempDir(), "ca.pem")
 	secured := strings.TrimSuffix(controlPlaneJSON, "}") + `, "transport_socket": {"name": "tls", "typed_config": {

@@ -10,33 +10,30 @@ import (
 	"github.com/weft-proxy/weft/pkg/xds/resource"
 )
 
-// OnDemand is where exchanges come for what is left with the control plane until it is
-// used. Safe for concurrent use.
+// OnDemand reports which resources requests need, for resources that are fetched on first use. It
+// is safe for concurrent use.
 type OnDemand interface {
-	// Requested receives when Take may have something.
+	// Requested receives when TakeRequested may return names.
 	Requested() <-chan struct{}
-	// TakeRequested returns the names of what was asked for since it was called last.
+	// TakeRequested returns the names that were requested since its last call.
 	TakeRequested() []string
-	// InUse reports whether what has a name is being used, or was since this was called
-	// last.
+	// InUse reports whether the named resource is in use, or was since the last call.
 	InUse(name string) bool
 }
 
-// idleChecksPerTimeout is how often it is looked, in the time after which something is dropped,
-// whether it is used.
+// idleChecksPerTimeout is the number of idle checks per idle timeout.
 const idleChecksPerTimeout = 4
 
-// onDemandLoop is what a Source needs to leave resources with the control plane. The zero value
-// leaves nothing there.
+// onDemandLoop is the on-demand part of the event loop. Its zero value fetches nothing on demand.
 type onDemandLoop struct {
-	clusters, routes <-chan struct{} // immutable; receive when some were asked for
-	idleTimer        *time.Timer     // set while something is awake
-	idleTimerSet     bool            // it is set; guarded by the Source's work
+	clusters, routes <-chan struct{} // immutable; receive when names were requested
+	idleTimer        *time.Timer     // runs while something is subscribed on demand
+	idleTimerSet     bool            // idleTimer is set; guarded by the Source's applyMu
 
 	unsubscribedClusters, unsubscribedRoutes atomic.Int64 // for metrics
 }
 
-// startOnDemand has the Source leave with the control plane what its bootstrap says.
+// startOnDemand enables on-demand loading as configured in the bootstrap.
 func (s *Source) startOnDemand() {
 	n := &s.onDemand
 	n.idleTimer = time.NewTimer(time.Hour)
@@ -50,8 +47,8 @@ func (s *Source) startOnDemand() {
 	}
 }
 
-// updateUnsubscribedCounts has the numbers of those that are asleep be right again; tables: other tables
-// may be than before. s.work is held.
+// updateUnsubscribedCounts updates the counts of unsubscribed resources. tables: the set of
+// referenced tables may have changed. Called with applyMu held.
 func (s *Source) updateUnsubscribedCounts(tables bool) {
 	if s.state.onDemand == nil {
 		return
@@ -62,7 +59,7 @@ func (s *Source) updateUnsubscribedCounts(tables bool) {
 	}
 }
 
-// subscribeRequested asks for what exchanges have come for.
+// subscribeRequested subscribes to the resources that requests need.
 func (s *Source) subscribeRequested(ctx context.Context) {
 	s.applyMu.Lock()
 	defer s.applyMu.Unlock()
@@ -82,7 +79,7 @@ func (s *Source) subscribeRequested(ctx context.Context) {
 	}
 }
 
-// unsubscribeIdle drops what nobody has used for long enough.
+// unsubscribeIdle unsubscribes from resources that have been idle for the idle timeout.
 func (s *Source) unsubscribeIdle(ctx context.Context) {
 	s.applyMu.Lock()
 	defer s.applyMu.Unlock()
@@ -104,7 +101,7 @@ func (s *Source) unsubscribeIdle(ctx context.Context) {
 	s.scheduleIdleCheck()
 }
 
-// idleNames are those that were not used for a time.
+// idleNames returns the names that have been unused for at least idle.
 func (f *onDemandSet) idleNames(used func(name string) bool, now time.Time, idle time.Duration) (names []string) {
 	for name, one := range f.entries {
 		switch {
@@ -117,7 +114,8 @@ func (f *onDemandSet) idleNames(used func(name string) bool, now time.Time, idle
 	return names
 }
 
-// scheduleIdleCheck has doze called, if anything is awake. s.work is held.
+// scheduleIdleCheck sets the idle timer if anything is subscribed on demand. Called with applyMu
+// held.
 func (s *Source) scheduleIdleCheck() {
 	l := s.state.onDemand
 	if s.onDemand.idleTimerSet || len(l.clusters.entries)+len(l.tables.entries) == 0 {
@@ -127,15 +125,16 @@ func (s *Source) scheduleIdleCheck() {
 	s.onDemand.idleTimer.Reset(l.Idle / idleChecksPerTimeout)
 }
 
-// reconcileOnDemand puts in force who is asleep and who is not, and then asks for what is wanted
-// now, so that nobody is without hosts who thinks that they are there.
+// reconcileOnDemand applies which resources are subscribed before it updates the subscriptions, so
+// that no active cluster relies on endpoints that were dropped.
 func (s *Source) reconcileOnDemand(ctx context.Context) {
 	s.reconcileExpired(ctx)
 	s.updateSubscriptions()
 	s.updateResourceCounts()
 }
 
-// subscribeCached asks for what has been kept on disk: that was in use. s.work is held.
+// subscribeCached subscribes to the resources of the xDS cache, which were in use when it was
+// saved. Called with applyMu held.
 func (s *Source) subscribeCached(u ads.Update, now time.Time) {
 	if s.state.onDemand == nil {
 		return

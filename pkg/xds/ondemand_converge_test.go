@@ -14,10 +14,10 @@ import (
 	"github.com/weft-proxy/weft/pkg/xds/resource"
 )
 
-// TestRandomOnDemandHistoriesConverge is TestRandomHistoriesConverge of one that leaves with
-// the control plane what is not used, while clusters and tables are woken and fall asleep
-// at random. Once all are awake, what is in force is what one has that asks for everything;
-// once all are asleep, nothing is held of them.
+// TestRandomOnDemandHistoriesConverge is TestRandomHistoriesConverge with clusters and route tables
+// that are subscribed and unsubscribed at random. When all are subscribed, the configuration is
+// that of a source without on-demand resources. When all are unsubscribed, the Source holds no
+// endpoints and no routes.
 func TestRandomOnDemandHistoriesConverge(t *testing.T) {
 	secrets := testSecrets(t)
 	for name, form := range modes() {
@@ -66,7 +66,7 @@ func TestRandomOnDemandHistoriesConverge(t *testing.T) {
 	}
 }
 
-// onDemandHistory is what happens to a Source that is lazy.
+// onDemandHistory subscribes and unsubscribes the on-demand resources of a Source.
 type onDemandHistory struct {
 	t                *testing.T
 	plane            *fakeControlPlane
@@ -74,7 +74,8 @@ type onDemandHistory struct {
 	clusters, tables *fakeOnDemand
 }
 
-// newOnDemandHistory makes s, to which nothing has been said yet, one that is lazy.
+// newOnDemandHistory enables on-demand resources in s, which has not received anything from the
+// control plane yet.
 func newOnDemandHistory(t *testing.T, p *fakeControlPlane, s *Source) *onDemandHistory {
 	h := &onDemandHistory{t, p, s, newFakeOnDemand(), newFakeOnDemand()}
 	s.opts.Bootstrap.OnDemand = config.XDSOnDemand{Idle: time.Hour, Wait: onDemandWait, Routes: true}
@@ -83,7 +84,7 @@ func newOnDemandHistory(t *testing.T, p *fakeControlPlane, s *Source) *onDemandH
 	return h
 }
 
-// subscribe has exchanges come for some of what there is.
+// subscribe requests the clusters and route tables for which some returns true, as traffic does.
 func (h *onDemandHistory) subscribe(some func() bool) {
 	w := h.source.state
 	for _, name := range slices.Sorted(maps.Keys(w.clusters)) {
@@ -100,7 +101,7 @@ func (h *onDemandHistory) subscribe(some func() bool) {
 	h.plane.readRequests(h.source)
 }
 
-// unsubscribe has some of what is awake not used for long enough.
+// unsubscribe unsubscribes the idle resources for which some returns true.
 func (h *onDemandHistory) unsubscribe(some func() bool) {
 	for _, f := range []*onDemandSet{&h.source.state.onDemand.clusters, &h.source.state.onDemand.tables} {
 		for _, name := range slices.Sorted(maps.Keys(f.entries)) {
@@ -113,8 +114,9 @@ func (h *onDemandHistory) unsubscribe(some func() bool) {
 	h.plane.readRequests(h.source)
 }
 
-// checkActive fails if somebody is in force as awake without hosts or routes, which nobody took
-// away, or as asleep who is not.
+// checkActive fails the test if the active configuration and the state of the Source disagree on
+// what is subscribed, if a subscribed cluster has no hosts although none were removed, or if an
+// unsubscribed cluster has hosts.
 func (h *onDemandHistory) checkActive(inForce *config.Snapshot, seed uint64) {
 	h.t.Helper()
 	w := h.source.state
@@ -140,7 +142,7 @@ func (h *onDemandHistory) checkActive(inForce *config.Snapshot, seed uint64) {
 	}
 }
 
-// withoutOnDemand is c as it would be if nothing were on demand.
+// withoutOnDemand returns a copy of c in which nothing is on demand.
 func withoutOnDemand(c *config.Snapshot) *config.Snapshot {
 	next := *c
 	next.Clusters = slices.Clone(c.Clusters)

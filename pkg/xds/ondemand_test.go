@@ -12,7 +12,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/xds/resource"
 )
 
-// fakeOnDemand are exchanges that come, as a test says.
+// fakeOnDemand reports the requested and used names that a test sets.
 type fakeOnDemand struct {
 	signal chan struct{}
 
@@ -41,7 +41,7 @@ func (c *fakeOnDemand) InUse(name string) bool {
 	return c.inUse[name]
 }
 
-// request has exchanges ask for names.
+// request reports names as requested and waits until the Source has handled them.
 func (c *fakeOnDemand) request(names ...string) {
 	c.mu.Lock()
 	c.names = append(c.names, names...)
@@ -50,7 +50,7 @@ func (c *fakeOnDemand) request(names ...string) {
 	synctest.Wait()
 }
 
-// setInUse says whether exchanges use a name.
+// setInUse sets whether name is in use.
 func (c *fakeOnDemand) setInUse(name string, using bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -62,7 +62,7 @@ const (
 	onDemandWait = 5 * time.Second
 )
 
-// startOnDemand is start with what is not used left with the control plane.
+// startOnDemand is start with on-demand clusters, and with on-demand routes if routes is true.
 func startOnDemand(t *testing.T, routes bool) (r *rig, clusters, tables *fakeOnDemand) {
 	t.Helper()
 	clusters, tables = newFakeOnDemand(), newFakeOnDemand()
@@ -73,13 +73,13 @@ func startOnDemand(t *testing.T, routes bool) (r *rig, clusters, tables *fakeOnD
 	return r, clusters, tables
 }
 
-// hosts are the clusters in force with their number of hosts, as "c 2"; those that are
-// asleep as "c asleep".
+// hosts returns the active clusters with their number of hosts, as "c 2", or as "c asleep" if they
+// are unsubscribed.
 func (r *rig) hosts() (list []string) {
 	synctest.Wait()
 	for _, c := range r.active.Load().Clusters {
 		if !c.OnDemand.Enabled() {
-			continue // of the file
+			continue // a static cluster
 		}
 		what := fmt.Sprint(len(c.Hosts))
 		if c.OnDemand.Unsubscribed {
@@ -90,7 +90,8 @@ func (r *rig) hosts() (list []string) {
 	return list
 }
 
-// tables is hosts of route tables, with their virtual hosts.
+// tables returns the active route tables with their number of virtual hosts, in the format of
+// hosts.
 func (r *rig) tables() (list []string) {
 	synctest.Wait()
 	for _, t := range r.active.Load().Routes {
@@ -110,7 +111,8 @@ func checkList(t *testing.T, what string, got []string, want ...string) {
 	}
 }
 
-// nextNames returns what the next request of a type asks for.
+// nextNames returns the resource names of the next request. It fails the test unless that request
+// is for the type url.
 func (c *adsStream) nextNames(url string) []string {
 	c.t.Helper()
 	return c.expectRequest(url).GetResourceNames()
@@ -157,8 +159,8 @@ func TestOnDemandEndpoints(t *testing.T) {
 	})
 }
 
-// TestOnDemandInitialFetchTimeout: after initial_fetch_timeout a cluster that
-// was woken goes without, as one that is not lazy does.
+// TestOnDemandInitialFetchTimeout verifies that a requested cluster becomes active without hosts
+// after initial_fetch_timeout, as a cluster that is not on demand does.
 func TestOnDemandInitialFetchTimeout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, clusters, _ := startOnDemand(t, false)
@@ -176,7 +178,8 @@ func TestOnDemandInitialFetchTimeout(t *testing.T) {
 	})
 }
 
-// TestChangedClusterKeepsSubscription whatever its state is.
+// TestChangedClusterKeepsSubscription verifies that an update does not change whether a cluster is
+// subscribed. A cluster that was removed returns unsubscribed.
 func TestChangedClusterKeepsSubscription(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, clusters, _ := startOnDemand(t, false)
@@ -265,7 +268,8 @@ func TestRoutesAreNotOnDemandByDefault(t *testing.T) {
 	})
 }
 
-// TestOnDemandRequestWhileDisconnected.
+// TestOnDemandRequestWhileDisconnected verifies that the Source requests endpoints after it
+// reconnects, if their cluster was requested while it was disconnected.
 func TestOnDemandRequestWhileDisconnected(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, clusters, _ := startOnDemand(t, false)

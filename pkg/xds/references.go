@@ -6,49 +6,49 @@ import (
 	"github.com/weft-proxy/weft/pkg/xds/resource"
 )
 
-// references knows which resources clusters and listeners refer to, and so ask for, be it
-// by what is in force or by what is to come. They are counted, so that a change costs what
-// has changed: TestCost in test/xds.
+// references counts which resources the clusters and listeners refer to, in their active and in
+// their received versions. The counts make the cost of an update proportional to what has changed:
+// TestCost in test/xds.
 type references struct {
 	clusters, listeners             referrers
 	assignments, tables, extensions refCounts[string]
 	secrets                         refCounts[resource.SecretRef]
-	unsubscribed                    int // clusters whose hosts are left with the control plane
+	unsubscribed                    int // clusters whose endpoints are not subscribed
 }
 
-// referrers are those who refer to resources, by name.
+// referrers are the clusters or the listeners that refer to resources, by name.
 type referrers struct {
-	current map[string]reference // what each referred to then, if to anything
-	changed map[string]bool      // who is to be counted anew
+	current map[string]reference // references that are counted; no entry if there are none
+	changed map[string]bool      // names to count again
 }
 
-// reference is what one refers to, a resource perhaps more than once.
+// reference is what one cluster or listener refers to. It may list a resource more than once.
 type reference struct {
 	assignments, tables, extensions []string
 	secrets                         []resource.SecretRef
 	unsubscribed                    bool
 }
 
-// refCounts counts how often each resource of a type is referred to.
+// refCounts counts the references to each resource of a type.
 type refCounts[K comparable] struct {
 	counts       map[K]int
-	wasRequested map[K]bool   // of those that may have changed since the last turn: one was asked for
-	isExcluded   func(K) bool // reports that one is not to be asked for, though it is referred to; nil: none is
+	wasRequested map[K]bool   // whether a resource was requested at the last takeChange, for those that may have changed since
+	isExcluded   func(K) bool // reports that a referenced resource is not requested; nil: none
 }
 
-// subscriptionChange is what has changed of a tally.
+// subscriptionChange is the change of the subscription to one type.
 type subscriptionChange[K comparable] struct {
-	added []K // are to be asked for, and were not
-	// removed are not. Some may not have been before: something refers to them that did not
-	// come to count, or they are spared.
+	added []K // newly requested
+	// removed are not requested. Some were not requested before either: their references were never
+	// counted, or they are excluded.
 	removed []K
 }
 
-// subscriptionChanges are those of all types, in no order.
+// subscriptionChanges are the changes of all types, in no particular order.
 type subscriptionChanges struct {
 	assignments, tables, extensions subscriptionChange[string]
 	secrets                         subscriptionChange[resource.SecretRef]
-	listenersChanged                bool // some listeners may refer to others
+	listenersChanged                bool // the references of some listeners may have changed
 }
 
 func newReferences() references {
@@ -61,12 +61,13 @@ func newReferences() references {
 
 func newRefCounts[K comparable]() refCounts[K] { return refCounts[K]{map[K]int{}, map[K]bool{}, nil} }
 
-// isRequested reports whether a resource is to be asked for.
+// isRequested reports whether a resource must be subscribed.
 func (t *refCounts[K]) isRequested(k K) bool {
 	return t.counts[k] > 0 && (t.isExcluded == nil || !t.isExcluded(k))
 }
 
-// recordPrevious has the next turn tell how it stands with resources.
+// recordPrevious records whether resources are requested, for the next takeChange. The caller calls
+// it before a change.
 func (t *refCounts[K]) recordPrevious(all []K) {
 	for _, k := range all {
 		if _, known := t.wasRequested[k]; !known {
@@ -75,7 +76,7 @@ func (t *refCounts[K]) recordPrevious(all []K) {
 	}
 }
 
-// add counts each of all n times more.
+// add adds n to the count of each resource.
 func (t *refCounts[K]) add(all []K, n int) {
 	t.recordPrevious(all)
 	for _, k := range all {
@@ -85,7 +86,7 @@ func (t *refCounts[K]) add(all []K, n int) {
 	}
 }
 
-// takeChange returns what has changed since it was called last.
+// takeChange returns the changes since its last call.
 func (t *refCounts[K]) takeChange() (c subscriptionChange[K]) {
 	for k, was := range t.wasRequested {
 		switch is := t.isRequested(k); {
@@ -99,7 +100,7 @@ func (t *refCounts[K]) takeChange() (c subscriptionChange[K]) {
 	return c
 }
 
-// update counts what those refer to now who have changed.
+// update counts the references of the changed names again.
 func (r *references) update(of *referrers, now func(name string) reference) {
 	for name := range of.changed {
 		before, after := of.current[name], now(name)
@@ -128,7 +129,7 @@ func (r *reference) isEmpty() bool {
 	return len(r.assignments)+len(r.tables)+len(r.extensions)+len(r.secrets) == 0 && !r.unsubscribed
 }
 
-// clusterReference is what the cluster of a name, if there is one, refers to.
+// clusterReference returns what a cluster refers to; nothing if it does not exist.
 func (w *state) clusterReference(name string) (r reference) {
 	s := w.clusters[name]
 	if s == nil {
@@ -148,7 +149,7 @@ func (w *state) clusterReference(name string) (r reference) {
 	return r
 }
 
-// listenerReference is clusterReference of a listener.
+// listenerReference is clusterReference for a listener.
 func (w *state) listenerReference(name string) (r reference) {
 	s := w.listeners[name]
 	if s == nil {
@@ -167,8 +168,8 @@ func (w *state) listenerReference(name string) (r reference) {
 	return r
 }
 
-// takeSubscriptionChanges returns what is to be asked for from now on, and what not any more, since it was
-// called last. What is not any more is forgotten: if it is wanted again it comes again.
+// takeSubscriptionChanges returns the subscription changes since its last call. It drops the
+// resources that are no longer requested; a new subscription fetches them again.
 func (w *state) takeSubscriptionChanges() subscriptionChanges {
 	r := &w.references
 	if w.onDemand != nil {
@@ -185,7 +186,7 @@ func (w *state) takeSubscriptionChanges() subscriptionChanges {
 	forgetResources(all.assignments.removed, w.assignments, w.dependents.assignments)
 	forgetResources(all.tables.removed, w.tables, w.dependents.tables)
 	forgetResources(all.extensions.removed, w.extensions, w.dependents.extensions)
-	gone := slices.DeleteFunc(slices.Clone(all.secrets.removed), w.isStaticSecret) // the file has the others
+	gone := slices.DeleteFunc(slices.Clone(all.secrets.removed), w.isStaticSecret) // static secrets stay
 	forgetResources(gone, w.secrets, w.dependents.clusterSecrets)
 	forgetResources(gone, w.secrets, w.dependents.listenerSecrets)
 	if w.onDemand != nil {
@@ -196,7 +197,7 @@ func (w *state) takeSubscriptionChanges() subscriptionChanges {
 	return all
 }
 
-// forgetResources drops resources, and who refers to them.
+// forgetResources deletes resources and their dependents.
 func forgetResources[K comparable, V any](all []K, held map[K]V, users map[K]map[string]bool) {
 	for _, k := range all {
 		delete(held, k)
@@ -204,12 +205,12 @@ func forgetResources[K comparable, V any](all []K, held map[K]V, users map[K]map
 	}
 }
 
-// isSecretRequested reports whether a secret is asked for.
+// isSecretRequested reports whether a secret is subscribed.
 func (w *state) isSecretRequested(ref resource.SecretRef) bool {
 	return w.references.secrets.isRequested(ref)
 }
 
-// sortedSecrets are references in order.
+// sortedSecrets sorts all in place and returns it.
 func sortedSecrets(all []resource.SecretRef) []resource.SecretRef {
 	slices.SortFunc(all, resource.SecretRef.Compare)
 	return all

@@ -14,14 +14,14 @@ import (
 	"github.com/weft-proxy/weft/pkg/xds/resource"
 )
 
-// referencedNames are the names of resources that others refer to, in order: of what is in
-// force and of what is to come.
+// referencedNames has the sorted names of the resources that clusters and listeners, active or
+// received, refer to.
 type referencedNames struct {
 	assignments, tables, extensions []string
 	secrets                         []resource.SecretRef
 }
 
-// referenced finds out what references count, from the beginning.
+// referenced returns what clusters and listeners refer to. It does not use the reference counts.
 func (w *state) referenced() referencedNames {
 	assignments, tables, secrets, extensions := map[string]bool{}, map[string]bool{}, map[resource.SecretRef]bool{}, map[string]bool{}
 	for name, s := range w.clusters {
@@ -54,7 +54,7 @@ func (w *state) referenced() referencedNames {
 	}
 }
 
-// countedNames are those that are counted.
+// countedNames returns the names that have a reference count.
 func (r *references) countedNames() referencedNames {
 	return referencedNames{
 		assignments: slices.Sorted(maps.Keys(r.assignments.counts)),
@@ -64,8 +64,8 @@ func (r *references) countedNames() referencedNames {
 	}
 }
 
-// checkReferenceCounts fails t if w, after a turn, counts other resources than are referred to, or keeps
-// any that nobody refers to, or who would.
+// checkReferenceCounts fails t if the reference counts of w are wrong, or if w keeps resources or
+// dependents that nothing refers to. w has no pending subscription changes.
 func (w *state) checkReferenceCounts(t *testing.T, seed uint64) {
 	t.Helper()
 	want := w.referenced()
@@ -107,8 +107,8 @@ func (w *state) checkReferenceCounts(t *testing.T, seed uint64) {
 	}
 }
 
-// TestReferencesAreCounted: whatever comes, is refused or taken back, falls asleep or is
-// woken, what is asked for is what others refer to, and nothing else is kept.
+// TestReferencesAreCounted verifies that reference counts are right after random updates, with and
+// without on-demand resources, and that nothing else is kept.
 func TestReferencesAreCounted(t *testing.T) {
 	secrets := testSecrets(t)
 	for name, form := range modes() {
@@ -137,7 +137,7 @@ func TestReferencesAreCounted(t *testing.T) {
 						default:
 							p.randomStep(t, s, r, secrets)
 						}
-						s.updateSubscriptions() // the world may have changed since it was last
+						s.updateSubscriptions() // the state may have changed since the last call
 						s.state.checkReferenceCounts(t, seed)
 					}
 				}
@@ -146,8 +146,8 @@ func TestReferencesAreCounted(t *testing.T) {
 	}
 }
 
-// TestReplacedReferencesAreUnsubscribed, as soon as it is in force: be it that
-// what it lacked has come, or that it was waited for long enough.
+// TestReplacedReferencesAreUnsubscribed verifies that endpoints of a replaced cluster are
+// unsubscribed as soon as the replacement is active: with its endpoints, or after its timeout.
 func TestReplacedReferencesAreUnsubscribed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, _ := newTestSource(t, "DELTA_GRPC", "", slog.New(slog.DiscardHandler))
@@ -171,7 +171,8 @@ func TestReplacedReferencesAreUnsubscribed(t *testing.T) {
 	})
 }
 
-// TestStaticSecretsAreNotRequested, for as long as it has them.
+// TestStaticSecretsAreNotRequested verifies that a secret is not requested while the file defines
+// it.
 func TestStaticSecretsAreNotRequested(t *testing.T) {
 	w, ref := newState(), resource.SecretRef{Name: "s"}
 	file := func(names ...string) {

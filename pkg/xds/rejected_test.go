@@ -13,8 +13,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/xds/resource"
 )
 
-// TestRejectedListenerIsRetried when what it is made of changes: routes that it
-// could not be put in force with may have been the reason.
+// TestRejectedListenerIsRetried verifies that a rejected listener is applied again when its routes
+// change, because the routes may have been the reason.
 func TestRejectedListenerIsRetried(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := start(t)
@@ -48,7 +48,8 @@ func TestRejectedListenerIsRetried(t *testing.T) {
 	})
 }
 
-// TestNameConflictsWithFile, whoever has them first.
+// TestNameConflictsWithFile verifies that ApplyFile rejects names that the control plane uses, and
+// that a listener cannot use the name of a static route table.
 func TestNameConflictsWithFile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := start(t)
@@ -86,10 +87,11 @@ func TestNameConflictsWithFile(t *testing.T) {
 	})
 }
 
-// packResource is what is said as a response has it.
+// packResource returns r as it is in a response.
 func packResource(r testResource) *anypb.Any { return &anypb.Any{TypeUrl: r.url, Value: r.body} }
 
-// TestRemovalAppliesWhenAdditionIsRejected.
+// TestRemovalAppliesWhenAdditionIsRejected verifies that a response removes a listener although its
+// new listener is rejected.
 func TestRemovalAppliesWhenAdditionIsRejected(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := start(t)

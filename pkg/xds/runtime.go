@@ -12,21 +12,21 @@ import (
 	"github.com/weft-proxy/weft/pkg/xds/resource"
 )
 
-// runtimeLayer is a layer of the runtime: static, or a resource.
+// runtimeLayer is a layer of the runtime: static or from RTDS.
 type runtimeLayer struct {
-	resource string          // its name; "": it is static
-	timeout  time.Duration   // how long listeners wait for it, from the start; 0: for ever
-	values   *resource.Layer // nil: nothing was yet
+	resource string          // name of the RTDS resource; "": static
+	timeout  time.Duration   // how long listeners wait for it after the start; 0: no limit
+	values   *resource.Layer // nil: not received yet
 }
 
-// layeredRuntime is the layers, of which a later one counts for more, and what they say.
+// layeredRuntime holds the layers and their merged values. Later layers override earlier ones.
 type layeredRuntime struct {
 	layers    []runtimeLayer
 	startedAt time.Time
 	merged    *resource.Runtime
 }
 
-// readRuntime reads layered_runtime of a bootstrap. The error is Problems.
+// readRuntime reads layered_runtime of a bootstrap. An error is of type FieldErrors.
 func (b *bootstrap) readRuntime(data []byte) error {
 	given, err := splitObject("layered_runtime", data, "layers")
 	if err != nil {
@@ -64,7 +64,8 @@ func (b *bootstrap) readRuntime(data []byte) error {
 	return nil
 }
 
-// readRuntimeLayer reads what a layer is beside its name; none is a layer that stays empty.
+// readRuntimeLayer reads a layer without its name. It returns no layer for an admin_layer, which
+// stays empty.
 func (b *bootstrap) readRuntimeLayer(field string, all map[string]json.RawMessage) ([]runtimeLayer, error) {
 	if text, ok := all["static_layer"]; ok {
 		field += ".static_layer"
@@ -82,11 +83,11 @@ func (b *bootstrap) readRuntimeLayer(field string, all map[string]json.RawMessag
 		one, err := b.readRTDS(field+".rtds_layer", text)
 		return []runtimeLayer{one}, err
 	}
-	_, err := splitObject(field+".admin_layer", all["admin_layer"]) // nobody can write to it
+	_, err := splitObject(field+".admin_layer", all["admin_layer"]) // there is no way to write to it
 	return nil, err
 }
 
-// decodeString reads a JSON string; none is "".
+// decodeString reads a JSON string; no data is "".
 func decodeString(field string, data []byte) (text string, err error) {
 	if len(data) > 0 && json.Unmarshal(data, &text) != nil {
 		return "", FieldErrors{{field, "expected a string"}}
@@ -94,7 +95,7 @@ func decodeString(field string, data []byte) (text string, err error) {
 	return text, nil
 }
 
-// readRTDS reads a layer that is a resource.
+// readRTDS reads an rtds_layer.
 func (b *bootstrap) readRTDS(field string, data []byte) (runtimeLayer, error) {
 	all, err := splitObject(field, data, "name", "rtds_config")
 	if err != nil {
@@ -111,7 +112,7 @@ func (b *bootstrap) readRTDS(field string, data []byte) (runtimeLayer, error) {
 	return runtimeLayer{resource: name, timeout: limit}, err
 }
 
-// rtdsNames are those of the layers that are resources.
+// rtdsNames returns the names of the RTDS layers.
 func (r *layeredRuntime) rtdsNames() (all []string) {
 	for _, l := range r.layers {
 		if l.resource != "" {
@@ -121,7 +122,7 @@ func (r *layeredRuntime) rtdsNames() (all []string) {
 	return all
 }
 
-// withLayer returns r with what is said of layers of a name.
+// withLayer returns r with the values of the RTDS layer of that name replaced.
 func (r layeredRuntime) withLayer(name string, said *resource.Layer) layeredRuntime {
 	r.layers = slices.Clone(r.layers)
 	for i, l := range r.layers {
@@ -132,7 +133,7 @@ func (r layeredRuntime) withLayer(name string, said *resource.Layer) layeredRunt
 	return r.merge()
 }
 
-// merge returns r with what its layers say.
+// merge returns r with merged computed from its layers.
 func (r layeredRuntime) merge() layeredRuntime {
 	var said []*resource.Layer
 	for _, l := range r.layers {
@@ -144,7 +145,8 @@ func (r layeredRuntime) merge() layeredRuntime {
 	return r
 }
 
-// setRuntime takes another runtime. Listeners that wait are looked at again.
+// setRuntime replaces the runtime and reevaluates the listeners that are not active in their
+// received version.
 func (w *state) setRuntime(r layeredRuntime) {
 	before := w.runtime
 	w.mutate(func(undo bool) {
@@ -160,7 +162,7 @@ func (w *state) setRuntime(r layeredRuntime) {
 	})
 }
 
-// replaceListener takes a listener that says the same by another runtime.
+// replaceListener replaces a listener by the same resource decoded with another runtime.
 func (w *state) replaceListener(name string, l *resource.Listener) {
 	s := w.mutableListener(name)
 	w.dirtyListeners[name] = true
@@ -170,7 +172,7 @@ func (w *state) replaceListener(name string, l *resource.Listener) {
 	s.received, s.heldBack = l, nil
 }
 
-// capabilities are what resources may ask for, by the runtime r.
+// capabilities returns what resources may use with the runtime r.
 func (s *Source) capabilities(r layeredRuntime) resource.Capabilities {
 	k := s.opts.Capabilities
 	k.UnknownFields = s.opts.Bootstrap.UnknownFields
@@ -178,7 +180,7 @@ func (s *Source) capabilities(r layeredRuntime) resource.Capabilities {
 	return k
 }
 
-// stageLayer is read of a layer of the runtime. One that is refused is not waited for.
+// stageLayer is stageResource for a runtime layer. Listeners do not wait for a rejected layer.
 func (s *Source) stageLayer(f *xdsChannel, n ads.Resource) error {
 	said, err := resource.ReadRuntime(n.Body, s.capabilities(s.state.runtime))
 	if err == nil {
@@ -190,9 +192,8 @@ func (s *Source) stageLayer(f *xdsChannel, n ads.Resource) error {
 	return err
 }
 
-// setLayer takes what was said of a layer of the runtime, and reads again what goes by
-// keys that have other values now. An error is why something could not be read: then
-// nothing is changed.
+// setLayer replaces the values of a runtime layer and decodes again the resources that use changed
+// keys. If one of them is not valid any more, it returns an error and changes nothing.
 func (s *Source) setLayer(f *xdsChannel, name string, said *resource.Layer) error {
 	before := s.state.runtime
 	after := before.withLayer(name, said)
@@ -250,8 +251,8 @@ func (s *Source) setLayer(f *xdsChannel, name string, said *resource.Layer) erro
 	return nil
 }
 
-// endLayerWait ends the wait for a layer that came and was refused, unless there is another:
-// until it is mended it is empty.
+// endLayerWait ends the wait for a layer that was rejected, unless it has values. The layer is
+// empty until a valid version arrives.
 func (s *Source) endLayerWait(f *xdsChannel, name string) {
 	waits := slices.ContainsFunc(s.state.runtime.layers, func(l runtimeLayer) bool { return l.resource == name && l.values == nil })
 	if !waits {
@@ -262,7 +263,7 @@ func (s *Source) endLayerWait(f *xdsChannel, name string) {
 	}
 }
 
-// setTable takes routes, which may be left with the control plane.
+// setTable stores a route table with the on-demand settings of tables.
 func (s *Source) setTable(name string, t *resource.RouteTable) {
 	t.Config.OnDemand = s.state.tableOnDemand()
 	s.state.setTable(name, t)

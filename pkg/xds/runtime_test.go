@@ -18,7 +18,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/xds/resource"
 )
 
-// runtimeLayerResource says a share of the key "share", or, of a text, something that is none.
+// runtimeLayerResource returns a runtime layer that sets the key "share". With a string, routes use
+// their default.
 func runtimeLayerResource(name string, share any) testResource {
 	v, err := structpb.NewValue(share)
 	if err != nil {
@@ -27,7 +28,8 @@ func runtimeLayerResource(name string, share any) testResource {
 	return testResource{resource.RuntimeType, name, serialized(&runtimev3.Runtime{Name: name, Layer: &structpb.Struct{Fields: map[string]*structpb.Value{"share": v}}})}
 }
 
-// runtimeFractionRoutes are for a share of the requests: that of the runtime, else half of them.
+// runtimeFractionRoutes returns routes that match the fraction "share" of the requests, 50 percent
+// by default.
 func runtimeFractionRoutes(name string) testResource {
 	return testResource{resource.RouteType, name, serialized(&routev3.RouteConfiguration{Name: name, VirtualHosts: []*routev3.VirtualHost{{
 		Name: "all", Domains: []string{"*"}, Routes: []*routev3.Route{{
@@ -44,7 +46,7 @@ func runtimeFractionRoutes(name string) testResource {
 	}}})}
 }
 
-// layeredBootstrap is testBootstrap with a static layer and two of the control plane.
+// layeredBootstrap is testBootstrap with a static layer, two RTDS layers and an admin layer.
 func layeredBootstrap(form string) config.Bootstrap {
 	b := testBootstrap(form)
 	b.LayeredRuntime = []byte(`{"layers": [{"name": "file", "static_layer": {"share": 10}}, {"name": "one", "rtds_layer": {"name": "one", "rtds_config": {"ads": {}, "initial_fetch_timeout": "1s"}}},
@@ -52,7 +54,7 @@ func layeredBootstrap(form string) config.Bootstrap {
 	return b
 }
 
-// activeFraction is what is in force of runtimeFractionRoutes; below 0: nothing is.
+// activeFraction returns the active percentage of runtimeFractionRoutes, or -1 without routes.
 func activeFraction(s *config.Snapshot) float64 {
 	for _, t := range s.Routes {
 		return *t.VirtualHosts[0].Routes[0].Match.Percentage
@@ -98,7 +100,8 @@ func TestRoutesUseRuntime(t *testing.T) {
 	}
 }
 
-// TestListenersWaitForRuntime: as long as its layers say, from the start.
+// TestListenersWaitForRuntime verifies that listeners wait for missing runtime layers until the
+// timeouts of the layers, which count from the start.
 func TestListenersWaitForRuntime(t *testing.T) {
 	now, w := time.Now(), newState()
 	w.runtime = layeredRuntime{layers: []runtimeLayer{{resource: "one", timeout: time.Minute}, {resource: "two", timeout: time.Hour}}, startedAt: now}.merge()
@@ -121,7 +124,7 @@ func TestListenersWaitForRuntime(t *testing.T) {
 	}
 }
 
-// TestRejectedLayerIsNotWaitedFor: there is nothing more to come until it is mended.
+// TestRejectedLayerIsNotWaitedFor verifies that listeners do not wait for a rejected runtime layer.
 func TestRejectedLayerIsNotWaitedFor(t *testing.T) {
 	s, inForce := newTestSourceOf(t, layeredBootstrap("GRPC"), slog.New(slog.DiscardHandler))
 	s.handleEvent(t.Context(), event{channel: s.channels[0], opened: true})
@@ -141,8 +144,8 @@ func TestRejectedLayerIsNotWaitedFor(t *testing.T) {
 	}
 }
 
-// TestListenersUseRuntime: also one that was kept from being put in force, which is
-// tried again, and one whose routes are gone.
+// TestListenersUseRuntime verifies that replaceListener, which a runtime change uses, also replaces
+// a listener that was held back, which is then applied again, and one whose routes were removed.
 func TestListenersUseRuntime(t *testing.T) {
 	now, w := time.Now(), newState()
 	read := func(port int) *resource.Listener {

@@ -1,12 +1,11 @@
-// Package xds owns the client of a control plane: it keeps the configuration of the
-// process as that says.
+// Package xds is the xDS client: it applies the configuration that a control plane sends.
 //
-//	feed      a stream, over and over                       channel.go, stream.go
+//	xdsChannel  reconnecting stream to a control plane        channel.go, stream.go
 //	  │ events
-//	Source    one loop: what came is checked and answered   source.go, stage.go
-//	  ├ ads.Client    what to say                           ads
-//	  ├ resource      protobuf -> model                     resource
-//	  └ world         what is complete -> a snapshot        state.go
+//	Source      event loop: validates, applies, ACKs, NACKs   source.go, stage.go
+//	  ├ ads.Client    protocol state                          ads
+//	  ├ resource      protobuf -> model                       resource
+//	  └ state         complete resources -> a snapshot        state.go
 //	  │ Apply
 //	the server
 package xds
@@ -26,53 +25,51 @@ import (
 	"github.com/weft-proxy/weft/pkg/xds/resource"
 )
 
-// Options are what a Source needs. All fields but those that say so are required.
+// Options configure a Source. A field is required unless its comment says otherwise.
 type Options struct {
-	// Bootstrap is where the control plane is, and who asks.
+	// Bootstrap says how to reach the control plane, and identifies the node.
 	Bootstrap config.Bootstrap
-	// Apply makes a configuration the one in force, or says why it cannot be. One call
-	// ends before the next.
+	// Apply makes a configuration active, or returns why it cannot. Calls do not overlap.
 	Apply func(ctx context.Context, next *config.Snapshot) error
-	// ApplyClusters is Apply where nothing but the given clusters is new or changed; whole
-	// returns the configuration with all of them.
+	// ApplyClusters is Apply for a change in which only the given clusters are new or changed;
+	// whole returns the complete configuration.
 	ApplyClusters func(ctx context.Context, changed []*config.Cluster, whole func() *config.Snapshot) error
-	// ApplyRoutes is Apply where nothing but the given route tables has changed. nil: Apply
-	// is called.
+	// ApplyRoutes is Apply for a change of only the given route tables. nil: the Source calls
+	// Apply.
 	ApplyRoutes func(ctx context.Context, changed []*config.RouteTable, whole func() *config.Snapshot) error
-	// Capabilities are what resources may ask for.
+	// Capabilities are the features that resources may use.
 	Capabilities resource.Capabilities
-	// Clusters and Tables are where exchanges come for hosts and routes that Bootstrap.Lazy
-	// leaves with the control plane, by the names of clusters and tables; nil: it leaves
-	// nothing.
+	// Clusters and Routes report which clusters and route tables, by name, requests need, for the
+	// resources that Bootstrap.OnDemand fetches on first use. nil if it fetches none.
 	Clusters, Routes OnDemand
 
-	// Loads returns what tells how much clusters were asked, which is the caller's from then
-	// on; nil: load is not reported.
+	// Loads returns a reporter of the load of clusters, which the caller of Loads owns. nil: the
+	// Source does not report load.
 	Loads   func() *upstream.LoadReporter
-	Metrics *metrics.Registry // nil: nothing is counted
+	Metrics *metrics.Registry // nil: no metrics
 	Log     *slog.Logger
 }
 
-// Source keeps the configuration of a process as its control plane says.
+// Source applies the configuration that a control plane sends.
 type Source struct {
 	opts         Options
 	boot         *bootstrap // immutable once New returns
 	reloader     *credential.Reloader
 	events       chan event
-	startChannel func(*xdsChannel) // has a feed run; nil: nothing runs yet, or any more. Guarded by work
+	startChannel func(*xdsChannel) // runs a channel; nil unless Run is active. Guarded by applyMu
 
-	channels []*xdsChannel // guarded by work; the first has everything, the others have secrets
+	channels []*xdsChannel // guarded by applyMu; the first is the ADS channel if there is one, the others serve secrets
 
-	// applyMu is held by who changes what is in force: the loop, or Rebase. It guards the
-	// world, base, feeds and their ads.Clients.
+	// applyMu is held while the active configuration changes, by the event loop or by ApplyFile. It
+	// guards state, fileSnapshot, fileNames, the static resources and the channels' ads.Clients.
 	applyMu      sync.Mutex
 	state        *state
-	fileSnapshot *config.Snapshot // what the file says of itself; nil: nothing yet
-	fileNames    fileNames        // names of base
-	// staticResources are in the world; said is what the file says of them.
+	fileSnapshot *config.Snapshot // configuration of the file without xDS resources; nil before the first ApplyFile
+	fileNames    fileNames        // names in fileSnapshot
+	// staticResources are in state; staticJSON is their JSON from the file.
 	staticResources *staticResources
 	staticJSON      []byte
-	deadlineTimer   *time.Timer // when the world is to be settled though nothing came
+	deadlineTimer   *time.Timer // fires when a reconcile is due although nothing has arrived
 
 	cache    cacheWriter
 	onDemand onDemandLoop
@@ -80,19 +77,19 @@ type Source struct {
 
 	mu          sync.Mutex
 	cacheStatus CacheStatus             // guarded by mu
-	acks        map[typeKey]*ackHistory // guarded by mu; nil: to nothing yet
+	acks        map[typeKey]*ackHistory // guarded by mu; nil: no response acknowledged yet
 
-	// omittedClusters are clusters of control planes whose certificates could not be read. They
-	// are left out, so that the rest of the configuration applies. Guarded by work.
+	// omittedClusters are clusters of control planes whose certificates cannot be read. The Source
+	// leaves them out, so that the rest of the configuration can become active. Guarded by applyMu.
 	omittedClusters map[string]bool
 
-	firstConfigLogged bool // that the first configuration is applied; guarded by work
+	firstConfigLogged bool // logFirstConfig has logged; guarded by applyMu
 
 	ready          atomic.Bool                           // see Ready
 	resourceStatus map[string]map[string]*ResourceStatus // guarded by mu; by type and name
 }
 
-// New returns a Source. An error is one of the bootstrap: Problems.
+// New returns a Source. An error describes an invalid bootstrap; its type is FieldErrors.
 func New(o Options) (*Source, error) {
 	boot, err := readBootstrap(o.Bootstrap)
 	if err != nil {
@@ -147,7 +144,8 @@ func New(o Options) (*Source, error) {
 	return s, nil
 }
 
-// newChannel completes f, which says whom it asks and how, and adds it to the feeds.
+// newChannel completes f, in which the caller has set the peer, service and mode, and adds it to
+// the channels.
 func (s *Source) newChannel(f *xdsChannel, types ...ads.Type) *xdsChannel {
 	f.node, f.target = s.boot.node, s.boot.targets[f.name]
 	f.log = s.opts.Log
@@ -158,10 +156,10 @@ func (s *Source) newChannel(f *xdsChannel, types ...ads.Type) *xdsChannel {
 	return f
 }
 
-// Run follows the control plane until ctx ends. It returns when all that it started has
-// ended. A control plane that is away, or whose certificates cannot be read, is no error:
-// the current configuration stays, and Run tries again. The error is that the address of
-// xds_status cannot be bound.
+// Run follows the control plane until ctx ends, and returns when all its goroutines have ended. A
+// control plane that cannot be reached, or whose certificates cannot be read, is not an error: the
+// active configuration stays, and Run retries. Run fails if the address of xds_status cannot be
+// bound.
 func (s *Source) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -170,7 +168,7 @@ func (s *Source) Run(ctx context.Context) error {
 	fail := func(err error) {
 		select {
 		case failures <- err:
-		default: // the first one is told
+		default: // report only the first failure
 		}
 		cancel()
 	}
@@ -196,8 +194,8 @@ func (s *Source) Run(ctx context.Context) error {
 	}
 }
 
-// startChannels has all feeds run until ctx ends, on goroutines of the group, and those that
-// there will be.
+// startChannels runs the current channels, and those added later, on goroutines of group until ctx
+// ends.
 func (s *Source) startChannels(ctx context.Context, group *sync.WaitGroup) {
 	launch := func(f *xdsChannel) { group.Go(func() { f.run(ctx) }) }
 	s.applyMu.Lock()
@@ -206,7 +204,7 @@ func (s *Source) startChannels(ctx context.Context, group *sync.WaitGroup) {
 	for _, f := range s.channels {
 		launch(f)
 	}
-	group.Go(func() { // until it ends the group is waited for, and others may join it
+	group.Go(func() { // keeps group from becoming empty while channels can still be added
 		<-ctx.Done()
 		s.applyMu.Lock()
 		defer s.applyMu.Unlock()
@@ -214,7 +212,7 @@ func (s *Source) startChannels(ctx context.Context, group *sync.WaitGroup) {
 	})
 }
 
-// eventLoop deals with what happens until all feeds have ended.
+// eventLoop handles events and timers until all channels have ended.
 func (s *Source) eventLoop(ctx context.Context, ended <-chan struct{}) {
 	defer s.deadlineTimer.Stop()
 	defer s.onDemand.idleTimer.Stop()
@@ -241,7 +239,7 @@ func (s *Source) eventLoop(ctx context.Context, ended <-chan struct{}) {
 	}
 }
 
-// onDeadline puts in force what has waited long enough for what it lacks.
+// onDeadline applies the resources whose wait for dependencies has timed out.
 func (s *Source) onDeadline(ctx context.Context) {
 	s.applyMu.Lock()
 	defer s.applyMu.Unlock()
@@ -251,9 +249,9 @@ func (s *Source) onDeadline(ctx context.Context) {
 	s.updateSubscriptions()
 }
 
-// reconcileExpired puts in force what has become complete though nothing came: it has waited for
-// long enough, or it is used now, or not any more. Where that cannot be, all but the
-// listeners to blame are in force. s.work is held, and the world marked.
+// reconcileExpired applies resources that became ready without a response: by timeout, or because a
+// resource is subscribed or unsubscribed on demand. If Apply fails, it holds back the listeners
+// that it activated and applies the rest. Called with applyMu held and after a checkpoint.
 func (s *Source) reconcileExpired(ctx context.Context) {
 	c, err := s.reconcile(ctx)
 	if err == nil {
@@ -292,7 +290,8 @@ func (s *Source) handleEvent(ctx context.Context, e event) {
 	}
 }
 
-// handleResponse takes a response: what is good in it is put in force, the rest refused.
+// handleResponse applies the valid resources of a response, rejects the others and enqueues the ACK
+// or NACK.
 func (s *Source) handleResponse(ctx context.Context, f *xdsChannel, r *ads.Response) {
 	u, ok := f.client.Receive(*r)
 	if !ok {
@@ -319,7 +318,7 @@ func (s *Source) handleResponse(ctx context.Context, f *xdsChannel, r *ads.Respo
 	s.updateResourceCounts()
 }
 
-// applyUpdate puts in force what is good in an update, and returns what is not.
+// applyUpdate applies the valid resources of an update and returns the rejected ones.
 func (s *Source) applyUpdate(ctx context.Context, f *xdsChannel, u ads.Update, now time.Time) (wrong []ads.ResourceError) {
 	s.state.checkpoint()
 	wrong = s.stageUpdate(f, u, now)
@@ -327,10 +326,10 @@ func (s *Source) applyUpdate(ctx context.Context, f *xdsChannel, u ads.Update, n
 	if err == nil {
 		return wrong
 	}
-	// The outside world is against one of them: a port is in use, a file is gone.
+	// Apply failed for a reason outside the resources: a port is in use, a file is missing.
 	s.state.rollback()
 	if u.Type != resource.ListenerType && len(c.activatedListeners) > 0 {
-		// Perhaps against a listener that is complete by this, and not against this.
+		// The cause may be a listener that this update completes, not the update itself.
 		s.state.checkpoint()
 		wrong = s.stageUpdate(f, u, now)
 		for _, name := range c.activatedListeners {
@@ -346,11 +345,12 @@ func (s *Source) applyUpdate(ctx context.Context, f *xdsChannel, u ads.Update, n
 	return s.applyBisected(ctx, f, u, now, err, &tries)
 }
 
-// maxApplyAttempts is how often parts of an update that cannot be put in force are tried.
+// maxApplyAttempts limits how many parts of one failed update are applied separately.
 const maxApplyAttempts = 256
 
-// applyBisected is put of an update that cannot be put in force as a whole because of err:
-// what it takes away is, and halves of what it changes, and halves of these.
+// applyBisected applies the parts of an update that failed as a whole with err. It tries the
+// removals and the changes separately, then halves of the changes, recursively, and returns the
+// resources that cannot be applied.
 func (s *Source) applyBisected(ctx context.Context, f *xdsChannel, u ads.Update, now time.Time, err error, tries *int) (wrong []ads.ResourceError) {
 	half := len(u.Changed) / 2
 	parts := []ads.Update{{Type: u.Type, Changed: u.Changed[:half]}, {Type: u.Type, Changed: u.Changed[half:]}}
@@ -380,8 +380,8 @@ func (s *Source) applyBisected(ctx context.Context, f *xdsChannel, u ads.Update,
 	return wrong
 }
 
-// applyHeldListeners puts held listeners in force, one by one. One that cannot be stays held, until
-// something else is said of it.
+// applyHeldListeners applies held listeners one by one. A listener that fails stays held back until
+// it, or a resource it refers to, changes.
 func (s *Source) applyHeldListeners(ctx context.Context, names []string) {
 	for _, name := range names {
 		s.state.checkpoint()
@@ -395,8 +395,8 @@ func (s *Source) applyHeldListeners(ctx context.Context, names []string) {
 	}
 }
 
-// reapplyActive puts in force what was before. If that cannot be, it is tried again with what
-// comes next.
+// reapplyActive applies the state after a rollback, which is the previous configuration. If that
+// fails, the next reconcile tries again.
 func (s *Source) reapplyActive(ctx context.Context) {
 	s.state.checkpoint()
 	if _, err := s.reconcile(ctx); err != nil {
@@ -405,7 +405,8 @@ func (s *Source) reapplyActive(ctx context.Context) {
 	}
 }
 
-// reconcile puts in force what is complete: it returns what that changes, or would have.
+// reconcile applies the resources that are complete. It returns the change even if applying it
+// fails.
 func (s *Source) reconcile(ctx context.Context) (change, error) {
 	now := time.Now()
 	c, next := s.state.reconcile(now)
@@ -426,7 +427,8 @@ func (s *Source) reconcile(ctx context.Context) (change, error) {
 	return c, s.opts.ApplyClusters(ctx, c.clusters, whole)
 }
 
-// updateSubscriptions says what is wanted now, to everybody, and forgets the rest.
+// updateSubscriptions sends the subscription changes to all channels and drops the resources that
+// are no longer subscribed.
 func (s *Source) updateSubscriptions() {
 	w := s.state.takeSubscriptionChanges()
 	s.dropUnsubscribedStatus(&w)

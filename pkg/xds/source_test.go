@@ -27,7 +27,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/xds/resource"
 )
 
-// server is a control plane that says what its test says.
+// server is a control plane and SDS server that a test controls.
 type server struct {
 	discoveryv3.UnimplementedAggregatedDiscoveryServiceServer
 	secretv3.UnimplementedSecretDiscoveryServiceServer
@@ -63,7 +63,7 @@ func (s *server) serveStream(stream grpc.BidiStreamingServer[discoveryv3.Discove
 	}
 }
 
-// expectRequest returns the next request, and fails unless it is of the type.
+// expectRequest returns the next request and fails the test unless it is for the type url.
 func (c *adsStream) expectRequest(url string) *discoveryv3.DiscoveryRequest {
 	c.t.Helper()
 	r := <-c.requests
@@ -73,8 +73,7 @@ func (c *adsStream) expectRequest(url string) *discoveryv3.DiscoveryRequest {
 	return r
 }
 
-// send sends resources of a type, and returns what is answered. Requests before that are
-// passed over.
+// send sends resources of a type and returns the ACK or NACK. It skips the requests before that.
 func (c *adsStream) send(url string, all ...*anypb.Any) *discoveryv3.DiscoveryRequest {
 	c.t.Helper()
 	c.nonces++
@@ -89,7 +88,7 @@ func (c *adsStream) send(url string, all ...*anypb.Any) *discoveryv3.DiscoveryRe
 	}
 }
 
-// sendAccepted is say, and fails unless it is accepted.
+// sendAccepted is send for resources of one type. It fails the test on a NACK.
 func (c *adsStream) sendAccepted(all ...testResource) {
 	c.t.Helper()
 	var list []*anypb.Any
@@ -101,27 +100,26 @@ func (c *adsStream) sendAccepted(all ...testResource) {
 	}
 }
 
-// rig is a Source that runs, in a bubble of its own, and what it reaches.
+// rig is a Source in a synctest bubble, with the servers that it connects to.
 type rig struct {
 	t        *testing.T
 	source   *Source
 	active   atomic.Pointer[config.Snapshot]
-	applyErr func(next *config.Snapshot) error // what Apply says; nil: it is done
-	stop     map[string]func()                 // by address; ends the server there
+	applyErr func(next *config.Snapshot) error // returns the error of Apply; nil if Apply succeeds
+	stop     map[string]func()                 // by address; stops the server
 
 	mu      sync.Mutex
-	serving map[string]*bufconn.Listener // guarded by mu; by address, others are away
+	serving map[string]*bufconn.Listener // guarded by mu; by address; other addresses are unreachable
 	dialled []time.Time                  // guarded by mu
 }
 
-// start runs a Source until the test ends; the bubble sees to it that nothing of it is
-// left then.
+// start returns a rig whose Source has applied an empty file. run starts the Source.
 func start(t *testing.T) *rig {
 	t.Helper()
 	return startWith(t, func(*Options) {})
 }
 
-// startWith is start with other options.
+// startWith is start with options that change modifies.
 func startWith(t *testing.T, change func(*Options)) *rig {
 	t.Helper()
 	r := &rig{t: t, serving: map[string]*bufconn.Listener{}, stop: map[string]func(){}}
@@ -168,7 +166,7 @@ func startWith(t *testing.T, change func(*Options)) *rig {
 	return r
 }
 
-// withRoutes puts some tables in the places of those of their names.
+// withRoutes replaces the changed tables in c, by name, and returns c.
 func withRoutes(c *config.Snapshot, changed []*config.RouteTable) *config.Snapshot {
 	c.Routes = slices.Clone(c.Routes)
 	for _, t := range changed {
@@ -181,7 +179,7 @@ func withRoutes(c *config.Snapshot, changed []*config.RouteTable) *config.Snapsh
 	return c
 }
 
-// The addresses of testBootstrap and start.
+// Addresses of the control plane in testBootstrap and of the agent in startWith.
 const (
 	controlAddress = "127.0.0.1:1"
 	agentAddress   = "/run/agent"
@@ -213,7 +211,7 @@ func (r *rig) dial(ctx context.Context, _, address string) (net.Conn, error) {
 	return nil, errors.New("nobody is there")
 }
 
-// serve has a server be at an address.
+// serve starts a server at address.
 func (r *rig) serve(address string) *server {
 	s := &server{streams: make(chan *adsStream, 10)}
 	g, ln := grpc.NewServer(), bufconn.Listen(1<<20)
@@ -233,28 +231,28 @@ func (r *rig) serve(address string) *server {
 	return s
 }
 
-// listenAt has what listens be at an address; nil: nobody is.
+// listenAt makes address reachable through ln, or unreachable if ln is nil.
 func (r *rig) listenAt(address string, ln *bufconn.Listener) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.serving[address] = ln
 }
 
-// nextStream returns the next stream of a server.
+// nextStream returns the next stream of s.
 func (r *rig) nextStream(s *server) *adsStream {
 	c := <-s.streams
 	c.t = r.t
 	return c
 }
 
-// runAndAccept runs the Source beside a control plane, and returns their first stream.
+// runAndAccept runs the Source with a control plane and returns the first stream.
 func (r *rig) runAndAccept() *adsStream {
 	s := r.serve(controlAddress)
 	r.run()
 	return r.nextStream(s)
 }
 
-// listeners are the names of those in force.
+// listeners returns the names of the active listeners.
 func (r *rig) listeners() (names []string) {
 	synctest.Wait()
 	for _, l := range r.active.Load().Listeners {
@@ -263,7 +261,7 @@ func (r *rig) listeners() (names []string) {
 	return names
 }
 
-// sendInitial has a stream say a cluster with its hosts, and listeners with their routes.
+// sendInitial sends a cluster with its endpoints and a listener with its routes.
 func (r *rig) sendInitial(c *adsStream) {
 	r.t.Helper()
 	c.expectRequest(resource.ClusterType)
@@ -279,7 +277,8 @@ func (r *rig) sendInitial(c *adsStream) {
 	}
 }
 
-// TestReconnectBackoff, and what it said stays in force.
+// TestReconnectBackoff verifies that the Source reconnects with a random backoff, and that accepted
+// resources stay active meanwhile.
 func TestReconnectBackoff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := start(t)
@@ -311,7 +310,7 @@ func TestReconnectBackoff(t *testing.T) {
 		if !slices.Equal(r.listeners(), []string{"l"}) || len(r.active.Load().Clusters) != len(before.Clusters) {
 			t.Errorf("active: %+v, want %+v", r.active.Load(), before)
 		}
-		// It is back, and has forgotten who asks.
+		// The control plane is back and knows nothing about the client.
 		c := r.nextStream(r.serve(controlAddress))
 		if got := c.expectRequest(resource.ClusterType); got.GetNode().GetId() != "test" || got.GetVersionInfo() == "" || got.GetResponseNonce() != "" {
 			t.Errorf("the first request is %v, want the node, the accepted version and no nonce", got)
@@ -331,8 +330,8 @@ func TestReconnectBackoff(t *testing.T) {
 	})
 }
 
-// TestFlappingControlPlaneBackoff: that it says something before it goes
-// does not make it a good one.
+// TestFlappingControlPlaneBackoff verifies that a response does not reset the backoff if the
+// control plane disconnects right after it.
 func TestFlappingControlPlaneBackoff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := start(t)
@@ -346,15 +345,15 @@ func TestFlappingControlPlaneBackoff(t *testing.T) {
 			r.stop[controlAddress]()
 			s = r.serve(controlAddress)
 		}
-		// Eleven pauses: 0.5, 1, 2, 4, 8, 16 and five times 30 s, or half of that by chance.
+		// Eleven backoffs: 0.5, 1, 2, 4, 8, 16 and five times 30 s, each randomly up to half less.
 		if took := time.Since(begun); took < 90*time.Second || took > 4*time.Minute {
 			t.Errorf("12 streams that broke took %v, want 15 to 30 s each in the end", took)
 		}
 	})
 }
 
-// TestInvalidResourcesAreRejected has responses of which a part cannot be
-// accepted, and a good one after each.
+// TestInvalidResourcesAreRejected verifies that a response with an invalid resource is rejected,
+// and that a valid response after it is accepted.
 func TestInvalidResourcesAreRejected(t *testing.T) {
 	good := map[string]testResource{resource.ListenerType: listenerResource("l", 80, "r", "", 0), resource.RouteType: routesResource("r", "one")}
 	unsupported := &listenerv3.Listener{Name: "u", Address: testAddress(81)}
@@ -395,13 +394,13 @@ func TestInvalidResourcesAreRejected(t *testing.T) {
 	}
 }
 
-// securedListenerAny is a listener whose certificate a cluster of the file has.
+// securedListenerAny returns a listener that gets its certificate from an SDS cluster.
 func securedListenerAny(secret, cluster string) *anypb.Any {
 	return &anypb.Any{TypeUrl: resource.ListenerType, Value: securedListenerResource("l2", secret, cluster).body}
 }
 
-// TestUnrequestedResponsesAreIgnored: a response of an unknown type is not answered, one that
-// is too large ends the stream; neither changes anything.
+// TestUnrequestedResponsesAreIgnored verifies that a response of an unknown type gets no ACK or
+// NACK, and that one that is too large ends the stream. Neither changes the active configuration.
 func TestUnrequestedResponsesAreIgnored(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := start(t)
@@ -428,7 +427,7 @@ func TestUnrequestedResponsesAreIgnored(t *testing.T) {
 	})
 }
 
-// withoutPort is what Apply says while a port is in use.
+// withoutPort returns an applyErr function for which port is in use.
 func withoutPort(port string) func(*config.Snapshot) error {
 	return func(next *config.Snapshot) error {
 		for _, l := range next.Listeners {
@@ -440,7 +439,8 @@ func withoutPort(port string) func(*config.Snapshot) error {
 	}
 }
 
-// TestOnlyFailingListenerIsRejected, of those that come together.
+// TestOnlyFailingListenerIsRejected verifies that the other listeners of a response are active when
+// one of them cannot be applied.
 func TestOnlyFailingListenerIsRejected(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := start(t)
@@ -460,8 +460,8 @@ func TestOnlyFailingListenerIsRejected(t *testing.T) {
 	})
 }
 
-// TestRoutesAreAcceptedWhenListenerFails for a listener that they complete and that cannot be opened:
-// they are accepted, and the other listeners that waited for them are in force.
+// TestRoutesAreAcceptedWhenListenerFails verifies that routes are accepted although one of the
+// listeners that wait for them cannot be applied. The other listeners become active.
 func TestRoutesAreAcceptedWhenListenerFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := start(t)
@@ -486,8 +486,8 @@ func TestRoutesAreAcceptedWhenListenerFails(t *testing.T) {
 	})
 }
 
-// TestInitialFetchTimeoutWithoutUpdates: what waits is put in force when its time has come,
-// though nothing comes.
+// TestInitialFetchTimeoutWithoutUpdates verifies that warming listeners become active after their
+// initial_fetch_timeout, without any update.
 func TestInitialFetchTimeoutWithoutUpdates(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := start(t)
@@ -508,8 +508,8 @@ func TestInitialFetchTimeoutWithoutUpdates(t *testing.T) {
 	})
 }
 
-// TestSecretsFromSDSCluster: a listener names a cluster of the file that serves
-// secrets; the control plane is not asked for them.
+// TestSecretsFromSDSCluster verifies that the Source requests a secret from the SDS cluster that
+// the listener names, and not from the control plane.
 func TestSecretsFromSDSCluster(t *testing.T) {
 	pki := testpki.New(t)
 	first, second := pki.Issue(testpki.Spec{CommonName: "first"}), pki.Issue(testpki.Spec{CommonName: "second"})
@@ -543,13 +543,13 @@ func TestSecretsFromSDSCluster(t *testing.T) {
 				t.Errorf("the request to the control plane is %v", got)
 			}
 		}
-		// The agent goes: what it said stays, and it is asked again.
+		// The agent disconnects: its secret stays active, and the Source requests it again.
 		r.stop[agentAddress]()
 		if got := r.listeners(); len(got) != 2 {
 			t.Errorf("active: %v, want both", got)
 		}
 		r.nextStream(r.serve(agentAddress)).expectRequest(resource.SecretType)
-		// Nobody needs a secret any more.
+		// No listener refers to a secret any more.
 		c.sendAccepted(listenerResource("l", 80, "r", "", 0))
 		if got := r.listeners(); len(got) != 1 {
 			t.Errorf("active: %v, want only l", got)

@@ -9,7 +9,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/xds/resource"
 )
 
-// stageUpdate gives the world what is good in an update, and returns what is not.
+// stageUpdate stores the valid resources of an update in the state and returns the rejected ones.
 func (s *Source) stageUpdate(f *xdsChannel, u ads.Update, now time.Time) (wrong []ads.ResourceError) {
 	if u.Type == resource.ClusterType {
 		s.state.noteCDSResponse()
@@ -21,7 +21,7 @@ func (s *Source) stageUpdate(f *xdsChannel, u ads.Update, now time.Time) (wrong 
 	}
 	for _, name := range u.Removed {
 		if s.isReserved(u.Type, name) {
-			continue // it never came from there
+			continue // a static resource or one of the file, which the control plane cannot remove
 		}
 		switch u.Type {
 		case resource.ClusterType:
@@ -45,7 +45,8 @@ func (s *Source) stageUpdate(f *xdsChannel, u ads.Update, now time.Time) (wrong 
 	return wrong
 }
 
-// stageResource reads a resource into the world. What it leaves out of account is noted.
+// stageResource decodes a resource and stores it in the state. It reports the fields that this
+// build does not know.
 func (s *Source) stageResource(f *xdsChannel, typeURL string, n ads.Resource, now time.Time) error {
 	if n.DecodeError != "" {
 		return errors.New(n.DecodeError)
@@ -118,7 +119,7 @@ func (s *Source) stageResource(f *xdsChannel, typeURL string, n ads.Resource, no
 	return nil
 }
 
-// stageListener is read of a listener.
+// stageListener is stageResource for a listener.
 func (s *Source) stageListener(n ads.Resource, now time.Time) error {
 	l, err := resource.ReadListener(n.Body, s.capabilities(s.state.runtime))
 	if err != nil {
@@ -137,7 +138,8 @@ func (s *Source) stageListener(n ads.Resource, now time.Time) error {
 	return nil
 }
 
-// checkSecretSources reports as an error that one of the secrets is nobody's who can be asked.
+// checkSecretSources returns an error if a secret comes from a cluster that is not a known control
+// plane.
 func (s *Source) checkSecretSources(all []resource.SecretRef) error {
 	for _, r := range all {
 		if _, ok := s.boot.targets[r.From.Cluster]; !ok && r.From.Cluster != "" {

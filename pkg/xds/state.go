@@ -9,11 +9,11 @@ import (
 	"github.com/weft-proxy/weft/pkg/xds/resource"
 )
 
-// state is what the control plane has said, and how much of it is complete. It decides
-// what is in force: a cluster once its hosts and secrets are known, a listener once its
-// routes and secrets are; until then what was in force before stays. In whatever order
-// resources come, the same ones make the same configuration. It is one goroutine's and
-// pure: the time is given to it.
+// state holds the received xDS resources and decides which of them are active. A cluster becomes
+// active when its endpoints and secrets are there, a listener when its route tables, filters and
+// secrets are; until then the previous version stays active. The order in which resources arrive
+// does not change the resulting configuration. A state does no I/O and is not safe for concurrent
+// use; the caller passes the time.
 type state struct {
 	clusters    map[string]*clusterState
 	listeners   map[string]*listenerState
@@ -22,42 +22,42 @@ type state struct {
 	secrets     map[resource.SecretRef]*resource.Secret
 	extensions  map[string]*resource.Extension
 	runtime     layeredRuntime
-	staticNames staticNames // of what is above
+	staticNames staticNames // names of the static resources among the above
 
-	// Who is looked at again by the next settle; true: something that it refers to has
-	// changed, too.
+	// Names to evaluate in the next reconcile. The value is true if a resource that they refer to
+	// has changed, too.
 	dirtyClusters  map[string]bool
 	dirtyListeners map[string]bool
-	dirtyTables    map[string]bool // that have changed
-	// Who is looked at then, though nothing came.
+	dirtyTables    map[string]bool // tables that have changed
+	// When to evaluate a name again even if nothing arrives.
 	clusterDeadlines  map[string]time.Time
 	listenerDeadlines map[string]time.Time
 	dependents        dependents
 	references        references
-	onDemand          *onDemandState // nil: all that is referred to is asked for
-	warmup            *warmup        // nil: it is over
+	onDemand          *onDemandState // nil: all referenced resources are subscribed
+	warmup            *warmup        // nil: the warm-up has ended
 
-	undoLog []func() // what takes back each change since the last mark
+	undoLog []func() // undoes the changes since the last checkpoint, in order of the changes
 }
 
-// clusterState is a cluster of one name.
+// clusterState is the state of one cluster.
 type clusterState struct {
-	received     *resource.Cluster // what was said last; nil: it was removed
-	receivedAt   time.Time         // when that was
-	active       *resource.Cluster // what is in force; nil: nothing is
-	activeConfig *config.Cluster   // of live
+	received     *resource.Cluster // last accepted version; nil: removed
+	receivedAt   time.Time         // when received arrived
+	active       *resource.Cluster // active version; nil: none
+	activeConfig *config.Cluster   // configuration built from active
 }
 
-// listenerState is clusterState of a listener.
+// listenerState is the state of one listener, like clusterState.
 type listenerState struct {
 	received     *resource.Listener
 	receivedAt   time.Time
 	active       *resource.Listener
 	activeConfig *config.Listener
-	heldBack     *resource.Listener // is not put in force, though complete; nil: none is held back
+	heldBack     *resource.Listener // version that is not activated although it is complete; nil: none
 }
 
-// dependents are the names of those who refer to a resource, by its name.
+// dependents maps each resource to the names of the clusters or listeners that refer to it.
 type dependents struct {
 	assignments     map[string]map[string]bool             // clusters
 	clusterSecrets  map[resource.SecretRef]map[string]bool // clusters
@@ -66,14 +66,14 @@ type dependents struct {
 	extensions      map[string]map[string]bool             // listeners
 }
 
-// change is what a settle changed.
+// change is the result of a reconcile.
 type change struct {
-	clusters        []*config.Cluster    // new and changed, by name
-	removedClusters []string             // clusters, by name
-	tables          []*config.RouteTable // changed, of listeners that are in force, by name; all if routing
-	// listenersChanged: listeners changed, too.
+	clusters        []*config.Cluster    // new and changed clusters, sorted by name
+	removedClusters []string             // sorted
+	tables          []*config.RouteTable // changed tables that active listeners use, sorted by name
+	// listenersChanged: the configuration of a listener changed, or a listener was removed.
 	listenersChanged   bool
-	activatedListeners []string // listeners of which something else is in force now, or something at all, by name
+	activatedListeners []string // listeners that have another active version now, sorted
 }
 
 func (c *change) empty() bool {
@@ -106,15 +106,15 @@ func newState() *state {
 	return w
 }
 
-// checkpoint makes the state the one that rollback goes back to.
+// checkpoint makes the current state the one that rollback restores.
 func (w *state) checkpoint() { w.commit() }
 
-// commit makes the changes since mark final: rollback undoes none of them. It drops the undo
-// list, whose functions refer to the resources of before: until then these cannot be
-// collected. Every operation on the world ends with it.
+// commit makes the changes since the checkpoint final: rollback no longer undoes them. It drops the
+// undo log, whose functions keep the replaced resources reachable. Every operation on the state
+// ends with it.
 func (w *state) commit() {
 	const few = 64
-	if cap(w.undoLog) > few { // one large update does not keep its list for ever
+	if cap(w.undoLog) > few { // do not keep the storage of one large update
 		w.undoLog = nil
 		return
 	}
@@ -122,7 +122,7 @@ func (w *state) commit() {
 	w.undoLog = w.undoLog[:0]
 }
 
-// rollback undoes everything since mark. It is to be settled.
+// rollback undoes the changes since the checkpoint. The caller reconciles afterwards.
 func (w *state) rollback() {
 	for _, f := range slices.Backward(w.undoLog) {
 		f()
@@ -130,7 +130,7 @@ func (w *state) rollback() {
 	w.commit()
 }
 
-// mutableCluster returns the state of a name, which is about to change.
+// mutableCluster returns the state of a cluster for modification, and creates it if needed.
 func (w *state) mutableCluster(name string) *clusterState {
 	addDirty(w.dirtyClusters, name)
 	w.references.clusters.changed[name] = true
@@ -143,7 +143,7 @@ func (w *state) mutableCluster(name string) *clusterState {
 	return s
 }
 
-// mutableListener is cluster of a listener.
+// mutableListener is mutableCluster for a listener.
 func (w *state) mutableListener(name string) *listenerState {
 	addDirty(w.dirtyListeners, name)
 	w.references.listeners.changed[name] = true
@@ -156,7 +156,7 @@ func (w *state) mutableListener(name string) *listenerState {
 	return s
 }
 
-// saveCluster has rollback bring s back as it is now.
+// saveCluster records the value of s for rollback.
 func (w *state) saveCluster(name string, s *clusterState) {
 	before := *s
 	w.undoLog = append(w.undoLog, func() {
@@ -165,7 +165,7 @@ func (w *state) saveCluster(name string, s *clusterState) {
 	})
 }
 
-// saveListener is saveCluster of a listener.
+// saveListener is saveCluster for a listener.
 func (w *state) saveListener(name string, s *listenerState) {
 	before := *s
 	w.undoLog = append(w.undoLog, func() {
@@ -199,17 +199,17 @@ func (w *state) setListener(name string, l *resource.Listener, now time.Time) {
 	}
 }
 
-// holdBack keeps what was said of a listener from being put in force until it is released,
-// or something else is said of it, or of what it refers to.
+// holdBack keeps the received version of a listener inactive until release, until a new version
+// arrives, or until one of its route tables, secrets or filters changes.
 func (w *state) holdBack(name string) {
 	s := w.mutableListener(name)
 	s.heldBack = s.received
 }
 
-// release undoes hold.
+// release undoes holdBack.
 func (w *state) release(name string) { w.mutableListener(name).heldBack = nil }
 
-// releaseAll is release of those of the listeners that are held.
+// releaseAll releases those of the listeners that are held back.
 func (w *state) releaseAll(names map[string]bool) {
 	for name := range names {
 		if s := w.listeners[name]; s != nil && s.heldBack != nil {
@@ -218,7 +218,7 @@ func (w *state) releaseAll(names map[string]bool) {
 	}
 }
 
-// restartWait has a cluster wait once more for what it lacks.
+// restartWait restarts the wait of a cluster for its missing dependencies.
 func (w *state) restartWait(name string, now time.Time) { w.mutableCluster(name).receivedAt = now }
 
 func (w *state) removeListener(name string) {
@@ -227,7 +227,7 @@ func (w *state) removeListener(name string) {
 	}
 }
 
-// setAssignment takes the hosts of a name; nil: there are none of that name.
+// setAssignment stores the load assignment of a name; nil removes it.
 func (w *state) setAssignment(name string, a *resource.LoadAssignment) {
 	before := w.assignments[name]
 	w.mutate(func(undo bool) {
@@ -236,7 +236,7 @@ func (w *state) setAssignment(name string, a *resource.LoadAssignment) {
 	})
 }
 
-// mutate does something that can be undone.
+// mutate calls do(false), and do(true) on rollback.
 func (w *state) mutate(do func(undo bool)) {
 	do(false)
 	w.undoLog = append(w.undoLog, func() { do(true) })
@@ -249,7 +249,7 @@ func chooseValue[T any](undo bool, before, after T) T {
 	return after
 }
 
-// setTable takes the routes of a name; nil: there are none of that name.
+// setTable stores the route table of a name; nil removes it.
 func (w *state) setTable(name string, t *resource.RouteTable) {
 	if w.onDemand != nil && t != nil {
 		w.markReady(&w.onDemand.tables, name)
@@ -260,12 +260,13 @@ func (w *state) setTable(name string, t *resource.RouteTable) {
 		setOrDelete(w.tables, name, chooseValue(undo, before, t))
 		w.dirtyTables[name] = true
 		for user := range w.dependents.tables[name] {
-			addDirty(w.dirtyListeners, user) // which may have waited for it
+			addDirty(w.dirtyListeners, user) // it may have waited for the table
 		}
 	})
 }
 
-// setSecret takes a secret. One that is gone stays: what was built of it is in use.
+// setSecret stores a secret. A removal by the control plane never gets here: the last version stays
+// in use.
 func (w *state) setSecret(ref resource.SecretRef, s *resource.Secret) {
 	w.releaseAll(w.dependents.listenerSecrets[ref])
 	before := w.secrets[ref]
@@ -284,7 +285,7 @@ func setOrDelete[K comparable, T any](m map[K]*T, name K, v *T) {
 	}
 }
 
-// addDirty has name in dirty, as it was if it was there.
+// addDirty adds name to dirty. It keeps the value of a name that is there.
 func addDirty(dirty map[string]bool, name string) {
 	if !dirty[name] {
 		dirty[name] = false
@@ -297,8 +298,8 @@ func markDirty(dirty, names map[string]bool) {
 	}
 }
 
-// addDependent says that name refers to others. What it does not refer to any more is found
-// out when these change.
+// addDependent records that name refers to others. Entries of references that no longer exist stay;
+// they cause only an additional evaluation.
 func addDependent[K comparable](of map[K]map[string]bool, counted *refCounts[K], name string, others ...K) {
 	counted.recordPrevious(others)
 	for _, o := range others {
@@ -309,8 +310,8 @@ func addDependent[K comparable](of map[K]map[string]bool, counted *refCounts[K],
 	}
 }
 
-// reconcile puts in force what is complete, and returns what that changes, and when it is
-// to be called again because something has been waited for long enough; zero: never.
+// reconcile activates the resources that are complete and returns the changes. next is when the
+// caller must call it again because a timeout expires; zero: never.
 func (w *state) reconcile(now time.Time) (c change, next time.Time) {
 	w.expireOnDemand(now)
 	markExpired(w.clusterDeadlines, w.dirtyClusters, now)
@@ -349,7 +350,7 @@ func (w *state) reconcile(now time.Time) (c change, next time.Time) {
 	return c, next
 }
 
-// usesTable reports whether a listener that is in force goes by a table.
+// usesTable reports whether an active listener refers to a route table.
 func (w *state) usesTable(table string) bool {
 	for user := range w.dependents.tables[table] {
 		if s := w.listeners[user]; s != nil && s.activeConfig != nil && slices.Contains(s.active.RouteConfigNames, table) {
@@ -359,8 +360,8 @@ func (w *state) usesTable(table string) bool {
 	return false
 }
 
-// resetSet returns a map without m's names. A map that once was large stays dear to walk
-// through and to clear, however few are in it: TestCost in test/xds.
+// resetSet returns an empty map. It replaces a large map, because iterating over it and clearing it
+// stays expensive after its entries are deleted: TestCost in test/xds.
 func resetSet[K comparable](m map[K]bool) map[K]bool {
 	const few = 16
 	if len(m) > few {
@@ -370,7 +371,7 @@ func resetSet[K comparable](m map[K]bool) map[K]bool {
 	return m
 }
 
-// markExpired makes those dirty who have waited long enough.
+// markExpired adds the names whose deadline has passed to dirty.
 func markExpired(late map[string]time.Time, dirty map[string]bool, now time.Time) {
 	for name, limit := range late {
 		if !now.Before(limit) {
@@ -379,12 +380,13 @@ func markExpired(late map[string]time.Time, dirty map[string]bool, now time.Time
 	}
 }
 
-// reconcileCluster returns when the cluster is to be looked at again, zero for when
-// something changes. While it waits, what is in force follows its own resources.
+// reconcileCluster activates a cluster if it is complete. It returns when to evaluate the cluster
+// again; zero: not before something changes. While the received version waits, the active one
+// follows changes of its own dependencies.
 func (w *state) reconcileCluster(name string, now time.Time, c *change) time.Time {
 	s := w.clusters[name]
 	if s == nil {
-		return time.Time{} // it was removed
+		return time.Time{} // already removed
 	}
 	if s.received == nil {
 		w.saveCluster(name, s)
@@ -405,12 +407,12 @@ func (w *state) reconcileCluster(name string, now time.Time, c *change) time.Tim
 	return again
 }
 
-// activateCluster puts one in force; false: it lacks a secret.
+// activateCluster makes one the active version. It returns false if a secret is missing.
 func (w *state) activateCluster(name string, s *clusterState, one *resource.Cluster, c *change) bool {
 	made, ok := w.resolveCluster(name, one)
 	if ok {
 		w.saveCluster(name, s)
-		if s.active != one { // else it refers to what it did, as whenever hosts come
+		if s.active != one { // else its references are the same, as after an endpoint update
 			w.references.clusters.changed[name] = true
 		}
 		s.active, s.activeConfig = one, made
@@ -419,7 +421,7 @@ func (w *state) activateCluster(name string, s *clusterState, one *resource.Clus
 	return ok
 }
 
-// reconcileListener is reconcileCluster of a listener.
+// reconcileListener is reconcileCluster for a listener.
 func (w *state) reconcileListener(name string, now time.Time, c *change) time.Time {
 	s := w.listeners[name]
 	if s == nil {
@@ -433,7 +435,7 @@ func (w *state) reconcileListener(name string, now time.Time, c *change) time.Ti
 		return time.Time{}
 	}
 	if s.active == s.received && s.activeConfig != nil && !w.dirtyListeners[name] {
-		return time.Time{} // only its routes are others
+		return time.Time{} // only its routes have changed
 	}
 	complete, again := waitExpired(w.listenerDependencies(name, s), now)
 	if complete && s.heldBack != s.received && w.activateListener(name, s, s.received, c) {
@@ -445,7 +447,7 @@ func (w *state) reconcileListener(name string, now time.Time, c *change) time.Ti
 	return again
 }
 
-// activateListener is activateCluster of a listener.
+// activateListener is activateCluster for a listener.
 func (w *state) activateListener(name string, s *listenerState, one *resource.Listener, c *change) bool {
 	made, ok := one.Resolve(w.secrets, w.extensions)
 	if ok {
@@ -466,7 +468,7 @@ func addKeys[K comparable](to map[K]bool, names []K) {
 	}
 }
 
-// hasPrivateKey reports whether a resource holds a private key itself.
+// hasPrivateKey reports whether the received version of a resource contains an inline private key.
 func (w *state) hasPrivateKey(typeURL, name string) bool {
 	var contexts []*resource.TLS
 	if s := w.listeners[name]; typeURL == resource.ListenerType && s != nil && s.received != nil {
@@ -486,7 +488,7 @@ func newSet[K comparable](names []K) map[K]bool {
 	return s
 }
 
-// snapshot is base with what is in force.
+// snapshot returns base with the active clusters, listeners and route tables added.
 func (w *state) snapshot(base *config.Snapshot) *config.Snapshot {
 	next := *base
 	next.Clusters = slices.Clone(base.Clusters)

@@ -2,7 +2,8 @@ package xds
 
 import "github.com/weft-proxy/weft/pkg/xds/resource"
 
-// splitTables returns the resources that tables are: of RouteType, and of DubboRouteType.
+// splitTables splits table names into the names of RouteType resources and of DubboRouteType
+// resources.
 func splitTables(tables []string) (http, dubbo []string) {
 	for _, t := range tables {
 		if name, ok := resource.DubboResourceName(t); ok {
@@ -14,7 +15,7 @@ func splitTables(tables []string) (http, dubbo []string) {
 	return http, dubbo
 }
 
-// displayTableName is a table as people are told of it.
+// displayTableName returns the name of a table for logs and status output.
 func displayTableName(table string) string {
 	if name, ok := resource.DubboResourceName(table); ok {
 		return name + " of Dubbo"

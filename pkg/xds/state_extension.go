@@ -7,7 +7,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/xds/resource"
 )
 
-// setExtension takes the settings of a filter; nil: there are none of that name.
+// setExtension stores the configuration of an extension; nil removes it.
 func (w *state) setExtension(name string, e *resource.Extension) {
 	w.releaseAll(w.dependents.extensions[name])
 	before := w.extensions[name]
@@ -17,7 +17,8 @@ func (w *state) setExtension(name string, e *resource.Extension) {
 	})
 }
 
-// checkExtension returns why settings are of no use to any of the listeners that ask for them.
+// checkExtension returns an error if listeners refer to the extension and none of them can use the
+// configuration e.
 func (w *state) checkExtension(name string, e *resource.Extension) (wrong error) {
 	for _, user := range slices.Sorted(maps.Keys(w.dependents.extensions[name])) {
 		s := w.listeners[user]
@@ -41,7 +42,8 @@ func (w *state) checkExtension(name string, e *resource.Extension) (wrong error)
 	return wrong
 }
 
-// endExtensionWait ends the wait for settings that came and were refused, unless there are others.
+// endExtensionWait ends the wait for an extension whose configuration was rejected, unless an
+// earlier version is there.
 func (w *state) endExtensionWait(name string) {
 	if w.extensions[name] == nil {
 		w.setExtension(name, &resource.Extension{})

@@ -9,36 +9,36 @@ import (
 	"github.com/weft-proxy/weft/pkg/xds/resource"
 )
 
-// onDemandState is the part of a world that knows what is left with the control plane until it is
-// used: hosts of clusters, and routes of listeners. These are complete without.
+// onDemandState records which endpoints of clusters and which route tables are subscribed on
+// demand. While one is unsubscribed, the cluster or listener is complete without it.
 //
-//	           wake                    they come, or have been waited for
-//	asleep ───────────▶ waking ─────────────────────────────────────────▶ awake
-//	   ▲    it is asked for, and in force as asleep                          │
-//	   └─────────────────────────────────────────────────────────────────────┘
-//	                              sleep
+//	               request             arrival or timeout
+//	unsubscribed ───────────▶ pending ────────────────────▶ subscribed
+//	      ▲                                                     │
+//	      └─────────────────────────────────────────────────────┘
+//	                          idle timeout
 //
-// Who is awake stays so when the resource is another.
+// A new version of a cluster or listener does not change the subscription.
 type onDemandState struct {
 	config.XDSOnDemand // immutable
 
 	clusters, tables onDemandSet
 }
 
-// onDemandSet are those that are waking or awake, by name.
+// onDemandSet are the pending and subscribed resources of a type, by name.
 type onDemandSet struct {
 	entries map[string]*onDemandEntry
-	// deadlines is when those that are waking have waited long enough, if ever.
+	// deadlines is when the wait for a pending resource times out; no entry: no timeout.
 	deadlines map[string]time.Time
 }
 
-// onDemandEntry is one that is not asleep.
+// onDemandEntry is a resource that is pending or subscribed.
 type onDemandEntry struct {
-	lastUsed time.Time // when it was seen to be used last
-	ready    bool      // what it waits for has come once, or was waited for long enough
+	lastUsed time.Time // when it was last seen in use
+	ready    bool      // its resource has arrived once, or the wait has timed out
 }
 
-// newOnDemandState returns what leaves with the control plane what o says; nil: nothing.
+// newOnDemandState returns the state for o; nil if o disables on-demand loading.
 func newOnDemandState(o config.XDSOnDemand) *onDemandState {
 	if o.Idle == 0 {
 		return nil
@@ -47,8 +47,8 @@ func newOnDemandState(o config.XDSOnDemand) *onDemandState {
 	return &onDemandState{o, none(), none()}
 }
 
-// subscribe makes one of a name that is waking, if it was asleep. limit is how long it waits
-// at most, 0: for ever.
+// subscribe makes an unsubscribed resource pending, and reports whether it did. limit is the
+// longest wait, 0 for no limit.
 func (f *onDemandSet) subscribe(name string, limit time.Duration, now time.Time) (began bool) {
 	if one := f.entries[name]; one != nil {
 		one.lastUsed = now
@@ -61,27 +61,27 @@ func (f *onDemandSet) subscribe(name string, limit time.Duration, now time.Time)
 	return true
 }
 
-// unsubscribe makes one fall asleep.
+// unsubscribe makes a resource unsubscribed.
 func (f *onDemandSet) unsubscribe(name string) {
 	delete(f.entries, name)
 	delete(f.deadlines, name)
 }
 
-// isReady reports whether one is.
+// isReady reports whether a resource is subscribed and no longer pending.
 func (f *onDemandSet) isReady(name string) bool {
 	one := f.entries[name]
 	return one != nil && one.ready
 }
 
-// markReady makes one awake if it is waking: what it waits for is there.
+// markReady ends the wait for a pending resource, because it has arrived.
 func (w *state) markReady(f *onDemandSet, name string) {
 	if one := f.entries[name]; one != nil && !one.ready {
 		w.mutate(func(undo bool) { one.ready = !undo })
 	}
 }
 
-// expirePending takes those that have waited long enough out of late, makes them awake, and
-// returns those that were not.
+// expirePending ends the wait for resources whose deadline has passed, and returns those that were
+// pending.
 func (f *onDemandSet) expirePending(now time.Time) (names []string) {
 	for name, limit := range f.deadlines {
 		if now.Before(limit) {
@@ -96,7 +96,8 @@ func (f *onDemandSet) expirePending(now time.Time) (names []string) {
 	return names
 }
 
-// subscribeCluster has a cluster ask for its hosts, and reports whether it did not before.
+// subscribeCluster subscribes to the endpoints of a cluster, and reports whether they were not
+// subscribed before.
 func (w *state) subscribeCluster(name string, now time.Time) bool {
 	s := w.clusters[name]
 	if w.onDemand == nil || s == nil || s.received == nil || s.received.EDSServiceName == "" {
@@ -108,17 +109,18 @@ func (w *state) subscribeCluster(name string, now time.Time) bool {
 	w.references.clusters.changed[name] = true
 	for _, one := range []*resource.Cluster{s.received, s.active} {
 		if one != nil && one.EDSServiceName != "" {
-			addDependent(w.dependents.assignments, &w.references.assignments, name, one.EDSServiceName) // which is forgotten of what nobody wants
+			// takeSubscriptionChanges drops the dependents of unsubscribed resources.
+			addDependent(w.dependents.assignments, &w.references.assignments, name, one.EDSServiceName)
 		}
 	}
-	if w.assignments[s.received.EDSServiceName] != nil { // another has asked for them
+	if w.assignments[s.received.EDSServiceName] != nil { // another cluster has subscribed to them
 		w.dirtyClusters[name] = true
 	}
 	return true
 }
 
-// subscribeTable has the listeners that refer to a table ask for it, and reports whether they
-// did not before.
+// subscribeTable subscribes to a table that listeners refer to, and reports whether it was not
+// subscribed before.
 func (w *state) subscribeTable(name string, now time.Time) bool {
 	if w.onDemand == nil || !w.onDemand.Routes {
 		return false
@@ -128,7 +130,7 @@ func (w *state) subscribeTable(name string, now time.Time) bool {
 		for _, one := range []*resource.Listener{s.received, s.active} {
 			if one != nil && slices.Contains(one.RouteConfigNames, name) {
 				known, limit = true, max(limit, one.InitialFetchTimeout)
-				addDependent(w.dependents.tables, &w.references.tables, user, name) // as of clusters
+				addDependent(w.dependents.tables, &w.references.tables, user, name) // as in subscribeCluster
 				w.references.listeners.changed[user] = true
 			}
 		}
@@ -136,20 +138,21 @@ func (w *state) subscribeTable(name string, now time.Time) bool {
 	return known && w.onDemand.tables.subscribe(name, limit, now)
 }
 
-// unsubscribeCluster leaves the hosts of a cluster with the control plane.
+// unsubscribeCluster unsubscribes from the endpoints of a cluster.
 func (w *state) unsubscribeCluster(name string) {
 	w.onDemand.clusters.unsubscribe(name)
 	w.dirtyClusters[name], w.references.clusters.changed[name] = true, true
 }
 
-// unsubscribeTable is unsubscribeCluster of routes.
+// unsubscribeTable unsubscribes from a route table.
 func (w *state) unsubscribeTable(name string) {
 	w.onDemand.tables.unsubscribe(name)
 	markDirty(w.dirtyListeners, w.dependents.tables[name])
 	markDirty(w.references.listeners.changed, w.dependents.tables[name])
 }
 
-// expireOnDemand makes those dirty who have waited long enough for what they were woken for.
+// expireOnDemand marks clusters and listeners dirty whose wait for an on-demand resource has timed
+// out.
 func (w *state) expireOnDemand(now time.Time) {
 	if w.onDemand == nil {
 		return
@@ -162,7 +165,7 @@ func (w *state) expireOnDemand(now time.Time) {
 	}
 }
 
-// onDemandDeadlines are the times at which expireOnDemand has something to do.
+// onDemandDeadlines returns the deadlines that expireOnDemand checks.
 func (w *state) onDemandDeadlines() []map[string]time.Time {
 	if w.onDemand == nil {
 		return nil
@@ -170,12 +173,12 @@ func (w *state) onDemandDeadlines() []map[string]time.Time {
 	return []map[string]time.Time{w.onDemand.clusters.deadlines, w.onDemand.tables.deadlines}
 }
 
-// requestsEndpoints reports whether the hosts of a cluster are asked for.
+// requestsEndpoints reports whether the endpoints of a cluster are subscribed.
 func (w *state) requestsEndpoints(cluster string) bool {
 	return w.onDemand == nil || w.onDemand.clusters.entries[cluster] != nil
 }
 
-// requestedTables are those of the tables that are asked for.
+// requestedTables returns those of the tables that are subscribed.
 func (w *state) requestedTables(names []string) []string {
 	if w.onDemand == nil || !w.onDemand.Routes {
 		return names
@@ -183,25 +186,25 @@ func (w *state) requestedTables(names []string) []string {
 	return slices.DeleteFunc(slices.Clone(names), func(name string) bool { return w.onDemand.tables.entries[name] == nil })
 }
 
-// readyWithoutHosts reports whether a cluster is complete without its hosts.
+// readyWithoutHosts reports whether a cluster can become active without its endpoints.
 func (w *state) readyWithoutHosts(cluster string) bool {
 	return w.onDemand != nil && !w.onDemand.clusters.isReady(cluster)
 }
 
-// readyWithoutTable is readyWithoutHosts of a table.
+// readyWithoutTable reports whether a listener can become active without a route table.
 func (w *state) readyWithoutTable(name string) bool {
 	return w.onDemand != nil && w.onDemand.Routes && !w.onDemand.tables.isReady(name)
 }
 
-// resolveCluster is one with its secrets, and with its hosts unless they are left with the control
-// plane; false: it lacks a secret.
+// resolveCluster returns the configuration of one with its secrets and, if they are subscribed, its
+// endpoints. It returns false if a secret is missing.
 func (w *state) resolveCluster(name string, one *resource.Cluster) (*config.Cluster, bool) {
 	hosts := w.assignments[one.EDSServiceName]
 	if w.onDemand == nil || one.EDSServiceName == "" {
 		return one.Resolve(hosts, w.secrets)
 	}
 	if !w.requestsEndpoints(name) {
-		hosts = nil // they are another's
+		hosts = nil // another cluster has subscribed to them
 	}
 	made, ok := one.Resolve(hosts, w.secrets)
 	if !ok {
@@ -214,8 +217,8 @@ func (w *state) resolveCluster(name string, one *resource.Cluster) (*config.Clus
 	return made, true
 }
 
-// activeTable is the table of a name as it is in force: without routes as long as there is none
-// of the name, or it is left with the control plane.
+// activeTable returns the active version of a table. It has no routes if the table has not arrived
+// or is not subscribed.
 func (w *state) activeTable(name string) *config.RouteTable {
 	t := w.tables[name]
 	demand := w.tableOnDemand()
@@ -226,7 +229,7 @@ func (w *state) activeTable(name string) *config.RouteTable {
 	return t.Config
 }
 
-// tableOnDemand is that of a table that is awake.
+// tableOnDemand returns the on-demand settings of a subscribed table.
 func (w *state) tableOnDemand() (d config.OnDemand) {
 	if w.onDemand != nil && w.onDemand.Routes {
 		d.Wait = w.onDemand.Wait
@@ -234,18 +237,19 @@ func (w *state) tableOnDemand() (d config.OnDemand) {
 	return d
 }
 
-// OnDemandStatus is what is told of what is left with the control plane until it is used.
+// OnDemandStatus is the status of the resources that are fetched on demand.
 type OnDemandStatus struct {
-	// SubscribedClusters and SubscribedRoutes are how many are used, or were within the idle time.
+	// SubscribedClusters and SubscribedRoutes count the resources in use, or used within the idle
+	// timeout.
 	SubscribedClusters int `json:"awake_clusters"`
 	SubscribedRoutes   int `json:"awake_routes"`
-	// UnsubscribedClusters are in force without their hosts, UnsubscribedRoutes are not held at all.
-	// Both are in order.
+	// UnsubscribedClusters are clusters without their endpoints; UnsubscribedRoutes are tables that
+	// were not fetched. Neither is an error.
 	UnsubscribedClusters []string `json:"asleep_clusters,omitempty"`
 	UnsubscribedRoutes   []string `json:"asleep_routes,omitempty"`
 }
 
-// onDemandStatus is what is told of what is left with the control plane; nil: nothing is, ever.
+// onDemandStatus returns the status; nil if on-demand loading is off.
 func (w *state) onDemandStatus() *OnDemandStatus {
 	if w.onDemand == nil {
 		return nil
@@ -263,7 +267,7 @@ func (w *state) onDemandStatus() *OnDemandStatus {
 	return l
 }
 
-// unsubscribedTables are the tables that listeners refer to and nobody asks for.
+// unsubscribedTables returns the tables that listeners refer to and that are not subscribed.
 func (w *state) unsubscribedTables() map[string]bool {
 	if !w.onDemand.Routes {
 		return nil

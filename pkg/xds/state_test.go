@@ -25,7 +25,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/xds/resource"
 )
 
-// testResource is a resource as a control plane says it.
+// testResource is a resource as a control plane sends it. In tests a nil body means removal.
 type testResource struct {
 	url, name string
 	body      []byte
@@ -39,7 +39,7 @@ func packAny(m proto.Message) *anypb.Any {
 	return a
 }
 
-// adsSource is a source that is waited for; 0: for ever.
+// adsSource returns an ADS config source. wait is its initial_fetch_timeout; 0 means no timeout.
 func adsSource(wait time.Duration) *corev3.ConfigSource {
 	return &corev3.ConfigSource{
 		ConfigSourceSpecifier: &corev3.ConfigSource_Ads{Ads: &corev3.AggregatedConfigSource{}},
@@ -47,7 +47,8 @@ func adsSource(wait time.Duration) *corev3.ConfigSource {
 	}
 }
 
-// clusterResource has its hosts from endpoints, and speaks TLS if secret is not "".
+// clusterResource returns a cluster that gets its hosts from endpoints, and uses TLS if secret is
+// not empty.
 func clusterResource(name, endpoints, secret string, wait time.Duration) testResource {
 	m := &clusterv3.Cluster{
 		Name:                 name,
@@ -82,7 +83,8 @@ func endpointsResource(name string, ports ...int) testResource {
 	return testResource{resource.EndpointType, name, serialized(&endpointv3.ClusterLoadAssignment{ClusterName: name, Endpoints: []*endpointv3.LocalityLbEndpoints{l}})}
 }
 
-// listenerResource has its routes from table, and speaks TLS if secret is not "".
+// listenerResource returns a listener that gets its routes from table, and uses TLS if secret is
+// not empty.
 func listenerResource(name string, port int, table, secret string, wait time.Duration) testResource {
 	chain := &listenerv3.FilterChain{Filters: []*listenerv3.Filter{{
 		Name: "http",
@@ -100,7 +102,7 @@ func listenerResource(name string, port int, table, secret string, wait time.Dur
 	return testResource{resource.ListenerType, name, serialized(&listenerv3.Listener{Name: name, Address: testAddress(port), FilterChains: []*listenerv3.FilterChain{chain}})}
 }
 
-// routesResource answer every request with a text.
+// routesResource returns routes that respond to every request with text.
 func routesResource(name, text string) testResource {
 	return testResource{resource.RouteType, name, serialized(&routev3.RouteConfiguration{Name: name, VirtualHosts: []*routev3.VirtualHost{{
 		Name: "all", Domains: []string{"*"}, Routes: []*routev3.Route{{
@@ -122,7 +124,7 @@ func secretResource(name string, l testpki.Leaf) testResource {
 	}})}
 }
 
-// applyResource has w take a resource; nil bodies: it is gone.
+// applyResource sets a resource in w; a nil body removes it.
 func applyResource(t testing.TB, w *state, r testResource, now time.Time) {
 	t.Helper()
 	var err error
@@ -175,7 +177,7 @@ func applyResource(t testing.TB, w *state, r testResource, now time.Time) {
 	}
 }
 
-// checkConsistent fails if what is in force is half of something.
+// checkConsistent fails t if an active resource lacks its hosts, secret or routes.
 func checkConsistent(t testing.TB, w *state) {
 	t.Helper()
 	s := w.snapshot(&config.Snapshot{})
@@ -203,8 +205,8 @@ func checkConsistent(t testing.TB, w *state) {
 	}
 }
 
-// TestEveryResourceOrderConverges has all permutations of a small world, from nothing, and
-// from an older one to which everything changes.
+// TestEveryResourceOrderConverges verifies that all orders of a few resources lead to the same
+// configuration, from an empty state and from one in which every resource is replaced.
 func TestEveryResourceOrderConverges(t *testing.T) {
 	pki := testpki.New(t)
 	older := []testResource{
@@ -251,7 +253,7 @@ func TestEveryResourceOrderConverges(t *testing.T) {
 	}
 }
 
-// permutations yields all orders of n things.
+// permutations yields all permutations of the integers below n.
 func permutations(n int) func(yield func([]int) bool) {
 	return func(yield func([]int) bool) {
 		order := make([]int, 0, n)
@@ -277,7 +279,8 @@ func permutations(n int) func(yield func([]int) bool) {
 	}
 }
 
-// TestActiveVersionFollowsItsResources: while what comes next waits.
+// TestActiveVersionFollowsItsResources verifies that an active version uses the updates of its
+// endpoints and routes while its replacement is warming.
 func TestActiveVersionFollowsItsResources(t *testing.T) {
 	now, w := time.Now(), newState()
 	hosts := func() int { return len(w.snapshot(&config.Snapshot{}).Clusters[0].Hosts) }
@@ -305,7 +308,8 @@ func TestActiveVersionFollowsItsResources(t *testing.T) {
 	}
 }
 
-// TestInitialFetchTimeout: what is waited for long enough is done without.
+// TestInitialFetchTimeout verifies that clusters and listeners become active without endpoints and
+// routes after their timeout, but not without secrets.
 func TestInitialFetchTimeout(t *testing.T) {
 	start, w := time.Now(), newState()
 	applyResource(t, w, clusterResource("soon", "none", "", 2*time.Second), start)
@@ -315,10 +319,10 @@ func TestInitialFetchTimeout(t *testing.T) {
 	for _, step := range []struct {
 		at                  time.Duration
 		clusters, listeners int
-		next                time.Duration // after start; 0: never
+		next                time.Duration // after start; 0 means never
 	}{
 		{0, 0, 0, time.Second},
-		{time.Second, 0, 0, 2 * time.Second}, // a secret is waited for as long as it takes
+		{time.Second, 0, 0, 2 * time.Second}, // the wait for a secret has no timeout
 		{2*time.Second - 1, 0, 0, 2 * time.Second},
 		{2 * time.Second, 1, 0, 5 * time.Second},
 		{5 * time.Second, 1, 1, 0},
@@ -338,7 +342,8 @@ func TestInitialFetchTimeout(t *testing.T) {
 	}
 }
 
-// randomResource is one of many things that can be said, at random.
+// randomResource returns a random resource. Its body may be nil, which means removal, unless it is
+// a secret.
 func randomResource(r *rand.Rand, secrets []testResource) testResource {
 	name := func(of string, n int) string { return fmt.Sprint(of, r.IntN(n)) }
 	maybe := func(s string) string {
@@ -374,8 +379,8 @@ func randomResource(r *rand.Rand, secrets []testResource) testResource {
 	return one
 }
 
-// TestRollbackRestoresState: of two worlds one hears more, and takes it back; nothing
-// tells them apart, then or later.
+// TestRollbackRestoresState verifies that a state that applies and rolls back additional resources
+// stays equal to one that never received them.
 func TestRollbackRestoresState(t *testing.T) {
 	pki := testpki.New(t)
 	var secrets []testResource
@@ -417,7 +422,7 @@ func TestRollbackRestoresState(t *testing.T) {
 	}
 }
 
-// securedListenerResource is a listener whose certificate a cluster of the file has.
+// securedListenerResource returns a listener that gets its certificate from an SDS cluster.
 func securedListenerResource(name, secret, cluster string) testResource {
 	from := &corev3.ConfigSource{ConfigSourceSpecifier: &corev3.ConfigSource_ApiConfigSource{ApiConfigSource: &corev3.ApiConfigSource{
 		ApiType: corev3.ApiConfigSource_GRPC,

@@ -10,31 +10,32 @@ import (
 	"github.com/weft-proxy/weft/pkg/xds/resource"
 )
 
-// Status is what is told of the control planes of a Source.
+// Status is the status of a Source and its control planes.
 type Status struct {
-	Node          string               `json:"node"` // who asks
+	Node          string               `json:"node"` // node ID
 	ControlPlanes []ControlPlaneStatus `json:"control_planes"`
-	// Warming are the resources that were accepted and are not in force yet.
+	// Warming are the accepted resources that are not active yet.
 	Warming []WarmingResource `json:"waiting"`
-	Cache   CacheStatus       `json:"kept"` // on disk
-	// OnDemand is what is left with the control plane until it is used; nil: nothing is, ever.
+	Cache   CacheStatus       `json:"kept"` // xDS cache on disk
+	// OnDemand is the status of resources that are fetched on demand; nil: on-demand loading is
+	// off.
 	OnDemand *OnDemandStatus `json:"lazy,omitempty"`
 }
 
-// ControlPlaneStatus is a control plane, as far as it was heard of.
+// ControlPlaneStatus is the status of the connection to one control plane.
 type ControlPlaneStatus struct {
-	Name      string    `json:"name"` // of its cluster
+	Name      string    `json:"name"` // of the cluster of the control plane
 	Mode      string    `json:"form"` // ModeDelta or ModeSotW
 	Serves    string    `json:"serves"`
 	Connected bool      `json:"connected"`
-	Since     time.Time `json:"since,omitzero"` // of Connected being what it is; zero: it was never tried
-	// Failure is why it is away, or was the last time; Attempts are those in vain since.
+	Since     time.Time `json:"since,omitzero"` // when Connected last changed; zero: no attempt yet
+	// Failure is the last connection error; Attempts counts the failures since the last connection.
 	Failure  string       `json:"failure,omitempty"`
 	Attempts int          `json:"attempts,omitempty"`
-	Types    []TypeStatus `json:"types"` // that are wanted of it
+	Types    []TypeStatus `json:"types"` // types that the control plane serves
 }
 
-// The values of Plane.Mode and Plane.Serves.
+// The values of ControlPlaneStatus.Mode and ControlPlaneStatus.Serves.
 const (
 	ModeDelta     = "delta"
 	ModeSotW      = "state of the world"
@@ -42,72 +43,70 @@ const (
 	ServesSecrets = "secrets"
 )
 
-// TypeStatus is a type of resources of a control plane.
+// TypeStatus is the status of one resource type of a control plane.
 type TypeStatus struct {
 	Type      string   `json:"type"`              // its URL
-	Version   string   `json:"version,omitempty"` // of the last response that was accepted whole
-	Wildcard  bool     `json:"all"`               // all are wanted that there are
-	Requested int      `json:"wanted"`            // by name
-	Resources int      `json:"held"`              // accepted
-	Missing   []string `json:"missing,omitempty"` // wanted by name, and not held
+	Version   string   `json:"version,omitempty"` // of the last response that was accepted as a whole
+	Wildcard  bool     `json:"all"`               // subscribed to all resources of the type
+	Requested int      `json:"wanted"`            // resources subscribed by name
+	Resources int      `json:"held"`              // accepted resources
+	Missing   []string `json:"missing,omitempty"` // subscribed by name, but not accepted
 
-	Accepted          *AckStatus         `json:"accepted,omitempty"` // the last response that was; nil: none was
-	Rejected          *AckStatus         `json:"refused,omitempty"`  // the last response that was not; nil: none
+	Accepted          *AckStatus         `json:"accepted,omitempty"` // last ACK; nil: none
+	Rejected          *AckStatus         `json:"refused,omitempty"`  // last NACK; nil: none
 	RejectedResources []RejectedResource `json:"refused_resources,omitempty"`
-	Changed           time.Time          `json:"changed,omitzero"` // when a resource last was
+	Changed           time.Time          `json:"changed,omitzero"` // when a resource was last accepted
 }
 
-// Short is the type without its package: "Cluster".
+// Short returns the type without its package: "Cluster".
 func (t *TypeStatus) Short() string { return shortType(t.Type) }
 
 func shortType(url string) string { return url[strings.LastIndexByte(url, '.')+1:] }
 
-// AckStatus is what was answered to a response.
+// AckStatus is an ACK or NACK of a response.
 type AckStatus struct {
 	Version string    `json:"version"` // of the response
 	At      time.Time `json:"at"`
-	Reason  string    `json:"reason,omitempty"` // it was refused, at least a resource of it
+	Reason  string    `json:"reason,omitempty"` // why resources were rejected; "": ACK
 }
 
-// RejectedResource is a resource whose last version was refused.
+// RejectedResource is a resource whose last version was rejected.
 type RejectedResource struct {
 	Name    string    `json:"name"`
-	Version string    `json:"version,omitempty"` // that is held in its place; "": none is
+	Version string    `json:"version,omitempty"` // last accepted version; "": none
 	Reason  string    `json:"reason"`
 	At      time.Time `json:"at"`
 }
 
-// WarmingResource is a resource that is not in force yet.
+// WarmingResource is an accepted resource that is not active yet.
 type WarmingResource struct {
 	Type           string    `json:"type"` // its URL
 	Name           string    `json:"name"`
 	Since          time.Time `json:"since"`
 	Missing        []string  `json:"for"`
-	PreviousActive bool      `json:"in_force"` // what was said of it before is
-	// Until is when it is put in force without the hosts or routes that it waits for;
-	// zero: never.
+	PreviousActive bool      `json:"in_force"` // the previous version is active
+	// Until is when the resource becomes active without the dependencies it waits for; zero: never.
 	Until time.Time `json:"until,omitzero"`
 }
 
-// ResourceStatus is what is told of one resource.
+// ResourceStatus is the status of one resource.
 type ResourceStatus struct {
-	Version      string    `json:"version"`           // the last that was accepted; "": none was
-	Updated      time.Time `json:"updated"`           // when that was
-	RejectReason string    `json:"refused,omitempty"` // why the last one was not; "": it was
+	Version      string    `json:"version"`           // last accepted version; "": none
+	Updated      time.Time `json:"updated"`           // when Version was accepted
+	RejectReason string    `json:"refused,omitempty"` // why the last version was rejected; "": it was accepted
 	RejectedAt   time.Time `json:"refused_at,omitzero"`
 }
 
-// ackHistory are the last answers to responses of a type.
+// ackHistory is the last ACK and the last NACK of a type.
 type ackHistory struct{ accepted, rejected *AckStatus }
 
-// typeKey tells the types of control planes apart.
+// typeKey identifies a resource type of one channel.
 type typeKey struct {
 	channel *xdsChannel
 	url     string
 }
 
-// Status returns what is told of the control planes. It waits while a configuration is
-// put in force.
+// Status returns the status of all control planes. It waits while a configuration is being applied.
 func (s *Source) Status() Status {
 	s.applyMu.Lock()
 	defer s.applyMu.Unlock()
@@ -132,7 +131,7 @@ func (s *Source) Status() Status {
 	return out
 }
 
-// typeStatus is what is told of a type of f. s.work is held.
+// typeStatus returns the status of a type on f. Called with applyMu held.
 func (s *Source) typeStatus(f *xdsChannel, url string) TypeStatus {
 	all, names := f.client.Subscription(url)
 	held := f.client.Resources(url)
@@ -150,7 +149,7 @@ func (s *Source) typeStatus(f *xdsChannel, url string) TypeStatus {
 	}
 	for name, r := range s.resourceStatus[url] {
 		if _, wanted := slices.BinarySearch(names, name); !all && !wanted {
-			continue // not any more
+			continue // no longer subscribed
 		}
 		if r.RejectReason != "" {
 			t.RejectedResources = append(t.RejectedResources, RejectedResource{name, r.Version, r.RejectReason, r.RejectedAt})
@@ -163,7 +162,7 @@ func (s *Source) typeStatus(f *xdsChannel, url string) TypeStatus {
 	return t
 }
 
-// recordUpdate notes what became of an update.
+// recordUpdate records which resources of an update were accepted, rejected or removed.
 func (s *Source) recordUpdate(_ *xdsChannel, u ads.Update, wrong []ads.ResourceError, now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -191,14 +190,14 @@ func (s *Source) recordUpdate(_ *xdsChannel, u ads.Update, wrong []ads.ResourceE
 	for _, name := range u.Removed {
 		if reason, refused := bad[name]; !refused {
 			delete(of, name)
-		} else if r := of[name]; r != nil { // and it is still in force
+		} else if r := of[name]; r != nil { // still active
 			r.RejectReason, r.RejectedAt = reason, now
 		}
 	}
 }
 
-// dropUnsubscribedStatus drops what is told of resources that nobody wants any more: no control plane
-// says when these go.
+// dropUnsubscribedStatus drops the status of resources that are no longer subscribed, because no
+// control plane reports their removal.
 func (s *Source) dropUnsubscribedStatus(w *subscriptionChanges) {
 	http, dubbo := splitTables(w.tables.removed)
 	var secrets []string
@@ -222,7 +221,8 @@ func (s *Source) dropUnsubscribedStatus(w *subscriptionChanges) {
 	}
 }
 
-// recordNamedUpdate is track of what has a name of its own.
+// recordNamedUpdate is recordUpdate without the resources that have a DecodeError, whose names may
+// be made up.
 func (s *Source) recordNamedUpdate(f *xdsChannel, u ads.Update, wrong []ads.ResourceError, now time.Time) {
 	madeUp := map[string]bool{}
 	known := u
@@ -238,8 +238,9 @@ func (s *Source) recordNamedUpdate(f *xdsChannel, u ads.Update, wrong []ads.Reso
 	s.recordUpdate(f, known, named, now)
 }
 
-// dropRemovedStatus drops what is told of resources that a response of f's, which was concluded,
-// has not any more, and that were never accepted: of others track knows.
+// dropRemovedStatus drops the status of resources that are missing from the acknowledged response r
+// and were never accepted. recordUpdate handles the others. It applies to wildcard subscriptions
+// only.
 func (s *Source) dropRemovedStatus(f *xdsChannel, r *ads.Response) {
 	if !f.client.IsWildcard(r.Type) {
 		return
@@ -259,7 +260,7 @@ func (s *Source) dropRemovedStatus(f *xdsChannel, r *ads.Response) {
 	there := make(map[string]bool, len(r.Resources))
 	for _, n := range r.Resources {
 		if n.DecodeError != "" {
-			return // it may be any of those that seem to be gone
+			return // it may be one of the missing resources
 		}
 		there[n.Name] = true
 	}
@@ -269,7 +270,7 @@ func (s *Source) dropRemovedStatus(f *xdsChannel, r *ads.Response) {
 	})
 }
 
-// recordRejection notes that a resource that was accepted is not in force after all.
+// recordRejection records that an accepted resource could not be applied.
 func (s *Source) recordRejection(typeURL, name, reason string, at time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -278,7 +279,7 @@ func (s *Source) recordRejection(typeURL, name, reason string, at time.Time) {
 	}
 }
 
-// recordAck notes what was answered to a response.
+// recordAck records the ACK or NACK of a response.
 func (s *Source) recordAck(f *xdsChannel, u ads.Update, refusal string, now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

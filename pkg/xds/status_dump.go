@@ -18,36 +18,36 @@ import (
 	"github.com/weft-proxy/weft/pkg/xds/resource"
 )
 
-// The configuration in the shape of envoy.admin.v3.ConfigDump, so that tools which read
-// that of Envoy read this. Beside Envoy's fields entries have "ignored": the fields of
-// the resource that have no effect.
+// The dump has the format of envoy.admin.v3.ConfigDump, so that tools for Envoy can read it. In
+// addition to Envoy's fields, entries have "ignored": the fields of the resource without effect.
 
-// DumpOptions say what of the configuration is wanted.
+// DumpOptions select the contents of a dump.
 type DumpOptions struct {
-	Resource  string // a field of one of the dumps, as "dynamic_listeners"; "": all dumps
-	Endpoints bool   // endpoints, too
+	Resource  string // a field of one of the messages, such as "dynamic_listeners"; "": everything
+	Endpoints bool   // include endpoints
 }
 
-// dumpEntry is a resource of a dump: with its state in itself, or, of a listener, below.
+// dumpEntry is one resource of a dump. Its state is in the entry itself, or for a listener in a
+// nested entry.
 type dumpEntry map[string]any
 
-// dumpMessage is one message of the dump: its lists of entries, by field.
+// dumpMessage is one message of the dump.
 type dumpMessage struct {
-	message string // without its package
+	message string // name without its package
 	version string
 	fields  []dumpField
 }
 
 type dumpField struct {
-	name, entry string // entry is the message that an entry is
+	name, entry string // entry is the message type of the entries
 	entries     []dumpEntry
 }
 
 const adminPackage = "type.googleapis.com/envoy.admin.v3."
 
-// Dump returns what encoding/json writes as the list "configs" of a ConfigDump. Keys and
-// other secrets are redacted. It waits while a configuration is put in force. An error
-// is one of o.
+// Dump returns the list "configs" of a ConfigDump for encoding/json. Private keys and other secrets
+// are redacted. It waits while a configuration is being applied. An error means that o is not
+// valid.
 func (s *Source) Dump(o DumpOptions) ([]any, error) {
 	all := s.dumpMessages(o.Endpoints || o.Resource == "dynamic_endpoint_configs")
 	if o.Resource == "" {
@@ -87,7 +87,7 @@ func (s *Source) Dump(o DumpOptions) ([]any, error) {
 	return nil, fmt.Errorf("resource=%s is not valid, expected one of %s", o.Resource, strings.Join(known, ", "))
 }
 
-// dumpMessages are the messages of a dump.
+// dumpMessages returns the messages of a dump, without the bootstrap.
 func (s *Source) dumpMessages(endpoints bool) []dumpMessage {
 	h := s.statusSnapshot()
 	active, warming := h.entries(resource.ClusterType, "cluster")
@@ -116,16 +116,16 @@ func (s *Source) dumpMessages(endpoints bool) []dumpMessage {
 	return all
 }
 
-// statusSnapshot is what is held at a moment. Its resources are immutable.
+// statusSnapshot is a copy of the resources and their status. Its resources are immutable.
 type statusSnapshot struct {
 	versions  map[string]string                    // by type
 	resources map[string]map[string]ads.Resource   // by type and name
-	status    map[string]map[string]ResourceStatus // the same
-	ignored   map[string]map[string][]string       // the same
-	// requested are the names that are asked for, and whether the control plane has said that
-	// there is none of that name; by type, nil for one that is wanted whole.
+	status    map[string]map[string]ResourceStatus // by type and name
+	ignored   map[string]map[string][]string       // ignored fields, by type and name
+	// requested are the names that are subscribed, by type. The value is true if the control plane
+	// has reported that the resource does not exist. A wildcard type has no entry.
 	requested       map[string]map[string]bool
-	warming         map[string]map[string]bool // the same: not in force yet
+	warming         map[string]map[string]bool // resources that are not active yet, by type and name
 	staticResources *staticResources
 }
 
@@ -167,7 +167,7 @@ func (s *Source) statusSnapshot() *statusSnapshot {
 	return h
 }
 
-// addRequested notes what a client wants of a type.
+// addRequested adds the subscription of a client to a type.
 func (h *statusSnapshot) addRequested(url string, c *ads.Client) {
 	all, names := c.Subscription(url)
 	if all {
@@ -181,8 +181,8 @@ func (h *statusSnapshot) addRequested(url string, c *ads.Client) {
 	}
 }
 
-// entries are the resources of a type, by name: those in force, or at least accepted,
-// and those that are not in force yet. field is what an entry calls the resource.
+// entries returns the resources of a type, sorted by name. Resources in warming are not active yet.
+// field is the key of the resource in an entry.
 func (h *statusSnapshot) entries(url, field string) (active, warming []dumpEntry) {
 	for _, name := range slices.Sorted(maps.Keys(h.status[url])) {
 		e := h.resourceEntry(url, name, field)
@@ -199,7 +199,7 @@ func (h *statusSnapshot) entries(url, field string) (active, warming []dumpEntry
 	return active, warming
 }
 
-// listenerEntries are the listeners, of which an entry has the state below.
+// listenerEntries returns the listeners, whose state is in a nested entry.
 func (h *statusSnapshot) listenerEntries() (all []dumpEntry) {
 	for _, name := range slices.Sorted(maps.Keys(h.status[resource.ListenerType])) {
 		e := dumpEntry{"name": name}
@@ -216,7 +216,7 @@ func (h *statusSnapshot) listenerEntries() (all []dumpEntry) {
 	return all
 }
 
-// resourceEntry is the resource with what is known of it.
+// resourceEntry returns the entry of a resource with its version, update time and ignored fields.
 func (h *statusSnapshot) resourceEntry(url, name, field string) dumpEntry {
 	e := dumpEntry{}
 	r := h.status[url][name]
@@ -235,14 +235,14 @@ func (h *statusSnapshot) resourceEntry(url, name, field string) dumpEntry {
 	return e
 }
 
-// addErrorState adds why the last version of the resource was refused.
+// addErrorState adds the reason why the last version of the resource was rejected, if it was.
 func (h *statusSnapshot) addErrorState(e dumpEntry, url, name string) {
 	if r := h.status[url][name]; r.RejectReason != "" {
 		e["error_state"] = dumpEntry{"details": name + ": " + r.RejectReason, "last_update_attempt": r.RejectedAt.UTC().Format(time.RFC3339Nano)}
 	}
 }
 
-// ignored are the fields that have no effect, by type and name.
+// ignored returns the fields that have no effect, by type and name.
 func (w *state) ignored() map[string]map[string][]string {
 	all := map[string]map[string][]string{
 		resource.ClusterType: {}, resource.ListenerType: {}, resource.EndpointType: {}, resource.RouteType: {}, resource.SecretType: {},
@@ -277,7 +277,7 @@ func (w *state) ignored() map[string]map[string][]string {
 	return all
 }
 
-// ofType are the resources of a type.
+// ofType returns the resources of a type.
 func (x *staticResources) ofType(url string) []staticResource {
 	switch url {
 	case resource.ClusterType:
@@ -290,7 +290,7 @@ func (x *staticResources) ofType(url string) []staticResource {
 	return nil
 }
 
-// staticEntries are the resources of a type that the file has, in its order.
+// staticEntries returns the static resources of a type, in the order of the file.
 func (h *statusSnapshot) staticEntries(url, field string) (all []dumpEntry) {
 	for _, g := range h.staticResources.ofType(url) {
 		e := dumpEntry{field: redactedResourceJSON(url, g.body)}
@@ -305,7 +305,8 @@ func (h *statusSnapshot) staticEntries(url, field string) (all []dumpEntry) {
 	return all
 }
 
-// bootstrapDump is the bootstrap, without the metadata by which it may prove who it is.
+// bootstrapDump returns the bootstrap. The values of gRPC initial metadata are redacted, because
+// they may be credentials.
 func (s *Source) bootstrapDump() any {
 	s.applyMu.Lock()
 	given := s.staticResources
@@ -322,7 +323,7 @@ func (s *Source) bootstrapDump() any {
 		list := []json.RawMessage{}
 		for _, g := range given.ofType(url) {
 			m := one.message()
-			if proto.Unmarshal(g.body, m) == nil { // as ever: it was made of one
+			if proto.Unmarshal(g.body, m) == nil { // always: body was marshaled from such a message
 				list = append(list, redactedJSON(m))
 			}
 		}

@@ -17,7 +17,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/xds/resource"
 )
 
-// dump is what a tool for Envoy reads of s, and the text that it reads.
+// dump returns the config dump of s, parsed as Envoy's ConfigDump, and its JSON text.
 func dump(t *testing.T, s *Source, o DumpOptions) (*adminv3.ConfigDump, string) {
 	t.Helper()
 	configs, err := s.Dump(o)
@@ -117,7 +117,8 @@ func TestDumpOfOneResource(t *testing.T) {
 	}
 }
 
-// TestDumpRedactsKeys, wherever they are.
+// TestDumpRedactsKeys verifies that private keys, passwords, session ticket keys and messages of
+// unknown types are redacted.
 func TestDumpRedactsKeys(t *testing.T) {
 	const secret = "a-secret"
 	common := &tlsv3.CommonTlsContext{TlsCertificates: []*tlsv3.TlsCertificate{{

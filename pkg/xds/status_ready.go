@@ -2,22 +2,22 @@ package xds
 
 import "github.com/weft-proxy/weft/pkg/xds/resource"
 
-// Ready reports whether the first clusters and listeners that the control plane and
-// static_resources have are in force, or cannot be: before, the process does not serve what
-// it is there for.
-// Once true it stays true. It does not wait.
+// Ready reports whether the process serves its initial configuration: each listener of
+// static_resources and of the first response is active, rejected or held back, and the warm-up has
+// ended. Once true, it stays true. It does not block, and returns false while the first
+// configuration is being applied.
 func (s *Source) Ready() bool {
 	switch {
 	case s.ready.Load():
 		return true
-	case !s.applyMu.TryLock(): // a configuration is put in force just now
+	case !s.applyMu.TryLock(): // a configuration is being applied
 		return false
 	}
 	defer s.applyMu.Unlock()
 	return s.isReady()
 }
 
-// isReady is Ready while s.work is held.
+// isReady is Ready with applyMu held.
 func (s *Source) isReady() bool {
 	if s.state.warmup != nil {
 		return false
@@ -34,14 +34,14 @@ func (s *Source) isReady() bool {
 	return true
 }
 
-// hasResponse reports whether the control plane has sent resources of a type.
+// hasResponse reports whether a response of a type was acknowledged on the first channel.
 func (s *Source) hasResponse(url string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.acks[typeKey{s.channels[0], url}] != nil
 }
 
-// isRejected reports whether the last version of a listener was.
+// isRejected reports whether the last version of a listener was rejected.
 func (s *Source) isRejected(name string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -49,8 +49,8 @@ func (s *Source) isRejected(name string) bool {
 	return r != nil && r.RejectReason != ""
 }
 
-// logFirstConfig logs once that the first configuration of the control plane is applied. s.work
-// is held.
+// logFirstConfig logs once that the first configuration of the control plane is applied. Called
+// with applyMu held.
 func (s *Source) logFirstConfig() {
 	if s.firstConfigLogged || !s.isReady() {
 		return

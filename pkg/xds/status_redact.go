@@ -11,30 +11,30 @@ import (
 	"google.golang.org/protobuf/types/known/emptypb"
 )
 
-// redacted stands in the place of secrets.
+// redacted replaces secrets.
 const redacted = "[redacted]"
 
-// sensitiveOption is the option by which Envoy's API marks fields that hold secrets.
+// sensitiveOption is the option that marks fields with secrets in Envoy's API.
 const sensitiveOption protoreflect.FullName = "udpa.annotations.sensitive"
 
-// redactedResourceJSON is a serialized resource as JSON, without its secrets.
+// redactedResourceJSON returns a serialized resource as JSON without its secrets.
 func redactedResourceJSON(url string, body []byte) json.RawMessage {
 	a := &anypb.Any{TypeUrl: url, Value: body}
 	redact(a.ProtoReflect())
 	return toJSON(a)
 }
 
-// redactedTypedJSON is m as JSON that says what it is, without its secrets. m is changed.
+// redactedTypedJSON returns m as JSON with its type URL and without its secrets. It modifies m.
 func redactedTypedJSON(m proto.Message) json.RawMessage {
 	redact(m.ProtoReflect())
 	a, err := anypb.New(m)
 	if err != nil {
-		return json.RawMessage("null") // of a message that was read there is none
+		return json.RawMessage("null") // cannot happen for a message that was decoded
 	}
 	return toJSON(a)
 }
 
-// redactedJSON is m as JSON, without its secrets. m is changed.
+// redactedJSON returns m as JSON without its secrets. It modifies m.
 func redactedJSON(m proto.Message) json.RawMessage {
 	redact(m.ProtoReflect())
 	return toJSON(m)
@@ -43,15 +43,16 @@ func redactedJSON(m proto.Message) json.RawMessage {
 func toJSON(m proto.Message) json.RawMessage {
 	text, err := protojson.MarshalOptions{UseProtoNames: true, Resolver: emptyTypeResolver{protoregistry.GlobalTypes}}.Marshal(m)
 	if err != nil {
-		return json.RawMessage("null") // of a message that was read there is none
+		return json.RawMessage("null") // cannot happen for a message that was decoded
 	}
 	return text
 }
 
-// emptyTypeResolver knows every message: one that is not built in is taken to be empty.
+// emptyTypeResolver resolves every message type. A type that is not linked in resolves to an empty
+// message.
 type emptyTypeResolver struct{ *protoregistry.Types }
 
-// FindMessageByURL is of protoregistry.MessageTypeResolver.
+// FindMessageByURL implements protoregistry.MessageTypeResolver.
 func (l emptyTypeResolver) FindMessageByURL(url string) (protoreflect.MessageType, error) {
 	if t, err := l.Types.FindMessageByURL(url); err == nil {
 		return t, nil
@@ -59,8 +60,8 @@ func (l emptyTypeResolver) FindMessageByURL(url string) (protoreflect.MessageTyp
 	return (*emptypb.Empty)(nil).ProtoReflect().Type(), nil
 }
 
-// redact replaces the secrets in m, those of messages that it has packed included. A
-// packed message that is not known is emptied: nobody can tell what is in it.
+// redact replaces the secrets in m and in the messages that are packed in it. It clears a packed
+// message of an unknown type, and unknown fields, because they may contain secrets.
 func redact(m protoreflect.Message) {
 	if a, ok := m.Interface().(*anypb.Any); ok {
 		inner, err := a.UnmarshalNew()
@@ -93,7 +94,7 @@ func isSensitive(f protoreflect.FieldDescriptor) (yes bool) {
 	return yes
 }
 
-// redactField replaces every text and all bytes in a field.
+// redactField replaces all strings and bytes in a field.
 func redactField(m protoreflect.Message, f protoreflect.FieldDescriptor, v protoreflect.Value) {
 	clean := protoreflect.ValueOfString(redacted)
 	switch f.Kind() {
@@ -125,7 +126,7 @@ func redactField(m protoreflect.Message, f protoreflect.FieldDescriptor, v proto
 	}
 }
 
-// eachMessage calls do with the messages that a field holds.
+// eachMessage calls do with each message in a field.
 func eachMessage(f protoreflect.FieldDescriptor, v protoreflect.Value, do func(protoreflect.Message)) {
 	switch {
 	case f.IsMap():

@@ -74,7 +74,8 @@ func TestStatus(t *testing.T) {
 	}
 }
 
-// TestRejectedResourceKeepsVersion: the one that is held.
+// TestRejectedResourceKeepsVersion verifies that the status of a rejected resource has the version
+// that was accepted before.
 func TestRejectedResourceKeepsVersion(t *testing.T) {
 	s, _ := newTestSource(t, "DELTA_GRPC", "", slog.New(slog.DiscardHandler))
 	s.handleEvent(t.Context(), event{channel: s.channels[0], opened: true})
@@ -88,7 +89,8 @@ func TestRejectedResourceKeepsVersion(t *testing.T) {
 	}
 }
 
-// TestRemovedRejectedResourceLeavesStatus: nobody could mend it.
+// TestRemovedRejectedResourceLeavesStatus verifies that the status no longer lists a rejected
+// resource once the control plane removes it.
 func TestRemovedRejectedResourceLeavesStatus(t *testing.T) {
 	for _, form := range []string{"GRPC", "DELTA_GRPC"} {
 		t.Run(form, func(t *testing.T) {
@@ -163,7 +165,7 @@ func TestUnsubscribedResourcesLeaveStatus(t *testing.T) {
 		t.Fatal("the status has no subscriptions")
 	}
 	respondWith(t, s, clusterResource("a", "second", "", 0), endpointsResource("second", 80))
-	// What is in force stays until its replacement is complete.
+	// The active version stays until its replacement is complete.
 	respondWith(t, s, clusterResource("a", "third", "", 0))
 	if s.resourceStatus[resource.EndpointType]["first"] != nil || s.resourceStatus[resource.EndpointType]["second"] == nil {
 		t.Errorf("tracked: %v, want only the second", s.resourceStatus[resource.EndpointType])

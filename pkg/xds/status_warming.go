@@ -8,7 +8,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/xds/resource"
 )
 
-// warming are the clusters and listeners that were said and are not in force, by name.
+// warming returns the accepted clusters and listeners that are not active, clusters first, each
+// sorted by name.
 func (w *state) warming() []WarmingResource {
 	all := []WarmingResource{}
 	for _, name := range slices.Sorted(maps.Keys(w.clusters)) {
@@ -35,7 +36,7 @@ func (w *state) warming() []WarmingResource {
 	return all
 }
 
-// missingSecrets names the secrets that are not there.
+// missingSecrets returns the names of the secrets that have not arrived.
 func (w *state) missingSecrets(refs []resource.SecretRef) (names []string) {
 	for _, r := range refs {
 		if w.secrets[r] != nil {
@@ -50,7 +51,7 @@ func (w *state) missingSecrets(refs []resource.SecretRef) (names []string) {
 	return names
 }
 
-// addMissing has w tell that it waits for all that is lacking.
+// addMissing adds dependencies to w.Missing and sets w.Until.
 func (w *WarmingResource) addMissing(all []dependency) {
 	for _, l := range all {
 		w.Missing = append(w.Missing, l.kind+" "+l.name)

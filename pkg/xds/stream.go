@@ -13,10 +13,10 @@ import (
 	"github.com/weft-proxy/weft/pkg/xds/ads"
 )
 
-// discoveryService is a gRPC service of discovery, by its two methods.
+// discoveryService holds the two gRPC methods of a discovery service.
 type discoveryService struct{ stateOfTheWorld, delta string }
 
-// The services that resources come by.
+// adsService returns the Aggregated Discovery Service.
 func adsService() discoveryService {
 	return discoveryService{
 		"/envoy.service.discovery.v3.AggregatedDiscoveryService/StreamAggregatedResources",
@@ -31,7 +31,7 @@ func sdsService() discoveryService {
 	}
 }
 
-// stream is one stream of discovery. One goroutine may send while another receives.
+// stream is one discovery stream. One goroutine may send while another receives.
 type stream struct {
 	grpc grpc.ClientStream
 	mode ads.Mode
@@ -51,7 +51,7 @@ func openStream(ctx context.Context, conn grpc.ClientConnInterface, s discoveryS
 	return &stream{grpc: g, mode: form, node: node}, nil
 }
 
-// send sends r. Only the first request of a stream says who asks.
+// send sends r. Only the first request of a stream identifies the node.
 func (s *stream) send(r ads.Request) error {
 	var node *corev3.Node
 	if r.First {
@@ -82,8 +82,8 @@ func (s *stream) send(r ads.Request) error {
 	})
 }
 
-// receive returns the next response. Resources of state of the world have no names on
-// the wire: name finds them in a resource.
+// receive returns the next response. State-of-the-world responses have no resource names: name
+// extracts the name from a resource.
 func (s *stream) receive(name func(body []byte) (string, error)) (ads.Response, error) {
 	if s.mode == ads.Delta {
 		m := &discoveryv3.DeltaDiscoveryResponse{}

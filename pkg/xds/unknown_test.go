@@ -13,9 +13,9 @@ import (
 	"github.com/weft-proxy/weft/pkg/xds/resource"
 )
 
-// TestUnknownFields: a resource with a field that nobody knows is refused, and what
-// was in force stays; with xds_unknown_fields: warn it is in force, and the field is counted, told
-// and logged.
+// TestUnknownFields verifies that a resource with an unknown field is rejected and the previous
+// version stays active. With xds_unknown_fields: warn it is active, and the field is counted and
+// logged.
 func TestUnknownFields(t *testing.T) {
 	m := &clusterv3.Cluster{Name: "a", ClusterDiscoveryType: &clusterv3.Cluster_Type{Type: clusterv3.Cluster_STATIC}}
 	old := testResource{resource.ClusterType, "a", serialized(m)}

@@ -8,7 +8,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/config"
 )
 
-// TestWarmingStatus: for what, and until when, as world.reconcile has it.
+// TestWarmingStatus verifies the missing dependencies and the deadline that warming returns.
+// state.reconcile returns the same deadline.
 func TestWarmingStatus(t *testing.T) {
 	now := time.Now()
 	lazily := config.XDSOnDemand{Idle: time.Hour, Wait: time.Second, Routes: true}
@@ -16,7 +17,7 @@ func TestWarmingStatus(t *testing.T) {
 	for _, c := range []struct {
 		name  string
 		lazy  config.XDSOnDemand
-		layer time.Duration // how long a layer of the runtime is waited for; below 0: there is none
+		layer time.Duration // timeout of the runtime layer; below 0: there is none
 		said  testResource
 		wants []string
 		until time.Time

@@ -2,37 +2,37 @@ package xds
 
 import "time"
 
-// secretTimeout is how long the warm-up waits for the secrets of a cluster.
+// secretTimeout is the longest wait of the warm-up for the secrets of a cluster.
 const secretTimeout = defaultFetchTimeout
 
-// warmup is the time after the start in which the listeners of the control plane are not
-// activated, because they would forward to clusters that have no endpoints yet. It ends when
-// each cluster of static_resources and of the first CDS response is active or was waited for
-// long enough. Envoy requests its listeners then (ClusterManagerInitHelper). Static listeners
-// and those that are active already do not wait.
+// warmup is the period after the start in which listeners of the control plane stay inactive,
+// because they would forward to clusters without endpoints. It ends when each cluster of
+// static_resources and of the first CDS response is active or its wait has timed out. Envoy
+// requests its listeners at that point (ClusterManagerInitHelper). Static listeners and listeners
+// that are already active do not wait.
 type warmup struct {
-	cdsReceived     bool            // the first CDS response, or it is no longer waited for
+	cdsReceived     bool            // the first CDS response has arrived, or its timeout has expired
 	startedAt       time.Time       // when the process started
-	cdsTimeout      time.Duration   // how long that response is waited for; 0: until it comes
-	pendingClusters map[string]bool // those that are still waited for, by name
+	cdsTimeout      time.Duration   // longest wait for the first CDS response; 0: no limit
+	pendingClusters map[string]bool // clusters that the warm-up waits for, by name
 }
 
-// startWarmup starts the warm-up. limit is how long the first CDS response is waited for: 0 means
-// until it comes.
+// startWarmup starts the warm-up. limit is the longest wait for the first CDS response; 0: no
+// limit. If cds is false, it does not wait for one.
 func (w *state) startWarmup(cds bool, limit time.Duration, now time.Time) {
 	w.warmup = &warmup{cdsReceived: !cds, startedAt: now, cdsTimeout: limit, pendingClusters: map[string]bool{}}
 }
 
-// noteCDSResponse notes that a CDS response has come.
+// noteCDSResponse records that a CDS response has arrived.
 func (w *state) noteCDSResponse() {
 	if w.warmup != nil {
 		w.warmup.cdsReceived = true
 	}
 }
 
-// updateWarmup notes whether the warm-up waits for a cluster that was settled just now. again
-// is when the cluster is to be settled again in any case; the result is when it is with the
-// warm-up, zero for never.
+// updateWarmup records whether the warm-up waits for a cluster that was just reconciled. again is
+// when the cluster is due for another reconcile; the result is that time with the warm-up taken
+// into account, zero for never.
 func (w *state) updateWarmup(name string, again, now time.Time) time.Time {
 	u := w.warmup
 	if u == nil {
@@ -43,7 +43,7 @@ func (w *state) updateWarmup(name string, again, now time.Time) time.Time {
 	if s == nil || s.active != nil {
 		return again
 	}
-	if enough, _ := waitExpired(w.clusterDependencies(name, s), now); enough { // it has no secrets yet
+	if enough, _ := waitExpired(w.clusterDependencies(name, s), now); enough { // only its secrets are missing
 		if again = s.receivedAt.Add(secretTimeout); !now.Before(again) {
 			return time.Time{}
 		}
@@ -52,8 +52,8 @@ func (w *state) updateWarmup(name string, again, now time.Time) time.Time {
 	return again
 }
 
-// endWarmupIfDone ends the warm-up if it has nothing to wait for any more: listeners are settled
-// then. The result is when it is to be called again though nothing came, zero for never.
+// endWarmupIfDone ends the warm-up if it waits for nothing more; listeners are reconciled then. The
+// result is when to call it again although nothing has arrived, zero for never.
 func (w *state) endWarmupIfDone(now time.Time) (again time.Time) {
 	u := w.warmup
 	if u == nil {
@@ -64,7 +64,7 @@ func (w *state) endWarmupIfDone(now time.Time) (again time.Time) {
 		if u.cdsTimeout == 0 || !until.IsZero() {
 			return until
 		}
-		u.cdsReceived = true // it was waited for long enough
+		u.cdsReceived = true // by timeout
 	}
 	if len(u.pendingClusters) == 0 {
 		w.skipWarmup()
@@ -72,7 +72,7 @@ func (w *state) endWarmupIfDone(now time.Time) (again time.Time) {
 	return time.Time{}
 }
 
-// skipWarmup ends the warm-up, whatever it waits for.
+// skipWarmup ends the warm-up even if clusters are pending.
 func (w *state) skipWarmup() {
 	if w.warmup == nil {
 		return
@@ -85,7 +85,7 @@ func (w *state) skipWarmup() {
 	}
 }
 
-// warmupDependencies is the part of listenerDependencies that is due to the warm-up.
+// warmupDependencies returns the dependencies of a listener that the warm-up adds.
 func (w *state) warmupDependencies(name string, s *listenerState) []dependency {
 	u := w.warmup
 	switch {

@@ -10,20 +10,21 @@ import (
 	"github.com/weft-proxy/weft/pkg/xds/resource"
 )
 
-// TestListenersWaitForTheFirstClusters until these are active, or their times are over.
+// TestListenersWaitForTheFirstClusters verifies that listeners wait until the first clusters are
+// active or their timeouts have passed.
 func TestListenersWaitForTheFirstClusters(t *testing.T) {
 	type step struct {
 		at     time.Duration // after the start
 		hear   []testResource
-		cds    bool          // a CDS response comes at that time
-		active int           // listeners, afterwards
-		next   time.Duration // when the world is to be settled again; 0: never
+		cds    bool          // a CDS response arrives at that time
+		active int           // number of active listeners afterwards
+		next   time.Duration // when to reconcile again, after the start; 0 means never
 	}
 	second := time.Second
 	listener, other := listenerResource("l", 80, "r", "", 0), listenerResource("other", 81, "r", "", 0)
 	for _, c := range []struct {
 		name  string
-		limit time.Duration // of the first CDS response
+		limit time.Duration // timeout of the first CDS response
 		steps []step
 	}{
 		{"the response and its endpoints come", 15 * second, []step{
@@ -57,7 +58,7 @@ func TestListenersWaitForTheFirstClusters(t *testing.T) {
 		{"a secret does not come", 15 * second, []step{
 			{0, []testResource{routesResource("r", "text"), listener}, false, 0, 15 * second},
 			{second, []testResource{clusterResource("c", "none", "no secret", 4*second)}, true, 0, 5 * second},
-			{5 * second, nil, false, 0, 15 * second}, // from the listener's first look at the response
+			{5 * second, nil, false, 0, 15 * second}, // the timeout of the CDS response, which the listener still has
 			{15 * second, nil, false, 0, 16 * second},
 			{16 * second, nil, false, 1, 0},
 		}},
@@ -90,7 +91,8 @@ func TestListenersWaitForTheFirstClusters(t *testing.T) {
 	}
 }
 
-// TestStaticListenersDoNotWaitForClusters of the control plane.
+// TestStaticListenersDoNotWaitForClusters verifies that static listeners are active before the
+// clusters of the control plane.
 func TestStaticListenersDoNotWaitForClusters(t *testing.T) {
 	now, w := time.Now(), newState()
 	w.startWarmup(true, time.Minute, now)
@@ -112,8 +114,8 @@ func TestStaticListenersDoNotWaitForClusters(t *testing.T) {
 	}
 }
 
-// TestListenerActivatesWithItsCluster, of a control plane that sends the listener before
-// the cluster's endpoints.
+// TestListenerActivatesWithItsCluster verifies that a listener that the control plane sends before
+// any cluster becomes active when the cluster has its endpoints.
 func TestListenerActivatesWithItsCluster(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := start(t)

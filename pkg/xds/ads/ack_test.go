@@ -2,8 +2,8 @@ package ads
 
 import "testing"
 
-// TestRejectedRemovalKeepsResource, and the server is told so: in state of the world what it
-// says next takes it away again.
+// TestRejectedRemovalKeepsResource verifies that a rejected removal keeps the resource and sends a
+// NACK. In StateOfTheWorld the next response removes the resource again.
 func TestRejectedRemovalKeepsResource(t *testing.T) {
 	const url = "type"
 	c := New(StateOfTheWorld, Type{URL: url, AllResourcesRequiredInSotW: true})

@@ -1,7 +1,6 @@
-// Package ads decides what a consumer of an aggregated discovery service asks for and
-// answers: subscriptions, versions, nonces, acceptance and refusal, in both forms of the
-// protocol. It is pure: it reads and writes nothing, and knows resources by name only.
-// The protocol is Envoy's, as in its "xDS REST and gRPC protocol" document.
+// Package ads implements the client side of the xDS protocol, in its state-of-the-world and delta
+// variants: subscriptions, versions, nonces, ACKs and NACKs. It does no I/O and treats resources as
+// opaque bytes with a name. The protocol is the one of Envoy's "xDS REST and gRPC protocol".
 package ads
 
 import (
@@ -11,104 +10,104 @@ import (
 	"strings"
 )
 
-// Mode is which of its two forms the protocol is spoken in.
+// Mode is a variant of the xDS protocol.
 type Mode uint8
 
-// The forms.
+// The variants.
 const (
-	StateOfTheWorld Mode = iota // a response has all resources of its type that are asked for
-	Delta                       // a response has what changed
+	StateOfTheWorld Mode = iota // a response has all requested resources of its type
+	Delta                       // a response has the changes
 )
 
 // Type is a type of resources.
 type Type struct {
-	URL string // as in a google.protobuf.Any
-	// AllResourcesRequiredInSotW: a response in StateOfTheWorld has all that there are, so that what it has
-	// not is gone. Of other types it is gone when nobody wants it any more.
+	URL string // type URL, as in google.protobuf.Any
+	// AllResourcesRequiredInSotW: a StateOfTheWorld response lists all resources of the type, and
+	// removes those that it omits. A resource of another type is removed only when it is
+	// unsubscribed.
 	AllResourcesRequiredInSotW bool
 }
 
-// Resource is one resource as it came.
+// Resource is one resource of a response.
 type Resource struct {
 	Name    string
-	Version string // its own; "" in StateOfTheWorld
-	Body    []byte // serialized; immutable, kept for as long as the resource is held
-	// Heartbeat: there is no Body, the resource that is held stays (a heartbeat of one with
-	// a time to live).
+	Version string // version of the resource; "" in StateOfTheWorld
+	Body    []byte // serialized; immutable, retained with the resource
+	// Heartbeat: there is no Body, and the accepted resource stays (refresh of a resource with a
+	// time to live).
 	Heartbeat bool
-	// DecodeError is why it cannot be told what this is, so that it is refused; "": it can. Its
-	// Name may be made up.
+	// DecodeError is why the resource cannot be identified, so that it is rejected; "": no error.
+	// If it is set, Name may be made up.
 	DecodeError string
 }
 
-// Request is a DiscoveryRequest or DeltaDiscoveryRequest without what is the same in
-// all of them.
+// Request is a DiscoveryRequest or DeltaDiscoveryRequest without the node.
 type Request struct {
-	Type    string   // its URL
-	First   bool     // of the stream: it says who asks
-	Version string   // the last that was accepted; StateOfTheWorld
-	Nonce   string   // of the response that this answers, or of the last one; "": none yet
+	Type    string   // type URL
+	First   bool     // first request of the stream: identifies the node
+	Version string   // last accepted version; StateOfTheWorld
+	Nonce   string   // of the response that this request acknowledges, or of the last one; "": none
 	Names   []string // immutable
-	// Subscribe and Unsubscribe are what changes; Held is the version of each resource
-	// that is known already, in the first request of a type. Delta.
+	// Subscribe and Unsubscribe change the subscription; InitialVersions is the version of each
+	// resource that the client has, in the first request of a type. Delta.
 	Subscribe, Unsubscribe []string
 	InitialVersions        map[string]string
-	ErrorDetail            string // why the response was not accepted; "": it was, or this answers none
+	ErrorDetail            string // why the response was rejected (NACK); "": it was accepted, or this is not an acknowledgment
 }
 
 // Response is a DiscoveryResponse or DeltaDiscoveryResponse.
 type Response struct {
 	Type      string
-	Version   string // of all of it
+	Version   string // of the whole response
 	Nonce     string
 	Resources []Resource
 	Removed   []string // Delta
 }
 
-// Update is what a response brings that was not known: to be checked, put in force,
-// and concluded.
+// Update is the part of a response that is new. The caller validates it, applies it and passes it
+// to Acknowledge.
 type Update struct {
 	Type    string
 	Version string
-	Changed []Resource // by name, each once
-	// Removed are gone. In Delta there may be some that were asked for and never were.
+	Changed []Resource // names are unique
+	// Removed are sorted. In Delta, Removed may contain subscribed names that never existed.
 	Removed []string
 
 	nonce string
 }
 
-// ResourceError is a resource that cannot be accepted.
+// ResourceError says why a resource is rejected.
 type ResourceError struct {
 	Name   string
 	Reason string
 }
 
-// Client is the state of a consumer, which outlives the streams that it is fed by. It
-// is one goroutine's. The zero value is not usable; New makes one.
+// Client is the protocol state of an xDS client. It survives the end of a stream. It is not safe
+// for concurrent use. The zero value is not usable; call New.
 type Client struct {
 	mode        Mode
-	startOrder  []*typeState // as types are asked for at the start of a stream
+	startOrder  []*typeState // order of the requests at the start of a stream
 	types       map[string]*typeState
-	streamOpen  bool // there is a stream
-	requestSent bool // and something was sent on it
+	streamOpen  bool // a stream is open
+	requestSent bool // a request was returned for this stream
 }
 
-// typeState is one type.
+// typeState is the state of one type.
 type typeState struct {
 	Type
-	wildcard     bool            // everything is wanted
-	subscribed   map[string]bool // or these
-	sortedNames  []string        // names in order; nil: not made since they changed. Immutable
+	wildcard     bool            // all resources are subscribed
+	subscribed   map[string]bool // names subscribed
+	sortedNames  []string        // subscribed in order; nil: to be computed. Immutable
 	resources    map[string]Resource
-	doesNotExist map[string]bool // of names: the server has said that there is none. Delta
-	version      string          // of the last response that was accepted
-	nonce        string          // of the last response of this stream
-	requested    bool            // on this stream
-	hasAccepted  bool            // some response was accepted, of whatever stream
+	doesNotExist map[string]bool // names that the server has reported as nonexistent. Delta
+	version      string          // of the last accepted response
+	nonce        string          // of the last response on this stream
+	requested    bool            // requested on this stream
+	hasAccepted  bool            // a response was accepted, on any stream
 }
 
-// New returns a client that wants nothing yet. At the start of a stream types are
-// asked for in the given order.
+// New returns a client without subscriptions. At the start of a stream it requests types in the
+// given order.
 func New(form Mode, types ...Type) *Client {
 	c := &Client{mode: form, types: make(map[string]*typeState, len(types))}
 	for _, t := range types {
@@ -119,7 +118,7 @@ func New(form Mode, types ...Type) *Client {
 	return c
 }
 
-// StreamOpened says that a stream has begun, and returns what to send on it first.
+// StreamOpened records that a stream has started, and returns the first requests to send on it.
 func (c *Client) StreamOpened() []Request {
 	c.streamOpen, c.requestSent = true, false
 	var all []Request
@@ -132,13 +131,13 @@ func (c *Client) StreamOpened() []Request {
 	return all
 }
 
-// StreamClosed says that the stream is over. What is held stays.
+// StreamClosed records that the stream has ended. Accepted resources stay.
 func (c *Client) StreamClosed() { c.streamOpen = false }
 
-// Restore says that a resource is held that an earlier Client accepted.
+// Restore adds a resource that an earlier Client accepted.
 func (c *Client) Restore(url string, r Resource) { c.types[url].resources[r.Name] = r }
 
-// SubscribeAll asks for all resources of a type, of whatever name.
+// SubscribeAll subscribes to all resources of a type and returns the requests to send.
 func (c *Client) SubscribeAll(url string) []Request {
 	p := c.types[url]
 	if p.wildcard {
@@ -151,8 +150,8 @@ func (c *Client) SubscribeAll(url string) []Request {
 	return []Request{c.fullRequest(p)}
 }
 
-// SetSubscription says which resources of a type are wanted from now on, instead of those before.
-// What is not wanted any more is forgotten.
+// SetSubscription replaces the subscribed names of a type and returns the requests to send. It
+// drops the resources that are no longer subscribed.
 func (c *Client) SetSubscription(url string, names []string) []Request {
 	next := make(map[string]bool, len(names))
 	for _, n := range names {
@@ -167,8 +166,9 @@ func (c *Client) SetSubscription(url string, names []string) []Request {
 	return c.UpdateSubscription(url, names, less)
 }
 
-// UpdateSubscription says which resources of a type are wanted beside those before, and which of those
-// are not any more, and forgotten therefore. Its cost, in Delta, is theirs.
+// UpdateSubscription adds names to the subscription of a type and removes others, and returns the
+// requests to send. It drops the resources of removed names. In Delta its cost depends only on the
+// number of names passed.
 func (c *Client) UpdateSubscription(url string, wanted, unwanted []string) []Request {
 	p := c.types[url]
 	var more, less []string
@@ -201,7 +201,7 @@ func (c *Client) UpdateSubscription(url string, wanted, unwanted []string) []Req
 	return []Request{c.completeRequest(p, Request{Subscribe: more, Unsubscribe: less})}
 }
 
-// fullRequest is the request that says all that is wanted of a type.
+// fullRequest returns the request for the complete subscription of a type.
 func (c *Client) fullRequest(p *typeState) Request {
 	first := !p.requested
 	p.requested = true
@@ -219,7 +219,7 @@ func (c *Client) fullRequest(p *typeState) Request {
 	return c.completeRequest(p, r)
 }
 
-// knownVersions are those of the resources whose version is known.
+// knownVersions returns the versions of the accepted resources that have one.
 func (p *typeState) knownVersions() map[string]string {
 	all := make(map[string]string, len(p.resources))
 	for name, r := range p.resources {
@@ -230,7 +230,7 @@ func (p *typeState) knownVersions() map[string]string {
 	return all
 }
 
-// completeRequest completes a request of a type, which is sent now.
+// completeRequest sets Type and First of a request that is sent next.
 func (c *Client) completeRequest(p *typeState, r Request) Request {
 	r.Type = p.URL
 	r.First = !c.requestSent
@@ -238,9 +238,9 @@ func (c *Client) completeRequest(p *typeState, r Request) Request {
 	return r
 }
 
-// Receive takes a response and returns what is new in it, which is to be concluded even
-// if it is nothing. ok is false for a type that nobody asked for: there is nothing to
-// be said about that.
+// Receive processes a response and returns the changes in it. The caller passes them to Acknowledge
+// even if they are empty. ok is false for a type that was not requested; the caller ignores such a
+// response.
 func (c *Client) Receive(r Response) (u Update, ok bool) {
 	p := c.types[r.Type]
 	if p == nil || !p.requested || !c.streamOpen {
@@ -248,7 +248,7 @@ func (c *Client) Receive(r Response) (u Update, ok bool) {
 	}
 	p.nonce = r.Nonce
 	u = Update{Type: r.Type, Version: r.Version, nonce: r.Nonce}
-	here := make(map[string]int, len(r.Resources)) // and where in Changed; below 0: it is no change
+	here := make(map[string]int, len(r.Resources)) // index in Changed; -1: unchanged
 	for _, n := range r.Resources {
 		if !p.wildcard && !p.subscribed[n.Name] && n.DecodeError == "" {
 			continue
@@ -260,7 +260,7 @@ func (c *Client) Receive(r Response) (u Update, ok bool) {
 				first.DecodeError = reasonDuplicateName
 			}
 		case twice && p.isUnchanged(n):
-		case twice: // the first one is what is held
+		case twice: // the first one equals the accepted resource
 			here[n.Name] = len(u.Changed)
 			n.DecodeError = reasonDuplicateName
 			u.Changed = append(u.Changed, n)
@@ -275,10 +275,11 @@ func (c *Client) Receive(r Response) (u Update, ok bool) {
 	return u, true
 }
 
-// reasonDuplicateName is wrong with resources of one name that differ: neither is to be preferred.
+// reasonDuplicateName rejects different resources with the same name, because neither takes
+// precedence.
 const reasonDuplicateName = "the response has two different resources with this name"
 
-// isUnchanged reports whether n is what is held, and notes its version if it is.
+// isUnchanged reports whether n equals the accepted resource. If so, it updates the version.
 func (p *typeState) isUnchanged(n Resource) bool {
 	held, ok := p.resources[n.Name]
 	switch {
@@ -295,7 +296,7 @@ func (p *typeState) isUnchanged(n Resource) bool {
 	return true
 }
 
-// removedNames returns what a response takes away, in order.
+// removedNames returns the names that a response removes, sorted.
 func (c *Client) removedNames(p *typeState, r Response, here map[string]int) (gone []string) {
 	if c.mode == Delta {
 		for _, n := range r.Removed {
@@ -306,7 +307,8 @@ func (c *Client) removedNames(p *typeState, r Response, here map[string]int) (go
 			}
 		}
 	} else if p.AllResourcesRequiredInSotW && !slices.ContainsFunc(r.Resources, func(n Resource) bool { return n.DecodeError != "" }) {
-		// What cannot be told may be any of those that seem to be gone.
+		// A resource with a DecodeError may be any of the missing ones, so a response with one
+		// removes nothing.
 		for n := range p.resources {
 			if _, ok := here[n]; !ok {
 				gone = append(gone, n)
@@ -317,9 +319,9 @@ func (c *Client) removedNames(p *typeState, r Response, here map[string]int) (go
 	return slices.Compact(gone)
 }
 
-// Acknowledge says what became of an update: all of it is in force but what is wrong, of
-// which what was held before stays, also where it was to go. It returns the request that tells the server so;
-// ok is false if the stream of the update has ended.
+// Acknowledge ends an update. All of u was applied except wrong, whose previous versions stay, also
+// if they were to be removed. It returns the ACK or NACK to send; ok is false if the stream of the
+// update has ended or a newer response has arrived.
 func (c *Client) Acknowledge(u Update, wrong []ResourceError) (r Request, ok bool) {
 	p := c.types[u.Type]
 	bad := make(map[string]bool, len(wrong))
@@ -357,9 +359,9 @@ func (c *Client) Acknowledge(u Update, wrong []ResourceError) (r Request, ok boo
 	return c.completeRequest(p, r), true
 }
 
-// errorDetail is the text that says what is wrong, of one resource after the other.
+// errorDetail joins the reasons of the rejected resources.
 func errorDetail(wrong []ResourceError) string {
-	const most = 16 // a server's log is no place for thousands
+	const most = 16 // limits the text for the server's log
 	var text strings.Builder
 	for i, w := range wrong {
 		if i > 0 {
@@ -374,7 +376,7 @@ func errorDetail(wrong []ResourceError) string {
 	return text.String()
 }
 
-// truncateReason returns a reason that a server can be told: many limit what they receive.
+// truncateReason limits the length of a reason, because many servers limit the size of a request.
 func truncateReason(reason string) string {
 	const most = 4 << 10
 	if len(reason) <= most {
@@ -383,33 +385,33 @@ func truncateReason(reason string) string {
 	return strings.ToValidUTF8(reason[:most], "") + "… and more"
 }
 
-// Resources returns the resources of a type that were accepted and are still wanted, by
-// name. It is a view: not to be changed, and valid until the next call.
+// Resources returns the accepted resources of a type by name. The caller must not modify the map.
+// It is valid until the next call.
 func (c *Client) Resources(url string) map[string]Resource { return c.types[url].resources }
 
-// DoesNotExist reports whether a resource is wanted by its name, and the server has said that
-// there is none. In StateOfTheWorld no server says so.
+// DoesNotExist reports whether a name is subscribed and the server has reported that the resource
+// does not exist. StateOfTheWorld servers never report that.
 func (c *Client) DoesNotExist(url, name string) bool { return c.types[url].doesNotExist[name] }
 
-// Version returns the version of the last response of a type that was accepted whole;
-// ok is false if none was.
+// Version returns the version of the last response of a type that was accepted as a whole; ok is
+// false if there is none.
 func (c *Client) Version(url string) (version string, ok bool) {
 	p := c.types[url]
 	return p.version, p.hasAccepted
 }
 
-// IsWildcard reports whether all of a type is wanted, not only what is named.
+// IsWildcard reports whether all resources of a type are subscribed.
 func (c *Client) IsWildcard(url string) bool { return c.types[url].wildcard }
 
-// Subscription returns what is wanted of a type: everything, or names in order, which must not be
-// changed.
+// Subscription returns the subscription to a type: all resources, or the names in order. The caller
+// must not modify names.
 func (c *Client) Subscription(url string) (all bool, names []string) {
 	p := c.types[url]
 	return p.wildcard, p.subscribedNames()
 }
 
-// subscribedNames returns the names that are wanted, in order: each answer of StateOfTheWorld has
-// all of them.
+// subscribedNames returns the subscribed names in order. It caches them because every
+// StateOfTheWorld request lists all of them.
 func (p *typeState) subscribedNames() []string {
 	if p.sortedNames == nil {
 		p.sortedNames = slices.Sorted(maps.Keys(p.subscribed))

@@ -13,9 +13,8 @@ import (
 
 var update = flag.Bool("update", false, "write what the scripts show")
 
-// TestScripts runs testdata/*.script: a line is something that happens to a client, and
-// the indented lines below it are what comes of that. ">" is a request that is sent,
-// "=" an update.
+// TestScripts verifies a Client with testdata/*.script. Each line is a call of the client, and the
+// indented lines below it are the results: ">" is a request to send, "=" an update.
 func TestScripts(t *testing.T) {
 	paths, err := filepath.Glob("testdata/*.script")
 	if err != nil || len(paths) == 0 {
@@ -39,7 +38,7 @@ func TestScripts(t *testing.T) {
 	}
 }
 
-// runScript returns a script with what came of its lines.
+// runScript returns a script with the actual results of its lines.
 func runScript(text string) string {
 	var out strings.Builder
 	s := &script{}
@@ -63,19 +62,19 @@ type script struct {
 	lastUpdate Update
 }
 
-// runLine does what a line says:
+// runLine executes one line:
 //
-//	sotw CDS! EDS       a new client; types that are whole in a response have a "!"
+//	sotw CDS! EDS       new client; "!" sets AllResourcesRequiredInSotW
 //	delta CDS! EDS
-//	start | end         of a stream
-//	all CDS             everything of a type is wanted
-//	want EDS a b        these are
-//	keep EDS a=1        a is held from before
-//	response CDS v1 n1 a=1 b=2@7 c@8 -d e!  b has version 7, c is alive, d is removed,
-//	                                        nobody can tell what e is
-//	accept              the update
+//	start | end         open or close the stream
+//	all CDS             subscribe to all resources of a type
+//	want EDS a b        set the subscribed names
+//	keep EDS a=1        restore a
+//	response CDS v1 n1 a=1 b=2@7 c@8 -d e!  b has version 7, c is a heartbeat, d is removed,
+//	                                        e has a DecodeError
+//	accept              acknowledge the update
 //	refuse a: why; b: why
-//	held CDS            what is held
+//	held CDS            list the accepted resources
 func (s *script) runLine(line string) []string {
 	verb, rest, _ := strings.Cut(line, " ")
 	words := strings.Fields(rest)

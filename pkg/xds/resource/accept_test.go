@@ -11,7 +11,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/config"
 )
 
-// TestHTTP1OptionsOfListeners: Envoy's defaults, and what changes them.
+// TestHTTP1OptionsOfListeners verifies Envoy's defaults and the options that change them.
 func TestHTTP1OptionsOfListeners(t *testing.T) {
 	strict := config.HTTP1Accept{RejectHTTP10: true, RejectMissingHost: true, KnownMethodsOnly: true}
 	for name, test := range map[string]struct {

@@ -9,8 +9,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/config"
 )
 
-// TestCircuitBreakerThresholds: what is not said is Envoy's default, 0 allows nothing, and the
-// largest number is no limit.
+// TestCircuitBreakerThresholds verifies that an unset threshold has Envoy's default, that 0 allows
+// nothing, and that the largest number means no limit.
 func TestCircuitBreakerThresholds(t *testing.T) {
 	usual := config.DefaultCircuitBreakers()
 	if usual != (config.CircuitBreakers{MaxConnections: 1024, MaxPendingRequests: 1024, MaxRequests: 1024, MaxRetries: 3}) {

@@ -15,7 +15,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/filter/stream/rbac"
 )
 
-// allCapabilities are those that settings of the API are for.
+// allCapabilities returns the capabilities of all filters that read settings of the API.
 func allCapabilities() Capabilities {
 	return Capabilities{
 		Filters: []filter.StreamFilterFactory{

@@ -39,7 +39,7 @@ func capture(t testing.TB, name string) (bodies [][]byte) {
 	return bodies
 }
 
-// What a real control plane sends is accepted.
+// TestIstiodIsAccepted verifies that Weft accepts the resources of a real control plane.
 func TestIstiodIsAccepted(t *testing.T) {
 	for name, read := range map[string]func(body []byte) ([]string, error){
 		"01-CDS.pb": func(b []byte) ([]string, error) {

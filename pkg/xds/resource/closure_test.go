@@ -7,8 +7,8 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 )
 
-// nestedMessages returns the messages that are read inside those of all, each once: those of fields that
-// are neither ignored nor refused.
+// nestedMessages returns the messages that readers parse inside those of all, each once: the
+// messages of fields that are neither ignored nor rejected.
 func nestedMessages(all []apiMessage) (more []apiMessage) {
 	known := map[protoreflect.FullName]bool{}
 	for _, j := range all {
@@ -34,7 +34,7 @@ func nestedMessages(all []apiMessage) (more []apiMessage) {
 	return more
 }
 
-// nestedMessage is the message that a field of j has.
+// nestedMessage returns the message in field f of j.
 func (j apiMessage) nestedMessage(f protoreflect.FieldDescriptor) apiMessage {
 	base := proto.Clone(j.message).ProtoReflect()
 	var inner protoreflect.Message
@@ -64,7 +64,7 @@ func (j apiMessage) nestedMessage(f protoreflect.FieldDescriptor) apiMessage {
 	}}
 }
 
-// newMapKey is a key of a map.
+// newMapKey returns a map key of the type that f requires.
 func newMapKey(f protoreflect.FieldDescriptor) protoreflect.MapKey {
 	if f.MapKey().Kind() == protoreflect.Uint32Kind {
 		return protoreflect.ValueOfUint32(1).MapKey()
@@ -72,8 +72,8 @@ func newMapKey(f protoreflect.FieldDescriptor) protoreflect.MapKey {
 	return protoreflect.ValueOfString("x").MapKey()
 }
 
-// manualVerdicts is what becomes of fields that judge cannot tell, because it depends on another field,
-// or is refused or ignored as a whole with the message around it. Each was looked up in the reader.
+// manualVerdicts returns the verdicts of fields that verdict cannot determine: the result depends
+// on another field, or covers the enclosing message. Each was looked up in the reader.
 func manualVerdicts() map[protoreflect.FullName]string {
 	return map[protoreflect.FullName]string{
 		"envoy.config.accesslog.v3.AccessLog.filter":                           "ignored",

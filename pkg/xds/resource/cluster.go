@@ -13,33 +13,33 @@ import (
 	"github.com/weft-proxy/weft/pkg/config"
 )
 
-// Cluster is what a resource of ClusterType says.
+// Cluster is the parsed form of a ClusterType resource.
 type Cluster struct {
-	// Config is the cluster, without what is found by the names below. Immutable.
+	// Config is the cluster without the endpoints and secrets that Resolve adds. Immutable.
 	Config *config.Cluster
-	// EDSServiceName is the name of the resource of EndpointType that has the hosts; "": the
-	// cluster has them itself.
+	// EDSServiceName names the EndpointType resource that lists the hosts. "" means that the
+	// cluster does not use EDS.
 	EDSServiceName string
-	// InitialFetchTimeout is how long the cluster waits for Endpoints before it goes without;
-	// 0: for ever.
+	// InitialFetchTimeout is how long the cluster waits for the EndpointType resource before it
+	// continues without hosts. 0 means no limit.
 	InitialFetchTimeout    time.Duration
-	TransportSocketMatches []TransportSocketMatch // of the hosts; the first that fits a host is its own
+	TransportSocketMatches []TransportSocketMatch // in order; the first match applies to a host
 	Ignored                []string               // fields that have no effect, in order
 
-	inlineAssignment *LoadAssignment // of a cluster that has hosts itself
-	localityWeighted bool            // localities get their weights' shares
+	inlineAssignment *LoadAssignment // from load_assignment; nil if absent
+	localityWeighted bool            // locality weights apply
 }
 
-// TransportSocketMatch is how connections to the hosts are made whose labels have all of Match.
+// TransportSocketMatch selects the transport socket of the hosts whose labels contain all of Match.
 type TransportSocketMatch struct {
-	Match map[string]string // empty: of every host
-	TLS   *TLS              // nil: plaintext
+	Match map[string]string // empty matches every host
+	TLS   *TLS              // nil means plaintext
 }
 
-// defaultFetchTimeout is how long a resource is waited for if nothing is said.
+// defaultFetchTimeout is the fetch timeout of a config source that sets none.
 const defaultFetchTimeout = 15 * time.Second
 
-// ReadCluster reads a serialized Cluster. The error is Refused.
+// ReadCluster parses a serialized Cluster. The error is a RejectedError.
 func ReadCluster(body []byte, k Capabilities) (*Cluster, error) {
 	m := &clusterv3.Cluster{}
 	r := &report{capabilities: k}
@@ -63,7 +63,7 @@ func ReadCluster(body []byte, k Capabilities) (*Cluster, error) {
 	return c, err
 }
 
-// Secrets returns the secrets that connections to the hosts need.
+// Secrets returns the secrets that the TLS contexts of the cluster refer to.
 func (c *Cluster) Secrets() (all []SecretRef) {
 	for _, s := range c.TransportSocketMatches {
 		all = append(all, s.TLS.Secrets()...)
@@ -71,8 +71,8 @@ func (c *Cluster) Secrets() (all []SecretRef) {
 	return all
 }
 
-// Resolve returns the cluster with the hosts of a, which is nil if Endpoints is "" or
-// nothing came for it, and what secrets say. ok is false if one of these is missing.
+// Resolve returns the cluster with the endpoints of a and the secrets. a may be nil; Resolve
+// ignores it if EDSServiceName is "". ok is false if a secret is missing.
 func (c *Cluster) Resolve(a *LoadAssignment, secrets map[SecretRef]*Secret) (out *config.Cluster, ok bool) {
 	if c.EDSServiceName == "" {
 		a = c.inlineAssignment
@@ -110,8 +110,8 @@ func (c *Cluster) Resolve(a *LoadAssignment, secrets map[SecretRef]*Secret) (out
 	return &whole, true
 }
 
-// tlsIndex returns which of the TLS contexts a host with the given labels has, as
-// config.Host says it, or that it has none.
+// tlsIndex returns config.Host.TLSIndex for a host with the given labels. none is true if the host
+// uses plaintext.
 func (c *Cluster) tlsIndex(labels map[string]string) (which int, none bool) {
 	for _, s := range c.TransportSocketMatches {
 		if s.matches(labels) {
@@ -133,7 +133,7 @@ func (s *TransportSocketMatch) matches(labels map[string]string) bool {
 	return true
 }
 
-// supportedClusterFields are the fields of a Cluster that are read.
+// supportedClusterFields returns the Cluster fields that Weft reads.
 func supportedClusterFields() []string {
 	return []string{
 		"name", "type", "eds_cluster_config", "load_assignment", "connect_timeout", "lb_policy", "load_balancing_policy",
@@ -147,8 +147,8 @@ func supportedClusterFields() []string {
 	}
 }
 
-// rejectedClusterFields are those that are not read and without which exchanges would go
-// elsewhere.
+// rejectedClusterFields returns the unsupported Cluster fields without which requests would go to
+// other hosts.
 func rejectedClusterFields() []string {
 	return []string{
 		"cluster_type", "transport_socket_matcher", "upstream_config", "connection_pool_per_downstream_connection",
@@ -192,7 +192,7 @@ func (p fieldReader) readDiscoveryType(m *clusterv3.Cluster, c *Cluster) {
 	}
 }
 
-// checkConfigSource refuses a source of resources that is not the stream that all come by.
+// checkConfigSource rejects every config source except ads and self.
 func (p fieldReader) checkConfigSource(s *corev3.ConfigSource) {
 	p.checkConfigSourceFields(s)
 	switch s.GetConfigSourceSpecifier().(type) {
@@ -202,7 +202,7 @@ func (p fieldReader) checkConfigSource(s *corev3.ConfigSource) {
 	}
 }
 
-// checkConfigSourceFields refuses settings of a source other than its place and its fetch timeout.
+// checkConfigSourceFields rejects authorities and reports the other unsupported fields as ignored.
 func (p fieldReader) checkConfigSourceFields(s *corev3.ConfigSource) {
 	p.checkOptionalFields(s, []string{"authorities"}, "ads", "self", "path", "path_config_source", "api_config_source", "initial_fetch_timeout", "resource_api_version")
 }
@@ -232,7 +232,8 @@ func (p fieldReader) readOriginalDst(m *clusterv3.Cluster, out *config.Cluster) 
 	out.OriginalDst.Port = uint16(port) //nolint:gosec // checked above
 }
 
-// isIgnorableNetworkFilter reports whether a network filter has nothing to say about what passes.
+// isIgnorableNetworkFilter reports whether Weft can ignore a network filter that does not affect
+// traffic.
 func isIgnorableNetworkFilter(name string) bool {
 	return slices.Contains([]string{
 		"istio.metadata_exchange", "istio.stats", "envoy.filters.network.metadata_exchange", "envoy.filters.network.upstream.metadata_exchange",

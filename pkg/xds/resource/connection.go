@@ -16,8 +16,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/config"
 )
 
-// readConnections reads how hosts are connected to, what is spoken to them, and how much
-// of it there may be.
+// readConnections reads the timeouts, protocol, circuit breakers, socket options and filters of
+// upstream connections.
 func (p fieldReader) readConnections(m *clusterv3.Cluster, c *Cluster) {
 	out := c.Config
 	out.ConnectTimeout = p.field("connect_timeout").duration(m.GetConnectTimeout(), 5*time.Second)
@@ -47,11 +47,11 @@ func (p fieldReader) readCommonHTTP(o *corev3.HttpProtocolOptions, out *config.C
 	out.MaxRequestsPerConn = uint32Or(o.GetMaxRequestsPerConnection(), out.MaxRequestsPerConn)
 }
 
-// protocolOptions is the key of HttpProtocolOptions.
+// protocolOptions is the key of HttpProtocolOptions in typed_extension_protocol_options.
 const protocolOptions = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions"
 
-// readProtocol reads what requests of HTTP are sent in: HTTP/1.1 if nothing is said,
-// whatever their callers speak, gRPC included.
+// readProtocol reads the upstream protocol of HTTP requests. The default is HTTP/1.1 for every
+// downstream protocol, gRPC included.
 func (p fieldReader) readProtocol(m *clusterv3.Cluster, out *config.Cluster) {
 	out.Protocol, out.GRPCOverHTTP1 = config.HTTP1, true
 	p.field("common_http_protocol_options").readCommonHTTP(m.GetCommonHttpProtocolOptions(), out)
@@ -72,7 +72,7 @@ func (p fieldReader) readProtocol(m *clusterv3.Cluster, out *config.Cluster) {
 	}
 }
 
-// readLegacyProtocol reads the fields that were before HttpProtocolOptions.
+// readLegacyProtocol reads the fields that preceded HttpProtocolOptions.
 func (p fieldReader) readLegacyProtocol(m *clusterv3.Cluster, out *config.Cluster) {
 	http1, http2 := m.GetHttpProtocolOptions(), m.GetHttp2ProtocolOptions()
 	if http1 != nil {
@@ -116,7 +116,7 @@ func (p fieldReader) readUpstreamHTTP(o *httpv3.HttpProtocolOptions, out *config
 	}
 }
 
-// readAutoSNI reads what the names that requests are for have to do with connections.
+// readAutoSNI reads the settings that derive SNI and SAN validation from the request.
 func (p fieldReader) readAutoSNI(o *corev3.UpstreamHttpProtocolOptions, out *config.Cluster) {
 	p.checkFields(o, []string{"auto_sni", "auto_san_validation", "override_auto_sni_header"}, nil)
 	out.AutoSNI = config.AutoSNI{SendSNI: o.GetAutoSni(), ValidateSAN: o.GetAutoSanValidation(), OverrideHeader: lower(o.GetOverrideAutoSniHeader())}
@@ -128,7 +128,7 @@ func (p fieldReader) readAutoSNI(o *corev3.UpstreamHttpProtocolOptions, out *con
 	}
 }
 
-// ignoreProtocolOptions notes what options of HTTP/1.1 and HTTP/2 have no effect.
+// ignoreProtocolOptions reports the fields of HTTP/1.1 and HTTP/2 options as ignored.
 func (p fieldReader) ignoreProtocolOptions(name string, http1 *corev3.Http1ProtocolOptions, http2 *corev3.Http2ProtocolOptions) {
 	for field, m := range map[string]proto.Message{"http_protocol_options": http1, "http2_protocol_options": http2} {
 		if m.ProtoReflect().IsValid() {
@@ -147,7 +147,7 @@ func (p fieldReader) readCircuitBreakers(b *clusterv3.CircuitBreakers, out *conf
 		at := p.field("thresholds").index(i)
 		at.checkFields(t, []string{"priority", "max_connections", "max_pending_requests", "max_requests", "max_retries", "retry_budget", "track_remaining"}, nil)
 		priority := at.field("priority").priority(t.GetPriority())
-		if seen[priority] { // the first of a priority counts
+		if seen[priority] { // the first threshold of a priority applies
 			at.ignore()
 			continue
 		}
@@ -159,7 +159,7 @@ func (p fieldReader) readCircuitBreakers(b *clusterv3.CircuitBreakers, out *conf
 		limits.MaxRetries = limitOr(t.GetMaxRetries(), config.DefaultMaxRetries)
 		if budget := t.GetRetryBudget(); budget != nil {
 			at.field("retry_budget").checkFields(budget, []string{"budget_percent", "min_retry_concurrency"}, nil)
-			limits.MaxRetries = 0 // the budget stands in its place
+			limits.MaxRetries = 0 // the retry budget replaces max_retries
 			limits.RetryBudget = config.RetryBudget{Percent: 20, MinConcurrency: uint32Or(budget.GetMinRetryConcurrency(), 3)}
 			if budget.GetBudgetPercent() != nil {
 				limits.RetryBudget.Percent = at.field("retry_budget").field("budget_percent").checkPercent(budget.GetBudgetPercent().GetValue())
@@ -168,16 +168,17 @@ func (p fieldReader) readCircuitBreakers(b *clusterv3.CircuitBreakers, out *conf
 	}
 }
 
-// checkPercent is a share of 0 to 100.
+// checkPercent returns f, or rejects it and returns 0 if it is not in the range 0 to 100.
 func (p fieldReader) checkPercent(f float64) float64 {
-	if !(f >= 0 && f <= 100) { // a NaN is neither
+	if !(f >= 0 && f <= 100) { // rejects NaN, too
 		p.reject("is %v, expected 0 to 100", f)
 		return 0
 	}
 	return f
 }
 
-// readBindConfig reads where connections to the hosts come from: one address of each family.
+// readBindConfig reads the source addresses of upstream connections, at most one per address
+// family.
 func (p fieldReader) readBindConfig(b *corev3.BindConfig, out *config.Cluster) {
 	if b == nil {
 		return
@@ -212,7 +213,7 @@ func (p fieldReader) readSourceAddress(s *corev3.SocketAddress, out *config.Sock
 	switch {
 	case *family != "" || *from != 0:
 		p.reject("is a second address of the same family: only one is supported")
-	case !address.IsUnspecified(): // else the system chooses
+	case !address.IsUnspecified(): // the kernel chooses if the address is unspecified
 		*family = address.String()
 		fallthrough
 	default:
@@ -220,7 +221,7 @@ func (p fieldReader) readSourceAddress(s *corev3.SocketAddress, out *config.Sock
 	}
 }
 
-// The largest settings of keep-alive that the kernel takes (tcp(7)).
+// These are the largest keepalive settings that the kernel accepts (tcp(7)).
 const (
 	maxKeepAliveSeconds = math.MaxInt16
 	maxKeepAliveProbes  = math.MaxInt8
@@ -245,7 +246,8 @@ func (p fieldReader) readKeepAlive(o *clusterv3.UpstreamConnectionOptions, out *
 	}
 }
 
-// boundedCount is count of what the kernel takes; 0: what it has if nothing is said.
+// boundedCount returns the value of w and rejects a value greater than most. 0 selects the kernel
+// default.
 func (p fieldReader) boundedCount(w *wrapperspb.UInt32Value, most int) int {
 	n := uint32Or(w, 0)
 	if n > most {

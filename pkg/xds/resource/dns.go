@@ -32,8 +32,8 @@ func (p fieldReader) readDNS(m *clusterv3.Cluster, d *config.DNS) {
 	}
 }
 
-// readResolvers reads who is asked for addresses. What does not name servers is a matter
-// of how the system's are asked.
+// readResolvers reads the DNS servers and the query options. It ignores resolver types other than
+// c-ares.
 func (p fieldReader) readResolvers(m *clusterv3.Cluster, d *config.DNS) {
 	packed, cares := m.GetTypedDnsResolverConfig().GetTypedConfig(), &caresv3.CaresDnsResolverConfig{}
 	switch at := p.field("typed_dns_resolver_config"); {
@@ -60,7 +60,7 @@ func (p fieldReader) readResolvers(m *clusterv3.Cluster, d *config.DNS) {
 func (p fieldReader) readDNSServers(servers []*corev3.Address, d *config.DNS) {
 	for i, s := range servers {
 		if socket := s.GetSocketAddress(); socket.GetProtocol() == corev3.SocketAddress_UDP {
-			s = proto.CloneOf(s) // TCP is what is said where nothing is: of name servers neither counts
+			s = proto.CloneOf(s) // the protocol of a DNS server has no effect; readAddress accepts only TCP
 			s.GetSocketAddress().Protocol = corev3.SocketAddress_TCP
 		}
 		text, ok := p.index(i).readAddress(s, false)

@@ -7,7 +7,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/config"
 )
 
-// readDomains reads the domains of a virtual host.
+// readDomains reads the domains of a virtual host, in lower case and without duplicates.
 func (p fieldReader) readDomains(list []string) (domains []string) {
 	if len(list) == 0 {
 		p.reject("is empty")
@@ -24,7 +24,7 @@ func (p fieldReader) readDomains(list []string) (domains []string) {
 	return domains
 }
 
-// domainProblem says why a domain is not supported, "" if it is.
+// domainProblem returns why a domain is not supported, or "" if it is supported.
 func domainProblem(domain string) string {
 	switch rest, ends := strings.CutSuffix(domain, "*"); {
 	case !ends || rest == "":
@@ -35,7 +35,7 @@ func domainProblem(domain string) string {
 	return ""
 }
 
-// checkDomains refuses a domain that two virtual hosts have.
+// checkDomains rejects a domain that two virtual hosts have.
 func (p fieldReader) checkDomains(t *config.RouteTable) {
 	owner := make(map[string]string)
 	for i, v := range t.VirtualHosts {

@@ -9,7 +9,8 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// What Envoy calls a prefix is read as one; what would lead requests elsewhere is refused.
+// TestSuffixWildcardDomains verifies that domains with a suffix wildcard are accepted, and that a
+// domain with wildcards at both ends is rejected.
 func TestSuffixWildcardDomains(t *testing.T) {
 	const place = "virtual_hosts[0].domains[0]: "
 	for domain, want := range map[string]string{
@@ -34,8 +35,8 @@ func TestSuffixWildcardDomains(t *testing.T) {
 	}
 }
 
-// A name with the root's dot and the one without are two domains, as Envoy has it; Istio's
-// sidecars are told both (TestIstiod in test/xds).
+// TestDomainsWithTrailingDot verifies that a name with a trailing dot and the same name without it
+// are two domains, as in Envoy. Istio sends both to sidecars (TestIstiod in test/xds).
 func TestDomainsWithTrailingDot(t *testing.T) {
 	read := func(hosts ...[]string) (*RouteTable, error) {
 		m := &routev3.RouteConfiguration{Name: "t"}

@@ -14,8 +14,8 @@ import (
 	matcherv3 "github.com/envoyproxy/go-control-plane/envoy/type/matcher/v3"
 )
 
-// TestEmptyFilterMessagesAreNotAbsent: a message that restricts what passes is refused if it
-// is empty. It must not be read as if it were absent.
+// TestEmptyFilterMessagesAreNotAbsent verifies that an empty message that restricts requests is
+// rejected. It must not be parsed as if it were absent.
 func TestEmptyFilterMessagesAreNotAbsent(t *testing.T) {
 	policy := func(permission, principal, rest string) string {
 		return `{"@type": "rbac.v3.RBAC", "rules": {"policies": {"p": {"permissions": [` + permission + `], "principals": [` + principal + `]` + rest + `}}}}`
@@ -124,8 +124,8 @@ func TestEmptyFilterMessagesAreNotAbsent(t *testing.T) {
 	}
 }
 
-// TestEmptyUnsupportedFilterMessagesAreRejected tries each key of a filter that is an object and is
-// not built: an empty one is a message that was set.
+// TestEmptyUnsupportedFilterMessagesAreRejected tests each unsupported object key of a filter: an
+// empty object is set.
 func TestEmptyUnsupportedFilterMessagesAreRejected(t *testing.T) {
 	tried := 0
 	for i := range filterMappings {
@@ -144,12 +144,14 @@ func TestEmptyUnsupportedFilterMessagesAreRejected(t *testing.T) {
 	}
 }
 
-// unsupportedObject is a document in which only the objects around an empty one are.
+// unsupportedObject is a JSON document that contains only an empty object and the objects around
+// it.
 type unsupportedObject struct{ key, text string }
 
-// unsupportedObjects returns those of a structure; around is the text around it.
+// unsupportedObjects returns the unsupported objects of a struct type; around is the surrounding
+// text.
 func unsupportedObjects(of reflect.Type, around string, outer []reflect.Type) (all []unsupportedObject) {
-	if slices.Contains(outer, of) { // a condition in a condition
+	if slices.Contains(outer, of) { // a condition nested in itself
 		return nil
 	}
 	outer = append(outer[:len(outer):len(outer)], of)
@@ -181,7 +183,8 @@ func unsupportedObjects(of reflect.Type, around string, outer []reflect.Type) (a
 	return all
 }
 
-// TestEmptyRouteConditionsAreRejected unless Envoy takes them for the presence of a field.
+// TestEmptyRouteConditionsAreRejected verifies that an empty condition is rejected, unless Envoy
+// treats it as a presence match.
 func TestEmptyRouteConditionsAreRejected(t *testing.T) {
 	slash := &routev3.RouteMatch_Prefix{Prefix: "/"}
 	for name, m := range map[string]*routev3.RouteMatch{
@@ -200,8 +203,8 @@ func TestEmptyRouteConditionsAreRejected(t *testing.T) {
 	}
 }
 
-// TestEmptyTrustedCAIsRejected: a trusted_ca without certificates is not the same as none, with which
-// nobody's certificate is verified.
+// TestEmptyTrustedCAIsRejected verifies that a trusted_ca without certificates is rejected. Without
+// a trusted_ca, no peer certificate would be verified.
 func TestEmptyTrustedCAIsRejected(t *testing.T) {
 	context := func(v *tlsv3.CertificateValidationContext) *tlsv3.CommonTlsContext {
 		return &tlsv3.CommonTlsContext{ValidationContextType: &tlsv3.CommonTlsContext_ValidationContext{ValidationContext: v}}

@@ -11,12 +11,12 @@ import (
 	"github.com/weft-proxy/weft/pkg/config"
 )
 
-// LoadAssignment is what a resource of EndpointType says. Immutable.
+// LoadAssignment is the parsed form of an EndpointType resource. Immutable.
 type LoadAssignment struct {
 	Name       string
 	Endpoints  []Endpoint
 	Localities []config.LocalityWeight
-	// Overprovisioning is as in config.Failover; 0: nothing is said.
+	// Overprovisioning is the value of config.Failover.Overprovisioning; 0 means not set.
 	Overprovisioning float64
 	DropOverloads    []config.DropOverload
 	Ignored          []string
@@ -25,19 +25,19 @@ type LoadAssignment struct {
 // Endpoint is one host.
 type Endpoint struct {
 	config.Host
-	Labels map[string]string // that Socket.Match asks for
+	Labels map[string]string // matched against TransportSocketMatch.Match
 }
 
-// The namespaces of an endpoint's metadata that count.
+// These are the metadata namespaces of an endpoint that Weft reads, next to istioNamespace.
 const (
 	transportSocketNamespace = "envoy.transport_socket_match"
 	lbNamespace              = "envoy.lb"
 )
 
-// maxPriority is the API's.
+// maxPriority is the largest priority that the API allows.
 const maxPriority = 128
 
-// ReadLoadAssignment reads a serialized ClusterLoadAssignment. The error is Refused.
+// ReadLoadAssignment parses a serialized ClusterLoadAssignment. The error is a RejectedError.
 func ReadLoadAssignment(body []byte, k Capabilities) (*LoadAssignment, error) {
 	m := &endpointv3.ClusterLoadAssignment{}
 	r := &report{capabilities: k}
@@ -77,7 +77,7 @@ func (p fieldReader) readAssignment(m *endpointv3.ClusterLoadAssignment, names b
 		weights := uint64(0)
 		for k, e := range l.GetLbEndpoints() {
 			h, ok := at.field("lb_endpoints").index(k).readEndpoint(e, names)
-			if !ok || seen[h.Address] { // the first counts: a host is its address
+			if !ok || seen[h.Address] { // the address identifies a host; its first endpoint applies
 				continue
 			}
 			seen[h.Address] = true
@@ -105,7 +105,7 @@ func (p fieldReader) readDrops(list []*endpointv3.ClusterLoadAssignment_Policy_D
 	return all
 }
 
-// readEndpoint returns a host; ok is false for one that cannot be read.
+// readEndpoint returns a host. ok is false if its address is rejected.
 func (p fieldReader) readEndpoint(m *endpointv3.LbEndpoint, names bool) (h Endpoint, ok bool) {
 	p.checkFields(m, []string{"endpoint", "health_status", "metadata", "load_balancing_weight"}, []string{"endpoint_name"})
 	at := p.field("endpoint")
@@ -132,8 +132,8 @@ func (p fieldReader) readEndpoint(m *endpointv3.LbEndpoint, names bool) (h Endpo
 	return h, true
 }
 
-// readHealthStatus is what health_status means. A host that is degraded is used as others are:
-// Envoy would keep it for when these are few.
+// readHealthStatus maps health_status. Weft treats a degraded host as healthy; Envoy uses one only
+// when few healthy hosts remain.
 func (p fieldReader) readHealthStatus(s corev3.HealthStatus) config.HostHealth {
 	switch s {
 	case corev3.HealthStatus_UNKNOWN, corev3.HealthStatus_HEALTHY:
@@ -149,8 +149,7 @@ func (p fieldReader) readHealthStatus(s corev3.HealthStatus) config.HostHealth {
 	return config.HostHealthy
 }
 
-// readAddress returns an address as the model has it. names says whether it may be a
-// name.
+// readAddress returns an address in the format of package config. names allows host names.
 func (p fieldReader) readAddress(a *corev3.Address, names bool) (address string, ok bool) {
 	switch a := a.GetAddress().(type) {
 	case *corev3.Address_SocketAddress:

@@ -25,7 +25,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/filter/stream/rbac"
 )
 
-// TestEnvoyDocumentationFilters: what Envoy's documentation shows of a filter is taken.
+// TestEnvoyDocumentationFilters verifies that filter settings from Envoy's documentation are
+// accepted.
 func TestEnvoyDocumentationFilters(t *testing.T) {
 	for _, text := range []string{
 		`{"@type": "cors.v3.Cors"}`,
@@ -47,7 +48,7 @@ func TestEnvoyDocumentationFilters(t *testing.T) {
 	}
 }
 
-// readFilter reads a filter with settings, and returns what Weft's has.
+// readFilter reads an HTTP filter and returns its settings in Weft's type.
 func readFilter(t *testing.T, text string) (any, error) {
 	t.Helper()
 	r := &report{capabilities: Capabilities{Filters: []filter.StreamFilterFactory{
@@ -167,7 +168,7 @@ func TestFaultSettings(t *testing.T) {
 	}
 }
 
-// filterOf returns a filter with the settings of a text.
+// filterOf returns an HTTP filter with the settings in text.
 func filterOf(t *testing.T, text string) *hcmv3.HttpFilter {
 	t.Helper()
 	const types = "type.googleapis.com/envoy.extensions.filters.http."

@@ -14,7 +14,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/filter/stream/jwtauthn"
 )
 
-// TestIstioAuthorizationFilters: what istiod makes of AuthorizationPolicy and RequestAuthentication.
+// TestIstioAuthorizationFilters verifies filters that istiod generates from AuthorizationPolicy and
+// RequestAuthentication.
 func TestIstioAuthorizationFilters(t *testing.T) {
 	rbacOf := func(permission, principal string) string {
 		return `{"@type": "rbac.v3.RBAC", "rules": {"action": "DENY", "policies": {"ns[a]-policy[b]-rule[0]": {"permissions": [{"and_rules": {"rules": [` + permission + `]}}], "principals": [{"and_ids": {"ids": [` + principal + `]}}]}}}, "shadow_rules_stat_prefix": "istio_dry_run_allow_"}`
@@ -49,7 +50,7 @@ func TestIstioAuthorizationFilters(t *testing.T) {
 	}
 }
 
-// TestJWTSettings looks at what was read of what is not refused.
+// TestJWTSettings verifies the values that jwt_authn settings are converted to.
 func TestJWTSettings(t *testing.T) {
 	got, err := readFilter(t, `{"@type": "jwt_authn.v3.JwtAuthentication", "providers": {"p": {"clock_skew_seconds": 7, "remote_jwks": {"http_uri": {"uri": "https://a/jwks", "cluster": "c", "timeout": "5s"}}}},
 		"rules": [{"match": {"path_separated_prefix": "/a"}, "requirement_name": "r"}], "requirement_map": {"r": {"provider_name": "p"}}}`)
@@ -70,7 +71,8 @@ func TestJWTSettings(t *testing.T) {
 	}
 }
 
-// TestRouteJWTSettings: jwt_authn is off for a route, or what it asks for is not built.
+// TestRouteJWTSettings verifies that a route can disable jwt_authn, and that other route settings
+// are rejected.
 func TestRouteJWTSettings(t *testing.T) {
 	of := func(m *jwtv3.PerRouteConfig) (map[string]any, error) {
 		r := &report{capabilities: allCapabilities()}

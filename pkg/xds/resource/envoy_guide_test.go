@@ -18,8 +18,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/config"
 )
 
-// TestControlPlaneRoutes: what Envoy's documentation shows of routes, and what
-// Istio, Contour and Envoy Gateway send, is taken.
+// TestControlPlaneRoutes verifies that routes from Envoy's documentation and from Istio, Contour
+// and Envoy Gateway are accepted.
 func TestControlPlaneRoutes(t *testing.T) {
 	for name, text := range map[string]string{
 		"istio's default route":      `{"name": "default", "match": {"prefix": "/"}, "route": {"cluster": "c", "timeout": "0s", "retry_policy": {"retry_on": "connect-failure,refused-stream,unavailable,cancelled,retriable-status-codes", "num_retries": 2, "retry_host_predicate": [{"name": "envoy.retry_host_predicates.previous_hosts", "typed_config": {"@type": "type.googleapis.com/envoy.extensions.retry.host.previous_hosts.v3.PreviousHostsPredicate"}}], "host_selection_retry_max_attempts": "5", "retriable_status_codes": [503]}, "max_stream_duration": {"max_stream_duration": "0s", "grpc_timeout_header_max": "0s"}}, "metadata": {"filter_metadata": {"istio": {"config": "/apis/networking.istio.io/v1alpha3/namespaces/d/virtual-service/v"}}}, "decorator": {"operation": "c:80/*"}}`,
@@ -66,8 +66,7 @@ func TestControlPlaneRoutes(t *testing.T) {
 	}
 }
 
-// readRouteOf reads a route with its settings, which is not to be refused, and returns what
-// is ignored of it, too.
+// readRouteOf reads a route that must be accepted, and also returns the ignored fields.
 func readRouteOf(t *testing.T, text string) (route *config.Route, ignored string) {
 	t.Helper()
 	m := &routev3.Route{}
@@ -82,7 +81,7 @@ func readRouteOf(t *testing.T, text string) (route *config.Route, ignored string
 	return route, strings.Join(r.ignored, " ")
 }
 
-// TestRouteSettings looks at what was read of what is not refused.
+// TestRouteSettings verifies the values that route settings are converted to.
 func TestRouteSettings(t *testing.T) {
 	route, ignored := readRouteOf(t, `{"match": {"prefix": "/"}, "route": {"cluster": "c", "upgrade_configs": [{"upgrade_type": "websocket"}, {"upgrade_type": "CONNECT", "connect_config": {}}]},
 		"request_headers_to_add": [{"header": {"key": "a", "value": "%REQUEST_HEADER(x-b)% (%UPSTREAM_REMOTE_ADDRESS%)"}, "append_action": "ADD_IF_ABSENT"}, {"header": {"key": "x-request-start", "value": "t=%START_TIME(%s.%3f)%"}}]}`)
@@ -101,7 +100,7 @@ func TestRouteSettings(t *testing.T) {
 	}
 }
 
-// TestControlPlaneClusters is of clusters.
+// TestControlPlaneClusters is TestControlPlaneRoutes for clusters.
 func TestControlPlaneClusters(t *testing.T) {
 	const http2 = `"typed_extension_protocol_options": {"envoy.extensions.upstreams.http.v3.HttpProtocolOptions": {"@type": "type.googleapis.com/envoy.extensions.upstreams.http.v3.HttpProtocolOptions", "explicit_http_config": {"http2_protocol_options": {"connection_keepalive": {"interval": "30s", "timeout": "5s"}}}}}`
 	const hosts = `"type": "STRICT_DNS", "load_assignment": {"cluster_name": "c", "endpoints": [{"lb_endpoints": [{"endpoint": {"address": {"socket_address": {"address": "www.envoyproxy.io", "port_value": 443}}}}]}]}`
@@ -148,7 +147,7 @@ func TestControlPlaneClusters(t *testing.T) {
 	}
 }
 
-// TestControlPlaneEndpoints is of endpoints.
+// TestControlPlaneEndpoints is TestControlPlaneRoutes for endpoints.
 func TestControlPlaneEndpoints(t *testing.T) {
 	for name, text := range map[string]string{
 		"of istio":               `{"cluster_name": "c", "endpoints": [{"locality": {"region": "r", "zone": "z"}, "lb_endpoints": [{"endpoint": {"address": {"socket_address": {"address": "10.0.0.1", "port_value": 80}}, "health_check_config": {}}, "health_status": "HEALTHY", "metadata": {"filter_metadata": {"istio": {"workload": "a;b;c;d;e"}, "envoy.transport_socket_match": {"tlsMode": "istio"}}}, "load_balancing_weight": 1}], "load_balancing_weight": 1}], "policy": {"overprovisioning_factor": 140}}`,
@@ -172,7 +171,7 @@ func TestControlPlaneEndpoints(t *testing.T) {
 	}
 }
 
-// TestControlPlaneListeners is of listeners.
+// TestControlPlaneListeners is TestControlPlaneRoutes for listeners.
 func TestControlPlaneListeners(t *testing.T) {
 	const router = `{"name": "envoy.filters.http.router", "typed_config": {"@type": "type.googleapis.com/envoy.extensions.filters.http.router.v3.Router"}}`
 	const at = `"address": {"socket_address": {"address": "0.0.0.0", "port_value": 10000}}`

@@ -14,21 +14,21 @@ import (
 	"github.com/weft-proxy/weft/pkg/filter"
 )
 
-// ExtensionType is the type of resources that have the settings of one HTTP filter.
+// ExtensionType is the type URL of resources that hold the settings of one HTTP filter.
 const ExtensionType = "type.googleapis.com/envoy.config.core.v3.TypedExtensionConfig"
 
-// Extension is what a resource of ExtensionType says. Immutable. The zero value says
-// nothing that any listener could use.
+// Extension is the parsed form of an ExtensionType resource. Immutable. No DynamicFilter accepts
+// the zero value.
 type Extension struct {
 	Ignored     []string // fields that have no effect, in order
-	RuntimeKeys []string // of the runtime that it was read with, in order
+	RuntimeKeys []string // runtime keys that were used, in order
 
 	typeURL    string // of the settings
-	filterName string // Weft's name of the filter
-	config     any    // its settings
+	filterName string // name of the filter in Weft
+	config     any    // settings of the filter
 }
 
-// ReadExtension reads a serialized TypedExtensionConfig. The error is Refused.
+// ReadExtension parses a serialized TypedExtensionConfig. The error is a RejectedError.
 func ReadExtension(body []byte, k Capabilities) (*Extension, error) {
 	m := &corev3.TypedExtensionConfig{}
 	r := &report{capabilities: k}
@@ -53,22 +53,22 @@ func (p fieldReader) readExtension(packed *anypb.Any) *Extension {
 	return e
 }
 
-// DynamicFilter is an HTTP filter of a listener whose settings are a resource of ExtensionType.
+// DynamicFilter is an HTTP filter of a listener whose settings come from an ExtensionType resource.
 type DynamicFilter struct {
 	Name string // of the resource
-	// The listener waits for the resource for Timeout at most, 0: for ever; or not at
-	// all, if Eager.
+	// InitialFetchTimeout is how long the listener waits for the resource; 0 means no limit. With
+	// SkipWarming it does not wait.
 	InitialFetchTimeout time.Duration
 	SkipWarming         bool
 
-	typeURLs      []string // that the settings may be of, as type URLs
+	typeURLs      []string // type URLs that the settings may have
 	defaultConfig *Extension
-	otherFilters  []string // kinds of the chain's other filters
+	otherFilters  []string // names of the other filters of the chain
 	proxy         *config.Proxy
-	index         int // among its filters
+	index         int // in proxy.StreamFilters
 }
 
-// Check returns why e cannot be what the slot asks for.
+// Check returns an error if the filter cannot use e.
 func (s *DynamicFilter) Check(e *Extension) error {
 	if e.filterName == "" || !slices.Contains(s.typeURLs, e.typeURL) {
 		return fmt.Errorf("typed_config: is a %s, expected one of %s", e.typeURL, strings.Join(s.typeURLs, ", "))
@@ -79,12 +79,12 @@ func (s *DynamicFilter) Check(e *Extension) error {
 	return nil
 }
 
-// duplicateFilterReason says why settings of a kind cannot be those of a second filter.
+// duplicateFilterReason returns why a listener cannot have a second filter of a type.
 func duplicateFilterReason(kind string) string {
 	return fmt.Sprintf("is a second filter of type %s in the listener: settings of routes would apply to both", kind)
 }
 
-// effectiveConfig returns what the slot's filter is, given the resource or nil.
+// effectiveConfig returns e if the filter can use it, or else the default config, which may be nil.
 func (s *DynamicFilter) effectiveConfig(e *Extension) *Extension {
 	if e != nil && s.Check(e) == nil {
 		return e
@@ -92,7 +92,7 @@ func (s *DynamicFilter) effectiveConfig(e *Extension) *Extension {
 	return s.defaultConfig
 }
 
-// resolveFilters returns l with what extensions say in its slots.
+// resolveFilters returns the configuration of l with the settings from extensions.
 func (l *Listener) resolveFilters(extensions map[string]*Extension) *config.Listener {
 	if len(l.DynamicFilters) == 0 {
 		return l.Config
@@ -110,7 +110,7 @@ func (l *Listener) resolveFilters(extensions map[string]*Extension) *config.List
 
 func (l *Listener) resolveChainFilters(c *config.FilterChain, extensions map[string]*Extension) *config.FilterChain {
 	var proxy *config.Proxy
-	used := map[string]bool{} // kinds that slots have become
+	used := map[string]bool{} // names of the dynamic filters with settings
 	for _, s := range l.DynamicFilters {
 		if s.proxy != c.Proxy {
 			continue
@@ -122,7 +122,7 @@ func (l *Listener) resolveChainFilters(c *config.FilterChain, extensions map[str
 		}
 		e := s.effectiveConfig(extensions[s.Name])
 		if e == nil || used[e.filterName] {
-			continue // the listener's own has the place of what is missing
+			continue // keep config.FilterConfigMissing
 		}
 		used[e.filterName] = true
 		f := &proxy.StreamFilters[s.index]
@@ -136,8 +136,8 @@ func (l *Listener) resolveChainFilters(c *config.FilterChain, extensions map[str
 	return &filled
 }
 
-// readConfigDiscovery reads a filter whose settings are a resource of their own, and returns
-// what has its place without them. ok is false if there is nothing that could be one.
+// readConfigDiscovery reads a filter whose settings come from ECDS. out is its placeholder in the
+// chain. ok is false if none of the type URLs is supported.
 func (p fieldReader) readConfigDiscovery(f *hcmv3.HttpFilter, l *Listener) (out config.Filter, slot *DynamicFilter, ok bool) {
 	m, at := f.GetConfigDiscovery(), p.field("config_discovery")
 	slot = &DynamicFilter{Name: f.GetName(), SkipWarming: m.GetApplyDefaultConfigWithoutWarming() && m.GetDefaultConfig() != nil, typeURLs: m.GetTypeUrls()}
@@ -168,7 +168,8 @@ func (p fieldReader) readConfigDiscovery(f *hcmv3.HttpFilter, l *Listener) (out 
 	return config.Filter{Name: strings.Join(kinds, " or "), Config: config.FilterConfigMissing{}, Disabled: f.GetDisabled()}, slot, len(kinds) > 0
 }
 
-// filterNames are Weft's names of the filters that settings of given types are for.
+// filterNames returns the names of the supported filters that settings of the given types
+// configure.
 func (p fieldReader) filterNames(urls []string) (names []string) {
 	for _, url := range urls {
 		t := filterMappingOf(&anypb.Any{TypeUrl: url})
@@ -179,7 +180,7 @@ func (p fieldReader) filterNames(urls []string) (names []string) {
 	return names
 }
 
-// checkDisabled refuses to have a filter of a kind off: one that runs before routes are chosen.
+// checkDisabled rejects a disabled filter that runs before a route is selected.
 func (p fieldReader) checkDisabled(kind string) {
 	if p.report.capabilities.streamFilter(kind).Stage == filter.BeforeRoute {
 		p.field("disabled").reject("the filter %s runs before a route is selected: no route could enable it", kind)

@@ -24,8 +24,7 @@ const (
 	luaURL  = "type.googleapis.com/envoy.extensions.filters.http.lua.v3.Lua"
 )
 
-// httpListenerBody is a serialized listener with filters, each described as text, before its
-// router.
+// httpListenerBody returns a serialized listener with the described filters before its router.
 func httpListenerBody(t *testing.T, filters ...string) []byte {
 	t.Helper()
 	hcm := &hcmv3.HttpConnectionManager{RouteSpecifier: &hcmv3.HttpConnectionManager_Rds{Rds: &hcmv3.Rds{RouteConfigName: "routes"}}}
@@ -55,12 +54,12 @@ func httpListenerBody(t *testing.T, filters ...string) []byte {
 	return body
 }
 
-// ecdsFilter is a filter whose settings come by themselves.
+// ecdsFilter returns the text of a filter whose settings come from ECDS.
 func ecdsFilter(name, types, rest string) string {
 	return `name: "` + name + `" config_discovery: {config_source: {ads: {} initial_fetch_timeout: {seconds: 3}} type_urls: ["` + strings.ReplaceAll(types, " ", `", "`) + `"] ` + rest + `}`
 }
 
-// newExtension are those of a filter, as a resource of their own.
+// newExtension returns an Extension with the settings m.
 func newExtension(t *testing.T, m proto.Message) *Extension {
 	t.Helper()
 	body, err := proto.Marshal(&corev3.TypedExtensionConfig{Name: "mine", TypedConfig: packed(t, m)})
@@ -81,7 +80,7 @@ func TestExtensionConfigDiscovery(t *testing.T) {
 		name    string
 		filters []string
 		told    map[string]*Extension
-		want    string // of the chain's filters: MISSING for one that is, (off)
+		want    string // the chain's filters: MISSING without settings, (off) if disabled
 	}{
 		{"none are there", []string{ecdsFilter("mine", corsURL, "")}, nil, "MISSING"},
 		{"they are there", []string{ecdsFilter("mine", corsURL, "")}, map[string]*Extension{"mine": cors, "other": rbac}, "cors"},
@@ -134,7 +133,7 @@ func TestRemovedExtensionConfig(t *testing.T) {
 	}
 }
 
-// formatFilters are filters, in order.
+// formatFilters returns the filters of a chain as text, in order.
 func formatFilters(all []config.Filter) string {
 	var out []string
 	for _, f := range all {
@@ -195,7 +194,7 @@ func TestRejectedDynamicFilters(t *testing.T) {
 	}
 }
 
-// FuzzReadExtension: whatever a control plane sends is read or refused.
+// FuzzReadExtension verifies that any input is either parsed or rejected.
 func FuzzReadExtension(f *testing.F) {
 	for _, url := range []string{corsURL, rbacURL, luaURL} {
 		body, err := proto.Marshal(&corev3.TypedExtensionConfig{Name: "x", TypedConfig: &anypb.Any{TypeUrl: url}})

@@ -29,17 +29,17 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 )
 
-// fieldsPage tells of every field of the API's messages what becomes of it.
+// fieldsPage documents what Weft does with each field of the API messages.
 const fieldsPage = "../../../docs/xds-fields.md"
 
-// apiMessage is a message of the API: where it stands in a resource, and how that is read.
+// apiMessage is a message of the API, its path in a resource, and a function that reads it.
 type apiMessage struct {
-	message proto.Message // with what it cannot be without
-	place   string        // in the resource
+	message proto.Message // with its required fields
+	place   string        // path in the resource
 	read    func(m proto.Message) (ignored []string, err error)
 }
 
-// apiMessages are the messages of the page, in its order.
+// apiMessages returns the messages of the page, in its order.
 func apiMessages(t *testing.T) []apiMessage {
 	t.Helper()
 	listener := func(m *listenerv3.Listener) ([]string, error) {
@@ -107,7 +107,7 @@ func apiMessages(t *testing.T) []apiMessage {
 	return slices.Concat(all, routeMessages(t), clusterMessages(t))
 }
 
-// httpFilterMessages are the settings of filters of HTTP that are built.
+// httpFilterMessages returns the settings of the supported HTTP filters.
 func httpFilterMessages(t *testing.T) (all []apiMessage) {
 	t.Helper()
 	for i := range filterMappings {
@@ -121,7 +121,7 @@ func httpFilterMessages(t *testing.T) (all []apiMessage) {
 	return all
 }
 
-// listenerFilterMessage is the settings of a filter of listeners.
+// listenerFilterMessage returns the settings of a listener filter.
 func listenerFilterMessage(t *testing.T, m proto.Message) apiMessage {
 	t.Helper()
 	return apiMessage{m, "listener_filters[0].typed_config", func(m proto.Message) ([]string, error) {
@@ -239,7 +239,7 @@ func marshaled(t *testing.T, m proto.Message) []byte {
 	return body
 }
 
-// fillField gives a field some value that is not its default.
+// fillField sets a field to a value that is not its default.
 func fillField(m protoreflect.Message, f protoreflect.FieldDescriptor) {
 	some := func(f protoreflect.FieldDescriptor, fresh func() protoreflect.Value) protoreflect.Value {
 		switch f.Kind() {
@@ -275,8 +275,8 @@ func fillField(m protoreflect.Message, f protoreflect.FieldDescriptor) {
 	}
 }
 
-// unreportedFields are fields that every route of some control plane has, so that nobody is told of
-// each that it is ignored.
+// unreportedFields returns fields that Weft ignores without a report, because every route of some
+// control plane sets them.
 func unreportedFields() []string {
 	return []string{
 		"envoy.config.route.v3.RouteConfiguration.validate_clusters", "envoy.config.route.v3.RouteConfiguration.metadata",
@@ -286,8 +286,8 @@ func unreportedFields() []string {
 	}
 }
 
-// verdict returns what becomes of a field: "read", unless it is said to be ignored, or is
-// refused whatever it says.
+// verdict returns what Weft does with a field: "read", unless the field is reported as ignored or
+// is rejected regardless of its value.
 func (j apiMessage) verdict(f protoreflect.FieldDescriptor) string {
 	if what, ok := manualVerdicts()[f.FullName()]; ok {
 		return what
@@ -312,7 +312,7 @@ func (j apiMessage) verdict(f protoreflect.FieldDescriptor) string {
 	return "read"
 }
 
-// nestedHeading stands before the messages that are inside others.
+// nestedHeading precedes the nested messages.
 const nestedHeading = `
 # Messages inside these
 
@@ -321,9 +321,9 @@ that may have several values, of which one alone can be set, is refused or ignor
 message that it is in.
 `
 
-// TestEveryFieldHasVerdict: the page tells of all fields that there are. One that is new in
-// the API makes a difference here, and somebody has to say what becomes of it: what nobody
-// thought of is ignored, which is wrong of a field without which more would pass.
+// TestEveryFieldHasVerdict verifies that the page documents every field of the API. A new API field
+// makes the test fail, so that a maintainer decides its verdict: by default the field is ignored,
+// which is wrong for a restriction.
 func TestEveryFieldHasVerdict(t *testing.T) {
 	var out strings.Builder
 	out.WriteString(`# Fields of xDS
@@ -331,7 +331,7 @@ func TestEveryFieldHasVerdict(t *testing.T) {
 What becomes of each field of the messages that Weft reads, by
 [the rule](xds.md#what-is-understood): what is **refused** is refused whatever it says;
 of what is read some values may be, as the NACK says then; what is ignored is told by
-` + "`/config_dump`" + `. ` + "`go test ./pkg/xds/resource -run EveryFieldIsJudged -update`" + ` writes this page.
+` + "`/config_dump`" + `. ` + "`go test ./pkg/xds/resource -run EveryFieldHasVerdict -update`" + ` writes this page.
 `)
 	top := apiMessages(t)
 	outer := slices.Concat(top, httpFilterMessages(t))

@@ -30,13 +30,14 @@ import (
 	"github.com/weft-proxy/weft/pkg/filter"
 )
 
-// Capabilities says what listeners and routes may ask for: what is built.
+// Capabilities describes the filters of this build and the context in which readers parse
+// resources.
 type Capabilities struct {
 	Filters           []filter.StreamFilterFactory
 	ConnectionFilters []filter.ConnectionFilterFactory
-	Runtime           *Runtime // the values of the keys in them
+	Runtime           *Runtime // values of runtime keys
 	Node              Node
-	UnknownFields     config.UnknownFields // in what they say
+	UnknownFields     config.UnknownFields // policy for unknown fields
 }
 
 func (k Capabilities) connectionFilter(name string) *filter.ConnectionFilterFactory {
@@ -57,17 +58,17 @@ func (k Capabilities) streamFilter(name string) *filter.StreamFilterFactory {
 	return nil
 }
 
-// filterMapping is how an HTTP filter of the API is one of Weft's. The settings of most
-// are the same: what the API says in JSON is what Weft reads.
+// filterMapping maps an HTTP filter of the API to a filter of Weft. Most filters have the same
+// settings in both, as JSON.
 type filterMapping struct {
-	name string // Weft's
-	// messages are what its settings may be, of listeners and of routes.
+	name string // name in Weft
+	// messages are the types of the settings in listeners and in routes.
 	messages []proto.Message
-	// adaptJSON changes the settings, as JSON has them, to Weft's; nil: they are.
+	// adaptJSON converts the settings to Weft's format; nil if the formats are the same.
 	adaptJSON func(settings map[string]any) error
 }
 
-// filterMappings are those that are built.
+// filterMappings lists the supported filters.
 //
 //nolint:gochecknoglobals // a constant table; Go has no constant slices
 var filterMappings = []filterMapping{
@@ -93,8 +94,7 @@ func filterMappingOf(a *anypb.Any) *filterMapping {
 	return nil
 }
 
-// ignorableFilters are filters that only look, or say what this side of a mesh has no use
-// for: without them nothing passes that they would have stopped.
+// ignorableFilters returns filters that Weft can ignore because they never reject a request.
 func ignorableFilters() []string {
 	return []string{
 		"envoy.filters.http.grpc_stats", "envoy.filters.http.grpc_web_stats", "istio.metadata_exchange", "envoy.filters.http.peer_metadata",
@@ -102,11 +102,11 @@ func ignorableFilters() []string {
 	}
 }
 
-// routerFilter ends every chain of HTTP filters.
+// routerFilter is the type URL of the filter that ends every chain of HTTP filters.
 const routerFilter = "type.googleapis.com/envoy.extensions.filters.http.router.v3.Router"
 
-// readHTTPFilters reads the HTTP filters of out. Those whose settings are resources of
-// their own are told to l.
+// readHTTPFilters reads the HTTP filters of out. It adds the filters whose settings come from ECDS
+// to l.
 func (p fieldReader) readHTTPFilters(list []*hcmv3.HttpFilter, out *config.Proxy, l *Listener) {
 	ends, names, slots, refused := false, map[string]string{}, len(l.DynamicFilters), -1
 	for i, f := range list {
@@ -154,7 +154,7 @@ func (p fieldReader) readHTTPFilters(list []*hcmv3.HttpFilter, out *config.Proxy
 			out.StreamFilters = append(out.StreamFilters, config.Filter{Name: t.name, Config: settings, Disabled: f.GetDisabled()})
 		}
 	}
-	if !ends && (len(list) == 0 || refused != len(list)-1) { // that may be meant for a router
+	if !ends && (len(list) == 0 || refused != len(list)-1) { // a rejected last filter may be meant as the router
 		p.reject("the last filter is not a router")
 	}
 	for _, s := range l.DynamicFilters[slots:] {
@@ -166,8 +166,8 @@ func (p fieldReader) readHTTPFilters(list []*hcmv3.HttpFilter, out *config.Proxy
 	out.StreamFilters = p.addMirror(out.StreamFilters)
 }
 
-// readRouter reads the settings of the filter that ends a chain. upstream_codec among filters of
-// requests to hosts is what there is without any.
+// readRouter reads the settings of the router filter. It accepts the upstream filter
+// upstream_codec, which is Envoy's default.
 func (p fieldReader) readRouter(packed *anypb.Any) {
 	m := &routerv3.Router{}
 	if !p.unpack(packed, m) {
@@ -184,11 +184,10 @@ func (p fieldReader) readRouter(packed *anypb.Any) {
 	}
 }
 
-// mirrorFilter is the stream filter that copies of requests are made by; routes have
-// its settings.
+// mirrorFilter is the stream filter that mirrors requests. Its settings come from routes.
 const mirrorFilter = "mirror"
 
-// addMirror adds the filter that routes may ask for by request_mirror_policies.
+// addMirror appends the mirror filter, which routes configure by request_mirror_policies.
 func (p fieldReader) addMirror(all []config.Filter) []config.Filter {
 	if k := p.report.capabilities.streamFilter(mirrorFilter); k != nil {
 		all = append(all, config.Filter{Name: mirrorFilter, Config: k.Config()})
@@ -196,7 +195,7 @@ func (p fieldReader) addMirror(all []config.Filter) []config.Filter {
 	return all
 }
 
-// readPerFilter reads the settings of filters by route.
+// readPerFilter reads the settings of filters for a table, a virtual host or a route.
 func (p fieldReader) readPerFilter(m map[string]*anypb.Any) map[string]any {
 	if len(m) == 0 {
 		return nil
@@ -233,10 +232,10 @@ func (p fieldReader) readPerFilter(m map[string]*anypb.Any) map[string]any {
 	return all
 }
 
-// readFilterConfig turns a filter off, or on if it is off for other routes, in what all is for. It is
-// of the kind of its settings, or else called as Envoy calls its kind. One that runs before
-// routes are chosen cannot be turned. Who asks for one that nobody can tell is refused, if
-// optional or not: it may be the listener's under another name, and stay off.
+// readFilterConfig enables or disables a filter in all. The type of its settings selects the
+// filter, or else its Envoy name. A filter that runs before a route is selected is rejected. A
+// filter to enable under a custom name is rejected even if it is optional: the listener may have it
+// under another name, and it would stay disabled.
 func (p fieldReader) readFilterConfig(name string, m *routev3.FilterConfig, all map[string]any) {
 	kind, usual := strings.CutPrefix(name, "envoy.filters.http.")
 	if kind == "health_check" {
@@ -262,8 +261,7 @@ func (p fieldReader) readFilterConfig(name string, m *routev3.FilterConfig, all 
 	}
 }
 
-// readSettings returns the settings of a filter as Weft's has them, nil if they are
-// wrong.
+// readSettings returns the settings of a filter in Weft's type, or nil if they are rejected.
 func (p fieldReader) readSettings(t *filterMapping, packed *anypb.Any) any {
 	m, ok := p.unpackAny(packed)
 	if !ok {
@@ -272,8 +270,8 @@ func (p fieldReader) readSettings(t *filterMapping, packed *anypb.Any) any {
 	return p.decodeFilter(p.report.capabilities.streamFilter(t.name).Config(), m, t.adaptJSON)
 }
 
-// decodeFilter fills settings of a filter of Weft's with what m says, adapted if adapt is not
-// nil, and returns them; nil if that is wrong.
+// decodeFilter decodes m into settings and returns them, or nil if m is rejected. If adapt is not
+// nil, it converts the JSON first.
 func (p fieldReader) decodeFilter(settings any, m proto.Message, adapt func(map[string]any) error) any {
 	p.resolveRuntimeKeys(m.ProtoReflect())
 	text, err := protojson.MarshalOptions{UseProtoNames: true}.Marshal(m)
@@ -291,12 +289,12 @@ func (p fieldReader) decodeFilter(settings any, m proto.Message, adapt func(map[
 	return p.decodeSettings(settings, text)
 }
 
-// decodeSettings fills settings with what JSON says, and returns them; nil if that is wrong.
+// decodeSettings decodes JSON into settings and returns them, or nil if the JSON is rejected.
 func (p fieldReader) decodeSettings(settings any, text []byte) any {
-	text = bytes.ReplaceAll(text, []byte("${"), []byte("$${")) // there are no variables of the environment
+	text = bytes.ReplaceAll(text, []byte("${"), []byte("$${")) // xDS has no environment variables
 	r := &document.Report{}
 	d := document.NewDecoder(r)
-	d.EmptyIsSet = true // an empty message may restrict what passes
+	d.EmptyIsSet = true // an empty message may be a restriction
 	d.Decode(document.Parse("", text, document.Options{Format: document.JSON}, r), settings)
 	wrong := false
 	for _, d := range r.Diagnostics() {
@@ -313,7 +311,7 @@ func (p fieldReader) decodeSettings(settings any, text []byte) any {
 	return settings
 }
 
-// adaptJSON changes settings.
+// adaptJSON applies adapt, if it is not nil, to the JSON object in text.
 func adaptJSON(text []byte, adapt func(map[string]any) error) ([]byte, error) {
 	if adapt == nil {
 		return text, nil
@@ -328,8 +326,8 @@ func adaptJSON(text []byte, adapt func(map[string]any) error) ([]byte, error) {
 	return json.Marshal(settings)
 }
 
-// unwrapKey makes settings by route, which some filters have under a key, those of the
-// listener.
+// unwrapKey returns a function that moves the settings under key to the top level. Some filters
+// nest their route settings under such a key.
 func unwrapKey(key string) func(map[string]any) error {
 	return func(settings map[string]any) error {
 		inner, ok := settings[key].(map[string]any)
@@ -342,8 +340,8 @@ func unwrapKey(key string) func(map[string]any) error {
 	}
 }
 
-// adaptRBAC unwraps the settings of routes, and refuses trees in the place of rules. One that is
-// empty matches nothing and so lets no request pass, while the filter's own settings take it for none.
+// adaptRBAC unwraps the settings of routes and rejects matcher trees. In Envoy an empty matcher
+// denies every request, but Weft's filter would treat it as absent.
 func adaptRBAC(settings map[string]any) error {
 	if err := unwrapKey("rbac")(settings); err != nil {
 		return err
@@ -356,9 +354,9 @@ func adaptRBAC(settings map[string]any) error {
 	return nil
 }
 
-// adaptFault makes a share of a percentage, and a status of one of HTTP.
+// adaptFault converts percentages to numbers and renames http_status to status.
 func adaptFault(settings map[string]any) error {
-	delete(settings, "disable_downstream_cluster_stats") // there are none of that kind
+	delete(settings, "disable_downstream_cluster_stats") // Weft has no such statistics
 	if d, ok := settings["delay"].(map[string]any); ok {
 		d["percentage"] = percentOf(d["percentage"])
 	}
@@ -372,13 +370,13 @@ func adaptFault(settings map[string]any) error {
 	headers, _ := settings["headers"].([]any)
 	for _, one := range headers {
 		if h, ok := one.(map[string]any); ok && len(h) == 1 {
-			h["present_match"] = true // a name alone
+			h["present_match"] = true // a header name alone
 		}
 	}
 	return nil
 }
 
-// percentOf is a FractionalPercent in percent.
+// percentOf returns a FractionalPercent as a percentage of at most 100.
 func percentOf(v any) float64 {
 	m, _ := v.(map[string]any)
 	n, _ := m["numerator"].(float64)
@@ -391,7 +389,7 @@ func percentOf(v any) float64 {
 	return min(n, 100)
 }
 
-// adaptHealthCheck makes shares of percentages.
+// adaptHealthCheck converts percentages to numbers.
 func adaptHealthCheck(settings map[string]any) error {
 	shares, _ := settings["cluster_min_healthy_percentages"].(map[string]any)
 	for name, percent := range shares {
@@ -403,8 +401,9 @@ func adaptHealthCheck(settings map[string]any) error {
 	return nil
 }
 
-// adaptJWT leaves out how keys are fetched and tokens remembered. A set of keys of which none can be used makes an issuer's
-// tokens invalid, as one that cannot be fetched does, and not the listener.
+// adaptJWT resolves requirement names and drops the settings of the token cache and of key
+// fetching. A local key set without usable keys makes the tokens of its issuer invalid, but does
+// not reject the listener.
 func adaptJWT(settings map[string]any) error {
 	providers, _ := settings["providers"].(map[string]any)
 	for _, one := range providers {
@@ -449,8 +448,7 @@ func adaptProvider(provider map[string]any) {
 	}
 }
 
-// readRouteJWT reads what a route says of jwt_authn, which has no settings of its own there:
-// that it is off.
+// readRouteJWT reads the jwt_authn settings of a route. Only disabled is supported.
 func (p fieldReader) readRouteJWT(packed *anypb.Any, all map[string]any) {
 	m := &jwtv3.PerRouteConfig{}
 	switch {
@@ -464,7 +462,7 @@ func (p fieldReader) readRouteJWT(packed *anypb.Any, all map[string]any) {
 	}
 }
 
-// readMirrors reads whom copies of a route's requests go to: all of the policies.
+// readMirrors reads the mirror policies of a route, or else the inherited ones.
 func (p fieldReader) readMirrors(m *routev3.RouteAction, o inheritedSettings, out *config.Route) {
 	list := m.GetRequestMirrorPolicies()
 	if len(list) == 0 {

@@ -9,8 +9,8 @@ import (
 	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
 )
 
-// adaptHeaderMutation makes lists of what is added and removed of mutations in order, and
-// has the listener's hold beside a route's.
+// adaptHeaderMutation converts ordered mutations to lists of headers to add and to remove. It sets
+// inherit, so that the mutations of the listener and of the route both apply.
 func adaptHeaderMutation(settings map[string]any) error {
 	mutations, _ := settings["mutations"].(map[string]any)
 	delete(settings, "mutations")
@@ -29,13 +29,13 @@ func adaptHeaderMutation(settings map[string]any) error {
 			settings[side+"_headers_to_remove"] = remove
 		}
 	}
-	maps.Copy(settings, mutations) // which are refused
+	maps.Copy(settings, mutations) // unsupported, so the decoder rejects them
 	settings["inherit"] = true
 	return nil
 }
 
-// splitMutations returns what mutations add and what they remove, which comes first then. An
-// error begins with the place in list.
+// splitMutations returns the headers that mutations add and remove. Weft removes first, so a
+// removal after an addition of the same header is an error. An error begins with the index in list.
 func splitMutations(list []any) (add, remove []any, err error) {
 	for i, one := range list {
 		m, _ := one.(map[string]any)
@@ -58,7 +58,7 @@ func splitMutations(list []any) (add, remove []any, err error) {
 	return add, remove, nil
 }
 
-// headerOptionName returns the name of the field that a HeaderValueOption is about.
+// headerOptionName returns the header name of a HeaderValueOption.
 func headerOptionName(option any) string {
 	o, _ := option.(map[string]any)
 	header, _ := o["header"].(map[string]any)
@@ -66,7 +66,7 @@ func headerOptionName(option any) string {
 	return name
 }
 
-// adaptHeaderOption makes the variables of a HeaderValueOption Weft's.
+// adaptHeaderOption converts the format commands of a HeaderValueOption to Weft variables.
 func adaptHeaderOption(option map[string]any) error {
 	delete(option, "keep_empty_value")
 	header, _ := option["header"].(map[string]any)
@@ -82,7 +82,7 @@ func adaptHeaderOption(option map[string]any) error {
 	return nil
 }
 
-// adaptLocalRateLimit makes the variables in fields Weft's.
+// adaptLocalRateLimit converts the format commands of headers to Weft variables.
 func adaptLocalRateLimit(settings map[string]any) error {
 	for _, key := range []string{"response_headers_to_add", "request_headers_to_add_when_not_enforced"} {
 		list, _ := settings[key].([]any)
@@ -96,8 +96,8 @@ func adaptLocalRateLimit(settings map[string]any) error {
 	return nil
 }
 
-// adaptExtAuthz makes an address of HTTP of one without a scheme, as Envoy's guide writes
-// it, and a status of its name.
+// adaptExtAuthz adds "http://" to an address without a scheme, as in Envoy's guide, and converts
+// the name of a status to its number.
 func adaptExtAuthz(settings map[string]any) error {
 	delete(settings, "stat_prefix")
 	if status, ok := settings["status_on_error"].(map[string]any); ok {

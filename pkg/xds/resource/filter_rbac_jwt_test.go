@@ -11,19 +11,19 @@ import (
 	"github.com/weft-proxy/weft/pkg/filter/stream/jwtauthn"
 )
 
-// TestEmptyRBACMatcherIsRejected: in Envoy it lets nobody pass; it must not become a filter without
-// rules, which lets everybody pass.
+// TestEmptyRBACMatcherIsRejected verifies that an empty matcher is rejected. In Envoy it denies every
+// request; it must not become a filter without rules, which allows every request.
 func TestEmptyRBACMatcherIsRejected(t *testing.T) {
 	m := &rbacv3.RBAC{}
-	m.ProtoReflect().Mutable(m.ProtoReflect().Descriptor().Fields().ByName("matcher")) // is there, and empty
+	m.ProtoReflect().Mutable(m.ProtoReflect().Descriptor().Fields().ByName("matcher")) // present, but empty
 	_, err := ReadExtension(marshaled(t, &corev3.TypedExtensionConfig{Name: "f", TypedConfig: packed(t, m)}), allCapabilities())
 	if !strings.Contains(errorText(err), "typed_config.matcher: is not supported") {
 		t.Errorf("rejected because of %v", err)
 	}
 }
 
-// TestNormalizedJWTPayload, and the status of a failure is refused: conditions of RBAC
-// look at both.
+// TestNormalizedJWTPayload verifies that normalize_payload_in_metadata is read and that
+// failed_status_in_metadata is rejected. RBAC conditions evaluate the metadata of both.
 func TestNormalizedJWTPayload(t *testing.T) {
 	provider := func(rest string) string {
 		return `{"@type": "jwt_authn.v3.JwtAuthentication", "providers": {"p": {"remote_jwks": {"http_uri": {"uri": "https://a/jwks", "cluster": "c", "timeout": "5s"}}, ` + rest + `}}}`

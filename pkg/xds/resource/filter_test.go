@@ -23,7 +23,7 @@ func TestRouteDisablesFilters(t *testing.T) {
 		{"envoy.filters.http.jwt_authn", "jwt_authn", ""},
 		{"envoy.filters.http.lua", "", "[envoy.filters.http.lua].disabled: is not supported"},
 		{"mine", "", "[mine].disabled: is not supported"},
-		{"envoy.filters.http.mirror", "", "is not supported"}, // it is Weft's own
+		{"envoy.filters.http.mirror", "", "is not supported"}, // a filter of Weft, not of Envoy
 	} {
 		r := &report{capabilities: testCapabilities()}
 		got := fieldReader{report: r}.readPerFilter(map[string]*anypb.Any{test.filter: off})
@@ -44,9 +44,9 @@ func TestRouteDisablesFilters(t *testing.T) {
 	}
 }
 
-// TestRouteEnablesDisabledFilters: by an empty config, as Envoy wants it, with the
-// settings of the table or the virtual host if these have any. Nobody is told that what
-// guards a route is on if it is not.
+// TestRouteEnablesDisabledFilters verifies that an empty config enables a filter, as in Envoy, with
+// the settings of the table or the virtual host if there are any. A filter that cannot be enabled
+// is rejected rather than left disabled.
 func TestRouteEnablesDisabledFilters(t *testing.T) {
 	const guard, mine = "envoy.filters.http.rbac", "mine"
 	on, onOptional := &routev3.FilterConfig{Config: &anypb.Any{}}, &routev3.FilterConfig{Config: &anypb.Any{}, IsOptional: true}

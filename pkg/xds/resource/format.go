@@ -6,8 +6,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol/variable"
 )
 
-// convertFormat turns the commands of a text of Envoy's, %REQ(X)%, into variables of Weft's.
-// "%%" stays: it means a percent sign in both.
+// convertFormat converts Envoy format commands, such as %REQ(X)%, to Weft variables. "%%" stays: it
+// means a percent sign in both.
 func (p fieldReader) convertFormat(text string) (out string, ok bool) {
 	var b strings.Builder
 	for {
@@ -35,8 +35,8 @@ func (p fieldReader) convertFormat(text string) (out string, ok bool) {
 	}
 }
 
-// cutCommand cuts a text behind a percent sign around the one that ends the command. In its
-// brackets there may be others: START_TIME(%s).
+// cutCommand splits the text after a percent sign at the percent sign that ends the command. The
+// argument in parentheses may contain percent signs: START_TIME(%s).
 func cutCommand(text string) (command, after string, closed bool) {
 	brackets := 0
 	if i := strings.IndexAny(text, "(%"); i >= 0 && text[i] == '(' {
@@ -46,13 +46,13 @@ func cutCommand(text string) (command, after string, closed bool) {
 	return text[:brackets] + command, after, closed
 }
 
-// variableOf returns the variable of Weft's that means what a command of Envoy's does.
-// The length that a command may be cut to counts for nothing.
+// variableOf returns the Weft variable that matches an Envoy command. It ignores the maximum length
+// of a command.
 func variableOf(command string) (name string, ok bool) {
 	word, argument, has := strings.Cut(command, "(")
 	if has {
 		argument, _, _ = strings.Cut(argument, ")")
-		argument, _, _ = strings.Cut(argument, "?") // the second of two fields is for want of the first
+		argument, _, _ = strings.Cut(argument, "?") // ignore the fallback header
 	}
 	switch argument = lower(argument); word {
 	case "REQ", "REQUEST_HEADER":
@@ -76,7 +76,7 @@ func variableOf(command string) (name string, ok bool) {
 	return name, ok
 }
 
-// plainCommands are the commands without arguments that there are variables for.
+// plainCommands maps the commands without arguments to variables.
 //
 //nolint:gochecknoglobals // a constant table; Go has no constant maps
 var plainCommands = map[string]string{

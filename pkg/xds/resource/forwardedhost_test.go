@@ -9,7 +9,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/config"
 )
 
-// TestEnvoysListenersAddNoXForwardedHost: Envoy adds X-Forwarded-For and X-Forwarded-Proto only.
+// TestEnvoysListenersAddNoXForwardedHost verifies that xDS listeners add only X-Forwarded-For and
+// X-Forwarded-Proto, as in Envoy.
 func TestEnvoysListenersAddNoXForwardedHost(t *testing.T) {
 	h := config.HTTP1Options{}
 	fieldReader{report: &report{}}.readForwarded(&hcmv3.HttpConnectionManager{UseRemoteAddress: wrapperspb.Bool(true)}, &h)

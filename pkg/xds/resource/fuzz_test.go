@@ -9,8 +9,8 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// maxItems is how many hosts, names and reasons an input of so many bytes can have: each takes
-// a byte at least. What is read of a resource does not grow beyond what was sent.
+// maxItems returns an upper bound for the hosts, names and reasons of an input, each of which takes
+// at least one byte. The parsed form must not grow beyond the size of the input.
 func maxItems(body []byte) int { return len(body) + 16 }
 
 func FuzzReadCluster(f *testing.F) {
@@ -72,7 +72,7 @@ func FuzzReadSecret(f *testing.F) {
 	})
 }
 
-// checkReasonSize fails if the reason for which a resource is refused is much larger than it.
+// checkReasonSize fails if the rejection of a resource is much larger than the resource.
 func checkReasonSize(t *testing.T, body []byte, err error) {
 	t.Helper()
 	if n := len(err.Error()); n > 1000*maxItems(body) {
@@ -80,8 +80,7 @@ func checkReasonSize(t *testing.T, body []byte, err error) {
 	}
 }
 
-// addSeeds adds the cases of a reader's file in testdata, and resources that a real istiod
-// sent.
+// addSeeds adds the cases of a reader's file in testdata, and resources that a real istiod sent.
 func addSeeds(f *testing.F, which int, captured string) {
 	f.Helper()
 	r := readers()[which]

@@ -24,9 +24,9 @@ import (
 
 var update = goflag.Bool("update", false, "write what the readers say into testdata")
 
-// A file of testdata has cases: a line "# what it shows", a resource as JSON, "----", and
-// what is read of it: what of the model differs from what the file's first case says,
-// what is ignored, what is refused.
+// TestReaders verifies the cases in the files of testdata. A case is a line "# name", a resource as
+// JSON, "----", and the result: the values that differ from the first case of the file, the ignored
+// fields, and the reasons for a rejection.
 func TestReaders(t *testing.T) {
 	pems := pems(t)
 	for _, r := range readers() {
@@ -80,13 +80,14 @@ func cases(t testing.TB, text string) (all []goldenCase) {
 
 // reader is a Read function under test.
 type reader struct {
-	name    string // of the file
+	name    string // of the file in testdata
 	pems    *strings.Replacer
 	message func() proto.Message
 	read    func(body []byte) (model any, ignored []string, err error)
 }
 
-// pems puts certificates and keys where a file says $CERT, $KEY, $OTHERKEY and $CA.
+// pems returns a replacer that puts certificates and keys in place of $CERT, $KEY, $OTHERKEY and
+// $CA.
 func pems(t testing.TB) *strings.Replacer {
 	ca := testpki.New(t)
 	mine, other := ca.Issue(testpki.Spec{}), ca.Issue(testpki.Spec{})
@@ -131,8 +132,8 @@ func readers() []reader {
 	}
 }
 
-// dump reads a resource in JSON and says what came of it; base is what the first one
-// became.
+// dump reads a resource in JSON and returns the result as text; base is the result of the first
+// case.
 func (r reader) dump(t *testing.T, in string, base *map[string]string) string {
 	t.Helper()
 	m := r.message()
@@ -187,7 +188,7 @@ func ordered(m map[string]string) []string {
 
 func isZeroText(s string) bool { return s == "" || s == "0" || s == "false" || s == `""` || s == "0s" }
 
-// flatten lists the leaves of v by their paths; texts of many lines by their lengths.
+// flatten adds the leaves of v to all by path, and multi-line strings by length.
 func flatten(path string, v reflect.Value, all map[string]string) {
 	if s, ok := v.Interface().(fmt.Stringer); ok && v.Kind() != reflect.Pointer {
 		all[path] = s.String()

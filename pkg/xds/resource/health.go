@@ -25,8 +25,8 @@ func (p fieldReader) readHealth(m *clusterv3.Cluster, out *config.Cluster) {
 	}
 }
 
-// readHealthCheck reads a check of the hosts of a cluster, by whose name they are asked where
-// nothing else is said.
+// readHealthCheck reads a health check. The authority of HTTP and gRPC checks defaults to the name
+// of the cluster.
 func (p fieldReader) readHealthCheck(h *corev3.HealthCheck, cluster string) *config.HealthCheck {
 	p.checkFields(h, []string{
 		"timeout", "interval", "initial_jitter", "interval_jitter", "unhealthy_threshold", "healthy_threshold", "alt_port",
@@ -69,8 +69,8 @@ func (p fieldReader) readHealthCheck(h *corev3.HealthCheck, cluster string) *con
 	return out
 }
 
-// readCheckHeaders reads what is added to the request of a check, and removed. Its values are
-// texts: there is no request that commands could tell of.
+// readCheckHeaders reads the headers that a health check adds and removes. It rejects format
+// commands in values, because a check has no downstream request.
 func (p fieldReader) readCheckHeaders(add []*corev3.HeaderValueOption, remove []string) config.HeaderMutation {
 	m := p.readHeaderMutation("request_headers", add, remove)
 	for i := range m.Add {
@@ -105,7 +105,7 @@ func (p fieldReader) readHTTPCheck(h *corev3.HealthCheck_HttpHealthCheck, out *c
 	}
 }
 
-// readOutlierDetection has Envoy's defaults.
+// readOutlierDetection reads outlier detection with Envoy's defaults.
 func (p fieldReader) readOutlierDetection(o *clusterv3.OutlierDetection) *config.OutlierDetection {
 	share := func(name string, n int) int {
 		if n > 100 {

@@ -28,8 +28,8 @@ func readClusterCheck(t *testing.T, http *corev3.HealthCheck_HttpHealthCheck, gr
 	return c.Config.HealthCheck, nil
 }
 
-// TestHealthCheckHostDefaultsToCluster: the Host of a check is what it says, else the name of the
-// cluster, as of Envoy.
+// TestHealthCheckHostDefaultsToCluster verifies that the authority of a check defaults to the name
+// of the cluster, as in Envoy.
 func TestHealthCheckHostDefaultsToCluster(t *testing.T) {
 	for name, test := range map[string]struct {
 		http *corev3.HealthCheck_HttpHealthCheck
@@ -51,7 +51,8 @@ func TestHealthCheckHostDefaultsToCluster(t *testing.T) {
 	}
 }
 
-// TestHealthCheckFields are read; a value that would depend on a request is refused.
+// TestHealthCheckFields verifies the fields of an HTTP check, and that a value with a format
+// command is rejected.
 func TestHealthCheckFields(t *testing.T) {
 	option := func(name, value string) *corev3.HeaderValueOption {
 		return &corev3.HeaderValueOption{Header: &corev3.HeaderValue{Key: name, Value: value}, AppendAction: corev3.HeaderValueOption_OVERWRITE_IF_EXISTS_OR_ADD}

@@ -8,10 +8,10 @@ import (
 	"github.com/weft-proxy/weft/pkg/config"
 )
 
-// maxHedgedAttempts is how many requests may be sent at once, as in config.json.
+// maxHedgedAttempts is the maximum of initial_requests, as in config.json.
 const maxHedgedAttempts = 10
 
-// readHedge reads when a request is sent to several hosts at once.
+// readHedge reads the hedge policy of a route.
 func (p fieldReader) readHedge(m *routev3.HedgePolicy, out *config.Forward) {
 	if m == nil {
 		return
@@ -32,7 +32,7 @@ func (p fieldReader) readHedge(m *routev3.HedgePolicy, out *config.Forward) {
 	}
 }
 
-// fractionPerMillion is a share of all that happens; nil: none.
+// fractionPerMillion returns a fraction in millionths, at most config.Millionths; 0 if f is nil.
 func (p fieldReader) fractionPerMillion(f *typev3.FractionalPercent) uint32 {
 	var each uint32
 	switch f.GetDenominator() {
@@ -49,7 +49,7 @@ func (p fieldReader) fractionPerMillion(f *typev3.FractionalPercent) uint32 {
 	return min(f.GetNumerator(), config.Millionths/each) * each
 }
 
-// priority is whose limits of a cluster are meant.
+// priority converts a routing priority, which selects the circuit breakers of a cluster.
 func (p fieldReader) priority(m corev3.RoutingPriority) config.Priority {
 	switch m {
 	case corev3.RoutingPriority_DEFAULT:

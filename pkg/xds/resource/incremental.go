@@ -14,53 +14,52 @@ import (
 	"github.com/weft-proxy/weft/pkg/config"
 )
 
-// A control plane sends a whole RouteConfiguration when one of its routes changes. What it
-// consists of is therefore compared as it was sent, and read only if it is new:
+// A control plane sends a whole RouteConfiguration when one of its routes changes. Update therefore
+// compares the serialized parts with the previous ones and parses only those that changed:
 //
-//	RouteConfiguration ── head, virtual_hosts ┬─ as before: the *config.VirtualHost of before
-//	                                          └─ head, routes ┬─ as before: the *config.Route of before
-//	                                                          └─ read
+//	RouteConfiguration ── head, virtual_hosts ┬─ unchanged: the previous *config.VirtualHost
+//	                                          └─ head, routes ┬─ unchanged: the previous *config.Route
+//	                                                          └─ parse
 //
-// The head of a message is all of its fields but those.
+// The head of a message is all of its other fields.
 
-// previousTable is what a RouteTable keeps for the next one of its name. The zero value knows
-// nothing. Immutable.
+// previousTable is what a RouteTable keeps for the next update. The zero value is empty. Immutable.
 type previousTable struct {
-	body         []byte // of the resource
+	body         []byte // the serialized resource
 	runtime      *Runtime
 	hostFindings []hostFindings
 }
 
-// findings is what was found beside the model in a part of a resource.
+// findings are the ignored fields and the used runtime keys of a part of a resource.
 type findings struct{ ignored, keys []string }
 
-// hostFindings are those of a virtual host.
+// hostFindings are the findings of a virtual host.
 type hostFindings struct {
 	head   findings
-	routes []findings // by place; nil: there is nothing
+	routes []findings // by index; nil if no route has findings
 }
 
-// Numbers of fields.
+// These are protobuf field numbers.
 const (
 	fieldVirtualHosts = 2  // of RouteConfiguration
 	fieldRoutes       = 3  // of VirtualHost
 	fieldRouteName    = 14 // of Route
 )
 
-// ReadRoutes reads a serialized RouteConfiguration, which it keeps: it must not change.
-// The error is Refused.
+// ReadRoutes parses a serialized RouteConfiguration. It keeps body: the caller must not change it.
+// The error is a RejectedError.
 func ReadRoutes(body []byte, k Capabilities) (*RouteTable, error) {
 	return (*RouteTable)(nil).Update(body, k)
 }
 
-// Update is ReadRoutes of what the resource has become that t was read from. Virtual hosts
-// and routes that are the same have the addresses that they have in t, which stays as it
-// is. k is what t was read with, but for the runtime. t may be nil.
+// Update parses the new version of the resource of t and keeps body, like ReadRoutes. Unchanged
+// virtual hosts and routes keep their pointers; Update does not change t, which may be nil. k must
+// be the capabilities that t was read with, except for the runtime.
 func (t *RouteTable) Update(body []byte, k Capabilities) (*RouteTable, error) {
 	parts, ok := splitField(body, fieldVirtualHosts)
 	m := &routev3.RouteConfiguration{}
 	if !ok {
-		parts.head = body // malformed message, as unmarshal says
+		parts.head = body // malformed, so unmarshal returns the error
 	}
 	r := &tableReader{report: &report{capabilities: k}}
 	p := fieldReader{report: r.report}
@@ -103,16 +102,17 @@ func sameDomains(a, b *config.RouteTable) bool {
 	})
 }
 
-// tableReader reads one table, of which some may be known.
+// tableReader parses one table and reuses the unchanged parts of the previous one.
 type tableReader struct {
 	report         *report
-	previousConfig *config.RouteTable // of before; nil: nothing is known
-	previousParts  messageParts       // of its resource
+	previousConfig *config.RouteTable // nil if nothing can be reused
+	previousParts  messageParts       // of the previous resource
 	previous       previousTable
-	hostIndexes    map[string]int // places of its virtual hosts; nil: not made yet
+	hostIndexes    map[string]int // indexes in previousConfig by name; nil until needed
 }
 
-// usePrevious takes what may be used of t for a table with a head.
+// usePrevious lets r reuse parts of t, unless the head or the value of a used runtime key has
+// changed.
 func (r *tableReader) usePrevious(t *RouteTable, head []byte) {
 	if t == nil || t.previous.body == nil || t.previous.runtime.Differs(r.report.capabilities.Runtime, t.RuntimeKeys) {
 		return
@@ -124,12 +124,13 @@ func (r *tableReader) usePrevious(t *RouteTable, head []byte) {
 	r.previousConfig, r.previousParts, r.previous = t.Config, parts, t.previous
 }
 
-// hostReader is the place of virtual host n.
+// hostReader returns the reader of virtual host n.
 func (r *tableReader) hostReader(n int) fieldReader {
 	return fieldReader{r.report, ""}.field("virtual_hosts").index(n)
 }
 
-// reuseFindings notes for virtual host n, which is as before, what was noted then.
+// reuseFindings records the previous findings of virtual host n, which had index before and is
+// unchanged.
 func (r *tableReader) reuseFindings(n, before int) hostFindings {
 	h := r.previous.hostFindings[before]
 	if n != before {
@@ -147,7 +148,7 @@ func (r *tableReader) reuseFindings(n, before int) hostFindings {
 	return h
 }
 
-// withPathPrefix returns what was noted at a place for another one.
+// withPathPrefix returns n with the path prefix from replaced by to.
 func (n findings) withPathPrefix(from, to string) findings {
 	if len(n.ignored) == 0 {
 		return n
@@ -164,7 +165,7 @@ func (r *tableReader) addFindings(n findings) {
 	r.report.usedKeys = append(r.report.usedKeys, n.keys...)
 }
 
-// collectFindings returns what read notes.
+// collectFindings calls read and returns the findings that it recorded.
 func (r *tableReader) collectFindings(read func()) findings {
 	ignored, keys := len(r.report.ignored), len(r.report.usedKeys)
 	read()
@@ -172,7 +173,7 @@ func (r *tableReader) collectFindings(read func()) findings {
 	return findings{slices.Clone(r.report.ignored[ignored:]), slices.Clone(r.report.usedKeys[keys:])}
 }
 
-// readHost reads virtual host n, which is not as it was before.
+// readHost parses virtual host n, which is new or has changed.
 func (r *tableReader) readHost(part string, n int, table inheritedSettings) (*config.VirtualHost, hostFindings, error) {
 	var h hostFindings
 	at := r.hostReader(n)
@@ -220,7 +221,8 @@ func (r *tableReader) readHost(part string, n int, table inheritedSettings) (*co
 	return v, h, nil
 }
 
-// unpackHost returns a serialized virtual host, without its routes, and these.
+// unpackHost decodes a serialized virtual host without its routes and returns the serialized
+// routes.
 func unpackHost(part string) (m *routev3.VirtualHost, routes []string, err error) {
 	body := []byte(part)
 	parts, ok := splitField(body, fieldRoutes)
@@ -237,18 +239,19 @@ func unpackHost(part string) (m *routev3.VirtualHost, routes []string, err error
 	return m, parts.values, nil
 }
 
-// errMalformed is never seen: what cannot be split cannot be unmarshaled either.
+// errMalformed is never returned: a message that cannot be split cannot be unmarshaled either.
 var errMalformed = RejectedError{"malformed message"}
 
-// previousHost is what a virtual host was. The zero value was nothing.
+// previousHost is the previous version of a virtual host. The zero value means that there is none.
 type previousHost struct {
 	config        *config.VirtualHost
-	index         int        // among the virtual hosts
+	index         int        // in the previous table
 	routes        []string   // serialized
-	routeFindings []findings // of routes; nil: there is nothing
+	routeFindings []findings // by index; nil if no route has findings
 }
 
-// previousHost returns what virtual host n was, if its routes mean now what they meant then.
+// previousHost returns the previous version of virtual host n, if its routes inherit the same
+// settings.
 func (r *tableReader) previousHost(m *routev3.VirtualHost, n int) (h previousHost) {
 	if r.previousConfig == nil {
 		return h
@@ -274,7 +277,7 @@ func (r *tableReader) previousHost(m *routev3.VirtualHost, n int) (h previousHos
 	return previousHost{config: all[n], index: n, routes: routes, routeFindings: r.previous.hostFindings[n].routes}
 }
 
-// inherited is what routes have of the virtual host that they are in.
+// inherited returns the fields of a virtual host on which its routes depend.
 func inherited(m *routev3.VirtualHost) *routev3.VirtualHost {
 	return &routev3.VirtualHost{
 		Name: m.GetName(), TypedPerFilterConfig: m.GetTypedPerFilterConfig(),
@@ -282,8 +285,8 @@ func inherited(m *routev3.VirtualHost) *routev3.VirtualHost {
 	}
 }
 
-// nameRoutes gives the routes of v their names, as nameRoutes does: those of places have them
-// already, from before.
+// nameRoutes names the routes of v. If every route keeps its index and its name in the resource,
+// the previous names apply.
 func (h *previousHost) nameRoutes(v *config.VirtualHost, routes []string, places []int32) {
 	if h.config == nil {
 		nameRoutes(v, places, func(i int) string { return v.Routes[i].Name })
@@ -309,7 +312,7 @@ func (h *previousHost) nameRoutes(v *config.VirtualHost, routes []string, places
 	}
 }
 
-// routeName returns the name that a serialized route has.
+// routeName returns the name of a serialized route.
 func routeName(route string) (name string) {
 	for body := []byte(route); len(body) > 0; {
 		number, kind, n := protowire.ConsumeTag(body)
@@ -322,15 +325,16 @@ func routeName(route string) (name string) {
 	return name
 }
 
-// messageParts are a serialized message.
+// messageParts is a serialized message, split by one field number.
 type messageParts struct {
-	head   []byte   // without the fields of a number
-	values []string // the values of these, in order
+	head   []byte   // the other fields
+	values []string // the values of the field, in order
 }
 
-// splitField parts a serialized message; false: it is none.
+// splitField splits a serialized message by a field number. ok is false if the message is
+// malformed.
 func splitField(body []byte, number protowire.Number) (p messageParts, ok bool) {
-	text := string(body) // once, not each part
+	text := string(body) // one copy for all parts
 	for at := 0; at < len(body); {
 		num, kind, n := protowire.ConsumeTag(body[at:])
 		if n < 0 {

@@ -18,7 +18,7 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 )
 
-// tableGenerator writes tables at random.
+// tableGenerator generates random tables.
 type tableGenerator struct {
 	*rand.Rand
 	count int
@@ -106,24 +106,24 @@ func (a *tableGenerator) editHost(v *routev3.VirtualHost) {
 	case kind == 2:
 		a.Shuffle(n, func(i, j int) { v.Routes[i], v.Routes[j] = v.Routes[j], v.Routes[i] })
 	case kind == 3:
-		v.Routes = append(v.Routes, proto.CloneOf(v.Routes[a.IntN(n)])) // the same once more
+		v.Routes = append(v.Routes, proto.CloneOf(v.Routes[a.IntN(n)])) // a duplicate
 	case kind == 4:
 		v.TypedPerFilterConfig = a.perFilter()
 	case kind == 5:
 		v.RetryPolicy = &routev3.RetryPolicy{RetryOn: "5xx", NumRetries: wrapperspb.UInt32(a.Uint32N(4))}
-	case kind == 6: // what no route inherits
+	case kind == 6: // fields that routes do not inherit
 		v.RequestHeadersToAdd, v.Domains = a.headers(), append(v.Domains, fmt.Sprintf("more%d.test", a.IntN(40)))
 	case kind == 7:
 		v.Name += "'"
 	case kind == 8:
-		v.Routes[a.IntN(n)].Action = nil // is refused
+		v.Routes[a.IntN(n)].Action = nil // rejected
 	default:
 		v.Routes[a.IntN(n)] = a.route()
 	}
 }
 
-// TestUpdateEqualsFullRead has tables change over and over, and now and then the
-// runtime: each is read as if nothing had been known.
+// TestUpdateEqualsFullRead changes tables repeatedly, and sometimes the runtime. It verifies that
+// Update returns the same result as ReadRoutes.
 func TestUpdateEqualsFullRead(t *testing.T) {
 	kinds := testCapabilities()
 	accepted, refused, kept, all := 0, 0, 0, 0
@@ -154,7 +154,7 @@ func TestUpdateEqualsFullRead(t *testing.T) {
 			}
 			if wantErr != nil {
 				refused++
-				continue // and goes on from what was
+				continue // continue from the last accepted table
 			}
 			accepted++
 			if !reflect.DeepEqual(got.Config, want.Config) {
@@ -178,7 +178,7 @@ func TestUpdateEqualsFullRead(t *testing.T) {
 	}
 }
 
-// addresses are those of a table's routes.
+// addresses returns the pointers of the routes of a table.
 func (t *RouteTable) addresses() map[any]bool {
 	all := map[any]bool{}
 	if t != nil {
@@ -191,7 +191,7 @@ func (t *RouteTable) addresses() map[any]bool {
 	return all
 }
 
-// largeTable is a table of 20,000 routes.
+// largeTable returns a table of 20,000 routes.
 func largeTable(hosts int) *routev3.RouteConfiguration {
 	t := &routev3.RouteConfiguration{Name: "t"}
 	for n := range hosts {
@@ -280,8 +280,8 @@ func BenchmarkReadRoutes(b *testing.B) {
 	}
 }
 
-// FuzzRouteTableUpdate: a table is read alike whatever it was before, and whether it is read in parts
-// or in one.
+// FuzzRouteTableUpdate verifies that the result does not depend on the previous table, or on
+// whether the table is read in parts.
 func FuzzRouteTableUpdate(f *testing.F) {
 	all := capture(f, "04-RDS.pb")
 	for i, body := range all {

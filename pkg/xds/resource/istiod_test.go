@@ -9,7 +9,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/router"
 )
 
-// istiodTables are the route tables that a real istiod sent, compiled, by name.
+// istiodTables returns the route tables of a real istiod, compiled, by name.
 func istiodTables(t *testing.T) map[string]*router.Table {
 	t.Helper()
 	tables := map[string]*router.Table{}
@@ -25,7 +25,7 @@ func istiodTables(t *testing.T) map[string]*router.Table {
 	return tables
 }
 
-// newRequest is a request "METHOD host/path" with fields.
+// newRequest returns a request from "METHOD host/path" and header fields.
 func newRequest(line string, fields ...string) *protocol.Exchange {
 	x := new(protocol.Exchange)
 	x.Reset()
@@ -40,18 +40,18 @@ func newRequest(line string, fields ...string) *protocol.Exchange {
 	return x
 }
 
-// TestIstiodRoutes: the virtual services behind the capture send reviews' user
-// jason and whoever asks for a version to v3, and a share of /w/ to v2; they redirect,
-// answer, mirror, and break on purpose.
+// TestIstiodRoutes verifies the routes of the captured virtual services. They send user jason and
+// requests for a version to v3 of reviews, and a fraction of /w/ to v2. Others redirect, send a
+// direct response, mirror, or inject faults.
 func TestIstiodRoutes(t *testing.T) {
 	tables := istiodTables(t)
 	const reviews = "reviews.default.svc.cluster.local"
 	for _, test := range []struct {
 		name, table string
 		x           *protocol.Exchange
-		random      uint64 // of all that there may be
-		cluster     string // "": it is answered
-		path        string // that the upstream is asked for; "": as it came
+		random      uint64 // random number for the choice of a cluster
+		cluster     string // "" for a direct response or redirect
+		path        string // of the upstream request; "" means unchanged
 		status      int
 		location    string
 	}{
@@ -104,7 +104,7 @@ func TestIstiodRoutes(t *testing.T) {
 	}
 }
 
-// TestIstiodRouteFilterSettings: the settings that routes bring reach the filters.
+// TestIstiodRouteFilterSettings verifies that the filters receive the settings of routes.
 func TestIstiodRouteFilterSettings(t *testing.T) {
 	table := istiodTables(t)["9080"]
 	for line, want := range map[string][]string{

@@ -24,27 +24,27 @@ import (
 	"github.com/weft-proxy/weft/pkg/config"
 )
 
-// Listener is what a resource of ListenerType says.
+// Listener is the parsed form of a ListenerType resource.
 type Listener struct {
-	// Config is the listener, without what is found by the names below: the TLS of its
-	// chains, and the route tables that its proxies name. Immutable.
+	// Config is the listener without the secrets and filter settings that Resolve adds. Its proxies
+	// refer to route tables by name. Immutable.
 	Config *config.Listener
-	// TLS is what each of Config.Chains() speaks; nil for plaintext.
+	// TLS holds the TLS context of each chain of Config.Chains(); nil means plaintext.
 	TLS []*TLS
-	// InlineTables are the route tables that the listener has itself, under names that no
-	// resource has.
+	// InlineTables are the route tables in the listener itself. No resource has their names.
 	InlineTables []*config.RouteTable
-	// RouteConfigNames are the names of resources of RouteType that it waits for, and DubboTableName of
-	// those of DubboRouteType, each once, for InitialFetchTimeout at most; 0: for ever.
+	// RouteConfigNames are the tables that the listener waits for, sorted: names of RouteType
+	// resources, and DubboTableName of DubboRouteType resources. InitialFetchTimeout limits the
+	// wait; 0 means no limit.
 	RouteConfigNames    []string
 	InitialFetchTimeout time.Duration
-	// DynamicFilters are the filters that resources of ExtensionType are the settings of.
+	// DynamicFilters are the HTTP filters whose settings come from ExtensionType resources.
 	DynamicFilters []*DynamicFilter
 	Ignored        []string // fields that have no effect, in order
-	RuntimeKeys    []string // of the runtime that it was read with, in order
+	RuntimeKeys    []string // runtime keys that were used, in order
 }
 
-// Secrets returns the secrets that the listener's chains need.
+// Secrets returns the secrets that the TLS contexts of the listener refer to.
 func (l *Listener) Secrets() (all []SecretRef) {
 	for _, t := range l.TLS {
 		all = append(all, t.Secrets()...)
@@ -52,8 +52,8 @@ func (l *Listener) Secrets() (all []SecretRef) {
 	return all
 }
 
-// Resolve returns the listener with what secrets and extensions say. ok is false if a secret
-// is missing.
+// Resolve returns the listener with the secrets and the settings of extensions. ok is false if a
+// secret is missing.
 func (l *Listener) Resolve(secrets map[SecretRef]*Secret, extensions map[string]*Extension) (out *config.Listener, ok bool) {
 	filled := l.resolveFilters(extensions)
 	if len(l.Secrets()) == 0 {
@@ -83,7 +83,7 @@ func (l *Listener) Resolve(secrets map[SecretRef]*Secret, extensions map[string]
 	return &whole, true
 }
 
-// ReadListener reads a serialized Listener. The error is Refused.
+// ReadListener parses a serialized Listener. The error is a RejectedError.
 func ReadListener(body []byte, k Capabilities) (*Listener, error) {
 	m := &listenerv3.Listener{}
 	r := &report{capabilities: k}
@@ -120,7 +120,7 @@ func (p fieldReader) readListener(m *listenerv3.Listener, l *Listener) {
 		Network:   "tcp",
 		Bind:      boolOr(m.GetBindToPort(), boolOr(m.GetDeprecatedV1().GetBindToPort(), true)),
 		ReusePort: m.GetEnableReusePort().GetValue(),
-		// A timeout of 0 is none.
+		// A timeout of 0 means no limit.
 		InspectTimeout: p.field("listener_filters_timeout").duration(m.GetListenerFiltersTimeout(), 15*time.Second),
 	}
 	out.Inspection.NoTimeout = m.GetListenerFiltersTimeout() != nil && out.InspectTimeout == 0
@@ -131,7 +131,7 @@ func (p fieldReader) readListener(m *listenerv3.Listener, l *Listener) {
 	}
 	if pipe := m.GetAddress().GetPipe(); pipe != nil {
 		out.Network = "unix"
-		if pipe.GetMode() != 0 { // who may connect
+		if pipe.GetMode() != 0 { // permissions of the socket
 			p.field("address").field("pipe").field("mode").rejectUnsupported()
 		}
 	}
@@ -140,7 +140,8 @@ func (p fieldReader) readListener(m *listenerv3.Listener, l *Listener) {
 		out.OriginalDst = config.OriginalDstRedirect
 	}
 	p.readListenerFilters(m, out)
-	// The filter tells where a connection was going; only the field hands it on.
+	// The filter restores the original destination; only use_original_dst selects another listener
+	// by it.
 	out.KeepRedirected = out.OriginalDst != "" && !m.GetUseOriginalDst().GetValue()
 	if out.OriginalDst != "" && m.GetTransparent().GetValue() {
 		out.OriginalDst = config.OriginalDstTProxy
@@ -163,7 +164,7 @@ func (p fieldReader) readListenerFilters(m *listenerv3.Listener, out *config.Lis
 	for i, f := range m.GetListenerFilters() {
 		at := p.field("listener_filters").index(i)
 		packed := f.GetTypedConfig()
-		var not []config.PortRange // that it looks at
+		var not []config.PortRange // ports that the filter skips
 		if d := f.GetFilterDisabled(); d != nil {
 			not = at.field("filter_disabled").excludedPorts(d)
 		}
@@ -205,9 +206,8 @@ func (p fieldReader) readListenerFilters(m *listenerv3.Listener, out *config.Lis
 	}
 }
 
-// excludedPorts returns the ports that a listener filter is not for. What chains ask for is
-// looked at, whether there is a filter for it or not, except where there is one that is
-// not for the port.
+// excludedPorts returns the ports that a listener filter skips. On all other ports Weft inspects
+// what the filter chains need, even without a listener filter.
 func (p fieldReader) excludedPorts(m *listenerv3.ListenerFilterChainMatchPredicate) (out []config.PortRange) {
 	switch r := m.GetRule().(type) {
 	case *listenerv3.ListenerFilterChainMatchPredicate_AnyMatch:
@@ -215,7 +215,7 @@ func (p fieldReader) excludedPorts(m *listenerv3.ListenerFilterChainMatchPredica
 			out = append(out, config.PortRange{Last: math.MaxUint16})
 		}
 	case *listenerv3.ListenerFilterChainMatchPredicate_DestinationPortRange:
-		// The end is not included.
+		// The end is exclusive.
 		start, end := r.DestinationPortRange.GetStart(), r.DestinationPortRange.GetEnd()
 		if start < 0 || end > math.MaxUint16+1 || start >= end {
 			p.field("destination_port_range").reject("the range from %d to %d (exclusive) is not valid: expected port numbers", start, end)
@@ -314,7 +314,7 @@ func (p fieldReader) prefixes(list []*corev3.CidrRange) (out []netip.Prefix) {
 	return out
 }
 
-// readAccessLogs reads the logs of a listener, or of a filter.
+// readAccessLogs reads the access logs of a listener or a network filter.
 func (p fieldReader) readAccessLogs(list []*accesslogv3.AccessLog) (out []config.AccessLog) {
 	for i, l := range list {
 		at := p.index(i)
@@ -343,8 +343,8 @@ func (p fieldReader) readAccessLogs(list []*accesslogv3.AccessLog) (out []config
 	return out
 }
 
-// unpackFileLog returns a log that is written to a file, stdout and stderr included; nil: it is
-// of another kind, or, without ok, it cannot be read.
+// unpackFileLog returns an access log to a file, stdout or stderr. log is nil if the logger has
+// another type or, with ok false, if it is rejected.
 func (p fieldReader) unpackFileLog(packed *anypb.Any) (log *filev3.FileAccessLog, ok bool) {
 	file, stdout, stderr := &filev3.FileAccessLog{}, &streamv3.StdoutAccessLog{}, &streamv3.StderrAccessLog{}
 	standard := func(path string, format *corev3.SubstitutionFormatString) *filev3.FileAccessLog {
@@ -396,7 +396,8 @@ func (p fieldReader) readLogFormat(file *filev3.FileAccessLog, out *config.Acces
 	}
 }
 
-// convertLogFormat is format for logs, which do without what is not known.
+// convertLogFormat is convertFormat for logs: it ignores unsupported commands and writes "-"
+// instead.
 func (p fieldReader) convertLogFormat(text string) string {
 	quiet := fieldReader{&report{}, ""}
 	var b strings.Builder

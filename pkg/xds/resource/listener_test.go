@@ -20,7 +20,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/config"
 )
 
-// packed is m as an Any.
+// packed returns m as an Any.
 func packed(t *testing.T, m proto.Message) *anypb.Any {
 	t.Helper()
 	a, err := anypb.New(m)
@@ -30,7 +30,7 @@ func packed(t *testing.T, m proto.Message) *anypb.Any {
 	return a
 }
 
-// tcpListener is a serialized listener with a tcp_proxy, and what text says beside.
+// tcpListener returns a serialized listener with a tcp_proxy and the fields in text.
 func tcpListener(t *testing.T, text string, filters ...*listenerv3.ListenerFilter) []byte {
 	t.Helper()
 	m := &listenerv3.Listener{}
@@ -49,7 +49,7 @@ func tcpListener(t *testing.T, text string, filters ...*listenerv3.ListenerFilte
 	return body
 }
 
-// listenerFilter is a filter that is disabled as text says; "": it is not.
+// listenerFilter returns a listener filter; disabled is its filter_disabled as text, or "".
 func listenerFilter(t *testing.T, m proto.Message, disabled string) *listenerv3.ListenerFilter {
 	t.Helper()
 	f := &listenerv3.ListenerFilter{Name: "f", ConfigType: &listenerv3.ListenerFilter_TypedConfig{TypedConfig: packed(t, m)}}
@@ -141,7 +141,7 @@ func TestRejectedListenerFilters(t *testing.T) {
 	}
 }
 
-// FuzzReadListener: whatever a control plane sends is read or refused.
+// FuzzReadListener verifies that any input is either parsed or rejected.
 func FuzzReadListener(f *testing.F) {
 	for _, body := range capture(f, "02-LDS.pb") {
 		f.Add(body)
@@ -161,7 +161,7 @@ func defaults(l *config.Listener) []*config.FilterChain {
 	return []*config.FilterChain{l.DefaultChain}
 }
 
-// FuzzReadRoutes: the same of routes.
+// FuzzReadRoutes verifies that any input is either parsed or rejected.
 func FuzzReadRoutes(f *testing.F) {
 	for _, body := range capture(f, "04-RDS.pb") {
 		f.Add(body)
@@ -173,7 +173,7 @@ func FuzzReadRoutes(f *testing.F) {
 	})
 }
 
-// TestStdoutAccessLogs, in the form that they say.
+// TestStdoutAccessLogs verifies access logs to stdout and their format.
 func TestStdoutAccessLogs(t *testing.T) {
 	format := &corev3.SubstitutionFormatString{Format: &corev3.SubstitutionFormatString_TextFormatSource{
 		TextFormatSource: &corev3.DataSource{Specifier: &corev3.DataSource_InlineString{InlineString: "%REQ(:METHOD)%\n"}},

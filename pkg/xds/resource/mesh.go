@@ -20,14 +20,14 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol/workload"
 )
 
-// Node is who the process is in a mesh of Istio's, as its bootstrap says. The zero value
-// is in none.
+// Node identifies the process in an Istio mesh, as its bootstrap describes it. The zero value means
+// that there is no mesh.
 type Node struct {
 	ID       string
 	Workload workload.Workload // behind this sidecar
 }
 
-// NodeOf returns what a node says that Istio has injected a sidecar with.
+// NodeOf returns the Node of a bootstrap node whose metadata Istio has injected.
 func NodeOf(m *corev3.Node) Node {
 	text := func(s *structpb.Struct, key string) string { return s.GetFields()[key].GetStringValue() }
 	all := m.GetMetadata()
@@ -41,7 +41,7 @@ func NodeOf(m *corev3.Node) Node {
 	}}
 }
 
-// settings returns n as the filters of a mesh have it among their settings.
+// settings returns n in the format that the settings of mesh filters use.
 func (n *Node) settings() map[string]any {
 	w := &n.Workload
 	return map[string]any{
@@ -50,7 +50,7 @@ func (n *Node) settings() map[string]any {
 	}
 }
 
-// Types of the settings of filters of Istio's, and what Weft calls its own of the kind.
+// These are the types of Istio's filter settings and the names of the matching Weft filters.
 const (
 	peerMetadataType   = "io.istio.http.peer_metadata.Config"
 	statsType          = "stats.PluginConfig"
@@ -58,8 +58,8 @@ const (
 	statsFilter        = "istio_stats"
 )
 
-// readIstioFilter reads an HTTP filter of Istio's that Weft has one of its own for, and reports
-// whether f is one. Those only look: what cannot be read of them is ignored.
+// readIstioFilter adds the Weft filter for an Istio HTTP filter, and reports whether f is one that
+// Weft supports. A second filter of the same type is ignored.
 func (p fieldReader) readIstioFilter(f *hcmv3.HttpFilter, out *config.Proxy, l *Listener) bool {
 	if f.GetDisabled() {
 		return false
@@ -81,7 +81,7 @@ func (p fieldReader) readIstioFilter(f *hcmv3.HttpFilter, out *config.Proxy, l *
 		return false
 	}
 	if slices.ContainsFunc(out.StreamFilters, func(f config.Filter) bool { return f.Name == name }) {
-		p.key(f.GetName()).ignore() // one does
+		p.key(f.GetName()).ignore() // the first one applies
 		return true
 	}
 	if filled := at.decodeIstioSettings(k.Config(), settings); filled != nil {
@@ -90,7 +90,7 @@ func (p fieldReader) readIstioFilter(f *hcmv3.HttpFilter, out *config.Proxy, l *
 	return true
 }
 
-// readIstioNetworkFilter is readIstioFilter for a network filter of a chain that carries bytes.
+// readIstioNetworkFilter is readIstioFilter for a network filter of a tcp_proxy chain.
 func (p fieldReader) readIstioNetworkFilter(f *listenerv3.Filter, out *config.FilterChain, l *Listener) bool {
 	of, said, err := unpackStruct(f.GetTypedConfig())
 	k := p.report.capabilities.connectionFilter(statsFilter)
@@ -98,7 +98,7 @@ func (p fieldReader) readIstioNetworkFilter(f *listenerv3.Filter, out *config.Fi
 		return false
 	}
 	if slices.ContainsFunc(out.ConnectionFilters, func(f config.Filter) bool { return f.Name == statsFilter }) {
-		p.key(f.GetName()).ignore() // one does
+		p.key(f.GetName()).ignore() // the first one applies
 		return true
 	}
 	at := p.field("typed_config")
@@ -108,17 +108,18 @@ func (p fieldReader) readIstioNetworkFilter(f *listenerv3.Filter, out *config.Fi
 	return true
 }
 
-// decodeIstioSettings fills settings of a filter's, and returns nil if they are refused.
+// decodeIstioSettings decodes settings into a filter's settings and returns these, or nil if they
+// are rejected.
 func (p fieldReader) decodeIstioSettings(into any, settings map[string]any) any {
 	text, err := json.Marshal(settings)
 	if err != nil {
-		panic(fmt.Sprintf("resource: settings %v: %v", settings, err)) // they are texts and flags
+		panic(fmt.Sprintf("resource: settings %v: %v", settings, err)) // every value has a JSON type
 	}
 	return p.decodeSettings(into, text)
 }
 
-// unpackStruct returns what settings say that are a structure, or that are packed as only
-// Istio knows, and of which type they are, without what stands before the slash.
+// unpackStruct decodes settings that are a TypedStruct or a stats.PluginConfig. of is the type of
+// the settings, without the URL prefix.
 func unpackStruct(packed *anypb.Any) (of string, said map[string]any, err error) {
 	_, of, _ = strings.Cut(packed.GetTypeUrl(), "/")
 	switch of {
@@ -138,8 +139,8 @@ func unpackStruct(packed *anypb.Any) (of string, said map[string]any, err error)
 	return of, said, err
 }
 
-// eachField calls f with the fields of a message: what has a length as content, varints as
-// n.
+// eachField calls f for each field of a message: with content for a length-delimited field, with n
+// for a varint.
 func eachField(b []byte, f func(number protowire.Number, content []byte, n uint64) error) error {
 	for len(b) > 0 {
 		number, kind, size := protowire.ConsumeTag(b)
@@ -165,9 +166,9 @@ func eachField(b []byte, f func(number protowire.Number, content []byte, n uint6
 	return nil
 }
 
-// decodeStats reads a stats.PluginConfig: disable_host_header_fallback = 6,
-// tcp_reporting_duration = 7, metrics = 8, definitions = 9, reporter = 10; of a metric
-// dimensions = 1, name = 2, tags_to_remove = 3, drop = 5.
+// decodeStats decodes a stats.PluginConfig. Its fields are disable_host_header_fallback = 6,
+// tcp_reporting_duration = 7, metrics = 8, definitions = 9 and reporter = 10. The fields of a
+// metric are dimensions = 1, name = 2, tags_to_remove = 3 and drop = 5.
 func decodeStats(b []byte) (map[string]any, error) {
 	said, list := map[string]any{}, []any{}
 	err := eachField(b, func(number protowire.Number, content []byte, n uint64) error {
@@ -209,8 +210,8 @@ func decodeStats(b []byte) (map[string]any, error) {
 	return said, err
 }
 
-// metadataExchangeSettings returns the settings of who tells others that it is n, and hears who they are;
-// nil: neither.
+// metadataExchangeSettings returns the settings of the peer metadata filter, or nil if it would
+// neither discover nor propagate metadata.
 func (n *Node) metadataExchangeSettings(said map[string]any) map[string]any {
 	out, anything := map[string]any{"node": n.ID, "workload": n.settings()}, false
 	for _, key := range []string{"downstream_discovery", "upstream_discovery", "downstream_propagation", "upstream_propagation"} {
@@ -219,7 +220,7 @@ func (n *Node) metadataExchangeSettings(said map[string]any) map[string]any {
 			method, _ := m.(map[string]any)
 			fields, ok := method["istio_headers"].(map[string]any)
 			if !ok || strings.HasSuffix(key, "propagation") && *n == (Node{}) {
-				continue // another way, which sidecars have not, or nobody
+				continue // an unsupported method, or no metadata to propagate
 			}
 			out[key], anything = true, true
 			if fields["skip_external_clusters"] == true {
@@ -233,10 +234,10 @@ func (n *Node) metadataExchangeSettings(said map[string]any) map[string]any {
 	return out
 }
 
-// reportingKey is how often bytes are counted while a connection goes on.
+// reportingKey is the key of the interval between byte counts of an open connection.
 const reportingKey = "tcp_reporting_duration"
 
-// readRequestStats returns the settings of who counts requests as Istio does.
+// readRequestStats returns the settings of Istio's request metrics.
 func (p fieldReader) readRequestStats(said map[string]any, inbound bool) map[string]any {
 	out := p.readStats(said, inbound, "requests_total", "request_duration_milliseconds", "request_bytes", "response_bytes")
 	if said["disable_host_header_fallback"] == true {
@@ -245,7 +246,7 @@ func (p fieldReader) readRequestStats(said map[string]any, inbound bool) map[str
 	return out
 }
 
-// readConnectionStats returns the settings of who counts connections as Istio does.
+// readConnectionStats returns the settings of Istio's connection metrics.
 func (p fieldReader) readConnectionStats(said map[string]any, inbound bool) map[string]any {
 	out := p.readStats(said, inbound, "tcp_connections_opened_total", "tcp_connections_closed_total", "tcp_sent_bytes_total", "tcp_received_bytes_total")
 	if every, ok := said[reportingKey]; ok {
@@ -254,7 +255,8 @@ func (p fieldReader) readConnectionStats(said map[string]any, inbound bool) map[
 	return out
 }
 
-// readStats returns the settings that both have; counted are the metrics.
+// readStats returns the settings that requests and connections share. counted lists the supported
+// metrics.
 func (p fieldReader) readStats(said map[string]any, inbound bool, counted ...string) map[string]any {
 	out := map[string]any{"reporter": "source", "workload": p.report.capabilities.Node.settings()}
 	if inbound {
@@ -274,7 +276,7 @@ func (p fieldReader) readStats(said map[string]any, inbound bool, counted ...str
 		}
 		name, _ := m["name"].(string)
 		if name != "" && !slices.Contains(counted, name) {
-			continue // of what is not counted here
+			continue // a metric that is not counted here
 		}
 		remove, _ := m["tags_to_remove"].([]any)
 		overrides = append(overrides, map[string]any{"name": name, "drop": m["drop"] == true, "tags_to_remove": append([]any{}, remove...)})
@@ -283,10 +285,10 @@ func (p fieldReader) readStats(said map[string]any, inbound bool, counted ...str
 	return out
 }
 
-// istioNamespace is where Istio says what clusters and endpoints are.
+// istioNamespace is the metadata namespace in which Istio describes clusters and endpoints.
 const istioNamespace = "istio"
 
-// meshOf returns what a cluster is in a mesh.
+// meshOf returns the mesh settings in the metadata of a cluster.
 func meshOf(m *corev3.Metadata) (out config.Mesh) {
 	said := m.GetFilterMetadata()[istioNamespace].GetFields()
 	out.External, out.NoPeerMetadata = said["external"].GetBoolValue(), said["disable_mx"].GetBoolValue()
@@ -301,7 +303,7 @@ func meshOf(m *corev3.Metadata) (out config.Mesh) {
 	return out
 }
 
-// workloadName returns which workload answers at an endpoint.
+// workloadName returns the workload of an endpoint, or "" if its metadata has no valid one.
 func workloadName(m *corev3.Metadata) string {
 	text := m.GetFilterMetadata()[istioNamespace].GetFields()["workload"].GetStringValue()
 	if _, ok := workload.Parse(text); !ok {

@@ -24,7 +24,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol/workload"
 )
 
-// meshCapabilities are kinds in a mesh.
+// meshCapabilities returns the capabilities of a build in a mesh.
 func meshCapabilities() Capabilities {
 	k := testCapabilities()
 	k.Filters = append(k.Filters, istiostats.Kind(), peermetadata.Kind())
@@ -67,8 +67,9 @@ func typedStruct(t *testing.T, outer, of, json string) *anypb.Any {
 	return &anypb.Any{TypeUrl: "type.googleapis.com/" + outer, Value: b}
 }
 
-// statsMessage is a stats.PluginConfig: no fallback, bytes every 1.5 s, request_bytes and
-// tcp_sent_bytes_total dropped, a label of all removed and one added.
+// statsMessage returns a stats.PluginConfig: no host header fallback, byte counts every 1.5 s,
+// request_bytes and tcp_sent_bytes_total dropped, and one label of all metrics removed and one
+// added.
 func statsMessage() *anypb.Any {
 	text := func(b []byte, number protowire.Number, s string) []byte {
 		return protowire.AppendString(protowire.AppendTag(b, number, protowire.BytesType), s)
@@ -92,7 +93,7 @@ func TestIstioFilters(t *testing.T) {
 		name    string
 		packed  *anypb.Any
 		inbound bool
-		want    any // nil: it is ignored
+		want    any // nil if the filter is ignored
 		ignored []string
 	}{
 		{name: "who asks", packed: typedStruct(t, udpa, metadata, `{"upstream_discovery": [{"istio_headers": {}}, {"workload_discovery": {}}], "upstream_propagation": [{"istio_headers": {"skip_external_clusters": true}}]}`),
@@ -154,9 +155,9 @@ func TestIstioTCPStats(t *testing.T) {
 	empty := &anypb.Any{TypeUrl: "type.googleapis.com/" + stats}
 	for _, test := range []struct {
 		name    string
-		filters []*anypb.Any // those of istio.stats, and the last
+		filters []*anypb.Any // the istio.stats filters and the terminal filter
 		inbound bool
-		want    any // nil: it is ignored
+		want    any // nil if the filter is ignored
 		ignored []string
 	}{
 		{name: "what leaves", filters: []*anypb.Any{empty, bytes},
@@ -201,8 +202,8 @@ func TestIstioTCPStats(t *testing.T) {
 	}
 }
 
-// TestIstiodsSidecarsExchangeMetadata: each chain of HTTP of the capture has the filter, in
-// the direction of its listener.
+// TestIstiodsSidecarsExchangeMetadata verifies that each HTTP chain of the capture has the peer
+// metadata filter for the direction of its listener.
 func TestIstiodsSidecarsExchangeMetadata(t *testing.T) {
 	found := map[bool]int{}
 	for _, body := range capture(t, "02-LDS.pb") {

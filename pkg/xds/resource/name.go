@@ -6,8 +6,8 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// Name returns the name of a serialized resource of one of the package's types: its
-// first field, whatever the type. The error says that there is none.
+// Name returns the name of a serialized resource, which is field 1 in every type of this package.
+// It returns an error if the resource is malformed or has no name.
 func Name(body []byte) (string, error) {
 	name, found := "", false
 	for len(body) > 0 {
@@ -21,7 +21,7 @@ func Name(body []byte) (string, error) {
 			if n < 0 {
 				return "", protowire.ParseError(n)
 			}
-			name, found = string(text), true // the last one counts
+			name, found = string(text), true // the last occurrence applies
 			body = body[n:]
 			continue
 		}

@@ -24,8 +24,8 @@ import (
 
 func keys[V any](m map[string]V) iter.Seq[string] { return maps.Keys(m) }
 
-// readNetworkFilters reads what connections of a chain meet. Routes that are resources
-// of their own, and those that are not, are told to l.
+// readNetworkFilters reads the network filters of a chain. It adds the inline route tables and the
+// names of route resources to l.
 func (p fieldReader) readNetworkFilters(list []*listenerv3.Filter, out *config.FilterChain, l *Listener) {
 	carries := slices.ContainsFunc(list, func(f *listenerv3.Filter) bool { return isType(f.GetTypedConfig(), &tcpv3.TcpProxy{}) })
 	wrong := len(p.report.reasons)
@@ -59,12 +59,13 @@ func (p fieldReader) readNetworkFilters(list []*listenerv3.Filter, out *config.F
 			at.reject("%s (%s) is not supported", f.GetName(), packed.GetTypeUrl())
 		}
 	}
-	if out.Proxy == nil && out.TCPProxy == nil && len(p.report.reasons) == wrong { // else one that is refused may
+	if out.Proxy == nil && out.TCPProxy == nil && len(p.report.reasons) == wrong { // a rejected filter may be the terminal one
 		p.reject("the chain has no terminal filter, such as http_connection_manager or tcp_proxy")
 	}
 }
 
-// readConnectionFilter reads a filter that decides about connections: Weft's of the given name.
+// readConnectionFilter reads a network filter that allows or denies connections. name is its name
+// in Weft.
 func (p fieldReader) readConnectionFilter(name string, packed *anypb.Any, out *config.FilterChain) {
 	k := p.report.capabilities.connectionFilter(name)
 	if k == nil {
@@ -100,7 +101,7 @@ func (p fieldReader) readTCP(m *tcpv3.TcpProxy, l *Listener) *config.TCPProxy {
 func (p fieldReader) readHTTP(m *hcmv3.HttpConnectionManager, l *Listener) *config.Proxy {
 	p.checkFields(m, supportedHTTPFields(), rejectedHTTPFields())
 	out := &config.Proxy{
-		Upstream:      config.HTTP1, // unless the cluster says otherwise
+		Upstream:      config.HTTP1, // unless the cluster selects another protocol
 		HTTP1:         config.DefaultHTTP1Options(),
 		HTTP2:         config.DefaultHTTP2Options(),
 		RPC:           config.DefaultRPCOptions(),
@@ -127,7 +128,7 @@ func (p fieldReader) readHTTP(m *hcmv3.HttpConnectionManager, l *Listener) *conf
 	return out
 }
 
-// readTargetNormalization reads how requests' targets are written before anything judges by them.
+// readTargetNormalization reads how Weft normalizes request targets before it evaluates them.
 func (p fieldReader) readTargetNormalization(m *hcmv3.HttpConnectionManager, out *config.TargetNormalization) {
 	out.NormalizePath, out.MergeSlashes = m.GetNormalizePath().GetValue(), m.GetMergeSlashes()
 	switch m.GetPathWithEscapedSlashesAction() {
@@ -167,7 +168,7 @@ func rejectedHTTPFields() []string {
 	}
 }
 
-// readRoutes reads where a proxy's routes are.
+// readRoutes reads the route table of a proxy, which is inline or a RouteType resource.
 func (p fieldReader) readRoutes(m *hcmv3.HttpConnectionManager, out *config.Proxy, l *Listener) {
 	switch r := m.GetRouteSpecifier().(type) {
 	case *hcmv3.HttpConnectionManager_Rds:
@@ -179,7 +180,8 @@ func (p fieldReader) readRoutes(m *hcmv3.HttpConnectionManager, out *config.Prox
 		at.addRouteConfig(out.RouteTable, r.Rds.GetConfigSource(), l)
 	case *hcmv3.HttpConnectionManager_RouteConfig:
 		t := p.field("route_config").readTable(r.RouteConfig)
-		// Many have the same name: no resource has one with a line break.
+		// Inline tables may share a name. The line break makes it distinct: no resource name has
+		// one.
 		t.Name = fmt.Sprintf("%s\n%d %s", l.Config.Name, len(l.InlineTables), t.Name)
 		out.RouteTable = t.Name
 		l.InlineTables = append(l.InlineTables, t)
@@ -196,24 +198,24 @@ func (p fieldReader) readUpgrades(list []*hcmv3.HttpConnectionManager_UpgradeCon
 	}
 }
 
-// upgrade is what managers and routes say alike.
+// upgrade is the common part of the upgrade configs of connection managers and routes.
 type upgrade interface {
 	GetUpgradeType() string
 	GetEnabled() *wrapperspb.BoolValue
 }
 
-// readUpgrade reads what requests may ask to switch to: WebSocket, whether it is named or
-// not, so that it cannot be forbidden.
+// readUpgrade reads an upgrade type. WebSocket is always enabled and cannot be disabled; other
+// types are ignored.
 func (p fieldReader) readUpgrade(u upgrade) {
 	switch {
 	case !strings.EqualFold(u.GetUpgradeType(), "websocket"):
-		p.key(u.GetUpgradeType()).ignore() // nothing else is switched to
+		p.key(u.GetUpgradeType()).ignore() // only WebSocket is supported
 	case !boolOr(u.GetEnabled(), true):
 		p.field("enabled").reject("false is not supported")
 	}
 }
 
-// addRouteConfig has l wait for a table from a source.
+// addRouteConfig makes l wait for a route table from a config source.
 func (p fieldReader) addRouteConfig(table string, from *corev3.ConfigSource, l *Listener) {
 	at := p.field("config_source")
 	at.checkConfigSource(from)
@@ -230,7 +232,7 @@ func (p fieldReader) readHTTPOptions(m *hcmv3.HttpConnectionManager, out *config
 	h.Via = m.GetVia()
 	out.HTTP2.StreamIdleTimeout = p.field("stream_idle_timeout").duration(m.GetStreamIdleTimeout(), 5*time.Minute)
 	h.StreamIdleTimeout = out.HTTP2.StreamIdleTimeout
-	h.BodyTimeout = 0 // Envoy has none but that of idle streams
+	h.BodyTimeout = 0 // Envoy has only the stream idle timeout
 	if o := m.GetCommonHttpProtocolOptions(); o != nil {
 		at := p.field("common_http_protocol_options")
 		at.checkFields(o, []string{"idle_timeout", "max_headers_count", "max_requests_per_connection", "headers_with_underscores_action"}, nil)
@@ -268,12 +270,12 @@ func (p fieldReader) readHTTPOptions(m *hcmv3.HttpConnectionManager, out *config
 	}
 	p.readForwarded(m, h)
 	h.XFFBareAddressOnly = true
-	out.ForwardedScheme = true // readForwarded replaces the field where it is not trusted
+	out.ForwardedScheme = true // readForwarded replaces the header where it is not trusted
 	out.CallerFields.Envoy = p.readEnvoyHeaders(m)
 	h.XFCC = p.readClientCert(m)
 }
 
-// setTokens sets a number of a token bucket to v, within what is allowed, unless v is absent.
+// setTokens sets to to v, limited to 1 through 1,000,000. It does nothing if v is nil.
 func setTokens(v *wrapperspb.UInt64Value, to *int) {
 	const most = 1_000_000
 	if v != nil {
@@ -281,10 +283,10 @@ func setTokens(v *wrapperspb.UInt64Value, to *int) {
 	}
 }
 
-// readForwarded reads whom X-Forwarded-For is believed, and what becomes of it. Who does
-// not use the connection's address has a trusted proxy before it in any case.
+// readForwarded reads how many X-Forwarded-For entries to trust and whether to append to the
+// header. Without use_remote_address, one more proxy is trusted.
 func (p fieldReader) readForwarded(m *hcmv3.HttpConnectionManager, h *config.HTTP1Options) {
-	const most = 100 // more are of no chain of proxies: the field would not hold them
+	const most = 100 // a chain of proxies is never longer
 	hops := m.GetXffNumTrustedHops()
 	if hops > most {
 		p.field("xff_num_trusted_hops").reject("is %d, expected at most %d", hops, most)
@@ -304,7 +306,7 @@ func (p fieldReader) readForwarded(m *hcmv3.HttpConnectionManager, h *config.HTT
 	}
 }
 
-// readEnvoyHeaders reads whose x-envoy-* fields and x-request-id are passed on.
+// readEnvoyHeaders reads which x-envoy-* headers and x-request-id values to trust.
 func (p fieldReader) readEnvoyHeaders(m *hcmv3.HttpConnectionManager) *config.EnvoyHeaders {
 	return &config.EnvoyHeaders{
 		UseRemoteAddress:   m.GetUseRemoteAddress().GetValue(),

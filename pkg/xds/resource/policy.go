@@ -22,8 +22,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/config"
 )
 
-// readPolicy reads how a host is chosen. load_balancing_policy stands in the place of
-// all that came before it in the API.
+// readPolicy reads the load balancing policy. load_balancing_policy takes precedence over the older
+// fields.
 func (p fieldReader) readPolicy(m *clusterv3.Cluster, c *Cluster) {
 	out := c.Config
 	out.ChoiceCount, out.ActiveRequestBias = 2, 1
@@ -66,14 +66,15 @@ func (p fieldReader) readPolicy(m *clusterv3.Cluster, c *Cluster) {
 	}
 }
 
-// checkOptionalFields is only of a message that may be nil.
+// checkOptionalFields is checkFields for a message that may be nil.
 func (p fieldReader) checkOptionalFields(m proto.Message, critical []string, read ...string) {
 	if m.ProtoReflect().IsValid() {
 		p.checkFields(m, read, critical)
 	}
 }
 
-// runtimeDefault is a runtime value's own default: there is no runtime that says otherwise.
+// runtimeDefault returns the default of a runtime value, or 1 if d is nil. It does not consult the
+// runtime.
 func runtimeDefault(d *corev3.RuntimeDouble) float64 {
 	if d == nil {
 		return 1
@@ -119,7 +120,7 @@ func isPrime(n uint64) bool {
 	return n > 1
 }
 
-// readPolicyList takes the first policy of the list that is built, as the API has it.
+// readPolicyList selects the first supported policy of the list, as the API requires.
 func (p fieldReader) readPolicyList(l *clusterv3.LoadBalancingPolicy, c *Cluster) {
 	for i, one := range l.GetPolicies() {
 		packed := one.GetTypedExtensionConfig().GetTypedConfig()
@@ -130,7 +131,7 @@ func (p fieldReader) readPolicyList(l *clusterv3.LoadBalancingPolicy, c *Cluster
 	p.reject("none of the policies is supported")
 }
 
-// readSupportedPolicy reads a policy, or reports that it is none that is built.
+// readSupportedPolicy reads a policy and reports whether Weft supports its type.
 func (p fieldReader) readSupportedPolicy(packed *anypb.Any, c *Cluster) bool {
 	out := c.Config
 	least, robin, random, ring, maglev := &leastv3.LeastRequest{}, &robinv3.RoundRobin{}, &randomv3.Random{}, &ringv3.RingHash{}, &maglevv3.Maglev{}
@@ -190,18 +191,19 @@ func (p fieldReader) readCommonPolicy(o *clusterv3.Cluster_CommonLbConfig, c *Cl
 	}
 	p.checkFields(o, []string{"healthy_panic_threshold", "zone_aware_lb_config", "locality_weighted_lb_config"}, []string{"override_host_status"})
 	c.localityWeighted = o.GetLocalityWeightedLbConfig() != nil
-	if z := o.GetZoneAwareLbConfig(); z != nil { // of a cluster that the proxy itself is of: there is none
+	if z := o.GetZoneAwareLbConfig(); z != nil { // no effect: the proxy has no local cluster
 		p.field("zone_aware_lb_config").checkFields(z, nil, []string{"fail_traffic_on_panic"})
 	}
 	if t := o.GetHealthyPanicThreshold(); t != nil {
 		c.Config.Failover.PanicThreshold = p.field("healthy_panic_threshold").checkPercent(t.GetValue())
 		if t.GetValue() == 0 {
-			c.Config.Failover.PanicThreshold = -1 // never
+			c.Config.Failover.PanicThreshold = -1 // disabled
 		}
 	}
 }
 
-// slowStart is what messages of two packages say alike; one that is nil says nothing.
+// slowStart is the common part of the slow start messages of two packages. A nil message has no
+// window.
 type slowStart interface {
 	GetSlowStartWindow() *durationpb.Duration
 	GetAggression() *corev3.RuntimeDouble
@@ -258,7 +260,7 @@ func newSet(names []string) map[string]bool {
 	return all
 }
 
-// fractionPercent is a share of all that happens, in percent.
+// fractionPercent returns a fraction as a percentage of at most 100.
 func (p fieldReader) fractionPercent(f *typev3.FractionalPercent) float64 {
 	n := float64(f.GetNumerator())
 	switch f.GetDenominator() {

@@ -1,6 +1,6 @@
-// Package resource turns resources of Envoy's v3 API into the model, and says what it
-// refuses in them and what it leaves out of account. It is pure: what a resource refers
-// to by name (endpoints, routes, secrets) is told to the caller, not looked for.
+// Package resource converts resources of Envoy's v3 API to Weft configuration, and reports which
+// fields it rejects and ignores. It does no I/O: it returns the names that a resource refers to
+// (endpoints, routes, secrets) and leaves the lookup to the caller.
 package resource
 
 import (
@@ -21,35 +21,36 @@ import (
 	"github.com/weft-proxy/weft/pkg/config"
 )
 
-// The types of resources that the package reads, as type URLs.
+// These are the type URLs of the resources that the package reads, next to ExtensionType and
+// RuntimeType.
 const (
 	ClusterType  = "type.googleapis.com/envoy.config.cluster.v3.Cluster"
 	EndpointType = "type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment"
 	ListenerType = "type.googleapis.com/envoy.config.listener.v3.Listener"
-	// DubboRouteType is of the routes of Dubbo.
+	// DubboRouteType is the type of Dubbo routes.
 	DubboRouteType = "type.googleapis.com/envoy.extensions.filters.network.dubbo_proxy.v3.MultipleRouteConfiguration"
 	RouteType      = "type.googleapis.com/envoy.config.route.v3.RouteConfiguration"
 	SecretType     = "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.Secret"
 )
 
-// RejectedError is why a resource cannot be accepted: everything that is wrong with it.
+// RejectedError lists every reason why a resource is rejected.
 type RejectedError []string
 
-// Error names field and reason of each.
+// Error returns the reasons, each with the path of its field, separated by semicolons.
 func (r RejectedError) Error() string { return strings.Join(r, "; ") }
 
-// report gathers what is found in one resource.
+// report collects the findings in one resource.
 type report struct {
 	capabilities   Capabilities
 	reasons        RejectedError
 	ignored        []string
-	usedKeys       []string // of the runtime
+	usedKeys       []string // runtime keys
 	unknown        []unknownField
 	unknownFinder  unknownFinder
-	omittedReasons int // reasons that are not in wrong
+	omittedReasons int // number of reasons beyond maxReasons
 }
 
-// rejection is the error that the resource is refused with, nil if it is not. It completes
+// rejection returns the error that rejects the resource, or nil if it is accepted. It completes
 // ignored.
 func (r *report) rejection() error {
 	r.resolveUnknown(0)
@@ -63,10 +64,10 @@ func (r *report) rejection() error {
 	return r.reasons
 }
 
-// fieldReader is a field of the resource that is read.
+// fieldReader reads one field of a resource and reports findings under its path.
 type fieldReader struct {
 	report *report
-	path   string // "filter_chains[0].filters"; "": the resource itself
+	path   string // "filter_chains[0].filters"; "" means the resource itself
 }
 
 func (p fieldReader) field(name string) fieldReader {
@@ -82,7 +83,7 @@ func (p fieldReader) index(i int) fieldReader {
 
 func (p fieldReader) key(k string) fieldReader { return fieldReader{p.report, p.path + "[" + k + "]"} }
 
-// reject says that the resource cannot be accepted because of the field.
+// reject rejects the resource because of the field.
 func (p fieldReader) reject(format string, args ...any) {
 	text := fmt.Sprintf(format, args...)
 	if p.path != "" {
@@ -91,11 +92,10 @@ func (p fieldReader) reject(format string, args ...any) {
 	p.report.addReason(text)
 }
 
-// maxReasons is how many reasons are named for which one resource is refused: of a resource
-// that is wrong everywhere the others would tell nothing new, and take memory without bound.
+// maxReasons limits the reasons that a report stores for one resource, which bounds its memory.
 const maxReasons = 1000
 
-// addReason adds a reason.
+// addReason adds a reason, or only counts it if there are already maxReasons.
 func (r *report) addReason(reason string) {
 	if len(r.reasons) >= maxReasons {
 		r.omittedReasons++
@@ -104,13 +104,13 @@ func (r *report) addReason(reason string) {
 	r.reasons = append(r.reasons, reason)
 }
 
-// rejectOneof refuses a message of which a member of a oneof is set that is not read, or none at
-// all; expected are those that are read.
+// rejectOneof rejects a message with a oneof whose member is not supported or not set. expected
+// lists the supported members.
 func (p fieldReader) rejectOneof(m proto.Message, oneof protoreflect.Name, expected ...string) {
 	r := m.ProtoReflect()
 	f := r.WhichOneof(r.Descriptor().Oneofs().ByName(oneof))
 	switch {
-	case f == nil && len(r.GetUnknown()) > 0 && p.report.capabilities.UnknownFields == config.RejectUnknownFields: // which is refused
+	case f == nil && len(r.GetUnknown()) > 0 && p.report.capabilities.UnknownFields == config.RejectUnknownFields: // resolveUnknown rejects the unknown member
 	case f == nil:
 		p.reject("expected %s", alternatives(expected))
 	case p.field(string(f.Name())).isRejectedUnsupported():
@@ -119,7 +119,7 @@ func (p fieldReader) rejectOneof(m proto.Message, oneof protoreflect.Name, expec
 	}
 }
 
-// alternatives are names as one reads them: "a, b or c".
+// alternatives joins names: "a, b or c".
 func alternatives(names []string) string {
 	last := len(names) - 1
 	if last == 0 {
@@ -128,25 +128,25 @@ func alternatives(names []string) string {
 	return strings.Join(names[:last], ", ") + " or " + names[last]
 }
 
-// isRejectedUnsupported reports whether unbuilt was just called of the field.
+// isRejectedUnsupported reports whether rejectUnsupported was just called for the field.
 func (p fieldReader) isRejectedUnsupported() bool {
-	const few = 32 // only looks at one message
+	const few = 32 // enough for one message
 	all := p.report.reasons
 	return slices.Contains(all[max(0, len(all)-few):], p.path+": "+unsupported)
 }
 
-// unsupported says of a field that it is not read.
+// unsupported is the reason for a field that Weft does not support.
 const unsupported = "is not supported"
 
-// rejectUnsupported refuses a field that asks for what is not built.
+// rejectUnsupported rejects a field that Weft does not support.
 func (p fieldReader) rejectUnsupported() { p.reject(unsupported) }
 
-// ignore says that the field has no effect.
+// ignore reports that the field has no effect.
 func (p fieldReader) ignore() { p.report.ignored = append(p.report.ignored, p.path) }
 
-// checkFields looks for fields of m that are set and not among read: those of critical make
-// the resource refused, for without them it would let more pass than it says, or send
-// it elsewhere; the others are ignored.
+// checkFields checks the fields of m that are set and not in read. It rejects those in critical,
+// because without them Weft would allow more than the resource does or send requests elsewhere. It
+// ignores the others.
 func (p fieldReader) checkFields(m proto.Message, read, critical []string) {
 	var unbuilt []string
 	ignored := len(p.report.ignored)
@@ -161,24 +161,23 @@ func (p fieldReader) checkFields(m proto.Message, read, critical []string) {
 		}
 		return true
 	})
-	slices.Sort(p.report.ignored[ignored:]) // Range has no order
+	slices.Sort(p.report.ignored[ignored:]) // Range has no defined order
 	slices.Sort(unbuilt)
 	for _, name := range unbuilt {
 		p.field(name).rejectUnsupported()
 	}
 }
 
-// maxMessageDepth is how deep messages may be in messages: what protobuf's decoders for C++ and Java
-// take if nothing else is said. A matcher that is nested deeper could exhaust the stack of what
-// evaluates it.
+// maxMessageDepth limits how deep messages are nested. It is the default of the protobuf decoders
+// for C++ and Java. Evaluating a matcher that is nested deeper could exhaust the stack.
 const maxMessageDepth = 100
 
-// unmarshalOptions is how serialized messages are read.
+// unmarshalOptions returns the options for decoding serialized messages.
 func unmarshalOptions() proto.UnmarshalOptions {
 	return proto.UnmarshalOptions{RecursionLimit: maxMessageDepth}
 }
 
-// unmarshal reads body, which is at p, into m. Fields that m does not have are noted.
+// unmarshal decodes body into m and records unknown fields under the path of p.
 func (p fieldReader) unmarshal(body []byte, m proto.Message) error {
 	if err := unmarshalOptions().Unmarshal(body, m); err != nil {
 		return RejectedError{malformedReason(err)}
@@ -187,7 +186,7 @@ func (p fieldReader) unmarshal(body []byte, m proto.Message) error {
 	return nil
 }
 
-// malformedReason says why a message cannot be decoded.
+// malformedReason returns why a message cannot be decoded.
 func malformedReason(err error) string {
 	text := strings.ReplaceAll(strings.TrimPrefix(err.Error(), "proto:"), "\u00a0", " ")
 	if strings.Contains(text, "recursion depth") {
@@ -196,7 +195,7 @@ func malformedReason(err error) string {
 	return "malformed message: " + strings.TrimSpace(text)
 }
 
-// unpack reads the message that a is to hold into m, and reports whether it did.
+// unpack decodes a into m and reports whether it succeeded. It rejects a message of another type.
 func (p fieldReader) unpack(a *anypb.Any, m proto.Message) bool {
 	if a == nil {
 		p.reject("is missing, expected a %s", m.ProtoReflect().Descriptor().FullName())
@@ -214,7 +213,7 @@ func (p fieldReader) unpack(a *anypb.Any, m proto.Message) bool {
 	return true
 }
 
-// prefixError has the reasons of a Refused be those of p.
+// prefixError adds the path of p to each reason of a RejectedError.
 func (p fieldReader) prefixError(err error) error {
 	var reasons RejectedError
 	if !errors.As(err, &reasons) {
@@ -227,7 +226,7 @@ func (p fieldReader) prefixError(err error) error {
 	return out
 }
 
-// unpackAny reads the message that a holds, whichever it is, and reports whether it could.
+// unpackAny decodes a message of any known type and reports whether it succeeded.
 func (p fieldReader) unpackAny(a *anypb.Any) (m proto.Message, ok bool) {
 	m, err := anypb.UnmarshalNew(a, unmarshalOptions())
 	if err != nil {
@@ -238,12 +237,12 @@ func (p fieldReader) unpackAny(a *anypb.Any) (m proto.Message, ok bool) {
 	return m, true
 }
 
-// isType reports whether a is a message of the given full name.
+// isType reports whether a holds a message of the type of m.
 func isType(a *anypb.Any, m proto.Message) bool {
 	return a != nil && a.MessageName() == m.ProtoReflect().Descriptor().FullName()
 }
 
-// duration is what a field says, or unset.
+// duration returns d, at most maxDuration, or unset if d is nil or rejected.
 func (p fieldReader) duration(d *durationpb.Duration, unset time.Duration) time.Duration {
 	if d == nil {
 		return unset
@@ -259,11 +258,11 @@ func (p fieldReader) duration(d *durationpb.Duration, unset time.Duration) time.
 	return min(d.AsDuration(), maxDuration)
 }
 
-// maxDuration is as good as for ever, which control planes say by the largest number that
-// there is: times that are added to it, or multiplied, stay what they are.
+// maxDuration stands for "no limit", which control planes express by the largest duration. It is
+// small enough that sums and multiples of it do not overflow.
 const maxDuration = 365 * 24 * time.Hour
 
-// uint32Or is the number that a field says, or unset.
+// uint32Or returns the value of w, or unset if w is nil.
 func uint32Or(w *wrapperspb.UInt32Value, unset int) int {
 	if w == nil {
 		return unset
@@ -271,8 +270,8 @@ func uint32Or(w *wrapperspb.UInt32Value, unset int) int {
 	return int(w.GetValue())
 }
 
-// limitOr is count of one of config.CircuitBreakers: the largest number, by which control planes
-// say that there is none, is 0, and 0 is config.LimitZero.
+// limitOr returns a limit of config.CircuitBreakers, or unset if w is nil. The largest uint32 means
+// no limit and becomes 0; 0 becomes config.LimitZero.
 func limitOr(w *wrapperspb.UInt32Value, unset int) int {
 	switch {
 	case w == nil:
@@ -285,7 +284,7 @@ func limitOr(w *wrapperspb.UInt32Value, unset int) int {
 	return uint32Or(w, unset)
 }
 
-// boolOr is what a field says, or unset.
+// boolOr returns the value of w, or unset if w is nil.
 func boolOr(w *wrapperspb.BoolValue, unset bool) bool {
 	if w == nil {
 		return unset
@@ -293,8 +292,7 @@ func boolOr(w *wrapperspb.BoolValue, unset bool) bool {
 	return w.GetValue()
 }
 
-// labels are the texts among the fields of a metadata namespace; numbers and booleans
-// are written as JSON has them.
+// labels returns the strings, numbers and booleans of a metadata namespace as strings.
 func labels(s *structpb.Struct) map[string]string {
 	if len(s.GetFields()) == 0 {
 		return nil

@@ -34,8 +34,8 @@ func TestHostRewrites(t *testing.T) {
 	}
 }
 
-// TestMirrorPolicyPrecedence: policies of a route stand in the place of those of
-// its virtual host, and these in the place of the table's.
+// TestMirrorPolicyPrecedence verifies that the policies of a route replace those of its virtual
+// host, which replace those of the table.
 func TestMirrorPolicyPrecedence(t *testing.T) {
 	m := &routev3.RouteConfiguration{}
 	if err := prototext.Unmarshal([]byte(`name: "t" request_mirror_policies: {cluster: "of table"}

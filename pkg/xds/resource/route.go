@@ -17,11 +17,11 @@ import (
 	"github.com/weft-proxy/weft/pkg/config"
 )
 
-// RouteTable is what a resource of RouteType says.
+// RouteTable is the parsed form of a RouteType or DubboRouteType resource.
 type RouteTable struct {
 	Config      *config.RouteTable // immutable
 	Ignored     []string           // fields that have no effect, in order
-	RuntimeKeys []string           // of the runtime that they were read with, in order
+	RuntimeKeys []string           // runtime keys that were used, in order
 
 	previous previousTable
 }
@@ -35,7 +35,7 @@ func (p fieldReader) readTable(m *routev3.RouteConfiguration) *config.RouteTable
 	return t
 }
 
-// readTableHead reads a table without its virtual hosts, and what these inherit.
+// readTableHead reads a table without its virtual hosts, and the settings that they inherit.
 func (p fieldReader) readTableHead(m *routev3.RouteConfiguration) (t *config.RouteTable, o inheritedSettings) {
 	p.checkFields(m, []string{
 		"name", "virtual_hosts", "request_headers_to_add", "request_headers_to_remove", "response_headers_to_add",
@@ -54,7 +54,7 @@ func (p fieldReader) readTableHead(m *routev3.RouteConfiguration) (t *config.Rou
 	return t, inheritedSettings{filters: p.readPerFilter(m.GetTypedPerFilterConfig()), mirrors: m.GetRequestMirrorPolicies()}
 }
 
-// inheritedSettings is what a table, or a virtual host, says for routes that do not say it themselves.
+// inheritedSettings are the settings of a table or a virtual host that routes inherit.
 type inheritedSettings struct {
 	filters map[string]any
 	retry   *routev3.RetryPolicy
@@ -71,7 +71,7 @@ func (p fieldReader) readVirtualHost(m *routev3.VirtualHost, table inheritedSett
 	return v
 }
 
-// readVirtualHostHead reads a virtual host without its routes, and what these inherit.
+// readVirtualHostHead reads a virtual host without its routes, and the settings that they inherit.
 func (p fieldReader) readVirtualHostHead(m *routev3.VirtualHost, table inheritedSettings) (v *config.VirtualHost, o inheritedSettings) {
 	p.checkFields(m, []string{
 		"name", "domains", "routes", "request_headers_to_add", "request_headers_to_remove", "response_headers_to_add",
@@ -96,9 +96,9 @@ func (p fieldReader) readVirtualHostHead(m *routev3.VirtualHost, table inherited
 	return v, o
 }
 
-// nameRoutes gives the routes of v names that are unique in it, where said returns what a
-// route is called in the resource. Those of places are another table's, too: if one gets
-// another name it is copied. nil: none is.
+// nameRoutes gives the routes of v unique names. said returns the name of a route in the resource.
+// If places is not nil, places[i] >= 0 means that another table shares route i: nameRoutes copies
+// the route before it changes the name.
 func nameRoutes(v *config.VirtualHost, places []int32, said func(i int) string) {
 	names := make(map[string]int, len(v.Routes))
 	for i, route := range v.Routes {
@@ -123,8 +123,8 @@ func nameRoutes(v *config.VirtualHost, places []int32, said func(i int) string) 
 	}
 }
 
-// inheritFilters returns the settings of filters: those of inner, else those of outer. A filter
-// that inner turns on has those of outer, whether that turns it off or not.
+// inheritFilters merges the settings of filters; inner takes precedence. A filter that inner
+// enables has the settings of outer, even if outer disables it.
 func inheritFilters(outer, inner map[string]any) map[string]any {
 	if len(outer) == 0 {
 		return inner
@@ -148,14 +148,15 @@ func inheritFilters(outer, inner map[string]any) map[string]any {
 	return all
 }
 
-// disabledFilter is config.FilterDisabled of a filter that has settings further out. No route has it.
+// disabledFilter is config.FilterDisabled for a filter that inherits settings. routeFilters
+// replaces it.
 type disabledFilter struct{ settings any }
 
-// routeFilters are the settings of filters of a route that says inner.
+// routeFilters returns the settings of filters for a route whose own settings are inner.
 func routeFilters(outer, inner map[string]any) map[string]any {
 	all := inheritFilters(outer, inner)
 	for kind, own := range all {
-		if _, off := own.(disabledFilter); off { // which inherit has made: all is a map of its own
+		if _, off := own.(disabledFilter); off { // created by inheritFilters, so all is not shared
 			all[kind] = config.FilterDisabled{}
 		}
 	}
@@ -193,8 +194,8 @@ func (p fieldReader) readRoute(m *routev3.Route, o inheritedSettings) *config.Ro
 	return out
 }
 
-// ignoreRequestMutation notes that a route that answers itself sends no request whose fields
-// could change.
+// ignoreRequestMutation ignores request header mutations of a redirect or direct response, which
+// sends no request upstream.
 func (p fieldReader) ignoreRequestMutation(request config.HeaderMutation) {
 	if len(request.Add)+len(request.Remove) > 0 {
 		p.field("request_headers_to_add").ignore()
@@ -235,7 +236,7 @@ func (p fieldReader) readMatch(m *routev3.RouteMatch) (out config.RouteMatch) {
 	return out
 }
 
-// anchoredRegex is an expression that matches all of a text or nothing.
+// anchoredRegex returns an expression that matches only a whole text.
 func (p fieldReader) anchoredRegex(expression string) string {
 	return `\A(?:` + p.checkRegex(expression) + `)\z`
 }
@@ -269,7 +270,7 @@ func (p fieldReader) readHeader(m *routev3.HeaderMatcher) config.HeaderMatch {
 	return out
 }
 
-// checkRegex is text if that is an expression; else that is refused.
+// checkRegex returns text, or rejects it and returns "" if it is not a valid expression.
 func (p fieldReader) checkRegex(text string) string {
 	if _, err := regexp.Compile(text); err != nil {
 		p.reject("%v", err)
@@ -309,7 +310,7 @@ func (p fieldReader) readStringMatcher(m *matcherv3.StringMatcher, is *config.Va
 	}
 }
 
-// defaultRouteTimeout is Envoy's.
+// defaultRouteTimeout is Envoy's default.
 const defaultRouteTimeout = 15 * time.Second
 
 func (p fieldReader) readForward(m *routev3.RouteAction, match *config.RouteMatch, o inheritedSettings) *config.Forward {
@@ -409,7 +410,7 @@ func (p fieldReader) readRewrites(m *routev3.RouteAction, match *config.RouteMat
 		out.AutoHostRewriteHeader = h.HostRewriteHeader
 	case *routev3.RouteAction_HostRewritePathRegex:
 		out.HostRewritePath = p.field("host_rewrite_path_regex").readRegexRewrite(h.HostRewritePathRegex)
-	default: // refused
+	default: // checkFields rejects it
 	}
 	out.PrefixRewrite = m.GetPrefixRewrite()
 	if out.PrefixRewrite != "" && match.PathKind == config.PathRegex {
@@ -509,7 +510,8 @@ func (p fieldReader) readHashPolicy(m *routev3.RouteAction_HashPolicy) (out conf
 	return out
 }
 
-// previousHostsPredicate is what retries do in any case: hosts that were tried are passed over.
+// previousHostsPredicate is a retry predicate that Weft always applies: retries avoid hosts that
+// were tried.
 const previousHostsPredicate = "envoy.retry_host_predicates.previous_hosts"
 
 func (p fieldReader) readRetry(m *routev3.RetryPolicy) *config.RetryPolicy {
@@ -562,12 +564,12 @@ func (p fieldReader) readRetry(m *routev3.RetryPolicy) *config.RetryPolicy {
 	return out
 }
 
-// readHeaderMutation reads a pair of fields named alike.
+// readHeaderMutation reads the fields name+"_to_add" and name+"_to_remove".
 func (p fieldReader) readHeaderMutation(name string, add []*corev3.HeaderValueOption, remove []string) (out config.HeaderMutation) {
 	out.Remove = remove
 	for i, h := range add {
 		at := p.field(name + "_to_add").index(i)
-		if strings.Contains(h.GetHeader().GetValue(), "%START_TIME(") { // Contour has one in each table
+		if strings.Contains(h.GetHeader().GetValue(), "%START_TIME(") { // Contour sets such a header in each table
 			at.ignore()
 			continue
 		}

@@ -8,8 +8,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/config"
 )
 
-// readGRPCTimeout reads what bounds the timeouts that calls of gRPC bring. Envoy ignores
-// these where neither field is set; here they count in any case.
+// readGRPCTimeout reads the limit of gRPC timeouts in requests. Envoy ignores these timeouts if
+// neither field is set; Weft always applies them.
 func (p fieldReader) readGRPCTimeout(m *routev3.RouteAction, out *config.GRPCTimeout) {
 	switch d := m.GetMaxStreamDuration(); {
 	case d.GetGrpcTimeoutHeaderMax() != nil:

@@ -7,7 +7,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/config"
 )
 
-// TestEnvoyRouteSemantics holds what the reader sets where Envoy and MOSN differ.
+// TestEnvoyRouteSemantics verifies the settings that the reader uses where Envoy and MOSN differ.
 func TestEnvoyRouteSemantics(t *testing.T) {
 	read := func(route string) *config.RouteTable {
 		t.Helper()

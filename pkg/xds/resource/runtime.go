@@ -17,11 +17,11 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 )
 
-// RuntimeType is the type of resources that have a layer of the runtime.
+// RuntimeType is the type URL of resources that hold a runtime layer.
 const RuntimeType = "type.googleapis.com/envoy.service.runtime.v3.Runtime"
 
-// Runtime has values of settings that other resources name by a key, beside the value
-// that counts if there is none here. Immutable. A nil Runtime has none.
+// Runtime holds values that override the defaults of settings with a runtime key. Immutable. A nil
+// Runtime is empty.
 type Runtime struct {
 	values map[string]setting
 }
@@ -32,20 +32,19 @@ type Layer struct {
 	ignored []string
 }
 
-// Ignored returns the fields that have no effect here and have one in Envoy wherever they
-// are given: limits of connections.
+// Ignored returns the keys of connection limits, which Envoy applies and Weft does not support.
 func (l *Layer) Ignored() []string { return l.ignored }
 
-// setting is one value. It may be taken for several kinds of one.
+// setting is the value of a key. It may have more than one type: an integer is also a percentage.
 type setting struct {
-	isNumber, isBool, isPercent bool // it is one
+	isNumber, isBool, isPercent bool // types that the value has
 
-	numberValue  float64 // number
-	boolValue    bool    // flag
-	percentValue float64 // share
+	numberValue  float64
+	boolValue    bool
+	percentValue float64 // 0 to 100
 }
 
-// NewRuntime returns the runtime of layers, of which a later one counts for more.
+// NewRuntime merges layers; a later layer takes precedence.
 func NewRuntime(layers ...*Layer) *Runtime {
 	r := &Runtime{values: map[string]setting{}}
 	for _, l := range layers {
@@ -54,7 +53,7 @@ func NewRuntime(layers ...*Layer) *Runtime {
 	return r
 }
 
-// Differs reports whether one of keys has another value in r than in o.
+// Differs reports whether one of keys has different values in r and o.
 func (r *Runtime) Differs(o *Runtime, keys []string) bool {
 	return slices.ContainsFunc(keys, func(k string) bool { return r.value(k) != o.value(k) })
 }
@@ -66,7 +65,7 @@ func (r *Runtime) value(key string) setting {
 	return r.values[key]
 }
 
-// ReadRuntime reads a serialized Runtime of the API. The error is Refused.
+// ReadRuntime parses a serialized Runtime resource. The error is a RejectedError.
 func ReadRuntime(body []byte, k Capabilities) (*Layer, error) {
 	m := &runtimev3.Runtime{}
 	r := &report{capabilities: k}
@@ -77,13 +76,13 @@ func ReadRuntime(body []byte, k Capabilities) (*Layer, error) {
 	return p.field("layer").parseLayer(m.GetLayer())
 }
 
-// ReadLayer reads a layer: keys are the fields, or, of fields that have fields, all their
-// names with dots between them. An error is Refused, and names the fields below name.
+// ReadLayer parses a layer. The keys of nested objects are joined with dots. The error is a
+// RejectedError whose paths begin with name.
 func ReadLayer(name string, s *structpb.Struct) (*Layer, error) {
 	return fieldReader{report: &report{}}.field(name).parseLayer(s)
 }
 
-// parseLayer is ReadLayer of a layer that is at p.
+// parseLayer is ReadLayer for a layer at the path of p.
 func (p fieldReader) parseLayer(s *structpb.Struct) (*Layer, error) {
 	l := &Layer{values: map[string]setting{}}
 	p.readLayer("", s, l)
@@ -117,14 +116,14 @@ func (p fieldReader) readLayer(prefix string, s *structpb.Struct, l *Layer) {
 	}
 }
 
-// isConnectionLimit reports whether Envoy closes connections beyond what a key says; from
-// math.MaxInt32 on it says nothing.
+// isConnectionLimit reports whether key is a connection limit in Envoy. Values from math.MaxInt32
+// on mean no limit.
 func isConnectionLimit(key string) bool {
 	return key == "overload.global_downstream_max_connections" ||
 		strings.HasPrefix(key, "envoy.resource_limits.listener.") && strings.HasSuffix(key, ".connection_limit")
 }
 
-// numberSetting is a setting; a whole one is also a percentage.
+// numberSetting returns the setting of a number; a non-negative integer is also a percentage.
 func numberSetting(n float64) setting {
 	s := setting{isNumber: true, numberValue: n}
 	if n >= 0 && n == math.Trunc(n) {
@@ -133,7 +132,7 @@ func numberSetting(n float64) setting {
 	return s
 }
 
-// textSetting is a setting that is given as text: a number, or a boolean, or nothing of use.
+// textSetting returns the setting of a string: a number, a boolean, or else the zero value.
 func textSetting(text string) setting {
 	if n, err := strconv.ParseFloat(text, 64); err == nil {
 		return numberSetting(n)
@@ -147,7 +146,7 @@ func textSetting(text string) setting {
 	return setting{}
 }
 
-// readFraction reads a FractionalPercent.
+// readFraction reads a FractionalPercent from its JSON form.
 func (p fieldReader) readFraction(s *structpb.Struct) setting {
 	f := &typev3.FractionalPercent{}
 	n := 0.0
@@ -173,7 +172,7 @@ func (p fieldReader) readFraction(s *structpb.Struct) setting {
 	return setting{isPercent: true, percentValue: p.fractionPercent(f)}
 }
 
-// runtimeSetting returns the value of a key, which is noted; ok is false if there is none.
+// runtimeSetting records key as used and returns its value. ok is false if it has none.
 func (p fieldReader) runtimeSetting(key string) (s setting, ok bool) {
 	if key == "" {
 		return setting{}, false
@@ -183,13 +182,13 @@ func (p fieldReader) runtimeSetting(key string) (s setting, ok bool) {
 	return s, s != setting{}
 }
 
-// runtimeKeys are the keys of a resource, each once, in order.
+// runtimeKeys returns the used keys, sorted and without duplicates.
 func (r *report) runtimeKeys() []string {
 	slices.Sort(r.usedKeys)
 	return slices.Compact(r.usedKeys)
 }
 
-// runtimeFractionPercent is a share that the runtime may have another value of, in percent.
+// runtimeFractionPercent returns a percentage that the runtime may override.
 func (p fieldReader) runtimeFractionPercent(m *corev3.RuntimeFractionalPercent) float64 {
 	percent := p.field("default_value").fractionPercent(m.GetDefaultValue())
 	if s, ok := p.runtimeSetting(m.GetRuntimeKey()); ok && s.isPercent {
@@ -198,7 +197,7 @@ func (p fieldReader) runtimeFractionPercent(m *corev3.RuntimeFractionalPercent) 
 	return percent
 }
 
-// runtimeUint32 is one that the runtime may have another value of.
+// runtimeUint32 returns the value of key if it is a valid uint32, or else otherwise.
 func (p fieldReader) runtimeUint32(key string, otherwise uint32) uint32 {
 	if s, ok := p.runtimeSetting(key); ok && s.isNumber && s.numberValue == math.Trunc(s.numberValue) && s.numberValue >= 0 && s.numberValue <= math.MaxUint32 {
 		return uint32(s.numberValue)
@@ -206,8 +205,7 @@ func (p fieldReader) runtimeUint32(key string, otherwise uint32) uint32 {
 	return otherwise
 }
 
-// resolveRuntimeKeys has m and all messages in it say the values in force instead of keys of the
-// runtime.
+// resolveRuntimeKeys replaces the runtime keys in m and its nested messages with their values.
 func (p fieldReader) resolveRuntimeKeys(m protoreflect.Message) {
 	switch m := m.Interface().(type) {
 	case *corev3.RuntimeFractionalPercent:
@@ -251,7 +249,7 @@ func (p fieldReader) resolveRuntimeKeys(m protoreflect.Message) {
 	})
 }
 
-// runtimeFraction is a fraction that the runtime may have another value of.
+// runtimeFraction returns the value of key if it is a percentage, or else otherwise.
 func (p fieldReader) runtimeFraction(key string, otherwise *typev3.FractionalPercent) *typev3.FractionalPercent {
 	s, ok := p.runtimeSetting(key)
 	if !ok || !s.isPercent {
@@ -260,7 +258,7 @@ func (p fieldReader) runtimeFraction(key string, otherwise *typev3.FractionalPer
 	return &typev3.FractionalPercent{Numerator: uint32(math.Round(s.percentValue * 10_000)), Denominator: typev3.FractionalPercent_MILLION}
 }
 
-// resolveFault is resolve of a fault, whose keys have names even where none are given.
+// resolveFault is resolveRuntimeKeys for a fault, whose keys have default names.
 func (p fieldReader) resolveFault(m *faultv3.HTTPFault) {
 	named := func(key *string, usual string) string {
 		name := *key
@@ -286,7 +284,7 @@ func (p fieldReader) resolveFault(m *faultv3.HTTPFault) {
 	}
 }
 
-// resolveDelay has d, if there is one, be as many milliseconds as a key of the runtime says.
+// resolveDelay sets d, if it is not nil, to the milliseconds that key specifies.
 func (p fieldReader) resolveDelay(key string, d *durationpb.Duration) {
 	if d == nil {
 		return

@@ -19,7 +19,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/filter/stream/mirror"
 )
 
-// runtimeLayer is a layer of the runtime as a control plane says it.
+// runtimeLayer returns a serialized runtime layer with the fields in text.
 func runtimeLayer(t testing.TB, text string) []byte {
 	t.Helper()
 	s := &structpb.Struct{}
@@ -33,7 +33,7 @@ func runtimeLayer(t testing.TB, text string) []byte {
 	return body
 }
 
-// newTestRuntime is a runtime of layers as JSON.
+// newTestRuntime returns a runtime of layers in JSON.
 func newTestRuntime(t *testing.T, layers ...string) *Runtime {
 	t.Helper()
 	var all []*Layer
@@ -47,8 +47,8 @@ func newTestRuntime(t *testing.T, layers ...string) *Runtime {
 	return NewRuntime(all...)
 }
 
-// TestRuntimeKeys: what a key says counts, and what a resource says where there is no
-// key, or nothing of use under it.
+// TestRuntimeKeys verifies that the value of a key applies, and that the default applies without a
+// key or a valid value.
 func TestRuntimeKeys(t *testing.T) {
 	for _, test := range []struct {
 		name   string
@@ -86,7 +86,7 @@ func TestRuntimeKeys(t *testing.T) {
 	}
 }
 
-// routeConfig is a table of routes, each described as text.
+// routeConfig returns a serialized table with one virtual host and the routes in text.
 func routeConfig(t *testing.T, routes ...string) []byte {
 	t.Helper()
 	v := &routev3.VirtualHost{Name: "all", Domains: []string{"*"}}
@@ -192,7 +192,7 @@ func TestRejectedRuntimeLayers(t *testing.T) {
 	}
 }
 
-// FuzzReadRuntime: whatever a control plane sends is read or refused.
+// TestIgnoredConnectionLimits verifies that the keys of connection limits are reported as ignored.
 func TestIgnoredConnectionLimits(t *testing.T) {
 	for text, want := range map[string]string{
 		`{"overload": {"global_downstream_max_connections": 50000}}`:                           "l.overload.global_downstream_max_connections",
@@ -215,6 +215,7 @@ func TestIgnoredConnectionLimits(t *testing.T) {
 	}
 }
 
+// FuzzReadRuntime verifies that any input is either rejected or parsed, with percentages in range.
 func FuzzReadRuntime(f *testing.F) {
 	f.Add(runtimeLayer(f, `{"a": {"b": {"numerator": 5, "denominator": "TEN_THOUSAND"}}, "c": "true", "d": 1}`))
 	f.Fuzz(func(t *testing.T, body []byte) {

@@ -7,25 +7,25 @@ import (
 	tlsv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/transport_sockets/tls/v3"
 )
 
-// SecretRef is what refers to a resource of SecretType. The zero value refers to none.
+// SecretRef refers to a SecretType resource. The zero value refers to none.
 type SecretRef struct {
 	Name string
 	From SecretSource
 }
 
-// SecretSource is who has a secret. The zero value is the control plane that has
-// everything else.
+// SecretSource is the server of a secret. The zero value is the control plane that serves all other
+// resources.
 type SecretSource struct {
-	Cluster string // a static one, which serves secrets
-	Delta   bool   // by that form of the protocol, not by state of the world
+	Cluster string // static cluster of the secret service
+	Delta   bool   // delta xDS instead of state of the world
 }
 
-// Compare orders by source, then by name: it is below 0 if r is before o.
+// Compare orders by source, then by name. It returns a negative number if r sorts before o.
 func (r SecretRef) Compare(o SecretRef) int {
 	return cmp.Or(r.From.Compare(o.From), cmp.Compare(r.Name, o.Name))
 }
 
-// Compare orders by cluster, then by form: it is below 0 if s is before o.
+// Compare orders by cluster, then by Delta. It returns a negative number if s sorts before o.
 func (s SecretSource) Compare(o SecretSource) int {
 	form := func(s SecretSource) int {
 		if s.Delta {
@@ -36,7 +36,7 @@ func (s SecretSource) Compare(o SecretSource) int {
 	return cmp.Or(cmp.Compare(s.Cluster, o.Cluster), form(s)-form(o))
 }
 
-// readSecretRef reads which secret is meant, and who has it.
+// readSecretRef reads the name and the source of a secret.
 func (p fieldReader) readSecretRef(m *tlsv3.SdsSecretConfig) SecretRef {
 	if m.GetName() == "" {
 		p.field("name").reject("is missing")

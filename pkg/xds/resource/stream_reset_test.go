@@ -11,8 +11,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/config"
 )
 
-// TestStreamResetLimits: stream_reset_burst and stream_reset_rate bound the
-// resets of a connection, each by itself.
+// TestStreamResetLimits verifies that stream_reset_burst and stream_reset_rate independently set
+// the limit of resets on a connection.
 func TestStreamResetLimits(t *testing.T) {
 	number := wrapperspb.UInt64
 	usual := config.DefaultHTTP2Options().ConnectionResets

@@ -8,14 +8,15 @@ import (
 	templatev3 "github.com/envoyproxy/go-control-plane/envoy/extensions/path/match/uri_template/v3"
 )
 
-// What the stars of a URI template stand for: a segment of a path, and any number of them.
+// These expressions stand for "*" (one path segment) and "**" (any number of segments) in a URI
+// template.
 const (
 	segmentRegex  = `[a-zA-Z0-9\-._~%!$&'()+,;=:@]+`
 	segmentsRegex = `[a-zA-Z0-9\-._~%!$&'()+,;=:@/]*`
 )
 
-// readURITemplate reads a policy that matches paths by a URI template, and returns an expression
-// for all of the path: "/shop/*", "/shop/{id}/**", "/{file=docs/*}.html".
+// readURITemplate converts a URI template to an expression that matches a whole path. Examples of
+// templates are "/shop/*", "/shop/{id}/**" and "/{file=docs/*}.html".
 func (p fieldReader) readURITemplate(m *corev3.TypedExtensionConfig) string {
 	t := &templatev3.UriTemplateMatchConfig{}
 	if !isType(m.GetTypedConfig(), t) {
@@ -60,7 +61,7 @@ func (p fieldReader) readURITemplate(m *corev3.TypedExtensionConfig) string {
 	return `\A(?:` + expression + `)\z`
 }
 
-// templateRegex is an expression for text with stars, without braces.
+// templateRegex returns the expression for a part of a template without variables.
 func (p fieldReader) templateRegex(text string) string {
 	if strings.ContainsAny(text, "{}") || strings.Contains(text, "***") {
 		p.reject("%q is not a valid part of a path template", text)

@@ -17,11 +17,11 @@ import (
 	"github.com/weft-proxy/weft/pkg/network/credential"
 )
 
-// TLS is one context, perhaps with parts that are resources of their own.
+// TLS is one TLS context. Parts of it may be SecretType resources.
 type TLS struct {
-	Config *config.TLS // without what is found by the names below. Immutable
-	// Certificate and Authorities are resources of SecretType; the zero value: Config has
-	// them, or there are none.
+	Config *config.TLS // without the secrets below. Immutable
+	// Certificate and TrustedCA refer to SecretType resources. The zero value means that Config has
+	// the certificates or that there are none.
 	Certificate, TrustedCA SecretRef
 }
 
@@ -38,8 +38,8 @@ func (t *TLS) Secrets() (all []SecretRef) {
 	return all
 }
 
-// Resolve returns the context with what its secrets say. ok is false if one of them is
-// not among all, or is of the wrong kind.
+// Resolve returns the context with its secrets. ok is false if all lacks a secret or if the secret
+// has the wrong type. t may be nil.
 func (t *TLS) Resolve(all map[SecretRef]*Secret) (out *config.TLS, ok bool) {
 	if t == nil {
 		return nil, true
@@ -67,7 +67,8 @@ func (t *TLS) Resolve(all map[SecretRef]*Secret) (out *config.TLS, ok bool) {
 	return &whole, true
 }
 
-// Secret is what a resource of SecretType says: a certificate, or whom to believe.
+// Secret is the parsed form of a SecretType resource: a certificate with its key, or a validation
+// context.
 type Secret struct {
 	Name             string
 	Certificate, Key config.PEM
@@ -76,7 +77,7 @@ type Secret struct {
 	Ignored          []string
 }
 
-// ReadSecret reads a serialized Secret. The error is Refused.
+// ReadSecret parses a serialized Secret. The error is a RejectedError.
 func ReadSecret(body []byte, k Capabilities) (*Secret, error) {
 	m := &tlsv3.Secret{}
 	r := &report{capabilities: k}
@@ -103,8 +104,8 @@ func ReadSecret(body []byte, k Capabilities) (*Secret, error) {
 	return s, err
 }
 
-// readTransportSockets reads how connections to hosts are secured; the first that fits a host
-// counts, and the cluster's own fits those that are left.
+// readTransportSockets reads the transport sockets of a cluster. The first one that matches a host
+// applies; transport_socket comes last and matches every host.
 func (p fieldReader) readTransportSockets(m *clusterv3.Cluster, c *Cluster) {
 	for i, s := range m.GetTransportSocketMatches() {
 		at := p.field("transport_socket_matches").index(i)
@@ -120,7 +121,8 @@ func (p fieldReader) readTransportSockets(m *clusterv3.Cluster, c *Cluster) {
 	}
 }
 
-// readUpstreamTLS reads a transport socket towards hosts; nil is plaintext.
+// readUpstreamTLS reads the transport socket of upstream connections; t is nil for plaintext. ok is
+// false if the socket is rejected.
 func (p fieldReader) readUpstreamTLS(s *corev3.TransportSocket) (t *TLS, ok bool) {
 	packed := s.GetTypedConfig()
 	at := p.field("typed_config")
@@ -137,14 +139,15 @@ func (p fieldReader) readUpstreamTLS(s *corev3.TransportSocket) (t *TLS, ok bool
 	at.checkFields(m, []string{"common_tls_context", "sni"}, []string{"auto_host_sni", "auto_sni_san_validation"})
 	t = at.field("common_tls_context").readCommonTLS(m.GetCommonTlsContext())
 	t.Config.ServerName = m.GetSni()
-	// Envoy believes anybody unless it is told whose certificates to believe, and then
-	// any name in them unless it is told which.
+	// Envoy verifies peer certificates only with a trusted_ca, and their names only with SAN
+	// matchers.
 	t.Config.InsecureSkipVerify = t.TrustedCA.Name == "" && t.Config.TrustedCA == (config.PEM{})
 	t.Config.SkipHostnameCheck = !t.Config.InsecureSkipVerify && len(t.Config.MatchSANs) == 0
 	return t, true
 }
 
-// readDownstreamTLS reads a transport socket towards callers; nil is plaintext.
+// readDownstreamTLS reads the transport socket of downstream connections. It returns nil for
+// plaintext or if the socket is rejected.
 func (p fieldReader) readDownstreamTLS(s *corev3.TransportSocket) (t *TLS) {
 	packed := s.GetTypedConfig()
 	at := p.field("typed_config")
@@ -177,7 +180,7 @@ func (p fieldReader) readDownstreamTLS(s *corev3.TransportSocket) (t *TLS) {
 	case t.TrustedCA.Name != "" || t.Config.TrustedCA != (config.PEM{}):
 		t.Config.ClientAuth = config.VerifyClientCertIfGiven
 	}
-	if c := m.GetCommonTlsContext(); len(c.GetTlsCertificates())+len(c.GetTlsCertificateSdsSecretConfigs()) == 0 { // else what is wrong with it is told
+	if c := m.GetCommonTlsContext(); len(c.GetTlsCertificates())+len(c.GetTlsCertificateSdsSecretConfigs()) == 0 { // readCommonTLS reports other problems
 		at.field("common_tls_context").reject("has no certificate")
 	}
 	return t
@@ -210,13 +213,13 @@ func (p fieldReader) readCommonTLS(m *tlsv3.CommonTlsContext) *TLS {
 	return t
 }
 
-// istioPeerExchangeALPN is what sidecars of Istio call, in ALPN, connections of bytes on which
-// they first exchange who they are. Weft would take that for what is carried.
+// istioPeerExchangeALPN is the ALPN name of TCP connections on which Istio sidecars first exchange
+// metadata. Weft would treat that metadata as payload.
 const istioPeerExchangeALPN = "istio-peer-exchange"
 
-// readALPN reads which protocols are agreed on. In a mesh of Istio's who calls tells that it
-// is a sidecar, and what it speaks, so that the other's filter chains can go by that. Its
-// listeners say so by istio.alpn; here it is the cluster's, which has "istio" then.
+// readALPN reads the ALPN protocols. Istio's sidecars offer istio-* protocols so that the filter
+// chains of the peer can match them. Istio configures that with the filter istio.alpn; Weft does it
+// for every context with the protocol "istio".
 func (p fieldReader) readALPN(list []string, out *config.TLS) {
 	out.ALPN = slices.DeleteFunc(slices.Clone(list), func(name string) bool { return name == istioPeerExchangeALPN })
 	if len(out.ALPN) < len(list) {
@@ -230,7 +233,7 @@ func (p fieldReader) readALPN(list []string, out *config.TLS) {
 	}
 }
 
-// readValidationType reads whom to believe.
+// readValidationType reads how to verify peer certificates.
 func (p fieldReader) readValidationType(m *tlsv3.CommonTlsContext, t *TLS) {
 	switch v := m.GetValidationContextType().(type) {
 	case nil:
@@ -244,7 +247,7 @@ func (p fieldReader) readValidationType(m *tlsv3.CommonTlsContext, t *TLS) {
 			[]string{"validation_context_certificate_provider", "validation_context_certificate_provider_instance"})
 		at.field("default_validation_context").readValidation(v.CombinedValidationContext.GetDefaultValidationContext(), t.Config)
 		t.TrustedCA = at.field("validation_context_sds_secret_config").readSecretRef(v.CombinedValidationContext.GetValidationContextSdsSecretConfig())
-	default: // refused
+	default: // checkFields rejects it
 	}
 }
 
@@ -266,8 +269,8 @@ func (p fieldReader) readParameters(m *tlsv3.TlsParameters, out *config.TLS) {
 	}
 }
 
-// ciphers are cipher suites by their names. What BoringSSL prefers alike, in brackets, is
-// preferred in order here.
+// ciphers returns the names of cipher suites. Suites that BoringSSL prefers equally, in brackets,
+// are preferred in order.
 func (p fieldReader) ciphers(list []string) (names []string) {
 	for i, entry := range list {
 		for name := range strings.SplitSeq(strings.Trim(entry, "[]"), "|") {
@@ -356,15 +359,15 @@ func (p fieldReader) readValidation(m *tlsv3.CertificateValidationContext, out *
 	}
 }
 
-// checkCertificate refuses what c holds if no handshake can use it. The reason tells what is wrong,
-// never what is in it.
+// checkCertificate rejects certificates and keys that no handshake can use. The reason never
+// contains their content.
 func (p fieldReader) checkCertificate(c *credential.Context) {
 	if err := c.Check(false, nil); err != nil {
 		p.reject("%v", err)
 	}
 }
 
-// sanMatchers are the names of the given kinds that m lets pass.
+// sanMatchers returns one matcher for each of kinds.
 func (p fieldReader) sanMatchers(m *matcherv3.StringMatcher, kinds ...config.SANType) (all []config.SANMatcher) {
 	n := config.SANMatcher{IgnoreCase: m.GetIgnoreCase()}
 	switch t := m.GetMatchPattern().(type) {
@@ -396,8 +399,8 @@ func (p fieldReader) sanMatchers(m *matcherv3.StringMatcher, kinds ...config.SAN
 	return all
 }
 
-// isEmptySource reports whether d is absent or has nothing in it. What is in a source of another
-// kind, which readDataSource refuses, is not known.
+// isEmptySource reports whether d is absent or empty. It returns false for an environment variable,
+// which readDataSource rejects.
 func isEmptySource(d *corev3.DataSource) bool {
 	_, environment := d.GetSpecifier().(*corev3.DataSource_EnvironmentVariable)
 	return !environment && d.GetFilename() == "" && len(d.GetInlineBytes()) == 0 && d.GetInlineString() == ""

@@ -11,28 +11,27 @@ import (
 	"github.com/weft-proxy/weft/pkg/config"
 )
 
-// A control plane that is newer than this build may set a field that the build's version of
-// the API does not have. Such a field may be a restriction, so a resource that has one is
-// refused, wherever in the resource it is: config.RejectUnknownFields. With
-// config.WarnUnknownFields the resource is accepted, unless the field is in a message that
-// decides who may connect or which requests pass (decides). Fields inside a field that has no
-// effect anyway are not looked at.
+// A control plane that is newer than this build may set a field that the build's version of the API
+// does not have. The field may be a restriction, so Weft rejects the resource
+// (config.RejectUnknownFields). With config.WarnUnknownFields Weft accepts the resource, unless the
+// field is in a message for which mustRejectUnknown returns true. Weft does not report unknown
+// fields inside an ignored field.
 
-// unknownField is a field, or a value of an enum, that the API of this build does not have.
+// unknownField is a field or an enum value that the API version of this build does not have.
 type unknownField struct {
-	path        string // of the message, or of the field that has the value
+	path        string // of the message that has the field, or of the field that has the enum value
 	reason      string
-	mustReject  bool // it is in a message that is never accepted with such a field
-	isEnumValue bool // of an enum
+	mustReject  bool // config.WarnUnknownFields does not apply
+	isEnumValue bool // an enum value, not a field
 }
 
-// maxUnknownFields is how many unknown fields of one resource are named.
+// maxUnknownFields limits the unknown fields that are reported for one resource.
 const maxUnknownFields = 20
 
-// unknownMarker is in each entry of Ignored that is an unknown field.
+// unknownMarker is in each entry of Ignored for an unknown field or enum value.
 const unknownMarker = ": unknown "
 
-// CountUnknown returns how many of the fields that have no effect are unknown to this build.
+// CountUnknown returns how many entries of ignored are unknown fields or enum values.
 func CountUnknown(ignored []string) (n int) {
 	for _, field := range ignored {
 		if strings.Contains(field, unknownMarker) {
@@ -42,8 +41,8 @@ func CountUnknown(ignored []string) (n int) {
 	return n
 }
 
-// resolveUnknown refuses or ignores what was found since it was called last. Entries of
-// ignored from the given one on are of the same part of the resource.
+// resolveUnknown rejects or ignores the unknown fields that were found since the last call. It
+// skips those inside a field that is ignored at index from or later.
 func (r *report) resolveUnknown(from int) {
 	if len(r.unknown) == 0 {
 		return
@@ -66,14 +65,14 @@ func (r *report) resolveUnknown(from int) {
 	r.unknown = nil
 }
 
-// isWithin reports whether a path is that of a field, or of one in it.
+// isWithin reports whether path is field or is inside it.
 func isWithin(path, field string) bool {
 	rest, ok := strings.CutPrefix(path, field)
 	return ok && field != "" && (rest == "" || rest[0] == '.' || rest[0] == '[')
 }
 
-// mustRejectUnknown reports whether a message decides who may connect, or which requests pass, or what
-// becomes of them there: transport sockets, filters, conditions of routes and filter chains.
+// mustRejectUnknown reports whether a message decides which connections or requests are allowed, or
+// how they are processed: transport sockets, filters, conditions of routes and filter chains.
 func mustRejectUnknown(message protoreflect.FullName) bool {
 	switch message {
 	case "envoy.config.listener.v3.FilterChainMatch", "envoy.config.route.v3.RouteMatch",
@@ -88,29 +87,29 @@ func mustRejectUnknown(message protoreflect.FullName) bool {
 	}, func(prefix string) bool { return strings.HasPrefix(string(message), prefix) })
 }
 
-// pathStep is a field on the way from a message to one in it.
+// pathStep is one step from a message to a nested message.
 type pathStep struct {
 	name  protoreflect.Name
-	index int    // in a list; -1: the field is none
-	key   string // in a map; "": the field is none
+	index int    // in a list; -1 if the field is not a list
+	key   string // in a map; "" if the field is not a map
 }
 
-// unknownFinder looks for unknown fields in a message that is at a place, and in the messages in it. A
-// report has one, so that nothing is allocated for a message without any.
+// unknownFinder looks for unknown fields in a message and its nested messages. A report reuses one,
+// so that messages without unknown fields need no allocation.
 type unknownFinder struct {
 	reader fieldReader
-	steps  []pathStep // from the message to the one that is looked at
+	steps  []pathStep // from the message to the current one
 }
 
-// findUnknown notes every unknown field and unknown enum value of m, which is at p, and of the
-// messages in it. Messages that are packed in an Any are looked at when they are unpacked.
+// findUnknown records every unknown field and enum value of m and of its nested messages. Messages
+// in an Any are checked when they are unpacked.
 func (p fieldReader) findUnknown(m protoreflect.Message) {
 	f := &p.report.unknownFinder
 	f.reader = p
 	f.visitMessage(m, false)
 }
 
-// visitMessage looks at m. strict: a message around it decides who may pass.
+// visitMessage checks m. strict means that mustRejectUnknown returns true for an enclosing message.
 func (f *unknownFinder) visitMessage(m protoreflect.Message, strict bool) {
 	d := m.Descriptor()
 	if b := m.GetUnknown(); len(b) > 0 {
@@ -144,7 +143,7 @@ func (f *unknownFinder) visitMessage(m protoreflect.Message, strict bool) {
 	}
 }
 
-// visitValue looks at a value of a field, which is a step away.
+// visitValue checks a value of a field, which s leads to.
 func (f *unknownFinder) visitValue(field protoreflect.FieldDescriptor, v protoreflect.Value, s pathStep, strict bool) {
 	f.steps = append(f.steps, s)
 	switch values := field.Enum(); {
@@ -157,7 +156,7 @@ func (f *unknownFinder) visitValue(field protoreflect.FieldDescriptor, v protore
 	f.steps = f.steps[:len(f.steps)-1]
 }
 
-// currentPath is that of the message that is looked at.
+// currentPath returns the path of the current message.
 func (f *unknownFinder) currentPath() string {
 	p := f.reader
 	for _, s := range f.steps {
@@ -172,7 +171,7 @@ func (f *unknownFinder) currentPath() string {
 	return p.path
 }
 
-// addFields notes the fields of b, which message d does not have.
+// addFields records the fields of b, which are not valid fields of message d.
 func (f *unknownFinder) addFields(b protoreflect.RawFields, d protoreflect.MessageDescriptor, strict bool) {
 	seen := map[protowire.Number]bool{}
 	for len(b) > 0 {
@@ -193,7 +192,7 @@ func (f *unknownFinder) addFields(b protoreflect.RawFields, d protoreflect.Messa
 	}
 }
 
-// addUnknown notes one; of very many only the first are named.
+// addUnknown records u, or only its mustReject if there are already maxUnknownFields.
 func (p fieldReader) addUnknown(u unknownField) {
 	r := p.report
 	if len(r.unknown) >= maxUnknownFields {

@@ -22,18 +22,18 @@ import (
 	"github.com/weft-proxy/weft/pkg/config"
 )
 
-// unknownFieldNumber is a field that no version of the API has.
+// unknownFieldNumber is a field number that no version of the API uses.
 const unknownFieldNumber = 9999
 
-// withUnknown adds a field that nobody knows to m.
+// withUnknown adds an unknown field to m.
 func withUnknown[M proto.Message](m M) M {
 	b := protowire.AppendTag(nil, unknownFieldNumber, protowire.VarintType)
 	m.ProtoReflect().SetUnknown(protowire.AppendVarint(b, 1))
 	return m
 }
 
-// TestUnknownFieldsAreRejected: whichever message a new field is in, the resource is refused, and
-// the reason has its path and number.
+// TestUnknownFieldsAreRejected verifies that an unknown field in any message rejects the resource,
+// and that the reason has its path and number.
 func TestUnknownFieldsAreRejected(t *testing.T) {
 	for _, j := range apiMessages(t) {
 		d := j.message.ProtoReflect().Descriptor()
@@ -49,8 +49,8 @@ func TestUnknownFieldsAreRejected(t *testing.T) {
 	}
 }
 
-// guardedListener is a listener whose proxy has a filter of HTTP, and which speaks TLS if context is
-// not nil.
+// guardedListener returns a listener whose proxy has an HTTP filter. It uses TLS if context is not
+// nil.
 func guardedListener(t *testing.T, filter proto.Message, context *tlsv3.DownstreamTlsContext, change func(*hcmv3.HttpConnectionManager)) *listenerv3.Listener {
 	t.Helper()
 	h := &hcmv3.HttpConnectionManager{
@@ -70,8 +70,8 @@ func guardedListener(t *testing.T, filter proto.Message, context *tlsv3.Downstre
 	}
 }
 
-// TestUnknownFieldsByPolicy: with "warn" a resource is accepted, unless the field decides who may
-// pass.
+// TestUnknownFieldsByPolicy verifies that WarnUnknownFields accepts a resource, unless the unknown
+// field is in a message that decides which connections or requests are allowed.
 func TestUnknownFieldsByPolicy(t *testing.T) {
 	allow := func(change func(*rbacconfigv3.Policy)) *rbacv3.RBAC {
 		p := &rbacconfigv3.Policy{
@@ -90,9 +90,9 @@ func TestUnknownFieldsByPolicy(t *testing.T) {
 	const filter = "filter_chains[0].filters[0].typed_config"
 	for name, c := range map[string]struct {
 		listener *listenerv3.Listener
-		reject   string // what both policies say, without the end; "": nothing is wrong
-		warn     bool   // that it is accepted by that policy
-		ignored  string // by that policy
+		reject   string // start of the reason with both policies; "" if neither rejects
+		warn     bool   // WarnUnknownFields accepts the resource
+		ignored  string // with WarnUnknownFields
 	}{
 		"of the listener": {withUnknown(guardedListener(t, allow(nothing), nil, plain)), "unknown field 9999 of envoy.config.listener.v3.Listener", true, ": unknown field 9999"},
 		"of the connection manager": {
@@ -172,8 +172,8 @@ func errorText(err error) string {
 	return err.Error()
 }
 
-// TestUnknownRouteConditions: a condition that is not known is refused by either policy, at the
-// route, also when only that route has changed.
+// TestUnknownRouteConditions verifies that both policies reject an unknown route condition with the
+// path of the route, even if only that route has changed.
 func TestUnknownRouteConditions(t *testing.T) {
 	table := func(second func(*routev3.RouteMatch)) []byte {
 		m := &routev3.RouteConfiguration{Name: "r", VirtualHosts: []*routev3.VirtualHost{{Name: "v", Domains: []string{"*"}}}}
@@ -205,7 +205,8 @@ func TestUnknownRouteConditions(t *testing.T) {
 	}
 }
 
-// TestUnknownFieldsOfUnchangedRoutesAreStillReported: what is not read again is told again.
+// TestUnknownFieldsOfUnchangedRoutesAreStillReported verifies that Update reports the unknown
+// fields of routes that it does not parse again.
 func TestUnknownFieldsOfUnchangedRoutesAreStillReported(t *testing.T) {
 	k := Capabilities{UnknownFields: config.WarnUnknownFields}
 	m := &routev3.RouteConfiguration{Name: "r", VirtualHosts: []*routev3.VirtualHost{withUnknown(&routev3.VirtualHost{Name: "v", Domains: []string{"*"}, Routes: []*routev3.Route{{
@@ -231,7 +232,8 @@ func TestUnknownFieldsOfUnchangedRoutesAreStillReported(t *testing.T) {
 	}
 }
 
-// TestAFieldOfAnotherTypeIsUnknown: protobuf takes a value of the wrong type for an unknown field.
+// TestAFieldOfAnotherTypeIsUnknown verifies that a value of the wrong type is reported: protobuf
+// decodes it as an unknown field.
 func TestAFieldOfAnotherTypeIsUnknown(t *testing.T) {
 	body := marshaled(t, &clusterv3.Cluster{Name: "c", ConnectTimeout: nil})
 	body = protowire.AppendTag(body, 4, protowire.VarintType) // connect_timeout
@@ -243,7 +245,7 @@ func TestAFieldOfAnotherTypeIsUnknown(t *testing.T) {
 	}
 }
 
-// TestUnknownFieldsInScalars: messages that hold one value have fields, too.
+// TestUnknownFieldsInScalars verifies that unknown fields in messages of a single value are found.
 func TestUnknownFieldsInScalars(t *testing.T) {
 	_, err := ReadCluster(marshaled(t, &clusterv3.Cluster{Name: "c", ConnectTimeout: withUnknown(durationpb.New(1))}), Capabilities{})
 	const want = "connect_timeout: unknown field 9999 of google.protobuf.Duration: this build does not know it"
@@ -252,7 +254,7 @@ func TestUnknownFieldsInScalars(t *testing.T) {
 	}
 }
 
-// TestUnknownFieldsReasonIsBounded: the reason stays short.
+// TestUnknownFieldsReasonIsBounded verifies that the reason for many unknown fields stays short.
 func TestUnknownFieldsReasonIsBounded(t *testing.T) {
 	var b []byte
 	for n := range 100_000 {
