@@ -215,7 +215,6 @@ func (s *Source) applyCache(ctx context.Context) {
 		s.updateCacheStatus(func(k *CacheStatus) { k.Failure = err.Error() })
 		return
 	}
-	s.state.skipWarmup() // serve the cached configuration immediately
 	for _, url := range cachedTypes() {
 		for _, u := range g.resources {
 			if u.Type == url {
@@ -223,6 +222,9 @@ func (s *Source) applyCache(ctx context.Context) {
 			}
 		}
 	}
+	s.state.checkpoint()
+	s.state.skipWarmup() // serve the cached configuration without what it lacks, such as secrets
+	s.reconcileExpired(ctx)
 	s.updateResourceCounts()
 	s.updateCacheStatus(func(k *CacheStatus) { k.ReceivedAt, k.InUse = g.receivedAt, true })
 	f.reconnect() // the current stream has not sent the restored versions

@@ -247,6 +247,7 @@ func (s *Source) onDeadline(ctx context.Context) {
 	s.state.checkpoint()
 	s.reconcileExpired(ctx)
 	s.updateSubscriptions()
+	s.logFirstConfig()
 }
 
 // reconcileExpired applies resources that became ready without a response: by timeout, or because a
@@ -342,7 +343,12 @@ func (s *Source) applyUpdate(ctx context.Context, f *xdsChannel, u ads.Update, n
 		s.state.rollback()
 	}
 	tries := maxApplyAttempts
-	return s.applyBisected(ctx, f, u, now, err, &tries)
+	s.state.pauseWarmup(true)
+	wrong = s.applyBisected(ctx, f, u, now, err, &tries)
+	s.state.pauseWarmup(false)
+	s.state.checkpoint()
+	s.reconcileExpired(ctx) // the update may have been what the warm-up waited for
+	return wrong
 }
 
 // maxApplyAttempts limits how many parts of one failed update are applied separately.

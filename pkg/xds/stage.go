@@ -14,6 +14,14 @@ func (s *Source) stageUpdate(f *xdsChannel, u ads.Update, now time.Time) (wrong 
 	if u.Type == resource.ClusterType {
 		s.state.noteCDSResponse()
 	}
+	if u.Type == resource.EndpointType {
+		for _, n := range u.Changed {
+			s.state.noteEDSResponse(n.Name)
+		}
+		for _, name := range u.Removed {
+			s.state.noteEDSResponse(name)
+		}
+	}
 	for _, n := range u.Changed {
 		if err := s.stageResource(f, u.Type, n, now); err != nil {
 			wrong = append(wrong, ads.ResourceError{Name: n.Name, Reason: err.Error()})

@@ -218,8 +218,11 @@ func (w *state) releaseAll(names map[string]bool) {
 	}
 }
 
-// restartWait restarts the wait of a cluster for its missing dependencies.
-func (w *state) restartWait(name string, now time.Time) { w.mutableCluster(name).receivedAt = now }
+// restartWait restarts the wait of a cluster that could not be applied for its missing dependencies.
+func (w *state) restartWait(name string, now time.Time) {
+	w.mutableCluster(name).receivedAt = now
+	w.noteFailedCluster(name)
+}
 
 func (w *state) removeListener(name string) {
 	if w.listeners[name] != nil {

@@ -52,7 +52,7 @@ func (s *Source) isRejected(name string) bool {
 // logFirstConfig logs once that the first configuration of the control plane is applied. Called
 // with applyMu held.
 func (s *Source) logFirstConfig() {
-	if s.firstConfigLogged || !s.isReady() {
+	if s.firstConfigLogged || s.mainChannel() == nil || !s.isReady() {
 		return
 	}
 	s.firstConfigLogged = true

@@ -15,18 +15,52 @@ type warmup struct {
 	startedAt       time.Time       // when the process started
 	cdsTimeout      time.Duration   // longest wait for the first CDS response; 0: no limit
 	pendingClusters map[string]bool // clusters that the warm-up waits for, by name
+	answeredEDS     map[string]bool // EDS resources that the control plane sent, rejected ones too, or removed
+	failedClusters  map[string]bool // clusters that could not be applied when their wait timed out
+	paused          bool            // an update is applied in parts: the warm-up does not end meanwhile
 }
 
 // startWarmup starts the warm-up. limit is the longest wait for the first CDS response; 0: no
 // limit. If cds is false, it does not wait for one.
 func (w *state) startWarmup(cds bool, limit time.Duration, now time.Time) {
-	w.warmup = &warmup{cdsReceived: !cds, startedAt: now, cdsTimeout: limit, pendingClusters: map[string]bool{}}
+	w.warmup = &warmup{
+		cdsReceived: !cds, startedAt: now, cdsTimeout: limit,
+		pendingClusters: map[string]bool{}, answeredEDS: map[string]bool{}, failedClusters: map[string]bool{},
+	}
 }
 
 // noteCDSResponse records that a CDS response has arrived.
 func (w *state) noteCDSResponse() {
 	if w.warmup != nil {
 		w.warmup.cdsReceived = true
+	}
+}
+
+// noteEDSResponse records that the control plane has sent or removed the endpoints of a name. The
+// warm-up waits no longer for clusters that need them, even if they were rejected.
+func (w *state) noteEDSResponse(name string) {
+	u := w.warmup
+	if u == nil || u.answeredEDS[name] {
+		return
+	}
+	u.answeredEDS[name] = true
+	for cluster := range w.dependents.assignments[name] {
+		addDirty(w.dirtyClusters, cluster)
+	}
+}
+
+// noteFailedCluster records that a cluster could not be applied when its wait had timed out. The
+// warm-up does not wait for it again.
+func (w *state) noteFailedCluster(name string) {
+	if w.warmup != nil {
+		w.warmup.failedClusters[name] = true
+	}
+}
+
+// pauseWarmup keeps reconcile from ending the warm-up, or lets it do so again.
+func (w *state) pauseWarmup(pause bool) {
+	if w.warmup != nil {
+		w.warmup.paused = pause
 	}
 }
 
@@ -40,13 +74,16 @@ func (w *state) updateWarmup(name string, again, now time.Time) time.Time {
 	}
 	delete(u.pendingClusters, name)
 	s := w.clusters[name]
-	if s == nil || s.active != nil {
+	if s == nil || s.active != nil || u.failedClusters[name] {
 		return again
 	}
-	if enough, _ := waitExpired(w.clusterDependencies(name, s), now); enough { // only its secrets are missing
+	switch enough, _ := waitExpired(w.clusterDependencies(name, s), now); {
+	case enough: // only its secrets are missing
 		if again = s.receivedAt.Add(secretTimeout); !now.Before(again) {
 			return time.Time{}
 		}
+	case u.answeredEDS[s.received.EDSServiceName]:
+		return again
 	}
 	u.pendingClusters[name] = true
 	return again
@@ -66,18 +103,20 @@ func (w *state) endWarmupIfDone(now time.Time) (again time.Time) {
 		}
 		u.cdsReceived = true // by timeout
 	}
-	if len(u.pendingClusters) == 0 {
+	if len(u.pendingClusters) == 0 && !u.paused {
 		w.skipWarmup()
 	}
 	return time.Time{}
 }
 
-// skipWarmup ends the warm-up even if clusters are pending.
+// skipWarmup ends the warm-up even if clusters are pending. A rollback starts it again.
 func (w *state) skipWarmup() {
-	if w.warmup == nil {
+	u := w.warmup
+	if u == nil {
 		return
 	}
 	w.warmup = nil
+	w.undoLog = append(w.undoLog, func() { w.warmup = u })
 	for name, s := range w.listeners {
 		if s.active == nil {
 			addDirty(w.dirtyListeners, name)

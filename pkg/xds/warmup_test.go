@@ -1,12 +1,20 @@
 package xds
 
 import (
+	"errors"
+	"log/slog"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
+	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
+	"google.golang.org/protobuf/types/known/anypb"
+
 	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/xds/ads"
 	"github.com/weft-proxy/weft/pkg/xds/resource"
 )
 
@@ -134,4 +142,116 @@ func TestListenerActivatesWithItsCluster(t *testing.T) {
 			t.Errorf("with the endpoints %v are active, ready %t, want l, true", got, r.source.Ready())
 		}
 	})
+}
+
+// TestWarmupEndsWithoutUsableEndpoints verifies that the warm-up does not wait for endpoints that
+// the control plane has answered for: it sent them in a form that is rejected, or said that they
+// do not exist.
+func TestWarmupEndsWithoutUsableEndpoints(t *testing.T) {
+	for name, answer := range map[string]ads.Response{
+		"rejected": {Resources: []ads.Resource{{Name: "e", Version: "1", Body: []byte{0xff}}}},
+		"removed":  {Removed: []string{"e"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, active := newTestSource(t, "DELTA_GRPC", "", slog.New(slog.DiscardHandler))
+			s.handleEvent(t.Context(), event{channel: s.channels[0], opened: true})
+			respondWith(t, s, clusterResource("c", "e", "", 0), listenerResource("l", 80, "r", "", 0), routesResource("r", "text"))
+			if len(active.Listeners) != 0 || s.Ready() {
+				t.Fatal("the listener does not wait for the endpoints")
+			}
+			answer.Type, answer.Version, answer.Nonce = resource.EndpointType, "1", "n"
+			s.handleEvent(t.Context(), event{channel: s.channels[0], response: &answer})
+			if len(active.Listeners) != 1 || !s.Ready() {
+				t.Errorf("%d listeners are active, ready %t, want 1, true", len(active.Listeners), s.Ready())
+			}
+		})
+	}
+}
+
+// staticCluster is a cluster whose hosts are in its configuration.
+func staticCluster(name string) testResource {
+	return testResource{resource.ClusterType, name, serialized(&clusterv3.Cluster{
+		Name: name, LoadAssignment: &endpointv3.ClusterLoadAssignment{ClusterName: name},
+	})}
+}
+
+// withoutClusters returns an applyErr function that rejects clusters with the prefix.
+func withoutClusters(prefix string) func(*config.Snapshot) error {
+	return func(next *config.Snapshot) error {
+		for _, c := range next.Clusters {
+			if strings.HasPrefix(c.Name, prefix) {
+				return errors.New("cannot apply cluster " + c.Name)
+			}
+		}
+		return nil
+	}
+}
+
+// TestPartsOfAnUpdateDoNotEndTheWarmup verifies that listeners wait for all clusters of a response
+// whose clusters are applied separately because one of them cannot be applied.
+func TestPartsOfAnUpdateDoNotEndTheWarmup(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := start(t)
+		r.applyErr = withoutClusters("bad")
+		c := r.runAndAccept()
+		c.sendAccepted(listenerResource("l", 80, "r", "", 0))
+		c.sendAccepted(routesResource("r", "text"))
+		var all []*anypb.Any
+		for _, one := range []testResource{staticCluster("a"), staticCluster("bad"), clusterResource("c", "e", "", 0), clusterResource("d", "f", "", 0)} {
+			all = append(all, &anypb.Any{TypeUrl: one.url, Value: one.body})
+		}
+		if got := c.send(resource.ClusterType, all...).GetErrorDetail().GetMessage(); !strings.HasPrefix(got, "bad: ") {
+			t.Errorf("rejected with %q, want bad", got)
+		}
+		if got := r.listeners(); len(got) != 0 || r.source.Ready() {
+			t.Errorf("before the endpoints %v are active, ready %t", got, r.source.Ready())
+		}
+		c.sendAccepted(endpointsResource("e", 1), endpointsResource("f", 1))
+		if got := r.listeners(); !slices.Equal(got, []string{"l"}) || !r.source.Ready() {
+			t.Errorf("with the endpoints %v are active, ready %t, want l, true", got, r.source.Ready())
+		}
+	})
+}
+
+// TestClustersThatCannotBeAppliedDoNotKeepTheWarmup verifies that the warm-up waits once for
+// clusters that cannot be applied when their waits for endpoints time out.
+func TestClustersThatCannotBeAppliedDoNotKeepTheWarmup(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := start(t)
+		r.applyErr = withoutClusters("bad")
+		c := r.runAndAccept()
+		c.sendAccepted(clusterResource("bad1", "e", "", 15*time.Second))
+		time.Sleep(time.Second)
+		c.sendAccepted(clusterResource("bad1", "e", "", 15*time.Second), clusterResource("bad2", "f", "", 15*time.Second))
+		c.sendAccepted(listenerResource("l", 80, "r", "", 0))
+		c.sendAccepted(routesResource("r", "text"))
+		time.Sleep(time.Minute)
+		if got := r.listeners(); !slices.Equal(got, []string{"l"}) || !r.source.Ready() {
+			t.Errorf("after a minute %v are active, ready %t, want l, true", got, r.source.Ready())
+		}
+	})
+}
+
+// TestRejectedFileDoesNotEndTheWarmup verifies that the rollback of a file restores the warm-up that
+// the file would have ended.
+func TestRejectedFileDoesNotEndTheWarmup(t *testing.T) {
+	now, w := time.Now(), newState()
+	w.startWarmup(false, 0, now)
+	for _, r := range []testResource{clusterResource("static", "e", "", 0), listenerResource("l", 80, "r", "", 0), routesResource("r", "text")} {
+		applyResource(t, w, r, now)
+	}
+	w.reconcile(now)
+	w.checkpoint()
+	w.removeCluster("static")
+	if c, _ := w.reconcile(now); len(c.activatedListeners) != 1 {
+		t.Fatal("without the cluster the listener waits")
+	}
+	w.rollback()
+	if c, _ := w.reconcile(now); len(c.activatedListeners) != 0 || w.warmup == nil {
+		t.Errorf("after the rollback %v are activated, and the warm-up is %+v", c.activatedListeners, w.warmup)
+	}
+	applyResource(t, w, endpointsResource("e", 1), now)
+	if c, _ := w.reconcile(now); len(c.activatedListeners) != 1 {
+		t.Error("with its endpoints the listener is not activated")
+	}
 }
