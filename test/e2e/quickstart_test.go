@@ -2,12 +2,12 @@ package e2e
 
 import (
 	"bytes"
+	"fmt"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -81,28 +81,34 @@ func quickStartGreets(t *testing.T, greeting string) {
 	}
 }
 
-// machine is where a quick start runs, whose ports are fixed.
-type machine struct{ prefix []string } // of commands
+// machine is where a quick start runs, whose ports are fixed: a network namespace, or the machine
+// itself if namespace is nil.
+type machine struct{ namespace *netns.Namespace }
 
 // newMachine returns a network namespace, where all ports are free. Without the rights for one
-// it is the machine itself, once the addresses are free there.
+// it waits until the addresses are free on the machine itself.
 func newMachine(t *testing.T, addresses ...string) machine {
 	t.Helper()
 	if _, err := exec.LookPath("ip"); err != nil || os.Geteuid() != 0 {
 		awaitFree(t, addresses...)
 		return machine{}
 	}
-	return machine{prefix: []string{"ip", "netns", "exec", netns.New(t).Namespace("start").Name()}}
+	return machine{netns.New(t).Namespace("start")}
 }
 
 // shell is launchOptions.shell.
 func (m machine) shell() string {
-	return strings.Join(append(append([]string{"exec"}, m.prefix...), `"$@"`), " ")
+	if m.namespace == nil {
+		return ""
+	}
+	return fmt.Sprintf(`exec ip netns exec %s "$@"`, m.namespace.Name())
 }
 
 func (m machine) command(program string, args ...string) *exec.Cmd {
-	all := append(append(slices.Clone(m.prefix), program), args...)
-	c := exec.Command(all[0], all[1:]...)
+	c := exec.Command(program, args...)
+	if m.namespace != nil {
+		c = m.namespace.Command(program, args...)
+	}
 	c.Dir = root
 	return c
 }
