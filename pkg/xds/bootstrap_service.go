@@ -11,6 +11,8 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
+
+	"github.com/weft-proxy/weft/pkg/xds/resource"
 )
 
 // checkFields finds the fields of m that are set and not in read. It returns those in critical as
@@ -56,9 +58,6 @@ func (b *bootstrap) readADS(field string, data []byte, known ...string) (*corev3
 	return s, wrong.asError()
 }
 
-// defaultFetchTimeout is the default of initial_fetch_timeout.
-const defaultFetchTimeout = 15 * time.Second
-
 // readInitialFetchTimeout is readADS for a source with initial_fetch_timeout
 // (core.v3.ConfigSource). limit is the timeout; 0: no limit.
 func (b *bootstrap) readInitialFetchTimeout(field string, data []byte) (limit time.Duration, err error) {
@@ -69,7 +68,7 @@ func (b *bootstrap) readInitialFetchTimeout(field string, data []byte) (limit ti
 	d := from.GetInitialFetchTimeout()
 	switch {
 	case d == nil:
-		return defaultFetchTimeout, nil
+		return resource.DefaultFetchTimeout, nil
 	case !d.IsValid() || d.AsDuration() < 0:
 		return 0, FieldErrors{{field + ".initial_fetch_timeout", fmt.Sprintf("found %v, expected a duration", d)}}
 	}

@@ -1,9 +1,13 @@
 package xds
 
-import "time"
+import (
+	"time"
+
+	"github.com/weft-proxy/weft/pkg/xds/resource"
+)
 
 // secretTimeout is the longest wait of the warm-up for the secrets of a cluster.
-const secretTimeout = defaultFetchTimeout
+const secretTimeout = resource.DefaultFetchTimeout
 
 // warmup is the period after the start in which listeners of the control plane stay inactive,
 // because they would forward to clusters without endpoints. It ends when each cluster of

@@ -36,8 +36,9 @@ type TransportSocketMatch struct {
 	TLS   *TLS              // nil means plaintext
 }
 
-// defaultFetchTimeout is the fetch timeout of a config source that sets none.
-const defaultFetchTimeout = 15 * time.Second
+// DefaultFetchTimeout is the initial_fetch_timeout of a config source that sets none
+// (core.v3.ConfigSource).
+const DefaultFetchTimeout = 15 * time.Second
 
 // ReadCluster parses a serialized Cluster. The error is a RejectedError.
 func ReadCluster(body []byte, k Capabilities) (*Cluster, error) {
@@ -176,7 +177,7 @@ func (p fieldReader) readDiscoveryType(m *clusterv3.Cluster, c *Cluster) {
 		}
 		at := p.field("eds_cluster_config").field("eds_config")
 		at.checkConfigSource(eds.GetEdsConfig())
-		c.InitialFetchTimeout = at.field("initial_fetch_timeout").duration(eds.GetEdsConfig().GetInitialFetchTimeout(), defaultFetchTimeout)
+		c.InitialFetchTimeout = at.field("initial_fetch_timeout").duration(eds.GetEdsConfig().GetInitialFetchTimeout(), DefaultFetchTimeout)
 		return
 	default:
 		p.field("type").reject("%v is not supported", m.GetType())

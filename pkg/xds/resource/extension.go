@@ -143,7 +143,7 @@ func (p fieldReader) readConfigDiscovery(f *hcmv3.HttpFilter, l *Listener) (out 
 	slot = &DynamicFilter{Name: f.GetName(), SkipWarming: m.GetApplyDefaultConfigWithoutWarming() && m.GetDefaultConfig() != nil, typeURLs: m.GetTypeUrls()}
 	from := at.field("config_source")
 	from.checkConfigSource(m.GetConfigSource())
-	slot.InitialFetchTimeout = from.field("initial_fetch_timeout").duration(m.GetConfigSource().GetInitialFetchTimeout(), defaultFetchTimeout)
+	slot.InitialFetchTimeout = from.field("initial_fetch_timeout").duration(m.GetConfigSource().GetInitialFetchTimeout(), DefaultFetchTimeout)
 	if slot.Name == "" {
 		p.field("name").reject("is missing")
 	}

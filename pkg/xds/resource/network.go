@@ -220,7 +220,7 @@ func (p fieldReader) addRouteConfig(table string, from *corev3.ConfigSource, l *
 	at := p.field("config_source")
 	at.checkConfigSource(from)
 	l.RouteConfigNames = append(l.RouteConfigNames, table)
-	l.InitialFetchTimeout = at.field("initial_fetch_timeout").duration(from.GetInitialFetchTimeout(), defaultFetchTimeout)
+	l.InitialFetchTimeout = at.field("initial_fetch_timeout").duration(from.GetInitialFetchTimeout(), DefaultFetchTimeout)
 }
 
 func (p fieldReader) readHTTPOptions(m *hcmv3.HttpConnectionManager, out *config.Proxy, l *Listener) {
