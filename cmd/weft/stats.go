@@ -66,7 +66,7 @@ func envoyStatNames() map[string][]statName {
 	}
 }
 
-// stats holds values by name.
+// stats maps the names of metrics to their values.
 type stats map[string]*admin.Stat
 
 func (s stats) add(name string, value float64, gauge bool) {

@@ -68,7 +68,7 @@ type adminJSON struct {
 			Port      uint16        `key:"port_value,portValue" doc:"Port of the admin API." numeral:"true" example:"9901"`
 			Protocol  string        `key:"protocol" doc:"Envoy bootstrap: protocol of the address; always TCP." enum:"TCP" noeffect:"there is no other" example:"\"TCP\""`
 			IPv4      bool          `key:"ipv4_compat,ipv4Compat" doc:"Envoy bootstrap: accept IPv4 connections on \"::\"." noeffect:"IPv4 is always accepted" example:"true"`
-			NamedPort string        `key:"named_port,namedPort" doc:"Envoy bootstrap: port by name." unbuilt:"named_port" example:"\"admin\""`
+			NamedPort string        `key:"named_port,namedPort" doc:"Envoy bootstrap: named port." unbuilt:"named_port" example:"\"admin\""`
 			Resolver  string        `key:"resolver_name,resolverName" doc:"Envoy bootstrap: resolver of the address." unbuilt:"resolver_name" example:"\"dns\""`
 			Namespace string        `key:"network_namespace_filepath,networkNamespaceFilepath" doc:"Envoy bootstrap: network namespace of the admin port." unbuilt:"network_namespace_filepath" example:"\"/run/netns/admin\""`
 		} `key:"socket_address,socketAddress" doc:"IP address and port."`
