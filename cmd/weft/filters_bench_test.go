@@ -40,10 +40,10 @@ func eightFilters() [8][2]string {
 }
 
 // filterChain puts filters with the given settings in front of a service that does nothing.
-func filterChain(t testing.TB, settings [][2]string) protocol.AsyncService {
+func filterChain(t testing.TB, settings [][2]string) protocol.Service {
 	t.Helper()
 	kinds := streamFilters()
-	var s protocol.Service = protocol.ServiceFunc(func(context.Context, *protocol.Exchange) error { return nil })
+	var s protocol.Service = protocol.BlockingFunc(func(context.Context, *protocol.Exchange) error { return nil })
 	for _, one := range slices.Backward(settings) {
 		at := slices.IndexFunc(kinds, func(k filter.StreamFilterFactory) bool { return k.Name == one[0] })
 		if at < 0 {
@@ -61,7 +61,7 @@ func filterChain(t testing.TB, settings [][2]string) protocol.AsyncService {
 		}
 		s = made(s)
 	}
-	return protocol.Async(s)
+	return s
 }
 
 // post returns a request that all filters of eight accept.
@@ -91,7 +91,7 @@ func TestEightFiltersAllocateNothing(t *testing.T) {
 	s, x, ctx := filterChain(t, settings[:]), post(), t.Context()
 	if n := testing.AllocsPerRun(100, func() {
 		refill(x)
-		if err := x.StartAsync(ctx, s); err != nil || x.Record.Reason != protocol.ReasonNone || x.Response.Header.Get("Access-Control-Allow-Origin") == "" {
+		if err := x.Start(ctx, s); err != nil || x.Record.Reason != protocol.ReasonNone || x.Response.Header.Get("Access-Control-Allow-Origin") == "" {
 			t.Fatalf("%v, %v, %d fields", err, x.Record.Reason, x.Response.Header.Len())
 		}
 	}); n != 0 {
@@ -110,7 +110,7 @@ func BenchmarkFilters(b *testing.B) {
 			began := processorTime(b)
 			for b.Loop() {
 				refill(x)
-				_ = x.StartAsync(ctx, s)
+				_ = x.Start(ctx, s)
 			}
 			b.ReportMetric(float64(processorTime(b)-began)/float64(b.N), "cpu-ns/op")
 		})

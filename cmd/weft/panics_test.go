@@ -117,14 +117,14 @@ func (c *panicCase) runOnce(t *testing.T, kind filter.StreamFilterFactory, at fi
 		c.checkReleased(t, kind, counts)
 	}
 	passed := false
-	app := protocol.ServiceFunc(func(ctx context.Context, x *protocol.Exchange) error {
+	app := protocol.BlockingFunc(func(ctx context.Context, x *protocol.Exchange) error {
 		passed = true
 		if body := x.Request.Body; body != nil {
 			if _, err := io.Copy(io.Discard, body); err != nil {
 				return err
 			}
 		}
-		return filtertest.Application().Serve(ctx, x)
+		return x.Serve(ctx, filtertest.Application())
 	})
 	x := c.request("")
 	if err := filtertest.ServeLikeEngine(t, f, app, x, counts); err != nil || !passed || x.Response.Status != 200 {

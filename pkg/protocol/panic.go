@@ -48,7 +48,7 @@ func (p *PanicError) Log(log PanicLog, doing string, args ...any) {
 }
 
 // ServeRecovered calls s.Serve and returns a panic as an error with a *PanicError.
-func ServeRecovered(ctx context.Context, s Service, x *Exchange) (err error) {
+func ServeRecovered(ctx context.Context, s BlockingService, x *Exchange) (err error) {
 	defer RecoverPanic(&err)
 	return s.Serve(ctx, x)
 }

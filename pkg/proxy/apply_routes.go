@@ -9,7 +9,6 @@ import (
 	"github.com/weft-proxy/weft/internal/align"
 	"github.com/weft-proxy/weft/internal/metrics"
 	"github.com/weft-proxy/weft/pkg/config"
-	"github.com/weft-proxy/weft/pkg/protocol"
 	"github.com/weft-proxy/weft/pkg/router"
 )
 
@@ -99,7 +98,7 @@ func (b *builder) prepareRoutes(r *Router, table *router.Table, numbers *metrics
 		place.route = route
 		place.metrics.Open(numbers, route.VirtualHost, route.Config.Name)
 		c.added = append(c.added, place)
-		c.next.routes[i] = routeService{service: protocol.Async(s), scope: place}
+		c.next.routes[i] = routeService{service: s, scope: place}
 	}
 	return c, nil
 }

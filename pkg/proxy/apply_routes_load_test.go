@@ -22,8 +22,8 @@ func versionFilter() filter.StreamFilterFactory {
 		Config: func() any { return new(struct{}) },
 		New: func(cfg any, _ filter.Env) (filter.Filter, error) {
 			return func(next protocol.Service) protocol.Service {
-				return protocol.ServiceFunc(func(ctx context.Context, x *protocol.Exchange) error {
-					err := next.Serve(ctx, x)
+				return protocol.BlockingFunc(func(ctx context.Context, x *protocol.Exchange) error {
+					err := x.Serve(ctx, next)
 					x.Response.Header.Set("x-stamp", fmt.Sprint(cfg))
 					return err
 				})

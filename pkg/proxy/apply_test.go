@@ -493,12 +493,12 @@ func (g *blockingFilter) factory() filter.StreamFilterFactory {
 		Config: func() any { return new(struct{}) },
 		New: func(any, filter.Env) (filter.Filter, error) {
 			return func(next protocol.Service) protocol.Service {
-				return protocol.ServiceFunc(func(ctx context.Context, x *protocol.Exchange) error {
+				return protocol.BlockingFunc(func(ctx context.Context, x *protocol.Exchange) error {
 					g.arrived <- struct{}{}
 					if x.Request.Path == "/held" {
 						<-g.release
 					}
-					return next.Serve(ctx, x)
+					return x.Serve(ctx, next)
 				})
 			}, nil
 		},
@@ -579,11 +579,11 @@ func TestFilterPanicFailsOnlyItsExchange(t *testing.T) {
 		Config: func() any { return new(mark) },
 		New: func(any, filter.Env) (filter.Filter, error) {
 			return func(next protocol.Service) protocol.Service {
-				return protocol.ServiceFunc(func(ctx context.Context, x *protocol.Exchange) error {
+				return protocol.BlockingFunc(func(ctx context.Context, x *protocol.Exchange) error {
 					if x.Request.Path == "/panic" {
 						panic("secret")
 					}
-					return next.Serve(ctx, x)
+					return x.Serve(ctx, next)
 				})
 			}, nil
 		},

@@ -47,7 +47,7 @@ func newBuilder(s *Server, next *config.Snapshot) *builder {
 //	route actions · filters of the route · Timeout · Retry (or Hedge) · cluster
 //
 // observers are called for each exchange that has ended.
-func (b *builder) buildService(place string, p *config.Proxy) (whole protocol.AsyncService, observers []exchangeObserver, err error) {
+func (b *builder) buildService(place string, p *config.Proxy) (whole protocol.Service, observers []exchangeObserver, err error) {
 	before, after, observers, err := b.buildFilters(place, p.StreamFilters)
 	if err != nil {
 		return nil, nil, err
@@ -155,14 +155,14 @@ func (b *builder) buildRouter(p *config.Proxy, filters []routeFilter) (*Router, 
 // unrouted composes the service for exchanges that no route matches. The filters run with the
 // listener's settings, as in Envoy: what they reject, delay or count does not depend on whether the
 // path exists.
-func unrouted(table string, filters []routeFilter) protocol.AsyncService {
+func unrouted(table string, filters []routeFilter) protocol.Service {
 	var s protocol.Service = noRoute{table}
 	for _, f := range slices.Backward(filters) {
 		if !f.disabled {
 			s = f.shared(s)
 		}
 	}
-	return protocol.Async(s)
+	return s
 }
 
 // buildRoute composes the service of one route.
@@ -191,7 +191,7 @@ func (b *builder) buildRoute(p *config.Proxy, route *router.Route, filters []rou
 		s = made(s)
 	}
 	if c.Forward != nil {
-		s = &forward{route: route, next: protocol.Async(s)}
+		s = &forward{route: route, next: s}
 	}
 	return s, nil
 }

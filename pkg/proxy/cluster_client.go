@@ -19,7 +19,7 @@ func (c clusterClient) Call(ctx context.Context, to filter.Target, x *protocol.E
 		return protocol.Faultf(protocol.NoCluster, "cluster %q is not defined", to.Cluster)
 	}
 	via := upstream.ClusterPicker{Cluster: cluster, Protocol: to.Protocol}
-	if err := protocol.ServeRecovered(ctx, &via, x); err != nil {
+	if err := x.Serve(ctx, &via); err != nil {
 		return err
 	}
 	defer x.ResetResponse()

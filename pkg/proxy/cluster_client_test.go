@@ -16,13 +16,13 @@ func TestDrainCancelsBackgroundTasks(t *testing.T) {
 		Config: func() any { return new(mark) },
 		New: func(_ any, env filter.Env) (filter.Filter, error) {
 			return func(next protocol.Service) protocol.Service {
-				return protocol.ServiceFunc(func(ctx context.Context, x *protocol.Exchange) error {
+				return protocol.BlockingFunc(func(ctx context.Context, x *protocol.Exchange) error {
 					env.ClusterClient.Go(func(ctx context.Context) {
 						close(begun)
 						<-ctx.Done()
 						ended = true
 					})
-					return next.Serve(ctx, x)
+					return x.Serve(ctx, next)
 				})
 			}, nil
 		},

@@ -46,7 +46,7 @@ func (s lineServer) ServeConn(ctx context.Context, conn *network.Conn) error {
 		x.Request.Authority, x.Request.Path = "com.shop.Cart", "/com.shop.Cart/add"
 		x.Meta.Protocol, x.Meta.Start = string(config.Bolt), time.Now()
 		x.Meta.Conn = &protocol.ConnMeta{Listener: s.o.Listener}
-		if err := s.o.Service.Serve(ctx, x); err != nil {
+		if err := x.Serve(ctx, s.o.Service); err != nil {
 			return err
 		}
 		if _, err := fmt.Fprintf(conn, "%d of %d, %s\n", x.Response.Status, s.o.RPC.MaxFrameSize, x.Record.Reason); err != nil {

@@ -15,12 +15,12 @@ import (
 // 7.6.3), handles Max-Forwards (7.6.2), and sets the X-Forwarded fields, including the one about
 // the client certificate (forwarded_cert.go), as o says. It also determines the client address. RPC
 // passes unchanged. It rejects CONNECT with 405 unless o allows it.
-func Forwarded(next protocol.Service, o config.HTTP1Options) protocol.AsyncService {
+func Forwarded(next protocol.Service, o config.HTTP1Options) protocol.Service {
 	return newForwarded(next, o)
 }
 
 func newForwarded(next protocol.Service, o config.HTTP1Options) *forwarded {
-	f := &forwarded{next: protocol.Async(next), mode: o.XForwarded, host: o.XForwardedHost, proto: o.XForwardedProto, cert: o.XFCC, allowConnect: o.AllowConnect}
+	f := &forwarded{next: next, mode: o.XForwarded, host: o.XForwardedHost, proto: o.XForwardedProto, cert: o.XFCC, allowConnect: o.AllowConnect}
 	if o.XFFClientIndex > 0 {
 		client := match.NewClientAddr(forwardedFor, o.XFFClientIndex-1)
 		if o.XFFBareAddressOnly {
@@ -35,7 +35,7 @@ func newForwarded(next protocol.Service, o config.HTTP1Options) *forwarded {
 }
 
 type forwarded struct {
-	next         protocol.AsyncService
+	next         protocol.Service
 	via          *via // nil: no Via is added
 	mode         config.ForwardedMode
 	host         bool // mode adds X-Forwarded-Host
@@ -47,12 +47,7 @@ type forwarded struct {
 	trustsScheme bool // X-Forwarded-Proto is trusted to name the scheme
 }
 
-// Serve implements protocol.Service.
-func (f *forwarded) Serve(ctx context.Context, x *protocol.Exchange) error {
-	return protocol.ServeSync(ctx, f, x)
-}
-
-// Start implements protocol.AsyncService.
+// Start implements protocol.Service.
 func (f *forwarded) Start(ctx context.Context, x *protocol.Exchange) error {
 	switch x.Request.Method {
 	case "": // RPC has only attachments that override timeouts

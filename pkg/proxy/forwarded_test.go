@@ -16,7 +16,7 @@ import (
 // that it got after those that every exchange has; "" if it was not asked.
 func forwardedTo(t *testing.T, o config.HTTP1Options, x *protocol.Exchange) (got string, served bool) {
 	t.Helper()
-	s := Forwarded(protocol.ServiceFunc(func(_ context.Context, x *protocol.Exchange) error {
+	s := Forwarded(protocol.BlockingFunc(func(_ context.Context, x *protocol.Exchange) error {
 		served = true
 		got = strings.TrimPrefix(fieldsOf(&x.Request.Header), "Authorization: secret-token\nCookie: secret-cookie\n")
 		x.Record.Attempts = append(x.Record.Attempts, protocol.Attempt{})
@@ -24,7 +24,7 @@ func forwardedTo(t *testing.T, o config.HTTP1Options, x *protocol.Exchange) (got
 		x.Response.Header.Add("Server", "app")
 		return nil
 	}), o)
-	if err := s.Serve(t.Context(), x); err != nil {
+	if err := x.Serve(t.Context(), s); err != nil {
 		t.Fatal(err)
 	}
 	return got, served
@@ -186,7 +186,7 @@ func TestLocalReplyHasNoVia(t *testing.T) {
 		},
 	} {
 		x := newTestExchange()
-		if err := Forwarded(protocol.ServiceFunc(serve), config.HTTP1Options{Via: "weft"}).Serve(t.Context(), x); err != nil {
+		if err := x.Serve(t.Context(), Forwarded(protocol.BlockingFunc(serve), config.HTTP1Options{Via: "weft"})); err != nil {
 			t.Fatal(err)
 		}
 		if via, ok := x.Response.Header.Lookup("Via"); ok {

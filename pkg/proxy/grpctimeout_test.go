@@ -42,13 +42,13 @@ func TestGRPCTimeoutModes(t *testing.T) {
 			x.Deadline = x.Meta.Start.Add(test.said)
 		}
 		var got time.Duration
-		next := protocol.ServiceFunc(func(_ context.Context, x *protocol.Exchange) error {
+		next := protocol.BlockingFunc(func(_ context.Context, x *protocol.Exchange) error {
 			if !x.Deadline.IsZero() {
 				got = x.Deadline.Sub(x.Meta.Start)
 			}
 			return nil
 		})
-		if err := Timeout(next, routeOf(t, config.Forward{Timeout: test.route, GRPCTimeout: test.rule})).Serve(t.Context(), x); err != nil || got != test.want {
+		if err := x.Serve(t.Context(), Timeout(next, routeOf(t, config.Forward{Timeout: test.route, GRPCTimeout: test.rule}))); err != nil || got != test.want {
 			t.Errorf("%s: %v, %v; want %v", test.name, got, err, test.want)
 		}
 	}

@@ -28,7 +28,7 @@ import (
 //
 // The hedge neither waits for abandoned attempts nor counts them as host failures. Attempts beyond
 // the first need the retry budget, like retries.
-func Hedge(next protocol.Service, route *router.Route, budget func(x *protocol.Exchange) RetryBudget, start func(func(ctx context.Context))) protocol.AsyncService {
+func Hedge(next protocol.Service, route *router.Route, budget func(x *protocol.Exchange) RetryBudget, start func(func(ctx context.Context))) protocol.Service {
 	r, _ := Retry(next, route, budget).(*retry)
 	return &hedge{retry: r, policy: *route.Config.Forward.Hedge, start: start, random: rand.Uint32N}
 }
@@ -41,12 +41,7 @@ type hedge struct {
 	random func(n uint32) uint32           // returns a uniform random number below n
 }
 
-// Serve implements protocol.Service.
-func (h *hedge) Serve(ctx context.Context, x *protocol.Exchange) error {
-	return protocol.ServeSync(ctx, h, x)
-}
-
-// Start implements protocol.AsyncService.
+// Start implements protocol.Service.
 func (h *hedge) Start(ctx context.Context, x *protocol.Exchange) error {
 	if !hedgeable(x) {
 		return h.retry.Start(ctx, x)
@@ -84,7 +79,7 @@ type hedgedRequest struct {
 // because watching may cost a goroutine.
 const disconnectWatchDelay = 250 * time.Millisecond
 
-// Serve implements protocol.Service.
+// Serve implements protocol.BlockingService.
 func (r *hedgedRequest) Serve(ctx context.Context, x *protocol.Exchange) error {
 	x.Detach()
 	r.x = x

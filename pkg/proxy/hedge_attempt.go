@@ -56,7 +56,7 @@ func (a *attempt) serve() error {
 	if err := a.request.request.fill(&a.x); err != nil {
 		return err
 	}
-	return protocol.ServeRecovered(a.ctx, a.request.hedge.next, &a.x)
+	return a.x.Serve(a.ctx, a.request.hedge.next)
 }
 
 // recordHost records the host of the attempt.

@@ -69,7 +69,7 @@ func TestHedgeable(t *testing.T) {
 				x.Meta.Start = time.Now()
 				x.Meta.Conn = &protocol.ConnMeta{}
 				test.change(x)
-				_ = service.Serve(t.Context(), x) // what is not hedged fails or not
+				_ = x.Serve(t.Context(), service) // what is not hedged fails or not
 				x.ResetResponse()
 				beside.Wait()
 				if log := strings.Join(s.sortedLog(), ", "); strings.HasPrefix(log, "0s to a, 0s to b") != test.want {
@@ -175,7 +175,7 @@ func TestContextEndCancelsAttempts(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		time.AfterFunc(40*time.Millisecond, cancel)
 		x := newTestExchange()
-		err := service.Serve(ctx, x)
+		err := x.Serve(ctx, service)
 		if got := protocol.ReasonOf(err); got != protocol.ReasonDownstreamDisconnect || time.Since(s.began) != 40*time.Millisecond {
 			t.Errorf("%v after %v", err, time.Since(s.began))
 		}
@@ -191,7 +191,7 @@ func TestAttemptPanicFailsOnlyItsAttempt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &hedgeScript{script: []string{"never", "200 at 5ms"}, cluster: testScope{"app", 9}}
 		var first sync.Once
-		next := protocol.ServiceFunc(func(ctx context.Context, x *protocol.Exchange) error {
+		next := protocol.BlockingFunc(func(ctx context.Context, x *protocol.Exchange) error {
 			panics := false
 			first.Do(func() { panics = true })
 			if panics {
@@ -205,7 +205,7 @@ func TestAttemptPanicFailsOnlyItsAttempt(t *testing.T) {
 		s.script = []string{"200 at 5ms"}
 		service := Hedge(next, route, unlimited, func(f func(context.Context)) { beside.Go(func() { f(context.Background()) }) })
 		x := newTestExchange()
-		if err := service.Serve(t.Context(), x); err != nil || x.Response.Status != 200 {
+		if err := x.Serve(t.Context(), service); err != nil || x.Response.Status != 200 {
 			t.Errorf("%d, %v", x.Response.Status, err)
 		}
 		x.ResetResponse()
@@ -239,7 +239,7 @@ func TestReadBodyStopsAtDeadline(t *testing.T) {
 		x.Meta.Start = time.Now()
 		x.Request.Method, x.Request.ContentLength = "PUT", 7
 		x.Request.Body = &stalledBody{strings.NewReader("cont"), make(chan struct{})}
-		err := service.Serve(t.Context(), x)
+		err := x.Serve(t.Context(), service)
 		if got, took := protocol.ReasonOf(err), time.Since(x.Meta.Start); got != protocol.UpstreamTimeout || took != 300*time.Millisecond {
 			t.Errorf("%v after %v, want %v after 300ms", err, took, protocol.UpstreamTimeout)
 		}
@@ -272,7 +272,7 @@ func TestBodyClosePanicFailsExchange(t *testing.T) {
 		x.Request.Method, x.Request.ContentLength = "PUT", 7
 		content := &stalledBody{strings.NewReader("cont"), make(chan struct{})}
 		x.Downstream, x.Request.Body = testDownstream{content}, panicOnClose{content}
-		err := service.Serve(t.Context(), x)
+		err := x.Serve(t.Context(), service)
 		if took := time.Since(x.Meta.Start); protocol.PanicIn(err) == nil || took != 300*time.Millisecond {
 			t.Errorf("%v after %v, want a panic after 300ms", err, took)
 		}

@@ -92,6 +92,8 @@ func (p *sharedBudget) EndRetry() {
 	p.testBudget.EndRetry()
 }
 
+func (s *hedgeScript) Start(ctx context.Context, x *protocol.Exchange) error { return x.RunBlocking(ctx, s) }
+
 // Serve is a cluster's: it honours deadlines, callers that leave, and ctx.
 func (s *hedgeScript) Serve(ctx context.Context, x *protocol.Exchange) error {
 	s.mu.Lock()
@@ -302,7 +304,7 @@ func TestHedging(t *testing.T) {
 				service, beside := s.newHedge(t, f, budget)
 				x := newTestExchange()
 				x.Meta.Start, x.Downstream, x.Record.Listener = time.Now(), test.caller, &testScope{name: "front"}
-				err := service.Serve(t.Context(), x)
+				err := x.Serve(t.Context(), service)
 				got := protocol.ReasonOf(err).String()
 				if err == nil {
 					got = fmt.Sprintf("%d %s", x.Response.Status, bodyOf(t, x))

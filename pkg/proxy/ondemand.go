@@ -111,8 +111,8 @@ func (d *onDemandTable) mustWait() bool {
 	return d.Unsubscribed
 }
 
-// Serve implements protocol.Service. It fails exchanges of a table that did not arrive in time.
-func (d *onDemandTable) Serve(context.Context, *protocol.Exchange) error {
+// Start implements protocol.Service. It fails exchanges of a table that did not arrive in time.
+func (d *onDemandTable) Start(context.Context, *protocol.Exchange) error {
 	return protocol.Faultf(protocol.ReasonOnDemandTimeout, "route table %s was requested and did not arrive in time", d.name)
 }
 
@@ -122,12 +122,12 @@ type tableWaiter struct {
 	table *onDemandTable
 }
 
-// Serve implements protocol.Service. It serves x with the active pipeline once the table has
+// Serve implements protocol.BlockingService. It serves x with the active pipeline once the table has
 // arrived or the wait has timed out.
 func (e tableWaiter) Serve(ctx context.Context, x *protocol.Exchange) error {
 	x.Detach()
 	e.await(ctx, x)
-	return protocol.ServeSync(ctx, activePipeline{e.live}, x)
+	return x.Serve(ctx, activePipeline{e.live})
 }
 
 // await requests the table and waits for it while the client stays connected.
@@ -159,7 +159,7 @@ func (e tableWaiter) await(ctx context.Context, x *protocol.Exchange) {
 // activePipeline serves with the active pipeline, even if its table has not arrived.
 type activePipeline struct{ *livePipeline }
 
-// Start implements protocol.AsyncService.
+// Start implements protocol.Service.
 func (p activePipeline) Start(ctx context.Context, x *protocol.Exchange) error {
 	return p.startWith(ctx, x, p.acquire())
 }

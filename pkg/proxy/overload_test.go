@@ -394,11 +394,11 @@ func TestCPUMonitor(t *testing.T) {
 func TestOverloadPolicyDoesNotAllocate(t *testing.T) {
 	var o overloadPolicy
 	served := 0
-	s := shed(protocol.ServiceFunc(func(context.Context, *protocol.Exchange) error { served++; return nil }), &o)
+	s := shed(protocol.BlockingFunc(func(context.Context, *protocol.Exchange) error { served++; return nil }), &o)
 	x := &protocol.Exchange{}
 	serve := func() {
 		x.Reset()
-		if err := s.Serve(context.Background(), x); err != nil {
+		if err := x.Serve(context.Background(), s); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -422,7 +422,7 @@ func TestOverloadPolicyDoesNotAllocate(t *testing.T) {
 
 func BenchmarkOverloadPolicy(b *testing.B) {
 	var o overloadPolicy
-	s := shed(protocol.ServiceFunc(func(context.Context, *protocol.Exchange) error { return nil }), &o)
+	s := shed(protocol.BlockingFunc(func(context.Context, *protocol.Exchange) error { return nil }), &o)
 	x := &protocol.Exchange{}
 	for b.Loop() {
 		_ = s.Start(context.Background(), x)

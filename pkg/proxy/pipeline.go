@@ -18,7 +18,7 @@ type livePipeline struct {
 // dependencies can be retired after it is replaced and the last exchange has ended.
 type pipeline struct {
 	listener string // name of the listener
-	service  protocol.AsyncService
+	service  protocol.Service
 	recorder *recorder
 	table    *onDemandTable // nil: the route table is not on demand
 
@@ -27,7 +27,7 @@ type pipeline struct {
 	once  sync.Once // closes ended
 }
 
-func newPipeline(listener string, s protocol.AsyncService, r *recorder) *pipeline {
+func newPipeline(listener string, s protocol.Service, r *recorder) *pipeline {
 	c := &pipeline{listener: listener, service: s, recorder: r, ended: make(chan struct{})}
 	c.refs.Store(1)
 	return c
@@ -54,12 +54,7 @@ func (s *livePipeline) acquire() *pipeline {
 	}
 }
 
-// Serve serves x with the active pipeline.
-func (s *livePipeline) Serve(ctx context.Context, x *protocol.Exchange) error {
-	return protocol.ServeSync(ctx, s, x)
-}
-
-// Start implements protocol.AsyncService. Observe releases the pipeline.
+// Start implements protocol.Service. Observe releases the pipeline.
 func (s *livePipeline) Start(ctx context.Context, x *protocol.Exchange) error {
 	c := s.acquire()
 	if c.table.mustWait() {

@@ -64,7 +64,7 @@ func TestRecorderPanicReleasesPipeline(t *testing.T) {
 					}
 				}}
 				s := new(livePipeline)
-				c := newPipeline("in", protocol.Async(protocol.ServiceFunc(func(context.Context, *protocol.Exchange) error { return nil })), rec)
+				c := newPipeline("in", protocol.BlockingFunc(func(context.Context, *protocol.Exchange) error { return nil }), rec)
 				s.active.Store(c)
 				tallies := &batchObserver{live: s}
 				panics := 0
@@ -80,7 +80,7 @@ func TestRecorderPanicReleasesPipeline(t *testing.T) {
 				}
 				for i := range 3 {
 					x := rpcExchange("shop.Items", "list", i)
-					if err := s.Serve(t.Context(), x); err != nil {
+					if err := x.Serve(t.Context(), s); err != nil {
 						t.Fatal(err)
 					}
 					x.Record.Route = place

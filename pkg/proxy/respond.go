@@ -13,22 +13,17 @@ import (
 
 // Respond turns errors and panics of next into local replies. It is the outermost service of every
 // chain and never returns an error.
-func Respond(next protocol.Service, panics *metrics.Counter, log *slog.Logger) protocol.AsyncService {
-	return &respond{protocol.Async(next), panics, log}
+func Respond(next protocol.Service, panics *metrics.Counter, log *slog.Logger) protocol.Service {
+	return &respond{next, panics, log}
 }
 
 type respond struct {
-	next   protocol.AsyncService
+	next   protocol.Service
 	panics *metrics.Counter
 	log    *slog.Logger
 }
 
-// Serve implements protocol.Service.
-func (r *respond) Serve(ctx context.Context, x *protocol.Exchange) error {
-	return protocol.ServeSync(ctx, r, x)
-}
-
-// Start implements protocol.AsyncService.
+// Start implements protocol.Service.
 func (r *respond) Start(ctx context.Context, x *protocol.Exchange) error {
 	x.PushFinisher(r)
 	return r.next.Start(ctx, x)

@@ -60,11 +60,11 @@ func TestRespondUsesReasonTable(t *testing.T) {
 		t.Run(reason.String(), func(t *testing.T) {
 			fault := protocol.Faultf(reason, "secret-detail of %s", "secret-path")
 			x := newTestExchange()
-			s := Respond(protocol.ServiceFunc(func(_ context.Context, x *protocol.Exchange) error {
+			s := Respond(protocol.BlockingFunc(func(_ context.Context, x *protocol.Exchange) error {
 				x.Response.Header.Add("Set-Cookie", "secret-of-an-upstream") // half an answer, then the failure
 				return fmt.Errorf("on the way: %w", fault)
 			}), new(metrics.Counter), slog.New(slog.DiscardHandler))
-			if err := s.Serve(t.Context(), x); err != nil {
+			if err := x.Serve(t.Context(), s); err != nil {
 				t.Fatalf("Serve = %v: Respond returns no error", err)
 			}
 			traits := reason.Spec()
@@ -90,21 +90,21 @@ func TestRespondUsesReasonTable(t *testing.T) {
 
 func TestErrorsWithoutAReasonAreInternal(t *testing.T) {
 	x := newTestExchange()
-	s := Respond(protocol.ServiceFunc(func(context.Context, *protocol.Exchange) error { return errors.New("anything") }),
+	s := Respond(protocol.BlockingFunc(func(context.Context, *protocol.Exchange) error { return errors.New("anything") }),
 		new(metrics.Counter), slog.New(slog.DiscardHandler))
-	if err := s.Serve(t.Context(), x); err != nil || x.Response.Status != 500 || x.Record.Reason != protocol.Internal {
+	if err := x.Serve(t.Context(), s); err != nil || x.Response.Status != 500 || x.Record.Reason != protocol.Internal {
 		t.Errorf("Serve = %v, status %d, reason %v", err, x.Response.Status, x.Record.Reason)
 	}
 }
 
 func TestRespondKeepsResponses(t *testing.T) {
 	x := newTestExchange()
-	s := Respond(protocol.ServiceFunc(func(_ context.Context, x *protocol.Exchange) error {
+	s := Respond(protocol.BlockingFunc(func(_ context.Context, x *protocol.Exchange) error {
 		x.Response.Status = 503
 		x.Response.Header.Add("Server", "app")
 		return nil
 	}), new(metrics.Counter), slog.New(slog.DiscardHandler))
-	if err := s.Serve(t.Context(), x); err != nil || x.Response.Status != 503 || x.Record.Reason != protocol.ReasonNone {
+	if err := x.Serve(t.Context(), s); err != nil || x.Response.Status != 503 || x.Record.Reason != protocol.ReasonNone {
 		t.Errorf("Serve = %v, status %d, reason %v", err, x.Response.Status, x.Record.Reason)
 	}
 	if got := fieldsOf(&x.Response.Header); got != "Server: app\n" {
@@ -114,7 +114,7 @@ func TestRespondKeepsResponses(t *testing.T) {
 
 func TestAPanicCostsOneExchange(t *testing.T) {
 	panics, log := new(metrics.Counter), new(logBuffer)
-	s := Respond(protocol.ServiceFunc(func(_ context.Context, x *protocol.Exchange) error {
+	s := Respond(protocol.BlockingFunc(func(_ context.Context, x *protocol.Exchange) error {
 		if x.Request.Method == "GET" {
 			x.Response.Header.Add("X-Half", "secret")
 			panic("secret-cause")
@@ -123,7 +123,7 @@ func TestAPanicCostsOneExchange(t *testing.T) {
 		return nil
 	}), panics, slog.New(slog.NewTextHandler(log, nil)))
 	x := newTestExchange()
-	if err := s.Serve(t.Context(), x); err != nil {
+	if err := x.Serve(t.Context(), s); err != nil {
 		t.Fatal(err)
 	}
 	if x.Response.Status != 500 || x.Record.Reason != protocol.Internal {
@@ -142,7 +142,7 @@ func TestAPanicCostsOneExchange(t *testing.T) {
 	}
 	x = newTestExchange()
 	x.Request.Method = "POST"
-	if err := s.Serve(t.Context(), x); err != nil || x.Response.Status != 200 {
+	if err := x.Serve(t.Context(), s); err != nil || x.Response.Status != 200 {
 		t.Errorf("the next exchange: %v, status %d", err, x.Response.Status)
 	}
 }

@@ -12,21 +12,16 @@ import (
 
 // Timeout limits the duration of the exchange as its route and its request say. An earlier deadline
 // stays.
-func Timeout(next protocol.Service, route *router.Route) protocol.AsyncService {
-	return &timeout{protocol.Async(next), route}
+func Timeout(next protocol.Service, route *router.Route) protocol.Service {
+	return &timeout{next, route}
 }
 
 type timeout struct {
-	next  protocol.AsyncService
+	next  protocol.Service
 	route *router.Route
 }
 
-// Serve implements protocol.Service.
-func (t *timeout) Serve(ctx context.Context, x *protocol.Exchange) error {
-	return protocol.ServeSync(ctx, t, x)
-}
-
-// Start implements protocol.AsyncService.
+// Start implements protocol.Service.
 func (t *timeout) Start(ctx context.Context, x *protocol.Exchange) error {
 	d, _ := t.route.Timeouts(x)
 	if g := &t.route.Config.Forward.GRPCTimeout; *g != (config.GRPCTimeout{}) && isGRPC(x) {
@@ -75,8 +70,8 @@ type RetryBudget interface {
 //
 // The per-try timeout of the policy or the request limits each attempt until the response head; an
 // attempt that takes longer fails with ReasonPerTryTimeout.
-func Retry(next protocol.Service, route *router.Route, budget func(x *protocol.Exchange) RetryBudget) protocol.AsyncService {
-	r := &retry{next: protocol.Async(next), route: route, budget: budget, jitter: rand.N[time.Duration]}
+func Retry(next protocol.Service, route *router.Route, budget func(x *protocol.Exchange) RetryBudget) protocol.Service {
+	r := &retry{next: next, route: route, budget: budget, jitter: rand.N[time.Duration]}
 	if p := route.Config.Forward.Retry; p != nil && p.On != 0 {
 		r.policy = *p
 	}
@@ -85,7 +80,7 @@ func Retry(next protocol.Service, route *router.Route, budget func(x *protocol.E
 
 // retry is immutable.
 type retry struct {
-	next   protocol.AsyncService
+	next   protocol.Service
 	route  *router.Route
 	policy config.RetryPolicy                     // the zero value: no retries
 	budget func(x *protocol.Exchange) RetryBudget // may return nil: no limit
@@ -98,12 +93,7 @@ type permit struct {
 	wait   time.Duration // before it is sent
 }
 
-// Serve implements protocol.Service.
-func (r *retry) Serve(ctx context.Context, x *protocol.Exchange) error {
-	return protocol.ServeSync(ctx, r, x)
-}
-
-// Start implements protocol.AsyncService. It makes the first attempt.
+// Start implements protocol.Service. It makes the first attempt.
 func (r *retry) Start(ctx context.Context, x *protocol.Exchange) error {
 	if limited := r.setPerTryDeadline(x); limited || r.policy.NumRetries > 0 {
 		x.PushFinisher(r)
@@ -126,7 +116,7 @@ type retries struct {
 	first permit
 }
 
-// Serve implements protocol.Service.
+// Serve implements protocol.BlockingService.
 func (r *retries) Serve(ctx context.Context, x *protocol.Exchange) error {
 	next := r.first
 	for n := 1; ; n++ {
@@ -149,7 +139,7 @@ func (r *retries) retryOnce(ctx context.Context, x *protocol.Exchange, p permit)
 		}
 	}
 	r.setPerTryDeadline(x)
-	return attemptError(x, r.next.Serve(ctx, x))
+	return attemptError(x, x.Serve(ctx, r.next))
 }
 
 // setPerTryDeadline sets the deadline of an attempt and reports whether there is one.

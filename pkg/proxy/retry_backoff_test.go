@@ -48,7 +48,7 @@ func TestRetryBackoffGrows(t *testing.T) {
 				}}
 				x := newTestExchange()
 				x.Meta.Start = began
-				err := retryWithBackoff(t, test.timeout, test.retries, next, nil).Serve(t.Context(), x)
+				err := x.Serve(t.Context(), retryWithBackoff(t, test.timeout, test.retries, next, nil))
 				if err != nil || x.Response.Status != test.status || !slices.Equal(at, test.want) {
 					t.Errorf("tries at %v, status %d, %v; want them at %v, status %d", at, x.Response.Status, err, test.want, test.status)
 				}
@@ -122,7 +122,7 @@ func TestDisconnectEndsBackoff(t *testing.T) {
 				x.Downstream, x.Request.Body, x.Request.ContentLength = caller, test.body, test.length
 				next := &scriptedService{results: []any{503, 200}}
 				budget := &testBudget{remaining: 9}
-				err := retryWithBackoff(t, 0, 1, next, budget).Serve(ctx, x)
+				err := x.Serve(ctx, retryWithBackoff(t, 0, 1, next, budget))
 				if got := protocol.ReasonOf(err); got != test.want || time.Since(began) != test.took {
 					t.Errorf("%v after %v, want %v after %v", got, time.Since(began), test.want, test.took)
 				}
@@ -139,7 +139,7 @@ func TestFirstAttemptDoesNotWait(t *testing.T) {
 	x := newTestExchange()
 	x.Downstream = caller
 	s := retryWithBackoff(t, 0, 3, &scriptedService{results: []any{200}}, &testBudget{})
-	if err := s.Serve(t.Context(), x); err != nil || caller.watched != 0 || caller.detached != 0 {
+	if err := x.Serve(t.Context(), s); err != nil || caller.watched != 0 || caller.detached != 0 {
 		t.Errorf("%v, watched %d times, detached %d times; want neither", err, caller.watched, caller.detached)
 	}
 }
@@ -148,7 +148,7 @@ func TestFirstAttemptDoesNotAllocate(t *testing.T) {
 	if invariants.Enabled {
 		t.Skip("with the race detector more is allocated")
 	}
-	fine := protocol.ServiceFunc(func(_ context.Context, x *protocol.Exchange) error {
+	fine := protocol.BlockingFunc(func(_ context.Context, x *protocol.Exchange) error {
 		x.Response.Status, x.Response.Code = 200, 20
 		return nil
 	})
@@ -162,7 +162,7 @@ func TestFirstAttemptDoesNotAllocate(t *testing.T) {
 	var err error
 	n := testing.AllocsPerRun(100, func() {
 		x.ResetResponse()
-		err = x.StartAsync(t.Context(), s)
+		err = x.Start(t.Context(), s)
 	})
 	if err != nil || n != 0 {
 		t.Errorf("%v allocations, %v; want none", n, err)

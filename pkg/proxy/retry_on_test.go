@@ -74,7 +74,7 @@ func TestRetryOnConditions(t *testing.T) {
 				p := policy
 				p.On = config.ParseRetryOn(word)
 				tries := 0
-				next := protocol.ServiceFunc(func(_ context.Context, x *protocol.Exchange) error {
+				next := protocol.BlockingFunc(func(_ context.Context, x *protocol.Exchange) error {
 					x.LocalReply(200, "", "")
 					if tries++; tries == 1 {
 						return test.first(x)
@@ -87,7 +87,7 @@ func TestRetryOnConditions(t *testing.T) {
 					x.Request.Method = "POST"
 					x.Request.Header.Add("content-type", "application/grpc")
 				}
-				err := Retry(next, routeOf(t, config.Forward{Retry: &p}), unlimited).Serve(t.Context(), x)
+				err := x.Serve(t.Context(), Retry(next, routeOf(t, config.Forward{Retry: &p}), unlimited))
 				if again := slices.Contains(want, word); (tries == 2) != again || again && err != nil {
 					t.Errorf("%s: %d tries, %v; want another try: %t", word, tries, err, again)
 				}
@@ -102,7 +102,7 @@ func TestPostIsNotRetriedOnStatus(t *testing.T) {
 		x := newTestExchange()
 		x.Request.Method = "POST"
 		route := routeOf(t, config.Forward{Retry: &config.RetryPolicy{On: config.ParseRetryOn(word), NumRetries: 1, StatusCodes: []int{503}}})
-		if err := Retry(next, route, unlimited).Serve(t.Context(), x); err != nil || next.attempts != 1 {
+		if err := x.Serve(t.Context(), Retry(next, route, unlimited)); err != nil || next.attempts != 1 {
 			t.Errorf("%s: %d tries, %v; want 1", word, next.attempts, err)
 		}
 	}

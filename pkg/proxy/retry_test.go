@@ -39,7 +39,7 @@ type scriptedService struct {
 	each func(n int, x *protocol.Exchange)
 }
 
-func (s *scriptedService) Serve(_ context.Context, x *protocol.Exchange) error {
+func (s *scriptedService) Start(_ context.Context, x *protocol.Exchange) error {
 	n := s.attempts
 	s.attempts++
 	if s.each != nil {
@@ -112,7 +112,7 @@ func TestRetryableFailures(t *testing.T) {
 				next := &scriptedService{results: []any{protocol.NewFault(reason, nil), 200}}
 				x := newTestExchange()
 				x.Request.Method, x.Request.Body = method, b.body()
-				err := Retry(next, route, unlimited).Serve(t.Context(), x)
+				err := x.Serve(t.Context(), Retry(next, route, unlimited))
 				again := b.possible && (class == always || class == ifSafe && safe)
 				if (next.attempts == 2) != again || (err == nil) != again {
 					t.Errorf("%v, %s, %s: %d tries, %v; want another try: %t", reason, method, name, next.attempts, err, again)
@@ -147,7 +147,7 @@ func TestGRPCRetries(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			made := 0
-			next := protocol.ServiceFunc(func(_ context.Context, x *protocol.Exchange) error {
+			next := protocol.BlockingFunc(func(_ context.Context, x *protocol.Exchange) error {
 				if made++; test.err != nil && made == 1 {
 					return test.err
 				}
@@ -166,7 +166,7 @@ func TestGRPCRetries(t *testing.T) {
 				policy.On = 0
 			}
 			route := routeOf(t, config.Forward{Retry: &policy})
-			err := Retry(next, route, unlimited).Serve(t.Context(), x)
+			err := x.Serve(t.Context(), Retry(next, route, unlimited))
 			if made != test.want || err != nil && test.want > 1 {
 				t.Errorf("%d tries, %v; want %d", made, err, test.want)
 			}
@@ -186,7 +186,7 @@ func (h *discardCounter) ResponseDiscarded(x *protocol.Exchange) {
 func TestHostsObserveDiscardedResponses(t *testing.T) {
 	host := new(discardCounter)
 	made := 0
-	next := protocol.ServiceFunc(func(_ context.Context, x *protocol.Exchange) error {
+	next := protocol.BlockingFunc(func(_ context.Context, x *protocol.Exchange) error {
 		x.Record.Attempts = append(x.Record.Attempts, protocol.Attempt{Host: host})
 		if made++; made == 2 {
 			return protocol.Faultf(protocol.UpstreamReset, "reset")
@@ -201,7 +201,7 @@ func TestHostsObserveDiscardedResponses(t *testing.T) {
 	x.Meta.Protocol, x.Request.Method = string(config.HTTP2), "POST"
 	x.Request.Header.Add("content-type", "application/grpc")
 	route := routeOf(t, config.Forward{Retry: &config.RetryPolicy{On: config.RetryOnDefault, NumRetries: 3}})
-	if err := Retry(next, route, unlimited).Serve(t.Context(), x); err != nil || made != 3 {
+	if err := x.Serve(t.Context(), Retry(next, route, unlimited)); err != nil || made != 3 {
 		t.Fatalf("%d tries, %v; want 3", made, err)
 	}
 	if want := []string{"200 14"}; !slices.Equal(host.discarded, want) {
@@ -234,7 +234,7 @@ func TestRetryableResponses(t *testing.T) {
 			next := &scriptedService{results: []any{test.status}}
 			x := newTestExchange()
 			x.Request.Method = test.method
-			err := Retry(next, routeOf(t, config.Forward{Retry: &test.policy}), unlimited).Serve(t.Context(), x)
+			err := x.Serve(t.Context(), Retry(next, routeOf(t, config.Forward{Retry: &test.policy}), unlimited))
 			if err != nil || next.attempts != test.want {
 				t.Errorf("%d tries, %v; want %d", next.attempts, err, test.want)
 			}
@@ -248,7 +248,7 @@ func TestRetryableResponses(t *testing.T) {
 
 func TestNoPolicyMeansOneAttempt(t *testing.T) {
 	next := &scriptedService{results: []any{protocol.NewFault(protocol.ConnectFailure, nil)}}
-	err := Retry(next, routeOf(t, config.Forward{}), unlimited).Serve(t.Context(), newTestExchange())
+	err := newTestExchange().Serve(t.Context(), Retry(next, routeOf(t, config.Forward{}), unlimited))
 	if next.attempts != 1 || protocol.ReasonOf(err) != protocol.ConnectFailure {
 		t.Errorf("%d tries, %v", next.attempts, err)
 	}
@@ -276,7 +276,7 @@ func TestRetryReleasesDiscardedResponses(t *testing.T) {
 		x.Response.Body = closeCountingBody{protocol.NewStringBody("x"), &closed}
 	}}
 	x := newTestExchange()
-	if err := Retry(next, routeOf(t, config.Forward{Retry: &config.RetryPolicy{On: config.RetryOnDefault, NumRetries: 2}}), unlimited).Serve(t.Context(), x); err != nil {
+	if err := x.Serve(t.Context(), Retry(next, routeOf(t, config.Forward{Retry: &config.RetryPolicy{On: config.RetryOnDefault, NumRetries: 2}}), unlimited)); err != nil {
 		t.Fatal(err)
 	}
 	if next.attempts != 3 || closed != 2 || x.Response.Header.Len() != 1 {
@@ -292,7 +292,7 @@ func TestRetryRewindsBody(t *testing.T) {
 	}}
 	x := newTestExchange()
 	x.Request.Method, x.Request.Body = "PUT", protocol.NewStringBody("content")
-	if err := Retry(next, routeOf(t, config.Forward{Retry: &config.RetryPolicy{On: config.RetryOnDefault, NumRetries: 2}}), unlimited).Serve(t.Context(), x); err != nil || next.attempts != 3 {
+	if err := x.Serve(t.Context(), Retry(next, routeOf(t, config.Forward{Retry: &config.RetryPolicy{On: config.RetryOnDefault, NumRetries: 2}}), unlimited)); err != nil || next.attempts != 3 {
 		t.Errorf("%d tries, %v", next.attempts, err)
 	}
 }
@@ -318,7 +318,7 @@ func TestTheBudgetBoundsRetries(t *testing.T) {
 		p := &testBudget{remaining: test.left}
 		next := &scriptedService{results: []any{503}}
 		x := newTestExchange()
-		if err := Retry(next, route, func(*protocol.Exchange) RetryBudget { return p }).Serve(t.Context(), x); err != nil {
+		if err := x.Serve(t.Context(), Retry(next, route, func(*protocol.Exchange) RetryBudget { return p })); err != nil {
 			t.Fatal(err)
 		}
 		// What was answered stays the answer when there is no more to spend.
@@ -337,7 +337,7 @@ func TestPanicReleasesRetryBudget(t *testing.T) {
 	}}
 	s := Retry(next, routeOf(t, config.Forward{Retry: &config.RetryPolicy{On: config.RetryOnDefault, NumRetries: 1}}), func(*protocol.Exchange) RetryBudget { return p })
 	var panicked *protocol.PanicError
-	if err := s.Serve(t.Context(), newTestExchange()); !errors.As(err, &panicked) || p.inFlight != 0 {
+	if err := newTestExchange().Serve(t.Context(), s); !errors.As(err, &panicked) || p.inFlight != 0 {
 		t.Errorf("%v, and %d of the budget were not given back", err, p.inFlight)
 	}
 }
@@ -380,7 +380,7 @@ func TestPerTryAndRouteTimeouts(t *testing.T) {
 				next := &scriptedService{results: slow, each: waitForDeadline}
 				x := newTestExchange(test.fields...)
 				x.Meta.Start = time.Now()
-				err := Timeout(Retry(next, route, unlimited), route).Serve(t.Context(), x)
+				err := x.Serve(t.Context(), Timeout(Retry(next, route, unlimited), route))
 				if got := protocol.ReasonOf(err); got != test.want || next.attempts != test.tries || time.Since(x.Meta.Start) != test.took {
 					t.Errorf("%v after %d tries and %v; want %v after %d and %v",
 						got, next.attempts, time.Since(x.Meta.Start), test.want, test.tries, test.took)
@@ -400,7 +400,7 @@ func TestPerTryTimeoutEndsAtResponseHead(t *testing.T) {
 				t.Errorf("a try has %v, want 1s", got)
 			}
 		}}
-		if err := Timeout(Retry(next, route, unlimited), route).Serve(t.Context(), x); err != nil {
+		if err := x.Serve(t.Context(), Timeout(Retry(next, route, unlimited), route)); err != nil {
 			t.Fatal(err)
 		}
 		if got := time.Until(x.Deadline); got != time.Minute {
@@ -428,7 +428,7 @@ func TestTimeoutOnlyShortensDeadline(t *testing.T) {
 			x := newTestExchange()
 			x.Meta.Start, x.Deadline = test.start, test.before
 			next := &scriptedService{results: []any{200}}
-			if err := Timeout(next, routeOf(t, config.Forward{Timeout: test.timeout})).Serve(t.Context(), x); err != nil {
+			if err := x.Serve(t.Context(), Timeout(next, routeOf(t, config.Forward{Timeout: test.timeout}))); err != nil {
 				t.Fatal(err)
 			}
 			if !x.Deadline.Equal(test.want) {
@@ -441,7 +441,7 @@ func TestTimeoutOnlyShortensDeadline(t *testing.T) {
 func TestLastAttemptErrorIsReturned(t *testing.T) {
 	last := protocol.NewFault(protocol.UpstreamClosed, errors.New("last"))
 	next := &scriptedService{results: []any{protocol.NewFault(protocol.UpstreamReset, nil), 503, last}}
-	err := Retry(next, routeOf(t, config.Forward{Retry: &config.RetryPolicy{On: config.RetryOnDefault, NumRetries: 2}}), unlimited).Serve(t.Context(), newTestExchange())
+	err := newTestExchange().Serve(t.Context(), Retry(next, routeOf(t, config.Forward{Retry: &config.RetryPolicy{On: config.RetryOnDefault, NumRetries: 2}}), unlimited))
 	if !errors.Is(err, last) || next.attempts != 3 {
 		t.Errorf("%d tries, %v", next.attempts, err)
 	}

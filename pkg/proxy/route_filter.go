@@ -40,12 +40,7 @@ func addMissingConfig(f config.Filter, before []filter.Filter, after []routeFilt
 // missingConfigFilter fails every exchange; its value is the name of a filter without settings.
 type missingConfigFilter string
 
-// Serve implements protocol.Service.
-func (u missingConfigFilter) Serve(context.Context, *protocol.Exchange) error {
+// Start implements protocol.Service.
+func (u missingConfigFilter) Start(context.Context, *protocol.Exchange) error {
 	return protocol.Faultf(protocol.Internal, "the configuration of filter %q was not received", string(u))
-}
-
-// Start implements protocol.AsyncService.
-func (u missingConfigFilter) Start(ctx context.Context, x *protocol.Exchange) error {
-	return u.Serve(ctx, x)
 }

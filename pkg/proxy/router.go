@@ -22,7 +22,7 @@ type Router struct {
 	filters []routeFilter
 	// unrouted serves exchanges that no route matches: the filters with the listener's settings,
 	// then the fault.
-	unrouted protocol.AsyncService
+	unrouted protocol.Service
 }
 
 // routingTable is a table and the services of its routes. Immutable.
@@ -33,16 +33,11 @@ type routingTable struct {
 
 // routeService serves the exchanges of one route.
 type routeService struct {
-	service protocol.AsyncService
+	service protocol.Service
 	scope   *routeScope
 }
 
-// Serve serves x with the first route that matches.
-func (r *Router) Serve(ctx context.Context, x *protocol.Exchange) error {
-	return protocol.ServeSync(ctx, r, x)
-}
-
-// Start implements protocol.AsyncService.
+// Start implements protocol.Service.
 func (r *Router) Start(ctx context.Context, x *protocol.Exchange) error {
 	now := r.active.Load()
 	at := now.table.Find(x)
@@ -57,27 +52,19 @@ func (r *Router) Start(ctx context.Context, x *protocol.Exchange) error {
 // noRoute returns the Fault for exchanges that no route matches.
 type noRoute struct{ table string }
 
-// Serve implements protocol.Service.
-func (n noRoute) Serve(_ context.Context, x *protocol.Exchange) error {
+// Start implements protocol.Service.
+func (n noRoute) Start(_ context.Context, x *protocol.Exchange) error {
 	return protocol.Faultf(protocol.ReasonNoRoute, "nothing in route table %q matches %s %s%s",
 		n.table, x.Request.Method, x.Request.Authority, x.Request.Path)
 }
 
-// Start implements protocol.AsyncService.
-func (n noRoute) Start(ctx context.Context, x *protocol.Exchange) error { return n.Serve(ctx, x) }
-
 // forward rewrites the request for the upstream and the response for the client.
 type forward struct {
 	route *router.Route
-	next  protocol.AsyncService
+	next  protocol.Service
 }
 
-// Serve implements protocol.Service.
-func (f *forward) Serve(ctx context.Context, x *protocol.Exchange) error {
-	return protocol.ServeSync(ctx, f, x)
-}
-
-// Start implements protocol.AsyncService.
+// Start implements protocol.Service.
 func (f *forward) Start(ctx context.Context, x *protocol.Exchange) error {
 	if f.route.Hashes() {
 		var made bool
@@ -132,24 +119,16 @@ func (c cookieSetter) Finish(_ context.Context, x *protocol.Exchange, err error)
 // reply sends the local reply of a redirect or direct_response.
 type reply struct{ route *router.Route }
 
-// Serve implements protocol.Service.
-func (r reply) Serve(_ context.Context, x *protocol.Exchange) error {
+// Start implements protocol.Service.
+func (r reply) Start(_ context.Context, x *protocol.Exchange) error {
 	r.route.Reply(x)
 	return nil
 }
 
-// Start implements protocol.AsyncService.
-func (r reply) Start(ctx context.Context, x *protocol.Exchange) error { return r.Serve(ctx, x) }
-
 // dynamicCluster sends to the cluster that the route chose for the exchange.
 type dynamicCluster func(name string) *upstream.ClusterPicker
 
-// Serve implements protocol.Service.
-func (find dynamicCluster) Serve(ctx context.Context, x *protocol.Exchange) error {
-	return protocol.ServeSync(ctx, find, x)
-}
-
-// Start implements protocol.AsyncService.
+// Start implements protocol.Service.
 func (find dynamicCluster) Start(ctx context.Context, x *protocol.Exchange) error {
 	way := find(x.Record.TargetCluster)
 	if way == nil {
@@ -161,12 +140,7 @@ func (find dynamicCluster) Start(ctx context.Context, x *protocol.Exchange) erro
 // weightedClusters sends to the weighted cluster that the route chose for the exchange.
 type weightedClusters []*upstream.ClusterPicker
 
-// Serve implements protocol.Service.
-func (ways weightedClusters) Serve(ctx context.Context, x *protocol.Exchange) error {
-	return protocol.ServeSync(ctx, ways, x)
-}
-
-// Start implements protocol.AsyncService.
+// Start implements protocol.Service.
 func (ways weightedClusters) Start(ctx context.Context, x *protocol.Exchange) error {
 	if x.Record.TargetCluster == "" {
 		return protocol.Faultf(protocol.NoCluster, "the weights of all clusters of the route are 0")

@@ -101,12 +101,12 @@ func marks(name string, stage filter.Stage) filter.StreamFilterFactory {
 				return nil, fmt.Errorf("it is %s", m.Name)
 			}
 			return func(next protocol.Service) protocol.Service {
-				return protocol.ServiceFunc(func(ctx context.Context, x *protocol.Exchange) error {
+				return protocol.BlockingFunc(func(ctx context.Context, x *protocol.Exchange) error {
 					if m.Path != "" {
 						x.Request.Path = m.Path
 					}
 					x.Request.Header.Add("X-Mark", m.Name+"@"+x.Request.Path+"@"+x.Record.TargetCluster)
-					if err := next.Serve(ctx, x); err != nil {
+					if err := x.Serve(ctx, next); err != nil {
 						return err
 					}
 					x.Response.Header.Add("X-Mark", m.Name)

@@ -21,12 +21,12 @@ func sanitized(t *testing.T, p *config.Proxy, conn *protocol.ConnMeta, fields ..
 	x.Meta.Protocol = string(config.HTTP1)
 	x.Meta.Conn = conn
 	got := ""
-	f := newForwarded(protocol.ServiceFunc(func(_ context.Context, x *protocol.Exchange) error {
+	f := newForwarded(protocol.BlockingFunc(func(_ context.Context, x *protocol.Exchange) error {
 		got = strings.TrimPrefix(fieldsOf(&x.Request.Header), "Authorization: secret-token\nCookie: secret-cookie\n")
 		return nil
 	}), p.HTTP1)
 	f.sanitizer, f.trustsScheme = newHeaderSanitizer(p.CallerFields, &p.HTTP1), p.ForwardedScheme
-	if err := f.Serve(t.Context(), x); err != nil {
+	if err := x.Serve(t.Context(), f); err != nil {
 		t.Fatal(err)
 	}
 	return got, x
@@ -54,9 +54,9 @@ func TestTimeoutOverridesAreRemovedFromUntrustedClients(t *testing.T) {
 			}
 			x := newTestExchange(fields...)
 			x.Request.Method = "" // RPC
-			f := newForwarded(protocol.ServiceFunc(func(context.Context, *protocol.Exchange) error { return nil }), p.HTTP1)
+			f := newForwarded(protocol.BlockingFunc(func(context.Context, *protocol.Exchange) error { return nil }), p.HTTP1)
 			f.sanitizer = newHeaderSanitizer(p.CallerFields, &p.HTTP1)
-			if err := f.Serve(t.Context(), x); err != nil {
+			if err := x.Serve(t.Context(), f); err != nil {
 				t.Fatal(err)
 			}
 			if _, there := x.Request.Header.Lookup("x-mosn-global-timeout"); there != test.c.OverrideTimeouts {
@@ -198,7 +198,7 @@ func TestRequestsWithNothingToRemoveAllocateNothing(t *testing.T) {
 		"default": {}, "as Envoy": {Envoy: &config.EnvoyHeaders{InternalRanges: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}}},
 	} {
 		p := config.Proxy{CallerFields: c, HTTP1: config.HTTP1Options{XFFClientIndex: 1}}
-		f := newForwarded(protocol.ServiceFunc(func(context.Context, *protocol.Exchange) error { return nil }), p.HTTP1)
+		f := newForwarded(protocol.BlockingFunc(func(context.Context, *protocol.Exchange) error { return nil }), p.HTTP1)
 		f.sanitizer = newHeaderSanitizer(p.CallerFields, &p.HTTP1)
 		x := newTestExchange("x-forwarded-for: 8.8.8.8", "x-some-thing-as-long-as-they: 1")
 		if n := testing.AllocsPerRun(100, func() { f.sanitizer.sanitize(x) }); n != 0 {

@@ -31,12 +31,12 @@ func (o *overloadPolicy) setFractions(refuse, end float64) {
 
 // shed returns a service that applies the policy. It is inside Respond and outside everything
 // expensive.
-func shed(next protocol.Service, o *overloadPolicy) protocol.AsyncService {
-	return &shedService{protocol.Async(next), o}
+func shed(next protocol.Service, o *overloadPolicy) protocol.Service {
+	return &shedService{next, o}
 }
 
 type shedService struct {
-	next   protocol.AsyncService
+	next   protocol.Service
 	policy *overloadPolicy
 }
 
@@ -44,12 +44,7 @@ type shedService struct {
 // least that long.
 const retryAfter = "1"
 
-// Serve implements protocol.Service.
-func (s *shedService) Serve(ctx context.Context, x *protocol.Exchange) error {
-	return protocol.ServeSync(ctx, s, x)
-}
-
-// Start implements protocol.AsyncService.
+// Start implements protocol.Service.
 func (s *shedService) Start(ctx context.Context, x *protocol.Exchange) error {
 	if word := s.policy.packedState.Load(); word != 0 && s.policy.apply(word, x) {
 		return nil

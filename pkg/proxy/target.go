@@ -11,22 +11,17 @@ import (
 
 // normalizeTargets returns a service that rewrites the targets of HTTP requests as rules say before
 // next sees them. RPC passes unchanged.
-func normalizeTargets(next protocol.Service, rules config.TargetNormalization) protocol.AsyncService {
-	return &targetNormalizer{protocol.Async(next), rules}
+func normalizeTargets(next protocol.Service, rules config.TargetNormalization) protocol.Service {
+	return &targetNormalizer{next, rules}
 }
 
 // targetNormalizer is immutable.
 type targetNormalizer struct {
-	next  protocol.AsyncService
+	next  protocol.Service
 	rules config.TargetNormalization
 }
 
-// Serve implements protocol.Service.
-func (t *targetNormalizer) Serve(ctx context.Context, x *protocol.Exchange) error {
-	return protocol.ServeSync(ctx, t, x)
-}
-
-// Start implements protocol.AsyncService.
+// Start implements protocol.Service.
 func (t *targetNormalizer) Start(ctx context.Context, x *protocol.Exchange) error {
 	if x.Request.Method == "" || x.Request.Method == "CONNECT" {
 		return t.next.Start(ctx, x)

@@ -52,7 +52,7 @@ func TestTargetsAreNormalizedBeforeFilters(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			seen := ""
-			s := normalizeTargets(protocol.ServiceFunc(func(_ context.Context, x *protocol.Exchange) error {
+			s := normalizeTargets(protocol.BlockingFunc(func(_ context.Context, x *protocol.Exchange) error {
 				seen = x.Request.Authority + x.Request.Path
 				return nil
 			}), test.rules)
@@ -66,7 +66,7 @@ func TestTargetsAreNormalizedBeforeFilters(t *testing.T) {
 			if test.method == "-" {
 				x.Request.Method = ""
 			}
-			err := s.Serve(t.Context(), x)
+			err := x.Serve(t.Context(), s)
 			if got := protocol.ReasonOf(err); got != test.reason {
 				t.Fatalf("Serve = %v, want the reason %v", err, test.reason)
 			}

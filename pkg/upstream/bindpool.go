@@ -22,13 +22,8 @@ type bindEntry struct {
 
 func (t *bindEntry) connPool() pool { return t.pool }
 
-// Serve implements pool. For an exchange without a downstream connection, the end of ctx releases
+// Start implements pool. For an exchange without a downstream connection, the end of ctx releases
 // the pool.
-func (p *bindPool) Serve(ctx context.Context, x *protocol.Exchange) error {
-	return p.poolFor(ctx, x.Meta.Conn).Serve(ctx, x)
-}
-
-// Start implements pool.
 func (p *bindPool) Start(ctx context.Context, x *protocol.Exchange) error {
 	return p.poolFor(ctx, x.Meta.Conn).Start(ctx, x)
 }

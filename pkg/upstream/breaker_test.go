@@ -15,7 +15,7 @@ import (
 // with starts an exchange of a priority and returns why it has no answer, if it has none.
 func with(c *Cluster, p config.Priority) (*protocol.Exchange, protocol.Reason) {
 	x := get()
-	err := (&ClusterPicker{Cluster: c, Priority: p}).Serve(context.Background(), x)
+	err := x.Serve(context.Background(), (&ClusterPicker{Cluster: c, Priority: p}))
 	return x, protocol.ReasonOf(err)
 }
 

@@ -136,20 +136,7 @@ type ClusterPicker struct {
 	OnHostSelected func(x *protocol.Exchange, h *Host)
 }
 
-// Serve sends x to one of the cluster's hosts. If it cannot connect to a host, it tries the next
-// one, each host once, until x.EffectiveDeadline. It uses hosts that x.Record.Attempts lists
-// already only if there is no other, and appends each attempt. It returns errors that occur after
-// the request was sent unchanged; the retry policy decides about them.
-//
-// Errors are Faults: NoCluster (not configured), Overflow (a breaker), Dropped, NotImplemented (the
-// upstream protocol cannot carry x), NoHealthyHost (no host at all), ReasonOnDemandTimeout
-// (discovery has not provided the hosts), the error of the last attempt, or UpstreamTimeout and
-// ReasonDownstreamDisconnect while x waited for a connection.
-func (v *ClusterPicker) Serve(ctx context.Context, x *protocol.Exchange) error {
-	return protocol.ServeSync(ctx, v, x)
-}
-
-// Start implements protocol.AsyncService: it sends x to the first host.
+// Start implements protocol.Service: it sends x to the first host.
 func (v *ClusterPicker) Start(ctx context.Context, x *protocol.Exchange) error {
 	c := v.Cluster
 	x.Record.Cluster = c
@@ -190,7 +177,7 @@ type remainingHosts struct {
 	firstErr     error // of the first
 }
 
-// Serve implements protocol.Service.
+// Serve implements protocol.BlockingService.
 func (o *remainingHosts) Serve(ctx context.Context, x *protocol.Exchange) error {
 	s := o.Cluster.state.Load()
 	err := o.firstErr
@@ -200,7 +187,7 @@ func (o *remainingHosts) Serve(ctx context.Context, x *protocol.Exchange) error 
 			return err
 		}
 		var more bool
-		if more, err = o.finishAttempt(x, p.Serve(ctx, x)); !more {
+		if more, err = o.finishAttempt(x, x.Serve(ctx, p)); !more {
 			return err
 		}
 	}

@@ -65,7 +65,7 @@ func TestServeWithoutConnector(t *testing.T) {
 	s, c := newTestCluster(t, newFakeConnector(), cluster("web", "a"))
 	x := get()
 	x.Meta.Protocol = string(config.Dubbo)
-	err := (&ClusterPicker{Cluster: c}).Serve(context.Background(), x)
+	err := x.Serve(context.Background(), (&ClusterPicker{Cluster: c}))
 	if protocol.ReasonOf(err) != protocol.Internal || !strings.Contains(err.Error(), "dubbo") {
 		t.Errorf("Serve = %v, want an internal error that names dubbo", err)
 	}
@@ -81,7 +81,7 @@ func TestUpstreamProtocolDefaultsToDownstream(t *testing.T) {
 		want *fakeConnector
 	}{{"", one}, {config.Auto, one}, {config.HTTP1, one}, {config.HTTP2, two}} {
 		x := get()
-		if err := (&ClusterPicker{Cluster: s.Get("web"), Protocol: tt.name}).Serve(context.Background(), x); err != nil {
+		if err := x.Serve(context.Background(), (&ClusterPicker{Cluster: s.Get("web"), Protocol: tt.name})); err != nil {
 			t.Fatal(err)
 		}
 		if got := x.Response.Body.(*fakeBody).conn.connector; got != tt.want {
@@ -107,7 +107,7 @@ func TestOnHostSelectedRunsBeforeEachAttempt(t *testing.T) {
 			}
 			chosen = append(chosen, h.Name())
 		}}
-		if err := via.Serve(context.Background(), x); err != nil {
+		if err := x.Serve(context.Background(), via); err != nil {
 			t.Fatal(err)
 		}
 		var tried []string

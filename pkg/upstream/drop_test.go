@@ -64,7 +64,7 @@ func TestRetriesAreNotDropped(t *testing.T) {
 	cfg2 := cluster("web", "a", "b")
 	cfg2.DropOverloads = []config.DropOverload{{Category: "all", PerMillion: config.Millionths}}
 	apply(t, s, cfg2)
-	if err := (&ClusterPicker{Cluster: c}).Serve(context.Background(), x); err != nil {
+	if err := x.Serve(context.Background(), (&ClusterPicker{Cluster: c})); err != nil {
 		t.Errorf("a second try ends with %v", err)
 	}
 	finish(x)

@@ -87,7 +87,7 @@ func (w *fakeConnector) open() int {
 
 // Serve sends x into the cluster in the protocol of its caller.
 func (c *Cluster) Serve(ctx context.Context, x *protocol.Exchange) error {
-	return (&ClusterPicker{Cluster: c}).Serve(ctx, x)
+	return x.Serve(ctx, (&ClusterPicker{Cluster: c}))
 }
 
 // fakeConn is a connection of the world.
@@ -111,7 +111,7 @@ func (a *fakeBody) Read([]byte) (int, error) { return 0, io.EOF }
 func (a *fakeBody) Buffered() int            { return 0 }
 func (a *fakeBody) Close() error             { a.conn.release(!a.conn.oneShot.Load()); return nil }
 
-func (w *fakeConn) Serve(_ context.Context, x *protocol.Exchange) error {
+func (w *fakeConn) Start(_ context.Context, x *protocol.Exchange) error {
 	if w.busy.Swap(true) {
 		panic("two exchanges on one connection")
 	}
@@ -214,7 +214,7 @@ func wantNoAllocs(t *testing.T, what string, c *Cluster, x *protocol.Exchange) {
 	via := &ClusterPicker{Cluster: c, Protocol: config.HTTP1}
 	serve := func() {
 		x.Record.Attempts = x.Record.Attempts[:0]
-		if err := via.Serve(context.Background(), x); err != nil {
+		if err := x.Serve(context.Background(), via); err != nil {
 			t.Fatal(err)
 		}
 		x.ResetResponse()
@@ -463,7 +463,7 @@ func (k *fakeMuxConn) isDead() bool {
 	}
 }
 
-func (k *fakeMuxConn) Serve(_ context.Context, x *protocol.Exchange) error {
+func (k *fakeMuxConn) Start(_ context.Context, x *protocol.Exchange) error {
 	k.load.Add(1)
 	if k.closed.Load() {
 		panic("an exchange on a closed connection")

@@ -55,18 +55,18 @@ func (p *multiplexPool) Start(ctx context.Context, x *protocol.Exchange) error {
 		return x.RunBlocking(ctx, p)
 	}
 	x.PushFinisher(p)
-	return l.async.Start(ctx, x)
+	return l.conn.Start(ctx, x)
 }
 
 // Finish implements protocol.Finisher.
 func (p *multiplexPool) Finish(ctx context.Context, x *protocol.Exchange, err error) error {
 	if p.handleResult(x, err) {
-		return x.RunBlocking(ctx, protocol.ServiceFunc(p.serveOnAnother))
+		return x.RunBlocking(ctx, protocol.BlockingFunc(p.serveOnAnother))
 	}
 	return err
 }
 
-// Serve implements pool.
+// Serve implements protocol.BlockingService: x waits for a connection.
 func (p *multiplexPool) Serve(ctx context.Context, x *protocol.Exchange) error {
 	return p.serveAttempts(ctx, x, maxConnAttempts)
 }
@@ -83,7 +83,7 @@ func (p *multiplexPool) serveAttempts(ctx context.Context, x *protocol.Exchange,
 		if err != nil {
 			return &notSent{err}
 		}
-		if err = l.conn.Serve(ctx, x); !p.handleResult(x, err) {
+		if err = x.Serve(ctx, l.conn); !p.handleResult(x, err) {
 			return err
 		}
 	}

@@ -463,7 +463,7 @@ func TestRetiredHostServesEarlierPicks(t *testing.T) {
 		p := h.pool(config.HTTP1, config.Multiplex, 0)
 		h.load.Begin()
 		x := get()
-		if err := p.Serve(context.Background(), x); err != nil {
+		if err := x.Serve(context.Background(), p); err != nil {
 			t.Fatalf("Serve = %v, want a response", err)
 		}
 		if got := n.open(); got != 1 {

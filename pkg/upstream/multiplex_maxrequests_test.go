@@ -398,7 +398,7 @@ func BenchmarkSharedServeWithALimit(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
 				x.Record.Attempts = x.Record.Attempts[:0]
-				if err := via.Serve(context.Background(), x); err != nil {
+				if err := x.Serve(context.Background(), via); err != nil {
 					b.Fatal(err)
 				}
 				x.ResetResponse()

@@ -492,7 +492,7 @@ func BenchmarkSharedServe(b *testing.B) {
 		x := get()
 		for b.Loop() {
 			x.Record.Attempts = x.Record.Attempts[:0]
-			if err := via.Serve(ctx, x); err != nil {
+			if err := x.Serve(ctx, via); err != nil {
 				b.Fatal(err)
 			}
 			x.ResetResponse()
@@ -508,7 +508,7 @@ func BenchmarkSharedServeParallel(b *testing.B) {
 			x := get()
 			for pb.Next() {
 				x.Record.Attempts = x.Record.Attempts[:0]
-				if err := via.Serve(ctx, x); err != nil {
+				if err := x.Serve(ctx, via); err != nil {
 					b.Error(err)
 					return
 				}

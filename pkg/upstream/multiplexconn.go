@@ -3,17 +3,14 @@ package upstream
 import (
 	"sync/atomic"
 	"time"
-
-	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
 // multiplexConn is a connection in its multiplexPool.
 type multiplexConn struct {
 	pool          *multiplexPool
 	conn          Connection
-	async         protocol.AsyncService // conn, or its adapter to AsyncService
-	streamLimiter StreamLimitReporter   // conn; nil: its host does not limit exchanges
-	maxRequests   int64                 // exchanges that may begin on it; 0: any number
+	streamLimiter StreamLimitReporter // conn; nil: its host does not limit exchanges
+	maxRequests   int64               // exchanges that may begin on it; 0: any number
 
 	// load is the number of exchanges that it carries, less closedBias once it is closed to new
 	// ones. Then whoever brings load to -closedBias discards the connection.

@@ -200,7 +200,7 @@ func (p *multiplexPool) openConn(ctx context.Context, o *multiplexConnect, l *mu
 	}
 	l.streamLimiter, _ = conn.(StreamLimitReporter)
 	limit = l.streamLimit()
-	l.conn, l.async = conn, protocol.Async(conn)
+	l.conn = conn
 	return limit, nil
 }
 

@@ -50,11 +50,6 @@ func usesNamePool(c *config.Cluster, protocol config.Protocol) bool {
 	return c.AutoSNI.Enabled() && (c.TLS != nil || len(c.AlternateTLS) > 0) && (protocol == config.HTTP1 || protocol == config.HTTP2)
 }
 
-// Serve implements pool.
-func (p *namePool) Serve(ctx context.Context, x *protocol.Exchange) error {
-	return p.poolFor(x).Serve(ctx, x)
-}
-
 // Start implements pool.
 func (p *namePool) Start(ctx context.Context, x *protocol.Exchange) error {
 	return p.poolFor(x).Start(ctx, x)

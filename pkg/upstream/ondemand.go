@@ -66,13 +66,13 @@ func (s *state) unsubscribed() bool {
 // waitForHosts sends an exchange to a cluster after waiting for its hosts.
 type waitForHosts struct{ *ClusterPicker }
 
-// Serve implements protocol.Service.
+// Serve implements protocol.BlockingService.
 func (l waitForHosts) Serve(ctx context.Context, x *protocol.Exchange) error {
 	x.Detach()
 	if err := l.Cluster.Breaker(l.Priority).awaitHosts(ctx, x.EffectiveDeadline(), x.Downstream); err != nil {
 		return err
 	}
-	return l.ClusterPicker.Serve(ctx, x)
+	return x.Serve(ctx, l.ClusterPicker)
 }
 
 // awaitHosts requests the hosts of the cluster and waits for them; the exchange is pending

@@ -97,7 +97,7 @@ func TestOnDemandTimeout(t *testing.T) {
 						apply(t, s)
 					}()
 				}
-				err := (&ClusterPicker{Cluster: c}).Serve(ctx, x)
+				err := x.Serve(ctx, (&ClusterPicker{Cluster: c}))
 				if got := protocol.ReasonOf(err); got != tt.want {
 					t.Errorf("Serve = %v, want %v", err, tt.want)
 				}
@@ -260,7 +260,7 @@ func TestNoExchangeFailsDuringUnsubscribe(t *testing.T) {
 					return
 				default:
 				}
-				if err := (&ClusterPicker{Cluster: c}).Serve(t.Context(), get()); err != nil {
+				if err := get().Serve(t.Context(), (&ClusterPicker{Cluster: c})); err != nil {
 					t.Errorf("Serve = %v, want a response", err)
 					return
 				}

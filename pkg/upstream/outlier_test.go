@@ -57,7 +57,7 @@ type statusConn struct {
 	released  func(bool)
 }
 
-func (c *statusConn) Serve(_ context.Context, x *protocol.Exchange) error {
+func (c *statusConn) Start(_ context.Context, x *protocol.Exchange) error {
 	if x.Request.Header.Get("User-Agent") != "" {
 		c.connector.mu.Lock()
 		c.connector.checkCount[c.host]++

@@ -145,7 +145,7 @@ func (f *panicInjector) serve(c *Cluster, down *fakeDownstreamConn) error {
 	x.Meta.Conn = &down.meta
 	x.Downstream = &panickyDownstream{injector: f}
 	via := &ClusterPicker{Cluster: c, OnHostSelected: func(*protocol.Exchange, *Host) { f.panicAt("Chosen") }}
-	err := via.Serve(down, x)
+	err := x.Serve(down, via)
 	finish(x)
 	return err
 }

@@ -41,7 +41,7 @@ func (p *pingPongPool) Start(ctx context.Context, x *protocol.Exchange) error {
 	return x.RunBlocking(ctx, p)
 }
 
-// Serve implements pool.
+// Serve implements protocol.BlockingService.
 //
 // The host may close an idle connection just when the request is sent (RFC 9112 9.3.1). That is no
 // failure of the host, so Serve handles it instead of the retry policy: it sends the request once
@@ -53,7 +53,7 @@ func (p *pingPongPool) Serve(ctx context.Context, x *protocol.Exchange) error {
 		return &notSent{err}
 	}
 	reused := m.useCount > 0 // after its release, m may belong to another exchange
-	if err = m.conn.Serve(ctx, x); err == nil {
+	if err = x.Serve(ctx, m.conn); err == nil {
 		p.host.recordAlive()
 		return nil
 	}
@@ -65,7 +65,7 @@ func (p *pingPongPool) Serve(ctx context.Context, x *protocol.Exchange) error {
 	if err != nil {
 		return &notSent{err}
 	}
-	if err = m.conn.Serve(ctx, x); err == nil {
+	if err = x.Serve(ctx, m.conn); err == nil {
 		p.host.recordAlive()
 	}
 	return err

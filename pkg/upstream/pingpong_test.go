@@ -376,7 +376,7 @@ func BenchmarkServe(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		x.Record.Attempts = x.Record.Attempts[:0]
-		if err := via.Serve(ctx, x); err != nil {
+		if err := x.Serve(ctx, via); err != nil {
 			b.Fatal(err)
 		}
 		x.ResetResponse()

@@ -19,10 +19,10 @@ import (
 //	                many, as the protocol does
 //	namePool        the exchanges for each host name have a pool of one of these kinds
 type pool interface {
-	// Serve and Start send x on a connection to the host. The connection decrements the counts of
+	// Start sends x on a connection to the host. The connection decrements the counts of
 	// exchanges in flight when it releases x. With a notSent error no connection took x, and the
 	// caller decrements them.
-	protocol.AsyncService
+	protocol.Service
 
 	// evictIdleConn removes a connection that carries nothing from the pool, or returns nil if there is
 	// none. The caller closes it and owns its slot.

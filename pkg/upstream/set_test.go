@@ -224,7 +224,7 @@ func TestExchangeOnARetiredHost(t *testing.T) {
 	apply(t, s, cluster("web", "b"))
 	x := get()
 	h.load.Begin()
-	if err := h.pool(config.HTTP1, "", 0).Serve(context.Background(), x); err != nil {
+	if err := x.Serve(context.Background(), h.pool(config.HTTP1, "", 0)); err != nil {
 		t.Fatal(err)
 	}
 	finish(x)

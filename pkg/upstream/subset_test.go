@@ -129,7 +129,7 @@ func TestLabelsSelectSubset(t *testing.T) {
 	_, c := newTestCluster(t, newFakeConnector(), labelled(config.Subsets{Selectors: [][]string{{"version", "stage"}}}))
 	x := get()
 	via := &ClusterPicker{Cluster: c, Labels: NewLabels(map[string]string{"version": "3", "stage": "test"})}
-	if err := via.Serve(t.Context(), x); err != nil {
+	if err := x.Serve(t.Context(), via); err != nil {
 		t.Fatal(err)
 	}
 	wantList(t, "attempts", attempts(x), "4:200")

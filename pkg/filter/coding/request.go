@@ -15,7 +15,7 @@ import (
 // those that it rejects.
 func Decompress(decoders []*DecoderPool, decompressed, refused *metrics.Counter) filter.Filter {
 	return func(next protocol.Service) protocol.Service {
-		return &decompressor{decoders, decompressed, refused, protocol.Async(next)}
+		return &decompressor{decoders, decompressed, refused, next}
 	}
 }
 
@@ -24,15 +24,10 @@ type decompressor struct {
 	decoders     []*DecoderPool
 	decompressed *metrics.Counter
 	rejected     *metrics.Counter
-	next         protocol.AsyncService
+	next         protocol.Service
 }
 
-// Serve implements protocol.Service.
-func (d *decompressor) Serve(ctx context.Context, x *protocol.Exchange) error {
-	return protocol.ServeSync(ctx, d, x)
-}
-
-// Start implements protocol.AsyncService.
+// Start implements protocol.Service.
 func (d *decompressor) Start(ctx context.Context, x *protocol.Exchange) error {
 	r := &x.Request
 	if r.Body != nil && r.Method != "" && !hasListMember(&r.Header, "Cache-Control", "no-transform") {

@@ -16,7 +16,7 @@ type recordingApp struct {
 	err               error
 }
 
-func (r *recordingApp) Serve(_ context.Context, x *protocol.Exchange) error {
+func (r *recordingApp) Start(_ context.Context, x *protocol.Exchange) error {
 	content, err := io.ReadAll(x.Request.Body)
 	r.content, r.err = string(content), err
 	r.encoding, r.length = x.Request.Header.Get("Content-Encoding"), x.Request.ContentLength
@@ -59,7 +59,7 @@ func TestRequestsAreDecompressed(t *testing.T) {
 			app := new(recordingApp)
 			limits := Limits{MaxSize: 1000}
 			s := Decompress([]*DecoderPool{testDecoderPool(t, Gzip, limits), testDecoderPool(t, Zstd, limits)}, &begun, &refused)(app)
-			err := s.Serve(t.Context(), x)
+			err := x.Serve(t.Context(), s)
 			if got := protocol.ReasonOf(err); got != test.reason || (refused.Value() == 1) != test.refused {
 				t.Fatalf("Serve = %v, %d refused; want %v", err, refused.Value(), test.reason)
 			}

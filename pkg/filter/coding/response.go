@@ -36,7 +36,7 @@ type Policy struct {
 // 9110 12.5.5).
 func Compress(p Policy) filter.Filter {
 	return func(next protocol.Service) protocol.Service {
-		c := &compressor{policy: p, next: protocol.Async(next)}
+		c := &compressor{policy: p, next: next}
 		for i, e := range p.Encoders {
 			c.offered = append(c.offered, e.Coding())
 			c.finishers[e.Coding()] = &responseFinisher{compressor: c, encoders: p.Encoders[i]}
@@ -51,15 +51,10 @@ type compressor struct {
 	policy    Policy
 	offered   []Coding
 	finishers [codingCount]*responseFinisher
-	next      protocol.AsyncService
+	next      protocol.Service
 }
 
-// Serve implements protocol.Service.
-func (c *compressor) Serve(ctx context.Context, x *protocol.Exchange) error {
-	return protocol.ServeSync(ctx, c, x)
-}
-
-// Start implements protocol.AsyncService. It reads Accept-Encoding before a later filter can change
+// Start implements protocol.Service. It reads Accept-Encoding before a later filter can change
 // it.
 func (c *compressor) Start(ctx context.Context, x *protocol.Exchange) error {
 	h := &x.Request.Header

@@ -22,14 +22,14 @@ func serveCompressed(t *testing.T, p Policy, ask func(*protocol.Exchange), chang
 		ask(x)
 	}
 	p.Encoders = []*EncoderPool{testEncoderPool(t, Gzip, 1)}
-	app := protocol.ServiceFunc(func(_ context.Context, x *protocol.Exchange) error {
+	app := protocol.BlockingFunc(func(_ context.Context, x *protocol.Exchange) error {
 		x.LocalReply(200, "text/html; charset=utf-8", compressibleText(1<<10))
 		if change != nil {
 			change(x)
 		}
 		return nil
 	})
-	if err := Compress(p)(app).Serve(t.Context(), x); err != nil {
+	if err := x.Serve(t.Context(), Compress(p)(app)); err != nil {
 		t.Fatal(err)
 	}
 	return x
@@ -155,8 +155,8 @@ func TestErrorsAreReturnedUnchanged(t *testing.T) {
 	x := new(protocol.Exchange)
 	x.Reset()
 	x.Request.Method = "GET"
-	s := Compress(htmlPolicy())(protocol.ServiceFunc(func(context.Context, *protocol.Exchange) error { return broken }))
-	if err := s.Serve(t.Context(), x); !errors.Is(err, broken) || x.Response.Header.Len() != 0 {
+	s := Compress(htmlPolicy())(protocol.BlockingFunc(func(context.Context, *protocol.Exchange) error { return broken }))
+	if err := x.Serve(t.Context(), s); !errors.Is(err, broken) || x.Response.Header.Len() != 0 {
 		t.Errorf("Serve = %v with %d fields", err, x.Response.Header.Len())
 	}
 }
@@ -164,7 +164,7 @@ func TestErrorsAreReturnedUnchanged(t *testing.T) {
 func TestSkippedResponsesAllocateNothing(t *testing.T) {
 	p := htmlPolicy()
 	p.Encoders = []*EncoderPool{testEncoderPool(t, Gzip, 1)}
-	s := Compress(p)(protocol.ServiceFunc(func(_ context.Context, x *protocol.Exchange) error {
+	s := Compress(p)(protocol.BlockingFunc(func(_ context.Context, x *protocol.Exchange) error {
 		x.LocalReply(200, "image/png", "picture")
 		return nil
 	}))
@@ -172,7 +172,7 @@ func TestSkippedResponsesAllocateNothing(t *testing.T) {
 	x.Request.Method = "GET"
 	x.Request.Header.Add("Accept-Encoding", "gzip, deflate, br, zstd")
 	ctx := t.Context()
-	if n := testing.AllocsPerRun(100, func() { _ = s.Serve(ctx, x) }); n != 0 {
+	if n := testing.AllocsPerRun(100, func() { _ = x.Serve(ctx, s) }); n != 0 {
 		t.Errorf("Serve allocates %v times, want 0", n)
 	}
 }

@@ -24,7 +24,7 @@ func (c *ClusterClient) Call(ctx context.Context, to filter.Target, x *protocol.
 	if s == nil {
 		return protocol.Faultf(protocol.NoCluster, "cluster %q is not defined", to.Cluster)
 	}
-	if err := protocol.ServeRecovered(ctx, s, x); err != nil {
+	if err := x.Serve(ctx, s); err != nil {
 		return err
 	}
 	defer x.ResetResponse()

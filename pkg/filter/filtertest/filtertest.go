@@ -207,7 +207,7 @@ func CheckNoAllocs(t *testing.T, s protocol.Service, x *protocol.Exchange) {
 	t.Helper()
 	ctx := t.Context()
 	if n := testing.AllocsPerRun(100, func() {
-		if err := s.Serve(ctx, x); err != nil {
+		if err := x.Serve(ctx, s); err != nil {
 			t.Fatal(err)
 		}
 	}); n != 0 {
@@ -221,6 +221,6 @@ func Bench(b *testing.B, s protocol.Service, x *protocol.Exchange) {
 	ctx := b.Context()
 	b.ReportAllocs()
 	for b.Loop() {
-		_ = s.Serve(ctx, x) // s lets x pass
+		_ = x.Serve(ctx, s) // s lets x pass
 	}
 }

@@ -30,7 +30,7 @@ func PanicPoints() []PanicPoint {
 }
 
 // PanickingApplication returns an application that panics at a moment. Unless it panics in Start, it has
-// read the request body first. It is a protocol.AsyncService. For PanicInRequestRead, the request must
+// read the request body first. It is a protocol.Service. For PanicInRequestRead, the request must
 // have the body that Content returns.
 func PanickingApplication(at PanicPoint) protocol.Service { return &panickingApplication{at} }
 
@@ -42,21 +42,17 @@ func PanickingBody() protocol.Body { return &panickingBody{panicsInRead: true} }
 // panicMessage is the value that the application panics with.
 const panicMessage = "filtertest: the application panics"
 
-// Serve implements protocol.Service.
-func (p *panickingApplication) Serve(ctx context.Context, x *protocol.Exchange) error {
-	if p.at == PanicInStart {
-		panic(panicMessage)
-	}
-	return p.Finish(ctx, x, nil)
-}
-
-// Start implements protocol.AsyncService.
+// Start implements protocol.Service.
 func (p *panickingApplication) Start(ctx context.Context, x *protocol.Exchange) error {
-	if p.at == PanicInFinish || p.at == PanicInPendingResponseRead {
+	switch p.at {
+	case PanicInStart:
+		panic(panicMessage)
+	case PanicInFinish, PanicInPendingResponseRead:
 		x.PushFinisher(p)
 		return protocol.ErrPending
+	default:
+		return p.Finish(ctx, x, nil)
 	}
-	return p.Serve(ctx, x)
 }
 
 // Finish implements protocol.Finisher.
@@ -119,7 +115,7 @@ func (b *panickingBody) Complete() (whole, empty bool) {
 func ServeLikeEngine(t testing.TB, f filter.Filter, app protocol.Service, x *protocol.Exchange, counts *Counts) error {
 	t.Helper()
 	ctx := t.Context()
-	err := x.StartAsync(ctx, protocol.Async(f(app)))
+	err := x.Start(ctx, f(app))
 	if errors.Is(err, protocol.ErrPending) {
 		err = x.Resume(ctx, nil)
 	}

@@ -38,7 +38,7 @@ func (c *downstreamConn) respond(ctx context.Context) error {
 	if c.unrouted {
 		return protocol.Faultf(protocol.ReasonNoRoute, "the listener does not serve targets in absolute form")
 	}
-	return c.s.o.Service.Serve(ctx, &c.x)
+	return c.x.Serve(ctx, c.s.o.Service)
 }
 
 // isEnvoyMethod reports whether Envoy's HTTP/1 parser knows the method (allow_custom_methods allows

@@ -41,7 +41,7 @@ func TestWhichRequestsAListenerServes(t *testing.T) {
 			served := make(chan string, 2) // the authority of each request
 			b := newBench(t, func(o *stream.ServerOptions) {
 				o.HTTP1.Accept = test.accept
-				o.Service = protocol.ServiceFunc(func(_ context.Context, x *protocol.Exchange) error {
+				o.Service = protocol.BlockingFunc(func(_ context.Context, x *protocol.Exchange) error {
 					served <- strings.Clone(x.Request.Authority)
 					x.LocalReply(200, "", "")
 					return nil

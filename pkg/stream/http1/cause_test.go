@@ -26,7 +26,7 @@ func TestAConnectionKnowsWhyItEnded(t *testing.T) {
 	const ask = "GET / HTTP/1.1\r\nHost: h\r\n\r\n"
 	const post = "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: "
 	answering := func(change func(x *protocol.Exchange)) protocol.Service {
-		return protocol.ServiceFunc(func(_ context.Context, x *protocol.Exchange) error {
+		return protocol.BlockingFunc(func(_ context.Context, x *protocol.Exchange) error {
 			x.LocalReply(200, "text/plain", "ok")
 			change(x)
 			return nil

@@ -68,7 +68,12 @@ func (c *UpstreamConn) Usable(time.Duration) bool { return c.conn.IsReusable() }
 // Close implements stream.UpstreamConn.
 func (c *UpstreamConn) Close() error { return c.conn.Close() }
 
-// Serve implements stream.UpstreamConn. Errors are Faults.
+// Start implements stream.UpstreamConn. Errors are Faults.
+func (c *UpstreamConn) Start(ctx context.Context, x *protocol.Exchange) error {
+	return x.RunBlocking(ctx, c)
+}
+
+// Serve implements protocol.BlockingService.
 func (c *UpstreamConn) Serve(_ context.Context, x *protocol.Exchange) error {
 	c.x = x
 	x.Record.UpstreamStart, x.Record.UpstreamFirstByte = time.Now(), time.Time{}

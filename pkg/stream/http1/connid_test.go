@@ -19,7 +19,7 @@ import (
 // and no connection of another listener has it.
 func TestAConnectionKeepsItsNumberWhenItIsParked(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		o := stream.ServerOptions{HTTP1: config.DefaultHTTP1Options(), Service: protocol.ServiceFunc(func(_ context.Context, x *protocol.Exchange) error {
+		o := stream.ServerOptions{HTTP1: config.DefaultHTTP1Options(), Service: protocol.BlockingFunc(func(_ context.Context, x *protocol.Exchange) error {
 			x.LocalReply(200, "text/plain", strconv.FormatUint(x.Meta.Conn.ID, 10))
 			return nil
 		})}

@@ -155,11 +155,11 @@ func TestAPanicAtACallbackCostsAConnectionAtMost(t *testing.T) {
 			b := newBench(t, func(o *stream.ServerOptions) {
 				next := &single{address: origin.origin.Addr().String(), released: released}
 				faulty := around(next, test.before, test.after)
-				o.Service = protocol.ServiceFunc(func(ctx context.Context, x *protocol.Exchange) error {
+				o.Service = protocol.BlockingFunc(func(ctx context.Context, x *protocol.Exchange) error {
 					if x.Request.Path == "/fine" {
-						return next.Serve(ctx, x)
+						return x.Serve(ctx, next)
 					}
-					return faulty.Serve(ctx, x)
+					return x.Serve(ctx, faulty)
 				})
 				if test.change != nil {
 					test.change(o, &armed)
@@ -197,7 +197,7 @@ func TestAPanicAtACallbackCostsAConnectionAtMost(t *testing.T) {
 func TestAPanicOfWhoWatchesACallerIsContained(t *testing.T) {
 	told := make(chan struct{})
 	b := newBench(t, func(o *stream.ServerOptions) {
-		o.Service = protocol.ServiceFunc(func(_ context.Context, x *protocol.Exchange) error {
+		o.Service = protocol.BlockingFunc(func(_ context.Context, x *protocol.Exchange) error {
 			stop := x.Downstream.OnDisconnect(func() {
 				defer close(told)
 				panic("a defect of who watches")

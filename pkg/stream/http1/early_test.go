@@ -221,7 +221,7 @@ func TestACutAnswerWithoutALengthIsAborted(t *testing.T) { // RFC 9112 8
 // A length without a body would make the client read the next response as the body.
 func TestADeclaredLengthWithoutContentIsNotPromised(t *testing.T) {
 	b := newBench(t, func(o *stream.ServerOptions) {
-		o.Service = protocol.ServiceFunc(func(_ context.Context, x *protocol.Exchange) error {
+		o.Service = protocol.BlockingFunc(func(_ context.Context, x *protocol.Exchange) error {
 			x.Response.Status = 200
 			x.Response.ContentLength = 5
 			return nil

@@ -423,9 +423,9 @@ func TestUpstreamTimeout(t *testing.T) {
 	b.serve(func(c *peer) { c.rest() })
 	limited := newBench(t, func(o *stream.ServerOptions) {
 		next := &single{address: b.origin.Addr().String(), released: make(chan bool, 10)}
-		o.Service = protocol.ServiceFunc(func(ctx context.Context, x *protocol.Exchange) error {
+		o.Service = protocol.BlockingFunc(func(ctx context.Context, x *protocol.Exchange) error {
 			x.Deadline = x.Meta.Start.Add(30 * time.Millisecond)
-			return next.Serve(ctx, x)
+			return x.Serve(ctx, next)
 		})
 	})
 	c := limited.dial()

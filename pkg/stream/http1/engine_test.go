@@ -81,7 +81,7 @@ type single struct {
 	clients map[uint64]*UpstreamConn // guarded by mu; key: ID of the downstream connection
 }
 
-func (s *single) Serve(ctx context.Context, x *protocol.Exchange) error {
+func (s *single) Start(ctx context.Context, x *protocol.Exchange) error {
 	id := x.Meta.Conn.ID
 	s.mu.Lock()
 	c := s.clients[id]

@@ -32,7 +32,7 @@ func newIdleBench(t *testing.T, options config.HTTP1Options, connectionIdle time
 	b.caller, b.ended = inMemory(stream.ServerOptions{
 		HTTP1:       options,
 		IdleTimeout: connectionIdle,
-		Service: protocol.ServiceFunc(func(ctx context.Context, x *protocol.Exchange) error {
+		Service: protocol.BlockingFunc(func(ctx context.Context, x *protocol.Exchange) error {
 			x.Record.UpstreamStart = time.Now()
 			return client.Serve(ctx, x)
 		}),

@@ -57,7 +57,7 @@ func TestAnIdleExchangeEnds(t *testing.T) {
 				reason := protocol.ReasonNone
 				caller, ended := inMemory(stream.ServerOptions{
 					HTTP1: options,
-					Service: protocol.ServiceFunc(func(ctx context.Context, x *protocol.Exchange) error {
+					Service: protocol.BlockingFunc(func(ctx context.Context, x *protocol.Exchange) error {
 						x.Record.UpstreamStart = time.Now()
 						if test.deadline > 0 {
 							x.Deadline = x.Meta.Start.Add(test.deadline)

@@ -116,15 +116,15 @@ func TestAnIdleTunnelEnds(t *testing.T) {
 func TestWholeContentCanBeSentAgain(t *testing.T) {
 	b := newBench(t, func(o *stream.ServerOptions) {
 		next := o.Service
-		o.Service = protocol.ServiceFunc(func(ctx context.Context, x *protocol.Exchange) error {
-			if err := next.Serve(ctx, x); err != nil {
+		o.Service = protocol.BlockingFunc(func(ctx context.Context, x *protocol.Exchange) error {
+			if err := x.Serve(ctx, next); err != nil {
 				return err
 			}
 			x.ResetResponse()
 			if !x.Request.Body.(protocol.Rewinder).Rewind() {
 				return errors.New("not rewound")
 			}
-			return next.Serve(ctx, x)
+			return x.Serve(ctx, next)
 		})
 	})
 	b.serve(func(c *peer) {

@@ -41,11 +41,11 @@ func (b *brittle) Close() error {
 
 // around calls before and after next.
 func around(next protocol.Service, before, after func(x *protocol.Exchange)) protocol.Service {
-	return protocol.ServiceFunc(func(ctx context.Context, x *protocol.Exchange) error {
+	return protocol.BlockingFunc(func(ctx context.Context, x *protocol.Exchange) error {
 		if before != nil {
 			before(x)
 		}
-		err := next.Serve(ctx, x)
+		err := x.Serve(ctx, next)
 		if err == nil && after != nil {
 			after(x)
 		}

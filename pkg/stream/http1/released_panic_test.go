@@ -33,7 +33,7 @@ func TestAPanicOfReleasedCostsOneExchangeAtMost(t *testing.T) {
 			var calls atomic.Int64
 			b := newBench(t, nil)
 			panicking := newBench(t, func(o *stream.ServerOptions) {
-				o.Service = protocol.ServiceFunc(func(ctx context.Context, x *protocol.Exchange) error {
+				o.Service = protocol.BlockingFunc(func(ctx context.Context, x *protocol.Exchange) error {
 					conn, err := network.Dialer{}.Dial(ctx, "tcp", b.origin.Addr().String(), x.Deadline)
 					if err != nil {
 						return err

@@ -24,8 +24,8 @@ func TestALocalReplyAfterAnUpstreamAnswered(t *testing.T) {
 	next := &single{address: upstream.origin.Addr().String(), released: released}
 	b := newBench(t, func(o *stream.ServerOptions) {
 		o.HTTP1.ServerName = "weft"
-		o.Service = protocol.ServiceFunc(func(ctx context.Context, x *protocol.Exchange) error {
-			if err := next.Serve(ctx, x); err != nil {
+		o.Service = protocol.BlockingFunc(func(ctx context.Context, x *protocol.Exchange) error {
+			if err := x.Serve(ctx, next); err != nil {
 				return err
 			}
 			if x.Response.Source != protocol.UpstreamResponse {

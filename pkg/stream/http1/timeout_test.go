@@ -37,7 +37,7 @@ func inMemory(o stream.ServerOptions) (caller net.Conn, ended <-chan struct{}) {
 }
 
 // echo responds with the request body.
-var echo = protocol.ServiceFunc(func(_ context.Context, x *protocol.Exchange) error {
+var echo = protocol.BlockingFunc(func(_ context.Context, x *protocol.Exchange) error {
 	text := ""
 	if x.Request.Body != nil {
 		content, err := io.ReadAll(x.Request.Body)
@@ -54,11 +54,11 @@ func TestTimeoutsOfTheCaller(t *testing.T) {
 	options := config.DefaultHTTP1Options()
 	options.HeadTimeout, options.BodyTimeout, options.WriteTimeout = 10*time.Second, 20*time.Second, 30*time.Second
 	const post = "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 5\r\n\r\n"
-	slowly := protocol.ServiceFunc(func(ctx context.Context, x *protocol.Exchange) error {
+	slowly := protocol.BlockingFunc(func(ctx context.Context, x *protocol.Exchange) error {
 		<-time.After(time.Minute)
 		return echo(ctx, x)
 	})
-	watching := protocol.ServiceFunc(func(_ context.Context, x *protocol.Exchange) error {
+	watching := protocol.BlockingFunc(func(_ context.Context, x *protocol.Exchange) error {
 		stop := x.Downstream.OnDisconnect(func() {})
 		<-time.After(time.Minute)
 		stop()
@@ -228,7 +228,7 @@ func TestTimeoutsOfTheUpstream(t *testing.T) {
 func TestContentThatWasGivenUpCannotBeRewound(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		rewound := make(chan bool, 1)
-		service := protocol.ServiceFunc(func(_ context.Context, x *protocol.Exchange) error {
+		service := protocol.BlockingFunc(func(_ context.Context, x *protocol.Exchange) error {
 			read := make(chan error)
 			go func() {
 				_, err := x.Request.Body.Read(make([]byte, 10))
@@ -288,7 +288,7 @@ func TestSmallContentIsWaitedForAMoment(t *testing.T) {
 				}
 				content := all.String()
 				start := time.Now()
-				service := protocol.ServiceFunc(func(ctx context.Context, x *protocol.Exchange) error {
+				service := protocol.BlockingFunc(func(ctx context.Context, x *protocol.Exchange) error {
 					if got := time.Since(start); got != test.begins {
 						t.Errorf("the service is asked after %v, want %v", got, test.begins)
 					}
@@ -352,7 +352,7 @@ func TestUnwantedChunksKeepTheConnection(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				caller, ended := inMemory(stream.ServerOptions{
 					HTTP1: config.DefaultHTTP1Options(),
-					Service: protocol.ServiceFunc(func(_ context.Context, x *protocol.Exchange) error {
+					Service: protocol.BlockingFunc(func(_ context.Context, x *protocol.Exchange) error {
 						x.LocalReply(404, "text/plain", "nothing here")
 						return nil
 					}),

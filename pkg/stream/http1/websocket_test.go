@@ -140,7 +140,7 @@ func TestTheServerShakesHandsForAnUpstreamOfHTTP2(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			peer := newEchoTunnel()
 			b := newBench(t, func(o *stream.ServerOptions) {
-				o.Service = protocol.ServiceFunc(func(_ context.Context, x *protocol.Exchange) error {
+				o.Service = protocol.BlockingFunc(func(_ context.Context, x *protocol.Exchange) error {
 					r := &x.Response
 					r.Status, r.Version, r.Tunnel = 101, "HTTP/2.0", peer
 					r.Header.Add("sec-websocket-protocol", "chat")

@@ -140,7 +140,7 @@ func TestClosedBodySendsNoEndStream(t *testing.T) {
 // TestFullWriteQueueOverflows verifies that a request overflows without opening a stream if the
 // write queue of the host's connection is full.
 func TestFullWriteQueueOverflows(t *testing.T) {
-	r := newRig(t, protocol.ServiceFunc(nil), nil)
+	r := newRig(t, protocol.BlockingFunc(nil), nil)
 	u := r.dialUpstream(startHost(t, func(p *peer) {
 		p.awaitHead()
 		p.next()

@@ -15,7 +15,7 @@ import (
 // it always has buffered bytes, so that reading it never causes a flush.
 func TestBufferedBodyLargerThanWriteQueueIsSent(t *testing.T) {
 	content := strings.Repeat("x", 3*network.HighWatermark)
-	r := newRig(t, protocol.ServiceFunc(func(_ context.Context, x *protocol.Exchange) error {
+	r := newRig(t, protocol.BlockingFunc(func(_ context.Context, x *protocol.Exchange) error {
 		x.LocalReply(200, "text/plain", content)
 		return nil
 	}), nil)

@@ -17,6 +17,8 @@ import (
 // countingService responds to exchanges and counts them.
 type countingService struct{ count atomic.Int64 }
 
+func (s *countingService) Start(ctx context.Context, x *protocol.Exchange) error { return x.RunBlocking(ctx, s) }
+
 func (s *countingService) Serve(_ context.Context, x *protocol.Exchange) error {
 	s.count.Add(1)
 	x.LocalReply(200, "text/plain", "fine")
@@ -74,7 +76,7 @@ func TestStreamResetInSameReadIsNotServed(t *testing.T) {
 }
 
 // inlineService serves on the goroutine of the reader.
-type inlineService struct{ protocol.Service }
+type inlineService struct{ protocol.BlockingService }
 
 func (s inlineService) Start(ctx context.Context, x *protocol.Exchange) error { return s.Serve(ctx, x) }
 
@@ -121,6 +123,8 @@ func TestCanceledAfterReset(t *testing.T) {
 }
 
 type serviceFunc func(x *protocol.Exchange) error
+
+func (f serviceFunc) Start(ctx context.Context, x *protocol.Exchange) error { return x.RunBlocking(ctx, f) }
 
 func (f serviceFunc) Serve(_ context.Context, x *protocol.Exchange) error { return f(x) }
 

@@ -14,7 +14,7 @@ import (
 
 // reply responds to every request with status and text.
 func reply(status int, text string) protocol.Service {
-	return protocol.ServiceFunc(func(_ context.Context, x *protocol.Exchange) error {
+	return protocol.BlockingFunc(func(_ context.Context, x *protocol.Exchange) error {
 		x.LocalReply(status, "text/plain", text)
 		return nil
 	})
@@ -86,7 +86,7 @@ func TestBodiesOfAnySizeAreForwarded(t *testing.T) {
 			to := new(forward)
 			var s protocol.Service = to
 			if service == "on a stack" {
-				s = blocking{protocol.ServiceFunc(to.Serve)}
+				s = blocking{to}
 			}
 			r := newRig(t, s, nil)
 			to.client.Store(r.dialUpstream(up, nil))

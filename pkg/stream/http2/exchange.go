@@ -87,7 +87,7 @@ func (e *exchange) start(b *batch, refused error) {
 		refused = e.cancelErr()
 	}
 	if refused == nil {
-		refused = e.x.StartAsync(e.downstream.ctx, e.downstream.server.service)
+		refused = e.x.Start(e.downstream.ctx, e.downstream.server.service)
 	}
 	e.respondIfDone(refused)
 }
@@ -162,7 +162,7 @@ func (e *exchange) setExpiredReply() bool {
 }
 
 // RunBlocking implements protocol.BlockingRunner.
-func (e *exchange) RunBlocking(ctx context.Context, s protocol.Service) error {
+func (e *exchange) RunBlocking(ctx context.Context, s protocol.BlockingService) error {
 	if e.ownsGoroutine {
 		return s.Serve(ctx, &e.x)
 	}
@@ -187,7 +187,7 @@ func (e *exchange) reserveWorker() error {
 // forked is the work of an exchange on a worker.
 type forked struct {
 	ctx     context.Context //nolint:containedctx // of the service
-	service protocol.Service
+	service protocol.BlockingService
 	body    protocol.Body // response body to send; nil: service serves the request
 }
 

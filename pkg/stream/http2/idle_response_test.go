@@ -124,7 +124,7 @@ func TestResponseIdleTimeoutOfOtherProtocol(t *testing.T) {
 					x.Request.Body, x.Request.ContentLength = newTrickle(test.upload, false, nil), -1
 				}
 				content := ""
-				err := b.client.Serve(context.Background(), &x)
+				err := x.Serve(context.Background(), b.client)
 				if err == nil {
 					var all []byte
 					all, err = io.ReadAll(x.Response.Body)
@@ -164,7 +164,7 @@ func TestSlowResponseOfOtherProtocolIsNotIdle(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			inBubble(t, func(o *stream.ServerOptions, _ *stream.UpstreamConnOptions) {
 				o.HTTP2.StreamIdleTimeout = 90 * time.Second
-				o.Service = protocol.ServiceFunc(func(_ context.Context, x *protocol.Exchange) error {
+				o.Service = protocol.BlockingFunc(func(_ context.Context, x *protocol.Exchange) error {
 					x.Response.Status, x.Response.Source = 200, protocol.UpstreamResponse
 					x.Response.Body, x.Response.ContentLength = newTrickle(test.bytes, test.hangs, x.Downstream), -1
 					return nil
@@ -219,7 +219,7 @@ func TestAnIdleTunnelEnds(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			inBubble(t, func(o *stream.ServerOptions, _ *stream.UpstreamConnOptions) {
 				o.HTTP2.StreamIdleTimeout = 90 * time.Second
-				o.Service = protocol.ServiceFunc(func(_ context.Context, x *protocol.Exchange) error {
+				o.Service = protocol.BlockingFunc(func(_ context.Context, x *protocol.Exchange) error {
 					near, far := net.Pipe()
 					go func() {
 						for range test.host {

@@ -18,7 +18,7 @@ import (
 
 // connIDService returns a service that responds with the ID of the connection.
 func connIDService() protocol.Service {
-	return protocol.ServiceFunc(func(_ context.Context, x *protocol.Exchange) error {
+	return protocol.BlockingFunc(func(_ context.Context, x *protocol.Exchange) error {
 		x.LocalReply(200, "text/plain", fmt.Sprint(x.Meta.Conn.ID))
 		return nil
 	})

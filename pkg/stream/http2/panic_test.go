@@ -36,10 +36,6 @@ func (h *panicService) panicIfAt(point string) {
 	}
 }
 
-func (h *panicService) Serve(ctx context.Context, x *protocol.Exchange) error {
-	return protocol.ServeSync(ctx, h, x)
-}
-
 func (h *panicService) Start(ctx context.Context, x *protocol.Exchange) error {
 	if x.Request.Path != "/panic" {
 		return h.forward.Start(ctx, x)
@@ -98,6 +94,8 @@ func (h *panicService) observe(x *protocol.Exchange) {
 
 type panickingWatcher struct{}
 
+func (p panickingWatcher) Start(ctx context.Context, x *protocol.Exchange) error { return x.RunBlocking(ctx, p) }
+
 func (panickingWatcher) Serve(_ context.Context, x *protocol.Exchange) error {
 	gone := make(chan struct{})
 	defer x.Downstream.OnDisconnect(func() {
@@ -109,6 +107,8 @@ func (panickingWatcher) Serve(_ context.Context, x *protocol.Exchange) error {
 }
 
 type panickingService struct{}
+
+func (p panickingService) Start(ctx context.Context, x *protocol.Exchange) error { return x.RunBlocking(ctx, p) }
 
 func (panickingService) Serve(context.Context, *protocol.Exchange) error { panic(injected) }
 
@@ -219,10 +219,6 @@ func panicRig(t *testing.T, h *panicService, address string) (r *rig, calls *ato
 type countedService struct {
 	h     *panicService
 	calls *atomic.Int64
-}
-
-func (c countedService) Serve(ctx context.Context, x *protocol.Exchange) error {
-	return protocol.ServeSync(ctx, c, x)
 }
 
 func (c countedService) Start(ctx context.Context, x *protocol.Exchange) error {

@@ -158,16 +158,15 @@ func newProxyRig(t testing.TB, address string, change func(o *stream.ServerOptio
 // forward is a service that sends exchanges to one upstream connection.
 type forward struct{ client atomic.Pointer[UpstreamConn] }
 
-func (f *forward) Serve(ctx context.Context, x *protocol.Exchange) error {
-	return protocol.ServeSync(ctx, f, x)
-}
-
 func (f *forward) Start(ctx context.Context, x *protocol.Exchange) error {
 	return f.client.Load().Start(ctx, x)
 }
 
-// blocking hides the asynchronous methods of a service, so that it needs a goroutine.
-type blocking struct{ protocol.Service }
+// blocking serves with next on a goroutine that may wait.
+type blocking struct{ next protocol.Service }
+
+func (b blocking) Start(ctx context.Context, x *protocol.Exchange) error { return x.RunBlocking(ctx, b) }
+func (b blocking) Serve(ctx context.Context, x *protocol.Exchange) error { return x.Serve(ctx, b.next) }
 
 // newHTTP2Client returns the HTTP/2 client of net/http.
 func newHTTP2Client(t testing.TB) *http.Client {
@@ -401,7 +400,7 @@ func sendRequest(u *UpstreamConn, req func(x *protocol.Exchange)) (status int, c
 	if req != nil {
 		req(&x)
 	}
-	if err := u.Serve(context.Background(), &x); err != nil {
+	if err := x.Serve(context.Background(), u); err != nil {
 		return 0, "", err
 	}
 	defer x.ResetResponse()

@@ -42,7 +42,7 @@ const (
 type server struct {
 	engine            *Engine
 	opts              stream.ServerOptions
-	service           protocol.AsyncService
+	service           protocol.Service
 	yieldsBeforeFlush bool // GOMAXPROCS is 1; see pause
 	dateCache         stream.DateCache
 	floodLimiter      *stream.FloodLimiter   // shared by the servers of the listener
@@ -53,7 +53,7 @@ func newServer(e *Engine, o stream.ServerOptions) *server {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	return &server{engine: e, opts: o, service: protocol.Async(o.Service), yieldsBeforeFlush: runtime.GOMAXPROCS(0) == 1, floodLimiter: e.floodLimiter(o.Listener), floodLimits: stream.FloodRateLimitsOf(&o.HTTP2)}
+	return &server{engine: e, opts: o, service: o.Service, yieldsBeforeFlush: runtime.GOMAXPROCS(0) == 1, floodLimiter: e.floodLimiter(o.Listener), floodLimits: stream.FloodRateLimitsOf(&o.HTTP2)}
 }
 
 // IdleTimeout implements network.ClientFirstHandler.

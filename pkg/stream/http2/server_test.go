@@ -35,6 +35,8 @@ func newHeldService() *heldService {
 	return &heldService{make(chan struct{}, 100), make(chan struct{}, 100), make(chan struct{})}
 }
 
+func (h *heldService) Start(ctx context.Context, x *protocol.Exchange) error { return x.RunBlocking(ctx, h) }
+
 func (h *heldService) Serve(_ context.Context, x *protocol.Exchange) error {
 	left := make(chan struct{})
 	stop := x.Downstream.OnDisconnect(func() { close(left) })
@@ -211,7 +213,7 @@ func TestGRPCFaultsAreTrailersOnly(t *testing.T) {
 		protocol.ReasonNoRoute: "12", protocol.ReasonDenied: "7", protocol.UpstreamTimeout: "14", protocol.Overflow: "14",
 	} {
 		t.Run(reason.String(), func(t *testing.T) {
-			r := newRig(t, protocol.ServiceFunc(func(context.Context, *protocol.Exchange) error {
+			r := newRig(t, protocol.BlockingFunc(func(context.Context, *protocol.Exchange) error {
 				return protocol.NewFault(reason, nil)
 			}), nil)
 			p := r.dial()
@@ -234,9 +236,9 @@ func TestGRPCTimeoutIsForwardedReduced(t *testing.T) {
 		<-r.Context().Done()
 	})
 	to := new(forward)
-	r := newRig(t, protocol.ServiceFunc(func(ctx context.Context, x *protocol.Exchange) error {
+	r := newRig(t, protocol.BlockingFunc(func(ctx context.Context, x *protocol.Exchange) error {
 		<-time.After(50 * time.Millisecond)
-		return to.Serve(ctx, x)
+		return x.Serve(ctx, to)
 	}), nil)
 	to.client.Store(r.dialUpstream(up, nil))
 	p := r.dial()
@@ -366,7 +368,7 @@ func TestBodyAboveLimitGets413(t *testing.T) {
 		}
 	})
 	t.Run("as it comes", func(t *testing.T) {
-		r := newRig(t, protocol.ServiceFunc(func(_ context.Context, x *protocol.Exchange) error {
+		r := newRig(t, protocol.BlockingFunc(func(_ context.Context, x *protocol.Exchange) error {
 			_, err := io.Copy(io.Discard, x.Request.Body)
 			return err
 		}), limit)
@@ -408,7 +410,7 @@ func TestEarlyResponseIsCompleteBeforeReset(t *testing.T) {
 }
 
 func TestPanicInServiceFailsOneStream(t *testing.T) {
-	r := newRig(t, protocol.ServiceFunc(func(_ context.Context, x *protocol.Exchange) error {
+	r := newRig(t, protocol.BlockingFunc(func(_ context.Context, x *protocol.Exchange) error {
 		if x.Request.Path == "/panic" {
 			panic("of a test")
 		}

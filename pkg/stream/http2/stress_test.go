@@ -37,8 +37,8 @@ func TestStress(t *testing.T) {
 	s.Start()
 	defer s.Close()
 	to := new(forward)
-	r := newRig(t, protocol.ServiceFunc(func(ctx context.Context, x *protocol.Exchange) error {
-		return to.Serve(ctx, x)
+	r := newRig(t, protocol.BlockingFunc(func(ctx context.Context, x *protocol.Exchange) error {
+		return x.Serve(ctx, to)
 	}), nil)
 	r2 := newRig(t, to, nil)
 	to.client.Store(r2.dialUpstream(s.Listener.Addr().String(), nil))

@@ -24,7 +24,7 @@ func (t closableTunnel) Close() error {
 // panics in the response head that opens the downstream tunnel.
 func TestPanicInTunnelHeadClosesTunnel(t *testing.T) {
 	closed := make(chan struct{})
-	r := newRig(t, protocol.ServiceFunc(func(_ context.Context, x *protocol.Exchange) error {
+	r := newRig(t, protocol.BlockingFunc(func(_ context.Context, x *protocol.Exchange) error {
 		x.Response.Header.Add("x-bad", unreadable())
 		x.Response.Status, x.Response.Source = 200, protocol.UpstreamResponse
 		x.Response.Tunnel = closableTunnel{closed: closed}

@@ -161,7 +161,7 @@ func TestDisconnectAfterHalfCloseEndsTunnel(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			app := &silentTunnel{ended: make(chan struct{}), closed: make(chan struct{})}
 			t.Cleanup(func() { _ = app.Close() })
-			r := newRig(t, protocol.ServiceFunc(func(_ context.Context, x *protocol.Exchange) error {
+			r := newRig(t, protocol.BlockingFunc(func(_ context.Context, x *protocol.Exchange) error {
 				x.Response.Status, x.Response.Version, x.Response.Tunnel = 101, "HTTP/1.1", app
 				return nil
 			}), nil)
@@ -184,7 +184,7 @@ func TestDisconnectAfterHalfCloseEndsTunnel(t *testing.T) {
 func TestTunnelOfHTTPIsRejected(t *testing.T) {
 	for _, name := range []string{"h2c", "h2", "http", "HTTP", "TLS"} {
 		t.Run(name, func(t *testing.T) {
-			r := newRig(t, protocol.ServiceFunc(func(_ context.Context, x *protocol.Exchange) error {
+			r := newRig(t, protocol.BlockingFunc(func(_ context.Context, x *protocol.Exchange) error {
 				t.Errorf("the service is asked for %q", x.Request.Upgrade)
 				return nil
 			}), nil)

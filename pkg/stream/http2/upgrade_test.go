@@ -96,7 +96,7 @@ func newUpgradeRequest(method, content, settings string) func() stream.Upgrade {
 }
 
 // describingService responds with a description of the request.
-var describingService = protocol.ServiceFunc(func(_ context.Context, x *protocol.Exchange) error {
+var describingService = protocol.BlockingFunc(func(_ context.Context, x *protocol.Exchange) error {
 	r := &x.Request
 	var content []byte
 	if r.Body != nil {

@@ -74,7 +74,7 @@ func TestPanicInBodyReadResetsHostStream(t *testing.T) {
 			resets := make(chan uint32, 10)
 			h := new(panicService)
 			calls, log := new(atomic.Int64), new(logBuffer)
-			uploads := protocol.ServiceFunc(func(ctx context.Context, x *protocol.Exchange) error {
+			uploads := protocol.BlockingFunc(func(ctx context.Context, x *protocol.Exchange) error {
 				calls.Add(1)
 				if x.Request.Body != nil {
 					x.Request.Body = &panickingBody{Body: x.Request.Body}
@@ -82,7 +82,7 @@ func TestPanicInBodyReadResetsHostStream(t *testing.T) {
 						x.Request.Body.(*panickingBody).reads.Store(1)
 					}
 				}
-				return h.forward.Serve(ctx, x)
+				return x.Serve(ctx, &h.forward)
 			})
 			r := newRigOn(t, uploads, nil, func(e *Engine) { e.log = slog.New(slog.NewTextHandler(log, nil)) })
 			h.client.Store(r.dialUpstream(startHost(t, func(p *peer) {

@@ -92,26 +92,19 @@ func (u *UpstreamConn) Close() error {
 	return u.conn.Close()
 }
 
-// Serve implements stream.UpstreamConn. Errors are Faults. The reason is ConnectFailure if the host
+// Start implements stream.UpstreamConn. Errors are Faults. The reason is ConnectFailure if the host
 // has not processed the request and the request can be sent again.
-func (u *UpstreamConn) Serve(_ context.Context, x *protocol.Exchange) error {
-	k, err := u.send(x, false)
-	if k == nil {
+func (u *UpstreamConn) Start(_ context.Context, x *protocol.Exchange) error {
+	e, ok := x.Downstream.(*exchange)
+	pends := ok && !e.ownsGoroutine // else this goroutine may wait
+	k, err := u.send(x, pends)
+	switch {
+	case k == nil:
 		return err
+	case pends:
+		return protocol.ErrPending
 	}
 	return k.await()
-}
-
-// Start implements protocol.AsyncService.
-func (u *UpstreamConn) Start(ctx context.Context, x *protocol.Exchange) error {
-	if e, ok := x.Downstream.(*exchange); !ok || e.ownsGoroutine {
-		return u.Serve(ctx, x) // this goroutine may block
-	}
-	k, err := u.send(x, true)
-	if k == nil {
-		return err
-	}
-	return protocol.ErrPending
 }
 
 // send opens a stream for x, or queues it. The returned call is in flight; if resumes is set, it

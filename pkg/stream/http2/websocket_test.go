@@ -27,7 +27,7 @@ func openWebSocket(u *UpstreamConn, deadline time.Time) (*protocol.Exchange, err
 	x.Request.Method, x.Request.Scheme, x.Request.Authority, x.Request.Path = "GET", "http", "shop.test", "/chat"
 	setWebSocketRequest(x)
 	x.Deadline = deadline
-	return x, u.Serve(context.Background(), x)
+	return x, x.Serve(context.Background(), u)
 }
 
 // awaitRequest waits for the head of a request and returns its stream and fields, or 0 at the end of
@@ -123,9 +123,9 @@ func TestTunnelHasNoDeadline(t *testing.T) {
 	}, http2.Setting{ID: http2.SettingEnableConnectProtocol, Val: 1})
 	to := new(forward)
 	const patience = 150 * time.Millisecond
-	r := newRig(t, protocol.ServiceFunc(func(ctx context.Context, x *protocol.Exchange) error {
+	r := newRig(t, protocol.BlockingFunc(func(ctx context.Context, x *protocol.Exchange) error {
 		x.Deadline = time.Now().Add(patience)
-		return to.Serve(ctx, x)
+		return x.Serve(ctx, to)
 	}), nil)
 	to.client.Store(r.dialUpstream(up, nil))
 	p := r.dial()
@@ -154,7 +154,7 @@ func TestTunnelHasNoDeadline(t *testing.T) {
 func TestResponseWithoutTunnelIsNot2xx(t *testing.T) { // RFC 8441 4
 	for status, want := range map[int]string{200: "501", 204: "501", 404: "404", 302: "302"} {
 		t.Run(fmt.Sprint(status), func(t *testing.T) {
-			r := newRig(t, protocol.ServiceFunc(func(_ context.Context, x *protocol.Exchange) error {
+			r := newRig(t, protocol.BlockingFunc(func(_ context.Context, x *protocol.Exchange) error {
 				x.LocalReply(status, "text/plain", "a page")
 				return nil
 			}), nil)

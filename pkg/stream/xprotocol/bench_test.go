@@ -100,7 +100,7 @@ func BenchmarkForward(b *testing.B) {
 func BenchmarkFiber(b *testing.B) {
 	f := newFiber()
 	f.r = new(request)
-	f.service = protocol.ServiceFunc(func(context.Context, *protocol.Exchange) error {
+	f.service = protocol.BlockingFunc(func(context.Context, *protocol.Exchange) error {
 		f.park()
 		return nil
 	})
@@ -117,7 +117,7 @@ func BenchmarkFiber(b *testing.B) {
 
 // BenchmarkGoroutine is what the same costs with a goroutine for each request.
 func BenchmarkGoroutine(b *testing.B) {
-	var service protocol.Service = protocol.ServiceFunc(func(context.Context, *protocol.Exchange) error { return nil })
+	var service protocol.BlockingService = protocol.BlockingFunc(func(context.Context, *protocol.Exchange) error { return nil })
 	done, wake := make(chan struct{}), make(chan struct{}, 1)
 	b.ReportAllocs()
 	for b.Loop() {

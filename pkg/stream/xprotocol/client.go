@@ -165,36 +165,31 @@ func (k *call) free() {
 	k.client, k.by, k.err, k.unput, k.held = nil, nil, nil, nil, nil
 }
 
-// Serve implements stream.UpstreamConn. Errors are Faults; ConnectFailure means that the connection
+// Start implements stream.UpstreamConn. Errors are Faults; ConnectFailure means that the connection
 // had ended before the request was sent.
-func (u *UpstreamConn) Serve(_ context.Context, x *protocol.Exchange) error {
+func (u *UpstreamConn) Start(_ context.Context, x *protocol.Exchange) error {
 	r, _ := x.Downstream.(*request)
 	k, err := u.send(x, r)
 	if k == nil {
 		return err
 	}
-	if r == nil && x.Downstream != nil {
-		defer x.Downstream.OnDisconnect(func() { u.abandon(k.id, nil) })()
-	}
-	k.by.park()
-	return k.receive(x)
-}
-
-// Start implements protocol.AsyncService.
-func (u *UpstreamConn) Start(ctx context.Context, x *protocol.Exchange) error {
-	r, _ := x.Downstream.(*request)
 	if r == nil || r.fork != nil {
-		return u.Serve(ctx, x) // the goroutine or fork can block
-	}
-	k, err := u.send(x, r)
-	if k == nil {
-		return err
+		return u.await(x, k)
 	}
 	x.PushFinisher(k)
 	if r.turn.rest() {
 		return protocol.ErrPending
 	}
 	return nil
+}
+
+// await waits for the response on the goroutine or the fork of the caller.
+func (u *UpstreamConn) await(x *protocol.Exchange, k *call) error {
+	if _, ok := x.Downstream.(*request); !ok && x.Downstream != nil {
+		defer x.Downstream.OnDisconnect(func() { u.abandon(k.id, nil) })()
+	}
+	k.by.park()
+	return k.receive(x)
 }
 
 // Finish implements protocol.Finisher; the call has its response.

@@ -98,7 +98,7 @@ func TestACallerThatLeavesAtTheLimitIsNoticed(t *testing.T) {
 // other.
 func TestADrainRefusesWhatItHasNotBegun(t *testing.T) {
 	begun := make(chan struct{}, 20)
-	r := newRig(t, protocol.ServiceFunc(func(_ context.Context, x *protocol.Exchange) error {
+	r := newRig(t, protocol.BlockingFunc(func(_ context.Context, x *protocol.Exchange) error {
 		begun <- struct{}{}
 		x.Detach()
 		<-time.After(250 * time.Millisecond)

@@ -14,7 +14,7 @@ import (
 // its reader waits for fewer requests, so AfterEnd calls back at once.
 func TestAConnectionThatWasClosedAtTheLimitEnds(t *testing.T) {
 	begun, finish := make(chan struct{}), make(chan struct{})
-	r := newRig(t, protocol.ServiceFunc(func(_ context.Context, x *protocol.Exchange) error {
+	r := newRig(t, protocol.BlockingFunc(func(_ context.Context, x *protocol.Exchange) error {
 		_ = x.Meta.Conn.DownstreamConn.(*network.Conn).Close()
 		close(begun)
 		x.Detach()
@@ -42,7 +42,7 @@ func TestAConnectionThatWasClosedAtTheLimitEnds(t *testing.T) {
 // TestTheEndOfAHostsConnectionMayAskItsClient: what AfterEnd was given runs without the
 // client's lock.
 func TestTheEndOfAHostsConnectionMayAskItsClient(t *testing.T) {
-	r := newRig(t, protocol.ServiceFunc(func(context.Context, *protocol.Exchange) error { return nil }), nil)
+	r := newRig(t, protocol.BlockingFunc(func(context.Context, *protocol.Exchange) error { return nil }), nil)
 	u := r.client(host(t, func(p *peer) { p.read() }), nil)
 	ended := make(chan struct{})
 	u.conn.OnClose(func() {

@@ -19,8 +19,10 @@ type forwardTo struct {
 	whole  bool // it wants a stack to wait on
 }
 
+func (f *forwardTo) Start(ctx context.Context, x *protocol.Exchange) error { return x.RunBlocking(ctx, f) }
+
 func (f *forwardTo) Serve(ctx context.Context, x *protocol.Exchange) error {
-	return f.client.Load().Serve(ctx, x)
+	return x.Serve(ctx, f.client.Load())
 }
 
 // service is what a rig is to serve by.
@@ -191,7 +193,7 @@ func testADeadlineEndsTheWait(t *testing.T, to *forwardTo) {
 
 func TestAServiceThatWaitsHoldsNobodyUp(t *testing.T) {
 	release := make(chan struct{})
-	r := newRig(t, protocol.ServiceFunc(func(_ context.Context, x *protocol.Exchange) error {
+	r := newRig(t, protocol.BlockingFunc(func(_ context.Context, x *protocol.Exchange) error {
 		if x.Request.ContentLength > 0 {
 			x.Detach()
 			<-release

@@ -61,7 +61,7 @@ type fiber struct {
 	idle    bool // the fiber serves no request
 	r       *request
 	ctx     context.Context //nolint:containedctx // the context for service
-	service protocol.Service
+	service protocol.BlockingService
 	err     error // the result of service
 }
 

@@ -118,7 +118,7 @@ func TestRequestsOfACallerThatHasLeftAreNotServed(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			var served atomic.Int64
-			service := protocol.ServiceFunc(func(_ context.Context, x *protocol.Exchange) error {
+			service := protocol.BlockingFunc(func(_ context.Context, x *protocol.Exchange) error {
 				served.Add(1)
 				x.LocalReply(403, "", "")
 				return nil
@@ -142,7 +142,7 @@ func TestRequestsOfACallerThatHasLeftAreNotServed(t *testing.T) {
 // starts: the fields of the request are there if what observes it needs them.
 func TestARequestThatNeverStartedIsReadForTheLogOnly(t *testing.T) {
 	for reads, want := range map[bool]string{true: "svc echo", false: ""} {
-		service := protocol.ServiceFunc(func(context.Context, *protocol.Exchange) error { return nil })
+		service := protocol.BlockingFunc(func(context.Context, *protocol.Exchange) error { return nil })
 		r := newRig(t, service, nil)
 		r.reads.Store(reads)
 		r.serveLate(service, burst(1, codec.Request), (*net.TCPConn).Close, nil)
@@ -186,7 +186,7 @@ func TestRequestsThatNeverStartedAllocateNothing(t *testing.T) {
 
 // leavers returns a rig that records nothing, and a server for callers that leave.
 func leavers(t testing.TB) (*rig, stream.Server) {
-	service := protocol.ServiceFunc(func(context.Context, *protocol.Exchange) error { return nil })
+	service := protocol.BlockingFunc(func(context.Context, *protocol.Exchange) error { return nil })
 	r := newRig(t, service, nil)
 	r.deaf.Store(true)
 	return r, r.lateServer(service, nil)
@@ -213,7 +213,7 @@ func BenchmarkCallersThatLeave(b *testing.B) {
 func TestOneWayRequestsOfACallerThatHasLeftAreServed(t *testing.T) {
 	const n = 5
 	release, waiting := make(chan struct{}), make(chan error, n)
-	service := protocol.ServiceFunc(func(ctx context.Context, x *protocol.Exchange) error {
+	service := protocol.BlockingFunc(func(ctx context.Context, x *protocol.Exchange) error {
 		gone := make(chan struct{})
 		defer x.Downstream.OnDisconnect(func() { close(gone) })()
 		x.Detach()
@@ -255,7 +255,7 @@ func TestOneWayRequestsOfACallerThatHasLeftAreServed(t *testing.T) {
 // TestADrainThatEndsAbandonsOneWayRequests: the time to drain bounds them.
 func TestADrainThatEndsAbandonsOneWayRequests(t *testing.T) {
 	begun := make(chan struct{})
-	service := protocol.ServiceFunc(func(ctx context.Context, x *protocol.Exchange) error {
+	service := protocol.BlockingFunc(func(ctx context.Context, x *protocol.Exchange) error {
 		gone := make(chan struct{})
 		defer x.Downstream.OnDisconnect(func() { close(gone) })()
 		x.Detach()
@@ -333,7 +333,7 @@ func (deafCodec) AppendErrorResponse([]byte, []byte, protocol.Reason, string) []
 // goroutine of its reader, which has just found nothing more to read.
 func TestAnAnswerThatCannotBeMadeEndsAnIdleConnection(t *testing.T) {
 	for _, limit := range []int{0, 1} {
-		r := newRigOf(t, deafCodec{}, protocol.ServiceFunc(func(context.Context, *protocol.Exchange) error {
+		r := newRigOf(t, deafCodec{}, protocol.BlockingFunc(func(context.Context, *protocol.Exchange) error {
 			return protocol.NewFault(protocol.ReasonDenied, nil)
 		}), func(o *stream.ServerOptions) { o.RPC.MaxInFlight = limit })
 		p := r.dial()

@@ -11,7 +11,7 @@ import (
 // A connection that is given up as silent may have been heard just then: what its
 // reader has in hand is sent and accounted for all the same.
 func TestWhatWasAnsweredLastIsNotHeldBack(t *testing.T) {
-	r := newRig(t, protocol.ServiceFunc(func(context.Context, *protocol.Exchange) error { return nil }), nil)
+	r := newRig(t, protocol.BlockingFunc(func(context.Context, *protocol.Exchange) error { return nil }), nil)
 	u := r.client(host(t, func(p *peer) { p.read() }), nil)
 	held := &batch{tallies: []tallied{{server: &server{engine: r.engine}, tally: &tally{rig: r, seen: []observation{{code: 7}}}}}}
 	u.fail(errHeartbeatTimeout, new(batch))

@@ -34,12 +34,14 @@ type replacing struct {
 	all     []*UpstreamConn // guarded by mu
 }
 
+func (p *replacing) Start(ctx context.Context, x *protocol.Exchange) error { return x.RunBlocking(ctx, p) }
+
 func (p *replacing) Serve(ctx context.Context, x *protocol.Exchange) error {
 	u, err := p.newest()
 	if err != nil {
 		return protocol.NewFault(protocol.ConnectFailure, err)
 	}
-	return u.Serve(ctx, x)
+	return x.Serve(ctx, u)
 }
 
 func (p *replacing) newest() (*UpstreamConn, error) {

@@ -16,7 +16,7 @@ import (
 )
 
 // denies answers everything with Denied.
-var denies = protocol.ServiceFunc(func(_ context.Context, x *protocol.Exchange) error {
+var denies = protocol.BlockingFunc(func(_ context.Context, x *protocol.Exchange) error {
 	return protocol.NewFault(protocol.ReasonDenied, nil)
 })
 
@@ -102,7 +102,7 @@ func TestAFrameAboveTheLimitIsRefusedHoweverItArrives(t *testing.T) {
 	for _, size := range []int{limit - 1, limit, limit + 1, 1000, 3 * busyRead} {
 		for _, pieces := range []int{1, 7, 64 << 10} {
 			t.Run(fmt.Sprintf("%d bytes in %d pieces", size, pieces), func(t *testing.T) {
-				r := newRig(t, protocol.ServiceFunc(func(context.Context, *protocol.Exchange) error {
+				r := newRig(t, protocol.BlockingFunc(func(context.Context, *protocol.Exchange) error {
 					return protocol.NewFault(protocol.ReasonDenied, nil)
 				}), func(o *stream.ServerOptions) { o.RPC.MaxFrameSize = limit })
 				p := r.dial()
@@ -132,7 +132,7 @@ func TestRequestsAboveTheLimitWait(t *testing.T) {
 	var now, beyond atomic.Int64
 	begun := make(chan struct{}, 3*limit)
 	release := make(chan struct{})
-	r := newRig(t, protocol.ServiceFunc(func(_ context.Context, x *protocol.Exchange) error {
+	r := newRig(t, protocol.BlockingFunc(func(_ context.Context, x *protocol.Exchange) error {
 		if now.Add(1) > limit {
 			beyond.Add(1)
 		}
@@ -321,7 +321,7 @@ func (shy) Traits() *codec.Traits { return &shyTraits }
 func TestARareGoodbyeIsSaidOnlyIfAskedFor(t *testing.T) {
 	for _, asked := range []bool{false, true} {
 		arrived, answer := make(chan struct{}), make(chan struct{})
-		r := newRigOf(t, shy{}, protocol.ServiceFunc(func(_ context.Context, x *protocol.Exchange) error {
+		r := newRigOf(t, shy{}, protocol.BlockingFunc(func(_ context.Context, x *protocol.Exchange) error {
 			x.Detach()
 			close(arrived)
 			<-answer
@@ -355,7 +355,7 @@ func TestARareGoodbyeIsSaidOnlyIfAskedFor(t *testing.T) {
 // care. Each of its requests is answered, or was sent after the connection began to
 // end; none is cut in the middle.
 func TestADrainAnswersACallerThatGoesOnAsking(t *testing.T) {
-	r := newRigOf(t, shy{}, protocol.ServiceFunc(func(context.Context, *protocol.Exchange) error {
+	r := newRigOf(t, shy{}, protocol.BlockingFunc(func(context.Context, *protocol.Exchange) error {
 		return protocol.NewFault(protocol.ReasonDenied, nil)
 	}), nil)
 	p := r.dial()
@@ -409,7 +409,7 @@ func TestADrainEndsWithACallThatDoesNot(t *testing.T) {
 }
 
 func TestAPanicCostsOneRequest(t *testing.T) {
-	r := newRig(t, protocol.ServiceFunc(func(_ context.Context, x *protocol.Exchange) error {
+	r := newRig(t, protocol.BlockingFunc(func(_ context.Context, x *protocol.Exchange) error {
 		if x.Request.ContentLength > 0 {
 			panic("a defect")
 		}
@@ -426,7 +426,7 @@ func TestAPanicCostsOneRequest(t *testing.T) {
 
 func TestTheCallersTimeIsPassedOnReduced(t *testing.T) {
 	to := &forwardTo{}
-	r := newRig(t, protocol.ServiceFunc(func(ctx context.Context, x *protocol.Exchange) error {
+	r := newRig(t, protocol.BlockingFunc(func(ctx context.Context, x *protocol.Exchange) error {
 		x.Deadline = x.Deadline.Add(-400 * time.Millisecond)
 		return to.Serve(ctx, x)
 	}), nil)

@@ -109,12 +109,12 @@ func (s *fusedService) Serve(ctx context.Context, x *protocol.Exchange) error {
 	s.reach("Serve")
 	defer x.Downstream.OnDisconnect(func() { s.reach("gone") })()
 	s.sent.Add(1)
-	return s.answer(x, s.next.Load().Serve(ctx, x))
+	return s.answer(x, x.Serve(ctx, s.next.Load()))
 }
 
 func (s *fusedService) Start(ctx context.Context, x *protocol.Exchange) error {
 	if s.forks {
-		return x.RunBlocking(ctx, protocol.ServiceFunc(s.Serve))
+		return x.RunBlocking(ctx, protocol.BlockingFunc(s.Serve))
 	}
 	s.reach("Start")
 	x.PushFinisher(s)

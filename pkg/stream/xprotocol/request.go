@@ -46,7 +46,7 @@ func (r *request) serve(b *batch) {
 	r.x.Meta.Start = r.now()
 	err := r.read()
 	if err == nil {
-		err = r.x.StartAsync(r.context(), r.c.s.service)
+		err = r.x.Start(r.context(), r.c.s.service)
 	}
 	r.conclude(err)
 }
@@ -137,7 +137,7 @@ func (r *request) settle(err error) (failed error) {
 }
 
 // RunBlocking implements protocol.BlockingRunner.
-func (r *request) RunBlocking(ctx context.Context, s protocol.Service) error {
+func (r *request) RunBlocking(ctx context.Context, s protocol.BlockingService) error {
 	if r.fork != nil {
 		return s.Serve(ctx, &r.x)
 	}

@@ -33,12 +33,12 @@ type server struct {
 	codec   codec.Codec
 	traits  *codec.Traits // codec's
 	o       stream.ServerOptions
-	service protocol.AsyncService // o.Service
-	yields  bool                  // GOMAXPROCS is 1: see pause
+	service protocol.Service // o.Service
+	yields  bool             // GOMAXPROCS is 1: see pause
 }
 
 func newServer(e *Engine, c codec.Codec, o stream.ServerOptions) *server {
-	return &server{engine: e, codec: c, traits: c.Traits(), o: o, service: protocol.Async(o.Service), yields: runtime.GOMAXPROCS(0) == 1}
+	return &server{engine: e, codec: c, traits: c.Traits(), o: o, service: o.Service, yields: runtime.GOMAXPROCS(0) == 1}
 }
 
 // IdleTimeout implements network.ClientFirstHandler.

@@ -12,6 +12,8 @@ import (
 // waits is a service that waits for something other than its upstream.
 type waits struct{ begun, let chan struct{} }
 
+func (w waits) Start(ctx context.Context, x *protocol.Exchange) error { return x.RunBlocking(ctx, w) }
+
 func (w waits) Serve(_ context.Context, x *protocol.Exchange) error {
 	x.Detach()
 	w.begun <- struct{}{}

@@ -35,7 +35,7 @@ func roundTrip(ctx context.Context, h Host, speaks config.Protocol, port uint16,
 		}
 		_ = conn.Close() // the check needs no more of the connection
 	}()
-	if err := conn.Serve(ctx, x); err != nil {
+	if err := x.Serve(ctx, conn); err != nil {
 		return err
 	}
 	defer x.ResetResponse()

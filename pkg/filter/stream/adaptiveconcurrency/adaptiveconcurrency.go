@@ -90,7 +90,7 @@ func (k *factory) build(cfg any, env filter.Env) (filter.Filter, error) {
 		}),
 	}
 	f.callPool.New = func() any { return &admittedRequest{filter: f} }
-	return func(next protocol.Service) protocol.Service { return &limitedService{f, protocol.Async(next)} }, nil
+	return func(next protocol.Service) protocol.Service { return &limitedService{f, next} }, nil
 }
 
 // adaptiveConcurrency is a compiled configuration. It is immutable except for its limits and its pool.
@@ -106,7 +106,7 @@ type adaptiveConcurrency struct {
 // limitedService is the filter in front of a service.
 type limitedService struct {
 	*adaptiveConcurrency
-	next protocol.AsyncService
+	next protocol.Service
 }
 
 // admittedRequest is the state of an admitted request until it finishes.
@@ -118,12 +118,7 @@ type admittedRequest struct {
 	grpc      bool
 }
 
-// Serve implements protocol.Service.
-func (f *limitedService) Serve(ctx context.Context, x *protocol.Exchange) error {
-	return protocol.ServeSync(ctx, f, x)
-}
-
-// Start implements protocol.AsyncService.
+// Start implements protocol.Service.
 func (f *limitedService) Start(ctx context.Context, x *protocol.Exchange) error {
 	g := f.limits.limiterFor(x, f.byMethod)
 	level := f.levels.indexFor(x)

@@ -52,7 +52,7 @@ func newTestFilter(t *testing.T, s filtertest.Settings) *testFilter {
 	t.Helper()
 	made, counts := filtertest.Build(t, Kind(), s)
 	r := &testFilter{counts: counts, respond: make(chan struct{})}
-	r.s = made(protocol.ServiceFunc(r.serve))
+	r.s = made(protocol.BlockingFunc(r.serve))
 	t.Cleanup(r.respondToAll)
 	return r
 }
@@ -78,7 +78,7 @@ func (r *testFilter) sendPending(t *testing.T, n int, request func() *protocol.E
 	for range n {
 		x := request()
 		r.wait.Go(func() {
-			if err := r.s.Serve(t.Context(), x); err != nil {
+			if err := x.Serve(t.Context(), r.s); err != nil {
 				t.Error(err)
 			}
 		})
@@ -224,7 +224,7 @@ func TestRejectionIsOverflow(t *testing.T) {
 			r := newTestFilter(t, settings)
 			r.sendPending(t, 2, func() *protocol.Exchange { return httpRequest() })
 			x := httpRequest("secret: token")
-			if err := r.s.Serve(t.Context(), x); err != nil || x.Response.Status != want || x.Record.Reason != protocol.Overflow || x.Record.Detail == "" || x.Response.Header.Get("secret") != "" {
+			if err := x.Serve(t.Context(), r.s); err != nil || x.Response.Status != want || x.Record.Reason != protocol.Overflow || x.Record.Detail == "" || x.Response.Header.Get("secret") != "" {
 				t.Errorf("%s: %v, %d, %v; want %d", settings, err, x.Response.Status, x.Record.Reason, want)
 			}
 		})
@@ -303,7 +303,7 @@ func TestSampledRequests(t *testing.T) {
 				r := newTestFilter(t, `{`+gradientOnly+`}`)
 				r.delay, r.reply = time.Millisecond, test.replies
 				x := test.request()
-				_ = r.s.Serve(t.Context(), x) // the test checks the limiter, not the error
+				_ = x.Serve(t.Context(), r.s) // the test checks the limiter, not the error
 				if x.Record.Reason == protocol.Overflow {
 					t.Fatal("it was refused")
 				}
@@ -327,7 +327,7 @@ func TestSlowFailuresAreSampled(t *testing.T) {
 		r.reply = func(*protocol.Exchange) error { return protocol.NewFault(protocol.UpstreamTimeout, nil) }
 		for took, want := range map[time.Duration]bool{time.Millisecond: false, 20 * time.Millisecond: true} {
 			r.delay = took
-			_ = r.s.Serve(t.Context(), httpRequest()) // it returns the fault
+			_ = httpRequest().Serve(t.Context(), r.s) // it returns the fault
 			g := onlyLimiter(t, r.s)
 			if _, n := g.samples.drain(50); (n == 1) != want {
 				t.Errorf("a failure after %v makes %d samples, want one: %t", took, n, want)
@@ -351,7 +351,7 @@ func TestLimitGrowsUnderLoad(t *testing.T) {
 					default:
 					}
 					x := httpRequest()
-					_ = r.s.Serve(t.Context(), x) // a rejection is a response
+					_ = x.Serve(t.Context(), r.s) // a rejection is a response
 					if x.Record.Reason != protocol.ReasonNone {
 						time.Sleep(time.Millisecond) // in fake time
 					}
@@ -380,7 +380,7 @@ func TestLimitsSurviveReload(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return made(protocol.ServiceFunc(func(context.Context, *protocol.Exchange) error { return nil })).(*limitedService)
+		return made(protocol.BlockingFunc(func(context.Context, *protocol.Exchange) error { return nil })).(*limitedService)
 	}
 	const settings = `{` + gradientOnly + `}`
 	before := build(settings, "a")
@@ -421,8 +421,8 @@ func TestUnusedLimitIsNotExported(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		s := made(protocol.ServiceFunc(func(context.Context, *protocol.Exchange) error { return nil }))
-		if err := s.Serve(t.Context(), httpRequest()); err != nil {
+		s := made(protocol.BlockingFunc(func(context.Context, *protocol.Exchange) error { return nil }))
+		if err := httpRequest().Serve(t.Context(), s); err != nil {
 			t.Fatal(err)
 		}
 		if n := series(); n != 1 {
@@ -479,7 +479,7 @@ func manyLevels(n int) string {
 
 func passingService(t testing.TB, settings filtertest.Settings) protocol.Service {
 	made, _ := filtertest.Build(t, Kind(), settings)
-	return made(protocol.ServiceFunc(func(_ context.Context, x *protocol.Exchange) error {
+	return made(protocol.BlockingFunc(func(_ context.Context, x *protocol.Exchange) error {
 		x.Response.Status = 200
 		return nil
 	}))

@@ -21,14 +21,14 @@ func responseCoding(t *testing.T, s filtertest.Settings, accept, contentType str
 	x.Reset()
 	x.Request.Method = "GET"
 	x.Request.Header.Add("Accept-Encoding", accept)
-	app := protocol.ServiceFunc(func(_ context.Context, x *protocol.Exchange) error {
+	app := protocol.BlockingFunc(func(_ context.Context, x *protocol.Exchange) error {
 		if _, seen := x.Request.Header.Lookup("Accept-Encoding"); seen {
 			x.Response.Header.Add("X-Seen", "1")
 		}
 		x.LocalReply(200, contentType, strings.Repeat("x", size))
 		return nil
 	})
-	if err := made(app).Serve(t.Context(), x); err != nil {
+	if err := x.Serve(t.Context(), made(app)); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := io.Copy(io.Discard, x.Response.Body); err != nil {

@@ -115,21 +115,16 @@ func build(cfg any, env filter.Env) (filter.Filter, error) {
 type cors struct {
 	policy                     *policy
 	valid, invalid, preflights *metrics.Counter
-	next                       protocol.AsyncService
+	next                       protocol.Service
 }
 
 // wrap returns a copy of c in front of next.
 func (c cors) wrap(next protocol.Service) protocol.Service {
-	c.next = protocol.Async(next)
+	c.next = next
 	return &c
 }
 
-// Serve implements protocol.Service.
-func (c *cors) Serve(ctx context.Context, x *protocol.Exchange) error {
-	return protocol.ServeSync(ctx, c, x)
-}
-
-// Start implements protocol.AsyncService.
+// Start implements protocol.Service.
 func (c *cors) Start(ctx context.Context, x *protocol.Exchange) error {
 	if x.Request.Method == "" { // RPC has no browser clients
 		return c.next.Start(ctx, x)

@@ -45,12 +45,12 @@ func serveRequest(t *testing.T, s filtertest.Settings, request, answer string) s
 	t.Helper()
 	made, _ := filtertest.Build(t, Kind(), s)
 	x := newRequest(request)
-	err := made(protocol.ServiceFunc(func(_ context.Context, x *protocol.Exchange) error {
+	err := x.Serve(t.Context(), made(protocol.BlockingFunc(func(_ context.Context, x *protocol.Exchange) error {
 		x.Request.Header.Del("origin") // as a later filter may do
 		x.LocalReply(200, "", "")
 		filtertest.AddHeaderList(&x.Response.Header, answer)
 		return nil
-	})).Serve(t.Context(), x)
+	})))
 	if err != nil || x.Response.Status != 200 {
 		t.Fatalf("Serve = %v, status %d", err, x.Response.Status)
 	}
@@ -115,9 +115,9 @@ func TestOriginsAreCounted(t *testing.T) {
 		`{"allow_origin_string_match": [{"suffix": ".a.test"}], "filter_enabled": {"default_value": {}}, "shadow_enabled": {"default_value": {"numerator": 100}}}`,
 	} {
 		made, counts := filtertest.Build(t, Kind(), settings)
-		s := made(protocol.ServiceFunc(func(context.Context, *protocol.Exchange) error { return nil }))
+		s := made(protocol.BlockingFunc(func(context.Context, *protocol.Exchange) error { return nil }))
 		for _, request := range []string{"GET Origin: https://x.a.test", "GET Origin: https://y.a.test", "GET Origin: https://b.test", "GET "} {
-			if err := s.Serve(t.Context(), newRequest(request)); err != nil {
+			if err := newRequest(request).Serve(t.Context(), s); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -131,7 +131,7 @@ func TestFaultsHaveCORSHeaders(t *testing.T) {
 	made, _ := filtertest.Build(t, Kind(), `{"allow_origin_string_match": [{"exact": "https://a.test"}]}`)
 	fails := func(with error) (*protocol.Exchange, error) {
 		x := newRequest("GET Origin: https://a.test")
-		return x, made(protocol.ServiceFunc(func(context.Context, *protocol.Exchange) error { return with })).Serve(t.Context(), x)
+		return x, x.Serve(t.Context(), made(protocol.BlockingFunc(func(context.Context, *protocol.Exchange) error { return with })))
 	}
 	x, err := fails(protocol.NewFault(protocol.NoHealthyHost, nil))
 	if err != nil || x.Response.Status != 502 || x.Record.Reason != protocol.NoHealthyHost || x.Response.Header.Get(allowOrigin) != "https://a.test" {
@@ -165,7 +165,7 @@ func TestBadSettingsAreRefused(t *testing.T) {
 
 func passing(t testing.TB) (protocol.Service, *protocol.Exchange) {
 	made, _ := filtertest.Build(t, Kind(), `{"allow_origin_string_match": [{"exact": "https://b.test"}, {"suffix": ".a.test"}], "expose_headers": "x-id"}`)
-	s := made(protocol.ServiceFunc(func(context.Context, *protocol.Exchange) error { return nil }))
+	s := made(protocol.BlockingFunc(func(context.Context, *protocol.Exchange) error { return nil }))
 	return s, newRequest("GET Accept: */*, Origin: https://x.a.test")
 }
 
@@ -174,7 +174,7 @@ func TestPassingAllocatesNothing(t *testing.T) {
 	ctx := t.Context()
 	if n := testing.AllocsPerRun(100, func() {
 		x.Response.Header.Reset()
-		if err := s.Serve(ctx, x); err != nil || x.Response.Header.Len() == 0 {
+		if err := x.Serve(ctx, s); err != nil || x.Response.Header.Len() == 0 {
 			t.Fatalf("Serve = %v with %d fields", err, x.Response.Header.Len())
 		}
 	}); n != 0 {
@@ -188,6 +188,6 @@ func BenchmarkServe(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		x.Response.Header.Reset()
-		_ = s.Serve(ctx, x)
+		_ = x.Serve(ctx, s)
 	}
 }

@@ -84,21 +84,16 @@ func build(cfg any, env filter.Env) (filter.Filter, error) {
 type csrf struct {
 	policy                  policy
 	valid, invalid, missing *metrics.Counter
-	next                    protocol.AsyncService
+	next                    protocol.Service
 }
 
 // wrap returns a copy of c in front of next.
 func (c csrf) wrap(next protocol.Service) protocol.Service {
-	c.next = protocol.Async(next)
+	c.next = next
 	return &c
 }
 
-// Serve implements protocol.Service.
-func (c *csrf) Serve(ctx context.Context, x *protocol.Exchange) error {
-	return protocol.ServeSync(ctx, c, x)
-}
-
-// Start implements protocol.AsyncService.
+// Start implements protocol.Service.
 func (c *csrf) Start(ctx context.Context, x *protocol.Exchange) error {
 	if isUnsafe(x.Request.Method) {
 		switch {

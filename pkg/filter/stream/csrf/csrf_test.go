@@ -47,10 +47,10 @@ func serveRequest(t *testing.T, s filtertest.Settings, x *protocol.Exchange) (re
 	t.Helper()
 	made, counts := filtertest.Build(t, Kind(), s)
 	passed := false
-	err := made(protocol.ServiceFunc(func(context.Context, *protocol.Exchange) error {
+	err := x.Serve(t.Context(), made(protocol.BlockingFunc(func(context.Context, *protocol.Exchange) error {
 		passed = true
 		return nil
-	})).Serve(t.Context(), x)
+	})))
 	reason = protocol.ReasonOf(err)
 	if passed != (reason == protocol.ReasonNone) {
 		t.Errorf("the next service was called: %t, with %v", passed, err)
@@ -128,7 +128,7 @@ func TestBadSettingsAreRefused(t *testing.T) {
 
 func passing(t testing.TB) (protocol.Service, *protocol.Exchange) {
 	made, _ := filtertest.Build(t, Kind(), `{"additional_origins": [{"exact": "shop.test"}]}`)
-	s := made(protocol.ServiceFunc(func(context.Context, *protocol.Exchange) error { return nil }))
+	s := made(protocol.BlockingFunc(func(context.Context, *protocol.Exchange) error { return nil }))
 	return s, newRequest("POST", "Accept: */*", "Origin: https://shop.test")
 }
 

@@ -32,11 +32,11 @@ func sendCompressed(t *testing.T, s filtertest.Settings, size int) (reason proto
 	x.Request.Method = "POST"
 	x.Request.Header.Add("Content-Encoding", "gzip")
 	x.Request.Body, x.Request.ContentLength = protocol.NewStringBody(b.String()), int64(b.Len())
-	err := made(protocol.ServiceFunc(func(_ context.Context, x *protocol.Exchange) error {
+	err := x.Serve(t.Context(), made(protocol.BlockingFunc(func(_ context.Context, x *protocol.Exchange) error {
 		content, err := io.ReadAll(x.Request.Body)
 		got = len(content)
 		return err
-	})).Serve(t.Context(), x)
+	})))
 	return protocol.ReasonOf(err), got, counts
 }
 

@@ -85,19 +85,29 @@ func (d dubboStream) wrap(next protocol.Service) protocol.Service {
 // statusOK is the Dubbo status of a response from the service.
 const statusOK = 20
 
-// Serve implements protocol.Service. The engine has set Authority to the service. The path is "/"
-// while next serves. Afterwards Serve restores it for the access log, unless the route has
-// rewritten it.
-func (d *dubboStream) Serve(ctx context.Context, x *protocol.Exchange) error {
+// The path of the request is kept in the exchange's metadata until Finish restores it.
+const (
+	namespace = "dubbo_stream"
+	pathKey   = "path"
+)
+
+// Start implements protocol.Service. The engine has set Authority to the service. The path is "/"
+// until Finish restores it for the access log, unless the route has rewritten it.
+func (d *dubboStream) Start(ctx context.Context, x *protocol.Exchange) error {
 	if x.Meta.Protocol != string(config.Dubbo) {
-		return d.next.Serve(ctx, x)
+		return d.next.Start(ctx, x)
 	}
 	d.requests.Add(1)
 	d.addLabels(&x.Request.Header)
-	path := x.Request.Path
+	x.Metadata.Add(namespace, pathKey, x.Request.Path)
 	x.Request.Path = "/"
-	err := d.next.Serve(ctx, x)
-	if x.Record.OriginalPath == "" {
+	x.PushFinisher(d)
+	return d.next.Start(ctx, x)
+}
+
+// Finish implements protocol.Finisher.
+func (d *dubboStream) Finish(_ context.Context, x *protocol.Exchange, err error) error {
+	if path, ok := x.Metadata.Lookup(namespace, pathKey); ok && x.Record.OriginalPath == "" {
 		x.Request.Path = path
 	}
 	switch {

@@ -24,7 +24,7 @@ func TestReadme(t *testing.T) {
 		t.Fatalf("%d examples, want 1", len(examples))
 	}
 	made, counts := filtertest.Build(t, Kind(), examples[0])
-	if err := made(providerWithStatus(statusOK)).Serve(t.Context(), dubboRequest()); err != nil || counts.Value(requestsMetric()) != 1 {
+	if err := dubboRequest().Serve(t.Context(), made(providerWithStatus(statusOK))); err != nil || counts.Value(requestsMetric()) != 1 {
 		t.Errorf("Serve = %v, %v requests counted, want 1", err, counts.Value(requestsMetric()))
 	}
 }
@@ -45,7 +45,7 @@ func dubboRequest(attachments ...string) *protocol.Exchange {
 
 // providerWithStatus returns a provider that responds with the given status.
 func providerWithStatus(code int) protocol.Service {
-	return protocol.ServiceFunc(func(_ context.Context, x *protocol.Exchange) error {
+	return protocol.BlockingFunc(func(_ context.Context, x *protocol.Exchange) error {
 		x.Response.Status, x.Response.Code = 200, code
 		return nil
 	})
@@ -58,7 +58,7 @@ type recordingRouter struct {
 	changed         bool
 }
 
-func (s *recordingRouter) Serve(_ context.Context, x *protocol.Exchange) error {
+func (s *recordingRouter) Start(_ context.Context, x *protocol.Exchange) error {
 	var fields []string
 	for name, value := range x.Request.Header.All() {
 		fields = append(fields, name+": "+value)
@@ -95,7 +95,7 @@ func TestDubboRequestsLookLikeHTTPToTheRouter(t *testing.T) {
 			made, _ := filtertest.Build(t, Kind(), withLabels(t, podLabels, ""))
 			var got recordingRouter
 			x := dubboRequest(test.attachments...)
-			if err := made(&got).Serve(t.Context(), x); err != nil {
+			if err := x.Serve(t.Context(), made(&got)); err != nil {
 				t.Fatal(err)
 			}
 			if want := (recordingRouter{"org.example.Shop", "/", test.header, false}); got != want {
@@ -115,7 +115,7 @@ func TestChangedHeaderStaysChanged(t *testing.T) {
 	var got recordingRouter
 	x := dubboRequest()
 	x.Request.Header.Add("tenant", "7")
-	if err := made(&got).Serve(t.Context(), x); err != nil || !got.changed {
+	if err := x.Serve(t.Context(), made(&got)); err != nil || !got.changed {
 		t.Errorf("Serve = %v, changed %v, want a change", err, got.changed)
 	}
 }
@@ -123,11 +123,11 @@ func TestChangedHeaderStaysChanged(t *testing.T) {
 func TestARewrittenPathStays(t *testing.T) {
 	made, _ := filtertest.Build(t, Kind(), `{}`)
 	x := dubboRequest()
-	s := made(protocol.ServiceFunc(func(_ context.Context, x *protocol.Exchange) error {
+	s := made(protocol.BlockingFunc(func(_ context.Context, x *protocol.Exchange) error {
 		x.Record.OriginalPath, x.Request.Path = x.Request.Path, "/rewritten"
 		return nil
 	}))
-	if err := s.Serve(t.Context(), x); err != nil || x.Request.Path != "/rewritten" {
+	if err := x.Serve(t.Context(), s); err != nil || x.Request.Path != "/rewritten" {
 		t.Errorf("Serve = %v, path %q, want /rewritten", err, x.Request.Path)
 	}
 }
@@ -138,7 +138,7 @@ func TestOtherProtocolsPass(t *testing.T) {
 		x := dubboRequest()
 		x.Meta.Protocol = name
 		var got recordingRouter
-		if err := made(&got).Serve(t.Context(), x); err != nil || got != (recordingRouter{"org.example.Shop", "/org.example.Shop/buy", "", false}) {
+		if err := x.Serve(t.Context(), made(&got)); err != nil || got != (recordingRouter{"org.example.Shop", "/org.example.Shop/buy", "", false}) {
 			t.Errorf("%s: Serve = %v, the router sees %+v", name, err, got)
 		}
 		if n := counts.Value(requestsMetric()); n != 0 {
@@ -156,7 +156,7 @@ func TestAnswersAreCountedByTheirStatus(t *testing.T) {
 	}{
 		"OK":             {providerWithStatus(statusOK), false, 1, 0},
 		"service error":  {providerWithStatus(70), false, 0, 1},
-		"a fault":        {protocol.ServiceFunc(func(context.Context, *protocol.Exchange) error { return lost }), false, 0, 1},
+		"a fault":        {protocol.BlockingFunc(func(context.Context, *protocol.Exchange) error { return lost }), false, 0, 1},
 		"Weft's own":     {providerWithStatus(protocol.NoCode), false, 0, 1},
 		"no answer ever": {providerWithStatus(protocol.NoCode), true, 0, 0},
 	} {
@@ -164,7 +164,7 @@ func TestAnswersAreCountedByTheirStatus(t *testing.T) {
 			made, counts := filtertest.Build(t, Kind(), `{}`)
 			x := dubboRequest()
 			x.Request.OneWay = test.oneWay
-			if err := made(test.next).Serve(t.Context(), x); err != nil && !errors.Is(err, lost) {
+			if err := x.Serve(t.Context(), made(test.next)); err != nil && !errors.Is(err, lost) {
 				t.Fatal(err)
 			}
 			if r, s, f := counts.Value(requestsMetric()), counts.Value(successesMetric()), counts.Value(failuresMetric()); r != 1 || s != test.succeeded || f != test.failures {
@@ -191,7 +191,7 @@ func TestSubsetIsTheValueOfItsLabel(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if err := made(providerWithStatus(statusOK)).Serve(t.Context(), dubboRequest()); err != nil {
+			if err := dubboRequest().Serve(t.Context(), made(providerWithStatus(statusOK))); err != nil {
 				t.Fatal(err)
 			}
 			for _, m := range Kind().Metrics[:2] {
@@ -233,7 +233,7 @@ func TestRequestsAllocateNothing(t *testing.T) {
 	if n := testing.AllocsPerRun(100, func() {
 		x.Request.Header.Reset()
 		x.Request.Header.Add("service", "org.example.Shop")
-		serveErr = errors.Join(serveErr, s.Serve(ctx, x))
+		serveErr = errors.Join(serveErr, x.Serve(ctx, s))
 	}); n != 0 || serveErr != nil {
 		t.Errorf("Serve allocates %v times, %v; want 0", n, serveErr)
 	}

@@ -18,7 +18,7 @@ func BenchmarkCheck(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	services := map[string]protocol.ServiceFunc{
+	services := map[string]protocol.BlockingFunc{
 		"HTTP": func(_ context.Context, x *protocol.Exchange) error { x.LocalReply(200, "", ""); return nil },
 		"gRPC": func(_ context.Context, x *protocol.Exchange) error {
 			if _, err := io.Copy(io.Discard, x.Request.Body); err != nil {
@@ -30,7 +30,7 @@ func BenchmarkCheck(b *testing.B) {
 	for name, settings := range map[string]filtertest.Settings{"HTTP": httpSettings(""), "gRPC": grpcConfig} {
 		b.Run(name, func(b *testing.B) {
 			made, _ := filtertest.BuildWith(b, Kind(), settings, &filtertest.ClusterClient{Clusters: map[string]protocol.Service{"authz": services[name]}})
-			s := made(protocol.ServiceFunc(func(context.Context, *protocol.Exchange) error { return nil }))
+			s := made(protocol.BlockingFunc(func(context.Context, *protocol.Exchange) error { return nil }))
 			filtertest.Bench(b, s, newGET("Authorization: a", "Cookie: b", "User-Agent: c", "Accept: d"))
 		})
 	}

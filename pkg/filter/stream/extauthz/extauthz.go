@@ -83,23 +83,18 @@ type authz struct {
 	rules                                *rules
 	client                               authClient // nil: allow every request
 	allowed, denied, errored, failedOpen *metrics.Counter
-	next                                 protocol.AsyncService
-	blocking                             protocol.Service // a.judge
+	next                                 protocol.Service
+	blocking                             protocol.BlockingService // a.evaluate
 }
 
 // wrap returns a copy of a in front of next.
 func (a authz) wrap(next protocol.Service) protocol.Service {
-	a.next = protocol.Async(next)
-	a.blocking = protocol.ServiceFunc(a.evaluate)
+	a.next = next
+	a.blocking = protocol.BlockingFunc(a.evaluate)
 	return &a
 }
 
-// Serve implements protocol.Service.
-func (a *authz) Serve(ctx context.Context, x *protocol.Exchange) error {
-	return protocol.ServeSync(ctx, a, x)
-}
-
-// Start implements protocol.AsyncService.
+// Start implements protocol.Service.
 func (a *authz) Start(ctx context.Context, x *protocol.Exchange) error {
 	dropFailureClaim(x)
 	if a.config.Disabled || a.client == nil {
@@ -153,7 +148,7 @@ func (a *authz) evaluate(ctx context.Context, x *protocol.Exchange) error {
 	for _, d := range v.metadata {
 		x.Metadata.Add(namespace, protocol.MetadataKey(d.path...), d.value)
 	}
-	if err = a.next.Serve(ctx, x); err == nil {
+	if err = x.Serve(ctx, a.next); err == nil {
 		v.response.apply(&x.Response.Header)
 	}
 	return err
@@ -201,7 +196,7 @@ func (a *authz) handleFailure(ctx context.Context, x *protocol.Exchange, err err
 		x.Request.Header.Set(failureHeader, "true")
 		x.Metadata.Set(namespace, keyFailureModeAllowed, "true")
 	}
-	return a.next.Serve(ctx, x)
+	return x.Serve(ctx, a.next)
 }
 
 // removeReservedHeaders removes the headers of x that only the service may set.

@@ -30,7 +30,7 @@ type fakeService struct {
 	respond  func(x *protocol.Exchange) error
 }
 
-func (a *fakeService) Serve(_ context.Context, x *protocol.Exchange) error {
+func (a *fakeService) Start(_ context.Context, x *protocol.Exchange) error {
 	var b strings.Builder
 	b.WriteString(x.Request.Method + " " + x.Request.Authority + x.Request.Path)
 	for name, value := range x.Request.Header.All() {
@@ -106,7 +106,7 @@ func serveWith(t *testing.T, settings filtertest.Settings, to *fakeService, x *p
 func serve(t *testing.T, made filter.Filter, x *protocol.Exchange) string {
 	t.Helper()
 	var b strings.Builder
-	app := protocol.ServiceFunc(func(_ context.Context, x *protocol.Exchange) error {
+	app := protocol.BlockingFunc(func(_ context.Context, x *protocol.Exchange) error {
 		b.WriteString("passed")
 		for name, value := range x.Request.Header.All() {
 			b.WriteString(" " + name + ":" + value)
@@ -121,7 +121,7 @@ func serve(t *testing.T, made filter.Filter, x *protocol.Exchange) string {
 		x.LocalReply(200, "", "")
 		return nil
 	})
-	if err := made(app).Serve(t.Context(), x); err != nil {
+	if err := x.Serve(t.Context(), made(app)); err != nil {
 		x.LocalReplyError(err)
 	}
 	if x.Response.Status != 200 || b.Len() == 0 {

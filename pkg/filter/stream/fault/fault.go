@@ -122,7 +122,7 @@ type fault struct {
 	delayed   match.Fraction
 	aborted   match.Fraction
 	headers   []match.HeaderMatcher
-	next      protocol.AsyncService
+	next      protocol.Service
 	random    func() uint32 // uniformly distributed below match.Million
 	delays    *metrics.Counter
 	aborts    *metrics.Counter
@@ -132,16 +132,11 @@ type fault struct {
 
 // wrap returns a copy of f in front of next.
 func (f fault) wrap(next protocol.Service) protocol.Service {
-	f.next = protocol.Async(next)
+	f.next = next
 	return &f
 }
 
-// Serve implements protocol.Service.
-func (f *fault) Serve(ctx context.Context, x *protocol.Exchange) error {
-	return protocol.ServeSync(ctx, f, x)
-}
-
-// Start implements protocol.AsyncService.
+// Start implements protocol.Service.
 func (f *fault) Start(ctx context.Context, x *protocol.Exchange) error {
 	if !f.applies(x) {
 		return f.next.Start(ctx, x)
@@ -149,7 +144,7 @@ func (f *fault) Start(ctx context.Context, x *protocol.Exchange) error {
 	if f.selects(f.delayed) && f.acquire() {
 		f.delays.Add(1)
 		x.Record.Flags |= protocol.DelayInjected
-		return x.RunBlocking(ctx, protocol.ServiceFunc(f.serveAfterDelay))
+		return x.RunBlocking(ctx, protocol.BlockingFunc(f.serveAfterDelay))
 	}
 	if f.selects(f.aborted) && f.acquire() {
 		defer f.release()
@@ -181,7 +176,7 @@ func (f *fault) serveAfterDelay(ctx context.Context, x *protocol.Exchange) error
 		f.abort(x)
 		return nil
 	}
-	return f.next.Serve(ctx, x)
+	return x.Serve(ctx, f.next)
 }
 
 // abort sends the local reply.

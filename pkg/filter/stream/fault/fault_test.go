@@ -30,17 +30,17 @@ func TestReadme(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		x := newRequest("end-user: tester-12")
 		began := time.Now()
-		if err := testers.Serve(t.Context(), x); err != nil || x.Response.Status != 503 || time.Since(began) != 2*time.Second {
+		if err := x.Serve(t.Context(), testers); err != nil || x.Response.Status != 503 || time.Since(began) != 2*time.Second {
 			t.Errorf("a tester: %v, %d after %v; want 503 after 2s", err, x.Response.Status, time.Since(began))
 		}
 	})
 	x := newRequest("end-user: somebody")
-	if err := testers.Serve(t.Context(), x); err != nil || x.Response.Status != 200 {
+	if err := x.Serve(t.Context(), testers); err != nil || x.Response.Status != 200 {
 		t.Errorf("somebody else: %v, %d; want 200", err, x.Response.Status)
 	}
 	for i, want := range map[int]int{1: 200, 2: 418} {
 		x := newRequest()
-		if err := newFault(t, examples[i], 0).Serve(t.Context(), x); err != nil || x.Response.Status != want {
+		if err := x.Serve(t.Context(), newFault(t, examples[i], 0)); err != nil || x.Response.Status != want {
 			t.Errorf("example %d: %v, %d; want %d", i, err, x.Response.Status, want)
 		}
 	}
@@ -57,7 +57,7 @@ func newFault(t testing.TB, s filtertest.Settings, roll uint32) *fault {
 }
 
 func application() protocol.Service {
-	return protocol.ServiceFunc(func(_ context.Context, x *protocol.Exchange) error {
+	return protocol.BlockingFunc(func(_ context.Context, x *protocol.Exchange) error {
 		x.LocalReply(200, "text/plain", "from the application")
 		return nil
 	})
@@ -91,7 +91,7 @@ func TestAbortPercentage(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			f := newFault(t, filtertest.Settings(`{"abort": {"status": 418, "percentage": `+test.percent+`}}`), test.roll)
 			x := newRequest()
-			if err := f.Serve(t.Context(), x); err != nil || x.Response.Status != test.want {
+			if err := x.Serve(t.Context(), f); err != nil || x.Response.Status != test.want {
 				t.Errorf("Serve = %v, status %d, want %d", err, x.Response.Status, test.want)
 			}
 		})
@@ -107,7 +107,7 @@ func TestPercentageDistribution(t *testing.T) {
 	struck := 0
 	for range 10_000 {
 		x := newRequest()
-		if err := f.Serve(t.Context(), x); err != nil {
+		if err := x.Serve(t.Context(), f); err != nil {
 			t.Fatal(err)
 		}
 		if x.Response.Status == 503 {
@@ -131,7 +131,7 @@ func TestDelayWaitsItsTime(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				began := time.Now()
-				if err := newFault(t, test.settings, 99).Serve(t.Context(), newRequest()); err != nil {
+				if err := newRequest().Serve(t.Context(), newFault(t, test.settings, 99)); err != nil {
 					t.Fatal(err)
 				}
 				if took := time.Since(began); took != test.want {
@@ -150,7 +150,7 @@ func TestDelayEndsOnDisconnect(t *testing.T) {
 		x := newRequest()
 		x.Downstream = caller
 		began := time.Now()
-		err := newFault(t, minuteDelay, 0).Serve(t.Context(), x)
+		err := x.Serve(t.Context(), newFault(t, minuteDelay, 0))
 		if got := protocol.ReasonOf(err); got != protocol.ReasonDownstreamDisconnect || time.Since(began) != 3*time.Second {
 			t.Errorf("Serve = %v after %v, want %v after 3s", err, time.Since(began), protocol.ReasonDownstreamDisconnect)
 		}
@@ -168,7 +168,7 @@ func TestDelayEndsWithTheConnection(t *testing.T) {
 		x.Downstream = &fakeDownstream{}
 		x.Request.Body, x.Request.ContentLength = unarrivedBody{}, 10
 		began := time.Now()
-		err := newFault(t, minuteDelay, 0).Serve(ctx, x)
+		err := x.Serve(ctx, newFault(t, minuteDelay, 0))
 		if got := protocol.ReasonOf(err); got != protocol.Draining || time.Since(began) != 2*time.Second {
 			t.Errorf("Serve = %v after %v, want %v after 2s", err, time.Since(began), protocol.Draining)
 		}
@@ -192,7 +192,7 @@ func TestDelayDetaches(t *testing.T) {
 				x := newRequest()
 				busy := &busyEngine{began: time.Now()}
 				x.Downstream = busy
-				if err := newFault(t, test.settings, 0).Serve(t.Context(), x); err != nil {
+				if err := x.Serve(t.Context(), newFault(t, test.settings, 0)); err != nil {
 					t.Fatal(err)
 				}
 				if !slices.Equal(busy.detached, test.want) {
@@ -233,7 +233,7 @@ func TestDisconnectIsWatchedForCompleteRequests(t *testing.T) {
 				caller := &fakeDownstream{}
 				x := newRequest()
 				x.Downstream, x.Request.Body, x.Request.ContentLength = caller, test.body, test.length
-				if err := newFault(t, minuteDelay, 0).Serve(t.Context(), x); err != nil {
+				if err := x.Serve(t.Context(), newFault(t, minuteDelay, 0)); err != nil {
 					t.Fatal(err)
 				}
 				if caller.watchCount != test.want {
@@ -299,7 +299,7 @@ func TestOnlyMatchingRequestsAreAborted(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			x := newRequest(test.fields...)
 			x.Record.TargetCluster = test.target
-			if err := newFault(t, filtertest.Settings(test.settings), 0).Serve(t.Context(), x); err != nil || x.Response.Status != test.want {
+			if err := x.Serve(t.Context(), newFault(t, filtertest.Settings(test.settings), 0)); err != nil || x.Response.Status != test.want {
 				t.Errorf("Serve = %v, status %d, want %d", err, x.Response.Status, test.want)
 			}
 		})
@@ -308,7 +308,7 @@ func TestOnlyMatchingRequestsAreAborted(t *testing.T) {
 
 func TestAbortCarriesNothingOfTheRequest(t *testing.T) {
 	x := newRequest()
-	if err := newFault(t, `{"abort": {"percentage": 100}}`, 0).Serve(t.Context(), x); err != nil {
+	if err := x.Serve(t.Context(), newFault(t, `{"abort": {"percentage": 100}}`, 0)); err != nil {
 		t.Fatal(err)
 	}
 	if x.Response.Status != 503 || x.Record.Reason != protocol.FaultInjected {
@@ -341,7 +341,7 @@ func TestGRPCAbortStatus(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			x := newRequest("content-type: " + test.kind)
-			if err := newFault(t, filtertest.Settings(`{"abort": {"percentage": 100, "grpc_status": `+test.code+`}}`), 0).Serve(t.Context(), x); err != nil {
+			if err := x.Serve(t.Context(), newFault(t, filtertest.Settings(`{"abort": {"percentage": 100, "grpc_status": `+test.code+`}}`), 0)); err != nil {
 				t.Fatal(err)
 			}
 			if got := x.Response.Header.Get("grpc-status"); x.Response.Status != test.status || got != test.grpc {
@@ -363,7 +363,7 @@ func TestFaultsAreCounted(t *testing.T) {
 			`{"delay": {"fixed_delay": "1s", "percentage": 100}, "abort": {"percentage": 100}, "headers": [{"name": "a", "value": "1"}]}`)
 		s := made(application())
 		for _, x := range []*protocol.Exchange{newRequest("a: 1"), newRequest("a: 1"), newRequest()} {
-			if err := s.Serve(t.Context(), x); err != nil {
+			if err := x.Serve(t.Context(), s); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -384,7 +384,7 @@ func TestMaxActiveFaults(t *testing.T) {
 		var all sync.WaitGroup
 		for i := range took {
 			all.Go(func() {
-				if err := f.Serve(t.Context(), newRequest()); err != nil {
+				if err := newRequest().Serve(t.Context(), f); err != nil {
 					t.Error(err)
 				}
 				took[i] = time.Since(began)
@@ -395,7 +395,7 @@ func TestMaxActiveFaults(t *testing.T) {
 		if want := [5]time.Duration{3: time.Second, 4: time.Second}; took != want {
 			t.Errorf("five concurrent requests take %v, want %v", took, want)
 		}
-		if err := f.Serve(t.Context(), newRequest()); err != nil || time.Since(began) != 2*time.Second {
+		if err := newRequest().Serve(t.Context(), f); err != nil || time.Since(began) != 2*time.Second {
 			t.Errorf("a later request takes until %v, %v", time.Since(began), err)
 		}
 		if delayed, spared := counts.Value(delaysMetric()), counts.Value(overflowsMetric()); delayed != 3 || spared != 3 {
@@ -403,7 +403,7 @@ func TestMaxActiveFaults(t *testing.T) {
 		}
 	})
 	x := newRequest()
-	if err := newFault(t, `{"max_active_faults": 0, "abort": {"percentage": 100}}`, 0).Serve(t.Context(), x); err != nil || x.Response.Status == 503 {
+	if err := x.Serve(t.Context(), newFault(t, `{"max_active_faults": 0, "abort": {"percentage": 100}}`, 0)); err != nil || x.Response.Status == 503 {
 		t.Errorf("with max_active_faults 0: %d, %v", x.Response.Status, err)
 	}
 }
@@ -431,10 +431,10 @@ func TestRequestsThatPassAllocateNothing(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := made(protocol.ServiceFunc(func(context.Context, *protocol.Exchange) error { return nil }))
+	s := made(protocol.BlockingFunc(func(context.Context, *protocol.Exchange) error { return nil }))
 	x := newRequest("a: 2")
 	ctx := t.Context()
-	if n := testing.AllocsPerRun(100, func() { _ = s.Serve(ctx, x) }); n != 0 {
+	if n := testing.AllocsPerRun(100, func() { _ = x.Serve(ctx, s) }); n != 0 {
 		t.Errorf("Serve allocates %v times, want 0", n)
 	}
 }

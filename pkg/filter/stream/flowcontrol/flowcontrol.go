@@ -92,7 +92,7 @@ func (s *factory) build(cfg any, env filter.Env) (filter.Filter, error) {
 		})
 	}
 	f.callPool.New = func() any { return &inFlightCall{filter: f} }
-	return func(next protocol.Service) protocol.Service { return &limitedService{f, protocol.Async(next)} }, nil
+	return func(next protocol.Service) protocol.Service { return &limitedService{f, next} }, nil
 }
 
 // flowControl is a compiled configuration. It is immutable except for its rules, counters and pool.
@@ -112,15 +112,10 @@ type ruleCounters struct{ passed, queued, blocked, rejected *metrics.Counter }
 // limitedService is the filter in front of a service.
 type limitedService struct {
 	*flowControl
-	next protocol.AsyncService
+	next protocol.Service
 }
 
-// Serve implements protocol.Service.
-func (f *limitedService) Serve(ctx context.Context, x *protocol.Exchange) error {
-	return protocol.ServeSync(ctx, f, x)
-}
-
-// Start implements protocol.AsyncService.
+// Start implements protocol.Service.
 func (f *limitedService) Start(ctx context.Context, x *protocol.Exchange) error {
 	resource := f.resource(x)
 	named := f.plan.byResource[resource]
@@ -234,11 +229,11 @@ type delayedService struct {
 	wait time.Duration
 }
 
-// Serve implements protocol.Service.
+// Serve implements protocol.BlockingService.
 func (w *delayedService) Serve(ctx context.Context, x *protocol.Exchange) error {
 	switch err := filter.Wait(ctx, x, w.wait); {
 	case err == nil:
-		return w.next.Serve(ctx, x)
+		return x.Serve(ctx, w.next)
 	case errors.Is(err, filter.ErrClientDisconnected):
 		return protocol.NewFault(protocol.ReasonDownstreamDisconnect, errors.New("client disconnected while its request was throttled"))
 	default:

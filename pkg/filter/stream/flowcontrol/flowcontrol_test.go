@@ -59,7 +59,7 @@ func newTestFilter(t *testing.T, s filtertest.Settings) *testFilter {
 	t.Helper()
 	r := &testFilter{t: t}
 	made, counts := filtertest.Build(t, Kind(), s)
-	r.s, r.counts = made(protocol.ServiceFunc(r.serve)), counts
+	r.s, r.counts = made(protocol.BlockingFunc(r.serve)), counts
 	return r
 }
 
@@ -83,7 +83,7 @@ func bodyOf(t *testing.T, x *protocol.Exchange) string {
 // send sends x and reports whether it was admitted.
 func (r *testFilter) send(x *protocol.Exchange) bool {
 	r.t.Helper()
-	if err := r.s.Serve(r.t.Context(), x); err != nil {
+	if err := x.Serve(r.t.Context(), r.s); err != nil {
 		r.t.Error(err)
 	}
 	if limited := x.Record.Reason == protocol.RateLimited; limited != (x.Response.Status != 200) {
@@ -293,13 +293,13 @@ func TestDisconnectEndsWait(t *testing.T) {
 		synctest.Wait()
 		x, began := filtertest.NewRequest("/a"), time.Now()
 		x.Downstream = disconnectingClient{50 * time.Millisecond}
-		err := r.s.Serve(t.Context(), x)
+		err := x.Serve(t.Context(), r.s)
 		if got := protocol.ReasonOf(err); got != protocol.ReasonDownstreamDisconnect || time.Since(began) != 50*time.Millisecond {
 			t.Errorf("Serve = %v after %v, want %v after 50ms", err, time.Since(began), protocol.ReasonDownstreamDisconnect)
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 		defer cancel()
-		err = r.s.Serve(ctx, filtertest.NewRequest("/a"))
+		err = filtertest.NewRequest("/a").Serve(ctx, r.s)
 		if got := protocol.ReasonOf(err); got != protocol.Draining {
 			t.Errorf("Serve = %v, want %v", err, protocol.Draining)
 		}
@@ -358,7 +358,7 @@ func TestRulesSurviveReload(t *testing.T) {
 			t.Fatal(err)
 		}
 		r := &testFilter{t: t}
-		r.s = made(protocol.ServiceFunc(r.serve))
+		r.s = made(protocol.BlockingFunc(r.serve))
 		return r
 	}
 	const settings = `{"global_switch": true, "rules": [{"resource": "/a", "threshold": 2, "statIntervalInMs": 600000}]}`
@@ -424,7 +424,7 @@ func TestBadSettingsAreRefused(t *testing.T) {
 func passingService(t testing.TB) protocol.Service {
 	made, _ := filtertest.Build(t, Kind(), `{"global_switch": true, "rules": [
 		{"resource": "/items", "threshold": 1e15}, {"resource": "/items", "grade": 0, "threshold": 1000}]}`)
-	return made(protocol.ServiceFunc(func(context.Context, *protocol.Exchange) error { return nil }))
+	return made(protocol.BlockingFunc(func(context.Context, *protocol.Exchange) error { return nil }))
 }
 
 func TestPassingAllocatesNothing(t *testing.T) {
@@ -434,7 +434,7 @@ func TestPassingAllocatesNothing(t *testing.T) {
 
 func rejectingService(t testing.TB) protocol.Service {
 	made, _ := filtertest.Build(t, Kind(), `{"global_switch": true, "rules": [{"resource": "/items", "threshold": 0}]}`)
-	return made(protocol.ServiceFunc(func(context.Context, *protocol.Exchange) error { return nil }))
+	return made(protocol.BlockingFunc(func(context.Context, *protocol.Exchange) error { return nil }))
 }
 
 func TestRejectingAllocatesNothing(t *testing.T) {

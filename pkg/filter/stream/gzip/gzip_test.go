@@ -23,11 +23,11 @@ func compressedResponse(t *testing.T, s filtertest.Settings, contentType string,
 	x.Reset()
 	x.Request.Method = "GET"
 	x.Request.Header.Add("Accept-Encoding", "gzip, zstd")
-	app := protocol.ServiceFunc(func(_ context.Context, x *protocol.Exchange) error {
+	app := protocol.BlockingFunc(func(_ context.Context, x *protocol.Exchange) error {
 		x.LocalReply(200, contentType, strings.Repeat("x", size))
 		return nil
 	})
-	if err := made(app).Serve(t.Context(), x); err != nil {
+	if err := x.Serve(t.Context(), made(app)); err != nil {
 		t.Fatal(err)
 	}
 	return x.Response.Header.Get("Content-Encoding"), x.Response.Body, counts

@@ -75,15 +75,10 @@ type mutation struct{ request, response *router.Mutation }
 // headerMutation is immutable.
 type headerMutation struct {
 	mutations []mutation
-	next      protocol.AsyncService
+	next      protocol.Service
 }
 
-// Serve implements protocol.Service.
-func (m *headerMutation) Serve(ctx context.Context, x *protocol.Exchange) error {
-	return protocol.ServeSync(ctx, m, x)
-}
-
-// Start implements protocol.AsyncService.
+// Start implements protocol.Service.
 func (m *headerMutation) Start(ctx context.Context, x *protocol.Exchange) error {
 	for i := range m.mutations {
 		m.mutations[i].request.Apply(x, &x.Request.Header)
@@ -116,7 +111,7 @@ func Kind() filter.StreamFilterFactory {
 				return nil, err
 			}
 			return func(next protocol.Service) protocol.Service {
-				return &headerMutation{all, protocol.Async(next)}
+				return &headerMutation{all, next}
 			}, nil
 		},
 	}

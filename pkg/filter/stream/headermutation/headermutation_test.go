@@ -39,7 +39,7 @@ func TestRoutingHeadersOfRPCAreReplaced(t *testing.T) {
 	x := new(protocol.Exchange)
 	x.Meta.Protocol, x.Request.Authority = "dubbo", "org.example.Shop"
 	filtertest.AddHeaderList(&x.Request.Header, "service: org.example.Shop, method: buy, version: 1.0.0, trace: 7")
-	if err := made(protocol.ServiceFunc(func(context.Context, *protocol.Exchange) error { return nil })).Serve(t.Context(), x); err != nil {
+	if err := x.Serve(t.Context(), made(protocol.BlockingFunc(func(context.Context, *protocol.Exchange) error { return nil }))); err != nil {
 		t.Fatal(err)
 	}
 	const want = "service: org.example.Shop, method: buy, version: 2.0.0, trace: 7, trace: 8, host: shop.test"
@@ -57,13 +57,13 @@ func serveRequest(t *testing.T, s filtertest.Settings, request, answer string) (
 	x.Meta.Conn = &protocol.ConnMeta{RemoteIP: "192.0.2.1"}
 	x.Request.Authority = "shop.test"
 	filtertest.AddHeaderList(&x.Request.Header, request)
-	err := made(protocol.ServiceFunc(func(_ context.Context, x *protocol.Exchange) error {
+	err := x.Serve(t.Context(), made(protocol.BlockingFunc(func(_ context.Context, x *protocol.Exchange) error {
 		got = filtertest.FormatHeaders(&x.Request.Header)
 		x.Record.Cluster = namedScope("reviews")
 		x.Response.Status = 200
 		filtertest.AddHeaderList(&x.Response.Header, answer)
 		return nil
-	})).Serve(t.Context(), x)
+	})))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -130,11 +130,11 @@ func TestInherit(t *testing.T) {
 		}
 		x := new(protocol.Exchange)
 		var got string
-		err = made(protocol.ServiceFunc(func(_ context.Context, x *protocol.Exchange) error {
+		err = x.Serve(t.Context(), made(protocol.BlockingFunc(func(_ context.Context, x *protocol.Exchange) error {
 			got = filtertest.FormatHeaders(&x.Request.Header)
 			x.Response.Status = 200
 			return nil
-		})).Serve(t.Context(), x)
+		})))
 		if back := filtertest.FormatHeaders(&x.Response.Header); err != nil || got != want[0] || back != want[1] {
 			t.Errorf("%s: %q and %q, %v, want %q", settings, got, back, err, want)
 		}
@@ -155,7 +155,7 @@ func TestErrorResponsesAreUnchanged(t *testing.T) {
 	made, _ := filtertest.Build(t, Kind(), `{"response_headers_to_add": [{"header": {"key": "a", "value": "1"}}]}`)
 	broken := errors.New("broken")
 	x := new(protocol.Exchange)
-	err := made(protocol.ServiceFunc(func(context.Context, *protocol.Exchange) error { return broken })).Serve(t.Context(), x)
+	err := x.Serve(t.Context(), made(protocol.BlockingFunc(func(context.Context, *protocol.Exchange) error { return broken })))
 	if !errors.Is(err, broken) || x.Response.Header.Len() != 0 {
 		t.Errorf("Serve = %v with %d fields, want %v and none", err, x.Response.Header.Len(), broken)
 	}
@@ -182,11 +182,11 @@ func TestConstantFieldsAllocateNothing(t *testing.T) {
 	made, _ := filtertest.Build(t, Kind(), `{
 		"request_headers_to_add": [{"header": {"key": "a", "value": "1"}, "append": false}],
 		"response_headers_to_remove": ["server"]}`)
-	s := made(protocol.ServiceFunc(func(context.Context, *protocol.Exchange) error { return nil }))
+	s := made(protocol.BlockingFunc(func(context.Context, *protocol.Exchange) error { return nil }))
 	x := new(protocol.Exchange)
 	filtertest.AddHeaderList(&x.Request.Header, "a: 0")
 	ctx := t.Context()
-	if n := testing.AllocsPerRun(100, func() { _ = s.Serve(ctx, x) }); n != 0 {
+	if n := testing.AllocsPerRun(100, func() { _ = x.Serve(ctx, s) }); n != 0 {
 		t.Errorf("Serve allocates %v times, want 0", n)
 	}
 }

@@ -192,7 +192,7 @@ func Kind() filter.StreamFilterFactory {
 				return nil, err
 			}
 			return func(next protocol.Service) protocol.Service {
-				return &headerToMetadata{rules, protocol.Async(next)}
+				return &headerToMetadata{rules, next}
 			}, nil
 		},
 	}
@@ -201,15 +201,10 @@ func Kind() filter.StreamFilterFactory {
 // headerToMetadata is immutable.
 type headerToMetadata struct {
 	rules []rule
-	next  protocol.AsyncService
+	next  protocol.Service
 }
 
-// Serve implements protocol.Service.
-func (h *headerToMetadata) Serve(ctx context.Context, x *protocol.Exchange) error {
-	return protocol.ServeSync(ctx, h, x)
-}
-
-// Start implements protocol.AsyncService.
+// Start implements protocol.Service.
 func (h *headerToMetadata) Start(ctx context.Context, x *protocol.Exchange) error {
 	for i := range h.rules {
 		r := &h.rules[i]

@@ -45,7 +45,7 @@ func serveRequest(t *testing.T, s filtertest.Settings, path, fields string) *pro
 			x.Request.Header.Add(name, value)
 		}
 	}
-	if err := made(protocol.ServiceFunc(func(context.Context, *protocol.Exchange) error { return nil })).Serve(t.Context(), x); err != nil {
+	if err := x.Serve(t.Context(), made(protocol.BlockingFunc(func(context.Context, *protocol.Exchange) error { return nil }))); err != nil {
 		t.Fatal(err)
 	}
 	return x
@@ -160,14 +160,14 @@ func passing(t testing.TB) (protocol.Service, *protocol.Exchange) {
 	x.Request.Method = "GET"
 	x.Request.Header.Add("Accept", "*/*")
 	x.Request.Header.Add("X-Version", "v2")
-	return made(protocol.ServiceFunc(func(context.Context, *protocol.Exchange) error { return nil })), x
+	return made(protocol.BlockingFunc(func(context.Context, *protocol.Exchange) error { return nil })), x
 }
 
 func TestPassingAllocatesNothing(t *testing.T) {
 	s, x := passing(t)
 	ctx := t.Context()
 	if n := testing.AllocsPerRun(100, func() {
-		if err := s.Serve(ctx, x); err != nil || x.Metadata.Len() != 2 {
+		if err := x.Serve(ctx, s); err != nil || x.Metadata.Len() != 2 {
 			t.Fatalf("Serve = %v with %d values", err, x.Metadata.Len())
 		}
 	}); n != 0 {

@@ -60,7 +60,7 @@ func TestGRPCHealthCheck(t *testing.T) {
 			made, counts := filtertest.Build(t, Kind(), `{"grpc": true, "grpc_services": ["shop.Items"]}`)
 			x := newGRPCCheck(test.path, test.content)
 			x.Meta.Conn = &protocol.ConnMeta{DownstreamConn: fakeConn{draining: test.draining}}
-			if err := made(application()).Serve(t.Context(), x); err != nil {
+			if err := x.Serve(t.Context(), made(application())); err != nil {
 				t.Fatal(err)
 			}
 			var answer []byte
@@ -106,7 +106,7 @@ func TestOtherGRPCRequestsAreForwarded(t *testing.T) {
 			if test.change != nil {
 				test.change(x)
 			}
-			if err := made(application()).Serve(t.Context(), x); err != nil || x.Response.Status != 404 || counts.Value(answeredMetric()) != 0 {
+			if err := x.Serve(t.Context(), made(application())); err != nil || x.Response.Status != 404 || counts.Value(answeredMetric()) != 0 {
 				t.Errorf("%v, %d, %v counted; want the response of the application", err, x.Response.Status, counts.Value(answeredMetric()))
 			}
 		})
@@ -124,7 +124,7 @@ func TestTruncatedHealthCheckFails(t *testing.T) {
 	made, _ := filtertest.Build(t, Kind(), `{"grpc": true}`)
 	x := newGRPCCheck("/grpc.health.v1.Health/Check", "")
 	x.Request.Body = truncatedBody{}
-	if err := made(application()).Serve(context.Background(), x); !errors.Is(err, errTruncated) {
+	if err := x.Serve(context.Background(), made(application())); !errors.Is(err, errTruncated) {
 		t.Errorf("Serve = %v, want %v", err, errTruncated)
 	}
 }

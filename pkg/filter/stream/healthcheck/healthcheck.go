@@ -91,7 +91,7 @@ func build(cfg any, env filter.Env, now func() time.Time) (filter.Filter, error)
 	}
 	return func(next protocol.Service) protocol.Service {
 		made := made
-		made.next = protocol.Async(next)
+		made.next = next
 		return &made
 	}, nil
 }
@@ -104,15 +104,10 @@ type healthCheck struct {
 	cache      *statusCache          // nil: the filter responds, not the application
 	minHealthy minHealthy
 	answered   *metrics.Counter
-	next       protocol.AsyncService
+	next       protocol.Service
 }
 
-// Serve implements protocol.Service.
-func (h *healthCheck) Serve(ctx context.Context, x *protocol.Exchange) error {
-	return protocol.ServeSync(ctx, h, x)
-}
-
-// Start implements protocol.AsyncService.
+// Start implements protocol.Service.
 func (h *healthCheck) Start(ctx context.Context, x *protocol.Exchange) error {
 	switch {
 	case h.isHealthCheck(x):

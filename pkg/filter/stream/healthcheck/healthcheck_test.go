@@ -23,7 +23,7 @@ func TestReadme(t *testing.T) {
 	for i, want := range []int{200, 404, 503, 404, 404} {
 		x := newRequest("GET", "/healthz")
 		made, _ := filtertest.Build(t, Kind(), examples[i])
-		if err := made(application()).Serve(t.Context(), x); err != nil || x.Response.Status != want {
+		if err := x.Serve(t.Context(), made(application())); err != nil || x.Response.Status != want {
 			t.Errorf("example %d: %v, %d; want %d", i, err, x.Response.Status, want)
 		}
 	}
@@ -39,7 +39,7 @@ func newRequest(method, path string) *protocol.Exchange {
 
 // application returns a service that responds to every request with 404.
 func application() protocol.Service {
-	return protocol.ServiceFunc(func(_ context.Context, x *protocol.Exchange) error {
+	return protocol.BlockingFunc(func(_ context.Context, x *protocol.Exchange) error {
 		x.LocalReply(404, "text/plain", "from the application")
 		return nil
 	})
@@ -65,7 +65,7 @@ func TestHealthRequestsAreAnswered(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			made, counts := filtertest.Build(t, Kind(), filtertest.Settings(`{"endpoint": "`+test.endpoint+`"}`))
 			x := newRequest(test.method, test.path)
-			if err := made(application()).Serve(t.Context(), x); err != nil {
+			if err := x.Serve(t.Context(), made(application())); err != nil {
 				t.Fatal(err)
 			}
 			want, count := 404, 0.0
@@ -82,7 +82,7 @@ func TestHealthRequestsAreAnswered(t *testing.T) {
 func TestTheAnswerCarriesNothingOfTheRequest(t *testing.T) {
 	made, _ := filtertest.Build(t, Kind(), `{"endpoint": "/healthz"}`)
 	x := newRequest("GET", "/healthz")
-	if err := made(application()).Serve(t.Context(), x); err != nil {
+	if err := x.Serve(t.Context(), made(application())); err != nil {
 		t.Fatal(err)
 	}
 	for name, value := range x.Response.Header.All() {
@@ -126,7 +126,7 @@ func TestSidecarConfigHasNoEffect(t *testing.T) {
 	} {
 		made, _ := filtertest.Build(t, Kind(), settings)
 		x := newRequest("GET", "/")
-		if err := made(application()).Serve(t.Context(), x); err != nil || x.Response.Status != 404 {
+		if err := x.Serve(t.Context(), made(application())); err != nil || x.Response.Status != 404 {
 			t.Errorf("%s: %v, %d; want what the application says", settings, err, x.Response.Status)
 		}
 	}
@@ -150,7 +150,7 @@ func TestHealthCheckByHeaders(t *testing.T) {
 			if test.prober != "" {
 				x.Request.Header.Add("User-Agent", test.prober)
 			}
-			if err := made(application()).Serve(t.Context(), x); err != nil {
+			if err := x.Serve(t.Context(), made(application())); err != nil {
 				t.Fatal(err)
 			}
 			if got := x.Response.Status == 200; got != test.answered || counts.Value(answeredMetric()) == 1 != test.answered {
@@ -172,11 +172,11 @@ func TestMinHealthyPercentages(t *testing.T) {
 	} {
 		made, _ := filtertest.BuildWith(t, Kind(), filtertest.Settings(`{"endpoint": "/healthz", "grpc": true, "cluster_min_healthy_percentages": `+percentages+`}`), calls)
 		x := newRequest("GET", "/healthz")
-		if err := made(app).Serve(t.Context(), x); err != nil || x.Response.Status != want {
+		if err := x.Serve(t.Context(), made(app)); err != nil || x.Response.Status != want {
 			t.Errorf("%s: %d, %v; want %d", percentages, x.Response.Status, err, want)
 		}
 		x = newGRPCCheck("/grpc.health.v1.Health/Check", grpcMessage(""))
-		if err := made(app).Serve(t.Context(), x); err != nil {
+		if err := x.Serve(t.Context(), made(app)); err != nil {
 			t.Fatal(err)
 		}
 		if text, err := io.ReadAll(x.Response.Body); err != nil || (string(text) == servingMessage) != (want == 200) || (string(text) == notServingMessage) != (want == 503) {
@@ -186,7 +186,7 @@ func TestMinHealthyPercentages(t *testing.T) {
 	made, _ := filtertest.Build(t, Kind(), `{"endpoint": "/healthz"}`)
 	x := newRequest("GET", "/healthz")
 	x.Meta.Conn = &protocol.ConnMeta{DownstreamConn: fakeConn{draining: true}}
-	if err := made(app).Serve(t.Context(), x); err != nil || x.Response.Status != 503 {
+	if err := x.Serve(t.Context(), made(app)); err != nil || x.Response.Status != 503 {
 		t.Errorf("on a connection that drains: %d, %v; want 503", x.Response.Status, err)
 	}
 }
@@ -197,7 +197,7 @@ func TestPassThroughCache(t *testing.T) {
 	clock := time.Unix(1, 0)
 	made, counts := filtertest.Build(t, kindAt(func() time.Time { return clock }), `{"endpoint": "/healthz", "pass_through_mode": true, "cache_time": "10s"}`)
 	status, fails, hits := 200, error(nil), 0
-	s := made(protocol.ServiceFunc(func(_ context.Context, x *protocol.Exchange) error {
+	s := made(protocol.BlockingFunc(func(_ context.Context, x *protocol.Exchange) error {
 		hits++
 		if fails != nil {
 			return fails
@@ -231,7 +231,7 @@ func TestPassThroughCache(t *testing.T) {
 		clock = clock.Add(step.after)
 		status, fails = step.says, step.fails
 		x := newRequest("GET", step.path)
-		err := s.Serve(t.Context(), x)
+		err := x.Serve(t.Context(), s)
 		body := ""
 		if x.Response.Body != nil {
 			text, _ := io.ReadAll(x.Response.Body) // a string body returns no error

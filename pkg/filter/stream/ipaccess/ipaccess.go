@@ -68,7 +68,7 @@ func build(cfg any, env filter.Env) (filter.Filter, error) {
 			lists:  lists,
 			deny:   c.Default == actionDeny,
 			denied: count,
-			next:   protocol.Async(next),
+			next:   next,
 		}
 	}, nil
 }
@@ -100,15 +100,10 @@ type ipAccess struct {
 	lists  []list
 	deny   bool // addresses that no list contains
 	denied *metrics.Counter
-	next   protocol.AsyncService
+	next   protocol.Service
 }
 
-// Serve implements protocol.Service.
-func (a *ipAccess) Serve(ctx context.Context, x *protocol.Exchange) error {
-	return protocol.ServeSync(ctx, a, x)
-}
-
-// Start implements protocol.AsyncService.
+// Start implements protocol.Service.
 func (a *ipAccess) Start(ctx context.Context, x *protocol.Exchange) error {
 	if err := a.evaluate(x); err != nil {
 		a.denied.Add(1)

@@ -53,10 +53,10 @@ func serveRequest(t *testing.T, s filtertest.Settings, x *protocol.Exchange) pro
 	t.Helper()
 	made, counts := filtertest.Build(t, Kind(), s)
 	passed := false
-	err := made(protocol.ServiceFunc(func(context.Context, *protocol.Exchange) error {
+	err := x.Serve(t.Context(), made(protocol.BlockingFunc(func(context.Context, *protocol.Exchange) error {
 		passed = true
 		return nil
-	})).Serve(t.Context(), x)
+	})))
 	reason := protocol.ReasonOf(err)
 	if passed != (reason == protocol.ReasonNone) {
 		t.Errorf("the next service was called: %t, with %v", passed, err)
@@ -127,7 +127,7 @@ func passing(t testing.TB) (protocol.Service, *protocol.Exchange) {
 	made, _ := filtertest.Build(t, Kind(), `{
 		"default_action": "deny", "header": "x-forwarded-for", "xff_num_trusted_hops": 1,
 		"ips": [{"action": "deny", "addrs": ["192.0.2.0/24", "198.51.100.7"]}, {"addrs": ["10.0.0.0/8", "2001:db8::/32", "172.16.0.0/12"]}]}`)
-	s := made(protocol.ServiceFunc(func(context.Context, *protocol.Exchange) error { return nil }))
+	s := made(protocol.BlockingFunc(func(context.Context, *protocol.Exchange) error { return nil }))
 	return s, requestFrom("127.0.0.1:1", "X-Forwarded-For: 10.1.2.3, 127.0.0.1")
 }
 

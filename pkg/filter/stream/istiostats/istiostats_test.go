@@ -28,9 +28,9 @@ func TestReadme(t *testing.T) {
 	}
 	made, counts := filtertest.Build(t, Kind(), examples[0])
 	passed := false
-	s := made(protocol.ServiceFunc(func(context.Context, *protocol.Exchange) error { passed = true; return nil }))
+	s := made(protocol.BlockingFunc(func(context.Context, *protocol.Exchange) error { passed = true; return nil }))
 	x := endedExchange()
-	if err := s.Serve(t.Context(), x); err != nil || !passed {
+	if err := x.Serve(t.Context(), s); err != nil || !passed {
 		t.Errorf("Serve = %v, passed: %v", err, passed)
 	}
 	counts.CallObservers(x)

@@ -74,7 +74,7 @@ func build(cfg any, env filter.Env, shared *jwksCache, now func() time.Time) (fi
 	}
 	return func(next protocol.Service) protocol.Service {
 		a := a
-		a.next = protocol.Async(next)
+		a.next = next
 		return &a
 	}, nil
 }
@@ -87,15 +87,10 @@ type authn struct {
 	reservedHeaders []string // headers that only the filter may set
 	bypassPreflight bool     // CORS preflights need no token
 	allowed, denied *metrics.Counter
-	next            protocol.AsyncService
+	next            protocol.Service
 }
 
-// Serve implements protocol.Service.
-func (a *authn) Serve(ctx context.Context, x *protocol.Exchange) error {
-	return protocol.ServeSync(ctx, a, x)
-}
-
-// Start implements protocol.AsyncService. It moves the exchange to a blocking goroutine only if it
+// Start implements protocol.Service. It moves the exchange to a blocking goroutine only if it
 // has to wait for keys.
 func (a *authn) Start(ctx context.Context, x *protocol.Exchange) error {
 	rules := a.requirementsFor(x)
@@ -107,12 +102,12 @@ func (a *authn) Start(ctx context.Context, x *protocol.Exchange) error {
 	}
 	err := a.evaluate(ctx, x, rules, func() bool { return false })
 	if errors.Is(err, errMustWait) {
-		return x.RunBlocking(ctx, protocol.ServiceFunc(func(ctx context.Context, x *protocol.Exchange) error {
+		return x.RunBlocking(ctx, protocol.BlockingFunc(func(ctx context.Context, x *protocol.Exchange) error {
 			wait := func() bool { x.Detach(); return true }
 			if err := a.evaluate(ctx, x, rules, wait); err != nil {
 				return a.reject(x, err)
 			}
-			return a.next.Serve(ctx, x)
+			return x.Serve(ctx, a.next)
 		}))
 	}
 	if err != nil {

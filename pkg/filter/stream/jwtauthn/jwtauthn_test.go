@@ -238,12 +238,12 @@ func serveRequest(t *testing.T, settings, path string, fields ...string) (got *p
 	x.Reset()
 	x.Request.Method, x.Request.Path = "GET", path
 	filtertest.AddHeaders(&x.Request.Header, fields...)
-	app := protocol.ServiceFunc(func(_ context.Context, x *protocol.Exchange) error {
+	app := protocol.BlockingFunc(func(_ context.Context, x *protocol.Exchange) error {
 		got = &x.Request.Header
 		x.LocalReply(200, "text/plain", "app")
 		return nil
 	})
-	if err := made(app).Serve(t.Context(), x); err != nil {
+	if err := x.Serve(t.Context(), made(app)); err != nil {
 		t.Fatal(err)
 	}
 	return got, x
@@ -329,8 +329,8 @@ func TestOriginalPathIsMatched(t *testing.T) {
 		x := new(protocol.Exchange)
 		x.Reset()
 		x.Request.Method, x.Request.Path, x.Record.OriginalPath = "GET", test.path, test.asked
-		app := protocol.ServiceFunc(func(_ context.Context, x *protocol.Exchange) error { x.LocalReply(200, "", ""); return nil })
-		if err := made(app).Serve(t.Context(), x); err != nil || x.Response.Status != test.want {
+		app := protocol.BlockingFunc(func(_ context.Context, x *protocol.Exchange) error { x.LocalReply(200, "", ""); return nil })
+		if err := x.Serve(t.Context(), made(app)); err != nil || x.Response.Status != test.want {
 			t.Errorf("%s, rewritten to %s: %d, %v; want %d", test.asked, test.path, x.Response.Status, err, test.want)
 		}
 	}
@@ -406,7 +406,7 @@ func TestRPCWithoutTokenIsRejected(t *testing.T) {
 	x.Reset()
 	x.Request.Path = "/org.Shop/buy"
 	x.Request.Header.Add("service", "org.Shop")
-	if err := made(nil).Serve(t.Context(), x); err != nil || x.Record.Reason != protocol.Unauthenticated || x.Record.Reason.Spec().GRPC != 16 {
+	if err := x.Serve(t.Context(), made(nil)); err != nil || x.Record.Reason != protocol.Unauthenticated || x.Record.Reason.Spec().GRPC != 16 {
 		t.Errorf("Serve = %v, %v", err, x.Record.Reason)
 	}
 	if n := counts.Value(requestsMetric()); n != 1 {
@@ -434,8 +434,8 @@ func TestUnidentifiedCallsMustSatisfyEveryRule(t *testing.T) {
 		if test.service != "" {
 			x.Request.Header.Add("service", test.service)
 		}
-		app := protocol.ServiceFunc(func(context.Context, *protocol.Exchange) error { return nil })
-		if err := made(app).Serve(t.Context(), x); err != nil || x.Record.Reason != test.want {
+		app := protocol.BlockingFunc(func(context.Context, *protocol.Exchange) error { return nil })
+		if err := x.Serve(t.Context(), made(app)); err != nil || x.Record.Reason != test.want {
 			t.Errorf("a call %s: %v, %v; want %v", test.name, err, x.Record.Reason, test.want)
 		}
 	}
@@ -447,7 +447,7 @@ type fakeIssuer struct {
 	keys    atomic.Value // string; "": fetches fail
 }
 
-func (i *fakeIssuer) Serve(_ context.Context, x *protocol.Exchange) error {
+func (i *fakeIssuer) Start(_ context.Context, x *protocol.Exchange) error {
 	i.fetches.Add(1)
 	if x.Request.Method+x.Request.Authority+x.Request.Path != "GETid.test/keys" || x.Deadline.IsZero() {
 		return errors.New("it was asked for something else")
@@ -469,8 +469,8 @@ func statusOf(t *testing.T, through filter.Filter, path, token string) int {
 	if token != "" {
 		x.Request.Header.Add("Authorization", "Bearer "+token)
 	}
-	app := protocol.ServiceFunc(func(_ context.Context, x *protocol.Exchange) error { x.LocalReply(200, "", ""); return nil })
-	if err := through(app).Serve(t.Context(), x); err != nil {
+	app := protocol.BlockingFunc(func(_ context.Context, x *protocol.Exchange) error { x.LocalReply(200, "", ""); return nil })
+	if err := x.Serve(t.Context(), through(app)); err != nil {
 		t.Fatal(err)
 	}
 	return x.Response.Status

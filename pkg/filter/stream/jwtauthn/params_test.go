@@ -31,7 +31,7 @@ func TestTokenIsRemovedFromQuery(t *testing.T) {
 			if rewritten {
 				x.Record.OriginalPath = "/old" + x.Request.Path
 			}
-			if err := made(filtertest.Application()).Serve(t.Context(), x); err != nil || x.Response.Status != 200 {
+			if err := x.Serve(t.Context(), made(filtertest.Application())); err != nil || x.Response.Status != 200 {
 				t.Fatalf("%s: %d, %v: %s", test.name, x.Response.Status, err, x.Record.Detail)
 			}
 			if got := strings.ReplaceAll(x.Request.Path, token, "T"); got != test.want {
@@ -76,8 +76,8 @@ func TestAnotherAudienceIsForbidden(t *testing.T) {
 		made, _ := filtertest.Build(t, kindAt(testClock), filtertest.Settings(`{"providers": {"one": `+localProvider(`, "audiences": ["shop"]`)+
 			`, "two": `+strings.ReplaceAll(localProvider(""), "id.test", "other.test")+`}, "rules": [{"requires": `+test.requires+`}]}`))
 		x := filtertest.NewRequest("/", "Authorization: Bearer "+test.token)
-		app := protocol.ServiceFunc(func(context.Context, *protocol.Exchange) error { t.Errorf("%s: let in", test.name); return nil })
-		if err := made(app).Serve(t.Context(), x); err != nil || x.Response.Status != test.want {
+		app := protocol.BlockingFunc(func(context.Context, *protocol.Exchange) error { t.Errorf("%s: let in", test.name); return nil })
+		if err := x.Serve(t.Context(), made(app)); err != nil || x.Response.Status != test.want {
 			t.Errorf("%s: %d, %v; want %d (%s)", test.name, x.Response.Status, err, test.want, x.Record.Detail)
 		}
 		if challenged := x.Response.Header.Get("WWW-Authenticate") != ""; challenged != (test.want == 401) {

@@ -16,7 +16,7 @@ func TestReadme(t *testing.T) {
 	if len(examples) != 1 {
 		t.Fatalf("%d examples, want 1", len(examples))
 	}
-	keys := protocol.ServiceFunc(func(_ context.Context, x *protocol.Exchange) error {
+	keys := protocol.BlockingFunc(func(_ context.Context, x *protocol.Exchange) error {
 		x.LocalReply(200, "application/json", jwksOf("rsa"))
 		return nil
 	})

@@ -52,8 +52,8 @@ func TestBypassCORSPreflight(t *testing.T) {
 				name, value, _ := strings.Cut(f, ": ")
 				x.Request.Header.Add(name, value)
 			}
-			app := protocol.ServiceFunc(func(_ context.Context, x *protocol.Exchange) error { x.LocalReply(200, "", ""); return nil })
-			if err := made(app).Serve(t.Context(), x); err != nil || x.Response.Status != test.want {
+			app := protocol.BlockingFunc(func(_ context.Context, x *protocol.Exchange) error { x.LocalReply(200, "", ""); return nil })
+			if err := x.Serve(t.Context(), made(app)); err != nil || x.Response.Status != test.want {
 				t.Errorf("Serve = %v, status %d, want %d", err, x.Response.Status, test.want)
 			}
 		})

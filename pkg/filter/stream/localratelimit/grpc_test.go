@@ -14,7 +14,7 @@ func TestGRPCStatus(t *testing.T) {
 		var x *protocol.Exchange
 		for range 2 {
 			x = filtertest.NewRequest("/", "content-type: application/grpc")
-			if err := s.Serve(t.Context(), x); err != nil {
+			if err := x.Serve(t.Context(), s); err != nil {
 				t.Fatal(err)
 			}
 		}

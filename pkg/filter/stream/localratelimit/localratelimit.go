@@ -92,21 +92,16 @@ type rateLimit struct {
 	plan                  *plan
 	limiter               *limiter
 	ok, limited, enforced *metrics.Counter
-	next                  protocol.AsyncService
+	next                  protocol.Service
 }
 
 // wrap returns a service that runs f and then next.
 func (f rateLimit) wrap(next protocol.Service) protocol.Service {
-	f.next = protocol.Async(next)
+	f.next = next
 	return &f
 }
 
-// Serve implements protocol.Service.
-func (f *rateLimit) Serve(ctx context.Context, x *protocol.Exchange) error {
-	return protocol.ServeSync(ctx, f, x)
-}
-
-// Start implements protocol.AsyncService.
+// Start implements protocol.Service.
 func (f *rateLimit) Start(ctx context.Context, x *protocol.Exchange) error {
 	p := f.plan
 	if !p.enabled.Sample() {

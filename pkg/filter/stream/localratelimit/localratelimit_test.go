@@ -64,7 +64,7 @@ func (r *testFilter) send(x *protocol.Exchange) int {
 	r.t.Helper()
 	x.ResetResponse()
 	x.Record.Reason = protocol.ReasonNone
-	if err := r.s.Serve(r.t.Context(), x); err != nil {
+	if err := x.Serve(r.t.Context(), r.s); err != nil {
 		r.t.Fatal(err)
 	}
 	if limited := x.Record.Reason == protocol.RateLimited; limited != (x.Response.Status != 200) {
@@ -450,7 +450,7 @@ func passingService(t testing.TB, more string) (protocol.Service, *protocol.Exch
 		"token_bucket": {"max_tokens": 4000000000, "tokens_per_fill": 1000000000, "fill_interval": "1s"},
 		"rate_limits": [{"actions": [{"remote_address": {}}]}],
 		"descriptors": [{"entries": [{"key": "remote_address"}], "token_bucket": {"max_tokens": 4000000000, "tokens_per_fill": 1000000000, "fill_interval": "1s"}}]}`))
-	return made(protocol.ServiceFunc(func(context.Context, *protocol.Exchange) error { return nil })), httpRequest("10.0.0.1", "Accept: */*")
+	return made(protocol.BlockingFunc(func(context.Context, *protocol.Exchange) error { return nil })), httpRequest("10.0.0.1", "Accept: */*")
 }
 
 func TestPassingAllocatesNothing(t *testing.T) {

@@ -105,7 +105,7 @@ type mirror struct {
 	config        Config
 	targets       []*target // not empty
 	client        filter.ClusterClient
-	next          protocol.AsyncService
+	next          protocol.Service
 	randomPercent func() float64 // uniformly distributed in [0, 100)
 
 	answered, failed                *metrics.Counter
@@ -114,16 +114,11 @@ type mirror struct {
 
 // wrap returns a service that runs m and then next.
 func (m mirror) wrap(next protocol.Service) protocol.Service {
-	m.next = protocol.Async(next)
+	m.next = next
 	return &m
 }
 
-// Serve implements protocol.Service.
-func (m *mirror) Serve(ctx context.Context, x *protocol.Exchange) error {
-	return protocol.ServeSync(ctx, m, x)
-}
-
-// Start implements protocol.AsyncService.
+// Start implements protocol.Service.
 func (m *mirror) Start(ctx context.Context, x *protocol.Exchange) error {
 	if chosen := m.sampleTargets(); len(chosen) > 0 {
 		m.copyRequest(x, chosen)

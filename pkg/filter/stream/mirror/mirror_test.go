@@ -30,7 +30,7 @@ type namedScope string
 
 func (p namedScope) Name() string { return string(p) }
 
-func (s *fakeCluster) Serve(_ context.Context, x *protocol.Exchange) error {
+func (s *fakeCluster) Start(_ context.Context, x *protocol.Exchange) error {
 	var b strings.Builder
 	b.WriteString(x.Request.Method + " " + x.Request.Authority + x.Request.Path)
 	for name, value := range x.Request.Header.All() {
@@ -88,7 +88,7 @@ func serveAndWait(t *testing.T, s filtertest.Settings, to *fakeCluster, hosts in
 		HostCounts: map[string]int{"shadow": hosts, "canary": hosts},
 	}
 	made, counts := filtertest.BuildWith(t, Kind(), s, calls)
-	app := protocol.ServiceFunc(func(_ context.Context, x *protocol.Exchange) error {
+	app := protocol.BlockingFunc(func(_ context.Context, x *protocol.Exchange) error {
 		if x.Request.Body != nil {
 			if left := x.Request.ContentLength; left >= 0 { // as an engine reads it
 				_, err := io.CopyN(io.Discard, x.Request.Body, left)
@@ -102,7 +102,7 @@ func serveAndWait(t *testing.T, s filtertest.Settings, to *fakeCluster, hosts in
 		x.LocalReply(200, "text/plain", "from the application")
 		return nil
 	})
-	if err := made(app).Serve(t.Context(), x); err != nil {
+	if err := x.Serve(t.Context(), made(app)); err != nil {
 		t.Fatal(err)
 	}
 	if body, err := io.ReadAll(x.Response.Body); err != nil || string(body) != "from the application" {
@@ -183,12 +183,12 @@ func TestCopiesGoToSeveralClusters(t *testing.T) {
 			first, second := new(fakeCluster), new(fakeCluster)
 			calls := &filtertest.ClusterClient{Clusters: map[string]protocol.Service{"shadow": first, "canary": second}}
 			made, _ := filtertest.BuildWith(t, Kind(), filtertest.Settings(test.settings), calls)
-			app := protocol.ServiceFunc(func(_ context.Context, x *protocol.Exchange) error {
+			app := protocol.BlockingFunc(func(_ context.Context, x *protocol.Exchange) error {
 				_, err := io.Copy(io.Discard, x.Request.Body)
 				return err
 			})
 			x := newPOST("book", test.declared)
-			if err := made(app).Serve(t.Context(), x); err != nil {
+			if err := x.Serve(t.Context(), made(app)); err != nil {
 				t.Fatal(err)
 			}
 			x.Reset()
@@ -204,22 +204,22 @@ func TestCopiesGoToSeveralClusters(t *testing.T) {
 // max_in_flight.
 func TestSlowClusterDoesNotBlockOthers(t *testing.T) {
 	let := make(chan struct{})
-	slow := protocol.ServiceFunc(func(_ context.Context, x *protocol.Exchange) error {
+	slow := protocol.BlockingFunc(func(_ context.Context, x *protocol.Exchange) error {
 		<-let
 		x.LocalReply(200, "", "")
 		return nil
 	})
 	arrived := make(chan struct{})
-	fast := protocol.ServiceFunc(func(_ context.Context, x *protocol.Exchange) error {
+	fast := protocol.BlockingFunc(func(_ context.Context, x *protocol.Exchange) error {
 		x.LocalReply(200, "", "")
 		arrived <- struct{}{}
 		return nil
 	})
 	calls := &filtertest.ClusterClient{Clusters: map[string]protocol.Service{"slow": slow, "fast": fast}}
 	made, counts := filtertest.BuildWith(t, Kind(), `{"cluster": "slow", "max_in_flight": 2, "more": [{"cluster": "fast"}]}`, calls)
-	s := made(protocol.ServiceFunc(func(context.Context, *protocol.Exchange) error { return nil }))
+	s := made(protocol.BlockingFunc(func(context.Context, *protocol.Exchange) error { return nil }))
 	for range 5 {
-		if err := s.Serve(t.Context(), newPOST("", true)); err != nil {
+		if err := newPOST("", true).Serve(t.Context(), s); err != nil {
 			t.Fatal(err)
 		}
 		<-arrived
@@ -280,9 +280,9 @@ func TestPercent(t *testing.T) {
 	to := new(fakeCluster)
 	calls := &filtertest.ClusterClient{Clusters: map[string]protocol.Service{"shadow": to}}
 	made, counts := filtertest.BuildWith(t, Kind(), `{"cluster": "shadow", "percent": 50, "max_in_flight": 1000}`, calls)
-	s := made(protocol.ServiceFunc(func(context.Context, *protocol.Exchange) error { return nil }))
+	s := made(protocol.BlockingFunc(func(context.Context, *protocol.Exchange) error { return nil }))
 	for range 1000 {
-		if err := s.Serve(t.Context(), newPOST("", true)); err != nil {
+		if err := newPOST("", true).Serve(t.Context(), s); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -296,7 +296,7 @@ func TestPercent(t *testing.T) {
 // requests beyond max_in_flight are not copied.
 func TestSlowShadowDoesNotDelayRequests(t *testing.T) {
 	arrived, let := make(chan struct{}, 10), make(chan struct{})
-	slow := protocol.ServiceFunc(func(_ context.Context, x *protocol.Exchange) error {
+	slow := protocol.BlockingFunc(func(_ context.Context, x *protocol.Exchange) error {
 		arrived <- struct{}{}
 		<-let
 		x.LocalReply(200, "", "")
@@ -304,9 +304,9 @@ func TestSlowShadowDoesNotDelayRequests(t *testing.T) {
 	})
 	calls := &filtertest.ClusterClient{Clusters: map[string]protocol.Service{"shadow": slow}}
 	made, counts := filtertest.BuildWith(t, Kind(), `{"cluster": "shadow", "max_in_flight": 2}`, calls)
-	s := made(protocol.ServiceFunc(func(context.Context, *protocol.Exchange) error { return nil }))
+	s := made(protocol.BlockingFunc(func(context.Context, *protocol.Exchange) error { return nil }))
 	for range 5 {
-		if err := s.Serve(t.Context(), newPOST("", true)); err != nil {
+		if err := newPOST("", true).Serve(t.Context(), s); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -318,7 +318,7 @@ func TestSlowShadowDoesNotDelayRequests(t *testing.T) {
 	}
 	close(let)
 	calls.Wait()
-	if err := s.Serve(t.Context(), newPOST("", true)); err != nil {
+	if err := newPOST("", true).Serve(t.Context(), s); err != nil {
 		t.Fatal(err)
 	}
 	calls.Wait()
@@ -332,7 +332,7 @@ type cancelingClient struct{ filtertest.ClusterClient }
 
 func (e *cancelingClient) Go(f func(ctx context.Context)) {
 	ctx, end := context.WithCancel(context.Background())
-	e.Clusters = map[string]protocol.Service{"shadow": protocol.ServiceFunc(func(_ context.Context, x *protocol.Exchange) error {
+	e.Clusters = map[string]protocol.Service{"shadow": protocol.BlockingFunc(func(_ context.Context, x *protocol.Exchange) error {
 		end()
 		x.LocalReply(200, "", "")
 		return nil
@@ -342,8 +342,8 @@ func (e *cancelingClient) Go(f func(ctx context.Context)) {
 
 func TestCopiesStopWhenContextEnds(t *testing.T) {
 	made, counts := filtertest.BuildWith(t, Kind(), `{"cluster": "shadow", "amplification": 1000}`, new(cancelingClient))
-	s := made(protocol.ServiceFunc(func(context.Context, *protocol.Exchange) error { return nil }))
-	if err := s.Serve(t.Context(), newPOST("", true)); err != nil {
+	s := made(protocol.BlockingFunc(func(context.Context, *protocol.Exchange) error { return nil }))
+	if err := newPOST("", true).Serve(t.Context(), s); err != nil {
 		t.Fatal(err)
 	}
 	if n := counts.Value(copiesMetric()); n != 1 {
@@ -356,7 +356,7 @@ func TestRewoundBodyIsCopiedOnce(t *testing.T) {
 	to := new(fakeCluster)
 	calls := &filtertest.ClusterClient{Clusters: map[string]protocol.Service{"shadow": to}}
 	made, _ := filtertest.BuildWith(t, Kind(), `{"cluster": "shadow"}`, calls)
-	s := made(protocol.ServiceFunc(func(_ context.Context, x *protocol.Exchange) error {
+	s := made(protocol.BlockingFunc(func(_ context.Context, x *protocol.Exchange) error {
 		body := x.Request.Body
 		_, _ = body.Read(make([]byte, 2)) // an attempt that fails in the middle of the body
 		for range 2 {
@@ -369,7 +369,7 @@ func TestRewoundBodyIsCopiedOnce(t *testing.T) {
 		}
 		return nil
 	}))
-	if err := s.Serve(t.Context(), newPOST("book", false)); err != nil {
+	if err := newPOST("book", false).Serve(t.Context(), s); err != nil {
 		t.Fatal(err)
 	}
 	calls.Wait()
@@ -397,10 +397,10 @@ func TestBadSettingsAreRefused(t *testing.T) {
 
 func TestRequestsThatAreNotCopiedAllocateNothing(t *testing.T) {
 	made, _ := filtertest.Build(t, Kind(), `{"cluster": "shadow", "max_body_size": 1}`)
-	s := made(protocol.ServiceFunc(func(context.Context, *protocol.Exchange) error { return nil }))
+	s := made(protocol.BlockingFunc(func(context.Context, *protocol.Exchange) error { return nil }))
 	x := newPOST("large", true)
 	ctx := t.Context()
-	if n := testing.AllocsPerRun(100, func() { _ = s.Serve(ctx, x) }); n != 0 {
+	if n := testing.AllocsPerRun(100, func() { _ = x.Serve(ctx, s) }); n != 0 {
 		t.Errorf("Serve allocates %v times, want 0", n)
 	}
 }

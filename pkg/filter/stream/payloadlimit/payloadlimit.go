@@ -38,22 +38,17 @@ func build(cfg any, env filter.Env) (filter.Filter, error) {
 		return func(next protocol.Service) protocol.Service { return next }, nil
 	}
 	count := env.Metrics.Counter(rejectedMetric())
-	return func(next protocol.Service) protocol.Service { return &payloadLimit{c, count, protocol.Async(next)} }, nil
+	return func(next protocol.Service) protocol.Service { return &payloadLimit{c, count, next} }, nil
 }
 
 // payloadLimit is immutable except for its counter.
 type payloadLimit struct {
 	config   Config
 	rejected *metrics.Counter
-	next     protocol.AsyncService
+	next     protocol.Service
 }
 
-// Serve implements protocol.Service.
-func (p *payloadLimit) Serve(ctx context.Context, x *protocol.Exchange) error {
-	return protocol.ServeSync(ctx, p, x)
-}
-
-// Start implements protocol.AsyncService.
+// Start implements protocol.Service.
 func (p *payloadLimit) Start(ctx context.Context, x *protocol.Exchange) error {
 	body := x.Request.Body
 	if body == nil {

@@ -30,7 +30,7 @@ func TestReadme(t *testing.T) {
 		{examples[1], 10<<20 + 1, 507},
 	} {
 		x := newPOST(test.size, declared)
-		if err := newService(t, test.settings).Serve(t.Context(), x); err != nil || x.Response.Status != test.want {
+		if err := x.Serve(t.Context(), newService(t, test.settings)); err != nil || x.Response.Status != test.want {
 			t.Errorf("%d bytes: %v, status %d, want %d", test.size, err, x.Response.Status, test.want)
 		}
 	}
@@ -59,7 +59,7 @@ func newPOST(size int, l length) *protocol.Exchange {
 // application reads and keeps the request body, and responds with 200.
 type application struct{ got []byte }
 
-func (a *application) Serve(_ context.Context, x *protocol.Exchange) error {
+func (a *application) Start(_ context.Context, x *protocol.Exchange) error {
 	var err error
 	if x.Request.Body != nil {
 		if a.got, err = io.ReadAll(x.Request.Body); err != nil {
@@ -98,7 +98,7 @@ func TestContentAboveTheLimitIsRefused(t *testing.T) {
 			}
 			t.Run(name, func(t *testing.T) {
 				x := newPOST(test.size, l)
-				if err := newService(t, filtertest.Settings(test.settings)).Serve(t.Context(), x); err != nil {
+				if err := x.Serve(t.Context(), newService(t, filtertest.Settings(test.settings))); err != nil {
 					t.Fatal(err)
 				}
 				if x.Response.Status != test.want {
@@ -118,7 +118,7 @@ func TestDeclaredContentIsRefusedUnread(t *testing.T) {
 	x := newPOST(101, declared)
 	body := &unreadableBody{t: t}
 	x.Request.Body = body
-	if err := newService(t, `{"max_entity_size": 100}`).Serve(t.Context(), x); err != nil || x.Response.Status != 413 {
+	if err := x.Serve(t.Context(), newService(t, `{"max_entity_size": 100}`)); err != nil || x.Response.Status != 413 {
 		t.Errorf("Serve = %v, status %d, want 413", err, x.Response.Status)
 	}
 }
@@ -136,7 +136,7 @@ func (*unreadableBody) Close() error  { return nil }
 // an error, also in later calls, and returns no bytes beyond the limit.
 func TestOversizedBodyNeverLooksComplete(t *testing.T) {
 	made, _ := filtertest.Build(t, Kind(), `{"max_entity_size": 100}`)
-	s := made(protocol.ServiceFunc(func(_ context.Context, x *protocol.Exchange) error {
+	s := made(protocol.BlockingFunc(func(_ context.Context, x *protocol.Exchange) error {
 		piece, total := make([]byte, 64), 0
 		for range 5 {
 			n, err := x.Request.Body.Read(piece)
@@ -152,7 +152,7 @@ func TestOversizedBodyNeverLooksComplete(t *testing.T) {
 		return err
 	}))
 	x := newPOST(150, chunked)
-	if err := s.Serve(t.Context(), x); err != nil || x.Response.Status != 413 {
+	if err := x.Serve(t.Context(), s); err != nil || x.Response.Status != 413 {
 		t.Errorf("Serve = %v, status %d, want 413", err, x.Response.Status)
 	}
 }
@@ -162,9 +162,9 @@ func TestOversizedBodyNeverLooksComplete(t *testing.T) {
 func TestRetriesReadTheContentAgain(t *testing.T) {
 	app := new(application)
 	made, _ := filtertest.Build(t, Kind(), `{"max_entity_size": 100}`)
-	s := made(protocol.ServiceFunc(func(ctx context.Context, x *protocol.Exchange) error {
+	s := made(protocol.BlockingFunc(func(ctx context.Context, x *protocol.Exchange) error {
 		for range 3 {
-			if err := app.Serve(ctx, x); err != nil || len(app.got) != 80 {
+			if err := app.Start(ctx, x); err != nil || len(app.got) != 80 {
 				t.Fatalf("%d bytes, %v", len(app.got), err)
 			}
 			if r, ok := x.Request.Body.(protocol.Rewinder); !ok || !r.Rewind() {
@@ -173,18 +173,18 @@ func TestRetriesReadTheContentAgain(t *testing.T) {
 		}
 		return nil
 	}))
-	if err := s.Serve(t.Context(), newPOST(80, chunked)); err != nil {
+	if err := newPOST(80, chunked).Serve(t.Context(), s); err != nil {
 		t.Error(err)
 	}
 	x := newPOST(0, chunked)
 	x.Request.Body = &unreadableBody{t: t}
-	s = made(protocol.ServiceFunc(func(_ context.Context, x *protocol.Exchange) error {
+	s = made(protocol.BlockingFunc(func(_ context.Context, x *protocol.Exchange) error {
 		if r, ok := x.Request.Body.(protocol.Rewinder); ok && r.Rewind() {
 			t.Error("content that is gone can be read again")
 		}
 		return nil
 	}))
-	if err := s.Serve(t.Context(), x); err != nil {
+	if err := x.Serve(t.Context(), s); err != nil {
 		t.Error(err)
 	}
 }
@@ -192,8 +192,8 @@ func TestRetriesReadTheContentAgain(t *testing.T) {
 func TestOtherErrorsAreReturned(t *testing.T) {
 	made, _ := filtertest.Build(t, Kind(), `{"max_entity_size": 100}`)
 	broken := protocol.NewFault(protocol.UpstreamReset, errors.New("broken"))
-	s := made(protocol.ServiceFunc(func(context.Context, *protocol.Exchange) error { return broken }))
-	if err := s.Serve(t.Context(), newPOST(10, chunked)); !errors.Is(err, broken) {
+	s := made(protocol.BlockingFunc(func(context.Context, *protocol.Exchange) error { return broken }))
+	if err := newPOST(10, chunked).Serve(t.Context(), s); !errors.Is(err, broken) {
 		t.Errorf("Serve = %v, want %v", err, broken)
 	}
 }
@@ -202,7 +202,7 @@ func TestRefusalCarriesNothingOfTheRequest(t *testing.T) {
 	for _, l := range []length{declared, chunked} {
 		x := newPOST(101, l)
 		made, counts := filtertest.Build(t, Kind(), `{"max_entity_size": 100}`)
-		if err := made(new(application)).Serve(t.Context(), x); err != nil {
+		if err := x.Serve(t.Context(), made(new(application))); err != nil {
 			t.Fatal(err)
 		}
 		for name, value := range x.Response.Header.All() {
@@ -236,10 +236,10 @@ func TestBadSettingsAreRefused(t *testing.T) {
 
 func TestRequestsOfADeclaredLengthAllocateNothing(t *testing.T) {
 	made, _ := filtertest.Build(t, Kind(), `{"max_entity_size": 100}`)
-	s := made(protocol.ServiceFunc(func(context.Context, *protocol.Exchange) error { return nil }))
+	s := made(protocol.BlockingFunc(func(context.Context, *protocol.Exchange) error { return nil }))
 	x := newPOST(10, declared)
 	ctx := t.Context()
-	if n := testing.AllocsPerRun(100, func() { _ = s.Serve(ctx, x) }); n != 0 {
+	if n := testing.AllocsPerRun(100, func() { _ = x.Serve(ctx, s) }); n != 0 {
 		t.Errorf("Serve allocates %v times, want 0", n)
 	}
 }

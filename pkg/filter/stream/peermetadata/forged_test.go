@@ -34,7 +34,7 @@ func TestClientCannotForgePeerHeaders(t *testing.T) {
 			if test.target != "" {
 				x.Record.TargetCluster = test.target
 			}
-			if err := made(echoService()).Serve(t.Context(), x); err != nil {
+			if err := x.Serve(t.Context(), made(echoService())); err != nil {
 				t.Fatal(err)
 			}
 			for name, value := range x.Response.Header.All() {

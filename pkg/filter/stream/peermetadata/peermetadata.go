@@ -62,7 +62,7 @@ func build(c *Config, env filter.Env, known *peerCache) filter.Filter {
 	}
 	return func(next protocol.Service) protocol.Service {
 		e := e
-		e.next = protocol.Async(next)
+		e.next = next
 		return &e
 	}
 }
@@ -72,15 +72,10 @@ func build(c *Config, env filter.Env, known *peerCache) filter.Filter {
 type peerMetadata struct {
 	Config
 	ownMetadata string // header value for the workload of this sidecar; "": unknown
-	next        protocol.AsyncService
+	next        protocol.Service
 	peers       *peerCache
 	cluster     func(name string) *config.Cluster
 	malformed   *metrics.Counter
-}
-
-// Serve implements protocol.Service.
-func (e *peerMetadata) Serve(ctx context.Context, x *protocol.Exchange) error {
-	return protocol.ServeSync(ctx, e, x)
 }
 
 // Metadata keys that record which peer headers the client sent. The response gets the same headers.
@@ -89,7 +84,7 @@ const (
 	keyClientSentMetadata = "downstream_peer_told_metadata"
 )
 
-// Start implements protocol.AsyncService. It does not change RPC calls.
+// Start implements protocol.Service. It does not change RPC calls.
 func (e *peerMetadata) Start(ctx context.Context, x *protocol.Exchange) error {
 	h := &x.Request.Header
 	if x.Request.Method == "" {

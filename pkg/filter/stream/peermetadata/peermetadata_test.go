@@ -27,7 +27,7 @@ func TestReadme(t *testing.T) {
 	}
 	made, _ := filtertest.Build(t, Kind(), examples[0])
 	x := newRequest(workload.FieldID+": a", workload.FieldMetadata+": "+shopWorkload().Metadata())
-	if err := made(echoService()).Serve(t.Context(), x); err != nil {
+	if err := x.Serve(t.Context(), made(echoService())); err != nil {
 		t.Fatal(err)
 	}
 	if got, err := workload.ParseMetadata(x.Response.Header.Get(workload.FieldMetadata)); err != nil || got.Name != "reviews-v1" {
@@ -51,7 +51,7 @@ func newRequest(fields ...string) *protocol.Exchange {
 // echoService returns a service that responds with fields, and with the request headers, prefixed
 // with "got-".
 func echoService(fields ...string) protocol.Service {
-	return protocol.ServiceFunc(func(_ context.Context, x *protocol.Exchange) error {
+	return protocol.BlockingFunc(func(_ context.Context, x *protocol.Exchange) error {
 		x.Response.Status = 200
 		for name, value := range x.Request.Header.All() {
 			x.Response.Header.Add("got-"+name, value)
@@ -109,7 +109,7 @@ func TestPeerHeaders(t *testing.T) {
 			if test.target != "" {
 				x.Record.TargetCluster = test.target
 			}
-			if err := made(echoService(test.answer...)).Serve(t.Context(), x); err != nil {
+			if err := x.Serve(t.Context(), made(echoService(test.answer...))); err != nil {
 				t.Fatal(err)
 			}
 			var got []string
@@ -131,7 +131,7 @@ func TestPeerHeaders(t *testing.T) {
 func TestMalformedMetadataIsCounted(t *testing.T) {
 	made, counts := filtertest.Build(t, Kind(), `{"downstream_discovery": true, "upstream_discovery": true}`)
 	s := made(echoService(workload.FieldMetadata + ": *"))
-	if err := s.Serve(t.Context(), newRequest(workload.FieldMetadata+": "+strings.Repeat("A", workload.MaxMetadata+1))); err != nil {
+	if err := newRequest(workload.FieldMetadata+": "+strings.Repeat("A", workload.MaxMetadata+1)).Serve(t.Context(), s); err != nil {
 		t.Fatal(err)
 	}
 	if n := counts.Value(malformedMetric()); n != 2 {
@@ -143,7 +143,7 @@ func TestFaultsPass(t *testing.T) {
 	made, _ := filtertest.Build(t, Kind(), outbound)
 	lost := protocol.NewFault(protocol.NoHealthyHost, nil)
 	x := newRequest()
-	if err := made(protocol.ServiceFunc(func(context.Context, *protocol.Exchange) error { return lost })).Serve(t.Context(), x); !errors.Is(err, lost) {
+	if err := x.Serve(t.Context(), made(protocol.BlockingFunc(func(context.Context, *protocol.Exchange) error { return lost }))); !errors.Is(err, lost) {
 		t.Errorf("Serve = %v, want %v", err, lost)
 	}
 }
@@ -153,7 +153,7 @@ func TestCallsOfRPCPass(t *testing.T) {
 	x := newRequest()
 	x.Request.Method = ""
 	x.Request.Header.MarkUnchanged()
-	if err := made(echoService()).Serve(t.Context(), x); err != nil || x.Request.Header.Changed() {
+	if err := x.Serve(t.Context(), made(echoService())); err != nil || x.Request.Header.Changed() {
 		t.Errorf("Serve = %v, changed: %v", err, x.Request.Header.Changed())
 	}
 }
@@ -203,15 +203,11 @@ func resetAndServe(ctx context.Context, s protocol.Service, x *protocol.Exchange
 	x.Request.Method, x.Record.TargetCluster = "GET", "app"
 	x.Request.Header.Add(workload.FieldID, "there")
 	x.Request.Header.Add(workload.FieldMetadata, value)
-	return s.Serve(ctx, x)
+	return x.Serve(ctx, s)
 }
 
 // sidecarApplication is an application behind a sidecar: its responses have peer headers.
 type sidecarApplication struct{ value string }
-
-func (a *sidecarApplication) Serve(ctx context.Context, x *protocol.Exchange) error {
-	return a.Start(ctx, x)
-}
 
 func (a *sidecarApplication) Start(_ context.Context, x *protocol.Exchange) error {
 	x.Response.Status = 200

@@ -95,7 +95,7 @@ type rbac struct {
 	client           match.ClientAddr
 	pathsAsSent      bool
 	enforced, shadow countedRules
-	next             protocol.AsyncService
+	next             protocol.Service
 }
 
 // countedRules are rules with the counters of their decisions.
@@ -111,16 +111,11 @@ func (r *rules) withCounters(env filter.Env, allowed, denied metrics.Metric, pre
 
 // wrap returns a service that runs f and then next.
 func (f rbac) wrap(next protocol.Service) protocol.Service {
-	f.next = protocol.Async(next)
+	f.next = next
 	return &f
 }
 
-// Serve implements protocol.Service.
-func (f *rbac) Serve(ctx context.Context, x *protocol.Exchange) error {
-	return protocol.ServeSync(ctx, f, x)
-}
-
-// Start implements protocol.AsyncService.
+// Start implements protocol.Service.
 func (f *rbac) Start(ctx context.Context, x *protocol.Exchange) error {
 	s := evaluation{x: x}
 	s.path, _, _ = strings.Cut(x.OriginalPath(), "?")

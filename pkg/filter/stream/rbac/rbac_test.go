@@ -80,10 +80,10 @@ func serveRequest(t *testing.T, s filtertest.Settings, x *protocol.Exchange) (pr
 	t.Helper()
 	made, counts := filtertest.Build(t, Kind(), s)
 	passed := false
-	err := made(protocol.ServiceFunc(func(context.Context, *protocol.Exchange) error {
+	err := x.Serve(t.Context(), made(protocol.BlockingFunc(func(context.Context, *protocol.Exchange) error {
 		passed = true
 		return nil
-	})).Serve(t.Context(), x)
+	})))
 	reason := protocol.ReasonOf(err)
 	if passed != (reason == protocol.ReasonNone) {
 		t.Errorf("the next service was called: %t, with %v", passed, err)
@@ -448,7 +448,7 @@ func passing(t testing.TB) (protocol.Service, *protocol.Exchange) {
 		"admins": {"permissions": [{"url_path": {"path": {"prefix": "/admin"}}}], "principals": [{"header": {"name": "x-role", "exact_match": "admin"}}]},
 		"users": {"permissions": [{"and_rules": {"rules": [{"header": {"name": ":method", "exact_match": "GET"}}, {"not_rule": {"url_path": {"path": {"prefix": "/admin"}}}}]}}],
 			"principals": [{"remote_ip": {"address_prefix": "10.0.0.0", "prefix_len": 8}}]}}}}`)
-	s := made(protocol.ServiceFunc(func(context.Context, *protocol.Exchange) error { return nil }))
+	s := made(protocol.BlockingFunc(func(context.Context, *protocol.Exchange) error { return nil }))
 	return s, httpRequest("GET /items/1?a=b", "127.0.0.1:1", "Accept: */*", "X-Forwarded-For: 10.1.2.3, 127.0.0.1")
 }
 
@@ -459,7 +459,7 @@ func TestPassingAllocatesNothing(t *testing.T) {
 
 func TestNamesOfCertificatesAllocateNothing(t *testing.T) {
 	made, _ := filtertest.Build(t, Kind(), principalPolicy("ALLOW", `{"authenticated": {"principal_name": {"prefix": "spiffe://example.org/"}}}`))
-	s := made(protocol.ServiceFunc(func(context.Context, *protocol.Exchange) error { return nil }))
+	s := made(protocol.BlockingFunc(func(context.Context, *protocol.Exchange) error { return nil }))
 	x := overTLS(&protocol.TLS{Peer: &protocol.Certificate{URISANs: []string{"spiffe://example.org/a"}}}, httpRequest("GET /", "10.0.0.1:1"))
 	filtertest.CheckNoAllocs(t, s, x)
 }

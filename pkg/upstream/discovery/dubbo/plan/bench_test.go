@@ -29,7 +29,7 @@ type fakeConn struct{ released func(bool) }
 func (*fakeConn) Usable(time.Duration) bool { return true }
 func (*fakeConn) Close() error              { return nil }
 
-func (a *fakeConn) Serve(_ context.Context, x *protocol.Exchange) error {
+func (a *fakeConn) Start(_ context.Context, x *protocol.Exchange) error {
 	x.Response.Status = 200
 	a.released(true)
 	return nil
@@ -85,7 +85,7 @@ func BenchmarkChoosingAHost(b *testing.B) {
 				if r := table.Match(x); r == nil {
 					b.Fatal("the call has no route")
 				}
-				if err := via.Serve(context.Background(), x); err != nil && protocol.ReasonOf(err) != protocol.NoHealthyHost {
+				if err := x.Serve(context.Background(), via); err != nil && protocol.ReasonOf(err) != protocol.NoHealthyHost {
 					b.Fatal(err)
 				}
 			}

@@ -8,17 +8,15 @@ import (
 	"time"
 )
 
-// testService is an asynchronous service that records when Start and Finish run.
+// testService is a service that records when Start and Finish run.
 type testService struct {
 	name     string
-	next     AsyncService
+	next     Service
 	log      *[]string
 	startErr error // result of Start if next is nil
 	panics   string
-	blocking Service // Finish passes it to RunBlocking
+	blocking *testService // Finish runs it with RunBlocking
 }
-
-func (s *testService) Serve(ctx context.Context, x *Exchange) error { return ServeSync(ctx, s, x) }
 
 func (s *testService) Start(ctx context.Context, x *Exchange) error {
 	*s.log = append(*s.log, "start "+s.name)
@@ -32,6 +30,13 @@ func (s *testService) Start(ctx context.Context, x *Exchange) error {
 	return s.next.Start(ctx, x)
 }
 
+// onBlockingGoroutine serves with a testService on a goroutine that may wait.
+type onBlockingGoroutine struct{ *testService }
+
+func (b onBlockingGoroutine) Serve(ctx context.Context, x *Exchange) error {
+	return x.Serve(ctx, b.testService)
+}
+
 func (s *testService) Finish(ctx context.Context, x *Exchange, err error) error {
 	word := "finish " + s.name
 	if err != nil {
@@ -42,17 +47,17 @@ func (s *testService) Finish(ctx context.Context, x *Exchange, err error) error 
 		panic(s.name)
 	}
 	if s.blocking != nil {
-		return x.RunBlocking(ctx, s.blocking)
+		return x.RunBlocking(ctx, onBlockingGoroutine{s.blocking})
 	}
 	return err
 }
 
 // fakeRunner is a Caller that runs blocking services later.
-type fakeRunner struct{ pending Service }
+type fakeRunner struct{ pending BlockingService }
 
 func (*fakeRunner) SendInterim(int, *Header) error    { return nil }
 func (*fakeRunner) OnDisconnect(func()) (stop func()) { return func() {} }
-func (f *fakeRunner) RunBlocking(_ context.Context, s Service) error {
+func (f *fakeRunner) RunBlocking(_ context.Context, s BlockingService) error {
 	f.pending = s
 	return ErrPending
 }
@@ -81,8 +86,8 @@ func TestFinishersRunInNestedOrder(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			for _, serve := range []func(x *Exchange) error{
-				func(x *Exchange) error { return ServeSync(t.Context(), c.chain, x) },
-				func(x *Exchange) error { return x.StartAsync(t.Context(), c.chain) },
+				func(x *Exchange) error { return x.Serve(t.Context(), c.chain) },
+				func(x *Exchange) error { return x.Start(t.Context(), c.chain) },
 			} {
 				log = nil
 				var x Exchange
@@ -114,13 +119,13 @@ func TestResumeContinuesPendingExchange(t *testing.T) {
 	chain := &testService{name: "a", log: &log, next: &testService{name: "b", log: &log, blocking: again, next: &testService{name: "c", log: &log, startErr: ErrPending}}}
 	caller := new(fakeRunner)
 	x := Exchange{Downstream: caller}
-	if err := x.StartAsync(t.Context(), chain); err != ErrPending {
-		t.Fatalf("Begin: %v, want ErrPending", err)
+	if err := x.Start(t.Context(), chain); err != ErrPending {
+		t.Fatalf("Start: %v, want ErrPending", err)
 	}
 	if err := x.Resume(t.Context(), errors.New("lost")); err != ErrPending {
 		t.Fatalf("Resume: %v, want ErrPending: b forks", err)
 	}
-	if caller.pending != Service(again) {
+	if caller.pending != (onBlockingGoroutine{again}) {
 		t.Fatalf("forked %v, want b's", caller.pending)
 	}
 	if err := x.Resume(t.Context(), caller.pending.Serve(t.Context(), &x)); err != nil {
@@ -132,15 +137,17 @@ func TestResumeContinuesPendingExchange(t *testing.T) {
 	}
 }
 
-func TestServeSyncKeepsOuterFinishers(t *testing.T) {
+// TestServeKeepsOuterFinishers verifies that Serve runs only the finishers that were pushed after it
+// was called.
+func TestServeKeepsOuterFinishers(t *testing.T) {
 	var log []string
-	whole := ServiceFunc(func(ctx context.Context, x *Exchange) error {
-		err := ServeSync(ctx, &testService{name: "inner", log: &log}, x)
+	whole := BlockingFunc(func(ctx context.Context, x *Exchange) error {
+		err := x.Serve(ctx, &testService{name: "inner", log: &log})
 		log = append(log, "whole goes on")
 		return err
 	})
-	chain := &testService{name: "outer", log: &log, next: Async(whole)}
-	if err := ServeSync(t.Context(), chain, new(Exchange)); err != nil {
+	chain := &testService{name: "outer", log: &log, next: whole}
+	if err := new(Exchange).Serve(t.Context(), chain); err != nil {
 		t.Fatal(err)
 	}
 	want := []string{"start outer", "start inner", "finish inner", "whole goes on", "finish outer"}
@@ -151,7 +158,7 @@ func TestServeSyncKeepsOuterFinishers(t *testing.T) {
 
 func TestAPanicKeepsItsStack(t *testing.T) {
 	var log []string
-	err := ServeSync(t.Context(), &testService{name: "a", log: &log, panics: "start"}, new(Exchange))
+	err := new(Exchange).Serve(t.Context(), &testService{name: "a", log: &log, panics: "start"})
 	var p *PanicError
 	if !errors.As(err, &p) || p.Value != "a" || len(p.Stack) == 0 {
 		t.Errorf("error %#v, want a Panic with value and stack", err)
