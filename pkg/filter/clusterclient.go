@@ -14,7 +14,7 @@ type ClusterClient interface {
 	// Call sends x to a host of the cluster, which it looks up by name now. It waits for the head
 	// of the response until x.Deadline, which must be set. Then it calls receive, which may read
 	// x.Response and keeps nothing of it, and releases the response. The filter alone owns x. Its
-	// Meta names the protocol that it is written in; its Caller is nil or the result of
+	// Meta names the protocol that it is written in; its Downstream is nil or the result of
 	// DisconnectWatcher. A one-way exchange has no response to receive.
 	//
 	// Call returns Faults, NoCluster among them, or the error of receive. No route's timeout or

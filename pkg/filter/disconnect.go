@@ -2,7 +2,7 @@ package filter
 
 import "github.com/weft-proxy/weft/pkg/protocol"
 
-// DisconnectWatcher returns the Caller for an exchange that a filter sends itself while x waits
+// DisconnectWatcher returns the Downstream for an exchange that a filter sends itself while x waits
 // for it. Call gives that exchange up, with DownstreamGone, once the client of x disconnects. It
 // returns nil if a disconnect cannot be seen: x has no client, or part of its body has not
 // arrived.

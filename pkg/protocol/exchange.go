@@ -13,9 +13,8 @@ import (
 //
 // The stream engine that read the request owns it: the engine gets the exchange from its pool,
 // passes it to a Service, writes the response and puts the exchange back. A Service uses it from
-// the goroutine that called Serve (or Start, or Finish) and keeps no part of it after Serve
-// returns. The one exception is a streamed upload, which may read Request.Body until Response.Body
-// is closed.
+// the goroutine that called Start, Finish or Serve, and keeps no part of it. The one exception is a
+// streamed upload, which may read Request.Body until Response.Body is closed.
 //
 // Every string in it may be a view of an engine's buffer, valid only as long as the exchange. Code
 // that keeps a string clones it with strings.Clone. See docs/ownership.md.
@@ -266,14 +265,23 @@ func (m *ConnMeta) DirectRemote() netip.AddrPort {
 	return m.Remote
 }
 
-// DownstreamConn is a connection to which services can bind resources. Values are comparable.
+// DownstreamConn is what services may know and do about a downstream connection. Values are
+// comparable.
 type DownstreamConn interface {
 	// OnClose calls f once when the connection has closed, whichever side closes it, or immediately
 	// if it is closed already. f must not block. stop cancels the call; it may come too late.
 	OnClose(f func()) (stop func())
+
+	// Shed makes the connection close after its current exchange if its protocol can tell the
+	// client, as HTTP does.
+	Shed()
+
+	// ListenerDraining reports whether the connection ends because its listener or its filter chain
+	// drains.
+	ListenerDraining() bool
 }
 
-// Detacher is a Caller whose other exchanges wait while a service works on this one: the engine
+// Detacher is a Downstream whose other exchanges wait while a service works on this one: the engine
 // serves them one after the other on one goroutine, each until it waits for its upstream.
 type Detacher interface {
 	// Detach moves the exchange to a goroutine of its own, unless it already has one.
@@ -288,7 +296,7 @@ func (x *Exchange) Detach() {
 	}
 }
 
-// Cancellable is a Caller that knows without waiting whether its exchange was canceled.
+// Cancellable is a Downstream that knows without waiting whether its exchange was canceled.
 type Cancellable interface {
 	// Canceled reports whether the client disconnected or the request timed out. It is safe for
 	// concurrent use and costs an atomic load.
@@ -297,13 +305,13 @@ type Cancellable interface {
 
 // Canceled reports whether the client is known to want no response any more. A service calls it
 // before expensive work such as a connect; a service that is about to wait uses
-// Caller.OnDisconnect, which reports later disconnects.
+// Downstream.OnDisconnect, which reports later disconnects.
 func (x *Exchange) Canceled() bool {
 	c, ok := x.Downstream.(Cancellable)
 	return ok && c.Canceled()
 }
 
-// RequestBodyCloser is a Caller that can close the body of its request without the wrappers that
+// RequestBodyCloser is a Downstream that can close the body of its request without the wrappers that
 // filters have put around it.
 type RequestBodyCloser interface {
 	// CloseRequestBody closes the body that the engine reads.
@@ -311,7 +319,7 @@ type RequestBodyCloser interface {
 }
 
 // CloseRequestBody closes body, the body of x's request, so that a Read of it on another goroutine
-// ends. If body is a filter's and its Close panics, the Caller closes the body that it wraps. The
+// ends. If body is a filter's and its Close panics, the Downstream closes the body that it wraps. The
 // error is the panic.
 func (x *Exchange) CloseRequestBody(body Body) (err error) {
 	defer func() {
@@ -331,9 +339,17 @@ type Named interface {
 	Name() string
 }
 
+// Host is a host to which requests are sent. Values are comparable.
+type Host interface {
+	Named
+	// ResponseDiscarded records that the host's response in x is about to be discarded for another
+	// attempt.
+	ResponseDiscarded(x *Exchange)
+}
+
 // Attempt is one send of the request to one host.
 type Attempt struct {
-	Host   Named
+	Host   Host
 	Local  string // local address of the upstream connection, as text; "" if there was none, or it is unknown
 	TLS    *TLS   // of the connection to Host; nil: plaintext, or there was none
 	Reason Reason // why the attempt failed; ReasonNone if Host responded
@@ -379,7 +395,7 @@ type Record struct {
 }
 
 // Host returns the host of the last attempt, or nil if there was none.
-func (r *Record) Host() Named {
+func (r *Record) Host() Host {
 	if len(r.Attempts) == 0 {
 		return nil
 	}
@@ -388,13 +404,13 @@ func (r *Record) Host() Named {
 
 // BeginAttempt appends an attempt at host. It clears the times of the previous attempt, so that an
 // attempt that does not reach its host does not report them.
-func (r *Record) BeginAttempt(host Named) {
+func (r *Record) BeginAttempt(host Host) {
 	r.Attempts = append(r.Attempts, Attempt{Host: host})
 	r.UpstreamStart, r.UpstreamFirstByte = time.Time{}, time.Time{}
 }
 
 // Tried reports whether an attempt was made at host.
-func (r *Record) Tried(host Named) bool {
+func (r *Record) Tried(host Host) bool {
 	for i := range r.Attempts {
 		if r.Attempts[i].Host == host {
 			return true

@@ -52,7 +52,7 @@ func (s *testService) Finish(ctx context.Context, x *Exchange, err error) error 
 	return err
 }
 
-// fakeRunner is a Caller that runs blocking services later.
+// fakeRunner is a Downstream that runs blocking services later.
 type fakeRunner struct{ pending BlockingService }
 
 func (*fakeRunner) SendInterim(int, *Header) error    { return nil }

@@ -39,6 +39,8 @@ type scopeName string
 
 func (p scopeName) Name() string { return string(p) }
 
+func (scopeName) ResponseDiscarded(*protocol.Exchange) {}
+
 // exchange returns one that was answered by a host.
 func exchange() *protocol.Exchange {
 	start := time.Date(2026, 11, 21, 4, 2, 0, 123e6, time.Local)

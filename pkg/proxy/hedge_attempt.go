@@ -60,7 +60,7 @@ func (a *attempt) serve() error {
 }
 
 // recordHost records the host of the attempt.
-func (a *attempt) recordHost(host, cluster protocol.Named) {
+func (a *attempt) recordHost(host protocol.Host, cluster protocol.Named) {
 	r := a.request
 	r.mu.Lock()
 	a.hosts = append(a.hosts, protocol.Attempt{Host: host})
@@ -100,7 +100,7 @@ func (a *attempt) abandon() {
 
 // discard drops the result and tells the host about a discarded response.
 func (a *attempt) discard() {
-	if h, ok := a.x.Record.Host().(discardObserver); ok && a.err == nil {
+	if h := a.x.Record.Host(); h != nil && a.err == nil {
 		h.ResponseDiscarded(&a.x)
 	}
 	a.x.ResetResponse()

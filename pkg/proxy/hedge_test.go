@@ -23,8 +23,10 @@ type testScope struct {
 	size int
 }
 
-func (p *testScope) Name() string       { return p.name }
-func (p *testScope) EligibleHosts() int { return p.size }
+func (p *testScope) Name() string { return p.name }
+
+func (*testScope) ResponseDiscarded(*protocol.Exchange) {}
+func (p *testScope) EligibleHosts() int                 { return p.size }
 
 // hedgeScript is hosts that answer each try as it is written: "200 at 30ms", "reset at 5ms",
 // "never". The first try goes to a, the next to b, and so on.
@@ -92,7 +94,9 @@ func (p *sharedBudget) EndRetry() {
 	p.testBudget.EndRetry()
 }
 
-func (s *hedgeScript) Start(ctx context.Context, x *protocol.Exchange) error { return x.RunBlocking(ctx, s) }
+func (s *hedgeScript) Start(ctx context.Context, x *protocol.Exchange) error {
+	return x.RunBlocking(ctx, s)
+}
 
 // Serve is a cluster's: it honours deadlines, callers that leave, and ctx.
 func (s *hedgeScript) Serve(ctx context.Context, x *protocol.Exchange) error {

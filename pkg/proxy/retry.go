@@ -182,15 +182,12 @@ func (r *retry) prepareRetry(x *protocol.Exchange, err error, retries int) (next
 	if next.budget = r.budget(x); next.budget != nil && !next.budget.BeginRetry() {
 		return next, false
 	}
-	if h, ok := x.Record.Host().(discardObserver); ok && err == nil {
+	if h := x.Record.Host(); h != nil && err == nil {
 		h.ResponseDiscarded(x)
 	}
 	x.ResetResponse()
 	return next, true
 }
-
-// discardObserver is a host that is told about responses that clients do not get.
-type discardObserver interface{ ResponseDiscarded(x *protocol.Exchange) }
 
 // idempotent reports whether a request may be sent twice. HTTP methods say so (RFC 9110 9.2.2). RPC
 // has no such methods, so a retry policy on the route is the operator's permission.

@@ -73,20 +73,18 @@ func sampled(share uint64) bool {
 	return share >= fractionScale || share > 0 && rand.Uint64N(fractionScale) < share
 }
 
-// shedConn is a connection that can end after its exchange, like network.Conn.
-type shedConn interface{ Shed() }
-
 // endConnection asks x's connection to end and reports whether that is possible. RPC frames have
 // no notice that clients understand.
 func endConnection(x *protocol.Exchange) bool {
 	if p := config.Protocol(x.Meta.Protocol); p != config.HTTP1 && p != config.HTTP2 || x.Meta.Conn == nil {
 		return false
 	}
-	conn, ok := x.Meta.Conn.DownstreamConn.(shedConn)
-	if ok {
-		conn.Shed()
+	conn := x.Meta.Conn.DownstreamConn
+	if conn == nil {
+		return false
 	}
-	return ok
+	conn.Shed()
+	return true
 }
 
 // counter returns the counter of an action that the policy carries out, or nil for other actions.

@@ -254,7 +254,10 @@ func TestModeIsChangedByAReload(t *testing.T) {
 }
 
 // openDownstreamConn is a downstream connection that counts who waits for its end.
-type openDownstreamConn struct{ waiting int }
+type openDownstreamConn struct {
+	protocol.DownstreamConn
+	waiting int
+}
 
 func (l *openDownstreamConn) OnClose(func()) (stop func()) {
 	l.waiting++

@@ -71,7 +71,7 @@ func (p *multiplexPool) Serve(ctx context.Context, x *protocol.Exchange) error {
 	return p.serveAttempts(ctx, x, maxConnAttempts)
 }
 
-// serveOnAnother does what Serve does for an exchange whose first connection had ended.
+// serveOnAnother serves an exchange whose first connection had ended.
 func (p *multiplexPool) serveOnAnother(ctx context.Context, x *protocol.Exchange) error {
 	return p.serveAttempts(ctx, x, maxConnAttempts-1)
 }

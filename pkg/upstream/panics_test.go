@@ -97,7 +97,7 @@ func (m panickyMeter) Count(e Event) {
 
 func (m panickyMeter) LimitReached(config.Priority, Event) { m.injector.panicAt("Reached") }
 
-// panickyDownstream is a Caller.
+// panickyDownstream is a Downstream.
 type panickyDownstream struct {
 	fakeDownstream
 	injector *panicInjector

@@ -27,8 +27,8 @@ const maxUnhealthyPicks = 16
 const probeInterval = minBackoff
 
 // pick returns the next host to try, or nil if there is none left. hash is the hash of the
-// exchange, 0 for none. The attempts from index first on were made in this call of Serve; their
-// hosts could not be reached and are not tried again. pick prefers, in this order:
+// exchange, 0 for none. The attempts from index first on were made for this pick of a cluster;
+// their hosts could not be reached and are not tried again. pick prefers, in this order:
 //
 //  1. a usable host, or one due for a recovery probe, that was not tried for this exchange: of the
 //     locality that the plan selects, then of the others by priority;

@@ -7,7 +7,7 @@
 //	  pick                   picks the host                    pick.go
 //	  pool                   provides the connection           pool.go, and one file for each kind
 //	    slots                limits the open connections       slots.go
-//	  Connection.Serve       runs the engine of the protocol
+//	  Connection.Start       runs the engine of the protocol
 //
 // Configuration passes through Set.Prepare and Change.Commit (set.go, state.go); a Discovery
 // resolves names to addresses. State that outlives a configuration change lives with its owner:
@@ -31,12 +31,12 @@ import (
 )
 
 // Connection is a connection to a host. It carries one exchange at a time, or many if its Connector
-// is Multiplexed; then many goroutines call Serve and Usable. stream.UpstreamConn is one.
+// is Multiplexed; then many goroutines call Start and Usable. stream.UpstreamConn is one.
 type Connection interface {
-	// Serve sends x.Request and returns once the head of the response is in x.Response, or with a
-	// Fault: of ConnectFailure if the connection had ended before x.Request was sent. The
-	// connection, or the stream on it, belongs to the exchange until the connection calls the
-	// released function that was passed to Connect, exactly once per Serve.
+	// Start sends x.Request. The service is done once the head of the response is in x.Response.
+	// Errors are Faults: of ConnectFailure if the connection had ended before x.Request was sent.
+	// The connection, or the stream on it, belongs to the exchange until the connection calls the
+	// released function that was passed to Connect, exactly once per Start.
 	protocol.Service
 
 	// Usable reports whether the connection can take an exchange now, after it was idle for that

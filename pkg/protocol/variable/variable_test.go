@@ -15,8 +15,10 @@ import (
 // testScope is a protocol.Named.
 type testScope string
 
-func (p testScope) Name() string               { return string(p) }
-func (p testScope) Observe(*protocol.Exchange) {}
+func (p testScope) Name() string { return string(p) }
+
+func (testScope) ResponseDiscarded(*protocol.Exchange) {}
+func (p testScope) Observe(*protocol.Exchange)         {}
 
 // finished returns an exchange with all values set.
 func finished() *protocol.Exchange {

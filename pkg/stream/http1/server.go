@@ -6,7 +6,7 @@
 //	ServeConn     wait without a buffer, get a downstreamConn
 //	run           serve one exchange after the other
 //	  readHead    parse, reject malformed heads
-//	  serve       call Service.Serve
+//	  serve       call the service
 //	  answer      write the head and a small body in one write, a large body in pieces
 //	  finish      observe, reset
 //	  afterAnswer discard the unread body, or linger
@@ -276,8 +276,11 @@ func (c *downstreamConn) exchange(ctx context.Context) (keep bool) {
 // disconnected.
 func (c *downstreamConn) serve(ctx context.Context) (keep bool, err error) {
 	defer protocol.RecoverPanic(&err)
-	if err := c.respond(ctx); err != nil {
-		c.x.LocalReplyError(err) // for a chain without proxy.Respond
+	if err := c.respond(ctx); err != nil { // the chain has no proxy.Respond
+		if protocol.PanicIn(err) != nil {
+			return false, err
+		}
+		c.x.LocalReplyError(err)
 	}
 	if c.x.Record.Reason == protocol.ReasonDownstreamDisconnect {
 		return false, nil

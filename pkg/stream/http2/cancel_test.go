@@ -17,7 +17,9 @@ import (
 // countingService responds to exchanges and counts them.
 type countingService struct{ count atomic.Int64 }
 
-func (s *countingService) Start(ctx context.Context, x *protocol.Exchange) error { return x.RunBlocking(ctx, s) }
+func (s *countingService) Start(ctx context.Context, x *protocol.Exchange) error {
+	return x.RunBlocking(ctx, s)
+}
 
 func (s *countingService) Serve(_ context.Context, x *protocol.Exchange) error {
 	s.count.Add(1)
@@ -124,7 +126,9 @@ func TestCanceledAfterReset(t *testing.T) {
 
 type serviceFunc func(x *protocol.Exchange) error
 
-func (f serviceFunc) Start(ctx context.Context, x *protocol.Exchange) error { return x.RunBlocking(ctx, f) }
+func (f serviceFunc) Start(ctx context.Context, x *protocol.Exchange) error {
+	return x.RunBlocking(ctx, f)
+}
 
 func (f serviceFunc) Serve(_ context.Context, x *protocol.Exchange) error { return f(x) }
 

@@ -12,7 +12,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/stream"
 )
 
-// exchange is a downstream stream while it is served, and the Caller of its protocol.Exchange.
+// exchange is a downstream stream while it is served, and the Downstream of its protocol.Exchange.
 type exchange struct {
 	muxStream
 	engine     *Engine // immutable

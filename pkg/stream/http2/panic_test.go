@@ -94,7 +94,9 @@ func (h *panicService) observe(x *protocol.Exchange) {
 
 type panickingWatcher struct{}
 
-func (p panickingWatcher) Start(ctx context.Context, x *protocol.Exchange) error { return x.RunBlocking(ctx, p) }
+func (p panickingWatcher) Start(ctx context.Context, x *protocol.Exchange) error {
+	return x.RunBlocking(ctx, p)
+}
 
 func (panickingWatcher) Serve(_ context.Context, x *protocol.Exchange) error {
 	gone := make(chan struct{})
@@ -108,7 +110,9 @@ func (panickingWatcher) Serve(_ context.Context, x *protocol.Exchange) error {
 
 type panickingService struct{}
 
-func (p panickingService) Start(ctx context.Context, x *protocol.Exchange) error { return x.RunBlocking(ctx, p) }
+func (p panickingService) Start(ctx context.Context, x *protocol.Exchange) error {
+	return x.RunBlocking(ctx, p)
+}
 
 func (panickingService) Serve(context.Context, *protocol.Exchange) error { panic(injected) }
 

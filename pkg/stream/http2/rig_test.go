@@ -165,7 +165,9 @@ func (f *forward) Start(ctx context.Context, x *protocol.Exchange) error {
 // blocking serves with next on a goroutine that may wait.
 type blocking struct{ next protocol.Service }
 
-func (b blocking) Start(ctx context.Context, x *protocol.Exchange) error { return x.RunBlocking(ctx, b) }
+func (b blocking) Start(ctx context.Context, x *protocol.Exchange) error {
+	return x.RunBlocking(ctx, b)
+}
 func (b blocking) Serve(ctx context.Context, x *protocol.Exchange) error { return x.Serve(ctx, b.next) }
 
 // newHTTP2Client returns the HTTP/2 client of net/http.

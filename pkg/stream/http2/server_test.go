@@ -35,7 +35,9 @@ func newHeldService() *heldService {
 	return &heldService{make(chan struct{}, 100), make(chan struct{}, 100), make(chan struct{})}
 }
 
-func (h *heldService) Start(ctx context.Context, x *protocol.Exchange) error { return x.RunBlocking(ctx, h) }
+func (h *heldService) Start(ctx context.Context, x *protocol.Exchange) error {
+	return x.RunBlocking(ctx, h)
+}
 
 func (h *heldService) Serve(_ context.Context, x *protocol.Exchange) error {
 	left := make(chan struct{})

@@ -19,7 +19,9 @@ type forwardTo struct {
 	whole  bool // it wants a stack to wait on
 }
 
-func (f *forwardTo) Start(ctx context.Context, x *protocol.Exchange) error { return x.RunBlocking(ctx, f) }
+func (f *forwardTo) Start(ctx context.Context, x *protocol.Exchange) error {
+	return x.RunBlocking(ctx, f)
+}
 
 func (f *forwardTo) Serve(ctx context.Context, x *protocol.Exchange) error {
 	return x.Serve(ctx, f.client.Load())

@@ -34,7 +34,9 @@ type replacing struct {
 	all     []*UpstreamConn // guarded by mu
 }
 
-func (p *replacing) Start(ctx context.Context, x *protocol.Exchange) error { return x.RunBlocking(ctx, p) }
+func (p *replacing) Start(ctx context.Context, x *protocol.Exchange) error {
+	return x.RunBlocking(ctx, p)
+}
 
 func (p *replacing) Serve(ctx context.Context, x *protocol.Exchange) error {
 	u, err := p.newest()

@@ -12,7 +12,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/stream"
 )
 
-// request is a client's request in flight, and the Caller of its exchange.
+// request is a client's request in flight, and the Downstream of its exchange.
 type request struct {
 	engine *Engine  // immutable
 	next   *request // link in a list of downstreamConn

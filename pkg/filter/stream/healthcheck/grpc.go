@@ -45,11 +45,7 @@ func isGRPCHealthCall(x *protocol.Exchange) bool {
 		x.Meta.Protocol == string(config.HTTP2) && protocol.IsGRPC(&x.Request.Header)
 }
 
-// drainer is implemented by connections, such as network.Conn, that report whether their listener
-// drains.
-type drainer interface{ ListenerDraining() bool }
-
-// Serve implements protocol.Service.
+// Serve implements protocol.BlockingService.
 func (h *grpcHealth) Serve(_ context.Context, x *protocol.Exchange) error {
 	if x.Request.Path != healthService+checkMethod {
 		replyGRPCStatus(x, statusUnimplemented)
@@ -77,11 +73,7 @@ func (h *grpcHealth) Serve(_ context.Context, x *protocol.Exchange) error {
 
 // isDraining reports whether the listener of x's connection drains.
 func isDraining(x *protocol.Exchange) bool {
-	if x.Meta.Conn == nil {
-		return false
-	}
-	l, ok := x.Meta.Conn.DownstreamConn.(drainer)
-	return ok && l.ListenerDraining()
+	return x.Meta.Conn != nil && x.Meta.Conn.DownstreamConn != nil && x.Meta.Conn.DownstreamConn.ListenerDraining()
 }
 
 // replyGRPCStatus responds with a status and no message (Trailers-Only).

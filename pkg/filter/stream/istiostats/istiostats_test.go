@@ -53,6 +53,8 @@ type fakeHost struct{ workload string }
 func (h fakeHost) Name() string         { return "10.0.0.9:80" }
 func (h fakeHost) Config() *config.Host { return &config.Host{Workload: h.workload} }
 
+func (h fakeHost) ResponseDiscarded(*protocol.Exchange) {}
+
 // endedExchange returns an exchange with a 200 response and no peer metadata.
 func endedExchange() *protocol.Exchange {
 	x := new(protocol.Exchange)

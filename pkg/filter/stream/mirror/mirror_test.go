@@ -30,6 +30,8 @@ type namedScope string
 
 func (p namedScope) Name() string { return string(p) }
 
+func (p namedScope) ResponseDiscarded(*protocol.Exchange) {}
+
 func (s *fakeCluster) Start(_ context.Context, x *protocol.Exchange) error {
 	var b strings.Builder
 	b.WriteString(x.Request.Method + " " + x.Request.Authority + x.Request.Path)

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"net/netip"
 	"slices"
@@ -15,19 +16,21 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// panicCase is a filter whose settings make it hold resources, one at a time.
-type panicCase struct {
+// filterCase is a filter whose settings make it act on the request, and hold resources one at a
+// time.
+type filterCase struct {
 	settings filtertest.Settings
 	fields   []string                    // of the requests
 	clusters map[string]protocol.Service // that the filter calls
 	content  string                      // of the requests
+	protocol string                      // of the requests; "": not known
 	never    string                      // suffix of the name of a metric that must stay 0
 }
 
-// panicCases returns the cases by the name of the filter.
-func panicCases() map[string][]panicCase {
-	plain := func(settings filtertest.Settings, fields ...string) []panicCase {
-		return []panicCase{{settings: settings, fields: fields}}
+// filterCases returns the cases by the name of the filter.
+func filterCases() map[string][]filterCase {
+	plain := func(settings filtertest.Settings, fields ...string) []filterCase {
+		return []filterCase{{settings: settings, fields: fields}}
 	}
 	works := func() map[string]protocol.Service {
 		return map[string]protocol.Service{
@@ -35,14 +38,14 @@ func panicCases() map[string][]panicCase {
 			"read": filtertest.PanickingApplication(filtertest.PanicInResponseRead), "close": filtertest.PanickingApplication(filtertest.PanicInResponseClose),
 		}
 	}
-	copies := func(cluster string) panicCase {
-		return panicCase{
+	copies := func(cluster string) filterCase {
+		return filterCase{
 			settings: filtertest.Settings(`{"cluster": "` + cluster + `", "percent": 100, "max_in_flight": 1}`),
 			clusters: works(), content: "abc", never: "left_total",
 		}
 	}
-	keysFrom := func(cluster string) panicCase {
-		return panicCase{
+	keysFrom := func(cluster string) filterCase {
+		return filterCase{
 			settings: filtertest.Settings(`{"providers": {"p": {"remote_jwks": {"http_uri": {"uri": "http://a.test/keys", "cluster": "` + cluster + `", "timeout": "1s"}}}},
 				"rules": [{"requires": {"allow_missing_or_failed": {}}}]}`),
 			fields: []string{"authorization: Bearer a.b.c"}, clusters: works(),
@@ -52,7 +55,7 @@ func panicCases() map[string][]panicCase {
 	const grpc, asked = "content-type: application/grpc", `{"http_service": {"server_uri": {"uri": "http://a.test", "cluster": "good", "timeout": "1s"}}}`
 	const askedInVain = `{"http_service": {"server_uri": {"uri": "http://a.test", "cluster": "start", "timeout": "1s"}}, "failure_mode_allow": true}`
 	const askedWith = `{"http_service": {"server_uri": {"uri": "http://a.test", "cluster": "good", "timeout": "1s"}}, "with_request_body": {"max_request_bytes": 10}}`
-	return map[string][]panicCase{
+	return map[string][]filterCase{
 		"adaptive_concurrency": {
 			{settings: `{"gradient_controller_config": {"concurrency_limit_params": {"max_concurrency_limit": 1, "concurrency_update_interval": "100ms"}, "min_rtt_calc_params": {"interval": "60s", "min_concurrency": 1}}}`},
 			{settings: `{"gradient_controller_config": {"concurrency_limit_params": {"max_concurrency_limit": 1, "concurrency_update_interval": "100ms"}, "min_rtt_calc_params": {"interval": "60s", "min_concurrency": 1}}}`, fields: []string{grpc}},
@@ -61,7 +64,7 @@ func panicCases() map[string][]panicCase {
 		"cors":         plain(`{"allow_origin_string_match": [{"exact": "https://a.test"}]}`, "origin: https://a.test"),
 		"csrf":         plain(`{}`, "origin: https://shop.test"),
 		"decompressor": {{settings: `{}`, fields: []string{"content-encoding: gzip"}, content: gzipped}},
-		"dubbo_stream": plain(`{"subset": "group"}`),
+		"dubbo_stream": {{settings: `{"subset": "group"}`}, {settings: `{"subset": "group"}`, protocol: "Dubbo"}},
 		"ext_authz": {
 			{settings: asked, clusters: works()},
 			{settings: askedInVain, clusters: works()},
@@ -91,7 +94,7 @@ func panicCases() map[string][]panicCase {
 // TestFiltersReleaseResourcesAfterPanics verifies for each registered filter that after panics
 // of the application it holds nothing and lets the next request pass.
 func TestFiltersReleaseResourcesAfterPanics(t *testing.T) {
-	cases := panicCases()
+	cases := filterCases()
 	for i, kind := range streamFilters() {
 		if len(cases[kind.Name]) == 0 {
 			t.Errorf("%s: the test has no case", kind.Name)
@@ -108,7 +111,59 @@ func TestFiltersReleaseResourcesAfterPanics(t *testing.T) {
 	}
 }
 
-func (c *panicCase) runOnce(t *testing.T, kind filter.StreamFilterFactory, at filtertest.PanicPoint) {
+// TestFiltersKeepServiceContract verifies for each registered filter that it keeps the contract of
+// protocol.Service: the client and the application see the same in each mode, the counters count
+// the same, and nothing stays in flight.
+func TestFiltersKeepServiceContract(t *testing.T) {
+	cases := filterCases()
+	for _, kind := range streamFilters() {
+		for i, c := range cases[kind.Name] {
+			t.Run(fmt.Sprint(kind.Name, i), func(t *testing.T) {
+				want, wantCounts := c.serveInMode(t, kind.Name, filtertest.Sync)
+				if want.Status != 200 || want.Request == "" {
+					t.Fatalf("%+v: the case must let requests pass", want)
+				}
+				for _, mode := range filtertest.Modes() {
+					got, counts := c.serveInMode(t, kind.Name, mode)
+					if mode == filtertest.Cancelled {
+						if got.Reason != protocol.ReasonDownstreamDisconnect {
+							t.Errorf("%s: %+v, want the reason %v", mode, got, protocol.ReasonDownstreamDisconnect)
+						}
+						continue
+					}
+					if got != want || counts != wantCounts {
+						t.Errorf("%s: %+v, metrics %s\nwant %+v, %s", mode, got, counts, want, wantCounts)
+					}
+				}
+			})
+		}
+	}
+}
+
+// serveInMode serves one request, and returns what became of it and the counters of the filter.
+func (c *filterCase) serveInMode(t *testing.T, name string, mode filtertest.Mode) (result filtertest.Result, counters string) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		kinds := streamFilters()
+		kind := kinds[slices.IndexFunc(kinds, func(k filter.StreamFilterFactory) bool { return k.Name == name })]
+		calls := &filtertest.ClusterClient{Clusters: c.clusters}
+		f, counts := filtertest.BuildWith(t, kind, c.settings, calls)
+		var err error
+		if result, err = filtertest.ServeInMode(t.Context(), mode, f, c.request(""), counts); err != nil {
+			t.Errorf("%s: %v", mode, err)
+		}
+		calls.Wait()
+		c.checkReleased(t, kind, counts)
+		for _, m := range kind.Metrics {
+			if m.Kind == metrics.KindCounter {
+				counters += fmt.Sprintf("%s %v, ", m.Name, counts.Value(m))
+			}
+		}
+	})
+	return result, counters
+}
+
+func (c *filterCase) runOnce(t *testing.T, kind filter.StreamFilterFactory, at filtertest.PanicPoint) {
 	calls := &filtertest.ClusterClient{Clusters: c.clusters}
 	f, counts := filtertest.BuildWith(t, kind, c.settings, calls)
 	for range 3 {
@@ -136,7 +191,7 @@ func (c *panicCase) runOnce(t *testing.T, kind filter.StreamFilterFactory, at fi
 
 // checkReleased verifies that the gauges of requests in flight, and the counter that must stay 0,
 // are 0.
-func (c *panicCase) checkReleased(t *testing.T, kind filter.StreamFilterFactory, counts *filtertest.Counts) {
+func (c *filterCase) checkReleased(t *testing.T, kind filter.StreamFilterFactory, counts *filtertest.Counts) {
 	t.Helper()
 	for _, m := range kind.Metrics {
 		inFlight := m.Kind == metrics.KindGauge && (strings.HasSuffix(m.Name, "in_flight") || strings.HasSuffix(m.Name, "active"))
@@ -149,8 +204,9 @@ func (c *panicCase) checkReleased(t *testing.T, kind filter.StreamFilterFactory,
 	}
 }
 
-func (c *panicCase) request(at filtertest.PanicPoint) *protocol.Exchange {
+func (c *filterCase) request(at filtertest.PanicPoint) *protocol.Exchange {
 	x := filtertest.NewRequest("/a", c.fields...)
+	x.Meta.Protocol = c.protocol
 	x.Meta.Conn = &protocol.ConnMeta{Remote: netip.MustParseAddrPort("10.0.0.1:1")}
 	if at == filtertest.PanicInRequestRead {
 		x.Request.Method, x.Request.ContentLength, x.Request.Body = "POST", -1, filtertest.PanickingBody()

@@ -1,0 +1,235 @@
+package filtertest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/weft-proxy/weft/pkg/filter"
+	"github.com/weft-proxy/weft/pkg/protocol"
+)
+
+// Mode is a way in which an engine and the service behind a filter serve an exchange. A filter that
+// keeps the contract of protocol.Service (docs/services.md) gives the client the same response in
+// each mode. In PendingElsewhere the race detector reports a filter that touches an exchange after
+// ErrPending.
+type Mode string
+
+// The modes of an exchange. The result of Cancelled differs from that of the others: its reason is
+// ReasonDownstreamDisconnect.
+const (
+	Sync             Mode = "sync"              // the next service responds in Start
+	Pending          Mode = "pending"           // the response comes after Start has returned ErrPending
+	PendingElsewhere Mode = "pending elsewhere" // another goroutine resumes the exchange, even before Start has returned
+	Forked           Mode = "forked"            // the exchange has a goroutine on which the next service may wait
+	Retried          Mode = "retried"           // the next service drops a response and waits for another one
+	Cancelled        Mode = "cancelled"         // the client disconnects while the exchange is pending
+)
+
+// Modes returns all modes, Sync first.
+func Modes() []Mode {
+	return []Mode{Sync, Pending, PendingElsewhere, Forked, Retried, Cancelled}
+}
+
+// Result is what the client and the application of an exchange see.
+type Result struct {
+	Reason   protocol.Reason
+	Status   int
+	Response string // headers and body
+	Request  string // first line, headers and body as the application saw them; "": it saw none
+}
+
+// ServeInMode serves x with f in front of an application that responds with 200, reads the response
+// to its end, closes the bodies, calls the observers, and resets x. It returns an error if f breaks
+// the contract of protocol.Service.
+func ServeInMode(ctx context.Context, mode Mode, f filter.Filter, x *protocol.Exchange, counts *Counts) (Result, error) {
+	e := &contractEngine{mode: mode, x: x, done: make(chan error, 1)}
+	x.Downstream = e
+	s := f(contractApplication{e})
+	if mode == Forked {
+		e.ownsGoroutine = true
+	}
+	err := e.afterStep(x.Start(ctx, s))
+	for errors.Is(err, protocol.ErrPending) {
+		if mode == PendingElsewhere && e.resumed {
+			err = <-e.done // of the goroutine that resumed x
+			break
+		}
+		next := e.next
+		if next == nil {
+			return Result{}, errors.New("ErrPending, but nothing is pending")
+		}
+		e.next = nil
+		err = e.afterStep(x.Resume(ctx, next()))
+	}
+	if e.next != nil {
+		e.fail("the filter did not return ErrPending of the next service")
+	}
+	result := Result{Reason: x.Record.Reason, Request: e.seen}
+	if err != nil {
+		result.Reason = protocol.ReasonOf(err)
+	} else {
+		result.Status = x.Response.Status
+		result.Response = FormatHeaders(&x.Response.Header)
+		if body := x.Response.Body; body != nil {
+			content, err := io.ReadAll(body)
+			if err != nil {
+				e.fail("reading the response: %v", err)
+			}
+			result.Response += "\n" + string(content)
+			_ = body.Close() // the content has been read
+		}
+	}
+	if body := x.Request.Body; body != nil {
+		_ = body.Close() // the exchange has ended
+	}
+	if counts != nil {
+		counts.CallObservers(x)
+	}
+	if e.watchers != 0 {
+		e.fail("%d callbacks of OnDisconnect were not stopped", e.watchers)
+	}
+	if e.responses > 1 && mode != Retried {
+		e.fail("the next service was called %d times", e.responses)
+	}
+	x.Reset()
+	return result, errors.Join(e.violations...)
+}
+
+// contractEngine is the Downstream of an exchange. Only the goroutine that owns the exchange uses
+// it.
+type contractEngine struct {
+	mode          Mode
+	x             *protocol.Exchange
+	ownsGoroutine bool         // blocking work runs on the caller's goroutine
+	next          func() error // what the pending exchange waits for; its error is passed to Resume
+	resumed       bool         // PendingElsewhere: another goroutine owns the exchange
+	done          chan error   // its result
+	before        string       // the exchange when it became pending
+	watchers      int
+	responses     int    // how often the application was called
+	seen          string // the request as the application saw it
+	violations    []error
+}
+
+func (e *contractEngine) fail(format string, args ...any) {
+	e.violations = append(e.violations, fmt.Errorf(format, args...))
+}
+
+// afterStep verifies that the exchange did not change after it became pending.
+func (e *contractEngine) afterStep(err error) error {
+	if errors.Is(err, protocol.ErrPending) && !e.resumed {
+		if now := describe(e.x); now != e.before {
+			e.fail("the exchange was changed after ErrPending:\n%s\nbefore:\n%s", now, e.before)
+		}
+	}
+	return err
+}
+
+// pend makes the exchange pending until next was called.
+func (e *contractEngine) pend(next func() error) error {
+	e.next, e.before = next, describe(e.x)
+	return protocol.ErrPending
+}
+
+// describe returns what a filter may change in an exchange.
+func describe(x *protocol.Exchange) string {
+	return fmt.Sprintf("%s %s%s %s body %p, response %d %s body %p, %d metadata, %v %v %q, deadline %v",
+		x.Request.Method, x.Request.Authority, x.Request.Path, FormatHeaders(&x.Request.Header), x.Request.Body,
+		x.Response.Status, FormatHeaders(&x.Response.Header), x.Response.Body,
+		x.Metadata.Len(), x.Record.Reason, x.Record.Flags, x.Record.Detail, x.Deadline)
+}
+
+// SendInterim implements protocol.Downstream.
+func (*contractEngine) SendInterim(int, *protocol.Header) error { return nil }
+
+// OnDisconnect implements protocol.Downstream. The client stays connected while a filter waits.
+func (e *contractEngine) OnDisconnect(func()) (stop func()) {
+	e.watchers++
+	return func() { e.watchers-- }
+}
+
+// RunBlocking implements protocol.BlockingRunner.
+func (e *contractEngine) RunBlocking(ctx context.Context, s protocol.BlockingService) error {
+	if e.ownsGoroutine {
+		return s.Serve(ctx, e.x)
+	}
+	return e.pend(func() error {
+		e.ownsGoroutine = true
+		result := make(chan error)
+		go func() { result <- protocol.ServeRecovered(ctx, s, e.x) }()
+		err := <-result
+		e.ownsGoroutine = false
+		return err
+	})
+}
+
+// contractApplication is the service behind the filter.
+type contractApplication struct{ *contractEngine }
+
+// Start implements protocol.Service.
+func (a contractApplication) Start(ctx context.Context, x *protocol.Exchange) error {
+	a.responses++
+	switch {
+	case a.mode == Cancelled && a.ownsGoroutine:
+		return errDisconnected()
+	case a.mode == Cancelled:
+		return a.pend(errDisconnected)
+	case a.mode == Retried:
+		x.PushFinisher(retriedApplication(a))
+		if a.ownsGoroutine {
+			return a.respond("dropped")
+		}
+		return a.pend(func() error { return a.respond("dropped") })
+	case a.mode == Sync || a.ownsGoroutine:
+		return a.respond("response")
+	case a.mode == PendingElsewhere:
+		a.resumed = true
+		go func() { a.done <- x.Resume(ctx, a.respond("response")) }()
+		return protocol.ErrPending
+	default:
+		return a.pend(func() error { return a.respond("response") })
+	}
+}
+
+func errDisconnected() error {
+	return protocol.Faultf(protocol.ReasonDownstreamDisconnect, "client closed its connection")
+}
+
+// respond reads the request and sets the response.
+func (a contractApplication) respond(text string) error {
+	r := &a.x.Request
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s %s%s %s", r.Method, r.Authority, r.Path, FormatHeaders(&r.Header))
+	if body := r.Body; body != nil {
+		content, err := io.ReadAll(body)
+		if err != nil {
+			return err
+		}
+		fmt.Fprintf(&b, "\n%s", content)
+		if again, ok := body.(protocol.Rewinder); ok && a.mode == Retried {
+			again.Rewind()
+		}
+	}
+	a.seen = b.String()
+	a.x.LocalReply(200, "text/plain", text)
+	a.x.Response.Header.Add("grpc-status", "0")
+	a.x.Response.Source = protocol.UpstreamResponse
+	return nil
+}
+
+// retriedApplication drops the first response and gets another one.
+type retriedApplication struct{ *contractEngine }
+
+// Finish implements protocol.Finisher.
+func (r retriedApplication) Finish(ctx context.Context, x *protocol.Exchange, err error) error {
+	if err != nil {
+		return err
+	}
+	x.ResetResponse()
+	return x.RunBlocking(ctx, protocol.BlockingFunc(func(context.Context, *protocol.Exchange) error {
+		return contractApplication(r).respond("response")
+	}))
+}

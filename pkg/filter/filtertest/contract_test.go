@@ -1,0 +1,100 @@
+package filtertest
+
+import (
+	"context"
+	"strings"
+	"testing"
+
+	"github.com/weft-proxy/weft/pkg/filter"
+	"github.com/weft-proxy/weft/pkg/protocol"
+)
+
+// finishFunc is a finisher of a test.
+type finishFunc func(x *protocol.Exchange, err error) error
+
+func (f finishFunc) Finish(_ context.Context, x *protocol.Exchange, err error) error {
+	return f(x, err)
+}
+
+// TestServeInModeAcceptsCorrectFilters verifies that a filter that keeps the contract gives the same
+// result in each mode, as a service and as a function that blocks.
+func TestServeInModeAcceptsCorrectFilters(t *testing.T) {
+	for name, f := range map[string]filter.Filter{
+		"asynchronous": func(next protocol.Service) protocol.Service {
+			return protocol.ServiceFunc(func(ctx context.Context, x *protocol.Exchange) error {
+				x.Request.Header.Add("a", "1")
+				x.PushFinisher(finishFunc(func(x *protocol.Exchange, err error) error {
+					if err == nil {
+						x.Response.Header.Add("b", "2")
+					}
+					return err
+				}))
+				return next.Start(ctx, x)
+			})
+		},
+		"blocking": filter.Blocking(func(ctx context.Context, x *protocol.Exchange, next protocol.Service) error {
+			x.Request.Header.Add("a", "1")
+			err := x.Serve(ctx, next)
+			if err == nil {
+				x.Response.Header.Add("b", "2")
+			}
+			return err
+		}),
+	} {
+		for _, mode := range Modes() {
+			t.Run(name+"/"+string(mode), func(t *testing.T) {
+				want := Result{
+					Status:   200,
+					Request:  "GET shop.test/a a: 1",
+					Response: "Content-Type: text/plain, grpc-status: 0, b: 2\nresponse",
+				}
+				if mode == Cancelled {
+					want = Result{Reason: protocol.ReasonDownstreamDisconnect}
+				}
+				if got, err := ServeInMode(t.Context(), mode, f, NewRequest("/a"), nil); err != nil || got != want {
+					t.Errorf("%+v, %v; want %+v", got, err, want)
+				}
+			})
+		}
+	}
+}
+
+// TestServeInModeReportsViolations verifies that each violation of the contract is reported in one
+// mode.
+func TestServeInModeReportsViolations(t *testing.T) {
+	for name, test := range map[string]struct {
+		mode  Mode
+		start func(ctx context.Context, x *protocol.Exchange, next protocol.Service) error
+		want  string
+	}{
+		"changes the exchange after ErrPending": {Pending, func(ctx context.Context, x *protocol.Exchange, next protocol.Service) error {
+			err := next.Start(ctx, x)
+			x.Response.Header.Add("b", "2")
+			return err
+		}, "changed after ErrPending"},
+		"returns another error than ErrPending": {Pending, func(ctx context.Context, x *protocol.Exchange, next protocol.Service) error {
+			_ = next.Start(ctx, x)
+			return nil
+		}, "did not return ErrPending"},
+		"does not stop its callback": {Sync, func(ctx context.Context, x *protocol.Exchange, next protocol.Service) error {
+			x.Downstream.OnDisconnect(func() {})
+			return next.Start(ctx, x)
+		}, "were not stopped"},
+		"serves twice": {Sync, func(ctx context.Context, x *protocol.Exchange, next protocol.Service) error {
+			_ = next.Start(ctx, x)
+			return next.Start(ctx, x)
+		}, "called 2 times"},
+		"is pending without reason": {Sync, func(context.Context, *protocol.Exchange, protocol.Service) error {
+			return protocol.ErrPending
+		}, "nothing is pending"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := func(next protocol.Service) protocol.Service {
+				return protocol.ServiceFunc(func(ctx context.Context, x *protocol.Exchange) error { return test.start(ctx, x, next) })
+			}
+			if _, err := ServeInMode(t.Context(), test.mode, f, NewRequest("/a"), nil); err == nil || !strings.Contains(err.Error(), test.want) {
+				t.Errorf("reported %v, want %q", err, test.want)
+			}
+		})
+	}
+}
