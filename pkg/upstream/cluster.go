@@ -37,7 +37,7 @@ type Cluster struct {
 	reported *clusterCounts // owned by the LoadReporter: counts that were reported; nil: none
 
 	mu      sync.Mutex       // for replacing state, opening and closing the ledger
-	outlier *outlierDetector // guarded by mu; nil: no outlier detection
+	outlier *outlierDetection // guarded by mu; nil: no outlier detection
 }
 
 // env holds what the clusters of a set share. Immutable except for the fields that mu guards.

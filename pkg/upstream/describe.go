@@ -175,7 +175,7 @@ func (h *Host) describeChecks(d *HostStatus) {
 		}
 	}
 	if r := h.outlierStats.Load(); r != nil {
-		d.Ejections = r.ejections.Load()
+		d.Ejections = r.Ejections()
 	}
 }
 

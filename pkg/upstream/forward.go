@@ -114,7 +114,7 @@ func (h *Host) relay(carry func() error) error {
 	h.recordConnect()
 	defer h.countConnection(ConnectionClosed)
 	if r := h.outlierStats.Load(); r != nil {
-		r.recordSuccess(1) // nothing more becomes known about the result
+		r.RecordRelay()
 	}
 	return carry()
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/config"
 	"github.com/weft-proxy/weft/pkg/protocol"
 	"github.com/weft-proxy/weft/pkg/upstream/balance"
+	"github.com/weft-proxy/weft/pkg/upstream/outlier"
 )
 
 // Host is one address of a cluster. The address is its identity: health, connections and counts
@@ -22,7 +23,7 @@ type Host struct {
 	entry        atomic.Pointer[config.Host] // its current configuration
 	load         balance.Load                // exchanges in flight, from the pick to the end of the response
 	health       healthState
-	outlierStats atomic.Pointer[outlierStats] // statistics for outlier detection; nil: not enabled
+	outlierStats atomic.Pointer[outlier.Stats] // written by the cluster's detector; nil: no outlier detection
 	recorder     lazyRecorder[Recorder]
 
 	memberships     atomic.Pointer[[]membership]   // in the host sets of the cluster; nil: none yet
@@ -73,13 +74,12 @@ func (h *Host) InFlight() int64 { return h.load.InFlight() }
 // Add accounts for exchanges whose responses, or failures, came from the host.
 func (h *Host) Add(s metrics.Batch) {
 	h.recorder.add(s)
-	e := attemptOutcome{s.Protocol, protocol.Reason(s.Reason), s.UpstreamStatus, s.Code}
-	if e.isBad() {
-		h.badResponses.Add(uint64(s.Len())) //nolint:gosec // a length
-	}
-	if r := h.outlierStats.Load(); r != nil {
-		r.recordExchanges(e, s.Len())
-	}
+	h.recordOutcome(outlier.Outcome{
+		Protocol: config.Protocol(s.Protocol),
+		Reason:   protocol.Reason(s.Reason),
+		Status:   s.UpstreamStatus,
+		Code:     s.Code,
+	}, s.Len())
 }
 
 // poolNode is the pool of a host for one protocol and one priority. Immutable.

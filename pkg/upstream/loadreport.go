@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/weft-proxy/weft/pkg/config"
-	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
 // LoadReporter reports the load of the hosts of clusters, from one report to the next. Reports are
@@ -141,18 +140,6 @@ type clusterReport struct {
 
 // minServerErrorStatus is the lowest status that counts as a failure of the host.
 const minServerErrorStatus = 500
-
-// isBad reports whether a response with a good head shows a failure of the host at its end. A
-// response with a bad head was counted when the head arrived.
-func (e *attemptOutcome) isBad() bool {
-	if e.status == 0 || e.status >= minServerErrorStatus {
-		return false
-	}
-	if e.reason == protocol.ReasonNone {
-		return e.code > 0 && e.protocol == string(config.HTTP2) && httpStatusOfGRPC(e.code) >= minServerErrorStatus
-	}
-	return isLocalOriginFailure(e.reason)
-}
 
 // followedSince returns since when a cluster is followed; ok is false if it is not.
 func (l *LoadReporter) followedSince(name string) (since time.Time, ok bool) {

@@ -1,72 +1,32 @@
 package upstream
 
 import (
+	"errors"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/protocol"
+	"github.com/weft-proxy/weft/pkg/upstream/outlier"
 )
 
-// outlierDetector ejects hosts of a cluster that respond badly: an ejected host gets no requests
-// for a while, unless there is no other. The hosts count (outlier_stats.go). The detector acts on
-// failures in a row immediately, and on rates at the end of each interval, when it also ends
-// ejections that are over.
-//
-//	         so many in a row, or a rate              time over, at an interval's end
-//	in ─────────────────────────────────────▶ ejected ────────────────────────────▶ in
-//	    if max_ejection_percent allows it              or an active check passes
-type outlierDetector struct {
-	cluster *Cluster                 // immutable
-	config  *config.OutlierDetection // immutable
+// outlierDetection runs the outlier detection of a cluster: it calls the detector at the end of each
+// interval, and logs and counts the changes.
+type outlierDetection struct {
+	cluster  *Cluster          // immutable
+	detector *outlier.Detector // immutable
 
-	mu           sync.Mutex
-	stats        []*outlierStats // guarded by mu; one for each host
-	ejectedCount int             // guarded by mu; number of ejected hosts
-	round        int             // guarded by mu; how often take was called
-	closed       bool            // guarded by mu
-	timer        *time.Timer     // guarded by mu
+	mu     sync.Mutex
+	closed bool        // guarded by mu
+	timer  *time.Timer // guarded by mu
 }
 
-// outlierStats records the recent results of a host. The goroutines that end exchanges write its
-// counters without a lock.
-type outlierStats struct {
-	detector *outlierDetector // immutable
-	host     *Host            // immutable
-
-	failures5xx, failuresGateway, failuresLocal atomic.Uint32 // in a row
-
-	externalOrigin intervalCounts // with SplitLocal only responses of the host, else all attempts
-	localOrigin    intervalCounts // with SplitLocal whether there was a response
-
-	ejections atomic.Uint64 // total
-
-	round        int           // guarded by outlier.mu; the last round that included the host
-	ejected      bool          // guarded by outlier.mu; ejected
-	backoffCount int           // guarded by outlier.mu; ejections in a row, minus one for each interval without
-	ejectedUntil time.Duration // guarded by outlier.mu; end of the ejection, by the set's clock
-}
-
-// detector is the name of an outlier detector in logs.
-type detector string
-
-// The detectors.
-const (
-	by5xx                    detector = "consecutive_5xx"
-	byGateway                detector = "consecutive_gateway_failure"
-	byLocal                  detector = "consecutive_local_origin_failure"
-	bySuccessRate            detector = "success_rate"
-	byLocalSuccessRate       detector = "local_origin_success_rate"
-	byFailurePercentage      detector = "failure_percentage"
-	byLocalFailurePercentage detector = "local_origin_failure_percentage"
-	byFailureMultiple        detector = "failure_multiple"
-)
-
-// configureOutlierDetection starts outlier detection for hosts as cfg says; nil stops it. Statistics stay if cfg is
-// unchanged; otherwise ejected hosts return. c.mu is held.
+// configureOutlierDetection starts outlier detection for hosts as cfg says; nil stops it. Statistics
+// stay if cfg is unchanged; otherwise ejected hosts return. c.mu is held.
 func (c *Cluster) configureOutlierDetection(cfg *config.OutlierDetection, hosts []*Host) {
 	if o := c.outlier; o != nil {
-		if cfg.Equal(o.config) {
+		if cfg.Equal(o.detector.Configuration()) {
 			o.setHosts(hosts)
 			return
 		}
@@ -76,198 +36,138 @@ func (c *Cluster) configureOutlierDetection(cfg *config.OutlierDetection, hosts 
 	if cfg == nil {
 		return
 	}
-	c.outlier = &outlierDetector{cluster: c, config: cfg}
-	c.outlier.setHosts(hosts)
-	c.outlier.startTimer()
+	o := &outlierDetection{cluster: c}
+	o.detector = outlier.New(outlier.Config{
+		OutlierDetection: cfg,
+		Now:              c.env.now,
+		Random:           c.env.random,
+		OnChange:         o.reportChange,
+		OnOverflow:       func() { c.count(EjectionOverflow) },
+	})
+	c.outlier = o
+	o.setHosts(hosts)
+	o.startTimer(cfg.Interval)
+}
+
+func (o *outlierDetection) setHosts(hosts []*Host) {
+	list := make([]outlier.Host, len(hosts))
+	for i, h := range hosts {
+		list[i] = outlierHost{h}
+	}
+	o.detector.SetHosts(list)
 }
 
 // startTimer arms the timer.
-func (o *outlierDetector) startTimer() {
+func (o *outlierDetection) startTimer(interval time.Duration) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.cluster.env.tasks.Add(1)
-	o.timer = time.AfterFunc(o.config.Interval, o.runInterval)
-}
-
-// close stops the timer and ends all ejections.
-func (o *outlierDetector) close() {
-	o.mu.Lock()
-	o.closed = true
-	if o.timer.Stop() {
-		o.cluster.env.tasks.Done()
-	} // otherwise look does it
-	var turned []*Host
-	for _, r := range o.stats {
-		r.host.outlierStats.CompareAndSwap(r, nil)
-		if r.ejected && r.host.health.clear(flagEjected) {
-			turned = append(turned, r.host)
-		}
-	}
-	o.stats, o.ejectedCount = nil, 0
-	o.mu.Unlock()
-	for _, h := range turned {
-		h.healthChanged(HostUp)
-	}
-}
-
-// setHosts sets the hosts to observe.
-func (o *outlierDetector) setHosts(hosts []*Host) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	records := make([]*outlierStats, len(hosts))
-	o.round++
-	o.ejectedCount = 0
-	for i, h := range hosts {
-		r := h.outlierStats.Load()
-		if r == nil || r.detector != o {
-			r = &outlierStats{detector: o, host: h}
-			h.outlierStats.Store(r)
-		}
-		if r.ejected {
-			o.ejectedCount++
-		}
-		r.round = o.round
-		records[i] = r
-	}
-	for _, r := range o.stats {
-		if r.round != o.round { // the host was removed
-			r.host.outlierStats.CompareAndSwap(r, nil)
-		}
-	}
-	o.stats = records
-}
-
-// ejection is a change to report when no lock is held.
-type ejection struct {
-	host          *Host
-	detector      detector      // "" if the host has returned
-	duration      time.Duration // how long it is out
-	healthChanged bool
+	o.timer = time.AfterFunc(interval, o.runInterval)
 }
 
 // runInterval runs on the timer at the end of each interval.
-func (o *outlierDetector) runInterval() {
-	o.cluster.env.runRecovered("evaluating outliers", func() { o.reportChanges(o.endInterval()) })
+func (o *outlierDetection) runInterval() {
+	o.cluster.env.runRecovered("evaluating outliers", o.detector.EndInterval)
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.closed {
 		o.cluster.env.tasks.Done()
 		return
 	}
-	o.timer.Reset(o.config.Interval)
+	o.timer.Reset(o.detector.Configuration().Interval)
 }
 
-// endInterval returns the changes at the end of an interval.
-func (o *outlierDetector) endInterval() []ejection {
+// close stops the timer and ends all ejections.
+func (o *outlierDetection) close() {
 	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.ejectByRates(o.unejectExpired(nil))
+	o.closed = true
+	if o.timer.Stop() {
+		o.cluster.env.tasks.Done()
+	} // otherwise runInterval does it
+	o.mu.Unlock()
+	for _, h := range o.detector.Close() {
+		hostOf(h).healthChanged(HostUp)
+	}
 }
 
-// unejectExpired ends the ejections that are over. o.mu is held.
-func (o *outlierDetector) unejectExpired(changes []ejection) []ejection {
-	now := o.cluster.env.now()
-	for _, r := range o.stats {
-		switch {
-		case r.ejected && r.ejectedUntil <= now:
-			changes = append(changes, o.uneject(r))
-		case !r.ejected && r.backoffCount > 0:
-			r.backoffCount--
-		}
+// reportChange logs and counts a change. The lock of the detector is not held.
+func (o *outlierDetection) reportChange(e outlier.Change) {
+	c, h := o.cluster, hostOf(e.Host)
+	changed := HostDown
+	if e.Reason == "" {
+		c.env.Log.Info("upstream host returns from its ejection", logCluster, c.name, logHost, h.address)
+		changed = HostUp
+	} else {
+		c.count(HostEjected)
+		c.env.Log.Warn("upstream host ejected", logCluster, c.name, logHost, h.address, logDetector, e.Reason, logPause, e.Duration)
 	}
-	return changes
+	if e.HealthChanged {
+		h.healthChanged(changed)
+	}
 }
 
-// uneject ends an ejection. o.mu is held.
-func (o *outlierDetector) uneject(r *outlierStats) ejection {
-	r.ejected = false
-	o.ejectedCount--
-	r.reset()
-	return ejection{host: r.host, healthChanged: r.host.health.clear(flagEjected)}
+// outlierHost adapts a Host to outlier.Host.
+type outlierHost struct{ host *Host }
+
+// hostOf returns the Host behind an outlier.Host.
+func hostOf(h outlier.Host) *Host { return h.(outlierHost).host } //nolint:forcetypeassert // setHosts passes no others
+
+// Stats implements outlier.Host.
+func (o outlierHost) Stats() *atomic.Pointer[outlier.Stats] { return &o.host.outlierStats }
+
+// SetEjected implements outlier.Host.
+func (o outlierHost) SetEjected(ejected bool) (changed bool) {
+	if ejected {
+		return o.host.health.set(flagEjected)
+	}
+	return o.host.health.clear(flagEjected)
 }
 
-// ejectConsecutive handles a host with too many failures in a row.
-func (o *outlierDetector) ejectConsecutive(r *outlierStats, by detector, enforce int) {
-	o.reportChanges(func() []ejection {
-		o.mu.Lock()
-		defer o.mu.Unlock() // also after a panic of a recorder
-		return o.eject(nil, r, by, enforce)
-	}())
+// recordAttempt counts the attempt at the host that has just ended with err, or with the response in
+// x. x may be nil if there is none.
+func (h *Host) recordAttempt(x *protocol.Exchange, err error) {
+	s := h.outlierStats.Load()
+	if s == nil {
+		return
+	}
+	if err == nil {
+		s.RecordHead(x.Response.Status, x.Record.Listener == nil)
+		return
+	}
+	reason := protocol.ReasonOf(err)
+	var kept *notSent
+	if errors.As(err, &kept) && reason != protocol.ConnectFailure && reason != protocol.ConnectTimeout {
+		return // it waited for a connection, and there was none
+	}
+	s.RecordFailure(reason)
 }
 
-// eject ejects a host, unless it is ejected already, too many are, or the random sample is not
-// below enforce percent. o.mu is held.
-func (o *outlierDetector) eject(changes []ejection, r *outlierStats, by detector, enforce int) []ejection {
-	env := o.cluster.env
-	if r.ejected || o.closed || r.host.outlierStats.Load() != r || int(env.random()%100) >= enforce { //nolint:gosec // below 100
-		return changes
+// recordOutcome counts n exchanges with the same result, whose last attempts were at the host.
+func (h *Host) recordOutcome(o outlier.Outcome, n int) {
+	if o.FailedAtEnd() {
+		h.badResponses.Add(uint64(n)) //nolint:gosec // a length
 	}
-	if o.ejectedCount >= o.maxEjections() {
-		o.cluster.count(EjectionOverflow)
-		return changes
+	if s := h.outlierStats.Load(); s != nil {
+		s.RecordExchanges(o, n)
 	}
-	pause := r.nextEjectionTime(o.config)
-	if j := o.config.MaxEjectionTimeJitter; j > 0 {
-		pause += time.Duration(env.random() % uint64(j+1)) //nolint:gosec // above 0
-	}
-	r.ejected, r.ejectedUntil = true, env.now()+pause
-	r.ejections.Add(1)
-	o.ejectedCount++
-	return append(changes, ejection{r.host, by, pause, r.host.health.set(flagEjected)})
 }
 
-// maxEjections returns how many hosts may be ejected. o.mu is held.
-func (o *outlierDetector) maxEjections() int {
-	n := len(o.stats) * o.config.MaxEjectionPercent / 100
-	if o.config.MaxEjectedHosts > 0 {
-		n = min(n, o.config.MaxEjectedHosts)
+// ResponseDiscarded records that the host's response in x is about to be discarded for a retry. It
+// judges the response by its head.
+func (h *Host) ResponseDiscarded(x *protocol.Exchange) {
+	if x.Record.Listener == nil {
+		return
 	}
-	if o.config.AlwaysEjectOne {
-		n = max(n, 1)
-	}
-	return n
-}
-
-// nextEjectionTime returns the duration of this ejection without jitter: longer each time, up to a limit.
-func (r *outlierStats) nextEjectionTime(cfg *config.OutlierDetection) time.Duration {
-	most := max(cfg.MaxEjectionTime, cfg.BaseEjectionTime)
-	if cfg.BaseEjectionTime*time.Duration(r.backoffCount) < most {
-		r.backoffCount++
-	}
-	return min(cfg.BaseEjectionTime*time.Duration(r.backoffCount), most)
+	h.recordOutcome(outlier.Outcome{
+		Protocol: config.Protocol(x.Meta.Protocol),
+		Status:   x.Response.Status,
+		Code:     protocol.GRPCStatus(&x.Response),
+	}, 1)
 }
 
 // recordCheckPassed records that an active check has passed.
 func (h *Host) recordCheckPassed() {
-	r := h.outlierStats.Load()
-	if r == nil || !r.detector.config.UnejectOnHealthCheck || !h.health.has(flagEjected) {
-		return
-	}
-	o := r.detector
-	o.mu.Lock()
-	var changes []ejection
-	if r.ejected && h.outlierStats.Load() == r {
-		changes = append(changes, o.uneject(r))
-	}
-	o.mu.Unlock()
-	o.reportChanges(changes)
-}
-
-// reportChanges logs and counts changes. o.mu is not held.
-func (o *outlierDetector) reportChanges(changes []ejection) {
-	c := o.cluster
-	for _, e := range changes {
-		if e.detector == "" {
-			c.env.Log.Info("upstream host returns from its ejection", logCluster, c.name, logHost, e.host.address)
-			if e.healthChanged {
-				e.host.healthChanged(HostUp)
-			}
-			continue
-		}
-		c.count(HostEjected)
-		c.env.Log.Warn("upstream host ejected", logCluster, c.name, logHost, e.host.address, logDetector, e.detector, logPause, e.duration)
-		if e.healthChanged {
-			e.host.healthChanged(HostDown)
-		}
+	if s := h.outlierStats.Load(); s != nil && h.health.has(flagEjected) {
+		s.CheckPassed()
 	}
 }

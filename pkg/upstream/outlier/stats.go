@@ -1,0 +1,224 @@
+package outlier
+
+import (
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/protocol"
+)
+
+// Stats records the recent results of a host. The goroutines that end exchanges write its counters
+// without a lock. Each attempt is counted once:
+//
+//	no response                           when the attempt ends    RecordFailure
+//	a response that is bad by its head    when the attempt ends    RecordHead
+//	a response that is retried            when it is discarded     RecordExchanges
+//	any other response                    when the exchange ends   RecordExchanges
+//
+// so that a response which ends badly, such as a gRPC response with its status in trailers, does
+// not count as good first. A good response costs three reads and an addition.
+type Stats struct {
+	detector *Detector // immutable
+	host     Host      // immutable
+
+	failures5xx, failuresGateway, failuresLocal atomic.Uint32 // in a row
+
+	externalOrigin intervalCounts // with SplitLocalOriginErrors only responses of the host, else all attempts
+	localOrigin    intervalCounts // with SplitLocalOriginErrors whether there was a response
+
+	ejections atomic.Uint64 // total
+
+	round        int           // guarded by Reason.mu; the last round that included the host
+	ejected      bool          // guarded by Reason.mu
+	backoffCount int           // guarded by Reason.mu; ejections in a row, minus one for each interval without
+	ejectedUntil time.Duration // guarded by Reason.mu; end of the ejection, by Config.Now
+}
+
+// intervalCounts holds the counts of an interval.
+type intervalCounts struct{ requests, failures atomic.Uint64 }
+
+// takeAndReset returns the counts and resets them.
+func (w *intervalCounts) takeAndReset() (requests, failures uint64) {
+	return w.requests.Swap(0), w.failures.Swap(0)
+}
+
+// Ejections returns how often the host was ejected.
+func (s *Stats) Ejections() uint64 { return s.ejections.Load() }
+
+// RecordHead counts a response by the status in its head. A good one counts only if final is true:
+// then nothing reports the end of its exchange.
+func (s *Stats) RecordHead(status int, final bool) {
+	switch {
+	case s.isBad(status):
+		s.recordStatus(status, 1)
+	case final:
+		s.recordSuccess(1)
+	}
+}
+
+// RecordRelay counts a connection whose bytes are relayed. Nothing more becomes known about its
+// result.
+func (s *Stats) RecordRelay() { s.recordSuccess(1) }
+
+// RecordFailure counts an attempt without a response, if the host caused the failure.
+func (s *Stats) RecordFailure(reason protocol.Reason) {
+	if isLocalOriginFailure(reason) {
+		s.recordLocalFailure(reason)
+	}
+}
+
+// Outcome is the result of an exchange.
+type Outcome struct {
+	Protocol config.Protocol // of the downstream
+	Reason   protocol.Reason
+	Status   int // status of the host's response; 0: none
+	Code     int // RPC status code
+}
+
+// FailedAtEnd reports whether a response with a good head shows a failure of the host at its end.
+func (o *Outcome) FailedAtEnd() bool {
+	switch {
+	case o.Status == 0 || o.Status >= minServerErrorStatus:
+		return false
+	case o.Reason == protocol.ReasonNone:
+		return o.isGRPC() && httpStatusOfGRPC(o.Code) >= minServerErrorStatus
+	}
+	return isLocalOriginFailure(o.Reason)
+}
+
+// isGRPC reports whether Code is a gRPC status that is not OK.
+func (o *Outcome) isGRPC() bool { return o.Code > 0 && o.Protocol == config.HTTP2 }
+
+// minServerErrorStatus is the first status of server errors.
+const minServerErrorStatus = 500
+
+// RecordExchanges counts n exchanges with the same result, whose last attempts were at the host.
+func (s *Stats) RecordExchanges(o Outcome, n int) {
+	switch {
+	case o.Status == 0 || s.isBad(o.Status): // RecordFailure or RecordHead has counted it
+	case o.Reason == protocol.ReasonNone && o.isGRPC():
+		s.recordStatus(httpStatusOfGRPC(o.Code), n)
+	case o.Reason == protocol.ReasonNone:
+		s.recordSuccess(n)
+	case isLocalOriginFailure(o.Reason): // the response was cut short
+		for range n {
+			s.recordLocalFailure(o.Reason)
+		}
+	}
+}
+
+// isBad reports whether a status counts as a failure.
+func (s *Stats) isBad(status int) bool {
+	if codes := s.detector.config.FailureStatuses; len(codes) > 0 {
+		return slices.Contains(codes, status)
+	}
+	return status >= minServerErrorStatus
+}
+
+// isLocalOriginFailure reports whether a reason is a failure of the host that Weft detected.
+func isLocalOriginFailure(r protocol.Reason) bool {
+	switch r { //nolint:exhaustive // all others say nothing about the host
+	case protocol.ConnectFailure, protocol.ConnectTimeout, protocol.UpstreamReset, protocol.UpstreamClosed,
+		protocol.UpstreamMalformed, protocol.UpstreamTimeout, protocol.ReasonPerTryTimeout, protocol.StreamIdle:
+		return true
+	}
+	return false
+}
+
+// recordLocalFailure counts a failure that Weft detected.
+func (s *Stats) recordLocalFailure(reason protocol.Reason) {
+	cfg := s.detector.config.OutlierDetection
+	if !cfg.SplitLocalOriginErrors {
+		s.recordStatus(reason.Spec().HTTP, 1)
+		return
+	}
+	s.localOrigin.requests.Add(1)
+	s.localOrigin.failures.Add(1)
+	s.countConsecutive(&s.failuresLocal, 1, cfg.ConsecutiveLocal, byLocal)
+}
+
+// recordSuccess counts n good responses.
+func (s *Stats) recordSuccess(n int) {
+	resetCounter(&s.failures5xx)
+	resetCounter(&s.failuresGateway)
+	s.recordReachable(n)
+	s.externalOrigin.requests.Add(uint64(n)) //nolint:gosec // a length
+}
+
+// recordStatus counts n responses, or failures mapped to a status, that may be bad.
+func (s *Stats) recordStatus(status, n int) {
+	if status < minServerErrorStatus && !s.isBad(status) {
+		s.recordSuccess(n)
+		return
+	}
+	s.recordReachable(n)
+	s.externalOrigin.requests.Add(uint64(n)) //nolint:gosec // a length
+	if s.isBad(status) {
+		s.externalOrigin.failures.Add(uint64(n)) //nolint:gosec // a length
+	}
+	cfg := s.detector.config.OutlierDetection
+	if status >= 502 && status <= 504 {
+		s.countConsecutive(&s.failuresGateway, n, cfg.ConsecutiveGateway, byGateway)
+	} else {
+		resetCounter(&s.failuresGateway)
+	}
+	if status >= minServerErrorStatus {
+		s.countConsecutive(&s.failures5xx, n, cfg.Consecutive5xx, by5xx)
+	} else {
+		resetCounter(&s.failures5xx)
+	}
+}
+
+// recordReachable counts n exchanges for which the host was reachable.
+func (s *Stats) recordReachable(n int) {
+	if s.detector.config.SplitLocalOriginErrors {
+		resetCounter(&s.failuresLocal)
+		s.localOrigin.requests.Add(uint64(n)) //nolint:gosec // a length
+	}
+}
+
+// countConsecutive counts n failures in a row, and ejects the host when they are too many.
+func (s *Stats) countConsecutive(count *atomic.Uint32, n int, c config.Consecutive, by Reason) {
+	if c.Failures <= 0 {
+		return
+	}
+	now := count.Add(uint32(n))                                           //nolint:gosec // a length
+	if now >= uint32(c.Failures) && count.Swap(0) != 0 && c.Enforce > 0 { //nolint:gosec // above 0
+		s.detector.ejectConsecutive(s, by, c.Enforce)
+	}
+}
+
+// reset resets the counts after an ejection.
+func (s *Stats) reset() {
+	resetCounter(&s.failures5xx)
+	resetCounter(&s.failuresGateway)
+	resetCounter(&s.failuresLocal)
+	s.externalOrigin.takeAndReset()
+	s.localOrigin.takeAndReset()
+}
+
+// resetCounter resets count, and writes only if needed: the counts of healthy hosts are only read.
+func resetCounter(count *atomic.Uint32) {
+	if count.Load() != 0 {
+		count.Store(0)
+	}
+}
+
+// httpStatusOfGRPC maps a gRPC status to an HTTP status, as the gRPC documentation and Envoy do.
+// Server failures map to 500 and above.
+func httpStatusOfGRPC(code int) int {
+	switch code {
+	case 2, 13, 15: // unknown, internal, data loss
+		return 500
+	case 12: // unimplemented
+		return 501
+	case protocol.GRPCUnavailable:
+		return 503
+	case 4: // deadline exceeded
+		return 504
+	default: // the client caused it, or nothing failed
+		return 400
+	}
+}
