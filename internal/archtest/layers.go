@@ -79,6 +79,8 @@ func purePackages() []string {
 		"pkg/proxy/overload",
 		"pkg/upstream/discovery/dubbo/plan",
 		"pkg/upstream/discovery/dubbo/rules",
+		"pkg/upstream/share",
+		"pkg/upstream/subset",
 		"pkg/xds/ads",
 		"pkg/xds/resource",
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 	"github.com/weft-proxy/weft/pkg/router"
 	"github.com/weft-proxy/weft/pkg/upstream"
+	"github.com/weft-proxy/weft/pkg/upstream/subset"
 )
 
 // builder composes the services of one configuration. What it builds starts nothing, so it can be
@@ -207,7 +208,7 @@ func (b *builder) buildUpstream(p *config.Proxy, route *router.Route) protocol.S
 		chosen = recordingHost(chosen)
 	}
 	way := func(c *upstream.Cluster, labels map[string]string) *upstream.ClusterPicker {
-		return &upstream.ClusterPicker{Cluster: c, Protocol: f.Upstream, Fallback: p.Upstream, Priority: f.Priority, Labels: upstream.NewLabels(labels), OnHostSelected: chosen}
+		return &upstream.ClusterPicker{Cluster: c, Protocol: f.Upstream, Fallback: p.Upstream, Priority: f.Priority, Labels: subset.NewLabels(labels), OnHostSelected: chosen}
 	}
 	switch {
 	case f.Cluster != "":

@@ -13,6 +13,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/config"
 	"github.com/weft-proxy/weft/pkg/protocol"
 	"github.com/weft-proxy/weft/pkg/upstream/health"
+	"github.com/weft-proxy/weft/pkg/upstream/subset"
 )
 
 // Cluster is a set of hosts that serve the same requests. There is one Cluster per name for as long
@@ -36,7 +37,7 @@ type Cluster struct {
 
 	reported *clusterCounts // owned by the LoadReporter: counts that were reported; nil: none
 
-	mu      sync.Mutex       // for replacing state, opening and closing the ledger
+	mu      sync.Mutex        // for replacing state, opening and closing the ledger
 	outlier *outlierDetection // guarded by mu; nil: no outlier detection
 }
 
@@ -130,7 +131,7 @@ type ClusterPicker struct {
 	Priority config.Priority
 	// Labels select a subset of the hosts, together with the labels that filters gave the exchange;
 	// nil: none.
-	Labels *Labels
+	Labels *subset.Labels
 	// OnHostSelected, if not nil, is called before each attempt, when its host is in x.Record. It
 	// may change the request to suit the host.
 	OnHostSelected func(x *protocol.Exchange, h *Host)

@@ -121,7 +121,7 @@ func (c *Cluster) describe() ClusterStatus {
 		d.Open += b.slots.open.Load()
 	}
 	if s.subsets != nil {
-		d.Subsets = s.subsets.count
+		d.Subsets = len(s.subsets.sets)
 	}
 	for i, h := range hosts {
 		d.Hosts[i] = h.describe()

@@ -9,6 +9,7 @@ import (
 	"github.com/weft-proxy/weft/internal/hash"
 	"github.com/weft-proxy/weft/pkg/config"
 	"github.com/weft-proxy/weft/pkg/protocol"
+	"github.com/weft-proxy/weft/pkg/upstream/share"
 )
 
 // hostSetRules holds the rules of a hostSet and, for each set of hosts that they select, a hostSet of
@@ -38,18 +39,11 @@ const (
 )
 
 // newHostSetRules returns the rules for exchanges with these labels; nil: there are none.
-func newHostSetRules(rules config.HostRules, labels *Labels) *hostSetRules {
+func newHostSetRules(rules config.HostRules, labels map[string]string) *hostSetRules {
 	if rules == nil {
 		return nil
 	}
-	var values map[string]string
-	if labels != nil {
-		values = make(map[string]string, len(labels.list))
-		for _, l := range labels.list {
-			values[l.name] = l.value
-		}
-	}
-	r := &hostSetRules{chain: rules.Chain(values)}
+	r := &hostSetRules{chain: rules.Chain(labels)}
 	r.scratchSets.New = func() any {
 		set := config.NewHostSet(r.chain.Len())
 		return &set
@@ -102,12 +96,12 @@ func (c *Cluster) makeRuleHostSet(s *state, g *hostSet, allowed config.HostSet) 
 	}
 	to := g.filter(func(h *Host) bool { return g.rules.chain.Allows(allowed, h.Config()) })
 	var seats []*ruleMembership
-	forEachHost([]*hostSet{to}, func(_ *hostSet, b *localityGroup, h *Host) {
+	forEachHost([]*hostSet{to}, func(_ *hostSet, counts *share.Locality, h *Host) {
 		up := h.health.up()
 		if up {
-			b.healthy++
+			counts.Healthy++
 		}
-		seats = append(seats, &ruleMembership{membership: membership{to, b, up}, host: h})
+		seats = append(seats, &ruleMembership{membership: membership{to, counts, up}, host: h})
 	})
 	to.replan()
 	if c.state.Load() != s {
@@ -149,10 +143,8 @@ func (s *state) dropRuleHostSets() {
 	}
 	forget(s.defaultSet)
 	if s.subsets != nil {
-		for _, first := range s.subsets.byHashSum {
-			for one := first; one != nil; one = one.next {
-				forget(one.set)
-			}
+		for _, set := range s.subsets.sets {
+			forget(set)
 		}
 	}
 	for _, h := range s.hosts {
@@ -171,7 +163,7 @@ func (g *hostSet) filter(fits func(*Host) bool) *hostSet {
 			}
 		}
 		if len(hosts) > 0 {
-			to.levels = append(to.levels, g.newLevel(hosts))
+			to.addLevel(g.newLevel(hosts))
 		}
 	}
 	return to

@@ -13,6 +13,7 @@ import (
 
 	"github.com/weft-proxy/weft/pkg/config"
 	"github.com/weft-proxy/weft/pkg/protocol"
+	"github.com/weft-proxy/weft/pkg/upstream/subset"
 )
 
 // digits are rules: requests go to the hosts whose addresses their attachment "to" lists,
@@ -45,7 +46,7 @@ func (digits) Allows(left config.HostSet, h *config.Host) bool {
 
 // chosen returns the hosts that requests to some go to, or the error of one.
 func chosen(c *Cluster, to string, labels map[string]string) string {
-	via, s := &ClusterPicker{Cluster: c, Labels: NewLabels(labels)}, c.state.Load()
+	via, s := &ClusterPicker{Cluster: c, Labels: subset.NewLabels(labels)}, c.state.Load()
 	x := &protocol.Exchange{}
 	x.Request.Header.Add("to", to)
 	hosts := map[string]bool{}

@@ -8,27 +8,29 @@ import (
 
 	"github.com/weft-proxy/weft/pkg/config"
 	"github.com/weft-proxy/weft/pkg/upstream/balance"
+	"github.com/weft-proxy/weft/pkg/upstream/share"
 )
 
 // hostSet is the set of hosts that some exchanges may use: all of a cluster, or a subset.
 //
 //	hostSet ─▶ priorityLevel, one for each priority ─▶ localityGroup, one for each locality ─▶ balancer
 //
-// Its members never change. A loadPlan holds the share of each level and locality. It is replaced
+// Its members never change. A share.Plan holds the share of each level and locality. It is replaced
 // when the health of a host changes; exchanges only read it. Hosts of weight 0 are in no set. The
 // zero value has no hosts.
 type hostSet struct {
 	*hostSetBuilder
-	levels []priorityLevel // sorted by priority, most preferred first; none is empty
+	levels []priorityLevel // immutable; sorted by priority, most preferred first; none is empty
 	rules  *hostSetRules   // immutable; rules that match exchanges; nil: none
 
-	plan atomic.Pointer[loadPlan]
+	plan atomic.Pointer[share.Plan] // nil: there are no hosts
 	// nextProbe is when hosts without a share may be probed again: ns of the set's clock.
 	nextProbe atomic.Int64
 
 	primary bool // most exchanges use this set: its panic is logged
 
-	mu sync.Mutex // held while the plan is replaced
+	mu     sync.Mutex    // held while the plan is replaced
+	counts []share.Level // of levels; the counts of healthy hosts are guarded by mu
 }
 
 // priorityLevel holds the hosts of one priority.
@@ -39,9 +41,8 @@ type priorityLevel struct {
 
 // localityGroup is a group of hosts among which the cluster's policy balances.
 type localityGroup struct {
-	hosts   []*Host
-	weight  uint32 // of the locality
-	healthy int    // guarded by hostSet.mu: number of healthy hosts
+	hosts  []*Host
+	weight uint32 // of the locality
 
 	buildOnce sync.Once
 	balancer  balance.Balancer // written under buildOnce
@@ -51,8 +52,8 @@ type localityGroup struct {
 // membership is a host's position in a hostSet. The zero value is no membership.
 type membership struct {
 	set       *hostSet
-	locality  *localityGroup
-	countedUp bool // guarded by the mu of set: how it is counted
+	locality  *share.Locality // of set.counts
+	countedUp bool            // guarded by the mu of set: how it is counted
 }
 
 // hostSetBuilder is what the host sets of one state are made from. It does not change after assignMemberships.
@@ -92,10 +93,20 @@ func (d *hostSetBuilder) addSet(places []int32) *hostSet {
 	d.sets = append(d.sets, g)
 	for _, hosts := range groupByPriority(d.hosts, places) {
 		if l := d.newLevel(hosts); len(l.localities) > 0 {
-			g.levels = append(g.levels, l)
+			g.addLevel(l)
 		}
 	}
 	return g
+}
+
+// addLevel adds a level and the counts of its hosts, none healthy yet.
+func (g *hostSet) addLevel(l priorityLevel) {
+	counts := make([]share.Locality, len(l.localities))
+	for i := range l.localities {
+		counts[i] = share.Locality{Weight: l.localities[i].weight, Hosts: len(l.localities[i].hosts)}
+	}
+	g.levels = append(g.levels, l)
+	g.counts = append(g.counts, share.Level{Localities: counts})
 }
 
 // groupByPriority returns the hosts with a weight, grouped by priority.
@@ -166,7 +177,7 @@ func (d *hostSetBuilder) newLevel(hosts []*Host) priorityLevel {
 func (d *hostSetBuilder) assignMemberships() {
 	counts := make([]int, len(d.hosts))
 	total := 0
-	forEachHost(d.sets, func(_ *hostSet, _ *localityGroup, h *Host) {
+	forEachHost(d.sets, func(_ *hostSet, _ *share.Locality, h *Host) {
 		counts[h.index]++
 		total++
 	})
@@ -175,12 +186,12 @@ func (d *hostSetBuilder) assignMemberships() {
 	for i, n := range counts {
 		lists[i], storage = storage[:0:n], storage[n:]
 	}
-	forEachHost(d.sets, func(g *hostSet, b *localityGroup, h *Host) {
+	forEachHost(d.sets, func(g *hostSet, counts *share.Locality, h *Host) {
 		up := h.health.up()
 		if up {
-			b.healthy++
+			counts.Healthy++
 		}
-		lists[h.index] = append(lists[h.index], membership{g, b, up})
+		lists[h.index] = append(lists[h.index], membership{g, counts, up})
 	})
 	for _, g := range d.sets {
 		g.replan()
@@ -191,14 +202,14 @@ func (d *hostSetBuilder) assignMemberships() {
 	}
 }
 
-// forEachHost calls f for every host in every hostSet.
-func forEachHost(groups []*hostSet, f func(g *hostSet, b *localityGroup, h *Host)) {
+// forEachHost calls f for every host in every hostSet, with the counts of its locality.
+func forEachHost(groups []*hostSet, f func(g *hostSet, counts *share.Locality, h *Host)) {
 	for _, g := range groups {
 		for i := range g.levels {
 			blocks := g.levels[i].localities
 			for j := range blocks {
 				for _, h := range blocks[j].hosts {
-					f(g, &blocks[j], h)
+					f(g, &g.counts[i].Localities[j], h)
 				}
 			}
 		}
@@ -221,15 +232,25 @@ func (h *Host) updateHealthCounts() {
 	}
 }
 
+// replan computes the plan from the counts. g.mu is held, or g is not shared yet.
+func (g *hostSet) replan() {
+	if len(g.levels) > 0 {
+		g.plan.Store(share.NewPlan(&g.config.Failover, g.counts))
+	}
+}
+
+// inPanic reports whether a level is in panic.
+func (g *hostSet) inPanic() bool { return g.plan.Load().InPanic() }
+
 func (g *hostSet) updateMembership(s *membership, h *Host) {
 	g.mu.Lock()
 	before := g.inPanic()
 	if up := h.health.up(); up != s.countedUp {
 		s.countedUp = up
 		if up {
-			s.locality.healthy++
+			s.locality.Healthy++
 		} else {
-			s.locality.healthy--
+			s.locality.Healthy--
 		}
 		g.replan()
 	}

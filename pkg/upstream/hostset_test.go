@@ -198,55 +198,6 @@ func TestPanicThreshold(t *testing.T) {
 	}
 }
 
-// Panic begins below the threshold, and while all of the work cannot be done: shares that
-// binary numbers do not hold exactly make no difference.
-func TestPanicIsExact(t *testing.T) {
-	tests := []struct {
-		hosts, up [2]int // of two priorities
-		threshold float64
-		want      bool // one of them panics
-	}{
-		{[2]int{63, 10}, [2]int{45, 1}, 50, false}, // 1.4 times 45 of 63 hosts is all of the work
-		{[2]int{63, 10}, [2]int{44, 0}, 50, true},
-		{[2]int{10, 14}, [2]int{5, 3}, 50, false}, // 70 % and 30 %
-		{[2]int{10, 14}, [2]int{5, 2}, 50, true},
-		{[2]int{100, 100}, [2]int{7, 7}, 7, false},
-		{[2]int{100, 100}, [2]int{7, 6}, 7, true},
-	}
-	for _, tt := range tests {
-		m := failoverParamsOf(&config.Failover{PanicThreshold: tt.threshold})
-		levels, plans := make([]priorityLevel, 2), make([]priorityLoad, 2)
-		for i := range levels {
-			hosts := make([]*Host, tt.hosts[i])
-			levels[i] = priorityLevel{hosts, []localityGroup{{hosts: hosts, healthy: tt.up[i]}}}
-		}
-		m.levelShares(levels, plans)
-		if got := plans[0].panic || plans[1].panic; got != tt.want {
-			t.Errorf("%v of %v hosts up, threshold %v %%: panic %v, want %v", tt.up, tt.hosts, tt.threshold, got, tt.want)
-		}
-	}
-}
-
-// What rounding leaves of the shares is for nobody who has none: who has some is not
-// looked at by trials.
-func TestDownPrioritiesHaveNoShare(t *testing.T) {
-	m := failoverParamsOf(&config.Failover{})
-	const hosts = 10
-	for i := range (hosts + 1) * (hosts + 1) {
-		up := [3]int{0, i / (hosts + 1), i % (hosts + 1)}
-		levels, plans := make([]priorityLevel, 3), make([]priorityLoad, 3)
-		for l := range levels {
-			all := make([]*Host, hosts)
-			levels[l] = priorityLevel{all, []localityGroup{{hosts: all, healthy: up[l]}}}
-		}
-		shares := m.levelShares(levels, plans)
-		panics := plans[0].panic && plans[1].panic && plans[2].panic
-		if sum := shares[0] + shares[1] + shares[2]; math.Abs(sum-1) > 1e-12 || shares[0] != 0 && !panics {
-			t.Errorf("%v of 10 hosts up: shares %v, want nothing for the first, and 1 in all", up, shares)
-		}
-	}
-}
-
 // The numbers are those of the table in Envoy's documentation of priority levels.
 func TestPrioritiesSpillOver(t *testing.T) {
 	tests := []struct {
@@ -501,8 +452,10 @@ func TestHealthIsCountedThroughChanges(t *testing.T) {
 		}
 	}
 	counted := 0
-	for i := range c.state.Load().defaultSet.levels {
-		counted += c.state.Load().defaultSet.levels[i].healthyCount()
+	for _, level := range c.state.Load().defaultSet.counts {
+		for _, locality := range level.Localities {
+			counted += locality.Healthy
+		}
 	}
 	if counted != up {
 		t.Errorf("%d hosts are counted as healthy, %d are", counted, up)

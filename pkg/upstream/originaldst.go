@@ -10,6 +10,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/config"
 	"github.com/weft-proxy/weft/pkg/network"
 	"github.com/weft-proxy/weft/pkg/protocol"
+	"github.com/weft-proxy/weft/pkg/upstream/subset"
 )
 
 // ConnAddrs holds the addresses of a downstream connection. The zero value means that nothing is
@@ -158,7 +159,7 @@ func (v *ClusterPicker) pickHost(s *state, x *protocol.Exchange, first int) (*Ho
 		}
 		return h, err
 	}
-	g := s.hostsFor(requestLabels{v.Labels, &x.Metadata})
+	g := s.hostsFor(subset.Request{Route: v.Labels, Metadata: &x.Metadata})
 	if g.rules != nil {
 		if g = v.Cluster.applyRules(s, g, x); len(g.levels) == 0 {
 			return nil, protocol.Faultf(protocol.NoHealthyHost, "cluster %s: its routing rules exclude every host for the request", s.config.Name)

@@ -6,6 +6,7 @@ import (
 	"github.com/weft-proxy/weft/internal/hash"
 	"github.com/weft-proxy/weft/pkg/protocol"
 	"github.com/weft-proxy/weft/pkg/upstream/balance"
+	"github.com/weft-proxy/weft/pkg/upstream/share"
 )
 
 // maxPicks bounds how often the balancer is asked before pick searches all hosts. The search gives
@@ -43,35 +44,35 @@ func (g *hostSet) pick(hash uint64, attempts []protocol.Attempt, first int) *Hos
 	if p == nil {
 		return nil
 	}
-	if p.starved {
+	if p.Starved {
 		if h := g.hostToProbe(attempts); h != nil {
 			return h
 		}
 	}
 	switch {
-	case !g.usesHash && !p.split:
+	case !g.usesHash && !p.Split:
 		hash = 0 // nothing uses it
 	case hash == 0 || !g.usesHash:
 		hash = g.env.random()
 	}
 	l, b := g.selectLocality(p, hash)
 	c := hostPicker{hostSet: g, attempts: attempts, first: first, key: balance.Key{Hash: hash}}
-	if h := c.drawHost(b, p.levels[l].panic); h != nil {
+	if h := c.drawHost(b, p.LevelPanics(l)); h != nil {
 		return h
 	}
 	return c.search(p, l, b)
 }
 
 // selectLocality returns the level and the locality that a hash, or random bits, select.
-func (g *hostSet) selectLocality(p *loadPlan, bits uint64) (int, *localityGroup) {
+func (g *hostSet) selectLocality(p *share.Plan, bits uint64) (int, *localityGroup) {
 	l := 0
-	if len(p.levels) > 1 {
-		l = p.levelAt(toPoint(hash.Nth(bits, 1<<32)))
+	if p.Levels() > 1 {
+		l = p.LevelAt(hash.Nth(bits, 1<<32))
 	}
-	if p.levels[l].localities == nil {
+	if p.OneLocality(l) {
 		return l, &g.levels[l].localities[0]
 	}
-	return l, &g.levels[l].localities[p.levels[l].localityAt(toPoint(hash.Nth(bits, 1<<33)))]
+	return l, &g.levels[l].localities[p.LocalityAt(l, hash.Nth(bits, 1<<33))]
 }
 
 // hostPicker is the state of one pick.
@@ -110,12 +111,19 @@ func (c *hostPicker) drawHost(b *localityGroup, panics bool) *Host {
 	return fresh
 }
 
+// passesSlowStart reports whether to use a host that the balancer returned.
+func (d *hostSetBuilder) passesSlowStart(h *Host) bool {
+	c := &d.config.SlowStart
+	age := d.env.now() - time.Duration(h.usableSince.Load())
+	return age >= c.Duration || share.PassesSlowStart(c, age, d.env.random())
+}
+
 // search searches all hosts: first those of the locality, starting at the balancer's next pick,
 // then all by priority.
-func (c *hostPicker) search(p *loadPlan, l int, b *localityGroup) *Host {
+func (c *hostPicker) search(p *share.Plan, l int, b *localityGroup) *Host {
 	s := hostSearch{hostPicker: *c, now: c.env.now()}
 	if start := c.pickIndex(b, c.key); start >= 0 {
-		panics := p.levels[l].panic
+		panics := p.LevelPanics(l)
 		if h := s.scan(b.hosts[start:], panics); h != nil {
 			return h
 		}
@@ -124,7 +132,7 @@ func (c *hostPicker) search(p *loadPlan, l int, b *localityGroup) *Host {
 		}
 	}
 	for i := range c.levels {
-		if h := s.scan(c.levels[i].hosts, p.levels[i].panic); h != nil {
+		if h := s.scan(c.levels[i].hosts, p.LevelPanics(i)); h != nil {
 			return h
 		}
 	}
@@ -134,7 +142,7 @@ func (c *hostPicker) search(p *loadPlan, l int, b *localityGroup) *Host {
 		return s.retryHost
 	case len(c.attempts)-c.first >= maxUnhealthyPicks:
 		return nil
-	case s.panicHost == nil && !s.anyUp && failoverParamsOf(&c.config.Failover).panicThreshold > 0:
+	case s.panicHost == nil && !s.anyUp && share.AllowsPanic(&c.config.Failover):
 		return s.downHost // the health counts will be updated in a moment
 	default:
 		return s.panicHost

@@ -13,6 +13,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/upstream/balance"
 	"github.com/weft-proxy/weft/pkg/upstream/discovery/dubbo/plan"
 	"github.com/weft-proxy/weft/pkg/upstream/discovery/dubbo/registry"
+	"github.com/weft-proxy/weft/pkg/upstream/subset"
 )
 
 // fakeConnector is a Connector whose connections respond immediately.
@@ -78,7 +79,7 @@ func BenchmarkChoosingAHost(b *testing.B) {
 			change.Retire()
 			x := newCall("method=getName", "user=eve", "dubbo.tag="+bench.tag)
 			f := table.Match(x).Config.Forward
-			via := &upstream.ClusterPicker{Cluster: set.Get(f.Cluster), Protocol: config.Dubbo, Labels: upstream.NewLabels(f.Metadata)}
+			via := &upstream.ClusterPicker{Cluster: set.Get(f.Cluster), Protocol: config.Dubbo, Labels: subset.NewLabels(f.Metadata)}
 			b.ReportAllocs()
 			for b.Loop() {
 				x.Record.Attempts = x.Record.Attempts[:0]

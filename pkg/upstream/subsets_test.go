@@ -10,6 +10,7 @@ import (
 
 	"github.com/weft-proxy/weft/pkg/config"
 	"github.com/weft-proxy/weft/pkg/protocol"
+	"github.com/weft-proxy/weft/pkg/upstream/subset"
 )
 
 // labelled returns a cluster of hosts "0" to "5": versions 1, 2 and 3, each in the
@@ -32,10 +33,10 @@ func reached(c *Cluster, route, metadata map[string]string) string {
 		m.Set(protocol.BalancerNamespace, name, value)
 	}
 	m.Set("other", "version", "9")
-	labels := NewLabels(route)
+	labels := subset.NewLabels(route)
 	hosts := [7]bool{}
 	for range 100 {
-		h := c.state.Load().hostsFor(requestLabels{labels, &m}).pick(0, nil, 0)
+		h := c.state.Load().hostsFor(subset.Request{Route: labels, Metadata: &m}).pick(0, nil, 0)
 		if h == nil {
 			return "none"
 		}
@@ -128,7 +129,7 @@ func TestSubsetsHaveTheirOwnHealth(t *testing.T) {
 func TestLabelsSelectSubset(t *testing.T) {
 	_, c := newTestCluster(t, newFakeConnector(), labelled(config.Subsets{Selectors: [][]string{{"version", "stage"}}}))
 	x := get()
-	via := &ClusterPicker{Cluster: c, Labels: NewLabels(map[string]string{"version": "3", "stage": "test"})}
+	via := &ClusterPicker{Cluster: c, Labels: subset.NewLabels(map[string]string{"version": "3", "stage": "test"})}
 	if err := x.Serve(t.Context(), via); err != nil {
 		t.Fatal(err)
 	}
@@ -202,11 +203,11 @@ func TestHashPoliciesIgnoreSlowStart(t *testing.T) {
 func TestPickDoesNotAllocate(t *testing.T) {
 	var m protocol.Metadata
 	m.Set(protocol.BalancerNamespace, "version", "2")
-	labels := NewLabels(map[string]string{"stage": "prod", "version": "1"})
+	labels := subset.NewLabels(map[string]string{"stage": "prod", "version": "1"})
 	cfg := labelled(config.Subsets{Selectors: [][]string{{"version", "stage"}}})
 	cfg.SlowStart = config.SlowStart{Duration: time.Hour, MinWeightPercent: 10}
 	_, c := newTestCluster(t, newFakeConnector(), cfg)
-	if n := testing.AllocsPerRun(100, func() { c.state.Load().hostsFor(requestLabels{labels, &m}).pick(0, nil, 0) }); n != 0 {
+	if n := testing.AllocsPerRun(100, func() { c.state.Load().hostsFor(subset.Request{Route: labels, Metadata: &m}).pick(0, nil, 0) }); n != 0 {
 		t.Errorf("a pick of a subset: %v allocations, want 0", n)
 	}
 	cfg = clusterOf(40, config.RingHash, func(i int, h *config.Host) { h.Priority = uint32(i % 2) })
@@ -249,11 +250,11 @@ func BenchmarkPick(b *testing.B) {
 		cfg.Subsets = config.Subsets{Selectors: [][]string{{"version", "stage"}, {"stage"}}}
 		apply(b, s, cfg)
 		state := s.Get("web").state.Load()
-		labels := NewLabels(map[string]string{"version": "4001", "stage": "prod"})
+		labels := subset.NewLabels(map[string]string{"version": "4001", "stage": "prod"})
 		var m protocol.Metadata
 		b.ReportAllocs()
 		for b.Loop() {
-			if state.hostsFor(requestLabels{labels, &m}).pick(0, nil, 0) == nil {
+			if state.hostsFor(subset.Request{Route: labels, Metadata: &m}).pick(0, nil, 0) == nil {
 				b.Fatal("no host")
 			}
 		}

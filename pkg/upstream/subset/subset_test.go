@@ -1,0 +1,56 @@
+package subset
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/weft-proxy/weft/pkg/protocol"
+)
+
+func TestFind(t *testing.T) {
+	type labels = map[string]string
+	hosts := []labels{
+		{"version": "1", "stage": "test"}, {"version": "1", "stage": "prod"}, {"version": "2", "stage": "prod"}, {"stage": "prod"}, nil,
+	}
+	selectors := [][]string{{"version"}, {"stage", "version"}, {"version"}, {}, {"version", "stage"}}
+	index, list := Divide(selectors, len(hosts), func(i int) map[string]string { return hosts[i] })
+	if len(list) != 5 {
+		t.Errorf("%d subsets, want 5", len(list))
+	}
+	tests := []struct {
+		name     string
+		route    labels
+		metadata labels
+		want     []int32
+	}{
+		{"one label", labels{"version": "1"}, nil, []int32{0, 1}},
+		{"two labels", labels{"version": "1", "stage": "prod"}, nil, []int32{1}},
+		{"no labels", nil, nil, nil},
+		{"labels that no selector has", labels{"stage": "prod"}, nil, nil},
+		{"more labels than a selector", labels{"version": "1", "stage": "prod", "x": "y"}, nil, nil},
+		{"a value that no host has", labels{"version": "9"}, nil, nil},
+		{"labels of a filter", nil, labels{"version": "2"}, []int32{2}},
+		{"a label of a filter takes precedence", labels{"version": "1"}, labels{"version": "2"}, []int32{2}},
+		{"labels of both", labels{"version": "1"}, labels{"stage": "test"}, []int32{0}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			var m protocol.Metadata
+			for name, value := range tt.metadata {
+				m.Set(protocol.BalancerNamespace, name, value)
+			}
+			var got []int32
+			if i := index.Find(Request{Route: NewLabels(tt.route), Metadata: &m}); i >= 0 {
+				got = list[i].Hosts
+				for name, value := range list[i].Labels.Map() {
+					if tt.metadata[name] != value && tt.route[name] != value {
+						t.Errorf("the subset has the label %s=%s", name, value)
+					}
+				}
+			}
+			if !slices.Equal(got, tt.want) {
+				t.Errorf("hosts %v, want %v", got, tt.want)
+			}
+		})
+	}
+}
