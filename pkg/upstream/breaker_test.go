@@ -69,7 +69,7 @@ func TestPrioritiesHaveSeparateLimits(t *testing.T) {
 					for range test.more {
 						finish(<-waiting)
 					}
-					if got := c.Breaker(first).active.Load() + c.Breaker(other).active.Load() + c.Breaker(first).pending.Load(); got != 0 {
+					if got := c.Breaker(first).Counts().Active + c.Breaker(other).Counts().Active + c.Breaker(first).Counts().Pending; got != 0 {
 						t.Errorf("%d exchanges are counted when all have ended", got)
 					}
 				})

@@ -12,6 +12,7 @@ import (
 	"github.com/weft-proxy/weft/internal/metrics"
 	"github.com/weft-proxy/weft/pkg/config"
 	"github.com/weft-proxy/weft/pkg/protocol"
+	"github.com/weft-proxy/weft/pkg/upstream/breaker"
 	"github.com/weft-proxy/weft/pkg/upstream/health"
 	"github.com/weft-proxy/weft/pkg/upstream/subset"
 )
@@ -23,14 +24,16 @@ type Cluster struct {
 	name  string // immutable
 	env   *env   // immutable
 	state atomic.Pointer[state]
+	// config is the last configuration, which stays when the cluster is removed. It is stored just
+	// before state. Connections outlive the cluster, and their exchanges end under it.
+	config atomic.Pointer[config.Cluster]
 
-	breakers   [config.NumPriorities]Breaker
+	breakers   [config.NumPriorities]breaker.Breaker
 	recorder   lazyRecorder[ClusterRecorder]
 	generation atomic.Int64 // how often the cluster was removed from the configuration; its recorders are of one era each
 
 	drops           dropCounts
-	overflows       atomic.Uint64 // exchanges and retries that were rejected
-	rejected        atomic.Uint64 // of these, the exchanges
+	destOverflows   atomic.Uint64 // exchanges that were rejected because there are too many original destinations
 	resent          atomic.Uint64
 	latencyObserved atomic.Int64 // when a latency was last observed: ns of the set's clock
 	onDemand        demand.Item  // its hosts, if they are on demand
@@ -141,7 +144,7 @@ type ClusterPicker struct {
 func (v *ClusterPicker) Start(ctx context.Context, x *protocol.Exchange) error {
 	c := v.Cluster
 	x.Record.Cluster = c
-	s, err := c.Breaker(v.Priority).admit()
+	s, err := c.admit(v.Priority)
 	if err != nil {
 		return err
 	}
@@ -271,8 +274,7 @@ func deadlinePassed(deadline time.Time) bool {
 
 // admit returns the state to serve an exchange with. It counts nothing: an exchange is counted when
 // it waits for a connection or has one.
-func (b *Breaker) admit() (*state, error) {
-	c := b.cluster
+func (c *Cluster) admit(p config.Priority) (*state, error) {
 	s := c.state.Load()
 	if s == nil || s.removed {
 		return nil, protocol.Faultf(protocol.NoCluster, "cluster %s is not configured", c.name)
@@ -280,7 +282,7 @@ func (b *Breaker) admit() (*state, error) {
 	if c.env.Meter != nil && c.recorder.recorder.Load() == nil {
 		c.openRecorder()
 	}
-	if err := b.checkMaxConnections(s.config); err != nil {
+	if err := c.breakers[p].CheckConnections(s.config); err != nil {
 		return nil, err
 	}
 	return s, nil
@@ -294,23 +296,6 @@ func (c *Cluster) openRecorder() {
 	}
 }
 
-// tryIncrement adds one to count unless that makes it larger than limit, one of config.CircuitBreakers.
-func tryIncrement(count *atomic.Int64, limit int) bool {
-	if limit == 0 {
-		count.Add(1)
-		return true
-	}
-	for {
-		n := count.Load()
-		if n >= int64(limit) {
-			return false
-		}
-		if count.CompareAndSwap(n, n+1) {
-			return true
-		}
-	}
-}
-
 // count counts an event, if the cluster has a recorder.
 func (c *Cluster) count(e Event) {
 	if a, ok := c.recorder.get(); ok {
@@ -321,6 +306,5 @@ func (c *Cluster) count(e Event) {
 // Count counts an event that a service in front of the cluster reports.
 func (c *Cluster) Count(e Event) { c.count(e) }
 
-// lastConfig returns the last configuration of the cluster, which pools use. Connections outlive the
-// cluster, and their exchanges end under this configuration.
-func (c *Cluster) lastConfig() *config.Cluster { return c.state.Load().config }
+// lastConfig returns the last configuration of the cluster, nil if there was none.
+func (c *Cluster) lastConfig() *config.Cluster { return c.config.Load() }

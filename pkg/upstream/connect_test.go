@@ -143,7 +143,7 @@ func TestCanceledExchangesDoNotDial(t *testing.T) {
 		open := n.holdConnects(k.host())
 		for range waves {
 			list := k.begin(t, c, each)
-			if got := c.breakers[0].pending.Load(); got != each {
+			if got := c.breakers[0].Counts().Pending; got != each {
 				t.Errorf("%d exchanges are pending, want %d", got, each)
 			}
 			for _, a := range list {
@@ -155,8 +155,8 @@ func TestCanceledExchangesDoNotDial(t *testing.T) {
 				}
 			}
 			synctest.Wait()
-			if c.InFlight() != 0 || c.breakers[0].slots.waiting.Load() != 0 {
-				t.Fatalf("%d exchanges and %d connects are left waiting", c.InFlight(), c.breakers[0].slots.waiting.Load())
+			if c.InFlight() != 0 || c.breakers[0].Counts().Waiting != 0 {
+				t.Fatalf("%d exchanges and %d connects are left waiting", c.InFlight(), c.breakers[0].Counts().Waiting)
 			}
 		}
 		if n.maxConnecting > k.maxConns {

@@ -105,7 +105,7 @@ func (c *Cluster) describe() ClusterStatus {
 		Type:         s.config.Type,
 		Policy:       s.config.LBPolicy,
 		InFlight:     c.InFlight(),
-		Overflows:    c.overflows.Load(),
+		Overflows:    c.destOverflows.Load(),
 		Breakers:     c.describeBreakers(),
 		Resent:       c.resent.Load(),
 		Dropped:      c.DropOverloadCounts(),
@@ -115,10 +115,11 @@ func (c *Cluster) describe() ClusterStatus {
 		Hosts:        make([]HostStatus, len(hosts)),
 	}
 	for p := range c.breakers {
-		b := &c.breakers[p]
-		d.Pending += b.pending.Load()
-		d.Retries += b.retries.Load()
-		d.Open += b.slots.open.Load()
+		n := c.breakers[p].Counts()
+		d.Overflows += n.Overflows
+		d.Pending += n.Pending
+		d.Retries += n.Retries
+		d.Open += n.Connections
 	}
 	if s.subsets != nil {
 		d.Subsets = len(s.subsets.sets)

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/weft-proxy/weft/pkg/protocol"
+	"github.com/weft-proxy/weft/pkg/upstream/wait"
 )
 
 // dialLimit bounds how many connections to one host are being opened concurrently, by one lane or
@@ -39,7 +40,7 @@ func (d *dialLimit) acquire(ctx context.Context, limit int, deadline time.Time, 
 	ready := make(chan struct{})
 	place := d.queue.PushBack(ready)
 	d.mu.Unlock()
-	_, why := await(ctx, deadline, nil, ready)
+	_, why := wait.For(ctx, deadline, nil, ready)
 	if why == protocol.ReasonNone {
 		return nil
 	}

@@ -539,10 +539,10 @@ func muxCluster(connections int, hosts ...string) *config.Cluster {
 func wantNothing(t testing.TB, c *Cluster) {
 	t.Helper()
 	for what, n := range map[string]int64{
-		"exchanges in flight": c.breakers[0].active.Load(),
-		"pending exchanges":   c.breakers[0].pending.Load(),
-		"slots":               c.breakers[0].slots.open.Load(),
-		"waiters for slots":   c.breakers[0].slots.waiting.Load(),
+		"exchanges in flight": c.breakers[0].Counts().Active,
+		"pending exchanges":   c.breakers[0].Counts().Pending,
+		"slots":               c.breakers[0].Counts().Connections,
+		"waiters for slots":   c.breakers[0].Counts().Waiting,
 	} {
 		if n != 0 {
 			t.Errorf("%d %s, want 0", n, what)

@@ -6,6 +6,7 @@ import (
 
 	"github.com/weft-proxy/weft/pkg/config"
 	"github.com/weft-proxy/weft/pkg/protocol"
+	"github.com/weft-proxy/weft/pkg/upstream/breaker"
 )
 
 // connectRelayFunc opens a connection to h before the deadline and returns carry, which relays the bytes
@@ -26,28 +27,27 @@ type connectRelayFunc = func(ctx context.Context, h *Host, deadline time.Time) (
 // for another to end. For a cluster of type ORIGINAL_DST also NoDestination and ReasonLoop.
 func (c *Cluster) ForwardConn(ctx context.Context, at ConnAddrs, attempts int, connect connectRelayFunc) error {
 	b := c.Breaker(config.DefaultPriority)
-	s, err := b.admit()
+	s, err := c.admit(config.DefaultPriority)
 	for err == nil && c.mustWait(s) {
-		if err = b.awaitHosts(ctx, time.Time{}, nil); err == nil {
-			s, err = b.admit()
+		if err = c.awaitHosts(ctx, b, time.Time{}, nil); err == nil {
+			s, err = c.admit(config.DefaultPriority)
 		}
 	}
 	if err != nil {
 		return err
 	}
-	if err := b.addActive(); err != nil {
+	if err := b.AddActive(); err != nil {
 		return err
 	}
-	defer b.active.Add(-1)
+	defer b.RemoveActive()
 	if err := c.dropOverload(s.config); err != nil {
 		return err
 	}
-	if !b.slots.tryAcquire(s.config.CircuitBreakers.MaxConnections) {
-		b.countRejected(ConnectionOverflow)
-		return protocol.Faultf(protocol.Overflow, "cluster %s: max_connections (%d) reached", c.name, s.config.CircuitBreakers.MaxConnections)
+	if err := b.AddConnection(); err != nil {
+		return err
 	}
-	defer b.releaseSlot()
-	h, carry, err := b.connectRelay(ctx, s, at, attempts, connect)
+	defer b.ReleaseSlot()
+	h, carry, err := s.connectRelay(ctx, b, at, attempts, connect)
 	if err != nil {
 		return err
 	}
@@ -56,11 +56,11 @@ func (c *Cluster) ForwardConn(ctx context.Context, at ConnAddrs, attempts int, c
 
 // connectRelay calls connect for one host after another until it succeeds. The downstream
 // connection is pending meanwhile. It is active already, so max_requests is not checked again.
-func (b *Breaker) connectRelay(ctx context.Context, s *state, at ConnAddrs, attempts int, connect connectRelayFunc) (h *Host, carry func() error, err error) {
-	if err := b.addPending(b.limits()); err != nil {
+func (s *state) connectRelay(ctx context.Context, b *breaker.Breaker, at ConnAddrs, attempts int, connect connectRelayFunc) (h *Host, carry func() error, err error) {
+	if err := b.EnterPendingActive(); err != nil {
 		return nil, nil, err
 	}
-	defer b.pending.Add(-1)
+	defer b.LeavePending()
 	var made []protocol.Attempt
 	for range max(attempts, 1) {
 		h, none := s.pickForConn(at, made)

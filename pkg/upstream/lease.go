@@ -5,6 +5,7 @@ import (
 
 	"github.com/weft-proxy/weft/pkg/config"
 	"github.com/weft-proxy/weft/pkg/protocol"
+	"github.com/weft-proxy/weft/pkg/upstream/breaker"
 )
 
 // HostLease is a host that serves a UDP session, which has no exchange and no connection. It counts
@@ -21,15 +22,15 @@ type HostLease struct {
 // demand and not subscribed; a later call may succeed.
 func (c *Cluster) Lease(hash uint64, instead *HostLease) (*HostLease, error) {
 	b := c.Breaker(config.DefaultPriority)
-	s, err := b.admitSession(instead != nil && instead.host.cluster == c)
+	s, err := c.admitSession(b, instead != nil && instead.host.cluster == c)
 	if err != nil {
 		return nil, err
 	}
 	assigned := false
 	defer func() {
 		if !assigned {
-			b.releaseSlot()
-			b.active.Add(-1)
+			b.ReleaseSlot()
+			b.RemoveActive()
 		}
 	}()
 	absent := c.mustWait(s)
@@ -52,24 +53,21 @@ func (c *Cluster) Lease(hash uint64, instead *HostLease) (*HostLease, error) {
 // admitSession does what admit does and counts the session as an exchange and as a connection. If
 // moves is true, the session is counted already, and admitSession counts it a second time without
 // checking the limits.
-func (b *Breaker) admitSession(moves bool) (*state, error) {
-	c := b.cluster
+func (c *Cluster) admitSession(b *breaker.Breaker, moves bool) (*state, error) {
 	if s := c.state.Load(); moves && s != nil && !s.removed {
-		b.active.Add(1)
-		b.slots.open.Add(1)
+		b.MoveSession()
 		return s, nil
 	}
-	s, err := b.admit()
+	s, err := c.admit(b.Priority())
 	if err != nil {
 		return nil, err
 	}
-	if err := b.addActive(); err != nil {
+	if err := b.AddActive(); err != nil {
 		return nil, err
 	}
-	if limit := s.config.CircuitBreakers.MaxConnections; !b.slots.tryAcquire(limit) {
-		b.active.Add(-1)
-		b.countRejected(ConnectionOverflow)
-		return nil, protocol.Faultf(protocol.Overflow, "cluster %s: max_connections (%d) reached", c.name, limit)
+	if err := b.AddConnection(); err != nil {
+		b.RemoveActive()
+		return nil, err
 	}
 	return s, nil
 }
@@ -103,7 +101,7 @@ func (a *HostLease) Release() {
 		a.host.load.End()
 		a.host.load.Disconnect()
 		a.host.countConnection(ConnectionClosed)
-		b.releaseSlot()
-		b.active.Add(-1)
+		b.ReleaseSlot()
+		b.RemoveActive()
 	})
 }

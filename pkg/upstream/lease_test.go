@@ -45,8 +45,8 @@ func TestLeaseMovesAtTheLimit(t *testing.T) {
 			second.Release()
 			second.Release()
 			wantCounts(t, s, 0, 0, 0)
-			if b := c.Breaker(config.DefaultPriority); b.active.Load() != 0 || b.slots.open.Load() != 0 {
-				t.Errorf("%d active requests and %d open connections, want 0", b.active.Load(), b.slots.open.Load())
+			if b := c.Breaker(config.DefaultPriority); b.Counts().Active != 0 || b.Counts().Connections != 0 {
+				t.Errorf("%d active requests and %d open connections, want 0", b.Counts().Active, b.Counts().Connections)
 			}
 		})
 	}

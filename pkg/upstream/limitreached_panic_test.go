@@ -59,10 +59,10 @@ func TestPanicInLimitReachedLeavesNoCounts(t *testing.T) {
 					}
 					synctest.Wait()
 					b := c.Breaker(config.DefaultPriority)
-					if c.InFlight() != 0 || b.pending.Load() != 0 || b.slots.waiting.Load() != 0 {
-						t.Errorf("%d in flight, %d pending, %d wait for slots", c.InFlight(), b.pending.Load(), b.slots.waiting.Load())
+					if c.InFlight() != 0 || b.Counts().Pending != 0 || b.Counts().Waiting != 0 {
+						t.Errorf("%d in flight, %d pending, %d wait for slots", c.InFlight(), b.Counts().Pending, b.Counts().Waiting)
 					}
-					if taken, open := b.slots.open.Load(), f.fakeMuxConnector.open(); taken != int64(open) {
+					if taken, open := b.Counts().Connections, f.fakeMuxConnector.open(); taken != int64(open) {
 						t.Errorf("%d slots are taken, %d connections are open", taken, open)
 					}
 					first.end()
@@ -104,7 +104,7 @@ func TestPanicInLimitReachedRejectsRetry(t *testing.T) {
 		t.Errorf("BeginRetry ended with %v, want the panic", err)
 	}
 	b.EndRetry()
-	if n := b.retries.Load(); n != 0 {
+	if n := b.Counts().Retries; n != 0 {
 		t.Errorf("%d retries are in flight, want none", n)
 	}
 }

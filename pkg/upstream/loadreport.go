@@ -187,7 +187,7 @@ func (l *LoadReporter) SetClusters(all bool, names ...string) {
 
 // markReported marks everything counted until now as reported.
 func (c *Cluster) markReported(now time.Time) {
-	c.reported = &clusterCounts{since: now, dropped: c.DropOverloadCounts(), rejected: c.rejected.Load()}
+	c.reported = &clusterCounts{since: now, dropped: c.DropOverloadCounts(), rejected: c.rejectedExchanges()}
 	for _, h := range c.state.Load().currentHosts() {
 		s := h.readCounters()
 		n := completedCounts(s, s)
@@ -213,7 +213,7 @@ func (l *LoadReporter) Collect(settle func()) *LoadReport {
 	for i := range r.clusterReports {
 		c := r.clusterReports[i].cluster
 		told := c.reported
-		now := clusterCounts{r.at, c.DropOverloadCounts(), c.rejected.Load()}
+		now := clusterCounts{r.at, c.DropOverloadCounts(), c.rejectedExchanges()}
 		one := ClusterLoad{Name: c.name, Interval: r.at.Sub(told.since), Rejected: saturatingSub(now.rejected, told.rejected)}
 		for category, n := range now.dropped {
 			if more := saturatingSub(n, told.dropped[category]); more > 0 {

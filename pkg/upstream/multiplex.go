@@ -9,6 +9,7 @@ import (
 
 	"github.com/weft-proxy/weft/pkg/config"
 	"github.com/weft-proxy/weft/pkg/protocol"
+	"github.com/weft-proxy/weft/pkg/upstream/breaker"
 )
 
 // multiplexPool is a pool whose connections carry many exchanges concurrently. An exchange goes to
@@ -101,7 +102,7 @@ func (p *multiplexPool) handleResult(x *protocol.Exchange, err error) bool {
 	case !closedBeforeSend(err) || deadlinePassed(x.EffectiveDeadline()):
 		return false
 	}
-	p.breaker.countResent(p.host)
+	p.host.countResent()
 	return true
 }
 
@@ -118,7 +119,7 @@ func (p *multiplexPool) acquire(ctx context.Context, x *protocol.Exchange) (l *m
 		case err != nil:
 			return nil, err
 		case l != nil:
-			if err := p.breaker.addActive(); err != nil {
+			if err := p.breaker.AddActive(); err != nil {
 				l.removeExchange()
 				return nil, err
 			}
@@ -154,7 +155,7 @@ func (p *multiplexPool) joinConnect(ctx context.Context, x *protocol.Exchange) (
 	if err := checkCanceled(ctx, x, p.host); err != nil {
 		return nil, nil, err
 	}
-	if err := p.breaker.enterPending(); err != nil {
+	if err := p.breaker.EnterPending(); err != nil {
 		return nil, nil, err
 	}
 	o := p.joinableConnect()
@@ -173,7 +174,7 @@ func (p *multiplexPool) tryAcquire() (l *multiplexConn, err error) {
 	if l == nil {
 		return nil, nil
 	}
-	if err := p.breaker.addActive(); err != nil {
+	if err := p.breaker.AddActive(); err != nil {
 		l.removeExchange()
 		return nil, err
 	}
@@ -289,7 +290,7 @@ func (p *multiplexPool) retire(l *multiplexConn) {
 // isWarm reports whether the pool keeps a connection open ahead of exchanges.
 func (p *multiplexPool) isWarm() bool {
 	cfg := p.host.cluster.lastConfig()
-	return cfg.Pool.WarmProtocol == p.protocol && cfg.Pool.Mode == config.Multiplex && p.breaker.priority == config.DefaultPriority
+	return cfg.Pool.WarmProtocol == p.protocol && cfg.Pool.Mode == config.Multiplex && p.breaker.Priority() == config.DefaultPriority
 }
 
 // warm opens a connection if there is none.
@@ -305,7 +306,7 @@ func (p *multiplexPool) keepWarm() {
 	if len(p.activeConns()) > 0 || len(p.pendingConnects) > 0 || p.isClosed || !p.isWarm() {
 		return
 	}
-	if b := p.breaker; b.slots.waiting.Load() == 0 && b.slots.tryAcquire(b.limits().MaxConnections) {
+	if b := p.breaker; b.TryAcquireSlot() {
 		p.startConnect(true)
 	}
 	p.arm(p) // to try again if the connect fails
@@ -341,7 +342,7 @@ func (p *multiplexPool) openAnother() bool {
 	if p.isClosed || !p.host.health.up() || p.host.cluster.env.now() < p.growAfter {
 		return false
 	}
-	if b.slots.waiting.Load() > 0 || !b.slots.tryAcquire(b.limits().MaxConnections) {
+	if !b.TryAcquireSlot() {
 		return false
 	}
 	p.startConnect(true)
@@ -351,14 +352,8 @@ func (p *multiplexPool) openAnother() bool {
 // evictBusy makes one of several busy connections end with its last exchange, because another host
 // waits for a slot. At most one connection ends for each waiter.
 func (p *multiplexPool) evictBusy(l *multiplexConn) {
-	s := &p.breaker.slots
 	p.mu.Lock()
-	if len(p.activeConns()) < 2 || l.load.Load() < 0 {
-		p.mu.Unlock()
-		return
-	}
-	if s.draining.Add(1) > s.waiting.Load() {
-		s.draining.Add(-1)
+	if len(p.activeConns()) < 2 || l.load.Load() < 0 || !p.breaker.BeginEviction() {
 		p.mu.Unlock()
 		return
 	}
@@ -370,20 +365,8 @@ func (p *multiplexPool) evictBusy(l *multiplexConn) {
 	}
 }
 
-// slotsScarce reports whether a connection that carries nothing must end: a connect waits for its
-// slot, or max_connections was lowered. The caller calls it after other goroutines can see that the
-// connection carries nothing, or with the lock held that keeps them from looking, so that no
-// wake-up is lost.
-func (b *Breaker) slotsScarce() bool {
-	if b.slots.waiting.Load() > 0 {
-		return true
-	}
-	limit := b.limits().MaxConnections
-	return limit != 0 && b.slots.open.Load() > int64(limit)
-}
-
 // evictIdleConn implements pool.
-func (p *multiplexPool) evictIdleConn() evictedConn {
+func (p *multiplexPool) evictIdleConn() breaker.Evicted {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, l := range p.activeConns() {

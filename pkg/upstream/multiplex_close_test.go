@@ -106,7 +106,7 @@ func TestBusyHostEvictsOneConnection(t *testing.T) {
 		}
 		apply(t, s, withMaxConnections(muxCluster(2, "a", "b"), 2))
 		var waits []<-chan *protocol.Exchange
-		for c.breakers[0].pending.Load() == 0 { // until one goes to b
+		for c.breakers[0].Counts().Pending == 0 { // until one goes to b
 			waits = append(waits, queue(c, 0))
 		}
 		leaves := connOf(list[0])
@@ -484,7 +484,7 @@ func TestBusyHostEvictsOnePerWaiter(t *testing.T) {
 		list := beginEach(t, c, 32)
 		apply(t, s, withMaxConnections(muxCluster(8, "a", "b"), 8))
 		var waits []<-chan *protocol.Exchange
-		for c.breakers[0].pending.Load() == 0 { // until one goes to b
+		for c.breakers[0].Counts().Pending == 0 { // until one goes to b
 			waits = append(waits, queue(c, 0))
 		}
 		p, _ := c.state.Load().hosts[0].pools.Load().pool.(*multiplexPool)
@@ -510,7 +510,7 @@ func TestBusyHostEvictsOnePerWaiter(t *testing.T) {
 		for _, done := range waits {
 			finish(<-done)
 		}
-		if got := c.breakers[0].slots.draining.Load(); got != 0 {
+		if got := c.breakers[0].Counts().Evicted; got != 0 {
 			t.Errorf("%d connections are leaving at the end", got)
 		}
 	})

@@ -132,7 +132,7 @@ func TestAbandonedWaitFreesItsPlace(t *testing.T) {
 			}
 		}
 		synctest.Wait()
-		if got := c.Breaker(config.DefaultPriority).slots.waiting.Load(); got != 1 {
+		if got := c.Breaker(config.DefaultPriority).Counts().Waiting; got != 1 {
 			t.Errorf("%d connections are waited for, want 1", got)
 		}
 		finishAll(list)

@@ -85,7 +85,7 @@ func (l *multiplexConn) decrementLoad() bool { return l.load.Add(-1) == -closedB
 func (l *multiplexConn) onReleased(reusable bool) {
 	p := l.pool
 	p.host.load.End()
-	p.breaker.active.Add(-1)
+	p.breaker.RemoveActive()
 	if !l.usedSinceSweep.Load() {
 		l.usedSinceSweep.Store(true)
 	}
@@ -102,24 +102,23 @@ func (l *multiplexConn) removeExchange() {
 		l.discard()
 		return
 	}
-	s := &p.breaker.slots
 	switch carries := l.load.Load(); {
 	case carries < 0: // it is closed to new exchanges
-	case carries == 0 && p.breaker.slotsScarce():
+	case carries == 0 && p.breaker.SlotsScarce():
 		p.retire(l)
-	case s.waiting.Load() > 0 && len(p.activeConns()) > 1:
+	case p.breaker.SlotsAwaited() && len(p.activeConns()) > 1:
 		p.evictBusy(l)
 	}
 }
 
 // discard closes a connection that carries nothing and frees its slot.
 func (l *multiplexConn) discard() {
-	defer l.pool.breaker.releaseSlot()
+	defer l.pool.breaker.ReleaseSlot()
 	if l.evicted {
-		l.pool.breaker.slots.draining.Add(-1)
+		l.pool.breaker.EndEviction()
 	}
-	l.closeConn()
+	l.CloseConn()
 }
 
-// closeConn implements evictedConn.
-func (l *multiplexConn) closeConn() { l.pool.closeConn(l.conn) }
+// CloseConn implements breaker.Evicted.
+func (l *multiplexConn) CloseConn() { l.pool.closeConn(l.conn) }

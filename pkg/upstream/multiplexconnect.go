@@ -8,6 +8,8 @@ import (
 
 	"github.com/weft-proxy/weft/pkg/config"
 	"github.com/weft-proxy/weft/pkg/protocol"
+	"github.com/weft-proxy/weft/pkg/upstream/breaker"
+	"github.com/weft-proxy/weft/pkg/upstream/wait"
 )
 
 // multiplexConnect is a connection that is being opened.
@@ -32,7 +34,7 @@ var errMaxConnections = errors.New("max_connections reached by other hosts")
 // returns nil without an error if the connection carries fewer exchanges than waited for it, or if
 // o failed but the pool has another connection.
 func (p *multiplexPool) awaitConnect(ctx context.Context, x *protocol.Exchange, o *multiplexConnect) (l *multiplexConn, err error) {
-	defer p.breaker.pending.Add(-1)
+	defer p.breaker.LeavePending()
 	waited := false
 	defer func() {
 		if !waited && !p.stopWaiting(o) { // a panic unwinds
@@ -40,7 +42,7 @@ func (p *multiplexPool) awaitConnect(ctx context.Context, x *protocol.Exchange, 
 		}
 	}()
 	x.Detach()
-	_, why := await(ctx, x.EffectiveDeadline(), x.Downstream, o.done)
+	_, why := wait.For(ctx, x.EffectiveDeadline(), x.Downstream, o.done)
 	waited = true
 	if why != protocol.ReasonNone && p.stopWaiting(o) {
 		return nil, protocol.Faultf(why, "while waiting for a connection to %s", p.host.address)
@@ -53,7 +55,7 @@ func (p *multiplexPool) awaitConnect(ctx context.Context, x *protocol.Exchange, 
 	case o.reserved.Add(-1) < 0:
 		return nil, nil
 	}
-	if err := p.breaker.addActive(); err != nil {
+	if err := p.breaker.AddActive(); err != nil {
 		o.conn.removeExchange()
 		return nil, err
 	}
@@ -156,7 +158,7 @@ func (p *multiplexPool) finishConnect(o *multiplexConnect, l *multiplexConn, lim
 	l.load.Store(seats)
 	l.requests.Store(seats)
 	l.usedSinceSweep.Store(true)
-	if p.isClosed || l.maxRequestsReached() || o.waiting == 0 && p.breaker.slotsScarce() {
+	if p.isClosed || l.maxRequestsReached() || o.waiting == 0 && p.breaker.SlotsScarce() {
 		return p.closeToNew(l)
 	}
 	more := append(slices.Clone(p.activeConns()), l)
@@ -178,7 +180,7 @@ func (p *multiplexPool) openConn(ctx context.Context, o *multiplexConnect, l *mu
 			p.closeConn(conn)
 		}
 		if l.conn == nil && !o.isQueued(p) {
-			b.releaseSlot()
+			b.ReleaseSlot()
 		}
 	}()
 	if err := p.dials.acquire(ctx, s.config.Pool.ConnectLimit(), s.connectDeadline(), p.host); err != nil {
@@ -189,7 +191,7 @@ func (p *multiplexPool) openConn(ctx context.Context, o *multiplexConnect, l *mu
 		return 0, err
 	}
 	if !p.stillNeeded(o) {
-		return 0, errNotNeeded
+		return 0, breaker.ErrNotNeeded
 	}
 	conn, err = p.connect(c.env.ctx, s.connectDeadline(), l.onReleased)
 	if err != nil {
@@ -224,13 +226,13 @@ func (o *multiplexConnect) isQueued(p *multiplexPool) bool {
 
 // awaitSlot waits for a slot for o, unless it has one.
 func (p *multiplexPool) awaitSlot(ctx context.Context, o *multiplexConnect, s *state) (err error) {
-	b, limit := p.breaker, s.config.Limits(p.breaker.priority).MaxConnections
+	b, limit := p.breaker, s.config.Limits(p.breaker.Priority()).MaxConnections
 	if !o.isQueued(p) {
 		return nil
 	}
-	if b.slots.waiting.Load() > 0 || !b.slots.tryAcquire(limit) {
-		b.countLimitReached(ConnectionOverflow)
-		err = b.awaitSlot(ctx, s.connectDeadline(), &slotWaiter{pool: &p.base, grant: make(chan bool, 1)})
+	if !b.TryAcquireSlot() {
+		b.OnConnectionLimit()
+		err = b.AwaitSlot(ctx, s.connectDeadline(), breaker.NewWaiter(&p.base))
 	}
 	switch {
 	case err == nil:

@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/weft-proxy/weft/pkg/protocol"
+	"github.com/weft-proxy/weft/pkg/upstream/breaker"
+	"github.com/weft-proxy/weft/pkg/upstream/wait"
 )
 
 // The hosts of a cluster may be on demand (config.OnDemand): they are not there while nothing uses
@@ -69,7 +71,7 @@ type waitForHosts struct{ *ClusterPicker }
 // Serve implements protocol.BlockingService.
 func (l waitForHosts) Serve(ctx context.Context, x *protocol.Exchange) error {
 	x.Detach()
-	if err := l.Cluster.Breaker(l.Priority).awaitHosts(ctx, x.EffectiveDeadline(), x.Downstream); err != nil {
+	if err := l.Cluster.awaitHosts(ctx, l.Cluster.Breaker(l.Priority), x.EffectiveDeadline(), x.Downstream); err != nil {
 		return err
 	}
 	return x.Serve(ctx, l.ClusterPicker)
@@ -78,12 +80,11 @@ func (l waitForHosts) Serve(ctx context.Context, x *protocol.Exchange) error {
 // awaitHosts requests the hosts of the cluster and waits for them; the exchange is pending
 // meanwhile. Errors are Faults: Overflow, ReasonOnDemandTimeout, UpstreamTimeout at the deadline
 // (zero: none), or ReasonDownstreamDisconnect.
-func (b *Breaker) awaitHosts(ctx context.Context, deadline time.Time, caller protocol.Downstream) error {
-	if err := b.enterPending(); err != nil {
+func (c *Cluster) awaitHosts(ctx context.Context, b *breaker.Breaker, deadline time.Time, caller protocol.Downstream) error {
+	if err := b.EnterPending(); err != nil {
 		return err
 	}
-	defer b.pending.Add(-1)
-	c := b.cluster
+	defer b.LeavePending()
 	come := c.onDemand.Wait()
 	s := c.state.Load()
 	if !s.unsubscribed() {
@@ -94,7 +95,7 @@ func (b *Breaker) awaitHosts(ctx context.Context, deadline time.Time, caller pro
 	if !deadline.IsZero() && deadline.Before(until) {
 		until, late = deadline, protocol.UpstreamTimeout
 	}
-	switch _, why := await(ctx, until, caller, come); why {
+	switch _, why := wait.For(ctx, until, caller, come); why {
 	case protocol.ReasonNone:
 		return nil
 	case protocol.UpstreamTimeout:

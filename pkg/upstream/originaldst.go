@@ -44,7 +44,7 @@ func (s *state) originalDstHost(at ConnAddrs, fields *protocol.Header) (*Host, e
 	}
 	h := s.originalDst.hostFor(to)
 	if h == nil {
-		c.overflows.Add(1)
+		c.destOverflows.Add(1)
 		return nil, protocol.Faultf(protocol.Overflow, "cluster %s: all of its %d destinations are in use", c.name, maxDestinations)
 	}
 	return h, nil

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/upstream/breaker"
 )
 
 // A cluster of type ORIGINAL_DST has no configured hosts: an exchange goes to its original
@@ -180,9 +181,9 @@ func (d *originalDstHosts) list() []*Host {
 	return all
 }
 
-// evictIdleConn removes an idle connection of any host, as Host.evictIdleConn does. Lock order: d.mu before the
-// mu of a pool.
-func (d *originalDstHosts) evictIdleConn(p config.Priority) evictedConn {
+// evictIdleConn removes an idle connection of any host, as Host.evictIdleConn does. Lock order: d.mu
+// before the mu of a pool.
+func (d *originalDstHosts) evictIdleConn(p config.Priority) breaker.Evicted {
 	d.mu.RLock()
 	defer d.mu.RUnlock()
 	for _, h := range d.hosts {

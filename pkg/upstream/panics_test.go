@@ -188,14 +188,14 @@ func TestPanicsLeaveNoCountBehind(t *testing.T) {
 						}
 						synctest.Wait()
 						b := c.Breaker(config.DefaultPriority)
-						if c.InFlight() != 0 || b.slots.waiting.Load() != 0 {
-							t.Errorf("%d exchanges are counted, %d wait for slots", c.InFlight(), b.slots.waiting.Load())
+						if c.InFlight() != 0 || b.Counts().Waiting != 0 {
+							t.Errorf("%d exchanges are counted, %d wait for slots", c.InFlight(), b.Counts().Waiting)
 						}
 						h := c.state.Load().hosts[0]
 						if n := h.load.InFlight(); n != 0 {
 							t.Errorf("the host has %d exchanges in flight", n)
 						}
-						if open := b.slots.open.Load(); open != int64(f.fakeMuxConnector.open()) {
+						if open := b.Counts().Connections; open != int64(f.fakeMuxConnector.open()) {
 							t.Errorf("%d slots are taken, %d connections are open", open, f.fakeMuxConnector.open())
 						}
 						advanceClock(maxBackoff)

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/weft-proxy/weft/pkg/protocol"
+	"github.com/weft-proxy/weft/pkg/upstream/breaker"
 )
 
 // pingPongPool is a pool whose connections carry one exchange at a time. It hands out the newest
@@ -60,7 +61,7 @@ func (p *pingPongPool) Serve(ctx context.Context, x *protocol.Exchange) error {
 	if !reused || !canResend(&x.Request, err) || deadlinePassed(x.EffectiveDeadline()) {
 		return err
 	}
-	p.breaker.countResent(p.host)
+	p.host.countResent()
 	m, err = p.acquireNew(ctx, x)
 	if err != nil {
 		return &notSent{err}
@@ -71,11 +72,11 @@ func (p *pingPongPool) Serve(ctx context.Context, x *protocol.Exchange) error {
 	return err
 }
 
-// countResent counts that an exchange is sent again, because its connection was stale and has released
-// it. The host counts the exchange as in flight once more.
-func (b *Breaker) countResent(h *Host) {
-	b.cluster.resent.Add(1)
-	b.cluster.count(Resent)
+// countResent counts that an exchange is sent again, because its connection was stale and has
+// released it. The host counts the exchange as in flight once more.
+func (h *Host) countResent() {
+	h.cluster.resent.Add(1)
+	h.cluster.count(Resent)
 	h.load.Begin()
 }
 
@@ -121,7 +122,7 @@ func (p *pingPongPool) acquire(ctx context.Context, x *protocol.Exchange) (m *pi
 			m.discard()
 			continue
 		}
-		if err := p.breaker.addActive(); err != nil {
+		if err := p.breaker.AddActive(); err != nil {
 			m.returnToPool()
 			return nil, err
 		}
@@ -155,16 +156,14 @@ func (m *pingPongConn) onReleased(reusable bool) {
 	c := h.cluster
 	h.load.End()
 	b := m.pool.breaker
-	b.active.Add(-1)
+	b.RemoveActive()
 	m.useCount++
 	s := c.lastConfig()
-	limit := s.Limits(b.priority).MaxConnections
 	switch {
 	case s.MaxRequestsPerConn > 0 && m.useCount >= s.MaxRequestsPerConn:
 		h.countConnection(ConnectionMaxRequests)
 		m.discard()
-	case !reusable,
-		limit != 0 && b.slots.open.Load() > int64(limit): // it was lowered
+	case !reusable, b.MaxConnectionsExceeded():
 		m.discard()
 	default:
 		m.idleSince = c.env.now()
@@ -182,7 +181,7 @@ func (m *pingPongConn) returnToPool() {
 			m.discard()
 			return
 		case keepHasWaiter:
-			if m.pool.breaker.handOver(m) {
+			if m.pool.breaker.HandOver(m) {
 				return
 			}
 		}
@@ -216,7 +215,7 @@ func (p *pingPongPool) tryKeepIdle(m *pingPongConn) keepResult {
 // hasWaiters reports whether an exchange waits for a connection, or a connect for a slot.
 // p.mu is held.
 func (p *pingPongPool) hasWaiters() bool {
-	return p.pending.Len() > 0 || p.breaker.slots.waiting.Load() > 0
+	return p.pending.Len() > 0 || p.breaker.SlotsAwaited()
 }
 
 // popIdle removes and returns the newest idle connection, or nil if there is none.
@@ -234,7 +233,7 @@ func (p *pingPongPool) popIdle() *pingPongConn {
 }
 
 // evictIdleConn implements pool: it removes the connection that has been idle longest.
-func (p *pingPongPool) evictIdleConn() evictedConn {
+func (p *pingPongPool) evictIdleConn() breaker.Evicted {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if len(p.idle) == 0 {
@@ -254,12 +253,12 @@ func (p *pingPongPool) counts() (open int64, idle int) {
 
 // discard closes a connection that nothing uses and frees its slot.
 func (m *pingPongConn) discard() {
-	defer m.pool.breaker.releaseSlot()
-	m.closeConn()
+	defer m.pool.breaker.ReleaseSlot()
+	m.CloseConn()
 }
 
-// closeConn closes a connection whose slot was passed on.
-func (m *pingPongConn) closeConn() { m.pool.closeConn(m.conn) }
+// CloseConn implements breaker.Evicted.
+func (m *pingPongConn) CloseConn() { m.pool.closeConn(m.conn) }
 
 // close implements pool.
 func (p *pingPongPool) close() {
@@ -270,7 +269,7 @@ func (p *pingPongPool) close() {
 	p.stopTimer()
 	canceled := p.cancelSurplusConnects(nil)
 	p.mu.Unlock()
-	p.breaker.cancelSlotWaits(canceled)
+	p.breaker.CancelWaits(canceled)
 	for _, m := range idle {
 		m.discard()
 	}

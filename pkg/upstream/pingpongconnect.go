@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/weft-proxy/weft/pkg/protocol"
+	"github.com/weft-proxy/weft/pkg/upstream/breaker"
+	"github.com/weft-proxy/weft/pkg/upstream/wait"
 )
 
 // An exchange that finds no idle connection in a ping-pong pool makes a claim and waits. Connects
@@ -43,7 +45,7 @@ type grantResult struct {
 // pingPongConnect is a connection that a ping-pong pool is opening.
 type pingPongConnect struct {
 	cancel context.CancelFunc // immutable
-	slot   slotWaiter         // for a slot
+	slot   *breaker.Waiter    // immutable; for a slot
 
 	elem        *list.Element // guarded by the pool's mu; element of queued or dialing; nil once canceled
 	dialStarted bool          // guarded by the pool's mu; it has begun to dial
@@ -63,12 +65,12 @@ func (p *pingPongPool) awaitConn(ctx context.Context, x *protocol.Exchange, newl
 		return nil, err
 	}
 	b := p.breaker
-	if err := b.enterPending(); err != nil {
+	if err := b.EnterPending(); err != nil {
 		return nil, err
 	}
-	defer b.pending.Add(-1)
-	if b.maxConnectionsReached(b.limits()) {
-		b.countLimitReached(ConnectionOverflow)
+	defer b.LeavePending()
+	if b.MaxConnectionsReached() {
+		b.OnConnectionLimit()
 	}
 	w, m := p.enqueuePending(newly)
 	for {
@@ -84,7 +86,7 @@ func (p *pingPongPool) awaitConn(ctx context.Context, x *protocol.Exchange, newl
 			p.requeue(w)
 			continue
 		}
-		if err := b.addActive(); err != nil {
+		if err := b.AddActive(); err != nil {
 			m.returnToPool()
 			return nil, err
 		}
@@ -110,7 +112,7 @@ func (p *pingPongPool) awaitGrant(ctx context.Context, x *protocol.Exchange, w *
 			p.cancelPending(w)
 		}
 	}()
-	g, why := await(ctx, x.EffectiveDeadline(), x.Downstream, w.grant)
+	g, why := wait.For(ctx, x.EffectiveDeadline(), x.Downstream, w.grant)
 	waited = true
 	if why == protocol.ReasonNone {
 		return g.conn, g.err
@@ -121,7 +123,7 @@ func (p *pingPongPool) awaitGrant(ctx context.Context, x *protocol.Exchange, w *
 	case why == protocol.ReasonDownstreamDisconnect:
 		return nil, protocol.Faultf(why, "the client disconnected while a connection to %s was being opened", a)
 	case !dials:
-		return nil, protocol.Faultf(why, "cluster %s: no connection became free; max_connections is %d", p.breaker.cluster.name, p.breaker.limits().MaxConnections)
+		return nil, p.breaker.ConnectionFault(why)
 	}
 	err := protocol.Faultf(why, "connecting to %s: no connection was established in time", a)
 	if now := p.host.cluster.env.now(); now-began >= minConnectTime && now-dialed >= minConnectTime {
@@ -168,7 +170,7 @@ func (p *pingPongPool) cancelPending(w *pendingExchange) (dialed time.Duration, 
 		w.elem = nil
 		canceled := p.cancelSurplusConnects(w)
 		p.mu.Unlock()
-		p.breaker.cancelSlotWaits(canceled)
+		p.breaker.CancelWaits(canceled)
 		return dialed, dials
 	}
 	p.mu.Unlock()
@@ -178,9 +180,12 @@ func (p *pingPongPool) cancelPending(w *pendingExchange) (dialed time.Duration, 
 	return dialed, dials
 }
 
-// grantToOldest gives m to the exchange that has waited longest, and returns false if none waits. The
-// caller cancels the slots of the canceled connects.
-func (p *pingPongPool) grantToOldest(m *pingPongConn) (served bool, canceled []*pingPongConnect) {
+// Pool implements breaker.Idle.
+func (m *pingPongConn) Pool() breaker.Pool { return &m.pool.base }
+
+// GrantToOldest implements breaker.Idle.
+func (m *pingPongConn) GrantToOldest() (served bool, canceled []*breaker.Waiter) {
+	p := m.pool
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	w := p.grantLocked(m)
@@ -214,8 +219,7 @@ func (p *pingPongPool) startConnects() (last *pingPongConnect) {
 	all, promising := p.queuedConnects.Len()+p.dialingConnects.Len(), p.expectedConnects()
 	for ; all < limit && promising < p.pending.Len(); all, promising = all+1, promising+1 {
 		ctx, cancel := context.WithCancel(p.host.cluster.env.ctx)
-		d := &pingPongConnect{cancel: cancel, lastArrival: p.arrivals}
-		d.slot = slotWaiter{pool: &p.base, grant: make(chan bool, 1)}
+		d := &pingPongConnect{cancel: cancel, lastArrival: p.arrivals, slot: breaker.NewWaiter(&p.base)}
 		d.elem = p.queuedConnects.PushBack(d)
 		last = d
 		p.host.cluster.env.startTask(func() { p.runConnect(ctx, d) })
@@ -239,7 +243,7 @@ func (p *pingPongPool) recentDials() (n int) {
 // cancelSurplusConnects cancels connects that have not begun to dial and that no claim needs, first the connect of
 // the ended claim, if any. In a closed pool without claims it also cancels connects that are
 // dialing. p.mu is held; the caller cancels their slots.
-func (p *pingPongPool) cancelSurplusConnects(ended *pendingExchange) (canceled []*pingPongConnect) {
+func (p *pingPongPool) cancelSurplusConnects(ended *pendingExchange) (canceled []*breaker.Waiter) {
 	for p.queuedConnects.Len() > 0 && p.expectedConnects() > p.pending.Len() {
 		d := p.queuedConnects.Back().Value.(*pingPongConnect) //nolint:forcetypeassert // it holds nothing else
 		if ended != nil && ended.connect != nil && ended.connect.elem != nil && !ended.connect.dialStarted {
@@ -253,11 +257,11 @@ func (p *pingPongPool) cancelSurplusConnects(ended *pendingExchange) (canceled [
 	return canceled
 }
 
-// cancelConnect cancels d. p.mu is held.
-func (p *pingPongPool) cancelConnect(d *pingPongConnect) *pingPongConnect {
+// cancelConnect cancels d and returns its wait for a slot. p.mu is held.
+func (p *pingPongPool) cancelConnect(d *pingPongConnect) *breaker.Waiter {
 	p.removeConnect(d)
 	d.cancel()
-	return d
+	return d.slot
 }
 
 // runConnect opens a connection and gives it to the exchange that has waited longest.
@@ -300,18 +304,18 @@ func (p *pingPongPool) openConn(ctx context.Context, d *pingPongConnect) (m *pin
 		return nil, err
 	}
 	defer p.dials.release()
-	if b.slots.waiting.Load() > 0 || !b.slots.tryAcquire(b.limits().MaxConnections) {
-		if err := b.awaitSlot(ctx, time.Time{}, &d.slot); err != nil {
+	if !b.TryAcquireSlot() {
+		if err := b.AwaitSlot(ctx, time.Time{}, d.slot); err != nil {
 			return nil, err
 		}
 	}
 	defer func() {
 		if m == nil {
-			b.releaseSlot()
+			b.ReleaseSlot()
 		}
 	}()
 	if !p.startDial(d) {
-		return nil, errNotNeeded
+		return nil, breaker.ErrNotNeeded
 	}
 	made := &pingPongConn{pool: p}
 	if made.conn, err = p.connect(ctx, c.state.Load().connectDeadline(), made.onReleased); err != nil {
@@ -341,14 +345,14 @@ func (p *pingPongPool) connectSucceeded(d *pingPongConnect, m *pingPongConn) boo
 	canceled := p.cancelSurplusConnects(w)
 	p.startConnects()
 	p.mu.Unlock()
-	p.breaker.cancelSlotWaits(canceled)
+	p.breaker.CancelWaits(canceled)
 	return w != nil
 }
 
 // connectFailed ends d, which has opened no connection, and the wait of the claims that fail with it.
 func (p *pingPongPool) connectFailed(d *pingPongConnect, err error) {
 	p.mu.Lock()
-	if d.elem != nil && err != errNotNeeded { //nolint:errorlint // it is never wrapped
+	if d.elem != nil && err != breaker.ErrNotNeeded { //nolint:errorlint // it is never wrapped
 		all := p.host.load.Connections() == 0
 		for e := p.pending.Front(); e != nil && (all || e.Value.(*pendingExchange).arrival <= d.lastArrival); e = p.pending.Front() { //nolint:forcetypeassert // it holds nothing else
 			p.finishPending(e, grantResult{err: err})
@@ -358,7 +362,7 @@ func (p *pingPongPool) connectFailed(d *pingPongConnect, err error) {
 	canceled := p.cancelSurplusConnects(nil)
 	p.startConnects()
 	p.mu.Unlock()
-	p.breaker.cancelSlotWaits(canceled)
+	p.breaker.CancelWaits(canceled)
 }
 
 // removeConnect removes d from the connects, unless it was canceled. p.mu is held.

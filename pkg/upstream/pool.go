@@ -8,6 +8,7 @@ import (
 
 	"github.com/weft-proxy/weft/pkg/config"
 	"github.com/weft-proxy/weft/pkg/protocol"
+	"github.com/weft-proxy/weft/pkg/upstream/breaker"
 )
 
 // pool holds the connections to a host that speak one protocol. Its kind depends on the protocol
@@ -25,8 +26,9 @@ type pool interface {
 	protocol.Service
 
 	// evictIdleConn removes a connection that carries nothing from the pool, or returns nil if there is
-	// none. The caller closes it and owns its slot.
-	evictIdleConn() evictedConn
+	// none. The
+	// caller closes it and owns its slot.
+	evictIdleConn() breaker.Evicted
 
 	// counts returns how many connections are open, and how many of them carry nothing.
 	counts() (open int64, idle int)
@@ -45,9 +47,6 @@ func (e *notSent) Error() string { return e.err.Error() }
 // Unwrap implements the interface of package errors.
 func (e *notSent) Unwrap() error { return e.err }
 
-// evictedConn is a connection to close whose slot was passed on.
-type evictedConn interface{ closeConn() }
-
 // newPool returns a pool of the kind that the protocol and the mode require. A pool that starts
 // closed closes each connection after its exchanges.
 func newPool(b base, mode config.PoolMode, closed bool) pool {
@@ -63,15 +62,18 @@ func newPool(b base, mode config.PoolMode, closed bool) pool {
 
 // base holds what pools of every kind have.
 type base struct {
-	host      *Host           // immutable
-	breaker   *Breaker        // immutable; of its cluster
-	connector Connector       // immutable
-	protocol  config.Protocol // immutable; spoken by connector
+	host      *Host            // immutable
+	breaker   *breaker.Breaker // immutable; of its cluster
+	connector Connector        // immutable
+	protocol  config.Protocol  // immutable; spoken by connector
 
 	open  *atomic.Int64 // connections being opened or open
 	dials *dialLimit    // of the lane
 	sweep sweepTimer    // guarded by the pool's mu
 }
+
+// Connections implements breaker.Pool.
+func (b *base) Connections() int64 { return b.open.Load() }
 
 // connect opens a connection before the deadline; its slot is taken. It records a success; the
 // caller judges what a failure says about the host. Errors are Faults. If it panics, there is no
@@ -117,30 +119,4 @@ func (b *base) closeConn(conn Connection) {
 	defer b.host.load.Disconnect()
 	defer b.open.Add(-1)
 	_ = conn.Close() // nothing handles the error
-}
-
-// await waits for ready, until the deadline (UpstreamTimeout), or until the client disconnects or
-// ctx ends (ReasonDownstreamDisconnect). With ReasonNone it has received v.
-func await[T any](ctx context.Context, deadline time.Time, caller protocol.Downstream, ready <-chan T) (v T, why protocol.Reason) {
-	var timeout <-chan time.Time
-	if !deadline.IsZero() {
-		timer := time.NewTimer(time.Until(deadline))
-		defer timer.Stop()
-		timeout = timer.C
-	}
-	gone := make(chan struct{})
-	if caller != nil {
-		stop := caller.OnDisconnect(func() { close(gone) })
-		defer stop()
-	}
-	select {
-	case v = <-ready:
-		return v, protocol.ReasonNone
-	case <-timeout:
-		return v, protocol.UpstreamTimeout
-	case <-gone:
-		return v, protocol.ReasonDownstreamDisconnect
-	case <-ctx.Done():
-		return v, protocol.ReasonDownstreamDisconnect
-	}
 }

@@ -63,9 +63,7 @@ func (s *Set) placeholder(name string) *Cluster {
 		return c
 	}
 	c := &Cluster{name: name, env: &s.env}
-	for p := range config.NumPriorities {
-		c.breakers[p].cluster, c.breakers[p].priority = c, p
-	}
+	c.initBreakers()
 	s.placeholders[name] = weak.Make(c)
 	return c
 }

@@ -133,7 +133,7 @@ func TestWaitEndsAtTheDeadline(t *testing.T) {
 		if y.Record.Reason != protocol.UpstreamTimeout || time.Since(start) != 3*time.Second {
 			t.Errorf("it ended with %v after %v, want upstream_timeout after 3s", y.Record.Reason, time.Since(start))
 		}
-		if n := c.breakers[0].slots.waiting.Load(); n != 0 {
+		if n := c.breakers[0].Counts().Waiting; n != 0 {
 			t.Errorf("%d are in line", n)
 		}
 		finish(x)
@@ -360,7 +360,7 @@ func TestSlotsUnderLoad(t *testing.T) {
 					default:
 						t.Errorf("Serve = %v", err)
 					}
-					if n := c.breakers[0].slots.open.Load(); n > limit {
+					if n := c.breakers[0].Counts().Connections; n > limit {
 						t.Errorf("%d connections are open, want at most %d", n, limit)
 					}
 				}
@@ -369,7 +369,7 @@ func TestSlotsUnderLoad(t *testing.T) {
 		wait.Wait()
 		advanceClock(10 * time.Minute)
 		wantCounts(t, s, 0, 0, 0)
-		if n := c.breakers[0].pending.Load() + c.breakers[0].slots.waiting.Load() + int64(c.breakers[0].slots.queue.Len()); n != 0 {
+		if n := c.breakers[0].Counts().Pending + c.breakers[0].Counts().Waiting; n != 0 {
 			t.Errorf("%d waiters remain", n)
 		}
 		if w.open() != 0 {

@@ -61,6 +61,7 @@ func (c *Cluster) install(cfg *config.Cluster, entries []config.Host) (gone []*H
 	next := newState(c.env, cfg, hosts, old != nil && old.defaultSet.hasBalancers())
 	d, left := c.originalDstHostsFor(old, cfg)
 	next.originalDst = d
+	c.config.Store(cfg)
 	c.state.Store(next)
 	if !cfg.OnDemand.Unsubscribed {
 		c.onDemand.Notify()
@@ -69,7 +70,7 @@ func (c *Cluster) install(cfg *config.Cluster, entries []config.Host) (gone []*H
 		h.updateHealthCounts() // apply health changes that occurred while the state was made
 	}
 	for p := range c.breakers {
-		c.breakers[p].grantSlots() // the limit may be larger now
+		c.breakers[p].GrantSlots() // the limit may be larger now
 	}
 	c.configureChecks(cfg, hosts)
 	if cfg.Pool.WarmProtocol != "" {

@@ -1,6 +1,10 @@
 package upstream
 
-import "sync"
+import (
+	"sync"
+
+	"github.com/weft-proxy/weft/pkg/upstream/breaker"
+)
 
 // subpoolEntry is one of the pools that a pool consists of, with its bookkeeping.
 type subpoolEntry interface{ connPool() pool }
@@ -24,7 +28,7 @@ func (p *subpools[K, P]) pools() []pool {
 }
 
 // evictIdleConn implements pool.
-func (p *subpools[K, P]) evictIdleConn() evictedConn {
+func (p *subpools[K, P]) evictIdleConn() breaker.Evicted {
 	for _, one := range p.pools() {
 		if idle := one.evictIdleConn(); idle != nil {
 			return idle

@@ -31,7 +31,7 @@ func TestAPanicOfASweepIsContained(t *testing.T) {
 						t.Fatalf("%d panics at %s, want 1", got, point)
 					}
 					b := c.Breaker(config.DefaultPriority)
-					if taken, open := b.slots.open.Load(), f.fakeMuxConnector.open(); taken != 0 || open != 0 {
+					if taken, open := b.Counts().Connections, f.fakeMuxConnector.open(); taken != 0 || open != 0 {
 						t.Errorf("after the sweep %d slots are taken and %d connections are open, want none", taken, open)
 					}
 					if err := f.serve(c, down); err != nil {

@@ -6,7 +6,7 @@
 //	  admission              checks the circuit breakers       cluster.go
 //	  pick                   picks the host                    pick.go
 //	  pool                   provides the connection           pool.go, and one file for each kind
-//	    slots                limits the open connections       slots.go
+//	    breaker.Breaker      limits the open connections       breaker/slots.go
 //	  Connection.Start       runs the engine of the protocol
 //
 // Configuration passes through Set.Prepare and Change.Commit (set.go, state.go); a Discovery

@@ -1,0 +1,214 @@
+// Package breaker enforces the circuit_breakers of a cluster: it counts exchanges, retries and
+// connections against the limits, and queues connects that wait for max_connections.
+//
+//	exchanges    AddActive, EnterPending          breaker.go
+//	retries      BeginRetry                       retry.go
+//	connections  TryAcquireSlot, AwaitSlot        slots.go
+//
+// Each count is returned exactly once, by the method that the doc comment of its counterpart names.
+package breaker
+
+import (
+	"sync/atomic"
+
+	"github.com/weft-proxy/weft/internal/metrics"
+	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/protocol"
+)
+
+// Breaker enforces the limits of a cluster for the exchanges of one priority. Each priority has its
+// own counts and connections, so that one that reaches its limits does not affect the other. Safe
+// for concurrent use after Init.
+type Breaker struct {
+	options Options // immutable
+
+	active  atomic.Int64 // exchanges that have a connection, including forwarded connections and sessions
+	pending atomic.Int64 // exchanges that wait for a connection
+	retries atomic.Int64 // retries in flight
+	slots   slots
+
+	overflows atomic.Uint64 // exchanges and retries that were rejected
+	rejected  atomic.Uint64 // of these, the exchanges
+}
+
+// Options are the dependencies of a Breaker. Immutable.
+type Options struct {
+	Cluster  string // name of the cluster, for errors
+	Priority config.Priority
+	// Config is the last configuration of the cluster, which its owner replaces. It is nil only
+	// while the cluster was never configured; then only the methods of retries and Usage are called.
+	Config *atomic.Pointer[config.Cluster]
+	// OnLimit is called each time that a limit was reached.
+	OnLimit func(metrics.Limit)
+	// EvictIdle removes an idle connection from any of the pools of the priority, or returns nil if
+	// there is none. The lock of the slots is held: EvictIdle must not call the Breaker.
+	EvictIdle func() Evicted
+}
+
+// Init prepares b. It is called once, before any other method.
+func (b *Breaker) Init(o Options) { b.options = o }
+
+// Limits returns the active limits, or those of the last configuration if the cluster was removed.
+func (b *Breaker) Limits() *config.CircuitBreakers {
+	return b.options.Config.Load().Limits(b.options.Priority)
+}
+
+// Priority returns the priority of the exchanges.
+func (b *Breaker) Priority() config.Priority { return b.options.Priority }
+
+// Counts are the current counts of a Breaker, each read on its own.
+type Counts struct {
+	Active      int64 // exchanges that have a connection
+	Pending     int64 // exchanges that wait for a connection
+	Retries     int64 // retries in flight
+	Connections int64 // open or being opened
+	Waiting     int64 // connects that wait for a slot
+	Evicted     int64 // busy connections that end because connects wait
+
+	Overflows uint64 // exchanges and retries that were rejected so far
+	Rejected  uint64 // of these, the exchanges
+}
+
+// Counts returns the current counts.
+func (b *Breaker) Counts() Counts {
+	return Counts{
+		Active:      b.active.Load(),
+		Pending:     b.pending.Load(),
+		Retries:     b.retries.Load(),
+		Connections: b.slots.open.Load(),
+		Waiting:     b.slots.waiting.Load(),
+		Evicted:     b.slots.draining.Load(),
+		Overflows:   b.overflows.Load(),
+		Rejected:    b.rejected.Load(),
+	}
+}
+
+// InFlight returns the number of exchanges that have a connection or wait for one.
+func (b *Breaker) InFlight() int64 { return b.active.Load() + b.pending.Load() }
+
+// CheckConnections returns a Fault of Overflow if cfg allows no connection, because an exchange
+// would wait for one forever.
+func (b *Breaker) CheckConnections(cfg *config.Cluster) error {
+	if cfg.Limits(b.options.Priority).MaxConnections >= 0 {
+		return nil
+	}
+	b.countRejected(metrics.LimitConnections)
+	return protocol.Faultf(protocol.Overflow, "cluster %s: max_connections allows no connections", cfg.Name)
+}
+
+// AddActive counts one more active exchange, or returns a Fault of Overflow if max_requests is
+// reached. After nil, the caller or the released function of the connection calls RemoveActive.
+func (b *Breaker) AddActive() error {
+	limit := b.Limits().MaxRequests
+	if tryIncrement(&b.active, limit) {
+		return nil
+	}
+	return b.rejectRequest(limit)
+}
+
+// RemoveActive counts one active exchange less.
+func (b *Breaker) RemoveActive() { b.active.Add(-1) }
+
+func (b *Breaker) rejectRequest(limit int) error {
+	b.countRejected(metrics.LimitRequests)
+	return protocol.Faultf(protocol.Overflow, "cluster %s: max_requests (%d) reached", b.options.Cluster, max(limit, 0))
+}
+
+// EnterPending counts one more pending exchange, or returns a Fault of Overflow. After nil, the
+// caller calls LeavePending.
+//
+// If max_requests is reached and the pool would open a connection for the exchange now,
+// EnterPending returns Overflow immediately: max_requests would not let the exchange use that
+// connection. An exchange that waits for a connection in use may find fewer active exchanges later.
+func (b *Breaker) EnterPending() error {
+	limits := b.Limits()
+	if most := limits.MaxRequests; most != 0 && b.active.Load() >= int64(most) && !b.maxConnectionsReached(limits) {
+		return b.rejectRequest(most)
+	}
+	return b.addPending(limits)
+}
+
+// EnterPendingActive is EnterPending for an exchange that is active already: it does not check
+// max_requests.
+func (b *Breaker) EnterPendingActive() error { return b.addPending(b.Limits()) }
+
+func (b *Breaker) addPending(limits *config.CircuitBreakers) error {
+	if limit := limits.MaxPendingRequests; !tryIncrement(&b.pending, limit) {
+		b.countRejected(metrics.LimitPending)
+		return protocol.Faultf(protocol.Overflow, "cluster %s: max_pending_requests (%d) reached", b.options.Cluster, max(limit, 0))
+	}
+	return nil
+}
+
+// LeavePending counts one pending exchange less.
+func (b *Breaker) LeavePending() { b.pending.Add(-1) }
+
+// AddConnection takes a slot for a connection that no pool holds, without waiting. Without a free
+// slot it returns a Fault of Overflow. After nil, the caller calls ReleaseSlot.
+func (b *Breaker) AddConnection() error {
+	limit := b.Limits().MaxConnections
+	if tryIncrement(&b.slots.open, limit) {
+		return nil
+	}
+	b.countRejected(metrics.LimitConnections)
+	return protocol.Faultf(protocol.Overflow, "cluster %s: max_connections (%d) reached", b.options.Cluster, limit)
+}
+
+// MoveSession counts an active exchange and its connection without checking the limits, because a
+// session that is counted already moves to another host. The caller calls ReleaseSlot and
+// RemoveActive.
+func (b *Breaker) MoveSession() {
+	b.active.Add(1)
+	b.slots.open.Add(1)
+}
+
+// countRejected counts an exchange, a retry or a connection that exceeds a limit.
+func (b *Breaker) countRejected(l metrics.Limit) {
+	b.overflows.Add(1)
+	if l != metrics.LimitRetries && l != metrics.LimitRetryBudget {
+		b.rejected.Add(1)
+	}
+	b.options.OnLimit(l)
+}
+
+// Usage returns the current value of what a limit bounds, and the limit; a limit of 0 means
+// unlimited, below 0 none allowed. For a cluster that was never configured it returns zeros.
+func (b *Breaker) Usage(l metrics.Limit) (used, most int64) {
+	if b.options.Config.Load() == nil {
+		return 0, 0
+	}
+	limits := b.Limits()
+	switch l {
+	case metrics.LimitConnections:
+		return b.slots.open.Load(), int64(limits.MaxConnections)
+	case metrics.LimitPending:
+		return b.pending.Load(), int64(limits.MaxPendingRequests)
+	case metrics.LimitRequests:
+		return b.active.Load(), int64(limits.MaxRequests)
+	case metrics.LimitRetries:
+		return b.retries.Load(), int64(limits.MaxRetries)
+	case metrics.LimitRetryBudget:
+		if limits.RetryBudget != (config.RetryBudget{}) {
+			return b.retries.Load(), int64(b.retryBudget(limits))
+		}
+	}
+	return 0, 0
+}
+
+// tryIncrement adds one to count unless that makes it larger than limit, one of
+// config.CircuitBreakers.
+func tryIncrement(count *atomic.Int64, limit int) bool {
+	if limit == 0 {
+		count.Add(1)
+		return true
+	}
+	for {
+		n := count.Load()
+		if n >= int64(limit) {
+			return false
+		}
+		if count.CompareAndSwap(n, n+1) {
+			return true
+		}
+	}
+}

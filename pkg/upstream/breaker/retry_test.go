@@ -1,0 +1,64 @@
+package breaker
+
+import (
+	"sync/atomic"
+	"testing"
+
+	"github.com/weft-proxy/weft/internal/metrics"
+	"github.com/weft-proxy/weft/pkg/config"
+)
+
+// newBreaker returns a breaker with these limits.
+func newBreaker(limits config.CircuitBreakers) *Breaker {
+	cfg := new(atomic.Pointer[config.Cluster])
+	cfg.Store(&config.Cluster{Name: "web", CircuitBreakers: limits})
+	b := new(Breaker)
+	b.Init(Options{
+		Cluster:   "web",
+		Config:    cfg,
+		OnLimit:   func(metrics.Limit) {},
+		EvictIdle: func() Evicted { return nil },
+	})
+	return b
+}
+
+func TestRetryBudgetFollowsInFlight(t *testing.T) {
+	for _, test := range []struct {
+		name     string
+		breakers config.CircuitBreakers
+		active   int64
+		want     int // retries; -1: any number
+		refused  metrics.Limit
+	}{
+		{"no limit", config.CircuitBreakers{}, 1000, -1, 0},
+		{"max_retries", config.CircuitBreakers{MaxRetries: 2}, 1000, 2, metrics.LimitRetries},
+		{"a share of the requests", config.CircuitBreakers{RetryBudget: config.RetryBudget{Percent: 20, MinConcurrency: 3}}, 100, 20, metrics.LimitRetryBudget},
+		{"part of a retry is none", config.CircuitBreakers{RetryBudget: config.RetryBudget{Percent: 12.5, MinConcurrency: 3}}, 79, 9, metrics.LimitRetryBudget},
+		{"few requests", config.CircuitBreakers{RetryBudget: config.RetryBudget{Percent: 20, MinConcurrency: 3}}, 14, 3, metrics.LimitRetryBudget},
+		{"no share at all", config.CircuitBreakers{RetryBudget: config.RetryBudget{MinConcurrency: 1}}, 1000, 1, metrics.LimitRetryBudget},
+		{"the budget is nearer", config.CircuitBreakers{MaxRetries: 21, RetryBudget: config.RetryBudget{Percent: 20, MinConcurrency: 3}}, 100, 20, metrics.LimitRetryBudget},
+		{"max_retries is nearer", config.CircuitBreakers{MaxRetries: 19, RetryBudget: config.RetryBudget{Percent: 20, MinConcurrency: 3}}, 100, 19, metrics.LimitRetries},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			b := newBreaker(test.breakers)
+			b.active.Add(test.active)
+			begun := 0
+			for begun < 100 && b.BeginRetry() {
+				begun++
+			}
+			if want := test.want; begun != want && (want >= 0 || begun < 100) {
+				t.Errorf("%d retries began, want %d", begun, want)
+			}
+			if _, refused := b.maxRetries(); test.want >= 0 && refused != test.refused {
+				t.Errorf("a retry was refused as %d, want %d", refused, test.refused)
+			}
+			for range begun {
+				b.EndRetry()
+			}
+			if !b.BeginRetry() {
+				t.Error("a retry was refused when the others had ended")
+			}
+			b.EndRetry()
+		})
+	}
+}

@@ -1,0 +1,262 @@
+package breaker
+
+import (
+	"container/list"
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/weft-proxy/weft/internal/metrics"
+	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/protocol"
+	"github.com/weft-proxy/weft/pkg/upstream/wait"
+)
+
+// slots counts the open connections of a priority of a cluster against max_connections and queues
+// the connects that wait for a slot, oldest first. Without a limit none waits.
+//
+// No wake-up is lost: a goroutine that returns something (an idle connection, a slot) reads waiting
+// after other goroutines can see it; a connect that starts to wait increments waiting before it
+// looks for the last time.
+type slots struct {
+	open     atomic.Int64 // connections open or being opened
+	waiting  atomic.Int64 // length of queue; changed with mu held, read without
+	draining atomic.Int64 // connections that BeginEviction allowed to end
+
+	mu    sync.Mutex // taken before a pool's mu
+	queue list.List  // of *Waiter; guarded by mu
+}
+
+// Pool is a pool whose connects wait for slots. Its identity is its interface value: a pointer.
+type Pool interface {
+	// Connections returns how many connections are open or being opened. It must not wait.
+	Connections() int64
+}
+
+// Evicted is a connection to close whose slot was passed on.
+type Evicted interface{ CloseConn() }
+
+// Idle is a connection that nothing uses.
+type Idle interface {
+	Evicted
+	// Pool returns the pool of the connection.
+	Pool() Pool
+	// GrantToOldest gives the connection to the exchange of its pool that has waited longest, and
+	// returns false if none waits. It returns the waiters that the pool does not need any more. The
+	// lock of the slots is held.
+	GrantToOldest() (served bool, canceled []*Waiter)
+}
+
+// Waiter is a connect of a pool that may have to wait for a slot.
+type Waiter struct {
+	pool Pool
+	// grant receives once: true with a slot taken, or false if the pool no longer needs a
+	// connection. It is buffered, so that sending never blocks.
+	grant chan bool
+	elem  *list.Element // guarded by slots.mu; nil if it is not queued
+}
+
+// NewWaiter returns a Waiter for one connect of a pool.
+func NewWaiter(p Pool) *Waiter { return &Waiter{pool: p, grant: make(chan bool, 1)} }
+
+// SlotsAwaited reports whether a connect waits for a slot.
+func (b *Breaker) SlotsAwaited() bool { return b.slots.waiting.Load() > 0 }
+
+// TryAcquireSlot takes a slot if one is free and no connect waits for it. After true, the caller
+// calls ReleaseSlot or passes the slot on.
+func (b *Breaker) TryAcquireSlot() bool {
+	return !b.SlotsAwaited() && b.slots.tryAcquire(b.Limits().MaxConnections)
+}
+
+// tryAcquire takes a slot if one is free.
+func (s *slots) tryAcquire(limit int) bool { return tryIncrement(&s.open, limit) }
+
+// MaxConnectionsReached reports whether another connection has to wait for a slot.
+func (b *Breaker) MaxConnectionsReached() bool { return b.maxConnectionsReached(b.Limits()) }
+
+func (b *Breaker) maxConnectionsReached(limits *config.CircuitBreakers) bool {
+	return b.SlotsAwaited() || limits.MaxConnections != 0 && b.slots.open.Load() >= int64(limits.MaxConnections)
+}
+
+// OnConnectionLimit reports that an exchange has to wait because of max_connections.
+func (b *Breaker) OnConnectionLimit() { b.options.OnLimit(metrics.LimitConnections) }
+
+// MaxConnectionsExceeded reports whether more connections are open than max_connections, because it
+// was lowered.
+func (b *Breaker) MaxConnectionsExceeded() bool {
+	limit := b.Limits().MaxConnections
+	return limit != 0 && b.slots.open.Load() > int64(limit)
+}
+
+// SlotsScarce reports whether a connection that carries nothing must end: a connect waits for its
+// slot, or max_connections was lowered. The caller calls it after other goroutines can see that the
+// connection carries nothing, or with the lock held that keeps them from looking, so that no
+// wake-up is lost.
+func (b *Breaker) SlotsScarce() bool { return b.SlotsAwaited() || b.MaxConnectionsExceeded() }
+
+// BeginEviction reports whether one more busy connection may be made to end, because a connect
+// waits for its slot: at most one ends for each waiter. After true, the caller calls EndEviction
+// once the connection is closed.
+func (b *Breaker) BeginEviction() bool {
+	if b.slots.draining.Add(1) > b.slots.waiting.Load() {
+		b.slots.draining.Add(-1)
+		return false
+	}
+	return true
+}
+
+// EndEviction ends what BeginEviction began.
+func (b *Breaker) EndEviction() { b.slots.draining.Add(-1) }
+
+// ReleaseSlot frees a slot and grants it to the oldest waiter, if there is one.
+func (b *Breaker) ReleaseSlot() {
+	b.slots.open.Add(-1)
+	b.GrantSlots()
+}
+
+// GrantSlots grants free slots to the oldest waiters. The owner calls it when the limit may have
+// been raised.
+func (b *Breaker) GrantSlots() {
+	s := &b.slots
+	if s.waiting.Load() == 0 {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for limit := b.Limits().MaxConnections; s.queue.Len() > 0 && s.tryAcquire(limit); {
+		s.wakeWaiter(s.queue.Front(), true)
+	}
+}
+
+// wakeWaiter ends the wait of the waiter at place. s.mu is held.
+func (s *slots) wakeWaiter(place *list.Element, slot bool) {
+	w := s.queue.Remove(place).(*Waiter) //nolint:forcetypeassert // it holds nothing else
+	w.elem = nil
+	s.waiting.Add(-1)
+	w.grant <- slot
+}
+
+// HandOver gives an idle connection to the exchange of its pool that has waited longest, or its
+// slot to the oldest waiter, and returns false if there is neither. Its own pool comes first. But
+// if the oldest waiter belongs to a host without any connection, which no release could serve,
+// HandOver closes the connection and passes its slot on.
+func (b *Breaker) HandOver(c Idle) bool {
+	s := &b.slots
+	s.mu.Lock()
+	for {
+		front := s.queue.Front()
+		own := false
+		if front != nil {
+			oldest := front.Value.(*Waiter).pool //nolint:forcetypeassert // it holds nothing else
+			own = oldest == c.Pool()
+			if !own && oldest.Connections() == 0 {
+				s.wakeWaiter(front, true) // the slot of c, which is closed below
+				break
+			}
+		}
+		served, canceled := c.GrantToOldest()
+		for _, w := range canceled {
+			s.cancel(w)
+		}
+		if served || front == nil {
+			s.mu.Unlock()
+			return served
+		}
+		s.wakeWaiter(front, !own)
+		if !own {
+			break
+		}
+		// No exchange of c's pool waits, so its connects do not need a slot.
+	}
+	s.mu.Unlock()
+	c.CloseConn()
+	return true
+}
+
+// cancel ends the wait of w, if it is queued. s.mu is held.
+func (s *slots) cancel(w *Waiter) {
+	if w.elem != nil {
+		s.wakeWaiter(w.elem, false)
+	}
+}
+
+// CancelWaits ends the wait of connects that the pool does not need any more.
+func (b *Breaker) CancelWaits(list []*Waiter) {
+	if len(list) == 0 {
+		return
+	}
+	s := &b.slots
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, w := range list {
+		s.cancel(w)
+	}
+}
+
+// ErrNotNeeded ends a connect that no exchange waits for any more. It is never wrapped.
+var ErrNotNeeded = errors.New("no request waits for the connection any more")
+
+// AwaitSlot waits for a slot for w until the deadline (zero: none) or the end of ctx. Errors are
+// ErrNotNeeded and Faults. After nil, the caller calls ReleaseSlot or passes the slot on.
+func (b *Breaker) AwaitSlot(ctx context.Context, deadline time.Time, w *Waiter) error {
+	if b.enqueue(w) {
+		return nil
+	}
+	slot, why := wait.For(ctx, deadline, nil, w.grant)
+	switch {
+	case why == protocol.ReasonNone && slot:
+		return nil
+	case why == protocol.ReasonNone:
+		return ErrNotNeeded
+	case !b.dequeue(w) && <-w.grant:
+		b.ReleaseSlot() // the slot was granted at the same moment: pass it on
+	}
+	return b.ConnectionFault(why)
+}
+
+// ConnectionFault returns a Fault that says that no connection became free because of
+// max_connections.
+func (b *Breaker) ConnectionFault(why protocol.Reason) error {
+	return protocol.Faultf(why, "cluster %s: no connection became free; max_connections is %d", b.options.Cluster, b.Limits().MaxConnections)
+}
+
+// enqueue queues w, unless a slot becomes free at the last moment or an idle connection of the
+// priority can be closed: then it returns true and the slot is w's.
+func (b *Breaker) enqueue(w *Waiter) (taken bool) {
+	s := &b.slots
+	s.mu.Lock()
+	s.waiting.Add(1)
+	taken = s.tryAcquire(b.Limits().MaxConnections)
+	var idle Evicted
+	if !taken {
+		idle = b.options.EvictIdle()
+		taken = idle != nil
+	}
+	if taken {
+		s.waiting.Add(-1)
+	} else {
+		w.elem = s.queue.PushBack(w)
+	}
+	s.mu.Unlock()
+	if idle != nil {
+		idle.CloseConn()
+	}
+	return taken
+}
+
+// dequeue removes w from the queue and returns true, or returns false if w was granted something
+// before.
+func (b *Breaker) dequeue(w *Waiter) bool {
+	s := &b.slots
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if w.elem == nil {
+		return false
+	}
+	s.queue.Remove(w.elem)
+	w.elem = nil
+	s.waiting.Add(-1)
+	return true
+}

@@ -1,0 +1,133 @@
+package breaker
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/protocol"
+)
+
+// fakePool is a Pool with so many connections.
+type fakePool struct{ connections int64 }
+
+func (p *fakePool) Connections() int64 { return p.connections }
+
+// fakeConn is an idle connection; served says that an exchange of its pool waits for it.
+type fakeConn struct {
+	pool     *fakePool
+	served   bool
+	canceled []*Waiter
+	closed   int
+}
+
+func (c *fakeConn) CloseConn()                       { c.closed++ }
+func (c *fakeConn) Pool() Pool                       { return c.pool }
+func (c *fakeConn) GrantToOldest() (bool, []*Waiter) { return c.served, c.canceled }
+
+// awaitSlot begins to wait for a slot and returns the channel of the result.
+func awaitSlot(t *testing.T, b *Breaker, w *Waiter) <-chan error {
+	t.Helper()
+	done := make(chan error, 1)
+	go func() { done <- b.AwaitSlot(t.Context(), time.Now().Add(time.Minute), w) }()
+	synctest.Wait()
+	return done
+}
+
+// wantIdle checks that nothing is counted or queued.
+func wantIdle(t *testing.T, b *Breaker, connections int64) {
+	t.Helper()
+	if n := b.Counts(); n.Waiting != 0 || b.slots.queue.Len() != 0 || n.Connections != connections {
+		t.Errorf("%d connects wait, %d are queued, %d connections are open, want none, none and %d", n.Waiting, b.slots.queue.Len(), n.Connections, connections)
+	}
+}
+
+func TestReleasedSlotGoesToTheOldestWaiter(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBreaker(config.CircuitBreakers{MaxConnections: 1})
+		if !b.TryAcquireSlot() || b.TryAcquireSlot() {
+			t.Fatal("want one slot")
+		}
+		first := awaitSlot(t, b, NewWaiter(new(fakePool)))
+		second := awaitSlot(t, b, NewWaiter(new(fakePool)))
+		b.ReleaseSlot()
+		if err := <-first; err != nil {
+			t.Error(err)
+		}
+		if err := <-second; protocol.ReasonOf(err) != protocol.UpstreamTimeout {
+			t.Errorf("the second waiter got %v, want a timeout", err)
+		}
+		b.ReleaseSlot()
+		wantIdle(t, b, 0)
+	})
+}
+
+func TestIdleConnectionIsEvictedForAWaiter(t *testing.T) {
+	b := newBreaker(config.CircuitBreakers{MaxConnections: 1})
+	b.TryAcquireSlot()
+	idle := &fakeConn{pool: new(fakePool)}
+	b.options.EvictIdle = func() Evicted { return idle }
+	if err := b.AwaitSlot(t.Context(), time.Time{}, NewWaiter(new(fakePool))); err != nil || idle.closed != 1 {
+		t.Errorf("%v, and the idle connection was closed %d times, want once", err, idle.closed)
+	}
+	wantIdle(t, b, 1)
+}
+
+func TestHandOver(t *testing.T) {
+	own := &fakePool{connections: 1}
+	tests := []struct {
+		name   string
+		waiter *fakePool // nil: no connect waits
+		served bool      // an exchange of the connection's pool waits
+
+		taken, closed, granted bool
+	}{
+		{"nothing waits", nil, false, false, false, false},
+		{"an exchange of its pool waits", nil, true, true, false, false},
+		{"another host has connections: its own pool comes first", &fakePool{connections: 1}, true, true, false, false},
+		{"another host has none", &fakePool{}, true, true, true, true},
+		{"its pool does not need it", &fakePool{connections: 1}, false, true, true, true},
+		{"its pool does not need its connects, either", own, false, false, false, false},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b := newBreaker(config.CircuitBreakers{MaxConnections: 1})
+				b.TryAcquireSlot()
+				var done <-chan error
+				if tt.waiter != nil {
+					done = awaitSlot(t, b, NewWaiter(tt.waiter))
+				}
+				c := &fakeConn{pool: own, served: tt.served}
+				if taken := b.HandOver(c); taken != tt.taken || (c.closed == 1) != tt.closed {
+					t.Errorf("taken %v, closed %d times, want %v, %v", taken, c.closed, tt.taken, tt.closed)
+				}
+				if tt.waiter != nil {
+					if err := <-done; (err == nil) != tt.granted {
+						t.Errorf("the waiter got %v, want a slot: %v", err, tt.granted)
+					}
+				}
+				wantIdle(t, b, 1)
+			})
+		})
+	}
+}
+
+func TestCanceledConnectsDoNotWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBreaker(config.CircuitBreakers{MaxConnections: 1})
+		b.TryAcquireSlot()
+		w := NewWaiter(new(fakePool))
+		done := awaitSlot(t, b, w)
+		if !b.BeginEviction() || b.BeginEviction() {
+			t.Error("want one eviction for one waiter")
+		}
+		b.EndEviction()
+		b.CancelWaits([]*Waiter{w, NewWaiter(new(fakePool))})
+		if err := <-done; err != ErrNotNeeded { //nolint:errorlint // it is never wrapped
+			t.Errorf("%v, want %v", err, ErrNotNeeded)
+		}
+		wantIdle(t, b, 1)
+	})
+}
