@@ -12,6 +12,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/network"
 	"github.com/weft-proxy/weft/pkg/protocol/xprotocol"
 	"github.com/weft-proxy/weft/pkg/upstream/health"
+	"github.com/weft-proxy/weft/pkg/upstream/hosthealth"
 )
 
 // configureChecks starts the active checks and the outlier detection of the hosts as cfg says. c.mu
@@ -63,7 +64,7 @@ func (h *Host) setActiveCheck(cfg *config.HealthCheck) {
 	turned := false
 	h.activeCheck = nil
 	if cfg == nil {
-		turned = h.health.clear(flagFailedCheck)
+		turned = h.health.Clear(hosthealth.FailedCheck)
 	} else if probe, err := health.NewProbe(cfg, checkTarget{h}, h.cluster.env.codec(cfg)); err == nil { // checkable has reported the error
 		u := &activeCheck{host: h, config: cfg}
 		u.check = h.cluster.env.checks.Start(cfg, probe, u.report)
@@ -94,12 +95,12 @@ func (u *activeCheck) report(r health.Result) {
 		h.mu.Unlock()
 		return
 	}
-	was := h.health.has(flagFailedCheck)
+	was := h.health.Has(hosthealth.FailedCheck)
 	var turned bool
 	if r.Healthy {
-		turned = h.health.clear(flagFailedCheck)
+		turned = h.health.Clear(hosthealth.FailedCheck)
 	} else {
-		turned = h.health.set(flagFailedCheck)
+		turned = h.health.Set(hosthealth.FailedCheck)
 	}
 	h.mu.Unlock()
 	u.logChange(r, was)

@@ -15,6 +15,7 @@ import (
 	"github.com/weft-proxy/weft/internal/metrics"
 	"github.com/weft-proxy/weft/pkg/config"
 	"github.com/weft-proxy/weft/pkg/protocol"
+	"github.com/weft-proxy/weft/pkg/upstream/hosthealth"
 )
 
 // httpCheck is a health check by HTTP/1.1 every 10 s.
@@ -109,21 +110,21 @@ func TestChecksFollowTheHosts(t *testing.T) {
 		m.set("b", 500)
 		advanceClock(time.Minute)
 		b := hostNamed(t, c, "b")
-		if !b.health.has(flagFailedCheck) {
+		if !b.health.Has(hosthealth.FailedCheck) {
 			t.Fatal("b does not fail its checks")
 		}
 		slower := httpCheck()
 		slower.Delay = time.Hour
 		apply(t, s, withChecks(slower, "b", "c"))
 		advanceClock(time.Minute)
-		if !b.health.has(flagFailedCheck) {
+		if !b.health.Has(hosthealth.FailedCheck) {
 			t.Error("b is healthy before its new checks passed")
 		}
 		apply(t, s, withChecks(nil, "b", "c"))
 		asked()
 		advanceClock(2 * time.Hour)
-		if got := asked(); got != "" || b.health.has(flagFailedCheck) {
-			t.Errorf("without checks, %q are checked, failing %v, want none", got, b.health.has(flagFailedCheck))
+		if got := asked(); got != "" || b.health.Has(hosthealth.FailedCheck) {
+			t.Errorf("without checks, %q are checked, failing %v, want none", got, b.health.Has(hosthealth.FailedCheck))
 		}
 		apply(t, s)
 	})
@@ -144,7 +145,7 @@ func TestAnEjectedHostThatPassesItsChecks(t *testing.T) {
 				a := hostNamed(t, c, "a")
 				recordAttempts(a, 1, 500, protocol.ReasonNone)
 				advanceClock(11 * time.Second) // its second check
-				if out := a.health.has(flagEjected); out == returns {
+				if out := a.health.Has(hosthealth.Ejected); out == returns {
 					t.Errorf("a good check: ejected %v, want %v", out, !returns)
 				}
 			})
@@ -161,8 +162,8 @@ func TestPassedCheckEndsBackoff(t *testing.T) {
 			a.recordConnectFailure(protocol.Faultf(protocol.ConnectFailure, "a test"))
 		}
 		advanceClock(10 * time.Second)
-		if !a.health.up() {
-			t.Errorf("the host is %v after a good check", healthFlags(a.health.flags.Load()))
+		if !a.health.Up() {
+			t.Errorf("the host is %v after a good check", a.health.Flags())
 		}
 	})
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/upstream/breaker"
 	"github.com/weft-proxy/weft/pkg/upstream/health"
 	"github.com/weft-proxy/weft/pkg/upstream/subset"
+	"github.com/weft-proxy/weft/pkg/upstream/tasks"
 )
 
 // Cluster is a set of hosts that serve the same requests. There is one Cluster per name for as long
@@ -44,58 +45,25 @@ type Cluster struct {
 	outlier *outlierDetection // guarded by mu; nil: no outlier detection
 }
 
-// env holds what the clusters of a set share. Immutable except for the fields that mu guards.
+// env holds what the clusters of a set share. Immutable.
 type env struct {
 	Options
-	epoch     time.Time
 	checks    *health.Scheduler
 	desk      *demand.RequestQueue // collects requests for hosts on demand, by cluster
 	selfConns selfConns
 	loads     atomic.Pointer[LoadReporter] // nil: nothing collects load reports
-	tasks     sync.WaitGroup               // timers that are armed or running, and goroutines
-	ctx       context.Context              //nolint:containedctx // of connects that no exchange owns: it ends with the set
-	cancel    context.CancelFunc
-
-	mu     sync.Mutex
-	closed bool // guarded by mu; nothing more is added to tasks
+	tasks     *tasks.Group
 }
 
-// runRecovered runs f for a timer. It logs a panic of f, which does not end the process.
-func (e *env) runRecovered(when string, f func()) {
-	defer func() {
-		if p := recover(); p != nil {
-			protocol.NewPanic(p).Log(e.Log, when)
-		}
-	}()
-	f()
-}
-
-// startTask runs f on a goroutine that Close waits for. After Close, an exchange that outlives the set
-// may still start one: Close does not wait for it, and it ends soon because ctx has ended.
-func (e *env) startTask(f func()) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.closed {
-		go f()
-		return
-	}
-	e.tasks.Go(f)
-}
-
-// close ends ctx and waits for the tasks. Every pool is closed by then, so no timer is armed any
-// more.
+// close waits for the tasks. Every pool is closed by then, so no timer is armed any more.
 func (e *env) close() {
-	e.mu.Lock()
-	e.closed = true
-	e.mu.Unlock()
-	e.cancel()
+	e.tasks.Close()
 	e.checks.Close()
 	e.tasks.Wait()
 }
 
-// now returns the time since the set was made. It is the only clock of hosts and pools, and is
-// cheaper than time.Now.
-func (e *env) now() time.Duration { return time.Since(e.epoch) }
+// now returns the time by the set's clock: the time since the set was made.
+func (e *env) now() time.Duration { return e.tasks.Now() }
 
 func (*env) random() uint64 { return rand.Uint64() }
 

@@ -12,6 +12,7 @@ import (
 
 	"github.com/weft-proxy/weft/pkg/config"
 	"github.com/weft-proxy/weft/pkg/protocol"
+	"github.com/weft-proxy/weft/pkg/upstream/hosthealth"
 )
 
 func TestServeRecordsAttempt(t *testing.T) {
@@ -166,7 +167,7 @@ func TestDownHostIsProbedAfterBackoff(t *testing.T) {
 			t.Errorf("a dead host was tried %d times in a minute, want 10 to 16", tries)
 		}
 		w.set(w.refuses, "a", false)
-		advanceClock(maxBackoff)
+		advanceClock(hosthealth.MaxBackoff)
 		served := map[string]int{}
 		for range 100 {
 			served[serveOne(t, c)]++
@@ -191,7 +192,7 @@ func TestOneRecoveryProbeAtATime(t *testing.T) {
 			found = len(x.Record.Attempts) == 2
 			finish(x)
 		}
-		advanceClock(maxBackoff)
+		advanceClock(hosthealth.MaxBackoff)
 		w.dialed()
 		results := make(chan time.Duration, 20)
 		for range 20 {
@@ -544,7 +545,7 @@ func TestForwardReportsToOutlierDetection(t *testing.T) {
 				}
 				cancel()
 			}
-			if out := hostNamed(t, c, "a").health.has(flagEjected); out != tt.out {
+			if out := hostNamed(t, c, "a").health.Has(hosthealth.Ejected); out != tt.out {
 				t.Errorf("ejected: %v, want %v", out, tt.out)
 			}
 		})

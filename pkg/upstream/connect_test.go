@@ -10,6 +10,7 @@ import (
 
 	"github.com/weft-proxy/weft/pkg/config"
 	"github.com/weft-proxy/weft/pkg/protocol"
+	"github.com/weft-proxy/weft/pkg/upstream/hosthealth"
 )
 
 // serialConnector is a network of hosts to which a connection carries one exchange at a time, and
@@ -324,7 +325,7 @@ func TestAFailedConnectStallsNobody(t *testing.T) {
 			}
 		}
 		n.set(n.refuses, k.host(), false)
-		advanceClock(maxBackoff)
+		advanceClock(hosthealth.MaxBackoff)
 		for _, a := range k.begin(t, c, 5) {
 			if why := <-a.done; why != protocol.ReasonNone {
 				t.Fatalf("when the host is back: %v", why)

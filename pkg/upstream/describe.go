@@ -148,7 +148,7 @@ func (h *Host) describe() HostStatus {
 		Connects:        h.connects.Load(),
 		ConnectFailures: h.connectFailures.Load(),
 	}
-	if ails := healthFlags(h.health.flags.Load()); ails != 0 {
+	if ails := h.health.Flags(); ails != 0 {
 		d.Health, d.DownReasons = HealthDown, ails.String()
 	}
 	h.describeChecks(&d)

@@ -6,6 +6,7 @@ import (
 
 	"github.com/weft-proxy/weft/pkg/config"
 	"github.com/weft-proxy/weft/pkg/protocol"
+	"github.com/weft-proxy/weft/pkg/upstream/hosthealth"
 )
 
 // reported returns ten hosts, of which so many are said to be unfit and, after them, leaving.
@@ -94,20 +95,20 @@ func TestResponsesDoNotClearReportedHealth(t *testing.T) {
 	c.markDown(0)
 	c.markUp(0)
 	h.recordAlive()
-	if h.health.up() {
+	if h.health.Up() {
 		t.Error("a host that is reported unhealthy is up after it passed its checks")
 	}
 	apply(t, s, reported(config.RoundRobin, 0, 1))
-	if h.health.up() || h.health.has(flagReportedUnhealthy) {
-		t.Errorf("a host that leaves is %v", healthFlags(h.health.flags.Load()))
+	if h.health.Up() || h.health.Has(hosthealth.ReportedUnhealthy) {
+		t.Errorf("a host that leaves is %v", h.health.Flags())
 	}
 	c.markDown(0)
 	apply(t, s, reported(config.RoundRobin, 0, 0))
-	if h.health.up() {
+	if h.health.Up() {
 		t.Error("a host that fails its checks is up after it is reported healthy")
 	}
 	c.markUp(0)
-	if !h.health.up() {
+	if !h.health.Up() {
 		t.Error("nothing is wrong with the host any more, and it is not up")
 	}
 }

@@ -1,46 +1,16 @@
 package upstream
 
 import (
-	"sync"
-	"sync/atomic"
-	"time"
-
 	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/upstream/hosthealth"
 )
-
-// healthFlags are the reasons why a host is not usable, as bits. The end of one reason does not
-// bring the host up while another lasts.
-type healthFlags uint32
-
-const (
-	flagUnreachable       healthFlags = 1 << iota // connecting failed; ends with a successful connect or a response
-	flagFailedCheck                               // active checks failed; ends when they pass
-	flagEjected                                   // outlier detection ejected the host; ends after a while
-	flagReportedUnhealthy                         // discovery reports config.HostUnhealthy; ends when it reports another state
-	flagReportedDraining                          // discovery reports config.HostDraining; ends likewise
-)
-
-// String returns the names of the flags for people: "unreachable, ejected".
-func (a healthFlags) String() string {
-	text := ""
-	for i, name := range [...]string{"unreachable", "failing checks", "ejected", "reported unfit", "leaving"} {
-		if a&(1<<i) == 0 {
-			continue
-		}
-		if text != "" {
-			text += ", "
-		}
-		text += name
-	}
-	return text
-}
 
 // recordConnectFailure records that a connection could not be opened. It and answered log nothing about
 // original destinations: clients choose them, and access logs show them.
 func (h *Host) recordConnectFailure(err error) {
 	c := h.cluster
 	h.countConnectFailure()
-	pause, first, turned := h.health.recordFailure(c.env.now(), c.env.random())
+	pause, first, turned := h.health.RecordFailure(c.env.now(), c.env.random())
 	if first && !h.isOriginalDst {
 		c.env.Log.Warn("upstream host down", logCluster, c.name, logHost, h.address, logPause, pause, logError, err)
 	}
@@ -58,10 +28,10 @@ func (h *Host) recordConnect() {
 
 // recordAlive records that the host is alive: it accepted a connection or responded.
 func (h *Host) recordAlive() {
-	if !h.health.has(flagUnreachable) {
+	if !h.health.Has(hosthealth.Unreachable) {
 		return
 	}
-	was, turned := h.health.recordSuccess()
+	was, turned := h.health.RecordSuccess()
 	if was && !h.isOriginalDst {
 		h.cluster.env.Log.Info("upstream host up", logCluster, h.cluster.name, logHost, h.address)
 	}
@@ -71,12 +41,12 @@ func (h *Host) recordAlive() {
 }
 
 // discoveryFlag returns the health flag for a health state of discovery; 0: none.
-func discoveryFlag(health config.HostHealth) healthFlags {
+func discoveryFlag(health config.HostHealth) hosthealth.Flags {
 	switch health {
 	case config.HostUnhealthy:
-		return flagReportedUnhealthy
+		return hosthealth.ReportedUnhealthy
 	case config.HostDraining:
-		return flagReportedDraining
+		return hosthealth.ReportedDraining
 	case config.HostHealthy:
 	}
 	return 0
@@ -86,12 +56,12 @@ func discoveryFlag(health config.HostHealth) healthFlags {
 // the host has its memberships.
 func (h *Host) setDiscoveryHealth(health config.HostHealth) {
 	now := discoveryFlag(health)
-	turned := now != 0 && h.health.set(now)
+	turned := now != 0 && h.health.Set(now)
 	if turned {
 		h.cluster.count(HostDown)
 	}
-	for _, a := range [...]healthFlags{flagReportedUnhealthy, flagReportedDraining} {
-		if a != now && h.health.has(a) && h.health.clear(a) {
+	for _, a := range [...]hosthealth.Flags{hosthealth.ReportedUnhealthy, hosthealth.ReportedDraining} {
+		if a != now && h.health.Has(a) && h.health.Clear(a) {
 			h.cluster.count(HostUp)
 			h.usableSince.Store(int64(h.cluster.env.now()))
 		}
@@ -119,95 +89,3 @@ const (
 	logProtocol = "protocol" // of a check
 	logDetector = "detector" // of an outlier
 )
-
-// healthState is the health of a host and, if connecting to it failed, the time of the next recovery
-// probe:
-//
-//	    connect fails           backoff over         claimed
-//	up ───────────────▶ down ───────────────▶ due ──────────────▶ probed
-//	▲                    ▲ connect fails: backoff doubled │          │ │
-//	│                    └────────────────────────────────┴──────────┘ │
-//	└──────────────────────────────────────────────────────────────────┘
-//	      connect succeeds, or the host responds on a connection it had
-//
-// One exchange at a time probes a host that is due; the others use other hosts meanwhile. A probe
-// without a result is due again after a while. A host that has another health flag is never due:
-// only the end of that flag brings it back. The zero value is up.
-type healthState struct {
-	flags atomic.Uint32 // healthFlags; 0 is up
-
-	// probeAfter is the time, in ns of the set's clock, from which an unreachable host is due.
-	// Claiming a probe advances it.
-	probeAfter atomic.Int64
-
-	mu         sync.Mutex
-	failures   int           // guarded by mu; connects that failed in a row, one counted per backoff
-	backoffEnd time.Duration // guarded by mu; end of the backoff that the last of them began
-}
-
-// minBackoff is about as long as an application takes to restart its listener; maxBackoff bounds
-// how late Weft notices that a host is alive again.
-const (
-	minBackoff = 100 * time.Millisecond
-	maxBackoff = 10 * time.Second
-)
-
-// up reports whether the host is usable, with one atomic read.
-func (s *healthState) up() bool { return s.flags.Load() == 0 }
-
-// has reports whether the host has one of the flags.
-func (s *healthState) has(a healthFlags) bool { return healthFlags(s.flags.Load())&a != 0 }
-
-// set sets a flag and reports whether that took the host down.
-func (s *healthState) set(a healthFlags) (turned bool) { return s.flags.Or(uint32(a)) == 0 }
-
-// clear clears a flag and reports whether that brought the host up.
-func (s *healthState) clear(a healthFlags) (turned bool) { return s.flags.And(^uint32(a)) == uint32(a) }
-
-// probeDue reports whether the host is unreachable, has no other flag, and its backoff is over.
-func (s *healthState) probeDue(now time.Duration) bool {
-	return healthFlags(s.flags.Load()) == flagUnreachable && s.probeAfter.Load() <= int64(now)
-}
-
-// resetBackoff makes an unreachable host due immediately, because its address has changed.
-func (s *healthState) resetBackoff() { s.probeAfter.Store(0) }
-
-// claimProbe reserves the due recovery probe of the host for the caller, for the duration trial.
-func (s *healthState) claimProbe(now, trial time.Duration) bool {
-	if healthFlags(s.flags.Load()) != flagUnreachable {
-		return false
-	}
-	from := s.probeAfter.Load()
-	return from <= int64(now) && s.probeAfter.CompareAndSwap(from, int64(now+trial))
-}
-
-// recordFailure records a failed connect. It returns the backoff that begins, whether the host was
-// reachable before, and whether that took it down. It ignores failures during a backoff: fifty
-// exchanges that fail on a dead host together must not make the backoff fifty steps longer.
-func (s *healthState) recordFailure(now time.Duration, random uint64) (pause time.Duration, first, turned bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.failures > 0 && now < s.backoffEnd {
-		return 0, false, false
-	}
-	pause = maxBackoff
-	if s.failures < 7 { // 100 ms doubled seven times is above 10 s
-		pause = minBackoff << s.failures
-	}
-	// Subtract up to a quarter, so that the proxies of a fleet do not probe together.
-	pause -= time.Duration(random % uint64(pause/4))
-	s.failures++
-	s.backoffEnd = now + pause
-	s.probeAfter.Store(int64(s.backoffEnd))
-	return pause, s.failures == 1, s.set(flagUnreachable)
-}
-
-// recordSuccess makes the host reachable. It reports whether the host was unreachable, and whether that
-// brought it up.
-func (s *healthState) recordSuccess() (was, turned bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	was = s.failures > 0
-	s.failures = 0
-	return was, s.clear(flagUnreachable)
-}

@@ -8,6 +8,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/config"
 	"github.com/weft-proxy/weft/pkg/protocol"
 	"github.com/weft-proxy/weft/pkg/upstream/balance"
+	"github.com/weft-proxy/weft/pkg/upstream/hosthealth"
 	"github.com/weft-proxy/weft/pkg/upstream/outlier"
 )
 
@@ -22,7 +23,7 @@ type Host struct {
 
 	entry        atomic.Pointer[config.Host] // its current configuration
 	load         balance.Load                // exchanges in flight, from the pick to the end of the response
-	health       healthState
+	health       hosthealth.State
 	outlierStats atomic.Pointer[outlier.Stats] // written by the cluster's detector; nil: no outlier detection
 	recorder     lazyRecorder[Recorder]
 
@@ -54,7 +55,7 @@ func newHost(c *Cluster, entry *config.Host) *Host {
 	h := &Host{cluster: c, address: entry.Address, generation: c.generation.Load()}
 	h.entry.Store(entry)
 	h.usableSince.Store(int64(c.env.now()))
-	h.health.flags.Store(uint32(discoveryFlag(entry.Health)))
+	h.health.Set(discoveryFlag(entry.Health))
 	return h
 }
 

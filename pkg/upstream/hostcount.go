@@ -17,7 +17,7 @@ func (c *Cluster) UsableHosts() (usable int) {
 		return 0
 	}
 	for _, h := range s.currentHosts() {
-		if h.health.up() {
+		if h.health.Up() {
 			usable++
 		}
 	}

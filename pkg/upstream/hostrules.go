@@ -97,7 +97,7 @@ func (c *Cluster) makeRuleHostSet(s *state, g *hostSet, allowed config.HostSet) 
 	to := g.filter(func(h *Host) bool { return g.rules.chain.Allows(allowed, h.Config()) })
 	var seats []*ruleMembership
 	forEachHost([]*hostSet{to}, func(_ *hostSet, counts *share.Locality, h *Host) {
-		up := h.health.up()
+		up := h.health.Up()
 		if up {
 			counts.Healthy++
 		}

@@ -187,7 +187,7 @@ func (d *hostSetBuilder) assignMemberships() {
 		lists[i], storage = storage[:0:n], storage[n:]
 	}
 	forEachHost(d.sets, func(g *hostSet, counts *share.Locality, h *Host) {
-		up := h.health.up()
+		up := h.health.Up()
 		if up {
 			counts.Healthy++
 		}
@@ -245,7 +245,7 @@ func (g *hostSet) inPanic() bool { return g.plan.Load().InPanic() }
 func (g *hostSet) updateMembership(s *membership, h *Host) {
 	g.mu.Lock()
 	before := g.inPanic()
-	if up := h.health.up(); up != s.countedUp {
+	if up := h.health.Up(); up != s.countedUp {
 		s.countedUp = up
 		if up {
 			s.locality.Healthy++

@@ -16,6 +16,7 @@ import (
 
 	"github.com/weft-proxy/weft/pkg/config"
 	"github.com/weft-proxy/weft/pkg/protocol"
+	"github.com/weft-proxy/weft/pkg/upstream/hosthealth"
 )
 
 // clusterOf returns a cluster of so many hosts, "0", "1" …, each changed by with.
@@ -50,7 +51,7 @@ func served(c *Cluster, picks int) map[string]int {
 func (c *Cluster) markDown(places ...int) {
 	for _, i := range places {
 		h := c.state.Load().hosts[i]
-		if h.health.set(flagFailedCheck) {
+		if h.health.Set(hosthealth.FailedCheck) {
 			h.healthChanged(HostDown)
 		}
 	}
@@ -60,7 +61,7 @@ func (c *Cluster) markDown(places ...int) {
 func (c *Cluster) markUp(places ...int) {
 	for _, i := range places {
 		h := c.state.Load().hosts[i]
-		if h.health.clear(flagFailedCheck) {
+		if h.health.Clear(hosthealth.FailedCheck) {
 			h.healthChanged(HostUp)
 		}
 	}
@@ -268,7 +269,7 @@ func TestPriorityWithoutShareIsProbed(t *testing.T) {
 			t.Errorf("dialled %v, want each host once", dials)
 		}
 		w.set(w.refuses, "0", false)
-		time.Sleep(maxBackoff)
+		time.Sleep(hosthealth.MaxBackoff)
 		for range 3 {
 			if got := serveOne(t, c); got != "0" {
 				t.Errorf("served by %s, want the first priority: it is back", got)
@@ -447,7 +448,7 @@ func TestHealthIsCountedThroughChanges(t *testing.T) {
 	<-done
 	up := 0
 	for _, h := range c.state.Load().hosts {
-		if h.health.up() {
+		if h.health.Up() {
 			up++
 		}
 	}

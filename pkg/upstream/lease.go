@@ -80,7 +80,7 @@ func (a *HostLease) Usable() bool {
 	a.host.mu.Lock()
 	retired := a.host.retired
 	a.host.mu.Unlock()
-	return !retired && a.host.health.up()
+	return !retired && a.host.health.Up()
 }
 
 // Report records the result of traffic with the host: nil means that a datagram arrived from it; an

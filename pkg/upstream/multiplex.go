@@ -339,7 +339,7 @@ func (p *multiplexPool) grow() {
 // now. p.mu is held.
 func (p *multiplexPool) openAnother() bool {
 	b := p.breaker
-	if p.isClosed || !p.host.health.up() || p.host.cluster.env.now() < p.growAfter {
+	if p.isClosed || !p.host.health.Up() || p.host.cluster.env.now() < p.growAfter {
 		return false
 	}
 	if !b.TryAcquireSlot() {

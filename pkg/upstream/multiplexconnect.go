@@ -100,11 +100,11 @@ func (p *multiplexPool) joinableConnect() *multiplexConnect {
 // startConnect opens a connection; slot says that the caller has taken a slot. p.mu is held.
 func (p *multiplexPool) startConnect(slot bool) *multiplexConnect {
 	env := p.host.cluster.env
-	ctx, giveUp := context.WithCancel(env.ctx)
+	ctx, giveUp := context.WithCancel(env.tasks.Context())
 	o := &multiplexConnect{done: make(chan struct{}), maxExchanges: p.maxRequestsPerConn(), cancelWait: giveUp, unconditional: slot, queued: !slot}
 	p.pendingConnects = append(p.pendingConnects, o)
 	p.hasPendingConnects.Store(true)
-	env.startTask(func() { p.runConnect(ctx, o) })
+	env.tasks.Go(func() { p.runConnect(ctx, o) })
 	return o
 }
 
@@ -193,9 +193,9 @@ func (p *multiplexPool) openConn(ctx context.Context, o *multiplexConnect, l *mu
 	if !p.stillNeeded(o) {
 		return 0, breaker.ErrNotNeeded
 	}
-	conn, err = p.connect(c.env.ctx, s.connectDeadline(), l.onReleased)
+	conn, err = p.connect(c.env.tasks.Context(), s.connectDeadline(), l.onReleased)
 	if err != nil {
-		if c.env.ctx.Err() == nil {
+		if !c.env.tasks.Closed() {
 			p.recordConnectFailure(err)
 		}
 		return 0, err
@@ -240,7 +240,7 @@ func (p *multiplexPool) awaitSlot(ctx context.Context, o *multiplexConnect, s *s
 		o.queued = false
 		p.mu.Unlock()
 		return nil
-	case p.host.cluster.env.ctx.Err() != nil:
+	case p.host.cluster.env.tasks.Closed():
 		return p.errOrClosed(err)
 	default: // another host may have a connection
 		return protocol.Faultf(protocol.Overflow, "no connection to %s: %w (%d)", p.host.address, errMaxConnections, limit)

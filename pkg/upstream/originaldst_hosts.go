@@ -124,7 +124,7 @@ func (d *originalDstHosts) arm() {
 	}
 	d.armed = true
 	every := d.cluster.lastConfig().OriginalDst.CleanupInterval
-	d.cluster.env.tasks.Add(1)
+	d.cluster.env.tasks.AddTimer()
 	if d.timer == nil {
 		d.timer = time.AfterFunc(every, d.cleanup)
 	} else {
@@ -134,14 +134,14 @@ func (d *originalDstHosts) arm() {
 
 // cleanup retires the hosts that were not used since the last cleanup. The timer runs it.
 func (d *originalDstHosts) cleanup() {
-	d.cluster.env.runRecovered("closing unused hosts", func() { retire(d.removeUnused()) })
+	d.cluster.env.tasks.RunRecovered("closing unused hosts", func() { retire(d.removeUnused()) })
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.armed = false
 	if !d.closed && len(d.hosts) > 0 {
 		d.arm()
 	}
-	d.cluster.env.tasks.Done()
+	d.cluster.env.tasks.TimerDone()
 }
 
 // removeUnused removes and returns the hosts that were not used since its last call.
@@ -167,7 +167,7 @@ func (d *originalDstHosts) close() (gone []*Host) {
 	clear(d.hosts)
 	if d.armed && d.timer.Stop() {
 		d.armed = false
-		d.cluster.env.tasks.Done()
+		d.cluster.env.tasks.TimerDone()
 	}
 	return gone
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/weft-proxy/weft/pkg/config"
 	"github.com/weft-proxy/weft/pkg/protocol"
+	"github.com/weft-proxy/weft/pkg/upstream/hosthealth"
 	"github.com/weft-proxy/weft/pkg/upstream/outlier"
 )
 
@@ -61,17 +62,17 @@ func (o *outlierDetection) setHosts(hosts []*Host) {
 func (o *outlierDetection) startTimer(interval time.Duration) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.cluster.env.tasks.Add(1)
+	o.cluster.env.tasks.AddTimer()
 	o.timer = time.AfterFunc(interval, o.runInterval)
 }
 
 // runInterval runs on the timer at the end of each interval.
 func (o *outlierDetection) runInterval() {
-	o.cluster.env.runRecovered("evaluating outliers", o.detector.EndInterval)
+	o.cluster.env.tasks.RunRecovered("evaluating outliers", o.detector.EndInterval)
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.closed {
-		o.cluster.env.tasks.Done()
+		o.cluster.env.tasks.TimerDone()
 		return
 	}
 	o.timer.Reset(o.detector.Configuration().Interval)
@@ -82,7 +83,7 @@ func (o *outlierDetection) close() {
 	o.mu.Lock()
 	o.closed = true
 	if o.timer.Stop() {
-		o.cluster.env.tasks.Done()
+		o.cluster.env.tasks.TimerDone()
 	} // otherwise runInterval does it
 	o.mu.Unlock()
 	for _, h := range o.detector.Close() {
@@ -118,9 +119,9 @@ func (o outlierHost) Stats() *atomic.Pointer[outlier.Stats] { return &o.host.out
 // SetEjected implements outlier.Host.
 func (o outlierHost) SetEjected(ejected bool) (changed bool) {
 	if ejected {
-		return o.host.health.set(flagEjected)
+		return o.host.health.Set(hosthealth.Ejected)
 	}
-	return o.host.health.clear(flagEjected)
+	return o.host.health.Clear(hosthealth.Ejected)
 }
 
 // recordAttempt counts the attempt at the host that has just ended with err, or with the response in
@@ -167,7 +168,7 @@ func (h *Host) ResponseDiscarded(x *protocol.Exchange) {
 
 // recordCheckPassed records that an active check has passed.
 func (h *Host) recordCheckPassed() {
-	if s := h.outlierStats.Load(); s != nil && h.health.has(flagEjected) {
+	if s := h.outlierStats.Load(); s != nil && h.health.Has(hosthealth.Ejected) {
 		s.CheckPassed()
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/weft-proxy/weft/internal/metrics"
 	"github.com/weft-proxy/weft/pkg/config"
 	"github.com/weft-proxy/weft/pkg/protocol"
+	"github.com/weft-proxy/weft/pkg/upstream/hosthealth"
 	"github.com/weft-proxy/weft/pkg/upstream/outlier"
 )
 
@@ -204,11 +205,11 @@ func TestEachAttemptCountsOnce(t *testing.T) {
 				h.Add(s)
 			}
 			once()
-			if h.health.has(flagEjected) {
+			if h.health.Has(hosthealth.Ejected) {
 				t.Error("one attempt ejects, want it counted once")
 			}
 			once()
-			if out := h.health.has(flagEjected); out != tt.out {
+			if out := h.health.Has(hosthealth.Ejected); out != tt.out {
 				t.Errorf("ejected after two: %v, want %v", out, tt.out)
 			}
 		})
@@ -223,8 +224,8 @@ func TestEjectionsSurviveUnrelatedChanges(t *testing.T) {
 		recordAttempts(a, 1, 500, protocol.ReasonNone)
 		same := *o
 		apply(t, s, withOutliers(&same, "a", "b", "c"))
-		if !a.health.has(flagEjected) || a.outlierStats.Load().Ejections() != 1 {
-			t.Errorf("another host has come: ejected %v, %d times, want true, 1", a.health.has(flagEjected), a.outlierStats.Load().Ejections())
+		if !a.health.Has(hosthealth.Ejected) || a.outlierStats.Load().Ejections() != 1 {
+			t.Errorf("another host has come: ejected %v, %d times, want true, 1", a.health.Has(hosthealth.Ejected), a.outlierStats.Load().Ejections())
 		}
 		apply(t, s, withOutliers(&same, "b", "c"))
 		if a.outlierStats.Load() != nil {
@@ -233,7 +234,7 @@ func TestEjectionsSurviveUnrelatedChanges(t *testing.T) {
 		b := hostNamed(t, c, "b")
 		recordAttempts(b, 1, 500, protocol.ReasonNone)
 		apply(t, s, withOutliers(nil, "b", "c"))
-		if b.health.has(flagEjected) || b.outlierStats.Load() != nil {
+		if b.health.Has(hosthealth.Ejected) || b.outlierStats.Load() != nil {
 			t.Error("detection is off: the host is out yet")
 		}
 		apply(t, s)

@@ -12,6 +12,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/config"
 	"github.com/weft-proxy/weft/pkg/protocol"
 	"github.com/weft-proxy/weft/pkg/upstream/balance"
+	"github.com/weft-proxy/weft/pkg/upstream/hosthealth"
 )
 
 // panicInjector is everything that a cluster calls, and panics where it is told to, once.
@@ -198,7 +199,7 @@ func TestPanicsLeaveNoCountBehind(t *testing.T) {
 						if open := b.Counts().Connections; open != int64(f.fakeMuxConnector.open()) {
 							t.Errorf("%d slots are taken, %d connections are open", open, f.fakeMuxConnector.open())
 						}
-						advanceClock(maxBackoff)
+						advanceClock(hosthealth.MaxBackoff)
 						for range 3 {
 							if err := f.serve(c, down); err != nil {
 								t.Errorf("the next exchange: %v", err)

@@ -6,6 +6,7 @@ import (
 	"github.com/weft-proxy/weft/internal/hash"
 	"github.com/weft-proxy/weft/pkg/protocol"
 	"github.com/weft-proxy/weft/pkg/upstream/balance"
+	"github.com/weft-proxy/weft/pkg/upstream/hosthealth"
 	"github.com/weft-proxy/weft/pkg/upstream/share"
 )
 
@@ -25,7 +26,7 @@ const maxUnhealthyPicks = 16
 
 // probeInterval is the minimum time between two searches for hosts without a share that are due for
 // a recovery probe.
-const probeInterval = minBackoff
+const probeInterval = hosthealth.MinBackoff
 
 // pick returns the next host to try, or nil if there is none left. hash is the hash of the
 // exchange, 0 for none. The attempts from index first on were made for this pick of a cluster;
@@ -97,14 +98,14 @@ func (c *hostPicker) drawHost(b *localityGroup, panics bool) *Host {
 		if len(c.attempts) > 0 && wasTried(c.attempts, h) {
 			continue
 		}
-		if h.health.up() || panics && !h.health.has(flagUnreachable|flagReportedDraining) {
+		if h.health.Up() || panics && !h.health.Has(hosthealth.Unreachable|hosthealth.ReportedDraining) {
 			if slow && !c.passesSlowStart(h) {
 				fresh = h
 				continue
 			}
 			return h
 		}
-		if h.health.claimProbe(c.env.now(), c.probeTimeout()) {
+		if h.health.ClaimProbe(c.env.now(), c.probeTimeout()) {
 			return h
 		}
 	}
@@ -138,7 +139,7 @@ func (c *hostPicker) search(p *share.Plan, l int, b *localityGroup) *Host {
 	}
 	switch {
 	case s.retryHost != nil:
-		s.retryHost.health.claimProbe(s.now, c.probeTimeout()) // no effect if it is up
+		s.retryHost.health.ClaimProbe(s.now, c.probeTimeout()) // no effect if it is up
 		return s.retryHost
 	case len(c.attempts)-c.first >= maxUnhealthyPicks:
 		return nil
@@ -162,14 +163,14 @@ type hostSearch struct {
 // scan returns the first host of preference 1.
 func (s *hostSearch) scan(hosts []*Host, panics bool) *Host {
 	for _, h := range hosts {
-		s.anyUp = s.anyUp || h.health.up()
-		if h.Config().Weight == 0 || h.health.has(flagReportedDraining) || wasTried(s.attempts[s.first:], h) {
+		s.anyUp = s.anyUp || h.health.Up()
+		if h.Config().Weight == 0 || h.health.Has(hosthealth.ReportedDraining) || wasTried(s.attempts[s.first:], h) {
 			continue
 		}
-		usable := h.health.up() || h.health.probeDue(s.now) || panics && !h.health.has(flagUnreachable)
+		usable := h.health.Up() || h.health.ProbeDue(s.now) || panics && !h.health.Has(hosthealth.Unreachable)
 		switch {
 		case usable && !wasTried(s.attempts[:s.first], h):
-			h.health.claimProbe(s.now, s.probeTimeout())
+			h.health.ClaimProbe(s.now, s.probeTimeout())
 			return h
 		case usable && s.retryHost == nil:
 			s.retryHost = h
@@ -192,7 +193,7 @@ func (g *hostSet) hostToProbe(attempts []protocol.Attempt) *Host {
 	}
 	for i := range g.levels {
 		for _, h := range g.levels[i].hosts {
-			if h.health.probeDue(now) && !wasTried(attempts, h) && h.health.claimProbe(now, g.probeTimeout()) {
+			if h.health.ProbeDue(now) && !wasTried(attempts, h) && h.health.ClaimProbe(now, g.probeTimeout()) {
 				return h
 			}
 		}
@@ -206,7 +207,7 @@ func (d *hostSetBuilder) probeTimeout() time.Duration {
 	if t := d.config.ConnectTimeout; t > 0 {
 		return t
 	}
-	return maxBackoff
+	return hosthealth.MaxBackoff
 }
 
 func wasTried(attempts []protocol.Attempt, h *Host) bool {

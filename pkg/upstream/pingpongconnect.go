@@ -218,11 +218,11 @@ func (p *pingPongPool) startConnects() (last *pingPongConnect) {
 	limit := p.host.cluster.lastConfig().Pool.ConnectLimit()
 	all, promising := p.queuedConnects.Len()+p.dialingConnects.Len(), p.expectedConnects()
 	for ; all < limit && promising < p.pending.Len(); all, promising = all+1, promising+1 {
-		ctx, cancel := context.WithCancel(p.host.cluster.env.ctx)
+		ctx, cancel := context.WithCancel(p.host.cluster.env.tasks.Context())
 		d := &pingPongConnect{cancel: cancel, lastArrival: p.arrivals, slot: breaker.NewWaiter(&p.base)}
 		d.elem = p.queuedConnects.PushBack(d)
 		last = d
-		p.host.cluster.env.startTask(func() { p.runConnect(ctx, d) })
+		p.host.cluster.env.tasks.Go(func() { p.runConnect(ctx, d) })
 	}
 	return last
 }
@@ -288,7 +288,7 @@ func (p *pingPongPool) runConnect(ctx context.Context, d *pingPongConnect) {
 // counting.
 func (p *pingPongPool) recordConnectFailure(failed error) (err error) {
 	defer protocol.RecoverPanic(&err)
-	if p.host.cluster.env.ctx.Err() == nil {
+	if !p.host.cluster.env.tasks.Closed() {
 		p.host.recordConnectFailure(failed)
 	}
 	return failed

@@ -107,7 +107,7 @@ func (b *base) connect(ctx context.Context, deadline time.Time, released func(re
 
 // errOrClosed returns err, or a Fault if the set is closed.
 func (b *base) errOrClosed(err error) error {
-	if b.host.cluster.env.ctx.Err() != nil {
+	if b.host.cluster.env.tasks.Closed() {
 		return protocol.Faultf(protocol.ConnectFailure, "connecting to %s: the clusters are closed", b.host.address)
 	}
 	return err

@@ -6,13 +6,13 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
-	"time"
 	"weak"
 
 	"github.com/weft-proxy/weft/internal/demand"
 	"github.com/weft-proxy/weft/pkg/config"
 	"github.com/weft-proxy/weft/pkg/protocol"
 	"github.com/weft-proxy/weft/pkg/upstream/health"
+	"github.com/weft-proxy/weft/pkg/upstream/tasks"
 )
 
 // Set holds the clusters of the process by name.
@@ -35,14 +35,13 @@ func NewSet(o Options) *Set {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
 	s := &Set{
-		env:          env{Options: o, epoch: time.Now(), desk: demand.NewRequestQueue()},
+		env:          env{Options: o, tasks: tasks.New(o.Log), desk: demand.NewRequestQueue()},
 		configured:   make(map[string]*Cluster),
 		placeholders: make(map[string]weak.Pointer[Cluster]),
 		leaving:      make(map[*Cluster]*Change),
 		watches:      make(map[*Cluster]*watch),
 	}
 	s.env.checks = health.NewScheduler(func(p *protocol.PanicError) { p.Log(o.Log, "checking a host") })
-	s.env.ctx, s.env.cancel = context.WithCancel(context.Background())
 	return s
 }
 

@@ -11,6 +11,7 @@ import (
 
 	"github.com/weft-proxy/weft/pkg/config"
 	"github.com/weft-proxy/weft/pkg/protocol"
+	"github.com/weft-proxy/weft/pkg/upstream/hosthealth"
 )
 
 func clusterWithMaxConnections(connections int, hosts ...string) *config.Cluster {
@@ -260,7 +261,7 @@ func TestSlotPassesToAHostWithoutConnections(t *testing.T) {
 		defer s.Close()
 		w.refuses["b"] = true
 		x, y := begin(t, c), begin(t, c) // both at a; b is down
-		advanceClock(maxBackoff)
+		advanceClock(hosthealth.MaxBackoff)
 		w.set(w.refuses, "b", false)
 		var waiting []<-chan *protocol.Exchange
 		for range 6 { // round robin, one trial at b among them

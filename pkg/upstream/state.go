@@ -74,7 +74,7 @@ func (c *Cluster) install(cfg *config.Cluster, entries []config.Host) (gone []*H
 	}
 	c.configureChecks(cfg, hosts)
 	if cfg.Pool.WarmProtocol != "" {
-		c.env.startTask(func() { c.warm(cfg, hosts) })
+		c.env.tasks.Go(func() { c.warm(cfg, hosts) })
 	}
 	return append(gone, left...)
 }
@@ -150,7 +150,7 @@ func (c *Cluster) reuseHosts(old *state, cfg *config.Cluster, entries []config.H
 		if h := known[e.Address]; h != nil && SameTLS(cfg, old.config) && e.NoTLS == h.Config().NoTLS && e.TLSIndex == h.Config().TLSIndex &&
 			cfg.ProxyProtocol == old.config.ProxyProtocol {
 			if e.ResolvedAddress != h.Config().ResolvedAddress {
-				h.health.resetBackoff()
+				h.health.ResetBackoff()
 			}
 			h.entry.Store(e)
 			h.setDiscoveryHealth(e.Health)

@@ -35,7 +35,7 @@ func (b *base) arm(p interface{ runSweep() }) {
 		return
 	}
 	s.armed = true
-	b.host.cluster.env.tasks.Add(1)
+	b.host.cluster.env.tasks.AddTimer()
 	if s.timer == nil {
 		s.timer = time.AfterFunc(b.sweepInterval(), p.runSweep)
 	} else {
@@ -50,7 +50,7 @@ func (b *base) rearm(more bool) {
 		return
 	}
 	b.sweep.armed = false
-	b.host.cluster.env.tasks.Done()
+	b.host.cluster.env.tasks.TimerDone()
 }
 
 // stopTimer stops the timer. A sweep that is running stops it itself.
@@ -62,7 +62,7 @@ func (b *base) stopTimer() {
 
 // runRecovered runs a part of a sweep. It logs a panic of a connection or a recorder: nothing else
 // recovers on a timer's goroutine, and the pool must be swept again.
-func (b *base) runRecovered(f func()) { b.host.cluster.env.runRecovered("sweeping a pool", f) }
+func (b *base) runRecovered(f func()) { b.host.cluster.env.tasks.RunRecovered("sweeping a pool", f) }
 
 // isUsable reports whether a connection can be used. One whose Usable panics cannot.
 func (b *base) isUsable(conn Connection, idle time.Duration) (usable bool) {

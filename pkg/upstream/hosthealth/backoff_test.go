@@ -1,4 +1,4 @@
-package upstream
+package hosthealth
 
 import (
 	"testing"
@@ -6,21 +6,21 @@ import (
 )
 
 func TestBackoffGrows(t *testing.T) {
-	var s healthState
+	var s State
 	now := time.Hour
 	bounds := []time.Duration{
 		100 * time.Millisecond, 200 * time.Millisecond, 400 * time.Millisecond, 800 * time.Millisecond,
 		1600 * time.Millisecond, 3200 * time.Millisecond, 6400 * time.Millisecond,
-		maxBackoff, maxBackoff, maxBackoff,
+		MaxBackoff, MaxBackoff, MaxBackoff,
 	}
 	for i, most := range bounds {
 		for _, random := range []uint64{0, 1 << 63, ^uint64(0)} {
-			try := healthState{failures: s.failures}
-			if pause, _, _ := try.recordFailure(now, random); pause > most || pause <= most-most/4 {
+			try := State{failures: s.failures}
+			if pause, _, _ := try.RecordFailure(now, random); pause > most || pause <= most-most/4 {
 				t.Errorf("pause %d = %v, want at most %v, and at least three quarters of it", i+1, pause, most)
 			}
 		}
-		pause, down, _ := s.recordFailure(now, 0)
+		pause, down, _ := s.RecordFailure(now, 0)
 		if down != (i == 0) {
 			t.Errorf("failure %d: went down = %v", i+1, down)
 		}
@@ -30,12 +30,12 @@ func TestBackoffGrows(t *testing.T) {
 
 // Exchanges that meet a dead host at the same time report one thing.
 func TestFailuresDuringBackoffCountOnce(t *testing.T) {
-	var s healthState
+	var s State
 	for range 50 {
-		s.recordFailure(time.Second, 0)
+		s.RecordFailure(time.Second, 0)
 	}
-	if s.probeDue(time.Second+minBackoff-1) || !s.probeDue(time.Second+minBackoff) {
-		t.Errorf("due from %v, want from %v", time.Duration(s.probeAfter.Load()), time.Second+minBackoff)
+	if s.ProbeDue(time.Second+MinBackoff-1) || !s.ProbeDue(time.Second+MinBackoff) {
+		t.Errorf("due from %v, want from %v", time.Duration(s.probeAfter.Load()), time.Second+MinBackoff)
 	}
 }
 
@@ -67,20 +67,20 @@ func TestHealth(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			var s healthState
+			var s State
 			for i, step := range tt.steps {
 				var got bool
 				switch step.what {
 				case "up":
-					got = s.up()
+					got = s.Up()
 				case "due":
-					got = s.probeDue(step.at)
+					got = s.ProbeDue(step.at)
 				case "claim":
-					got = s.claimProbe(step.at, time.Second)
+					got = s.ClaimProbe(step.at, time.Second)
 				case "fail":
-					_, got, _ = s.recordFailure(step.at, 0)
+					_, got, _ = s.RecordFailure(step.at, 0)
 				case "succeed":
-					got, _ = s.recordSuccess()
+					got, _ = s.RecordSuccess()
 				}
 				if got != step.want {
 					t.Fatalf("step %d, %s at %v: %v, want %v", i, step.what, step.at, got, step.want)

@@ -1,0 +1,71 @@
+package hosthealth
+
+import (
+	"testing"
+	"time"
+)
+
+func TestHealthFlagsEndIndependently(t *testing.T) {
+	type step struct {
+		add, end Flags
+		turned   bool
+		up, due  bool // afterwards, long after every pause
+	}
+	tests := []struct {
+		name  string
+		steps []step
+	}{
+		{"the first ailment turns the host, the last one's end turns it back", []step{
+			{add: FailedCheck, turned: true}, {add: Ejected}, {end: FailedCheck}, {end: Ejected, turned: true, up: true},
+		}},
+		{"an ailment that it has already changes nothing", []step{{add: Ejected, turned: true}, {add: Ejected}}},
+		{"the end of what it has not changes nothing", []step{{end: FailedCheck, up: true}, {add: Ejected, turned: true}, {end: FailedCheck}}},
+		{"only a host that is nothing but unreachable is due", []step{
+			{add: Unreachable, turned: true, due: true}, {add: FailedCheck}, {end: FailedCheck, due: true}, {add: Ejected},
+		}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			var s State
+			for i, step := range tt.steps {
+				var turned bool
+				if step.add != 0 {
+					turned = s.Set(step.add)
+				} else {
+					turned = s.Clear(step.end)
+				}
+				if turned != step.turned || s.Up() != step.up || s.ProbeDue(time.Hour) != step.due {
+					t.Fatalf("step %d: turned %v, up %v, due %v, want %v, %v, %v", i, turned, s.Up(), s.ProbeDue(time.Hour), step.turned, step.up, step.due)
+				}
+				if claimed := s.ClaimProbe(time.Hour, 0); claimed != step.due {
+					t.Fatalf("step %d: claimed %v, want %v", i, claimed, step.due)
+				}
+			}
+		})
+	}
+}
+
+func TestHealthFlagsString(t *testing.T) {
+	for a, want := range map[Flags]string{
+		0: "", Unreachable: "unreachable", FailedCheck | Ejected: "failing checks, ejected",
+	} {
+		if got := a.String(); got != want {
+			t.Errorf("ailments(%d) = %q, want %q", a, got, want)
+		}
+	}
+}
+
+func TestChangedAddressResetsBackoff(t *testing.T) {
+	var s State
+	s.RecordFailure(time.Minute, 0)
+	if s.ProbeDue(time.Minute) {
+		t.Fatal("it is due while its pause lasts")
+	}
+	s.ResetBackoff()
+	if !s.ProbeDue(time.Minute) || s.Up() {
+		t.Errorf("after it moved: due %v, up %v, want due, not up", s.ProbeDue(time.Minute), s.Up())
+	}
+	if !s.ClaimProbe(time.Minute, time.Second) || s.ProbeDue(time.Minute) {
+		t.Error("a trial is not claimed by one alone")
+	}
+}

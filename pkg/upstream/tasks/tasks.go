@@ -1,0 +1,83 @@
+// Package tasks runs the timers and goroutines of a set of clusters, which no exchange owns, and waits
+// for them.
+package tasks
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/weft-proxy/weft/pkg/protocol"
+)
+
+// Group is the timers and goroutines of a set, and their clock. Safe for concurrent use.
+type Group struct {
+	epoch  time.Time          // immutable
+	log    *slog.Logger       // immutable
+	ctx    context.Context    //nolint:containedctx // of connects that no exchange owns: it ends with the set
+	cancel context.CancelFunc // immutable
+
+	tasks sync.WaitGroup // timers that are armed or running, and goroutines
+
+	mu     sync.Mutex
+	closed bool // guarded by mu; nothing more is added to tasks
+}
+
+// New returns a Group. Its owner calls Close and Wait.
+func New(log *slog.Logger) *Group {
+	g := &Group{epoch: time.Now(), log: log}
+	g.ctx, g.cancel = context.WithCancel(context.Background())
+	return g
+}
+
+// Now returns the time since the Group was made. It is the only clock of hosts and pools, and is
+// cheaper than time.Now.
+func (g *Group) Now() time.Duration { return time.Since(g.epoch) }
+
+// Context returns the context of tasks, which ends with Close.
+func (g *Group) Context() context.Context { return g.ctx }
+
+// Closed reports whether Close was called.
+func (g *Group) Closed() bool { return g.ctx.Err() != nil }
+
+// Go runs f on a goroutine that Wait waits for. After Close, an exchange that outlives the set may
+// still start one: Wait does not wait for it, and it ends soon because Context has ended.
+func (g *Group) Go(f func()) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.closed {
+		go f()
+		return
+	}
+	g.tasks.Go(f)
+}
+
+// AddTimer records that a timer was armed: Wait waits for its end. The owner of the timer calls
+// TimerDone when it has stopped, or when its function has ended and did not arm it again.
+func (g *Group) AddTimer() { g.tasks.Add(1) }
+
+// TimerDone records that a timer is no longer armed.
+func (g *Group) TimerDone() { g.tasks.Done() }
+
+// RunRecovered runs f for a timer. It logs a panic of f, which does not end the process: nothing
+// else recovers on a timer's goroutine.
+func (g *Group) RunRecovered(when string, f func()) {
+	defer func() {
+		if p := recover(); p != nil {
+			protocol.NewPanic(p).Log(g.log, when)
+		}
+	}()
+	f()
+}
+
+// Close ends Context. It is called once, before Wait.
+func (g *Group) Close() {
+	g.mu.Lock()
+	g.closed = true
+	g.mu.Unlock()
+	g.cancel()
+}
+
+// Wait waits for the goroutines and timers. Every timer is stopped, or will not be armed again.
+func (g *Group) Wait() { g.tasks.Wait() }
