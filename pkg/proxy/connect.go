@@ -13,6 +13,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 	"github.com/weft-proxy/weft/pkg/stream"
 	"github.com/weft-proxy/weft/pkg/upstream"
+	"github.com/weft-proxy/weft/pkg/upstream/pool"
 )
 
 // connectors returns a connector for each protocol whose engine has an upstream side.
@@ -51,7 +52,7 @@ func (c connector) WithHostname(by config.AutoSNI, name string) upstream.Connect
 func (c connector) Multiplexed() bool { return c.multiplexed }
 
 // Connect implements upstream.Connector.
-func (c connector) Connect(ctx context.Context, h *upstream.Host, deadline time.Time, released func(bool)) (upstream.Connection, error) {
+func (c connector) Connect(ctx context.Context, h *upstream.Host, deadline time.Time, released func(bool)) (pool.Connection, error) {
 	conn, err := c.tls.dial(ctx, h, c.alpn, c.origin, deadline)
 	if err != nil {
 		return nil, err

@@ -83,7 +83,7 @@ func (h *Host) evictIdleConn(p config.Priority) breaker.Evicted {
 		if l.priority != p {
 			continue
 		}
-		if idle := l.pool.evictIdleConn(); idle != nil {
+		if idle := l.pool.EvictIdle(); idle != nil {
 			return idle
 		}
 	}

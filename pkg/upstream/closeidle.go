@@ -1,8 +1,9 @@
 package upstream
 
 import (
-	"slices"
 	"time"
+
+	"github.com/weft-proxy/weft/pkg/upstream/pool"
 )
 
 // CloseIdle closes the connections to hosts that carry nothing and have been idle for d, as if d
@@ -19,48 +20,9 @@ func (s *Set) CloseIdle(d time.Duration) (ended int) {
 	for _, c := range clusters {
 		for _, h := range c.state.Load().currentHosts() {
 			for l := h.pools.Load(); l != nil; l = l.next {
-				if p, ok := l.pool.(interface{ closeIdle(d time.Duration) int }); ok {
-					ended += p.closeIdle(d)
-				}
+				ended += pool.CloseIdle(l.pool, d)
 			}
 		}
 	}
 	return ended
-}
-
-// closeIdle closes connections that have been idle for d.
-func (p *pingPongPool) closeIdle(d time.Duration) int {
-	before := p.host.cluster.env.now() - d
-	p.mu.Lock()
-	n := 0
-	for n < len(p.idle) && p.idle[n].idleSince <= before {
-		n++
-	}
-	old := slices.Clone(p.idle[:n])
-	p.idle = slices.Delete(p.idle, 0, n)
-	p.mu.Unlock()
-	for _, m := range old {
-		m.discard()
-	}
-	return len(old)
-}
-
-// closeIdle closes connections that have been idle for d according to the last sweep. A connection
-// that is kept open ahead of exchanges stays.
-func (p *multiplexPool) closeIdle(d time.Duration) int {
-	var old []*multiplexConn
-	p.mu.Lock()
-	for _, l := range p.activeConns() {
-		if l.idleFor < d || l.usedSinceSweep.Load() || l.load.Load() != 0 || len(p.activeConns()) == 1 && p.isWarm() {
-			continue
-		}
-		if p.closeToNew(l) {
-			old = append(old, l)
-		}
-	}
-	p.mu.Unlock()
-	for _, l := range old {
-		l.discard()
-	}
-	return len(old)
 }

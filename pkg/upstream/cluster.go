@@ -14,8 +14,10 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 	"github.com/weft-proxy/weft/pkg/upstream/breaker"
 	"github.com/weft-proxy/weft/pkg/upstream/health"
+	"github.com/weft-proxy/weft/pkg/upstream/pool"
 	"github.com/weft-proxy/weft/pkg/upstream/subset"
 	"github.com/weft-proxy/weft/pkg/upstream/tasks"
+	"github.com/weft-proxy/weft/pkg/upstream/wait"
 )
 
 // Cluster is a set of hosts that serve the same requests. There is one Cluster per name for as long
@@ -167,8 +169,8 @@ func (o *remainingHosts) Serve(ctx context.Context, x *protocol.Exchange) error 
 
 // pickPool picks a host for x that none of the attempts from first on used, and returns its
 // connection pool. The host then counts x as in flight until a connection releases x or the pool
-// returns a notSent error. If choose panics, nothing is counted.
-func (v *ClusterPicker) pickPool(s *state, x *protocol.Exchange, first int) (pool, error) {
+// returns a pool.NotSentError. If pickPool panics, nothing is counted.
+func (v *ClusterPicker) pickPool(s *state, x *protocol.Exchange, first int) (pool.Pool, error) {
 	c := v.Cluster
 	name, err := v.upstreamProtocol(s.config, x)
 	if err != nil {
@@ -217,27 +219,16 @@ func (v *ClusterPicker) finishAttempt(x *protocol.Exchange, err error) (more boo
 			h.unsent.Add(1)
 		}
 	}
-	kept, ok := errors.AsType[*notSent](err)
+	kept, ok := errors.AsType[*pool.NotSentError](err)
 	if !ok {
 		h.observeLatency(x, err)
 		return false, err
 	}
 	h.load.End()
-	if canTryAnotherHost(kept.err) && !deadlinePassed(x.EffectiveDeadline()) {
-		return true, kept.err
+	if pool.CanTryAnotherHost(kept.Err) && !wait.Expired(x.EffectiveDeadline()) {
+		return true, kept.Err
 	}
-	return false, kept.err
-}
-
-// canTryAnotherHost reports whether another host may succeed where err occurred: no connection could be
-// opened.
-func canTryAnotherHost(err error) bool {
-	reason := protocol.ReasonOf(err)
-	return reason == protocol.ConnectFailure || reason == protocol.ConnectTimeout || errors.Is(err, errMaxConnections)
-}
-
-func deadlinePassed(deadline time.Time) bool {
-	return !deadline.IsZero() && !time.Now().Before(deadline)
+	return false, kept.Err
 }
 
 // admit returns the state to serve an exchange with. It counts nothing: an exchange is counted when

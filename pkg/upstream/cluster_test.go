@@ -13,6 +13,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/config"
 	"github.com/weft-proxy/weft/pkg/protocol"
 	"github.com/weft-proxy/weft/pkg/upstream/hosthealth"
+	"github.com/weft-proxy/weft/pkg/upstream/pool"
 )
 
 func TestServeRecordsAttempt(t *testing.T) {
@@ -327,7 +328,7 @@ type brokenConnector struct{}
 
 func (brokenConnector) Multiplexed() bool { return false }
 
-func (brokenConnector) Connect(context.Context, *Host, time.Time, func(bool)) (Connection, error) {
+func (brokenConnector) Connect(context.Context, *Host, time.Time, func(bool)) (pool.Connection, error) {
 	return nil, errors.New("broken")
 }
 

@@ -441,8 +441,8 @@ func TestConnectsOfCarriedBytesAreBounded(t *testing.T) {
 			}
 		}
 		wantNothing(t, c)
-		if h := c.state.Load().hosts[0]; h.dialing.Load() != 0 || h.relayDials.active != 0 {
-			t.Errorf("%d attempts and %d dials are counted", h.dialing.Load(), h.relayDials.active)
+		if h := c.state.Load().hosts[0]; h.dialing.Load() != 0 || h.relayDials.Active() != 0 {
+			t.Errorf("%d attempts and %d dials are counted", h.dialing.Load(), h.relayDials.Active())
 		}
 	})
 }

@@ -3,9 +3,9 @@ package upstream
 import (
 	"cmp"
 	"slices"
-	"time"
 
 	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/upstream/pool"
 )
 
 // ClusterStatus is a snapshot of a cluster for people and tools.
@@ -153,12 +153,10 @@ func (h *Host) describe() HostStatus {
 	}
 	h.describeChecks(&d)
 	for l := h.pools.Load(); l != nil; l = l.next {
-		open, idle := l.pool.counts()
+		open, idle := l.pool.Counts()
 		d.Open += open
 		d.Idle += idle
-		if p, ok := l.pool.(interface{ maxRTT() time.Duration }); ok {
-			d.RoundTrip = max(d.RoundTrip, p.maxRTT().Seconds()*1000)
-		}
+		d.RoundTrip = max(d.RoundTrip, pool.MaxRTT(l.pool).Seconds()*1000)
 	}
 	return d
 }

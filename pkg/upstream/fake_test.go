@@ -15,6 +15,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/config"
 	"github.com/weft-proxy/weft/pkg/protocol"
 	"github.com/weft-proxy/weft/pkg/upstream/balance"
+	"github.com/weft-proxy/weft/pkg/upstream/pool"
 )
 
 // fakeConnector is a network of hosts that the test controls.
@@ -33,7 +34,7 @@ func newFakeConnector() *fakeConnector {
 
 func (*fakeConnector) Multiplexed() bool { return false }
 
-func (w *fakeConnector) Connect(ctx context.Context, h *Host, deadline time.Time, released func(bool)) (Connection, error) {
+func (w *fakeConnector) Connect(ctx context.Context, h *Host, deadline time.Time, released func(bool)) (pool.Connection, error) {
 	w.mu.Lock()
 	w.dials = append(w.dials, h.Name())
 	refuse, hang := w.refuses[h.Name()], w.hangs[h.Name()]
@@ -348,7 +349,7 @@ func newFakeMuxConnector() *fakeMuxConnector {
 
 func (*fakeMuxConnector) Multiplexed() bool { return true }
 
-func (n *fakeMuxConnector) Connect(ctx context.Context, h *Host, deadline time.Time, released func(bool)) (Connection, error) {
+func (n *fakeMuxConnector) Connect(ctx context.Context, h *Host, deadline time.Time, released func(bool)) (pool.Connection, error) {
 	n.mu.Lock()
 	n.dials = append(n.dials, h.Name())
 	gate := n.connectGates[h.Name()]
@@ -554,3 +555,10 @@ func wantNothing(t testing.TB, c *Cluster) {
 //
 //arch:clock called in bubbles of testing/synctest only
 func sleepReal(d time.Duration) { time.Sleep(d) }
+
+// Limits and intervals of pools that tests rely on.
+const (
+	maxSweepInterval = 5 * time.Second
+	growBackoff      = time.Second
+	maxConnAttempts  = 3
+)

@@ -7,6 +7,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/config"
 	"github.com/weft-proxy/weft/pkg/protocol"
 	"github.com/weft-proxy/weft/pkg/upstream/breaker"
+	"github.com/weft-proxy/weft/pkg/upstream/pool"
 )
 
 // connectRelayFunc opens a connection to h before the deadline and returns carry, which relays the bytes
@@ -78,7 +79,7 @@ func (s *state) connectRelay(ctx context.Context, b *breaker.Breaker, at ConnAdd
 			break // the error says nothing about the host
 		}
 		h.recordAttempt(nil, err)
-		if !canTryAnotherHost(err) {
+		if !pool.CanTryAnotherHost(err) {
 			break
 		}
 		h.recordConnectFailure(err)
@@ -97,11 +98,11 @@ func (h *Host) connectRelay(ctx context.Context, s *state, connect connectRelayF
 			h.failures.Add(1)
 		}
 	}()
-	deadline := s.connectDeadline()
-	if err := h.relayDials.acquire(ctx, s.config.Pool.ConnectLimit(), deadline, h); err != nil {
+	deadline := pool.ConnectDeadline(s.config)
+	if err := h.relayDials.Acquire(ctx, s.config.Pool.ConnectLimit(), deadline, h.address); err != nil {
 		return nil, err
 	}
-	defer h.relayDials.release()
+	defer h.relayDials.Release()
 	return connect(ctx, h, deadline)
 }
 

@@ -10,6 +10,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/upstream/balance"
 	"github.com/weft-proxy/weft/pkg/upstream/hosthealth"
 	"github.com/weft-proxy/weft/pkg/upstream/outlier"
+	"github.com/weft-proxy/weft/pkg/upstream/pool"
 )
 
 // Host is one address of a cluster. The address is its identity: health, connections and counts
@@ -33,12 +34,12 @@ type Host struct {
 	usableSince     atomic.Int64                   // when it was added, or became usable again: ns of the set's clock
 
 	attempts        atomic.Uint64
-	failures        atomic.Uint64 // attempts without a response
-	cancelled       atomic.Uint64 // attempts whose response was not needed
-	unsent          atomic.Uint64 // failures that a limit of the cluster caused
-	badResponses    atomic.Uint64 // responses whose head or end shows a failure of the host
-	dialing         atomic.Int64  // attempts that are not in load yet: forwarded connections
-	relayDials      dialLimit     // limits these attempts
+	failures        atomic.Uint64  // attempts without a response
+	cancelled       atomic.Uint64  // attempts whose response was not needed
+	unsent          atomic.Uint64  // failures that a limit of the cluster caused
+	badResponses    atomic.Uint64  // responses whose head or end shows a failure of the host
+	dialing         atomic.Int64   // attempts that are not in load yet: forwarded connections
+	relayDials      pool.DialLimit // limits these attempts
 	connects        atomic.Uint64
 	connectFailures atomic.Uint64
 
@@ -46,7 +47,7 @@ type Host struct {
 
 	reported *counts // owned by the LoadReporter: counts that were reported; nil: none
 
-	mu          sync.Mutex   // for changing lanes, opening and closing the ledger
+	mu          sync.Mutex   // for changing pools, opening and closing the recorder
 	retired     bool         // guarded by mu: new pools start closed
 	activeCheck *activeCheck // guarded by mu; nil: there are no active checks
 }
@@ -83,65 +84,6 @@ func (h *Host) Add(s metrics.Batch) {
 	}, s.Len())
 }
 
-// poolNode is the pool of a host for one protocol and one priority. Immutable.
-type poolNode struct {
-	protocol config.Protocol
-	priority config.Priority
-	mode     config.PoolMode // as configured when it was made
-	pool     pool
-	next     *poolNode
-}
-
-// pool returns the pool for a protocol and priority, or nil if there is no connector. It replaces a
-// pool of another mode.
-func (h *Host) pool(name config.Protocol, mode config.PoolMode, priority config.Priority) pool {
-	for l := h.pools.Load(); l != nil; l = l.next {
-		if l.protocol == name && l.mode == mode && l.priority == priority {
-			return l.pool
-		}
-	}
-	return h.openPool(name, mode, priority)
-}
-
-// openPool makes a lane and closes the pool of another mode that it replaces.
-func (h *Host) openPool(name config.Protocol, mode config.PoolMode, priority config.Priority) pool {
-	connector := h.cluster.env.Connectors[name]
-	if connector == nil {
-		return nil
-	}
-	p, old := h.replacePool(connector, name, mode, priority)
-	if old != nil {
-		old.close()
-	}
-	return p
-}
-
-// replacePool makes a lane with connector; old is the pool that it replaced, or nil.
-func (h *Host) replacePool(connector Connector, name config.Protocol, mode config.PoolMode, priority config.Priority) (p, old pool) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.openRecorder()
-	var others *poolNode
-	for l := h.pools.Load(); l != nil; l = l.next {
-		switch {
-		case l.protocol != name || l.priority != priority:
-			others = &poolNode{l.protocol, l.priority, l.mode, l.pool, others}
-		case l.mode == mode: // another exchange made it first
-			return l.pool, nil
-		default:
-			old = l.pool
-		}
-	}
-	b := base{host: h, breaker: h.cluster.Breaker(priority), connector: connector, protocol: name, open: new(atomic.Int64), dials: new(dialLimit)}
-	if cfg := h.cluster.lastConfig(); usesNamePool(cfg, name) {
-		p = newNamePool(b, mode, cfg.AutoSNI, h.retired)
-	} else {
-		p = newPool(b, mode, h.retired)
-	}
-	h.pools.Store(&poolNode{name, priority, mode, p, others})
-	return p, old
-}
-
 // openRecorder opens the recorder of the host. h.mu is held.
 func (h *Host) openRecorder() {
 	if meter := h.cluster.env.Meter; meter != nil && !h.retired && !h.isOriginalDst {
@@ -162,20 +104,6 @@ func (h *Host) retire() {
 		l.hostRemoved(h)
 	}
 	for l := first; l != nil; l = l.next {
-		l.pool.close()
+		l.pool.Close()
 	}
-}
-
-// countConnection counts a connection that was opened or closed. Connections outlive the
-// configuration: a recorder that did not count the open must not count the close.
-func (h *Host) countConnection(e Event) {
-	if h.generation == h.cluster.generation.Load() {
-		h.cluster.count(e)
-	}
-}
-
-// countConnectFailure counts a connection that could not be opened.
-func (h *Host) countConnectFailure() {
-	h.connectFailures.Add(1)
-	h.cluster.count(ConnectFailed)
 }

@@ -192,37 +192,6 @@ func TestIdleSharedConnectionThatIsNotUsableIsReplaced(t *testing.T) {
 	})
 }
 
-// A connection that takes no more must not hide one that is less busy, wherever
-// the search begins, and is not used even if it is the least busy.
-func TestLeastBusyThatIsUsableIsFound(t *testing.T) {
-	for turn := range uint32(3) {
-		for unusable := range 3 {
-			for _, load := range [...]int64{1, 5} {
-				p := &multiplexPool{single: true}
-				p.turn.Store(turn)
-				var lines []*multiplexConn
-				for i := range 3 {
-					k := &fakeMuxConn{died: make(chan struct{})}
-					k.goaway.Store(i == unusable)
-					l := &multiplexConn{pool: p, conn: k}
-					l.load.Store(int64(3 + i))
-					lines = append(lines, l)
-				}
-				p.active.Store(&lines)
-				lines[unusable].load.Store(load)
-				want := lines[0]
-				if unusable == 0 {
-					want = lines[1]
-				}
-				before := want.load.Load()
-				if got := p.enterLeastBusy(); got != want || want.load.Load() != before+1 {
-					t.Errorf("turn %d, connection %d with %d exchanges is not usable: found another than the least busy", turn, unusable, load)
-				}
-			}
-		}
-	}
-}
-
 func TestConnectionThatDiesFailsItsExchangesAtOnce(t *testing.T) {
 	eachMuxMode(t, muxCluster(1, "a"), func(t *testing.T, n *fakeMuxConnector, s *Set, c *Cluster) {
 		serveOne(t, c)
@@ -344,31 +313,6 @@ func TestSweepEndsSharedConnectionsThatAreNotUsable(t *testing.T) {
 	})
 }
 
-func TestNoTimerWithoutSharedConnections(t *testing.T) {
-	cfg := muxCluster(1, "a")
-	cfg.IdleTimeout = time.Second
-	eachMuxMode(t, cfg, func(t *testing.T, _ *fakeMuxConnector, s *Set, c *Cluster) {
-		armed := func() bool {
-			p := c.state.Load().hosts[0].pools.Load().pool.(*multiplexPool)
-			p.mu.Lock()
-			defer p.mu.Unlock()
-			return p.sweep.armed
-		}
-		serveOne(t, c)
-		if !armed() {
-			t.Error("the sweep's timer is not set although there is a connection")
-		}
-		advanceClock(10 * time.Second)
-		if armed() {
-			t.Error("the sweep's timer is set although there is no connection")
-		}
-		serveOne(t, c)
-		if !armed() {
-			t.Error("the sweep's timer is not set again")
-		}
-	})
-}
-
 func TestCloseOfASharedPool(t *testing.T) {
 	eachGrownMuxMode(t, muxCluster(2, "a"), func(t *testing.T, n *fakeMuxConnector, s *Set, c *Cluster) {
 		list := beginMany(t, c, 1)
@@ -487,8 +431,10 @@ func TestBusyHostEvictsOnePerWaiter(t *testing.T) {
 		for c.breakers[0].Counts().Pending == 0 { // until one goes to b
 			waits = append(waits, queue(c, 0))
 		}
-		p, _ := c.state.Load().hosts[0].pools.Load().pool.(*multiplexPool)
-		lines := func() int { return len(p.activeConns()) }
+		lines := func() int64 { // connections that take exchanges
+			n := c.breakers[0].Counts()
+			return n.Connections - n.Evicted
+		}
 		if got := lines(); got != 8 {
 			t.Fatalf("a has %d connections, want 8", got)
 		}

@@ -211,7 +211,7 @@ func (s *stressTest) check() {
 			s.t.Errorf("%s has %d exchanges in flight", h.address, n)
 		}
 		for l := h.pools.Load(); l != nil; l = l.next {
-			if open, idle := l.pool.counts(); open != 0 || idle != 0 {
+			if open, idle := l.pool.Counts(); open != 0 || idle != 0 {
 				s.t.Errorf("%s: %d connections, %d idle, want none", h.address, open, idle)
 			}
 		}

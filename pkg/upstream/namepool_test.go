@@ -10,29 +10,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-func TestRequestHostname(t *testing.T) {
-	for _, test := range []struct{ authority, field, header, want string }{
-		{"a.test", "", "", "a.test"},
-		{"A.Test:8443", "", "", "a.test"},
-		{"a.test.", "", "", "a.test"},
-		{"127.0.0.1:80", "", "", "127.0.0.1"},
-		{"[2001:DB8::1]:80", "", "", "2001:db8::1"},
-		{"[::1]", "", "", "::1"},
-		{"::1", "", "", "::1"},
-		{"", "", "", ""},
-		{"a.test", "x-host", "b.test:1", "b.test"},
-		{"a.test", "x-host", "", "a.test"},
-		{"a.test", "", "b.test", "a.test"},
-	} {
-		r := &protocol.Request{Authority: test.authority}
-		if test.header != "" {
-			r.Header.Add("X-Host", test.header)
-		}
-		if got := requestHostname(r, test.field); got != test.want {
-			t.Errorf("nameOf(%q, %q of %q) = %q, want %q", test.authority, test.header, test.field, got, test.want)
-		}
-	}
-}
+// maxHostnames is how many names can have connections to one host.
+const maxHostnames = 64
 
 // clusterByName returns a cluster whose connections are for names.
 func clusterByName(hosts ...string) *config.Cluster {
@@ -91,7 +70,7 @@ func TestLeastRecentlyUsedNameIsEvicted(t *testing.T) {
 	if err := c.Serve(t.Context(), busy); err != nil {
 		t.Fatal(err)
 	}
-	for i := 3; i < maxNames; i++ {
+	for i := 3; i < maxHostnames; i++ {
 		serveFor(t, c, fmt.Sprint(i))
 	}
 	serveFor(t, c, "0")
@@ -108,8 +87,8 @@ func TestLeastRecentlyUsedNameIsEvicted(t *testing.T) {
 	if !conn.closed.Load() {
 		t.Error("a connection of a forgotten name outlives its last exchange")
 	}
-	if n := w.open(); n != maxNames {
-		t.Errorf("%d connections are open, want one for each of %d names", n, maxNames)
+	if n := w.open(); n != maxHostnames {
+		t.Errorf("%d connections are open, want one for each of %d names", n, maxHostnames)
 	}
 }
 
@@ -147,15 +126,4 @@ func TestNamesDoNotStarveOneAnother(t *testing.T) {
 			t.Errorf("served in the order %q, want %q", served, want)
 		}
 	})
-}
-
-func TestCallsOfRPCHaveNoNames(t *testing.T) {
-	cfg := clusterByName("h")
-	if usesNamePool(cfg, config.Dubbo) || !usesNamePool(cfg, config.HTTP2) {
-		t.Error("RPC connections belong to names, or HTTP/2 connections do not")
-	}
-	cfg.TLS = nil
-	if usesNamePool(cfg, config.HTTP1) {
-		t.Error("connections in plaintext are those of names")
-	}
 }

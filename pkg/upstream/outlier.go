@@ -10,6 +10,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 	"github.com/weft-proxy/weft/pkg/upstream/hosthealth"
 	"github.com/weft-proxy/weft/pkg/upstream/outlier"
+	"github.com/weft-proxy/weft/pkg/upstream/pool"
 )
 
 // outlierDetection runs the outlier detection of a cluster: it calls the detector at the end of each
@@ -136,7 +137,7 @@ func (h *Host) recordAttempt(x *protocol.Exchange, err error) {
 		return
 	}
 	reason := protocol.ReasonOf(err)
-	var kept *notSent
+	var kept *pool.NotSentError
 	if errors.As(err, &kept) && reason != protocol.ConnectFailure && reason != protocol.ConnectTimeout {
 		return // it waited for a connection, and there was none
 	}

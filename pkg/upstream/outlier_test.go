@@ -13,6 +13,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 	"github.com/weft-proxy/weft/pkg/upstream/hosthealth"
 	"github.com/weft-proxy/weft/pkg/upstream/outlier"
+	"github.com/weft-proxy/weft/pkg/upstream/pool"
 )
 
 // statusConnector is a network whose hosts answer with the status that the test gives them. A
@@ -44,7 +45,7 @@ func (m *statusConnector) statusFor(host string) int {
 
 func (*statusConnector) Multiplexed() bool { return false }
 
-func (m *statusConnector) Connect(_ context.Context, h *Host, _ time.Time, released func(bool)) (Connection, error) {
+func (m *statusConnector) Connect(_ context.Context, h *Host, _ time.Time, released func(bool)) (pool.Connection, error) {
 	if m.statusFor(h.Name()) == 0 {
 		return nil, protocol.Faultf(protocol.ConnectFailure, "%s refused", h.Name())
 	}

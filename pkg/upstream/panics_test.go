@@ -13,6 +13,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 	"github.com/weft-proxy/weft/pkg/upstream/balance"
 	"github.com/weft-proxy/weft/pkg/upstream/hosthealth"
+	"github.com/weft-proxy/weft/pkg/upstream/pool"
 )
 
 // panicInjector is everything that a cluster calls, and panics where it is told to, once.
@@ -33,7 +34,7 @@ func (f *panicInjector) panicAt(point string) {
 
 func (f *panicInjector) Multiplexed() bool { return !f.single }
 
-func (f *panicInjector) Connect(ctx context.Context, h *Host, deadline time.Time, released func(bool)) (Connection, error) {
+func (f *panicInjector) Connect(ctx context.Context, h *Host, deadline time.Time, released func(bool)) (pool.Connection, error) {
 	f.panicAt("Connect")
 	c, err := f.fakeMuxConnector.Connect(ctx, h, deadline, released)
 	if err != nil {
@@ -44,7 +45,7 @@ func (f *panicInjector) Connect(ctx context.Context, h *Host, deadline time.Time
 
 // panickyConn is a Connection and Limited.
 type panickyConn struct {
-	Connection
+	pool.Connection
 	injector *panicInjector
 }
 
@@ -244,8 +245,8 @@ func TestPanicsOfForwardedConnectionsAndLeases(t *testing.T) {
 				f.point.Store(nil)
 				wantNothing(t, c)
 				h := c.state.Load().hosts[0]
-				if h.load.InFlight() != 0 || h.load.Connections() != 0 || h.dialing.Load() != 0 || h.relayDials.active != 0 {
-					t.Errorf("the host has %d exchanges, %d connections, %d attempts and %d dials", h.load.InFlight(), h.load.Connections(), h.dialing.Load(), h.relayDials.active)
+				if h.load.InFlight() != 0 || h.load.Connections() != 0 || h.dialing.Load() != 0 || h.relayDials.Active() != 0 {
+					t.Errorf("the host has %d exchanges, %d connections, %d attempts and %d dials", h.load.InFlight(), h.load.Connections(), h.dialing.Load(), h.relayDials.Active())
 				}
 				if err := use(); err != nil {
 					t.Errorf("the next one: %v", err)

@@ -2,8 +2,6 @@ package upstream
 
 import (
 	"context"
-	"fmt"
-	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -295,30 +293,6 @@ func TestSweepEndsWhatTheHostHasClosed(t *testing.T) {
 		}
 		advanceClock(maxSweepInterval)
 		wantCounts(t, s, 0, 2, 2)
-		// Those that are left are in their old order.
-		p := c.state.Load().hosts[0].pools.Load().pool.(*pingPongPool)
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		if p.idle[0].conn != Connection(w.conns[1]) || p.idle[1].conn != Connection(w.conns[4]) {
-			t.Error("the sweep changed the order of the idle connections")
-		}
-	})
-}
-
-func TestNoTimerWithoutIdleConnections(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		cfg := cluster("web", "a")
-		cfg.IdleTimeout = time.Second
-		s, c := newTestCluster(t, newFakeConnector(), cfg)
-		defer s.Close()
-		serveOne(t, c)
-		advanceClock(10 * time.Second)
-		p := c.state.Load().hosts[0].pools.Load().pool.(*pingPongPool)
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		if p.sweep.armed {
-			t.Error("the sweep's timer is set, and nothing is idle")
-		}
 	})
 }
 
@@ -352,22 +326,6 @@ func TestServeDoesNotAllocate(t *testing.T) {
 	}
 }
 
-func TestPutIdleAtIndex(t *testing.T) {
-	_, c := newTestCluster(t, newFakeConnector(), cluster("web", "a"))
-	serveOne(t, c)
-	p := c.state.Load().hosts[0].pools.Load().pool.(*pingPongPool)
-	a := p.popIdle()
-	b, d := &pingPongConn{pool: p, conn: a.conn}, &pingPongConn{pool: p, conn: a.conn}
-	p.tryKeepIdle(a)
-	p.putIdleAt([]*pingPongConn{b}, 0)
-	p.putIdleAt([]*pingPongConn{d}, 9)
-	if want := []*pingPongConn{b, a, d}; !slices.Equal(p.idle, want) {
-		t.Errorf("idle = %v, want %v", p.idle, want)
-	}
-	p.popIdle()
-	p.evictIdleConn()
-}
-
 func BenchmarkServe(b *testing.B) {
 	_, c := newTestCluster(b, newFakeConnector(), cluster("web", "a", "b"))
 	via := &ClusterPicker{Cluster: c, Protocol: config.HTTP1}
@@ -397,33 +355,5 @@ func BenchmarkServeWithAHostDown(b *testing.B) {
 			b.Fatal(err)
 		}
 		x.ResetResponse()
-	}
-}
-
-// BenchmarkSweep is a sweep over idle connections, which is to take time in proportion to
-// their number.
-func BenchmarkSweep(b *testing.B) {
-	for _, n := range []int{1_000, 100_000} {
-		b.Run(fmt.Sprint(n), func(b *testing.B) {
-			cfg := cluster("web", "a")
-			cfg.IdleTimeout = 0
-			_, c := newTestCluster(b, newFakeConnector(), cfg)
-			serveOne(b, c)
-			p := c.state.Load().hosts[0].pools.Load().pool.(*pingPongPool)
-			first := p.popIdle()
-			members := make([]*pingPongConn, n)
-			for i := range members {
-				members[i] = &pingPongConn{pool: p, conn: first.conn}
-			}
-			p.putIdleAt(members, 0)
-			for b.Loop() {
-				p.checkIdle(time.Hour)
-			}
-			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/float64(n), "ns/connection")
-			p.mu.Lock()
-			p.idle = nil
-			p.mu.Unlock()
-			first.discard()
-		})
 	}
 }

@@ -6,9 +6,9 @@ import (
 	"maps"
 	"reflect"
 	"slices"
-	"time"
 
 	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/upstream/pool"
 )
 
 // state is what a cluster serves with. It is immutable except for its counts and replaced as a
@@ -26,14 +26,6 @@ type state struct {
 	onDemand bool // the hosts are on demand
 
 	originalDst *originalDstHosts // replaces hosts in a cluster of type ORIGINAL_DST; else nil
-}
-
-// connectDeadline returns the deadline of a connect that starts now, or the zero time for none.
-func (s *state) connectDeadline() time.Time {
-	if s.config.ConnectTimeout <= 0 {
-		return time.Time{}
-	}
-	return time.Now().Add(s.config.ConnectTimeout)
 }
 
 // validate returns an error if cfg cannot be installed.
@@ -85,9 +77,7 @@ func (c *Cluster) warm(cfg *config.Cluster, hosts []*Host) {
 		c.openRecorder()
 	}
 	for _, h := range hosts {
-		if p, ok := h.pool(cfg.Pool.WarmProtocol, cfg.Pool.Mode, config.DefaultPriority).(*multiplexPool); ok {
-			p.warm()
-		}
+		pool.Warm(h.pool(cfg.Pool.WarmProtocol, cfg.Pool.Mode, config.DefaultPriority))
 	}
 }
 

@@ -5,7 +5,7 @@
 //	ClusterPicker            selects the cluster               cluster.go
 //	  admission              checks the circuit breakers       cluster.go
 //	  pick                   picks the host                    pick.go
-//	  pool                   provides the connection           pool.go, and one file for each kind
+//	  pool.Pool              provides the connection           pool, hostpools.go
 //	    breaker.Breaker      limits the open connections       breaker/slots.go
 //	  Connection.Start       runs the engine of the protocol
 //
@@ -25,43 +25,10 @@ import (
 	"github.com/weft-proxy/weft/internal/metrics"
 	"github.com/weft-proxy/weft/pkg/config"
 	"github.com/weft-proxy/weft/pkg/network"
-	"github.com/weft-proxy/weft/pkg/protocol"
 	"github.com/weft-proxy/weft/pkg/protocol/xprotocol"
 	"github.com/weft-proxy/weft/pkg/upstream/balance"
+	"github.com/weft-proxy/weft/pkg/upstream/pool"
 )
-
-// Connection is a connection to a host. It carries one exchange at a time, or many if its Connector
-// is Multiplexed; then many goroutines call Start and Usable. stream.UpstreamConn is one.
-type Connection interface {
-	// Start sends x.Request. The service is done once the head of the response is in x.Response.
-	// Errors are Faults: of ConnectFailure if the connection had ended before x.Request was sent.
-	// The connection, or the stream on it, belongs to the exchange until the connection calls the
-	// released function that was passed to Connect, exactly once per Start.
-	protocol.Service
-
-	// Usable reports whether the connection can take an exchange now, after it was idle for that
-	// time: false if the peer closed it or takes no more.
-	Usable(idle time.Duration) bool
-
-	// Close closes the connection immediately. Safe for concurrent use; called once.
-	Close() error
-}
-
-// RTTReporter is a Connection that sends keepalives to its host. stream.RTTReporter is one.
-type RTTReporter interface {
-	Connection
-	// RTT returns the round-trip time of the last keepalive, or 0 if there was none.
-	RTT() time.Duration
-}
-
-// StreamLimitReporter is a Connection whose host limits the number of concurrent exchanges.
-// stream.LimitReporter is one.
-type StreamLimitReporter interface {
-	Connection
-	// MaxConcurrentStreams returns the limit. Exchanges beyond it wait on the connection until
-	// others have ended.
-	MaxConcurrentStreams() int64
-}
 
 // Connector opens connections that speak one protocol.
 type Connector interface {
@@ -72,7 +39,7 @@ type Connector interface {
 	// the attempt. Its errors are Faults: ConnectTimeout when time ran out, ConnectFailure for
 	// everything else. The connection calls released when it releases an exchange, whether or not
 	// there was a response; reusable says that the connection can take another.
-	Connect(ctx context.Context, h *Host, deadline time.Time, released func(reusable bool)) (Connection, error)
+	Connect(ctx context.Context, h *Host, deadline time.Time, released func(reusable bool)) (pool.Connection, error)
 }
 
 // Discovery finds the hosts of clusters whose configuration does not list their addresses.

@@ -8,6 +8,11 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
+// Expired reports whether a deadline has passed; the zero time never does.
+func Expired(deadline time.Time) bool {
+	return !deadline.IsZero() && !time.Now().Before(deadline)
+}
+
 // For waits for ready, until the deadline (UpstreamTimeout; zero: none), or until the client
 // disconnects or ctx ends (ReasonDownstreamDisconnect). caller may be nil. With ReasonNone it has
 // received v.

@@ -13,6 +13,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/upstream/balance"
 	"github.com/weft-proxy/weft/pkg/upstream/discovery/dubbo/plan"
 	"github.com/weft-proxy/weft/pkg/upstream/discovery/dubbo/registry"
+	"github.com/weft-proxy/weft/pkg/upstream/pool"
 	"github.com/weft-proxy/weft/pkg/upstream/subset"
 )
 
@@ -21,7 +22,7 @@ type fakeConnector struct{}
 
 func (fakeConnector) Multiplexed() bool { return false }
 
-func (fakeConnector) Connect(_ context.Context, _ *upstream.Host, _ time.Time, released func(bool)) (upstream.Connection, error) {
+func (fakeConnector) Connect(_ context.Context, _ *upstream.Host, _ time.Time, released func(bool)) (pool.Connection, error) {
 	return &fakeConn{released: released}, nil
 }
 

@@ -1,4 +1,4 @@
-package upstream
+package pool
 
 import (
 	"context"
@@ -9,14 +9,6 @@ import (
 	"github.com/weft-proxy/weft/pkg/config"
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
-
-// SNIConnector is a Connector that can request a host name at the start of a connection, by SNI.
-type SNIConnector interface {
-	Connector
-	// WithHostname returns the Connector of connections for requests to a host of that name; by
-	// says how to use the name.
-	WithHostname(by config.AutoSNI, name string) Connector
-}
 
 // namePool is a pool in which the requests for each host name have connections of their own: TLS
 // requested or verified that name, and no other.
@@ -30,11 +22,11 @@ type namePool struct {
 
 // nameEntry is the pool of a name.
 type nameEntry struct {
-	pool pool
+	pool Pool
 	used uint64 // the turn of its last exchange
 }
 
-func (t *nameEntry) connPool() pool { return t.pool }
+func (t *nameEntry) connPool() Pool { return t.pool }
 
 // maxNames is how many names can have connections to one host. One more closes the pool of the
 // least recently used name.
@@ -50,13 +42,13 @@ func usesNamePool(c *config.Cluster, protocol config.Protocol) bool {
 	return c.AutoSNI.Enabled() && (c.TLS != nil || len(c.AlternateTLS) > 0) && (protocol == config.HTTP1 || protocol == config.HTTP2)
 }
 
-// Start implements pool.
+// Start implements Pool.
 func (p *namePool) Start(ctx context.Context, x *protocol.Exchange) error {
 	return p.poolFor(x).Start(ctx, x)
 }
 
 // poolFor returns the pool for the host name of x.
-func (p *namePool) poolFor(x *protocol.Exchange) pool {
+func (p *namePool) poolFor(x *protocol.Exchange) Pool {
 	name := requestHostname(&x.Request, p.requestName.OverrideHeader)
 	p.mu.Lock()
 	p.lruClock++
@@ -68,25 +60,23 @@ func (p *namePool) poolFor(x *protocol.Exchange) pool {
 	name = strings.Clone(name) // x owns the bytes
 	own := p.base
 	own.open = new(atomic.Int64) // all names share the lane's dials
-	if a, ok := own.connector.(SNIConnector); ok {
-		own.connector = a.WithHostname(p.requestName, name)
-	}
+	own.Connector = own.Connector.ForHostname(p.requestName, name)
 	made := newPool(own, p.mode, p.isClosed)
-	var old pool
+	var old Pool
 	if !p.isClosed { // a closed pool adds no entries
 		old = p.evictOldest()
 		p.entries[name] = &nameEntry{made, p.lruClock}
 	}
 	p.mu.Unlock()
 	if old != nil {
-		old.close()
+		old.Close()
 	}
 	return made
 }
 
 // evictOldest removes and returns the least recently used pool if there is no room for one more; else it
 // returns nil. p.mu is held.
-func (p *namePool) evictOldest() pool {
+func (p *namePool) evictOldest() Pool {
 	if len(p.entries) < maxNames {
 		return nil
 	}
@@ -121,11 +111,11 @@ func requestHostname(r *protocol.Request, field string) string {
 	return strings.ToLower(strings.TrimSuffix(host, "."))
 }
 
-// counts implements pool. It does not include connections of names that were removed, which end
+// Counts implements Pool. It does not include connections of names that were removed, which end
 // with what they carry.
-func (p *namePool) counts() (open int64, idle int) {
+func (p *namePool) Counts() (open int64, idle int) {
 	for _, one := range p.pools() {
-		o, i := one.counts()
+		o, i := one.Counts()
 		open += o
 		idle += i
 	}
@@ -142,15 +132,15 @@ func (p *namePool) closeIdle(d time.Duration) (ended int) {
 	return ended
 }
 
-// close implements pool.
-func (p *namePool) close() {
+// Close implements Pool.
+func (p *namePool) Close() {
 	p.mu.Lock()
 	p.isClosed = true
 	own := p.entries
 	p.entries = nil
 	p.mu.Unlock()
 	for _, t := range own {
-		t.pool.close()
+		t.pool.Close()
 	}
 }
 

@@ -1,4 +1,4 @@
-package upstream
+package pool
 
 import (
 	"sync"
@@ -7,7 +7,7 @@ import (
 )
 
 // subpoolEntry is one of the pools that a pool consists of, with its bookkeeping.
-type subpoolEntry interface{ connPool() pool }
+type subpoolEntry interface{ connPool() Pool }
 
 // subpools are the pools that a pool consists of, by a key that the exchanges of each share.
 type subpools[K comparable, P subpoolEntry] struct {
@@ -17,20 +17,20 @@ type subpools[K comparable, P subpoolEntry] struct {
 }
 
 // pools returns the pools.
-func (p *subpools[K, P]) pools() []pool {
+func (p *subpools[K, P]) pools() []Pool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	all := make([]pool, 0, len(p.entries))
+	all := make([]Pool, 0, len(p.entries))
 	for _, one := range p.entries {
 		all = append(all, one.connPool())
 	}
 	return all
 }
 
-// evictIdleConn implements pool.
-func (p *subpools[K, P]) evictIdleConn() breaker.Evicted {
+// EvictIdle implements Pool.
+func (p *subpools[K, P]) EvictIdle() breaker.Evicted {
 	for _, one := range p.pools() {
-		if idle := one.evictIdleConn(); idle != nil {
+		if idle := one.EvictIdle(); idle != nil {
 			return idle
 		}
 	}

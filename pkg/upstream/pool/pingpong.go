@@ -1,4 +1,4 @@
-package upstream
+package pool
 
 import (
 	"container/list"
@@ -10,6 +10,7 @@ import (
 
 	"github.com/weft-proxy/weft/pkg/protocol"
 	"github.com/weft-proxy/weft/pkg/upstream/breaker"
+	"github.com/weft-proxy/weft/pkg/upstream/wait"
 )
 
 // pingPongPool is a pool whose connections carry one exchange at a time. It hands out the newest
@@ -37,7 +38,7 @@ type pingPongConn struct {
 	idleSince time.Duration // when it became idle, by the set's clock
 }
 
-// Start implements pool. It may have to wait for a connection.
+// Start implements Pool. It may have to wait for a connection.
 func (p *pingPongPool) Start(ctx context.Context, x *protocol.Exchange) error {
 	return x.RunBlocking(ctx, p)
 }
@@ -51,33 +52,25 @@ func (p *pingPongPool) Start(ctx context.Context, x *protocol.Exchange) error {
 func (p *pingPongPool) Serve(ctx context.Context, x *protocol.Exchange) error {
 	m, err := p.acquire(ctx, x)
 	if err != nil {
-		return &notSent{err}
+		return &NotSentError{err}
 	}
 	reused := m.useCount > 0 // after its release, m may belong to another exchange
 	if err = x.Serve(ctx, m.conn); err == nil {
-		p.host.recordAlive()
+		p.recordAlive()
 		return nil
 	}
-	if !reused || !canResend(&x.Request, err) || deadlinePassed(x.EffectiveDeadline()) {
+	if !reused || !canResend(&x.Request, err) || wait.Expired(x.EffectiveDeadline()) {
 		return err
 	}
-	p.host.countResent()
+	p.countResent()
 	m, err = p.acquireNew(ctx, x)
 	if err != nil {
-		return &notSent{err}
+		return &NotSentError{err}
 	}
 	if err = x.Serve(ctx, m.conn); err == nil {
-		p.host.recordAlive()
+		p.recordAlive()
 	}
 	return err
-}
-
-// countResent counts that an exchange is sent again, because its connection was stale and has
-// released it. The host counts the exchange as in flight once more.
-func (h *Host) countResent() {
-	h.cluster.resent.Add(1)
-	h.cluster.count(Resent)
-	h.load.Begin()
 }
 
 // closedBeforeSend reports whether err says that the connection had ended before the request was sent.
@@ -122,7 +115,7 @@ func (p *pingPongPool) acquire(ctx context.Context, x *protocol.Exchange) (m *pi
 			m.discard()
 			continue
 		}
-		if err := p.breaker.AddActive(); err != nil {
+		if err := p.Breaker.AddActive(); err != nil {
 			m.returnToPool()
 			return nil, err
 		}
@@ -145,28 +138,26 @@ func (m *pingPongConn) checkUsable() (ok bool) {
 			m.discard()
 		}
 	}()
-	ok = m.conn.Usable(m.pool.host.cluster.env.now() - m.idleSince)
+	ok = m.conn.Usable(m.pool.Tasks.Now() - m.idleSince)
 	checked = true
 	return ok
 }
 
 // onReleased is called by the connection when an exchange has released it.
 func (m *pingPongConn) onReleased(reusable bool) {
-	h := m.pool.host
-	c := h.cluster
-	h.load.End()
-	b := m.pool.breaker
-	b.RemoveActive()
+	p := m.pool
+	p.Load.End()
+	p.Breaker.RemoveActive()
 	m.useCount++
-	s := c.lastConfig()
+	limit := p.Config.Load().MaxRequestsPerConn
 	switch {
-	case s.MaxRequestsPerConn > 0 && m.useCount >= s.MaxRequestsPerConn:
-		h.countConnection(ConnectionMaxRequests)
+	case limit > 0 && m.useCount >= limit:
+		p.Observer.Count(MaxRequestsReached)
 		m.discard()
-	case !reusable, b.MaxConnectionsExceeded():
+	case !reusable, p.Breaker.MaxConnectionsExceeded():
 		m.discard()
 	default:
-		m.idleSince = c.env.now()
+		m.idleSince = p.Tasks.Now()
 		m.returnToPool()
 	}
 }
@@ -181,7 +172,7 @@ func (m *pingPongConn) returnToPool() {
 			m.discard()
 			return
 		case keepHasWaiter:
-			if m.pool.breaker.HandOver(m) {
+			if m.pool.Breaker.HandOver(m) {
 				return
 			}
 		}
@@ -215,7 +206,7 @@ func (p *pingPongPool) tryKeepIdle(m *pingPongConn) keepResult {
 // hasWaiters reports whether an exchange waits for a connection, or a connect for a slot.
 // p.mu is held.
 func (p *pingPongPool) hasWaiters() bool {
-	return p.pending.Len() > 0 || p.breaker.SlotsAwaited()
+	return p.pending.Len() > 0 || p.Breaker.SlotsAwaited()
 }
 
 // popIdle removes and returns the newest idle connection, or nil if there is none.
@@ -232,8 +223,8 @@ func (p *pingPongPool) popIdle() *pingPongConn {
 	return m
 }
 
-// evictIdleConn implements pool: it removes the connection that has been idle longest.
-func (p *pingPongPool) evictIdleConn() breaker.Evicted {
+// EvictIdle implements Pool: it removes the connection that has been idle longest.
+func (p *pingPongPool) EvictIdle() breaker.Evicted {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if len(p.idle) == 0 {
@@ -244,8 +235,8 @@ func (p *pingPongPool) evictIdleConn() breaker.Evicted {
 	return m
 }
 
-// counts implements pool.
-func (p *pingPongPool) counts() (open int64, idle int) {
+// Counts implements Pool.
+func (p *pingPongPool) Counts() (open int64, idle int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.open.Load(), len(p.idle)
@@ -253,15 +244,15 @@ func (p *pingPongPool) counts() (open int64, idle int) {
 
 // discard closes a connection that nothing uses and frees its slot.
 func (m *pingPongConn) discard() {
-	defer m.pool.breaker.ReleaseSlot()
+	defer m.pool.Breaker.ReleaseSlot()
 	m.CloseConn()
 }
 
 // CloseConn implements breaker.Evicted.
 func (m *pingPongConn) CloseConn() { m.pool.closeConn(m.conn) }
 
-// close implements pool.
-func (p *pingPongPool) close() {
+// Close implements Pool.
+func (p *pingPongPool) Close() {
 	p.mu.Lock()
 	p.isClosed = true
 	idle := p.idle
@@ -269,7 +260,7 @@ func (p *pingPongPool) close() {
 	p.stopTimer()
 	canceled := p.cancelSurplusConnects(nil)
 	p.mu.Unlock()
-	p.breaker.CancelWaits(canceled)
+	p.Breaker.CancelWaits(canceled)
 	for _, m := range idle {
 		m.discard()
 	}

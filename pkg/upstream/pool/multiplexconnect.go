@@ -1,4 +1,4 @@
-package upstream
+package pool
 
 import (
 	"context"
@@ -34,7 +34,7 @@ var errMaxConnections = errors.New("max_connections reached by other hosts")
 // returns nil without an error if the connection carries fewer exchanges than waited for it, or if
 // o failed but the pool has another connection.
 func (p *multiplexPool) awaitConnect(ctx context.Context, x *protocol.Exchange, o *multiplexConnect) (l *multiplexConn, err error) {
-	defer p.breaker.LeavePending()
+	defer p.Breaker.LeavePending()
 	waited := false
 	defer func() {
 		if !waited && !p.stopWaiting(o) { // a panic unwinds
@@ -45,7 +45,7 @@ func (p *multiplexPool) awaitConnect(ctx context.Context, x *protocol.Exchange, 
 	_, why := wait.For(ctx, x.EffectiveDeadline(), x.Downstream, o.done)
 	waited = true
 	if why != protocol.ReasonNone && p.stopWaiting(o) {
-		return nil, protocol.Faultf(why, "while waiting for a connection to %s", p.host.address)
+		return nil, protocol.Faultf(why, "while waiting for a connection to %s", p.Address)
 	}
 	switch { // done, possibly at the last moment
 	case o.err != nil && len(p.activeConns()) > 0:
@@ -55,7 +55,7 @@ func (p *multiplexPool) awaitConnect(ctx context.Context, x *protocol.Exchange, 
 	case o.reserved.Add(-1) < 0:
 		return nil, nil
 	}
-	if err := p.breaker.AddActive(); err != nil {
+	if err := p.Breaker.AddActive(); err != nil {
 		o.conn.removeExchange()
 		return nil, err
 	}
@@ -99,12 +99,11 @@ func (p *multiplexPool) joinableConnect() *multiplexConnect {
 
 // startConnect opens a connection; slot says that the caller has taken a slot. p.mu is held.
 func (p *multiplexPool) startConnect(slot bool) *multiplexConnect {
-	env := p.host.cluster.env
-	ctx, giveUp := context.WithCancel(env.tasks.Context())
+	ctx, giveUp := context.WithCancel(p.Tasks.Context())
 	o := &multiplexConnect{done: make(chan struct{}), maxExchanges: p.maxRequestsPerConn(), cancelWait: giveUp, unconditional: slot, queued: !slot}
 	p.pendingConnects = append(p.pendingConnects, o)
 	p.hasPendingConnects.Store(true)
-	env.tasks.Go(func() { p.runConnect(ctx, o) })
+	p.Tasks.Go(func() { p.runConnect(ctx, o) })
 	return o
 }
 
@@ -118,8 +117,8 @@ func (p *multiplexPool) removePending(o *multiplexConnect) {
 
 // maxRequestsPerConn returns how many exchanges may begin on a new connection; 0: any number.
 func (p *multiplexPool) maxRequestsPerConn() int64 {
-	pool := &p.host.cluster.lastConfig().Pool
-	if p.protocol == config.HTTP2 {
+	pool := &p.Config.Load().Pool
+	if p.Protocol == config.HTTP2 {
 		return int64(pool.MaxRequests)
 	}
 	return int64(pool.MaxRPCRequests)
@@ -158,7 +157,7 @@ func (p *multiplexPool) finishConnect(o *multiplexConnect, l *multiplexConn, lim
 	l.load.Store(seats)
 	l.requests.Store(seats)
 	l.usedSinceSweep.Store(true)
-	if p.isClosed || l.maxRequestsReached() || o.waiting == 0 && p.breaker.SlotsScarce() {
+	if p.isClosed || l.maxRequestsReached() || o.waiting == 0 && p.Breaker.SlotsScarce() {
 		return p.closeToNew(l)
 	}
 	more := append(slices.Clone(p.activeConns()), l)
@@ -172,8 +171,7 @@ func (p *multiplexPool) finishConnect(o *multiplexConnect, l *multiplexConn, lim
 // turns a panic into an error and frees the slot.
 func (p *multiplexPool) openConn(ctx context.Context, o *multiplexConnect, l *multiplexConn) (limit int64, err error) {
 	defer protocol.RecoverPanic(&err)
-	c := p.host.cluster
-	s, b := c.state.Load(), p.breaker
+	b, cfg := p.Breaker, p.Config.Load()
 	var conn Connection
 	defer func() {
 		if l.conn == nil && conn != nil {
@@ -183,19 +181,19 @@ func (p *multiplexPool) openConn(ctx context.Context, o *multiplexConnect, l *mu
 			b.ReleaseSlot()
 		}
 	}()
-	if err := p.dials.acquire(ctx, s.config.Pool.ConnectLimit(), s.connectDeadline(), p.host); err != nil {
+	if err := p.dials.Acquire(ctx, cfg.Pool.ConnectLimit(), ConnectDeadline(cfg), p.Address); err != nil {
 		return 0, p.errOrClosed(err)
 	}
-	defer p.dials.release()
-	if err := p.awaitSlot(ctx, o, s); err != nil {
+	defer p.dials.Release()
+	if err := p.awaitSlot(ctx, o, cfg); err != nil {
 		return 0, err
 	}
 	if !p.stillNeeded(o) {
 		return 0, breaker.ErrNotNeeded
 	}
-	conn, err = p.connect(c.env.tasks.Context(), s.connectDeadline(), l.onReleased)
+	conn, err = p.connect(p.Tasks.Context(), ConnectDeadline(cfg), l.onReleased)
 	if err != nil {
-		if !c.env.tasks.Closed() {
+		if !p.Tasks.Closed() {
 			p.recordConnectFailure(err)
 		}
 		return 0, err
@@ -225,14 +223,14 @@ func (o *multiplexConnect) isQueued(p *multiplexPool) bool {
 }
 
 // awaitSlot waits for a slot for o, unless it has one.
-func (p *multiplexPool) awaitSlot(ctx context.Context, o *multiplexConnect, s *state) (err error) {
-	b, limit := p.breaker, s.config.Limits(p.breaker.Priority()).MaxConnections
+func (p *multiplexPool) awaitSlot(ctx context.Context, o *multiplexConnect, cfg *config.Cluster) (err error) {
+	b, limit := p.Breaker, cfg.Limits(p.Breaker.Priority()).MaxConnections
 	if !o.isQueued(p) {
 		return nil
 	}
 	if !b.TryAcquireSlot() {
 		b.OnConnectionLimit()
-		err = b.AwaitSlot(ctx, s.connectDeadline(), breaker.NewWaiter(&p.base))
+		err = b.AwaitSlot(ctx, ConnectDeadline(cfg), breaker.NewWaiter(&p.base))
 	}
 	switch {
 	case err == nil:
@@ -240,10 +238,10 @@ func (p *multiplexPool) awaitSlot(ctx context.Context, o *multiplexConnect, s *s
 		o.queued = false
 		p.mu.Unlock()
 		return nil
-	case p.host.cluster.env.tasks.Closed():
+	case p.Tasks.Closed():
 		return p.errOrClosed(err)
 	default: // another host may have a connection
-		return protocol.Faultf(protocol.Overflow, "no connection to %s: %w (%d)", p.host.address, errMaxConnections, limit)
+		return protocol.Faultf(protocol.Overflow, "no connection to %s: %w (%d)", p.Address, errMaxConnections, limit)
 	}
 }
 
@@ -251,12 +249,12 @@ func (p *multiplexPool) awaitSlot(ctx context.Context, o *multiplexConnect, s *s
 // marked down: it may limit their number.
 func (p *multiplexPool) recordConnectFailure(err error) {
 	p.mu.Lock()
-	p.growAfter = p.host.cluster.env.now() + growBackoff
+	p.growAfter = p.Tasks.Now() + growBackoff
 	more := len(p.activeConns()) > 0
 	p.mu.Unlock()
 	if more {
-		p.host.countConnectFailure()
+		p.Observer.Count(ExtraConnectFailed)
 	} else {
-		p.host.recordConnectFailure(err)
+		p.Observer.ConnectFailed(err)
 	}
 }

@@ -1,4 +1,4 @@
-package upstream
+package pool
 
 import (
 	"slices"
@@ -20,7 +20,7 @@ type sweepTimer struct {
 }
 
 func (b *base) sweepInterval() time.Duration {
-	timeout := b.host.cluster.lastConfig().IdleTimeout
+	timeout := b.Config.Load().IdleTimeout
 	if timeout <= 0 {
 		return maxSweepInterval
 	}
@@ -35,7 +35,7 @@ func (b *base) arm(p interface{ runSweep() }) {
 		return
 	}
 	s.armed = true
-	b.host.cluster.env.tasks.AddTimer()
+	b.Tasks.AddTimer()
 	if s.timer == nil {
 		s.timer = time.AfterFunc(b.sweepInterval(), p.runSweep)
 	} else {
@@ -50,7 +50,7 @@ func (b *base) rearm(more bool) {
 		return
 	}
 	b.sweep.armed = false
-	b.host.cluster.env.tasks.TimerDone()
+	b.Tasks.TimerDone()
 }
 
 // stopTimer stops the timer. A sweep that is running stops it itself.
@@ -62,7 +62,7 @@ func (b *base) stopTimer() {
 
 // runRecovered runs a part of a sweep. It logs a panic of a connection or a recorder: nothing else
 // recovers on a timer's goroutine, and the pool must be swept again.
-func (b *base) runRecovered(f func()) { b.host.cluster.env.tasks.RunRecovered("sweeping a pool", f) }
+func (b *base) runRecovered(f func()) { b.Tasks.RunRecovered("sweeping a pool", f) }
 
 // isUsable reports whether a connection can be used. One whose Usable panics cannot.
 func (b *base) isUsable(conn Connection, idle time.Duration) (usable bool) {
@@ -73,7 +73,7 @@ func (b *base) isUsable(conn Connection, idle time.Duration) (usable bool) {
 // runSweep closes the connections that were idle for too long or are no longer usable. The timer runs
 // it.
 func (p *pingPongPool) runSweep() {
-	now := p.host.cluster.env.now()
+	now := p.Tasks.Now()
 	for _, m := range p.removeExpired(now) {
 		p.runRecovered(m.discard)
 	}
@@ -85,7 +85,7 @@ func (p *pingPongPool) runSweep() {
 
 // removeExpired removes and returns the connections that reached the idle timeout.
 func (p *pingPongPool) removeExpired(now time.Duration) []*pingPongConn {
-	timeout := p.host.cluster.lastConfig().IdleTimeout
+	timeout := p.Config.Load().IdleTimeout
 	if timeout <= 0 {
 		return nil
 	}

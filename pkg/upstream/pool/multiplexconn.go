@@ -1,4 +1,4 @@
-package upstream
+package pool
 
 import (
 	"sync/atomic"
@@ -84,8 +84,8 @@ func (l *multiplexConn) decrementLoad() bool { return l.load.Add(-1) == -closedB
 // onReleased is called by the connection when an exchange has released it.
 func (l *multiplexConn) onReleased(reusable bool) {
 	p := l.pool
-	p.host.load.End()
-	p.breaker.RemoveActive()
+	p.Load.End()
+	p.Breaker.RemoveActive()
 	if !l.usedSinceSweep.Load() {
 		l.usedSinceSweep.Store(true)
 	}
@@ -104,18 +104,18 @@ func (l *multiplexConn) removeExchange() {
 	}
 	switch carries := l.load.Load(); {
 	case carries < 0: // it is closed to new exchanges
-	case carries == 0 && p.breaker.SlotsScarce():
+	case carries == 0 && p.Breaker.SlotsScarce():
 		p.retire(l)
-	case p.breaker.SlotsAwaited() && len(p.activeConns()) > 1:
+	case p.Breaker.SlotsAwaited() && len(p.activeConns()) > 1:
 		p.evictBusy(l)
 	}
 }
 
 // discard closes a connection that carries nothing and frees its slot.
 func (l *multiplexConn) discard() {
-	defer l.pool.breaker.ReleaseSlot()
+	defer l.pool.Breaker.ReleaseSlot()
 	if l.evicted {
-		l.pool.breaker.EndEviction()
+		l.pool.Breaker.EndEviction()
 	}
 	l.CloseConn()
 }

@@ -1,4 +1,4 @@
-package upstream
+package pool
 
 import (
 	"container/list"
@@ -61,10 +61,10 @@ const minConnectTime = time.Second
 // that is idle now.
 func (p *pingPongPool) awaitConn(ctx context.Context, x *protocol.Exchange, newly bool) (*pingPongConn, error) {
 	x.Detach()
-	if err := checkCanceled(ctx, x, p.host); err != nil {
+	if err := checkCanceled(ctx, x, p.Address); err != nil {
 		return nil, err
 	}
-	b := p.breaker
+	b := p.Breaker
 	if err := b.EnterPending(); err != nil {
 		return nil, err
 	}
@@ -96,17 +96,17 @@ func (p *pingPongPool) awaitConn(ctx context.Context, x *protocol.Exchange, newl
 
 // checkCanceled returns a Fault of ReasonDownstreamDisconnect if the client no longer waits for the
 // response, so that no connection is opened for it.
-func checkCanceled(ctx context.Context, x *protocol.Exchange, h *Host) error {
+func checkCanceled(ctx context.Context, x *protocol.Exchange, address string) error {
 	if ctx.Err() == nil && !x.Canceled() {
 		return nil
 	}
-	return protocol.Faultf(protocol.ReasonDownstreamDisconnect, "the client disconnected before a connection to %s was opened", h.address)
+	return protocol.Faultf(protocol.ReasonDownstreamDisconnect, "the client disconnected before a connection to %s was opened", address)
 }
 
 // awaitGrant waits until w is granted a connection, the deadline passes, or the client of x
 // disconnects.
 func (p *pingPongPool) awaitGrant(ctx context.Context, x *protocol.Exchange, w *pendingExchange) (*pingPongConn, error) {
-	began, waited := p.host.cluster.env.now(), false
+	began, waited := p.Tasks.Now(), false
 	defer func() {
 		if !waited { // a panic unwinds
 			p.cancelPending(w)
@@ -118,16 +118,16 @@ func (p *pingPongPool) awaitGrant(ctx context.Context, x *protocol.Exchange, w *
 		return g.conn, g.err
 	}
 	dialed, dials := p.cancelPending(w)
-	a := p.host.address
+	a := p.Address
 	switch {
 	case why == protocol.ReasonDownstreamDisconnect:
 		return nil, protocol.Faultf(why, "the client disconnected while a connection to %s was being opened", a)
 	case !dials:
-		return nil, p.breaker.ConnectionFault(why)
+		return nil, p.Breaker.ConnectionFault(why)
 	}
 	err := protocol.Faultf(why, "connecting to %s: no connection was established in time", a)
-	if now := p.host.cluster.env.now(); now-began >= minConnectTime && now-dialed >= minConnectTime {
-		p.host.recordConnectFailure(err)
+	if now := p.Tasks.Now(); now-began >= minConnectTime && now-dialed >= minConnectTime {
+		p.Observer.ConnectFailed(err)
 	}
 	return nil, err
 }
@@ -170,7 +170,7 @@ func (p *pingPongPool) cancelPending(w *pendingExchange) (dialed time.Duration, 
 		w.elem = nil
 		canceled := p.cancelSurplusConnects(w)
 		p.mu.Unlock()
-		p.breaker.CancelWaits(canceled)
+		p.Breaker.CancelWaits(canceled)
 		return dialed, dials
 	}
 	p.mu.Unlock()
@@ -215,14 +215,14 @@ func (p *pingPongPool) finishPending(place *list.Element, g grantResult) *pendin
 // startConnects begins connects until there is one for each claim, as far as Pool.MaxConnecting
 // allows, and returns the last that it began, or nil. p.mu is held.
 func (p *pingPongPool) startConnects() (last *pingPongConnect) {
-	limit := p.host.cluster.lastConfig().Pool.ConnectLimit()
+	limit := p.Config.Load().Pool.ConnectLimit()
 	all, promising := p.queuedConnects.Len()+p.dialingConnects.Len(), p.expectedConnects()
 	for ; all < limit && promising < p.pending.Len(); all, promising = all+1, promising+1 {
-		ctx, cancel := context.WithCancel(p.host.cluster.env.tasks.Context())
+		ctx, cancel := context.WithCancel(p.Tasks.Context())
 		d := &pingPongConnect{cancel: cancel, lastArrival: p.arrivals, slot: breaker.NewWaiter(&p.base)}
 		d.elem = p.queuedConnects.PushBack(d)
 		last = d
-		p.host.cluster.env.tasks.Go(func() { p.runConnect(ctx, d) })
+		p.Tasks.Go(func() { p.runConnect(ctx, d) })
 	}
 	return last
 }
@@ -233,7 +233,7 @@ func (p *pingPongPool) expectedConnects() int { return p.queuedConnects.Len() + 
 // recentDials returns the number of connects that began to dial within minConnectTime. p.mu is
 // held.
 func (p *pingPongPool) recentDials() (n int) {
-	since := p.host.cluster.env.now() - minConnectTime
+	since := p.Tasks.Now() - minConnectTime
 	for e := p.dialingConnects.Back(); e != nil && e.Value.(*pingPongConnect).dialStart > since; e = e.Prev() { //nolint:forcetypeassert // it holds nothing else
 		n++
 	}
@@ -269,7 +269,7 @@ func (p *pingPongPool) runConnect(ctx context.Context, d *pingPongConnect) {
 	defer d.cancel() // it has no effect by then
 	m, err := p.openConn(ctx, d)
 	if m != nil {
-		m.idleSince = p.host.cluster.env.now()
+		m.idleSince = p.Tasks.Now()
 		if !p.connectSucceeded(d, m) {
 			m.returnToPool()
 		}
@@ -288,8 +288,8 @@ func (p *pingPongPool) runConnect(ctx context.Context, d *pingPongConnect) {
 // counting.
 func (p *pingPongPool) recordConnectFailure(failed error) (err error) {
 	defer protocol.RecoverPanic(&err)
-	if !p.host.cluster.env.tasks.Closed() {
-		p.host.recordConnectFailure(failed)
+	if !p.Tasks.Closed() {
+		p.Observer.ConnectFailed(failed)
 	}
 	return failed
 }
@@ -298,12 +298,11 @@ func (p *pingPongPool) recordConnectFailure(failed error) (err error) {
 // slot.
 func (p *pingPongPool) openConn(ctx context.Context, d *pingPongConnect) (m *pingPongConn, err error) {
 	defer protocol.RecoverPanic(&err)
-	c, b := p.host.cluster, p.breaker
-	s := c.state.Load()
-	if err := p.dials.acquire(ctx, s.config.Pool.ConnectLimit(), s.connectDeadline(), p.host); err != nil {
+	b, cfg := p.Breaker, p.Config.Load()
+	if err := p.dials.Acquire(ctx, cfg.Pool.ConnectLimit(), ConnectDeadline(cfg), p.Address); err != nil {
 		return nil, err
 	}
-	defer p.dials.release()
+	defer p.dials.Release()
 	if !b.TryAcquireSlot() {
 		if err := b.AwaitSlot(ctx, time.Time{}, d.slot); err != nil {
 			return nil, err
@@ -318,7 +317,7 @@ func (p *pingPongPool) openConn(ctx context.Context, d *pingPongConnect) (m *pin
 		return nil, breaker.ErrNotNeeded
 	}
 	made := &pingPongConn{pool: p}
-	if made.conn, err = p.connect(ctx, c.state.Load().connectDeadline(), made.onReleased); err != nil {
+	if made.conn, err = p.connect(ctx, ConnectDeadline(p.Config.Load()), made.onReleased); err != nil {
 		return nil, err
 	}
 	return made, nil
@@ -333,7 +332,7 @@ func (p *pingPongPool) startDial(d *pingPongConnect) bool {
 	}
 	p.queuedConnects.Remove(d.elem)
 	d.elem = p.dialingConnects.PushBack(d)
-	d.dialStarted, d.lastArrival, d.dialStart = true, p.arrivals, p.host.cluster.env.now()
+	d.dialStarted, d.lastArrival, d.dialStart = true, p.arrivals, p.Tasks.Now()
 	return true
 }
 
@@ -345,7 +344,7 @@ func (p *pingPongPool) connectSucceeded(d *pingPongConnect, m *pingPongConn) boo
 	canceled := p.cancelSurplusConnects(w)
 	p.startConnects()
 	p.mu.Unlock()
-	p.breaker.CancelWaits(canceled)
+	p.Breaker.CancelWaits(canceled)
 	return w != nil
 }
 
@@ -353,7 +352,7 @@ func (p *pingPongPool) connectSucceeded(d *pingPongConnect, m *pingPongConn) boo
 func (p *pingPongPool) connectFailed(d *pingPongConnect, err error) {
 	p.mu.Lock()
 	if d.elem != nil && err != breaker.ErrNotNeeded { //nolint:errorlint // it is never wrapped
-		all := p.host.load.Connections() == 0
+		all := p.Load.Connections() == 0
 		for e := p.pending.Front(); e != nil && (all || e.Value.(*pendingExchange).arrival <= d.lastArrival); e = p.pending.Front() { //nolint:forcetypeassert // it holds nothing else
 			p.finishPending(e, grantResult{err: err})
 		}
@@ -362,7 +361,7 @@ func (p *pingPongPool) connectFailed(d *pingPongConnect, err error) {
 	canceled := p.cancelSurplusConnects(nil)
 	p.startConnects()
 	p.mu.Unlock()
-	p.breaker.CancelWaits(canceled)
+	p.Breaker.CancelWaits(canceled)
 }
 
 // removeConnect removes d from the connects, unless it was canceled. p.mu is held.

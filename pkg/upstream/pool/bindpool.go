@@ -1,4 +1,4 @@
-package upstream
+package pool
 
 import (
 	"context"
@@ -16,20 +16,20 @@ type bindPool struct {
 
 // bindEntry is the pool of one downstream connection.
 type bindEntry struct {
-	pool pool
+	pool Pool
 	stop func() // unregisters from the downstream connection; nil until registered. Guarded by bindPool.mu
 }
 
-func (t *bindEntry) connPool() pool { return t.pool }
+func (t *bindEntry) connPool() Pool { return t.pool }
 
-// Start implements pool. For an exchange without a downstream connection, the end of ctx releases
+// Start implements Pool. For an exchange without a downstream connection, the end of ctx releases
 // the pool.
 func (p *bindPool) Start(ctx context.Context, x *protocol.Exchange) error {
 	return p.poolFor(ctx, x.Meta.Conn).Start(ctx, x)
 }
 
 // poolFor returns the pool of a downstream connection.
-func (p *bindPool) poolFor(ctx context.Context, meta *protocol.ConnMeta) pool {
+func (p *bindPool) poolFor(ctx context.Context, meta *protocol.ConnMeta) Pool {
 	var conn any = meta
 	if meta != nil && meta.DownstreamConn != nil {
 		conn = meta.DownstreamConn
@@ -41,8 +41,8 @@ func (p *bindPool) poolFor(ctx context.Context, meta *protocol.ConnMeta) pool {
 		return t.pool
 	}
 	own := p.base
-	own.connector = withDownstreamAddrs(own.connector, meta)
-	if own.connector.Multiplexed() {
+	own.Connector = own.Connector.ForDownstream(meta)
+	if own.Connector.Multiplexed() {
 		t = &bindEntry{pool: &multiplexPool{base: own, single: true, isClosed: p.isClosed}}
 	} else {
 		t = &bindEntry{pool: &pingPongPool{base: own, isClosed: p.isClosed}}
@@ -87,21 +87,21 @@ func (p *bindPool) onDownstreamClose(conn any) {
 	delete(p.entries, conn)
 	p.mu.Unlock()
 	if t != nil {
-		t.pool.close()
+		t.pool.Close()
 	}
 }
 
-// counts implements pool.
-func (p *bindPool) counts() (open int64, idle int) {
+// Counts implements Pool.
+func (p *bindPool) Counts() (open int64, idle int) {
 	for _, s := range p.pools() {
-		_, n := s.counts()
+		_, n := s.Counts()
 		idle += n
 	}
 	return p.open.Load(), idle
 }
 
-// close implements pool. Downstream connections that stay open unregister the pool.
-func (p *bindPool) close() {
+// Close implements Pool. Downstream connections that stay open unregister the pool.
+func (p *bindPool) Close() {
 	p.mu.Lock()
 	p.isClosed = true
 	own := p.entries
@@ -117,6 +117,6 @@ func (p *bindPool) close() {
 		stop()
 	}
 	for _, t := range own {
-		t.pool.close()
+		t.pool.Close()
 	}
 }

@@ -1,4 +1,4 @@
-package upstream
+package pool
 
 import (
 	"container/list"
@@ -10,22 +10,22 @@ import (
 	"github.com/weft-proxy/weft/pkg/upstream/wait"
 )
 
-// dialLimit bounds how many connections to one host are being opened concurrently, by one lane or
+// DialLimit bounds how many connections to one host are being opened concurrently, by one lane or
 // for forwarded connections. Dials beyond the limit wait in order of arrival. The zero value is
 // ready; safe for concurrent use.
-type dialLimit struct {
+type DialLimit struct {
 	mu     sync.Mutex
-	limit  int // guarded by mu; of the last acquire
+	limit  int // guarded by mu; of the last Acquire
 	active int // guarded by mu
 	// queue holds a chan struct{} for each waiting dial, closed when it may dial; nil if none has
 	// ever waited. Guarded by mu.
 	queue *list.List
 }
 
-// acquire waits until fewer than limit dials are active, until the deadline (zero: none) or the end
-// of ctx. After nil the caller calls release once. Errors are Faults: ConnectTimeout, so that
+// Acquire waits until fewer than limit dials are active, until the deadline (zero: none) or the end
+// of ctx. After nil the caller calls Release once. Errors are Faults: ConnectTimeout, so that
 // another host is tried, or ReasonDownstreamDisconnect.
-func (d *dialLimit) acquire(ctx context.Context, limit int, deadline time.Time, h *Host) error {
+func (d *DialLimit) Acquire(ctx context.Context, limit int, deadline time.Time, address string) error {
 	d.mu.Lock()
 	d.limit = limit
 	d.grant() // the limit may have been raised
@@ -54,28 +54,35 @@ func (d *dialLimit) acquire(ctx context.Context, limit int, deadline time.Time, 
 	}
 	d.mu.Unlock()
 	if why == protocol.UpstreamTimeout {
-		return protocol.Faultf(protocol.ConnectTimeout, "connecting to %s: timed out waiting for %d concurrent connects", h.address, limit)
+		return protocol.Faultf(protocol.ConnectTimeout, "connecting to %s: timed out waiting for %d concurrent connects", address, limit)
 	}
-	return protocol.Faultf(why, "connecting to %s: %w", h.address, context.Cause(ctx))
+	return protocol.Faultf(why, "connecting to %s: %w", address, context.Cause(ctx))
 }
 
-// release ends a dial and grants it to the oldest waiting one.
-func (d *dialLimit) release() {
+// Release ends a dial and grants it to the oldest waiting one.
+func (d *DialLimit) Release() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.active--
 	d.grant()
 }
 
+// Active returns how many dials are active.
+func (d *DialLimit) Active() int {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.active
+}
+
 // grant lets waiting dials begin, as far as the limit allows. d.mu is held.
-func (d *dialLimit) grant() {
+func (d *DialLimit) grant() {
 	for d.waiting() > 0 && d.active < d.limit {
 		close(d.queue.Remove(d.queue.Front()).(chan struct{})) //nolint:forcetypeassert // it holds nothing else
 		d.active++
 	}
 }
 
-func (d *dialLimit) waiting() int {
+func (d *DialLimit) waiting() int {
 	if d.queue == nil {
 		return 0
 	}

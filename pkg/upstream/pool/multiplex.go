@@ -1,4 +1,4 @@
-package upstream
+package pool
 
 import (
 	"context"
@@ -10,6 +10,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/config"
 	"github.com/weft-proxy/weft/pkg/protocol"
 	"github.com/weft-proxy/weft/pkg/upstream/breaker"
+	"github.com/weft-proxy/weft/pkg/upstream/wait"
 )
 
 // multiplexPool is a pool whose connections carry many exchanges concurrently. An exchange goes to
@@ -46,12 +47,12 @@ const growBackoff = time.Second
 // was sent.
 const maxConnAttempts = 3
 
-// Start implements pool.
+// Start implements Pool.
 func (p *multiplexPool) Start(ctx context.Context, x *protocol.Exchange) error {
 	l, err := p.tryAcquire()
 	switch {
 	case err != nil:
-		return &notSent{err}
+		return &NotSentError{err}
 	case l == nil:
 		return x.RunBlocking(ctx, p)
 	}
@@ -82,13 +83,13 @@ func (p *multiplexPool) serveAttempts(ctx context.Context, x *protocol.Exchange,
 	for range most {
 		l, err := p.acquire(ctx, x)
 		if err != nil {
-			return &notSent{err}
+			return &NotSentError{err}
 		}
 		if err = x.Serve(ctx, l.conn); !p.handleResult(x, err) {
 			return err
 		}
 	}
-	return &notSent{protocol.Faultf(protocol.ConnectFailure, "each of %d connections to %s closed before the request was sent", maxConnAttempts, p.host.address)}
+	return &NotSentError{protocol.Faultf(protocol.ConnectFailure, "each of %d connections to %s closed before the request was sent", maxConnAttempts, p.Address)}
 }
 
 // handleResult handles the result of an exchange on a connection, and reports whether the connection had
@@ -97,12 +98,12 @@ func (p *multiplexPool) serveAttempts(ctx context.Context, x *protocol.Exchange,
 func (p *multiplexPool) handleResult(x *protocol.Exchange, err error) bool {
 	switch {
 	case err == nil:
-		p.host.recordAlive()
+		p.recordAlive()
 		return false
-	case !closedBeforeSend(err) || deadlinePassed(x.EffectiveDeadline()):
+	case !closedBeforeSend(err) || wait.Expired(x.EffectiveDeadline()):
 		return false
 	}
-	p.host.countResent()
+	p.countResent()
 	return true
 }
 
@@ -119,7 +120,7 @@ func (p *multiplexPool) acquire(ctx context.Context, x *protocol.Exchange) (l *m
 		case err != nil:
 			return nil, err
 		case l != nil:
-			if err := p.breaker.AddActive(); err != nil {
+			if err := p.Breaker.AddActive(); err != nil {
 				l.removeExchange()
 				return nil, err
 			}
@@ -152,10 +153,10 @@ func (p *multiplexPool) joinConnect(ctx context.Context, x *protocol.Exchange) (
 		}
 		return l, nil, nil
 	}
-	if err := checkCanceled(ctx, x, p.host); err != nil {
+	if err := checkCanceled(ctx, x, p.Address); err != nil {
 		return nil, nil, err
 	}
-	if err := p.breaker.EnterPending(); err != nil {
+	if err := p.Breaker.EnterPending(); err != nil {
 		return nil, nil, err
 	}
 	o := p.joinableConnect()
@@ -174,7 +175,7 @@ func (p *multiplexPool) tryAcquire() (l *multiplexConn, err error) {
 	if l == nil {
 		return nil, nil
 	}
-	if err := p.breaker.AddActive(); err != nil {
+	if err := p.Breaker.AddActive(); err != nil {
 		l.removeExchange()
 		return nil, err
 	}
@@ -252,7 +253,7 @@ func (p *multiplexPool) closeToNew(l *multiplexConn) bool {
 			continue
 		}
 		if l.maxRequestsReached() {
-			p.host.countConnection(ConnectionMaxRequests)
+			p.Observer.Count(MaxRequestsReached)
 			p.openReplacement()
 		}
 		return n == 0
@@ -287,10 +288,18 @@ func (p *multiplexPool) retire(l *multiplexConn) {
 	}
 }
 
+// Warm opens a connection of p if there is none and its kind keeps one open ahead of exchanges. nil is
+// no pool.
+func Warm(p Pool) {
+	if m, ok := p.(*multiplexPool); ok {
+		m.warm()
+	}
+}
+
 // isWarm reports whether the pool keeps a connection open ahead of exchanges.
 func (p *multiplexPool) isWarm() bool {
-	cfg := p.host.cluster.lastConfig()
-	return cfg.Pool.WarmProtocol == p.protocol && cfg.Pool.Mode == config.Multiplex && p.breaker.Priority() == config.DefaultPriority
+	cfg := p.Config.Load()
+	return cfg.Pool.WarmProtocol == p.Protocol && cfg.Pool.Mode == config.Multiplex && p.Breaker.Priority() == config.DefaultPriority
 }
 
 // warm opens a connection if there is none.
@@ -306,7 +315,7 @@ func (p *multiplexPool) keepWarm() {
 	if len(p.activeConns()) > 0 || len(p.pendingConnects) > 0 || p.isClosed || !p.isWarm() {
 		return
 	}
-	if b := p.breaker; b.TryAcquireSlot() {
+	if b := p.Breaker; b.TryAcquireSlot() {
 		p.startConnect(true)
 	}
 	p.arm(p) // to try again if the connect fails
@@ -323,7 +332,7 @@ func (p *multiplexPool) maxConns() int {
 	if p.single {
 		return 1
 	}
-	return max(p.host.cluster.lastConfig().Pool.Connections, 1)
+	return max(p.Config.Load().Pool.Connections, 1)
 }
 
 // grow opens one more connection, if the cluster's limits allow it.
@@ -338,8 +347,8 @@ func (p *multiplexPool) grow() {
 // openAnother opens a connection in addition to others, and returns false if none can be opened
 // now. p.mu is held.
 func (p *multiplexPool) openAnother() bool {
-	b := p.breaker
-	if p.isClosed || !p.host.health.Up() || p.host.cluster.env.now() < p.growAfter {
+	b := p.Breaker
+	if p.isClosed || !p.Health.Up() || p.Tasks.Now() < p.growAfter {
 		return false
 	}
 	if !b.TryAcquireSlot() {
@@ -353,7 +362,7 @@ func (p *multiplexPool) openAnother() bool {
 // waits for a slot. At most one connection ends for each waiter.
 func (p *multiplexPool) evictBusy(l *multiplexConn) {
 	p.mu.Lock()
-	if len(p.activeConns()) < 2 || l.load.Load() < 0 || !p.breaker.BeginEviction() {
+	if len(p.activeConns()) < 2 || l.load.Load() < 0 || !p.Breaker.BeginEviction() {
 		p.mu.Unlock()
 		return
 	}
@@ -365,8 +374,8 @@ func (p *multiplexPool) evictBusy(l *multiplexConn) {
 	}
 }
 
-// evictIdleConn implements pool.
-func (p *multiplexPool) evictIdleConn() breaker.Evicted {
+// EvictIdle implements Pool.
+func (p *multiplexPool) EvictIdle() breaker.Evicted {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, l := range p.activeConns() {
@@ -378,14 +387,23 @@ func (p *multiplexPool) evictIdleConn() breaker.Evicted {
 	return nil
 }
 
-// counts implements pool.
-func (p *multiplexPool) counts() (open int64, idle int) {
+// Counts implements Pool.
+func (p *multiplexPool) Counts() (open int64, idle int) {
 	for _, l := range p.activeConns() {
 		if l.load.Load() == 0 {
 			idle++
 		}
 	}
 	return p.open.Load(), idle
+}
+
+// MaxRTT returns the longest of the last round-trip times of the connections of p; 0: none was
+// measured.
+func MaxRTT(p Pool) time.Duration {
+	if m, ok := p.(interface{ maxRTT() time.Duration }); ok {
+		return m.maxRTT()
+	}
+	return 0
 }
 
 // maxRTT returns the longest of the connections' last round-trip times; 0: none was measured.
@@ -401,7 +419,7 @@ func (p *multiplexPool) maxRTT() (longest time.Duration) {
 // runSweep closes the connections that carried nothing for the idle timeout or are no longer usable.
 // The timer runs it.
 func (p *multiplexPool) runSweep() {
-	timeout, since := p.host.cluster.lastConfig().IdleTimeout, p.sweepInterval()
+	timeout, since := p.Config.Load().IdleTimeout, p.sweepInterval()
 	p.mu.Lock()
 	var over []*multiplexConn
 	most := p.maxConns() // it may have been lowered
@@ -430,8 +448,8 @@ func (p *multiplexPool) runSweep() {
 	p.rearm(!p.isClosed && (len(p.activeConns()) > 0 || p.isWarm()))
 }
 
-// close implements pool.
-func (p *multiplexPool) close() {
+// Close implements Pool.
+func (p *multiplexPool) Close() {
 	p.mu.Lock()
 	p.isClosed = true
 	var idle []*multiplexConn

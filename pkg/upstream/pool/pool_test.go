@@ -1,0 +1,276 @@
+package pool
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/weft-proxy/weft/internal/metrics"
+	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/protocol"
+	"github.com/weft-proxy/weft/pkg/upstream/balance"
+	"github.com/weft-proxy/weft/pkg/upstream/breaker"
+	"github.com/weft-proxy/weft/pkg/upstream/hosthealth"
+	"github.com/weft-proxy/weft/pkg/upstream/tasks"
+)
+
+// fakeConnector opens connections that answer everything at once. It records what the pool reports.
+type fakeConnector struct {
+	multiplexed bool
+	conns       []*fakeConn
+	closed      atomic.Int64
+}
+
+func (f *fakeConnector) Multiplexed() bool                            { return f.multiplexed }
+func (f *fakeConnector) ForDownstream(*protocol.ConnMeta) Connector   { return f }
+func (f *fakeConnector) ForHostname(config.AutoSNI, string) Connector { return f }
+
+func (f *fakeConnector) Connect(_ context.Context, _ time.Time, released func(bool)) (Connection, error) {
+	c := &fakeConn{released: released}
+	f.conns = append(f.conns, c)
+	return c, nil
+}
+
+func (*fakeConnector) Connected()          {}
+func (*fakeConnector) ConnectFailed(error) {}
+func (*fakeConnector) Alive()              {}
+
+func (f *fakeConnector) Count(e Event) {
+	if e == ConnectionClosed {
+		f.closed.Add(1)
+	}
+}
+
+// fakeConn is a connection of fakeConnector.
+type fakeConn struct {
+	unusable atomic.Bool
+	released func(bool)
+}
+
+func (c *fakeConn) Start(_ context.Context, x *protocol.Exchange) error {
+	x.Response.Status, x.Response.Body = 200, &fakeBody{c: c}
+	return nil
+}
+
+func (c *fakeConn) Usable(time.Duration) bool { return !c.unusable.Load() }
+func (*fakeConn) Close() error                { return nil }
+
+// fakeBody is a response body that releases its connection.
+type fakeBody struct {
+	protocol.StringBody
+	c *fakeConn
+}
+
+func (b *fakeBody) Close() error { b.c.released(true); return nil }
+
+// newTestPool returns a pool and its connector. The test closes the pool.
+func newTestPool(f *fakeConnector, cfg *config.Cluster) Pool {
+	current := new(atomic.Pointer[config.Cluster])
+	current.Store(cfg)
+	b := new(breaker.Breaker)
+	b.Init(breaker.Options{
+		Cluster:   "web",
+		Config:    current,
+		OnLimit:   func(metrics.Limit) {},
+		EvictIdle: func() breaker.Evicted { return nil },
+	})
+	protocol := config.HTTP1
+	if f.multiplexed {
+		protocol = config.HTTP2
+	}
+	return New(Options{
+		Address:   "a",
+		Protocol:  protocol,
+		Connector: f,
+		Config:    current,
+		Breaker:   b,
+		Health:    new(hosthealth.State),
+		Load:      new(balance.Load),
+		Observer:  f,
+		Tasks:     tasks.New(nil),
+	}, cfg.Pool.Mode, false)
+}
+
+// begin sends an exchange of a downstream connection (nil: none) and leaves it in flight.
+func begin(t testing.TB, p Pool, conn *protocol.ConnMeta) *protocol.Exchange {
+	t.Helper()
+	x := new(protocol.Exchange)
+	x.Reset()
+	x.Request.Method, x.Meta.Conn = "GET", conn
+	if err := x.Serve(context.Background(), p); err != nil {
+		t.Fatal(err)
+	}
+	return x
+}
+
+// serve sends an exchange and ends it.
+func serve(t testing.TB, p Pool) { begin(t, p, nil).ResetResponse() }
+
+// advanceClock lets time pass.
+func advanceClock(d time.Duration) {
+	time.Sleep(d)
+	synctest.Wait()
+}
+
+// A pool has a timer only while it has connections that may become too old.
+func TestNoTimerWithoutConnections(t *testing.T) {
+	for _, multiplexed := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			f := &fakeConnector{multiplexed: multiplexed}
+			p := newTestPool(f, &config.Cluster{IdleTimeout: time.Second})
+			defer p.Close()
+			armed := func() bool {
+				switch p := p.(type) {
+				case *pingPongPool:
+					p.mu.Lock()
+					defer p.mu.Unlock()
+					return p.sweep.armed
+				case *multiplexPool:
+					p.mu.Lock()
+					defer p.mu.Unlock()
+					return p.sweep.armed
+				}
+				t.Fatalf("the pool is a %T", p)
+				return false
+			}
+			for range 2 {
+				serve(t, p)
+				if !armed() {
+					t.Errorf("multiplexed %v: the sweep's timer is not set although there is a connection", multiplexed)
+				}
+				advanceClock(10 * time.Second)
+				if armed() || f.closed.Load() != int64(len(f.conns)) {
+					t.Errorf("multiplexed %v: the sweep's timer is set although there is no connection", multiplexed)
+				}
+			}
+		})
+	}
+}
+
+func TestSweepKeepsTheOrderOfIdleConnections(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := new(fakeConnector)
+		p := newTestPool(f, new(config.Cluster)).(*pingPongPool)
+		defer p.Close()
+		var list []*protocol.Exchange
+		for range 5 {
+			list = append(list, begin(t, p, nil))
+		}
+		for _, x := range list {
+			x.ResetResponse()
+			advanceClock(time.Millisecond)
+		}
+		for _, i := range []int{0, 2, 3} {
+			f.conns[i].unusable.Store(true)
+		}
+		advanceClock(maxSweepInterval)
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		if len(p.idle) != 2 || p.idle[0].conn != Connection(f.conns[1]) || p.idle[1].conn != Connection(f.conns[4]) {
+			t.Error("the sweep changed the order of the idle connections")
+		}
+	})
+}
+
+// fakeDownstream is a downstream connection that ends when the test says so.
+type fakeDownstream struct{ onClose []func() }
+
+func (*fakeDownstream) Shed()                  {}
+func (*fakeDownstream) ListenerDraining() bool { return false }
+func (d *fakeDownstream) OnClose(f func()) (stop func()) {
+	d.onClose = append(d.onClose, f)
+	return func() {}
+}
+
+func TestBindPoolForgetsClosedDownstreamConnections(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &fakeConnector{multiplexed: true}
+		p := newTestPool(f, &config.Cluster{Pool: config.Pool{Mode: config.Bind}}).(*bindPool)
+		defer p.Close()
+		d := new(fakeDownstream)
+		begin(t, p, &protocol.ConnMeta{DownstreamConn: d}).ResetResponse()
+		if len(p.entries) != 1 || len(d.onClose) != 1 {
+			t.Fatalf("%d downstream connections are remembered, want 1", len(p.entries))
+		}
+		d.onClose[0]()
+		if len(p.entries) != 0 || f.closed.Load() != 1 {
+			t.Errorf("%d downstream connections are remembered and %d connections are closed, want 0 and 1", len(p.entries), f.closed.Load())
+		}
+	})
+}
+
+// A connection that takes no more must not hide one that is less busy, wherever
+// the search begins, and is not used even if it is the least busy.
+func TestLeastBusyThatIsUsableIsFound(t *testing.T) {
+	for turn := range uint32(3) {
+		for unusable := range 3 {
+			for _, load := range [...]int64{1, 5} {
+				p := &multiplexPool{single: true}
+				p.turn.Store(turn)
+				var lines []*multiplexConn
+				for i := range 3 {
+					k := &fakeConn{}
+					k.unusable.Store(i == unusable)
+					l := &multiplexConn{pool: p, conn: k}
+					l.load.Store(int64(3 + i))
+					lines = append(lines, l)
+				}
+				p.active.Store(&lines)
+				lines[unusable].load.Store(load)
+				want := lines[0]
+				if unusable == 0 {
+					want = lines[1]
+				}
+				before := want.load.Load()
+				if got := p.enterLeastBusy(); got != want || want.load.Load() != before+1 {
+					t.Errorf("turn %d, connection %d with %d exchanges is not usable: found another than the least busy", turn, unusable, load)
+				}
+			}
+		}
+	}
+}
+
+func TestPutIdleAtIndex(t *testing.T) {
+	p := newTestPool(new(fakeConnector), new(config.Cluster)).(*pingPongPool)
+	defer p.Close()
+	serve(t, p)
+	a := p.popIdle()
+	b, d := &pingPongConn{pool: p, conn: a.conn}, &pingPongConn{pool: p, conn: a.conn}
+	p.tryKeepIdle(a)
+	p.putIdleAt([]*pingPongConn{b}, 0)
+	p.putIdleAt([]*pingPongConn{d}, 9)
+	if want := []*pingPongConn{b, a, d}; !slices.Equal(p.idle, want) {
+		t.Errorf("idle = %v, want %v", p.idle, want)
+	}
+	p.popIdle()
+	p.EvictIdle()
+}
+
+// BenchmarkSweep is a sweep over idle connections, which is to take time in proportion to
+// their number.
+func BenchmarkSweep(b *testing.B) {
+	for _, n := range []int{1_000, 100_000} {
+		b.Run(fmt.Sprint(n), func(b *testing.B) {
+			p := newTestPool(new(fakeConnector), new(config.Cluster)).(*pingPongPool)
+			serve(b, p)
+			first := p.popIdle()
+			members := make([]*pingPongConn, n)
+			for i := range members {
+				members[i] = &pingPongConn{pool: p, conn: first.conn}
+			}
+			p.putIdleAt(members, 0)
+			for b.Loop() {
+				p.checkIdle(time.Hour)
+			}
+			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/float64(n), "ns/connection")
+			p.mu.Lock()
+			p.idle = nil
+			p.mu.Unlock()
+			first.discard()
+		})
+	}
+}
