@@ -1,20 +1,15 @@
-//arch:long everything that applying a configuration does is read together
-
 package proxy
 
 import (
 	"context"
 	"errors"
-	"io"
 	"net"
-	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
 	"sync"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/weft-proxy/weft/pkg/config"
 	"github.com/weft-proxy/weft/pkg/filter"
@@ -215,93 +210,6 @@ func TestEngineOptionsChangeWithConnections(t *testing.T) {
 	}
 }
 
-// pendingRequest is an upstream that answers when it is let.
-type pendingRequest struct {
-	address string
-	arrived chan struct{} // a request has arrived
-	release chan struct{}
-}
-
-func newPendingRequest(t *testing.T, text string) *pendingRequest {
-	h := &pendingRequest{arrived: make(chan struct{}, 100), release: make(chan struct{})}
-	h.address = origin(t, func(w http.ResponseWriter, r *http.Request) {
-		h.arrived <- struct{}{}
-		select {
-		case <-h.release:
-			_, _ = io.WriteString(w, text)
-		case <-r.Context().Done():
-		}
-	})
-	return h
-}
-
-func TestRemovedListenerDrains(t *testing.T) {
-	app := newPendingRequest(t, "slow")
-	s := setup{routes: to("app"), clusters: cluster("app", app.address)}
-	r, address := s.run(t)
-	busy, idle := dialClient(t, address), dialClient(t, address)
-	busy.send(get("/"))
-	<-app.arrived
-	idle.send(get("/"))
-	<-app.arrived
-	app.release <- struct{}{}
-	app.release <- struct{}{}
-	first, second := busy.read("GET "), idle.read("GET ")
-	if first.body != "slow" || second.body != "slow" {
-		t.Fatalf("%q, %q", first.body, second.body)
-	}
-	busy.send(get("/"))
-	<-app.arrived
-
-	r.apply(parse(t, `{"servers": [{"listeners": [], "routers": []}]}`))
-	if got := r.server.Describe(); len(got) != 0 {
-		t.Errorf("listeners: %v", got)
-	}
-	if !idle.ended() {
-		t.Error("an idle connection goes on")
-	}
-	if conn, err := net.Dial("tcp", address); err == nil {
-		_ = conn.Close()
-		t.Error("it still accepts")
-	}
-	// Its cluster is gone as well, and yet the request ends as it should.
-	app.release <- struct{}{}
-	if got := busy.read("GET "); got.StatusCode != 200 || got.body != "slow" || !got.Close {
-		t.Errorf("the request in flight: %d %q, close: %t", got.StatusCode, got.body, got.Close)
-	}
-	if !busy.ended() {
-		t.Error("the busy connection goes on")
-	}
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
-	defer cancel()
-	r.server.Drain(ctx)
-	if r.exports("front") {
-		t.Error("there still are metrics of the listener")
-	}
-}
-
-// TestAddressIsFreeAfterRemoval: a listener may come back in the very next
-// configuration, while the one before still drains.
-func TestAddressIsFreeAfterRemoval(t *testing.T) {
-	app := newPendingRequest(t, "slow")
-	s := setup{address: freeAddress(t), routes: to("app"), clusters: cluster("app", app.address)}
-	r, address := s.run(t)
-	c := dialClient(t, address)
-	c.send(get("/"))
-	<-app.arrived
-	for range 3 {
-		r.apply(parse(t, `{"servers": [{"listeners": [], "routers": []}]}`))
-		r.apply(setup{address: s.address, routes: directRoute("back")}.snapshot(t))
-		if got := roundTrip(t, address, get("/")); got.body != "back" {
-			t.Errorf("%q, want %q", got.body, "back")
-		}
-	}
-	app.release <- struct{}{}
-	if got := c.read("GET "); got.body != "slow" {
-		t.Errorf("what was under way: %q", got.body)
-	}
-}
-
 func TestAListenerMayBeRenamed(t *testing.T) {
 	r, address := setup{routes: directRoute("old")}.run(t)
 	c := dialClient(t, address)
@@ -348,31 +256,6 @@ func TestListenerSwitchesBetweenTCPAndHTTP(t *testing.T) {
 		}
 		c = dialClient(t, address)
 		c.roundTrip(get("/"))
-	}
-}
-
-func TestAccessLogsCloseAfterLastExchange(t *testing.T) {
-	dir := t.TempDir()
-	logged := func(name string) setup {
-		return setup{routes: directRoute(name), listener: `"access_logs": [{"log_path": "` + dir + "/" + name + `", "log_format": "%path%"}]`}
-	}
-	r, address := logged("a").run(t)
-	c := dialClient(t, address)
-	c.roundTrip(get("/1"))
-	r.apply(logged("b").snapshot(t))
-	c.roundTrip(get("/2"))
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
-	defer cancel()
-	_ = c.Close()
-	r.server.Drain(ctx)
-	for name, want := range map[string]string{"a": "/1\n", "b": "/2\n"} {
-		path := filepath.Join(dir, name)
-		if text, err := os.ReadFile(path); err != nil || string(text) != want {
-			t.Errorf("the log %s has %q, %v; want %q", name, text, err, want)
-		}
-		if n := openFiles(t, path); n != 0 {
-			t.Errorf("the log %s is open %d times", name, n)
-		}
 	}
 }
 
@@ -438,138 +321,6 @@ func requestUntil(t *testing.T, address string, over <-chan struct{}) (n int) {
 			_ = c.Close()
 			c = dialClient(t, address)
 		}
-	}
-}
-
-func TestDrainFinishesInFlightRequests(t *testing.T) {
-	app := newPendingRequest(t, "slow")
-	r, address := setup{routes: to("app"), clusters: cluster("app", app.address)}.run(t)
-	busy, idle := dialClient(t, address), dialClient(t, address)
-	busy.send(get("/"))
-	<-app.arrived
-	idle.roundTrip("GET / HTTP/1.1\r\n\r\n") // refused, for want of Host: closes
-	idle = dialClient(t, address)
-
-	drained := make(chan struct{})
-	go func() {
-		defer close(drained)
-		r.server.Drain(context.Background())
-	}()
-	if !idle.ended() {
-		t.Error("an idle connection goes on")
-	}
-	if !r.server.Draining() {
-		t.Error("Draining = false")
-	}
-	select {
-	case <-drained:
-		t.Error("it did not wait")
-	default:
-	}
-	app.release <- struct{}{}
-	if got := busy.read("GET "); got.body != "slow" || !got.Close {
-		t.Errorf("what was under way: %q, to be closed: %t", got.body, got.Close)
-	}
-	<-drained
-	if err := r.server.Apply(t.Context(), setup{routes: directRoute("new")}.snapshot(t)); err == nil {
-		t.Error("a configuration was applied after the end")
-	}
-	if r.exports("front") || r.exports("table") || r.exports("app") {
-		t.Error("there still are metrics of places")
-	}
-}
-
-// blockingFilter is a filter before the router that says when a request has arrived, and
-// holds those for /held.
-type blockingFilter struct{ arrived, release chan struct{} }
-
-func newBlockingFilter() *blockingFilter {
-	return &blockingFilter{arrived: make(chan struct{}, 100), release: make(chan struct{})}
-}
-
-func (g *blockingFilter) factory() filter.StreamFilterFactory {
-	return filter.StreamFilterFactory{
-		Name: "gate", Stage: filter.BeforeRoute,
-		Config: func() any { return new(struct{}) },
-		New: func(any, filter.Env) (filter.Filter, error) {
-			return func(next protocol.Service) protocol.Service {
-				return protocol.BlockingFunc(func(ctx context.Context, x *protocol.Exchange) error {
-					g.arrived <- struct{}{}
-					if x.Request.Path == "/held" {
-						<-g.release
-					}
-					return x.Serve(ctx, next)
-				})
-			}, nil
-		},
-	}
-}
-
-// TestInFlightRequestKeepsRemovedCluster: it came three configurations
-// ago, and its cluster has left, come back and left again meanwhile.
-func TestInFlightRequestKeepsRemovedCluster(t *testing.T) {
-	one, two := origin(t, respondText("one")), origin(t, respondText("two"))
-	g := newBlockingFilter()
-	first := setup{filters: `{"type": "gate"}`, routes: to("one"), clusters: cluster("one", one)}
-	second := setup{filters: `{"type": "gate"}`, routes: to("two"), clusters: cluster("two", two)}
-	r, address := first.run(t, g.factory())
-	c := dialClient(t, address)
-	c.send(get("/held"))
-	<-g.arrived
-	for _, s := range []setup{second, first, second} {
-		r.apply(s.snapshot(t, g.factory()))
-		if got := roundTrip(t, address, get("/")); got.StatusCode != 200 {
-			t.Errorf("%d %q", got.StatusCode, got.body)
-		}
-	}
-	close(g.release)
-	if got := c.read("GET "); got.body != "one" {
-		t.Errorf("%d %q, want %q", got.StatusCode, got.body, "one")
-	}
-	r.until(func() bool { return !r.exports("one") }, func() { t.Error("the cluster is not retired") })
-}
-
-// TestDrainForceClosesAtDeadline: whatever still waits, for an upstream, a delay of a
-// filter, or on a listener that was removed before.
-func TestDrainForceClosesAtDeadline(t *testing.T) {
-	delay := setup{
-		filters: `{"type": "fault", "config": {"delay": {"fixed_delay": "1h", "percentage": 100}}}`,
-		routes:  directRoute("late"), server: `"graceful_timeout": "1h"`,
-	}
-	for name, test := range map[string]struct {
-		setup   setup
-		request string
-		remove  bool
-	}{
-		"an upstream":                     {setup{server: `"graceful_timeout": "1h"`}, get("/"), false},
-		"an upstream, listener removed":   {setup{server: `"graceful_timeout": "1h"`}, get("/"), true},
-		"a delay":                         {delay, get("/"), false},
-		"a delay, content on its way":     {delay, "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 10\r\n\r\nabc", false},
-		"a delay, listener removed":       {delay, get("/"), true},
-		"a delay, content, and a removal": {delay, "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 10\r\n\r\nabc", true},
-	} {
-		t.Run(name, func(t *testing.T) {
-			g := newBlockingFilter()
-			s := test.setup
-			if s.routes == "" {
-				s.routes, s.clusters = to("app"), cluster("app", newPendingRequest(t, "never").address)
-			}
-			s.filters = strings.TrimSuffix(`{"type": "gate"}, `+s.filters, ", ")
-			r, address := s.run(t, g.factory())
-			c := dialClient(t, address)
-			c.send(test.request)
-			<-g.arrived
-			if test.remove {
-				r.apply(parse(t, `{"servers": [{"graceful_timeout": "1h", "listeners": [], "routers": []}]}`))
-			}
-			ctx, cancel := context.WithCancel(t.Context())
-			cancel()
-			began := time.Now()
-			r.server.Drain(ctx)
-			if took := time.Since(began); took > 5*time.Second {
-				t.Errorf("it took %v", took)
-			}
-		})
 	}
 }
 

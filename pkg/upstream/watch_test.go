@@ -1,0 +1,163 @@
+package upstream
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/protocol"
+)
+
+// fakeDiscovery is a discovery that the test drives.
+type fakeDiscovery struct {
+	updates map[string]func([]config.Host, error)
+	stopped []string
+}
+
+func (f *fakeDiscovery) Watch(c *config.Cluster, update func([]config.Host, error)) func() {
+	key := fmt.Sprint(c.Name, c.MaxRequestsPerConn-1000)
+	f.updates[key] = update
+	return func() { f.stopped = append(f.stopped, key) }
+}
+
+func (f *fakeDiscovery) deliver(key string, hosts ...string) {
+	f.updates[key](cluster("", hosts...).Hosts, nil)
+}
+
+func discoveryCluster(name string, generation int) *config.Cluster {
+	c := cluster(name, name+".example:80")
+	c.Type = config.ClusterStrictDNS
+	c.MaxRequestsPerConn = 1000 + generation // makes it another configuration
+	return c
+}
+
+func newDiscoverySet(t *testing.T, w *fakeConnector) (*Set, *fakeDiscovery) {
+	f := &fakeDiscovery{updates: map[string]func([]config.Host, error){}}
+	return newTestSet(t, w, func(o *Options) {
+		o.Discoveries = map[config.ClusterType]Discovery{config.ClusterStrictDNS: f}
+	}), f
+}
+
+func TestDiscoveredHosts(t *testing.T) {
+	w := newFakeConnector()
+	s, f := newDiscoverySet(t, w)
+	apply(t, s, discoveryCluster("web", 1))
+	c := s.Get("web")
+	wantFault(t, c, protocol.NoHealthyHost)
+	f.deliver("web1", "10.0.0.1:80")
+	serveOne(t, c)
+	f.deliver("web1", "10.0.0.1:80", "10.0.0.2:80")
+	serveOne(t, c)
+	serveOne(t, c)
+	f.updates["web1"](nil, errors.New("server failure")) // what is known stays
+	serveOne(t, c)
+	dials := w.dialed()
+	slices.Sort(dials)
+	wantList(t, "dials", dials, "10.0.0.1:80", "10.0.0.2:80")
+	f.deliver("web1", "10.0.0.2:80")
+	if w.open() != 1 {
+		t.Errorf("%d connections are open, want that of the host that stays", w.open())
+	}
+	f.deliver("web1")
+	wantFault(t, c, protocol.NoHealthyHost)
+	apply(t, s)
+	wantList(t, "stopped", f.stopped, "web1")
+	f.deliver("web1", "10.0.0.1:80") // late
+	wantFault(t, c, protocol.NoCluster)
+}
+
+func TestHostsFoundBeforeCommitAreUsed(t *testing.T) {
+	s, f := newDiscoverySet(t, newFakeConnector())
+	change, err := s.Prepare([]*config.Cluster{discoveryCluster("web", 1)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.deliver("web1", "10.0.0.1:80")
+	wantFault(t, s.Get("web"), protocol.NoCluster)
+	change.Commit()
+	change.Retire()
+	serveOne(t, s.Get("web"))
+}
+
+func TestDiscoveredHostsSurviveOtherChanges(t *testing.T) {
+	w := newFakeConnector()
+	s, f := newDiscoverySet(t, w)
+	apply(t, s, discoveryCluster("web", 1))
+	f.deliver("web1", "10.0.0.1:80")
+	serveOne(t, s.Get("web"))
+	apply(t, s, discoveryCluster("web", 2)) // nothing is found yet under the new one
+	wantList(t, "stopped", f.stopped, "web1")
+	serveOne(t, s.Get("web"))
+	f.deliver("web1", "10.0.0.9:80") // the old one speaks up late
+	serveOne(t, s.Get("web"))
+	f.deliver("web2", "10.0.0.1:80")
+	serveOne(t, s.Get("web"))
+	wantList(t, "dials", w.dialed(), "10.0.0.1:80")
+}
+
+// One provider of many that gives its name must not cost the others while that is
+// looked up.
+func TestHostsStayWhileNameIsAdded(t *testing.T) {
+	w := newFakeConnector()
+	s, f := newDiscoverySet(t, w)
+	apply(t, s, cluster("web", "10.0.0.1:80"))
+	serveOne(t, s.Get("web"))
+	apply(t, s, discoveryCluster("web", 1))
+	serveOne(t, s.Get("web"))
+	f.deliver("web1", "10.0.0.2:80")
+	serveOne(t, s.Get("web"))
+	wantList(t, "dials", w.dialed(), "10.0.0.1:80", "10.0.0.2:80")
+}
+
+func TestRollbackStopsDiscovery(t *testing.T) {
+	s, f := newDiscoverySet(t, newFakeConnector())
+	apply(t, s, discoveryCluster("web", 1))
+	f.deliver("web1", "10.0.0.1:80")
+	change, err := s.Prepare([]*config.Cluster{discoveryCluster("web", 2), discoveryCluster("new", 1)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	change.Rollback()
+	slices.Sort(f.stopped)
+	wantList(t, "stopped", f.stopped, "new1", "web2")
+	f.deliver("web2", "10.0.0.2:80")
+	x := begin(t, s.Get("web"))
+	wantList(t, "attempts", attempts(x), "10.0.0.1:80:200")
+	finish(x)
+}
+
+func TestWarmWaitsForFirstDiscoveryResult(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, f := newDiscoverySet(t, newFakeConnector())
+		defer s.Close()
+		change, err := s.Prepare([]*config.Cluster{discoveryCluster("a", 1), discoveryCluster("b", 1), cluster("c", "x")})
+		if err != nil {
+			t.Fatal(err)
+		}
+		start := time.Now()
+		time.AfterFunc(time.Second, func() { f.deliver("a1", "10.0.0.1:80") })
+		time.AfterFunc(2*time.Second, func() { f.updates["b1"](nil, errors.New("no such name")) })
+		if err := change.Warm(context.Background()); err != nil || time.Since(start) != 2*time.Second {
+			t.Errorf("Warm = %v after %v, want nil after 2s", err, time.Since(start))
+		}
+		change.Rollback()
+
+		change, err = s.Prepare([]*config.Cluster{discoveryCluster("late", 1)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		if err := change.Warm(ctx); !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "late") {
+			t.Errorf("Warm = %v, want a deadline and the cluster's name", err)
+		}
+		change.Commit()
+		change.Retire()
+	})
+}
