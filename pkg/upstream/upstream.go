@@ -3,11 +3,25 @@
 // An exchange passes through it like this:
 //
 //	ClusterPicker            selects the cluster               cluster.go
-//	  admission              checks the circuit breakers       cluster.go
-//	  pick                   picks the host                    pick.go
-//	  pool.Pool              provides the connection           pool, hostpools.go
-//	    breaker.Breaker      limits the open connections       breaker/slots.go
+//	  admission              checks the circuit breakers       breakers.go, breaker
+//	  subset, rules          select hosts                      subsets.go, subset; hostrules.go
+//	  pick                   picks the host                    pick.go, hostset.go, share, balance
+//	  pool                   provides the connection           hostpools.go, pool
 //	  Connection.Start       runs the engine of the protocol
+//
+// This package ties the parts together: it keeps clusters and hosts, their identity through changes
+// of the configuration, metrics and logs. Each part is a package that knows no cluster and no host:
+//
+//	balance      policies that pick one of several hosts
+//	share        shares of priorities and localities, panic, slow start     pure
+//	subset       labels, and the subset of an exchange                      pure
+//	breaker      limits of exchanges, retries and connections
+//	pool         connections to one host
+//	hosthealth   why a host is not usable, backoff, recovery probes
+//	outlier      decisions about hosts that respond badly
+//	health       active checks
+//	discovery    sources of hosts (plugins)
+//	tasks, wait  the clock, timers and goroutines of a set; waiting for a channel
 //
 // Configuration passes through Set.Prepare and Change.Commit (set.go, state.go); a Discovery
 // resolves names to addresses. State that outlives a configuration change lives with its owner:

@@ -125,7 +125,7 @@ func TestCanceledConnectsDoNotWait(t *testing.T) {
 		}
 		b.EndEviction()
 		b.CancelWaits([]*Waiter{w, NewWaiter(new(fakePool))})
-		if err := <-done; err != ErrNotNeeded { //nolint:errorlint // it is never wrapped
+		if err := <-done; err != ErrNotNeeded {
 			t.Errorf("%v, want %v", err, ErrNotNeeded)
 		}
 		wantIdle(t, b, 1)

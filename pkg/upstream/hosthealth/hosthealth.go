@@ -13,6 +13,7 @@ import (
 // bring the host up while another lasts.
 type Flags uint32
 
+// The flags.
 const (
 	Unreachable       Flags = 1 << iota // connecting failed; ends with a successful connect or a response
 	FailedCheck                         // active checks failed; ends when they pass

@@ -111,6 +111,8 @@ func begin(t testing.TB, p Pool, conn *protocol.ConnMeta) *protocol.Exchange {
 func serve(t testing.TB, p Pool) { begin(t, p, nil).ResetResponse() }
 
 // advanceClock lets time pass.
+//
+//arch:clock called in bubbles of testing/synctest only
 func advanceClock(d time.Duration) {
 	time.Sleep(d)
 	synctest.Wait()
