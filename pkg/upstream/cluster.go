@@ -43,7 +43,7 @@ type Cluster struct {
 
 	reported *clusterCounts // owned by the LoadReporter: counts that were reported; nil: none
 
-	mu      sync.Mutex        // for replacing state, opening and closing the ledger
+	mu      sync.Mutex        // for replacing state, opening and closing the recorder
 	outlier *outlierDetection // guarded by mu; nil: no outlier detection
 }
 

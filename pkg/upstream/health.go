@@ -5,8 +5,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/upstream/hosthealth"
 )
 
-// recordConnectFailure records that a connection could not be opened. It and answered log nothing about
-// original destinations: clients choose them, and access logs show them.
+// recordConnectFailure records that a connection could not be opened. It and answered log nothing
+// about original destinations: clients choose them, and access logs show them.
 func (h *Host) recordConnectFailure(err error) {
 	c := h.cluster
 	h.countConnectFailure()
@@ -52,8 +52,8 @@ func discoveryFlag(health config.HostHealth) hosthealth.Flags {
 	return 0
 }
 
-// setDiscoveryHealth records the health state that discovery reports. The caller updates the health counts when
-// the host has its memberships.
+// setDiscoveryHealth records the health state that discovery reports. The caller updates the health
+// counts when the host has its memberships.
 func (h *Host) setDiscoveryHealth(health config.HostHealth) {
 	now := discoveryFlag(health)
 	turned := now != 0 && h.health.Set(now)

@@ -12,8 +12,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/upstream/share"
 )
 
-// hostSetRules holds the rules of a hostSet and, for each set of hosts that they select, a hostSet of
-// these. It is made when an exchange first needs it:
+// hostSetRules holds the rules of a hostSet and, for each set of hosts that they select, a hostSet
+// of these. It is made when an exchange first needs it:
 //
 //	exchange ─▶ chain.Select ─▶ set ─▶ find ─▶ group
 //	                                    └─ not there: Cluster.makeRuleHostSet
@@ -86,8 +86,8 @@ func (c *Cluster) applyRules(s *state, g *hostSet, x *protocol.Exchange) *hostSe
 	return to
 }
 
-// makeRuleHostSet makes a hostSet of the hosts of g that are in a set. It follows their health while
-// s is the cluster's state.
+// makeRuleHostSet makes a hostSet of the hosts of g that are in a set. It follows their health
+// while s is the cluster's state.
 func (c *Cluster) makeRuleHostSet(s *state, g *hostSet, allowed config.HostSet) *hostSet {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -132,8 +132,8 @@ func (r *hostSetRules) add(n *ruleHostSet) {
 	r.ruleSets.Store(&all)
 }
 
-// dropRuleHostSets drops the host sets that rules made. It does not affect exchanges that have found
-// one. Cluster.mu is held.
+// dropRuleHostSets drops the host sets that rules made. It does not affect exchanges that have
+// found one. Cluster.mu is held.
 func (s *state) dropRuleHostSets() {
 	s.ruleSetCount, s.ruleMembershipCount = 1, 0
 	forget := func(g *hostSet) {
@@ -177,8 +177,8 @@ type ruleMembership struct {
 	next *ruleMembership // of the same host
 }
 
-// connectionHosts returns the hosts for forwarded connections and sessions: none if there are rules,
-// because rules match requests.
+// connectionHosts returns the hosts for forwarded connections and sessions: none if there are
+// rules, because rules match requests.
 func (s *state) connectionHosts() *hostSet {
 	if s.defaultSet.rules != nil {
 		return new(hostSet)

@@ -56,7 +56,8 @@ type membership struct {
 	countedUp bool            // guarded by the mu of set: how it is counted
 }
 
-// hostSetBuilder is what the host sets of one state are made from. It does not change after assignMemberships.
+// hostSetBuilder is what the host sets of one state are made from. It does not change after
+// assignMemberships.
 type hostSetBuilder struct {
 	env    *env
 	config *config.Cluster
@@ -67,7 +68,8 @@ type hostSetBuilder struct {
 	slowStart bool // slow start applies: new hosts are skipped at times
 }
 
-// newHostSetBuilder returns the hostSetBuilder of hosts. The cluster's mu is held, as for assignMemberships.
+// newHostSetBuilder returns the hostSetBuilder of hosts. The cluster's mu is held, as for
+// assignMemberships.
 func newHostSetBuilder(e *env, cfg *config.Cluster, hosts []*Host) *hostSetBuilder {
 	for i, h := range hosts {
 		h.index = i
@@ -172,8 +174,8 @@ func (d *hostSetBuilder) newLevel(hosts []*Host) priorityLevel {
 	return l
 }
 
-// assignMemberships gives the hosts their memberships and makes the first plans. Until then the previous plans,
-// if any, followed their health.
+// assignMemberships gives the hosts their memberships and makes the first plans. Until then the
+// previous plans, if any, followed their health.
 func (d *hostSetBuilder) assignMemberships() {
 	counts := make([]int, len(d.hosts))
 	total := 0
@@ -216,8 +218,8 @@ func forEachHost(groups []*hostSet, f func(g *hostSet, counts *share.Locality, h
 	}
 }
 
-// updateHealthCounts updates the counts and plans of all hostSetBuilder of the host. It is called after
-// its health changed and after assignMemberships; the last caller sees the current health.
+// updateHealthCounts updates the counts and plans of all hostSetBuilder of the host. It is called
+// after its health changed and after assignMemberships; the last caller sees the current health.
 func (h *Host) updateHealthCounts() {
 	seats := h.memberships.Load()
 	if seats == nil {
@@ -270,8 +272,8 @@ func (g *hostSet) logPanicMode(panics bool) {
 	}
 }
 
-// buildBalancers builds the balancers that the first exchanges will use. Others are built at their first
-// use, because most of thousands of subsets may never be used. So are hash tables, unless the
+// buildBalancers builds the balancers that the first exchanges will use. Others are built at their
+// first use, because most of thousands of subsets may never be used. So are hash tables, unless the
 // previous ones were used: they are large, and most of a thousand clusters may get no exchange.
 func (g *hostSet) buildBalancers(asked bool) {
 	g.primary = true

@@ -13,8 +13,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/upstream/pool"
 )
 
-// outlierDetection runs the outlier detection of a cluster: it calls the detector at the end of each
-// interval, and logs and counts the changes.
+// outlierDetection runs the outlier detection of a cluster: it calls the detector at the end of
+// each interval, and logs and counts the changes.
 type outlierDetection struct {
 	cluster  *Cluster          // immutable
 	detector *outlier.Detector // immutable
@@ -24,8 +24,8 @@ type outlierDetection struct {
 	timer  *time.Timer // guarded by mu
 }
 
-// configureOutlierDetection starts outlier detection for hosts as cfg says; nil stops it. Statistics
-// stay if cfg is unchanged; otherwise ejected hosts return. c.mu is held.
+// configureOutlierDetection starts outlier detection for hosts as cfg says; nil stops it.
+// Statistics stay if cfg is unchanged; otherwise ejected hosts return. c.mu is held.
 func (c *Cluster) configureOutlierDetection(cfg *config.OutlierDetection, hosts []*Host) {
 	if o := c.outlier; o != nil {
 		if cfg.Equal(o.detector.Configuration()) {
@@ -125,8 +125,8 @@ func (o outlierHost) SetEjected(ejected bool) (changed bool) {
 	return o.host.health.Clear(hosthealth.Ejected)
 }
 
-// recordAttempt counts the attempt at the host that has just ended with err, or with the response in
-// x. x may be nil if there is none.
+// recordAttempt counts the attempt at the host that has just ended with err, or with the response
+// in x. x may be nil if there is none.
 func (h *Host) recordAttempt(x *protocol.Exchange, err error) {
 	s := h.outlierStats.Load()
 	if s == nil {

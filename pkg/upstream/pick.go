@@ -84,8 +84,8 @@ type hostPicker struct {
 	key      balance.Key
 }
 
-// drawHost asks the balancer until it returns a host that is usable and past slow start, or the limit
-// is reached. Then it returns the last host in slow start, if there was one.
+// drawHost asks the balancer until it returns a host that is usable and past slow start, or the
+// limit is reached. Then it returns the last host in slow start, if there was one.
 func (c *hostPicker) drawHost(b *localityGroup, panics bool) *Host {
 	limit, slow := min(maxPicks, maxPicksPerHost*len(b.hosts)), c.slowStart && len(b.hosts) > 1
 	var fresh *Host

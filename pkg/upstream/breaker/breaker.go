@@ -36,7 +36,8 @@ type Options struct {
 	Cluster  string // name of the cluster, for errors
 	Priority config.Priority
 	// Config is the last configuration of the cluster, which its owner replaces. It is nil only
-	// while the cluster was never configured; then only the methods of retries and Usage are called.
+	// while the cluster was never configured; then only the methods of retries and Usage are
+	// called.
 	Config *atomic.Pointer[config.Cluster]
 	// OnLimit is called each time that a limit was reached.
 	OnLimit func(metrics.Limit)
@@ -48,8 +49,8 @@ type Options struct {
 // Init prepares b. It is called once, before any other method.
 func (b *Breaker) Init(o Options) { b.options = o }
 
-// Limits returns the active limits, or those of the last configuration if the cluster was removed.
-func (b *Breaker) Limits() *config.CircuitBreakers {
+// limits returns the active limits, or those of the last configuration if the cluster was removed.
+func (b *Breaker) limits() *config.CircuitBreakers {
 	return b.options.Config.Load().Limits(b.options.Priority)
 }
 
@@ -99,7 +100,7 @@ func (b *Breaker) CheckConnections(cfg *config.Cluster) error {
 // AddActive counts one more active exchange, or returns a Fault of Overflow if max_requests is
 // reached. After nil, the caller or the released function of the connection calls RemoveActive.
 func (b *Breaker) AddActive() error {
-	limit := b.Limits().MaxRequests
+	limit := b.limits().MaxRequests
 	if tryIncrement(&b.active, limit) {
 		return nil
 	}
@@ -121,7 +122,7 @@ func (b *Breaker) rejectRequest(limit int) error {
 // EnterPending returns Overflow immediately: max_requests would not let the exchange use that
 // connection. An exchange that waits for a connection in use may find fewer active exchanges later.
 func (b *Breaker) EnterPending() error {
-	limits := b.Limits()
+	limits := b.limits()
 	if most := limits.MaxRequests; most != 0 && b.active.Load() >= int64(most) && !b.maxConnectionsReached(limits) {
 		return b.rejectRequest(most)
 	}
@@ -130,7 +131,7 @@ func (b *Breaker) EnterPending() error {
 
 // EnterPendingActive is EnterPending for an exchange that is active already: it does not check
 // max_requests.
-func (b *Breaker) EnterPendingActive() error { return b.addPending(b.Limits()) }
+func (b *Breaker) EnterPendingActive() error { return b.addPending(b.limits()) }
 
 func (b *Breaker) addPending(limits *config.CircuitBreakers) error {
 	if limit := limits.MaxPendingRequests; !tryIncrement(&b.pending, limit) {
@@ -146,7 +147,7 @@ func (b *Breaker) LeavePending() { b.pending.Add(-1) }
 // AddConnection takes a slot for a connection that no pool holds, without waiting. Without a free
 // slot it returns a Fault of Overflow. After nil, the caller calls ReleaseSlot.
 func (b *Breaker) AddConnection() error {
-	limit := b.Limits().MaxConnections
+	limit := b.limits().MaxConnections
 	if tryIncrement(&b.slots.open, limit) {
 		return nil
 	}
@@ -177,7 +178,7 @@ func (b *Breaker) Usage(l metrics.Limit) (used, most int64) {
 	if b.options.Config.Load() == nil {
 		return 0, 0
 	}
-	limits := b.Limits()
+	limits := b.limits()
 	switch l {
 	case metrics.LimitConnections:
 		return b.slots.open.Load(), int64(limits.MaxConnections)

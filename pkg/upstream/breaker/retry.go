@@ -25,7 +25,7 @@ func (b *Breaker) maxRetries() (limit int, by metrics.Limit) {
 	if b.options.Config.Load() == nil {
 		return 0, metrics.LimitRetries
 	}
-	limits := b.Limits()
+	limits := b.limits()
 	limit = limits.MaxRetries
 	if limits.RetryBudget == (config.RetryBudget{}) {
 		return limit, metrics.LimitRetries

@@ -67,14 +67,14 @@ func (b *Breaker) SlotsAwaited() bool { return b.slots.waiting.Load() > 0 }
 // TryAcquireSlot takes a slot if one is free and no connect waits for it. After true, the caller
 // calls ReleaseSlot or passes the slot on.
 func (b *Breaker) TryAcquireSlot() bool {
-	return !b.SlotsAwaited() && b.slots.tryAcquire(b.Limits().MaxConnections)
+	return !b.SlotsAwaited() && b.slots.tryAcquire(b.limits().MaxConnections)
 }
 
 // tryAcquire takes a slot if one is free.
 func (s *slots) tryAcquire(limit int) bool { return tryIncrement(&s.open, limit) }
 
 // MaxConnectionsReached reports whether another connection has to wait for a slot.
-func (b *Breaker) MaxConnectionsReached() bool { return b.maxConnectionsReached(b.Limits()) }
+func (b *Breaker) MaxConnectionsReached() bool { return b.maxConnectionsReached(b.limits()) }
 
 func (b *Breaker) maxConnectionsReached(limits *config.CircuitBreakers) bool {
 	return b.SlotsAwaited() || limits.MaxConnections != 0 && b.slots.open.Load() >= int64(limits.MaxConnections)
@@ -86,7 +86,7 @@ func (b *Breaker) OnConnectionLimit() { b.options.OnLimit(metrics.LimitConnectio
 // MaxConnectionsExceeded reports whether more connections are open than max_connections, because it
 // was lowered.
 func (b *Breaker) MaxConnectionsExceeded() bool {
-	limit := b.Limits().MaxConnections
+	limit := b.limits().MaxConnections
 	return limit != 0 && b.slots.open.Load() > int64(limit)
 }
 
@@ -125,7 +125,7 @@ func (b *Breaker) GrantSlots() {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for limit := b.Limits().MaxConnections; s.queue.Len() > 0 && s.tryAcquire(limit); {
+	for limit := b.limits().MaxConnections; s.queue.Len() > 0 && s.tryAcquire(limit); {
 		s.wakeWaiter(s.queue.Front(), true)
 	}
 }
@@ -219,7 +219,7 @@ func (b *Breaker) AwaitSlot(ctx context.Context, deadline time.Time, w *Waiter) 
 // ConnectionFault returns a Fault that says that no connection became free because of
 // max_connections.
 func (b *Breaker) ConnectionFault(why protocol.Reason) error {
-	return protocol.Faultf(why, "cluster %s: no connection became free; max_connections is %d", b.options.Cluster, b.Limits().MaxConnections)
+	return protocol.Faultf(why, "cluster %s: no connection became free; max_connections is %d", b.options.Cluster, b.limits().MaxConnections)
 }
 
 // enqueue queues w, unless a slot becomes free at the last moment or an idle connection of the
@@ -228,7 +228,7 @@ func (b *Breaker) enqueue(w *Waiter) (taken bool) {
 	s := &b.slots
 	s.mu.Lock()
 	s.waiting.Add(1)
-	taken = s.tryAcquire(b.Limits().MaxConnections)
+	taken = s.tryAcquire(b.limits().MaxConnections)
 	var idle Evicted
 	if !taken {
 		idle = b.options.EvictIdle()

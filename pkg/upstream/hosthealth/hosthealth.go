@@ -92,7 +92,8 @@ func (s *State) ProbeDue(now time.Duration) bool {
 // ResetBackoff makes an unreachable host due immediately, because its address has changed.
 func (s *State) ResetBackoff() { s.probeAfter.Store(0) }
 
-// ClaimProbe reserves the due recovery probe of the host for the caller, for the duration of timeout.
+// ClaimProbe reserves the due recovery probe of the host for the caller, for the duration of
+// timeout.
 func (s *State) ClaimProbe(now, timeout time.Duration) bool {
 	if Flags(s.flags.Load()) != Unreachable {
 		return false

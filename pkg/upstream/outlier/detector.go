@@ -67,8 +67,8 @@ const (
 )
 
 // Detector ejects hosts of a cluster that respond badly: an ejected host gets no requests for a
-// while, unless there is no other. It acts on failures in a row immediately, and on rates at the end
-// of each interval, when it also ends ejections that are over. Safe for concurrent use.
+// while, unless there is no other. It acts on failures in a row immediately, and on rates at the
+// end of each interval, when it also ends ejections that are over. Safe for concurrent use.
 //
 //	         so many in a row, or a rate              time over, at an interval's end
 //	in ─────────────────────────────────────▶ ejected ────────────────────────────▶ in

@@ -10,7 +10,7 @@ import (
 // hosts that treat the requests of one connection as related. The upstream connection ends with the
 // downstream connection.
 type bindPool struct {
-	base                      // the pools of own count the connections
+	base                      // its pools count the connections in base.open
 	subpools[any, *bindEntry] // by the downstream connection
 }
 

@@ -10,7 +10,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/upstream/wait"
 )
 
-// DialLimit bounds how many connections to one host are being opened concurrently, by one lane or
+// DialLimit bounds how many connections to one host are being opened concurrently, by one pool or
 // for forwarded connections. Dials beyond the limit wait in order of arrival. The zero value is
 // ready; safe for concurrent use.
 type DialLimit struct {

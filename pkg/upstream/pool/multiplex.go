@@ -43,8 +43,8 @@ type multiplexPool struct {
 // growBackoff is how long a pool with connections waits after it failed to open another.
 const growBackoff = time.Second
 
-// maxConnAttempts bounds the connections that an exchange is given, because those before had ended before it
-// was sent.
+// maxConnAttempts bounds the connections that an exchange is given, because those before had ended
+// before it was sent.
 const maxConnAttempts = 3
 
 // Start implements Pool.
@@ -92,9 +92,9 @@ func (p *multiplexPool) serveAttempts(ctx context.Context, x *protocol.Exchange,
 	return &NotSentError{protocol.Faultf(protocol.ConnectFailure, "each of %d connections to %s closed before the request was sent", maxConnAttempts, p.Address)}
 }
 
-// handleResult handles the result of an exchange on a connection, and reports whether the connection had
-// ended before the request was sent. Then the exchange counts as in flight at the host once more
-// and may use another connection.
+// handleResult handles the result of an exchange on a connection, and reports whether the
+// connection had ended before the request was sent. Then the exchange counts as in flight at the
+// host once more and may use another connection.
 func (p *multiplexPool) handleResult(x *protocol.Exchange, err error) bool {
 	switch {
 	case err == nil:
@@ -107,8 +107,8 @@ func (p *multiplexPool) handleResult(x *protocol.Exchange, err error) bool {
 	return true
 }
 
-// acquire returns a connection that x is counted on. It turns a panic into an error, and then nothing
-// is counted.
+// acquire returns a connection that x is counted on. It turns a panic into an error, and then
+// nothing is counted.
 func (p *multiplexPool) acquire(ctx context.Context, x *protocol.Exchange) (l *multiplexConn, err error) {
 	defer protocol.RecoverPanic(&err)
 	for {
@@ -134,9 +134,9 @@ func (p *multiplexPool) acquire(ctx context.Context, x *protocol.Exchange) (l *m
 	}
 }
 
-// joinConnect returns a connection on which x waits until its host allows more exchanges, or a pending
-// connect that x, which is pending then, waits for. It returns neither if a connection may have
-// room by now.
+// joinConnect returns a connection on which x waits until its host allows more exchanges, or a
+// pending connect that x, which is pending then, waits for. It returns neither if a connection may
+// have room by now.
 func (p *multiplexPool) joinConnect(ctx context.Context, x *protocol.Exchange) (*multiplexConn, *multiplexConnect, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -167,8 +167,8 @@ func (p *multiplexPool) joinConnect(ctx context.Context, x *protocol.Exchange) (
 	return nil, o, nil
 }
 
-// tryAcquire returns a connection that one more exchange is counted on, or nil if there is none with
-// room. It turns a panic into an error, and then nothing is counted.
+// tryAcquire returns a connection that one more exchange is counted on, or nil if there is none
+// with room. It turns a panic into an error, and then nothing is counted.
 func (p *multiplexPool) tryAcquire() (l *multiplexConn, err error) {
 	defer protocol.RecoverPanic(&err)
 	l = p.enterLeastBusy()
@@ -184,14 +184,14 @@ func (p *multiplexPool) tryAcquire() (l *multiplexConn, err error) {
 
 // activeConns returns the connections that take exchanges. The caller must not change the slice.
 func (p *multiplexPool) activeConns() []*multiplexConn {
-	if lines := p.active.Load(); lines != nil {
-		return *lines
+	if conns := p.active.Load(); conns != nil {
+		return *conns
 	}
 	return nil
 }
 
-// enterLeastBusy returns a connection with one more exchange entered, or nil if there is none with room. In
-// steady state it takes no lock.
+// enterLeastBusy returns a connection with one more exchange entered, or nil if there is none with
+// room. In steady state it takes no lock.
 func (p *multiplexPool) enterLeastBusy() *multiplexConn {
 	for {
 		l := p.leastBusy()
@@ -221,18 +221,18 @@ func (p *multiplexPool) enterLeastBusy() *multiplexConn {
 // leastBusy returns the connection that carries the fewest exchanges, or nil if there is none. It
 // rotates among equals.
 func (p *multiplexPool) leastBusy() *multiplexConn {
-	lines := p.activeConns()
-	switch len(lines) {
+	conns := p.activeConns()
+	switch len(conns) {
 	case 0:
 		return nil
 	case 1:
-		return lines[0]
+		return conns[0]
 	}
 	turn := int(p.turn.Add(1))
 	var best *multiplexConn
 	fewest := int64(0)
-	for i := range lines {
-		l := lines[(turn+i)%len(lines)]
+	for i := range conns {
+		l := conns[(turn+i)%len(conns)]
 		if n := l.load.Load(); best == nil || n < fewest {
 			best, fewest = l, n
 		}
@@ -240,8 +240,8 @@ func (p *multiplexPool) leastBusy() *multiplexConn {
 	return best
 }
 
-// closeToNew closes l to new exchanges, and reports whether the caller must discard l because it carries
-// none. p.mu is held.
+// closeToNew closes l to new exchanges, and reports whether the caller must discard l because it
+// carries none. p.mu is held.
 func (p *multiplexPool) closeToNew(l *multiplexConn) bool {
 	p.removeConn(l)
 	for {
@@ -260,24 +260,25 @@ func (p *multiplexPool) closeToNew(l *multiplexConn) bool {
 	}
 }
 
-// openReplacement opens a connection in the place of one that reached maxRequests, ahead of the exchanges
-// that would have to wait for it. Like keepWarm it takes none from another host. p.mu is held.
+// openReplacement opens a connection in the place of one that reached maxRequests, ahead of the
+// exchanges that would have to wait for it. Like keepWarm it takes none from another host. p.mu is
+// held.
 func (p *multiplexPool) openReplacement() {
 	if p.joinableConnect() == nil && len(p.activeConns()) < p.maxConns() {
 		_ = p.openAnother() // otherwise the next exchange opens it
 	}
 }
 
-// removeConn removes l from lines. p.mu is held.
+// removeConn removes l from the connections that take exchanges. p.mu is held.
 func (p *multiplexPool) removeConn(l *multiplexConn) {
-	lines := p.activeConns()
-	if i := slices.Index(lines, l); i >= 0 {
-		fewer := slices.Concat(lines[:i], lines[i+1:])
+	conns := p.activeConns()
+	if i := slices.Index(conns, l); i >= 0 {
+		fewer := slices.Concat(conns[:i], conns[i+1:])
 		p.active.Store(&fewer)
 	}
 }
 
-// retire does what leave does, discards l if needed and keeps the pool warm. p.mu is not held.
+// retire does what closeToNew does, discards l if needed and keeps the pool warm. p.mu is not held.
 func (p *multiplexPool) retire(l *multiplexConn) {
 	p.mu.Lock()
 	over := p.closeToNew(l)
@@ -288,8 +289,8 @@ func (p *multiplexPool) retire(l *multiplexConn) {
 	}
 }
 
-// Warm opens a connection of p if there is none and its kind keeps one open ahead of exchanges. nil is
-// no pool.
+// Warm opens a connection of p if there is none and its kind keeps one open ahead of exchanges. nil
+// is no pool.
 func Warm(p Pool) {
 	if m, ok := p.(*multiplexPool); ok {
 		m.warm()
@@ -326,8 +327,8 @@ func (p *multiplexPool) canGrow() bool {
 	return len(p.activeConns()) < p.maxConns() && !p.hasPendingConnects.Load()
 }
 
-// maxConns returns how many connections that take exchanges the pool opens without regard to the stream
-// limits of the host.
+// maxConns returns how many connections that take exchanges the pool opens without regard to the
+// stream limits of the host.
 func (p *multiplexPool) maxConns() int {
 	if p.single {
 		return 1
@@ -416,8 +417,8 @@ func (p *multiplexPool) maxRTT() (longest time.Duration) {
 	return longest
 }
 
-// runSweep closes the connections that carried nothing for the idle timeout or are no longer usable.
-// The timer runs it.
+// runSweep closes the connections that carried nothing for the idle timeout or are no longer
+// usable. The timer runs it.
 func (p *multiplexPool) runSweep() {
 	timeout, since := p.Config.Load().IdleTimeout, p.sweepInterval()
 	p.mu.Lock()

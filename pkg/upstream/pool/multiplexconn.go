@@ -27,8 +27,8 @@ type multiplexConn struct {
 // closedBias exceeds the number of exchanges that a connection can carry.
 const closedBias = 1 << 40
 
-// tryEnter counts one more exchange, unless l is closed to new ones or maxRequests is reached. If last
-// is true, no further exchange may begin on l, and the caller retires it.
+// tryEnter counts one more exchange, unless l is closed to new ones or maxRequests is reached. If
+// last is true, no further exchange may begin on l, and the caller retires it.
 func (l *multiplexConn) tryEnter() (ok, last bool) {
 	for {
 		n := l.load.Load()
@@ -45,8 +45,8 @@ func (l *multiplexConn) tryEnter() (ok, last bool) {
 	return l.countRequest()
 }
 
-// countRequest counts an exchange that has entered as one that begins. If maxRequests was reached, it
-// removes the exchange again.
+// countRequest counts an exchange that has entered as one that begins. If maxRequests was reached,
+// it removes the exchange again.
 func (l *multiplexConn) countRequest() (ok, last bool) {
 	n := l.requests.Add(1)
 	if n <= l.maxRequests {
@@ -77,8 +77,8 @@ func (l *multiplexConn) atStreamLimit() bool {
 	return limit > 0 && l.load.Load() >= limit
 }
 
-// decrementLoad counts one exchange less, and reports whether the caller must discard l: it is closed to new
-// exchanges, and this was the last.
+// decrementLoad counts one exchange less, and reports whether the caller must discard l: it is
+// closed to new exchanges, and this was the last.
 func (l *multiplexConn) decrementLoad() bool { return l.load.Add(-1) == -closedBias }
 
 // onReleased is called by the connection when an exchange has released it.

@@ -30,9 +30,9 @@ type multiplexConnect struct {
 // errMaxConnections is why a host has no connection: max_connections is reached.
 var errMaxConnections = errors.New("max_connections reached by other hosts")
 
-// awaitConnect waits for o; x is pending meanwhile. It returns o's connection if x is counted on it. It
-// returns nil without an error if the connection carries fewer exchanges than waited for it, or if
-// o failed but the pool has another connection.
+// awaitConnect waits for o; x is pending meanwhile. It returns o's connection if x is counted on
+// it. It returns nil without an error if the connection carries fewer exchanges than waited for it,
+// or if o failed but the pool has another connection.
 func (p *multiplexPool) awaitConnect(ctx context.Context, x *protocol.Exchange, o *multiplexConnect) (l *multiplexConn, err error) {
 	defer p.Breaker.LeavePending()
 	waited := false
@@ -69,9 +69,9 @@ func (p *multiplexPool) releaseReservation(o *multiplexConnect) {
 	}
 }
 
-// stopWaiting removes an exchange that waits for o, and returns false if o is already done. It drops a
-// connect that nothing waits for from the queue for slots; the last connect of a pool stays for
-// later exchanges.
+// stopWaiting removes an exchange that waits for o, and returns false if o is already done. It
+// drops a connect that nothing waits for from the queue for slots; the last connect of a pool stays
+// for later exchanges.
 func (p *multiplexPool) stopWaiting(o *multiplexConnect) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -86,8 +86,8 @@ func (p *multiplexPool) stopWaiting(o *multiplexConnect) bool {
 	return true
 }
 
-// joinableConnect returns a pending connect that can serve one more exchange than wait for it, or nil.
-// p.mu is held.
+// joinableConnect returns a pending connect that can serve one more exchange than wait for it, or
+// nil. p.mu is held.
 func (p *multiplexPool) joinableConnect() *multiplexConnect {
 	for _, o := range p.pendingConnects {
 		if o.maxExchanges == 0 || int64(o.waiting) < o.maxExchanges {
@@ -134,8 +134,8 @@ func (p *multiplexPool) runConnect(ctx context.Context, o *multiplexConnect) {
 	}
 }
 
-// finishConnect ends o, which has opened l for at most limit exchanges (0: any number) or has failed, and
-// reports whether the caller must discard l.
+// finishConnect ends o, which has opened l for at most limit exchanges (0: any number) or has
+// failed, and reports whether the caller must discard l.
 func (p *multiplexPool) finishConnect(o *multiplexConnect, l *multiplexConn, limit int64, err error) (over bool) {
 	defer close(o.done)
 	p.mu.Lock()
@@ -166,9 +166,9 @@ func (p *multiplexPool) finishConnect(o *multiplexConnect, l *multiplexConn, lim
 	return false
 }
 
-// openConn opens l's connection within connect_timeout when it is o's turn. It waits as long for the
-// turn, or until ctx ends. It returns how many exchanges the host allows on l, 0 for any number. It
-// turns a panic into an error and frees the slot.
+// openConn opens l's connection within connect_timeout when it is o's turn. It waits as long for
+// the turn, or until ctx ends. It returns how many exchanges the host allows on l, 0 for any
+// number. It turns a panic into an error and frees the slot.
 func (p *multiplexPool) openConn(ctx context.Context, o *multiplexConnect, l *multiplexConn) (limit int64, err error) {
 	defer protocol.RecoverPanic(&err)
 	b, cfg := p.Breaker, p.Config.Load()
@@ -245,8 +245,8 @@ func (p *multiplexPool) awaitSlot(ctx context.Context, o *multiplexConnect, cfg 
 	}
 }
 
-// recordConnectFailure records that a connection could not be opened. A host with another connection is not
-// marked down: it may limit their number.
+// recordConnectFailure records that a connection could not be opened. A host with another
+// connection is not marked down: it may limit their number.
 func (p *multiplexPool) recordConnectFailure(err error) {
 	p.mu.Lock()
 	p.growAfter = p.Tasks.Now() + growBackoff

@@ -13,7 +13,7 @@ import (
 // namePool is a pool in which the requests for each host name have connections of their own: TLS
 // requested or verified that name, and no other.
 type namePool struct {
-	base                                         // the pools of own count the connections
+	base                                         // each pool counts its connections itself
 	subpools[string, *nameEntry]                 // at most maxNames
 	mode                         config.PoolMode // immutable
 	requestName                  config.AutoSNI  // immutable
@@ -59,7 +59,7 @@ func (p *namePool) poolFor(x *protocol.Exchange) Pool {
 	}
 	name = strings.Clone(name) // x owns the bytes
 	own := p.base
-	own.open = new(atomic.Int64) // all names share the lane's dials
+	own.open = new(atomic.Int64) // all names share the dials
 	own.Connector = own.Connector.ForHostname(p.requestName, name)
 	made := newPool(own, p.mode, p.isClosed)
 	var old Pool
@@ -74,8 +74,8 @@ func (p *namePool) poolFor(x *protocol.Exchange) Pool {
 	return made
 }
 
-// evictOldest removes and returns the least recently used pool if there is no room for one more; else it
-// returns nil. p.mu is held.
+// evictOldest removes and returns the least recently used pool if there is no room for one more;
+// else it returns nil. p.mu is held.
 func (p *namePool) evictOldest() Pool {
 	if len(p.entries) < maxNames {
 		return nil
@@ -92,8 +92,8 @@ func (p *namePool) evictOldest() Pool {
 	return old
 }
 
-// requestHostname returns the host name that a request is for: the value of the header field, if it is set
-// and the request has it, else the authority, without a port and in lower case.
+// requestHostname returns the host name that a request is for: the value of the header field, if it
+// is set and the request has it, else the authority, without a port and in lower case.
 func requestHostname(r *protocol.Request, field string) string {
 	host := r.Authority
 	if field != "" {

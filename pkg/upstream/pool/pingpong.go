@@ -73,7 +73,8 @@ func (p *pingPongPool) Serve(ctx context.Context, x *protocol.Exchange) error {
 	return err
 }
 
-// closedBeforeSend reports whether err says that the connection had ended before the request was sent.
+// closedBeforeSend reports whether err says that the connection had ended before the request was
+// sent.
 func closedBeforeSend(err error) bool { return protocol.ReasonOf(err) == protocol.ConnectFailure }
 
 // canResend reports whether a request that failed with err on a reused connection can be sent
@@ -102,8 +103,8 @@ func isIdempotent(method string) bool {
 	return false
 }
 
-// acquire returns a connection that x is counted on: a usable idle one, or one that x has waited for.
-// It turns a panic into an error, and then nothing is counted.
+// acquire returns a connection that x is counted on: a usable idle one, or one that x has waited
+// for. It turns a panic into an error, and then nothing is counted.
 func (p *pingPongPool) acquire(ctx context.Context, x *protocol.Exchange) (m *pingPongConn, err error) {
 	defer protocol.RecoverPanic(&err)
 	for {
@@ -123,14 +124,14 @@ func (p *pingPongPool) acquire(ctx context.Context, x *protocol.Exchange) (m *pi
 	}
 }
 
-// acquireNew does what take does but never returns a connection that was idle before.
+// acquireNew does what acquire does but never returns a connection that was idle before.
 func (p *pingPongPool) acquireNew(ctx context.Context, x *protocol.Exchange) (m *pingPongConn, err error) {
 	defer protocol.RecoverPanic(&err)
 	return p.awaitConn(ctx, x, true)
 }
 
-// checkUsable reports whether the connection can take an exchange. If Usable panics, it discards the
-// connection.
+// checkUsable reports whether the connection can take an exchange. If Usable panics, it discards
+// the connection.
 func (m *pingPongConn) checkUsable() (ok bool) {
 	checked := false
 	defer func() {
@@ -188,7 +189,8 @@ const (
 	keepHasWaiter             // an exchange waits
 )
 
-// tryKeepIdle makes m the newest idle connection, unless the pool is closed or something waits for m.
+// tryKeepIdle makes m the newest idle connection, unless the pool is closed or something waits for
+// m.
 func (p *pingPongPool) tryKeepIdle(m *pingPongConn) keepResult {
 	p.mu.Lock()
 	defer p.mu.Unlock()

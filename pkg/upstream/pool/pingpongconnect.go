@@ -15,7 +15,6 @@ import (
 // exchange that has waited longest, or becomes an idle connection. There is one connect for each
 // claim, but never more than Pool.MaxConnecting. A connect that has dialed for longer than
 // minConnectTime no longer counts for a claim: where one connect hangs, the next one may not.
-// connect hangs, the next may not.
 //
 //	claim ──▶ waiting, oldest first ──▶ served by whatever is ready first:
 //	             │                         a connect, or an exchange that has ended
@@ -57,8 +56,8 @@ type pingPongConnect struct {
 // against the host. It is about the time after which a lost SYN is sent again (RFC 6298 2.1).
 const minConnectTime = time.Second
 
-// awaitConn waits for a connection and counts x on it. If newly is true, it does not take a connection
-// that is idle now.
+// awaitConn waits for a connection and counts x on it. If newly is true, it does not take a
+// connection that is idle now.
 func (p *pingPongPool) awaitConn(ctx context.Context, x *protocol.Exchange, newly bool) (*pingPongConn, error) {
 	x.Detach()
 	if err := checkCanceled(ctx, x, p.Address); err != nil {
@@ -132,7 +131,8 @@ func (p *pingPongPool) awaitGrant(ctx context.Context, x *protocol.Exchange, w *
 	return nil, err
 }
 
-// enqueuePending makes a claim and begins a connect for it, or returns in m an idle connection instead.
+// enqueuePending makes a claim and begins a connect for it, or returns in m an idle connection
+// instead.
 func (p *pingPongPool) enqueuePending(newly bool) (w *pendingExchange, m *pingPongConn) {
 	w = &pendingExchange{grant: make(chan grantResult, 1)}
 	p.mu.Lock()
@@ -150,7 +150,8 @@ func (p *pingPongPool) enqueuePending(newly bool) (w *pendingExchange, m *pingPo
 	return w, nil
 }
 
-// requeue puts a claim back to the front of the queue, because the granted connection was not usable.
+// requeue puts a claim back to the front of the queue, because the granted connection was not
+// usable.
 func (p *pingPongPool) requeue(w *pendingExchange) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -158,8 +159,8 @@ func (p *pingPongPool) requeue(w *pendingExchange) {
 	p.startConnects()
 }
 
-// cancelPending withdraws a claim and passes on a connection that was granted meanwhile. If a connect is
-// dialing, dials is true and dialed is the time when the oldest one began.
+// cancelPending withdraws a claim and passes on a connection that was granted meanwhile. If a
+// connect is dialing, dials is true and dialed is the time when the oldest one began.
 func (p *pingPongPool) cancelPending(w *pendingExchange) (dialed time.Duration, dials bool) {
 	p.mu.Lock()
 	if d := p.dialingConnects.Front(); d != nil {
@@ -195,7 +196,8 @@ func (m *pingPongConn) GrantToOldest() (served bool, canceled []*breaker.Waiter)
 	return true, p.cancelSurplusConnects(w)
 }
 
-// grantLocked gives m to the oldest claim and returns that claim, or nil if there is none. p.mu is held.
+// grantLocked gives m to the oldest claim and returns that claim, or nil if there is none. p.mu is
+// held.
 func (p *pingPongPool) grantLocked(m *pingPongConn) *pendingExchange {
 	front := p.pending.Front()
 	if front == nil {
@@ -240,9 +242,9 @@ func (p *pingPongPool) recentDials() (n int) {
 	return n
 }
 
-// cancelSurplusConnects cancels connects that have not begun to dial and that no claim needs, first the connect of
-// the ended claim, if any. In a closed pool without claims it also cancels connects that are
-// dialing. p.mu is held; the caller cancels their slots.
+// cancelSurplusConnects cancels connects that have not begun to dial and that no claim needs, first
+// the connect of the ended claim, if any. In a closed pool without claims it also cancels connects
+// that are dialing. p.mu is held; the caller cancels their slots.
 func (p *pingPongPool) cancelSurplusConnects(ended *pendingExchange) (canceled []*breaker.Waiter) {
 	for p.queuedConnects.Len() > 0 && p.expectedConnects() > p.pending.Len() {
 		d := p.queuedConnects.Back().Value.(*pingPongConnect) //nolint:forcetypeassert // it holds nothing else
@@ -284,8 +286,8 @@ func (p *pingPongPool) runConnect(ctx context.Context, d *pingPongConnect) {
 	p.connectFailed(d, p.errOrClosed(err))
 }
 
-// recordConnectFailure counts a failed connect against the host. It returns the error, or that of a panic while
-// counting.
+// recordConnectFailure counts a failed connect against the host. It returns the error, or that of a
+// panic while counting.
 func (p *pingPongPool) recordConnectFailure(failed error) (err error) {
 	defer protocol.RecoverPanic(&err)
 	if !p.Tasks.Closed() {
@@ -348,7 +350,8 @@ func (p *pingPongPool) connectSucceeded(d *pingPongConnect, m *pingPongConn) boo
 	return w != nil
 }
 
-// connectFailed ends d, which has opened no connection, and the wait of the claims that fail with it.
+// connectFailed ends d, which has opened no connection, and the wait of the claims that fail with
+// it.
 func (p *pingPongPool) connectFailed(d *pingPongConnect, err error) {
 	p.mu.Lock()
 	if d.elem != nil && err != breaker.ErrNotNeeded { //nolint:errorlint // it is never wrapped

@@ -15,8 +15,8 @@
 // the Breaker for each, and closes those that are idle for too long (sweep.go). It knows no cluster
 // and no host: Options holds all that it needs of them.
 //
-// Lock order: the slots of a Breaker, then the mu of a bindPool or namePool, then the mu of the pools
-// that it consists of. No lock is held during I/O.
+// Lock order: the slots of a Breaker, then the mu of a bindPool or namePool, then the mu of the
+// pools that it consists of. No lock is held during I/O.
 package pool
 
 import (
@@ -36,8 +36,8 @@ import (
 // Pool holds connections to a host. Safe for concurrent use.
 type Pool interface {
 	// Start sends x on a connection to the host. Before, the caller counts x as in flight in
-	// Options.Load and BeginAttempt; the connection decrements the counts when it releases x. With a
-	// NotSentError no connection took x, and the caller decrements them.
+	// Options.Load and BeginAttempt; the connection decrements the counts when it releases x. With
+	// a NotSentError no connection took x, and the caller decrements them.
 	protocol.Service
 
 	// EvictIdle removes a connection that carries nothing from the pool, or returns nil if there is
@@ -58,8 +58,8 @@ type Options struct {
 	Address   string          // of the host, for errors
 	Protocol  config.Protocol // spoken by Connector
 	Connector Connector
-	// Config is the last configuration of the cluster; never nil. Its owner replaces it, and the pool
-	// reads it for each decision.
+	// Config is the last configuration of the cluster; never nil. Its owner replaces it, and the
+	// pool reads it for each decision.
 	Config  *atomic.Pointer[config.Cluster]
 	Breaker *breaker.Breaker  // of the cluster and priority
 	Health  *hosthealth.State // of the host; the pool only reads it
@@ -69,8 +69,8 @@ type Options struct {
 	Tasks    *tasks.Group // of the set; runs connects and timers
 }
 
-// Observer records what happens to the connections of a pool. Safe for concurrent use. The lock of a
-// pool may be held while Count is called, so it must not call the pool.
+// Observer records what happens to the connections of a pool. Safe for concurrent use. The lock of
+// a pool may be held while Count is called, so it must not call the pool.
 type Observer interface {
 	// Connected records that a connection was opened: the host is alive.
 	Connected()
@@ -98,8 +98,8 @@ type Connector interface {
 	// Multiplexed reports whether a connection carries many exchanges concurrently.
 	Multiplexed() bool
 	// Connect opens a connection before the deadline; the zero time means that only ctx ends the
-	// attempt. Errors that are not Faults count as ConnectFailure. The connection calls released when
-	// it releases an exchange; reusable says that it can take another.
+	// attempt. Errors that are not Faults count as ConnectFailure. The connection calls released
+	// when it releases an exchange; reusable says that it can take another.
 	Connect(ctx context.Context, deadline time.Time, released func(reusable bool)) (Connection, error)
 	// ForDownstream returns the Connector of connections that only one downstream connection uses;
 	// nil means that they belong to none.
@@ -151,8 +151,8 @@ func (e *NotSentError) Error() string { return e.Err.Error() }
 // Unwrap implements the interface of package errors.
 func (e *NotSentError) Unwrap() error { return e.Err }
 
-// CanTryAnotherHost reports whether another host may succeed where err occurred: no connection could
-// be opened.
+// CanTryAnotherHost reports whether another host may succeed where err occurred: no connection
+// could be opened.
 func CanTryAnotherHost(err error) bool {
 	reason := protocol.ReasonOf(err)
 	return reason == protocol.ConnectFailure || reason == protocol.ConnectTimeout || errors.Is(err, errMaxConnections)
@@ -194,7 +194,7 @@ type base struct {
 	Options // immutable
 
 	open  *atomic.Int64 // connections being opened or open
-	dials *DialLimit    // of the lane
+	dials *DialLimit    // shared by the pools that the pool consists of
 	sweep sweepTimer    // guarded by the pool's mu
 }
 

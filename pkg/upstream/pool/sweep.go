@@ -70,8 +70,8 @@ func (b *base) isUsable(conn Connection, idle time.Duration) (usable bool) {
 	return usable
 }
 
-// runSweep closes the connections that were idle for too long or are no longer usable. The timer runs
-// it.
+// runSweep closes the connections that were idle for too long or are no longer usable. The timer
+// runs it.
 func (p *pingPongPool) runSweep() {
 	now := p.Tasks.Now()
 	for _, m := range p.removeExpired(now) {
@@ -100,14 +100,14 @@ func (p *pingPongPool) removeExpired(now time.Duration) []*pingPongConn {
 	return expired
 }
 
-// idleCheckDivisor is the divisor for the idle connections that a probe removes from the pool together:
-// exchanges find the others, and a sweep of many takes time in proportion to their number, though
-// each removal moves those behind it.
+// idleCheckDivisor is the divisor for the idle connections that a probe removes from the pool
+// together: exchanges find the others, and a sweep of many takes time in proportion to their
+// number, though each removal moves those behind it.
 const idleCheckDivisor = 16
 
-// checkIdle checks whether each connection that was idle at the given time is still usable. It checks
-// some at a time, because a check is a system call, and oldest first, because exchanges take the
-// newest.
+// checkIdle checks whether each connection that was idle at the given time is still usable. It
+// checks some at a time, because a check is a system call, and oldest first, because exchanges take
+// the newest.
 func (p *pingPongPool) checkIdle(now time.Duration) {
 	var batch []*pingPongConn
 	for place := 0; ; {
@@ -133,8 +133,8 @@ func (p *pingPongPool) checkIdle(now time.Duration) {
 	}
 }
 
-// popIdleAt moves the next connections from index place on that became idle at now or before to batch:
-// a part of the pool at a time.
+// popIdleAt moves the next connections from index place on that became idle at now or before to
+// batch: a part of the pool at a time.
 func (p *pingPongPool) popIdleAt(batch []*pingPongConn, place int, now time.Duration) []*pingPongConn {
 	p.mu.Lock()
 	defer p.mu.Unlock()

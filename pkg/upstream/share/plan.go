@@ -1,6 +1,6 @@
-// Package share computes which fraction of the exchanges the parts of a set of hosts get: priorities
-// and localities by their health and weights (plan.go), and hosts in slow start by their age
-// (slowstart.go). It follows Envoy's rules of priority levels. docs/balancing.md explains them.
+// Package share computes which fraction of the exchanges the parts of a set of hosts get:
+// priorities and localities by their health and weights (plan.go), and hosts in slow start by their
+// age (slowstart.go). It follows Envoy's rules of priority levels. docs/balancing.md explains them.
 //
 // All functions are pure: the caller passes health, age and random bits.
 package share
@@ -48,8 +48,8 @@ type Plan struct {
 
 	// Split is true if there is more than one level or locality.
 	Split bool
-	// Starved is true if hosts that are down are in levels or localities without a share, so that no
-	// exchange would ever find them recovered.
+	// Starved is true if hosts that are down are in levels or localities without a share, so that
+	// no exchange would ever find them recovered.
 	Starved bool
 }
 

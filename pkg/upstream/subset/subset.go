@@ -1,5 +1,5 @@
-// Package subset divides the hosts of a cluster by their labels, and finds the subset of an exchange
-// by the labels of its route and its filters. All of it is pure.
+// Package subset divides the hosts of a cluster by their labels, and finds the subset of an
+// exchange by the labels of its route and its filters. All of it is pure.
 package subset
 
 import (

@@ -1,5 +1,5 @@
-// Package tasks runs the timers and goroutines of a set of clusters, which no exchange owns, and waits
-// for them.
+// Package tasks runs the timers and goroutines of a set of clusters, which no exchange owns, and
+// waits for them.
 package tasks
 
 import (

@@ -1,0 +1,45 @@
+package tasks
+
+import (
+	"bytes"
+	"log/slog"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+func TestWaitWaitsForGoroutinesAndTimers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := New(slog.New(slog.DiscardHandler))
+		var ended []string
+		g.Go(func() {
+			<-g.Context().Done()
+			ended = append(ended, "goroutine")
+		})
+		g.AddTimer()
+		time.AfterFunc(time.Minute, func() {
+			ended = append(ended, "timer")
+			g.TimerDone()
+		})
+		if g.Closed() {
+			t.Error("it is closed before Close")
+		}
+		g.Close()
+		g.Wait()
+		if got := strings.Join(ended, " "); got != "goroutine timer" || !g.Closed() || g.Now() != time.Minute {
+			t.Errorf("after %v: %q ended and closed is %v, want both after a minute", g.Now(), got, g.Closed())
+		}
+		late := make(chan struct{})
+		g.Go(func() { close(late) })
+		<-late
+	})
+}
+
+func TestRunRecoveredLogsAPanic(t *testing.T) {
+	var log bytes.Buffer
+	New(slog.New(slog.NewTextHandler(&log, nil))).RunRecovered("sweeping a pool", func() { panic("oops") })
+	if !strings.Contains(log.String(), "oops") || !strings.Contains(log.String(), "sweeping a pool") {
+		t.Errorf("log %q, want the panic", &log)
+	}
+}
