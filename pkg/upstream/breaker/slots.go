@@ -58,8 +58,8 @@ type Waiter struct {
 	elem  *list.Element // guarded by slots.mu; nil if it is not queued
 }
 
-// NewWaiter returns a Waiter for one connect of a pool.
-func NewWaiter(p Pool) *Waiter { return &Waiter{pool: p, grant: make(chan bool, 1)} }
+// NewWaiter returns a Waiter for one connect of a pool. It is not copied once it is used.
+func NewWaiter(p Pool) Waiter { return Waiter{pool: p, grant: make(chan bool, 1)} }
 
 // SlotsAwaited reports whether a connect waits for a slot.
 func (b *Breaker) SlotsAwaited() bool { return b.slots.waiting.Load() > 0 }

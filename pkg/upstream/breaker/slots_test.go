@@ -35,6 +35,12 @@ func awaitSlot(t *testing.T, b *Breaker, w *Waiter) <-chan error {
 	return done
 }
 
+// newWaiter returns a waiter on the heap.
+func newWaiter(p Pool) *Waiter {
+	w := NewWaiter(p)
+	return &w
+}
+
 // wantIdle checks that nothing is counted or queued.
 func wantIdle(t *testing.T, b *Breaker, connections int64) {
 	t.Helper()
@@ -49,8 +55,8 @@ func TestReleasedSlotGoesToTheOldestWaiter(t *testing.T) {
 		if !b.TryAcquireSlot() || b.TryAcquireSlot() {
 			t.Fatal("want one slot")
 		}
-		first := awaitSlot(t, b, NewWaiter(new(fakePool)))
-		second := awaitSlot(t, b, NewWaiter(new(fakePool)))
+		first := awaitSlot(t, b, newWaiter(new(fakePool)))
+		second := awaitSlot(t, b, newWaiter(new(fakePool)))
 		b.ReleaseSlot()
 		if err := <-first; err != nil {
 			t.Error(err)
@@ -68,7 +74,7 @@ func TestIdleConnectionIsEvictedForAWaiter(t *testing.T) {
 	b.TryAcquireSlot()
 	idle := &fakeConn{pool: new(fakePool)}
 	b.options.EvictIdle = func() Evicted { return idle }
-	if err := b.AwaitSlot(t.Context(), time.Time{}, NewWaiter(new(fakePool))); err != nil || idle.closed != 1 {
+	if err := b.AwaitSlot(t.Context(), time.Time{}, newWaiter(new(fakePool))); err != nil || idle.closed != 1 {
 		t.Errorf("%v, and the idle connection was closed %d times, want once", err, idle.closed)
 	}
 	wantIdle(t, b, 1)
@@ -97,7 +103,7 @@ func TestHandOver(t *testing.T) {
 				b.TryAcquireSlot()
 				var done <-chan error
 				if tt.waiter != nil {
-					done = awaitSlot(t, b, NewWaiter(tt.waiter))
+					done = awaitSlot(t, b, newWaiter(tt.waiter))
 				}
 				c := &fakeConn{pool: own, served: tt.served}
 				if taken := b.HandOver(c); taken != tt.taken || (c.closed == 1) != tt.closed {
@@ -118,13 +124,13 @@ func TestCanceledConnectsDoNotWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBreaker(config.CircuitBreakers{MaxConnections: 1})
 		b.TryAcquireSlot()
-		w := NewWaiter(new(fakePool))
+		w := newWaiter(new(fakePool))
 		done := awaitSlot(t, b, w)
 		if !b.BeginEviction() || b.BeginEviction() {
 			t.Error("want one eviction for one waiter")
 		}
 		b.EndEviction()
-		b.CancelWaits([]*Waiter{w, NewWaiter(new(fakePool))})
+		b.CancelWaits([]*Waiter{w, newWaiter(new(fakePool))})
 		if err := <-done; err != ErrNotNeeded {
 			t.Errorf("%v, want %v", err, ErrNotNeeded)
 		}

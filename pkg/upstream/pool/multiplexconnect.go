@@ -230,7 +230,8 @@ func (p *multiplexPool) awaitSlot(ctx context.Context, o *multiplexConnect, cfg 
 	}
 	if !b.TryAcquireSlot() {
 		b.OnConnectionLimit()
-		err = b.AwaitSlot(ctx, ConnectDeadline(cfg), breaker.NewWaiter(&p.base))
+		w := breaker.NewWaiter(&p.base)
+		err = b.AwaitSlot(ctx, ConnectDeadline(cfg), &w)
 	}
 	switch {
 	case err == nil:

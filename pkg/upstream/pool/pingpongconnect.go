@@ -44,7 +44,7 @@ type grantResult struct {
 // pingPongConnect is a connection that a ping-pong pool is opening.
 type pingPongConnect struct {
 	cancel context.CancelFunc // immutable
-	slot   *breaker.Waiter    // immutable; for a slot
+	slot   breaker.Waiter     // for a slot
 
 	elem        *list.Element // guarded by the pool's mu; element of queued or dialing; nil once canceled
 	dialStarted bool          // guarded by the pool's mu; it has begun to dial
@@ -263,7 +263,7 @@ func (p *pingPongPool) cancelSurplusConnects(ended *pendingExchange) (canceled [
 func (p *pingPongPool) cancelConnect(d *pingPongConnect) *breaker.Waiter {
 	p.removeConnect(d)
 	d.cancel()
-	return d.slot
+	return &d.slot
 }
 
 // runConnect opens a connection and gives it to the exchange that has waited longest.
@@ -306,7 +306,7 @@ func (p *pingPongPool) openConn(ctx context.Context, d *pingPongConnect) (m *pin
 	}
 	defer p.dials.Release()
 	if !b.TryAcquireSlot() {
-		if err := b.AwaitSlot(ctx, time.Time{}, d.slot); err != nil {
+		if err := b.AwaitSlot(ctx, time.Time{}, &d.slot); err != nil {
 			return nil, err
 		}
 	}
