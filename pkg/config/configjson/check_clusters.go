@@ -4,73 +4,28 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 
 	"github.com/weft-proxy/weft/pkg/config/document"
 )
 
-// Special steps of ClusterKey.Path.
-const (
-	eachValue = "*"  // each element of a list, or value of an object
-	eachKey   = "*=" // each key of an object
-)
+// refersCluster is the value of the refers tag of keys that contain cluster names.
+const refersCluster = "cluster"
 
-// ClusterKey is a setting of a filter that contains cluster names.
-type ClusterKey struct {
-	// Path is a path of keys: "*" matches each element of a list or value of an object, and "*="
-	// matches each key of an object.
-	Path string
-	// WarnOnly says that the filter only reads the state of the cluster, so that an unknown cluster
-	// is a warning. Otherwise the filter sends requests to it, and an unknown cluster is an error,
-	// as in a route.
-	WarnOnly bool
-}
-
-// ClusterKeys returns the settings that contain cluster names, by the name of the filter.
-// TestClusterKeysAreComplete in cmd/weft verifies that the list is complete.
-func ClusterKeys() map[string][]ClusterKey {
-	return map[string][]ClusterKey{
-		"ext_authz":   {{Path: "http_service.server_uri.cluster"}, {Path: "grpc_service.cluster"}, {Path: "grpc_service.envoy_grpc.cluster_name"}},
-		"fault":       {{Path: "upstream_cluster", WarnOnly: true}},
-		"healthcheck": {{Path: "cluster_min_healthy_percentages.*=", WarnOnly: true}},
-		"jwt_authn":   {{Path: "providers.*.remote_jwks.http_uri.cluster"}},
-		mirrorFilter:  {{Path: "cluster"}, {Path: "more.*.cluster"}},
-	}
-}
-
-// checkFilterClusters reports unknown clusters in the settings of a filter, unless more clusters may come
-// from elsewhere.
-func (r *reader) checkFilterClusters(filter string, settings document.Node) {
+// decodeFilter decodes the settings of a filter and reports unknown clusters in their keys with the
+// tag refers:"cluster". An unknown cluster does not make the settings invalid: the result is that
+// of Decode.
+func (r *reader) decodeFilter(settings document.Node, into any) bool {
+	r.references = r.references[:0]
+	ok := r.decoder.Decode(settings, into)
 	if r.hasDynamicClusters {
-		return
+		return ok // more clusters may come from elsewhere
 	}
-	for _, k := range ClusterKeys()[filter] {
-		severity := document.Error
-		if k.WarnOnly {
-			severity = document.Warning
+	for _, ref := range r.references {
+		if ref.Kind == refersCluster {
+			r.checkClusterName(ref.At, ref.Name, ref.Severity)
 		}
-		r.checkClustersAt(settings, strings.Split(k.Path, "."), severity)
 	}
-}
-
-// checkClustersAt reports unknown clusters at a path below n.
-func (r *reader) checkClustersAt(n document.Node, path []string, severity document.Severity) {
-	if len(path) == 0 {
-		r.checkClusterName(n, n.Text(), severity)
-		return
-	}
-	switch step := path[0]; step {
-	case eachValue:
-		for member := range n.All() {
-			r.checkClustersAt(member, path[1:], severity)
-		}
-	case eachKey:
-		for member := range n.All() {
-			r.checkClusterName(member, member.Key(), severity)
-		}
-	default:
-		r.checkClustersAt(n.Get(step), path[1:], severity)
-	}
+	return ok
 }
 
 // checkClusterName reports name if it is not a known cluster; "" means no cluster.

@@ -1,6 +1,7 @@
 package configjson
 
 import (
+	"errors"
 	"maps"
 	"os"
 	"regexp"
@@ -9,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/weft-proxy/weft/pkg/config/document"
+	"github.com/weft-proxy/weft/pkg/filter"
 )
 
 // clusterKeys returns the keys of the schema that contain "cluster", except those of stream
@@ -39,7 +41,7 @@ func clusterKeys() map[string]bool {
 
 // TestEveryClusterKeyIsChecked verifies that clusterKeys lists every key that contains
 // "cluster", and that testdata/refused shows an error for each that refers to a cluster. For
-// settings of stream filters see TestClusterKeysAreComplete in cmd/weft.
+// settings of filters see TestClusterKeysAreTagged in cmd/weft.
 func TestEveryClusterKeyIsChecked(t *testing.T) {
 	shown := unknownClusterKeys(t)
 	judged := clusterKeys()
@@ -80,4 +82,61 @@ func unknownClusterKeys(t *testing.T) map[string]bool {
 		}
 	}
 	return keys
+}
+
+// nestedClusters is the configuration of a filter with cluster names at every kind of place.
+type nestedClusters struct {
+	Name    string                   `key:"name,to" doc:"One." refers:"cluster" example:"\"a\""`
+	List    []string                 `key:"list" doc:"Several." refers:"cluster" example:"[\"a\"]"`
+	Shares  map[string]float64       `key:"shares" doc:"A share of each." refers:"cluster,warn" example:"{\"a\": 1}"`
+	Tenants map[string][]nestedEntry `key:"tenants" doc:"The clusters of each tenant."`
+	Backup  *nestedEntry             `key:"backup" doc:"Another."`
+}
+
+type nestedEntry struct {
+	Cluster string `key:"cluster" doc:"One." refers:"cluster" example:"\"a\""`
+	Region  string `key:"region" doc:"Its region." example:"\"eu\""`
+}
+
+func (n *nestedClusters) Validate() error {
+	if n.Name == "" {
+		return errors.New("no name")
+	}
+	return nil
+}
+
+// TestTaggedKeysNameClusters verifies that the refers tag alone makes check validate the clusters of
+// a new filter, for listeners and routes.
+func TestTaggedKeysNameClusters(t *testing.T) {
+	k := testCapabilities()
+	k.StreamFilters = append(k.StreamFilters, filter.StreamFilterFactory{Name: "nested", Config: func() any { return new(nestedClusters) }})
+	const text = `
+servers:
+- listeners:
+  - name: in
+    address: 127.0.0.1:1
+    filter_chains: [{filters: [{type: proxy, config: {downstream_protocol: Http1, router_config_name: t}}]}]
+    stream_filters:
+    - type: nested
+      config:
+        to: shop1
+        list: [shop, shop2, ""]
+        shares: {shop: 1, shop3: 2}
+        tenants: {blue: [{cluster: shop}, {cluster: shop4, region: shop5}]}
+        backup: {cluster: shop6}
+  routers: [{router_config_name: t, virtual_hosts: [{name: v, domains: ["*"], routers: [
+    {match: {prefix: /}, direct_response: {status: 200}, per_filter_config: {nested: {list: [shop7]}}}]}]}]
+cluster_manager: {clusters: [{name: shop, hosts: [{address: "127.0.0.1:2"}]}]}
+`
+	const listener, route = "servers[0].listeners[0].stream_filters[0].config", "servers[0].routers[0].virtual_hosts[0].routers[0].per_filter_config.nested"
+	want := `c.yaml:10:13: ` + listener + `.to: unknown cluster "shop1"; did you mean "shop"?
+c.yaml:11:22: ` + listener + `.list[1]: unknown cluster "shop2"; did you mean "shop"?
+c.yaml:12:34: warning: ` + listener + `.shares.shop3: unknown cluster "shop3"; did you mean "shop"?
+c.yaml:13:53: ` + listener + `.tenants.blue[1].cluster: unknown cluster "shop4"; did you mean "shop"?
+c.yaml:14:27: ` + listener + `.backup.cluster: unknown cluster "shop6"; did you mean "shop"?
+c.yaml:16:86: ` + route + `: no name
+c.yaml:16:94: ` + route + `.list[0]: unknown cluster "shop7"; did you mean "shop"?`
+	if _, list := Parse("c.yaml", []byte(text), k, Options{}); list.Error() != want {
+		t.Errorf("Parse reports\n%s\nwant\n%s", list.Error(), want)
+	}
 }

@@ -32,8 +32,7 @@ func (r *reader) readConnectionFilter(f *networkFilterJSON, kind *filter.Connect
 		r.report.Errorf(f.Node.Get("type").Or(f.Node), "the network filter %q must precede the filter that serves the connections", kind.Name)
 	}
 	settings := kind.Config()
-	r.decoder.Decode(f.Node.Member("config"), settings)
-	r.checkFilterClusters(kind.Name, f.Node.Get("config"))
+	r.decodeFilter(f.Node.Member("config"), settings)
 	out.ConnectionFilters = append(out.ConnectionFilters, config.Filter{Name: kind.Name, Config: settings})
 }
 

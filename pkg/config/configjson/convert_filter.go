@@ -32,8 +32,7 @@ func (r *reader) filterConfig(at document.Node, name string, settings document.N
 		return nil, false
 	}
 	cfg := f.Config()
-	r.checkFilterClusters(name, settings)
-	return cfg, r.decoder.Decode(settings, cfg)
+	return cfg, r.decodeFilter(settings, cfg)
 }
 
 // streamFilterFactory returns the factory of a stream filter; nil after it has reported an error.
@@ -66,8 +65,7 @@ func (r *reader) routeFilters(j *routeJSON) map[string]any {
 			r.report.Errorf(member, "the stream filter %q runs before a route is selected: it does not support settings for a route", name)
 		default:
 			cfg := f.Config()
-			r.decoder.Decode(member, cfg)
-			r.checkFilterClusters(name, member)
+			r.decodeFilter(member, cfg)
 			out[name] = cfg
 		}
 	}

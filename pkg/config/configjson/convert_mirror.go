@@ -23,8 +23,7 @@ func (r *reader) readMirror(t *table, j *routeJSON, out *config.Route) {
 		return
 	}
 	settings := f.Config()
-	r.decoder.Decode(at, settings)
-	r.checkFilterClusters(mirrorFilter, at)
+	r.decodeFilter(at, settings)
 	if out.Filters == nil {
 		out.Filters = make(map[string]any, 1)
 	}

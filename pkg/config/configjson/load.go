@@ -125,7 +125,8 @@ type reader struct {
 	staticClusters map[string]bool // clusters of static_resources, by name
 	tables         map[string]*table
 	proxies        []proxyNode
-	addresses      map[string]bool // of the cluster that is being converted
+	addresses      map[string]bool      // of the cluster that is being converted
+	references     []document.Reference // in the filter settings that are being decoded
 
 	lintEnabled        bool
 	hasDynamicClusters bool // a control plane or a registry may add clusters
@@ -150,6 +151,7 @@ func newReader(file string, k Capabilities, o Options) *reader {
 	}
 	r.decoder = document.NewDecoder(r.report)
 	r.decoder.Lenient = o.Lenient
+	r.decoder.OnReference = func(ref document.Reference) { r.references = append(r.references, ref) }
 	for i := range k.StreamFilters {
 		r.filters[k.StreamFilters[i].Name] = &k.StreamFilters[i]
 	}

@@ -8,7 +8,7 @@ import (
 
 // mirrorSettings replaces the settings of the mirror filter.
 type mirrorSettings struct {
-	Cluster string `key:"cluster" doc:"Where the copies go." example:"\"shadow\""`
+	Cluster string `key:"cluster" doc:"Where the copies go." refers:"cluster" example:"\"shadow\""`
 	Percent int    `key:"percent" doc:"Share of the requests that are copied." example:"10"`
 }
 

@@ -35,6 +35,9 @@
 //	within:"name"       for a list: it may also be the only member, with this
 //	                    name, of an object.
 //	secret:"true"       never printed: see Redact.
+//	refers:"cluster"    the value is the name of a cluster; of a list, each element;
+//	                    of a map, each key. "cluster,warn" says that the owner of
+//	                    the key works without the cluster; see Decoder.OnReference.
 //	blank:"true"        for an object: "" means absent, as in older files.
 //	noeffect:"why"      accepted for old files and ignored: a warning that gives
 //	                    the reason; "true" for no reason.
