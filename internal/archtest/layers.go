@@ -110,7 +110,6 @@ func dependencyOwners() []dependencyOwner {
 		{path: "expvar", reason: "the import registers a handler; metrics belong to internal/metrics"},
 		{path: "C", reason: "the build needs no C compiler"},
 
-		{path: "github.com/valyala/bytebufferpool", dirs: []string{"pkg/buffer"}, reason: onePlace},
 		{path: "golang.org/x/net/http2", exact: true, dirs: []string{"pkg/protocol/http2", "pkg/stream/http2"}, allowTests: true, reason: onePlace},
 		{path: "golang.org/x/net/http2/hpack", dirs: []string{"pkg/protocol/http2", "pkg/stream/http2"}, allowTests: true, reason: onePlace},
 		{path: "golang.org/x/net", allowTests: true, reason: onePlace},
