@@ -1,6 +1,6 @@
 // Package admin implements the admin port, which shows what runs and takes a few commands.
 //
-//	Server     address, timeouts, shutdown                  admin.go
+//	Server     address, limits                              admin.go
 //	guard      rejects requests of foreign web pages        guard.go
 //	endpoints  table of all endpoints                       endpoints.go
 //	index      lists the endpoints                          index.go
@@ -12,29 +12,23 @@ package admin
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io/fs"
 	"log/slog"
 	"net"
 	"net/http"
-	"net/netip"
 	"net/url"
 	"strings"
 	"time"
 
+	"github.com/weft-proxy/weft/internal/httpport"
 	"github.com/weft-proxy/weft/internal/unixsocket"
 )
 
-// Limits of the port. They bound what a slow or abusive client costs the proxy.
+// Limits of the port, in addition to those of package httpport.
 const (
-	headTimeout     = 5 * time.Second
-	readTimeout     = 10 * time.Second
-	writeTimeout    = 90 * time.Second // long enough for a CPU profile of one minute
-	idleTimeout     = 60 * time.Second
-	maxHeaderBytes  = 16 << 10
-	maxBodyBytes    = 4 << 10
-	shutdownTimeout = 3 * time.Second
+	writeTimeout = 90 * time.Second // long enough for a CPU profile of one minute
+	maxBodyBytes = 4 << 10
 )
 
 // Options configure an admin port. Immutable.
@@ -152,10 +146,7 @@ type Version struct {
 }
 
 // Server is one HTTP port. Listen and ListenMetrics return one.
-type Server struct {
-	ln   net.Listener
-	http *http.Server
-}
+type Server struct{ port *httpport.Server }
 
 // Listen binds the admin port. Connections queue in the kernel until Run.
 func Listen(ctx context.Context, o Options) (*Server, error) {
@@ -177,46 +168,28 @@ func listen(ctx context.Context, address string, mode fs.FileMode, h http.Handle
 	if err != nil {
 		return nil, fmt.Errorf("admin: %w", err)
 	}
-	if !isLoopback(ln.Addr()) {
+	if !httpport.IsLoopback(ln.Addr()) {
 		log.Warn("the port is reachable from other machines and requires no credentials", "address", ln.Addr().String())
 	}
-	return &Server{ln, &http.Server{
-		Handler:           h,
-		ReadHeaderTimeout: headTimeout,
-		ReadTimeout:       readTimeout,
-		WriteTimeout:      writeTimeout,
-		IdleTimeout:       idleTimeout,
-		MaxHeaderBytes:    maxHeaderBytes,
-		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelDebug),
-	}}, nil
+	port := httpport.NewServer(h, writeTimeout, log)
+	port.Add(ln)
+	return &Server{port}, nil
 }
 
 // Addr returns the bound address.
-func (s *Server) Addr() net.Addr { return s.ln.Addr() }
+func (s *Server) Addr() net.Addr { return s.port.Addrs()[0] }
 
 // Run serves requests until ctx ends, and then waits at most three seconds for the requests in
 // flight. It returns nil unless the socket failed. The caller must call it only once.
 func (s *Server) Run(ctx context.Context) error {
-	ended := make(chan error, 1)
-	go func() { ended <- s.http.Serve(s.ln) }()
-	select {
-	case err := <-ended:
-		return fmt.Errorf("admin: %w", err)
-	case <-ctx.Done():
-	}
-	patience, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownTimeout)
-	defer cancel()
-	if err := s.http.Shutdown(patience); err != nil {
-		_ = s.http.Close() // cuts off a client that still reads, such as a profile
-	}
-	if err := <-ended; !errors.Is(err, http.ErrServerClosed) {
+	if err := s.port.Run(ctx); err != nil {
 		return fmt.Errorf("admin: %w", err)
 	}
 	return nil
 }
 
 // Close closes a port that will not run.
-func (s *Server) Close() error { return s.ln.Close() }
+func (s *Server) Close() error { return s.port.Close() }
 
 // bind listens on ip:port, or on a unix socket with the given mode.
 func bind(ctx context.Context, address string, mode fs.FileMode) (net.Listener, error) {
@@ -225,11 +198,6 @@ func bind(ctx context.Context, address string, mode fs.FileMode) (net.Listener, 
 	}
 	var config net.ListenConfig
 	return config.Listen(ctx, "tcp", address)
-}
-
-func isLoopback(a net.Addr) bool {
-	address, err := netip.ParseAddrPort(a.String())
-	return err != nil || address.Addr().Unmap().IsLoopback() // a unix socket does not parse
 }
 
 // writeJSON writes v as the response. A value that cannot be encoded is a bug of its source.

@@ -436,21 +436,6 @@ func TestListenUnixSocket(t *testing.T) {
 	}
 }
 
-func TestNonLoopbackAddressWarns(t *testing.T) {
-	for address, want := range map[string]bool{
-		"127.0.0.1:80": false, "127.9.9.9:80": false, "[::1]:80": false, "[::ffff:127.0.0.1]:80": false,
-		"0.0.0.0:80": true, "[::]:80": true, "10.0.0.1:80": true,
-	} {
-		a, err := net.ResolveTCPAddr("tcp", address)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if got := !isLoopback(a); got != want {
-			t.Errorf("%s warned of: %v, want %v", address, got, want)
-		}
-	}
-}
-
 func TestMetricsPortHasMetricsOnly(t *testing.T) {
 	s, err := ListenMetrics(t.Context(), "127.0.0.1:0", "/scrape", newProcess().sources().Metrics, nil)
 	if err != nil {

@@ -101,7 +101,7 @@ type dependencyOwner struct {
 func dependencyOwners() []dependencyOwner {
 	const onePlace = "a dependency has one owning package, so that it can be replaced"
 	return []dependencyOwner{
-		{path: "net/http", dirs: []string{"internal/admin", "internal/metrics", "pkg/upstream/discovery/dubbo/api", "pkg/upstream/discovery/dubbo/nacos", "cmd"}, allowTests: true,
+		{path: "net/http", dirs: []string{"internal/admin", "internal/httpport", "internal/metrics", "pkg/upstream/discovery/dubbo/api", "pkg/upstream/discovery/dubbo/nacos", "cmd"}, allowTests: true,
 			reason: "net/http serves the admin ports and the API of Dubbo services and calls Nacos, but never carries proxied traffic"},
 		{path: "log", exact: true, allowTests: true,
 			reason: "logs are written with an injected log/slog.Logger"},

@@ -7,6 +7,8 @@ import (
 	"net/http"
 	"net/netip"
 	"strings"
+
+	"github.com/weft-proxy/weft/internal/httpport"
 )
 
 // accessControl rejects
@@ -20,56 +22,47 @@ import (
 type accessControl struct {
 	token         [sha256.Size]byte // SHA-256 of the token
 	tokenRequired bool              // the token is required
+	guard         httpport.Guard
 	next          http.Handler
 }
 
 func newAccessControl(token string, next http.Handler) *accessControl {
-	return &accessControl{token: sha256.Sum256([]byte(token)), tokenRequired: token != "", next: next}
+	return &accessControl{
+		token: sha256.Sum256([]byte(token)), tokenRequired: token != "",
+		guard: httpport.Guard{AllowHost: isLoopbackHost, AllowPage: httpport.NoPages},
+		next:  next,
+	}
 }
 
 func (g *accessControl) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	h := w.Header()
-	h.Set("Cache-Control", "no-store")
-	h.Set("X-Content-Type-Options", "nosniff")
-	switch {
-	case !isLoopbackHost(r):
+	httpport.Harden(w, r, maxBodyBytes)
+	switch g.guard.Check(r) {
+	case httpport.ForeignHost:
 		writeResponse(w, http.StatusForbidden, failure, "requests for the host "+quoted(r.Host)+" are rejected: use 127.0.0.1 or localhost")
 		return
-	case isBrowserRequest(r):
+	case httpport.ForeignPage:
 		writeResponse(w, http.StatusForbidden, failure, "requests from web pages are rejected")
 		return
-	case g.tokenRequired && !g.hasToken(r):
-		h.Set("WWW-Authenticate", "Bearer") // RFC 6750 3
+	case httpport.NoViolation:
+	}
+	if g.tokenRequired && !g.hasToken(r) {
+		w.Header().Set("WWW-Authenticate", "Bearer") // RFC 6750 3
 		writeResponse(w, http.StatusUnauthorized, failure, `the token is missing or wrong: send it as "Authorization: Bearer TOKEN"`)
 		return
 	}
-	r.Body = http.MaxBytesReader(w, r.Body, maxBodyBytes)
 	g.next.ServeHTTP(w, r)
 }
 
-// isBrowserRequest reports whether a browser sent the request for a web page, rather than for an
-// address that the user entered.
-func isBrowserRequest(r *http.Request) bool {
-	site := r.Header.Get("Sec-Fetch-Site")
-	return r.Header.Get("Origin") != "" || site != "" && site != "none"
-}
-
-// isLoopbackHost reports whether the Host of a request that arrived on a loopback address is a
-// loopback host. Requests on a Unix socket, or on another address, may have any Host.
-func isLoopbackHost(r *http.Request) bool {
-	local, ok := r.Context().Value(http.LocalAddrContextKey).(net.Addr)
-	if !ok || local.Network() == "unix" || !isLoopback(local) {
+// isLoopbackHost reports whether host is a loopback host, or the request did not arrive on a
+// loopback address.
+func isLoopbackHost(host string, local net.Addr) bool {
+	if local == nil || !httpport.IsLoopback(local) {
 		return true
 	}
-	host := r.Host
-	if name, _, err := net.SplitHostPort(host); err == nil {
-		host = name
-	}
-	host = strings.TrimSuffix(strings.TrimPrefix(host, "["), "]")
 	if address, err := netip.ParseAddr(host); err == nil {
 		return address.Unmap().IsLoopback()
 	}
-	return strings.EqualFold(strings.TrimSuffix(host, "."), "localhost")
+	return strings.TrimSuffix(host, ".") == "localhost"
 }
 
 // hasToken reports whether a request contains the token. The comparison takes constant time.

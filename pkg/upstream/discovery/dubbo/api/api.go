@@ -1,7 +1,7 @@
 // Package api implements the local HTTP API with which applications publish Dubbo services and
 // subscribe to them.
 //
-//	Server         addresses, timeouts, shutdown            api.go, listen.go
+//	Server         addresses, limits                        api.go, listen.go
 //	accessControl  who may use the API                      accesscontrol.go
 //	endpoint       publish, subscribe and their opposites   endpoints.go
 //	readRequest    the body of a call                       request.go
@@ -22,20 +22,16 @@ import (
 
 	"github.com/go-chi/chi/v5"
 
+	"github.com/weft-proxy/weft/internal/httpport"
 	"github.com/weft-proxy/weft/pkg/upstream/discovery/dubbo"
 )
 
-// Limits of the API. They bound what slow or excessive clients cost the proxy.
+// Limits of the API, in addition to those of package httpport.
 const (
-	headTimeout     = 5 * time.Second
-	readTimeout     = 10 * time.Second
-	callTimeout     = 20 * time.Second // for a slow registry
-	writeTimeout    = readTimeout + callTimeout + 10*time.Second
-	idleTimeout     = 60 * time.Second
-	shutdownTimeout = 3 * time.Second
-	maxHeaderBytes  = 16 << 10
-	maxBodyBytes    = 256 << 10
-	maxConnections  = 512 // the kernel queues more
+	callTimeout    = 20 * time.Second // for a slow registry
+	writeTimeout   = httpport.ReadTimeout + callTimeout + 10*time.Second
+	maxBodyBytes   = 256 << 10
+	maxConnections = 512 // the kernel queues more
 )
 
 // Operation performs one request for one service. It must be safe for concurrent use. ctx ends when
@@ -71,10 +67,7 @@ const (
 )
 
 // Server serves the API. Listen creates it.
-type Server struct {
-	http      *http.Server
-	listeners []net.Listener // one or two
-}
+type Server struct{ port *httpport.Server }
 
 // Listen binds the addresses. Connections queue in the kernel until Run. An error names the
 // address.
@@ -85,21 +78,13 @@ func Listen(ctx context.Context, o Options) (*Server, error) {
 	if o.Count == nil {
 		o.Count = func(string, Result) {}
 	}
-	s := &Server{http: &http.Server{
-		Handler:           o.handler(),
-		ReadHeaderTimeout: headTimeout,
-		ReadTimeout:       readTimeout,
-		WriteTimeout:      writeTimeout,
-		IdleTimeout:       idleTimeout,
-		MaxHeaderBytes:    maxHeaderBytes,
-		ErrorLog:          slog.NewLogLogger(o.Log.Handler(), slog.LevelDebug),
-	}}
+	s := &Server{httpport.NewServer(o.handler(), writeTimeout, o.Log)}
 	if err := s.listen(ctx, o.Address, o.Socket); err != nil {
 		return nil, fmt.Errorf("dubbo_registry: listening for the HTTP API: %w", errors.Join(err, s.Close()))
 	}
-	for _, ln := range s.listeners {
-		if !isLoopback(ln.Addr()) && o.Token == "" {
-			o.Log.Warn("the Dubbo HTTP API is reachable from other machines without a token", "address", ln.Addr().String())
+	for _, address := range s.Addrs() {
+		if !httpport.IsLoopback(address) && o.Token == "" {
+			o.Log.Warn("the Dubbo HTTP API is reachable from other machines without a token", "address", address.String())
 		}
 	}
 	return s, nil
@@ -128,51 +113,16 @@ func (o *Options) handler() http.Handler {
 }
 
 // Addrs returns the bound addresses, the Unix socket last.
-func (s *Server) Addrs() []net.Addr {
-	var all []net.Addr
-	for _, ln := range s.listeners {
-		all = append(all, ln.Addr())
-	}
-	return all
-}
+func (s *Server) Addrs() []net.Addr { return s.port.Addrs() }
 
-// Run serves requests until ctx ends, and then gives those in flight at most shutdownTimeout. It
+// Run serves requests until ctx ends, and then gives those in flight at most three seconds. It
 // returns nil unless a listener failed. It must be called only once.
 func (s *Server) Run(ctx context.Context) error {
-	ended := make(chan error, len(s.listeners))
-	for _, ln := range s.listeners {
-		go func() { ended <- s.http.Serve(ln) }()
-	}
-	var failed error
-	left := len(s.listeners)
-	select {
-	case failed = <-ended:
-		left--
-	case <-ctx.Done():
-	}
-	patience, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownTimeout)
-	defer cancel()
-	if err := s.http.Shutdown(patience); err != nil {
-		_ = s.http.Close() // ends requests that wait for a registry
-	}
-	for range left {
-		if err := <-ended; !errors.Is(err, http.ErrServerClosed) {
-			failed = errors.Join(failed, err)
-		}
-	}
-	if failed != nil {
-		return fmt.Errorf("dubbo_registry: serving the HTTP API: %w", failed)
+	if err := s.port.Run(ctx); err != nil {
+		return fmt.Errorf("dubbo_registry: serving the HTTP API: %w", err)
 	}
 	return nil
 }
 
 // Close closes a Server that will not run. After Run it has no effect.
-func (s *Server) Close() error {
-	var all error
-	for _, ln := range s.listeners {
-		if err := ln.Close(); !errors.Is(err, net.ErrClosed) {
-			all = errors.Join(all, err)
-		}
-	}
-	return all
-}
+func (s *Server) Close() error { return s.port.Close() }

@@ -3,7 +3,6 @@ package api
 import (
 	"context"
 	"net"
-	"net/netip"
 	"sync"
 
 	"github.com/weft-proxy/weft/internal/unixsocket"
@@ -17,7 +16,7 @@ func (s *Server) listen(ctx context.Context, address, socket string) error {
 		if err != nil {
 			return err
 		}
-		s.listeners = append(s.listeners, newLimitListener(ln))
+		s.port.Add(newLimitListener(ln))
 	}
 	if socket == "" {
 		return nil
@@ -26,14 +25,8 @@ func (s *Server) listen(ctx context.Context, address, socket string) error {
 	if err != nil {
 		return err
 	}
-	s.listeners = append(s.listeners, newLimitListener(ln))
+	s.port.Add(newLimitListener(ln))
 	return nil
-}
-
-// isLoopback reports whether only this machine can reach an address.
-func isLoopback(a net.Addr) bool {
-	address, err := netip.ParseAddrPort(a.String())
-	return err != nil || address.Addr().Unmap().IsLoopback() // an error means a Unix socket
 }
 
 // limitListener limits the number of open connections to maxConnections.
