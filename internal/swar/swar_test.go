@@ -2,6 +2,7 @@ package swar
 
 import (
 	"math/bits"
+	"slices"
 	"testing"
 )
 
@@ -31,8 +32,8 @@ func TestFirstMark(t *testing.T) {
 				{"InRange", InRange(w&^Highs, '0', '9'), func(b byte) bool { b &= 0x7f; return '0' <= b && b <= '9' }},
 			} {
 				want := 8
-				for i := len(text) - 1; i >= 0; i-- {
-					if test.holds(text[i]) {
+				for i, b := range slices.Backward(text) {
+					if test.holds(b) {
 						want = i
 					}
 				}
