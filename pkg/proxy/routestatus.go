@@ -88,7 +88,7 @@ type ValueStatus struct {
 
 // RetryStatus is the retry policy of a route.
 type RetryStatus struct {
-	On          string `json:"retry_on"` // conditions of docs/configuration.md, separated by commas
+	On          string `json:"retry_on"` // conditions of docs/routing.md, separated by commas
 	NumRetries  int    `json:"num_retries"`
 	StatusCodes []int  `json:"status_codes,omitempty"`     // of retriable-status-codes
 	RPCCodes    []int  `json:"rpc_status_codes,omitempty"` // the same, as codes of the RPC protocol

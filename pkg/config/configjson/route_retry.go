@@ -12,7 +12,7 @@ import (
 // retryJSON is a route's retry_policy: MOSN's keys, with Envoy's as aliases.
 type retryJSON struct {
 	Node        document.Node     `key:"."`
-	On          document.Node     `key:"retry_on" choice:"retry,list" doc:"Conditions for a retry: true for 5xx responses, gRPC status unavailable (14), lost connections and the lists below; or names from [Retries](#retries), separated by commas." accept:"bool|string" example:"true"`
+	On          document.Node     `key:"retry_on" choice:"retry,list" doc:"Conditions for a retry: true for 5xx responses, gRPC status unavailable (14), lost connections and the lists below; or names, separated by commas, from docs/routing.md." accept:"bool|string" example:"true"`
 	TryTimeout  time.Duration     `key:"retry_timeout,per_try_timeout" doc:"Timeout of one attempt. 0s: only the timeout of the route applies." default:"0s" example:"\"1s\""`
 	NumRetries  int               `key:"num_retries" doc:"Maximum number of retries of a request." unit:"retries" min:"0" max:"100" default:"1" example:"3"`
 	StatusCodes []int             `key:"status_codes,retriable_status_codes" doc:"Further responses to retry: HTTP statuses, or for RPC their HTTP equivalents." min:"100" max:"599" example:"[429]"`

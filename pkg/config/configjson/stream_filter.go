@@ -15,7 +15,7 @@ const refersCluster = "cluster"
 type streamFilterJSON struct {
 	Node   document.Node `key:"."`
 	Type   string        `key:"type" doc:"Name of the filter." required:"true" example:"\"fault\""`
-	Config document.Node `key:"config" doc:"Settings of the filter; see its README." accept:"object" variant:"stream_filter"`
+	Config document.Node `key:"config" doc:"Settings of the filter; see docs/filters/README.md." accept:"object" variant:"stream_filter"`
 	Plugin document.Node `key:"go_plugin_config" doc:"Filter loaded at run time." accept:"object" unbuilt:"go_plugin_config" example:"{\"so_path\": \"f.so\"}"`
 }
 

@@ -1,7 +1,7 @@
 // Package document owns the reading of configuration documents. It parses JSON, JSON with comments,
 // and YAML into a tree that knows the position of each value, and decodes the tree into structs by
 // their field tags. It generates everything else from the same tags: diagnostics, redaction, a JSON
-// Schema and the tables of docs/configuration.md.
+// Schema and the tables of docs/reference.
 //
 // A document is processed in steps. Parse (json.go, yaml.go) builds a tree of nodes and expands
 // ${ENV} (env.go). Decoder.Decode (decode.go, scalar.go) fills structs. Report (report.go) collects
