@@ -8,6 +8,7 @@ import (
 	"maps"
 	"os"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"unicode"
@@ -105,6 +106,41 @@ func TestObservabilityDocNamesExist(t *testing.T) {
 	}
 	if logs == 0 {
 		t.Error("no example of an access log was found")
+	}
+}
+
+// TestAccessLogLineHasTheColumns compares the example of a line in docs/observability.md with the
+// columns of the default format.
+func TestAccessLogLineHasTheColumns(t *testing.T) {
+	page, err := os.ReadFile(observabilityDoc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := regexp.MustCompile("(?s)<!-- begin line -->\n```\n(.*?)\n```\n<!-- end line -->").FindSubmatch(page)
+	if found == nil {
+		t.Fatal("the page has no example of a line")
+	}
+	values, columns := strings.Split(string(found[1]), " "), strings.Fields(DefaultAccessLogFormat)
+	if len(values) != len(columns) {
+		t.Fatalf("the line has %d values, the default format %d columns", len(values), len(columns))
+	}
+	for column, want := range map[string]string{
+		"%start_time_rfc3339%":        `^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}(Z|[+-]\d\d:\d\d)$`,
+		"%downstream_remote_address%": `^[\d.]+:\d+$`,
+		"%method%":                    `^[A-Z]+$`,
+		"%request_uri%":               `^/`,
+		"%version%":                   `^HTTP/1\.1$`,
+		"%response_code%":             `^\d{3}$`,
+		"%response_flag%":             `^([A-Z]+|-)$`,
+		"%duration_ms%":               `^\d+\.\d{3}$`,
+		"%upstream_host%":             `^[\d.]+:\d+$`,
+	} {
+		i := slices.Index(columns, column)
+		if i < 0 {
+			t.Errorf("the default format has no column %s", column)
+		} else if !regexp.MustCompile(want).MatchString(values[i]) {
+			t.Errorf("column %d, %s: the line has %q, which does not match %s", i+1, column, values[i], want)
+		}
 	}
 }
 
