@@ -22,45 +22,45 @@ type referencePage struct {
 func referencePages() []referencePage {
 	const chains = "servers[].listeners[].filter_chains[]"
 	return []referencePage{
-		{"file.md", "top of the file", "The keys at the top of `config.json`, and those of `servers[]`.", []string{"", "servers[]", "stream_filters[]"}},
+		{"file.md", "top of the file", "This page lists the keys at the top of `config.json`, and those of `servers[]`.", []string{"", "servers[]", "stream_filters[]"}},
 		{
-			"listeners.md", "listeners", "The keys of `servers[].listeners[]`: addresses, limits, access logs, listener filters, and the matches of filter chains. [listeners.md](../listeners.md) explains how Weft chooses a filter chain.",
+			"listeners.md", "listeners", "This page lists the keys of `servers[].listeners[]`: addresses, limits, access logs, listener filters, and the matches of filter chains. [listeners.md](../listeners.md) explains how Weft chooses a filter chain.",
 			[]string{"servers[].listeners[]"},
 		},
 		{
-			"network-filters.md", "network filters", "The keys of the network filters `proxy`, `tcp_proxy` and `udp_proxy`, which stand in `filters` of a filter chain. `proxy` reads requests; its `extend_config` sets the limits and timeouts of protocols. [The list of filters](../filters/README.md) has all filters.",
+			"network-filters.md", "network filters", "This page lists the keys of the network filters `proxy`, `tcp_proxy` and `udp_proxy`, which stand in `filters` of a filter chain. `proxy` reads requests; its `extend_config` sets the limits and timeouts of protocols. [The list of filters](../filters/README.md) has all filters.",
 			[]string{chains + ".filters[]"},
 		},
 		{
-			"tls.md", "TLS", "The keys of `tls_context`, which are the same in filter chains and in clusters. [tls.md](../tls.md) explains them.",
+			"tls.md", "TLS", "This page lists the keys of `tls_context`, which are the same in filter chains and in clusters. [tls.md](../tls.md) explains them.",
 			[]string{chains + ".tls_context"},
 		},
 		{
-			"routes.md", "routes", "The keys of route tables: `servers[].routers[]`, their virtual hosts and their routes. [routing.md](../routing.md) explains them.",
+			"routes.md", "routes", "This page lists the keys of route tables: `servers[].routers[]`, their virtual hosts and their routes. [routing.md](../routing.md) explains them.",
 			[]string{"servers[].routers[]"},
 		},
 		{
-			"clusters.md", "clusters", "The keys of `cluster_manager`: clusters, their hosts, load balancing, connection pools and limits. [balancing.md](../balancing.md) and [dns.md](../dns.md) explain them.",
+			"clusters.md", "clusters", "This page lists the keys of `cluster_manager`: clusters, their hosts, load balancing, connection pools and limits. [balancing.md](../balancing.md) and [dns.md](../dns.md) explain them.",
 			[]string{"cluster_manager"},
 		},
 		{
-			"health.md", "health of hosts", "The keys of active health checks and of outlier detection. [observability.md](../observability.md#health-of-hosts) explains the states of a host.",
+			"health.md", "health of hosts", "This page lists the keys of active health checks and of outlier detection. [observability.md](../observability.md#health-of-hosts) explains the states of a host.",
 			[]string{"cluster_manager.clusters[].health_check", "cluster_manager.clusters[].outlier_detection"},
 		},
 		{
-			"overload.md", "overload manager", "The keys of `overload_manager`, which are the same at the top of the file and in `servers[]`. [overload.md](../overload.md) explains them.",
+			"overload.md", "overload manager", "This page lists the keys of `overload_manager`, which are the same at the top of the file and in `servers[]`. [overload.md](../overload.md) explains them.",
 			[]string{"servers[].overload_manager"},
 		},
 		{
-			"admin.md", "admin port, metrics, profiles", "The keys of `admin`, `metrics`, `tracing` and `pprof`. [observability.md](../observability.md) explains them.",
+			"admin.md", "admin port, metrics, profiles", "This page lists the keys of `admin`, `metrics`, `tracing` and `pprof`. [observability.md](../observability.md) explains them.",
 			[]string{"admin", "metrics", "tracing", "pprof"},
 		},
 		{
-			"xds.md", "control plane", "The keys of `xds_cache`, `xds_lazy` and `xds_status`. [xds.md](../xds.md) explains them and the keys of an Envoy bootstrap.",
+			"xds.md", "control plane", "This page lists the keys of `xds_cache`, `xds_lazy` and `xds_status`. [xds.md](../xds.md) explains them and the keys of an Envoy bootstrap.",
 			[]string{"xds_"},
 		},
 		{
-			"dubbo.md", "Dubbo services", "The keys of the extension `dubbo_registry`. [dubbo.md](../dubbo.md) explains them.",
+			"dubbo.md", "Dubbo services", "This page lists the keys of the extension `dubbo_registry`. [dubbo.md](../dubbo.md) explains them.",
 			[]string{"extends[]"},
 		},
 	}
