@@ -26,7 +26,7 @@ func TestReferenceIsCurrent(t *testing.T) {
 	for name, want := range docs {
 		path := filepath.Join(dir, name)
 		if *update {
-			if err := os.WriteFile(path, []byte(want), 0o600); err != nil {
+			if err := os.WriteFile(path, []byte(want), 0o644); err != nil {
 				t.Fatal(err)
 			}
 			continue
