@@ -5,7 +5,6 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/weft-proxy/weft/pkg/config"
 	"github.com/weft-proxy/weft/pkg/upstream"
 )
 
@@ -92,13 +91,13 @@ func hostForEnvoy(h *upstream.HostStatus) envoyHost {
 
 	out.Health.EDS = "HEALTHY"
 	switch {
-	case strings.Contains(h.DownReasons, config.HostDraining.String()):
+	case h.DownReasons.Has(upstream.FlagReportedDraining):
 		out.Health.EDS = "DRAINING"
-	case strings.Contains(h.DownReasons, config.HostUnhealthy.String()):
+	case h.DownReasons.Has(upstream.FlagReportedUnhealthy):
 		out.Health.EDS = "UNHEALTHY"
 	}
-	out.Health.Ejected = strings.Contains(h.DownReasons, "ejected") || strings.Contains(h.DownReasons, "unreachable")
-	out.Health.Checks = strings.Contains(h.DownReasons, "failing checks")
+	out.Health.Ejected = h.DownReasons.Has(upstream.FlagEjected | upstream.FlagUnreachable)
+	out.Health.Checks = h.DownReasons.Has(upstream.FlagFailedCheck)
 	if region, rest, ok := strings.Cut(h.Locality, "/"); ok {
 		zone, sub, _ := strings.Cut(rest, "/")
 		out.Locality = &envoyLocality{region, zone, sub}

@@ -15,9 +15,9 @@ func TestEnvoyClustersFormat(t *testing.T) {
 	text, err := json.Marshal(describeForEnvoy([]upstream.ClusterStatus{
 		{Name: "a", Hosts: []upstream.HostStatus{
 			{Address: "10.0.0.1:80", Weight: 3, Attempts: 9, Failures: 2, Open: 1, Locality: "eu/a/", Hostname: "a.test"},
-			{Address: "a.test:81", Weight: 1, DownReasons: "ejected, failing checks", Priority: 1},
-			{Address: "a.test:82", Target: "[::1]:82", Weight: 1, DownReasons: "leaving"},
-			{Address: "/run/a.sock", Weight: 1, DownReasons: "unfit"},
+			{Address: "a.test:81", Weight: 1, DownReasons: upstream.FlagFailedCheck | upstream.FlagEjected, Priority: 1},
+			{Address: "a.test:82", Target: "[::1]:82", Weight: 1, DownReasons: upstream.FlagReportedDraining},
+			{Address: "/run/a.sock", Weight: 1, DownReasons: upstream.FlagReportedUnhealthy},
 		}},
 		{Name: "b"},
 	}, map[string]bool{"b": true}))

@@ -148,7 +148,7 @@ func (p *process) liveUpstream(name string) *explain.Upstream {
 	for i := range status.Hosts {
 		h := &status.Hosts[i]
 		u.Hosts = append(u.Hosts, explain.UpstreamHost{
-			Address: h.Address, DownReason: h.DownReasons, Weight: h.Weight, Priority: h.Priority, Locality: h.Locality, Metadata: h.Metadata,
+			Address: h.Address, DownReason: h.DownReasons.String(), Weight: h.Weight, Priority: h.Priority, Locality: h.Locality, Metadata: h.Metadata,
 		})
 	}
 	return u

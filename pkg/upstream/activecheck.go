@@ -63,7 +63,7 @@ func (h *Host) setActiveCheck(cfg *config.HealthCheck) {
 	turned := false
 	h.activeCheck = nil
 	if cfg == nil {
-		turned = h.health.clear(flagFailedCheck)
+		turned = h.health.clear(FlagFailedCheck)
 	} else if probe, err := health.NewProbe(cfg, checkTarget{h}, h.cluster.env.codec(cfg)); err == nil { // checkable has reported the error
 		u := &activeCheck{host: h, config: cfg}
 		u.check = h.cluster.env.checks.Start(cfg, probe, u.report)
@@ -94,12 +94,12 @@ func (u *activeCheck) report(r health.Result) {
 		h.mu.Unlock()
 		return
 	}
-	was := h.health.has(flagFailedCheck)
+	was := h.health.has(FlagFailedCheck)
 	var turned bool
 	if r.Healthy {
-		turned = h.health.clear(flagFailedCheck)
+		turned = h.health.clear(FlagFailedCheck)
 	} else {
-		turned = h.health.set(flagFailedCheck)
+		turned = h.health.set(FlagFailedCheck)
 	}
 	h.mu.Unlock()
 	u.logChange(r, was)

@@ -109,21 +109,21 @@ func TestChecksFollowTheHosts(t *testing.T) {
 		m.set("b", 500)
 		advanceClock(time.Minute)
 		b := hostNamed(t, c, "b")
-		if !b.health.has(flagFailedCheck) {
+		if !b.health.has(FlagFailedCheck) {
 			t.Fatal("b does not fail its checks")
 		}
 		slower := httpCheck()
 		slower.Delay = time.Hour
 		apply(t, s, withChecks(slower, "b", "c"))
 		advanceClock(time.Minute)
-		if !b.health.has(flagFailedCheck) {
+		if !b.health.has(FlagFailedCheck) {
 			t.Error("b is healthy before its new checks passed")
 		}
 		apply(t, s, withChecks(nil, "b", "c"))
 		asked()
 		advanceClock(2 * time.Hour)
-		if got := asked(); got != "" || b.health.has(flagFailedCheck) {
-			t.Errorf("without checks, %q are checked, failing %v, want none", got, b.health.has(flagFailedCheck))
+		if got := asked(); got != "" || b.health.has(FlagFailedCheck) {
+			t.Errorf("without checks, %q are checked, failing %v, want none", got, b.health.has(FlagFailedCheck))
 		}
 		apply(t, s)
 	})
@@ -144,7 +144,7 @@ func TestAnEjectedHostThatPassesItsChecks(t *testing.T) {
 				a := hostNamed(t, c, "a")
 				recordAttempts(a, 1, 500, protocol.ReasonNone)
 				advanceClock(11 * time.Second) // its second check
-				if out := a.health.has(flagEjected); out == returns {
+				if out := a.health.has(FlagEjected); out == returns {
 					t.Errorf("a good check: ejected %v, want %v", out, !returns)
 				}
 			})
@@ -162,7 +162,7 @@ func TestPassedCheckEndsBackoff(t *testing.T) {
 		}
 		advanceClock(10 * time.Second)
 		if !a.health.up() {
-			t.Errorf("the host is %v after a good check", healthFlags(a.health.flags.Load()))
+			t.Errorf("the host is %v after a good check", HealthFlags(a.health.flags.Load()))
 		}
 	})
 }

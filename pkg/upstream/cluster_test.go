@@ -544,7 +544,7 @@ func TestForwardReportsToOutlierDetection(t *testing.T) {
 				}
 				cancel()
 			}
-			if out := hostNamed(t, c, "a").health.has(flagEjected); out != tt.out {
+			if out := hostNamed(t, c, "a").health.has(FlagEjected); out != tt.out {
 				t.Errorf("ejected: %v, want %v", out, tt.out)
 			}
 		})

@@ -77,7 +77,7 @@ func TestDrainingHostFinishesItsExchanges(t *testing.T) {
 		t.Errorf("the exchange is not under way any more")
 	}
 	wantFault(t, c, protocol.NoHealthyHost)
-	if d := host.describe(); d.Health != HealthDown || d.DownReasons != "leaving" {
+	if d := host.describe(); d.Health != HealthDown || d.DownReasons != FlagReportedDraining {
 		t.Errorf("the host is described as %s, %s", d.Health, d.DownReasons)
 	}
 	finish(x)
@@ -98,8 +98,8 @@ func TestResponsesDoNotClearReportedHealth(t *testing.T) {
 		t.Error("a host that is reported unhealthy is up after it passed its checks")
 	}
 	apply(t, s, reported(config.RoundRobin, 0, 1))
-	if h.health.up() || h.health.has(flagReportedUnhealthy) {
-		t.Errorf("a host that leaves is %v", healthFlags(h.health.flags.Load()))
+	if h.health.up() || h.health.has(FlagReportedUnhealthy) {
+		t.Errorf("a host that leaves is %v", HealthFlags(h.health.flags.Load()))
 	}
 	c.markDown(0)
 	apply(t, s, reported(config.RoundRobin, 0, 0))

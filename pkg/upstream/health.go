@@ -8,33 +8,6 @@ import (
 	"github.com/weft-proxy/weft/pkg/config"
 )
 
-// healthFlags are the reasons why a host is not usable, as bits. The end of one reason does not
-// bring the host up while another lasts.
-type healthFlags uint32
-
-const (
-	flagUnreachable       healthFlags = 1 << iota // connecting failed; ends with a successful connect or a response
-	flagFailedCheck                               // active checks failed; ends when they pass
-	flagEjected                                   // outlier detection ejected the host; ends after a while
-	flagReportedUnhealthy                         // discovery reports config.HostUnhealthy; ends when it reports another state
-	flagReportedDraining                          // discovery reports config.HostDraining; ends likewise
-)
-
-// String returns the names of the flags for people: "unreachable, ejected".
-func (a healthFlags) String() string {
-	text := ""
-	for i, name := range [...]string{"unreachable", "failing checks", "ejected", "reported unfit", "leaving"} {
-		if a&(1<<i) == 0 {
-			continue
-		}
-		if text != "" {
-			text += ", "
-		}
-		text += name
-	}
-	return text
-}
-
 // recordConnectFailure records that a connection could not be opened. It and answered log nothing about
 // original destinations: clients choose them, and access logs show them.
 func (h *Host) recordConnectFailure(err error) {
@@ -58,7 +31,7 @@ func (h *Host) recordConnect() {
 
 // recordAlive records that the host is alive: it accepted a connection or responded.
 func (h *Host) recordAlive() {
-	if !h.health.has(flagUnreachable) {
+	if !h.health.has(FlagUnreachable) {
 		return
 	}
 	was, turned := h.health.recordSuccess()
@@ -71,12 +44,12 @@ func (h *Host) recordAlive() {
 }
 
 // discoveryFlag returns the health flag for a health state of discovery; 0: none.
-func discoveryFlag(health config.HostHealth) healthFlags {
+func discoveryFlag(health config.HostHealth) HealthFlags {
 	switch health {
 	case config.HostUnhealthy:
-		return flagReportedUnhealthy
+		return FlagReportedUnhealthy
 	case config.HostDraining:
-		return flagReportedDraining
+		return FlagReportedDraining
 	case config.HostHealthy:
 	}
 	return 0
@@ -90,7 +63,7 @@ func (h *Host) setDiscoveryHealth(health config.HostHealth) {
 	if turned {
 		h.cluster.count(HostDown)
 	}
-	for _, a := range [...]healthFlags{flagReportedUnhealthy, flagReportedDraining} {
+	for _, a := range [...]HealthFlags{FlagReportedUnhealthy, FlagReportedDraining} {
 		if a != now && h.health.has(a) && h.health.clear(a) {
 			h.cluster.count(HostUp)
 			h.usableSince.Store(int64(h.cluster.env.now()))
@@ -134,7 +107,7 @@ const (
 // without a result is due again after a while. A host that has another health flag is never due:
 // only the end of that flag brings it back. The zero value is up.
 type healthState struct {
-	flags atomic.Uint32 // healthFlags; 0 is up
+	flags atomic.Uint32 // HealthFlags; 0 is up
 
 	// probeAfter is the time, in ns of the set's clock, from which an unreachable host is due.
 	// Claiming a probe advances it.
@@ -156,17 +129,17 @@ const (
 func (s *healthState) up() bool { return s.flags.Load() == 0 }
 
 // has reports whether the host has one of the flags.
-func (s *healthState) has(a healthFlags) bool { return healthFlags(s.flags.Load())&a != 0 }
+func (s *healthState) has(a HealthFlags) bool { return HealthFlags(s.flags.Load()).Has(a) }
 
 // set sets a flag and reports whether that took the host down.
-func (s *healthState) set(a healthFlags) (turned bool) { return s.flags.Or(uint32(a)) == 0 }
+func (s *healthState) set(a HealthFlags) (turned bool) { return s.flags.Or(uint32(a)) == 0 }
 
 // clear clears a flag and reports whether that brought the host up.
-func (s *healthState) clear(a healthFlags) (turned bool) { return s.flags.And(^uint32(a)) == uint32(a) }
+func (s *healthState) clear(a HealthFlags) (turned bool) { return s.flags.And(^uint32(a)) == uint32(a) }
 
 // probeDue reports whether the host is unreachable, has no other flag, and its backoff is over.
 func (s *healthState) probeDue(now time.Duration) bool {
-	return healthFlags(s.flags.Load()) == flagUnreachable && s.probeAfter.Load() <= int64(now)
+	return HealthFlags(s.flags.Load()) == FlagUnreachable && s.probeAfter.Load() <= int64(now)
 }
 
 // resetBackoff makes an unreachable host due immediately, because its address has changed.
@@ -174,7 +147,7 @@ func (s *healthState) resetBackoff() { s.probeAfter.Store(0) }
 
 // claimProbe reserves the due recovery probe of the host for the caller, for the duration trial.
 func (s *healthState) claimProbe(now, trial time.Duration) bool {
-	if healthFlags(s.flags.Load()) != flagUnreachable {
+	if HealthFlags(s.flags.Load()) != FlagUnreachable {
 		return false
 	}
 	from := s.probeAfter.Load()
@@ -199,7 +172,7 @@ func (s *healthState) recordFailure(now time.Duration, random uint64) (pause tim
 	s.failures++
 	s.backoffEnd = now + pause
 	s.probeAfter.Store(int64(s.backoffEnd))
-	return pause, s.failures == 1, s.set(flagUnreachable)
+	return pause, s.failures == 1, s.set(FlagUnreachable)
 }
 
 // recordSuccess makes the host reachable. It reports whether the host was unreachable, and whether that
@@ -209,5 +182,5 @@ func (s *healthState) recordSuccess() (was, turned bool) {
 	defer s.mu.Unlock()
 	was = s.failures > 0
 	s.failures = 0
-	return was, s.clear(flagUnreachable)
+	return was, s.clear(FlagUnreachable)
 }

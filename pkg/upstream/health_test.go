@@ -7,7 +7,7 @@ import (
 
 func TestHealthFlagsEndIndependently(t *testing.T) {
 	type step struct {
-		add, end healthFlags
+		add, end HealthFlags
 		turned   bool
 		up, due  bool // afterwards, long after every pause
 	}
@@ -16,12 +16,12 @@ func TestHealthFlagsEndIndependently(t *testing.T) {
 		steps []step
 	}{
 		{"the first ailment turns the host, the last one's end turns it back", []step{
-			{add: flagFailedCheck, turned: true}, {add: flagEjected}, {end: flagFailedCheck}, {end: flagEjected, turned: true, up: true},
+			{add: FlagFailedCheck, turned: true}, {add: FlagEjected}, {end: FlagFailedCheck}, {end: FlagEjected, turned: true, up: true},
 		}},
-		{"an ailment that it has already changes nothing", []step{{add: flagEjected, turned: true}, {add: flagEjected}}},
-		{"the end of what it has not changes nothing", []step{{end: flagFailedCheck, up: true}, {add: flagEjected, turned: true}, {end: flagFailedCheck}}},
+		{"an ailment that it has already changes nothing", []step{{add: FlagEjected, turned: true}, {add: FlagEjected}}},
+		{"the end of what it has not changes nothing", []step{{end: FlagFailedCheck, up: true}, {add: FlagEjected, turned: true}, {end: FlagFailedCheck}}},
 		{"only a host that is nothing but unreachable is due", []step{
-			{add: flagUnreachable, turned: true, due: true}, {add: flagFailedCheck}, {end: flagFailedCheck, due: true}, {add: flagEjected},
+			{add: FlagUnreachable, turned: true, due: true}, {add: FlagFailedCheck}, {end: FlagFailedCheck, due: true}, {add: FlagEjected},
 		}},
 	}
 	for _, tt := range tests {
@@ -42,16 +42,6 @@ func TestHealthFlagsEndIndependently(t *testing.T) {
 				}
 			}
 		})
-	}
-}
-
-func TestHealthFlagsString(t *testing.T) {
-	for a, want := range map[healthFlags]string{
-		0: "", flagUnreachable: "unreachable", flagFailedCheck | flagEjected: "failing checks, ejected",
-	} {
-		if got := a.String(); got != want {
-			t.Errorf("ailments(%d) = %q, want %q", a, got, want)
-		}
 	}
 }
 

@@ -50,7 +50,7 @@ func served(c *Cluster, picks int) map[string]int {
 func (c *Cluster) markDown(places ...int) {
 	for _, i := range places {
 		h := c.state.Load().hosts[i]
-		if h.health.set(flagFailedCheck) {
+		if h.health.set(FlagFailedCheck) {
 			h.healthChanged(HostDown)
 		}
 	}
@@ -60,7 +60,7 @@ func (c *Cluster) markDown(places ...int) {
 func (c *Cluster) markUp(places ...int) {
 	for _, i := range places {
 		h := c.state.Load().hosts[i]
-		if h.health.clear(flagFailedCheck) {
+		if h.health.clear(FlagFailedCheck) {
 			h.healthChanged(HostUp)
 		}
 	}

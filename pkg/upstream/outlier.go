@@ -99,7 +99,7 @@ func (o *outlierDetector) close() {
 	var turned []*Host
 	for _, r := range o.stats {
 		r.host.outlierStats.CompareAndSwap(r, nil)
-		if r.ejected && r.host.health.clear(flagEjected) {
+		if r.ejected && r.host.health.clear(FlagEjected) {
 			turned = append(turned, r.host)
 		}
 	}
@@ -183,7 +183,7 @@ func (o *outlierDetector) uneject(r *outlierStats) ejection {
 	r.ejected = false
 	o.ejectedCount--
 	r.reset()
-	return ejection{host: r.host, healthChanged: r.host.health.clear(flagEjected)}
+	return ejection{host: r.host, healthChanged: r.host.health.clear(FlagEjected)}
 }
 
 // ejectConsecutive handles a host with too many failures in a row.
@@ -213,7 +213,7 @@ func (o *outlierDetector) eject(changes []ejection, r *outlierStats, by detector
 	r.ejected, r.ejectedUntil = true, env.now()+pause
 	r.ejections.Add(1)
 	o.ejectedCount++
-	return append(changes, ejection{r.host, by, pause, r.host.health.set(flagEjected)})
+	return append(changes, ejection{r.host, by, pause, r.host.health.set(FlagEjected)})
 }
 
 // maxEjections returns how many hosts may be ejected. o.mu is held.
@@ -240,7 +240,7 @@ func (r *outlierStats) nextEjectionTime(cfg *config.OutlierDetection) time.Durat
 // recordCheckPassed records that an active check has passed.
 func (h *Host) recordCheckPassed() {
 	r := h.outlierStats.Load()
-	if r == nil || !r.detector.config.UnejectOnHealthCheck || !h.health.has(flagEjected) {
+	if r == nil || !r.detector.config.UnejectOnHealthCheck || !h.health.has(FlagEjected) {
 		return
 	}
 	o := r.detector

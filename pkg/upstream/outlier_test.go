@@ -172,10 +172,10 @@ func TestFailuresInARowEject(t *testing.T) {
 			for _, s := range tt.steps {
 				recordAttempts(h, s.n, s.status, s.reason)
 			}
-			if out := h.health.has(flagEjected); out != tt.out {
+			if out := h.health.has(FlagEjected); out != tt.out {
 				t.Errorf("ejected: %v, want %v", out, tt.out)
 			}
-			if hostNamed(t, c, "b").health.has(flagEjected) {
+			if hostNamed(t, c, "b").health.has(FlagEjected) {
 				t.Error("the other host is out")
 			}
 		})
@@ -219,7 +219,7 @@ func TestEjectionsGrowAndShrink(t *testing.T) {
 		// out ejects the host and returns after how many intervals it is back.
 		out := func() (intervals int) {
 			recordAttempts(h, 1, 500, protocol.ReasonNone)
-			for h.health.has(flagEjected) {
+			for h.health.has(FlagEjected) {
 				advanceClock(10 * time.Second)
 				if intervals++; intervals > 100 {
 					t.Fatal("the host does not return")
@@ -276,7 +276,7 @@ func TestMaxEjectionPercent(t *testing.T) {
 			work.Wait()
 			out := 0
 			for _, h := range c.state.Load().hosts {
-				if h.health.has(flagEjected) {
+				if h.health.has(FlagEjected) {
 					out++
 				}
 			}
@@ -342,7 +342,7 @@ func TestRatesEject(t *testing.T) {
 				advanceClock(10 * time.Second)
 				var out []int
 				for i, name := range names {
-					if hostNamed(t, c, name).health.has(flagEjected) {
+					if hostNamed(t, c, name).health.has(FlagEjected) {
 						out = append(out, i)
 					}
 				}
@@ -379,7 +379,7 @@ func TestExchangeEndsAreCounted(t *testing.T) {
 			}), "a"))
 			h := hostNamed(t, c, "a")
 			h.outlierStats.Load().recordExchanges(tt.ending, 2)
-			if out := h.health.has(flagEjected); out != tt.out {
+			if out := h.health.has(FlagEjected); out != tt.out {
 				t.Errorf("ejected: %v, want %v", out, tt.out)
 			}
 		})
@@ -434,11 +434,11 @@ func TestEachAttemptCountsOnce(t *testing.T) {
 				h.Add(s)
 			}
 			once()
-			if h.health.has(flagEjected) {
+			if h.health.has(FlagEjected) {
 				t.Error("one attempt ejects, want it counted once")
 			}
 			once()
-			if out := h.health.has(flagEjected); out != tt.out {
+			if out := h.health.has(FlagEjected); out != tt.out {
 				t.Errorf("ejected after two: %v, want %v", out, tt.out)
 			}
 		})
@@ -453,8 +453,8 @@ func TestEjectionsSurviveUnrelatedChanges(t *testing.T) {
 		recordAttempts(a, 1, 500, protocol.ReasonNone)
 		same := *o
 		apply(t, s, withOutliers(&same, "a", "b", "c"))
-		if !a.health.has(flagEjected) || c.outlier.ejectedCount != 1 {
-			t.Errorf("another host has come: ejected %v, %d out, want true, 1", a.health.has(flagEjected), c.outlier.ejectedCount)
+		if !a.health.has(FlagEjected) || c.outlier.ejectedCount != 1 {
+			t.Errorf("another host has come: ejected %v, %d out, want true, 1", a.health.has(FlagEjected), c.outlier.ejectedCount)
 		}
 		apply(t, s, withOutliers(&same, "b", "c"))
 		if a.outlierStats.Load() != nil || c.outlier.ejectedCount != 0 {
@@ -463,7 +463,7 @@ func TestEjectionsSurviveUnrelatedChanges(t *testing.T) {
 		b := hostNamed(t, c, "b")
 		recordAttempts(b, 1, 500, protocol.ReasonNone)
 		apply(t, s, withOutliers(nil, "b", "c"))
-		if b.health.has(flagEjected) || b.outlierStats.Load() != nil {
+		if b.health.has(FlagEjected) || b.outlierStats.Load() != nil {
 			t.Error("detection is off: the host is out yet")
 		}
 		apply(t, s)

@@ -96,7 +96,7 @@ func (c *hostPicker) drawHost(b *localityGroup, panics bool) *Host {
 		if len(c.attempts) > 0 && wasTried(c.attempts, h) {
 			continue
 		}
-		if h.health.up() || panics && !h.health.has(flagUnreachable|flagReportedDraining) {
+		if h.health.up() || panics && !h.health.has(FlagUnreachable|FlagReportedDraining) {
 			if slow && !c.passesSlowStart(h) {
 				fresh = h
 				continue
@@ -155,10 +155,10 @@ type hostSearch struct {
 func (s *hostSearch) scan(hosts []*Host, panics bool) *Host {
 	for _, h := range hosts {
 		s.anyUp = s.anyUp || h.health.up()
-		if h.Config().Weight == 0 || h.health.has(flagReportedDraining) || wasTried(s.attempts[s.first:], h) {
+		if h.Config().Weight == 0 || h.health.has(FlagReportedDraining) || wasTried(s.attempts[s.first:], h) {
 			continue
 		}
-		usable := h.health.up() || h.health.probeDue(s.now) || panics && !h.health.has(flagUnreachable)
+		usable := h.health.up() || h.health.probeDue(s.now) || panics && !h.health.has(FlagUnreachable)
 		switch {
 		case usable && !wasTried(s.attempts[:s.first], h):
 			h.health.claimProbe(s.now, s.probeTimeout())
