@@ -7,7 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/weft-proxy/weft/internal/admin"
+	"github.com/weft-proxy/weft/pkg/inspect"
 )
 
 func reloadCommand() *cobra.Command {
@@ -43,7 +43,7 @@ func reloadCommand() *cobra.Command {
 }
 
 // reloadResult is the result of a reload, for printing.
-type reloadResult struct{ admin.Reload }
+type reloadResult struct{ inspect.Reload }
 
 // Text implements printed.
 func (r *reloadResult) Text() string {

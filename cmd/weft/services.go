@@ -243,9 +243,10 @@ func dashIfEmpty(text string) string {
 }
 
 // adminServices returns the state of Dubbo services for the admin port; nil if there are none.
-func (p *process) adminServices() any {
+func (p *process) adminServices() *dubbo.Status {
 	if p.services == nil {
 		return nil
 	}
-	return p.services.hub.Status()
+	s := p.services.hub.Status()
+	return &s
 }

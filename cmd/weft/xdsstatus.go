@@ -3,6 +3,7 @@
 package main
 
 import (
+	"encoding/json"
 	"fmt"
 	"strings"
 	"text/tabwriter"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/weft-proxy/weft/pkg/inspect"
 	"github.com/weft-proxy/weft/pkg/xds"
 )
 
@@ -30,7 +32,7 @@ func xdsStatusCommand() *cobra.Command {
 				return err
 			}
 			s := &xdsStatus{now: time.Now()}
-			if err := a.get(cmd.Context(), "/xds", nil, &s.Status); err != nil {
+			if err := a.get(cmd.Context(), "/xds", nil, &s.XDS); err != nil {
 				return err
 			}
 			return a.print(cmd.OutOrStdout(), s)
@@ -42,7 +44,7 @@ func xdsStatusCommand() *cobra.Command {
 
 // xdsStatus is a status for printing.
 type xdsStatus struct {
-	xds.Status
+	inspect.XDS
 	now time.Time
 }
 
@@ -170,7 +172,7 @@ func joinNames(names []string) string {
 }
 
 // adminXDS returns the content of /xds; nil if there is no control plane.
-func (p *process) adminXDS() any {
+func (p *process) adminXDS() *inspect.XDS {
 	if p.control == nil {
 		return nil
 	}
@@ -178,16 +180,26 @@ func (p *process) adminXDS() any {
 	if len(s.ControlPlanes) == 0 {
 		return nil // static resources only
 	}
-	return s
+	return &s
 }
 
 // adminDump returns the resources of the control planes in Envoy's format; nil if there is no
 // control plane.
-func (p *process) adminDump(part string, endpoints bool) ([]any, error) {
+func (p *process) adminDump(part string, endpoints bool) ([]json.RawMessage, error) {
 	if p.control == nil {
 		return nil, nil
 	}
-	return p.control.Dump(xds.DumpOptions{Resource: part, Endpoints: endpoints})
+	messages, err := p.control.Dump(xds.DumpOptions{Resource: part, Endpoints: endpoints})
+	if err != nil {
+		return nil, err
+	}
+	out := make([]json.RawMessage, len(messages))
+	for i, m := range messages {
+		if out[i], err = json.Marshal(m); err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
 }
 
 // xdsReady reports whether there is no control plane, or its first listeners are active.

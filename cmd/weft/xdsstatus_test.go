@@ -17,7 +17,7 @@ import (
 func TestXDSStatusText(t *testing.T) {
 	now := time.Date(2026, 5, 4, 3, 2, 1, 0, time.UTC)
 	ago := func(seconds int) time.Time { return now.Add(-time.Duration(seconds) * time.Second) }
-	s := xdsStatus{now: now, Status: xds.Status{
+	s := xdsStatus{now: now, XDS: xds.Status{
 		ControlPlanes: []xds.ControlPlaneStatus{
 			{Name: "istiod", Mode: xds.ModeDelta, Serves: xds.ServesAll, Connected: true, Since: ago(90), Types: []xds.TypeStatus{
 				{Type: resource.ClusterType, Version: "7", Wildcard: true, Resources: 12, Changed: ago(5),

@@ -25,10 +25,10 @@ func newGuard(hosts []string, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch guard.Check(r) {
 		case httpport.ForeignHost:
-			writeError(w, http.StatusForbidden, "the host name is not allowed", "use the address or localhost, or add the name to admin.allowed_hosts")
+			WriteError(w, http.StatusForbidden, "the host name is not allowed", "use the address or localhost, or add the name to admin.allowed_hosts")
 			return
 		case httpport.ForeignPage:
-			writeError(w, http.StatusForbidden, "requests from web pages of another origin are rejected", "")
+			WriteError(w, http.StatusForbidden, "requests from web pages of another origin are rejected", "")
 			return
 		case httpport.NoViolation:
 		}

@@ -13,8 +13,9 @@ type packageTree struct {
 // packageTrees lists the rooms. A package belongs to the innermost room that contains it.
 func packageTrees() []packageTree {
 	return []packageTree{
-		{"cmd", 6},
-		{"test", 6}, // imports what it tests; nothing imports it
+		{"cmd", 7},
+		{"test", 7}, // imports what it tests; nothing imports it
+		{"pkg/inspect", 6},
 		{"pkg/xds", 5},
 		{"pkg/config/configjson", 5},
 		{"pkg/proxy", 4},
@@ -49,6 +50,8 @@ func exceptions() []exception {
 		// Discovery fetches the metadata of an instance by a Dubbo call.
 		{"pkg/upstream/discovery/dubbo/application", "pkg/protocol/xprotocol/dubbo"},
 		{"pkg/upstream/discovery/dubbo/application", "pkg/protocol/hessian"},
+		// The configuration dump contains the state of the Dubbo services.
+		{"pkg/inspect", "pkg/upstream/discovery/dubbo"},
 	}
 }
 
@@ -101,7 +104,7 @@ type dependencyOwner struct {
 func dependencyOwners() []dependencyOwner {
 	const onePlace = "a dependency has one owning package, so that it can be replaced"
 	return []dependencyOwner{
-		{path: "net/http", dirs: []string{"internal/admin", "internal/httpport", "internal/metrics", "pkg/upstream/discovery/dubbo/api", "pkg/upstream/discovery/dubbo/nacos", "cmd"}, allowTests: true,
+		{path: "net/http", dirs: []string{"internal/admin", "internal/httpport", "internal/metrics", "pkg/inspect", "pkg/upstream/discovery/dubbo/api", "pkg/upstream/discovery/dubbo/nacos", "cmd"}, allowTests: true,
 			reason: "net/http serves the admin ports and the API of Dubbo services and calls Nacos, but never carries proxied traffic"},
 		{path: "log", exact: true, allowTests: true,
 			reason: "logs are written with an injected log/slog.Logger"},

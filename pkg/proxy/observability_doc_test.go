@@ -15,7 +15,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/weft-proxy/weft/internal/admin"
 	"github.com/weft-proxy/weft/internal/metrics"
 	"github.com/weft-proxy/weft/pkg/config"
 	"github.com/weft-proxy/weft/pkg/network"
@@ -35,7 +34,6 @@ func TestObservabilityDocHasEverything(t *testing.T) {
 	}
 	want := page
 	for name, table := range map[string]string{
-		"endpoints": endpointTable(),
 		"metrics":   metricTable(),
 		"causes":    closeReasonTable(),
 		"bounds":    boundList(),
@@ -58,7 +56,7 @@ func TestObservabilityDocHasEverything(t *testing.T) {
 }
 
 // TestObservabilityDocNamesExist checks what stands outside the tables:
-// names of metrics, pages of the admin port, log formats.
+// names of metrics, log formats.
 func TestObservabilityDocNamesExist(t *testing.T) {
 	page, err := os.ReadFile(observabilityDoc)
 	if err != nil {
@@ -71,15 +69,6 @@ func TestObservabilityDocNamesExist(t *testing.T) {
 	for _, name := range regexp.MustCompile(`weft_[a-z0-9_]+`).FindAllString(string(page), -1) {
 		if name != "weft_" && !known[strings.TrimSuffix(name, "_bucket")] {
 			t.Errorf("there is no metric %s", name)
-		}
-	}
-	pages := map[string]bool{"/": true}
-	for _, e := range admin.Endpoints() {
-		pages[e.Route()] = true
-	}
-	for _, at := range regexp.MustCompile(`http://127\.0\.0\.1:34901(/[a-z_/]*)`).FindAllStringSubmatch(string(page), -1) {
-		if !pages[strings.TrimSuffix(at[1], "profile")] {
-			t.Errorf("the admin port has no page %s", at[1])
 		}
 	}
 	logs := 0
@@ -166,15 +155,6 @@ func filled(page []byte, name, text string) ([]byte, error) {
 	b.WriteString(indent + end)
 	b.Write(after)
 	return b.Bytes(), nil
-}
-
-func endpointTable() string {
-	var b strings.Builder
-	b.WriteString("| | Path | Answer |\n|---|---|---|\n")
-	for _, e := range admin.Endpoints() {
-		fmt.Fprintf(&b, "| %s | `%s` | %s |\n", e.Method, e.Path, e.Doc)
-	}
-	return b.String()
 }
 
 // allMetrics describes what Weft and its filters export.

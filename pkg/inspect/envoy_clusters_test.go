@@ -1,4 +1,4 @@
-package main
+package inspect
 
 import (
 	"encoding/json"
@@ -12,7 +12,7 @@ import (
 )
 
 func TestEnvoyClustersFormat(t *testing.T) {
-	text, err := json.Marshal(describeForEnvoy([]upstream.ClusterStatus{
+	text, err := json.Marshal(NewEnvoyClusters([]upstream.ClusterStatus{
 		{Name: "a", Hosts: []upstream.HostStatus{
 			{Address: "10.0.0.1:80", Weight: 3, Attempts: 9, Failures: 2, Open: 1, Locality: "eu/a/", Hostname: "a.test"},
 			{Address: "a.test:81", Weight: 1, DownReasons: upstream.FlagFailedCheck | upstream.FlagEjected, Priority: 1},
@@ -20,7 +20,7 @@ func TestEnvoyClustersFormat(t *testing.T) {
 			{Address: "/run/a.sock", Weight: 1, DownReasons: upstream.FlagReportedUnhealthy},
 		}},
 		{Name: "b"},
-	}, map[string]bool{"b": true}))
+	}, func(name string) bool { return name == "b" }))
 	if err != nil {
 		t.Fatal(err)
 	}
