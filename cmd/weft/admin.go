@@ -8,7 +8,6 @@ import (
 	"iter"
 	"net/url"
 	"runtime"
-	"slices"
 	"strings"
 	"time"
 
@@ -50,23 +49,23 @@ func (p *process) openAdmin(ctx context.Context, c *config.Snapshot) error {
 func (p *process) sources(pprof bool) inspect.Sources {
 	clusters := p.server.Clusters()
 	return inspect.Sources{
-		State:       p.adminState,
-		Process:     p.adminProcess,
-		Config:      p.adminConfig,
-		Clusters:    clusters.Describe,
-		Cluster:     clusters.DescribeOne,
-		FileCluster: p.isFileCluster,
-		Listeners:   p.server.Describe,
-		Routes:      p.server.DescribeRoutes,
-		Overload:    p.server.Overload,
-		XDS:         p.adminXDS,
-		Dump:        p.adminDump,
-		Samples:     p.adminSamples,
-		ReadMemory:  runtime.ReadMemStats,
-		Metrics:     p.metrics.Handler(),
-		Explain:     func(question url.Values) (*explain.Answer, error) { return inspect.Explain(p.server, question) },
-		Level:       func() string { return levelName(p.level.Level()) },
-		SetLevel:    p.setLevel,
+		State:        p.adminState,
+		Process:      p.adminProcess,
+		Config:       p.adminConfig,
+		Clusters:     clusters.Describe,
+		Cluster:      clusters.DescribeOne,
+		FileClusters: p.fileClusters,
+		Listeners:    p.server.Describe,
+		Routes:       p.server.DescribeRoutes,
+		Overload:     p.server.Overload,
+		XDS:          p.adminXDS,
+		Dump:         p.adminDump,
+		Samples:      p.adminSamples,
+		ReadMemory:   runtime.ReadMemStats,
+		Metrics:      p.metrics.Handler(),
+		Explain:      func(question url.Values) (*explain.Answer, error) { return inspect.Explain(p.server, question) },
+		Level:        func() string { return levelName(p.level.Level()) },
+		SetLevel:     p.setLevel,
 		Drain: func() {
 			select {
 			case p.drainRequested <- struct{}{}:
@@ -127,10 +126,19 @@ func (p *process) adminSamples() iter.Seq[metrics.Sample] {
 	return samples
 }
 
-// isFileCluster reports whether the file defines a cluster.
-func (p *process) isFileCluster(name string) bool {
-	s := p.state.Load()
-	return s != nil && slices.ContainsFunc(s.file.Snapshot.Clusters, func(c *config.Cluster) bool { return c.Name == name })
+// fileClusters returns the names of the clusters that the file defines, also those in
+// static_resources.
+func (p *process) fileClusters() map[string]bool {
+	names := map[string]bool{}
+	for _, name := range p.staticClusters() {
+		names[name] = true
+	}
+	if s := p.state.Load(); s != nil {
+		for _, c := range s.file.Snapshot.Clusters {
+			names[c.Name] = true
+		}
+	}
+	return names
 }
 
 func (p *process) setLevel(name string) error {

@@ -202,5 +202,13 @@ func (p *process) adminDump(part string, endpoints bool) ([]json.RawMessage, err
 	return out, nil
 }
 
+// staticClusters returns the names of the clusters in static_resources.
+func (p *process) staticClusters() []string {
+	if p.control == nil {
+		return nil
+	}
+	return p.control.StaticClusters()
+}
+
 // xdsReady reports whether there is no control plane, or its first listeners are active.
 func (p *process) xdsReady() bool { return p.control == nil || p.control.Ready() }

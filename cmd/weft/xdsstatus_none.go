@@ -19,5 +19,8 @@ func (*process) adminXDS() *inspect.XDS { return nil }
 // adminDump returns nil.
 func (*process) adminDump(string, bool) ([]json.RawMessage, error) { return nil, nil }
 
+// staticClusters returns nil.
+func (*process) staticClusters() []string { return nil }
+
 // xdsReady returns true, because there is nothing to wait for.
 func (*process) xdsReady() bool { return true }

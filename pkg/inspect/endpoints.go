@@ -80,7 +80,7 @@ func (s *Sources) clusters(w http.ResponseWriter, r *http.Request) {
 	name := query.Get("name")
 	switch {
 	case query.Get("format") == "json":
-		admin.WriteJSON(w, http.StatusOK, NewEnvoyClusters(s.Clusters(), s.FileCluster))
+		admin.WriteJSON(w, http.StatusOK, NewEnvoyClusters(s.Clusters(), s.FileClusters()))
 	case name == "":
 		admin.WriteJSON(w, http.StatusOK, s.Clusters())
 	default:

@@ -78,12 +78,12 @@ type EnvoyLocality struct {
 	SubZone string `json:"sub_zone,omitempty"`
 }
 
-// NewEnvoyClusters returns clusters in Envoy's format. fromFile reports whether the configuration
-// file defines a cluster.
-func NewEnvoyClusters(all []upstream.ClusterStatus, fromFile func(name string) bool) EnvoyClusters {
+// NewEnvoyClusters returns clusters in Envoy's format. fromFile has the names of the
+// clusters that the configuration file defines.
+func NewEnvoyClusters(all []upstream.ClusterStatus, fromFile map[string]bool) EnvoyClusters {
 	out := EnvoyClusters{Clusters: []EnvoyCluster{}}
 	for i := range all {
-		c := EnvoyCluster{Name: all[i].Name, Added: !fromFile(all[i].Name)}
+		c := EnvoyCluster{Name: all[i].Name, Added: !fromFile[all[i].Name]}
 		for j := range all[i].Hosts {
 			c.Hosts = append(c.Hosts, newEnvoyHost(&all[i].Hosts[j]))
 		}

@@ -20,7 +20,7 @@ func TestEnvoyClustersFormat(t *testing.T) {
 			{Address: "/run/a.sock", Weight: 1, DownReasons: upstream.FlagReportedUnhealthy},
 		}},
 		{Name: "b"},
-	}, func(name string) bool { return name == "b" }))
+	}, map[string]bool{"b": true}))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -65,7 +65,7 @@ func (p *process) sources() Sources {
 			}
 			return all[i], true
 		},
-		FileCluster: func(name string) bool { return name == "shop" },
+		FileClusters: func() map[string]bool { return map[string]bool{"shop": true} },
 		Listeners: func() []proxy.ListenerStatus {
 			return []proxy.ListenerStatus{
 				{Name: "in", Network: "tcp", Address: "127.0.0.1:80", Connections: 3, Requests: 1,

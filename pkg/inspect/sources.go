@@ -22,12 +22,12 @@ type Sources struct {
 	Process func() Process
 	Config  func() ConfigDump
 
-	// Clusters, Cluster and FileCluster belong together.
+	// Clusters, Cluster and FileClusters belong together.
 	Clusters func() []upstream.ClusterStatus
 	Cluster  func(name string) (upstream.ClusterStatus, bool) // false: it does not exist
-	// FileCluster reports whether the configuration file defines the cluster, rather than a control
-	// plane or an application.
-	FileCluster func(name string) bool
+	// FileClusters returns the names of the clusters that the configuration file defines, also those
+	// in static_resources. Control planes and applications add the others.
+	FileClusters func() map[string]bool
 
 	Listeners func() []proxy.ListenerStatus
 	Routes    func(table string) []proxy.RouteTableStatus // of the table, which may not exist; "": all
