@@ -91,7 +91,7 @@ func (p *process) adminConfig() inspect.ConfigDump {
 	s := p.state.Load()
 	text := s.file.Redacted()
 	sum := sha256.Sum256(text)
-	c := inspect.ConfigDump{
+	return inspect.ConfigDump{
 		Source:   p.flags.name(),
 		Hash:     hex.EncodeToString(sum[:8]),
 		Applied:  s.applied,
@@ -99,7 +99,6 @@ func (p *process) adminConfig() inspect.ConfigDump {
 		Config:   text,
 		Dubbo:    p.adminServices(),
 	}
-	return c
 }
 
 // adminProcess describes the process.

@@ -2,6 +2,8 @@ package inspect
 
 import (
 	"encoding/json"
+	"fmt"
+	"strings"
 	"time"
 
 	"github.com/weft-proxy/weft/pkg/upstream/discovery/dubbo"
@@ -34,6 +36,26 @@ type Rejection struct {
 	Reasons []string  `json:"reasons"`
 }
 
+// Check is the result of checking a configuration file, as weft check prints it.
+type Check struct {
+	File        string    `json:"file"`
+	OK          bool      `json:"ok"` // start runs it and, with --strict, there are no warnings
+	Listeners   int       `json:"listeners"`
+	RouteTables int       `json:"route_tables"`
+	Clusters    int       `json:"clusters"`
+	Problems    []Problem `json:"problems"`
+}
+
+// Problem is an error or a warning about a configuration file.
+type Problem struct {
+	Severity string `json:"severity"` // "error" or "warning"
+	File     string `json:"file"`
+	Line     int    `json:"line,omitempty"`   // from 1; missing: the problem concerns the whole file
+	Column   int    `json:"column,omitempty"` // from 1, in characters
+	Path     string `json:"path,omitempty"`   // such as servers[0].listeners[2].address
+	Message  string `json:"message"`
+}
+
 // Reload is the result of reading the configuration again.
 type Reload struct {
 	Source  string `json:"source"`
@@ -42,4 +64,21 @@ type Reload struct {
 	Problems []string `json:"problems,omitempty"`
 	// Restart lists the changed keys that take effect after a restart.
 	Restart []string `json:"restart,omitempty"`
+}
+
+// Text returns the result for people, as weft reload prints it.
+func (r *Reload) Text() string {
+	var b strings.Builder
+	for _, p := range r.Problems {
+		fmt.Fprintln(&b, p)
+	}
+	for _, key := range r.Restart {
+		fmt.Fprintf(&b, "the change of %s takes effect after a restart\n", key)
+	}
+	if r.Applied {
+		fmt.Fprintf(&b, "%s: applied\n", r.Source)
+	} else {
+		fmt.Fprintf(&b, "%s: rejected, the previous configuration stays active\n", r.Source)
+	}
+	return b.String()
 }

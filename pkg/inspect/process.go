@@ -46,6 +46,15 @@ type Version struct {
 	Go       string `json:"go"`
 }
 
+// Build identifies the binary, as weft version prints it.
+type Build struct {
+	Arch     string `json:"arch"`
+	Go       string `json:"go"`
+	OS       string `json:"os"`
+	Revision string `json:"revision"`
+	Version  string `json:"version"`
+}
+
 // Process describes the process.
 type Process struct {
 	Version     Version
