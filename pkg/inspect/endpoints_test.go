@@ -33,8 +33,10 @@ func request(h http.Handler, method, target string, fields ...string) *httptest.
 func TestReady(t *testing.T) {
 	for state, want := range map[State]int{Starting: 503, Ready: 200, Draining: 503} {
 		p := &process{state: state}
-		if w := request(newHandler(p.sources()), "GET", "/ready"); w.Code != want || !strings.Contains(w.Body.String(), string(state)) {
-			t.Errorf("%s: %d %s, want %d", state, w.Code, w.Body, want)
+		for _, method := range []string{"GET", "HEAD"} {
+			if w := request(newHandler(p.sources()), method, "/ready"); w.Code != want || !strings.Contains(w.Body.String(), string(state)) {
+				t.Errorf("%s %s: %d %s, want %d", method, state, w.Code, w.Body, want)
+			}
 		}
 		if w := request(newHandler(p.sources()), "GET", "/healthz"); w.Code != 200 {
 			t.Errorf("%s: /healthz says %d", state, w.Code)
