@@ -20,8 +20,8 @@ const command = "cmd/weft"
 func binaryPackages() []string {
 	return []string{
 		"configs",
-		"internal/admin", "internal/align", "internal/demand", "internal/hash", "internal/invariants", "internal/logfile",
-		"internal/metrics", "internal/resource", "internal/run", "internal/unixsocket",
+		"internal/admin", "internal/align", "internal/demand", "internal/hash", "internal/httpport", "internal/invariants", "internal/logfile",
+		"internal/metrics", "internal/resource", "internal/run", "internal/swar", "internal/unixsocket",
 		"pkg/buffer",
 		"pkg/config", "pkg/config/configjson", "pkg/config/document",
 		"pkg/filter", "pkg/filter/coding", "pkg/filter/match", "pkg/filter/network/*", "pkg/filter/stream/*",
