@@ -9,10 +9,10 @@ import (
 	"github.com/weft-proxy/weft/internal/metrics"
 	"github.com/weft-proxy/weft/internal/run"
 	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/dubbo"
+	"github.com/weft-proxy/weft/pkg/dubbo/api"
 	"github.com/weft-proxy/weft/pkg/network/credential"
 	"github.com/weft-proxy/weft/pkg/stream"
-	"github.com/weft-proxy/weft/pkg/upstream/discovery/dubbo"
-	"github.com/weft-proxy/weft/pkg/upstream/discovery/dubbo/api"
 )
 
 // dubboServices manages the Dubbo services that the application publishes and subscribes to. It merges

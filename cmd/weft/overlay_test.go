@@ -12,7 +12,7 @@ import (
 	"testing"
 
 	"github.com/weft-proxy/weft/pkg/config"
-	"github.com/weft-proxy/weft/pkg/upstream/discovery/dubbo"
+	"github.com/weft-proxy/weft/pkg/dubbo"
 )
 
 func clustersNamed(names ...string) (all []*config.Cluster) {

@@ -7,8 +7,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/dubbo"
 	"github.com/weft-proxy/weft/pkg/inspect"
-	"github.com/weft-proxy/weft/pkg/upstream/discovery/dubbo"
 )
 
 // servicesFlags are the flags of services.

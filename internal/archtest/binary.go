@@ -24,6 +24,7 @@ func binaryPackages() []string {
 		"internal/metrics", "internal/resource", "internal/run", "internal/swar", "internal/unixsocket",
 		"pkg/buffer",
 		"pkg/config", "pkg/config/configjson", "pkg/config/document",
+		"pkg/dubbo", "pkg/dubbo/api", "pkg/dubbo/application", "pkg/dubbo/plan", "pkg/dubbo/rules",
 		"pkg/filter", "pkg/filter/coding", "pkg/filter/match", "pkg/filter/network/*", "pkg/filter/stream/*",
 		"pkg/inspect",
 		"pkg/network", "pkg/network/credential",
@@ -31,12 +32,10 @@ func binaryPackages() []string {
 		"pkg/protocol/urlpath", "pkg/protocol/variable", "pkg/protocol/workload",
 		"pkg/protocol/xprotocol", "pkg/protocol/xprotocol/bolt", "pkg/protocol/xprotocol/dubbo",
 		"pkg/proxy", "pkg/proxy/explain", "pkg/proxy/overload",
+		"pkg/registry", "pkg/registry/memory", "pkg/registry/nacos", "pkg/registry/zookeeper",
 		"pkg/router", "pkg/router/chainmatch", "pkg/router/headermatch",
 		"pkg/stream", "pkg/stream/http1", "pkg/stream/http2", "pkg/stream/xprotocol",
 		"pkg/upstream", "pkg/upstream/balance", "pkg/upstream/health", "pkg/upstream/discovery/dns",
-		"pkg/upstream/discovery/dubbo", "pkg/upstream/discovery/dubbo/api", "pkg/upstream/discovery/dubbo/application",
-		"pkg/upstream/discovery/dubbo/memory", "pkg/upstream/discovery/dubbo/nacos", "pkg/upstream/discovery/dubbo/plan",
-		"pkg/upstream/discovery/dubbo/registry", "pkg/upstream/discovery/dubbo/rules", "pkg/upstream/discovery/dubbo/zookeeper",
 	}
 }
 

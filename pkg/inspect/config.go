@@ -6,7 +6,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/weft-proxy/weft/pkg/upstream/discovery/dubbo"
+	"github.com/weft-proxy/weft/pkg/dubbo"
 )
 
 // ConfigDump is the active configuration, the content of /config_dump.

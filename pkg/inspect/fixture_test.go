@@ -14,10 +14,10 @@ import (
 
 	"github.com/weft-proxy/weft/internal/metrics"
 	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/dubbo"
 	"github.com/weft-proxy/weft/pkg/proxy"
 	"github.com/weft-proxy/weft/pkg/proxy/explain"
 	"github.com/weft-proxy/weft/pkg/upstream"
-	"github.com/weft-proxy/weft/pkg/upstream/discovery/dubbo"
 )
 
 // process holds what the sources of the tests return.

@@ -13,9 +13,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/tools/txtar"
 
+	"github.com/weft-proxy/weft/pkg/dubbo"
 	"github.com/weft-proxy/weft/pkg/proxy"
 	"github.com/weft-proxy/weft/pkg/upstream"
-	"github.com/weft-proxy/weft/pkg/upstream/discovery/dubbo"
 )
 
 const goldenFile = "testdata/pages.txtar"

@@ -11,7 +11,7 @@ import (
 	"unicode"
 
 	"github.com/weft-proxy/weft/pkg/config"
-	"github.com/weft-proxy/weft/pkg/upstream/discovery/dubbo"
+	"github.com/weft-proxy/weft/pkg/dubbo"
 )
 
 // servicesText is a status to write, with the time from which ages count.

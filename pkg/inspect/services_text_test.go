@@ -8,7 +8,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/weft-proxy/weft/pkg/upstream/discovery/dubbo"
+	"github.com/weft-proxy/weft/pkg/dubbo"
 )
 
 func TestServicesText(t *testing.T) {
