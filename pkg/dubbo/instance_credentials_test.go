@@ -74,3 +74,38 @@ func TestRepublishWithOtherCredentials(t *testing.T) {
 		}
 	})
 }
+
+// TestRepublishAsInstanceWithOtherCredentials verifies that the URL of the previous publication
+// stays registered until the instance is, and no longer.
+func TestRepublishAsInstanceWithOtherCredentials(t *testing.T) {
+	inSynctest(t, defaultConfig(), func(r *testEnv) {
+		must(t, r.hub.Publish(r.Context(), inMode("interface", "x")))
+		must(t, r.hub.Publish(r.Context(), request("y"))) // keeps the session open
+		again := inMode("instance", "x")
+		again.Registry.Username, again.Registry.Password = "u", "p"
+		r.fake.set(false, errors.New("not now"))
+		if err := r.hub.Publish(r.Context(), again); !errors.Is(err, dubbo.ErrPending) {
+			t.Errorf("Publish: %v", err)
+		}
+		r.wantInstanceCalls("dubbo x#get", "dubbo y#get")
+		r.fake.set(false, nil)
+		advanceClock(time.Minute)
+		r.wantInstances("weft 10.1.1.1:20080 x")
+		r.wantInstanceCalls("dubbo y#get")
+	})
+}
+
+// TestInstanceWithOtherCredentialsReleasesSession verifies that the session of the previous
+// credentials ends.
+func TestInstanceWithOtherCredentialsReleasesSession(t *testing.T) {
+	inSynctest(t, defaultConfig(), func(r *testEnv) {
+		q := inMode("instance", "x")
+		must(t, r.hub.Publish(r.Context(), q))
+		q.Registry.Username, q.Registry.Password = "u", "p"
+		must(t, r.hub.Publish(r.Context(), q))
+		synctest.Wait()
+		if open := r.hub.Status().Registries; len(open) != 1 || open[0].Username != "u" {
+			t.Errorf("the sessions are %+v, want only that of u", open)
+		}
+	})
+}

@@ -112,6 +112,21 @@ func (h *Discovery) endPredecessor(e *registration) {
 	}
 }
 
+// endReplaced ends what e replaces, now that the registry has e: its predecessor and, if e is the
+// current registration of an instance, the predecessors of the URLs of members that are registered
+// only by the instance.
+func (h *Discovery) endReplaced(e *registration) {
+	h.endPredecessor(e)
+	if e.instance == nil || e.instance.registration != e {
+		return
+	}
+	for _, p := range e.instance.members {
+		if p.urlRegistration.desired == nil {
+			h.endPredecessor(p.urlRegistration)
+		}
+	}
+}
+
 // startReconcile starts the goroutine of e if it is needed and does not run.
 func (h *Discovery) startReconcile(e *registration) {
 	e.signalChange()
@@ -189,7 +204,7 @@ func (h *Discovery) reconcileRegistration(e *registration) {
 		e.cancel = nil
 		wait := e.note(s, err)
 		if e.registered {
-			h.endPredecessor(e)
+			h.endReplaced(e)
 		}
 		h.logStep(e, s, err, wait)
 		turned := e.changed
