@@ -3,7 +3,6 @@ package dubbo
 import (
 	"context"
 	"errors"
-	"slices"
 	"sync"
 	"time"
 
@@ -29,7 +28,7 @@ type revisionKey struct {
 	application, revision string
 }
 
-// revision is what is known about one revision. Guarded by Discovery.mu.
+// revision is what is known about one revision. Guarded by subscriber.mu.
 type revision struct {
 	metadata *application.MetadataInfo // nil: not known yet
 	err      error                     // of the last attempt; nil: no attempt, or success
@@ -48,17 +47,17 @@ const (
 var errRegistryClosed = errors.New("the registry is no longer in use")
 
 // resolveInstances converts the last instances to providers, if the metadata of all is available or has
-// failed. mu is held.
-func (h *Discovery) resolveInstances(s *subscription) {
-	v := *s.instanceSnapshot
-	s.unresolved = nil
+// failed. The caller holds mu.
+func (s *subscriber) resolveInstances(sub *subscription) {
+	v := *sub.instanceSnapshot
+	sub.unresolved = nil
 	revisions := make([]*revision, len(v.Instances)) // nil: the instance provides nothing
 	pending := false
 	for n, i := range v.Instances {
 		if application.Revision(i) == "" {
 			continue
 		}
-		r := h.revisionOf(s.session, i)
+		r := s.revisionOf(sub.session, i)
 		revisions[n], pending = r, pending || r.metadata == nil && r.err == nil
 	}
 	if pending {
@@ -69,15 +68,15 @@ func (h *Discovery) resolveInstances(s *subscription) {
 		switch r := revisions[n]; {
 		case r == nil:
 		case r.metadata != nil:
-			found = append(found, r.metadata.URLs(i, s.spec.id.service)...)
+			found = append(found, r.metadata.URLs(i, sub.spec.id.service)...)
 		default:
-			s.unresolved = r.err
-			found = append(found, s.providersAt(i)...)
+			sub.unresolved = r.err
+			found = append(found, sub.providersAt(i)...)
 		}
 	}
 	v.Providers = mergeProviders(found, v.Providers)
 	v.Instances = nil
-	h.queueSnapshot(s, v)
+	s.queueSnapshot(sub, v)
 }
 
 // providersAt returns the current providers at the host of an instance, of the same application.
@@ -108,55 +107,56 @@ func mergeProviders(found, others []registry.URL) []registry.URL {
 	return found
 }
 
-// revisionOf returns the state of an instance's revision, and starts to fetch it on first use. mu
-// is held.
-func (h *Discovery) revisionOf(s *session, i registry.Instance) *revision {
-	key := revisionKey{s, i.Application, application.Revision(i)}
-	r := h.revisions[key]
+// revisionOf returns the state of an instance's revision, and starts to fetch it on first use. The
+// caller holds mu.
+func (s *subscriber) revisionOf(ses *session, i registry.Instance) *revision {
+	key := revisionKey{ses, i.Application, application.Revision(i)}
+	r := s.revisions[key]
 	if r != nil {
 		return r
 	}
-	if len(h.revisions) >= max(maxRevisions, h.sweepAt) {
-		h.dropUnusedRevisions()
-		h.sweepAt = 2 * len(h.revisions) // sweeps stay rare if most revisions are needed
+	if len(s.revisions) >= max(maxRevisions, s.sweepAt) {
+		s.dropUnusedRevisions()
+		s.sweepAt = 2 * len(s.revisions) // sweeps stay rare if most revisions are needed
 	}
 	r = &revision{}
-	h.revisions[key] = r
-	if h.running {
-		h.tasks.Go(func() { h.fetch(key, r) })
-	}
+	s.revisions[key] = r
+	s.tasks.run(func(ctx context.Context) { s.fetch(ctx, key, r) })
 	return r
 }
 
-// dropUnusedRevisions drops fetched revisions that no subscription needs. mu is held.
-func (h *Discovery) dropUnusedRevisions() {
+// dropUnusedRevisions drops fetched revisions that no subscription needs. The caller holds mu.
+func (s *subscriber) dropUnusedRevisions() {
 	needed := map[revisionKey]bool{}
-	for _, s := range h.subscriptions {
-		if s.instanceSnapshot == nil {
+	for _, sub := range s.subscriptions {
+		if sub.instanceSnapshot == nil {
 			continue
 		}
-		for _, i := range s.instanceSnapshot.Instances {
-			needed[revisionKey{s.session, i.Application, application.Revision(i)}] = true
+		for _, i := range sub.instanceSnapshot.Instances {
+			needed[revisionKey{sub.session, i.Application, application.Revision(i)}] = true
 		}
 	}
-	for key, r := range h.revisions {
+	for key, r := range s.revisions {
 		if r.metadata != nil && !needed[key] {
-			delete(h.revisions, key)
+			delete(s.revisions, key)
 		}
 	}
 }
 
-// instancesOf returns the instances of a revision that subscriptions report. mu is held.
-func (h *Discovery) instancesOf(key revisionKey) (all []registry.Instance) {
-	for _, s := range h.subscriptions {
-		if s.session == key.session && s.instanceSnapshot != nil {
-			all = append(all, s.instancesOf(key)...)
-		}
+// instancesOf returns the instances of a revision that subscriptions report. The caller holds mu.
+func (s *subscriber) instancesOf(key revisionKey) (all []registry.Instance) {
+	for _, sub := range s.subscriptions {
+		all = append(all, sub.instancesOf(key)...)
 	}
 	return all
 }
 
+// instancesOf returns the instances of a revision in the last snapshot. The caller holds
+// subscriber.mu.
 func (s *subscription) instancesOf(key revisionKey) (all []registry.Instance) {
+	if s.session != key.session || s.instanceSnapshot == nil {
+		return nil
+	}
 	for _, i := range s.instanceSnapshot.Instances {
 		if i.Application == key.application && application.Revision(i) == key.revision {
 			all = append(all, i)
@@ -169,26 +169,25 @@ func (s *subscription) instancesOf(key revisionKey) (all []registry.Instance) {
 // maxConcurrentFetches fetches hold a turn; the others queue for one, independently of earlier failures.
 // Snapshots wait at most fetchTimeout. A turn ends before an attempt times out, so that many dead
 // instances do not starve live ones.
-func (h *Discovery) fetch(key revisionKey, r *revision) {
-	late := time.AfterFunc(fetchTimeout, func() { h.fetchTimedOut(key, r) })
+func (s *subscriber) fetch(ctx context.Context, key revisionKey, r *revision) {
+	late := time.AfterFunc(fetchTimeout, func() { s.fetchTimedOut(ctx, key, r) })
 	defer late.Stop()
 	pause := firstFetchBackoff
 	for attempt := 0; ; attempt++ {
-		h.fetchSlots <- struct{}{} // the holder releases it within fetchSlotTime
-		over := sync.OnceFunc(func() { <-h.fetchSlots })
+		s.fetchTurn <- struct{}{} // the holder releases it within fetchSlotTime
+		over := sync.OnceFunc(func() { <-s.fetchTurn })
 		turn := time.AfterFunc(fetchSlotTime, over)
-		h.mu.Lock()
-		instances := h.instancesOf(key)
-		needed := len(instances) > 0 && h.runCtx.Err() == nil
+		s.mu.Lock()
+		instances := s.instancesOf(key)
+		needed := len(instances) > 0 && ctx.Err() == nil
 		if !needed {
-			delete(h.revisions, key)
+			delete(s.revisions, key)
 		}
-		from := key.session.registry
-		h.mu.Unlock()
+		s.mu.Unlock()
 		var services *application.MetadataInfo
 		var err error
 		if needed {
-			services, err = h.fetchOnce(from, instances[attempt%len(instances)])
+			services, err = fetchOnce(ctx, key.session.open(), instances[attempt%len(instances)])
 		}
 		turn.Stop()
 		over()
@@ -196,16 +195,16 @@ func (h *Discovery) fetch(key revisionKey, r *revision) {
 			return
 		}
 
-		h.mu.Lock()
-		h.recordFetch(key, r, services, err)
-		h.mu.Unlock()
+		s.mu.Lock()
+		s.recordFetch(ctx, key, r, services, err)
+		s.mu.Unlock()
 		if err == nil {
 			return
 		}
 		timer := time.NewTimer(pause)
 		select {
 		case <-timer.C:
-		case <-h.runCtx.Done():
+		case <-ctx.Done():
 		}
 		timer.Stop()
 		pause = min(2*pause, maxBackoff)
@@ -213,28 +212,28 @@ func (h *Discovery) fetch(key revisionKey, r *revision) {
 }
 
 // fetchTimedOut ends the wait of snapshots for a revision.
-func (h *Discovery) fetchTimedOut(key revisionKey, r *revision) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if r.metadata == nil && r.err == nil && h.runCtx.Err() == nil {
-		h.recordFetch(key, r, nil, errNoResponse)
+func (s *subscriber) fetchTimedOut(ctx context.Context, key revisionKey, r *revision) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if r.metadata == nil && r.err == nil && ctx.Err() == nil {
+		s.recordFetch(ctx, key, r, nil, errNoResponse)
 	}
 }
 
 // fetchOnce makes one attempt.
-func (h *Discovery) fetchOnce(from registry.Registry, i registry.Instance) (*application.MetadataInfo, error) {
+func fetchOnce(ctx context.Context, from registry.Registry, i registry.Instance) (*application.MetadataInfo, error) {
 	if from == nil {
 		return nil, errRegistryClosed
 	}
-	ctx, cancel := context.WithTimeout(h.runCtx, fetchTimeout)
+	ctx, cancel := context.WithTimeout(ctx, fetchTimeout)
 	defer cancel()
 	return application.Fetch(ctx, from, i)
 }
 
-// recordFetch records the result of an attempt. mu is held.
-func (h *Discovery) recordFetch(key revisionKey, r *revision, services *application.MetadataInfo, err error) {
-	if err != nil && r.err == nil && h.runCtx.Err() == nil {
-		h.options.Log.Warn("cannot fetch metadata; instances with this metadata are not used; retrying",
+// recordFetch records the result of an attempt. The caller holds mu.
+func (s *subscriber) recordFetch(ctx context.Context, key revisionKey, r *revision, services *application.MetadataInfo, err error) {
+	if err != nil && r.err == nil && ctx.Err() == nil {
+		s.settings.Log.Warn("cannot fetch metadata; instances with this metadata are not used; retrying",
 			logRegistry, key.session.key.String(), logApplication, key.application, logError, err)
 	}
 	again := r.err != nil && err != nil // the result has not changed
@@ -242,11 +241,9 @@ func (h *Discovery) recordFetch(key revisionKey, r *revision, services *applicat
 	if again {
 		return
 	}
-	for _, s := range h.subscriptions {
-		if s.session == key.session && s.instanceSnapshot != nil && slices.ContainsFunc(s.instanceSnapshot.Instances, func(i registry.Instance) bool {
-			return i.Application == key.application && application.Revision(i) == key.revision
-		}) {
-			h.resolveInstances(s)
+	for _, sub := range s.subscriptions {
+		if len(sub.instancesOf(key)) > 0 {
+			s.resolveInstances(sub)
 		}
 	}
 }

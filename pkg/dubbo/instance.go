@@ -8,7 +8,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/weft-proxy/weft/pkg/config"
 	"github.com/weft-proxy/weft/pkg/dubbo/application"
 	"github.com/weft-proxy/weft/pkg/registry"
 )
@@ -16,7 +15,7 @@ import (
 // An application registers one instance (Dubbo 3) for all its services at an address, with metadata
 // that contain all of them:
 //
-//	Publish, Unpublish ──▶ joinInstance ──▶ members ──▶ the instance's registration
+//	publish, unpublish ──▶ joinInstance ──▶ members ──▶ the instance's registration
 //	                                                      │ registrableInstance
 //	                                                      ▼
 //	                        registry.RegisterInstance, or UnregisterInstance after the last
@@ -32,32 +31,19 @@ type instanceKey struct {
 }
 
 // localInstance is the instance of an application at one address that this process registers. All
-// fields except key are guarded by Discovery.mu.
+// fields except key are guarded by publisher.mu.
 type localInstance struct {
 	key          instanceKey // immutable
 	registration *registration
 	members      map[identity]*publication // services that the instance provides
 	changes      int                       // number of changes of members
-	told         int                       // highest change that the registry has
 
 	unmapped *registry.UnmappedError // why consumers do not find some members; nil: they find all
 }
 
-// goal is a condition that API calls wait for. The caller of met holds Discovery.mu.
-type goal struct {
-	registration *registration
-	met          func() bool
-}
-
-// goal returns a goal for the current change of the instance; later changes do not affect it.
-func (p *localInstance) goal() goal {
-	e, change := p.registration, p.changes
-	return goal{e, func() bool { return e.settled() || p.told >= change }}
-}
-
-// registrableInstance is a copy of a localInstance at one change.
+// registrableInstance is an immutable copy of a localInstance at one change.
 type registrableInstance struct {
-	discovery *Discovery
+	publisher *publisher
 	instance  *localInstance
 	change    int // of the change
 	local     application.LocalInstance
@@ -71,144 +57,140 @@ func (a *registrableInstance) String() string {
 
 func (a *registrableInstance) register(ctx context.Context, r registry.Registry) error {
 	err := r.RegisterInstance(ctx, application.NewInstanceRegistration(a.local, a.services))
-	var unlisted *registry.UnmappedError
-	if err != nil && !errors.As(err, &unlisted) {
+	var unmapped *registry.UnmappedError
+	if err != nil && !errors.As(err, &unmapped) {
 		return err
 	}
-	a.discovery.mu.Lock()
-	defer a.discovery.mu.Unlock()
-	a.instance.told = max(a.instance.told, a.change)
-	a.discovery.recordUnmapped(a.instance, unlisted)
+	a.publisher.recordUnmapped(a.instance, unmapped)
 	return nil
 }
 
-// recordUnmapped records, and logs once, which members consumers do not find. mu is held.
-func (h *Discovery) recordUnmapped(pr *localInstance, now *registry.UnmappedError) {
-	before := pr.unmapped
-	pr.unmapped = now
+// recordUnmapped records, and logs once, which members consumers do not find.
+func (p *publisher) recordUnmapped(i *localInstance, now *registry.UnmappedError) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	before := i.unmapped
+	i.unmapped = now
 	if now != nil && (before == nil || before.Error() != now.Error()) {
-		h.options.Log.Warn("consumers cannot find some services of an application", logRegistry, pr.registration.session.key.String(), logError, now)
+		p.settings.Log.Warn("consumers cannot find some services of an application", logRegistry, i.registration.session.key.String(), logError, now)
 	}
 }
 
-// unmappedReason returns why consumers do not find a publication, or "". mu is held.
-func (p *publication) unmappedReason() string {
-	if p.instance == nil || p.instance.unmapped == nil || !slices.Contains(p.instance.unmapped.Interfaces, p.spec.Service.Interface) {
+// unmappedReason returns why consumers do not find a publication, or "". The caller holds
+// publisher.mu.
+func (pub *publication) unmappedReason() string {
+	if pub.instance == nil || pub.instance.unmapped == nil || !slices.Contains(pub.instance.unmapped.Interfaces, pub.spec.Service.Interface) {
 		return ""
 	}
-	return fmt.Sprintf("the application is registered, but consumers cannot find it by this interface: %v", p.instance.unmapped.Err)
+	return fmt.Sprintf("the application is registered, but consumers cannot find it by this interface: %v", pub.instance.unmapped.Err)
 }
 
 // unregister does nothing after a replacement, because the instance stays the same.
 func (a *registrableInstance) unregister(ctx context.Context, r registry.Registry) error {
-	a.discovery.mu.Lock()
-	replaced := a.instance.registration.session.registry == r && a.instance.registration.desired != nil
-	a.discovery.mu.Unlock()
-	if replaced {
+	if a.publisher.isReplaced(a.instance, r) {
 		return nil
 	}
-	p := a.local
-	return r.UnregisterInstance(ctx, registry.Instance{Application: p.Application, Host: p.Host, Port: p.Port})
+	i := a.local
+	return r.UnregisterInstance(ctx, registry.Instance{Application: i.Application, Host: i.Host, Port: i.Port})
 }
 
-// registrations returns the registrations of a publication. mu is held.
-func (p *publication) registrations() []*registration {
-	all := []*registration{p.urlRegistration}
-	if p.instance != nil {
-		all = append(all, p.instance.registration)
-	}
-	return all
+// isReplaced reports whether an instance is desired in a registry again.
+func (p *publisher) isReplaced(i *localInstance, r registry.Registry) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return i.registration.session.open() == r && i.registration.isDesired()
 }
 
-// goals returns the goals of a publication. mu is held.
-func (p *publication) goals() []goal {
-	all := []goal{{p.urlRegistration, p.urlRegistration.settled}}
-	if p.instance != nil {
-		all = append(all, p.instance.goal())
-	}
-	return all
-}
-
-// publish registers a publication in its mode. mu is held, as in all functions below.
-func (h *Discovery) publish(p *publication) {
-	mode := p.spec.mode
-	h.joinInstance(p, mode != config.RegisterInterface)
-	if mode == config.RegisterInstance {
-		h.set(p.urlRegistration, nil)
-		return
-	}
-	u := h.providerURL(p.spec, p.since)
-	h.set(p.urlRegistration, &u)
-}
-
-// joinInstance adds a publication to its instance, or to none if wanted is false.
-func (h *Discovery) joinInstance(p *publication, wanted bool) {
-	u := h.providerURL(p.spec, p.since)
-	key := instanceKey{p.spec.id.kind, p.spec.id.address, u.Get(parameterApplication), u.Port}
-	if p.instance != nil && (!wanted || p.instance.key != key) {
-		h.leaveInstance(p)
+// joinInstance adds a publication to its instance, or to none if wanted is false. The caller holds
+// mu, as in the functions below.
+func (p *publisher) joinInstance(pub *publication, wanted bool) {
+	u := p.settings.providerURL(pub.spec, pub.since)
+	key := instanceKey{pub.spec.id.kind, pub.spec.id.address, u.Get(parameterApplication), u.Port}
+	if pub.instance != nil && (!wanted || pub.instance.key != key) {
+		p.leaveInstance(pub)
 	}
 	if !wanted {
 		return
 	}
-	pr := h.instances[key]
-	if pr == nil {
-		pr = &localInstance{key: key, members: map[identity]*publication{}}
-		h.instances[key] = pr
+	i := p.instances[key]
+	if i == nil {
+		i = &localInstance{key: key, members: map[identity]*publication{}}
+		p.instances[key] = i
 	}
-	s, offer := h.openSession(p.spec.session), serviceInfoOf(p.spec, u)
-	if pr.registration != nil && pr.registration.session == s && pr.registration.desired != nil && pr.members[p.spec.id] == p && maps.Equal(p.serviceInfo.Parameters, offer.Parameters) {
+	s, info := pub.urlRegistration.session, serviceInfoOf(pub.spec, u)
+	if e := i.registration; e != nil && e.session == s && e.isDesired() && i.members[pub.spec.id] == pub && maps.Equal(pub.serviceInfo.Parameters, info.Parameters) {
 		return // nothing has changed
 	}
-	if pr.registration == nil || pr.registration.session != s {
-		e := h.newRegistration(s)
-		e.instance = pr
-		if pr.registration != nil && !pr.registration.releasePending { // else it ends by itself
-			e.predecessor = pr.registration // with other credentials
+	if e := i.registration; e == nil || e.session != s || !e.revive() {
+		if e != nil && e.isEnding() {
+			e = nil // it ends by itself
 		}
-		pr.registration = e
+		i.registration = newRegistration(s, e, p.instanceRegistration(i))
 	}
-	pr.registration.releasePending = false
-	p.instance, p.serviceInfo = pr, offer
-	pr.members[p.spec.id] = p
-	h.updateInstance(pr)
+	pub.instance, pub.serviceInfo = i, info
+	i.members[pub.spec.id] = pub
+	p.updateInstance(i)
+}
+
+// instanceRegistration returns the options of a registration of an instance.
+func (p *publisher) instanceRegistration(i *localInstance) registrationOptions {
+	o := p.registrations
+	o.onRegistered = func(e *registration) { p.endReplaced(i, e) }
+	o.onEnd = func(e *registration) { p.dropInstance(i, e) }
+	return o
 }
 
 // leaveInstance removes a publication from its instance, and ends the instance with the last one.
-// It returns the goal of that change.
-func (h *Discovery) leaveInstance(p *publication) goal {
-	pr := p.instance
-	p.instance = nil
-	delete(pr.members, p.spec.id)
-	if len(pr.members) == 0 {
-		h.endRegistration(pr.registration)
-		return goal{pr.registration, pr.registration.settled}
-	}
-	h.updateInstance(pr)
-	return pr.goal()
-}
-
-// dropInstance drops an instance whose registration has ended.
-func (h *Discovery) dropInstance(e *registration) {
-	if pr := e.instance; pr != nil && pr.registration == e && h.instances[pr.key] == pr {
-		delete(h.instances, pr.key)
+func (p *publisher) leaveInstance(pub *publication) {
+	i := pub.instance
+	pub.instance = nil
+	delete(i.members, pub.spec.id)
+	if len(i.members) > 0 {
+		p.updateInstance(i)
+	} else if i.registration.end() {
+		delete(p.instances, i.key)
 	}
 }
 
 // updateInstance registers the current members of an instance, unless everything is withdrawn.
-func (h *Discovery) updateInstance(pr *localInstance) {
-	if h.withdrawn {
+func (p *publisher) updateInstance(i *localInstance) {
+	if p.withdrawn {
 		return
 	}
-	pr.changes++
-	a := &registrableInstance{discovery: h, instance: pr, change: pr.changes, services: make([]*application.ServiceInfo, 0, len(pr.members))}
+	i.changes++
+	a := &registrableInstance{publisher: p, instance: i, change: i.changes, services: make([]*application.ServiceInfo, 0, len(i.members))}
 	var since time.Time
-	for _, p := range pr.members {
-		a.services = append(a.services, p.serviceInfo)
-		since = earlierOf(since, p.since)
+	for _, pub := range i.members {
+		a.services = append(a.services, pub.serviceInfo)
+		since = earlierOf(since, pub.since)
 	}
-	a.local = application.LocalInstance{Application: pr.key.application, Host: h.host, Port: pr.key.port, Since: since}
-	h.setDesired(pr.registration, a)
+	a.local = application.LocalInstance{Application: i.key.application, Host: p.settings.host, Port: i.key.port, Since: since}
+	i.registration.set(a)
+}
+
+// endReplaced ends the URLs with other credentials that an instance replaces, when the registry has
+// the instance: the predecessors of members that have no URL of their own. The caller does not hold
+// mu.
+func (p *publisher) endReplaced(i *localInstance, e *registration) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if i.registration != e || !e.isRegistered() { // the next change follows
+		return
+	}
+	for _, pub := range i.members {
+		if !pub.urlRegistration.isDesired() {
+			pub.urlRegistration.endPredecessor()
+		}
+	}
+}
+
+// dropInstance drops an instance whose registration has ended. The caller does not hold mu.
+func (p *publisher) dropInstance(i *localInstance, e *registration) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if i.registration == e && p.instances[i.key] == i {
+		delete(p.instances, i.key)
+	}
 }
 
 // serviceInfoOf returns the entry of a service in the metadata: the parameters of its URL that do not

@@ -3,7 +3,9 @@ package dubbo
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/weft-proxy/weft/pkg/registry"
@@ -15,27 +17,42 @@ import (
 //	desired is not registered  register it, with retries
 //	stale is not empty         unregister each element
 //
-// A replacement is therefore registered before its predecessor is unregistered.
+// A replacement is therefore registered before its predecessor is unregistered. The methods are
+// safe for concurrent use. They call only tasks and sessions with mu held, and the functions of
+// registrationOptions without it.
 type registration struct {
-	session  *session       // immutable
-	instance *localInstance // immutable; the owner of an instance; nil for a URL
+	session *session // immutable; end gives up the reference
+	registrationOptions
 
-	// Guarded by Discovery.mu.
-	desired         registrable   // nil: nothing
+	mu              sync.Mutex
+	desired         registrable   // guarded by mu, like all fields below; nil: nothing
+	version         int           // number of changes of desired
+	confirmed       int           // highest version that the registry has confirmed
 	predecessor     *registration // ends once desired is registered, or this registration ends; may be nil
 	mayBeRegistered bool          // the registry may have desired
 	registered      bool          // the registry has confirmed desired
 	stale           []registrable
 	err             error  // of the last attempt; nil: success
 	reconciling     bool   // the goroutine runs
-	releasePending  bool   // desired stays nil; the session is not released yet
+	ending          bool   // desired stays nil; the session is released when nothing is stale
+	ended           bool   // the session was released
 	logged          string // last error logged; "": none since the last success
 	cancel          context.CancelFunc
 	changed         chan struct{} // closed and replaced on every change
 }
 
-// registrable is an entry of a registry. Its String method identifies it. The caller does not hold
-// Discovery.mu during its other methods.
+// registrationOptions are immutable.
+type registrationOptions struct {
+	tasks *tasks
+	log   *slog.Logger
+
+	// The goroutine of the registration calls these functions, which may be nil.
+	onRegistered func(*registration) // the registry has confirmed a desired entry
+	onEnd        func(*registration) // the registration has ended
+}
+
+// registrable is an entry of a registry. Its String method identifies it. The caller of its other
+// methods holds no lock.
 type registrable interface {
 	fmt.Stringer
 	register(ctx context.Context, r registry.Registry) error
@@ -60,24 +77,23 @@ const (
 	unregisterTimeout = 5 * time.Second
 )
 
-// newRegistration returns a registration without a desired entry. The caller holds mu, as for all
-// functions for registrations except reconcileRegistration, do and the methods of registrable.
-func (h *Discovery) newRegistration(s *session) *registration {
-	s.uses++
-	return &registration{session: s, changed: make(chan struct{})}
+// newRegistration returns a registration without a desired entry. It takes over predecessor, which
+// may be nil.
+func newRegistration(s *session, predecessor *registration, o registrationOptions) *registration {
+	return &registration{session: s.acquire(), registrationOptions: o, predecessor: predecessor, changed: make(chan struct{})}
 }
 
-// set changes the desired URL; nil: none.
-func (h *Discovery) set(e *registration, want *registry.URL) {
-	if want == nil {
-		h.setDesired(e, nil)
-		return
-	}
-	h.setDesired(e, registrableURL{*want})
+// setURL changes the desired entry to a URL.
+func (e *registration) setURL(u registry.URL) { e.set(registrableURL{u}) }
+
+// set changes the desired entry; nil: none.
+func (e *registration) set(want registrable) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.setLocked(want)
 }
 
-// setDesired changes the desired entry; nil: none.
-func (h *Discovery) setDesired(e *registration, want registrable) {
+func (e *registration) setLocked(want registrable) {
 	if want != nil && e.desired != nil && want.String() == e.desired.String() {
 		return
 	}
@@ -89,62 +105,93 @@ func (h *Discovery) setDesired(e *registration, want registrable) {
 		text := want.String() // the Registry accepts Register for an existing entry
 		e.stale = slices.DeleteFunc(e.stale, func(m registrable) bool { return m.String() == text })
 	}
+	e.version++
 	e.desired, e.err = want, nil
 	if e.cancel != nil {
 		e.cancel()
 	}
-	h.startReconcile(e)
+	e.signalChange()
+	e.startLocked()
 }
 
-// endRegistration unregisters everything. The caller no longer uses e.
-func (h *Discovery) endRegistration(e *registration) {
-	h.set(e, nil)
-	h.endPredecessor(e)
-	e.releasePending = true
-	h.startReconcile(e)
+// start starts the goroutine of e, if the session is open and it does not run.
+func (e *registration) start() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.startLocked()
+}
+
+func (e *registration) startLocked() {
+	if e.reconciling {
+		return
+	}
+	if r := e.session.open(); r != nil {
+		e.reconciling = e.tasks.run(func(ctx context.Context) { e.reconcile(ctx, r) })
+	}
+}
+
+// end unregisters everything, and then releases the session. It reports whether that is already
+// done; otherwise, onEnd follows, unless Discovery ends first.
+func (e *registration) end() (ended bool) {
+	e.endPredecessor()
+	e.mu.Lock()
+	e.setLocked(nil)
+	e.ending = true
+	e.startLocked()
+	ended = e.endLocked()
+	e.mu.Unlock()
+	if ended {
+		e.session.release()
+	}
+	return ended
+}
+
+// endLocked marks an ending registration without a goroutine as ended, and reports whether it did. The
+// caller then releases the session, without mu.
+func (e *registration) endLocked() bool {
+	if !e.ending || e.ended || e.reconciling {
+		return false
+	}
+	e.ended = true
+	return true
+}
+
+// revive reverts end. It reports false if the registration has ended.
+func (e *registration) revive() bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.ended {
+		return false
+	}
+	e.ending = false
+	return true
 }
 
 // endPredecessor ends the registration that e replaces.
-func (h *Discovery) endPredecessor(e *registration) {
-	if before := e.predecessor; before != nil {
-		e.predecessor = nil
-		h.endRegistration(before)
+func (e *registration) endPredecessor() {
+	e.mu.Lock()
+	before := e.predecessor
+	e.predecessor = nil
+	e.mu.Unlock()
+	if before != nil {
+		before.end()
 	}
 }
 
-// endReplaced ends what e replaces, now that the registry has e: its predecessor and, if e is the
-// current registration of an instance, the predecessors of the URLs of members that are registered
-// only by the instance.
-func (h *Discovery) endReplaced(e *registration) {
-	h.endPredecessor(e)
-	if e.instance == nil || e.instance.registration != e {
-		return
-	}
-	for _, p := range e.instance.members {
-		if p.urlRegistration.desired == nil {
-			h.endPredecessor(p.urlRegistration)
+// unregisterAll unregisters e and its predecessors, without ending them. It returns those that the
+// registry may have.
+func (e *registration) unregisterAll() (some []*registration) {
+	for e != nil {
+		e.mu.Lock()
+		e.setLocked(nil)
+		if len(e.stale) > 0 {
+			some = append(some, e)
 		}
+		next := e.predecessor
+		e.mu.Unlock()
+		e = next
 	}
-}
-
-// startReconcile starts the goroutine of e if it is needed and does not run.
-func (h *Discovery) startReconcile(e *registration) {
-	e.signalChange()
-	if e.reconciling || !h.running || e.session.registry == nil {
-		if e.releasePending && !e.reconciling {
-			h.releaseRegistration(e)
-		}
-		return
-	}
-	e.reconciling = true
-	h.tasks.Go(func() { h.reconcileRegistration(e) })
-}
-
-// releaseRegistration gives up the session of a registration that has ended.
-func (h *Discovery) releaseRegistration(e *registration) {
-	e.releasePending = false
-	h.releaseSession(e.session)
-	h.dropInstance(e)
+	return some
 }
 
 func (e *registration) signalChange() {
@@ -152,7 +199,42 @@ func (e *registration) signalChange() {
 	e.changed = make(chan struct{})
 }
 
-// settled reports whether the registry is in the desired state.
+// isDesired reports whether there is a desired entry.
+func (e *registration) isDesired() bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.desired != nil
+}
+
+// isEnding reports whether end was called and not reverted.
+func (e *registration) isEnding() bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.ending
+}
+
+// isRegistered reports whether there is a desired entry, and the registry has confirmed it.
+func (e *registration) isRegistered() bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.registered
+}
+
+// errorText returns why the registry does not have the desired entry; "": it has, or nothing is
+// known yet.
+func (e *registration) errorText() string {
+	if text := e.session.errorText(); text != "" {
+		return text
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.err == nil {
+		return ""
+	}
+	return e.err.Error()
+}
+
+// settled reports whether the registry is in the desired state. The caller holds mu.
 func (e *registration) settled() bool {
 	if e.desired == nil {
 		return len(e.stale) == 0
@@ -164,51 +246,52 @@ func (e *registration) settled() bool {
 type step struct {
 	target   registrable
 	register bool
+	version  int // of target, if it is to be registered
 }
 
-// nextStep returns the next step; false: no step is needed.
+// nextStep returns the next step; false: no step is needed. The caller holds mu.
 func (e *registration) nextStep() (step, bool) {
 	switch {
 	case e.desired != nil && !e.registered:
-		return step{e.desired, true}, true
+		return step{e.desired, true, e.version}, true
 	case len(e.stale) > 0:
-		return step{e.stale[0], false}, true
+		return step{target: e.stale[0]}, true
 	}
 	return step{}, false
 }
 
-// reconcileRegistration takes steps until none is needed.
-func (h *Discovery) reconcileRegistration(e *registration) {
+// reconcile takes steps until none is needed. It is the goroutine of e.
+func (e *registration) reconcile(ctx context.Context, r registry.Registry) {
 	pause := minBackoff
 	for {
-		h.mu.Lock()
+		e.mu.Lock()
 		s, ok := e.nextStep()
-		if !ok || h.runCtx.Err() != nil {
-			e.reconciling = false
-			e.signalChange()
-			if e.releasePending {
-				h.releaseRegistration(e)
-			}
-			h.mu.Unlock()
+		if !ok || ctx.Err() != nil {
+			e.stopLocked()
 			return
 		}
 		e.mayBeRegistered = e.mayBeRegistered || s.register
-		ctx, cancel := context.WithCancel(h.runCtx)
+		stepCtx, cancel := context.WithCancel(ctx)
 		e.cancel = cancel
-		h.mu.Unlock()
+		e.mu.Unlock()
 
-		err := h.runStep(ctx, e, s)
+		err := s.run(stepCtx, r)
 		cancel()
 
-		h.mu.Lock()
+		e.mu.Lock()
 		e.cancel = nil
 		wait := e.note(s, err)
-		if e.registered {
-			h.endReplaced(e)
+		if ctx.Err() == nil {
+			e.logStep(s, err, wait)
 		}
-		h.logStep(e, s, err, wait)
-		turned := e.changed
-		h.mu.Unlock()
+		registered, changed := e.registered, e.changed
+		e.mu.Unlock()
+		if registered {
+			e.endPredecessor()
+			if e.onRegistered != nil {
+				e.onRegistered(e)
+			}
+		}
 		if !wait {
 			pause = minBackoff
 			continue
@@ -217,40 +300,58 @@ func (h *Discovery) reconcileRegistration(e *registration) {
 		select {
 		case <-timer.C:
 			pause = min(2*pause, maxBackoff)
-		case <-turned:
+		case <-changed:
 			pause = minBackoff
-		case <-h.runCtx.Done():
+		case <-ctx.Done():
 		}
 		timer.Stop()
 	}
 }
 
-func (h *Discovery) runStep(ctx context.Context, e *registration, s step) error {
+// stopLocked ends the goroutine, and with it an ending registration. It unlocks mu.
+func (e *registration) stopLocked() {
+	e.reconciling = false
+	e.signalChange()
+	ended := e.endLocked()
+	e.mu.Unlock()
+	if !ended {
+		return
+	}
+	e.session.release()
+	if e.onEnd != nil {
+		e.onEnd(e)
+	}
+}
+
+func (s step) run(ctx context.Context, r registry.Registry) error {
 	if s.register {
-		return s.target.register(ctx, e.session.registry)
+		return s.target.register(ctx, r)
 	}
 	ctx, cancel := context.WithTimeout(ctx, unregisterTimeout)
 	defer cancel()
-	return s.target.unregister(ctx, e.session.registry)
+	return s.target.unregister(ctx, r)
 }
 
-// logStep logs a rejected step once per error, and the success after it. mu is held.
-func (h *Discovery) logStep(e *registration, s step, err error, again bool) {
+// logStep logs a rejected step once per error, and the success after it. The caller holds mu.
+func (e *registration) logStep(s step, err error, again bool) {
 	switch {
-	case h.runCtx.Err() != nil:
 	case again && e.logged != err.Error():
 		e.logged = err.Error()
-		h.options.Log.Warn("registry rejected a URL; retrying", logRegistry, e.session.key.String(), logURL, redact(s.target), logError, err)
+		e.log.Warn("registry rejected a URL; retrying", logRegistry, e.session.key.String(), logURL, redact(s.target), logError, err)
 	case err == nil && s.register && e.logged != "":
 		e.logged = ""
-		h.options.Log.Info("registry accepted a URL", logRegistry, e.session.key.String(), logURL, redact(s.target))
+		e.log.Info("registry accepted a URL", logRegistry, e.session.key.String(), logURL, redact(s.target))
 	}
 }
 
-// note records the result of a step, and reports whether to retry it after a backoff.
+// note records the result of a step, and reports whether to retry it after a backoff. The caller
+// holds mu.
 func (e *registration) note(s step, err error) (wait bool) {
 	text := s.target.String()
 	current := e.desired != nil && e.desired.String() == text
+	if s.register && err == nil {
+		e.confirmed = max(e.confirmed, s.version)
+	}
 	switch {
 	case s.register && current:
 		if e.err = err; err == nil {

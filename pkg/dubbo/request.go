@@ -3,8 +3,6 @@ package dubbo
 import (
 	"cmp"
 	"fmt"
-	"maps"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -63,8 +61,8 @@ const (
 )
 
 // validate validates a request. The error is a *FieldError.
-func (h *Discovery) validate(r Request, as operation) (*spec, error) {
-	for _, check := range []func(*Request, operation) error{h.validateRegistry, validateService, validateParameters, validateRegisterMode, h.validatePort} {
+func (s *settings) validate(r Request, as operation) (*spec, error) {
+	for _, check := range []func(*Request, operation) error{s.validateRegistry, validateService, validateParameters, validateRegisterMode, s.validatePort} {
 		if err := check(&r, as); err != nil {
 			return nil, err
 		}
@@ -74,29 +72,29 @@ func (h *Discovery) validate(r Request, as operation) (*spec, error) {
 		Interface: r.Service.Interface, Group: r.Service.Group, Version: r.Service.Version,
 	}}
 	w.session = sessionKey{r.Registry.Type, r.Registry.Address, r.Registry.Username, r.Registry.Password}
-	s := h.registrySettings(w.session.kind, w.session.address)
-	if s != nil && w.session.username == "" && w.session.password == "" {
-		w.session.username, w.session.password = s.Username, s.Password // not stored in the state file
+	configured := s.registry(w.session.kind, w.session.address)
+	if configured != nil && w.session.username == "" && w.session.password == "" {
+		w.session.username, w.session.password = configured.Username, configured.Password // not stored in the state file
 	}
 	w.mode = config.RegisterMode(r.Service.Parameters[parameterRegisterMode])
-	if w.mode == "" && s != nil {
-		w.mode = s.RegisterMode
+	if w.mode == "" && configured != nil {
+		w.mode = configured.RegisterMode
 	}
 	w.mode = cmp.Or(w.mode, config.RegisterInterface)
-	if u := h.providerURL(w, time.Now()); len(u.String()) > registry.MaxURL {
+	if u := s.providerURL(w, time.Now()); len(u.String()) > registry.MaxURL {
 		return nil, &FieldError{"service", fmt.Sprintf("its URL has %d bytes; the maximum is %d", len(u.String()), registry.MaxURL)}
 	}
 	return w, nil
 }
 
 // validateRegistry resolves and validates the registry of a request.
-func (h *Discovery) validateRegistry(r *Request, _ operation) error {
+func (s *settings) validateRegistry(r *Request, _ operation) error {
 	g := &r.Registry
 	g.Type, g.Address = strings.ToLower(strings.TrimSpace(g.Type)), strings.TrimSpace(g.Address)
 	if g.Address == "" {
-		for _, s := range h.options.Config.Registries {
-			if g.Type == "" || g.Type == s.Type {
-				g.Type, g.Address = s.Type, s.Address
+		for _, one := range s.Config.Registries {
+			if g.Type == "" || g.Type == one.Type {
+				g.Type, g.Address = one.Type, one.Address
 				break
 			}
 		}
@@ -106,14 +104,14 @@ func (h *Discovery) validateRegistry(r *Request, _ operation) error {
 	}
 	switch {
 	case g.Type == "":
-		return &FieldError{"registry.type", "is missing: must be one of " + h.registryTypes()}
-	case h.options.Registries[g.Type] == nil:
-		return &FieldError{"registry.type", fmt.Sprintf("%q is not one of %s", truncate(g.Type), h.registryTypes())}
+		return &FieldError{"registry.type", "is missing: must be one of " + s.registryTypes()}
+	case s.Registries[g.Type] == nil:
+		return &FieldError{"registry.type", fmt.Sprintf("%q is not one of %s", truncate(g.Type), s.registryTypes())}
 	case g.Address == "" && g.Type != memoryType:
 		return &FieldError{"registry.addr", "is missing"}
 	case len(g.Address) > maxAddressLen || strings.ContainsFunc(g.Address, isForbiddenRune) || strings.ContainsFunc(g.Address, unicode.IsSpace):
 		return &FieldError{"registry.addr", fmt.Sprintf("%q is not a valid address", truncate(g.Address))}
-	case g.Type == memoryType && strings.HasPrefix(g.Address, directoryPrefix) && h.registrySettings(g.Type, g.Address) == nil:
+	case g.Type == memoryType && strings.HasPrefix(g.Address, directoryPrefix) && s.registry(g.Type, g.Address) == nil:
 		return &FieldError{"registry.addr", "a directory must be one of the registries in the configuration: clients cannot choose directories"}
 	case len(g.Username) > maxFieldLen || strings.ContainsFunc(g.Username, isForbiddenRune):
 		return &FieldError{"registry.username", "is too long, or contains control characters"}
@@ -121,11 +119,6 @@ func (h *Discovery) validateRegistry(r *Request, _ operation) error {
 		return &FieldError{"registry.password", "is too long, or contains control characters"}
 	}
 	return nil
-}
-
-// registryTypes returns the names of the registry types.
-func (h *Discovery) registryTypes() string {
-	return strings.Join(slices.Sorted(maps.Keys(h.options.Registries)), ", ")
 }
 
 // validateService validates the fields that identify a service.
@@ -201,26 +194,16 @@ func truncate(text string) string {
 }
 
 // validatePort validates the port of a provider.
-func (h *Discovery) validatePort(r *Request, as operation) error {
+func (s *settings) validatePort(r *Request, as operation) error {
 	if text := r.Service.Port; text != "" {
 		if n, err := strconv.ParseUint(text, 10, 16); err != nil || n == 0 {
 			return &FieldError{"service.port", fmt.Sprintf("%q is not a valid port", truncate(text))}
 		}
-	} else if as == opPublish && h.options.Config.ServerPort == 0 {
+	} else if as == opPublish && s.Config.ServerPort == 0 {
 		return &FieldError{"service.port", "is missing, and no server_port is configured"}
 	}
 	return nil
 }
-
-// The URL parameters that Service.Parameters must not set.
-const (
-	parameterApplication = "application"
-	parameterMethods     = "methods"
-	parameterSide        = "side"
-	parameterTimestamp   = "timestamp"
-	parameterProcess     = "pid"
-	parameterDubbo       = "dubbo"
-)
 
 // validateRegisterMode validates the register mode of a provider.
 func validateRegisterMode(r *Request, as operation) error {
@@ -261,51 +244,4 @@ func validateParameters(r *Request, _ operation) error {
 		}
 	}
 	return nil
-}
-
-// protocolVersion is the version of Dubbo's protocol, used by all releases since 2.6.
-const protocolVersion = "2.0.2"
-
-// providerURL returns the URL of a service that this machine has provided since a time. It contains no
-// pid, so that it is the same after a restart: the registry has one entry for it even if the
-// session of the killed process has not expired, and consumers see no change.
-func (h *Discovery) providerURL(w *spec, since time.Time) registry.URL {
-	port := h.options.Config.ServerPort
-	if n, err := strconv.ParseUint(w.Service.Port, 10, 16); err == nil && port == 0 {
-		port = uint16(n)
-	}
-	return h.buildURL(w, since, registry.URL{Protocol: "dubbo", Host: h.host, Port: port}, map[string]string{
-		"anyhost":     "true",
-		"dynamic":     "true",
-		"generic":     "false",
-		parameterSide: "provider",
-	}).With(map[string]string{parameterRegisterMode: ""})
-}
-
-// consumerURL returns the URL of a consumer of a service.
-func (h *Discovery) consumerURL(w *spec, since time.Time) registry.URL {
-	return h.buildURL(w, since, registry.URL{Protocol: "consumer", Host: h.host}, map[string]string{
-		registry.ParameterCategory: registry.Consumers,
-		"check":                    "false",
-		parameterSide:              "consumer",
-		parameterProcess:           strconv.Itoa(os.Getpid()), // the URL has no port to distinguish it
-	})
-}
-
-func (h *Discovery) buildURL(w *spec, since time.Time, u registry.URL, more map[string]string) registry.URL {
-	s := &w.Service
-	application := s.Name
-	if application == "" {
-		application = h.options.Config.Application
-	}
-	u.Path = s.Interface
-	return u.With(more).With(map[string]string{
-		parameterDubbo:              protocolVersion,
-		parameterTimestamp:          strconv.FormatInt(since.UnixMilli(), 10),
-		parameterApplication:        application,
-		registry.ParameterInterface: s.Interface,
-		registry.ParameterGroup:     s.Group,
-		registry.ParameterVersion:   s.Version,
-		parameterMethods:            strings.Join(s.Methods, ","),
-	}).With(s.Parameters)
 }

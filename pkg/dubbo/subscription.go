@@ -1,8 +1,6 @@
 package dubbo
 
 import (
-	"cmp"
-	"reflect"
 	"slices"
 	"time"
 
@@ -22,13 +20,12 @@ import (
 // EmptyAfter has passed. A provider that is really gone costs little: Weft cannot reach it, and
 // ejects it. A live provider without calls costs the service.
 type subscription struct {
-	spec     *spec
-	since    time.Time
-	service  *service      // immutable
-	session  *session      // immutable
+	spec     *spec         // guarded by subscriber.mu
+	since    time.Time     // immutable
+	session  *session      // immutable; one reference
 	consumer *registration // immutable
 
-	// Guarded by Discovery.mu.
+	// Guarded by subscriber.mu.
 	ended            bool               // unsubscribed
 	stop             func()             // nil: not started
 	deadline         time.Time          // the service waits until then for the first snapshot
@@ -77,101 +74,6 @@ const lossWindow = 2 * time.Minute
 
 // hasSnapshot reports whether there is a snapshot.
 func (s *subscription) hasSnapshot() bool { return !s.evaluatedAt.IsZero() }
-
-// onSnapshot processes a snapshot. It is the notify function of registry.Registry.
-func (h *Discovery) onSnapshot(s *subscription, v registry.Snapshot) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if s.ended {
-		return
-	}
-	v.Providers = filterAccepted(s.spec.id.service, v.Providers)
-	s.instanceSnapshot, s.unresolved = nil, nil
-	if len(v.Instances) > 0 {
-		s.instanceSnapshot = &v
-		h.resolveInstances(s)
-		return
-	}
-	h.queueSnapshot(s, v)
-}
-
-// queueSnapshot schedules the evaluation of a snapshot without instances. mu is held.
-func (h *Discovery) queueSnapshot(s *subscription, v registry.Snapshot) {
-	s.pending = &v
-	s.sawEmpty = s.sawEmpty && !v.Authoritative || isEmpty(&v) && !v.Authoritative
-	h.dirty[s.service] = struct{}{}
-	h.wakeLoop()
-}
-
-// filterAccepted returns the providers that a consumer of a service accepts. It does not modify all.
-func filterAccepted(s registry.Service, all []registry.URL) []registry.URL {
-	refused := func(u registry.URL) bool { return !s.Accepts(u) }
-	if !slices.ContainsFunc(all, refused) {
-		return all
-	}
-	return slices.DeleteFunc(slices.Clone(all), refused)
-}
-
-// subscribe starts or changes a subscription. mu is held.
-func (h *Discovery) subscribe(w *spec) *subscription {
-	old := h.subscriptions[w.id]
-	if old == nil || !reflect.DeepEqual(old.spec.Request, w.Request) {
-		h.save(saveSoon)
-	}
-	if old != nil && old.spec.session == w.session {
-		old.spec = w
-		u := h.consumerURL(w, old.since)
-		h.set(old.consumer, &u)
-		return old
-	}
-	s := h.newSubscription(w)
-	if old != nil { // with other credentials: the known state stays
-		s.current, s.retained, s.removed, s.evaluatedAt, s.restored, s.validUntil, s.emptySince = old.current, old.retained, old.removed, old.evaluatedAt, true, time.Now(), old.emptySince
-		h.unsubscribe(old)
-	}
-	h.subscriptions[w.id] = s
-	s.service.sources = append(s.service.sources, s)
-	slices.SortFunc(s.service.sources, func(a, b *subscription) int {
-		return cmp.Or(cmp.Compare(a.spec.id.kind, b.spec.id.kind), cmp.Compare(a.spec.id.address, b.spec.id.address))
-	})
-	return s
-}
-
-// newSubscription returns a subscription that the loop will start.
-func (h *Discovery) newSubscription(w *spec) *subscription {
-	sv := h.services[w.id.service]
-	if sv == nil {
-		sv = &service{key: w.id.service}
-		h.services[w.id.service] = sv
-	}
-	session := h.openSession(w.session)
-	session.uses++
-	s := &subscription{spec: w, since: h.stamp(), service: sv, session: session, deadline: time.Now().Add(registryTimeout)}
-	s.consumer = h.newRegistration(session)
-	u := h.consumerURL(w, s.since)
-	h.set(s.consumer, &u)
-	h.pendingStarts = append(h.pendingStarts, s)
-	h.wakeLoop()
-	return s
-}
-
-// unsubscribe ends a subscription. mu is held.
-func (h *Discovery) unsubscribe(s *subscription) {
-	s.ended = true
-	delete(h.subscriptions, s.spec.id)
-	s.service.sources = slices.DeleteFunc(s.service.sources, func(o *subscription) bool { return o == s })
-	stop := s.stop // nil: follow sees that over is set
-	h.pendingStops = append(h.pendingStops, func() {
-		if stop != nil {
-			stop()
-		}
-		h.mu.Lock()
-		defer h.mu.Unlock()
-		h.endRegistration(s.consumer)
-		h.releaseSession(s.session)
-	})
-	h.wakeLoop()
-}
 
 // evaluate processes the pending snapshot at the time now, in the session with that number, and
 // drops expired retained providers.
