@@ -84,6 +84,6 @@ func (p *process) adminServices() *dubbo.Status {
 	if p.services == nil {
 		return nil
 	}
-	s := p.services.hub.Status()
+	s := p.services.discovery.Status()
 	return &s
 }

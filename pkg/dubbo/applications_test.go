@@ -58,8 +58,8 @@ func TestInstancesBecomeProviders(t *testing.T) {
 		r.fake.publish("b/1", 10, "y")
 		r.fake.report("x")
 		r.fake.report("y")
-		must(t, r.hub.Subscribe(r.Context(), request("x")))
-		must(t, r.hub.Subscribe(r.Context(), request("y")))
+		must(t, r.discovery.Subscribe(r.Context(), request("x")))
+		must(t, r.discovery.Subscribe(r.Context(), request("y")))
 		r.fake.reportInstances(nil, "10.0.0.1 a/1", "10.0.0.2 a/1", "10.0.0.3 b/1", "10.0.0.4 a/0")
 		r.desired("x=10.0.0.1,10.0.0.2; y=10.0.0.1,10.0.0.2,10.0.0.3")
 		if got := len(r.fake.metadataRequests); got != 2 {
@@ -77,11 +77,11 @@ func TestInstanceOverridesURLOfSameAddress(t *testing.T) {
 	inSynctest(t, defaultConfig(), func(r *testEnv) {
 		r.fake.publish("a/1", 10, "x")
 		r.fake.report("x")
-		must(t, r.hub.Subscribe(r.Context(), request("x")))
+		must(t, r.discovery.Subscribe(r.Context(), request("x")))
 		r.fake.reportInstances([]string{"10.0.0.1?weight=99", "10.0.0.2?weight=99"}, "10.0.0.1 a/1")
 		r.desired("x=10.0.0.1,10.0.0.2")
 		var weights []int
-		for _, p := range r.hub.Status().Subscribed[0].Providers {
+		for _, p := range r.discovery.Status().Subscribed[0].Providers {
 			weights = append(weights, p.Weight)
 		}
 		if !slices.Equal(weights, []int{10, 99}) {
@@ -93,13 +93,13 @@ func TestInstanceOverridesURLOfSameAddress(t *testing.T) {
 func TestInstanceOverridesOnlyItsVersion(t *testing.T) {
 	inSynctest(t, defaultConfig(), func(r *testEnv) {
 		r.fake.report("x")
-		must(t, r.hub.Subscribe(r.Context(), request("x")))
+		must(t, r.discovery.Subscribe(r.Context(), request("x")))
 		r.fake.mu.Lock()
 		r.fake.metadata = map[string]string{"a/1": `{"app": "a", "services": {"x:2:dubbo": {"name": "x", "version": "2", "protocol": "dubbo", "path": "x"}}}`}
 		r.fake.mu.Unlock()
 		r.fake.reportInstances([]string{"10.0.0.1"}, "10.0.0.1 a/1")
 		r.desired("x=10.0.0.1; x?version=2=10.0.0.1")
-		if p := r.hub.Status().Subscribed[0].Providers; len(p) != 1 || p[0].Version != "" || len(p[0].Variants) != 1 || p[0].Variants[0].Version != "2" {
+		if p := r.discovery.Status().Subscribed[0].Providers; len(p) != 1 || p[0].Version != "" || len(p[0].Variants) != 1 || p[0].Variants[0].Version != "2" {
 			t.Errorf("the providers are %+v", p)
 		}
 	})
@@ -109,20 +109,20 @@ func TestUnknownRevisionKeepsProviders(t *testing.T) {
 	inSynctest(t, defaultConfig(), func(r *testEnv) {
 		r.fake.publish("a/1", 10, "x")
 		r.fake.report("x")
-		must(t, r.hub.Subscribe(r.Context(), request("x")))
+		must(t, r.discovery.Subscribe(r.Context(), request("x")))
 		r.fake.reportInstances(nil, "10.0.0.1 a/1")
 		r.desired("x=10.0.0.1")
 
 		r.fake.reportInstances(nil, "10.0.0.1 a/2", "10.0.0.2 a/2") // without metadata
 		r.desired("x=10.0.0.1")
-		if text := r.hub.Status().Subscribed[0].Sources[0].Error; !strings.Contains(text, "metadata of a, revision 2") {
+		if text := r.discovery.Status().Subscribed[0].Sources[0].Error; !strings.Contains(text, "metadata of a, revision 2") {
 			t.Errorf("error = %q", text)
 		}
 		r.fake.publish("a/2", 10, "x")
 		<-time.After(2 * time.Second) // fake time, until the next attempt
 		synctest.Wait()
 		r.desired("x=10.0.0.1,10.0.0.2")
-		if text := r.hub.Status().Subscribed[0].Sources[0].Error; text != "" {
+		if text := r.discovery.Status().Subscribed[0].Sources[0].Error; text != "" {
 			t.Errorf("error is still %q", text)
 		}
 	})
@@ -131,9 +131,9 @@ func TestUnknownRevisionKeepsProviders(t *testing.T) {
 func TestUnusedRevisionsAreNotFetched(t *testing.T) {
 	inSynctest(t, defaultConfig(), func(r *testEnv) {
 		r.fake.report("x")
-		must(t, r.hub.Subscribe(r.Context(), request("x")))
+		must(t, r.discovery.Subscribe(r.Context(), request("x")))
 		r.fake.reportInstances(nil, "10.0.0.1 a/1")
-		must(t, r.hub.Unsubscribe(r.Context(), request("x")))
+		must(t, r.discovery.Unsubscribe(r.Context(), request("x")))
 		<-time.After(time.Hour) // fake time
 		if n := len(r.fake.metadataRequests); n != 1 {
 			t.Errorf("metadata were fetched %d times", n)
@@ -152,9 +152,9 @@ func TestManyRevisionsAreFetchedConcurrently(t *testing.T) {
 			all = append(all, fmt.Sprintf("10.0.%d.%d a%d/1", i/250, i%250, i))
 		}
 		r.fake.report("x")
-		must(t, r.hub.Subscribe(r.Context(), request("x")))
+		must(t, r.discovery.Subscribe(r.Context(), request("x")))
 		r.fake.reportInstances(nil, all...)
-		if got := r.hub.Totals().Providers; got != many {
+		if got := r.discovery.Totals().Providers; got != many {
 			t.Errorf("%d providers are active, want %d", got, many)
 		}
 	})
@@ -173,7 +173,7 @@ func TestUnavailableRevisionDelaysSnapshotOnce(t *testing.T) {
 			all = append(all, fmt.Sprintf("10.0.%d.%d %s", 1+i/250, i%250, key))
 		}
 		r.fake.report("x", "10.9.9.9")
-		must(t, r.hub.Subscribe(r.Context(), request("x")))
+		must(t, r.discovery.Subscribe(r.Context(), request("x")))
 		slices.Reverse(all) // the one that lives comes last
 		r.fake.reportInstances([]string{"10.9.9.8"}, all...)
 		advanceClock(6 * time.Second)

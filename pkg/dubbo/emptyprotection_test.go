@@ -47,7 +47,7 @@ func TestEmptyProtection(t *testing.T) {
 					step, want, _ := strings.Cut(line, "=>")
 					r.step(strings.TrimSpace(step))
 					if first {
-						must(r.T, r.hub.Subscribe(r.Context(), request("x")))
+						must(r.T, r.discovery.Subscribe(r.Context(), request("x")))
 						first = false
 					}
 					synctest.Wait()
@@ -92,23 +92,23 @@ func (r *testEnv) step(line string) {
 func TestStatusShowsRetainedProviders(t *testing.T) {
 	inSynctest(t, defaultConfig(), func(r *testEnv) {
 		r.fake.report("x", "10.0.0.1")
-		must(r.T, r.hub.Subscribe(r.Context(), request("x")))
+		must(r.T, r.discovery.Subscribe(r.Context(), request("x")))
 		advanceClock(time.Minute)
 		emptied := time.Now()
 		r.fake.report("x")
 		synctest.Wait()
-		source := r.hub.Status().Subscribed[0].Sources[0]
+		source := r.discovery.Status().Subscribed[0].Sources[0]
 		if !source.EmptySince.Equal(emptied) || !source.Received {
 			t.Errorf("the source is %+v, want it emptied at %v", source, emptied)
 		}
-		if totals := r.hub.Totals(); totals.EmptyProtected != 1 || totals.Providers != 1 {
+		if totals := r.discovery.Totals(); totals.EmptyProtected != 1 || totals.Providers != 1 {
 			t.Errorf("the totals are %+v, want one service in doubt, with one provider", totals)
 		}
-		if p := r.hub.Status().Subscribed[0].Providers[0]; !p.Retained {
+		if p := r.discovery.Status().Subscribed[0].Providers[0]; !p.Retained {
 			t.Errorf("the provider is %+v, want it kept", p)
 		}
 		advanceClock(10 * time.Minute)
-		if source = r.hub.Status().Subscribed[0].Sources[0]; !source.EmptySince.IsZero() {
+		if source = r.discovery.Status().Subscribed[0].Sources[0]; !source.EmptySince.IsZero() {
 			t.Errorf("the source is %+v, want no doubt any more", source)
 		}
 	})
@@ -117,7 +117,7 @@ func TestStatusShowsRetainedProviders(t *testing.T) {
 func TestAuthoritativeEmptySnapshot(t *testing.T) {
 	inSynctest(t, defaultConfig(), func(r *testEnv) {
 		r.fake.report("x", "10.0.0.1")
-		must(r.T, r.hub.Subscribe(r.Context(), request("x")))
+		must(r.T, r.discovery.Subscribe(r.Context(), request("x")))
 		for w := range r.fake.watchers {
 			w.notify(registry.Snapshot{Authoritative: true})
 		}
@@ -131,7 +131,7 @@ func TestEmptyProtectionDisabled(t *testing.T) {
 	c.EmptyProtection = -1
 	inSynctest(t, c, func(r *testEnv) {
 		r.fake.report("x", "10.0.0.1")
-		must(r.T, r.hub.Subscribe(r.Context(), request("x")))
+		must(r.T, r.discovery.Subscribe(r.Context(), request("x")))
 		r.fake.report("x")
 		synctest.Wait()
 		r.desired("x=")
@@ -141,15 +141,15 @@ func TestEmptyProtectionDisabled(t *testing.T) {
 func TestReplacedEmptySnapshotIsNoticed(t *testing.T) {
 	inSynctest(t, defaultConfig(), func(r *testEnv) {
 		r.fake.report("x", "10.0.0.1", "10.0.0.2")
-		must(r.T, r.hub.Subscribe(r.Context(), request("x")))
+		must(r.T, r.discovery.Subscribe(r.Context(), request("x")))
 		hold := make(chan struct{})
-		r.refuse = func(dubbo.Change) error { // blocks the next change of the hub
+		r.refuse = func(dubbo.Change) error { // blocks the next change of the discovery
 			<-hold
 			return nil
 		}
 		r.fake.report("y", "10.0.0.9")
 		subscribed := make(chan error)
-		go func() { subscribed <- r.hub.Subscribe(r.Context(), request("y")) }()
+		go func() { subscribed <- r.discovery.Subscribe(r.Context(), request("y")) }()
 		advanceClock(time.Second)
 		r.fake.report("x")
 		r.fake.report("x", "10.0.0.2")
@@ -163,7 +163,7 @@ func TestReplacedEmptySnapshotIsNoticed(t *testing.T) {
 func TestProvidersWarmUp(t *testing.T) {
 	inSynctest(t, defaultConfig(), func(r *testEnv) {
 		r.fake.report("x", fmt.Sprintf("10.0.0.1?timestamp=%d", time.Now().UnixMilli()), "10.0.0.2")
-		must(r.T, r.hub.Subscribe(r.Context(), request("x")))
+		must(r.T, r.discovery.Subscribe(r.Context(), request("x")))
 		weight := func() uint32 {
 			r.mu.Lock()
 			defer r.mu.Unlock()
@@ -189,20 +189,20 @@ func TestSnapshotDuringPlanning(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, defaultConfig())
 		other := newFakeRegistry()
-		hub, err := dubbo.New(dubbo.Options{
+		discovery, err := dubbo.New(dubbo.Options{
 			Registries: map[string]registry.OpenFunc{"fake": r.fake.open, "other": other.open},
 			Config:     defaultConfig(), Apply: r.apply, Log: slog.New(slog.DiscardHandler),
 		})
 		must(t, err)
-		r.hub = hub
+		r.discovery = discovery
 		r.run()
 		defer r.end()
 		y := request("y")
 		y.Registry.Type = "other"
 		r.fake.report("x", "10.0.0.1")
 		other.report("y", "10.0.0.1", "10.0.0.2", "10.0.0.3")
-		must(t, r.hub.Subscribe(t.Context(), request("x")))
-		must(t, r.hub.Subscribe(t.Context(), y))
+		must(t, r.discovery.Subscribe(t.Context(), request("x")))
+		must(t, r.discovery.Subscribe(t.Context(), y))
 		r.fake.mu.Lock()
 		r.fake.asking = func() { other.report("y", "10.0.0.1") }
 		r.fake.mu.Unlock()

@@ -238,10 +238,10 @@ func (f *fakeRegistry) registered() (all []string) {
 // testEnv is a Discovery with a fake registry, and the changes that it has applied.
 type testEnv struct {
 	*testing.T
-	fake *fakeRegistry
-	hub  *dubbo.Discovery
-	log  *slog.Logger // of the next Discovery; nil: none
-	end  func()       // stops Run
+	fake      *fakeRegistry
+	discovery *dubbo.Discovery
+	log       *slog.Logger // of the next Discovery; nil: none
+	end       func()       // stops Run
 
 	mu       sync.Mutex
 	refuse   func(dubbo.Change) error
@@ -253,7 +253,7 @@ type testEnv struct {
 // newRig returns a rig whose Discovery does not run yet.
 func newRig(t *testing.T, c config.DubboRegistry) *testEnv {
 	r := &testEnv{T: t, fake: newFakeRegistry(), clusters: map[string]*config.Cluster{}}
-	r.hub = r.newHub(c)
+	r.discovery = r.newDiscovery(c)
 	return r
 }
 
@@ -261,12 +261,12 @@ func defaultConfig() config.DubboRegistry {
 	return config.DubboRegistry{Enable: true, Host: "10.1.1.1", ServerPort: 20080}
 }
 
-func (r *testEnv) newHub(c config.DubboRegistry) *dubbo.Discovery {
+func (r *testEnv) newDiscovery(c config.DubboRegistry) *dubbo.Discovery {
 	log := r.log
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
-	hub, err := dubbo.New(dubbo.Options{
+	discovery, err := dubbo.New(dubbo.Options{
 		Registries: map[string]registry.OpenFunc{"fake": r.fake.open, "memory": r.fake.open},
 		Config:     c,
 		Apply:      r.apply,
@@ -275,7 +275,7 @@ func (r *testEnv) newHub(c config.DubboRegistry) *dubbo.Discovery {
 	if err != nil {
 		r.Fatal(err)
 	}
-	return hub
+	return discovery
 }
 
 func (r *testEnv) apply(_ context.Context, c dubbo.Change) error {
@@ -308,7 +308,7 @@ func (r *testEnv) run() *testEnv {
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		if err := r.hub.Run(ctx); err != nil {
+		if err := r.discovery.Run(ctx); err != nil {
 			r.Error(err)
 		}
 	}()

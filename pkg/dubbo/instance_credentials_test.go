@@ -30,7 +30,7 @@ func TestRepublishWithOtherCredentials(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, defaultConfig())
 		let := make(chan struct{})
-		hub, err := dubbo.New(dubbo.Options{
+		discovery, err := dubbo.New(dubbo.Options{
 			Registries: map[string]registry.OpenFunc{"fake": func(o registry.Options) (registry.Registry, error) {
 				_, err := r.fake.open(o)
 				return &slowUnregister{r.fake, let}, err
@@ -38,24 +38,24 @@ func TestRepublishWithOtherCredentials(t *testing.T) {
 			Config: defaultConfig(), Apply: r.apply, Log: slog.New(slog.DiscardHandler),
 		})
 		must(t, err)
-		r.hub = hub
+		r.discovery = discovery
 		r.run()
 		defer r.end()
-		must(t, hub.Publish(t.Context(), inMode("instance", "x")))
-		must(t, hub.Publish(t.Context(), request("y")))
-		must(t, hub.Publish(t.Context(), request("z")))
+		must(t, discovery.Publish(t.Context(), inMode("instance", "x")))
+		must(t, discovery.Publish(t.Context(), request("y")))
+		must(t, discovery.Publish(t.Context(), request("z")))
 
 		var gone error
 		ended := make(chan struct{})
 		go func() {
 			defer close(ended)
-			gone = hub.Unpublish(t.Context(), request("x"))
+			gone = discovery.Unpublish(t.Context(), request("x"))
 		}()
 		synctest.Wait()
 		again := inMode("instance", "x")
 		again.Registry.Username, again.Registry.Password = "u", "p"
 		r.fake.set(false, errors.New("not now"))
-		if err := hub.Publish(t.Context(), again); !errors.Is(err, dubbo.ErrPending) {
+		if err := discovery.Publish(t.Context(), again); !errors.Is(err, dubbo.ErrPending) {
 			t.Errorf("Publish: %v", err)
 		}
 		close(let)
@@ -65,7 +65,7 @@ func TestRepublishWithOtherCredentials(t *testing.T) {
 		advanceClock(time.Minute)
 		r.wantInstances("weft 10.1.1.1:20080 x")
 
-		must(t, hub.Unpublish(t.Context(), request("y")))
+		must(t, discovery.Unpublish(t.Context(), request("y")))
 		synctest.Wait()
 		r.fake.mu.Lock()
 		defer r.fake.mu.Unlock()
@@ -79,12 +79,12 @@ func TestRepublishWithOtherCredentials(t *testing.T) {
 // stays registered until the instance is, and no longer.
 func TestRepublishAsInstanceWithOtherCredentials(t *testing.T) {
 	inSynctest(t, defaultConfig(), func(r *testEnv) {
-		must(t, r.hub.Publish(r.Context(), inMode("interface", "x")))
-		must(t, r.hub.Publish(r.Context(), request("y"))) // keeps the session open
+		must(t, r.discovery.Publish(r.Context(), inMode("interface", "x")))
+		must(t, r.discovery.Publish(r.Context(), request("y"))) // keeps the session open
 		again := inMode("instance", "x")
 		again.Registry.Username, again.Registry.Password = "u", "p"
 		r.fake.set(false, errors.New("not now"))
-		if err := r.hub.Publish(r.Context(), again); !errors.Is(err, dubbo.ErrPending) {
+		if err := r.discovery.Publish(r.Context(), again); !errors.Is(err, dubbo.ErrPending) {
 			t.Errorf("Publish: %v", err)
 		}
 		r.wantInstanceCalls("dubbo x#get", "dubbo y#get")
@@ -100,11 +100,11 @@ func TestRepublishAsInstanceWithOtherCredentials(t *testing.T) {
 func TestInstanceWithOtherCredentialsReleasesSession(t *testing.T) {
 	inSynctest(t, defaultConfig(), func(r *testEnv) {
 		q := inMode("instance", "x")
-		must(t, r.hub.Publish(r.Context(), q))
+		must(t, r.discovery.Publish(r.Context(), q))
 		q.Registry.Username, q.Registry.Password = "u", "p"
-		must(t, r.hub.Publish(r.Context(), q))
+		must(t, r.discovery.Publish(r.Context(), q))
 		synctest.Wait()
-		if open := r.hub.Status().Registries; len(open) != 1 || open[0].Username != "u" {
+		if open := r.discovery.Status().Registries; len(open) != 1 || open[0].Username != "u" {
 			t.Errorf("the sessions are %+v, want only that of u", open)
 		}
 	})

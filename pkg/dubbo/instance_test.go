@@ -56,14 +56,14 @@ func TestUnmappableInterfaceKeepsInstance(t *testing.T) {
 		r := newRig(t, defaultConfig())
 		r.log = slog.New(slog.NewTextHandler(&log, nil))
 		r.fake.instanceCalls.unmappable = "odd"
-		r.hub = r.newHub(defaultConfig())
+		r.discovery = r.newDiscovery(defaultConfig())
 		r.run()
 		defer r.end()
 		for _, name := range []string{"x", "odd", "y"} {
-			must(t, r.hub.Publish(t.Context(), inMode("instance", name)))
+			must(t, r.discovery.Publish(t.Context(), inMode("instance", name)))
 		}
 		r.wantInstances("weft 10.1.1.1:20080 odd,x,y")
-		for _, p := range r.hub.Status().Published {
+		for _, p := range r.discovery.Status().Published {
 			if told := strings.Contains(p.Error, "it is odd"); !p.Registered || told != (p.Key == "odd") {
 				t.Errorf("%s is registered: %t, its error is %q", p.Key, p.Registered, p.Error)
 			}
@@ -72,9 +72,9 @@ func TestUnmappableInterfaceKeepsInstance(t *testing.T) {
 		if n := strings.Count(log.String(), "cannot find weft by odd"); n != 1 {
 			t.Errorf("the log says it %d times:\n%s", n, &log)
 		}
-		must(t, r.hub.Unpublish(t.Context(), inMode("instance", "odd")))
+		must(t, r.discovery.Unpublish(t.Context(), inMode("instance", "odd")))
 		r.wantInstances("weft 10.1.1.1:20080 x,y")
-		for _, p := range r.hub.Status().Published {
+		for _, p := range r.discovery.Status().Published {
 			if p.Error != "" {
 				t.Errorf("the error of %s is %q", p.Key, p.Error)
 			}
@@ -84,25 +84,25 @@ func TestUnmappableInterfaceKeepsInstance(t *testing.T) {
 
 func TestOneInstancePerApplication(t *testing.T) {
 	inSynctest(t, defaultConfig(), func(r *testEnv) {
-		must(r.T, r.hub.Publish(r.Context(), inMode("instance", "x")))
-		must(r.T, r.hub.Publish(r.Context(), inMode("instance", "g/y:1")))
+		must(r.T, r.discovery.Publish(r.Context(), inMode("instance", "x")))
+		must(r.T, r.discovery.Publish(r.Context(), inMode("instance", "g/y:1")))
 		r.wantInstances("weft 10.1.1.1:20080 g/y:1,x")
 		r.wantInstanceCalls()
 		other := inMode("instance", "z")
 		other.Service.Name = "other"
-		must(r.T, r.hub.Publish(r.Context(), other))
+		must(r.T, r.discovery.Publish(r.Context(), other))
 		r.wantInstances("other 10.1.1.1:20080 z", "weft 10.1.1.1:20080 g/y:1,x")
 
-		must(r.T, r.hub.Publish(r.Context(), inMode("instance", "x"))) // nothing changes
-		must(r.T, r.hub.Unpublish(r.Context(), request("x")))
+		must(r.T, r.discovery.Publish(r.Context(), inMode("instance", "x"))) // nothing changes
+		must(r.T, r.discovery.Unpublish(r.Context(), request("x")))
 		r.wantInstances("other 10.1.1.1:20080 z", "weft 10.1.1.1:20080 g/y:1")
-		must(r.T, r.hub.Unpublish(r.Context(), request("g/y:1")))
+		must(r.T, r.discovery.Unpublish(r.Context(), request("g/y:1")))
 		r.wantInstances("other 10.1.1.1:20080 z")
 		want := []string{"+weft x", "+weft g/y:1,x", "+other z", "+weft g/y:1", "-weft"}
 		if got := r.fake.instanceCalls.calls; !slices.Equal(got, want) {
 			t.Errorf("calls of the registry = %q, want %q", got, want)
 		}
-		must(r.T, r.hub.Unpublish(r.Context(), request("z")))
+		must(r.T, r.discovery.Unpublish(r.Context(), request("z")))
 		synctest.Wait()
 		r.fake.mu.Lock()
 		defer r.fake.mu.Unlock()
@@ -128,7 +128,7 @@ func TestConfiguredRegisterMode(t *testing.T) {
 			c := defaultConfig()
 			c.Registries = []config.RegistrySettings{{Type: "fake", Address: "h:1", RegisterMode: tt.configured}}
 			inSynctest(t, c, func(r *testEnv) {
-				must(r.T, r.hub.Publish(r.Context(), inMode(tt.said, "x")))
+				must(r.T, r.discovery.Publish(r.Context(), inMode(tt.said, "x")))
 				if got := len(r.fake.registered()) == 1; got != tt.url {
 					t.Errorf("a URL is there: %t, want %t", got, tt.url)
 				}
@@ -140,7 +140,7 @@ func TestConfiguredRegisterMode(t *testing.T) {
 						t.Errorf("it is part of %s", text)
 					}
 				}
-				if got := r.hub.Status().Published[0]; !got.Registered || got.Error != "" || got.Mode != "" != tt.other {
+				if got := r.discovery.Status().Published[0]; !got.Registered || got.Error != "" || got.Mode != "" != tt.other {
 					t.Errorf("status = %+v", got)
 				}
 			})
@@ -151,10 +151,10 @@ func TestConfiguredRegisterMode(t *testing.T) {
 func TestInvalidRegisterModeIsRejected(t *testing.T) {
 	inSynctest(t, defaultConfig(), func(r *testEnv) {
 		var field *dubbo.FieldError
-		if err := r.hub.Publish(r.Context(), inMode("application", "x")); !errors.As(err, &field) || field.Field != "service.parameters.register-mode" {
+		if err := r.discovery.Publish(r.Context(), inMode("application", "x")); !errors.As(err, &field) || field.Field != "service.parameters.register-mode" {
 			t.Errorf("Publish: %v", err)
 		}
-		if err := r.hub.Subscribe(r.Context(), inMode("instance", "x")); !errors.As(err, &field) {
+		if err := r.discovery.Subscribe(r.Context(), inMode("instance", "x")); !errors.As(err, &field) {
 			t.Errorf("Subscribe: %v", err)
 		}
 	})
@@ -162,14 +162,14 @@ func TestInvalidRegisterModeIsRejected(t *testing.T) {
 
 func TestChangedRegisterMode(t *testing.T) {
 	inSynctest(t, defaultConfig(), func(r *testEnv) {
-		must(r.T, r.hub.Publish(r.Context(), inMode("instance", "x")))
-		must(r.T, r.hub.Publish(r.Context(), inMode("interface", "x")))
+		must(r.T, r.discovery.Publish(r.Context(), inMode("instance", "x")))
+		must(r.T, r.discovery.Publish(r.Context(), inMode("interface", "x")))
 		r.wantInstances()
 		r.wantInstanceCalls("dubbo x#get")
-		must(r.T, r.hub.Publish(r.Context(), inMode("all", "x")))
+		must(r.T, r.discovery.Publish(r.Context(), inMode("all", "x")))
 		r.wantInstances("weft 10.1.1.1:20080 x")
 		r.wantInstanceCalls("dubbo x#get")
-		must(r.T, r.hub.Publish(r.Context(), inMode("instance", "x")))
+		must(r.T, r.discovery.Publish(r.Context(), inMode("instance", "x")))
 		r.wantInstances("weft 10.1.1.1:20080 x")
 		r.wantInstanceCalls()
 	})
@@ -177,13 +177,13 @@ func TestChangedRegisterMode(t *testing.T) {
 
 func TestMetadataContainsNoHost(t *testing.T) {
 	inSynctest(t, defaultConfig(), func(r *testEnv) {
-		must(r.T, r.hub.Publish(r.Context(), inMode("instance", "x", "weight=50")))
+		must(r.T, r.discovery.Publish(r.Context(), inMode("instance", "x", "weight=50")))
 		first := r.fake.instanceCalls.there["weft 10.1.1.1:20080"]
 		const want = `"params":{"application":"weft","dubbo":"2.0.2","dynamic":"true","generic":"false","interface":"x","methods":"get","side":"provider","weight":"50"}`
 		if text := string(first.MetadataInfo); !strings.Contains(text, want) {
 			t.Errorf("the metadata are %s, want %s", text, want)
 		}
-		must(r.T, r.hub.Publish(r.Context(), inMode("instance", "x", "weight=60")))
+		must(r.T, r.discovery.Publish(r.Context(), inMode("instance", "x", "weight=60")))
 		second := r.fake.instanceCalls.there["weft 10.1.1.1:20080"]
 		if first.Revision == second.Revision || first.Instance.Metadata["timestamp"] != second.Instance.Metadata["timestamp"] {
 			t.Errorf("after another weight the instance is %v, was %v", second.Instance.Metadata, first.Instance.Metadata)
@@ -197,13 +197,13 @@ func TestInstanceIsRegisteredWhenRegistryReturns(t *testing.T) {
 		var all sync.WaitGroup
 		for i := range 10 {
 			all.Go(func() {
-				if err := r.hub.Publish(r.Context(), inMode("instance", fmt.Sprintf("s%d", i))); !errors.Is(err, dubbo.ErrPending) {
+				if err := r.discovery.Publish(r.Context(), inMode("instance", fmt.Sprintf("s%d", i))); !errors.Is(err, dubbo.ErrPending) {
 					t.Errorf("Publish: %v, want %v", err, dubbo.ErrPending)
 				}
 			})
 		}
 		all.Wait()
-		if err := r.hub.Unpublish(r.Context(), request("s0")); err == nil {
+		if err := r.discovery.Unpublish(r.Context(), request("s0")); err == nil {
 			t.Error("Unpublish returns no error although the registry is unavailable")
 		}
 		advanceClock(time.Hour)
@@ -211,8 +211,8 @@ func TestInstanceIsRegisteredWhenRegistryReturns(t *testing.T) {
 		advanceClock(time.Minute)
 		r.wantInstances("weft 10.1.1.1:20080 s1,s2,s3,s4,s5,s6,s7,s8,s9")
 		r.fake.set(false, errors.New("not you"))
-		must(r.T, waited(r, func() error { return r.hub.Unpublish(r.Context(), request("s1")) }, "not you"))
-		if got := r.hub.Status().Published[0]; got.Registered || !strings.Contains(got.Error, "not you") {
+		must(r.T, waited(r, func() error { return r.discovery.Unpublish(r.Context(), request("s1")) }, "not you"))
+		if got := r.discovery.Status().Published[0]; got.Registered || !strings.Contains(got.Error, "not you") {
 			t.Errorf("status = %+v", got)
 		}
 		r.fake.set(false, nil)
@@ -232,25 +232,25 @@ func waited(r *testEnv, call func() error, text string) error {
 
 func TestInstanceRepublishedImmediately(t *testing.T) {
 	inSynctest(t, defaultConfig(), func(r *testEnv) {
-		must(r.T, r.hub.Publish(r.Context(), request("stays"))) // keeps the session open
+		must(r.T, r.discovery.Publish(r.Context(), request("stays"))) // keeps the session open
 		for range 20 {
-			must(r.T, r.hub.Publish(r.Context(), inMode("instance", "x")))
+			must(r.T, r.discovery.Publish(r.Context(), inMode("instance", "x")))
 			r.fake.set(true, nil)
 			var all sync.WaitGroup
 			// Neither call can complete now, whichever is first.
 			for _, ask := range []func() error{
-				func() error { return r.hub.Publish(r.Context(), inMode("instance", "x", "weight=1")) },
-				func() error { return r.hub.Unpublish(r.Context(), request("x")) },
+				func() error { return r.discovery.Publish(r.Context(), inMode("instance", "x", "weight=1")) },
+				func() error { return r.discovery.Unpublish(r.Context(), request("x")) },
 			} {
 				all.Go(func() { _ = ask() })
 			}
 			all.Wait()
 			r.fake.set(false, nil)
-			must(r.T, r.hub.Publish(r.Context(), inMode("instance", "x")))
-			must(r.T, r.hub.Unpublish(r.Context(), request("x")))
-			must(r.T, r.hub.Publish(r.Context(), inMode("instance", "y")))
+			must(r.T, r.discovery.Publish(r.Context(), inMode("instance", "x")))
+			must(r.T, r.discovery.Unpublish(r.Context(), request("x")))
+			must(r.T, r.discovery.Publish(r.Context(), inMode("instance", "y")))
 			r.wantInstances("weft 10.1.1.1:20080 y")
-			must(r.T, r.hub.Unpublish(r.Context(), request("y")))
+			must(r.T, r.discovery.Unpublish(r.Context(), request("y")))
 			r.wantInstances()
 		}
 	})
@@ -267,7 +267,7 @@ func TestConcurrentPublishes(t *testing.T) {
 		for i := range many {
 			all.Go(func() {
 				for j := range each {
-					if err := r.hub.Publish(r.Context(), inMode("instance", fmt.Sprintf("s%d.%d", i, j))); err != nil {
+					if err := r.discovery.Publish(r.Context(), inMode("instance", fmt.Sprintf("s%d.%d", i, j))); err != nil {
 						t.Error(err)
 					}
 				}
@@ -284,15 +284,15 @@ func TestConcurrentPublishes(t *testing.T) {
 func TestChangedCredentialsKeepInstance(t *testing.T) {
 	inSynctest(t, defaultConfig(), func(r *testEnv) {
 		q := inMode("instance", "x")
-		must(r.T, r.hub.Publish(r.Context(), q))
-		must(r.T, r.hub.Publish(r.Context(), inMode("instance", "y")))
+		must(r.T, r.discovery.Publish(r.Context(), q))
+		must(r.T, r.discovery.Publish(r.Context(), inMode("instance", "y")))
 		q.Registry.Username, q.Registry.Password = "u", "p"
-		must(r.T, r.hub.Publish(r.Context(), q))
+		must(r.T, r.discovery.Publish(r.Context(), q))
 		if got := r.fake.instanceCalls.calls[2]; got != "+weft x,y" {
 			t.Errorf("the other session begins with %q", got)
 		}
-		must(r.T, r.hub.Unpublish(r.Context(), request("y")))
-		must(r.T, r.hub.Unpublish(r.Context(), request("x")))
+		must(r.T, r.discovery.Unpublish(r.Context(), request("y")))
+		must(r.T, r.discovery.Unpublish(r.Context(), request("x")))
 		r.wantInstances()
 	})
 }
@@ -301,8 +301,8 @@ func TestInstancesAreUnregisteredBeforeDrain(t *testing.T) {
 	c := defaultConfig()
 	c.UnregisterWait = 5 * time.Second
 	inSynctest(t, c, func(r *testEnv) {
-		must(r.T, r.hub.Publish(r.Context(), inMode("instance", "x")))
-		must(r.T, r.hub.Publish(r.Context(), inMode("all", "y")))
+		must(r.T, r.discovery.Publish(r.Context(), inMode("instance", "x")))
+		must(r.T, r.discovery.Publish(r.Context(), inMode("all", "y")))
 		began := time.Now()
 		go func() {
 			<-time.After(time.Second) // fake time
@@ -310,13 +310,13 @@ func TestInstancesAreUnregisteredBeforeDrain(t *testing.T) {
 				t.Errorf("during withdraw_wait there are %v", got)
 			}
 		}()
-		r.hub.UnregisterAll(r.Context())
+		r.discovery.UnregisterAll(r.Context())
 		if waited := time.Since(began); waited != c.UnregisterWait {
 			t.Errorf("it took %v", waited)
 		}
 		r.wantInstances()
 		r.wantInstanceCalls()
-		if err := r.hub.Publish(r.Context(), inMode("instance", "z")); !errors.Is(err, dubbo.ErrPending) {
+		if err := r.discovery.Publish(r.Context(), inMode("instance", "z")); !errors.Is(err, dubbo.ErrPending) {
 			t.Errorf("after it, Publish: %v", err)
 		}
 		r.wantInstances()
@@ -326,9 +326,9 @@ func TestInstancesAreUnregisteredBeforeDrain(t *testing.T) {
 func TestAnInstanceIsTheSameAfterARestart(t *testing.T) {
 	c := configWithStateFile(t)
 	inSynctest(t, c, func(r *testEnv) {
-		must(r.T, r.hub.Publish(r.Context(), inMode("instance", "x")))
+		must(r.T, r.discovery.Publish(r.Context(), inMode("instance", "x")))
 		advanceClock(time.Minute)
-		must(r.T, r.hub.Publish(r.Context(), inMode("all", "y")))
+		must(r.T, r.discovery.Publish(r.Context(), inMode("all", "y")))
 		before := r.fake.instanceCalls.there["weft 10.1.1.1:20080"]
 		advanceClock(time.Minute)
 		r.restart(c)

@@ -12,7 +12,7 @@ import (
 func TestLateMetadataIsRetriedSoon(t *testing.T) {
 	inSynctest(t, defaultConfig(), func(r *testEnv) {
 		r.fake.report("x")
-		must(t, r.hub.Subscribe(r.Context(), request("x")))
+		must(t, r.discovery.Subscribe(r.Context(), request("x")))
 		r.fake.reportInstances(nil, "10.0.0.1 a/1")
 		<-time.After(100 * time.Millisecond) // fake time
 		r.fake.publish("a/1", 10, "x")

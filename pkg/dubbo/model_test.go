@@ -88,18 +88,18 @@ func (m *model) randomStep() {
 	case 0, 1:
 		m.note("publish %s", service)
 		m.published[service] = true
-		m.result(m.hub.Publish(m.Context(), m.request(service)))
+		m.result(m.discovery.Publish(m.Context(), m.request(service)))
 	case 2:
 		m.note("unpublish %s", service)
-		m.result(m.hub.Unpublish(m.Context(), m.request(service)))
+		m.result(m.discovery.Unpublish(m.Context(), m.request(service)))
 		delete(m.published, service)
 	case 3, 4:
 		m.note("subscribe %s", service)
 		m.follow(service)
-		m.result(m.hub.Subscribe(m.Context(), m.request(service)))
+		m.result(m.discovery.Subscribe(m.Context(), m.request(service)))
 	case 5:
 		m.note("unsubscribe %s", service)
-		m.result(m.hub.Unsubscribe(m.Context(), m.request(service)))
+		m.result(m.discovery.Unsubscribe(m.Context(), m.request(service)))
 		delete(m.subscribed, service)
 	case 6, 7, 8:
 		m.report(interfaceOf(service), m.rng.IntN(5))
@@ -211,7 +211,7 @@ func (m *model) restartOrBurst() {
 	for _, service := range services() {
 		m.follow(service)
 		q := m.request(service)
-		all.Go(func() { m.result(m.hub.Subscribe(m.Context(), q)) })
+		all.Go(func() { m.result(m.discovery.Subscribe(m.Context(), q)) })
 	}
 	all.Wait()
 }
@@ -269,7 +269,7 @@ func (m *model) checkDesiredState() {
 	if registered := m.fake.registered(); len(registered) != len(m.published) {
 		m.Errorf("registered: %q, want %v", registered, slices.Sorted(maps.Keys(m.published)))
 	}
-	s := m.hub.Status()
+	s := m.discovery.Status()
 	for _, p := range s.Published {
 		if !m.published[p.Key] || !p.Registered || p.Error != "" {
 			m.Errorf("published: %+v", p)
@@ -296,7 +296,7 @@ func (m *model) checkRoutes() {
 	if text := m.inForce(); strings.Contains(text, "route") {
 		m.Errorf("active: %s", text)
 	}
-	clusters, routes := m.hub.Resources()
+	clusters, routes := m.discovery.Resources()
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if len(clusters) != len(m.clusters) || m.routes != nil && len(routes.VirtualHosts[0].Routes) != len(m.routes.VirtualHosts[0].Routes) {

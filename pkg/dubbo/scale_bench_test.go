@@ -27,12 +27,12 @@ const (
 
 // benchEnv is a Discovery of these sizes, with the registry in memory.
 type benchEnv struct {
-	b      *testing.B
-	server *memory.Server
-	peers  registry.Registry // registers the providers that the Discovery uses
-	hub    *dubbo.Discovery
-	end    func()
-	file   string // the state file; "": none
+	b         *testing.B
+	server    *memory.Server
+	peers     registry.Registry // registers the providers that the Discovery uses
+	discovery *dubbo.Discovery
+	end       func()
+	file      string // the state file; "": none
 
 	applied chan dubbo.Change // receives changes if not nil
 	changes int
@@ -66,9 +66,9 @@ func newBenchEnv(b *testing.B) *benchEnv {
 	return s
 }
 
-func (s *benchEnv) newHub() {
+func (s *benchEnv) newDiscovery() {
 	var err error
-	s.hub, err = dubbo.New(dubbo.Options{
+	s.discovery, err = dubbo.New(dubbo.Options{
 		Registries: map[string]registry.OpenFunc{"memory": s.server.Open},
 		Config:     config.DubboRegistry{Enable: true, Host: "10.200.0.1", ServerPort: 20080, StateFile: s.file},
 		Apply: func(_ context.Context, c dubbo.Change) error {
@@ -87,12 +87,12 @@ func (s *benchEnv) newHub() {
 
 // start creates a Discovery and makes all requests, several concurrently.
 func (s *benchEnv) start() {
-	s.newHub()
+	s.newDiscovery()
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		if err := s.hub.Run(ctx); err != nil {
+		if err := s.discovery.Run(ctx); err != nil {
 			s.b.Error(err)
 		}
 	}()
@@ -114,10 +114,10 @@ func (s *benchEnv) start() {
 	for i := range max(benchPublished, benchSubscribed) {
 		if i < benchPublished {
 			q := dubbo.Request{Service: dubbo.Service{Interface: fmt.Sprintf("com.example.order.Service%d", i), Methods: []string{"create", "get"}, Version: "1.0.0"}}
-			work <- func() error { return s.hub.Publish(ctx, q) }
+			work <- func() error { return s.discovery.Publish(ctx, q) }
 		}
 		q := dubbo.Request{Service: dubbo.Service{Interface: fmt.Sprintf("com.example.inventory.Service%d", i), Version: "1.0.0"}}
-		work <- func() error { return s.hub.Subscribe(ctx, q) }
+		work <- func() error { return s.discovery.Subscribe(ctx, q) }
 	}
 	close(work)
 	workers.Wait()
@@ -137,7 +137,7 @@ func BenchmarkReady(b *testing.B) {
 	s := newBenchEnv(b)
 	for b.Loop() {
 		b.StopTimer()
-		s.hub = nil // drop the Discovery of the previous round
+		s.discovery = nil // drop the Discovery of the previous round
 		before := heap()
 		b.StartTimer()
 		s.start()
@@ -145,7 +145,7 @@ func BenchmarkReady(b *testing.B) {
 		b.ReportMetric(float64(heap()-before)/(1<<20), "MB")
 		b.ReportMetric(float64(s.changes), "changes")
 		s.changes = 0
-		if t := s.hub.Totals(); t.Registered != benchPublished || t.Subscribed != benchSubscribed || t.Providers != benchSubscribed*benchProviders {
+		if t := s.discovery.Totals(); t.Registered != benchPublished || t.Subscribed != benchSubscribed || t.Providers != benchSubscribed*benchProviders {
 			b.Fatalf("the totals are %+v", t)
 		}
 		s.end()
@@ -159,7 +159,7 @@ func BenchmarkScrape(b *testing.B) {
 	s.start()
 	defer s.end()
 	r := metrics.New(metrics.Options{})
-	r.Discovery(func() metrics.Discovery { return metrics.Discovery(s.hub.Totals()) })
+	r.Discovery(func() metrics.Discovery { return metrics.Discovery(s.discovery.Totals()) })
 	b.ReportAllocs()
 	for b.Loop() {
 		if _, err := r.Gather(); err != nil {
@@ -200,8 +200,8 @@ func BenchmarkRestart(b *testing.B) {
 	s.start()
 	s.end()
 	for b.Loop() {
-		s.newHub()
-		if clusters, _ := s.hub.Resources(); len(clusters) != benchSubscribed {
+		s.newDiscovery()
+		if clusters, _ := s.discovery.Resources(); len(clusters) != benchSubscribed {
 			b.Fatalf("%d clusters, want %d", len(clusters), benchSubscribed)
 		}
 	}
@@ -221,10 +221,10 @@ func BenchmarkSubscribe(b *testing.B) {
 	var longest time.Duration
 	for b.Loop() {
 		began := time.Now()
-		if err := s.hub.Subscribe(b.Context(), q); err != nil {
+		if err := s.discovery.Subscribe(b.Context(), q); err != nil {
 			b.Fatal(err)
 		}
-		if err := s.hub.Unsubscribe(b.Context(), q); err != nil {
+		if err := s.discovery.Unsubscribe(b.Context(), q); err != nil {
 			b.Fatal(err)
 		}
 		longest = max(longest, time.Since(began))

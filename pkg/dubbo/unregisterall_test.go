@@ -47,11 +47,11 @@ func TestUnpublishAfterUnregisterAll(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, defaultConfig())
 		to := &instanceTracker{fakeRegistry: r.fake, there: map[string]string{}}
-		hub, err := dubbo.New(dubbo.Options{
+		discovery, err := dubbo.New(dubbo.Options{
 			Registries: map[string]registry.OpenFunc{"fake": to.open}, Config: defaultConfig(), Apply: r.apply, Log: slog.New(slog.DiscardHandler),
 		})
 		must(t, err)
-		r.hub = hub
+		r.discovery = discovery
 		r.run()
 		defer r.end()
 		all := map[string]dubbo.Request{}
@@ -60,7 +60,7 @@ func TestUnpublishAfterUnregisterAll(t *testing.T) {
 			q.Service.Name = "shop"
 			q.Service.Parameters = map[string]string{"register-mode": "all"}
 			all[name] = q
-			must(t, r.hub.Publish(t.Context(), q))
+			must(t, r.discovery.Publish(t.Context(), q))
 		}
 		want := func(instances string, urls ...string) {
 			t.Helper()
@@ -70,13 +70,13 @@ func TestUnpublishAfterUnregisterAll(t *testing.T) {
 			}
 		}
 		want("map[shop:x,y,z]", "dubbo x#get", "dubbo y#get", "dubbo z#get")
-		must(t, r.hub.Unpublish(t.Context(), all["y"]))
+		must(t, r.discovery.Unpublish(t.Context(), all["y"]))
 		want("map[shop:x,z]", "dubbo x#get", "dubbo z#get")
-		r.hub.UnregisterAll(t.Context())
+		r.discovery.UnregisterAll(t.Context())
 		want("map[]")
-		must(t, r.hub.Unpublish(t.Context(), all["x"]))
+		must(t, r.discovery.Unpublish(t.Context(), all["x"]))
 		want("map[]")
-		must(t, r.hub.Unpublish(t.Context(), all["z"]))
+		must(t, r.discovery.Unpublish(t.Context(), all["z"]))
 		want("map[]")
 	})
 }

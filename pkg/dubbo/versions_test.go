@@ -15,13 +15,13 @@ import (
 func TestVersionsAtOneAddress(t *testing.T) {
 	inSynctest(t, defaultConfig(), func(r *testEnv) {
 		r.fake.report("x", "10.0.0.1?version=1&weight=10", "10.0.0.1?version=2&weight=20", "10.0.0.2?version=2")
-		must(t, r.hub.Subscribe(r.Context(), request("x")))
+		must(t, r.discovery.Subscribe(r.Context(), request("x")))
 		r.desired("x=10.0.0.1,10.0.0.2; x?version=2=10.0.0.1,10.0.0.2")
-		if n := r.hub.Totals().Providers; n != 2 {
+		if n := r.discovery.Totals().Providers; n != 2 {
 			t.Errorf("%d addresses are counted, want 2", n)
 		}
 		var listed []string
-		for _, p := range r.hub.Status().Subscribed[0].Providers {
+		for _, p := range r.discovery.Status().Subscribed[0].Providers {
 			listed = append(listed, fmt.Sprintf("%s %s*%d", p.Address, p.Version, p.Weight))
 			for _, other := range p.Variants {
 				listed = append(listed, fmt.Sprintf("beside %s*%d", other.Version, other.Weight))
@@ -46,7 +46,7 @@ func TestVersionsAtOneAddress(t *testing.T) {
 		r.fake.report("x", "10.0.0.1?version=1", "10.0.0.1?version=2")
 		advanceClock(time.Second)
 		r.desired("x=10.0.0.1; x?version=2=10.0.0.1")
-		must(t, r.hub.Unsubscribe(r.Context(), request("x")))
+		must(t, r.discovery.Unsubscribe(r.Context(), request("x")))
 		r.desired("")
 	})
 }
@@ -57,8 +57,8 @@ func TestStatusPrefersUsedVariant(t *testing.T) {
 	inSynctest(t, defaultConfig(), func(r *testEnv) {
 		r.fake.report("x", "10.0.0.1?version=1&weight=0", "10.0.0.1?version=2&weight=0", "10.0.0.1?version=3&weight=30", "10.0.0.1?version=4",
 			"10.0.0.2?version=1", "10.0.0.2?version=2")
-		must(t, r.hub.Subscribe(r.Context(), request("x")))
-		p := r.hub.Status().Subscribed[0].Providers
+		must(t, r.discovery.Subscribe(r.Context(), request("x")))
+		p := r.discovery.Status().Subscribed[0].Providers
 		if len(p) != 2 || p[0].Version != "3" || p[0].UnusedReason != "" {
 			t.Fatalf("the providers are %+v", p)
 		}
@@ -78,13 +78,13 @@ func TestRetainedVersionsReturnIndependently(t *testing.T) {
 	inSynctest(t, defaultConfig(), func(r *testEnv) {
 		const first, second = "10.0.0.1?version=1", "10.0.0.1?version=2"
 		r.fake.report("x", first, second)
-		must(t, r.hub.Subscribe(r.Context(), request("x")))
+		must(t, r.discovery.Subscribe(r.Context(), request("x")))
 		for _, said := range [][]string{{}, {first}, {first, second}, {}, {second}} {
 			r.fake.report("x", said...)
 			advanceClock(time.Second)
 			r.desired("x=10.0.0.1; x?version=2=10.0.0.1")
 		}
-		if p := r.hub.Status().Subscribed[0].Providers; len(p) != 1 || p[0].Version != "1" || !p[0].Retained || len(p[0].Variants) != 1 || p[0].Variants[0].Retained {
+		if p := r.discovery.Status().Subscribed[0].Providers; len(p) != 1 || p[0].Version != "1" || !p[0].Retained || len(p[0].Variants) != 1 || p[0].Variants[0].Retained {
 			t.Errorf("the providers are %+v, of which the first version is kept", p)
 		}
 		advanceClock(10 * time.Minute)
@@ -96,9 +96,9 @@ func TestVersionsAtOneAddressSurviveRestart(t *testing.T) {
 	c := configWithStateFile(t)
 	inSynctest(t, c, func(r *testEnv) {
 		r.fake.report("x", "10.0.0.1?version=1", "10.0.0.1?version=2")
-		must(r.T, r.hub.Subscribe(r.Context(), request("x")))
+		must(r.T, r.discovery.Subscribe(r.Context(), request("x")))
 		r.restart(c)
-		if clusters, _ := r.hub.Resources(); len(clusters) != 2 || clusters[0].Name != "x" || clusters[1].Name != "x?version=2" {
+		if clusters, _ := r.discovery.Resources(); len(clusters) != 2 || clusters[0].Name != "x" || clusters[1].Name != "x?version=2" {
 			t.Errorf("before Run, there are %d clusters", len(clusters))
 		}
 		r.run()
@@ -110,13 +110,13 @@ func TestVersionsAtOneAddressSurviveRestart(t *testing.T) {
 func TestFailedApplyRollsBackAllClusters(t *testing.T) {
 	inSynctest(t, defaultConfig(), func(r *testEnv) {
 		r.fake.report("x", "10.0.0.1?version=1", "10.0.0.1?version=2")
-		must(t, r.hub.Subscribe(r.Context(), request("x")))
+		must(t, r.discovery.Subscribe(r.Context(), request("x")))
 		r.mu.Lock()
 		r.refuse = func(dubbo.Change) error { return errors.New("no") }
 		r.mu.Unlock()
 		r.fake.report("x", "10.0.0.1?version=1", "10.0.0.1?version=3")
 		advanceClock(time.Second / 2)
-		if clusters, _ := r.hub.Resources(); len(clusters) != 2 || clusters[1].Name != "x?version=2" {
+		if clusters, _ := r.discovery.Resources(); len(clusters) != 2 || clusters[1].Name != "x?version=2" {
 			t.Errorf("there are %d clusters", len(clusters))
 		}
 		r.mu.Lock()
@@ -132,7 +132,7 @@ func TestUnroutedVersionsAreLoggedOnce(t *testing.T) {
 		var log bytes.Buffer
 		r.end()
 		r.log = slog.New(slog.NewTextHandler(&log, nil))
-		r.hub = r.newHub(defaultConfig())
+		r.discovery = r.newDiscovery(defaultConfig())
 		r.run()
 		defer r.end()
 		var many []string
@@ -140,9 +140,9 @@ func TestUnroutedVersionsAreLoggedOnce(t *testing.T) {
 			many = append(many, fmt.Sprintf("10.0.0.1?version=1.%02d", i))
 		}
 		r.fake.report("x", many...)
-		must(t, r.hub.Subscribe(r.Context(), request("x")))
+		must(t, r.discovery.Subscribe(r.Context(), request("x")))
 		const want = "calls for 1.32, 1.33 match no route"
-		if got := r.hub.Status().Subscribed[0].Sources[0].Error; !strings.Contains(got, want) {
+		if got := r.discovery.Status().Subscribed[0].Sources[0].Error; !strings.Contains(got, want) {
 			t.Errorf("the error is %q, want one with %q", got, want)
 		}
 		r.fake.report("x", append(many, "10.0.0.2?version=1.00")...)
@@ -152,7 +152,7 @@ func TestUnroutedVersionsAreLoggedOnce(t *testing.T) {
 		}
 		r.fake.report("x", many[:32]...)
 		advanceClock(time.Second)
-		if got := r.hub.Status().Subscribed[0].Sources[0].Error; got != "" {
+		if got := r.discovery.Status().Subscribed[0].Sources[0].Error; got != "" {
 			t.Errorf("the error is %q when all have routes", got)
 		}
 	})

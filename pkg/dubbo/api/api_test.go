@@ -22,7 +22,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/dubbo/api"
 )
 
-// testAPI is an API server with a fake hub.
+// testAPI is an API server with a fake Discovery.
 type testAPI struct {
 	t      *testing.T
 	url    string
