@@ -4,8 +4,8 @@
 //
 //	Publish, Unpublish, UnregisterAll     Subscribe, Unsubscribe     requests of the application
 //	  │                                     │
-//	publisher       publisher.go          subscriber       subscriber.go, subscription.go,
-//	  │ URLs and instances, instance.go     │ snapshots       applications.go
+//	publisher       publisher.go          subscriber       subscriber.go, subscription.go
+//	  │ URLs and instances, instance.go     │ snapshots       resolve.go, metadata.go
 //	  │                                     ▼
 //	  │                                   planner          planner.go, apply.go, and package plan
 //	  │                                     │ clusters and routes
@@ -19,7 +19,8 @@
 //	stateWriter   desired state and snapshots, for the next start              statewriter.go, restore.go
 //
 // A part calls another one with its lock held only in this order: publisher or subscriber, then
-// registration, then sessions and tasks; subscriber, then planner; any, then stateWriter.
+// registration, then sessions and tasks; subscriber, then metadataCache or planner; any, then
+// stateWriter.
 package dubbo
 
 import (

@@ -12,18 +12,18 @@ import (
 	"github.com/weft-proxy/weft/pkg/registry"
 )
 
-// subscriber keeps the subscriptions to the services that the local consumer calls, what registries
-// report about them, and the metadata of applications that this needs (applications.go). The
-// planner reads the result. The methods are safe for concurrent use. They call registrations, the
-// state writer and changed with mu held. Only the loop calls registries, without mu, because they
-// may call back.
+// subscriber keeps the subscriptions to the services that the local consumer calls, and what
+// registries report about them: providers, and instances of applications (resolve.go). The planner
+// reads the result. The methods are safe for concurrent use. They call registrations, the metadata
+// cache, the state writer and changed with mu held. Only the loop calls registries, without mu,
+// because they may call back.
 type subscriber struct {
-	settings  *settings              // immutable
-	state     *stateWriter           // immutable
-	tasks     *tasks                 // immutable
-	changed   func(registry.Service) // immutable; the planner must plan a service again
-	wake      func()                 // immutable; wakes the loop, which calls startAndStop
-	fetchTurn chan struct{}          // one element for each fetch of metadata that holds a turn
+	settings *settings              // immutable
+	state    *stateWriter           // immutable
+	tasks    *tasks                 // immutable
+	changed  func(registry.Service) // immutable; the planner must plan a service again
+	wake     func()                 // immutable; wakes the loop, which calls startAndStop
+	metadata *metadataCache         // immutable
 
 	mu            sync.Mutex
 	closed        bool                               // guarded by mu, like all fields below; no more requests
@@ -32,24 +32,22 @@ type subscriber struct {
 	sources       map[registry.Service]subscriptions // of a service, sorted by registry
 	pendingStarts []*subscription                    // subscriptions to start
 	pendingStops  []func()                           // functions that stop subscriptions
-	revisions     map[revisionKey]*revision          // of applications
-	sweepAt       int                                // number of revisions at which the next sweep runs
 }
 
 type subscriptions []*subscription
 
 func newSubscriber(o *settings, state *stateWriter, t *tasks, wake func(), changed func(registry.Service)) *subscriber {
-	return &subscriber{
+	s := &subscriber{
 		settings:      o,
 		state:         state,
 		tasks:         t,
 		changed:       changed,
 		wake:          wake,
-		fetchTurn:     make(chan struct{}, maxConcurrentFetches),
 		subscriptions: map[identity]*subscription{},
 		sources:       map[registry.Service]subscriptions{},
-		revisions:     map[revisionKey]*revision{},
 	}
+	s.metadata = newMetadataCache(t, o.Log, s.instancesOf, s.metadataChanged)
+	return s
 }
 
 // subscribe starts or changes a subscription over a session. The error is a *FieldError or
