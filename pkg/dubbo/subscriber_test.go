@@ -75,3 +75,21 @@ func TestTheSameServiceAtTwoRegistries(t *testing.T) {
 		r.desired("")
 	})
 }
+
+// TestRestoredSubscriptionStartsOnce covers a subscription that is to be started, and whose session
+// opens before the loop has started it.
+func TestRestoredSubscriptionStartsOnce(t *testing.T) {
+	c := configWithStateFile(t)
+	inSynctest(t, c, func(r *testEnv) {
+		r.fake.report("x", "10.0.0.1")
+		must(r.T, r.discovery.Subscribe(r.Context(), request("x")))
+		r.restart(c)
+		r.run()
+		defer r.end()
+		r.fake.mu.Lock()
+		defer r.fake.mu.Unlock()
+		if n := len(r.fake.watchers); n != 1 {
+			t.Errorf("the registry has %d subscriptions, want 1", n)
+		}
+	})
+}
