@@ -17,6 +17,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/filter/stream/fault"
 	"github.com/weft-proxy/weft/pkg/filter/stream/jwtauthn"
 	"github.com/weft-proxy/weft/pkg/filter/stream/mirror"
+	"github.com/weft-proxy/weft/pkg/xds/internal/xdstest"
 	"github.com/weft-proxy/weft/pkg/xds/resource"
 )
 
@@ -28,7 +29,7 @@ const (
 // filteredListenerJSON returns an HTTP listener with routes and one more HTTP filter: message is
 // the type of its settings.
 func filteredListenerJSON(message, settings, routes string) string {
-	text := httpListenerJSON("a", 80, routes)
+	text := xdstest.HTTPListenerJSON("a", 80, routes)
 	return strings.Replace(text, `"http_filters": [`, `"http_filters": [`+fmt.Sprintf(httpFilterJSON, message, settings)+", ", 1)
 }
 
@@ -39,8 +40,10 @@ func TestUnknownClustersInStaticResources(t *testing.T) {
 	built := resource.Capabilities{Filters: []filter.StreamFilterFactory{extauthz.Kind(), fault.Kind(), jwtauthn.Kind(), mirror.Kind()}}
 	const manager = "static_resources.listeners[0].filter_chains[0].filters[0].typed_config."
 	const route = manager + "route_config.virtual_hosts[0].routes[0].route."
-	to := func(action string) string { return httpListenerJSON("a", 80, fmt.Sprintf(inlineRoutesJSON, action)) }
-	answer := fmt.Sprintf(inlineRoutesJSON, directResponseJSON)
+	to := func(action string) string {
+		return xdstest.HTTPListenerJSON("a", 80, fmt.Sprintf(xdstest.InlineRoutesJSON, action))
+	}
+	answer := fmt.Sprintf(xdstest.InlineRoutesJSON, xdstest.DirectResponseJSON)
 	for name, c := range map[string]struct {
 		listener string
 		wrong    FieldErrors
@@ -55,7 +58,7 @@ func TestUnknownClustersInStaticResources(t *testing.T) {
 		"routes that may lead nowhere": {strings.Replace(to(`"route": {"cluster": "x"}`), `"virtual_hosts"`, `"validate_clusters": false, "virtual_hosts"`, 1),
 			nil, FieldErrors{{route + "cluster", `unknown cluster "x"`}}},
 		"a header that says where": {to(`"route": {"cluster_header": "x"}`), nil, nil},
-		"connections":              {listenerJSON(`"name": "a", `, 80, fmt.Sprintf(tcpProxyJSON, "x"), ""), nil, FieldErrors{{manager + "cluster", `unknown cluster "x"`}}},
+		"connections":              {xdstest.ListenerJSON(`"name": "a", `, 80, fmt.Sprintf(tcpProxyJSON, "x"), ""), nil, FieldErrors{{manager + "cluster", `unknown cluster "x"`}}},
 		"a service of HTTP": {filteredListenerJSON("ext_authz.v3.ExtAuthz", `"http_service": {"server_uri": {"uri": "http://a.test", "cluster": "x", "timeout": "1s"}}`, answer),
 			nil, FieldErrors{{manager + "http_filters[0].typed_config.http_service.server_uri.cluster", `unknown cluster "x"`}}},
 		"a service of gRPC": {filteredListenerJSON("ext_authz.v3.ExtAuthz", `"grpc_service": {"envoy_grpc": {"cluster_name": "x"}}`, answer),
@@ -64,13 +67,13 @@ func TestUnknownClustersInStaticResources(t *testing.T) {
 			nil, FieldErrors{{manager + "http_filters[0].typed_config.providers[p].remote_jwks.http_uri.cluster", `unknown cluster "x"`}}},
 		"faults": {filteredListenerJSON("fault.v3.HTTPFault", `"upstream_cluster": "x", "abort": {"http_status": 503, "percentage": {"numerator": 1}}`, answer),
 			nil, FieldErrors{{manager + "http_filters[0].typed_config.upstream_cluster", `unknown cluster "x"`}}},
-		"calls of Dubbo": {listenerJSON(`"name": "a", `, 80, `{"name": "dubbo", "typed_config": {"@type": "type.googleapis.com/envoy.extensions.filters.network.dubbo_proxy.v3.DubboProxy",
+		"calls of Dubbo": {xdstest.ListenerJSON(`"name": "a", `, 80, `{"name": "dubbo", "typed_config": {"@type": "type.googleapis.com/envoy.extensions.filters.network.dubbo_proxy.v3.DubboProxy",
 				"stat_prefix": "s", "route_config": [{"name": "d", "interface": "*", "routes": [{"match": {"method": {"name": {"exact": "m"}}}, "route": {"cluster": "x"}}]}]}}`, ""),
 			nil, FieldErrors{{manager + "route_config[0].routes[0].route.cluster", `unknown cluster "x"`}}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			file := &config.Snapshot{
-				Bootstrap: config.Bootstrap{StaticResources: staticResourcesJSON([]string{controlPlaneJSON}, []string{c.listener}, nil)},
+				Bootstrap: config.Bootstrap{StaticResources: xdstest.StaticResourcesJSON([]string{xdstest.ControlPlaneJSON}, []string{c.listener}, nil)},
 				Clusters:  []*config.Cluster{{Name: "own"}},
 			}
 			_, ignored, err := MergeStatic(file, built)

@@ -16,12 +16,13 @@ import (
 
 	"github.com/weft-proxy/weft/pkg/config"
 	"github.com/weft-proxy/weft/pkg/xds/ads"
+	"github.com/weft-proxy/weft/pkg/xds/internal/xdstest"
 )
 
-// bootstrapWith returns testBootstrap with additional JSON fields: source in ads_config, service in
+// bootstrapWith returns Bootstrap with additional JSON fields: source in ads_config, service in
 // its gRPC service, envoy in envoy_grpc, and clusters in cds_config.
 func bootstrapWith(source, service, envoy, clusters string) config.Bootstrap {
-	b := testBootstrap("GRPC")
+	b := xdstest.Bootstrap("GRPC")
 	b.DynamicResources = fmt.Appendf(nil, `{"ads_config": {"api_type": "GRPC"%s, "grpc_services": [{"envoy_grpc": {"cluster_name": "control"%s}%s}]}, "cds_config": {"ads": {}%s}}`,
 		source, envoy, service, clusters)
 	return b
@@ -48,7 +49,7 @@ func TestControlPlaneAuthorityAndMetadata(t *testing.T) {
 		b    config.Bootstrap
 		want map[string][]string
 	}{
-		{"nothing", testBootstrap("GRPC"), map[string][]string{":authority": {"127.0.0.1:1"}, "authorization": nil}},
+		{"nothing", xdstest.Bootstrap("GRPC"), map[string][]string{":authority": {"127.0.0.1:1"}, "authorization": nil}},
 		{"a name and fields", bootstrapWith("", `, "initial_metadata": [{"key": "Authorization", "value": "Bearer x"}, {"key": "x-a", "value": "1"}, {"key": "x-a", "raw_value": "Mg=="}]`, `, "authority": "xds.test"`, ""),
 			map[string][]string{":authority": {"xds.test"}, "authorization": {"Bearer x"}, "x-a": {"1", "2"}}},
 	} {
@@ -97,14 +98,14 @@ func TestConfigSourceFields(t *testing.T) {
 			{service + ".initial_metadata[0].value", "variables are not supported"}, {service + ".initial_metadata[1].key", `found "grpc-timeout", expected a gRPC metadata key for a text value`},
 			{service + ".initial_metadata[2].value", "expected printable ASCII"}, {service + ".initial_metadata[3].key", `found "x-bin", expected a gRPC metadata key for a text value`},
 		}, nil},
-		"another client": {config.Bootstrap{StaticResources: testBootstrap("GRPC").StaticResources, DynamicResources: []byte(`{"ads_config": {"api_type": "GRPC", "grpc_services": [{"google_grpc": {"target_uri": "a", "stat_prefix": "s"}}]}}`)},
+		"another client": {config.Bootstrap{StaticResources: xdstest.Bootstrap("GRPC").StaticResources, DynamicResources: []byte(`{"ads_config": {"api_type": "GRPC", "grpc_services": [{"google_grpc": {"target_uri": "a", "stat_prefix": "s"}}]}}`)},
 			FieldErrors{{service + ".google_grpc", "is not supported"}}, nil},
 		"load that is told otherwise": {withLoadStats(bootstrapWith("", "", `, "authority": "a"`, ""), ""),
 			FieldErrors{{"cluster_manager.load_stats_config.grpc_services[0].envoy_grpc", "authority and initial_metadata differ from those that dynamic_resources sets for the same cluster"}}, nil},
 		"load that is told alike": {withLoadStats(bootstrapWith("", "", `, "authority": "a"`, ""), `, "authority": "a"`), nil, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, ignored, err := MergeStatic(&config.Snapshot{Bootstrap: c.b}, testCapabilities())
+			_, ignored, err := MergeStatic(&config.Snapshot{Bootstrap: c.b}, xdstest.Capabilities())
 			var wrong FieldErrors
 			errors.As(err, &wrong)
 			if diff := cmp.Diff(c.wrong, wrong); diff != "" || (err != nil) != (c.wrong != nil) {
@@ -129,11 +130,11 @@ func TestConfigSourceFields(t *testing.T) {
 // TestUnusedAddressesAndSecretsAreReported verifies the warnings about the second address of a
 // control plane and about a secret without a name.
 func TestUnusedAddressesAndSecretsAreReported(t *testing.T) {
-	b := testBootstrap("GRPC")
+	b := xdstest.Bootstrap("GRPC")
 	const one = `{"endpoint": {"address": {"socket_address": {"address": "127.0.0.1", "port_value": %d}}}}`
 	two := `{"name": "control", "load_assignment": {"cluster_name": "control", "endpoints": [{"lb_endpoints": [` + fmt.Sprintf(one, 1) + ", " + fmt.Sprintf(one, 2) + `]}]}}`
-	b.StaticResources = staticResourcesJSON([]string{two}, nil, []string{secretJSON(t, "")})
-	_, ignored, err := MergeStatic(&config.Snapshot{Bootstrap: b}, testCapabilities())
+	b.StaticResources = xdstest.StaticResourcesJSON([]string{two}, nil, []string{xdstest.SecretJSON(t, "")})
+	_, ignored, err := MergeStatic(&config.Snapshot{Bootstrap: b}, xdstest.Capabilities())
 	want := FieldErrors{
 		{"dynamic_resources.ads_config.grpc_services[0].envoy_grpc.cluster_name", `"control" has 2 addresses: only the first one is used`},
 		{"static_resources.secrets[0]", "has no name: nothing can refer to it"},

@@ -3,7 +3,6 @@ package xds
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -15,76 +14,28 @@ import (
 	"testing/synctest"
 	"time"
 
-	tlsv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/transport_sockets/tls/v3"
 	"github.com/google/go-cmp/cmp"
-	"google.golang.org/protobuf/encoding/protojson"
-	"google.golang.org/protobuf/proto"
 
 	"github.com/weft-proxy/weft/internal/testpki"
 	"github.com/weft-proxy/weft/pkg/config"
 	"github.com/weft-proxy/weft/pkg/xds/ads"
+	"github.com/weft-proxy/weft/pkg/xds/internal/xdstest"
 	"github.com/weft-proxy/weft/pkg/xds/resource"
 )
-
-// Fragments of Envoy bootstrap files.
-const (
-	httpManagerJSON = `{"name": "http", "typed_config": {"@type": "type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager",
-		"stat_prefix": "s", "http_filters": [{"name": "router", "typed_config": {"@type": "type.googleapis.com/envoy.extensions.filters.http.router.v3.Router"}}], %s}}`
-	inlineRoutesJSON   = `"route_config": {"virtual_hosts": [{"name": "all", "domains": ["*"], "routes": [{"match": {"prefix": "/"}, %s}]}]}`
-	directResponseJSON = `"direct_response": {"status": 200, "body": {"inline_string": "x"}}`
-	adsRoutesJSON      = `"rds": {"route_config_name": "r", "config_source": {"ads": {}, "initial_fetch_timeout": "0s"}}`
-	controlPlaneJSON   = `{"name": "control", "load_assignment": {"cluster_name": "control", "endpoints": [
-		{"lb_endpoints": [{"endpoint": {"address": {"socket_address": {"address": "127.0.0.1", "port_value": 1}}}}]}]}}`
-	secretSocketJSON = `"transport_socket": {"name": "tls", "typed_config": {"@type": "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.DownstreamTlsContext",
-		"common_tls_context": {"tls_certificate_sds_secret_configs": [{"name": "mine"}]}}}`
-)
-
-// listenerJSON returns a listener with one filter. name and chain are JSON fields of the listener
-// and of its filter chain.
-func listenerJSON(name string, port int, filter, chain string) string {
-	return fmt.Sprintf(`{%s"address": {"socket_address": {"address": "127.0.0.1", "port_value": %d}}, "filter_chains": [{"filters": [%s]%s}]}`, name, port, filter, chain)
-}
-
-func httpListenerJSON(name string, port int, routes string) string {
-	return listenerJSON(fmt.Sprintf(`"name": %q, `, name), port, fmt.Sprintf(httpManagerJSON, routes), "")
-}
-
-func directResponseListenerJSON(name string, port int) string {
-	return httpListenerJSON(name, port, fmt.Sprintf(inlineRoutesJSON, directResponseJSON))
-}
-
-// staticResourcesJSON returns static_resources with clusters, listeners and secrets.
-func staticResourcesJSON(clusters, listeners, secrets []string) []byte {
-	return fmt.Appendf(nil, `{"clusters": [%s], "listeners": [%s], "secrets": [%s]}`,
-		strings.Join(clusters, ", "), strings.Join(listeners, ", "), strings.Join(secrets, ", "))
-}
-
-func secretJSON(t *testing.T, name string) string {
-	t.Helper()
-	m := &tlsv3.Secret{}
-	if err := proto.Unmarshal(secretResource(name, testpki.New(t).Issue(testpki.Spec{})).body, m); err != nil {
-		t.Fatal(err)
-	}
-	text, err := protojson.Marshal(m)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return string(text)
-}
 
 // TestStaticResourcesWithoutControlPlane verifies that static resources are active without a
 // control plane.
 func TestStaticResourcesWithoutControlPlane(t *testing.T) {
-	file := config.Bootstrap{StaticResources: staticResourcesJSON(
-		[]string{controlPlaneJSON},
+	file := config.Bootstrap{StaticResources: xdstest.StaticResourcesJSON(
+		[]string{xdstest.ControlPlaneJSON},
 		[]string{
-			directResponseListenerJSON("inline", 80),
-			listenerJSON("", 81, `{"name": "tcp", "typed_config": {"@type": "type.googleapis.com/envoy.extensions.filters.network.tcp_proxy.v3.TcpProxy", "stat_prefix": "s", "cluster": "control"}}`, ""),
-			listenerJSON(`"name": "dubbo", `, 82, `{"name": "dubbo", "typed_config": {"@type": "type.googleapis.com/envoy.extensions.filters.network.dubbo_proxy.v3.DubboProxy",
+			xdstest.DirectResponseListenerJSON("inline", 80),
+			xdstest.ListenerJSON("", 81, `{"name": "tcp", "typed_config": {"@type": "type.googleapis.com/envoy.extensions.filters.network.tcp_proxy.v3.TcpProxy", "stat_prefix": "s", "cluster": "control"}}`, ""),
+			xdstest.ListenerJSON(`"name": "dubbo", `, 82, `{"name": "dubbo", "typed_config": {"@type": "type.googleapis.com/envoy.extensions.filters.network.dubbo_proxy.v3.DubboProxy",
 				"stat_prefix": "s", "route_config": [{"name": "d", "interface": "*", "routes": [{"match": {"method": {"name": {"exact": "m"}}}, "route": {"cluster": "control"}}]}]}}`, ""),
-			listenerJSON(`"name": "secured", `, 83, fmt.Sprintf(httpManagerJSON, fmt.Sprintf(inlineRoutesJSON, directResponseJSON)), ", "+secretSocketJSON),
+			xdstest.ListenerJSON(`"name": "secured", `, 83, fmt.Sprintf(xdstest.HTTPManagerJSON, fmt.Sprintf(xdstest.InlineRoutesJSON, xdstest.DirectResponseJSON)), ", "+xdstest.SecretSocketJSON),
 		},
-		[]string{secretJSON(t, "mine")},
+		[]string{xdstest.SecretJSON(t, "mine")},
 	)}
 	s, inForce := newTestSourceOf(t, file, slog.New(slog.DiscardHandler))
 	var names []string
@@ -116,22 +67,22 @@ func TestStaticResourcesWithoutControlPlane(t *testing.T) {
 // TestSecretsWithoutControlPlane verifies that a static listener gets its certificate from an SDS
 // cluster when there is no control plane.
 func TestSecretsWithoutControlPlane(t *testing.T) {
-	agent := strings.Replace(secretSocketJSON, `"name": "mine"`, `"name": "mine", "sds_config": {"api_config_source": {"api_type": "GRPC", "grpc_services": [{"envoy_grpc": {"cluster_name": "control"}}]}}`, 1)
-	s, inForce := newTestSourceOf(t, config.Bootstrap{StaticResources: staticResourcesJSON([]string{controlPlaneJSON}, []string{
-		listenerJSON(`"name": "secured", `, 83, fmt.Sprintf(httpManagerJSON, fmt.Sprintf(inlineRoutesJSON, directResponseJSON)), ", "+agent),
+	agent := strings.Replace(xdstest.SecretSocketJSON, `"name": "mine"`, `"name": "mine", "sds_config": {"api_config_source": {"api_type": "GRPC", "grpc_services": [{"envoy_grpc": {"cluster_name": "control"}}]}}`, 1)
+	s, inForce := newTestSourceOf(t, config.Bootstrap{StaticResources: xdstest.StaticResourcesJSON([]string{xdstest.ControlPlaneJSON}, []string{
+		xdstest.ListenerJSON(`"name": "secured", `, 83, fmt.Sprintf(xdstest.HTTPManagerJSON, fmt.Sprintf(xdstest.InlineRoutesJSON, xdstest.DirectResponseJSON)), ", "+agent),
 	}, nil)}, slog.New(slog.DiscardHandler))
 	if len(s.channels) != 1 || len(inForce.Listeners) != 0 || s.Ready() {
 		t.Fatalf("%d feeds, %d active listeners, ready %t; want one feed, no listeners, not ready", len(s.channels), len(inForce.Listeners), s.Ready())
 	}
 	s.handleEvent(t.Context(), event{channel: s.channels[0], opened: true})
-	respondWith(t, s, secretResource("mine", testpki.New(t).Issue(testpki.Spec{})))
+	respondWith(t, s, xdstest.Secret("mine", testpki.New(t).Issue(testpki.Spec{})))
 	if len(inForce.Listeners) != 1 || !s.Ready() {
 		t.Errorf("%d listeners are active, ready %t", len(inForce.Listeners), s.Ready())
 	}
 	if p := s.Status().ControlPlanes; len(p) != 1 || p[0].Serves != ServesSecrets || len(p[0].Types) != 1 || p[0].Types[0].Resources != 1 {
 		t.Errorf("the status is %+v", p)
 	}
-	if list, err := s.Dump(DumpOptions{Resource: "dynamic_active_secrets"}); err != nil || !strings.Contains(compactJSON(t, list), `"name":"mine"`) {
+	if list, err := s.Dump(DumpOptions{Resource: "dynamic_active_secrets"}); err != nil || !strings.Contains(xdstest.CompactJSON(t, list), `"name":"mine"`) {
 		t.Errorf("the dump has %v, %v", list, err)
 	}
 }
@@ -152,27 +103,27 @@ func TestBootstrapErrors(t *testing.T) {
 		"a member that there is not":   {`{"endpoints": []}`, "", []string{"static_resources.endpoints: is not supported, expected one of clusters, listeners, secrets"}},
 		"no list":                      {`{"listeners": {}}`, "", []string{"static_resources.listeners: expected a list"}},
 		"two of a name":                {`{"clusters": [{"name": "a"}, {"name": "a"}]}`, "", []string{`static_resources.clusters[1]: duplicate name "a"`}},
-		"two listeners without a name": {`{"listeners": [` + listenerJSON("", 80, fmt.Sprintf(httpManagerJSON, adsRoutesJSON), "") + "," + listenerJSON("", 80, fmt.Sprintf(httpManagerJSON, adsRoutesJSON), "") + `]}`, "", []string{`static_resources.listeners[1]: duplicate name "127.0.0.1:80"`}},
+		"two listeners without a name": {`{"listeners": [` + xdstest.ListenerJSON("", 80, fmt.Sprintf(xdstest.HTTPManagerJSON, xdstest.ADSRoutesJSON), "") + "," + xdstest.ListenerJSON("", 80, fmt.Sprintf(xdstest.HTTPManagerJSON, xdstest.ADSRoutesJSON), "") + `]}`, "", []string{`static_resources.listeners[1]: duplicate name "127.0.0.1:80"`}},
 		"a field that is not supported": {`{"listeners": [{"name": "a", "address": {"pipe": {"path": "/a"}}, "udp_listener_config": {}, "filter_chains": [{}]}]}`, "",
 			[]string{"static_resources.listeners[0].udp_listener_config: is not supported", "static_resources.listeners[0].filter_chains[0].filters: the chain has no terminal filter, such as http_connection_manager or tcp_proxy"}},
-		"a filter that is not known": {`{"listeners": [` + listenerJSON(`"name": "a", `, 80, `{"name": "n", "typed_config": {"@type": "type.googleapis.com/envoy.extensions.filters.network.redis_proxy.v3.RedisProxy", "stat_prefix": "s"}}`, "") + `]}`, "",
+		"a filter that is not known": {`{"listeners": [` + xdstest.ListenerJSON(`"name": "a", `, 80, `{"name": "n", "typed_config": {"@type": "type.googleapis.com/envoy.extensions.filters.network.redis_proxy.v3.RedisProxy", "stat_prefix": "s"}}`, "") + `]}`, "",
 			[]string{"static_resources.listeners[0].filter_chains[0].filters[0]: n (type.googleapis.com/envoy.extensions.filters.network.redis_proxy.v3.RedisProxy) is not supported"}},
-		"routes of a control plane that there is not": {`{"listeners": [` + httpListenerJSON("a", 80, adsRoutesJSON) + `]}`, "",
+		"routes of a control plane that there is not": {`{"listeners": [` + xdstest.HTTPListenerJSON("a", 80, xdstest.ADSRoutesJSON) + `]}`, "",
 			[]string{"static_resources.listeners[0]: refers to resources of a control plane, but dynamic_resources.ads_config does not define one"}},
 		"hosts of a control plane that there is not": {`{"clusters": [{"name": "a", "type": "EDS", "eds_cluster_config": {"eds_config": {"ads": {}}}}]}`, "",
 			[]string{"static_resources.clusters[0]: refers to resources of a control plane, but dynamic_resources.ads_config does not define one"}},
-		"a secret that there is not": {`{"listeners": [` + listenerJSON(`"name": "a", `, 80, fmt.Sprintf(httpManagerJSON, fmt.Sprintf(inlineRoutesJSON, directResponseJSON)), ", "+secretSocketJSON) + `]}`, "",
+		"a secret that there is not": {`{"listeners": [` + xdstest.ListenerJSON(`"name": "a", `, 80, fmt.Sprintf(xdstest.HTTPManagerJSON, fmt.Sprintf(xdstest.InlineRoutesJSON, xdstest.DirectResponseJSON)), ", "+xdstest.SecretSocketJSON) + `]}`, "",
 			[]string{`static_resources.listeners[0]: secret "mine" is not defined in static_resources.secrets, and there is no control plane`}},
 		"all that is wrong": {`{"clusters": [{"name": "a", "type": "EDS", "eds_cluster_config": {"eds_config": {"path": "/a"}}}], "listeners": [{"no": 1}], "secrets": [{"name": "s", "generic_secret": {}}]}`, "",
 			[]string{"static_resources.secrets[0]", "static_resources.clusters[0]", "static_resources.listeners[0].no"}},
-		"a control plane that is not there": {`{"clusters": [` + controlPlaneJSON + `]}`, `{"ads_config": {"api_type": "GRPC", "grpc_services": [{"envoy_grpc": {"cluster_name": "b"}}]}}`,
+		"a control plane that is not there": {`{"clusters": [` + xdstest.ControlPlaneJSON + `]}`, `{"ads_config": {"api_type": "GRPC", "grpc_services": [{"envoy_grpc": {"cluster_name": "b"}}]}}`,
 			[]string{`dynamic_resources.ads_config.grpc_services[0].envoy_grpc.cluster_name: "b" is not a cluster of static_resources with an address`}},
-		"both spellings of a key": {`{"clusters": [` + controlPlaneJSON + `]}`, `{"ads_config": {}, "adsConfig": {}}`,
+		"both spellings of a key": {`{"clusters": [` + xdstest.ControlPlaneJSON + `]}`, `{"ads_config": {}, "adsConfig": {}}`,
 			[]string{"dynamic_resources.ads_config: is another spelling of adsConfig: use only one of them", "dynamic_resources.ads_config.api_type: is missing, expected GRPC or DELTA_GRPC"}},
-		"both spellings below": {`{"clusters": [` + controlPlaneJSON + `]}`, `{"adsConfig": {"apiType": "GRPC", "api_type": "GRPC"}}`,
+		"both spellings below": {`{"clusters": [` + xdstest.ControlPlaneJSON + `]}`, `{"adsConfig": {"apiType": "GRPC", "api_type": "GRPC"}}`,
 			[]string{`dynamic_resources.ads_config.api_type: duplicate field "api_type"`}},
 		"no object": {`[]`, "", []string{"static_resources: expected an object"}},
-		"resources from elsewhere": {`{"clusters": [` + controlPlaneJSON + `]}`, `{"ads_config": {"api_type": "GRPC", "grpc_services": [{"envoy_grpc": {"cluster_name": "control"}}]}, "lds_config": {"path_config_source": {"path": "/a"}}}`,
+		"resources from elsewhere": {`{"clusters": [` + xdstest.ControlPlaneJSON + `]}`, `{"ads_config": {"api_type": "GRPC", "grpc_services": [{"envoy_grpc": {"cluster_name": "control"}}]}, "lds_config": {"path_config_source": {"path": "/a"}}}`,
 			[]string{"dynamic_resources.lds_config: expected ads"}},
 		"resources of files": {"", `{"cds_config": {"path": "/a"}, "lds_config": {"path": "/b"}}`,
 			[]string{"dynamic_resources.cds_config: expected ads", "dynamic_resources.lds_config: expected ads"}},
@@ -183,8 +134,8 @@ func TestBootstrapErrors(t *testing.T) {
 	for name, c := range tests {
 		t.Run(name, func(t *testing.T) {
 			b := config.Bootstrap{StaticResources: []byte(c.static), DynamicResources: []byte(c.dynamic)}
-			_, err := New(Options{Bootstrap: b, Capabilities: testCapabilities(), Log: slog.New(slog.DiscardHandler)})
-			_, _, other := MergeStatic(&config.Snapshot{Bootstrap: b}, testCapabilities())
+			_, err := New(Options{Bootstrap: b, Capabilities: xdstest.Capabilities(), Log: slog.New(slog.DiscardHandler)})
+			_, _, other := MergeStatic(&config.Snapshot{Bootstrap: b}, xdstest.Capabilities())
 			var problems FieldErrors
 			if !errors.As(err, &problems) || other == nil || other.Error() != err.Error() {
 				t.Fatalf("New: %v; Static: %v; want the same problems", err, other)
@@ -204,7 +155,7 @@ func TestBootstrapErrors(t *testing.T) {
 // TestBootstrapCamelCaseKeys verifies that camelCase keys mean the same as snake_case keys, that
 // both spellings of one key are rejected, and that the dump redacts metadata with camelCase keys.
 func TestBootstrapCamelCaseKeys(t *testing.T) {
-	b := layeredBootstrap("GRPC")
+	b := xdstest.LayeredBootstrap("GRPC")
 	want, err := readBootstrap(b)
 	if err != nil {
 		t.Fatal(err)
@@ -223,10 +174,10 @@ func TestBootstrapCamelCaseKeys(t *testing.T) {
 	if _, err := readBootstrap(b); err == nil || err.Error() != "layered_runtime.layers[0].static_layer: is another spelling of staticLayer: use only one of them" {
 		t.Errorf("both spellings: %v", err)
 	}
-	b = testBootstrap("GRPC")
+	b = xdstest.Bootstrap("GRPC")
 	b.DynamicResources = []byte(`{"adsConfig": {"apiType": "GRPC", "grpcServices": [{"envoyGrpc": {"clusterName": "control"}, "initialMetadata": [{"key": "authorization", "value": "s3cret"}]}]}}`)
 	s, _ := newTestSourceOf(t, b, slog.New(slog.DiscardHandler))
-	if dump := compactJSON(t, s.bootstrapDump()); strings.Contains(dump, "s3cret") || !strings.Contains(dump, "ads_config") {
+	if dump := xdstest.CompactJSON(t, s.bootstrapDump()); strings.Contains(dump, "s3cret") || !strings.Contains(dump, "ads_config") {
 		t.Errorf("the dump has %s", dump)
 	}
 }
@@ -235,12 +186,12 @@ func TestBootstrapCamelCaseKeys(t *testing.T) {
 // only the static resources that need no control plane.
 func TestMergeStaticReportsIgnoredFields(t *testing.T) {
 	foreign := `{"name": "log", "typed_config": {"@type": "type.googleapis.com/envoy.extensions.access_loggers.wasm.v3.WasmAccessLog", "config": {"x": 1}}}`
-	b := testBootstrap("GRPC")
-	b.StaticResources = staticResourcesJSON([]string{controlPlaneJSON}, []string{
-		httpListenerJSON("now", 80, fmt.Sprintf(inlineRoutesJSON, directResponseJSON)+`, "access_log": [`+foreign+`]`), httpListenerJSON("later", 81, adsRoutesJSON),
+	b := xdstest.Bootstrap("GRPC")
+	b.StaticResources = xdstest.StaticResourcesJSON([]string{xdstest.ControlPlaneJSON}, []string{
+		xdstest.HTTPListenerJSON("now", 80, fmt.Sprintf(xdstest.InlineRoutesJSON, xdstest.DirectResponseJSON)+`, "access_log": [`+foreign+`]`), xdstest.HTTPListenerJSON("later", 81, xdstest.ADSRoutesJSON),
 	}, nil)
 	b.LayeredRuntime = []byte(`{"layers": [{"name": "a", "static_layer": {"overload": {"global_downstream_max_connections": 5}}}]}`)
-	whole, ignored, err := MergeStatic(&config.Snapshot{Bootstrap: b, Clusters: []*config.Cluster{{Name: "own"}}}, testCapabilities())
+	whole, ignored, err := MergeStatic(&config.Snapshot{Bootstrap: b, Clusters: []*config.Cluster{{Name: "own"}}}, xdstest.Capabilities())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -255,7 +206,7 @@ func TestMergeStaticReportsIgnoredFields(t *testing.T) {
 	if diff := cmp.Diff(want, ignored); diff != "" {
 		t.Errorf("ignored (-want +got):\n%s", diff)
 	}
-	if _, _, err := MergeStatic(&config.Snapshot{Bootstrap: b, Listeners: []*config.Listener{{Name: "now"}}}, testCapabilities()); err == nil || err.Error() != `static_resources.listeners[0]: listener "now": static_resources also defines this name` {
+	if _, _, err := MergeStatic(&config.Snapshot{Bootstrap: b, Listeners: []*config.Listener{{Name: "now"}}}, xdstest.Capabilities()); err == nil || err.Error() != `static_resources.listeners[0]: listener "now": static_resources also defines this name` {
 		t.Errorf("a listener of servers with the name of a static one: %v", err)
 	}
 }
@@ -265,13 +216,13 @@ func TestMergeStaticReportsIgnoredFields(t *testing.T) {
 func TestControlPlaneCannotChangeStaticResources(t *testing.T) {
 	for _, form := range []string{"GRPC", "DELTA_GRPC"} {
 		t.Run(form, func(t *testing.T) {
-			b := testBootstrap(form)
-			b.StaticResources = staticResourcesJSON([]string{
-				controlPlaneJSON, `{"name": "fed", "type": "EDS", "eds_cluster_config": {"service_name": "e", "eds_config": {"ads": {}, "initial_fetch_timeout": "0s"}}}`,
+			b := xdstest.Bootstrap(form)
+			b.StaticResources = xdstest.StaticResourcesJSON([]string{
+				xdstest.ControlPlaneJSON, `{"name": "fed", "type": "EDS", "eds_cluster_config": {"service_name": "e", "eds_config": {"ads": {}, "initial_fetch_timeout": "0s"}}}`,
 			}, []string{
-				directResponseListenerJSON("own", 80), httpListenerJSON("fed", 81, adsRoutesJSON),
-				listenerJSON(`"name": "secured", `, 83, fmt.Sprintf(httpManagerJSON, fmt.Sprintf(inlineRoutesJSON, directResponseJSON)), ", "+secretSocketJSON),
-			}, []string{secretJSON(t, "mine")})
+				xdstest.DirectResponseListenerJSON("own", 80), xdstest.HTTPListenerJSON("fed", 81, xdstest.ADSRoutesJSON),
+				xdstest.ListenerJSON(`"name": "secured", `, 83, fmt.Sprintf(xdstest.HTTPManagerJSON, fmt.Sprintf(xdstest.InlineRoutesJSON, xdstest.DirectResponseJSON)), ", "+xdstest.SecretSocketJSON),
+			}, []string{xdstest.SecretJSON(t, "mine")})
 			s, inForce := newTestSourceOf(t, b, slog.New(slog.DiscardHandler))
 			f := s.channels[0]
 			for url, want := range map[string][]string{resource.RouteType: {"r"}, resource.EndpointType: {"e"}, resource.SecretType: nil} {
@@ -283,7 +234,7 @@ func TestControlPlaneCannotChangeStaticResources(t *testing.T) {
 				t.Errorf("%d active listeners, want those without dependencies; ready %t", len(inForce.Listeners), s.Ready())
 			}
 			s.handleEvent(t.Context(), event{channel: f, opened: true})
-			respondWith(t, s, endpointsResource("e", 1), routesResource("r", "x"), clusterResource("c", "e", "", 0), listenerResource("l", 90, "r", "mine", 0))
+			respondWith(t, s, xdstest.Endpoints("e", 1), xdstest.Routes("r", "x"), xdstest.Cluster("c", "e", "", 0), xdstest.Listener("l", 90, "r", "mine", 0))
 			if len(inForce.Listeners) != 4 || len(inForce.Clusters) != 3 || !s.Ready() {
 				t.Errorf("%d active listeners and %d clusters, want 4 and 3; ready %t", len(inForce.Listeners), len(inForce.Clusters), s.Ready())
 			}
@@ -295,7 +246,7 @@ func TestControlPlaneCannotChangeStaticResources(t *testing.T) {
 				}
 				return ""
 			}
-			respondWith(t, s, listenerResource("own", 99, "r", "", 0), clusterResource("fed", "others", "", 0))
+			respondWith(t, s, xdstest.Listener("own", 99, "r", "", 0), xdstest.Cluster("fed", "others", "", 0))
 			for url, name := range map[string]string{resource.ListenerType: "own", resource.ClusterType: "fed"} {
 				if got := refused(url, name); !strings.Contains(got, "the file defines a static resource with this name") {
 					t.Errorf("%s %s is rejected with %q", url, name, got)
@@ -313,7 +264,7 @@ func TestControlPlaneCannotChangeStaticResources(t *testing.T) {
 			if len(inForce.Listeners) != 3 || len(inForce.Clusters) != 2 {
 				t.Errorf("left are %d listeners and %d clusters, want those of the file, 3 and 2", len(inForce.Listeners), len(inForce.Clusters))
 			}
-			respondWith(t, s, listenerResource("again", 90, "r", "mine", 0))
+			respondWith(t, s, xdstest.Listener("again", 90, "r", "mine", 0))
 			if len(inForce.Listeners) != 4 {
 				t.Error("a static secret was forgotten when the last that came with it had gone")
 			}
@@ -324,16 +275,16 @@ func TestControlPlaneCannotChangeStaticResources(t *testing.T) {
 // TestChangedStaticResourcesApplyImmediately verifies that ApplyFile applies changed static
 // resources immediately, and that the previous ones stay active after an error.
 func TestChangedStaticResourcesApplyImmediately(t *testing.T) {
-	b := config.Bootstrap{StaticResources: staticResourcesJSON([]string{controlPlaneJSON}, []string{directResponseListenerJSON("a", 80), directResponseListenerJSON("b", 81)}, nil)}
+	b := config.Bootstrap{StaticResources: xdstest.StaticResourcesJSON([]string{xdstest.ControlPlaneJSON}, []string{xdstest.DirectResponseListenerJSON("a", 80), xdstest.DirectResponseListenerJSON("b", 81)}, nil)}
 	s, inForce := newTestSourceOf(t, b, slog.New(slog.DiscardHandler))
 	before := map[string]*config.Listener{}
 	for _, l := range inForce.Listeners {
 		before[l.Name] = l
 	}
 	change := func(listeners ...string) error {
-		return s.ApplyFile(t.Context(), &config.Snapshot{Bootstrap: config.Bootstrap{StaticResources: staticResourcesJSON([]string{controlPlaneJSON}, listeners, nil)}})
+		return s.ApplyFile(t.Context(), &config.Snapshot{Bootstrap: config.Bootstrap{StaticResources: xdstest.StaticResourcesJSON([]string{xdstest.ControlPlaneJSON}, listeners, nil)}})
 	}
-	if err := change(directResponseListenerJSON("a", 80), directResponseListenerJSON("b", 82), directResponseListenerJSON("c", 83)); err != nil {
+	if err := change(xdstest.DirectResponseListenerJSON("a", 80), xdstest.DirectResponseListenerJSON("b", 82), xdstest.DirectResponseListenerJSON("c", 83)); err != nil {
 		t.Fatal(err)
 	}
 	names := func() (all []string) {
@@ -349,7 +300,7 @@ func TestChangedStaticResourcesApplyImmediately(t *testing.T) {
 		t.Error("an unchanged listener was recreated")
 	}
 	want := names()
-	if err := change(directResponseListenerJSON("a", 84), httpListenerJSON("b", 82, adsRoutesJSON)); err == nil || !slices.Equal(names(), want) {
+	if err := change(xdstest.DirectResponseListenerJSON("a", 84), xdstest.HTTPListenerJSON("b", 82, xdstest.ADSRoutesJSON)); err == nil || !slices.Equal(names(), want) {
 		t.Errorf("a file with an error: %v; active: %v", err, names())
 	}
 	apply := s.opts.Apply
@@ -359,7 +310,7 @@ func TestChangedStaticResourcesApplyImmediately(t *testing.T) {
 		}
 		return apply(ctx, next)
 	}
-	if err := change(directResponseListenerJSON("a", 85)); err == nil || !slices.Equal(names(), want) {
+	if err := change(xdstest.DirectResponseListenerJSON("a", 85)); err == nil || !slices.Equal(names(), want) {
 		t.Errorf("a file that cannot be applied: %v; active: %v, want %v", err, names(), want)
 	}
 	s.opts.Apply = apply
@@ -372,19 +323,19 @@ func TestChangedStaticResourcesApplyImmediately(t *testing.T) {
 // of the control plane's resources, and logs changes that take effect after a restart.
 func TestFileCannotReuseControlPlaneNames(t *testing.T) {
 	var log bytes.Buffer
-	b := testBootstrap("DELTA_GRPC")
-	b.StaticResources = staticResourcesJSON([]string{controlPlaneJSON}, []string{directResponseListenerJSON("own", 80)}, nil)
+	b := xdstest.Bootstrap("DELTA_GRPC")
+	b.StaticResources = xdstest.StaticResourcesJSON([]string{xdstest.ControlPlaneJSON}, []string{xdstest.DirectResponseListenerJSON("own", 80)}, nil)
 	s, inForce := newTestSourceOf(t, b, slog.New(slog.NewTextHandler(&log, nil)))
 	s.handleEvent(t.Context(), event{channel: s.channels[0], opened: true})
-	respondWith(t, s, clusterResource("c", "e", "", 0), listenerResource("l", 90, "r", "", 0), endpointsResource("e", 1), routesResource("r", "x"))
+	respondWith(t, s, xdstest.Cluster("c", "e", "", 0), xdstest.Listener("l", 90, "r", "", 0), xdstest.Endpoints("e", 1), xdstest.Routes("r", "x"))
 	change := func(clusters, listeners []string) error {
 		next := b
-		next.StaticResources = staticResourcesJSON(clusters, listeners, nil)
+		next.StaticResources = xdstest.StaticResourcesJSON(clusters, listeners, nil)
 		return s.ApplyFile(t.Context(), &config.Snapshot{Bootstrap: next})
 	}
 	for want, err := range map[string]error{
-		`static_resources.listeners[1]: the control plane also defines the name "l"`: change([]string{controlPlaneJSON}, []string{directResponseListenerJSON("own", 81), directResponseListenerJSON("l", 90)}),
-		`static_resources.clusters[1]: the control plane also defines the name "c"`:  change([]string{controlPlaneJSON, `{"name": "c"}`}, nil),
+		`static_resources.listeners[1]: the control plane also defines the name "l"`: change([]string{xdstest.ControlPlaneJSON}, []string{xdstest.DirectResponseListenerJSON("own", 81), xdstest.DirectResponseListenerJSON("l", 90)}),
+		`static_resources.clusters[1]: the control plane also defines the name "c"`:  change([]string{xdstest.ControlPlaneJSON, `{"name": "c"}`}, nil),
 	} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("Rebase: %v, want %s", err, want)
@@ -396,7 +347,7 @@ func TestFileCannotReuseControlPlaneNames(t *testing.T) {
 	if strings.Contains(log.String(), "after a restart") {
 		t.Errorf("the log says %s", &log)
 	}
-	if err := change([]string{strings.Replace(controlPlaneJSON, `"port_value": 1`, `"port_value": 2`, 1)}, []string{directResponseListenerJSON("own", 80)}); err != nil {
+	if err := change([]string{strings.Replace(xdstest.ControlPlaneJSON, `"port_value": 1`, `"port_value": 2`, 1)}, []string{xdstest.DirectResponseListenerJSON("own", 80)}); err != nil {
 		t.Fatal(err)
 	}
 	if !strings.Contains(log.String(), "the address of a control plane takes effect after a restart") {
@@ -407,9 +358,9 @@ func TestFileCannotReuseControlPlaneNames(t *testing.T) {
 // TestStaticListenerInitialFetchTimeout verifies that a static listener waits for its routes no
 // longer than initial_fetch_timeout.
 func TestStaticListenerInitialFetchTimeout(t *testing.T) {
-	b := testBootstrap("GRPC")
+	b := xdstest.Bootstrap("GRPC")
 	b.DynamicResources = []byte(regexp.MustCompile(`,\s*"cds_config".*`).ReplaceAllString(string(b.DynamicResources), "}"))
-	b.StaticResources = staticResourcesJSON([]string{controlPlaneJSON}, []string{httpListenerJSON("fed", 81, strings.Replace(adsRoutesJSON, `"0s"`, `"3s"`, 1))}, nil)
+	b.StaticResources = xdstest.StaticResourcesJSON([]string{xdstest.ControlPlaneJSON}, []string{xdstest.HTTPListenerJSON("fed", 81, strings.Replace(xdstest.ADSRoutesJSON, `"0s"`, `"3s"`, 1))}, nil)
 	s, inForce := newTestSourceOf(t, b, slog.New(slog.DiscardHandler))
 	if len(inForce.Listeners) != 0 || s.Ready() {
 		t.Fatal("it does not wait")
@@ -423,7 +374,7 @@ func TestStaticListenerInitialFetchTimeout(t *testing.T) {
 // TestStaticResourcesInDumpAndCSDS verifies that the dump and CSDS report static resources, and
 // that the dump has no private keys.
 func TestStaticResourcesInDumpAndCSDS(t *testing.T) {
-	s, _ := newTestSourceOf(t, config.Bootstrap{StaticResources: staticResourcesJSON([]string{controlPlaneJSON}, []string{directResponseListenerJSON("a", 80)}, []string{secretJSON(t, "mine")})}, slog.New(slog.DiscardHandler))
+	s, _ := newTestSourceOf(t, config.Bootstrap{StaticResources: xdstest.StaticResourcesJSON([]string{xdstest.ControlPlaneJSON}, []string{xdstest.DirectResponseListenerJSON("a", 80)}, []string{xdstest.SecretJSON(t, "mine")})}, slog.New(slog.DiscardHandler))
 	for part, want := range map[string]string{
 		"static_listeners": `"name":"a"`, "static_clusters": `"name":"control"`, "static_secrets": `"name":"mine"`, "bootstrap": `"listeners"`,
 	} {
@@ -431,7 +382,7 @@ func TestStaticResourcesInDumpAndCSDS(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		text := compactJSON(t, list)
+		text := xdstest.CompactJSON(t, list)
 		if !strings.Contains(text, want) || strings.Contains(text, "PRIVATE KEY") {
 			t.Errorf("%s: %s, want %s, and no key", part, text, want)
 		}
@@ -447,24 +398,14 @@ func TestStaticResourcesInDumpAndCSDS(t *testing.T) {
 	}
 }
 
-// compactJSON returns the JSON form of v.
-func compactJSON(t *testing.T, v any) string {
-	t.Helper()
-	text, err := json.Marshal(v)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return string(text)
-}
-
 // FuzzMergeStatic verifies that MergeStatic returns either a snapshot or FieldErrors.
 func FuzzMergeStatic(f *testing.F) {
-	f.Add(staticResourcesJSON([]string{controlPlaneJSON}, []string{directResponseListenerJSON("a", 80)}, nil))
-	f.Add(staticResourcesJSON([]string{controlPlaneJSON}, []string{httpListenerJSON("b", 81, adsRoutesJSON)}, nil))
+	f.Add(xdstest.StaticResourcesJSON([]string{xdstest.ControlPlaneJSON}, []string{xdstest.DirectResponseListenerJSON("a", 80)}, nil))
+	f.Add(xdstest.StaticResourcesJSON([]string{xdstest.ControlPlaneJSON}, []string{xdstest.HTTPListenerJSON("b", 81, xdstest.ADSRoutesJSON)}, nil))
 	f.Add([]byte(`{"listeners": [{"name": "a", "no": 1}], "clusters": {}, "secrets": [{"name": "s"}]}`))
 	f.Add([]byte(`{"clusters": [{"typed_extension_protocol_options": {"a": {"@type": "x/y", "z": [1]}}}]}`))
 	f.Fuzz(func(t *testing.T, text []byte) {
-		whole, _, err := MergeStatic(&config.Snapshot{Bootstrap: config.Bootstrap{StaticResources: text}}, testCapabilities())
+		whole, _, err := MergeStatic(&config.Snapshot{Bootstrap: config.Bootstrap{StaticResources: text}}, xdstest.Capabilities())
 		var problems FieldErrors
 		if (whole == nil) == (err == nil) || err != nil && !errors.As(err, &problems) {
 			t.Errorf("Static = %v, %v", whole, err)

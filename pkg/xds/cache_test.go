@@ -16,6 +16,7 @@ import (
 	"github.com/weft-proxy/weft/internal/testpki"
 	"github.com/weft-proxy/weft/pkg/config"
 	"github.com/weft-proxy/weft/pkg/xds/ads"
+	"github.com/weft-proxy/weft/pkg/xds/internal/xdstest"
 	"github.com/weft-proxy/weft/pkg/xds/resource"
 )
 
@@ -125,7 +126,7 @@ func FuzzParseCachedConfig(f *testing.F) {
 // it applies. form is the api_type; cache is the directory of the xDS cache.
 func newTestSource(t testing.TB, form, cache string, log *slog.Logger) (*Source, *config.Snapshot) {
 	t.Helper()
-	b := testBootstrap(form)
+	b := xdstest.Bootstrap(form)
 	b.Cache = config.XDSCache{Path: cache, MaxAge: time.Hour}
 	return newTestSourceOf(t, b, log)
 }
@@ -148,7 +149,7 @@ func newTestSourceOf(t testing.TB, b config.Bootstrap, log *slog.Logger) (*Sourc
 			withRoutes(inForce, changed)
 			return nil
 		},
-		Capabilities: testCapabilities(),
+		Capabilities: xdstest.Capabilities(),
 		Log:          log,
 	})
 	if err == nil {
@@ -161,11 +162,11 @@ func newTestSourceOf(t testing.TB, b config.Bootstrap, log *slog.Logger) (*Sourc
 }
 
 // respondWith makes s handle one response of the control plane for each resource of all.
-func respondWith(t testing.TB, s *Source, all ...testResource) {
+func respondWith(t testing.TB, s *Source, all ...xdstest.Resource) {
 	t.Helper()
 	for _, r := range all {
 		s.handleEvent(t.Context(), event{channel: s.channels[0], response: &ads.Response{
-			Type: r.url, Version: "1", Nonce: "n", Resources: []ads.Resource{{Name: r.name, Version: "1", Body: r.body}},
+			Type: r.URL, Version: "1", Nonce: "n", Resources: []ads.Resource{{Name: r.Name, Version: "1", Body: r.Body}},
 		}})
 	}
 }
@@ -184,9 +185,9 @@ func TestCacheIsUsedWithoutSecrets(t *testing.T) {
 	end := one.startCache()
 	one.handleEvent(t.Context(), event{channel: one.channels[0], opened: true})
 	respondWith(t, one,
-		clusterResource("plain", "e", "", 0), clusterResource("secured", "e", "s", 0), endpointsResource("e", 1, 2),
-		listenerResource("open", 80, "r", "", 0), listenerResource("closed", 81, "r", "s", 0), routesResource("r", "one"),
-		secretResource("s", pki.Issue(testpki.Spec{})))
+		xdstest.Cluster("plain", "e", "", 0), xdstest.Cluster("secured", "e", "s", 0), xdstest.Endpoints("e", 1, 2),
+		xdstest.Listener("open", 80, "r", "", 0), xdstest.Listener("closed", 81, "r", "s", 0), xdstest.Routes("r", "one"),
+		xdstest.Secret("s", pki.Issue(testpki.Spec{})))
 	if len(before.Listeners) != 2 || len(before.Clusters) != 3 {
 		t.Fatalf("%d active listeners and %d clusters, want 2 and 3", len(before.Listeners), len(before.Clusters))
 	}
@@ -216,7 +217,7 @@ func TestCacheIsUsedWithoutSecrets(t *testing.T) {
 	if want := map[string]int{resource.ClusterType: 2, resource.ListenerType: 2, resource.EndpointType: 1, resource.RouteType: 1, resource.SecretType: 0}; !reflect.DeepEqual(held, want) {
 		t.Errorf("the requests list %v accepted resources, want %v", held, want)
 	}
-	respondWith(t, other, secretResource("s", pki.Issue(testpki.Spec{})))
+	respondWith(t, other, xdstest.Secret("s", pki.Issue(testpki.Spec{})))
 	if other.CacheStatus().InUse || len(after.Listeners) != 2 || len(after.Clusters) != 3 {
 		t.Errorf("with its secret: %+v, kept %+v", after, other.CacheStatus())
 	}
@@ -243,7 +244,7 @@ func TestIncompleteConfigurationIsNotCached(t *testing.T) {
 	s, _ := newTestSource(t, "GRPC", t.TempDir(), slog.New(slog.DiscardHandler))
 	end := s.startCache()
 	s.handleEvent(t.Context(), event{channel: s.channels[0], opened: true})
-	respondWith(t, s, clusterResource("plain", "e", "", 0), endpointsResource("e", 1))
+	respondWith(t, s, xdstest.Cluster("plain", "e", "", 0), xdstest.Endpoints("e", 1))
 	s.saveIfDue() // no listeners were received yet
 	end()
 	if _, err := os.Stat(s.CacheStatus().Path); !errors.Is(err, fs.ErrNotExist) {

@@ -2,7 +2,6 @@ package xds
 
 import (
 	"context"
-	"fmt"
 	"log/slog"
 	"math/rand/v2"
 	"sync"
@@ -71,13 +70,6 @@ type event struct {
 	done      chan struct{}
 }
 
-// Bounds of the backoff between two attempts, which doubles and has a jitter of up to half. A
-// session with a response that lasted longer than maxBackoff resets it.
-const (
-	minBackoff = 500 * time.Millisecond
-	maxBackoff = 30 * time.Second
-)
-
 // run keeps the stream open until ctx ends. It retries after every failure, also of reading a
 // certificate; the active configuration stays meanwhile.
 func (f *xdsChannel) run(ctx context.Context) {
@@ -139,36 +131,6 @@ func (f *xdsChannel) logFailure(err error, wait time.Duration) {
 	f.lastLogged.reason, f.lastLogged.at = reason, now
 	f.log.Warn("cannot connect to the control plane", logControl, f.name, logAddress, f.target.address, logError, err,
 		"retry_in", wait.Round(time.Millisecond))
-}
-
-// tlsIdentity loads the TLS client for a control plane on first use and keeps it.
-type tlsIdentity struct {
-	target   target
-	reloader *credential.Reloader
-
-	loaded  bool
-	tls     *credential.Client
-	release func()
-}
-
-// client returns the TLS client, nil for plaintext. It reads the certificates until that succeeds
-// once.
-func (i *tlsIdentity) client() (*credential.Client, error) {
-	if i.loaded {
-		return i.tls, nil
-	}
-	var err error
-	if i.tls, i.release, err = i.target.loadTLS(i.reloader); err != nil {
-		return nil, fmt.Errorf("TLS: %w", err)
-	}
-	i.loaded = true
-	return i.tls, nil
-}
-
-func (i *tlsIdentity) close() {
-	if i.loaded {
-		i.release()
-	}
 }
 
 // session opens one stream on a connection of its own and serves it until it ends. opened reports

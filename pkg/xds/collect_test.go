@@ -11,6 +11,7 @@ import (
 	"github.com/weft-proxy/weft/internal/testpki"
 	"github.com/weft-proxy/weft/pkg/config"
 	"github.com/weft-proxy/weft/pkg/xds/ads"
+	"github.com/weft-proxy/weft/pkg/xds/internal/xdstest"
 	"github.com/weft-proxy/weft/pkg/xds/resource"
 )
 
@@ -29,25 +30,27 @@ func collectable[T any](p weak.Pointer[T]) bool {
 // replacement is active, without a further update.
 func TestReplacedResourcesCanBeCollected(t *testing.T) {
 	pki := testpki.New(t)
-	secret := func() testResource { return secretResource("certificate", pki.Issue(testpki.Spec{CommonName: "a"})) }
+	secret := func() xdstest.Resource {
+		return xdstest.Secret("certificate", pki.Issue(testpki.Spec{CommonName: "a"}))
+	}
 	for name, c := range map[string]struct {
 		watch func(w *state) []func() bool
-		next  testResource
+		next  xdstest.Resource
 	}{
 		"cluster": {
 			func(w *state) []func() bool {
 				return []func() bool{watchCollected(w.clusters["a"].active), watchCollected(w.clusters["a"].activeConfig)}
 			},
-			clusterResource("a", "hosts", "", 1),
+			xdstest.Cluster("a", "hosts", "", 1),
 		},
 		"listener": {
 			func(w *state) []func() bool {
 				return []func() bool{watchCollected(w.listeners["in"].active), watchCollected(w.listeners["in"].activeConfig)}
 			},
-			listenerResource("in", 2001, "table", "certificate", 0),
+			xdstest.Listener("in", 2001, "table", "certificate", 0),
 		},
-		"endpoints": {func(w *state) []func() bool { return []func() bool{watchCollected(w.assignments["hosts"])} }, endpointsResource("hosts", 81)},
-		"routes":    {func(w *state) []func() bool { return []func() bool{watchCollected(w.tables["table"])} }, routesResource("table", "two")},
+		"endpoints": {func(w *state) []func() bool { return []func() bool{watchCollected(w.assignments["hosts"])} }, xdstest.Endpoints("hosts", 81)},
+		"routes":    {func(w *state) []func() bool { return []func() bool{watchCollected(w.tables["table"])} }, xdstest.Routes("table", "two")},
 		"secret": {func(w *state) []func() bool {
 			return []func() bool{watchCollected(w.secrets[resource.SecretRef{Name: "certificate"}])}
 		}, secret()},
@@ -55,8 +58,8 @@ func TestReplacedResourcesCanBeCollected(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s, _ := newTestSource(t, "DELTA_GRPC", "", slog.New(slog.DiscardHandler))
 			s.handleEvent(t.Context(), event{channel: s.channels[0], opened: true})
-			respondWith(t, s, clusterResource("a", "hosts", "", 0))
-			respondWith(t, s, endpointsResource("hosts", 80), listenerResource("in", 2000, "table", "certificate", 0), routesResource("table", "one"), secret())
+			respondWith(t, s, xdstest.Cluster("a", "hosts", "", 0))
+			respondWith(t, s, xdstest.Endpoints("hosts", 80), xdstest.Listener("in", 2000, "table", "certificate", 0), xdstest.Routes("table", "one"), secret())
 			if s.state.clusters["a"].activeConfig == nil || s.state.listeners["in"].activeConfig == nil {
 				t.Fatal("the resources are not active")
 			}
@@ -79,8 +82,8 @@ func TestLargeUndoLogIsReleased(t *testing.T) {
 	s.handleEvent(t.Context(), event{channel: s.channels[0], opened: true})
 	r := &ads.Response{Type: resource.ClusterType, Version: "1", Nonce: "n"}
 	for i := range 1000 {
-		one := clusterResource(fmt.Sprint("c", i), fmt.Sprint("hosts", i), "", 0)
-		r.Resources = append(r.Resources, ads.Resource{Name: one.name, Version: "1", Body: one.body})
+		one := xdstest.Cluster(fmt.Sprint("c", i), fmt.Sprint("hosts", i), "", 0)
+		r.Resources = append(r.Resources, ads.Resource{Name: one.Name, Version: "1", Body: one.Body})
 	}
 	s.handleEvent(t.Context(), event{channel: s.channels[0], response: r})
 	if n := len(s.state.undoLog); n != 0 {
@@ -94,7 +97,7 @@ func TestLargeUndoLogIsReleased(t *testing.T) {
 // TestStaticResourcesCanBeCollected verifies that the undo log is empty after the start, and that a
 // replaced static cluster can be collected.
 func TestStaticResourcesCanBeCollected(t *testing.T) {
-	b := testBootstrap("GRPC")
+	b := xdstest.Bootstrap("GRPC")
 	b.StaticResources = []byte(strings.Replace(string(b.StaticResources), `{"clusters": [`, `{"clusters": [{"name": "more", "type": "STATIC", "connect_timeout": "1s"}, `, 1))
 	s, _ := newTestSourceOf(t, b, slog.New(slog.DiscardHandler))
 	if len(s.state.undoLog) != 0 {

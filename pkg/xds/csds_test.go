@@ -24,6 +24,7 @@ import (
 
 	"github.com/weft-proxy/weft/internal/testpki"
 	"github.com/weft-proxy/weft/pkg/xds/ads"
+	"github.com/weft-proxy/weft/pkg/xds/internal/xdstest"
 	"github.com/weft-proxy/weft/pkg/xds/resource"
 )
 
@@ -40,9 +41,9 @@ func TestCSDSClientStatus(t *testing.T) {
 	s, _ := newTestSource(t, "DELTA_GRPC", "", slog.New(slog.DiscardHandler))
 	s.handleEvent(t.Context(), event{channel: s.channels[0], opened: true})
 	leaf := testpki.New(t).Issue(testpki.Spec{})
-	respondWith(t, s, clusterResource("a", "hosts", "", 0), clusterResource("b", "gone", "", 0), clusterResource("later", "awaited", "", 0), endpointsResource("hosts", 80),
-		listenerResource("in", 2000, "table", "mine", 0), secretResource("mine", leaf), routesResource("table", "x"),
-		testResource{resource.ListenerType, "bad", []byte{0xff}}, testResource{resource.ClusterType, "a", []byte{0xff}})
+	respondWith(t, s, xdstest.Cluster("a", "hosts", "", 0), xdstest.Cluster("b", "gone", "", 0), xdstest.Cluster("later", "awaited", "", 0), xdstest.Endpoints("hosts", 80),
+		xdstest.Listener("in", 2000, "table", "mine", 0), xdstest.Secret("mine", leaf), xdstest.Routes("table", "x"),
+		xdstest.Resource{URL: resource.ListenerType, Name: "bad", Body: []byte{0xff}}, xdstest.Resource{URL: resource.ClusterType, Name: "a", Body: []byte{0xff}})
 	s.handleEvent(t.Context(), event{channel: s.channels[0], response: &ads.Response{Type: resource.EndpointType, Nonce: "n", Removed: []string{"gone"}}})
 
 	got := s.clientConfig(true)
@@ -92,7 +93,7 @@ func TestCSDSRedactsSecrets(t *testing.T) {
 	s, _ := newTestSource(t, "DELTA_GRPC", "", slog.New(slog.DiscardHandler))
 	s.handleEvent(t.Context(), event{channel: s.channels[0], opened: true})
 	leaf := testpki.New(t).Issue(testpki.Spec{})
-	respondWith(t, s, listenerResource("in", 2000, "table", "mine", 0), secretResource("mine", leaf))
+	respondWith(t, s, xdstest.Listener("in", 2000, "table", "mine", 0), xdstest.Secret("mine", leaf))
 	r := byName(s.clientConfig(true))["Secret mine"]
 	m := &tlsv3.Secret{}
 	if err := r.GetXdsConfig().UnmarshalTo(m); err != nil {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/weft-proxy/weft/pkg/config"
 	"github.com/weft-proxy/weft/pkg/xds/ads"
+	"github.com/weft-proxy/weft/pkg/xds/internal/xdstest"
 	"github.com/weft-proxy/weft/pkg/xds/resource"
 )
 
@@ -81,7 +82,7 @@ func rejectSome(next *config.Snapshot) error {
 			}
 		}
 	}
-	if slices.Contains(activeFilters(next), "host3") {
+	if slices.Contains(xdstest.ActiveFilters(next), "host3") {
 		return errors.New("a filter is against it")
 	}
 	return nil
@@ -92,7 +93,7 @@ func rejectSome(next *config.Snapshot) error {
 // the Source assumes. When nothing is rejected any more and rejected resources were sent again, it
 // is that of a new source.
 func TestRandomHistoriesWithFailuresConverge(t *testing.T) {
-	secrets := testSecrets(t)
+	secrets := xdstest.Secrets(t)
 	for name, form := range modes() {
 		for _, lazy := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s/lazy=%t", name, lazy), func(t *testing.T) {
@@ -119,11 +120,11 @@ func randomFile(r *rand.Rand) *config.Snapshot {
 	return file
 }
 
-func runFailures(t *testing.T, name string, form ads.Mode, lazy bool, seed uint64, secrets []testResource) {
+func runFailures(t *testing.T, name string, form ads.Mode, lazy bool, seed uint64, secrets []xdstest.Resource) {
 	t.Helper()
 	r := rand.New(rand.NewPCG(seed, 4))
 	p := newFakeControlPlane(form)
-	s, inForce := newTestSourceOf(t, layeredBootstrap(name), slog.New(slog.DiscardHandler))
+	s, inForce := newTestSourceOf(t, xdstest.LayeredBootstrap(name), slog.New(slog.DiscardHandler))
 	world := &rejectingApply{rejectSome}
 	world.install(t, s, inForce)
 	h := &onDemandHistory{}
@@ -178,11 +179,11 @@ func runFailures(t *testing.T, name string, form ads.Mode, lazy bool, seed uint6
 		t.Fatal(err)
 	}
 	for i := range 3 {
-		p.set(clusterResource(fmt.Sprint("c", i), fmt.Sprint("e", i), "", 0))
+		p.set(xdstest.Cluster(fmt.Sprint("c", i), fmt.Sprint("e", i), "", 0))
 	}
 	p.setAll(r, secrets, 5)
 	for name, l := range p.resources[resource.ListenerType] {
-		p.set(testResource{resource.ListenerType, name, l.Body})
+		p.set(xdstest.Resource{URL: resource.ListenerType, Name: name, Body: l.Body})
 	}
 	p.deliverAll(t, s, r)
 	got := inForce

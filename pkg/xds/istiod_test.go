@@ -16,11 +16,12 @@ import (
 	"github.com/weft-proxy/weft/pkg/config"
 	"github.com/weft-proxy/weft/pkg/upstream"
 	"github.com/weft-proxy/weft/pkg/upstream/balance"
+	"github.com/weft-proxy/weft/pkg/xds/internal/xdstest"
 	"github.com/weft-proxy/weft/pkg/xds/resource"
 )
 
 // istiodResources returns the clusters and endpoints that an istiod sent.
-func istiodResources(t *testing.T) (all []testResource) {
+func istiodResources(t *testing.T) (all []xdstest.Resource) {
 	t.Helper()
 	files, err := filepath.Glob("resource/testdata/istiod/*.pb")
 	if err != nil || len(files) != 4 {
@@ -43,7 +44,7 @@ func istiodResources(t *testing.T) (all []testResource) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			all = append(all, testResource{url: m.GetTypeUrl(), name: name, body: r.GetValue()})
+			all = append(all, xdstest.Resource{URL: m.GetTypeUrl(), Name: name, Body: r.GetValue()})
 		}
 	}
 	return all

@@ -22,6 +22,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/config"
 	"github.com/weft-proxy/weft/pkg/upstream"
 	"github.com/weft-proxy/weft/pkg/upstream/balance"
+	"github.com/weft-proxy/weft/pkg/xds/internal/xdstest"
 )
 
 // loadServer is a LoadReportingService that a test controls.
@@ -288,7 +289,7 @@ func TestLoadReportServerIsStaticCluster(t *testing.T) {
 		`{"api_type": "DELTA_GRPC"}`: "cluster_manager.load_stats_config.api_type: DELTA_GRPC is not supported, expected GRPC",
 		`{"api_type": "GRPC"}`:       "cluster_manager.load_stats_config.grpc_services: found 0 services, expected exactly one",
 	} {
-		b := testBootstrap("GRPC")
+		b := xdstest.Bootstrap("GRPC")
 		b.LoadStats = []byte(text)
 		boot, err := readBootstrap(b)
 		switch {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/weft-proxy/weft/pkg/config"
 	"github.com/weft-proxy/weft/pkg/xds/ads"
+	"github.com/weft-proxy/weft/pkg/xds/internal/xdstest"
 	"github.com/weft-proxy/weft/pkg/xds/resource"
 )
 
@@ -19,13 +20,13 @@ import (
 // that of a source without on-demand resources. When all are unsubscribed, the Source holds no
 // endpoints and no routes.
 func TestRandomOnDemandHistoriesConverge(t *testing.T) {
-	secrets := testSecrets(t)
+	secrets := xdstest.Secrets(t)
 	for name, form := range modes() {
 		t.Run(name, func(t *testing.T) {
 			for seed := range uint64(100) {
 				r := rand.New(rand.NewPCG(seed, 3))
 				p := newFakeControlPlane(form)
-				s, inForce := newTestSourceOf(t, layeredBootstrap(name), slog.New(slog.DiscardHandler))
+				s, inForce := newTestSourceOf(t, xdstest.LayeredBootstrap(name), slog.New(slog.DiscardHandler))
 				l := newOnDemandHistory(t, p, s)
 				s.handleEvent(t.Context(), event{channel: s.channels[0], opened: true})
 				p.readRequests(s)

@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/weft-proxy/weft/pkg/xds/internal/xdstest"
 	"github.com/weft-proxy/weft/pkg/xds/resource"
 )
 
@@ -110,14 +111,14 @@ func (w *state) checkReferenceCounts(t *testing.T, seed uint64) {
 // TestReferencesAreCounted verifies that reference counts are right after random updates, with and
 // without on-demand resources, and that nothing else is kept.
 func TestReferencesAreCounted(t *testing.T) {
-	secrets := testSecrets(t)
+	secrets := xdstest.Secrets(t)
 	for name, form := range modes() {
 		for _, leaves := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s/lazy=%v", name, leaves), func(t *testing.T) {
 				for seed := range uint64(40) {
 					r := rand.New(rand.NewPCG(seed, 9))
 					p := newFakeControlPlane(form)
-					s, _ := newTestSourceOf(t, layeredBootstrap(name), slog.New(slog.DiscardHandler))
+					s, _ := newTestSourceOf(t, xdstest.LayeredBootstrap(name), slog.New(slog.DiscardHandler))
 					var l *onDemandHistory
 					if leaves {
 						l = newOnDemandHistory(t, p, s)
@@ -158,12 +159,12 @@ func TestReplacedReferencesAreUnsubscribed(t *testing.T) {
 				t.Errorf("%s: subscribed to endpoints %q, want %q", when, names, want)
 			}
 		}
-		respondWith(t, s, clusterResource("c", "e1", "", 0), endpointsResource("e1", 1))
-		respondWith(t, s, clusterResource("c", "e2", "", 0))
+		respondWith(t, s, xdstest.Cluster("c", "e1", "", 0), xdstest.Endpoints("e1", 1))
+		respondWith(t, s, xdstest.Cluster("c", "e2", "", 0))
 		asked("while the new ones are waited for", "e1", "e2")
-		respondWith(t, s, endpointsResource("e2", 1))
+		respondWith(t, s, xdstest.Endpoints("e2", 1))
 		asked("once they are there", "e2")
-		respondWith(t, s, clusterResource("c", "e3", "", time.Second))
+		respondWith(t, s, xdstest.Cluster("c", "e3", "", time.Second))
 		time.Sleep(time.Second)
 		s.onDeadline(t.Context())
 		asked("once they were waited for long enough", "e3")
@@ -200,7 +201,7 @@ func TestStaticSecretsAreNotRequested(t *testing.T) {
 		}
 	}
 	file("s")
-	applyResource(t, w, clusterResource("c", "", "s", 0), time.Now())
+	applyResource(t, w, xdstest.Cluster("c", "", "s", 0), time.Now())
 	asks("the file has it", false)
 	file()
 	says("it has it no longer", true, false)

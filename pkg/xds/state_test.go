@@ -8,172 +8,62 @@ import (
 	"testing"
 	"time"
 
-	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
-	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
-	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
-	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
-	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
-	routerv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/router/v3"
-	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
-	tlsv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/transport_sockets/tls/v3"
-	"google.golang.org/protobuf/proto"
-	"google.golang.org/protobuf/types/known/anypb"
-	"google.golang.org/protobuf/types/known/durationpb"
-
 	"github.com/weft-proxy/weft/internal/testpki"
 	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/xds/internal/xdstest"
 	"github.com/weft-proxy/weft/pkg/xds/resource"
 )
 
-// testResource is a resource as a control plane sends it. In tests a nil body means removal.
-type testResource struct {
-	url, name string
-	body      []byte
-}
-
-func packAny(m proto.Message) *anypb.Any {
-	a, err := anypb.New(m)
-	if err != nil {
-		panic(err)
-	}
-	return a
-}
-
-// adsSource returns an ADS config source. wait is its initial_fetch_timeout; 0 means no timeout.
-func adsSource(wait time.Duration) *corev3.ConfigSource {
-	return &corev3.ConfigSource{
-		ConfigSourceSpecifier: &corev3.ConfigSource_Ads{Ads: &corev3.AggregatedConfigSource{}},
-		InitialFetchTimeout:   durationpb.New(wait),
-	}
-}
-
-// clusterResource returns a cluster that gets its hosts from endpoints, and uses TLS if secret is
-// not empty.
-func clusterResource(name, endpoints, secret string, wait time.Duration) testResource {
-	m := &clusterv3.Cluster{
-		Name:                 name,
-		ClusterDiscoveryType: &clusterv3.Cluster_Type{Type: clusterv3.Cluster_EDS},
-		EdsClusterConfig:     &clusterv3.Cluster_EdsClusterConfig{ServiceName: endpoints, EdsConfig: adsSource(wait)},
-	}
-	if secret != "" {
-		m.TransportSocket = &corev3.TransportSocket{Name: "tls", ConfigType: &corev3.TransportSocket_TypedConfig{
-			TypedConfig: packAny(&tlsv3.UpstreamTlsContext{CommonTlsContext: sdsContext(secret, adsSource(0))}),
-		}}
-	}
-	return testResource{resource.ClusterType, name, serialized(m)}
-}
-
-func sdsContext(name string, from *corev3.ConfigSource) *tlsv3.CommonTlsContext {
-	return &tlsv3.CommonTlsContext{TlsCertificateSdsSecretConfigs: []*tlsv3.SdsSecretConfig{{Name: name, SdsConfig: from}}}
-}
-
-func testAddress(port int) *corev3.Address {
-	return &corev3.Address{Address: &corev3.Address_SocketAddress{
-		SocketAddress: &corev3.SocketAddress{Address: "127.0.0.1", PortSpecifier: &corev3.SocketAddress_PortValue{PortValue: uint32(port)}}, //nolint:gosec // a port
-	}}
-}
-
-func endpointsResource(name string, ports ...int) testResource {
-	l := &endpointv3.LocalityLbEndpoints{}
-	for _, p := range ports {
-		l.LbEndpoints = append(l.LbEndpoints, &endpointv3.LbEndpoint{
-			HostIdentifier: &endpointv3.LbEndpoint_Endpoint{Endpoint: &endpointv3.Endpoint{Address: testAddress(p)}},
-		})
-	}
-	return testResource{resource.EndpointType, name, serialized(&endpointv3.ClusterLoadAssignment{ClusterName: name, Endpoints: []*endpointv3.LocalityLbEndpoints{l}})}
-}
-
-// listenerResource returns a listener that gets its routes from table, and uses TLS if secret is
-// not empty.
-func listenerResource(name string, port int, table, secret string, wait time.Duration) testResource {
-	chain := &listenerv3.FilterChain{Filters: []*listenerv3.Filter{{
-		Name: "http",
-		ConfigType: &listenerv3.Filter_TypedConfig{TypedConfig: packAny(&hcmv3.HttpConnectionManager{
-			StatPrefix:     name,
-			RouteSpecifier: &hcmv3.HttpConnectionManager_Rds{Rds: &hcmv3.Rds{RouteConfigName: table, ConfigSource: adsSource(wait)}},
-			HttpFilters:    []*hcmv3.HttpFilter{{Name: "router", ConfigType: &hcmv3.HttpFilter_TypedConfig{TypedConfig: packAny(&routerv3.Router{})}}},
-		})},
-	}}}
-	if secret != "" {
-		chain.TransportSocket = &corev3.TransportSocket{Name: "tls", ConfigType: &corev3.TransportSocket_TypedConfig{
-			TypedConfig: packAny(&tlsv3.DownstreamTlsContext{CommonTlsContext: sdsContext(secret, adsSource(0))}),
-		}}
-	}
-	return testResource{resource.ListenerType, name, serialized(&listenerv3.Listener{Name: name, Address: testAddress(port), FilterChains: []*listenerv3.FilterChain{chain}})}
-}
-
-// routesResource returns routes that respond to every request with text.
-func routesResource(name, text string) testResource {
-	return testResource{resource.RouteType, name, serialized(&routev3.RouteConfiguration{Name: name, VirtualHosts: []*routev3.VirtualHost{{
-		Name: "all", Domains: []string{"*"}, Routes: []*routev3.Route{{
-			Match: &routev3.RouteMatch{PathSpecifier: &routev3.RouteMatch_Prefix{Prefix: "/"}},
-			Action: &routev3.Route_DirectResponse{DirectResponse: &routev3.DirectResponseAction{
-				Status: 200, Body: &corev3.DataSource{Specifier: &corev3.DataSource_InlineString{InlineString: text}},
-			}},
-		}},
-	}}})}
-}
-
-func inline(b []byte) *corev3.DataSource {
-	return &corev3.DataSource{Specifier: &corev3.DataSource_InlineBytes{InlineBytes: b}}
-}
-
-func secretResource(name string, l testpki.Leaf) testResource {
-	return testResource{resource.SecretType, name, serialized(&tlsv3.Secret{Name: name, Type: &tlsv3.Secret_TlsCertificate{
-		TlsCertificate: &tlsv3.TlsCertificate{CertificateChain: inline(l.Cert), PrivateKey: inline(l.Key)},
-	}})}
-}
-
 // applyResource sets a resource in w; a nil body removes it.
-func applyResource(t testing.TB, w *state, r testResource, now time.Time) {
+func applyResource(t testing.TB, w *state, r xdstest.Resource, now time.Time) {
 	t.Helper()
 	var err error
-	switch r.url {
+	switch r.URL {
 	case resource.ClusterType:
 		var c *resource.Cluster
-		if r.body == nil {
-			w.removeCluster(r.name)
-		} else if c, err = resource.ReadCluster(r.body, testCapabilities()); err == nil {
-			w.setCluster(r.name, c, now)
+		if r.Body == nil {
+			w.removeCluster(r.Name)
+		} else if c, err = resource.ReadCluster(r.Body, xdstest.Capabilities()); err == nil {
+			w.setCluster(r.Name, c, now)
 		}
 	case resource.ListenerType:
 		var l *resource.Listener
-		if r.body == nil {
-			w.removeListener(r.name)
-		} else if l, err = resource.ReadListener(r.body, testCapabilities()); err == nil {
-			w.setListener(r.name, l, now)
+		if r.Body == nil {
+			w.removeListener(r.Name)
+		} else if l, err = resource.ReadListener(r.Body, xdstest.Capabilities()); err == nil {
+			w.setListener(r.Name, l, now)
 		}
 	case resource.EndpointType:
 		var a *resource.LoadAssignment
-		if r.body != nil {
-			a, err = resource.ReadLoadAssignment(r.body, testCapabilities())
+		if r.Body != nil {
+			a, err = resource.ReadLoadAssignment(r.Body, xdstest.Capabilities())
 		}
-		w.setAssignment(r.name, a)
+		w.setAssignment(r.Name, a)
 	case resource.RouteType:
 		var table *resource.RouteTable
-		if r.body != nil {
-			table, err = resource.ReadRoutes(r.body, testCapabilities())
+		if r.Body != nil {
+			table, err = resource.ReadRoutes(r.Body, xdstest.Capabilities())
 		}
-		w.setTable(r.name, table)
+		w.setTable(r.Name, table)
 	case resource.DubboRouteType:
 		var table *resource.RouteTable
-		if r.body != nil {
-			table, err = resource.ReadDubboRoutes(r.body, testCapabilities())
+		if r.Body != nil {
+			table, err = resource.ReadDubboRoutes(r.Body, xdstest.Capabilities())
 		}
-		w.setTable(resource.DubboTableName(r.name), table)
+		w.setTable(resource.DubboTableName(r.Name), table)
 	case resource.ExtensionType:
 		var e *resource.Extension
-		if r.body != nil {
-			e, err = resource.ReadExtension(r.body, testCapabilities())
+		if r.Body != nil {
+			e, err = resource.ReadExtension(r.Body, xdstest.Capabilities())
 		}
-		w.setExtension(r.name, e)
+		w.setExtension(r.Name, e)
 	case resource.SecretType:
-		s, failed := resource.ReadSecret(r.body, testCapabilities())
+		s, failed := resource.ReadSecret(r.Body, xdstest.Capabilities())
 		err = failed
-		w.setSecret(resource.SecretRef{Name: r.name}, s)
+		w.setSecret(resource.SecretRef{Name: r.Name}, s)
 	}
 	if err != nil {
-		t.Fatalf("%s: %v", r.name, err)
+		t.Fatalf("%s: %v", r.Name, err)
 	}
 }
 
@@ -209,16 +99,16 @@ func checkConsistent(t testing.TB, w *state) {
 // configuration, from an empty state and from one in which every resource is replaced.
 func TestEveryResourceOrderConverges(t *testing.T) {
 	pki := testpki.New(t)
-	older := []testResource{
-		clusterResource("c", "e1", "s", 0), endpointsResource("e1", 1, 2), secretResource("s", pki.Issue(testpki.Spec{CommonName: "a"})),
-		listenerResource("l", 80, "r1", "own", 0), routesResource("r1", "one"), secretResource("own", pki.Issue(testpki.Spec{CommonName: "b"})),
+	older := []xdstest.Resource{
+		xdstest.Cluster("c", "e1", "s", 0), xdstest.Endpoints("e1", 1, 2), xdstest.Secret("s", pki.Issue(testpki.Spec{CommonName: "a"})),
+		xdstest.Listener("l", 80, "r1", "own", 0), xdstest.Routes("r1", "one"), xdstest.Secret("own", pki.Issue(testpki.Spec{CommonName: "b"})),
 	}
-	newer := []testResource{
-		clusterResource("c", "e2", "s2", 0), endpointsResource("e2", 3), secretResource("s2", pki.Issue(testpki.Spec{CommonName: "c"})),
-		listenerResource("l", 81, "r2", "own2", 0), routesResource("r2", "two"), secretResource("own2", pki.Issue(testpki.Spec{CommonName: "d"})),
+	newer := []xdstest.Resource{
+		xdstest.Cluster("c", "e2", "s2", 0), xdstest.Endpoints("e2", 3), xdstest.Secret("s2", pki.Issue(testpki.Spec{CommonName: "c"})),
+		xdstest.Listener("l", 81, "r2", "own2", 0), xdstest.Routes("r2", "two"), xdstest.Secret("own2", pki.Issue(testpki.Spec{CommonName: "d"})),
 	}
 	now := time.Now()
-	for name, start := range map[string][]testResource{"from nothing": nil, "from an older world": older} {
+	for name, start := range map[string][]xdstest.Resource{"from nothing": nil, "from an older world": older} {
 		t.Run(name, func(t *testing.T) {
 			var want *config.Snapshot
 			for order := range permutations(len(newer)) {
@@ -284,25 +174,25 @@ func permutations(n int) func(yield func([]int) bool) {
 func TestActiveVersionFollowsItsResources(t *testing.T) {
 	now, w := time.Now(), newState()
 	hosts := func() int { return len(w.snapshot(&config.Snapshot{}).Clusters[0].Hosts) }
-	for _, r := range []testResource{clusterResource("c", "e1", "", 0), endpointsResource("e1", 1), listenerResource("l", 80, "r1", "", 0), routesResource("r1", "one")} {
+	for _, r := range []xdstest.Resource{xdstest.Cluster("c", "e1", "", 0), xdstest.Endpoints("e1", 1), xdstest.Listener("l", 80, "r1", "", 0), xdstest.Routes("r1", "one")} {
 		applyResource(t, w, r, now)
 	}
 	w.reconcile(now)
-	applyResource(t, w, clusterResource("c", "e2", "", 0), now)
-	applyResource(t, w, listenerResource("l", 81, "r2", "", 0), now)
+	applyResource(t, w, xdstest.Cluster("c", "e2", "", 0), now)
+	applyResource(t, w, xdstest.Listener("l", 81, "r2", "", 0), now)
 	if c, _ := w.reconcile(now); !c.empty() {
 		t.Errorf("a warming replacement changes %+v", c)
 	}
-	applyResource(t, w, endpointsResource("e1", 1, 2), now)
+	applyResource(t, w, xdstest.Endpoints("e1", 1, 2), now)
 	if c, _ := w.reconcile(now); len(c.clusters) != 1 || c.listenersChanged || hosts() != 2 {
 		t.Errorf("changes: %+v, %d hosts; want the changed cluster and 2 hosts", c, hosts())
 	}
-	applyResource(t, w, routesResource("r1", "other"), now)
+	applyResource(t, w, xdstest.Routes("r1", "other"), now)
 	if c, _ := w.reconcile(now); c.listenersChanged || len(c.activatedListeners)+len(c.clusters) != 0 || len(c.tables) != 1 {
 		t.Errorf("changes: %+v, want the one changed table", c)
 	}
-	applyResource(t, w, endpointsResource("e2", 3, 4, 5), now)
-	applyResource(t, w, routesResource("r2", "two"), now)
+	applyResource(t, w, xdstest.Endpoints("e2", 3, 4, 5), now)
+	applyResource(t, w, xdstest.Routes("r2", "two"), now)
 	if c, _ := w.reconcile(now); hosts() != 3 || !slices.Equal(c.activatedListeners, []string{"l"}) {
 		t.Errorf("the replacements: %+v, %d hosts, want the listener started, and 3", c, hosts())
 	}
@@ -312,10 +202,10 @@ func TestActiveVersionFollowsItsResources(t *testing.T) {
 // routes after their timeout, but not without secrets.
 func TestInitialFetchTimeout(t *testing.T) {
 	start, w := time.Now(), newState()
-	applyResource(t, w, clusterResource("soon", "none", "", 2*time.Second), start)
-	applyResource(t, w, clusterResource("never", "none", "", 0), start)
-	applyResource(t, w, clusterResource("unready", "none", "no secret", time.Second), start)
-	applyResource(t, w, listenerResource("late", 80, "none", "", 5*time.Second), start)
+	applyResource(t, w, xdstest.Cluster("soon", "none", "", 2*time.Second), start)
+	applyResource(t, w, xdstest.Cluster("never", "none", "", 0), start)
+	applyResource(t, w, xdstest.Cluster("unready", "none", "no secret", time.Second), start)
+	applyResource(t, w, xdstest.Listener("late", 80, "none", "", 5*time.Second), start)
 	for _, step := range []struct {
 		at                  time.Duration
 		clusters, listeners int
@@ -342,50 +232,13 @@ func TestInitialFetchTimeout(t *testing.T) {
 	}
 }
 
-// randomResource returns a random resource. Its body may be nil, which means removal, unless it is
-// a secret.
-func randomResource(r *rand.Rand, secrets []testResource) testResource {
-	name := func(of string, n int) string { return fmt.Sprint(of, r.IntN(n)) }
-	maybe := func(s string) string {
-		if r.IntN(3) == 0 {
-			return s
-		}
-		return ""
-	}
-	var one testResource
-	switch r.IntN(8) {
-	case 0:
-		one = clusterResource(name("c", 3), name("e", 3), maybe(name("s", 3)), time.Duration(r.IntN(2))*time.Hour)
-	case 1:
-		one = endpointsResource(name("e", 3), 1+r.IntN(9))
-	case 2:
-		one = listenerResource(name("l", 3), 80+r.IntN(3), name("r", 3), maybe(name("s", 3)), time.Duration(r.IntN(2))*time.Hour)
-	case 3:
-		one = routesResource(name("r", 3), name("text", 5))
-	case 4:
-		one = extensionResource(name("x", 3), name("host", 5))
-	case 6:
-		if one = dubboRoutesResource(name("d", 2), name("c", 3)); r.IntN(2) == 0 {
-			one = dubboListenerResource(name("l", 3), name("d", 2), time.Duration(r.IntN(2))*time.Hour)
-		}
-	case 5:
-		one = filteredListenerResource(name("l", 3), name("r", 3), time.Duration(r.IntN(2))*time.Hour, name("x", 3), name("x", 3))
-	default:
-		one = secrets[r.IntN(len(secrets))]
-	}
-	if r.IntN(4) == 0 && one.url != resource.SecretType {
-		one.body = nil
-	}
-	return one
-}
-
 // TestRollbackRestoresState verifies that a state that applies and rolls back additional resources
 // stays equal to one that never received them.
 func TestRollbackRestoresState(t *testing.T) {
 	pki := testpki.New(t)
-	var secrets []testResource
+	var secrets []xdstest.Resource
 	for i := range 3 {
-		secrets = append(secrets, secretResource(fmt.Sprint("s", i), pki.Issue(testpki.Spec{CommonName: "a"})))
+		secrets = append(secrets, xdstest.Secret(fmt.Sprint("s", i), pki.Issue(testpki.Spec{CommonName: "a"})))
 	}
 	for seed := range uint64(200) {
 		r := rand.New(rand.NewPCG(seed, 1))
@@ -395,7 +248,7 @@ func TestRollbackRestoresState(t *testing.T) {
 			now = now.Add(time.Duration(r.IntN(40)) * time.Minute)
 			one.checkpoint()
 			other.checkpoint()
-			common := randomResource(r, secrets)
+			common := xdstest.Random(r, secrets)
 			applyResource(t, one, common, now)
 			applyResource(t, other, common, now)
 			one.reconcile(now)
@@ -403,7 +256,7 @@ func TestRollbackRestoresState(t *testing.T) {
 			if r.IntN(2) == 0 {
 				one.checkpoint()
 				for range 1 + r.IntN(3) {
-					applyResource(t, one, randomResource(r, secrets), now)
+					applyResource(t, one, xdstest.Random(r, secrets), now)
 					if r.IntN(2) == 0 {
 						one.holdBack(fmt.Sprint("l", r.IntN(3)))
 					}
@@ -420,22 +273,4 @@ func TestRollbackRestoresState(t *testing.T) {
 			}
 		}
 	}
-}
-
-// securedListenerResource returns a listener that gets its certificate from an SDS cluster.
-func securedListenerResource(name, secret, cluster string) testResource {
-	from := &corev3.ConfigSource{ConfigSourceSpecifier: &corev3.ConfigSource_ApiConfigSource{ApiConfigSource: &corev3.ApiConfigSource{
-		ApiType: corev3.ApiConfigSource_GRPC,
-		GrpcServices: []*corev3.GrpcService{{TargetSpecifier: &corev3.GrpcService_EnvoyGrpc_{
-			EnvoyGrpc: &corev3.GrpcService_EnvoyGrpc{ClusterName: cluster},
-		}}},
-	}}}
-	m := &listenerv3.Listener{}
-	if err := proto.Unmarshal(listenerResource(name, 443, "r", "", 0).body, m); err != nil {
-		panic(err)
-	}
-	m.FilterChains[0].TransportSocket = &corev3.TransportSocket{Name: "tls", ConfigType: &corev3.TransportSocket_TypedConfig{
-		TypedConfig: packAny(&tlsv3.DownstreamTlsContext{CommonTlsContext: sdsContext(secret, from)}),
-	}}
-	return testResource{resource.ListenerType, name, serialized(m)}
 }

@@ -277,19 +277,6 @@ func (w *state) ignored() map[string]map[string][]string {
 	return all
 }
 
-// ofType returns the resources of a type.
-func (x *staticResources) ofType(url string) []staticResource {
-	switch url {
-	case resource.ClusterType:
-		return x.clusters
-	case resource.ListenerType:
-		return x.listeners
-	case resource.SecretType:
-		return x.secrets
-	}
-	return nil
-}
-
 // staticEntries returns the static resources of a type, in the order of the file.
 func (h *statusSnapshot) staticEntries(url, field string) (all []dumpEntry) {
 	for _, g := range h.staticResources.ofType(url) {

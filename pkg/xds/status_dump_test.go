@@ -14,6 +14,7 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/weft-proxy/weft/internal/testpki"
+	"github.com/weft-proxy/weft/pkg/xds/internal/xdstest"
 	"github.com/weft-proxy/weft/pkg/xds/resource"
 )
 
@@ -40,9 +41,9 @@ func TestDumpIsEnvoyConfigDump(t *testing.T) {
 	s, _ := newTestSource(t, "DELTA_GRPC", "", slog.New(slog.DiscardHandler))
 	s.handleEvent(t.Context(), event{channel: s.channels[0], opened: true})
 	leaf := pki.Issue(testpki.Spec{})
-	respondWith(t, s, clusterResource("a", "hosts", "", 0), endpointsResource("hosts", 80), clusterResource("warming", "others", "", 0),
-		listenerResource("in", 2000, "table", "mine", 0), routesResource("table", "x"), secretResource("mine", leaf),
-		listenerResource("waits", 2001, "no table", "", 0), testResource{resource.ListenerType, "bad", []byte{0xff}})
+	respondWith(t, s, xdstest.Cluster("a", "hosts", "", 0), xdstest.Endpoints("hosts", 80), xdstest.Cluster("warming", "others", "", 0),
+		xdstest.Listener("in", 2000, "table", "mine", 0), xdstest.Routes("table", "x"), xdstest.Secret("mine", leaf),
+		xdstest.Listener("waits", 2001, "no table", "", 0), xdstest.Resource{URL: resource.ListenerType, Name: "bad", Body: []byte{0xff}})
 
 	m, text := dump(t, s, DumpOptions{Endpoints: true})
 	got := map[string]*anypb.Any{}
@@ -100,7 +101,7 @@ func TestDumpIsEnvoyConfigDump(t *testing.T) {
 func TestDumpOfOneResource(t *testing.T) {
 	s, _ := newTestSource(t, "DELTA_GRPC", "", slog.New(slog.DiscardHandler))
 	s.handleEvent(t.Context(), event{channel: s.channels[0], opened: true})
-	respondWith(t, s, clusterResource("a", "hosts", "", 0), endpointsResource("hosts", 80))
+	respondWith(t, s, xdstest.Cluster("a", "hosts", "", 0), xdstest.Endpoints("hosts", 80))
 	for field, want := range map[string]string{
 		"dynamic_active_clusters":  "ClustersConfigDump.DynamicCluster",
 		"static_clusters":          "ClustersConfigDump.StaticCluster",
@@ -123,16 +124,16 @@ func TestDumpRedactsKeys(t *testing.T) {
 	const secret = "a-secret"
 	common := &tlsv3.CommonTlsContext{TlsCertificates: []*tlsv3.TlsCertificate{{
 		PrivateKey: &corev3.DataSource{Specifier: &corev3.DataSource_InlineString{InlineString: secret}},
-		Password:   inline([]byte(secret)),
+		Password:   xdstest.Inline([]byte(secret)),
 	}}}
 	c := &clusterv3.Cluster{Name: "shown", TransportSocket: &corev3.TransportSocket{Name: "tls", ConfigType: &corev3.TransportSocket_TypedConfig{
-		TypedConfig: packAny(&tlsv3.UpstreamTlsContext{CommonTlsContext: common}),
+		TypedConfig: xdstest.PackAny(&tlsv3.UpstreamTlsContext{CommonTlsContext: common}),
 	}}}
 	c.TypedExtensionProtocolOptions = map[string]*anypb.Any{"unknown": {TypeUrl: "type.googleapis.com/un.Known", Value: []byte(secret)}}
-	ticket := &tlsv3.Secret{Type: &tlsv3.Secret_SessionTicketKeys{SessionTicketKeys: &tlsv3.TlsSessionTicketKeys{Keys: []*corev3.DataSource{inline([]byte(secret))}}}}
+	ticket := &tlsv3.Secret{Type: &tlsv3.Secret_SessionTicketKeys{SessionTicketKeys: &tlsv3.TlsSessionTicketKeys{Keys: []*corev3.DataSource{xdstest.Inline([]byte(secret))}}}}
 	for _, text := range []string{
-		string(redactedResourceJSON(resource.ClusterType, serialized(c))), string(redactedTypedJSON(c)), string(redactedJSON(c)),
-		string(redactedResourceJSON(resource.SecretType, serialized(ticket))),
+		string(redactedResourceJSON(resource.ClusterType, xdstest.Marshal(c))), string(redactedTypedJSON(c)), string(redactedJSON(c)),
+		string(redactedResourceJSON(resource.SecretType, xdstest.Marshal(ticket))),
 	} {
 		if strings.Contains(text, secret) || strings.Contains(text, "YS1zZWNyZXQ") || !strings.Contains(text, "redacted") && !strings.Contains(text, "W3JlZGFjdGVkXQ==") {
 			t.Errorf("shown is %s", text)

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/weft-proxy/weft/pkg/xds/ads"
+	"github.com/weft-proxy/weft/pkg/xds/internal/xdstest"
 	"github.com/weft-proxy/weft/pkg/xds/resource"
 )
 
@@ -32,8 +33,8 @@ func TestStatus(t *testing.T) {
 	}
 	s.handleEvent(t.Context(), event{channel: s.channels[0], opened: true})
 	s.channels[0].setConnected()
-	respondWith(t, s, clusterResource("a", "hosts", "", 0), clusterResource("later", "others", "", time.Minute), endpointsResource("hosts", 80),
-		listenerResource("in", 2000, "table", "mine", 0), testResource{resource.ClusterType, "bad", []byte{0xff}})
+	respondWith(t, s, xdstest.Cluster("a", "hosts", "", 0), xdstest.Cluster("later", "others", "", time.Minute), xdstest.Endpoints("hosts", 80),
+		xdstest.Listener("in", 2000, "table", "mine", 0), xdstest.Resource{URL: resource.ClusterType, Name: "bad", Body: []byte{0xff}})
 
 	got := s.Status()
 	if p := got.ControlPlanes[0]; !p.Connected || p.Since.IsZero() {
@@ -62,7 +63,7 @@ func TestStatus(t *testing.T) {
 		t.Error(err)
 	}
 
-	respondWith(t, s, endpointsResource("others", 81), routesResource("table", "x"))
+	respondWith(t, s, xdstest.Endpoints("others", 81), xdstest.Routes("table", "x"))
 	s.handleEvent(t.Context(), event{channel: s.channels[0], streamErr: context.Canceled})
 	s.channels[0].setFailed(context.Canceled)
 	got = s.Status()
@@ -79,11 +80,11 @@ func TestStatus(t *testing.T) {
 func TestRejectedResourceKeepsVersion(t *testing.T) {
 	s, _ := newTestSource(t, "DELTA_GRPC", "", slog.New(slog.DiscardHandler))
 	s.handleEvent(t.Context(), event{channel: s.channels[0], opened: true})
-	respondWith(t, s, clusterResource("a", "hosts", "", 0), testResource{resource.ClusterType, "a", []byte{0xff}})
+	respondWith(t, s, xdstest.Cluster("a", "hosts", "", 0), xdstest.Resource{URL: resource.ClusterType, Name: "a", Body: []byte{0xff}})
 	if got := s.Status(); len(got.of(t, resource.ClusterType).RejectedResources) != 1 || got.of(t, resource.ClusterType).RejectedResources[0].Version != "1" {
 		t.Errorf("rejected: %+v", got.of(t, resource.ClusterType).RejectedResources)
 	}
-	respondWith(t, s, clusterResource("a", "other hosts", "", 0))
+	respondWith(t, s, xdstest.Cluster("a", "other hosts", "", 0))
 	if got := s.Status(); len(got.of(t, resource.ClusterType).RejectedResources) != 0 {
 		t.Errorf("still rejected: %+v", got.of(t, resource.ClusterType).RejectedResources)
 	}
@@ -134,16 +135,16 @@ func TestReadyWhenFirstListenersAreActive(t *testing.T) {
 	}
 	ready(false, "before the control plane was heard of")
 	s.handleEvent(t.Context(), event{channel: s.channels[0], opened: true})
-	respondWith(t, s, clusterResource("a", "hosts", "", 0), endpointsResource("hosts", 80))
+	respondWith(t, s, xdstest.Cluster("a", "hosts", "", 0), xdstest.Endpoints("hosts", 80))
 	ready(false, "before listeners were heard of")
-	respondWith(t, s, listenerResource("in", 2000, "table", "", 0))
+	respondWith(t, s, xdstest.Listener("in", 2000, "table", "", 0))
 	ready(false, "while a listener waits for its routes")
 	s.applyMu.Lock()
 	ready(false, "while a configuration is put in force")
 	s.applyMu.Unlock()
-	respondWith(t, s, routesResource("table", "x"))
+	respondWith(t, s, xdstest.Routes("table", "x"))
 	ready(true, "with a listener in force")
-	respondWith(t, s, listenerResource("more", 2001, "another table", "", 0))
+	respondWith(t, s, xdstest.Listener("more", 2001, "another table", "", 0))
 	ready(true, "for good")
 }
 
@@ -151,7 +152,7 @@ func TestReadyWhenFirstListenerIsRejected(t *testing.T) {
 	s, _ := newTestSource(t, "DELTA_GRPC", "", slog.New(slog.DiscardHandler))
 	s.handleEvent(t.Context(), event{channel: s.channels[0], opened: true})
 	respondNoClusters(t, s)
-	respondWith(t, s, testResource{resource.ListenerType, "in", []byte{0xff}})
+	respondWith(t, s, xdstest.Resource{URL: resource.ListenerType, Name: "in", Body: []byte{0xff}})
 	if !s.Ready() {
 		t.Error("not ready because of a rejected listener")
 	}
@@ -160,13 +161,13 @@ func TestReadyWhenFirstListenerIsRejected(t *testing.T) {
 func TestUnsubscribedResourcesLeaveStatus(t *testing.T) {
 	s, _ := newTestSource(t, "DELTA_GRPC", "", slog.New(slog.DiscardHandler))
 	s.handleEvent(t.Context(), event{channel: s.channels[0], opened: true})
-	respondWith(t, s, clusterResource("a", "first", "", 0), endpointsResource("first", 80))
+	respondWith(t, s, xdstest.Cluster("a", "first", "", 0), xdstest.Endpoints("first", 80))
 	if s.resourceStatus[resource.EndpointType]["first"] == nil {
 		t.Fatal("the status has no subscriptions")
 	}
-	respondWith(t, s, clusterResource("a", "second", "", 0), endpointsResource("second", 80))
+	respondWith(t, s, xdstest.Cluster("a", "second", "", 0), xdstest.Endpoints("second", 80))
 	// The active version stays until its replacement is complete.
-	respondWith(t, s, clusterResource("a", "third", "", 0))
+	respondWith(t, s, xdstest.Cluster("a", "third", "", 0))
 	if s.resourceStatus[resource.EndpointType]["first"] != nil || s.resourceStatus[resource.EndpointType]["second"] == nil {
 		t.Errorf("tracked: %v, want only the second", s.resourceStatus[resource.EndpointType])
 	}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/xds/internal/xdstest"
 )
 
 // TestWarmingStatus verifies the missing dependencies and the deadline that warming returns.
@@ -18,20 +19,20 @@ func TestWarmingStatus(t *testing.T) {
 		name  string
 		lazy  config.XDSOnDemand
 		layer time.Duration // timeout of the runtime layer; below 0: there is none
-		said  testResource
+		said  xdstest.Resource
 		wants []string
 		until time.Time
 	}{
 		{"for routes until their time is over", config.XDSOnDemand{}, -1,
-			listenerResource("l", 80, "r", "", time.Minute), []string{"routes r"}, now.Add(time.Minute)},
+			xdstest.Listener("l", 80, "r", "", time.Minute), []string{"routes r"}, now.Add(time.Minute)},
 		{"for several things until the last of their times", config.XDSOnDemand{}, time.Second,
-			filteredListenerResource("l", "r", time.Minute, "x"), []string{"routes r", "filter x", "runtime one"}, now.Add(time.Minute)},
+			xdstest.FilteredListener("l", "r", time.Minute, "x"), []string{"routes r", "filter x", "runtime one"}, now.Add(time.Minute)},
 		{"without an end if one of several has none", config.XDSOnDemand{}, time.Second,
-			filteredListenerResource("l", "r", 0, "x"), []string{"routes r", "filter x", "runtime one"}, never},
+			xdstest.FilteredListener("l", "r", 0, "x"), []string{"routes r", "filter x", "runtime one"}, never},
 		{"not for routes that are left with the control plane", lazily, -1,
-			filteredListenerResource("l", "r", time.Minute, "x"), []string{"filter x"}, now.Add(time.Minute)},
+			xdstest.FilteredListener("l", "r", time.Minute, "x"), []string{"filter x"}, now.Add(time.Minute)},
 		{"not for hosts that are", lazily, -1,
-			clusterResource("c", "e", "s", time.Minute), []string{"secret s"}, never},
+			xdstest.Cluster("c", "e", "s", time.Minute), []string{"secret s"}, never},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			w := newState()
