@@ -19,6 +19,7 @@ import (
 	"github.com/weft-proxy/weft/internal/testpki"
 	"github.com/weft-proxy/weft/pkg/config"
 	"github.com/weft-proxy/weft/pkg/xds/ads"
+	"github.com/weft-proxy/weft/pkg/xds/bootstrap"
 	"github.com/weft-proxy/weft/pkg/xds/internal/xdstest"
 	"github.com/weft-proxy/weft/pkg/xds/resource"
 )
@@ -136,7 +137,7 @@ func TestBootstrapErrors(t *testing.T) {
 			b := config.Bootstrap{StaticResources: []byte(c.static), DynamicResources: []byte(c.dynamic)}
 			_, err := New(Options{Bootstrap: b, Capabilities: xdstest.Capabilities(), Log: slog.New(slog.DiscardHandler)})
 			_, _, other := MergeStatic(&config.Snapshot{Bootstrap: b}, xdstest.Capabilities())
-			var problems FieldErrors
+			var problems bootstrap.FieldErrors
 			if !errors.As(err, &problems) || other == nil || other.Error() != err.Error() {
 				t.Fatalf("New: %v; Static: %v; want the same problems", err, other)
 			}
@@ -156,22 +157,22 @@ func TestBootstrapErrors(t *testing.T) {
 // both spellings of one key are rejected, and that the dump redacts metadata with camelCase keys.
 func TestBootstrapCamelCaseKeys(t *testing.T) {
 	b := xdstest.LayeredBootstrap("GRPC")
-	want, err := readBootstrap(b)
+	want, _, err := bootstrap.Read(b, resource.Capabilities{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	b.DynamicResources = []byte(`{"adsConfig": {"apiType": "GRPC", "grpcServices": [{"envoyGrpc": {"clusterName": "control"}}]}, "cdsConfig": {"ads": {}}, "ldsConfig": {"ads": {}}}`)
 	b.LayeredRuntime = []byte(`{"layers": [{"name": "file", "staticLayer": {"share": 10}}, {"name": "one", "rtdsLayer": {"name": "one", "rtdsConfig": {"ads": {}, "initialFetchTimeout": "1s"}}},
 		{"name": "two", "rtdsLayer": {"name": "two", "rtdsConfig": {"ads": {}}}}, {"name": "admin", "staticLayer": null, "adminLayer": {}}]}`)
-	got, err := readBootstrap(b)
+	got, _, err := bootstrap.Read(b, resource.Capabilities{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got.adsCluster != want.adsCluster || got.mode != want.mode || got.subscriptions != want.subscriptions || !reflect.DeepEqual(got.layers, want.layers) || len(got.layers) != 3 {
+	if got.ADSCluster != want.ADSCluster || got.Mode != want.Mode || got.Subscriptions != want.Subscriptions || !reflect.DeepEqual(got.Layers, want.Layers) || len(got.Layers) != 3 {
 		t.Errorf("it is %+v, want %+v", got, want)
 	}
 	b.LayeredRuntime = []byte(`{"layers": [{"name": "file", "staticLayer": {}, "static_layer": {}}]}`)
-	if _, err := readBootstrap(b); err == nil || err.Error() != "layered_runtime.layers[0].static_layer: is another spelling of staticLayer: use only one of them" {
+	if _, _, err := bootstrap.Read(b, resource.Capabilities{}); err == nil || err.Error() != "layered_runtime.layers[0].static_layer: is another spelling of staticLayer: use only one of them" {
 		t.Errorf("both spellings: %v", err)
 	}
 	b = xdstest.Bootstrap("GRPC")
@@ -199,7 +200,7 @@ func TestMergeStaticReportsIgnoredFields(t *testing.T) {
 		t.Errorf("the file has %d listeners, %d tables and %d clusters", len(whole.Listeners), len(whole.Routes), len(whole.Clusters))
 	}
 	const filter = "static_resources.listeners[%d].filter_chains[0].filters[0].typed_config."
-	want := FieldErrors{
+	want := bootstrap.FieldErrors{
 		{Field: fmt.Sprintf(filter, 0) + "stat_prefix"}, {Field: fmt.Sprintf(filter, 0) + "access_log[0][log]"}, {Field: fmt.Sprintf(filter, 1) + "stat_prefix"},
 		{Field: "layered_runtime.layers[0].static_layer.overload.global_downstream_max_connections"},
 	}
@@ -365,8 +366,8 @@ func TestStaticListenerInitialFetchTimeout(t *testing.T) {
 	if len(inForce.Listeners) != 0 || s.Ready() {
 		t.Fatal("it does not wait")
 	}
-	s.state.checkpoint()
-	if _, next := s.state.reconcile(time.Now().Add(4 * time.Second)); !next.IsZero() || !s.Ready() {
+	s.state.Checkpoint()
+	if _, next := s.state.Reconcile(time.Now().Add(4 * time.Second)); !next.IsZero() || !s.Ready() {
 		t.Errorf("it waits until %v, ready %t", next, s.Ready())
 	}
 }
@@ -406,7 +407,7 @@ func FuzzMergeStatic(f *testing.F) {
 	f.Add([]byte(`{"clusters": [{"typed_extension_protocol_options": {"a": {"@type": "x/y", "z": [1]}}}]}`))
 	f.Fuzz(func(t *testing.T, text []byte) {
 		whole, _, err := MergeStatic(&config.Snapshot{Bootstrap: config.Bootstrap{StaticResources: text}}, xdstest.Capabilities())
-		var problems FieldErrors
+		var problems bootstrap.FieldErrors
 		if (whole == nil) == (err == nil) || err != nil && !errors.As(err, &problems) {
 			t.Errorf("Static = %v, %v", whole, err)
 		}

@@ -70,7 +70,7 @@ func (s *Source) initCache() {
 		return
 	}
 	m.received, m.saves = map[string]bool{}, make(chan *cachedConfig, 1)
-	m.file = &cacheFile{dir: c.Path, owner: cacheOwner{s.boot.node.GetId(), s.boot.node.GetCluster(), s.boot.adsCluster}}
+	m.file = &cacheFile{dir: c.Path, owner: cacheOwner{s.boot.Node.GetId(), s.boot.Node.GetCluster(), s.boot.ADSCluster}}
 	s.cacheStatus.Path = m.file.path()
 }
 
@@ -171,7 +171,7 @@ func (s *Source) queueSave() {
 		held := s.channels[0].client.Resources(url)
 		u := ads.Update{Type: url}
 		for _, name := range slices.Sorted(maps.Keys(held)) {
-			if !s.state.hasPrivateKey(url, name) {
+			if !s.state.HasPrivateKey(url, name) {
 				u.Changed = append(u.Changed, held[name])
 			}
 		}
@@ -190,7 +190,7 @@ func (s *Source) queueSave() {
 func (s *Source) applyCacheIfSilent(ctx context.Context) {
 	s.applyMu.Lock()
 	defer s.applyMu.Unlock()
-	defer s.state.commit()
+	defer s.state.Checkpoint()
 	if !s.cache.loadAttempted {
 		s.cache.loadAttempted = true
 		s.applyCache(ctx)
@@ -222,8 +222,8 @@ func (s *Source) applyCache(ctx context.Context) {
 			}
 		}
 	}
-	s.state.checkpoint()
-	s.state.skipWarmup() // serve the cached configuration without what it lacks, such as secrets
+	s.state.Checkpoint()
+	s.state.SkipWarmup() // serve the cached configuration without what it lacks, such as secrets
 	s.reconcileExpired(ctx)
 	s.updateResourceCounts()
 	s.updateCacheStatus(func(k *CacheStatus) { k.ReceivedAt, k.InUse = g.receivedAt, true })
@@ -236,7 +236,10 @@ func (s *Source) applyCachedType(ctx context.Context, f *xdsChannel, u ads.Updat
 	s.subscribeCached(u, now)
 	all, names := f.client.Subscription(u.Type)
 	if !all {
-		wanted := newSet(names)
+		wanted := map[string]bool{}
+		for _, name := range names {
+			wanted[name] = true
+		}
 		u.Changed = slices.DeleteFunc(u.Changed, func(n ads.Resource) bool { return !wanted[n.Name] })
 	}
 	wrong := s.applyUpdate(ctx, f, u, now)

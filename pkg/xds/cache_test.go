@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io/fs"
 	"log/slog"
+	"maps"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -18,6 +19,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/xds/ads"
 	"github.com/weft-proxy/weft/pkg/xds/internal/xdstest"
 	"github.com/weft-proxy/weft/pkg/xds/resource"
+	"github.com/weft-proxy/weft/pkg/xds/state"
 )
 
 // testCachedConfig returns a cached configuration that was received at said.
@@ -134,8 +136,14 @@ func newTestSource(t testing.TB, form, cache string, log *slog.Logger) (*Source,
 // newTestSourceOf is newTestSource with a given bootstrap.
 func newTestSourceOf(t testing.TB, b config.Bootstrap, log *slog.Logger) (*Source, *config.Snapshot) {
 	t.Helper()
+	return newTestSourceWith(t, b, log, func(*Options) {})
+}
+
+// newTestSourceWith is newTestSourceOf with options that change modifies.
+func newTestSourceWith(t testing.TB, b config.Bootstrap, log *slog.Logger, change func(*Options)) (*Source, *config.Snapshot) {
+	t.Helper()
 	inForce := &config.Snapshot{}
-	s, err := New(Options{
+	o := Options{
 		Bootstrap: b,
 		Apply: func(_ context.Context, next *config.Snapshot) error {
 			*inForce = *next
@@ -151,7 +159,9 @@ func newTestSourceOf(t testing.TB, b config.Bootstrap, log *slog.Logger) (*Sourc
 		},
 		Capabilities: xdstest.Capabilities(),
 		Log:          log,
-	})
+	}
+	change(&o)
+	s, err := New(o)
 	if err == nil {
 		err = s.ApplyFile(t.Context(), &config.Snapshot{Bootstrap: config.Bootstrap{StaticResources: s.opts.Bootstrap.StaticResources}})
 	}
@@ -159,6 +169,32 @@ func newTestSourceOf(t testing.TB, b config.Bootstrap, log *slog.Logger) (*Sourc
 		t.Fatal(err)
 	}
 	return s, inForce
+}
+
+// clusterOf returns the state of a cluster; the zero value if there is none.
+func clusterOf(s *Source, name string) state.Cluster { return maps.Collect(s.state.Clusters())[name] }
+
+// listenerOf is clusterOf for a listener.
+func listenerOf(s *Source, name string) state.Listener {
+	return maps.Collect(s.state.Listeners())[name]
+}
+
+// activeTable returns the active version of a route table; nil: none.
+func activeTable(s *Source, name string) *config.RouteTable {
+	for _, t := range s.state.Snapshot(s.fileSnapshot).Routes {
+		if t.Name == name {
+			return t
+		}
+	}
+	return nil
+}
+
+// checkInvariants fails t if the state of s is not consistent.
+func checkInvariants(t *testing.T, s *Source, seed uint64) {
+	t.Helper()
+	if err := s.state.CheckInvariants(); err != nil {
+		t.Fatalf("seed %d: %v", seed, err)
+	}
 }
 
 // respondWith makes s handle one response of the control plane for each resource of all.

@@ -3,16 +3,15 @@ package xds
 import (
 	"context"
 	"log/slog"
-	"math/rand/v2"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 
-	"github.com/weft-proxy/weft/pkg/network/credential"
 	"github.com/weft-proxy/weft/pkg/xds/ads"
 	"github.com/weft-proxy/weft/pkg/xds/resource"
+	"github.com/weft-proxy/weft/pkg/xds/transport"
 )
 
 // xdsChannel keeps a stream to a control plane open and reconnects when it ends. It passes events
@@ -23,9 +22,8 @@ type xdsChannel struct {
 	service      discoveryService
 	mode         ads.Mode
 	node         *corev3.Node
-	target       target
-	reloader     *credential.Reloader
-	client       *ads.Client // owned by the event loop, under applyMu
+	dialer       *transport.Dialer // owned by run, except its Target
+	client       *ads.Client       // owned by the event loop, under applyMu
 	events       chan<- event
 
 	log        *slog.Logger
@@ -73,22 +71,21 @@ type event struct {
 // run keeps the stream open until ctx ends. It retries after every failure, also of reading a
 // certificate; the active configuration stays meanwhile.
 func (f *xdsChannel) run(ctx context.Context) {
-	as := tlsIdentity{target: f.target, reloader: f.reloader}
-	defer as.close()
-	pause := minBackoff
+	defer f.dialer.Close()
+	var backoff transport.Backoff
 	for ctx.Err() == nil {
 		begun := time.Now()
 		if f.isFirstAttempt() {
-			f.log.Info("connecting to the control plane", logControl, f.name, logAddress, f.target.address)
+			f.log.Info("connecting to the control plane", logControl, f.name, logAddress, f.dialer.Target.Address)
 		}
-		opened, spoke, err := f.connect(ctx, &as)
+		opened, spoke, err := f.session(ctx)
 		if ctx.Err() != nil {
 			break
 		}
-		if spoke && time.Since(begun) > maxBackoff {
-			pause = minBackoff
+		if spoke {
+			backoff.ResetAfter(time.Since(begun))
 		}
-		wait := pause/2 + rand.N(pause/2) //nolint:gosec // a jitter
+		wait := backoff.Next()
 		f.setFailed(err)
 		if !opened { // the event loop logs the end of an open stream
 			f.logFailure(err, wait)
@@ -99,17 +96,7 @@ func (f *xdsChannel) run(ctx context.Context) {
 		case <-ctx.Done():
 		}
 		retry.Stop()
-		pause = min(2*pause, maxBackoff)
 	}
-}
-
-// connect loads the certificates if needed and runs a session.
-func (f *xdsChannel) connect(ctx context.Context, as *tlsIdentity) (opened, spoke bool, err error) {
-	secured, err := as.client()
-	if err != nil {
-		return false, false, err
-	}
-	return f.session(ctx, secured)
 }
 
 // isFirstAttempt reports whether no attempt has failed since the last connection.
@@ -129,17 +116,17 @@ func (f *xdsChannel) logFailure(err error, wait time.Duration) {
 		return
 	}
 	f.lastLogged.reason, f.lastLogged.at = reason, now
-	f.log.Warn("cannot connect to the control plane", logControl, f.name, logAddress, f.target.address, logError, err,
+	f.log.Warn("cannot connect to the control plane", logControl, f.name, logAddress, f.dialer.Target.Address, logError, err,
 		"retry_in", wait.Round(time.Millisecond))
 }
 
 // session opens one stream on a connection of its own and serves it until it ends. opened reports
 // whether there was a stream, spoke whether a response arrived.
-func (f *xdsChannel) session(ctx context.Context, secured *credential.Client) (opened, spoke bool, err error) {
+func (f *xdsChannel) session(ctx context.Context) (opened, spoke bool, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	// A new connection starts without the backoff of grpc, which would add to the backoff of run.
-	conn, err := f.target.dial(secured)
+	conn, err := f.dialer.Dial()
 	if err != nil {
 		return false, false, err
 	}

@@ -95,7 +95,11 @@ func (p *fakeControlPlane) readRequests(s *Source) {
 			continue // it is for an older response; the request for the latest one follows
 		}
 		sub.wildcard = r.Type == resource.ClusterType || r.Type == resource.ListenerType
-		if next := newSet(r.Names); !maps.Equal(next, sub.names) {
+		next := map[string]bool{}
+		for _, name := range r.Names {
+			next[name] = true
+		}
+		if !maps.Equal(next, sub.names) {
 			sub.names, sub.pending = next, true
 		}
 	}
@@ -237,18 +241,18 @@ func (p *fakeControlPlane) checkActive(t *testing.T, s *Source, inForce *config.
 		if c.Name == "control" {
 			continue
 		}
-		from := s.state.clusters[c.Name].active.EDSServiceName
+		from := clusterOf(s, c.Name).Active.EDSServiceName
 		if len(c.Hosts) == 0 && !(p.mode == ads.Delta && p.everRemoved[resource.EndpointType+from]) {
 			t.Fatalf("seed %d: cluster %s is active without hosts, which were not removed", seed, c.Name)
 		}
 	}
 	for _, l := range inForce.Listeners {
-		for _, slot := range s.state.listeners[l.Name].active.DynamicFilters {
+		for _, slot := range listenerOf(s, l.Name).Active.DynamicFilters {
 			if !p.everSet[resource.ExtensionType+slot.Name] {
 				t.Fatalf("seed %d: listener %s is active with a filter without a reference", seed, l.Name)
 			}
 		}
-		for _, table := range s.state.listeners[l.Name].active.RouteConfigNames {
+		for _, table := range listenerOf(s, l.Name).Active.RouteConfigNames {
 			from := resource.RouteType + table
 			if name, dubbo := resource.DubboResourceName(table); dubbo {
 				from = resource.DubboRouteType + name

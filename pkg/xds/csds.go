@@ -97,7 +97,7 @@ func (s *Source) serveStatus(ctx context.Context, ln net.Listener) error {
 // FetchClientStatus implements statusv3.ClientStatusDiscoveryServiceServer. It returns the current
 // status, or an error if r is not valid.
 func (c *csds) FetchClientStatus(_ context.Context, r *statusv3.ClientStatusRequest) (*statusv3.ClientStatusResponse, error) {
-	ok, err := matchesAnyNode(r.GetNodeMatchers(), c.source.boot.node)
+	ok, err := matchesAnyNode(r.GetNodeMatchers(), c.source.boot.Node)
 	if err != nil {
 		return nil, status.Error(codes.InvalidArgument, err.Error())
 	}
@@ -132,14 +132,14 @@ func (c *csds) StreamClientStatus(stream statusv3.ClientStatusDiscoveryService_S
 // subscribed by name. It waits while a configuration is being applied.
 func (s *Source) clientConfig(contents bool) *statusv3.ClientConfig {
 	h := s.statusSnapshot()
-	node, _ := proto.Clone(s.boot.node).(*corev3.Node)
+	node, _ := proto.Clone(s.boot.Node).(*corev3.Node)
 	redact(node.ProtoReflect())
 	out := &statusv3.ClientConfig{Node: node}
 	for _, url := range []string{resource.ClusterType, resource.ListenerType, resource.SecretType} {
-		for _, g := range h.staticResources.ofType(url) {
-			r := &statusv3.ClientConfig_GenericXdsConfig{TypeUrl: url, Name: g.name, IsStaticResource: true}
+		for _, g := range h.staticResources.OfType(url) {
+			r := &statusv3.ClientConfig_GenericXdsConfig{TypeUrl: url, Name: g.Name, IsStaticResource: true}
 			if contents {
-				r.XdsConfig = &anypb.Any{TypeUrl: url, Value: g.body}
+				r.XdsConfig = &anypb.Any{TypeUrl: url, Value: g.Body}
 				redact(r.XdsConfig.ProtoReflect())
 			}
 			out.GenericXdsConfigs = append(out.GenericXdsConfigs, r)

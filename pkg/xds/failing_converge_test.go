@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"maps"
 	"math/rand/v2"
 	"reflect"
@@ -124,13 +123,9 @@ func runFailures(t *testing.T, name string, form ads.Mode, lazy bool, seed uint6
 	t.Helper()
 	r := rand.New(rand.NewPCG(seed, 4))
 	p := newFakeControlPlane(form)
-	s, inForce := newTestSourceOf(t, xdstest.LayeredBootstrap(name), slog.New(slog.DiscardHandler))
+	s, inForce, h := newHistorySource(t, p, name, lazy)
 	world := &rejectingApply{rejectSome}
 	world.install(t, s, inForce)
-	h := &onDemandHistory{}
-	if lazy {
-		h = newOnDemandHistory(t, p, s)
-	}
 	s.handleEvent(t.Context(), event{channel: s.channels[0], opened: true})
 	p.readRequests(s)
 	sound := func(when string) {
@@ -148,10 +143,10 @@ func runFailures(t *testing.T, name string, form ads.Mode, lazy bool, seed uint6
 		if len(names) != len(inForce.Clusters)+len(inForce.Listeners)+len(inForce.Routes) {
 			t.Fatalf("seed %d, %s: two active resources have one name", seed, when)
 		}
-		if want := s.state.snapshot(s.fileSnapshot); !reflect.DeepEqual(inForce, want) {
+		if want := s.state.Snapshot(s.fileSnapshot); !reflect.DeepEqual(inForce, want) {
 			t.Fatalf("seed %d, %s: active:\n%+v\nbut the source assumes:\n%+v", seed, when, inForce, want)
 		}
-		s.state.checkReferenceCounts(t, seed)
+		checkInvariants(t, s, seed)
 	}
 	based := 0
 	for range 150 {

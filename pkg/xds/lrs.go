@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"math/rand/v2"
 	"sync"
 	"time"
 
@@ -15,8 +14,8 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/weft-proxy/weft/internal/metrics"
-	"github.com/weft-proxy/weft/pkg/network/credential"
 	"github.com/weft-proxy/weft/pkg/upstream"
+	"github.com/weft-proxy/weft/pkg/xds/transport"
 )
 
 // Load reporting uses envoy.service.load_stats.v3.LoadReportingService: the first request identifies
@@ -27,8 +26,7 @@ import (
 // it.
 type loadReporter struct {
 	name         string // of the cluster of the server
-	target       target
-	reloader     *credential.Reloader
+	dialer       *transport.Dialer
 	node         *corev3.Node
 	loads        *upstream.LoadReporter
 	serviceNames func() map[string]string // EDS service names by cluster, where they differ from the cluster name
@@ -59,13 +57,13 @@ func (s *Source) startLoadReports(ctx context.Context, group *sync.WaitGroup) {
 
 // newLoadReporter returns the load reporter of the bootstrap; nil if load is not reported.
 func (s *Source) newLoadReporter() *loadReporter {
-	if s.boot.lrsCluster == "" || s.opts.Loads == nil {
+	if s.boot.LRSCluster == "" || s.opts.Loads == nil {
 		return nil
 	}
-	node, _ := proto.Clone(s.boot.node).(*corev3.Node)
+	node, _ := proto.Clone(s.boot.Node).(*corev3.Node)
 	node.ClientFeatures = append(node.ClientFeatures, featureAllClusters)
 	r := &loadReporter{
-		name: s.boot.lrsCluster, target: s.boot.targets[s.boot.lrsCluster], reloader: s.reloader, node: node,
+		name: s.boot.LRSCluster, dialer: s.newDialer(s.boot.LRSCluster), node: node,
 		loads: s.opts.Loads(), serviceNames: s.edsServiceNames, onReport: func() {}, log: s.opts.Log,
 	}
 	if s.opts.Metrics != nil {
@@ -80,9 +78,9 @@ func (s *Source) edsServiceNames() map[string]string {
 	s.applyMu.Lock()
 	defer s.applyMu.Unlock()
 	all := map[string]string{}
-	for name, c := range s.state.clusters {
-		if c.active != nil && c.active.EDSServiceName != "" && c.active.EDSServiceName != name {
-			all[name] = c.active.EDSServiceName
+	for name, c := range s.state.Clusters() {
+		if c.Active != nil && c.Active.EDSServiceName != "" && c.Active.EDSServiceName != name {
+			all[name] = c.Active.EDSServiceName
 		}
 	}
 	return all
@@ -91,34 +89,27 @@ func (s *Source) edsServiceNames() map[string]string {
 // run reports load until ctx ends.
 func (r *loadReporter) run(ctx context.Context) {
 	defer r.loads.Close()
-	as := tlsIdentity{target: r.target, reloader: r.reloader}
-	defer as.close()
-	pause := minBackoff
+	defer r.dialer.Close()
+	var backoff transport.Backoff
 	for ctx.Err() == nil {
 		begun := time.Now()
-		secured, err := as.client()
-		if err == nil {
-			err = r.session(ctx, secured)
-		}
+		err := r.session(ctx)
 		if ctx.Err() != nil {
 			break
 		}
 		r.log.Warn("cannot report load: counting continues until the next report", logControl, r.name, logError, err)
-		if time.Since(begun) > maxBackoff {
-			pause = minBackoff
-		}
+		backoff.ResetAfter(time.Since(begun))
 		select {
-		case <-time.After(pause/2 + rand.N(pause/2)): //nolint:gosec // a jitter
+		case <-time.After(backoff.Next()):
 		case <-ctx.Done():
 		}
-		pause = min(2*pause, maxBackoff)
 	}
 }
 
 // session opens one stream on a connection of its own and reports on it until it ends.
-func (r *loadReporter) session(ctx context.Context, secured *credential.Client) error {
+func (r *loadReporter) session(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
-	conn, err := r.target.dial(secured)
+	conn, err := r.dialer.Dial()
 	if err != nil {
 		cancel()
 		return err

@@ -22,7 +22,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/config"
 	"github.com/weft-proxy/weft/pkg/upstream"
 	"github.com/weft-proxy/weft/pkg/upstream/balance"
-	"github.com/weft-proxy/weft/pkg/xds/internal/xdstest"
+	"github.com/weft-proxy/weft/pkg/xds/bootstrap"
+	"github.com/weft-proxy/weft/pkg/xds/transport"
 )
 
 // loadServer is a LoadReportingService that a test controls.
@@ -132,7 +133,7 @@ func newReportRig(t *testing.T) *reportRig {
 	one := &loadReporter{
 		name: "control", node: &corev3.Node{Id: "test", ClientFeatures: []string{featureAllClusters}}, loads: set.NewLoadReporter(),
 		serviceNames: func() map[string]string { return map[string]string{"web": "web.service"} }, onReport: func() {}, log: slog.New(slog.DiscardHandler),
-		target: target{address: controlAddress, network: network{dial: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		dialer: &transport.Dialer{Target: bootstrap.Target{Address: controlAddress}, Network: transport.Network{Dial: func(ctx context.Context, _, _ string) (net.Conn, error) {
 			r.dialled.Add(1)
 			if r.unreachable.Load() {
 				return nil, errors.New("nobody is there")
@@ -279,24 +280,5 @@ func TestLoadByLocalityAndPriority(t *testing.T) {
 	hosts := clusterStats(all, nil, true)[0].GetUpstreamLocalityStats()[0].GetUpstreamEndpointStats()
 	if len(hosts) != 2 || hosts[0].GetAddress().GetSocketAddress().GetAddress() != "::1" || hosts[1].GetAddress().GetPipe().GetPath() != "/run/app" || hosts[1].GetTotalRequestsInProgress() != 3 {
 		t.Errorf("hosts are %v", hosts)
-	}
-}
-
-func TestLoadReportServerIsStaticCluster(t *testing.T) {
-	for text, want := range map[string]string{
-		`{"api_type": "GRPC", "grpc_services": [{"envoy_grpc": {"cluster_name": "control"}}]}`: "",
-		`{"api_type": "GRPC", "grpc_services": [{"envoy_grpc": {"cluster_name": "other"}}]}`:   `cluster_manager.load_stats_config.grpc_services[0].envoy_grpc.cluster_name: "other" is not a cluster of static_resources with an address`,
-		`{"api_type": "DELTA_GRPC"}`: "cluster_manager.load_stats_config.api_type: DELTA_GRPC is not supported, expected GRPC",
-		`{"api_type": "GRPC"}`:       "cluster_manager.load_stats_config.grpc_services: found 0 services, expected exactly one",
-	} {
-		b := xdstest.Bootstrap("GRPC")
-		b.LoadStats = []byte(text)
-		boot, err := readBootstrap(b)
-		switch {
-		case want == "" && (err != nil || boot.lrsCluster != "control"):
-			t.Errorf("%s: %v", text, err)
-		case want != "" && (err == nil || err.Error() != want):
-			t.Errorf("%s: %v, want %s", text, err, want)
-		}
 	}
 }

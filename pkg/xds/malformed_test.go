@@ -6,6 +6,7 @@ import (
 	goruntime "runtime"
 	"strings"
 	"testing"
+	"time"
 
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
@@ -55,12 +56,11 @@ func TestMalformedResourcesAreRejected(t *testing.T) {
 		"two of a name":               {[]xdstest.Resource{{URL: resource.ClusterType, Name: "a", Body: xdstest.Marshal(&clusterv3.Cluster{Name: "a"})}, {URL: resource.ClusterType, Name: "a", Body: xdstest.Marshal(&clusterv3.Cluster{Name: "a", AltStatName: "x"})}}, "the response has two different resources with this name"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s, _ := newTestSourceOf(t, xdstest.Bootstrap("GRPC"), slog.New(slog.DiscardHandler))
-			s.opts.Capabilities = nestedFilterCapabilities()
+			s, _ := newTestSourceWith(t, xdstest.Bootstrap("GRPC"), slog.New(slog.DiscardHandler), func(o *Options) { o.Capabilities = nestedFilterCapabilities() })
 			s.handleEvent(t.Context(), event{channel: s.channels[0], opened: true})
 			before := xdstest.Marshal(&clusterv3.Cluster{Name: "a", AltStatName: "before"})
 			respondWith(t, s, xdstest.Resource{URL: resource.ClusterType, Name: "a", Body: before}, xdstest.Listener("l", 80, "r", "", 0), xdstest.Routes("r", "before"))
-			cluster, table := s.state.clusters["a"].active, s.state.tables["r"]
+			cluster, table := clusterOf(s, "a").Active, activeTable(s, "r")
 			if cluster == nil || table == nil {
 				t.Fatal("nothing is active")
 			}
@@ -78,7 +78,7 @@ func TestMalformedResourcesAreRejected(t *testing.T) {
 			if len(reasons) != 1 || !strings.Contains(reasons[0], c.reason) {
 				t.Errorf("rejected because of %q, want %q", reasons, c.reason)
 			}
-			if s.state.clusters["a"].active != cluster || s.state.tables["r"] != table {
+			if clusterOf(s, "a").Active != cluster || activeTable(s, "r") != table {
 				t.Error("the active configuration is gone")
 			}
 		})
@@ -131,7 +131,7 @@ func TestLongReasonIsTruncated(t *testing.T) {
 	if !ok {
 		t.Fatal("it is not subscribed")
 	}
-	answer, _ := c.Acknowledge(u, s.applyUpdate(t.Context(), s.channels[0], u, s.state.runtime.startedAt))
+	answer, _ := c.Acknowledge(u, s.applyUpdate(t.Context(), s.channels[0], u, time.Now()))
 	if n := len(answer.ErrorDetail); n < 1000 || n > 8<<10 {
 		t.Errorf("the NACK has %d bytes", n)
 	}

@@ -5,12 +5,10 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	runtimev3 "github.com/envoyproxy/go-control-plane/envoy/service/runtime/v3"
 	"google.golang.org/protobuf/types/known/structpb"
 
-	"github.com/weft-proxy/weft/pkg/config"
 	"github.com/weft-proxy/weft/pkg/xds/internal/xdstest"
 	"github.com/weft-proxy/weft/pkg/xds/resource"
 )
@@ -36,7 +34,7 @@ func TestRoutesUseRuntime(t *testing.T) {
 			}
 			respondNoClusters(t, s)
 			step(-1, "", xdstest.Listener("l", 80, "r", "", 0), xdstest.FractionRoutes("r"))
-			if waits := s.state.warming(); len(waits) != 1 || !slices.Equal(waits[0].Missing, []string{"runtime one", "runtime two"}) {
+			if waits := s.state.Warming(); len(waits) != 1 || !slices.Equal(waits[0].Missing, []string{"runtime one", "runtime two"}) {
 				t.Errorf("what waits is %+v", waits)
 			}
 			step(-1, "", xdstest.RuntimeLayer("one", 20))
@@ -50,30 +48,6 @@ func TestRoutesUseRuntime(t *testing.T) {
 			}})})
 			step(50, "", xdstest.RuntimeLayer("two", "nothing of use"))
 		})
-	}
-}
-
-// TestListenersWaitForRuntime verifies that listeners wait for missing runtime layers until the
-// timeouts of the layers, which count from the start.
-func TestListenersWaitForRuntime(t *testing.T) {
-	now, w := time.Now(), newState()
-	w.runtime = layeredRuntime{layers: []runtimeLayer{{resource: "one", timeout: time.Minute}, {resource: "two", timeout: time.Hour}}, startedAt: now}.merge()
-	applyResource(t, w, xdstest.Routes("r", "text"), now)
-	applyResource(t, w, xdstest.Listener("l", 80, "r", "", 0), now)
-	if _, next := w.reconcile(now); !next.Equal(now.Add(time.Hour)) {
-		t.Errorf("the next reconcile is after %v, want an hour", next.Sub(now))
-	}
-	w.checkpoint()
-	w.setRuntime(w.runtime.withLayer("two", &resource.Layer{}))
-	if _, next := w.reconcile(now); !next.Equal(now.Add(time.Minute)) {
-		t.Errorf("without the first layer, the next reconcile is after %v, want a minute", next.Sub(now))
-	}
-	w.rollback()
-	if _, next := w.reconcile(now); !next.Equal(now.Add(time.Hour)) {
-		t.Errorf("after the rollback, the next reconcile is after %v, want an hour", next.Sub(now))
-	}
-	if c, _ := w.reconcile(now.Add(time.Hour)); len(c.activatedListeners) != 1 {
-		t.Errorf("after an hour there is %+v, want the listener", c)
 	}
 }
 
@@ -93,68 +67,6 @@ func TestRejectedLayerIsNotWaitedFor(t *testing.T) {
 		respondWith(t, s, step.layer)
 		if got := xdstest.ActiveFraction(inForce); got != step.want {
 			t.Errorf("the share is %v, want %v", got, step.want)
-		}
-	}
-}
-
-// TestListenersUseRuntime verifies that replaceListener, which a runtime change uses, also replaces
-// a listener that was held back, which is then applied again, and one whose routes were removed.
-func TestListenersUseRuntime(t *testing.T) {
-	now, w := time.Now(), newState()
-	read := func(port int) *resource.Listener {
-		l, err := resource.ReadListener(xdstest.Listener("l", port, "r", "", 0).Body, xdstest.Capabilities())
-		if err != nil {
-			t.Fatal(err)
-		}
-		return l
-	}
-	address := func() string {
-		s := w.snapshot(&config.Snapshot{})
-		if len(s.Listeners) == 0 {
-			return ""
-		}
-		return s.Listeners[0].Address
-	}
-	w.setListener("l", read(80), now)
-	w.setTable("r", &resource.RouteTable{Config: &config.RouteTable{Name: "r"}})
-	w.holdBack("l")
-	if w.reconcile(now); address() != "" {
-		t.Errorf("a held listener is active at %s", address())
-	}
-	w.replaceListener("l", read(81))
-	if w.reconcile(now); address() != "127.0.0.1:81" {
-		t.Errorf("it is at %q, want port 81", address())
-	}
-	w.setTable("r", nil)
-	w.reconcile(now)
-	w.checkpoint()
-	w.replaceListener("l", read(82))
-	if c, _ := w.reconcile(now); address() != "127.0.0.1:82" || len(c.activatedListeners) != 0 {
-		t.Errorf("it is at %q, want port 82; started are %q", address(), c.activatedListeners)
-	}
-	w.rollback()
-	if w.reconcile(now); address() != "127.0.0.1:81" {
-		t.Errorf("it is at %q, want port 81 again", address())
-	}
-}
-
-func TestRejectedRuntimeLayers(t *testing.T) {
-	for text, want := range map[string]string{
-		`{"layers": [{"name": "a"}]}`:                                                                                          "layers[0]: expected exactly one of static_layer, rtds_layer and admin_layer",
-		`{"layers": [{"name": "a", "admin_layer": {}, "static_layer": {}}]}`:                                                   "layers[0]: expected exactly one of",
-		`{"layers": [{"static_layer": {}}]}`:                                                                                   "layers[0].name: found \"\"",
-		`{"layers": [{"name": "a", "admin_layer": {}}, {"name": "a", "admin_layer": {}}]}`:                                     "layers[1].name: found \"a\"",
-		`{"layers": [{"name": "a", "disk_layer": {}}]}`:                                                                        "layered_runtime.layers[0].disk_layer: is not supported, expected one of name, static_layer, rtds_layer, admin_layer",
-		`{"layers": [{"name": "a", "static_layer": {"b": null}}]}`:                                                             "layers[0].static_layer.b: expected a number",
-		`{"layers": [{"name": "a", "static_layer": []}]}`:                                                                      "layers[0].static_layer: ",
-		`{"layers": [{"name": "a", "rtds_layer": {"rtds_config": {"ads": {}}}}]}`:                                              "rtds_layer.name: is missing",
-		`{"layers": [{"name": "a", "rtds_layer": {"name": "b", "rtds_config": {"path": "/x"}}}]}`:                              "rtds_config: expected ads",
-		`{"layers": [{"name": "a", "rtds_layer": {"name": "b", "rtds_config": {"ads": {}, "initial_fetch_timeout": "-1s"}}}]}`: "initial_fetch_timeout: found",
-	} {
-		b := xdstest.Bootstrap("GRPC")
-		b.LayeredRuntime = []byte(text)
-		if _, err := readBootstrap(b); err == nil || !strings.HasPrefix(err.Error(), "layered_runtime") || !strings.Contains(err.Error(), want) {
-			t.Errorf("%s: %v, want %q", text, err, want)
 		}
 	}
 }

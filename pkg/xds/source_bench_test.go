@@ -100,12 +100,11 @@ func oneChanges() []oneChange {
 		}
 	}
 	wake := func(tb testing.TB, s *Source) func(int) {
-		callers := s.opts.Clusters.(*fakeOnDemand) //nolint:forcetypeassert // beside has made it
+		callers := s.opts.Clusters.(*fakeOnDemand) //nolint:forcetypeassert // newSourceWithClusters has made it
 		return func(int) {
 			callers.names = append(callers.names, "c7")
 			s.subscribeRequested(tb.Context())
-			s.state.onDemand.clusters.entries["c7"].lastUsed = time.Time{}
-			s.unsubscribeIdle(tb.Context())
+			s.unsubscribeIdle(tb.Context(), time.Now().Add(s.opts.Bootstrap.OnDemand.Idle))
 			s.channels[0].queue = s.channels[0].queue[:0]
 		}
 	}

@@ -26,6 +26,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/config"
 	"github.com/weft-proxy/weft/pkg/xds/internal/xdstest"
 	"github.com/weft-proxy/weft/pkg/xds/resource"
+	"github.com/weft-proxy/weft/pkg/xds/transport"
 )
 
 // server is a control plane and SDS server that a test controls.
@@ -156,11 +157,8 @@ func startWith(t *testing.T, change func(*Options)) *rig {
 	if r.source, err = New(o); err != nil {
 		t.Fatal(err)
 	}
-	for name, one := range r.source.boot.targets {
-		one.network = network{dial: r.dial, maxMessageSize: 1 << 20}
-		r.source.boot.targets[name] = one
-	}
-	r.source.channels[0].target = r.source.boot.targets["control"]
+	r.source.network = transport.Network{Dial: r.dial, MaxMessageSize: 1 << 20}
+	r.source.channels[0].dialer = r.source.newDialer("control")
 	if err := r.source.ApplyFile(t.Context(), &config.Snapshot{}); err != nil {
 		t.Fatal(err)
 	}
@@ -301,7 +299,7 @@ func TestReconnectBackoff(t *testing.T) {
 			t.Errorf("%d connects in an hour, want one every 15 to 30 s", n)
 		}
 		for i, p := range pauses {
-			if i > 7 && (p < maxBackoff/2 || p > maxBackoff) || p > maxBackoff || p < minBackoff/2 {
+			if i > 7 && (p < transport.MaxBackoff/2 || p > transport.MaxBackoff) || p > transport.MaxBackoff || p < transport.MinBackoff/2 {
 				t.Errorf("pause %d is %v", i, p)
 			}
 		}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/weft-proxy/weft/pkg/xds/ads"
 	"github.com/weft-proxy/weft/pkg/xds/resource"
+	"github.com/weft-proxy/weft/pkg/xds/state"
 )
 
 // Status is the status of a Source and its control planes.
@@ -15,11 +16,11 @@ type Status struct {
 	Node          string               `json:"node"` // node ID
 	ControlPlanes []ControlPlaneStatus `json:"control_planes"`
 	// Warming are the accepted resources that are not active yet.
-	Warming []WarmingResource `json:"waiting"`
-	Cache   CacheStatus       `json:"kept"` // xDS cache on disk
+	Warming []state.WarmingResource `json:"waiting"`
+	Cache   CacheStatus             `json:"kept"` // xDS cache on disk
 	// OnDemand is the status of resources that are fetched on demand; nil: on-demand loading is
 	// off.
-	OnDemand *OnDemandStatus `json:"lazy,omitempty"`
+	OnDemand *state.OnDemandStatus `json:"lazy,omitempty"`
 }
 
 // ControlPlaneStatus is the status of the connection to one control plane.
@@ -78,17 +79,6 @@ type RejectedResource struct {
 	At      time.Time `json:"at"`
 }
 
-// WarmingResource is an accepted resource that is not active yet.
-type WarmingResource struct {
-	Type           string    `json:"type"` // its URL
-	Name           string    `json:"name"`
-	Since          time.Time `json:"since"`
-	Missing        []string  `json:"for"`
-	PreviousActive bool      `json:"in_force"` // the previous version is active
-	// Until is when the resource becomes active without the dependencies it waits for; zero: never.
-	Until time.Time `json:"until,omitzero"`
-}
-
 // ResourceStatus is the status of one resource.
 type ResourceStatus struct {
 	Version      string    `json:"version"`           // last accepted version; "": none
@@ -110,7 +100,7 @@ type typeKey struct {
 func (s *Source) Status() Status {
 	s.applyMu.Lock()
 	defer s.applyMu.Unlock()
-	out := Status{Node: s.boot.node.GetId(), ControlPlanes: []ControlPlaneStatus{}, Warming: s.state.warming(), Cache: s.CacheStatus(), OnDemand: s.state.onDemandStatus()}
+	out := Status{Node: s.boot.Node.GetId(), ControlPlanes: []ControlPlaneStatus{}, Warming: s.state.Warming(), Cache: s.CacheStatus(), OnDemand: s.state.OnDemandStatus()}
 	for _, f := range s.channels {
 		p := ControlPlaneStatus{Name: f.name, Mode: ModeSotW, Serves: ServesAll}
 		if f.mode == ads.Delta {
@@ -198,12 +188,11 @@ func (s *Source) recordUpdate(_ *xdsChannel, u ads.Update, wrong []ads.ResourceE
 
 // dropUnsubscribedStatus drops the status of resources that are no longer subscribed, because no
 // control plane reports their removal.
-func (s *Source) dropUnsubscribedStatus(w *subscriptionChanges) {
-	http, dubbo := splitTables(w.tables.removed)
+func (s *Source) dropUnsubscribedStatus(w *state.SubscriptionChanges) {
 	var secrets []string
-	for _, r := range w.secrets.removed {
+	for _, r := range w.Secrets.Removed {
 		another := func(f *xdsChannel) bool {
-			return s.state.isSecretRequested(resource.SecretRef{Name: r.Name, From: f.secretSource})
+			return s.state.IsSecretRequested(resource.SecretRef{Name: r.Name, From: f.secretSource})
 		}
 		if !slices.ContainsFunc(s.channels, another) {
 			secrets = append(secrets, r.Name)
@@ -212,8 +201,8 @@ func (s *Source) dropUnsubscribedStatus(w *subscriptionChanges) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for url, names := range map[string][]string{
-		resource.EndpointType: w.assignments.removed, resource.RouteType: http, resource.DubboRouteType: dubbo,
-		resource.ExtensionType: w.extensions.removed, resource.SecretType: secrets,
+		resource.EndpointType: w.Assignments.Removed, resource.RouteType: w.Routes.Removed, resource.DubboRouteType: w.DubboRoutes.Removed,
+		resource.ExtensionType: w.Extensions.Removed, resource.SecretType: secrets,
 	} {
 		for _, name := range names {
 			delete(s.resourceStatus[url], name)

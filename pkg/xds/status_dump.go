@@ -15,6 +15,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/weft-proxy/weft/pkg/xds/ads"
+	"github.com/weft-proxy/weft/pkg/xds/bootstrap"
 	"github.com/weft-proxy/weft/pkg/xds/resource"
 )
 
@@ -126,16 +127,16 @@ type statusSnapshot struct {
 	// has reported that the resource does not exist. A wildcard type has no entry.
 	requested       map[string]map[string]bool
 	warming         map[string]map[string]bool // resources that are not active yet, by type and name
-	staticResources *staticResources
+	staticResources *bootstrap.StaticResources
 }
 
 func (s *Source) statusSnapshot() *statusSnapshot {
 	s.applyMu.Lock()
 	defer s.applyMu.Unlock()
 	h := &statusSnapshot{
-		staticResources: s.staticResources,
+		staticResources: s.state.Static(),
 		versions:        map[string]string{}, resources: map[string]map[string]ads.Resource{}, status: map[string]map[string]ResourceStatus{},
-		requested: map[string]map[string]bool{}, ignored: s.state.ignored(), warming: map[string]map[string]bool{resource.ClusterType: {}, resource.ListenerType: {}},
+		requested: map[string]map[string]bool{}, ignored: s.state.Ignored(), warming: map[string]map[string]bool{resource.ClusterType: {}, resource.ListenerType: {}},
 	}
 	for _, f := range s.channels {
 		for _, url := range append(cachedTypes(), resource.SecretType) {
@@ -150,7 +151,7 @@ func (s *Source) statusSnapshot() *statusSnapshot {
 			h.addRequested(url, f.client)
 		}
 	}
-	for _, w := range s.state.warming() {
+	for _, w := range s.state.Warming() {
 		h.warming[w.Type][w.Name] = true
 	}
 	s.mu.Lock()
@@ -242,49 +243,14 @@ func (h *statusSnapshot) addErrorState(e dumpEntry, url, name string) {
 	}
 }
 
-// ignored returns the fields that have no effect, by type and name.
-func (w *state) ignored() map[string]map[string][]string {
-	all := map[string]map[string][]string{
-		resource.ClusterType: {}, resource.ListenerType: {}, resource.EndpointType: {}, resource.RouteType: {}, resource.SecretType: {},
-		resource.ExtensionType: {}, resource.DubboRouteType: {},
-	}
-	for name, s := range w.clusters {
-		if s.received != nil {
-			all[resource.ClusterType][name] = s.received.Ignored
-		}
-	}
-	for name, s := range w.listeners {
-		if s.received != nil {
-			all[resource.ListenerType][name] = s.received.Ignored
-		}
-	}
-	for name, a := range w.assignments {
-		all[resource.EndpointType][name] = a.Ignored
-	}
-	for name, t := range w.tables {
-		if of, dubbo := resource.DubboResourceName(name); dubbo {
-			all[resource.DubboRouteType][of] = t.Ignored
-		} else {
-			all[resource.RouteType][name] = t.Ignored
-		}
-	}
-	for name, e := range w.extensions {
-		all[resource.ExtensionType][name] = e.Ignored
-	}
-	for ref, secret := range w.secrets {
-		all[resource.SecretType][ref.Name] = secret.Ignored
-	}
-	return all
-}
-
 // staticEntries returns the static resources of a type, in the order of the file.
 func (h *statusSnapshot) staticEntries(url, field string) (all []dumpEntry) {
-	for _, g := range h.staticResources.ofType(url) {
-		e := dumpEntry{field: redactedResourceJSON(url, g.body)}
+	for _, g := range h.staticResources.OfType(url) {
+		e := dumpEntry{field: redactedResourceJSON(url, g.Body)}
 		if url == resource.SecretType {
-			e["name"] = g.name
+			e["name"] = g.Name
 		}
-		if list := h.ignored[url][g.name]; len(list) > 0 {
+		if list := h.ignored[url][g.Name]; len(list) > 0 {
 			e["ignored"] = list
 		}
 		all = append(all, e)
@@ -296,7 +262,7 @@ func (h *statusSnapshot) staticEntries(url, field string) (all []dumpEntry) {
 // they may be credentials.
 func (s *Source) bootstrapDump() any {
 	s.applyMu.Lock()
-	given := s.staticResources
+	given := s.state.Static()
 	s.applyMu.Unlock()
 	static := map[string]any{}
 	for url, one := range map[string]struct {
@@ -308,9 +274,9 @@ func (s *Source) bootstrapDump() any {
 		resource.SecretType:   {"secrets", func() proto.Message { return &tlsv3.Secret{} }},
 	} {
 		list := []json.RawMessage{}
-		for _, g := range given.ofType(url) {
+		for _, g := range given.OfType(url) {
 			m := one.message()
-			if proto.Unmarshal(g.body, m) == nil { // always: body was marshaled from such a message
+			if proto.Unmarshal(g.Body, m) == nil { // always: body was marshaled from such a message
 				list = append(list, redactedJSON(m))
 			}
 		}
@@ -319,14 +285,12 @@ func (s *Source) bootstrapDump() any {
 		}
 	}
 	dynamic := map[string]json.RawMessage{}
-	maps.Copy(dynamic, s.boot.dynamicJSON)
-	if len(dynamic["ads_config"]) > 0 {
-		api := &corev3.ApiConfigSource{}
-		if decodeField("", dynamic["ads_config"], api) == nil {
-			for _, g := range api.GetGrpcServices() {
-				for _, m := range g.GetInitialMetadata() {
-					m.Value, m.RawValue = redacted, nil
-				}
+	maps.Copy(dynamic, s.boot.DynamicJSON)
+	if s.boot.ADSConfig != nil {
+		api, _ := proto.Clone(s.boot.ADSConfig).(*corev3.ApiConfigSource)
+		for _, g := range api.GetGrpcServices() {
+			for _, m := range g.GetInitialMetadata() {
+				m.Value, m.RawValue = redacted, nil
 			}
 		}
 		dynamic["ads_config"] = redactedJSON(api)
@@ -334,7 +298,7 @@ func (s *Source) bootstrapDump() any {
 	return map[string]any{
 		"@type": adminPackage + "BootstrapConfigDump",
 		"bootstrap": map[string]any{
-			"node": redactedJSON(proto.Clone(s.boot.node)), "static_resources": static, "dynamic_resources": dynamic,
+			"node": redactedJSON(proto.Clone(s.boot.Node)), "static_resources": static, "dynamic_resources": dynamic,
 		},
 	}
 }

@@ -19,14 +19,14 @@ func (s *Source) Ready() bool {
 
 // isReady is Ready with applyMu held.
 func (s *Source) isReady() bool {
-	if s.state.warmup != nil {
+	if s.state.WarmingUp() {
 		return false
 	}
-	if s.boot.subscriptions.lds && !s.CacheStatus().InUse && !s.hasResponse(resource.ListenerType) {
+	if s.boot.Subscriptions.LDS && !s.CacheStatus().InUse && !s.hasResponse(resource.ListenerType) {
 		return false
 	}
-	for name, l := range s.state.listeners {
-		if l.received != nil && l.active == nil && l.heldBack != l.received && !s.isRejected(name) {
+	for name, l := range s.state.Listeners() {
+		if l.Received != nil && l.Active == nil && l.HeldBack != l.Received && !s.isRejected(name) {
 			return false
 		}
 	}
@@ -57,13 +57,13 @@ func (s *Source) logFirstConfig() {
 	}
 	s.firstConfigLogged = true
 	listeners, clusters := 0, 0
-	for _, l := range s.state.listeners {
-		if l.active != nil {
+	for _, l := range s.state.Listeners() {
+		if l.Active != nil {
 			listeners++
 		}
 	}
-	for _, c := range s.state.clusters {
-		if c.active != nil {
+	for _, c := range s.state.Clusters() {
+		if c.Active != nil {
 			clusters++
 		}
 	}

@@ -40,9 +40,9 @@ func TestUnknownFields(t *testing.T) {
 			s.metrics.registry = metrics.New(metrics.Options{})
 			s.handleEvent(t.Context(), event{channel: s.channels[0], opened: true})
 			respondWith(t, s, old)
-			before := s.state.clusters["a"].active
+			before := clusterOf(s, "a").Active
 			respondWith(t, s, next)
-			if after := s.state.clusters["a"].active; (after == before) != c.refused {
+			if after := clusterOf(s, "a").Active; (after == before) != c.refused {
 				t.Errorf("rejected: %t, want %t", after == before, c.refused)
 			}
 			if !strings.Contains(log.String(), reason) {

@@ -1,4 +1,4 @@
-package xds
+package bootstrap
 
 import (
 	"fmt"
@@ -41,28 +41,28 @@ type clusterNameChecker struct {
 	warnings FieldErrors // other references
 }
 
-// checkClusters finds references in the listeners and clusters of x to clusters that neither x nor
+// CheckClusters finds references in the listeners and clusters of x to clusters that neither x nor
 // the file defines. Unknown clusters in a route table that is inline in its listener are an error
 // of type FieldErrors, unless validate_clusters is false, as in Envoy. Others are warnings.
-func (x *staticResources) checkClusters(file *config.Snapshot) (warned FieldErrors, err error) {
+func (x *StaticResources) CheckClusters(file *config.Snapshot) (warned FieldErrors, err error) {
 	u := &clusterNameChecker{}
 	for _, c := range file.Clusters {
 		u.clusters = append(u.clusters, c.Name)
 	}
-	for _, g := range x.clusters {
-		u.clusters = append(u.clusters, g.name)
+	for _, g := range x.Clusters {
+		u.clusters = append(u.clusters, g.Name)
 	}
 	slices.Sort(u.clusters)
-	u.checkResources(x.listeners, &listenerv3.Listener{})
-	u.checkResources(x.clusters, &clusterv3.Cluster{})
+	u.checkResources(x.Listeners, &listenerv3.Listener{})
+	u.checkResources(x.Clusters, &clusterv3.Cluster{})
 	return u.warnings, u.errors.asError()
 }
 
 // checkResources checks resources of the type of m.
-func (u *clusterNameChecker) checkResources(all []staticResource, m proto.Message) {
+func (u *clusterNameChecker) checkResources(all []StaticResource, m proto.Message) {
 	for _, g := range all {
-		if proto.Unmarshal(g.body, m) == nil { // always: body was marshaled from such a message
-			u.checkMessage(g.field, m.ProtoReflect(), false)
+		if proto.Unmarshal(g.Body, m) == nil { // always: body was marshaled from such a message
+			u.checkMessage(g.Field, m.ProtoReflect(), false)
 		}
 	}
 }

@@ -1,4 +1,4 @@
-package xds
+package state
 
 import (
 	"slices"
@@ -14,7 +14,7 @@ import (
 func TestDubboRoutesHaveTheirOwnNamespace(t *testing.T) {
 	now, w := time.Now(), newState()
 	names := func() (all []string) {
-		for _, r := range w.snapshot(&config.Snapshot{}).Routes {
+		for _, r := range w.Snapshot(&config.Snapshot{}).Routes {
 			all = append(all, displayTableName(r.Name))
 		}
 		return all
@@ -22,15 +22,15 @@ func TestDubboRoutesHaveTheirOwnNamespace(t *testing.T) {
 	applyResource(t, w, xdstest.Listener("http", 80, "r", "", 0), now)
 	applyResource(t, w, xdstest.DubboListener("dubbo", "r", 0), now)
 	applyResource(t, w, xdstest.Routes("r", "text"), now)
-	w.reconcile(now)
+	w.Reconcile(now)
 	if got := names(); !slices.Equal(got, []string{"r"}) {
 		t.Errorf("active routes: %q, want those of HTTP", got)
 	}
-	if waits := w.warming(); len(waits) != 1 || waits[0].Name != "dubbo" || !slices.Equal(waits[0].Missing, []string{"routes r of Dubbo"}) {
+	if waits := w.Warming(); len(waits) != 1 || waits[0].Name != "dubbo" || !slices.Equal(waits[0].Missing, []string{"routes r of Dubbo"}) {
 		t.Errorf("what waits is %+v", waits)
 	}
 	applyResource(t, w, xdstest.DubboRoutes("r", "c"), now)
-	w.reconcile(now)
+	w.Reconcile(now)
 	if got := names(); !slices.Equal(got, []string{"r of Dubbo", "r"}) {
 		t.Errorf("active routes: %q, want both", got)
 	}

@@ -1,4 +1,4 @@
-package xds
+package state
 
 import (
 	"slices"
@@ -10,7 +10,6 @@ import (
 // their received versions. The counts make the cost of an update proportional to what has changed:
 // TestCost in test/xds.
 type references struct {
-	clusters, listeners             referrers
 	assignments, tables, extensions refCounts[string]
 	secrets                         refCounts[resource.SecretRef]
 	unsubscribed                    int // clusters whose endpoints are not subscribed
@@ -36,25 +35,24 @@ type refCounts[K comparable] struct {
 	isExcluded   func(K) bool // reports that a referenced resource is not requested; nil: none
 }
 
-// subscriptionChange is the change of the subscription to one type.
-type subscriptionChange[K comparable] struct {
-	added []K // newly requested
-	// removed are not requested. Some were not requested before either: their references were never
+// SubscriptionChange is the change of the subscription to one type.
+type SubscriptionChange[K comparable] struct {
+	Added []K // newly requested
+	// Removed are not requested. Some were not requested before either: their references were never
 	// counted, or they are excluded.
-	removed []K
+	Removed []K
 }
 
-// subscriptionChanges are the changes of all types, in no particular order.
-type subscriptionChanges struct {
-	assignments, tables, extensions subscriptionChange[string]
-	secrets                         subscriptionChange[resource.SecretRef]
-	listenersChanged                bool // the references of some listeners may have changed
+// SubscriptionChanges are the changes of all types, in no particular order, except that added
+// secrets are sorted.
+type SubscriptionChanges struct {
+	Assignments, Routes, DubboRoutes, Extensions SubscriptionChange[string]
+	Secrets                                      SubscriptionChange[resource.SecretRef]
+	ListenersChanged                             bool // the references of some listeners may have changed
 }
 
 func newReferences() references {
-	none := func() referrers { return referrers{map[string]reference{}, map[string]bool{}} }
 	return references{
-		clusters: none(), listeners: none(),
 		assignments: newRefCounts[string](), tables: newRefCounts[string](), extensions: newRefCounts[string](), secrets: newRefCounts[resource.SecretRef](),
 	}
 }
@@ -87,13 +85,13 @@ func (t *refCounts[K]) add(all []K, n int) {
 }
 
 // takeChange returns the changes since its last call.
-func (t *refCounts[K]) takeChange() (c subscriptionChange[K]) {
+func (t *refCounts[K]) takeChange() (c SubscriptionChange[K]) {
 	for k, was := range t.wasRequested {
 		switch is := t.isRequested(k); {
 		case !is:
-			c.removed = append(c.removed, k)
+			c.Removed = append(c.Removed, k)
 		case !was:
-			c.added = append(c.added, k)
+			c.Added = append(c.Added, k)
 		}
 	}
 	t.wasRequested = resetSet(t.wasRequested)
@@ -130,13 +128,13 @@ func (r *reference) isEmpty() bool {
 }
 
 // clusterReference returns what a cluster refers to; nothing if it does not exist.
-func (w *state) clusterReference(name string) (r reference) {
-	s := w.clusters[name]
-	if s == nil {
+func (s *State) clusterReference(name string) (r reference) {
+	e := s.clusters.byName[name]
+	if e == nil {
 		return r
 	}
-	asks := w.requestsEndpoints(name)
-	for _, c := range slices.Compact([]*resource.Cluster{s.received, s.active}) {
+	asks := s.requestsEndpoints(name)
+	for _, c := range slices.Compact([]*resource.Cluster{e.Received, e.Active}) {
 		if c == nil {
 			continue
 		}
@@ -145,21 +143,21 @@ func (w *state) clusterReference(name string) (r reference) {
 		}
 		r.secrets = append(r.secrets, c.Secrets()...)
 	}
-	r.unsubscribed = !asks && s.received != nil && s.received.EDSServiceName != ""
+	r.unsubscribed = !asks && e.Received != nil && e.Received.EDSServiceName != ""
 	return r
 }
 
 // listenerReference is clusterReference for a listener.
-func (w *state) listenerReference(name string) (r reference) {
-	s := w.listeners[name]
-	if s == nil {
+func (s *State) listenerReference(name string) (r reference) {
+	e := s.listeners.byName[name]
+	if e == nil {
 		return r
 	}
-	for _, l := range slices.Compact([]*resource.Listener{s.received, s.active}) {
+	for _, l := range slices.Compact([]*resource.Listener{e.Received, e.Active}) {
 		if l == nil {
 			continue
 		}
-		r.tables = append(r.tables, w.requestedTables(l.RouteConfigNames)...)
+		r.tables = append(r.tables, s.requestedTables(l.RouteConfigNames)...)
 		r.secrets = append(r.secrets, l.Secrets()...)
 		for _, slot := range l.DynamicFilters {
 			r.extensions = append(r.extensions, slot.Name)
@@ -168,33 +166,50 @@ func (w *state) listenerReference(name string) (r reference) {
 	return r
 }
 
-// takeSubscriptionChanges returns the subscription changes since its last call. It drops the
+// TakeSubscriptionChanges returns the subscription changes since its last call. It drops the
 // resources that are no longer requested; a new subscription fetches them again.
-func (w *state) takeSubscriptionChanges() subscriptionChanges {
-	r := &w.references
-	if w.onDemand != nil {
-		for name := range r.clusters.changed {
-			if w.clusters[name] == nil {
-				w.onDemand.clusters.unsubscribe(name)
+func (s *State) TakeSubscriptionChanges() SubscriptionChanges {
+	if s.onDemand != nil {
+		for name := range s.clusters.referrers.changed {
+			if s.clusters.byName[name] == nil {
+				s.onDemand.clusters.unsubscribe(name)
 			}
 		}
 	}
-	listeners := len(r.listeners.changed) > 0
-	r.update(&r.clusters, w.clusterReference)
-	r.update(&r.listeners, w.listenerReference)
-	all := subscriptionChanges{r.assignments.takeChange(), r.tables.takeChange(), r.extensions.takeChange(), r.secrets.takeChange(), listeners}
-	forgetResources(all.assignments.removed, w.assignments, w.dependents.assignments)
-	forgetResources(all.tables.removed, w.tables, w.dependents.tables)
-	forgetResources(all.extensions.removed, w.extensions, w.dependents.extensions)
-	gone := slices.DeleteFunc(slices.Clone(all.secrets.removed), w.isStaticSecret) // static secrets stay
-	forgetResources(gone, w.secrets, w.dependents.clusterSecrets)
-	forgetResources(gone, w.secrets, w.dependents.listenerSecrets)
-	if w.onDemand != nil {
-		for _, name := range all.tables.removed {
-			w.onDemand.tables.unsubscribe(name)
+	r := &s.references
+	listeners := len(s.listeners.referrers.changed) > 0
+	r.update(&s.clusters.referrers, s.clusterReference)
+	r.update(&s.listeners.referrers, s.listenerReference)
+	tables := r.tables.takeChange()
+	all := SubscriptionChanges{Assignments: r.assignments.takeChange(), Extensions: r.extensions.takeChange(), Secrets: r.secrets.takeChange(), ListenersChanged: listeners}
+	all.Routes.Added, all.DubboRoutes.Added = splitTables(tables.Added)
+	all.Routes.Removed, all.DubboRoutes.Removed = splitTables(tables.Removed)
+	slices.SortFunc(all.Secrets.Added, resource.SecretRef.Compare)
+	forgetResources(all.Assignments.Removed, s.assignments, s.dependents.assignments)
+	forgetResources(tables.Removed, s.tables, s.dependents.tables)
+	forgetResources(all.Extensions.Removed, s.extensions, s.dependents.extensions)
+	gone := slices.DeleteFunc(slices.Clone(all.Secrets.Removed), s.isStaticSecret) // static secrets stay
+	forgetResources(gone, s.secrets, s.dependents.clusterSecrets)
+	forgetResources(gone, s.secrets, s.dependents.listenerSecrets)
+	if s.onDemand != nil {
+		for _, name := range tables.Removed {
+			s.onDemand.tables.unsubscribe(name)
 		}
 	}
 	return all
+}
+
+// splitTables splits table names into the names of RouteType resources and of DubboRouteType
+// resources.
+func splitTables(tables []string) (http, dubbo []string) {
+	for _, t := range tables {
+		if name, ok := resource.DubboResourceName(t); ok {
+			dubbo = append(dubbo, name)
+		} else {
+			http = append(http, t)
+		}
+	}
+	return http, dubbo
 }
 
 // forgetResources deletes resources and their dependents.
@@ -205,13 +220,7 @@ func forgetResources[K comparable, V any](all []K, held map[K]V, users map[K]map
 	}
 }
 
-// isSecretRequested reports whether a secret is subscribed.
-func (w *state) isSecretRequested(ref resource.SecretRef) bool {
-	return w.references.secrets.isRequested(ref)
-}
-
-// sortedSecrets sorts all in place and returns it.
-func sortedSecrets(all []resource.SecretRef) []resource.SecretRef {
-	slices.SortFunc(all, resource.SecretRef.Compare)
-	return all
+// IsSecretRequested reports whether a secret is subscribed.
+func (s *State) IsSecretRequested(ref resource.SecretRef) bool {
+	return s.references.secrets.isRequested(ref)
 }

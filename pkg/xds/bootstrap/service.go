@@ -1,4 +1,4 @@
-package xds
+package bootstrap
 
 import (
 	"fmt"
@@ -8,7 +8,6 @@ import (
 	"time"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
-	"google.golang.org/grpc/metadata"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
 
@@ -17,7 +16,7 @@ import (
 
 // checkFields finds the fields of m that are set and not in read. It returns those in critical as
 // errors, and records the others as ignored.
-func (b *bootstrap) checkFields(field string, m proto.Message, read, critical []string) (wrong FieldErrors) {
+func (b *Bootstrap) checkFields(field string, m proto.Message, read, critical []string) (wrong FieldErrors) {
 	set := map[string]bool{}
 	m.ProtoReflect().Range(func(f protoreflect.FieldDescriptor, _ protoreflect.Value) bool {
 		set[string(f.Name())] = true
@@ -29,7 +28,7 @@ func (b *bootstrap) checkFields(field string, m proto.Message, read, critical []
 		case slices.Contains(critical, name):
 			wrong = append(wrong, FieldError{field + "." + name, "is not supported"})
 		default:
-			b.ignored = append(b.ignored, FieldError{Field: field + "." + name})
+			b.Ignored = append(b.Ignored, FieldError{Field: field + "." + name})
 		}
 	}
 	return wrong
@@ -45,7 +44,7 @@ func requireV3(field string, v corev3.ApiVersion) (wrong FieldErrors) {
 
 // readADS reads a config source that must be ADS; known are further fields that have an effect. An
 // error is of type FieldErrors.
-func (b *bootstrap) readADS(field string, data []byte, known ...string) (*corev3.ConfigSource, error) {
+func (b *Bootstrap) readADS(field string, data []byte, known ...string) (*corev3.ConfigSource, error) {
 	s := &corev3.ConfigSource{}
 	if err := decodeField(field, data, s); err != nil {
 		return nil, err
@@ -60,7 +59,7 @@ func (b *bootstrap) readADS(field string, data []byte, known ...string) (*corev3
 
 // readInitialFetchTimeout is readADS for a source with initial_fetch_timeout
 // (core.v3.ConfigSource). limit is the timeout; 0: no limit.
-func (b *bootstrap) readInitialFetchTimeout(field string, data []byte) (limit time.Duration, err error) {
+func (b *Bootstrap) readInitialFetchTimeout(field string, data []byte) (limit time.Duration, err error) {
 	from, err := b.readADS(field, data, "initial_fetch_timeout")
 	if err != nil {
 		return 0, err
@@ -77,7 +76,7 @@ func (b *bootstrap) readInitialFetchTimeout(field string, data []byte) (limit ti
 
 // readGRPCService reads the gRPC service of a source. It returns the name of the cluster and
 // completes its target. An error is of type FieldErrors.
-func (b *bootstrap) readGRPCService(field string, api *corev3.ApiConfigSource) (cluster string, err error) {
+func (b *Bootstrap) readGRPCService(field string, api *corev3.ApiConfigSource) (cluster string, err error) {
 	wrong := b.checkFields(field, api,
 		[]string{"api_type", "transport_api_version", "grpc_services", "set_node_on_first_message_only"}, []string{"config_validators"})
 	wrong = append(wrong, requireV3(field+".transport_api_version", api.GetTransportApiVersion())...)
@@ -94,28 +93,28 @@ func (b *bootstrap) readGRPCService(field string, api *corev3.ApiConfigSource) (
 	field += ".envoy_grpc"
 	wrong = append(wrong, b.checkFields(field, s.GetEnvoyGrpc(), []string{"cluster_name", "authority", "skip_envoy_headers"}, nil)...)
 	name := s.GetEnvoyGrpc().GetClusterName()
-	t, ok := b.targets[name]
+	t, ok := b.Targets[name]
 	if !ok {
 		wrong = append(wrong, FieldError{field + ".cluster_name", fmt.Sprintf("%q is not a cluster of static_resources with an address", name)})
 	}
 	called := s.GetEnvoyGrpc().GetAuthority()
-	if b.services[name] && (t.authorityOverride != called || !maps.EqualFunc(t.metadata, fields, slices.Equal)) {
+	if b.services[name] && (t.AuthorityOverride != called || !maps.EqualFunc(t.Metadata, fields, slices.Equal)) {
 		wrong = append(wrong, FieldError{field, "authority and initial_metadata differ from those that dynamic_resources sets for the same cluster"})
 	}
 	if wrong != nil {
 		return "", wrong
 	}
 	if t.unusedAddresses > 0 && !b.services[name] {
-		b.ignored = append(b.ignored, FieldError{field + ".cluster_name", fmt.Sprintf("%q has %d addresses: only the first one is used", name, 1+t.unusedAddresses)})
+		b.Ignored = append(b.Ignored, FieldError{field + ".cluster_name", fmt.Sprintf("%q has %d addresses: only the first one is used", name, 1+t.unusedAddresses)})
 	}
-	t.authorityOverride, t.metadata = called, fields
-	b.targets[name], b.services[name] = t, true
+	t.AuthorityOverride, t.Metadata = called, fields
+	b.Targets[name], b.services[name] = t, true
 	return name, nil
 }
 
 // readMetadata reads the metadata of calls. Its values may be credentials, so error texts omit
 // them.
-func readMetadata(field string, all []*corev3.HeaderValue) (out metadata.MD, wrong FieldErrors) {
+func readMetadata(field string, all []*corev3.HeaderValue) (out map[string][]string, wrong FieldErrors) {
 	for i, h := range all {
 		name, value := strings.ToLower(h.GetKey()), h.GetValue()
 		if value == "" {
@@ -131,9 +130,9 @@ func readMetadata(field string, all []*corev3.HeaderValue) (out metadata.MD, wro
 			wrong = append(wrong, FieldError{at + ".value", "expected printable ASCII"})
 		default:
 			if out == nil {
-				out = metadata.MD{}
+				out = map[string][]string{}
 			}
-			out.Append(name, value)
+			out[name] = append(out[name], value)
 		}
 	}
 	return out, wrong

@@ -1,4 +1,4 @@
-package xds
+package state
 
 import (
 	"fmt"
@@ -10,26 +10,30 @@ import (
 
 	"github.com/weft-proxy/weft/internal/testpki"
 	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/xds/bootstrap"
 	"github.com/weft-proxy/weft/pkg/xds/internal/xdstest"
 	"github.com/weft-proxy/weft/pkg/xds/resource"
 )
 
+// newState returns a State without resources, warm-up and control plane.
+func newState() *State { return New(Options{Bootstrap: &bootstrap.Bootstrap{}}) }
+
 // applyResource sets a resource in w; a nil body removes it.
-func applyResource(t testing.TB, w *state, r xdstest.Resource, now time.Time) {
+func applyResource(t testing.TB, w *State, r xdstest.Resource, now time.Time) {
 	t.Helper()
 	var err error
 	switch r.URL {
 	case resource.ClusterType:
 		var c *resource.Cluster
 		if r.Body == nil {
-			w.removeCluster(r.Name)
+			w.clusters.remove(r.Name)
 		} else if c, err = resource.ReadCluster(r.Body, xdstest.Capabilities()); err == nil {
 			w.setCluster(r.Name, c, now)
 		}
 	case resource.ListenerType:
 		var l *resource.Listener
 		if r.Body == nil {
-			w.removeListener(r.Name)
+			w.listeners.remove(r.Name)
 		} else if l, err = resource.ReadListener(r.Body, xdstest.Capabilities()); err == nil {
 			w.setListener(r.Name, l, now)
 		}
@@ -68,19 +72,19 @@ func applyResource(t testing.TB, w *state, r xdstest.Resource, now time.Time) {
 }
 
 // checkConsistent fails t if an active resource lacks its hosts, secret or routes.
-func checkConsistent(t testing.TB, w *state) {
+func checkConsistent(t testing.TB, w *State) {
 	t.Helper()
-	s := w.snapshot(&config.Snapshot{})
+	s := w.Snapshot(&config.Snapshot{})
 	for _, c := range s.Clusters {
 		if len(c.Hosts) == 0 {
 			t.Fatalf("cluster %s is active without hosts", c.Name)
 		}
-		if live := w.clusters[c.Name].active; len(live.Secrets()) > 0 && c.TLS.Certificate.Text == "" {
+		if live := w.clusters.byName[c.Name].Active; len(live.Secrets()) > 0 && c.TLS.Certificate.Text == "" {
 			t.Fatalf("cluster %s is active without its secret", c.Name)
 		}
 	}
 	for _, l := range s.Listeners {
-		for _, table := range w.listeners[l.Name].active.RouteConfigNames {
+		for _, table := range w.listeners.byName[l.Name].Active.RouteConfigNames {
 			if w.tables[table] == nil {
 				t.Fatalf("listener %s is active without its routes", l.Name)
 			}
@@ -116,19 +120,19 @@ func TestEveryResourceOrderConverges(t *testing.T) {
 				for _, r := range start {
 					applyResource(t, w, r, now)
 				}
-				w.reconcile(now)
-				before := w.snapshot(&config.Snapshot{})
+				w.Reconcile(now)
+				before := w.Snapshot(&config.Snapshot{})
 				for _, i := range order {
-					w.checkpoint()
+					w.Checkpoint()
 					applyResource(t, w, newer[i], now)
-					w.reconcile(now)
+					w.Reconcile(now)
 					checkConsistent(t, w)
-					if got := w.snapshot(&config.Snapshot{}); len(got.Clusters) < len(before.Clusters) || len(got.Listeners) < len(before.Listeners) {
+					if got := w.Snapshot(&config.Snapshot{}); len(got.Clusters) < len(before.Clusters) || len(got.Listeners) < len(before.Listeners) {
 						t.Fatalf("order %v: a resource was removed before its replacement was active", order)
 					}
 				}
-				w.takeSubscriptionChanges()
-				got := w.snapshot(&config.Snapshot{})
+				w.TakeSubscriptionChanges()
+				got := w.Snapshot(&config.Snapshot{})
 				if want == nil {
 					want = got
 				}
@@ -173,27 +177,27 @@ func permutations(n int) func(yield func([]int) bool) {
 // endpoints and routes while its replacement is warming.
 func TestActiveVersionFollowsItsResources(t *testing.T) {
 	now, w := time.Now(), newState()
-	hosts := func() int { return len(w.snapshot(&config.Snapshot{}).Clusters[0].Hosts) }
+	hosts := func() int { return len(w.Snapshot(&config.Snapshot{}).Clusters[0].Hosts) }
 	for _, r := range []xdstest.Resource{xdstest.Cluster("c", "e1", "", 0), xdstest.Endpoints("e1", 1), xdstest.Listener("l", 80, "r1", "", 0), xdstest.Routes("r1", "one")} {
 		applyResource(t, w, r, now)
 	}
-	w.reconcile(now)
+	w.Reconcile(now)
 	applyResource(t, w, xdstest.Cluster("c", "e2", "", 0), now)
 	applyResource(t, w, xdstest.Listener("l", 81, "r2", "", 0), now)
-	if c, _ := w.reconcile(now); !c.empty() {
+	if c, _ := w.Reconcile(now); !c.IsEmpty() {
 		t.Errorf("a warming replacement changes %+v", c)
 	}
 	applyResource(t, w, xdstest.Endpoints("e1", 1, 2), now)
-	if c, _ := w.reconcile(now); len(c.clusters) != 1 || c.listenersChanged || hosts() != 2 {
+	if c, _ := w.Reconcile(now); len(c.Clusters) != 1 || c.ListenersChanged || hosts() != 2 {
 		t.Errorf("changes: %+v, %d hosts; want the changed cluster and 2 hosts", c, hosts())
 	}
 	applyResource(t, w, xdstest.Routes("r1", "other"), now)
-	if c, _ := w.reconcile(now); c.listenersChanged || len(c.activatedListeners)+len(c.clusters) != 0 || len(c.tables) != 1 {
+	if c, _ := w.Reconcile(now); c.ListenersChanged || len(c.ActivatedListeners)+len(c.Clusters) != 0 || len(c.Tables) != 1 {
 		t.Errorf("changes: %+v, want the one changed table", c)
 	}
 	applyResource(t, w, xdstest.Endpoints("e2", 3, 4, 5), now)
 	applyResource(t, w, xdstest.Routes("r2", "two"), now)
-	if c, _ := w.reconcile(now); hosts() != 3 || !slices.Equal(c.activatedListeners, []string{"l"}) {
+	if c, _ := w.Reconcile(now); hosts() != 3 || !slices.Equal(c.ActivatedListeners, []string{"l"}) {
 		t.Errorf("the replacements: %+v, %d hosts, want the listener started, and 3", c, hosts())
 	}
 }
@@ -218,8 +222,8 @@ func TestInitialFetchTimeout(t *testing.T) {
 		{5 * time.Second, 1, 1, 0},
 		{time.Hour, 1, 1, 0},
 	} {
-		_, next := w.reconcile(start.Add(step.at))
-		s := w.snapshot(&config.Snapshot{})
+		_, next := w.Reconcile(start.Add(step.at))
+		s := w.Snapshot(&config.Snapshot{})
 		if len(s.Clusters) != step.clusters || len(s.Listeners) != step.listeners {
 			t.Errorf("after %v there are %d clusters and %d listeners, want %d and %d", step.at, len(s.Clusters), len(s.Listeners), step.clusters, step.listeners)
 		}
@@ -227,7 +231,7 @@ func TestInitialFetchTimeout(t *testing.T) {
 			t.Errorf("after %v: the next reconcile is after %v, want %v", step.at, next.Sub(start), step.next)
 		}
 	}
-	if routes := w.snapshot(&config.Snapshot{}).Routes; len(routes) != 1 || len(routes[0].VirtualHosts) != 0 {
+	if routes := w.Snapshot(&config.Snapshot{}).Routes; len(routes) != 1 || len(routes[0].VirtualHosts) != 0 {
 		t.Errorf("a listener that is active without its routes has %+v, want none", routes)
 	}
 }
@@ -246,28 +250,28 @@ func TestRollbackRestoresState(t *testing.T) {
 		one, other := newState(), newState()
 		for range 30 {
 			now = now.Add(time.Duration(r.IntN(40)) * time.Minute)
-			one.checkpoint()
-			other.checkpoint()
+			one.Checkpoint()
+			other.Checkpoint()
 			common := xdstest.Random(r, secrets)
 			applyResource(t, one, common, now)
 			applyResource(t, other, common, now)
-			one.reconcile(now)
-			other.reconcile(now)
+			one.Reconcile(now)
+			other.Reconcile(now)
 			if r.IntN(2) == 0 {
-				one.checkpoint()
+				one.Checkpoint()
 				for range 1 + r.IntN(3) {
 					applyResource(t, one, xdstest.Random(r, secrets), now)
 					if r.IntN(2) == 0 {
-						one.holdBack(fmt.Sprint("l", r.IntN(3)))
+						one.HoldBack(fmt.Sprint("l", r.IntN(3)))
 					}
-					one.reconcile(now)
+					one.Reconcile(now)
 				}
-				one.rollback()
-				one.reconcile(now)
+				one.Rollback()
+				one.Reconcile(now)
 			}
-			_, oneNext := one.reconcile(now)
-			_, otherNext := other.reconcile(now)
-			a, b := one.snapshot(&config.Snapshot{}), other.snapshot(&config.Snapshot{})
+			_, oneNext := one.Reconcile(now)
+			_, otherNext := other.Reconcile(now)
+			a, b := one.Snapshot(&config.Snapshot{}), other.Snapshot(&config.Snapshot{})
 			if !reflect.DeepEqual(a, b) || !oneNext.Equal(otherNext) || !reflect.DeepEqual(one.referenced(), other.referenced()) {
 				t.Fatalf("seed %d: it is not as before:\n%+v\nwant\n%+v", seed, a, b)
 			}

@@ -8,8 +8,6 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-	"google.golang.org/protobuf/reflect/protoreflect"
-	"google.golang.org/protobuf/reflect/protoregistry"
 
 	"github.com/weft-proxy/weft/pkg/config"
 	"github.com/weft-proxy/weft/pkg/filter"
@@ -17,6 +15,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/filter/stream/fault"
 	"github.com/weft-proxy/weft/pkg/filter/stream/jwtauthn"
 	"github.com/weft-proxy/weft/pkg/filter/stream/mirror"
+	"github.com/weft-proxy/weft/pkg/xds/bootstrap"
 	"github.com/weft-proxy/weft/pkg/xds/internal/xdstest"
 	"github.com/weft-proxy/weft/pkg/xds/resource"
 )
@@ -46,30 +45,30 @@ func TestUnknownClustersInStaticResources(t *testing.T) {
 	answer := fmt.Sprintf(xdstest.InlineRoutesJSON, xdstest.DirectResponseJSON)
 	for name, c := range map[string]struct {
 		listener string
-		wrong    FieldErrors
-		warned   FieldErrors
+		wrong    bootstrap.FieldErrors
+		warned   bootstrap.FieldErrors
 	}{
-		"a route":         {to(`"route": {"cluster": "controll"}`), FieldErrors{{route + "cluster", `unknown cluster "controll"; did you mean "control"?`}}, nil},
+		"a route":         {to(`"route": {"cluster": "controll"}`), bootstrap.FieldErrors{{Field: route + "cluster", Reason: `unknown cluster "controll"; did you mean "control"?`}}, nil},
 		"one of the file": {to(`"route": {"cluster": "own"}`), nil, nil},
 		"a choice": {to(`"route": {"weighted_clusters": {"clusters": [{"name": "control", "weight": 1}, {"name": "x", "weight": 1}]}}`),
-			FieldErrors{{route + "weighted_clusters.clusters[1].name", `unknown cluster "x"`}}, nil},
+			bootstrap.FieldErrors{{Field: route + "weighted_clusters.clusters[1].name", Reason: `unknown cluster "x"`}}, nil},
 		"a copy": {to(`"route": {"cluster": "control", "request_mirror_policies": [{"cluster": "x"}]}`),
-			FieldErrors{{route + "request_mirror_policies[0].cluster", `unknown cluster "x"`}}, nil},
+			bootstrap.FieldErrors{{Field: route + "request_mirror_policies[0].cluster", Reason: `unknown cluster "x"`}}, nil},
 		"routes that may lead nowhere": {strings.Replace(to(`"route": {"cluster": "x"}`), `"virtual_hosts"`, `"validate_clusters": false, "virtual_hosts"`, 1),
-			nil, FieldErrors{{route + "cluster", `unknown cluster "x"`}}},
+			nil, bootstrap.FieldErrors{{Field: route + "cluster", Reason: `unknown cluster "x"`}}},
 		"a header that says where": {to(`"route": {"cluster_header": "x"}`), nil, nil},
-		"connections":              {xdstest.ListenerJSON(`"name": "a", `, 80, fmt.Sprintf(tcpProxyJSON, "x"), ""), nil, FieldErrors{{manager + "cluster", `unknown cluster "x"`}}},
+		"connections":              {xdstest.ListenerJSON(`"name": "a", `, 80, fmt.Sprintf(tcpProxyJSON, "x"), ""), nil, bootstrap.FieldErrors{{Field: manager + "cluster", Reason: `unknown cluster "x"`}}},
 		"a service of HTTP": {filteredListenerJSON("ext_authz.v3.ExtAuthz", `"http_service": {"server_uri": {"uri": "http://a.test", "cluster": "x", "timeout": "1s"}}`, answer),
-			nil, FieldErrors{{manager + "http_filters[0].typed_config.http_service.server_uri.cluster", `unknown cluster "x"`}}},
+			nil, bootstrap.FieldErrors{{Field: manager + "http_filters[0].typed_config.http_service.server_uri.cluster", Reason: `unknown cluster "x"`}}},
 		"a service of gRPC": {filteredListenerJSON("ext_authz.v3.ExtAuthz", `"grpc_service": {"envoy_grpc": {"cluster_name": "x"}}`, answer),
-			nil, FieldErrors{{manager + "http_filters[0].typed_config.grpc_service.envoy_grpc.cluster_name", `unknown cluster "x"`}}},
+			nil, bootstrap.FieldErrors{{Field: manager + "http_filters[0].typed_config.grpc_service.envoy_grpc.cluster_name", Reason: `unknown cluster "x"`}}},
 		"keys of tokens": {filteredListenerJSON("jwt_authn.v3.JwtAuthentication", `"providers": {"p": {"remote_jwks": {"http_uri": {"uri": "http://a.test", "cluster": "x", "timeout": "1s"}}}}`, answer),
-			nil, FieldErrors{{manager + "http_filters[0].typed_config.providers[p].remote_jwks.http_uri.cluster", `unknown cluster "x"`}}},
+			nil, bootstrap.FieldErrors{{Field: manager + "http_filters[0].typed_config.providers[p].remote_jwks.http_uri.cluster", Reason: `unknown cluster "x"`}}},
 		"faults": {filteredListenerJSON("fault.v3.HTTPFault", `"upstream_cluster": "x", "abort": {"http_status": 503, "percentage": {"numerator": 1}}`, answer),
-			nil, FieldErrors{{manager + "http_filters[0].typed_config.upstream_cluster", `unknown cluster "x"`}}},
+			nil, bootstrap.FieldErrors{{Field: manager + "http_filters[0].typed_config.upstream_cluster", Reason: `unknown cluster "x"`}}},
 		"calls of Dubbo": {xdstest.ListenerJSON(`"name": "a", `, 80, `{"name": "dubbo", "typed_config": {"@type": "type.googleapis.com/envoy.extensions.filters.network.dubbo_proxy.v3.DubboProxy",
 				"stat_prefix": "s", "route_config": [{"name": "d", "interface": "*", "routes": [{"match": {"method": {"name": {"exact": "m"}}}, "route": {"cluster": "x"}}]}]}}`, ""),
-			nil, FieldErrors{{manager + "route_config[0].routes[0].route.cluster", `unknown cluster "x"`}}},
+			nil, bootstrap.FieldErrors{{Field: manager + "route_config[0].routes[0].route.cluster", Reason: `unknown cluster "x"`}}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			file := &config.Snapshot{
@@ -77,12 +76,12 @@ func TestUnknownClustersInStaticResources(t *testing.T) {
 				Clusters:  []*config.Cluster{{Name: "own"}},
 			}
 			_, ignored, err := MergeStatic(file, built)
-			var wrong FieldErrors
+			var wrong bootstrap.FieldErrors
 			errors.As(err, &wrong)
 			if diff := cmp.Diff(c.wrong, wrong); diff != "" {
 				t.Errorf("rejections (-want +got):\n%s%v", diff, err)
 			}
-			warned := slices.DeleteFunc(slices.Clone(ignored), func(p FieldError) bool { return p.Reason == "" })
+			warned := slices.DeleteFunc(slices.Clone(ignored), func(p bootstrap.FieldError) bool { return p.Reason == "" })
 			if diff := cmp.Diff(c.warned, warned); diff != "" && !(len(warned) == 0 && len(c.warned) == 0) {
 				t.Errorf("warned is (-want +got):\n%s", diff)
 			}
@@ -94,56 +93,10 @@ func TestUnknownClustersInStaticResources(t *testing.T) {
 			} {
 				change()
 				_, ignored, err := MergeStatic(file, built)
-				if err != nil || slices.ContainsFunc(ignored, func(p FieldError) bool { return p.Reason != "" }) {
+				if err != nil || slices.ContainsFunc(ignored, func(p bootstrap.FieldError) bool { return p.Reason != "" }) {
 					t.Errorf("it may come from %s: %v, %v", from, err, ignored)
 				}
 			}
 		})
 	}
-}
-
-// otherClusterFields returns the other fields that look like cluster names. checkClusters does not
-// check them, for the reasons below.
-func otherClusterFields() []string {
-	return []string{
-		// checkMessage skips a ConfigSource; readGRPCService reads the sources of the bootstrap.
-		"envoy.config.core.v3.ApiConfigSource.cluster_names",
-		// The cluster is not known before a request, or the field is not supported.
-		"envoy.config.route.v3.RouteAction.cluster_header", "envoy.config.route.v3.RouteAction.RequestMirrorPolicy.cluster_header",
-		"envoy.config.route.v3.WeightedCluster.ClusterWeight.cluster_header", "envoy.config.route.v3.RouteAction.cluster_specifier_plugin",
-		// The name of the enclosing cluster, or of the node's own cluster.
-		"envoy.config.endpoint.v3.ClusterLoadAssignment.cluster_name", "envoy.config.core.v3.Node.cluster",
-		// Ignored fields.
-		"envoy.config.bootstrap.v3.ClusterManager.local_cluster_name", "envoy.config.metrics.v3.StatsdSink.tcp_cluster_name",
-		"envoy.config.trace.v3.DatadogConfig.collector_cluster", "envoy.config.trace.v3.LightstepConfig.collector_cluster", "envoy.config.trace.v3.ZipkinConfig.collector_cluster",
-	}
-}
-
-// TestClusterFieldsAreComplete verifies that clusterFields or otherClusterFields lists every field
-// that looks like a cluster name, in the Envoy configuration messages that the test binary links.
-func TestClusterFieldsAreComplete(t *testing.T) {
-	listed := map[protoreflect.FullName]bool{}
-	for _, name := range clusterFields() {
-		listed[name] = true
-	}
-	for _, name := range otherClusterFields() {
-		listed[protoreflect.FullName(name)] = true
-	}
-	protoregistry.GlobalTypes.RangeMessages(func(m protoreflect.MessageType) bool {
-		d := m.Descriptor()
-		file := string(d.ParentFile().Package())
-		if !strings.HasPrefix(file, "envoy.config.") && !strings.HasPrefix(file, "envoy.extensions.") {
-			return true
-		}
-		for i := range d.Fields().Len() {
-			f := d.Fields().Get(i)
-			name := f.Kind() == protoreflect.StringKind && strings.Contains(string(f.Name()), "cluster") ||
-				f.IsMap() && strings.Contains(string(f.Name()), "cluster") ||
-				f.Name() == "name" && strings.Contains(string(d.Name()), "ClusterWeight")
-			if name && !listed[f.FullName()] && !strings.HasPrefix(string(f.FullName()), "envoy.config.endpoint.v3.ClusterStats") {
-				t.Errorf("%s: does it name a cluster?", f.FullName())
-			}
-		}
-		return true
-	})
 }

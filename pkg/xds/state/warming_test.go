@@ -1,4 +1,4 @@
-package xds
+package state
 
 import (
 	"slices"
@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/xds/bootstrap"
 	"github.com/weft-proxy/weft/pkg/xds/internal/xdstest"
 )
 
@@ -38,11 +39,11 @@ func TestWarmingStatus(t *testing.T) {
 			w := newState()
 			w.onDemand = newOnDemandState(c.lazy)
 			if c.layer >= 0 {
-				w.runtime = layeredRuntime{layers: []runtimeLayer{{resource: "one", timeout: c.layer}}, startedAt: now}
+				w.runtime = layeredRuntime{layers: []bootstrap.RuntimeLayer{{Resource: "one", Timeout: c.layer}}, startedAt: now}
 			}
 			applyResource(t, w, c.said, now)
-			_, next := w.reconcile(now)
-			all := w.warming()
+			_, next := w.Reconcile(now)
+			all := w.Warming()
 			if len(all) != 1 || !slices.Equal(all[0].Missing, c.wants) || !all[0].Until.Equal(c.until) {
 				t.Fatalf("waiting is %+v, want for %q until %v", all, c.wants, c.until)
 			}

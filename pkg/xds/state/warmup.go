@@ -1,4 +1,4 @@
-package xds
+package state
 
 import (
 	"time"
@@ -24,69 +24,73 @@ type warmup struct {
 	paused          bool            // an update is applied in parts: the warm-up does not end meanwhile
 }
 
-// startWarmup starts the warm-up. limit is the longest wait for the first CDS response; 0: no
-// limit. If cds is false, it does not wait for one.
-func (w *state) startWarmup(cds bool, limit time.Duration, now time.Time) {
-	w.warmup = &warmup{
-		cdsReceived: !cds, startedAt: now, cdsTimeout: limit,
+// StartWarmup starts the warm-up: until WarmingUp returns false, listeners of the control plane stay
+// inactive. It waits for the first CDS response if the bootstrap subscribes to clusters.
+func (s *State) StartWarmup(now time.Time) {
+	from := s.boot.Subscriptions
+	s.warmup = &warmup{
+		cdsReceived: !from.CDS, startedAt: now, cdsTimeout: from.CDSTimeout,
 		pendingClusters: map[string]bool{}, answeredEDS: map[string]bool{}, failedClusters: map[string]bool{},
 	}
 }
 
+// WarmingUp reports whether the warm-up has started and not ended.
+func (s *State) WarmingUp() bool { return s.warmup != nil }
+
 // noteCDSResponse records that a CDS response has arrived.
-func (w *state) noteCDSResponse() {
-	if w.warmup != nil {
-		w.warmup.cdsReceived = true
+func (s *State) noteCDSResponse() {
+	if s.warmup != nil {
+		s.warmup.cdsReceived = true
 	}
 }
 
 // noteEDSResponse records that the control plane has sent or removed the endpoints of a name. The
 // warm-up waits no longer for clusters that need them, even if they were rejected.
-func (w *state) noteEDSResponse(name string) {
-	u := w.warmup
+func (s *State) noteEDSResponse(name string) {
+	u := s.warmup
 	if u == nil || u.answeredEDS[name] {
 		return
 	}
 	u.answeredEDS[name] = true
-	for cluster := range w.dependents.assignments[name] {
-		addDirty(w.dirtyClusters, cluster)
+	for cluster := range s.dependents.assignments[name] {
+		addDirty(s.clusters.dirty, cluster)
 	}
 }
 
 // noteFailedCluster records that a cluster could not be applied when its wait had timed out. The
 // warm-up does not wait for it again.
-func (w *state) noteFailedCluster(name string) {
-	if w.warmup != nil {
-		w.warmup.failedClusters[name] = true
+func (s *State) noteFailedCluster(name string) {
+	if s.warmup != nil {
+		s.warmup.failedClusters[name] = true
 	}
 }
 
-// pauseWarmup keeps reconcile from ending the warm-up, or lets it do so again.
-func (w *state) pauseWarmup(pause bool) {
-	if w.warmup != nil {
-		w.warmup.paused = pause
+// PauseWarmup keeps Reconcile from ending the warm-up, or lets it do so again.
+func (s *State) PauseWarmup(pause bool) {
+	if s.warmup != nil {
+		s.warmup.paused = pause
 	}
 }
 
 // updateWarmup records whether the warm-up waits for a cluster that was just reconciled. again is
 // when the cluster is due for another reconcile; the result is that time with the warm-up taken
 // into account, zero for never.
-func (w *state) updateWarmup(name string, again, now time.Time) time.Time {
-	u := w.warmup
+func (s *State) updateWarmup(name string, again, now time.Time) time.Time {
+	u := s.warmup
 	if u == nil {
 		return again
 	}
 	delete(u.pendingClusters, name)
-	s := w.clusters[name]
-	if s == nil || s.active != nil || u.failedClusters[name] {
+	e := s.clusters.byName[name]
+	if e == nil || e.Active != nil || u.failedClusters[name] {
 		return again
 	}
-	switch enough, _ := waitExpired(w.clusterDependencies(name, s), now); {
+	switch enough, _ := waitExpired(s.clusterDependencies(name, e), now); {
 	case enough: // only its secrets are missing
-		if again = s.receivedAt.Add(secretTimeout); !now.Before(again) {
+		if again = e.ReceivedAt.Add(secretTimeout); !now.Before(again) {
 			return time.Time{}
 		}
-	case u.answeredEDS[s.received.EDSServiceName]:
+	case u.answeredEDS[e.Received.EDSServiceName]:
 		return again
 	}
 	u.pendingClusters[name] = true
@@ -95,8 +99,8 @@ func (w *state) updateWarmup(name string, again, now time.Time) time.Time {
 
 // endWarmupIfDone ends the warm-up if it waits for nothing more; listeners are reconciled then. The
 // result is when to call it again although nothing has arrived, zero for never.
-func (w *state) endWarmupIfDone(now time.Time) (again time.Time) {
-	u := w.warmup
+func (s *State) endWarmupIfDone(now time.Time) (again time.Time) {
+	u := s.warmup
 	if u == nil {
 		return time.Time{}
 	}
@@ -108,31 +112,31 @@ func (w *state) endWarmupIfDone(now time.Time) (again time.Time) {
 		u.cdsReceived = true // by timeout
 	}
 	if len(u.pendingClusters) == 0 && !u.paused {
-		w.skipWarmup()
+		s.SkipWarmup()
 	}
 	return time.Time{}
 }
 
-// skipWarmup ends the warm-up even if clusters are pending. A rollback starts it again.
-func (w *state) skipWarmup() {
-	u := w.warmup
+// SkipWarmup ends the warm-up even if clusters are pending. A rollback starts it again.
+func (s *State) SkipWarmup() {
+	u := s.warmup
 	if u == nil {
 		return
 	}
-	w.warmup = nil
-	w.undoLog = append(w.undoLog, func() { w.warmup = u })
-	for name, s := range w.listeners {
-		if s.active == nil {
-			addDirty(w.dirtyListeners, name)
+	s.warmup = nil
+	s.undo.add(func() { s.warmup = u })
+	for name, e := range s.listeners.byName {
+		if e.Active == nil {
+			addDirty(s.listeners.dirty, name)
 		}
 	}
 }
 
 // warmupDependencies returns the dependencies of a listener that the warm-up adds.
-func (w *state) warmupDependencies(name string, s *listenerState) []dependency {
-	u := w.warmup
+func (s *State) warmupDependencies(name string, e *Listener) []dependency {
+	u := s.warmup
 	switch {
-	case u == nil || s.active != nil || w.staticNames.listeners[name]:
+	case u == nil || e.Active != nil || s.staticNames.listeners[name]:
 		return nil
 	case !u.cdsReceived:
 		return []dependency{{"clusters", "of the first response", u.startedAt, u.cdsTimeout}}

@@ -1,4 +1,4 @@
-package xds
+package state
 
 import (
 	"fmt"
@@ -23,7 +23,7 @@ import (
 // istiodResources returns the clusters and endpoints that an istiod sent.
 func istiodResources(t *testing.T) (all []xdstest.Resource) {
 	t.Helper()
-	files, err := filepath.Glob("resource/testdata/istiod/*.pb")
+	files, err := filepath.Glob("../resource/testdata/istiod/*.pb")
 	if err != nil || len(files) != 4 {
 		t.Fatalf("found %v: %v", files, err)
 	}
@@ -103,15 +103,15 @@ func TestIstiodClustersInAnyOrder(t *testing.T) {
 		w, now := newState(), time.Unix(0, 0)
 		for _, r := range all {
 			applyResource(t, w, r, now)
-			w.reconcile(now)
+			w.Reconcile(now)
 		}
 		for _, ref := range w.referenced().secrets {
 			w.setSecret(ref, &resource.Secret{
 				Name: ref.Name, Certificate: config.PEM{Text: string(leaf.Cert)}, Key: config.PEM{Text: string(leaf.Key)}, TrustedCA: config.PEM{Text: string(ca.PEM)},
 			})
 		}
-		w.reconcile(now)
-		made := w.snapshot(&config.Snapshot{}).Clusters
+		w.Reconcile(now)
+		made := w.Snapshot(&config.Snapshot{}).Clusters
 		for _, c := range made {
 			if got := summarizeCluster(c); got != want[c.Name] {
 				t.Errorf("%s is\n%s\nwant\n%s", c.Name, got, want[c.Name])

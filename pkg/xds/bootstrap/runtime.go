@@ -1,4 +1,4 @@
-package xds
+package bootstrap
 
 import (
 	"encoding/json"
@@ -10,15 +10,15 @@ import (
 	"github.com/weft-proxy/weft/pkg/xds/resource"
 )
 
-// runtimeLayer is a layer of the runtime: static or from RTDS.
-type runtimeLayer struct {
-	resource string          // name of the RTDS resource; "": static
-	timeout  time.Duration   // how long listeners wait for it after the start; 0: no limit
-	values   *resource.Layer // nil: not received yet
+// RuntimeLayer is a layer of the runtime: static or from RTDS.
+type RuntimeLayer struct {
+	Resource string          // name of the RTDS resource; "": static
+	Timeout  time.Duration   // how long listeners wait for it after the start; 0: no limit
+	Values   *resource.Layer // nil: not received yet
 }
 
 // readRuntime reads layered_runtime of a bootstrap. An error is of type FieldErrors.
-func (b *bootstrap) readRuntime(data []byte) error {
+func (b *Bootstrap) readRuntime(data []byte) error {
 	given, err := splitObject("layered_runtime", data, "layers")
 	if err != nil {
 		return err
@@ -50,14 +50,14 @@ func (b *bootstrap) readRuntime(data []byte) error {
 		if err != nil {
 			return err
 		}
-		b.layers = append(b.layers, one...)
+		b.Layers = append(b.Layers, one...)
 	}
 	return nil
 }
 
 // readRuntimeLayer reads a layer without its name. It returns no layer for an admin_layer, which
 // stays empty.
-func (b *bootstrap) readRuntimeLayer(field string, all map[string]json.RawMessage) ([]runtimeLayer, error) {
+func (b *Bootstrap) readRuntimeLayer(field string, all map[string]json.RawMessage) ([]RuntimeLayer, error) {
 	if text, ok := all["static_layer"]; ok {
 		field += ".static_layer"
 		s := &structpb.Struct{}
@@ -68,11 +68,11 @@ func (b *bootstrap) readRuntimeLayer(field string, all map[string]json.RawMessag
 		if err != nil {
 			return nil, fieldErrorsOfReasons(err)
 		}
-		return []runtimeLayer{{values: said}}, nil
+		return []RuntimeLayer{{Values: said}}, nil
 	}
 	if text, ok := all["rtds_layer"]; ok {
 		one, err := b.readRTDS(field+".rtds_layer", text)
-		return []runtimeLayer{one}, err
+		return []RuntimeLayer{one}, err
 	}
 	_, err := splitObject(field+".admin_layer", all["admin_layer"]) // there is no way to write to it
 	return nil, err
@@ -87,18 +87,39 @@ func decodeString(field string, data []byte) (text string, err error) {
 }
 
 // readRTDS reads an rtds_layer.
-func (b *bootstrap) readRTDS(field string, data []byte) (runtimeLayer, error) {
+func (b *Bootstrap) readRTDS(field string, data []byte) (RuntimeLayer, error) {
 	all, err := splitObject(field, data, "name", "rtds_config")
 	if err != nil {
-		return runtimeLayer{}, err
+		return RuntimeLayer{}, err
 	}
 	name, err := decodeString(field+".name", all["name"])
 	if err != nil {
-		return runtimeLayer{}, err
+		return RuntimeLayer{}, err
 	}
 	if name == "" {
-		return runtimeLayer{}, FieldErrors{{field + ".name", "is missing"}}
+		return RuntimeLayer{}, FieldErrors{{field + ".name", "is missing"}}
 	}
 	limit, err := b.readInitialFetchTimeout(field+".rtds_config", all["rtds_config"])
-	return runtimeLayer{resource: name, timeout: limit}, err
+	return RuntimeLayer{Resource: name, Timeout: limit}, err
+}
+
+// RTDSNames returns the names of the RTDS layers.
+func (b *Bootstrap) RTDSNames() (all []string) {
+	for _, l := range b.Layers {
+		if l.Resource != "" {
+			all = append(all, l.Resource)
+		}
+	}
+	return all
+}
+
+// MergeLayers returns the runtime of layers, of which later ones override earlier ones.
+func MergeLayers(layers []RuntimeLayer) *resource.Runtime {
+	var said []*resource.Layer
+	for _, l := range layers {
+		if l.Values != nil {
+			said = append(said, l.Values)
+		}
+	}
+	return resource.NewRuntime(said...)
 }
