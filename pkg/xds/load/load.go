@@ -1,4 +1,7 @@
-package xds
+// Package load reports the load of clusters to a server, with
+// envoy.service.load_stats.v3.LoadReportingService: the first request identifies the node; then the
+// server says which clusters to report, and how often. It may change that at any time.
+package load
 
 import (
 	"context"
@@ -13,29 +16,30 @@ import (
 	lrsv3 "github.com/envoyproxy/go-control-plane/envoy/service/load_stats/v3"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/weft-proxy/weft/internal/metrics"
 	"github.com/weft-proxy/weft/pkg/upstream"
 	"github.com/weft-proxy/weft/pkg/xds/transport"
 )
 
-// Load reporting uses envoy.service.load_stats.v3.LoadReportingService: the first request identifies
-// the node; then the server says which clusters to report, and how often. It may change that at
-// any time.
-
-// loadReporter keeps a load reporting stream open and reconnects when it ends. One goroutine uses
-// it.
-type loadReporter struct {
-	name         string // of the cluster of the server
-	dialer       *transport.Dialer
-	node         *corev3.Node
-	loads        *upstream.LoadReporter
-	serviceNames func() map[string]string // EDS service names by cluster, where they differ from the cluster name
-	onReport     func()                   // called for each report
-	log          *slog.Logger
+// Reporter keeps a load reporting stream open and reconnects when it ends. The caller sets the
+// exported fields and calls Run once.
+type Reporter struct {
+	Name         string                   // of the cluster of the server
+	Dialer       *transport.Dialer        // Run closes it
+	Node         *corev3.Node             // not modified
+	Loads        *upstream.LoadReporter   // Run closes it
+	ServiceNames func() map[string]string // EDS service names by cluster, where they differ from the cluster name
+	OnReport     func()                   // called for each report
+	Log          *slog.Logger
 
 	perEndpoint bool          // report each endpoint
 	interval    time.Duration // between reports; 0: none requested
 }
+
+// Keys of log lines.
+const (
+	logControl = "control_plane"
+	logError   = "error"
+)
 
 const (
 	// featureAllClusters is the feature of a client that understands send_all_clusters.
@@ -46,50 +50,10 @@ const (
 	countingDelay = 20 * time.Millisecond
 )
 
-// startLoadReports reports load until ctx ends, on a goroutine of group.
-func (s *Source) startLoadReports(ctx context.Context, group *sync.WaitGroup) {
-	r := s.newLoadReporter()
-	if r == nil {
-		return
-	}
-	group.Go(func() { r.run(ctx) })
-}
-
-// newLoadReporter returns the load reporter of the bootstrap; nil if load is not reported.
-func (s *Source) newLoadReporter() *loadReporter {
-	if s.boot.LRSCluster == "" || s.opts.Loads == nil {
-		return nil
-	}
-	node, _ := proto.Clone(s.boot.Node).(*corev3.Node)
-	node.ClientFeatures = append(node.ClientFeatures, featureAllClusters)
-	r := &loadReporter{
-		name: s.boot.LRSCluster, dialer: s.newDialer(s.boot.LRSCluster), node: node,
-		loads: s.opts.Loads(), serviceNames: s.edsServiceNames, onReport: func() {}, log: s.opts.Log,
-	}
-	if s.opts.Metrics != nil {
-		r.onReport = func() { s.opts.Metrics.Counter(metrics.XDSLoadReports, r.name).Add(1) }
-	}
-	return r
-}
-
-// edsServiceNames returns the EDS service names of clusters, where they differ from the cluster
-// name.
-func (s *Source) edsServiceNames() map[string]string {
-	s.applyMu.Lock()
-	defer s.applyMu.Unlock()
-	all := map[string]string{}
-	for name, c := range s.state.Clusters() {
-		if c.Active != nil && c.Active.EDSServiceName != "" && c.Active.EDSServiceName != name {
-			all[name] = c.Active.EDSServiceName
-		}
-	}
-	return all
-}
-
-// run reports load until ctx ends.
-func (r *loadReporter) run(ctx context.Context) {
-	defer r.loads.Close()
-	defer r.dialer.Close()
+// Run reports load until ctx ends.
+func (r *Reporter) Run(ctx context.Context) {
+	defer r.Loads.Close()
+	defer r.Dialer.Close()
 	var backoff transport.Backoff
 	for ctx.Err() == nil {
 		begun := time.Now()
@@ -97,7 +61,7 @@ func (r *loadReporter) run(ctx context.Context) {
 		if ctx.Err() != nil {
 			break
 		}
-		r.log.Warn("cannot report load: counting continues until the next report", logControl, r.name, logError, err)
+		r.Log.Warn("cannot report load: counting continues until the next report", logControl, r.Name, logError, err)
 		backoff.ResetAfter(time.Since(begun))
 		select {
 		case <-time.After(backoff.Next()):
@@ -107,9 +71,9 @@ func (r *loadReporter) run(ctx context.Context) {
 }
 
 // session opens one stream on a connection of its own and reports on it until it ends.
-func (r *loadReporter) session(ctx context.Context) error {
+func (r *Reporter) session(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
-	conn, err := r.dialer.Dial()
+	conn, err := r.Dialer.Dial()
 	if err != nil {
 		cancel()
 		return err
@@ -124,7 +88,9 @@ func (r *loadReporter) session(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := stream.Send(&lrsv3.LoadStatsRequest{Node: r.node}); err != nil {
+	node, _ := proto.Clone(r.Node).(*corev3.Node)
+	node.ClientFeatures = append(node.ClientFeatures, featureAllClusters)
+	if err := stream.Send(&lrsv3.LoadStatsRequest{Node: node}); err != nil {
 		return err
 	}
 	answers, ended := make(chan *lrsv3.LoadStatsResponse), make(chan error, 1)
@@ -146,7 +112,7 @@ func (r *loadReporter) session(ctx context.Context) error {
 }
 
 // serveStream reports at the interval that the server requests until the stream ends.
-func (r *loadReporter) serveStream(ctx context.Context, stream lrsv3.LoadReportingService_StreamLoadStatsClient, answers <-chan *lrsv3.LoadStatsResponse, ended <-chan error) error {
+func (r *Reporter) serveStream(ctx context.Context, stream lrsv3.LoadReportingService_StreamLoadStatsClient, answers <-chan *lrsv3.LoadStatsResponse, ended <-chan error) error {
 	due := time.NewTimer(time.Hour)
 	defer due.Stop()
 	due.Stop()
@@ -175,30 +141,30 @@ func (r *loadReporter) serveStream(ctx context.Context, stream lrsv3.LoadReporti
 }
 
 // applyResponse applies the settings in a response.
-func (r *loadReporter) applyResponse(a *lrsv3.LoadStatsResponse) error {
+func (r *Reporter) applyResponse(a *lrsv3.LoadStatsResponse) error {
 	every := a.GetLoadReportingInterval()
 	if every.CheckValid() != nil || every.AsDuration() <= 0 {
 		return fmt.Errorf("load_reporting_interval: %v is not a valid interval", every)
 	}
-	r.log.Info("reporting load", logControl, r.name, "interval", every.AsDuration().String(), "all_clusters", a.GetSendAllClusters(), "clusters", len(a.GetClusters()))
+	r.Log.Info("reporting load", logControl, r.Name, "interval", every.AsDuration().String(), "all_clusters", a.GetSendAllClusters(), "clusters", len(a.GetClusters()))
 	r.interval, r.perEndpoint = max(every.AsDuration(), minReportInterval), a.GetReportEndpointGranularity()
-	r.loads.SetClusters(a.GetSendAllClusters(), a.GetClusters()...)
+	r.Loads.SetClusters(a.GetSendAllClusters(), a.GetClusters()...)
 	return nil
 }
 
 // report sends the load since the last successful report.
-func (r *loadReporter) report(ctx context.Context, stream lrsv3.LoadReportingService_StreamLoadStatsClient) error {
-	load := r.loads.Collect(func() {
+func (r *Reporter) report(ctx context.Context, stream lrsv3.LoadReportingService_StreamLoadStatsClient) error {
+	load := r.Loads.Collect(func() {
 		select {
 		case <-time.After(countingDelay):
 		case <-ctx.Done():
 		}
 	})
-	if err := stream.Send(&lrsv3.LoadStatsRequest{ClusterStats: clusterStats(load.Clusters, r.serviceNames(), r.perEndpoint)}); err != nil {
+	if err := stream.Send(&lrsv3.LoadStatsRequest{ClusterStats: clusterStats(load.Clusters, r.ServiceNames(), r.perEndpoint)}); err != nil {
 		return err // the next stream reports this load
 	}
 	load.Commit()
-	r.onReport()
+	r.OnReport()
 	return nil
 }
 

@@ -1,4 +1,4 @@
-package xds
+package load
 
 import (
 	"context"
@@ -106,7 +106,7 @@ func (s *loadStream) expectReport(over time.Duration, issued, succeeded, failed 
 	return c
 }
 
-// reportRig is a loadReporter in a synctest bubble, with the server that it reports to.
+// reportRig is a Reporter in a synctest bubble, with the server that it reports to.
 type reportRig struct {
 	server      *loadServer
 	unreachable atomic.Bool // connects to the server fail
@@ -130,10 +130,10 @@ func newReportRig(t *testing.T) *reportRig {
 	change.Retire()
 	r.cluster = set.Get("web")
 
-	one := &loadReporter{
-		name: "control", node: &corev3.Node{Id: "test", ClientFeatures: []string{featureAllClusters}}, loads: set.NewLoadReporter(),
-		serviceNames: func() map[string]string { return map[string]string{"web": "web.service"} }, onReport: func() {}, log: slog.New(slog.DiscardHandler),
-		dialer: &transport.Dialer{Target: bootstrap.Target{Address: controlAddress}, Network: transport.Network{Dial: func(ctx context.Context, _, _ string) (net.Conn, error) {
+	one := &Reporter{
+		Name: "control", Node: &corev3.Node{Id: "test"}, Loads: set.NewLoadReporter(),
+		ServiceNames: func() map[string]string { return map[string]string{"web": "web.service"} }, OnReport: func() {}, Log: slog.New(slog.DiscardHandler),
+		Dialer: &transport.Dialer{Target: bootstrap.Target{Address: "127.0.0.1:1"}, Network: transport.Network{Dial: func(ctx context.Context, _, _ string) (net.Conn, error) {
 			r.dialled.Add(1)
 			if r.unreachable.Load() {
 				return nil, errors.New("nobody is there")
@@ -145,7 +145,7 @@ func newReportRig(t *testing.T) *reportRig {
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		one.run(ctx)
+		one.Run(ctx)
 	}()
 	t.Cleanup(func() {
 		cancel()
