@@ -44,7 +44,7 @@ func (s *Source) registerMetrics() {
 		m.registry.Func(metrics.XDSResources, func() float64 { return float64(m.resources[url].Load()) }, name)
 	}
 	m.registry.Func(metrics.XDSCacheAge, func() float64 {
-		if k := s.CacheStatus(); k.InUse {
+		if k := s.cache.Status(); k.InUse {
 			return time.Since(k.ReceivedAt).Seconds()
 		}
 		return 0

@@ -72,13 +72,12 @@ type Source struct {
 	staticJSON    []byte           // static_resources of the file, which are in state
 	deadlineTimer *time.Timer      // fires when a reconcile is due although nothing has arrived
 
-	cache    cacheWriter
+	cache    cacheLoop
 	onDemand onDemandLoop
 	metrics  sourceMetrics
 
-	mu          sync.Mutex
-	cacheStatus CacheStatus             // guarded by mu
-	acks        map[typeKey]*ackHistory // guarded by mu; nil: no response acknowledged yet
+	mu   sync.Mutex
+	acks map[typeKey]*ackHistory // guarded by mu; nil: no response acknowledged yet
 
 	// omittedClusters are clusters of control planes whose certificates cannot be read. The Source
 	// leaves them out, so that the rest of the configuration can become active. Guarded by applyMu.

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/weft-proxy/weft/pkg/xds/ads"
+	"github.com/weft-proxy/weft/pkg/xds/cache"
 	"github.com/weft-proxy/weft/pkg/xds/resource"
 	"github.com/weft-proxy/weft/pkg/xds/state"
 )
@@ -17,7 +18,7 @@ type Status struct {
 	ControlPlanes []ControlPlaneStatus `json:"control_planes"`
 	// Warming are the accepted resources that are not active yet.
 	Warming []state.WarmingResource `json:"waiting"`
-	Cache   CacheStatus             `json:"kept"` // xDS cache on disk
+	Cache   cache.Status            `json:"kept"` // xDS cache on disk
 	// OnDemand is the status of resources that are fetched on demand; nil: on-demand loading is
 	// off.
 	OnDemand *state.OnDemandStatus `json:"lazy,omitempty"`
@@ -100,7 +101,7 @@ type typeKey struct {
 func (s *Source) Status() Status {
 	s.applyMu.Lock()
 	defer s.applyMu.Unlock()
-	out := Status{Node: s.boot.Node.GetId(), ControlPlanes: []ControlPlaneStatus{}, Warming: s.state.Warming(), Cache: s.CacheStatus(), OnDemand: s.state.OnDemandStatus()}
+	out := Status{Node: s.boot.Node.GetId(), ControlPlanes: []ControlPlaneStatus{}, Warming: s.state.Warming(), Cache: s.cache.Status(), OnDemand: s.state.OnDemandStatus()}
 	for _, f := range s.channels {
 		p := ControlPlaneStatus{Name: f.name, Mode: ModeSotW, Serves: ServesAll}
 		if f.mode == ads.Delta {

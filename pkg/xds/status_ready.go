@@ -22,7 +22,7 @@ func (s *Source) isReady() bool {
 	if s.state.WarmingUp() {
 		return false
 	}
-	if s.boot.Subscriptions.LDS && !s.CacheStatus().InUse && !s.hasResponse(resource.ListenerType) {
+	if s.boot.Subscriptions.LDS && !s.cache.Status().InUse && !s.hasResponse(resource.ListenerType) {
 		return false
 	}
 	for name, l := range s.state.Listeners() {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/weft-proxy/weft/pkg/xds/ads"
+	"github.com/weft-proxy/weft/pkg/xds/cache"
 	"github.com/weft-proxy/weft/pkg/xds/resource"
 )
 
@@ -27,36 +28,16 @@ const (
 	saveInterval = 10 * time.Minute
 )
 
-// cacheWriter is the cache state of a Source. Guarded by the Source's applyMu.
-type cacheWriter struct {
-	file          *cacheFile         // nil: no cache
-	saves         chan *cachedConfig // capacity 1: the configuration to save
-	received      map[string]bool
-	dirtySince    time.Time // when the first unsaved change arrived; zero: none
+// cacheLoop is the cache part of the event loop: when to save and when to use the cache. Guarded by
+// the Source's applyMu.
+type cacheLoop struct {
+	*cache.Cache // nil: no cache
+
+	received      map[string]bool // types that had a response
+	dirtySince    time.Time       // when the first unsaved change arrived; zero: none
 	saveTimer     *time.Timer
 	fallbackTimer *time.Timer
 	loadAttempted bool // the cache was loaded, or is not needed
-}
-
-// CacheStatus is the status of the xDS cache on disk.
-type CacheStatus struct {
-	Path       string    `json:"path"`          // of the file; "": no cache
-	ReceivedAt time.Time `json:"said,omitzero"` // when the contents of the file arrived
-	InUse      bool      `json:"in_use"`        // active because the control plane does not respond
-	Failure    string    `json:"failure,omitempty"`
-}
-
-// CacheStatus returns the status of the xDS cache.
-func (s *Source) CacheStatus() CacheStatus {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.cacheStatus
-}
-
-func (s *Source) updateCacheStatus(change func(k *CacheStatus)) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	change(&s.cacheStatus)
 }
 
 // initCache initializes the cache of a Source.
@@ -69,9 +50,8 @@ func (s *Source) initCache() {
 	if c.Path == "" {
 		return
 	}
-	m.received, m.saves = map[string]bool{}, make(chan *cachedConfig, 1)
-	m.file = &cacheFile{dir: c.Path, owner: cacheOwner{s.boot.Node.GetId(), s.boot.Node.GetCluster(), s.boot.ADSCluster}}
-	s.cacheStatus.Path = m.file.path()
+	m.received = map[string]bool{}
+	m.Cache = cache.New(c.Path, cache.Owner{Node: s.boot.Node.GetId(), Cluster: s.boot.Node.GetCluster(), ControlPlane: s.boot.ADSCluster}, s.opts.Log)
 }
 
 // cachedTypes returns the resource types in the cache. A type comes before those it refers to.
@@ -80,39 +60,21 @@ func cachedTypes() []string {
 	return []string{resource.RuntimeType, resource.ClusterType, resource.ListenerType, resource.EndpointType, resource.RouteType, resource.DubboRouteType, resource.ExtensionType}
 }
 
-// saveLoop saves configurations until saves is closed.
-func (s *Source) saveLoop() {
-	for g := range s.cache.saves {
-		err := s.cache.file.save(g)
-		if err != nil {
-			s.opts.Log.Error("cannot write the xDS cache", logPath, s.cache.file.path(), logError, err)
-		}
-		s.updateCacheStatus(func(k *CacheStatus) {
-			k.Failure = ""
-			if err != nil {
-				k.Failure = err.Error()
-			} else {
-				k.ReceivedAt = g.receivedAt
-			}
-		})
-	}
-}
-
-// startCache starts saveLoop; end stops it after the last save.
+// startCache starts the cache; end stops it after the last save.
 func (s *Source) startCache() (end func()) {
-	if s.cache.file == nil {
+	if s.cache.Cache == nil {
 		return func() {}
 	}
 	s.cache.fallbackTimer.Reset(cacheFallbackDelay)
 	var saving sync.WaitGroup
-	saving.Go(s.saveLoop)
+	saving.Go(s.cache.Run)
 	return func() {
 		s.applyMu.Lock()
 		if !s.cache.dirtySince.IsZero() && s.allTypesReceived() {
 			s.queueSave()
 		}
 		s.applyMu.Unlock()
-		close(s.cache.saves)
+		s.cache.Close()
 		saving.Wait()
 	}
 }
@@ -120,18 +82,15 @@ func (s *Source) startCache() (end func()) {
 // noteResponse records a response of the control plane, which ends the use of the cache.
 func (s *Source) noteResponse(u ads.Update) {
 	m := &s.cache
-	if m.file == nil {
+	if m.Cache == nil {
 		return
 	}
 	m.fallbackTimer.Stop()
 	m.loadAttempted = true
 	m.received[u.Type] = true
-	s.updateCacheStatus(func(k *CacheStatus) {
-		if k.InUse {
-			s.opts.Log.Info("the control plane responds again: the xDS cache is no longer in use")
-		}
-		k.InUse = false
-	})
+	if m.EndUse() {
+		s.opts.Log.Info("the control plane responds again: the xDS cache is no longer in use")
+	}
 	if m.dirtySince.IsZero() && len(u.Changed)+len(u.Removed) > 0 {
 		m.dirtySince = time.Now()
 		m.saveTimer.Reset(saveDelay)
@@ -166,7 +125,7 @@ func (s *Source) saveIfDue() {
 
 // queueSave queues the accepted resources for a save, except those with a private key.
 func (s *Source) queueSave() {
-	g := &cachedConfig{receivedAt: time.Now()}
+	g := &cache.Contents{ReceivedAt: time.Now()}
 	for _, url := range cachedTypes() {
 		held := s.channels[0].client.Resources(url)
 		u := ads.Update{Type: url}
@@ -175,14 +134,10 @@ func (s *Source) queueSave() {
 				u.Changed = append(u.Changed, held[name])
 			}
 		}
-		g.resources = append(g.resources, u)
+		g.Resources = append(g.Resources, u)
 	}
 	s.cache.dirtySince = time.Time{}
-	select {
-	case <-s.cache.saves: // drops an older one
-	default:
-	}
-	s.cache.saves <- g
+	s.cache.Save(g)
 }
 
 // applyCacheIfSilent applies the cache when the control plane has not responded in time, and logs
@@ -195,7 +150,7 @@ func (s *Source) applyCacheIfSilent(ctx context.Context) {
 		s.cache.loadAttempted = true
 		s.applyCache(ctx)
 	}
-	if k := s.CacheStatus(); k.InUse {
+	if k := s.cache.Status(); k.InUse {
 		s.opts.Log.Warn("the control plane does not respond: resources of the xDS cache are active, without secrets",
 			logControl, s.channels[0].name, logAge, time.Since(k.ReceivedAt).Round(time.Second).String(), logPath, k.Path)
 		s.cache.fallbackTimer.Reset(cacheReminderInterval)
@@ -205,18 +160,17 @@ func (s *Source) applyCacheIfSilent(ctx context.Context) {
 // applyCache applies the resources of the cache.
 func (s *Source) applyCache(ctx context.Context) {
 	now, f := time.Now(), s.channels[0]
-	g, err := s.cache.file.load(now, s.opts.Bootstrap.Cache.MaxAge)
+	g, err := s.cache.Load(now, s.opts.Bootstrap.Cache.MaxAge)
 	if errors.Is(err, fs.ErrNotExist) {
 		s.opts.Log.Warn("the control plane does not respond, and there is no xDS cache", logControl, f.name)
 		return
 	}
 	if err != nil {
 		s.opts.Log.Error("cannot use the xDS cache", logError, err)
-		s.updateCacheStatus(func(k *CacheStatus) { k.Failure = err.Error() })
 		return
 	}
 	for _, url := range cachedTypes() {
-		for _, u := range g.resources {
+		for _, u := range g.Resources {
 			if u.Type == url {
 				s.applyCachedType(ctx, f, u, now)
 			}
@@ -226,7 +180,7 @@ func (s *Source) applyCache(ctx context.Context) {
 	s.state.SkipWarmup() // serve the cached configuration without what it lacks, such as secrets
 	s.reconcileExpired(ctx)
 	s.updateResourceCounts()
-	s.updateCacheStatus(func(k *CacheStatus) { k.ReceivedAt, k.InUse = g.receivedAt, true })
+	s.cache.SetInUse(g)
 	f.reconnect() // the current stream has not sent the restored versions
 }
 

@@ -1,4 +1,4 @@
-package xds
+package cache
 
 import (
 	"bytes"
@@ -20,25 +20,25 @@ import (
 	"github.com/weft-proxy/weft/pkg/xds/ads"
 )
 
-// cachedConfig is the last accepted configuration of a control plane.
-type cachedConfig struct {
-	receivedAt time.Time
-	resources  []ads.Update // by type; only Type and Changed are set
+// Contents is the last accepted configuration of a control plane.
+type Contents struct {
+	ReceivedAt time.Time
+	Resources  []ads.Update // by type; only Type and Changed are set
 }
 
-// cacheOwner identifies the node and the control plane of a cached configuration.
-type cacheOwner struct {
+// Owner identifies the node and the control plane of a cached configuration.
+type Owner struct {
 	Node         string `json:"node"`
 	Cluster      string `json:"cluster"` // node.cluster
 	ControlPlane string `json:"control_plane"`
 }
 
-// A cache file consists of cacheMagic and a cacheHeader as JSON, one line each, and of
+// A cache file consists of magic and a header as JSON, one line each, and of
 // DeltaDiscoveryResponses, each after its length as a varint.
-const cacheMagic = "weft-xds 1\n"
+const magic = "weft-xds 1\n"
 
-type cacheHeader struct {
-	cacheOwner
+type header struct {
+	Owner
 
 	ReceivedAt time.Time `json:"said"`
 	Length     int       `json:"length"` // length of the rest in bytes
@@ -46,9 +46,9 @@ type cacheHeader struct {
 }
 
 // encode returns the contents of the cache file for g.
-func (g *cachedConfig) encode(who cacheOwner) ([]byte, error) {
+func (g *Contents) encode(who Owner) ([]byte, error) {
 	var body []byte
-	for _, u := range g.resources {
+	for _, u := range g.Resources {
 		m := &discoveryv3.DeltaDiscoveryResponse{TypeUrl: u.Type}
 		for _, n := range u.Changed {
 			m.Resources = append(m.Resources, &discoveryv3.Resource{
@@ -62,31 +62,31 @@ func (g *cachedConfig) encode(who cacheOwner) ([]byte, error) {
 		body = protowire.AppendBytes(body, one)
 	}
 	sum := sha256.Sum256(body)
-	header, err := json.Marshal(cacheHeader{cacheOwner: who, ReceivedAt: g.receivedAt.UTC(), Length: len(body), SHA256: hex.EncodeToString(sum[:])})
+	header, err := json.Marshal(header{Owner: who, ReceivedAt: g.ReceivedAt.UTC(), Length: len(body), SHA256: hex.EncodeToString(sum[:])})
 	if err != nil {
 		return nil, err
 	}
-	return slices.Concat([]byte(cacheMagic), header, []byte{'\n'}, body), nil
+	return slices.Concat([]byte(magic), header, []byte{'\n'}, body), nil
 }
 
-// parseCachedConfig parses a cache file. It fails if the file is incomplete or has another owner.
-func parseCachedConfig(b []byte, who cacheOwner) (*cachedConfig, error) {
-	rest, ok := bytes.CutPrefix(b, []byte(cacheMagic))
+// parse parses a cache file. It fails if the file is incomplete or has another owner.
+func parse(b []byte, who Owner) (*Contents, error) {
+	rest, ok := bytes.CutPrefix(b, []byte(magic))
 	line, body, whole := bytes.Cut(rest, []byte{'\n'})
 	if !ok || !whole {
 		return nil, errors.New("the file is not an xDS cache of this version of Weft")
 	}
-	var h cacheHeader
+	var h header
 	if err := json.Unmarshal(line, &h); err != nil {
 		return nil, fmt.Errorf("malformed header: %w", err)
 	}
-	if h.cacheOwner != who {
+	if h.Owner != who {
 		return nil, fmt.Errorf("the file was saved for node %q of cluster %q and control plane %q, expected node %q of cluster %q and control plane %q", h.Node, h.Cluster, h.ControlPlane, who.Node, who.Cluster, who.ControlPlane)
 	}
 	if sum := sha256.Sum256(body); len(body) != h.Length || hex.EncodeToString(sum[:]) != h.SHA256 {
 		return nil, fmt.Errorf("the file is damaged: found %d bytes of resources that do not match the checksum, expected %d", len(body), h.Length)
 	}
-	g := &cachedConfig{receivedAt: h.ReceivedAt}
+	g := &Contents{ReceivedAt: h.ReceivedAt}
 	for len(body) > 0 {
 		one, n := protowire.ConsumeBytes(body)
 		if n < 0 {
@@ -101,22 +101,22 @@ func parseCachedConfig(b []byte, who cacheOwner) (*cachedConfig, error) {
 		for _, r := range m.GetResources() {
 			u.Changed = append(u.Changed, ads.Resource{Name: r.GetName(), Version: r.GetVersion(), Body: r.GetResource().GetValue()})
 		}
-		g.resources = append(g.resources, u)
+		g.Resources = append(g.Resources, u)
 	}
 	return g, nil
 }
 
-// cacheFile is the xDS cache file in a directory. One goroutine may save while another loads.
-type cacheFile struct {
+// file is the xDS cache file in a directory. One goroutine may save while another loads.
+type file struct {
 	dir   string
-	owner cacheOwner
+	owner Owner
 }
 
-func (s *cacheFile) path() string { return filepath.Join(s.dir, "resources") }
+func (s *file) path() string { return filepath.Join(s.dir, "resources") }
 
 // save replaces the file atomically. It creates the directory if needed; only the owner may read
 // it.
-func (s *cacheFile) save(g *cachedConfig) (err error) {
+func (s *file) save(g *Contents) (err error) {
 	b, err := g.encode(s.owner)
 	if err != nil {
 		return err
@@ -146,16 +146,16 @@ func (s *cacheFile) save(g *cachedConfig) (err error) {
 // load returns the configuration that was saved last. It fails with fs.ErrNotExist if there is no
 // file, and also if the file is not usable, or older than maxAge at now. A maxAge of 0 means no
 // limit.
-func (s *cacheFile) load(now time.Time, maxAge time.Duration) (*cachedConfig, error) {
+func (s *file) load(now time.Time, maxAge time.Duration) (*Contents, error) {
 	b, err := os.ReadFile(s.path())
 	if err != nil {
 		return nil, err
 	}
-	g, err := parseCachedConfig(b, s.owner)
+	g, err := parse(b, s.owner)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", s.path(), err)
 	}
-	if age := now.Sub(g.receivedAt); maxAge > 0 && age > maxAge {
+	if age := now.Sub(g.ReceivedAt); maxAge > 0 && age > maxAge {
 		return nil, fmt.Errorf("%s: the resources were received %v ago, but the maximum age is %v", s.path(), age.Round(time.Second), maxAge)
 	}
 	return g, nil
