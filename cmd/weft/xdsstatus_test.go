@@ -14,7 +14,7 @@ import (
 )
 
 func TestXDSStatusOfRunningProcess(t *testing.T) {
-	page, err := json.Marshal(xds.Status{Node: "n", ControlPlanes: []xds.ControlPlaneStatus{{Name: "istiod", Mode: xds.ModeDelta, Connected: true, Since: time.Now()}}})
+	page, err := json.Marshal(status.Status{Node: "n", ControlPlanes: []status.ControlPlane{{Name: "istiod", Mode: status.ModeDelta, Connected: true, Since: time.Now()}}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -25,12 +25,12 @@ func TestXDSStatusOfRunningProcess(t *testing.T) {
 	}))
 	defer port.Close()
 	address := strings.TrimPrefix(port.URL, "http://")
-	stdout, stderr, status := execute(t, "xds-status", "--admin", address)
-	if status != 0 || asked != "/xds" || !strings.HasPrefix(stdout, "control plane istiod (delta, ): connected for ") {
-		t.Errorf("status %d, asked for %q, printed %s%s", status, asked, stdout, stderr)
+	stdout, stderr, code := execute(t, "xds-status", "--admin", address)
+	if code != 0 || asked != "/xds" || !strings.HasPrefix(stdout, "control plane istiod (delta, ): connected for ") {
+		t.Errorf("status %d, asked for %q, printed %s%s", code, asked, stdout, stderr)
 	}
 	stdout, _, _ = execute(t, "xds-status", "--admin", address, "-o", "json")
-	var got xds.Status
+	var got status.Status
 	if err := json.Unmarshal([]byte(stdout), &got); err != nil || got.Node != "n" || len(got.ControlPlanes) != 1 {
 		t.Errorf("printed %s: %v", stdout, err)
 	}

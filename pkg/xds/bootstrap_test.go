@@ -22,6 +22,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/xds/bootstrap"
 	"github.com/weft-proxy/weft/pkg/xds/internal/xdstest"
 	"github.com/weft-proxy/weft/pkg/xds/resource"
+	"github.com/weft-proxy/weft/pkg/xds/status"
 )
 
 // TestStaticResourcesWithoutControlPlane verifies that static resources are active without a
@@ -80,10 +81,10 @@ func TestSecretsWithoutControlPlane(t *testing.T) {
 	if len(inForce.Listeners) != 1 || !s.Ready() {
 		t.Errorf("%d listeners are active, ready %t", len(inForce.Listeners), s.Ready())
 	}
-	if p := s.Status().ControlPlanes; len(p) != 1 || p[0].Serves != ServesSecrets || len(p[0].Types) != 1 || p[0].Types[0].Resources != 1 {
+	if p := s.Status().ControlPlanes; len(p) != 1 || p[0].Serves != status.ServesSecrets || len(p[0].Types) != 1 || p[0].Types[0].Resources != 1 {
 		t.Errorf("the status is %+v", p)
 	}
-	if list, err := s.Dump(DumpOptions{Resource: "dynamic_active_secrets"}); err != nil || !strings.Contains(xdstest.CompactJSON(t, list), `"name":"mine"`) {
+	if list, err := s.Dump(status.DumpOptions{Resource: "dynamic_active_secrets"}); err != nil || !strings.Contains(xdstest.CompactJSON(t, list), `"name":"mine"`) {
 		t.Errorf("the dump has %v, %v", list, err)
 	}
 }
@@ -178,9 +179,19 @@ func TestBootstrapCamelCaseKeys(t *testing.T) {
 	b = xdstest.Bootstrap("GRPC")
 	b.DynamicResources = []byte(`{"adsConfig": {"apiType": "GRPC", "grpcServices": [{"envoyGrpc": {"clusterName": "control"}, "initialMetadata": [{"key": "authorization", "value": "s3cret"}]}]}}`)
 	s, _ := newTestSourceOf(t, b, slog.New(slog.DiscardHandler))
-	if dump := xdstest.CompactJSON(t, s.bootstrapDump()); strings.Contains(dump, "s3cret") || !strings.Contains(dump, "ads_config") {
+	if dump := xdstest.CompactJSON(t, bootstrapDump(t, s)); strings.Contains(dump, "s3cret") || !strings.Contains(dump, "ads_config") {
 		t.Errorf("the dump has %s", dump)
 	}
+}
+
+// bootstrapDump returns the bootstrap in the dump of s.
+func bootstrapDump(t *testing.T, s *Source) any {
+	t.Helper()
+	list, err := s.Dump(status.DumpOptions{Resource: "bootstrap"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return list
 }
 
 // TestMergeStaticReportsIgnoredFields verifies that MergeStatic reports ignored fields and merges
@@ -239,17 +250,9 @@ func TestControlPlaneCannotChangeStaticResources(t *testing.T) {
 			if len(inForce.Listeners) != 4 || len(inForce.Clusters) != 3 || !s.Ready() {
 				t.Errorf("%d active listeners and %d clusters, want 4 and 3; ready %t", len(inForce.Listeners), len(inForce.Clusters), s.Ready())
 			}
-			refused := func(url, name string) string {
-				s.mu.Lock()
-				defer s.mu.Unlock()
-				if r := s.resourceStatus[url][name]; r != nil {
-					return r.RejectReason
-				}
-				return ""
-			}
 			respondWith(t, s, xdstest.Listener("own", 99, "r", "", 0), xdstest.Cluster("fed", "others", "", 0))
 			for url, name := range map[string]string{resource.ListenerType: "own", resource.ClusterType: "fed"} {
-				if got := refused(url, name); !strings.Contains(got, "the file defines a static resource with this name") {
+				if got := rejectReason(t, s, url, name); !strings.Contains(got, "the file defines a static resource with this name") {
 					t.Errorf("%s %s is rejected with %q", url, name, got)
 				}
 			}
@@ -379,7 +382,7 @@ func TestStaticResourcesInDumpAndCSDS(t *testing.T) {
 	for part, want := range map[string]string{
 		"static_listeners": `"name":"a"`, "static_clusters": `"name":"control"`, "static_secrets": `"name":"mine"`, "bootstrap": `"listeners"`,
 	} {
-		list, err := s.Dump(DumpOptions{Resource: part})
+		list, err := s.Dump(status.DumpOptions{Resource: part})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -389,7 +392,7 @@ func TestStaticResourcesInDumpAndCSDS(t *testing.T) {
 		}
 	}
 	static := 0
-	for _, r := range s.clientConfig(true).GetGenericXdsConfigs() {
+	for _, r := range s.statusSnapshot().ClientConfig(true).GetGenericXdsConfigs() {
 		if r.GetIsStaticResource() && r.GetXdsConfig() != nil {
 			static++
 		}

@@ -207,7 +207,7 @@ func (s *Source) applyCachedType(ctx context.Context, f *xdsChannel, u ads.Updat
 			f.client.Restore(u.Type, n)
 		}
 	}
-	s.recordNamedUpdate(f, u, wrong, now)
+	f.history.RecordUpdate(u, wrong, f.client.Resources(u.Type), now)
 	if u.Type == resource.ListenerType {
 		s.updateSubscriptions()
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/weft-proxy/weft/pkg/xds/ads"
 	"github.com/weft-proxy/weft/pkg/xds/resource"
+	"github.com/weft-proxy/weft/pkg/xds/status"
 	"github.com/weft-proxy/weft/pkg/xds/transport"
 )
 
@@ -24,6 +25,7 @@ type xdsChannel struct {
 	node         *corev3.Node
 	dialer       *transport.Dialer // owned by run, except its Target
 	client       *ads.Client       // owned by the event loop, under applyMu
+	history      status.History    // owned by the event loop, under applyMu
 	events       chan<- event
 
 	log        *slog.Logger
@@ -35,10 +37,10 @@ type xdsChannel struct {
 	lastResponse atomic.Int64 // Unix time of the last response in ns, or of the creation before the first
 
 	mu            sync.Mutex
-	queue         []ads.Request // guarded by mu; requests to send
-	queueSignal   chan struct{} // capacity 1; receives when queue is not empty
-	status        channelStatus // guarded by mu
-	cancelSession func()        // guarded by mu; ends the session, nil before the first
+	queue         []ads.Request     // guarded by mu; requests to send
+	queueSignal   chan struct{}     // capacity 1; receives when queue is not empty
+	status        status.Connection // guarded by mu
+	cancelSession func()            // guarded by mu; ends the session, nil before the first
 }
 
 // reconnect ends the current session, if any; run starts another.
@@ -48,14 +50,6 @@ func (f *xdsChannel) reconnect() {
 	if f.cancelSession != nil {
 		f.cancelSession()
 	}
-}
-
-// channelStatus is the connection status of a channel.
-type channelStatus struct {
-	connected bool
-	since     time.Time // when connected last changed
-	failure   string    // last connection error
-	attempts  int       // failures since the last connection
 }
 
 // event is a new stream, a response, or the end of a stream. The loop closes done after it has
@@ -103,7 +97,7 @@ func (f *xdsChannel) run(ctx context.Context) {
 func (f *xdsChannel) isFirstAttempt() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.status.connected || f.status.attempts == 0
+	return f.status.Connected || f.status.Attempts == 0
 }
 
 // failureLogInterval is the minimum time between log lines with the same failure.
@@ -222,24 +216,24 @@ func (f *xdsChannel) enqueue(all ...ads.Request) {
 func (f *xdsChannel) setConnected() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.status = channelStatus{connected: true, since: time.Now()}
+	f.status = status.Connection{Connected: true, Since: time.Now()}
 }
 
 func (f *xdsChannel) isConnected() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.status.connected
+	return f.status.Connected
 }
 
 func (f *xdsChannel) setFailed(err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.status.connected || f.status.since.IsZero() {
-		f.status = channelStatus{since: time.Now()}
+	if f.status.Connected || f.status.Since.IsZero() {
+		f.status = status.Connection{Since: time.Now()}
 	}
-	f.status.attempts++
+	f.status.Attempts++
 	if err != nil {
-		f.status.failure = err.Error()
+		f.status.Failure = err.Error()
 	}
 }
 

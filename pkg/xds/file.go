@@ -58,11 +58,13 @@ type resourceKey struct{ url, name string }
 
 // nameConflicts returns the rejected resources of the control plane whose names the file defines.
 func (s *Source) nameConflicts() (all []resourceKey) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	plane := s.mainChannel()
+	if plane == nil {
+		return nil
+	}
 	for _, url := range []string{resource.ClusterType, resource.ListenerType} {
-		for name, r := range s.resourceStatus[url] {
-			if r.RejectReason != "" && s.state.IsReserved(url, name) {
+		for name := range plane.history.Rejected(url) {
+			if s.state.IsReserved(url, name) {
 				all = append(all, resourceKey{url, name})
 			}
 		}

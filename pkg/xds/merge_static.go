@@ -42,7 +42,7 @@ func MergeStatic(file *config.Snapshot, k resource.Capabilities) (whole *config.
 	all := s.Ignored()
 	for _, url := range []string{resource.ListenerType, resource.ClusterType, resource.SecretType} {
 		for _, g := range static.OfType(url) {
-			for _, field := range all[url][g.Name] {
+			for _, field := range all[state.ResourceKey{Type: url, Name: g.Name}] {
 				ignored = append(ignored, bootstrap.FieldError{Field: g.Field + "." + field})
 			}
 		}

@@ -53,9 +53,10 @@ func TestRandomOnDemandHistoriesConverge(t *testing.T) {
 				p.subscriptions = asked
 				l.unsubscribe(always)
 				l.checkActive(inForce, seed)
-				held := s.state.Ignored()
-				if n := len(held[resource.EndpointType]) + len(held[resource.RouteType]) + len(held[resource.DubboRouteType]); n != 0 {
-					t.Fatalf("seed %d: %d resources are held, but all are unsubscribed", seed, n)
+				for held := range s.state.Ignored() {
+					if held.Type == resource.EndpointType || held.Type == resource.RouteType || held.Type == resource.DubboRouteType {
+						t.Fatalf("seed %d: %+v is held, but all are unsubscribed", seed, held)
+					}
 				}
 				for _, url := range []string{resource.EndpointType, resource.RouteType, resource.DubboRouteType} {
 					if _, names := s.channels[0].client.Subscription(url); len(names) > 0 {

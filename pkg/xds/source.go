@@ -76,17 +76,13 @@ type Source struct {
 	onDemand onDemandLoop
 	metrics  sourceMetrics
 
-	mu   sync.Mutex
-	acks map[typeKey]*ackHistory // guarded by mu; nil: no response acknowledged yet
-
 	// omittedClusters are clusters of control planes whose certificates cannot be read. The Source
 	// leaves them out, so that the rest of the configuration can become active. Guarded by applyMu.
 	omittedClusters map[string]bool
 
 	firstConfigLogged bool // logFirstConfig has logged; guarded by applyMu
 
-	ready          atomic.Bool                           // see Ready
-	resourceStatus map[string]map[string]*ResourceStatus // guarded by mu; by type and name
+	ready atomic.Bool // see Ready
 }
 
 // New returns a Source. An error describes an invalid bootstrap; its type is FieldErrors.
@@ -96,13 +92,12 @@ func New(o Options) (*Source, error) {
 		return nil, err
 	}
 	s := &Source{
-		opts:           o,
-		boot:           boot,
-		deadlineTimer:  time.NewTimer(time.Hour),
-		reloader:       credential.NewReloader(o.Log, func(error) {}),
-		events:         make(chan event),
-		resourceStatus: map[string]map[string]*ResourceStatus{},
-		staticJSON:     o.Bootstrap.StaticResources,
+		opts:          o,
+		boot:          boot,
+		deadlineTimer: time.NewTimer(time.Hour),
+		reloader:      credential.NewReloader(o.Log, func(error) {}),
+		events:        make(chan event),
+		staticJSON:    o.Bootstrap.StaticResources,
 	}
 	begun := time.Now()
 	k := o.Capabilities
@@ -308,12 +303,12 @@ func (s *Source) handleResponse(ctx context.Context, f *xdsChannel, r *ads.Respo
 		s.opts.Log.Warn("resource rejected", logControl, f.name, logType, u.Type, logResource, w.Name, logReason, w.Reason)
 	}
 	s.countResponse(f, u, wrong)
-	s.recordNamedUpdate(f, u, wrong, now)
+	f.history.RecordUpdate(u, wrong, f.client.Resources(u.Type), now)
 	if answer, ok := f.client.Acknowledge(u, wrong); ok {
-		s.recordAck(f, u, answer.ErrorDetail, now)
+		f.history.RecordAck(u, answer.ErrorDetail, now)
 		f.enqueue(answer)
 	}
-	s.dropRemovedStatus(f, r)
+	f.history.ForgetRemoved(f.client, f.mode, r)
 	s.updateSubscriptions()
 	if f == s.mainChannel() {
 		s.noteResponse(u)
@@ -412,8 +407,15 @@ func (s *Source) applyHeldListeners(ctx context.Context, names []string) {
 			s.state.Rollback()
 			s.reapplyActive(ctx)
 			s.opts.Log.Error("cannot apply listener", logResource, name, logReason, err)
-			s.recordRejection(resource.ListenerType, name, err.Error(), time.Now())
+			s.recordRejection(name, err)
 		}
+	}
+}
+
+// recordRejection records that a listener could not be applied.
+func (s *Source) recordRejection(listener string, err error) {
+	if f := s.mainChannel(); f != nil {
+		f.history.RecordRejection(resource.ListenerType, listener, err.Error(), time.Now())
 	}
 }
 
@@ -453,7 +455,6 @@ func (s *Source) reconcile(ctx context.Context) (state.Change, error) {
 // are no longer subscribed.
 func (s *Source) updateSubscriptions() {
 	w := s.state.TakeSubscriptionChanges()
-	s.dropUnsubscribedStatus(&w)
 	if f := s.mainChannel(); f != nil {
 		for _, of := range []struct {
 			url    string
@@ -462,6 +463,7 @@ func (s *Source) updateSubscriptions() {
 			{resource.EndpointType, w.Assignments}, {resource.RouteType, w.Routes}, {resource.DubboRouteType, w.DubboRoutes}, {resource.ExtensionType, w.Extensions},
 		} {
 			f.enqueue(f.client.UpdateSubscription(of.url, of.change.Added, of.change.Removed)...)
+			f.history.Forget(of.url, of.change.Removed)
 		}
 	}
 	more, less := map[resource.SecretSource][]string{}, map[resource.SecretSource][]string{}
@@ -474,6 +476,7 @@ func (s *Source) updateSubscriptions() {
 	}
 	for _, f := range s.channels {
 		f.enqueue(f.client.UpdateSubscription(resource.SecretType, more[f.secretSource], less[f.secretSource])...)
+		f.history.Forget(resource.SecretType, less[f.secretSource])
 	}
 	s.updateUnsubscribedCounts(w.ListenersChanged)
 }

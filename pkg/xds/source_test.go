@@ -472,9 +472,7 @@ func TestRoutesAreAcceptedWhenListenerFails(t *testing.T) {
 		if got := r.listeners(); !slices.Equal(got, []string{"a", "l"}) {
 			t.Errorf("active: %v, want a and l", got)
 		}
-		r.source.mu.Lock()
-		why := r.source.resourceStatus[resource.ListenerType]["bad"].RejectReason
-		r.source.mu.Unlock()
+		why := rejectReason(t, r.source, resource.ListenerType, "bad")
 		if !strings.Contains(why, "in use") {
 			t.Errorf("the status of the listener is %q, want why it is not active", why)
 		}

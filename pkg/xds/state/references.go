@@ -219,8 +219,3 @@ func forgetResources[K comparable, V any](all []K, held map[K]V, users map[K]map
 		delete(users, k)
 	}
 }
-
-// IsSecretRequested reports whether a secret is subscribed.
-func (s *State) IsSecretRequested(ref resource.SecretRef) bool {
-	return s.references.secrets.isRequested(ref)
-}

@@ -24,7 +24,7 @@ func TestStaticSecretsAreNotRequested(t *testing.T) {
 	asks := func(when string, want bool) {
 		t.Helper()
 		w.TakeSubscriptionChanges()
-		if got := w.IsSecretRequested(ref); got != want {
+		if got := w.references.secrets.isRequested(ref); got != want {
 			t.Errorf("%s: subscribed = %t, want %t", when, got, want)
 		}
 		if w.dependents.clusterSecrets[ref] == nil {

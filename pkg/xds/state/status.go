@@ -104,37 +104,41 @@ func displayTableName(table string) string {
 	return table
 }
 
-// Ignored returns the fields that have no effect, by type and name.
-func (s *State) Ignored() map[string]map[string][]string {
-	all := map[string]map[string][]string{
-		resource.ClusterType: {}, resource.ListenerType: {}, resource.EndpointType: {}, resource.RouteType: {}, resource.SecretType: {},
-		resource.ExtensionType: {}, resource.DubboRouteType: {},
-	}
+// ResourceKey identifies a resource.
+type ResourceKey struct {
+	Type   string // its URL
+	Name   string
+	Source resource.SecretSource // of a secret; else zero
+}
+
+// Ignored returns the fields without effect of each received resource, even if there are none.
+func (s *State) Ignored() map[ResourceKey][]string {
+	all := map[ResourceKey][]string{}
 	for name, e := range s.clusters.byName {
 		if e.Received != nil {
-			all[resource.ClusterType][name] = e.Received.Ignored
+			all[ResourceKey{Type: resource.ClusterType, Name: name}] = e.Received.Ignored
 		}
 	}
 	for name, e := range s.listeners.byName {
 		if e.Received != nil {
-			all[resource.ListenerType][name] = e.Received.Ignored
+			all[ResourceKey{Type: resource.ListenerType, Name: name}] = e.Received.Ignored
 		}
 	}
 	for name, a := range s.assignments {
-		all[resource.EndpointType][name] = a.Ignored
+		all[ResourceKey{Type: resource.EndpointType, Name: name}] = a.Ignored
 	}
 	for name, t := range s.tables {
 		if of, dubbo := resource.DubboResourceName(name); dubbo {
-			all[resource.DubboRouteType][of] = t.Ignored
+			all[ResourceKey{Type: resource.DubboRouteType, Name: of}] = t.Ignored
 		} else {
-			all[resource.RouteType][name] = t.Ignored
+			all[ResourceKey{Type: resource.RouteType, Name: name}] = t.Ignored
 		}
 	}
 	for name, e := range s.extensions {
-		all[resource.ExtensionType][name] = e.Ignored
+		all[ResourceKey{Type: resource.ExtensionType, Name: name}] = e.Ignored
 	}
 	for ref, secret := range s.secrets {
-		all[resource.SecretType][ref.Name] = secret.Ignored
+		all[ResourceKey{Type: resource.SecretType, Name: ref.Name, Source: ref.From}] = secret.Ignored
 	}
 	return all
 }

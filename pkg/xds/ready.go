@@ -22,31 +22,18 @@ func (s *Source) isReady() bool {
 	if s.state.WarmingUp() {
 		return false
 	}
-	if s.boot.Subscriptions.LDS && !s.cache.Status().InUse && !s.hasResponse(resource.ListenerType) {
+	if s.boot.Subscriptions.LDS && !s.cache.Status().InUse && !s.mainChannel().history.HasResponse(resource.ListenerType) {
 		return false
 	}
+	plane := s.mainChannel()
 	for name, l := range s.state.Listeners() {
-		if l.Received != nil && l.Active == nil && l.HeldBack != l.Received && !s.isRejected(name) {
+		rejected := plane != nil && plane.history.IsRejected(resource.ListenerType, name)
+		if l.Received != nil && l.Active == nil && l.HeldBack != l.Received && !rejected {
 			return false
 		}
 	}
 	s.ready.Store(true)
 	return true
-}
-
-// hasResponse reports whether a response of a type was acknowledged on the first channel.
-func (s *Source) hasResponse(url string) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.acks[typeKey{s.channels[0], url}] != nil
-}
-
-// isRejected reports whether the last version of a listener was rejected.
-func (s *Source) isRejected(name string) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	r := s.resourceStatus[resource.ListenerType][name]
-	return r != nil && r.RejectReason != ""
 }
 
 // logFirstConfig logs once that the first configuration of the control plane is applied. Called

@@ -1,10 +1,9 @@
-package xds
+package status
 
 import (
 	"encoding/json"
 	"fmt"
 	"maps"
-	"slices"
 	"strings"
 	"time"
 
@@ -14,9 +13,8 @@ import (
 	tlsv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/transport_sockets/tls/v3"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/weft-proxy/weft/pkg/xds/ads"
-	"github.com/weft-proxy/weft/pkg/xds/bootstrap"
 	"github.com/weft-proxy/weft/pkg/xds/resource"
+	"github.com/weft-proxy/weft/pkg/xds/state"
 )
 
 // The dump has the format of envoy.admin.v3.ConfigDump, so that tools for Envoy can read it. In
@@ -47,12 +45,11 @@ type dumpField struct {
 const adminPackage = "type.googleapis.com/envoy.admin.v3."
 
 // Dump returns the list "configs" of a ConfigDump for encoding/json. Private keys and other secrets
-// are redacted. It waits while a configuration is being applied. An error means that o is not
-// valid.
-func (s *Source) Dump(o DumpOptions) ([]any, error) {
-	all := s.dumpMessages(o.Endpoints || o.Resource == "dynamic_endpoint_configs")
+// are redacted. An error means that o is not valid.
+func (h *Snapshot) Dump(o DumpOptions) ([]any, error) {
+	all := h.dumpMessages(o.Endpoints || o.Resource == "dynamic_endpoint_configs")
 	if o.Resource == "" {
-		out := []any{s.bootstrapDump()}
+		out := []any{h.bootstrapDump()}
 		for _, d := range all {
 			m := map[string]any{"@type": adminPackage + d.message}
 			if d.version != "" {
@@ -69,7 +66,7 @@ func (s *Source) Dump(o DumpOptions) ([]any, error) {
 	}
 	known := []string{"bootstrap"}
 	if o.Resource == known[0] {
-		return []any{s.bootstrapDump()}, nil
+		return []any{h.bootstrapDump()}, nil
 	}
 	for _, d := range all {
 		for _, f := range d.fields {
@@ -89,8 +86,7 @@ func (s *Source) Dump(o DumpOptions) ([]any, error) {
 }
 
 // dumpMessages returns the messages of a dump, without the bootstrap.
-func (s *Source) dumpMessages(endpoints bool) []dumpMessage {
-	h := s.statusSnapshot()
+func (h *Snapshot) dumpMessages(endpoints bool) []dumpMessage {
 	active, warming := h.entries(resource.ClusterType, "cluster")
 	routes, _ := h.entries(resource.RouteType, "route_config")
 	calls, _ := h.entries(resource.DubboRouteType, "route_config")
@@ -98,10 +94,10 @@ func (s *Source) dumpMessages(endpoints bool) []dumpMessage {
 	secrets, _ := h.entries(resource.SecretType, "secret")
 	filters, _ := h.entries(resource.ExtensionType, "ecds_filter")
 	all := []dumpMessage{
-		{"ClustersConfigDump", h.versions[resource.ClusterType], []dumpField{
+		{"ClustersConfigDump", h.version(resource.ClusterType), []dumpField{
 			{"static_clusters", "StaticCluster", h.staticEntries(resource.ClusterType, "cluster")}, {"dynamic_active_clusters", "DynamicCluster", active}, {"dynamic_warming_clusters", "DynamicCluster", warming},
 		}},
-		{"ListenersConfigDump", h.versions[resource.ListenerType], []dumpField{
+		{"ListenersConfigDump", h.version(resource.ListenerType), []dumpField{
 			{"static_listeners", "StaticListener", h.staticEntries(resource.ListenerType, "listener")}, {"dynamic_listeners", "DynamicListener", h.listenerEntries()},
 		}},
 		{"RoutesConfigDump", "", []dumpField{{"dynamic_route_configs", "DynamicRouteConfig", routes}}},
@@ -117,81 +113,16 @@ func (s *Source) dumpMessages(endpoints bool) []dumpMessage {
 	return all
 }
 
-// statusSnapshot is a copy of the resources and their status. Its resources are immutable.
-type statusSnapshot struct {
-	versions  map[string]string                    // by type
-	resources map[string]map[string]ads.Resource   // by type and name
-	status    map[string]map[string]ResourceStatus // by type and name
-	ignored   map[string]map[string][]string       // ignored fields, by type and name
-	// requested are the names that are subscribed, by type. The value is true if the control plane
-	// has reported that the resource does not exist. A wildcard type has no entry.
-	requested       map[string]map[string]bool
-	warming         map[string]map[string]bool // resources that are not active yet, by type and name
-	staticResources *bootstrap.StaticResources
-}
-
-func (s *Source) statusSnapshot() *statusSnapshot {
-	s.applyMu.Lock()
-	defer s.applyMu.Unlock()
-	h := &statusSnapshot{
-		staticResources: s.state.Static(),
-		versions:        map[string]string{}, resources: map[string]map[string]ads.Resource{}, status: map[string]map[string]ResourceStatus{},
-		requested: map[string]map[string]bool{}, ignored: s.state.Ignored(), warming: map[string]map[string]bool{resource.ClusterType: {}, resource.ListenerType: {}},
-	}
-	for _, f := range s.channels {
-		for _, url := range append(cachedTypes(), resource.SecretType) {
-			if f.secretSource != (resource.SecretSource{}) && url != resource.SecretType {
-				continue
-			}
-			if h.resources[url] == nil {
-				h.resources[url] = map[string]ads.Resource{}
-			}
-			maps.Copy(h.resources[url], f.client.Resources(url))
-			h.versions[url], _ = f.client.Version(url)
-			h.addRequested(url, f.client)
-		}
-	}
-	for _, w := range s.state.Warming() {
-		h.warming[w.Type][w.Name] = true
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for url, all := range s.resourceStatus {
-		h.status[url] = map[string]ResourceStatus{}
-		for name, r := range all {
-			_, held := h.resources[url][name]
-			if held || r.RejectReason != "" {
-				h.status[url][name] = *r
-			}
-		}
-	}
-	return h
-}
-
-// addRequested adds the subscription of a client to a type.
-func (h *statusSnapshot) addRequested(url string, c *ads.Client) {
-	all, names := c.Subscription(url)
-	if all {
-		return
-	}
-	if h.requested[url] == nil {
-		h.requested[url] = make(map[string]bool, len(names))
-	}
-	for _, name := range names {
-		h.requested[url][name] = c.DoesNotExist(url, name)
-	}
-}
-
 // entries returns the resources of a type, sorted by name. Resources in warming are not active yet.
 // field is the key of the resource in an entry.
-func (h *statusSnapshot) entries(url, field string) (active, warming []dumpEntry) {
-	for _, name := range slices.Sorted(maps.Keys(h.status[url])) {
-		e := h.resourceEntry(url, name, field)
+func (h *Snapshot) entries(url, field string) (active, warming []dumpEntry) {
+	for _, r := range h.received(url) {
+		e := h.resourceEntry(url, r, field)
 		if url == resource.SecretType {
-			e["name"] = name
+			e["name"] = r.name
 		}
-		h.addErrorState(e, url, name)
-		if h.warming[url][name] {
+		r.addErrorState(e)
+		if h.warming[url][r.name] {
 			warming = append(warming, e)
 		} else {
 			active = append(active, e)
@@ -201,56 +132,56 @@ func (h *statusSnapshot) entries(url, field string) (active, warming []dumpEntry
 }
 
 // listenerEntries returns the listeners, whose state is in a nested entry.
-func (h *statusSnapshot) listenerEntries() (all []dumpEntry) {
-	for _, name := range slices.Sorted(maps.Keys(h.status[resource.ListenerType])) {
-		e := dumpEntry{"name": name}
-		if _, held := h.resources[resource.ListenerType][name]; held {
+func (h *Snapshot) listenerEntries() (all []dumpEntry) {
+	for _, r := range h.received(resource.ListenerType) {
+		e := dumpEntry{"name": r.name}
+		if _, accepted := r.body(r.name); accepted {
 			state := "active_state"
-			if h.warming[resource.ListenerType][name] {
+			if h.warming[resource.ListenerType][r.name] {
 				state = "warming_state"
 			}
-			e[state] = h.resourceEntry(resource.ListenerType, name, "listener")
+			e[state] = h.resourceEntry(resource.ListenerType, r, "listener")
 		}
-		h.addErrorState(e, resource.ListenerType, name)
+		r.addErrorState(e)
 		all = append(all, e)
 	}
 	return all
 }
 
 // resourceEntry returns the entry of a resource with its version, update time and ignored fields.
-func (h *statusSnapshot) resourceEntry(url, name, field string) dumpEntry {
+func (h *Snapshot) resourceEntry(url string, r viewed, field string) dumpEntry {
 	e := dumpEntry{}
-	r := h.status[url][name]
-	if r.Version != "" {
-		e["version_info"] = r.Version
+	past := r.history[r.name]
+	if past.version != "" {
+		e["version_info"] = past.version
 	}
-	if !r.Updated.IsZero() {
-		e["last_updated"] = r.Updated.UTC().Format(time.RFC3339Nano)
+	if !past.updated.IsZero() {
+		e["last_updated"] = past.updated.UTC().Format(time.RFC3339Nano)
 	}
-	if held, ok := h.resources[url][name]; ok {
-		e[field] = redactedResourceJSON(url, held.Body)
+	if body, ok := r.body(r.name); ok {
+		e[field] = redactedResourceJSON(url, body)
 	}
-	if list := h.ignored[url][name]; len(list) > 0 {
+	if list := h.ignoredFields(url, r); len(list) > 0 {
 		e["ignored"] = list
 	}
 	return e
 }
 
 // addErrorState adds the reason why the last version of the resource was rejected, if it was.
-func (h *statusSnapshot) addErrorState(e dumpEntry, url, name string) {
-	if r := h.status[url][name]; r.RejectReason != "" {
-		e["error_state"] = dumpEntry{"details": name + ": " + r.RejectReason, "last_update_attempt": r.RejectedAt.UTC().Format(time.RFC3339Nano)}
+func (r viewed) addErrorState(e dumpEntry) {
+	if past := r.history[r.name]; past.rejectReason != "" {
+		e["error_state"] = dumpEntry{"details": r.name + ": " + past.rejectReason, "last_update_attempt": past.rejectedAt.UTC().Format(time.RFC3339Nano)}
 	}
 }
 
 // staticEntries returns the static resources of a type, in the order of the file.
-func (h *statusSnapshot) staticEntries(url, field string) (all []dumpEntry) {
-	for _, g := range h.staticResources.OfType(url) {
+func (h *Snapshot) staticEntries(url, field string) (all []dumpEntry) {
+	for _, g := range h.static.OfType(url) {
 		e := dumpEntry{field: redactedResourceJSON(url, g.Body)}
 		if url == resource.SecretType {
 			e["name"] = g.Name
 		}
-		if list := h.ignored[url][g.Name]; len(list) > 0 {
+		if list := h.ignored[state.ResourceKey{Type: url, Name: g.Name}]; len(list) > 0 {
 			e["ignored"] = list
 		}
 		all = append(all, e)
@@ -260,10 +191,7 @@ func (h *statusSnapshot) staticEntries(url, field string) (all []dumpEntry) {
 
 // bootstrapDump returns the bootstrap. The values of gRPC initial metadata are redacted, because
 // they may be credentials.
-func (s *Source) bootstrapDump() any {
-	s.applyMu.Lock()
-	given := s.state.Static()
-	s.applyMu.Unlock()
+func (h *Snapshot) bootstrapDump() any {
 	static := map[string]any{}
 	for url, one := range map[string]struct {
 		name    string
@@ -274,7 +202,7 @@ func (s *Source) bootstrapDump() any {
 		resource.SecretType:   {"secrets", func() proto.Message { return &tlsv3.Secret{} }},
 	} {
 		list := []json.RawMessage{}
-		for _, g := range given.OfType(url) {
+		for _, g := range h.static.OfType(url) {
 			m := one.message()
 			if proto.Unmarshal(g.Body, m) == nil { // always: body was marshaled from such a message
 				list = append(list, redactedJSON(m))
@@ -285,9 +213,9 @@ func (s *Source) bootstrapDump() any {
 		}
 	}
 	dynamic := map[string]json.RawMessage{}
-	maps.Copy(dynamic, s.boot.DynamicJSON)
-	if s.boot.ADSConfig != nil {
-		api, _ := proto.Clone(s.boot.ADSConfig).(*corev3.ApiConfigSource)
+	maps.Copy(dynamic, h.boot.DynamicJSON)
+	if h.boot.ADSConfig != nil {
+		api, _ := proto.Clone(h.boot.ADSConfig).(*corev3.ApiConfigSource)
 		for _, g := range api.GetGrpcServices() {
 			for _, m := range g.GetInitialMetadata() {
 				m.Value, m.RawValue = redacted, nil
@@ -298,7 +226,7 @@ func (s *Source) bootstrapDump() any {
 	return map[string]any{
 		"@type": adminPackage + "BootstrapConfigDump",
 		"bootstrap": map[string]any{
-			"node": redactedJSON(proto.Clone(s.boot.Node)), "static_resources": static, "dynamic_resources": dynamic,
+			"node": redactedJSON(proto.Clone(h.boot.Node)), "static_resources": static, "dynamic_resources": dynamic,
 		},
 	}
 }

@@ -1,4 +1,4 @@
-package xds
+package status
 
 import (
 	"encoding/json"
@@ -21,16 +21,6 @@ const sensitiveOption protoreflect.FullName = "udpa.annotations.sensitive"
 func redactedResourceJSON(url string, body []byte) json.RawMessage {
 	a := &anypb.Any{TypeUrl: url, Value: body}
 	redact(a.ProtoReflect())
-	return toJSON(a)
-}
-
-// redactedTypedJSON returns m as JSON with its type URL and without its secrets. It modifies m.
-func redactedTypedJSON(m proto.Message) json.RawMessage {
-	redact(m.ProtoReflect())
-	a, err := anypb.New(m)
-	if err != nil {
-		return json.RawMessage("null") // cannot happen for a message that was decoded
-	}
 	return toJSON(a)
 }
 

@@ -1,15 +1,12 @@
-package xds
+package status
 
 import (
 	"context"
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"net"
 	"net/netip"
-	"slices"
-	"sync"
 	"time"
 
 	adminv3 "github.com/envoyproxy/go-control-plane/envoy/admin/v3"
@@ -18,7 +15,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/reflection"
-	"google.golang.org/grpc/status"
+	grpcstatus "google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/timestamppb"
@@ -42,11 +39,12 @@ const (
 type csds struct {
 	statusv3.UnimplementedClientStatusDiscoveryServiceServer
 
-	source *Source
+	node     *corev3.Node
+	snapshot func() *Snapshot
 }
 
-// listenStatus binds address: ip:port, or the path of a unix socket that only its owner may use.
-func listenStatus(ctx context.Context, address string) (net.Listener, error) {
+// Listen binds address: ip:port, or the path of a unix socket that only its owner may use.
+func Listen(ctx context.Context, address string) (net.Listener, error) {
 	if _, err := netip.ParseAddrPort(address); err == nil {
 		var c net.ListenConfig
 		return c.Listen(ctx, "tcp", address)
@@ -54,33 +52,15 @@ func listenStatus(ctx context.Context, address string) (net.Listener, error) {
 	return unixsocket.ListenOwnerOnly(ctx, address)
 }
 
-// startStatusServer serves CSDS until ctx ends, on a goroutine of group. The goroutine calls failed
-// if the socket fails. An error means that the address cannot be bound.
-func (s *Source) startStatusServer(ctx context.Context, group *sync.WaitGroup, failed func(error)) error {
-	address := s.opts.Bootstrap.CSDSAddress
-	if address == "" {
-		return nil
-	}
-	ln, err := listenStatus(ctx, address)
-	if err != nil {
-		return fmt.Errorf("xds_status: %w", err)
-	}
-	group.Go(func() {
-		if err := s.serveStatus(ctx, ln); err != nil {
-			failed(err)
-		}
-	})
-	return nil
-}
-
-// serveStatus serves CSDS on ln until ctx ends, and returns when all its goroutines have ended. It
-// returns the error of the socket.
-func (s *Source) serveStatus(ctx context.Context, ln net.Listener) error {
+// Serve serves CSDS on ln until ctx ends, and returns when all its goroutines have ended. It returns
+// the error of the socket. node is the client, and snapshot returns its current state; it is called
+// from several goroutines.
+func Serve(ctx context.Context, ln net.Listener, node *corev3.Node, snapshot func() *Snapshot) error {
 	g := grpc.NewServer(
 		grpc.MaxRecvMsgSize(maxRequestSize), grpc.MaxConcurrentStreams(maxConcurrentRequests),
 		grpc.ConnectionTimeout(handshakeTimeout), grpc.WaitForHandlers(true),
 	)
-	statusv3.RegisterClientStatusDiscoveryServiceServer(g, &csds{source: s})
+	statusv3.RegisterClientStatusDiscoveryServiceServer(g, &csds{node: node, snapshot: snapshot})
 	reflection.Register(g)
 	ended := make(chan error, 1)
 	go func() { ended <- g.Serve(ln) }()
@@ -97,14 +77,14 @@ func (s *Source) serveStatus(ctx context.Context, ln net.Listener) error {
 // FetchClientStatus implements statusv3.ClientStatusDiscoveryServiceServer. It returns the current
 // status, or an error if r is not valid.
 func (c *csds) FetchClientStatus(_ context.Context, r *statusv3.ClientStatusRequest) (*statusv3.ClientStatusResponse, error) {
-	ok, err := matchesAnyNode(r.GetNodeMatchers(), c.source.boot.Node)
+	ok, err := matchesAnyNode(r.GetNodeMatchers(), c.node)
 	if err != nil {
-		return nil, status.Error(codes.InvalidArgument, err.Error())
+		return nil, grpcstatus.Error(codes.InvalidArgument, err.Error())
 	}
 	if !ok {
 		return &statusv3.ClientStatusResponse{}, nil
 	}
-	return &statusv3.ClientStatusResponse{Config: []*statusv3.ClientConfig{c.source.clientConfig(!r.GetExcludeResourceContents())}}, nil
+	return &statusv3.ClientStatusResponse{Config: []*statusv3.ClientConfig{c.snapshot().ClientConfig(!r.GetExcludeResourceContents())}}, nil
 }
 
 // StreamClientStatus implements statusv3.ClientStatusDiscoveryServiceServer. It responds to each
@@ -128,15 +108,14 @@ func (c *csds) StreamClientStatus(stream statusv3.ClientStatusDiscoveryService_S
 	}
 }
 
-// clientConfig returns the clusters of the bootstrap and each resource that was received or
-// subscribed by name. It waits while a configuration is being applied.
-func (s *Source) clientConfig(contents bool) *statusv3.ClientConfig {
-	h := s.statusSnapshot()
-	node, _ := proto.Clone(s.boot.Node).(*corev3.Node)
+// ClientConfig returns the static resources and each resource that was received or subscribed by
+// name, with its contents if contents is true. Secrets are redacted.
+func (h *Snapshot) ClientConfig(contents bool) *statusv3.ClientConfig {
+	node, _ := proto.Clone(h.boot.Node).(*corev3.Node)
 	redact(node.ProtoReflect())
 	out := &statusv3.ClientConfig{Node: node}
 	for _, url := range []string{resource.ClusterType, resource.ListenerType, resource.SecretType} {
-		for _, g := range h.staticResources.OfType(url) {
+		for _, g := range h.static.OfType(url) {
 			r := &statusv3.ClientConfig_GenericXdsConfig{TypeUrl: url, Name: g.Name, IsStaticResource: true}
 			if contents {
 				r.XdsConfig = &anypb.Any{TypeUrl: url, Value: g.Body}
@@ -145,48 +124,35 @@ func (s *Source) clientConfig(contents bool) *statusv3.ClientConfig {
 			out.GenericXdsConfigs = append(out.GenericXdsConfigs, r)
 		}
 	}
-	for _, url := range append(cachedTypes(), resource.SecretType) {
-		for _, name := range h.resourceNames(url) {
-			out.GenericXdsConfigs = append(out.GenericXdsConfigs, h.genericConfig(url, name, contents))
+	for _, url := range []string{resource.RuntimeType, resource.ClusterType, resource.ListenerType, resource.EndpointType, resource.RouteType, resource.DubboRouteType, resource.ExtensionType, resource.SecretType} {
+		for _, r := range h.subscribed(url) {
+			out.GenericXdsConfigs = append(out.GenericXdsConfigs, r.genericConfig(url, contents))
 		}
 	}
 	return out
 }
 
-// resourceNames returns the resources of a type that are subscribed by name, or for a wildcard type
-// the received ones.
-func (h *statusSnapshot) resourceNames(url string) []string {
-	all := maps.Clone(h.requested[url])
-	if all == nil { // wildcard type
-		all = map[string]bool{}
-		for name := range h.status[url] {
-			all[name] = false
-		}
-	}
-	return slices.Sorted(maps.Keys(all))
-}
-
 // genericConfig returns a resource and its status.
-func (h *statusSnapshot) genericConfig(url, name string, contents bool) *statusv3.ClientConfig_GenericXdsConfig {
-	r := h.status[url][name]
-	out := &statusv3.ClientConfig_GenericXdsConfig{TypeUrl: url, Name: name, VersionInfo: r.Version}
-	held, is := h.resources[url][name]
+func (r viewed) genericConfig(url string, contents bool) *statusv3.ClientConfig_GenericXdsConfig {
+	past := r.history[r.name]
+	out := &statusv3.ClientConfig_GenericXdsConfig{TypeUrl: url, Name: r.name, VersionInfo: past.version}
+	_, accepted := r.accepted[r.name]
 	switch {
-	case r.RejectReason != "":
+	case past.rejectReason != "":
 		out.ClientStatus = adminv3.ClientResourceStatus_NACKED
-		out.ErrorState = &adminv3.UpdateFailureState{Details: r.RejectReason, LastUpdateAttempt: timestamppb.New(r.RejectedAt)}
-	case is:
+		out.ErrorState = &adminv3.UpdateFailureState{Details: past.rejectReason, LastUpdateAttempt: timestamppb.New(past.rejectedAt)}
+	case accepted:
 		out.ClientStatus = adminv3.ClientResourceStatus_ACKED
-	case h.requested[url][name]:
+	case r.requested[r.name]:
 		out.ClientStatus = adminv3.ClientResourceStatus_DOES_NOT_EXIST
 	default:
 		out.ClientStatus = adminv3.ClientResourceStatus_REQUESTED
 	}
-	if !r.Updated.IsZero() {
-		out.LastUpdated = timestamppb.New(r.Updated)
+	if !past.updated.IsZero() {
+		out.LastUpdated = timestamppb.New(past.updated)
 	}
-	if is && contents {
-		out.XdsConfig = &anypb.Any{TypeUrl: url, Value: held.Body}
+	if body, inUse := r.body(r.name); inUse && contents {
+		out.XdsConfig = &anypb.Any{TypeUrl: url, Value: body}
 		redact(out.XdsConfig.ProtoReflect())
 	}
 	return out
