@@ -197,8 +197,11 @@ func (p fieldReader) readRoute(m *routev3.Route, o inheritedSettings) *config.Ro
 // ignoreRequestMutation ignores request header mutations of a redirect or direct response, which
 // sends no request upstream.
 func (p fieldReader) ignoreRequestMutation(request config.HeaderMutation) {
-	if len(request.Add)+len(request.Remove) > 0 {
+	if len(request.Add) > 0 {
 		p.field("request_headers_to_add").ignore()
+	}
+	if len(request.Remove) > 0 {
+		p.field("request_headers_to_remove").ignore()
 	}
 }
 
