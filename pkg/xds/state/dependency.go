@@ -29,7 +29,7 @@ func (s *State) listenerDependencies(name string, e *Listener) (all []dependency
 	all = s.warmupDependencies(name, e)
 	for _, t := range e.Received.RouteConfigNames {
 		if s.tables[t] == nil && !s.readyWithoutTable(t) {
-			all = append(all, dependency{"routes", displayTableName(t), e.ReceivedAt, e.Received.InitialFetchTimeout})
+			all = append(all, dependency{"routes", displayTableName(t), e.ReceivedAt, e.Received.RouteTimeouts[t]})
 		}
 	}
 	for _, slot := range e.Received.DynamicFilters {

@@ -130,7 +130,7 @@ func (s *State) SubscribeTable(name string, now time.Time) bool {
 	for user, e := range s.listeners.byName {
 		for _, one := range []*resource.Listener{e.Received, e.Active} {
 			if one != nil && slices.Contains(one.RouteConfigNames, name) {
-				known, limit = true, max(limit, one.InitialFetchTimeout)
+				known, limit = true, max(limit, one.RouteTimeouts[name])
 				addDependent(s.dependents.tables, &s.references.tables, user, name) // as in SubscribeCluster
 				s.listeners.referrers.changed[user] = true
 			}
