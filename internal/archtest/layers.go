@@ -86,7 +86,9 @@ func purePackages() []string {
 		"pkg/dubbo/plan",
 		"pkg/dubbo/rules",
 		"pkg/xds/ads",
+		"pkg/xds/bootstrap",
 		"pkg/xds/resource",
+		"pkg/xds/state",
 	}
 }
 

@@ -1,3 +1,5 @@
+// Package bootstrap reads and checks the parts of Envoy's bootstrap: the node, the control planes,
+// the runtime layers and the static resources. It is pure: it opens no connections.
 package bootstrap
 
 import (
@@ -12,19 +14,20 @@ import (
 	"github.com/weft-proxy/weft/pkg/xds/resource"
 )
 
-// Bootstrap is the parsed bootstrap: the node, the control plane and the static resources.
+// Bootstrap is a parsed bootstrap without its static resources. Immutable.
 type Bootstrap struct {
 	Node          *corev3.Node
 	Mode          ads.Mode
 	ADSCluster    string                     // name of the cluster of the control plane
 	Targets       map[string]Target          // by name of a static cluster
 	Subscriptions InitialSubscriptions       // types to subscribe to at the start
-	services      map[string]bool            // names of the clusters whose targets are complete
 	Ignored       FieldErrors                // fields that have no effect
 	DynamicJSON   map[string]json.RawMessage // dynamic_resources
 	ADSConfig     *corev3.ApiConfigSource    // ads_config of dynamic_resources; nil: none
 	LRSCluster    string                     // name of the cluster that receives load reports; "": none
 	Layers        []RuntimeLayer             // of the runtime
+
+	services map[string]bool // names of the clusters whose targets are complete
 }
 
 // InitialSubscriptions says which types are subscribed to from the start.
@@ -37,15 +40,16 @@ type InitialSubscriptions struct {
 // Target is the address of a control plane and how to connect to it.
 type Target struct {
 	Address           string // host:port, or the path of a unix socket
-	unusedAddresses   int    // number of further addresses, which are not used
 	IsUnix            bool
 	TLS               *config.TLS         // nil: plaintext
 	AuthorityOverride string              // :authority of calls; "": the TLS server name or the address
 	Metadata          map[string][]string // added to each call, by lower-case name
+
+	unusedAddresses int // number of further addresses, which are not used
 }
 
-// Read parses the parts of Envoy's bootstrap, in JSON. An error is of type FieldErrors and
-// lists everything that is wrong in any part, for which it decodes the static listeners with k.
+// Read parses the parts of Envoy's bootstrap, in JSON. An error is of type FieldErrors and lists
+// everything that is wrong in any part. For that, Read decodes the static listeners with k.
 func Read(b config.Bootstrap, k resource.Capabilities) (*Bootstrap, *StaticResources, error) {
 	out := &Bootstrap{Node: &corev3.Node{}, services: map[string]bool{}}
 	var wrong FieldErrors

@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net"
 	"slices"
 	"strconv"
 	"strings"
@@ -24,7 +23,7 @@ import (
 type StaticResource struct {
 	Field string // "static_resources.listeners[0]"
 	Name  string
-	Body  []byte
+	Body  []byte // serialized
 
 	errors  FieldErrors     // errors of the JSON; body is without the invalid members
 	rawJSON json.RawMessage // JSON of a resource with errors; nil: no errors
@@ -50,7 +49,7 @@ type StaticResources struct {
 	ParsedSecrets  map[resource.SecretRef]*resource.Secret
 }
 
-// ReadStatic parses static_resources. It validates clusters and secrets; addTo decodes
+// ReadStatic parses static_resources. It validates clusters and secrets; the State decodes
 // listeners. An error is of type FieldErrors.
 func ReadStatic(data []byte) (*StaticResources, error) {
 	x := &StaticResources{ParsedClusters: map[string]*resource.Cluster{}, ParsedSecrets: map[resource.SecretRef]*resource.Secret{}}
@@ -125,7 +124,11 @@ func readResourceList[M interface {
 // addressText returns an address as text, "" if its type is unknown.
 func addressText(a *corev3.Address) string {
 	if s := a.GetSocketAddress(); s != nil {
-		return net.JoinHostPort(s.GetAddress(), strconv.FormatUint(uint64(s.GetPortValue()), 10))
+		host := s.GetAddress()
+		if strings.Contains(host, ":") { // IPv6
+			host = "[" + host + "]"
+		}
+		return host + ":" + strconv.FormatUint(uint64(s.GetPortValue()), 10)
 	}
 	return a.GetPipe().GetPath()
 }
