@@ -20,11 +20,11 @@ type Entry[R, C any] struct {
 	HeldBack     *R        // version that is not activated although it is complete; nil: none
 }
 
-// Cluster and Listener are the entries of clusters and listeners.
-type (
-	Cluster  = Entry[resource.Cluster, config.Cluster]
-	Listener = Entry[resource.Listener, config.Listener]
-)
+// Cluster is the state of a cluster.
+type Cluster = Entry[resource.Cluster, config.Cluster]
+
+// Listener is the state of a listener.
+type Listener = Entry[resource.Listener, config.Listener]
 
 // kind is what differs between clusters and listeners.
 type kind[R, C any] struct {
