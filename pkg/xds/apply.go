@@ -11,7 +11,7 @@ import (
 )
 
 // applyUpdate applies the valid resources of an update and returns the rejected ones.
-func (s *Source) applyUpdate(ctx context.Context, f *xdsChannel, u ads.Update, now time.Time) (wrong []ads.ResourceError) {
+func (s *Source) applyUpdate(ctx context.Context, f *channel, u ads.Update, now time.Time) (wrong []ads.ResourceError) {
 	s.state.Checkpoint()
 	wrong = s.stage(f, u, now)
 	c, err := s.reconcile(ctx)
@@ -44,7 +44,7 @@ func (s *Source) applyUpdate(ctx context.Context, f *xdsChannel, u ads.Update, n
 
 // stage stores the valid resources of an update in the state and returns the rejected ones. It
 // reports the fields that this build does not know.
-func (s *Source) stage(f *xdsChannel, u ads.Update, now time.Time) (wrong []ads.ResourceError) {
+func (s *Source) stage(f *channel, u ads.Update, now time.Time) (wrong []ads.ResourceError) {
 	staged := s.state.Stage(f.client, f.secretSource, u, now)
 	for _, one := range staged.Unknown {
 		s.reportUnknownFields(u.Type, one)
@@ -61,7 +61,7 @@ const maxApplyAttempts = 256
 // applyBisected applies the parts of an update that failed as a whole with err. It tries the
 // removals and the changes separately, then halves of the changes, recursively, and returns the
 // resources that cannot be applied.
-func (s *Source) applyBisected(ctx context.Context, f *xdsChannel, u ads.Update, now time.Time, err error, tries *int) (wrong []ads.ResourceError) {
+func (s *Source) applyBisected(ctx context.Context, f *channel, u ads.Update, now time.Time, err error, tries *int) (wrong []ads.ResourceError) {
 	half := len(u.Changed) / 2
 	parts := []ads.Update{{Type: u.Type, Changed: u.Changed[:half]}, {Type: u.Type, Changed: u.Changed[half:]}}
 	switch {

@@ -186,7 +186,7 @@ func (s *Source) applyCache(ctx context.Context) {
 
 // applyCachedType applies the cached resources of a type. It drops those that are not subscribed or
 // are rejected.
-func (s *Source) applyCachedType(ctx context.Context, f *xdsChannel, u ads.Update, now time.Time) {
+func (s *Source) applyCachedType(ctx context.Context, f *channel, u ads.Update, now time.Time) {
 	s.subscribeCached(u, now)
 	all, names := f.client.Subscription(u.Type)
 	if !all {

@@ -15,9 +15,9 @@ import (
 	"github.com/weft-proxy/weft/pkg/xds/transport"
 )
 
-// xdsChannel keeps a stream to a control plane open and reconnects when it ends. It passes events
+// channel keeps a stream to a control plane open and reconnects when it ends. It passes events
 // to the event loop of the Source, which owns the protocol state.
-type xdsChannel struct {
+type channel struct {
 	name         string                // of the cluster of the control plane
 	secretSource resource.SecretSource // source of the secrets it serves; zero: it is the ADS channel
 	service      discoveryService
@@ -44,7 +44,7 @@ type xdsChannel struct {
 }
 
 // reconnect ends the current session, if any; run starts another.
-func (f *xdsChannel) reconnect() {
+func (f *channel) reconnect() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.cancelSession != nil {
@@ -55,7 +55,7 @@ func (f *xdsChannel) reconnect() {
 // event is a new stream, a response, or the end of a stream. The loop closes done after it has
 // handled the event.
 type event struct {
-	channel   *xdsChannel
+	channel   *channel
 	opened    bool
 	response  *ads.Response
 	streamErr error
@@ -64,7 +64,7 @@ type event struct {
 
 // run keeps the stream open until ctx ends. It retries after every failure, also of reading a
 // certificate; the active configuration stays meanwhile.
-func (f *xdsChannel) run(ctx context.Context) {
+func (f *channel) run(ctx context.Context) {
 	defer f.dialer.Close()
 	var backoff transport.Backoff
 	for ctx.Err() == nil {
@@ -94,7 +94,7 @@ func (f *xdsChannel) run(ctx context.Context) {
 }
 
 // isFirstAttempt reports whether no attempt has failed since the last connection.
-func (f *xdsChannel) isFirstAttempt() bool {
+func (f *channel) isFirstAttempt() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.status.Connected || f.status.Attempts == 0
@@ -104,7 +104,7 @@ func (f *xdsChannel) isFirstAttempt() bool {
 const failureLogInterval = 10 * time.Second
 
 // logFailure logs why no stream could be opened. It logs a new reason immediately.
-func (f *xdsChannel) logFailure(err error, wait time.Duration) {
+func (f *channel) logFailure(err error, wait time.Duration) {
 	now, reason := time.Now(), err.Error()
 	if reason == f.lastLogged.reason && now.Sub(f.lastLogged.at) < failureLogInterval {
 		return
@@ -116,7 +116,7 @@ func (f *xdsChannel) logFailure(err error, wait time.Duration) {
 
 // session opens one stream on a connection of its own and serves it until it ends. opened reports
 // whether there was a stream, spoke whether a response arrived.
-func (f *xdsChannel) session(ctx context.Context) (opened, spoke bool, err error) {
+func (f *channel) session(ctx context.Context) (opened, spoke bool, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	// A new connection starts without the backoff of grpc, which would add to the backoff of run.
@@ -165,7 +165,7 @@ func (f *xdsChannel) session(ctx context.Context) (opened, spoke bool, err error
 
 // deliver passes e to the event loop and waits until it is handled. It returns false if ctx ended
 // before.
-func (f *xdsChannel) deliver(ctx context.Context, e event) bool {
+func (f *channel) deliver(ctx context.Context, e event) bool {
 	e.channel, e.done = f, make(chan struct{})
 	select {
 	case f.events <- e:
@@ -177,7 +177,7 @@ func (f *xdsChannel) deliver(ctx context.Context, e event) bool {
 }
 
 // sendLoop sends queued requests until ctx or the stream ends.
-func (f *xdsChannel) sendLoop(ctx context.Context, s *stream) {
+func (f *channel) sendLoop(ctx context.Context, s *stream) {
 	for {
 		f.mu.Lock()
 		queue := f.queue
@@ -200,7 +200,7 @@ func (f *xdsChannel) sendLoop(ctx context.Context, s *stream) {
 }
 
 // enqueue queues requests. They are dropped if the stream ends before they are sent.
-func (f *xdsChannel) enqueue(all ...ads.Request) {
+func (f *channel) enqueue(all ...ads.Request) {
 	if len(all) == 0 {
 		return
 	}
@@ -213,19 +213,19 @@ func (f *xdsChannel) enqueue(all ...ads.Request) {
 	}
 }
 
-func (f *xdsChannel) setConnected() {
+func (f *channel) setConnected() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.status = status.Connection{Connected: true, Since: time.Now()}
 }
 
-func (f *xdsChannel) isConnected() bool {
+func (f *channel) isConnected() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.status.Connected
 }
 
-func (f *xdsChannel) setFailed(err error) {
+func (f *channel) setFailed(err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.status.Connected || f.status.Since.IsZero() {
@@ -238,13 +238,13 @@ func (f *xdsChannel) setFailed(err error) {
 }
 
 // secretChannel returns the channel to a source of secrets, and creates and starts it if needed.
-func (s *Source) secretChannel(from resource.SecretSource) *xdsChannel {
+func (s *Source) secretChannel(from resource.SecretSource) *channel {
 	for _, f := range s.channels {
 		if f.secretSource == from {
 			return f
 		}
 	}
-	f := &xdsChannel{name: from.Cluster, service: sdsService(), secretSource: from, mode: ads.StateOfTheWorld}
+	f := &channel{name: from.Cluster, service: sdsService(), secretSource: from, mode: ads.StateOfTheWorld}
 	if from.Delta {
 		f.mode = ads.Delta
 	}

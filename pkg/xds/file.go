@@ -111,7 +111,7 @@ func (s *Source) ApplyFileChanges(ctx context.Context, file *config.Snapshot, cl
 }
 
 // mainChannel returns the ADS channel; nil if the file configures no control plane.
-func (s *Source) mainChannel() *xdsChannel {
+func (s *Source) mainChannel() *channel {
 	if s.boot.ADSCluster == "" {
 		return nil
 	}
@@ -159,7 +159,7 @@ func (s *Source) updateStaticResources(b config.Bootstrap) (next *bootstrap.Stat
 func (s *Source) targetsChanged(next *bootstrap.StaticResources) bool {
 	targets := next.Targets()
 	for name, was := range s.boot.Targets {
-		asked := name == s.boot.LRSCluster || slices.ContainsFunc(s.channels, func(f *xdsChannel) bool { return f.name == name })
+		asked := name == s.boot.LRSCluster || slices.ContainsFunc(s.channels, func(f *channel) bool { return f.name == name })
 		is := targets[name]
 		if asked && (is.Address != was.Address || is.IsUnix != was.IsUnix || !reflect.DeepEqual(is.TLS, was.TLS)) {
 			return true

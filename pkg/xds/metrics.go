@@ -52,7 +52,7 @@ func (s *Source) registerMetrics() {
 }
 
 // registerChannelMetrics registers the metrics of a channel.
-func (s *Source) registerChannelMetrics(f *xdsChannel) {
+func (s *Source) registerChannelMetrics(f *channel) {
 	f.lastResponse.Store(time.Now().UnixNano())
 	if s.metrics.registry == nil {
 		return
@@ -69,7 +69,7 @@ func (s *Source) registerChannelMetrics(f *xdsChannel) {
 }
 
 // countResponse counts a response; wrong are its rejected resources.
-func (s *Source) countResponse(f *xdsChannel, u ads.Update, wrong []ads.ResourceError) {
+func (s *Source) countResponse(f *channel, u ads.Update, wrong []ads.ResourceError) {
 	f.lastResponse.Store(time.Now().UnixNano())
 	if s.metrics.registry == nil {
 		return

@@ -1,6 +1,6 @@
 // Package xds is the xDS client: it applies the configuration that a control plane sends.
 //
-//	xdsChannel  reconnecting stream to a control plane        channel.go, stream.go
+//	channel     reconnecting stream to a control plane        channel.go, stream.go
 //	  │ events
 //	Source      event loop: stages, applies, ACKs, NACKs      source.go, apply.go
 //	  ├ ads.Client    protocol state                          ads
@@ -63,9 +63,9 @@ type Source struct {
 	reloader     *credential.Reloader
 	network      transport.Network // immutable once Run is called; tests replace it
 	events       chan event
-	startChannel func(*xdsChannel) // runs a channel; nil unless Run is active. Guarded by applyMu
+	startChannel func(*channel) // runs a channel; nil unless Run is active. Guarded by applyMu
 
-	channels []*xdsChannel // guarded by applyMu; the first is the ADS channel if there is one, the others serve secrets
+	channels []*channel // guarded by applyMu; the first is the ADS channel if there is one, the others serve secrets
 
 	// applyMu is held while the active configuration changes, by the event loop or by ApplyFile. It
 	// guards state, fileSnapshot, staticJSON and the channels' ads.Clients.
@@ -128,7 +128,7 @@ func New(o Options) (*Source, error) {
 		{URL: resource.ExtensionType},
 		{URL: resource.SecretType},
 	}
-	f := s.newChannel(&xdsChannel{name: boot.ADSCluster, service: adsService(), mode: boot.Mode}, types...)
+	f := s.newChannel(&channel{name: boot.ADSCluster, service: adsService(), mode: boot.Mode}, types...)
 	f.client.SetSubscription(resource.RuntimeType, boot.RTDSNames())
 	if boot.Subscriptions.CDS {
 		f.client.SubscribeAll(resource.ClusterType)
@@ -142,7 +142,7 @@ func New(o Options) (*Source, error) {
 
 // newChannel completes f, in which the caller has set the peer, service and mode, and adds it to
 // the channels.
-func (s *Source) newChannel(f *xdsChannel, types ...ads.Type) *xdsChannel {
+func (s *Source) newChannel(f *channel, types ...ads.Type) *channel {
 	f.node, f.dialer = s.boot.Node, s.newDialer(f.name)
 	f.log = s.opts.Log
 	f.events, f.queueSignal = s.events, make(chan struct{}, 1)
@@ -198,7 +198,7 @@ func (s *Source) Run(ctx context.Context) error {
 // startChannels runs the current channels, and those added later, on goroutines of group until ctx
 // ends.
 func (s *Source) startChannels(ctx context.Context, group *sync.WaitGroup) {
-	launch := func(f *xdsChannel) { group.Go(func() { f.run(ctx) }) }
+	launch := func(f *channel) { group.Go(func() { f.run(ctx) }) }
 	s.applyMu.Lock()
 	defer s.applyMu.Unlock()
 	s.startChannel = launch
@@ -273,7 +273,7 @@ func (s *Source) handleEvent(ctx context.Context, e event) {
 
 // handleResponse applies the valid resources of a response, rejects the others and enqueues the ACK
 // or NACK.
-func (s *Source) handleResponse(ctx context.Context, f *xdsChannel, r *ads.Response) {
+func (s *Source) handleResponse(ctx context.Context, f *channel, r *ads.Response) {
 	u, ok := f.client.Receive(*r)
 	if !ok {
 		s.opts.Log.Warn("ignored a response without a subscription", logControl, f.name, logType, r.Type)

@@ -50,7 +50,7 @@ func TestSecretsOfSeveralSourcesInStatus(t *testing.T) {
 		t.Fatalf("there are %d channels, want those of the control plane, a and b", len(s.channels))
 	}
 	secret := xdstest.Secret("own", testpki.New(t).Issue(testpki.Spec{}))
-	respond := func(f *xdsChannel, version string, body []byte) {
+	respond := func(f *channel, version string, body []byte) {
 		s.handleEvent(t.Context(), event{channel: f, response: &ads.Response{
 			Type: resource.SecretType, Version: version, Nonce: "n", Resources: []ads.Resource{{Name: secret.Name, Body: body}},
 		}})
