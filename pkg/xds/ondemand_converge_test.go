@@ -78,7 +78,8 @@ type onDemandHistory struct {
 }
 
 // newHistorySource returns a Source that does not connect to its control plane p, and the snapshot
-// that it applies. form is the api_type. If lazy is true, the resources are on demand; else h is nil.
+// that it applies. form is the api_type. If lazy is true, the resources are on demand; else h is
+// nil.
 func newHistorySource(t *testing.T, p *fakeControlPlane, form string, lazy bool) (s *Source, inForce *config.Snapshot, h *onDemandHistory) {
 	b := xdstest.LayeredBootstrap(form)
 	if !lazy {

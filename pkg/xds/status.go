@@ -15,8 +15,8 @@ func (s *Source) Status() status.Status {
 	return status.Summarize(s.boot, s.state, s.statusChannels(), s.cache.Status())
 }
 
-// Dump returns the list "configs" of Envoy's ConfigDump for encoding/json, without secrets. It waits
-// while a configuration is being applied. An error means that o is not valid.
+// Dump returns the list "configs" of Envoy's ConfigDump for encoding/json, without secrets. It
+// waits while a configuration is being applied. An error means that o is not valid.
 func (s *Source) Dump(o status.DumpOptions) ([]any, error) { return s.statusSnapshot().Dump(o) }
 
 func (s *Source) statusSnapshot() *status.Snapshot {

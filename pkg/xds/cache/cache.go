@@ -90,8 +90,8 @@ func (c *Cache) Save(next *Contents) {
 func (c *Cache) Close() { close(c.saves) }
 
 // Load returns the contents that were saved last. It fails with fs.ErrNotExist if there are none,
-// and also if they are not usable, or were received more than maxAge before now. A maxAge of 0 means
-// no limit.
+// and also if they are not usable, or were received more than maxAge before now. A maxAge of 0
+// means no limit.
 func (c *Cache) Load(now time.Time, maxAge time.Duration) (*Contents, error) {
 	found, err := c.file.load(now, maxAge)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {

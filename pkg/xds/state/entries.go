@@ -237,7 +237,8 @@ func (s *State) releaseAll(listeners map[string]bool) {
 	}
 }
 
-// RestartWait restarts the wait of a cluster that could not be applied for its missing dependencies.
+// RestartWait restarts the wait of a cluster that could not be applied for its missing
+// dependencies.
 func (s *State) RestartWait(cluster string, now time.Time) {
 	s.clusters.mutable(cluster).ReceivedAt = now
 	s.noteFailedCluster(cluster)

@@ -42,7 +42,8 @@ type fileNames struct {
 // file. A Rollback does not undo it.
 func (s *State) SetFile(file *config.Snapshot) { s.file = fileNames{file: file} }
 
-// compute computes the names, unless an earlier call did. A file that changes often is asked rarely.
+// compute computes the names, unless an earlier call did. SetFile does not, because a file may
+// change often while the control plane sends nothing.
 func (f *fileNames) compute() {
 	if f.clusters != nil || f.file == nil {
 		return

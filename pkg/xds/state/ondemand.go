@@ -178,9 +178,9 @@ func (s *State) SubscribeCached(u ads.Update, now time.Time) {
 	}
 }
 
-// UnsubscribeIdle unsubscribes from the clusters and route tables that have been unused for the idle
-// timeout, and reports whether there were any. The functions report whether one is in use, or was
-// since the last call.
+// UnsubscribeIdle unsubscribes from the clusters and route tables that have been unused for the
+// idle timeout, and reports whether there were any. The functions report whether one is in use, or
+// was since the last call.
 func (s *State) UnsubscribeIdle(clusterInUse, tableInUse func(name string) bool, now time.Time) bool {
 	clusters := s.onDemand.clusters.idleNames(clusterInUse, now, s.onDemand.Idle)
 	for _, name := range clusters {

@@ -70,14 +70,8 @@ func (g *stage) reject(name string, err error) {
 // noteUnknown records the fields of an accepted resource that this build does not know. ignored are
 // its fields without effect.
 func (g *stage) noteUnknown(name string, ignored []string) {
-	one := UnknownFields{Name: name}
-	for _, field := range ignored {
-		if resource.CountUnknown([]string{field}) > 0 {
-			one.Fields = append(one.Fields, field)
-		}
-	}
-	if one.Fields != nil {
-		g.staged.Unknown = append(g.staged.Unknown, one)
+	if fields := resource.UnknownFields(ignored); fields != nil {
+		g.staged.Unknown = append(g.staged.Unknown, UnknownFields{Name: name, Fields: fields})
 	}
 }
 

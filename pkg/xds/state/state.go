@@ -36,9 +36,9 @@ type Options struct {
 
 // State holds the received resources. It is not safe for concurrent use.
 //
-// Changes of resources can be undone: Checkpoint makes the changes so far final, Rollback undoes the
-// later ones. The caller ends every operation with Checkpoint, so that replaced resources can be
-// freed.
+// Changes of resources can be undone: Checkpoint makes the changes so far final, Rollback undoes
+// the later ones. The caller ends every operation with Checkpoint, so that replaced resources can
+// be freed.
 type State struct {
 	boot         *bootstrap.Bootstrap  // immutable
 	capabilities resource.Capabilities // immutable; see Options

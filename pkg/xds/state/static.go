@@ -13,8 +13,8 @@ import (
 // Static returns the static resources of the last SetStatic.
 func (s *State) Static() *bootstrap.StaticResources { return s.static }
 
-// SetStatic stores static_resources for the next Reconcile, in place of the previous ones. Unchanged
-// resources stay. An error is of type bootstrap.FieldErrors; the caller rolls back then.
+// SetStatic stores static_resources for the next Reconcile, in place of the previous ones.
+// Unchanged resources stay. An error is of type bootstrap.FieldErrors; the caller rolls back then.
 func (s *State) SetStatic(next *bootstrap.StaticResources, now time.Time) error {
 	var wrong bootstrap.FieldErrors
 	before := s.static

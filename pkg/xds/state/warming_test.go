@@ -10,8 +10,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/xds/internal/xdstest"
 )
 
-// TestWarmingStatus verifies the missing dependencies and the deadline that warming returns.
-// state.reconcile returns the same deadline.
+// TestWarmingStatus verifies the missing dependencies and the deadline that Warming returns.
+// Reconcile returns the same deadline.
 func TestWarmingStatus(t *testing.T) {
 	now := time.Now()
 	lazily := config.XDSOnDemand{Idle: time.Hour, Wait: time.Second, Routes: true}

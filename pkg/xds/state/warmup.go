@@ -24,8 +24,8 @@ type warmup struct {
 	paused          bool            // an update is applied in parts: the warm-up does not end meanwhile
 }
 
-// StartWarmup starts the warm-up: until WarmingUp returns false, listeners of the control plane stay
-// inactive. It waits for the first CDS response if the bootstrap subscribes to clusters.
+// StartWarmup starts the warm-up: until WarmingUp returns false, listeners of the control plane
+// stay inactive. It waits for the first CDS response if the bootstrap subscribes to clusters.
 func (s *State) StartWarmup(now time.Time) {
 	from := s.boot.Subscriptions
 	s.warmup = &warmup{

@@ -117,8 +117,8 @@ func TestStaticListenersDoNotWaitForClusters(t *testing.T) {
 	}
 }
 
-// TestRejectedFileDoesNotEndTheWarmup verifies that the rollback of a file restores the warm-up that
-// the file would have ended.
+// TestRejectedFileDoesNotEndTheWarmup verifies that the rollback of a file restores the warm-up
+// that the file would have ended.
 func TestRejectedFileDoesNotEndTheWarmup(t *testing.T) {
 	now, w := time.Now(), newState()
 	w.StartWarmup(now)

@@ -52,9 +52,9 @@ func Listen(ctx context.Context, address string) (net.Listener, error) {
 	return unixsocket.ListenOwnerOnly(ctx, address)
 }
 
-// Serve serves CSDS on ln until ctx ends, and returns when all its goroutines have ended. It returns
-// the error of the socket. node is the client, and snapshot returns its current state; it is called
-// from several goroutines.
+// Serve serves CSDS on ln until ctx ends, and returns when all its goroutines have ended. It
+// returns the error of the socket. node is the client, and snapshot returns its current state; it
+// is called from several goroutines.
 func Serve(ctx context.Context, ln net.Listener, node *corev3.Node, snapshot func() *Snapshot) error {
 	g := grpc.NewServer(
 		grpc.MaxRecvMsgSize(maxRequestSize), grpc.MaxConcurrentStreams(maxConcurrentRequests),
@@ -133,7 +133,7 @@ func (h *Snapshot) ClientConfig(contents bool) *statusv3.ClientConfig {
 }
 
 // genericConfig returns a resource and its status.
-func (r viewed) genericConfig(url string, contents bool) *statusv3.ClientConfig_GenericXdsConfig {
+func (r viewResource) genericConfig(url string, contents bool) *statusv3.ClientConfig_GenericXdsConfig {
 	past := r.history[r.name]
 	out := &statusv3.ClientConfig_GenericXdsConfig{TypeUrl: url, Name: r.name, VersionInfo: past.version}
 	_, accepted := r.accepted[r.name]

@@ -149,7 +149,7 @@ func (h *Snapshot) listenerEntries() (all []dumpEntry) {
 }
 
 // resourceEntry returns the entry of a resource with its version, update time and ignored fields.
-func (h *Snapshot) resourceEntry(url string, r viewed, field string) dumpEntry {
+func (h *Snapshot) resourceEntry(url string, r viewResource, field string) dumpEntry {
 	e := dumpEntry{}
 	past := r.history[r.name]
 	if past.version != "" {
@@ -168,7 +168,7 @@ func (h *Snapshot) resourceEntry(url string, r viewed, field string) dumpEntry {
 }
 
 // addErrorState adds the reason why the last version of the resource was rejected, if it was.
-func (r viewed) addErrorState(e dumpEntry) {
+func (r viewResource) addErrorState(e dumpEntry) {
 	if past := r.history[r.name]; past.rejectReason != "" {
 		e["error_state"] = dumpEntry{"details": r.name + ": " + past.rejectReason, "last_update_attempt": past.rejectedAt.UTC().Format(time.RFC3339Nano)}
 	}

@@ -30,8 +30,8 @@ type resourceHistory struct {
 	removed      *ads.Resource // the last accepted version, of a secret that was removed and stays in use; nil: not removed
 }
 
-// RecordUpdate records which resources of an update were accepted, rejected or removed. held are the
-// resources of its type that were accepted before.
+// RecordUpdate records which resources of an update were accepted, rejected or removed. held are
+// the resources of its type that were accepted before.
 func (h *History) RecordUpdate(u ads.Update, wrong []ads.ResourceError, held map[string]ads.Resource, now time.Time) {
 	of := h.resources[u.Type]
 	if of == nil {
@@ -180,9 +180,9 @@ func (h *History) copyOf(typeURL string, held map[string]ads.Resource) map[strin
 	return all
 }
 
-// summary returns the subscribed resources whose last version was rejected, sorted by name, and when
-// a subscribed resource was last accepted. names are the subscribed ones, in order, unless all is
-// true.
+// summary returns the subscribed resources whose last version was rejected, sorted by name, and
+// when a subscribed resource was last accepted. names are the subscribed ones, in order, unless all
+// is true.
 func (h *History) summary(typeURL string, all bool, names []string) (rejected []RejectedResource, changed time.Time) {
 	for name, r := range h.resources[typeURL] {
 		if _, subscribed := slices.BinarySearch(names, name); !all && !subscribed {

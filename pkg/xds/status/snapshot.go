@@ -72,46 +72,47 @@ func (v *view) body(name string) (body []byte, ok bool) {
 	return nil, false
 }
 
-// viewed is a resource of a view.
-type viewed struct {
+// viewResource is a resource of a view.
+type viewResource struct {
 	*view
 
 	name string
 }
 
 // received returns the resources of a type that were accepted or rejected, sorted by name.
-func (h *Snapshot) received(url string) (all []viewed) {
+func (h *Snapshot) received(url string) (all []viewResource) {
 	for _, v := range h.views[url] {
 		for name := range v.history {
-			all = append(all, viewed{v, name})
+			all = append(all, viewResource{v, name})
 		}
 	}
-	slices.SortFunc(all, compareViewed)
+	slices.SortFunc(all, compareResources)
 	return all
 }
 
-// subscribed returns the resources of a type that are subscribed by name, or for a wildcard type the
-// received ones, sorted by name.
-func (h *Snapshot) subscribed(url string) (all []viewed) {
+// subscribed returns the resources of a type that are subscribed by name, or for a wildcard type
+// the received ones, sorted by name.
+func (h *Snapshot) subscribed(url string) (all []viewResource) {
 	for _, v := range h.views[url] {
 		for name := range v.requested {
-			all = append(all, viewed{v, name})
+			all = append(all, viewResource{v, name})
 		}
 		if v.requested == nil {
 			for name := range v.history {
-				all = append(all, viewed{v, name})
+				all = append(all, viewResource{v, name})
 			}
 		}
 	}
-	slices.SortFunc(all, compareViewed)
+	slices.SortFunc(all, compareResources)
 	return all
 }
 
-func compareViewed(a, b viewed) int {
-	return cmp.Or(cmp.Compare(a.name, b.name), cmp.Compare(a.source.Cluster, b.source.Cluster))
+func compareResources(a, b viewResource) int {
+	return cmp.Or(cmp.Compare(a.name, b.name), a.source.Compare(b.source))
 }
 
-// version returns the version of the last response of a type that was accepted as a whole; "": none.
+// version returns the version of the last response of a type that was accepted as a whole; "":
+// none.
 func (h *Snapshot) version(url string) string {
 	for _, v := range h.views[url] {
 		return v.version
@@ -120,6 +121,6 @@ func (h *Snapshot) version(url string) string {
 }
 
 // ignoredFields returns the fields of a resource that have no effect.
-func (h *Snapshot) ignoredFields(url string, r viewed) []string {
+func (h *Snapshot) ignoredFields(url string, r viewResource) []string {
 	return h.ignored[state.ResourceKey{Type: url, Name: r.name, Source: r.source}]
 }

@@ -11,8 +11,8 @@ const (
 	MaxBackoff = 30 * time.Second
 )
 
-// Backoff computes the waits between attempts to keep a session open. A wait doubles from MinBackoff
-// to MaxBackoff and has a jitter of up to half. Its zero value is ready for use.
+// Backoff computes the waits between attempts to keep a session open. A wait doubles from
+// MinBackoff to MaxBackoff and has a jitter of up to half. Its zero value is ready for use.
 type Backoff struct{ pause time.Duration }
 
 // Next returns how long to wait before the next attempt.
