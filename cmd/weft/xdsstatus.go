@@ -9,7 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/weft-proxy/weft/pkg/inspect"
-	"github.com/weft-proxy/weft/pkg/xds"
+	"github.com/weft-proxy/weft/pkg/xds/status"
 )
 
 // xdsCommands returns the commands about control planes.
@@ -66,7 +66,7 @@ func (p *process) adminDump(part string, endpoints bool) ([]json.RawMessage, err
 	if p.control == nil {
 		return nil, nil
 	}
-	messages, err := p.control.Dump(xds.DumpOptions{Resource: part, Endpoints: endpoints})
+	messages, err := p.control.Dump(status.DumpOptions{Resource: part, Endpoints: endpoints})
 	if err != nil {
 		return nil, err
 	}

@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/weft-proxy/weft/pkg/xds"
+	"github.com/weft-proxy/weft/pkg/xds/status"
 )
 
 func TestXDSStatusOfRunningProcess(t *testing.T) {

@@ -2,7 +2,7 @@
 
 package inspect
 
-import "github.com/weft-proxy/weft/pkg/xds"
+import "github.com/weft-proxy/weft/pkg/xds/status"
 
 // XDS is the state of the control planes, the content of /xds.
-type XDS = xds.Status
+type XDS = status.Status

@@ -6,24 +6,26 @@ import (
 	"testing"
 	"time"
 
-	"github.com/weft-proxy/weft/pkg/xds"
+	"github.com/weft-proxy/weft/pkg/xds/cache"
 	"github.com/weft-proxy/weft/pkg/xds/resource"
+	"github.com/weft-proxy/weft/pkg/xds/state"
+	"github.com/weft-proxy/weft/pkg/xds/status"
 )
 
 // fixtureXDS returns the state of a control plane.
 func fixtureXDS() *XDS {
 	return &XDS{
 		Node: "n",
-		ControlPlanes: []xds.ControlPlaneStatus{{
-			Name: "istiod", Mode: xds.ModeDelta, Serves: xds.ServesAll, Connected: true, Since: at(),
-			Types: []xds.TypeStatus{{
+		ControlPlanes: []status.ControlPlane{{
+			Name: "istiod", Mode: status.ModeDelta, Serves: status.ServesAll, Connected: true, Since: at(),
+			Types: []status.Type{{
 				Type: resource.ClusterType, Version: "7", Wildcard: true, Resources: 12, Changed: at(),
-				Accepted: &xds.AckStatus{Version: "7", At: at()}, Rejected: &xds.AckStatus{Version: "6", At: at().Add(-time.Minute), Reason: "c: no"},
-				RejectedResources: []xds.RejectedResource{{Name: "c", Reason: "type: is not supported", At: at()}},
+				Accepted: &status.Ack{Version: "7", At: at()}, Rejected: &status.Ack{Version: "6", At: at().Add(-time.Minute), Reason: "c: no"},
+				RejectedResources: []status.RejectedResource{{Name: "c", Reason: "type: is not supported", At: at()}},
 			}},
 		}},
-		Warming:  []xds.WarmingResource{{Type: resource.ListenerType, Name: "in", Since: at(), Missing: []string{"routes 9080"}}},
-		OnDemand: &xds.OnDemandStatus{SubscribedClusters: 2, UnsubscribedClusters: []string{"a"}},
+		Warming:  []state.WarmingResource{{Type: resource.ListenerType, Name: "in", Since: at(), Missing: []string{"routes 9080"}}},
+		OnDemand: &state.OnDemandStatus{SubscribedClusters: 2, UnsubscribedClusters: []string{"a"}},
 	}
 }
 
@@ -31,19 +33,19 @@ func TestXDSStatusText(t *testing.T) {
 	now := time.Date(2026, 5, 4, 3, 2, 1, 0, time.UTC)
 	ago := func(seconds int) time.Time { return now.Add(-time.Duration(seconds) * time.Second) }
 	s := &XDS{
-		ControlPlanes: []xds.ControlPlaneStatus{
-			{Name: "istiod", Mode: xds.ModeDelta, Serves: xds.ServesAll, Connected: true, Since: ago(90), Types: []xds.TypeStatus{
+		ControlPlanes: []status.ControlPlane{
+			{Name: "istiod", Mode: status.ModeDelta, Serves: status.ServesAll, Connected: true, Since: ago(90), Types: []status.Type{
 				{Type: resource.ClusterType, Version: "7", Wildcard: true, Resources: 12, Changed: ago(5),
-					Accepted: &xds.AckStatus{Version: "7", At: ago(5)}, Rejected: &xds.AckStatus{Version: "6", At: ago(65), Reason: "c: no"},
-					RejectedResources: []xds.RejectedResource{{Name: "c", Reason: "type: is not supported", At: ago(65)}}},
+					Accepted: &status.Ack{Version: "7", At: ago(5)}, Rejected: &status.Ack{Version: "6", At: ago(65), Reason: "c: no"},
+					RejectedResources: []status.RejectedResource{{Name: "c", Reason: "type: is not supported", At: ago(65)}}},
 				{Type: resource.RouteType, Requested: 2, Resources: 1, Missing: []string{"9080"}},
 			}},
-			{Name: "sds", Mode: xds.ModeSotW, Serves: xds.ServesSecrets, Since: ago(3), Failure: "connection refused", Attempts: 4},
-			{Name: "other", Mode: xds.ModeSotW, Serves: xds.ServesSecrets},
+			{Name: "sds", Mode: status.ModeSotW, Serves: status.ServesSecrets, Since: ago(3), Failure: "connection refused", Attempts: 4},
+			{Name: "other", Mode: status.ModeSotW, Serves: status.ServesSecrets},
 		},
-		Warming:  []xds.WarmingResource{{Type: resource.ListenerType, Name: "in", Since: ago(2), Missing: []string{"routes 9080", "secret default"}}},
-		Cache:    xds.CacheStatus{InUse: true, ReceivedAt: ago(3600), Path: "/var/weft/xds"},
-		OnDemand: &xds.OnDemandStatus{SubscribedClusters: 2, UnsubscribedClusters: []string{"a", "b"}, SubscribedRoutes: 1},
+		Warming:  []state.WarmingResource{{Type: resource.ListenerType, Name: "in", Since: ago(2), Missing: []string{"routes 9080", "secret default"}}},
+		Cache:    cache.Status{InUse: true, ReceivedAt: ago(3600), Path: "/var/weft/xds"},
+		OnDemand: &state.OnDemandStatus{SubscribedClusters: 2, UnsubscribedClusters: []string{"a", "b"}, SubscribedRoutes: 1},
 	}
 	const want = `control plane istiod (delta, everything): connected for 1m30s
   TYPE                VERSION  RESOURCES  SUBSCRIBED  CHANGED  ACCEPTED  REJECTED

@@ -8,7 +8,7 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"github.com/weft-proxy/weft/pkg/xds"
+	"github.com/weft-proxy/weft/pkg/xds/status"
 )
 
 // xdsText is a status to write, with the time from which ages count.
@@ -21,8 +21,8 @@ type xdsText struct {
 const maxListedNames = 10
 
 // XDSText returns the state of the control planes for people, as weft xds-status prints it.
-func XDSText(status *XDS, now time.Time) string {
-	s := &xdsText{status, now}
+func XDSText(x *XDS, now time.Time) string {
+	s := &xdsText{x, now}
 	var b strings.Builder
 	for i := range s.ControlPlanes {
 		s.writeControlPlane(&b, &s.ControlPlanes[i])
@@ -38,7 +38,7 @@ func XDSText(status *XDS, now time.Time) string {
 	return b.String()
 }
 
-func (s *xdsText) writeControlPlane(b *strings.Builder, p *xds.ControlPlaneStatus) {
+func (s *xdsText) writeControlPlane(b *strings.Builder, p *status.ControlPlane) {
 	fmt.Fprintf(b, "control plane %s (%s, %s): ", p.Name, p.Mode, p.Serves)
 	switch {
 	case p.Connected:
@@ -107,7 +107,7 @@ func (s *xdsText) writeOnDemand(b *strings.Builder) {
 }
 
 // ackText returns the version and the age of a reply.
-func (s *xdsText) ackText(r *xds.AckStatus) string {
+func (s *xdsText) ackText(r *status.Ack) string {
 	if r == nil {
 		return "-"
 	}
