@@ -39,8 +39,7 @@ type planner struct {
 
 // planSource is what the planner plans. It is implemented by subscriber.
 type planSource interface {
-	firstSnapshotDeadline(key registry.Service) time.Time
-	planInput(key registry.Service, now time.Time, numbers map[*session]int) planInput
+	planInput(key registry.Service, now time.Time, numbers map[*session]int, awaitFirst bool) planInput
 }
 
 // service is a service that the local consumer calls. The loop writes the fields that are guarded
@@ -241,13 +240,12 @@ func (p *planner) takeDue(now time.Time) []pendingChange {
 func (p *planner) planDue(now time.Time, numbers map[*session]int) []pendingChange {
 	var batch []pendingChange
 	for _, c := range p.takeDue(now) {
-		if c.service.active.clusters == nil {
-			if until := p.input.firstSnapshotDeadline(c.service.key); until.After(now) {
-				p.dueAt[c.service] = until // request, changed or that time trigger planning again
-				continue
-			}
+		in := p.input.planInput(c.service.key, now, numbers, c.service.active.clusters == nil)
+		if !in.awaitUntil.IsZero() {
+			p.dueAt[c.service] = in.awaitUntil // request, changed or that time trigger planning again
+			continue
 		}
-		c.next = p.plan(c.service, now, numbers)
+		c.next = p.plan(c.service, now, &in)
 		batch = append(batch, c)
 	}
 	slices.SortFunc(batch, func(a, b pendingChange) int { return plan.Compare(a.service.key, b.service.key) })
@@ -255,9 +253,8 @@ func (p *planner) planDue(now time.Time, numbers map[*session]int) []pendingChan
 }
 
 // plan plans a service.
-func (p *planner) plan(s *service, now time.Time, numbers map[*session]int) (next resources) {
+func (p *planner) plan(s *service, now time.Time, in *planInput) (next resources) {
 	delete(p.dueAt, s)
-	in := p.input.planInput(s.key, now, numbers)
 	var result *plan.Result
 	if len(in.snapshots) > 0 {
 		in.reference.Tagged = s.result != nil && s.result.Tagged
@@ -298,7 +295,8 @@ func (p *planner) restore(keys []registry.Service) {
 	now := time.Now()
 	for _, key := range keys {
 		s := &service{key: key, reapply: true}
-		next := p.plan(s, now, nil)
+		in := p.input.planInput(key, now, nil, false)
+		next := p.plan(s, now, &in)
 		p.mu.Lock()
 		s.active = next
 		p.services[key] = s

@@ -90,6 +90,9 @@ func (p *publisher) register(pub *publication) {
 	p.joinInstance(pub, mode != config.RegisterInterface)
 	if mode == config.RegisterInstance {
 		pub.urlRegistration.set(nil)
+		if pub.instance.registration.isRegistered() { // else endReplaced follows
+			pub.urlRegistration.endPredecessor()
+		}
 		return
 	}
 	pub.urlRegistration.setURL(p.settings.providerURL(pub.spec, pub.since))

@@ -97,6 +97,9 @@ func (e *registration) setLocked(want registrable) {
 	if want != nil && e.desired != nil && want.String() == e.desired.String() {
 		return
 	}
+	if e.cancel != nil && (want != nil || e.desired != nil) { // else the current step is needed
+		e.cancel()
+	}
 	if e.mayBeRegistered {
 		e.stale = append(e.stale, e.desired)
 	}
@@ -107,9 +110,6 @@ func (e *registration) setLocked(want registrable) {
 	}
 	e.version++
 	e.desired, e.err = want, nil
-	if e.cancel != nil {
-		e.cancel()
-	}
 	e.signalChange()
 	e.startLocked()
 }

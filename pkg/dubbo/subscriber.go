@@ -248,10 +248,8 @@ func filterAccepted(s registry.Service, all []registry.URL) []registry.URL {
 }
 
 // firstSnapshotDeadline returns until when to wait for the first snapshot of a service; zero: a
-// registry has sent one, or there is no subscription.
+// registry has sent one, or there is no subscription. The caller holds mu.
 func (s *subscriber) firstSnapshotDeadline(key registry.Service) (until time.Time) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	for _, sub := range s.sources[key] {
 		if sub.hasSnapshot() || sub.pending != nil {
 			return time.Time{}
@@ -268,13 +266,21 @@ type planInput struct {
 	reference plan.Reference
 	snapshots []plan.RegistrySnapshot // one for each subscription
 	expiry    time.Time               // when the next retained provider expires; zero: none
+
+	awaitUntil time.Time // not zero: wait until then for the first snapshot; nothing else is set
 }
 
 // planInput evaluates the pending snapshots of a service, and returns the result. numbers contains
-// the current session number of each registry.
-func (s *subscriber) planInput(key registry.Service, now time.Time, numbers map[*session]int) planInput {
+// the current session number of each registry. If awaitFirst is set, and subscriptions still wait
+// for the first snapshot, planInput evaluates nothing.
+func (s *subscriber) planInput(key registry.Service, now time.Time, numbers map[*session]int, awaitFirst bool) planInput {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if awaitFirst {
+		if until := s.firstSnapshotDeadline(key); until.After(now) {
+			return planInput{awaitUntil: until}
+		}
+	}
 	in := planInput{reference: plan.Reference{Service: key}}
 	for _, sub := range s.sources[key] {
 		if sub.pending != nil {
