@@ -73,7 +73,7 @@ func New(o Options) (*Discovery, error) {
 	d.stateWriter = newStateWriter(s, d.state)
 	d.sessions = newSessions(s, d.wakeLoop)
 	d.publisher = newPublisher(s, d.stateWriter, &d.tasks)
-	d.planner = newPlanner(s, d.sessions, d.wakeLoop)
+	d.planner = newPlanner(s, d.wakeLoop)
 	d.subscriber = newSubscriber(s, d.stateWriter, &d.tasks, d.wakeLoop, d.planner.changed)
 	d.planner.input = d.subscriber
 	d.restore()

@@ -38,8 +38,8 @@ type interposed struct {
 	meanwhile func()
 }
 
-func (i *interposed) planInput(key registry.Service, now time.Time, numbers map[*session]int, awaitFirst bool) planInput {
-	in := i.planSource.planInput(key, now, numbers, awaitFirst)
+func (i *interposed) planInput(key registry.Service, now time.Time, awaitFirst bool) planInput {
+	in := i.planSource.planInput(key, now, awaitFirst)
 	if do := i.meanwhile; do != nil && in.awaitUntil.IsZero() && len(in.snapshots) == 0 {
 		i.meanwhile = nil
 		do()

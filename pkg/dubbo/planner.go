@@ -20,7 +20,6 @@ import (
 // concurrent use. With mu held, the planner calls only wake.
 type planner struct {
 	input    planSource                          // immutable
-	sessions *sessions                           // immutable
 	activate func(context.Context, Change) error // immutable; Options.Apply
 	log      *slog.Logger                        // immutable
 	wake     func()                              // immutable; wakes the loop, which calls reconcile
@@ -39,7 +38,7 @@ type planner struct {
 
 // planSource is what the planner plans. It is implemented by subscriber.
 type planSource interface {
-	planInput(key registry.Service, now time.Time, numbers map[*session]int, awaitFirst bool) planInput
+	planInput(key registry.Service, now time.Time, awaitFirst bool) planInput
 }
 
 // service is a service that the local consumer calls. The loop writes the fields that are guarded
@@ -89,9 +88,8 @@ func (p *resources) reuseEqual(before resources) {
 	}
 }
 
-func newPlanner(s *settings, all *sessions, wake func()) *planner {
+func newPlanner(s *settings, wake func()) *planner {
 	return &planner{
-		sessions: all,
 		activate: s.Apply,
 		log:      s.Log,
 		wake:     wake,
@@ -185,10 +183,7 @@ func (p *planner) reconcile(ctx context.Context) time.Duration {
 	if wait := p.nextApply.Sub(now); wait > 0 {
 		return wait
 	}
-	// Read the numbers before the snapshots, because snapshots of any registry may arrive before
-	// planning.
-	numbers := p.sessions.numbers()
-	if batch := p.planDue(now, numbers); len(batch) > 0 {
+	if batch := p.planDue(now); len(batch) > 0 {
 		budget := maxApplyAttempts
 		p.applyBatch(ctx, batch, &budget)
 		p.mu.Lock()
@@ -237,10 +232,10 @@ func (p *planner) takeDue(now time.Time) []pendingChange {
 }
 
 // planDue plans changed and due services. A service without clusters waits for the first snapshot.
-func (p *planner) planDue(now time.Time, numbers map[*session]int) []pendingChange {
+func (p *planner) planDue(now time.Time) []pendingChange {
 	var batch []pendingChange
 	for _, c := range p.takeDue(now) {
-		in := p.input.planInput(c.service.key, now, numbers, c.service.active.clusters == nil)
+		in := p.input.planInput(c.service.key, now, c.service.active.clusters == nil)
 		if !in.awaitUntil.IsZero() {
 			p.dueAt[c.service] = in.awaitUntil // request, changed or that time trigger planning again
 			continue
@@ -295,7 +290,7 @@ func (p *planner) restore(keys []registry.Service) {
 	now := time.Now()
 	for _, key := range keys {
 		s := &service{key: key, reapply: true}
-		in := p.input.planInput(key, now, nil, false)
+		in := p.input.planInput(key, now, false)
 		next := p.plan(s, now, &in)
 		p.mu.Lock()
 		s.active = next

@@ -38,7 +38,7 @@ func (s *subscriber) resolveInstances(sub *subscription) {
 	}
 	v.Providers = mergeProviders(found, v.Providers)
 	v.Instances = nil
-	s.queueSnapshot(sub, v)
+	s.queueSnapshot(sub, sub.instanceSession, v)
 }
 
 // metadataChanged resolves the instances with a revision again.

@@ -206,15 +206,6 @@ func (a *sessions) states() map[*session]registry.State {
 	return all
 }
 
-// numbers returns the current session number of every open registry.
-func (a *sessions) numbers() map[*session]int {
-	numbers := map[*session]int{}
-	for _, s := range a.openSessions() {
-		numbers[s] = s.open().State().Sessions
-	}
-	return numbers
-}
-
 // logChanges logs sessions that were disconnected or connected again since the last call. The loop
 // calls it.
 func (a *sessions) logChanges() {

@@ -15,8 +15,8 @@ import (
 // subscriber keeps the subscriptions to the services that the local consumer calls, and what
 // registries report about them: providers, and instances of applications (resolve.go). The planner
 // reads the result. The methods are safe for concurrent use. They call registrations, the metadata
-// cache, the state writer and changed with mu held. Only the loop calls registries, without mu,
-// because they may call back.
+// cache, the state writer and changed with mu held. They call registries without mu, because these
+// may call back: the loop calls Subscribe and stop, the goroutine of a notification State.
 type subscriber struct {
 	settings *settings              // immutable
 	state    *stateWriter           // immutable
@@ -187,7 +187,7 @@ func (s *subscriber) startAndStop() {
 		if from == nil || ended || started {
 			continue
 		}
-		stop := from.Subscribe(sub.spec.id.service, func(v registry.Snapshot) { s.onSnapshot(sub, v) })
+		stop := from.Subscribe(sub.spec.id.service, func(v registry.Snapshot) { s.onSnapshot(sub, from.State().Sessions, v) })
 		s.mu.Lock()
 		sub.stop = stop
 		ended = sub.ended
@@ -214,8 +214,9 @@ func (s *subscriber) stopAll() {
 	}
 }
 
-// onSnapshot processes a snapshot. It is the notify function of registry.Registry.
-func (s *subscriber) onSnapshot(sub *subscription, v registry.Snapshot) {
+// onSnapshot processes a snapshot that arrived in the session with that number. The notify function
+// of registry.Registry calls it.
+func (s *subscriber) onSnapshot(sub *subscription, session int, v registry.Snapshot) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if sub.ended {
@@ -224,16 +225,16 @@ func (s *subscriber) onSnapshot(sub *subscription, v registry.Snapshot) {
 	v.Providers = filterAccepted(sub.spec.id.service, v.Providers)
 	sub.instanceSnapshot, sub.unresolved = nil, nil
 	if len(v.Instances) > 0 {
-		sub.instanceSnapshot = &v
+		sub.instanceSnapshot, sub.instanceSession = &v, session
 		s.resolveInstances(sub)
 		return
 	}
-	s.queueSnapshot(sub, v)
+	s.queueSnapshot(sub, session, v)
 }
 
 // queueSnapshot schedules the evaluation of a snapshot without instances. The caller holds mu.
-func (s *subscriber) queueSnapshot(sub *subscription, v registry.Snapshot) {
-	sub.pending = &v
+func (s *subscriber) queueSnapshot(sub *subscription, session int, v registry.Snapshot) {
+	sub.pending, sub.pendingSession = &v, session
 	sub.sawEmpty = sub.sawEmpty && !v.Authoritative || isEmpty(&v) && !v.Authoritative
 	s.changed(sub.spec.id.service)
 }
@@ -270,10 +271,9 @@ type planInput struct {
 	awaitUntil time.Time // not zero: wait until then for the first snapshot; nothing else is set
 }
 
-// planInput evaluates the pending snapshots of a service, and returns the result. numbers contains
-// the current session number of each registry. If awaitFirst is set, and subscriptions still wait
-// for the first snapshot, planInput evaluates nothing.
-func (s *subscriber) planInput(key registry.Service, now time.Time, numbers map[*session]int, awaitFirst bool) planInput {
+// planInput evaluates the pending snapshots of a service, and returns the result. If awaitFirst is
+// set, and subscriptions still wait for the first snapshot, planInput evaluates nothing.
+func (s *subscriber) planInput(key registry.Service, now time.Time, awaitFirst bool) planInput {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if awaitFirst {
@@ -286,7 +286,7 @@ func (s *subscriber) planInput(key registry.Service, now time.Time, numbers map[
 		if sub.pending != nil {
 			s.state.save(saveLater)
 		}
-		sub.evaluate(now, numbers[sub.session], s.settings.Config.EmptyProtection)
+		sub.evaluate(now, s.settings.Config.EmptyProtection)
 		in.expiry = earlierOf(in.expiry, sub.nextExpiry())
 		if in.reference.Parameters == nil {
 			in.reference.Parameters = sub.spec.Service.Parameters

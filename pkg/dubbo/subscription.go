@@ -30,8 +30,10 @@ type subscription struct {
 	stop             func()             // nil: not started
 	deadline         time.Time          // the service waits until then for the first snapshot
 	instanceSnapshot *registry.Snapshot // the last snapshot, if it has instances
+	instanceSession  int                // number of the session in which it arrived
 	unresolved       error              // why some instances are not providers
 	pending          *registry.Snapshot // not evaluated yet; nil: none
+	pendingSession   int                // number of the session in which it arrived
 	sawEmpty         bool               // pending or replaced snapshots: one was empty, not authoritative
 	current          registry.Snapshot  // the last evaluated snapshot
 	retained         []retainedProvider // used in addition to current
@@ -40,7 +42,7 @@ type subscription struct {
 	restored         bool               // current is not from this session
 	validUntil       time.Time          // if restored: until when current was known to be valid
 	emptySince       time.Time          // since when there is no provider; zero: there is one
-	sessionNumber    int                // session in which current was evaluated; 0: none of this process
+	sessionNumber    int                // session in which current arrived; 0: none of this process
 }
 
 // providerKey is a service at an address, which may provide it in other groups or versions, too.
@@ -75,12 +77,11 @@ const lossWindow = 2 * time.Minute
 // hasSnapshot reports whether there is a snapshot.
 func (s *subscription) hasSnapshot() bool { return !s.evaluatedAt.IsZero() }
 
-// evaluate processes the pending snapshot at the time now, in the session with that number, and
-// drops expired retained providers.
-func (s *subscription) evaluate(now time.Time, session int, emptyAfter time.Duration) {
+// evaluate processes the pending snapshot at the time now, and drops expired retained providers.
+func (s *subscription) evaluate(now time.Time, emptyAfter time.Duration) {
 	if v := s.pending; v != nil {
 		s.pending = nil
-		s.accept(*v, now, session, emptyAfter)
+		s.accept(*v, now, s.pendingSession, emptyAfter)
 	}
 	s.retained = slices.DeleteFunc(s.retained, func(k retainedProvider) bool { return !now.Before(k.until) })
 }
