@@ -160,6 +160,9 @@ func (d *Discovery) Publish(ctx context.Context, r Request) error {
 	if err != nil {
 		return err
 	}
+	if err := d.publisher.check(w); err != nil {
+		return err
+	}
 	s, err := d.acquireSession(w.session)
 	if err != nil {
 		return err
@@ -215,6 +218,9 @@ func (d *Discovery) UnregisterAll(ctx context.Context) { d.publisher.unregisterA
 func (d *Discovery) Subscribe(ctx context.Context, r Request) error {
 	w, err := d.settings.validate(r, opSubscribe)
 	if err != nil {
+		return err
+	}
+	if err := d.subscriber.check(w); err != nil {
 		return err
 	}
 	s, err := d.acquireSession(w.session)

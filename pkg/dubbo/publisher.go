@@ -50,18 +50,32 @@ func newPublisher(s *settings, state *stateWriter, t *tasks) *publisher {
 	}
 }
 
+// check returns why a service cannot be published, before the caller opens a session for it.
+func (p *publisher) check(w *spec) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.checkLocked(w)
+}
+
+func (p *publisher) checkLocked(w *spec) error {
+	if err := checkCapacity(p.published[w.id] != nil, len(p.published)); err != nil {
+		return err
+	}
+	if p.closed {
+		return errClosing
+	}
+	return nil
+}
+
 // publish registers a service over a session, and returns the goals of that. It replaces an earlier
 // publication with the same registry and service. The error is a *FieldError or wraps errClosing.
 func (p *publisher) publish(w *spec, s *session) ([]goal, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	old := p.published[w.id]
-	if err := checkCapacity(old != nil, len(p.published)); err != nil {
+	if err := p.checkLocked(w); err != nil {
 		return nil, err
 	}
-	if p.closed {
-		return nil, errClosing
-	}
+	old := p.published[w.id]
 	pub := old
 	if old == nil || old.spec.session != w.session {
 		var before *registration

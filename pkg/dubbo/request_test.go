@@ -64,6 +64,11 @@ func TestServicesAreBounded(t *testing.T) {
 		if err := r.discovery.Publish(r.Context(), request("more")); !errors.As(err, &field) || field.Field != "service" {
 			t.Errorf("one more: %v, want a mistake in service", err)
 		}
+		elsewhere := request("more")
+		elsewhere.Registry.Address = "h:2"
+		if err := r.discovery.Publish(r.Context(), elsewhere); !errors.As(err, &field) || r.fake.opened != 1 {
+			t.Errorf("one more at another registry: %v, and %d sessions were opened, want an error and 1", err, r.fake.opened)
+		}
 		must(r.T, r.discovery.Publish(r.Context(), request("s1"))) // already published
 		must(r.T, r.discovery.Unpublish(r.Context(), request("s1")))
 		must(r.T, r.discovery.Publish(r.Context(), request("more")))

@@ -50,18 +50,32 @@ func newSubscriber(o *settings, state *stateWriter, t *tasks, wake func(), chang
 	return s
 }
 
-// subscribe starts or changes a subscription over a session. The error is a *FieldError or
-// errClosing.
-func (s *subscriber) subscribe(w *spec, ses *session) error {
+// check returns why a subscription cannot start, before the caller opens a session for it.
+func (s *subscriber) check(w *spec) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	old := s.subscriptions[w.id]
-	if err := checkCapacity(old != nil, len(s.subscriptions)); err != nil {
+	return s.checkLocked(w)
+}
+
+func (s *subscriber) checkLocked(w *spec) error {
+	if err := checkCapacity(s.subscriptions[w.id] != nil, len(s.subscriptions)); err != nil {
 		return err
 	}
 	if s.closed {
 		return errClosing
 	}
+	return nil
+}
+
+// subscribe starts or changes a subscription over a session. The error is a *FieldError or
+// errClosing.
+func (s *subscriber) subscribe(w *spec, ses *session) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.checkLocked(w); err != nil {
+		return err
+	}
+	old := s.subscriptions[w.id]
 	if old == nil || !reflect.DeepEqual(old.spec.Request, w.Request) {
 		s.state.save(saveSoon)
 	}
