@@ -7,18 +7,18 @@ import (
 )
 
 const (
-	// firstRead and busyRead are sizes of one read, in bytes; busyRead applies while reads fill
-	// firstRead.
-	firstRead = 4 << 10
-	busyRead  = 64 << 10
+	// minReadSize and maxReadSize are sizes of one read, in bytes; maxReadSize applies while reads
+	// fill minReadSize.
+	minReadSize = 4 << 10
+	maxReadSize = 64 << 10
 )
 
 // input holds the bytes that were read and not yet consumed. The connection's reader owns it.
 type input struct {
-	buf  *buffer.IoBuffer // nil: empty
-	skip int              // bytes to discard of a frame that was too large
-	busy bool             // the last read filled its buffer
-	read int              // bytes read since the owner set it to 0
+	buf            *buffer.IoBuffer // nil: empty
+	skip           int              // bytes to discard of a frame that was too large
+	usesLargeReads bool             // the last read filled its buffer
+	read           int              // bytes read since the owner set it to 0
 }
 
 // partial reports whether there is an incomplete frame.
@@ -26,9 +26,9 @@ func (in *input) partial() bool { return in.buf != nil || in.skip > 0 }
 
 // fill reads once. It calls wait before it blocks.
 func (in *input) fill(conn *network.Conn, wait func()) error {
-	size := firstRead
-	if in.busy {
-		size = busyRead
+	size := minReadSize
+	if in.usesLargeReads {
+		size = maxReadSize
 	}
 	if in.buf != nil {
 		// Leave room for more than the rest of an incomplete frame.
@@ -41,7 +41,7 @@ func (in *input) fill(conn *network.Conn, wait func()) error {
 		}
 		return err
 	}
-	in.busy = len(in.buf.Tail()) == 0 || in.busy && n > firstRead
+	in.usesLargeReads = len(in.buf.Tail()) == 0 || in.usesLargeReads && n > minReadSize
 	in.drop()
 	in.read += n
 	return nil
@@ -71,7 +71,7 @@ func (in *input) next(c codec.Framing, limit int) (codec.Frame, []byte, error) {
 		return head, b[:head.Size:head.Size], nil
 	}
 	// Do not reserve all the memory that an unverified length asks for.
-	in.buf.Reserve(min(head.Size-len(b), max(busyRead, len(b))))
+	in.buf.Reserve(min(head.Size-len(b), max(maxReadSize, len(b))))
 	return head, nil, nil
 }
 
@@ -82,15 +82,16 @@ func (in *input) consume(head codec.Frame, n int) {
 	in.drop()
 }
 
-// rest releases an empty buffer. The reader calls it after it has handled all complete frames.
-func (in *input) rest() {
+// releaseEmpty releases an empty buffer. The reader calls it after it has handled all complete
+// frames.
+func (in *input) releaseEmpty() {
 	if in.buf != nil && in.buf.Len() == 0 {
 		in.release()
 	}
 }
 
-// whole reports whether there are bytes to parse.
-func (in *input) whole() bool { return in.buf != nil && in.buf.Len() > 0 }
+// hasBytes reports whether there are bytes to parse.
+func (in *input) hasBytes() bool { return in.buf != nil && in.buf.Len() > 0 }
 
 func (in *input) release() {
 	if in.buf != nil {

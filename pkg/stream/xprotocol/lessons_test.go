@@ -65,7 +65,7 @@ func few(r *rig, address string) (*UpstreamConn, error) {
 	if err != nil {
 		return nil, err
 	}
-	u := newClient(r.engine, fewIDs{}, conn, stream.UpstreamConnOptions{RPC: r.options, OnRelease: func(bool) {}})
+	u := newUpstreamConn(r.engine, fewIDs{}, conn, stream.UpstreamConnOptions{RPC: r.options, OnRelease: func(bool) {}})
 	r.t.Cleanup(func() { _ = u.Close() })
 	return u, nil
 }
