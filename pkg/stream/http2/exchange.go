@@ -464,41 +464,34 @@ func (e *exchange) dropResponse() {
 
 // fail implements owner: the client has reset the stream, violated the protocol on it, or
 // disconnected.
-func (e *exchange) fail(why error) func(*batch) {
+func (e *exchange) fail(why error, fx *effects) {
 	e.failSends(why)
-	return e.cancel(why)
+	e.cancel(why, fx)
 }
 
 // expire implements owner. If no response head was sent, the client gets a local reply (504, or 408
 // if its request is incomplete): the goroutine that works on the exchange gives up as after a
 // disconnect, and reply sends the local reply. A second expiry resets the stream.
-func (e *exchange) expire(why error) func(*batch) {
+func (e *exchange) expire(why error, fx *effects) {
 	whole, _ := e.in.Complete()
 	if (whole || e.stream.IsConnect()) && protocol.ReasonOf(why) == protocol.RequestIdle {
 		why = protocol.Faultf(protocol.StreamIdle, "no byte on the stream for its idle timeout")
 	}
 	if e.expiredErr != nil || e.stream.HeadSent() {
-		return e.fail(why)
+		e.fail(why, fx)
+		return
 	}
 	e.expiredErr = why
 	e.touch(time.Now())
-	return e.cancel(why)
+	e.cancel(why, fx)
 }
 
-// cancel makes the goroutine that works on the exchange give up. The caller runs the returned
-// function without muxConn.mu. muxConn.mu is held.
-func (e *exchange) cancel(why error) func(*batch) {
+// cancel makes the goroutine that works on the exchange give up. muxConn.mu is held.
+func (e *exchange) cancel(why error, fx *effects) {
 	e.canceled.Store(true)
-	upload := e.in.fail(why)
-	on := e.watch.NotifyDisconnect(e.engine.start)
-	out := &e.out
-	return func(b *batch) {
-		if upload != nil {
-			upload.kick(b)
-		}
-		if on.conn != nil {
-			on.conn.abandon(on, b)
-		}
-		out.kick(b)
+	fx.kickReceived(e.in.fail(why))
+	if on := e.watch.NotifyDisconnect(e.engine.start); on.conn != nil {
+		fx.abandoned = append(fx.abandoned, on)
 	}
+	fx.sendable = append(fx.sendable, &e.out)
 }

@@ -50,14 +50,15 @@ func (r *lingeringStream) releaseStream(b *batch) {
 	}
 }
 
-// expire implements owner.
-func (r *lingeringStream) expire(why error) func(*batch) { return r.fail(why) }
+// stop releases the stream.
+func (r *lingeringStream) stop(b *batch) {
+	r.conn.mu.Lock()
+	defer r.conn.mu.Unlock()
+	r.releaseStream(b)
+}
 
 // fail implements owner.
-func (r *lingeringStream) fail(error) func(*batch) {
-	return func(b *batch) {
-		r.conn.mu.Lock()
-		defer r.conn.mu.Unlock()
-		r.releaseStream(b)
-	}
-}
+func (r *lingeringStream) fail(_ error, fx *effects) { fx.lingered = append(fx.lingered, r) }
+
+// expire implements owner.
+func (r *lingeringStream) expire(why error, fx *effects) { r.fail(why, fx) }

@@ -49,6 +49,7 @@ type muxConn struct {
 	// The reader goroutine owns these fields.
 	readBuf        *buffer.IoBuffer // nil: no unprocessed bytes
 	event          syntax.Event     // meaning of the last frame
+	effects        *effects         // of the last frame; nil: none since the connection was parked
 	usesLargeReads bool             // the next read uses maxReadSize
 	unflushedRead  int              // bytes read since the last flush
 }
@@ -56,9 +57,8 @@ type muxConn struct {
 // connSide is the side that embeds a muxConn: a downstreamConn or an UpstreamConn.
 type connSide interface {
 	// handleSideEvent handles the events that concern only one side: heads, settings, PING
-	// acknowledgements, GOAWAY. muxConn.mu is held. The caller runs the returned function, if not nil,
-	// without it.
-	handleSideEvent(e *syntax.Event, b *batch) func(b *batch)
+	// acknowledgements, GOAWAY. muxConn.mu is held.
+	handleSideEvent(e *syntax.Event, b *batch, fx *effects)
 	// resetFault and broken return the Fault of a stream that the peer has reset, or on which it
 	// violated the protocol.
 	resetFault(code syntax.Code) error
@@ -75,9 +75,9 @@ type connSide interface {
 type timeoutSide interface {
 	// idleReason returns the reason of a stream that ends because it is idle.
 	idleReason() protocol.Reason
-	// expireSide is called when the timer fires, with muxConn.mu held. The caller runs the returned
-	// functions without it. next is when expired has to be called again, or zero.
-	expireSide(b *batch) (then []func(*batch), next time.Time)
+	// expireSide is called when the timer fires, with muxConn.mu held. next is when it has to be
+	// called again, or zero.
+	expireSide(b *batch, fx *effects) (next time.Time)
 }
 
 // init initializes w for conn, except for state, which the side sets.
@@ -172,14 +172,12 @@ func (w *muxConn) unblock(l *muxStream) {
 	l.sendCond.Broadcast()
 }
 
-// onWindowUpdate unblocks l, whose window has grown, and returns the function to call without mu, or
-// nil. l may be nil. mu is held.
-func (w *muxConn) onWindowUpdate(l *muxStream) func(b *batch) {
-	if l == nil || !l.blocked {
-		return nil
+// onWindowUpdate unblocks l, whose window has grown. l may be nil. mu is held.
+func (w *muxConn) onWindowUpdate(l *muxStream, fx *effects) {
+	if l != nil && l.blocked {
+		w.unblock(l)
+		fx.sendable = append(fx.sendable, &l.out)
 	}
-	w.unblock(l)
-	return l.out.kick
 }
 
 // resumeBlocked resumes the streams that are blocked by the connection's window, oldest first,
@@ -199,17 +197,12 @@ func (w *muxConn) resumeBlocked(b *batch) {
 	}
 }
 
-// unblockAll unblocks all blocked streams, because SETTINGS may have changed every stream's window. It
-// returns the functions to call without mu. mu is held.
-func (w *muxConn) unblockAll() (all []func(b *batch)) {
+// unblockAll unblocks all blocked streams, because SETTINGS may have changed every stream's window.
+// mu is held.
+func (w *muxConn) unblockAll(fx *effects) {
 	for s := range w.state.Streams() {
-		if l := muxStreamOf(s); l != nil {
-			if then := w.onWindowUpdate(l); then != nil {
-				all = append(all, then)
-			}
-		}
+		w.onWindowUpdate(muxStreamOf(s), fx)
 	}
-	return all
 }
 
 // fill reads once. It calls wait before it blocks.
@@ -248,6 +241,9 @@ func (w *muxConn) releaseReadBuf() {
 // processFrames processes every complete frame in the buffer. The error is nil or a
 // *syntax.ConnectionError.
 func (w *muxConn) processFrames(b *batch) error {
+	if w.effects == nil {
+		w.effects = new(effects)
+	}
 	err := w.parseFrames(b)
 	w.event = syntax.Event{} // it would refer to the buffer
 	switch {
@@ -330,46 +326,32 @@ func frameLen(b []byte) int {
 	return syntax.FrameHeaderLen + int(b[0])<<16 + int(b[1])<<8 + int(b[2])
 }
 
-// processFrame processes one frame, and then calls what handle returned, without mu.
+// processFrame processes one frame and its effects.
 func (w *muxConn) processFrame(f syntax.Frame, b *batch) error {
-	a, err := w.handleFrame(f, b)
-	if a.pump != nil {
-		a.pump.kick(b)
-	}
-	if a.borrower != nil {
-		a.borrower.copyBorrowed()
-	}
-	if a.then != nil {
-		a.then(b)
-	}
+	err := w.handleFrame(f, b, w.effects)
+	w.effects.apply(b)
 	return err
 }
 
-// afterFrame holds the calls to make without mu after a frame.
-type afterFrame struct {
-	pump     *pump
-	borrower *recvBody
-	then     func(*batch)
-}
-
-// handleFrame is the part of frame with mu held. A panic in the decoder leaves the compression table in
-// an unknown state (RFC 9113 4.3), so the reader recovers and closes the connection.
-func (w *muxConn) handleFrame(f syntax.Frame, b *batch) (a afterFrame, err error) {
+// handleFrame is the part of processFrame with mu held. A panic in the decoder leaves the
+// compression table in an unknown state (RFC 9113 4.3), so the reader recovers and closes the
+// connection.
+func (w *muxConn) handleFrame(f syntax.Frame, b *batch, fx *effects) (err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	charged := w.state.Charges()
 	e := &w.event
 	out, err := w.state.Handle(w.scratch[:0], f, b.now, e)
 	if err != nil {
-		out, a.then, err = w.handleStreamError(out, err, b)
+		out, err = w.handleStreamError(out, err, b, fx)
 	}
 	w.enqueueBatched(out, b)
 	switch {
-	case err != nil || a.then != nil || e.Kind == syntax.NoEvent:
+	case err != nil || e.Kind == syntax.NoEvent: // also after a StreamError
 	case e.Kind == syntax.DataArrived:
-		a.pump, a.borrower = w.handleData(e, b)
+		w.handleData(e, b, fx)
 	default:
-		a.then = w.handleEvent(e, b)
+		w.handleEvent(e, b, fx)
 	}
 	// Charge after the event was handled, which may have ended a stream.
 	if err == nil && w.state.Charges() > charged {
@@ -377,33 +359,32 @@ func (w *muxConn) handleFrame(f syntax.Frame, b *batch) (a afterFrame, err error
 			err = w.side.charge(n, b.now)
 		}
 	}
-	return a, err
+	return err
 }
 
 // errInternal ends a connection after a panic on its reader goroutine.
 var errInternal = &syntax.ConnectionError{Code: syntax.InternalError, Reason: "internal error"}
 
-// handleStreamError ends the stream on which the peer violated the protocol. It returns the
-// function to call without mu, or nil. It returns other errors, and that of Session.Fail. mu is
-// held.
-func (w *muxConn) handleStreamError(out []byte, err error, b *batch) ([]byte, func(*batch), error) {
+// handleStreamError ends the stream on which the peer violated the protocol. It returns other
+// errors, and that of Session.Fail. mu is held.
+func (w *muxConn) handleStreamError(out []byte, err error, b *batch, fx *effects) ([]byte, error) {
 	var e *syntax.StreamError
 	if !errors.As(err, &e) {
-		return out, nil, err
+		return out, err
 	}
 	l := muxStreamOf(w.state.Stream(e.ID))
 	out, err = w.state.Fail(out, e, b.now)
-	if l == nil || err != nil {
-		return out, nil, err
+	if l != nil && err == nil {
+		l.owner.fail(w.side.protocolFault(e), fx)
 	}
-	return out, l.owner.fail(w.side.protocolFault(e)), nil
+	return out, err
 }
 
 // failStreams fails the streams in flight because the connection ends, and waits for expire. The reader
 // calls it after its last read.
 func (w *muxConn) failStreams(why error, b *batch) {
+	var fx effects
 	w.mu.Lock()
-	var all []func(*batch)
 	if w.lostErr == nil {
 		w.lostErr = why
 		if w.timer.timer != nil {
@@ -411,16 +392,12 @@ func (w *muxConn) failStreams(why error, b *batch) {
 		}
 		for s := range w.state.Streams() {
 			if l := muxStreamOf(s); l != nil {
-				if f := l.owner.fail(why); f != nil {
-					all = append(all, f)
-				}
+				l.owner.fail(why, &fx)
 			}
 		}
 	}
 	w.mu.Unlock()
-	for _, f := range all {
-		f(b)
-	}
+	fx.apply(b)
 	b.flush()
 	w.timer.firing.Wait()
 }
@@ -432,24 +409,23 @@ func (w *muxConn) enqueueBatched(frames []byte, b *batch) {
 	}
 }
 
-// handleData adds received DATA to its stream. It returns the pump to kick, and the content if it
-// borrows the data. mu is held.
-func (w *muxConn) handleData(e *syntax.Event, b *batch) (kick *pump, lent *recvBody) {
+// handleData adds received DATA to its stream. mu is held.
+func (w *muxConn) handleData(e *syntax.Event, b *batch, fx *effects) {
 	l := muxStreamOf(e.Stream)
 	if l == nil {
-		return nil, nil
+		return
 	}
 	if l.dropsData {
 		w.enqueueBatched(w.state.ReportConsumed(w.scratch[:0], e.Stream, len(e.Data)), b)
 		if e.End {
 			l.owner.(*lingeringStream).releaseStream(b) //nolint:forcetypeassert // only a remainder drops
 		}
-		return nil, nil
+		return
 	}
 	l.touch(b.now)
-	kick, isLent, unwanted := l.in.add(e.Data, w.dataFrame(e.Data), b)
-	if isLent {
-		lent = &l.in
+	kick, borrows, unwanted := l.in.add(e.Data, w.dataFrame(e.Data), b)
+	if borrows {
+		fx.borrower = &l.in
 	}
 	if unwanted > 0 {
 		w.enqueueBatched(w.state.ReportConsumed(w.scratch[:0], e.Stream, unwanted), b)
@@ -457,7 +433,7 @@ func (w *muxConn) handleData(e *syntax.Event, b *batch) (kick *pump, lent *recvB
 	if e.End {
 		kick = l.in.markComplete()
 	}
-	return kick, lent
+	fx.kickReceived(kick)
 }
 
 // dataFrame returns the frame that the reader processes, if its payload is data without padding.
@@ -471,35 +447,32 @@ func (w *muxConn) dataFrame(data []byte) []byte {
 	return all[:end]
 }
 
-// handleEvent handles events other than DataArrived. mu is held. The caller runs the returned
-// function, if not nil, without it.
-func (w *muxConn) handleEvent(e *syntax.Event, b *batch) func(*batch) {
+// handleEvent handles events other than DataArrived. mu is held.
+func (w *muxConn) handleEvent(e *syntax.Event, b *batch, fx *effects) {
 	switch e.Kind {
 	case syntax.TrailersArrived:
 		if l := muxStreamOf(e.Stream); l != nil {
 			if l.dropsData {
-				return l.owner.fail(nil)
+				l.owner.fail(nil, fx)
+				return
 			}
-			if kick := l.in.markCompleteWithTrailer(w.state); kick != nil {
-				return kick.kick
-			}
+			fx.kickReceived(l.in.markCompleteWithTrailer(w.state))
 		}
 	case syntax.StreamReset:
 		if l := muxStreamOf(e.Stream); l != nil {
-			return l.owner.fail(w.side.resetFault(e.Code))
+			l.owner.fail(w.side.resetFault(e.Code), fx)
 		}
 	case syntax.WindowGrew:
-		if e.Stream != nil {
-			return w.onWindowUpdate(muxStreamOf(e.Stream))
-		}
-		if !w.blockedStreams.empty() {
-			return w.resumeBlocked
+		switch {
+		case e.Stream != nil:
+			w.onWindowUpdate(muxStreamOf(e.Stream), fx)
+		case !w.blockedStreams.empty():
+			fx.windowOpened = w
 		}
 	case syntax.SettingsArrived:
-		then := w.side.handleSideEvent(e, b)
-		return callAll(append(w.unblockAll(), then))
+		w.side.handleSideEvent(e, b, fx)
+		w.unblockAll(fx)
 	default:
-		return w.side.handleSideEvent(e, b)
+		w.side.handleSideEvent(e, b, fx)
 	}
-	return nil
 }

@@ -37,12 +37,11 @@ type muxStream struct {
 
 // owner is the type that embeds a muxStream.
 type owner interface {
-	// fail is called with muxConn.mu held when the stream has ended early. why is a Fault. The caller
-	// runs the returned function, if not nil, without muxConn.mu.
-	fail(why error) func(b *batch)
+	// fail is called with muxConn.mu held when the stream has ended early. why is a Fault.
+	fail(why error, fx *effects)
 	// expire is like fail, for a stream whose deadline has passed while its peer is still
 	// connected.
-	expire(why error) func(b *batch)
+	expire(why error, fx *effects)
 }
 
 // attach assigns the stream s to l. muxConn.mu is held.

@@ -13,12 +13,12 @@ type brokenOwner struct {
 	panicked bool
 }
 
-func (o *brokenOwner) fail(why error) func(*batch) {
+func (o *brokenOwner) fail(why error, fx *effects) {
 	if !o.panicked {
 		o.panicked = true
 		panic(injected)
 	}
-	return o.owner.fail(why)
+	o.owner.fail(why, fx)
 }
 
 // TestPanicInUpstreamReaderLosesNoResponse makes the reader of a host's connection panic after it has

@@ -164,7 +164,7 @@ func (c *downstreamConn) serve() (err error) {
 
 // shrink releases the memory that a parked connection does not need.
 func (c *downstreamConn) shrink() {
-	c.ctx, c.batch, c.unstarted = nil, batch{}, nil
+	c.ctx, c.batch, c.unstarted, c.effects = nil, batch{}, nil, nil
 	c.writeQueue.Shrink()
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -317,7 +317,7 @@ func (c *downstreamConn) startExchanges() {
 }
 
 // handleSideEvent implements connSide.
-func (c *downstreamConn) handleSideEvent(e *syntax.Event, b *batch) func(*batch) {
+func (c *downstreamConn) handleSideEvent(e *syntax.Event, b *batch, fx *effects) {
 	switch e.Kind {
 	case syntax.HeadersArrived:
 		c.conn.Requests++
@@ -330,15 +330,14 @@ func (c *downstreamConn) handleSideEvent(e *syntax.Event, b *batch) func(*batch)
 		c.inflight++
 		c.unstarted = append(c.unstarted, unstartedExchange{x, x.takeHead(c, e.End, b)})
 		if e.Stream.ID >= shutdownNoticeStreamID {
-			return func(*batch) { c.sendShutdownNotice() }
+			fx.shutdownNotice = c
 		}
 	case syntax.PingAcked:
 		if e.Ping == drainPing {
-			return func(*batch) { c.sendGoAway() }
+			fx.goAway = c
 		}
 	default: // the session handles the client's settings; its GOAWAY has no effect
 	}
-	return nil
 }
 
 // resetFault implements connSide.
@@ -392,7 +391,7 @@ func (c *downstreamConn) chargeRemaining(now time.Time) {
 func (c *downstreamConn) idleReason() protocol.Reason { return protocol.RequestIdle }
 
 // expireSide implements connSide.
-func (c *downstreamConn) expireSide(*batch) ([]func(*batch), time.Time) { return nil, time.Time{} }
+func (c *downstreamConn) expireSide(*batch, *effects) time.Time { return time.Time{} }
 
 // releaseExchange records that an exchange has ended.
 func (c *downstreamConn) releaseExchange() {

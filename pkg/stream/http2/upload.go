@@ -115,11 +115,10 @@ func (k *call) pumpEnded(b *batch, to *muxConn, number uint64, err error) {
 		u.mu.Unlock()
 		return
 	}
-	then := k.fail(err)
+	var fx effects
+	k.fail(err, &fx)
 	u.mu.Unlock()
-	if then != nil {
-		then(b)
-	}
+	fx.apply(b)
 }
 
 // stopUpload stops sending the request. It reports whether the request has a body, part of which may have

@@ -96,21 +96,20 @@ func (u *UpstreamConn) Close() error {
 // has not processed the request and the request can be sent again.
 func (u *UpstreamConn) Start(_ context.Context, x *protocol.Exchange) error {
 	e, ok := x.Downstream.(*exchange)
-	pends := ok && !e.ownsGoroutine // else this goroutine may wait
-	k, err := u.send(x, pends)
+	async := ok && !e.ownsGoroutine // else this goroutine may wait
+	k, err := u.send(x, async)
 	switch {
 	case k == nil:
 		return err
-	case pends:
+	case async:
 		return protocol.ErrPending
 	}
 	return k.await()
 }
 
-// send opens a stream for x, or queues it. The returned call is in flight; if resumes is set, it
-// owns x. The call is nil if resumes is set and it was answered meanwhile, or if x could not be
-// sent.
-func (u *UpstreamConn) send(x *protocol.Exchange, resumes bool) (*call, error) {
+// send opens a stream for x, or queues it. The returned call is in flight; if async is set, it
+// owns x. The call is nil if async is set and it was resolved meanwhile, or if x could not be sent.
+func (u *UpstreamConn) send(x *protocol.Exchange, async bool) (*call, error) {
 	e, _ := x.Downstream.(*exchange)
 	var b *batch
 	if e != nil {
@@ -126,7 +125,7 @@ func (u *UpstreamConn) send(x *protocol.Exchange, resumes bool) (*call, error) {
 		return nil, protocol.Faultf(protocol.UpstreamTimeout, "the client's timeout expired before the request was sent")
 	}
 	k := u.engine.newCall()
-	k.init(u, x, e, resumes)
+	k.init(u, x, e, async)
 	if e != nil && !e.watch.SetPending(pendingCall{u, k, k.id.Load()}) {
 		return nil, k.releaseUnsent(protocol.Faultf(protocol.ReasonDownstreamDisconnect, "client closed its connection"))
 	}
@@ -141,7 +140,7 @@ func (u *UpstreamConn) send(x *protocol.Exchange, resumes bool) (*call, error) {
 	if k.yield() {
 		return k, nil
 	}
-	if resumes {
+	if async {
 		return nil, k.deliverResponse()
 	}
 	return k, nil
@@ -152,54 +151,54 @@ func (u *UpstreamConn) admit(k *call, now time.Time) (queued, opened bool) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	u.openOrEnqueue(k, now)
-	return k.pendingLinks.queued, k.stream != nil
+	return k.state == callQueued, k.stream != nil
 }
 
-// openOrEnqueue opens a stream for k or queues it. If neither is possible, openOrEnqueue sets k's result to the
-// reason. mu is held.
+// openOrEnqueue opens a stream for k or queues it. If neither is possible, it resolves k with the
+// reason. The caller owns k. mu is held.
 func (u *UpstreamConn) openOrEnqueue(k *call, now time.Time) {
 	switch {
-	case k.hasResult: // its client has disconnected
+	case k.state.resolved(): // its client has disconnected
 		return
 	case u.lostErr != nil:
-		k.setResult(protocol.NewFault(protocol.ConnectFailure, u.lostErr))
+		k.resolve(protocol.NewFault(protocol.ConnectFailure, u.lostErr))
 		return
 	case u.closing.Load():
-		k.setResult(protocol.Faultf(protocol.ConnectFailure, "the connection accepts no more requests"))
+		k.resolve(protocol.Faultf(protocol.ConnectFailure, "the connection accepts no more requests"))
 		return
 	}
 	u.arm(k.x.EffectiveDeadline())
 	if !u.canOpen(k) || !u.pending.empty() {
-		k.busy = false
+		k.state.on(callEnqueue)
 		u.pending.push(k)
 		return
 	}
 	if err := u.openStream(k, now); err != nil {
-		k.setResult(err)
+		k.resolve(err)
 	}
 }
 
-// openPending opens streams for queued calls, as far as possible. mu is held. The caller runs the returned
-// functions without mu.
-func (u *UpstreamConn) openPending(now time.Time) (then []func(*batch)) {
+// openPending opens streams for queued calls, as far as possible. mu is held.
+func (u *UpstreamConn) openPending(now time.Time, fx *effects) {
 	if !u.pending.empty() && u.state.Exhausted() {
-		return u.failPending(protocol.Faultf(protocol.ConnectFailure, "the connection accepts no more requests"))
+		u.failPending(protocol.Faultf(protocol.ConnectFailure, "the connection accepts no more requests"), fx)
+		return
 	}
 	for !u.pending.empty() && u.canOpen(u.pending.first) {
 		k := u.pending.pop()
-		k.busy = true
-		err := u.openStream(k, now)
-		if err != nil {
-			k.setResult(err)
+		switch err := u.openStream(k, now); {
+		case err != nil:
+			if k.resolve(err) {
+				fx.resumed = append(fx.resumed, k)
+			}
+		case k.async:
+			k.state.on(callOpen)
+			fx.opened = append(fx.opened, k)
+		default:
+			k.state.on(callOpenBlocking)
+			k.signal()
 		}
-		if k.resumes {
-			then = append(then, k.continueOpened)
-			continue
-		}
-		k.needsUpload = err == nil
-		k.signal()
 	}
-	return then
 }
 
 // canOpen reports whether a stream for k may be opened now. A request with Upgrade waits for the
@@ -321,9 +320,8 @@ func (u *UpstreamConn) readAll(flush func(), b *batch) (err error) {
 // processRead processes every complete frame in the buffer, and then the responses that arrived in them.
 func (u *UpstreamConn) processRead(b *batch) error {
 	err := u.processFrames(b)
-	for _, f := range u.recordRead(b.now) {
-		f(b)
-	}
+	u.recordRead(b.now, u.effects)
+	u.effects.apply(b)
 	u.resumeReady(b)
 	return err
 }
@@ -339,30 +337,29 @@ func (u *UpstreamConn) resumeReady(b *batch) {
 	u.readyCalls = u.readyCalls[:0]
 }
 
-// recordRead records that something was read, and opens streams for queued calls. The caller runs the
-// returned functions without mu.
-func (u *UpstreamConn) recordRead(now time.Time) (then []func(*batch)) {
+// recordRead records that something was read, and opens streams for queued calls.
+func (u *UpstreamConn) recordRead(now time.Time, fx *effects) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	u.keepalive = keepalive{lastReadAt: now}
-	return u.openPending(now)
+	u.openPending(now, fx)
 }
 
 // handleSideEvent implements connSide.
-func (u *UpstreamConn) handleSideEvent(e *syntax.Event, b *batch) func(*batch) {
+func (u *UpstreamConn) handleSideEvent(e *syntax.Event, b *batch, fx *effects) {
 	switch e.Kind {
 	case syntax.HeadersArrived:
 		if l := muxStreamOf(e.Stream); l != nil {
 			if k, ok := l.owner.(*call); ok {
 				l.touch(b.now)
-				return k.handleHead(e, b)
+				k.handleHead(e, b, fx)
 			}
 		}
 	case syntax.SettingsArrived:
 		u.settingsReceived = true
 		u.maxStreams.Store(int64(u.state.PeerSettings().MaxConcurrentStreams))
 	case syntax.GoAwayArrived:
-		return u.handleGoAway(e)
+		u.handleGoAway(e, fx)
 	case syntax.PingAcked:
 		if !u.pingSentAt.IsZero() {
 			u.rtt.Store(int64(max(b.now.Sub(u.pingSentAt), 1)))
@@ -370,38 +367,25 @@ func (u *UpstreamConn) handleSideEvent(e *syntax.Event, b *batch) func(*batch) {
 		}
 	default: // the other events need no action
 	}
-	return nil
 }
 
 // handleGoAway fails the calls that the host will not process (RFC 9113 6.8), and those that wait
 // for a stream. The others continue. mu is held.
-func (u *UpstreamConn) handleGoAway(e *syntax.Event) func(*batch) {
+func (u *UpstreamConn) handleGoAway(e *syntax.Event, fx *effects) {
 	u.closing.Store(true)
 	why := protocol.Faultf(protocol.ConnectFailure, "the host sent GOAWAY: %v", e.Code)
-	all := u.failPending(why)
+	u.failPending(why, fx)
 	for s := range u.state.Streams() {
 		if l := muxStreamOf(s); l != nil && u.state.Unprocessed(s) {
-			all = append(all, l.owner.fail(why))
+			l.owner.fail(why, fx)
 		}
 	}
-	return callAll(all)
 }
 
 // failPending fails the calls that wait for a stream. mu is held.
-func (u *UpstreamConn) failPending(why error) (then []func(*batch)) {
+func (u *UpstreamConn) failPending(why error, fx *effects) {
 	for k := u.pending.pop(); k != nil; k = u.pending.pop() {
-		then = append(then, k.fail(why))
-	}
-	return then
-}
-
-func callAll(all []func(*batch)) func(*batch) {
-	return func(b *batch) {
-		for _, f := range all {
-			if f != nil {
-				f(b)
-			}
-		}
+		k.fail(why, fx)
 	}
 }
 
@@ -430,12 +414,12 @@ func (u *UpstreamConn) idleReason() protocol.Reason { return protocol.StreamIdle
 
 // expireSide implements connSide: it fails the queued calls whose deadline has passed, and sends a
 // PING to a silent host.
-func (u *UpstreamConn) expireSide(b *batch) (then []func(*batch), next time.Time) {
+func (u *UpstreamConn) expireSide(b *batch, fx *effects) (next time.Time) {
 	for k := range u.pending.all() {
 		switch at := k.x.EffectiveDeadline(); {
 		case at.IsZero():
 		case !at.After(b.now):
-			then = append(then, k.fail(protocol.Faultf(protocol.UpstreamTimeout, "timeout before a stream was available")))
+			k.fail(protocol.Faultf(protocol.UpstreamTimeout, "timeout before a stream was available"), fx)
 		case next.IsZero() || at.Before(next):
 			next = at
 		}
@@ -443,13 +427,13 @@ func (u *UpstreamConn) expireSide(b *batch) (then []func(*batch), next time.Time
 	if interval := u.opts.HTTP2.PingInterval; interval > 0 && u.state.Len() > 0 {
 		at, dead := u.keepaliveTick(b, interval)
 		if dead {
-			then = append(then, func(*batch) { _ = u.conn.Close() }) // the reader notices
+			fx.unresponsive = u.conn
 		}
 		if next.IsZero() || at.Before(next) {
 			next = at
 		}
 	}
-	return then, next
+	return next
 }
 
 // keepaliveTick sends a PING if one is due, and returns when it has to be called again. dead:
@@ -486,10 +470,11 @@ func (u *UpstreamConn) failAll(err error, b *batch) {
 	why := connLostFault(err)
 	b.now = time.Now()
 	u.failStreams(why, b)
+	var fx effects
 	u.mu.Lock()
-	then := u.failPending(why)
+	u.failPending(why, &fx)
 	u.mu.Unlock()
-	callAll(then)(b)
+	fx.apply(b)
 	b.flush()
 }
 
