@@ -45,8 +45,8 @@ type call struct {
 	uploader *uploader // the goroutine that sends the request's body; nil: none was started
 }
 
-// pendingCall identifies the connection and the call on which an exchange waits for a response. number
-// is that of the call; no other call has it.
+// pendingCall identifies the connection and the call on which an exchange waits for a response.
+// number is that of the call; no other call has it.
 type pendingCall struct {
 	conn   *UpstreamConn
 	call   *call
@@ -172,8 +172,8 @@ func (k *call) handleHead(e *syntax.Event, b *batch, fx *effects) {
 	}
 }
 
-// takeHead stores the head that has arrived in x.Response. The error is nil or the Fault of a recovered
-// panic. u.mu is held.
+// takeHead stores the head that has arrived in x.Response. The error is nil or the Fault of a
+// recovered panic. u.mu is held.
 func (k *call) takeHead(e *syntax.Event) (err error) {
 	defer protocol.RecoverPanic(&err)
 	k.text = k.upstream.state.TakeResponse(e.Stream, &k.x.Response, k.text[:0])
@@ -198,7 +198,8 @@ func (k *call) forwardInterims() {
 	}
 }
 
-// await blocks the goroutine of Serve until k is resolved, and returns the error of deliverResponse.
+// await blocks the goroutine of Serve until k is resolved, and returns the error of
+// deliverResponse.
 func (k *call) await() error {
 	var patience <-chan time.Time
 	var sent <-chan struct{}
@@ -235,8 +236,8 @@ func (k *call) await() error {
 	}
 }
 
-// deliverResponse sets the body or the tunnel of x's response. If the call failed, it releases the call and
-// returns the Fault.
+// deliverResponse sets the body or the tunnel of x's response. If the call failed, it releases the
+// call and returns the Fault.
 func (k *call) deliverResponse() error {
 	x, u := k.x, k.upstream
 	if len(k.interims) > 0 {
@@ -360,43 +361,4 @@ func (u *UpstreamConn) abandon(on pendingCall, b *batch) {
 	k.fail(protocol.Faultf(protocol.ReasonDownstreamDisconnect, "client disconnected before the upstream response was complete"), &fx)
 	u.mu.Unlock()
 	fx.apply(b)
-}
-
-// responseBody is the body of a response; Close ends the call.
-type responseBody struct {
-	call   *call
-	closed bool
-}
-
-// Read implements protocol.Body. Its errors are Faults. If the body is slow to arrive, Read watches
-// a client of another protocol for a disconnect.
-func (a *responseBody) Read(p []byte) (int, error) {
-	k := a.call
-	if k.downstream == nil && k.x.Downstream != nil && (k.uploader == nil || k.uploader.ended()) && !k.in.awaitReadable(watchAfter) {
-		on := pendingCall{k.upstream, k, k.id.Load()}
-		defer k.x.Downstream.OnDisconnect(on.abandon)()
-	}
-	return k.in.Read(p)
-}
-
-// Complete implements protocol.CompleteBody.
-func (a *responseBody) Complete() (whole, empty bool) { return a.call.in.Complete() }
-
-// Buffered implements protocol.Body.
-func (a *responseBody) Buffered() int { return a.call.in.Buffered() }
-
-// Close implements protocol.Body. It removes the body from the exchange, so that the engine does
-// not close it again.
-func (a *responseBody) Close() error {
-	k := a.call
-	if a.closed {
-		return nil
-	}
-	a.closed = true
-	u := k.upstream
-	k.x.Response.BodyClosed(a)
-	k.stopUpload()
-	k.free()
-	u.opts.OnRelease(!u.closing.Load())
-	return nil
 }

@@ -6,8 +6,8 @@ import "fmt"
 // the call.
 //
 // The goroutine that works on a call owns it: first the one that opens its stream and sends its
-// request, later the one that delivers an event while the call waits. While a goroutine owns a call,
-// events only change its state.
+// request, later the one that delivers an event while the call waits. While a goroutine owns a
+// call, events only change its state.
 //
 //	working ── yield ──▶ waiting ── resolve ──▶ resolved (owned by the resolving goroutine)
 //	   │  ▲                 │
@@ -15,9 +15,9 @@ import "fmt"
 //	   ├───── resolve ──▶ resolved (the owner continues instead of waiting)
 //	   └── enqueue ──▶ queued ── open ──▶ working
 //
-// An asynchronous call resumes its exchange on the goroutine that owns the call. A blocking call has
-// a goroutine in await, which continues it in every state. So no other goroutine claims it, and when
-// it leaves the queue, it is opened until that goroutine uploads the request's body.
+// An asynchronous call resumes its exchange on the goroutine that owns the call. A blocking call
+// has a goroutine in await, which continues it in every state. So no other goroutine claims it, and
+// when it leaves the queue, it is opened until that goroutine uploads the request's body.
 type callState uint8
 
 // States of a call.
@@ -99,8 +99,8 @@ func (s *callState) startUpload() bool {
 	return true
 }
 
-// resolve records that the call has a result. It reports whether no goroutine owns the call, so that
-// the caller owns an asynchronous call now.
+// resolve records that the call has a result. It reports whether no goroutine owns the call, so
+// that the caller owns an asynchronous call now.
 func (s *callState) resolve() (owned bool) {
 	owned = *s == callWaiting || *s == callQueued
 	s.on(callResolve)

@@ -20,9 +20,13 @@
 // it, or that opens the window. A service that waits for anything else gets a goroutine from
 // Exchange.RunBlocking.
 //
-// The files, in the order that data passes them: muxconn.go (a connection, either side), server.go and
-// exchange.go (downstream), upstreamconn.go and call.go (upstream), recvbody.go and pump.go (streaming
-// bodies), tunnel.go, grpc.go, upgrade.go (connections that began in HTTP/1.1).
+// Code that holds the lock of a connection records what has to be done without it in effects
+// (effects.go). Which goroutine continues a call is its callState (callstate.go).
+//
+// The files, in the order that data passes them: muxconn.go and frames.go (a connection, either
+// side), server.go, exchange.go and response.go (downstream), upstreamconn.go, openstream.go and
+// call.go (upstream), recvbody.go, pump.go and upload.go (streaming bodies), tunnel.go, grpc.go,
+// upgrade.go (connections that began in HTTP/1.1).
 package http2
 
 import (
@@ -74,8 +78,8 @@ func New(log *slog.Logger, flooded func(syntax.Flood)) *Engine {
 const (
 	// maxWorkers is the maximum number of exchanges that run on worker goroutines concurrently.
 	maxWorkers = 10_000
-	// maxReservedWorkers is the maximum number of exchanges that run on a worker or wait for one. More are
-	// rejected as protocol.Overloaded.
+	// maxReservedWorkers is the maximum number of exchanges that run on a worker or wait for one.
+	// More are rejected as protocol.Overloaded.
 	maxReservedWorkers = 20_000
 )
 
@@ -98,8 +102,8 @@ func (e *Engine) Close() {
 	e.workers.Close()
 }
 
-// floodLimiter returns the budget of a listener. All servers of the listener share it, before and after a
-// reload.
+// floodLimiter returns the budget of a listener. All servers of the listener share it, before and
+// after a reload.
 func (e *Engine) floodLimiter(listener string) *stream.FloodLimiter {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -158,8 +162,8 @@ func (b *batch) addBorrower(o *network.WriteQueue) {
 	}
 }
 
-// holdBuffer keeps a buffer of the reader until its borrowed parts are reclaimed. It flushes b if the
-// maximum is reached.
+// holdBuffer keeps a buffer of the reader until its borrowed parts are reclaimed. It flushes b if
+// the maximum is reached.
 func (b *batch) holdBuffer(in *buffer.IoBuffer) {
 	b.heldBuffers = append(b.heldBuffers, in)
 	if len(b.heldBuffers) >= maxHeldBuffers {

@@ -42,7 +42,8 @@ func (e *exchange) linger(now time.Time) bool {
 	return true
 }
 
-// releaseStream releases the stream, with a reset if its request is still incomplete. muxConn.mu is held.
+// releaseStream releases the stream, with a reset if its request is still incomplete. muxConn.mu is
+// held.
 func (r *lingeringStream) releaseStream(b *batch) {
 	if r.stream != nil {
 		r.conn.enqueueBatched(r.conn.state.Release(r.conn.scratch[:0], r.stream, syntax.NoError), b)

@@ -305,8 +305,8 @@ func TestPanicFailsOneExchange(t *testing.T) {
 	}
 }
 
-// TestPanicInDisconnectWatchIsRecovered verifies that a panic of a service's disconnect watch is logged,
-// and that the connection continues.
+// TestPanicInDisconnectWatchIsRecovered verifies that a panic of a service's disconnect watch is
+// logged, and that the connection continues.
 func TestPanicInDisconnectWatchIsRecovered(t *testing.T) {
 	h := &panicService{point: "Watch"}
 	r, _, log := panicRig(t, h, startOrigin(t, func(http.ResponseWriter, *http.Request) {}))

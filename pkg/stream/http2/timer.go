@@ -106,9 +106,9 @@ func (w *muxConn) expireStreams(now time.Time, fx *effects) (next time.Time) {
 	return next
 }
 
-// responseIdleDeadline returns the time at which the idle timeout of the host's response passes, or zero if
-// there is none. The idle time starts again while some of the response is unread, or all of it has
-// arrived. muxConn.mu is held.
+// responseIdleDeadline returns the time at which the idle timeout of the host's response passes, or
+// zero if there is none. The idle time starts again while some of the response is unread, or all of
+// it has arrived. muxConn.mu is held.
 func (l *muxStream) responseIdleDeadline(now time.Time) time.Time {
 	if l.responseIdleTimeout <= 0 {
 		return time.Time{}

@@ -126,8 +126,8 @@ func (l *muxStream) closeWrite() error {
 	return l.conn.writeQueue.Flush()
 }
 
-// startTunnel makes the downstream stream a tunnel until both directions have ended. If that fails, the
-// exchange fails, and finish closes the upstream tunnel.
+// startTunnel makes the downstream stream a tunnel until both directions have ended. If that fails,
+// the exchange fails, and finish closes the upstream tunnel.
 func (e *exchange) startTunnel() {
 	err := protocol.Fault{Reason: protocol.UpstreamMalformed}
 	if e.requestedTunnel() {

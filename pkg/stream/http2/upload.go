@@ -84,7 +84,8 @@ func (k *call) uploadEnded(number uint64) {
 	}
 }
 
-// startResponseIdleTimeout starts the idle timeout of the response, if the exchange has one. u.mu is held.
+// startResponseIdleTimeout starts the idle timeout of the response, if the exchange has one. u.mu
+// is held.
 func (k *call) startResponseIdleTimeout(now time.Time) {
 	if d := k.x.IdleTimeout; d > 0 && k.stream != nil {
 		k.responseIdleTimeout, k.lastActive = d, now
@@ -121,8 +122,8 @@ func (k *call) pumpEnded(b *batch, to *muxConn, number uint64, err error) {
 	fx.apply(b)
 }
 
-// stopUpload stops sending the request. It reports whether the request has a body, part of which may have
-// been consumed.
+// stopUpload stops sending the request. It reports whether the request has a body, part of which
+// may have been consumed.
 func (k *call) stopUpload() (started bool) {
 	k.out.stop()
 	if s := k.uploader; s != nil {
