@@ -191,7 +191,7 @@ func (k *call) forwardInterims() {
 	}
 	for i := range list {
 		err := callRecovered(func() error { return k.x.Downstream.SendInterim(list[i].status, &list[i].header) })
-		protocol.PanicIn(err).Log(k.upstream.engine.log, "forwarding an interim response")
+		protocol.PanicIn(err).Log(k.upstream.engine.goroutines.Log, "forwarding an interim response")
 		if err != nil {
 			return // the client has disconnected: its engine reports that
 		}
@@ -274,7 +274,7 @@ func (k *call) deliverResponse() error {
 func (k *call) rewind() (again bool) {
 	defer func() {
 		if p := recover(); p != nil { // from the body of a filter
-			k.upstream.engine.logPanic("rereading a request body", p)
+			k.upstream.engine.goroutines.LogPanic("rereading a request body", p)
 			again = false
 		}
 	}()

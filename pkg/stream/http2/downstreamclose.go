@@ -9,6 +9,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/network"
 	"github.com/weft-proxy/weft/pkg/protocol"
 	syntax "github.com/weft-proxy/weft/pkg/protocol/http2"
+	"github.com/weft-proxy/weft/pkg/stream"
 )
 
 // maxRequestsReached reports whether the connection has reached its maximum number of requests.
@@ -117,9 +118,9 @@ func (c *downstreamConn) close(err error, cancel context.CancelFunc) {
 	c.batch.now = time.Now()
 	c.batch.flush()
 	if wrong != nil {
-		c.linger()
+		stream.Linger(c.conn, lingerTime, stream.MaxReadPerFlush) // the client reads the GOAWAY
 	}
-	c.muxConn.releaseReadBuf()
+	c.read.Release()
 	cancel()
 	c.failStreams(protocol.Faultf(protocol.ReasonDownstreamDisconnect, "the connection is closed"), &c.batch)
 	c.startExchanges() // the unstarted exchanges end immediately
@@ -129,21 +130,4 @@ func (c *downstreamConn) close(err error, cancel context.CancelFunc) {
 	}
 	c.mu.Unlock()
 	c.writeQueue.Close()
-}
-
-// linger reads and discards the bytes that the client still sends, so that unread bytes do not make
-// the kernel reset the connection before the client has read the GOAWAY.
-func (c *downstreamConn) linger() {
-	if c.conn.CloseWrite() != nil {
-		return
-	}
-	c.conn.SetReadDeadline(time.Now().Add(lingerTime))
-	rest := make([]byte, minReadSize)
-	for dropped := 0; dropped < maxReadPerFlush; {
-		n, err := c.conn.Read(rest)
-		if err != nil {
-			return
-		}
-		dropped += n
-	}
 }

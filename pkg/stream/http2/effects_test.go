@@ -23,7 +23,7 @@ func TestEffectsKickSourcesBeforeDestinations(t *testing.T) {
 	e := New(nil, nil)
 	defer e.Close()
 	var w muxConn
-	w.engine, w.writeQueue = e, network.NewWriteQueue(nil, e.start)
+	w.engine, w.writeQueue = e, network.NewWriteQueue(nil, e.goroutines.Start)
 	o := new(orderedPumper)
 	var from recvBody
 	from.start(&muxStream{conn: &w}, nil, 0)

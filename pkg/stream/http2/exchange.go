@@ -229,7 +229,7 @@ func (e *exchange) SendInterim(status int, header *protocol.Header) (err error) 
 
 // OnDisconnect implements protocol.Downstream.
 func (e *exchange) OnDisconnect(gone func()) (stop func()) {
-	return e.watch.Start(e.engine.start, gone)
+	return e.watch.Start(e.engine.goroutines.Start, gone)
 }
 
 // finish records the exchange and puts it back into the pool. It resets a stream that is still open
@@ -253,7 +253,7 @@ func (e *exchange) finish(code syntax.Code) {
 	}
 	e.downstream, e.batch, e.ownsGoroutine, e.holdsWorkerSlot, e.expiredErr = nil, nil, false, false, nil
 	e.canceled.Store(false)
-	if cap(e.text) > minReadSize {
+	if cap(e.text) > stream.MinReadSize {
 		e.text = e.inlineText[:0]
 	}
 	c.engine.exchanges.Put(e)
@@ -262,11 +262,7 @@ func (e *exchange) finish(code syntax.Code) {
 
 // observe calls Observe for the exchange. A panic is logged and has no other effect.
 func (e *exchange) observe() {
-	defer func() {
-		if p := recover(); p != nil {
-			e.engine.logPanic("recording a request", p)
-		}
-	}()
+	defer e.engine.goroutines.Contain("recording a request")
 	if observe := e.downstream.server.opts.Observe; observe != nil {
 		observe(&e.x)
 	}
@@ -275,11 +271,7 @@ func (e *exchange) observe() {
 // dropResponse resets the response, which closes its body. It logs a panic of the body of a filter.
 func (e *exchange) dropResponse() {
 	x := &e.x
-	defer func() {
-		if p := recover(); p != nil {
-			e.engine.logPanic("closing a response", p)
-		}
-	}()
+	defer e.engine.goroutines.Contain("closing a response")
 	x.ResetResponse()
 }
 
@@ -311,7 +303,7 @@ func (e *exchange) expire(why error, fx *effects) {
 func (e *exchange) cancel(why error, fx *effects) {
 	e.canceled.Store(true)
 	fx.kickReceived(e.in.fail(why))
-	if on := e.watch.NotifyDisconnect(e.engine.start); on.conn != nil {
+	if on := e.watch.NotifyDisconnect(e.engine.goroutines.Start); on.conn != nil {
 		fx.abandoned = append(fx.abandoned, on)
 	}
 	fx.sendable = append(fx.sendable, &e.out)

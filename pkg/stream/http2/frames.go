@@ -9,36 +9,14 @@ import (
 
 // fill reads once. It calls wait before it blocks.
 func (w *muxConn) fill(wait func(), b *batch) error {
-	size := minReadSize
-	if w.usesLargeReads {
-		size = maxReadSize
+	if w.read.Buf != nil {
+		w.reserveRead(w.read.Room(), b)
 	}
-	if w.readBuf != nil {
-		// Without this, the buffer of an incomplete frame might have room only for the rest of that
-		// frame.
-		w.reserveRead(max(size, w.readBuf.Cap())-w.readBuf.Len(), b)
-	}
-	n, err := w.conn.FillOnWait(&w.readBuf, size, wait)
-	if err != nil {
-		if w.readBuf != nil && w.readBuf.Len() == 0 {
-			w.releaseReadBuf()
-		}
-		return err
-	}
-	w.usesLargeReads = len(w.readBuf.Tail()) == 0 || w.usesLargeReads && n > minReadSize
-	w.unflushedRead += n
-	return nil
+	return w.read.Fill(w.conn, wait)
 }
 
 // hasPartialFrame reports whether an incomplete frame is buffered.
-func (w *muxConn) hasPartialFrame() bool { return w.readBuf != nil }
-
-func (w *muxConn) releaseReadBuf() {
-	if w.readBuf != nil {
-		w.readBuf.Release()
-		w.readBuf = nil
-	}
-}
+func (w *muxConn) hasPartialFrame() bool { return w.read.Buf != nil }
 
 // processFrames processes every complete frame in the buffer. The error is nil or a
 // *syntax.ConnectionError.
@@ -49,12 +27,12 @@ func (w *muxConn) processFrames(b *batch) error {
 	err := w.parseFrames(b)
 	w.event = syntax.Event{} // it would refer to the buffer
 	switch {
-	case w.readBuf == nil || w.readBuf.Len() > 0:
+	case w.read.Buf == nil || w.read.HasBytes():
 	case len(b.borrowers) > 0:
-		b.holdBuffer(w.readBuf)
-		w.readBuf = nil
+		b.holdBuffer(w.read.Buf)
+		w.read.Buf = nil
 	default:
-		w.releaseReadBuf()
+		w.read.Release()
 	}
 	return err
 }
@@ -62,8 +40,8 @@ func (w *muxConn) processFrames(b *batch) error {
 // parseFrames is frames without the release of the buffer.
 func (w *muxConn) parseFrames(b *batch) error {
 	limit := w.state.MaxFrameSize() // immutable
-	for w.readBuf != nil && w.readBuf.Len() > 0 {
-		f, n, err := syntax.ParseFrame(w.readBuf.Bytes(), limit)
+	for w.read.HasBytes() {
+		f, n, err := syntax.ParseFrame(w.read.Buf.Bytes(), limit)
 		if err != nil {
 			return err
 		}
@@ -73,7 +51,7 @@ func (w *muxConn) parseFrames(b *batch) error {
 		if err := w.processFrame(f, b); err != nil {
 			return err
 		}
-		w.readBuf.Discard(n)
+		w.read.Buf.Discard(n)
 	}
 	return nil
 }
@@ -81,7 +59,7 @@ func (w *muxConn) parseFrames(b *batch) error {
 // processPartialData processes the received part of an incomplete DATA frame, so that it need not
 // be copied to a buffer with room for the complete frame. For other frames it reserves that room.
 func (w *muxConn) processPartialData(b *batch) error {
-	all := w.readBuf.Bytes()
+	all := w.read.Buf.Bytes()
 	if len(all) < syntax.FrameHeaderLen {
 		return nil
 	}
@@ -102,9 +80,9 @@ func (w *muxConn) processPartialData(b *batch) error {
 func (w *muxConn) reserveRead(n int, b *batch) {
 	switch {
 	case len(b.borrowers) == 0:
-		w.readBuf.Reserve(n)
-	case len(w.readBuf.Tail()) < n: // borrowed bytes are not moved
-		w.replaceReadBuf(w.readBuf.Bytes(), n, b)
+		w.read.Buf.Reserve(n)
+	case len(w.read.Buf.Tail()) < n: // borrowed bytes are not moved
+		w.replaceReadBuf(w.read.Buf.Bytes(), n, b)
 	}
 }
 
@@ -112,14 +90,14 @@ func (w *muxConn) reserveRead(n int, b *batch) {
 // the buffer only if parts of the buffer are borrowed.
 func (w *muxConn) replaceReadBuf(rest []byte, n int, b *batch) {
 	if len(b.borrowers) == 0 {
-		w.readBuf.Reset()
-		_, _ = w.readBuf.Write(rest) // never fails
-		w.readBuf.Reserve(n)
+		w.read.Buf.Reset()
+		_, _ = w.read.Buf.Write(rest) // never fails
+		w.read.Buf.Reserve(n)
 		return
 	}
-	old := w.readBuf
-	w.readBuf = buffer.Get(max(old.Cap(), len(rest)+n))
-	_, _ = w.readBuf.Write(rest) // never fails
+	old := w.read.Buf
+	w.read.Buf = buffer.Get(max(old.Cap(), len(rest)+n))
+	_, _ = w.read.Buf.Write(rest) // never fails
 	b.holdBuffer(old)
 }
 
@@ -209,7 +187,7 @@ func (w *muxConn) handleData(e *syntax.Event, b *batch, fx *effects) {
 // dataFrame returns the frame that the reader processes, if its payload is data without padding.
 // Otherwise it returns nil.
 func (w *muxConn) dataFrame(data []byte) []byte {
-	all := w.readBuf.Bytes()
+	all := w.read.Buf.Bytes()
 	end := syntax.FrameHeaderLen + len(data)
 	if len(data) == 0 || end > len(all) || &all[syntax.FrameHeaderLen] != &data[0] {
 		return nil

@@ -5,17 +5,13 @@ import (
 	"sync"
 	"time"
 
-	"github.com/weft-proxy/weft/pkg/buffer"
 	"github.com/weft-proxy/weft/pkg/network"
 	"github.com/weft-proxy/weft/pkg/protocol"
 	syntax "github.com/weft-proxy/weft/pkg/protocol/http2"
+	"github.com/weft-proxy/weft/pkg/stream"
 )
 
 const (
-	// minReadSize and maxReadSize are the sizes of one read, in bytes. maxReadSize is used after a
-	// read that filled its buffer, until a read returns no more than minReadSize.
-	minReadSize = 4 << 10
-	maxReadSize = 64 << 10
 	// minPartialData is the minimum number of bytes of an incomplete DATA frame that are processed
 	// before the rest arrives. Less is not worth a separate frame.
 	minPartialData = 4 << 10
@@ -38,20 +34,18 @@ type muxConn struct {
 	creditThreshold   int                 // immutable; bytes of a stream to consume before a credit
 
 	mu               sync.Mutex
-	state            *syntax.Session // guarded by mu; appended frames are queued with mu held
-	lostErr          error           // guarded by mu; a Fault: why the connection ended
-	blockedStreams   fifo[muxStream] // guarded by mu; streams blocked by the connection's window
-	waitingPumps     fifo[pump]      // guarded by mu; pumps that wait for space in outbox
-	awaitingCapacity bool            // guarded by mu; kickWhenWritable is running
-	scratch          []byte          // guarded by mu; storage for frames that state appends
-	timer            connTimer
+	state            *syntax.Session  // guarded by mu; appended frames are queued with mu held
+	lostErr          error            // guarded by mu; a Fault: why the connection ended
+	blockedStreams   fifo[muxStream]  // guarded by mu; streams blocked by the connection's window
+	waitingPumps     fifo[pump]       // guarded by mu; pumps that wait for space in writeQueue
+	awaitingCapacity bool             // guarded by mu; kickWhenWritable is running
+	scratch          []byte           // guarded by mu; storage for frames that state appends
+	timer            stream.ConnTimer // guarded by mu; calls onTimer
 
 	// The reader goroutine owns these fields.
-	readBuf        *buffer.IoBuffer // nil: no unprocessed bytes
-	event          syntax.Event     // meaning of the last frame
-	effects        *effects         // of the last frame; nil: none since the connection was parked
-	usesLargeReads bool             // the next read uses maxReadSize
-	unflushedRead  int              // bytes read since the last flush
+	read    stream.ReadBuffer
+	event   syntax.Event // meaning of the last frame
+	effects *effects     // of the last frame; nil: none since the connection was parked
 }
 
 // connSide is the side that embeds a muxConn: a downstreamConn or an UpstreamConn.
@@ -59,8 +53,8 @@ type connSide interface {
 	// handleSideEvent handles the events that concern only one side: heads, settings, PING
 	// acknowledgements, GOAWAY. muxConn.mu is held.
 	handleSideEvent(e *syntax.Event, b *batch, fx *effects)
-	// resetFault and broken return the Fault of a stream that the peer has reset, or on which it
-	// violated the protocol.
+	// resetFault and protocolFault return the Fault of a stream that the peer has reset, or on
+	// which it violated the protocol.
 	resetFault(code syntax.Code) error
 	protocolFault(e *syntax.StreamError) error
 	// chargeThreshold returns the number of charges at which charge is called. muxConn.mu is held.
@@ -83,7 +77,8 @@ type timeoutSide interface {
 // init initializes w for conn, except for state, which the side sets.
 func (w *muxConn) init(e *Engine, conn *network.Conn, side connSide) {
 	w.engine, w.conn, w.side = e, conn, side
-	w.writeQueue = network.NewWriteQueue(conn, e.start)
+	w.timer.Init(w.onTimer)
+	w.writeQueue = network.NewWriteQueue(conn, e.goroutines.Start)
 	w.blockedStreams.linksOf = func(l *muxStream) *links[muxStream] { return &l.blockedLinks }
 	w.waitingPumps.linksOf = func(p *pump) *links[pump] { return &p.waitLinks }
 }
@@ -117,7 +112,7 @@ func (w *muxConn) startHead() ([]byte, error) {
 		return nil, network.ErrWriteQueueFull
 	}
 	if w.scratch == nil {
-		w.scratch = make([]byte, 0, minReadSize/8)
+		w.scratch = make([]byte, 0, stream.MinReadSize/8)
 	}
 	return w.scratch[:0], nil
 }
@@ -216,9 +211,7 @@ func (w *muxConn) failStreams(why error, b *batch) {
 	w.mu.Lock()
 	if w.lostErr == nil {
 		w.lostErr = why
-		if w.timer.timer != nil {
-			w.timer.timer.Stop()
-		}
+		w.timer.Stop()
 		for s := range w.state.Streams() {
 			if l := muxStreamOf(s); l != nil {
 				l.owner.fail(why, &fx)
@@ -228,7 +221,7 @@ func (w *muxConn) failStreams(why error, b *batch) {
 	w.mu.Unlock()
 	fx.apply(b)
 	b.flush()
-	w.timer.firing.Wait()
+	w.timer.Wait()
 }
 
 // enqueueBatched queues frames, which are flushed with b. mu is held.

@@ -209,7 +209,7 @@ func panicRig(t *testing.T, h *panicService, address string) (r *rig, calls *ato
 			defer observe(x)
 			h.observe(x)
 		}
-	}, func(e *Engine) { e.log = slog.New(slog.NewTextHandler(log, nil)) })
+	}, func(e *Engine) { e.goroutines.Log = slog.New(slog.NewTextHandler(log, nil)) })
 	h.client.Store(r.dialUpstream(address, func(o *stream.UpstreamConnOptions) {
 		o.OnRelease = func(bool) {
 			calls.Add(-1)

@@ -194,7 +194,7 @@ func (w *muxConn) waitIfQueueFull(p *pump) bool {
 	w.waitingPumps.push(p) // no effect if p already waits
 	if !w.awaitingCapacity {
 		w.awaitingCapacity = true
-		w.engine.start(w.kickWhenWritable)
+		w.engine.goroutines.Start(w.kickWhenWritable)
 	}
 	return true
 }

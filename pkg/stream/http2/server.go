@@ -16,14 +16,9 @@ import (
 )
 
 const (
-	// parkAfter is how long an idle connection keeps its goroutine before it is parked.
-	parkAfter = 200 * time.Millisecond
 	// idleCheckInterval is how often the reader of a silent connection checks whether exchanges are
 	// still in flight.
 	idleCheckInterval = 5 * time.Second
-	// closeGrace is how long a client without an exchange in flight may be silent after the
-	// shutdown notice before the connection is closed.
-	closeGrace = 500 * time.Millisecond
 	// defaultFrameTimeout is the frame timeout if request bodies have no timeout.
 	defaultFrameTimeout = 30 * time.Second
 	// lingerTime bounds how long the server waits for a client that violated the protocol to read
@@ -154,7 +149,7 @@ func (c *downstreamConn) ServeConn(ctx context.Context, _ *network.Conn) error {
 func (c *downstreamConn) serve() (err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			c.engine.logPanic("reading a downstream connection, which is closed", p)
+			c.engine.goroutines.LogPanic("reading a downstream connection, which is closed", p)
 			err = errInternal
 		}
 	}()
@@ -170,9 +165,7 @@ func (c *downstreamConn) shrink() {
 	defer c.mu.Unlock()
 	c.scratch = nil
 	c.state.Shrink()
-	if c.timer.firesAt.IsZero() {
-		c.timer.timer = nil
-	}
+	c.timer.Shrink()
 }
 
 // IdleTimeout implements network.ClientFirstHandler.
@@ -185,7 +178,7 @@ func (c *downstreamConn) run() error {
 			c.sendShutdownNotice()
 		}
 		c.sendGoAwayAfterGrace()
-		if c.unflushedRead >= maxReadPerFlush || c.writeQueue.Queued() >= network.HighWatermark {
+		if c.read.Unflushed >= stream.MaxReadPerFlush || c.writeQueue.Queued() >= network.HighWatermark {
 			c.flush()
 		}
 		c.writeQueue.AwaitCapacityBelow(maxPendingWrites)
@@ -211,7 +204,7 @@ func (c *downstreamConn) run() error {
 // frames to the same hosts are sent in the same writes.
 func (c *downstreamConn) startAndFlush() {
 	c.startExchanges()
-	if c.server.yieldsBeforeFlush && len(c.batch.dirty) > 0 {
+	if c.server.yieldsBeforeFlush && len(c.batch.dirty.Queues()) > 0 {
 		runtime.Gosched()
 	}
 	c.flush()
@@ -219,30 +212,25 @@ func (c *downstreamConn) startAndFlush() {
 
 func (c *downstreamConn) flush() {
 	c.batch.flush()
-	c.unflushedRead = 0
+	c.read.Unflushed = 0
 }
 
 // fill sets the read deadline and reads once. A connection holds no buffer while it waits for a new
 // frame.
 func (c *downstreamConn) fill() error {
-	now := time.Now()
-	wait := parkAfter
+	wait := stream.ParkAfter
 	busy := c.inflightCount() > 0
 	switch {
 	case c.hasPartialFrame() || !c.prefaceRead:
 		wait = c.server.frameTimeout()
 	case !c.shutdownNoticeAt.IsZero() && !busy:
-		wait = closeGrace
+		wait = stream.CloseGrace
 	case !c.shutdownNoticeAt.IsZero():
 		wait = c.server.opts.HTTP2.DrainGrace
 	case busy:
 		wait = idleCheckInterval
 	}
-	if wait > 0 {
-		c.conn.SetReadDeadline(now.Add(wait))
-	} else {
-		c.conn.SetReadDeadline(time.Time{})
-	}
+	stream.SetReadTimeout(c.conn, wait)
 	if c.shutdownNoticeAt.IsZero() && !c.hasPartialFrame() {
 		if err := c.conn.SetIdle(true); err != nil {
 			return err
@@ -276,27 +264,22 @@ func (c *downstreamConn) handleReadTimeout() error {
 	c.mu.Lock()
 	c.stopTimer()
 	c.mu.Unlock()
-	limit := time.Time{}
-	if d := c.server.opts.IdleTimeout; d > 0 {
-		limit = time.Now().Add(d)
-	}
-	c.conn.SetReadDeadline(limit)
-	return network.ErrPark
+	return stream.Park(c.conn, c.server.opts.IdleTimeout)
 }
 
 // processRead processes every complete frame in the buffer. It begins the requests if at least
 // maxUnstartedRead bytes were read since the last flush.
 func (c *downstreamConn) processRead() error {
 	if !c.prefaceRead {
-		n, err := syntax.ParsePreface(c.readBuf.Bytes())
+		n, err := syntax.ParsePreface(c.read.Buf.Bytes())
 		if n == 0 || err != nil {
 			return err
 		}
 		c.prefaceRead = true
-		c.readBuf.Discard(n)
+		c.read.Buf.Discard(n)
 	}
 	err := c.processFrames(&c.batch)
-	if err == nil && c.unflushedRead >= maxUnstartedRead {
+	if err == nil && c.read.Unflushed >= maxUnstartedRead {
 		c.startExchanges() // otherwise pause begins them
 	}
 	return err

@@ -2,39 +2,22 @@ package http2
 
 import (
 	"errors"
-	"sync"
 	"time"
 
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// connTimer is the single timer of a connection. Most deadlines never expire, so the timer is reset
-// only if it moves to an earlier time.
-type connTimer struct {
-	timer   *time.Timer    // guarded by muxConn.mu; nil until first set
-	firesAt time.Time      // guarded by muxConn.mu; when timer fires; zero: it is not set
-	firing  sync.WaitGroup // running calls of onTimer; Add needs muxConn.mu, and lost nil
-}
-
 // arm makes onTimer run at t or earlier. A zero t has no effect. mu is held.
 func (w *muxConn) arm(t time.Time) {
-	a := &w.timer
-	if t.IsZero() || w.lostErr != nil || !a.firesAt.IsZero() && !t.Before(a.firesAt) {
-		return
-	}
-	a.firesAt = t
-	d := max(time.Until(t), 0)
-	if a.timer == nil {
-		a.timer = time.AfterFunc(d, w.onTimer)
-	} else {
-		a.timer.Reset(d)
+	if w.lostErr == nil {
+		w.timer.Arm(t)
 	}
 }
 
 // stopTimer stops the timer if the connection has no streams. mu is held.
 func (w *muxConn) stopTimer() {
-	if a := &w.timer; a.timer != nil && w.state.Len() == 0 && a.timer.Stop() {
-		a.firesAt = time.Time{}
+	if w.state.Len() == 0 {
+		w.timer.Stop()
 	}
 }
 
@@ -46,26 +29,21 @@ func (w *muxConn) onTimer() {
 	if !w.expire(b, &fx) {
 		return
 	}
-	defer w.timer.firing.Done()
-	defer func() {
-		if p := recover(); p != nil {
-			w.engine.logPanic("expiring a stream", p)
-		}
-	}()
+	defer w.timer.Done()
+	defer w.engine.goroutines.Contain("expiring a stream")
 	fx.apply(b)
 	b.flush()
 }
 
 // expire ends the streams and the side's calls that are due, and arms the timer again. It returns
-// false if the connection has ended; otherwise the caller calls timer.firing.Done.
+// false if the connection has ended; otherwise the caller calls timer.Done.
 func (w *muxConn) expire(b *batch, fx *effects) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.timer.firesAt = time.Time{}
+	w.timer.Fired(w.lostErr != nil)
 	if w.lostErr != nil {
 		return false
 	}
-	w.timer.firing.Add(1)
 	next := w.expireStreams(b.now, fx)
 	at := w.side.expireSide(b, fx)
 	w.arm(next)

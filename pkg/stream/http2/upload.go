@@ -53,11 +53,11 @@ func (k *call) upload(b *batch) {
 	s := &uploader{body, make(chan struct{})}
 	k.uploader = s
 	trailer, number := &x.Request.Trailer, k.id.Load()
-	u.engine.start(func() {
+	u.engine.goroutines.Start(func() {
 		// The write error is ignored: fail or sever has recorded why the stream was cut.
 		readErr, _ := k.copyFrom(body, length, trailer)
 		_ = u.writeQueue.Flush() // the connection's reader handles the error
-		protocol.PanicIn(readErr).Log(u.engine.log, "reading a request body")
+		protocol.PanicIn(readErr).Log(u.engine.goroutines.Log, "reading a request body")
 		k.uploadEnded(number)
 		close(s.done)
 		k.pumpEnded(nil, &u.muxConn, number, readErr)
@@ -134,7 +134,7 @@ func (k *call) stopUpload() (started bool) {
 		case <-s.done:
 		default:
 			err := k.x.CloseRequestBody(s.body) // unblocks a read of the client's body
-			protocol.PanicIn(err).Log(k.upstream.engine.log, "closing a request body")
+			protocol.PanicIn(err).Log(k.upstream.engine.goroutines.Log, "closing a request body")
 			<-s.done
 		}
 	}

@@ -71,7 +71,7 @@ func newUpstreamConn(e *Engine, conn *network.Conn, o stream.UpstreamConnOptions
 	conn.SetWriteTimeout(o.HTTP1.WriteTimeout)
 	u.enqueue(u.state.AppendPreface(nil)) // sent with the first request
 	u.keepalive.lastReadAt = time.Now()
-	e.start(u.run)
+	e.goroutines.Start(u.run)
 	return u
 }
 
@@ -97,7 +97,7 @@ func (u *UpstreamConn) run() {
 	b := &batch{now: time.Now()}
 	flush := func() {
 		b.flush()
-		u.unflushedRead = 0
+		u.read.Unflushed = 0
 	}
 	u.failAll(u.readAll(flush, b), b)
 }
@@ -106,7 +106,7 @@ func (u *UpstreamConn) run() {
 func (u *UpstreamConn) readAll(flush func(), b *batch) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			u.engine.logPanic("reading an upstream connection, which is closed", p)
+			u.engine.goroutines.LogPanic("reading an upstream connection, which is closed", p)
 			err = errInternal
 		}
 	}()
@@ -118,7 +118,7 @@ func (u *UpstreamConn) readAll(flush func(), b *batch) (err error) {
 		if err := u.processRead(b); err != nil {
 			return err
 		}
-		if u.unflushedRead >= maxReadPerFlush || u.writeQueue.Queued() >= network.HighWatermark {
+		if u.read.Unflushed >= stream.MaxReadPerFlush || u.writeQueue.Queued() >= network.HighWatermark {
 			flush()
 		}
 		u.writeQueue.AwaitCapacityBelow(maxPendingWrites)
@@ -275,7 +275,7 @@ func (u *UpstreamConn) failAll(err error, b *batch) {
 	b.flush()
 	_ = u.conn.Close() // it may already be closed
 	u.writeQueue.Fail(err)
-	u.releaseReadBuf()
+	u.read.Release()
 	why := connLostFault(err)
 	b.now = time.Now()
 	u.failStreams(why, b)

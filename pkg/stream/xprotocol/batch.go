@@ -4,7 +4,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/weft-proxy/weft/pkg/network"
 	"github.com/weft-proxy/weft/pkg/protocol"
 	"github.com/weft-proxy/weft/pkg/stream"
 )
@@ -14,7 +13,7 @@ import (
 // run on it own the batch.
 type batch struct {
 	now       time.Time
-	dirty     []*network.WriteQueue
+	dirty     stream.WriteBatch
 	observers []serverObserver // most recently used first
 }
 
@@ -24,20 +23,9 @@ type serverObserver struct {
 	observer stream.BatchObserver
 }
 
-// maxReadPerFlush is how many bytes a reader reads before it flushes the batch although there is
-// more to read.
-const maxReadPerFlush = 256 << 10
-
 // maxObservers is how many listeners' observers a connection keeps: a listener may have no more
 // exchanges.
 const maxObservers = 4
-
-// add marks o as having frames to flush.
-func (b *batch) add(o *network.WriteQueue) {
-	if !slices.Contains(b.dirty, o) {
-		b.dirty = append(b.dirty, o)
-	}
-}
 
 // observe accounts for an exchange of s, no later than flush.
 func (b *batch) observe(s *server, x *protocol.Exchange) { b.observer(s).Observe(x) }
@@ -58,7 +46,7 @@ func (b *batch) observer(s *server) stream.BatchObserver {
 
 // flush accounts for the observed exchanges and contains panics.
 func (t *serverObserver) flush() {
-	defer t.server.engine.contain("recording requests")
+	defer t.server.engine.goroutines.Contain("recording requests")
 	t.observer.Flush()
 }
 
@@ -72,9 +60,5 @@ func (b *batch) flush() {
 		clear(b.observers[maxObservers:])
 		b.observers = b.observers[:maxObservers]
 	}
-	for _, o := range b.dirty {
-		_ = o.Flush()
-	}
-	clear(b.dirty)
-	b.dirty = b.dirty[:0]
+	b.dirty.Flush()
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/weft-proxy/weft/pkg/network"
 	"github.com/weft-proxy/weft/pkg/protocol"
+	"github.com/weft-proxy/weft/pkg/stream"
 )
 
 var (
@@ -30,21 +31,17 @@ func (c *downstreamConn) sendGoAway() {
 	c.batch.flush()
 }
 
-// rejectAndClose waits for the requests in flight although the client keeps sending, and closes the
-// write direction. It rejects requests that have not started; no host has received them. It then
-// reads and discards, so that the kernel does not reset the connection before the responses have
-// arrived.
+// rejectAndClose waits for the requests in flight although the client keeps sending, and lingers.
+// It rejects requests that have not started; no host has received them.
 func (c *downstreamConn) rejectAndClose() error {
 	c.rejecting = true
 	err := c.read()
 	c.flush()
 	if c.await(func() bool { return c.inflight.count() == 0 }) {
 		c.writeQueue.Close()
-		if err == nil && c.conn.CloseWrite() == nil {
-			c.conn.SetReadDeadline(time.Now().Add(downstreamCloseGrace))
-			for c.in.release(); err == nil; c.in.release() {
-				err = c.in.fill(c.conn, c.onWait)
-			}
+		if err == nil {
+			c.in.Release()
+			stream.Linger(c.conn, stream.CloseGrace, 0)
 		}
 	}
 	return errIdleAfterGoAway
@@ -109,14 +106,14 @@ func (c *downstreamConn) observeMalformed(err error) {
 	x.LocalReplyError(err)
 	x.Response.Status = 0
 	x.Record.End = time.Now()
-	defer s.engine.contain("recording a malformed frame")
+	defer s.engine.goroutines.Contain("recording a malformed frame")
 	s.opts.Observe(&x)
 }
 
 // close abandons the requests in flight, because the client has disconnected, and waits for them to
 // end. One-way requests run to their end. Responses already in the batch are still sent.
 func (c *downstreamConn) close(cancel context.CancelFunc) {
-	c.in.release()
+	c.in.Release()
 	c.dropUnstarted()
 	c.batch.flush()
 	cancel()
@@ -152,7 +149,7 @@ func (c *downstreamConn) abandonAll() (stop func()) {
 	done := make(chan struct{})
 	cancel := context.AfterFunc(c.oneWayCtx, func() {
 		defer close(done)
-		defer c.server.engine.contain("canceling one-way requests")
+		defer c.server.engine.goroutines.Contain("canceling one-way requests")
 		c.abandon(true)
 	})
 	return func() {
@@ -172,7 +169,7 @@ func (c *downstreamConn) abandon(includeOneWay bool) (others bool) {
 			others = true
 			continue
 		}
-		for _, on := range [...]waiting{r.sent, r.watch.NotifyDisconnect(c.server.engine.start)} {
+		for _, on := range [...]waiting{r.sent, r.watch.NotifyDisconnect(c.server.engine.goroutines.Start)} {
 			if on.client != nil {
 				pending = append(pending, on)
 			}

@@ -9,35 +9,23 @@ import (
 
 var errHeartbeatTimeout = errors.New("the host does not acknowledge heartbeats")
 
-// arm makes sure that expire runs at t or before. The caller holds u.mu. Most deadlines are later
-// than the timer's, so arm mostly costs nothing.
-func (u *UpstreamConn) arm(now, t time.Time) {
-	if u.due.IsZero() || t.Before(u.due) {
-		u.due = t
-		u.timer.Reset(max(t.Sub(now), 0))
-	}
-}
-
 // expire fails the calls whose deadline has passed and sends a heartbeat to a silent host. The
 // timer runs it on a goroutine of its own.
 func (u *UpstreamConn) expire() {
 	b := &batch{now: time.Now()}
 	u.mu.Lock()
-	u.due = time.Time{}
+	u.timer.Fired(u.err != nil)
 	if u.err != nil {
 		u.mu.Unlock()
 		return
 	}
-	u.expiring.Add(1)
-	defer u.expiring.Done()
+	defer u.timer.Done()
 	late, next := u.calls.expired(b.now)
 	ping, dead := u.keepaliveDue(b.now)
 	if d := u.opts.RPC.HeartbeatInterval; d > 0 {
-		u.arm(b.now, u.nextHeartbeat(d))
+		u.timer.Arm(u.nextHeartbeat(d))
 	}
-	if !next.IsZero() {
-		u.arm(b.now, next)
-	}
+	u.timer.Arm(next)
 	id := uint64(0)
 	if ping {
 		id = u.calls.reserveID()

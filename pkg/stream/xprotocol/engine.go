@@ -53,10 +53,9 @@ const (
 // Engine holds what all connections of all framed protocols share. Close it after the last of them
 // has ended.
 type Engine struct {
-	log      *slog.Logger
-	workers  *stream.Workers[*request]
-	running  sync.WaitGroup // goroutines of connections
-	requests sync.Pool      // of *request
+	goroutines stream.Goroutines // of connections
+	workers    *stream.Workers[*request]
+	requests   sync.Pool // of *request
 
 	mu      sync.Mutex
 	fibers  []*fiber       // guarded by mu; idle ones, last in, first out: the last has a warm stack
@@ -69,7 +68,7 @@ type Engine struct {
 
 // New returns an engine that logs defects to log.
 func New(log *slog.Logger) *Engine {
-	e := &Engine{log: log}
+	e := &Engine{goroutines: stream.Goroutines{Log: log}}
 	e.workers = stream.NewWorkers(stream.WorkerLimits{MaxRunning: maxWorkers, MaxReserved: maxForked}, (*request).goOnAlone)
 	return e
 }
@@ -90,7 +89,7 @@ func (e *Engine) Protocol(c codec.Codec) stream.Protocol {
 // Close stops the idle fibers and the workers after it has waited for the goroutines of the
 // engine's connections. The caller closes the connections first.
 func (e *Engine) Close() {
-	e.running.Wait()
+	e.goroutines.Wait()
 	e.mu.Lock()
 	e.closed = true
 	fibers := e.fibers
@@ -106,23 +105,8 @@ func (e *Engine) Close() {
 	e.workers.Close()
 }
 
-// start runs f on a goroutine that serves or watches a connection. A panic ends only the goroutine.
-func (e *Engine) start(f func()) {
-	e.running.Go(func() {
-		defer e.contain("serving a connection")
-		f()
-	})
-}
-
-// contain recovers and logs a panic; functions that must not end their goroutine defer it.
-func (e *Engine) contain(doing string) {
-	if p := recover(); p != nil {
-		protocol.NewPanic(p).Log(e.log, doing)
-	}
-}
-
 // report logs err if it is a recovered panic.
-func (e *Engine) report(doing string, err error) { protocol.PanicIn(err).Log(e.log, doing) }
+func (e *Engine) report(doing string, err error) { protocol.PanicIn(err).Log(e.goroutines.Log, doing) }
 
 // getRequest returns an idle request.
 func (e *Engine) getRequest() *request {

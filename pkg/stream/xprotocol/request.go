@@ -78,7 +78,7 @@ const leftBeforeStart = "client disconnected: the client closed its connection b
 // configuration. It reports whether an observer needs the request's fields. It contains panics,
 // including those of the codec.
 func (r *request) enter() (readsRequest bool) {
-	defer r.engine.contain("recording a request")
+	defer r.engine.goroutines.Contain("recording a request")
 	r.describe()
 	s := r.c.server
 	return s.opts.Observe != nil && r.batch.observer(s).Enter(&r.x)
@@ -223,7 +223,7 @@ func (r *request) flush(o *network.WriteQueue) {
 		_ = o.FlushAfterYield() // the connection's reader gets the error
 		return
 	}
-	r.batch.add(o)
+	r.batch.dirty.Add(o)
 }
 
 // Detach implements protocol.Detacher.
@@ -239,7 +239,7 @@ func (*request) SendInterim(int, *protocol.Header) error { return nil }
 // OnDisconnect implements protocol.Downstream.
 func (r *request) OnDisconnect(gone func()) (stop func()) {
 	r.watched = true
-	return r.watch.Start(r.engine.start, gone)
+	return r.watch.Start(r.engine.goroutines.Start, gone)
 }
 
 // Canceled implements protocol.Cancellable.
@@ -363,13 +363,13 @@ func (r *request) finish() {
 // drop resets the exchange. It contains a panic of the response's Close.
 func (r *request) drop() {
 	defer r.x.Reset()
-	defer r.engine.contain("closing a response")
+	defer r.engine.goroutines.Contain("closing a response")
 	r.x.ResetResponse()
 }
 
 // observe reports the exchange to the observer and contains its panics.
 func (r *request) observe() {
-	defer r.engine.contain("recording a request")
+	defer r.engine.goroutines.Contain("recording a request")
 	s := r.c.server
 	switch {
 	case s.opts.Observe == nil:

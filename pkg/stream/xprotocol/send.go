@@ -84,7 +84,7 @@ func (u *UpstreamConn) twoWay(x *protocol.Exchange, m *codec.Message, r *request
 		k.body.k = k
 	}
 	k.client, k.deadline = u, x.EffectiveDeadline()
-	id, err := u.register(k, now)
+	id, err := u.register(k)
 	if err != nil {
 		k.free()
 		return nil, err
@@ -107,7 +107,7 @@ func (u *UpstreamConn) twoWay(x *protocol.Exchange, m *codec.Message, r *request
 }
 
 // register gives k an id.
-func (u *UpstreamConn) register(k *call, now time.Time) (id uint64, err error) {
+func (u *UpstreamConn) register(k *call) (id uint64, err error) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if u.err != nil {
@@ -115,9 +115,7 @@ func (u *UpstreamConn) register(k *call, now time.Time) (id uint64, err error) {
 	}
 	id = u.calls.add(k)
 	u.closeIfExhausted()
-	if !k.deadline.IsZero() {
-		u.arm(now, k.deadline)
-	}
+	u.timer.Arm(k.deadline)
 	return id, nil
 }
 

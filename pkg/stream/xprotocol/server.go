@@ -16,12 +16,6 @@ import (
 )
 
 const (
-	// parkAfter is how long an idle connection keeps its goroutine's stack, and the interval at
-	// which a busy connection checks whether it is idle.
-	parkAfter = 200 * time.Millisecond
-	// downstreamCloseGrace is how long a client may be silent after GOAWAY before Weft closes the
-	// connection. Frames that the client sent before it read the GOAWAY arrive in that time.
-	downstreamCloseGrace = 500 * time.Millisecond
 	// maxUnstartedRead is how many bytes the reader reads before it starts the requests in them
 	// although there may be more to read. It exceeds the bursts of clients that connect, send and
 	// disconnect.
@@ -56,7 +50,7 @@ func (s *server) ServeConn(ctx context.Context, conn *network.Conn) error {
 	c := &downstreamConn{server: s, conn: conn, ctx: ctx, oneWayCtx: oneWayCtx, meta: stream.NewConnMeta(s.opts.Listener, conn)}
 	c.inflight.init(s.engine, s.opts.RPC.MaxInFlight)
 	c.onWait = c.startAndFlush
-	c.writeQueue = network.NewWriteQueue(conn, s.engine.start)
+	c.writeQueue = network.NewWriteQueue(conn, s.engine.goroutines.Start)
 	c.writeQueue.Limit(s.opts.RPC.MaxPendingBytes)
 	conn.SetWriteTimeout(s.opts.RPC.WriteTimeout)
 	err := c.serve()
@@ -144,7 +138,7 @@ func (c *downstreamConn) run() error {
 // Then it waits until the client's and the hosts' write queues have capacity and fewer than
 // MaxInFlight requests are in flight. It returns false if the client disconnected meanwhile.
 func (c *downstreamConn) flushAndAwaitCapacity() bool {
-	if c.maxInFlightReached || c.in.read >= maxUnstartedRead || c.writeQueue.Queued() >= network.HighWatermark || c.inflight.atLimit() {
+	if c.maxInFlightReached || c.in.Unflushed >= maxUnstartedRead || c.writeQueue.Queued() >= network.HighWatermark || c.inflight.atLimit() {
 		c.flush()
 	}
 	for _, q := range c.fullQueues {
@@ -158,19 +152,14 @@ func (c *downstreamConn) flushAndAwaitCapacity() bool {
 
 // fill reads once. A connection that waits for input holds no buffer.
 func (c *downstreamConn) fill() error {
-	wait := parkAfter
+	wait := stream.ParkAfter // a busy connection checks as often whether it is idle
 	switch {
 	case c.in.partial():
 		wait = c.server.opts.RPC.FrameTimeout
 	case !c.goAwaySentAt.IsZero():
-		wait = downstreamCloseGrace
+		wait = stream.CloseGrace
 	}
-	now := time.Now()
-	if wait > 0 {
-		c.conn.SetReadDeadline(now.Add(wait))
-	} else {
-		c.conn.SetReadDeadline(time.Time{})
-	}
+	stream.SetReadTimeout(c.conn, wait)
 	if c.goAwaySentAt.IsZero() && !c.in.partial() {
 		if err := c.conn.SetIdle(true); err != nil {
 			return err
@@ -188,7 +177,7 @@ func (c *downstreamConn) fill() error {
 // AllowHalfClose is set.
 func (c *downstreamConn) read() error {
 	var err error
-	for c.maxInFlightReached = false; c.in.hasBytes(); {
+	for c.maxInFlightReached = false; c.in.HasBytes(); {
 		if c.maxInFlightReached = !c.rejecting && c.inflight.atLimit(); c.maxInFlightReached {
 			break
 		}
@@ -203,7 +192,7 @@ func (c *downstreamConn) read() error {
 		c.frame(head, frame)
 		c.in.consume(head, len(frame))
 	}
-	c.in.releaseEmpty()
+	c.in.ReleaseEmpty()
 	if err != nil {
 		c.observeMalformed(err)
 	}
@@ -242,7 +231,7 @@ func (c *downstreamConn) addRequest(head codec.Frame, frame []byte) {
 // hosts then leave in the same writes.
 func (c *downstreamConn) startAndFlush() {
 	c.startAll()
-	if c.server.yields && len(c.batch.dirty) > 0 {
+	if c.server.yields && len(c.batch.dirty.Queues()) > 0 {
 		runtime.Gosched()
 	}
 	c.flush()
@@ -270,13 +259,13 @@ func (c *downstreamConn) startAll() {
 // flush starts the requests that were read and flushes the batch.
 func (c *downstreamConn) flush() {
 	c.startAll()
-	for _, q := range c.batch.dirty {
+	for _, q := range c.batch.dirty.Queues() {
 		if q.Queued() >= network.HighWatermark {
 			c.fullQueues = append(c.fullQueues, q)
 		}
 	}
 	c.batch.flush()
-	c.in.read = 0
+	c.in.Unflushed = 0
 }
 
 // handleReadTimeout handles a client that sent nothing for the time that fill set. The error ends
@@ -291,18 +280,13 @@ func (c *downstreamConn) handleReadTimeout() error {
 	case !c.goAwaySentAt.IsZero():
 		return errIdleAfterGoAway
 	}
-	limit := time.Time{}
-	if d := c.server.opts.IdleTimeout; d > 0 {
-		limit = time.Now().Add(d)
-	}
-	c.conn.SetReadDeadline(limit)
-	return network.ErrPark
+	return stream.Park(c.conn, c.server.opts.IdleTimeout)
 }
 
 // send enqueues a frame that Weft generates.
 func (c *downstreamConn) send(frame func(dst []byte) []byte) {
 	if put(c.writeQueue, frame) {
-		c.batch.add(c.writeQueue)
+		c.batch.dirty.Add(c.writeQueue)
 	}
 }
 
@@ -316,7 +300,7 @@ func (c *downstreamConn) await(done func() bool) bool {
 	defer c.conn.OnClose(c.inflight.disconnect)()
 	c.conn.SetReadDeadline(time.Time{})
 	watched := make(chan struct{})
-	c.server.engine.start(func() {
+	c.server.engine.goroutines.Start(func() {
 		defer close(watched)
 		if err := c.conn.AwaitPeerClose(c.server.opts.HTTP1.AllowHalfClose); !errors.Is(err, network.ErrInterrupted) {
 			c.inflight.disconnect()

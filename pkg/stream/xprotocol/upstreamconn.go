@@ -31,12 +31,10 @@ type UpstreamConn struct {
 	hasOneWay atomic.Bool
 
 	mu        sync.Mutex
-	calls     callTable      // guarded by mu; calls that wait for a response
-	err       error          // guarded by mu; why the connection was lost
-	timer     *time.Timer    // guarded by mu
-	due       time.Time      // guarded by mu; when timer fires; zero: it is not set
-	keepalive keepalive      // guarded by mu
-	expiring  sync.WaitGroup // running expire calls; Add is called with mu held while err is nil
+	calls     callTable        // guarded by mu; calls that wait for a response
+	err       error            // guarded by mu; why the connection was lost
+	timer     stream.ConnTimer // guarded by mu; calls expire
+	keepalive keepalive        // guarded by mu
 
 	lastReadAt atomic.Int64 // time of the last read, in ns of the Unix epoch
 }
@@ -49,24 +47,21 @@ type keepalive struct {
 
 func newUpstreamConn(e *Engine, c codec.Codec, conn *network.Conn, o stream.UpstreamConnOptions) *UpstreamConn {
 	u := &UpstreamConn{engine: e, codec: c, traits: c.Traits(), conn: conn, opts: o, local: conn.LocalAddr().String(), tls: stream.NewTLSMeta(conn)}
-	u.writeQueue = network.NewWriteQueue(conn, e.start)
+	u.writeQueue = network.NewWriteQueue(conn, e.goroutines.Start)
 	u.writeQueue.Limit(o.RPC.MaxPendingBytes)
 	conn.SetWriteTimeout(o.RPC.WriteTimeout)
 	now := time.Now()
 	u.lastReadAt.Store(now.UnixNano())
 	u.calls.max = u.traits.MaxID
 	u.mu.Lock()
-	u.timer = time.AfterFunc(forever, u.expire)
+	u.timer.Init(u.expire)
 	if d := o.RPC.HeartbeatInterval; d > 0 {
-		u.arm(now, now.Add(d))
+		u.timer.Arm(now.Add(d))
 	}
 	u.mu.Unlock()
-	e.start(u.run)
+	e.goroutines.Start(u.run)
 	return u
 }
-
-// forever is longer than any connection lives.
-const forever = 100 * 365 * 24 * time.Hour
 
 // Usable implements stream.UpstreamConn.
 func (u *UpstreamConn) Usable(time.Duration) bool { return !u.closing.Load() }
@@ -82,7 +77,7 @@ func (u *UpstreamConn) Close() error {
 	u.mu.Lock()
 	parts := u.err == nil && u.hasOneWay.Load()
 	if parts {
-		u.engine.start(u.closeAfterFlush) // with mu held: run, and so the engine, has not ended
+		u.engine.goroutines.Start(u.closeAfterFlush) // with mu held: run, and so the engine, has not ended
 	}
 	u.mu.Unlock()
 	if parts {
@@ -105,9 +100,9 @@ func (u *UpstreamConn) run() {
 	var b batch
 	err := u.readAll(&in, &b)
 	u.engine.report("reading responses", err)
-	in.release()
+	in.Release()
 	u.fail(err, &b)
-	u.expiring.Wait()
+	u.timer.Wait()
 }
 
 // readAll reads until the connection fails; a panic of the codec fails it too.
@@ -115,14 +110,14 @@ func (u *UpstreamConn) readAll(in *input, b *batch) (err error) {
 	defer protocol.RecoverPanic(&err)
 	flush := func() {
 		b.flush()
-		in.read = 0
+		in.Unflushed = 0
 	}
 	for err == nil {
 		if err = in.fill(u.conn, flush); err == nil {
 			b.now = time.Now()
 			u.lastReadAt.Store(b.now.UnixNano())
 			err = u.read(in, b)
-			if in.read >= maxReadPerFlush {
+			if in.Unflushed >= stream.MaxReadPerFlush {
 				flush()
 			}
 		}
@@ -132,7 +127,7 @@ func (u *UpstreamConn) readAll(in *input, b *batch) (err error) {
 
 // read handles every complete frame.
 func (u *UpstreamConn) read(in *input, b *batch) (err error) {
-	for in.hasBytes() {
+	for in.HasBytes() {
 		head, frame, err := in.next(u.codec, u.opts.RPC.MaxFrameSize)
 		if err != nil {
 			return protocol.NewFault(protocol.UpstreamMalformed, err)
@@ -143,7 +138,7 @@ func (u *UpstreamConn) read(in *input, b *batch) (err error) {
 		u.frame(head, frame, b)
 		in.consume(head, len(frame))
 	}
-	in.releaseEmpty()
+	in.ReleaseEmpty()
 	return nil
 }
 
@@ -180,7 +175,7 @@ func (u *UpstreamConn) frame(head codec.Frame, frame []byte, b *batch) {
 // reply enqueues a frame that Weft generates.
 func (u *UpstreamConn) reply(b *batch, frame func(dst []byte) []byte) {
 	if put(u.writeQueue, frame) {
-		b.add(u.writeQueue)
+		b.dirty.Add(u.writeQueue)
 	}
 }
 
@@ -236,7 +231,7 @@ func (u *UpstreamConn) fail(err error, b *batch) {
 // wake ends the wait of k, which has no response. It contains panics, so that the other calls are
 // woken.
 func (u *UpstreamConn) wake(k *call, err error, b *batch) {
-	defer u.engine.contain("ending a request")
+	defer u.engine.goroutines.Contain("ending a request")
 	k.err = err
 	k.waiter.wake(b)
 }
