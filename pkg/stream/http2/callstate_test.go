@@ -5,7 +5,7 @@ import "testing"
 func TestCallTransitions(t *testing.T) {
 	const none = callUnused
 	for state, want := range map[callState][numCallEvents]callState{
-		//                   enqueue,    open,        open blocking, yield,     claim,       upload,       resolve
+		// enqueue, open, open blocking, yield, claim, upload, resolve
 		callUnused:         {none, none, none, none, none, none, none},
 		callWorking:        {callQueued, none, none, callWaiting, none, none, callResolved},
 		callQueued:         {none, callWorking, callOpened, none, none, none, callResolved},

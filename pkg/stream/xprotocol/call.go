@@ -29,7 +29,7 @@ func (sleeper) passes() bool  { return false }
 // call is an exchange that waits for its response. The goroutine that removes it from the table
 // owns it until wake.
 type call struct {
-	client   *UpstreamConn
+	conn     *UpstreamConn
 	id       uint64
 	waiter   waiter
 	deadline time.Time // zero: none
@@ -38,7 +38,7 @@ type call struct {
 	err     error            // why there is no response
 	sendErr error            // why the request was not sent; set by the sender
 	buf     *buffer.IoBuffer // holds the response; nil: the reader's input does
-	read    time.Time        // when the response was read
+	readAt  time.Time        // when the response was read
 }
 
 // responseBody is the body of a response; closing it ends the exchange on the connection.
@@ -58,7 +58,7 @@ func (b *responseBody) Close() error {
 
 // release ends the exchange on the connection.
 func (k *call) release() {
-	u := k.client
+	u := k.conn
 	if k.buf != nil {
 		k.buf.Release()
 	}
@@ -70,7 +70,7 @@ func (k *call) release() {
 func (k *call) free() {
 	k.body.Reset()
 	k.body.of = nil
-	k.client, k.waiter, k.err, k.sendErr, k.buf = nil, nil, nil, nil, nil
+	k.conn, k.waiter, k.err, k.sendErr, k.buf = nil, nil, nil, nil, nil
 }
 
 // setResponse stores k's response. It copies the frame if the response must outlast wake.
@@ -100,8 +100,8 @@ func (k *call) receive(x *protocol.Exchange) (err error) {
 	case k.err != nil:
 		return k.err
 	}
-	c := k.client.codec
-	x.Record.UpstreamFirstByte = k.read
+	c := k.conn.codec
+	x.Record.UpstreamFirstByte = k.readAt
 	x.Response.Source = protocol.UpstreamResponse
 	k.body.Set(c, k.body.Frame)
 	if err = c.ReadResponse(k.body.Frame, &x.Response, &k.body.View); err == nil {

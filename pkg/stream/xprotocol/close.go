@@ -163,21 +163,21 @@ func (c *downstreamConn) abandonAll() (stop func()) {
 // only if includeOneWay is true. It reports whether it left any out. The reader calls it, or
 // another goroutine while the reader waits for the requests to end.
 func (c *downstreamConn) abandon(includeOneWay bool) (others bool) {
-	var pending []waiting
+	var pending []pendingCall
 	for _, r := range c.inflight.active() {
 		if r.oneWay() && !includeOneWay {
 			others = true
 			continue
 		}
-		for _, on := range [...]waiting{r.sent, r.watch.NotifyDisconnect(c.server.engine.goroutines.Start)} {
-			if on.client != nil {
+		for _, on := range [...]pendingCall{r.sentCall, r.watch.NotifyDisconnect(c.server.engine.goroutines.Start)} {
+			if on.conn != nil {
 				pending = append(pending, on)
 			}
 		}
 	}
 	c.batch.now = time.Now()
 	for _, on := range pending {
-		on.client.abandon(on.id, &c.batch)
+		on.conn.abandon(on.id, &c.batch)
 	}
 	c.batch.flush()
 	return others

@@ -69,7 +69,7 @@ type Engine struct {
 // New returns an engine that logs defects to log.
 func New(log *slog.Logger) *Engine {
 	e := &Engine{goroutines: stream.Goroutines{Log: log}}
-	e.workers = stream.NewWorkers(stream.WorkerLimits{MaxRunning: maxWorkers, MaxReserved: maxForked}, (*request).goOnAlone)
+	e.workers = stream.NewWorkers(stream.WorkerLimits{MaxRunning: maxWorkers, MaxReserved: maxForked}, (*request).resumeForkOnWorker)
 	return e
 }
 
@@ -119,7 +119,7 @@ func (e *Engine) getRequest() *request {
 // putRequest puts a request that has ended into the free list.
 func (e *Engine) putRequest(r *request) {
 	r.c, r.next = nil, nil
-	r.sent = waiting{}
+	r.sentCall = pendingCall{}
 	r.watch.Reset() // its client may have disconnected just as it ended
 	if r.frame != nil {
 		r.frame.Release()

@@ -459,7 +459,7 @@ func TestAFaultSaysWhatAndWhere(t *testing.T) {
 // out, and a connection is given up before its ids end.
 func TestIdsAreNotUsedTwice(t *testing.T) {
 	var table callTable
-	table.max = idsLeft + 1000
+	table.max = minFreeIDs + 1000
 	seen := map[uint64]bool{}
 	var held []uint64
 	for i := 0; !table.exhausted(); i++ {

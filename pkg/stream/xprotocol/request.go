@@ -17,20 +17,20 @@ type request struct {
 	engine *Engine  // immutable
 	next   *request // link in a list of inflight, or in a requestQueue
 	x      protocol.Exchange
-	turn   waitState
+	state  waitState
 
 	// The fields below belong to the request in flight.
-	watched bool   // watch was used; next to turn to save padding
-	batch   *batch // of the goroutine that runs the request; nil on a worker
-	fork    *fiber // runs the service, which may block; nil for none
-	call    call   // the call on a host's connection
-	c       *downstreamConn
-	frame   *buffer.IoBuffer // the complete frame; x.Request is a view of it; nil: no buffer yet
-	head    codec.Frame
-	sent    waiting       // owned by the connection's reader: the call it sent without a fork
-	message codec.Message // x.Request.Body
+	watched  bool   // watch was used; next to state to save padding
+	batch    *batch // of the goroutine that runs the request; nil on a worker
+	fork     *fiber // runs the service, which may block; nil for none
+	call     call   // the call on a host's connection
+	c        *downstreamConn
+	frame    *buffer.IoBuffer // the complete frame; x.Request is a view of it; nil: no buffer yet
+	head     codec.Frame
+	sentCall pendingCall   // owned by the connection's reader: the call it sent without a fork
+	message  codec.Message // x.Request.Body
 
-	watch stream.DisconnectWatch[waiting] // a connection never reuses an id
+	watch stream.DisconnectWatch[pendingCall] // a connection never reuses an id
 }
 
 func newRequest(e *Engine) *request {
@@ -67,12 +67,12 @@ func (r *request) cancel(b *batch) {
 	if r.enter() {
 		_ = r.read() // for the log; the request ends in any case
 	}
-	r.x.Abandon(leftBeforeStart)
+	r.x.Abandon(disconnectedBeforeStart)
 	r.finish()
 }
 
-// leftBeforeStart is the detail that cancel records.
-const leftBeforeStart = "client disconnected: the client closed its connection before the request started"
+// disconnectedBeforeStart is the detail that cancel records.
+const disconnectedBeforeStart = "client disconnected: the client closed its connection before the request started"
 
 // enter describes a request that does not start and binds its exchange to the listener's
 // configuration. It reports whether an observer needs the request's fields. It contains panics,
@@ -150,15 +150,15 @@ func (r *request) RunBlocking(ctx context.Context, s protocol.BlockingService) e
 	f := r.engine.getFiber()
 	f.r, f.ctx, f.service = r, ctx, s
 	r.fork = f
-	if !r.run(r.batch) {
+	if !r.runFork(r.batch) {
 		return protocol.ErrPending
 	}
-	return r.join()
+	return r.joinFork()
 }
 
-// run resumes the fork on the goroutine that owns b, or passes it to a worker. It reports whether
-// the fork has served.
-func (r *request) run(b *batch) bool {
+// runFork resumes the fork on the goroutine that owns b, or passes it to a worker. It reports
+// whether the fork has served.
+func (r *request) runFork(b *batch) bool {
 	switch r.fork.resume(b) {
 	case moves:
 		r.engine.workers.Go(r)
@@ -169,8 +169,8 @@ func (r *request) run(b *batch) bool {
 	return false
 }
 
-// join releases the fork and returns the service's error.
-func (r *request) join() error {
+// joinFork releases the fork and returns the service's error.
+func (r *request) joinFork() error {
 	f := r.fork
 	err := f.err
 	f.r, f.ctx, f.service, f.err = nil, nil, nil, nil
@@ -180,13 +180,13 @@ func (r *request) join() error {
 	return err
 }
 
-// goOnAlone calls goOn on a worker.
-func (r *request) goOnAlone() { r.goOn(nil) }
+// resumeForkOnWorker calls resumeFork on a worker.
+func (r *request) resumeForkOnWorker() { r.resumeFork(nil) }
 
-// goOn resumes the fork. Once the fork has served, goOn continues without it.
-func (r *request) goOn(b *batch) {
-	if r.run(b) {
-		r.resume(r.join())
+// resumeFork resumes the fork. Once the fork has served, resumeFork continues without it.
+func (r *request) resumeFork(b *batch) {
+	if r.runFork(b) {
+		r.resume(r.joinFork())
 	}
 }
 
@@ -195,14 +195,14 @@ func (r *request) park() { r.fork.park() }
 
 // passes implements waiter. A request that is pending and has no fork is done with the response
 // when wake returns. A service that forks then has dropped the response before.
-func (r *request) passes() bool { return r.turn.state.Load() == stateWaiting && r.fork == nil }
+func (r *request) passes() bool { return r.state.value.Load() == stateWaiting && r.fork == nil }
 
 // wake implements waiter.
 func (r *request) wake(b *batch) {
 	switch {
-	case !r.turn.wake():
+	case !r.state.wake():
 	case r.fork != nil:
-		r.goOn(b)
+		r.resumeFork(b)
 	default:
 		r.batch = b
 		r.resume(nil)
@@ -380,19 +380,19 @@ func (r *request) observe() {
 	}
 }
 
-// awaits records what r waits for, and returns false if the client has disconnected. The
+// setPending records what r waits for, and returns false if the client has disconnected. The
 // connection's reader detects disconnects, so a call that the reader sends needs no lock for that.
-func (r *request) awaits(on waiting) bool {
+func (r *request) setPending(on pendingCall) bool {
 	if r.fork == nil && r.batch == &r.c.batch {
-		r.sent = on
+		r.sentCall = on
 		return true
 	}
 	r.watched = true
 	return r.watch.SetPending(on)
 }
 
-// waiting identifies the connection and the id of the response that r waits for.
-type waiting struct {
-	client *UpstreamConn
-	id     uint64
+// pendingCall identifies the connection and the call whose response a request waits for.
+type pendingCall struct {
+	conn *UpstreamConn
+	id   uint64
 }

@@ -22,7 +22,7 @@ func (u *UpstreamConn) Start(_ context.Context, x *protocol.Exchange) error {
 		return u.await(x, k)
 	}
 	x.PushFinisher(k)
-	if r.turn.rest() {
+	if r.state.suspend() {
 		return protocol.ErrPending
 	}
 	return nil
@@ -83,7 +83,7 @@ func (u *UpstreamConn) twoWay(x *protocol.Exchange, m *codec.Message, r *request
 		k = &call{waiter: make(sleeper, 1)}
 		k.body.k = k
 	}
-	k.client, k.deadline = u, x.EffectiveDeadline()
+	k.conn, k.deadline = u, x.EffectiveDeadline()
 	id, err := u.register(k)
 	if err != nil {
 		k.free()
@@ -97,7 +97,7 @@ func (u *UpstreamConn) twoWay(x *protocol.Exchange, m *codec.Message, r *request
 		k.sendErr = err // another goroutine removed k, because the connection was lost, and wakes it
 		return k, nil
 	}
-	if r != nil && !r.awaits(waiting{u, id}) {
+	if r != nil && !r.setPending(pendingCall{u, id}) {
 		if u.remove(id) != nil {
 			k.free()
 			return nil, protocol.Faultf(protocol.ReasonDownstreamDisconnect, "client closed its connection")

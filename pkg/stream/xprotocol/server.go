@@ -216,7 +216,7 @@ func (c *downstreamConn) frame(head codec.Frame, frame []byte) {
 // addRequest adds a request for the frame; startAll starts it.
 func (c *downstreamConn) addRequest(head codec.Frame, frame []byte) {
 	r := c.inflight.acquire()
-	r.c, r.head, r.sent = c, head, waiting{}
+	r.c, r.head, r.sentCall = c, head, pendingCall{}
 	if r.frame == nil {
 		r.frame = buffer.Get(len(frame))
 	}

@@ -150,7 +150,7 @@ func (u *UpstreamConn) frame(head codec.Frame, frame []byte, b *batch) {
 		if k == nil {
 			return // the call has ended, or the id was never used
 		}
-		k.read = b.now
+		k.readAt = b.now
 		if head.Size > len(frame) {
 			k.err = protocol.Faultf(protocol.UpstreamMalformed, "a response of %d bytes; connection_pool.max_frame_size is %d", head.Size, u.opts.RPC.MaxFrameSize)
 		} else {
