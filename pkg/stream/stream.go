@@ -1,6 +1,7 @@
 // Package stream defines the interfaces of the stream engines, which turn the bytes of a connection
 // into exchanges (server side) and exchanges into bytes (client side). Each engine is a directory
-// below this one and one line in cmd/weft/registry.go.
+// below this one and one line in cmd/weft/registry.go. The package also has the parts that the
+// multiplexed engines share: reading, batched writes, timers, workers.
 package stream
 
 import (

@@ -37,7 +37,7 @@ func (w *muxConn) processFrames(b *batch) error {
 	return err
 }
 
-// parseFrames is frames without the release of the buffer.
+// parseFrames is processFrames without the release of the buffer.
 func (w *muxConn) parseFrames(b *batch) error {
 	limit := w.state.MaxFrameSize() // immutable
 	for w.read.HasBytes() {

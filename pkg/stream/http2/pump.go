@@ -23,7 +23,7 @@ type pump struct {
 	owner  pumper
 	callID uint64
 
-	waitLinks links[pump] // in muxConn.waitingPumps; guarded by that wire's mu
+	waitLinks links[pump] // in muxConn.waitingPumps; guarded by the mu of that muxConn
 }
 
 // pumper is notified when a pump ends.

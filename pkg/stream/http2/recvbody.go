@@ -179,7 +179,7 @@ func (c *recvBody) markComplete() *pump {
 	return c.pump
 }
 
-// markCompleteWithTrailer is end with the trailers of the session's last event.
+// markCompleteWithTrailer is markComplete with the trailers of the session's last event.
 func (c *recvBody) markCompleteWithTrailer(s *syntax.Session) *pump {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -41,7 +41,7 @@ type UpstreamConn struct {
 	pending          fifo[call] // guarded by mu; calls that wait until a stream may be opened
 	readyCalls       []*call    // owned by the reader goroutine; calls whose response has arrived
 	keepalive        keepalive  // guarded by mu
-	// newUpgradeRequest is when the unacknowledged PING was sent; zero: there is none. Guarded by
+	// pingSentAt is when the unacknowledged PING was sent; zero: there is none. Guarded by
 	// mu.
 	pingSentAt time.Time
 }
@@ -49,7 +49,7 @@ type UpstreamConn struct {
 // keepalive is the state of PING keepalives.
 type keepalive struct {
 	lastReadAt time.Time // when something was last read
-	pingSentAt time.Time // when a PING was sent; zero: nothing was sent since heard
+	pingSentAt time.Time // when a PING was sent; zero: none since lastReadAt
 }
 
 func newUpstreamConn(e *Engine, conn *network.Conn, o stream.UpstreamConnOptions) *UpstreamConn {

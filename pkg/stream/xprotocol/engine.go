@@ -20,6 +20,10 @@
 // that were read together are sent together. Exchange.RunBlocking runs a service that has to wait
 // for something else, or is not asynchronous, on a coroutine (fiber.go). The coroutine moves to a
 // worker when the service calls Exchange.Detach. See docs/decisions/0008.
+//
+// The files, in the order that data passes them: input.go and batch.go (both sides), server.go,
+// inflight.go, request.go, fiber.go and close.go (downstream), upstreamconn.go, send.go, table.go,
+// wheel.go, deadline.go and call.go (upstream), explain.go (error responses).
 package xprotocol
 
 import (
