@@ -102,7 +102,7 @@ func (a *ProxyProtocolHandler) readHeader(conn *network.Conn, b **buffer.IoBuffe
 		case n == 0:
 			continue
 		case !h.Local:
-			conn.SetProxiedAddrs(endpointAddr(h.Destination), endpointAddr(h.Source))
+			conn.Addrs().SetProxied(endpointAddr(h.Destination), endpointAddr(h.Source))
 		}
 		return n, nil
 	}

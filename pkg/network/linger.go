@@ -21,14 +21,14 @@ const (
 // linger ends our direction and waits until the peer has closed its own, so that bytes that
 // the peer still sends do not make the kernel discard what was written. It runs on a small
 // stack, which does not grow while nothing arrives.
-func (c *Conn) linger() {
+func linger(c *Conn) {
 	_ = c.SetIdle(false) // never fails
 	if c.CloseWrite() != nil {
 		return
 	}
 	c.SetReadDeadline(time.Now().Add(lingerTimeout))
 	for dropped := 0; dropped < maxLingerBytes && c.AwaitReadable() == nil; {
-		n := c.discardRead()
+		n := discardRead(c)
 		if n == 0 {
 			return
 		}
@@ -37,7 +37,7 @@ func (c *Conn) linger() {
 }
 
 // discardRead reads and discards what has arrived, and returns the number of bytes; 0 at the end.
-func (c *Conn) discardRead() int {
+func discardRead(c *Conn) int {
 	var rest [512]byte
 	n, _ := c.Read(rest[:]) // an error is an end as well
 	return n
