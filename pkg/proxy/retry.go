@@ -176,7 +176,7 @@ func (r *retry) prepareRetry(x *protocol.Exchange, err error, retries int) (next
 	if bound := r.policy.Backoff.Bound(retries + 1); bound > 0 {
 		next.wait = r.jitter(bound)
 	}
-	if !x.Deadline.IsZero() && time.Until(x.Deadline) <= next.wait || !rewind(x.Request.Body) {
+	if !x.Deadline.IsZero() && time.Until(x.Deadline) <= next.wait || !protocol.RewindBody(x.Request.Body) {
 		return next, false
 	}
 	if next.budget = r.budget(x); next.budget != nil && !next.budget.BeginRetry() {
@@ -189,20 +189,8 @@ func (r *retry) prepareRetry(x *protocol.Exchange, err error, retries int) (next
 	return next, true
 }
 
-// idempotent reports whether a request may be sent twice. HTTP methods say so (RFC 9110 9.2.2). RPC
-// has no such methods, so a retry policy on the route is the operator's permission.
+// idempotent reports whether a request may be sent twice: its HTTP method says so, or it is RPC,
+// where a retry policy on the route is the operator's permission.
 func idempotent(x *protocol.Exchange) bool {
-	switch x.Request.Method {
-	case "", "GET", "HEAD", "OPTIONS", "TRACE", "PUT", "DELETE":
-		return true
-	}
-	return isGRPC(x)
-}
-
-func rewind(body protocol.Body) bool {
-	if body == nil {
-		return true
-	}
-	r, ok := body.(protocol.Rewinder)
-	return ok && r.Rewind()
+	return x.Request.Method == "" || protocol.IsIdempotentMethod(x.Request.Method) || isGRPC(x)
 }

@@ -278,12 +278,7 @@ func (k *call) rewind() (again bool) {
 			again = false
 		}
 	}()
-	x := k.x
-	if x.Request.Body == nil {
-		return true
-	}
-	r, ok := x.Request.Body.(protocol.Rewinder)
-	return ok && r.Rewind()
+	return protocol.RewindBody(k.x.Request.Body)
 }
 
 // releaseUnsent releases a call that was not sent, and returns err.
