@@ -10,6 +10,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/config"
 	"github.com/weft-proxy/weft/pkg/network"
 	"github.com/weft-proxy/weft/pkg/protocol/xprotocol"
+	"github.com/weft-proxy/weft/pkg/proxy/service"
 	"github.com/weft-proxy/weft/pkg/stream"
 )
 
@@ -117,7 +118,7 @@ func (b *builder) buildProxyChain(l *config.Listener, c *compiledChain, s *liveP
 	if err != nil {
 		return nil, err
 	}
-	service, observers, err := b.buildService(place, p)
+	outermost, observers, err := b.buildService(place, p)
 	if err != nil {
 		return nil, err
 	}
@@ -134,9 +135,9 @@ func (b *builder) buildProxyChain(l *config.Listener, c *compiledChain, s *liveP
 	}
 	table := b.onDemandTable(p.RouteTable)
 	if table != nil && table.Unsubscribed {
-		service = Respond(table, b.server.o.Metrics.Counter(metrics.Panics), b.server.o.Log)
+		outermost = service.Respond(table, b.server.o.Metrics.Counter(metrics.Panics), b.server.o.Log)
 	}
-	c.live, c.next = s, newPipeline(l.Name, service, rec)
+	c.live, c.next = s, newPipeline(l.Name, outermost, rec)
 	c.next.table = table
 	c.handler, byALPN = b.buildHandler(l, p, s, engines, unknown)
 	return byALPN, nil

@@ -15,6 +15,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/config"
 	"github.com/weft-proxy/weft/pkg/network"
 	"github.com/weft-proxy/weft/pkg/proxy/overload"
+	"github.com/weft-proxy/weft/pkg/proxy/service"
 )
 
 // overloadManager monitors the resources of the process and takes the configured actions. Without a
@@ -23,12 +24,12 @@ import (
 //	monitor          reads pressures             overload_monitor.go
 //	Evaluator        decides                     package overload
 //	act              acts                        here
-//	overloadPolicy   applies to each request     shed.go
+//	OverloadPolicy   applies to each request     package service
 //	ConnLimiter      limits new connections      package network
 type overloadManager struct {
-	server      *Server             // immutable
-	policy      overloadPolicy      // applied to exchanges
-	connLimiter network.ConnLimiter // applied to listeners
+	server      *Server                // immutable
+	policy      service.OverloadPolicy // applied to exchanges
+	connLimiter network.ConnLimiter    // applied to listeners
 
 	loop   *monitorLoop // guarded by Server.applying; nil: none
 	status atomic.Pointer[OverloadStatus]
@@ -119,7 +120,7 @@ func (o *overloadManager) stop() {
 
 // resetActions ends the effects of all actions.
 func (o *overloadManager) resetActions() {
-	o.policy.setFractions(0, 0)
+	o.policy.SetFractions(0, 0)
 	o.connLimiter.SetRejectFraction(0)
 	o.connLimiter.ResumeAccept()
 	o.server.eachListener(func(l *liveListener) { l.ln.ResetIdleTracking() })
@@ -251,7 +252,7 @@ func (w *monitorLoop) act(now time.Time, verdicts []overload.Decision) {
 			}
 		}
 	}
-	o.policy.setFractions(refuse, end)
+	o.policy.SetFractions(refuse, end)
 	o.connLimiter.SetRejectFraction(reject)
 	if shut {
 		o.connLimiter.PauseAccept()

@@ -101,7 +101,7 @@ func (w *monitorLoop) registerMetrics() {
 			return 0
 		}, string(a.Name)))
 		d := actionCounter{count: registry.Counter(metrics.OverloadDone, string(a.Name))}
-		if n := o.policy.counter(a.Name); n != nil {
+		if n := o.policy.Counter(a.Name); n != nil {
 			d.source = n.Load
 		} else if a.Name == config.ActionRejectConnections {
 			d.source = o.connLimiter.Refused

@@ -15,7 +15,6 @@ import (
 	"time"
 
 	"github.com/weft-proxy/weft/pkg/config"
-	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
 // fakeSystem is a system of files that tests change while it is read.
@@ -388,43 +387,5 @@ func TestCPUMonitor(t *testing.T) {
 	}, func() { t.Errorf("status %+v", r.server.Overload()) })
 	if got := roundTrip(t, r.address("front"), get("/")); got.StatusCode != 503 {
 		t.Errorf("while processors are short: %d", got.StatusCode)
-	}
-}
-
-func TestOverloadPolicyDoesNotAllocate(t *testing.T) {
-	var o overloadPolicy
-	served := 0
-	s := shed(protocol.BlockingFunc(func(context.Context, *protocol.Exchange) error { served++; return nil }), &o)
-	x := &protocol.Exchange{}
-	serve := func() {
-		x.Reset()
-		if err := x.Serve(context.Background(), s); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if n := testing.AllocsPerRun(100, serve); n > 0 || served == 0 {
-		t.Errorf("%v allocations without orders", n)
-	}
-	o.setFractions(1, 1)
-	served = 0
-	if n := testing.AllocsPerRun(100, serve); n > 0 || served > 0 {
-		t.Errorf("%v allocations of a refusal, %d served", n, served)
-	}
-	if x.Record.Reason != protocol.Overloaded || x.Response.Status != 503 {
-		t.Errorf("refused with %v and %d", x.Record.Reason, x.Response.Status)
-	}
-	o.setFractions(0, 1)
-	serve() // without a connection there is nothing to end
-	if served != 1 {
-		t.Errorf("%d were served", served)
-	}
-}
-
-func BenchmarkOverloadPolicy(b *testing.B) {
-	var o overloadPolicy
-	s := shed(protocol.BlockingFunc(func(context.Context, *protocol.Exchange) error { return nil }), &o)
-	x := &protocol.Exchange{}
-	for b.Loop() {
-		_ = s.Start(context.Background(), x)
 	}
 }

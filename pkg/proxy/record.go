@@ -5,7 +5,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/config"
 	"github.com/weft-proxy/weft/pkg/protocol"
 	"github.com/weft-proxy/weft/pkg/protocol/xprotocol"
-	"github.com/weft-proxy/weft/pkg/router"
+	"github.com/weft-proxy/weft/pkg/proxy/service"
 	"github.com/weft-proxy/weft/pkg/upstream"
 )
 
@@ -132,15 +132,9 @@ func (r *recorder) setMethod(x *protocol.Exchange) {
 	case x.Request.Method == "":
 		h := &x.Request.Header
 		x.Record.Method = (*methodScope)(r.rpc.Method(h.Get(xprotocol.FieldService), h.Get(xprotocol.FieldMethod)))
-	case isGRPC(x):
+	case service.IsGRPC(x):
 		x.Record.Method = (*grpcScope)(r.rpc.Method(protocol.GRPCMethod(x.Request.Path)))
 	}
-}
-
-// isGRPC reports whether x is a gRPC call: a POST over HTTP/2. The check is cheap for other
-// requests.
-func isGRPC(x *protocol.Exchange) bool {
-	return x.Request.Method == "POST" && x.Meta.Protocol == string(config.HTTP2) && protocol.IsGRPC(&x.Request.Header)
 }
 
 // methodScope is the scope of an RPC method.
@@ -160,20 +154,6 @@ func (p *grpcScope) Name() string { return (*metrics.Method)(p).Name() }
 
 // Add implements metrics.Account.
 func (p *grpcScope) Add(s metrics.Batch) { (*metrics.Method)(p).Add(s) }
-
-// routeScope is the scope of a route.
-type routeScope struct {
-	route   *router.Route
-	metrics metrics.Route
-}
-
-// Name implements protocol.Named.
-func (p *routeScope) Name() string { return p.route.Config.Name }
-
-// Add implements metrics.Account.
-func (p *routeScope) Add(s metrics.Batch) {
-	p.metrics.Add(p.route.VirtualHost, p.route.Config.Name, s)
-}
 
 // Meter creates recorders of clusters and hosts in a metrics registry. It implements
 // upstream.Meter.

@@ -1,3 +1,10 @@
+// Package proxy runs successive configurations in one process. Its Server compiles a configuration
+// into listeners, filter chains and routes, makes it active, and drains what was replaced or
+// removed. It composes the services of its subpackages:
+//
+//	service        what an exchange passes between its engine and its cluster
+//	explain        the path of a request through a configuration
+//	overload       what happens to a process with too few resources
 package proxy
 
 import (

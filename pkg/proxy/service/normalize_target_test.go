@@ -1,4 +1,4 @@
-package proxy
+package service
 
 import (
 	"context"
@@ -52,7 +52,7 @@ func TestTargetsAreNormalizedBeforeFilters(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			seen := ""
-			s := normalizeTargets(protocol.BlockingFunc(func(_ context.Context, x *protocol.Exchange) error {
+			s := NormalizeTargets(protocol.BlockingFunc(func(_ context.Context, x *protocol.Exchange) error {
 				seen = x.Request.Authority + x.Request.Path
 				return nil
 			}), test.rules)

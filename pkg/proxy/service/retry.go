@@ -1,62 +1,35 @@
-package proxy
+package service
 
 import (
 	"context"
+	"errors"
 	"math/rand/v2"
 	"time"
 
 	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/filter"
 	"github.com/weft-proxy/weft/pkg/protocol"
 	"github.com/weft-proxy/weft/pkg/router"
+	"github.com/weft-proxy/weft/pkg/upstream"
 )
-
-// Timeout limits the duration of the exchange as its route and its request say. An earlier deadline
-// stays.
-func Timeout(next protocol.Service, route *router.Route) protocol.Service {
-	return &timeout{next, route}
-}
-
-type timeout struct {
-	next  protocol.Service
-	route *router.Route
-}
-
-// Start implements protocol.Service.
-func (t *timeout) Start(ctx context.Context, x *protocol.Exchange) error {
-	d, _ := t.route.Timeouts(x)
-	if g := &t.route.Config.Forward.GRPCTimeout; *g != (config.GRPCTimeout{}) && isGRPC(x) {
-		d = grpcTimeout(x, g, d)
-	}
-	if d > 0 {
-		if end := x.Meta.Start.Add(d); x.Deadline.IsZero() || end.Before(x.Deadline) {
-			x.Deadline = end
-		}
-	}
-	return t.next.Start(ctx, x)
-}
-
-// grpcTimeout adjusts the deadline that grpc-timeout has set as g says. It returns the route
-// timeout that still applies.
-func grpcTimeout(x *protocol.Exchange, g *config.GRPCTimeout, d time.Duration) time.Duration {
-	if g.Ignore {
-		x.Deadline = time.Time{}
-		return d
-	}
-	said := !x.Deadline.IsZero()
-	if end := x.Meta.Start.Add(g.Max); g.Max > 0 && (said && end.Before(x.Deadline) || !said && g.Replace) {
-		x.Deadline = end
-	}
-	if g.Replace {
-		return 0
-	}
-	return d
-}
 
 // RetryBudget limits the retries in flight, including waiting ones. The circuit breaker of a
 // cluster implements it.
 type RetryBudget interface {
 	BeginRetry() bool
 	EndRetry()
+}
+
+// BreakerBudget returns a function for the retry budget of a priority: the circuit breaker of the
+// exchange's cluster.
+func BreakerBudget(p config.Priority) func(x *protocol.Exchange) RetryBudget {
+	return func(x *protocol.Exchange) RetryBudget {
+		c, _ := x.Record.Cluster.(*upstream.Cluster)
+		if c == nil {
+			return nil
+		}
+		return c.Breaker(p)
+	}
 }
 
 // Retry retries failed requests, on another host if there is one, as often as the route's policy
@@ -192,5 +165,18 @@ func (r *retry) prepareRetry(x *protocol.Exchange, err error, retries int) (next
 // idempotent reports whether a request may be sent twice: its HTTP method says so, or it is RPC,
 // where a retry policy on the route is the operator's permission.
 func idempotent(x *protocol.Exchange) bool {
-	return x.Request.Method == "" || protocol.IsIdempotentMethod(x.Request.Method) || isGRPC(x)
+	return x.Request.Method == "" || protocol.IsIdempotentMethod(x.Request.Method) || IsGRPC(x)
+}
+
+// waitBackoff returns after d, or with a ReasonDownstreamDisconnect Fault if the client disconnects or
+// ctx ends first; see filter.Wait.
+func waitBackoff(ctx context.Context, x *protocol.Exchange, d time.Duration) error {
+	err := filter.Wait(ctx, x, d)
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, filter.ErrClientDisconnected):
+		err = errors.New("client disconnected before a retry")
+	}
+	return protocol.NewFault(protocol.ReasonDownstreamDisconnect, err)
 }

@@ -1,7 +1,4 @@
-// Package proxy implements the path of an exchange between the engines: local replies for errors,
-// routing, timeouts, retries and access logs. Its Server applies successive configurations to the
-// running process.
-package proxy
+package service
 
 import (
 	"context"

@@ -1,4 +1,4 @@
-package proxy
+package service
 
 import (
 	"context"
@@ -13,14 +13,12 @@ import (
 
 // Forwarded does what an intermediary must do: it adds Via to requests and responses (RFC 9110
 // 7.6.3), handles Max-Forwards (7.6.2), and sets the X-Forwarded fields, including the one about
-// the client certificate (forwarded_cert.go), as o says. It also determines the client address. RPC
-// passes unchanged. It rejects CONNECT with 405 unless o allows it.
-func Forwarded(next protocol.Service, o config.HTTP1Options) protocol.Service {
-	return newForwarded(next, o)
-}
-
-func newForwarded(next protocol.Service, o config.HTTP1Options) *forwarded {
-	f := &forwarded{next: next, mode: o.XForwarded, host: o.XForwardedHost, proto: o.XForwardedProto, cert: o.XFCC, allowConnect: o.AllowConnect}
+// the client certificate (forwarded_cert.go), as p says. It also determines the client address. RPC
+// passes unchanged. It removes what clients may not send (sanitize_headers.go). It rejects CONNECT
+// with 405 unless p allows it.
+func Forwarded(next protocol.Service, p *config.Proxy) protocol.Service {
+	o := &p.HTTP1
+	f := &forwarded{next: next, sanitizer: newHeaderSanitizer(p.CallerFields, o), trustsScheme: p.ForwardedScheme, mode: o.XForwarded, host: o.XForwardedHost, proto: o.XForwardedProto, cert: o.XFCC, allowConnect: o.AllowConnect}
 	if o.XFFClientIndex > 0 {
 		client := match.NewClientAddr(forwardedFor, o.XFFClientIndex-1)
 		if o.XFFBareAddressOnly {

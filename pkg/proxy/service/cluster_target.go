@@ -1,10 +1,41 @@
-package proxy
+package service
 
 import (
+	"context"
 	"sync"
 
+	"github.com/weft-proxy/weft/pkg/protocol"
 	"github.com/weft-proxy/weft/pkg/upstream"
 )
+
+// DynamicCluster returns a service that sends to the cluster that the route chose for the exchange,
+// with the pickers that newPicker returns. find returns nil for an unknown cluster.
+func DynamicCluster(find func(name string) *upstream.Cluster, newPicker func(*upstream.Cluster) *upstream.ClusterPicker) protocol.Service {
+	cache := &pickerCache{find: find, newPicker: newPicker}
+	return dynamicCluster(cache.get)
+}
+
+type dynamicCluster func(name string) *upstream.ClusterPicker
+
+// Start implements protocol.Service.
+func (find dynamicCluster) Start(ctx context.Context, x *protocol.Exchange) error {
+	picker := find(x.Record.TargetCluster)
+	if picker == nil {
+		return protocol.Faultf(protocol.NoCluster, "the route chose cluster %q", x.Record.TargetCluster)
+	}
+	return picker.Start(ctx, x)
+}
+
+// WeightedClusters sends to the weighted cluster that the route chose for the exchange.
+type WeightedClusters []*upstream.ClusterPicker
+
+// Start implements protocol.Service.
+func (pickers WeightedClusters) Start(ctx context.Context, x *protocol.Exchange) error {
+	if x.Record.TargetCluster == "" {
+		return protocol.Faultf(protocol.NoCluster, "the weights of all clusters of the route are 0")
+	}
+	return pickers[x.Record.WeightedIndex].Start(ctx, x)
+}
 
 // Bounds of pickerCache. Exchanges to more clusters are served but allocate.
 const (

@@ -1,4 +1,4 @@
-package proxy
+package service
 
 import (
 	"context"
@@ -9,9 +9,9 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol/urlpath"
 )
 
-// normalizeTargets returns a service that rewrites the targets of HTTP requests as rules say before
+// NormalizeTargets returns a service that rewrites the targets of HTTP requests as rules say before
 // next sees them. RPC passes unchanged.
-func normalizeTargets(next protocol.Service, rules config.TargetNormalization) protocol.Service {
+func NormalizeTargets(next protocol.Service, rules config.TargetNormalization) protocol.Service {
 	return &targetNormalizer{next, rules}
 }
 

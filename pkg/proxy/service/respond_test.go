@@ -1,6 +1,7 @@
-package proxy
+package service
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -113,7 +114,7 @@ func TestRespondKeepsResponses(t *testing.T) {
 }
 
 func TestAPanicCostsOneExchange(t *testing.T) {
-	panics, log := new(metrics.Counter), new(logBuffer)
+	panics, log := new(metrics.Counter), new(bytes.Buffer)
 	s := Respond(protocol.BlockingFunc(func(_ context.Context, x *protocol.Exchange) error {
 		if x.Request.Method == "GET" {
 			x.Response.Header.Add("X-Half", "secret")

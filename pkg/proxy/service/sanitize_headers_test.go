@@ -1,4 +1,4 @@
-package proxy
+package service
 
 import (
 	"context"
@@ -21,11 +21,10 @@ func sanitized(t *testing.T, p *config.Proxy, conn *protocol.ConnMeta, fields ..
 	x.Meta.Protocol = string(config.HTTP1)
 	x.Meta.Conn = conn
 	got := ""
-	f := newForwarded(protocol.BlockingFunc(func(_ context.Context, x *protocol.Exchange) error {
+	f := Forwarded(protocol.BlockingFunc(func(_ context.Context, x *protocol.Exchange) error {
 		got = strings.TrimPrefix(fieldsOf(&x.Request.Header), "Authorization: secret-token\nCookie: secret-cookie\n")
 		return nil
-	}), p.HTTP1)
-	f.sanitizer, f.trustsScheme = newHeaderSanitizer(p.CallerFields, &p.HTTP1), p.ForwardedScheme
+	}), p)
 	if err := x.Serve(t.Context(), f); err != nil {
 		t.Fatal(err)
 	}
@@ -54,8 +53,7 @@ func TestTimeoutOverridesAreRemovedFromUntrustedClients(t *testing.T) {
 			}
 			x := newTestExchange(fields...)
 			x.Request.Method = "" // RPC
-			f := newForwarded(protocol.BlockingFunc(func(context.Context, *protocol.Exchange) error { return nil }), p.HTTP1)
-			f.sanitizer = newHeaderSanitizer(p.CallerFields, &p.HTTP1)
+			f := Forwarded(protocol.BlockingFunc(func(context.Context, *protocol.Exchange) error { return nil }), p)
 			if err := x.Serve(t.Context(), f); err != nil {
 				t.Fatal(err)
 			}
@@ -198,10 +196,9 @@ func TestRequestsWithNothingToRemoveAllocateNothing(t *testing.T) {
 		"default": {}, "as Envoy": {Envoy: &config.EnvoyHeaders{InternalRanges: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}}},
 	} {
 		p := config.Proxy{CallerFields: c, HTTP1: config.HTTP1Options{XFFClientIndex: 1}}
-		f := newForwarded(protocol.BlockingFunc(func(context.Context, *protocol.Exchange) error { return nil }), p.HTTP1)
-		f.sanitizer = newHeaderSanitizer(p.CallerFields, &p.HTTP1)
+		sanitizer := newHeaderSanitizer(p.CallerFields, &p.HTTP1)
 		x := newTestExchange("x-forwarded-for: 8.8.8.8", "x-some-thing-as-long-as-they: 1")
-		if n := testing.AllocsPerRun(100, func() { f.sanitizer.sanitize(x) }); n != 0 {
+		if n := testing.AllocsPerRun(100, func() { sanitizer.sanitize(x) }); n != 0 {
 			t.Errorf("%s: %v allocations", name, n)
 		}
 	}

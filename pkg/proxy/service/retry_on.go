@@ -1,4 +1,4 @@
-package proxy
+package service
 
 import (
 	"slices"
@@ -15,7 +15,7 @@ func policyCovers(p *config.RetryPolicy, reason protocol.Reason, x *protocol.Exc
 	return p.On&retryOnStatus(x.Response.Status) != 0 ||
 		p.On&config.RetryStatusCodes != 0 && hasRetriableStatus(p, &x.Response) ||
 		p.On&config.RetryHeaders != 0 && hasRetriableHeader(p.Headers, &x.Response.Header) ||
-		p.On&retryOnAnyGRPC != 0 && isGRPC(x) && p.On&retryOnGRPCStatus(protocol.GRPCStatus(&x.Response)) != 0
+		p.On&retryOnAnyGRPC != 0 && IsGRPC(x) && p.On&retryOnGRPCStatus(protocol.GRPCStatus(&x.Response)) != 0
 }
 
 // retryOnNoResponse returns the conditions that an attempt without a response meets: those of a

@@ -1,4 +1,4 @@
-package proxy
+package service
 
 import (
 	"context"
@@ -197,8 +197,8 @@ type acceptedMessage struct {
 // Close implements protocol.Body.
 func (m *acceptedMessage) Close() error { return m.body.Close() }
 
-// recordingHost wraps chosen so that hedged attempts record the host that they chose.
-func recordingHost(chosen func(x *protocol.Exchange, h *upstream.Host)) func(x *protocol.Exchange, h *upstream.Host) {
+// RecordHedgedHost wraps chosen so that hedged attempts record the host that they chose.
+func RecordHedgedHost(chosen func(x *protocol.Exchange, h *upstream.Host)) func(x *protocol.Exchange, h *upstream.Host) {
 	return func(x *protocol.Exchange, h *upstream.Host) {
 		if a, ok := x.Downstream.(*attempt); ok {
 			a.recordHost(h, h.Cluster())

@@ -1,4 +1,4 @@
-package proxy
+package service
 
 import (
 	"context"
@@ -9,10 +9,10 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// overloadPolicy is applied to every exchange of an overloaded process: the fraction to reject, and
+// OverloadPolicy is applied to every exchange of an overloaded process: the fraction to reject, and
 // the fraction whose connection ends after the response. The zero value does nothing. One goroutine
 // updates it.
-type overloadPolicy struct {
+type OverloadPolicy struct {
 	// packedState holds both fractions of fractionScale: reject in the high bits, end in the low bits.
 	packedState atomic.Uint64
 
@@ -24,20 +24,20 @@ const (
 	fractionBits  = 32
 )
 
-// setFractions replaces the fractions, each from 0 to 1.
-func (o *overloadPolicy) setFractions(refuse, end float64) {
+// SetFractions replaces the fractions, each from 0 to 1.
+func (o *OverloadPolicy) SetFractions(refuse, end float64) {
 	o.packedState.Store(uint64(refuse*fractionScale)<<fractionBits | uint64(end*fractionScale))
 }
 
-// shed returns a service that applies the policy. It is inside Respond and outside everything
+// Shed returns a service that applies the policy. It is inside Respond and outside everything
 // expensive.
-func shed(next protocol.Service, o *overloadPolicy) protocol.Service {
+func Shed(next protocol.Service, o *OverloadPolicy) protocol.Service {
 	return &shedService{next, o}
 }
 
 type shedService struct {
 	next   protocol.Service
-	policy *overloadPolicy
+	policy *OverloadPolicy
 }
 
 // retryAfter is the Retry-After of rejected requests in seconds (RFC 9110 10.2.3). Actions last at
@@ -53,7 +53,7 @@ func (s *shedService) Start(ctx context.Context, x *protocol.Exchange) error {
 }
 
 // apply applies word to x and reports whether x was rejected.
-func (o *overloadPolicy) apply(word uint64, x *protocol.Exchange) (refused bool) {
+func (o *OverloadPolicy) apply(word uint64, x *protocol.Exchange) (refused bool) {
 	if sampled(word&(1<<fractionBits-1)) && endConnection(x) {
 		o.closed.Add(1)
 	}
@@ -87,8 +87,8 @@ func endConnection(x *protocol.Exchange) bool {
 	return true
 }
 
-// counter returns the counter of an action that the policy carries out, or nil for other actions.
-func (o *overloadPolicy) counter(name config.ActionName) *atomic.Uint64 {
+// Counter returns the counter of an action that the policy carries out, or nil for other actions.
+func (o *OverloadPolicy) Counter(name config.ActionName) *atomic.Uint64 {
 	switch name {
 	case config.ActionStopRequests:
 		return &o.rejected

@@ -1,4 +1,4 @@
-package proxy
+package service
 
 import (
 	"context"
@@ -23,7 +23,7 @@ func forwardedTo(t *testing.T, o config.HTTP1Options, x *protocol.Exchange) (got
 		x.Response.Status, x.Response.Version, x.Response.Source = 200, "HTTP/1.0", protocol.UpstreamResponse
 		x.Response.Header.Add("Server", "app")
 		return nil
-	}), o)
+	}), &config.Proxy{HTTP1: o})
 	if err := x.Serve(t.Context(), s); err != nil {
 		t.Fatal(err)
 	}
@@ -186,7 +186,7 @@ func TestLocalReplyHasNoVia(t *testing.T) {
 		},
 	} {
 		x := newTestExchange()
-		if err := x.Serve(t.Context(), Forwarded(protocol.BlockingFunc(serve), config.HTTP1Options{Via: "weft"})); err != nil {
+		if err := x.Serve(t.Context(), Forwarded(protocol.BlockingFunc(serve), &config.Proxy{HTTP1: config.HTTP1Options{Via: "weft"}})); err != nil {
 			t.Fatal(err)
 		}
 		if via, ok := x.Response.Header.Lookup("Via"); ok {
