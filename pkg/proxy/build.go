@@ -9,6 +9,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/config"
 	"github.com/weft-proxy/weft/pkg/filter"
 	"github.com/weft-proxy/weft/pkg/protocol"
+	"github.com/weft-proxy/weft/pkg/proxy/pipeline"
 	"github.com/weft-proxy/weft/pkg/proxy/service"
 	"github.com/weft-proxy/weft/pkg/router"
 	"github.com/weft-proxy/weft/pkg/upstream"
@@ -48,7 +49,7 @@ func newBuilder(s *Server, next *config.Snapshot) *builder {
 //	route actions · filters of the route · Timeout · Retry (or Hedge) · cluster
 //
 // observers are called for each exchange that has ended.
-func (b *builder) buildService(place string, p *config.Proxy) (whole protocol.Service, observers []exchangeObserver, err error) {
+func (b *builder) buildService(place string, p *config.Proxy) (whole protocol.Service, observers []pipeline.Observer, err error) {
 	before, after, observers, err := b.buildFilters(place, p.StreamFilters)
 	if err != nil {
 		return nil, nil, err
@@ -82,11 +83,8 @@ type routeFilter struct {
 	disabled bool          // disabled unless a route enables it
 }
 
-// exchangeObserver is called for each exchange that has ended; see filter.Env.
-type exchangeObserver func(x *protocol.Exchange)
-
 // buildFilters builds the listener's filters in order and splits them by stage.
-func (b *builder) buildFilters(place string, list []config.Filter) (before []filter.Filter, after []routeFilter, observers []exchangeObserver, err error) {
+func (b *builder) buildFilters(place string, list []config.Filter) (before []filter.Filter, after []routeFilter, observers []pipeline.Observer, err error) {
 	for i, f := range list {
 		if f.Config == (config.FilterConfigMissing{}) {
 			before, after = addMissingConfig(f, before, after)
@@ -227,4 +225,13 @@ func (b *builder) buildUpstream(p *config.Proxy, route *router.Route) protocol.S
 	return service.DynamicCluster(b.server.clusters.Find, func(c *upstream.Cluster) *upstream.ClusterPicker {
 		return picker(c, f.Metadata)
 	})
+}
+
+// onDemandTable returns the on-demand state of a table, or nil if it is not on demand.
+func (b *builder) onDemandTable(table string) *pipeline.OnDemandTable {
+	source := b.routeTables[table]
+	if source == nil || !source.OnDemand.Enabled() {
+		return nil
+	}
+	return b.server.onDemand.Table(table, source.OnDemand)
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/weft-proxy/weft/internal/metrics"
 	"github.com/weft-proxy/weft/pkg/config"
 	"github.com/weft-proxy/weft/pkg/network"
+	"github.com/weft-proxy/weft/pkg/proxy/pipeline"
 )
 
 // liveListener is a bound or virtual listener. It accepts after Server.serveListener.
@@ -53,7 +54,7 @@ func (s *Server) checkBound(old, next *config.Listener) {
 // reconfigure applies a new entry to a listener and returns the previous pipelines. Open connections use
 // the new configuration. If engine options changed, they end after their next exchange. If their
 // filter chain was removed, they drain.
-func (live *liveListener) reconfigure(s *Server, next *compiledListener) (before []*pipeline) {
+func (live *liveListener) reconfigure(s *Server, next *compiledListener) (before []*pipeline.Pipeline) {
 	old := live.compiled
 	s.checkBound(old.config, next.config)
 	live.ln.SetMaxConnections(next.config.MaxConnections)
@@ -91,7 +92,7 @@ func (live *liveListener) reconfigure(s *Server, next *compiledListener) (before
 	}
 	old.close()
 	live.compiled = next
-	return slices.DeleteFunc(before, func(c *pipeline) bool { return c == nil })
+	return slices.DeleteFunc(before, func(c *pipeline.Pipeline) bool { return c == nil })
 }
 
 // setHandlers makes new connections use next and ends those of changed filter chains after their

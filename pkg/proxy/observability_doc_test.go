@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"os"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -15,10 +16,12 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/weft-proxy/weft/internal/logfile"
 	"github.com/weft-proxy/weft/internal/metrics"
 	"github.com/weft-proxy/weft/pkg/config"
 	"github.com/weft-proxy/weft/pkg/network"
 	"github.com/weft-proxy/weft/pkg/protocol/variable"
+	"github.com/weft-proxy/weft/pkg/proxy/accesslog"
 )
 
 var update = flag.Bool("update", false, "write the tables of docs/observability.md")
@@ -83,13 +86,16 @@ func TestObservabilityDocNamesExist(t *testing.T) {
 			t.Errorf("%v in the example\n%s", err, block[1])
 		}
 		for _, log := range example.Logs {
-			c := config.AccessLog{Format: log.Format}
+			c := config.AccessLog{Path: filepath.Join(t.TempDir(), "access.log"), Format: log.Format}
 			for name, format := range log.JSON {
 				c.JSON = append(c.JSON, config.LogField{Name: name, Format: format})
 			}
-			if _, err := logParts(c); err != nil {
+			out, err := accesslog.Open(c, logfile.NewSet(logfile.SetOptions{CheckOnly: true}))
+			if err != nil {
 				t.Error(err)
+				continue
 			}
+			out.Close()
 			logs++
 		}
 	}
@@ -233,7 +239,7 @@ func columnTable() string {
 	docs := maps.Collect(variable.Names())
 	var b strings.Builder
 	b.WriteString("| Column | Variable | Meaning |\n|---:|---|---|\n")
-	for i, column := range strings.Fields(DefaultAccessLogFormat) {
+	for i, column := range strings.Fields(accesslog.DefaultFormat) {
 		fmt.Fprintf(&b, "| %d | `%s` | %s |\n", i+1, column, docs[strings.Trim(column, "%")])
 	}
 	return b.String()

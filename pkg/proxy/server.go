@@ -3,6 +3,8 @@
 // removed. It composes the services of its subpackages:
 //
 //	service        what an exchange passes between its engine and its cluster
+//	pipeline       serves and records the exchanges of a filter chain, across configurations
+//	accesslog      writes access logs
 //	explain        the path of a request through a configuration
 //	overload       what happens to a process with too few resources
 package proxy
@@ -22,6 +24,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/filter"
 	"github.com/weft-proxy/weft/pkg/network"
 	"github.com/weft-proxy/weft/pkg/network/credential"
+	"github.com/weft-proxy/weft/pkg/proxy/pipeline"
 	"github.com/weft-proxy/weft/pkg/stream"
 	"github.com/weft-proxy/weft/pkg/upstream"
 )
@@ -49,7 +52,7 @@ type Options struct {
 type Server struct {
 	o                Options // immutable
 	clusters         *upstream.Set
-	onDemand         *onDemandTables
+	onDemand         *pipeline.OnDemandTables
 	virtualListeners virtualListeners
 	// TLS: certificates, and the clients of clusters.
 	reloader    *credential.Reloader
@@ -87,7 +90,7 @@ func NewServer(o Options) *Server {
 		removed:           make(map[*liveListener]context.CancelFunc),
 		drainingListeners: make(map[*liveListener]struct{}),
 	}
-	s.onDemand = newOnDemandTables()
+	s.onDemand = pipeline.NewOnDemandTables()
 	s.overload.server = s
 	close(s.previousEnded) // there are no earlier configurations
 	s.virtualListeners.publish(nil)
@@ -108,6 +111,9 @@ func NewServer(o Options) *Server {
 //
 // Its clusters are those of the last Apply; Clusters includes the changes of ApplyClusters.
 func (s *Server) Running() *config.Snapshot { return s.running.Load() }
+
+// OnDemandRoutes returns the demand for the server's route tables.
+func (s *Server) OnDemandRoutes() pipeline.OnDemandRoutes { return s.onDemand.Requests() }
 
 // Clusters returns the upstream side.
 func (s *Server) Clusters() *upstream.Set { return s.clusters }
@@ -162,7 +168,7 @@ func (s *Server) apply(ctx context.Context, next *config.Snapshot) error {
 	before := s.activate(ctx, plan)
 	s.activateDatagrams(plan.datagrams)
 	s.running.Store(next)
-	s.onDemand.notifyWaiters(next.Routes)
+	s.onDemand.NotifyWaiters(next.Routes)
 	s.overload.activate(watch)
 	s.retireClusters(clusters, clients, before)
 	return nil
@@ -171,7 +177,7 @@ func (s *Server) apply(ctx context.Context, next *config.Snapshot) error {
 // retireClusters retires the removed clusters once no exchange can reach them: neither of the
 // configuration just replaced, before, nor of an earlier one that may have known the same clusters.
 // s.applying is held.
-func (s *Server) retireClusters(change *upstream.Change, clients *upstreamTLSTable, before []*pipeline) {
+func (s *Server) retireClusters(change *upstream.Change, clients *upstreamTLSTable, before []*pipeline.Pipeline) {
 	earlier, ended, grace := s.previousEnded, make(chan struct{}), s.gracePeriod()
 	s.previousEnded = ended
 	s.tasks.Go(func() {
@@ -209,12 +215,12 @@ func (s *Server) warm(ctx context.Context, clusters *upstream.Change) error {
 func (s *Server) StopWaiting() { s.cancelApply() }
 
 // awaitPipelines returns when no exchange uses the previous pipelines, or after grace.
-func awaitPipelines(before []*pipeline, grace time.Duration) {
+func awaitPipelines(before []*pipeline.Pipeline, grace time.Duration) {
 	late := time.NewTimer(grace)
 	defer late.Stop()
 	for _, c := range before {
 		select {
-		case <-c.ended:
+		case <-c.Ended():
 		case <-late.C:
 			return
 		}
@@ -325,7 +331,7 @@ func (p *plan) rollbackListeners() {
 }
 
 // activate activates the plan and returns the previous pipelines. It cannot fail.
-func (s *Server) activate(ctx context.Context, p *plan) (before []*pipeline) {
+func (s *Server) activate(ctx context.Context, p *plan) (before []*pipeline.Pipeline) {
 	var gone []*liveListener
 	var news []listenerChange
 	defer func() { s.logListenerChanges(news) }() // runs after the unlock
@@ -378,13 +384,13 @@ func (s *Server) serveListener(ctx context.Context, live *liveListener) {
 }
 
 // closeRecorder closes the record of a previous pipeline after its last exchange.
-func (s *Server) closeRecorder(before *pipeline) {
+func (s *Server) closeRecorder(before *pipeline.Pipeline) {
 	if before == nil {
 		return
 	}
 	s.tasks.Go(func() {
-		<-before.ended
-		before.recorder.close()
+		<-before.Ended()
+		before.Close()
 	})
 }
 

@@ -1,17 +1,20 @@
-package proxy
+package pipeline
 
 import (
 	"github.com/weft-proxy/weft/internal/metrics"
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// batchObserver accounts for the exchanges of one listener that one goroutine ends, like
-// livePipeline.Observe. It sums consecutive exchanges with equal keys, which avoids most of the
-// cost when many end together. It implements stream.BatchObserver.
-type batchObserver struct {
-	live *livePipeline
+// NewBatchObserver returns an observer for a goroutine that ends many exchanges of the chain.
+func (s *Live) NewBatchObserver() *BatchObserver { return &BatchObserver{live: s} }
 
-	pipeline *pipeline // pipeline of the sum; nil: the sum is empty
+// BatchObserver accounts for the exchanges of one listener that one goroutine ends, like
+// Live.Observe. It sums consecutive exchanges with equal keys, which avoids most of the
+// cost when many end together. It implements stream.BatchObserver.
+type BatchObserver struct {
+	live *Live
+
+	pipeline *Pipeline // pipeline of the sum; nil: the sum is empty
 	key      recordKey
 	sum      metrics.Batch
 }
@@ -22,7 +25,7 @@ const maxBatch = 1024
 
 // Enter implements stream.BatchObserver. Metrics count the exchange only for its listener, so they
 // do not need its request.
-func (t *batchObserver) Enter(x *protocol.Exchange) (readsRequest bool) {
+func (t *BatchObserver) Enter(x *protocol.Exchange) (readsRequest bool) {
 	c := t.live.acquire()
 	c.recorder.listener.Active.Add(1)
 	x.Record.Listener, x.Record.Method = c, noMethod{}
@@ -36,8 +39,8 @@ type noMethod struct{}
 func (noMethod) Name() string { return "" }
 
 // Observe implements stream.BatchObserver.
-func (t *batchObserver) Observe(x *protocol.Exchange) {
-	c, ok := x.Record.Listener.(*pipeline)
+func (t *BatchObserver) Observe(x *protocol.Exchange) {
+	c, ok := x.Record.Listener.(*Pipeline)
 	if !ok {
 		t.live.Observe(x)
 		return
@@ -46,7 +49,7 @@ func (t *batchObserver) Observe(x *protocol.Exchange) {
 	defer func() {
 		if !counted { // a panic is in progress
 			c.recorder.listener.Active.Add(-1)
-			c.release()
+			c.releaseN(1)
 		}
 	}()
 	w := c.recorder.keyOf(x)
@@ -60,7 +63,7 @@ func (t *batchObserver) Observe(x *protocol.Exchange) {
 }
 
 // Flush implements stream.BatchObserver.
-func (t *batchObserver) Flush() {
+func (t *BatchObserver) Flush() {
 	c := t.pipeline
 	if c == nil {
 		return
@@ -72,4 +75,4 @@ func (t *batchObserver) Flush() {
 	c.recorder.add(&t.key, t.sum)
 }
 
-func (t *batchObserver) clear() { t.pipeline, t.key, t.sum = nil, recordKey{}, metrics.Batch{} }
+func (t *BatchObserver) clear() { t.pipeline, t.key, t.sum = nil, recordKey{}, metrics.Batch{} }

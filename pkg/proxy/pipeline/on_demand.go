@@ -1,4 +1,4 @@
-package proxy
+package pipeline
 
 import (
 	"context"
@@ -15,20 +15,21 @@ import (
 // configuration that contains it. Exchanges of other listeners have no extra cost; with a
 // subscribed on-demand table they cost one load.
 
-// onDemandTables holds the on-demand route tables of a server.
-type onDemandTables struct {
+// OnDemandTables holds the on-demand route tables of a server.
+type OnDemandTables struct {
 	desk *demand.RequestQueue
 
 	mu    sync.Mutex
 	items map[string]*demand.Item // guarded by mu; by name
 }
 
-func newOnDemandTables() *onDemandTables {
-	return &onDemandTables{desk: demand.NewRequestQueue(), items: make(map[string]*demand.Item)}
+// NewOnDemandTables returns a set without tables.
+func NewOnDemandTables() *OnDemandTables {
+	return &OnDemandTables{desk: demand.NewRequestQueue(), items: make(map[string]*demand.Item)}
 }
 
 // item returns the item of that name and creates it if needed.
-func (t *onDemandTables) item(name string) *demand.Item {
+func (t *OnDemandTables) item(name string) *demand.Item {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	i := t.items[name]
@@ -39,9 +40,9 @@ func (t *onDemandTables) item(name string) *demand.Item {
 	return i
 }
 
-// notifyWaiters wakes exchanges that wait for a table that is now active. It also wakes those whose
+// NotifyWaiters wakes exchanges that wait for a table that is now active. It also wakes those whose
 // table was removed; they use the table that replaced it.
-func (t *onDemandTables) notifyWaiters(all []*config.RouteTable) {
+func (t *OnDemandTables) NotifyWaiters(all []*config.RouteTable) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if len(t.items) == 0 {
@@ -63,10 +64,10 @@ func (t *onDemandTables) notifyWaiters(all []*config.RouteTable) {
 
 // OnDemandRoutes tells the owner of on-demand route tables which ones are needed. It is a view of
 // its server. It is safe for concurrent use.
-type OnDemandRoutes struct{ tables *onDemandTables }
+type OnDemandRoutes struct{ tables *OnDemandTables }
 
-// OnDemandRoutes returns the demand for the server's route tables.
-func (s *Server) OnDemandRoutes() OnDemandRoutes { return OnDemandRoutes{s.onDemand} }
+// Requests returns the view for the owner of the tables.
+func (t *OnDemandTables) Requests() OnDemandRoutes { return OnDemandRoutes{t} }
 
 // Requested returns a channel that signals when TakeRequested may return names. It has one
 // receiver.
@@ -84,26 +85,21 @@ func (d OnDemandRoutes) InUse(name string) bool {
 	return i != nil && i.SwapUsed()
 }
 
-// onDemandTable is an on-demand table for a pipeline. Immutable.
-type onDemandTable struct {
+// OnDemandTable is an on-demand table for a pipeline. Immutable.
+type OnDemandTable struct {
 	config.OnDemand
 	name string
 	item *demand.Item
 	desk *demand.RequestQueue
 }
 
-// onDemandTable returns the on-demand state of a table, or nil if it is not on demand.
-func (b *builder) onDemandTable(table string) *onDemandTable {
-	source := b.routeTables[table]
-	if source == nil || !source.OnDemand.Enabled() {
-		return nil
-	}
-	t := b.server.onDemand
-	return &onDemandTable{source.OnDemand, table, t.item(table), t.desk}
+// Table returns the on-demand state of a table.
+func (t *OnDemandTables) Table(name string, state config.OnDemand) *OnDemandTable {
+	return &OnDemandTable{state, name, t.item(name), t.desk}
 }
 
 // mustWait records that an exchange arrived and reports whether it must wait. d may be nil.
-func (d *onDemandTable) mustWait() bool {
+func (d *OnDemandTable) mustWait() bool {
 	if d == nil {
 		return false
 	}
@@ -112,14 +108,14 @@ func (d *onDemandTable) mustWait() bool {
 }
 
 // Start implements protocol.Service. It fails exchanges of a table that did not arrive in time.
-func (d *onDemandTable) Start(context.Context, *protocol.Exchange) error {
+func (d *OnDemandTable) Start(context.Context, *protocol.Exchange) error {
 	return protocol.Faultf(protocol.ReasonOnDemandTimeout, "route table %s was requested and did not arrive in time", d.name)
 }
 
 // tableWaiter serves an exchange of a listener whose table is not subscribed yet.
 type tableWaiter struct {
-	live  *livePipeline
-	table *onDemandTable
+	live  *Live
+	table *OnDemandTable
 }
 
 // Serve implements protocol.BlockingService. It serves x with the active pipeline once the table has
@@ -157,7 +153,7 @@ func (e tableWaiter) await(ctx context.Context, x *protocol.Exchange) {
 }
 
 // activePipeline serves with the active pipeline, even if its table has not arrived.
-type activePipeline struct{ *livePipeline }
+type activePipeline struct{ *Live }
 
 // Start implements protocol.Service.
 func (p activePipeline) Start(ctx context.Context, x *protocol.Exchange) error {

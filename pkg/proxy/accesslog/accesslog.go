@@ -1,4 +1,5 @@
-package proxy
+// Package accesslog writes a line of text or a JSON object for each exchange.
+package accesslog
 
 import (
 	"bytes"
@@ -14,24 +15,24 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol/variable"
 )
 
-// DefaultAccessLogFormat is the line of an access log without a format. Spaces separate its
+// DefaultFormat is the line of an access log without a format. Spaces separate its
 // columns. A space within a value is written as \x20, so every line has as many columns as the
 // format.
-const DefaultAccessLogFormat = "%start_time_rfc3339% %downstream_remote_address% %method% %authority% %request_uri% %version% " +
+const DefaultFormat = "%start_time_rfc3339% %downstream_remote_address% %method% %authority% %request_uri% %version% " +
 	"%response_code% %response_flag% %bytes_received% %bytes_sent% %duration_ms% %upstream_cluster% %upstream_host% %route%"
 
-// AccessLog writes a line for each exchange. It is safe for concurrent use.
+// Log is an access log. It is safe for concurrent use.
 //
 // Whatever the client sent, a line stays one line and a JSON object keeps its configured shape:
 // variables escape control characters and, in JSON, quotes.
-type AccessLog struct {
+type Log struct {
 	out   io.WriteCloser // immutable; Write takes a complete line and does not block
-	parts []logPart      // immutable
+	parts []part         // immutable
 	lines sync.Pool      // of *[]byte
 }
 
-// logPart is some constant text and the template that follows it.
-type logPart struct {
+// part is some constant text and the template that follows it.
+type part struct {
 	text  string
 	value *variable.Template // nil: none
 	json  bool               // value is a JSON value
@@ -39,9 +40,9 @@ type logPart struct {
 	column bool
 }
 
-// NewAccessLog compiles c's format and opens its file.
-func NewAccessLog(c config.AccessLog, logs *logfile.Set) (*AccessLog, error) {
-	parts, err := logParts(c)
+// Open compiles c's format and opens its file.
+func Open(c config.AccessLog, logs *logfile.Set) (*Log, error) {
+	parts, err := compile(c)
 	if err != nil {
 		return nil, fmt.Errorf("access log %s: %w", c.Path, err)
 	}
@@ -49,7 +50,7 @@ func NewAccessLog(c config.AccessLog, logs *logfile.Set) (*AccessLog, error) {
 	if err != nil {
 		return nil, fmt.Errorf("access log %s: %w", c.Path, err)
 	}
-	a := &AccessLog{out: out, parts: parts}
+	a := &Log{out: out, parts: parts}
 	a.lines.New = func() any {
 		line := make([]byte, 0, 512)
 		return &line
@@ -57,33 +58,33 @@ func NewAccessLog(c config.AccessLog, logs *logfile.Set) (*AccessLog, error) {
 	return a, nil
 }
 
-func logParts(c config.AccessLog) ([]logPart, error) {
+func compile(c config.AccessLog) ([]part, error) {
 	if len(c.JSON) > 0 {
 		return jsonParts(c.JSON)
 	}
 	if c.Format == "" {
-		return columnParts(DefaultAccessLogFormat)
+		return columnParts(DefaultFormat)
 	}
 	line, err := variable.Compile(c.Format)
 	if err != nil {
 		return nil, err
 	}
-	return []logPart{{value: line}, {text: "\n"}}, nil
+	return []part{{value: line}, {text: "\n"}}, nil
 }
 
 // columnParts compiles a line of variables separated by spaces.
-func columnParts(format string) ([]logPart, error) {
-	var parts []logPart
+func columnParts(format string) ([]part, error) {
+	var parts []part
 	before := ""
 	for column := range strings.FieldsSeq(format) {
 		value, err := variable.Compile(column)
 		if err != nil {
 			return nil, err
 		}
-		parts = append(parts, logPart{text: before, value: value, column: true})
+		parts = append(parts, part{text: before, value: value, column: true})
 		before = " "
 	}
-	return append(parts, logPart{text: "\n"}), nil
+	return append(parts, part{text: "\n"}), nil
 }
 
 // escapeSpaces writes the spaces in line[start:] as \x20. Few values have any.
@@ -95,8 +96,8 @@ func escapeSpaces(line []byte, start int) []byte {
 }
 
 // jsonParts compiles one object with the fields in their order.
-func jsonParts(fields []config.LogField) ([]logPart, error) {
-	parts := make([]logPart, 0, len(fields)+1)
+func jsonParts(fields []config.LogField) ([]part, error) {
+	parts := make([]part, 0, len(fields)+1)
 	before := "{"
 	for _, f := range fields {
 		value, err := variable.Compile(f.Format)
@@ -107,15 +108,15 @@ func jsonParts(fields []config.LogField) ([]logPart, error) {
 		if err != nil {
 			return nil, fmt.Errorf("field %s: %w", f.Name, err)
 		}
-		parts = append(parts, logPart{text: before + string(name) + ":", value: value, json: true})
+		parts = append(parts, part{text: before + string(name) + ":", value: value, json: true})
 		before = ","
 	}
-	return append(parts, logPart{text: "}\n"}), nil
+	return append(parts, part{text: "}\n"}), nil
 }
 
 // Observe appends x's line. It does not wait for the file and allocates only when a line is longer
 // than all earlier ones.
-func (a *AccessLog) Observe(x *protocol.Exchange) {
+func (a *Log) Observe(x *protocol.Exchange) {
 	room := a.lines.Get().(*[]byte)
 	line := (*room)[:0]
 	for i := range a.parts {
@@ -138,4 +139,4 @@ func (a *AccessLog) Observe(x *protocol.Exchange) {
 }
 
 // Close closes the file after the queued lines have been written.
-func (a *AccessLog) Close() { _ = a.out.Close() } // the log file reports lost lines itself
+func (a *Log) Close() { _ = a.out.Close() } // the log file reports lost lines itself

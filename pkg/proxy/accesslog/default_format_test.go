@@ -1,4 +1,4 @@
-package proxy
+package accesslog
 
 import (
 	"strings"
@@ -23,7 +23,7 @@ func TestDefaultAccessLogLine(t *testing.T) {
 }
 
 func TestDefaultAccessLogColumnCountIsConstant(t *testing.T) {
-	columns := len(strings.Fields(DefaultAccessLogFormat))
+	columns := len(strings.Fields(DefaultFormat))
 	spaced := exchange()
 	spaced.Request.Path, spaced.Request.Authority = "/a b c", "a  b"
 	spaced.Record.Route = scopeName("the route for all")

@@ -1,4 +1,4 @@
-package proxy
+package pipeline
 
 import (
 	"testing"
@@ -10,15 +10,15 @@ import (
 // an observer has the request read.
 func TestUnstartedExchangeCountsForListenerOnly(t *testing.T) {
 	for _, observed := range []bool{false, true} {
-		r := newRig(t)
-		record, seen := recordFor(r), 0
+		r := newTestMetrics(t)
+		record, seen := newTestRecorder(t, r), 0
 		if observed {
 			record.observers = append(record.observers, func(*protocol.Exchange) { seen++ })
 		}
-		s := new(livePipeline)
-		c := newPipeline("in", nil, record)
-		s.active.Store(c)
-		tally := &batchObserver{live: s}
+		s := new(Live)
+		c := New("in", nil, record, nil)
+		s.Activate(c)
+		tally := s.NewBatchObserver()
 		const n = 3
 		for range n {
 			x := rpcExchange("shop.Items", "list", protocol.NoCode)

@@ -1,4 +1,4 @@
-package proxy
+package accesslog
 
 import (
 	"encoding/json"
@@ -20,7 +20,7 @@ import (
 func writeAccessLog(t *testing.T, c config.AccessLog, exchanges ...*protocol.Exchange) string {
 	t.Helper()
 	c.Path = filepath.Join(t.TempDir(), "access.log")
-	a, err := NewAccessLog(c, logfile.NewSet(logfile.SetOptions{}))
+	a, err := Open(c, logfile.NewSet(logfile.SetOptions{}))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -131,7 +131,7 @@ func TestInvalidFormatErrorNamesPosition(t *testing.T) {
 		{"file", config.AccessLog{Path: "/proc/nothing/x.log"}, "access log /proc/nothing/x.log: "},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			_, err := NewAccessLog(c.log, logfile.NewSet(logfile.SetOptions{}))
+			_, err := Open(c.log, logfile.NewSet(logfile.SetOptions{}))
 			if err == nil || !regexp.MustCompile(c.want).MatchString(err.Error()) {
 				t.Errorf("error %v, want one like %q", err, c.want)
 			}
@@ -141,7 +141,7 @@ func TestInvalidFormatErrorNamesPosition(t *testing.T) {
 
 func TestRollerReachesTheFile(t *testing.T) {
 	dir := t.TempDir()
-	a, err := NewAccessLog(config.AccessLog{Path: filepath.Join(dir, "log"), Format: strings.Repeat("x", 1<<19),
+	a, err := Open(config.AccessLog{Path: filepath.Join(dir, "log"), Format: strings.Repeat("x", 1<<19),
 		Rotation: config.Roller{MaxSizeMB: 1, MaxBackups: 1}}, logfile.NewSet(logfile.SetOptions{}))
 	if err != nil {
 		t.Fatal(err)
@@ -166,7 +166,7 @@ func TestAccessLogDoesNotAllocate(t *testing.T) {
 	}
 	for _, c := range []config.AccessLog{{}, {JSON: []config.LogField{{Name: "path", Format: "%path%"}, {Name: "took", Format: "%duration%"}}}} {
 		c.Path = filepath.Join(t.TempDir(), "log")
-		a, err := NewAccessLog(c, logfile.NewSet(logfile.SetOptions{}))
+		a, err := Open(c, logfile.NewSet(logfile.SetOptions{}))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -188,7 +188,7 @@ func BenchmarkAccessLog(b *testing.B) {
 	} {
 		b.Run(name, func(b *testing.B) {
 			c.Path = os.DevNull
-			a, err := NewAccessLog(c, logfile.NewSet(logfile.SetOptions{}))
+			a, err := Open(c, logfile.NewSet(logfile.SetOptions{}))
 			if err != nil {
 				b.Fatal(err)
 			}
@@ -202,8 +202,8 @@ func BenchmarkAccessLog(b *testing.B) {
 	}
 }
 
-func ExampleAccessLog() {
-	a, err := NewAccessLog(config.AccessLog{Path: "stdout", Format: "%method% %authority%%path% %response_code%"},
+func ExampleLog() {
+	a, err := Open(config.AccessLog{Path: "stdout", Format: "%method% %authority%%path% %response_code%"},
 		logfile.NewSet(logfile.SetOptions{}))
 	if err != nil {
 		fmt.Println(err)

@@ -1,41 +1,53 @@
-package proxy
+package pipeline
 
 import (
+	"github.com/weft-proxy/weft/internal/logfile"
 	"github.com/weft-proxy/weft/internal/metrics"
 	"github.com/weft-proxy/weft/pkg/config"
 	"github.com/weft-proxy/weft/pkg/protocol"
 	"github.com/weft-proxy/weft/pkg/protocol/xprotocol"
+	"github.com/weft-proxy/weft/pkg/proxy/accesslog"
 	"github.com/weft-proxy/weft/pkg/proxy/service"
-	"github.com/weft-proxy/weft/pkg/upstream"
 )
 
-// recorder accounts for the exchanges of one listener: it updates the metrics of every scope and
+// Recorder accounts for the exchanges of one listener: it updates the metrics of every scope and
 // RPC method, and writes access logs.
-type recorder struct {
+type Recorder struct {
 	listener *metrics.Listener
 	rpc      *metrics.RPC
 	release  func()
-	logs     []*AccessLog
+	logs     []exchangeLog
 
-	observers []exchangeObserver // of filters
+	observers []Observer // of filters
 }
 
-func (b *builder) newRecorder(l *config.Listener) (*recorder, error) {
-	r := &recorder{rpc: b.server.o.Metrics.RPC()}
+// Observer is called for each exchange that has ended; see filter.Env.
+type Observer func(x *protocol.Exchange)
+
+// exchangeLog is an access log: *accesslog.Log.
+type exchangeLog interface {
+	Observe(x *protocol.Exchange)
+	Close()
+}
+
+// NewRecorder opens the access logs of a listener and returns its recorder. observers are called
+// for each exchange that has ended. The owner calls Close.
+func NewRecorder(l *config.Listener, logs *logfile.Set, registry *metrics.Registry, observers []Observer) (*Recorder, error) {
+	r := &Recorder{rpc: registry.RPC(), observers: observers}
 	for _, c := range l.AccessLogs {
-		log, err := NewAccessLog(c, b.server.o.Logs)
+		log, err := accesslog.Open(c, logs)
 		if err != nil {
 			r.closeLogs()
 			return nil, err
 		}
 		r.logs = append(r.logs, log)
 	}
-	r.listener, r.release = b.server.o.Metrics.Listener(l.Name)
+	r.listener, r.release = registry.Listener(l.Name)
 	return r, nil
 }
 
 // observe accounts for x after the last byte of its response.
-func (r *recorder) observe(x *protocol.Exchange) {
+func (r *Recorder) observe(x *protocol.Exchange) {
 	w := r.keyOf(x)
 	s := metrics.Batch{Outcome: w.outcome}
 	s.AddRequest(requestMetrics(x))
@@ -44,7 +56,7 @@ func (r *recorder) observe(x *protocol.Exchange) {
 }
 
 // add accounts for exchanges with the key w.
-func (r *recorder) add(w *recordKey, s metrics.Batch) {
+func (r *Recorder) add(w *recordKey, s metrics.Batch) {
 	r.listener.Add(s)
 	for _, p := range &w.scopes {
 		if a, ok := p.(metrics.Account); ok {
@@ -54,7 +66,7 @@ func (r *recorder) add(w *recordKey, s metrics.Batch) {
 }
 
 // write writes x to the access logs and calls the observers of filters.
-func (r *recorder) write(x *protocol.Exchange) {
+func (r *Recorder) write(x *protocol.Exchange) {
 	for _, log := range r.logs {
 		log.Observe(x)
 	}
@@ -63,12 +75,13 @@ func (r *recorder) write(x *protocol.Exchange) {
 	}
 }
 
-func (r *recorder) close() {
+// Close releases the metrics and closes the access logs.
+func (r *Recorder) Close() {
 	r.release()
 	r.closeLogs()
 }
 
-func (r *recorder) closeLogs() {
+func (r *Recorder) closeLogs() {
 	for _, log := range r.logs {
 		log.Close()
 	}
@@ -93,7 +106,7 @@ func (w *recordKey) equal(o *recordKey) bool {
 }
 
 // keyOf returns the key of x.
-func (r *recorder) keyOf(x *protocol.Exchange) recordKey {
+func (r *Recorder) keyOf(x *protocol.Exchange) recordKey {
 	rec := &x.Record
 	if rec.Method == nil {
 		r.setMethod(x)
@@ -126,7 +139,7 @@ func requestMetrics(x *protocol.Exchange) metrics.Request {
 
 // setMethod sets the method scope of an RPC request before routing, while the method is still the one
 // that the client sent. gRPC counts as RPC; for other HTTP the check is cheap.
-func (r *recorder) setMethod(x *protocol.Exchange) {
+func (r *Recorder) setMethod(x *protocol.Exchange) {
 	switch {
 	case x.Request.Path == "": // malformed head
 	case x.Request.Method == "":
@@ -154,97 +167,3 @@ func (p *grpcScope) Name() string { return (*metrics.Method)(p).Name() }
 
 // Add implements metrics.Account.
 func (p *grpcScope) Add(s metrics.Batch) { (*metrics.Method)(p).Add(s) }
-
-// Meter creates recorders of clusters and hosts in a metrics registry. It implements
-// upstream.Meter.
-type Meter struct{ Registry *metrics.Registry }
-
-// Cluster implements upstream.Meter.
-func (m Meter) Cluster(name string, levels upstream.Gauges) upstream.ClusterRecorder {
-	c, release := m.Registry.Cluster(name)
-	c.Active.SetFunc(levels.InFlight)
-	c.LimitUsage.SetFunc(func(priority int, l metrics.Limit) (used, most int64) {
-		return levels.LimitUsage(config.Priority(priority), l)
-	})
-	return clusterRecorder{c, release}
-}
-
-// Host implements upstream.Meter.
-func (m Meter) Host(cluster, address string) upstream.Recorder {
-	h, release := m.Registry.Host(cluster, address)
-	return hostRecorder{h, release}
-}
-
-type hostRecorder struct {
-	*metrics.RequestRecorder
-	release func()
-}
-
-func (a hostRecorder) Close() { a.release() }
-
-type clusterRecorder struct {
-	cluster *metrics.Cluster
-	release func()
-}
-
-func (a clusterRecorder) Close() { a.release() }
-
-// Add implements metrics.Account.
-func (a clusterRecorder) Add(s metrics.Batch) {
-	a.cluster.Add(s)
-	if n := s.Retries(); n > 0 {
-		a.cluster.Retries.Add(uint64(n))
-	}
-}
-
-// Count implements upstream.ClusterRecorder.
-func (a clusterRecorder) Count(e upstream.Event) {
-	c := a.cluster
-	switch e {
-	case upstream.ConnectionOpened:
-		c.Opened.Add(1)
-	case upstream.ConnectionClosed:
-		c.Closed.Add(1)
-	case upstream.ConnectionMaxRequests:
-		c.MaxRequestsReached.Add(1)
-	case upstream.ConnectFailed:
-		c.ConnectFailures.Add(1)
-	case upstream.Resent:
-		c.Resent.Add(1)
-	case upstream.HostDown:
-		c.HostDown.Add(1)
-	case upstream.HostUp:
-		c.HostUp.Add(1)
-	case upstream.CheckFailed:
-		c.CheckFailures.Add(1)
-	case upstream.HostEjected:
-		c.Ejections.Add(1)
-	case upstream.EjectionOverflow:
-		c.EjectionOverflow.Add(1)
-	case upstream.Hedged:
-		c.Hedges.Add(1)
-	case upstream.HedgeWon:
-		c.HedgesWon.Add(1)
-	case upstream.AttemptCancelled:
-		c.Cancelled.Add(1)
-	default: // an overflow, which LimitReached counts
-	}
-}
-
-// LimitReached implements upstream.ClusterRecorder.
-func (a clusterRecorder) LimitReached(p config.Priority, e upstream.Event) {
-	of := &a.cluster.Overflow[p]
-	switch e {
-	case upstream.ConnectionOverflow:
-		of[metrics.LimitConnections].Add(1)
-	case upstream.PendingOverflow:
-		of[metrics.LimitPending].Add(1)
-	case upstream.RequestOverflow:
-		of[metrics.LimitRequests].Add(1)
-	case upstream.RetryOverflow:
-		of[metrics.LimitRetries].Add(1)
-	case upstream.BudgetOverflow:
-		of[metrics.LimitRetryBudget].Add(1)
-	default: // Count counts it
-	}
-}

@@ -1,4 +1,4 @@
-package proxy
+package pipeline
 
 import (
 	"strings"
@@ -7,14 +7,39 @@ import (
 
 	"github.com/weft-proxy/weft/internal/invariants"
 	"github.com/weft-proxy/weft/internal/metrics"
+	"github.com/weft-proxy/weft/internal/metrics/metricstest"
+	"github.com/weft-proxy/weft/pkg/config"
 	"github.com/weft-proxy/weft/pkg/protocol"
 	"github.com/weft-proxy/weft/pkg/protocol/xprotocol"
 )
 
-// recordFor returns the record of a listener that has no access log.
-func recordFor(r *rig) *recorder {
-	l, release := r.metrics.Listener("in")
-	return &recorder{listener: l, release: release, rpc: r.metrics.RPC()}
+// testMetrics is a registry whose values tests read.
+type testMetrics struct {
+	*metrics.Registry
+	t testing.TB
+}
+
+func newTestMetrics(t testing.TB) testMetrics {
+	o := metrics.Options{Reasons: []string{protocol.ReasonNone.String()}}
+	for r := range protocol.Reasons() {
+		o.Reasons = append(o.Reasons, r.String())
+	}
+	return testMetrics{metrics.New(o), t}
+}
+
+func (m testMetrics) value(name string, labels ...string) float64 {
+	m.t.Helper()
+	return metricstest.Value(m.t, m.Registry, name, labels...)
+}
+
+// newTestRecorder returns the recorder of a listener that has no access log.
+func newTestRecorder(t testing.TB, m testMetrics) *Recorder {
+	t.Helper()
+	r, err := NewRecorder(&config.Listener{Name: "in"}, nil, m.Registry, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
 }
 
 // rpcExchange returns a Dubbo request that was answered.
@@ -32,8 +57,8 @@ func rpcExchange(service, method string, code int) *protocol.Exchange {
 }
 
 func TestRPCRequestsAreCountedByMethod(t *testing.T) {
-	r := newRig(t)
-	record := recordFor(r)
+	r := newTestMetrics(t)
+	record := newTestRecorder(t, r)
 	for range 2 {
 		record.observe(rpcExchange("shop.Items", "list", 20))
 	}
@@ -68,7 +93,7 @@ func TestRPCRequestsAreCountedByMethod(t *testing.T) {
 
 // What the host answered is told apart from what the caller was told.
 func TestHostStatusIsCounted(t *testing.T) {
-	record := recordFor(newRig(t))
+	record := newTestRecorder(t, newTestMetrics(t))
 	x := rpcExchange("shop.Items", "list", 20)
 	for _, tt := range []struct {
 		name     string
@@ -87,8 +112,8 @@ func TestHostStatusIsCounted(t *testing.T) {
 }
 
 func TestGRPCRequestsAreCountedByMethod(t *testing.T) {
-	r := newRig(t)
-	record := recordFor(r)
+	r := newTestMetrics(t)
+	record := newTestRecorder(t, r)
 	answered := func(change func(x *protocol.Exchange)) {
 		x := httpCall("Http2", "POST", "/shop.Items/List", "application/grpc+proto")
 		change(x)
@@ -138,10 +163,10 @@ func TestOnlyRPCRequestsAreCountedByMethod(t *testing.T) {
 		"a frame that is no frame": func(x *protocol.Exchange) { x.Request.Path = "" },
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := newRig(t)
+			r := newTestMetrics(t)
 			x := rpcExchange("service", "method", 20)
 			change(x)
-			recordFor(r).observe(x)
+			newTestRecorder(t, r).observe(x)
 			if got := r.value("weft_rpc_requests_total"); got != 0 {
 				t.Errorf("%v requests are counted as RPC, want 0", got)
 			}
@@ -153,11 +178,11 @@ func TestOnlyRPCRequestsAreCountedByMethod(t *testing.T) {
 }
 
 func TestRPCRequestWithoutMethodIsCounted(t *testing.T) {
-	r := newRig(t)
+	r := newTestMetrics(t)
 	x := rpcExchange("", "", 20)
 	x.Request.Header.Reset() // as of a foreign serialization
 	x.Request.Path = "/"
-	recordFor(r).observe(x)
+	newTestRecorder(t, r).observe(x)
 	if got := r.value("weft_rpc_requests_total", "none", "20"); got != 1 {
 		t.Errorf("%v requests of service none, want 1", got)
 	}
@@ -167,8 +192,8 @@ func TestObservingRPCAllocatesNothing(t *testing.T) {
 	if invariants.Enabled {
 		t.Skip("with the race detector more is allocated")
 	}
-	r := newRig(t)
-	record := recordFor(r)
+	r := newTestMetrics(t)
+	record := newTestRecorder(t, r)
 	known := rpcExchange("shop.Items", "list", 20)
 	failed := rpcExchange("shop.Items", "list", 20)
 	failed.LocalReplyError(protocol.Faultf(protocol.NoHealthyHost, "none"))
@@ -196,7 +221,7 @@ func BenchmarkRecord(b *testing.B) {
 		{"Dubbo", rpcExchange("shop.Items", "list", 20)},
 	} {
 		b.Run(of.name, func(b *testing.B) {
-			record := recordFor(newRig(b))
+			record := newTestRecorder(b, newTestMetrics(b))
 			b.ReportAllocs()
 			for b.Loop() {
 				of.x.Record.Method = nil

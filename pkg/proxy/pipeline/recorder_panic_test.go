@@ -1,4 +1,4 @@
-package proxy
+package pipeline
 
 import (
 	"context"
@@ -6,7 +6,6 @@ import (
 
 	"github.com/weft-proxy/weft/internal/metrics"
 	"github.com/weft-proxy/weft/pkg/protocol"
-	"github.com/weft-proxy/weft/pkg/protocol/variable"
 )
 
 // panickingScope is a place whose account panics, once.
@@ -21,22 +20,21 @@ func (p *panickingScope) Add(metrics.Batch) {
 	}
 }
 
-// panickingLog is the file of an access log that panics, once.
+// panickingLog is an access log that panics, once.
 type panickingLog struct {
 	armed bool
 	lines int
 }
 
-func (s *panickingLog) Write(p []byte) (int, error) {
+func (s *panickingLog) Observe(*protocol.Exchange) {
 	if s.armed {
 		s.armed = false
 		panic("a defect of an access log")
 	}
 	s.lines++
-	return len(p), nil
 }
 
-func (*panickingLog) Close() error { return nil }
+func (*panickingLog) Close() {}
 
 // TestRecorderPanicReleasesPipeline has what counts exchanges, writes
 // them to an access log, or observes them panic, one at a time and for tallies. The engine
@@ -47,26 +45,20 @@ func TestRecorderPanicReleasesPipeline(t *testing.T) {
 		for _, tallied := range []string{"", ", behind a tally", ", behind a tally of many"} {
 			name := point + tallied
 			t.Run(name, func(t *testing.T) {
-				r := newRig(t)
-				rec := recordFor(r)
-				line, err := variable.Compile("%method%")
-				if err != nil {
-					t.Fatal(err)
-				}
+				r := newTestMetrics(t)
+				rec := newTestRecorder(t, r)
 				place, sink, observing := &panickingScope{point == "account"}, &panickingLog{armed: point == "access log"}, point == "observer"
-				log := &AccessLog{out: sink, parts: []logPart{{value: line}, {text: "\n"}}}
-				log.lines.New = func() any { return new([]byte) }
-				rec.logs = []*AccessLog{log}
-				rec.observers = []exchangeObserver{func(*protocol.Exchange) {
+				rec.logs = []exchangeLog{sink}
+				rec.observers = []Observer{func(*protocol.Exchange) {
 					if observing {
 						observing = false
 						panic("a defect of an observer")
 					}
 				}}
-				s := new(livePipeline)
-				c := newPipeline("in", protocol.BlockingFunc(func(context.Context, *protocol.Exchange) error { return nil }), rec)
-				s.active.Store(c)
-				tallies := &batchObserver{live: s}
+				s := new(Live)
+				c := New("in", protocol.BlockingFunc(func(context.Context, *protocol.Exchange) error { return nil }), rec, nil)
+				s.Activate(c)
+				tallies := s.NewBatchObserver()
 				panics := 0
 				contained := func(f func()) {
 					var err error
