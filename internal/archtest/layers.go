@@ -82,7 +82,7 @@ func purePackages() []string {
 		"pkg/config",
 		"pkg/router",
 		"pkg/proxy/explain",
-		"pkg/proxy/overload",
+		"pkg/proxy/overload/trigger",
 		"pkg/dubbo/plan",
 		"pkg/dubbo/rules",
 		"pkg/xds/ads",

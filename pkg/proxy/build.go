@@ -31,7 +31,7 @@ func newBuilder(s *Server, next *config.Snapshot) *builder {
 		tables:      make(map[string]*liveTable),
 	}
 	if next.Overload != nil {
-		b.overload = &s.overload.policy
+		b.overload = s.overload.Policy()
 	}
 	for _, t := range next.Routes {
 		b.routeTables[t.Name] = t
@@ -153,7 +153,7 @@ func (b *builder) buildRouter(p *config.Proxy, filters []routeFilter) (*service.
 // listener's settings, as in Envoy: what they reject, delay or count does not depend on whether the
 // path exists.
 func unrouted(table string, filters []routeFilter) protocol.Service {
-	var s protocol.Service = service.NoRoute(table)
+	s := service.NoRoute(table)
 	for _, f := range slices.Backward(filters) {
 		if !f.disabled {
 			s = f.shared(s)

@@ -33,7 +33,7 @@ func (s *Server) bindListener(ctx context.Context, e *compiledListener) (*liveLi
 		Mark:           uint32(l.Mark), //nolint:gosec // config has checked it
 		MaxConnections: l.MaxConnections,
 		AcceptRate:     network.AcceptRate(l.AcceptRate),
-		Limiter:        &s.overload.connLimiter,
+		Limiter:        s.overload.ConnLimiter(),
 		Log:            s.o.Log,
 		Counter:        count,
 	}, e.handler)

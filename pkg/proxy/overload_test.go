@@ -13,8 +13,6 @@ import (
 	"testing"
 	"testing/fstest"
 	"time"
-
-	"github.com/weft-proxy/weft/pkg/config"
 )
 
 // fakeSystem is a system of files that tests change while it is read.
@@ -83,8 +81,7 @@ func newOverloadRig(t *testing.T, server string) (*rig, *fakeSystem, setup) {
 	s := setup{
 		server: server, routes: to("app"), clusters: cluster("app", origin(t, respondText("served"))),
 	}
-	r := newRig(t)
-	r.server.o.System = m
+	r := newRigOn(t, m)
 	r.apply(s.snapshot(t))
 	return r, m, s
 }
@@ -238,27 +235,6 @@ func TestIdleTimeoutsAreReduced(t *testing.T) {
 		t.Error("the caller's connection goes on")
 	}
 	r.await(1, "weft_overload_action_done_total", "reduce_timeouts")
-}
-
-func TestReducedTimeout(t *testing.T) {
-	for _, tt := range []struct {
-		timeout, least time.Duration
-		share, value   float64
-		want           time.Duration
-	}{
-		{time.Minute, 0, 0.1, 0, time.Minute},
-		{time.Minute, 0, 0.1, 0.5, 33 * time.Second},
-		{time.Minute, 0, 0.1, 1, 6 * time.Second},
-		{time.Minute, 2 * time.Second, 0.1, 1, 2 * time.Second},
-		{time.Second, 2 * time.Second, 0.1, 1, time.Second},
-		{time.Minute, 0, 0, 1, 0},
-		{0, 0, 0.1, 1, noIdleTimeout},
-	} {
-		a := config.OverloadAction{MinTimeout: tt.least, MinScale: tt.share}
-		if got := reducedTimeout(tt.timeout, a, tt.value); got != tt.want {
-			t.Errorf("%v at %v of %+v = %v, want %v", tt.timeout, tt.value, a, got, tt.want)
-		}
-	}
 }
 
 // TestReloadsWhileMemoryIsShort: the same configuration of an overload manager goes on,

@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"context"
 	"io"
+	"io/fs"
 	"log/slog"
 	"net"
 	"net/http"
@@ -76,6 +77,12 @@ func builtGates() []filter.ConnectionFilterFactory {
 // the test. more are filters beside those that exist.
 func newRig(t testing.TB, more ...filter.StreamFilterFactory) *rig {
 	t.Helper()
+	return newRigOn(t, nil, more...)
+}
+
+// newRigOn is newRig on a machine whose proc and sys are in system; nil: this machine.
+func newRigOn(t testing.TB, system fs.FS, more ...filter.StreamFilterFactory) *rig {
+	t.Helper()
 	o := metrics.Options{Reasons: []string{protocol.ReasonNone.String()}}
 	for r := range protocol.Reasons() {
 		o.Reasons = append(o.Reasons, r.String())
@@ -100,6 +107,7 @@ func newRig(t testing.TB, more ...filter.StreamFilterFactory) *rig {
 		Logs:    logfile.NewSet(logfile.SetOptions{Log: log}),
 		Metrics: r.metrics,
 		Log:     log,
+		System:  system,
 	})
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)

@@ -6,7 +6,7 @@
 //	pipeline       serves and records the exchanges of a filter chain, across configurations
 //	accesslog      writes access logs
 //	explain        the path of a request through a configuration
-//	overload       what happens to a process with too few resources
+//	overload       protects the process when a resource is nearly used up
 package proxy
 
 import (
@@ -24,6 +24,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/filter"
 	"github.com/weft-proxy/weft/pkg/network"
 	"github.com/weft-proxy/weft/pkg/network/credential"
+	"github.com/weft-proxy/weft/pkg/proxy/overload"
 	"github.com/weft-proxy/weft/pkg/proxy/pipeline"
 	"github.com/weft-proxy/weft/pkg/stream"
 	"github.com/weft-proxy/weft/pkg/upstream"
@@ -57,7 +58,7 @@ type Server struct {
 	// TLS: certificates, and the clients of clusters.
 	reloader    *credential.Reloader
 	upstreamTLS *upstreamTLS
-	overload    overloadManager
+	overload    *overload.Manager
 	datagrams   datagramListeners
 
 	running          atomic.Pointer[config.Snapshot]
@@ -91,7 +92,7 @@ func NewServer(o Options) *Server {
 		drainingListeners: make(map[*liveListener]struct{}),
 	}
 	s.onDemand = pipeline.NewOnDemandTables()
-	s.overload.server = s
+	s.overload = newOverloadManager(s)
 	close(s.previousEnded) // there are no earlier configurations
 	s.virtualListeners.publish(nil)
 	s.backgroundCtx, s.cancelBackground = context.WithCancel(context.Background())
@@ -145,7 +146,7 @@ func (s *Server) apply(ctx context.Context, next *config.Snapshot) error {
 		clusters.Rollback()
 		return err
 	}
-	watch, err := s.overload.prepare(next.Overload)
+	watch, err := s.overload.Prepare(next.Overload)
 	if err != nil {
 		s.upstreamTLS.rollback(clients)
 		clusters.Rollback()
@@ -169,7 +170,7 @@ func (s *Server) apply(ctx context.Context, next *config.Snapshot) error {
 	s.activateDatagrams(plan.datagrams)
 	s.running.Store(next)
 	s.onDemand.NotifyWaiters(next.Routes)
-	s.overload.activate(watch)
+	s.overload.Activate(watch)
 	s.retireClusters(clusters, clients, before)
 	return nil
 }
@@ -462,7 +463,7 @@ func (s *Server) Drain(ctx context.Context) {
 	}
 	ends.Go(func() { s.drainAllDatagrams(ctx) })
 	ends.Wait()
-	s.overload.activate(nil)
+	s.overload.Activate(nil)
 	s.tasks.Wait()
 	s.cancelBackground()
 	releaseTables(s.tables)

@@ -98,7 +98,7 @@ func (s *Server) openVirtualListener(e *compiledListener) *liveListener {
 	ln := network.NewVirtualListener(network.ListenOptions{
 		Name:           e.config.Name,
 		MaxConnections: e.config.MaxConnections,
-		Limiter:        &s.overload.connLimiter,
+		Limiter:        s.overload.ConnLimiter(),
 		Log:            s.o.Log,
 		Counter:        count,
 	}, at, e.handler)

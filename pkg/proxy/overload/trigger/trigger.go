@@ -1,10 +1,10 @@
-// Package overload decides how far each action of an overload manager goes for given pressures. It
-// is pure: package proxy reads the pressures and the clock, and acts.
+// Package trigger decides how far each action of an overload manager goes for given pressures. It
+// is pure: package overload reads the pressures and the clock, and acts.
 //
 // An action scales up immediately and scales down late, so that its own effect does not make it
 // oscillate. A value falls only after a lower one has been wanted for ScaleDownDelay. A trigger
 // that has acted releases only when its pressure is at most ReleaseRatio of its threshold.
-package overload
+package trigger
 
 import (
 	"slices"

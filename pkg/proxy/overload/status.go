@@ -1,15 +1,15 @@
-package proxy
+package overload
 
 import (
 	"time"
 
 	"github.com/weft-proxy/weft/internal/metrics"
 	"github.com/weft-proxy/weft/pkg/config"
-	"github.com/weft-proxy/weft/pkg/proxy/overload"
+	"github.com/weft-proxy/weft/pkg/proxy/overload/trigger"
 )
 
-// OverloadStatus is the current state of the overload manager, for the admin API.
-type OverloadStatus struct {
+// Status is the current state of a Manager, for the admin API.
+type Status struct {
 	Interval string          `json:"refresh_interval"`
 	Monitors []MonitorStatus `json:"resource_monitors"`
 	Actions  []ActionStatus  `json:"actions"`
@@ -34,12 +34,12 @@ type ActionStatus struct {
 	Done    uint64     `json:"done_total"`
 }
 
-// Overload returns the state of the overload manager, or nil if none is configured.
-func (s *Server) Overload() *OverloadStatus { return s.overload.status.Load() }
+// Status returns the state of the manager, or nil if it has no configuration.
+func (o *Manager) Status() *Status { return o.status.Load() }
 
 // publish publishes the decisions in the log and the status, from which metrics are read.
-func (w *monitorLoop) publish(now time.Time, verdicts []overload.Decision) {
-	s := &OverloadStatus{Interval: w.config.Interval.String()}
+func (w *Loop) publish(now time.Time, verdicts []trigger.Decision) {
+	s := &Status{Interval: w.config.Interval.String()}
 	for _, m := range w.monitors {
 		s.Monitors = append(s.Monitors, MonitorStatus{
 			Name: string(m.config.Name), Pressure: m.pressure, Used: m.used, Limit: m.limit, Failing: m.failing,
@@ -64,9 +64,9 @@ func (w *monitorLoop) publish(now time.Time, verdicts []overload.Decision) {
 }
 
 // logChange logs a state change of an action.
-func (w *monitorLoop) logChange(name config.ActionName, v overload.Decision) {
-	log := w.manager.server.o.Log
-	if v.State == overload.Inactive {
+func (w *Loop) logChange(name config.ActionName, v trigger.Decision) {
+	log := w.manager.options.Log
+	if v.State == trigger.Inactive {
 		log.Info("overload action inactive", "action", string(name))
 		return
 	}
@@ -81,9 +81,9 @@ func (w *monitorLoop) logChange(name config.ActionName, v overload.Decision) {
 }
 
 // registerMetrics registers the metrics of w. Gauges read the status.
-func (w *monitorLoop) registerMetrics() {
+func (w *Loop) registerMetrics() {
 	o := w.manager
-	registry := o.server.o.Metrics
+	registry := o.options.Metrics
 	for i, m := range w.config.Monitors {
 		registry.Counter(metrics.OverloadFailures, string(m.Name))
 		w.unregister = append(w.unregister, registry.Func(metrics.OverloadPressure, func() float64 {
@@ -114,7 +114,7 @@ func (w *monitorLoop) registerMetrics() {
 }
 
 // unregisterMetrics removes the gauges that export registered.
-func (w *monitorLoop) unregisterMetrics() {
+func (w *Loop) unregisterMetrics() {
 	for _, remove := range w.unregister {
 		remove()
 	}
