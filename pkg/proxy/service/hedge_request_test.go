@@ -60,7 +60,7 @@ func TestHedgeable(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				s := &hedgeScript{script: []string{"never", "200 at 5ms"}, cluster: testScope{"app", 9}}
+				s := newHedgeScript(9, "never", "200 at 5ms")
 				service, beside := s.newHedge(t, config.Forward{
 					Retry: &config.RetryPolicy{On: config.RetryOnDefault, NumRetries: 1, PerTryTimeout: 20 * time.Millisecond},
 					Hedge: &config.HedgePolicy{InitialRequests: 2},
@@ -170,7 +170,7 @@ func TestRequestCopyKeepsChangedHeaders(t *testing.T) {
 // TestContextEndCancelsAttempts: tries end, and none is waited for.
 func TestContextEndCancelsAttempts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := &hedgeScript{script: []string{"never"}, cluster: testScope{"app", 9}}
+		s := newHedgeScript(9, "never")
 		service, beside := s.newHedge(t, config.Forward{Hedge: &config.HedgePolicy{InitialRequests: 2}}, nil)
 		ctx, cancel := context.WithCancel(t.Context())
 		time.AfterFunc(40*time.Millisecond, cancel)
@@ -189,7 +189,7 @@ func TestContextEndCancelsAttempts(t *testing.T) {
 // TestAttemptPanicFailsOnlyItsAttempt: the other try answers.
 func TestAttemptPanicFailsOnlyItsAttempt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := &hedgeScript{script: []string{"never", "200 at 5ms"}, cluster: testScope{"app", 9}}
+		s := newHedgeScript(9, "200 at 5ms")
 		var first sync.Once
 		next := protocol.BlockingFunc(func(ctx context.Context, x *protocol.Exchange) error {
 			panics := false
@@ -200,10 +200,7 @@ func TestAttemptPanicFailsOnlyItsAttempt(t *testing.T) {
 			}
 			return s.Serve(ctx, x)
 		})
-		var beside sync.WaitGroup
-		route := routeOf(t, config.Forward{Hedge: &config.HedgePolicy{InitialRequests: 2}})
-		s.script = []string{"200 at 5ms"}
-		service := Hedge(next, route, unlimited, func(f func(context.Context)) { beside.Go(func() { f(context.Background()) }) })
+		service, beside := s.newHedgeTo(t, next, config.Forward{Hedge: &config.HedgePolicy{InitialRequests: 2}}, nil)
 		x := newTestExchange()
 		if err := x.Serve(t.Context(), service); err != nil || x.Response.Status != 200 {
 			t.Errorf("%d, %v", x.Response.Status, err)
@@ -233,7 +230,7 @@ func (b *stalledBody) Read(p []byte) (int, error) {
 // more time than the route says, as without a hedge_policy.
 func TestReadBodyStopsAtDeadline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := &hedgeScript{script: []string{"200 at 5ms"}, cluster: testScope{"app", 9}}
+		s := newHedgeScript(9, "200 at 5ms")
 		service, beside := s.newHedge(t, config.Forward{Timeout: 300 * time.Millisecond, Hedge: &config.HedgePolicy{InitialRequests: 2}}, nil)
 		x := newTestExchange()
 		x.Meta.Start = time.Now()
@@ -265,7 +262,7 @@ func (r testDownstream) CloseRequestBody()                     { _ = r.content.C
 // TestBodyClosePanicFailsExchange: a timer closes the content.
 func TestBodyClosePanicFailsExchange(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := &hedgeScript{script: []string{"200 at 5ms"}, cluster: testScope{"app", 9}}
+		s := newHedgeScript(9, "200 at 5ms")
 		service, beside := s.newHedge(t, config.Forward{Timeout: 300 * time.Millisecond, Hedge: &config.HedgePolicy{InitialRequests: 2}}, nil)
 		x := newTestExchange()
 		x.Meta.Start = time.Now()
