@@ -2,7 +2,6 @@ package proxy
 
 import (
 	"context"
-	"errors"
 	"reflect"
 	"slices"
 	"sync"
@@ -111,17 +110,6 @@ func (live *liveListener) setHandlers(s *Server, old, next *compiledListener, ch
 	}
 }
 
-// drainChain drains the connections of a removed filter chain.
-func (s *Server) drainChain(live *liveListener, c *compiledChain) {
-	name, grace := live.compiled.config.Name, s.gracePeriod()
-	s.tasks.Go(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), grace)
-		defer cancel()
-		s.logForceClosed(ctx, "connections of a filter chain", name, live.ln.DrainGroup(ctx, c.group))
-		c.close()
-	})
-}
-
 // listenerChange is a listener change to log.
 type listenerChange struct {
 	active            bool // true: it accepts connections; false: it was removed
@@ -136,18 +124,6 @@ func (s *Server) logListenerChanges(news []listenerChange) {
 		} else {
 			s.o.Log.Info("listener removed", "listener", n.listener, "address", n.address)
 		}
-	}
-}
-
-// logForceClosed logs how many connections or sessions were closed with requests in flight. It does
-// not count idle ones.
-func (s *Server) logForceClosed(ctx context.Context, what, listener string, cut int) {
-	switch {
-	case cut == 0:
-	case errors.Is(ctx.Err(), context.DeadlineExceeded):
-		s.o.Log.Warn("closed at the end of the drain time with requests in flight", "listener", listener, "what", what, "count", cut)
-	default:
-		s.o.Log.Warn("closed by an immediate shutdown with requests in flight", "listener", listener, "what", what, "count", cut)
 	}
 }
 

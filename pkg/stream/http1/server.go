@@ -276,7 +276,7 @@ func (c *downstreamConn) exchange(ctx context.Context) (keep bool) {
 // disconnected.
 func (c *downstreamConn) serve(ctx context.Context) (keep bool, err error) {
 	defer protocol.RecoverPanic(&err)
-	if err := c.respond(ctx); err != nil { // the chain has no proxy.Respond
+	if err := c.respond(ctx); err != nil { // the chain has no service.Respond
 		if protocol.PanicIn(err) != nil {
 			return false, err
 		}
