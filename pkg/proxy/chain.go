@@ -41,7 +41,7 @@ func (c *compiledChain) activate() (before *pipeline.Pipeline) {
 	return before
 }
 
-// activateOver is enforce for a chain that replaces was, or nothing if was is nil. If was served
+// activateOver is activate for a chain that replaces was, or nothing if was is nil. If was served
 // exchanges and c relays bytes, activateOver releases the pipeline of was.
 func (c *compiledChain) activateOver(was *compiledChain) (before *pipeline.Pipeline) {
 	if was != nil && c.live == nil {

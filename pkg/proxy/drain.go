@@ -63,7 +63,7 @@ func (s *Server) drainListener(ctx context.Context, live *liveListener) {
 	live.compiled.close()
 }
 
-// drainRemoved drains a removed listener. Its address is free when retire returns. s.mu is held.
+// drainRemoved drains a removed listener. Its address is free when drainRemoved returns. s.mu is held.
 func (s *Server) drainRemoved(live *liveListener) {
 	live.ln.StopReplaced()
 	ctx, cancel := context.WithTimeout(context.Background(), s.gracePeriod())

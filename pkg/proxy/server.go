@@ -76,7 +76,7 @@ type Server struct {
 	draining         atomic.Bool
 	tasks            sync.WaitGroup     // drains of removed listeners, accept loops, background work of filters
 	backgroundCtx    context.Context    //nolint:containedctx // of what filters do beside: the server's own, which Drain ends
-	cancelBackground context.CancelFunc // of life
+	cancelBackground context.CancelFunc // of backgroundCtx
 	failed           chan error         // an accept loop ended
 
 	applyCtx    context.Context //nolint:containedctx // of Apply: it waits for nothing once this has ended

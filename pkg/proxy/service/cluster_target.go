@@ -53,7 +53,7 @@ type pickerCache struct {
 	pickers sync.Map // *upstream.ClusterPicker by *upstream.Cluster
 
 	mu    sync.Mutex
-	count int // guarded by mu; entries of vias
+	count int // guarded by mu; entries of pickers
 	limit int // guarded by mu; of count, until the next cleanup
 }
 

@@ -67,7 +67,7 @@ type hedgedRequest struct {
 	results     chan *attempt    // has capacity for all
 	hostChosen  chan struct{}    // capacity 1: an attempt has chosen a host
 	perTryTimer <-chan time.Time // per-try timeout of the latest attempt; nil: none
-	retryTimer  <-chan time.Time // next is due; nil: no retry waits
+	retryTimer  <-chan time.Time // retry is due; nil: no retry waits
 	retry       permit
 
 	mu      sync.Mutex
@@ -235,7 +235,7 @@ func (r *hedgedRequest) handleResult(a *attempt) (over bool, err error) {
 	return true, r.lastFailed.err
 }
 
-// prepareRetry reports whether another attempt may begin after all have ended, and sets next.
+// prepareRetry reports whether another attempt may begin after all have ended, and sets retry.
 func (r *hedgedRequest) prepareRetry() bool {
 	policy := &r.hedge.retry.policy
 	if r.retries >= policy.NumRetries {

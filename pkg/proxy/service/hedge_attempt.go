@@ -27,7 +27,7 @@ type attempt struct {
 	ended    bool // the hedge has received it; owned by the hedge
 	accepted bool // its response goes to the client; owned by the hedge
 
-	// Guarded by race.mu.
+	// Guarded by request.mu.
 	hosts    []protocol.Attempt // hosts that it was sent to
 	canceled bool               // the hedge has abandoned it
 	done     bool               // it has ended and goes to the hedge
@@ -151,7 +151,7 @@ type acceptedBody struct {
 
 	attempt  *attempt
 	response *protocol.Response
-	wrapper  protocol.Body // the value of to.Body
+	wrapper  protocol.Body // the value of response.Body
 	complete bool
 	closed   bool
 }
