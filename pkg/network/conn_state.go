@@ -8,7 +8,7 @@ import (
 	"github.com/weft-proxy/weft/internal/invariants"
 )
 
-// connState is the state of a Conn, as a set of bits. It is a value: after computes each change.
+// connState is the state of a Conn, as a set of bits. connTransitions lists what each event changes.
 // All bits are in one word, so that a reader that begins to wait and a goroutine that drains the
 // connection at the same moment cannot miss each other.
 //
