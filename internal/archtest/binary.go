@@ -31,7 +31,7 @@ func binaryPackages() []string {
 		"pkg/protocol", "pkg/protocol/hessian", "pkg/protocol/http1", "pkg/protocol/http2", "pkg/protocol/opening", "pkg/protocol/proxyproto",
 		"pkg/protocol/urlpath", "pkg/protocol/variable", "pkg/protocol/workload",
 		"pkg/protocol/xprotocol", "pkg/protocol/xprotocol/bolt", "pkg/protocol/xprotocol/dubbo",
-		"pkg/proxy", "pkg/proxy/explain", "pkg/proxy/overload",
+		"pkg/proxy", "pkg/proxy/accesslog", "pkg/proxy/explain", "pkg/proxy/overload", "pkg/proxy/overload/trigger", "pkg/proxy/pipeline", "pkg/proxy/service",
 		"pkg/registry", "pkg/registry/memory", "pkg/registry/nacos", "pkg/registry/zookeeper",
 		"pkg/router", "pkg/router/chainmatch", "pkg/router/headermatch",
 		"pkg/stream", "pkg/stream/http1", "pkg/stream/http2", "pkg/stream/xprotocol",

@@ -17,6 +17,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/dubbo"
 	"github.com/weft-proxy/weft/pkg/proxy"
 	"github.com/weft-proxy/weft/pkg/proxy/explain"
+	"github.com/weft-proxy/weft/pkg/proxy/overload"
 	"github.com/weft-proxy/weft/pkg/upstream"
 )
 
@@ -29,7 +30,7 @@ type process struct {
 	reload       Reload
 	reloadFailed error
 
-	overload *proxy.OverloadStatus
+	overload *overload.Status
 	dubbo    *dubbo.Status
 	dump     []json.RawMessage // nil: there is no control plane
 	xds      *XDS
@@ -87,7 +88,7 @@ func (p *process) sources() Sources {
 				}},
 			}}}
 		},
-		Overload: func() *proxy.OverloadStatus { return p.overload },
+		Overload: func() *overload.Status { return p.overload },
 		XDS:      func() *XDS { return p.xds },
 		Dump: func(resource string, endpoints bool) ([]json.RawMessage, error) {
 			switch {

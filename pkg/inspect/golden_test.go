@@ -15,6 +15,7 @@ import (
 
 	"github.com/weft-proxy/weft/pkg/dubbo"
 	"github.com/weft-proxy/weft/pkg/proxy"
+	"github.com/weft-proxy/weft/pkg/proxy/overload"
 	"github.com/weft-proxy/weft/pkg/upstream"
 )
 
@@ -26,10 +27,10 @@ func fullProcess() *process {
 	p := newProcess()
 	since := at()
 	p.reload = Reload{Source: "config.json", Problems: []string{"config.json:1:2: no"}, Restart: []string{"admin.address"}}
-	p.overload = &proxy.OverloadStatus{
+	p.overload = &overload.Status{
 		Interval: "250ms",
-		Monitors: []proxy.MonitorStatus{{Name: "memory", Pressure: 0.5, Used: 50, Limit: 100}},
-		Actions:  []proxy.ActionStatus{{Name: "shrink_heap", State: "saturated", Value: 1, Monitor: "memory", Since: &since, Done: 3}},
+		Monitors: []overload.MonitorStatus{{Name: "memory", Pressure: 0.5, Used: 50, Limit: 100}},
+		Actions:  []overload.ActionStatus{{Name: "shrink_heap", State: "saturated", Value: 1, Monitor: "memory", Since: &since, Done: 3}},
 	}
 	p.dubbo = &dubbo.Status{
 		Host: "10.0.0.7", Port: 20080,
@@ -98,7 +99,7 @@ func TestClientsDecodeViews(t *testing.T) {
 		"/clusters?format=json": &EnvoyClusters{}, "/clusters": &[]upstream.ClusterStatus{}, "/config_dump": &ConfigDump{},
 		"/config_dump?resource=bootstrap": &Resources{}, "/server_info": &ServerInfo{}, "/stats?format=json": &Stats{}, "/xds": &XDS{},
 		"/version": &Version{}, "/ready": &Status{}, "/logging": &Level{}, "/listeners": &[]proxy.ListenerStatus{},
-		"/routes": &[]proxy.RouteTableStatus{}, "/overload": &proxy.OverloadStatus{},
+		"/routes": &[]proxy.RouteTableStatus{}, "/overload": &overload.Status{},
 	} {
 		body := request(h, "GET", path).Body.String()
 		d := json.NewDecoder(strings.NewReader(body))

@@ -11,6 +11,7 @@ import (
 	"github.com/weft-proxy/weft/internal/metrics"
 	"github.com/weft-proxy/weft/pkg/proxy"
 	"github.com/weft-proxy/weft/pkg/proxy/explain"
+	"github.com/weft-proxy/weft/pkg/proxy/overload"
 	"github.com/weft-proxy/weft/pkg/upstream"
 )
 
@@ -31,7 +32,7 @@ type Sources struct {
 
 	Listeners func() []proxy.ListenerStatus
 	Routes    func(table string) []proxy.RouteTableStatus // of the table, which may not exist; "": all
-	Overload  func() *proxy.OverloadStatus                // nil: no overload manager is configured
+	Overload  func() *overload.Status                     // nil: no overload manager is configured
 
 	// XDS returns the state of the control planes; nil if none is configured.
 	XDS func() *XDS

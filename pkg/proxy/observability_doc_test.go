@@ -115,7 +115,7 @@ func TestAccessLogLineHasTheColumns(t *testing.T) {
 	if found == nil {
 		t.Fatal("the page has no example of a line")
 	}
-	values, columns := strings.Split(string(found[1]), " "), strings.Fields(DefaultAccessLogFormat)
+	values, columns := strings.Split(string(found[1]), " "), strings.Fields(accesslog.DefaultFormat)
 	if len(values) != len(columns) {
 		t.Fatalf("the line has %d values, the default format %d columns", len(values), len(columns))
 	}
