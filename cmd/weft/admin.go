@@ -4,8 +4,9 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
-	"encoding/json"
 	"fmt"
+	"iter"
+	"net/url"
 	"runtime"
 	"strings"
 	"time"
@@ -13,6 +14,8 @@ import (
 	"github.com/weft-proxy/weft/internal/admin"
 	"github.com/weft-proxy/weft/internal/metrics"
 	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/inspect"
+	"github.com/weft-proxy/weft/pkg/proxy/explain"
 )
 
 // openAdmin opens the admin port and the Prometheus port. They are bound once: a change of their
@@ -20,12 +23,11 @@ import (
 func (p *process) openAdmin(ctx context.Context, c *config.Snapshot) error {
 	if c.Admin != nil {
 		s, err := admin.Listen(ctx, admin.Options{
-			Address: c.Admin.Address,
-			Mode:    c.Admin.Mode,
-			Hosts:   c.Admin.Hosts,
-			Pprof:   c.Admin.Pprof,
-			Sources: p.sources(),
-			Log:     p.log,
+			Address:   c.Admin.Address,
+			Mode:      c.Admin.Mode,
+			Hosts:     c.Admin.Hosts,
+			Endpoints: inspect.Endpoints(p.sources(c.Admin.Pprof)),
+			Log:       p.log,
 		})
 		if err != nil {
 			return err
@@ -42,137 +44,100 @@ func (p *process) openAdmin(ctx context.Context, c *config.Snapshot) error {
 	return nil
 }
 
-func (p *process) sources() admin.Sources {
-	return admin.Sources{
-		State:     p.adminState,
-		Config:    p.adminConfig,
-		Clusters:  p.adminClusters,
-		Listeners: p.adminListeners,
-		Routes:    p.adminRoutes,
-		Overload:  p.adminOverload,
-		Explain:   p.adminExplain,
-		XDS:       p.adminXDS,
-		Dump:      p.adminDump,
-
-		EnvoyClusters: p.adminEnvoyClusters,
-		Stats:         p.adminStats,
-
-		ServerInfo: p.adminServerInfo,
-		Level:      func() string { return levelName(p.level.Level()) },
-		SetLevel:   p.setLevel,
-		Version: func() admin.Version {
-			return admin.Version{Version: version, Revision: revision(), Go: runtime.Version()}
-		},
+// sources returns what the admin port shows and the commands that it takes. pprof says whether it
+// serves profiles.
+func (p *process) sources(pprof bool) inspect.Sources {
+	clusters := p.server.Clusters()
+	return inspect.Sources{
+		State:        p.adminState,
+		Process:      p.adminProcess,
+		Config:       p.adminConfig,
+		Clusters:     clusters.Describe,
+		Cluster:      clusters.DescribeOne,
+		FileClusters: p.fileClusters,
+		Listeners:    p.server.Describe,
+		Routes:       p.server.DescribeRoutes,
+		Overload:     p.server.Overload,
+		XDS:          p.adminXDS,
+		Dump:         p.adminDump,
+		Samples:      p.adminSamples,
+		ReadMemory:   runtime.ReadMemStats,
+		Metrics:      p.metrics.Handler(),
+		Explain:      func(question url.Values) (*explain.Answer, error) { return inspect.Explain(p.server, question) },
+		Level:        func() string { return levelName(p.level.Level()) },
+		SetLevel:     p.setLevel,
 		Drain: func() {
 			select {
 			case p.drainRequested <- struct{}{}:
 			default: // a request is pending already
 			}
 		},
-		Reload:  p.reloadNow,
-		Metrics: p.metrics.Handler(),
+		Reload: p.reloadNow,
+		Pprof:  pprof,
 	}
 }
 
-func (p *process) adminState() admin.State {
+func (p *process) adminState() inspect.State {
 	switch {
 	case p.shuttingDown.Load(), p.server.Draining():
-		return admin.Draining
+		return inspect.Draining
 	case p.server.Running() == nil || !p.xdsReady():
-		return admin.Starting
+		return inspect.Starting
 	}
-	return admin.Ready
+	return inspect.Ready
 }
 
-func (p *process) adminConfig() admin.Config {
+func (p *process) adminConfig() inspect.ConfigDump {
 	s := p.state.Load()
 	text := s.file.Redacted()
 	sum := sha256.Sum256(text)
-	c := admin.Config{
-		Source:  p.flags.name(),
-		Hash:    hex.EncodeToString(sum[:8]),
-		Applied: s.applied,
-		Config:  json.RawMessage(text),
-		Dubbo:   p.adminServices(),
+	return inspect.ConfigDump{
+		Source:   p.flags.name(),
+		Hash:     hex.EncodeToString(sum[:8]),
+		Applied:  s.applied,
+		Rejected: s.rejected,
+		Config:   text,
+		Dubbo:    p.adminServices(),
 	}
-	if r := s.rejected; r != nil {
-		c.Rejected = &admin.Rejection{At: r.at, Reasons: r.reasons}
-	}
-	return c
 }
 
-func (p *process) adminClusters(name string) any {
-	if name == "" {
-		return p.server.Clusters().Describe()
+// adminProcess describes the process.
+func (p *process) adminProcess() inspect.Process {
+	d := inspect.Process{
+		Version:     inspect.Version{Version: version, Revision: revision(), Go: runtime.Version()},
+		State:       p.adminState(),
+		Uptime:      time.Since(p.started),
+		ConfigPath:  p.flags.path,
+		Concurrency: runtime.GOMAXPROCS(0),
 	}
-	if one, ok := p.server.Clusters().DescribeOne(name); ok {
-		return one
+	if c := p.server.Running(); c != nil {
+		d.Node = c.Bootstrap.Node
 	}
-	return nil
+	return d
 }
 
-func (p *process) adminListeners(name string) any {
-	all := p.server.Describe()
-	if name == "" {
-		return all
+// adminSamples returns the current values of the metrics.
+func (p *process) adminSamples() iter.Seq[metrics.Sample] {
+	samples, err := p.metrics.Samples()
+	if err != nil {
+		p.log.Warn("some metrics cannot be read", "error", err)
 	}
-	for i := range all {
-		if all[i].Name == name {
-			return all[i]
+	return samples
+}
+
+// fileClusters returns the names of the clusters that the file defines, also those in
+// static_resources.
+func (p *process) fileClusters() map[string]bool {
+	names := map[string]bool{}
+	for _, name := range p.staticClusters() {
+		names[name] = true
+	}
+	if s := p.state.Load(); s != nil {
+		for _, c := range s.file.Snapshot.Clusters {
+			names[c.Name] = true
 		}
 	}
-	return nil
-}
-
-func (p *process) adminRoutes(name string) any {
-	found := p.server.DescribeRoutes(name)
-	switch {
-	case name == "":
-		return found
-	case len(found) == 0:
-		return nil
-	}
-	return found[0]
-}
-
-func (p *process) adminOverload() any {
-	if s := p.server.Overload(); s != nil {
-		return s
-	}
-	return nil
-}
-
-// serverInfo describes the process as Envoy's /server_info does.
-type serverInfo struct {
-	Version string `json:"version"` // "revision/version/edition/type/TLS library"
-	State   string `json:"state"`
-	Uptime  string `json:"uptime_current_epoch"` // such as "12s"
-	All     string `json:"uptime_all_epochs"`
-	Restart string `json:"hot_restart_version"`
-
-	CommandLine map[string]any  `json:"command_line_options"`
-	Node        json.RawMessage `json:"node"`
-}
-
-func (p *process) adminServerInfo() any {
-	up := fmt.Sprintf("%ds", int64(time.Since(p.started).Seconds()))
-	s := serverInfo{
-		Version: revision() + "/" + version + "/weft/RELEASE/" + runtime.Version(), Uptime: up, All: up, Restart: "disabled",
-		CommandLine: map[string]any{"config_path": p.flags.path, "concurrency": runtime.GOMAXPROCS(0)},
-		Node:        json.RawMessage("{}"),
-	}
-	switch p.adminState() {
-	case admin.Starting:
-		s.State = "PRE_INITIALIZING"
-	case admin.Ready:
-		s.State = "LIVE"
-	case admin.Draining:
-		s.State = "DRAINING"
-	}
-	if c := p.server.Running(); c != nil && len(c.Bootstrap.Node) > 0 {
-		s.Node = c.Bootstrap.Node
-	}
-	return s
+	return names
 }
 
 func (p *process) setLevel(name string) error {

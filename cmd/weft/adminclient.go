@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"github.com/spf13/pflag"
+
+	"github.com/weft-proxy/weft/internal/admin"
 )
 
 // adminClient calls the admin port of a running Weft, or the API of Dubbo services.
@@ -102,12 +104,13 @@ func (a *adminClient) do(ctx context.Context, method, page string, query url.Val
 	if err != nil {
 		return fmt.Errorf("%s: %w", what, err)
 	}
-	if answer.StatusCode == http.StatusOK || answer.StatusCode == http.StatusUnprocessableEntity {
+	switch answer.StatusCode {
+	case http.StatusOK, http.StatusAccepted, http.StatusUnprocessableEntity:
 		return json.Unmarshal(text, v)
 	}
 	var problem struct {
-		Error   string `json:"error"`
-		Message string `json:"err_msg"`
+		admin.ErrorBody
+		Message string `json:"err_msg"` // of the API of Dubbo services
 	}
 	_ = json.Unmarshal(text, &problem) // for other bodies the status is reported
 	return errors.New(cmp.Or(problem.Error, problem.Message, answer.Status))

@@ -12,6 +12,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/config/configjson"
 	"github.com/weft-proxy/weft/pkg/config/document"
 	"github.com/weft-proxy/weft/pkg/xds"
+	"github.com/weft-proxy/weft/pkg/xds/bootstrap"
 	"github.com/weft-proxy/weft/pkg/xds/resource"
 )
 
@@ -22,7 +23,7 @@ func mergeStatic(file *configjson.File) (whole *config.Snapshot, diagnostics doc
 		return file.Snapshot, nil
 	}
 	whole, ignored, err := xds.MergeStatic(file.Snapshot, resource.Capabilities{Filters: streamFilters(), ConnectionFilters: connectionFilters()})
-	var wrong xds.FieldErrors
+	var wrong bootstrap.FieldErrors
 	switch {
 	case errors.As(err, &wrong):
 		for _, p := range wrong {

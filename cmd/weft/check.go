@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/weft-proxy/weft/pkg/config/document"
+	"github.com/weft-proxy/weft/pkg/inspect"
 )
 
 // checkFlags are the flags of check.
@@ -75,31 +76,15 @@ func (f *checkFlags) run(cmd *cobra.Command) error {
 	return nil
 }
 
-// checkResult is the result of check for one file.
+// checkResult is the result of check for one file, for printing.
 type checkResult struct {
-	File        string         `json:"file"`
-	OK          bool           `json:"ok"` // start runs it and, with --strict, there are no warnings
-	Listeners   int            `json:"listeners"`
-	RouteTables int            `json:"route_tables"`
-	Clusters    int            `json:"clusters"`
-	Problems    []checkProblem `json:"problems"`
-
+	inspect.Check
 	diagnostics document.Diagnostics
-}
-
-// checkProblem is a diagnostic for tools.
-type checkProblem struct {
-	Severity string `json:"severity"` // "error" or "warning"
-	File     string `json:"file"`
-	Line     int    `json:"line,omitempty"`   // from 1; missing: the problem concerns the whole file
-	Column   int    `json:"column,omitempty"` // from 1, in characters
-	Path     string `json:"path,omitempty"`   // such as servers[0].listeners[2].address
-	Message  string `json:"message"`
 }
 
 func (f *checkFlags) check(ctx context.Context) checkResult {
 	file, whole, diagnostics := f.openMerged()
-	r := checkResult{File: f.name(), Problems: []checkProblem{}}
+	r := checkResult{Check: inspect.Check{File: f.name(), Problems: []inspect.Problem{}}}
 	if whole != nil {
 		r.Listeners, r.RouteTables, r.Clusters = len(whole.Listeners), len(whole.Routes), len(whole.Clusters)
 		diagnostics = append(diagnostics, verify(ctx, startFlags{source: f.source, drain: -1}, file)...)
@@ -107,7 +92,9 @@ func (f *checkFlags) check(ctx context.Context) checkResult {
 	r.diagnostics = diagnostics
 	r.OK = whole != nil && !diagnostics.Failed() && (!f.strict || len(diagnostics) == 0)
 	for _, d := range diagnostics {
-		r.Problems = append(r.Problems, checkProblem{d.Severity.String(), d.File, d.Line, d.Column, d.Path, d.Text()})
+		r.Problems = append(r.Problems, inspect.Problem{
+			Severity: d.Severity.String(), File: d.File, Line: d.Line, Column: d.Column, Path: d.Path, Message: d.Text(),
+		})
 	}
 	return r
 }

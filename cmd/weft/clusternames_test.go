@@ -10,7 +10,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/weft-proxy/weft/pkg/config/configjson"
 	"github.com/weft-proxy/weft/pkg/config/document"
 )
 
@@ -60,10 +59,13 @@ cluster_manager: {clusters: [{name: shop, hosts: [{address: "127.0.0.1:2"}]}]}
 	}
 	var want strings.Builder
 	count := 0
-	for name, paths := range configjson.ClusterKeys() {
-		count += len(paths)
-		if !strings.Contains(text, name) {
-			t.Errorf("%s is not checked", name)
+	for path, refers := range clusterKeys() {
+		if !refers {
+			continue
+		}
+		count++
+		if name, _, _ := strings.Cut(path, ":"); !strings.Contains(text, name) {
+			t.Errorf("%s is not checked", path)
 		}
 	}
 	for n, at := range []string{
@@ -79,9 +81,28 @@ cluster_manager: {clusters: [{name: shop, hosts: [{address: "127.0.0.1:2"}]}]}
 	}
 }
 
-// TestClusterKeysAreComplete verifies that each filter setting that may name a cluster
-// is either in configjson.ClusterKeys, which makes check validate it, or in otherClusterKeys.
-func TestClusterKeysAreComplete(t *testing.T) {
+// TestClusterKeysAreTagged verifies that each filter setting that may name a cluster either has
+// the tag refers:"cluster", which makes check validate it, or is in otherClusterKeys.
+func TestClusterKeysAreTagged(t *testing.T) {
+	found, other := clusterKeys(), otherClusterKeys()
+	for _, path := range slices.Sorted(maps.Keys(found)) {
+		switch _, listed := other[path]; {
+		case !found[path] && !listed:
+			t.Errorf("%s: if it names a cluster it needs the tag refers:\"cluster\", else a line here", path)
+		case found[path] && listed:
+			t.Errorf("%s has the tag refers:\"cluster\"", path)
+		}
+	}
+	for path := range other {
+		if _, ok := found[path]; !ok {
+			t.Errorf("%s is no setting of a filter", path)
+		}
+	}
+}
+
+// clusterKeys returns the settings of all filters that may name a cluster; true: they have the tag
+// refers:"cluster".
+func clusterKeys() map[string]bool {
 	settings := map[string]any{}
 	for _, f := range streamFilters() {
 		settings[f.Name] = f.Config()
@@ -91,30 +112,16 @@ func TestClusterKeysAreComplete(t *testing.T) {
 	}
 	found := map[string]bool{}
 	for name, prototype := range settings {
-		for path := range clusterPaths(reflect.TypeOf(prototype), nil) {
-			found[name+": "+path] = true
+		for path, refers := range clusterPaths(reflect.TypeOf(prototype), nil) {
+			found[name+": "+path] = refers
 		}
 	}
-	judged := otherClusterKeys()
-	for name, paths := range configjson.ClusterKeys() {
-		for _, k := range paths {
-			judged[name+": "+k.Path] = "it is checked"
-		}
-	}
-	for _, path := range slices.Sorted(maps.Keys(found)) {
-		if judged[path] == "" {
-			t.Errorf("%s: if it names a cluster it belongs into configjson.ClusterKeys, else here", path)
-		}
-	}
-	for path := range judged {
-		if !found[path] {
-			t.Errorf("%s is no setting of a filter", path)
-		}
-	}
+	return found
 }
 
 // clusterPaths returns the paths of the keys of a type that concern clusters, judging by their
-// names or, for strings, by their documentation.
+// tags, their names or, for strings, by their documentation; true: they have the tag
+// refers:"cluster".
 func clusterPaths(in reflect.Type, outer []reflect.Type) map[string]bool {
 	all := map[string]bool{}
 	if in.Kind() == reflect.Pointer {
@@ -141,11 +148,11 @@ func clusterPaths(in reflect.Type, outer []reflect.Type) map[string]bool {
 			}
 			inner = inner.Elem()
 		}
-		if named || inner.Kind() == reflect.String && strings.Contains(strings.ToLower(k.Doc), "cluster") {
-			all[path] = true
+		if k.Refers != "" || named || inner.Kind() == reflect.String && strings.Contains(strings.ToLower(k.Doc), "cluster") {
+			all[path] = k.Refers == "cluster"
 		}
-		for below := range clusterPaths(inner, append(outer, in)) {
-			all[path+"."+below] = true
+		for below, refers := range clusterPaths(inner, append(outer, in)) {
+			all[path+"."+below] = refers
 		}
 	}
 	return all

@@ -9,19 +9,19 @@ import (
 	"github.com/weft-proxy/weft/internal/metrics"
 	"github.com/weft-proxy/weft/internal/run"
 	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/dubbo"
+	"github.com/weft-proxy/weft/pkg/dubbo/api"
 	"github.com/weft-proxy/weft/pkg/network/credential"
 	"github.com/weft-proxy/weft/pkg/stream"
-	"github.com/weft-proxy/weft/pkg/upstream/discovery/dubbo"
-	"github.com/weft-proxy/weft/pkg/upstream/discovery/dubbo/api"
 )
 
 // dubboServices manages the Dubbo services that the application publishes and subscribes to. It merges
 // their clusters and routes into the file's configuration, below the control plane's.
 type dubboServices struct {
-	p      *process
-	config config.DubboRegistry // at the start
-	hub    *dubbo.Discovery
-	api    *api.Server // nil before open
+	p         *process
+	config    config.DubboRegistry // at the start
+	discovery *dubbo.Discovery
+	api       *api.Server // nil before open
 
 	overlay overlay // guarded by process.configMu
 }
@@ -33,7 +33,7 @@ func (p *process) newServices(file *config.Snapshot) (*dubboServices, error) {
 	}
 	s := &dubboServices{p: p, config: file.Dubbo, overlay: overlay{clusters: map[string]*config.Cluster{}}}
 	var err error
-	s.hub, err = dubbo.New(dubbo.Options{
+	s.discovery, err = dubbo.New(dubbo.Options{
 		Registries: registries(),
 		Config:     file.Dubbo,
 		Apply:      s.apply,
@@ -48,9 +48,10 @@ func (p *process) newServices(file *config.Snapshot) (*dubboServices, error) {
 	return s, nil
 }
 
-// loadResources copies the hub's resources into the overlay. The caller calls it before anything runs.
+// loadResources copies the resources of Dubbo services into the overlay. The caller calls it before
+// anything runs.
 func (s *dubboServices) loadResources() {
-	clusters, routes := s.hub.Resources()
+	clusters, routes := s.discovery.Resources()
 	s.overlay.routes = routes
 	clear(s.overlay.clusters)
 	for _, c := range clusters {
@@ -58,10 +59,10 @@ func (s *dubboServices) loadResources() {
 	}
 }
 
-// applySeparately makes the hub apply the services of the last run again, one by one, and removes them
-// from the overlay, so that they cannot keep the process from starting.
+// applySeparately applies the services of the last run again, one by one, and removes them from the
+// overlay, so that they cannot keep the process from starting.
 func (s *dubboServices) applySeparately() {
-	s.hub.ReapplyRestored()
+	s.discovery.ReapplyRestored()
 	s.loadResources()
 }
 
@@ -84,8 +85,8 @@ func (s *dubboServices) open(ctx context.Context) error {
 	var err error
 	s.api, err = api.Listen(ctx, api.Options{
 		Address: s.config.API, Socket: s.config.Socket, Token: s.config.Token, StrictStatus: s.config.StrictStatus,
-		Publish: s.hub.Publish, Unpublish: s.hub.Unpublish, Subscribe: s.subscribe, Unsubscribe: s.hub.Unsubscribe,
-		Services: s.hub.Status,
+		Publish: s.discovery.Publish, Unpublish: s.discovery.Unpublish, Subscribe: s.subscribe, Unsubscribe: s.discovery.Unsubscribe,
+		Services: s.discovery.Status,
 		Count:    s.countRequest,
 		Log:      s.p.log,
 	})
@@ -95,7 +96,7 @@ func (s *dubboServices) open(ctx context.Context) error {
 // tasks returns the tasks to run. The caller calls open first.
 func (s *dubboServices) tasks() []run.Task {
 	return []run.Task{
-		{Name: "Dubbo services", Run: s.hub.Run},
+		{Name: "Dubbo services", Run: s.discovery.Run},
 		{Name: "API of Dubbo services", Run: s.api.Run},
 	}
 }
@@ -120,7 +121,7 @@ func (s *dubboServices) overlayOn(file *config.Snapshot) (next *config.Snapshot,
 	return s.overlay.snapshot(), func() { s.overlay = before }, nil
 }
 
-// apply applies a change of the hub: it implements dubbo.Options.Apply.
+// apply applies a change of services: it implements dubbo.Options.Apply.
 func (s *dubboServices) apply(ctx context.Context, c dubbo.Change) error {
 	s.p.configMu.Lock()
 	defer s.p.configMu.Unlock()
@@ -158,7 +159,7 @@ func (s *dubboServices) applyOverlay(ctx context.Context, c dubbo.Change) error 
 	}
 }
 
-// subscribe is the hub's Subscribe. It rejects services whose name is that of a cluster of the
+// subscribe subscribes to a service. It rejects services whose name is that of a cluster of the
 // file.
 func (s *dubboServices) subscribe(ctx context.Context, r dubbo.Request) error {
 	name := r.Service.Key()
@@ -168,13 +169,13 @@ func (s *dubboServices) subscribe(ctx context.Context, r dubbo.Request) error {
 	if taken {
 		return &dubbo.FieldError{Field: "service.interface", Reason: clusterNameConflict(name).Error()}
 	}
-	return s.hub.Subscribe(ctx, r)
+	return s.discovery.Subscribe(ctx, r)
 }
 
 // unregisterAll unregisters the published services and waits for consumers to notice.
 func (s *dubboServices) unregisterAll(ctx context.Context) {
 	s.p.log.Info("unpublishing Dubbo services", "wait", s.config.UnregisterWait)
-	s.hub.UnregisterAll(ctx)
+	s.discovery.UnregisterAll(ctx)
 }
 
 // countRequest counts a request to the API.
@@ -190,7 +191,7 @@ func (s *dubboServices) countRequest(path string, o api.Result) {
 	s.p.metrics.Counter(metrics.DiscoveryCalls, path, result).Add(1)
 }
 
-// exportMetrics exports the hub's metrics.
+// exportMetrics exports the metrics of Dubbo services.
 func (s *dubboServices) exportMetrics() {
-	s.p.metrics.Discovery(func() metrics.Discovery { return metrics.Discovery(s.hub.Totals()) })
+	s.p.metrics.Discovery(func() metrics.Discovery { return metrics.Discovery(s.discovery.Totals()) })
 }

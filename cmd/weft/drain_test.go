@@ -13,8 +13,6 @@ import (
 	"syscall"
 	"testing"
 	"time"
-
-	"github.com/weft-proxy/weft/pkg/proxy"
 )
 
 // waitFor calls is until it returns true.
@@ -113,8 +111,8 @@ func TestDrainLogsProgress(t *testing.T) {
 	d := newDrainTest(t)
 	d.signals <- syscall.SIGTERM
 	waitForLog(t, d.log, `msg="still draining" connections=1 requests=1 seconds_left=`)
-	listeners, ok := d.adminListeners("").([]proxy.ListenerStatus)
-	if !ok || len(listeners) != 1 || listeners[0].Name != "front" || !listeners[0].Draining || listeners[0].Connections != 1 || listeners[0].Requests != 1 {
+	listeners := d.server.Describe()
+	if len(listeners) != 1 || listeners[0].Name != "front" || !listeners[0].Draining || listeners[0].Connections != 1 || listeners[0].Requests != 1 {
 		t.Errorf("/listeners shows %+v, want one that drains with its connection", listeners)
 	}
 	d.release()
@@ -128,7 +126,7 @@ func TestDrainLogsProgress(t *testing.T) {
 	if !strings.Contains(text, "msg=draining by=SIGTERM seconds=60") || strings.Contains(text, "WARN") || strings.Contains(text, "ERROR") {
 		t.Errorf("the log is\n%s", text)
 	}
-	if left := d.adminListeners("").([]proxy.ListenerStatus); len(left) != 0 {
+	if left := d.server.Describe(); len(left) != 0 {
 		t.Errorf("after the drain /listeners shows %+v", left)
 	}
 }

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"errors"
 	"net/url"
 
 	"github.com/spf13/cobra"
@@ -121,35 +120,4 @@ func configuredUpstreams(c *config.Snapshot) explain.Upstreams {
 		}
 		return nil
 	}
-}
-
-// adminExplain explains a request with the active configuration.
-func (p *process) adminExplain(query url.Values) (any, error) {
-	q, err := explain.Parse(query)
-	if err != nil {
-		return nil, err
-	}
-	running := p.server.Running()
-	if running == nil {
-		return nil, errors.New("no configuration is active yet")
-	}
-	return explain.Explain(running, p.liveUpstream, q), nil
-}
-
-// liveUpstream returns the running state of a cluster, or nil if it does not exist.
-func (p *process) liveUpstream(name string) *explain.Upstream {
-	c := p.server.Clusters().Find(name)
-	if c == nil || c.Config() == nil {
-		return nil
-	}
-	u := &explain.Upstream{Config: c.Config()}
-	status, _ := p.server.Clusters().DescribeOne(name)
-	u.Panic = status.Panic
-	for i := range status.Hosts {
-		h := &status.Hosts[i]
-		u.Hosts = append(u.Hosts, explain.UpstreamHost{
-			Address: h.Address, DownReason: h.DownReasons, Weight: h.Weight, Priority: h.Priority, Locality: h.Locality, Metadata: h.Metadata,
-		})
-	}
-	return u
 }

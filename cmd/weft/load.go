@@ -121,9 +121,7 @@ func capabilities() configjson.Capabilities {
 	for _, p := range protocols(nil, nil) {
 		k.Protocols = append(k.Protocols, p.Name)
 	}
-	for policy := range policies() {
-		k.Policies = append(k.Policies, policy)
-	}
+	k.Policies = slices.Sorted(maps.Keys(policies()))     // in one order, for the schema
 	k.Policies = append(k.Policies, config.LBOriginalDst) // has no balancer, because it chooses no host
 	return k
 }

@@ -6,7 +6,7 @@ import (
 	"slices"
 
 	"github.com/weft-proxy/weft/pkg/config"
-	"github.com/weft-proxy/weft/pkg/upstream/discovery/dubbo"
+	"github.com/weft-proxy/weft/pkg/dubbo"
 )
 
 // overlay adds the clusters and the route table of Dubbo services to the file's configuration.

@@ -12,7 +12,7 @@ import (
 	"testing"
 
 	"github.com/weft-proxy/weft/pkg/config"
-	"github.com/weft-proxy/weft/pkg/upstream/discovery/dubbo"
+	"github.com/weft-proxy/weft/pkg/dubbo"
 )
 
 func clustersNamed(names ...string) (all []*config.Cluster) {
@@ -155,7 +155,7 @@ func TestServiceNamedLikeClusterIsRejected(t *testing.T) {
 func TestRestoredServicesDoNotPreventStart(t *testing.T) {
 	dir := t.TempDir()
 	path, state := filepath.Join(dir, "config.json"), filepath.Join(dir, "state.json")
-	hub, err := dubbo.New(dubbo.Options{
+	discovery, err := dubbo.New(dubbo.Options{
 		Registries: registries(), Config: config.DubboRegistry{Enable: true, StateFile: state},
 		Apply: func(context.Context, dubbo.Change) error { return nil }, Log: slog.New(slog.DiscardHandler),
 	})
@@ -164,9 +164,9 @@ func TestRestoredServicesDoNotPreventStart(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	var running sync.WaitGroup
-	running.Go(func() { _ = hub.Run(ctx) })
+	running.Go(func() { _ = discovery.Run(ctx) })
 	for _, name := range []string{"com.example.Hello", "com.example.Other"} {
-		if err := hub.Subscribe(ctx, dubbo.Request{Service: dubbo.Service{Interface: name}}); err != nil {
+		if err := discovery.Subscribe(ctx, dubbo.Request{Service: dubbo.Service{Interface: name}}); err != nil {
 			t.Error(err)
 		}
 	}
@@ -196,7 +196,7 @@ func TestRestoredServicesDoNotPreventStart(t *testing.T) {
 		t.Errorf("the cluster of the file is %v", c)
 	}
 	ctx, cancel = context.WithCancel(t.Context())
-	running.Go(func() { _ = p.services.hub.Run(ctx) })
+	running.Go(func() { _ = p.services.discovery.Run(ctx) })
 	if err := p.services.subscribe(ctx, dubbo.Request{Service: dubbo.Service{Interface: "com.example.Other"}}); err != nil {
 		t.Errorf("the other service is not active: %v", err)
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/weft-proxy/weft/internal/run"
 	"github.com/weft-proxy/weft/pkg/config"
 	"github.com/weft-proxy/weft/pkg/config/configjson"
+	"github.com/weft-proxy/weft/pkg/inspect"
 	"github.com/weft-proxy/weft/pkg/network"
 	"github.com/weft-proxy/weft/pkg/protocol"
 	h2 "github.com/weft-proxy/weft/pkg/protocol/http2"
@@ -63,12 +64,7 @@ type process struct {
 type configState struct {
 	file     *configjson.File
 	applied  time.Time
-	rejected *rejection // of the last reload, if it was rejected
-}
-
-type rejection struct {
-	at      time.Time
-	reasons []string
+	rejected *inspect.Rejection // of the last reload, if it was rejected
 }
 
 // newProcess creates a process that does not run yet.

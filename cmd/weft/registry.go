@@ -33,15 +33,15 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol/xprotocol/bolt"
 	"github.com/weft-proxy/weft/pkg/protocol/xprotocol/dubbo"
 	"github.com/weft-proxy/weft/pkg/proxy"
+	"github.com/weft-proxy/weft/pkg/registry"
+	localregistry "github.com/weft-proxy/weft/pkg/registry/memory"
+	"github.com/weft-proxy/weft/pkg/registry/nacos"
+	"github.com/weft-proxy/weft/pkg/registry/zookeeper"
 	"github.com/weft-proxy/weft/pkg/stream"
 	"github.com/weft-proxy/weft/pkg/stream/http1"
 	"github.com/weft-proxy/weft/pkg/stream/http2"
 	"github.com/weft-proxy/weft/pkg/stream/xprotocol"
 	"github.com/weft-proxy/weft/pkg/upstream/balance"
-	localregistry "github.com/weft-proxy/weft/pkg/upstream/discovery/dubbo/memory"
-	"github.com/weft-proxy/weft/pkg/upstream/discovery/dubbo/nacos"
-	"github.com/weft-proxy/weft/pkg/upstream/discovery/dubbo/registry"
-	"github.com/weft-proxy/weft/pkg/upstream/discovery/dubbo/zookeeper"
 )
 
 // The registry of protocols, filters and policies. A new one needs a directory and a line here.

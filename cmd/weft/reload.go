@@ -7,13 +7,13 @@ import (
 	"runtime"
 	"time"
 
-	"github.com/weft-proxy/weft/internal/admin"
 	"github.com/weft-proxy/weft/internal/metrics"
 	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/inspect"
 )
 
 // reloadRequest asks for a reload. answer receives the result; it is nil or buffered.
-type reloadRequest struct{ result chan<- admin.Reload }
+type reloadRequest struct{ result chan<- inspect.Reload }
 
 // serveReloads reads the file again for each request, until ctx ends.
 func (p *process) serveReloads(ctx context.Context) {
@@ -40,25 +40,25 @@ func (p *process) requestReload() {
 }
 
 // reloadNow reads the file again and returns the result.
-func (p *process) reloadNow(ctx context.Context) (admin.Reload, error) {
-	answer := make(chan admin.Reload, 1)
+func (p *process) reloadNow(ctx context.Context) (inspect.Reload, error) {
+	answer := make(chan inspect.Reload, 1)
 	select {
 	case p.reloads <- reloadRequest{answer}:
 	case <-ctx.Done():
-		return admin.Reload{}, ctx.Err()
+		return inspect.Reload{}, ctx.Err()
 	}
 	select {
 	case r := <-answer:
 		return r, nil
 	case <-ctx.Done():
-		return admin.Reload{}, ctx.Err()
+		return inspect.Reload{}, ctx.Err()
 	}
 }
 
 // reload reads the file again. If it rejects the file, it reports the reasons and the previous
 // configuration stays active. A shutdown aborts the reload.
-func (p *process) reload(ctx context.Context) admin.Reload {
-	result := admin.Reload{Source: p.flags.name()}
+func (p *process) reload(ctx context.Context) inspect.Reload {
+	result := inspect.Reload{Source: p.flags.name()}
 	if p.flags.path == stdin {
 		return p.rejectReload(result, "the configuration came from standard input, which cannot be read again")
 	}
@@ -88,13 +88,13 @@ func (p *process) reload(ctx context.Context) admin.Reload {
 var errShuttingDown = errors.New("weft is shutting down")
 
 // rejectReload records that a reload was rejected.
-func (p *process) rejectReload(result admin.Reload, reasons ...string) admin.Reload {
+func (p *process) rejectReload(result inspect.Reload, reasons ...string) inspect.Reload {
 	result.Problems = append(result.Problems, reasons...)
 	for _, r := range result.Problems {
 		p.log.Error("configuration rejected, the previous one stays active", "reason", r)
 	}
 	now := *p.state.Load()
-	now.rejected = &rejection{at: time.Now(), reasons: result.Problems}
+	now.rejected = &inspect.Rejection{At: time.Now(), Reasons: result.Problems}
 	p.state.Store(&now)
 	p.metrics.Counter(metrics.ConfigReloads, metrics.ResultRejected).Add(1)
 	return result

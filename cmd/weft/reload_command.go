@@ -1,13 +1,11 @@
 package main
 
 import (
-	"fmt"
 	"net/http"
-	"strings"
 
 	"github.com/spf13/cobra"
 
-	"github.com/weft-proxy/weft/internal/admin"
+	"github.com/weft-proxy/weft/pkg/inspect"
 )
 
 func reloadCommand() *cobra.Command {
@@ -25,7 +23,7 @@ func reloadCommand() *cobra.Command {
 			if err := a.check(); err != nil {
 				return err
 			}
-			result := &reloadResult{}
+			result := &inspect.Reload{}
 			if err := a.do(cmd.Context(), http.MethodPost, "/reload", nil, result); err != nil {
 				return err
 			}
@@ -40,24 +38,4 @@ func reloadCommand() *cobra.Command {
 	}
 	a.flags(cmd.Flags())
 	return cmd
-}
-
-// reloadResult is the result of a reload, for printing.
-type reloadResult struct{ admin.Reload }
-
-// Text implements printed.
-func (r *reloadResult) Text() string {
-	var b strings.Builder
-	for _, p := range r.Problems {
-		fmt.Fprintln(&b, p)
-	}
-	for _, key := range r.Restart {
-		fmt.Fprintf(&b, "the change of %s takes effect after a restart\n", key)
-	}
-	if r.Applied {
-		fmt.Fprintf(&b, "%s: applied\n", r.Source)
-	} else {
-		fmt.Fprintf(&b, "%s: rejected, the previous configuration stays active\n", r.Source)
-	}
-	return b.String()
 }

@@ -17,7 +17,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/weft-proxy/weft/internal/admin"
+	"github.com/weft-proxy/weft/pkg/inspect"
 )
 
 // startProcess returns a process that has started with a file; rewrite changes the file.
@@ -169,7 +169,7 @@ func TestShutdownAbortsReload(t *testing.T) {
 	if took := time.Since(begun); took > 3*time.Second {
 		t.Errorf("SIGTERM waited %s for the reload", took)
 	}
-	if r := p.state.Load().rejected; r == nil || !slices.Contains(r.reasons, errShuttingDown.Error()) {
+	if r := p.state.Load().rejected; r == nil || !slices.Contains(r.Reasons, errShuttingDown.Error()) {
 		t.Errorf("the reload was not given up: %+v", r)
 	}
 }
@@ -202,7 +202,7 @@ func TestReloadCommand(t *testing.T) {
 			if status != c.exit || out != c.out || errs != "" {
 				t.Errorf("status %d, %q, %q; want %d, %q", status, out, errs, c.exit, c.out)
 			}
-			var got admin.Reload
+			var got inspect.Reload
 			status, out, _ = command(t, "reload", "--admin", address, "-o", "json")
 			if err := json.Unmarshal([]byte(out), &got); err != nil || status != c.exit || got.Source != "a.json" {
 				t.Errorf("-o json: status %d, %s (%v)", status, out, err)

@@ -83,3 +83,13 @@ func TestSchemaListsSupportedFeatures(t *testing.T) {
 		}
 	}
 }
+
+// TestSchemaIsTheSameEachTime verifies that the schema does not depend on the order of a map.
+func TestSchemaIsTheSameEachTime(t *testing.T) {
+	first := capabilities().Schema()
+	for range 20 {
+		if !bytes.Equal(capabilities().Schema(), first) {
+			t.Fatal("two calls return different schemas")
+		}
+	}
+}

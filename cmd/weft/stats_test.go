@@ -1,74 +1,26 @@
 package main
 
 import (
-	"bytes"
 	"net/url"
-	"os"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/weft-proxy/weft/internal/admin"
-	"github.com/weft-proxy/weft/internal/metrics"
+	"github.com/weft-proxy/weft/pkg/inspect"
 )
-
-func TestEnvoyStatNamesReferToMetrics(t *testing.T) {
-	page, err := os.ReadFile("../../docs/observability.md") // another test verifies that the page is complete
-	if err != nil {
-		t.Fatal(err)
-	}
-	for name := range envoyStatNames() {
-		if !bytes.Contains(page, []byte("| `"+name+"` |")) {
-			t.Errorf("no counter exists for %s", name)
-		}
-	}
-}
-
-func TestStatsAreSummed(t *testing.T) {
-	s, known := stats{}, envoyStatNames()
-	for _, m := range []metrics.Sample{
-		{Name: "weft_cluster_requests_total", Labels: map[string]string{"cluster": "outbound|80||a:b", "protocol": "none", "status_class": "2xx"}, Value: 2},
-		{Name: "weft_cluster_requests_total", Labels: map[string]string{"cluster": "outbound|80||a:b", "protocol": "dubbo", "status_class": "none"}, Value: 1},
-		{Name: "weft_listener_connections_active", Labels: map[string]string{"listener": "in"}, Value: 4},
-		{Name: "weft_xds_connected", Labels: map[string]string{"control_plane": "xds"}, Value: 1},
-	} {
-		s.addSample(m, known[m.Name])
-	}
-	for _, result := range []string{metrics.ResultAccepted, metrics.ResultRefused} {
-		s.addUpdates(metrics.Sample{Labels: map[string]string{"type": "cluster", "result": result}, Value: 3})
-	}
-	s.addOverflow(metrics.Sample{Labels: map[string]string{"cluster": "a", "limit": "pending_requests"}, Value: 5})
-	for name, want := range map[string]uint64{
-		"cluster.outbound|80||a_b.upstream_rq_total": 3,
-		"cluster.outbound|80||a_b.upstream_rq_2xx":   2,
-		"listener.in.downstream_cx_active":           4,
-		"http.in.downstream_cx_active":               4,
-		"control_plane.connected_state":              1,
-		"cluster_manager.cds.update_attempt":         6,
-		"cluster_manager.cds.update_success":         3,
-		"cluster_manager.cds.update_rejected":        3,
-		"cluster.a.upstream_rq_pending_overflow":     5,
-	} {
-		if s[name] == nil || s[name].Value != want {
-			t.Errorf("%s is %+v, want %d", name, s[name], want)
-		}
-	}
-}
 
 // TestPilotAgentReadiness verifies the values that the readiness probe of Istio's agent
 // reads.
 func TestPilotAgentReadiness(t *testing.T) {
 	a := adminClient{address: startWeft(t, explainable)}
-	var got struct {
-		Stats []admin.Stat `json:"stats"`
-	}
+	var got inspect.Stats
 	if err := a.get(t.Context(), "/stats", url.Values{
 		"usedonly": {""}, "format": {"json"},
 		"filter": {`^(cluster_manager\.cds\.(update_success|update_rejected)|listener_manager\.workers_started|server\.state|cluster\.app\.membership_.*)$`},
 	}, &got); err != nil {
 		t.Fatal(err)
 	}
-	want := []admin.Stat{
+	want := []inspect.Stat{
 		{Name: "cluster.app.membership_healthy", Value: 1}, {Name: "cluster.app.membership_total", Value: 1},
 		{Name: "listener_manager.workers_started", Value: 1}, {Name: "server.state"},
 	}

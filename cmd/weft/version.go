@@ -7,6 +7,8 @@ import (
 	"runtime/debug"
 
 	"github.com/spf13/cobra"
+
+	"github.com/weft-proxy/weft/pkg/inspect"
 )
 
 // version is the release; `go build -ldflags "-X main.version=…"` sets it.
@@ -24,8 +26,8 @@ func versionCommand() *cobra.Command {
 				return err
 			}
 			if form == formatJSON {
-				return json.NewEncoder(cmd.OutOrStdout()).Encode(map[string]string{
-					"version": version, "revision": revision(), "go": runtime.Version(), "os": runtime.GOOS, "arch": runtime.GOARCH,
+				return json.NewEncoder(cmd.OutOrStdout()).Encode(inspect.Build{
+					Arch: runtime.GOARCH, Go: runtime.Version(), OS: runtime.GOOS, Revision: revision(), Version: version,
 				})
 			}
 			_, err := fmt.Fprintln(cmd.OutOrStdout(), versionLine())

@@ -15,13 +15,12 @@ import (
 	"time"
 
 	"github.com/weft-proxy/weft/configs"
-	"github.com/weft-proxy/weft/internal/admin"
 	"github.com/weft-proxy/weft/internal/metrics"
 	"github.com/weft-proxy/weft/pkg/config"
 	"github.com/weft-proxy/weft/pkg/config/document"
 	"github.com/weft-proxy/weft/pkg/filter"
+	"github.com/weft-proxy/weft/pkg/inspect"
 	"github.com/weft-proxy/weft/pkg/network"
-	"github.com/weft-proxy/weft/pkg/proxy"
 )
 
 // TestEveryCloseReasonIsExported verifies that the metrics have a label value for each close
@@ -358,20 +357,20 @@ func TestRejectedReloadKeepsConfiguration(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer p.end()
-	if got := p.adminState(); got != admin.Starting {
+	if got := p.adminState(); got != inspect.Starting {
 		t.Errorf("before: %s", got)
 	}
 	if err := p.begin(context.Background(), file); err != nil {
 		t.Fatal(err)
 	}
 	route := func() string {
-		table, ok := p.adminRoutes("table").(proxy.RouteTableStatus)
-		if !ok {
+		tables := p.server.DescribeRoutes("table")
+		if len(tables) != 1 {
 			t.Fatal("the table is not there")
 		}
-		return table.VirtualHosts[0].Routes[0].Name
+		return tables[0].VirtualHosts[0].Routes[0].Name
 	}
-	if got := p.adminState(); got != admin.Ready || route() != "first" {
+	if got := p.adminState(); got != inspect.Ready || route() != "first" {
 		t.Errorf("it is %s with the route %s", got, route())
 	}
 
@@ -392,11 +391,11 @@ func TestRejectedReloadKeepsConfiguration(t *testing.T) {
 	if c := p.adminConfig(); c.Rejected != nil || route() != "second" {
 		t.Errorf("after a good file: rejected %+v, the route %s", c.Rejected, route())
 	}
-	if p.adminRoutes("other") != nil || p.adminListeners("other") != nil || p.adminClusters("other") != nil {
+	if len(p.server.DescribeRoutes("other")) != 0 {
 		t.Error("what is not there is shown")
 	}
-	if tables, ok := p.adminRoutes("").([]proxy.RouteTableStatus); !ok || len(tables) != 1 {
-		t.Errorf("all tables: %v", p.adminRoutes(""))
+	if tables := p.server.DescribeRoutes(""); len(tables) != 1 {
+		t.Errorf("all tables: %v", tables)
 	}
 }
 

@@ -4,100 +4,35 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"io"
 	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptest"
-	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
-
-	"github.com/google/go-cmp/cmp"
 )
 
-// process holds what the sources of the tests return.
-type process struct {
-	state   State
-	level   string
-	drained int
-
-	reload       Reload
-	reloadFailed error
-
-	overload any
-	xds      any
-}
-
-func (p *process) sources() Sources {
-	named := func(all ...string) func(string) any {
-		return func(name string) any {
-			if name == "" {
-				return all
-			}
-			for _, one := range all {
-				if one == name {
-					return one
-				}
-			}
-			return nil
-		}
-	}
-	return Sources{
-		State: func() State { return p.state },
-		Config: func() Config {
-			return Config{
-				Source: "config.json", Hash: "abc", Applied: time.Unix(0, 0).UTC(),
-				Rejected: &Rejection{At: time.Unix(60, 0).UTC(), Reasons: []string{"config.json:1:2: no"}},
-				Config:   json.RawMessage(`{"servers":[]}`),
-			}
-		},
-		Clusters:      named("shop", "pay"),
-		EnvoyClusters: func() any { return map[string][]string{"cluster_statuses": {}} },
-
-		Listeners: named("in"),
-		Routes:    named("table"),
-		Overload:  func() any { return p.overload },
-		XDS:       func() any { return p.xds },
-		Dump: func(resource string, endpoints bool) ([]any, error) {
-			switch {
-			case p.xds == nil:
-				return nil, nil
-			case resource == "colours":
-				return nil, errors.New("resource=colours is not known")
-			case endpoints:
-				return []any{"all", "endpoints"}, nil
-			}
-			return []any{resource}, nil
-		},
-		Stats:      func() []Stat { return []Stat{{Name: "server.live", Value: 1}} },
-		ServerInfo: func() any { return map[string]string{"state": "LIVE"} },
-		Explain: func(question url.Values) (any, error) {
-			if question.Get("url") == "" {
-				return nil, errors.New("url is missing")
-			}
-			return map[string]string{"request": question.Get("url")}, nil
-		},
-		Level: func() string { return p.level },
-		SetLevel: func(level string) error {
-			if level != "debug" {
-				return errors.New("unknown level " + level + ": want debug or info")
-			}
-			p.level = level
-			return nil
-		},
-		Version: func() Version { return Version{"1.0", "abc", "go1.26"} },
-		Drain:   func() { p.drained++; p.state = Draining },
-		Reload:  func(context.Context) (Reload, error) { return p.reload, p.reloadFailed },
-		Metrics: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "weft_draining 0\n") }),
+// testEndpoints returns three pages and a command, which calls drain.
+func testEndpoints(drain func()) []Endpoint {
+	page := func(w http.ResponseWriter, _ *http.Request) { WriteJSON(w, http.StatusOK, "page") }
+	return []Endpoint{
+		{"GET", "/ready", "Readiness.", page},
+		{"GET", "/clusters?name=NAME", "Clusters.", page},
+		{"GET", "/config_dump", "Configuration.", page},
+		{"POST", "/drain", "Drain.", func(w http.ResponseWriter, _ *http.Request) {
+			drain()
+			WriteJSON(w, http.StatusAccepted, "draining")
+		}},
+		{"GET", "/missing", "A page without a handler.", nil},
 	}
 }
 
-func newProcess() *process { return &process{state: Ready, level: "info"} }
+func writeMetrics(w http.ResponseWriter, _ *http.Request) {
+	_, _ = io.WriteString(w, "weft_draining 0\n")
+}
 
 // request sends a request as curl would; fields are pairs of name and value.
 func request(h http.Handler, method, target string, fields ...string) *httptest.ResponseRecorder {
@@ -115,134 +50,27 @@ func request(h http.Handler, method, target string, fields ...string) *httptest.
 	return w
 }
 
-func TestOverload(t *testing.T) {
-	p := newProcess()
-	p.overload = map[string]string{"refresh_interval": "250ms"}
-	w := request(newHandler(Options{Sources: p.sources()}), "GET", "/overload")
-	if got := strings.Join(strings.Fields(w.Body.String()), ""); w.Code != 200 || got != `{"refresh_interval":"250ms"}` {
-		t.Errorf("status %d, body %s", w.Code, got)
+func TestEndpointWithoutHandlerDoesNotExist(t *testing.T) {
+	h := NewHandler(Options{Endpoints: testEndpoints(nil)})
+	if w := request(h, "GET", "/missing"); w.Code != 404 || !strings.Contains(w.Body.String(), "page not found") {
+		t.Errorf("status %d, body %s", w.Code, w.Body)
+	}
+	if got := request(h, "GET", "/").Body.String(); strings.Contains(got, "/missing") || !strings.Contains(got, "/ready") {
+		t.Errorf("the index is\n%s", got)
 	}
 }
 
-func TestXDS(t *testing.T) {
-	p := newProcess()
-	p.xds = map[string]string{"node": "n"}
-	w := request(newHandler(Options{Sources: p.sources()}), "GET", "/xds")
-	if got := strings.Join(strings.Fields(w.Body.String()), ""); w.Code != 200 || got != `{"node":"n"}` {
-		t.Errorf("status %d, body %s", w.Code, got)
-	}
-}
-
-func TestConfigDumpIncludesXDSResources(t *testing.T) {
-	p := newProcess()
-	p.xds = "there"
+func TestPprof(t *testing.T) {
+	h := NewHandler(Options{Endpoints: []Endpoint{{"GET", PprofPath, "Profiles.", ServePprof}}})
 	for target, want := range map[string]string{
-		"/config_dump?resource=bootstrap": `{"configs":["bootstrap"]}`,
-		"/config_dump?resource=colours":   `{"error":"resource=coloursisnotknown","hint":"omit?resource=toshowallresources"}`,
-		"/config_dump?include_eds":        `"configs":["all","endpoints"]}`,
-		"/config_dump":                    `"configs":[""]}`,
+		"/debug/pprof/": "goroutine", "/debug/pprof/goroutine?debug=1": "goroutine profile", "/debug/pprof/symbol": "num_symbols",
 	} {
-		w := request(newHandler(Options{Sources: p.sources()}), "GET", target)
-		if got := strings.Join(strings.Fields(w.Body.String()), ""); !strings.HasSuffix(got, want) {
-			t.Errorf("%s: body %s, want %s", target, got, want)
+		if w := request(h, "GET", target); w.Code != 200 || !strings.Contains(w.Body.String(), want) {
+			t.Errorf("%s: %d %.80s", target, w.Code, w.Body)
 		}
 	}
-}
-
-func TestEveryEndpointResponds(t *testing.T) {
-	for _, c := range []struct {
-		method, target string
-		status         int
-		body           string // JSON, or text if it does not parse
-	}{
-		{"GET", "/ready", 200, `{"state":"ready"}`},
-		{"HEAD", "/ready", 200, ""},
-		{"GET", "/healthz", 200, `{"state":"alive"}`},
-		{"GET", "/stats/prometheus", 200, "weft_draining 0\n"},
-		{"GET", "/metrics", 200, "weft_draining 0\n"},
-		{"GET", "/config_dump", 200, `{"source":"config.json","hash":"abc","applied":"1970-01-01T00:00:00Z",
-			"rejected":{"at":"1970-01-01T00:01:00Z","reasons":["config.json:1:2: no"]},"config":{"servers":[]}}`},
-		{"GET", "/clusters", 200, `["shop","pay"]`},
-		{"GET", "/clusters?format=json", 200, `{"cluster_statuses":[]}`},
-		{"GET", "/clusters?name=pay", 200, `"pay"`},
-		{"GET", "/clusters?name=no", 404, `{"error":"there is no cluster called no","hint":"omit ?name= to list all"}`},
-		{"GET", "/listeners", 200, `["in"]`},
-		{"GET", "/listeners?name=x", 404, `{"error":"there is no listener called x","hint":"omit ?name= to list all"}`},
-		{"GET", "/routes?name=table", 200, `"table"`},
-		{"GET", "/overload", 404, `{"error":"no overload manager is configured"}`},
-		{"GET", "/config_dump?resource=bootstrap", 404, `{"error":"no control plane is configured","hint":"omit ?resource= to show all resources"}`},
-		{"GET", "/server_info", 200, `{"state":"LIVE"}`},
-		{"GET", "/xds", 404, `{"error":"no control plane is configured","hint":"see docs/xds.md"}`},
-		{"GET", "/explain?url=http://a/", 200, `{"request":"http://a/"}`},
-		{"GET", "/explain", 400, `{"error":"url is missing","hint":"/explain?url=http://host/path, or weft explain"}`},
-		{"GET", "/logging", 200, `{"level":"info"}`},
-		{"POST", "/logging?level=debug", 200, `{"level":"debug"}`},
-		{"PUT", "/logging?level=debug", 200, `{"level":"debug"}`},
-		{"POST", "/logging?level=loud", 400, `{"error":"unknown level loud: want debug or info"}`},
-		{"POST", "/logging", 400, `{"error":"the parameter level is missing","hint":"/logging?level=debug"}`},
-		{"GET", "/version", 200, `{"version":"1.0","revision":"abc","go":"go1.26"}`},
-		{"POST", "/drain", 202, `{"state":"draining"}`},
-		{"GET", "/nothing", 404, `{"error":"page not found","hint":"/ lists all pages"}`},
-		{"GET", "/debug/pprof/", 404, `{"error":"page not found","hint":"/ lists all pages"}`},
-	} {
-		t.Run(c.method+" "+c.target, func(t *testing.T) {
-			w := request(newHandler(Options{Sources: newProcess().sources()}), c.method, c.target)
-			if w.Code != c.status {
-				t.Errorf("status %d, want %d", w.Code, c.status)
-			}
-			if c.body == "" {
-				return
-			}
-			if !json.Valid([]byte(c.body)) {
-				if got := w.Body.String(); got != c.body {
-					t.Errorf("body %q, want %q", got, c.body)
-				}
-				return
-			}
-			var got, want any
-			if err := json.Unmarshal(w.Body.Bytes(), &got); err != nil {
-				t.Fatalf("body %s: %v", w.Body, err)
-			}
-			if err := json.Unmarshal([]byte(c.body), &want); err != nil {
-				t.Fatal(err)
-			}
-			if diff := cmp.Diff(want, got); diff != "" {
-				t.Errorf("body (-want +got):\n%s", diff)
-			}
-			if got := w.Header().Get("Content-Type"); got != "application/json; charset=utf-8" {
-				t.Errorf("Content-Type %q", got)
-			}
-			if got := w.Header().Get("Cache-Control"); got != "no-store" {
-				t.Errorf("Cache-Control %q: a cached response would be stale", got)
-			}
-		})
-	}
-}
-
-func TestReady(t *testing.T) {
-	for state, want := range map[State]int{Starting: 503, Ready: 200, Draining: 503} {
-		p := &process{state: state}
-		if w := request(newHandler(Options{Sources: p.sources()}), "GET", "/ready"); w.Code != want || !strings.Contains(w.Body.String(), string(state)) {
-			t.Errorf("%s: %d %s, want %d", state, w.Code, w.Body, want)
-		}
-		if w := request(newHandler(Options{Sources: p.sources()}), "GET", "/healthz"); w.Code != 200 {
-			t.Errorf("%s: /healthz says %d", state, w.Code)
-		}
-	}
-}
-
-func TestCommandsRequirePost(t *testing.T) {
-	for _, target := range []string{"/drain", "/logging?level=debug"} {
-		for _, method := range []string{"GET", "HEAD", "DELETE", "PATCH", "OPTIONS"} {
-			p := newProcess()
-			w := request(newHandler(Options{Sources: p.sources()}), method, target)
-			if p.drained != 0 || p.level != "info" {
-				t.Errorf("%s %s changed the process", method, target)
-			}
-			if target == "/drain" && (w.Code != 405 || w.Header().Get("Allow") != "POST") {
-				t.Errorf("%s %s: status %d, Allow %q, want 405 and POST", method, target, w.Code, w.Header().Get("Allow"))
-			}
-		}
+	if w := request(h, "GET", "/debug/pprof/cmdline"); w.Code != 404 {
+		t.Errorf("cmdline, which may hold secrets, is shown: %d", w.Code)
 	}
 }
 
@@ -274,74 +102,23 @@ func TestCrossSiteRequestsAreRejected(t *testing.T) {
 		{"a configured name", "GET", "/config_dump", []string{"Host", "weft.Internal:80"}, 200},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			p := newProcess()
-			w := request(newHandler(Options{Hosts: []string{"Weft.internal"}, Sources: p.sources()}), c.method, c.target, c.fields...)
+			drained := 0
+			h := NewHandler(Options{Hosts: []string{"Weft.internal"}, Endpoints: testEndpoints(func() { drained++ })})
+			w := request(h, c.method, c.target, c.fields...)
 			if w.Code != c.want {
 				t.Errorf("status %d, want %d: %s", w.Code, c.want, w.Body)
 			}
-			if c.want == 403 && p.drained != 0 {
+			if c.want == 403 && drained != 0 {
 				t.Error("it drained")
 			}
 		})
 	}
 }
 
-func TestEndpointsWithoutASourceDoNotExist(t *testing.T) {
-	h := newHandler(Options{})
-	for _, e := range Endpoints() {
-		want := 404
-		if e.Path == "/healthz" {
-			want = 200
-		}
-		if w := request(h, e.Method, e.Path); w.Code != want {
-			t.Errorf("%s %s: status %d, want %d", e.Method, e.Path, w.Code, want)
-		}
-	}
-	if got := request(h, "GET", "/").Body.String(); strings.Contains(got, "/drain") || !strings.Contains(got, "/healthz") {
-		t.Errorf("the index lists missing endpoints:\n%s", got)
-	}
-}
-
-func TestIndexListsEverything(t *testing.T) {
-	h := newHandler(Options{Sources: newProcess().sources(), Pprof: true})
-	text := request(h, "GET", "/")
-	html := request(h, "GET", "/", "Accept", "text/html,*/*")
-	if got := html.Header().Get("Content-Type"); got != "text/html; charset=utf-8" {
-		t.Errorf("a browser gets %q", got)
-	}
-	if got := text.Header().Get("Content-Type"); got != "text/plain; charset=utf-8" {
-		t.Errorf("curl gets %q", got)
-	}
-	for _, e := range Endpoints() {
-		if !strings.Contains(text.Body.String(), e.Path) || !strings.Contains(html.Body.String(), e.Path) {
-			t.Errorf("%s is missing", e.Path)
-		}
-		if link := `<a href="` + e.Route() + `">`; e.Method == "GET" && !strings.Contains(html.Body.String(), link) {
-			t.Errorf("%s is not linked", e.Path)
-		}
-	}
-	if strings.Contains(html.Body.String(), `href="/drain"`) {
-		t.Error("following a link drains the process")
-	}
-}
-
-func TestPprof(t *testing.T) {
-	h := newHandler(Options{Pprof: true})
-	for target, want := range map[string]string{
-		"/debug/pprof/": "goroutine", "/debug/pprof/goroutine?debug=1": "goroutine profile", "/debug/pprof/symbol": "num_symbols",
-	} {
-		if w := request(h, "GET", target); w.Code != 200 || !strings.Contains(w.Body.String(), want) {
-			t.Errorf("%s: %d %.80s", target, w.Code, w.Body)
-		}
-	}
-	if w := request(h, "GET", "/debug/pprof/cmdline"); w.Code != 404 {
-		t.Errorf("cmdline, which may hold secrets, is shown: %d", w.Code)
-	}
-}
-
 func TestUnencodableResponseIsInternalError(t *testing.T) {
-	h := newHandler(Options{Sources: Sources{Clusters: func(string) any { return func() {} }}})
-	if w := request(h, "GET", "/clusters"); w.Code != 500 || !json.Valid(w.Body.Bytes()) {
+	w := httptest.NewRecorder()
+	WriteJSON(w, http.StatusOK, func() {})
+	if w.Code != 500 || !json.Valid(w.Body.Bytes()) {
 		t.Errorf("status %d, body %s", w.Code, w.Body)
 	}
 }
@@ -376,7 +153,7 @@ func get(t *testing.T, c *http.Client, url string) (int, string) {
 
 func TestListenTCP(t *testing.T) {
 	var log bytes.Buffer
-	s, err := Listen(t.Context(), Options{Address: "127.0.0.1:0", Sources: newProcess().sources(),
+	s, err := Listen(t.Context(), Options{Address: "127.0.0.1:0", Endpoints: testEndpoints(nil),
 		Log: slog.New(slog.NewTextHandler(&log, nil))})
 	if err != nil {
 		t.Fatal(err)
@@ -404,7 +181,7 @@ func TestListenUnixSocket(t *testing.T) {
 	dead.(*net.UnixListener).SetUnlinkOnClose(false)
 	dead.Close() // leaves the socket file, like a killed process
 
-	s, err := Listen(t.Context(), Options{Address: path, Sources: newProcess().sources()})
+	s, err := Listen(t.Context(), Options{Address: path, Endpoints: testEndpoints(nil)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -436,23 +213,8 @@ func TestListenUnixSocket(t *testing.T) {
 	}
 }
 
-func TestNonLoopbackAddressWarns(t *testing.T) {
-	for address, want := range map[string]bool{
-		"127.0.0.1:80": false, "127.9.9.9:80": false, "[::1]:80": false, "[::ffff:127.0.0.1]:80": false,
-		"0.0.0.0:80": true, "[::]:80": true, "10.0.0.1:80": true,
-	} {
-		a, err := net.ResolveTCPAddr("tcp", address)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if got := !isLoopback(a); got != want {
-			t.Errorf("%s warned of: %v, want %v", address, got, want)
-		}
-	}
-}
-
 func TestMetricsPortHasMetricsOnly(t *testing.T) {
-	s, err := ListenMetrics(t.Context(), "127.0.0.1:0", "/scrape", newProcess().sources().Metrics, nil)
+	s, err := ListenMetrics(t.Context(), "127.0.0.1:0", "/scrape", http.HandlerFunc(writeMetrics), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -477,5 +239,33 @@ func TestRunReportsASocketThatFailed(t *testing.T) {
 	}
 	if err := s.Run(t.Context()); err == nil || !strings.HasPrefix(err.Error(), "admin: ") {
 		t.Errorf("Run of a closed socket: %v", err)
+	}
+}
+
+func TestOnlyAllowedHostNamesAreServed(t *testing.T) {
+	for name, c := range map[string]struct {
+		allowed []string
+		host    string
+		status  int
+	}{
+		"an address":                  {nil, "10.0.0.1:34901", 200},
+		"localhost":                   {nil, "localhost:34901", 200},
+		"a name, and none is allowed": {nil, "weft.test:34901", 403},
+		"the name that is allowed":    {[]string{"weft.test"}, "WEFT.test:34901", 200},
+		"a name below it":             {[]string{"weft.test"}, "a.weft.test", 403},
+		"a name below a suffix":       {[]string{"*.mesh.test"}, "a.b.mesh.test", 200},
+		"the suffix itself":           {[]string{"*.mesh.test"}, "mesh.test", 403},
+		"a name that ends alike":      {[]string{"*.mesh.test"}, "evilmesh.test", 403},
+		"nothing but the suffix":      {[]string{"*.mesh.test"}, ".mesh.test", 403},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := request(NewHandler(Options{Hosts: c.allowed, Endpoints: testEndpoints(nil)}), "GET", "/ready", "Host", c.host)
+			if w.Code != c.status {
+				t.Errorf("Host %s: status %d, want %d: %s", c.host, w.Code, c.status, w.Body)
+			}
+			if w.Code == 403 && !strings.Contains(w.Body.String(), "admin.allowed_hosts") {
+				t.Errorf("the response does not mention admin.allowed_hosts: %s", w.Body)
+			}
+		})
 	}
 }

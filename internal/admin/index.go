@@ -41,12 +41,6 @@ func writePage(w io.Writer, there []Endpoint) error {
 	return err
 }
 
-// Route returns Path without its query.
-func (e Endpoint) Route() string {
-	route, _, _ := strings.Cut(e.Path, "?")
-	return route
-}
-
 // index lists the endpoints, as HTML for browsers and else as text.
 func index(there []Endpoint) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {

@@ -101,8 +101,6 @@ func (p *pkg) mutablePart(shape ast.Expr, seen map[string]bool) string {
 		switch from, name := p.selector(t); {
 		case from == "sync" && name != "Locker", from == "sync/atomic":
 			return types.ExprString(t)
-		case from == "github.com/valyala/bytebufferpool" && name == "Pool":
-			return types.ExprString(t)
 		}
 	case *ast.StructType:
 		for _, field := range t.Fields.List {

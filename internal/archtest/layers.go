@@ -13,9 +13,11 @@ type packageTree struct {
 // packageTrees lists the rooms. A package belongs to the innermost room that contains it.
 func packageTrees() []packageTree {
 	return []packageTree{
-		{"cmd", 6},
-		{"test", 6}, // imports what it tests; nothing imports it
+		{"cmd", 7},
+		{"test", 7}, // imports what it tests; nothing imports it
+		{"pkg/inspect", 6},
 		{"pkg/xds", 5},
+		{"pkg/dubbo", 5},
 		{"pkg/config/configjson", 5},
 		{"pkg/proxy", 4},
 		{"pkg/filter", 3},
@@ -24,6 +26,7 @@ func packageTrees() []packageTree {
 		{"pkg/router", 2},
 		{"pkg/protocol", 1},
 		{"pkg/network", 1},
+		{"pkg/registry", 1},
 		{"pkg/config", 1},
 		{"pkg/buffer", 0},
 		{"configs", 0},
@@ -46,9 +49,11 @@ func exceptions() []exception {
 		// The bodies of these codecs are Hessian.
 		{"pkg/protocol/xprotocol/dubbo", "pkg/protocol/hessian"},
 		{"pkg/protocol/xprotocol/bolt", "pkg/protocol/hessian"},
-		// Discovery fetches the metadata of an instance by a Dubbo call.
-		{"pkg/upstream/discovery/dubbo/application", "pkg/protocol/xprotocol/dubbo"},
-		{"pkg/upstream/discovery/dubbo/application", "pkg/protocol/hessian"},
+		// pkg/dubbo fetches the metadata of an instance by a Dubbo call.
+		{"pkg/dubbo/application", "pkg/protocol/xprotocol/dubbo"},
+		{"pkg/dubbo/application", "pkg/protocol/hessian"},
+		// The configuration dump contains the state of the Dubbo services.
+		{"pkg/inspect", "pkg/dubbo"},
 	}
 }
 
@@ -64,6 +69,7 @@ func plugins() []string {
 		"pkg/filter/network/*",
 		"pkg/filter/stream/*",
 		"pkg/stream/*",
+		"pkg/registry/*",
 		"pkg/upstream/discovery/*",
 	}
 }
@@ -76,13 +82,15 @@ func purePackages() []string {
 		"pkg/config",
 		"pkg/router",
 		"pkg/proxy/explain",
-		"pkg/proxy/overload",
-		"pkg/upstream/discovery/dubbo/plan",
-		"pkg/upstream/discovery/dubbo/rules",
+		"pkg/proxy/overload/trigger",
+		"pkg/dubbo/plan",
+		"pkg/dubbo/rules",
 		"pkg/upstream/share",
 		"pkg/upstream/subset",
 		"pkg/xds/ads",
+		"pkg/xds/bootstrap",
 		"pkg/xds/resource",
+		"pkg/xds/state",
 	}
 }
 
@@ -103,7 +111,7 @@ type dependencyOwner struct {
 func dependencyOwners() []dependencyOwner {
 	const onePlace = "a dependency has one owning package, so that it can be replaced"
 	return []dependencyOwner{
-		{path: "net/http", dirs: []string{"internal/admin", "internal/metrics", "pkg/upstream/discovery/dubbo/api", "pkg/upstream/discovery/dubbo/nacos", "cmd"}, allowTests: true,
+		{path: "net/http", dirs: []string{"internal/admin", "internal/httpport", "internal/metrics", "pkg/inspect", "pkg/dubbo/api", "pkg/registry/nacos", "cmd"}, allowTests: true,
 			reason: "net/http serves the admin ports and the API of Dubbo services and calls Nacos, but never carries proxied traffic"},
 		{path: "log", exact: true, allowTests: true,
 			reason: "logs are written with an injected log/slog.Logger"},
@@ -112,7 +120,6 @@ func dependencyOwners() []dependencyOwner {
 		{path: "expvar", reason: "the import registers a handler; metrics belong to internal/metrics"},
 		{path: "C", reason: "the build needs no C compiler"},
 
-		{path: "github.com/valyala/bytebufferpool", dirs: []string{"pkg/buffer"}, reason: onePlace},
 		{path: "golang.org/x/net/http2", exact: true, dirs: []string{"pkg/protocol/http2", "pkg/stream/http2"}, allowTests: true, reason: onePlace},
 		{path: "golang.org/x/net/http2/hpack", dirs: []string{"pkg/protocol/http2", "pkg/stream/http2"}, allowTests: true, reason: onePlace},
 		{path: "golang.org/x/net", allowTests: true, reason: onePlace},
@@ -123,8 +130,8 @@ func dependencyOwners() []dependencyOwner {
 		{path: "github.com/envoyproxy/go-control-plane", dirs: []string{"pkg/xds"}, allowTests: true, reason: onePlace},
 		{path: "github.com/golang-jwt/jwt", dirs: []string{"pkg/filter/stream/jwtauthn"}, allowTests: true, reason: onePlace},
 		{path: "github.com/klauspost/compress", dirs: []string{"pkg/filter/coding"}, allowTests: true, reason: onePlace},
-		{path: "github.com/go-chi/chi", dirs: []string{"internal/admin", "pkg/upstream/discovery"}, reason: onePlace},
-		{path: "github.com/go-zookeeper/zk", dirs: []string{"pkg/upstream/discovery/dubbo/zookeeper"}, allowTests: true, reason: onePlace},
+		{path: "github.com/go-chi/chi", dirs: []string{"internal/admin", "pkg/dubbo/api"}, reason: onePlace},
+		{path: "github.com/go-zookeeper/zk", dirs: []string{"pkg/registry/zookeeper"}, allowTests: true, reason: onePlace},
 		{path: "github.com/prometheus", dirs: []string{"internal/metrics", "internal/admin"}, allowTests: true, reason: onePlace},
 		{path: "github.com/spf13", dirs: []string{"cmd"}, reason: onePlace},
 		{path: "github.com/tailscale/hujson", allowTests: true, reason: "only tests may use it: pkg/config/document reads JSON in one pass of its own"},

@@ -7,9 +7,9 @@
 //
 // Write values of go test's flags with "=". If at most N tests of a phase failed, testsum runs each
 // of them again (rerun.go). -then adds a phase that runs only the tests that the previous phase
-// skipped (skipped.go):
+// skipped (skipped.go), -with one that runs at the same time:
 //
-//	testsum -phase 'race: -race ./pkg/...' -then 'unit:'
+//	testsum -phase 'race: -race ./pkg/...' -then 'unit:' -with 'e2e: ./test/e2e/...'
 //
 // The steps file has one line for each earlier step of a script:
 //
@@ -34,6 +34,7 @@ import (
 	"os/signal"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 )
 
@@ -45,6 +46,7 @@ type phase struct {
 	name string
 	args []string // of go test, after -json
 	then *phase   // runs the tests that this phase skipped; nil: none
+	with bool     // runs at the same time as the phase before it
 }
 
 // outcome is the result of a phase.
@@ -91,6 +93,15 @@ func run(ctx context.Context, args []string, out io.Writer) (err error) {
 		phases[len(phases)-1].then = &p
 		return err
 	})
+	flags.Func("with", "`name: arguments` of go test, to run at the same time as the previous phase", func(text string) error {
+		if len(phases) == 0 {
+			return errors.New("-with requires a preceding -phase")
+		}
+		p, err := parsePhase(text)
+		p.with = true
+		phases = append(phases, p)
+		return err
+	})
 	eventsFile := flags.String("events", "", "output `file` for all events of go test -json")
 	most := flags.Int("again", 0, "rerun the failed tests of a phase if there are at most this `many`")
 	if err := flags.Parse(args); err != nil {
@@ -104,7 +115,7 @@ func run(ctx context.Context, args []string, out io.Writer) (err error) {
 		}
 		steps = strings.Split(strings.TrimSpace(string(text)), "\n")
 	}
-	r := runner{out: out, maxRerun: *most}
+	r := &runner{out: out, maxRerun: *most}
 	if *eventsFile != "" {
 		f, err := os.Create(*eventsFile)
 		if err != nil {
@@ -113,16 +124,14 @@ func run(ctx context.Context, args []string, out io.Writer) (err error) {
 		defer func() { err = errors.Join(err, f.Close()) }()
 		r.events = f
 	}
-	outcomes := make([]outcome, 0, len(phases))
-	for _, p := range phases {
-		o := r.run(ctx, p)
-		if p.then == nil || len(o.skips) == 0 {
-			outcomes = append(outcomes, o)
-			continue
+	var outcomes []outcome
+	for len(phases) > 0 {
+		n := 1
+		for n < len(phases) && phases[n].with {
+			n++
 		}
-		second := r.run(ctx, o.skippedPhase())
-		o.replaceSkips(&second)
-		outcomes = append(outcomes, o, second)
+		outcomes = append(outcomes, r.runTogether(ctx, phases[:n])...)
+		phases = phases[n:]
 	}
 	if r.eventsErr != nil {
 		steps = append(steps, "SKIPPED events: "+r.eventsErr.Error())
@@ -140,34 +149,63 @@ func parsePhase(text string) (phase, error) {
 
 // runner runs phases.
 type runner struct {
-	out       io.Writer
-	events    io.Writer // receives the events of go test -json; nil: discarded
-	eventsErr error     // stops the writes to events
-	maxRerun  int       // maximum number of failed tests of a phase to run again
+	maxRerun int // maximum number of failed tests of a phase to run again
+
+	mu        sync.Mutex
+	out       io.Writer // guarded by mu
+	events    io.Writer // guarded by mu; receives the events of go test -json; nil: discarded
+	eventsErr error     // guarded by mu; stops the writes to events
 }
 
-// run runs a phase and, where possible, its failed tests again.
-func (r *runner) run(ctx context.Context, p phase) outcome {
-	o := r.runOnce(ctx, p)
-	r.rerunFailed(ctx, &o)
-	return o
+// runTogether runs phases at the same time. Then it runs, one after the other, failed tests again
+// where that is possible, and the phases for skipped tests.
+func (r *runner) runTogether(ctx context.Context, phases []phase) (outcomes []outcome) {
+	first := make([]outcome, len(phases))
+	var running sync.WaitGroup
+	for i, p := range phases {
+		running.Go(func() { first[i] = r.runOnce(ctx, p) })
+	}
+	running.Wait()
+	for i := range first {
+		o := first[i]
+		r.rerunFailed(ctx, &o)
+		if o.phase.then == nil || len(o.skips) == 0 {
+			outcomes = append(outcomes, o)
+			continue
+		}
+		second := r.runOnce(ctx, o.skippedPhase())
+		r.rerunFailed(ctx, &second)
+		o.replaceSkips(&second)
+		outcomes = append(outcomes, o, second)
+	}
+	return outcomes
 }
 
 // runOnce runs go test once.
 func (r *runner) runOnce(ctx context.Context, p phase) outcome {
-	_, _ = fmt.Fprintf(r.out, "\n== %s: go test %s\n", p.name, strings.Join(p.args, " "))
+	var text bytes.Buffer
+	_, _ = fmt.Fprintf(&text, "\n== %s: go test %s\n", p.name, strings.Join(p.args, " "))
 	begin := time.Now()
-	t := newEventParser(r.out)
-	err := r.stream(ctx, p.args, t)
+	t := newEventParser(&text)
+	err := r.stream(ctx, p.args, t, &text)
 	t.finish()
+	r.print(&text)
 	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) && t.counts.failed > 0 {
 		err = nil // the failed tests explain it
 	}
 	return outcome{phase: p, counts: t.counts, packages: t.packages, ran: t.ran, skips: t.skips, failures: t.failures, duration: time.Since(begin), err: err}
 }
 
-// stream passes the events of go test to t and writes them to r.events.
-func (r *runner) stream(ctx context.Context, args []string, t *eventParser) error {
+// print writes text, which belongs together, and empties it.
+func (r *runner) print(text *bytes.Buffer) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	_, _ = text.WriteTo(r.out)
+}
+
+// stream passes the events of go test to t, which writes to text, and writes them to r.events. After
+// each event it prints text.
+func (r *runner) stream(ctx context.Context, args []string, t *eventParser, text *bytes.Buffer) error {
 	command := exec.CommandContext(ctx, "go", append([]string{"test", "-json"}, args...)...)
 	var complaints bytes.Buffer // separate, so that the two streams do not mix within a line
 	command.Stderr = &complaints
@@ -184,6 +222,7 @@ func (r *runner) stream(ctx context.Context, args []string, t *eventParser) erro
 		if len(line) > 0 {
 			r.writeEvent(line)
 			t.handleLine([]byte(strings.TrimSuffix(string(line), "\n")))
+			r.print(text)
 		}
 		if err != nil {
 			break // EOF, or an error that Wait reports too
@@ -197,6 +236,8 @@ func (r *runner) stream(ctx context.Context, args []string, t *eventParser) erro
 // writeEvent writes one line of go test -json. After an error it writes no more, and the tests
 // continue.
 func (r *runner) writeEvent(line []byte) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	if r.events != nil && r.eventsErr == nil {
 		_, r.eventsErr = r.events.Write(line)
 	}

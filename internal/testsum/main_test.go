@@ -154,6 +154,30 @@ package tagged
 const on = false
 -- none/none.go --
 package none
+-- together/together_test.go --
+package together
+
+import (
+	"os"
+	"testing"
+	"time"
+)
+
+// Each of the tests waits until the other one runs.
+func TestLeft(t *testing.T)  { meet(t, "left", "right") }
+func TestRight(t *testing.T) { meet(t, "right", "left") }
+
+func meet(t *testing.T, own, other string) {
+	if err := os.WriteFile(os.Getenv("MARK")+own, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(time.Millisecond) {
+		if _, err := os.Stat(os.Getenv("MARK") + other); err == nil {
+			return
+		}
+	}
+	t.Fatal("the other test does not run")
+}
 `
 
 func TestRunOutcomes(t *testing.T) {
@@ -169,6 +193,11 @@ func TestRunOutcomes(t *testing.T) {
 			want:  []string{"== unit: go test ./good ./none", "ok    example.com/small/good", "unit         4 passed, 0 failed, 1 skipped (1 packages", "SKIPPED unit: example.com/small/good TestSkips: good_test.go:10: no such machine"},
 			never: []string{"not shown", "small/none "},
 			last:  "4 passed, 0 failed, 1 skipped",
+		},
+		"two phases at once": {
+			args: []string{"-phase", "left: -run=TestLeft ./together", "-with", "right: -run=TestRight ./together", "-phase", "unit: ./good"},
+			want: []string{"== unit: go test ./good", "== summary", "left         1 passed", "right        1 passed", "unit         4 passed"},
+			last: "6 passed, 0 failed, 1 skipped",
 		},
 		"tests fail": {
 			args: []string{"-phase", "unit: ./good ./bad"},
@@ -422,7 +451,7 @@ func TestEventsWriteError(t *testing.T) {
 	chdirModule(t)
 	for _, room := range []int{0, 1000} {
 		r := runner{out: io.Discard, events: &fullDisk{room}}
-		o := r.run(t.Context(), phase{name: "unit", args: []string{"./good"}})
+		o := r.runOnce(t.Context(), phase{name: "unit", args: []string{"./good"}})
 		if want := (counts{passed: 4, skipped: 1}); o.counts != want || o.err != nil || !errors.Is(r.eventsErr, syscall.ENOSPC) {
 			t.Errorf("room for %d bytes: %v, %v, want %v; events: %v", room, o.counts, o.err, want, r.eventsErr)
 		}

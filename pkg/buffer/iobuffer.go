@@ -5,8 +5,6 @@ package buffer
 import (
 	"io"
 
-	"github.com/valyala/bytebufferpool"
-
 	"github.com/weft-proxy/weft/internal/invariants"
 )
 
@@ -15,33 +13,33 @@ import (
 // call that appends, consumes or releases. The zero value is an empty buffer that is not
 // pooled.
 type IoBuffer struct {
-	store    bytebufferpool.ByteBuffer // B[head:] is unread; cap(B) is the storage
+	store    []byte // store[head:] is unread
 	head     int
 	class    int8 // index into classes; -1: larger than every class; see also borrowed
 	released bool // released; maintained only when invariants are on
 }
 
 // Bytes returns the unread bytes.
-func (b *IoBuffer) Bytes() []byte { return b.store.B[b.head:] }
+func (b *IoBuffer) Bytes() []byte { return b.store[b.head:] }
 
 // Len returns the number of unread bytes.
-func (b *IoBuffer) Len() int { return len(b.store.B) - b.head }
+func (b *IoBuffer) Len() int { return len(b.store) - b.head }
 
 // Cap returns the size of the storage in bytes.
-func (b *IoBuffer) Cap() int { return cap(b.store.B) }
+func (b *IoBuffer) Cap() int { return cap(b.store) }
 
 // Tail returns the free storage behind the unread bytes. The caller reads into it and then
 // calls Extend. It may be empty: see Reserve.
-func (b *IoBuffer) Tail() []byte { return b.store.B[len(b.store.B):cap(b.store.B)] }
+func (b *IoBuffer) Tail() []byte { return b.store[len(b.store):cap(b.store)] }
 
 // Extend makes the first n bytes of Tail part of the unread bytes.
-func (b *IoBuffer) Extend(n int) { b.store.B = b.store.B[:len(b.store.B)+n] }
+func (b *IoBuffer) Extend(n int) { b.store = b.store[:len(b.store)+n] }
 
 // Discard consumes n unread bytes. Storage is not moved: slices of the bytes
 // that were consumed stay valid until the next append.
 func (b *IoBuffer) Discard(n int) {
 	b.head += n
-	if b.head > len(b.store.B) {
+	if b.head > len(b.store) {
 		panic("buffer: Discard past the end")
 	}
 }
@@ -57,7 +55,7 @@ func (b *IoBuffer) Undiscard(n int) {
 
 // Reset drops all bytes and keeps the storage.
 func (b *IoBuffer) Reset() {
-	b.store.B = b.store.B[:0]
+	b.store = b.store[:0]
 	b.head = 0
 }
 
@@ -66,18 +64,18 @@ func (b *IoBuffer) Compact() {
 	if b.head == 0 {
 		return
 	}
-	n := copy(b.store.B, b.store.B[b.head:])
-	b.store.B = b.store.B[:n]
+	n := copy(b.store, b.store[b.head:])
+	b.store = b.store[:n]
 	b.head = 0
 }
 
 // Reserve makes Tail at least n bytes long. It compacts if that is enough, and else grows
 // into a larger size class.
 func (b *IoBuffer) Reserve(n int) {
-	if cap(b.store.B)-len(b.store.B) >= n {
+	if cap(b.store)-len(b.store) >= n {
 		return
 	}
-	if cap(b.store.B)-b.Len() >= n {
+	if cap(b.store)-b.Len() >= n {
 		b.Compact()
 		return
 	}
@@ -86,13 +84,13 @@ func (b *IoBuffer) Reserve(n int) {
 
 // Write appends p. It never fails.
 func (b *IoBuffer) Write(p []byte) (int, error) {
-	b.store.B = append(b.store.B, p...)
+	b.store = append(b.store, p...)
 	return len(p), nil
 }
 
 // WriteString appends s. It never fails.
 func (b *IoBuffer) WriteString(s string) (int, error) {
-	b.store.B = append(b.store.B, s...)
+	b.store = append(b.store, s...)
 	return len(s), nil
 }
 
@@ -108,15 +106,15 @@ func (b *IoBuffer) Read(p []byte) (int, error) {
 
 // Storage returns all bytes, consumed and unread, for append-style encoders:
 // b.SetStorage(Append(b.Storage(), …)).
-func (b *IoBuffer) Storage() []byte { return b.store.B }
+func (b *IoBuffer) Storage() []byte { return b.store }
 
 // SetStorage stores the result of an append-style encoder that extended Storage.
-func (b *IoBuffer) SetStorage(p []byte) { b.store.B = p }
+func (b *IoBuffer) SetStorage(p []byte) { b.store = p }
 
 func (b *IoBuffer) grow(need int) {
 	bigger := Get(need)
-	n := copy(bigger.store.B[:need], b.Bytes())
-	bigger.store.B = bigger.store.B[:n]
+	n := copy(bigger.store[:need], b.Bytes())
+	bigger.store = bigger.store[:n]
 	// Swap the storages: Release returns the old one to its class.
 	b.store, bigger.store = bigger.store, b.store
 	b.class, bigger.class = bigger.class, b.class
@@ -125,7 +123,7 @@ func (b *IoBuffer) grow(need int) {
 }
 
 func (b *IoBuffer) poison() {
-	all := b.store.B[:cap(b.store.B)]
+	all := b.store[:cap(b.store)]
 	for i := range all[:min(len(all), 64)] {
 		all[i] = 0xdb
 	}

@@ -3,8 +3,6 @@ package buffer
 import (
 	"sync"
 	"sync/atomic"
-
-	"github.com/valyala/bytebufferpool"
 )
 
 // classes are the pooled storage sizes, in bytes. Sizes up to 2 KiB hold one RPC frame each,
@@ -42,7 +40,7 @@ func Get(size int) *IoBuffer {
 }
 
 func newBuffer(size int, class int8) *IoBuffer {
-	return &IoBuffer{store: bytebufferpool.ByteBuffer{B: make([]byte, 0, size)}, class: class}
+	return &IoBuffer{store: make([]byte, 0, size), class: class}
 }
 
 // classBorrowed is the class of buffers whose storage another owner keeps.
@@ -60,7 +58,7 @@ func Borrow(p []byte) *IoBuffer {
 		b.released = false
 		outstanding.Add(1)
 	}
-	b.store.B = p[:len(p):len(p)]
+	b.store = p[:len(p):len(p)]
 	return b
 }
 
@@ -81,12 +79,12 @@ func (b *IoBuffer) Release() {
 		outstanding.Add(-1)
 	}
 	if b.IsBorrowed() {
-		b.store.B, b.head = nil, 0
+		b.store, b.head = nil, 0
 		pools[classBorrowed].Put(b)
 		return
 	}
 	b.Reset()
-	if b.class < 0 || cap(b.store.B) != classes[b.class] {
+	if b.class < 0 || cap(b.store) != classes[b.class] {
 		return // not of the class's size: left to the garbage collector
 	}
 	pools[b.class].Put(b)

@@ -278,7 +278,7 @@ func TestCloseIdle(t *testing.T) {
 		waitUntil(t, "connections are parked", func() bool {
 			n := 0
 			l.forEachConn(func(c *Conn) {
-				if c.state.Load()&stateParked != 0 {
+				if c.state.load()&stateParked != 0 {
 					n++
 				}
 			})
@@ -331,11 +331,11 @@ func TestShedEndsAfterExchange(t *testing.T) {
 		t.Error("it is taken for one whose listener goes")
 	}
 	c.CloseReason = ClosedDrained
-	if got := c.effectiveCloseReason(); got != ClosedOverload {
+	if got := c.state.load().closeReason(c.CloseReason); got != ClosedOverload {
 		t.Errorf("cause %v, want %v", got, ClosedOverload)
 	}
 	c.CloseReason = ClosedByPeer
-	if got := c.effectiveCloseReason(); got != ClosedByPeer {
+	if got := c.state.load().closeReason(c.CloseReason); got != ClosedByPeer {
 		t.Errorf("one that its caller ended: %v", got)
 	}
 }

@@ -370,16 +370,16 @@ func TestSpliceMovesBytesAndStopsAtTheEnd(t *testing.T) {
 		io.ReadFull(out, b)
 		got <- b
 	}()
-	n, ok, rerr, werr := dst.SpliceFrom(src, int64(len(data)))
+	n, ok, rerr, werr := Splice(dst, src, int64(len(data)))
 	if n != int64(len(data)) || !ok || rerr != nil || werr != nil {
-		t.Fatalf("SpliceFrom = %d, %v, %v, %v", n, ok, rerr, werr)
+		t.Fatalf("Splice = %d, %v, %v, %v", n, ok, rerr, werr)
 	}
 	if string(<-got) != string(data) {
 		t.Error("the bytes changed on the way")
 	}
 	in.Close()
-	if _, _, rerr, _ = dst.SpliceFrom(src, 1); rerr != io.EOF {
-		t.Errorf("SpliceFrom at the end = %v, want EOF", rerr)
+	if _, _, rerr, _ = Splice(dst, src, 1); rerr != io.EOF {
+		t.Errorf("Splice at the end = %v, want EOF", rerr)
 	}
 }
 
@@ -504,7 +504,7 @@ func TestUnreadBytesAreReadFirst(t *testing.T) {
 	})
 	t.Run("never", func(t *testing.T) {
 		c.Unread(filledBuffer("hello"))
-		c.releaseUnread()
+		c.reader.unread.release()
 	})
 }
 

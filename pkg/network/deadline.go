@@ -2,6 +2,7 @@ package network
 
 import (
 	"errors"
+	"net"
 	"os"
 	"time"
 )
@@ -62,7 +63,7 @@ func (c *Conn) SetReadDeadline(t time.Time) {
 // change the deadline: either armRead sees the bit, or their deadline replaces t.
 func (c *Conn) armRead(t time.Time) {
 	_ = c.nc.SetReadDeadline(t) // fails only on a closed connection, as the read will
-	if c.mustReturn() {
+	if c.state.load().wakesReader() {
 		_ = c.nc.SetReadDeadline(aLongTimeAgo())
 	}
 }
@@ -74,12 +75,12 @@ func (c *Conn) readFailed(err error) error {
 		return err
 	}
 	d := &c.reader.deadline
-	state := c.state.Load()
+	state := c.state.load()
 	switch {
-	case state&stateInterrupted != 0:
+	case state.interrupted():
 		d.armed = 0
 		return ErrInterrupted
-	case state&(stateDraining|stateIdle) == stateDraining|stateIdle:
+	case state.endsIdle():
 		if err := c.drained(); err != nil {
 			d.armed = 0
 			return err
@@ -92,141 +93,53 @@ func (c *Conn) readFailed(err error) error {
 	return nil
 }
 
-func (c *Conn) mustReturn() bool {
-	state := c.state.Load()
-	return state&stateInterrupted != 0 || state&(stateDraining|stateIdle) == stateDraining|stateIdle
+// writeTimer ends writes that take too long. The writing goroutine owns it; nc is the connection
+// that it writes to.
+type writeTimer struct {
+	quiet    time.Duration // how long without progress; 0: forever
+	deadline deadline      // armed may belong to an earlier write
 }
 
 // SetWriteTimeout sets how long a write may make no progress; 0 means forever. The writing
 // goroutine calls it.
-func (c *Conn) SetWriteTimeout(d time.Duration) { c.writer.quiet = d }
+func (c *Conn) SetWriteTimeout(d time.Duration) { c.writer.timer.quiet = d }
 
 // SetWriteDeadline sets when writes end, whatever their progress; the zero time means never.
 // It costs nothing while the deadline only moves later. The writing goroutine calls it.
 func (c *Conn) SetWriteDeadline(t time.Time) {
-	if c.writer.deadline.set(t) {
+	if c.writer.timer.deadline.set(t) {
 		_ = c.nc.SetWriteDeadline(t) // fails only on a closed connection, as the write will
 	}
 }
 
-// beginWrite arms the write timer, so that a write without progress ends.
-func (c *Conn) beginWrite() {
-	if c.writer.quiet > 0 && c.writer.deadline.armed == 0 {
-		c.armWrite(time.Now())
+// begin arms the timer, so that a write without progress ends.
+func (w *writeTimer) begin(nc net.Conn) {
+	if w.quiet > 0 && w.deadline.armed == 0 {
+		w.arm(nc, time.Now())
 	}
 }
 
-// writeTimedOut reports whether a write that the timer ended must fail; if not, it arms the
-// timer again. stuck says that the write made no progress since it armed the timer itself.
-func (c *Conn) writeTimedOut(stuck bool) bool {
-	now, want := time.Now(), c.writer.deadline.want
+// timedOut reports whether a write that the timer ended must fail; if not, it arms the timer
+// again. stuck says that the write made no progress since it armed the timer itself.
+func (w *writeTimer) timedOut(nc net.Conn, stuck bool) bool {
+	now, want := time.Now(), w.deadline.want
 	if stuck || want != 0 && instantOf(now) >= want {
 		return true
 	}
-	c.armWrite(now)
+	w.arm(nc, now)
 	return false
 }
 
-// armWrite arms the write timer. The timer keeps running from one write to the next, because
-// it costs too much to arm it for each small write. So a timer that fires may belong to an
-// earlier write; only one that was armed in the same write means that the peer is slow.
-func (c *Conn) armWrite(now time.Time) {
-	d := &c.writer.deadline
+// arm arms the timer. It keeps running from one write to the next, because it costs too much to
+// arm it for each small write. So a timer that fires may belong to an earlier write; only one that
+// was armed in the same write means that the peer is slow.
+func (w *writeTimer) arm(nc net.Conn, now time.Time) {
+	d := &w.deadline
 	d.armed = d.want
-	if quiet := instantOf(now.Add(c.writer.quiet)); c.writer.quiet > 0 && (d.want == 0 || quiet < d.want) {
+	if quiet := instantOf(now.Add(w.quiet)); w.quiet > 0 && (d.want == 0 || quiet < d.want) {
 		d.armed = quiet
 	}
-	_ = c.nc.SetWriteDeadline(d.armed.time()) // fails only on a closed connection, as the write will
-}
-
-// Interrupt makes the reader return ErrInterrupted, now or when it next waits,
-// until Resume. Safe from any goroutine.
-func (c *Conn) Interrupt() {
-	c.state.Or(stateInterrupted)
-	_ = c.nc.SetReadDeadline(aLongTimeAgo())
-}
-
-// Resume ends an interruption. No goroutine may read during the call.
-func (c *Conn) Resume() {
-	c.state.And(^uint32(stateInterrupted))
-	d := &c.reader.deadline
-	d.armed = d.want
-	_ = c.nc.SetReadDeadline(d.want.time())
-}
-
-// SetIdle sets whether the reader waits between exchanges, where Drain may wake it. It
-// returns ErrDraining when the connection must end instead of waiting. The reading goroutine
-// calls it.
-func (c *Conn) SetIdle(idle bool) error {
-	if !idle {
-		c.state.And(^uint32(stateIdle))
-		return nil
-	}
-	if c.Requests > 0 && c.state.Load()&stateNoExchange != 0 {
-		c.firstExchangeDone()
-	}
-	if c.state.Or(stateIdle)&stateDraining != 0 {
-		return c.drained()
-	}
-	return nil
-}
-
-// firstExchangeDone records that the first exchange is over. The connection then drains if a drain
-// waited for that exchange.
-func (c *Conn) firstExchangeDone() {
-	if c.state.And(^uint32(stateNoExchange))&stateAwaitFirst != 0 {
-		c.state.Or(stateDraining)
-	}
-}
-
-// drained returns ErrDraining for an idle connection that must end. If the peer has begun
-// another exchange meanwhile, the connection is no longer idle and drained returns nil.
-func (c *Conn) drained() error {
-	if c.reader.unread == nil && !c.hasBytes() {
-		return ErrDraining
-	}
-	c.state.And(^uint32(stateIdle))
-	return nil
-}
-
-// Drain asks the connection to end after its current exchange. With idleToo, an idle
-// connection ends now, unless bytes of an exchange have arrived or a drain waits for its
-// first exchange. Otherwise an idle connection ends after its next exchange. Safe from any
-// goroutine.
-func (c *Conn) Drain(idleToo bool) {
-	const first = stateNoExchange | stateAwaitFirst
-	if !idleToo || c.state.Load()&first == first {
-		c.state.Or(stateDrainAfterNext)
-		return
-	}
-	if c.state.Or(stateDraining)&stateIdle != 0 {
-		_ = c.nc.SetReadDeadline(aLongTimeAgo())
-	}
-}
-
-// Draining reports whether the current exchange is the last.
-func (c *Conn) Draining() bool { return c.state.Load()&(stateDraining|stateDrainAfterNext) != 0 }
-
-// DrainExpiring reports whether the drain time is nearly over: a handler with exchanges in
-// flight then reads no more requests.
-func (c *Conn) DrainExpiring() bool { return c.state.Load()&stateDrainExpiring != 0 }
-
-// forceClose closes a connection that did not drain in time. Safe from any goroutine.
-func (c *Conn) forceClose() {
-	c.state.Or(stateForceClosed)
-	_ = c.closeWithoutNotify() // it may already be closed
-}
-
-// effectiveCloseReason returns the close reason. The caller calls it once nobody serves the
-// connection.
-func (c *Conn) effectiveCloseReason() CloseReason {
-	switch state := c.state.Load(); {
-	case state&stateForceClosed != 0:
-		return ClosedDrainTimeout
-	case state&stateShed != 0 && c.CloseReason == ClosedDrained:
-		return ClosedOverload
-	}
-	return c.CloseReason
+	_ = nc.SetWriteDeadline(d.armed.time()) // fails only on a closed connection, as the write will
 }
 
 // aLongTimeAgo returns a deadline that has passed, also on the fake clock of a test.

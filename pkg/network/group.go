@@ -15,9 +15,9 @@ type ConnGroup struct {
 	empty chan struct{} // guarded by mu; closed when shut is set and the last connection has left; nil: nobody waits
 }
 
-// JoinGroup moves c from its group to g. It returns false and changes nothing if g has
-// ended. The handler calls it before it serves c.
-func (c *Conn) JoinGroup(g *ConnGroup) bool {
+// Join moves c from its group to g. It returns false and changes nothing if g has ended. The
+// handler calls it before it serves c.
+func (g *ConnGroup) Join(c *Conn) bool {
 	before, ok := g.add(c)
 	if before != nil {
 		before.remove()
@@ -26,7 +26,7 @@ func (c *Conn) JoinGroup(g *ConnGroup) bool {
 }
 
 // leaveGroup removes c from its group.
-func (c *Conn) leaveGroup() {
+func leaveGroup(c *Conn) {
 	if before := c.group.Swap(nil); before != nil {
 		before.remove()
 	}
@@ -102,7 +102,7 @@ func (l *Listener) drain(ctx context.Context, done <-chan struct{}, await bool, 
 	}
 	if ctx.Err() != nil { // no time is left to drain
 		each(func(c *Conn) {
-			if c.state.Load()&stateIdle == 0 {
+			if !c.state.load().idle() {
 				cut++
 			}
 			c.forceClose()
@@ -110,21 +110,12 @@ func (l *Listener) drain(ctx context.Context, done <-chan struct{}, await bool, 
 		<-done
 		return cut
 	}
-	each(func(c *Conn) {
-		if await {
-			c.state.Or(stateAwaitFirst)
-		} else {
-			c.state.And(^uint32(stateAwaitFirst))
-		}
-		c.Drain(true)
-	})
-	last := func() {
-		each(func(c *Conn) {
-			c.state.Or(stateDrainExpiring)
-			c.state.And(^uint32(stateAwaitFirst))
-			c.Drain(true)
-		})
+	begin := eventDrainNow
+	if await {
+		begin = eventDrainAwaitFirst
 	}
+	each(func(c *Conn) { c.drainOn(begin) })
+	last := func() { each(func(c *Conn) { c.drainOn(eventDrainExpiring) }) }
 	if end, ok := ctx.Deadline(); ok {
 		left := time.Until(end)
 		defer time.AfterFunc(left-min(left/4, drainExpiryLead), last).Stop()
@@ -135,7 +126,7 @@ func (l *Listener) drain(ctx context.Context, done <-chan struct{}, await bool, 
 	case <-ctx.Done():
 	}
 	each(func(c *Conn) {
-		if c.state.Load()&stateIdle == 0 {
+		if !c.state.load().idle() {
 			cut++
 		}
 		c.forceClose()

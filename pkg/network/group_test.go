@@ -45,7 +45,7 @@ func listenGrouped(t *testing.T) *groupListener {
 
 func (g *groupListener) ServeConn(_ context.Context, conn *Conn) error {
 	if group := g.now.Load(); group != nil {
-		conn.JoinGroup(group)
+		group.Join(conn)
 	}
 	g.joined <- conn
 	var b [1]byte
@@ -158,7 +158,7 @@ func TestJoinEndedGroupFails(t *testing.T) {
 	conn := NewConn(ours)
 	var before, ended ConnGroup
 	ended.end()
-	if !conn.JoinGroup(&before) || conn.JoinGroup(&ended) || conn.group.Load() != &before {
+	if !before.Join(conn) || ended.Join(conn) || conn.group.Load() != &before {
 		t.Error("the connection is not where it was")
 	}
 	empty := before.end()
@@ -167,7 +167,7 @@ func TestJoinEndedGroupFails(t *testing.T) {
 		t.Error("the group is said to be empty, and has a connection")
 	default:
 	}
-	conn.leaveGroup()
+	leaveGroup(conn)
 	<-empty
 }
 
@@ -181,7 +181,7 @@ func TestJoinedConnectionIsDrained(t *testing.T) {
 		var g ConnGroup
 		var both sync.WaitGroup
 		joined := false
-		both.Go(func() { joined = conn.JoinGroup(&g) })
+		both.Go(func() { joined = g.Join(conn) })
 		both.Go(func() { l.DrainGroupAfterNext(&g) })
 		both.Wait()
 		if joined && !conn.Draining() {

@@ -34,7 +34,7 @@ func (c *Conn) TLS() *TLS {
 // sent if there is one, and the connection can only be closed. The goroutine that reads and
 // writes calls it, once.
 func (c *Conn) ServerHandshake(config *tls.Config, deadline time.Time) error {
-	s := c.beginTLS()
+	s := newTLSLayer(c)
 	s.tls = tls.Server((*tlsTransport)(s), config)
 	return s.handshake(deadline)
 }
@@ -42,7 +42,7 @@ func (c *Conn) ServerHandshake(config *tls.Config, deadline time.Time) error {
 // ClientHandshake is ServerHandshake for the client side. Close, from any goroutine, ends it
 // early. A config with a VerifyConnection counts as one that verifies the peer.
 func (c *Conn) ClientHandshake(config *tls.Config, deadline time.Time) error {
-	s := c.beginTLS()
+	s := newTLSLayer(c)
 	s.tls = tls.Client((*tlsTransport)(s), config)
 	if len(config.Certificates) > 0 {
 		s.info.LocalCertificate = config.Certificates[0].Leaf
@@ -55,10 +55,10 @@ func (c *Conn) ClientHandshake(config *tls.Config, deadline time.Time) error {
 // its hello.Conn.
 func (w *tlsTransport) SetLocalCertificate(own *x509.Certificate) { w.info.LocalCertificate = own }
 
-// beginTLS returns a new TLS layer for c, which takes over the unread bytes.
-func (c *Conn) beginTLS() *tlsLayer {
+// newTLSLayer returns a TLS layer for c, which takes over the unread bytes.
+func newTLSLayer(c *Conn) *tlsLayer {
 	s := &tlsLayer{conn: c}
-	s.in.early, c.reader.unread = c.reader.unread, nil
+	s.in.early = c.reader.unread.take()
 	c.shrink() // the next read creates a read state with TLS
 	return s
 }

@@ -191,7 +191,7 @@ func (l *Listener) startConn(ctx context.Context, nc net.Conn) {
 // false, and leaves c open, if the listener has stopped.
 func (l *Listener) addConn(ctx context.Context, c *Conn) bool {
 	limit := int(l.limit.Load())
-	c.state.Or(stateNoExchange)
+	c.state.on(eventAccept)
 	l.mu.Lock()
 	full := limit > 0 && len(l.conns) >= limit || !l.o.Limiter.acquire()
 	if l.stopped {
@@ -238,7 +238,7 @@ func (l *Listener) refuseConn(c *Conn) {
 func (l *Listener) handlerFor(c *Conn) Handler {
 	for {
 		now := l.active.Load()
-		if now.group == nil || c.JoinGroup(now.group) {
+		if now.group == nil || now.group.Join(c) {
 			return now.handler
 		}
 		// The handler was just replaced, and its group ended.
@@ -289,17 +289,17 @@ func (l *Listener) sendGoAway(c *Conn, p GoAwayHandler) error {
 // park waits on an idle connection instead of its handler.
 func (l *Listener) park(ctx context.Context, c *Conn, h Handler) {
 	c.shrink()
-	c.state.Or(stateParked)
+	c.state.on(eventPark)
 	err := c.SetIdle(true)
 	if err == nil {
 		err = c.AwaitReadable()
 	}
-	c.state.And(^uint32(stateParked | stateIdleSeen))
+	c.state.on(eventUnpark)
 	if err != nil {
 		c.CloseReason = CloseReasonOf(err)
 		if p, ok := h.(GoAwayHandler); ok && errors.Is(err, ErrDraining) {
 			if l.sendGoAway(c, p) == nil {
-				c.linger()
+				linger(c)
 			}
 		}
 		l.endConn(c)
@@ -311,18 +311,18 @@ func (l *Listener) park(ctx context.Context, c *Conn, h Handler) {
 
 func (l *Listener) endConn(c *Conn) {
 	_ = c.Close() // a handler may have closed it
-	if err := c.closeHookPanics(); err != nil {
+	if err := c.closeHooks.Load().panicked(); err != nil {
 		l.o.Log.Error("panic after the close of a connection; this is a defect, please report it", "listener", l.o.Name, "panic", err)
 	}
-	c.releaseUnread()
+	c.reader.unread.release()
 	l.mu.Lock()
 	delete(l.conns, c)
 	delete(l.idle, c)
 	l.mu.Unlock()
-	c.leaveGroup()
+	leaveGroup(c)
 	l.o.Limiter.release()
 	if l.o.Counter != nil {
-		l.o.Counter.Closed(c.effectiveCloseReason())
+		l.o.Counter.Closed(c.state.load().closeReason(c.CloseReason))
 	}
 	l.activeConns.Done()
 }

@@ -78,7 +78,7 @@ func (l *Listener) redirect(d *originalDstConfig, c *Conn) (gone bool) {
 	if !ok {
 		return false
 	}
-	c.SetOriginalDst(to)
+	c.Addrs().SetOriginalDst(to)
 	if d.lookup == nil {
 		return false
 	}
@@ -126,25 +126,6 @@ func addrPortOf(a net.Addr) (netip.AddrPort, bool) {
 	}
 	ap := tcp.AddrPort()
 	return netip.AddrPortFrom(ap.Addr().Unmap().WithZone(""), ap.Port()), true
-}
-
-// SetOriginalDst makes LocalAddr return the destination before the connection was redirected
-// to this socket. The accepting goroutine calls it before any other goroutine knows the
-// connection.
-func (c *Conn) SetOriginalDst(to netip.AddrPort) {
-	c.addrOverride = &addrOverride{local: net.TCPAddrFromAddrPort(to), remote: c.nc.RemoteAddr(), redirected: true}
-}
-
-// OriginalDst returns the address that the client connected to, if it is known and differs
-// from the address where the connection arrived: the kernel redirected the connection, or a
-// proxy announced the address.
-func (c *Conn) OriginalDst() (netip.AddrPort, bool) {
-	if c.addrOverride == nil {
-		return netip.AddrPort{}, false
-	}
-	to, ok := addrPortOf(c.addrOverride.local)
-	own, _ := addrPortOf(c.nc.LocalAddr())
-	return to, ok && (c.addrOverride.redirected || to != own)
 }
 
 // virtualSocket replaces the socket of a virtual listener.

@@ -146,7 +146,7 @@ func TestUnredirectedConnectionStays(t *testing.T) {
 	}
 	defer conn.Close()
 	c := <-kept
-	if to, ok := c.OriginalDst(); ok {
+	if to, ok := c.Addrs().OriginalDst(); ok {
 		t.Errorf("Destination = %v of a connection to the listener's address", to)
 	}
 	if got := c.LocalAddr().String(); got != l.Addr().String() {
@@ -168,10 +168,10 @@ func TestRedirectedConnectionIsHandedOver(t *testing.T) {
 	})
 	d.arrive(t, "198.51.100.7:80")
 	c := <-got
-	if to, ok := c.OriginalDst(); !ok || to.String() != "198.51.100.7:80" {
+	if to, ok := c.Addrs().OriginalDst(); !ok || to.String() != "198.51.100.7:80" {
 		t.Errorf("Destination = %v, %v", to, ok)
 	}
-	if addr, other := c.DirectRemoteAddr(); other || addr.String() != "192.0.2.1:40000" {
+	if addr, other := c.Addrs().DirectRemote(); other || addr.String() != "192.0.2.1:40000" {
 		t.Errorf("PeerAddr = %v, %v: nobody has announced another", addr, other)
 	}
 	far := d.arrive(t, "198.51.100.8:80")
@@ -257,12 +257,12 @@ func TestAVirtualListenerHasNoSocket(t *testing.T) {
 func TestSocketAddressIsNoOriginalDst(t *testing.T) {
 	near, _ := net.Pipe()
 	c := NewConn(&redirectedConn{near, tcpAddr("127.0.0.1:15001")})
-	c.SetProxiedAddrs(tcpAddr("127.0.0.1:15001"), tcpAddr("192.0.2.9:1"))
-	if to, ok := c.OriginalDst(); ok {
+	c.Addrs().SetProxied(tcpAddr("127.0.0.1:15001"), tcpAddr("192.0.2.9:1"))
+	if to, ok := c.Addrs().OriginalDst(); ok {
 		t.Errorf("Destination = %v, announced to be where the connection is", to)
 	}
-	c.SetProxiedAddrs(tcpAddr("[::ffff:198.51.100.7]:80"), tcpAddr("192.0.2.9:1"))
-	if to, ok := c.OriginalDst(); !ok || to.String() != "198.51.100.7:80" {
+	c.Addrs().SetProxied(tcpAddr("[::ffff:198.51.100.7]:80"), tcpAddr("192.0.2.9:1"))
+	if to, ok := c.Addrs().OriginalDst(); !ok || to.String() != "198.51.100.7:80" {
 		t.Errorf("Destination = %v, %v of what a proxy has announced", to, ok)
 	}
 }
@@ -326,7 +326,7 @@ func TestStoppingListenerServesHandedOverConnections(t *testing.T) {
 				if !v.takeOver(near) {
 					t.Fatal("the connection was not taken")
 				}
-				for near.state.Load()&stateIdle == 0 { // until it is waited for
+				for !near.state.load().idle() { // until it is waited for
 					runtime.Gosched()
 				}
 				return far

@@ -34,7 +34,7 @@ func (c *Conn) hasBytes() bool {
 // unread; over TLS it reads them and keeps them for the next read. On a connection that is
 // not a socket it returns immediately.
 func (c *Conn) AwaitReadable() error {
-	if c.raw == nil || c.reader.unread != nil {
+	if c.raw == nil || c.reader.unread.buf != nil {
 		return nil
 	}
 	if c.secure.Load() != nil {

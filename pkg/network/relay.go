@@ -20,16 +20,16 @@ type Stream interface {
 }
 
 // RelayCounters counts the bytes that were copied between two connections. Other goroutines
-// may read Out and In meanwhile. The zero value is ready. Each value serves one Pump.
+// may read Out and In meanwhile. The zero value is ready. Each value serves one Relay.
 type RelayCounters struct {
 	Out, In atomic.Int64 // bytes from conn to its peer, and back
 
-	last atomic.Int64 // when a byte last moved, since Pump began
-	idle bool         // owned by the goroutine that calls Pump
+	last atomic.Int64 // when a byte last moved, since Relay began
+	idle bool         // owned by the goroutine that calls Relay
 }
 
-// Idle reports whether Pump has ended because no byte moved for the idle time. The goroutine
-// that called Pump may call it afterwards.
+// Idle reports whether Relay has ended because no byte moved for the idle time. The goroutine
+// that called Relay may call it afterwards.
 func (t *RelayCounters) Idle() bool { return t.idle }
 
 // Relay copies bytes between conn and peer until both directions have ended, either failed,
@@ -44,7 +44,7 @@ func Relay(conn *Conn, peer Stream, idle time.Duration) (out, in int64) {
 }
 
 // Relay is Relay with counters that other goroutines can read. A panic of peer fails its
-// direction; once both directions have ended, Pump panics in the goroutine that called it.
+// direction; once both directions have ended, Relay panics in the goroutine that called it.
 func (t *RelayCounters) Relay(conn *Conn, peer Stream, idle time.Duration) {
 	began := time.Now()
 	var up, down error
@@ -131,7 +131,7 @@ func copyOneWay(src io.Reader, dst io.Writer, began time.Time, idle time.Duratio
 func copyOnce(src io.Reader, dst io.Writer, count *atomic.Int64) (int64, error) {
 	if from, ok := src.(*Conn); ok {
 		if to, ok := dst.(*Conn); ok {
-			n, ok, readErr, writeErr := to.spliceFrom(from, maxSpliceRound, count)
+			n, ok, readErr, writeErr := spliceCounted(to, from, maxSpliceRound, count)
 			if ok {
 				return n, errors.Join(readErr, writeErr)
 			}

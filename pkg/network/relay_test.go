@@ -171,18 +171,18 @@ func TestSpliceWithoutAPipeMovesNothing(t *testing.T) {
 	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &low); err != nil {
 		t.Skipf("setrlimit: %v", err)
 	}
-	n, ok, rerr, werr := dst.SpliceFrom(src, 1)
+	n, ok, rerr, werr := Splice(dst, src, 1)
 	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &old); err != nil {
 		t.Fatal(err)
 	}
 	if n != 0 || ok || rerr != nil || werr != nil {
-		t.Errorf("SpliceFrom = %d, %v, %v, %v; want nothing moved and no error", n, ok, rerr, werr)
+		t.Errorf("Splice = %d, %v, %v, %v; want nothing moved and no error", n, ok, rerr, werr)
 	}
 	for _, p := range held {
 		pipes.put(p)
 	}
-	if n, ok, rerr, werr = dst.SpliceFrom(src, 1); n != 1 || !ok || rerr != nil || werr != nil {
-		t.Errorf("SpliceFrom with descriptors = %d, %v, %v, %v", n, ok, rerr, werr)
+	if n, ok, rerr, werr = Splice(dst, src, 1); n != 1 || !ok || rerr != nil || werr != nil {
+		t.Errorf("Splice with descriptors = %d, %v, %v, %v", n, ok, rerr, werr)
 	}
 }
 
@@ -204,9 +204,9 @@ func TestSpliceEndsUnderItsDeadlines(t *testing.T) {
 		dst, _ := pair(t)
 		src.SetReadDeadline(time.Now().Add(time.Millisecond))
 		src.SetReadDeadline(time.Now().Add(30 * time.Millisecond)) // the early timer is not the end
-		n, ok, rerr, werr := dst.SpliceFrom(src, 1)
+		n, ok, rerr, werr := Splice(dst, src, 1)
 		if n != 0 || !ok || !errors.Is(rerr, os.ErrDeadlineExceeded) || werr != nil {
-			t.Errorf("SpliceFrom = %d, %v, %v, %v; want a read deadline", n, ok, rerr, werr)
+			t.Errorf("Splice = %d, %v, %v, %v; want a read deadline", n, ok, rerr, werr)
 		}
 	})
 	t.Run("nobody reads what is written", func(t *testing.T) {
@@ -214,9 +214,9 @@ func TestSpliceEndsUnderItsDeadlines(t *testing.T) {
 		dst, _ := pair(t)
 		dst.SetWriteTimeout(20 * time.Millisecond)
 		go in.Write(make([]byte, 64<<20)) // ends when src closes
-		_, ok, rerr, werr := dst.SpliceFrom(src, 64<<20)
+		_, ok, rerr, werr := Splice(dst, src, 64<<20)
 		if !ok || rerr != nil || !errors.Is(werr, os.ErrDeadlineExceeded) {
-			t.Errorf("SpliceFrom = %v, %v, %v; want a write deadline", ok, rerr, werr)
+			t.Errorf("Splice = %v, %v, %v; want a write deadline", ok, rerr, werr)
 		}
 	})
 	t.Run("the writing side is gone", func(t *testing.T) {
@@ -228,8 +228,8 @@ func TestSpliceEndsUnderItsDeadlines(t *testing.T) {
 			t.Fatal("no reset")
 		}
 		io.WriteString(in, "x")
-		if _, _, rerr, werr := dst.SpliceFrom(src, 1); rerr != nil || werr == nil {
-			t.Errorf("SpliceFrom = %v, %v; want a write error", rerr, werr)
+		if _, _, rerr, werr := Splice(dst, src, 1); rerr != nil || werr == nil {
+			t.Errorf("Splice = %v, %v; want a write error", rerr, werr)
 		}
 	})
 }

@@ -84,29 +84,29 @@ func (p *pipe) close() {
 	_ = unix.Close(p.w)
 }
 
-// SpliceFrom moves left bytes from src to c within the kernel (splice(2)), under src's read
-// deadline and c's write timeout and deadline. ok is false, and nothing has moved, when one
+// Splice moves left bytes from src to dst within the kernel (splice(2)), under src's read
+// deadline and dst's write timeout and deadline. ok is false, and nothing has moved, when one
 // of them is not a plain socket or there is no pipe. If pipes run out later, it returns
-// early. After a read error, c has all moved bytes; after a write error, the connection is
-// lost. The caller is the reading goroutine of src and the writing goroutine of c.
-func (c *Conn) SpliceFrom(src *Conn, left int64) (moved int64, ok bool, readErr, writeErr error) {
-	return c.spliceFrom(src, left, new(atomic.Int64))
+// early. After a read error, dst has all moved bytes; after a write error, the connection is
+// lost. The caller is the reading goroutine of src and the writing goroutine of dst.
+func Splice(dst, src *Conn, left int64) (moved int64, ok bool, readErr, writeErr error) {
+	return spliceCounted(dst, src, left, new(atomic.Int64))
 }
 
-// spliceFrom is SpliceFrom that adds the moved bytes to count as they move.
-func (c *Conn) spliceFrom(src *Conn, left int64, count *atomic.Int64) (moved int64, ok bool, readErr, writeErr error) {
-	if c.raw == nil || src.raw == nil || src.reader.unread != nil || c.secure.Load() != nil || src.secure.Load() != nil {
+// spliceCounted is Splice that adds the moved bytes to count as they move.
+func spliceCounted(dst, src *Conn, left int64, count *atomic.Int64) (moved int64, ok bool, readErr, writeErr error) {
+	if dst.raw == nil || src.raw == nil || src.reader.unread.buf != nil || dst.secure.Load() != nil || src.secure.Load() != nil {
 		return 0, false, nil, nil
 	}
 	for moved < left {
-		p, n, err := src.spliceIn(left - moved)
+		p, n, err := spliceIn(src, left-moved)
 		switch {
 		case errors.Is(err, errNoPipe):
 			return moved, moved > 0, nil, nil
 		case err != nil:
 			return moved, true, err, nil
 		}
-		m, err := c.spliceOut(p, n)
+		m, err := spliceOut(dst, p, n)
 		moved += m
 		count.Add(m)
 		if err != nil {
@@ -118,12 +118,12 @@ func (c *Conn) spliceFrom(src *Conn, left int64, count *atomic.Int64) (moved int
 	return moved, true, nil, nil
 }
 
-// spliceIn moves the bytes of one call, at most limit, into an empty pipe. It takes the pipe
+// spliceIn moves the bytes of one call, at most limit, from src into an empty pipe. It takes the pipe
 // only once there is something to move.
-func (c *Conn) spliceIn(limit int64) (p *pipe, n int64, err error) {
+func spliceIn(src *Conn, limit int64) (p *pipe, n int64, err error) {
 	for {
 		var result error
-		err = c.raw.Read(func(fd uintptr) bool {
+		err = src.raw.Read(func(fd uintptr) bool {
 			if p = acquirePipe(); p == nil {
 				result = errNoPipe
 				return true
@@ -140,20 +140,20 @@ func (c *Conn) spliceIn(limit int64) (p *pipe, n int64, err error) {
 		if err == nil {
 			return p, n, result
 		}
-		if err = c.readFailed(err); err != nil {
+		if err = src.readFailed(err); err != nil {
 			return nil, 0, err
 		}
 	}
 }
 
-// spliceOut moves the n bytes in the pipe to the socket.
-func (c *Conn) spliceOut(p *pipe, n int64) (moved int64, err error) {
-	c.beginWrite()
+// spliceOut moves the n bytes in the pipe to dst.
+func spliceOut(dst *Conn, p *pipe, n int64) (moved int64, err error) {
+	dst.writer.timer.begin(dst.nc)
 	fresh := false
 	for moved < n {
 		var m int64
 		var result error
-		err = c.raw.Write(func(fd uintptr) bool {
+		err = dst.raw.Write(func(fd uintptr) bool {
 			m, result = spliceFD(p.r, int(fd), n-moved)
 			return !errors.Is(result, syscall.EAGAIN)
 		})
@@ -163,7 +163,7 @@ func (c *Conn) spliceOut(p *pipe, n int64) (moved int64, err error) {
 		case err == nil:
 			moved += m
 			fresh = false
-		case !errors.Is(err, os.ErrDeadlineExceeded) || c.writeTimedOut(fresh):
+		case !errors.Is(err, os.ErrDeadlineExceeded) || dst.writer.timer.timedOut(dst.nc, fresh):
 			return moved, err
 		default:
 			fresh = true

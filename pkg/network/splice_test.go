@@ -45,7 +45,7 @@ func TestPipesDoNotOutliveTheirConnections(t *testing.T) {
 		spliced.Go(func() {
 			defer src.Close() // ends the writer
 			for {
-				if n, ok, rerr, werr := dst.SpliceFrom(src, 1<<30); !ok || rerr != nil || werr != nil || n == 0 {
+				if n, ok, rerr, werr := Splice(dst, src, 1<<30); !ok || rerr != nil || werr != nil || n == 0 {
 					return
 				}
 			}

@@ -198,8 +198,8 @@ func (s *tlsLayer) noData(fd uintptr) bool {
 
 // peekPlaintext reads ahead without waiting. Its result is that of readState.peeked.
 func (s *tlsLayer) peekPlaintext(fd uintptr) int {
-	if s.conn.reader.unread != nil {
-		return s.conn.reader.unread.Len()
+	if unread := s.conn.reader.unread.buf; unread != nil {
+		return unread.Len()
 	}
 	if s.noData(fd) {
 		return -1

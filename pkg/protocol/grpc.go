@@ -8,7 +8,7 @@ import "strings"
 func IsGRPC(h *Header) bool {
 	const kind = "application/grpc"
 	value := h.Get("content-type")
-	if len(value) < len(kind) || !EqualFold(value[:len(kind)], kind) {
+	if !HasPrefixFold(value, kind) {
 		return false
 	}
 	return len(value) == len(kind) || value[len(kind)] == '+'

@@ -182,6 +182,11 @@ func EqualFold(a, b string) bool {
 	return true
 }
 
+// HasPrefixFold reports whether s begins with prefix, ignoring the case of ASCII letters.
+func HasPrefixFold(s, prefix string) bool {
+	return len(s) >= len(prefix) && EqualFold(s[:len(prefix)], prefix)
+}
+
 func lower(c byte) byte {
 	if 'A' <= c && c <= 'Z' {
 		return c + ('a' - 'A')

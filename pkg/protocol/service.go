@@ -27,7 +27,7 @@ import (
 // Exchange.RunBlocking, or is a BlockingService as a whole.
 type Service interface {
 	// Start serves x as far as it can without waiting. If it returns nil, x.Response is set. If it
-	// returns an error, x.Response is not set, and proxy.Respond turns the error into a local
+	// returns an error, x.Response is not set, and service.Respond turns the error into a local
 	// reply; a Fault in its chain sets the reason. With ErrPending the response comes later, and x
 	// already has another owner: code that gets ErrPending returns it and does not touch x any
 	// more. A service drops the response (Exchange.ResetResponse) before it calls the next service

@@ -6,9 +6,10 @@ import (
 	"math/rand/v2"
 	"slices"
 
-	"github.com/weft-proxy/weft/internal/align"
 	"github.com/weft-proxy/weft/internal/metrics"
 	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/protocol"
+	"github.com/weft-proxy/weft/pkg/proxy/service"
 	"github.com/weft-proxy/weft/pkg/router"
 )
 
@@ -17,7 +18,7 @@ import (
 type liveTable struct {
 	table   *router.Table
 	metrics *metrics.Routes // metrics of its routes
-	routers []*Router       // routers that use it
+	routers []*liveRouter   // routers that use it
 }
 
 // buildTable compiles a route table once for all its listeners. It recompiles only the changes if a
@@ -64,69 +65,18 @@ func releaseTables(tables map[string]*liveTable) {
 	}
 }
 
-// prepareRoutes composes the services of a table's routes for r. It reuses those that r already has. The
-// result is not active yet.
-func (b *builder) prepareRoutes(r *Router, table *router.Table, numbers *metrics.Routes) (*routeUpdate, error) {
-	routes := table.Routes()
-	c := &routeUpdate{router: r, next: &routingTable{table: table, routes: make([]routeService, len(routes))}}
-	var listed []*router.Route
-	if c.previous = r.active.Load(); c.previous != nil {
-		listed = c.previous.table.Routes()
-	}
-	places := align.Indexes(listed, routes)
-	c.kept = make([]bool, len(listed))
-	fresh := 0
-	for i, at := range places {
-		if at >= 0 {
-			c.next.routes[i], c.kept[at] = c.previous.routes[at], true
-		} else {
-			fresh++
-		}
-	}
-	made := make([]routeScope, fresh) // one allocation, for large tables
-	for i, at := range places {
-		if at >= 0 {
-			continue
-		}
-		route := routes[i]
-		s, err := b.buildRoute(r.proxy, route, r.filters)
-		if err != nil {
-			c.rollback()
-			return nil, fmt.Errorf("route %q: %w", route.Config.Name, err)
-		}
-		place := &made[len(c.added)]
-		place.route = route
-		place.metrics.Open(numbers, route.VirtualHost, route.Config.Name)
-		c.added = append(c.added, place)
-		c.next.routes[i] = routeService{service: s, scope: place}
-	}
-	return c, nil
+// liveRouter is a Router and what its routes are composed of. Immutable.
+type liveRouter struct {
+	*service.Router
+	proxy   *config.Proxy
+	filters []routeFilter // they run inside the routes
 }
 
-// routeUpdate is a change of a Router's routes.
-type routeUpdate struct {
-	router   *Router
-	previous *routingTable // nil: none
-	next     *routingTable
-	kept     []bool        // by index in before: the route stays
-	added    []*routeScope // routes of next that before does not have
-}
-
-// rollback releases a change that was not applied.
-func (c *routeUpdate) rollback() {
-	for _, p := range c.added {
-		p.metrics.Close()
-	}
-}
-
-// activate activates the change for new requests.
-func (c *routeUpdate) activate() {
-	c.router.active.Store(c.next)
-	for at, kept := range c.kept {
-		if !kept {
-			c.previous.routes[at].scope.metrics.Close()
-		}
-	}
+// prepareRoutes prepares a change of r's routes to those of table.
+func (b *builder) prepareRoutes(r *liveRouter, table *router.Table, numbers *metrics.Routes) (*service.RouteUpdate, error) {
+	return r.Prepare(table, numbers, func(route *router.Route) (protocol.Service, error) {
+		return b.buildRoute(r.proxy, route, r.filters)
+	})
 }
 
 // ApplyRoutes is Apply for a change of some route tables. If possible, its cost depends on the
@@ -143,7 +93,7 @@ func (s *Server) ApplyRoutes(ctx context.Context, changed []*config.RouteTable, 
 			return s.apply(ctx, whole())
 		}
 	}
-	var all []*routeUpdate
+	var all []*service.RouteUpdate
 	tables := make([]*router.Table, len(changed))
 	b := &builder{server: s}
 	for i, t := range changed {
@@ -153,21 +103,21 @@ func (s *Server) ApplyRoutes(ctx context.Context, changed []*config.RouteTable, 
 			if err != nil {
 				break
 			}
-			var c *routeUpdate
+			var c *service.RouteUpdate
 			if c, err = b.prepareRoutes(r, table, live.metrics); err == nil {
 				all = append(all, c)
 			}
 		}
 		if err != nil {
 			for _, c := range all {
-				c.rollback()
+				c.Rollback()
 			}
 			return err
 		}
 		tables[i] = table
 	}
 	for _, c := range all {
-		c.activate()
+		c.Activate()
 	}
 	for i, t := range changed {
 		s.tables[t.Name].table = tables[i]

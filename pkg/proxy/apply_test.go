@@ -1,15 +1,20 @@
+//arch:long everything that applying a configuration does is read together
+
 package proxy
 
 import (
 	"context"
 	"errors"
+	"io"
 	"net"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
 	"sync"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/weft-proxy/weft/pkg/config"
 	"github.com/weft-proxy/weft/pkg/filter"
@@ -210,6 +215,26 @@ func TestEngineOptionsChangeWithConnections(t *testing.T) {
 	}
 }
 
+// pendingRequest is an upstream that answers when it is let.
+type pendingRequest struct {
+	address string
+	arrived chan struct{} // a request has arrived
+	release chan struct{}
+}
+
+func newPendingRequest(t *testing.T, text string) *pendingRequest {
+	h := &pendingRequest{arrived: make(chan struct{}, 100), release: make(chan struct{})}
+	h.address = origin(t, func(w http.ResponseWriter, r *http.Request) {
+		h.arrived <- struct{}{}
+		select {
+		case <-h.release:
+			_, _ = io.WriteString(w, text)
+		case <-r.Context().Done():
+		}
+	})
+	return h
+}
+
 func TestAListenerMayBeRenamed(t *testing.T) {
 	r, address := setup{routes: directRoute("old")}.run(t)
 	c := dialClient(t, address)
@@ -256,6 +281,31 @@ func TestListenerSwitchesBetweenTCPAndHTTP(t *testing.T) {
 		}
 		c = dialClient(t, address)
 		c.roundTrip(get("/"))
+	}
+}
+
+func TestAccessLogsCloseAfterLastExchange(t *testing.T) {
+	dir := t.TempDir()
+	logged := func(name string) setup {
+		return setup{routes: directRoute(name), listener: `"access_logs": [{"log_path": "` + dir + "/" + name + `", "log_format": "%path%"}]`}
+	}
+	r, address := logged("a").run(t)
+	c := dialClient(t, address)
+	c.roundTrip(get("/1"))
+	r.apply(logged("b").snapshot(t))
+	c.roundTrip(get("/2"))
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	_ = c.Close()
+	r.server.Drain(ctx)
+	for name, want := range map[string]string{"a": "/1\n", "b": "/2\n"} {
+		path := filepath.Join(dir, name)
+		if text, err := os.ReadFile(path); err != nil || string(text) != want {
+			t.Errorf("the log %s has %q, %v; want %q", name, text, err, want)
+		}
+		if n := openFiles(t, path); n != 0 {
+			t.Errorf("the log %s is open %d times", name, n)
+		}
 	}
 }
 
@@ -322,6 +372,56 @@ func requestUntil(t *testing.T, address string, over <-chan struct{}) (n int) {
 			c = dialClient(t, address)
 		}
 	}
+}
+
+// blockingFilter is a filter before the router that says when a request has arrived, and
+// holds those for /held.
+type blockingFilter struct{ arrived, release chan struct{} }
+
+func newBlockingFilter() *blockingFilter {
+	return &blockingFilter{arrived: make(chan struct{}, 100), release: make(chan struct{})}
+}
+
+func (g *blockingFilter) factory() filter.StreamFilterFactory {
+	return filter.StreamFilterFactory{
+		Name: "gate", Stage: filter.BeforeRoute,
+		Config: func() any { return new(struct{}) },
+		New: func(any, filter.Env) (filter.Filter, error) {
+			return func(next protocol.Service) protocol.Service {
+				return protocol.BlockingFunc(func(ctx context.Context, x *protocol.Exchange) error {
+					g.arrived <- struct{}{}
+					if x.Request.Path == "/held" {
+						<-g.release
+					}
+					return x.Serve(ctx, next)
+				})
+			}, nil
+		},
+	}
+}
+
+// TestInFlightRequestKeepsRemovedCluster: it came three configurations
+// ago, and its cluster has left, come back and left again meanwhile.
+func TestInFlightRequestKeepsRemovedCluster(t *testing.T) {
+	one, two := origin(t, respondText("one")), origin(t, respondText("two"))
+	g := newBlockingFilter()
+	first := setup{filters: `{"type": "gate"}`, routes: to("one"), clusters: cluster("one", one)}
+	second := setup{filters: `{"type": "gate"}`, routes: to("two"), clusters: cluster("two", two)}
+	r, address := first.run(t, g.factory())
+	c := dialClient(t, address)
+	c.send(get("/held"))
+	<-g.arrived
+	for _, s := range []setup{second, first, second} {
+		r.apply(s.snapshot(t, g.factory()))
+		if got := roundTrip(t, address, get("/")); got.StatusCode != 200 {
+			t.Errorf("%d %q", got.StatusCode, got.body)
+		}
+	}
+	close(g.release)
+	if got := c.read("GET "); got.body != "one" {
+		t.Errorf("%d %q, want %q", got.StatusCode, got.body, "one")
+	}
+	r.until(func() bool { return !r.exports("one") }, func() { t.Error("the cluster is not retired") })
 }
 
 func TestFilterPanicFailsOnlyItsExchange(t *testing.T) {

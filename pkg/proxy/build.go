@@ -9,6 +9,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/config"
 	"github.com/weft-proxy/weft/pkg/filter"
 	"github.com/weft-proxy/weft/pkg/protocol"
+	"github.com/weft-proxy/weft/pkg/proxy/pipeline"
+	"github.com/weft-proxy/weft/pkg/proxy/service"
 	"github.com/weft-proxy/weft/pkg/router"
 	"github.com/weft-proxy/weft/pkg/upstream"
 	"github.com/weft-proxy/weft/pkg/upstream/subset"
@@ -18,7 +20,7 @@ import (
 // dropped without cleanup.
 type builder struct {
 	server      *Server
-	overload    *overloadPolicy // of the overload manager; nil: none
+	overload    *service.OverloadPolicy // of the overload manager; nil: none
 	routeTables map[string]*config.RouteTable
 	tables      map[string]*liveTable // the tables in use, by name; owned by the plan
 }
@@ -30,7 +32,7 @@ func newBuilder(s *Server, next *config.Snapshot) *builder {
 		tables:      make(map[string]*liveTable),
 	}
 	if next.Overload != nil {
-		b.overload = &s.overload.policy
+		b.overload = s.overload.Policy()
 	}
 	for _, t := range next.Routes {
 		b.routeTables[t.Name] = t
@@ -48,7 +50,7 @@ func newBuilder(s *Server, next *config.Snapshot) *builder {
 //	route actions · filters of the route · Timeout · Retry (or Hedge) · cluster
 //
 // observers are called for each exchange that has ended.
-func (b *builder) buildService(place string, p *config.Proxy) (whole protocol.Service, observers []exchangeObserver, err error) {
+func (b *builder) buildService(place string, p *config.Proxy) (whole protocol.Service, observers []pipeline.Observer, err error) {
 	before, after, observers, err := b.buildFilters(place, p.StreamFilters)
 	if err != nil {
 		return nil, nil, err
@@ -61,16 +63,14 @@ func (b *builder) buildService(place string, p *config.Proxy) (whole protocol.Se
 	for _, f := range slices.Backward(before) {
 		s = f(s)
 	}
-	f := newForwarded(s, p.HTTP1)
-	f.sanitizer, f.trustsScheme = newHeaderSanitizer(p.CallerFields, &p.HTTP1), p.ForwardedScheme
-	s = f
+	s = service.Forwarded(s, p)
 	if p.Targets != (config.TargetNormalization{}) {
-		s = normalizeTargets(s, p.Targets)
+		s = service.NormalizeTargets(s, p.Targets)
 	}
 	if b.overload != nil {
-		s = shed(s, b.overload)
+		s = service.Shed(s, b.overload)
 	}
-	return Respond(s, b.server.o.Metrics.Counter(metrics.Panics), b.server.o.Log), observers, nil
+	return service.Respond(s, b.server.o.Metrics.Counter(metrics.Panics), b.server.o.Log), observers, nil
 }
 
 // routeFilter is a filter that runs inside routes. Each route may have its own configuration for
@@ -84,11 +84,8 @@ type routeFilter struct {
 	disabled bool          // disabled unless a route enables it
 }
 
-// exchangeObserver is called for each exchange that has ended; see filter.Env.
-type exchangeObserver func(x *protocol.Exchange)
-
 // buildFilters builds the listener's filters in order and splits them by stage.
-func (b *builder) buildFilters(place string, list []config.Filter) (before []filter.Filter, after []routeFilter, observers []exchangeObserver, err error) {
+func (b *builder) buildFilters(place string, list []config.Filter) (before []filter.Filter, after []routeFilter, observers []pipeline.Observer, err error) {
 	for i, f := range list {
 		if f.Config == (config.FilterConfigMissing{}) {
 			before, after = addMissingConfig(f, before, after)
@@ -138,26 +135,26 @@ func (b *builder) findStreamFilter(name string) *filter.StreamFilterFactory {
 }
 
 // buildRouter composes the Router of p. The filters run inside its routes.
-func (b *builder) buildRouter(p *config.Proxy, filters []routeFilter) (*Router, error) {
+func (b *builder) buildRouter(p *config.Proxy, filters []routeFilter) (*service.Router, error) {
 	t, err := b.buildTable(p.RouteTable)
 	if err != nil {
 		return nil, err
 	}
-	r := &Router{proxy: p, filters: filters, unrouted: unrouted(p.RouteTable, filters)}
+	r := &liveRouter{service.NewRouter(unrouted(p.RouteTable, filters)), p, filters}
 	first, err := b.prepareRoutes(r, t.table, t.metrics)
 	if err != nil {
 		return nil, err
 	}
-	first.activate()
+	first.Activate()
 	t.routers = append(t.routers, r)
-	return r, nil
+	return r.Router, nil
 }
 
 // unrouted composes the service for exchanges that no route matches. The filters run with the
 // listener's settings, as in Envoy: what they reject, delay or count does not depend on whether the
 // path exists.
 func unrouted(table string, filters []routeFilter) protocol.Service {
-	var s protocol.Service = noRoute{table}
+	s := service.NoRoute(table)
 	for _, f := range slices.Backward(filters) {
 		if !f.disabled {
 			s = f.shared(s)
@@ -174,15 +171,15 @@ func (b *builder) buildRoute(p *config.Proxy, route *router.Route, filters []rou
 	}
 	var s protocol.Service
 	if c.Forward == nil {
-		s = reply{route}
+		s = service.Reply(route)
 	} else {
 		s = b.buildUpstream(p, route)
 		if c.Forward.Hedge.Enabled() {
-			s = Hedge(s, route, retryBudget(c.Forward.Priority), clusterClient{b.server}.Go)
+			s = service.Hedge(s, route, service.BreakerBudget(c.Forward.Priority), clusterClient{b.server}.Go)
 		} else {
-			s = Retry(s, route, retryBudget(c.Forward.Priority))
+			s = service.Retry(s, route, service.BreakerBudget(c.Forward.Priority))
 		}
-		s = Timeout(s, route)
+		s = service.Timeout(s, route)
 	}
 	for _, f := range slices.Backward(filters) {
 		made, err := f.forRoute(p, c)
@@ -192,7 +189,7 @@ func (b *builder) buildRoute(p *config.Proxy, route *router.Route, filters []rou
 		s = made(s)
 	}
 	if c.Forward != nil {
-		s = &forward{route: route, next: s}
+		s = service.Forward(s, route)
 	}
 	return s, nil
 }
@@ -205,16 +202,16 @@ func (b *builder) buildUpstream(p *config.Proxy, route *router.Route) protocol.S
 		chosen = func(x *protocol.Exchange, h *upstream.Host) { route.RewriteHost(x, h.Config().Hostname) }
 	}
 	if f.Hedge.Enabled() {
-		chosen = recordingHost(chosen)
+		chosen = service.RecordHedgedHost(chosen)
 	}
-	way := func(c *upstream.Cluster, labels map[string]string) *upstream.ClusterPicker {
+	picker := func(c *upstream.Cluster, labels map[string]string) *upstream.ClusterPicker {
 		return &upstream.ClusterPicker{Cluster: c, Protocol: f.Upstream, Fallback: p.Upstream, Priority: f.Priority, Labels: subset.NewLabels(labels), OnHostSelected: chosen}
 	}
 	switch {
 	case f.Cluster != "":
-		return way(b.server.clusters.Get(f.Cluster), f.Metadata)
+		return picker(b.server.clusters.Get(f.Cluster), f.Metadata)
 	case len(f.WeightedClusters) > 0:
-		ways := make(weightedClusters, len(f.WeightedClusters))
+		pickers := make(service.WeightedClusters, len(f.WeightedClusters))
 		for i, w := range f.WeightedClusters {
 			labels := maps.Clone(f.Metadata)
 			if labels == nil {
@@ -222,10 +219,20 @@ func (b *builder) buildUpstream(p *config.Proxy, route *router.Route) protocol.S
 			} else {
 				maps.Copy(labels, w.Metadata)
 			}
-			ways[i] = way(b.server.clusters.Get(w.Cluster), labels)
+			pickers[i] = picker(b.server.clusters.Get(w.Cluster), labels)
 		}
-		return ways
+		return pickers
 	}
-	clusters := &pickerCache{find: b.server.clusters.Find, newPicker: func(c *upstream.Cluster) *upstream.ClusterPicker { return way(c, f.Metadata) }}
-	return dynamicCluster(clusters.get)
+	return service.DynamicCluster(b.server.clusters.Find, func(c *upstream.Cluster) *upstream.ClusterPicker {
+		return picker(c, f.Metadata)
+	})
+}
+
+// onDemandTable returns the on-demand state of a table, or nil if it is not on demand.
+func (b *builder) onDemandTable(table string) *pipeline.OnDemandTable {
+	source := b.routeTables[table]
+	if source == nil || !source.OnDemand.Enabled() {
+		return nil
+	}
+	return b.server.onDemand.Table(table, source.OnDemand)
 }

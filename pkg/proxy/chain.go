@@ -10,6 +10,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/config"
 	"github.com/weft-proxy/weft/pkg/network"
 	"github.com/weft-proxy/weft/pkg/protocol/xprotocol"
+	"github.com/weft-proxy/weft/pkg/proxy/pipeline"
+	"github.com/weft-proxy/weft/pkg/proxy/service"
 	"github.com/weft-proxy/weft/pkg/stream"
 )
 
@@ -22,29 +24,29 @@ type compiledChain struct {
 	group    *network.ConnGroup // connections that use the chain
 
 	// For a chain that serves exchanges; nil for one that relays bytes.
-	live *livePipeline // pipeline holder of the chain
-	next *pipeline     // pipeline to activate
+	live *pipeline.Live     // the chain's
+	next *pipeline.Pipeline // to activate
 }
 
 // activate activates the chain's new pipeline and returns the previous one, or nil. The caller
 // closes the previous record after that pipeline has ended.
-func (c *compiledChain) activate() (before *pipeline) {
+func (c *compiledChain) activate() (before *pipeline.Pipeline) {
 	if c.live == nil {
 		return nil
 	}
-	before = c.live.active.Swap(c.next)
+	before = c.live.Activate(c.next)
 	if before != nil {
-		before.release()
+		before.Release()
 	}
 	return before
 }
 
-// activateOver is enforce for a chain that replaces was, or nothing if was is nil. If was served
+// activateOver is activate for a chain that replaces was, or nothing if was is nil. If was served
 // exchanges and c relays bytes, activateOver releases the pipeline of was.
-func (c *compiledChain) activateOver(was *compiledChain) (before *pipeline) {
+func (c *compiledChain) activateOver(was *compiledChain) (before *pipeline.Pipeline) {
 	if was != nil && c.live == nil {
 		if before = was.active(); before != nil {
-			before.release()
+			before.Release()
 		}
 		return before
 	}
@@ -54,30 +56,30 @@ func (c *compiledChain) activateOver(was *compiledChain) (before *pipeline) {
 // close releases an active chain after its last connection has ended.
 func (c *compiledChain) close() {
 	if now := c.active(); now != nil {
-		now.release()
-		now.recorder.close()
+		now.Release()
+		now.Close()
 	}
 }
 
 // active returns the active pipeline of the chain, or nil if the chain relays bytes.
-func (c *compiledChain) active() *pipeline {
+func (c *compiledChain) active() *pipeline.Pipeline {
 	if c.live == nil {
 		return nil
 	}
-	return c.live.active.Load()
+	return c.live.Active()
 }
 
 // discard releases a chain that never became active.
 func (c *compiledChain) discard() {
 	if c.next != nil {
-		c.next.recorder.close()
+		c.next.Close()
 	}
 	c.tls.close()
 }
 
 // buildChain builds the handlers of c. old is its current pipeline, or nil. place distinguishes c from
 // all other chains.
-func (b *builder) buildChain(e *compiledListener, c *compiledChain, old *livePipeline, place string) error {
+func (b *builder) buildChain(e *compiledListener, c *compiledChain, old *pipeline.Live, place string) error {
 	fc := c.config
 	var carries network.Handler
 	if fc.TCPProxy != nil {
@@ -111,40 +113,38 @@ func (b *builder) buildChain(e *compiledListener, c *compiledChain, old *livePip
 
 // buildProxyChain makes c serve exchanges and returns the handlers by ALPN name. If the proxy filter
 // says so, connections of no known protocol go to unknown.
-func (b *builder) buildProxyChain(l *config.Listener, c *compiledChain, s *livePipeline, unknown network.Handler, place string) (byALPN map[string]network.Handler, err error) {
+func (b *builder) buildProxyChain(l *config.Listener, c *compiledChain, s *pipeline.Live, unknown network.Handler, place string) (byALPN map[string]network.Handler, err error) {
 	p := c.config.Proxy
 	engines, err := b.engines(p)
 	if err != nil {
 		return nil, err
 	}
-	service, observers, err := b.buildService(place, p)
+	outermost, observers, err := b.buildService(place, p)
 	if err != nil {
 		return nil, err
 	}
-	rec, err := b.newRecorder(l)
+	rec, err := pipeline.NewRecorder(l, b.server.o.Logs, b.server.o.Metrics, observers)
 	if err != nil {
 		return nil, err
 	}
-	rec.observers = observers
 	if s == nil {
-		s = new(livePipeline)
+		s = new(pipeline.Live)
 	}
 	if !p.Fallback {
 		unknown = nil
 	}
 	table := b.onDemandTable(p.RouteTable)
 	if table != nil && table.Unsubscribed {
-		service = Respond(table, b.server.o.Metrics.Counter(metrics.Panics), b.server.o.Log)
+		outermost = service.Respond(table, b.server.o.Metrics.Counter(metrics.Panics), b.server.o.Log)
 	}
-	c.live, c.next = s, newPipeline(l.Name, service, rec)
-	c.next.table = table
+	c.live, c.next = s, pipeline.New(l.Name, outermost, rec, table)
 	c.handler, byALPN = b.buildHandler(l, p, s, engines, unknown)
 	return byALPN, nil
 }
 
 // buildHandler lets each engine serve the connections of its protocol, detected by first bytes or chosen
 // by ALPN.
-func (b *builder) buildHandler(l *config.Listener, p *config.Proxy, s *livePipeline, engines []*stream.Protocol, unknown network.Handler) (h network.Handler, byALPN map[string]network.Handler) {
+func (b *builder) buildHandler(l *config.Listener, p *config.Proxy, s *pipeline.Live, engines []*stream.Protocol, unknown network.Handler) (h network.Handler, byALPN map[string]network.Handler) {
 	o := stream.ServerOptions{
 		Listener:         l.Name,
 		Service:          s,
@@ -153,7 +153,7 @@ func (b *builder) buildHandler(l *config.Listener, p *config.Proxy, s *livePipel
 		RPC:              p.RPC,
 		IdleTimeout:      l.IdleTimeout,
 		Observe:          s.Observe,
-		NewBatchObserver: func() stream.BatchObserver { return &batchObserver{live: s} },
+		NewBatchObserver: func() stream.BatchObserver { return s.NewBatchObserver() },
 		Log:              b.server.o.Log,
 	}
 	byALPN = map[string]network.Handler{}

@@ -120,7 +120,7 @@ func (c *chainSelector) dispatch(ctx context.Context, conn *network.Conn, begun 
 			conn.CloseReason = network.ClosedNoFilterChain
 			return noChainError(&known)
 		}
-		if conn.JoinGroup(chosen.group) {
+		if chosen.group.Join(conn) {
 			return serve(ctx, conn, chosen.handler, speaks)
 		}
 		// Another configuration has replaced the chain meanwhile.
@@ -166,7 +166,7 @@ func noChainError(known *chainmatch.Connection) error {
 
 // connectionOf returns what is known of conn before its first bytes.
 func connectionOf(conn *network.Conn) chainmatch.Connection {
-	peer, _ := conn.DirectRemoteAddr()
+	peer, _ := conn.Addrs().DirectRemote()
 	return chainmatch.Connection{
 		Destination: unmapped(addrPort(conn.LocalAddr())), Source: unmapped(addrPort(conn.RemoteAddr())),
 		DirectSource: unmapped(addrPort(peer)).Addr(),

@@ -7,6 +7,7 @@ import (
 	"github.com/weft-proxy/weft/internal/metrics"
 	"github.com/weft-proxy/weft/pkg/config"
 	"github.com/weft-proxy/weft/pkg/network"
+	"github.com/weft-proxy/weft/pkg/proxy/pipeline"
 	"github.com/weft-proxy/weft/pkg/router/chainmatch"
 	"github.com/weft-proxy/weft/pkg/stream"
 )
@@ -69,7 +70,7 @@ func (b *builder) buildChains(e, old *compiledListener) error {
 		if e.selectsChain() {
 			place += " " + c.identity
 		}
-		var serves *livePipeline
+		var serves *pipeline.Live
 		if before := old.previousChain(e, c); before != nil {
 			serves = before.live
 		}
@@ -168,8 +169,8 @@ func (e *compiledListener) publishChains() {
 }
 
 // activePipelines returns the active pipelines of e.
-func (e *compiledListener) activePipelines() []*pipeline {
-	var all []*pipeline
+func (e *compiledListener) activePipelines() []*pipeline.Pipeline {
+	var all []*pipeline.Pipeline
 	for _, c := range e.chains {
 		if s := c.active(); s != nil {
 			all = append(all, s)

@@ -2,7 +2,6 @@ package proxy
 
 import (
 	"context"
-	"errors"
 	"reflect"
 	"slices"
 	"sync"
@@ -10,6 +9,7 @@ import (
 	"github.com/weft-proxy/weft/internal/metrics"
 	"github.com/weft-proxy/weft/pkg/config"
 	"github.com/weft-proxy/weft/pkg/network"
+	"github.com/weft-proxy/weft/pkg/proxy/pipeline"
 )
 
 // liveListener is a bound or virtual listener. It accepts after Server.serveListener.
@@ -32,7 +32,7 @@ func (s *Server) bindListener(ctx context.Context, e *compiledListener) (*liveLi
 		Mark:           uint32(l.Mark), //nolint:gosec // config has checked it
 		MaxConnections: l.MaxConnections,
 		AcceptRate:     network.AcceptRate(l.AcceptRate),
-		Limiter:        &s.overload.connLimiter,
+		Limiter:        s.overload.ConnLimiter(),
 		Log:            s.o.Log,
 		Counter:        count,
 	}, e.handler)
@@ -53,7 +53,7 @@ func (s *Server) checkBound(old, next *config.Listener) {
 // reconfigure applies a new entry to a listener and returns the previous pipelines. Open connections use
 // the new configuration. If engine options changed, they end after their next exchange. If their
 // filter chain was removed, they drain.
-func (live *liveListener) reconfigure(s *Server, next *compiledListener) (before []*pipeline) {
+func (live *liveListener) reconfigure(s *Server, next *compiledListener) (before []*pipeline.Pipeline) {
 	old := live.compiled
 	s.checkBound(old.config, next.config)
 	live.ln.SetMaxConnections(next.config.MaxConnections)
@@ -91,7 +91,7 @@ func (live *liveListener) reconfigure(s *Server, next *compiledListener) (before
 	}
 	old.close()
 	live.compiled = next
-	return slices.DeleteFunc(before, func(c *pipeline) bool { return c == nil })
+	return slices.DeleteFunc(before, func(c *pipeline.Pipeline) bool { return c == nil })
 }
 
 // setHandlers makes new connections use next and ends those of changed filter chains after their
@@ -110,17 +110,6 @@ func (live *liveListener) setHandlers(s *Server, old, next *compiledListener, ch
 	}
 }
 
-// drainChain drains the connections of a removed filter chain.
-func (s *Server) drainChain(live *liveListener, c *compiledChain) {
-	name, grace := live.compiled.config.Name, s.gracePeriod()
-	s.tasks.Go(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), grace)
-		defer cancel()
-		s.logForceClosed(ctx, "connections of a filter chain", name, live.ln.DrainGroup(ctx, c.group))
-		c.close()
-	})
-}
-
 // listenerChange is a listener change to log.
 type listenerChange struct {
 	active            bool // true: it accepts connections; false: it was removed
@@ -135,18 +124,6 @@ func (s *Server) logListenerChanges(news []listenerChange) {
 		} else {
 			s.o.Log.Info("listener removed", "listener", n.listener, "address", n.address)
 		}
-	}
-}
-
-// logForceClosed logs how many connections or sessions were closed with requests in flight. It does
-// not count idle ones.
-func (s *Server) logForceClosed(ctx context.Context, what, listener string, cut int) {
-	switch {
-	case cut == 0:
-	case errors.Is(ctx.Err(), context.DeadlineExceeded):
-		s.o.Log.Warn("closed at the end of the drain time with requests in flight", "listener", listener, "what", what, "count", cut)
-	default:
-		s.o.Log.Warn("closed by an immediate shutdown with requests in flight", "listener", listener, "what", what, "count", cut)
 	}
 }
 

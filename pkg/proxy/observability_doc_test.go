@@ -7,18 +7,21 @@ import (
 	"fmt"
 	"maps"
 	"os"
+	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"unicode"
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/weft-proxy/weft/internal/admin"
+	"github.com/weft-proxy/weft/internal/logfile"
 	"github.com/weft-proxy/weft/internal/metrics"
 	"github.com/weft-proxy/weft/pkg/config"
 	"github.com/weft-proxy/weft/pkg/network"
 	"github.com/weft-proxy/weft/pkg/protocol/variable"
+	"github.com/weft-proxy/weft/pkg/proxy/accesslog"
 )
 
 var update = flag.Bool("update", false, "write the tables of docs/observability.md")
@@ -34,7 +37,6 @@ func TestObservabilityDocHasEverything(t *testing.T) {
 	}
 	want := page
 	for name, table := range map[string]string{
-		"endpoints": endpointTable(),
 		"metrics":   metricTable(),
 		"causes":    closeReasonTable(),
 		"bounds":    boundList(),
@@ -57,7 +59,7 @@ func TestObservabilityDocHasEverything(t *testing.T) {
 }
 
 // TestObservabilityDocNamesExist checks what stands outside the tables:
-// names of metrics, pages of the admin port, log formats.
+// names of metrics, log formats.
 func TestObservabilityDocNamesExist(t *testing.T) {
 	page, err := os.ReadFile(observabilityDoc)
 	if err != nil {
@@ -72,15 +74,6 @@ func TestObservabilityDocNamesExist(t *testing.T) {
 			t.Errorf("there is no metric %s", name)
 		}
 	}
-	pages := map[string]bool{"/": true}
-	for _, e := range admin.Endpoints() {
-		pages[e.Route()] = true
-	}
-	for _, at := range regexp.MustCompile(`http://127\.0\.0\.1:34901(/[a-z_/]*)`).FindAllStringSubmatch(string(page), -1) {
-		if !pages[strings.TrimSuffix(at[1], "profile")] {
-			t.Errorf("the admin port has no page %s", at[1])
-		}
-	}
 	logs := 0
 	for _, block := range regexp.MustCompile("(?s)```json\n(.*?)```").FindAllStringSubmatch(string(page), -1) {
 		var example struct {
@@ -93,18 +86,56 @@ func TestObservabilityDocNamesExist(t *testing.T) {
 			t.Errorf("%v in the example\n%s", err, block[1])
 		}
 		for _, log := range example.Logs {
-			c := config.AccessLog{Format: log.Format}
+			c := config.AccessLog{Path: filepath.Join(t.TempDir(), "access.log"), Format: log.Format}
 			for name, format := range log.JSON {
 				c.JSON = append(c.JSON, config.LogField{Name: name, Format: format})
 			}
-			if _, err := logParts(c); err != nil {
+			out, err := accesslog.Open(c, logfile.NewSet(logfile.SetOptions{CheckOnly: true}))
+			if err != nil {
 				t.Error(err)
+				continue
 			}
+			out.Close()
 			logs++
 		}
 	}
 	if logs == 0 {
 		t.Error("no example of an access log was found")
+	}
+}
+
+// TestAccessLogLineHasTheColumns compares the example of a line in docs/observability.md with the
+// columns of the default format.
+func TestAccessLogLineHasTheColumns(t *testing.T) {
+	page, err := os.ReadFile(observabilityDoc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := regexp.MustCompile("(?s)<!-- begin line -->\n```\n(.*?)\n```\n<!-- end line -->").FindSubmatch(page)
+	if found == nil {
+		t.Fatal("the page has no example of a line")
+	}
+	values, columns := strings.Split(string(found[1]), " "), strings.Fields(accesslog.DefaultFormat)
+	if len(values) != len(columns) {
+		t.Fatalf("the line has %d values, the default format %d columns", len(values), len(columns))
+	}
+	for column, want := range map[string]string{
+		"%start_time_rfc3339%":        `^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}(Z|[+-]\d\d:\d\d)$`,
+		"%downstream_remote_address%": `^[\d.]+:\d+$`,
+		"%method%":                    `^[A-Z]+$`,
+		"%request_uri%":               `^/`,
+		"%version%":                   `^HTTP/1\.1$`,
+		"%response_code%":             `^\d{3}$`,
+		"%response_flag%":             `^([A-Z]+|-)$`,
+		"%duration_ms%":               `^\d+\.\d{3}$`,
+		"%upstream_host%":             `^[\d.]+:\d+$`,
+	} {
+		i := slices.Index(columns, column)
+		if i < 0 {
+			t.Errorf("the default format has no column %s", column)
+		} else if !regexp.MustCompile(want).MatchString(values[i]) {
+			t.Errorf("column %d, %s: the line has %q, which does not match %s", i+1, column, values[i], want)
+		}
 	}
 }
 
@@ -130,15 +161,6 @@ func filled(page []byte, name, text string) ([]byte, error) {
 	b.WriteString(indent + end)
 	b.Write(after)
 	return b.Bytes(), nil
-}
-
-func endpointTable() string {
-	var b strings.Builder
-	b.WriteString("| | Path | Answer |\n|---|---|---|\n")
-	for _, e := range admin.Endpoints() {
-		fmt.Fprintf(&b, "| %s | `%s` | %s |\n", e.Method, e.Path, e.Doc)
-	}
-	return b.String()
 }
 
 // allMetrics describes what Weft and its filters export.
@@ -217,7 +239,7 @@ func columnTable() string {
 	docs := maps.Collect(variable.Names())
 	var b strings.Builder
 	b.WriteString("| Column | Variable | Meaning |\n|---:|---|---|\n")
-	for i, column := range strings.Fields(DefaultAccessLogFormat) {
+	for i, column := range strings.Fields(accesslog.DefaultFormat) {
 		fmt.Fprintf(&b, "| %d | `%s` | %s |\n", i+1, column, docs[strings.Trim(column, "%")])
 	}
 	return b.String()

@@ -106,7 +106,7 @@ func TestTableReplacementWakesWaiters(t *testing.T) {
 	<-r.server.OnDemandRoutes().Requested()
 	r.apply(setup{routes: directRoute("other")}.snapshot(t))
 	asking.Wait()
-	if n := len(r.server.onDemand.items); n != 0 {
-		t.Errorf("%d tables are kept that are not on demand, want none", n)
+	if r.server.OnDemandRoutes().InUse("table") {
+		t.Error("the table is kept although it is not on demand")
 	}
 }

@@ -13,9 +13,6 @@ import (
 	"testing"
 	"testing/fstest"
 	"time"
-
-	"github.com/weft-proxy/weft/pkg/config"
-	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
 // fakeSystem is a system of files that tests change while it is read.
@@ -84,8 +81,7 @@ func newOverloadRig(t *testing.T, server string) (*rig, *fakeSystem, setup) {
 	s := setup{
 		server: server, routes: to("app"), clusters: cluster("app", origin(t, respondText("served"))),
 	}
-	r := newRig(t)
-	r.server.o.System = m
+	r := newRigOn(t, m)
 	r.apply(s.snapshot(t))
 	return r, m, s
 }
@@ -241,27 +237,6 @@ func TestIdleTimeoutsAreReduced(t *testing.T) {
 	r.await(1, "weft_overload_action_done_total", "reduce_timeouts")
 }
 
-func TestReducedTimeout(t *testing.T) {
-	for _, tt := range []struct {
-		timeout, least time.Duration
-		share, value   float64
-		want           time.Duration
-	}{
-		{time.Minute, 0, 0.1, 0, time.Minute},
-		{time.Minute, 0, 0.1, 0.5, 33 * time.Second},
-		{time.Minute, 0, 0.1, 1, 6 * time.Second},
-		{time.Minute, 2 * time.Second, 0.1, 1, 2 * time.Second},
-		{time.Second, 2 * time.Second, 0.1, 1, time.Second},
-		{time.Minute, 0, 0, 1, 0},
-		{0, 0, 0.1, 1, noIdleTimeout},
-	} {
-		a := config.OverloadAction{MinTimeout: tt.least, MinScale: tt.share}
-		if got := reducedTimeout(tt.timeout, a, tt.value); got != tt.want {
-			t.Errorf("%v at %v of %+v = %v, want %v", tt.timeout, tt.value, a, got, tt.want)
-		}
-	}
-}
-
 // TestReloadsWhileMemoryIsShort: the same configuration of an overload manager goes on,
 // another one takes over at once, and without one everything is as before.
 func TestReloadsWhileMemoryIsShort(t *testing.T) {
@@ -388,43 +363,5 @@ func TestCPUMonitor(t *testing.T) {
 	}, func() { t.Errorf("status %+v", r.server.Overload()) })
 	if got := roundTrip(t, r.address("front"), get("/")); got.StatusCode != 503 {
 		t.Errorf("while processors are short: %d", got.StatusCode)
-	}
-}
-
-func TestOverloadPolicyDoesNotAllocate(t *testing.T) {
-	var o overloadPolicy
-	served := 0
-	s := shed(protocol.BlockingFunc(func(context.Context, *protocol.Exchange) error { served++; return nil }), &o)
-	x := &protocol.Exchange{}
-	serve := func() {
-		x.Reset()
-		if err := x.Serve(context.Background(), s); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if n := testing.AllocsPerRun(100, serve); n > 0 || served == 0 {
-		t.Errorf("%v allocations without orders", n)
-	}
-	o.setFractions(1, 1)
-	served = 0
-	if n := testing.AllocsPerRun(100, serve); n > 0 || served > 0 {
-		t.Errorf("%v allocations of a refusal, %d served", n, served)
-	}
-	if x.Record.Reason != protocol.Overloaded || x.Response.Status != 503 {
-		t.Errorf("refused with %v and %d", x.Record.Reason, x.Response.Status)
-	}
-	o.setFractions(0, 1)
-	serve() // without a connection there is nothing to end
-	if served != 1 {
-		t.Errorf("%d were served", served)
-	}
-}
-
-func BenchmarkOverloadPolicy(b *testing.B) {
-	var o overloadPolicy
-	s := shed(protocol.BlockingFunc(func(context.Context, *protocol.Exchange) error { return nil }), &o)
-	x := &protocol.Exchange{}
-	for b.Loop() {
-		_ = s.Start(context.Background(), x)
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"context"
 	"io"
+	"io/fs"
 	"log/slog"
 	"net"
 	"net/http"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/weft-proxy/weft/internal/logfile"
 	"github.com/weft-proxy/weft/internal/metrics"
+	"github.com/weft-proxy/weft/internal/metrics/metricstest"
 	"github.com/weft-proxy/weft/pkg/config"
 	"github.com/weft-proxy/weft/pkg/config/configjson"
 	"github.com/weft-proxy/weft/pkg/filter"
@@ -75,6 +77,12 @@ func builtGates() []filter.ConnectionFilterFactory {
 // the test. more are filters beside those that exist.
 func newRig(t testing.TB, more ...filter.StreamFilterFactory) *rig {
 	t.Helper()
+	return newRigOn(t, nil, more...)
+}
+
+// newRigOn is newRig on a machine whose proc and sys are in system; nil: this machine.
+func newRigOn(t testing.TB, system fs.FS, more ...filter.StreamFilterFactory) *rig {
+	t.Helper()
 	o := metrics.Options{Reasons: []string{protocol.ReasonNone.String()}}
 	for r := range protocol.Reasons() {
 		o.Reasons = append(o.Reasons, r.String())
@@ -99,6 +107,7 @@ func newRig(t testing.TB, more ...filter.StreamFilterFactory) *rig {
 		Logs:    logfile.NewSet(logfile.SetOptions{Log: log}),
 		Metrics: r.metrics,
 		Log:     log,
+		System:  system,
 	})
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
@@ -128,34 +137,10 @@ func (r *rig) address(name string) string {
 	return ""
 }
 
-// value returns the sum of a metric's series that have the label values given,
-// in the order of its labels; "" fits any.
+// value returns the sum of a metric's series that have the label values given; "" fits any.
 func (r *rig) value(name string, labels ...string) float64 {
 	r.t.Helper()
-	families, err := r.metrics.Gather()
-	if err != nil {
-		r.t.Fatal(err)
-	}
-	sum := 0.0
-	for _, f := range families {
-		if f.GetName() != name {
-			continue
-		}
-		for _, m := range f.GetMetric() {
-			fits := true
-			for _, want := range labels {
-				has := false
-				for _, pair := range m.GetLabel() {
-					has = has || pair.GetValue() == want
-				}
-				fits = fits && has
-			}
-			if fits {
-				sum += m.GetCounter().GetValue() + m.GetGauge().GetValue()
-			}
-		}
-	}
-	return sum
+	return metricstest.Value(r.t, r.metrics, name, labels...)
 }
 
 // await waits until value is want: an exchange is accounted for after the last

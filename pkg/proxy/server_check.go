@@ -17,7 +17,7 @@ func (s *Server) Check(next *config.Snapshot) error {
 		return err
 	}
 	defer s.upstreamTLS.rollback(clients)
-	if _, err := s.overload.prepare(next.Overload); err != nil {
+	if _, err := s.overload.Prepare(next.Overload); err != nil {
 		return err
 	}
 	p := &plan{

@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"fmt"
 	"io"
 	"net"
 	"strings"
@@ -125,34 +126,70 @@ func TestIstioStatsCountSessionsAcrossReload(t *testing.T) {
 	}
 }
 
-// A handler that panics ends its session, once, and leaves nothing counted.
-func TestSessionObserversSeeEndDespitePanic(t *testing.T) {
+// forwardWith forwards a connection to an echo server with observers and use, which is expected to
+// panic or to have a panicking observer. Afterwards the host has nothing in flight.
+func forwardWith(t *testing.T, observers []filter.SessionObserver, use func(*network.Conn, *network.RelayCounters) error) {
+	t.Helper()
 	r := newRig(t)
 	r.apply(parse(t, tcpProxyConfig("1ms", cluster("app", echoServer(t)))))
 	near, far := net.Pipe()
 	defer func() { _ = far.Close() }()
 	caller := network.NewConn(near)
 	defer func() { _ = caller.Close() }()
-	began, ended := 0, 0
-	c := &TCPForwarder{r.server.clusters, r.server.upstreamTLS, []filter.SessionObserver{func(s *filter.Session) func() {
-		if began++; s.Host == nil || s.Cluster == nil || s.Reason != protocol.ReasonNone {
-			t.Errorf("it began with %v, %v, %v", s.Host, s.Cluster, s.Reason)
-		}
-		return func() { ended++ }
-	}}}
+	c := &TCPForwarder{r.server.clusters, r.server.upstreamTLS, observers}
+	var err error
 	func() {
-		defer func() {
-			if recover() == nil {
-				t.Error("the panic was swallowed")
-			}
-		}()
-		_ = c.Forward(t.Context(), caller, "app", 3, func(*network.Conn, *network.RelayCounters) error { panic("a defect of a handler") })
+		defer protocol.RecoverPanic(&err)
+		_ = c.Forward(t.Context(), caller, "app", 3, use)
 	}()
-	if began != 1 || ended != 1 {
-		t.Errorf("watchers were told of %d beginnings and %d ends, want one each", began, ended)
+	if protocol.PanicIn(err) == nil {
+		t.Errorf("Forward ended with %v, want the panic", err)
 	}
 	if n := r.server.clusters.Find("app").InFlight(); n != 0 {
 		t.Errorf("%d are in flight", n)
 	}
 	r.await(0, "weft_cluster_connections_active")
+}
+
+// A handler that panics ends its session, once, and leaves nothing counted.
+func TestSessionObserversSeeEndDespitePanic(t *testing.T) {
+	began, ended := 0, 0
+	observer := func(s *filter.Session) func() {
+		if began++; s.Host == nil || s.Cluster == nil || s.Reason != protocol.ReasonNone {
+			t.Errorf("it began with %v, %v, %v", s.Host, s.Cluster, s.Reason)
+		}
+		return func() { ended++ }
+	}
+	forwardWith(t, []filter.SessionObserver{observer}, func(*network.Conn, *network.RelayCounters) error { panic("a defect of a handler") })
+	if began != 1 || ended != 1 {
+		t.Errorf("watchers were told of %d beginnings and %d ends, want one each", began, ended)
+	}
+}
+
+// TestSessionObserverPanicEndsItsSession has the second of three watchers panic, at the
+// beginning or at the end of a connection that is carried. The others hear of one beginning
+// and one end.
+func TestSessionObserverPanicEndsItsSession(t *testing.T) {
+	for atEnd, want := range map[bool]string{false: "[be b be]", true: "[be be be]"} {
+		var told [3]string
+		watcher := func(i int, panics bool) filter.SessionObserver {
+			return func(*filter.Session) func() {
+				told[i] += "b"
+				if panics && !atEnd {
+					panic("a defect at the beginning")
+				}
+				return func() {
+					told[i] += "e"
+					if panics {
+						panic("a defect at the end")
+					}
+				}
+			}
+		}
+		forwardWith(t, []filter.SessionObserver{watcher(0, false), watcher(1, true), watcher(2, false)},
+			func(*network.Conn, *network.RelayCounters) error { return nil })
+		if got := fmt.Sprint(told); got != want {
+			t.Errorf("watchers have heard %s, want %s", got, want)
+		}
+	}
 }

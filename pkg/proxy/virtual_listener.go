@@ -98,7 +98,7 @@ func (s *Server) openVirtualListener(e *compiledListener) *liveListener {
 	ln := network.NewVirtualListener(network.ListenOptions{
 		Name:           e.config.Name,
 		MaxConnections: e.config.MaxConnections,
-		Limiter:        &s.overload.connLimiter,
+		Limiter:        s.overload.ConnLimiter(),
 		Log:            s.o.Log,
 		Counter:        count,
 	}, at, e.handler)
@@ -134,9 +134,9 @@ func (live *liveListener) prepareOriginalDst(l *config.Listener) error {
 
 // connAddrsOf returns the addresses of a forwarded connection for the cluster.
 func connAddrsOf(conn *network.Conn) upstream.ConnAddrs {
-	peer, _ := conn.DirectRemoteAddr()
+	peer, _ := conn.Addrs().DirectRemote()
 	at := upstream.ConnAddrs{From: unmapped(addrPort(peer)), To: unmapped(addrPort(conn.LocalAddr()))}
-	_, at.Redirected = conn.OriginalDst()
+	_, at.Redirected = conn.Addrs().OriginalDst()
 	return at
 }
 

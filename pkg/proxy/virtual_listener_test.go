@@ -101,7 +101,7 @@ func TestForwardedConnectionAddrs(t *testing.T) {
 		t.Errorf("of no socket: %+v", at)
 	}
 	to := netip.MustParseAddrPort("198.51.100.7:80")
-	conn.SetOriginalDst(to)
+	conn.Addrs().SetOriginalDst(to)
 	if at := connAddrsOf(conn); !at.Redirected || at.To != to {
 		t.Errorf("of one that was redirected: %+v", at)
 	}

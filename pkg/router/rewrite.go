@@ -88,7 +88,7 @@ func (w *pathRewrite) hasPrefix(path string) bool {
 	if !w.ignoreCase {
 		return strings.HasPrefix(path, w.prefix)
 	}
-	return len(path) >= len(w.prefix) && protocol.EqualFold(path[:len(w.prefix)], w.prefix)
+	return protocol.HasPrefixFold(path, w.prefix)
 }
 
 // joinTarget joins a new path and the original query. A query in the new path goes first. A request

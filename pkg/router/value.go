@@ -15,8 +15,7 @@ func (e expressions) compileValue(m *config.ValueMatch) (headermatch.Matcher, er
 	if m.Kind != config.ValueRegex {
 		return headermatch.New(*m, nil), nil
 	}
-	// A dot matches any character, as in filters: an attachment may have several lines.
-	whole, err := e.compile(`(?s)\A(?:` + m.Text + `)\z`)
+	whole, err := e.compile(headermatch.Anchored(m.Text))
 	return headermatch.New(*m, whole), err
 }
 

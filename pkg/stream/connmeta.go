@@ -17,8 +17,8 @@ func NewConnMeta(listener string, conn *network.Conn) protocol.ConnMeta {
 	m.Secure = m.TLS != nil
 	m.Local, m.LocalText = addrPortOf(conn.LocalAddr())
 	m.Remote, m.RemoteText = addrPortOf(conn.RemoteAddr())
-	_, m.Redirected = conn.OriginalDst()
-	if addr, other := conn.DirectRemoteAddr(); other {
+	_, m.Redirected = conn.Addrs().OriginalDst()
+	if addr, other := conn.Addrs().DirectRemote(); other {
 		peer, _ := addrPortOf(addr)
 		m.ProxyAddr = &peer
 	}

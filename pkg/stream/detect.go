@@ -14,7 +14,8 @@ import (
 )
 
 const (
-	// initialReadSize is the size of a connection's first buffer in bytes; the engines continue with it.
+	// initialReadSize is the size of a connection's first buffer in bytes; the engines continue
+	// with it.
 	initialReadSize = 4 << 10
 	// maxDetectBytes is how many bytes a connection may send before its protocol is detected.
 	maxDetectBytes = 4 << 10
@@ -125,8 +126,8 @@ func (d *Detector) readUntilDetected(conn *network.Conn, b **buffer.IoBuffer) (n
 	return nil, errUnknownProtocol
 }
 
-// matchCandidates returns the server for a connection that begins with b, or nil if none matches. Unless
-// sure is true, more bytes may change the result.
+// matchCandidates returns the server for a connection that begins with b, or nil if none matches.
+// Unless sure is true, more bytes may change the result.
 func (d *Detector) matchCandidates(b []byte) (h network.Handler, sure bool) {
 	sure = true
 	for i := range d.opts.Candidates {
@@ -151,8 +152,8 @@ var (
 	errDetectTimeout   = errors.New("timeout before the protocol of the connection was detected")
 )
 
-// setIdleCloseReason sets the close reason of a connection that sent no byte. It returns nil for the
-// ordinary ends: the peer's close, a drain and a timeout.
+// setIdleCloseReason sets the close reason of a connection that sent no byte. It returns nil for
+// the ordinary ends: the peer's close, a drain and a timeout.
 func setIdleCloseReason(conn *network.Conn, err error) error {
 	conn.CloseReason = network.CloseReasonOf(err)
 	if err == io.EOF || errors.Is(err, network.ErrDraining) || errors.Is(err, os.ErrDeadlineExceeded) {

@@ -44,8 +44,8 @@ func matchPrefix(text string) func([]byte) xprotocol.MatchResult {
 	}
 }
 
-// newTestDetector returns a detector of the existing protocols, two of them stand-ins for Bolt. Its servers
-// send what they read to the channel.
+// newTestDetector returns a detector of the existing protocols, two of them stand-ins for Bolt. Its
+// servers send what they read to the channel.
 func newTestDetector(o stream.DetectOptions) (*stream.Detector, <-chan string) {
 	read := make(chan string, 1)
 	for _, c := range []struct {
@@ -71,8 +71,8 @@ func newFallbackDetector(o stream.DetectOptions) (*stream.Detector, <-chan strin
 	return stream.NewDetector(o), read
 }
 
-// serveConn runs d on one end of an in-memory connection. It returns the other end, the connection, and
-// the result of ServeConn once it has returned.
+// serveConn runs d on one end of an in-memory connection. It returns the other end, the connection,
+// and the result of ServeConn once it has returned.
 func serveConn(t *testing.T, d *stream.Detector) (net.Conn, *network.Conn, <-chan error) {
 	t.Helper()
 	near, far := net.Pipe()

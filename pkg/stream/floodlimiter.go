@@ -10,8 +10,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/config"
 )
 
-// FloodLimiter bounds how often clients may do what costs a listener more than it costs them, such as
-// opening streams and resetting them immediately. It bounds all connections of a source address
+// FloodLimiter bounds how often clients may do what costs a listener more than it costs them, such
+// as opening streams and resetting them immediately. It bounds all connections of a source address
 // together, and all of the listener together; the engine bounds each connection. It is safe for
 // concurrent use.
 //
@@ -34,7 +34,8 @@ type FloodRateLimits struct {
 	Listener config.TokenBucket // of all clients together
 }
 
-// FloodRateLimitsOf returns the limits that o sets, with the defaults for those that it does not set.
+// FloodRateLimitsOf returns the limits that o sets, with the defaults for those that it does not
+// set.
 func FloodRateLimitsOf(o *config.HTTP2Options) FloodRateLimits {
 	defaults := config.DefaultHTTP2Options()
 	return FloodRateLimits{
@@ -48,8 +49,9 @@ func rateOrDefault(b, other config.TokenBucket) config.TokenBucket {
 	return config.TokenBucket{Burst: cmp.Or(b.Burst, other.Burst), PerSecond: cmp.Or(b.PerSecond, other.PerSecond)}
 }
 
-// numSourceSets and ways are the size of the table of source addresses: 4,096 entries, 128 KiB for each
-// listener that is attacked. When a set is full, a new address evicts the one that owes the least.
+// numSourceSets and ways are the size of the table of source addresses: 4,096 entries, 128 KiB for
+// each listener that is attacked. When a set is full, a new address evicts the one that owes the
+// least.
 const (
 	numSourceSets = 1024
 	sourcesPerSet = 4
@@ -72,8 +74,8 @@ type sourceEntry struct {
 	bucket  tokenBucket
 }
 
-// tokenBucket is the time, since FloodLimiter.start, at which all charges are paid back: a token bucket in
-// one word.
+// tokenBucket is the time, since FloodLimiter.start, at which all charges are paid back: a token
+// bucket in one word.
 type tokenBucket time.Duration
 
 // take adds n, and reports whether the debt exceeds limit. The debt is capped at the limit.
@@ -125,14 +127,14 @@ func (b *FloodLimiter) SourceExceeded(limits *FloodRateLimits, from netip.Addr, 
 	return after.take(1, limits.Source, now.Sub(b.start))
 }
 
-// AllowLog reports whether the close of a connection may be logged now, and how many closes were not
-// logged before: it allows one log line per second.
+// AllowLog reports whether the close of a connection may be logged now, and how many closes were
+// not logged before: it allows one log line per second.
 func (b *FloodLimiter) AllowLog(now time.Time) (skipped int64, ok bool) {
 	return b.logLimiter.allow(now)
 }
 
-// sourceBucket returns the debt of an address. A new address replaces the one that owes the least in its
-// set. The caller holds b.mu.
+// sourceBucket returns the debt of an address. A new address replaces the one that owes the least
+// in its set. The caller holds b.mu.
 func (b *FloodLimiter) sourceBucket(from netip.Addr) *tokenBucket {
 	if b.sources == nil {
 		b.sources = new([numSourceSets]sourceSet)

@@ -114,8 +114,8 @@ func TestSourceExceededTakesNothing(t *testing.T) {
 	ask("a second later", now.Add(time.Second), false)
 }
 
-// TestServersApplyTheirOwnLimits checks that servers of one listener share the debts and apply their
-// own limits.
+// TestServersApplyTheirOwnLimits checks that servers of one listener share the debts and apply
+// their own limits.
 func TestServersApplyTheirOwnLimits(t *testing.T) {
 	b := NewFloodLimiter()
 	now := time.Unix(1000, 0)

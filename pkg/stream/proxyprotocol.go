@@ -86,7 +86,8 @@ func (*ProxyProtocolHandler) awaitFirstByte(conn *network.Conn) error {
 	return err
 }
 
-// readHeader reads the header into *b and returns its size, or 0 if there is none and none is required.
+// readHeader reads the header into *b and returns its size, or 0 if there is none and none is
+// required.
 func (a *ProxyProtocolHandler) readHeader(conn *network.Conn, b **buffer.IoBuffer) (int, error) {
 	for {
 		if _, err := conn.Fill(b, initialReadSize); err != nil {
@@ -101,7 +102,7 @@ func (a *ProxyProtocolHandler) readHeader(conn *network.Conn, b **buffer.IoBuffe
 		case n == 0:
 			continue
 		case !h.Local:
-			conn.SetProxiedAddrs(endpointAddr(h.Destination), endpointAddr(h.Source))
+			conn.Addrs().SetProxied(endpointAddr(h.Destination), endpointAddr(h.Source))
 		}
 		return n, nil
 	}
@@ -122,7 +123,8 @@ func endpointAddr(e proxyproto.Endpoint) net.Addr {
 	return &net.UnixAddr{Name: e.Path, Net: "unix"}
 }
 
-// serveNext passes the connection to the next handler. more says that bytes of the client have arrived.
+// serveNext passes the connection to the next handler. more says that bytes of the client have
+// arrived.
 func (a *ProxyProtocolHandler) serveNext(ctx context.Context, conn *network.Conn, more bool) error {
 	conn.SetReadDeadline(time.Time{})
 	conn.Handler = a.opts.Next

@@ -1,6 +1,7 @@
 // Package stream defines the interfaces of the stream engines, which turn the bytes of a connection
 // into exchanges (server side) and exchanges into bytes (client side). Each engine is a directory
-// below this one and one line in cmd/weft/registry.go.
+// below this one and one line in cmd/weft/registry.go. The package also has the parts that the
+// multiplexed engines share: reading, batched writes, timers, workers.
 package stream
 
 import (
@@ -102,8 +103,8 @@ type Upgrade struct {
 // UpstreamConn is one upstream connection. A pool owns it. It carries one exchange at a time, or
 // many if its protocol is Multiplexed; then all methods are safe for concurrent use.
 //
-// Start sends x.Request; the service is done once the head of the final response is in x.Response. The
-// connection, or the stream on it, belongs to the exchange until x.Response.Body (or Tunnel) is
+// Start sends x.Request; the service is done once the head of the final response is in x.Response.
+// The connection, or the stream on it, belongs to the exchange until x.Response.Body (or Tunnel) is
 // closed: one of them is set even if the response has no body, because its headers are views of the
 // connection's buffer. After the close, or when the service fails, the connection calls OnRelease,
 // exactly once per Start.

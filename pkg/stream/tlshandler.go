@@ -58,8 +58,8 @@ func NewTLSHandler(o TLSOptions) *TLSHandler {
 func (s *TLSHandler) IdleTimeout() time.Duration { return s.opts.IdleTimeout }
 
 // ServeConn implements network.Handler. A connection whose handshake fails ends with
-// ClosedHandshakeFailed. After a handshake the connection is parked, because its client sends next: this
-// frees the stack that the handshake needed.
+// ClosedHandshakeFailed. After a handshake the connection is parked, because its client sends next:
+// this frees the stack that the handshake needed.
 func (s *TLSHandler) ServeConn(ctx context.Context, conn *network.Conn) error {
 	if s.opts.Plaintext != nil {
 		plain, err := s.isPlaintext(conn)

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/upstream/hosthealth"
 	"github.com/weft-proxy/weft/pkg/upstream/pool"
 )
 
@@ -38,7 +39,7 @@ type HostStatus struct {
 	Priority    uint32            `json:"priority,omitempty"`
 	Locality    string            `json:"locality,omitempty"` // "region/zone/sub_zone"
 	Health      string            `json:"health"`             // "up" or "down"
-	DownReasons string            `json:"why,omitempty"`      // why it is down: "unreachable", "failing checks", "ejected", "reported unfit", "leaving", or several
+	DownReasons hosthealth.Flags  `json:"why,omitempty"`      // why it is down
 	InFlight    int64             `json:"in_flight"`
 	Open        int64             `json:"connections"`
 	Idle        int               `json:"idle_connections"`
@@ -148,8 +149,8 @@ func (h *Host) describe() HostStatus {
 		Connects:        h.connects.Load(),
 		ConnectFailures: h.connectFailures.Load(),
 	}
-	if ails := h.health.Flags(); ails != 0 {
-		d.Health, d.DownReasons = HealthDown, ails.String()
+	if d.DownReasons = h.health.Flags(); d.DownReasons != 0 {
+		d.Health = HealthDown
 	}
 	h.describeChecks(&d)
 	for l := h.pools.Load(); l != nil; l = l.next {

@@ -78,7 +78,7 @@ func TestDrainingHostFinishesItsExchanges(t *testing.T) {
 		t.Errorf("the exchange is not under way any more")
 	}
 	wantFault(t, c, protocol.NoHealthyHost)
-	if d := host.describe(); d.Health != HealthDown || d.DownReasons != "leaving" {
+	if d := host.describe(); d.Health != HealthDown || d.DownReasons != hosthealth.ReportedDraining {
 		t.Errorf("the host is described as %s, %s", d.Health, d.DownReasons)
 	}
 	finish(x)

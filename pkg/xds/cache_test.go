@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io/fs"
 	"log/slog"
+	"maps"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -16,116 +17,16 @@ import (
 	"github.com/weft-proxy/weft/internal/testpki"
 	"github.com/weft-proxy/weft/pkg/config"
 	"github.com/weft-proxy/weft/pkg/xds/ads"
+	"github.com/weft-proxy/weft/pkg/xds/internal/xdstest"
 	"github.com/weft-proxy/weft/pkg/xds/resource"
+	"github.com/weft-proxy/weft/pkg/xds/state"
 )
-
-// testCachedConfig returns a cached configuration that was received at said.
-func testCachedConfig(said time.Time) *cachedConfig {
-	return &cachedConfig{receivedAt: said, resources: []ads.Update{
-		{Type: resource.ClusterType, Changed: []ads.Resource{{Name: "a", Version: "1", Body: []byte("x")}, {Name: "b", Body: []byte{0, 255}}}},
-		{Type: resource.RouteType},
-	}}
-}
-
-func TestCacheFileRoundTrip(t *testing.T) {
-	said := time.Date(2026, 1, 2, 3, 4, 5, 6, time.UTC)
-	s := &cacheFile{dir: filepath.Join(t.TempDir(), "made", "here"), owner: cacheOwner{"n", "c", "control"}}
-	if _, err := s.load(said, 0); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("before anything was saved: %v, want %v", err, fs.ErrNotExist)
-	}
-	for range 2 { // the second save replaces the first
-		if err := s.save(testCachedConfig(said)); err != nil {
-			t.Fatal(err)
-		}
-	}
-	g, err := s.load(said.Add(time.Hour), time.Hour)
-	if err != nil || !reflect.DeepEqual(g, testCachedConfig(said)) {
-		t.Errorf("load() = %+v, %v, want what was saved", g, err)
-	}
-	names, err := filepath.Glob(s.dir + "/*")
-	if err != nil || len(names) != 1 {
-		t.Errorf("the directory has %v, want one file", names)
-	}
-	for path, want := range map[string]fs.FileMode{s.path(): 0o600, s.dir: fs.ModeDir | 0o700} {
-		if i, err := os.Stat(path); err != nil || i.Mode() != want {
-			t.Errorf("%s has the mode %v, %v, want %v", path, i.Mode(), err, want)
-		}
-	}
-	if err := (&cacheFile{dir: s.path()}).save(g); err == nil {
-		t.Error("a directory that is a file can be saved to")
-	}
-}
-
-func TestCacheFileRejectsInvalidFiles(t *testing.T) {
-	who, said := cacheOwner{"n", "c", "control"}, time.Now()
-	good, err := testCachedConfig(said).encode(who)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, c := range []struct {
-		name   string
-		file   []byte
-		who    cacheOwner
-		maxAge time.Duration
-		want   string
-	}{
-		{"nothing", nil, who, 0, "not an xDS cache of this version"},
-		{"another's file", []byte("hello\nworld\n"), who, 0, "not an xDS cache of this version"},
-		{"another version", bytes.Replace(good, []byte("weft-xds 1"), []byte("weft-xds 2"), 1), who, 0, "not an xDS cache of this version"},
-		{"a header that is none", []byte(cacheMagic + "{\n"), who, 0, "malformed header"},
-		{"cut off", good[:len(good)-1], who, 0, "the file is damaged"},
-		{"longer", append(bytes.Clone(good), 0), who, 0, "the file is damaged"},
-		{"a bit flipped", flipLastByte(good), who, 0, "the file is damaged"},
-		{"of another node", good, cacheOwner{"m", "c", "control"}, 0, `saved for node "n"`},
-		{"of another control plane", good, cacheOwner{"n", "c", "other"}, 0, `control plane "control", expected node`},
-		{"too old", good, who, time.Minute, "the resources were received 1h0m0s ago, but the maximum age is 1m0s"},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			s := &cacheFile{dir: t.TempDir(), owner: c.who}
-			if err := os.WriteFile(s.path(), c.file, 0o600); err != nil {
-				t.Fatal(err)
-			}
-			if _, err := s.load(said.Add(time.Hour), c.maxAge); err == nil || !strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), s.path()) {
-				t.Errorf("load() = %v, want the path and %q", err, c.want)
-			}
-		})
-	}
-}
-
-func flipLastByte(b []byte) []byte {
-	b = bytes.Clone(b)
-	b[len(b)-3] ^= 1
-	return b
-}
-
-func FuzzParseCachedConfig(f *testing.F) {
-	who := cacheOwner{"n", "c", "control"}
-	good, err := testCachedConfig(time.Unix(1, 0).UTC()).encode(who)
-	if err != nil {
-		f.Fatal(err)
-	}
-	f.Add(good)
-	f.Add([]byte(cacheMagic))
-	f.Fuzz(func(t *testing.T, b []byte) {
-		g, err := parseCachedConfig(b, who)
-		if err != nil {
-			return
-		}
-		again, err := g.encode(who)
-		if err != nil {
-			t.Skip() // a name is not valid UTF-8
-		}
-		if back, err := parseCachedConfig(again, who); err != nil || !reflect.DeepEqual(back, g) {
-			t.Errorf("%+v is read back as %+v, %v", g, back, err)
-		}
-	})
-}
 
 // newTestSource returns a Source that does not connect to its control plane, and the snapshot that
 // it applies. form is the api_type; cache is the directory of the xDS cache.
 func newTestSource(t testing.TB, form, cache string, log *slog.Logger) (*Source, *config.Snapshot) {
 	t.Helper()
-	b := testBootstrap(form)
+	b := xdstest.Bootstrap(form)
 	b.Cache = config.XDSCache{Path: cache, MaxAge: time.Hour}
 	return newTestSourceOf(t, b, log)
 }
@@ -133,8 +34,14 @@ func newTestSource(t testing.TB, form, cache string, log *slog.Logger) (*Source,
 // newTestSourceOf is newTestSource with a given bootstrap.
 func newTestSourceOf(t testing.TB, b config.Bootstrap, log *slog.Logger) (*Source, *config.Snapshot) {
 	t.Helper()
+	return newTestSourceWith(t, b, log, func(*Options) {})
+}
+
+// newTestSourceWith is newTestSourceOf with options that change modifies.
+func newTestSourceWith(t testing.TB, b config.Bootstrap, log *slog.Logger, change func(*Options)) (*Source, *config.Snapshot) {
+	t.Helper()
 	inForce := &config.Snapshot{}
-	s, err := New(Options{
+	o := Options{
 		Bootstrap: b,
 		Apply: func(_ context.Context, next *config.Snapshot) error {
 			*inForce = *next
@@ -148,9 +55,11 @@ func newTestSourceOf(t testing.TB, b config.Bootstrap, log *slog.Logger) (*Sourc
 			withRoutes(inForce, changed)
 			return nil
 		},
-		Capabilities: testCapabilities(),
+		Capabilities: xdstest.Capabilities(),
 		Log:          log,
-	})
+	}
+	change(&o)
+	s, err := New(o)
 	if err == nil {
 		err = s.ApplyFile(t.Context(), &config.Snapshot{Bootstrap: config.Bootstrap{StaticResources: s.opts.Bootstrap.StaticResources}})
 	}
@@ -160,12 +69,38 @@ func newTestSourceOf(t testing.TB, b config.Bootstrap, log *slog.Logger) (*Sourc
 	return s, inForce
 }
 
+// clusterOf returns the state of a cluster; the zero value if there is none.
+func clusterOf(s *Source, name string) state.Cluster { return maps.Collect(s.state.Clusters())[name] }
+
+// listenerOf is clusterOf for a listener.
+func listenerOf(s *Source, name string) state.Listener {
+	return maps.Collect(s.state.Listeners())[name]
+}
+
+// activeTable returns the active version of a route table; nil: none.
+func activeTable(s *Source, name string) *config.RouteTable {
+	for _, t := range s.state.Snapshot(s.fileSnapshot).Routes {
+		if t.Name == name {
+			return t
+		}
+	}
+	return nil
+}
+
+// checkInvariants fails t if the state of s is not consistent.
+func checkInvariants(t *testing.T, s *Source, seed uint64) {
+	t.Helper()
+	if err := s.state.CheckInvariants(); err != nil {
+		t.Fatalf("seed %d: %v", seed, err)
+	}
+}
+
 // respondWith makes s handle one response of the control plane for each resource of all.
-func respondWith(t testing.TB, s *Source, all ...testResource) {
+func respondWith(t testing.TB, s *Source, all ...xdstest.Resource) {
 	t.Helper()
 	for _, r := range all {
 		s.handleEvent(t.Context(), event{channel: s.channels[0], response: &ads.Response{
-			Type: r.url, Version: "1", Nonce: "n", Resources: []ads.Resource{{Name: r.name, Version: "1", Body: r.body}},
+			Type: r.URL, Version: "1", Nonce: "n", Resources: []ads.Resource{{Name: r.Name, Version: "1", Body: r.Body}},
 		}})
 	}
 }
@@ -184,16 +119,16 @@ func TestCacheIsUsedWithoutSecrets(t *testing.T) {
 	end := one.startCache()
 	one.handleEvent(t.Context(), event{channel: one.channels[0], opened: true})
 	respondWith(t, one,
-		clusterResource("plain", "e", "", 0), clusterResource("secured", "e", "s", 0), endpointsResource("e", 1, 2),
-		listenerResource("open", 80, "r", "", 0), listenerResource("closed", 81, "r", "s", 0), routesResource("r", "one"),
-		secretResource("s", pki.Issue(testpki.Spec{})))
+		xdstest.Cluster("plain", "e", "", 0), xdstest.Cluster("secured", "e", "s", 0), xdstest.Endpoints("e", 1, 2),
+		xdstest.Listener("open", 80, "r", "", 0), xdstest.Listener("closed", 81, "r", "s", 0), xdstest.Routes("r", "one"),
+		xdstest.Secret("s", pki.Issue(testpki.Spec{})))
 	if len(before.Listeners) != 2 || len(before.Clusters) != 3 {
 		t.Fatalf("%d active listeners and %d clusters, want 2 and 3", len(before.Listeners), len(before.Clusters))
 	}
 	end()
-	file, err := os.ReadFile(one.CacheStatus().Path)
-	if err != nil || bytes.Contains(file, []byte("PRIVATE KEY")) || one.CacheStatus().Failure != "" {
-		t.Fatalf("kept is %+v, %v, or it has a key in it", one.CacheStatus(), err)
+	file, err := os.ReadFile(one.cache.Status().Path)
+	if err != nil || bytes.Contains(file, []byte("PRIVATE KEY")) || one.cache.Status().Failure != "" {
+		t.Fatalf("kept is %+v, %v, or it has a key in it", one.cache.Status(), err)
 	}
 
 	var text bytes.Buffer
@@ -203,8 +138,8 @@ func TestCacheIsUsedWithoutSecrets(t *testing.T) {
 		t.Errorf("active after the restart: %+v, want the resources without secrets", after)
 	}
 	other.applyCacheIfSilent(t.Context())
-	if n := strings.Count(text.String(), "resources of the xDS cache are active"); n != 2 || !other.CacheStatus().InUse || other.CacheStatus().ReceivedAt.IsZero() {
-		t.Errorf("%d warnings, cache status %+v, want 2 warnings and a cache in use", n, other.CacheStatus())
+	if n := strings.Count(text.String(), "resources of the xDS cache are active"); n != 2 || !other.cache.Status().InUse || other.cache.Status().ReceivedAt.IsZero() {
+		t.Errorf("%d warnings, cache status %+v, want 2 warnings and a cache in use", n, other.cache.Status())
 	}
 	// The control plane connects: requests list the cached resources. A response ends their use.
 	f := other.channels[0]
@@ -216,9 +151,9 @@ func TestCacheIsUsedWithoutSecrets(t *testing.T) {
 	if want := map[string]int{resource.ClusterType: 2, resource.ListenerType: 2, resource.EndpointType: 1, resource.RouteType: 1, resource.SecretType: 0}; !reflect.DeepEqual(held, want) {
 		t.Errorf("the requests list %v accepted resources, want %v", held, want)
 	}
-	respondWith(t, other, secretResource("s", pki.Issue(testpki.Spec{})))
-	if other.CacheStatus().InUse || len(after.Listeners) != 2 || len(after.Clusters) != 3 {
-		t.Errorf("with its secret: %+v, kept %+v", after, other.CacheStatus())
+	respondWith(t, other, xdstest.Secret("s", pki.Issue(testpki.Spec{})))
+	if other.cache.Status().InUse || len(after.Listeners) != 2 || len(after.Clusters) != 3 {
+		t.Errorf("with its secret: %+v, kept %+v", after, other.cache.Status())
 	}
 }
 
@@ -232,8 +167,8 @@ func TestUnusableCacheIsIgnored(t *testing.T) {
 	var text bytes.Buffer
 	s, inForce := newTestSource(t, "GRPC", dir, slog.New(slog.NewTextHandler(&text, nil)))
 	s.applyCacheIfSilent(t.Context())
-	if len(inForce.Listeners) != 0 || s.CacheStatus().InUse || !strings.Contains(s.CacheStatus().Failure, "not an xDS cache of this version") || !strings.Contains(text.String(), "cannot use the xDS cache") {
-		t.Errorf("kept is %+v, log %s", s.CacheStatus(), text.String())
+	if len(inForce.Listeners) != 0 || s.cache.Status().InUse || !strings.Contains(s.cache.Status().Failure, "not an xDS cache of this version") || !strings.Contains(text.String(), "cannot use the xDS cache") {
+		t.Errorf("kept is %+v, log %s", s.cache.Status(), text.String())
 	}
 }
 
@@ -243,10 +178,10 @@ func TestIncompleteConfigurationIsNotCached(t *testing.T) {
 	s, _ := newTestSource(t, "GRPC", t.TempDir(), slog.New(slog.DiscardHandler))
 	end := s.startCache()
 	s.handleEvent(t.Context(), event{channel: s.channels[0], opened: true})
-	respondWith(t, s, clusterResource("plain", "e", "", 0), endpointsResource("e", 1))
+	respondWith(t, s, xdstest.Cluster("plain", "e", "", 0), xdstest.Endpoints("e", 1))
 	s.saveIfDue() // no listeners were received yet
 	end()
-	if _, err := os.Stat(s.CacheStatus().Path); !errors.Is(err, fs.ErrNotExist) {
+	if _, err := os.Stat(s.cache.Status().Path); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("a configuration without listeners was saved: %v", err)
 	}
 }

@@ -2,31 +2,30 @@ package xds
 
 import (
 	"context"
-	"fmt"
 	"log/slog"
-	"math/rand/v2"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 
-	"github.com/weft-proxy/weft/pkg/network/credential"
 	"github.com/weft-proxy/weft/pkg/xds/ads"
 	"github.com/weft-proxy/weft/pkg/xds/resource"
+	"github.com/weft-proxy/weft/pkg/xds/status"
+	"github.com/weft-proxy/weft/pkg/xds/transport"
 )
 
-// xdsChannel keeps a stream to a control plane open and reconnects when it ends. It passes events
+// channel keeps a stream to a control plane open and reconnects when it ends. It passes events
 // to the event loop of the Source, which owns the protocol state.
-type xdsChannel struct {
+type channel struct {
 	name         string                // of the cluster of the control plane
 	secretSource resource.SecretSource // source of the secrets it serves; zero: it is the ADS channel
 	service      discoveryService
 	mode         ads.Mode
 	node         *corev3.Node
-	target       target
-	reloader     *credential.Reloader
-	client       *ads.Client // owned by the event loop, under applyMu
+	dialer       *transport.Dialer // owned by run, except its Target
+	client       *ads.Client       // owned by the event loop, under applyMu
+	history      status.History    // owned by the event loop, under applyMu
 	events       chan<- event
 
 	log        *slog.Logger
@@ -38,14 +37,14 @@ type xdsChannel struct {
 	lastResponse atomic.Int64 // Unix time of the last response in ns, or of the creation before the first
 
 	mu            sync.Mutex
-	queue         []ads.Request // guarded by mu; requests to send
-	queueSignal   chan struct{} // capacity 1; receives when queue is not empty
-	status        channelStatus // guarded by mu
-	cancelSession func()        // guarded by mu; ends the session, nil before the first
+	queue         []ads.Request     // guarded by mu; requests to send
+	queueSignal   chan struct{}     // capacity 1; receives when queue is not empty
+	status        status.Connection // guarded by mu
+	cancelSession func()            // guarded by mu; ends the session, nil before the first
 }
 
 // reconnect ends the current session, if any; run starts another.
-func (f *xdsChannel) reconnect() {
+func (f *channel) reconnect() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.cancelSession != nil {
@@ -53,50 +52,34 @@ func (f *xdsChannel) reconnect() {
 	}
 }
 
-// channelStatus is the connection status of a channel.
-type channelStatus struct {
-	connected bool
-	since     time.Time // when connected last changed
-	failure   string    // last connection error
-	attempts  int       // failures since the last connection
-}
-
 // event is a new stream, a response, or the end of a stream. The loop closes done after it has
 // handled the event.
 type event struct {
-	channel   *xdsChannel
+	channel   *channel
 	opened    bool
 	response  *ads.Response
 	streamErr error
 	done      chan struct{}
 }
 
-// Bounds of the backoff between two attempts, which doubles and has a jitter of up to half. A
-// session with a response that lasted longer than maxBackoff resets it.
-const (
-	minBackoff = 500 * time.Millisecond
-	maxBackoff = 30 * time.Second
-)
-
 // run keeps the stream open until ctx ends. It retries after every failure, also of reading a
 // certificate; the active configuration stays meanwhile.
-func (f *xdsChannel) run(ctx context.Context) {
-	as := tlsIdentity{target: f.target, reloader: f.reloader}
-	defer as.close()
-	pause := minBackoff
+func (f *channel) run(ctx context.Context) {
+	defer f.dialer.Close()
+	var backoff transport.Backoff
 	for ctx.Err() == nil {
 		begun := time.Now()
 		if f.isFirstAttempt() {
-			f.log.Info("connecting to the control plane", logControl, f.name, logAddress, f.target.address)
+			f.log.Info("connecting to the control plane", logControl, f.name, logAddress, f.dialer.Target.Address)
 		}
-		opened, spoke, err := f.connect(ctx, &as)
+		opened, spoke, err := f.session(ctx)
 		if ctx.Err() != nil {
 			break
 		}
-		if spoke && time.Since(begun) > maxBackoff {
-			pause = minBackoff
+		if spoke {
+			backoff.ResetAfter(time.Since(begun))
 		}
-		wait := pause/2 + rand.N(pause/2) //nolint:gosec // a jitter
+		wait := backoff.Next()
 		f.setFailed(err)
 		if !opened { // the event loop logs the end of an open stream
 			f.logFailure(err, wait)
@@ -107,77 +90,37 @@ func (f *xdsChannel) run(ctx context.Context) {
 		case <-ctx.Done():
 		}
 		retry.Stop()
-		pause = min(2*pause, maxBackoff)
 	}
-}
-
-// connect loads the certificates if needed and runs a session.
-func (f *xdsChannel) connect(ctx context.Context, as *tlsIdentity) (opened, spoke bool, err error) {
-	secured, err := as.client()
-	if err != nil {
-		return false, false, err
-	}
-	return f.session(ctx, secured)
 }
 
 // isFirstAttempt reports whether no attempt has failed since the last connection.
-func (f *xdsChannel) isFirstAttempt() bool {
+func (f *channel) isFirstAttempt() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.status.connected || f.status.attempts == 0
+	return f.status.Connected || f.status.Attempts == 0
 }
 
 // failureLogInterval is the minimum time between log lines with the same failure.
 const failureLogInterval = 10 * time.Second
 
 // logFailure logs why no stream could be opened. It logs a new reason immediately.
-func (f *xdsChannel) logFailure(err error, wait time.Duration) {
+func (f *channel) logFailure(err error, wait time.Duration) {
 	now, reason := time.Now(), err.Error()
 	if reason == f.lastLogged.reason && now.Sub(f.lastLogged.at) < failureLogInterval {
 		return
 	}
 	f.lastLogged.reason, f.lastLogged.at = reason, now
-	f.log.Warn("cannot connect to the control plane", logControl, f.name, logAddress, f.target.address, logError, err,
+	f.log.Warn("cannot connect to the control plane", logControl, f.name, logAddress, f.dialer.Target.Address, logError, err,
 		"retry_in", wait.Round(time.Millisecond))
-}
-
-// tlsIdentity loads the TLS client for a control plane on first use and keeps it.
-type tlsIdentity struct {
-	target   target
-	reloader *credential.Reloader
-
-	loaded  bool
-	tls     *credential.Client
-	release func()
-}
-
-// client returns the TLS client, nil for plaintext. It reads the certificates until that succeeds
-// once.
-func (i *tlsIdentity) client() (*credential.Client, error) {
-	if i.loaded {
-		return i.tls, nil
-	}
-	var err error
-	if i.tls, i.release, err = i.target.loadTLS(i.reloader); err != nil {
-		return nil, fmt.Errorf("TLS: %w", err)
-	}
-	i.loaded = true
-	return i.tls, nil
-}
-
-func (i *tlsIdentity) close() {
-	if i.loaded {
-		i.release()
-	}
 }
 
 // session opens one stream on a connection of its own and serves it until it ends. opened reports
 // whether there was a stream, spoke whether a response arrived.
-func (f *xdsChannel) session(ctx context.Context, secured *credential.Client) (opened, spoke bool, err error) {
+func (f *channel) session(ctx context.Context) (opened, spoke bool, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	// A new connection starts without the backoff of grpc, which would add to the backoff of run.
-	conn, err := f.target.dial(secured)
+	conn, err := f.dialer.Dial()
 	if err != nil {
 		return false, false, err
 	}
@@ -222,7 +165,7 @@ func (f *xdsChannel) session(ctx context.Context, secured *credential.Client) (o
 
 // deliver passes e to the event loop and waits until it is handled. It returns false if ctx ended
 // before.
-func (f *xdsChannel) deliver(ctx context.Context, e event) bool {
+func (f *channel) deliver(ctx context.Context, e event) bool {
 	e.channel, e.done = f, make(chan struct{})
 	select {
 	case f.events <- e:
@@ -234,7 +177,7 @@ func (f *xdsChannel) deliver(ctx context.Context, e event) bool {
 }
 
 // sendLoop sends queued requests until ctx or the stream ends.
-func (f *xdsChannel) sendLoop(ctx context.Context, s *stream) {
+func (f *channel) sendLoop(ctx context.Context, s *stream) {
 	for {
 		f.mu.Lock()
 		queue := f.queue
@@ -257,7 +200,7 @@ func (f *xdsChannel) sendLoop(ctx context.Context, s *stream) {
 }
 
 // enqueue queues requests. They are dropped if the stream ends before they are sent.
-func (f *xdsChannel) enqueue(all ...ads.Request) {
+func (f *channel) enqueue(all ...ads.Request) {
 	if len(all) == 0 {
 		return
 	}
@@ -270,38 +213,38 @@ func (f *xdsChannel) enqueue(all ...ads.Request) {
 	}
 }
 
-func (f *xdsChannel) setConnected() {
+func (f *channel) setConnected() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.status = channelStatus{connected: true, since: time.Now()}
+	f.status = status.Connection{Connected: true, Since: time.Now()}
 }
 
-func (f *xdsChannel) isConnected() bool {
+func (f *channel) isConnected() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.status.connected
+	return f.status.Connected
 }
 
-func (f *xdsChannel) setFailed(err error) {
+func (f *channel) setFailed(err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.status.connected || f.status.since.IsZero() {
-		f.status = channelStatus{since: time.Now()}
+	if f.status.Connected || f.status.Since.IsZero() {
+		f.status = status.Connection{Since: time.Now()}
 	}
-	f.status.attempts++
+	f.status.Attempts++
 	if err != nil {
-		f.status.failure = err.Error()
+		f.status.Failure = err.Error()
 	}
 }
 
 // secretChannel returns the channel to a source of secrets, and creates and starts it if needed.
-func (s *Source) secretChannel(from resource.SecretSource) *xdsChannel {
+func (s *Source) secretChannel(from resource.SecretSource) *channel {
 	for _, f := range s.channels {
 		if f.secretSource == from {
 			return f
 		}
 	}
-	f := &xdsChannel{name: from.Cluster, service: sdsService(), secretSource: from, mode: ads.StateOfTheWorld}
+	f := &channel{name: from.Cluster, service: sdsService(), secretSource: from, mode: ads.StateOfTheWorld}
 	if from.Delta {
 		f.mode = ads.Delta
 	}

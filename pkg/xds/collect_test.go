@@ -1,7 +1,6 @@
 package xds
 
 import (
-	"fmt"
 	"log/slog"
 	goruntime "runtime"
 	"strings"
@@ -10,8 +9,7 @@ import (
 
 	"github.com/weft-proxy/weft/internal/testpki"
 	"github.com/weft-proxy/weft/pkg/config"
-	"github.com/weft-proxy/weft/pkg/xds/ads"
-	"github.com/weft-proxy/weft/pkg/xds/resource"
+	"github.com/weft-proxy/weft/pkg/xds/internal/xdstest"
 )
 
 // collectable reports whether the garbage collector frees the value that p points to.
@@ -28,39 +26,34 @@ func collectable[T any](p weak.Pointer[T]) bool {
 // TestReplacedResourcesCanBeCollected verifies that nothing references a resource once its
 // replacement is active, without a further update.
 func TestReplacedResourcesCanBeCollected(t *testing.T) {
-	pki := testpki.New(t)
-	secret := func() testResource { return secretResource("certificate", pki.Issue(testpki.Spec{CommonName: "a"})) }
+	secret := xdstest.Secret("certificate", testpki.New(t).Issue(testpki.Spec{CommonName: "a"}))
 	for name, c := range map[string]struct {
-		watch func(w *state) []func() bool
-		next  testResource
+		watch func(s *Source) []func() bool
+		next  xdstest.Resource
 	}{
 		"cluster": {
-			func(w *state) []func() bool {
-				return []func() bool{watchCollected(w.clusters["a"].active), watchCollected(w.clusters["a"].activeConfig)}
+			func(s *Source) []func() bool {
+				return []func() bool{watchCollected(clusterOf(s, "a").Active), watchCollected(clusterOf(s, "a").ActiveConfig)}
 			},
-			clusterResource("a", "hosts", "", 1),
+			xdstest.Cluster("a", "hosts", "", 1),
 		},
 		"listener": {
-			func(w *state) []func() bool {
-				return []func() bool{watchCollected(w.listeners["in"].active), watchCollected(w.listeners["in"].activeConfig)}
+			func(s *Source) []func() bool {
+				return []func() bool{watchCollected(listenerOf(s, "in").Active), watchCollected(listenerOf(s, "in").ActiveConfig)}
 			},
-			listenerResource("in", 2001, "table", "certificate", 0),
+			xdstest.Listener("in", 2001, "table", "certificate", 0),
 		},
-		"endpoints": {func(w *state) []func() bool { return []func() bool{watchCollected(w.assignments["hosts"])} }, endpointsResource("hosts", 81)},
-		"routes":    {func(w *state) []func() bool { return []func() bool{watchCollected(w.tables["table"])} }, routesResource("table", "two")},
-		"secret": {func(w *state) []func() bool {
-			return []func() bool{watchCollected(w.secrets[resource.SecretRef{Name: "certificate"}])}
-		}, secret()},
+		"routes": {func(s *Source) []func() bool { return []func() bool{watchCollected(activeTable(s, "table"))} }, xdstest.Routes("table", "two")},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s, _ := newTestSource(t, "DELTA_GRPC", "", slog.New(slog.DiscardHandler))
 			s.handleEvent(t.Context(), event{channel: s.channels[0], opened: true})
-			respondWith(t, s, clusterResource("a", "hosts", "", 0))
-			respondWith(t, s, endpointsResource("hosts", 80), listenerResource("in", 2000, "table", "certificate", 0), routesResource("table", "one"), secret())
-			if s.state.clusters["a"].activeConfig == nil || s.state.listeners["in"].activeConfig == nil {
+			respondWith(t, s, xdstest.Cluster("a", "hosts", "", 0))
+			respondWith(t, s, xdstest.Endpoints("hosts", 80), xdstest.Listener("in", 2000, "table", "certificate", 0), xdstest.Routes("table", "one"), secret)
+			if clusterOf(s, "a").ActiveConfig == nil || listenerOf(s, "in").ActiveConfig == nil {
 				t.Fatal("the resources are not active")
 			}
-			watched := c.watch(s.state)
+			watched := c.watch(s)
 			respondWith(t, s, c.next)
 			for i, collectable := range watched {
 				if !collectable() {
@@ -72,35 +65,29 @@ func TestReplacedResourcesCanBeCollected(t *testing.T) {
 	}
 }
 
-// TestLargeUndoLogIsReleased verifies that the undo log of a large update is released when the
-// update ends.
-func TestLargeUndoLogIsReleased(t *testing.T) {
+// TestUpdatesAreFinal verifies that the changes of an update are not undone by the rollback of a
+// later one, so that the state releases what they replaced.
+func TestUpdatesAreFinal(t *testing.T) {
 	s, _ := newTestSource(t, "DELTA_GRPC", "", slog.New(slog.DiscardHandler))
 	s.handleEvent(t.Context(), event{channel: s.channels[0], opened: true})
-	r := &ads.Response{Type: resource.ClusterType, Version: "1", Nonce: "n"}
-	for i := range 1000 {
-		one := clusterResource(fmt.Sprint("c", i), fmt.Sprint("hosts", i), "", 0)
-		r.Resources = append(r.Resources, ads.Resource{Name: one.name, Version: "1", Body: one.body})
-	}
-	s.handleEvent(t.Context(), event{channel: s.channels[0], response: r})
-	if n := len(s.state.undoLog); n != 0 {
-		t.Errorf("%d changes can still be undone after the update ended", n)
-	}
-	if c := cap(s.state.undoLog); c > 64 {
-		t.Errorf("the list has room for %d changes after the update ended", c)
+	respondWith(t, s, xdstest.Cluster("c", "hosts", "", 0), xdstest.Listener("l", 80, "table", "", 0))
+	s.state.Rollback()
+	if clusterOf(s, "c").Received == nil || listenerOf(s, "l").Received == nil {
+		t.Error("the last update can still be undone after it ended")
 	}
 }
 
-// TestStaticResourcesCanBeCollected verifies that the undo log is empty after the start, and that a
-// replaced static cluster can be collected.
+// TestStaticResourcesCanBeCollected verifies that static resources are final after the start, and
+// that a replaced static cluster can be collected.
 func TestStaticResourcesCanBeCollected(t *testing.T) {
-	b := testBootstrap("GRPC")
+	b := xdstest.Bootstrap("GRPC")
 	b.StaticResources = []byte(strings.Replace(string(b.StaticResources), `{"clusters": [`, `{"clusters": [{"name": "more", "type": "STATIC", "connect_timeout": "1s"}, `, 1))
 	s, _ := newTestSourceOf(t, b, slog.New(slog.DiscardHandler))
-	if len(s.state.undoLog) != 0 {
-		t.Errorf("%d changes can be rolled back after the start", len(s.state.undoLog))
+	s.state.Rollback()
+	if clusterOf(s, "more").Active == nil {
+		t.Error("the static resources can be rolled back after the start")
 	}
-	collectable := watchCollected(s.state.clusters["more"].active)
+	collectable := watchCollected(clusterOf(s, "more").Active)
 	b.StaticResources = []byte(strings.Replace(string(b.StaticResources), `"1s"`, `"2s"`, 1))
 	if err := s.ApplyFile(t.Context(), &config.Snapshot{Bootstrap: b}); err != nil {
 		t.Fatal(err)

@@ -90,7 +90,7 @@ func TestUnreadableCertificateIsRetried(t *testing.T) {
 		log := &lineLog{}
 		r := startWith(t, func(o *Options) { o.Log = slog.New(slog.NewTextHandler(log, nil)) })
 		authorities := filepath.Join(t.TempDir(), "ca.pem")
-		r.source.channels[0].target.tls = &config.TLS{TrustedCA: config.PEM{Path: authorities}, ServerName: "control"}
+		r.source.channels[0].dialer.Target.TLS = &config.TLS{TrustedCA: config.PEM{Path: authorities}, ServerName: "control"}
 		r.serve(controlAddress)
 		r.run() // fails the test if Run returns an error
 		time.Sleep(time.Minute)

@@ -10,9 +10,9 @@ import (
 	"strconv"
 	"testing"
 
-	"github.com/weft-proxy/weft/internal/testpki"
 	"github.com/weft-proxy/weft/pkg/config"
 	"github.com/weft-proxy/weft/pkg/xds/ads"
+	"github.com/weft-proxy/weft/pkg/xds/internal/xdstest"
 	"github.com/weft-proxy/weft/pkg/xds/resource"
 )
 
@@ -41,24 +41,24 @@ func newFakeControlPlane(form ads.Mode) *fakeControlPlane {
 }
 
 // set adds or replaces a resource; a nil body removes it.
-func (p *fakeControlPlane) set(r testResource) {
-	of := p.resources[r.url]
+func (p *fakeControlPlane) set(r xdstest.Resource) {
+	of := p.resources[r.URL]
 	if of == nil {
 		of = map[string]ads.Resource{}
-		p.resources[r.url] = of
+		p.resources[r.URL] = of
 	}
-	if _, there := of[r.name]; r.body == nil && !there {
+	if _, there := of[r.Name]; r.Body == nil && !there {
 		return
 	}
-	if r.body == nil {
-		delete(of, r.name)
-		p.everRemoved[r.url+r.name] = true
+	if r.Body == nil {
+		delete(of, r.Name)
+		p.everRemoved[r.URL+r.Name] = true
 	} else {
 		p.version++
-		of[r.name] = ads.Resource{Name: r.name, Version: strconv.Itoa(p.version), Body: r.body}
-		p.everSet[r.url+r.name] = true
+		of[r.Name] = ads.Resource{Name: r.Name, Version: strconv.Itoa(p.version), Body: r.Body}
+		p.everSet[r.URL+r.Name] = true
 	}
-	if s := p.subscriptions[r.url]; s != nil {
+	if s := p.subscriptions[r.URL]; s != nil {
 		s.pending = true
 	}
 }
@@ -95,7 +95,11 @@ func (p *fakeControlPlane) readRequests(s *Source) {
 			continue // it is for an older response; the request for the latest one follows
 		}
 		sub.wildcard = r.Type == resource.ClusterType || r.Type == resource.ListenerType
-		if next := newSet(r.Names); !maps.Equal(next, sub.names) {
+		next := map[string]bool{}
+		for _, name := range r.Names {
+			next[name] = true
+		}
+		if !maps.Equal(next, sub.names) {
 			sub.names, sub.pending = next, true
 		}
 	}
@@ -144,13 +148,13 @@ func (p *fakeControlPlane) nextResponse(url string) *ads.Response {
 // source has. Responses arrive in any order, twice, or not at all because the stream breaks.
 // Meanwhile, no resource is active before the control plane has sent its dependencies.
 func TestRandomHistoriesConverge(t *testing.T) {
-	secrets := testSecrets(t)
+	secrets := xdstest.Secrets(t)
 	for name, form := range modes() {
 		t.Run(name, func(t *testing.T) {
 			for seed := range uint64(150) {
 				r := rand.New(rand.NewPCG(seed, 2))
 				p := newFakeControlPlane(form)
-				s, inForce := newTestSourceOf(t, layeredBootstrap(name), slog.New(slog.DiscardHandler))
+				s, inForce := newTestSourceOf(t, xdstest.LayeredBootstrap(name), slog.New(slog.DiscardHandler))
 				s.handleEvent(t.Context(), event{channel: s.channels[0], opened: true})
 				p.readRequests(s)
 				for range 150 {
@@ -173,27 +177,18 @@ func modes() map[string]ads.Mode {
 	return map[string]ads.Mode{"GRPC": ads.StateOfTheWorld, "DELTA_GRPC": ads.Delta}
 }
 
-// testSecrets returns the secrets that randomResource can refer to.
-func testSecrets(t *testing.T) (all []testResource) {
-	pki := testpki.New(t)
-	for i := range 3 {
-		all = append(all, secretResource(fmt.Sprint("s", i), pki.Issue(testpki.Spec{})))
-	}
-	return all
-}
-
 // setAll sets everything that clusters and listeners can refer to. two is the value of the later
 // runtime layer.
-func (p *fakeControlPlane) setAll(r *rand.Rand, secrets []testResource, two any) {
+func (p *fakeControlPlane) setAll(r *rand.Rand, secrets []xdstest.Resource, two any) {
 	for i := range 3 {
-		p.set(endpointsResource(fmt.Sprint("e", i), 1+r.IntN(5)))
-		p.set(runtimeFractionRoutes(fmt.Sprint("r", i)))
-		p.set(extensionResource(fmt.Sprint("x", i), fmt.Sprint("last", i)))
-		p.set(dubboRoutesResource(fmt.Sprint("d", i), fmt.Sprint("last", i)))
+		p.set(xdstest.Endpoints(fmt.Sprint("e", i), 1+r.IntN(5)))
+		p.set(xdstest.FractionRoutes(fmt.Sprint("r", i)))
+		p.set(xdstest.Extension(fmt.Sprint("x", i), fmt.Sprint("last", i)))
+		p.set(xdstest.DubboRoutes(fmt.Sprint("d", i), fmt.Sprint("last", i)))
 		p.set(secrets[i])
 	}
-	p.set(runtimeLayerResource("one", 10+r.IntN(80)))
-	p.set(runtimeLayerResource("two", two))
+	p.set(xdstest.RuntimeLayer("one", 10+r.IntN(80)))
+	p.set(xdstest.RuntimeLayer("two", two))
 }
 
 // deliverAll delivers the responses for all pending types, in random order.
@@ -204,7 +199,7 @@ func (p *fakeControlPlane) deliverAll(t *testing.T, s *Source, r *rand.Rand) {
 }
 
 // randomStep breaks the stream, sets a random resource, or delivers a response once or twice.
-func (p *fakeControlPlane) randomStep(t *testing.T, s *Source, r *rand.Rand, secrets []testResource) {
+func (p *fakeControlPlane) randomStep(t *testing.T, s *Source, r *rand.Rand, secrets []xdstest.Resource) {
 	due := p.pendingTypes()
 	switch n := r.IntN(20); {
 	case n == 0: // the stream breaks, and perhaps a response is lost with it
@@ -218,11 +213,11 @@ func (p *fakeControlPlane) randomStep(t *testing.T, s *Source, r *rand.Rand, sec
 	case n < 10 || len(due) == 0:
 		switch r.IntN(8) {
 		case 0:
-			p.set(runtimeLayerResource([]string{"one", "two"}[r.IntN(2)], r.IntN(3)))
+			p.set(xdstest.RuntimeLayer([]string{"one", "two"}[r.IntN(2)], r.IntN(3)))
 		case 1:
-			p.set(runtimeFractionRoutes(fmt.Sprint("r", r.IntN(3))))
+			p.set(xdstest.FractionRoutes(fmt.Sprint("r", r.IntN(3))))
 		default:
-			p.set(randomResource(r, secrets))
+			p.set(xdstest.Random(r, secrets))
 		}
 	default:
 		response := p.nextResponse(due[r.IntN(len(due))])
@@ -246,18 +241,18 @@ func (p *fakeControlPlane) checkActive(t *testing.T, s *Source, inForce *config.
 		if c.Name == "control" {
 			continue
 		}
-		from := s.state.clusters[c.Name].active.EDSServiceName
+		from := clusterOf(s, c.Name).Active.EDSServiceName
 		if len(c.Hosts) == 0 && !(p.mode == ads.Delta && p.everRemoved[resource.EndpointType+from]) {
 			t.Fatalf("seed %d: cluster %s is active without hosts, which were not removed", seed, c.Name)
 		}
 	}
 	for _, l := range inForce.Listeners {
-		for _, slot := range s.state.listeners[l.Name].active.DynamicFilters {
+		for _, slot := range listenerOf(s, l.Name).Active.DynamicFilters {
 			if !p.everSet[resource.ExtensionType+slot.Name] {
 				t.Fatalf("seed %d: listener %s is active with a filter without a reference", seed, l.Name)
 			}
 		}
-		for _, table := range s.state.listeners[l.Name].active.RouteConfigNames {
+		for _, table := range listenerOf(s, l.Name).Active.RouteConfigNames {
 			from := resource.RouteType + table
 			if name, dubbo := resource.DubboResourceName(table); dubbo {
 				from = resource.DubboRouteType + name
@@ -273,7 +268,7 @@ func (p *fakeControlPlane) checkActive(t *testing.T, s *Source, inForce *config.
 // p.
 func (p *fakeControlPlane) freshSnapshot(t *testing.T, form string) *config.Snapshot {
 	p.subscriptions = map[string]*subscription{}
-	s, inForce := newTestSourceOf(t, layeredBootstrap(form), slog.New(slog.DiscardHandler))
+	s, inForce := newTestSourceOf(t, xdstest.LayeredBootstrap(form), slog.New(slog.DiscardHandler))
 	s.handleEvent(t.Context(), event{channel: s.channels[0], opened: true})
 	p.readRequests(s)
 	for due := p.pendingTypes(); len(due) > 0; due = p.pendingTypes() {

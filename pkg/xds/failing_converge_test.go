@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"maps"
 	"math/rand/v2"
 	"reflect"
@@ -14,6 +13,7 @@ import (
 
 	"github.com/weft-proxy/weft/pkg/config"
 	"github.com/weft-proxy/weft/pkg/xds/ads"
+	"github.com/weft-proxy/weft/pkg/xds/internal/xdstest"
 	"github.com/weft-proxy/weft/pkg/xds/resource"
 )
 
@@ -81,7 +81,7 @@ func rejectSome(next *config.Snapshot) error {
 			}
 		}
 	}
-	if slices.Contains(activeFilters(next), "host3") {
+	if slices.Contains(xdstest.ActiveFilters(next), "host3") {
 		return errors.New("a filter is against it")
 	}
 	return nil
@@ -92,7 +92,7 @@ func rejectSome(next *config.Snapshot) error {
 // the Source assumes. When nothing is rejected any more and rejected resources were sent again, it
 // is that of a new source.
 func TestRandomHistoriesWithFailuresConverge(t *testing.T) {
-	secrets := testSecrets(t)
+	secrets := xdstest.Secrets(t)
 	for name, form := range modes() {
 		for _, lazy := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s/lazy=%t", name, lazy), func(t *testing.T) {
@@ -119,17 +119,13 @@ func randomFile(r *rand.Rand) *config.Snapshot {
 	return file
 }
 
-func runFailures(t *testing.T, name string, form ads.Mode, lazy bool, seed uint64, secrets []testResource) {
+func runFailures(t *testing.T, name string, form ads.Mode, lazy bool, seed uint64, secrets []xdstest.Resource) {
 	t.Helper()
 	r := rand.New(rand.NewPCG(seed, 4))
 	p := newFakeControlPlane(form)
-	s, inForce := newTestSourceOf(t, layeredBootstrap(name), slog.New(slog.DiscardHandler))
+	s, inForce, h := newHistorySource(t, p, name, lazy)
 	world := &rejectingApply{rejectSome}
 	world.install(t, s, inForce)
-	h := &onDemandHistory{}
-	if lazy {
-		h = newOnDemandHistory(t, p, s)
-	}
 	s.handleEvent(t.Context(), event{channel: s.channels[0], opened: true})
 	p.readRequests(s)
 	sound := func(when string) {
@@ -147,10 +143,10 @@ func runFailures(t *testing.T, name string, form ads.Mode, lazy bool, seed uint6
 		if len(names) != len(inForce.Clusters)+len(inForce.Listeners)+len(inForce.Routes) {
 			t.Fatalf("seed %d, %s: two active resources have one name", seed, when)
 		}
-		if want := s.state.snapshot(s.fileSnapshot); !reflect.DeepEqual(inForce, want) {
+		if want := s.state.Snapshot(s.fileSnapshot); !reflect.DeepEqual(inForce, want) {
 			t.Fatalf("seed %d, %s: active:\n%+v\nbut the source assumes:\n%+v", seed, when, inForce, want)
 		}
-		s.state.checkReferenceCounts(t, seed)
+		checkInvariants(t, s, seed)
 	}
 	based := 0
 	for range 150 {
@@ -178,11 +174,11 @@ func runFailures(t *testing.T, name string, form ads.Mode, lazy bool, seed uint6
 		t.Fatal(err)
 	}
 	for i := range 3 {
-		p.set(clusterResource(fmt.Sprint("c", i), fmt.Sprint("e", i), "", 0))
+		p.set(xdstest.Cluster(fmt.Sprint("c", i), fmt.Sprint("e", i), "", 0))
 	}
 	p.setAll(r, secrets, 5)
 	for name, l := range p.resources[resource.ListenerType] {
-		p.set(testResource{resource.ListenerType, name, l.Body})
+		p.set(xdstest.Resource{URL: resource.ListenerType, Name: name, Body: l.Body})
 	}
 	p.deliverAll(t, s, r)
 	got := inForce

@@ -1,12 +1,14 @@
 package xds
 
 import (
+	"bytes"
 	"context"
-	"fmt"
 	"reflect"
 	"slices"
+	"time"
 
 	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/xds/bootstrap"
 	"github.com/weft-proxy/weft/pkg/xds/resource"
 )
 
@@ -18,18 +20,18 @@ import (
 func (s *Source) ApplyFile(ctx context.Context, file *config.Snapshot) error {
 	s.applyMu.Lock()
 	defer s.applyMu.Unlock()
-	defer s.state.commit()
+	defer s.state.Checkpoint()
 	taken := s.nameConflicts()
 	next, err := s.updateStaticResources(file.Bootstrap)
 	if err == nil {
-		err = s.state.checkNameConflicts(file)
+		err = s.state.CheckNameConflicts(file)
 	}
 	if err == nil {
-		err = s.opts.Apply(ctx, s.state.snapshot(file))
+		err = s.opts.Apply(ctx, s.state.Snapshot(file))
 	}
 	if err != nil {
 		if next != nil {
-			s.state.rollback()
+			s.state.Rollback()
 			s.reapplyActive(ctx)
 		}
 		return err
@@ -38,12 +40,13 @@ func (s *Source) ApplyFile(ctx context.Context, file *config.Snapshot) error {
 		s.opts.Log.Warn("the change of dynamic_resources, node or the address of a control plane takes effect after a restart")
 	}
 	s.fileSnapshot = file
+	s.state.SetFile(file)
 	if next != nil {
-		s.staticResources, s.staticJSON = next, file.Bootstrap.StaticResources
+		s.staticJSON = file.Bootstrap.StaticResources
 		s.updateSubscriptions()
 		s.updateResourceCounts()
 	}
-	free := func(t resourceKey) bool { return !s.isReserved(t.url, t.name) }
+	free := func(t resourceKey) bool { return !s.state.IsReserved(t.url, t.name) }
 	if plane := s.mainChannel(); plane != nil && slices.ContainsFunc(taken, free) {
 		plane.reconnect() // the control plane sends the resources again that were rejected for their name
 	}
@@ -55,11 +58,13 @@ type resourceKey struct{ url, name string }
 
 // nameConflicts returns the rejected resources of the control plane whose names the file defines.
 func (s *Source) nameConflicts() (all []resourceKey) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	plane := s.mainChannel()
+	if plane == nil {
+		return nil
+	}
 	for _, url := range []string{resource.ClusterType, resource.ListenerType} {
-		for name, r := range s.resourceStatus[url] {
-			if r.RejectReason != "" && s.isReserved(url, name) {
+		for name := range plane.history.Rejected(url) {
+			if s.state.IsReserved(url, name) {
 				all = append(all, resourceKey{url, name})
 			}
 		}
@@ -80,10 +85,10 @@ func equalExceptStatic(a, b config.Bootstrap) bool {
 func (s *Source) ApplyFileChanges(ctx context.Context, file *config.Snapshot, clusters []*config.Cluster, tables []*config.RouteTable) error {
 	s.applyMu.Lock()
 	defer s.applyMu.Unlock()
-	if err := s.state.checkNameConflicts(&config.Snapshot{Clusters: clusters}); err != nil {
+	if err := s.state.CheckNameConflicts(&config.Snapshot{Clusters: clusters}); err != nil {
 		return err
 	}
-	whole := func() *config.Snapshot { return s.state.snapshot(file) }
+	whole := func() *config.Snapshot { return s.state.Snapshot(file) }
 	if len(clusters) > 0 {
 		if err := s.opts.ApplyClusters(ctx, clusters, whole); err != nil {
 			return err
@@ -101,41 +106,64 @@ func (s *Source) ApplyFileChanges(ctx context.Context, file *config.Snapshot, cl
 		}
 	}
 	s.fileSnapshot = file
+	s.state.SetFile(file)
 	return nil
 }
 
-// checkNameConflicts returns an error if the file defines a cluster or listener that
-// static_resources or the control plane also defines, active or not, or a route table that one of
-// their listeners refers to.
-func (w *state) checkNameConflicts(file *config.Snapshot) error {
-	taken := func(kind, name string, fixed map[string]bool) error {
-		if fixed[name] {
-			return fmt.Errorf("%s %q: static_resources also defines this name", kind, name)
-		}
-		return fmt.Errorf("%s %q: the control plane also defines this name", kind, name)
+// mainChannel returns the ADS channel; nil if the file configures no control plane.
+func (s *Source) mainChannel() *channel {
+	if s.boot.ADSCluster == "" {
+		return nil
 	}
-	for _, c := range file.Clusters {
-		if w.clusters[c.Name] != nil {
-			return taken("cluster", c.Name, w.staticNames.clusters)
-		}
+	return s.channels[0]
+}
+
+// addStaticResources adds static_resources to the state. An error is of type FieldErrors.
+func (s *Source) addStaticResources(static *bootstrap.StaticResources) error {
+	now := time.Now()
+	if err := s.state.SetStatic(static, now); err != nil {
+		return err
 	}
-	for _, l := range file.Listeners {
-		if w.listeners[l.Name] != nil {
-			return taken("listener", l.Name, w.staticNames.listeners)
-		}
+	if _, next := s.state.Reconcile(now); !next.IsZero() { // ApplyFile applies it
+		s.deadlineTimer.Reset(next.Sub(now))
 	}
-	tables := map[string]bool{}
-	for _, s := range w.listeners {
-		for _, l := range []*resource.Listener{s.received, s.active} {
-			if l != nil {
-				addKeys(tables, l.RouteConfigNames)
-			}
-		}
-	}
-	for _, t := range file.Routes {
-		if tables[t.Name] {
-			return taken("route table", t.Name, nil)
-		}
-	}
+	s.state.Checkpoint()
 	return nil
+}
+
+// updateStaticResources adds the static_resources of a reloaded file to the state and reconciles
+// it. The caller rolls back if it cannot apply them. It returns nil if they are unchanged, or
+// before the first ApplyFile, because New has added them.
+func (s *Source) updateStaticResources(b config.Bootstrap) (next *bootstrap.StaticResources, err error) {
+	if s.fileSnapshot == nil || bytes.Equal(b.StaticResources, s.staticJSON) {
+		return nil, nil //nolint:nilnil // nothing is to be done
+	}
+	if next, err = bootstrap.ReadStatic(b.StaticResources); err != nil {
+		return nil, err
+	}
+	now := time.Now()
+	s.state.Checkpoint()
+	if err := s.state.SetStatic(next, now); err != nil {
+		return next, err
+	}
+	_, late := s.state.Reconcile(now)
+	s.deadlineTimer.Stop()
+	if !late.IsZero() {
+		s.deadlineTimer.Reset(late.Sub(now))
+	}
+	return next, nil
+}
+
+// targetsChanged reports whether next has another address or TLS configuration for a control plane
+// in use.
+func (s *Source) targetsChanged(next *bootstrap.StaticResources) bool {
+	targets := next.Targets()
+	for name, was := range s.boot.Targets {
+		asked := name == s.boot.LRSCluster || slices.ContainsFunc(s.channels, func(f *channel) bool { return f.name == name })
+		is := targets[name]
+		if asked && (is.Address != was.Address || is.IsUnix != was.IsUnix || !reflect.DeepEqual(is.TLS, was.TLS)) {
+			return true
+		}
+	}
+	return false
 }

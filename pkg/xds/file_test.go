@@ -14,6 +14,7 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/xds/internal/xdstest"
 	"github.com/weft-proxy/weft/pkg/xds/resource"
 )
 
@@ -55,7 +56,7 @@ func TestApplyFileChanges(t *testing.T) {
 			}
 		}
 		want("at once")
-		c.sendAccepted(listenerResource("more", 81, "r", "", 0))
+		c.sendAccepted(xdstest.Listener("more", 81, "r", "", 0))
 		want("after a listener")
 
 		r.applyErr = func(*config.Snapshot) error { return errors.New("no") }
@@ -72,7 +73,7 @@ func TestApplyFileChanges(t *testing.T) {
 		if err := r.source.ApplyFileChanges(t.Context(), clash, clash.Clusters, nil); err == nil || !strings.Contains(err.Error(), `"c"`) {
 			t.Errorf("a name that the control plane uses is accepted: %v", err)
 		}
-		c.sendAccepted(listenerResource("l", 82, "r", "", 0))
+		c.sendAccepted(xdstest.Listener("l", 82, "r", "", 0))
 		want("after refusals")
 	})
 }
@@ -85,7 +86,7 @@ func TestApplyFileDuringStart(t *testing.T) {
 		r.serve(controlAddress)
 		agent := r.serve(agentAddress)
 		l := &listenerv3.Listener{}
-		if err := proto.Unmarshal(securedListenerResource("secured", "a", "agent").body, l); err != nil {
+		if err := proto.Unmarshal(xdstest.SecuredListener("secured", "a", "agent").Body, l); err != nil {
 			t.Fatal(err)
 		}
 		file := &config.Snapshot{Bootstrap: r.source.opts.Bootstrap}
@@ -133,10 +134,10 @@ func TestReleasedNamesAreRequestedAgain(t *testing.T) {
 		if err := r.source.ApplyFile(t.Context(), &taking); err != nil {
 			t.Fatal(err)
 		}
-		x, m := clusterResource("x", "e", "", 0), listenerResource("m", 81, "r", "", 0)
-		for _, all := range [][]testResource{{clusterResource("c", "e", "", 0), x}, {listenerResource("l", 80, "r", "", 0), m}} {
-			if answer := c.send(all[0].url, &anypb.Any{TypeUrl: all[0].url, Value: all[0].body}, &anypb.Any{TypeUrl: all[1].url, Value: all[1].body}); answer.GetErrorDetail() == nil {
-				t.Errorf("%s of the control plane is accepted, but the file defines it", all[1].name)
+		x, m := xdstest.Cluster("x", "e", "", 0), xdstest.Listener("m", 81, "r", "", 0)
+		for _, all := range [][]xdstest.Resource{{xdstest.Cluster("c", "e", "", 0), x}, {xdstest.Listener("l", 80, "r", "", 0), m}} {
+			if answer := c.send(all[0].URL, &anypb.Any{TypeUrl: all[0].URL, Value: all[0].Body}, &anypb.Any{TypeUrl: all[1].URL, Value: all[1].Body}); answer.GetErrorDetail() == nil {
+				t.Errorf("%s of the control plane is accepted, but the file defines it", all[1].Name)
 			}
 		}
 		more := taking
@@ -152,8 +153,8 @@ func TestReleasedNamesAreRequestedAgain(t *testing.T) {
 			t.Fatal(err)
 		}
 		again := r.nextStream(plane)
-		again.sendAccepted(clusterResource("c", "e", "", 0), x)
-		again.sendAccepted(listenerResource("l", 80, "r", "", 0), m)
+		again.sendAccepted(xdstest.Cluster("c", "e", "", 0), x)
+		again.sendAccepted(xdstest.Listener("l", 80, "r", "", 0), m)
 		if got := r.activeClusters(); got != "c x" || !slices.Equal(r.listeners(), []string{"l", "m"}) {
 			t.Errorf("active clusters: %s and listeners %v, want c x and l m", got, r.listeners())
 		}

@@ -6,6 +6,7 @@ import (
 	goruntime "runtime"
 	"strings"
 	"testing"
+	"time"
 
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
@@ -16,6 +17,7 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/weft-proxy/weft/pkg/xds/ads"
+	"github.com/weft-proxy/weft/pkg/xds/internal/xdstest"
 	"github.com/weft-proxy/weft/pkg/xds/resource"
 )
 
@@ -34,38 +36,37 @@ func nestedPrincipals(depth int) *rbacv3.RBAC {
 // TestMalformedResourcesAreRejected verifies that malformed resources are rejected with a reason,
 // and that the active configuration stays.
 func TestMalformedResourcesAreRejected(t *testing.T) {
-	route := func(settings *anypb.Any) testResource {
+	route := func(settings *anypb.Any) xdstest.Resource {
 		m := &routev3.RouteConfiguration{Name: "r", VirtualHosts: []*routev3.VirtualHost{{
 			Name: "v", Domains: []string{"*"}, TypedPerFilterConfig: map[string]*anypb.Any{"f": settings},
 		}}}
-		return testResource{resource.RouteType, "r", serialized(m)}
+		return xdstest.Resource{URL: resource.RouteType, Name: "r", Body: xdstest.Marshal(m)}
 	}
-	invalid := protowire.AppendString(protowire.AppendTag(serialized(&clusterv3.Cluster{Name: "a"}), 28, protowire.BytesType), "\xff\xfe") // alt_stat_name
+	invalid := protowire.AppendString(protowire.AppendTag(xdstest.Marshal(&clusterv3.Cluster{Name: "a"}), 28, protowire.BytesType), "\xff\xfe") // alt_stat_name
 	for name, c := range map[string]struct {
-		say    []testResource
+		say    []xdstest.Resource
 		reason string
 	}{
-		"no message":                  {[]testResource{{resource.ClusterType, "a", append(serialized(&clusterv3.Cluster{Name: "a"}), 0x0f)}}, "cannot parse"},
-		"text that is not UTF-8":      {[]testResource{{resource.ClusterType, "a", invalid}}, "UTF-8"},
-		"another name":                {[]testResource{{resource.ClusterType, "a", serialized(&clusterv3.Cluster{Name: "b"})}}, `the name inside the resource is "b"`},
-		"a packed message is none":    {[]testResource{route(&anypb.Any{TypeUrl: packAny(&rbacv3.RBAC{}).GetTypeUrl(), Value: []byte{0xff}})}, "virtual_hosts[0].typed_per_filter_config[f]: malformed message: "},
-		"a packed message of no type": {[]testResource{route(&anypb.Any{Value: []byte{0xff}})}, "virtual_hosts[0].typed_per_filter_config[f]: "},
-		"a matcher that is deep":      {[]testResource{route(packAny(nestedPrincipals(5000)))}, "virtual_hosts[0].typed_per_filter_config[f]: messages are nested more than 100 levels deep"},
-		"two of a name":               {[]testResource{{resource.ClusterType, "a", serialized(&clusterv3.Cluster{Name: "a"})}, {resource.ClusterType, "a", serialized(&clusterv3.Cluster{Name: "a", AltStatName: "x"})}}, "the response has two different resources with this name"},
+		"no message":                  {[]xdstest.Resource{{URL: resource.ClusterType, Name: "a", Body: append(xdstest.Marshal(&clusterv3.Cluster{Name: "a"}), 0x0f)}}, "cannot parse"},
+		"text that is not UTF-8":      {[]xdstest.Resource{{URL: resource.ClusterType, Name: "a", Body: invalid}}, "UTF-8"},
+		"another name":                {[]xdstest.Resource{{URL: resource.ClusterType, Name: "a", Body: xdstest.Marshal(&clusterv3.Cluster{Name: "b"})}}, `the name inside the resource is "b"`},
+		"a packed message is none":    {[]xdstest.Resource{route(&anypb.Any{TypeUrl: xdstest.PackAny(&rbacv3.RBAC{}).GetTypeUrl(), Value: []byte{0xff}})}, "virtual_hosts[0].typed_per_filter_config[f]: malformed message: "},
+		"a packed message of no type": {[]xdstest.Resource{route(&anypb.Any{Value: []byte{0xff}})}, "virtual_hosts[0].typed_per_filter_config[f]: "},
+		"a matcher that is deep":      {[]xdstest.Resource{route(xdstest.PackAny(nestedPrincipals(5000)))}, "virtual_hosts[0].typed_per_filter_config[f]: messages are nested more than 100 levels deep"},
+		"two of a name":               {[]xdstest.Resource{{URL: resource.ClusterType, Name: "a", Body: xdstest.Marshal(&clusterv3.Cluster{Name: "a"})}, {URL: resource.ClusterType, Name: "a", Body: xdstest.Marshal(&clusterv3.Cluster{Name: "a", AltStatName: "x"})}}, "the response has two different resources with this name"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s, _ := newTestSourceOf(t, testBootstrap("GRPC"), slog.New(slog.DiscardHandler))
-			s.opts.Capabilities = nestedFilterCapabilities()
+			s, _ := newTestSourceWith(t, xdstest.Bootstrap("GRPC"), slog.New(slog.DiscardHandler), func(o *Options) { o.Capabilities = nestedFilterCapabilities() })
 			s.handleEvent(t.Context(), event{channel: s.channels[0], opened: true})
-			before := serialized(&clusterv3.Cluster{Name: "a", AltStatName: "before"})
-			respondWith(t, s, testResource{resource.ClusterType, "a", before}, listenerResource("l", 80, "r", "", 0), routesResource("r", "before"))
-			cluster, table := s.state.clusters["a"].active, s.state.tables["r"]
+			before := xdstest.Marshal(&clusterv3.Cluster{Name: "a", AltStatName: "before"})
+			respondWith(t, s, xdstest.Resource{URL: resource.ClusterType, Name: "a", Body: before}, xdstest.Listener("l", 80, "r", "", 0), xdstest.Routes("r", "before"))
+			cluster, table := clusterOf(s, "a").Active, activeTable(s, "r")
 			if cluster == nil || table == nil {
 				t.Fatal("nothing is active")
 			}
-			r := &ads.Response{Type: c.say[0].url, Version: "2", Nonce: "m"}
+			r := &ads.Response{Type: c.say[0].URL, Version: "2", Nonce: "m"}
 			for _, one := range c.say {
-				r.Resources = append(r.Resources, ads.Resource{Name: one.name, Version: "2", Body: one.body})
+				r.Resources = append(r.Resources, ads.Resource{Name: one.Name, Version: "2", Body: one.Body})
 			}
 			s.handleEvent(t.Context(), event{channel: s.channels[0], response: r})
 			var reasons []string
@@ -77,7 +78,7 @@ func TestMalformedResourcesAreRejected(t *testing.T) {
 			if len(reasons) != 1 || !strings.Contains(reasons[0], c.reason) {
 				t.Errorf("rejected because of %q, want %q", reasons, c.reason)
 			}
-			if s.state.clusters["a"].active != cluster || s.state.tables["r"] != table {
+			if clusterOf(s, "a").Active != cluster || activeTable(s, "r") != table {
 				t.Error("the active configuration is gone")
 			}
 		})
@@ -96,7 +97,7 @@ func TestRejectedLargeResourceMemory(t *testing.T) {
 	for range size / 110 {
 		m.HealthChecks = append(m.HealthChecks, check)
 	}
-	body := serialized(m)
+	body := xdstest.Marshal(m)
 	var before, after goruntime.MemStats
 	goruntime.GC()
 	goruntime.ReadMemStats(&before)
@@ -119,18 +120,18 @@ func TestRejectedLargeResourceMemory(t *testing.T) {
 // TestLongReasonIsTruncated verifies that the error detail of a NACK has at most 8 KiB, because a
 // control plane may limit the size of messages.
 func TestLongReasonIsTruncated(t *testing.T) {
-	s, _ := newTestSourceOf(t, testBootstrap("DELTA_GRPC"), slog.New(slog.DiscardHandler))
+	s, _ := newTestSourceOf(t, xdstest.Bootstrap("DELTA_GRPC"), slog.New(slog.DiscardHandler))
 	s.handleEvent(t.Context(), event{channel: s.channels[0], opened: true})
 	m := &clusterv3.Cluster{Name: "a"}
 	for i := range 5000 {
 		m.Filters = append(m.Filters, &clusterv3.Filter{Name: fmt.Sprintf("%s%d", strings.Repeat("x", 100), i)})
 	}
 	c := s.channels[0].client
-	u, ok := c.Receive(ads.Response{Type: resource.ClusterType, Version: "1", Nonce: "n", Resources: []ads.Resource{{Name: "a", Version: "1", Body: serialized(m)}}})
+	u, ok := c.Receive(ads.Response{Type: resource.ClusterType, Version: "1", Nonce: "n", Resources: []ads.Resource{{Name: "a", Version: "1", Body: xdstest.Marshal(m)}}})
 	if !ok {
 		t.Fatal("it is not subscribed")
 	}
-	answer, _ := c.Acknowledge(u, s.applyUpdate(t.Context(), s.channels[0], u, s.state.runtime.startedAt))
+	answer, _ := c.Acknowledge(u, s.applyUpdate(t.Context(), s.channels[0], u, time.Now()))
 	if n := len(answer.ErrorDetail); n < 1000 || n > 8<<10 {
 		t.Errorf("the NACK has %d bytes", n)
 	}

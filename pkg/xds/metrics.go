@@ -7,6 +7,7 @@ import (
 	"github.com/weft-proxy/weft/internal/metrics"
 	"github.com/weft-proxy/weft/pkg/xds/ads"
 	"github.com/weft-proxy/weft/pkg/xds/resource"
+	"github.com/weft-proxy/weft/pkg/xds/state"
 )
 
 // sourceMetrics are the metrics of a Source. They are safe for concurrent use.
@@ -43,7 +44,7 @@ func (s *Source) registerMetrics() {
 		m.registry.Func(metrics.XDSResources, func() float64 { return float64(m.resources[url].Load()) }, name)
 	}
 	m.registry.Func(metrics.XDSCacheAge, func() float64 {
-		if k := s.CacheStatus(); k.InUse {
+		if k := s.cache.Status(); k.InUse {
 			return time.Since(k.ReceivedAt).Seconds()
 		}
 		return 0
@@ -51,7 +52,7 @@ func (s *Source) registerMetrics() {
 }
 
 // registerChannelMetrics registers the metrics of a channel.
-func (s *Source) registerChannelMetrics(f *xdsChannel) {
+func (s *Source) registerChannelMetrics(f *channel) {
 	f.lastResponse.Store(time.Now().UnixNano())
 	if s.metrics.registry == nil {
 		return
@@ -68,7 +69,7 @@ func (s *Source) registerChannelMetrics(f *xdsChannel) {
 }
 
 // countResponse counts a response; wrong are its rejected resources.
-func (s *Source) countResponse(f *xdsChannel, u ads.Update, wrong []ads.ResourceError) {
+func (s *Source) countResponse(f *channel, u ads.Update, wrong []ads.ResourceError) {
 	f.lastResponse.Store(time.Now().UnixNano())
 	if s.metrics.registry == nil {
 		return
@@ -82,18 +83,12 @@ func (s *Source) countResponse(f *xdsChannel, u ads.Update, wrong []ads.Resource
 
 // reportUnknownFields counts and logs the fields of an accepted resource that this build does not
 // know.
-func (s *Source) reportUnknownFields(typeURL, name string, ignored []string) {
-	n := resource.CountUnknown(ignored)
-	if n == 0 {
-		return
-	}
+func (s *Source) reportUnknownFields(typeURL string, one state.UnknownFields) {
 	if s.metrics.registry != nil {
-		s.metrics.registry.Counter(metrics.XDSUnknownFields, metricTypeNames()[typeURL]).Add(uint64(n))
+		s.metrics.registry.Counter(metrics.XDSUnknownFields, metricTypeNames()[typeURL]).Add(uint64(len(one.Fields)))
 	}
-	for _, field := range ignored {
-		if resource.CountUnknown([]string{field}) > 0 {
-			s.opts.Log.Warn("accepted a resource without a field that this build does not know", logType, typeURL, logResource, name, logReason, field)
-		}
+	for _, field := range one.Fields {
+		s.opts.Log.Warn("accepted a resource without a field that this build does not know", logType, typeURL, logResource, one.Name, logReason, field)
 	}
 }
 

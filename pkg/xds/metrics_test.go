@@ -9,13 +9,14 @@ import (
 	"github.com/weft-proxy/weft/internal/metrics"
 	"github.com/weft-proxy/weft/pkg/config"
 	"github.com/weft-proxy/weft/pkg/xds/ads"
+	"github.com/weft-proxy/weft/pkg/xds/internal/xdstest"
 	"github.com/weft-proxy/weft/pkg/xds/resource"
 )
 
 func TestMetrics(t *testing.T) {
 	registry := metrics.New(metrics.Options{})
 	s, err := New(Options{
-		Bootstrap:     testBootstrap("GRPC"),
+		Bootstrap:     xdstest.Bootstrap("GRPC"),
 		Apply:         func(context.Context, *config.Snapshot) error { return nil },
 		ApplyClusters: func(context.Context, []*config.Cluster, func() *config.Snapshot) error { return nil },
 		Metrics:       registry,
@@ -29,9 +30,9 @@ func TestMetrics(t *testing.T) {
 	}
 	s.handleEvent(t.Context(), event{channel: s.channels[0], opened: true})
 	s.channels[0].setConnected()
-	respondWith(t, s, clusterResource("c", "e", "", 0), endpointsResource("e", 1))
+	respondWith(t, s, xdstest.Cluster("c", "e", "", 0), xdstest.Endpoints("e", 1))
 	s.handleEvent(t.Context(), event{channel: s.channels[0], response: &ads.Response{Type: resource.ClusterType, Nonce: "n", Resources: []ads.Resource{
-		{Name: "c", Body: clusterResource("c", "e", "", 0).body}, {Name: "?", DecodeError: "what is it?"},
+		{Name: "c", Body: xdstest.Cluster("c", "e", "", 0).Body}, {Name: "?", DecodeError: "what is it?"},
 	}}})
 	got := map[string]float64{}
 	families, err := registry.Gather()

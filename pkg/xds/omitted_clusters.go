@@ -12,13 +12,14 @@ import (
 // plane. Called by New.
 func (s *Source) omitUnreadableClusters() {
 	s.omittedClusters = map[string]bool{}
-	for _, name := range []string{s.boot.adsCluster, s.boot.lrsCluster} {
+	for _, name := range []string{s.boot.ADSCluster, s.boot.LRSCluster} {
 		if name == "" || s.omittedClusters[name] {
 			continue
 		}
-		_, forget, err := s.boot.targets[name].loadTLS(s.reloader)
+		d := s.newDialer(name)
+		err := d.LoadTLS()
+		d.Close()
 		if err == nil {
-			forget()
 			continue
 		}
 		s.omittedClusters[name] = true
@@ -60,7 +61,7 @@ func (s *Source) addOmittedCluster(ctx context.Context, name string) {
 		return
 	}
 	delete(s.omittedClusters, name)
-	if err := s.opts.Apply(ctx, s.state.snapshot(s.fileSnapshot)); err != nil {
+	if err := s.opts.Apply(ctx, s.state.Snapshot(s.fileSnapshot)); err != nil {
 		s.omittedClusters[name] = true
 		s.opts.Log.Error("cannot apply the cluster of the control plane", logControl, name, logError, err)
 	}

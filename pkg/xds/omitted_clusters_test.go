@@ -10,6 +10,7 @@ import (
 
 	"github.com/weft-proxy/weft/internal/testpki"
 	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/xds/internal/xdstest"
 )
 
 // TestStaticListenersServeWithoutControlPlaneCertificates verifies that static listeners are active
@@ -17,12 +18,12 @@ import (
 // is connected.
 func TestStaticListenersServeWithoutControlPlaneCertificates(t *testing.T) {
 	authorities := filepath.Join(t.TempDir(), "ca.pem")
-	secured := strings.TrimSuffix(controlPlaneJSON, "}") + `, "transport_socket": {"name": "tls", "typed_config": {
+	secured := strings.TrimSuffix(xdstest.ControlPlaneJSON, "}") + `, "transport_socket": {"name": "tls", "typed_config": {
 		"@type": "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.UpstreamTlsContext",
 		"common_tls_context": {"validation_context": {"trusted_ca": {"filename": "` + authorities + `"}}}}}}`
 	log := &lineLog{}
-	file := testBootstrap("GRPC")
-	file.StaticResources = staticResourcesJSON([]string{secured}, []string{directResponseListenerJSON("static", 80)}, nil)
+	file := xdstest.Bootstrap("GRPC")
+	file.StaticResources = xdstest.StaticResourcesJSON([]string{secured}, []string{xdstest.DirectResponseListenerJSON("static", 80)}, nil)
 	s, inForce := newTestSourceOf(t, file, slog.New(slog.NewTextHandler(log, nil)))
 	if len(inForce.Listeners) != 1 || len(inForce.Clusters) != 0 {
 		t.Fatalf("%d active listeners and %d clusters, want the listener without the cluster", len(inForce.Listeners), len(inForce.Clusters))

@@ -7,7 +7,6 @@ import (
 
 	"github.com/weft-proxy/weft/internal/metrics"
 	"github.com/weft-proxy/weft/pkg/xds/ads"
-	"github.com/weft-proxy/weft/pkg/xds/resource"
 )
 
 // OnDemand reports which resources requests need, for resources that are fetched on first use. It
@@ -33,12 +32,15 @@ type onDemandLoop struct {
 	unsubscribedClusters, unsubscribedRoutes atomic.Int64 // for metrics
 }
 
+// onDemandEnabled reports whether resources are fetched on first use.
+func (s *Source) onDemandEnabled() bool { return s.opts.Bootstrap.OnDemand.Idle > 0 }
+
 // startOnDemand enables on-demand loading as configured in the bootstrap.
 func (s *Source) startOnDemand() {
 	n := &s.onDemand
 	n.idleTimer = time.NewTimer(time.Hour)
 	n.idleTimer.Stop()
-	if s.state.onDemand = newOnDemandState(s.opts.Bootstrap.OnDemand); s.state.onDemand != nil {
+	if s.onDemandEnabled() {
 		n.clusters, n.routes = s.opts.Clusters.Requested(), s.opts.Routes.Requested()
 	}
 	if s.opts.Metrics != nil {
@@ -50,12 +52,12 @@ func (s *Source) startOnDemand() {
 // updateUnsubscribedCounts updates the counts of unsubscribed resources. tables: the set of
 // referenced tables may have changed. Called with applyMu held.
 func (s *Source) updateUnsubscribedCounts(tables bool) {
-	if s.state.onDemand == nil {
+	if !s.onDemandEnabled() {
 		return
 	}
-	s.onDemand.unsubscribedClusters.Store(int64(s.state.references.unsubscribed))
+	s.onDemand.unsubscribedClusters.Store(int64(s.state.UnsubscribedClusters()))
 	if tables {
-		s.onDemand.unsubscribedRoutes.Store(int64(len(s.state.unsubscribedTables())))
+		s.onDemand.unsubscribedRoutes.Store(int64(s.state.UnsubscribedTables()))
 	}
 }
 
@@ -63,15 +65,15 @@ func (s *Source) updateUnsubscribedCounts(tables bool) {
 func (s *Source) subscribeRequested(ctx context.Context) {
 	s.applyMu.Lock()
 	defer s.applyMu.Unlock()
-	defer s.state.commit()
+	defer s.state.Checkpoint()
 	now := time.Now()
-	s.state.checkpoint()
+	s.state.Checkpoint()
 	began := false
 	for _, name := range s.opts.Clusters.TakeRequested() {
-		began = s.state.subscribeCluster(name, now) || began
+		began = s.state.SubscribeCluster(name, now) || began
 	}
 	for _, name := range s.opts.Routes.TakeRequested() {
-		began = s.state.subscribeTable(name, now) || began
+		began = s.state.SubscribeTable(name, now) || began
 	}
 	if began {
 		s.reconcileOnDemand(ctx)
@@ -79,50 +81,27 @@ func (s *Source) subscribeRequested(ctx context.Context) {
 	}
 }
 
-// unsubscribeIdle unsubscribes from resources that have been idle for the idle timeout.
-func (s *Source) unsubscribeIdle(ctx context.Context) {
+// unsubscribeIdle unsubscribes from resources that at now have been idle for the idle timeout.
+func (s *Source) unsubscribeIdle(ctx context.Context, now time.Time) {
 	s.applyMu.Lock()
 	defer s.applyMu.Unlock()
-	defer s.state.commit()
+	defer s.state.Checkpoint()
 	s.onDemand.idleTimerSet = false
-	now, l := time.Now(), s.state.onDemand
-	s.state.checkpoint()
-	clusters := l.clusters.idleNames(s.opts.Clusters.InUse, now, l.Idle)
-	for _, name := range clusters {
-		s.state.unsubscribeCluster(name)
-	}
-	tables := l.tables.idleNames(s.opts.Routes.InUse, now, l.Idle)
-	for _, name := range tables {
-		s.state.unsubscribeTable(name)
-	}
-	if len(clusters)+len(tables) > 0 {
+	s.state.Checkpoint()
+	if s.state.UnsubscribeIdle(s.opts.Clusters.InUse, s.opts.Routes.InUse, now) {
 		s.reconcileOnDemand(ctx)
 	}
 	s.scheduleIdleCheck()
 }
 
-// idleNames returns the names that have been unused for at least idle.
-func (f *onDemandSet) idleNames(used func(name string) bool, now time.Time, idle time.Duration) (names []string) {
-	for name, one := range f.entries {
-		switch {
-		case used(name):
-			one.lastUsed = now
-		case now.Sub(one.lastUsed) >= idle:
-			names = append(names, name)
-		}
-	}
-	return names
-}
-
 // scheduleIdleCheck sets the idle timer if anything is subscribed on demand. Called with applyMu
 // held.
 func (s *Source) scheduleIdleCheck() {
-	l := s.state.onDemand
-	if s.onDemand.idleTimerSet || len(l.clusters.entries)+len(l.tables.entries) == 0 {
+	if s.onDemand.idleTimerSet || !s.state.HasOnDemand() {
 		return
 	}
 	s.onDemand.idleTimerSet = true
-	s.onDemand.idleTimer.Reset(l.Idle / idleChecksPerTimeout)
+	s.onDemand.idleTimer.Reset(s.opts.Bootstrap.OnDemand.Idle / idleChecksPerTimeout)
 }
 
 // reconcileOnDemand applies which resources are subscribed before it updates the subscriptions, so
@@ -136,29 +115,10 @@ func (s *Source) reconcileOnDemand(ctx context.Context) {
 // subscribeCached subscribes to the resources of the xDS cache, which were in use when it was
 // saved. Called with applyMu held.
 func (s *Source) subscribeCached(u ads.Update, now time.Time) {
-	if s.state.onDemand == nil {
+	if !s.onDemandEnabled() {
 		return
 	}
-	kept := map[string]bool{}
-	for _, n := range u.Changed {
-		kept[n.Name] = true
-	}
-	switch u.Type {
-	case resource.EndpointType:
-		for name, c := range s.state.clusters {
-			if c.received != nil && kept[c.received.EDSServiceName] {
-				s.state.subscribeCluster(name, now)
-			}
-		}
-	case resource.RouteType:
-		for name := range kept {
-			s.state.subscribeTable(name, now)
-		}
-	case resource.DubboRouteType:
-		for name := range kept {
-			s.state.subscribeTable(resource.DubboTableName(name), now)
-		}
-	}
+	s.state.SubscribeCached(u, now)
 	s.updateSubscriptions()
 	s.scheduleIdleCheck()
 }

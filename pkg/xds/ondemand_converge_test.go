@@ -11,6 +11,7 @@ import (
 
 	"github.com/weft-proxy/weft/pkg/config"
 	"github.com/weft-proxy/weft/pkg/xds/ads"
+	"github.com/weft-proxy/weft/pkg/xds/internal/xdstest"
 	"github.com/weft-proxy/weft/pkg/xds/resource"
 )
 
@@ -19,14 +20,13 @@ import (
 // that of a source without on-demand resources. When all are unsubscribed, the Source holds no
 // endpoints and no routes.
 func TestRandomOnDemandHistoriesConverge(t *testing.T) {
-	secrets := testSecrets(t)
+	secrets := xdstest.Secrets(t)
 	for name, form := range modes() {
 		t.Run(name, func(t *testing.T) {
 			for seed := range uint64(100) {
 				r := rand.New(rand.NewPCG(seed, 3))
 				p := newFakeControlPlane(form)
-				s, inForce := newTestSourceOf(t, layeredBootstrap(name), slog.New(slog.DiscardHandler))
-				l := newOnDemandHistory(t, p, s)
+				s, inForce, l := newHistorySource(t, p, name, true)
 				s.handleEvent(t.Context(), event{channel: s.channels[0], opened: true})
 				p.readRequests(s)
 				for range 150 {
@@ -53,8 +53,10 @@ func TestRandomOnDemandHistoriesConverge(t *testing.T) {
 				p.subscriptions = asked
 				l.unsubscribe(always)
 				l.checkActive(inForce, seed)
-				if n := len(s.state.assignments) + len(s.state.tables); n != 0 {
-					t.Fatalf("seed %d: %d resources are held, but all are unsubscribed", seed, n)
+				for held := range s.state.Ignored() {
+					if held.Type == resource.EndpointType || held.Type == resource.RouteType || held.Type == resource.DubboRouteType {
+						t.Fatalf("seed %d: %+v is held, but all are unsubscribed", seed, held)
+					}
 				}
 				for _, url := range []string{resource.EndpointType, resource.RouteType, resource.DubboRouteType} {
 					if _, names := s.channels[0].client.Subscription(url); len(names) > 0 {
@@ -72,28 +74,34 @@ type onDemandHistory struct {
 	plane            *fakeControlPlane
 	source           *Source
 	clusters, tables *fakeOnDemand
+	now              time.Time // of the last idle check
 }
 
-// newOnDemandHistory enables on-demand resources in s, which has not received anything from the
-// control plane yet.
-func newOnDemandHistory(t *testing.T, p *fakeControlPlane, s *Source) *onDemandHistory {
-	h := &onDemandHistory{t, p, s, newFakeOnDemand(), newFakeOnDemand()}
-	s.opts.Bootstrap.OnDemand = config.XDSOnDemand{Idle: time.Hour, Wait: onDemandWait, Routes: true}
-	s.opts.Clusters, s.opts.Routes = h.clusters, h.tables
-	s.startOnDemand()
-	return h
+// newHistorySource returns a Source that does not connect to its control plane p, and the snapshot
+// that it applies. form is the api_type. If lazy is true, the resources are on demand; else h is
+// nil.
+func newHistorySource(t *testing.T, p *fakeControlPlane, form string, lazy bool) (s *Source, inForce *config.Snapshot, h *onDemandHistory) {
+	b := xdstest.LayeredBootstrap(form)
+	if !lazy {
+		s, inForce = newTestSourceOf(t, b, slog.New(slog.DiscardHandler))
+		return s, inForce, nil
+	}
+	b.OnDemand = config.XDSOnDemand{Idle: time.Hour, Wait: onDemandWait, Routes: true}
+	h = &onDemandHistory{t: t, plane: p, clusters: newFakeOnDemand(), tables: newFakeOnDemand(), now: time.Now()}
+	h.source, inForce = newTestSourceWith(t, b, slog.New(slog.DiscardHandler), func(o *Options) { o.Clusters, o.Routes = h.clusters, h.tables })
+	return h.source, inForce, h
 }
 
 // subscribe requests the clusters and route tables for which some returns true, as traffic does.
 func (h *onDemandHistory) subscribe(some func() bool) {
-	w := h.source.state
-	for _, name := range slices.Sorted(maps.Keys(w.clusters)) {
+	clusters, listeners := maps.Collect(h.source.state.Clusters()), maps.Collect(h.source.state.Listeners())
+	for _, name := range slices.Sorted(maps.Keys(clusters)) {
 		if some() {
 			h.clusters.names = append(h.clusters.names, name)
 		}
 	}
-	for _, name := range slices.Sorted(maps.Keys(w.listeners)) {
-		if last := w.listeners[name].received; last != nil && some() {
+	for _, name := range slices.Sorted(maps.Keys(listeners)) {
+		if last := listeners[name].Received; last != nil && some() {
 			h.tables.names = append(h.tables.names, last.RouteConfigNames...)
 		}
 	}
@@ -101,43 +109,54 @@ func (h *onDemandHistory) subscribe(some func() bool) {
 	h.plane.readRequests(h.source)
 }
 
-// unsubscribe unsubscribes the idle resources for which some returns true.
+// unsubscribe lets the idle timeout pass, and uses the clusters and route tables for which some
+// returns false.
 func (h *onDemandHistory) unsubscribe(some func() bool) {
-	for _, f := range []*onDemandSet{&h.source.state.onDemand.clusters, &h.source.state.onDemand.tables} {
-		for _, name := range slices.Sorted(maps.Keys(f.entries)) {
-			if some() {
-				f.entries[name].lastUsed = time.Time{}
+	clusters, tables := map[string]bool{}, map[string]bool{}
+	for name := range h.source.state.Clusters() {
+		clusters[name] = true
+	}
+	for _, l := range h.source.state.Listeners() {
+		for _, version := range []*resource.Listener{l.Received, l.Active} {
+			if version != nil {
+				for _, name := range version.RouteConfigNames {
+					tables[name] = true
+				}
 			}
 		}
 	}
-	h.source.unsubscribeIdle(h.t.Context())
+	for _, name := range slices.Sorted(maps.Keys(clusters)) {
+		h.clusters.setInUse(name, !some())
+	}
+	for _, name := range slices.Sorted(maps.Keys(tables)) {
+		h.tables.setInUse(name, !some())
+	}
+	h.now = h.now.Add(2 * time.Hour)
+	h.source.unsubscribeIdle(h.t.Context(), h.now)
 	h.plane.readRequests(h.source)
 }
 
-// checkActive fails the test if the active configuration and the state of the Source disagree on
-// what is subscribed, if a subscribed cluster has no hosts although none were removed, or if an
-// unsubscribed cluster has hosts.
+// checkActive fails the test if the active configuration and the state of the Source disagree, if a
+// subscribed cluster has no hosts although none were removed, or if an unsubscribed cluster has
+// hosts.
 func (h *onDemandHistory) checkActive(inForce *config.Snapshot, seed uint64) {
 	h.t.Helper()
-	w := h.source.state
+	checkInvariants(h.t, h.source, seed)
+	if want := h.source.state.Snapshot(h.source.fileSnapshot); !reflect.DeepEqual(inForce, want) {
+		h.t.Fatalf("seed %d: active:\n%+v\nbut the source assumes:\n%+v", seed, inForce, want)
+	}
+	clusters := maps.Collect(h.source.state.Clusters())
 	for _, c := range inForce.Clusters {
 		if c.Name == "control" {
 			continue
 		}
-		from := w.clusters[c.Name].active.EDSServiceName
-		taken := h.plane.mode == ads.Delta && h.plane.everRemoved[resource.EndpointType+from]
-		switch awake := w.onDemand.clusters.isReady(c.Name); {
-		case c.OnDemand.Unsubscribed == awake:
-			h.t.Fatalf("seed %d: active cluster %s is unsubscribed: %v, but its state is subscribed: %v", seed, c.Name, c.OnDemand.Unsubscribed, awake)
-		case awake && len(c.Hosts) == 0 && !taken:
+		from := clusters[c.Name].Active.EDSServiceName
+		removed := h.plane.mode == ads.Delta && h.plane.everRemoved[resource.EndpointType+from]
+		switch {
+		case !c.OnDemand.Unsubscribed && len(c.Hosts) == 0 && !removed:
 			h.t.Fatalf("seed %d: cluster %s is subscribed without hosts, which were not removed", seed, c.Name)
-		case !awake && len(c.Hosts) > 0:
+		case c.OnDemand.Unsubscribed && len(c.Hosts) > 0:
 			h.t.Fatalf("seed %d: cluster %s is unsubscribed and has hosts", seed, c.Name)
-		}
-	}
-	for _, table := range inForce.Routes {
-		if table.OnDemand.Enabled() && table.OnDemand.Unsubscribed == w.onDemand.tables.isReady(table.Name) {
-			h.t.Fatalf("seed %d: active table %s is unsubscribed: %v, but its state differs", seed, table.Name, table.OnDemand.Unsubscribed)
 		}
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/xds/internal/xdstest"
 	"github.com/weft-proxy/weft/pkg/xds/resource"
 )
 
@@ -124,19 +125,19 @@ func TestOnDemandEndpoints(t *testing.T) {
 		c := r.runAndAccept()
 		c.expectRequest(resource.ClusterType)
 		c.expectRequest(resource.ListenerType)
-		c.sendAccepted(clusterResource("a", "ea", "", 0), clusterResource("b", "eb", "", 0), clusterResource("c", "", "", 0))
+		c.sendAccepted(xdstest.Cluster("a", "ea", "", 0), xdstest.Cluster("b", "eb", "", 0), xdstest.Cluster("c", "", "", 0))
 		checkList(t, "at the start", r.hosts(), "a asleep", "b asleep", "c asleep")
 
 		clusters.request("a", "a", "unknown")
 		checkList(t, "asked for", c.nextNames(resource.EndpointType), "ea")
 		checkList(t, "while it waits", r.hosts(), "a asleep", "b asleep", "c asleep")
 		clusters.setInUse("a", true)
-		c.sendAccepted(endpointsResource("ea", 1, 2))
+		c.sendAccepted(xdstest.Endpoints("ea", 1, 2))
 		checkList(t, "in use", r.hosts(), "a 2", "b asleep", "c asleep")
 		clusters.request("a")
 		clusters.request("b")
 		checkList(t, "asked for", c.nextNames(resource.EndpointType), "ea", "eb")
-		c.sendAccepted(endpointsResource("eb", 3))
+		c.sendAccepted(xdstest.Endpoints("eb", 3))
 		checkList(t, "both in use", r.hosts(), "a 2", "b 1", "c asleep")
 
 		time.Sleep(2 * onDemandIdle)
@@ -154,7 +155,7 @@ func TestOnDemandEndpoints(t *testing.T) {
 
 		clusters.request("a")
 		checkList(t, "asked for", c.nextNames(resource.EndpointType), "ea")
-		c.sendAccepted(endpointsResource("ea", 4))
+		c.sendAccepted(xdstest.Endpoints("ea", 4))
 		checkList(t, "in use again", r.hosts(), "a 1", "b asleep", "c asleep")
 	})
 }
@@ -165,7 +166,7 @@ func TestOnDemandInitialFetchTimeout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, clusters, _ := startOnDemand(t, false)
 		c := r.runAndAccept()
-		c.sendAccepted(clusterResource("a", "ea", "", 10*time.Second), clusterResource("b", "eb", "", 0))
+		c.sendAccepted(xdstest.Cluster("a", "ea", "", 10*time.Second), xdstest.Cluster("b", "eb", "", 0))
 		clusters.request("a", "b")
 		clusters.setInUse("a", true)
 		clusters.setInUse("b", true)
@@ -173,7 +174,7 @@ func TestOnDemandInitialFetchTimeout(t *testing.T) {
 		checkList(t, "before", r.hosts(), "a asleep", "b asleep")
 		time.Sleep(2 * time.Second)
 		checkList(t, "after", r.hosts(), "a 0", "b asleep")
-		c.sendAccepted(endpointsResource("ea", 1))
+		c.sendAccepted(xdstest.Endpoints("ea", 1))
 		checkList(t, "they come after all", r.hosts(), "a 1", "b asleep")
 	})
 }
@@ -185,25 +186,25 @@ func TestChangedClusterKeepsSubscription(t *testing.T) {
 		r, clusters, _ := startOnDemand(t, false)
 		c := r.runAndAccept()
 		say := func(endpoints string) {
-			c.sendAccepted(clusterResource("asleep", endpoints, "", 0), clusterResource("waking", endpoints+"w", "", 0), clusterResource("awake", endpoints, "", 0))
+			c.sendAccepted(xdstest.Cluster("asleep", endpoints, "", 0), xdstest.Cluster("waking", endpoints+"w", "", 0), xdstest.Cluster("awake", endpoints, "", 0))
 		}
 		say("e")
 		clusters.request("awake", "waking")
 		clusters.setInUse("awake", true)
 		clusters.setInUse("waking", true)
-		c.sendAccepted(endpointsResource("e", 1))
+		c.sendAccepted(xdstest.Endpoints("e", 1))
 		checkList(t, "before", r.hosts(), "asleep asleep", "awake 1", "waking asleep")
 		say("f")
 		checkList(t, "while other hosts are waited for", r.hosts(), "asleep asleep", "awake 1", "waking asleep")
-		c.sendAccepted(endpointsResource("f", 1, 2), endpointsResource("fw", 1, 2, 3))
+		c.sendAccepted(xdstest.Endpoints("f", 1, 2), xdstest.Endpoints("fw", 1, 2, 3))
 		checkList(t, "after", r.hosts(), "asleep asleep", "awake 2", "waking 3")
-		c.sendAccepted(clusterResource("asleep", "f", "", 0))
+		c.sendAccepted(xdstest.Cluster("asleep", "f", "", 0))
 		checkList(t, "others are removed", r.hosts(), "asleep asleep")
 		clusters.setInUse("awake", false)
 		say("f")
 		checkList(t, "they come back", r.hosts(), "asleep asleep", "awake asleep", "waking asleep")
 		clusters.request("asleep")
-		c.sendAccepted(endpointsResource("f", 1))
+		c.sendAccepted(xdstest.Endpoints("f", 1))
 		checkList(t, "the last is used", r.hosts(), "asleep 1", "awake asleep", "waking asleep")
 		clusters.request("awake")
 		checkList(t, "hosts that are there already", r.hosts(), "asleep 1", "awake 1", "waking asleep")
@@ -217,7 +218,7 @@ func TestOnDemandRoutes(t *testing.T) {
 		c.expectRequest(resource.ClusterType)
 		c.expectRequest(resource.ListenerType)
 		c.send(resource.ClusterType)
-		c.sendAccepted(listenerResource("l", 80, "r", "", 0), listenerResource("m", 81, "q", "", 10*time.Second))
+		c.sendAccepted(xdstest.Listener("l", 80, "r", "", 0), xdstest.Listener("m", 81, "q", "", 10*time.Second))
 		if got := r.listeners(); !slices.Equal(got, []string{"l", "m"}) {
 			t.Errorf("listeners %v, want l and m, which wait for no routes", got)
 		}
@@ -225,7 +226,7 @@ func TestOnDemandRoutes(t *testing.T) {
 		tables.request("r", "unknown")
 		tables.setInUse("r", true)
 		checkList(t, "asked for", c.nextNames(resource.RouteType), "r")
-		c.sendAccepted(routesResource("r", "one"))
+		c.sendAccepted(xdstest.Routes("r", "one"))
 		checkList(t, "in use", r.tables(), "q asleep", "r 1")
 		for _, table := range r.active.Load().Routes {
 			if table.OnDemand.Wait != onDemandWait {
@@ -240,9 +241,9 @@ func TestOnDemandRoutes(t *testing.T) {
 		time.Sleep(2 * onDemandIdle)
 		checkList(t, "not used any more", r.tables(), "q 0", "r asleep")
 		tables.request("r")
-		c.sendAccepted(routesResource("r", "two"))
+		c.sendAccepted(xdstest.Routes("r", "two"))
 		checkList(t, "used again", r.tables(), "q 0", "r 1")
-		c.sendAccepted(listenerResource("l", 80, "r", "", 0))
+		c.sendAccepted(xdstest.Listener("l", 80, "r", "", 0))
 		checkList(t, "a listener is gone", r.tables(), "r 1")
 		if n := r.source.Status().OnDemand.SubscribedRoutes; n != 1 {
 			t.Errorf("%d tables are subscribed, want 1", n)
@@ -255,12 +256,12 @@ func TestRoutesAreNotOnDemandByDefault(t *testing.T) {
 		r, _, tables := startOnDemand(t, false)
 		c := r.runAndAccept()
 		c.send(resource.ClusterType)
-		c.sendAccepted(listenerResource("l", 80, "r", "", 0))
+		c.sendAccepted(xdstest.Listener("l", 80, "r", "", 0))
 		if got := r.listeners(); len(got) != 0 {
 			t.Errorf("listeners %v, want none: the routes have not come", got)
 		}
 		tables.request("r")
-		c.sendAccepted(routesResource("r", "one"))
+		c.sendAccepted(xdstest.Routes("r", "one"))
 		checkList(t, "at once", r.tables(), "r 1")
 		if d := r.active.Load().Routes[0].OnDemand; d.Enabled() {
 			t.Errorf("the table is on demand: %+v", d)
@@ -275,7 +276,7 @@ func TestOnDemandRequestWhileDisconnected(t *testing.T) {
 		r, clusters, _ := startOnDemand(t, false)
 		s := r.serve(controlAddress)
 		r.run()
-		r.nextStream(s).sendAccepted(clusterResource("a", "ea", "", 0))
+		r.nextStream(s).sendAccepted(xdstest.Cluster("a", "ea", "", 0))
 		r.stop[controlAddress]()
 		clusters.request("a")
 		checkList(t, "while it is away", r.hosts(), "a asleep")
@@ -283,7 +284,7 @@ func TestOnDemandRequestWhileDisconnected(t *testing.T) {
 		c := r.nextStream(s)
 		c.expectRequest(resource.ClusterType)
 		checkList(t, "asked for", c.nextNames(resource.EndpointType), "ea")
-		c.sendAccepted(endpointsResource("ea", 1))
+		c.sendAccepted(xdstest.Endpoints("ea", 1))
 		checkList(t, "when it is back", r.hosts(), "a 1")
 	})
 }
@@ -292,8 +293,8 @@ func TestStatusOfUnsubscribedResources(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, clusters, _ := startOnDemand(t, true)
 		c := r.runAndAccept()
-		c.sendAccepted(clusterResource("a", "ea", "", 0), clusterResource("b", "eb", "", 0), clusterResource("c", "ec", "", 0))
-		c.sendAccepted(listenerResource("l", 80, "r", "", 0))
+		c.sendAccepted(xdstest.Cluster("a", "ea", "", 0), xdstest.Cluster("b", "eb", "", 0), xdstest.Cluster("c", "ec", "", 0))
+		c.sendAccepted(xdstest.Listener("l", 80, "r", "", 0))
 		clusters.request("b")
 		got := r.source.Status().OnDemand
 		if got.SubscribedClusters != 1 || got.SubscribedRoutes != 0 {

@@ -10,6 +10,7 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/xds/internal/xdstest"
 	"github.com/weft-proxy/weft/pkg/xds/resource"
 )
 
@@ -28,7 +29,7 @@ func TestRejectedListenerIsRetried(t *testing.T) {
 		}
 		c := r.runAndAccept()
 		r.sendInitial(c)
-		c.sendAccepted(listenerResource("a", 81, "late", "", 0), listenerResource("l", 80, "r", "", 0))
+		c.sendAccepted(xdstest.Listener("a", 81, "late", "", 0), xdstest.Listener("l", 80, "r", "", 0))
 		for _, step := range []struct {
 			routes string
 			want   []string
@@ -37,12 +38,12 @@ func TestRejectedListenerIsRetried(t *testing.T) {
 			{"bad as before", []string{"l"}},
 			{"good", []string{"a", "l"}},
 		} {
-			c.sendAccepted(routesResource("late", step.routes))
+			c.sendAccepted(xdstest.Routes("late", step.routes))
 			if got := r.listeners(); !slices.Equal(got, step.want) {
 				t.Errorf("with routes that are %s, active: %v, want %v", step.routes, got, step.want)
 			}
 		}
-		if got := c.send(resource.RouteType, packResource(routesResource("late", "bad"))).GetErrorDetail().GetMessage(); !strings.Contains(got, "cannot be composed") {
+		if got := c.send(resource.RouteType, packResource(xdstest.Routes("late", "bad"))).GetErrorDetail().GetMessage(); !strings.Contains(got, "cannot be composed") {
 			t.Errorf("routes that are invalid for the active listener are rejected with %q", got)
 		}
 	})
@@ -55,8 +56,8 @@ func TestNameConflictsWithFile(t *testing.T) {
 		r := start(t)
 		c := r.runAndAccept()
 		r.sendInitial(c)
-		c.sendAccepted(clusterResource("c", "e", "", 0), clusterResource("waits", "later", "", 0))
-		c.sendAccepted(listenerResource("l", 80, "r", "", 0), listenerResource("more", 81, "later", "", 0))
+		c.sendAccepted(xdstest.Cluster("c", "e", "", 0), xdstest.Cluster("waits", "later", "", 0))
+		c.sendAccepted(xdstest.Listener("l", 80, "r", "", 0), xdstest.Listener("more", 81, "later", "", 0))
 		before := r.active.Load()
 		for want, file := range map[string]*config.Snapshot{
 			`cluster "c"`:         {Clusters: []*config.Cluster{{Name: "c"}}},
@@ -80,7 +81,7 @@ func TestNameConflictsWithFile(t *testing.T) {
 		if err := r.source.ApplyFile(t.Context(), &config.Snapshot{Bootstrap: r.source.opts.Bootstrap, Routes: []*config.RouteTable{{Name: "mine"}}}); err != nil {
 			t.Fatal(err)
 		}
-		got := c.send(resource.ListenerType, packResource(listenerResource("l", 80, "mine", "", 0))).GetErrorDetail().GetMessage()
+		got := c.send(resource.ListenerType, packResource(xdstest.Listener("l", 80, "mine", "", 0))).GetErrorDetail().GetMessage()
 		if want := `l: route table "mine": the file defines a static route table with this name`; got != want {
 			t.Errorf("a listener that uses a table with the name of a static table is rejected with %q, want %q", got, want)
 		}
@@ -88,7 +89,7 @@ func TestNameConflictsWithFile(t *testing.T) {
 }
 
 // packResource returns r as it is in a response.
-func packResource(r testResource) *anypb.Any { return &anypb.Any{TypeUrl: r.url, Value: r.body} }
+func packResource(r xdstest.Resource) *anypb.Any { return &anypb.Any{TypeUrl: r.URL, Value: r.Body} }
 
 // TestRemovalAppliesWhenAdditionIsRejected verifies that a response removes a listener although its
 // new listener is rejected.
@@ -98,7 +99,7 @@ func TestRemovalAppliesWhenAdditionIsRejected(t *testing.T) {
 		r.applyErr = withoutPort(":99")
 		c := r.runAndAccept()
 		r.sendInitial(c)
-		got := c.send(resource.ListenerType, packResource(listenerResource("bad", 99, "r", "", 0))).GetErrorDetail().GetMessage()
+		got := c.send(resource.ListenerType, packResource(xdstest.Listener("bad", 99, "r", "", 0))).GetErrorDetail().GetMessage()
 		if got != "bad: listener bad: port :99 is in use" {
 			t.Errorf("rejected with %q, want only bad", got)
 		}

@@ -1,13 +1,16 @@
 // Package xds is the xDS client: it applies the configuration that a control plane sends.
 //
-//	xdsChannel  reconnecting stream to a control plane        channel.go, stream.go
+//	channel     reconnecting stream to a control plane        channel.go, stream.go
 //	  │ events
-//	Source      event loop: validates, applies, ACKs, NACKs   source.go, stage.go
+//	Source      event loop: stages, applies, ACKs, NACKs      source.go, apply.go
 //	  ├ ads.Client    protocol state                          ads
-//	  ├ resource      protobuf -> model                       resource
-//	  └ state         complete resources -> a snapshot        state.go
+//	  └ state.State   resources; which of them are active     state
 //	  │ Apply
 //	the server
+//
+// The other packages: bootstrap reads how to reach control planes, and the static resources;
+// resource converts protobuf to the model; transport connects; cache keeps accepted resources on
+// disk; load reports load; status answers what is received and active.
 package xds
 
 import (
@@ -22,7 +25,10 @@ import (
 	"github.com/weft-proxy/weft/pkg/network/credential"
 	"github.com/weft-proxy/weft/pkg/upstream"
 	"github.com/weft-proxy/weft/pkg/xds/ads"
+	"github.com/weft-proxy/weft/pkg/xds/bootstrap"
 	"github.com/weft-proxy/weft/pkg/xds/resource"
+	"github.com/weft-proxy/weft/pkg/xds/state"
+	"github.com/weft-proxy/weft/pkg/xds/transport"
 )
 
 // Options configure a Source. A field is required unless its comment says otherwise.
@@ -53,31 +59,25 @@ type Options struct {
 // Source applies the configuration that a control plane sends.
 type Source struct {
 	opts         Options
-	boot         *bootstrap // immutable once New returns
+	boot         *bootstrap.Bootstrap // immutable once New returns
 	reloader     *credential.Reloader
+	network      transport.Network // immutable once Run is called; tests replace it
 	events       chan event
-	startChannel func(*xdsChannel) // runs a channel; nil unless Run is active. Guarded by applyMu
+	startChannel func(*channel) // runs a channel; nil unless Run is active. Guarded by applyMu
 
-	channels []*xdsChannel // guarded by applyMu; the first is the ADS channel if there is one, the others serve secrets
+	channels []*channel // guarded by applyMu; the first is the ADS channel if there is one, the others serve secrets
 
 	// applyMu is held while the active configuration changes, by the event loop or by ApplyFile. It
-	// guards state, fileSnapshot, fileNames, the static resources and the channels' ads.Clients.
-	applyMu      sync.Mutex
-	state        *state
-	fileSnapshot *config.Snapshot // configuration of the file without xDS resources; nil before the first ApplyFile
-	fileNames    fileNames        // names in fileSnapshot
-	// staticResources are in state; staticJSON is their JSON from the file.
-	staticResources *staticResources
-	staticJSON      []byte
-	deadlineTimer   *time.Timer // fires when a reconcile is due although nothing has arrived
+	// guards state, fileSnapshot, staticJSON and the channels' ads.Clients.
+	applyMu       sync.Mutex
+	state         *state.State
+	fileSnapshot  *config.Snapshot // configuration of the file without xDS resources; nil before the first ApplyFile
+	staticJSON    []byte           // static_resources of the file, which are in state
+	deadlineTimer *time.Timer      // fires when a reconcile is due although nothing has arrived
 
-	cache    cacheWriter
+	cache    cacheLoop
 	onDemand onDemandLoop
 	metrics  sourceMetrics
-
-	mu          sync.Mutex
-	cacheStatus CacheStatus             // guarded by mu
-	acks        map[typeKey]*ackHistory // guarded by mu; nil: no response acknowledged yet
 
 	// omittedClusters are clusters of control planes whose certificates cannot be read. The Source
 	// leaves them out, so that the rest of the configuration can become active. Guarded by applyMu.
@@ -85,40 +85,36 @@ type Source struct {
 
 	firstConfigLogged bool // logFirstConfig has logged; guarded by applyMu
 
-	ready          atomic.Bool                           // see Ready
-	resourceStatus map[string]map[string]*ResourceStatus // guarded by mu; by type and name
+	ready atomic.Bool // see Ready
 }
 
 // New returns a Source. An error describes an invalid bootstrap; its type is FieldErrors.
 func New(o Options) (*Source, error) {
-	boot, err := readBootstrap(o.Bootstrap)
+	boot, static, err := bootstrap.Read(o.Bootstrap, o.Capabilities)
 	if err != nil {
-		k := o.Capabilities
-		k.Node, k.Runtime = resource.NodeOf(boot.node), layeredRuntime{layers: boot.layers}.merge().merged
-		return nil, boot.addListenerErrors(err, k)
+		return nil, err
 	}
 	s := &Source{
-		opts:           o,
-		boot:           boot,
-		deadlineTimer:  time.NewTimer(time.Hour),
-		reloader:       credential.NewReloader(o.Log, func(error) {}),
-		events:         make(chan event),
-		state:          newState(),
-		resourceStatus: map[string]map[string]*ResourceStatus{},
-		staticJSON:     o.Bootstrap.StaticResources,
+		opts:          o,
+		boot:          boot,
+		deadlineTimer: time.NewTimer(time.Hour),
+		reloader:      credential.NewReloader(o.Log, func(error) {}),
+		events:        make(chan event),
+		staticJSON:    o.Bootstrap.StaticResources,
 	}
-	s.opts.Capabilities.Node = resource.NodeOf(boot.node)
+	begun := time.Now()
+	k := o.Capabilities
+	k.UnknownFields = o.Bootstrap.UnknownFields
+	s.state = state.New(state.Options{Bootstrap: boot, OnDemand: o.Bootstrap.OnDemand, Capabilities: k, Started: begun})
+	s.state.StartWarmup(begun)
 	s.omitUnreadableClusters()
 	s.registerMetrics()
 	s.startOnDemand()
 	s.initCache()
-	begun := time.Now()
-	s.state.runtime = layeredRuntime{layers: boot.layers, startedAt: begun}.merge()
-	s.state.startWarmup(boot.subscriptions.cds, boot.subscriptions.cdsTimeout, begun)
-	if err := s.addStaticResources(); err != nil {
+	if err := s.addStaticResources(static); err != nil {
 		return nil, err
 	}
-	if boot.adsCluster == "" {
+	if boot.ADSCluster == "" {
 		s.updateSubscriptions()
 		return s, nil
 	}
@@ -132,12 +128,12 @@ func New(o Options) (*Source, error) {
 		{URL: resource.ExtensionType},
 		{URL: resource.SecretType},
 	}
-	f := s.newChannel(&xdsChannel{name: boot.adsCluster, service: adsService(), mode: boot.mode}, types...)
-	f.client.SetSubscription(resource.RuntimeType, s.state.runtime.rtdsNames())
-	if boot.subscriptions.cds {
+	f := s.newChannel(&channel{name: boot.ADSCluster, service: adsService(), mode: boot.Mode}, types...)
+	f.client.SetSubscription(resource.RuntimeType, boot.RTDSNames())
+	if boot.Subscriptions.CDS {
 		f.client.SubscribeAll(resource.ClusterType)
 	}
-	if boot.subscriptions.lds {
+	if boot.Subscriptions.LDS {
 		f.client.SubscribeAll(resource.ListenerType)
 	}
 	s.updateSubscriptions()
@@ -146,14 +142,19 @@ func New(o Options) (*Source, error) {
 
 // newChannel completes f, in which the caller has set the peer, service and mode, and adds it to
 // the channels.
-func (s *Source) newChannel(f *xdsChannel, types ...ads.Type) *xdsChannel {
-	f.node, f.target = s.boot.node, s.boot.targets[f.name]
+func (s *Source) newChannel(f *channel, types ...ads.Type) *channel {
+	f.node, f.dialer = s.boot.Node, s.newDialer(f.name)
 	f.log = s.opts.Log
-	f.reloader, f.events, f.queueSignal = s.reloader, s.events, make(chan struct{}, 1)
+	f.events, f.queueSignal = s.events, make(chan struct{}, 1)
 	f.client = ads.New(f.mode, types...)
 	s.channels = append(s.channels, f)
 	s.registerChannelMetrics(f)
 	return f
+}
+
+// newDialer returns a dialer for the cluster of a server.
+func (s *Source) newDialer(cluster string) *transport.Dialer {
+	return &transport.Dialer{Target: s.boot.Targets[cluster], Reloader: s.reloader, Network: s.network}
 }
 
 // Run follows the control plane until ctx ends, and returns when all its goroutines have ended. A
@@ -197,7 +198,7 @@ func (s *Source) Run(ctx context.Context) error {
 // startChannels runs the current channels, and those added later, on goroutines of group until ctx
 // ends.
 func (s *Source) startChannels(ctx context.Context, group *sync.WaitGroup) {
-	launch := func(f *xdsChannel) { group.Go(func() { f.run(ctx) }) }
+	launch := func(f *channel) { group.Go(func() { f.run(ctx) }) }
 	s.applyMu.Lock()
 	defer s.applyMu.Unlock()
 	s.startChannel = launch
@@ -228,7 +229,7 @@ func (s *Source) eventLoop(ctx context.Context, ended <-chan struct{}) {
 		case <-s.onDemand.routes:
 			s.subscribeRequested(ctx)
 		case <-s.onDemand.idleTimer.C:
-			s.unsubscribeIdle(ctx)
+			s.unsubscribeIdle(ctx, time.Now())
 		case <-s.cache.saveTimer.C:
 			s.saveIfDue()
 		case <-s.cache.fallbackTimer.C:
@@ -243,42 +244,21 @@ func (s *Source) eventLoop(ctx context.Context, ended <-chan struct{}) {
 func (s *Source) onDeadline(ctx context.Context) {
 	s.applyMu.Lock()
 	defer s.applyMu.Unlock()
-	defer s.state.commit()
-	s.state.checkpoint()
+	defer s.state.Checkpoint()
+	s.state.Checkpoint()
 	s.reconcileExpired(ctx)
 	s.updateSubscriptions()
 	s.logFirstConfig()
 }
 
-// reconcileExpired applies resources that became ready without a response: by timeout, or because a
-// resource is subscribed or unsubscribed on demand. If Apply fails, it holds back the listeners
-// that it activated and applies the rest. Called with applyMu held and after a checkpoint.
-func (s *Source) reconcileExpired(ctx context.Context) {
-	c, err := s.reconcile(ctx)
-	if err == nil {
-		return
-	}
-	s.state.rollback()
-	for _, name := range c.activatedListeners {
-		s.state.holdBack(name)
-	}
-	now := time.Now()
-	for _, one := range c.clusters {
-		s.state.restartWait(one.Name, now)
-	}
-	s.opts.Log.Error("cannot apply resources that finished warming", logError, err)
-	s.reapplyActive(ctx)
-	s.applyHeldListeners(ctx, c.activatedListeners)
-}
-
 func (s *Source) handleEvent(ctx context.Context, e event) {
 	s.applyMu.Lock()
 	defer s.applyMu.Unlock()
-	defer s.state.commit()
+	defer s.state.Checkpoint()
 	f := e.channel
 	switch {
 	case e.opened:
-		s.opts.Log.Info("connected to the control plane", logControl, f.name, logAddress, f.target.address)
+		s.opts.Log.Info("connected to the control plane", logControl, f.name, logAddress, f.dialer.Target.Address)
 		s.addOmittedCluster(ctx, f.name)
 		f.enqueue(f.client.StreamOpened()...)
 	case e.response == nil:
@@ -293,7 +273,7 @@ func (s *Source) handleEvent(ctx context.Context, e event) {
 
 // handleResponse applies the valid resources of a response, rejects the others and enqueues the ACK
 // or NACK.
-func (s *Source) handleResponse(ctx context.Context, f *xdsChannel, r *ads.Response) {
+func (s *Source) handleResponse(ctx context.Context, f *channel, r *ads.Response) {
 	u, ok := f.client.Receive(*r)
 	if !ok {
 		s.opts.Log.Warn("ignored a response without a subscription", logControl, f.name, logType, r.Type)
@@ -305,12 +285,12 @@ func (s *Source) handleResponse(ctx context.Context, f *xdsChannel, r *ads.Respo
 		s.opts.Log.Warn("resource rejected", logControl, f.name, logType, u.Type, logResource, w.Name, logReason, w.Reason)
 	}
 	s.countResponse(f, u, wrong)
-	s.recordNamedUpdate(f, u, wrong, now)
+	f.history.RecordUpdate(u, wrong, f.client.Resources(u.Type), now)
 	if answer, ok := f.client.Acknowledge(u, wrong); ok {
-		s.recordAck(f, u, answer.ErrorDetail, now)
+		f.history.RecordAck(u, answer.ErrorDetail, now)
 		f.enqueue(answer)
 	}
-	s.dropRemovedStatus(f, r)
+	f.history.ForgetRemoved(f.client, f.mode, r)
 	s.updateSubscriptions()
 	if f == s.mainChannel() {
 		s.noteResponse(u)
@@ -319,145 +299,34 @@ func (s *Source) handleResponse(ctx context.Context, f *xdsChannel, r *ads.Respo
 	s.updateResourceCounts()
 }
 
-// applyUpdate applies the valid resources of an update and returns the rejected ones.
-func (s *Source) applyUpdate(ctx context.Context, f *xdsChannel, u ads.Update, now time.Time) (wrong []ads.ResourceError) {
-	s.state.checkpoint()
-	wrong = s.stageUpdate(f, u, now)
-	c, err := s.reconcile(ctx)
-	if err == nil {
-		return wrong
-	}
-	// Apply failed for a reason outside the resources: a port is in use, a file is missing.
-	s.state.rollback()
-	if u.Type != resource.ListenerType && len(c.activatedListeners) > 0 {
-		// The cause may be a listener that this update completes, not the update itself.
-		s.state.checkpoint()
-		wrong = s.stageUpdate(f, u, now)
-		for _, name := range c.activatedListeners {
-			s.state.holdBack(name)
-		}
-		if _, err := s.reconcile(ctx); err == nil {
-			s.applyHeldListeners(ctx, c.activatedListeners)
-			return wrong
-		}
-		s.state.rollback()
-	}
-	tries := maxApplyAttempts
-	s.state.pauseWarmup(true)
-	wrong = s.applyBisected(ctx, f, u, now, err, &tries)
-	s.state.pauseWarmup(false)
-	s.state.checkpoint()
-	s.reconcileExpired(ctx) // the update may have been what the warm-up waited for
-	return wrong
-}
-
-// maxApplyAttempts limits how many parts of one failed update are applied separately.
-const maxApplyAttempts = 256
-
-// applyBisected applies the parts of an update that failed as a whole with err. It tries the
-// removals and the changes separately, then halves of the changes, recursively, and returns the
-// resources that cannot be applied.
-func (s *Source) applyBisected(ctx context.Context, f *xdsChannel, u ads.Update, now time.Time, err error, tries *int) (wrong []ads.ResourceError) {
-	half := len(u.Changed) / 2
-	parts := []ads.Update{{Type: u.Type, Changed: u.Changed[:half]}, {Type: u.Type, Changed: u.Changed[half:]}}
-	switch {
-	case *tries > 0 && len(u.Changed) > 0 && len(u.Removed) > 0:
-		parts = []ads.Update{{Type: u.Type, Removed: u.Removed}, {Type: u.Type, Changed: u.Changed}}
-	case len(u.Changed) <= 1 || *tries <= 0:
-		s.reapplyActive(ctx)
-		for _, n := range u.Changed {
-			wrong = append(wrong, ads.ResourceError{Name: n.Name, Reason: err.Error()})
-		}
-		for _, name := range u.Removed {
-			wrong = append(wrong, ads.ResourceError{Name: name, Reason: err.Error()})
-		}
-		return wrong
-	}
-	for _, part := range parts {
-		*tries--
-		s.state.checkpoint()
-		bad := s.stageUpdate(f, part, now)
-		if _, err := s.reconcile(ctx); err != nil {
-			s.state.rollback()
-			bad = s.applyBisected(ctx, f, part, now, err, tries)
-		}
-		wrong = append(wrong, bad...)
-	}
-	return wrong
-}
-
-// applyHeldListeners applies held listeners one by one. A listener that fails stays held back until
-// it, or a resource it refers to, changes.
-func (s *Source) applyHeldListeners(ctx context.Context, names []string) {
-	for _, name := range names {
-		s.state.checkpoint()
-		s.state.release(name)
-		if _, err := s.reconcile(ctx); err != nil {
-			s.state.rollback()
-			s.reapplyActive(ctx)
-			s.opts.Log.Error("cannot apply listener", logResource, name, logReason, err)
-			s.recordRejection(resource.ListenerType, name, err.Error(), time.Now())
-		}
-	}
-}
-
-// reapplyActive applies the state after a rollback, which is the previous configuration. If that
-// fails, the next reconcile tries again.
-func (s *Source) reapplyActive(ctx context.Context) {
-	s.state.checkpoint()
-	if _, err := s.reconcile(ctx); err != nil {
-		s.state.rollback()
-		s.opts.Log.Error("cannot restore the previous configuration", logError, err)
-	}
-}
-
-// reconcile applies the resources that are complete. It returns the change even if applying it
-// fails.
-func (s *Source) reconcile(ctx context.Context) (change, error) {
-	now := time.Now()
-	c, next := s.state.reconcile(now)
-	s.deadlineTimer.Stop()
-	if !next.IsZero() {
-		s.deadlineTimer.Reset(next.Sub(now))
-	}
-	if c.empty() {
-		return c, nil
-	}
-	whole := func() *config.Snapshot { return s.state.snapshot(s.fileSnapshot) }
-	switch routes := len(c.tables) > 0; {
-	case c.listenersChanged || len(c.removedClusters) > 0 || routes && (len(c.clusters) > 0 || s.opts.ApplyRoutes == nil):
-		return c, s.opts.Apply(ctx, whole())
-	case routes:
-		return c, s.opts.ApplyRoutes(ctx, c.tables, whole)
-	}
-	return c, s.opts.ApplyClusters(ctx, c.clusters, whole)
-}
-
 // updateSubscriptions sends the subscription changes to all channels and drops the resources that
 // are no longer subscribed.
 func (s *Source) updateSubscriptions() {
-	w := s.state.takeSubscriptionChanges()
-	s.dropUnsubscribedStatus(&w)
+	w := s.state.TakeSubscriptionChanges()
 	if f := s.mainChannel(); f != nil {
-		http, dubbo := splitTables(w.tables.added)
-		noHTTP, noDubbo := splitTables(w.tables.removed)
-		f.enqueue(f.client.UpdateSubscription(resource.EndpointType, w.assignments.added, w.assignments.removed)...)
-		f.enqueue(f.client.UpdateSubscription(resource.RouteType, http, noHTTP)...)
-		f.enqueue(f.client.UpdateSubscription(resource.DubboRouteType, dubbo, noDubbo)...)
-		f.enqueue(f.client.UpdateSubscription(resource.ExtensionType, w.extensions.added, w.extensions.removed)...)
+		for _, of := range []struct {
+			url    string
+			change state.SubscriptionChange[string]
+		}{
+			{resource.EndpointType, w.Assignments}, {resource.RouteType, w.Routes}, {resource.DubboRouteType, w.DubboRoutes}, {resource.ExtensionType, w.Extensions},
+		} {
+			f.enqueue(f.client.UpdateSubscription(of.url, of.change.Added, of.change.Removed)...)
+			f.history.Forget(of.url, of.change.Removed)
+		}
 	}
 	more, less := map[resource.SecretSource][]string{}, map[resource.SecretSource][]string{}
-	for _, r := range sortedSecrets(w.secrets.added) {
+	for _, r := range w.Secrets.Added {
 		s.secretChannel(r.From)
 		more[r.From] = append(more[r.From], r.Name)
 	}
-	for _, r := range w.secrets.removed {
+	for _, r := range w.Secrets.Removed {
 		less[r.From] = append(less[r.From], r.Name)
 	}
 	for _, f := range s.channels {
 		f.enqueue(f.client.UpdateSubscription(resource.SecretType, more[f.secretSource], less[f.secretSource])...)
+		f.history.Forget(resource.SecretType, less[f.secretSource])
 	}
-	s.updateUnsubscribedCounts(w.listenersChanged)
+	s.updateUnsubscribedCounts(w.ListenersChanged)
 }
 
 // Keys of log lines.

@@ -12,25 +12,14 @@ import (
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
-	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/weft-proxy/weft/pkg/config"
 	"github.com/weft-proxy/weft/pkg/xds/ads"
+	"github.com/weft-proxy/weft/pkg/xds/internal/xdstest"
 	"github.com/weft-proxy/weft/pkg/xds/resource"
 )
-
-// testBootstrap returns a bootstrap with the control plane "control". form is its api_type.
-func testBootstrap(form string) config.Bootstrap {
-	return config.Bootstrap{
-		Node: []byte(`{"id": "test"}`),
-		DynamicResources: fmt.Appendf(nil, `{"ads_config": {"api_type": %q, "grpc_services": [{"envoy_grpc": {"cluster_name": "control"}}]},
-			"cds_config": {"ads": {}}, "lds_config": {"ads": {}}}`, form),
-		StaticResources: []byte(`{"clusters": [{"name": "control", "load_assignment": {"cluster_name": "control", "endpoints": [
-			{"lb_endpoints": [{"endpoint": {"address": {"socket_address": {"address": "127.0.0.1", "port_value": 1}}}}]}]}}]}`),
-	}
-}
 
 func assignment(i, weight int) []byte {
 	l := &endpointv3.LocalityLbEndpoints{}
@@ -42,19 +31,11 @@ func assignment(i, weight int) []byte {
 			LoadBalancingWeight: wrapperspb.UInt32(uint32(weight)),
 		})
 	}
-	return serialized(&endpointv3.ClusterLoadAssignment{ClusterName: "c" + strconv.Itoa(i), Endpoints: []*endpointv3.LocalityLbEndpoints{l}})
-}
-
-func serialized(m proto.Message) []byte {
-	b, err := proto.Marshal(m)
-	if err != nil {
-		panic(err)
-	}
-	return b
+	return xdstest.Marshal(&endpointv3.ClusterLoadAssignment{ClusterName: "c" + strconv.Itoa(i), Endpoints: []*endpointv3.LocalityLbEndpoints{l}})
 }
 
 func edsCluster(i int, timeout time.Duration) []byte {
-	return serialized(&clusterv3.Cluster{
+	return xdstest.Marshal(&clusterv3.Cluster{
 		Name: "c" + strconv.Itoa(i), ConnectTimeout: durationpb.New(timeout), ClusterDiscoveryType: &clusterv3.Cluster_Type{Type: clusterv3.Cluster_EDS},
 	})
 }
@@ -66,7 +47,7 @@ func newSourceWithClusters(tb testing.TB, clusters int, form string, lazy bool) 
 	tb.Helper()
 	applied = new(int)
 	o := Options{
-		Bootstrap:     testBootstrap(form),
+		Bootstrap:     xdstest.Bootstrap(form),
 		Apply:         func(context.Context, *config.Snapshot) error { return nil },
 		ApplyClusters: func(context.Context, []*config.Cluster, func() *config.Snapshot) error { *applied++; return nil },
 		Log:           slog.New(slog.DiscardHandler),
@@ -119,12 +100,11 @@ func oneChanges() []oneChange {
 		}
 	}
 	wake := func(tb testing.TB, s *Source) func(int) {
-		callers := s.opts.Clusters.(*fakeOnDemand) //nolint:forcetypeassert // beside has made it
+		callers := s.opts.Clusters.(*fakeOnDemand) //nolint:forcetypeassert // newSourceWithClusters has made it
 		return func(int) {
 			callers.names = append(callers.names, "c7")
 			s.subscribeRequested(tb.Context())
-			s.state.onDemand.clusters.entries["c7"].lastUsed = time.Time{}
-			s.unsubscribeIdle(tb.Context())
+			s.unsubscribeIdle(tb.Context(), time.Now().Add(s.opts.Bootstrap.OnDemand.Idle))
 			s.channels[0].queue = s.channels[0].queue[:0]
 		}
 	}

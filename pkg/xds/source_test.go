@@ -24,7 +24,9 @@ import (
 
 	"github.com/weft-proxy/weft/internal/testpki"
 	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/xds/internal/xdstest"
 	"github.com/weft-proxy/weft/pkg/xds/resource"
+	"github.com/weft-proxy/weft/pkg/xds/transport"
 )
 
 // server is a control plane and SDS server that a test controls.
@@ -89,14 +91,14 @@ func (c *adsStream) send(url string, all ...*anypb.Any) *discoveryv3.DiscoveryRe
 }
 
 // sendAccepted is send for resources of one type. It fails the test on a NACK.
-func (c *adsStream) sendAccepted(all ...testResource) {
+func (c *adsStream) sendAccepted(all ...xdstest.Resource) {
 	c.t.Helper()
 	var list []*anypb.Any
 	for _, r := range all {
-		list = append(list, &anypb.Any{TypeUrl: r.url, Value: r.body})
+		list = append(list, &anypb.Any{TypeUrl: r.URL, Value: r.Body})
 	}
-	if r := c.send(all[0].url, list...); r.GetErrorDetail() != nil {
-		c.t.Fatalf("%s is rejected: %s", all[0].name, r.GetErrorDetail().GetMessage())
+	if r := c.send(all[0].URL, list...); r.GetErrorDetail() != nil {
+		c.t.Fatalf("%s is rejected: %s", all[0].Name, r.GetErrorDetail().GetMessage())
 	}
 }
 
@@ -123,7 +125,7 @@ func start(t *testing.T) *rig {
 func startWith(t *testing.T, change func(*Options)) *rig {
 	t.Helper()
 	r := &rig{t: t, serving: map[string]*bufconn.Listener{}, stop: map[string]func(){}}
-	b := testBootstrap("GRPC")
+	b := xdstest.Bootstrap("GRPC")
 	b.StaticResources = []byte(strings.Replace(string(b.StaticResources), `{"name": "control"`, `{"name": "agent", "load_assignment": {"cluster_name": "agent", "endpoints": [
 		{"lb_endpoints": [{"endpoint": {"address": {"pipe": {"path": "/run/agent"}}}}]}]}}, {"name": "control"`, 1))
 	apply := func(next *config.Snapshot) error {
@@ -155,11 +157,8 @@ func startWith(t *testing.T, change func(*Options)) *rig {
 	if r.source, err = New(o); err != nil {
 		t.Fatal(err)
 	}
-	for name, one := range r.source.boot.targets {
-		one.network = network{dial: r.dial, maxMessageSize: 1 << 20}
-		r.source.boot.targets[name] = one
-	}
-	r.source.channels[0].target = r.source.boot.targets["control"]
+	r.source.network = transport.Network{Dial: r.dial, MaxMessageSize: 1 << 20}
+	r.source.channels[0].dialer = r.source.newDialer("control")
 	if err := r.source.ApplyFile(t.Context(), &config.Snapshot{}); err != nil {
 		t.Fatal(err)
 	}
@@ -179,7 +178,7 @@ func withRoutes(c *config.Snapshot, changed []*config.RouteTable) *config.Snapsh
 	return c
 }
 
-// Addresses of the control plane in testBootstrap and of the agent in startWith.
+// Addresses of the control plane in Bootstrap and of the agent in startWith.
 const (
 	controlAddress = "127.0.0.1:1"
 	agentAddress   = "/run/agent"
@@ -266,12 +265,12 @@ func (r *rig) sendInitial(c *adsStream) {
 	r.t.Helper()
 	c.expectRequest(resource.ClusterType)
 	c.expectRequest(resource.ListenerType)
-	c.sendAccepted(clusterResource("c", "e", "", 0))
+	c.sendAccepted(xdstest.Cluster("c", "e", "", 0))
 	c.expectRequest(resource.EndpointType)
-	c.sendAccepted(endpointsResource("e", 1, 2))
-	c.sendAccepted(listenerResource("l", 80, "r", "", 0))
+	c.sendAccepted(xdstest.Endpoints("e", 1, 2))
+	c.sendAccepted(xdstest.Listener("l", 80, "r", "", 0))
 	c.expectRequest(resource.RouteType)
-	c.sendAccepted(routesResource("r", "one"))
+	c.sendAccepted(xdstest.Routes("r", "one"))
 	if got := r.listeners(); !slices.Equal(got, []string{"l"}) {
 		r.t.Fatalf("active: %v, want l", got)
 	}
@@ -300,7 +299,7 @@ func TestReconnectBackoff(t *testing.T) {
 			t.Errorf("%d connects in an hour, want one every 15 to 30 s", n)
 		}
 		for i, p := range pauses {
-			if i > 7 && (p < maxBackoff/2 || p > maxBackoff) || p > maxBackoff || p < minBackoff/2 {
+			if i > 7 && (p < transport.MaxBackoff/2 || p > transport.MaxBackoff) || p > transport.MaxBackoff || p < transport.MinBackoff/2 {
 				t.Errorf("pause %d is %v", i, p)
 			}
 		}
@@ -320,7 +319,7 @@ func TestReconnectBackoff(t *testing.T) {
 		}
 		c.expectRequest(resource.ListenerType)
 		c.expectRequest(resource.RouteType)
-		c.sendAccepted(endpointsResource("e", 1, 2, 3))
+		c.sendAccepted(xdstest.Endpoints("e", 1, 2, 3))
 		synctest.Wait()
 		clusters := r.active.Load().Clusters
 		at := slices.IndexFunc(clusters, func(one *config.Cluster) bool { return one.Name == "c" })
@@ -341,7 +340,7 @@ func TestFlappingControlPlaneBackoff(t *testing.T) {
 		for range 12 {
 			c := r.nextStream(s)
 			c.expectRequest(resource.ClusterType)
-			c.sendAccepted(clusterResource("c", "e", "", 0))
+			c.sendAccepted(xdstest.Cluster("c", "e", "", 0))
 			r.stop[controlAddress]()
 			s = r.serve(controlAddress)
 		}
@@ -355,8 +354,8 @@ func TestFlappingControlPlaneBackoff(t *testing.T) {
 // TestInvalidResourcesAreRejected verifies that a response with an invalid resource is rejected,
 // and that a valid response after it is accepted.
 func TestInvalidResourcesAreRejected(t *testing.T) {
-	good := map[string]testResource{resource.ListenerType: listenerResource("l", 80, "r", "", 0), resource.RouteType: routesResource("r", "one")}
-	unsupported := &listenerv3.Listener{Name: "u", Address: testAddress(81)}
+	good := map[string]xdstest.Resource{resource.ListenerType: xdstest.Listener("l", 80, "r", "", 0), resource.RouteType: xdstest.Routes("r", "one")}
+	unsupported := &listenerv3.Listener{Name: "u", Address: xdstest.Address(81)}
 	for _, c := range []struct {
 		name string
 		url  string
@@ -366,9 +365,9 @@ func TestInvalidResourcesAreRejected(t *testing.T) {
 		{"no protobuf", resource.ListenerType, &anypb.Any{TypeUrl: resource.ListenerType, Value: []byte{0xff, 0xff}}, []string{"resources[0]: "}},
 		{"protobuf of something else", resource.ListenerType, &anypb.Any{TypeUrl: resource.ListenerType, Value: []byte("\n\x01x\x12\x03abc")}, []string{"x: "}},
 		{"no name", resource.ListenerType, &anypb.Any{TypeUrl: resource.ListenerType}, []string{"resources[0]: the resource has no name"}},
-		{"another type", resource.ListenerType, &anypb.Any{TypeUrl: resource.ClusterType, Value: clusterResource("c", "e", "", 0).body}, []string{"resources[0]: the resource has another type", resource.ClusterType}},
+		{"another type", resource.ListenerType, &anypb.Any{TypeUrl: resource.ClusterType, Value: xdstest.Cluster("c", "e", "", 0).Body}, []string{"resources[0]: the resource has another type", resource.ClusterType}},
 		{"an unknown type", resource.RouteType, &anypb.Any{TypeUrl: "type.googleapis.com/unknown"}, []string{"resources[0]: the resource has another type", "unknown"}},
-		{"a field that is missing", resource.ListenerType, &anypb.Any{TypeUrl: resource.ListenerType, Value: serialized(unsupported)}, []string{"u: filter_chains: is empty"}},
+		{"a field that is missing", resource.ListenerType, &anypb.Any{TypeUrl: resource.ListenerType, Value: xdstest.Marshal(unsupported)}, []string{"u: filter_chains: is empty"}},
 		{"no cluster of secrets", resource.ListenerType, securedListenerAny("s", "nobody"), []string{`l2: secret "s"`, `"nobody" is not a cluster of static_resources`}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -376,7 +375,7 @@ func TestInvalidResourcesAreRejected(t *testing.T) {
 				r := start(t)
 				talk := r.runAndAccept()
 				r.sendInitial(talk)
-				answer := talk.send(c.url, c.bad, &anypb.Any{TypeUrl: c.url, Value: good[c.url].body})
+				answer := talk.send(c.url, c.bad, &anypb.Any{TypeUrl: c.url, Value: good[c.url].Body})
 				for _, text := range c.want {
 					if !strings.Contains(answer.GetErrorDetail().GetMessage(), text) {
 						t.Errorf("rejected with %q, want %q in it", answer.GetErrorDetail().GetMessage(), text)
@@ -385,7 +384,7 @@ func TestInvalidResourcesAreRejected(t *testing.T) {
 				if got := r.listeners(); !slices.Equal(got, []string{"l"}) {
 					t.Errorf("active: %v, want l, as before", got)
 				}
-				talk.sendAccepted(good[resource.ListenerType], listenerResource("m", 81, "r", "", 0))
+				talk.sendAccepted(good[resource.ListenerType], xdstest.Listener("m", 81, "r", "", 0))
 				if got := r.listeners(); !slices.Equal(got, []string{"l", "m"}) {
 					t.Errorf("after a valid listener, active: %v, want l and m", got)
 				}
@@ -396,7 +395,7 @@ func TestInvalidResourcesAreRejected(t *testing.T) {
 
 // securedListenerAny returns a listener that gets its certificate from an SDS cluster.
 func securedListenerAny(secret, cluster string) *anypb.Any {
-	return &anypb.Any{TypeUrl: resource.ListenerType, Value: securedListenerResource("l2", secret, cluster).body}
+	return &anypb.Any{TypeUrl: resource.ListenerType, Value: xdstest.SecuredListener("l2", secret, cluster).Body}
 }
 
 // TestUnrequestedResponsesAreIgnored verifies that a response of an unknown type gets no ACK or
@@ -448,8 +447,8 @@ func TestOnlyFailingListenerIsRejected(t *testing.T) {
 		c := r.runAndAccept()
 		r.sendInitial(c)
 		var all []*anypb.Any
-		for _, l := range []testResource{listenerResource("a", 80, "r", "", 0), listenerResource("b", 81, "r", "", 0), listenerResource("bad", 99, "r", "", 0), listenerResource("z", 82, "r", "", 0)} {
-			all = append(all, &anypb.Any{TypeUrl: l.url, Value: l.body})
+		for _, l := range []xdstest.Resource{xdstest.Listener("a", 80, "r", "", 0), xdstest.Listener("b", 81, "r", "", 0), xdstest.Listener("bad", 99, "r", "", 0), xdstest.Listener("z", 82, "r", "", 0)} {
+			all = append(all, &anypb.Any{TypeUrl: l.URL, Value: l.Body})
 		}
 		if got := c.send(resource.ListenerType, all...).GetErrorDetail().GetMessage(); got != "bad: listener bad: port :99 is in use" {
 			t.Errorf("rejected with %q, want only bad", got)
@@ -468,18 +467,16 @@ func TestRoutesAreAcceptedWhenListenerFails(t *testing.T) {
 		r.applyErr = withoutPort(":99")
 		c := r.runAndAccept()
 		r.sendInitial(c)
-		c.sendAccepted(listenerResource("a", 81, "late", "", 0), listenerResource("bad", 99, "late", "", 0), listenerResource("l", 80, "r", "", 0))
-		c.sendAccepted(routesResource("late", "text"))
+		c.sendAccepted(xdstest.Listener("a", 81, "late", "", 0), xdstest.Listener("bad", 99, "late", "", 0), xdstest.Listener("l", 80, "r", "", 0))
+		c.sendAccepted(xdstest.Routes("late", "text"))
 		if got := r.listeners(); !slices.Equal(got, []string{"a", "l"}) {
 			t.Errorf("active: %v, want a and l", got)
 		}
-		r.source.mu.Lock()
-		why := r.source.resourceStatus[resource.ListenerType]["bad"].RejectReason
-		r.source.mu.Unlock()
+		why := rejectReason(t, r.source, resource.ListenerType, "bad")
 		if !strings.Contains(why, "in use") {
 			t.Errorf("the status of the listener is %q, want why it is not active", why)
 		}
-		c.sendAccepted(listenerResource("a", 81, "late", "", 0), listenerResource("bad", 98, "late", "", 0), listenerResource("l", 80, "r", "", 0))
+		c.sendAccepted(xdstest.Listener("a", 81, "late", "", 0), xdstest.Listener("bad", 98, "late", "", 0), xdstest.Listener("l", 80, "r", "", 0))
 		if got := r.listeners(); !slices.Equal(got, []string{"a", "bad", "l"}) {
 			t.Errorf("with another port, active: %v, want all", got)
 		}
@@ -495,7 +492,7 @@ func TestInitialFetchTimeoutWithoutUpdates(t *testing.T) {
 		c.expectRequest(resource.ClusterType)
 		c.expectRequest(resource.ListenerType)
 		c.send(resource.ClusterType)
-		c.sendAccepted(listenerResource("slow", 80, "none", "", 10*time.Second), listenerResource("slower", 81, "none", "", 20*time.Second))
+		c.sendAccepted(xdstest.Listener("slow", 80, "none", "", 10*time.Second), xdstest.Listener("slower", 81, "none", "", 20*time.Second))
 		for _, step := range []struct {
 			wait time.Duration
 			want int
@@ -519,7 +516,7 @@ func TestSecretsFromSDSCluster(t *testing.T) {
 		r.run()
 		c := r.nextStream(s)
 		r.sendInitial(c)
-		c.sendAccepted(listenerResource("l", 80, "r", "", 0), securedListenerResource("secured", "default", "agent"))
+		c.sendAccepted(xdstest.Listener("l", 80, "r", "", 0), xdstest.SecuredListener("secured", "default", "agent"))
 		if got := r.listeners(); !slices.Equal(got, []string{"l"}) {
 			t.Errorf("without its certificate, active: %v, want only l", got)
 		}
@@ -528,7 +525,7 @@ func TestSecretsFromSDSCluster(t *testing.T) {
 			t.Errorf("the request to the agent is %v, want the certificate and the node", got)
 		}
 		for _, leaf := range []testpki.Leaf{first, second} {
-			secrets.sendAccepted(secretResource("default", leaf))
+			secrets.sendAccepted(xdstest.Secret("default", leaf))
 			if got := r.listeners(); !slices.Equal(got, []string{"l", "secured"}) {
 				t.Fatalf("active: %v, want both", got)
 			}
@@ -550,7 +547,7 @@ func TestSecretsFromSDSCluster(t *testing.T) {
 		}
 		r.nextStream(r.serve(agentAddress)).expectRequest(resource.SecretType)
 		// No listener refers to a secret any more.
-		c.sendAccepted(listenerResource("l", 80, "r", "", 0))
+		c.sendAccepted(xdstest.Listener("l", 80, "r", "", 0))
 		if got := r.listeners(); len(got) != 1 {
 			t.Errorf("active: %v, want only l", got)
 		}

@@ -9,11 +9,13 @@ import (
 	"time"
 
 	"github.com/weft-proxy/weft/pkg/xds/ads"
+	"github.com/weft-proxy/weft/pkg/xds/internal/xdstest"
 	"github.com/weft-proxy/weft/pkg/xds/resource"
+	"github.com/weft-proxy/weft/pkg/xds/status"
 )
 
-// of returns the status of a type of the first control plane.
-func (s *Status) of(t *testing.T, url string) *TypeStatus {
+// typeOf returns the status of a type of the first control plane.
+func typeOf(t *testing.T, s status.Status, url string) *status.Type {
 	t.Helper()
 	for i := range s.ControlPlanes[0].Types {
 		if one := &s.ControlPlanes[0].Types[i]; one.Type == url {
@@ -24,29 +26,41 @@ func (s *Status) of(t *testing.T, url string) *TypeStatus {
 	return nil
 }
 
+// rejectReason returns why the last version of a resource of the first control plane was rejected;
+// "" if it was accepted.
+func rejectReason(t *testing.T, s *Source, url, name string) string {
+	t.Helper()
+	for _, r := range typeOf(t, s.Status(), url).RejectedResources {
+		if r.Name == name {
+			return r.Reason
+		}
+	}
+	return ""
+}
+
 func TestStatus(t *testing.T) {
 	s, _ := newTestSource(t, "DELTA_GRPC", "", slog.New(slog.DiscardHandler))
 	before := s.Status()
-	if p := before.ControlPlanes[0]; before.Node != "test" || p.Name != "control" || p.Mode != ModeDelta || p.Serves != ServesAll || p.Connected || !p.Since.IsZero() {
+	if p := before.ControlPlanes[0]; before.Node != "test" || p.Name != "control" || p.Mode != status.ModeDelta || p.Serves != status.ServesAll || p.Connected || !p.Since.IsZero() {
 		t.Errorf("before any event: %+v", before)
 	}
 	s.handleEvent(t.Context(), event{channel: s.channels[0], opened: true})
 	s.channels[0].setConnected()
-	respondWith(t, s, clusterResource("a", "hosts", "", 0), clusterResource("later", "others", "", time.Minute), endpointsResource("hosts", 80),
-		listenerResource("in", 2000, "table", "mine", 0), testResource{resource.ClusterType, "bad", []byte{0xff}})
+	respondWith(t, s, xdstest.Cluster("a", "hosts", "", 0), xdstest.Cluster("later", "others", "", time.Minute), xdstest.Endpoints("hosts", 80),
+		xdstest.Listener("in", 2000, "table", "mine", 0), xdstest.Resource{URL: resource.ClusterType, Name: "bad", Body: []byte{0xff}})
 
 	got := s.Status()
 	if p := got.ControlPlanes[0]; !p.Connected || p.Since.IsZero() {
 		t.Errorf("the control plane is %+v", p)
 	}
-	clusters := got.of(t, resource.ClusterType)
+	clusters := typeOf(t, got, resource.ClusterType)
 	if !clusters.Wildcard || clusters.Resources != 2 || clusters.Accepted == nil || clusters.Rejected == nil || clusters.Rejected.Reason == "" || clusters.Changed.IsZero() {
 		t.Errorf("clusters: %+v", clusters)
 	}
 	if len(clusters.RejectedResources) != 1 || clusters.RejectedResources[0].Name != "bad" || clusters.RejectedResources[0].Reason == "" || clusters.RejectedResources[0].Version != "" {
 		t.Errorf("rejected: %+v", clusters.RejectedResources)
 	}
-	if hosts := got.of(t, resource.EndpointType); hosts.Wildcard || hosts.Requested != 2 || hosts.Resources != 1 || !slices.Equal(hosts.Missing, []string{"others"}) {
+	if hosts := typeOf(t, got, resource.EndpointType); hosts.Wildcard || hosts.Requested != 2 || hosts.Resources != 1 || !slices.Equal(hosts.Missing, []string{"others"}) {
 		t.Errorf("endpoints: %+v", hosts)
 	}
 	if len(got.Warming) != 2 {
@@ -62,7 +76,7 @@ func TestStatus(t *testing.T) {
 		t.Error(err)
 	}
 
-	respondWith(t, s, endpointsResource("others", 81), routesResource("table", "x"))
+	respondWith(t, s, xdstest.Endpoints("others", 81), xdstest.Routes("table", "x"))
 	s.handleEvent(t.Context(), event{channel: s.channels[0], streamErr: context.Canceled})
 	s.channels[0].setFailed(context.Canceled)
 	got = s.Status()
@@ -79,13 +93,13 @@ func TestStatus(t *testing.T) {
 func TestRejectedResourceKeepsVersion(t *testing.T) {
 	s, _ := newTestSource(t, "DELTA_GRPC", "", slog.New(slog.DiscardHandler))
 	s.handleEvent(t.Context(), event{channel: s.channels[0], opened: true})
-	respondWith(t, s, clusterResource("a", "hosts", "", 0), testResource{resource.ClusterType, "a", []byte{0xff}})
-	if got := s.Status(); len(got.of(t, resource.ClusterType).RejectedResources) != 1 || got.of(t, resource.ClusterType).RejectedResources[0].Version != "1" {
-		t.Errorf("rejected: %+v", got.of(t, resource.ClusterType).RejectedResources)
+	respondWith(t, s, xdstest.Cluster("a", "hosts", "", 0), xdstest.Resource{URL: resource.ClusterType, Name: "a", Body: []byte{0xff}})
+	if got := s.Status(); len(typeOf(t, got, resource.ClusterType).RejectedResources) != 1 || typeOf(t, got, resource.ClusterType).RejectedResources[0].Version != "1" {
+		t.Errorf("rejected: %+v", typeOf(t, got, resource.ClusterType).RejectedResources)
 	}
-	respondWith(t, s, clusterResource("a", "other hosts", "", 0))
-	if got := s.Status(); len(got.of(t, resource.ClusterType).RejectedResources) != 0 {
-		t.Errorf("still rejected: %+v", got.of(t, resource.ClusterType).RejectedResources)
+	respondWith(t, s, xdstest.Cluster("a", "other hosts", "", 0))
+	if got := s.Status(); len(typeOf(t, got, resource.ClusterType).RejectedResources) != 0 {
+		t.Errorf("still rejected: %+v", typeOf(t, got, resource.ClusterType).RejectedResources)
 	}
 }
 
@@ -110,7 +124,7 @@ func TestRemovedRejectedResourceLeavesStatus(t *testing.T) {
 			}
 			told := func() (names []string) {
 				now := s.Status()
-				for _, one := range now.of(t, resource.ClusterType).RejectedResources {
+				for _, one := range typeOf(t, now, resource.ClusterType).RejectedResources {
 					names = append(names, one.Name)
 				}
 				return names
@@ -134,16 +148,16 @@ func TestReadyWhenFirstListenersAreActive(t *testing.T) {
 	}
 	ready(false, "before the control plane was heard of")
 	s.handleEvent(t.Context(), event{channel: s.channels[0], opened: true})
-	respondWith(t, s, clusterResource("a", "hosts", "", 0), endpointsResource("hosts", 80))
+	respondWith(t, s, xdstest.Cluster("a", "hosts", "", 0), xdstest.Endpoints("hosts", 80))
 	ready(false, "before listeners were heard of")
-	respondWith(t, s, listenerResource("in", 2000, "table", "", 0))
+	respondWith(t, s, xdstest.Listener("in", 2000, "table", "", 0))
 	ready(false, "while a listener waits for its routes")
 	s.applyMu.Lock()
 	ready(false, "while a configuration is put in force")
 	s.applyMu.Unlock()
-	respondWith(t, s, routesResource("table", "x"))
+	respondWith(t, s, xdstest.Routes("table", "x"))
 	ready(true, "with a listener in force")
-	respondWith(t, s, listenerResource("more", 2001, "another table", "", 0))
+	respondWith(t, s, xdstest.Listener("more", 2001, "another table", "", 0))
 	ready(true, "for good")
 }
 
@@ -151,7 +165,7 @@ func TestReadyWhenFirstListenerIsRejected(t *testing.T) {
 	s, _ := newTestSource(t, "DELTA_GRPC", "", slog.New(slog.DiscardHandler))
 	s.handleEvent(t.Context(), event{channel: s.channels[0], opened: true})
 	respondNoClusters(t, s)
-	respondWith(t, s, testResource{resource.ListenerType, "in", []byte{0xff}})
+	respondWith(t, s, xdstest.Resource{URL: resource.ListenerType, Name: "in", Body: []byte{0xff}})
 	if !s.Ready() {
 		t.Error("not ready because of a rejected listener")
 	}
@@ -160,14 +174,16 @@ func TestReadyWhenFirstListenerIsRejected(t *testing.T) {
 func TestUnsubscribedResourcesLeaveStatus(t *testing.T) {
 	s, _ := newTestSource(t, "DELTA_GRPC", "", slog.New(slog.DiscardHandler))
 	s.handleEvent(t.Context(), event{channel: s.channels[0], opened: true})
-	respondWith(t, s, clusterResource("a", "first", "", 0), endpointsResource("first", 80))
-	if s.resourceStatus[resource.EndpointType]["first"] == nil {
+	respondWith(t, s, xdstest.Cluster("a", "first", "", 0), xdstest.Endpoints("first", 80))
+	respondWith(t, s, xdstest.Resource{URL: resource.EndpointType, Name: "first", Body: []byte{0xff}})
+	history := &s.channels[0].history
+	if !history.IsRejected(resource.EndpointType, "first") {
 		t.Fatal("the status has no subscriptions")
 	}
-	respondWith(t, s, clusterResource("a", "second", "", 0), endpointsResource("second", 80))
+	respondWith(t, s, xdstest.Cluster("a", "second", "", 0), xdstest.Endpoints("second", 80))
 	// The active version stays until its replacement is complete.
-	respondWith(t, s, clusterResource("a", "third", "", 0))
-	if s.resourceStatus[resource.EndpointType]["first"] != nil || s.resourceStatus[resource.EndpointType]["second"] == nil {
-		t.Errorf("tracked: %v, want only the second", s.resourceStatus[resource.EndpointType])
+	respondWith(t, s, xdstest.Resource{URL: resource.EndpointType, Name: "second", Body: []byte{0xff}}, xdstest.Cluster("a", "third", "", 0))
+	if rejected := slices.Collect(history.Rejected(resource.EndpointType)); !slices.Equal(rejected, []string{"second"}) {
+		t.Errorf("tracked: %q, want only the second", rejected)
 	}
 }

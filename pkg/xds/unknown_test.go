@@ -10,6 +10,7 @@ import (
 
 	"github.com/weft-proxy/weft/internal/metrics"
 	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/xds/internal/xdstest"
 	"github.com/weft-proxy/weft/pkg/xds/resource"
 )
 
@@ -18,9 +19,9 @@ import (
 // logged.
 func TestUnknownFields(t *testing.T) {
 	m := &clusterv3.Cluster{Name: "a", ClusterDiscoveryType: &clusterv3.Cluster_Type{Type: clusterv3.Cluster_STATIC}}
-	old := testResource{resource.ClusterType, "a", serialized(m)}
+	old := xdstest.Resource{URL: resource.ClusterType, Name: "a", Body: xdstest.Marshal(m)}
 	m.ProtoReflect().SetUnknown(protowire.AppendVarint(protowire.AppendTag(nil, 9999, protowire.VarintType), 1))
-	next := testResource{resource.ClusterType, "a", serialized(m)}
+	next := xdstest.Resource{URL: resource.ClusterType, Name: "a", Body: xdstest.Marshal(m)}
 	const reason = "unknown field 9999 of envoy.config.cluster.v3.Cluster"
 	for name, c := range map[string]struct {
 		policy   config.UnknownFields
@@ -33,15 +34,15 @@ func TestUnknownFields(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			var log strings.Builder
-			b := testBootstrap("DELTA_GRPC")
+			b := xdstest.Bootstrap("DELTA_GRPC")
 			b.UnknownFields = c.policy
 			s, _ := newTestSourceOf(t, b, slog.New(slog.NewTextHandler(&log, nil)))
 			s.metrics.registry = metrics.New(metrics.Options{})
 			s.handleEvent(t.Context(), event{channel: s.channels[0], opened: true})
 			respondWith(t, s, old)
-			before := s.state.clusters["a"].active
+			before := clusterOf(s, "a").Active
 			respondWith(t, s, next)
-			if after := s.state.clusters["a"].active; (after == before) != c.refused {
+			if after := clusterOf(s, "a").Active; (after == before) != c.refused {
 				t.Errorf("rejected: %t, want %t", after == before, c.refused)
 			}
 			if !strings.Contains(log.String(), reason) {

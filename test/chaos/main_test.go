@@ -3,7 +3,7 @@
 // runs real processes under a constant load, states its limits, and afterwards checks for leaks of
 // requests, connections, goroutines and memory.
 //
-// The load of a test lasts 20 seconds, or WEFT_CHAOS_DURATION. Each test prints the seed of its
+// The load of a test lasts 15 seconds, or WEFT_CHAOS_DURATION. Each test prints the seed of its
 // random numbers; WEFT_CHAOS_SEED sets it.
 package chaos
 
@@ -66,7 +66,7 @@ type testRun struct {
 func newTestRun(t *testing.T) *testRun {
 	t.Helper()
 	t.Parallel()
-	r := &testRun{T: t, duration: 20 * time.Second, seed: rand.Uint64()}
+	r := &testRun{T: t, duration: 15 * time.Second, seed: rand.Uint64()}
 	if text := os.Getenv("WEFT_CHAOS_DURATION"); text != "" {
 		lasts, err := time.ParseDuration(text)
 		if err != nil {

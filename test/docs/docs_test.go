@@ -71,33 +71,3 @@ func TestAddAFilter(t *testing.T) {
 		t.Errorf("the test of the page did not run:\n%s", out)
 	}
 }
-
-// link matches a relative link.
-var link = regexp.MustCompile(`\]\(([^)#:\s]+)(#[^)\s]*)?\)`)
-
-// TestLinks verifies that the target of every relative link exists.
-func TestLinks(t *testing.T) {
-	var pages []string
-	for _, pattern := range []string{"*.md", "docs/*.md", "docs/decisions/*.md", "pkg/*/README.md", "pkg/*/*/README.md", "pkg/*/*/*/README.md"} {
-		found, err := filepath.Glob(filepath.Join(root, pattern))
-		if err != nil {
-			t.Fatal(err)
-		}
-		pages = append(pages, found...)
-	}
-	if len(pages) < 5 {
-		t.Fatalf("found only %v", pages)
-	}
-	for _, page := range pages {
-		text, err := os.ReadFile(page)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, found := range link.FindAllSubmatch(text, -1) {
-			target := filepath.Join(filepath.Dir(page), filepath.FromSlash(string(found[1])))
-			if _, err := os.Stat(target); err != nil {
-				t.Errorf("%s links to %s: there is no such file", page, found[1])
-			}
-		}
-	}
-}

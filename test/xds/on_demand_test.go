@@ -11,7 +11,7 @@ import (
 
 	"github.com/envoyproxy/go-control-plane/pkg/resource/v3"
 
-	consumer "github.com/weft-proxy/weft/pkg/xds"
+	"github.com/weft-proxy/weft/pkg/xds/status"
 )
 
 // TestOnDemand verifies on-demand resources: a cluster and a route table are used, become unused until
@@ -84,7 +84,7 @@ func unsubscribedMismatch(t *testing.T, admin string, clusters, tables []string)
 	if err != nil {
 		return err.Error()
 	}
-	var s consumer.Status
+	var s status.Status
 	if err := json.Unmarshal([]byte(text), &s); err != nil {
 		t.Fatal(err)
 	}

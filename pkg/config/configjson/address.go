@@ -6,6 +6,8 @@ import (
 	"net/netip"
 	"strconv"
 	"strings"
+
+	"github.com/weft-proxy/weft/pkg/config/document"
 )
 
 const localhost = "localhost"
@@ -103,4 +105,39 @@ func hostName(s string) bool {
 		}
 	}
 	return true
+}
+
+// ranges parses address ranges. longer converts the object form to text; it returns false after it
+// has reported an error.
+func (in *input) ranges(list []document.Node, longer func(document.Node) (string, bool)) []netip.Prefix {
+	var out []netip.Prefix
+	for _, n := range list {
+		text := n.Text()
+		if n.Kind() == document.Object {
+			var ok bool
+			if text, ok = longer(n); !ok {
+				continue
+			}
+		}
+		if !n.Exists() {
+			continue // reported
+		}
+		if p, err := addressRange(text); err != nil {
+			in.report.Errorf(n, "%v", err)
+		} else {
+			out = append(out, p)
+		}
+	}
+	return out
+}
+
+func addressRange(text string) (netip.Prefix, error) {
+	if a, err := netip.ParseAddr(text); err == nil && a.Zone() == "" {
+		return netip.PrefixFrom(a, a.BitLen()), nil
+	}
+	p, err := netip.ParsePrefix(text)
+	if err != nil {
+		return p, fmt.Errorf("found %q, expected an address range like \"10.0.0.0/8\"", text)
+	}
+	return p.Masked(), nil
 }

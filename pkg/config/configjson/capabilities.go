@@ -10,7 +10,7 @@ import (
 )
 
 // Capabilities lists the supported features: those of the names in the schema that a file may use. The
-// zero value supports nothing. Kinds is read-only.
+// zero value supports nothing. It is read-only.
 type Capabilities struct {
 	Protocols         []config.Protocol
 	NetworkFilters    []string                         // a subset of ProxyFilter, TCPProxyFilter and UDPProxyFilter

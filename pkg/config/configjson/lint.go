@@ -8,81 +8,88 @@ import (
 	"github.com/weft-proxy/weft/pkg/config/document"
 )
 
+// maxComparedRoutes limits how many earlier routes each route is compared with. The first routes are
+// compared, where a forgotten catch-all route does the most harm.
+const maxComparedRoutes = 1000
+
+// linter warns of settings that are probably mistakes.
+type linter struct {
+	*input
+	clusters *clusterSet
+	routes   *routeReader
+}
+
 // lint warns of valid settings that are probably mistakes. It runs after the whole file has been
 // converted.
-func (r *reader) lint(root document.Node) {
-	for _, model := range r.snapshot.Routes {
-		if t := r.tables[model.Name]; t != nil && t.model == model {
-			r.lintTable(t)
+func (l *linter) lint(root document.Node) {
+	for _, model := range l.routes.out {
+		if t := l.routes.tables[model.Name]; t != nil && t.model == model {
+			l.lintTable(t)
 		}
 	}
 	mentions := map[string]int{}
-	for _, d := range r.documents {
+	for _, d := range l.documents {
 		countStrings(d.root, mentions)
 	}
 	for one := range root.Get("cluster_manager").Get("clusters").All() {
-		r.lintCluster(one, mentions)
+		l.lintCluster(one, mentions)
 	}
 }
 
-func (r *reader) lintTable(t *table) {
+func (l *linter) lintTable(t *table) {
 	at := 0
 	for _, v := range t.model.VirtualHosts {
 		if len(v.Routes) == 0 {
-			r.report.Warnf(t.node, "virtual host %q has no routes: every request for it gets 404", v.Name)
+			l.report.Warnf(t.node, "virtual host %q has no routes: every request for it gets 404", v.Name)
 		}
 		for i, route := range v.Routes {
 			if at < len(t.routes) {
-				r.lintRoute(t.routes[at], v.Routes[:i], route)
+				l.lintRoute(t.routes[at], v.Routes[:i], route)
 			}
 			at++
 		}
 	}
 }
 
-// maxComparedRoutes limits how many earlier routes each route is compared with. The first routes are
-// compared, where a forgotten catch-all route does the most harm.
-const maxComparedRoutes = 1000
-
 // lintRoute warns of one route; before contains the earlier routes of its virtual host.
-func (r *reader) lintRoute(node document.Node, before []*config.Route, route *config.Route) {
+func (l *linter) lintRoute(node document.Node, before []*config.Route, route *config.Route) {
 	match := node.Get("match")
 	for _, other := range before[:min(len(before), maxComparedRoutes)] {
 		if covers(&other.Match, &route.Match) {
-			r.report.Warnf(node, "no request reaches route %q: route %q before it matches the same requests", route.Name, other.Name)
+			l.report.Warnf(node, "no request reaches route %q: route %q before it matches the same requests", route.Name, other.Name)
 			break
 		}
 	}
 	m := &route.Match
 	if (m.PathKind == config.PathPrefix || m.PathKind == config.PathExact) && m.Path != "" && m.Path[0] != '/' && m.Path != "*" {
-		r.report.Warnf(match.Get("prefix", "path").Or(node), "found %q, which no path matches: paths begin with \"/\"", m.Path)
+		l.report.Warnf(match.Get("prefix", "path").Or(node), "found %q, which no path matches: paths begin with \"/\"", m.Path)
 	}
 	f := route.Forward
 	if f == nil || f.Retry == nil || f.Timeout == 0 || f.Retry.PerTryTimeout < f.Timeout {
 		return
 	}
 	at := node.Get("route").Get("retry_policy").Get("retry_timeout", "per_try_timeout")
-	r.report.Warnf(at.Or(node), "the per-try timeout (%s) is not less than the timeout of the route (%s), which includes all attempts: it has no effect", f.Retry.PerTryTimeout, f.Timeout)
+	l.report.Warnf(at.Or(node), "the per-try timeout (%s) is not less than the timeout of the route (%s), which includes all attempts: it has no effect", f.Retry.PerTryTimeout, f.Timeout)
 }
 
 // lintCluster warns of a cluster. mentions counts the strings of the file, including the cluster's
 // own name.
-func (r *reader) lintCluster(node document.Node, mentions map[string]int) {
-	c := r.clusters[node.Get("name").Text()]
+func (l *linter) lintCluster(node document.Node, mentions map[string]int) {
+	c := l.clusters.byName[node.Get("name").Text()]
 	if c == nil {
 		return
 	}
 	if c.Type == config.ClusterStatic && len(c.Hosts) == 0 {
-		r.report.Warnf(node.Get("hosts").Or(node), "cluster %q has no hosts: every request for it gets 502", c.Name)
+		l.report.Warnf(node.Get("hosts").Or(node), "cluster %q has no hosts: every request for it gets 502", c.Name)
 	}
-	if mentions[c.Name] < 2 && !r.hasDynamicClusters && !r.usesClusterVariable() {
-		r.report.Warnf(node.Get("name"), "cluster %q is not used", c.Name)
+	if mentions[c.Name] < 2 && !l.clusters.dynamic && !l.usesClusterVariable() {
+		l.report.Warnf(node.Get("name"), "cluster %q is not used", c.Name)
 	}
 }
 
 // usesClusterVariable reports whether a route takes the name of its cluster from the request.
-func (r *reader) usesClusterVariable() bool {
-	for _, t := range r.snapshot.Routes {
+func (l *linter) usesClusterVariable() bool {
+	for _, t := range l.routes.out {
 		for _, v := range t.VirtualHosts {
 			for _, route := range v.Routes {
 				if route.Forward != nil && route.Forward.ClusterVariable != "" {

@@ -73,12 +73,6 @@ const requiredMembers = `  "anyOf": [{"required": ["servers"]}, {"required": ["s
     {"required": ["staticResources"]}, {"required": ["dynamicResources"]}],
 `
 
-// MarkdownReference returns the tables of docs/configuration.md: every key with its meaning, unit,
-// default and an example. The READMEs of stream filters describe their settings.
-func MarkdownReference() string {
-	return document.Markdown(3, "The file", rootJSON{}, variants(Capabilities{}))
-}
-
 // variants returns the variants of the members named config.
 func variants(k Capabilities) document.Variants {
 	out := document.Variants{

@@ -16,6 +16,10 @@ type Decoder struct {
 	// documents that contain a key only if it was set, such as those converted from protobuf
 	// messages. Without it, such a key counts as absent.
 	EmptyIsSet bool
+	// OnReference is called for every name in a key with a refers tag, in document order. It should
+	// only collect them: an error that it reports counts as an error of the struct, whose Validate
+	// is then not called. If OnReference is nil, names are not checked.
+	OnReference func(Reference)
 
 	report *Report
 	types  map[reflect.Type]*structInfo
@@ -24,6 +28,14 @@ type Decoder struct {
 // NewDecoder returns a Decoder that reports to r.
 func NewDecoder(r *Report) *Decoder {
 	return &Decoder{report: r, types: map[reflect.Type]*structInfo{}}
+}
+
+// Reference is the name of an object in a key with a refers tag.
+type Reference struct {
+	At       Node     // the value or, in a map, the member that has the name as its key
+	Kind     string   // of the object, as in the tag: "cluster"
+	Name     string   // may be ""
+	Severity Severity // of an unknown name
 }
 
 // KeyError is an error of a Validate method about one key.
@@ -286,13 +298,33 @@ func (d *Decoder) decodeMap(n Node, v reflect.Value, k *Key) {
 		d.report.Expect(n, "an object")
 		return
 	}
+	element := k
+	if k.Refers != "" { // the keys are the names
+		valueKey := *k
+		valueKey.Refers, element = "", &valueKey
+	}
 	table := reflect.MakeMapWithSize(v.Type(), n.Len())
 	for member := range n.All() {
+		if k.Refers != "" {
+			d.reference(member, member.Key(), k)
+		}
 		value := reflect.New(v.Type().Elem()).Elem()
-		d.value(member, value, k)
+		d.value(member, value, element)
 		table.SetMapIndex(reflect.ValueOf(member.Key()).Convert(v.Type().Key()), value)
 	}
 	v.Set(table)
+}
+
+// reference passes a name in k, which refers to objects, to OnReference.
+func (d *Decoder) reference(at Node, name string, k *Key) {
+	if d.OnReference == nil {
+		return
+	}
+	severity := Error
+	if k.RefersWarn {
+		severity = Warning
+	}
+	d.OnReference(Reference{At: at, Kind: k.Refers, Name: name, Severity: severity})
 }
 
 func (d *Decoder) structInfo(t reflect.Type) *structInfo {

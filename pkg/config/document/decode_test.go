@@ -263,6 +263,9 @@ func TestInvalidTagsPanic(t *testing.T) {
 		"broken accept": struct {
 			A Node `key:"a" accept:"dog"`
 		}{},
+		"refers on a number": struct {
+			A int `key:"a" refers:"cluster"`
+		}{},
 	}
 	for name, prototype := range cases {
 		t.Run(name, func(t *testing.T) {

@@ -1,7 +1,7 @@
 // Package document owns the reading of configuration documents. It parses JSON, JSON with comments,
 // and YAML into a tree that knows the position of each value, and decodes the tree into structs by
 // their field tags. It generates everything else from the same tags: diagnostics, redaction, a JSON
-// Schema and the tables of docs/configuration.md.
+// Schema and the tables of docs/reference.
 //
 // A document is processed in steps. Parse (json.go, yaml.go) builds a tree of nodes and expands
 // ${ENV} (env.go). Decoder.Decode (decode.go, scalar.go) fills structs. Report (report.go) collects
@@ -35,6 +35,9 @@
 //	within:"name"       for a list: it may also be the only member, with this
 //	                    name, of an object.
 //	secret:"true"       never printed: see Redact.
+//	refers:"cluster"    the value is the name of a cluster; of a list, each element;
+//	                    of a map, each key. "cluster,warn" says that the owner of
+//	                    the key works without the cluster; see Decoder.OnReference.
 //	blank:"true"        for an object: "" means absent, as in older files.
 //	noeffect:"why"      accepted for old files and ignored: a warning that gives
 //	                    the reason; "true" for no reason.

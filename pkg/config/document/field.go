@@ -25,7 +25,10 @@ type Key struct {
 	Choice     string
 	WrapperKey string // the list may also be the member with this name in an object; "": it may not
 	Accept     []Kind // kinds that a Node field accepts; nil: any
-	Type       reflect.Type
+	// Refers is the kind of object that the key names, such as "cluster"; "": none. A map names
+	// objects by its keys, any other value by its text.
+	Refers string
+	Type   reflect.Type
 
 	HasDefault    bool
 	Required      bool
@@ -34,6 +37,7 @@ type Key struct {
 	IgnoredReason string // reason; "": the key has an effect
 	Unsupported   string // name of the unsupported feature; "": the key is supported
 	EmptyIsAbsent bool   // for an object: "" means absent
+	RefersWarn    bool   // an unknown name is a warning, not an error
 
 	index    []int // of the field, through embedded structs
 	bytes    bool  // accepts sizes such as "64KB"
@@ -141,10 +145,14 @@ func newKey(owner reflect.Type, f reflect.StructField, tag string, index []int) 
 	broken := func(what string) {
 		panic(fmt.Sprintf("document: field %v.%s: %s", owner, f.Name, what))
 	}
+	k.Refers, k.RefersWarn = strings.CutSuffix(get("refers"), ",warn")
 	if !isSupportedType(f.Type) {
 		broken("its type cannot be read from a document")
 	}
 	base := leafType(f.Type)
+	if k.Refers != "" && base.Kind() != reflect.String && !isMap(f.Type) {
+		broken("its refers tag")
+	}
 	_, list := elementOf(f.Type)
 	k.object = f.Type.Kind() == reflect.Struct && f.Type != nodeType && !list
 	k.bytes = k.Unit == "bytes" && isInteger(base)
@@ -227,6 +235,8 @@ func leafType(t reflect.Type) reflect.Type {
 		}
 	}
 }
+
+func isMap(t reflect.Type) bool { return deref(t).Kind() == reflect.Map }
 
 func isInteger(t reflect.Type) bool {
 	return t != durationType && t.Kind() >= reflect.Int && t.Kind() <= reflect.Uint64

@@ -74,17 +74,55 @@ func Markdown(level int, title string, prototype any, variants Variants) string 
 		if section.Path != "" {
 			name = "`" + section.Path + "`"
 		}
-		fmt.Fprintf(&b, "%s %s\n\n| key | meaning | value | default | example |\n|---|---|---|---|---|\n",
-			strings.Repeat("#", level), name)
-		for i := range section.Keys {
-			b.WriteString(markdownRow(&section.Keys[i]))
-		}
-		b.WriteByte('\n')
+		fmt.Fprintf(&b, "%s %s\n\n%s\n", strings.Repeat("#", level), name, section.Table(variants, nil))
 	}
 	return b.String()
 }
 
-func markdownRow(k *Key) string {
+// Table returns the Markdown table of the section's keys. target, if not nil, returns the link
+// target of the section of a struct, or "" if it has none; then the objects in the table are links.
+func (s *Section) Table(variants Variants, target func(reflect.Type) string) string {
+	var b strings.Builder
+	b.WriteString("| key | meaning | value | default | example |\n|---|---|---|---|---|\n")
+	for i := range s.Keys {
+		k := &s.Keys[i]
+		value := markdownCell(kindOf(k))
+		if target != nil {
+			value = linked(k, value, variants, target)
+		}
+		b.WriteString(markdownRow(k, value))
+	}
+	return b.String()
+}
+
+// linked returns value, the values of k, with links to the sections of nested objects.
+func linked(k *Key, value string, variants Variants, target func(reflect.Type) string) string {
+	base := leafType(k.Type)
+	if base != nodeType {
+		to := target(base)
+		before, isObject := strings.CutSuffix(value, "object")
+		if base.Kind() != reflect.Struct || !isObject || to == "" {
+			return value
+		}
+		return before + "[object](" + to + ")"
+	}
+	var links []string
+	for _, v := range variants[k.Variant] {
+		if !v.hasKeys() {
+			continue
+		}
+		if to := target(leafType(reflect.TypeOf(v.Prototype))); to != "" {
+			links = append(links, "[`"+v.Name+"`]("+to+")")
+		}
+	}
+	if len(links) == 0 {
+		return value
+	}
+	return value + ": " + strings.Join(links, ", ")
+}
+
+// markdownRow returns the table row of k, whose values are described by value.
+func markdownRow(k *Key, value string) string {
 	name := "`" + strings.Join(append([]string{k.Name}, k.Aliases...), "`, `") + "`"
 	meaning := k.Doc
 	if k.Since != "" {
@@ -101,7 +139,7 @@ func markdownRow(k *Key) string {
 	if k.Secret {
 		meaning += " Never printed."
 	}
-	return "| " + name + " | " + markdownCell(meaning) + " | " + markdownCell(kindOf(k)) + " | " + markdownCode(defaultOf(k)) + " | " + markdownCode(k.Example) + " |\n"
+	return "| " + name + " | " + markdownCell(meaning) + " | " + value + " | " + markdownCode(defaultOf(k)) + " | " + markdownCode(k.Example) + " |\n"
 }
 
 // defaultOf returns the value of an absent key as it would be written; "" if there is none.

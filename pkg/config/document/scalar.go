@@ -11,6 +11,9 @@ import (
 
 // scalar fills a string, boolean, number or duration.
 func (d *Decoder) scalar(n Node, v reflect.Value, k *Key) {
+	if k.Refers != "" {
+		d.reference(n, n.Text(), k)
+	}
 	var problem string
 	switch kind := n.Kind(); {
 	case kind == Object || kind == Array:

@@ -111,8 +111,7 @@ func (*decompressedBody) Buffered() int { return 0 }
 
 // Rewind implements protocol.Rewinder.
 func (b *decompressedBody) Rewind() bool {
-	r, ok := b.Body.(protocol.Rewinder)
-	if !ok || !r.Rewind() {
+	if !protocol.RewindBody(b.Body) {
 		return false
 	}
 	b.releaseDecoder()

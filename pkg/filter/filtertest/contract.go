@@ -55,7 +55,9 @@ func ServeInMode(ctx context.Context, mode Mode, f filter.Filter, x *protocol.Ex
 	for errors.Is(err, protocol.ErrPending) {
 		if mode == PendingElsewhere && e.resumed {
 			err = <-e.done // of the goroutine that resumed x
-			break
+			e.resumed = false
+			err = e.afterStep(err) // x may be pending again
+			continue
 		}
 		next := e.next
 		if next == nil {

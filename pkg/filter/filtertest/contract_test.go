@@ -59,6 +59,42 @@ func TestServeInModeAcceptsCorrectFilters(t *testing.T) {
 	}
 }
 
+// blockingFinisher replaces the response after it has waited.
+type blockingFinisher struct{ next protocol.Service }
+
+func (b *blockingFinisher) Start(ctx context.Context, x *protocol.Exchange) error {
+	x.PushFinisher(b)
+	return b.next.Start(ctx, x)
+}
+
+func (b *blockingFinisher) Finish(ctx context.Context, x *protocol.Exchange, err error) error {
+	if err != nil {
+		return err
+	}
+	x.ResetResponse()
+	return x.RunBlocking(ctx, protocol.BlockingFunc(func(_ context.Context, x *protocol.Exchange) error {
+		x.LocalReply(200, "text/plain", "replaced")
+		return nil
+	}))
+}
+
+// TestServeInModeAcceptsBlockingFinishers verifies that a filter may make the exchange pending again
+// in Finish.
+func TestServeInModeAcceptsBlockingFinishers(t *testing.T) {
+	for _, mode := range Modes() {
+		t.Run(string(mode), func(t *testing.T) {
+			want := Result{Status: 200, Request: "GET shop.test/a ", Response: "Content-Type: text/plain\nreplaced"}
+			if mode == Cancelled {
+				want = Result{Reason: protocol.ReasonDownstreamDisconnect}
+			}
+			f := func(next protocol.Service) protocol.Service { return &blockingFinisher{next} }
+			if got, err := ServeInMode(t.Context(), mode, f, NewRequest("/a"), nil); err != nil || got != want {
+				t.Errorf("%+v, %v; want %+v", got, err, want)
+			}
+		})
+	}
+}
+
 // TestServeInModeReportsViolations verifies that each violation of the contract is reported in one
 // mode.
 func TestServeInModeReportsViolations(t *testing.T) {

@@ -3,7 +3,6 @@ package match
 import (
 	"errors"
 	"fmt"
-	"regexp"
 	"strings"
 
 	"github.com/weft-proxy/weft/pkg/config"
@@ -46,8 +45,7 @@ func (c *HeaderMatcherConfig) Compile() (HeaderMatcher, error) {
 	if err != nil {
 		return HeaderMatcher{}, err
 	}
-	is := config.ValueMatch{Kind: config.ValuePresent}
-	var expression *regexp.Regexp
+	is := headermatch.New(config.ValueMatch{Kind: config.ValuePresent}, nil)
 	set := 0
 	text := func(of StringMatcherConfig) {
 		set++
@@ -55,7 +53,7 @@ func (c *HeaderMatcherConfig) Compile() (HeaderMatcher, error) {
 		if problem != nil {
 			err = problem
 		}
-		is, expression = compiled.valueMatch(), compiled.expression
+		is = compiled.matcher
 	}
 	if c.String != nil {
 		text(*c.String)
@@ -77,7 +75,7 @@ func (c *HeaderMatcherConfig) Compile() (HeaderMatcher, error) {
 	}
 	if c.Range != nil {
 		set++
-		is = config.ValueMatch{Kind: config.ValueRange, From: c.Range.Start, To: c.Range.End}
+		is = headermatch.New(config.ValueMatch{Kind: config.ValueRange, From: c.Range.Start, To: c.Range.End}, nil)
 		if c.Range.Start >= c.Range.End {
 			err = fmt.Errorf("range_match is empty: start %d is not less than end %d", c.Range.Start, c.Range.End)
 		}
@@ -97,7 +95,7 @@ func (c *HeaderMatcherConfig) Compile() (HeaderMatcher, error) {
 	if field.source == sourceAuthority || field.source == sourceHost {
 		is.IgnoreCase = true // RFC 9110 4.2.3: hosts have no case
 	}
-	return HeaderMatcher{field, headermatch.New(is, expression)}, nil
+	return HeaderMatcher{field, is}, nil
 }
 
 // CompileHeaders compiles a list. Errors name key.

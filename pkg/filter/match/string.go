@@ -8,10 +8,9 @@ import (
 	"fmt"
 	"regexp"
 	"regexp/syntax"
-	"strings"
 
 	"github.com/weft-proxy/weft/pkg/config"
-	"github.com/weft-proxy/weft/pkg/protocol"
+	"github.com/weft-proxy/weft/pkg/router/headermatch"
 )
 
 // StringMatcherConfig is a condition on a text. Exactly one of its conditions is set.
@@ -34,39 +33,23 @@ type Regex struct {
 
 // StringMatcher is a compiled StringMatcherConfig. The zero StringMatcher matches nothing.
 type StringMatcher struct {
-	kind       stringMatchKind
-	ignoreCase bool
-	value      string
-	expression *regexp.Regexp
+	matcher  headermatch.Matcher
+	compiled bool // false: matches nothing
 }
 
-type stringMatchKind uint8
-
-const (
-	matchNever stringMatchKind = iota
-	matchExact
-	matchPrefix
-	matchSuffix
-	matchContains
-	matchRegex
-)
-
 // Exact returns a StringMatcher that matches only value.
-func Exact(value string) StringMatcher { return StringMatcher{kind: matchExact, value: value} }
+func Exact(value string) StringMatcher {
+	return newStringMatcher(config.ValueMatch{Kind: config.ValueExact, Text: value}, nil)
+}
 
-// Prefix returns a StringMatcher that matches texts with the prefix value.
-func Prefix(value string) StringMatcher { return StringMatcher{kind: matchPrefix, value: value} }
-
-// Suffix returns a StringMatcher that matches texts with the suffix value.
-func Suffix(value string) StringMatcher { return StringMatcher{kind: matchSuffix, value: value} }
-
-// Contains returns a StringMatcher that matches texts that contain value.
-func Contains(value string) StringMatcher { return StringMatcher{kind: matchContains, value: value} }
+func newStringMatcher(m config.ValueMatch, expression *regexp.Regexp) StringMatcher {
+	return StringMatcher{matcher: headermatch.New(m, expression), compiled: true}
+}
 
 // IgnoreCase returns a copy of t that ignores the case of ASCII letters. It does not change how
 // expressions match.
 func (t StringMatcher) IgnoreCase() StringMatcher {
-	t.ignoreCase = true
+	t.matcher.IgnoreCase = true
 	return t
 }
 
@@ -75,17 +58,17 @@ func (c *StringMatcherConfig) Compile() (StringMatcher, error) {
 	var t StringMatcher
 	set := 0
 	for _, one := range []struct {
-		test  stringMatchKind
-		name  string
-		value *string
-	}{{matchExact, "exact", c.Exact}, {matchPrefix, "prefix", c.Prefix}, {matchSuffix, "suffix", c.Suffix}, {matchContains, "contains", c.Contains}} {
-		if one.value == nil {
+		kind config.ValueKind
+		name string
+		text *string
+	}{{config.ValueExact, "exact", c.Exact}, {config.ValuePrefix, "prefix", c.Prefix}, {config.ValueSuffix, "suffix", c.Suffix}, {config.ValueContains, "contains", c.Contains}} {
+		if one.text == nil {
 			continue
 		}
-		if *one.value == "" && one.test != matchExact {
+		if *one.text == "" && one.kind != config.ValueExact {
 			return StringMatcher{}, fmt.Errorf("%s is empty and would match every text", one.name)
 		}
-		t = StringMatcher{kind: one.test, value: *one.value, ignoreCase: c.IgnoreCase}
+		t = newStringMatcher(config.ValueMatch{Kind: one.kind, Text: *one.text, IgnoreCase: c.IgnoreCase}, nil)
 		set++
 	}
 	if c.SafeRegex != nil {
@@ -110,7 +93,7 @@ func (r *Regex) Compile() (StringMatcher, error) {
 	if err != nil {
 		return StringMatcher{}, err
 	}
-	return StringMatcher{kind: matchRegex, expression: e}, nil
+	return newStringMatcher(config.ValueMatch{Kind: config.ValueRegex}, e), nil
 }
 
 // Bounds of an expression.
@@ -120,13 +103,12 @@ const (
 )
 
 // CompileAnchored compiles an expression that must match a whole text. It rejects an expression that
-// is too large to match quickly. A dot matches any character, newlines included, so that ".*"
-// matches an attachment of several lines.
+// is too large to match quickly. A dot matches any character: see headermatch.Anchored.
 func CompileAnchored(text string) (*regexp.Regexp, error) {
 	if _, err := CompileUnanchored(text); err != nil {
 		return nil, err
 	}
-	return regexp.Compile("(?s)^(?:" + text + ")$")
+	return regexp.Compile(headermatch.Anchored(text))
 }
 
 // CompileUnanchored compiles an expression that matches any part of a text, with the bounds of Expression.
@@ -149,59 +131,12 @@ func CompileUnanchored(text string) (*regexp.Regexp, error) {
 }
 
 // Matches reports whether t matches s.
-func (t *StringMatcher) Matches(s string) bool {
-	switch n := len(t.value); t.kind {
-	case matchExact:
-		return t.equals(s)
-	case matchPrefix:
-		return len(s) >= n && t.equals(s[:n])
-	case matchSuffix:
-		return len(s) >= n && t.equals(s[len(s)-n:])
-	case matchContains:
-		return t.containedIn(s)
-	case matchRegex:
-		return t.expression.MatchString(s)
-	case matchNever:
-	}
-	return false
-}
-
-// valueMatch converts t, a result of Compile, to the form of header conditions.
-func (t *StringMatcher) valueMatch() config.ValueMatch {
-	m := config.ValueMatch{Text: t.value, IgnoreCase: t.ignoreCase}
-	switch t.kind {
-	case matchPrefix:
-		m.Kind = config.ValuePrefix
-	case matchSuffix:
-		m.Kind = config.ValueSuffix
-	case matchContains:
-		m.Kind = config.ValueContains
-	case matchRegex:
-		m.Kind = config.ValueRegex
-	case matchExact, matchNever:
-	}
-	return m
-}
+func (t *StringMatcher) Matches(s string) bool { return t.compiled && t.matcher.MatchValue(s) }
 
 // MatchesOnly reports whether t matches value and nothing else.
 func (t *StringMatcher) MatchesOnly(value string) bool {
-	return t.kind == matchExact && !t.ignoreCase && t.value == value
-}
-
-func (t *StringMatcher) equals(s string) bool {
-	return s == t.value || t.ignoreCase && protocol.EqualFold(s, t.value)
-}
-
-func (t *StringMatcher) containedIn(s string) bool {
-	if !t.ignoreCase {
-		return strings.Contains(s, t.value)
-	}
-	for ; len(s) >= len(t.value); s = s[1:] {
-		if protocol.EqualFold(s[:len(t.value)], t.value) {
-			return true
-		}
-	}
-	return false
+	m := &t.matcher
+	return t.compiled && m.Kind == config.ValueExact && !m.IgnoreCase && m.Text == value
 }
 
 // AnyMatches reports whether one of the matchers matches s.

@@ -6,6 +6,8 @@ import (
 	"strconv"
 	"unicode/utf16"
 	"unicode/utf8"
+
+	"github.com/weft-proxy/weft/internal/swar"
 )
 
 // Text consumes a value that is a string or has a plain text: null is nil; a
@@ -220,7 +222,7 @@ func textSize(b []byte, n int) (size int, ascii bool, rule string) {
 		case c < 0x80:
 			run := 1
 			if n >= 8 && len(b)-i >= 8 {
-				run = bits.TrailingZeros64(word(b[i:])&highs|1<<63) / 8 // 7 at most
+				run = bits.TrailingZeros64(swar.Load(b[i:])&swar.Highs|1<<63) / 8 // 7 at most
 			}
 			i, n = i+run, n-run+1
 		case c&0xe0 == 0xc0:
@@ -237,18 +239,8 @@ func textSize(b []byte, n int) (size int, ascii bool, rule string) {
 	return i, false, ""
 }
 
-// highs are the bits that ASCII does not have in a word of eight bytes.
-const highs = 0x8080808080808080
-
 // bytestring is bytes or a string; the functions on it are compiled for each.
 type bytestring interface{ []byte | string }
-
-// word returns the first eight bytes of b in one load.
-func word[T bytestring](b T) uint64 {
-	_ = b[7]
-	return uint64(b[0]) | uint64(b[1])<<8 | uint64(b[2])<<16 | uint64(b[3])<<24 |
-		uint64(b[4])<<32 | uint64(b[5])<<40 | uint64(b[6])<<48 | uint64(b[7])<<56
-}
 
 // half returns the first four bytes of b in one load.
 func half[T bytestring](b T) uint32 {
@@ -263,7 +255,7 @@ func isASCII[T bytestring](b T) bool {
 	switch {
 	case n >= 8:
 	case n >= 4:
-		return (half(b)|half(b[n-4:]))&(highs>>32) == 0
+		return (half(b)|half(b[n-4:]))&(swar.Highs>>32) == 0
 	default:
 		var all byte
 		for i := range n {
@@ -271,15 +263,15 @@ func isASCII[T bytestring](b T) bool {
 		}
 		return all < 0x80
 	}
-	last := word(b[n-8:])
+	last := swar.Load(b[n-8:])
 	for ; len(b) >= 64; b = b[64:] {
-		if (word(b[:8])|word(b[8:16])|word(b[16:24])|word(b[24:32])|
-			word(b[32:40])|word(b[40:48])|word(b[48:56])|word(b[56:64]))&highs != 0 {
+		if (swar.Load(b[:8])|swar.Load(b[8:16])|swar.Load(b[16:24])|swar.Load(b[24:32])|
+			swar.Load(b[32:40])|swar.Load(b[40:48])|swar.Load(b[48:56])|swar.Load(b[56:64]))&swar.Highs != 0 {
 			return false
 		}
 	}
 	for ; len(b) >= 8; b = b[8:] {
-		last |= word(b)
+		last |= swar.Load(b)
 	}
-	return last&highs == 0
+	return last&swar.Highs == 0
 }

@@ -1,9 +1,10 @@
 package http1
 
 import (
-	"encoding/binary"
 	"math/bits"
 	"unsafe"
+
+	"github.com/weft-proxy/weft/internal/swar"
 )
 
 // Classes of bytes.
@@ -48,27 +49,13 @@ func view(b []byte) string { return unsafe.String(unsafe.SliceData(b), len(b)) }
 // bytesOf returns the bytes of s, which the caller must not change.
 func bytesOf(s string) []byte { return unsafe.Slice(unsafe.StringData(s), len(s)) }
 
-// The functions below compare eight bytes of a word in one step. A set high bit of the result marks
-// a matching byte. The lowest mark is always right; marks above it may be wrong because of a
-// borrow.
-const (
-	ones  = 0x0101010101010101
-	highs = 0x8080808080808080
-)
-
-// below marks the bytes of w that are less than n, which is at most 128.
-func below(w, n uint64) uint64 { return (w - n*ones) &^ w & highs }
-
-// equal marks the bytes of w that are c, which is less than 128.
-func equal(w, c uint64) uint64 { return below(w^c*ones, 1) }
-
 // valueLen returns how many bytes at the start of b are allowed in a field value: all but controls,
 // HTAB excepted (RFC 9110 5.5).
 func valueLen(b []byte) int {
 	i := 0
 	for len(b)-i >= 8 {
-		w := binary.LittleEndian.Uint64(b[i:])
-		mark := below(w, 0x20) | equal(w, 0x7f)
+		w := swar.Load(b[i:])
+		mark := swar.Below(w, 0x20) | swar.Equal(w, 0x7f)
 		if mark == 0 {
 			i += 8
 			continue
@@ -90,8 +77,8 @@ func valueLen(b []byte) int {
 func targetLen(b []byte) int {
 	i := 0
 	for len(b)-i >= 8 {
-		w := binary.LittleEndian.Uint64(b[i:])
-		mark := below(w, 0x21) | equal(w, 0x7f) | equal(w, '#') | w&highs
+		w := swar.Load(b[i:])
+		mark := swar.Below(w, 0x21) | swar.Equal(w, 0x7f) | swar.Equal(w, '#') | w&swar.Highs
 		if mark != 0 {
 			return i + bits.TrailingZeros64(mark)/8
 		}
@@ -116,15 +103,10 @@ func tokenLen(b []byte) int {
 // unusual marks, exactly, the bytes of w that are not letters, digits or "-". Those bytes are rare
 // in tokens or end one.
 func unusual(w uint64) uint64 {
-	low := w &^ highs
-	letter := inRange(low|0x20*ones, 'a', 'z')
-	digit := inRange(low, '0', '9')
-	return highs&^(letter|digit|inRange(low, '-', '-')) | w&highs
-}
-
-// inRange marks, exactly, the bytes of w from first to last, which are both less than 128.
-func inRange(w, first, last uint64) uint64 {
-	return (w + (128-first)*ones) &^ (w + (127-last)*ones) & highs
+	low := w &^ swar.Highs
+	letter := swar.InRange(low|0x20*swar.Ones, 'a', 'z')
+	digit := swar.InRange(low, '0', '9')
+	return swar.Highs&^(letter|digit|swar.InRange(low, '-', '-')) | w&swar.Highs
 }
 
 // isToken reports whether s is a token (RFC 9110 5.6.2).
@@ -133,9 +115,9 @@ func isToken(s string) bool {
 	if len(b) < 8 {
 		return len(b) > 0 && tokenLen(b) == len(b)
 	}
-	mark := unusual(binary.LittleEndian.Uint64(b[len(b)-8:])) // the words may overlap
+	mark := unusual(swar.Load(b[len(b)-8:])) // the words may overlap
 	for i := 0; i < len(b)-8; i += 8 {
-		mark |= unusual(binary.LittleEndian.Uint64(b[i:]))
+		mark |= unusual(swar.Load(b[i:]))
 	}
 	return mark == 0 || tokenLen(b) == len(b)
 }

@@ -1,6 +1,10 @@
 package http2
 
-import "unsafe"
+import (
+	"unsafe"
+
+	"github.com/weft-proxy/weft/internal/swar"
+)
 
 // The classes of bytes.
 const (
@@ -47,25 +51,14 @@ func allInClass(s string, class uint8) bool {
 	return true
 }
 
-// loadUint64 returns the first eight bytes of s, the first of them in the lowest bits.
-func loadUint64(s string) uint64 {
-	_ = s[7]
-	return uint64(s[0]) | uint64(s[1])<<8 | uint64(s[2])<<16 | uint64(s[3])<<24 |
-		uint64(s[4])<<32 | uint64(s[5])<<40 | uint64(s[6])<<48 | uint64(s[7])<<56
-}
-
 func isToken(s string) bool { return s != "" && allInClass(s, tokenByte) }
 
 // hasOnlyValueBytes reports whether every byte of s may be in a field's value (valueByte). It checks
 // eight bytes at a time.
 func hasOnlyValueBytes(s string) bool {
-	const ones, highs = 0x0101010101010101, 0x8080808080808080
 	for len(s) >= 8 {
-		w := loadUint64(s)
-		low := (w - 0x20*ones) &^ w // its high bit is set in the first byte below 0x20
-		del := w ^ 0x7f*ones        // 0 in a byte that is DEL
-		del = (del - ones) &^ del   // its high bit is set in the first byte that is 0
-		if (low|del)&highs != 0 && !allInClass(s[:8], valueByte) {
+		w := swar.Load(s)
+		if swar.Below(w, 0x20)|swar.Equal(w, 0x7f) != 0 && !allInClass(s[:8], valueByte) {
 			return false
 		}
 		s = s[8:]

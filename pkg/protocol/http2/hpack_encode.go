@@ -1,6 +1,10 @@
 package http2
 
-import "math/bits"
+import (
+	"math/bits"
+
+	"github.com/weft-proxy/weft/internal/swar"
+)
 
 // encoder encodes header blocks (RFC 7541). The strings of fields are views that do not outlive the
 // exchange, so it copies those that it adds to the table. It adds a field only if it has encoded it
@@ -210,9 +214,9 @@ func hashText(seed uint32, s string) uint32 {
 	h := (uint64(seed)<<32 | uint64(len(s))) * odd
 	var last uint64
 	if len(s) >= 8 {
-		last = loadUint64(s[len(s)-8:])
+		last = swar.Load(s[len(s)-8:])
 		for ; len(s) > 8; s = s[8:] {
-			h = bits.RotateLeft64(h^loadUint64(s), 29) * odd
+			h = bits.RotateLeft64(h^swar.Load(s), 29) * odd
 		}
 	} else {
 		for i := range len(s) {

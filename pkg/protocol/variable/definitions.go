@@ -19,7 +19,7 @@ var definitions = []definition{
 	{name: "start_time", write: startTime,
 		doc: "Time at which the first byte of the request was read, as 2006/01/02 15:04:05.000 in local time."},
 	{name: "start_time_rfc3339", write: startTimeRFC3339,
-		doc: "The same in the format of RFC 3339, with milliseconds and time zone: 2006-01-02T15:04:05.000+08:00."},
+		doc: "Time at which the first byte of the request was read, in the format of RFC 3339, with milliseconds and time zone: 2006-01-02T15:04:05.000+08:00."},
 	{name: "duration", write: durationText(duration),
 		doc: "Time from the first byte of the request to the last byte of the response, as 1.5ms."},
 	{name: "request_finished_duration", write: durationText(duration), doc: "The same as duration."},

@@ -28,6 +28,10 @@ func New(m config.ValueMatch, expression *regexp.Regexp) Matcher {
 	return Matcher{ValueMatch: m, expression: expression}
 }
 
+// Anchored returns an expression that matches what expression matches as a whole. A dot matches any
+// character, newlines included: an attachment of an RPC call may have several lines.
+func Anchored(expression string) string { return `(?s)\A(?:` + expression + `)\z` }
+
 // MatchHeader reports whether the fields of h called name meet m.
 func (m *Matcher) MatchHeader(h *protocol.Header, name string) bool {
 	found := false

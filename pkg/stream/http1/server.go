@@ -276,7 +276,7 @@ func (c *downstreamConn) exchange(ctx context.Context) (keep bool) {
 // disconnected.
 func (c *downstreamConn) serve(ctx context.Context) (keep bool, err error) {
 	defer protocol.RecoverPanic(&err)
-	if err := c.respond(ctx); err != nil { // the chain has no proxy.Respond
+	if err := c.respond(ctx); err != nil { // the chain has no service.Respond
 		if protocol.PanicIn(err) != nil {
 			return false, err
 		}
@@ -301,7 +301,7 @@ func (c *downstreamConn) afterAnswer(keep bool) bool {
 		c.conn.CloseReason = network.ClosedRequestUnread // if the connection ends
 	}
 	if !keep && (!b.done || c.framing.KeepAlive) {
-		c.linger()
+		stream.Linger(c.conn, lingerTime, lingerLimit)
 	}
 	c.in.endMessage()
 	return keep
@@ -360,7 +360,7 @@ func (c *downstreamConn) refuseAs(status int, err error) {
 	_, werr := c.answer()
 	c.conn.CloseReason = c.closeReason(werr)
 	c.finish(werr)
-	c.linger()
+	stream.Linger(c.conn, lingerTime, lingerLimit)
 }
 
 // finish records the exchange and resets x for the next one. The body's state stays for drainBody.

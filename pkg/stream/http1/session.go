@@ -174,21 +174,3 @@ func (c *downstreamConn) drainBody() bool {
 	}
 	return b.done
 }
-
-// linger closes the write side and discards what the client still sends. Unread bytes would make
-// the kernel reset the connection before the client has read the response.
-func (c *downstreamConn) linger() {
-	if c.conn.CloseWrite() != nil {
-		return
-	}
-	c.conn.SetReadDeadline(time.Now().Add(lingerTime))
-	out := buffer.Get(pieceSize)
-	defer out.Release()
-	for dropped := 0; dropped < lingerLimit; {
-		n, err := c.conn.Read(out.Tail())
-		if err != nil {
-			return
-		}
-		dropped += n
-	}
-}

@@ -131,7 +131,7 @@ func (b *responseBody) spliceTo(dst *network.Conn, left int64) (n int64, ok bool
 		return 0, false, nil
 	}
 	b.c.conn.SetReadDeadline(b.c.until(time.Now().Add(watchAfter)))
-	n, ok, readErr, writeErr := dst.SpliceFrom(b.c.conn, left)
+	n, ok, readErr, writeErr := network.Splice(dst, b.c.conn, left)
 	b.content.left -= n
 	b.content.read.Add(n)
 	b.content.done = b.content.left == 0

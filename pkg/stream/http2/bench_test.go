@@ -11,8 +11,8 @@ import (
 	syntax "github.com/weft-proxy/weft/pkg/protocol/http2"
 )
 
-// unaryFrames returns the frames of a gRPC call and its response, each with a body of 1 KiB, and the
-// offsets at which the stream identifiers go.
+// unaryFrames returns the frames of a gRPC call and its response, each with a body of 1 KiB, and
+// the offsets at which the stream identifiers go.
 func unaryFrames() (call, answer []byte, callIDs, answerIDs []int) {
 	add := func(dst []byte, ids *[]int, t syntax.FrameType, flags syntax.Flags, payload []byte) []byte {
 		*ids = append(*ids, len(dst)+5)
@@ -31,8 +31,8 @@ func unaryFrames() (call, answer []byte, callIDs, answerIDs []int) {
 	return call, answer, callIDs, answerIDs
 }
 
-// withoutIndexing replaces literals with indexing by literals without, so that a block can be sent any
-// number of times.
+// withoutIndexing replaces literals with indexing by literals without, so that a block can be sent
+// any number of times.
 func withoutIndexing(block []byte) []byte {
 	out := make([]byte, 0, len(block))
 	for len(block) > 0 {
@@ -70,8 +70,8 @@ func setStreamIDs(frames []byte, at []int, id uint32) {
 	}
 }
 
-// readUntilEndStream reads frames until one ends a stream, and returns the identifier of that stream. It
-// acknowledges SETTINGS.
+// readUntilEndStream reads frames until one ends a stream, and returns the identifier of that
+// stream. It acknowledges SETTINGS.
 func readUntilEndStream(in *bufio.Reader, conn net.Conn, piece []byte) (id uint32, err error) {
 	for {
 		if _, err := io.ReadFull(in, piece[:syntax.FrameHeaderLen]); err != nil {
@@ -94,8 +94,8 @@ func readUntilEndStream(in *bufio.Reader, conn net.Conn, piece []byte) (id uint3
 	}
 }
 
-// newUnaryCall returns a function that makes a gRPC call with bodies of 1 KiB through both sides. Its
-// allocations are those of the engine, because client and host allocate nothing.
+// newUnaryCall returns a function that makes a gRPC call with bodies of 1 KiB through both sides.
+// Its allocations are those of the engine, because client and host allocate nothing.
 func newUnaryCall(b testing.TB) (one func()) {
 	call, answer, callIDs, answerIDs := unaryFrames()
 	windows := syntax.AppendWindowUpdate(syntax.AppendSettings(nil, syntax.Setting{ID: syntax.SettingInitialWindowSize, Value: 1 << 20}), 0, 1<<30)

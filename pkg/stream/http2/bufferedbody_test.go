@@ -11,8 +11,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// TestBufferedBodyLargerThanWriteQueueIsSent verifies that a body larger than the write queue is sent if
-// it always has buffered bytes, so that reading it never causes a flush.
+// TestBufferedBodyLargerThanWriteQueueIsSent verifies that a body larger than the write queue is
+// sent if it always has buffered bytes, so that reading it never causes a flush.
 func TestBufferedBodyLargerThanWriteQueueIsSent(t *testing.T) {
 	content := strings.Repeat("x", 3*network.HighWatermark)
 	r := newRig(t, protocol.BlockingFunc(func(_ context.Context, x *protocol.Exchange) error {

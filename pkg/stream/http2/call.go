@@ -17,14 +17,8 @@ const watchAfter = 250 * time.Millisecond
 // forwarded to a client that may not read.
 const maxInterims = 32
 
-// call is an exchange on an upstream connection.
-//
-// The goroutine that works on a call owns it: first the one that opens its stream and sends its
-// request, later the one that delivers an event while the call is waiting. While a goroutine owns
-// the call, events only change its state. The states, guarded by the UpstreamConn's mu:
-//
-//	busy ──── yield ────▶ waiting ──── answered ────▶ busy (owned by the delivering goroutine)
-//	  └── answered ──▶ busy (the owner continues instead of waiting)
+// call is an exchange on an upstream connection. Its state says which goroutine owns it: see
+// callState.
 type call struct {
 	muxStream
 	upstream   *UpstreamConn
@@ -32,17 +26,15 @@ type call struct {
 	downstream *exchange     // x's Caller if it is an exchange of this engine, else nil
 	id         atomic.Uint64 // unique in the engine; 0: the call is not in use
 
-	// resumes: x resumes on the goroutine that delivers the response. If false, a goroutine waits
-	// for wake.
-	resumes bool
-	wake    chan struct{}
+	// async: x resumes on the goroutine that owns the call. If false, the call is blocking: a
+	// goroutine waits for wake.
+	async bool
+	wake  chan struct{}
 
 	// Guarded by u.mu.
-	pendingLinks links[call] // in upstream.pending: the call waits until a stream may be opened
-	busy         bool        // a goroutine works on the call
-	hasResult    bool        // x.Response has a final head, or err is set
+	state        callState
+	pendingLinks links[call] // in upstream.pending
 	err          error       // a Fault: why there is no response
-	needsUpload  bool        // the stream was opened; the waiting goroutine has to send the body
 	requestEnded bool        // the head ended the request
 	interimCount int         // number of interim responses received
 	headReadAt   time.Time   // when the final head was read
@@ -53,8 +45,8 @@ type call struct {
 	uploader *uploader // the goroutine that sends the request's body; nil: none was started
 }
 
-// pendingCall identifies the connection and the call on which an exchange waits for a response. number
-// is that of the call; no other call has it.
+// pendingCall identifies the connection and the call on which an exchange waits for a response.
+// number is that of the call; no other call has it.
 type pendingCall struct {
 	conn   *UpstreamConn
 	call   *call
@@ -78,40 +70,35 @@ func (e *Engine) newCall() *call {
 }
 
 // init assigns k to x.
-func (k *call) init(u *UpstreamConn, x *protocol.Exchange, e *exchange, resumes bool) {
-	k.conn, k.upstream, k.x, k.downstream, k.resumes = &u.muxConn, u, x, e, resumes
+func (k *call) init(u *UpstreamConn, x *protocol.Exchange, e *exchange, async bool) {
+	k.conn, k.upstream, k.x, k.downstream, k.async = &u.muxConn, u, x, e, async
 	k.sendCond.L = &u.mu
 	k.sendErr, k.blocked, k.bytesSent = nil, false, 0
-	k.busy, k.hasResult, k.needsUpload, k.requestEnded, k.err = true, false, false, false, nil
+	k.state, k.requestEnded, k.err = callWorking, false, nil
 	k.interimCount = 0
 	k.body.closed = false
 	k.in.start(&k.muxStream, &x.Response.Trailer, 0)
 	k.id.Store(u.engine.lastCallID.Add(1))
 }
 
-// yield ends the ownership of k, which then waits for an event. It returns false if k resumes and
-// was answered meanwhile: then the caller still owns k.
-func (k *call) yield() bool {
+// yield ends the ownership of k, which then waits for an event. It returns false if k was resolved
+// meanwhile: then the caller still owns k.
+func (k *call) yield() (waits bool) {
 	k.upstream.mu.Lock()
 	defer k.upstream.mu.Unlock()
-	if k.resumes && k.hasResult {
-		return false
-	}
-	k.busy = false
-	return true
+	return k.state.yield()
 }
 
-// setResult records that k has a response, or that it failed with err. u.mu is held. If it returns
-// true, the caller owns k and has to resume the exchange after it releases u.mu.
-func (k *call) setResult(err error) (mine bool) {
-	k.hasResult, k.err = true, err
-	if !k.resumes {
+// resolve records that k has a response, or that it failed with err. If it returns true, the caller
+// owns k and has to resume the exchange after it releases u.mu. u.mu is held.
+func (k *call) resolve(err error) (owned bool) {
+	k.err = err
+	owned = k.state.resolve()
+	if !k.async {
 		k.signal()
 		return false
 	}
-	mine = !k.busy
-	k.busy = true
-	return mine
+	return owned
 }
 
 // signal wakes the goroutine that waits.
@@ -122,40 +109,53 @@ func (k *call) signal() {
 	}
 }
 
-// resumeExchange resumes x after k was answered.
+// resumeExchange resumes x after k was resolved.
 func (k *call) resumeExchange(b *batch) {
 	e := k.downstream
 	e.batch = b
 	e.resume(b, callRecovered(k.deliverResponse))
 }
 
-// continueOpened continues a call that resumes, after it left the queue.
+// continueOpened continues an asynchronous call after it left the queue.
 func (k *call) continueOpened(b *batch) {
-	if k.stream != nil {
-		k.upload(b)
-	}
+	k.upload(b)
 	if !k.yield() {
 		k.resumeExchange(b)
 	}
 }
 
-// handleHead processes the head of a response, which is the session's last event. It returns the function
-// to call without u.mu, or nil. u.mu is held.
-func (k *call) handleHead(e *syntax.Event, b *batch) func(*batch) {
-	if k.hasResult {
-		return nil // the call has failed: the response is discarded
+// continueInterims forwards the interim responses of a call that handleHead has claimed.
+func (k *call) continueInterims(b *batch) {
+	k.forwardInterims()
+	if !k.yield() {
+		k.resumeExchange(b)
+	}
+}
+
+// handleHead processes the head of a response, which is the session's last event. u.mu is held.
+func (k *call) handleHead(e *syntax.Event, b *batch, fx *effects) {
+	if k.state.resolved() {
+		return // the call has failed: the response is discarded
 	}
 	r := &k.x.Response
 	if err := k.takeHead(e); err != nil {
-		return k.fail(err)
+		k.fail(err, fx)
+		return
 	}
 	if r.Status < 200 && r.Status != 101 {
 		if k.interimCount++; k.interimCount > maxInterims {
-			return k.fail(protocol.Faultf(protocol.UpstreamMalformed, "more than %d interim responses", maxInterims))
+			k.fail(protocol.Faultf(protocol.UpstreamMalformed, "more than %d interim responses", maxInterims), fx)
+			return
 		}
 		k.interims = append(k.interims, interim{r.Status, r.Header})
 		r.Status, r.Header, k.text = 0, protocol.Header{}, nil
-		return k.deliverInterims()
+		switch {
+		case !k.async:
+			k.signal()
+		case k.state.claim():
+			fx.interims = k
+		} // else the goroutine that owns the call forwards them
+		return
 	}
 	r.Version = "HTTP/2.0"
 	k.headReadAt = b.now
@@ -167,37 +167,17 @@ func (k *call) handleHead(e *syntax.Event, b *batch) func(*batch) {
 	if e.End {
 		k.in.markComplete()
 	}
-	if k.setResult(nil) {
+	if k.resolve(nil) {
 		k.upstream.readyCalls = append(k.upstream.readyCalls, k)
 	}
-	return nil
 }
 
-// takeHead stores the head that has arrived in x.Response. The error is nil or the Fault of a recovered
-// panic. u.mu is held.
+// takeHead stores the head that has arrived in x.Response. The error is nil or the Fault of a
+// recovered panic. u.mu is held.
 func (k *call) takeHead(e *syntax.Event) (err error) {
 	defer protocol.RecoverPanic(&err)
 	k.text = k.upstream.state.TakeResponse(e.Stream, &k.x.Response, k.text[:0])
 	return nil
-}
-
-// deliverInterims makes the owner of k forward the interim responses. If k has no owner, it returns the
-// function that forwards them, to be called without u.mu. u.mu is held.
-func (k *call) deliverInterims() func(*batch) {
-	if !k.resumes {
-		k.signal()
-		return nil
-	}
-	if k.busy {
-		return nil // the goroutine that works on the call forwards them
-	}
-	k.busy = true
-	return func(b *batch) {
-		k.forwardInterims()
-		if !k.yield() {
-			k.resumeExchange(b)
-		}
-	}
 }
 
 // forwardInterims forwards the interim responses that have arrived.
@@ -211,14 +191,15 @@ func (k *call) forwardInterims() {
 	}
 	for i := range list {
 		err := callRecovered(func() error { return k.x.Downstream.SendInterim(list[i].status, &list[i].header) })
-		protocol.PanicIn(err).Log(k.upstream.engine.log, "forwarding an interim response")
+		protocol.PanicIn(err).Log(k.upstream.engine.goroutines.Log, "forwarding an interim response")
 		if err != nil {
 			return // the client has disconnected: its engine reports that
 		}
 	}
 }
 
-// await blocks the goroutine of Serve until k is answered, and returns the error of deliverResponse.
+// await blocks the goroutine of Serve until k is resolved, and returns the error of
+// deliverResponse.
 func (k *call) await() error {
 	var patience <-chan time.Time
 	var sent <-chan struct{}
@@ -244,8 +225,7 @@ func (k *call) await() error {
 		}
 		k.forwardInterims()
 		k.upstream.mu.Lock()
-		done, send := k.hasResult, k.needsUpload
-		k.needsUpload = false
+		done, send := k.state.resolved(), k.state.startUpload()
 		k.upstream.mu.Unlock()
 		if send {
 			k.upload(k.batch())
@@ -256,8 +236,8 @@ func (k *call) await() error {
 	}
 }
 
-// deliverResponse sets the body or the tunnel of x's response. If the call failed, it releases the call and
-// returns the Fault.
+// deliverResponse sets the body or the tunnel of x's response. If the call failed, it releases the
+// call and returns the Fault.
 func (k *call) deliverResponse() error {
 	x, u := k.x, k.upstream
 	if len(k.interims) > 0 {
@@ -294,16 +274,11 @@ func (k *call) deliverResponse() error {
 func (k *call) rewind() (again bool) {
 	defer func() {
 		if p := recover(); p != nil { // from the body of a filter
-			k.upstream.engine.logPanic("rereading a request body", p)
+			k.upstream.engine.goroutines.LogPanic("rereading a request body", p)
 			again = false
 		}
 	}()
-	x := k.x
-	if x.Request.Body == nil {
-		return true
-	}
-	r, ok := x.Request.Body.(protocol.Rewinder)
-	return ok && r.Rewind()
+	return protocol.RewindBody(k.x.Request.Body)
 }
 
 // releaseUnsent releases a call that was not sent, and returns err.
@@ -328,10 +303,12 @@ func (k *call) free() {
 	u.mu.Lock()
 	said := k.release(syntax.Cancel)
 	k.id.Store(0)
+	k.state = callUnused
 	u.pending.remove(k)
-	then := u.openPending(b.time())
+	var fx effects
+	u.openPending(b.time(), &fx)
 	u.mu.Unlock()
-	if said || len(then) > 0 {
+	if said || !fx.empty() {
 		b.scheduleFlush(u.writeQueue)
 	}
 	k.in.reset()
@@ -341,28 +318,24 @@ func (k *call) free() {
 	}
 	k.upstream, k.x, k.downstream, k.interims, k.uploader = nil, nil, nil, nil, nil
 	u.engine.calls.Put(k)
-	callAll(then)(b)
+	fx.apply(b)
 }
 
 // fail implements owner.
-func (k *call) fail(why error) func(*batch) {
+func (k *call) fail(why error, fx *effects) {
 	k.failSends(why)
 	k.upstream.pending.remove(k)
-	to := k.in.fail(why)
-	if !k.hasResult {
-		if k.setResult(why) {
-			return k.resumeExchange
-		}
-		return nil
+	response := k.in.fail(why)
+	switch {
+	case k.state.resolved():
+		fx.kickReceived(response)
+	case k.resolve(why):
+		fx.resumed = append(fx.resumed, k)
 	}
-	if to == nil {
-		return nil
-	}
-	return to.kick
 }
 
 // expire implements owner.
-func (k *call) expire(why error) func(*batch) { return k.fail(why) }
+func (k *call) expire(why error, fx *effects) { k.fail(why, fx) }
 
 // abandon fails the call because its client has disconnected.
 func (w pendingCall) abandon() { w.conn.abandon(w, nil) }
@@ -379,48 +352,8 @@ func (u *UpstreamConn) abandon(on pendingCall, b *batch) {
 		u.mu.Unlock()
 		return
 	}
-	then := k.fail(protocol.Faultf(protocol.ReasonDownstreamDisconnect, "client disconnected before the upstream response was complete"))
+	var fx effects
+	k.fail(protocol.Faultf(protocol.ReasonDownstreamDisconnect, "client disconnected before the upstream response was complete"), &fx)
 	u.mu.Unlock()
-	if then != nil {
-		then(b)
-	}
-}
-
-// responseBody is the body of a response; Close ends the call.
-type responseBody struct {
-	call   *call
-	closed bool
-}
-
-// Read implements protocol.Body. Its errors are Faults. If the body is slow to arrive, Read watches
-// a client of another protocol for a disconnect.
-func (a *responseBody) Read(p []byte) (int, error) {
-	k := a.call
-	if k.downstream == nil && k.x.Downstream != nil && (k.uploader == nil || k.uploader.ended()) && !k.in.awaitReadable(watchAfter) {
-		on := pendingCall{k.upstream, k, k.id.Load()}
-		defer k.x.Downstream.OnDisconnect(on.abandon)()
-	}
-	return k.in.Read(p)
-}
-
-// Complete implements protocol.CompleteBody.
-func (a *responseBody) Complete() (whole, empty bool) { return a.call.in.Complete() }
-
-// Buffered implements protocol.Body.
-func (a *responseBody) Buffered() int { return a.call.in.Buffered() }
-
-// Close implements protocol.Body. It removes the body from the exchange, so that the engine does
-// not close it again.
-func (a *responseBody) Close() error {
-	k := a.call
-	if a.closed {
-		return nil
-	}
-	a.closed = true
-	u := k.upstream
-	k.x.Response.BodyClosed(a)
-	k.stopUpload()
-	k.free()
-	u.opts.OnRelease(!u.closing.Load())
-	return nil
+	fx.apply(b)
 }

@@ -179,8 +179,8 @@ func TestExchangeBeyondWorkersGets503(t *testing.T) {
 	}
 }
 
-// TestEndlessInterimResponsesFail verifies that an exchange fails whose host sends interim responses
-// endlessly.
+// TestEndlessInterimResponsesFail verifies that an exchange fails whose host sends interim
+// responses endlessly.
 func TestEndlessInterimResponsesFail(t *testing.T) {
 	address := startHost(t, func(p *peer) {
 		id := p.awaitHead()

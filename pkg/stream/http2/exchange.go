@@ -2,7 +2,6 @@ package http2
 
 import (
 	"context"
-	"errors"
 	"sync/atomic"
 	"time"
 
@@ -126,8 +125,8 @@ func (e *exchange) respondIfDone(err error) {
 	}
 }
 
-// respond sends x.Response, or the local reply for err. panicked is the Fault of a recovered panic of
-// a body or the encoder: then the exchange has not ended.
+// respond sends x.Response, or the local reply for err. panicked is the Fault of a recovered panic
+// of a body or the encoder: then the exchange has not ended.
 func (e *exchange) respond(err error) (panicked error) {
 	defer protocol.RecoverPanic(&panicked)
 	x := &e.x
@@ -142,8 +141,8 @@ func (e *exchange) respond(err error) (panicked error) {
 	return nil
 }
 
-// setExpiredReply sets the local reply of an exchange that was canceled because a deadline passed. It returns
-// false for other exchanges, and if the client has disconnected.
+// setExpiredReply sets the local reply of an exchange that was canceled because a deadline passed.
+// It returns false for other exchanges, and if the client has disconnected.
 func (e *exchange) setExpiredReply() bool {
 	if !e.canceled.Load() {
 		return false
@@ -174,8 +173,8 @@ func (e *exchange) RunBlocking(ctx context.Context, s protocol.BlockingService) 
 	return protocol.ErrPending
 }
 
-// reserveWorker takes one of the engine's reservations for workers, or returns a Fault. The caller then
-// runs e on a worker.
+// reserveWorker takes one of the engine's reservations for workers, or returns a Fault. The caller
+// then runs e on a worker.
 func (e *exchange) reserveWorker() error {
 	if !e.engine.workers.Reserve() {
 		return protocol.Faultf(protocol.Overloaded, "the limit of %d requests that wait on goroutines is reached", maxReservedWorkers)
@@ -191,8 +190,8 @@ type forked struct {
 	body    protocol.Body // response body to send; nil: service serves the request
 }
 
-// runOnWorker runs e's forked work on a worker. An exchange that was canceled while it waited for a worker
-// is not served.
+// runOnWorker runs e's forked work on a worker. An exchange that was canceled while it waited for a
+// worker is not served.
 func (e *exchange) runOnWorker() {
 	f := e.forked
 	e.forked = forked{}
@@ -230,186 +229,8 @@ func (e *exchange) SendInterim(status int, header *protocol.Header) (err error) 
 
 // OnDisconnect implements protocol.Downstream.
 func (e *exchange) OnDisconnect(gone func()) (stop func()) {
-	return e.watch.Start(e.engine.start, gone)
+	return e.watch.Start(e.engine.goroutines.Start, gone)
 }
-
-// sendResponse sends x.Response, or starts to send it.
-func (e *exchange) sendResponse() {
-	x := &e.x
-	r := &x.Response
-	if r.Tunnel != nil {
-		e.startTunnel()
-		return
-	}
-	if e.wantsTunnel() {
-		x.LocalReplyError(protocol.Faultf(protocol.NotImplemented, "the upstream responded with %d and did not switch to the requested protocol", r.Status))
-	}
-	own := r.Source == protocol.LocalReply
-	if e.grpcContentType != "" {
-		protocol.ReplyGRPC(x, e.grpcContentType)
-	}
-	body := r.Body
-	if x.Request.Method == "HEAD" || r.Status == 204 || r.Status == 304 {
-		body = nil
-	} else if body == nil && (e.grpcContentType == "" || !own) && r.ContentLength < 0 {
-		r.ContentLength = 0
-	}
-	end := body == nil || isEmpty(body)
-	if err := e.sendHead(end); err != nil {
-		e.failResponse(err)
-		return
-	}
-	switch from := recvBodyOf(body); {
-	case end:
-		e.flush()
-		e.finish(syntax.NoError)
-	case from != nil:
-		o, b := e.conn.writeQueue, e.batch
-		e.out.start(from, &e.muxStream, e, 0)
-		e.out.kick(b)
-		b.scheduleFlush(o) // the head, if it was not flushed with content
-	default:
-		e.sendBody(body)
-	}
-}
-
-// isEmpty reports whether a body is known to be empty, without trailers.
-func isEmpty(body protocol.Body) bool {
-	if c := recvBodyOf(body); c != nil {
-		return c.isEmpty()
-	}
-	w, ok := body.(protocol.CompleteBody) // for example a body that wraps a content
-	if !ok {
-		return false
-	}
-	_, empty := w.Complete()
-	return empty
-}
-
-// recvBodyOf returns the content of a stream that body is, or nil for another kind of body.
-func recvBodyOf(body protocol.Body) *recvBody {
-	switch b := body.(type) {
-	case *recvBody:
-		return b
-	case *responseBody:
-		return &b.call.in
-	}
-	return nil
-}
-
-// sendHead queues the head of the response. Errors are Faults.
-func (e *exchange) sendHead(end bool) error {
-	w, x := e.conn, &e.x
-	o := syntax.ResponseOptions{End: end, Server: e.downstream.server.opts.HTTP1.ServerName}
-	own := x.Response.Source == protocol.LocalReply
-	at := x.Record.UpstreamFirstByte
-	if own {
-		at = e.batch.time()
-	} else {
-		o.Server = ""
-	}
-	o.Date = e.downstream.server.dateCache.Date(at)
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if e.sendErr != nil {
-		return e.sendErr
-	}
-	if own {
-		e.deadline = time.Time{}
-	} else {
-		e.deadline = x.Deadline // a slow client occupies an upstream stream
-	}
-	w.arm(e.deadline)
-	dst, err := w.startHead()
-	if err != nil {
-		return disconnectFault(err)
-	}
-	return w.endHead(w.state.AppendResponse(dst, e.stream, &x.Response, o))
-}
-
-// sendBody sends a body that is not the content of another stream: immediately if it is small,
-// buffered and fits the window, else from a goroutine that may block.
-func (e *exchange) sendBody(body protocol.Body) {
-	length := e.x.Response.ContentLength
-	if n := int(min(length, bodyReadSize+1)); !e.ownsGoroutine && n >= 0 && n <= bodyReadSize && body.Buffered() >= n && e.sendCapacity() >= n {
-		e.finishCopy(e.copyFrom(body, length, &e.x.Response.Trailer))
-		return
-	}
-	if e.ownsGoroutine {
-		e.copyBody(body)
-		return
-	}
-	if err := e.reserveWorker(); err != nil {
-		e.failResponse(err)
-		return
-	}
-	e.flush()
-	e.forked = forked{body: body}
-	e.engine.workers.Go(e)
-}
-
-// copyBody sends a body from a goroutine that may block.
-func (e *exchange) copyBody(body protocol.Body) {
-	buffered := 0
-	if err := callRecovered(func() error { buffered = body.Buffered(); return nil }); err != nil {
-		e.failResponse(err)
-		return
-	}
-	if buffered == 0 {
-		e.flush()
-	}
-	e.finishCopy(e.copyFrom(body, e.x.Response.ContentLength, &e.x.Response.Trailer))
-}
-
-// finishCopy ends an exchange whose body was sent, or could not be read or sent.
-func (e *exchange) finishCopy(readErr, writeErr error) {
-	e.finishResponse(e.batch, errors.Join(readErr, writeErr))
-}
-
-// pumpEnded implements pumper. Nothing else ends an exchange while a pump sends its response.
-func (e *exchange) pumpEnded(b *batch, _ *muxConn, _ uint64, err error) { e.finishResponse(b, err) }
-
-// finishResponse ends an exchange whose response was queued, or cannot be sent because of err.
-func (e *exchange) finishResponse(b *batch, err error) {
-	e.batch = b
-	if err != nil {
-		e.failResponse(err)
-		return
-	}
-	e.flush()
-	e.finish(syntax.NoError)
-}
-
-// failResponse ends an exchange whose response cannot be sent completely.
-func (e *exchange) failResponse(err error) {
-	if p := protocol.PanicIn(err); p != nil {
-		p.Log(e.engine.log, "responding to a request, whose stream is reset")
-	} else if idle := e.idleErr(); idle != nil {
-		err = idle
-	}
-	r := &e.x.Record
-	if r.Reason == protocol.ReasonNone {
-		r.Reason, r.Detail = protocol.ReasonOf(err), err.Error()
-	}
-	code := syntax.InternalError
-	if r.Reason == protocol.ReasonDownstreamDisconnect {
-		code = syntax.Cancel
-	}
-	e.finish(code)
-}
-
-// idleErr returns the Fault of an exchange whose stream was cut because it was idle, or nil.
-func (e *exchange) idleErr() error {
-	e.conn.mu.Lock()
-	defer e.conn.mu.Unlock()
-	if r := protocol.ReasonOf(e.sendErr); r == protocol.RequestIdle || r == protocol.StreamIdle {
-		return e.sendErr
-	}
-	return nil
-}
-
-// flush schedules a flush of the queued frames.
-func (e *exchange) flush() { e.batch.scheduleFlush(e.conn.writeQueue) }
 
 // finish records the exchange and puts it back into the pool. It resets a stream that is still open
 // with code. After a complete response, code is NoError (RFC 9113 8.1), and the stream may linger.
@@ -432,7 +253,7 @@ func (e *exchange) finish(code syntax.Code) {
 	}
 	e.downstream, e.batch, e.ownsGoroutine, e.holdsWorkerSlot, e.expiredErr = nil, nil, false, false, nil
 	e.canceled.Store(false)
-	if cap(e.text) > minReadSize {
+	if cap(e.text) > stream.MinReadSize {
 		e.text = e.inlineText[:0]
 	}
 	c.engine.exchanges.Put(e)
@@ -441,11 +262,7 @@ func (e *exchange) finish(code syntax.Code) {
 
 // observe calls Observe for the exchange. A panic is logged and has no other effect.
 func (e *exchange) observe() {
-	defer func() {
-		if p := recover(); p != nil {
-			e.engine.logPanic("recording a request", p)
-		}
-	}()
+	defer e.engine.goroutines.Contain("recording a request")
 	if observe := e.downstream.server.opts.Observe; observe != nil {
 		observe(&e.x)
 	}
@@ -454,51 +271,40 @@ func (e *exchange) observe() {
 // dropResponse resets the response, which closes its body. It logs a panic of the body of a filter.
 func (e *exchange) dropResponse() {
 	x := &e.x
-	defer func() {
-		if p := recover(); p != nil {
-			e.engine.logPanic("closing a response", p)
-		}
-	}()
+	defer e.engine.goroutines.Contain("closing a response")
 	x.ResetResponse()
 }
 
 // fail implements owner: the client has reset the stream, violated the protocol on it, or
 // disconnected.
-func (e *exchange) fail(why error) func(*batch) {
+func (e *exchange) fail(why error, fx *effects) {
 	e.failSends(why)
-	return e.cancel(why)
+	e.cancel(why, fx)
 }
 
 // expire implements owner. If no response head was sent, the client gets a local reply (504, or 408
 // if its request is incomplete): the goroutine that works on the exchange gives up as after a
 // disconnect, and reply sends the local reply. A second expiry resets the stream.
-func (e *exchange) expire(why error) func(*batch) {
+func (e *exchange) expire(why error, fx *effects) {
 	whole, _ := e.in.Complete()
 	if (whole || e.stream.IsConnect()) && protocol.ReasonOf(why) == protocol.RequestIdle {
 		why = protocol.Faultf(protocol.StreamIdle, "no byte on the stream for its idle timeout")
 	}
 	if e.expiredErr != nil || e.stream.HeadSent() {
-		return e.fail(why)
+		e.fail(why, fx)
+		return
 	}
 	e.expiredErr = why
 	e.touch(time.Now())
-	return e.cancel(why)
+	e.cancel(why, fx)
 }
 
-// cancel makes the goroutine that works on the exchange give up. The caller runs the returned
-// function without muxConn.mu. muxConn.mu is held.
-func (e *exchange) cancel(why error) func(*batch) {
+// cancel makes the goroutine that works on the exchange give up. muxConn.mu is held.
+func (e *exchange) cancel(why error, fx *effects) {
 	e.canceled.Store(true)
-	upload := e.in.fail(why)
-	on := e.watch.NotifyDisconnect(e.engine.start)
-	out := &e.out
-	return func(b *batch) {
-		if upload != nil {
-			upload.kick(b)
-		}
-		if on.conn != nil {
-			on.conn.abandon(on, b)
-		}
-		out.kick(b)
+	fx.kickReceived(e.in.fail(why))
+	if on := e.watch.NotifyDisconnect(e.engine.goroutines.Start); on.conn != nil {
+		fx.abandoned = append(fx.abandoned, on)
 	}
+	fx.sendable = append(fx.sendable, &e.out)
 }

@@ -8,8 +8,8 @@ import (
 	syntax "github.com/weft-proxy/weft/pkg/protocol/http2"
 )
 
-// TestFloodsAreReported verifies that each flood ends the connection and is reported to the engine's
-// callback.
+// TestFloodsAreReported verifies that each flood ends the connection and is reported to the
+// engine's callback.
 func TestFloodsAreReported(t *testing.T) {
 	for _, test := range []struct {
 		flood syntax.Flood

@@ -86,8 +86,8 @@ func TestSharedFloodLimitClosesConnections(t *testing.T) {
 	}
 }
 
-// TestFloodLimiterIsSharedAcrossReloads verifies that two servers of one listener, as before and after a
-// reload, share a budget, and that another listener has its own.
+// TestFloodLimiterIsSharedAcrossReloads verifies that two servers of one listener, as before and
+// after a reload, share a budget, and that another listener has its own.
 func TestFloodLimiterIsSharedAcrossReloads(t *testing.T) {
 	r := newRig(t, new(countingService), nil)
 	a, b := newServer(r.engine, stream.ServerOptions{Listener: "a"}), newServer(r.engine, stream.ServerOptions{Listener: "a"})

@@ -73,8 +73,8 @@ func setDeadlineFromGRPCTimeout(x *protocol.Exchange) {
 	}
 }
 
-// reduceGRPCTimeout reduces the grpc-timeout of a gRPC request to the remaining time. It returns false if
-// the deadline of the request, gRPC or not, has passed.
+// reduceGRPCTimeout reduces the grpc-timeout of a gRPC request to the remaining time. It returns
+// false if the deadline of the request, gRPC or not, has passed.
 func reduceGRPCTimeout(x *protocol.Exchange, now time.Time) bool {
 	until := x.EffectiveDeadline()
 	if until.IsZero() {

@@ -42,7 +42,8 @@ func (e *exchange) linger(now time.Time) bool {
 	return true
 }
 
-// releaseStream releases the stream, with a reset if its request is still incomplete. muxConn.mu is held.
+// releaseStream releases the stream, with a reset if its request is still incomplete. muxConn.mu is
+// held.
 func (r *lingeringStream) releaseStream(b *batch) {
 	if r.stream != nil {
 		r.conn.enqueueBatched(r.conn.state.Release(r.conn.scratch[:0], r.stream, syntax.NoError), b)
@@ -50,14 +51,15 @@ func (r *lingeringStream) releaseStream(b *batch) {
 	}
 }
 
-// expire implements owner.
-func (r *lingeringStream) expire(why error) func(*batch) { return r.fail(why) }
+// stop releases the stream.
+func (r *lingeringStream) stop(b *batch) {
+	r.conn.mu.Lock()
+	defer r.conn.mu.Unlock()
+	r.releaseStream(b)
+}
 
 // fail implements owner.
-func (r *lingeringStream) fail(error) func(*batch) {
-	return func(b *batch) {
-		r.conn.mu.Lock()
-		defer r.conn.mu.Unlock()
-		r.releaseStream(b)
-	}
-}
+func (r *lingeringStream) fail(_ error, fx *effects) { fx.lingered = append(fx.lingered, r) }
+
+// expire implements owner.
+func (r *lingeringStream) expire(why error, fx *effects) { r.fail(why, fx) }

@@ -28,8 +28,8 @@ type muxStream struct {
 	sendCond     sync.Cond        // wakes a goroutine that sends: blocked or cut changed
 	bytesSent    int64            // bytes of the body sent
 	lastActive   time.Time        // when bytes were last sent or received
-	// responseIdleTimeout is how long a host may send nothing of its response; 0: only the connection's idle
-	// timeout applies. Set once the request has been sent.
+	// responseIdleTimeout is how long a host may send nothing of its response; 0: only the
+	// connection's idle timeout applies. Set once the request has been sent.
 	responseIdleTimeout time.Duration
 	deadline            time.Time // zero: none
 	dropsData           bool      // the stream lingers: received DATA is dropped
@@ -37,12 +37,11 @@ type muxStream struct {
 
 // owner is the type that embeds a muxStream.
 type owner interface {
-	// fail is called with muxConn.mu held when the stream has ended early. why is a Fault. The caller
-	// runs the returned function, if not nil, without muxConn.mu.
-	fail(why error) func(b *batch)
+	// fail is called with muxConn.mu held when the stream has ended early. why is a Fault.
+	fail(why error, fx *effects)
 	// expire is like fail, for a stream whose deadline has passed while its peer is still
 	// connected.
-	expire(why error) func(b *batch)
+	expire(why error, fx *effects)
 }
 
 // attach assigns the stream s to l. muxConn.mu is held.

@@ -209,7 +209,7 @@ func panicRig(t *testing.T, h *panicService, address string) (r *rig, calls *ato
 			defer observe(x)
 			h.observe(x)
 		}
-	}, func(e *Engine) { e.log = slog.New(slog.NewTextHandler(log, nil)) })
+	}, func(e *Engine) { e.goroutines.Log = slog.New(slog.NewTextHandler(log, nil)) })
 	h.client.Store(r.dialUpstream(address, func(o *stream.UpstreamConnOptions) {
 		o.OnRelease = func(bool) {
 			calls.Add(-1)
@@ -305,8 +305,8 @@ func TestPanicFailsOneExchange(t *testing.T) {
 	}
 }
 
-// TestPanicInDisconnectWatchIsRecovered verifies that a panic of a service's disconnect watch is logged,
-// and that the connection continues.
+// TestPanicInDisconnectWatchIsRecovered verifies that a panic of a service's disconnect watch is
+// logged, and that the connection continues.
 func TestPanicInDisconnectWatchIsRecovered(t *testing.T) {
 	h := &panicService{point: "Watch"}
 	r, _, log := panicRig(t, h, startOrigin(t, func(http.ResponseWriter, *http.Request) {}))

@@ -23,13 +23,13 @@ type pump struct {
 	owner  pumper
 	callID uint64
 
-	waitLinks links[pump] // in muxConn.waitingPumps; guarded by that wire's mu
+	waitLinks links[pump] // in muxConn.waitingPumps; guarded by the mu of that muxConn
 }
 
 // pumper is notified when a pump ends.
 type pumper interface {
-	// pumpEnded is called once for each start, unless stop was called first: the content and its end
-	// are queued, or err is the reason why they cannot be sent. It runs on the goroutine that
+	// pumpEnded is called once for each start, unless stop was called first: the content and its
+	// end are queued, or err is the reason why they cannot be sent. It runs on the goroutine that
 	// kicked the pump, which owns b. to is the destination connection, and number is the one passed
 	// to start: the pumper may belong to another exchange by now.
 	pumpEnded(b *batch, to *muxConn, number uint64, err error)
@@ -167,9 +167,9 @@ func (w *muxConn) appendPiece(b *batch, l *muxStream, c *recvBody) (n int, ended
 	return n, last && n == len(p) && err == nil, err
 }
 
-// appendBorrowed queues a frame without copying its payload, if c borrows a frame with the same payload. head
-// ends with the new frame header, and may begin with another frame. n is the length of the payload.
-// w.mu and c.mu are held.
+// appendBorrowed queues a frame without copying its payload, if c borrows a frame with the same
+// payload. head ends with the new frame header, and may begin with another frame. n is the length
+// of the payload. w.mu and c.mu are held.
 func (w *muxConn) appendBorrowed(b *batch, c *recvBody, head []byte, n int) bool {
 	frame := c.borrowedFrame(b, n)
 	if frame == nil {
@@ -185,8 +185,8 @@ func (w *muxConn) appendBorrowed(b *batch, c *recvBody, head []byte, n int) bool
 	return true
 }
 
-// waitIfQueueFull reports whether so many bytes are pending that p has to wait. If so, kickWhenWritable kicks p
-// later. w.mu is held.
+// waitIfQueueFull reports whether so many bytes are pending that p has to wait. If so,
+// kickWhenWritable kicks p later. w.mu is held.
 func (w *muxConn) waitIfQueueFull(p *pump) bool {
 	if w.writeQueue.Queued() < network.HighWatermark {
 		return false
@@ -194,12 +194,13 @@ func (w *muxConn) waitIfQueueFull(p *pump) bool {
 	w.waitingPumps.push(p) // no effect if p already waits
 	if !w.awaitingCapacity {
 		w.awaitingCapacity = true
-		w.engine.start(w.kickWhenWritable)
+		w.engine.goroutines.Start(w.kickWhenWritable)
 	}
 	return true
 }
 
-// kickWhenWritable kicks the pumps that wait for space in the write queue, oldest first, until none waits.
+// kickWhenWritable kicks the pumps that wait for space in the write queue, oldest first, until none
+// waits.
 func (w *muxConn) kickWhenWritable() {
 	for more := true; more; {
 		_ = w.writeQueue.Flush() // nothing else may have flushed it
@@ -208,8 +209,8 @@ func (w *muxConn) kickWhenWritable() {
 	}
 }
 
-// kickWaiting kicks waiting pumps until the write queue reaches the high watermark. It returns false
-// if no pump waits.
+// kickWaiting kicks waiting pumps until the write queue reaches the high watermark. It returns
+// false if no pump waits.
 func (w *muxConn) kickWaiting() (more bool) {
 	for {
 		w.mu.Lock()

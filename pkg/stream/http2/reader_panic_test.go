@@ -13,16 +13,16 @@ type brokenOwner struct {
 	panicked bool
 }
 
-func (o *brokenOwner) fail(why error) func(*batch) {
+func (o *brokenOwner) fail(why error, fx *effects) {
 	if !o.panicked {
 		o.panicked = true
 		panic(injected)
 	}
-	return o.owner.fail(why)
+	o.owner.fail(why, fx)
 }
 
-// TestPanicInUpstreamReaderLosesNoResponse makes the reader of a host's connection panic after it has
-// processed the head of another response in the same read. It verifies that both exchanges end.
+// TestPanicInUpstreamReaderLosesNoResponse makes the reader of a host's connection panic after it
+// has processed the head of another response in the same read. It verifies that both exchanges end.
 func TestPanicInUpstreamReaderLosesNoResponse(t *testing.T) {
 	asked, broken := make(chan struct{}), make(chan struct{})
 	address := startHost(t, func(p *peer) {

@@ -132,14 +132,14 @@ func (c *recvBody) borrow(p, frame []byte, b *batch) {
 	c.borrowed.Discard(c.borrowedHeaderLen)
 }
 
-// minBorrowSize is the minimum payload of a DATA frame, in bytes, for which borrowing is cheaper than
-// copying.
+// minBorrowSize is the minimum payload of a DATA frame, in bytes, for which borrowing is cheaper
+// than copying.
 const minBorrowSize = 4 << 10
 
-// borrowedFrame returns the frame that c borrows from the reader of b, if all n bytes of its payload
-// are unread. The caller may change its header. It returns nil if there is no such frame, if n is
-// below minBorrowSize, if a write queue has already borrowed the frame, or if b belongs to another
-// reader. c.mu is held.
+// borrowedFrame returns the frame that c borrows from the reader of b, if all n bytes of its
+// payload are unread. The caller may change its header. It returns nil if there is no such frame,
+// if n is below minBorrowSize, if a write queue has already borrowed the frame, or if b belongs to
+// another reader. c.mu is held.
 func (c *recvBody) borrowedFrame(b *batch, n int) []byte {
 	frame := c.borrowed.Storage()
 	if b == nil || b != c.borrowedFrom || c.borrowedHeaderLen == 0 || n < minBorrowSize || c.pieces[c.first] != &c.borrowed || len(frame) != c.borrowedHeaderLen+n {
@@ -179,7 +179,7 @@ func (c *recvBody) markComplete() *pump {
 	return c.pump
 }
 
-// markCompleteWithTrailer is end with the trailers of the session's last event.
+// markCompleteWithTrailer is markComplete with the trailers of the session's last event.
 func (c *recvBody) markCompleteWithTrailer(s *syntax.Session) *pump {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -349,8 +349,8 @@ func (c *recvBody) Rewind() bool {
 	return int64(c.unread) == c.received.Load()
 }
 
-// takeCredit returns the number of consumed bytes to credit the peer with, or 0 while they are few. c.mu
-// is held.
+// takeCredit returns the number of consumed bytes to credit the peer with, or 0 while they are few.
+// c.mu is held.
 func (c *recvBody) takeCredit() int {
 	if c.pendingCredit < c.stream.conn.creditThreshold {
 		return 0

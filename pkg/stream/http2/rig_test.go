@@ -344,8 +344,8 @@ func (p *peer) awaitReset(id uint32) http2.ErrCode {
 	}
 }
 
-// startHost starts a server and returns its address. script runs for each connection, after the client's
-// preface arrived and the server's settings were sent.
+// startHost starts a server and returns its address. script runs for each connection, after the
+// client's preface arrived and the server's settings were sent.
 func startHost(t testing.TB, script func(p *peer), settings ...http2.Setting) string {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
@@ -392,8 +392,8 @@ func (p *peer) awaitHead() uint32 {
 	}
 }
 
-// sendRequest sends a request on u as a client of another protocol, and returns status and body of the
-// response.
+// sendRequest sends a request on u as a client of another protocol, and returns status and body of
+// the response.
 func sendRequest(u *UpstreamConn, req func(x *protocol.Exchange)) (status int, content string, err error) {
 	var x protocol.Exchange
 	x.Reset()

@@ -3,7 +3,6 @@ package http2
 import (
 	"context"
 	"errors"
-	"io"
 	"log/slog"
 	"os"
 	"runtime"
@@ -17,21 +16,17 @@ import (
 )
 
 const (
-	// parkAfter is how long an idle connection keeps its goroutine before it is parked.
-	parkAfter = 200 * time.Millisecond
 	// idleCheckInterval is how often the reader of a silent connection checks whether exchanges are
 	// still in flight.
 	idleCheckInterval = 5 * time.Second
-	// closeGrace is how long a client without an exchange in flight may be silent after the
-	// shutdown notice before the connection is closed.
-	closeGrace = 500 * time.Millisecond
 	// defaultFrameTimeout is the frame timeout if request bodies have no timeout.
 	defaultFrameTimeout = 30 * time.Second
 	// lingerTime bounds how long the server waits for a client that violated the protocol to read
 	// the GOAWAY, and how long a stream lingers.
 	lingerTime = time.Second
-	// shutdownNoticeStreamID is the first stream identifier at which the server sends the shutdown notice. The
-	// client can still open 32,768 streams until it has seen the notice (RFC 9113 5.1.1).
+	// shutdownNoticeStreamID is the first stream identifier at which the server sends the shutdown
+	// notice. The client can still open 32,768 streams until it has seen the notice (RFC 9113
+	// 5.1.1).
 	shutdownNoticeStreamID = syntax.MaxStreamID - 1<<16
 	// drainPing is the data of the PING whose acknowledgement shows that a client has seen the
 	// first GOAWAY.
@@ -104,8 +99,8 @@ func (c *downstreamConn) start() {
 	c.mu.Unlock()
 }
 
-// creditThreshold returns how many bytes of a stream's body are consumed before the session learns of
-// them: so few that the unreported bytes of all streams leave most of both windows open.
+// creditThreshold returns how many bytes of a stream's body are consumed before the session learns
+// of them: so few that the unreported bytes of all streams leave most of both windows open.
 func creditThreshold(stream, connection, streams int) int {
 	return max(1, min(stream/4, connection/4/max(streams, 1)))
 }
@@ -129,8 +124,8 @@ type downstreamConn struct {
 	inflightCond sync.Cond // on mu: inflight decreased
 }
 
-// unstartedExchange is an exchange that begins once everything that arrived with its head has been processed.
-// refused is the error if the request was rejected.
+// unstartedExchange is an exchange that begins once everything that arrived with its head has been
+// processed. refused is the error if the request was rejected.
 type unstartedExchange struct {
 	e         *exchange
 	rejectErr error
@@ -154,7 +149,7 @@ func (c *downstreamConn) ServeConn(ctx context.Context, _ *network.Conn) error {
 func (c *downstreamConn) serve() (err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			c.engine.logPanic("reading a downstream connection, which is closed", p)
+			c.engine.goroutines.LogPanic("reading a downstream connection, which is closed", p)
 			err = errInternal
 		}
 	}()
@@ -164,15 +159,13 @@ func (c *downstreamConn) serve() (err error) {
 
 // shrink releases the memory that a parked connection does not need.
 func (c *downstreamConn) shrink() {
-	c.ctx, c.batch, c.unstarted = nil, batch{}, nil
+	c.ctx, c.batch, c.unstarted, c.effects = nil, batch{}, nil, nil
 	c.writeQueue.Shrink()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.scratch = nil
 	c.state.Shrink()
-	if c.timer.firesAt.IsZero() {
-		c.timer.timer = nil
-	}
+	c.timer.Shrink()
 }
 
 // IdleTimeout implements network.ClientFirstHandler.
@@ -185,7 +178,7 @@ func (c *downstreamConn) run() error {
 			c.sendShutdownNotice()
 		}
 		c.sendGoAwayAfterGrace()
-		if c.unflushedRead >= maxReadPerFlush || c.writeQueue.Queued() >= network.HighWatermark {
+		if c.read.Unflushed >= stream.MaxReadPerFlush || c.writeQueue.Queued() >= network.HighWatermark {
 			c.flush()
 		}
 		c.writeQueue.AwaitCapacityBelow(maxPendingWrites)
@@ -205,13 +198,13 @@ func (c *downstreamConn) run() error {
 	}
 }
 
-// startAndFlush begins the requests that have arrived and flushes the batch, because there is nothing to
-// read. Services must not close the connection on this goroutine, which is inside a read of it.
-// With one processor, the readers of other connections run before the flush, so that their frames
-// to the same hosts are sent in the same writes.
+// startAndFlush begins the requests that have arrived and flushes the batch, because there is
+// nothing to read. Services must not close the connection on this goroutine, which is inside a read
+// of it. With one processor, the readers of other connections run before the flush, so that their
+// frames to the same hosts are sent in the same writes.
 func (c *downstreamConn) startAndFlush() {
 	c.startExchanges()
-	if c.server.yieldsBeforeFlush && len(c.batch.dirty) > 0 {
+	if c.server.yieldsBeforeFlush && len(c.batch.dirty.Queues()) > 0 {
 		runtime.Gosched()
 	}
 	c.flush()
@@ -219,30 +212,25 @@ func (c *downstreamConn) startAndFlush() {
 
 func (c *downstreamConn) flush() {
 	c.batch.flush()
-	c.unflushedRead = 0
+	c.read.Unflushed = 0
 }
 
 // fill sets the read deadline and reads once. A connection holds no buffer while it waits for a new
 // frame.
 func (c *downstreamConn) fill() error {
-	now := time.Now()
-	wait := parkAfter
+	wait := stream.ParkAfter
 	busy := c.inflightCount() > 0
 	switch {
 	case c.hasPartialFrame() || !c.prefaceRead:
 		wait = c.server.frameTimeout()
 	case !c.shutdownNoticeAt.IsZero() && !busy:
-		wait = closeGrace
+		wait = stream.CloseGrace
 	case !c.shutdownNoticeAt.IsZero():
 		wait = c.server.opts.HTTP2.DrainGrace
 	case busy:
 		wait = idleCheckInterval
 	}
-	if wait > 0 {
-		c.conn.SetReadDeadline(now.Add(wait))
-	} else {
-		c.conn.SetReadDeadline(time.Time{})
-	}
+	stream.SetReadTimeout(c.conn, wait)
 	if c.shutdownNoticeAt.IsZero() && !c.hasPartialFrame() {
 		if err := c.conn.SetIdle(true); err != nil {
 			return err
@@ -256,8 +244,8 @@ func (c *downstreamConn) fill() error {
 
 var errIdleAfterGoAway = errors.New("the client is idle after GOAWAY")
 
-// handleReadTimeout handles a client that has sent nothing until the read deadline. The error ends or parks
-// the connection.
+// handleReadTimeout handles a client that has sent nothing until the read deadline. The error ends
+// or parks the connection.
 func (c *downstreamConn) handleReadTimeout() error {
 	c.flush()
 	busy := c.inflightCount() > 0
@@ -276,35 +264,30 @@ func (c *downstreamConn) handleReadTimeout() error {
 	c.mu.Lock()
 	c.stopTimer()
 	c.mu.Unlock()
-	limit := time.Time{}
-	if d := c.server.opts.IdleTimeout; d > 0 {
-		limit = time.Now().Add(d)
-	}
-	c.conn.SetReadDeadline(limit)
-	return network.ErrPark
+	return stream.Park(c.conn, c.server.opts.IdleTimeout)
 }
 
-// processRead processes every complete frame in the buffer. It begins the requests if at least maxUnstartedRead
-// bytes were read since the last flush.
+// processRead processes every complete frame in the buffer. It begins the requests if at least
+// maxUnstartedRead bytes were read since the last flush.
 func (c *downstreamConn) processRead() error {
 	if !c.prefaceRead {
-		n, err := syntax.ParsePreface(c.readBuf.Bytes())
+		n, err := syntax.ParsePreface(c.read.Buf.Bytes())
 		if n == 0 || err != nil {
 			return err
 		}
 		c.prefaceRead = true
-		c.readBuf.Discard(n)
+		c.read.Buf.Discard(n)
 	}
 	err := c.processFrames(&c.batch)
-	if err == nil && c.unflushedRead >= maxUnstartedRead {
+	if err == nil && c.read.Unflushed >= maxUnstartedRead {
 		c.startExchanges() // otherwise pause begins them
 	}
 	return err
 }
 
-// maxUnstartedRead is how much is read, in bytes, before requests begin even if there is more to read. A
-// request is not served if its RST_STREAM or the end of the connection has arrived before it begins
-// (CVE-2023-44487).
+// maxUnstartedRead is how much is read, in bytes, before requests begin even if there is more to
+// read. A request is not served if its RST_STREAM or the end of the connection has arrived before
+// it begins (CVE-2023-44487).
 const maxUnstartedRead = 64 << 10
 
 // startExchanges begins the unstarted exchanges.
@@ -317,7 +300,7 @@ func (c *downstreamConn) startExchanges() {
 }
 
 // handleSideEvent implements connSide.
-func (c *downstreamConn) handleSideEvent(e *syntax.Event, b *batch) func(*batch) {
+func (c *downstreamConn) handleSideEvent(e *syntax.Event, b *batch, fx *effects) {
 	switch e.Kind {
 	case syntax.HeadersArrived:
 		c.conn.Requests++
@@ -330,15 +313,14 @@ func (c *downstreamConn) handleSideEvent(e *syntax.Event, b *batch) func(*batch)
 		c.inflight++
 		c.unstarted = append(c.unstarted, unstartedExchange{x, x.takeHead(c, e.End, b)})
 		if e.Stream.ID >= shutdownNoticeStreamID {
-			return func(*batch) { c.sendShutdownNotice() }
+			fx.shutdownNotice = c
 		}
 	case syntax.PingAcked:
 		if e.Ping == drainPing {
-			return func(*batch) { c.sendGoAway() }
+			fx.goAway = c
 		}
 	default: // the session handles the client's settings; its GOAWAY has no effect
 	}
-	return nil
 }
 
 // resetFault implements connSide.
@@ -351,48 +333,11 @@ func (c *downstreamConn) protocolFault(e *syntax.StreamError) error {
 	return protocol.NewFault(protocol.ReasonDownstreamDisconnect, e)
 }
 
-// chargeThreshold implements connSide. It returns 1 if no request on the connection got a complete
-// response and the address is over its budget: the connection may be one of many that the address
-// opens.
-func (c *downstreamConn) chargeThreshold(now time.Time) int {
-	if !c.state.HasCompletedStream() && c.server.floodLimiter.SourceExceeded(&c.server.floodLimits, c.meta.Remote.Addr(), now) {
-		return 1
-	}
-	return minCharges
-}
-
-// charge implements connSide.
-func (c *downstreamConn) charge(n int, now time.Time) error {
-	switch c.server.floodLimiter.Take(&c.server.floodLimits, c.meta.Remote.Addr(), n, now) {
-	case stream.SourceExceeded:
-		return &syntax.ConnectionError{Code: syntax.EnhanceYourCalm, Reason: "too many streams reset by this address", Flood: syntax.FloodSource}
-	case stream.ListenerExceeded:
-		return &syntax.ConnectionError{Code: syntax.EnhanceYourCalm, Reason: "too many streams reset by clients of this listener", Flood: syntax.FloodListener}
-	case stream.WithinLimits:
-	}
-	return nil
-}
-
-// chargeRemaining charges the remaining charges of a connection that ends, and its streams that the
-// client has just opened, if they are more than minCharges. mu is held.
-func (c *downstreamConn) chargeRemaining(now time.Time) {
-	n := c.state.TakeCharges(1)
-	for s := range c.state.Streams() {
-		if s.OpenedRecently(now) {
-			n++
-		}
-	}
-	if n > minCharges {
-		// The result is irrelevant: this connection is ending anyway.
-		c.server.floodLimiter.Take(&c.server.floodLimits, c.meta.Remote.Addr(), n, now)
-	}
-}
-
 // idleReason implements connSide.
 func (c *downstreamConn) idleReason() protocol.Reason { return protocol.RequestIdle }
 
 // expireSide implements connSide.
-func (c *downstreamConn) expireSide(*batch) ([]func(*batch), time.Time) { return nil, time.Time{} }
+func (c *downstreamConn) expireSide(*batch, *effects) time.Time { return time.Time{} }
 
 // releaseExchange records that an exchange has ended.
 func (c *downstreamConn) releaseExchange() {
@@ -406,141 +351,4 @@ func (c *downstreamConn) inflightCount() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.inflight
-}
-
-// maxRequestsReached reports whether the connection has reached its maximum number of requests.
-func (c *downstreamConn) maxRequestsReached() bool {
-	most := c.server.opts.HTTP1.MaxRequestsPerConnection
-	return most > 0 && c.conn.Requests >= most
-}
-
-// sendShutdownNotice sends the GOAWAY that announces the end of the connection, once (RFC 9113
-// 6.8). Requests that the client sends before it has seen the notice are still served.
-func (c *downstreamConn) sendShutdownNotice() {
-	if !c.shutdownNoticeAt.IsZero() {
-		return
-	}
-	c.shutdownNoticeAt = time.Now()
-	c.mu.Lock()
-	c.enqueueBatched(c.state.AppendPing(c.state.AppendShutdownNotice(c.scratch[:0]), drainPing), &c.batch)
-	c.mu.Unlock()
-	c.flush()
-}
-
-// sendGoAwayAfterGrace sends the final GOAWAY once DrainGrace has passed since the shutdown notice,
-// even if the client has not acknowledged the PING.
-func (c *downstreamConn) sendGoAwayAfterGrace() {
-	if !c.shutdownNoticeAt.IsZero() && c.batch.now.Sub(c.shutdownNoticeAt) >= c.server.opts.HTTP2.DrainGrace {
-		c.sendGoAway()
-	}
-}
-
-// sendGoAway queues the final GOAWAY, which names the last stream, once.
-func (c *downstreamConn) sendGoAway() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.goAwaySent {
-		return
-	}
-	c.goAwaySent = true
-	c.enqueueBatched(c.state.AppendGoAway(c.scratch[:0], syntax.NoError, ""), &c.batch)
-}
-
-// SendGoAway implements network.GoAwayHandler. A parked connection has no exchange in flight, so
-// one GOAWAY is enough. The client may send a request that crosses it again (RFC 9113 6.8).
-func (c *downstreamConn) SendGoAway() {
-	c.mu.Lock()
-	c.enqueue(c.state.AppendGoAway(c.scratch[:0], syntax.NoError, ""))
-	c.mu.Unlock()
-	_ = c.writeQueue.Flush() // the connection ends anyway
-}
-
-// setCloseReason sets the close reason. It returns nil if the connection ended regularly, else err.
-func (c *downstreamConn) setCloseReason(err error) error {
-	cause := &c.conn.CloseReason
-	var wrong *syntax.ConnectionError
-	switch {
-	case errors.Is(err, errIdleAfterGoAway):
-		*cause = c.drainCloseReason()
-		return nil
-	case err == io.EOF && !c.hasPartialFrame():
-		*cause = network.ClosedByPeer
-		if !c.shutdownNoticeAt.IsZero() {
-			*cause = c.drainCloseReason()
-		}
-		return nil
-	case errors.As(err, &wrong) && wrong.Flood != syntax.NoFlood:
-		*cause = network.ClosedFloodLimit
-		if skipped, ok := c.server.floodLimiter.AllowLog(time.Now()); ok {
-			c.server.opts.Log.Warn("downstream connection closed because of a flood", "listener", c.server.opts.Listener,
-				"remote", c.meta.RemoteText, "flood", wrong.Flood.String(), "not_logged_before", skipped)
-		}
-		if flooded := c.engine.onFlood; flooded != nil {
-			flooded(wrong.Flood)
-		}
-	case wrong != nil && wrong.Code == syntax.InternalError:
-		*cause = network.ClosedInternalError
-	case wrong != nil:
-		*cause = network.ClosedProtocolError
-	case protocol.ReasonOf(err) == protocol.RequestTimeout:
-		*cause = network.ClosedRequestTimeout
-	default:
-		*cause = network.ClosedByPeer
-	}
-	return err
-}
-
-// drainCloseReason returns the close reason of a connection that ended after the shutdown notice.
-func (c *downstreamConn) drainCloseReason() network.CloseReason {
-	if c.maxRequestsReached() && !c.conn.Draining() {
-		return network.ClosedMaxRequests
-	}
-	return network.ClosedDrained
-}
-
-// close ends the exchanges in flight because the connection ends, and waits for them. It still
-// sends queued responses.
-func (c *downstreamConn) close(err error, cancel context.CancelFunc) {
-	c.mu.Lock()
-	c.chargeRemaining(time.Now())
-	var wrong *syntax.ConnectionError
-	switch {
-	case errors.As(err, &wrong):
-		c.enqueueBatched(c.state.AppendGoAway(c.scratch[:0], wrong.Code, wrong.Reason), &c.batch)
-	case err != io.EOF:
-		c.enqueueBatched(c.state.AppendGoAway(c.scratch[:0], syntax.NoError, ""), &c.batch)
-	}
-	c.mu.Unlock()
-	c.batch.now = time.Now()
-	c.batch.flush()
-	if wrong != nil {
-		c.linger()
-	}
-	c.muxConn.releaseReadBuf()
-	cancel()
-	c.failStreams(protocol.Faultf(protocol.ReasonDownstreamDisconnect, "the connection is closed"), &c.batch)
-	c.startExchanges() // the unstarted exchanges end immediately
-	c.mu.Lock()
-	for c.inflight > 0 {
-		c.inflightCond.Wait()
-	}
-	c.mu.Unlock()
-	c.writeQueue.Close()
-}
-
-// linger reads and discards the bytes that the client still sends, so that unread bytes do not make
-// the kernel reset the connection before the client has read the GOAWAY.
-func (c *downstreamConn) linger() {
-	if c.conn.CloseWrite() != nil {
-		return
-	}
-	c.conn.SetReadDeadline(time.Now().Add(lingerTime))
-	rest := make([]byte, minReadSize)
-	for dropped := 0; dropped < maxReadPerFlush; {
-		n, err := c.conn.Read(rest)
-		if err != nil {
-			return
-		}
-		dropped += n
-	}
 }

@@ -304,7 +304,7 @@ func TestDrainServesRequestsBeforeFinalGoAway(t *testing.T) {
 }
 
 func TestDrainSendsGoAwayToIdleConnections(t *testing.T) {
-	for name, idle := range map[string]time.Duration{"not yet parked": 0, "parked": 3 * parkAfter} {
+	for name, idle := range map[string]time.Duration{"not yet parked": 0, "parked": 3 * stream.ParkAfter} {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t, reply(200, "fine"), nil)
 			p := r.dial()

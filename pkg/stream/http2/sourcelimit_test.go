@@ -57,8 +57,8 @@ func TestNewConnectionOfExceededSourceHasNoFreeResets(t *testing.T) {
 	}
 }
 
-// heldPathService returns a service that responds to every request except those for /held, which end when
-// their client resets them.
+// heldPathService returns a service that responds to every request except those for /held, which
+// end when their client resets them.
 func heldPathService() protocol.Service {
 	return serviceFunc(func(x *protocol.Exchange) error {
 		if x.Request.Path == "/held" { // a complete response would refund a reset
@@ -84,8 +84,8 @@ func (p *peer) inOneWrite(write func()) {
 	p.must(err)
 }
 
-// goAwayBeforePingAck reports whether GOAWAY with ENHANCE_YOUR_CALM arrives before the acknowledgement
-// of a PING.
+// goAwayBeforePingAck reports whether GOAWAY with ENHANCE_YOUR_CALM arrives before the
+// acknowledgement of a PING.
 func (p *peer) goAwayBeforePingAck() bool {
 	for {
 		switch f := p.next().(type) {

@@ -105,8 +105,8 @@ func (b *bubble) dial() *peer {
 	return p
 }
 
-// awaitHostRequest reads the host's connection until the head of a request, and returns its stream. If first
-// is set, it reads the preface before.
+// awaitHostRequest reads the host's connection until the head of a request, and returns its stream.
+// If first is set, it reads the preface before.
 func (b *bubble) awaitHostRequest(first bool) uint32 {
 	b.t.Helper()
 	if first {

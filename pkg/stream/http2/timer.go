@@ -2,39 +2,22 @@ package http2
 
 import (
 	"errors"
-	"sync"
 	"time"
 
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// connTimer is the single timer of a connection. Most deadlines never expire, so the timer is reset
-// only if it moves to an earlier time.
-type connTimer struct {
-	timer   *time.Timer    // guarded by muxConn.mu; nil until first set
-	firesAt time.Time      // guarded by muxConn.mu; when timer fires; zero: it is not set
-	firing  sync.WaitGroup // running calls of expire; Add needs muxConn.mu, and lost nil
-}
-
-// arm makes expire run at t or earlier. A zero t has no effect. mu is held.
+// arm makes onTimer run at t or earlier. A zero t has no effect. mu is held.
 func (w *muxConn) arm(t time.Time) {
-	a := &w.timer
-	if t.IsZero() || w.lostErr != nil || !a.firesAt.IsZero() && !t.Before(a.firesAt) {
-		return
-	}
-	a.firesAt = t
-	d := max(time.Until(t), 0)
-	if a.timer == nil {
-		a.timer = time.AfterFunc(d, w.onTimer)
-	} else {
-		a.timer.Reset(d)
+	if w.lostErr == nil {
+		w.timer.Arm(t)
 	}
 }
 
 // stopTimer stops the timer if the connection has no streams. mu is held.
 func (w *muxConn) stopTimer() {
-	if a := &w.timer; a.timer != nil && w.state.Len() == 0 && a.timer.Stop() {
-		a.firesAt = time.Time{}
+	if w.state.Len() == 0 {
+		w.timer.Stop()
 	}
 }
 
@@ -42,43 +25,35 @@ func (w *muxConn) stopTimer() {
 // separate goroutine.
 func (w *muxConn) onTimer() {
 	b := &batch{now: time.Now()}
-	then, ringing := w.collectExpired(b)
-	if !ringing {
+	var fx effects
+	if !w.expire(b, &fx) {
 		return
 	}
-	defer w.timer.firing.Done()
-	defer func() {
-		if p := recover(); p != nil {
-			w.engine.logPanic("expiring a stream", p)
-		}
-	}()
-	for _, f := range then {
-		f(b)
-	}
+	defer w.timer.Done()
+	defer w.engine.goroutines.Contain("expiring a stream")
+	fx.apply(b)
 	b.flush()
 }
 
-// collectExpired returns the functions that expire has to call. ringing is false if the connection has ended;
-// otherwise expire calls timer.firing.Done.
-func (w *muxConn) collectExpired(b *batch) (then []func(*batch), ringing bool) {
+// expire ends the streams and the side's calls that are due, and arms the timer again. It returns
+// false if the connection has ended; otherwise the caller calls timer.Done.
+func (w *muxConn) expire(b *batch, fx *effects) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.timer.firesAt = time.Time{}
+	w.timer.Fired(w.lostErr != nil)
 	if w.lostErr != nil {
-		return nil, false
+		return false
 	}
-	w.timer.firing.Add(1)
-	then, next := w.expireStreams(b.now)
-	also, at := w.side.expireSide(b)
-	then = append(then, also...)
+	next := w.expireStreams(b.now, fx)
+	at := w.side.expireSide(b, fx)
 	w.arm(next)
 	w.arm(at)
-	return then, true
+	return true
 }
 
-// expireStreams calls expire of the streams whose deadline or idle timeout has passed. It returns the
-// functions to call without mu, and the earliest remaining deadline. mu is held.
-func (w *muxConn) expireStreams(now time.Time) (then []func(*batch), next time.Time) {
+// expireStreams calls expire of the streams whose deadline or idle timeout has passed, and returns
+// the earliest remaining deadline. mu is held.
+func (w *muxConn) expireStreams(now time.Time, fx *effects) (next time.Time) {
 	for s := range w.state.Streams() {
 		l := muxStreamOf(s)
 		if l == nil || l.sendErr != nil {
@@ -101,19 +76,17 @@ func (w *muxConn) expireStreams(now time.Time) (then []func(*batch), next time.T
 			if at.Equal(quiet) {
 				fault = idleFault(l.responseIdleTimeout)
 			}
-			if f := l.owner.expire(fault); f != nil {
-				then = append(then, f)
-			}
+			l.owner.expire(fault, fx)
 		case next.IsZero() || at.Before(next):
 			next = at
 		}
 	}
-	return then, next
+	return next
 }
 
-// responseIdleDeadline returns the time at which the idle timeout of the host's response passes, or zero if
-// there is none. The idle time starts again while some of the response is unread, or all of it has
-// arrived. muxConn.mu is held.
+// responseIdleDeadline returns the time at which the idle timeout of the host's response passes, or
+// zero if there is none. The idle time starts again while some of the response is unread, or all of
+// it has arrived. muxConn.mu is held.
 func (l *muxStream) responseIdleDeadline(now time.Time) time.Time {
 	if l.responseIdleTimeout <= 0 {
 		return time.Time{}

@@ -126,8 +126,8 @@ func (l *muxStream) closeWrite() error {
 	return l.conn.writeQueue.Flush()
 }
 
-// startTunnel makes the downstream stream a tunnel until both directions have ended. If that fails, the
-// exchange fails, and finish closes the upstream tunnel.
+// startTunnel makes the downstream stream a tunnel until both directions have ended. If that fails,
+// the exchange fails, and finish closes the upstream tunnel.
 func (e *exchange) startTunnel() {
 	err := protocol.Fault{Reason: protocol.UpstreamMalformed}
 	if e.requestedTunnel() {
@@ -135,7 +135,7 @@ func (e *exchange) startTunnel() {
 			e.clearDeadline()
 			e.flush()
 			peer := e.x.Response.TakeTunnel()
-			e.engine.start(func() { e.relayTunnel(peer) })
+			e.engine.goroutines.Start(func() { e.relayTunnel(peer) })
 			return
 		}
 		err.Reason = protocol.ReasonDownstreamDisconnect
@@ -164,7 +164,7 @@ func (e *exchange) relayTunnel(peer protocol.Tunnel) {
 	e.batch, e.ownsGoroutine = nil, true
 	stop := e.OnDisconnect(func() { _ = peer.Close() }) // ends both directions
 	up := make(chan error, 1)
-	e.engine.start(func() {
+	e.engine.goroutines.Start(func() {
 		err := relay(&e.in, peer)
 		if err == nil {
 			err = callRecovered(peer.CloseWrite)
@@ -201,7 +201,7 @@ func (e *exchange) relayTunnel(peer protocol.Tunnel) {
 
 // closeTunnel closes peer. A panic is logged and has no other effect.
 func (e *exchange) closeTunnel(peer protocol.Tunnel) {
-	protocol.PanicIn(callRecovered(peer.Close)).Log(e.engine.log, "closing a tunnel")
+	protocol.PanicIn(callRecovered(peer.Close)).Log(e.engine.goroutines.Log, "closing a tunnel")
 }
 
 type writerFunc func(p []byte) (int, error)

@@ -15,7 +15,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/stream"
 )
 
-// startEchoHost starts a host that accepts every tunnel and echoes its bytes, and returns its address.
+// startEchoHost starts a host that accepts every tunnel and echoes its bytes, and returns its
+// address.
 func startEchoHost(t *testing.T) string {
 	return startHost(t, func(p *peer) {
 		for {

@@ -12,8 +12,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/stream"
 )
 
-// upgradedConn serves a connection that was upgraded from HTTP/1.1. The HTTP/1.1 request is stream 1,
-// whose response is in HTTP/2 (RFC 7540 3.2).
+// upgradedConn serves a connection that was upgraded from HTTP/1.1. The HTTP/1.1 request is stream
+// 1, whose response is in HTTP/2 (RFC 7540 3.2).
 type upgradedConn struct{ c *downstreamConn }
 
 // Upgrade implements stream.Upgrader. It returns nil for invalid settings.
@@ -46,7 +46,8 @@ func (c *downstreamConn) adoptUpgrade(u stream.Upgrade, settings []byte) error {
 	return nil
 }
 
-// copyUpgrade copies u into the exchange's request, because the caller of Upgrade reuses its memory.
+// copyUpgrade copies u into the exchange's request, because the caller of Upgrade reuses its
+// memory.
 func (e *exchange) copyUpgrade(u stream.Upgrade) {
 	x := &e.x
 	x.Meta = protocol.Meta{

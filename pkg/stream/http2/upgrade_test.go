@@ -32,8 +32,8 @@ func (s upgradeHandler) ServeConn(ctx context.Context, conn *network.Conn) error
 	return s.to.Upgrade(conn, s.u()).ServeConn(ctx, conn)
 }
 
-// dialUpgraded connects to r's engine as a client whose HTTP/1.1 request u was answered with 101. If
-// preface is set, the client sends its preface and settings immediately.
+// dialUpgraded connects to r's engine as a client whose HTTP/1.1 request u was answered with 101.
+// If preface is set, the client sends its preface and settings immediately.
 func (r *rig) dialUpgraded(u func() stream.Upgrade, change func(o *stream.ServerOptions), service protocol.Service, preface bool) *peer {
 	r.t.Helper()
 	o := stream.ServerOptions{
@@ -110,7 +110,8 @@ var describingService = protocol.BlockingFunc(func(_ context.Context, x *protoco
 	return nil
 })
 
-// nextWithoutAck is next for a client that has not sent its preface: it does not acknowledge SETTINGS.
+// nextWithoutAck is next for a client that has not sent its preface: it does not acknowledge
+// SETTINGS.
 func (p *peer) nextWithoutAck() http2.Frame {
 	p.t.Helper()
 	for {

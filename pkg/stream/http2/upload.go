@@ -53,11 +53,11 @@ func (k *call) upload(b *batch) {
 	s := &uploader{body, make(chan struct{})}
 	k.uploader = s
 	trailer, number := &x.Request.Trailer, k.id.Load()
-	u.engine.start(func() {
+	u.engine.goroutines.Start(func() {
 		// The write error is ignored: fail or sever has recorded why the stream was cut.
 		readErr, _ := k.copyFrom(body, length, trailer)
 		_ = u.writeQueue.Flush() // the connection's reader handles the error
-		protocol.PanicIn(readErr).Log(u.engine.log, "reading a request body")
+		protocol.PanicIn(readErr).Log(u.engine.goroutines.Log, "reading a request body")
 		k.uploadEnded(number)
 		close(s.done)
 		k.pumpEnded(nil, &u.muxConn, number, readErr)
@@ -84,7 +84,8 @@ func (k *call) uploadEnded(number uint64) {
 	}
 }
 
-// startResponseIdleTimeout starts the idle timeout of the response, if the exchange has one. u.mu is held.
+// startResponseIdleTimeout starts the idle timeout of the response, if the exchange has one. u.mu
+// is held.
 func (k *call) startResponseIdleTimeout(now time.Time) {
 	if d := k.x.IdleTimeout; d > 0 && k.stream != nil {
 		k.responseIdleTimeout, k.lastActive = d, now
@@ -115,15 +116,14 @@ func (k *call) pumpEnded(b *batch, to *muxConn, number uint64, err error) {
 		u.mu.Unlock()
 		return
 	}
-	then := k.fail(err)
+	var fx effects
+	k.fail(err, &fx)
 	u.mu.Unlock()
-	if then != nil {
-		then(b)
-	}
+	fx.apply(b)
 }
 
-// stopUpload stops sending the request. It reports whether the request has a body, part of which may have
-// been consumed.
+// stopUpload stops sending the request. It reports whether the request has a body, part of which
+// may have been consumed.
 func (k *call) stopUpload() (started bool) {
 	k.out.stop()
 	if s := k.uploader; s != nil {
@@ -134,7 +134,7 @@ func (k *call) stopUpload() (started bool) {
 		case <-s.done:
 		default:
 			err := k.x.CloseRequestBody(s.body) // unblocks a read of the client's body
-			protocol.PanicIn(err).Log(k.upstream.engine.log, "closing a request body")
+			protocol.PanicIn(err).Log(k.upstream.engine.goroutines.Log, "closing a request body")
 			<-s.done
 		}
 	}

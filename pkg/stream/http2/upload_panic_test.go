@@ -84,7 +84,7 @@ func TestPanicInBodyReadResetsHostStream(t *testing.T) {
 				}
 				return x.Serve(ctx, &h.forward)
 			})
-			r := newRigOn(t, uploads, nil, func(e *Engine) { e.log = slog.New(slog.NewTextHandler(log, nil)) })
+			r := newRigOn(t, uploads, nil, func(e *Engine) { e.goroutines.Log = slog.New(slog.NewTextHandler(log, nil)) })
 			h.client.Store(r.dialUpstream(startHost(t, func(p *peer) {
 				for {
 					switch f := p.next().(type) {

@@ -1,7 +1,6 @@
 package http2
 
 import (
-	"context"
 	"errors"
 	"io"
 	"sync/atomic"
@@ -32,8 +31,8 @@ type UpstreamConn struct {
 
 	// closing: the connection accepts no new exchange. Changed with mu held, read without it.
 	closing atomic.Bool
-	// maxStreams is the number of concurrent streams that the host allows, or defaultMaxStreams until
-	// its settings arrive. Changed with mu held, read without it.
+	// maxStreams is the number of concurrent streams that the host allows, or defaultMaxStreams
+	// until its settings arrive. Changed with mu held, read without it.
 	maxStreams atomic.Int64
 	// rtt is the round-trip time of the last acknowledged PING, in ns; 0: there is none.
 	rtt atomic.Int64
@@ -42,14 +41,15 @@ type UpstreamConn struct {
 	pending          fifo[call] // guarded by mu; calls that wait until a stream may be opened
 	readyCalls       []*call    // owned by the reader goroutine; calls whose response has arrived
 	keepalive        keepalive  // guarded by mu
-	// newUpgradeRequest is when the unacknowledged PING was sent; zero: there is none. Guarded by mu.
+	// pingSentAt is when the unacknowledged PING was sent; zero: there is none. Guarded by
+	// mu.
 	pingSentAt time.Time
 }
 
 // keepalive is the state of PING keepalives.
 type keepalive struct {
 	lastReadAt time.Time // when something was last read
-	pingSentAt time.Time // when a PING was sent; zero: nothing was sent since heard
+	pingSentAt time.Time // when a PING was sent; zero: none since lastReadAt
 }
 
 func newUpstreamConn(e *Engine, conn *network.Conn, o stream.UpstreamConnOptions) *UpstreamConn {
@@ -71,7 +71,7 @@ func newUpstreamConn(e *Engine, conn *network.Conn, o stream.UpstreamConnOptions
 	conn.SetWriteTimeout(o.HTTP1.WriteTimeout)
 	u.enqueue(u.state.AppendPreface(nil)) // sent with the first request
 	u.keepalive.lastReadAt = time.Now()
-	e.start(u.run)
+	e.goroutines.Start(u.run)
 	return u
 }
 
@@ -92,205 +92,12 @@ func (u *UpstreamConn) Close() error {
 	return u.conn.Close()
 }
 
-// Start implements stream.UpstreamConn. Errors are Faults. The reason is ConnectFailure if the host
-// has not processed the request and the request can be sent again.
-func (u *UpstreamConn) Start(_ context.Context, x *protocol.Exchange) error {
-	e, ok := x.Downstream.(*exchange)
-	pends := ok && !e.ownsGoroutine // else this goroutine may wait
-	k, err := u.send(x, pends)
-	switch {
-	case k == nil:
-		return err
-	case pends:
-		return protocol.ErrPending
-	}
-	return k.await()
-}
-
-// send opens a stream for x, or queues it. The returned call is in flight; if resumes is set, it
-// owns x. The call is nil if resumes is set and it was answered meanwhile, or if x could not be
-// sent.
-func (u *UpstreamConn) send(x *protocol.Exchange, resumes bool) (*call, error) {
-	e, _ := x.Downstream.(*exchange)
-	var b *batch
-	if e != nil {
-		b = e.batch
-	}
-	now := b.time()
-	x.Record.UpstreamStart, x.Record.UpstreamFirstByte = now, time.Time{}
-	if n := len(x.Record.Attempts); n > 0 {
-		x.Record.Attempts[n-1].Local, x.Record.Attempts[n-1].TLS = u.localAddr, u.tls
-	}
-	if !reduceGRPCTimeout(x, now) {
-		u.opts.OnRelease(!u.closing.Load())
-		return nil, protocol.Faultf(protocol.UpstreamTimeout, "the client's timeout expired before the request was sent")
-	}
-	k := u.engine.newCall()
-	k.init(u, x, e, resumes)
-	if e != nil && !e.watch.SetPending(pendingCall{u, k, k.id.Load()}) {
-		return nil, k.releaseUnsent(protocol.Faultf(protocol.ReasonDownstreamDisconnect, "client closed its connection"))
-	}
-	queued, opened := u.admit(k, now)
-	if queued {
-		b.scheduleFlush(u.writeQueue) // the host may wait for our SETTINGS before it sends its own
-		return k, nil                 // next opens a stream for it
-	}
-	if opened {
-		k.upload(b)
-	}
-	if k.yield() {
-		return k, nil
-	}
-	if resumes {
-		return nil, k.deliverResponse()
-	}
-	return k, nil
-}
-
-// admit locks mu and calls openOrEnqueue. It reports whether k waits for a stream, or has one.
-func (u *UpstreamConn) admit(k *call, now time.Time) (queued, opened bool) {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	u.openOrEnqueue(k, now)
-	return k.pendingLinks.queued, k.stream != nil
-}
-
-// openOrEnqueue opens a stream for k or queues it. If neither is possible, openOrEnqueue sets k's result to the
-// reason. mu is held.
-func (u *UpstreamConn) openOrEnqueue(k *call, now time.Time) {
-	switch {
-	case k.hasResult: // its client has disconnected
-		return
-	case u.lostErr != nil:
-		k.setResult(protocol.NewFault(protocol.ConnectFailure, u.lostErr))
-		return
-	case u.closing.Load():
-		k.setResult(protocol.Faultf(protocol.ConnectFailure, "the connection accepts no more requests"))
-		return
-	}
-	u.arm(k.x.EffectiveDeadline())
-	if !u.canOpen(k) || !u.pending.empty() {
-		k.busy = false
-		u.pending.push(k)
-		return
-	}
-	if err := u.openStream(k, now); err != nil {
-		k.setResult(err)
-	}
-}
-
-// openPending opens streams for queued calls, as far as possible. mu is held. The caller runs the returned
-// functions without mu.
-func (u *UpstreamConn) openPending(now time.Time) (then []func(*batch)) {
-	if !u.pending.empty() && u.state.Exhausted() {
-		return u.failPending(protocol.Faultf(protocol.ConnectFailure, "the connection accepts no more requests"))
-	}
-	for !u.pending.empty() && u.canOpen(u.pending.first) {
-		k := u.pending.pop()
-		k.busy = true
-		err := u.openStream(k, now)
-		if err != nil {
-			k.setResult(err)
-		}
-		if k.resumes {
-			then = append(then, k.continueOpened)
-			continue
-		}
-		k.needsUpload = err == nil
-		k.signal()
-	}
-	return then
-}
-
-// canOpen reports whether a stream for k may be opened now. A request with Upgrade waits for the
-// host's settings, which show whether the host supports extended CONNECT. mu is held.
-func (u *UpstreamConn) canOpen(k *call) bool {
-	return u.availableStreams() > 0 && (u.settingsReceived || k.x.Request.Upgrade == "")
-}
-
-// availableStreams returns how many streams may be opened now. mu is held.
-func (u *UpstreamConn) availableStreams() int {
-	n := u.state.AvailableStreams()
-	if !u.settingsReceived {
-		n = min(n, defaultMaxStreams-u.state.Len())
-	}
-	return n
-}
-
-// wantsTrailers reports whether the request is sent with "te: trailers": the client sent TE, in any
-// version of HTTP, or the request is gRPC.
-func (k *call) wantsTrailers() bool {
-	h := &k.x.Request.Header
-	if k.downstream != nil && k.downstream.acceptsTrailers || protocol.IsGRPC(h) {
-		return true
-	}
-	if k.downstream != nil { // an HTTP/2 client, which did not send it
-		return false
-	}
-	_, said := h.Lookup("te")
-	return said
-}
-
-// openStream opens a stream with the head of k's request. Errors, including those of a recovered panic,
-// are Faults. mu is held.
-func (u *UpstreamConn) openStream(k *call, now time.Time) (err error) {
-	defer func() {
-		if p := recover(); p != nil {
-			u.state.DropBlock()
-			err = protocol.NewFault(protocol.Internal, protocol.NewPanic(p))
-		}
-	}()
-	x := k.x
-	wantsTunnel := x.Request.Upgrade != "" || x.Request.Method == "CONNECT"
-	o := syntax.RequestOptions{End: !wantsTunnel && (x.Request.Body == nil || isEmpty(x.Request.Body))}
-	o.AcceptTrailers = k.wantsTrailers()
-	dst, err := u.startHead()
-	if err != nil {
-		return openFault(err)
-	}
-	dst, s, err := u.state.AppendRequest(dst, &x.Request, o)
-	if err != nil {
-		return openFault(err)
-	}
-	u.enqueue(dst)
-	k.attach(s, k, now)
-	k.requestEnded = o.End
-	k.deadline = x.EffectiveDeadline()
-	if u.streamIdleTimeout > 0 {
-		u.arm(now.Add(u.streamIdleTimeout))
-	}
-	if o.End || x.Request.Body == nil {
-		k.startResponseIdleTimeout(now)
-	}
-	if d := u.opts.HTTP2.PingInterval; d > 0 {
-		u.arm(now.Add(d))
-	}
-	if u.state.Exhausted() {
-		u.closing.Store(true)
-	}
-	return nil
-}
-
-// openFault returns the Fault of a stream that could not be opened.
-func openFault(err error) error {
-	var f *protocol.Fault
-	switch {
-	case errors.As(err, &f):
-		return err
-	case errors.Is(err, syntax.ErrNoExtendedConnect):
-		return protocol.NewFault(protocol.NotImplemented, err)
-	case errors.Is(err, network.ErrWriteQueueFull):
-		return protocol.NewFault(protocol.Overflow, err) // the host reads no requests
-	}
-	return protocol.NewFault(protocol.ConnectFailure, err)
-}
-
 // run reads until the connection ends, and then fails the remaining calls.
 func (u *UpstreamConn) run() {
 	b := &batch{now: time.Now()}
 	flush := func() {
 		b.flush()
-		u.unflushedRead = 0
+		u.read.Unflushed = 0
 	}
 	u.failAll(u.readAll(flush, b), b)
 }
@@ -299,7 +106,7 @@ func (u *UpstreamConn) run() {
 func (u *UpstreamConn) readAll(flush func(), b *batch) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			u.engine.logPanic("reading an upstream connection, which is closed", p)
+			u.engine.goroutines.LogPanic("reading an upstream connection, which is closed", p)
 			err = errInternal
 		}
 	}()
@@ -311,19 +118,19 @@ func (u *UpstreamConn) readAll(flush func(), b *batch) (err error) {
 		if err := u.processRead(b); err != nil {
 			return err
 		}
-		if u.unflushedRead >= maxReadPerFlush || u.writeQueue.Queued() >= network.HighWatermark {
+		if u.read.Unflushed >= stream.MaxReadPerFlush || u.writeQueue.Queued() >= network.HighWatermark {
 			flush()
 		}
 		u.writeQueue.AwaitCapacityBelow(maxPendingWrites)
 	}
 }
 
-// processRead processes every complete frame in the buffer, and then the responses that arrived in them.
+// processRead processes every complete frame in the buffer, and then the responses that arrived in
+// them.
 func (u *UpstreamConn) processRead(b *batch) error {
 	err := u.processFrames(b)
-	for _, f := range u.recordRead(b.now) {
-		f(b)
-	}
+	u.recordRead(b.now, u.effects)
+	u.effects.apply(b)
 	u.resumeReady(b)
 	return err
 }
@@ -339,30 +146,29 @@ func (u *UpstreamConn) resumeReady(b *batch) {
 	u.readyCalls = u.readyCalls[:0]
 }
 
-// recordRead records that something was read, and opens streams for queued calls. The caller runs the
-// returned functions without mu.
-func (u *UpstreamConn) recordRead(now time.Time) (then []func(*batch)) {
+// recordRead records that something was read, and opens streams for queued calls.
+func (u *UpstreamConn) recordRead(now time.Time, fx *effects) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	u.keepalive = keepalive{lastReadAt: now}
-	return u.openPending(now)
+	u.openPending(now, fx)
 }
 
 // handleSideEvent implements connSide.
-func (u *UpstreamConn) handleSideEvent(e *syntax.Event, b *batch) func(*batch) {
+func (u *UpstreamConn) handleSideEvent(e *syntax.Event, b *batch, fx *effects) {
 	switch e.Kind {
 	case syntax.HeadersArrived:
 		if l := muxStreamOf(e.Stream); l != nil {
 			if k, ok := l.owner.(*call); ok {
 				l.touch(b.now)
-				return k.handleHead(e, b)
+				k.handleHead(e, b, fx)
 			}
 		}
 	case syntax.SettingsArrived:
 		u.settingsReceived = true
 		u.maxStreams.Store(int64(u.state.PeerSettings().MaxConcurrentStreams))
 	case syntax.GoAwayArrived:
-		return u.handleGoAway(e)
+		u.handleGoAway(e, fx)
 	case syntax.PingAcked:
 		if !u.pingSentAt.IsZero() {
 			u.rtt.Store(int64(max(b.now.Sub(u.pingSentAt), 1)))
@@ -370,38 +176,25 @@ func (u *UpstreamConn) handleSideEvent(e *syntax.Event, b *batch) func(*batch) {
 		}
 	default: // the other events need no action
 	}
-	return nil
 }
 
 // handleGoAway fails the calls that the host will not process (RFC 9113 6.8), and those that wait
 // for a stream. The others continue. mu is held.
-func (u *UpstreamConn) handleGoAway(e *syntax.Event) func(*batch) {
+func (u *UpstreamConn) handleGoAway(e *syntax.Event, fx *effects) {
 	u.closing.Store(true)
 	why := protocol.Faultf(protocol.ConnectFailure, "the host sent GOAWAY: %v", e.Code)
-	all := u.failPending(why)
+	u.failPending(why, fx)
 	for s := range u.state.Streams() {
 		if l := muxStreamOf(s); l != nil && u.state.Unprocessed(s) {
-			all = append(all, l.owner.fail(why))
+			l.owner.fail(why, fx)
 		}
 	}
-	return callAll(all)
 }
 
 // failPending fails the calls that wait for a stream. mu is held.
-func (u *UpstreamConn) failPending(why error) (then []func(*batch)) {
+func (u *UpstreamConn) failPending(why error, fx *effects) {
 	for k := u.pending.pop(); k != nil; k = u.pending.pop() {
-		then = append(then, k.fail(why))
-	}
-	return then
-}
-
-func callAll(all []func(*batch)) func(*batch) {
-	return func(b *batch) {
-		for _, f := range all {
-			if f != nil {
-				f(b)
-			}
-		}
+		k.fail(why, fx)
 	}
 }
 
@@ -430,12 +223,12 @@ func (u *UpstreamConn) idleReason() protocol.Reason { return protocol.StreamIdle
 
 // expireSide implements connSide: it fails the queued calls whose deadline has passed, and sends a
 // PING to a silent host.
-func (u *UpstreamConn) expireSide(b *batch) (then []func(*batch), next time.Time) {
+func (u *UpstreamConn) expireSide(b *batch, fx *effects) (next time.Time) {
 	for k := range u.pending.all() {
 		switch at := k.x.EffectiveDeadline(); {
 		case at.IsZero():
 		case !at.After(b.now):
-			then = append(then, k.fail(protocol.Faultf(protocol.UpstreamTimeout, "timeout before a stream was available")))
+			k.fail(protocol.Faultf(protocol.UpstreamTimeout, "timeout before a stream was available"), fx)
 		case next.IsZero() || at.Before(next):
 			next = at
 		}
@@ -443,13 +236,13 @@ func (u *UpstreamConn) expireSide(b *batch) (then []func(*batch), next time.Time
 	if interval := u.opts.HTTP2.PingInterval; interval > 0 && u.state.Len() > 0 {
 		at, dead := u.keepaliveTick(b, interval)
 		if dead {
-			then = append(then, func(*batch) { _ = u.conn.Close() }) // the reader notices
+			fx.unresponsive = u.conn
 		}
 		if next.IsZero() || at.Before(next) {
 			next = at
 		}
 	}
-	return then, next
+	return next
 }
 
 // keepaliveTick sends a PING if one is due, and returns when it has to be called again. dead:
@@ -482,14 +275,15 @@ func (u *UpstreamConn) failAll(err error, b *batch) {
 	b.flush()
 	_ = u.conn.Close() // it may already be closed
 	u.writeQueue.Fail(err)
-	u.releaseReadBuf()
+	u.read.Release()
 	why := connLostFault(err)
 	b.now = time.Now()
 	u.failStreams(why, b)
+	var fx effects
 	u.mu.Lock()
-	then := u.failPending(why)
+	u.failPending(why, &fx)
 	u.mu.Unlock()
-	callAll(then)(b)
+	fx.apply(b)
 	b.flush()
 }
 

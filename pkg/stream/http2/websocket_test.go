@@ -30,8 +30,8 @@ func openWebSocket(u *UpstreamConn, deadline time.Time) (*protocol.Exchange, err
 	return x, x.Serve(context.Background(), u)
 }
 
-// awaitRequest waits for the head of a request and returns its stream and fields, or 0 at the end of
-// the connection.
+// awaitRequest waits for the head of a request and returns its stream and fields, or 0 at the end
+// of the connection.
 func (p *peer) awaitRequest() (uint32, map[string]string) {
 	for {
 		switch f := p.next().(type) {

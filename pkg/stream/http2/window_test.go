@@ -14,8 +14,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// newFixedSizeRig returns a rig in front of an origin that responds with size bytes, and a pointer to the
-// last client's connection.
+// newFixedSizeRig returns a rig in front of an origin that responds with size bytes, and a pointer
+// to the last client's connection.
 func newFixedSizeRig(t *testing.T, size int) (*rig, *atomic.Pointer[downstreamConn]) {
 	t.Helper()
 	up := startOrigin(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, strings.Repeat("x", size)) })

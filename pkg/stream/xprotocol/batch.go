@@ -4,7 +4,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/weft-proxy/weft/pkg/network"
 	"github.com/weft-proxy/weft/pkg/protocol"
 	"github.com/weft-proxy/weft/pkg/stream"
 )
@@ -13,68 +12,53 @@ import (
 // write queues to flush and the exchanges to account for. The reader goroutine and the fibers that
 // run on it own the batch.
 type batch struct {
-	now     time.Time
-	dirty   []*network.WriteQueue
-	tallies []tallied // most recently used first
+	now       time.Time
+	dirty     stream.WriteBatch
+	observers []serverObserver // most recently used first
 }
 
-// tallied is the observer for the exchanges of one listener that end in a batch.
-type tallied struct {
-	server *server
-	tally  stream.BatchObserver
+// serverObserver is the observer for the exchanges of one listener that end in a batch.
+type serverObserver struct {
+	server   *server
+	observer stream.BatchObserver
 }
 
-// mostHeld is how many bytes a reader reads before it flushes the batch although there is more to
-// read.
-const mostHeld = 256 << 10
-
-// keepTallies is how many listeners' observers a connection keeps: a listener may have no more
+// maxObservers is how many listeners' observers a connection keeps: a listener may have no more
 // exchanges.
-const keepTallies = 4
-
-// add marks o as having frames to flush.
-func (b *batch) add(o *network.WriteQueue) {
-	if !slices.Contains(b.dirty, o) {
-		b.dirty = append(b.dirty, o)
-	}
-}
+const maxObservers = 4
 
 // observe accounts for an exchange of s, no later than flush.
-func (b *batch) observe(s *server, x *protocol.Exchange) { b.tally(s).Observe(x) }
+func (b *batch) observe(s *server, x *protocol.Exchange) { b.observer(s).Observe(x) }
 
-// tally returns the observer for exchanges of s.
-func (b *batch) tally(s *server) stream.BatchObserver {
-	if len(b.tallies) > 0 && b.tallies[0].server == s {
-		return b.tallies[0].tally
+// observer returns the observer for exchanges of s.
+func (b *batch) observer(s *server) stream.BatchObserver {
+	if len(b.observers) > 0 && b.observers[0].server == s {
+		return b.observers[0].observer
 	}
-	i := slices.IndexFunc(b.tallies, func(t tallied) bool { return t.server == s })
+	i := slices.IndexFunc(b.observers, func(t serverObserver) bool { return t.server == s })
 	if i < 0 {
-		i = len(b.tallies)
-		b.tallies = append(b.tallies, tallied{s, s.o.NewBatchObserver()})
+		i = len(b.observers)
+		b.observers = append(b.observers, serverObserver{s, s.opts.NewBatchObserver()})
 	}
-	b.tallies[0], b.tallies[i] = b.tallies[i], b.tallies[0]
-	return b.tallies[0].tally
+	b.observers[0], b.observers[i] = b.observers[i], b.observers[0]
+	return b.observers[0].observer
 }
 
 // flush accounts for the observed exchanges and contains panics.
-func (t *tallied) flush() {
-	defer t.server.engine.contain("recording requests")
-	t.tally.Flush()
+func (t *serverObserver) flush() {
+	defer t.server.engine.goroutines.Contain("recording requests")
+	t.observer.Flush()
 }
 
 // flush accounts for the exchanges and flushes the write queues. If a connection is lost, its
 // reader gets the error.
 func (b *batch) flush() {
-	for i := range b.tallies {
-		b.tallies[i].flush()
+	for i := range b.observers {
+		b.observers[i].flush()
 	}
-	if len(b.tallies) > keepTallies {
-		clear(b.tallies[keepTallies:])
-		b.tallies = b.tallies[:keepTallies]
+	if len(b.observers) > maxObservers {
+		clear(b.observers[maxObservers:])
+		b.observers = b.observers[:maxObservers]
 	}
-	for _, o := range b.dirty {
-		_ = o.Flush()
-	}
-	clear(b.dirty)
-	b.dirty = b.dirty[:0]
+	b.dirty.Flush()
 }

@@ -107,7 +107,7 @@ func BenchmarkFiber(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		f.resume(nil)
-		if !f.r.turn.wake() {
+		if !f.r.state.wake() {
 			b.Fatal("it does not wait")
 		}
 		f.resume(nil)

@@ -9,39 +9,27 @@ import (
 
 var errHeartbeatTimeout = errors.New("the host does not acknowledge heartbeats")
 
-// arm makes sure that expire runs at t or before. The caller holds u.mu. Most deadlines are later
-// than the timer's, so arm mostly costs nothing.
-func (u *UpstreamConn) arm(now, t time.Time) {
-	if u.due.IsZero() || t.Before(u.due) {
-		u.due = t
-		u.timer.Reset(max(t.Sub(now), 0))
-	}
-}
-
 // expire fails the calls whose deadline has passed and sends a heartbeat to a silent host. The
 // timer runs it on a goroutine of its own.
 func (u *UpstreamConn) expire() {
 	b := &batch{now: time.Now()}
 	u.mu.Lock()
-	u.due = time.Time{}
+	u.timer.Fired(u.err != nil)
 	if u.err != nil {
 		u.mu.Unlock()
 		return
 	}
-	u.expiring.Add(1)
-	defer u.expiring.Done()
+	defer u.timer.Done()
 	late, next := u.calls.expired(b.now)
 	ping, dead := u.keepaliveDue(b.now)
-	if d := u.o.RPC.HeartbeatInterval; d > 0 {
-		u.arm(b.now, u.nextHeartbeat(d))
+	if d := u.opts.RPC.HeartbeatInterval; d > 0 {
+		u.timer.Arm(u.nextHeartbeat(d))
 	}
-	if !next.IsZero() {
-		u.arm(b.now, next)
-	}
+	u.timer.Arm(next)
 	id := uint64(0)
 	if ping {
 		id = u.calls.reserveID()
-		u.mayEnd()
+		u.closeIfExhausted()
 	}
 	u.mu.Unlock()
 	for _, k := range late {
@@ -71,31 +59,31 @@ func (u *UpstreamConn) ping(id uint64, b *batch) (err error) {
 // keepaliveDue reports whether a heartbeat is due, or the host has missed too many. The caller
 // holds u.mu.
 func (u *UpstreamConn) keepaliveDue(now time.Time) (ping, dead bool) {
-	interval := u.o.RPC.HeartbeatInterval
+	interval := u.opts.RPC.HeartbeatInterval
 	if interval <= 0 {
 		return false, false
 	}
-	heard := time.Unix(0, u.heard.Load())
-	if heard.After(u.pulse.sent) {
-		u.pulse = keepalive{}
+	heard := time.Unix(0, u.lastReadAt.Load())
+	if heard.After(u.keepalive.sent) {
+		u.keepalive = keepalive{}
 	}
 	if now.Before(u.nextHeartbeat(interval)) {
 		return false, false
 	}
-	if u.pulse.misses >= max(u.o.RPC.MaxMissedHeartbeats, 1) {
+	if u.keepalive.misses >= max(u.opts.RPC.MaxMissedHeartbeats, 1) {
 		return false, true
 	}
-	u.pulse.misses++
-	u.pulse.sent = now
+	u.keepalive.misses++
+	u.keepalive.sent = now
 	return true, false
 }
 
 // nextHeartbeat returns when the next heartbeat is due if the host sends nothing until then. The
 // caller holds u.mu.
 func (u *UpstreamConn) nextHeartbeat(interval time.Duration) time.Time {
-	last := time.Unix(0, u.heard.Load())
-	if u.pulse.sent.After(last) {
-		last = u.pulse.sent
+	last := time.Unix(0, u.lastReadAt.Load())
+	if u.keepalive.sent.After(last) {
+		last = u.keepalive.sent
 	}
 	return last.Add(interval)
 }

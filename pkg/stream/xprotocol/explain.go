@@ -20,7 +20,7 @@ func (r *request) fault() (protocol.Reason, string) {
 	if reason == protocol.ReasonNone {
 		reason, said = reasonOf(x.Response.Status), text(x.Response.Body)
 		if reason == protocol.NotImplemented {
-			said = fmt.Sprintf("a response with HTTP status %d cannot be sent in %s", x.Response.Status, r.c.s.traits.Name)
+			said = fmt.Sprintf("a response with HTTP status %d cannot be sent in %s", x.Response.Status, r.c.server.traits.Name)
 			x.Record.Reason, x.Record.Detail = reason, said
 		}
 	}
@@ -39,7 +39,7 @@ func (r *request) fault() (protocol.Reason, string) {
 		}
 		b.WriteString("]")
 	}
-	b.WriteString(", listener " + r.c.s.o.Listener)
+	b.WriteString(", listener " + r.c.server.opts.Listener)
 	if x.Record.TargetCluster != "" {
 		b.WriteString(", cluster " + x.Record.TargetCluster)
 	}

@@ -9,40 +9,40 @@ import (
 )
 
 // waitState arbitrates between the goroutine that sends a request and the one that has its
-// response. The sender owns the request until rest returns true; then the waker owns it.
+// response. The sender owns the request until suspend returns true; then the waker owns it.
 //
-//	running ──── rest ────▶ waiting ─── wake ──▶ running
-//	   └──────── wake ────▶ woken   ─── rest ──▶ running (continues immediately)
-type waitState struct{ state atomic.Uint32 }
+//	running ── suspend ──▶ waiting ─── wake ───▶ running
+//	   └──────── wake ───▶ woken ─── suspend ──▶ running (continues immediately)
+type waitState struct{ value atomic.Uint32 }
 
 // States of a waitState.
 const (
-	running uint32 = iota
+	stateRunning uint32 = iota
 	stateWaiting
-	woken
+	stateWoken
 )
 
-// rest gives up the request until wake. It returns false if wake came first; the caller still owns
-// the request then.
-func (t *waitState) rest() bool {
-	if t.state.CompareAndSwap(running, stateWaiting) {
+// suspend gives up the request until wake. It returns false if wake came first; the caller still
+// owns the request then.
+func (s *waitState) suspend() bool {
+	if s.value.CompareAndSwap(stateRunning, stateWaiting) {
 		return true
 	}
-	t.state.Store(running)
+	s.value.Store(stateRunning)
 	return false
 }
 
 // wake reports whether the caller now owns the request and continues it. Otherwise the request is
-// running and its rest will return false. It is called once for each rest.
-func (t *waitState) wake() bool {
-	if t.state.CompareAndSwap(stateWaiting, running) {
+// running and its suspend will return false. It is called once for each suspend.
+func (s *waitState) wake() bool {
+	if s.value.CompareAndSwap(stateWaiting, stateRunning) {
 		return true
 	}
-	if t.state.CompareAndSwap(running, woken) {
+	if s.value.CompareAndSwap(stateRunning, stateWoken) {
 		return false
 	}
-	// The request began to rest between the two swaps.
-	if !t.state.CompareAndSwap(stateWaiting, running) {
+	// The request was suspended between the two swaps.
+	if !s.value.CompareAndSwap(stateWaiting, stateRunning) {
 		panic("xprotocol: woken twice")
 	}
 	return true
@@ -103,7 +103,7 @@ func (f *fiber) resume(b *batch) outcome {
 		case f.moving:
 			f.moving = false
 			return moves
-		case f.r.turn.rest():
+		case f.r.state.suspend():
 			return parked
 		}
 	}

@@ -13,7 +13,7 @@ import (
 func TestWhatWasAnsweredLastIsNotHeldBack(t *testing.T) {
 	r := newRig(t, protocol.BlockingFunc(func(context.Context, *protocol.Exchange) error { return nil }), nil)
 	u := r.client(host(t, func(p *peer) { p.read() }), nil)
-	held := &batch{tallies: []tallied{{server: &server{engine: r.engine}, tally: &tally{rig: r, seen: []observation{{code: 7}}}}}}
+	held := &batch{observers: []serverObserver{{server: &server{engine: r.engine}, observer: &tally{rig: r, seen: []observation{{code: 7}}}}}}
 	u.fail(errHeartbeatTimeout, new(batch))
 	u.fail(io.EOF, held)
 	r.mu.Lock()

@@ -1,57 +1,37 @@
 package xprotocol
 
 import (
-	"github.com/weft-proxy/weft/pkg/buffer"
 	"github.com/weft-proxy/weft/pkg/network"
 	codec "github.com/weft-proxy/weft/pkg/protocol/xprotocol"
+	"github.com/weft-proxy/weft/pkg/stream"
 )
 
-const (
-	// firstRead and busyRead are sizes of one read, in bytes; busyRead applies while reads fill
-	// firstRead.
-	firstRead = 4 << 10
-	busyRead  = 64 << 10
-)
-
-// input holds the bytes that were read and not yet consumed. The connection's reader owns it.
+// input splits the bytes that were read into frames. The connection's reader owns it.
 type input struct {
-	buf  *buffer.IoBuffer // nil: empty
-	skip int              // bytes to discard of a frame that was too large
-	busy bool             // the last read filled its buffer
-	read int              // bytes read since the owner set it to 0
+	stream.ReadBuffer
+	skip int // bytes to discard of a frame that was too large
 }
 
 // partial reports whether there is an incomplete frame.
-func (in *input) partial() bool { return in.buf != nil || in.skip > 0 }
+func (in *input) partial() bool { return in.Buf != nil || in.skip > 0 }
 
 // fill reads once. It calls wait before it blocks.
 func (in *input) fill(conn *network.Conn, wait func()) error {
-	size := firstRead
-	if in.busy {
-		size = busyRead
+	if in.Buf != nil {
+		in.Buf.Reserve(in.Room())
 	}
-	if in.buf != nil {
-		// Leave room for more than the rest of an incomplete frame.
-		in.buf.Reserve(max(size, in.buf.Cap()) - in.buf.Len())
+	err := in.Fill(conn, wait)
+	if err == nil {
+		in.drop()
 	}
-	n, err := conn.FillOnWait(&in.buf, size, wait)
-	if err != nil {
-		if in.buf != nil && in.buf.Len() == 0 {
-			in.release()
-		}
-		return err
-	}
-	in.busy = len(in.buf.Tail()) == 0 || in.busy && n > firstRead
-	in.drop()
-	in.read += n
-	return nil
+	return err
 }
 
 // drop discards the buffered part of a frame that was too large.
 func (in *input) drop() {
-	if in.skip > 0 && in.buf != nil {
-		n := min(in.skip, in.buf.Len())
-		in.buf.Discard(n)
+	if in.skip > 0 && in.Buf != nil {
+		n := min(in.skip, in.Buf.Len())
+		in.Buf.Discard(n)
 		in.skip -= n
 	}
 }
@@ -60,7 +40,7 @@ func (in *input) drop() {
 // the beginning, which has at least the frame header and is shorter than the frame. The frame is
 // valid until consume.
 func (in *input) next(c codec.Framing, limit int) (codec.Frame, []byte, error) {
-	b := in.buf.Bytes()
+	b := in.Buf.Bytes()
 	head, err := c.ParseFrame(b)
 	switch {
 	case err != nil || head.Size == 0:
@@ -71,30 +51,13 @@ func (in *input) next(c codec.Framing, limit int) (codec.Frame, []byte, error) {
 		return head, b[:head.Size:head.Size], nil
 	}
 	// Do not reserve all the memory that an unverified length asks for.
-	in.buf.Reserve(min(head.Size-len(b), max(busyRead, len(b))))
+	in.Buf.Reserve(min(head.Size-len(b), max(stream.MaxReadSize, len(b))))
 	return head, nil, nil
 }
 
 // consume drops the frame that next returned; n of its bytes are buffered.
 func (in *input) consume(head codec.Frame, n int) {
-	in.buf.Discard(n)
+	in.Buf.Discard(n)
 	in.skip = head.Size - n
 	in.drop()
-}
-
-// rest releases an empty buffer. The reader calls it after it has handled all complete frames.
-func (in *input) rest() {
-	if in.buf != nil && in.buf.Len() == 0 {
-		in.release()
-	}
-}
-
-// whole reports whether there are bytes to parse.
-func (in *input) whole() bool { return in.buf != nil && in.buf.Len() > 0 }
-
-func (in *input) release() {
-	if in.buf != nil {
-		in.buf.Release()
-		in.buf = nil
-	}
 }

@@ -15,13 +15,13 @@ import (
 	"github.com/weft-proxy/weft/pkg/stream"
 )
 
-// fewIDs is a toy with so few ids that a connection has idsLeft of them, and is
+// fewIDs is a toy with so few ids that a connection has minFreeIDs of them, and is
 // to be replaced, once perConn were given.
 type fewIDs struct{ toy }
 
 const perConn = 9
 
-var fewTraits = codec.Traits{Name: "few", Version: "few/1", MaxID: perConn - 1 + idsLeft, FrameHeaderLen: toyHead}
+var fewTraits = codec.Traits{Name: "few", Version: "few/1", MaxID: perConn - 1 + minFreeIDs, FrameHeaderLen: toyHead}
 
 func (fewIDs) Traits() *codec.Traits { return &fewTraits }
 
@@ -65,7 +65,7 @@ func few(r *rig, address string) (*UpstreamConn, error) {
 	if err != nil {
 		return nil, err
 	}
-	u := newClient(r.engine, fewIDs{}, conn, stream.UpstreamConnOptions{RPC: r.options, OnRelease: func(bool) {}})
+	u := newUpstreamConn(r.engine, fewIDs{}, conn, stream.UpstreamConnOptions{RPC: r.options, OnRelease: func(bool) {}})
 	r.t.Cleanup(func() { _ = u.Close() })
 	return u, nil
 }

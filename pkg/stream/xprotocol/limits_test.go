@@ -99,7 +99,7 @@ func testAnAnswerThatIsTooLargeFailsItsRequestOnly(t *testing.T, to *forwardTo) 
 // A frame above the limit is refused however it arrives, and the next is served.
 func TestAFrameAboveTheLimitIsRefusedHoweverItArrives(t *testing.T) {
 	const limit = 100
-	for _, size := range []int{limit - 1, limit, limit + 1, 1000, 3 * busyRead} {
+	for _, size := range []int{limit - 1, limit, limit + 1, 1000, 3 * stream.MaxReadSize} {
 		for _, pieces := range []int{1, 7, 64 << 10} {
 			t.Run(fmt.Sprintf("%d bytes in %d pieces", size, pieces), func(t *testing.T) {
 				r := newRig(t, protocol.BlockingFunc(func(context.Context, *protocol.Exchange) error {
@@ -145,7 +145,7 @@ func TestRequestsAboveTheLimitWait(t *testing.T) {
 	}), func(o *stream.ServerOptions) { o.RPC.MaxInFlight = limit })
 	p := r.dial()
 	for i := range uint64(3 * limit) {
-		p.write(ask(i, strings.Repeat("x", firstRead)))
+		p.write(ask(i, strings.Repeat("x", stream.MinReadSize)))
 	}
 	for range limit { // as many as may be are under way at once
 		<-begun
@@ -459,7 +459,7 @@ func TestAFaultSaysWhatAndWhere(t *testing.T) {
 // out, and a connection is given up before its ids end.
 func TestIdsAreNotUsedTwice(t *testing.T) {
 	var table callTable
-	table.max = idsLeft + 1000
+	table.max = minFreeIDs + 1000
 	seen := map[uint64]bool{}
 	var held []uint64
 	for i := 0; !table.exhausted(); i++ {

@@ -205,7 +205,7 @@ func (f *fusedRig) connect(t *testing.T, serve func(p *peer), change func(o *str
 	if change != nil {
 		change(&o)
 	}
-	u := newClient(f.engine, fused{fuse: &f.fuse, side: "client"}, conn, o)
+	u := newUpstreamConn(f.engine, fused{fuse: &f.fuse, side: "client"}, conn, o)
 	t.Cleanup(func() { _ = u.Close() })
 	f.client.Store(u)
 }

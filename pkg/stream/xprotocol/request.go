@@ -15,22 +15,22 @@ import (
 // request is a client's request in flight, and the Downstream of its exchange.
 type request struct {
 	engine *Engine  // immutable
-	next   *request // link in a list of downstreamConn
+	next   *request // link in a list of inflight, or in a requestQueue
 	x      protocol.Exchange
-	turn   waitState
+	state  waitState
 
 	// The fields below belong to the request in flight.
-	watched bool   // watch was used; next to turn to save padding
-	batch   *batch // of the goroutine that runs the request; nil on a worker
-	fork    *fiber // runs the service, which may block; nil for none
-	call    call   // the call on a host's connection
-	c       *downstreamConn
-	frame   *buffer.IoBuffer // the complete frame; x.Request is a view of it; nil: no buffer yet
-	head    codec.Frame
-	sent    waiting       // owned by the connection's reader: the call it sent without a fork
-	message codec.Message // x.Request.Body
+	watched  bool   // watch was used; next to state to save padding
+	batch    *batch // of the goroutine that runs the request; nil on a worker
+	fork     *fiber // runs the service, which may block; nil for none
+	call     call   // the call on a host's connection
+	c        *downstreamConn
+	frame    *buffer.IoBuffer // the complete frame; x.Request is a view of it; nil: no buffer yet
+	head     codec.Frame
+	sentCall pendingCall   // owned by the connection's reader: the call it sent without a fork
+	message  codec.Message // x.Request.Body
 
-	watch stream.DisconnectWatch[waiting] // a connection never reuses an id
+	watch stream.DisconnectWatch[pendingCall] // a connection never reuses an id
 }
 
 func newRequest(e *Engine) *request {
@@ -46,17 +46,17 @@ func (r *request) serve(b *batch) {
 	r.x.Meta.Start = r.now()
 	err := r.read()
 	if err == nil {
-		err = r.x.Start(r.context(), r.c.s.service)
+		err = r.x.Start(r.context(), r.c.server.service)
 	}
-	r.conclude(err)
+	r.respondIfDone(err)
 }
 
-// refuse rejects a request that arrived too late in the drain.
-func (r *request) refuse(b *batch) {
+// reject rejects a request that arrived too late in the drain.
+func (r *request) reject(b *batch) {
 	r.batch = b
 	r.x.Meta.Start = r.now()
 	_ = r.read() // for the log; the request ends in any case
-	r.conclude(protocol.Faultf(protocol.Draining, "the drain deadline is near"))
+	r.respondIfDone(protocol.Faultf(protocol.Draining, "the drain deadline is near"))
 }
 
 // cancel ends a request whose client disconnected before it started. Floods consist of such
@@ -67,21 +67,21 @@ func (r *request) cancel(b *batch) {
 	if r.enter() {
 		_ = r.read() // for the log; the request ends in any case
 	}
-	r.x.Abandon(leftBeforeStart)
+	r.x.Abandon(disconnectedBeforeStart)
 	r.finish()
 }
 
-// leftBeforeStart is the detail that cancel records.
-const leftBeforeStart = "client disconnected: the client closed its connection before the request started"
+// disconnectedBeforeStart is the detail that cancel records.
+const disconnectedBeforeStart = "client disconnected: the client closed its connection before the request started"
 
 // enter describes a request that does not start and binds its exchange to the listener's
 // configuration. It reports whether an observer needs the request's fields. It contains panics,
 // including those of the codec.
 func (r *request) enter() (readsRequest bool) {
-	defer r.engine.contain("recording a request")
+	defer r.engine.goroutines.Contain("recording a request")
 	r.describe()
-	s := r.c.s
-	return s.o.Observe != nil && r.batch.tally(s).Enter(&r.x)
+	s := r.c.server
+	return s.opts.Observe != nil && r.batch.observer(s).Enter(&r.x)
 }
 
 // oneWay reports whether the client expects no response.
@@ -90,17 +90,17 @@ func (r *request) oneWay() bool { return r.head.Kind == codec.OneWay }
 // context returns the context for r's services.
 func (r *request) context() context.Context {
 	if r.oneWay() {
-		return r.c.lasting
+		return r.c.oneWayCtx
 	}
 	return r.c.ctx
 }
 
 // resume continues the exchange. err is the result of the service that r was pending in.
-func (r *request) resume(err error) { r.conclude(r.x.Resume(r.context(), err)) }
+func (r *request) resume(err error) { r.respondIfDone(r.x.Resume(r.context(), err)) }
 
-// conclude sends the response unless r is pending. Afterwards r may serve another request. The
+// respondIfDone sends the response unless r is pending. Afterwards r may serve another request. The
 // request ends even after a panic, because its connection waits for the end.
-func (r *request) conclude(err error) {
+func (r *request) respondIfDone(err error) {
 	if err == protocol.ErrPending { //nolint:errorlint // it is never wrapped
 		return // another goroutine may own r now
 	}
@@ -110,7 +110,7 @@ func (r *request) conclude(err error) {
 		r.engine.report("serving a request", err)
 	}
 	for tries := 0; ; tries++ {
-		if err = r.settle(err); err == nil {
+		if err = r.respond(err); err == nil {
 			break
 		}
 		r.engine.report("responding to a request", err)
@@ -122,16 +122,16 @@ func (r *request) conclude(err error) {
 	r.finish()
 }
 
-// settle sends the response: x.Response, or a local reply for err. It returns a recovered panic as
+// respond sends the response: x.Response, or a local reply for err. It returns a recovered panic as
 // an error.
-func (r *request) settle(err error) (failed error) {
+func (r *request) respond(err error) (failed error) {
 	defer protocol.RecoverPanic(&failed)
 	x := &r.x
 	if err != nil {
 		x.LocalReplyError(err)
 	}
 	if !x.Request.OneWay && x.Record.Reason != protocol.ReasonDownstreamDisconnect {
-		r.answer()
+		r.sendResponse()
 	}
 	return nil
 }
@@ -147,18 +147,18 @@ func (r *request) RunBlocking(ctx context.Context, s protocol.BlockingService) e
 	if !r.engine.workers.Reserve() {
 		return protocol.Faultf(protocol.Overloaded, "the limit of %d requests that wait on goroutines of their own is reached", maxForked)
 	}
-	f := r.engine.takeFiber()
+	f := r.engine.getFiber()
 	f.r, f.ctx, f.service = r, ctx, s
 	r.fork = f
-	if !r.run(r.batch) {
+	if !r.runFork(r.batch) {
 		return protocol.ErrPending
 	}
-	return r.join()
+	return r.joinFork()
 }
 
-// run resumes the fork on the goroutine that owns b, or passes it to a worker. It reports whether
-// the fork has served.
-func (r *request) run(b *batch) bool {
+// runFork resumes the fork on the goroutine that owns b, or passes it to a worker. It reports
+// whether the fork has served.
+func (r *request) runFork(b *batch) bool {
 	switch r.fork.resume(b) {
 	case moves:
 		r.engine.workers.Go(r)
@@ -169,24 +169,24 @@ func (r *request) run(b *batch) bool {
 	return false
 }
 
-// join releases the fork and returns the service's error.
-func (r *request) join() error {
+// joinFork releases the fork and returns the service's error.
+func (r *request) joinFork() error {
 	f := r.fork
 	err := f.err
 	f.r, f.ctx, f.service, f.err = nil, nil, nil, nil
 	r.fork = nil
-	r.engine.giveFiber(f)
+	r.engine.putFiber(f)
 	r.engine.workers.Release()
 	return err
 }
 
-// goOnAlone calls goOn on a worker.
-func (r *request) goOnAlone() { r.goOn(nil) }
+// resumeForkOnWorker calls resumeFork on a worker.
+func (r *request) resumeForkOnWorker() { r.resumeFork(nil) }
 
-// goOn resumes the fork. Once the fork has served, goOn continues without it.
-func (r *request) goOn(b *batch) {
-	if r.run(b) {
-		r.resume(r.join())
+// resumeFork resumes the fork. Once the fork has served, resumeFork continues without it.
+func (r *request) resumeFork(b *batch) {
+	if r.runFork(b) {
+		r.resume(r.joinFork())
 	}
 }
 
@@ -195,14 +195,14 @@ func (r *request) park() { r.fork.park() }
 
 // passes implements waiter. A request that is pending and has no fork is done with the response
 // when wake returns. A service that forks then has dropped the response before.
-func (r *request) passes() bool { return r.turn.state.Load() == stateWaiting && r.fork == nil }
+func (r *request) passes() bool { return r.state.value.Load() == stateWaiting && r.fork == nil }
 
 // wake implements waiter.
 func (r *request) wake(b *batch) {
 	switch {
-	case !r.turn.wake():
+	case !r.state.wake():
 	case r.fork != nil:
-		r.goOn(b)
+		r.resumeFork(b)
 	default:
 		r.batch = b
 		r.resume(nil)
@@ -223,7 +223,7 @@ func (r *request) flush(o *network.WriteQueue) {
 		_ = o.FlushAfterYield() // the connection's reader gets the error
 		return
 	}
-	r.batch.add(o)
+	r.batch.dirty.Add(o)
 }
 
 // Detach implements protocol.Detacher.
@@ -239,7 +239,7 @@ func (*request) SendInterim(int, *protocol.Header) error { return nil }
 // OnDisconnect implements protocol.Downstream.
 func (r *request) OnDisconnect(gone func()) (stop func()) {
 	r.watched = true
-	return r.watch.Start(r.engine.start, gone)
+	return r.watch.Start(r.engine.goroutines.Start, gone)
 }
 
 // Canceled implements protocol.Cancellable.
@@ -249,7 +249,7 @@ func (r *request) Canceled() bool { return r.watch.Disconnected() }
 // frame is known, so only this request fails.
 func (r *request) read() (err error) {
 	defer protocol.RecoverPanic(&err)
-	x, s := &r.x, r.c.s
+	x, s := &r.x, r.c.server
 	r.describe()
 	frame := r.frame.Bytes()
 	x.Request.Scheme = "http"
@@ -257,7 +257,7 @@ func (r *request) read() (err error) {
 	r.message.Set(s.codec, frame)
 	x.Request.Body = &r.message
 	if r.head.Size > len(frame) { // only the beginning of the frame was kept
-		return protocol.Faultf(protocol.BodyTooLarge, "a frame of %d bytes; max_request_body_size is %d", r.head.Size, s.o.RPC.MaxFrameSize)
+		return protocol.Faultf(protocol.BodyTooLarge, "a frame of %d bytes; max_request_body_size is %d", r.head.Size, s.opts.RPC.MaxFrameSize)
 	}
 	if err := s.codec.ReadRequest(frame, &x.Request, &r.message.View); err != nil {
 		return err
@@ -270,16 +270,16 @@ func (r *request) read() (err error) {
 
 // describe records what is known without reading the frame.
 func (r *request) describe() {
-	x, traits := &r.x, r.c.s.traits
+	x, traits := &r.x, r.c.server.traits
 	x.Meta.Conn = &r.c.meta
 	x.Meta.Protocol, x.Meta.Version = traits.Name, traits.Version
 	x.Meta.HeadSize = traits.FrameHeaderLen
 	x.Record.RequestBytes = int64(r.frame.Len())
 }
 
-// answer enqueues the response for the client: the host's, or an error response if there is none or
-// the codec cannot write it.
-func (r *request) answer() {
+// sendResponse enqueues the response for the client: the host's, or an error response if there is
+// none or the codec cannot write it.
+func (r *request) sendResponse() {
 	if m := codec.MessageOf(r.x.Response.Body); m != nil {
 		err := r.put(len(m.Frame)+faultSize, func(dst []byte) ([]byte, error) { return r.pass(dst, m) })
 		if err == nil {
@@ -288,7 +288,7 @@ func (r *request) answer() {
 		r.x.LocalReplyError(err) // the codec cannot write the response
 	}
 	reason, text := r.fault()
-	own := r.c.s.codec
+	own := r.c.server.codec
 	_ = r.put(faultSize, func(dst []byte) ([]byte, error) { // never fails
 		start := len(dst)
 		dst = own.AppendErrorResponse(dst, r.frame.Bytes(), reason, text)
@@ -302,7 +302,7 @@ func (r *request) answer() {
 
 // pass appends the host's response with the client's request id.
 func (r *request) pass(dst []byte, m *codec.Message) ([]byte, error) {
-	own := r.c.s.codec
+	own := r.c.server.codec
 	start := len(dst)
 	out, err := own.AppendResponse(dst, m.Frame, &r.x.Response, &m.View)
 	if err == nil {
@@ -313,7 +313,7 @@ func (r *request) pass(dst []byte, m *codec.Message) ([]byte, error) {
 
 // put enqueues a frame for the client. It records why the client does not get it.
 func (r *request) put(size int, frame func(dst []byte) ([]byte, error)) error {
-	x, o := &r.x, r.c.outbox
+	x, o := &r.x, r.c.writeQueue
 	n, err, lost := o.AppendFrame(size, frame)
 	if err != nil {
 		return err
@@ -337,6 +337,9 @@ func (r *request) noteLost(why error) {
 	}
 }
 
+// maxKeptFrame is the maximum capacity, in bytes, of the frame buffer that an idle request keeps.
+const maxKeptFrame = 4 << 10
+
 // finish reports the exchange to the observer and makes r ready for the next request.
 func (r *request) finish() {
 	x := &r.x
@@ -344,7 +347,7 @@ func (r *request) finish() {
 	r.observe()
 	r.drop() // after observe: the response's fields are views
 	r.message.Reset()
-	if r.frame.Cap() > keepFrame {
+	if r.frame.Cap() > maxKeptFrame {
 		r.frame.Release()
 		r.frame = nil
 	} else {
@@ -354,42 +357,42 @@ func (r *request) finish() {
 		r.watch.Reset()
 		r.watched = false
 	}
-	r.c.end(r)
+	r.c.inflight.release(r)
 }
 
 // drop resets the exchange. It contains a panic of the response's Close.
 func (r *request) drop() {
 	defer r.x.Reset()
-	defer r.engine.contain("closing a response")
+	defer r.engine.goroutines.Contain("closing a response")
 	r.x.ResetResponse()
 }
 
 // observe reports the exchange to the observer and contains its panics.
 func (r *request) observe() {
-	defer r.engine.contain("recording a request")
-	s := r.c.s
+	defer r.engine.goroutines.Contain("recording a request")
+	s := r.c.server
 	switch {
-	case s.o.Observe == nil:
+	case s.opts.Observe == nil:
 	case r.batch == nil:
-		s.o.Observe(&r.x)
+		s.opts.Observe(&r.x)
 	default:
 		r.batch.observe(s, &r.x)
 	}
 }
 
-// awaits records what r waits for, and returns false if the client has disconnected. The
+// setPending records what r waits for, and returns false if the client has disconnected. The
 // connection's reader detects disconnects, so a call that the reader sends needs no lock for that.
-func (r *request) awaits(on waiting) bool {
+func (r *request) setPending(on pendingCall) bool {
 	if r.fork == nil && r.batch == &r.c.batch {
-		r.sent = on
+		r.sentCall = on
 		return true
 	}
 	r.watched = true
 	return r.watch.SetPending(on)
 }
 
-// waiting identifies the connection and the id of the response that r waits for.
-type waiting struct {
-	client *UpstreamConn
-	id     uint64
+// pendingCall identifies the connection and the call whose response a request waits for.
+type pendingCall struct {
+	conn *UpstreamConn
+	id   uint64
 }

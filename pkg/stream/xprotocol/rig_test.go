@@ -134,7 +134,7 @@ func (r *rig) client(address string, change func(o *stream.UpstreamConnOptions))
 	if change != nil {
 		change(&o)
 	}
-	u := newClient(r.engine, toy{}, conn, o)
+	u := newUpstreamConn(r.engine, toy{}, conn, o)
 	r.t.Cleanup(func() { _ = u.Close() })
 	return u
 }

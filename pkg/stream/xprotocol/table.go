@@ -33,9 +33,9 @@ const (
 	// keepSlots is the maximum size of a table that is kept when nothing is in flight, which also
 	// happens between two bursts.
 	keepSlots = 4096
-	// idsLeft is how many ids a connection still has when the pool replaces it, for exchanges that
-	// have already chosen it.
-	idsLeft = 1 << 20
+	// minFreeIDs is how many ids a connection still has when the pool replaces it, for exchanges
+	// that have already chosen it.
+	minFreeIDs = 1 << 20
 )
 
 // add assigns k an id and stores it.
@@ -63,8 +63,8 @@ func (t *callTable) reserveID() uint64 {
 	return t.last
 }
 
-// exhausted reports whether fewer than idsLeft ids remain.
-func (t *callTable) exhausted() bool { return t.last+idsLeft > t.max }
+// exhausted reports whether fewer than minFreeIDs ids remain.
+func (t *callTable) exhausted() bool { return t.last+minFreeIDs > t.max }
 
 // grow doubles the table. Ids that differ in their lowest bits still differ with one bit more, so
 // no two collide.

@@ -15,16 +15,16 @@ func TestFibersThatNobodyNeedsAreDropped(t *testing.T) {
 		spare := func(n int) {
 			all := make([]*fiber, n)
 			for i := range all {
-				all[i] = e.takeFiber()
+				all[i] = e.getFiber()
 			}
 			for _, f := range all {
-				e.giveFiber(f)
+				e.putFiber(f)
 			}
 		}
 		kept := func() int {
 			e.mu.Lock()
 			defer e.mu.Unlock()
-			return len(e.spare)
+			return len(e.fibers)
 		}
 		spare(1000)
 		if n := kept(); n != 1000 {
@@ -34,13 +34,13 @@ func TestFibersThatNobodyNeedsAreDropped(t *testing.T) {
 		spare(300) // so many are needed
 		time.Sleep(trimAfter/2 + 1)
 		synctest.Wait()
-		if n := kept(); n > 301+fewFibers || n < 300 {
-			t.Errorf("%d are kept, want the 300 that were needed and at most %d more", n, fewFibers+1)
+		if n := kept(); n > 301+minIdleFibers || n < 300 {
+			t.Errorf("%d are kept, want the 300 that were needed and at most %d more", n, minIdleFibers+1)
 		}
 		time.Sleep(2 * trimAfter)
 		synctest.Wait()
-		if n := kept(); n != fewFibers {
-			t.Errorf("%d are kept when none is needed, want %d", n, fewFibers)
+		if n := kept(); n != minIdleFibers {
+			t.Errorf("%d are kept when none is needed, want %d", n, minIdleFibers)
 		}
 		e.mu.Lock()
 		defer e.mu.Unlock()

@@ -12,9 +12,9 @@ const (
 	// wheelSize is the number of buckets. Deadlines within about a second have a bucket per tick;
 	// later ones share them.
 	wheelSize = 64
-	// wheelRest is the minimum time between two calls of expired, so that calls with close
+	// minExpireInterval is the minimum time between two calls of expired, so that calls with close
 	// deadlines expire together.
-	wheelRest = time.Millisecond
+	minExpireInterval = time.Millisecond
 )
 
 // wheel is a timing wheel: it holds the calls of a table in buckets, one per tick of their
@@ -110,5 +110,5 @@ func (w *wheel) next(all slots, now time.Time) time.Time {
 			id = s.next
 		}
 	}
-	return w.origin.Add(max(first, now.Add(wheelRest).Sub(w.origin)))
+	return w.origin.Add(max(first, now.Add(minExpireInterval).Sub(w.origin)))
 }

@@ -60,7 +60,7 @@ func TestExpiredCallsAreTheRightOnes(t *testing.T) {
 					t.Fatalf("seed %d, step %d: %d calls expired, want %d", seed, step, len(late), want)
 				case first.IsZero() != next.IsZero():
 					t.Fatalf("seed %d, step %d: next is %v, the first deadline %v", seed, step, next, first)
-				case !next.IsZero() && (next.Before(now.Add(wheelRest)) || next.After(first) && next.After(now.Add(wheelRest))):
+				case !next.IsZero() && (next.Before(now.Add(minExpireInterval)) || next.After(first) && next.After(now.Add(minExpireInterval))):
 					t.Fatalf("seed %d, step %d: next is %v after now, the first deadline %v", seed, step, next.Sub(now), first.Sub(now))
 				}
 			}
@@ -91,7 +91,7 @@ func TestWhatHasNotExpiredIsNotLookedAt(t *testing.T) {
 		expired += len(late)
 		at = next
 	}
-	if expired != calls || looks > 100*calls || rounds > int(time.Second/wheelRest)+wheelSize {
+	if expired != calls || looks > 100*calls || rounds > int(time.Second/minExpireInterval)+wheelSize {
 		t.Errorf("%d of %d calls expired with %d looks in %d rounds", expired, calls, looks, rounds)
 	}
 }

@@ -28,7 +28,7 @@ func TestExchangesBeyondTheWorkersAreRefused(t *testing.T) {
 	const running, reserved = 2, 5
 	w := waits{make(chan struct{}, 100), make(chan struct{})}
 	r := newRigOn(t, toy{}, w, nil, func(e *Engine) {
-		e.workers = stream.NewWorkers(stream.WorkerLimits{MaxRunning: running, MaxReserved: reserved}, (*request).goOnAlone)
+		e.workers = stream.NewWorkers(stream.WorkerLimits{MaxRunning: running, MaxReserved: reserved}, (*request).resumeForkOnWorker)
 	})
 	p := r.dial()
 	for id := range uint64(reserved) {

@@ -9,34 +9,6 @@ import (
 	"time"
 )
 
-// Flags are the reasons why a host is not usable, as bits. The end of one reason does not
-// bring the host up while another lasts.
-type Flags uint32
-
-// The flags.
-const (
-	Unreachable       Flags = 1 << iota // connecting failed; ends with a successful connect or a response
-	FailedCheck                         // active checks failed; ends when they pass
-	Ejected                             // outlier detection ejected the host; ends after a while
-	ReportedUnhealthy                   // discovery reports config.HostUnhealthy; ends when it reports another state
-	ReportedDraining                    // discovery reports config.HostDraining; ends likewise
-)
-
-// String returns the names of the flags for people: "unreachable, ejected".
-func (a Flags) String() string {
-	text := ""
-	for i, name := range [...]string{"unreachable", "failing checks", "ejected", "reported unfit", "leaving"} {
-		if a&(1<<i) == 0 {
-			continue
-		}
-		if text != "" {
-			text += ", "
-		}
-		text += name
-	}
-	return text
-}
-
 // State is the health of a host and, if connecting to it failed, the time of the next recovery
 // probe:
 //

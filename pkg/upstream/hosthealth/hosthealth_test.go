@@ -45,16 +45,6 @@ func TestHealthFlagsEndIndependently(t *testing.T) {
 	}
 }
 
-func TestHealthFlagsString(t *testing.T) {
-	for a, want := range map[Flags]string{
-		0: "", Unreachable: "unreachable", FailedCheck | Ejected: "failing checks, ejected",
-	} {
-		if got := a.String(); got != want {
-			t.Errorf("ailments(%d) = %q, want %q", a, got, want)
-		}
-	}
-}
-
 func TestChangedAddressResetsBackoff(t *testing.T) {
 	var s State
 	s.RecordFailure(time.Minute, 0)

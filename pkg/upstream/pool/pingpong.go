@@ -84,23 +84,11 @@ func canResend(r *protocol.Request, err error) bool {
 	switch {
 	case closedBeforeSend(err):
 		return true // its body was not read
-	case errors.Is(err, protocol.ErrNotSent), errors.Is(err, protocol.ErrNotReceived) && isIdempotent(r.Method):
+	case errors.Is(err, protocol.ErrNotSent), errors.Is(err, protocol.ErrNotReceived) && protocol.IsIdempotentMethod(r.Method):
 	default:
 		return false
 	}
-	if r.Body == nil {
-		return true
-	}
-	body, ok := r.Body.(protocol.Rewinder)
-	return ok && body.Rewind()
-}
-
-func isIdempotent(method string) bool {
-	switch method {
-	case "GET", "HEAD", "OPTIONS", "TRACE", "PUT", "DELETE":
-		return true
-	}
-	return false
+	return protocol.RewindBody(r.Body)
 }
 
 // acquire returns a connection that x is counted on: a usable idle one, or one that x has waited

@@ -135,8 +135,8 @@ func TestDubboRouteDiscovery(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if proxy := l.Config.FilterChains[0].Proxy; len(l.InlineTables) != 0 || len(l.RouteConfigNames) != 1 || l.RouteConfigNames[0] != proxy.RouteTable || l.InitialFetchTimeout.Seconds() != 4 {
-		t.Errorf("the listener waits for %q for %v, and its table is %q", l.RouteConfigNames, l.InitialFetchTimeout, proxy.RouteTable)
+	if proxy := l.Config.FilterChains[0].Proxy; len(l.InlineTables) != 0 || len(l.RouteConfigNames) != 1 || l.RouteConfigNames[0] != proxy.RouteTable || l.RouteTimeouts[proxy.RouteTable].Seconds() != 4 {
+		t.Errorf("the listener waits for %q for %v, and its table is %q", l.RouteConfigNames, l.RouteTimeouts, proxy.RouteTable)
 	}
 	if name, ok := DubboResourceName(l.RouteConfigNames[0]); name != "shop" || !ok {
 		t.Errorf("the resource is %q, %t", name, ok)

@@ -204,3 +204,20 @@ func TestControlPlaneListeners(t *testing.T) {
 		})
 	}
 }
+
+// TestRequestMutationsWithoutRequest verifies that a route that sends no request upstream reports
+// the fields for request headers that it has.
+func TestRequestMutationsWithoutRequest(t *testing.T) {
+	const add, remove = `"request_headers_to_add": [{"header": {"key": "a", "value": "b"}}]`, `"request_headers_to_remove": ["c"]`
+	for fields, want := range map[string]string{
+		add:                 "request_headers_to_add",
+		remove:              "request_headers_to_remove",
+		add + ", " + remove: "request_headers_to_add request_headers_to_remove",
+	} {
+		for _, action := range []string{`"direct_response": {"status": 200}`, `"redirect": {"host_redirect": "h"}`} {
+			if _, ignored := readRouteOf(t, `{"match": {"prefix": "/"}, `+action+", "+fields+`}`); ignored != want {
+				t.Errorf("%s, %s: ignored is %q, want %q", action, fields, ignored, want)
+			}
+		}
+	}
+}

@@ -34,10 +34,10 @@ type Listener struct {
 	// InlineTables are the route tables in the listener itself. No resource has their names.
 	InlineTables []*config.RouteTable
 	// RouteConfigNames are the tables that the listener waits for, sorted: names of RouteType
-	// resources, and DubboTableName of DubboRouteType resources. InitialFetchTimeout limits the
-	// wait; 0 means no limit.
-	RouteConfigNames    []string
-	InitialFetchTimeout time.Duration
+	// resources, and DubboTableName of DubboRouteType resources. RouteTimeouts limits the wait for
+	// each of them; 0 means no limit.
+	RouteConfigNames []string
+	RouteTimeouts    map[string]time.Duration
 	// DynamicFilters are the HTTP filters whose settings come from ExtensionType resources.
 	DynamicFilters []*DynamicFilter
 	Ignored        []string // fields that have no effect, in order

@@ -1,8 +1,11 @@
 package resource
 
 import (
+	"fmt"
+	"maps"
 	"strings"
 	"testing"
+	"time"
 
 	accesslogv3 "github.com/envoyproxy/go-control-plane/envoy/config/accesslog/v3"
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
@@ -11,6 +14,7 @@ import (
 	httpinspectorv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/listener/http_inspector/v3"
 	originaldstv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/listener/original_dst/v3"
 	tlsinspectorv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/listener/tls_inspector/v3"
+	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
 	tcpv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/tcp_proxy/v3"
 	"github.com/google/go-cmp/cmp"
 	"google.golang.org/protobuf/encoding/prototext"
@@ -194,5 +198,38 @@ func TestStdoutAccessLogs(t *testing.T) {
 	want := []config.AccessLog{{Path: "stdout"}, {Path: "stderr", Format: "%request_method%"}}
 	if diff := cmp.Diff(want, l.Config.AccessLogs); diff != "" || len(l.Ignored) > 0 {
 		t.Errorf("access logs (-want +got):\n%s\nignored: %v", diff, l.Ignored)
+	}
+}
+
+// TestRouteTimeoutsOfSeveralTables verifies that each route table has the initial_fetch_timeout of
+// its own source, and the longest one if several sources name it.
+func TestRouteTimeoutsOfSeveralTables(t *testing.T) {
+	chain := func(i int, table, timeout string) *listenerv3.FilterChain {
+		m := &hcmv3.HttpConnectionManager{}
+		text := `stat_prefix: "s" http_filters: {name: "router" typed_config: {[type.googleapis.com/envoy.extensions.filters.http.router.v3.Router] {}}}
+			rds: {route_config_name: "` + table + `" config_source: {ads: {} initial_fetch_timeout: {` + timeout + `}}}`
+		if err := prototext.Unmarshal([]byte(text), m); err != nil {
+			t.Fatal(err)
+		}
+		return &listenerv3.FilterChain{
+			FilterChainMatch: &listenerv3.FilterChainMatch{ServerNames: []string{fmt.Sprintf("%d.test", i)}},
+			Filters:          []*listenerv3.Filter{{Name: "http", ConfigType: &listenerv3.Filter_TypedConfig{TypedConfig: packed(t, m)}}},
+		}
+	}
+	m := &listenerv3.Listener{Name: "l", Address: &corev3.Address{Address: &corev3.Address_Pipe{Pipe: &corev3.Pipe{Path: "/run/l"}}}}
+	for i, source := range [][2]string{{"slow", "seconds: 60"}, {"endless", "seconds: 0"}, {"endless", "seconds: 5"}, {"both", "seconds: 2"}, {"both", "seconds: 3"}, {"quick", "seconds: 1"}} {
+		m.FilterChains = append(m.FilterChains, chain(i, source[0], source[1]))
+	}
+	body, err := proto.Marshal(m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := ReadListener(body, testCapabilities())
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := map[string]time.Duration{"slow": time.Minute, "endless": 0, "both": 3 * time.Second, "quick": time.Second}
+	if !maps.Equal(l.RouteTimeouts, want) {
+		t.Errorf("the timeouts are %v, want %v", l.RouteTimeouts, want)
 	}
 }

@@ -220,7 +220,14 @@ func (p fieldReader) addRouteConfig(table string, from *corev3.ConfigSource, l *
 	at := p.field("config_source")
 	at.checkConfigSource(from)
 	l.RouteConfigNames = append(l.RouteConfigNames, table)
-	l.InitialFetchTimeout = at.field("initial_fetch_timeout").duration(from.GetInitialFetchTimeout(), DefaultFetchTimeout)
+	limit := at.field("initial_fetch_timeout").duration(from.GetInitialFetchTimeout(), DefaultFetchTimeout)
+	if l.RouteTimeouts == nil {
+		l.RouteTimeouts = map[string]time.Duration{}
+	}
+	if other, twice := l.RouteTimeouts[table]; twice && (other == 0 || limit != 0 && limit < other) {
+		limit = other // the listener waits until both sources have timed out
+	}
+	l.RouteTimeouts[table] = limit
 }
 
 func (p fieldReader) readHTTPOptions(m *hcmv3.HttpConnectionManager, out *config.Proxy, l *Listener) {

@@ -10,7 +10,6 @@ import (
 	"strings"
 	"time"
 
-	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	matcherv3 "github.com/envoyproxy/go-control-plane/envoy/type/matcher/v3"
 
@@ -192,14 +191,6 @@ func (p fieldReader) readRoute(m *routev3.Route, o inheritedSettings) *config.Ro
 		p.rejectOneof(m, "action", "route", "redirect", "direct_response")
 	}
 	return out
-}
-
-// ignoreRequestMutation ignores request header mutations of a redirect or direct response, which
-// sends no request upstream.
-func (p fieldReader) ignoreRequestMutation(request config.HeaderMutation) {
-	if len(request.Add)+len(request.Remove) > 0 {
-		p.field("request_headers_to_add").ignore()
-	}
 }
 
 func (p fieldReader) readMatch(m *routev3.RouteMatch) (out config.RouteMatch) {
@@ -560,39 +551,6 @@ func (p fieldReader) readRetry(m *routev3.RetryPolicy) *config.RetryPolicy {
 		if out.Backoff.Max < out.Backoff.Base {
 			p.field("retry_back_off").reject("max_interval is less than base_interval")
 		}
-	}
-	return out
-}
-
-// readHeaderMutation reads the fields name+"_to_add" and name+"_to_remove".
-func (p fieldReader) readHeaderMutation(name string, add []*corev3.HeaderValueOption, remove []string) (out config.HeaderMutation) {
-	out.Remove = remove
-	for i, h := range add {
-		at := p.field(name + "_to_add").index(i)
-		if strings.Contains(h.GetHeader().GetValue(), "%START_TIME(") { // Contour sets such a header in each table
-			at.ignore()
-			continue
-		}
-		value, ok := at.field("header").field("value").convertFormat(h.GetHeader().GetValue())
-		if !ok {
-			continue
-		}
-		v := config.HeaderValue{Name: h.GetHeader().GetKey(), Value: value}
-		if len(h.GetHeader().GetRawValue()) > 0 {
-			at.field("header").field("raw_value").rejectUnsupported()
-		}
-		switch h.GetAppendAction() {
-		case corev3.HeaderValueOption_APPEND_IF_EXISTS_OR_ADD:
-			v.Append = boolOr(h.GetAppend(), true)
-		case corev3.HeaderValueOption_ADD_IF_ABSENT:
-			v.If = config.AddIfAbsent
-		case corev3.HeaderValueOption_OVERWRITE_IF_EXISTS_OR_ADD:
-		case corev3.HeaderValueOption_OVERWRITE_IF_EXISTS:
-			v.If = config.AddIfPresent
-		default:
-			at.field("append_action").reject("%v is not supported", h.GetAppendAction())
-		}
-		out.Add = append(out.Add, v)
 	}
 	return out
 }

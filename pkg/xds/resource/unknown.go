@@ -31,14 +31,14 @@ const maxUnknownFields = 20
 // unknownMarker is in each entry of Ignored for an unknown field or enum value.
 const unknownMarker = ": unknown "
 
-// CountUnknown returns how many entries of ignored are unknown fields or enum values.
-func CountUnknown(ignored []string) (n int) {
+// UnknownFields returns those of the ignored fields that are unknown fields or enum values.
+func UnknownFields(ignored []string) (unknown []string) {
 	for _, field := range ignored {
 		if strings.Contains(field, unknownMarker) {
-			n++
+			unknown = append(unknown, field)
 		}
 	}
-	return n
+	return unknown
 }
 
 // resolveUnknown rejects or ignores the unknown fields that were found since the last call. It

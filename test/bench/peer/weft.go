@@ -100,7 +100,7 @@ func oneHost(name string, c Config) cluster {
 	return one
 }
 
-// The subset of config.json that this package writes; docs/configuration.md describes the keys.
+// The subset of config.json that this package writes; docs/reference describes the keys.
 type (
 	virtualHost struct {
 		Name    string   `json:"name"`

@@ -217,7 +217,7 @@ func (c *cors) replyToPreflight(x *protocol.Exchange, origin string, ok bool) {
 func (c *cors) Finish(_ context.Context, x *protocol.Exchange, err error) error {
 	if err != nil {
 		if protocol.PanicIn(err) != nil {
-			return err // proxy.Respond counts and logs it
+			return err // service.Respond counts and logs it
 		}
 		x.LocalReplyError(err)
 	}

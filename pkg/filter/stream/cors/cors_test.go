@@ -139,7 +139,7 @@ func TestFaultsHaveCORSHeaders(t *testing.T) {
 	}
 	var p *protocol.PanicError
 	if _, err = fails(protocol.NewFault(protocol.Internal, &protocol.PanicError{Value: "x"})); !errors.As(err, &p) {
-		t.Errorf("a panic: %v, want it for proxy.Respond", err)
+		t.Errorf("a panic: %v, want it for service.Respond", err)
 	}
 }
 

@@ -112,8 +112,7 @@ func (h *bufferedBody) Rewind() bool {
 		h.readPos = 0
 		return true
 	}
-	r, ok := h.Body.(protocol.Rewinder)
-	if !ok || !r.Rewind() {
+	if !protocol.RewindBody(h.Body) {
 		return false
 	}
 	h.buffered, h.readPos = nil, 0

@@ -73,7 +73,7 @@ type HTTPService struct {
 // ServerURI identifies an HTTP server.
 type ServerURI struct {
 	URI     string        `key:"uri" doc:"URL of the service, for information only: requests to the service have the host of the original request." example:"\"http://authz.test\""`
-	Cluster string        `key:"cluster" doc:"Cluster of the service." required:"true" example:"\"authz\""`
+	Cluster string        `key:"cluster" doc:"Cluster of the service." required:"true" refers:"cluster" example:"\"authz\""`
 	Timeout time.Duration `key:"timeout" doc:"Response timeout." default:"200ms" min:"1ms" max:"10m" example:"\"250ms\""`
 }
 
@@ -102,7 +102,7 @@ type AuthorizationResponse struct {
 
 // GRPCService is an authorization service that speaks gRPC.
 type GRPCService struct {
-	Cluster  string         `key:"cluster" doc:"Cluster of the service; short for envoy_grpc." example:"\"authz\""`
+	Cluster  string         `key:"cluster" doc:"Cluster of the service; short for envoy_grpc." refers:"cluster" example:"\"authz\""`
 	Envoy    *EnvoyGRPC     `key:"envoy_grpc" doc:"The service, in Envoy's format."`
 	Google   map[string]any `key:"google_grpc" doc:"Envoy's client based on the Google gRPC library." unbuilt:"google_grpc"`
 	Timeout  time.Duration  `key:"timeout" doc:"Response timeout." default:"200ms" min:"1ms" max:"10m" example:"\"250ms\""`
@@ -111,7 +111,7 @@ type GRPCService struct {
 
 // EnvoyGRPC identifies a gRPC server.
 type EnvoyGRPC struct {
-	Cluster   string `key:"cluster_name" doc:"Cluster of the service." required:"true" example:"\"authz\""`
+	Cluster   string `key:"cluster_name" doc:"Cluster of the service." required:"true" refers:"cluster" example:"\"authz\""`
 	Authority string `key:"authority" doc:"Value of :authority in requests to the service; empty: the name of the cluster." example:"\"authz.test\""`
 }
 

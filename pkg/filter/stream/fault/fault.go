@@ -21,7 +21,7 @@ import (
 type Config struct {
 	Delay           Delay         `key:"delay" doc:"Delays requests."`
 	Abort           Abort         `key:"abort" doc:"Aborts requests with a local reply."`
-	UpstreamCluster string        `key:"upstream_cluster" doc:"Affects only requests to this cluster; empty: to any cluster." example:"\"reviews\""`
+	UpstreamCluster string        `key:"upstream_cluster" doc:"Affects only requests to this cluster; empty: to any cluster." refers:"cluster,warn" example:"\"reviews\""`
 	Headers         []HeaderMatch `key:"headers" doc:"Affects only requests that match all of these header conditions."`
 	MaxActive       *int64        `key:"max_active_faults" doc:"Maximum number of requests that are delayed or aborted at the same time; further requests are not affected. Absent: no limit." unit:"requests" min:"0" example:"100"`
 }

@@ -25,7 +25,7 @@ type Config struct {
 	GRPCServices []string                    `key:"grpc_services" doc:"Service names that grpc responds to, in addition to the empty name, which means Weft as a whole; other names are not found." example:"[\"shop.Items\"]"`
 	PassThrough  bool                        `key:"passthrough,pass_through_mode" doc:"Forwards HTTP health checks to the application." default:"false" example:"true"`
 	CacheTime    time.Duration               `key:"cache_time" doc:"With passthrough: how long the status of the application's last response is reused." example:"\"10s\""`
-	MinHealthy   map[string]float64          `key:"cluster_min_healthy_percentages" doc:"Percentage of a cluster's hosts that must be usable, by cluster name; otherwise the response is 503, or NOT_SERVING for gRPC. Mutually exclusive with passthrough." example:"{\"shop\": 70}"`
+	MinHealthy   map[string]float64          `key:"cluster_min_healthy_percentages" doc:"Percentage of a cluster's hosts that must be usable, by cluster name; otherwise the response is 503, or NOT_SERVING for gRPC. Mutually exclusive with passthrough." refers:"cluster,warn" example:"{\"shop\": 70}"`
 }
 
 // Validate checks the configuration after it was decoded.

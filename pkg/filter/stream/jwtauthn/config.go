@@ -60,7 +60,7 @@ type RemoteJWKS struct {
 // HTTPURI is an HTTP resource and the cluster that serves it.
 type HTTPURI struct {
 	URI     string        `key:"uri" doc:"URL of the key set; its host is the authority of the request, which goes to the cluster." required:"true" example:"\"http://id.corp.test/keys\""`
-	Cluster string        `key:"cluster" doc:"Cluster to fetch the key set from, over HTTP/1.1." required:"true" example:"\"id\""`
+	Cluster string        `key:"cluster" doc:"Cluster to fetch the key set from, over HTTP/1.1." required:"true" refers:"cluster" example:"\"id\""`
 	Timeout time.Duration `key:"timeout" doc:"Response timeout, and maximum wait of a first request." default:"1s" min:"1ms" max:"1m" example:"\"2s\""`
 }
 

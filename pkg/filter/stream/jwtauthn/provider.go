@@ -71,7 +71,7 @@ func (p *provider) findToken(x *protocol.Exchange) (string, error) {
 	}
 	for name, value := range x.Request.Header.All() {
 		for _, from := range p.headers {
-			if !protocol.EqualFold(name, from.Name) || len(value) < len(from.Prefix) || !protocol.EqualFold(value[:len(from.Prefix)], from.Prefix) {
+			if !protocol.EqualFold(name, from.Name) || !protocol.HasPrefixFold(value, from.Prefix) {
 				continue
 			}
 			if text := strings.Trim(value[len(from.Prefix):], " "); text != "" {

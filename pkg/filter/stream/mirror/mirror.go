@@ -17,7 +17,7 @@ import (
 
 // Config is the filter's configuration. request_mirror_policies of a route has the same keys.
 type Config struct {
-	Cluster          string              `key:"cluster" doc:"Cluster that gets the copies; empty: none, unless the route has one." example:"\"shadow\""`
+	Cluster          string              `key:"cluster" doc:"Cluster that gets the copies; empty: none, unless the route has one." refers:"cluster" example:"\"shadow\""`
 	Percent          float64             `key:"percent" doc:"Fraction of requests to copy." unit:"percent" min:"0" max:"100" default:"100" example:"10"`
 	Protocol         string              `key:"upstream_protocol" doc:"Protocol for that cluster; empty: the protocol of the request." enum:"Http1|Http2" example:"\"Http1\""`
 	Amplification    int                 `key:"amplification" doc:"Number of copies of each request." min:"1" max:"1000" default:"1" example:"3"`
@@ -33,7 +33,7 @@ type Config struct {
 
 // AdditionalCluster is one more cluster that gets copies. Other settings are those of the Config.
 type AdditionalCluster struct {
-	Cluster          string  `key:"cluster" doc:"Cluster that gets the copies." required:"true" example:"\"canary\""`
+	Cluster          string  `key:"cluster" doc:"Cluster that gets the copies." required:"true" refers:"cluster" example:"\"canary\""`
 	Percent          float64 `key:"percent" doc:"Fraction of requests to copy to this cluster." unit:"percent" min:"0" max:"100" default:"100" example:"10"`
 	Protocol         string  `key:"upstream_protocol" doc:"Protocol for that cluster; empty: the protocol of the request." enum:"Http1|Http2" example:"\"Http1\""`
 	ShadowHostSuffix bool    `key:"shadow_host_suffix" doc:"Appends -shadow to the host, before the port, as Envoy does." default:"false" example:"true"`

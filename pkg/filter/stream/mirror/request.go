@@ -165,8 +165,7 @@ func (t *tee) Read(p []byte) (int, error) {
 // Rewind implements protocol.Rewinder. It discards the bytes copied so far, unless the copies were
 // launched.
 func (t *tee) Rewind() bool {
-	r, ok := t.Body.(protocol.Rewinder)
-	if !ok || !r.Rewind() {
+	if !protocol.RewindBody(t.Body) {
 		return false
 	}
 	if !t.done {

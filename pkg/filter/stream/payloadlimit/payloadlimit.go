@@ -101,8 +101,7 @@ func (b *limitedBody) Read(p []byte) (int, error) {
 
 // Rewind implements protocol.Rewinder. Each attempt has the full limit.
 func (b *limitedBody) Rewind() bool {
-	r, ok := b.Body.(protocol.Rewinder)
-	if !ok || !r.Rewind() {
+	if !protocol.RewindBody(b.Body) {
 		return false
 	}
 	b.remaining = b.limit

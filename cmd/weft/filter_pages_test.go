@@ -1,0 +1,310 @@
+package main
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"path"
+	"path/filepath"
+	"reflect"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/weft-proxy/weft/pkg/config/configjson"
+	"github.com/weft-proxy/weft/pkg/filter"
+)
+
+var update = flag.Bool("update", false, "write docs/filters, and the keys in the READMEs of network filters")
+
+const filterPagesDir = "docs/filters"
+
+// filterPage is a page of docs/filters, made from the README of the filter's package.
+type filterPage struct {
+	name  string // of the filter, as spelled in config.json
+	dir   string // of the package, relative to the root of the repository
+	kinds []string
+}
+
+// file returns the name of the page.
+func (p *filterPage) file() string { return p.name + ".md" }
+
+// filterPages returns the pages of all registered filters that have a README, in the order of the
+// registry.
+func filterPages() []*filterPage {
+	pages := []*filterPage{
+		{"tcp_proxy", "pkg/filter/network/tcpproxy", []string{"network filter"}},
+		{"udp_proxy", "pkg/filter/network/udpproxy", []string{"network filter"}},
+	}
+	for _, f := range streamFilters() {
+		kind := "stream filter, after the route"
+		if f.Stage == filter.BeforeRoute {
+			kind = "stream filter, before the route"
+		}
+		pages = append(pages, &filterPage{f.Name, packageDir(f.Config()), []string{kind}})
+	}
+	for _, f := range connectionFilters() {
+		i := slices.IndexFunc(pages, func(p *filterPage) bool { return p.name == f.Name })
+		if i < 0 {
+			pages = append(pages, &filterPage{f.Name, packageDir(f.Config()), nil})
+			i = len(pages) - 1
+		}
+		pages[i].kinds = append(pages[i].kinds, "network filter")
+	}
+	return pages
+}
+
+// packageDir returns the directory of the package of a filter's configuration.
+func packageDir(cfg any) string {
+	return strings.TrimPrefix(reflect.TypeOf(cfg).Elem().PkgPath(), "github.com/weft-proxy/weft/")
+}
+
+// TestNetworkFilterKeys compares the tables of keys in the READMEs of network filters with the
+// struct tags.
+func TestNetworkFilterKeys(t *testing.T) {
+	for _, name := range []string{"tcp_proxy", "udp_proxy"} {
+		readme := filepath.Join(repositoryRoot, "pkg/filter/network", strings.ReplaceAll(name, "_", ""), "README.md")
+		text := readText(t, readme)
+		const begin, end = "<!-- begin keys -->\n", "<!-- end keys -->"
+		before, rest, ok := strings.Cut(text, begin)
+		_, after, closed := strings.Cut(rest, end)
+		if !ok || !closed {
+			t.Fatalf("%s has no %s … %s", readme, begin, end)
+		}
+		compareFile(t, readme, before+begin+"\n"+configjson.NetworkFilterKeys(name)+end+after)
+	}
+}
+
+// TestFilterPages compares docs/filters with the READMEs of the filters and the registry; -update
+// writes it.
+func TestFilterPages(t *testing.T) {
+	pages := filterPages()
+	want := map[string]string{}
+	var index strings.Builder
+	index.WriteString(filterIndexHead)
+	for _, p := range pages {
+		index.WriteString(p.indexRow(t, "stream filter"))
+	}
+	index.WriteString(filterIndexNetwork)
+	for _, p := range pages {
+		index.WriteString(p.indexRow(t, "network filter"))
+	}
+	index.WriteString(filterIndexTail)
+	want["README.md"] = index.String()
+	for _, p := range pages {
+		want[p.file()] = p.page(t, pages)
+	}
+	dir := filepath.Join(repositoryRoot, filterPagesDir)
+	found, err := filepath.Glob(filepath.Join(dir, "*"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range found {
+		if want[filepath.Base(name)] == "" {
+			t.Errorf("%s is the page of no filter: remove it", name)
+		}
+	}
+	for name, text := range want {
+		compareFile(t, filepath.Join(dir, name), text)
+	}
+}
+
+// TestEveryFilterHasAPage verifies that no filter's README is left out of docs/filters.
+func TestEveryFilterHasAPage(t *testing.T) {
+	found, err := filepath.Glob(filepath.Join(repositoryRoot, "pkg/filter/*/*/README.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, want := len(filterPages()), len(found); got != want {
+		t.Errorf("%d pages from %d READMEs: list the filter in registry.go or filterPages", got, want)
+	}
+}
+
+const repositoryRoot = "../.."
+
+func readText(t *testing.T, name string) string {
+	t.Helper()
+	text, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// compareFile compares a file with want, or writes it with -update.
+func compareFile(t *testing.T, name, want string) {
+	t.Helper()
+	if *update {
+		if err := os.WriteFile(name, []byte(want), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	if diff := cmp.Diff(want, readText(t, name)); diff != "" {
+		t.Errorf("%s is stale; write it with: go test ./cmd/weft -run Filter -update (-want +got):\n%s", name, diff)
+	}
+}
+
+// readme returns the sections of the filter's README by heading.
+func (p *filterPage) readme(t *testing.T) map[string]string {
+	t.Helper()
+	sections := map[string]string{}
+	parts := strings.Split(readText(t, filepath.Join(repositoryRoot, p.dir, "README.md")), "\n## ")
+	if want := "# " + p.name + "\n"; parts[0] != want {
+		t.Errorf("%s begins with %q, want %q", p.dir, parts[0], want)
+	}
+	for _, part := range parts[1:] {
+		heading, text, _ := strings.Cut(part, "\n")
+		sections[heading] = strings.TrimSpace(text)
+	}
+	return sections
+}
+
+// protocols returns the protocols of the filter, which a line of its README names.
+func (p *filterPage) protocols(t *testing.T) string {
+	t.Helper()
+	found := regexp.MustCompile(`(?m)^Protocols: (.*)\.$`).FindStringSubmatch(p.readme(t)["What"])
+	if found == nil {
+		t.Fatalf("%s/README.md has no line \"Protocols: ….\" in its section What", p.dir)
+	}
+	return found[1]
+}
+
+// purpose returns the first sentence of a text of the README, in one line.
+func purpose(text string) string {
+	paragraph, _, _ := strings.Cut(text, "\n\n")
+	sentence, _, _ := strings.Cut(strings.Join(strings.Fields(paragraph), " "), ". ")
+	return strings.TrimRight(sentence, ".:") + "."
+}
+
+// indexRow returns the row of the filter among the filters of a kind, or "" if it is of another kind.
+func (p *filterPage) indexRow(t *testing.T, kind string) string {
+	t.Helper()
+	i := slices.IndexFunc(p.kinds, func(k string) bool { return strings.HasPrefix(k, kind) })
+	if i < 0 {
+		return ""
+	}
+	what := p.readme(t)["What"]
+	requests, connections, _ := strings.Cut(p.protocols(t), "; ")
+	_, runs, isStream := strings.Cut(p.kinds[i], ", ")
+	_, ofConnections, _ := strings.Cut(what, "### Connections\n\n")
+	switch {
+	case isStream:
+		return fmt.Sprintf("| [`%s`](%s) | %s | %s | %s |\n", p.name, p.file(), purpose(what), runs, requests)
+	case ofConnections != "":
+		return fmt.Sprintf("| [`%s`](%s#connections) | %s | %s |\n", p.name, p.file(), purpose(ofConnections), connections)
+	}
+	return fmt.Sprintf("| [`%s`](%s) | %s | %s |\n", p.name, p.file(), purpose(what), requests)
+}
+
+// page returns the text of the page: the README with the example before the keys, and with links
+// that work from docs/filters.
+func (p *filterPage) page(t *testing.T, all []*filterPage) string {
+	t.Helper()
+	var b strings.Builder
+	kinds := strings.Join(p.kinds, "; ")
+	fmt.Fprintf(&b, "<!-- Generated from %s/README.md by go test ./cmd/weft -run Filter -update: change that file. -->\n\n# %s\n\n%s. [All filters](README.md)\n",
+		p.dir, p.name, strings.ToUpper(kinds[:1])+kinds[1:])
+	sections := p.readme(t)
+	for _, heading := range []string{"What", "Example", "Configuration", "Metrics", "Errors"} {
+		if sections[heading] == "" {
+			t.Errorf("%s/README.md has no section %s", p.dir, heading)
+		}
+		fmt.Fprintf(&b, "\n## %s\n\n%s\n", heading, sections[heading])
+	}
+	text := regexp.MustCompile(`<!-- (begin|end) \w+ -->\n+`).ReplaceAllString(b.String(), "")
+	text = regexp.MustCompile(`\n<!-- end \w+ -->`).ReplaceAllString(text, "")
+	return regexp.MustCompile(`\]\(([^)#:\s]+)`).ReplaceAllStringFunc(text, func(link string) string {
+		if link == "](README.md" {
+			return link // the index
+		}
+		return "](" + filterPageLink(path.Join(p.dir, strings.TrimPrefix(link, "](")), all)
+	})
+}
+
+// filterPageLink returns the link from docs/filters to a file, by its path from the root.
+func filterPageLink(target string, all []*filterPage) string {
+	for _, p := range all {
+		if target == p.dir+"/README.md" {
+			return p.file()
+		}
+	}
+	if page, ok := strings.CutPrefix(target, "docs/"); ok {
+		return "../" + page
+	}
+	return "../../" + target
+}
+
+const filterIndexHead = `<!-- Generated by go test ./cmd/weft -run Filter -update: the text is in cmd/weft/filter_pages_test.go, the rows are from the READMEs of the filters. -->
+
+# Filters
+
+This page lists every filter of Weft, with a page for each. A connection passes three kinds of
+filters:
+
+1. **listener filters** read the first bytes of a connection, before TLS: ` + "`listener_filters`" + ` of a listener;
+2. **network filters** allow, count or serve the connection: ` + "`filters`" + ` of a filter chain. The last one is
+   ` + "`proxy`" + `, which reads requests, or ` + "`tcp_proxy`" + ` or ` + "`udp_proxy`" + `, which relay bytes;
+3. **stream filters** process each request that ` + "`proxy`" + ` reads: ` + "`stream_filters`" + ` of the listener, in
+   their order. ` + "`per_filter_config`" + ` of a route replaces the settings for the requests of that route.
+
+One filter of each kind, in a whole file:
+
+` + "```json config=filters.json" + `
+{
+  "servers": [{
+    "listeners": [{
+      "name": "in", "address": "127.0.0.1:2045",
+      "listener_filters": [{"type": "proxy_protocol"}],
+      "filter_chains": [{"filters": [
+        {"type": "rbac", "config": {"rules": {"policies": {"network": {
+          "permissions": [{"any": true}],
+          "principals": [{"direct_remote_ip": {"address_prefix": "10.0.0.0", "prefix_len": 8}}]}}}}},
+        {"type": "proxy", "config": {"downstream_protocol": "Http1", "router_config_name": "routes"}}
+      ]}],
+      "stream_filters": [{"type": "payload_limit", "config": {"max_entity_size": "1MB"}}]
+    }],
+    "routers": [{
+      "router_config_name": "routes",
+      "virtual_hosts": [{"domains": ["*"], "routers": [
+        {"match": {"prefix": "/pictures"}, "route": {"cluster_name": "app"},
+         "per_filter_config": {"payload_limit": {"max_entity_size": "10MB"}}},
+        {"match": {"prefix": "/"}, "route": {"cluster_name": "app"}}]}]
+    }]
+  }],
+  "cluster_manager": {"clusters": [{"name": "app", "hosts": [{"address": "127.0.0.1:8080"}]}]}
+}
+` + "```" + `
+
+"Before the route" means that the filter runs before Weft chooses a route, and can change what
+matches. "After the route" means that it runs inside the matched route, with the route's settings;
+if no route matches, with those of the listener. HTTP is HTTP/1.1 and HTTP/2; RPC is Dubbo and Bolt.
+` + "`weft explain URL`" + ` prints the filters that a request passes. To write a filter, see
+[add-a-filter.md](../add-a-filter.md).
+
+## Stream filters
+
+| filter | purpose | runs | protocols |
+|---|---|---|---|
+`
+
+const filterIndexNetwork = `
+## Network filters
+
+| filter | purpose | protocols |
+|---|---|---|
+| [` + "`proxy`" + `](../reference/network-filters.md) | Reads requests, and passes them through the stream filters to the route and its cluster. | HTTP, gRPC, RPC |
+`
+
+const filterIndexTail = `
+## Listener filters
+
+| filter | purpose |
+|---|---|
+| [` + "`proxy_protocol`" + `](../protocols.md#the-proxy-protocol) | Reads the client address from a PROXY protocol header ([keys](../reference/listeners.md#serverslistenerslistener_filtersconfig-proxy_protocol)). |
+| [` + "`original_dst`" + `](../transparent.md) | Finds the original destination of a redirected connection; the same as ` + "`use_original_dst`" + `. |
+| [` + "`tls_inspector`, `http_inspector`" + `](../listeners.md#the-first-bytes-of-a-connection) | Read the server name and the protocol for the matches of filter chains; Weft also does so without these entries. |
+`

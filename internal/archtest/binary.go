@@ -1,0 +1,126 @@
+package archtest
+
+import (
+	"fmt"
+	"go/build/constraint"
+	"go/token"
+	"io/fs"
+	"path"
+	"slices"
+)
+
+// This file holds which packages of this module the weft binary contains, as data. Test support and
+// tools stay out of it.
+
+// command is the directory of the weft command.
+const command = "cmd/weft"
+
+// binaryPackages lists the directories of the packages that command may import, directly or not, as
+// path.Match patterns.
+func binaryPackages() []string {
+	return []string{
+		"configs",
+		"internal/admin", "internal/align", "internal/demand", "internal/hash", "internal/httpport", "internal/invariants", "internal/logfile",
+		"internal/metrics", "internal/resource", "internal/run", "internal/swar", "internal/unixsocket",
+		"pkg/buffer",
+		"pkg/config", "pkg/config/configjson", "pkg/config/document",
+		"pkg/dubbo", "pkg/dubbo/api", "pkg/dubbo/application", "pkg/dubbo/plan", "pkg/dubbo/rules",
+		"pkg/filter", "pkg/filter/coding", "pkg/filter/match", "pkg/filter/network/*", "pkg/filter/stream/*",
+		"pkg/inspect",
+		"pkg/network", "pkg/network/credential",
+		"pkg/protocol", "pkg/protocol/hessian", "pkg/protocol/http1", "pkg/protocol/http2", "pkg/protocol/opening", "pkg/protocol/proxyproto",
+		"pkg/protocol/urlpath", "pkg/protocol/variable", "pkg/protocol/workload",
+		"pkg/protocol/xprotocol", "pkg/protocol/xprotocol/bolt", "pkg/protocol/xprotocol/dubbo",
+		"pkg/proxy", "pkg/proxy/accesslog", "pkg/proxy/explain", "pkg/proxy/overload", "pkg/proxy/overload/trigger", "pkg/proxy/pipeline", "pkg/proxy/service",
+		"pkg/registry", "pkg/registry/memory", "pkg/registry/nacos", "pkg/registry/zookeeper",
+		"pkg/router", "pkg/router/chainmatch", "pkg/router/headermatch",
+		"pkg/stream", "pkg/stream/http1", "pkg/stream/http2", "pkg/stream/xprotocol",
+		"pkg/upstream", "pkg/upstream/balance", "pkg/upstream/breaker", "pkg/upstream/discovery/dns", "pkg/upstream/health", "pkg/upstream/hosthealth",
+		"pkg/upstream/outlier", "pkg/upstream/pool", "pkg/upstream/share", "pkg/upstream/subset", "pkg/upstream/tasks", "pkg/upstream/wait",
+	}
+}
+
+// binaryPackagesXDS lists the further packages of a build without the tag noxds.
+func binaryPackagesXDS() []string {
+	return []string{"pkg/xds", "pkg/xds/*"}
+}
+
+// Maximum size of the stripped binary on amd64, in bytes: 3 % above the size when the budget was
+// set.
+const (
+	sizeBudget      = 38_923_000 // 37,789,961
+	sizeBudgetNoXDS = 22_242_000 // 21,594,377
+)
+
+// CheckBinary reads the Go module whose root is fsys. For the builds with and without xDS it returns
+// the packages that command imports although they are not listed, and the entries that match none.
+func CheckBinary(fsys fs.FS) (wrong []string, err error) {
+	tree, err := load(fsys)
+	if err != nil {
+		return nil, err
+	}
+	for tag, allowed := range map[string][]string{"": slices.Concat(binaryPackages(), binaryPackagesXDS()), "noxds": binaryPackages()} {
+		used := map[string]bool{}
+		for dir, from := range tree.importsOf(command, tag) {
+			i := slices.IndexFunc(allowed, func(pattern string) bool { matched, _ := path.Match(pattern, dir); return matched })
+			switch {
+			case i >= 0:
+				used[allowed[i]] = true
+			case dir != command:
+				wrong = append(wrong, fmt.Sprintf("tag %q: %s imports %s: keep it out of the binary, or add it to internal/archtest/binary.go", tag, from, dir))
+			}
+		}
+		for _, pattern := range allowed {
+			if !used[pattern] {
+				wrong = append(wrong, fmt.Sprintf("tag %q: the binary has no package %s: remove it from internal/archtest/binary.go", tag, pattern))
+			}
+		}
+	}
+	slices.Sort(wrong)
+	return wrong, nil
+}
+
+// importsOf returns the directories of root and of the packages of this module that it imports,
+// directly or not, with one that imports each.
+func (t *tree) importsOf(root, tag string) map[string]string {
+	byDir := map[string][]*pkg{}
+	for _, p := range t.packages {
+		byDir[p.dir] = append(byDir[p.dir], p)
+	}
+	importers := map[string]string{root: root}
+	for queue := []string{root}; len(queue) > 0; queue = queue[1:] {
+		for _, p := range byDir[queue[0]] {
+			for f := range p.nonTestFiles {
+				if !f.isBuilt(tag) {
+					continue
+				}
+				f.imports(func(importPath string, _ token.Pos) bool {
+					dir, ours := p.moduleDir(importPath)
+					if _, seen := importers[dir]; ours && !seen {
+						importers[dir] = p.dir
+						queue = append(queue, dir)
+					}
+					return true
+				})
+			}
+		}
+	}
+	return importers
+}
+
+// isBuilt reports whether a build for Linux with the tag includes f, by its build constraint.
+func (f *file) isBuilt(tag string) bool {
+	for _, group := range f.syntax.Comments {
+		if group.Pos() > f.syntax.Package {
+			break
+		}
+		for _, c := range group.List {
+			if !constraint.IsGoBuild(c.Text) {
+				continue
+			}
+			expression, err := constraint.Parse(c.Text)
+			return err == nil && expression.Eval(func(is string) bool { return is == tag || is == "linux" || is == "unix" })
+		}
+	}
+	return true
+}

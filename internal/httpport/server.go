@@ -1,0 +1,103 @@
+// Package httpport owns what the HTTP ports of the process have in common: the admin port, the
+// metrics port and the API of Dubbo services. None of them carries proxied traffic.
+//
+//	Server  limits, listeners, shutdown          server.go
+//	Guard   rejects requests of web pages        guard.go
+package httpport
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/netip"
+	"time"
+)
+
+// Limits of a port. They bound what a slow or abusive client costs the proxy.
+const (
+	headTimeout     = 5 * time.Second
+	idleTimeout     = 60 * time.Second
+	maxHeaderBytes  = 16 << 10
+	shutdownTimeout = 3 * time.Second
+)
+
+// ReadTimeout limits how long a client may take to send a request.
+const ReadTimeout = 10 * time.Second
+
+// Server serves one handler on its listeners.
+type Server struct {
+	http      *http.Server
+	listeners []net.Listener
+}
+
+// NewServer returns a server without listeners. writeTimeout limits the time from the head of a
+// request to the end of its response. log gets the messages of net/http at level debug.
+func NewServer(h http.Handler, writeTimeout time.Duration, log *slog.Logger) *Server {
+	return &Server{http: &http.Server{
+		Handler:           h,
+		ReadHeaderTimeout: headTimeout,
+		ReadTimeout:       ReadTimeout,
+		WriteTimeout:      writeTimeout,
+		IdleTimeout:       idleTimeout,
+		MaxHeaderBytes:    maxHeaderBytes,
+		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelDebug),
+	}}
+}
+
+// Add adds a listener, which the server owns from now on. The caller must not call it after Run.
+func (s *Server) Add(ln net.Listener) { s.listeners = append(s.listeners, ln) }
+
+// Addrs returns the addresses of the listeners in the order of Add.
+func (s *Server) Addrs() []net.Addr {
+	var all []net.Addr
+	for _, ln := range s.listeners {
+		all = append(all, ln.Addr())
+	}
+	return all
+}
+
+// Run serves requests until ctx ends, and then gives those in flight at most three seconds. It
+// returns nil unless a listener failed. The caller must call it only once.
+func (s *Server) Run(ctx context.Context) error {
+	ended := make(chan error, len(s.listeners))
+	for _, ln := range s.listeners {
+		go func() { ended <- s.http.Serve(ln) }()
+	}
+	var failed error
+	running := len(s.listeners)
+	select {
+	case failed = <-ended:
+		running--
+	case <-ctx.Done():
+	}
+	grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownTimeout)
+	defer cancel()
+	if err := s.http.Shutdown(grace); err != nil {
+		_ = s.http.Close() // ends requests that are still in flight, such as a profile
+	}
+	for range running {
+		if err := <-ended; !errors.Is(err, http.ErrServerClosed) {
+			failed = errors.Join(failed, err)
+		}
+	}
+	return failed
+}
+
+// Close closes a server that will not run. After Run it has no effect.
+func (s *Server) Close() error {
+	var all error
+	for _, ln := range s.listeners {
+		if err := ln.Close(); !errors.Is(err, net.ErrClosed) {
+			all = errors.Join(all, err)
+		}
+	}
+	return all
+}
+
+// IsLoopback reports whether only this machine can reach an address.
+func IsLoopback(a net.Addr) bool {
+	address, err := netip.ParseAddrPort(a.String())
+	return err != nil || address.Addr().Unmap().IsLoopback() // an error means a unix socket
+}

@@ -1,0 +1,46 @@
+package swar
+
+import (
+	"math/bits"
+	"slices"
+	"testing"
+)
+
+// TestFirstMark compares the first mark of each function with a loop, for each byte at each
+// position.
+func TestFirstMark(t *testing.T) {
+	for c := range 256 {
+		for at := range 8 {
+			text := []byte("mmmmmmmm")
+			text[at] = byte(c)
+			if at < 7 {
+				text[at+1] = byte(c - 1) // after a mark, and possibly a wrong one
+			}
+			w := Load(text)
+			if other := Load(string(text)); w != other {
+				t.Fatalf("Load(%q) = %x of the bytes, %x of the string", text, w, other)
+			}
+			for _, test := range []struct {
+				name  string
+				mark  uint64
+				holds func(b byte) bool
+			}{
+				{"Below 0x20", Below(w, 0x20), func(b byte) bool { return b < 0x20 }},
+				{"Below 128", Below(w, 128), func(b byte) bool { return b < 128 }},
+				{"Equal 0x7f", Equal(w, 0x7f), func(b byte) bool { return b == 0x7f }},
+				{"Equal 0", Equal(w, 0), func(b byte) bool { return b == 0 }},
+				{"InRange", InRange(w&^Highs, '0', '9'), func(b byte) bool { b &= 0x7f; return '0' <= b && b <= '9' }},
+			} {
+				want := 8
+				for i, b := range slices.Backward(text) {
+					if test.holds(b) {
+						want = i
+					}
+				}
+				if got := bits.TrailingZeros64(test.mark) / 8; got != want {
+					t.Errorf("%s of %q marks byte %d first, want %d", test.name, text, got, want)
+				}
+			}
+		}
+	}
+}

@@ -1,0 +1,130 @@
+package configjson
+
+import (
+	"io/fs"
+	"net"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/config/document"
+)
+
+type adminJSON struct {
+	Node    document.Node `key:"."`
+	Address struct {
+		Socket struct {
+			Node      document.Node `key:"."`
+			Address   string        `key:"address" doc:"IP address, or path of a unix socket. Clients that can connect to it can drain Weft and read its configuration." default:"127.0.0.1" example:"\"127.0.0.9\""`
+			Port      uint16        `key:"port_value,portValue" doc:"Port of the admin API." numeral:"true" example:"9901"`
+			Protocol  string        `key:"protocol" doc:"Envoy bootstrap: protocol of the address; always TCP." enum:"TCP" noeffect:"there is no other" example:"\"TCP\""`
+			IPv4      bool          `key:"ipv4_compat,ipv4Compat" doc:"Envoy bootstrap: accept IPv4 connections on \"::\"." noeffect:"IPv4 is always accepted" example:"true"`
+			NamedPort string        `key:"named_port,namedPort" doc:"Envoy bootstrap: named port." unbuilt:"named_port" example:"\"admin\""`
+			Resolver  string        `key:"resolver_name,resolverName" doc:"Envoy bootstrap: resolver of the address." unbuilt:"resolver_name" example:"\"dns\""`
+			Namespace string        `key:"network_namespace_filepath,networkNamespaceFilepath" doc:"Envoy bootstrap: network namespace of the admin port." unbuilt:"network_namespace_filepath" example:"\"/run/netns/admin\""`
+		} `key:"socket_address,socketAddress" doc:"IP address and port."`
+		Pipe struct {
+			Path string `key:"path" doc:"Path of a unix socket, instead of socket_address." example:"\"/run/weft/admin\""`
+			Mode uint32 `key:"mode" doc:"Permissions of the socket file, as a decimal number. Users with write permission can connect, drain Weft and read its configuration. 0: its owner only (384). 432 also allows its group." max:"511" default:"0" example:"432"`
+		} `key:"pipe" doc:"Envoy bootstrap: unix socket."`
+		Internal document.Node `key:"envoy_internal_address,envoyInternalAddress" doc:"Envoy bootstrap: address inside the process." accept:"object" unbuilt:"envoy_internal_address" example:"{\"server_listener_name\": \"admin\"}"`
+	} `key:"address" doc:"Address of the admin port."`
+	AllowedHosts []string        `key:"allowed_hosts" doc:"Accepted hostnames in requests to the admin port, without port; *.suffix for all names below the suffix. IP addresses and localhost are always accepted; other names get 403, which prevents DNS rebinding attacks by web pages." example:"[\"weft.mesh.example\"]"`
+	LogPath      string          `key:"access_log_path,accessLogPath" doc:"Access log of the admin port." noeffect:"true" example:"\"/dev/null\""`
+	AccessLog    []document.Node `key:"access_log,accessLog" doc:"Envoy bootstrap: access logs of the admin port." noeffect:"true" example:"[{\"name\": \"envoy.access_loggers.file\"}]"`
+	ProfilePath  string          `key:"profile_path,profilePath" doc:"Envoy bootstrap: file of CPU profiles." noeffect:"set pprof.debug instead" example:"\"/tmp/envoy.prof\""`
+	Sockets      []document.Node `key:"socket_options,socketOptions" doc:"Envoy bootstrap: socket options of the admin port." noeffect:"true" example:"[{\"level\": 1}]"`
+	NoLimit      bool            `key:"ignore_global_conn_limit,ignoreGlobalConnLimit" doc:"Envoy bootstrap: exempt the admin port from connection limits." noeffect:"the admin port is always exempt" example:"true"`
+	AllowPaths   []document.Node `key:"allow_paths,allowPaths" doc:"Envoy bootstrap: paths that the admin port serves." unbuilt:"allow_paths" example:"[{\"exact\": \"/stats\"}]"`
+}
+
+type pprofJSON struct {
+	Node     document.Node `key:"."`
+	Debug    bool          `key:"debug" doc:"Serve /debug/pprof on the admin port." example:"true"`
+	Port     uint16        `key:"port_value" doc:"Port of the profiler: absent, or the admin port." example:"9901"`
+	Endpoint string        `key:"endpoint" doc:"Address of the profiler." unbuilt:"pprof.endpoint" example:"\"127.0.0.1\""`
+}
+
+// adminReader reads admin and pprof.
+type adminReader struct {
+	*input
+	out *config.Admin // nil: no admin port
+}
+
+// read converts admin and pprof; nil if the file has no admin port.
+func (r *adminReader) read(j *rootJSON) *config.Admin {
+	if j.Admin != nil && j.hasBootstrap() && j.Admin.Node.Get("address").IsDisabled() {
+		r.report.Warnf(j.Admin.Node, "admin has no effect without an address: Weft opens no admin port")
+		j.Admin = nil
+	}
+	if j.Admin != nil {
+		s := &j.Admin.Address.Socket
+		switch pipe := j.Admin.Node.Get("address").Get("pipe"); {
+		case pipe.Exists() && s.Node.Exists():
+			r.report.Errorf(pipe, "socket_address and pipe are mutually exclusive")
+		case j.Admin.Address.Pipe.Path != "":
+			r.setSocket(pipe.Get("path"), socketPath(j.Admin.Address.Pipe.Path))
+			if r.out != nil {
+				r.out.Mode = fs.FileMode(j.Admin.Address.Pipe.Mode)
+			}
+		case isPath(s.Address):
+			r.setSocket(s.Node.Get("address"), s.Address)
+		case !s.Node.Get("port_value", "portValue").Exists():
+			r.report.Errorf(s.Node.Or(j.Admin.Node), "the admin port requires address.socket_address.port_value")
+		default:
+			at := s.Node.Get("address").Or(s.Node)
+			if _, err := netip.ParseAddr(s.Address); err != nil && s.Address != localhost {
+				r.report.Errorf(at, "found %q, expected an IP address", s.Address)
+			}
+			address := net.JoinHostPort(s.Address, strconv.Itoa(int(s.Port)))
+			r.out = &config.Admin{Address: numericHost(address)}
+		}
+	}
+	r.allowedHosts(j)
+	if !j.Pprof.Debug {
+		return r.out
+	}
+	at := j.Pprof.Node.Get("debug")
+	switch {
+	case j.Admin == nil:
+		r.report.Errorf(at, "the profiler requires \"admin\": the admin port serves it")
+	case j.Pprof.Port != 0 && j.Pprof.Port != j.Admin.Address.Socket.Port:
+		r.report.Unsupported(j.Pprof.Node.Get("port_value"), "a separate port for the profiler (the admin port serves it)")
+	case r.out != nil:
+		r.out.Pprof = true
+	}
+	return r.out
+}
+
+// allowedHosts converts the host names that the admin port accepts.
+func (r *adminReader) allowedHosts(j *rootJSON) {
+	if j.Admin == nil {
+		return
+	}
+	at := slices.Collect(j.Admin.Node.Get("allowed_hosts").All())
+	for i, text := range j.Admin.AllowedHosts {
+		host := strings.ToLower(text)
+		rest := strings.TrimPrefix(host, "*.")
+		if rest == "" || strings.ContainsAny(rest, "*:/[] ") {
+			r.report.Errorf(at[i], "found %q, expected a host name without port, or *.suffix", text)
+			continue
+		}
+		if r.out != nil {
+			r.out.Hosts = append(r.out.Hosts, host)
+		}
+	}
+}
+
+// setSocket sets a unix socket as the admin address.
+func (r *adminReader) setSocket(at document.Node, path string) {
+	switch {
+	case strings.HasPrefix(path, "@"):
+		r.report.Errorf(at, "%q is an abstract socket, which every process in the network namespace can connect to: expected a path, whose permissions restrict access", path)
+		return
+	case !strings.Contains(path, "/"):
+		path = "./" + path // without a slash it would be parsed as ip:port
+	}
+	r.out = &config.Admin{Address: path}
+}

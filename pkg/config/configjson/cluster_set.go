@@ -1,0 +1,64 @@
+package configjson
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/config/document"
+)
+
+// clusterSet contains the clusters of a file, to which routes, listeners and filters refer. The
+// clusterReader fills it.
+type clusterSet struct {
+	report *document.Report
+	all    []*config.Cluster // of cluster_manager, in the order of the file
+	byName map[string]*config.Cluster
+	static map[string]bool // names in static_resources
+	// dynamic says that a control plane or a registry may add clusters.
+	dynamic bool
+}
+
+func newClusterSet(report *document.Report) *clusterSet {
+	return &clusterSet{report: report, byName: map[string]*config.Cluster{}, static: map[string]bool{}}
+}
+
+// resolve checks that a cluster exists. It returns the name as stored in the cluster, so that
+// all references share one string.
+func (s *clusterSet) resolve(n document.Node, key, name string) string {
+	if name == "" {
+		return "" // reported
+	}
+	if c := s.byName[name]; c != nil {
+		return c.Name
+	}
+	s.report.Unknown(n.Get(key).Or(n), "cluster", name, s.names())
+	return name
+}
+
+// names returns the names of all clusters, for suggestions.
+func (s *clusterSet) names() []string {
+	names := make([]string, len(s.all))
+	for i, c := range s.all {
+		names[i] = c.Name
+	}
+	return names
+}
+
+// check reports name if it is not a known cluster; "" means no cluster.
+func (s *clusterSet) check(at document.Node, name string, severity document.Severity) {
+	if name == "" || s.byName[name] != nil || s.static[name] {
+		return
+	}
+	known := slices.Concat(s.names(), slices.Sorted(maps.Keys(s.static)))
+	if severity == document.Error {
+		s.report.Unknown(at, "cluster", name, known)
+		return
+	}
+	place := at.Position()
+	s.report.Add(document.Diagnostic{
+		Severity: severity, File: place.File, Line: place.Line, Column: place.Column, Path: at.Path(),
+		Problem: fmt.Sprintf("unknown cluster %q", name), Suggestion: document.Suggest(name, known),
+	})
+}

@@ -1,0 +1,142 @@
+package configjson
+
+import (
+	"errors"
+	"maps"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/weft-proxy/weft/pkg/config/document"
+	"github.com/weft-proxy/weft/pkg/filter"
+)
+
+// clusterKeys returns the keys of the schema that contain "cluster", except those of stream
+// filters; true if their value is a cluster name. The path identifies a key inside an object, such
+// as the name of a weighted cluster.
+func clusterKeys() map[string]bool {
+	const filters, route = "servers[].listeners[].filter_chains[].filters[].", "servers[].routers[].virtual_hosts[].routers[].route."
+	return map[string]bool{
+		filters + "config (tcp_proxy).cluster":          true,
+		filters + "config (tcp_proxy).routes[].cluster": true,
+		filters + "config (udp_proxy).cluster":          true,
+		route + "cluster_name":                          true,
+		route + "weighted_clusters[].cluster.name":      true,
+
+		"cluster_manager":                                  false,
+		"cluster_manager.clusters":                         false,
+		"cluster_manager.clusters_configs":                 false,
+		"cluster_manager.clusters[].cluster_manager_tls":   false,
+		"cluster_manager.enable_deferred_cluster_creation": false,
+		"cluster_manager.local_cluster_name":               false, // ignored
+		filters + "config (proxy).validate_clusters":       false,
+		"servers[].routers[].validate_clusters":            false,
+		route + "cluster_header":                           false,
+		route + "cluster_variable":                         false,
+		route + "weighted_clusters":                        false,
+	}
+}
+
+// TestEveryClusterKeyIsChecked verifies that clusterKeys lists every key that contains
+// "cluster", and that testdata/refused shows an error for each that refers to a cluster. For
+// settings of filters see TestClusterKeysAreTagged in cmd/weft.
+func TestEveryClusterKeyIsChecked(t *testing.T) {
+	shown := unknownClusterKeys(t)
+	judged := clusterKeys()
+	for _, section := range document.Sections("", rootJSON{}, variants(Capabilities{})) {
+		for _, k := range section.Keys {
+			path := join(section.Path, k.Name)
+			if !strings.Contains(k.Name, "cluster") && !strings.HasSuffix(section.Path, ".cluster") {
+				continue
+			}
+			names, known := judged[path]
+			delete(judged, path)
+			switch bare := regexp.MustCompile(` \(\w+\)`).ReplaceAllString(path, ""); {
+			case strings.HasSuffix(path, "[].cluster.weight"), strings.HasSuffix(path, "[].cluster.metadata_match"), strings.HasSuffix(path, "weighted_clusters[].cluster"):
+			case !known:
+				t.Errorf("%s: the key seems to contain a cluster name, but the test does not list it", path)
+			case names && !shown[bare]:
+				t.Errorf("%s: no archive of testdata/refused has an unknown cluster in this key", path)
+			}
+		}
+	}
+	for path := range judged {
+		t.Errorf("%s is not a key", path)
+	}
+}
+
+// unknownClusterKeys returns the keys with an unknown cluster in the archives of rejected files.
+func unknownClusterKeys(t *testing.T) map[string]bool {
+	t.Helper()
+	keys := map[string]bool{}
+	said := regexp.MustCompile(`(?m)^\S+: (\S+): unknown cluster "`)
+	for _, path := range slices.Sorted(maps.Keys(archives(t, "testdata/refused/*.txtar"))) {
+		data, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range said.FindAllStringSubmatch(string(data), -1) {
+			keys[regexp.MustCompile(`\[\d+\]`).ReplaceAllString(m[1], "[]")] = true
+		}
+	}
+	return keys
+}
+
+// nestedClusters is the configuration of a filter with cluster names at every kind of place.
+type nestedClusters struct {
+	Name    string                   `key:"name,to" doc:"One." refers:"cluster" example:"\"a\""`
+	List    []string                 `key:"list" doc:"Several." refers:"cluster" example:"[\"a\"]"`
+	Shares  map[string]float64       `key:"shares" doc:"A share of each." refers:"cluster,warn" example:"{\"a\": 1}"`
+	Tenants map[string][]nestedEntry `key:"tenants" doc:"The clusters of each tenant."`
+	Backup  *nestedEntry             `key:"backup" doc:"Another."`
+}
+
+type nestedEntry struct {
+	Cluster string `key:"cluster" doc:"One." refers:"cluster" example:"\"a\""`
+	Region  string `key:"region" doc:"Its region." example:"\"eu\""`
+}
+
+func (n *nestedClusters) Validate() error {
+	if n.Name == "" {
+		return errors.New("no name")
+	}
+	return nil
+}
+
+// TestTaggedKeysNameClusters verifies that the refers tag alone makes check validate the clusters of
+// a new filter, for listeners and routes.
+func TestTaggedKeysNameClusters(t *testing.T) {
+	k := testCapabilities()
+	k.StreamFilters = append(k.StreamFilters, filter.StreamFilterFactory{Name: "nested", Config: func() any { return new(nestedClusters) }})
+	const text = `
+servers:
+- listeners:
+  - name: in
+    address: 127.0.0.1:1
+    filter_chains: [{filters: [{type: proxy, config: {downstream_protocol: Http1, router_config_name: t}}]}]
+    stream_filters:
+    - type: nested
+      config:
+        to: shop1
+        list: [shop, shop2, ""]
+        shares: {shop: 1, shop3: 2}
+        tenants: {blue: [{cluster: shop}, {cluster: shop4, region: shop5}]}
+        backup: {cluster: shop6}
+  routers: [{router_config_name: t, virtual_hosts: [{name: v, domains: ["*"], routers: [
+    {match: {prefix: /}, direct_response: {status: 200}, per_filter_config: {nested: {list: [shop7]}}}]}]}]
+cluster_manager: {clusters: [{name: shop, hosts: [{address: "127.0.0.1:2"}]}]}
+`
+	const listener, route = "servers[0].listeners[0].stream_filters[0].config", "servers[0].routers[0].virtual_hosts[0].routers[0].per_filter_config.nested"
+	want := `c.yaml:10:13: ` + listener + `.to: unknown cluster "shop1"; did you mean "shop"?
+c.yaml:11:22: ` + listener + `.list[1]: unknown cluster "shop2"; did you mean "shop"?
+c.yaml:12:34: warning: ` + listener + `.shares.shop3: unknown cluster "shop3"; did you mean "shop"?
+c.yaml:13:53: ` + listener + `.tenants.blue[1].cluster: unknown cluster "shop4"; did you mean "shop"?
+c.yaml:14:27: ` + listener + `.backup.cluster: unknown cluster "shop6"; did you mean "shop"?
+c.yaml:16:86: ` + route + `: no name
+c.yaml:16:94: ` + route + `.list[0]: unknown cluster "shop7"; did you mean "shop"?`
+	if _, list := Parse("c.yaml", []byte(text), k, Options{}); list.Error() != want {
+		t.Errorf("Parse reports\n%s\nwant\n%s", list.Error(), want)
+	}
+}

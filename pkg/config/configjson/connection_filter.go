@@ -1,0 +1,55 @@
+package configjson
+
+import (
+	"strings"
+
+	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/filter"
+)
+
+// connectionFilter returns the factory of a connection filter; nil if name is not one.
+func (r *filterReader) connectionFilter(name string) *filter.ConnectionFilterFactory {
+	for i := range r.capabilities.ConnectionFilters {
+		if g := &r.capabilities.ConnectionFilters[i]; strings.EqualFold(g.Name, name) {
+			return g
+		}
+	}
+	return nil
+}
+
+// networkFilters returns all network filter names that a file may contain, supported or not.
+func (r *filterReader) networkFilters() []string {
+	names := knownNetworkFilters()
+	for i := range r.capabilities.ConnectionFilters {
+		names = append(names, r.capabilities.ConnectionFilters[i].Name)
+	}
+	return names
+}
+
+// readConnectionFilter converts a connection filter and appends it to those of out.
+func (r *filterReader) readConnectionFilter(f *networkFilterJSON, kind *filter.ConnectionFilterFactory, out *config.FilterChain) {
+	if out.Proxy != nil || out.TCPProxy != nil || out.UDPProxy != nil {
+		r.report.Errorf(f.Node.Get("type").Or(f.Node), "the network filter %q must precede the filter that serves the connections", kind.Name)
+	}
+	settings := kind.Config()
+	r.decode(f.Node.Member("config"), settings)
+	out.ConnectionFilters = append(out.ConnectionFilters, config.Filter{Name: kind.Name, Config: settings})
+}
+
+// checkConnectionFilters reports connection filters without a filter that serves connections, connection
+// filters for UDP, and observers without a TCP proxy.
+func (r *listenerReader) checkConnectionFilters(j *filterChainJSON, out *config.FilterChain) {
+	switch {
+	case len(out.ConnectionFilters) == 0:
+	case out.UDPProxy != nil:
+		r.report.Errorf(j.Node.Get("filters"), "the network filter %q is for connections: a listener with the network udp has none", out.ConnectionFilters[0].Name)
+	case out.Proxy == nil && out.TCPProxy == nil:
+		r.report.Errorf(j.Node.Get("filters"), "the network filter %q serves no connections: expected a %q or %q after it", out.ConnectionFilters[0].Name, ProxyFilter, TCPProxyFilter)
+	case out.TCPProxy == nil:
+		for _, g := range out.ConnectionFilters {
+			if r.filters.connectionFilter(g.Name).NewObserver != nil {
+				r.report.Errorf(j.Node.Get("filters"), "the network filter %q observes the bytes that a %q forwards: it requires one after it", g.Name, TCPProxyFilter)
+			}
+		}
+	}
+}

@@ -1,0 +1,190 @@
+package configjson
+
+import (
+	"net"
+	"net/netip"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/config/document"
+)
+
+// DubboRegistry is the extension that registers and subscribes Dubbo services.
+const DubboRegistry = "dubbo_registry"
+
+type extensionJSON struct {
+	Node   document.Node `key:"."`
+	Type   string        `key:"type" doc:"Name of the extension: dubbo_registry." required:"true" example:"\"dubbo_registry\""`
+	Config document.Node `key:"config" doc:"Settings of the extension." accept:"object" variant:"extension" example:"{\"enable\": true}"`
+}
+
+// dubboRegistryJSON is the extension "dubbo_registry".
+type dubboRegistryJSON struct {
+	Node       document.Node `key:"."`
+	Enable     bool          `key:"enable" doc:"Whether applications can register and subscribe to Dubbo services through Weft; see docs/dubbo.md." default:"false" example:"true"`
+	ServerPort uint16        `key:"server_port" doc:"Port that Weft registers for providers: that of the listener that serves their consumers. 0: the port that the application reports." numeral:"true" default:"0" example:"20080"`
+	Host       string        `key:"host" doc:"Address that Weft registers for providers. Empty: the environment variable DUBBO_IP_TO_REGISTRY, else the first global IPv4 address of the machine, else 127.0.0.1." example:"\"10.0.0.7\""`
+
+	APIPort      uint16 `key:"api_port" doc:"Port of the registry API. 0: none; api_socket is then required." numeral:"true" default:"22222" example:"10022"`
+	APIAddress   string `key:"api_address" doc:"IP address of the registry API. Clients that can connect to it can register services: use a loopback address or a token." default:"127.0.0.1" example:"\"::1\""`
+	APISocket    string `key:"api_socket" doc:"Path of a unix socket that also serves the API, for processes of the user that runs Weft." example:"\"/run/weft/dubbo.sock\""`
+	Token        string `key:"token" doc:"Token that clients of the API must send as \"Authorization: Bearer TOKEN\". Empty: none." secret:"true" example:"\"${DUBBO_TOKEN:-t0ken}\""`
+	TokenFile    string `key:"token_file" doc:"File with the token. A relative path is resolved in the working directory, then in the directory of this file." example:"\"dubbo.token\""`
+	StrictStatus bool   `key:"strict_status" doc:"Whether failed API requests get an error status. Existing clients expect 200 in all cases." default:"false" example:"true"`
+
+	Application  string        `key:"application" doc:"Application name in registries if an API request has none." default:"weft" example:"\"shop\""`
+	StateFile    string        `key:"state_file" doc:"File that stores registrations and subscriptions for the next start. Empty: they are not stored. The file contains registry passwords; only its owner can read it." example:"\"/var/lib/weft/dubbo.json\""`
+	EmptyAfter   time.Duration `key:"empty_after" doc:"How long Weft keeps using the providers of a service after the registry has dropped all of them." default:"10m" example:"\"30m\""`
+	WithdrawWait time.Duration `key:"withdraw_wait" doc:"Time between unregistering everything on SIGTERM and closing the listeners, in which consumers notice the change." default:"3s" example:"\"5s\""`
+
+	Registries []registryJSON `key:"registries" doc:"Settings of registries that API requests do not contain. The first is the registry of API requests that name none."`
+	LogPath    string         `key:"log_path" doc:"Log of the registry clients." noeffect:"the clients write to Weft's log" example:"\"logs\""`
+}
+
+type registryJSON struct {
+	Node           document.Node `key:"."`
+	Type           string        `key:"type" choice:"registry" doc:"Type of the registry." required:"true" example:"\"memory\""`
+	Address        string        `key:"address" doc:"Address of the registry, as in API requests: host:port, or a comma-separated list. For memory: a name, or file:/path for several Weft processes on one machine." required:"true" example:"\"file:/tmp/dubbo\""`
+	Username       string        `key:"username" doc:"User name if an API request has none." example:"\"dubbo\""`
+	Password       string        `key:"password" doc:"Password of the user." secret:"true" example:"\"${DUBBO_PASSWORD:-p}\""`
+	Root           string        `key:"root" doc:"Parent znode or group of everything. Empty: the default of the registry type." example:"\"/dubbo-test\""`
+	SessionTimeout time.Duration `key:"session_timeout" doc:"How long the registry keeps the registrations of a process that it has lost contact with. 0: the default of the registry type." default:"0s" example:"\"20s\""`
+	RegisterMode   string        `key:"register_mode" doc:"How services are registered. interface: each interface separately. instance: as one application instance, which Dubbo 3 consumers discover. all: both. An API request can override it with the parameter register-mode." enum:"interface|instance|all" default:"interface" example:"\"all\""`
+	TLS            *tlsJSON      `key:"tls_context" doc:"TLS on connections to the registry."`
+}
+
+func knownExtensions() []string { return []string{DubboRegistry} }
+
+// dubboReader reads extends, whose only extension is the Dubbo registry.
+type dubboReader struct {
+	*input
+	tls tlsReader
+}
+
+// read converts extends; the zero DubboRegistry if it is absent or disabled.
+func (r *dubboReader) read(list []extensionJSON) (out config.DubboRegistry) {
+	var built []string
+	if len(r.capabilities.DubboRegistries) > 0 {
+		built = knownExtensions()
+	}
+	var before *extensionJSON
+	for i := range list {
+		e := &list[i]
+		at := e.Node.Get("type").Or(e.Node)
+		if e.Type == "" {
+			continue // reported
+		}
+		if _, ok := choose(r.report, at, "extension", e.Type, built, knownExtensions()); !ok {
+			continue
+		}
+		if before != nil {
+			r.report.Errorf(at, "duplicate extension %s", DubboRegistry)
+			continue
+		}
+		before = e
+		var j dubboRegistryJSON
+		if r.decoder.Decode(e.Node.Member("config"), &j) {
+			out = r.dubboRegistry(&j)
+		}
+	}
+	return out
+}
+
+func (r *dubboReader) dubboRegistry(j *dubboRegistryJSON) config.DubboRegistry {
+	if !j.Enable {
+		return config.DubboRegistry{}
+	}
+	d := config.DubboRegistry{
+		Enable: true, Socket: socketPath(j.APISocket), Token: j.Token, StrictStatus: j.StrictStatus,
+		Host: j.Host, ServerPort: j.ServerPort, Application: j.Application,
+		StateFile: j.StateFile, EmptyProtection: j.EmptyAfter, UnregisterWait: j.WithdrawWait,
+	}
+	if j.APIPort != 0 {
+		d.API = numericHost(net.JoinHostPort(j.APIAddress, strconv.Itoa(int(j.APIPort))))
+	}
+	if _, err := netip.ParseAddr(j.APIAddress); err != nil && j.APIAddress != localhost {
+		r.report.Errorf(j.Node.Get("api_address"), "found %q, expected an IP address", j.APIAddress)
+	}
+	if d.API == "" && d.Socket == "" {
+		r.report.Errorf(j.Node.Get("api_port"), "api_port 0 disables the API port: api_socket is required")
+	}
+	if d.Socket != "" && (!isPath(d.Socket) || d.Socket[0] == '@') { // any process may connect to an abstract socket
+		r.report.Errorf(j.Node.Get("api_socket"), "found %q, expected a path", j.APISocket)
+	}
+	if strings.ContainsAny(d.Host, " /?&") {
+		r.report.Errorf(j.Node.Get("host"), "found %q, expected an address without a port", d.Host)
+	}
+	if j.TokenFile != "" {
+		d.Token = r.token(j)
+	}
+	for i := range j.Registries {
+		if s, ok := r.registry(&j.Registries[i], d.Registries); ok {
+			d.Registries = append(d.Registries, s)
+		}
+	}
+	return d
+}
+
+// token reads the token from token_file.
+func (r *dubboReader) token(j *dubboRegistryJSON) string {
+	at := j.Node.Get("token_file")
+	if j.Token != "" {
+		r.report.Errorf(at, "token_file and token are mutually exclusive")
+		return ""
+	}
+	text, err := r.files.ReadFile(j.TokenFile)
+	if err != nil && !filepath.IsAbs(j.TokenFile) {
+		if beside, errBeside := r.files.ReadFile(filepath.Join(filepath.Dir(r.file), j.TokenFile)); errBeside == nil {
+			text, err = beside, nil
+		}
+	}
+	token := strings.TrimSpace(string(text))
+	switch {
+	case err != nil:
+		r.report.Errorf(at, "the file %q %s", j.TokenFile, readProblem(err))
+	case token == "":
+		r.report.Errorf(at, "the file %q is empty: without a token any client could use the API", j.TokenFile)
+	}
+	return token
+}
+
+// registry converts the settings of one registry and reports a duplicate of an earlier one.
+func (r *dubboReader) registry(j *registryJSON, before []config.RegistrySettings) (config.RegistrySettings, bool) {
+	if j.Type == "" || j.Address == "" {
+		return config.RegistrySettings{}, false // reported
+	}
+	kind, ok := choose(r.report, j.Node.Get("type"), "registry", j.Type, r.capabilities.DubboRegistries, knownRegistries())
+	if !ok {
+		return config.RegistrySettings{}, false
+	}
+	for i := range before {
+		if before[i].Type == kind && before[i].Address == j.Address {
+			r.report.Errorf(j.Node, "duplicate %s registry %s", kind, j.Address)
+			return config.RegistrySettings{}, false
+		}
+	}
+	if j.Username == "" && j.Password != "" {
+		r.report.Errorf(j.Node.Get("password"), "password requires username")
+	}
+	return config.RegistrySettings{
+		Type: kind, Address: j.Address, Username: j.Username, Password: j.Password,
+		Root: j.Root, SessionTimeout: j.SessionTimeout, RegisterMode: config.RegisterMode(j.RegisterMode), TLS: r.tls.context(j.TLS, clusterTLS),
+	}, true
+}
+
+func knownRegistries() []string { return []string{"zookeeper", "nacos", "memory"} }
+
+// addDubboTable adds the route table of the subscribed services, unless the file has one with its
+// name. It is empty until an application subscribes.
+func (r *routeReader) addDubboTable() {
+	const name = config.DubboRouteTable
+	if r.tables[name] != nil {
+		return
+	}
+	t := &table{model: &config.RouteTable{Name: name}, routeNames: map[string]bool{}, usedFilters: map[string]bool{}}
+	r.tables[name] = t
+	r.out = append(r.out, t.model)
+}

@@ -1,0 +1,130 @@
+package configjson
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+
+	"github.com/weft-proxy/weft/pkg/config/document"
+	"github.com/weft-proxy/weft/pkg/protocol/variable"
+)
+
+// input is what the readers of all sections share: the file, what it may contain, and the report. A
+// reader reports a problem and continues; the caller of newInput uses the result only if the report
+// contains no error.
+type input struct {
+	file         string // its name
+	capabilities Capabilities
+	env          document.Lookup
+	files        Files
+	report       *document.Report // of all problems
+	decoder      *document.Decoder
+	documents    []source // the file and those of its directories
+	lintEnabled  bool
+}
+
+func newInput(file string, k Capabilities, o Options) *input {
+	in := &input{file: file, capabilities: k, env: o.Env, files: o.Files, report: &document.Report{}, lintEnabled: o.Lint}
+	if in.env == nil {
+		in.env = os.LookupEnv
+	}
+	if in.files == nil {
+		in.files = osFiles{}
+	}
+	in.decoder = document.NewDecoder(in.report)
+	in.decoder.Lenient = o.Lenient
+	return in
+}
+
+// document parses one document. If it returns an absent node, it has reported an error.
+func (in *input) document(name string, data []byte) document.Node {
+	before := in.report.Errors()
+	root := document.Parse(name, data, document.Options{Env: in.env}, in.report)
+	if !root.Exists() && in.report.Errors() == before {
+		in.report.Add(document.Diagnostic{File: name, Line: 1, Column: 1, Problem: "the document is empty"})
+	}
+	in.documents = append(in.documents, source{name, root})
+	return root
+}
+
+// directory parses the documents of a directory in the order of their names. at is the node with
+// the directory.
+func (in *input) directory(at document.Node, dir string) []document.Node {
+	entries, err := in.files.ReadDir(dir)
+	if err != nil && !filepath.IsAbs(dir) {
+		beside := filepath.Join(filepath.Dir(in.file), dir)
+		if list, errBeside := in.files.ReadDir(beside); errBeside == nil {
+			dir, entries, err = beside, list, nil
+		}
+	}
+	if err != nil {
+		in.report.Errorf(at, "the directory %q %s", dir, readProblem(err))
+		return nil
+	}
+	var roots []document.Node
+	for _, e := range entries {
+		switch strings.ToLower(filepath.Ext(e.Name())) {
+		case ".json", ".jsonc", ".hujson", ".yaml", ".yml":
+		default:
+			continue // other files, such as notes and editor backups
+		}
+		name := filepath.Join(dir, e.Name())
+		data, err := in.files.ReadFile(name)
+		if err != nil {
+			in.report.Add(document.Diagnostic{File: name, Problem: readProblem(err)})
+			continue
+		}
+		if root := in.document(name, data); root.Exists() {
+			roots = append(roots, root)
+		}
+	}
+	if len(roots) == 0 {
+		in.report.Warnf(at, "the directory %q contains no .json or .yaml file", dir)
+	}
+	return roots
+}
+
+// readProblem returns the reason why a file cannot be read, without the file name, which the
+// diagnostic contains.
+func readProblem(err error) string {
+	var inner *fs.PathError
+	if errors.As(err, &inner) {
+		err = inner.Err
+	}
+	return "cannot be read: " + err.Error()
+}
+
+// checkRegex reports an invalid regular expression.
+func (in *input) checkRegex(n document.Node, key, text string) {
+	if _, err := regexp.Compile(text); err != nil {
+		in.report.Errorf(n.Get(key).Or(n), "not a valid regular expression (RE2): %v", err)
+	}
+}
+
+// checkTemplate reports an invalid text with %variables%.
+func (in *input) checkTemplate(at document.Node, text string) {
+	if _, err := variable.Compile(text); err != nil {
+		in.report.Errorf(at, "%v", err)
+	}
+}
+
+// checkVariable reports an unknown variable.
+func (in *input) checkVariable(n document.Node, key, name string) {
+	if _, ok := variable.Lookup(name); ok || name == "" {
+		return // an empty name has been reported
+	}
+	var known []string
+	for name := range variable.Names() {
+		known = append(known, name)
+	}
+	in.report.Unknown(n.Get(key).Or(n), "variable", name, known)
+}
+
+type osFiles struct{}
+
+func (osFiles) ReadFile(name string) ([]byte, error) { return os.ReadFile(name) }
+
+func (osFiles) ReadDir(name string) ([]fs.DirEntry, error) { return os.ReadDir(name) }

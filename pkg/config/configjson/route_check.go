@@ -1,0 +1,240 @@
+package configjson
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/config/document"
+	"github.com/weft-proxy/weft/pkg/router"
+)
+
+// routeFilter is one per_filter_config entry in a table.
+type routeFilter struct {
+	name string
+	at   document.Node
+}
+
+// proxyNode is a proxy with its node.
+type proxyNode struct {
+	node  document.Node
+	proxy *config.Proxy
+}
+
+// routeChecker checks the route tables against the listeners that use them and the clusters that
+// they refer to. It runs last.
+type routeChecker struct {
+	*input
+	clusters *clusterSet
+	routes   *routeReader
+	proxies  []proxyNode
+}
+
+// check runs after all tables are converted. It checks that the tables of the proxies exist
+// and fit their protocols, and warns of per-route settings for filters that no listener of the
+// table has.
+func (r *routeChecker) check() {
+	names := slices.Sorted(maps.Keys(r.routes.tables))
+	for _, use := range r.proxies {
+		t := r.routes.tables[use.proxy.RouteTable]
+		if t == nil {
+			if use.proxy.RouteTable != "" {
+				r.report.Unknown(use.node.Get("router_config_name").Or(use.node), "route table", use.proxy.RouteTable, names)
+			}
+			continue
+		}
+		for _, f := range use.proxy.StreamFilters {
+			t.usedFilters[f.Name] = true
+		}
+		t.protocols = append(t.protocols, use.proxy.Downstream...)
+		if !t.failed {
+			r.checkTranslation(use.proxy, t)
+		}
+	}
+	for _, name := range names {
+		t := r.routes.tables[name]
+		for _, f := range t.filters {
+			if !t.usedFilters[f.name] {
+				r.report.Warnf(f.at, "the settings have no effect: no listener that uses the route table %q has the stream filter %q", name, f.name)
+			}
+		}
+		if !t.failed {
+			r.checkRPCTable(t)
+			r.checkProxyProtocol(t)
+			r.compile(t)
+		}
+	}
+}
+
+// checkTranslation reports routes of a table whose clusters cannot carry any downstream protocol of
+// the proxy.
+func (r *routeChecker) checkTranslation(p *config.Proxy, t *table) {
+	at := 0
+	for _, v := range t.model.VirtualHosts {
+		for _, route := range v.Routes {
+			node := t.routes[at]
+			at++
+			if route.Forward == nil {
+				continue
+			}
+			where := node.Get("route").Get("upstream_protocol").Or(node)
+			if up := route.Forward.Upstream; up != "" {
+				r.checkTranslatable(where, p.Downstream, up, "")
+				continue
+			}
+			for _, name := range routeClusters(route.Forward) {
+				if c := r.clusters.byName[name]; c != nil {
+					r.checkTranslatable(where, p.Downstream, c.Protocol, " for the cluster "+strconv.Quote(name))
+				}
+			}
+		}
+	}
+}
+
+// checkTranslatable reports an error if requests of none of the protocols can be sent in up.
+func (r *routeChecker) checkTranslatable(at document.Node, down []config.Protocol, up config.Protocol, who string) {
+	if slices.ContainsFunc(down, func(d config.Protocol) bool { return d == config.Auto || d.CanSendAs(up) }) {
+		return
+	}
+	for _, d := range down {
+		r.report.Unsupported(at, "translation from "+string(d)+" to "+string(up)+who)
+	}
+}
+
+// compile compiles a table as the proxy does. If that fails, it compiles each route separately to
+// report the error at the route.
+func (r *routeChecker) compile(t *table) {
+	_, err := router.Compile(t.model)
+	if err == nil {
+		return
+	}
+	before := r.report.Errors()
+	at := 0
+	for _, v := range t.model.VirtualHosts {
+		for _, route := range v.Routes {
+			alone := config.RouteTable{VirtualHosts: []*config.VirtualHost{
+				{Domains: []string{"*"}, Routes: []*config.Route{route}},
+			}}
+			if _, err := router.Compile(&alone); err != nil {
+				where := fmt.Sprintf("virtual host %q: route %q: ", "", route.Name)
+				r.report.Errorf(t.routes[at], "%s", oneLine(strings.TrimPrefix(err.Error(), where)))
+			}
+			at++
+		}
+	}
+	if r.report.Errors() == before {
+		r.report.Errorf(t.node, "%s", oneLine(err.Error()))
+	}
+}
+
+// oneLine joins the lines of an error text.
+func oneLine(text string) string { return strings.ReplaceAll(text, "\n", "; ") }
+
+// checkProxyProtocol reports routes of a table to clusters with proxy_protocol if several clients would
+// share their connections: such a connection names one client.
+func (r *routeChecker) checkProxyProtocol(t *table) {
+	at := 0
+	for _, v := range t.model.VirtualHosts {
+		for _, route := range v.Routes {
+			node := t.routes[at]
+			at++
+			if route.Forward == nil {
+				continue
+			}
+			for _, name := range routeClusters(route.Forward) {
+				c := r.clusters.byName[name]
+				if c == nil || c.ProxyProtocol == 0 {
+					continue
+				}
+				if c.Pool.Mode != config.Bind {
+					r.report.Errorf(node.Get("route").Or(node), "cluster %q has proxy_protocol, but requests of several clients share its connections: expected a connection_pool with the mode %q, or a %q", name, config.Bind, TCPProxyFilter)
+				}
+			}
+		}
+	}
+}
+
+// routeClusters returns the names of the clusters of a route.
+func routeClusters(f *config.Forward) []string {
+	var names []string
+	if f.Cluster != "" {
+		names = append(names, f.Cluster)
+	}
+	for _, w := range f.WeightedClusters {
+		names = append(names, w.Cluster)
+	}
+	return names
+}
+
+// checkRPCTable checks the routes of a table that only RPC protocols use. A setting that only HTTP has
+// is an error, or a warning if it merely has no effect. If HTTP uses the table too, a route may be
+// meant for it.
+func (r *routeChecker) checkRPCTable(t *table) {
+	if len(t.protocols) == 0 || slices.ContainsFunc(t.protocols, isHTTP) {
+		return
+	}
+	at := 0
+	for _, v := range t.model.VirtualHosts {
+		for _, domain := range v.Domains {
+			if unreachable(t, domain) {
+				r.report.Warnf(t.domains[domain], "no request matches %q: %s requests have a service without a version, and no port", domain, joinProtocols(t.protocols))
+			}
+		}
+		for _, route := range v.Routes {
+			r.checkRPCRoute(t, t.routes[at], route)
+			at++
+		}
+	}
+}
+
+// isHTTP reports whether p is HTTP, or Auto, which may detect HTTP.
+func isHTTP(p config.Protocol) bool {
+	return p == config.Auto || p == config.HTTP1 || p == config.HTTP2
+}
+
+const (
+	anyPort  = "*"
+	httpPort = "80" // a domain with this port matches an authority without a port
+)
+
+// unreachable reports whether no call can match a domain because of its port. It ignores a domain
+// that the table also contains without the port: control planes write both "x" and "x:20880".
+func unreachable(t *table, domain string) bool {
+	host, port, _ := strings.Cut(domain, ":")
+	return port != "" && port != anyPort && port != httpPort && !t.domains[host].Exists() && !t.domains[host+":"+anyPort].Exists()
+}
+
+func (r *routeChecker) checkRPCRoute(t *table, at document.Node, route *config.Route) {
+	f := route.Forward
+	if f == nil {
+		key := "redirect"
+		if route.DirectResponse != nil {
+			key = "direct_response"
+		}
+		r.report.Errorf(at.Get(key), "%s is an HTTP response, but the clients of the route table %q use %s: expected \"route\"; to reject RPC requests, use the stream filter \"fault\"", key, t.model.Name, joinProtocols(t.protocols))
+		return
+	}
+	action, m := at.Get("route"), &route.Match
+	plain := m.PathKind == config.PathPrefix || m.PathKind == config.PathExact
+	if f.PrefixRewrite != "" && plain && strings.Count(f.PrefixRewrite, "/") != strings.Count(m.Path, "/") {
+		r.report.Errorf(action.Get("prefix_rewrite"), "found %q, expected as many slashes as in %q: the path of an RPC request is /service/method", f.PrefixRewrite, m.Path)
+	}
+	for _, key := range []string{"host_rewrite", "auto_host_rewrite", "auto_host_rewrite_header", "host_rewrite_path_regex"} {
+		if host := action.Get(key); !host.IsDisabled() {
+			r.report.Warnf(host, "%s has no effect on %s requests, which have no host: use prefix_rewrite to change the service", key, joinProtocols(t.protocols))
+		}
+	}
+}
+
+// joinProtocols joins the names of protocols for a message.
+func joinProtocols(protocols []config.Protocol) string {
+	names := make([]string, len(protocols))
+	for i, p := range protocols {
+		names[i] = string(p)
+	}
+	slices.Sort(names)
+	return strings.Join(slices.Compact(names), ", ")
+}

@@ -1,0 +1,129 @@
+package configjson
+
+import (
+	"math"
+	"net/netip"
+	"strconv"
+	"time"
+
+	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/config/document"
+)
+
+// socketJSON contains the socket keys of a cluster.
+type socketJSON struct {
+	BindConfig  bindConfigJSON        `key:"upstream_bind_config" doc:"Source address of connections to the hosts."`
+	Connections connectionOptionsJSON `key:"upstream_connection_options" doc:"Options of the connections to the hosts."`
+}
+
+type bindConfigJSON struct {
+	Node   document.Node `key:"."`
+	Source document.Node `key:"source_address" doc:"Source IP address of connections to the hosts: \"10.0.0.5\", {\"address\": \"10.0.0.5\", \"port_value\": 0}, or a list of one IPv4 and one IPv6 address. For hosts of the other family the system chooses." accept:"string|object|list" example:"\"10.0.0.5\""`
+}
+
+// sourceJSON is the object form of a source address.
+type sourceJSON struct {
+	Node    document.Node `key:"."`
+	Address string        `key:"address" doc:"Source IP address." required:"true" example:"\"10.0.0.5\""`
+	Port    int           `key:"port_value" doc:"Source port. 0: any. With a fixed port only one connection to each host address is possible: set max_connections of circuit_breakers to 1." min:"0" max:"65535" default:"0" example:"0"`
+}
+
+type connectionOptionsJSON struct {
+	KeepAlive *tcpKeepAliveJSON `key:"tcp_keepalive" doc:"TCP keepalive of idle connections; {}: with the system's values. Absent: 9 probes after 15 s, 15 s apart."`
+}
+
+type tcpKeepAliveJSON struct {
+	Probes   int `key:"keepalive_probes" doc:"Unanswered probes after which the connection is closed. Absent: the system's value." unit:"probes" min:"1" max:"127" example:"3"`
+	Time     int `key:"keepalive_time" doc:"Idle time before the first probe. Absent: the system's value." unit:"seconds" min:"1" max:"32767" example:"60"`
+	Interval int `key:"keepalive_interval" doc:"Time between two probes. Absent: the system's value." unit:"seconds" min:"1" max:"32767" example:"10"`
+}
+
+// mark parses a socket mark: a number, or a string such as "0x77".
+func (in *input) mark(at document.Node) int {
+	if kind := at.Kind(); kind != document.Number && kind != document.String {
+		return 0 // absent, or reported
+	}
+	n, err := strconv.ParseUint(at.Text(), 0, 32)
+	if err != nil {
+		in.report.Errorf(at, "found %s, expected a number from 0 to %d, or a string with such a number", at.Found(), uint32(math.MaxUint32))
+		return 0
+	}
+	return int(n)
+}
+
+// readSocket converts the socket options of a cluster. Its hosts have been converted.
+func (r *clusterReader) readSocket(j *clusterJSON, c *config.Cluster) {
+	c.Socket.KeepAlive = tcpKeepAlive(j.Connections.KeepAlive)
+	source := j.BindConfig.Source
+	switch source.Kind() {
+	case document.Array:
+		for at := range source.All() {
+			r.readSourceAddress(at, &c.Socket)
+		}
+	default:
+		if source.Exists() {
+			r.readSourceAddress(source, &c.Socket)
+		}
+	}
+	r.checkSources(source, c)
+}
+
+// readSourceAddress converts one source address.
+func (r *clusterReader) readSourceAddress(at document.Node, s *config.Socket) {
+	text, port := at.Text(), 0
+	switch at.Kind() {
+	case document.Object:
+		var j sourceJSON
+		if !r.decoder.Decode(at, &j) {
+			return
+		}
+		text, port = j.Address, j.Port
+	case document.String:
+	default:
+		r.report.Expect(at, "an IP address")
+		return
+	}
+	ip, err := netip.ParseAddr(text)
+	if err != nil || ip.IsUnspecified() || ip.IsMulticast() || ip.Is4In6() {
+		r.report.Errorf(at, "found %q, expected an IP address of this machine", text)
+		return
+	}
+	family, from := &s.SourceIPv4, &s.SourcePortIPv4
+	if ip.Is6() {
+		family, from = &s.SourceIPv6, &s.SourcePortIPv6
+	}
+	if *family != "" {
+		r.report.Errorf(at, "duplicate address family: expected at most one IPv4 and one IPv6 address")
+		return
+	}
+	*family, *from = ip.String(), uint16(port) //nolint:gosec // the key has a maximum
+}
+
+// checkSources warns of hosts without a source address of their IP family.
+func (r *clusterReader) checkSources(at document.Node, c *config.Cluster) {
+	s := &c.Socket
+	if s.SourceIPv4 == "" && s.SourceIPv6 == "" || c.Type.UsesDNS() {
+		return
+	}
+	for i := range c.Hosts {
+		to, err := netip.ParseAddrPort(c.Hosts[i].Address)
+		if err != nil {
+			continue // a unix socket, or a host that DNS resolves
+		}
+		if v4 := to.Addr().Unmap().Is4(); v4 && s.SourceIPv4 == "" || !v4 && s.SourceIPv6 == "" {
+			r.report.Warnf(at, "source_address has no address of the family of host %q: the system selects one", c.Hosts[i].Address)
+			return
+		}
+	}
+}
+
+// tcpKeepAlive converts tcp_keepalive; nil means absent.
+func tcpKeepAlive(j *tcpKeepAliveJSON) config.TCPKeepAlive {
+	if j == nil {
+		return config.TCPKeepAlive{}
+	}
+	return config.TCPKeepAlive{
+		Enabled: true, Probes: j.Probes,
+		Idle: time.Duration(j.Time) * time.Second, Interval: time.Duration(j.Interval) * time.Second,
+	}
+}

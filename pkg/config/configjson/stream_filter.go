@@ -1,0 +1,139 @@
+package configjson
+
+import (
+	"maps"
+	"slices"
+
+	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/config/document"
+	"github.com/weft-proxy/weft/pkg/filter"
+)
+
+// refersCluster is the value of the refers tag of keys that contain cluster names.
+const refersCluster = "cluster"
+
+type streamFilterJSON struct {
+	Node   document.Node `key:"."`
+	Type   string        `key:"type" doc:"Name of the filter." required:"true" example:"\"fault\""`
+	Config document.Node `key:"config" doc:"Settings of the filter; see docs/filters/README.md." accept:"object" variant:"stream_filter"`
+	Plugin document.Node `key:"go_plugin_config" doc:"Filter loaded at run time." accept:"object" unbuilt:"go_plugin_config" example:"{\"so_path\": \"f.so\"}"`
+}
+
+type chainJSON struct {
+	Node    document.Node      `key:"."`
+	Name    string             `key:"name" doc:"Name of the chain, which is the name of a listener." required:"true" example:"\"ingress\""`
+	Filters []streamFilterJSON `key:"stream_filters" doc:"Filters of the chain, in order."`
+}
+
+// filterReader reads the settings of stream filters and connection filters, whose keys the filters
+// define. The clusters have been read.
+type filterReader struct {
+	*input
+	clusters   *clusterSet
+	factories  map[string]*filter.StreamFilterFactory // the supported stream filters
+	references []document.Reference                   // in the settings that are being decoded
+}
+
+func newFilterReader(in *input, clusters *clusterSet) *filterReader {
+	r := &filterReader{input: in, clusters: clusters, factories: make(map[string]*filter.StreamFilterFactory, len(in.capabilities.StreamFilters))}
+	for i := range in.capabilities.StreamFilters {
+		f := &in.capabilities.StreamFilters[i]
+		r.factories[f.Name] = f
+	}
+	in.decoder.OnReference = func(ref document.Reference) { r.references = append(r.references, ref) }
+	return r
+}
+
+// streamFilters converts a chain of stream filters.
+func (r *filterReader) streamFilters(list []streamFilterJSON) []config.Filter {
+	var out []config.Filter
+	for i := range list {
+		j := &list[i]
+		if j.Type == "" {
+			continue // reported
+		}
+		if cfg, ok := r.filterConfig(j.Node.Get("type"), j.Type, j.Node.Member("config")); ok {
+			out = append(out, config.Filter{Name: j.Type, Config: cfg})
+		}
+	}
+	return out
+}
+
+// filterConfig decodes the settings of a stream filter; at is the node with its name.
+func (r *filterReader) filterConfig(at document.Node, name string, settings document.Node) (any, bool) {
+	f := r.streamFilterFactory(at, name)
+	if f == nil {
+		return nil, false
+	}
+	cfg := f.Config()
+	return cfg, r.decode(settings, cfg)
+}
+
+// streamFilterFactory returns the factory of a stream filter; nil after it has reported an error.
+func (r *filterReader) streamFilterFactory(at document.Node, name string) *filter.StreamFilterFactory {
+	if f := r.factories[name]; f != nil {
+		return f
+	}
+	built := slices.Sorted(maps.Keys(r.factories))
+	known, ok := choose(r.report, at, "stream filter", name, built, knownStreamFilters())
+	if !ok {
+		return nil
+	}
+	r.report.Unknown(at, "stream filter", name, []string{known}) // it differs in case
+	return nil
+}
+
+// routeFilters converts per_filter_config. A filter that runs before route selection cannot have
+// settings per route. null keeps the settings of the listener.
+func (r *filterReader) routeFilters(j *routeJSON) map[string]any {
+	if len(j.PerFilter) == 0 {
+		return nil
+	}
+	out := make(map[string]any, len(j.PerFilter))
+	for member := range j.Node.Get("per_filter_config").All() {
+		name := member.Key()
+		f := r.streamFilterFactory(member, name)
+		switch {
+		case f == nil, member.Kind() == document.Null:
+		case f.Stage == filter.BeforeRoute:
+			r.report.Errorf(member, "the stream filter %q runs before a route is selected: it does not support settings for a route", name)
+		default:
+			cfg := f.Config()
+			r.decode(member, cfg)
+			out[name] = cfg
+		}
+	}
+	return out
+}
+
+// decode decodes the settings of a filter and reports unknown clusters in their keys with the
+// tag refers:"cluster". An unknown cluster does not make the settings invalid: the result is that
+// of Decode.
+func (r *filterReader) decode(settings document.Node, into any) bool {
+	r.references = r.references[:0]
+	ok := r.decoder.Decode(settings, into)
+	if r.clusters.dynamic {
+		return ok // more clusters may come from elsewhere
+	}
+	for _, ref := range r.references {
+		if ref.Kind == refersCluster {
+			r.clusters.check(ref.At, ref.Name, ref.Severity)
+		}
+	}
+	return ok
+}
+
+// indexChains indexes the named chains of stream filters. Their filters are converted with the listener
+// of the same name.
+func (r *filterReader) indexChains(list []chainJSON) map[string]*chainJSON {
+	out := make(map[string]*chainJSON, len(list))
+	for i := range list {
+		c := &list[i]
+		if out[c.Name] != nil {
+			r.report.Errorf(c.Node.Get("name"), "duplicate chain name %q", c.Name)
+			continue
+		}
+		out[c.Name] = c
+	}
+	return out
+}

@@ -1,0 +1,141 @@
+package configjson
+
+import (
+	"encoding/json"
+	"net/netip"
+	"time"
+
+	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/config/document"
+)
+
+type xdsCacheJSON struct {
+	Node   document.Node `key:"."`
+	Path   string        `key:"path" doc:"Directory that only this Weft process uses. Only its owner can read it. Weft does not cache secrets or resources that contain a private key." required:"true" example:"\"/var/lib/weft/xds\""`
+	MaxAge time.Duration `key:"max_age" doc:"Maximum age of cached resources; older ones are not used. 0: no limit." default:"0s" example:"\"24h\""`
+}
+
+type xdsStatusJSON struct {
+	Node    document.Node `key:"."`
+	Address string        `key:"address" doc:"Loopback ip:port, or the path of a unix socket. Clients that can connect to it can read the configuration, without its secrets." required:"true" example:"\"127.0.0.1:34902\""`
+}
+
+type xdsLazyJSON struct {
+	Node   document.Node `key:"."`
+	Idle   time.Duration `key:"idle" doc:"Idle time after which an unused resource is unsubscribed; more than 0. Weft adds up to half of it at random." default:"10m" example:"\"1h\""`
+	Wait   time.Duration `key:"wait" doc:"Maximum time that a request waits for a resource, more than 0 and at most idle; then it gets 503." default:"5s" example:"\"2s\""`
+	Routes bool          `key:"routes" doc:"Also subscribe to routes on demand. false: hosts only." default:"true" example:"false"`
+}
+
+// xdsReader reads the keys about control planes.
+type xdsReader struct {
+	*input
+	out config.Bootstrap
+}
+
+// read copies the control plane configuration of the file; package xds parses it.
+func (r *xdsReader) read(j *rootJSON) config.Bootstrap {
+	for _, n := range []document.Node{j.DynamicResources, j.StaticResources, j.LayeredRuntime, j.EnvoyNode} {
+		if hasMembers(n) && !r.capabilities.XDS {
+			r.report.Unsupported(n, n.Key())
+			return r.out
+		}
+	}
+	markSecrets(j.DynamicResources)
+	markSecrets(j.StaticResources)
+	markSecrets(j.ClusterManager.LoadStats)
+	r.out = config.Bootstrap{
+		Node: rawJSON(j.EnvoyNode), StaticResources: rawJSON(j.StaticResources), DynamicResources: rawJSON(j.DynamicResources), LayeredRuntime: rawJSON(j.LayeredRuntime),
+	}
+	r.readCache(j)
+	r.readOnDemand(j)
+	if j.XDSUnknown == "warn" {
+		r.out.UnknownFields = config.WarnUnknownFields
+	}
+	r.readStatus(j)
+	r.readLoadStats(j)
+	if n := j.LayeredRuntime; hasMembers(n) && !j.hasBootstrap() {
+		r.report.Warnf(n, "layered_runtime has no effect without dynamic_resources or static_resources")
+	}
+	return r.out
+}
+
+// hasMembers reports whether an object has members. Members may be empty, since presence is significant
+// in a protobuf message, as in ads: {}.
+func hasMembers(n document.Node) bool { return n.Len() > 0 }
+
+// rawJSON returns an object as JSON, or nil if it has no members.
+func rawJSON(n document.Node) []byte {
+	if !hasMembers(n) {
+		return nil
+	}
+	text, err := json.Marshal(n.Value())
+	if err != nil {
+		panic("configjson: the document is not valid JSON: " + err.Error())
+	}
+	return text
+}
+
+func (r *xdsReader) readCache(j *rootJSON) {
+	c := j.XDSCache
+	switch {
+	case c == nil:
+	case !r.capabilities.XDS:
+		r.report.Unsupported(c.Node, "xds_cache")
+	case !hasMembers(j.DynamicResources):
+		r.report.Warnf(c.Node, "xds_cache has no effect without dynamic_resources")
+	default:
+		r.out.Cache = config.XDSCache{Path: c.Path, MaxAge: c.MaxAge}
+	}
+}
+
+func (r *xdsReader) readStatus(j *rootJSON) {
+	s := j.XDSStatus
+	switch {
+	case s == nil:
+	case !r.capabilities.XDS:
+		r.report.Unsupported(s.Node, "xds_status")
+	case !j.hasBootstrap():
+		r.report.Warnf(s.Node, "xds_status has no effect without dynamic_resources or static_resources")
+	default:
+		address := numericHost(socketPath(s.Address))
+		if !isPath(address) || address[0] == '@' { // any process may connect to an abstract socket
+			if at, err := netip.ParseAddrPort(address); err != nil || at.Port() == 0 || !at.Addr().Unmap().IsLoopback() {
+				r.report.Errorf(s.Node.Get("address").Or(s.Node), "found %q, expected ip:port of a loopback address, or the path of a unix socket", s.Address)
+			}
+		}
+		r.out.CSDSAddress = address
+	}
+}
+
+func (r *xdsReader) readLoadStats(j *rootJSON) {
+	n := j.ClusterManager.LoadStats
+	switch {
+	case !hasMembers(n):
+	case !r.capabilities.XDS:
+		r.report.Unsupported(n, "load_stats_config")
+	case !j.hasBootstrap():
+		r.report.Warnf(n, "load_stats_config has no effect without dynamic_resources or static_resources")
+	default:
+		r.out.LoadStats = rawJSON(n)
+	}
+}
+
+func (r *xdsReader) readOnDemand(j *rootJSON) {
+	l := j.XDSLazy
+	switch {
+	case l == nil:
+	case !r.capabilities.XDS:
+		r.report.Unsupported(l.Node, "xds_lazy")
+	case !hasMembers(j.DynamicResources):
+		r.report.Warnf(l.Node, "xds_lazy has no effect without dynamic_resources")
+	default:
+		if l.Idle <= 0 {
+			r.report.Errorf(l.Node.Get("idle").Or(l.Node), "found %v, expected more than 0", l.Idle)
+		}
+		if l.Wait <= 0 || l.Wait > l.Idle {
+			r.report.Errorf(l.Node.Get("wait").Or(l.Node), "found %v, expected more than 0 and at most idle (%v)", l.Wait, l.Idle)
+		}
+		r.out.OnDemand = config.XDSOnDemand{Idle: l.Idle, Wait: l.Wait, Routes: l.Routes}
+	}
+}

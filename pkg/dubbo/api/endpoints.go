@@ -1,0 +1,104 @@
+package api
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"net/http"
+
+	"github.com/weft-proxy/weft/pkg/dubbo"
+)
+
+// endpoint is one of the POST paths.
+type endpoint struct {
+	path        string
+	successText string // message of a successful call
+	errorPrefix string // prefix of the error message
+	operation   Operation
+	options     *Options
+}
+
+// calls returns all endpoints. Existing clients know the texts.
+func (o *Options) calls() []endpoint {
+	return []endpoint{
+		{"/pub", "publish success", "publish fail, err: ", o.Publish, o},
+		{"/unpub", "unpub success", "unpub fail, err: ", o.Unpublish, o},
+		{"/sub", "subscribe success", "subscribe fail, err: ", o.Subscribe, o},
+		{"/unsub", "unsubscribe success", "unsubscribe fail, err: ", o.Unsubscribe, o},
+	}
+}
+
+func (c *endpoint) serve(w http.ResponseWriter, r *http.Request) {
+	request, err := readRequest(r)
+	if err == nil {
+		ctx, cancel := context.WithTimeout(r.Context(), callTimeout)
+		defer cancel()
+		err = c.operation(ctx, request)
+	}
+	if err == nil {
+		c.options.Count(c.path, OK)
+		writeResponse(w, http.StatusOK, success, c.successText)
+		return
+	}
+	status, outcome := statusOf(err)
+	c.options.Count(c.path, outcome)
+	if !c.options.StrictStatus {
+		status = http.StatusOK
+	}
+	writeResponse(w, status, failure, c.errorText(err))
+}
+
+// errorText returns the message for an error. Errors of invalid requests have no prefix.
+func (c *endpoint) errorText(err error) string {
+	var field *dubbo.FieldError
+	var form *bodyError
+	if errors.As(err, &field) || errors.As(err, &form) {
+		return err.Error()
+	}
+	return c.errorPrefix + err.Error()
+}
+
+// statusOf returns the status and result for an error.
+func statusOf(err error) (int, Result) {
+	var field *dubbo.FieldError
+	var form *bodyError
+	switch {
+	case errors.As(err, &form):
+		return form.status, Rejected
+	case errors.As(err, &field):
+		return http.StatusBadRequest, Rejected
+	case errors.Is(err, dubbo.ErrNotFound):
+		return http.StatusNotFound, Rejected
+	case errors.Is(err, dubbo.ErrPending):
+		return http.StatusServiceUnavailable, Failed
+	case errors.Is(err, context.DeadlineExceeded):
+		return http.StatusGatewayTimeout, Failed
+	}
+	return http.StatusBadGateway, Failed
+}
+
+// The values of err_no.
+const (
+	success = 0
+	failure = 1
+)
+
+// callResponse is the body of every response to a call.
+type callResponse struct {
+	Number int    `json:"err_no"`
+	Text   string `json:"err_msg"`
+}
+
+func writeResponse(w http.ResponseWriter, status, number int, text string) {
+	writeJSON(w, status, callResponse{number, text})
+}
+
+// writeJSON responds with v, which must be encodable. It ignores write errors, because the client
+// has disconnected.
+func writeJSON(w http.ResponseWriter, status int, v any) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	e := json.NewEncoder(w)
+	e.SetEscapeHTML(false)
+	_ = e.Encode(v)
+}

@@ -1,0 +1,89 @@
+// Package application converts registrations of Dubbo 3 to providers: instances of applications,
+// and the metadata that describe their services.
+//
+//	Fetch         the metadata of an instance's revision: from the registry,  fetch.go
+//	              or from the instance itself, by a call over Dubbo           call.go, hessian.go
+//	MetadataInfo  what a revision provides, as provider URLs                  metadata.go
+//	              what this process registers                                 publish.go
+//
+// It caches nothing: the caller caches results by application and revision.
+package application
+
+import (
+	"encoding/json"
+	"strconv"
+
+	"github.com/weft-proxy/weft/pkg/registry"
+)
+
+// The metadata keys of instances that Weft reads or writes.
+const (
+	keyRevision  = "dubbo.metadata.revision"
+	keyStorage   = "dubbo.metadata.storage-type"
+	keyEndpoints = "dubbo.endpoints"
+	keyService   = "dubbo.metadata-service.url-params"
+
+	storageRemote = "remote"
+	emptyRevision = "0" // the revision of an instance that provides nothing
+)
+
+// Revision returns the revision of the application's services that an instance has, or "" if it
+// provides nothing or names no revision.
+func Revision(i registry.Instance) string {
+	if revision := i.Metadata[keyRevision]; revision != emptyRevision {
+		return revision
+	}
+	return ""
+}
+
+// portOf returns the port at which an instance serves a protocol; 0: unknown.
+func portOf(i registry.Instance, protocol string) uint16 {
+	var endpoints []struct {
+		Port     int    `json:"port"`
+		Protocol string `json:"protocol"`
+	}
+	if json.Unmarshal([]byte(i.Metadata[keyEndpoints]), &endpoints) != nil {
+		return 0
+	}
+	for _, e := range endpoints {
+		if e.Protocol == protocol {
+			return toPort(e.Port)
+		}
+	}
+	return 0
+}
+
+func toPort(n int) uint16 {
+	if n < 0 || n > 0xffff {
+		return 0
+	}
+	return uint16(n)
+}
+
+// metadataPort returns the port of the instance's metadata service over Dubbo, and the version of
+// that service; 0: none. Dubbo writes the parameters as a map by protocol, or as those of the only
+// protocol.
+func metadataPort(i registry.Instance) (port uint16, version string) {
+	text := []byte(i.Metadata[keyService])
+	type parameters struct {
+		Port     string `json:"port"`
+		Protocol string `json:"protocol"`
+		Version  string `json:"version"`
+	}
+	var one parameters
+	var several map[string]parameters
+	switch {
+	case json.Unmarshal(text, &several) == nil:
+		one = several[dubboProtocol]
+	case json.Unmarshal(text, &one) != nil || one.Protocol != "" && one.Protocol != dubboProtocol:
+		return 0, ""
+	}
+	n, err := strconv.Atoi(one.Port)
+	if err != nil {
+		return 0, ""
+	}
+	if one.Version == "" {
+		one.Version = "1.0.0"
+	}
+	return toPort(n), one.Version
+}

@@ -1,0 +1,133 @@
+package application
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"strconv"
+
+	"github.com/weft-proxy/weft/pkg/registry"
+)
+
+const dubboProtocol = "dubbo"
+
+// Bounds of a revision.
+const (
+	MaxMetadata = 4 << 20 // bytes
+	maxServices = 1 << 14
+)
+
+// MetadataInfo describes what a revision of an application provides. It is immutable.
+type MetadataInfo struct {
+	application string
+	byInterface map[string][]service
+}
+
+// service is org.apache.dubbo.metadata.MetadataInfo.ServiceInfo.
+type service struct {
+	Name     string            `json:"name"`
+	Group    string            `json:"group"`
+	Version  string            `json:"version"`
+	Protocol string            `json:"protocol"`
+	Port     int               `json:"port"`
+	Path     string            `json:"path"`
+	Params   map[string]string `json:"params"`
+}
+
+var errInvalidMetadata = errors.New("invalid metadata")
+
+// ParseMetadataInfo parses metadata as registries store them
+// (org.apache.dubbo.metadata.MetadataInfo).
+func ParseMetadataInfo(text []byte) (*MetadataInfo, error) {
+	if len(text) > MaxMetadata {
+		return nil, fmt.Errorf("metadata has %d bytes; the maximum is %d", len(text), MaxMetadata)
+	}
+	var raw struct {
+		App      string             `json:"app"`
+		Services map[string]service `json:"services"`
+	}
+	if err := json.Unmarshal(text, &raw); err != nil {
+		return nil, fmt.Errorf("%w: %w", errInvalidMetadata, err)
+	}
+	return newMetadataInfo(raw.App, raw.Services)
+}
+
+func newMetadataInfo(application string, all map[string]service) (*MetadataInfo, error) {
+	if len(all) > maxServices {
+		return nil, fmt.Errorf("metadata has %d services; the maximum is %d", len(all), maxServices)
+	}
+	s := &MetadataInfo{application: application, byInterface: map[string][]service{}}
+	for _, one := range all {
+		if one.Name == "" {
+			return nil, fmt.Errorf("%w: a service has no name", errInvalidMetadata)
+		}
+		s.byInterface[one.Name] = append(s.byInterface[one.Name], one)
+	}
+	return s, nil
+}
+
+// Len returns the number of interfaces.
+func (s *MetadataInfo) Len() int { return len(s.byInterface) }
+
+// URLs returns the providers of a service at an instance, at the ports that the instance names.
+// Their weight is the weight of the service multiplied by that of the instance. They are disabled
+// if the instance is disabled or unhealthy.
+func (s *MetadataInfo) URLs(i registry.Instance, wanted registry.Service) (all []registry.URL) {
+	for _, one := range s.byInterface[wanted.Interface] {
+		u := one.url(i)
+		if wanted.Accepts(u) {
+			all = append(all, u)
+		}
+	}
+	return all
+}
+
+func (s *service) url(i registry.Instance) registry.URL {
+	port := portOf(i, s.Protocol)
+	if port == 0 {
+		port = toPort(s.Port)
+	}
+	if port == 0 {
+		port = i.Port
+	}
+	all := maps.Clone(s.Params)
+	if all == nil {
+		all = map[string]string{}
+	}
+	set := func(key, value string) {
+		if value != "" {
+			all[key] = value
+		}
+	}
+	set(registry.ParameterInterface, s.Name)
+	set(registry.ParameterGroup, s.Group)
+	set(registry.ParameterVersion, s.Version)
+	set("application", i.Application)
+	delete(all, registry.ParameterCategory)
+	for _, key := range [...]string{"timestamp", "dubbo.tag"} { // set per process
+		if all[key] == "" {
+			set(key, i.Metadata[key])
+		}
+	}
+	if !i.Enabled || !i.Healthy {
+		all["disabled"] = "true"
+	}
+	if i.Weight != 1 {
+		all["weight"] = strconv.Itoa(scaleWeight(all["weight"], i.Weight))
+	}
+	return registry.URL{Protocol: s.Protocol, Host: i.Host, Port: port, Path: s.Path, Parameters: registry.ParametersOf(all)}
+}
+
+// scaleWeight multiplies a Dubbo weight by the weight of an instance.
+func scaleWeight(text string, by float64) int {
+	const usual, most = 100, 1 << 20
+	weight, err := strconv.Atoi(text)
+	if err != nil {
+		weight = usual
+	}
+	if by <= 0 || weight <= 0 {
+		return 0
+	}
+	return int(max(1, min(float64(weight)*by, most)))
+}

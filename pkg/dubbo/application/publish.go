@@ -1,0 +1,132 @@
+package application
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/weft-proxy/weft/pkg/registry"
+)
+
+// ServiceInfo is a service that an application provides, as consumers need it. It is immutable. Its
+// parameters are equal at all instances: they contain nothing that depends on a host or a start
+// time.
+type ServiceInfo struct {
+	Service    registry.Service
+	Protocol   string
+	Path       string
+	Parameters map[string]string
+
+	once sync.Once
+	port uint16 // the port in text; immutable after once, like text
+	text []byte // encoded for MetadataInfo
+}
+
+// LocalInstance is the application instance that provides the services.
+type LocalInstance struct {
+	Application string
+	Host        string
+	Port        uint16 // of all services
+	Since       time.Time
+}
+
+// metadataInfoJSON is org.apache.dubbo.metadata.MetadataInfo.
+type metadataInfoJSON struct {
+	Application string          `json:"app"`
+	Revision    string          `json:"revision"`
+	Services    json.RawMessage `json:"services"` // by key
+}
+
+// key returns the key by which Dubbo distinguishes services of an application:
+// group/interface:version:protocol.
+func (o *ServiceInfo) key() string { return o.Service.String() + ":" + o.Protocol }
+
+// encoded returns the service at a port as JSON. It caches the first result, because an application
+// has many services, of which one changes at a time.
+func (o *ServiceInfo) encoded(port uint16) []byte {
+	write := func() []byte {
+		return encode(serviceInfoJSON{
+			Name: o.Service.Interface, Group: o.Service.Group, Version: o.Service.Version,
+			Protocol: o.Protocol, Port: port, Path: o.Path, Params: o.Parameters,
+		})
+	}
+	o.once.Do(func() { o.port, o.text = port, write() })
+	if o.port != port {
+		return write()
+	}
+	return o.text
+}
+
+// serviceInfoJSON is MetadataInfo.ServiceInfo as Dubbo writes it, without empty fields.
+type serviceInfoJSON struct {
+	Name     string            `json:"name"`
+	Group    string            `json:"group,omitempty"`
+	Version  string            `json:"version,omitempty"`
+	Protocol string            `json:"protocol"`
+	Port     uint16            `json:"port"`
+	Path     string            `json:"path"`
+	Params   map[string]string `json:"params"`
+}
+
+// endpoint is the port at which an instance serves a protocol.
+type endpoint struct {
+	Port     uint16 `json:"port"`
+	Protocol string `json:"protocol"`
+}
+
+const keyTimestamp = "timestamp"
+
+// NewInstanceRegistration returns the registration of an instance and of the services that it
+// provides, at least one. The registry stores the metadata (storage-type remote), so that no
+// consumer requests them from the process. Consumers only compare revisions for equality. The
+// revision is a hash of the application and the encoded services, and of nothing else, so that
+// processes that provide the same share it.
+func NewInstanceRegistration(p LocalInstance, offers []*ServiceInfo) *registry.InstanceRegistration {
+	ordered := slices.SortedFunc(slices.Values(offers), func(a, b *ServiceInfo) int { return cmp.Compare(a.key(), b.key()) })
+	services := []byte{'{'}
+	var interfaces []string
+	var endpoints []endpoint
+	for i, o := range ordered {
+		if i > 0 {
+			services = append(services, ',')
+		}
+		services = append(append(services, encode(o.key())...), ':')
+		services = append(services, o.encoded(p.Port)...)
+		interfaces = append(interfaces, o.Service.Interface)
+		endpoints = append(endpoints, endpoint{p.Port, o.Protocol})
+	}
+	services = append(services, '}')
+	slices.Sort(interfaces)
+	slices.SortFunc(endpoints, func(a, b endpoint) int { return cmp.Compare(a.Protocol, b.Protocol) })
+	sum := sha256.Sum256(append(encode(p.Application), services...))
+	info := metadataInfoJSON{Application: p.Application, Revision: hex.EncodeToString(sum[:16]), Services: services}
+	return &registry.InstanceRegistration{
+		Instance: registry.Instance{
+			Application: p.Application, Host: p.Host, Port: p.Port, Weight: 1, Healthy: true, Enabled: true,
+			Metadata: map[string]string{
+				keyRevision:  info.Revision,
+				keyStorage:   storageRemote,
+				keyEndpoints: string(encode(slices.Compact(endpoints))),
+				keyTimestamp: strconv.FormatInt(p.Since.UnixMilli(), 10),
+			},
+		},
+		Revision:     info.Revision,
+		MetadataInfo: encode(info),
+		Interfaces:   slices.Compact(interfaces),
+	}
+}
+
+// encode encodes a value as JSON with sorted map keys, so that equal values have equal encodings.
+func encode(value any) []byte {
+	text, err := json.Marshal(value)
+	if err != nil {
+		panic(fmt.Sprintf("application: encoding %T as JSON: %v", value, err))
+	}
+	return text
+}

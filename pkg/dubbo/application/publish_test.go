@@ -1,0 +1,124 @@
+package application_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"flag"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/weft-proxy/weft/pkg/dubbo/application"
+	"github.com/weft-proxy/weft/pkg/registry"
+)
+
+var update = flag.Bool("update", false, "write the golden files")
+
+func shop() application.LocalInstance {
+	return application.LocalInstance{Application: "shop", Host: "10.0.0.7", Port: 20080, Since: time.UnixMilli(1_700_000_000_000)}
+}
+
+func offer(group, version string, parameters map[string]string) *application.ServiceInfo {
+	const name = "com.example.Cart"
+	s := registry.Service{Interface: name, Group: group, Version: version}
+	all := map[string]string{"interface": name, "methods": "add,get", "side": "provider"}
+	maps.Copy(all, parameters)
+	return &application.ServiceInfo{Service: s, Protocol: "dubbo", Path: name, Parameters: all}
+}
+
+func TestInstanceRegistrationFormat(t *testing.T) {
+	a := application.NewInstanceRegistration(shop(), []*application.ServiceInfo{offer("", "", nil), offer("blue", "1.0", map[string]string{"weight": "50"})})
+	var text bytes.Buffer
+	if err := json.Indent(&text, a.MetadataInfo, "", "  "); err != nil {
+		t.Fatal(err)
+	}
+	instance, err := json.MarshalIndent(a.Instance.Metadata, "", "  ")
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := text.String() + "\n" + string(instance) + "\n"
+	path := filepath.Join("testdata", "announced.json")
+	if *update {
+		if err := os.WriteFile(path, []byte(got), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got != string(want) {
+		t.Errorf("it is written as\n%s\nwant\n%s", got, want)
+	}
+	if a.Revision != a.Instance.Metadata["dubbo.metadata.revision"] || !slices.Equal(a.Interfaces, []string{"com.example.Cart"}) {
+		t.Errorf("the revision is %s, the interfaces %v", a.Revision, a.Interfaces)
+	}
+	if err := a.Check(); err != nil {
+		t.Error(err)
+	}
+}
+
+// announced is a registry with one revision.
+type announced struct {
+	a *registry.InstanceRegistration
+}
+
+func (s announced) Metadata(_ context.Context, name, revision string) ([]byte, error) {
+	if name != s.a.Instance.Application || revision != s.a.Revision {
+		return nil, registry.ErrNoMetadata
+	}
+	return s.a.MetadataInfo, nil
+}
+
+func TestInstanceRegistrationRoundTrip(t *testing.T) {
+	a := application.NewInstanceRegistration(shop(), []*application.ServiceInfo{offer("", "", nil), offer("blue", "1.0", map[string]string{"weight": "50"})})
+	services, err := application.Fetch(t.Context(), announced{a}, a.Instance)
+	if err != nil {
+		t.Fatal(err)
+	}
+	urls := services.URLs(a.Instance, registry.Service{Interface: "com.example.Cart", Group: "blue", Version: "1.0"})
+	if len(urls) != 1 {
+		t.Fatalf("it is found as %v", urls)
+	}
+	const want = "dubbo://10.0.0.7:20080/com.example.Cart?application=shop&group=blue&interface=com.example.Cart" +
+		"&methods=add,get&side=provider&timestamp=1700000000000&version=1.0&weight=50"
+	if got := urls[0].String(); got != want {
+		t.Errorf("it is found as\n%s, want\n%s", got, want)
+	}
+}
+
+func TestRevisionDependsOnServices(t *testing.T) {
+	revision := func(p application.LocalInstance, offers ...*application.ServiceInfo) string {
+		return application.NewInstanceRegistration(p, offers).Revision
+	}
+	plain, blue := offer("", "", nil), offer("blue", "", nil)
+	other := shop()
+	other.Host, other.Since = "10.0.0.8", other.Since.Add(time.Hour)
+	moved, renamed := shop(), shop()
+	moved.Port++
+	renamed.Application = "store"
+	base := revision(shop(), plain)
+	tests := []struct {
+		name string
+		got  string
+		same bool
+	}{
+		{"at another host, started later", revision(other, plain), true},
+		{"with a service more", revision(shop(), plain, blue), false},
+		{"with another parameter", revision(shop(), offer("", "", map[string]string{"timeout": "5"})), false},
+		{"at another port", revision(moved, plain), false},
+		{"of another application", revision(renamed, plain), false},
+	}
+	for _, tt := range tests {
+		if same := tt.got == base; same != tt.same {
+			t.Errorf("%s: the revision is the same: %t, want %t", tt.name, same, tt.same)
+		}
+	}
+	if revision(shop(), plain, blue) != revision(shop(), blue, plain) {
+		t.Error("the order counts")
+	}
+}

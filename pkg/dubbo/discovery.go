@@ -1,0 +1,273 @@
+// Package dubbo manages the Dubbo services that the local application provides and calls. It
+// registers published services with registries, subscribes to references, and converts what
+// registries report to clusters and a route table.
+//
+//	Publish, Unpublish, UnregisterAll     Subscribe, Unsubscribe     requests of the application
+//	  │                                     │
+//	publisher       publisher.go          subscriber       subscriber.go, subscription.go
+//	  │ URLs and instances, instance.go     │ snapshots       resolve.go, metadata.go
+//	  │                                     ▼
+//	  │                                   planner          planner.go, apply.go, and package plan
+//	  │                                     │ clusters and routes
+//	  ▼                                     ▼
+//	registries                            Options.Apply
+//
+// Each part owns its state, behind its own lock. Discovery connects the parts. They share:
+//
+//	session       a registry.Registry for each registry and user               session.go
+//	registration  reconciles one URL or instance in a registry                 registration.go
+//	stateWriter   desired state and snapshots, for the next start              statewriter.go, restore.go
+//
+// A part calls another one with its lock held only in this order: publisher or subscriber, then
+// registration, then sessions and tasks; subscriber, then metadataCache or planner; any, then
+// stateWriter.
+package dubbo
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/weft-proxy/weft/pkg/config"
+)
+
+// registryTimeout bounds the time that calls of the API wait for a response of a registry.
+const registryTimeout = 3 * time.Second
+
+// maxServices bounds the published services, and the subscribed ones: it protects the memory of the
+// proxy from an application that requests more and more.
+const maxServices = 1 << 14
+
+var (
+	errNoTLS      = errors.New("TLS is configured, but this build does not support it")
+	errClosing    = errors.New("the process is shutting down")
+	errNoResponse = errors.New("no response yet")
+)
+
+// Discovery publishes services, subscribes to services, and keeps clusters and routes in line with
+// the registries. Its methods are safe for concurrent use. Run performs requests that were made
+// before Run.
+type Discovery struct {
+	settings    *settings
+	sessions    *sessions
+	publisher   *publisher
+	subscriber  *subscriber
+	planner     *planner
+	stateWriter *stateWriter
+	tasks       tasks
+	wake        chan struct{} // the loop has work
+	ended       chan struct{} // closed when Run is about to return
+}
+
+// New returns a Discovery with the contents of the state file; Resources returns the clusters and
+// routes restored from it. An error reports invalid configuration. New moves a state file that it
+// cannot read, and logs that.
+func New(o Options) (*Discovery, error) {
+	s, err := newSettings(o)
+	if err != nil {
+		return nil, err
+	}
+	d := &Discovery{settings: s, wake: make(chan struct{}, 1), ended: make(chan struct{})}
+	d.stateWriter = newStateWriter(s, d.state)
+	d.sessions = newSessions(s, d.wakeLoop)
+	d.publisher = newPublisher(s, d.stateWriter, &d.tasks)
+	d.planner = newPlanner(s, d.wakeLoop)
+	d.subscriber = newSubscriber(s, d.stateWriter, &d.tasks, d.wakeLoop, d.planner.changed)
+	d.planner.input = d.subscriber
+	d.restore()
+	return d, nil
+}
+
+// wakeLoop wakes the loop.
+func (d *Discovery) wakeLoop() {
+	select {
+	case d.wake <- struct{}{}:
+	default:
+	}
+}
+
+// Run publishes, subscribes and applies until ctx ends, and then closes all sessions. It returns
+// when all its goroutines have ended. It must be called only once. It always returns nil.
+func (d *Discovery) Run(ctx context.Context) error {
+	life, end := context.WithCancel(ctx)
+	defer end()
+	d.tasks.start(life)
+	d.sessions.start()
+	d.publisher.start()
+	d.subscriber.start()
+	d.planner.start()
+	var writer sync.WaitGroup
+	writer.Go(func() { d.stateWriter.run(life) })
+	d.loop(life)
+	writer.Wait()
+	d.publisher.close()
+	d.subscriber.close()
+	d.stateWriter.write() // even if nothing has changed: the file contains the time of the end
+	close(d.ended)
+	d.tasks.stop()
+	var closing sync.WaitGroup
+	closing.Go(d.sessions.close)
+	d.subscriber.stopAll()
+	closing.Wait()
+	d.tasks.wait()
+	return nil
+}
+
+// loop starts and stops subscriptions, and reconciles changes.
+func (d *Discovery) loop(ctx context.Context) {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-d.wake:
+		case <-timer.C:
+		}
+		d.sessions.logChanges()
+		d.subscriber.startAndStop()
+		timer.Reset(d.planner.reconcile(ctx))
+	}
+}
+
+// acquireSession returns a session that the caller releases. If it could not be opened before,
+// acquireSession starts everything that has waited for it.
+func (d *Discovery) acquireSession(key sessionKey) (*session, error) {
+	s, opened, err := d.sessions.acquire(key)
+	if opened {
+		d.publisher.start()
+		d.subscriber.start()
+	}
+	return s, err
+}
+
+// checkCapacity returns an error if there are maxServices services and known is false.
+func checkCapacity(known bool, services int) error {
+	if known || services < maxServices {
+		return nil
+	}
+	return &FieldError{"service", fmt.Sprintf("limit of %d services reached", maxServices)}
+}
+
+// Publish publishes a service of this application. It returns when the registry has it. An error
+// that wraps ErrPending means that the registry does not have it yet and Weft keeps trying. Publish
+// replaces an earlier publication with the same registry and service. A *FieldError reports an
+// invalid request, which had no effect.
+func (d *Discovery) Publish(ctx context.Context, r Request) error {
+	w, err := d.settings.validate(r, opPublish)
+	if err != nil {
+		return err
+	}
+	if err := d.publisher.check(w); err != nil {
+		return err
+	}
+	s, err := d.acquireSession(w.session)
+	if err != nil {
+		return err
+	}
+	goals, err := d.publisher.publish(w, s)
+	s.release()
+	if err != nil {
+		return err
+	}
+	if err := d.await(ctx, goals); err != nil {
+		return fmt.Errorf("%w: %w", ErrPending, err)
+	}
+	return nil
+}
+
+// Unpublish reverts Publish. It returns ErrNotFound if the service is not published; any other
+// error says why the registry may still have the service for a while.
+func (d *Discovery) Unpublish(ctx context.Context, r Request) error {
+	w, err := d.settings.validate(r, opRemove)
+	if err != nil {
+		return err
+	}
+	goals, err := d.publisher.unpublish(w)
+	if err != nil {
+		return err
+	}
+	if err := d.await(ctx, goals); err != nil {
+		return fmt.Errorf("the registry may still have the service: %w", err)
+	}
+	return nil
+}
+
+// await waits for goals, and returns the first error.
+func (d *Discovery) await(ctx context.Context, goals []goal) error {
+	for _, g := range goals {
+		if err := g.await(ctx, d.ended); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// UnregisterAll unregisters all published services but leaves them in the state file for the next
+// start. It then waits for consumers to notice, for UnregisterWait or until ctx ends; it does not
+// wait if every registry failed to confirm. Discovery publishes nothing after that.
+func (d *Discovery) UnregisterAll(ctx context.Context) { d.publisher.unregisterAll(ctx, d.ended) }
+
+// Subscribe subscribes to a service. It returns when the cluster and routes of the service are
+// active with the providers that the registry reported. If the registry does not respond within a
+// few seconds, it returns nil, and the providers follow later. A *FieldError reports an invalid
+// request, which had no effect; any other error says why the service is not active, which Weft
+// retries.
+func (d *Discovery) Subscribe(ctx context.Context, r Request) error {
+	w, err := d.settings.validate(r, opSubscribe)
+	if err != nil {
+		return err
+	}
+	if err := d.subscriber.check(w); err != nil {
+		return err
+	}
+	s, err := d.acquireSession(w.session)
+	if err != nil {
+		return err
+	}
+	err = d.subscriber.subscribe(w, s)
+	s.release()
+	if err != nil {
+		return err
+	}
+	return d.planner.await(ctx, d.planner.request(w.id.service), d.ended)
+}
+
+// Unsubscribe reverts Subscribe, and returns when that is active. It returns ErrNotFound if there
+// is no subscription; any other error says why the change is not active, which Weft retries.
+func (d *Discovery) Unsubscribe(ctx context.Context, r Request) error {
+	w, err := d.settings.validate(r, opRemove)
+	if err != nil {
+		return err
+	}
+	if err := d.subscriber.unsubscribe(w); err != nil {
+		return err
+	}
+	return d.planner.await(ctx, d.planner.request(w.id.service), d.ended)
+}
+
+// ReapplyRestored makes Run apply the services of the state file as new ones, for a caller that could
+// not start with the result of Resources. It must be called before Run.
+func (d *Discovery) ReapplyRestored() { d.planner.reapplyRestored() }
+
+// Resources returns the desired clusters and route table: the result of all changes so far, and of
+// the one that is being applied. The table is never nil.
+func (d *Discovery) Resources() (clusters []*config.Cluster, routes *config.RouteTable) {
+	return d.planner.resources()
+}
+
+// The keys of log records.
+const (
+	logRegistry = "registry"
+	logSession  = "session"
+	logService  = "service"
+	logServices = "services"
+	logFile     = "file"
+	logAside    = "moved_to"
+	logError    = "error"
+	logURL      = "url"
+
+	logApplication = "application"
+)

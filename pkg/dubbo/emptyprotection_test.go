@@ -1,0 +1,213 @@
+package dubbo_test
+
+import (
+	"fmt"
+	"log/slog"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/weft-proxy/weft/pkg/dubbo"
+	"github.com/weft-proxy/weft/pkg/registry"
+)
+
+// TestEmptyProtection runs scripts of registry events, and compares the active hosts after each one:
+//
+//	says HOST …     a snapshot
+//	session         a new session
+//	passes TIME
+//	away, back
+func TestEmptyProtection(t *testing.T) {
+	tests := []struct {
+		name   string
+		script string // "step => active hosts; …"
+	}{
+		{"providers come and go", "says 1 2 3 => 1 2 3; says 1 3 => 1 3; says 4 => 4"},
+		{"nobody is not believed at once", "says 1 2 => 1 2; says => 1 2; passes 9m => 1 2; passes 1m => "},
+		{"nor when they leave one after the other", "says 1 2 3 => 1 2 3; says 1 2 => 1 2; passes 10s => 1 2; says 1 => 1; passes 1m => 1; says => 1 2 3; passes 10m => "},
+		{"the last is not, either", "says 1 2 => 1 2; says 1 => 1; passes 3m => 1; says => 1; passes 10m => "},
+		{"who left and came back is kept once", "says 1 2 => 1 2; says 1 => 1; says 1 2 => 1 2; says => 1 2; says 2 => 1 2; passes 10m => 2"},
+		{"nobody to begin with", "says => ; says 1 => 1"},
+		{"those who come back one after the other", "says 1 2 3 => 1 2 3; says => 1 2 3; says 2 => 1 2 3; says 2 3 => 1 2 3; says 1 2 3 => 1 2 3; says 1 2 => 1 2"},
+		{"those who do not come back", "says 1 2 3 => 1 2 3; says => 1 2 3; says 2 => 1 2 3; passes 10m => 2"},
+		{"others in their place", "says 1 2 => 1 2; says => 1 2; says 3 4 => 1 2 3 4; passes 10m => 3 4"},
+		{"who leaves in between is gone", "says 1 2 => 1 2; says => 1 2; says 1 2 3 => 1 2 3; says 1 2 => 1 2"},
+		{"nobody, twice", "says 1 2 => 1 2; says => 1 2; passes 5m => 1 2; says 1 => 1 2; says => 1 2; passes 5m => 1; passes 5m => "},
+		{"most are gone in another session", "says 1 2 3 => 1 2 3; session => 1 2 3; says 1 => 1 2 3; says 1 2 => 1 2 3; passes 10m => 1 2"},
+		{"some are gone in another session", "says 1 2 3 => 1 2 3; session => 1 2 3; says 1 2 => 1 2"},
+		{"most are gone in the same session", "says 1 2 3 => 1 2 3; says 1 => 1"},
+		{"a registry that is away changes nothing", "says 1 2 => 1 2; away => 1 2; passes 24h => 1 2; back => 1 2"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			inSynctest(t, defaultConfig(), func(r *testEnv) {
+				first := true
+				for line := range strings.SplitSeq(tt.script, ";") {
+					step, want, _ := strings.Cut(line, "=>")
+					r.step(strings.TrimSpace(step))
+					if first {
+						must(r.T, r.discovery.Subscribe(r.Context(), request("x")))
+						first = false
+					}
+					synctest.Wait()
+					got := strings.ReplaceAll(strings.TrimPrefix(r.inForce(), "x="), "10.0.0.", "")
+					if want = strings.ReplaceAll(strings.TrimSpace(want), " ", ","); got != want {
+						t.Fatalf("after %q: active providers = %q, want %q", strings.TrimSpace(step), got, want)
+					}
+				}
+			})
+		})
+	}
+}
+
+// step performs one step of a script.
+func (r *testEnv) step(line string) {
+	r.Helper()
+	word, rest, _ := strings.Cut(line, " ")
+	switch word {
+	case "says":
+		hosts := []string{}
+		for n := range strings.FieldsSeq(rest) {
+			hosts = append(hosts, "10.0.0."+n)
+		}
+		r.fake.report("x", hosts...)
+	case "session":
+		r.fake.mu.Lock()
+		r.fake.sessions++
+		r.fake.mu.Unlock()
+	case "passes":
+		d, err := time.ParseDuration(rest)
+		if err != nil {
+			r.Fatal(err)
+		}
+		advanceClock(d)
+	case "away", "back":
+		r.fake.set(word == "away", nil)
+	default:
+		r.Fatalf("unknown step %q", line)
+	}
+}
+
+func TestStatusShowsRetainedProviders(t *testing.T) {
+	inSynctest(t, defaultConfig(), func(r *testEnv) {
+		r.fake.report("x", "10.0.0.1")
+		must(r.T, r.discovery.Subscribe(r.Context(), request("x")))
+		advanceClock(time.Minute)
+		emptied := time.Now()
+		r.fake.report("x")
+		synctest.Wait()
+		source := r.discovery.Status().Subscribed[0].Sources[0]
+		if !source.EmptySince.Equal(emptied) || !source.Received {
+			t.Errorf("the source is %+v, want it emptied at %v", source, emptied)
+		}
+		if totals := r.discovery.Totals(); totals.EmptyProtected != 1 || totals.Providers != 1 {
+			t.Errorf("the totals are %+v, want one service in doubt, with one provider", totals)
+		}
+		if p := r.discovery.Status().Subscribed[0].Providers[0]; !p.Retained {
+			t.Errorf("the provider is %+v, want it kept", p)
+		}
+		advanceClock(10 * time.Minute)
+		if source = r.discovery.Status().Subscribed[0].Sources[0]; !source.EmptySince.IsZero() {
+			t.Errorf("the source is %+v, want no doubt any more", source)
+		}
+	})
+}
+
+func TestAuthoritativeEmptySnapshot(t *testing.T) {
+	inSynctest(t, defaultConfig(), func(r *testEnv) {
+		r.fake.report("x", "10.0.0.1")
+		must(r.T, r.discovery.Subscribe(r.Context(), request("x")))
+		for w := range r.fake.watchers {
+			w.notify(registry.Snapshot{Authoritative: true})
+		}
+		synctest.Wait()
+		r.desired("x=")
+	})
+}
+
+func TestEmptyProtectionDisabled(t *testing.T) {
+	c := defaultConfig()
+	c.EmptyProtection = -1
+	inSynctest(t, c, func(r *testEnv) {
+		r.fake.report("x", "10.0.0.1")
+		must(r.T, r.discovery.Subscribe(r.Context(), request("x")))
+		r.fake.report("x")
+		synctest.Wait()
+		r.desired("x=")
+	})
+}
+
+func TestReplacedEmptySnapshotIsNoticed(t *testing.T) {
+	inSynctest(t, defaultConfig(), func(r *testEnv) {
+		r.fake.report("x", "10.0.0.1", "10.0.0.2")
+		must(r.T, r.discovery.Subscribe(r.Context(), request("x")))
+		hold := make(chan struct{})
+		r.refuse = func(dubbo.Change) error { // blocks the next change of the discovery
+			<-hold
+			return nil
+		}
+		r.fake.report("y", "10.0.0.9")
+		subscribed := make(chan error)
+		go func() { subscribed <- r.discovery.Subscribe(r.Context(), request("y")) }()
+		advanceClock(time.Second)
+		r.fake.report("x")
+		r.fake.report("x", "10.0.0.2")
+		close(hold)
+		must(r.T, <-subscribed)
+		synctest.Wait()
+		r.desired("x=10.0.0.1,10.0.0.2; y=10.0.0.9")
+	})
+}
+
+func TestProvidersWarmUp(t *testing.T) {
+	inSynctest(t, defaultConfig(), func(r *testEnv) {
+		r.fake.report("x", fmt.Sprintf("10.0.0.1?timestamp=%d", time.Now().UnixMilli()), "10.0.0.2")
+		must(r.T, r.discovery.Subscribe(r.Context(), request("x")))
+		weight := func() uint32 {
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			return r.clusters["x"].Hosts[0].Weight
+		}
+		if w := weight(); w != 1 {
+			t.Errorf("a provider that has just begun has the weight %d, want 1", w)
+		}
+		advanceClock(5*time.Minute + time.Second)
+		if w := weight(); w != 50 {
+			t.Errorf("after half of the time it has the weight %d, want 50", w)
+		}
+		advanceClock(5 * time.Minute)
+		if w := weight(); w != 100 || r.applies > 21 {
+			t.Errorf("in the end it has the weight %d after %d changes, want 100 after about 20", w, r.applies)
+		}
+	})
+}
+
+// TestSnapshotDuringPlanning verifies that a snapshot that arrives during planning counts
+// for the same session as the previous one, whichever registry triggered the change.
+func TestSnapshotDuringPlanning(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, defaultConfig())
+		other := newFakeRegistry()
+		discovery, err := dubbo.New(dubbo.Options{
+			Registries: map[string]registry.OpenFunc{"fake": r.fake.open, "other": other.open},
+			Config:     defaultConfig(), Apply: r.apply, Log: slog.New(slog.DiscardHandler),
+		})
+		must(t, err)
+		r.discovery = discovery
+		r.run()
+		defer r.end()
+		y := request("y")
+		y.Registry.Type = "other"
+		r.fake.report("x", "10.0.0.1")
+		other.report("y", "10.0.0.1", "10.0.0.2", "10.0.0.3")
+		must(t, r.discovery.Subscribe(t.Context(), request("x")))
+		must(t, r.discovery.Subscribe(t.Context(), y))
+		r.fake.mu.Lock()
+		r.fake.asking = func() { other.report("y", "10.0.0.1") }
+		r.fake.mu.Unlock()
+		r.fake.report("x", "10.0.0.2")
+		advanceClock(time.Second)
+		r.desired("x=10.0.0.2; y=10.0.0.1")
+	})
+}

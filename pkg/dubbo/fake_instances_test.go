@@ -1,0 +1,72 @@
+package dubbo_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/weft-proxy/weft/pkg/registry"
+)
+
+// fakeInstances contains the instances that were registered with a fake.
+type fakeInstances struct {
+	there      map[string]*registry.InstanceRegistration // by application and address
+	calls      []string
+	latency    time.Duration // duration of each registration
+	unmappable string        // an interface that is not valid as a name; "": none
+}
+
+// RegisterInstance waits while the registry is unavailable, like Register.
+func (f *fakeRegistry) RegisterInstance(ctx context.Context, a *registry.InstanceRegistration) error {
+	<-time.After(f.instanceCalls.latency)
+	err := f.accept(ctx, func() {
+		if f.instanceCalls.there == nil {
+			f.instanceCalls.there = map[string]*registry.InstanceRegistration{}
+		}
+		f.instanceCalls.there[a.Instance.Application+" "+a.Instance.Name()] = a
+		f.instanceCalls.calls = append(f.instanceCalls.calls, "+"+a.Instance.Application+" "+strings.Join(servicesOf(a), ","))
+	})
+	if err == nil && slices.Contains(a.Interfaces, f.instanceCalls.unmappable) {
+		return &registry.UnmappedError{Application: a.Instance.Application, Interfaces: []string{f.instanceCalls.unmappable}, Err: errors.New("it is odd")}
+	}
+	return err
+}
+
+func (f *fakeRegistry) UnregisterInstance(_ context.Context, i registry.Instance) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	delete(f.instanceCalls.there, i.Application+" "+i.Name())
+	f.instanceCalls.calls = append(f.instanceCalls.calls, "-"+i.Application)
+	return nil
+}
+
+// instances returns the registered instances as "application host:port service,service".
+func (f *fakeRegistry) instances() (all []string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for name, a := range f.instanceCalls.there {
+		all = append(all, name+" "+strings.Join(servicesOf(a), ","))
+	}
+	slices.Sort(all)
+	return all
+}
+
+// servicesOf returns the services that an instance provides.
+func servicesOf(a *registry.InstanceRegistration) []string {
+	var info struct {
+		Services map[string]struct{} `json:"services"`
+	}
+	if err := json.Unmarshal(a.MetadataInfo, &info); err != nil {
+		panic(err)
+	}
+	var names []string
+	for name := range maps.Keys(info.Services) {
+		names = append(names, strings.TrimSuffix(name, ":dubbo"))
+	}
+	slices.Sort(names)
+	return names
+}

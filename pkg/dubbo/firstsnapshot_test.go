@@ -1,0 +1,108 @@
+package dubbo
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/registry"
+)
+
+// silentRegistry is a registry that reports a provider of each service a second after a
+// subscription.
+type silentRegistry struct{ registry.Registry }
+
+func (silentRegistry) Register(context.Context, registry.URL) error   { return nil }
+func (silentRegistry) Unregister(context.Context, registry.URL) error { return nil }
+func (silentRegistry) State() registry.State                          { return registry.State{Connected: true, Sessions: 1} }
+func (silentRegistry) Close(context.Context)                          {}
+
+func (silentRegistry) Subscribe(s registry.Service, notify func(registry.Snapshot)) (stop func()) {
+	u, err := registry.Parse("dubbo://10.0.0.1:20880/" + s.Interface + "?interface=" + s.Interface)
+	if err != nil {
+		panic(err)
+	}
+	timer := time.AfterFunc(time.Second, func() { notify(registry.Snapshot{Providers: []registry.URL{u}}) })
+	return func() { timer.Stop() }
+}
+
+// interposed calls meanwhile once, when a service without subscriptions is planned.
+type interposed struct {
+	planSource
+
+	meanwhile func()
+}
+
+func (i *interposed) planInput(key registry.Service, now time.Time, awaitFirst bool) planInput {
+	in := i.planSource.planInput(key, now, awaitFirst)
+	if do := i.meanwhile; do != nil && in.awaitUntil.IsZero() && len(in.snapshots) == 0 {
+		i.meanwhile = nil
+		do()
+	}
+	return in
+}
+
+// TestSubscribeAgainWaitsForTheFirstSnapshot covers a subscription that begins while the loop
+// plans the end of the previous one.
+func TestSubscribeAgainWaitsForTheFirstSnapshot(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var mu sync.Mutex
+		hosts := -1 // of the active cluster; -1: none
+		d, err := New(Options{
+			Registries: map[string]registry.OpenFunc{"fake": func(registry.Options) (registry.Registry, error) { return silentRegistry{}, nil }},
+			Config:     config.DubboRegistry{Enable: true, Host: "10.1.1.1", ServerPort: 20080},
+			Apply: func(_ context.Context, c Change) error {
+				mu.Lock()
+				defer mu.Unlock()
+				if len(c.Removed) > 0 {
+					hosts = -1
+				}
+				for _, one := range c.Clusters {
+					hosts = len(one.Hosts)
+				}
+				return nil
+			},
+			Log: slog.New(slog.DiscardHandler),
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		q := Request{Registry: Registry{Type: "fake", Address: "h:1"}, Service: Service{Interface: "x", Methods: []string{"get"}}}
+		var again sync.WaitGroup
+		d.planner.input = &interposed{d.subscriber, func() {
+			again.Go(func() {
+				began := time.Now()
+				if err := d.Subscribe(t.Context(), q); err != nil {
+					t.Error(err)
+				}
+				mu.Lock()
+				defer mu.Unlock()
+				if hosts != 1 {
+					t.Errorf("Subscribe returned after %v with a cluster of %d hosts, want the provider that the registry reports after 1s", time.Since(began), hosts)
+				}
+			})
+			<-time.After(time.Millisecond) // the call above has subscribed
+		}}
+		ctx, end := context.WithCancel(t.Context())
+		var run sync.WaitGroup
+		run.Go(func() { _ = d.Run(ctx) })
+		synctest.Wait()
+
+		short, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+		defer cancel()
+		if err := d.Subscribe(short, q); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("the first Subscribe: %v", err)
+		}
+		if err := d.Unsubscribe(t.Context(), q); err != nil {
+			t.Error(err)
+		}
+		again.Wait()
+		end()
+		run.Wait()
+	})
+}

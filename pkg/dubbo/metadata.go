@@ -1,0 +1,194 @@
+package dubbo
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/weft-proxy/weft/pkg/dubbo/application"
+	"github.com/weft-proxy/weft/pkg/registry"
+)
+
+// metadataCache fetches the metadata of revisions, once for all services and instances, and retries
+// after a failure. Its methods are safe for concurrent use. The caller of get holds subscriber.mu;
+// the goroutines of the cache call instances and changed without a lock.
+type metadataCache struct {
+	tasks     *tasks                                // immutable
+	log       *slog.Logger                          // immutable
+	instances func(revisionKey) []registry.Instance // immutable; those that have a revision
+	changed   func(revisionKey)                     // immutable; get returns another result
+	turns     chan struct{}                         // one element for each fetch that holds a turn
+
+	mu        sync.Mutex
+	revisions map[revisionKey]*revision // guarded by mu, like the revisions
+	sweepAt   int                       // guarded by mu; number of revisions at which the next sweep runs
+}
+
+// revisionKey identifies a revision.
+type revisionKey struct {
+	session               *session
+	application, revision string
+}
+
+func revisionKeyOf(s *session, i registry.Instance) revisionKey {
+	return revisionKey{s, i.Application, application.Revision(i)}
+}
+
+// isOf reports whether an instance has the revision.
+func (k revisionKey) isOf(i registry.Instance) bool {
+	return i.Application == k.application && application.Revision(i) == k.revision
+}
+
+// revision is what is known about one revision. The zero value: nothing yet.
+type revision struct {
+	metadata *application.MetadataInfo // nil: not known yet
+	err      error                     // of the last attempt; nil: no attempt, or success
+}
+
+const (
+	fetchTimeout         = 5 * time.Second
+	maxConcurrentFetches = 32 // fetches that hold a turn concurrently
+	fetchSlotTime        = 500 * time.Millisecond
+	// firstFetchBackoff is the backoff before the second attempt. It doubles with each attempt. Dubbo
+	// registers an instance shortly before the instance serves its metadata.
+	firstFetchBackoff = 50 * time.Millisecond
+	maxRevisions      = 1024 // above this number Weft drops unneeded revisions
+)
+
+var errRegistryClosed = errors.New("the registry is no longer in use")
+
+func newMetadataCache(t *tasks, log *slog.Logger, instances func(revisionKey) []registry.Instance, changed func(revisionKey)) *metadataCache {
+	return &metadataCache{
+		tasks: t, log: log, instances: instances, changed: changed,
+		turns:     make(chan struct{}, maxConcurrentFetches),
+		revisions: map[revisionKey]*revision{},
+	}
+}
+
+// get returns what is known about the revisions of instances of a session, and starts to fetch each
+// on first use; nil: nothing is known about some of them yet. The element of an instance that
+// provides nothing is zero. needed returns the revisions that a sweep must keep.
+func (c *metadataCache) get(s *session, instances []registry.Instance, needed func() map[revisionKey]bool) []revision {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	pending := false
+	for _, i := range instances {
+		if key := revisionKeyOf(s, i); key.revision != "" {
+			r := c.revisions[key]
+			if r == nil {
+				r = c.add(key, needed)
+			}
+			pending = pending || *r == revision{}
+		}
+	}
+	if pending {
+		return nil
+	}
+	all := make([]revision, len(instances))
+	for n, i := range instances {
+		if r := c.revisions[revisionKeyOf(s, i)]; r != nil {
+			all[n] = *r
+		}
+	}
+	return all
+}
+
+// add adds a revision, and starts to fetch it. The caller holds mu.
+func (c *metadataCache) add(key revisionKey, needed func() map[revisionKey]bool) *revision {
+	if len(c.revisions) >= max(maxRevisions, c.sweepAt) {
+		keep := needed()
+		for key, r := range c.revisions {
+			if r.metadata != nil && !keep[key] {
+				delete(c.revisions, key)
+			}
+		}
+		c.sweepAt = 2 * len(c.revisions) // sweeps stay rare if most revisions are needed
+	}
+	r := &revision{}
+	c.revisions[key] = r
+	c.tasks.run(func(ctx context.Context) { c.fetch(ctx, key, r) })
+	return r
+}
+
+// fetch fetches the metadata of a revision until it succeeds, or no instance has the revision. At
+// most maxConcurrentFetches fetches hold a turn; the others queue for one, independently of earlier
+// failures. Snapshots wait at most fetchTimeout. A turn ends before an attempt times out, so that
+// many dead instances do not starve live ones.
+func (c *metadataCache) fetch(ctx context.Context, key revisionKey, r *revision) {
+	late := time.AfterFunc(fetchTimeout, func() { c.record(ctx, key, r, nil, errNoResponse, true) })
+	defer late.Stop()
+	pause := firstFetchBackoff
+	for attempt := 0; ; attempt++ {
+		c.turns <- struct{}{} // the holder releases it within fetchSlotTime
+		over := sync.OnceFunc(func() { <-c.turns })
+		turn := time.AfterFunc(fetchSlotTime, over)
+		instances := c.instances(key)
+		needed := len(instances) > 0 && ctx.Err() == nil
+		var metadata *application.MetadataInfo
+		var err error
+		if needed {
+			metadata, err = fetchOnce(ctx, key.session.open(), instances[attempt%len(instances)])
+		}
+		turn.Stop()
+		over()
+		if !needed {
+			c.drop(ctx, key, r)
+			return
+		}
+		c.record(ctx, key, r, metadata, err, false)
+		if err == nil {
+			return
+		}
+		timer := time.NewTimer(pause)
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+		}
+		timer.Stop()
+		pause = min(2*pause, maxBackoff)
+	}
+}
+
+// fetchOnce makes one attempt.
+func fetchOnce(ctx context.Context, from registry.Registry, i registry.Instance) (*application.MetadataInfo, error) {
+	if from == nil {
+		return nil, errRegistryClosed
+	}
+	ctx, cancel := context.WithTimeout(ctx, fetchTimeout)
+	defer cancel()
+	return application.Fetch(ctx, from, i)
+}
+
+// record records the result of an attempt. If ifFirst is set, an earlier result stays.
+func (c *metadataCache) record(ctx context.Context, key revisionKey, r *revision, metadata *application.MetadataInfo, err error, ifFirst bool) {
+	c.mu.Lock()
+	before := *r
+	if ifFirst && (before != revision{} || ctx.Err() != nil) {
+		c.mu.Unlock()
+		return
+	}
+	*r = revision{metadata, err}
+	c.mu.Unlock()
+	if err != nil && before.err == nil && ctx.Err() == nil {
+		c.log.Warn("cannot fetch metadata; instances with this metadata are not used; retrying",
+			logRegistry, key.session.key.String(), logApplication, key.application, logError, err)
+	}
+	if before.err == nil || err == nil {
+		c.changed(key)
+	}
+}
+
+// drop forgets a revision that no instance has. An instance that has it by now makes the cache
+// fetch it again.
+func (c *metadataCache) drop(ctx context.Context, key revisionKey, r *revision) {
+	c.mu.Lock()
+	if c.revisions[key] == r {
+		delete(c.revisions, key)
+	}
+	c.mu.Unlock()
+	if ctx.Err() == nil {
+		c.changed(key)
+	}
+}

@@ -1,0 +1,55 @@
+package dubbo_test
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/weft-proxy/weft/pkg/dubbo"
+	"github.com/weft-proxy/weft/pkg/registry"
+)
+
+// urlRejecter is a registry that accepts instances, but no URLs.
+type urlRejecter struct{ *fakeRegistry }
+
+func (urlRejecter) Register(context.Context, registry.URL) error { return errors.New("no URLs") }
+
+// TestInstanceModeEndsURLOfOtherCredentials covers a publication with other credentials whose URL
+// is rejected, and which then has only its instance, that the registry has already.
+func TestInstanceModeEndsURLOfOtherCredentials(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, defaultConfig())
+		discovery, err := dubbo.New(dubbo.Options{
+			Registries: map[string]registry.OpenFunc{"fake": func(o registry.Options) (registry.Registry, error) {
+				if _, err := r.fake.open(o); err != nil || o.Username == "" {
+					return r.fake, err
+				}
+				return urlRejecter{r.fake}, nil
+			}},
+			Config: defaultConfig(), Apply: r.apply, Log: slog.New(slog.DiscardHandler),
+		})
+		must(t, err)
+		r.discovery = discovery
+		r.run()
+		defer r.end()
+		must(t, discovery.Publish(t.Context(), inMode("interface", "x")))
+		must(t, discovery.Publish(t.Context(), request("y"))) // keeps the session open
+		other := func(mode string) dubbo.Request {
+			q := inMode(mode, "x")
+			q.Registry.Username, q.Registry.Password = "u", "p"
+			return q
+		}
+		if err := discovery.Publish(t.Context(), other("all")); !errors.Is(err, dubbo.ErrPending) {
+			t.Errorf("Publish in the mode all: %v, want ErrPending, because the URL is rejected", err)
+		}
+		r.wantInstances("weft 10.1.1.1:20080 x")
+		r.wantInstanceCalls("dubbo x#get", "dubbo y#get")
+		must(t, discovery.Publish(t.Context(), other("instance")))
+		advanceClock(time.Minute)
+		r.wantInstances("weft 10.1.1.1:20080 x")
+		r.wantInstanceCalls("dubbo y#get")
+	})
+}

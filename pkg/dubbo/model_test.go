@@ -1,0 +1,310 @@
+package dubbo_test
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/dubbo"
+)
+
+// model is the expected state, which a test tracks next to a rig.
+type model struct {
+	*testEnv
+	config       config.DubboRegistry
+	rng          *rand.Rand
+	published    map[string]bool
+	subscribed   map[string]time.Time // since when without interruption
+	current      map[string][]string  // last reported hosts of an interface
+	lastNonEmpty map[string]time.Time // when a service last had a provider
+	away         bool
+	history      []string
+}
+
+// TestRandomOperationsConverge randomly calls the API, changes snapshots, disconnects the registry, replaces
+// its session, rejects changes and restarts. It verifies that no service becomes empty within
+// EmptyAfter of its last provider, and that after the disturbances everything reaches the desired
+// state.
+func TestRandomOperationsConverge(t *testing.T) {
+	seeds := uint64(24)
+	if testing.Short() {
+		seeds = 5
+	}
+	for seed := range seeds {
+		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
+			c := defaultConfig()
+			c.StateFile = filepath.Join(t.TempDir(), "state.json")
+			synctest.Test(t, func(t *testing.T) {
+				m := &model{
+					testEnv: newRig(t, c), config: c, rng: rand.New(rand.NewPCG(seed, 0)),
+					published: map[string]bool{}, subscribed: map[string]time.Time{}, current: map[string][]string{}, lastNonEmpty: map[string]time.Time{},
+				}
+				m.run()
+				defer func() { m.end() }()
+				for range 120 {
+					m.randomStep()
+					synctest.Wait()
+					m.checkNotEmptied()
+				}
+				m.endDisturbances()
+				m.checkDesiredState()
+				if t.Failed() {
+					t.Log("what happened:\n" + strings.Join(m.history, "\n"))
+				}
+			})
+		})
+	}
+}
+
+func (m *model) note(format string, args ...any) {
+	m.history = append(m.history, fmt.Sprintf("%s  ", time.Now().Format("15:04:05"))+fmt.Sprintf(format, args...))
+}
+
+// services returns the services for random choices: two per interface.
+func services() []string { return []string{"x", "x:1", "y", "g/y", "z", "z:2"} }
+
+func interfaceOf(service string) string {
+	_, name, ok := strings.Cut(service, "/")
+	if !ok {
+		name = service
+	}
+	name, _, _ = strings.Cut(name, ":")
+	return name
+}
+
+func (m *model) randomStep() {
+	all := services()
+	service := all[m.rng.IntN(len(all))]
+	switch m.rng.IntN(14) {
+	case 0, 1:
+		m.note("publish %s", service)
+		m.published[service] = true
+		m.result(m.discovery.Publish(m.Context(), m.request(service)))
+	case 2:
+		m.note("unpublish %s", service)
+		m.result(m.discovery.Unpublish(m.Context(), m.request(service)))
+		delete(m.published, service)
+	case 3, 4:
+		m.note("subscribe %s", service)
+		m.follow(service)
+		m.result(m.discovery.Subscribe(m.Context(), m.request(service)))
+	case 5:
+		m.note("unsubscribe %s", service)
+		m.result(m.discovery.Unsubscribe(m.Context(), m.request(service)))
+		delete(m.subscribed, service)
+	case 6, 7, 8:
+		m.report(interfaceOf(service), m.rng.IntN(5))
+	case 9:
+		m.report(interfaceOf(service), 0)
+	case 10:
+		m.away = !m.away
+		m.note("away: %v", m.away)
+		m.fake.mu.Lock()
+		m.fake.sessions++
+		m.fake.mu.Unlock()
+		m.fake.set(m.away, nil)
+		m.told()
+	case 11:
+		d := time.Duration(m.rng.IntN(400)) * time.Second
+		m.note("%v pass", d)
+		advanceClock(d)
+	case 12:
+		m.refuseSome()
+	case 13:
+		m.restartOrBurst()
+	}
+}
+
+func (m *model) follow(service string) {
+	if _, ok := m.subscribed[service]; !ok {
+		m.subscribed[service] = time.Now()
+		delete(m.lastNonEmpty, service)
+	}
+	m.told()
+}
+
+// result verifies that an error is one of the expected ones.
+func (m *model) result(err error) {
+	if err != nil && !errors.Is(err, dubbo.ErrPending) && !errors.Is(err, dubbo.ErrNotFound) && !errors.Is(err, errRefused) {
+		m.Errorf("an error of another kind: %v", err)
+	}
+}
+
+func (m *model) request(service string) dubbo.Request {
+	q := request(service)
+	if m.rng.IntN(4) == 0 {
+		q.Service.Methods = []string{"get", fmt.Sprint("m", m.rng.IntN(3))}
+	}
+	if m.rng.IntN(8) == 0 {
+		q.Service.Parameters = map[string]string{"timeout": fmt.Sprint(100 + m.rng.IntN(3))}
+	}
+	return q
+}
+
+func (m *model) report(iface string, n int) {
+	hosts := []string{}
+	for i := range 6 {
+		if len(hosts) < n && m.rng.IntN(2) == 0 {
+			hosts = append(hosts, fmt.Sprintf("10.0.0.%d", i+1))
+		}
+	}
+	m.note("%s is at %v", iface, hosts)
+	m.current[iface] = hosts
+	m.fake.report(iface, hosts...)
+	m.told()
+}
+
+// told records which services have providers now.
+func (m *model) told() {
+	for service := range m.subscribed {
+		if len(m.current[interfaceOf(service)]) > 0 && !m.away {
+			m.lastNonEmpty[service] = time.Now()
+		}
+	}
+}
+
+var errRefused = errors.New("refused by chance")
+
+// retryTime is the time until rejected changes have been retried.
+const retryTime = time.Minute
+
+func (m *model) refuseSome() {
+	refuses := m.rng.IntN(3) > 0
+	m.note("a third of the changes is refused: %v", refuses)
+	n := 0
+	third := func(dubbo.Change) error {
+		if n++; n%3 == 0 {
+			return errRefused
+		}
+		return nil
+	}
+	m.mu.Lock()
+	before := m.refuse != nil
+	if m.refuse = nil; refuses {
+		m.refuse = third
+	}
+	m.mu.Unlock()
+	if before && !refuses {
+		advanceClock(retryTime) // until then a service may lack a rejected change
+	}
+}
+
+func (m *model) restartOrBurst() {
+	if m.rng.IntN(2) == 0 {
+		m.note("restart")
+		m.restart(m.config)
+		m.run()
+		m.told()
+		return
+	}
+	m.note("everything is subscribed to at once")
+	var all sync.WaitGroup
+	for _, service := range services() {
+		m.follow(service)
+		q := m.request(service)
+		all.Go(func() { m.result(m.discovery.Subscribe(m.Context(), q)) })
+	}
+	all.Wait()
+}
+
+// checkNotEmptied verifies that no service that recently had providers is without hosts.
+func (m *model) checkNotEmptied() {
+	m.told()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for service, at := range m.lastNonEmpty {
+		if _, ok := m.subscribed[service]; !ok || m.refuse != nil {
+			continue
+		}
+		c := m.clusters[service]
+		if c != nil && len(c.Hosts) == 0 && time.Since(at) < config.DefaultEmptyProtection-time.Second {
+			m.Errorf("%s has no hosts, and had some %v ago", service, time.Since(at))
+		}
+	}
+}
+
+// endDisturbances ends all disturbances, and waits until everything is reconciled.
+func (m *model) endDisturbances() {
+	m.note("calm")
+	m.mu.Lock()
+	m.refuse = nil
+	m.mu.Unlock()
+	m.away = false
+	m.fake.set(false, nil)
+	for _, iface := range []string{"x", "y", "z"} {
+		m.report(iface, 3)
+	}
+	advanceClock(11 * time.Minute)
+}
+
+// checkDesiredState compares everything with the model.
+func (m *model) checkDesiredState() {
+	m.mu.Lock()
+	got := map[string]string{}
+	for name, c := range m.clusters {
+		hosts := []string{}
+		for _, h := range c.Hosts {
+			hosts = append(hosts, strings.TrimSuffix(h.Address, ":20880"))
+		}
+		got[name] = strings.Join(hosts, " ")
+	}
+	m.mu.Unlock()
+	want := map[string]string{}
+	for service := range m.subscribed {
+		want[service] = strings.Join(m.current[interfaceOf(service)], " ")
+	}
+	if !maps.Equal(got, want) {
+		m.Errorf("active: %v, want %v", got, want)
+	}
+	m.checkRoutes()
+	if registered := m.fake.registered(); len(registered) != len(m.published) {
+		m.Errorf("registered: %q, want %v", registered, slices.Sorted(maps.Keys(m.published)))
+	}
+	s := m.discovery.Status()
+	for _, p := range s.Published {
+		if !m.published[p.Key] || !p.Registered || p.Error != "" {
+			m.Errorf("published: %+v", p)
+		}
+	}
+	for _, one := range s.Subscribed {
+		if source := one.Sources[0]; !source.Registered || !source.Received || source.Restored || source.Error != "" {
+			m.Errorf("subscribed: %+v", one)
+		}
+	}
+	if len(s.Published) != len(m.published) || len(s.Subscribed) != len(m.subscribed) || s.LastError != "" {
+		m.Errorf("%d published, %d subscribed, the last error %q; want %d, %d and none", len(s.Published), len(s.Subscribed), s.LastError, len(m.published), len(m.subscribed))
+	}
+	m.fake.mu.Lock()
+	defer m.fake.mu.Unlock()
+	if len(m.fake.watchers) != len(m.subscribed) {
+		m.Errorf("%d are watched, want %d", len(m.fake.watchers), len(m.subscribed))
+	}
+}
+
+// checkRoutes verifies that each cluster has routes, and that Resources returns what was
+// applied.
+func (m *model) checkRoutes() {
+	if text := m.inForce(); strings.Contains(text, "route") {
+		m.Errorf("active: %s", text)
+	}
+	clusters, routes := m.discovery.Resources()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if len(clusters) != len(m.clusters) || m.routes != nil && len(routes.VirtualHosts[0].Routes) != len(m.routes.VirtualHosts[0].Routes) {
+		m.Errorf("the overlay has %d clusters, %d are active", len(clusters), len(m.clusters))
+	}
+	for _, c := range clusters {
+		if m.clusters[c.Name] != c {
+			m.Errorf("cluster %s of the overlay differs from the active one", c.Name)
+		}
+	}
+}

@@ -1,0 +1,96 @@
+package plan_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/dubbo/plan"
+	"github.com/weft-proxy/weft/pkg/protocol"
+	"github.com/weft-proxy/weft/pkg/registry"
+	"github.com/weft-proxy/weft/pkg/router"
+	"github.com/weft-proxy/weft/pkg/upstream"
+	"github.com/weft-proxy/weft/pkg/upstream/balance"
+	"github.com/weft-proxy/weft/pkg/upstream/pool"
+	"github.com/weft-proxy/weft/pkg/upstream/subset"
+)
+
+// fakeConnector is a Connector whose connections respond immediately.
+type fakeConnector struct{}
+
+func (fakeConnector) Multiplexed() bool { return false }
+
+func (fakeConnector) Connect(_ context.Context, _ *upstream.Host, _ time.Time, released func(bool)) (pool.Connection, error) {
+	return &fakeConn{released: released}, nil
+}
+
+type fakeConn struct{ released func(bool) }
+
+func (*fakeConn) Usable(time.Duration) bool { return true }
+func (*fakeConn) Close() error              { return nil }
+
+func (a *fakeConn) Start(_ context.Context, x *protocol.Exchange) error {
+	x.Response.Status = 200
+	a.released(true)
+	return nil
+}
+
+// BenchmarkChoosingAHost measures route matching and host selection for services with rules.
+func BenchmarkChoosingAHost(b *testing.B) {
+	tags := document("tag", "application", "a", "tags: [{name: gray, addresses: ['10.0.0.3:1', '10.0.0.4:1']}]")
+	var many []registry.URL
+	for i := range 100 {
+		many = append(many, condition(fmt.Sprintf("attachments[user]=u%d & method=get* =>", i)))
+	}
+	for _, bench := range []struct {
+		name  string
+		rules []registry.URL
+		tag   string
+	}{
+		{"no rules", nil, ""},
+		{"a tag rule, no tag", []registry.URL{tags}, ""},
+		{"a tag rule, a tag", []registry.URL{tags}, "gray"},
+		{"two conditions", []registry.URL{condition("method=get* => host!=10.0.0.1"), condition("attachments[user]=ann => host=10.0.0.2")}, ""},
+		{"100 conditions", many, ""},
+	} {
+		b.Run(bench.name, func(b *testing.B) {
+			var providers []string
+			for i := range 20 {
+				providers = append(providers, fmt.Sprintf("dubbo://10.0.0.%d:1/x?application=a", i+1))
+			}
+			l := lists(b, providers...)
+			l[0].Snapshot.Routers = bench.rules
+			o := plan.Compute(plan.Reference{Service: registry.Service{Interface: "x"}}, l, noon())
+			table, err := router.Compile(plan.RouteTable([][]*config.Route{o.Routes}))
+			if err != nil {
+				b.Fatal(err)
+			}
+			set := upstream.NewSet(upstream.Options{
+				Connectors: map[config.Protocol]upstream.Connector{config.Dubbo: fakeConnector{}},
+				Policies:   map[config.LBPolicy]balance.New{config.Random: balance.Random},
+			})
+			defer set.Close()
+			change, err := set.Prepare([]*config.Cluster{o.Cluster})
+			if err != nil {
+				b.Fatal(err)
+			}
+			change.Commit()
+			change.Retire()
+			x := newCall("method=getName", "user=eve", "dubbo.tag="+bench.tag)
+			f := table.Match(x).Config.Forward
+			via := &upstream.ClusterPicker{Cluster: set.Get(f.Cluster), Protocol: config.Dubbo, Labels: subset.NewLabels(f.Metadata)}
+			b.ReportAllocs()
+			for b.Loop() {
+				x.Record.Attempts = x.Record.Attempts[:0]
+				if r := table.Match(x); r == nil {
+					b.Fatal("the call has no route")
+				}
+				if err := x.Serve(context.Background(), via); err != nil && protocol.ReasonOf(err) != protocol.NoHealthyHost {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}

@@ -1,0 +1,453 @@
+package plan_test
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/dubbo/plan"
+	"github.com/weft-proxy/weft/pkg/protocol"
+	"github.com/weft-proxy/weft/pkg/registry"
+	"github.com/weft-proxy/weft/pkg/router"
+)
+
+// noon is the time at which tests compute results.
+func noon() time.Time { return time.Date(2026, 5, 4, 12, 0, 0, 0, time.UTC) }
+
+func urls(t testing.TB, texts ...string) (all []registry.URL) {
+	t.Helper()
+	for _, text := range texts {
+		u, err := registry.Parse(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, u)
+	}
+	return all
+}
+
+func lists(t testing.TB, texts ...string) []plan.RegistrySnapshot {
+	t.Helper()
+	return []plan.RegistrySnapshot{{Registry: "r", Snapshot: registry.Snapshot{Providers: urls(t, texts...)}}}
+}
+
+// summary returns the hosts of a result, and why other providers are unused.
+func summary(o *plan.Result) string {
+	var parts []string
+	for _, h := range o.Cluster.Hosts {
+		parts = append(parts, fmt.Sprintf("%s*%d", h.Address, h.Weight))
+	}
+	for _, p := range o.Providers {
+		if p.UnusedReason != "" {
+			parts = append(parts, fmt.Sprintf("%s: %s", p.URL.Address(), p.UnusedReason))
+		}
+	}
+	return strings.Join(parts, "; ")
+}
+
+func TestProviderWeights(t *testing.T) {
+	at := func(age time.Duration) string { return strconv.FormatInt(noon().Add(-age).UnixMilli(), 10) }
+	tests := []struct {
+		name      string
+		providers []string
+		want      string
+	}{
+		{"nobody", nil, ""},
+		{"the usual weight", []string{"dubbo://10.0.0.1:1/x"}, "10.0.0.1:1*100"},
+		{"in the order of addresses", []string{"dubbo://10.0.0.2:1/x", "dubbo://10.0.0.1:2/x", "dubbo://10.0.0.1:1/x"}, "10.0.0.1:1*100; 10.0.0.1:2*100; 10.0.0.2:1*100"},
+		{"named twice", []string{"dubbo://10.0.0.1:1/x?weight=1", "dubbo://10.0.0.1:1/x?weight=2"}, "10.0.0.1:1*1"},
+		{"named twice, first disabled", []string{"dubbo://10.0.0.1:1/x?enabled=false", "dubbo://10.0.0.1:1/x?weight=2"}, "10.0.0.1:1*2"},
+		{"IPv6", []string{"dubbo://[fe80::1]:1/x"}, "[fe80::1]:1*100"},
+		{"weights", []string{"dubbo://10.0.0.1:1/x?weight=20", "dubbo://10.0.0.2:1/x?default.weight=30"}, "10.0.0.1:1*20; 10.0.0.2:1*30"},
+		{"weights above what a host may have", []string{"dubbo://10.0.0.1:1/x?weight=1000", "dubbo://10.0.0.2:1/x?weight=500", "dubbo://10.0.0.3:1/x?weight=1"}, "10.0.0.1:1*128; 10.0.0.2:1*64; 10.0.0.3:1*1"},
+		{"no weight", []string{"dubbo://10.0.0.1:1/x?weight=0", "dubbo://10.0.0.2:1/x"}, "10.0.0.2:1*100; 10.0.0.1:1: its weight is 0"},
+		{"nobody has weight", []string{"dubbo://10.0.0.1:1/x?weight=0", "dubbo://10.0.0.2:1/x?weight=-3"}, "10.0.0.1:1*1; 10.0.0.2:1*1"},
+		{"a weight that is none", []string{"dubbo://10.0.0.1:1/x?weight=much"}, "10.0.0.1:1*100"},
+		{"a weight that is too large for Java", []string{"dubbo://10.0.0.1:1/x?weight=144115188075855872", "dubbo://10.0.0.2:1/x"}, "10.0.0.1:1*100; 10.0.0.2:1*100"},
+		{"the largest weight", []string{"dubbo://10.0.0.1:1/x?weight=2147483647", "dubbo://10.0.0.2:1/x"}, "10.0.0.1:1*128; 10.0.0.2:1*1"},
+		{"disabled", []string{"dubbo://10.0.0.1:1/x?enabled=false", "dubbo://10.0.0.2:1/x?disabled=true", "dubbo://10.0.0.3:1/x?disabled=false&enabled=false"},
+			"10.0.0.3:1*100; 10.0.0.1:1: it is disabled; 10.0.0.2:1: it is disabled"},
+		{"another protocol", []string{"tri://10.0.0.1:1/x", "tri://10.0.0.2:1/x?ext.protocol=rest,dubbo"}, `10.0.0.2:1*100; 10.0.0.1:1: its protocol is "tri"`},
+		{"no port", []string{"dubbo://10.0.0.1/x"}, "10.0.0.1: it has no port"},
+		{"no machine", []string{"dubbo://0.0.0.0:1/x"}, "0.0.0.0:1: its address is unspecified or multicast"},
+		{"no machine, as IPv6", []string{"dubbo://[::ffff:0.0.0.0]:1/x", "dubbo://[::]:1/x", "dubbo://[ff02::1]:1/x"},
+			"[::]:1: its address is unspecified or multicast; [::ffff:0.0.0.0]:1: its address is unspecified or multicast; [ff02::1]:1: its address is unspecified or multicast"},
+		{"a zone", []string{"dubbo://[fe80::1%eth0]:1/x"}, "[fe80::1%eth0]:1*100"},
+		{"a zone that is none", []string{"dubbo://[fe80::1%a\nb]:1/x"}, "[fe80::1%a\nb]:1: its host is not a valid address or name"},
+		{"no host", []string{"dubbo://a b:1/x"}, "a b:1: its host is not a valid address or name"},
+		{"a version that nobody asked for", []string{"dubbo://10.0.0.1:1/x?version=2"}, "10.0.0.1:1*100"},
+		{"named twice, second to the letter", []string{"dubbo://10.0.0.1:1/x?version=2&weight=1", "dubbo://10.0.0.1:1/x?weight=2"}, "10.0.0.1:1*2"},
+		{"another category", []string{"dubbo://10.0.0.1:1/x?category=configurators"}, ""},
+		{"new", []string{"dubbo://10.0.0.1:1/x?timestamp=" + at(0)}, "10.0.0.1:1*1"},
+		{"half as old as it takes", []string{"dubbo://10.0.0.1:1/x?timestamp=" + at(5*time.Minute)}, "10.0.0.1:1*50"},
+		{"old", []string{"dubbo://10.0.0.1:1/x?timestamp=" + at(10*time.Minute)}, "10.0.0.1:1*100"},
+		{"a warmup of its own", []string{"dubbo://10.0.0.1:1/x?warmup=10000&timestamp=" + at(5*time.Second)}, "10.0.0.1:1*50"},
+		{"no warmup", []string{"dubbo://10.0.0.1:1/x?warmup=0&timestamp=" + at(0)}, "10.0.0.1:1*100"},
+		{"a clock that is a little ahead", []string{"dubbo://10.0.0.1:1/x?timestamp=" + at(-time.Second)}, "10.0.0.1:1*1"},
+		{"a clock that is wrong", []string{"dubbo://10.0.0.1:1/x?timestamp=" + at(-time.Hour)}, "10.0.0.1:1*100"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			o := plan.Compute(plan.Reference{Service: registry.Service{Interface: "x"}}, lists(t, tt.providers...), noon())
+			if got := summary(o); got != tt.want {
+				t.Errorf("got  %s\nwant %s", got, tt.want)
+			}
+		})
+	}
+}
+
+func TestWarmupSteps(t *testing.T) {
+	began := noon().Add(1234 * time.Millisecond)
+	provider := lists(t, "dubbo://10.0.0.1:1/x?timestamp="+strconv.FormatInt(began.UnixMilli(), 10))
+	now, weight, steps := began, uint32(0), 0
+	for ; ; steps++ {
+		o := plan.Compute(plan.Reference{Service: registry.Service{Interface: "x"}}, provider, now)
+		if w := o.Cluster.Hosts[0].Weight; w <= weight {
+			t.Fatalf("%v after it began the weight is %d, was %d before", now.Sub(began), w, weight)
+		}
+		weight = o.Cluster.Hosts[0].Weight
+		if o.NextChange.IsZero() {
+			break
+		}
+		if !o.NextChange.After(now) || !o.NextChange.Equal(o.NextChange.Truncate(5*time.Second)) {
+			t.Fatalf("at %v the next change is at %v", now, o.NextChange)
+		}
+		now = o.NextChange
+	}
+	if weight != 100 || steps < 15 || steps > 20 {
+		t.Errorf("after %d steps the weight is %d, want 100 after about 20", steps, weight)
+	}
+}
+
+func TestSeveralRegistries(t *testing.T) {
+	both := []plan.RegistrySnapshot{
+		{Registry: "a", Snapshot: registry.Snapshot{Providers: urls(t, "dubbo://10.0.0.1:1/x?weight=1")}},
+		{Registry: "b", Snapshot: registry.Snapshot{Providers: urls(t, "dubbo://10.0.0.1:1/x?weight=2", "dubbo://10.0.0.2:1/x?weight=3")}},
+	}
+	o := plan.Compute(plan.Reference{Service: registry.Service{Interface: "x"}}, both, noon())
+	if got, want := summary(o), "10.0.0.1:1*1; 10.0.0.2:1*3"; got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+	if got := o.Providers[0].Registry + o.Providers[1].Registry; got != "ab" {
+		t.Errorf("the addresses are of the registries %q, want a, b", got)
+	}
+}
+
+// TestEveryCallMayBeRetried verifies that all calls in flight on a provider that dies can be
+// retried, within the service's retries. Envoy's default of 3 concurrent retries would lose the
+// others.
+func TestEveryCallMayBeRetried(t *testing.T) {
+	c := plan.Compute(plan.Reference{Service: registry.Service{Interface: "x"}}, lists(t, "dubbo://10.0.0.1:1/x?retries=2"), noon()).Cluster
+	for _, p := range []config.Priority{config.DefaultPriority, config.HighPriority} {
+		if b := c.Limits(p); b.MaxRetries < b.MaxRequests {
+			t.Errorf("priority %v: %d retries in flight, want as many as requests: %d", p, b.MaxRetries, b.MaxRequests)
+		}
+	}
+}
+
+func TestHostNamesUseDNS(t *testing.T) {
+	w := plan.Reference{Service: registry.Service{Interface: "x"}}
+	for text, want := range map[string]config.ClusterType{"10.0.0.1": config.ClusterStatic, "provider.local": config.ClusterStrictDNS} {
+		if got := plan.Compute(w, lists(t, "dubbo://"+text+":1/x"), noon()).Cluster.Type; got != want {
+			t.Errorf("%s: got %s, want %s", text, got, want)
+		}
+	}
+}
+
+func TestLabels(t *testing.T) {
+	w := plan.Reference{Service: registry.Service{Interface: "x", Group: "*", Version: "*"}}
+	o := plan.Compute(w, lists(t, "dubbo://10.0.0.1:1/x?group=g&version=1&application=a&region=r&dubbo.tag=gray&pid=1"), noon())
+	want := map[string]string{"group": "g", "version": "1", "application": "a", "region": "r", "tag": "gray", "weft.address": "10.0.0.1:1"}
+	if diff := cmp.Diff(want, o.Cluster.Hosts[0].Metadata); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestSettings(t *testing.T) {
+	tests := []struct {
+		name      string
+		consumer  string // parameters
+		providers []string
+		want      string // policy; then for each route its method, timeout, retries, and timeout of an attempt
+		warning   string
+	}{
+		{"nothing said", "", []string{""}, "LB_RANDOM - 1m0s", ""},
+		{"nobody there", "timeout=10", nil, "LB_RANDOM - 10ms", ""},
+		{"the provider's timeout", "", []string{"timeout=500"}, "LB_RANDOM - 500ms", ""},
+		{"the consumer's comes first", "timeout=100", []string{"timeout=500"}, "LB_RANDOM - 100ms", ""},
+		{"a method's before that", "timeout=100", []string{"timeout=500&get.timeout=900"}, "LB_RANDOM get 900ms - 100ms", ""},
+		{"the consumer's of the method first", "get.timeout=7", []string{"get.timeout=900"}, "LB_RANDOM get 7ms - 1m0s", ""},
+		{"of the process last", "default.timeout=7", []string{"timeout=5"}, "LB_RANDOM - 5ms", ""},
+		{"of the process", "default.timeout=7", []string{""}, "LB_RANDOM - 7ms", ""},
+		{"the longest of providers", "", []string{"timeout=5", "timeout=9", ""}, "LB_RANDOM - 9ms", ""},
+		{"retries", "", []string{"timeout=100&retries=2"}, "LB_RANDOM - 300ms 2*100ms", ""},
+		{"the fewest retries", "", []string{"retries=2", "retries=1"}, "LB_RANDOM - 1m0s 1*0s", ""},
+		{"no retries of a method", "add.retries=0", []string{"retries=2"}, "LB_RANDOM add 1m0s - 1m0s 2*0s", ""},
+		{"failfast", "cluster=failfast", []string{"retries=2"}, "LB_RANDOM - 1m0s", ""},
+		{"another way", "cluster=forking", []string{"retries=2"}, "LB_RANDOM - 1m0s", `cluster "forking" is treated as failfast`},
+		{"retries below none", "retries=-1", []string{""}, "LB_RANDOM - 1m0s", ""},
+		{"a timeout that is none", "timeout=soon", []string{""}, "LB_RANDOM - 1m0s", `timeout "soon" is not a number`},
+		{"a timeout beyond all bounds", "timeout=9223372036854775807&retries=99", []string{""}, "LB_RANDOM - 24h0m0s 16*24h0m0s", ""},
+		{"a setting of another kind", "", []string{"sample.dubbo.timeout=5"}, "LB_RANDOM - 1m0s", ""},
+		{"roundrobin", "loadbalance=roundrobin", []string{"loadbalance=random"}, "LB_WEIGHTED_ROUNDROBIN - 1m0s", ""},
+		{"leastactive", "", []string{"loadbalance=leastActive"}, "LB_LEAST_REQUEST - 1m0s", ""},
+		{"shortestresponse", "", []string{"loadbalance=shortestresponse"}, "LB_PEAK_EWMA - 1m0s", ""},
+		{"what most say", "", []string{"loadbalance=a", "loadbalance=roundrobin", "loadbalance=roundrobin"}, "LB_WEIGHTED_ROUNDROBIN - 1m0s", ""},
+		{"consistenthash", "loadbalance=consistenthash&hash.attachments=user, tenant", []string{""}, "LB_RINGHASH by user,tenant - 1m0s", ""},
+		{"consistenthash by arguments", "loadbalance=consistenthash", []string{""}, "LB_RINGHASH - 1m0s", "not arguments"},
+		{"an unknown word", "loadbalance=best", []string{""}, "LB_RANDOM - 1m0s", `"best" is not supported`},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			consumer := urls(t, "consumer://h/x?"+tt.consumer)[0]
+			var providers []string
+			for i, query := range tt.providers {
+				providers = append(providers, fmt.Sprintf("dubbo://10.0.0.%d:1/x?%s", i+1, query))
+			}
+			o := plan.Compute(plan.Reference{Service: registry.Service{Interface: "x", Group: "*", Version: "*"}, Parameters: consumer.Parameters.Map()}, lists(t, providers...), noon())
+			if got := settingsSummary(o); got != tt.want {
+				t.Errorf("got  %s\nwant %s", got, tt.want)
+			}
+			if warnings := strings.Join(o.Warnings, "\n"); !strings.Contains(warnings, tt.warning) || (tt.warning == "") != (warnings == "") {
+				t.Errorf("the warnings are %q, want one with %q", warnings, tt.warning)
+			}
+		})
+	}
+}
+
+// settingsSummary returns the policy and the routes of a result as text.
+func settingsSummary(o *plan.Result) string {
+	var text strings.Builder
+	text.WriteString(string(o.Cluster.LBPolicy))
+	var by []string
+	for _, p := range o.Routes[0].Forward.HashPolicies {
+		by = append(by, p.Header)
+	}
+	if by != nil {
+		text.WriteString(" by " + strings.Join(by, ","))
+	}
+	for _, r := range o.Routes {
+		method := "-"
+		for _, h := range r.Match.Headers {
+			if h.Name == "method" {
+				method = h.Value
+			}
+		}
+		fmt.Fprintf(&text, " %s %v", method, r.Forward.Timeout)
+		if p := r.Forward.Retry; p != nil {
+			fmt.Fprintf(&text, " %d*%v", p.NumRetries, p.PerTryTimeout)
+		}
+	}
+	return text.String()
+}
+
+// TestMethodRoutesAreBounded verifies the limit on routes for methods, which anyone
+// with write access to a registry can name.
+func TestMethodRoutesAreBounded(t *testing.T) {
+	var many []string
+	for i := range 20 {
+		var text strings.Builder
+		fmt.Fprintf(&text, "dubbo://10.0.0.%d:1/x?weight=%s", i, strings.Repeat("w", 1000))
+		for j := range 100 {
+			fmt.Fprintf(&text, "&m%d_%d.timeout=7", i, j)
+		}
+		many = append(many, text.String())
+	}
+	o := plan.Compute(plan.Reference{Service: registry.Service{Interface: "x"}}, lists(t, many...), noon())
+	if len(o.Routes) > 600 {
+		t.Errorf("there are %d routes", len(o.Routes))
+	}
+	for _, w := range o.Warnings {
+		if len(w) > 400 {
+			t.Errorf("a warning has %d bytes: %.50s…", len(w), w)
+		}
+	}
+	if all := strings.Join(o.Warnings, "\n"); !strings.Contains(all, "2000 methods") {
+		t.Errorf("the warnings are %s, want one of the methods", all)
+	}
+}
+
+// TestRoutesMatchCalls compiles the route table of many services, and matches calls.
+func TestRoutesMatchCalls(t *testing.T) {
+	services := []registry.Service{
+		{Interface: "x", Group: "*", Version: "*"},
+		{Interface: "x", Group: "*", Version: "1"},
+		{Interface: "x", Group: "g", Version: "*"},
+		{Interface: "x", Group: "g", Version: "1"},
+		{Interface: "x", Group: "h,i"},
+		{Interface: "x"},
+		{Interface: "y"},
+		{Interface: "y", Version: "2"},
+		{Interface: "z", Group: "g"},
+	}
+	slices.SortFunc(services, plan.Compare)
+	var routes [][]*config.Route
+	for _, s := range services {
+		routes = append(routes, plan.Compute(plan.Reference{Service: s}, lists(t, "dubbo://10.0.0.1:1/y?timeout=5&slow.timeout=90"), noon()).Routes)
+	}
+	table, err := router.Compile(plan.RouteTable(routes))
+	if err != nil {
+		t.Fatal(err)
+	}
+	tests := []struct{ service, method, group, version, want string }{
+		{"x", "get", "", "", "x"},
+		{"x", "get", "", "0.0.0", "x"},
+		{"x", "get", "", "1", "*/x:1"},
+		{"x", "get", "g", "1", "g/x:1"},
+		{"x", "get", "g", "2", "g/x:*"},
+		{"x", "get", "h", "", "h,i/x/4"},
+		{"x", "get", "i", "0.0.0", "h,i/x/5"},
+		{"x", "get", "h,i", "", "h,i/x"},
+		{"x", "get", "j", "2", "*/x:*"},
+		{"x", "get", "h", "2", "*/x:*"},
+		{"y", "get", "", "", "y"},
+		{"y", "slow", "", "0.0.0", "y#slow"},
+		{"y", "get", "", "2", "y:2"},
+		{"y", "get", "g", "", ""},
+		{"y", "get", "", "3", ""},
+		{"z", "get", "g", "", "g/z"},
+		{"z", "get", "", "", ""},
+		{"xx", "get", "", "", ""},
+	}
+	for _, tt := range tests {
+		t.Run(fmt.Sprintf("%s/%s:%s#%s", tt.group, tt.service, tt.version, tt.method), func(t *testing.T) {
+			x := &protocol.Exchange{}
+			x.Meta.Protocol = string(config.Dubbo)
+			x.Request.Authority = tt.service
+			x.Request.Path = "/" + tt.service + "/" + tt.method
+			for name, value := range map[string]string{"service": tt.service, "method": tt.method, "group": tt.group, "version": tt.version} {
+				if value != "" {
+					x.Request.Header.Add(name, value)
+				}
+			}
+			got := ""
+			if r := table.Match(x); r != nil {
+				got = r.Config.Name
+			}
+			if trimmed := strings.TrimSuffix(got, "/2"); got != tt.want && trimmed != tt.want {
+				t.Errorf("got the route %q, want %q", got, tt.want)
+			}
+		})
+	}
+}
+
+// TestCallSelectsOneOfSeveralGroups verifies which hosts a call may go to, by their labels.
+func TestCallSelectsOneOfSeveralGroups(t *testing.T) {
+	providers := []string{
+		"dubbo://10.0.0.1:1/x?group=g&version=1", "dubbo://10.0.0.2:1/x?group=h&version=1", "dubbo://10.0.0.3:1/x?group=h&version=2",
+	}
+	tests := []struct {
+		service                    registry.Service
+		group, version, want, name string
+	}{
+		{registry.Service{Interface: "x", Group: "*", Version: "*"}, "h", "2", "map[group:h version:2]", "both are known"},
+		{registry.Service{Interface: "x", Group: "*", Version: "*"}, "h", "3", "map[group:h]", "the group is known"},
+		{registry.Service{Interface: "x", Group: "*", Version: "*"}, "*", "1", "map[version:1]", "the version is known"},
+		{registry.Service{Interface: "x", Group: "*", Version: "*"}, "", "", "map[]", "nothing is said"},
+		{registry.Service{Interface: "x", Group: "g,h", Version: "1"}, "h", "1", "map[group:h]", "one of two"},
+		{registry.Service{Interface: "x", Group: "g,h", Version: "1"}, "g,h", "1", "map[]", "either of two"},
+		{registry.Service{Interface: "x", Group: "g", Version: "1"}, "g", "1", "map[]", "there is but one"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			o := plan.Compute(plan.Reference{Service: tt.service}, lists(t, providers...), noon())
+			forward := forwarded(t, o, tt.group, tt.version)
+			if forward == nil {
+				t.Fatal("there is no route")
+			}
+			if got := fmt.Sprint(forward.Metadata); got != tt.want {
+				t.Errorf("it goes to hosts with %s, want %s", got, tt.want)
+			}
+		})
+	}
+}
+
+// forwarded returns the action for a call with a group and a version, or nil. It verifies that the
+// cluster has the subset.
+func forwarded(t *testing.T, o *plan.Result, group, version string) *config.Forward {
+	t.Helper()
+	r := matchRoute(t, o, "method=get", "group="+group, "version="+version)
+	if r == nil {
+		return nil
+	}
+	keys := slices.Sorted(maps.Keys(r.Config.Forward.Metadata))
+	subset := slices.ContainsFunc(o.Cluster.Subsets.Selectors, func(s []string) bool { return slices.Equal(s, keys) })
+	if len(keys) > 0 && !subset {
+		t.Errorf("the cluster has the subsets %v, none by %v", o.Cluster.Subsets.Selectors, keys)
+	}
+	return r.Config.Forward
+}
+
+// TestCallsSelectGroupAndVersion covers subscriptions by interface only, as some
+// clients write them.
+func TestCallsSelectGroupAndVersion(t *testing.T) {
+	bare, first, second := "dubbo://10.0.0.1:1/x", "dubbo://10.0.0.2:1/x?version=1", "dubbo://10.0.0.3:1/x?version=2"
+	grouped := "dubbo://10.0.0.4:1/x?group=g&version=1"
+	written := "dubbo://10.0.0.5:1/x?version=0.0.0" // Java's notation for no version
+	tests := []struct {
+		name           string
+		providers      []string
+		group, version string
+		want           string // hosts; "": nowhere
+	}{
+		{"nobody has a version", []string{bare, written}, "", "", "1 5"},
+		{"nobody has the version", []string{bare, written}, "", "1", ""},
+		{"all have one, the call none", []string{first, second}, "", "", "2 3"},
+		{"all have one, the call none as Java writes it", []string{first, second}, "", "0.0.0", "2 3"},
+		{"all have one, and the call", []string{first, second}, "", "2", "3"},
+		{"all have one, the call another", []string{first, second}, "", "3", ""},
+		{"some have one, the call none", []string{bare, first, written}, "", "", "1 5"},
+		{"some have one, the call none as Java writes it", []string{bare, first, written}, "", "0.0.0", "1 5"},
+		{"some have one, and the call", []string{bare, first, second}, "", "1", "2"},
+		{"all have a group, the call none", []string{grouped}, "", "1", "4"},
+		{"all have a group, the call another", []string{grouped}, "h", "1", ""},
+		{"some have a group, the call none", []string{bare, first, grouped}, "", "1", "2"},
+		{"some have a group, and the call", []string{bare, first, grouped}, "g", "1", "4"},
+		{"some have a group, and the call, which has no version", []string{bare, first, grouped}, "g", "", "4"},
+		{"nobody is there", nil, "", "", "nobody"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			o := plan.Compute(plan.Reference{Service: registry.Service{Interface: "x"}}, lists(t, tt.providers...), noon())
+			got := ""
+			if forward := forwarded(t, o, tt.group, tt.version); forward != nil {
+				if got = addressesWithLabels(o, forward.Metadata, newCall()); got == "" {
+					got = "nobody"
+				}
+			}
+			if got != tt.want {
+				t.Errorf("it goes to %q, want %q", got, tt.want)
+			}
+		})
+	}
+}
+
+func TestRouteNamesAreUnique(t *testing.T) {
+	o := plan.Compute(plan.Reference{Service: registry.Service{Interface: "x", Group: "a,b"}, Parameters: map[string]string{"m.timeout": "1"}}, nil, noon())
+	seen := map[string]bool{}
+	for _, r := range o.Routes {
+		if seen[r.Name] {
+			t.Errorf("two routes are called %q", r.Name)
+		}
+		seen[r.Name] = true
+	}
+	if len(seen) != 12 {
+		t.Errorf("%d routes, want 12: two methods, three groups and two versions", len(seen))
+	}
+}
+
+func TestComputeIsDeterministic(t *testing.T) {
+	w := plan.Reference{Service: registry.Service{Interface: "x"}, Parameters: map[string]string{"loadbalance": "roundrobin"}}
+	a := plan.Compute(w, lists(t, "dubbo://10.0.0.1:1/x?a.timeout=1&b.retries=2", "dubbo://10.0.0.2:1/x?weight=3"), noon())
+	b := plan.Compute(w, lists(t, "dubbo://10.0.0.2:1/x?weight=3", "dubbo://10.0.0.1:1/x?a.timeout=1&b.retries=2"), noon())
+	if diff := cmp.Diff(a, b); diff != "" {
+		t.Error(diff)
+	}
+}

@@ -1,0 +1,389 @@
+package plan
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/dubbo/rules"
+	"github.com/weft-proxy/weft/pkg/registry"
+)
+
+// The parameters of providers that determine their share of calls.
+const (
+	keyWeight    = "weight"
+	keyWarmup    = "warmup"
+	keyTimestamp = "timestamp"
+	keyEnabled   = "enabled"
+	keyDisabled  = "disabled"
+	keyProtocols = "ext.protocol"
+)
+
+// Dubbo's defaults, and the largest weight of a host.
+const (
+	defaultWeight = 100
+	defaultWarmup = 10 * time.Minute
+	maxHostWeight = 128
+)
+
+// During the warmup a weight grows in warmSteps steps. Clusters change at whole multiples of pace,
+// so that the weights of many providers change together.
+const (
+	warmSteps      = 20
+	weightInterval = 5 * time.Second
+)
+
+// maxClockSkew bounds how far the clock of a provider may be ahead. Weft ignores the timestamp of a
+// provider that exceeds it, and treats its warmup as complete.
+const maxClockSkew = time.Minute
+
+// providers contains the providers of a service, sorted by address. Those at one address are sorted
+// by rank, so that the best match for the reference comes first.
+type providers struct {
+	all        []Provider
+	excluded   []bool // parallel to all: the provider cannot be called, whatever rules say
+	weights    []int  // parallel to all: current weight
+	nextChange time.Time
+
+	tagged bool // some have, or had, tags
+}
+
+// collectProviders collects the providers of lists.
+func collectProviders(w Reference, lists []RegistrySnapshot, n *warnings) *providers {
+	p := &providers{}
+	for _, list := range lists {
+		overrides := rules.ReadConfigurators(list.Snapshot.Configurators, n.add)
+		p.all = slices.Grow(p.all, len(list.Snapshot.Providers)) // most are accepted, and are retained for long
+		for _, u := range list.Snapshot.Providers {
+			if w.Service.Accepts(u) && u.Category() == registry.Providers {
+				u, consumer := overrides.Apply(u, w.Consumer, w.Parameters)
+				p.all = append(p.all, Provider{URL: u, Registry: list.Registry, Consumer: consumer})
+			}
+		}
+	}
+	// Of several URLs with the same address, group and version, Weft keeps a usable one, then one
+	// that matches the reference exactly, then the first.
+	for i := range p.all {
+		p.all[i].UnusedReason = unusableReason(p.all[i].URL)
+	}
+	slices.SortStableFunc(p.all, func(a, b Provider) int {
+		if order := compareAddresses(a, b); order != 0 {
+			return order // the common case
+		}
+		return cmp.Or(cmp.Compare(rank(w.Service, a), rank(w.Service, b)), compareVariants(variantOf(a.URL), variantOf(b.URL)))
+	})
+	p.dropDuplicates()
+	p.excluded = make([]bool, len(p.all))
+	for i := range p.all {
+		p.excluded[i] = p.all[i].UnusedReason != ""
+	}
+	return p
+}
+
+// dropDuplicates keeps the first provider of each variant at an address.
+func (p *providers) dropDuplicates() {
+	left := p.all[:0]
+	for from := 0; from < len(p.all); {
+		to := p.addressEnd(from)
+		if to == from+1 {
+			left = append(left, p.all[from])
+		} else {
+			left = appendVariants(left, p.all[from:to])
+		}
+		from = to
+	}
+	clear(p.all[len(left):])
+	p.all = left
+}
+
+// appendVariants appends the first provider of each variant.
+func appendVariants(to, all []Provider) []Provider {
+	seen := make(map[variant]bool, len(all))
+	for _, one := range all {
+		if k := variantOf(one.URL); !seen[k] {
+			seen[k] = true
+			to = append(to, one)
+		}
+	}
+	return to
+}
+
+// addressEnd returns the index after the last provider at the address of provider from.
+func (p *providers) addressEnd(from int) (to int) {
+	for to = from + 1; to < len(p.all) && compareAddresses(p.all[from], p.all[to]) == 0; to++ {
+	}
+	return to
+}
+
+// variant is the group and version of a provider. One address may provide several.
+type variant struct{ group, version string }
+
+func variantOf(u registry.URL) variant {
+	return variant{fieldValue(u, registry.ParameterGroup), fieldValue(u, registry.ParameterVersion)}
+}
+
+// get returns the group or the version.
+func (k variant) get(field string) string {
+	if field == fieldVersion {
+		return k.version
+	}
+	return k.group
+}
+
+// has reports whether a provider of the variant has all of the labels.
+func (k variant) has(labels map[string]string) bool {
+	for field, value := range labels {
+		if k.get(field) != value {
+			return false
+		}
+	}
+	return true
+}
+
+func compareVariants(a, b variant) int {
+	return cmp.Or(cmp.Compare(a.group, b.group), cmp.Compare(a.version, b.version))
+}
+
+func compareAddresses(a, b Provider) int {
+	return cmp.Or(cmp.Compare(a.URL.Host, b.URL.Host), cmp.Compare(a.URL.Port, b.URL.Port))
+}
+
+func rank(s registry.Service, p Provider) (n int) {
+	if p.UnusedReason != "" {
+		n = 3
+	}
+	if s.Group == "" && p.URL.Get(registry.ParameterGroup) != "" {
+		n++
+	}
+	if s.Version == "" && fieldValue(p.URL, registry.ParameterVersion) != "" {
+		n++
+	}
+	return n
+}
+
+// unusableReason returns why a provider cannot be called; "": it can.
+func unusableReason(u registry.URL) string {
+	switch {
+	case !speaksDubbo(u):
+		return fmt.Sprintf("its protocol is %q", u.Protocol)
+	case u.Port == 0:
+		return "it has no port"
+	case !isAddress(u.Host) && !isName(u.Host):
+		return "its host is not a valid address or name"
+	case isUnroutable(u.Host):
+		return "its address is unspecified or multicast"
+	case u.Get(keyDisabled) == "true", u.Get(keyDisabled) == "" && u.Get(keyEnabled) == "false":
+		return "it is disabled"
+	}
+	return ""
+}
+
+// speaksDubbo reports whether a provider accepts Dubbo frames. If several protocols share a port,
+// ext.protocol lists the others.
+func speaksDubbo(u registry.URL) bool {
+	const protocol = "dubbo"
+	return u.Protocol == protocol || slices.Contains(strings.Split(u.Get(keyProtocols), ","), protocol)
+}
+
+// isAddress reports whether host is an IP address. Its zone, which can be any text, must be a valid
+// interface name.
+func isAddress(host string) bool {
+	a, err := netip.ParseAddr(host)
+	return err == nil && (a.Zone() == "" || isName(a.Zone()))
+}
+
+func isUnroutable(host string) bool {
+	a, err := netip.ParseAddr(host)
+	a = a.Unmap()
+	return err == nil && (a.IsUnspecified() || a.IsMulticast())
+}
+
+// isName reports whether host can be resolved (RFC 1123 2.1, and underscores, which are in use).
+func isName(host string) bool {
+	const longest = 253 // RFC 1035 2.3.4
+	if host == "" || len(host) > longest {
+		return false
+	}
+	return !strings.ContainsFunc(host, func(c rune) bool {
+		return c != '-' && c != '.' && c != '_' && (c < '0' || c > '9') && (c < 'a' || c > 'z') && (c < 'A' || c > 'Z')
+	})
+}
+
+// readWeights reads the weight of each provider after its warmup.
+func (p *providers) readWeights(n *warnings) {
+	for i := range p.all {
+		one := &p.all[i]
+		one.Weight = defaultWeight
+		if text := lookup(nil, one.URL, "", keyWeight); text != "" {
+			weight, err := strconv.ParseInt(text, 10, 32) // 32 bits, as in Java
+			if err != nil {
+				n.add(fmt.Sprintf("weight %q is not a number: using %d", text, defaultWeight))
+				weight = defaultWeight
+			}
+			one.Weight = max(int(weight), 0)
+		}
+	}
+}
+
+// computeWeights computes the current weight of each provider that gets calls, and when it changes.
+func (p *providers) computeWeights(now time.Time) {
+	p.weights = make([]int, len(p.all))
+	for i := range p.all {
+		one := &p.all[i]
+		if one.UnusedReason != "" {
+			continue
+		}
+		part, next := warmupSteps(one, now)
+		if !next.IsZero() && (p.nextChange.IsZero() || next.Before(p.nextChange)) {
+			p.nextChange = next
+		}
+		p.weights[i] = max(1, one.Weight*part/warmSteps) // weight 0: it shares calls if all have weight 0
+	}
+}
+
+// warmupSteps returns the share of its weight that a provider gets, in units of 1/warmSteps, based
+// on its timestamp, and when the share grows. next is zero if the warmup is complete.
+func warmupSteps(p *Provider, now time.Time) (part int, next time.Time) {
+	u := p.URL
+	began, err := strconv.ParseInt(u.Get(keyTimestamp), 10, 64)
+	if err != nil || began <= 0 {
+		return warmSteps, time.Time{}
+	}
+	warmup := defaultWarmup
+	if ms, err := strconv.ParseInt(lookup(p.Consumer, u, "", keyWarmup), 10, 32); err == nil {
+		warmup = time.Duration(ms) * time.Millisecond
+	}
+	step := warmup / warmSteps
+	start := time.UnixMilli(began)
+	age := now.Sub(start)
+	if age >= warmup || age < -maxClockSkew || step <= 0 {
+		return warmSteps, time.Time{}
+	}
+	part = int(max(age, 0) / step)
+	next = start.Add(time.Duration(part+1) * step)
+	if late := next.Truncate(weightInterval); !late.Equal(next) {
+		next = late.Add(weightInterval)
+	}
+	return part, next
+}
+
+// usedIndexes returns the indexes of the providers that get calls.
+func (p *providers) usedIndexes() (members []int) {
+	for i := range p.all {
+		if p.all[i].UnusedReason == "" {
+			members = append(members, i)
+		}
+	}
+	return members
+}
+
+// usableIndexes returns the indexes of the providers that can be called, whatever rules say.
+func (p *providers) usableIndexes() (all []int) {
+	for i, out := range p.excluded {
+		if !out {
+			all = append(all, i)
+		}
+	}
+	return all
+}
+
+// usableURLs returns the URLs of the providers of usableIndexes.
+func (p *providers) usableURLs() (urls []registry.URL) {
+	for _, i := range p.usableIndexes() {
+		urls = append(urls, p.all[i].URL)
+	}
+	return urls
+}
+
+// byIndexes returns the providers with these indexes.
+func (p *providers) byIndexes(indexes []int) (all []*Provider) {
+	for _, i := range indexes {
+		all = append(all, &p.all[i])
+	}
+	return all
+}
+
+// cluster returns a cluster of the members that get calls, with the subsets that routes to it use.
+// With rules it contains all members: the rules decide for each call.
+func (p *providers) cluster(name string, policy config.LBPolicy, members []int, routes []*config.Route, rules config.HostRules) *config.Cluster {
+	c := newCluster(name, policy)
+	c.HostRules = rules
+	if slices.ContainsFunc(members, func(i int) bool {
+		return (rules != nil || p.all[i].UnusedReason == "") && !isAddress(p.all[i].URL.Host)
+	}) {
+		c.Type = config.ClusterStrictDNS
+	}
+	c.Hosts = p.hosts(members, routes, rules != nil)
+	c.Subsets = subsets(routes)
+	return c
+}
+
+// hosts returns the members that get calls, or all members, as hosts of a cluster with the labels
+// that routes use. The members at one address become one host. It has the labels of the first
+// member, even if only others get calls, so that rules do not move a host to another cluster. Its
+// weight is that of the first member that gets calls, preferably of one with a nonzero weight.
+func (p *providers) hosts(members []int, routes []*config.Route, all bool) []config.Host {
+	always := map[string]bool{} // labels that routes use; true: hosts without a value have the empty label
+	for _, r := range routes {
+		for key, value := range r.Forward.Metadata {
+			always[key] = always[key] || value == ""
+		}
+	}
+	largest := maxHostWeight
+	for _, i := range members {
+		largest = max(largest, p.weights[i])
+	}
+	hosts := make([]config.Host, 0, len(members))
+	var labels map[string]string
+	for at := 0; at < len(members); {
+		first := members[at]
+		end, counts := p.addressEnd(first), -1
+		for ; at < len(members) && members[at] < end; at++ {
+			if i := members[at]; (all || p.all[i].UnusedReason == "") && (counts < 0 || p.weights[counts] == 0 || p.all[counts].Weight == 0 && p.all[i].Weight > 0) {
+				counts = i
+			}
+		}
+		if counts < 0 {
+			continue
+		}
+		own := labelsOf(&p.all[first], always)
+		if all {
+			own[labelAddress] = p.all[first].URL.Address()
+		}
+		if !maps.Equal(own, labels) {
+			labels = own // else the host shares the labels of the previous host
+		}
+		hosts = append(hosts, config.Host{
+			Address:  p.all[first].URL.Address(),
+			Weight:   uint32(max(1, p.weights[counts]*maxHostWeight/largest)),
+			Metadata: labels,
+		})
+	}
+	return hosts
+}
+
+// labelsOf returns the labels for subsets of hosts. Labels that are true in always exist even if
+// they are empty.
+func labelsOf(p *Provider, always map[string]bool) map[string]string {
+	u, labels := p.URL, map[string]string{}
+	for _, key := range [...]string{"application", "environment", "group", "region", "version", "zone"} {
+		if value := u.Get(key); value != "" {
+			labels[key] = value
+		}
+	}
+	if tag := u.Get("dubbo.tag"); tag != "" {
+		labels["tag"] = tag
+	}
+	for key, are := range always {
+		if are {
+			labels[key] = fieldValue(u, key)
+		}
+	}
+	return labels
+}

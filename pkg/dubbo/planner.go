@@ -1,0 +1,350 @@
+package dubbo
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"log/slog"
+	"reflect"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/dubbo/plan"
+	"github.com/weft-proxy/weft/pkg/registry"
+)
+
+// planner converts the input of services to clusters and routes, and applies all pending changes
+// together (apply.go). The loop calls reconcile; the methods that other goroutines call are safe for
+// concurrent use. With mu held, the planner calls only wake.
+type planner struct {
+	input    planSource                          // immutable
+	activate func(context.Context, Change) error // immutable; Options.Apply
+	log      *slog.Logger                        // immutable
+	wake     func()                              // immutable; wakes the loop, which calls reconcile
+
+	// Owned by the loop.
+	dueAt     map[*service]time.Time // to be planned at that time
+	nextApply time.Time              // no change starts earlier
+
+	mu       sync.Mutex
+	services map[registry.Service]*service // guarded by mu; with subscriptions, or still applied
+	dirty    map[*service]struct{}         // guarded by mu; to be planned
+	progress chan struct{}                 // guarded by mu; closed and replaced when services were applied, or have failed
+	applied  uint64                        // guarded by mu; changes that were applied
+	failures uint64                        // guarded by mu; attempts to apply that failed
+}
+
+// planSource is what the planner plans. It is implemented by subscriber.
+type planSource interface {
+	planInput(key registry.Service, now time.Time, awaitFirst bool) planInput
+}
+
+// service is a service that the local consumer calls. The loop writes the fields that are guarded
+// by planner.mu, and reads them without it.
+type service struct {
+	key      registry.Service // immutable
+	unrouted string           // owned by the loop; last logged text; "": none
+
+	// Guarded by planner.mu.
+	result  *plan.Result // nil: not planned yet, or nothing subscribes
+	active  resources    // active, or being applied
+	reapply bool         // active was restored: apply it even if nothing has changed
+
+	requestedChange uint64        // number of changes by calls of the API
+	appliedChange   uint64        // last change that is active
+	failedChange    uint64        // last change that was tried and failed
+	err             error         // of the last attempt to apply; nil: success
+	backoff         time.Duration // backoff before the next attempt, after a failure
+}
+
+// resources contains the active resources of a service; the zero value: none.
+type resources struct {
+	clusters []*config.Cluster // the cluster of the service, then the variant clusters; see plan.Result
+	routes   []*config.Route
+}
+
+// cluster returns the cluster with that name, or nil.
+func (p *resources) cluster(name string) *config.Cluster {
+	for _, c := range p.clusters {
+		if c.Name == name {
+			return c
+		}
+	}
+	return nil
+}
+
+// reuseEqual replaces values that are equal to those in before by these, so that pointer comparisons find
+// them unchanged.
+func (p *resources) reuseEqual(before resources) {
+	for i, c := range p.clusters {
+		if old := before.cluster(c.Name); old != nil && reflect.DeepEqual(c, old) {
+			p.clusters[i] = old
+		}
+	}
+	if reflect.DeepEqual(p.routes, before.routes) {
+		p.routes = before.routes
+	}
+}
+
+func newPlanner(s *settings, wake func()) *planner {
+	return &planner{
+		activate: s.Apply,
+		log:      s.Log,
+		wake:     wake,
+		dueAt:    map[*service]time.Time{},
+		services: map[registry.Service]*service{},
+		dirty:    map[*service]struct{}{},
+		progress: make(chan struct{}),
+	}
+}
+
+// pendingChange is the change of one service.
+type pendingChange struct {
+	service *service
+	number  uint64
+	next    resources
+}
+
+// request schedules the planning of a service for a call of the API. The result is the change that
+// the call awaits.
+func (p *planner) request(key registry.Service) pendingChange {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	s := p.services[key]
+	if s == nil {
+		s = &service{key: key}
+		p.services[key] = s
+	}
+	return p.requestLocked(s)
+}
+
+func (p *planner) requestLocked(s *service) pendingChange {
+	s.requestedChange++
+	p.dirty[s] = struct{}{}
+	p.wake()
+	return pendingChange{service: s, number: s.requestedChange}
+}
+
+// changed schedules the planning of a service whose input has changed.
+func (p *planner) changed(key registry.Service) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if s := p.services[key]; s != nil { // else request follows
+		p.dirty[s] = struct{}{}
+		p.wake()
+	}
+}
+
+// start schedules the planning of all services.
+func (p *planner) start() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, s := range p.services {
+		p.requestLocked(s)
+	}
+}
+
+// await waits until a change is active, or has failed. The error is errClosing if ended is closed
+// before that.
+func (p *planner) await(ctx context.Context, c pendingChange, ended <-chan struct{}) error {
+	s := c.service
+	for {
+		p.mu.Lock()
+		done, failed, err, progress := s.appliedChange, s.failedChange, s.err, p.progress
+		p.mu.Unlock()
+		switch {
+		case done >= c.number:
+			return nil
+		case failed >= c.number:
+			return fmt.Errorf("not active, Weft keeps retrying: %w", err)
+		}
+		select {
+		case <-progress:
+		case <-ctx.Done():
+			return fmt.Errorf("not active yet: %w", ctx.Err())
+		case <-ended:
+			return errClosing
+		}
+	}
+}
+
+const (
+	idleWait         = time.Hour             // how long the loop waits when nothing is due
+	unthrottledBelow = 10 * time.Millisecond // changes faster than this are not throttled
+	maxThrottle      = 20 * time.Millisecond // maximum wait after a change
+)
+
+// reconcile plans changed and due services, and applies the result. It returns the time until the
+// next work. The loop calls it.
+func (p *planner) reconcile(ctx context.Context) time.Duration {
+	now := time.Now()
+	if wait := p.nextApply.Sub(now); wait > 0 {
+		return wait
+	}
+	if batch := p.planDue(now); len(batch) > 0 {
+		budget := maxApplyAttempts
+		p.applyBatch(ctx, batch, &budget)
+		p.mu.Lock()
+		close(p.progress)
+		p.progress = make(chan struct{})
+		p.mu.Unlock()
+		// Collect what arrives during a slow change, and for a while after it, in one change.
+		if end := time.Now(); end.Sub(now) > unthrottledBelow {
+			p.nextApply = end.Add(min(end.Sub(now), maxThrottle))
+		}
+	}
+	return p.nextDue()
+}
+
+// nextDue returns the time until the next service is due.
+func (p *planner) nextDue() time.Duration {
+	now := time.Now()
+	p.mu.Lock()
+	dirty := len(p.dirty) > 0
+	p.mu.Unlock()
+	if dirty {
+		return max(0, p.nextApply.Sub(now))
+	}
+	wait := idleWait
+	for _, at := range p.dueAt {
+		wait = min(wait, at.Sub(now))
+	}
+	return max(0, wait)
+}
+
+// takeDue returns the changed and due services, with the changes that were requested.
+func (p *planner) takeDue(now time.Time) []pendingChange {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for s, at := range p.dueAt {
+		if !at.After(now) {
+			p.dirty[s] = struct{}{}
+		}
+	}
+	due := make([]pendingChange, 0, len(p.dirty))
+	for s := range p.dirty {
+		due = append(due, pendingChange{service: s, number: s.requestedChange})
+	}
+	clear(p.dirty)
+	return due
+}
+
+// planDue plans changed and due services. A service without clusters waits for the first snapshot.
+func (p *planner) planDue(now time.Time) []pendingChange {
+	var batch []pendingChange
+	for _, c := range p.takeDue(now) {
+		in := p.input.planInput(c.service.key, now, c.service.active.clusters == nil)
+		if !in.awaitUntil.IsZero() {
+			p.dueAt[c.service] = in.awaitUntil // request, changed or that time trigger planning again
+			continue
+		}
+		c.next = p.plan(c.service, now, &in)
+		batch = append(batch, c)
+	}
+	slices.SortFunc(batch, func(a, b pendingChange) int { return plan.Compare(a.service.key, b.service.key) })
+	return batch
+}
+
+// plan plans a service.
+func (p *planner) plan(s *service, now time.Time, in *planInput) (next resources) {
+	delete(p.dueAt, s)
+	var result *plan.Result
+	if len(in.snapshots) > 0 {
+		in.reference.Tagged = s.result != nil && s.result.Tagged
+		result = plan.Compute(in.reference, in.snapshots, now)
+		if at := earlierOf(in.expiry, result.NextChange); !at.IsZero() {
+			p.dueAt[s] = now.Add(at.Sub(now)) // immune to changes of the wall clock
+		}
+		p.logUnrouted(s, result.Unrouted)
+		next = resources{append([]*config.Cluster{result.Cluster}, result.VariantClusters...), result.Routes}
+		next.reuseEqual(s.active)
+	}
+	p.mu.Lock()
+	s.result = result
+	p.mu.Unlock()
+	return next
+}
+
+// logUnrouted logs groups and versions without routes, once per text.
+func (p *planner) logUnrouted(s *service, text string) {
+	if text == s.unrouted {
+		return
+	}
+	if s.unrouted = text; text != "" {
+		p.log.Warn("some groups or versions of a service have no routes", logService, s.key.String(), logError, text)
+	}
+}
+
+func earlierOf(a, b time.Time) time.Time {
+	if a.IsZero() || !b.IsZero() && b.Before(a) {
+		return b
+	}
+	return a
+}
+
+// restore plans services of the state file, so that resources returns them. The caller calls it
+// before the loop runs.
+func (p *planner) restore(keys []registry.Service) {
+	now := time.Now()
+	for _, key := range keys {
+		s := &service{key: key, reapply: true}
+		in := p.input.planInput(key, now, false)
+		next := p.plan(s, now, &in)
+		p.mu.Lock()
+		s.active = next
+		p.services[key] = s
+		p.mu.Unlock()
+	}
+}
+
+// reapplyRestored makes the loop apply restored services as new ones. The caller calls it before
+// the loop runs.
+func (p *planner) reapplyRestored() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, s := range p.services {
+		s.active, s.reapply = resources{}, false
+	}
+}
+
+// resources returns the desired clusters, sorted by name, and the route table.
+func (p *planner) resources() (clusters []*config.Cluster, routes *config.RouteTable) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, s := range p.services {
+		clusters = append(clusters, s.active.clusters...)
+	}
+	slices.SortFunc(clusters, func(a, b *config.Cluster) int { return cmp.Compare(a.Name, b.Name) })
+	return clusters, p.routeTable()
+}
+
+// serviceStatus is the state of one service.
+type serviceStatus struct {
+	result *plan.Result // nil: not planned yet, or nothing subscribes
+	hosts  int          // of the active cluster of the service
+	err    error        // of the last attempt to apply; nil: success
+}
+
+// status returns the state of all services.
+func (p *planner) status() map[registry.Service]serviceStatus {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	all := make(map[registry.Service]serviceStatus, len(p.services))
+	for key, s := range p.services {
+		one := serviceStatus{result: s.result, err: s.err}
+		if s.active.clusters != nil {
+			one.hosts = len(s.active.clusters[0].Hosts)
+		}
+		all[key] = one
+	}
+	return all
+}
+
+// totals returns the number of changes that were applied, and of attempts to apply that failed.
+func (p *planner) totals() (applied, failures uint64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.applied, p.failures
+}

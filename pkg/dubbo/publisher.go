@@ -1,0 +1,292 @@
+package dubbo
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"reflect"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/dubbo/application"
+	"github.com/weft-proxy/weft/pkg/registry"
+)
+
+// publisher registers the services that the local application provides: each by its URL, by the
+// instance of its application (instance.go), or by both. Its methods are safe for concurrent use.
+// They call registrations and the state writer with mu held, and no other part.
+type publisher struct {
+	settings      *settings           // immutable
+	state         *stateWriter        // immutable
+	registrations registrationOptions // immutable; of URLs
+
+	mu        sync.Mutex
+	stamps    stamps                         // guarded by mu, like all fields below
+	published map[identity]*publication      //
+	instances map[instanceKey]*localInstance //
+	withdrawn bool                           // nothing is published any more
+	closed    bool                           // no more requests: the state file is about to be written
+}
+
+// publication is a service that is provided on this machine. All fields are guarded by
+// publisher.mu.
+type publication struct {
+	spec            *spec
+	since           time.Time
+	urlRegistration *registration            // of its URL; desires nothing in the mode RegisterInstance
+	instance        *localInstance           // nil: no instance registers the service
+	serviceInfo     *application.ServiceInfo // element of the instance's metadata
+}
+
+func newPublisher(s *settings, state *stateWriter, t *tasks) *publisher {
+	return &publisher{
+		settings:      s,
+		state:         state,
+		registrations: registrationOptions{tasks: t, log: s.Log},
+		published:     map[identity]*publication{},
+		instances:     map[instanceKey]*localInstance{},
+	}
+}
+
+// check returns why a service cannot be published, before the caller opens a session for it.
+func (p *publisher) check(w *spec) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.checkLocked(w)
+}
+
+func (p *publisher) checkLocked(w *spec) error {
+	if err := checkCapacity(p.published[w.id] != nil, len(p.published)); err != nil {
+		return err
+	}
+	if p.closed {
+		return errClosing
+	}
+	return nil
+}
+
+// publish registers a service over a session, and returns the goals of that. It replaces an earlier
+// publication with the same registry and service. The error is a *FieldError or wraps errClosing.
+func (p *publisher) publish(w *spec, s *session) ([]goal, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if err := p.checkLocked(w); err != nil {
+		return nil, err
+	}
+	old := p.published[w.id]
+	pub := old
+	if old == nil || old.spec.session != w.session {
+		var before *registration
+		pub = &publication{since: p.stamps.next()}
+		if old != nil { // with other credentials
+			before, pub.instance = old.urlRegistration, old.instance
+		}
+		pub.urlRegistration = newRegistration(s, before, p.registrations)
+		p.published[w.id] = pub
+	}
+	if old == nil || !reflect.DeepEqual(old.spec.Request, w.Request) {
+		p.state.save(saveSoon)
+	}
+	pub.spec = w
+	if p.withdrawn {
+		return nil, fmt.Errorf("%w: %w", ErrPending, errClosing)
+	}
+	p.register(pub)
+	return goalsOf(pub.registrations()), nil
+}
+
+// register registers a publication in its mode. The caller holds mu, as in all functions for
+// instances.
+func (p *publisher) register(pub *publication) {
+	mode := pub.spec.mode
+	p.joinInstance(pub, mode != config.RegisterInterface)
+	if mode == config.RegisterInstance {
+		pub.urlRegistration.set(nil)
+		if pub.instance.registration.isRegistered() { // else endReplaced follows
+			pub.urlRegistration.endPredecessor()
+		}
+		return
+	}
+	pub.urlRegistration.setURL(p.settings.providerURL(pub.spec, pub.since))
+}
+
+// unpublish reverts publish, and returns the goals of that. The error wraps ErrNotFound or
+// errClosing.
+func (p *publisher) unpublish(w *spec) ([]goal, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed {
+		return nil, errClosing
+	}
+	pub := p.published[w.id]
+	if pub == nil {
+		return nil, fmt.Errorf("%s at %s: %w", w.id.service, w.session, ErrNotFound)
+	}
+	delete(p.published, w.id)
+	registrations := pub.registrations()
+	if pub.instance != nil {
+		p.leaveInstance(pub)
+	}
+	pub.urlRegistration.end()
+	p.state.save(saveSoon)
+	return goalsOf(registrations), nil
+}
+
+// unregisterAll unregisters everything, and publishes nothing after that. The publications stay for
+// the state file. It waits for consumers to notice, for UnregisterWait or until ctx ends; it does
+// not wait if every registry failed to confirm.
+func (p *publisher) unregisterAll(ctx context.Context, ended <-chan struct{}) {
+	var entries []*registration
+	p.mu.Lock()
+	p.withdrawn = true
+	for _, i := range p.instances {
+		entries = append(entries, i.registration.unregisterAll()...)
+	}
+	for _, pub := range p.published {
+		entries = append(entries, pub.urlRegistration.unregisterAll()...)
+	}
+	p.mu.Unlock()
+	if len(entries) == 0 {
+		return
+	}
+	response, cancel := context.WithTimeoutCause(ctx, registryTimeout, errNoResponse)
+	defer cancel()
+	var errs []error
+	for _, g := range goalsOf(entries) {
+		if err := g.await(response, ended); err != nil {
+			errs = append(errs, err)
+		}
+	}
+	if len(errs) > 0 {
+		p.settings.Log.Warn("services may still be published", logServices, len(errs), logError, errs[0])
+	}
+	if len(errs) == len(entries) {
+		return
+	}
+	timer := time.NewTimer(p.settings.Config.UnregisterWait)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+}
+
+// start starts all registrations whose session is open.
+func (p *publisher) start() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, pub := range p.published {
+		pub.urlRegistration.start()
+	}
+	for _, i := range p.instances {
+		i.registration.start()
+	}
+}
+
+// close makes publish and unpublish return errClosing.
+func (p *publisher) close() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.closed = true
+}
+
+// restore publishes a service of the state file. It does nothing if the service is published.
+func (p *publisher) restore(w *spec, s *session, since time.Time) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.published[w.id] != nil {
+		return
+	}
+	p.stamps.skip(since)
+	pub := &publication{spec: w, since: since, urlRegistration: newRegistration(s, nil, p.registrations)}
+	p.published[w.id] = pub
+	p.register(pub)
+}
+
+// stateEntries returns the content of the state file.
+func (p *publisher) stateEntries() []stateEntry {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	all := make([]stateEntry, 0, len(p.published))
+	for _, pub := range p.published {
+		all = append(all, stateEntry{pub.spec.Request, pub.since})
+	}
+	return all
+}
+
+// status returns the publications, sorted by name.
+func (p *publisher) status(states map[*session]registry.State) []PublishedStatus {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	all := make([]PublishedStatus, 0, len(p.published))
+	for _, pub := range p.published {
+		all = append(all, p.describe(pub, states))
+	}
+	slices.SortFunc(all, func(a, b PublishedStatus) int {
+		return cmp.Or(cmp.Compare(a.Key, b.Key), cmp.Compare(a.Registry, b.Registry))
+	})
+	return all
+}
+
+// describe describes a publication. The caller holds mu.
+func (p *publisher) describe(pub *publication, states map[*session]registry.State) PublishedStatus {
+	d := PublishedStatus{
+		Key:        pub.spec.id.service.String(),
+		Registry:   pub.urlRegistration.session.key.String(),
+		Interface:  pub.spec.Service.Interface,
+		Group:      pub.spec.Service.Group,
+		Version:    pub.spec.Service.Version,
+		Methods:    pub.spec.Service.Methods,
+		URL:        redactURL(p.settings.providerURL(pub.spec, pub.since)),
+		Registered: pub.isRegistered(states),
+		Since:      pub.since,
+	}
+	if pub.spec.mode != config.RegisterInterface {
+		d.Mode = string(pub.spec.mode)
+	}
+	for _, e := range pub.registrations() {
+		d.Error = cmp.Or(d.Error, e.errorText())
+	}
+	d.Error = cmp.Or(d.Error, pub.unmappedReason())
+	if d.Error == "" && p.withdrawn {
+		d.Error = errClosing.Error()
+	}
+	return d
+}
+
+// totals returns the number of publications, and of those that the registries have.
+func (p *publisher) totals(states map[*session]registry.State) (published, registered int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, pub := range p.published {
+		if pub.isRegistered(states) {
+			registered++
+		}
+	}
+	return len(p.published), registered
+}
+
+// isRegistered reports whether the registry has every registration that the mode requires. The
+// caller holds publisher.mu.
+func (pub *publication) isRegistered(states map[*session]registry.State) bool {
+	has := func(e *registration) bool { return e.isRegistered() && states[e.session].Connected }
+	switch pub.spec.mode {
+	case config.RegisterInstance:
+		return pub.instance != nil && has(pub.instance.registration)
+	case config.RegisterAll:
+		return has(pub.urlRegistration) && pub.instance != nil && has(pub.instance.registration)
+	case config.RegisterInterface:
+	}
+	return has(pub.urlRegistration)
+}
+
+// registrations returns the registrations of a publication. The caller holds publisher.mu.
+func (pub *publication) registrations() []*registration {
+	all := []*registration{pub.urlRegistration}
+	if pub.instance != nil {
+		all = append(all, pub.instance.registration)
+	}
+	return all
+}

@@ -1,0 +1,247 @@
+package dubbo
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+	"unicode"
+
+	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/registry"
+)
+
+// Key returns the service key group/interface:version, which is the name of the cluster of a
+// reference.
+func (s *Service) Key() string {
+	return registry.Service{Interface: s.Interface, Group: s.Group, Version: registry.PlainVersion(s.Version)}.String()
+}
+
+// memoryType is the type of registry that needs no address.
+const memoryType = "memory"
+
+// directoryPrefix is the prefix of a memoryType address that names a directory.
+const directoryPrefix = "file:"
+
+// Maximum lengths of fields, in bytes.
+const (
+	maxFieldLen   = 1 << 10
+	maxAddressLen = 4 << 10
+)
+
+// identity identifies a publication or a subscription.
+type identity struct {
+	kind, address string // of the registry
+	service       registry.Service
+}
+
+// sessionKey identifies a session.
+type sessionKey struct{ kind, address, username, password string }
+
+func (k sessionKey) String() string { return k.kind + "://" + k.address }
+
+// spec is a validated request.
+type spec struct {
+	Request // with the registry resolved
+
+	id      identity
+	session sessionKey
+	mode    config.RegisterMode // of a publication
+}
+
+// operation is the purpose of a request.
+type operation uint8
+
+const (
+	opPublish operation = iota
+	opSubscribe
+	opRemove // of either
+)
+
+// validate validates a request. The error is a *FieldError.
+func (s *settings) validate(r Request, as operation) (*spec, error) {
+	for _, check := range []func(*Request, operation) error{s.validateRegistry, validateService, validateParameters, validateRegisterMode, s.validatePort} {
+		if err := check(&r, as); err != nil {
+			return nil, err
+		}
+	}
+	w := &spec{Request: r}
+	w.id = identity{r.Registry.Type, r.Registry.Address, registry.Service{
+		Interface: r.Service.Interface, Group: r.Service.Group, Version: r.Service.Version,
+	}}
+	w.session = sessionKey{r.Registry.Type, r.Registry.Address, r.Registry.Username, r.Registry.Password}
+	configured := s.registry(w.session.kind, w.session.address)
+	if configured != nil && w.session.username == "" && w.session.password == "" {
+		w.session.username, w.session.password = configured.Username, configured.Password // not stored in the state file
+	}
+	w.mode = config.RegisterMode(r.Service.Parameters[parameterRegisterMode])
+	if w.mode == "" && configured != nil {
+		w.mode = configured.RegisterMode
+	}
+	w.mode = cmp.Or(w.mode, config.RegisterInterface)
+	if u := s.providerURL(w, time.Now()); len(u.String()) > registry.MaxURL {
+		return nil, &FieldError{"service", fmt.Sprintf("its URL has %d bytes; the maximum is %d", len(u.String()), registry.MaxURL)}
+	}
+	return w, nil
+}
+
+// validateRegistry resolves and validates the registry of a request.
+func (s *settings) validateRegistry(r *Request, _ operation) error {
+	g := &r.Registry
+	g.Type, g.Address = strings.ToLower(strings.TrimSpace(g.Type)), strings.TrimSpace(g.Address)
+	if g.Address == "" {
+		for _, one := range s.Config.Registries {
+			if g.Type == "" || g.Type == one.Type {
+				g.Type, g.Address = one.Type, one.Address
+				break
+			}
+		}
+	}
+	if g.Type == "" && g.Address == "" {
+		g.Type = memoryType
+	}
+	switch {
+	case g.Type == "":
+		return &FieldError{"registry.type", "is missing: must be one of " + s.registryTypes()}
+	case s.Registries[g.Type] == nil:
+		return &FieldError{"registry.type", fmt.Sprintf("%q is not one of %s", truncate(g.Type), s.registryTypes())}
+	case g.Address == "" && g.Type != memoryType:
+		return &FieldError{"registry.addr", "is missing"}
+	case len(g.Address) > maxAddressLen || strings.ContainsFunc(g.Address, isForbiddenRune) || strings.ContainsFunc(g.Address, unicode.IsSpace):
+		return &FieldError{"registry.addr", fmt.Sprintf("%q is not a valid address", truncate(g.Address))}
+	case g.Type == memoryType && strings.HasPrefix(g.Address, directoryPrefix) && s.registry(g.Type, g.Address) == nil:
+		return &FieldError{"registry.addr", "a directory must be one of the registries in the configuration: clients cannot choose directories"}
+	case len(g.Username) > maxFieldLen || strings.ContainsFunc(g.Username, isForbiddenRune):
+		return &FieldError{"registry.username", "is too long, or contains control characters"}
+	case len(g.Password) > maxFieldLen || strings.ContainsFunc(g.Password, isForbiddenRune):
+		return &FieldError{"registry.password", "is too long, or contains control characters"}
+	}
+	return nil
+}
+
+// validateService validates the fields that identify a service.
+func validateService(r *Request, as operation) error {
+	s := &r.Service
+	s.Version = registry.PlainVersion(s.Version)
+	if s.Interface == "" {
+		return &FieldError{"service.interface", "is missing"}
+	}
+	if s.Interface == "." || s.Interface == ".." { // paths give these a special meaning
+		return &FieldError{"service.interface", fmt.Sprintf("%q is not a valid name", s.Interface)}
+	}
+	several := as != opPublish // a consumer may accept several groups, or any version
+	for _, f := range []struct {
+		name, value string
+		refused     string
+	}{
+		{"service.interface", s.Interface, "/:?&=#%,*@"},
+		{"service.group", s.Group, forbiddenChars("/:?&=#%@", several)},
+		{"service.version", s.Version, forbiddenChars("/:?&=#%@", several)},
+		{"service.name", s.Name, "/?&=#%,*@"},
+	} {
+		if problem := checkName(f.value, f.refused); problem != "" {
+			return &FieldError{f.name, problem}
+		}
+	}
+	if strings.Contains(s.Group, ",") && slices.Contains(strings.Split(s.Group, ","), "") {
+		return &FieldError{"service.group", fmt.Sprintf("%q contains an empty name", truncate(s.Group))}
+	}
+	if len(s.Methods) == 0 && as == opPublish {
+		return &FieldError{"service.methods", "is missing"}
+	}
+	for i, method := range s.Methods {
+		field := fmt.Sprintf("service.methods[%d]", i)
+		if method == "" {
+			return &FieldError{field, "is empty"}
+		}
+		if problem := checkName(method, "/:?&=#%,@."); problem != "" {
+			return &FieldError{field, problem}
+		}
+	}
+	return nil
+}
+
+func forbiddenChars(always string, several bool) string {
+	if several {
+		return always
+	}
+	return always + ",*"
+}
+
+// checkName returns why a name is invalid, or "".
+func checkName(value, refused string) string {
+	if len(value) > maxFieldLen {
+		return fmt.Sprintf("has %d bytes; the maximum is %d", len(value), maxFieldLen)
+	}
+	for _, c := range value {
+		if isForbiddenRune(c) || unicode.IsSpace(c) || strings.ContainsRune(refused, c) {
+			return fmt.Sprintf("%q contains %q, which is not allowed", truncate(value), c)
+		}
+	}
+	return ""
+}
+
+func isForbiddenRune(c rune) bool { return unicode.IsControl(c) || c == unicode.ReplacementChar }
+
+func truncate(text string) string {
+	const most = 100
+	if len(text) > most {
+		return text[:most] + "…"
+	}
+	return text
+}
+
+// validatePort validates the port of a provider.
+func (s *settings) validatePort(r *Request, as operation) error {
+	if text := r.Service.Port; text != "" {
+		if n, err := strconv.ParseUint(text, 10, 16); err != nil || n == 0 {
+			return &FieldError{"service.port", fmt.Sprintf("%q is not a valid port", truncate(text))}
+		}
+	} else if as == opPublish && s.Config.ServerPort == 0 {
+		return &FieldError{"service.port", "is missing, and no server_port is configured"}
+	}
+	return nil
+}
+
+// validateRegisterMode validates the register mode of a provider.
+func validateRegisterMode(r *Request, as operation) error {
+	mode, said := r.Service.Parameters[parameterRegisterMode]
+	field := "service.parameters." + parameterRegisterMode
+	switch config.RegisterMode(mode) {
+	case config.RegisterInterface, config.RegisterInstance, config.RegisterAll:
+		if as == opSubscribe {
+			return &FieldError{field, "is valid only for published services"}
+		}
+		return nil
+	}
+	if !said {
+		return nil
+	}
+	return &FieldError{field, fmt.Sprintf("%q is not one of %s, %s, %s", truncate(mode), config.RegisterInterface, config.RegisterInstance, config.RegisterAll)}
+}
+
+// validateParameters validates additional URL parameters.
+func validateParameters(r *Request, _ operation) error {
+	for key, value := range r.Service.Parameters {
+		field := "service.parameters." + truncate(key)
+		switch key {
+		case registry.ParameterInterface, registry.ParameterGroup, registry.ParameterVersion, parameterMethods:
+			return &FieldError{field, "must be set in service." + key}
+		case parameterApplication:
+			return &FieldError{field, "must be set in service.name"}
+		case registry.ParameterCategory, parameterSide, parameterTimestamp, parameterProcess, parameterDubbo:
+			return &FieldError{field, "cannot be set"}
+		case "":
+			return &FieldError{"service.parameters", "a parameter has no name"}
+		}
+		if problem := checkName(key, "?&=#%"); problem != "" {
+			return &FieldError{field, "its name " + problem}
+		}
+		if strings.ContainsFunc(value, isForbiddenRune) {
+			return &FieldError{field, "contains control characters"}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,115 @@
+package dubbo
+
+import (
+	"slices"
+
+	"github.com/weft-proxy/weft/pkg/registry"
+)
+
+// Instances that a registry reports (Dubbo 3) become providers once the metadata of their revisions
+// are known:
+//
+//	onSnapshot ── Snapshot.Instances ──▶ resolveInstances ──▶ metadata known ──▶ queueSnapshot
+//	                                       │  ▲
+//	                                   get ▼  │ metadataChanged: fetched, or failed
+//	                                 metadataCache ─▶ registry.Metadata, or the instance
+//
+// A snapshot waits until each of its revisions was fetched or has failed once, so that providers do
+// not disappear while their application changes its revision.
+
+// resolveInstances converts the last instances to providers, if the metadata of all is available or has
+// failed. The caller holds mu.
+func (s *subscriber) resolveInstances(sub *subscription) {
+	v := *sub.instanceSnapshot
+	sub.unresolved = nil
+	revisions := s.metadata.get(sub.session, v.Instances, s.neededRevisions)
+	if revisions == nil {
+		return
+	}
+	var found []registry.URL
+	for n, i := range v.Instances {
+		switch r := revisions[n]; {
+		case r.metadata != nil:
+			found = append(found, r.metadata.URLs(i, sub.spec.id.service)...)
+		case r.err != nil:
+			sub.unresolved = r.err
+			found = append(found, sub.providersAt(i)...)
+		}
+	}
+	v.Providers = mergeProviders(found, v.Providers)
+	v.Instances = nil
+	s.queueSnapshot(sub, sub.instanceSession, v)
+}
+
+// metadataChanged resolves the instances with a revision again.
+func (s *subscriber) metadataChanged(key revisionKey) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, sub := range s.subscriptions {
+		if slices.ContainsFunc(sub.reported(key.session), key.isOf) {
+			s.resolveInstances(sub)
+		}
+	}
+}
+
+// instancesOf returns the instances of a revision that subscriptions report.
+func (s *subscriber) instancesOf(key revisionKey) (all []registry.Instance) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, sub := range s.subscriptions {
+		for _, i := range sub.reported(key.session) {
+			if key.isOf(i) {
+				all = append(all, i)
+			}
+		}
+	}
+	return all
+}
+
+// neededRevisions returns the revisions of all reported instances. The caller holds mu.
+func (s *subscriber) neededRevisions() map[revisionKey]bool {
+	needed := map[revisionKey]bool{}
+	for _, sub := range s.subscriptions {
+		for _, i := range sub.reported(sub.session) {
+			needed[revisionKeyOf(sub.session, i)] = true
+		}
+	}
+	return needed
+}
+
+// reported returns the instances of the last snapshot, if it is from a session. The caller holds
+// subscriber.mu.
+func (s *subscription) reported(from *session) []registry.Instance {
+	if s.session != from || s.instanceSnapshot == nil {
+		return nil
+	}
+	return s.instanceSnapshot.Instances
+}
+
+// providersAt returns the current providers at the host of an instance, of the same application.
+func (s *subscription) providersAt(i registry.Instance) (all []registry.URL) {
+	for _, u := range s.current.Providers {
+		if u.Host == i.Host && u.Get(parameterApplication) == i.Application {
+			all = append(all, u)
+		}
+	}
+	return all
+}
+
+// mergeProviders returns found, the providers from instances, and those of others with another
+// address, group or version. As in Dubbo, a provider from an instance takes precedence.
+func mergeProviders(found, others []registry.URL) []registry.URL {
+	if len(found) == 0 {
+		return others
+	}
+	there := make(map[providerKey]bool, len(found))
+	for _, u := range found {
+		there[providerKeyOf(u)] = true
+	}
+	for _, u := range others {
+		if !there[providerKeyOf(u)] {
+			found = append(found, u)
+		}
+	}
+	return found
+}

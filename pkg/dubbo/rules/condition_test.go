@@ -1,0 +1,336 @@
+package rules_test
+
+import (
+	"fmt"
+	"maps"
+	"strings"
+	"testing"
+
+	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/dubbo/rules"
+	"github.com/weft-proxy/weft/pkg/protocol"
+	"github.com/weft-proxy/weft/pkg/registry"
+)
+
+func providers(t testing.TB) (all []registry.URL) {
+	for _, text := range []string{
+		"dubbo://10.0.0.1:20880/com.foo.Bar?application=stock&region=hangzhou",
+		"dubbo://10.0.0.2:20880/com.foo.Bar?application=stock&region=beijing",
+		"dubbo://10.0.1.3:20881/com.foo.Bar?application=store&region=hangzhou&dubbo.tag=gray",
+	} {
+		all = append(all, parse(t, text))
+	}
+	return all
+}
+
+// conditionRule returns a rule of Dubbo 2.6, with additional parameters.
+func conditionRule(protocol, rule string, more ...string) registry.URL {
+	parameters := map[string]string{"rule": rule}
+	for _, parameter := range more {
+		key, value, _ := strings.Cut(parameter, "=")
+		parameters[key] = value
+	}
+	return registry.URL{Protocol: protocol, Host: "0.0.0.0", Path: "com.foo.Bar", Parameters: registry.ParametersOf(parameters)}
+}
+
+// call contains the properties that rules evaluate: "method", "attachment user", "argument 0".
+type call map[string]string
+
+func (c call) Attachment(name string) (value string, ok bool) {
+	if name == "method" {
+		value, ok = c[name]
+		return value, ok
+	}
+	value, ok = c["attachment "+name]
+	return value, ok
+}
+
+func (c call) Argument(i int) (value string, ok bool) {
+	value, ok = c[fmt.Sprint("argument ", i)]
+	return value, ok
+}
+
+// selected returns the indexes of the providers that a chain selects for a call.
+func selected(c *rules.RouterChain, of call) []int {
+	kept := config.NewHostSet(c.Len())
+	c.Select(of, kept)
+	all := []int{}
+	for i := range c.Len() {
+		if kept.Has(i) {
+			all = append(all, i)
+		}
+	}
+	return all
+}
+
+// allowedProviders returns the numbers of the providers that are selected for a call, from 1.
+func allowedProviders(r *rules.Routers, all []registry.URL, request map[string]string) string {
+	var parts []string
+	for _, i := range selected(r.ChainFor(consumer(), rules.Tag{}, false, all), request) {
+		parts = append(parts, fmt.Sprint(i+1))
+	}
+	return strings.Join(parts, " ")
+}
+
+func TestConditions(t *testing.T) {
+	get := map[string]string{"method": "getName", "attachment user": "ann", "argument 0": "7"}
+	tests := []struct {
+		name, rule string
+		more       []string
+		want       string
+	}{
+		{"a consumer to a provider", "host = 10.9.9.9 => host = 10.0.0.2", nil, "2"},
+		{"another consumer", "host = 10.9.9.8 => host = 10.0.0.2", nil, "1 2 3"},
+		{"consumers of a network", "host = 10.9.* => host = 10.0.0.*", nil, "1 2"},
+		{"keep consumers out", "host != 10.20.153.10,10.20.153.11 =>", nil, ""},
+		{"a list of who may", "host != 10.9.9.9 =>", nil, "1 2 3"},
+		{"without =>, it is of providers", "host = 10.0.0.1", nil, "1"},
+		{"but one", "=> host != 10.0.0.1", nil, "2 3"},
+		{"but some", "=> host != 10.0.0.1,10.0.0.2", nil, "3"},
+		{"some, but not all of them", "=> host = 10.0.* & host != 10.0.0.2", nil, "1 3"},
+		{"an address", "=> address = 10.0.1.3:20881", nil, "3"},
+		{"a port", "=> port = 20880", nil, "1 2"},
+		{"true and false", "true => false", nil, ""},
+		{"the same as the consumer's", "=> region = $region", nil, "1 3"},
+		{"the consumer's host", "=> host = $host", []string{"force=true"}, ""},
+		{"nobody is such, so all", "=> host = 10.1.1.1", nil, "1 2 3"},
+		{"nobody is such, by force", "=> host = 10.1.1.1", []string{"force=true"}, ""},
+		{"a consumer's application", "application = shop => region = beijing", nil, "2"},
+		{"what nobody has", "moon = full => false", nil, "1 2 3"},
+		{"what nobody has is not another, either", "moon != full => host = 10.0.0.1", nil, "1 2 3"},
+		{"some providers do not have it", "=> dubbo.tag != blue", []string{"force=true"}, "3"},
+		{"any value", "=> dubbo.tag = *", []string{"force=true"}, "3"},
+		{"a range of ports", "=> port = 20881~", nil, "3"},
+		{"a range of ports, both ends", "=> port = 20000~20880", nil, "1 2"},
+		{"a range or a value", "=> port = ~20, 20881", nil, "3"},
+		{"not a range", "=> port != ~20880", nil, "3"},
+		{"a range of what is no number", "=> region = 0~9", []string{"force=true"}, ""},
+		{"as 2.6 has it in Java", "consumer.host = 10.9.9.9 => provider.host = 10.0.0.1", nil, "1"},
+		{"switched off", "=> host = 10.0.0.1", []string{"enabled=false"}, "1 2 3"},
+		{"methods", "method = find*,list*,get*,is* => host = 10.0.0.1", nil, "1"},
+		{"other methods", "method = find*,list* => host = 10.0.0.1", nil, "1 2 3"},
+		{"but methods", "method != find*,list* => host = 10.0.0.1", nil, "1"},
+		{"a method of a consumer", "method = getName & host = 10.9.9.9 => host = 10.0.0.1", nil, "1"},
+		{"an attachment", "attachments[user] = ann => host = 10.0.0.1", nil, "1"},
+		{"another attachment", "attachments[role] = admin => host = 10.0.0.1", nil, "1 2 3"},
+		{"an argument", "arguments[0] = 7 => host = 10.0.0.1", nil, "1"},
+		{"another argument", "arguments[1] = 7 => host = 10.0.0.1", nil, "1 2 3"},
+		{"an argument that is not there is another", "arguments[1] != 7 => host = 10.0.0.1", nil, "1"},
+		{"an attachment that is not there is not", "attachments[role] != admin => host = 10.0.0.1", nil, "1 2 3"},
+		{"an argument in a range", "arguments[0] = 1~7 => host = 10.0.0.1", nil, "1"},
+		{"an argument beyond a range", "arguments[0] = 8~ => host = 10.0.0.1", nil, "1 2 3"},
+		{"an argument in a range or a value", "arguments[0] = 1~2,7 => host = 10.0.0.1", nil, "1"},
+		{"an attachment with a dollar", "attachments[user] = $host,ann => host = 10.0.0.1", nil, "1"},
+		{"an argument far behind", "arguments[1000] != 7 => host = 10.0.0.1", nil, "1"},
+		{"an argument not in a range", "arguments[0] != 1~5,9 => host = 10.0.0.1", nil, "1"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			for _, protocol := range []string{"condition", "route"} {
+				r := rules.ReadRouters([]registry.URL{conditionRule(protocol, tt.rule, tt.more...)}, func(text string) { t.Error(text) })
+				if got := allowedProviders(r, providers(t), get); got != tt.want {
+					t.Errorf("%s: %q leaves %q, want %q", protocol, tt.rule, got, tt.want)
+				}
+			}
+		})
+	}
+}
+
+func TestConditionDocuments(t *testing.T) {
+	tests := []struct{ name, document, want string }{
+		{"one", "service com.foo.Bar::\nconfigVersion: v2.7\nforce: true\nruntime: true\nconditions: ['=> region = hangzhou']", "1 3"},
+		{"one after the other", "service com.foo.Bar::\nconditions:\n- '=> region = hangzhou'\n- '=> port = 20880'", "1"},
+		{"by force", "service com.foo.Bar::\nforce: true\nconditions: ['=> region = paris']", ""},
+		{"by force, as a text", "service com.foo.Bar::\nforce: 'true'\nconditions: ['=> region = paris']", ""},
+		{"off", "service com.foo.Bar::\nenabled: false\nconditions: ['=> region = hangzhou']", "1 2 3"},
+		{"not valid", "service com.foo.Bar::\nvalid: false\nconditions: ['=> region = hangzhou']", "1 2 3"},
+		{"of the application that calls", "application shop\nconditions: ['=> region = hangzhou']", "1 3"},
+		{"of an application that provides", "application stock\nconditions: ['=> region = hangzhou']", "1 3"},
+		{"of an application that provides, nobody", "application store\nconditions: ['=>']", "1 2"},
+		{"of another application", "application other\nconditions: ['=>']", "1 2 3"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			r := rules.ReadRouters([]registry.URL{read(t, "condition", tt.document)}, func(text string) { t.Error(text) })
+			if got := allowedProviders(r, providers(t), nil); got != tt.want {
+				t.Errorf("remaining providers = %q, want %q", got, tt.want)
+			}
+		})
+	}
+}
+
+func TestConditionsApplyByPriority(t *testing.T) {
+	r := rules.ReadRouters([]registry.URL{
+		conditionRule("condition", "=> host = 10.0.0.2", "priority=2"), conditionRule("condition", "=> host = 10.0.0.1", "priority=1"),
+	}, func(text string) { t.Error(text) })
+	if got := allowedProviders(r, providers(t), nil); got != "1" { // the second matches no provider and is not forced
+		t.Errorf("remaining providers = %q, want 1", got)
+	}
+}
+
+func TestInvalidRoutersAreReported(t *testing.T) {
+	tests := []struct {
+		name string
+		rule registry.URL
+		want string
+	}{
+		{"empty", conditionRule("condition", ""), "the condition is empty"},
+		{"a value without a key", conditionRule("condition", "= 1 => host = 1"), `unexpected "=" before "1"`},
+		{"a list without a value", conditionRule("condition", "host,10 => host = 1"), `unexpected "," before "10"`},
+		{"two separators", conditionRule("condition", "host == 10 => host = 1"), `unexpected "==" before "10"`},
+		{"nothing follows", conditionRule("condition", "host = => host = 1"), "no key or value after"},
+		{"nothing is said", conditionRule("condition", "host => host = 1"), `key "host" has no value`},
+		{"no number", conditionRule("condition", "arguments[a]=1 => host = 1"), "has no valid argument index"},
+		{"no range", conditionRule("condition", "=> port = 1~b"), `"1~b" is not a valid range`},
+		{"a script", conditionRule("route", "", "router=script"), `"script" are not supported`},
+		{"a document of 3.3", read(t, "condition", "service x\nconfigVersion: v3.1\nconditions: [{from: {match: a=1}}]"), "a condition must be a string"},
+		{"a document that is none", read(t, "condition", "service x\nconditions: ["), "cannot parse the document"},
+		{"tags without a name", read(t, "tag", "application x\ntags: [{addresses: [a]}]"), "the tag has no name"},
+		{"tags by what is not known", read(t, "tag", "application x\ntags: [{name: a, match: [{key: b, value: {like: c}}]}]"), "unknown match like"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			said := ""
+			r := rules.ReadRouters([]registry.URL{tt.rule}, func(text string) { said += text })
+			if got := allowedProviders(r, providers(t), nil); got != "1 2 3" || !strings.Contains(said, tt.want) {
+				t.Errorf("remaining providers = %s, warning = %q; want a warning with %q", got, said, tt.want)
+			}
+		})
+	}
+}
+
+func TestTags(t *testing.T) {
+	const rule = "application stock\nforce: %v\ntags:\n- name: blue\n  addresses: ['10.0.0.1:20880']\n- name: gone\n  addresses: ['10.9.9.9:1']\n- name: near\n  match: [{key: region, value: {exact: beijing}}]\n"
+	tests := []struct {
+		name, rule, tag string
+		force           bool
+		want            string
+	}{
+		{"none, by themselves", "", "", false, "[0 1]"},
+		{"one of theirs", "", "gray", false, "[2]"},
+		{"one that nobody has", "", "blue", false, "[0 1]"},
+		{"one that nobody has, by force", "", "blue", true, "[]"},
+		{"one of a rule", fmt.Sprintf(rule, false), "blue", false, "[0]"},
+		{"one of a rule, by a parameter", fmt.Sprintf(rule, false), "near", false, "[1]"},
+		{"one of a rule that has nobody", fmt.Sprintf(rule, false), "gone", false, "[]"}, // all have a tag
+		{"one of a rule that forces", fmt.Sprintf(rule, true), "gone", false, "[]"},
+		{"none, with a rule", "application stock\ntags: [{name: blue, addresses: ['10.0.0.1:20880']}]", "", false, "[1]"},
+		{"the rule is off", "application stock\nenabled: false\ntags: [{name: blue, addresses: ['10.0.0.1:20880']}]", "", false, "[0 1]"},
+		{"the rule of another application", "application other\ntags: [{name: blue, addresses: ['10.0.0.1:20880']}]", "", false, "[0 1]"},
+		{"a network", "application stock\ntags: [{name: blue, addresses: [10.0.0.0/24]}]", "blue", false, "[0 1]"},
+		{"a range", "application stock\ntags: [{name: blue, addresses: ['10.0.0.2-9:20880']}]", "blue", false, "[1]"},
+		{"addresses count, and not what is matched beside", "application stock\ntags: [{name: blue, addresses: ['10.0.0.1:20880'], match: [{key: region, value: {exact: beijing}}]}]", "blue", false, "[0]"},
+		{"a tag without addresses is the providers' own", "application store\nforce: true\ntags: [{name: gray, addresses: []}]", "gray", false, "[2]"},
+		{"a tag that matches nobody is the providers' own", "application store\nforce: true\ntags: [{name: gray, match: [{key: region, value: {exact: paris}}]}]", "gray", false, "[2]"},
+		{"a tag that nobody has and no rule sets", "application stock\nforce: true\ntags: [{name: blue, addresses: []}]", "blue", false, "[0 1]"},
+		{"the rule is not valid", "application stock\nvalid: false\ntags: [{name: blue, addresses: ['10.0.0.1:20880']}]", "", false, "[0 1]"},
+		{"any port", "application stock\ntags: [{name: blue, addresses: ['10.0.0.2:*']}]", "blue", false, "[1]"},
+		{"every host at a port", "application stock\ntags: [{name: blue, addresses: ['*:20880']}]", "blue", false, "[0 1]"},
+		{"some hosts at another port", "application stock\ntags: [{name: blue, addresses: ['10.0.0.*:1']}]", "blue", true, "[]"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			var urls []registry.URL
+			if tt.rule != "" {
+				urls = append(urls, read(t, "tag", tt.rule))
+			}
+			r := rules.ReadRouters(urls, func(text string) { t.Error(text) })
+			of := call{"attachment dubbo.tag": tt.tag, "attachment dubbo.force.tag": fmt.Sprint(tt.force)}
+			if got := fmt.Sprint(selected(r.ChainFor(consumer(), rules.Tag{}, true, providers(t)), of)); got != tt.want {
+				t.Errorf("remaining providers = %s, want %s", got, tt.want)
+			}
+		})
+	}
+}
+
+func TestHaveTags(t *testing.T) {
+	const rule = "application %s\ntags: [{name: gone, addresses: ['10.9.9.9:1']}]"
+	all := providers(t)
+	for _, tt := range []struct {
+		application string
+		providers   []registry.URL
+		want        bool
+	}{{"stock", all[:2], true}, {"other", all[:2], false}, {"other", all, true}} {
+		r := rules.ReadRouters([]registry.URL{read(t, "tag", fmt.Sprintf(rule, tt.application))}, nil)
+		if got := r.HaveTags(tt.providers); got != tt.want {
+			t.Errorf("a rule of %s, %d providers: %v, want %v", tt.application, len(tt.providers), got, tt.want)
+		}
+	}
+}
+
+// TestOutcomesAreComplete compares Outcomes with the results of Select for every
+// combination.
+func TestOutcomesAreComplete(t *testing.T) {
+	r := rules.ReadRouters([]registry.URL{
+		conditionRule("condition", "attachments[a] = 1 => host = 10.0.0.1"),
+		conditionRule("condition", "attachments[b] = 1 => region = hangzhou", "force=true"),
+		conditionRule("condition", "attachments[c] = 1 =>"),
+		read(t, "tag", "application stock\nforce: true\ntags: [{name: blue, addresses: ['10.0.0.2:20880']}]"),
+	}, func(text string) { t.Error(text) })
+	chain := r.ChainFor(consumer(), rules.Tag{}, true, providers(t))
+	want := map[string]bool{}
+	for i := range 8 {
+		for _, tag := range []string{"", "blue", "gray", "other"} {
+			for _, force := range []string{"", "true"} {
+				of := call{"attachment dubbo.tag": tag, "attachment dubbo.force.tag": force}
+				for bit, name := range []string{"a", "b", "c"} {
+					of["attachment "+name] = fmt.Sprint(i >> bit & 1)
+				}
+				want[fmt.Sprint(selected(chain, of))] = true
+			}
+		}
+	}
+	sets, ok := chain.Outcomes(16)
+	got := map[string]bool{}
+	for _, set := range sets {
+		all := []int{}
+		for i := range chain.Len() {
+			if set.Has(i) {
+				all = append(all, i)
+			}
+		}
+		got[fmt.Sprint(all)] = true
+	}
+	if !ok || !maps.Equal(got, want) || len(sets) != len(got) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+	if _, ok := chain.Outcomes(2); ok {
+		t.Error("there are more than two")
+	}
+}
+
+func TestSelectDoesNotAllocate(t *testing.T) {
+	r := rules.ReadRouters([]registry.URL{
+		conditionRule("condition", "attachments[user] = ann,b*,1~9 & method != set* => host = 10.0.0.1"),
+		read(t, "tag", "application stock\ntags: [{name: blue, addresses: ['10.0.0.2:20880']}]"),
+	}, func(text string) { t.Error(text) })
+	chain := r.ChainFor(consumer(), rules.Tag{}, true, providers(t))
+	kept := config.NewHostSet(chain.Len())
+	x := &protocol.Exchange{}
+	for name, value := range map[string]string{"method": "getName", "user": "eve", "dubbo.tag": "blue"} {
+		x.Request.Header.Add(name, value)
+	}
+	if n := testing.AllocsPerRun(100, func() { chain.Select(x, kept) }); n != 0 {
+		t.Errorf("%v allocations, want none", n)
+	}
+}
+
+func FuzzRouters(f *testing.F) {
+	f.Add("host = 10.9.9.9 & method=get* => host != 10.0.0.1,$host", "conditions: ['method=a => host=b']", "tags: [{name: blue, addresses: ['10.0.0.1-3:20880', '::1-f']}]")
+	f.Fuzz(func(t *testing.T, rule, conditions, tags string) {
+		r := rules.ReadRouters([]registry.URL{
+			conditionRule("condition", rule), document("condition", "application", "stock", conditions), document("tag", "application", "stock", tags),
+		}, func(string) {})
+		all := providers(t)
+		allowedProviders(r, all, map[string]string{"method": "get"})
+		chain := r.ChainFor(consumer(), rules.Tag{}, true, all)
+		for _, name := range []string{"", "blue", "gray", tags} {
+			of := call{"method": "get", "attachment dubbo.tag": name, "attachment dubbo.force.tag": "true"}
+			forced := selected(chain, of)
+			delete(of, "attachment dubbo.force.tag")
+			if all := selected(chain, of); len(forced) > 0 && fmt.Sprint(forced) != fmt.Sprint(all) {
+				t.Errorf("by force %v, else %v", forced, all)
+			}
+		}
+	})
+}

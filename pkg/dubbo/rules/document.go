@@ -1,0 +1,75 @@
+package rules
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/weft-proxy/weft/pkg/config/document"
+	"github.com/weft-proxy/weft/pkg/registry"
+)
+
+// readDocument parses a document of the configuration center, whose root must be an object.
+func readDocument(u registry.URL) (document.Node, error) {
+	report := &document.Report{}
+	root := document.Parse("rule.yaml", []byte(u.Get(keyYAML)), document.Options{Format: document.YAML}, report)
+	switch {
+	case report.Errors() > 0:
+		return document.Node{}, fmt.Errorf("cannot parse the document: %w", report.Diagnostics()[0])
+	case root.Kind() != document.Object:
+		return document.Node{}, fmt.Errorf("the document is %s, not an object", root.Found())
+	}
+	return root, nil
+}
+
+// stringList returns the elements of a list, or a single text, as texts.
+func stringList(n document.Node) (all []string) {
+	if n.Kind() != document.Array {
+		if n.Exists() {
+			all = append(all, strings.TrimSpace(n.Text()))
+		}
+		return all
+	}
+	for one := range n.All() {
+		all = append(all, strings.TrimSpace(one.Text()))
+	}
+	return all
+}
+
+// boolOr returns a boolean that is written as a boolean or as a text; usual is the default.
+func boolOr(n document.Node, usual bool) bool {
+	if !n.Exists() {
+		return usual
+	}
+	return strings.EqualFold(n.Text(), "true")
+}
+
+// isDocumentDisabled reports whether a document of routers disables itself.
+func isDocumentDisabled(root document.Node) bool {
+	return !boolOr(root.Get("enabled"), true) || !boolOr(root.Get("valid"), true)
+}
+
+// parameterMatch is a condition on a parameter of a URL.
+type parameterMatch struct {
+	key string
+	is  textMatch
+}
+
+// readParameterMatches parses [{key: k, value: {exact: v}}].
+func readParameterMatches(n document.Node) (all []parameterMatch, problem string) {
+	if n.Exists() && n.Kind() != document.Array {
+		return nil, n.Path() + " is " + n.Found() + ", not a list"
+	}
+	for one := range n.All() {
+		is, problem := readTextMatch(one.Get("value"))
+		if problem != "" {
+			return nil, problem
+		}
+		all = append(all, parameterMatch{one.Get("key").Text(), is})
+	}
+	return all, ""
+}
+
+func (m parameterMatch) matches(u registry.URL) bool {
+	text, _ := urlValue(u, m.key)
+	return m.is.matches(text)
+}

@@ -1,0 +1,362 @@
+package rules
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/weft-proxy/weft/pkg/config/document"
+	"github.com/weft-proxy/weft/pkg/registry"
+)
+
+// Configurators are the rules that change parameters, in the order in which they apply: URLs of
+// Dubbo 2.6, then documents for applications, then documents for services. Within each stage they
+// are sorted by host and then by priority, so that the more specific rule applies last. They are
+// immutable.
+type Configurators []configurator
+
+type configurator struct {
+	stage    stage
+	priority int
+	host     string // consumer or provider host; 0.0.0.0: all
+	port     uint16 // provider port; 0: any
+	// side selects whose parameters the rule changes. A rule of Dubbo 2.6 without a side applies to
+	// both.
+	side        string
+	application string           // of the side; "" and "*": any
+	service     string           // group/interface:version; "" and "*": any
+	urlService  registry.Service // only of a URL: restricts providers if it has a group or version
+	providers   []string
+	conditions  map[string]string // by parameter name, from "~name"
+	match       *match            // of a v3.0 document; nil: no further condition
+	onlyMissing bool              // set only missing parameters
+	set         map[string]string
+}
+
+type stage uint8
+
+const (
+	stageURLs stage = iota
+	stageApplication
+	stageService
+)
+
+// match contains the conditions of a v3.0 document.
+type match struct {
+	address, provider     []textMatch // one must match; none: any
+	services, application []textMatch // one must match; none: any
+	parameters            []parameterMatch
+}
+
+// protectedKeys returns the parameters that a rule cannot change: they identify the service, or select
+// the targets of the rule.
+func protectedKeys() []string {
+	return []string{
+		"category", "check", "dynamic", keyEnabled, "group", "version", keyApplication, keySide,
+		"configVersion", "compatible_config", "interfaces", "interface", "providerAddresses", keyPriority, keyForce, "anyhost",
+	}
+}
+
+// ReadConfigurators parses the configurators of a registry.
+func ReadConfigurators(urls []registry.URL, warn Warn) Configurators {
+	var all Configurators
+	for _, u := range urls {
+		switch {
+		case u.Protocol == "empty":
+			return nil
+		case len(all) >= MaxRules:
+			warn.report(u, "too many rules: this rule has no effect")
+			continue
+		case u.Get(keyYAML) != "":
+			all = append(all, readOverrideDocument(u, warn)...)
+		case u.Protocol != "override" && u.Protocol != "absent":
+			warn.report(u, "unknown rule type")
+		case !isDisabled(u):
+			all = append(all, readOverrideURL(u)...)
+		}
+	}
+	slices.SortStableFunc(all, func(a, b configurator) int {
+		return cmp.Or(cmp.Compare(a.stage, b.stage), cmp.Compare(a.host, b.host), cmp.Compare(a.priority, b.priority))
+	})
+	return all
+}
+
+// readOverrideURL parses a rule of Dubbo 2.6.
+func readOverrideURL(u registry.URL) []configurator {
+	o := configurator{
+		priority: priority(u), host: u.Host, port: u.Port, side: u.Get(keySide),
+		application: cmp.Or(u.Get(keyApplication), u.Username),
+		urlService:  u.Service(),
+		onlyMissing: u.Protocol == "absent",
+		conditions:  map[string]string{}, set: map[string]string{},
+	}
+	if text := u.Get("providerAddresses"); text != "" {
+		o.providers = strings.Split(text, ",")
+	}
+	for key, value := range u.Parameters.All() {
+		switch plain, isCondition := strings.CutPrefix(key, "~"); {
+		case isCondition:
+			o.conditions[plain] = value
+		case !slices.Contains(protectedKeys(), key):
+			o.set[key] = value
+		}
+	}
+	if len(o.set) == 0 {
+		return nil
+	}
+	return []configurator{o}
+}
+
+// readOverrideDocument parses a document, which may contain several rules.
+func readOverrideDocument(u registry.URL, warn Warn) (all []configurator) {
+	root, err := readDocument(u)
+	if err != nil {
+		warn.report(u, err.Error())
+		return nil
+	}
+	enabled := boolOr(root.Get("enabled"), true)
+	for item := range root.Get("configs").All() {
+		counts := enabled
+		if kind := item.Get("type").Text(); kind != "" && kind != "general" {
+			counts = boolOr(item.Get("enabled"), false) // these types have their own switch, off by default
+		}
+		if !counts {
+			continue
+		}
+		more, problem := readOverrideItem(u, item)
+		if problem != "" {
+			warn.report(u, item.Path()+": "+problem)
+			continue
+		}
+		if all = append(all, more...); len(all) > MaxRules {
+			warn.report(u, "too many rules in one document: the remaining rules have no effect")
+			return all[:MaxRules]
+		}
+	}
+	return all
+}
+
+func readOverrideItem(u registry.URL, item document.Node) (all []configurator, problem string) {
+	o := configurator{stage: stageService, side: item.Get("side").Text(), set: map[string]string{}, providers: stringList(item.Get("providerAddresses"))}
+	if o.side != consumerSide && o.side != providerSide {
+		return nil, "side must be consumer or provider, found " + item.Get("side").Found()
+	}
+	for one := range item.Get("parameters").All() {
+		if !slices.Contains(protectedKeys(), one.Key()) {
+			o.set[one.Key()] = one.Text()
+		}
+	}
+	if len(o.set) == 0 {
+		return nil, "no parameters that a rule can change"
+	}
+	if o.match, problem = readMatch(item.Get("match")); problem != "" {
+		return nil, problem
+	}
+	services, applications := []string{wildcard}, stringList(item.Get("applications"))
+	if u.Get(keyScope) == scopeApplication {
+		o.stage = stageApplication
+		applications = []string{u.Path}
+		if named := stringList(item.Get("services")); len(named) > 0 {
+			services = named
+		}
+	}
+	if len(applications) == 0 {
+		applications = []string{wildcard}
+	}
+	addresses := stringList(item.Get("addresses"))
+	if len(addresses) == 0 {
+		addresses = []string{anyHost}
+	}
+	if len(addresses)*len(services)*len(applications) > MaxRules {
+		return nil, "too many combinations of addresses, services and applications"
+	}
+	for _, address := range addresses {
+		at, err := registry.Parse("override://" + address)
+		if err != nil {
+			return nil, err.Error()
+		}
+		o.host, o.port = at.Host, at.Port
+		for _, o.service = range services {
+			for _, o.application = range applications {
+				all = append(all, o)
+			}
+		}
+	}
+	return all, ""
+}
+
+func readMatch(n document.Node) (m *match, problem string) {
+	if !n.Exists() {
+		return nil, ""
+	}
+	if n.Kind() != document.Object {
+		return nil, "match must be an object, found " + n.Found()
+	}
+	m = &match{}
+	for one := range n.All() {
+		switch strings.ToLower(one.Key()) {
+		case "address":
+			m.address, problem = readTextMatches(one)
+		case "provideraddress":
+			m.provider, problem = readTextMatches(one)
+		case "service":
+			m.services, problem = readTextMatches(one)
+		case "app", "application":
+			m.application, problem = readTextMatches(one)
+		case "param":
+			m.parameters, problem = readParameterMatches(one)
+		default:
+			problem = "unknown match " + truncate(one.Key())
+		}
+		if problem != "" {
+			return nil, problem
+		}
+	}
+	return m, ""
+}
+
+// readTextMatches parses one condition, or {oneof: […]}.
+func readTextMatches(n document.Node) (all []textMatch, problem string) {
+	list := n.Get("oneof")
+	if !list.Exists() {
+		one, problem := readTextMatch(n)
+		return []textMatch{one}, problem
+	}
+	for item := range list.All() {
+		one, problem := readTextMatch(item)
+		if problem != "" {
+			return nil, problem
+		}
+		all = append(all, one)
+	}
+	if len(all) == 0 {
+		return nil, "oneof is empty"
+	}
+	return all, ""
+}
+
+// Apply returns a provider after the rules have changed it, and the parameters with which the
+// consumer calls it. consumer identifies the consumer; parameters are those that it configured.
+// Apply returns unchanged values as they are.
+func (all Configurators) Apply(provider, consumer registry.URL, parameters map[string]string) (registry.URL, map[string]string) {
+	asked := false
+	for i := range all {
+		o := &all[i]
+		asConsumer := o.appliesTo(provider, consumer, consumerSide)
+		if !asConsumer && !o.appliesTo(provider, consumer, providerSide) {
+			continue
+		}
+		if asConsumer && !asked {
+			parameters, asked = cloneParameters(parameters), true
+		}
+		changed := provider.Parameters.Map()
+		for key, value := range o.set {
+			if o.onlyMissing && (provider.Get(key) != "" || asConsumer && parameters[key] != "") {
+				continue
+			}
+			changed[key] = value
+			if asConsumer {
+				parameters[key] = value // a rule overrides the consumer's own parameter
+			}
+		}
+		provider.Parameters = registry.ParametersOf(changed)
+	}
+	return provider, parameters
+}
+
+func cloneParameters(parameters map[string]string) map[string]string {
+	c := make(map[string]string, len(parameters)+1)
+	maps.Copy(c, parameters)
+	return c
+}
+
+// appliesTo reports whether the rule applies to one side of a call from consumer to provider.
+func (o *configurator) appliesTo(provider, consumer registry.URL, side string) bool {
+	u, host := provider, provider.Host
+	get := func(key string) string { text, _ := urlValue(provider, key); return text }
+	if side == consumerSide {
+		u, host = consumer, consumer.Host
+		get = func(key string) string {
+			if text := consumer.Get(key); text != "" {
+				return text
+			}
+			text, _ := urlValue(provider, key)
+			return text
+		}
+	}
+	switch {
+	case o.side != "" && o.side != side:
+		return false
+	case !o.matchesHost(provider, host, side):
+		return false
+	case !isAny(o.application) && o.application != u.Get(keyApplication):
+		return false
+	case !isAny(o.service) && o.service != serviceKey(provider):
+		return false
+	case !o.matchesService(provider):
+		return false
+	case len(o.providers) > 0 && !matchesAnyAddress(o.providers, provider.Host, provider.Port):
+		return false
+	case o.match != nil && !o.match.matches(provider, u, host):
+		return false
+	}
+	for key, want := range o.conditions {
+		if want != wildcard && get(key) != want {
+			return false
+		}
+	}
+	return true
+}
+
+// matchesService reports whether a provider has the group and version of a rule, if the rule has any: a
+// consumer may accept several.
+func (o *configurator) matchesService(provider registry.URL) bool {
+	if o.urlService.Group == "" && o.urlService.Version == "" {
+		return true
+	}
+	of := o.urlService
+	of.Interface = provider.Service().Interface // the rule's may be a wildcard
+	return of.Accepts(provider)
+}
+
+// matchesHost reports whether the host of a rule matches a side. A rule of Dubbo 2.6 with a port selects
+// a provider, on either side; without a port it selects a consumer, or everyone.
+func (o *configurator) matchesHost(provider registry.URL, host, side string) bool {
+	everybody := o.host == anyHost || o.host == ""
+	if o.port != 0 && (o.stage == stageURLs || side == providerSide) {
+		return o.port == provider.Port && (everybody || o.host == provider.Host)
+	}
+	if o.stage == stageURLs && side == providerSide {
+		return everybody
+	}
+	return everybody || o.host == host
+}
+
+func isAny(name string) bool { return name == "" || name == wildcard }
+
+func serviceKey(u registry.URL) string {
+	s := u.Service()
+	s.Version = registry.PlainVersion(s.Version)
+	return s.String()
+}
+
+func (m *match) matches(provider, side registry.URL, host string) bool {
+	if !matchesAnyText(m.address, host) || !matchesAnyText(m.provider, provider.Address()) && !matchesAnyText(m.provider, provider.Host) {
+		return false
+	}
+	if !matchesAnyText(m.services, serviceKey(provider)) || !matchesAnyText(m.application, side.Get(keyApplication)) {
+		return false
+	}
+	for _, p := range m.parameters {
+		if !p.matches(provider) {
+			return false
+		}
+	}
+	return true
+}
+
+// matchesAnyText reports whether one of the conditions matches, or there is none.
+func matchesAnyText(all []textMatch, value string) bool {
+	return len(all) == 0 || slices.ContainsFunc(all, func(m textMatch) bool { return m.matches(value) })
+}

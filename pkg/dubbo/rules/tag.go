@@ -1,0 +1,195 @@
+package rules
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/registry"
+)
+
+// The parameters of consumers and providers, and the attachments of calls, that contain tags.
+const (
+	KeyTag      = "dubbo.tag"
+	KeyForceTag = "dubbo.force.tag"
+)
+
+// tagRule assigns tags to providers of an application, in addition to those that the providers set
+// themselves.
+type tagRule struct {
+	application string
+	force       bool
+	tags        []tag
+}
+
+// tag selects the providers with the addresses; without addresses, those for which all of match
+// hold. A rule does not set a tag that has neither, or whose match selects no provider: then the
+// providers' own tags decide.
+type tag struct {
+	name      string
+	addresses []string
+	match     []parameterMatch
+}
+
+func (r *Routers) readTagDocument(u registry.URL, warn Warn) {
+	root, err := readDocument(u)
+	if err != nil {
+		warn.report(u, err.Error())
+		return
+	}
+	if isDocumentDisabled(root) {
+		return
+	}
+	rule := tagRule{application: u.Path, force: boolOr(root.Get("force"), false)}
+	for one := range root.Get("tags").All() {
+		t := tag{name: one.Get("name").Text(), addresses: stringList(one.Get("addresses"))}
+		match, problem := readParameterMatches(one.Get("match"))
+		if t.match = match; t.name == "" {
+			problem = "the tag has no name"
+		}
+		if problem != "" {
+			warn.report(u, one.Path()+": "+problem+": the rule has no effect")
+			return
+		}
+		rule.tags = append(rule.tags, t)
+	}
+	if r.tags = append(r.tags, rule); len(r.tags) > MaxTagRules || len(rule.tags) > MaxTagRules {
+		r.setRejectAll(u, warn, fmt.Sprintf("there are more than %d tag rules, or tags of one rule", MaxTagRules))
+	}
+}
+
+func (t *tag) matches(u registry.URL) bool {
+	if len(t.addresses) > 0 {
+		return matchesAnyAddress(t.addresses, u.Host, u.Port)
+	}
+	return len(t.match) > 0 && !slices.ContainsFunc(t.match, func(m parameterMatch) bool { return !m.matches(u) })
+}
+
+// tagSets contains the providers that calls go to by their tags.
+type tagSets struct {
+	own      Tag
+	byTag    map[string]tagMembers // by tag
+	untagged config.HostSet
+}
+
+// tagMembers contains the providers that have a tag.
+type tagMembers struct {
+	members []int32
+	force   bool // calls do not fall back to untagged providers, even if they allow it
+}
+
+// Tag is the tag that a consumer's own parameters request.
+type Tag struct {
+	Name  string // "": no tag
+	Force bool   // for every call, whatever its tag
+}
+
+// TagOf reads the tag from a consumer's parameters.
+func TagOf(parameters map[string]string) Tag {
+	return Tag{parameters[KeyTag], parameters[KeyForceTag] == "true"}
+}
+
+// selectInto sets allowed to the providers that have the tag of a call. If there are none, and the
+// tag is not forced, it selects the untagged providers, which also get calls without a tag.
+func (t *tagSets) selectInto(call config.Call, allowed config.HostSet) {
+	name, _ := call.Attachment(KeyTag)
+	force := t.own.Force
+	if name == "" {
+		name = t.own.Name
+	} else if !force {
+		text, _ := call.Attachment(KeyForceTag)
+		force = strings.EqualFold(text, "true")
+	}
+	t.selectTag(name, force, allowed)
+}
+
+func (t *tagSets) selectTag(name string, force bool, allowed config.HostSet) {
+	h := t.byTag[name]
+	if name == "" || len(h.members) == 0 && !force && !h.force {
+		copy(allowed, t.untagged)
+		return
+	}
+	clear(allowed)
+	for _, i := range h.members {
+		allowed.Add(int(i))
+	}
+}
+
+// HaveTags reports whether a provider has a tag of its own, or the rule of its application defines
+// tags, even tags that no provider has.
+func (r *Routers) HaveTags(providers []registry.URL) bool {
+	of := r.rulesByApplication()
+	return slices.ContainsFunc(providers, func(u registry.URL) bool {
+		rule := of[u.Get(keyApplication)]
+		return u.Get(KeyTag) != "" || rule != nil && len(rule.tags) > 0
+	})
+}
+
+// rulesByApplication returns the first rule of each application.
+func (r *Routers) rulesByApplication() map[string]*tagRule {
+	all := make(map[string]*tagRule, len(r.tags))
+	for i := range r.tags {
+		if rule := &r.tags[i]; all[rule.application] == nil {
+			all[rule.application] = rule
+		}
+	}
+	return all
+}
+
+// tagSets computes which providers have which tag. If a rule sets a tag, only the rule decides
+// which providers have it; otherwise the providers decide.
+func (r *Routers) tagSets(own Tag, providers []registry.URL) *tagSets {
+	t := &tagSets{own: own, byTag: map[string]tagMembers{}, untagged: config.NewHostSet(len(providers))}
+	of := r.rulesByApplication()
+	set := map[*tagRule]map[string]bool{} // the tags that rules set for these providers
+	for _, u := range providers {
+		rule := of[u.Get(keyApplication)]
+		if rule == nil {
+			continue
+		}
+		if set[rule] == nil {
+			set[rule] = map[string]bool{}
+		}
+		for i := range rule.tags {
+			if one := &rule.tags[i]; !set[rule][one.name] && (len(one.addresses) > 0 || one.matches(u)) {
+				set[rule][one.name] = true
+			}
+		}
+	}
+	for i, u := range providers {
+		name, rule := u.Get(KeyTag), of[u.Get(keyApplication)]
+		tagged := name != ""
+		if tagged && !set[rule][name] {
+			t.add(name, i)
+		}
+		if rule != nil {
+			for j := range rule.tags {
+				if one := &rule.tags[j]; one.matches(u) {
+					tagged = true
+					t.add(one.name, i)
+				}
+			}
+		}
+		if !tagged {
+			t.untagged.Add(i)
+		}
+	}
+	for rule, names := range set {
+		for name := range names {
+			h := t.byTag[name]
+			h.force = h.force || rule.force
+			t.byTag[name] = h
+		}
+	}
+	return t
+}
+
+// add records that provider i has a tag. The caller adds the providers in order.
+func (t *tagSets) add(name string, i int) {
+	h := t.byTag[name]
+	if n := len(h.members); n == 0 || h.members[n-1] != int32(i) { //nolint:gosec // there are far fewer than 2^31
+		h.members = append(h.members, int32(i)) //nolint:gosec // the same
+		t.byTag[name] = h
+	}
+}

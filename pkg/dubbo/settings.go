@@ -1,0 +1,65 @@
+package dubbo
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/weft-proxy/weft/pkg/config"
+)
+
+// settings are the options with defaults, and what follows from them. They are immutable.
+type settings struct {
+	Options
+
+	host string // of the published providers
+}
+
+// newSettings sets defaults, and validates the configuration.
+func newSettings(o Options) (*settings, error) {
+	setDefaults(&o.Config)
+	for i := range o.Config.Registries {
+		s := &o.Config.Registries[i]
+		if o.Registries[s.Type] == nil {
+			return nil, &FieldError{fmt.Sprintf("registries[%d].type", i), fmt.Sprintf("unknown registry type %q", truncate(s.Type))}
+		}
+		if s.TLS != nil && o.TLS == nil {
+			return nil, &FieldError{fmt.Sprintf("registries[%d].tls", i), errNoTLS.Error()}
+		}
+	}
+	host := hostToPublish(o.Config.Host)
+	if strings.ContainsAny(host, " /?&@\n") {
+		return nil, &FieldError{"host", fmt.Sprintf("%q (from the configuration or %s) is not a valid address", truncate(host), hostVariable)}
+	}
+	return &settings{Options: o, host: host}, nil
+}
+
+// setDefaults sets defaults in a configuration.
+func setDefaults(c *config.DubboRegistry) {
+	usual := config.DefaultDubboRegistry()
+	if c.Application == "" {
+		c.Application = usual.Application
+	}
+	if c.EmptyProtection == 0 {
+		c.EmptyProtection = usual.EmptyProtection
+	}
+	if c.UnregisterWait == 0 {
+		c.UnregisterWait = usual.UnregisterWait
+	}
+}
+
+// registry returns the configuration of a registry, or nil.
+func (s *settings) registry(kind, address string) *config.RegistrySettings {
+	for i := range s.Config.Registries {
+		if one := &s.Config.Registries[i]; one.Type == kind && one.Address == address {
+			return one
+		}
+	}
+	return nil
+}
+
+// registryTypes returns the names of the registry types.
+func (s *settings) registryTypes() string {
+	return strings.Join(slices.Sorted(maps.Keys(s.Registries)), ", ")
+}

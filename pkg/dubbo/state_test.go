@@ -1,0 +1,151 @@
+package dubbo
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weft-proxy/weft/pkg/registry"
+)
+
+func exampleState() *state {
+	return &state{
+		Saved: time.Date(2026, 5, 4, 12, 0, 0, 0, time.UTC),
+		Published: []stateEntry{{
+			Request: Request{Registry: Registry{Type: "fake", Address: "h:1", Password: "p"}, Service: Service{Interface: "x", Methods: []string{"get"}}},
+			Since:   time.Date(2026, 5, 4, 11, 0, 0, 0, time.UTC),
+		}},
+		Subscribed: []stateSubscribed{{
+			stateEntry: stateEntry{Request: Request{Registry: Registry{Type: "fake", Address: "h:1"}, Service: Service{Interface: "y"}}},
+			Listed:     time.Date(2026, 5, 4, 11, 30, 0, 0, time.UTC),
+			Providers:  []stateURL{{URL: registry.URL{Protocol: "dubbo", Host: "10.0.0.1", Port: 20880, Path: "y", Parameters: registry.ParametersOf(map[string]string{"interface": "y"})}}},
+		}},
+	}
+}
+
+// encoded returns a state file in one piece.
+func encoded(t testing.TB, s *state) []byte {
+	t.Helper()
+	parts, err := s.encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return bytes.Join(parts, nil)
+}
+
+func TestAStateFileIsWrittenAndReadForItsOwnerOnly(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "new", "state.json")
+	text := encoded(t, exampleState())
+	for range 2 { // also over an existing file
+		if err := writeState(path, [][]byte{text}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	info, err := os.Stat(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if info.Mode().Perm() != 0o600 {
+		t.Errorf("the mode is %v, want 0600 because the file contains passwords", info.Mode())
+	}
+	got, err := readState(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if again := encoded(t, got); !bytes.Equal(again, text) {
+		t.Errorf("read and written again: %s; want %s", again, text)
+	}
+	files, err := os.ReadDir(filepath.Dir(path))
+	if err != nil || len(files) != 1 {
+		t.Errorf("files = %v, %v; want only the state file", files, err)
+	}
+}
+
+func TestDamagedStateFileIsRejected(t *testing.T) {
+	text := encoded(t, exampleState())
+	for i := range text {
+		damaged := bytes.Clone(text)
+		damaged[i] ^= 1
+		s, err := parseState(damaged)
+		if err != nil {
+			continue
+		}
+		// The case of a key may change; nothing else may.
+		if again := encoded(t, s); !bytes.Equal(again, text) {
+			t.Fatalf("with byte %d changed it is read: %s", i, damaged)
+		}
+	}
+	for n := range text {
+		if _, err := parseState(text[:n]); err == nil {
+			t.Fatalf("%d bytes of %d are read", n, len(text))
+		}
+	}
+}
+
+func TestInvalidURLInStateFileIsSkipped(t *testing.T) {
+	before := exampleState()
+	before.Subscribed[0].Providers = append([]stateURL{{}}, before.Subscribed[0].Providers...)
+	after, err := parseState(encoded(t, before))
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := after.Subscribed[0].Providers
+	if len(got) != 2 || got[0].problem == nil || got[1].problem != nil || got[1].String() != before.Subscribed[0].Providers[1].String() {
+		t.Errorf("got %v, want one invalid and one valid URL", got)
+	}
+}
+
+func TestOversizedStateFileIsRejected(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "state.json")
+	if err := os.WriteFile(path, encoded(t, exampleState()), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Truncate(path, maxStateSize+1); err != nil { // sparse, so that it uses no disk space
+		t.Fatal(err)
+	}
+	if _, err := readState(path); err == nil || !strings.Contains(err.Error(), strconv.Itoa(maxStateSize)) {
+		t.Errorf("got %v, want an error that says how large it may be", err)
+	}
+}
+
+func FuzzParseState(f *testing.F) {
+	text := encoded(f, exampleState())
+	f.Add(text)
+	f.Add([]byte(`{"weft_dubbo_services":2}`))
+	f.Add([]byte(`{"weft_dubbo_services":1,"sha256":"","content":null}`))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		s, err := parseState(text)
+		if err != nil {
+			return
+		}
+		encoded(t, s)
+	})
+}
+
+func TestHostToPublish(t *testing.T) {
+	tests := []struct {
+		name  string
+		texts []string
+		want  string
+	}{
+		{"none", nil, "127.0.0.1"},
+		{"not loopback, not link-local, not IPv6", []string{"127.0.0.1/8", "fe80::1/64", "169.254.1.1/16", "2001:db8::1/64", "10.0.0.7/24", "10.0.0.8/24"}, "10.0.0.7"},
+		{"loopback alone", []string{"127.0.0.1/8", "::1/128"}, "127.0.0.1"},
+	}
+	for _, tt := range tests {
+		if got := firstGlobal(tt.texts); got != tt.want {
+			t.Errorf("%s: got %s, want %s", tt.name, got, tt.want)
+		}
+	}
+	t.Setenv(hostVariable, "192.0.2.1")
+	if got := hostToPublish(""); got != "192.0.2.1" {
+		t.Errorf("got %s, want what the environment says", got)
+	}
+	if got := hostToPublish("192.0.2.2"); got != "192.0.2.2" {
+		t.Errorf("got %s, want what is configured", got)
+	}
+}

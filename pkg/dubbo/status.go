@@ -1,0 +1,181 @@
+package dubbo
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/weft-proxy/weft/pkg/dubbo/plan"
+	"github.com/weft-proxy/weft/pkg/registry"
+)
+
+// Status returns everything that Discovery knows.
+func (d *Discovery) Status() Status {
+	states := d.sessions.states()
+	services := d.planner.status()
+	all := Status{
+		Host: d.settings.host, Port: d.settings.Config.ServerPort,
+		Registries: make([]RegistryStatus, 0, len(states)),
+		Published:  d.publisher.status(states),
+		Subscribed: d.subscriber.status(time.Now(), states, services),
+	}
+	for s, state := range states {
+		all.Registries = append(all.Registries, RegistryStatus{
+			Type: s.key.kind, Address: s.key.address, Username: s.key.username,
+			Connected: state.Connected, Since: state.Since, Session: state.Session, Sessions: state.Sessions, LastError: state.LastError,
+		})
+	}
+	slices.SortFunc(all.Registries, func(a, b RegistryStatus) int {
+		return cmp.Or(cmp.Compare(a.Type, b.Type), cmp.Compare(a.Address, b.Address), cmp.Compare(a.Username, b.Username))
+	})
+	failing := ""
+	for key, s := range services {
+		if name := key.String(); s.err != nil && (failing == "" || name < failing) {
+			failing, all.LastError = name, fmt.Sprintf("%s: %v", name, s.err)
+		}
+	}
+	return all
+}
+
+// Totals returns numbers for metrics.
+func (d *Discovery) Totals() Totals {
+	states := d.sessions.states()
+	t := Totals{Registries: len(states), StateFileFailures: d.stateWriter.failures.Load()}
+	t.Applied, t.ApplyFailures = d.planner.totals()
+	t.Published, t.Registered = d.publisher.totals(states)
+	for _, state := range states {
+		if state.Connected {
+			t.Connected++
+		}
+	}
+	d.subscriber.count(&t, time.Now(), states, d.planner.status())
+	return t
+}
+
+// status returns the services with subscriptions, sorted by name.
+func (s *subscriber) status(now time.Time, states map[*session]registry.State, services map[registry.Service]serviceStatus) []ReferenceStatus {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	all := make([]ReferenceStatus, 0, len(s.sources))
+	for key, sources := range s.sources {
+		all = append(all, sources.describe(key, now, states, services[key]))
+	}
+	slices.SortFunc(all, func(a, b ReferenceStatus) int { return cmp.Compare(a.Key, b.Key) })
+	return all
+}
+
+// describe describes a service. The caller holds subscriber.mu.
+func (all subscriptions) describe(key registry.Service, now time.Time, states map[*session]registry.State, of serviceStatus) ReferenceStatus {
+	d := ReferenceStatus{
+		Key: key.String(), Interface: key.Interface, Group: key.Group, Version: key.Version, Methods: all[0].spec.Service.Methods,
+		Sources:   make([]SubscriptionStatus, 0, len(all)),
+		Providers: []Provider{},
+	}
+	retained := map[providerKey]bool{}
+	for _, sub := range all {
+		d.Sources = append(d.Sources, sub.describe(now, states, of))
+		for _, k := range sub.retained {
+			retained[providerKeyOf(k.url)] = true
+		}
+	}
+	o := of.result
+	if o == nil {
+		return d
+	}
+	d.LoadBalance, d.Timeout, d.Retries, d.Warnings = o.LoadBalance, o.Timeout.String(), o.Retries, o.Warnings
+	for i := range o.Providers {
+		p := &o.Providers[i]
+		one := describeProvider(p)
+		one.Retained = retained[providerKeyOf(p.URL)]
+		if last := len(d.Providers) - 1; last >= 0 && d.Providers[last].Address == one.Address {
+			d.Providers[last] = d.Providers[last].merge(one)
+			continue
+		}
+		d.Providers = append(d.Providers, one)
+	}
+	return d
+}
+
+func describeProvider(p *plan.Provider) Provider {
+	of := p.URL.Service()
+	return Provider{
+		Address: p.URL.Address(), Protocol: p.URL.Protocol, Weight: p.Weight, Application: p.URL.Get(parameterApplication),
+		Group: of.Group, Version: of.Version, Registry: p.Registry, UnusedReason: p.UnusedReason,
+	}
+}
+
+// merge merges a provider at the same address with another group or version. The first one that gets
+// calls represents the address.
+func (p Provider) merge(other Provider) Provider {
+	beside := p.Variants
+	p.Variants = nil
+	if p.UnusedReason != "" && other.UnusedReason == "" {
+		other.Variants = append([]Provider{p}, beside...)
+		return other
+	}
+	p.Variants = append(beside, other)
+	return p
+}
+
+// describe describes a subscription. The caller holds subscriber.mu.
+func (s *subscription) describe(now time.Time, states map[*session]registry.State, of serviceStatus) SubscriptionStatus {
+	d := SubscriptionStatus{
+		Registry:   s.session.key.String(),
+		Registered: s.consumer.isRegistered() && states[s.session].Connected,
+		Since:      s.since,
+		Received:   s.hasSnapshot(),
+		ReceivedAt: s.evaluatedAt,
+		Restored:   s.restored,
+		Error:      s.consumer.errorText(),
+	}
+	if d.Error == "" && s.unresolved != nil {
+		d.Error = s.unresolved.Error()
+	}
+	if d.Error == "" && of.result != nil {
+		d.Error = of.result.Unrouted
+	}
+	if s.emptyProtected() {
+		d.EmptySince = s.emptySince
+	}
+	if s.hasSnapshot() {
+		d.Age = now.Sub(s.evaluatedAt).Truncate(time.Second).String()
+	}
+	if of.err != nil {
+		d.Error = of.err.Error()
+	}
+	return d
+}
+
+// count adds the services with subscriptions to t.
+func (s *subscriber) count(t *Totals, now time.Time, states map[*session]registry.State, services map[registry.Service]serviceStatus) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for key, sources := range s.sources {
+		t.Subscribed++
+		t.Providers += services[key].hosts
+		t.count(sources, now, states)
+	}
+}
+
+// count adds a service. The caller holds subscriber.mu.
+func (t *Totals) count(sources subscriptions, now time.Time, states map[*session]registry.State) {
+	received, restored, protected := false, false, false
+	for _, sub := range sources {
+		received = received || sub.hasSnapshot()
+		restored = restored || sub.hasSnapshot() && sub.restored
+		protected = protected || sub.emptyProtected()
+		if sub.hasSnapshot() && !states[sub.session].Connected {
+			t.OldestSnapshot = max(t.OldestSnapshot, now.Sub(sub.evaluatedAt))
+		}
+	}
+	if !received {
+		t.WithoutSnapshot++
+	}
+	if restored {
+		t.Restored++
+	}
+	if protected {
+		t.EmptyProtected++
+	}
+}

@@ -1,0 +1,338 @@
+package dubbo
+
+import (
+	"cmp"
+	"fmt"
+	"reflect"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/weft-proxy/weft/pkg/dubbo/plan"
+	"github.com/weft-proxy/weft/pkg/registry"
+)
+
+// subscriber keeps the subscriptions to the services that the local consumer calls, and what
+// registries report about them: providers, and instances of applications (resolve.go). The planner
+// reads the result. The methods are safe for concurrent use. They call registrations, the metadata
+// cache, the state writer and changed with mu held. They call registries without mu, because these
+// may call back: the loop calls Subscribe and stop, the goroutine of a notification State.
+type subscriber struct {
+	settings *settings              // immutable
+	state    *stateWriter           // immutable
+	tasks    *tasks                 // immutable
+	changed  func(registry.Service) // immutable; the planner must plan a service again
+	wake     func()                 // immutable; wakes the loop, which calls startAndStop
+	metadata *metadataCache         // immutable
+
+	mu            sync.Mutex
+	closed        bool                               // guarded by mu, like all fields below; no more requests
+	stamps        stamps                             //
+	subscriptions map[identity]*subscription         //
+	sources       map[registry.Service]subscriptions // of a service, sorted by registry
+	pendingStarts []*subscription                    // subscriptions to start
+	pendingStops  []func()                           // functions that stop subscriptions
+}
+
+type subscriptions []*subscription
+
+func newSubscriber(o *settings, state *stateWriter, t *tasks, wake func(), changed func(registry.Service)) *subscriber {
+	s := &subscriber{
+		settings:      o,
+		state:         state,
+		tasks:         t,
+		changed:       changed,
+		wake:          wake,
+		subscriptions: map[identity]*subscription{},
+		sources:       map[registry.Service]subscriptions{},
+	}
+	s.metadata = newMetadataCache(t, o.Log, s.instancesOf, s.metadataChanged)
+	return s
+}
+
+// check returns why a subscription cannot start, before the caller opens a session for it.
+func (s *subscriber) check(w *spec) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.checkLocked(w)
+}
+
+func (s *subscriber) checkLocked(w *spec) error {
+	if err := checkCapacity(s.subscriptions[w.id] != nil, len(s.subscriptions)); err != nil {
+		return err
+	}
+	if s.closed {
+		return errClosing
+	}
+	return nil
+}
+
+// subscribe starts or changes a subscription over a session. The error is a *FieldError or
+// errClosing.
+func (s *subscriber) subscribe(w *spec, ses *session) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.checkLocked(w); err != nil {
+		return err
+	}
+	old := s.subscriptions[w.id]
+	if old == nil || !reflect.DeepEqual(old.spec.Request, w.Request) {
+		s.state.save(saveSoon)
+	}
+	if old != nil && old.spec.session == w.session {
+		old.spec = w
+		old.consumer.setURL(s.settings.consumerURL(w, old.since))
+		return nil
+	}
+	sub := s.newSubscription(w, ses)
+	if old != nil { // with other credentials: the known state stays
+		sub.current, sub.retained, sub.removed, sub.evaluatedAt, sub.restored, sub.validUntil, sub.emptySince = old.current, old.retained, old.removed, old.evaluatedAt, true, time.Now(), old.emptySince
+		s.end(old)
+	}
+	s.add(sub)
+	return nil
+}
+
+// newSubscription returns a subscription that the loop will start. The caller holds mu.
+func (s *subscriber) newSubscription(w *spec, ses *session) *subscription {
+	sub := &subscription{spec: w, since: s.stamps.next(), session: ses.acquire(), deadline: time.Now().Add(registryTimeout)}
+	sub.consumer = newRegistration(ses, nil, registrationOptions{tasks: s.tasks, log: s.settings.Log})
+	sub.consumer.setURL(s.settings.consumerURL(w, sub.since))
+	s.pendingStarts = append(s.pendingStarts, sub)
+	s.wake()
+	return sub
+}
+
+// add adds a subscription. The caller holds mu.
+func (s *subscriber) add(sub *subscription) {
+	s.subscriptions[sub.spec.id] = sub
+	sources := append(s.sources[sub.spec.id.service], sub)
+	slices.SortFunc(sources, func(a, b *subscription) int {
+		return cmp.Or(cmp.Compare(a.spec.id.kind, b.spec.id.kind), cmp.Compare(a.spec.id.address, b.spec.id.address))
+	})
+	s.sources[sub.spec.id.service] = sources
+}
+
+// unsubscribe reverts subscribe. The error wraps ErrNotFound or is errClosing.
+func (s *subscriber) unsubscribe(w *spec) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return errClosing
+	}
+	sub := s.subscriptions[w.id]
+	if sub == nil {
+		return fmt.Errorf("%s at %s: %w", w.id.service, w.session, ErrNotFound)
+	}
+	s.end(sub)
+	s.state.save(saveSoon)
+	return nil
+}
+
+// end ends a subscription. The caller holds mu.
+func (s *subscriber) end(sub *subscription) {
+	key := sub.spec.id.service
+	sub.ended = true
+	delete(s.subscriptions, sub.spec.id)
+	s.sources[key] = slices.DeleteFunc(s.sources[key], func(o *subscription) bool { return o == sub })
+	if len(s.sources[key]) == 0 {
+		delete(s.sources, key)
+	}
+	stop := sub.stop // nil: startAndStop sees that ended is set
+	s.pendingStops = append(s.pendingStops, func() {
+		if stop != nil {
+			stop()
+		}
+		sub.consumer.end()
+		sub.session.release()
+	})
+	s.wake()
+}
+
+// restore subscribes to a service of the state file. It does nothing if there is a subscription.
+func (s *subscriber) restore(w *spec, ses *session, snapshot *registry.Snapshot, evaluatedAt, saved time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.subscriptions[w.id] != nil {
+		return
+	}
+	s.state.save(saveSoon)
+	sub := s.newSubscription(w, ses)
+	if !evaluatedAt.IsZero() {
+		sub.current = *snapshot
+		sub.evaluatedAt, sub.restored, sub.validUntil = evaluatedAt, true, saved
+	}
+	sub.deadline = time.Now() // no call waits for it
+	s.add(sub)
+}
+
+// start starts everything whose session is open and that has not started.
+func (s *subscriber) start() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, sub := range s.subscriptions {
+		sub.consumer.start()
+		s.pendingStarts = append(s.pendingStarts, sub)
+	}
+	s.wake()
+}
+
+// close makes subscribe and unsubscribe return errClosing.
+func (s *subscriber) close() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.closed = true
+}
+
+// startAndStop starts and stops subscriptions at registries. The loop calls it.
+func (s *subscriber) startAndStop() {
+	s.mu.Lock()
+	starts, stops := s.pendingStarts, s.pendingStops
+	s.pendingStarts, s.pendingStops = nil, nil
+	s.mu.Unlock()
+	for _, stop := range stops {
+		stop()
+	}
+	for _, sub := range starts {
+		s.mu.Lock()
+		ended, started := sub.ended, sub.stop != nil
+		s.mu.Unlock()
+		from := sub.session.open()
+		if from == nil || ended || started {
+			continue
+		}
+		stop := from.Subscribe(sub.spec.id.service, func(v registry.Snapshot) { s.onSnapshot(sub, from.State().Sessions, v) })
+		s.mu.Lock()
+		sub.stop = stop
+		ended = sub.ended
+		s.mu.Unlock()
+		if ended {
+			stop()
+		}
+	}
+}
+
+// stopAll stops all subscriptions, after the last startAndStop.
+func (s *subscriber) stopAll() {
+	s.mu.Lock()
+	stops := s.pendingStops
+	s.pendingStops = nil
+	for _, sub := range s.subscriptions {
+		if sub.stop != nil {
+			stops = append(stops, sub.stop)
+		}
+	}
+	s.mu.Unlock()
+	for _, stop := range stops {
+		stop()
+	}
+}
+
+// onSnapshot processes a snapshot that arrived in the session with that number. The notify function
+// of registry.Registry calls it.
+func (s *subscriber) onSnapshot(sub *subscription, session int, v registry.Snapshot) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if sub.ended {
+		return
+	}
+	v.Providers = filterAccepted(sub.spec.id.service, v.Providers)
+	sub.instanceSnapshot, sub.unresolved = nil, nil
+	if len(v.Instances) > 0 {
+		sub.instanceSnapshot, sub.instanceSession = &v, session
+		s.resolveInstances(sub)
+		return
+	}
+	s.queueSnapshot(sub, session, v)
+}
+
+// queueSnapshot schedules the evaluation of a snapshot without instances. The caller holds mu.
+func (s *subscriber) queueSnapshot(sub *subscription, session int, v registry.Snapshot) {
+	sub.pending, sub.pendingSession = &v, session
+	sub.sawEmpty = sub.sawEmpty && !v.Authoritative || isEmpty(&v) && !v.Authoritative
+	s.changed(sub.spec.id.service)
+}
+
+// filterAccepted returns the providers that a consumer of a service accepts. It does not modify all.
+func filterAccepted(s registry.Service, all []registry.URL) []registry.URL {
+	rejected := func(u registry.URL) bool { return !s.Accepts(u) }
+	if !slices.ContainsFunc(all, rejected) {
+		return all
+	}
+	return slices.DeleteFunc(slices.Clone(all), rejected)
+}
+
+// firstSnapshotDeadline returns until when to wait for the first snapshot of a service; zero: a
+// registry has sent one, or there is no subscription. The caller holds mu.
+func (s *subscriber) firstSnapshotDeadline(key registry.Service) (until time.Time) {
+	for _, sub := range s.sources[key] {
+		if sub.hasSnapshot() || sub.pending != nil {
+			return time.Time{}
+		}
+		if sub.deadline.After(until) {
+			until = sub.deadline
+		}
+	}
+	return until
+}
+
+// planInput is what the plan of a service depends on.
+type planInput struct {
+	reference plan.Reference
+	snapshots []plan.RegistrySnapshot // one for each subscription
+	expiry    time.Time               // when the next retained provider expires; zero: none
+
+	awaitUntil time.Time // not zero: wait until then for the first snapshot; nothing else is set
+}
+
+// planInput evaluates the pending snapshots of a service, and returns the result. If awaitFirst is
+// set, and subscriptions still wait for the first snapshot, planInput evaluates nothing.
+func (s *subscriber) planInput(key registry.Service, now time.Time, awaitFirst bool) planInput {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if awaitFirst {
+		if until := s.firstSnapshotDeadline(key); until.After(now) {
+			return planInput{awaitUntil: until}
+		}
+	}
+	in := planInput{reference: plan.Reference{Service: key}}
+	for _, sub := range s.sources[key] {
+		if sub.pending != nil {
+			s.state.save(saveLater)
+		}
+		sub.evaluate(now, s.settings.Config.EmptyProtection)
+		in.expiry = earlierOf(in.expiry, sub.nextExpiry())
+		if in.reference.Parameters == nil {
+			in.reference.Parameters = sub.spec.Service.Parameters
+		}
+		if in.reference.Consumer.Protocol == "" {
+			in.reference.Consumer = s.settings.consumerURL(sub.spec, sub.since)
+		}
+		in.snapshots = append(in.snapshots, plan.RegistrySnapshot{Registry: sub.session.key.String(), Snapshot: sub.effective()})
+	}
+	return in
+}
+
+// stateEntries returns the content of the state file, and the snapshots of the entries.
+func (s *subscriber) stateEntries() ([]stateSubscribed, []registry.Snapshot) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	all := make([]stateSubscribed, 0, len(s.subscriptions))
+	snapshots := make([]registry.Snapshot, 0, len(s.subscriptions))
+	for _, sub := range s.subscriptions {
+		all = append(all, stateSubscribed{stateEntry: stateEntry{sub.spec.Request, sub.since}, Listed: sub.evaluatedAt})
+		snapshots = append(snapshots, sub.effective())
+	}
+	return all, snapshots
+}
+
+// services returns the services with subscriptions.
+func (s *subscriber) services() []registry.Service {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	all := make([]registry.Service, 0, len(s.sources))
+	for key := range s.sources {
+		all = append(all, key)
+	}
+	return all
+}

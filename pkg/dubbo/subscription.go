@@ -1,0 +1,191 @@
+package dubbo
+
+import (
+	"slices"
+	"time"
+
+	"github.com/weft-proxy/weft/pkg/registry"
+)
+
+// subscription is the subscription to a service at one registry. Weft does not trust a snapshot
+// that looks like a loss in the registry:
+//
+//	no provider is left                    Weft retains the previous providers, and those
+//	                                       removed shortly before, because the sessions
+//	                                       of many providers expire one by one
+//	more than half are missing in the
+//	  first snapshot of another session    Weft retains the missing providers
+//
+// Retained providers are used next to reported ones until the registry reports them again, or
+// EmptyAfter has passed. A provider that is really gone costs little: Weft cannot reach it, and
+// ejects it. A live provider without calls costs the service.
+type subscription struct {
+	spec     *spec         // guarded by subscriber.mu
+	since    time.Time     // immutable
+	session  *session      // immutable; one reference
+	consumer *registration // immutable
+
+	// Guarded by subscriber.mu.
+	ended            bool               // unsubscribed
+	stop             func()             // nil: not started
+	deadline         time.Time          // the service waits until then for the first snapshot
+	instanceSnapshot *registry.Snapshot // the last snapshot, if it has instances
+	instanceSession  int                // number of the session in which it arrived
+	unresolved       error              // why some instances are not providers
+	pending          *registry.Snapshot // not evaluated yet; nil: none
+	pendingSession   int                // number of the session in which it arrived
+	sawEmpty         bool               // pending or replaced snapshots: one was empty, not authoritative
+	current          registry.Snapshot  // the last evaluated snapshot
+	retained         []retainedProvider // used in addition to current
+	removed          []removedProvider  // recently removed by the registry
+	evaluatedAt      time.Time          // when current was evaluated; zero: no snapshot
+	restored         bool               // current is not from this session
+	validUntil       time.Time          // if restored: until when current was known to be valid
+	emptySince       time.Time          // since when there is no provider; zero: there is one
+	sessionNumber    int                // session in which current arrived; 0: none of this process
+}
+
+// providerKey is a service at an address, which may provide it in other groups or versions, too.
+type providerKey struct {
+	host    string
+	port    uint16
+	service registry.Service
+}
+
+func providerKeyOf(u registry.URL) providerKey {
+	s := u.Service()
+	s.Version = registry.PlainVersion(s.Version)
+	return providerKey{u.Host, u.Port, s}
+}
+
+// retainedProvider is a provider that is used although the registry does not report it.
+type retainedProvider struct {
+	url   registry.URL
+	until time.Time
+}
+
+// removedProvider is a provider that the registry no longer reports.
+type removedProvider struct {
+	url registry.URL
+	at  time.Time
+}
+
+// lossWindow is how long after their removal providers count as lost when the registry becomes empty.
+// It covers the expiry of sessions that lost the registry at the same time.
+const lossWindow = 2 * time.Minute
+
+// hasSnapshot reports whether there is a snapshot.
+func (s *subscription) hasSnapshot() bool { return !s.evaluatedAt.IsZero() }
+
+// evaluate processes the pending snapshot at the time now, and drops expired retained providers.
+func (s *subscription) evaluate(now time.Time, emptyAfter time.Duration) {
+	if v := s.pending; v != nil {
+		s.pending = nil
+		s.accept(*v, now, s.pendingSession, emptyAfter)
+	}
+	s.retained = slices.DeleteFunc(s.retained, func(k retainedProvider) bool { return !now.Before(k.until) })
+}
+
+// accept makes v the current snapshot, and decides which missing providers to retain.
+func (s *subscription) accept(v registry.Snapshot, now time.Time, session int, emptyAfter time.Duration) {
+	there := map[providerKey]bool{}
+	for _, u := range v.Providers {
+		there[providerKeyOf(u)] = true
+	}
+	// Providers that are missing from v.
+	var gone []registry.URL
+	before := map[providerKey]bool{}
+	for _, u := range s.current.Providers {
+		before[providerKeyOf(u)] = true
+		if !there[providerKeyOf(u)] {
+			gone = append(gone, u)
+		}
+	}
+	another := s.sessionNumber != session
+	if s.restored && now.Sub(s.validUntil) >= emptyAfter {
+		another = false // the restored snapshot is too old to indicate a loss
+	}
+	doubted := s.sawEmpty || another && 2*len(gone) > len(before)
+	s.retained = slices.DeleteFunc(s.retained, func(k retainedProvider) bool { return there[providerKeyOf(k.url)] || v.Authoritative })
+	s.removed = slices.DeleteFunc(s.removed, func(d removedProvider) bool {
+		return there[providerKeyOf(d.url)] || v.Authoritative || now.Sub(d.at) > lossWindow
+	})
+	for _, u := range gone {
+		s.removed = append(s.removed, removedProvider{u, now})
+	}
+	if s.sawEmpty {
+		gone = s.recentlyRemoved()
+	}
+	s.sawEmpty = false
+	if doubted && !v.Authoritative && emptyAfter > 0 {
+		for _, u := range gone {
+			s.retained = append(s.retained, retainedProvider{u, now.Add(emptyAfter)})
+		}
+		if isEmpty(&v) {
+			v = withRules(v, s.current)
+		}
+	}
+	switch {
+	case !isEmpty(&v):
+		s.emptySince = time.Time{}
+	case s.emptySince.IsZero():
+		s.emptySince = now
+	}
+	s.current, s.evaluatedAt, s.restored, s.sessionNumber = v, now, false, session
+}
+
+// recentlyRemoved returns the recently removed providers that are not retained yet.
+func (s *subscription) recentlyRemoved() (urls []registry.URL) {
+	kept := make(map[providerKey]bool, len(s.retained))
+	for _, k := range s.retained {
+		kept[providerKeyOf(k.url)] = true
+	}
+	for _, d := range s.removed {
+		if !kept[providerKeyOf(d.url)] {
+			urls = append(urls, d.url)
+		}
+	}
+	return urls
+}
+
+// isEmpty reports whether a snapshot has no providers or instances.
+func isEmpty(v *registry.Snapshot) bool { return len(v.Providers) == 0 && len(v.Instances) == 0 }
+
+// withRules returns v with the rules of before if it has none, because they were lost with the
+// providers.
+func withRules(v, before registry.Snapshot) registry.Snapshot {
+	if len(v.Configurators) == 0 {
+		v.Configurators = before.Configurators
+	}
+	if len(v.Routers) == 0 {
+		v.Routers = before.Routers
+	}
+	return v
+}
+
+// effective returns the current snapshot with the retained providers.
+func (s *subscription) effective() registry.Snapshot {
+	v := s.current
+	if len(s.retained) > 0 {
+		v.Providers = slices.Clone(v.Providers)
+		for _, k := range s.retained {
+			v.Providers = append(v.Providers, k.url)
+		}
+	}
+	return v
+}
+
+// emptyProtected reports whether the registry reports no provider, but retained ones are used.
+func (s *subscription) emptyProtected() bool {
+	return len(s.retained) > 0 && len(s.current.Providers) == 0
+}
+
+// nextExpiry returns when the next retained provider expires, or zero.
+func (s *subscription) nextExpiry() (at time.Time) {
+	for _, k := range s.retained {
+		if at.IsZero() || k.until.Before(at) {
+			at = k.until
+		}
+	}
+	return at
+}

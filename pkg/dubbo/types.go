@@ -1,0 +1,184 @@
+package dubbo
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/registry"
+)
+
+// Options configure a Discovery. All fields except TLS are required.
+type Options struct {
+	// Registries are the supported registries, by type.
+	Registries map[string]registry.OpenFunc
+	Config     config.DubboRegistry
+	// Apply activates a change, or returns why it cannot. Calls do not overlap. After an error,
+	// Discovery applies the change again, merged with later changes.
+	Apply func(ctx context.Context, c Change) error
+	// TLS creates the TLS configuration for connections to a registry; nil: a registry with TLS
+	// settings is an error.
+	TLS func(*config.TLS) (*tls.Config, error)
+	Log *slog.Logger
+}
+
+// Change is the difference from the previous change. Neither side modifies the values that it
+// points to.
+type Change struct {
+	Clusters []*config.Cluster  // new or changed, sorted by name
+	Removed  []string           // cluster names, sorted
+	Routes   *config.RouteTable // the complete table config.DubboRouteTable; nil: unchanged
+}
+
+// Request is a request of the local application to publish a service, to subscribe to it, or to end
+// either. Its JSON form is that of the HTTP API.
+type Request struct {
+	Registry Registry `json:"registry"`
+	Service  Service  `json:"service"`
+}
+
+// Registry identifies a registry. If Type and Address are empty, it is the first registry of the
+// configuration, or the one in memory.
+type Registry struct {
+	Type     string `json:"type"` // in lower case
+	Address  string `json:"addr"` // in the notation of the type; see registry.Options
+	Username string `json:"username,omitempty"`
+	Password string `json:"password,omitempty"`
+}
+
+// Service identifies a service.
+type Service struct {
+	Interface string   `json:"interface"`
+	Methods   []string `json:"methods,omitempty"`
+	// Group and Version select one of several services. A subscription may select several groups,
+	// "a,b", or any group or version, "*". In a subscription, "" selects what each call names.
+	Group   string `json:"group,omitempty"`
+	Version string `json:"version,omitempty"`
+	Name    string `json:"name,omitempty"` // of the application; "": from the configuration
+	// Port is the port at which the application itself listens. Weft publishes the configured
+	// ServerPort, or Port if that is 0.
+	Port string `json:"port,omitempty"`
+	// Parameters are added to the URL: for a provider, for example "weight" or "timeout"; for a
+	// consumer, "loadbalance" or "sayHello.timeout".
+	Parameters map[string]string `json:"parameters,omitempty"`
+}
+
+// FieldError is an invalid field of a request.
+type FieldError struct {
+	Field  string // JSON path, such as "service.interface"
+	Reason string
+}
+
+// Error returns the field and the reason.
+func (e *FieldError) Error() string { return fmt.Sprintf("%s: %s", e.Field, e.Reason) }
+
+// ErrPending means that a request is accepted but not performed yet; Weft keeps trying.
+var ErrPending = errors.New("pending: Weft performs the request when the registry is available")
+
+// ErrNotFound means that the application wants to end what it never requested.
+var ErrNotFound = errors.New("not published or subscribed")
+
+// Status is everything that Discovery knows at one time. Its lists are sorted by name.
+type Status struct {
+	Host       string            `json:"host"` // host of the published providers
+	Port       uint16            `json:"port"`
+	Registries []RegistryStatus  `json:"registries"`
+	Published  []PublishedStatus `json:"published"`
+	Subscribed []ReferenceStatus `json:"subscribed"`
+	LastError  string            `json:"last_error,omitempty"` // of the last change; "": it was applied
+}
+
+// RegistryStatus is the state of the session with a registry.
+type RegistryStatus struct {
+	Type      string    `json:"type"`
+	Address   string    `json:"address"`
+	Username  string    `json:"username,omitempty"`
+	Connected bool      `json:"connected"`
+	Since     time.Time `json:"since"` // when Connected last changed
+	Session   string    `json:"session,omitempty"`
+	Sessions  int       `json:"sessions"`
+	LastError string    `json:"last_error,omitempty"`
+}
+
+// PublishedStatus is a service that this application provides.
+type PublishedStatus struct {
+	Key        string    `json:"key"` // group/interface:version
+	Registry   string    `json:"registry"`
+	Interface  string    `json:"interface"`
+	Group      string    `json:"group,omitempty"`
+	Version    string    `json:"version,omitempty"`
+	Methods    []string  `json:"methods,omitempty"`
+	URL        string    `json:"url"`                     // without secrets
+	Mode       string    `json:"register_mode,omitempty"` // "": only the URL
+	Registered bool      `json:"registered"`              // the registry has it, and is connected
+	Since      time.Time `json:"since"`                   // when it was requested
+	Error      string    `json:"error,omitempty"`
+}
+
+// ReferenceStatus is a service that the local consumer calls.
+type ReferenceStatus struct {
+	Key         string               `json:"key"` // group/interface:version, which is the name of the cluster
+	Interface   string               `json:"interface"`
+	Group       string               `json:"group,omitempty"`
+	Version     string               `json:"version,omitempty"`
+	Methods     []string             `json:"methods,omitempty"`
+	LoadBalance string               `json:"load_balance"`
+	Timeout     string               `json:"timeout"`
+	Retries     int                  `json:"retries"`
+	Sources     []SubscriptionStatus `json:"sources"`
+	Providers   []Provider           `json:"providers"`
+	Warnings    []string             `json:"warnings,omitempty"`
+}
+
+// SubscriptionStatus is the subscription to a service at one registry.
+type SubscriptionStatus struct {
+	Registry   string    `json:"registry"`
+	Registered bool      `json:"registered"`      // as a consumer
+	Since      time.Time `json:"since"`           // when it was requested
+	Received   bool      `json:"known"`           // there is a snapshot
+	ReceivedAt time.Time `json:"listed,omitzero"` // when the snapshot in use was received
+	Age        string    `json:"age,omitempty"`
+	// Restored means that the snapshot is older than the session, and the registry has not
+	// responded yet.
+	Restored bool `json:"restored,omitempty"`
+	// EmptySince is when the registry began to report no provider, while Weft uses retained ones;
+	// zero: it does not.
+	EmptySince time.Time `json:"emptied,omitzero"`
+	Error      string    `json:"error,omitempty"`
+}
+
+// Provider is an address that provides a service. Its fields describe the group and version that
+// match the reference best, preferably one that gets calls.
+type Provider struct {
+	Address      string `json:"address"`
+	Protocol     string `json:"protocol"`
+	Weight       int    `json:"weight"` // in Dubbo's units: 100 is usual
+	Application  string `json:"application,omitempty"`
+	Group        string `json:"group,omitempty"`
+	Version      string `json:"version,omitempty"`
+	Registry     string `json:"registry"`         // the first registry that reported it
+	UnusedReason string `json:"unused,omitempty"` // why it gets no calls; "": it gets some
+	Retained     bool   `json:"kept,omitempty"`   // the registry no longer reports it, which may be a loss
+	// Variants are the other groups and versions at the same address.
+	Variants []Provider `json:"beside,omitempty"`
+}
+
+// Totals are numbers for gauges and counters.
+type Totals struct {
+	Registries, Connected int
+	Published, Registered int // published services, and those that the registries have
+	Subscribed, Providers int // subscribed services, and the addresses in use
+	WithoutSnapshot       int // services without a snapshot from any registry
+	Restored              int // services with a snapshot that is older than the start, or the session
+	EmptyProtected        int // services that use retained providers, because the registry reports none
+	// OldestSnapshot is the age of the oldest snapshot in use from a disconnected registry; 0: none
+	// is disconnected.
+	OldestSnapshot    time.Duration
+	Applied           uint64 // changes that were applied
+	ApplyFailures     uint64 // attempts to apply that failed
+	StateFileFailures uint64 // attempts to write the state file that failed
+}

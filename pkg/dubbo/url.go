@@ -1,0 +1,85 @@
+package dubbo
+
+import (
+	"cmp"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/weft-proxy/weft/pkg/registry"
+)
+
+// The URL parameters that Service.Parameters must not set.
+const (
+	parameterApplication = "application"
+	parameterMethods     = "methods"
+	parameterSide        = "side"
+	parameterTimestamp   = "timestamp"
+	parameterProcess     = "pid"
+	parameterDubbo       = "dubbo"
+)
+
+// protocolVersion is the version of Dubbo's protocol, used by all releases since 2.6.
+const protocolVersion = "2.0.2"
+
+// providerURL returns the URL of a service that this machine has provided since a time. It contains no
+// pid, so that it is the same after a restart: the registry has one entry for it even if the
+// session of the killed process has not expired, and consumers see no change.
+func (s *settings) providerURL(w *spec, since time.Time) registry.URL {
+	port := s.Config.ServerPort
+	if n, err := strconv.ParseUint(w.Service.Port, 10, 16); err == nil && port == 0 {
+		port = uint16(n)
+	}
+	return s.buildURL(w, since, registry.URL{Protocol: "dubbo", Host: s.host, Port: port}, map[string]string{
+		"anyhost":     "true",
+		"dynamic":     "true",
+		"generic":     "false",
+		parameterSide: "provider",
+	}).With(map[string]string{parameterRegisterMode: ""})
+}
+
+// consumerURL returns the URL of a consumer of a service.
+func (s *settings) consumerURL(w *spec, since time.Time) registry.URL {
+	return s.buildURL(w, since, registry.URL{Protocol: "consumer", Host: s.host}, map[string]string{
+		registry.ParameterCategory: registry.Consumers,
+		"check":                    "false",
+		parameterSide:              "consumer",
+		parameterProcess:           strconv.Itoa(os.Getpid()), // the URL has no port to distinguish it
+	})
+}
+
+func (s *settings) buildURL(w *spec, since time.Time, u registry.URL, more map[string]string) registry.URL {
+	of := &w.Service
+	u.Path = of.Interface
+	return u.With(more).With(map[string]string{
+		parameterDubbo:              protocolVersion,
+		parameterTimestamp:          strconv.FormatInt(since.UnixMilli(), 10),
+		parameterApplication:        cmp.Or(of.Name, s.Config.Application),
+		registry.ParameterInterface: of.Interface,
+		registry.ParameterGroup:     of.Group,
+		registry.ParameterVersion:   of.Version,
+		parameterMethods:            strings.Join(of.Methods, ","),
+	}).With(of.Parameters)
+}
+
+// stamps are the timestamps of URLs, so that a new registration differs from one that is being
+// unregistered. The caller synchronizes calls.
+type stamps struct{ last time.Time }
+
+// next returns the current time, at least a millisecond later than the last result.
+func (s *stamps) next() time.Time {
+	now := time.Now().Truncate(time.Millisecond)
+	if !now.After(s.last) {
+		now = s.last.Add(time.Millisecond)
+	}
+	s.last = now
+	return now
+}
+
+// skip makes next return only times after t, unless t is in the future.
+func (s *stamps) skip(t time.Time) {
+	if t.After(s.last) && t.Before(time.Now()) {
+		s.last = t
+	}
+}

@@ -1,0 +1,84 @@
+package inspect
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/weft-proxy/weft/pkg/dubbo"
+)
+
+// ConfigDump is the active configuration, the content of /config_dump.
+type ConfigDump struct {
+	Source  string    `json:"source"`  // file or server that it came from
+	Hash    string    `json:"hash"`    // of the content
+	Applied time.Time `json:"applied"` // when it became active
+	// Rejected is the newest configuration if it was rejected, else null.
+	Rejected *Rejection `json:"rejected"`
+	// Config is the configuration with its secrets redacted.
+	Config json.RawMessage `json:"config"`
+	// Dubbo shows the services that the application publishes and subscribes to; nil: none.
+	Dubbo *dubbo.Status `json:"dubbo,omitempty"`
+	// Configs holds the resources that control planes sent, as messages of envoy.admin.v3 in JSON;
+	// nil: there is no control plane.
+	Configs []json.RawMessage `json:"configs,omitempty"`
+}
+
+// Resources are the resources of control planes that ?resource= of /config_dump selects.
+type Resources struct {
+	Configs []json.RawMessage `json:"configs"` // as in ConfigDump
+}
+
+// Rejection says why a configuration was rejected.
+type Rejection struct {
+	At      time.Time `json:"at"`
+	Reasons []string  `json:"reasons"`
+}
+
+// Check is the result of checking a configuration file, as weft check prints it.
+type Check struct {
+	File        string    `json:"file"`
+	OK          bool      `json:"ok"` // start runs it and, with --strict, there are no warnings
+	Listeners   int       `json:"listeners"`
+	RouteTables int       `json:"route_tables"`
+	Clusters    int       `json:"clusters"`
+	Problems    []Problem `json:"problems"`
+}
+
+// Problem is an error or a warning about a configuration file.
+type Problem struct {
+	Severity string `json:"severity"` // "error" or "warning"
+	File     string `json:"file"`
+	Line     int    `json:"line,omitempty"`   // from 1; missing: the problem concerns the whole file
+	Column   int    `json:"column,omitempty"` // from 1, in characters
+	Path     string `json:"path,omitempty"`   // such as servers[0].listeners[2].address
+	Message  string `json:"message"`
+}
+
+// Reload is the result of reading the configuration again.
+type Reload struct {
+	Source  string `json:"source"`
+	Applied bool   `json:"applied"` // false: the previous configuration stays active
+	// Problems holds the reasons for a rejection, and warnings.
+	Problems []string `json:"problems,omitempty"`
+	// Restart lists the changed keys that take effect after a restart.
+	Restart []string `json:"restart,omitempty"`
+}
+
+// Text returns the result for people, as weft reload prints it.
+func (r *Reload) Text() string {
+	var b strings.Builder
+	for _, p := range r.Problems {
+		fmt.Fprintln(&b, p)
+	}
+	for _, key := range r.Restart {
+		fmt.Fprintf(&b, "the change of %s takes effect after a restart\n", key)
+	}
+	if r.Applied {
+		fmt.Fprintf(&b, "%s: applied\n", r.Source)
+	} else {
+		fmt.Fprintf(&b, "%s: rejected, the previous configuration stays active\n", r.Source)
+	}
+	return b.String()
+}

@@ -1,0 +1,101 @@
+package inspect
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/weft-proxy/weft/internal/admin"
+)
+
+// newHandler returns the admin port with the sources.
+func newHandler(s Sources) http.Handler {
+	return admin.NewHandler(admin.Options{Endpoints: Endpoints(s)})
+}
+
+// request sends a request as curl would; fields are pairs of name and value.
+func request(h http.Handler, method, target string, fields ...string) *httptest.ResponseRecorder {
+	r := httptest.NewRequest(method, target, nil)
+	r.Host = "127.0.0.1:34901"
+	for i := 0; i < len(fields); i += 2 {
+		if fields[i] == "Host" {
+			r.Host = fields[i+1]
+		} else {
+			r.Header.Set(fields[i], fields[i+1])
+		}
+	}
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, r)
+	return w
+}
+
+func TestReady(t *testing.T) {
+	for state, want := range map[State]int{Starting: 503, Ready: 200, Draining: 503} {
+		p := &process{state: state}
+		for _, method := range []string{"GET", "HEAD"} {
+			if w := request(newHandler(p.sources()), method, "/ready"); w.Code != want || !strings.Contains(w.Body.String(), string(state)) {
+				t.Errorf("%s %s: %d %s, want %d", method, state, w.Code, w.Body, want)
+			}
+		}
+		if w := request(newHandler(p.sources()), "GET", "/healthz"); w.Code != 200 {
+			t.Errorf("%s: /healthz says %d", state, w.Code)
+		}
+	}
+}
+
+func TestCommandsRequirePost(t *testing.T) {
+	for _, target := range []string{"/drain", "/logging?level=debug"} {
+		for _, method := range []string{"GET", "HEAD", "DELETE", "PATCH", "OPTIONS"} {
+			p := newProcess()
+			w := request(newHandler(p.sources()), method, target)
+			if p.drained != 0 || p.level != "info" {
+				t.Errorf("%s %s changed the process", method, target)
+			}
+			if target == "/drain" && (w.Code != 405 || w.Header().Get("Allow") != "POST") {
+				t.Errorf("%s %s: status %d, Allow %q, want 405 and POST", method, target, w.Code, w.Header().Get("Allow"))
+			}
+		}
+	}
+}
+
+func TestEndpointsWithoutASourceDoNotExist(t *testing.T) {
+	h := newHandler(Sources{})
+	for _, e := range Endpoints(Sources{}) {
+		want := 404
+		if e.Path == "/healthz" {
+			want = 200
+		}
+		if w := request(h, e.Method, e.Path); w.Code != want {
+			t.Errorf("%s %s: status %d, want %d", e.Method, e.Path, w.Code, want)
+		}
+	}
+	if got := request(h, "GET", "/").Body.String(); strings.Contains(got, "/drain") || !strings.Contains(got, "/healthz") {
+		t.Errorf("the index lists missing endpoints:\n%s", got)
+	}
+}
+
+func TestIndexListsEverything(t *testing.T) {
+	s := newProcess().sources()
+	s.Pprof = true
+	h := newHandler(s)
+	text := request(h, "GET", "/")
+	html := request(h, "GET", "/", "Accept", "text/html,*/*")
+	if got := html.Header().Get("Content-Type"); got != "text/html; charset=utf-8" {
+		t.Errorf("a browser gets %q", got)
+	}
+	if got := text.Header().Get("Content-Type"); got != "text/plain; charset=utf-8" {
+		t.Errorf("curl gets %q", got)
+	}
+	for _, e := range Endpoints(Sources{}) {
+		if !strings.Contains(text.Body.String(), e.Path) || !strings.Contains(html.Body.String(), e.Path) {
+			t.Errorf("%s is missing", e.Path)
+		}
+		if link := `<a href="` + e.Route() + `">`; e.Method == "GET" && !strings.Contains(html.Body.String(), link) {
+			t.Errorf("%s is not linked", e.Path)
+		}
+	}
+	if strings.Contains(html.Body.String(), `href="/drain"`) {
+		t.Error("following a link drains the process")
+	}
+}

@@ -1,0 +1,62 @@
+package inspect
+
+import (
+	"context"
+	"encoding/json"
+	"iter"
+	"net/http"
+	"net/url"
+	"runtime"
+
+	"github.com/weft-proxy/weft/internal/metrics"
+	"github.com/weft-proxy/weft/pkg/proxy"
+	"github.com/weft-proxy/weft/pkg/proxy/explain"
+	"github.com/weft-proxy/weft/pkg/proxy/overload"
+	"github.com/weft-proxy/weft/pkg/upstream"
+)
+
+// Sources provide the state that the views show. Several goroutines may call each function
+// concurrently, and the views do not modify what it returns. An endpoint whose source is nil does
+// not exist.
+type Sources struct {
+	State   func() State
+	Process func() Process
+	Config  func() ConfigDump
+
+	// Clusters, Cluster and FileClusters belong together.
+	Clusters func() []upstream.ClusterStatus
+	Cluster  func(name string) (upstream.ClusterStatus, bool) // false: it does not exist
+	// FileClusters returns the names of the clusters that the configuration file defines, also those
+	// in static_resources. Control planes and applications add the others.
+	FileClusters func() map[string]bool
+
+	Listeners func() []proxy.ListenerStatus
+	Routes    func(table string) []proxy.RouteTableStatus // of the table, which may not exist; "": all
+	Overload  func() *overload.Status                     // nil: no overload manager is configured
+
+	// XDS returns the state of the control planes; nil if none is configured.
+	XDS func() *XDS
+	// Dump returns the resources that control planes sent, see ConfigDump.Configs. resource and
+	// endpoints are the parameters resource and include_eds of Envoy's /config_dump. Dump returns
+	// nil if there is no control plane, and an error if a parameter is invalid.
+	Dump func(resource string, endpoints bool) ([]json.RawMessage, error)
+
+	// Samples returns the current values of the metrics. Statistics also need Clusters, Listeners,
+	// Process and ReadMemory.
+	Samples    func() iter.Seq[metrics.Sample]
+	ReadMemory func(*runtime.MemStats) // runtime.ReadMemStats
+	Metrics    http.Handler            // the metrics in the Prometheus format
+
+	// Explain returns where a request would go, or an error if the question is invalid.
+	Explain func(question url.Values) (*explain.Answer, error)
+
+	Level    func() string            // log level
+	SetLevel func(level string) error // the error lists the valid levels
+
+	Drain func() // starts a drain and returns
+	// Reload reads the configuration again and returns the result. It returns an error only if ctx
+	// ends first.
+	Reload func(ctx context.Context) (Reload, error)
+
+	Pprof bool // serve the profiles
+}

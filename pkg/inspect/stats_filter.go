@@ -1,0 +1,75 @@
+package inspect
+
+import (
+	"bufio"
+	"cmp"
+	"io"
+	"net/http"
+	"net/url"
+	"regexp"
+	"slices"
+	"strconv"
+
+	"github.com/weft-proxy/weft/internal/admin"
+)
+
+// FilterStats returns the statistics that the parameters of Envoy's /stats select, sorted by name:
+// filter= is a regular expression that the name must match, usedonly omits values that are not Used,
+// and type= selects Counters or Gauges. It reuses the memory of all. An error says that filter= is
+// invalid.
+func FilterStats(all []Stat, query url.Values) ([]Stat, error) {
+	filter, err := regexp.Compile(query.Get("filter"))
+	if err != nil {
+		return nil, err
+	}
+	kind := query.Get("type")
+	all = slices.DeleteFunc(all, func(one Stat) bool {
+		switch {
+		case query.Has("usedonly") && !one.Used,
+			kind == "Counters" && one.Gauge, kind == "Gauges" && !one.Gauge, kind == "Histograms", kind == "TextReadouts":
+			return true
+		}
+		return !filter.MatchString(one.Name)
+	})
+	slices.SortFunc(all, func(a, b Stat) int { return cmp.Compare(a.Name, b.Name) })
+	return all, nil
+}
+
+// WriteStats writes statistics in Envoy's text format: lines "name: value".
+func WriteStats(w io.Writer, all []Stat) error {
+	out := bufio.NewWriter(w)
+	for _, one := range all {
+		_, _ = out.WriteString(one.Name + ": " + strconv.FormatUint(one.Value, 10) + "\n") // Flush returns the error
+	}
+	return out.Flush()
+}
+
+// stats serves /stats.
+func (s *Sources) stats(w http.ResponseWriter, r *http.Request) {
+	query := r.URL.Query()
+	if query.Get("format") == "prometheus" && s.Metrics != nil {
+		s.Metrics.ServeHTTP(w, r)
+		return
+	}
+	in := &StatsInput{Samples: s.Samples(), Clusters: s.Clusters(), Listeners: len(s.Listeners()), Process: s.Process()}
+	s.ReadMemory(&in.Memory)
+	serveStats(w, query, NewStats(in))
+}
+
+// serveStats writes the statistics that the query selects.
+func serveStats(w http.ResponseWriter, query url.Values, all []Stat) {
+	selected, err := FilterStats(all, query)
+	if err != nil {
+		admin.WriteError(w, http.StatusBadRequest, "filter: "+err.Error(), "filter is a regular expression (RE2)")
+		return
+	}
+	switch query.Get("format") {
+	case "json":
+		admin.WriteJSON(w, http.StatusOK, Stats{selected})
+	case "", "text":
+		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+		_ = WriteStats(w, selected) // the client may have disconnected
+	default:
+		admin.WriteError(w, http.StatusBadRequest, "unknown format", "the formats are text, json and prometheus")
+	}
+}

@@ -1,0 +1,135 @@
+//go:build !noxds
+
+package inspect
+
+import (
+	"fmt"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/weft-proxy/weft/pkg/xds/status"
+)
+
+// xdsText is a status to write, with the time from which ages count.
+type xdsText struct {
+	*XDS
+	now time.Time
+}
+
+// maxListedNames is the maximum number of names in a line; the others are only counted.
+const maxListedNames = 10
+
+// XDSText returns the state of the control planes for people, as weft xds-status prints it.
+func XDSText(x *XDS, now time.Time) string {
+	s := &xdsText{x, now}
+	var b strings.Builder
+	for i := range s.ControlPlanes {
+		s.writeControlPlane(&b, &s.ControlPlanes[i])
+	}
+	s.writeWarming(&b)
+	s.writeOnDemand(&b)
+	if s.Cache.InUse {
+		fmt.Fprintf(&b, "the active resources come from the xDS cache, which was saved %s ago: %s\n", s.ago(s.Cache.ReceivedAt), s.Cache.Path)
+	}
+	if s.Cache.Failure != "" {
+		fmt.Fprintf(&b, "the xDS cache cannot be written or used: %s\n", s.Cache.Failure)
+	}
+	return b.String()
+}
+
+func (s *xdsText) writeControlPlane(b *strings.Builder, p *status.ControlPlane) {
+	fmt.Fprintf(b, "control plane %s (%s, %s): ", p.Name, p.Mode, p.Serves)
+	switch {
+	case p.Connected:
+		fmt.Fprintf(b, "connected for %s\n", s.ago(p.Since))
+	case p.Since.IsZero():
+		b.WriteString("not connected yet\n")
+	default:
+		fmt.Fprintf(b, "disconnected for %s, %d attempts: %s\n", s.ago(p.Since), p.Attempts, p.Failure)
+	}
+	table := tabwriter.NewWriter(b, 0, 0, 2, ' ', 0)
+	_, _ = fmt.Fprintln(table, "  TYPE\tVERSION\tRESOURCES\tSUBSCRIBED\tCHANGED\tACCEPTED\tREJECTED") // a strings.Builder returns no errors
+	for i := range p.Types {
+		t := &p.Types[i]
+		wanted := fmt.Sprint(t.Requested)
+		if t.Wildcard {
+			wanted = "all"
+		}
+		_, _ = fmt.Fprintf(table, "  %s\t%s\t%d\t%s\t%s\t%s\t%s\n", t.Short(), dashIfEmpty(t.Version), t.Resources, wanted, s.ago(t.Changed), s.ackText(t.Accepted), s.ackText(t.Rejected))
+	}
+	_ = table.Flush() // as above
+	for i := range p.Types {
+		t := &p.Types[i]
+		if len(t.Missing) > 0 {
+			fmt.Fprintf(b, "  %s, subscribed but not received: %s\n", t.Short(), joinNames(t.Missing))
+		}
+		for j, bad := range t.RejectedResources {
+			if j == maxListedNames {
+				fmt.Fprintf(b, "  %s, %d more rejected\n", t.Short(), len(t.RejectedResources)-j)
+				break
+			}
+			fmt.Fprintf(b, "  %s %s, rejected %s ago: %s\n", t.Short(), bad.Name, s.ago(bad.At), bad.Reason)
+		}
+	}
+}
+
+func (s *xdsText) writeWarming(b *strings.Builder) {
+	for i := range s.Warming {
+		w := &s.Warming[i]
+		if i == maxListedNames {
+			fmt.Fprintf(b, "and %d more are warming\n", len(s.Warming)-i)
+			return
+		}
+		before := "no previous version is active"
+		if w.PreviousActive {
+			before = "the previous version is active"
+		}
+		fmt.Fprintf(b, "%s %s is warming, waiting for %s, for %s: %s\n", w.Type[strings.LastIndexByte(w.Type, '.')+1:], w.Name, joinNames(w.Missing), s.ago(w.Since), before)
+	}
+}
+
+// writeOnDemand writes the on-demand resources and which of them are not subscribed.
+func (s *xdsText) writeOnDemand(b *strings.Builder) {
+	l := s.OnDemand
+	if l == nil {
+		return
+	}
+	line := func(kind string, awake int, asleep []string) {
+		fmt.Fprintf(b, "%s on demand: %d subscribed, %d unsubscribed", kind, awake, len(asleep))
+		if len(asleep) > 0 {
+			b.WriteString(": " + joinNames(asleep))
+		}
+		b.WriteString("\n")
+	}
+	line("clusters", l.SubscribedClusters, l.UnsubscribedClusters)
+	line("routes", l.SubscribedRoutes, l.UnsubscribedRoutes)
+}
+
+// ackText returns the version and the age of a reply.
+func (s *xdsText) ackText(r *status.Ack) string {
+	if r == nil {
+		return "-"
+	}
+	return strings.TrimSpace(r.Version + " " + s.ago(r.At) + " ago")
+}
+
+// ago returns the time since at, or "-" for the zero time.
+func (s *xdsText) ago(at time.Time) string {
+	if at.IsZero() {
+		return "-"
+	}
+	d := s.now.Sub(at)
+	unit := time.Second
+	if d < time.Second {
+		unit = time.Millisecond
+	}
+	return d.Round(unit).String()
+}
+
+func joinNames(names []string) string {
+	if len(names) <= maxListedNames {
+		return strings.Join(names, ", ")
+	}
+	return strings.Join(names[:maxListedNames], ", ") + fmt.Sprintf(" and %d more", len(names)-maxListedNames)
+}

@@ -1,0 +1,67 @@
+package network
+
+import (
+	"net"
+	"net/netip"
+)
+
+// addrOverride holds the addresses that replace the socket's: the proxied addresses, or the
+// original destination.
+type addrOverride struct {
+	local, remote net.Addr
+	redirected    bool // the kernel redirected the connection; remote is the socket's
+}
+
+// LocalAddr returns the proxied local address or the original destination if there is one,
+// and else the socket's local address.
+func (c *Conn) LocalAddr() net.Addr {
+	if c.addrOverride != nil {
+		return c.addrOverride.local
+	}
+	return c.nc.LocalAddr()
+}
+
+// RemoteAddr returns the proxied remote address if there is one, and else the socket's.
+func (c *Conn) RemoteAddr() net.Addr {
+	if c.addrOverride != nil {
+		return c.addrOverride.remote
+	}
+	return c.nc.RemoteAddr()
+}
+
+// Addrs returns a view of the connection's addresses apart from LocalAddr and RemoteAddr.
+func (c *Conn) Addrs() Addrs { return Addrs{c} }
+
+// Addrs tells where the addresses of a connection come from, and replaces them. The accepting or
+// reading goroutine calls the setters before any other goroutine knows the connection.
+type Addrs struct{ conn *Conn }
+
+// SetProxied makes LocalAddr and RemoteAddr return the addresses that a trusted proxy announced.
+func (a Addrs) SetProxied(local, remote net.Addr) {
+	a.conn.addrOverride = &addrOverride{local: local, remote: remote}
+}
+
+// SetOriginalDst makes LocalAddr return the destination before the connection was redirected
+// to this socket.
+func (a Addrs) SetOriginalDst(to netip.AddrPort) {
+	a.conn.addrOverride = &addrOverride{local: net.TCPAddrFromAddrPort(to), remote: a.conn.nc.RemoteAddr(), redirected: true}
+}
+
+// OriginalDst returns the address that the client connected to, if it is known and differs
+// from the address where the connection arrived: the kernel redirected the connection, or a
+// proxy announced the address.
+func (a Addrs) OriginalDst() (netip.AddrPort, bool) {
+	override := a.conn.addrOverride
+	if override == nil {
+		return netip.AddrPort{}, false
+	}
+	to, ok := addrPortOf(override.local)
+	own, _ := addrPortOf(a.conn.nc.LocalAddr())
+	return to, ok && (override.redirected || to != own)
+}
+
+// DirectRemote returns the remote address of the socket, and whether a proxy announced another.
+func (a Addrs) DirectRemote() (addr net.Addr, other bool) {
+	override := a.conn.addrOverride
+	return a.conn.nc.RemoteAddr(), override != nil && !override.redirected
+}

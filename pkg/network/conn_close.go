@@ -1,0 +1,110 @@
+package network
+
+import (
+	"errors"
+	"slices"
+	"sync"
+	"sync/atomic"
+)
+
+// Close closes the connection immediately. A second call returns an error and does nothing.
+func (c *Conn) Close() error {
+	if s := c.secure.Load(); s != nil {
+		s.sendCloseNotify()
+	}
+	return c.close()
+}
+
+// closeWithoutNotify closes the connection before its data is complete. Over TLS it sends no
+// close_notify (RFC 8446 6.1), so that the peer can detect the truncation.
+func (c *Conn) closeWithoutNotify() error {
+	if s := c.secure.Load(); s != nil {
+		s.dropSealed()
+	}
+	return c.close()
+}
+
+func (c *Conn) close() error {
+	err := c.nc.Close()
+	if panics := runCloseHooks(&c.closeHooks); panics != nil {
+		return errors.Join(err, panics)
+	}
+	return err
+}
+
+// Abort closes the connection so that the peer's reads fail instead of returning EOF, where
+// that is possible: the peer must not take truncated data for complete.
+func (c *Conn) Abort() error {
+	if tcp, ok := c.nc.(interface{ SetLinger(sec int) error }); ok {
+		_ = tcp.SetLinger(0) // fails only on a closed connection
+	}
+	return c.closeWithoutNotify()
+}
+
+// OnClose registers f to run once any goroutine has closed the connection at this side, or
+// immediately if it is already closed. f must not wait. The registration outlives handlers
+// that park the connection. stop removes it; it may come too late.
+func (c *Conn) OnClose(f func()) (stop func()) {
+	c.closeHooks.CompareAndSwap(nil, new(closeHooks))
+	return c.closeHooks.Load().add(f)
+}
+
+// closeHooks holds the functions that run when a connection is closed. A Conn has a nil *closeHooks
+// until the first is registered or the connection is closed. Safe for concurrent use.
+type closeHooks struct {
+	mu     sync.Mutex
+	closed bool      // guarded by mu
+	hooks  []*func() // guarded by mu
+	panics error     // guarded by mu; panics of the functions in hooks
+}
+
+// add registers f, or calls it if the connection is closed. stop undoes the registration.
+func (h *closeHooks) add(f func()) (stop func()) {
+	h.mu.Lock()
+	if h.closed {
+		h.mu.Unlock()
+		f()
+		return func() {}
+	}
+	call := &f
+	h.hooks = append(h.hooks, call)
+	h.mu.Unlock()
+	return func() {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		h.hooks = slices.DeleteFunc(h.hooks, func(other *func()) bool { return other == call })
+	}
+}
+
+// runCloseHooks calls all registered functions and marks the connection as closed. The error joins
+// their panics; the listener logs them once the connection is no longer served.
+func runCloseHooks(at *atomic.Pointer[closeHooks]) (panics error) {
+	if at.Load() == nil && at.CompareAndSwap(nil, &closeHooks{closed: true}) {
+		return nil
+	}
+	h := at.Load()
+	h.mu.Lock()
+	h.closed = true
+	call := h.hooks
+	h.hooks = nil
+	h.mu.Unlock()
+	for _, f := range call {
+		panics = errors.Join(panics, recoverPanic(func() error { (*f)(); return nil }))
+	}
+	if panics != nil {
+		h.mu.Lock()
+		h.panics = errors.Join(h.panics, panics)
+		h.mu.Unlock()
+	}
+	return panics
+}
+
+// panicked returns the panics of the functions that have run.
+func (h *closeHooks) panicked() error {
+	if h == nil {
+		return nil
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.panics
+}

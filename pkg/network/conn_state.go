@@ -1,0 +1,228 @@
+package network
+
+import (
+	"fmt"
+	"strings"
+	"sync/atomic"
+
+	"github.com/weft-proxy/weft/internal/invariants"
+)
+
+// connState is the state of a Conn, as a set of bits. connTransitions lists what each event changes.
+// All bits are in one word, so that a reader that begins to wait and a goroutine that drains the
+// connection at the same moment cannot miss each other.
+//
+// The bits are four independent parts. First, what the reader does. The reading goroutine changes
+// it; CloseIdle of the listener marks parked connections that it has seen:
+//
+//	          eventIdle           eventPark            eventSeenIdle
+//	busy ──────────────────▶ idle ──────────▶ parked ──────────────────▶ parked, seen idle
+//	 ▲ ▲      eventBusy       │                 │                               │
+//	 │ └──────────────────────┘                 │ eventUnpark                   │
+//	 └──────────────────────────────────────────┴───────────────────────────────┘
+//
+// Second, how the connection ends. Any goroutine may take a step. No step goes back, and steps may
+// be skipped. A reader that is idle while the connection drains wakes up and gets ErrDraining,
+// unless bytes of another exchange have arrived; a busy one finishes its exchange:
+//
+//	open ──▶ draining after the next exchange ──▶ draining ──▶ drain expiring ──▶ force-closed
+//	      eventDrainAfterNext          eventDrain     eventDrainExpiring   eventForceClose
+//	      eventShed                    eventShedIdle
+//
+// stateShed is set next to these bits when overload is the reason. A closed connection has no bit:
+// see closeHooks.
+//
+// Third, the first exchange. A drain that waits for it (eventDrainAwaitFirst) ends a fresh
+// connection only after that exchange, because its client does not expect the end:
+//
+//	dialed
+//	eventAccept ──▶ no exchange ── eventIdleAfterExchange ──▶ (an awaited drain begins)
+//
+// Fourth, stateInterrupted, from eventInterrupt to eventResume: the reader gets ErrInterrupted.
+type connState uint32
+
+const (
+	stateIdle           connState = 1 << iota // the reader waits between exchanges
+	stateParked                               // the listener waits instead of the handler
+	stateIdleSeen                             // the connection has been parked since CloseIdle last saw it, or longer
+	stateDrainAfterNext                       // like stateDraining, but an idle connection waits for one more exchange
+	stateDraining                             // the connection ends after its current exchange
+	stateDrainExpiring                        // the drain time is nearly over
+	stateForceClosed                          // the connection did not drain in time
+	stateShed                                 // the connection ends because of overload
+	stateNoExchange                           // a listener accepted the connection, and it has had no exchange yet
+	stateAwaitFirst                           // a drain waits for the first exchange of a fresh connection
+	stateInterrupted                          // the reader must return
+
+	connStateBits = iota
+)
+
+// stateNames are the names of the bits, lowest first.
+const stateNames = "idle,parked,idle seen,drain after next,draining,drain expiring,force-closed,shed,no exchange,await first,interrupted"
+
+// connEvent changes a connState.
+type connEvent uint8
+
+const (
+	eventAccept            connEvent = iota // a listener has accepted the connection
+	eventIdle                               // the reader begins to wait; there was no exchange yet
+	eventIdleAfterExchange                  // the reader begins to wait; there was an exchange
+	eventBusy                               // the reader has bytes of an exchange, or no longer waits for one
+	eventPark                               // the listener waits instead of the handler
+	eventUnpark                             // the listener no longer waits
+	eventSeenIdle                           // CloseIdle has seen the connection
+	eventDrainAfterNext                     // the connection must end after its current or next exchange
+	eventDrain                              // the connection must end after its current exchange, or now if it is idle
+	eventDrainAwaitFirst                    // eventDrain that lets a fresh connection have its first exchange
+	eventDrainNow                           // eventDrain that does not, whatever an earlier drain said
+	eventDrainExpiring                      // eventDrainNow when the drain time is nearly over
+	eventForceClose                         // the drain time is over
+	eventShed                               // eventDrainAfterNext because of overload
+	eventShedIdle                           // eventDrain because of overload
+	eventInterrupt                          // the reader must return
+	eventResume                             // the reader may wait again
+
+	connEventCount
+)
+
+// connTransition is what an event does to a state: it clears and sets bits, and its rule adds others.
+type connTransition struct {
+	clears, sets connState
+	rule         func(before, after connState) connState // nil: none
+}
+
+//nolint:gochecknoglobals // a constant table
+var connTransitions = [connEventCount]connTransition{
+	eventAccept:            {sets: stateNoExchange},
+	eventIdle:              {sets: stateIdle},
+	eventIdleAfterExchange: {clears: stateNoExchange, sets: stateIdle, rule: beginAwaitedDrain},
+	eventBusy:              {clears: stateIdle},
+	eventPark:              {sets: stateParked},
+	eventUnpark:            {clears: stateParked | stateIdleSeen},
+	eventSeenIdle:          {sets: stateIdleSeen, rule: ifParked},
+	eventDrainAfterNext:    {sets: stateDrainAfterNext},
+	eventDrain:             {rule: drainUnlessAwaiting},
+	eventDrainAwaitFirst:   {sets: stateAwaitFirst, rule: drainUnlessAwaiting},
+	eventDrainNow:          {clears: stateAwaitFirst, rule: drainUnlessAwaiting},
+	eventDrainExpiring:     {clears: stateAwaitFirst, sets: stateDrainExpiring, rule: drainUnlessAwaiting},
+	eventForceClose:        {sets: stateForceClosed},
+	eventShed:              {sets: stateShed | stateDrainAfterNext},
+	eventShedIdle:          {sets: stateShed, rule: drainUnlessAwaiting},
+	eventInterrupt:         {sets: stateInterrupted},
+	eventResume:            {clears: stateInterrupted},
+}
+
+// after returns the state after e.
+func (s connState) after(e connEvent) connState {
+	t := &connTransitions[e]
+	next := s&^t.clears | t.sets
+	if t.rule != nil {
+		return t.rule(s, next)
+	}
+	return next
+}
+
+// drainUnlessAwaiting makes the current exchange the last, or the next one of a fresh connection
+// whose first exchange a drain awaits.
+func drainUnlessAwaiting(_, after connState) connState {
+	if after.awaitsFirst() {
+		return after | stateDrainAfterNext
+	}
+	return after | stateDraining
+}
+
+// beginAwaitedDrain drains a connection whose first exchange is over if a drain awaited it.
+func beginAwaitedDrain(before, after connState) connState {
+	if before.awaitsFirst() {
+		return after | stateDraining
+	}
+	return after
+}
+
+// ifParked drops a change of a connection that is busy meanwhile.
+func ifParked(before, after connState) connState {
+	if before&stateParked == 0 {
+		return before
+	}
+	return after
+}
+
+// legal reports whether e can happen in the state s. Only the goroutine that owns the reading side
+// could break the rules: the other events may come at any time.
+func (s connState) legal(e connEvent) bool {
+	switch e {
+	case eventAccept: // before any other goroutine knows the connection
+		return s&^stateNoExchange == 0
+	case eventPark:
+		return s&stateParked == 0
+	case eventUnpark:
+		return s&stateParked != 0
+	default:
+		return true
+	}
+}
+
+// awaitsFirst reports whether a drain waits for the first exchange.
+func (s connState) awaitsFirst() bool {
+	const first = stateNoExchange | stateAwaitFirst
+	return s&first == first
+}
+
+// idle reports whether the reader waits between exchanges.
+func (s connState) idle() bool { return s&stateIdle != 0 }
+
+// lastExchange reports whether the current exchange is the last.
+func (s connState) lastExchange() bool { return s&(stateDraining|stateDrainAfterNext) != 0 }
+
+// endsIdle reports whether the reader must stop waiting because the connection drains.
+func (s connState) endsIdle() bool {
+	const both = stateDraining | stateIdle
+	return s&both == both
+}
+
+// interrupted reports whether the reader must return ErrInterrupted.
+func (s connState) interrupted() bool { return s&stateInterrupted != 0 }
+
+// wakesReader reports whether a reader must return without bytes.
+func (s connState) wakesReader() bool { return s.interrupted() || s.endsIdle() }
+
+// closeReason returns the close reason of a connection whose handler has set the given one.
+func (s connState) closeReason(set CloseReason) CloseReason {
+	switch {
+	case s&stateForceClosed != 0:
+		return ClosedDrainTimeout
+	case s&stateShed != 0 && set == ClosedDrained:
+		return ClosedOverload
+	}
+	return set
+}
+
+// String lists the bits that are set.
+func (s connState) String() string {
+	var set []string
+	for i, name := range strings.Split(stateNames, ",") {
+		if s&(1<<i) != 0 {
+			set = append(set, name)
+		}
+	}
+	return "{" + strings.Join(set, ", ") + "}"
+}
+
+// connLifecycle is the current connState of a Conn. Safe for concurrent use.
+type connLifecycle struct{ word atomic.Uint32 }
+
+func (l *connLifecycle) load() connState { return connState(l.word.Load()) }
+
+// on applies e and returns the state after it.
+func (l *connLifecycle) on(e connEvent) connState {
+	for {
+		before := l.load()
+		if invariants.Enabled && !before.legal(e) {
+			panic(fmt.Sprintf("network: event %d of a connection in state %v", e, before))
+		}
+		after := before.after(e)
+		if after == before || l.word.CompareAndSwap(uint32(before), uint32(after)) {
+			return after
+		}
+	}
+}

@@ -1,0 +1,181 @@
+package network
+
+import (
+	"strings"
+	"testing"
+)
+
+// reachableStates returns each state that legal events lead to.
+func reachableStates() map[connState]bool {
+	found := map[connState]bool{0: true}
+	next := []connState{0}
+	for len(next) > 0 {
+		s := next[0]
+		next = next[1:]
+		for e := range connEventCount {
+			if to := s.after(e); s.legal(e) && !found[to] {
+				found[to] = true
+				next = append(next, to)
+			}
+		}
+	}
+	return found
+}
+
+// TestConnStateInvariants: no sequence of legal events leads to a combination of bits that
+// contradicts itself, and every other combination can occur.
+func TestConnStateInvariants(t *testing.T) {
+	possible := func(s connState) bool {
+		ends := s&(stateDraining|stateDrainAfterNext) != 0
+		switch {
+		case s&stateIdleSeen != 0 && s&stateParked == 0,
+			s&stateShed != 0 && !ends,
+			s&stateDrainExpiring != 0 && s&stateDraining == 0,
+			// A drain that waits for the first exchange has begun, and continues after it.
+			s.awaitsFirst() && s&stateDrainAfterNext == 0,
+			s&stateAwaitFirst != 0 && s&stateNoExchange == 0 && s&stateDraining == 0:
+			return false
+		}
+		return true
+	}
+	found := reachableStates()
+	for s := range connState(1 << connStateBits) {
+		if found[s] != possible(s) {
+			t.Errorf("%v: reachable %t, want %t", s, found[s], possible(s))
+		}
+	}
+}
+
+// TestConnStateSteps has each event, in every state that can occur, change only the bits that
+// belong to it.
+func TestConnStateSteps(t *testing.T) {
+	const drainBits = stateDraining | stateDrainAfterNext
+	for e, bits := range map[connEvent]struct{ sets, clears, may connState }{
+		eventAccept:            {sets: stateNoExchange},
+		eventIdle:              {sets: stateIdle},
+		eventIdleAfterExchange: {sets: stateIdle, clears: stateNoExchange, may: stateDraining},
+		eventBusy:              {clears: stateIdle},
+		eventPark:              {sets: stateParked},
+		eventUnpark:            {clears: stateParked | stateIdleSeen},
+		eventSeenIdle:          {may: stateIdleSeen},
+		eventDrainAfterNext:    {sets: stateDrainAfterNext},
+		eventDrain:             {may: drainBits},
+		eventDrainAwaitFirst:   {sets: stateAwaitFirst, may: drainBits},
+		eventDrainNow:          {sets: stateDraining, clears: stateAwaitFirst},
+		eventDrainExpiring:     {sets: stateDraining | stateDrainExpiring, clears: stateAwaitFirst},
+		eventForceClose:        {sets: stateForceClosed},
+		eventShed:              {sets: stateShed | stateDrainAfterNext},
+		eventShedIdle:          {sets: stateShed, may: drainBits},
+		eventInterrupt:         {sets: stateInterrupted},
+		eventResume:            {clears: stateInterrupted},
+	} {
+		for s := range reachableStates() {
+			got, want := s.after(e), s&^bits.clears|bits.sets
+			if got&^bits.may != want&^bits.may || got&bits.may < s&bits.may {
+				t.Errorf("%v after event %d = %v, want %v, possibly with %v", s, e, got, want, bits.may)
+			}
+		}
+	}
+}
+
+// TestConnStateScripts follows connections through their life.
+func TestConnStateScripts(t *testing.T) {
+	for name, test := range map[string]struct {
+		events []connEvent
+		want   connState
+		last   bool // Draining
+		wakes  bool
+		reason CloseReason // of a handler that said ClosedDrained
+	}{
+		"new":          {[]connEvent{}, 0, false, false, ClosedDrained},
+		"idle":         {[]connEvent{eventAccept, eventIdle}, stateNoExchange | stateIdle, false, false, ClosedDrained},
+		"idle again":   {[]connEvent{eventAccept, eventIdle, eventBusy, eventIdleAfterExchange}, stateIdle, false, false, ClosedDrained},
+		"parked":       {[]connEvent{eventPark, eventIdle}, stateParked | stateIdle, false, false, ClosedDrained},
+		"parked, seen": {[]connEvent{eventPark, eventIdle, eventSeenIdle}, stateParked | stateIdle | stateIdleSeen, false, false, ClosedDrained},
+		"seen when it is no longer parked": {
+			[]connEvent{eventPark, eventIdle, eventUnpark, eventBusy, eventSeenIdle}, 0, false, false, ClosedDrained,
+		},
+		"idle, drained": {[]connEvent{eventIdle, eventDrain}, stateIdle | stateDraining, true, true, ClosedDrained},
+		"busy, drained": {[]connEvent{eventDrain}, stateDraining, true, false, ClosedDrained},
+		"busy, drained, then idle": {
+			[]connEvent{eventDrain, eventIdleAfterExchange}, stateDraining | stateIdle, true, true, ClosedDrained,
+		},
+		"idle, drained after the next exchange": {
+			[]connEvent{eventIdle, eventDrainAfterNext}, stateIdle | stateDrainAfterNext, true, false, ClosedDrained,
+		},
+		"a drain waits for the first exchange": {
+			[]connEvent{eventAccept, eventIdle, eventDrainAwaitFirst},
+			stateNoExchange | stateIdle | stateAwaitFirst | stateDrainAfterNext, true, false, ClosedDrained,
+		},
+		"a drain waited for the first exchange": {
+			[]connEvent{eventAccept, eventIdle, eventDrainAwaitFirst, eventBusy, eventIdleAfterExchange},
+			stateIdle | stateAwaitFirst | stateDrainAfterNext | stateDraining, true, true, ClosedDrained,
+		},
+		"a drain waits no longer": {
+			[]connEvent{eventAccept, eventIdle, eventDrainAwaitFirst, eventDrainExpiring},
+			stateNoExchange | stateIdle | stateDrainAfterNext | stateDraining | stateDrainExpiring, true, true, ClosedDrained,
+		},
+		"a drain that is too slow": {
+			[]connEvent{eventDrain, eventForceClose}, stateDraining | stateForceClosed, true, false, ClosedDrainTimeout,
+		},
+		"overload": {[]connEvent{eventShed}, stateShed | stateDrainAfterNext, true, false, ClosedOverload},
+		"overload, idle": {
+			[]connEvent{eventPark, eventIdle, eventShedIdle}, stateParked | stateIdle | stateShed | stateDraining, true, true, ClosedOverload,
+		},
+		"overload, fresh, awaited": {
+			[]connEvent{eventAccept, eventDrainAwaitFirst, eventShedIdle},
+			stateNoExchange | stateAwaitFirst | stateDrainAfterNext | stateShed, true, false, ClosedOverload,
+		},
+		"interrupted": {[]connEvent{eventInterrupt}, stateInterrupted, false, true, ClosedDrained},
+		"resumed":     {[]connEvent{eventInterrupt, eventResume}, 0, false, false, ClosedDrained},
+	} {
+		var s connState
+		for _, e := range test.events {
+			if !s.legal(e) {
+				t.Errorf("%s: event %d is illegal in %v", name, e, s)
+			}
+			s = s.after(e)
+		}
+		if s != test.want || s.lastExchange() != test.last || s.wakesReader() != test.wakes || s.closeReason(ClosedDrained) != test.reason {
+			t.Errorf("%s: %v, last exchange %t, wakes the reader %t, reason %v; want %v, %t, %t, %v",
+				name, s, s.lastExchange(), s.wakesReader(), s.closeReason(ClosedDrained), test.want, test.last, test.wakes, test.reason)
+		}
+	}
+	if got := stateForceClosed.closeReason(ClosedByPeer); got != ClosedDrainTimeout {
+		t.Errorf("the close reason of a connection that was force-closed is %v", got)
+	}
+	if got := stateShed.closeReason(ClosedByPeer); got != ClosedByPeer {
+		t.Errorf("the close reason of a connection that its peer closed is %v", got)
+	}
+}
+
+// TestConnStateIllegal is which events break the rules, in which states.
+func TestConnStateIllegal(t *testing.T) {
+	for e := range connEventCount {
+		for s := range reachableStates() {
+			want := false
+			switch e {
+			case eventAccept:
+				want = s != 0 && s != stateNoExchange
+			case eventPark:
+				want = s&stateParked != 0
+			case eventUnpark:
+				want = s&stateParked == 0
+			default:
+			}
+			if s.legal(e) == want {
+				t.Errorf("event %d in %v: legal %t", e, s, !want)
+			}
+		}
+	}
+}
+
+func TestConnStateString(t *testing.T) {
+	if got := (stateIdle | stateDraining | stateInterrupted).String(); got != "{idle, draining, interrupted}" {
+		t.Errorf("String = %s", got)
+	}
+	want := "{" + strings.ReplaceAll(stateNames, ",", ", ") + "}"
+	if got := connState(1<<connStateBits - 1).String(); got != want {
+		t.Errorf("String of all bits = %s, want %s", got, want)
+	}
+}

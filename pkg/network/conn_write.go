@@ -1,0 +1,73 @@
+package network
+
+import (
+	"errors"
+	"os"
+)
+
+// writeState returns the write state and creates it on first use.
+func (c *Conn) writeState() *writeState {
+	if c.writer.calls == nil {
+		w := new(writeState)
+		w.try = w.tryWrite
+		c.writer.calls = w
+	}
+	return c.writer.calls
+}
+
+// Write writes all of p. It fails with os.ErrDeadlineExceeded at the deadline of
+// SetWriteDeadline, or without progress for the time of SetWriteTimeout, or up to twice
+// that.
+func (c *Conn) Write(p []byte) (int, error) {
+	if s := c.secure.Load(); s != nil {
+		return s.write(p)
+	}
+	return c.writePlain(p)
+}
+
+// writePlain writes all of p to the socket.
+func (c *Conn) writePlain(p []byte) (int, error) {
+	c.writer.timer.begin(c.nc)
+	written, fresh := 0, false // fresh: the timer was started in this call
+	for {
+		n, err := c.writeOnce(p[written:])
+		written += n
+		if err == nil || !errors.Is(err, os.ErrDeadlineExceeded) || c.writer.timer.timedOut(c.nc, fresh && n == 0) {
+			return written, err
+		}
+		fresh = true
+	}
+}
+
+// writeOnce writes until everything is written or an error occurs.
+func (c *Conn) writeOnce(p []byte) (int, error) {
+	if c.raw == nil {
+		return c.nc.Write(p)
+	}
+	w := c.writeState()
+	w.out = p
+	err := c.raw.Write(w.try)
+	n := len(p) - len(w.out)
+	w.out = nil
+	if err == nil {
+		err = w.err
+	}
+	w.err = nil
+	return n, err
+}
+
+// CloseWrite ends our direction; the peer reads EOF. Over TLS it sends the alert
+// close_notify (RFC 8446 6.1) and keeps the socket open. It does nothing on connections that
+// cannot be half-closed.
+func (c *Conn) CloseWrite() error {
+	if s := c.secure.Load(); s != nil {
+		if err := s.tls.CloseWrite(); err != nil {
+			return err
+		}
+		return s.flush()
+	}
+	if half, ok := c.nc.(interface{ CloseWrite() error }); ok {
+		return half.CloseWrite()
+	}
+	return nil
+}

@@ -1,0 +1,87 @@
+package network
+
+// Drain asks the connection to end after its current exchange. With idleToo, an idle
+// connection ends now, unless bytes of an exchange have arrived or a drain waits for its
+// first exchange. Otherwise an idle connection ends after its next exchange. Safe from any
+// goroutine.
+func (c *Conn) Drain(idleToo bool) {
+	if !idleToo {
+		c.state.on(eventDrainAfterNext)
+		return
+	}
+	c.drainOn(eventDrain)
+}
+
+// drainOn applies an event that drains the connection, and wakes its reader if it is idle.
+func (c *Conn) drainOn(e connEvent) {
+	if c.state.on(e).endsIdle() {
+		_ = c.nc.SetReadDeadline(aLongTimeAgo())
+	}
+}
+
+// Shed asks the connection to end after its current exchange, or its next one, because of
+// overload. Safe from any goroutine.
+func (c *Conn) Shed() { c.state.on(eventShed) }
+
+// Draining reports whether the current exchange is the last.
+func (c *Conn) Draining() bool { return c.state.load().lastExchange() }
+
+// ListenerDraining reports whether the current exchange is the last because the listener or
+// the filter chain drains, and not because of Shed or CloseIdle. Safe from any goroutine.
+func (c *Conn) ListenerDraining() bool {
+	state := c.state.load()
+	return state.lastExchange() && state&stateShed == 0
+}
+
+// DrainExpiring reports whether the drain time is nearly over: a handler with exchanges in
+// flight then reads no more requests.
+func (c *Conn) DrainExpiring() bool { return c.state.load()&stateDrainExpiring != 0 }
+
+// SetIdle sets whether the reader waits between exchanges, where Drain may wake it. It
+// returns ErrDraining when the connection must end instead of waiting. The reading goroutine
+// calls it.
+func (c *Conn) SetIdle(idle bool) error {
+	if !idle {
+		c.state.on(eventBusy)
+		return nil
+	}
+	e := eventIdle
+	if c.Requests > 0 {
+		e = eventIdleAfterExchange
+	}
+	if c.state.on(e).endsIdle() {
+		return c.drained()
+	}
+	return nil
+}
+
+// drained returns ErrDraining for an idle connection that must end. If the peer has begun
+// another exchange meanwhile, the connection is no longer idle and drained returns nil.
+func (c *Conn) drained() error {
+	if c.reader.unread.buf == nil && !c.hasBytes() {
+		return ErrDraining
+	}
+	c.state.on(eventBusy)
+	return nil
+}
+
+// Interrupt makes the reader return ErrInterrupted, now or when it next waits,
+// until Resume. Safe from any goroutine.
+func (c *Conn) Interrupt() {
+	c.state.on(eventInterrupt)
+	_ = c.nc.SetReadDeadline(aLongTimeAgo())
+}
+
+// Resume ends an interruption. No goroutine may read during the call.
+func (c *Conn) Resume() {
+	c.state.on(eventResume)
+	d := &c.reader.deadline
+	d.armed = d.want
+	_ = c.nc.SetReadDeadline(d.want.time())
+}
+
+// forceClose closes a connection that did not drain in time. Safe from any goroutine.
+func (c *Conn) forceClose() {
+	c.state.on(eventForceClose)
+	_ = c.closeWithoutNotify() // it may already be closed
+}

@@ -1,0 +1,116 @@
+package proxy
+
+import (
+	"context"
+	"time"
+
+	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/proxy/pipeline"
+	"github.com/weft-proxy/weft/pkg/upstream"
+)
+
+// Apply makes next the active configuration. It first creates and binds everything new; on an error
+// it undoes that and the previous configuration stays. Then the new one takes over, and removed
+// parts drain. ctx is the lifetime of new listeners. Apply is safe for concurrent use; calls are
+// serialized.
+func (s *Server) Apply(ctx context.Context, next *config.Snapshot) error {
+	s.applying.Lock()
+	defer s.applying.Unlock()
+	return s.apply(ctx, next)
+}
+
+// apply is Apply. s.applying is held.
+func (s *Server) apply(ctx context.Context, next *config.Snapshot) error {
+	if s.draining.Load() {
+		return errDraining
+	}
+	clusters, err := s.clusters.Prepare(next.Clusters)
+	if err != nil {
+		return err
+	}
+	clients, err := s.upstreamTLS.prepare(next.Clusters)
+	if err != nil {
+		clusters.Rollback()
+		return err
+	}
+	watch, err := s.overload.Prepare(next.Overload)
+	if err != nil {
+		s.upstreamTLS.rollback(clients)
+		clusters.Rollback()
+		return err
+	}
+	plan, err := s.plan(ctx, next)
+	if err != nil {
+		s.upstreamTLS.rollback(clients)
+		clusters.Rollback()
+		return err
+	}
+	if err := s.warm(ctx, clusters); err != nil {
+		plan.rollback()
+		s.upstreamTLS.rollback(clients)
+		clusters.Rollback()
+		return err
+	}
+	s.upstreamTLS.commit(clients)
+	clusters.Commit()
+	before := s.activate(ctx, plan)
+	s.activateDatagrams(plan.datagrams)
+	s.running.Store(next)
+	s.onDemand.NotifyWaiters(next.Routes)
+	s.overload.Activate(watch)
+	s.retireClusters(clusters, clients, before)
+	return nil
+}
+
+// retireClusters retires the removed clusters once no exchange can reach them: neither of the
+// configuration just replaced, before, nor of an earlier one that may have known the same clusters.
+// s.applying is held.
+func (s *Server) retireClusters(change *upstream.Change, clients *upstreamTLSTable, before []*pipeline.Pipeline) {
+	earlier, ended, grace := s.previousEnded, make(chan struct{}), s.gracePeriod()
+	s.previousEnded = ended
+	s.tasks.Go(func() {
+		awaitPipelines(before, grace)
+		<-earlier
+		close(ended)
+		change.Retire()
+		s.upstreamTLS.retire(clients)
+	})
+}
+
+// warmTimeout limits how long a new configuration waits for hosts to be resolved.
+const warmTimeout = 5 * time.Second
+
+// warm waits up to warmTimeout until the hosts of new clusters are known. It returns an error if the
+// server drains or ctx ends meanwhile; then the caller undoes the change.
+func (s *Server) warm(ctx context.Context, clusters *upstream.Change) error {
+	waiting, cancel := context.WithTimeout(ctx, warmTimeout)
+	defer cancel()
+	defer context.AfterFunc(s.applyCtx, cancel)()
+	err := clusters.Warm(waiting)
+	switch {
+	case err == nil:
+	case s.applyCtx.Err() != nil:
+		return errDraining
+	case ctx.Err() != nil:
+		return ctx.Err()
+	default:
+		s.o.Log.Warn("applying a configuration before all hosts are known", "error", err)
+	}
+	return nil
+}
+
+// StopWaiting makes a waiting Apply give up, and every later one that would wait. Call it before a drain.
+func (s *Server) StopWaiting() { s.cancelApply() }
+
+// awaitPipelines returns when no exchange uses the previous pipelines, or after grace.
+func awaitPipelines(before []*pipeline.Pipeline, grace time.Duration) {
+	late := time.NewTimer(grace)
+	defer late.Stop()
+	for _, c := range before {
+		select {
+		case <-c.Ended():
+		case <-late.C:
+			return
+		}
+	}
+}

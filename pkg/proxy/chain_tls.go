@@ -1,0 +1,101 @@
+package proxy
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/weft-proxy/weft/internal/metrics"
+	"github.com/weft-proxy/weft/pkg/network"
+	"github.com/weft-proxy/weft/pkg/network/credential"
+	"github.com/weft-proxy/weft/pkg/stream"
+)
+
+// WatchCertificates reloads certificates when their files change, and rotates the session ticket
+// keys, until ctx ends.
+func (s *Server) WatchCertificates(ctx context.Context) { s.reloader.Run(ctx) }
+
+// newCredentials returns the source of all certificates.
+func newCredentials(o *Options) *credential.Reloader {
+	return credential.NewReloader(o.Log, func(err error) {
+		result := metrics.ResultApplied
+		if err != nil {
+			result = metrics.ResultRejected
+		}
+		o.Metrics.Counter(metrics.CertificateReloads, result).Add(1)
+	})
+}
+
+// chainTLS is the TLS of a listener's filter chain.
+type chainTLS struct {
+	server *credential.Server
+	usable []int // indexes of the usable TLS contexts in the chain
+}
+
+// covers reports whether s supports everything that other does; either may be nil.
+func (s *chainTLS) covers(other *chainTLS) bool {
+	switch {
+	case other == nil:
+		return true
+	case s == nil:
+		return false
+	}
+	return !slices.ContainsFunc(other.usable, func(i int) bool { return !slices.Contains(s.usable, i) })
+}
+
+func (s *chainTLS) close() {
+	if s != nil {
+		s.server.Close()
+	}
+}
+
+// addTLS puts TLS in front of the handlers of a filter chain of e if it is configured: byALPN for
+// protocols with an ALPN name and c.handler for the rest.
+func (b *builder) addTLS(e *compiledListener, c *compiledChain, byALPN map[string]network.Handler) error {
+	var contexts []*credential.Context
+	var usable []int
+	timeout := time.Duration(0)
+	delete(byALPN, "") // protocols without an ALPN name
+	for i, t := range c.config.TLS {
+		var offer []string
+		for _, name := range []string{"h2", "http/1.1"} {
+			if byALPN[name] != nil {
+				offer = append(offer, name)
+			}
+		}
+		context, err := stream.NewTLSContext(t, offer)
+		if err != nil {
+			return err
+		}
+		if err := context.Check(true, nil); err != nil && t.PlaintextFallback {
+			b.server.o.Log.Warn("unusable tls_context ignored because it sets fall_back; without another tls_context, the listener accepts plaintext",
+				"listener", e.config.Name, "error", err)
+			continue
+		}
+		contexts, usable, timeout = append(contexts, context), append(usable, i), max(timeout, t.HandshakeTimeout)
+	}
+	if len(contexts) == 0 {
+		return nil
+	}
+	server, err := b.server.reloader.NewServer(contexts)
+	if err != nil {
+		return err
+	}
+	c.tls = &chainTLS{server, usable}
+	if e.handshakes == nil {
+		e.handshakes = e.previousHandshakes.acquire()
+	}
+	if e.handshakes == nil {
+		e.handshakes = newHandshakeRecorder(b.server.o.Metrics, metrics.ListenerHandshakes, e.config.Name)
+	}
+	o := stream.TLSOptions{
+		Config: server.Config(), ByALPN: byALPN, Default: c.handler,
+		Timeout: timeout, IdleTimeout: e.config.IdleTimeout,
+		Listener: e.config.Name, Log: b.server.o.Log, OnHandshake: e.handshakes.count,
+	}
+	if c.config.AllowPlaintext {
+		o.Plaintext = c.handler
+	}
+	c.handler = stream.NewTLSHandler(o)
+	return nil
+}

@@ -1,0 +1,110 @@
+package proxy
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+)
+
+// Drain stops accepting, lets active work finish until ctx ends, and returns when everything has
+// ended. After it Apply fails and another Drain does nothing.
+func (s *Server) Drain(ctx context.Context) {
+	s.draining.Store(true)
+	s.StopWaiting()
+	s.applying.Lock()
+	defer s.applying.Unlock()
+	s.mu.Lock()
+	listeners := s.listeners
+	s.listeners = nil
+	for _, live := range listeners {
+		s.drainingListeners[live] = struct{}{}
+	}
+	s.mu.Unlock()
+	defer context.AfterFunc(ctx, s.forceCloseRemoved)()
+	defer context.AfterFunc(ctx, s.cancelBackground)()
+	var ends sync.WaitGroup
+	for _, live := range listeners {
+		ends.Go(func() {
+			s.drainListener(ctx, live)
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			delete(s.drainingListeners, live)
+		})
+	}
+	ends.Go(func() { s.drainAllDatagrams(ctx) })
+	ends.Wait()
+	s.overload.Activate(nil)
+	s.tasks.Wait()
+	s.cancelBackground()
+	releaseTables(s.tables)
+	s.tables = nil
+	s.clusters.Close()
+}
+
+// Draining reports whether Drain was called.
+func (s *Server) Draining() bool { return s.draining.Load() }
+
+func (s *Server) gracePeriod() time.Duration {
+	if c := s.running.Load(); c != nil {
+		return c.Server.GracefulTimeout
+	}
+	return 0
+}
+
+func (s *Server) drainListener(ctx context.Context, live *liveListener) {
+	defer live.cancelHandlers()
+	// End handlers that wait for something other than their connection.
+	defer context.AfterFunc(ctx, live.cancelHandlers)()
+	s.logForceClosed(ctx, "connections", live.compiled.config.Name, live.ln.Drain(ctx))
+	for _, c := range live.compiled.chains {
+		c.close()
+	}
+	live.compiled.close()
+}
+
+// drainRemoved drains a removed listener. Its address is free when drainRemoved returns. s.mu is held.
+func (s *Server) drainRemoved(live *liveListener) {
+	live.ln.StopReplaced()
+	ctx, cancel := context.WithTimeout(context.Background(), s.gracePeriod())
+	s.removed[live] = cancel
+	s.tasks.Go(func() {
+		s.drainListener(ctx, live)
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		delete(s.removed, live)
+		cancel()
+	})
+}
+
+// forceCloseRemoved ends all drains of removed listeners immediately.
+func (s *Server) forceCloseRemoved() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, cut := range s.removed {
+		cut()
+	}
+}
+
+// drainChain drains the connections of a removed filter chain.
+func (s *Server) drainChain(live *liveListener, c *compiledChain) {
+	name, grace := live.compiled.config.Name, s.gracePeriod()
+	s.tasks.Go(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), grace)
+		defer cancel()
+		s.logForceClosed(ctx, "connections of a filter chain", name, live.ln.DrainGroup(ctx, c.group))
+		c.close()
+	})
+}
+
+// logForceClosed logs how many connections or sessions were closed with requests in flight. It does
+// not count idle ones.
+func (s *Server) logForceClosed(ctx context.Context, what, listener string, cut int) {
+	switch {
+	case cut == 0:
+	case errors.Is(ctx.Err(), context.DeadlineExceeded):
+		s.o.Log.Warn("closed at the end of the drain time with requests in flight", "listener", listener, "what", what, "count", cut)
+	default:
+		s.o.Log.Warn("closed by an immediate shutdown with requests in flight", "listener", listener, "what", what, "count", cut)
+	}
+}

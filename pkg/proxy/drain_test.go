@@ -1,0 +1,158 @@
+package proxy
+
+import (
+	"context"
+	"net"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestRemovedListenerDrains(t *testing.T) {
+	app := newPendingRequest(t, "slow")
+	s := setup{routes: to("app"), clusters: cluster("app", app.address)}
+	r, address := s.run(t)
+	busy, idle := dialClient(t, address), dialClient(t, address)
+	busy.send(get("/"))
+	<-app.arrived
+	idle.send(get("/"))
+	<-app.arrived
+	app.release <- struct{}{}
+	app.release <- struct{}{}
+	first, second := busy.read("GET "), idle.read("GET ")
+	if first.body != "slow" || second.body != "slow" {
+		t.Fatalf("%q, %q", first.body, second.body)
+	}
+	busy.send(get("/"))
+	<-app.arrived
+
+	r.apply(parse(t, `{"servers": [{"listeners": [], "routers": []}]}`))
+	if got := r.server.Describe(); len(got) != 0 {
+		t.Errorf("listeners: %v", got)
+	}
+	if !idle.ended() {
+		t.Error("an idle connection goes on")
+	}
+	if conn, err := net.Dial("tcp", address); err == nil {
+		_ = conn.Close()
+		t.Error("it still accepts")
+	}
+	// Its cluster is gone as well, and yet the request ends as it should.
+	app.release <- struct{}{}
+	if got := busy.read("GET "); got.StatusCode != 200 || got.body != "slow" || !got.Close {
+		t.Errorf("the request in flight: %d %q, close: %t", got.StatusCode, got.body, got.Close)
+	}
+	if !busy.ended() {
+		t.Error("the busy connection goes on")
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	r.server.Drain(ctx)
+	if r.exports("front") {
+		t.Error("there still are metrics of the listener")
+	}
+}
+
+// TestAddressIsFreeAfterRemoval: a listener may come back in the very next
+// configuration, while the one before still drains.
+func TestAddressIsFreeAfterRemoval(t *testing.T) {
+	app := newPendingRequest(t, "slow")
+	s := setup{address: freeAddress(t), routes: to("app"), clusters: cluster("app", app.address)}
+	r, address := s.run(t)
+	c := dialClient(t, address)
+	c.send(get("/"))
+	<-app.arrived
+	for range 3 {
+		r.apply(parse(t, `{"servers": [{"listeners": [], "routers": []}]}`))
+		r.apply(setup{address: s.address, routes: directRoute("back")}.snapshot(t))
+		if got := roundTrip(t, address, get("/")); got.body != "back" {
+			t.Errorf("%q, want %q", got.body, "back")
+		}
+	}
+	app.release <- struct{}{}
+	if got := c.read("GET "); got.body != "slow" {
+		t.Errorf("what was under way: %q", got.body)
+	}
+}
+
+func TestDrainFinishesInFlightRequests(t *testing.T) {
+	app := newPendingRequest(t, "slow")
+	r, address := setup{routes: to("app"), clusters: cluster("app", app.address)}.run(t)
+	busy, idle := dialClient(t, address), dialClient(t, address)
+	busy.send(get("/"))
+	<-app.arrived
+	idle.roundTrip("GET / HTTP/1.1\r\n\r\n") // refused, for want of Host: closes
+	idle = dialClient(t, address)
+
+	drained := make(chan struct{})
+	go func() {
+		defer close(drained)
+		r.server.Drain(context.Background())
+	}()
+	if !idle.ended() {
+		t.Error("an idle connection goes on")
+	}
+	if !r.server.Draining() {
+		t.Error("Draining = false")
+	}
+	select {
+	case <-drained:
+		t.Error("it did not wait")
+	default:
+	}
+	app.release <- struct{}{}
+	if got := busy.read("GET "); got.body != "slow" || !got.Close {
+		t.Errorf("what was under way: %q, to be closed: %t", got.body, got.Close)
+	}
+	<-drained
+	if err := r.server.Apply(t.Context(), setup{routes: directRoute("new")}.snapshot(t)); err == nil {
+		t.Error("a configuration was applied after the end")
+	}
+	if r.exports("front") || r.exports("table") || r.exports("app") {
+		t.Error("there still are metrics of places")
+	}
+}
+
+// TestDrainForceClosesAtDeadline: whatever still waits, for an upstream, a delay of a
+// filter, or on a listener that was removed before.
+func TestDrainForceClosesAtDeadline(t *testing.T) {
+	delay := setup{
+		filters: `{"type": "fault", "config": {"delay": {"fixed_delay": "1h", "percentage": 100}}}`,
+		routes:  directRoute("late"), server: `"graceful_timeout": "1h"`,
+	}
+	for name, test := range map[string]struct {
+		setup   setup
+		request string
+		remove  bool
+	}{
+		"an upstream":                     {setup{server: `"graceful_timeout": "1h"`}, get("/"), false},
+		"an upstream, listener removed":   {setup{server: `"graceful_timeout": "1h"`}, get("/"), true},
+		"a delay":                         {delay, get("/"), false},
+		"a delay, content on its way":     {delay, "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 10\r\n\r\nabc", false},
+		"a delay, listener removed":       {delay, get("/"), true},
+		"a delay, content, and a removal": {delay, "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 10\r\n\r\nabc", true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := newBlockingFilter()
+			s := test.setup
+			if s.routes == "" {
+				s.routes, s.clusters = to("app"), cluster("app", newPendingRequest(t, "never").address)
+			}
+			s.filters = strings.TrimSuffix(`{"type": "gate"}, `+s.filters, ", ")
+			r, address := s.run(t, g.factory())
+			c := dialClient(t, address)
+			c.send(test.request)
+			<-g.arrived
+			if test.remove {
+				r.apply(parse(t, `{"servers": [{"graceful_timeout": "1h", "listeners": [], "routers": []}]}`))
+			}
+			ctx, cancel := context.WithCancel(t.Context())
+			cancel()
+			began := time.Now()
+			r.server.Drain(ctx)
+			if took := time.Since(began); took > 5*time.Second {
+				t.Errorf("it took %v", took)
+			}
+		})
+	}
+}

@@ -1,0 +1,101 @@
+package proxy
+
+import (
+	"github.com/weft-proxy/weft/internal/metrics"
+	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/upstream"
+)
+
+// Meter creates recorders of clusters and hosts in a metrics registry. It implements
+// upstream.Meter.
+type Meter struct{ Registry *metrics.Registry }
+
+// Cluster implements upstream.Meter.
+func (m Meter) Cluster(name string, levels upstream.Gauges) upstream.ClusterRecorder {
+	c, release := m.Registry.Cluster(name)
+	c.Active.SetFunc(levels.InFlight)
+	c.LimitUsage.SetFunc(func(priority int, l metrics.Limit) (used, most int64) {
+		return levels.LimitUsage(config.Priority(priority), l)
+	})
+	return clusterRecorder{c, release}
+}
+
+// Host implements upstream.Meter.
+func (m Meter) Host(cluster, address string) upstream.Recorder {
+	h, release := m.Registry.Host(cluster, address)
+	return hostRecorder{h, release}
+}
+
+type hostRecorder struct {
+	*metrics.RequestRecorder
+	release func()
+}
+
+func (a hostRecorder) Close() { a.release() }
+
+type clusterRecorder struct {
+	cluster *metrics.Cluster
+	release func()
+}
+
+func (a clusterRecorder) Close() { a.release() }
+
+// Add implements metrics.Account.
+func (a clusterRecorder) Add(s metrics.Batch) {
+	a.cluster.Add(s)
+	if n := s.Retries(); n > 0 {
+		a.cluster.Retries.Add(uint64(n))
+	}
+}
+
+// Count implements upstream.ClusterRecorder.
+func (a clusterRecorder) Count(e upstream.Event) {
+	c := a.cluster
+	switch e {
+	case upstream.ConnectionOpened:
+		c.Opened.Add(1)
+	case upstream.ConnectionClosed:
+		c.Closed.Add(1)
+	case upstream.ConnectionMaxRequests:
+		c.MaxRequestsReached.Add(1)
+	case upstream.ConnectFailed:
+		c.ConnectFailures.Add(1)
+	case upstream.Resent:
+		c.Resent.Add(1)
+	case upstream.HostDown:
+		c.HostDown.Add(1)
+	case upstream.HostUp:
+		c.HostUp.Add(1)
+	case upstream.CheckFailed:
+		c.CheckFailures.Add(1)
+	case upstream.HostEjected:
+		c.Ejections.Add(1)
+	case upstream.EjectionOverflow:
+		c.EjectionOverflow.Add(1)
+	case upstream.Hedged:
+		c.Hedges.Add(1)
+	case upstream.HedgeWon:
+		c.HedgesWon.Add(1)
+	case upstream.AttemptCancelled:
+		c.Cancelled.Add(1)
+	default: // an overflow, which LimitReached counts
+	}
+}
+
+// LimitReached implements upstream.ClusterRecorder.
+func (a clusterRecorder) LimitReached(p config.Priority, e upstream.Event) {
+	of := &a.cluster.Overflow[p]
+	switch e {
+	case upstream.ConnectionOverflow:
+		of[metrics.LimitConnections].Add(1)
+	case upstream.PendingOverflow:
+		of[metrics.LimitPending].Add(1)
+	case upstream.RequestOverflow:
+		of[metrics.LimitRequests].Add(1)
+	case upstream.RetryOverflow:
+		of[metrics.LimitRetries].Add(1)
+	case upstream.BudgetOverflow:
+		of[metrics.LimitRetryBudget].Add(1)
+	default: // Count counts it
+	}
+}

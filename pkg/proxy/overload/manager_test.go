@@ -1,0 +1,29 @@
+package overload
+
+import (
+	"testing"
+	"time"
+
+	"github.com/weft-proxy/weft/pkg/config"
+)
+
+func TestReducedTimeout(t *testing.T) {
+	for _, tt := range []struct {
+		timeout, least time.Duration
+		share, value   float64
+		want           time.Duration
+	}{
+		{time.Minute, 0, 0.1, 0, time.Minute},
+		{time.Minute, 0, 0.1, 0.5, 33 * time.Second},
+		{time.Minute, 0, 0.1, 1, 6 * time.Second},
+		{time.Minute, 2 * time.Second, 0.1, 1, 2 * time.Second},
+		{time.Second, 2 * time.Second, 0.1, 1, time.Second},
+		{time.Minute, 0, 0, 1, 0},
+		{0, 0, 0.1, 1, noIdleTimeout},
+	} {
+		a := config.OverloadAction{MinTimeout: tt.least, MinScale: tt.share}
+		if got := reducedTimeout(tt.timeout, a, tt.value); got != tt.want {
+			t.Errorf("%v at %v of %+v = %v, want %v", tt.timeout, tt.value, a, got, tt.want)
+		}
+	}
+}

@@ -1,0 +1,149 @@
+package overload
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"runtime"
+	"syscall"
+	"time"
+
+	"github.com/weft-proxy/weft/internal/resource"
+	"github.com/weft-proxy/weft/pkg/config"
+)
+
+// monitor is a running resource monitor. One goroutine owns it.
+type monitor struct {
+	config config.Monitor
+	// read returns the usage and the limit. of 0: there is no limit.
+	read func(now time.Time) (used, of float64, err error)
+
+	pressure    float64 // from 0 to 1, or more
+	used, limit float64
+	failing     bool // the last read failed
+}
+
+// newMonitor returns the monitor that m describes. connections returns the number of open
+// downstream connections. An error means that the monitor can never be read here.
+func newMonitor(m config.Monitor, system fs.FS, connections func() int64) (*monitor, error) {
+	made := &monitor{config: m}
+	var err error
+	switch m.Name {
+	case config.MonitorHeap:
+		made.read = readUsage(func() (int64, error) { return resource.Heap(), nil }, constantLimit(m.Max))
+	case config.MonitorConnections:
+		made.read = readUsage(func() (int64, error) { return connections(), nil }, constantLimit(m.Max))
+	case config.MonitorDescriptors:
+		made.read = exhaustedAsFull(readUsage(func() (int64, error) { return resource.Descriptors(system) },
+			lowerLimit(m.Max, func() (int64, error) { return resource.DescriptorLimit(system) })))
+	case config.MonitorMemory:
+		made.read = readUsage(func() (int64, error) { return resource.Memory(system) },
+			lowerLimit(m.Max, func() (int64, error) { return memoryLimit(system) }))
+	case config.MonitorCgroup:
+		var g *resource.Cgroup
+		if g, err = resource.MemoryCgroup(system); err == nil {
+			made.read = readUsage(g.Memory, lowerLimit(m.Max, g.MemoryLimit))
+		}
+	case config.MonitorCPU:
+		made.read, err = readCPU(m.CPU, system)
+	}
+	if err == nil && made.read == nil {
+		err = errors.New("it is not supported by this build")
+	}
+	if err != nil {
+		return nil, fmt.Errorf("overload_manager: resource monitor %s: %w", m.Name, err)
+	}
+	return made, nil
+}
+
+// readCPU returns the read function of a CPU monitor.
+func readCPU(mode config.CPUMode, system fs.FS) (func(time.Time) (float64, float64, error), error) {
+	var c *resource.CPU
+	var err error
+	switch mode {
+	case config.CPUContainer:
+		c, err = resource.CgroupCPU(system, runtime.NumCPU())
+	case config.CPUProcess:
+		c = resource.ProcessCPU(system, runtime.NumCPU())
+	default:
+		c = resource.HostCPU(system)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return func(now time.Time) (float64, float64, error) {
+		share, err := c.Read(now)
+		return share, 1, err
+	}, nil
+}
+
+// memoryLimit returns the memory limit of the control group or, without one, the memory of the
+// machine.
+func memoryLimit(system fs.FS) (int64, error) {
+	if g, err := resource.MemoryCgroup(system); err == nil {
+		if limit, err := g.MemoryLimit(); !errors.Is(err, resource.ErrNoLimit) {
+			return limit, err
+		}
+	}
+	return resource.MachineMemory(system)
+}
+
+func constantLimit(n int64) func() (int64, error) { return func() (int64, error) { return n, nil } }
+
+// lowerLimit returns the lesser of the configured limit, unless that is 0, and the system's limit.
+func lowerLimit(configured int64, system func() (int64, error)) func() (int64, error) {
+	return func() (int64, error) {
+		limit, err := system()
+		switch {
+		case configured == 0:
+			return limit, err
+		case err != nil: // the configured limit applies anyway
+			return configured, nil //nolint:nilerr // as said
+		}
+		return min(limit, configured), nil
+	}
+}
+
+// readUsage returns a read function for used and limit. Without a limit the pressure is 0.
+func readUsage(used, limit func() (int64, error)) func(time.Time) (float64, float64, error) {
+	return func(time.Time) (float64, float64, error) {
+		n, err := used()
+		if err != nil {
+			return 0, 0, err
+		}
+		of, err := limit()
+		if errors.Is(err, resource.ErrNoLimit) {
+			return float64(n), 0, nil
+		}
+		return float64(n), float64(of), err
+	}
+}
+
+// exhaustedAsFull wraps a read of descriptors, which itself needs one. If none is left, it reports that
+// all are in use.
+func exhaustedAsFull(read func(time.Time) (used, of float64, err error)) func(time.Time) (float64, float64, error) {
+	last := 1.0 // last known limit; any value will do until then
+	return func(now time.Time) (float64, float64, error) {
+		used, of, err := read(now)
+		switch {
+		case errors.Is(err, syscall.EMFILE), errors.Is(err, syscall.ENFILE):
+			return last, last, nil
+		case err == nil && of > 0:
+			last = of
+		}
+		return used, of, err
+	}
+}
+
+// update reads the monitor. On an error the previous values stay.
+func (m *monitor) update(now time.Time) error {
+	used, of, err := m.read(now)
+	if err != nil {
+		return err
+	}
+	m.used, m.limit, m.pressure = used, of, 0
+	if of > 0 {
+		m.pressure = used / of
+	}
+	return nil
+}

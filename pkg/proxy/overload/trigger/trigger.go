@@ -1,0 +1,140 @@
+// Package trigger decides how far each action of an overload manager goes for given pressures. It
+// is pure: package overload reads the pressures and the clock, and acts.
+//
+// An action scales up immediately and scales down late, so that its own effect does not make it
+// oscillate. A value falls only after a lower one has been wanted for ScaleDownDelay. A trigger
+// that has acted releases only when its pressure is at most ReleaseRatio of its threshold.
+package trigger
+
+import (
+	"slices"
+	"time"
+
+	"github.com/weft-proxy/weft/pkg/config"
+)
+
+// ScaleDownDelay is how long a lower value must be wanted before an action scales down.
+const ScaleDownDelay = time.Second
+
+// ReleaseRatio is the fraction of a trigger's threshold to which the pressure must fall before the
+// trigger releases.
+const ReleaseRatio = 0.97
+
+// State is the state of an action, for status and logs.
+type State uint8
+
+// States of an action.
+const (
+	Inactive State = iota
+	Scaling        // it acts below its maximum
+	Saturated
+)
+
+func (s State) String() string {
+	switch s {
+	case Inactive:
+		return "inactive"
+	case Scaling:
+		return "scaling"
+	case Saturated:
+		return "saturated"
+	}
+	panic("overload: unknown state")
+}
+
+// Decision is what an action must do.
+type Decision struct {
+	Value   float64 // from 0 (nothing) to 1 (maximum)
+	State   State
+	Changed bool // State differs from the previous decision
+	Monitor config.MonitorName
+}
+
+// Evaluator makes the decisions for one configuration. One goroutine owns it.
+type Evaluator struct {
+	config    *config.Overload // immutable
+	actions   [][]trigger      // as config.Actions
+	decisions []Decision       // as config.Actions
+}
+
+// New returns an evaluator without pressure.
+func New(c *config.Overload) *Evaluator {
+	j := &Evaluator{config: c, actions: make([][]trigger, len(c.Actions)), decisions: make([]Decision, len(c.Actions))}
+	for i, a := range c.Actions {
+		for _, t := range a.Triggers {
+			j.actions[i] = append(j.actions[i], trigger{Trigger: t, monitor: monitorIndex(c, t.Monitor)})
+		}
+	}
+	return j
+}
+
+// Decide returns the decisions for the actions, in configuration order. pressures are those of the
+// monitors, in configuration order. now must not be before that of the last call. The evaluator
+// reuses the result in the next call.
+func (j *Evaluator) Decide(now time.Time, pressures []float64) []Decision {
+	for i := range j.actions {
+		was := j.decisions[i].State
+		v := Decision{}
+		for k := range j.actions[i] {
+			t := &j.actions[i][k]
+			t.update(now, pressures[t.monitor])
+			if t.active && (v.State == Inactive || t.value > v.Value) {
+				v = Decision{Value: t.value, State: Scaling, Monitor: t.Monitor}
+			}
+		}
+		if v.Value >= 1 {
+			v.State = Saturated
+		}
+		v.Changed = v.State != was
+		j.decisions[i] = v
+	}
+	return j.decisions
+}
+
+// trigger is the state of a config.Trigger.
+type trigger struct {
+	config.Trigger
+	monitor int // index of the monitor
+
+	value      float64
+	active     bool      // it acts, or has acted and is not released yet
+	lowerSince time.Time // when a value lower than value was first wanted; zero: not wanted
+}
+
+// targetValue returns the value for a pressure.
+func (t *trigger) targetValue(pressure float64) float64 {
+	switch {
+	case pressure >= t.To:
+		return 1
+	case pressure <= t.From:
+		return 0
+	}
+	return (pressure - t.From) / (t.To - t.From)
+}
+
+// update updates the value for a pressure.
+func (t *trigger) update(now time.Time, pressure float64) {
+	want := t.targetValue(pressure)
+	held := pressure > ReleaseRatio*t.From
+	switch {
+	case want > 0 && want >= t.value:
+		t.value, t.active, t.lowerSince = want, true, time.Time{}
+		return
+	case !t.active:
+		return
+	case held && want == 0 && (t.From == t.To || t.value == 0): // below the threshold but not yet released
+		t.lowerSince = time.Time{}
+		return
+	case t.lowerSince.IsZero():
+		t.lowerSince = now
+	}
+	if now.Sub(t.lowerSince) < ScaleDownDelay {
+		return
+	}
+	t.value, t.active, t.lowerSince = want, want > 0 || held, time.Time{}
+}
+
+// monitorIndex returns the index of a monitor in c. Validation has checked that it exists.
+func monitorIndex(c *config.Overload, name config.MonitorName) int {
+	return slices.IndexFunc(c.Monitors, func(m config.Monitor) bool { return m.Name == name })
+}

@@ -1,0 +1,53 @@
+package pipeline
+
+import (
+	"testing"
+
+	"github.com/weft-proxy/weft/pkg/protocol"
+)
+
+// TestUnstartedExchangeCountsForListenerOnly: metrics do not depend on whether
+// an observer has the request read.
+func TestUnstartedExchangeCountsForListenerOnly(t *testing.T) {
+	for _, observed := range []bool{false, true} {
+		r := newTestMetrics(t)
+		record, seen := newTestRecorder(t, r), 0
+		if observed {
+			record.observers = append(record.observers, func(*protocol.Exchange) { seen++ })
+		}
+		s := new(Live)
+		c := New("in", nil, record, nil)
+		s.Activate(c)
+		tally := s.NewBatchObserver()
+		const n = 3
+		for range n {
+			x := rpcExchange("shop.Items", "list", protocol.NoCode)
+			if got := tally.Enter(x); got != observed {
+				t.Fatalf("observed %v: Enter = %v", observed, got)
+			}
+			x.Abandon("left")
+			tally.Observe(x)
+		}
+		tally.Flush()
+		for _, test := range []struct {
+			metric string
+			labels []string
+			want   float64
+		}{
+			{"weft_listener_requests_total", []string{"in"}, n},
+			{"weft_listener_request_failures_total", []string{"in", protocol.ReasonDownstreamDisconnect.String()}, n},
+			{"weft_listener_requests_active", []string{"in"}, 0},
+			{"weft_rpc_requests_total", nil, 0},
+		} {
+			if got := r.value(test.metric, test.labels...); got != test.want {
+				t.Errorf("observed %v: %s%q = %v, want %v", observed, test.metric, test.labels, got, test.want)
+			}
+		}
+		if observed && seen != n {
+			t.Errorf("the observer saw %d exchanges, want %d", seen, n)
+		}
+		if held := c.refs.Load(); held != 1 {
+			t.Errorf("observed %v: the composition is held %d times, want once", observed, held)
+		}
+	}
+}

@@ -1,0 +1,161 @@
+package pipeline
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/weft-proxy/weft/internal/demand"
+	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/protocol"
+)
+
+// Route tables may be on demand (config.OnDemand), like hosts of clusters: a listener whose table
+// is not subscribed accepts connections. Its first exchange requests the table and waits for the
+// configuration that contains it. Exchanges of other listeners have no extra cost; with a
+// subscribed on-demand table they cost one load.
+
+// OnDemandTables holds the on-demand route tables of a server.
+type OnDemandTables struct {
+	desk *demand.RequestQueue
+
+	mu    sync.Mutex
+	items map[string]*demand.Item // guarded by mu; by name
+}
+
+// NewOnDemandTables returns a set without tables.
+func NewOnDemandTables() *OnDemandTables {
+	return &OnDemandTables{desk: demand.NewRequestQueue(), items: make(map[string]*demand.Item)}
+}
+
+// item returns the item of that name and creates it if needed.
+func (t *OnDemandTables) item(name string) *demand.Item {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	i := t.items[name]
+	if i == nil {
+		i = new(demand.Item)
+		t.items[name] = i
+	}
+	return i
+}
+
+// NotifyWaiters wakes exchanges that wait for a table that is now active. It also wakes those whose
+// table was removed; they use the table that replaced it.
+func (t *OnDemandTables) NotifyWaiters(all []*config.RouteTable) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if len(t.items) == 0 {
+		return
+	}
+	there := make(map[string]config.OnDemand, len(all))
+	for _, table := range all {
+		there[table.Name] = table.OnDemand
+	}
+	for name, i := range t.items {
+		if !there[name].Unsubscribed {
+			i.Notify()
+		}
+		if !there[name].Enabled() {
+			delete(t.items, name)
+		}
+	}
+}
+
+// OnDemandRoutes tells the owner of on-demand route tables which ones are needed. It is a view of
+// its server. It is safe for concurrent use.
+type OnDemandRoutes struct{ tables *OnDemandTables }
+
+// Requests returns the view for the owner of the tables.
+func (t *OnDemandTables) Requests() OnDemandRoutes { return OnDemandRoutes{t} }
+
+// Requested returns a channel that signals when TakeRequested may return names. It has one
+// receiver.
+func (d OnDemandRoutes) Requested() <-chan struct{} { return d.tables.desk.Requested() }
+
+// TakeRequested returns the names requested since its last call, in order. Some tables may be
+// present already or no longer in use.
+func (d OnDemandRoutes) TakeRequested() []string { return d.tables.desk.Take() }
+
+// InUse reports whether an exchange has used the table since the last call.
+func (d OnDemandRoutes) InUse(name string) bool {
+	d.tables.mu.Lock()
+	i := d.tables.items[name]
+	d.tables.mu.Unlock()
+	return i != nil && i.SwapUsed()
+}
+
+// OnDemandTable is an on-demand table for a pipeline. Immutable.
+type OnDemandTable struct {
+	config.OnDemand
+	name string
+	item *demand.Item
+	desk *demand.RequestQueue
+}
+
+// Table returns the on-demand state of a table.
+func (t *OnDemandTables) Table(name string, state config.OnDemand) *OnDemandTable {
+	return &OnDemandTable{state, name, t.item(name), t.desk}
+}
+
+// mustWait records that an exchange arrived and reports whether it must wait. d may be nil.
+func (d *OnDemandTable) mustWait() bool {
+	if d == nil {
+		return false
+	}
+	d.item.MarkUsed()
+	return d.Unsubscribed
+}
+
+// Start implements protocol.Service. It fails exchanges of a table that did not arrive in time.
+func (d *OnDemandTable) Start(context.Context, *protocol.Exchange) error {
+	return protocol.Faultf(protocol.ReasonOnDemandTimeout, "route table %s was requested and did not arrive in time", d.name)
+}
+
+// tableWaiter serves an exchange of a listener whose table is not subscribed yet.
+type tableWaiter struct {
+	live  *Live
+	table *OnDemandTable
+}
+
+// Serve implements protocol.BlockingService. It serves x with the active pipeline once the table has
+// arrived or the wait has timed out.
+func (e tableWaiter) Serve(ctx context.Context, x *protocol.Exchange) error {
+	x.Detach()
+	e.await(ctx, x)
+	return x.Serve(ctx, activePipeline{e.live})
+}
+
+// await requests the table and waits for it while the client stays connected.
+func (e tableWaiter) await(ctx context.Context, x *protocol.Exchange) {
+	come := e.table.item.Wait()
+	if now := e.live.active.Load().table; now == nil || !now.Unsubscribed {
+		return // it has just arrived
+	}
+	e.table.desk.Request(e.table.name)
+	limit := e.table.Wait
+	if !x.Deadline.IsZero() {
+		limit = min(limit, time.Until(x.Deadline))
+	}
+	timer := time.NewTimer(limit)
+	defer timer.Stop()
+	gone := make(chan struct{})
+	if x.Downstream != nil {
+		stop := x.Downstream.OnDisconnect(func() { close(gone) })
+		defer stop()
+	}
+	select {
+	case <-come:
+	case <-timer.C:
+	case <-gone:
+	case <-ctx.Done():
+	}
+}
+
+// activePipeline serves with the active pipeline, even if its table has not arrived.
+type activePipeline struct{ *Live }
+
+// Start implements protocol.Service.
+func (p activePipeline) Start(ctx context.Context, x *protocol.Exchange) error {
+	return p.startWith(ctx, x, p.acquire())
+}

@@ -1,0 +1,41 @@
+package pipeline
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/weft-proxy/weft/pkg/config"
+)
+
+// TestOnDemandTablesFollowConfiguration: a configuration wakes the waiters of the tables that it
+// contains or has removed, and tables that are not on demand are forgotten.
+func TestOnDemandTablesFollowConfiguration(t *testing.T) {
+	unsubscribed := config.OnDemand{Wait: time.Minute, Unsubscribed: true}
+	subscribed := config.OnDemand{Wait: time.Minute}
+	tables := NewOnDemandTables()
+	waiters := map[string]<-chan struct{}{}
+	for _, name := range []string{"arrived", "missing", "plain", "removed"} {
+		waiters[name] = tables.Table(name, unsubscribed).item.Wait()
+	}
+	tables.NotifyWaiters([]*config.RouteTable{
+		{Name: "arrived", OnDemand: subscribed}, {Name: "missing", OnDemand: unsubscribed}, {Name: "plain"},
+	})
+	var woken []string
+	for name, come := range waiters {
+		select {
+		case <-come:
+			woken = append(woken, name)
+		default:
+		}
+	}
+	slices.Sort(woken)
+	if want := []string{"arrived", "plain", "removed"}; !slices.Equal(woken, want) {
+		t.Errorf("waiters of %v are woken, want %v", woken, want)
+	}
+	for name, want := range map[string]bool{"arrived": true, "missing": true, "plain": false, "removed": false} {
+		if _, kept := tables.items[name]; kept != want {
+			t.Errorf("table %s is kept: %t, want %t", name, kept, want)
+		}
+	}
+}

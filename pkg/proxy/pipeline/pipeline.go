@@ -1,0 +1,120 @@
+// Package pipeline holds what serves and records the exchanges of a filter chain, and replaces it
+// while connections stay open:
+//
+//	Live             pipeline.go         the active Pipeline of a chain, from one configuration to the next
+//	Pipeline                             a composed service, its Recorder, and the exchanges in flight
+//	Recorder         recorder.go         metrics, access logs and observers of filters
+//	BatchObserver    batch_observer.go   records exchanges that end together
+//	OnDemandTables   on_demand.go        route tables that the first exchange requests
+package pipeline
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+
+	"github.com/weft-proxy/weft/pkg/protocol"
+)
+
+// Live is the part of a filter chain that a new configuration replaces while connections
+// stay open. It is the Service of the chain's engines. Activate a Pipeline before the first use.
+type Live struct {
+	active atomic.Pointer[Pipeline]
+}
+
+// Active returns the active pipeline; nil before the first.
+func (s *Live) Active() *Pipeline { return s.active.Load() }
+
+// Activate makes next the active pipeline and returns the previous one; nil: there was none. The
+// caller releases the previous one.
+func (s *Live) Activate(next *Pipeline) (before *Pipeline) { return s.active.Swap(next) }
+
+// Pipeline serves and records the exchanges of a filter chain. It counts its exchanges so that its
+// dependencies can be retired after it is replaced and the last exchange has ended.
+type Pipeline struct {
+	listener string // name of the listener
+	service  protocol.Service
+	recorder *Recorder
+	table    *OnDemandTable // nil: the route table is not on demand
+
+	// All other fields are immutable.
+	refs  atomic.Int64 // exchanges, plus one while it is active
+	ended chan struct{}
+	once  sync.Once // closes ended
+}
+
+// New returns a pipeline of a listener, with a reference for its time as the active one. The
+// pipeline owns r. table is the on-demand route table of s; nil: none.
+func New(listener string, s protocol.Service, r *Recorder, table *OnDemandTable) *Pipeline {
+	c := &Pipeline{listener: listener, service: s, recorder: r, table: table, ended: make(chan struct{})}
+	c.refs.Store(1)
+	return c
+}
+
+// Release releases the reference of New: c is not active any more.
+func (c *Pipeline) Release() { c.releaseN(1) }
+
+// Ended returns a channel that is closed when c is not active and has no exchanges.
+func (c *Pipeline) Ended() <-chan struct{} { return c.ended }
+
+// Close closes the recorder. The caller waits for Ended first, unless c was never active.
+func (c *Pipeline) Close() { c.recorder.Close() }
+
+// releaseN releases n references.
+func (c *Pipeline) releaseN(n int) {
+	if c.refs.Add(-int64(n)) == 0 {
+		c.once.Do(func() { close(c.ended) })
+	}
+}
+
+// acquire returns the active pipeline with a reference.
+func (s *Live) acquire() *Pipeline {
+	for {
+		c := s.active.Load()
+		c.refs.Add(1)
+		if s.active.Load() == c {
+			return c
+		}
+		c.releaseN(1) // it was replaced before Add: ended may be closed already
+	}
+}
+
+// Start implements protocol.Service. Observe releases the pipeline.
+func (s *Live) Start(ctx context.Context, x *protocol.Exchange) error {
+	c := s.acquire()
+	if c.table.mustWait() {
+		defer c.releaseN(1)
+		return x.RunBlocking(ctx, tableWaiter{s, c.table})
+	}
+	return s.startWith(ctx, x, c)
+}
+
+// startWith starts x with c, on which the caller has a reference.
+func (s *Live) startWith(ctx context.Context, x *protocol.Exchange, c *Pipeline) error {
+	c.recorder.listener.Active.Add(1)
+	x.Record.Listener = c
+	c.recorder.setMethod(x)
+	return c.service.Start(ctx, x)
+}
+
+// Observe records x with the pipeline that served it. If x was not a request, it uses the active
+// pipeline.
+func (s *Live) Observe(x *protocol.Exchange) {
+	if c, ok := x.Record.Listener.(*Pipeline); ok {
+		c.Observe(x)
+		return
+	}
+	c := s.acquire()
+	defer c.releaseN(1)
+	c.recorder.observe(x)
+}
+
+// Name implements protocol.Named.
+func (c *Pipeline) Name() string { return c.listener }
+
+// Observe records x and releases the reference of Start.
+func (c *Pipeline) Observe(x *protocol.Exchange) {
+	defer c.releaseN(1)
+	c.recorder.listener.Active.Add(-1)
+	c.recorder.observe(x)
+}

@@ -1,0 +1,169 @@
+package pipeline
+
+import (
+	"github.com/weft-proxy/weft/internal/logfile"
+	"github.com/weft-proxy/weft/internal/metrics"
+	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/protocol"
+	"github.com/weft-proxy/weft/pkg/protocol/xprotocol"
+	"github.com/weft-proxy/weft/pkg/proxy/accesslog"
+	"github.com/weft-proxy/weft/pkg/proxy/service"
+)
+
+// Recorder accounts for the exchanges of one listener: it updates the metrics of every scope and
+// RPC method, and writes access logs.
+type Recorder struct {
+	listener *metrics.Listener
+	rpc      *metrics.RPC
+	release  func()
+	logs     []exchangeLog
+
+	observers []Observer // of filters
+}
+
+// Observer is called for each exchange that has ended; see filter.Env.
+type Observer func(x *protocol.Exchange)
+
+// exchangeLog is an access log: *accesslog.Log.
+type exchangeLog interface {
+	Observe(x *protocol.Exchange)
+	Close()
+}
+
+// NewRecorder opens the access logs of a listener and returns its recorder. observers are called
+// for each exchange that has ended. The owner calls Close.
+func NewRecorder(l *config.Listener, logs *logfile.Set, registry *metrics.Registry, observers []Observer) (*Recorder, error) {
+	r := &Recorder{rpc: registry.RPC(), observers: observers}
+	for _, c := range l.AccessLogs {
+		log, err := accesslog.Open(c, logs)
+		if err != nil {
+			r.closeLogs()
+			return nil, err
+		}
+		r.logs = append(r.logs, log)
+	}
+	r.listener, r.release = registry.Listener(l.Name)
+	return r, nil
+}
+
+// observe accounts for x after the last byte of its response.
+func (r *Recorder) observe(x *protocol.Exchange) {
+	w := r.keyOf(x)
+	s := metrics.Batch{Outcome: w.outcome}
+	s.AddRequest(requestMetrics(x))
+	r.add(&w, s)
+	r.write(x)
+}
+
+// add accounts for exchanges with the key w.
+func (r *Recorder) add(w *recordKey, s metrics.Batch) {
+	r.listener.Add(s)
+	for _, p := range &w.scopes {
+		if a, ok := p.(metrics.Account); ok {
+			a.Add(s)
+		}
+	}
+}
+
+// write writes x to the access logs and calls the observers of filters.
+func (r *Recorder) write(x *protocol.Exchange) {
+	for _, log := range r.logs {
+		log.Observe(x)
+	}
+	for _, f := range r.observers {
+		f(x)
+	}
+}
+
+// Close releases the metrics and closes the access logs.
+func (r *Recorder) Close() {
+	r.release()
+	r.closeLogs()
+}
+
+func (r *Recorder) closeLogs() {
+	for _, log := range r.logs {
+		log.Close()
+	}
+}
+
+// recordKey is the scopes of an exchange apart from its listener, and its outcome. equal compares
+// all fields.
+type recordKey struct {
+	scopes  [4]protocol.Named // method, route, cluster and host of the last attempt; nil: not known
+	outcome metrics.Outcome
+}
+
+// equal is *w == *o, without the function calls that == takes for an array of interfaces.
+// The host, which differs most often, comes first.
+func (w *recordKey) equal(o *recordKey) bool {
+	for i := len(w.scopes) - 1; i >= 0; i-- {
+		if w.scopes[i] != o.scopes[i] {
+			return false
+		}
+	}
+	return w.outcome == o.outcome
+}
+
+// keyOf returns the key of x.
+func (r *Recorder) keyOf(x *protocol.Exchange) recordKey {
+	rec := &x.Record
+	if rec.Method == nil {
+		r.setMethod(x)
+	}
+	code := x.Response.Code
+	if _, ok := rec.Method.(*grpcScope); ok {
+		code = protocol.GRPCStatus(&x.Response)
+	}
+	var last protocol.Attempt
+	if n := len(rec.Attempts); n > 0 {
+		last = rec.Attempts[n-1]
+	}
+	return recordKey{
+		scopes: [...]protocol.Named{rec.Method, rec.Route, rec.Cluster, last.Host},
+		outcome: metrics.Outcome{
+			Protocol: x.Meta.Protocol, Reason: uint8(rec.Reason), Status: x.Response.Status, Code: code, UpstreamStatus: last.Status,
+		},
+	}
+}
+
+// requestMetrics returns the metrics of x apart from its outcome.
+func requestMetrics(x *protocol.Exchange) metrics.Request {
+	return metrics.Request{
+		Duration: x.Record.End.Sub(x.Meta.Start),
+		BytesIn:  x.Record.RequestBytes,
+		BytesOut: x.Record.ResponseBytes,
+		Attempts: len(x.Record.Attempts),
+	}
+}
+
+// setMethod sets the method scope of an RPC request before routing, while the method is still the one
+// that the client sent. gRPC counts as RPC; for other HTTP the check is cheap.
+func (r *Recorder) setMethod(x *protocol.Exchange) {
+	switch {
+	case x.Request.Path == "": // malformed head
+	case x.Request.Method == "":
+		h := &x.Request.Header
+		x.Record.Method = (*methodScope)(r.rpc.Method(h.Get(xprotocol.FieldService), h.Get(xprotocol.FieldMethod)))
+	case service.IsGRPC(x):
+		x.Record.Method = (*grpcScope)(r.rpc.Method(protocol.GRPCMethod(x.Request.Path)))
+	}
+}
+
+// methodScope is the scope of an RPC method.
+type methodScope metrics.Method
+
+// Name implements protocol.Named.
+func (p *methodScope) Name() string { return (*metrics.Method)(p).Name() }
+
+// Add implements metrics.Account.
+func (p *methodScope) Add(s metrics.Batch) { (*metrics.Method)(p).Add(s) }
+
+// grpcScope is the scope of a gRPC method, whose responses carry their status in header fields.
+type grpcScope metrics.Method
+
+// Name implements protocol.Named.
+func (p *grpcScope) Name() string { return (*metrics.Method)(p).Name() }
+
+// Add implements metrics.Account.
+func (p *grpcScope) Add(s metrics.Batch) { (*metrics.Method)(p).Add(s) }

@@ -1,0 +1,60 @@
+package proxy
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+)
+
+// TestRetriesGoToOtherHosts uses a cluster of hosts that all answer 503: each is
+// tried once before any is tried again.
+func TestRetriesGoToOtherHosts(t *testing.T) {
+	const hosts = 4
+	asked := make(chan string, 100)
+	var addresses []string
+	for i := range hosts {
+		name := fmt.Sprint(i)
+		addresses = append(addresses, origin(t, failing(name, asked)))
+	}
+	retrying := func(n int) string {
+		return fmt.Sprintf(`{"match": {"prefix": "/%d"}, "route": {"cluster_name": "app", "retry_policy": {"retry_on": true, "num_retries": %d, "retry_back_off": {"base_interval": "0s"}}}}`, n, n)
+	}
+	r, address := setup{routes: retrying(3) + "," + retrying(5), clusters: cluster("app", addresses...)}.run(t)
+	for _, n := range []int{3, 5} {
+		for range 5 {
+			if got := roundTrip(t, address, get(fmt.Sprintf("/%d", n))); got.StatusCode != 503 {
+				t.Fatalf("status %d", got.StatusCode)
+			}
+			var order []string
+			for range n + 1 {
+				order = append(order, <-asked)
+			}
+			first := slices.Clone(order[:hosts])
+			slices.Sort(first)
+			if len(slices.Compact(first)) != hosts {
+				t.Errorf("with %d retries the hosts were asked in the order %v: one was asked again while another was left", n, order)
+			}
+		}
+	}
+	r.await(5*3+5*5, "weft_cluster_retries_total")
+}
+
+// TestMaxRetriesLimitsCluster: max_retries of the circuit breaker holds for
+// what is in flight, so that one request after the other may retry.
+func TestMaxRetriesLimitsCluster(t *testing.T) {
+	asked := make(chan string, 100)
+	r, address := setup{
+		routes: `{"match": {"prefix": "/"}, "route": {"cluster_name": "app", "retry_policy": {"retry_on": true, "num_retries": 2}}}`,
+		clusters: `{"name": "app", "hosts": [{"address": "` + origin(t, failing("a", asked)) + `"}],
+			"circuit_breakers": [{"max_retries": 1}]}`,
+	}.run(t)
+	for range 3 {
+		roundTrip(t, address, get("/"))
+	}
+	if got := len(asked); got != 9 {
+		t.Errorf("the host was asked %d times, want 9", got)
+	}
+	if got := r.server.Clusters().Describe()[0].Retries; got != 0 {
+		t.Errorf("%d retries are in flight", got)
+	}
+}

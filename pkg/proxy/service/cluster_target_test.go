@@ -1,0 +1,103 @@
+package service
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+	"testing"
+	"weak"
+
+	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/upstream"
+	"github.com/weft-proxy/weft/pkg/upstream/balance"
+)
+
+// newPickerCache returns a set of clusters, and what remembers those that a route chose.
+func newPickerCache(t *testing.T) (*upstream.Set, *pickerCache) {
+	t.Helper()
+	set := upstream.NewSet(upstream.Options{Policies: map[config.LBPolicy]balance.New{config.Random: balance.Random}})
+	t.Cleanup(set.Close)
+	return set, &pickerCache{find: set.Find, newPicker: func(c *upstream.Cluster) *upstream.ClusterPicker { return &upstream.ClusterPicker{Cluster: c} }}
+}
+
+// configure makes clusters of these names all that the set has.
+func configure(t *testing.T, set *upstream.Set, names ...string) {
+	t.Helper()
+	var all []*config.Cluster
+	for _, name := range names {
+		all = append(all, &config.Cluster{Name: name, LBPolicy: config.Random, Hosts: []config.Host{{Address: "127.0.0.1:1", Weight: 1}}})
+	}
+	change, err := set.Prepare(all)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := change.Warm(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	change.Commit()
+	change.Retire()
+}
+
+func cacheLen(c *pickerCache) (n int) {
+	c.pickers.Range(func(any, any) bool { n++; return true })
+	return n
+}
+
+func TestPickerIsCachedPerCluster(t *testing.T) {
+	set, chosen := newPickerCache(t)
+	configure(t, set, "a", "b")
+	if v := chosen.get("a"); v == nil || v.Cluster != set.Find("a") || v != chosen.get("a") || v == chosen.get("b") {
+		t.Errorf("a is served by %v, then by %v; b by %v", v, chosen.get("a"), chosen.get("b"))
+	}
+	configure(t, set, "b")
+	if v := chosen.get("a"); v != nil {
+		t.Errorf("a cluster that is gone is served by %v", v)
+	}
+	if n := testing.AllocsPerRun(100, func() { chosen.get("b") }); n != 0 {
+		t.Errorf("%v allocations, want none", n)
+	}
+}
+
+func TestRemovedClustersLeaveTheCache(t *testing.T) {
+	set, chosen := newPickerCache(t)
+	var gone []weak.Pointer[upstream.Cluster]
+	for i := range 500 {
+		name := fmt.Sprint("c", i)
+		configure(t, set, "stays", name)
+		chosen.get("stays")
+		gone = append(gone, weak.Make(chosen.get(name).Cluster))
+		if n := cacheLen(chosen); n > minCachedPickers {
+			t.Fatalf("after %d clusters %d are remembered, %d are there", i, n, 2)
+		}
+	}
+	configure(t, set, "stays")
+	runtime.GC()
+	alive := 0
+	for _, one := range gone {
+		if one.Value() != nil {
+			alive++
+		}
+	}
+	if alive > minCachedPickers {
+		t.Errorf("%d of %d clusters that are gone are kept", alive, len(gone))
+	}
+}
+
+func TestPickerCacheIsBounded(t *testing.T) {
+	set, chosen := newPickerCache(t)
+	var names []string
+	for i := range 2*maxCachedPickers + 10 {
+		names = append(names, fmt.Sprint("c", i))
+	}
+	configure(t, set, names...)
+	for range 2 {
+		for _, name := range names {
+			if v := chosen.get(name); v == nil || v.Cluster != set.Find(name) {
+				t.Fatalf("%s is served by %v", name, v)
+			}
+			if n := cacheLen(chosen); n > maxCachedPickers {
+				t.Fatalf("%d clusters are remembered", n)
+			}
+		}
+	}
+}

@@ -1,0 +1,96 @@
+package service
+
+import (
+	"context"
+	"math/rand/v2"
+
+	"github.com/weft-proxy/weft/pkg/protocol"
+	"github.com/weft-proxy/weft/pkg/router"
+	"github.com/weft-proxy/weft/pkg/upstream"
+)
+
+// NoRoute returns a service that fails exchanges that no route of the table matches.
+func NoRoute(table string) protocol.Service { return noRoute{table} }
+
+type noRoute struct{ table string }
+
+// Start implements protocol.Service.
+func (n noRoute) Start(_ context.Context, x *protocol.Exchange) error {
+	return protocol.Faultf(protocol.ReasonNoRoute, "nothing in route table %q matches %s %s%s",
+		n.table, x.Request.Method, x.Request.Authority, x.Request.Path)
+}
+
+// Forward rewrites the request for the upstream and the response for the client, as the route says,
+// and chooses the cluster that next sends to.
+func Forward(next protocol.Service, route *router.Route) protocol.Service {
+	return &forward{route: route, next: next}
+}
+
+// forward is immutable.
+type forward struct {
+	route *router.Route
+	next  protocol.Service
+}
+
+// Start implements protocol.Service.
+func (f *forward) Start(ctx context.Context, x *protocol.Exchange) error {
+	if f.route.Hashes() {
+		var made bool
+		if x.Record.Hash, made = f.route.Hash(x, rand.Uint64()); made {
+			x.PushFinisher(cookieSetter{f.route})
+		}
+	}
+	var random uint64
+	if len(f.route.Config.Forward.WeightedClusters) > 0 {
+		random = rand.Uint64()
+	}
+	x.Record.TargetCluster, x.Record.WeightedIndex = f.route.ChooseCluster(x, random)
+	f.route.RewriteRequest(x)
+	if f.route.MutatesResponse() || f.route.Config.Forward.ClusterNotFoundStatus != 0 {
+		x.PushFinisher(f)
+	}
+	return f.next.Start(ctx, x)
+}
+
+// Finish implements protocol.Finisher.
+func (f *forward) Finish(_ context.Context, x *protocol.Exchange, err error) error {
+	if err != nil {
+		return f.replyNoCluster(x, err)
+	}
+	f.route.MutateResponse(x)
+	return nil
+}
+
+// replyNoCluster responds with the route's NoClusterStatus if err says that there is no cluster.
+// It returns other errors.
+func (f *forward) replyNoCluster(x *protocol.Exchange, err error) error {
+	status := f.route.Config.Forward.ClusterNotFoundStatus
+	if status == 0 || protocol.ReasonOf(err) != protocol.NoCluster {
+		return err
+	}
+	x.LocalReplyError(err)
+	x.Response.Status = status
+	return nil
+}
+
+// cookieSetter sends the client the hash cookie if the cluster that responded uses hashing.
+type cookieSetter struct{ route *router.Route }
+
+// Finish implements protocol.Finisher.
+func (c cookieSetter) Finish(_ context.Context, x *protocol.Exchange, err error) error {
+	if to, ok := x.Record.Cluster.(*upstream.Cluster); ok && err == nil && to.Hashes() {
+		c.route.SetCookie(x)
+	}
+	return err
+}
+
+// Reply returns a service that sends the local reply of a redirect or direct_response.
+func Reply(route *router.Route) protocol.Service { return reply{route} }
+
+type reply struct{ route *router.Route }
+
+// Start implements protocol.Service.
+func (r reply) Start(_ context.Context, x *protocol.Exchange) error {
+	r.route.Reply(x)
+	return nil
+}

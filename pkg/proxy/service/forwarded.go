@@ -1,0 +1,237 @@
+package service
+
+import (
+	"context"
+	"errors"
+	"strconv"
+	"strings"
+
+	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/filter/match"
+	"github.com/weft-proxy/weft/pkg/protocol"
+)
+
+// Forwarded does what an intermediary must do: it adds Via to requests and responses (RFC 9110
+// 7.6.3), handles Max-Forwards (7.6.2), and sets the X-Forwarded fields, including the one about
+// the client certificate (forwarded_cert.go), as p says. It also determines the client address. RPC
+// passes unchanged. It removes what clients may not send (sanitize_headers.go). It rejects CONNECT
+// with 405 unless p allows it.
+func Forwarded(next protocol.Service, p *config.Proxy) protocol.Service {
+	o := &p.HTTP1
+	f := &forwarded{next: next, sanitizer: newHeaderSanitizer(p.CallerFields, o), trustsScheme: p.ForwardedScheme, mode: o.XForwarded, host: o.XForwardedHost, proto: o.XForwardedProto, cert: o.XFCC, allowConnect: o.AllowConnect}
+	if o.XFFClientIndex > 0 {
+		client := match.NewClientAddr(forwardedFor, o.XFFClientIndex-1)
+		if o.XFFBareAddressOnly {
+			client = client.WithBareAddresses()
+		}
+		f.client = &client
+	}
+	if o.Via != "" {
+		f.via = &via{name: o.Via, v10: "1.0 " + o.Via, v11: "1.1 " + o.Via}
+	}
+	return f
+}
+
+type forwarded struct {
+	next         protocol.Service
+	via          *via // nil: no Via is added
+	mode         config.ForwardedMode
+	host         bool // mode adds X-Forwarded-Host
+	proto        config.ForwardedProtoMode
+	client       *match.ClientAddr // nil: the client is the direct peer
+	cert         config.XFCC
+	allowConnect bool
+	sanitizer    headerSanitizer
+	trustsScheme bool // X-Forwarded-Proto is trusted to name the scheme
+}
+
+// Start implements protocol.Service.
+func (f *forwarded) Start(ctx context.Context, x *protocol.Exchange) error {
+	switch x.Request.Method {
+	case "": // RPC has only attachments that override timeouts
+		f.sanitizer.removeTimeoutOverrides(&x.Request.Header)
+		return f.next.Start(ctx, x)
+	case "CONNECT":
+		if !f.allowConnect {
+			rejectMethod(x, "CONNECT is not allowed here\n")
+			x.Record.Reason = protocol.ReasonDenied
+			return nil
+		}
+	case "TRACE", "OPTIONS":
+		if f.lastHop(x) {
+			return nil
+		}
+	}
+	if f.client != nil {
+		f.setClient(x)
+	}
+	f.sanitizer.sanitize(x)
+	f.setForwardedHeaders(x)
+	if f.trustsScheme {
+		setSchemeFromProto(x)
+	}
+	setClientCertHeader(&x.Request.Header, x.Meta.Conn, &f.cert)
+	if f.via != nil {
+		x.Request.Header.Add("Via", f.via.valueFor(x.Meta.Version))
+		x.PushFinisher(f)
+	}
+	return f.next.Start(ctx, x)
+}
+
+// Finish implements protocol.Finisher.
+func (f *forwarded) Finish(_ context.Context, x *protocol.Exchange, err error) error {
+	if err == nil && x.Response.Source == protocol.UpstreamResponse && x.Response.Version != "" {
+		x.Response.Header.Add("Via", f.via.valueFor(x.Response.Version))
+	}
+	return err
+}
+
+// allowedMethods lists the methods that Weft forwards by default.
+const allowedMethods = "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS"
+
+// rejectMethod responds with 405 and the list of allowed methods (RFC 9110 15.5.6).
+func rejectMethod(x *protocol.Exchange, why string) {
+	x.LocalReply(405, "text/plain; charset=utf-8", why)
+	x.Response.Header.Add("Allow", allowedMethods)
+}
+
+// lastHop decrements Max-Forwards. At 0 it responds in place of the origin server and returns true.
+func (f *forwarded) lastHop(x *protocol.Exchange) bool {
+	text, ok := x.Request.Header.Lookup("Max-Forwards")
+	if !ok {
+		return false
+	}
+	hops, err := strconv.ParseUint(text, 10, 32)
+	switch {
+	case errors.Is(err, strconv.ErrRange): // hops is the maximum of its type
+	case err != nil:
+		return false // forward a field that does not parse
+	case hops == 0 && x.Request.Method == "TRACE":
+		rejectMethod(x, "TRACE is not allowed here\n") // the response could show credentials
+		return true
+	case hops == 0:
+		x.LocalReply(204, "", "")
+		x.Response.Header.Add("Allow", allowedMethods)
+		return true
+	}
+	x.Request.Header.Set("Max-Forwards", strconv.FormatUint(hops-1, 10))
+	return false
+}
+
+// Header fields that tell the upstream about the client.
+const (
+	forwardedFor   = "X-Forwarded-For"
+	forwardedProto = "X-Forwarded-Proto"
+	forwardedHost  = "X-Forwarded-Host"
+)
+
+// setClient sets the client that trusted proxies name. A value that is not an address is ignored.
+func (f *forwarded) setClient(x *protocol.Exchange) {
+	if addr, err := f.client.Address(x); err == nil && addr.Unmap() != match.RemoteAddr(x).Unmap() {
+		x.Meta.Client = addr
+	}
+}
+
+// setForwardedHeaders sets the X-Forwarded fields as the modes require.
+func (f *forwarded) setForwardedHeaders(x *protocol.Exchange) {
+	h := &x.Request.Header
+	switch f.proto {
+	case config.ForwardedProtoDefault:
+	case config.ForwardedProtoAdd:
+		addProto(h, x)
+	case config.ForwardedProtoSet:
+		h.Del(forwardedProto)
+		addProto(h, x)
+	}
+	switch f.mode {
+	case config.ForwardedKeep:
+		return
+	case config.ForwardedAppend:
+		f.addClient(h, x)
+	case config.ForwardedSet:
+		stripForwardedHeaders(h)
+		f.addClient(h, x)
+	case config.ForwardedStrip:
+		stripForwardedHeaders(h)
+	}
+}
+
+func stripForwardedHeaders(h *protocol.Header) {
+	h.Del(forwardedFor)
+	h.Del(forwardedProto)
+	h.Del(forwardedHost)
+}
+
+// addClient appends the direct peer's address to X-Forwarded-For. It adds the scheme and the
+// authority of the request unless a previous proxy has added them. The scheme comes from the
+// connection, not from the request, because the client controls the latter (:scheme or an absolute
+// form).
+func (f *forwarded) addClient(h *protocol.Header, x *protocol.Exchange) {
+	ip := x.Meta.Conn.RemoteIP
+	if ip == "" {
+		ip = "unknown" // unix socket
+	}
+	if before := joinValues(h, forwardedFor); before != "" {
+		ip = before + ", " + ip
+	}
+	h.Set(forwardedFor, ip)
+	addProto(h, x)
+	if _, ok := h.Lookup(forwardedHost); f.host && !ok && x.Request.Authority != "" {
+		h.Add(forwardedHost, x.Request.Authority)
+	}
+}
+
+func addProto(h *protocol.Header, x *protocol.Exchange) {
+	if _, ok := h.Lookup(forwardedProto); ok {
+		return
+	}
+	proto := "http"
+	if x.Meta.Conn.Secure {
+		proto = "https"
+	}
+	h.Add(forwardedProto, proto)
+}
+
+// setSchemeFromProto sets the scheme of an HTTP/1.1 request to X-Forwarded-Proto if that is http or
+// https. An HTTP/2 request carries its own scheme.
+func setSchemeFromProto(x *protocol.Exchange) {
+	if x.Meta.Protocol != string(config.HTTP1) {
+		return
+	}
+	proto, _ := x.Request.Header.Lookup(forwardedProto)
+	switch {
+	case protocol.EqualFold(proto, "https"):
+		x.Request.Scheme = "https"
+	case protocol.EqualFold(proto, "http"):
+		x.Request.Scheme = "http"
+	}
+}
+
+// joinValues joins the values of all fields with that name (RFC 9110 5.3).
+func joinValues(h *protocol.Header, name string) string {
+	all := ""
+	for field, value := range h.All() {
+		switch {
+		case value == "" || !protocol.EqualFold(field, name):
+		case all == "":
+			all = value
+		default:
+			all += ", " + value
+		}
+	}
+	return all
+}
+
+// via holds precomputed values of the Via field.
+type via struct{ name, v10, v11 string }
+
+// valueFor returns the Via value for a message received with that version.
+func (v *via) valueFor(version string) string {
+	switch version {
+	case "HTTP/1.1":
+		return v.v11
+	case "HTTP/1.0":
+		return v.v10
+	}
+	return strings.TrimPrefix(version, "HTTP/") + " " + v.name
+}

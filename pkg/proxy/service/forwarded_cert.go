@@ -1,0 +1,135 @@
+package service
+
+import (
+	"strings"
+
+	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/protocol"
+)
+
+// forwardedClientCert is the header about client certificates for the upstream. It has one element
+// for each proxy that the request passed, in Envoy's grammar.
+const forwardedClientCert = "X-Forwarded-Client-Cert"
+
+// setClientCertHeader sets the header as c requires. If the client sent no verified certificate, only
+// XFCCAlwaysForward keeps the received header.
+func setClientCertHeader(h *protocol.Header, conn *protocol.ConnMeta, c *config.XFCC) {
+	if c.Mode == config.XFCCAlwaysForward {
+		return
+	}
+	known := conn != nil && conn.TLS != nil && conn.TLS.Peer != nil
+	if known && c.Mode == config.XFCCForward {
+		removeSpellings(h, false)
+		return
+	}
+	before := ""
+	if known && c.Mode == config.XFCCAppend {
+		if before = joinValues(h, forwardedClientCert); !quotesBalanced(before) {
+			before = "" // otherwise the new element would become part of it
+		}
+	}
+	removeSpellings(h, true)
+	if !known || c.Mode == config.XFCCSanitize {
+		return
+	}
+	element := certElement(conn.TLS, c)
+	if before != "" {
+		element = before + "," + element
+	}
+	h.Add(forwardedClientCert, element)
+}
+
+// quotesBalanced reports whether every quotation in elements is closed.
+func quotesBalanced(elements string) bool {
+	quoted := false
+	for i := 0; i < len(elements); i++ {
+		switch elements[i] {
+		case '"':
+			quoted = !quoted
+		case '\\':
+			i++
+		}
+	}
+	return !quoted && !strings.HasSuffix(elements, `\`)
+}
+
+// removeSpellings removes headers that applications may confuse with this one; all: also the header
+// itself.
+func removeSpellings(h *protocol.Header, all bool) {
+	for i := h.Len() - 1; i >= 0; i = min(i, h.Len()) - 1 {
+		if name := h.At(i).Name; protocol.EqualFoldUnderscore(name, forwardedClientCert) && (all || !protocol.EqualFold(name, forwardedClientCert)) {
+			h.Del(name)
+		}
+	}
+}
+
+// certElement returns the element about the client certificate.
+func certElement(t *protocol.TLS, c *config.XFCC) string {
+	var b strings.Builder
+	if len(t.LocalURISANs) > 0 {
+		b.WriteString("By=" + certValue(t.LocalURISANs[0]) + ";")
+	}
+	b.WriteString("Hash=" + t.Peer.Fingerprint)
+	if c.Cert {
+		b.WriteString(`;Cert="` + t.Peer.EscapedPEM(false) + `"`)
+	}
+	if c.Chain {
+		b.WriteString(`;Chain="` + t.Peer.EscapedPEM(true) + `"`)
+	}
+	if c.Subject {
+		b.WriteString(`;Subject="` + certSubject(t.Peer.Subject) + `"`)
+	}
+	if c.URI && len(t.Peer.URISANs) > 0 {
+		b.WriteString(";URI=" + certValue(t.Peer.URISANs[0]))
+	}
+	if c.DNS {
+		for _, name := range t.Peer.DNSSANs {
+			b.WriteString(";DNS=" + certValue(name))
+		}
+	}
+	return b.String()
+}
+
+// certValue returns the value of a pair. It quotes values that contain a separator and
+// percent-encodes characters that are not valid in quotes.
+func certValue(s string) string {
+	var b strings.Builder
+	for i := range len(s) {
+		if c := s[i]; c <= ' ' || c >= 0x7f || c == '"' || c == '\\' {
+			b.WriteByte('%')
+			b.WriteByte(upperHex[c>>4])
+			b.WriteByte(upperHex[c&15])
+		} else {
+			b.WriteByte(c)
+		}
+	}
+	if s = b.String(); strings.ContainsAny(s, ",;=") {
+		return `"` + s + `"`
+	}
+	return s
+}
+
+const upperHex = "0123456789ABCDEF"
+
+// certSubject escapes a distinguished name for a quoted string. It writes characters that could end
+// the quotes or the field in hexadecimal (RFC 4514 2.4). The name stays the same, and parsers need
+// not support a backslash before a quote.
+func certSubject(name string) string {
+	var b strings.Builder
+	for i := 0; i < len(name); i++ {
+		c := name[i]
+		last := i+1 == len(name)
+		switch {
+		case c == '\\' && !last && (name[i+1] == '\\' || name[i+1] == '"'):
+			i++
+			c = name[i]
+		case c >= ' ' && c < 0x7f && c != '"' && !(c == '\\' && last):
+			b.WriteByte(c)
+			continue
+		}
+		b.WriteByte('\\')
+		b.WriteByte(upperHex[c>>4])
+		b.WriteByte(upperHex[c&15])
+	}
+	return b.String()
+}

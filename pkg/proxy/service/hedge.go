@@ -1,0 +1,317 @@
+package service
+
+import (
+	"context"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/protocol"
+	"github.com/weft-proxy/weft/pkg/router"
+	"github.com/weft-proxy/weft/pkg/upstream"
+)
+
+// Hedge is Retry for a route with a hedge_policy. It sends requests that may be sent twice and are
+// complete to several hosts concurrently; the client gets the first good response. It serves other
+// requests like Retry.
+//
+// Each attempt is an exchange with a copy of the request, on a goroutine that start runs and waits
+// for. The hedgedRequest waits on its own goroutine for the results:
+//
+//	launch ──▶ running ── good response ───────────▶ taken: sent to the client
+//	              │  ├─── bad, others run ──────────▶ held until those have ended
+//	              │  ├─── bad, the last ────────────▶ another attempt, or sent to the client
+//	              │  └─── per-try timeout ──────────▶ runs on, and another is launched
+//	              └────── another was taken ────────▶ abandoned: its stream is reset
+//
+// The hedge neither waits for abandoned attempts nor counts them as host failures. Attempts beyond
+// the first need the retry budget, like retries.
+func Hedge(next protocol.Service, route *router.Route, budget func(x *protocol.Exchange) RetryBudget, start func(func(ctx context.Context))) protocol.Service {
+	r, _ := Retry(next, route, budget).(*retry)
+	return &hedge{retry: r, policy: *route.Config.Forward.Hedge, start: start, random: rand.Uint32N}
+}
+
+// hedge is immutable.
+type hedge struct {
+	*retry
+	policy config.HedgePolicy
+	start  func(func(ctx context.Context)) // runs f concurrently; see filter.ClusterClient
+	random func(n uint32) uint32           // returns a uniform random number below n
+}
+
+// Start implements protocol.Service.
+func (h *hedge) Start(ctx context.Context, x *protocol.Exchange) error {
+	if !hedgeable(x) {
+		return h.retry.Start(ctx, x)
+	}
+	return x.RunBlocking(ctx, &hedgedRequest{hedge: h})
+}
+
+// hedgedRequest is one exchange with concurrent attempts. The goroutine that called Serve owns it,
+// except for the fields guarded by mu.
+type hedgedRequest struct {
+	hedge   *hedge
+	x       *protocol.Exchange
+	request *requestCopy
+
+	initial       int           // initial attempts
+	retries       int           // attempts launched beyond those
+	perTryTimeout time.Duration // timeout of each attempt; 0: none
+	attempts      []*attempt    // in launch order
+	running       int           // number of attempts that have not ended
+	fallback      *attempt      // bad response, sent to the client if no better one arrives
+	lastFailed    *attempt      // the last attempt without a response
+
+	results     chan *attempt    // has capacity for all
+	hostChosen  chan struct{}    // capacity 1: an attempt has chosen a host
+	perTryTimer <-chan time.Time // per-try timeout of the latest attempt; nil: none
+	retryTimer  <-chan time.Time // retry is due; nil: no retry waits
+	retry       permit
+
+	mu      sync.Mutex
+	hosts   []protocol.Attempt // guarded by mu; hosts of the attempts
+	cluster protocol.Named     // guarded by mu; their cluster; nil: not known
+}
+
+// disconnectWatchDelay is how long the response may take before the hedge watches for a client disconnect,
+// because watching may cost a goroutine.
+const disconnectWatchDelay = 250 * time.Millisecond
+
+// Serve implements protocol.BlockingService.
+func (r *hedgedRequest) Serve(ctx context.Context, x *protocol.Exchange) error {
+	x.Detach()
+	r.x = x
+	var err error
+	if r.request, err = copyRequest(x); err != nil {
+		return err
+	}
+	r.initial = max(r.hedge.policy.InitialRequests, 1)
+	if chance := r.hedge.policy.AdditionalRequestChance; chance > 0 && r.hedge.random(config.Millionths) < chance {
+		r.initial++
+	}
+	_, r.perTryTimeout = r.hedge.route.Timeouts(x)
+	r.results, r.hostChosen = make(chan *attempt, r.initial+r.hedge.retry.policy.NumRetries), make(chan struct{}, 1)
+	defer r.abandonAttempts()
+	r.launch(permit{})
+	return r.run(ctx)
+}
+
+// run launches and ends attempts until one gives the result. Errors are Faults.
+func (r *hedgedRequest) run(ctx context.Context) error {
+	slow, gone := time.After(disconnectWatchDelay), make(chan struct{})
+	for {
+		select {
+		case a := <-r.results:
+			if a.err != nil {
+				select { // it chose a host before it failed
+				case <-r.hostChosen:
+					r.launchInitial()
+				default:
+				}
+			}
+			if over, err := r.handleResult(a); over {
+				return err
+			}
+		case <-r.hostChosen:
+			r.launchInitial()
+		case <-r.perTryTimer:
+			r.perTryTimer = nil
+			if r.running > 0 && policyCovers(&r.hedge.retry.policy, protocol.ReasonPerTryTimeout, r.x) && r.retries < r.hedge.retry.policy.NumRetries && r.launchConcurrent() {
+				r.retries++
+			}
+		case <-r.retryTimer:
+			r.retryTimer = nil
+			r.launch(r.retry)
+		case <-slow:
+			if r.x.Downstream != nil {
+				defer r.x.Downstream.OnDisconnect(func() { close(gone) })()
+			}
+		case <-gone:
+			r.recordAttempts(r.attempts[len(r.attempts)-1])
+			return protocol.Faultf(protocol.ReasonDownstreamDisconnect, "client disconnected while %d attempts were in flight", r.running)
+		case <-ctx.Done():
+			r.recordAttempts(r.attempts[len(r.attempts)-1])
+			return protocol.NewFault(protocol.ReasonDownstreamDisconnect, context.Cause(ctx))
+		}
+	}
+}
+
+// launchInitial launches the next initial attempt, if any. The previous attempt has chosen its host,
+// so the next can choose another.
+func (r *hedgedRequest) launchInitial() {
+	if len(r.attempts) < r.initial {
+		r.launchConcurrent()
+	}
+}
+
+// launchConcurrent launches an attempt next to the running ones if there is an untried host and the budget
+// allows it.
+func (r *hedgedRequest) launchConcurrent() bool {
+	hosts, cluster := r.triedHosts()
+	if c, ok := cluster.(interface{ EligibleHosts() int }); ok && c.EligibleHosts() <= hosts {
+		return false
+	}
+	p := permit{budget: r.hedge.budget(r.x)}
+	if p.budget != nil && !p.budget.BeginRetry() {
+		return false
+	}
+	countEvent(cluster, upstream.Hedged)
+	r.launch(p)
+	return true
+}
+
+// triedHosts returns the number of hosts tried and their cluster, which it also records in x.
+func (r *hedgedRequest) triedHosts() (hosts int, cluster protocol.Named) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for i := range r.hosts {
+		if h := r.hosts[i].Host; !slices.ContainsFunc(r.hosts[:i], func(a protocol.Attempt) bool { return a.Host == h }) {
+			hosts++
+		}
+	}
+	if r.cluster != nil {
+		r.x.Record.Cluster = r.cluster
+	}
+	return hosts, r.cluster
+}
+
+// launch starts an attempt with the budget of p.
+func (r *hedgedRequest) launch(p permit) {
+	a := &attempt{request: r, budget: p.budget, concurrent: r.running > 0}
+	a.ctx, a.cancel = context.WithCancel(context.Background())
+	a.x.Reset()
+	a.x.Downstream, a.x.Deadline, a.x.Record.Listener = a, r.x.Deadline, r.x.Record.Listener
+	a.x.IdleTimeout = r.x.IdleTimeout
+	if r.perTryTimeout > 0 {
+		if r.hedge.policy.OnPerTryTimeout {
+			r.perTryTimer = time.After(r.perTryTimeout)
+		} else {
+			a.x.PerTryDeadline = time.Now().Add(r.perTryTimeout)
+		}
+	}
+	r.mu.Lock()
+	a.x.Record.Attempts = slices.Clone(r.hosts)
+	a.recordStart = len(r.hosts)
+	r.mu.Unlock()
+	r.attempts = append(r.attempts, a)
+	r.running++
+	r.hedge.start(a.run)
+}
+
+// handleResult processes the result of an attempt. over: the exchange has its response or fails with the
+// returned Fault.
+func (r *hedgedRequest) handleResult(a *attempt) (over bool, err error) {
+	r.running--
+	a.ended = true
+	reason := protocol.ReasonOf(a.err)
+	again := policyCovers(&r.hedge.retry.policy, reason, &a.x)
+	switch {
+	case a.err != nil:
+		a.cancel()
+		r.lastFailed = a
+	case !again:
+		r.accept(a)
+		return true, nil
+	default:
+		r.discardFallback()
+		r.fallback = a
+	}
+	if r.running > 0 {
+		return false, nil
+	}
+	if again && r.prepareRetry() {
+		r.discardFallback()
+		r.retries++
+		r.retryTimer = time.After(r.retry.wait)
+		return false, nil
+	}
+	if r.fallback != nil {
+		r.accept(r.fallback)
+		return true, nil
+	}
+	r.recordAttempts(r.lastFailed)
+	return true, r.lastFailed.err
+}
+
+// prepareRetry reports whether another attempt may begin after all have ended, and sets retry.
+func (r *hedgedRequest) prepareRetry() bool {
+	policy := &r.hedge.retry.policy
+	if r.retries >= policy.NumRetries {
+		if policy.NumRetries > 0 {
+			r.x.Record.Flags |= protocol.RetryLimitExceeded
+		}
+		return false
+	}
+	r.retry = permit{}
+	if bound := policy.Backoff.Bound(r.retries + 1); bound > 0 {
+		r.retry.wait = r.hedge.jitter(bound)
+	}
+	if d := r.x.Deadline; !d.IsZero() && time.Until(d) <= r.retry.wait {
+		return false
+	}
+	r.triedHosts()
+	r.retry.budget = r.hedge.budget(r.x)
+	return r.retry.budget == nil || r.retry.budget.BeginRetry()
+}
+
+// accept makes the response of an attempt the response of the exchange.
+func (r *hedgedRequest) accept(a *attempt) {
+	if r.fallback == a {
+		r.fallback = nil
+	}
+	r.recordAttempts(a)
+	if a.concurrent {
+		countEvent(r.x.Record.Cluster, upstream.HedgeWon)
+	}
+	x := r.x
+	x.Response, a.x.Response = a.x.Response, protocol.Response{}
+	x.Response.Trailer = protocol.Header{}
+	x.Response.SetBody(a.acceptBody(x.Response.Body))
+	a.accepted = true
+}
+
+// recordAttempts copies the attempts into x's record, a's last, and the upstream data of a if it has ended.
+func (r *hedgedRequest) recordAttempts(a *attempt) {
+	r.x.Record.Attempts = r.x.Record.Attempts[:0]
+	for _, other := range r.attempts {
+		if other != a {
+			r.x.Record.Attempts = append(r.x.Record.Attempts, other.attempts()...)
+		}
+	}
+	r.x.Record.Attempts = append(r.x.Record.Attempts, a.attempts()...)
+	if !a.ended {
+		return
+	}
+	of := &a.x.Record
+	r.x.Record.Cluster, r.x.Record.UpstreamStart, r.x.Record.UpstreamFirstByte = of.Cluster, of.UpstreamStart, of.UpstreamFirstByte
+}
+
+// discardFallback discards the held response.
+func (r *hedgedRequest) discardFallback() {
+	if r.fallback != nil {
+		r.fallback.discard()
+		r.fallback = nil
+	}
+}
+
+// abandonAttempts abandons every attempt that was not taken, and the waiting retry, without waiting for them.
+func (r *hedgedRequest) abandonAttempts() {
+	r.discardFallback()
+	if r.retryTimer != nil && r.retry.budget != nil {
+		r.retry.budget.EndRetry()
+	}
+	for _, a := range r.attempts {
+		if !a.ended {
+			a.abandon()
+		}
+	}
+}
+
+// countEvent counts an event of a cluster; it ignores nil.
+func countEvent(cluster protocol.Named, e upstream.Event) {
+	if c, ok := cluster.(*upstream.Cluster); ok {
+		c.Count(e)
+	}
+}

@@ -1,0 +1,210 @@
+package service
+
+import (
+	"context"
+	"io"
+
+	"github.com/weft-proxy/weft/pkg/protocol"
+	"github.com/weft-proxy/weft/pkg/protocol/xprotocol"
+	"github.com/weft-proxy/weft/pkg/stream"
+	"github.com/weft-proxy/weft/pkg/upstream"
+)
+
+// attempt is one attempt of a hedge: an exchange with itself as Caller. The goroutine of run owns
+// it until the hedge receives it, except where a comment below says otherwise.
+type attempt struct {
+	request     *hedgedRequest  // immutable
+	budget      RetryBudget     // immutable; nil: nothing to release
+	concurrent  bool            // immutable; launched while others ran
+	recordStart int             // immutable; index of its first attempt in x.Record
+	ctx         context.Context //nolint:containedctx // immutable; of the exchange; it ends with it
+	cancel      context.CancelFunc
+	watch       stream.DisconnectWatch[struct{}]
+
+	x   protocol.Exchange
+	err error // a Fault
+
+	ended    bool // the hedge has received it; owned by the hedge
+	accepted bool // its response goes to the client; owned by the hedge
+
+	// Guarded by request.mu.
+	hosts    []protocol.Attempt // hosts that it was sent to
+	canceled bool               // the hedge has abandoned it
+	done     bool               // it has ended and goes to the hedge
+}
+
+// run serves the attempt and cancels it when life ends.
+func (a *attempt) run(life context.Context) {
+	defer context.AfterFunc(life, a.cancel)()
+	a.err = attemptError(&a.x, a.serve())
+	if a.budget != nil {
+		a.budget.EndRetry()
+	}
+	r := a.request
+	r.mu.Lock()
+	left := a.canceled
+	a.done = !left
+	r.mu.Unlock()
+	if left {
+		a.discard()
+		return
+	}
+	r.results <- a
+}
+
+func (a *attempt) serve() error {
+	if err := a.request.request.fill(&a.x); err != nil {
+		return err
+	}
+	return a.x.Serve(a.ctx, a.request.hedge.next)
+}
+
+// recordHost records the host of the attempt.
+func (a *attempt) recordHost(host protocol.Host, cluster protocol.Named) {
+	r := a.request
+	r.mu.Lock()
+	a.hosts = append(a.hosts, protocol.Attempt{Host: host})
+	r.hosts = append(r.hosts, protocol.Attempt{Host: host})
+	r.cluster = cluster
+	r.mu.Unlock()
+	select {
+	case r.hostChosen <- struct{}{}:
+	default: // the hedge has a notification pending
+	}
+}
+
+// attempts returns the attempts for the record. If the attempt has not ended, they contain only
+// hosts.
+func (a *attempt) attempts() []protocol.Attempt {
+	if a.ended {
+		return a.x.Record.Attempts[a.recordStart:]
+	}
+	a.request.mu.Lock()
+	defer a.request.mu.Unlock()
+	return a.hosts
+}
+
+// abandon abandons the attempt; it ends soon, as after a client disconnect.
+func (a *attempt) abandon() {
+	a.request.mu.Lock()
+	a.canceled = true
+	over := a.done
+	a.request.mu.Unlock()
+	if over {
+		a.discard()
+		return
+	}
+	a.watch.NotifyDisconnect(a.runInBackground)
+	a.cancel()
+}
+
+// discard drops the result and tells the host about a discarded response.
+func (a *attempt) discard() {
+	if h := a.x.Record.Host(); h != nil && a.err == nil {
+		h.ResponseDiscarded(&a.x)
+	}
+	a.x.ResetResponse()
+	a.cancel()
+}
+
+// runInBackground runs f on another goroutine.
+func (a *attempt) runInBackground(f func()) { a.request.hedge.start(func(context.Context) { f() }) }
+
+// SendInterim implements protocol.Downstream. It drops interim responses, because the hedge does
+// not yet know which attempt the client gets.
+func (a *attempt) SendInterim(int, *protocol.Header) error { return nil }
+
+// OnDisconnect implements protocol.Downstream. For an accepted attempt it watches the client
+// itself.
+func (a *attempt) OnDisconnect(gone func()) (stop func()) {
+	if !a.accepted {
+		return a.watch.Start(a.runInBackground, gone)
+	}
+	if c := a.request.x.Downstream; c != nil {
+		return c.OnDisconnect(gone)
+	}
+	return func() {}
+}
+
+// Canceled implements protocol.Cancellable.
+func (a *attempt) Canceled() bool { return a.watch.Disconnected() || a.request.x.Canceled() }
+
+// acceptBody makes the body of the attempt the body of the client's response.
+func (a *attempt) acceptBody(body protocol.Body) protocol.Body {
+	if body == nil {
+		a.cancel()
+		return nil
+	}
+	b := &acceptedBody{Body: body, attempt: a, response: &a.request.x.Response}
+	if m := xprotocol.MessageOf(body); m != nil {
+		f := &acceptedMessage{Message: m, body: b}
+		b.wrapper = f
+		return f
+	}
+	b.wrapper = b
+	return b
+}
+
+// acceptedBody is the body of the accepted response. Closing it ends the attempt.
+type acceptedBody struct {
+	protocol.Body
+
+	attempt  *attempt
+	response *protocol.Response
+	wrapper  protocol.Body // the value of response.Body
+	complete bool
+	closed   bool
+}
+
+// Read implements protocol.Body.
+func (b *acceptedBody) Read(p []byte) (int, error) {
+	n, err := b.Body.Read(p)
+	if err == io.EOF && !b.complete {
+		b.complete = true
+		for name, value := range b.attempt.x.Response.Trailer.All() {
+			b.response.Trailer.Add(name, value)
+		}
+	}
+	return n, err
+}
+
+// Complete implements protocol.CompleteBody.
+func (b *acceptedBody) Complete() (whole, empty bool) {
+	if w, ok := b.Body.(protocol.CompleteBody); ok {
+		return w.Complete()
+	}
+	return false, false
+}
+
+// Close implements protocol.Body. It removes the body from the exchange so that the engine does not
+// close it again.
+func (b *acceptedBody) Close() error {
+	if b.closed {
+		return nil
+	}
+	b.closed = true
+	b.response.BodyClosed(b.wrapper)
+	defer b.attempt.cancel()
+	return b.Body.Close()
+}
+
+// acceptedMessage is acceptedBody for RPC, where engines look for the frame.
+type acceptedMessage struct {
+	*xprotocol.Message
+	body *acceptedBody
+}
+
+// Close implements protocol.Body.
+func (m *acceptedMessage) Close() error { return m.body.Close() }
+
+// RecordHedgedHost wraps chosen so that hedged attempts record the host that they chose.
+func RecordHedgedHost(chosen func(x *protocol.Exchange, h *upstream.Host)) func(x *protocol.Exchange, h *upstream.Host) {
+	return func(x *protocol.Exchange, h *upstream.Host) {
+		if a, ok := x.Downstream.(*attempt); ok {
+			a.recordHost(h, h.Cluster())
+		}
+		if chosen != nil {
+			chosen(x, h)
+		}
+	}
+}

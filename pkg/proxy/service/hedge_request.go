@@ -1,0 +1,150 @@
+package service
+
+import (
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/weft-proxy/weft/pkg/protocol"
+	"github.com/weft-proxy/weft/pkg/protocol/xprotocol"
+)
+
+// requestCopy is a request that can be sent several times concurrently. It refers to nothing of the
+// original exchange. Immutable.
+type requestCopy struct {
+	meta                            protocol.Meta
+	method, scheme, authority, path string
+	fields, trailers                []protocol.Field
+	length                          int64
+	body                            string
+	hasBody                         bool
+
+	target        string
+	weightedIndex int
+	hash          uint64
+	metadata      protocol.Metadata
+
+	// For RPC only.
+	codec   xprotocol.Codec
+	frame   []byte
+	changed bool // the header fields differ from those of the frame
+}
+
+// maxHedgedBodySize is the largest declared body, in bytes, that the hedge reads before it sends the
+// request.
+const maxHedgedBodySize = 64 << 10
+
+// hedgeable reports whether a request can be sent several times concurrently: it may be sent twice,
+// and its body is complete or small. Tunnels and one-way requests are not hedgeable.
+func hedgeable(x *protocol.Exchange) bool {
+	r := &x.Request
+	if r.OneWay || r.Upgrade != "" || r.Method == "CONNECT" || !idempotent(x) {
+		return false
+	}
+	if r.Method == "" {
+		return xprotocol.MessageOf(r.Body) != nil
+	}
+	if r.Body == nil || r.ContentLength >= 0 && r.ContentLength <= maxHedgedBodySize {
+		return true
+	}
+	w, ok := r.Body.(protocol.CompleteBody)
+	if !ok {
+		return false
+	}
+	whole, _ := w.Complete()
+	return whole
+}
+
+// copyRequest reads x's request, which must be hedgeable, to its end. It returns the errors of
+// readBody.
+func copyRequest(x *protocol.Exchange) (*requestCopy, error) {
+	r := &x.Request
+	o := &requestCopy{
+		meta:   x.Meta,
+		method: strings.Clone(r.Method), scheme: strings.Clone(r.Scheme),
+		authority: strings.Clone(r.Authority), path: strings.Clone(r.Path),
+		length: r.ContentLength,
+		target: strings.Clone(x.Record.TargetCluster), weightedIndex: x.Record.WeightedIndex, hash: x.Record.Hash,
+		metadata: x.Metadata.Clone(),
+	}
+	if m := xprotocol.MessageOf(r.Body); m != nil {
+		o.codec, o.frame, o.changed = m.Codec, slices.Clone(m.Frame), r.Header.Changed()
+		if o.changed {
+			o.fields = r.Header.CloneFields()
+		}
+		return o, nil
+	}
+	o.fields = r.Header.CloneFields()
+	if r.Body == nil {
+		return o, nil
+	}
+	var err error
+	if o.body, err = readBody(x); err != nil {
+		return nil, err
+	}
+	o.hasBody = true
+	o.trailers = r.Trailer.CloneFields()
+	return o, nil
+}
+
+// readBody reads the body of x's request to its end, until x.Deadline. It returns an error of the
+// body, a panic of its Close, or an UpstreamTimeout Fault: slow clients get the same result as if
+// the body were streamed.
+func readBody(x *protocol.Exchange) (text string, err error) {
+	body := x.Request.Body
+	var content strings.Builder
+	content.Grow(body.Buffered())
+	late := make(chan struct{})
+	if !x.Deadline.IsZero() {
+		var panicked error // valid once late is closed
+		timer := time.AfterFunc(time.Until(x.Deadline), func() {
+			defer close(late)
+			panicked = x.CloseRequestBody(body) // Read returns the error
+		})
+		defer func() {
+			if timer.Stop() {
+				return
+			}
+			if <-late; panicked != nil { // another exchange reuses the body soon
+				err = panicked
+			}
+		}()
+	}
+	_, err = io.Copy(&content, body)
+	if err != nil && !x.Deadline.IsZero() && !time.Now().Before(x.Deadline) {
+		err = protocol.Faultf(protocol.UpstreamTimeout, "waiting for the request body: %w", err)
+	}
+	return content.String(), err
+}
+
+// fill copies the request into x, which must be new. Errors are Faults.
+func (o *requestCopy) fill(x *protocol.Exchange) error {
+	r := &x.Request
+	x.Meta = o.meta
+	x.Record.TargetCluster, x.Record.WeightedIndex, x.Record.Hash = o.target, o.weightedIndex, o.hash
+	x.Metadata = o.metadata.Clone()
+	if o.codec != nil {
+		m := new(xprotocol.Message)
+		m.Set(o.codec, o.frame)
+		r.Body = m
+		if err := o.codec.ReadRequest(o.frame, r, &m.View); err != nil {
+			return err
+		}
+		if o.changed {
+			r.Header.Reset()
+		}
+	}
+	r.Method, r.Scheme, r.Authority, r.Path = o.method, o.scheme, o.authority, o.path
+	r.ContentLength = o.length
+	for _, f := range o.fields {
+		r.Header.Add(f.Name, f.Value)
+	}
+	if o.hasBody {
+		r.Body = protocol.NewStringBody(o.body)
+	}
+	for _, f := range o.trailers {
+		r.Trailer.Add(f.Name, f.Value)
+	}
+	return nil
+}

@@ -1,0 +1,278 @@
+package service
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/protocol"
+	"github.com/weft-proxy/weft/pkg/protocol/xprotocol"
+	"github.com/weft-proxy/weft/pkg/protocol/xprotocol/codectest/example"
+)
+
+// completeBody is content that says whether all of it has come.
+type completeBody struct {
+	*protocol.StringBody
+	complete bool
+}
+
+func (b completeBody) Complete() (whole, empty bool) { return b.complete, false }
+
+// TestHedgeable is which requests are sent twice: those that may be, and have come
+// whole. Others are tried one after the other.
+func TestHedgeable(t *testing.T) {
+	content := func(x *protocol.Exchange) {
+		x.Request.Body, x.Request.ContentLength = protocol.NewStringBody("content"), int64(len("content"))
+		x.Request.Trailer.Add("x-sum", "7")
+	}
+	grpc := func(whole bool) func(x *protocol.Exchange) {
+		return func(x *protocol.Exchange) {
+			x.Meta.Protocol, x.Request.Method = string(config.HTTP2), "POST"
+			x.Request.Header.Add("content-type", "application/grpc")
+			x.Request.Body = completeBody{protocol.NewStringBody("content"), whole}
+		}
+	}
+	for name, test := range map[string]struct {
+		change func(x *protocol.Exchange)
+		want   bool
+	}{
+		"GET":                         {func(*protocol.Exchange) {}, true},
+		"PUT with content":            {func(x *protocol.Exchange) { x.Request.Method = "PUT"; content(x) }, true},
+		"a call of gRPC":              {grpc(true), true},
+		"a call of gRPC that goes on": {grpc(false), false},
+		"POST":                        {func(x *protocol.Exchange) { x.Request.Method = "POST"; content(x) }, false},
+		"PUT that is large": {func(x *protocol.Exchange) {
+			x.Request.Method = "PUT"
+			content(x)
+			x.Request.ContentLength = maxHedgedBodySize + 1
+		}, false},
+		"PUT of no known length": {func(x *protocol.Exchange) { x.Request.Method = "PUT"; content(x); x.Request.ContentLength = -1 }, false},
+		"an upgrade":             {func(x *protocol.Exchange) { x.Request.Upgrade = "websocket" }, false},
+		"CONNECT":                {func(x *protocol.Exchange) { x.Request.Method = "CONNECT" }, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newHedgeScript(9, "never", "200 at 5ms")
+				service, beside := s.newHedge(t, config.Forward{
+					Retry: &config.RetryPolicy{On: config.RetryOnDefault, NumRetries: 1, PerTryTimeout: 20 * time.Millisecond},
+					Hedge: &config.HedgePolicy{InitialRequests: 2},
+				}, nil)
+				x := newTestExchange()
+				x.Meta.Start = time.Now()
+				x.Meta.Conn = &protocol.ConnMeta{}
+				test.change(x)
+				_ = x.Serve(t.Context(), service) // what is not hedged fails or not
+				x.ResetResponse()
+				beside.Wait()
+				if log := strings.Join(s.sortedLog(), ", "); strings.HasPrefix(log, "0s to a, 0s to b") != test.want {
+					t.Errorf("hosts saw %q; want it hedged: %t", log, test.want)
+				}
+				for _, got := range s.sent {
+					if got != "content" {
+						t.Errorf("a host got %q", got)
+					}
+				}
+			})
+		})
+	}
+}
+
+// TestRequestCopyEqualsOriginal: each try has what the exchange had, and shares nothing
+// that one of them may change.
+func TestRequestCopyEqualsOriginal(t *testing.T) {
+	x := newTestExchange("x-one: 1")
+	x.Request.Method = "PUT"
+	x.Request.Body, x.Request.ContentLength = protocol.NewStringBody("content"), 7
+	x.Request.Trailer.Add("x-sum", "7")
+	x.Record.TargetCluster, x.Record.WeightedIndex, x.Record.Hash = "app", 3, 4
+	x.Metadata.Set(protocol.BalancerNamespace, "zone", "a")
+	o, err := copyRequest(x)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var a, b protocol.Exchange
+	a.Reset()
+	b.Reset()
+	if o.fill(&a) != nil || o.fill(&b) != nil {
+		t.Fatal("a copy cannot be filled in")
+	}
+	a.Request.Header.Set("x-one", "other")
+	a.Metadata.Set(protocol.BalancerNamespace, "zone", "b")
+	describe := func(x *protocol.Exchange) string {
+		zone, _ := x.Metadata.Lookup(protocol.BalancerNamespace, "zone")
+		return fmt.Sprint(x.Request.Method, x.Request.Scheme, x.Request.Authority, x.Request.Path, fieldsOf(&x.Request.Header),
+			fieldsOf(&x.Request.Trailer), x.Request.ContentLength, x.Record.TargetCluster, x.Record.WeightedIndex, x.Record.Hash, zone, x.Meta)
+	}
+	if got, want := describe(&b), describe(x); got != want {
+		t.Errorf("a copy is %s,\nwant %s", got, want)
+	}
+}
+
+// exampleFrame is a call of the example protocol, with names and values of fields in turn.
+func exampleFrame(fields ...string) []byte {
+	b := example.Codec{}.AppendGoAway(nil, 7)
+	head := len(b)
+	b[2] = '?'
+	for _, text := range fields {
+		b = append(binary.BigEndian.AppendUint32(b, uint32(len(text))), text...)
+	}
+	binary.BigEndian.PutUint32(b[12:], uint32(len(b)-head))
+	return b
+}
+
+// TestRequestCopyKeepsChangedHeaders: calls of RPC are sent as they came, or with
+// the fields that they have now.
+func TestRequestCopyKeepsChangedHeaders(t *testing.T) {
+	codec := example.Codec{}
+	for _, changes := range []bool{false, true} {
+		x := newTestExchange()
+		x.Request.Header.Reset()
+		x.Request.Method = ""
+		m := new(xprotocol.Message)
+		m.Set(codec, exampleFrame("service", "org.example.Shop", "method", "buy", "x-user", "ada"))
+		x.Request.Body = m
+		if err := codec.ReadRequest(m.Frame, &x.Request, &m.View); err != nil {
+			t.Fatal(err)
+		}
+		if changes {
+			x.Request.Header.Set("x-user", "bob")
+		}
+		want, err := codec.AppendRequest(nil, m.Frame, &x.Request, &m.View, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		o, err := copyRequest(x)
+		if err != nil {
+			t.Fatal(err)
+		}
+		clear(m.Frame) // it is the engine's
+		var a protocol.Exchange
+		a.Reset()
+		if err := o.fill(&a); err != nil {
+			t.Fatal(err)
+		}
+		made := xprotocol.MessageOf(a.Request.Body)
+		got, err := codec.AppendRequest(nil, made.Frame, &a.Request, &made.View, 0)
+		if err != nil || !slices.Equal(got, want) {
+			t.Errorf("changed: %t: a copy is sent as\n%q, %v; want\n%q", changes, got, err, want)
+		}
+	}
+}
+
+// TestContextEndCancelsAttempts: tries end, and none is waited for.
+func TestContextEndCancelsAttempts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newHedgeScript(9, "never")
+		service, beside := s.newHedge(t, config.Forward{Hedge: &config.HedgePolicy{InitialRequests: 2}}, nil)
+		ctx, cancel := context.WithCancel(t.Context())
+		time.AfterFunc(40*time.Millisecond, cancel)
+		x := newTestExchange()
+		err := x.Serve(ctx, service)
+		if got := protocol.ReasonOf(err); got != protocol.ReasonDownstreamDisconnect || time.Since(s.began) != 40*time.Millisecond {
+			t.Errorf("%v after %v", err, time.Since(s.began))
+		}
+		beside.Wait()
+		if got, want := strings.Join(s.sortedLog(), ", "), "0s to a, 0s to b, 40ms a is left, 40ms b is left"; got != want {
+			t.Errorf("hosts saw %q, want %q", got, want)
+		}
+	})
+}
+
+// TestAttemptPanicFailsOnlyItsAttempt: the other try answers.
+func TestAttemptPanicFailsOnlyItsAttempt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newHedgeScript(9, "200 at 5ms")
+		var first sync.Once
+		next := protocol.BlockingFunc(func(ctx context.Context, x *protocol.Exchange) error {
+			panics := false
+			first.Do(func() { panics = true })
+			if panics {
+				x.Downstream.(*attempt).recordHost(&testScope{"p", 0}, &s.cluster)
+				panic("in a try")
+			}
+			return s.Serve(ctx, x)
+		})
+		service, beside := s.newHedgeTo(t, next, config.Forward{Hedge: &config.HedgePolicy{InitialRequests: 2}}, nil)
+		x := newTestExchange()
+		if err := x.Serve(t.Context(), service); err != nil || x.Response.Status != 200 {
+			t.Errorf("%d, %v", x.Response.Status, err)
+		}
+		x.ResetResponse()
+		beside.Wait()
+	})
+}
+
+// stalledBody is content of which a part comes, and no more until somebody closes it.
+type stalledBody struct {
+	part   *strings.Reader
+	closed chan struct{}
+}
+
+func (b *stalledBody) Buffered() int { return b.part.Len() }
+func (b *stalledBody) Close() error  { close(b.closed); return nil }
+func (b *stalledBody) Read(p []byte) (int, error) {
+	if b.part.Len() > 0 {
+		return b.part.Read(p)
+	}
+	<-b.closed
+	return 0, protocol.NewFault(protocol.ReasonDownstreamDisconnect, io.ErrClosedPipe)
+}
+
+// TestReadBodyStopsAtDeadline: callers that are slow have no
+// more time than the route says, as without a hedge_policy.
+func TestReadBodyStopsAtDeadline(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newHedgeScript(9, "200 at 5ms")
+		service, beside := s.newHedge(t, config.Forward{Timeout: 300 * time.Millisecond, Hedge: &config.HedgePolicy{InitialRequests: 2}}, nil)
+		x := newTestExchange()
+		x.Meta.Start = time.Now()
+		x.Request.Method, x.Request.ContentLength = "PUT", 7
+		x.Request.Body = &stalledBody{strings.NewReader("cont"), make(chan struct{})}
+		err := x.Serve(t.Context(), service)
+		if got, took := protocol.ReasonOf(err), time.Since(x.Meta.Start); got != protocol.UpstreamTimeout || took != 300*time.Millisecond {
+			t.Errorf("%v after %v, want %v after 300ms", err, took, protocol.UpstreamTimeout)
+		}
+		beside.Wait()
+		if len(s.log) > 0 {
+			t.Errorf("hosts saw %q", s.log)
+		}
+	})
+}
+
+// panicOnClose is a filter's body, which panics when it is closed and leaves what it wraps open.
+type panicOnClose struct{ protocol.Body }
+
+func (panicOnClose) Close() error { panic("in Close") }
+
+// testDownstream is an engine's side of an exchange, whose content it can close.
+type testDownstream struct{ content protocol.Body }
+
+func (testDownstream) SendInterim(int, *protocol.Header) error { return nil }
+func (testDownstream) OnDisconnect(func()) (stop func())       { return func() {} }
+func (r testDownstream) CloseRequestBody()                     { _ = r.content.Close() }
+
+// TestBodyClosePanicFailsExchange: a timer closes the content.
+func TestBodyClosePanicFailsExchange(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newHedgeScript(9, "200 at 5ms")
+		service, beside := s.newHedge(t, config.Forward{Timeout: 300 * time.Millisecond, Hedge: &config.HedgePolicy{InitialRequests: 2}}, nil)
+		x := newTestExchange()
+		x.Meta.Start = time.Now()
+		x.Request.Method, x.Request.ContentLength = "PUT", 7
+		content := &stalledBody{strings.NewReader("cont"), make(chan struct{})}
+		x.Downstream, x.Request.Body = testDownstream{content}, panicOnClose{content}
+		err := x.Serve(t.Context(), service)
+		if took := time.Since(x.Meta.Start); protocol.PanicIn(err) == nil || took != 300*time.Millisecond {
+			t.Errorf("%v after %v, want a panic after 300ms", err, took)
+		}
+		beside.Wait()
+	})
+}

@@ -1,0 +1,149 @@
+package service
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"strings"
+	"testing"
+
+	"github.com/weft-proxy/weft/internal/metrics"
+	"github.com/weft-proxy/weft/pkg/protocol"
+)
+
+// serviceFunc is a service as a test writes it.
+type serviceFunc = func(context.Context, *protocol.Exchange) error
+
+// newTestExchange returns a GET that holds what must never come back.
+func newTestExchange(fields ...string) *protocol.Exchange {
+	x := new(protocol.Exchange)
+	x.Reset()
+	x.Meta.Conn = &protocol.ConnMeta{RemoteIP: "192.0.2.1"}
+	x.Meta.Version = "HTTP/1.1"
+	x.Request.Method, x.Request.Scheme = "GET", "http"
+	x.Request.Authority, x.Request.Path = "shop.test", "/secret-path?secret-query"
+	x.Request.Header.Add("Authorization", "secret-token")
+	x.Request.Header.Add("Cookie", "secret-cookie")
+	for _, f := range fields {
+		name, value, _ := strings.Cut(f, ": ")
+		x.Request.Header.Add(name, value)
+	}
+	return x
+}
+
+// fieldsOf returns h as text, a line each.
+func fieldsOf(h *protocol.Header) string {
+	var b strings.Builder
+	for name, value := range h.All() {
+		fmt.Fprintf(&b, "%s: %s\n", name, value)
+	}
+	return b.String()
+}
+
+// bodyOf reads the answer's content.
+func bodyOf(t *testing.T, x *protocol.Exchange) string {
+	t.Helper()
+	if x.Response.Body == nil {
+		return ""
+	}
+	text, err := io.ReadAll(x.Response.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+func TestRespondUsesReasonTable(t *testing.T) {
+	for reason := range protocol.Reasons() {
+		t.Run(reason.String(), func(t *testing.T) {
+			fault := protocol.Faultf(reason, "secret-detail of %s", "secret-path")
+			x := newTestExchange()
+			s := Respond(protocol.BlockingFunc(func(_ context.Context, x *protocol.Exchange) error {
+				x.Response.Header.Add("Set-Cookie", "secret-of-an-upstream") // half an answer, then the failure
+				return fmt.Errorf("on the way: %w", fault)
+			}), new(metrics.Counter), slog.New(slog.DiscardHandler))
+			if err := x.Serve(t.Context(), s); err != nil {
+				t.Fatalf("Serve = %v: Respond returns no error", err)
+			}
+			traits := reason.Spec()
+			if x.Response.Status != traits.HTTP || x.Record.Reason != reason {
+				t.Errorf("status %d, reason %v; want %d, %v", x.Response.Status, x.Record.Reason, traits.HTTP, reason)
+			}
+			if !strings.Contains(x.Record.Detail, "secret-detail") {
+				t.Errorf("the detail for the log is %q", x.Record.Detail)
+			}
+			want := "Content-Type: text/plain; charset=utf-8\n"
+			if reason == protocol.Overflow {
+				want += "x-envoy-overloaded: true\n"
+			}
+			if got := fieldsOf(&x.Response.Header); got != want {
+				t.Errorf("fields %q, want %q", got, want)
+			}
+			if got, want := bodyOf(t, x), traits.Text+"\n"; got != want {
+				t.Errorf("content %q, want %q", got, want)
+			}
+		})
+	}
+}
+
+func TestErrorsWithoutAReasonAreInternal(t *testing.T) {
+	x := newTestExchange()
+	s := Respond(protocol.BlockingFunc(func(context.Context, *protocol.Exchange) error { return errors.New("anything") }),
+		new(metrics.Counter), slog.New(slog.DiscardHandler))
+	if err := x.Serve(t.Context(), s); err != nil || x.Response.Status != 500 || x.Record.Reason != protocol.Internal {
+		t.Errorf("Serve = %v, status %d, reason %v", err, x.Response.Status, x.Record.Reason)
+	}
+}
+
+func TestRespondKeepsResponses(t *testing.T) {
+	x := newTestExchange()
+	s := Respond(protocol.BlockingFunc(func(_ context.Context, x *protocol.Exchange) error {
+		x.Response.Status = 503
+		x.Response.Header.Add("Server", "app")
+		return nil
+	}), new(metrics.Counter), slog.New(slog.DiscardHandler))
+	if err := x.Serve(t.Context(), s); err != nil || x.Response.Status != 503 || x.Record.Reason != protocol.ReasonNone {
+		t.Errorf("Serve = %v, status %d, reason %v", err, x.Response.Status, x.Record.Reason)
+	}
+	if got := fieldsOf(&x.Response.Header); got != "Server: app\n" {
+		t.Errorf("fields %q", got)
+	}
+}
+
+func TestAPanicCostsOneExchange(t *testing.T) {
+	panics, log := new(metrics.Counter), new(bytes.Buffer)
+	s := Respond(protocol.BlockingFunc(func(_ context.Context, x *protocol.Exchange) error {
+		if x.Request.Method == "GET" {
+			x.Response.Header.Add("X-Half", "secret")
+			panic("secret-cause")
+		}
+		x.LocalReply(200, "", "")
+		return nil
+	}), panics, slog.New(slog.NewTextHandler(log, nil)))
+	x := newTestExchange()
+	if err := x.Serve(t.Context(), s); err != nil {
+		t.Fatal(err)
+	}
+	if x.Response.Status != 500 || x.Record.Reason != protocol.Internal {
+		t.Errorf("status %d, reason %v; want 500, %v", x.Response.Status, x.Record.Reason, protocol.Internal)
+	}
+	if got, want := fieldsOf(&x.Response.Header)+bodyOf(t, x), "Content-Type: text/plain; charset=utf-8\ninternal error\n"; got != want {
+		t.Errorf("the caller gets %q, want %q", got, want)
+	}
+	if panics.Value() != 1 {
+		t.Errorf("%d panics were counted, want 1", panics.Value())
+	}
+	for _, want := range []string{"level=ERROR", "panic=secret-cause", "TestAPanicCostsOneExchange"} {
+		if !strings.Contains(log.String(), want) {
+			t.Errorf("the log lacks %q:\n%s", want, log)
+		}
+	}
+	x = newTestExchange()
+	x.Request.Method = "POST"
+	if err := x.Serve(t.Context(), s); err != nil || x.Response.Status != 200 {
+		t.Errorf("the next exchange: %v, status %d", err, x.Response.Status)
+	}
+}

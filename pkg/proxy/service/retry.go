@@ -1,0 +1,182 @@
+package service
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"time"
+
+	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/filter"
+	"github.com/weft-proxy/weft/pkg/protocol"
+	"github.com/weft-proxy/weft/pkg/router"
+	"github.com/weft-proxy/weft/pkg/upstream"
+)
+
+// RetryBudget limits the retries in flight, including waiting ones. The circuit breaker of a
+// cluster implements it.
+type RetryBudget interface {
+	BeginRetry() bool
+	EndRetry()
+}
+
+// BreakerBudget returns a function for the retry budget of a priority: the circuit breaker of the
+// exchange's cluster.
+func BreakerBudget(p config.Priority) func(x *protocol.Exchange) RetryBudget {
+	return func(x *protocol.Exchange) RetryBudget {
+		c, _ := x.Record.Cluster.(*upstream.Cluster)
+		if c == nil {
+			return nil
+		}
+		return c.Breaker(p)
+	}
+}
+
+// Retry retries failed requests, on another host if there is one, as often as the route's policy
+// says and only if that is safe: the request cannot have reached an application, or it may be sent
+// twice and its body can be rewound. For HTTP the method says whether it may be sent twice (RFC
+// 9110 9.2.2); for RPC, including gRPC, the policy does. A route without a policy gets one attempt;
+// the cluster still replaces a host that refuses the connection.
+//
+// A retry waits for the backoff of the policy. If the exchange has less time left, the result of
+// the last attempt stays.
+//
+// The per-try timeout of the policy or the request limits each attempt until the response head; an
+// attempt that takes longer fails with ReasonPerTryTimeout.
+func Retry(next protocol.Service, route *router.Route, budget func(x *protocol.Exchange) RetryBudget) protocol.Service {
+	r := &retry{next: next, route: route, budget: budget, jitter: rand.N[time.Duration]}
+	if p := route.Config.Forward.Retry; p != nil && p.On != 0 {
+		r.policy = *p
+	}
+	return r
+}
+
+// retry is immutable.
+type retry struct {
+	next   protocol.Service
+	route  *router.Route
+	policy config.RetryPolicy                     // the zero value: no retries
+	budget func(x *protocol.Exchange) RetryBudget // may return nil: no limit
+	jitter func(bound time.Duration) time.Duration
+}
+
+// permit is what a retry needs to begin.
+type permit struct {
+	budget RetryBudget   // the retry releases it; nil: no limit
+	wait   time.Duration // before it is sent
+}
+
+// Start implements protocol.Service. It makes the first attempt.
+func (r *retry) Start(ctx context.Context, x *protocol.Exchange) error {
+	if limited := r.setPerTryDeadline(x); limited || r.policy.NumRetries > 0 {
+		x.PushFinisher(r)
+	}
+	return r.next.Start(ctx, x)
+}
+
+// Finish implements protocol.Finisher.
+func (r *retry) Finish(ctx context.Context, x *protocol.Exchange, err error) error {
+	err = attemptError(x, err)
+	if second, ok := r.prepareRetry(x, err, 0); ok {
+		return x.RunBlocking(ctx, &retries{r, second})
+	}
+	return err
+}
+
+// retries makes the attempts after the first.
+type retries struct {
+	*retry
+	first permit
+}
+
+// Serve implements protocol.BlockingService.
+func (r *retries) Serve(ctx context.Context, x *protocol.Exchange) error {
+	next := r.first
+	for n := 1; ; n++ {
+		err := r.retryOnce(ctx, x, next)
+		var ok bool
+		if next, ok = r.prepareRetry(x, err, n); !ok {
+			return err
+		}
+	}
+}
+
+// retryOnce makes one more attempt and releases its budget.
+func (r *retries) retryOnce(ctx context.Context, x *protocol.Exchange, p permit) error {
+	if p.budget != nil {
+		defer p.budget.EndRetry()
+	}
+	if p.wait > 0 {
+		if err := waitBackoff(ctx, x, p.wait); err != nil {
+			return err
+		}
+	}
+	r.setPerTryDeadline(x)
+	return attemptError(x, x.Serve(ctx, r.next))
+}
+
+// setPerTryDeadline sets the deadline of an attempt and reports whether there is one.
+func (r *retry) setPerTryDeadline(x *protocol.Exchange) bool {
+	_, d := r.route.Timeouts(x)
+	if d > 0 {
+		x.PerTryDeadline = time.Now().Add(d)
+	}
+	return d > 0
+}
+
+// attemptError converts err after an attempt: a per-try timeout is not a timeout of the exchange.
+func attemptError(x *protocol.Exchange, err error) error {
+	if err != nil && protocol.ReasonOf(err) == protocol.UpstreamTimeout && x.EffectiveDeadline() != x.Deadline {
+		err = protocol.NewFault(protocol.ReasonPerTryTimeout, err)
+	}
+	x.PerTryDeadline = time.Time{}
+	return err
+}
+
+// prepareRetry decides whether another retry is wanted, safe and possible after that many. If so, it drops
+// the response and acquires the budget.
+func (r *retry) prepareRetry(x *protocol.Exchange, err error, retries int) (next permit, ok bool) {
+	reason := protocol.ReasonOf(err)
+	switch {
+	case r.policy.NumRetries == 0,
+		!policyCovers(&r.policy, reason, x),
+		!reason.Spec().SafeToRetry && !idempotent(x):
+		return next, false
+	case retries >= r.policy.NumRetries:
+		x.Record.Flags |= protocol.RetryLimitExceeded
+		return next, false
+	}
+	if bound := r.policy.Backoff.Bound(retries + 1); bound > 0 {
+		next.wait = r.jitter(bound)
+	}
+	if !x.Deadline.IsZero() && time.Until(x.Deadline) <= next.wait || !protocol.RewindBody(x.Request.Body) {
+		return next, false
+	}
+	if next.budget = r.budget(x); next.budget != nil && !next.budget.BeginRetry() {
+		return next, false
+	}
+	if h := x.Record.Host(); h != nil && err == nil {
+		h.ResponseDiscarded(x)
+	}
+	x.ResetResponse()
+	return next, true
+}
+
+// idempotent reports whether a request may be sent twice: its HTTP method says so, or it is RPC,
+// where a retry policy on the route is the operator's permission.
+func idempotent(x *protocol.Exchange) bool {
+	return x.Request.Method == "" || protocol.IsIdempotentMethod(x.Request.Method) || IsGRPC(x)
+}
+
+// waitBackoff returns after d, or with a ReasonDownstreamDisconnect Fault if the client disconnects or
+// ctx ends first; see filter.Wait.
+func waitBackoff(ctx context.Context, x *protocol.Exchange, d time.Duration) error {
+	err := filter.Wait(ctx, x, d)
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, filter.ErrClientDisconnected):
+		err = errors.New("client disconnected before a retry")
+	}
+	return protocol.NewFault(protocol.ReasonDownstreamDisconnect, err)
+}

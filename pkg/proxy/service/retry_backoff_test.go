@@ -1,0 +1,170 @@
+package service
+
+import (
+	"context"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/weft-proxy/weft/internal/invariants"
+	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/protocol"
+)
+
+// retryWithBackoff is a policy whose retries wait, and its service, whose jitter is all of
+// the bound.
+func retryWithBackoff(t *testing.T, timeout time.Duration, n int, next protocol.Service, budget RetryBudget) protocol.Service {
+	t.Helper()
+	route := routeOf(t, config.Forward{Timeout: timeout, Retry: &config.RetryPolicy{
+		On: config.RetryOnDefault, NumRetries: n, Backoff: config.Backoff{Base: 25 * time.Millisecond, Max: 250 * time.Millisecond},
+	}})
+	r := Retry(next, route, func(*protocol.Exchange) RetryBudget { return budget }).(*retry)
+	r.jitter = func(bound time.Duration) time.Duration { return bound }
+	return Timeout(r, route)
+}
+
+func TestRetryBackoffGrows(t *testing.T) {
+	for name, test := range map[string]struct {
+		timeout time.Duration
+		retries int
+		answers []any
+		want    []int // milliseconds at which tries begin
+		status  int
+	}{
+		"none of the first try":                  {0, 5, []any{200}, []int{0}, 200},
+		"up to the bound":                        {0, 5, []any{503}, []int{0, 25, 100, 275, 525, 775}, 503},
+		"after a failure too":                    {0, 5, []any{protocol.NewFault(protocol.UpstreamReset, nil), 200}, []int{0, 25}, 200},
+		"not if there is less time left":         {275 * time.Millisecond, 5, []any{503}, []int{0, 25, 100}, 503},
+		"while there is time for more than that": {276 * time.Millisecond, 5, []any{503}, []int{0, 25, 100, 275}, 503},
+		"no more often than the policy says":     {0, 1, []any{503}, []int{0, 25}, 503},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				began := time.Now()
+				var at []int
+				next := &scriptedService{results: test.answers, each: func(int, *protocol.Exchange) {
+					at = append(at, int(time.Since(began)/time.Millisecond))
+				}}
+				x := newTestExchange()
+				x.Meta.Start = began
+				err := x.Serve(t.Context(), retryWithBackoff(t, test.timeout, test.retries, next, nil))
+				if err != nil || x.Response.Status != test.status || !slices.Equal(at, test.want) {
+					t.Errorf("tries at %v, status %d, %v; want them at %v, status %d", at, x.Response.Status, err, test.want, test.status)
+				}
+			})
+		})
+	}
+}
+
+func TestRetryJitterIsBelowBound(t *testing.T) {
+	r := Retry(&scriptedService{}, routeOf(t, config.Forward{}), unlimited).(*retry)
+	const bound = time.Millisecond
+	low, high := bound, time.Duration(0)
+	for range 1000 {
+		d := r.jitter(bound)
+		low, high = min(low, d), max(high, d)
+	}
+	// One run of 10^22 has nothing in either twentieth.
+	if low < 0 || low > bound/20 || high >= bound || high < bound-bound/20 {
+		t.Errorf("1000 waits are from %v to %v, want any time below %v", low, high, bound)
+	}
+}
+
+// disconnectingClient is a caller that goes away when told to.
+type disconnectingClient struct {
+	gone     chan struct{}
+	watched  int
+	detached int
+}
+
+func (c *disconnectingClient) SendInterim(int, *protocol.Header) error { return nil }
+
+func (c *disconnectingClient) OnDisconnect(gone func()) (stop func()) {
+	c.watched++
+	stopped, done := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(done)
+		select {
+		case <-c.gone:
+			gone()
+		case <-stopped:
+		}
+	}()
+	return func() { close(stopped); <-done }
+}
+
+func (c *disconnectingClient) Detach() { c.detached++ }
+
+func TestDisconnectEndsBackoff(t *testing.T) {
+	for name, test := range map[string]struct {
+		body   protocol.Body
+		length int64
+		leave  func(c *disconnectingClient, end context.CancelFunc)
+		want   protocol.Reason
+		took   time.Duration
+	}{
+		"one that has gone":             {nil, -1, func(c *disconnectingClient, _ context.CancelFunc) { close(c.gone) }, protocol.ReasonDownstreamDisconnect, 10 * time.Millisecond},
+		"one whose content is here":     {protocol.NewStringBody("x"), 1, func(c *disconnectingClient, _ context.CancelFunc) { close(c.gone) }, protocol.ReasonDownstreamDisconnect, 10 * time.Millisecond},
+		"its connection has ended":      {nil, -1, func(_ *disconnectingClient, end context.CancelFunc) { end() }, protocol.ReasonDownstreamDisconnect, 10 * time.Millisecond},
+		"one that stays":                {nil, -1, func(*disconnectingClient, context.CancelFunc) {}, protocol.ReasonNone, 25 * time.Millisecond},
+		"not while content is awaited":  {protocol.NewStringBody("x"), 2, func(c *disconnectingClient, _ context.CancelFunc) { close(c.gone) }, protocol.ReasonNone, 25 * time.Millisecond},
+		"nor content of unknown length": {protocol.NewStringBody("x"), -1, func(c *disconnectingClient, _ context.CancelFunc) { close(c.gone) }, protocol.ReasonNone, 25 * time.Millisecond},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				began := time.Now()
+				ctx, end := context.WithCancel(t.Context())
+				defer end()
+				caller := &disconnectingClient{gone: make(chan struct{})}
+				time.AfterFunc(10*time.Millisecond, func() { test.leave(caller, end) })
+				x := newTestExchange()
+				x.Downstream, x.Request.Body, x.Request.ContentLength = caller, test.body, test.length
+				next := &scriptedService{results: []any{503, 200}}
+				budget := &testBudget{remaining: 9}
+				err := x.Serve(ctx, retryWithBackoff(t, 0, 1, next, budget))
+				if got := protocol.ReasonOf(err); got != test.want || time.Since(began) != test.took {
+					t.Errorf("%v after %v, want %v after %v", got, time.Since(began), test.want, test.took)
+				}
+				if (next.attempts == 2) != (test.want == protocol.ReasonNone) || budget.maxInFlight != 1 || budget.inFlight != 0 || caller.detached != 1 {
+					t.Errorf("%d tries, %d of the budget were taken and %d not given back, detached %d times", next.attempts, budget.maxInFlight, budget.inFlight, caller.detached)
+				}
+			})
+		})
+	}
+}
+
+func TestFirstAttemptDoesNotWait(t *testing.T) {
+	caller := &disconnectingClient{}
+	x := newTestExchange()
+	x.Downstream = caller
+	s := retryWithBackoff(t, 0, 3, &scriptedService{results: []any{200}}, &testBudget{})
+	if err := x.Serve(t.Context(), s); err != nil || caller.watched != 0 || caller.detached != 0 {
+		t.Errorf("%v, watched %d times, detached %d times; want neither", err, caller.watched, caller.detached)
+	}
+}
+
+func TestFirstAttemptDoesNotAllocate(t *testing.T) {
+	if invariants.Enabled {
+		t.Skip("with the race detector more is allocated")
+	}
+	fine := protocol.BlockingFunc(func(_ context.Context, x *protocol.Exchange) error {
+		x.Response.Status, x.Response.Code = 200, 20
+		return nil
+	})
+	route := routeOf(t, config.Forward{Retry: &config.RetryPolicy{
+		On: ^config.RetryOn(0), NumRetries: 3, StatusCodes: []int{429}, RPCCodes: []int{100}, Headers: []config.RetryHeader{{Name: "x-again"}},
+		Backoff: config.Backoff{Base: time.Second, Max: time.Minute},
+	}})
+	s := Retry(fine, route, unlimited)
+	x := newTestExchange()
+	x.Request.Method = "" // of RPC
+	var err error
+	n := testing.AllocsPerRun(100, func() {
+		x.ResetResponse()
+		err = x.Start(t.Context(), s)
+	})
+	if err != nil || n != 0 {
+		t.Errorf("%v allocations, %v; want none", n, err)
+	}
+}

@@ -1,0 +1,87 @@
+package service
+
+import (
+	"slices"
+
+	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/protocol"
+)
+
+// policyCovers reports whether a policy covers the reason or the response of an attempt.
+func policyCovers(p *config.RetryPolicy, reason protocol.Reason, x *protocol.Exchange) bool {
+	if reason != protocol.ReasonNone {
+		return p.On&retryOnNoResponse(reason) != 0
+	}
+	return p.On&retryOnStatus(x.Response.Status) != 0 ||
+		p.On&config.RetryStatusCodes != 0 && hasRetriableStatus(p, &x.Response) ||
+		p.On&config.RetryHeaders != 0 && hasRetriableHeader(p.Headers, &x.Response.Header) ||
+		p.On&retryOnAnyGRPC != 0 && IsGRPC(x) && p.On&retryOnGRPCStatus(protocol.GRPCStatus(&x.Response)) != 0
+}
+
+// retryOnNoResponse returns the conditions that an attempt without a response meets: those of a
+// 502, which the client would get.
+func retryOnNoResponse(reason protocol.Reason) config.RetryOn {
+	const silent = config.Retry5xx | config.RetryGatewayError | config.RetryReset
+	switch reason {
+	case protocol.ConnectFailure, protocol.ConnectTimeout:
+		return silent | config.RetryConnectFailure | config.RetryRefusedStream
+	case protocol.UpstreamReset, protocol.UpstreamClosed, protocol.UpstreamMalformed, protocol.ReasonPerTryTimeout:
+		return silent
+	default:
+		return 0
+	}
+}
+
+// retryOnStatus returns the conditions that a response status meets.
+func retryOnStatus(status int) config.RetryOn {
+	switch {
+	case status >= 502 && status <= 504:
+		return config.Retry5xx | config.RetryGatewayError
+	case status >= 500:
+		return config.Retry5xx
+	case status == 409:
+		return config.Retry4xx
+	}
+	return 0
+}
+
+// hasRetriableStatus reports whether the policy lists the status of a response.
+func hasRetriableStatus(p *config.RetryPolicy, r *protocol.Response) bool {
+	return slices.Contains(p.StatusCodes, r.Status) || slices.Contains(p.RPCCodes, r.Code)
+}
+
+// hasRetriableHeader reports whether a response has one of the fields. It compares each value of a
+// repeated field separately.
+func hasRetriableHeader(fields []config.RetryHeader, h *protocol.Header) bool {
+	for i := range fields {
+		want := &fields[i]
+		for n := range h.Len() {
+			if f := h.At(n); protocol.EqualFold(f.Name, want.Name) && (want.Value == "" || want.Value == f.Value) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// retryOnAnyGRPC contains all conditions that a grpc-status can meet.
+const retryOnAnyGRPC = config.RetryCancelled | config.RetryDeadlineExceeded | config.RetryResourceExhausted |
+	config.RetryInternal | config.RetryUnavailable
+
+// retryOnGRPCStatus returns the conditions that a grpc-status meets. At this point the status is known
+// only for a trailers-only response.
+func retryOnGRPCStatus(code int) config.RetryOn {
+	switch code {
+	case 1:
+		return config.RetryCancelled
+	case 4:
+		return config.RetryDeadlineExceeded
+	case 8:
+		return config.RetryResourceExhausted
+	case 13:
+		return config.RetryInternal
+	case protocol.GRPCUnavailable:
+		return config.RetryUnavailable
+	}
+	return 0
+}

@@ -1,0 +1,205 @@
+package service
+
+import (
+	"context"
+	"net/netip"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/protocol"
+)
+
+// sanitized returns the fields that a request of those fields has for filters and routes, a
+// line each, without those of every exchange.
+func sanitized(t *testing.T, p *config.Proxy, conn *protocol.ConnMeta, fields ...string) (string, *protocol.Exchange) {
+	t.Helper()
+	x := newTestExchange(fields...)
+	x.Meta.Protocol = string(config.HTTP1)
+	x.Meta.Conn = conn
+	got := ""
+	f := Forwarded(protocol.BlockingFunc(func(_ context.Context, x *protocol.Exchange) error {
+		got = strings.TrimPrefix(fieldsOf(&x.Request.Header), "Authorization: secret-token\nCookie: secret-cookie\n")
+		return nil
+	}), p)
+	if err := x.Serve(t.Context(), f); err != nil {
+		t.Fatal(err)
+	}
+	return got, x
+}
+
+func remote(ip string) *protocol.ConnMeta {
+	return &protocol.ConnMeta{Remote: netip.AddrPortFrom(netip.MustParseAddr(ip), 1234), RemoteIP: ip}
+}
+
+func TestTimeoutOverridesAreRemovedFromUntrustedClients(t *testing.T) {
+	fields := []string{"X-Mosn-Global-Timeout: 86400000", "x-mosn-try-timeout: 1", "x-mosn-try-timeout: 2", "x-mosn-other-thing: 1"}
+	for _, test := range []struct {
+		name string
+		c    config.ClientHeaders
+		want string
+	}{
+		{"by default", config.ClientHeaders{}, "x-mosn-other-thing: 1\n"},
+		{"from a trusted caller", config.ClientHeaders{OverrideTimeouts: true}, strings.Join(fields, "\n") + "\n"},
+		{"by the rules of Envoy", config.ClientHeaders{Envoy: &config.EnvoyHeaders{}}, "x-mosn-other-thing: 1\n"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			p := &config.Proxy{CallerFields: test.c}
+			if got, _ := sanitized(t, p, remote("192.0.2.1"), fields...); got != test.want {
+				t.Errorf("passed:\n%swant:\n%s", got, test.want)
+			}
+			x := newTestExchange(fields...)
+			x.Request.Method = "" // RPC
+			f := Forwarded(protocol.BlockingFunc(func(context.Context, *protocol.Exchange) error { return nil }), p)
+			if err := x.Serve(t.Context(), f); err != nil {
+				t.Fatal(err)
+			}
+			if _, there := x.Request.Header.Lookup("x-mosn-global-timeout"); there != test.c.OverrideTimeouts {
+				t.Errorf("a call of RPC keeps x-mosn-global-timeout: %v, want %v", there, test.c.OverrideTimeouts)
+			}
+		})
+	}
+}
+
+// envoyFieldsSent are all x-envoy-* fields that Envoy 1.40 knows of requests, and some more.
+var envoyFieldsSent = []string{
+	"x-envoy-attempt-count", "x-envoy-decorator-operation", "x-envoy-downstream-service-cluster", "x-envoy-downstream-service-node",
+	"x-envoy-expected-rq-timeout-ms", "x-envoy-external-address", "X-Envoy-Force-Trace", "x-envoy-hedge-on-per-try-timeout", "x-envoy-internal",
+	"x-envoy-ip-tags", "x-envoy-is-timeout-retry", "x-envoy-max-retries", "x-envoy-original-dst-host", "x-envoy-original-host",
+	"x-envoy-original-path", "x-envoy-original-url", "x-envoy-peer-metadata", "x-envoy-retriable-header-names",
+	"x-envoy-retriable-status-codes", "x-envoy-retry-grpc-on", "X-ENVOY-RETRY-ON", "x-envoy-upstream-alt-stat-name",
+	"x-envoy-upstream-rq-per-try-timeout-ms", "x-envoy-upstream-rq-timeout-alt-response", "x-envoy-upstream-rq-timeout-ms",
+	"x-envoy-upstream-stream-duration-ms", "x-envoy-foo", "x-mosn-original-path", "x-forwarded-host",
+}
+
+func TestEnvoyHeadersAreSanitizedLikeEnvoy(t *testing.T) {
+	const (
+		everywhere = "x-envoy-attempt-count x-envoy-is-timeout-retry x-envoy-original-dst-host x-envoy-peer-metadata x-envoy-foo x-forwarded-host"
+		network    = everywhere + " x-envoy-decorator-operation x-envoy-downstream-service-cluster x-envoy-downstream-service-node" +
+			" x-envoy-external-address x-envoy-original-host x-envoy-original-path x-mosn-original-path"
+		internal = network + " x-envoy-expected-rq-timeout-ms x-envoy-force-trace x-envoy-ip-tags x-envoy-original-url x-envoy-internal"
+	)
+	ten := []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}
+	local := []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}
+	edge := config.HTTP1Options{XForwarded: config.ForwardedAppend, XForwardedProto: config.ForwardedProtoSet, XFFBareAddressOnly: true}
+	inside := config.HTTP1Options{XFFClientIndex: 1, XFFBareAddressOnly: true}
+	hops := func(o config.HTTP1Options, n int) config.HTTP1Options {
+		o.XFFClientIndex = n
+		return o
+	}
+	for _, test := range []struct {
+		name     string
+		rules    config.EnvoyHeaders
+		options  config.HTTP1Options
+		conn     *protocol.ConnMeta
+		xff      string
+		want     string
+		external string // x-envoy-external-address; "": as sent
+	}{
+		{"a client at the edge", config.EnvoyHeaders{UseRemoteAddress: true}, edge, remote("127.0.0.1"), "", everywhere + " x-envoy-external-address", "127.0.0.1"},
+		{"an internal caller", config.EnvoyHeaders{UseRemoteAddress: true, InternalRanges: local}, edge, remote("127.0.0.1"), "", internal, ""},
+		{"of a longer chain", config.EnvoyHeaders{UseRemoteAddress: true, InternalRanges: local}, edge, remote("127.0.0.1"), "10.0.0.1", everywhere + " x-envoy-external-address", "127.0.0.1"},
+		{"a client behind a trusted proxy", config.EnvoyHeaders{UseRemoteAddress: true, InternalRanges: local}, hops(edge, 1), remote("127.0.0.1"), "9.9.9.9", everywhere + " x-envoy-external-address", "9.9.9.9"},
+		{"a unix socket", config.EnvoyHeaders{UseRemoteAddress: true}, edge, &protocol.ConnMeta{}, "", everywhere + " x-envoy-external-address", ""},
+		{"an internal unix socket", config.EnvoyHeaders{UseRemoteAddress: true, InternalUnixSocket: true}, edge, &protocol.ConnMeta{}, "", internal, ""},
+		{"inside, without X-Forwarded-For", config.EnvoyHeaders{InternalRanges: local}, inside, remote("127.0.0.1"), "", network, ""},
+		{"inside, from outside", config.EnvoyHeaders{InternalRanges: ten}, inside, remote("127.0.0.1"), "8.8.8.8", network, ""},
+		{"inside, from inside", config.EnvoyHeaders{InternalRanges: ten}, inside, remote("127.0.0.1"), "10.0.0.1", internal, ""},
+		{"inside, the caller itself", config.EnvoyHeaders{InternalRanges: local}, inside, remote("127.0.0.1"), "127.0.0.1", internal, ""},
+		{"inside, no list of internal addresses", config.EnvoyHeaders{}, inside, remote("10.0.0.1"), "10.0.0.1", network, ""},
+		{"inside, a chain", config.EnvoyHeaders{InternalRanges: ten}, inside, remote("127.0.0.1"), "10.0.0.2, 10.0.0.1", network, ""},
+		{"inside, an address with a port", config.EnvoyHeaders{InternalRanges: ten}, inside, remote("127.0.0.1"), "10.0.0.1:80", network, ""},
+		{"inside, behind another proxy", config.EnvoyHeaders{InternalRanges: ten}, hops(inside, 2), remote("127.0.0.1"), "10.0.0.1", network, ""},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			var sent []string
+			for _, name := range envoyFieldsSent {
+				sent = append(sent, name+": 1")
+			}
+			if test.xff != "" {
+				sent = append(sent, "X-Forwarded-For: "+test.xff)
+			}
+			_, x := sanitized(t, &config.Proxy{HTTP1: test.options, CallerFields: config.ClientHeaders{Envoy: &test.rules}}, test.conn, sent...)
+			got, want := map[string]bool{}, map[string]bool{}
+			for name := range x.Request.Header.All() {
+				if name = strings.ToLower(name); strings.HasPrefix(name, "x-envoy-") || strings.HasPrefix(name, "x-mosn-") || name == "x-forwarded-host" {
+					got[name] = true
+				}
+			}
+			for name := range strings.FieldsSeq(test.want) {
+				want[name] = true
+			}
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Errorf("passed (-want +got):\n%s", diff)
+			}
+			if want["x-envoy-internal"] && x.Request.Header.Get("x-envoy-internal") != "true" {
+				t.Errorf("x-envoy-internal: %s", x.Request.Header.Get("x-envoy-internal"))
+			}
+			if test.external != "" && x.Request.Header.Get("x-envoy-external-address") != test.external {
+				t.Errorf("x-envoy-external-address: %s, want %s", x.Request.Header.Get("x-envoy-external-address"), test.external)
+			}
+		})
+	}
+}
+
+func TestTheRequestIDOfAClientIsReplacedAtTheEdge(t *testing.T) {
+	uuid := regexp.MustCompile(`^[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$`)
+	edge := config.HTTP1Options{XForwarded: config.ForwardedAppend}
+	for _, test := range []struct {
+		name     string
+		rules    config.EnvoyHeaders
+		replaced bool
+	}{
+		{"at the edge", config.EnvoyHeaders{UseRemoteAddress: true, ReplaceRequestID: true}, true},
+		{"that is to be preserved", config.EnvoyHeaders{UseRemoteAddress: true}, false},
+		{"of an internal caller", config.EnvoyHeaders{UseRemoteAddress: true, ReplaceRequestID: true, InternalRanges: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}}, false},
+		{"behind an edge", config.EnvoyHeaders{ReplaceRequestID: true}, false},
+	} {
+		p := &config.Proxy{HTTP1: edge, CallerFields: config.ClientHeaders{Envoy: &test.rules}}
+		_, x := sanitized(t, p, remote("192.0.2.1"), "X-Request-Id: forged", "x-request-id: again")
+		got := x.Request.Header.Get("x-request-id")
+		x.Request.Header.Del("X-Envoy-External-Address")
+		count := strings.Count(strings.ToLower(fieldsOf(&x.Request.Header)), "x-request-id")
+		if test.replaced && (!uuid.MatchString(got) || count != 1) || !test.replaced && got != "forged" {
+			t.Errorf("%s: x-request-id is %q; fields:\n%s", test.name, got, fieldsOf(&x.Request.Header))
+		}
+	}
+}
+
+func TestATrustedForwardedProtoNamesTheScheme(t *testing.T) {
+	trusted := &config.Proxy{HTTP1: config.HTTP1Options{XFFClientIndex: 1}, ForwardedScheme: true}
+	replaced := &config.Proxy{HTTP1: config.HTTP1Options{XForwardedProto: config.ForwardedProtoSet}, ForwardedScheme: true}
+	for _, test := range []struct {
+		name   string
+		proxy  *config.Proxy
+		proto  string
+		scheme string
+	}{
+		{"trusted", trusted, "https", "https"},
+		{"in any case", trusted, "HTTPS", "https"},
+		{"no scheme of HTTP", trusted, "ftp", "http"},
+		{"a list", trusted, "https, http", "http"},
+		{"not trusted", replaced, "https", "http"},
+		{"not looked at", &config.Proxy{}, "https", "http"},
+	} {
+		if _, x := sanitized(t, test.proxy, remote("192.0.2.1"), "X-Forwarded-Proto: "+test.proto); x.Request.Scheme != test.scheme {
+			t.Errorf("%s: %q makes the scheme %q, want %q", test.name, test.proto, x.Request.Scheme, test.scheme)
+		}
+	}
+}
+
+func TestRequestsWithNothingToRemoveAllocateNothing(t *testing.T) {
+	for name, c := range map[string]config.ClientHeaders{
+		"default": {}, "as Envoy": {Envoy: &config.EnvoyHeaders{InternalRanges: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}}},
+	} {
+		p := config.Proxy{CallerFields: c, HTTP1: config.HTTP1Options{XFFClientIndex: 1}}
+		sanitizer := newHeaderSanitizer(p.CallerFields, &p.HTTP1)
+		x := newTestExchange("x-forwarded-for: 8.8.8.8", "x-some-thing-as-long-as-they: 1")
+		if n := testing.AllocsPerRun(100, func() { sanitizer.sanitize(x) }); n != 0 {
+			t.Errorf("%s: %v allocations", name, n)
+		}
+	}
+}

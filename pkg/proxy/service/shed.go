@@ -1,0 +1,100 @@
+package service
+
+import (
+	"context"
+	"math/rand/v2"
+	"sync/atomic"
+
+	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/protocol"
+)
+
+// OverloadPolicy is applied to every exchange of an overloaded process: the fraction to reject, and
+// the fraction whose connection ends after the response. The zero value does nothing. One goroutine
+// updates it.
+type OverloadPolicy struct {
+	// packedState holds both fractions of fractionScale: reject in the high bits, end in the low bits.
+	packedState atomic.Uint64
+
+	rejected, closed atomic.Uint64 // exchanges
+}
+
+const (
+	fractionScale = 1 << 31
+	fractionBits  = 32
+)
+
+// SetFractions replaces the fractions, each from 0 to 1.
+func (o *OverloadPolicy) SetFractions(refuse, end float64) {
+	o.packedState.Store(uint64(refuse*fractionScale)<<fractionBits | uint64(end*fractionScale))
+}
+
+// Shed returns a service that applies the policy. It is inside Respond and outside everything
+// expensive.
+func Shed(next protocol.Service, o *OverloadPolicy) protocol.Service {
+	return &shedService{next, o}
+}
+
+type shedService struct {
+	next   protocol.Service
+	policy *OverloadPolicy
+}
+
+// retryAfter is the Retry-After of rejected requests in seconds (RFC 9110 10.2.3). Actions last at
+// least that long.
+const retryAfter = "1"
+
+// Start implements protocol.Service.
+func (s *shedService) Start(ctx context.Context, x *protocol.Exchange) error {
+	if word := s.policy.packedState.Load(); word != 0 && s.policy.apply(word, x) {
+		return nil
+	}
+	return s.next.Start(ctx, x)
+}
+
+// apply applies word to x and reports whether x was rejected.
+func (o *OverloadPolicy) apply(word uint64, x *protocol.Exchange) (refused bool) {
+	if sampled(word&(1<<fractionBits-1)) && endConnection(x) {
+		o.closed.Add(1)
+	}
+	if !sampled(word >> fractionBits) {
+		return false
+	}
+	o.rejected.Add(1)
+	// This does what Exchange.LocalReplyError does, without its allocations.
+	x.Record.Reason, x.Record.Detail = protocol.Overloaded, string(config.ActionStopRequests)
+	x.LocalReply(protocol.Overloaded.Spec().HTTP, "text/plain; charset=utf-8", "overloaded\n")
+	x.Response.Header.Add("Retry-After", retryAfter)
+	return true
+}
+
+// sampled samples whether an exchange belongs to a fraction of fractionScale.
+func sampled(share uint64) bool {
+	return share >= fractionScale || share > 0 && rand.Uint64N(fractionScale) < share
+}
+
+// endConnection asks x's connection to end and reports whether that is possible. RPC frames have
+// no notice that clients understand.
+func endConnection(x *protocol.Exchange) bool {
+	if p := config.Protocol(x.Meta.Protocol); p != config.HTTP1 && p != config.HTTP2 || x.Meta.Conn == nil {
+		return false
+	}
+	conn := x.Meta.Conn.DownstreamConn
+	if conn == nil {
+		return false
+	}
+	conn.Shed()
+	return true
+}
+
+// Counter returns the counter of an action that the policy carries out, or nil for other actions.
+func (o *OverloadPolicy) Counter(name config.ActionName) *atomic.Uint64 {
+	switch name {
+	case config.ActionStopRequests:
+		return &o.rejected
+	case config.ActionDisableKeepAlive:
+		return &o.closed
+	default:
+		return nil
+	}
+}

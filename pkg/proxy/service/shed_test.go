@@ -1,0 +1,46 @@
+package service
+
+import (
+	"context"
+	"testing"
+
+	"github.com/weft-proxy/weft/pkg/protocol"
+)
+
+func TestOverloadPolicyDoesNotAllocate(t *testing.T) {
+	var o OverloadPolicy
+	served := 0
+	s := Shed(protocol.BlockingFunc(func(context.Context, *protocol.Exchange) error { served++; return nil }), &o)
+	x := &protocol.Exchange{}
+	serve := func() {
+		x.Reset()
+		if err := x.Serve(context.Background(), s); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := testing.AllocsPerRun(100, serve); n > 0 || served == 0 {
+		t.Errorf("%v allocations without orders", n)
+	}
+	o.SetFractions(1, 1)
+	served = 0
+	if n := testing.AllocsPerRun(100, serve); n > 0 || served > 0 {
+		t.Errorf("%v allocations of a refusal, %d served", n, served)
+	}
+	if x.Record.Reason != protocol.Overloaded || x.Response.Status != 503 {
+		t.Errorf("refused with %v and %d", x.Record.Reason, x.Response.Status)
+	}
+	o.SetFractions(0, 1)
+	serve() // without a connection there is nothing to end
+	if served != 1 {
+		t.Errorf("%d were served", served)
+	}
+}
+
+func BenchmarkOverloadPolicy(b *testing.B) {
+	var o OverloadPolicy
+	s := Shed(protocol.BlockingFunc(func(context.Context, *protocol.Exchange) error { return nil }), &o)
+	x := &protocol.Exchange{}
+	for b.Loop() {
+		_ = s.Start(context.Background(), x)
+	}
+}

@@ -1,0 +1,58 @@
+package service
+
+import (
+	"context"
+	"time"
+
+	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/protocol"
+	"github.com/weft-proxy/weft/pkg/router"
+)
+
+// Timeout limits the duration of the exchange as its route and its request say. An earlier deadline
+// stays.
+func Timeout(next protocol.Service, route *router.Route) protocol.Service {
+	return &timeout{next, route}
+}
+
+type timeout struct {
+	next  protocol.Service
+	route *router.Route
+}
+
+// Start implements protocol.Service.
+func (t *timeout) Start(ctx context.Context, x *protocol.Exchange) error {
+	d, _ := t.route.Timeouts(x)
+	if g := &t.route.Config.Forward.GRPCTimeout; *g != (config.GRPCTimeout{}) && IsGRPC(x) {
+		d = grpcTimeout(x, g, d)
+	}
+	if d > 0 {
+		if end := x.Meta.Start.Add(d); x.Deadline.IsZero() || end.Before(x.Deadline) {
+			x.Deadline = end
+		}
+	}
+	return t.next.Start(ctx, x)
+}
+
+// grpcTimeout adjusts the deadline that grpc-timeout has set as g says. It returns the route
+// timeout that still applies.
+func grpcTimeout(x *protocol.Exchange, g *config.GRPCTimeout, d time.Duration) time.Duration {
+	if g.Ignore {
+		x.Deadline = time.Time{}
+		return d
+	}
+	said := !x.Deadline.IsZero()
+	if end := x.Meta.Start.Add(g.Max); g.Max > 0 && (said && end.Before(x.Deadline) || !said && g.Replace) {
+		x.Deadline = end
+	}
+	if g.Replace {
+		return 0
+	}
+	return d
+}
+
+// IsGRPC reports whether x is a gRPC call: a POST over HTTP/2. The check is cheap for other
+// requests.
+func IsGRPC(x *protocol.Exchange) bool {
+	return x.Request.Method == "POST" && x.Meta.Protocol == string(config.HTTP2) && protocol.IsGRPC(&x.Request.Header)
+}

@@ -1,0 +1,55 @@
+package service
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/protocol"
+)
+
+func TestGRPCTimeoutModes(t *testing.T) {
+	const s = time.Second
+	for _, test := range []struct {
+		name  string
+		rule  config.GRPCTimeout
+		route time.Duration
+		said  time.Duration // by grpc-timeout; 0: nothing
+		plain bool          // no call of gRPC
+		want  time.Duration // 0: no deadline
+	}{
+		{name: "the nearer one", route: 10 * s, said: 3 * s, want: 3 * s},
+		{name: "the route's, if that is nearer", route: 2 * s, said: 3 * s, want: 2 * s},
+		{name: "ignored", rule: config.GRPCTimeout{Ignore: true}, route: 10 * s, said: 3 * s, want: 10 * s},
+		{name: "ignored, without another", rule: config.GRPCTimeout{Ignore: true}, said: 3 * s},
+		{name: "bounded", rule: config.GRPCTimeout{Max: s}, route: 10 * s, said: 3 * s, want: s},
+		{name: "below the bound", rule: config.GRPCTimeout{Max: 5 * s}, route: 10 * s, said: 3 * s, want: 3 * s},
+		{name: "bounded, but not said", rule: config.GRPCTimeout{Max: s}, route: 10 * s, want: 10 * s},
+		{name: "in the place of the route's", rule: config.GRPCTimeout{Max: 20 * s, Replace: true}, route: 10 * s, said: 15 * s, want: 15 * s},
+		{name: "in its place, bounded", rule: config.GRPCTimeout{Max: 12 * s, Replace: true}, route: 10 * s, said: 15 * s, want: 12 * s},
+		{name: "in its place, not said", rule: config.GRPCTimeout{Max: 20 * s, Replace: true}, route: 10 * s, want: 20 * s},
+		{name: "in its place, without a bound", rule: config.GRPCTimeout{Replace: true}, route: 10 * s, said: 15 * s, want: 15 * s},
+		{name: "of another request", rule: config.GRPCTimeout{Max: s, Replace: true}, route: 10 * s, plain: true, want: 10 * s},
+	} {
+		x := newTestExchange()
+		x.Meta.Start = time.Now()
+		x.Request.Method, x.Meta.Protocol = "POST", string(config.HTTP2)
+		if !test.plain {
+			x.Request.Header.Add("content-type", "application/grpc")
+		}
+		if test.said > 0 {
+			x.Deadline = x.Meta.Start.Add(test.said)
+		}
+		var got time.Duration
+		next := protocol.BlockingFunc(func(_ context.Context, x *protocol.Exchange) error {
+			if !x.Deadline.IsZero() {
+				got = x.Deadline.Sub(x.Meta.Start)
+			}
+			return nil
+		})
+		if err := x.Serve(t.Context(), Timeout(next, routeOf(t, config.Forward{Timeout: test.route, GRPCTimeout: test.rule}))); err != nil || got != test.want {
+			t.Errorf("%s: %v, %v; want %v", test.name, got, err, test.want)
+		}
+	}
+}

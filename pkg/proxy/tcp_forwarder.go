@@ -1,0 +1,49 @@
+package proxy
+
+import (
+	"context"
+	"time"
+
+	"github.com/weft-proxy/weft/pkg/filter"
+	"github.com/weft-proxy/weft/pkg/network"
+	"github.com/weft-proxy/weft/pkg/protocol"
+	"github.com/weft-proxy/weft/pkg/upstream"
+)
+
+// TCPForwarder connects downstream connections to clusters for network filters that relay bytes.
+type TCPForwarder struct {
+	clusters  *upstream.Set
+	tls       *upstreamTLS
+	observers []filter.SessionObserver
+}
+
+// Forward connects to a host of the cluster on behalf of a client, with at most that many attempts.
+// It then calls use, which counts in traffic, and closes the connection. Forward's own errors are
+// Faults.
+func (c *TCPForwarder) Forward(ctx context.Context, caller *network.Conn, cluster string, attempts int, use func(conn *network.Conn, traffic *network.RelayCounters) error) (err error) {
+	s := &session{cluster: c.clusters.Find(cluster), downstream: caller, observers: c.observers}
+	defer func() { s.end(err) }()
+	if s.cluster == nil {
+		return protocol.Faultf(protocol.NoCluster, "cluster %q", cluster)
+	}
+	at := connAddrsOf(caller)
+	err = s.cluster.ForwardConn(ctx, at, attempts, func(ctx context.Context, h *upstream.Host, deadline time.Time) (func() error, error) {
+		conn, err := c.tls.dial(ctx, h, "", originOf(caller), deadline)
+		if err != nil {
+			return nil, err
+		}
+		if err := h.CheckLoop(at); err != nil {
+			_ = conn.Close() // the connection leads back to Weft
+			return nil, err
+		}
+		return func() error {
+			defer conn.Close() //nolint:errcheck // everything was sent, or cannot be
+			s.begin(h, conn)
+			return use(conn, &s.Traffic)
+		}, nil
+	})
+	if cause := closeReasonOf(err); cause != network.ClosedComplete {
+		caller.CloseReason = cause
+	}
+	return err
+}

@@ -1,0 +1,48 @@
+package registry_test
+
+import (
+	"testing"
+
+	"github.com/weft-proxy/weft/pkg/registry"
+)
+
+func TestAnApplicationIsAddedToAMappingOnce(t *testing.T) {
+	tests := []struct {
+		mapping, want string
+		changed       bool
+	}{
+		{"", "shop", true},
+		{"shop", "shop", false},
+		{"a, shop ,b", "a, shop ,b", false},
+		{"shopping", "shopping,shop", true},
+		{"b,,a,", "b,a,shop", true},
+	}
+	for _, tt := range tests {
+		if got, changed := registry.WithApplication(tt.mapping, "shop"); got != tt.want || changed != tt.changed {
+			t.Errorf("WithApplication(%q) = %q, %t, want %q, %t", tt.mapping, got, changed, tt.want, tt.changed)
+		}
+	}
+}
+
+func TestCheckRejectsInvalidRegistrations(t *testing.T) {
+	good := registry.InstanceRegistration{Instance: registry.Instance{Application: "a", Host: "::1", Port: 1}, Revision: "r"}
+	if err := good.Check(); err != nil {
+		t.Fatal(err)
+	}
+	if got := good.Instance.Name() + " " + good.Instance.Address(); got != "::1:1 [::1]:1" {
+		t.Errorf("the instance is called %q", got)
+	}
+	for name, spoil := range map[string]func(*registry.InstanceRegistration){
+		"no name":     func(a *registry.InstanceRegistration) { a.Instance.Application = "" },
+		"two names":   func(a *registry.InstanceRegistration) { a.Instance.Application = "a,b" },
+		"no host":     func(a *registry.InstanceRegistration) { a.Instance.Host = "" },
+		"no port":     func(a *registry.InstanceRegistration) { a.Instance.Port = 0 },
+		"no revision": func(a *registry.InstanceRegistration) { a.Revision = "" },
+	} {
+		bad := good
+		spoil(&bad)
+		if bad.Check() == nil {
+			t.Errorf("%s: it is taken", name)
+		}
+	}
+}

@@ -1,0 +1,173 @@
+package memory_test
+
+import (
+	"context"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weft-proxy/weft/pkg/registry"
+	"github.com/weft-proxy/weft/pkg/registry/memory"
+	"github.com/weft-proxy/weft/pkg/registry/registrytest"
+)
+
+func TestConformanceWithinAProcess(t *testing.T) {
+	space := memory.NewServer()
+	registrytest.Run(t, registrytest.Fixture{
+		Open:          space.Open,
+		Options:       func(t *testing.T) registry.Options { return registry.Options{Address: t.Name()} },
+		Authoritative: true,
+	})
+}
+
+// TestConformanceOfADirectory opens each session on its own Server, as separate processes do.
+func TestConformanceOfADirectory(t *testing.T) {
+	registrytest.Run(t, registrytest.Fixture{
+		Open: func(o registry.Options) (registry.Registry, error) { return memory.NewServer().Open(o) },
+		Options: func(t *testing.T) registry.Options {
+			return registry.Options{Address: "file:" + filepath.Join(t.TempDir(), "services"), Log: slog.New(slog.DiscardHandler)}
+		},
+		Authoritative: true,
+	})
+}
+
+func TestInvalidAddresses(t *testing.T) {
+	for _, address := range []string{"file:", "file:relative"} {
+		if _, err := memory.NewServer().Open(registry.Options{Address: address}); err == nil || !strings.Contains(err.Error(), "slash") {
+			t.Errorf("%q: got %v, want an error that says how a path begins", address, err)
+		}
+	}
+}
+
+// sharedDir is a shared directory, and the snapshots of a service in it.
+type sharedDir struct {
+	path  string
+	views chan registry.Snapshot
+}
+
+func newSharedDir(t *testing.T) *sharedDir {
+	f := &sharedDir{path: filepath.Join(t.TempDir(), "services"), views: make(chan registry.Snapshot, 16)}
+	stop := f.open(t).Subscribe(registry.Service{Interface: "x"}, func(v registry.Snapshot) { f.views <- v })
+	t.Cleanup(stop)
+	f.next(t, "")
+	return f
+}
+
+func (f *sharedDir) open(t *testing.T) registry.Registry {
+	t.Helper()
+	r, err := memory.NewServer().Open(registry.Options{Address: "file:" + f.path, Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { r.Close(context.Background()) })
+	return r
+}
+
+// next waits for the next snapshot, and compares its providers.
+func (f *sharedDir) next(t *testing.T, want string) registry.Snapshot {
+	t.Helper()
+	select {
+	case v := <-f.views:
+		var hosts []string
+		for _, u := range v.Providers {
+			hosts = append(hosts, u.Host)
+		}
+		if got := strings.Join(hosts, " "); got != want {
+			t.Fatalf("the providers are %q, want %q", got, want)
+		}
+		return v
+	case <-time.After(10 * time.Second):
+		t.Fatalf("nothing new, want the providers %q", want)
+	}
+	panic("not reached")
+}
+
+// leaveBehind creates the urls file of a process that was killed, without a lock.
+func (f *sharedDir) leaveBehind(t *testing.T, id, host string) {
+	t.Helper()
+	u, err := registry.Parse("dubbo://" + host + ":1/x")
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := "weft dubbo 1\n" + u.Encoded() + "\n"
+	if err := os.WriteFile(filepath.Join(f.path, id+".urls"), []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestAProcessThatWasKilledProvidesNothing(t *testing.T) {
+	f := newSharedDir(t)
+	f.leaveBehind(t, "1-dead", "10.0.0.1")
+	if v := f.next(t, ""); v.Authoritative {
+		t.Error("the snapshot is authoritative although the provider did not unregister")
+	}
+	u, err := registry.Parse("dubbo://10.0.0.1:1/x")
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := f.open(t)
+	if err := r.Register(t.Context(), u); err != nil {
+		t.Fatal(err)
+	}
+	if v := f.next(t, "10.0.0.1"); !v.Authoritative {
+		t.Error("the provider is there again, and the view still not orderly")
+	}
+	if err := r.Unregister(t.Context(), u); err != nil {
+		t.Fatal(err)
+	}
+	f.next(t, "")
+}
+
+func TestRemovedDirectoryIsRecreated(t *testing.T) {
+	f := newSharedDir(t)
+	u, err := registry.Parse("dubbo://10.0.0.1:1/x")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := f.open(t).Register(t.Context(), u); err != nil {
+		t.Fatal(err)
+	}
+	f.next(t, "10.0.0.1")
+	if err := os.RemoveAll(f.path); err != nil {
+		t.Fatal(err)
+	}
+	// The other session may read the directory before it is rewritten, and then report a snapshot
+	// without the provider that is not authoritative.
+	deadline := time.After(10 * time.Second)
+	look := time.NewTicker(10 * time.Millisecond)
+	defer look.Stop()
+	for {
+		if _, err := os.Stat(f.path); err == nil {
+			if files, err := filepath.Glob(filepath.Join(f.path, "*.urls")); err == nil && len(files) == 2 {
+				break
+			}
+		}
+		select {
+		case v := <-f.views:
+			if len(v.Providers) == 0 && v.Authoritative {
+				t.Fatal("a lost list is authoritative")
+			}
+		case <-deadline:
+			t.Fatal("the directory was not written again")
+		case <-look.C:
+		}
+	}
+}
+
+func TestInvalidFileIsSkipped(t *testing.T) {
+	f := newSharedDir(t)
+	if err := os.WriteFile(filepath.Join(f.path, "2-x.urls"), []byte("hello"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	u, err := registry.Parse("dubbo://10.0.0.2:1/x")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := f.open(t).Register(t.Context(), u); err != nil {
+		t.Fatal(err)
+	}
+	f.next(t, "10.0.0.2")
+}

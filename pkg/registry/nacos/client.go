@@ -1,0 +1,254 @@
+package nacos
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/weft-proxy/weft/pkg/registry"
+)
+
+const (
+	// requestTimeout is the timeout to connect to a server and to receive its response head, before the
+	// client tries the next server.
+	requestTimeout = 3 * time.Second
+	// maxBody bounds a response, in bytes.
+	maxBody = 16 << 20
+	// tokenRenewPercent is the percentage of a token's lifetime after which the client logs in again.
+	tokenRenewPercent = 80
+)
+
+// client sends requests to one of several servers, and fails over to the next. It is safe for
+// concurrent use.
+type client struct {
+	// immutable
+	servers            []string
+	http               *http.Client
+	username, password string
+	logins             chan struct{} // semaphore for logins; capacity 1
+
+	mu          sync.Mutex
+	current     int       // guarded by mu; index of the server in use
+	token       string    // guarded by mu; "": none
+	tokenExpiry time.Time // guarded by mu; when the token is renewed
+}
+
+func newClient(servers []string, o registry.Options) *client {
+	dialer := &net.Dialer{Timeout: requestTimeout}
+	transport := &http.Transport{
+		DialContext:           dialer.DialContext,
+		TLSHandshakeTimeout:   requestTimeout,
+		ResponseHeaderTimeout: requestTimeout,
+		MaxIdleConnsPerHost:   2 * maxWorkers,
+		IdleConnTimeout:       time.Minute,
+	}
+	if o.TLS != nil {
+		transport.TLSClientConfig = o.TLS.Clone()
+	}
+	return &client{
+		servers: servers,
+		http: &http.Client{
+			Transport: transport,
+			Timeout:   2 * requestTimeout,
+			// A redirect would send the token to another server.
+			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+		},
+		username: o.Username,
+		password: o.Password,
+		logins:   make(chan struct{}, 1),
+	}
+}
+
+func (c *client) close() { c.http.CloseIdleConnections() }
+
+// server returns the server in use, as host:port.
+func (c *client) server() string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	u, err := url.Parse(c.servers[c.current])
+	if err != nil {
+		panic(fmt.Sprintf("nacos: invalid server %q: %v", c.servers[c.current], err))
+	}
+	return u.Host
+}
+
+// statusError is a response with another status than 200.
+type statusError struct {
+	status int
+	text   string // the beginning of the body
+}
+
+// Error returns the status and the beginning of the body.
+func (r *statusError) Error() string {
+	if r.text == "" {
+		return fmt.Sprintf("status %d", r.status)
+	}
+	return fmt.Sprintf("status %d: %s", r.status, r.text)
+}
+
+// isUnavailable reports whether an error means that no server could be reached, as opposed to a rejection
+// or an invalid response.
+func isUnavailable(err error) bool {
+	var r *statusError
+	if errors.As(err, &r) {
+		return r.status == http.StatusBadGateway || r.status == http.StatusServiceUnavailable || r.status == http.StatusGatewayTimeout
+	}
+	var answer *responseError
+	return err != nil && !errors.As(err, &answer) && !errors.Is(err, context.Canceled)
+}
+
+// responseError is a response with status 200 that cannot be used.
+type responseError struct{ error }
+
+// Unwrap returns the reason.
+func (e *responseError) Unwrap() error { return e.error }
+
+// request is a request to a server.
+type request struct {
+	method, path string
+	form         url.Values  // in the body of a POST, else in the query
+	header       http.Header // additional headers; may be nil
+}
+
+// call sends a request. It tries the next server if one is unavailable or responds with a 5xx
+// status, and logs in once more if the server rejects the token. The body has at most 16 MiB.
+func (c *client) call(ctx context.Context, q request) (body []byte, err error) {
+	renewed := false
+	for tries := 0; tries < len(c.servers); {
+		c.mu.Lock()
+		at := c.current
+		c.mu.Unlock()
+		var token string
+		if token, err = c.authToken(ctx, at); err == nil {
+			body, err = c.send(ctx, at, q, token)
+		}
+		var r *statusError
+		if err == nil || ctx.Err() != nil {
+			return body, err
+		}
+		if errors.As(err, &r) && r.status < http.StatusInternalServerError {
+			if !renewed && token != "" && (r.status == http.StatusForbidden || r.status == http.StatusUnauthorized) {
+				renewed = true
+				c.dropToken(token)
+				continue
+			}
+			return nil, err
+		}
+		c.mu.Lock()
+		if c.current == at {
+			c.current = (at + 1) % len(c.servers)
+		}
+		c.mu.Unlock()
+		tries++
+	}
+	return nil, err
+}
+
+// send sends a request to one server.
+func (c *client) send(ctx context.Context, at int, q request, token string) ([]byte, error) {
+	target, content := c.servers[at]+q.path, ""
+	if q.method == http.MethodPost {
+		content = q.form.Encode()
+	} else {
+		target += "?" + q.form.Encode()
+	}
+	hq, err := http.NewRequestWithContext(ctx, q.method, target, strings.NewReader(content))
+	if err != nil {
+		return nil, err
+	}
+	maps.Copy(hq.Header, q.header)
+	if content != "" {
+		hq.Header.Set("Content-Type", "application/x-www-form-urlencoded;charset=UTF-8")
+	}
+	hq.Header.Set("User-Agent", "weft")
+	if token != "" {
+		hq.Header.Set("Authorization", "Bearer "+token)
+	}
+	hr, err := c.http.Do(hq)
+	if err != nil {
+		return nil, withoutURL(err)
+	}
+	defer func() { _ = hr.Body.Close() }() // the needed part was read
+	body, err := io.ReadAll(io.LimitReader(hr.Body, maxBody+1))
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("%s %s: %w", q.method, q.path, err)
+	case hr.StatusCode != http.StatusOK:
+		const most = 200
+		return nil, &statusError{hr.StatusCode, strings.ToValidUTF8(strings.TrimSpace(string(body[:min(most, len(body))])), "")}
+	case len(body) > maxBody:
+		return nil, &responseError{fmt.Errorf("%s %s: the response has more than %d bytes", q.method, q.path, maxBody)}
+	}
+	return body, nil
+}
+
+// withoutURL removes the URL from an error, because it is long and may contain a password.
+func withoutURL(err error) error {
+	var wrong *url.Error
+	if errors.As(err, &wrong) {
+		return wrong.Err
+	}
+	return err
+}
+
+// authToken returns a valid token, after a login if necessary, or "" if the client has no
+// username.
+func (c *client) authToken(ctx context.Context, at int) (string, error) {
+	if c.username == "" {
+		return "", nil
+	}
+	if token := c.cachedToken(); token != "" {
+		return token, nil
+	}
+	select {
+	case c.logins <- struct{}{}:
+	case <-ctx.Done():
+		return "", ctx.Err()
+	}
+	defer func() { <-c.logins }()
+	if token := c.cachedToken(); token != "" {
+		return token, nil // another goroutine has logged in
+	}
+	body, err := c.send(ctx, at, request{
+		method: http.MethodPost, path: "/v1/auth/login",
+		form: url.Values{"username": {c.username}, "password": {c.password}},
+	}, "")
+	if err != nil {
+		return "", fmt.Errorf("login: %w", err)
+	}
+	token, lasts, err := parseToken(body)
+	if err != nil {
+		return "", &responseError{err}
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.token, c.tokenExpiry = token, time.Now().Add(lasts*tokenRenewPercent/100)
+	return token, nil
+}
+
+// cachedToken returns the token, or "" if it has expired.
+func (c *client) cachedToken() string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if time.Now().Before(c.tokenExpiry) {
+		return c.token
+	}
+	return ""
+}
+
+// dropToken discards a token that a server rejected.
+func (c *client) dropToken(token string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.token == token {
+		c.token, c.tokenExpiry = "", time.Time{}
+	}
+}

@@ -1,0 +1,56 @@
+//go:build !race
+
+// These tests use real servers, which take a minute to start and do not exercise races. Under the
+// race detector the fake server is used instead (loss_test.go).
+
+package nacos_test
+
+import (
+	"fmt"
+	"os"
+	"sync/atomic"
+	"testing"
+
+	"github.com/weft-proxy/weft/pkg/registry"
+	"github.com/weft-proxy/weft/pkg/registry/nacos"
+	"github.com/weft-proxy/weft/pkg/registry/registrytest"
+	server "github.com/weft-proxy/weft/test/nacos"
+)
+
+func TestMain(m *testing.M) { os.Exit(server.Main(m, "../../..")) }
+
+// TestWithAServer runs subtests on one server, which takes ten seconds to start. Each subtest uses
+// its own group or its own services.
+func TestWithAServer(t *testing.T) {
+	s := server.Start(t, server.Options{})
+	for name, play := range map[string]func(*testing.T, *server.Server){
+		"promises":                           func(t *testing.T, s *server.Server) { runContract(t, s, registry.Options{}) },
+		"Dubbo's own registries understand":  testDubboRegistries,
+		"a process that dies":                testKilledProcess,
+		"rules, instances and metadata":      testConfigurations,
+		"1,000 services beside 1,000 others": testManyServices,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			play(t, s)
+		})
+	}
+}
+
+func TestContractWithUsers(t *testing.T) {
+	runContract(t, server.Start(t, server.Options{Auth: true}), registry.Options{Username: server.User, Password: server.Password})
+}
+
+// runContract runs the tests that every registry must pass.
+func runContract(t *testing.T, s *server.Server, options registry.Options) {
+	options.Address = s.Address()
+	var tests atomic.Int64
+	registrytest.Run(t, registrytest.Fixture{
+		Open: nacos.New,
+		Options: func(*testing.T) registry.Options {
+			own := options
+			own.Root = fmt.Sprintf("test-%d", tests.Add(1)) // a namespace, because groups share the mapping
+			return own
+		},
+	})
+}

@@ -1,0 +1,237 @@
+package nacos
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/weft-proxy/weft/pkg/registry"
+)
+
+// Metadata keys of instances in addition to the parameters of the URL.
+const (
+	metaProtocol = "protocol"
+	metaPath     = "path"
+	// preserved is the prefix of the keys that Nacos itself evaluates.
+	preserved          = "preserved."
+	preservedHeartbeat = preserved + "heart.beat.interval" // ms, like the next two
+	preservedTimeout   = preserved + "heart.beat.timeout"
+	preservedDelete    = preserved + "ip.delete.timeout"
+
+	parameterWeight  = "weight"
+	parameterEnabled = "enabled"
+	defaultWeight    = 100
+)
+
+// metadataOf returns the metadata with which a URL is registered, as JSON. A session of 0 selects
+// the server's default.
+func metadataOf(u registry.URL, session time.Duration) string {
+	all := u.Parameters.Map()
+	all[metaProtocol], all[metaPath] = u.Protocol, u.Path
+	if all[registry.ParameterCategory] == "" {
+		all[registry.ParameterCategory] = u.Category()
+	}
+	return encodeMetadata(all, session)
+}
+
+// encodeMetadata returns the metadata of an instance with the session timeouts, as JSON. It modifies
+// all.
+func encodeMetadata(all map[string]string, session time.Duration) string {
+	if session != 0 {
+		ms := func(d time.Duration) string { return strconv.FormatInt(d.Milliseconds(), 10) }
+		all[preservedHeartbeat], all[preservedTimeout], all[preservedDelete] = ms(session/heartbeatsPerSession), ms(session), ms(2*session)
+	}
+	text, err := json.Marshal(all)
+	if err != nil {
+		panic(fmt.Sprintf("nacos: encoding metadata: %v", err))
+	}
+	return string(text)
+}
+
+// instance is an instance of a service in Nacos's JSON.
+type instance struct {
+	ID       string            `json:"instanceId"`
+	IP       string            `json:"ip"`
+	Port     int64             `json:"port"`
+	Weight   *float64          `json:"weight"`
+	Healthy  *bool             `json:"healthy"`
+	Valid    *bool             `json:"valid"` // Healthy in Nacos before 0.9
+	Enabled  *bool             `json:"enabled"`
+	Metadata map[string]string `json:"metadata"`
+}
+
+// rawHosts returns the instances of a response to "instance/list", undecoded.
+func rawHosts(body []byte) (json.RawMessage, error) {
+	var answer struct {
+		Hosts json.RawMessage `json:"hosts"`
+	}
+	if err := json.Unmarshal(body, &answer); err != nil {
+		return nil, fmt.Errorf("decoding a list of instances: %w", err)
+	}
+	if len(answer.Hosts) == 0 || answer.Hosts[0] != '[' {
+		return nil, errors.New("the list of instances has no hosts")
+	}
+	return answer.Hosts, nil
+}
+
+// parseHosts decodes instances. It skips invalid ones, and returns the error of the first.
+func parseHosts(hosts json.RawMessage) (all []instance, err error) {
+	var each []json.RawMessage
+	if err := json.Unmarshal(hosts, &each); err != nil {
+		return nil, fmt.Errorf("decoding hosts: %w", err)
+	}
+	for _, raw := range each {
+		var i instance
+		wrong := json.Unmarshal(raw, &i)
+		switch {
+		case wrong != nil:
+		case i.IP == "":
+			wrong = errors.New("it has no IP address")
+		case i.Port < 0 || i.Port > math.MaxUint16:
+			wrong = fmt.Errorf("%s: %d is not a valid port", i.IP, i.Port)
+		case i.Weight != nil && *i.Weight < 0:
+			wrong = fmt.Errorf("%s: %v is not a valid weight", i.IP, *i.Weight)
+		}
+		if wrong == nil {
+			all = append(all, i)
+		} else if err == nil {
+			err = fmt.Errorf("invalid instance: %w", wrong)
+		}
+	}
+	return all, err
+}
+
+func trueOrUnset(b *bool) bool { return b == nil || *b }
+
+// isHealthy reports whether Nacos receives heartbeats of the instance.
+func (i *instance) isHealthy() bool { return trueOrUnset(i.Healthy) && trueOrUnset(i.Valid) }
+
+// weight returns the instance's weight in Nacos; the default is 1.
+func (i *instance) weight() float64 {
+	if i.Weight == nil {
+		return 1
+	}
+	return *i.Weight
+}
+
+// url returns the registered URL. Its parameters contain changes made in Nacos: whether the
+// instance is enabled, and its weight. It returns false if Dubbo did not register the instance.
+func (i *instance) url() (registry.URL, bool) {
+	u := registry.URL{Protocol: i.Metadata[metaProtocol], Host: i.IP, Port: uint16(i.Port), Path: i.Metadata[metaPath]} //nolint:gosec // checked
+	if u.Protocol == "" {
+		return registry.URL{}, false
+	}
+	all := make(map[string]string, len(i.Metadata))
+	for key, value := range i.Metadata {
+		if key != metaProtocol && key != metaPath && !strings.HasPrefix(key, preserved) {
+			all[key] = value
+		}
+	}
+	if all[registry.ParameterCategory] == registry.Providers {
+		delete(all, registry.ParameterCategory) // Dubbo adds it
+	}
+	if !trueOrUnset(i.Enabled) {
+		all[parameterEnabled] = "false"
+	}
+	if w := i.weight(); w != 1 {
+		own, err := strconv.ParseFloat(all[parameterWeight], 64)
+		if err != nil {
+			own = defaultWeight
+		}
+		all[parameterWeight] = strconv.FormatInt(int64(math.Round(min(own*w, math.MaxInt32))), 10)
+	}
+	u.Parameters = registry.ParametersOf(all)
+	return u, true
+}
+
+// toInstance returns i as an instance of an application.
+func (i *instance) toInstance(application string) registry.Instance {
+	return registry.Instance{
+		Application: application, ID: i.ID, Host: i.IP, Port: uint16(i.Port), //nolint:gosec // checked
+		Weight: i.weight(), Healthy: i.isHealthy(), Enabled: trueOrUnset(i.Enabled), Metadata: i.Metadata,
+	}
+}
+
+// parseNames decodes a response to "service/list": a page of names, and the total number.
+func parseNames(body []byte) (names []string, count int, err error) {
+	var answer struct {
+		Count *int     `json:"count"`
+		Names []string `json:"doms"`
+	}
+	if err := json.Unmarshal(body, &answer); err != nil {
+		return nil, 0, fmt.Errorf("decoding a list of services: %w", err)
+	}
+	if answer.Count == nil {
+		return nil, 0, errors.New("the list of services has no count")
+	}
+	return answer.Names, *answer.Count, nil
+}
+
+// parseHeartbeat decodes a response to a heartbeat: whether the server knows the instance.
+func parseHeartbeat(body []byte) (known bool, err error) {
+	const noSuchInstance = 20404
+	var answer struct {
+		Code int `json:"code"`
+	}
+	if err := json.Unmarshal(body, &answer); err != nil {
+		return false, fmt.Errorf("decoding a heartbeat response: %w", err)
+	}
+	return answer.Code != noSuchInstance, nil
+}
+
+// parseToken decodes a response to a login: the token and its lifetime.
+func parseToken(body []byte) (token string, lasts time.Duration, err error) {
+	var answer struct {
+		Token string `json:"accessToken"`
+		TTL   int64  `json:"tokenTtl"` // seconds
+	}
+	if err := json.Unmarshal(body, &answer); err != nil {
+		return "", 0, errors.New("the login response is not valid JSON") // err may contain the token
+	}
+	if answer.Token == "" || strings.ContainsFunc(answer.Token, func(r rune) bool { return r <= ' ' || r >= 0x7f }) {
+		return "", 0, errors.New("the login response has no valid token")
+	}
+	const most = int64(24 * time.Hour / time.Second)
+	return answer.Token, time.Duration(min(max(answer.TTL, 1), most)) * time.Second, nil
+}
+
+// The separators in requests and responses about several configurations.
+const (
+	fieldSeparator  = "\x02"
+	recordSeparator = "\x01"
+)
+
+// appendConfigQuery appends the query whether a document differs from the one with the given MD5; "":
+// whether it exists.
+func appendConfigQuery(dst []byte, d configKey, sum, namespace string) []byte {
+	words := []string{d.id, d.group, sum}
+	if namespace != "" {
+		words = append(words, namespace)
+	}
+	return append(dst, strings.Join(words, fieldSeparator)+recordSeparator...)
+}
+
+// parseChanged decodes the list of documents that differ.
+func parseChanged(body []byte) ([]configKey, error) {
+	text, err := url.QueryUnescape(strings.TrimSpace(string(body)))
+	if err != nil {
+		return nil, fmt.Errorf("decoding a list of configurations: %w", err)
+	}
+	var changed []configKey
+	for line := range strings.SplitSeq(text, recordSeparator) {
+		if line == "" {
+			continue
+		}
+		words := strings.Split(line, fieldSeparator)
+		if len(words) < 2 {
+			return nil, fmt.Errorf("invalid entry in a list of configurations: %.100q", line)
+		}
+		changed = append(changed, configKey{words[0], words[1]})
+	}
+	return changed, nil
+}

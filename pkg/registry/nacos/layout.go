@@ -1,0 +1,228 @@
+package nacos
+
+import (
+	"fmt"
+	"net/url"
+	"strings"
+
+	"github.com/weft-proxy/weft/pkg/registry"
+)
+
+const (
+	defaultPort      = "8848"
+	defaultContext   = "/nacos"
+	defaultNamespace = "public"
+	defaultGroup     = "DEFAULT_GROUP"
+
+	// ruleGroup and mappingGroup are the configuration groups in which Dubbo stores rules, and the
+	// applications that provide an interface.
+	ruleGroup    = "dubbo"
+	mappingGroup = "mapping"
+)
+
+// location is the namespace and group that contain everything.
+type location struct {
+	namespace string // "": public
+	group     string
+}
+
+// parseRoot parses "namespace/group". Empty or missing parts select the defaults.
+func parseRoot(root string) (location, error) {
+	namespace, group, _ := strings.Cut(root, "/")
+	p := location{namespace, group}
+	if p.namespace == defaultNamespace {
+		p.namespace = ""
+	}
+	if p.group == "" {
+		p.group = defaultGroup
+	}
+	for _, name := range []string{p.namespace, p.group} {
+		if !isName(name) {
+			return location{}, fmt.Errorf("the root %q: %q is not a valid name: only letters, digits and _-.: are allowed", root, name)
+		}
+	}
+	return p, nil
+}
+
+// isName reports whether Nacos accepts a text as the name of a configuration or group. It returns
+// true for "".
+func isName(text string) bool {
+	return !strings.ContainsFunc(text, func(r rune) bool {
+		return !('a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' || '0' <= r && r <= '9' || strings.ContainsRune("_-.:", r))
+	})
+}
+
+// parseAddress parses "host:port,host:port/context" into URLs. The default port is 8848, the
+// default context "/nacos".
+func parseAddress(text string, secure bool) ([]string, error) {
+	list, context, found := strings.Cut(text, "/")
+	context = "/" + strings.Trim(context, "/")
+	switch {
+	case !found:
+		context = defaultContext
+	case context == "/":
+		context = ""
+	}
+	if strings.ContainsFunc(context, func(r rune) bool { return r <= ' ' || strings.ContainsRune("?#%,", r) }) {
+		return nil, fmt.Errorf("the address %q: %q is not a valid path", text, context)
+	}
+	scheme := "http://"
+	if secure {
+		scheme = "https://"
+	}
+	servers, err := registry.ParseServers(list, defaultPort)
+	if err != nil {
+		return nil, fmt.Errorf("the address %q: %w", text, err)
+	}
+	for i, server := range servers {
+		base := scheme + server
+		if u, err := url.Parse(base); err != nil || u.Port() == "" || u.User != nil {
+			return nil, fmt.Errorf("the address %q: %q is not a valid host:port", text, server)
+		}
+		servers[i] = base + context
+	}
+	return servers, nil
+}
+
+// separator separates the parts of a service name in Nacos: category:interface:version:group. All
+// four exist since Dubbo 2.7.6; earlier versions omit empty parts.
+const separator = ":"
+
+// listName returns a name as Dubbo writes it in service names. It replaces the $ of inner classes:
+// a.B$C becomes a.B___C.
+func listName(name string) string { return strings.ReplaceAll(name, "$", "___") }
+
+// configName returns a name as Dubbo writes it in the names of configurations and their groups.
+func configName(name string) string { return strings.ReplaceAll(listName(name), "/", "-") }
+
+// serviceName returns the service name under which a URL is registered.
+func serviceName(u registry.URL) (string, error) {
+	s := u.Service()
+	if s.Interface == "" {
+		return "", fmt.Errorf("URL %s has no interface", u)
+	}
+	for _, part := range []string{s.Interface, u.Category(), s.Version, s.Group} {
+		if strings.ContainsAny(part, separator+"/@") {
+			return "", fmt.Errorf("%q of %s cannot be part of a name in Nacos", part, s)
+		}
+	}
+	if n := len(u.String()); n > registry.MaxURL {
+		return "", fmt.Errorf("a URL of %s has %d bytes; the maximum is %d", s, n, registry.MaxURL)
+	}
+	return listName(strings.Join([]string{u.Category(), s.Interface, s.Version, s.Group}, separator)), nil
+}
+
+// splitName returns the category and the interface of a service name; false: it is not a name for
+// URLs of Dubbo.
+func splitName(name string) (category, iface string, ok bool) {
+	parts := strings.SplitN(name, separator, 3)
+	if len(parts) < 2 || parts[1] == "" {
+		return "", "", false
+	}
+	switch parts[0] {
+	case registry.Providers, registry.Configurators, registry.Routers:
+		return parts[0], parts[1], true
+	}
+	return "", "", false
+}
+
+// mayContain reports whether a service with that name, of the requested interface, can contain URLs
+// that asked accepts.
+func mayContain(name string, asked registry.Service) bool {
+	parts := strings.Split(listName(name), separator)
+	if len(parts) != 4 {
+		return true // the old format: the URLs name their service
+	}
+	asked = registry.Service{Interface: listName(asked.Interface), Group: listName(asked.Group), Version: listName(asked.Version)}
+	return asked.Accepts(registry.URL{Path: parts[1], Parameters: registry.ParametersOf(map[string]string{
+		registry.ParameterCategory: parts[0], registry.ParameterInterface: parts[1], registry.ParameterVersion: parts[2], registry.ParameterGroup: parts[3],
+	})})
+}
+
+// configKey identifies a configuration in Nacos.
+type configKey struct{ id, group string }
+
+// mappingKey returns the document with the applications that provide an interface; false: Nacos
+// cannot store it.
+func mappingKey(iface string) (d configKey, ok bool) {
+	d = configKey{configName(iface), mappingGroup}
+	return d, d.isValid()
+}
+
+// revision is a revision of an application.
+type revision struct{ application, name string }
+
+func revisionOf(a *registry.InstanceRegistration) revision {
+	return revision{a.Instance.Application, a.Revision}
+}
+
+// metadata returns the document with the metadata of the revision.
+func (r revision) metadata() configKey {
+	return configKey{configName(r.application), configName(r.name)}
+}
+
+func (d configKey) isValid() bool {
+	return d.id != "" && d.group != "" && isName(d.id) && isName(d.group)
+}
+
+// readMapping parses the applications that provide an interface.
+func readMapping(text string) []string {
+	return registry.FirstApplications(text, func(string) bool { return true })
+}
+
+// Rules are YAML documents. Snapshots contain them as URLs with the host 0.0.0.0: override:// for
+// configurators, condition:// and tag:// for the others. Their parameters are
+//
+//	category   configurators or routers
+//	config     the name of the document, such as "com.example.User:1.0.0:.configurators"
+//	scope      service or application
+//	yaml       the document
+const (
+	parameterConfig = "config"
+	parameterScope  = "scope"
+	parameterYAML   = "yaml"
+
+	scopeService     = "service"
+	scopeApplication = "application"
+)
+
+// rule is a rule that applies to a service if its document exists.
+type rule struct {
+	configKey
+	key, scope, protocol, category string
+}
+
+// rulesFor returns the possible rules of a service and of applications.
+func rulesFor(s registry.Service, applications []string) []rule {
+	var rules []rule
+	add := func(key, scope string) {
+		id := configName(key)
+		if id == "" || !isName(id) {
+			return // Nacos has no such name
+		}
+		rules = append(rules,
+			rule{configKey{id + ".configurators", ruleGroup}, key, scope, "override", registry.Configurators},
+			rule{configKey{id + ".condition-router", ruleGroup}, key, scope, "condition", registry.Routers},
+			rule{configKey{id + ".tag-router", ruleGroup}, key, scope, "tag", registry.Routers},
+		)
+	}
+	add(s.Interface+separator+s.Version+separator+s.Group, scopeService)
+	seen := map[string]bool{}
+	for _, name := range applications {
+		if !seen[name] {
+			seen[name] = true
+			add(name, scopeApplication)
+		}
+	}
+	return rules
+}
+
+// url returns the rule as snapshots contain it.
+func (r rule) url(text string) registry.URL {
+	return registry.URL{Protocol: r.protocol, Host: "0.0.0.0", Path: r.key, Parameters: registry.ParametersOf(map[string]string{
+		registry.ParameterCategory: r.category,
+		parameterConfig:            r.id,
+		parameterScope:             r.scope,
+		parameterYAML:              text,
+	})}
+}

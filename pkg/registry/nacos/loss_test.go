@@ -1,0 +1,266 @@
+package nacos_test
+
+import (
+	"context"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/weft-proxy/weft/pkg/registry"
+	"github.com/weft-proxy/weft/pkg/registry/nacos"
+	"github.com/weft-proxy/weft/pkg/registry/registrytest"
+)
+
+func TestServerUnreachable(t *testing.T) {
+	t.Parallel()
+	registrytest.Run(t, registrytest.Fixture{
+		Open:    nacos.New,
+		Options: func(t *testing.T) registry.Options { return registry.Options{Address: newFakeServer(t).address()} },
+	})
+}
+
+func TestFailover(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		name    string
+		breakIt func(*fakeServer)
+	}{
+		{"it is gone", func(f *fakeServer) { f.CloseClientConnections(); f.Listener.Close() }},
+		{"it does not serve", func(f *fakeServer) {
+			f.respondWith("/nacos/v1/ns/instance/list", http.StatusServiceUnavailable, "server is DOWN")
+		}},
+		{"it has a fault of its own", func(f *fakeServer) {
+			f.respondWith("/nacos/v1/ns/instance/list", http.StatusInternalServerError, "caused: null")
+		}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			first, second := newFakeServer(t), newFakeServer(t)
+			second.services, second.mu = first.services, first.mu // a cluster
+			p := open(t, registry.Options{Address: first.address() + "," + second.address()})
+			p.MustRegister(registrytest.Provider(t, "com.example.Greeter", "10.0.0.1:1"))
+			f := p.NewSubscriber(greeter())
+			f.Await("the provider", registrytest.At("10.0.0.1:1"))
+			tt.breakIt(first)
+			second.update(func() {
+				second.put(greeterList, "10.0.0.2", "1", map[string]string{"protocol": "dubbo", "interface": "com.example.Greeter"})
+			})
+			f.Await("the other provider", registrytest.At("10.0.0.1:1", "10.0.0.2:1"))
+			if s := p.State(); !s.Connected || s.Sessions != 1 {
+				t.Errorf("the state is %+v, want one session", s)
+			}
+		})
+	}
+}
+
+func TestForgottenInstanceIsRegisteredAgain(t *testing.T) {
+	t.Parallel()
+	server := newFakeServer(t)
+	p := open(t, registry.Options{Address: server.address(), SessionTimeout: 3 * time.Second})
+	p.MustRegister(registrytest.Provider(t, "com.example.Greeter", "10.0.0.1:1"))
+	p.MustRegister(registrytest.Provider(t, "com.example.Other", "10.0.0.1:1"))
+	server.update(func() { clear(server.services) })
+	p.Await("another session", func(s registry.State) bool { return s.Connected && s.Sessions == 2 })
+	f := p.NewSubscriber(greeter())
+	f.Await("the provider", registrytest.At("10.0.0.1:1"))
+	p.NewSubscriber(registry.Service{Interface: "com.example.Other"}).Await("the provider", registrytest.At("10.0.0.1:1"))
+	if s := p.State(); s.Sessions != 2 {
+		t.Errorf("%d sessions: what was forgotten at once is one loss", s.Sessions)
+	}
+}
+
+func TestInvalidResponsesChangeNothing(t *testing.T) {
+	t.Parallel()
+	const list, names, listener = "/nacos/v1/ns/instance/list", "/nacos/v1/ns/service/list", "/nacos/v1/cs/configs/listener"
+	for _, tt := range []struct {
+		name, path string
+		status     int
+		text       string
+	}{
+		{"no JSON", list, 200, "<html>"},
+		{"cut off", list, 200, `{"hosts":[{"ip":"10.0.0.9"`},
+		{"no hosts", list, 200, `{"name":"x"}`},
+		{"hosts that are none", list, 200, `{"hosts":{}}`},
+		{"instances that are none", list, 200, `{"hosts":[{"ip":"10.0.0.9","port":70000},{"port":1},{"ip":7}]}`},
+		{"more than is read", list, 200, `{"hosts":[` + strings.Repeat(" ", 17<<20) + `]}`},
+		{"refused", list, 403, "no right"},
+		{"somewhere else", list, 302, ""},
+		{"names that are none", names, 200, `{"doms":[]}`},
+		{"a count alone", names, 500, `{"count":0}`},
+		{"configurations that are none", listener, 200, "x%"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			server := newFakeServer(t)
+			p := open(t, registry.Options{Address: server.address()})
+			p.MustRegister(registrytest.Provider(t, "com.example.Greeter", "10.0.0.1:1"))
+			f := p.NewSubscriber(greeter())
+			f.Await("the provider", registrytest.At("10.0.0.1:1"))
+			server.respondWith(tt.path, tt.status, tt.text)
+			method := http.MethodGet
+			if tt.path == listener {
+				method = http.MethodPost
+			}
+			server.await(method+" "+tt.path, 3)
+			f.Never("while the server answers nonsense", registrytest.Any)
+			server.update(func() {
+				server.interrupt = nil
+				server.put(greeterList, "10.0.0.2", "1", map[string]string{"protocol": "dubbo", "interface": "com.example.Greeter"})
+			})
+			f.Await("both", registrytest.At("10.0.0.1:1", "10.0.0.2:1"))
+		})
+	}
+}
+
+// await waits until the server has received n more requests of a kind.
+func (f *fakeServer) await(what string, n int) {
+	f.t.Helper()
+	limit, look := time.After(registrytest.Timeout), time.NewTicker(10*time.Millisecond)
+	defer look.Stop()
+	for before := f.requestCount(what); f.requestCount(what) < before+n; {
+		select {
+		case <-look.C:
+		case <-limit:
+			f.t.Fatalf("%s got %d requests, want %d", what, f.requestCount(what)-before, n)
+		}
+	}
+}
+
+func TestRejectedTokenIsReplaced(t *testing.T) {
+	t.Parallel()
+	server := newFakeServer(t)
+	server.token = "first"
+	p := open(t, registry.Options{Address: server.address(), Username: "u", Password: "p"})
+	p.MustRegister(registrytest.Provider(t, "com.example.Greeter", "10.0.0.1:1"))
+	server.update(func() { server.token = "second" })
+	p.MustRegister(registrytest.Provider(t, "com.example.Greeter", "10.0.0.2:1"))
+	p.NewSubscriber(greeter()).Await("both", registrytest.At("10.0.0.1:1", "10.0.0.2:1"))
+	server.update(func() {
+		if server.logins != 2 {
+			t.Errorf("%d logins, want 2: a token is shared", server.logins)
+		}
+	})
+	if s := p.State(); !s.Connected || s.Sessions != 1 {
+		t.Errorf("the state is %+v, want one session", s)
+	}
+}
+
+func TestRejectedPasswordIsReported(t *testing.T) {
+	t.Parallel()
+	server := newFakeServer(t)
+	server.token = "t"
+	p := open(t, registry.Options{Address: server.address(), Username: "u", Password: "secret"})
+	ctx, cancel := context.WithTimeout(t.Context(), registrytest.Timeout)
+	defer cancel()
+	err := p.Register(ctx, registrytest.Provider(t, "com.example.Greeter", "10.0.0.1:1"))
+	if err == nil || !strings.Contains(err.Error(), "unknown user!") || strings.Contains(err.Error(), "secret") {
+		t.Errorf("got %v, want what the server says, without the password", err)
+	}
+	if s := p.State(); s.Connected || !strings.Contains(s.LastError, "unknown user!") {
+		t.Errorf("the state is %+v, want one that says why it is not connected", s)
+	}
+}
+
+func TestRegistrationsWaitForServer(t *testing.T) {
+	t.Parallel()
+	server := newFakeServer(t)
+	server.respondWith("/nacos/v1/ns/instance", http.StatusServiceUnavailable, "starting")
+	p := open(t, registry.Options{Address: server.address()})
+	done := make(chan error, 1)
+	go func() { done <- p.Register(t.Context(), registrytest.Provider(t, "com.example.Greeter", "10.0.0.1:1")) }()
+	server.await("POST /nacos/v1/ns/instance", 2)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := p.Register(ctx, registrytest.Provider(t, "com.example.Greeter", "10.0.0.2:1")); err == nil {
+		t.Error("Register has succeeded though the server does not serve")
+	}
+	server.respondWith("", 0, "")
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+	p.NewSubscriber(greeter()).Await("also whom nobody waits for", registrytest.At("10.0.0.1:1", "10.0.0.2:1"))
+}
+
+func TestCloseDoesNotWaitForAServerThatIsFrozen(t *testing.T) {
+	t.Parallel()
+	server := newFakeServer(t)
+	p := open(t, registry.Options{Address: server.address()})
+	p.MustRegister(registrytest.Provider(t, "com.example.Greeter", "10.0.0.1:1"))
+	release := make(chan struct{})
+	t.Cleanup(func() { close(release) })
+	server.update(func() {
+		server.interrupt = func(http.ResponseWriter, *http.Request) bool { <-release; return true }
+	})
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	p.Close(ctx)
+	if s := p.State(); s.Connected {
+		t.Errorf("the state is %+v after Close", s)
+	}
+}
+
+func TestChangesOfOperatorsApply(t *testing.T) {
+	t.Parallel()
+	server := newFakeServer(t)
+	p := open(t, registry.Options{Address: server.address()})
+	p.MustRegister(registrytest.Provider(t, "com.example.Greeter", "10.0.0.1:1"))
+	p.MustRegister(registrytest.Provider(t, "com.example.Greeter", "10.0.0.2:1", "weight=50"))
+	p.MustRegister(registrytest.Provider(t, "com.example.Greeter", "10.0.0.3:1"))
+	f := p.NewSubscriber(greeter())
+	f.Await("all", registrytest.At("10.0.0.1:1", "10.0.0.2:1", "10.0.0.3:1"))
+	server.update(func() {
+		all := server.services[greeterList]
+		all["10.0.0.1:1"]["enabled"] = false
+		all["10.0.0.2:1"]["weight"] = 0.5
+		all["10.0.0.3:1"]["healthy"] = false
+	})
+	v := f.Await("one less", registrytest.At("10.0.0.1:1", "10.0.0.2:1"))
+	slices.SortFunc(v.Providers, func(a, b registry.URL) int { return strings.Compare(a.Host, b.Host) })
+	if got := v.Providers[0].Get("enabled"); got != "false" {
+		t.Errorf("enabled=%q for an instance that is disabled in Nacos", got)
+	}
+	if got := v.Providers[1].Get("weight"); got != "25" {
+		t.Errorf("weight=%q, want half of 50", got)
+	}
+}
+
+func TestInvalidOptions(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		options registry.Options
+		want    string
+	}{
+		{registry.Options{Address: ""}, "host:port"},
+		{registry.Options{Address: "a:1,"}, "host:port"},
+		{registry.Options{Address: "a:b:c"}, "too many colons"},
+		{registry.Options{Address: "a:x"}, "host:port"},
+		{registry.Options{Address: "u@a:1"}, "host:port"},
+		{registry.Options{Address: "a:1/x?y"}, "not a valid path"},
+		{registry.Options{Address: "a:1", Root: "a/b/c"}, "not a valid name"},
+		{registry.Options{Address: "a:1", Root: "a b"}, "not a valid name"},
+		{registry.Options{Address: "a:1", SessionTimeout: time.Second}, "session"},
+	} {
+		if _, err := nacos.New(tt.options); err == nil || !strings.Contains(err.Error(), tt.want) {
+			t.Errorf("%+v: got %v, want an error with %q", tt.options, err, tt.want)
+		}
+	}
+}
+
+func TestCloseLeavesNothingBehind(t *testing.T) {
+	server := newFakeServer(t)
+	before := goleak.IgnoreCurrent()
+	p := open(t, registry.Options{Address: server.address()})
+	p.MustRegister(registrytest.Provider(t, "com.example.Greeter", "10.0.0.1:1"))
+	p.NewSubscriber(greeter()).Await("the provider", registrytest.At("10.0.0.1:1"))
+	p.End()
+	server.update(func() {
+		if n := len(server.services[greeterList]); n != 0 {
+			t.Errorf("%d instances remain", n)
+		}
+	})
+	goleak.VerifyNone(t, before)
+}

@@ -1,0 +1,416 @@
+package nacos
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"net/url"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/weft-proxy/weft/pkg/registry"
+)
+
+const (
+	minBackoff = 500 * time.Millisecond
+	maxBackoff = 10 * time.Second
+	// forgottenWindow is the period within which several forgotten instances count as one loss.
+	forgottenWindow = 5 * time.Second
+)
+
+// errSuperseded is returned for a request that a later one replaced.
+var errSuperseded = errors.New("superseded by a later request")
+
+// entry is the desired state of one instance of this process: registered with a URL, or not
+// registered. Nacos has one instance for all URLs of a service with the same address. Mutable
+// fields are guarded by Registry.mu.
+type entry struct {
+	key     string // immutable, like the next four
+	service string // name in Nacos
+	host    string
+	port    uint16
+	retired *revision // remove only the metadata of this revision; nil: an instance
+
+	instance        *instanceState // of an application instance; nil: the instance of a URL
+	url             registry.URL   // desired
+	desired         string         // text of the desired state; "": unregister
+	confirmed       string         // text of the state that the server has confirmed; "": none known
+	mayBeRegistered bool           // the server may have the instance
+	working         bool
+	dueAt           time.Time // when the entry is due
+	failures        int       // consecutive
+	waiters         []waiter
+}
+
+// waiter waits until the server has confirmed a desired state.
+type waiter struct {
+	desired string     // "": unregistered
+	result  chan error // capacity 1
+}
+
+// Register registers a URL: see registry.Registry. It rejects a URL that Nacos cannot store. For
+// URLs of one service with the same address, the last one wins.
+func (r *Registry) Register(ctx context.Context, u registry.URL) error {
+	return r.setDesired(ctx, u, u.String())
+}
+
+// Unregister reverts Register: see registry.Registry.
+func (r *Registry) Unregister(ctx context.Context, u registry.URL) error {
+	return r.setDesired(ctx, u, "")
+}
+
+func (r *Registry) setDesired(ctx context.Context, u registry.URL, text string) error {
+	service, err := serviceName(u)
+	if err != nil {
+		return err
+	}
+	key := service + " " + u.Address()
+	r.mu.Lock()
+	e := r.entries[key]
+	switch {
+	case text == "" && (e == nil || e.desired != "" && e.desired != u.String()):
+		r.mu.Unlock()
+		return nil // it is not registered, or another URL replaced it
+	case e == nil:
+		e = &entry{key: key, service: service, host: u.Host, port: u.Port}
+		r.entries[key] = e
+	}
+	if text != "" {
+		e.url = u
+	}
+	answer := e.setDesired(text)
+	r.mu.Unlock()
+	if u.Category() == registry.Consumers {
+		signal(r.wakeWatcher) // rules of its application apply from now on
+	}
+	return r.await(ctx, answer, u.Service().String())
+}
+
+// setDesired sets the desired state, and returns the channel for the result. mu is held.
+func (e *entry) setDesired(text string) (answer chan error) {
+	w := waiter{text, make(chan error, 1)}
+	e.desired, e.failures, e.dueAt = text, 0, time.Now()
+	e.waiters = append(e.waiters, w)
+	e.completeWaiters(nil)
+	return w.result
+}
+
+// await waits for the result of a desired state.
+func (r *Registry) await(ctx context.Context, answer chan error, what string) (err error) {
+	signal(r.wakeRegistrations)
+	select {
+	case err = <-answer:
+	case <-ctx.Done():
+		err = context.Cause(ctx)
+		if state := r.State(); !state.Connected && state.LastError != "" {
+			err = fmt.Errorf("%w: %s", err, state.LastError)
+		}
+	case <-r.openCtx.Done():
+		err = ErrClosed
+	}
+	if r.openCtx.Err() != nil {
+		err = ErrClosed // Close overrides every result
+	}
+	if err != nil {
+		return fmt.Errorf("%s at Nacos %s: %w", what, r.options.Address, err)
+	}
+	return nil
+}
+
+// completeWaiters completes the waiters whose desired state is reached or superseded; a non-nil err
+// completes all others, too. mu is held.
+func (e *entry) completeWaiters(err error) {
+	var left []waiter
+	for _, w := range e.waiters {
+		switch {
+		case w.desired != e.desired:
+			w.result <- errSuperseded
+		case err != nil:
+			w.result <- err
+		case e.settled():
+			w.result <- nil
+		default:
+			left = append(left, w)
+		}
+	}
+	e.waiters = left
+}
+
+// settled reports whether the server has the desired state, as far as is known.
+func (e *entry) settled() bool {
+	return e.desired == e.confirmed && (e.desired != "" || !e.mayBeRegistered)
+}
+
+// registrationLoop reconciles entries and sends heartbeats until Close, and then unregisters
+// everything.
+func (r *Registry) registrationLoop() {
+	var workers sync.WaitGroup
+	places := make(chan struct{}, maxWorkers)
+	clock := time.NewTimer(0)
+	defer clock.Stop()
+	for {
+		due, next := r.dueEntries()
+		for _, e := range due {
+			select {
+			case places <- struct{}{}:
+			case <-r.openCtx.Done():
+			}
+			if r.openCtx.Err() != nil {
+				break
+			}
+			workers.Go(func() {
+				r.reconcile(r.requestCtx, e)
+				<-places
+				signal(r.wakeRegistrations)
+			})
+		}
+		clock.Reset(next)
+		select {
+		case <-r.openCtx.Done():
+			workers.Wait()
+			r.unregisterAll()
+			return
+		case <-r.wakeRegistrations:
+		case <-clock.C:
+		}
+	}
+}
+
+// dueEntries returns the entries that are due, marks them as working, and returns the time until the next
+// one.
+func (r *Registry) dueEntries() (due []*entry, next time.Duration) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	now := time.Now()
+	next = time.Hour
+	for _, e := range r.entries {
+		if e.working {
+			continue
+		}
+		if wait := e.dueAt.Sub(now); wait > 0 {
+			next = min(next, wait)
+			continue
+		}
+		e.working = true
+		due = append(due, e)
+	}
+	return due, next
+}
+
+// recheckAll makes all entries due, because the server may have forgotten them.
+func (r *Registry) recheckAll() {
+	r.mu.Lock()
+	for _, e := range r.entries {
+		if e.retired == nil {
+			e.dueAt = time.Now()
+		}
+	}
+	r.mu.Unlock()
+	signal(r.wakeRegistrations)
+}
+
+// reconcile takes the next step for an entry.
+func (r *Registry) reconcile(ctx context.Context, e *entry) {
+	if e.retired != nil {
+		r.removeRevision(ctx, e)
+		return
+	}
+	r.mu.Lock()
+	text, u, said, beats := e.desired, e.url, e.instance, e.desired != "" && e.desired == e.confirmed
+	gone := text == "" && !e.mayBeRegistered
+	if text != "" {
+		e.mayBeRegistered = true
+	}
+	r.mu.Unlock()
+	known := true
+	var err error
+	switch {
+	case gone:
+	case text == "":
+		_, err = r.client.call(ctx, request{method: http.MethodDelete, path: instancePath, form: r.instanceForm(e)})
+	case beats:
+		if known, err = r.sendHeartbeat(ctx, e); err == nil && known && said != nil {
+			err = r.writeConfigs(ctx, said)
+		}
+	default:
+		metadata := metadataOf(u, r.requestedTimeout(u))
+		if said != nil {
+			metadata = encodeMetadata(said.metadata(), r.requestedTimeout(u))
+			if err = r.writeConfigs(ctx, said); err != nil {
+				break
+			}
+		}
+		form := r.instanceForm(e)
+		form.Set("metadata", metadata)
+		form.Set("weight", "1")
+		form.Set("enabled", "true")
+		form.Set("healthy", "true")
+		_, err = r.client.call(ctx, request{method: http.MethodPost, path: instancePath, form: form})
+	}
+	if !gone {
+		r.noteResult(err)
+		if err != nil && !isUnavailable(err) {
+			r.logOnce("cannot register an instance of "+e.service, err)
+		} else if err == nil {
+			r.logOnce("cannot register an instance of "+e.service, nil)
+		}
+	}
+	if !known {
+		r.onForgotten(e)
+		if said != nil {
+			said.configs.interval = 0 // the server may have lost the configurations, too
+		}
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.recordStep(e, text, known, err)
+}
+
+const instancePath = "/v1/ns/instance"
+
+// recordStep records the result of a step that aimed at text. mu is held.
+func (r *Registry) recordStep(e *entry, text string, known bool, err error) {
+	e.working = false
+	now := time.Now()
+	switch {
+	case err == nil && text == "":
+		e.confirmed, e.mayBeRegistered = "", false
+	case err == nil && known:
+		e.confirmed = text
+	case err == nil:
+		e.confirmed = ""
+	}
+	if err != nil {
+		e.failures++
+		e.dueAt = now.Add(backoff(e.failures))
+	} else {
+		e.failures = 0
+		e.dueAt = now.Add(jitter(r.sessionTimeout(e.url) / heartbeatsPerSession))
+	}
+	switch {
+	case e.desired != text:
+		e.dueAt = now // the desired state has changed during the step
+	case err != nil && !isUnavailable(err):
+		if text == "" {
+			e.mayBeRegistered = false // the server drops it when its heartbeats end
+		}
+		e.completeWaiters(err)
+	case !known:
+		e.dueAt = now
+	}
+	e.completeWaiters(nil)
+	if e.desired == "" && !e.mayBeRegistered {
+		delete(r.entries, e.key)
+	}
+}
+
+// instanceForm returns the parameters that identify an instance.
+func (r *Registry) instanceForm(e *entry) url.Values {
+	form := r.namespaceForm()
+	form.Set("serviceName", e.service)
+	form.Set("ip", e.host)
+	form.Set("port", strconv.Itoa(int(e.port)))
+	form.Set("clusterName", "DEFAULT")
+	form.Set("ephemeral", "true")
+	return form
+}
+
+// namespaceForm returns the parameters for the namespace and group of services.
+func (r *Registry) namespaceForm() url.Values {
+	form := url.Values{"groupName": {r.location.group}}
+	if r.location.namespace != "" {
+		form.Set("namespaceId", r.location.namespace)
+	}
+	return form
+}
+
+// sendHeartbeat sends a heartbeat, and reports whether the server knows the instance.
+func (r *Registry) sendHeartbeat(ctx context.Context, e *entry) (known bool, err error) {
+	form := r.instanceForm(e)
+	// Only this request requires the group as a prefix of the name.
+	form.Set("serviceName", r.location.group+"@@"+e.service)
+	body, err := r.client.call(ctx, request{method: http.MethodPut, path: instancePath + "/beat", form: form})
+	if err != nil {
+		return true, err
+	}
+	if known, err = parseHeartbeat(body); err != nil {
+		return true, &responseError{err}
+	}
+	return known, nil
+}
+
+// onForgotten handles an instance that the server has forgotten. Nacos then has a new session of the
+// process, although no connection was lost. If it has forgotten one instance, it may have forgotten
+// all: forgotten makes all entries due, and counts one loss.
+func (r *Registry) onForgotten(e *entry) {
+	r.mu.Lock()
+	lost := e.desired != "" && time.Since(r.forgottenAt) > forgottenWindow
+	if lost {
+		r.forgottenAt = time.Now()
+		for _, other := range r.entries {
+			if other != e && other.retired == nil {
+				other.dueAt = r.forgottenAt
+			}
+		}
+	}
+	r.mu.Unlock()
+	if !lost {
+		return
+	}
+	r.stateTracker.Update(func(s *registry.State) {
+		s.Sessions++
+		s.LastError = "the server has lost the registrations"
+	})
+	signal(r.wakeRegistrations)
+}
+
+// sessionTimeout returns how long Nacos keeps a URL without heartbeats.
+func (r *Registry) sessionTimeout(u registry.URL) time.Duration {
+	if d := r.requestedTimeout(u); d != 0 {
+		return d
+	}
+	return defaultSession
+}
+
+// requestedTimeout returns the session timeout that the instance must request; 0: none.
+func (r *Registry) requestedTimeout(u registry.URL) time.Duration {
+	if u.Category() == registry.Consumers {
+		return max(consumerSession, r.options.SessionTimeout)
+	}
+	return r.options.SessionTimeout
+}
+
+// unregisterAll unregisters everything, if a server is connected.
+func (r *Registry) unregisterAll() {
+	r.mu.Lock()
+	var left []*entry
+	for _, e := range r.entries {
+		if e.desired, e.working = "", true; e.mayBeRegistered {
+			left = append(left, e)
+		}
+	}
+	r.mu.Unlock()
+	if !r.State().Connected {
+		return
+	}
+	err := forEach(r.requestCtx, left, func(ctx context.Context, e *entry) error {
+		_, err := r.client.call(ctx, request{method: http.MethodDelete, path: instancePath, form: r.instanceForm(e)})
+		return err
+	})
+	if err != nil {
+		r.log.Warn("cannot unregister from Nacos; registrations expire with the session", "error", err)
+	}
+}
+
+// backoff returns the wait time after consecutive failures, with jitter.
+func backoff(failures int) time.Duration {
+	return jitter(min(minBackoff<<min(failures-1, 10), maxBackoff))
+}
+
+// jitter returns a random duration from d/2 to d.
+func jitter(d time.Duration) time.Duration {
+	return d/2 + rand.N(d/2+1) //nolint:gosec // it is no secret
+}

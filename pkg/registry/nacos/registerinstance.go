@@ -1,0 +1,350 @@
+package nacos
+
+import (
+	"context"
+	"crypto/md5" //nolint:gosec // Nacos's own mark of what a document says
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/weft-proxy/weft/pkg/registry"
+)
+
+// Registering an instance takes three writes, of which the instance is the last:
+//
+//	configuration <application> in the group <revision>   the metadata
+//	configuration <interface> in the group mapping        contains the application
+//	service <application>                                 the instance
+//
+// Nacos 2.2 and later write a mapping only if it has not changed since it was read. Older versions
+// ignore that condition, so that concurrent writers may overwrite each other. Heartbeats therefore
+// compare what was written, soon after the write and then periodically.
+
+const (
+	// revisionRetention is how long metadata stays after the last instance of this process has left
+	// its revision: consumers may be about to read it.
+	revisionRetention = time.Minute
+	// maxRetiredRevisions bounds the revisions that are retained.
+	maxRetiredRevisions = 8
+	// maxAttempts bounds the attempts to change a mapping during concurrent changes.
+	maxAttempts = 5
+	// minCompareInterval and maxCompareInterval are the first and the longest interval between comparisons.
+	minCompareInterval = 2 * time.Second
+	maxCompareInterval = time.Minute
+	// maxMetadata bounds the metadata of a revision, in bytes, by the size of a request to Nacos.
+	maxMetadata = 2 << 20
+)
+
+// errInvalidName is the error for names that Nacos does not accept.
+var errInvalidName = errors.New("invalid Nacos name: only letters, digits, and _-.: are allowed")
+
+// errConflict is an responseError, because the server is reachable.
+var errConflict = &responseError{errors.New("too many concurrent changes by other clients")}
+
+// instanceState is the registration of an instance. RegisterInstance replaces it when it changes.
+type instanceState struct {
+	*registry.InstanceRegistration
+
+	configs *configSums
+}
+
+// configSums are the checksums of an instance's configurations. The worker that reconciles the
+// instance owns them.
+type configSums struct {
+	sums     map[configKey]string // MD5 of what was written, or found to be correct
+	compared time.Time            // time of the last comparison; zero: never
+	interval time.Duration        // interval to the next comparison
+}
+
+// metadata returns a copy of the instance's metadata.
+func (a *instanceState) metadata() map[string]string { return maps.Clone(a.Instance.Metadata) }
+
+// RegisterInstance registers an instance: see registry.InstanceRegistry. It rejects an instance
+// that Nacos cannot store. An interface that is not a valid name in Nacos has no mapping;
+// RegisterInstance then returns an UnmappedError.
+func (r *Registry) RegisterInstance(ctx context.Context, a *registry.InstanceRegistration) error {
+	if err := checkRegistration(a); err != nil {
+		return err
+	}
+	text, err := json.Marshal(a.Instance.Metadata)
+	if err != nil {
+		return err
+	}
+	key := keyOf(&a.Instance)
+	r.mu.Lock()
+	e := r.entries[key]
+	if e == nil {
+		e = &entry{key: key, service: listName(a.Instance.Application), host: a.Instance.Host, port: a.Instance.Port}
+		r.entries[key] = e
+	}
+	if e.instance == nil {
+		e.instance = &instanceState{a, &configSums{sums: map[configKey]string{}, interval: minCompareInterval}}
+	} else if e.desired != string(text) {
+		if e.desired != "" && e.instance.Revision != a.Revision {
+			r.retireRevision(e.instance.InstanceRegistration)
+		}
+		e.instance = &instanceState{a, e.instance.configs}
+	}
+	answer := e.setDesired(string(text))
+	r.mu.Unlock()
+	if err := r.await(ctx, answer, a.Instance.Application); err != nil {
+		return err
+	}
+	return unmappedError(a)
+}
+
+// unmappedError returns an UnmappedError for the interfaces without a mapping, or nil.
+func unmappedError(a *registry.InstanceRegistration) error {
+	var names []string
+	for _, name := range a.Interfaces {
+		if _, ok := mappingKey(name); !ok {
+			names = append(names, name)
+		}
+	}
+	if names == nil {
+		return nil
+	}
+	return &registry.UnmappedError{Application: a.Instance.Application, Interfaces: names, Err: errInvalidName}
+}
+
+// UnregisterInstance reverts RegisterInstance: see registry.InstanceRegistry.
+func (r *Registry) UnregisterInstance(ctx context.Context, i registry.Instance) error {
+	r.mu.Lock()
+	e := r.entries[keyOf(&i)]
+	if e == nil {
+		r.mu.Unlock()
+		return nil
+	}
+	if e.desired != "" {
+		r.retireRevision(e.instance.InstanceRegistration)
+	}
+	answer := e.setDesired("")
+	r.mu.Unlock()
+	return r.await(ctx, answer, i.Application)
+}
+
+// keyOf returns the key of an instance's entry. The slash distinguishes it from the key of a URL,
+// because service names contain none.
+func keyOf(i *registry.Instance) string { return "/" + i.Application + " " + i.Address() }
+
+func checkRegistration(a *registry.InstanceRegistration) error {
+	if err := a.Check(); err != nil {
+		return err
+	}
+	if d := revisionOf(a).metadata(); !d.isValid() {
+		return fmt.Errorf("revision %q of %q: %w", a.Revision, a.Instance.Application, errInvalidName)
+	}
+	if n := len(a.MetadataInfo); n > maxMetadata {
+		return fmt.Errorf("the metadata of %s has %d bytes; the maximum is %d", a.Instance.Application, n, maxMetadata)
+	}
+	return nil
+}
+
+// writeConfigs writes the configurations of an instance that are missing or outdated.
+func (r *Registry) writeConfigs(ctx context.Context, a *instanceState) error {
+	p := a.configs
+	now := time.Now()
+	switch {
+	case p.compared.IsZero():
+		p.compared = now
+	case now.Sub(p.compared) >= p.interval:
+		p.compared, p.interval = now, min(max(2*p.interval, minCompareInterval), maxCompareInterval)
+		if err := r.dropChangedSums(ctx, p); err != nil {
+			return err
+		}
+	}
+	metadata := revisionOf(a.InstanceRegistration).metadata()
+	maps.DeleteFunc(p.sums, func(d configKey, _ string) bool { // those of previous revisions may disappear
+		return d.group != mappingGroup && d != metadata
+	})
+	missing := []configKey{}
+	for _, name := range a.Interfaces {
+		if d, ok := mappingKey(name); ok && p.sums[d] == "" {
+			missing = append(missing, d)
+		}
+	}
+	if p.sums[metadata] == "" {
+		if _, err := r.write(ctx, metadata, string(a.MetadataInfo), ""); err != nil {
+			return fmt.Errorf("writing the metadata of revision %s: %w", a.Revision, err)
+		}
+		p.sums[metadata] = md5Sum(string(a.MetadataInfo))
+	}
+	return r.addToMappings(ctx, p, missing, a.Instance.Application)
+}
+
+// dropChangedSums drops the sums of configurations that differ on the server.
+func (r *Registry) dropChangedSums(ctx context.Context, p *configSums) error {
+	for some := range slices.Chunk(slices.Collect(maps.Keys(p.sums)), configsPerQuery) {
+		var asked []byte
+		for _, d := range some {
+			asked = appendConfigQuery(asked, d, p.sums[d], r.location.namespace)
+		}
+		changed, err := r.changedConfigs(ctx, asked)
+		if err != nil {
+			return err
+		}
+		for _, d := range changed {
+			delete(p.sums, d)
+		}
+	}
+	return nil
+}
+
+// addToMappings adds an application to mappings, several concurrently.
+func (r *Registry) addToMappings(ctx context.Context, p *configSums, mappings []configKey, application string) error {
+	var mu sync.Mutex
+	var first error
+	err := forEach(ctx, mappings, func(ctx context.Context, d configKey) error {
+		sum, err := r.addToMapping(ctx, d, application)
+		mu.Lock()
+		defer mu.Unlock()
+		if err == nil {
+			p.sums[d] = sum
+			return nil
+		}
+		err = fmt.Errorf("updating the mapping of %s: %w", d.id, err)
+		if first == nil {
+			first = err
+		}
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	return first
+}
+
+// addToMapping adds an application to a mapping, and returns the MD5 of the mapping.
+func (r *Registry) addToMapping(ctx context.Context, mapping configKey, application string) (sum string, err error) {
+	for range maxAttempts {
+		text, there, err := r.readConfig(ctx, mapping)
+		if err != nil {
+			return "", err
+		}
+		with, changed := registry.WithApplication(string(text), application)
+		if !changed {
+			return md5Sum(with), nil
+		}
+		before := "0" // Dubbo's value for a missing configuration
+		if there && len(text) > 0 {
+			before = md5Sum(string(text))
+		}
+		taken, err := r.write(ctx, mapping, with, before)
+		if err != nil {
+			return "", err
+		}
+		if taken {
+			return md5Sum(with), nil
+		}
+	}
+	return "", errConflict
+}
+
+// write writes a configuration. If before is not "", it is the MD5 of the text to replace. write
+// returns false if the server has another text.
+func (r *Registry) write(ctx context.Context, d configKey, text, before string) (taken bool, err error) {
+	form := r.configForm(d)
+	form.Set("content", text)
+	q := request{method: http.MethodPost, path: configPath, form: form}
+	if before != "" {
+		q.header = http.Header{"Casmd5": {before}}
+	}
+	body, err := r.client.call(ctx, q)
+	if err != nil {
+		var refused *statusError
+		if before != "" && errors.As(err, &refused) && refused.status == http.StatusInternalServerError {
+			return false, nil // Nacos 2.2 and later report a conflict like this
+		}
+		return false, err
+	}
+	return string(body) != "false", nil
+}
+
+// md5Sum returns the MD5 by which Nacos identifies a text.
+func md5Sum(text string) string {
+	sum := md5.Sum([]byte(text)) //nolint:gosec // as above
+	return hex.EncodeToString(sum[:])
+}
+
+// retireRevision schedules the removal of a revision's metadata after revisionRetention. If more
+// than maxRetiredRevisions revisions are retained, it schedules the oldest one immediately. mu is held.
+func (r *Registry) retireRevision(a *registry.InstanceRegistration) {
+	r.retiredCount++
+	key := "past " + strconv.FormatUint(r.retiredCount, 10)
+	past := revisionOf(a)
+	r.entries[key] = &entry{key: key, retired: &past, dueAt: time.Now().Add(revisionRetention)}
+	now, count, first := time.Now(), 0, r.entries[key]
+	for _, e := range r.entries {
+		if e.retired == nil || !e.dueAt.After(now) { // not a revision, or one that is due
+			continue
+		}
+		if count++; e.dueAt.Before(first.dueAt) {
+			first = e
+		}
+	}
+	if count > maxRetiredRevisions {
+		first.dueAt = now
+	}
+}
+
+// removeRevision removes the metadata of a revision that no instance has, and its entry. Metadata that
+// cannot be removed stays, which does no harm.
+func (r *Registry) removeRevision(ctx context.Context, e *entry) {
+	needed, err := r.isRevisionInUse(ctx, *e.retired)
+	if err == nil && !needed {
+		_, err = r.client.call(ctx, request{method: http.MethodDelete, path: configPath, form: r.configForm(e.retired.metadata())})
+	}
+	if err != nil && ctx.Err() == nil {
+		r.log.Warn("cannot remove unused metadata from Nacos", "application", e.retired.application, "revision", e.retired.name, "error", err)
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.entries, e.key)
+}
+
+// isRevisionInUse reports whether an instance has a revision.
+func (r *Registry) isRevisionInUse(ctx context.Context, past revision) (bool, error) {
+	r.mu.Lock()
+	for _, e := range r.entries {
+		if e.instance != nil && e.desired != "" && revisionOf(e.instance.InstanceRegistration) == past {
+			r.mu.Unlock()
+			return true, nil
+		}
+	}
+	r.mu.Unlock()
+	form := r.namespaceForm()
+	form.Set("serviceName", listName(past.application))
+	form.Set("healthyOnly", "false")
+	body, err := r.client.call(ctx, request{method: http.MethodGet, path: instancePath + "/list", form: form})
+	if err != nil {
+		return false, err
+	}
+	raw, err := rawHosts(body)
+	if err != nil {
+		return false, err
+	}
+	all, err := parseHosts(raw)
+	if err != nil {
+		return false, err
+	}
+	return slices.ContainsFunc(all, func(i instance) bool { return slices.Contains(slices.Collect(maps.Values(i.Metadata)), past.name) }), nil
+}
+
+const configPath = "/v1/cs/configs"
+
+// configForm returns the parameters that identify a configuration.
+func (r *Registry) configForm(d configKey) url.Values {
+	form := url.Values{"dataId": {d.id}, "group": {d.group}}
+	if r.location.namespace != "" {
+		form.Set("tenant", r.location.namespace)
+	}
+	return form
+}

@@ -1,0 +1,227 @@
+// Package nacos implements a registry on Nacos as Dubbo uses it, over the HTTP API. It registers
+// URLs as ephemeral instances, which it keeps alive by heartbeats, and polls for changes of
+// services. README.md lists what is written where, what happens on each kind of loss, and why the
+// package uses this API.
+//
+//	Register, Unregister   the desired state                         register.go
+//	RegisterInstance       the instances of applications             registerinstance.go
+//	registrationLoop       reconciles it, and sends heartbeats       register.go
+//	Subscribe              the subscriptions                         subscribe.go
+//	watcher                polls the server once a second            watch.go
+//	client                 requests, failover, tokens                client.go
+//	layout, decode         names and formats; no I/O                 layout.go, decode.go
+package nacos
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/weft-proxy/weft/pkg/registry"
+)
+
+const (
+	// maxWorkers bounds the concurrent requests of registrationLoop, and those of the watcher.
+	maxWorkers = 16
+	// defaultSession is how long Nacos treats an instance without heartbeats as healthy. It removes
+	// the instance after twice that time.
+	defaultSession = 15 * time.Second
+	minSession     = 3 * time.Second
+	maxSession     = time.Hour
+	// consumerSession is the minimum for consumers, which get no calls.
+	consumerSession = 90 * time.Second
+	// heartbeatsPerSession is the number of heartbeats per session timeout.
+	heartbeatsPerSession = 3
+	// pollInterval is the interval between polls of the watcher.
+	pollInterval = time.Second
+	// pollIntervalPerList is added to pollInterval for each list, to limit the load on the server.
+	pollIntervalPerList = 2 * time.Millisecond
+)
+
+// ErrClosed is returned after Close.
+var ErrClosed = errors.New("the registry is closed")
+
+// Registry is a session with a Nacos server or cluster. It is a registry.Registry.
+type Registry struct {
+	// immutable
+	options           registry.Options
+	location          location
+	client            *client
+	log               *slog.Logger
+	stateTracker      *registry.StateTracker
+	requestCtx        context.Context    //nolint:containedctx // of all requests; Close ends it if they last too long
+	cancelRequests    context.CancelFunc // cancels life
+	openCtx           context.Context    //nolint:containedctx // until Close: then what was registered is taken back
+	close             func()             // cancels work
+	ended             chan struct{}      // closed when all goroutines have ended
+	wakeRegistrations chan struct{}      // wakes registrationLoop; capacity 1
+	wakeWatcher       chan struct{}      // wakes the watcher; capacity 1
+
+	mu            sync.Mutex
+	entries       map[string]*entry          // guarded by mu; by key
+	subscriptions map[*subscription]struct{} // guarded by mu
+	lastErrors    map[string]string          // guarded by mu; the last logged error, by matter
+	retiredCount  uint64                     // guarded by mu; number of retired revisions
+	forgottenAt   time.Time                  // guarded by mu; when the server last forgot instances
+}
+
+// New opens a session. It is a registry.OpenFunc: the address is "host:port,host:port/context",
+// Root "namespace/group", and SessionTimeout defaults to 15 s.
+func New(options registry.Options) (registry.Registry, error) {
+	return open(options)
+}
+
+func open(options registry.Options) (*Registry, error) {
+	servers, err := parseAddress(options.Address, options.TLS != nil)
+	if err != nil {
+		return nil, err
+	}
+	place, err := parseRoot(options.Root)
+	if err != nil {
+		return nil, err
+	}
+	if d := options.SessionTimeout; d != 0 && (d < minSession || d > maxSession) {
+		return nil, fmt.Errorf("session timeout %v: must be between %v and %v", d, minSession, maxSession)
+	}
+	if options.Log == nil {
+		options.Log = slog.New(slog.DiscardHandler)
+	}
+	life, hurry := context.WithCancel(context.Background())
+	work, end := context.WithCancelCause(life)
+	r := &Registry{
+		options:           options,
+		location:          place,
+		client:            newClient(servers, options),
+		log:               options.Log,
+		requestCtx:        life,
+		cancelRequests:    hurry,
+		openCtx:           work,
+		close:             func() { end(ErrClosed) },
+		ended:             make(chan struct{}),
+		wakeRegistrations: make(chan struct{}, 1),
+		wakeWatcher:       make(chan struct{}, 1),
+		stateTracker:      registry.NewStateTracker(registry.State{Since: time.Now()}, options.Changed),
+		entries:           map[string]*entry{},
+		subscriptions:     map[*subscription]struct{}{},
+		lastErrors:        map[string]string{},
+	}
+	var running sync.WaitGroup
+	running.Go(r.registrationLoop)
+	running.Go(func() { newWatcher(r).run(work) })
+	go func() {
+		running.Wait()
+		hurry()
+		r.client.close()
+		r.stateTracker.End()
+		close(r.ended)
+	}()
+	return r, nil
+}
+
+// Close unregisters everything: see registry.Registry. It does not wait for a server that is
+// unavailable.
+func (r *Registry) Close(ctx context.Context) {
+	r.close()
+	select {
+	case <-r.ended:
+	case <-ctx.Done():
+		r.cancelRequests()
+		<-r.ended
+	}
+	r.mu.Lock()
+	all := slices.Collect(maps.Keys(r.subscriptions))
+	r.mu.Unlock()
+	for _, s := range all {
+		s.End()
+	}
+}
+
+// State returns the state of the session.
+func (r *Registry) State() registry.State { return r.stateTracker.State() }
+
+// noteResult updates the state after a request. A rejection only sets LastError. When a server
+// responds after an outage, a new session begins, and all entries become due.
+func (r *Registry) noteResult(err error) {
+	if err != nil && r.requestCtx.Err() != nil {
+		return // Close canceled the request
+	}
+	if err != nil && !isUnavailable(err) {
+		r.stateTracker.Update(func(s *registry.State) { s.LastError = err.Error() })
+		return
+	}
+	back := false
+	server := r.client.server()
+	r.stateTracker.Update(func(s *registry.State) {
+		switch {
+		case err != nil && s.Connected:
+			*s = registry.State{Since: time.Now(), Sessions: s.Sessions, LastError: err.Error()}
+		case err != nil:
+			s.LastError = err.Error()
+		case !s.Connected:
+			back = true
+			s.Connected, s.Since = true, time.Now()
+			s.Session = server
+			s.Sessions++
+		default:
+			s.Session = server
+		}
+	})
+	if back {
+		r.recheckAll()
+		signal(r.wakeWatcher)
+	}
+}
+
+// logOnce logs an error once per matter until it changes; a nil err clears it.
+func (r *Registry) logOnce(matter string, err error) {
+	r.mu.Lock()
+	before := r.lastErrors[matter]
+	if err == nil {
+		delete(r.lastErrors, matter)
+		r.mu.Unlock()
+		return
+	}
+	r.lastErrors[matter] = err.Error()
+	r.mu.Unlock()
+	if before != err.Error() {
+		r.log.Warn("problem with Nacos", "matter", matter, "error", err)
+	}
+}
+
+func signal(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}
+
+// forEach calls f for all items, several concurrently, until f returns an error for which isUnavailable
+// returns true, or ctx ends. It returns that error.
+func forEach[T any](ctx context.Context, items []T, f func(context.Context, T) error) error {
+	ctx, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	var all sync.WaitGroup
+	places := make(chan struct{}, maxWorkers)
+	for _, item := range items {
+		select {
+		case places <- struct{}{}:
+		case <-ctx.Done():
+		}
+		if ctx.Err() != nil {
+			break
+		}
+		all.Go(func() {
+			defer func() { <-places }()
+			if err := f(ctx, item); err != nil && isUnavailable(err) {
+				stop(err)
+			}
+		})
+	}
+	all.Wait()
+	return context.Cause(ctx)
+}

@@ -1,0 +1,23 @@
+//go:build !race
+
+// These tests use real servers, which take a minute to start and do not exercise races. Under the
+// race detector the fake server is used instead (loss_test.go).
+
+package nacos_test
+
+import (
+	"testing"
+
+	"github.com/weft-proxy/weft/pkg/registry"
+	server "github.com/weft-proxy/weft/test/nacos"
+)
+
+// testManyServices makes 1,000 registrations and 2,000 subscriptions, half of them to the services that
+// it registers.
+func testManyServices(t *testing.T, s *server.Server) {
+	if testing.Short() {
+		t.Skip("it takes half a minute")
+	}
+	p := open(t, registry.Options{Address: s.Address(), Root: "public/many"})
+	p.AddBulkProvider(p.Bulk(1000, 2000))
+}

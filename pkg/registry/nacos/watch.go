@@ -1,0 +1,488 @@
+package nacos
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/weft-proxy/weft/pkg/registry"
+)
+
+const (
+	namesPerPage = 1000
+	maxPages     = 200
+	// configsPerQuery is the number of configurations per query for changes.
+	configsPerQuery = 1000
+	// maxSteps bounds how often one poll reads more because of what it has read: mapping,
+	// applications, rules of applications.
+	maxSteps = 5
+)
+
+// watcher contains what the server has reported. One goroutine owns it; workers fill the elements
+// that it passes to them.
+type watcher struct {
+	owner       *Registry
+	names       map[string]bool            // existing services
+	byInterface map[string][]string        // service names by interface, as listName writes it
+	lists       map[string]*serviceList    // by name; those in use
+	configs     map[configKey]*configEntry // those in use
+	lastVersion uint64                     // last version of lists and documents
+}
+
+// serviceList is a service of the server.
+type serviceList struct {
+	name      string
+	version   uint64 // changes with the content; 0: not read yet
+	raw       []byte
+	urls      []registry.URL
+	instances []instance
+}
+
+// configEntry is a configuration of the server.
+type configEntry struct {
+	configKey
+	version uint64 // changes with the content; 0: not read yet
+	exists  bool
+	text    string
+	sum     string // MD5; "": it does not exist
+}
+
+func newWatcher(r *Registry) *watcher {
+	return &watcher{owner: r, lists: map[string]*serviceList{}, configs: map[configKey]*configEntry{}}
+}
+
+// run polls until ctx ends.
+func (w *watcher) run(ctx context.Context) {
+	clock := time.NewTimer(0)
+	defer clock.Stop()
+	for {
+		all := false
+		select {
+		case <-ctx.Done():
+			return
+		case <-w.owner.wakeWatcher:
+		case <-clock.C:
+			all = true
+		}
+		subscriptions := w.owner.listSubscriptions()
+		err := w.poll(ctx, subscriptions, all)
+		if ctx.Err() != nil {
+			return
+		}
+		w.owner.noteResult(err)
+		if err != nil && !isUnavailable(err) {
+			w.owner.logOnce("cannot read the registrations", err)
+		} else if err == nil {
+			w.owner.logOnce("cannot read the registrations", nil)
+			w.notify(subscriptions)
+		}
+		if all {
+			clock.Reset(pollInterval + time.Duration(len(w.lists))*pollIntervalPerList)
+		}
+	}
+}
+
+func (r *Registry) listSubscriptions() []*subscription {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Collect(maps.Keys(r.subscriptions))
+}
+
+// poll reads everything that the subscriptions need and that was not read before; if all is set,
+// it also refreshes the rest. It returns an error if the registry is unavailable, or the list of
+// services cannot be read.
+func (w *watcher) poll(ctx context.Context, subscriptions []*subscription, all bool) error {
+	if len(subscriptions) == 0 {
+		clear(w.lists)
+		clear(w.configs)
+		_, _, err := w.readPage(ctx, 1, 1) // only to check the server
+		return err
+	}
+	if err := w.readServiceNames(ctx); err != nil {
+		return err
+	}
+	if all {
+		if err := w.refresh(ctx); err != nil {
+			return err
+		}
+	}
+	for range maxSteps {
+		lists, documents := w.updateNeeded(subscriptions)
+		if len(lists) == 0 && len(documents) == 0 {
+			return nil
+		}
+		if err := w.readChangedConfigs(ctx, documents); err != nil {
+			return err
+		}
+		if err := w.readLists(ctx, lists); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// readPage reads one page of service names.
+func (w *watcher) readPage(ctx context.Context, number, size int) (names []string, count int, err error) {
+	form := w.owner.namespaceForm()
+	form.Set("pageNo", strconv.Itoa(number))
+	form.Set("pageSize", strconv.Itoa(size))
+	body, err := w.owner.client.call(ctx, request{method: http.MethodGet, path: "/v1/ns/service/list", form: form})
+	if err != nil {
+		return nil, 0, err
+	}
+	if names, count, err = parseNames(body); err != nil {
+		return nil, 0, &responseError{err}
+	}
+	return names, count, nil
+}
+
+// readServiceNames reads the names of all services of the group.
+func (w *watcher) readServiceNames(ctx context.Context) error {
+	all := map[string]bool{}
+	for number := 1; number <= maxPages; number++ {
+		names, count, err := w.readPage(ctx, number, namesPerPage)
+		if err != nil {
+			return err
+		}
+		for _, name := range names {
+			if _, after, grouped := strings.Cut(name, "@@"); grouped {
+				name = after
+			}
+			all[name] = true
+		}
+		if len(names) == 0 || number*namesPerPage >= count {
+			break
+		}
+	}
+	w.names, w.byInterface = all, map[string][]string{}
+	for name := range all {
+		if _, iface, ok := splitName(name); ok {
+			iface = listName(iface)
+			w.byInterface[iface] = append(w.byInterface[iface], name)
+		}
+	}
+	for _, names := range w.byInterface {
+		slices.Sort(names)
+	}
+	return nil
+}
+
+// refresh refreshes what was read before.
+func (w *watcher) refresh(ctx context.Context) error {
+	if err := w.readChangedConfigs(ctx, slices.Collect(maps.Values(w.configs))); err != nil {
+		return err
+	}
+	var lists []*serviceList
+	for name, l := range w.lists {
+		if w.names[name] {
+			lists = append(lists, l)
+		}
+	}
+	return w.readLists(ctx, lists)
+}
+
+// updateNeeded drops what no subscription needs, and returns what is needed but was never read.
+func (w *watcher) updateNeeded(subscriptions []*subscription) (lists []*serviceList, documents []*configEntry) {
+	names, ids := map[string]bool{}, map[configKey]bool{}
+	callers := w.owner.consumerApplications()
+	for _, sub := range subscriptions {
+		for _, name := range w.serviceNamesOf(sub.service) {
+			if names[name] = true; w.lists[name] == nil {
+				w.lists[name] = &serviceList{name: name}
+				lists = append(lists, w.lists[name])
+			}
+		}
+		need := func(d configKey) {
+			if ids[d] = true; w.configs[d] == nil {
+				w.configs[d] = &configEntry{configKey: d}
+				documents = append(documents, w.configs[d])
+			}
+		}
+		if d, ok := mappingKey(sub.service.Interface); ok {
+			need(d)
+		}
+		for _, rule := range rulesFor(sub.service, w.ruleApplications(sub.service, callers)) {
+			need(rule.configKey)
+		}
+	}
+	maps.DeleteFunc(w.lists, func(name string, _ *serviceList) bool { return !names[name] })
+	maps.DeleteFunc(w.configs, func(d configKey, _ *configEntry) bool { return !ids[d] })
+	return lists, documents
+}
+
+// consumerApplications returns the applications that this process has registered as consumers, by interface.
+func (r *Registry) consumerApplications() map[string][]string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	all := map[string][]string{}
+	for _, e := range r.entries {
+		if name := e.url.Get("application"); name != "" && e.desired != "" && e.url.Category() == registry.Consumers {
+			iface := e.url.Service().Interface
+			all[iface] = append(all[iface], name)
+		}
+	}
+	return all
+}
+
+// serviceNamesOf returns the Nacos services that belong to a Dubbo service.
+func (w *watcher) serviceNamesOf(s registry.Service) []string {
+	var names []string
+	for _, name := range w.byInterface[listName(s.Interface)] {
+		if mayContain(name, s) {
+			names = append(names, name)
+		}
+	}
+	for _, name := range w.applications(s) {
+		if name = listName(name); w.names[name] {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// applications returns the applications that the mapping names as providers (Dubbo 3).
+func (w *watcher) applications(s registry.Service) []string {
+	name, _ := mappingKey(s.Interface)
+	if d := w.configs[name]; d != nil && d.exists {
+		return readMapping(d.text)
+	}
+	return nil
+}
+
+// ruleApplications returns the applications whose rules apply to a service: its providers, and its
+// consumers in this process.
+func (w *watcher) ruleApplications(s registry.Service, callers map[string][]string) []string {
+	names := slices.Concat(w.applications(s), callers[s.Interface])
+	for _, name := range w.byInterface[listName(s.Interface)] {
+		if l := w.lists[name]; l != nil {
+			for _, u := range l.urls {
+				names = append(names, u.Get("application"))
+			}
+		}
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
+// readLists reads services. A service that cannot be read keeps its previous content.
+func (w *watcher) readLists(ctx context.Context, lists []*serviceList) error {
+	var mu sync.Mutex
+	return forEach(ctx, lists, func(ctx context.Context, l *serviceList) error {
+		form := w.owner.namespaceForm()
+		form.Set("serviceName", l.name)
+		form.Set("healthyOnly", "false")
+		body, err := w.owner.client.call(ctx, request{method: http.MethodGet, path: instancePath + "/list", form: form})
+		var raw json.RawMessage
+		if err == nil {
+			if raw, err = rawHosts(body); err != nil {
+				err = &responseError{err}
+			}
+		}
+		matter := "cannot read the service " + l.name
+		if err != nil {
+			if !isUnavailable(err) && ctx.Err() == nil {
+				w.owner.logOnce(matter, err)
+			}
+			return err
+		}
+		if l.version != 0 && slices.Equal(l.raw, raw) {
+			return nil
+		}
+		all, err := parseHosts(raw)
+		w.owner.logOnce("skipped an invalid entry of the service "+l.name, err)
+		if err != nil && all == nil && l.version != 0 {
+			return nil // nothing of it is valid
+		}
+		w.owner.logOnce(matter, nil)
+		mu.Lock()
+		l.version = w.nextVersion()
+		mu.Unlock()
+		l.raw, l.instances, l.urls = slices.Clone(raw), all, nil
+		if _, _, ok := splitName(l.name); !ok {
+			return nil // of an application
+		}
+		for i := range all {
+			if u, ok := all[i].url(); ok && all[i].isHealthy() {
+				l.urls = append(l.urls, u)
+			}
+		}
+		return nil
+	})
+}
+
+// readChangedConfigs reads the documents that have changed.
+func (w *watcher) readChangedConfigs(ctx context.Context, documents []*configEntry) error {
+	for some := range slices.Chunk(documents, configsPerQuery) {
+		var asked []byte
+		papers := map[configKey]*configEntry{}
+		for _, p := range some {
+			asked = appendConfigQuery(asked, p.configKey, p.sum, w.owner.location.namespace)
+			papers[p.configKey] = p
+		}
+		changed, err := w.owner.changedConfigs(ctx, asked)
+		if err != nil {
+			return err
+		}
+		var others []*configEntry
+		for _, d := range changed {
+			if p := papers[d]; p != nil {
+				others = append(others, p)
+				delete(papers, d)
+			}
+		}
+		for _, p := range papers {
+			if p.version == 0 {
+				p.version = w.nextVersion() // it does not exist, as assumed
+			}
+		}
+		if err := w.fetchConfigs(ctx, others); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// changedConfigs returns the configurations of asked (see appendConfigQuery) that differ.
+func (r *Registry) changedConfigs(ctx context.Context, asked []byte) ([]configKey, error) {
+	body, err := r.client.call(ctx, request{
+		method: http.MethodPost, path: configPath + "/listener",
+		form: url.Values{"Listening-Configs": {string(asked)}},
+		// Return the current differences immediately, without long polling.
+		header: http.Header{"Long-Pulling-Timeout": {"10000"}, "Long-Pulling-Timeout-No-Hangup": {"true"}},
+	})
+	if err != nil {
+		return nil, err
+	}
+	changed, err := parseChanged(body)
+	if err != nil {
+		return nil, &responseError{err}
+	}
+	return changed, nil
+}
+
+func (w *watcher) nextVersion() uint64 {
+	w.lastVersion++
+	return w.lastVersion
+}
+
+// fetchConfigs reads documents. A document that cannot be read keeps its previous content.
+func (w *watcher) fetchConfigs(ctx context.Context, papers []*configEntry) error {
+	var mu sync.Mutex
+	return forEach(ctx, papers, func(ctx context.Context, p *configEntry) error {
+		text, there, err := w.owner.readConfig(ctx, p.configKey)
+		if err != nil {
+			if !isUnavailable(err) && ctx.Err() == nil {
+				w.owner.logOnce("cannot read the configuration "+p.id, err)
+			}
+			return err
+		}
+		mu.Lock()
+		p.version = w.nextVersion()
+		mu.Unlock()
+		p.exists, p.text, p.sum = there, string(text), ""
+		if there {
+			p.sum = md5Sum(p.text)
+		}
+		return nil
+	})
+}
+
+// readConfig reads a configuration.
+func (r *Registry) readConfig(ctx context.Context, d configKey) (text []byte, there bool, err error) {
+	text, err = r.client.call(ctx, request{method: http.MethodGet, path: configPath, form: r.configForm(d)})
+	if isNotFound(err) {
+		return nil, false, nil
+	}
+	return text, err == nil, err
+}
+
+// notify notifies the subscriptions whose snapshot is complete and has changed.
+func (w *watcher) notify(subscriptions []*subscription) {
+	callers := w.owner.consumerApplications()
+	for _, sub := range subscriptions {
+		rules := rulesFor(sub.service, w.ruleApplications(sub.service, callers))
+		marks, complete := w.fingerprint(sub.service, rules)
+		if !complete || marks == sub.fingerprint {
+			continue
+		}
+		sub.fingerprint = marks
+		sub.Notify(w.snapshot(sub.service, rules))
+	}
+}
+
+// fingerprint returns a text that changes with the snapshot of a service; false: the snapshot is not
+// complete.
+func (w *watcher) fingerprint(s registry.Service, rules []rule) (marks string, complete bool) {
+	var b strings.Builder
+	b.WriteByte('.') // not "": there is a snapshot
+	for _, name := range w.serviceNamesOf(s) {
+		l := w.lists[name]
+		if l == nil || l.version == 0 {
+			return "", false
+		}
+		fmt.Fprintf(&b, " %d", l.version)
+	}
+	if name, ok := mappingKey(s.Interface); ok {
+		if d := w.configs[name]; d == nil || d.version == 0 {
+			return "", false
+		}
+	}
+	for _, r := range rules {
+		d := w.configs[r.configKey]
+		if d == nil || d.version == 0 {
+			return "", false
+		}
+		if d.exists {
+			fmt.Fprintf(&b, " %d", d.version)
+		}
+	}
+	return b.String(), true
+}
+
+// snapshot returns the snapshot of a service.
+func (w *watcher) snapshot(s registry.Service, rules []rule) (v registry.Snapshot) {
+	seen := map[string]bool{}
+	for _, name := range w.serviceNamesOf(s) {
+		category, _, ok := splitName(name)
+		if !ok {
+			for i := range w.lists[name].instances {
+				v.Instances = append(v.Instances, w.lists[name].instances[i].toInstance(name))
+			}
+			continue
+		}
+		for _, u := range w.lists[name].urls {
+			text := u.String()
+			if !s.Accepts(u) || seen[text] {
+				continue
+			}
+			seen[text] = true
+			switch category {
+			case registry.Providers:
+				v.Providers = append(v.Providers, u)
+			case registry.Configurators:
+				v.Configurators = append(v.Configurators, u)
+			case registry.Routers:
+				v.Routers = append(v.Routers, u)
+			}
+		}
+	}
+	for _, r := range rules {
+		d := w.configs[r.configKey]
+		switch {
+		case !d.exists:
+		case r.category == registry.Configurators:
+			v.Configurators = append(v.Configurators, r.url(d.text))
+		default:
+			v.Routers = append(v.Routers, r.url(d.text))
+		}
+	}
+	return v
+}

@@ -1,0 +1,88 @@
+package registry_test
+
+import (
+	"maps"
+	"testing"
+
+	"github.com/weft-proxy/weft/pkg/registry"
+)
+
+func TestParameters(t *testing.T) {
+	tests := []struct {
+		name string
+		all  map[string]string
+	}{
+		{"none", nil},
+		{"one", map[string]string{"a": "1"}},
+		{"an empty value", map[string]string{"a": ""}},
+		{"an empty value between others", map[string]string{"a": "1", "b": "", "c": "3"}},
+		{"names that begin with others", map[string]string{"a": "b", "ab": "", "abc": "a"}},
+		{"an empty name", map[string]string{"": "x", "y": "z"}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			p := registry.ParametersOf(tt.all)
+			if got := p.Map(); p.Len() != len(tt.all) || !maps.Equal(got, tt.all) {
+				t.Errorf("got %d, %v", p.Len(), got)
+			}
+			before := ""
+			for name := range p.All() {
+				if name < before {
+					t.Errorf("%q comes after %q", name, before)
+				}
+				before = name
+			}
+			for name, want := range tt.all {
+				if got, there := p.Lookup(name); got != want || !there || p.Get(name) != want {
+					t.Errorf("%q is %q, %v; want %q", name, got, there, want)
+				}
+			}
+			if got, there := p.Lookup("none"); got != "" || there {
+				t.Errorf("missing parameter = %q, %v", got, there)
+			}
+			if !p.Equal(registry.ParametersOf(maps.Clone(tt.all))) {
+				t.Error("the same parameters are not equal")
+			}
+		})
+	}
+}
+
+// TestParametersThatDiffer covers parameters with equal concatenations of names and values.
+func TestParametersThatDiffer(t *testing.T) {
+	all := []registry.Parameters{
+		{},
+		registry.ParametersOf(map[string]string{"ab": "c"}),
+		registry.ParametersOf(map[string]string{"a": "bc"}),
+		registry.ParametersOf(map[string]string{"abc": ""}),
+		registry.ParametersOf(map[string]string{"a": "b", "c": ""}),
+	}
+	for i, p := range all {
+		for j, q := range all {
+			if p.Equal(q) != (i == j) {
+				t.Errorf("%v and %v: equal is %v", p.Map(), q.Map(), p.Equal(q))
+			}
+		}
+	}
+}
+
+// TestLastParameterWins verifies that the last parameter of a name wins, as in Java's map.
+func TestLastParameterWins(t *testing.T) {
+	u, err := registry.Parse("dubbo://h/x?b=1&a=1&b=2&a=2&b=3")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, want := u.String(), "dubbo://h/x?a=2&b=3"; got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+}
+
+func BenchmarkParse(b *testing.B) {
+	const text = "dubbo://10.0.0.1:20880/com.example.Number?anyhost=true&application=scale&deprecated=false&dubbo=2.0.2&dynamic=true&generic=false" +
+		"&interface=com.example.Number&methods=create,find,remove,update&pid=4711&release=2.7.23&revision=1.0.0&side=provider&timeout=3000&timestamp=1700000000000&version=1.0.0"
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := registry.Parse(text); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

@@ -1,0 +1,234 @@
+package registrytest
+
+import (
+	"context"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/weft-proxy/weft/pkg/registry"
+)
+
+// Timeout bounds every wait, with a margin for a busy machine.
+const Timeout = 60 * time.Second
+
+// Session is a registry session for tests. Its Must methods fail the test on an error. Only the
+// goroutine of the test may call its methods.
+type Session struct {
+	registry.Registry
+	t testing.TB
+
+	mu     sync.Mutex
+	states []registry.State // guarded by mu; states that Await has not checked yet
+	last   registry.State   // guarded by mu; the state that Await checked last
+	more   chan struct{}    // signaled when states grew; capacity 1
+}
+
+// Open opens a session that closes when the test ends. It sets the option Changed and, if it is
+// nil, Log.
+func Open(t testing.TB, open registry.OpenFunc, options registry.Options) *Session {
+	t.Helper()
+	s := &Session{t: t, more: make(chan struct{}, 1)}
+	if options.Log == nil {
+		options.Log = slog.New(slog.NewTextHandler(t.Output(), nil))
+	}
+	options.Changed = s.recordState
+	s.mu.Lock()
+	r, err := open(options)
+	s.Registry = r
+	s.mu.Unlock()
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.skipToCurrent()
+	t.Cleanup(s.End)
+	return s
+}
+
+// recordState records the current state, so that Await sees short-lived states, too.
+func (s *Session) recordState() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.states = append(s.states, s.State())
+	select {
+	case s.more <- struct{}{}:
+	default:
+	}
+}
+
+// advanceTo advances to the first state for which is returns true, beginning with the one that was
+// checked last.
+func (s *Session) advanceTo(is func(registry.State) bool) (registry.State, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for !is(s.last) {
+		if len(s.states) == 0 {
+			return registry.State{}, false
+		}
+		s.last, s.states = s.states[0], s.states[1:]
+	}
+	return s.last, true
+}
+
+// skipToCurrent makes Await begin with the current state.
+func (s *Session) skipToCurrent() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.states, s.last = nil, s.State()
+}
+
+// Await waits for a state for which is returns true, and returns it. It begins with the state at
+// the end of the previous method, and checks each later state once.
+func (s *Session) Await(what string, is func(registry.State) bool) registry.State {
+	s.t.Helper()
+	limit := time.NewTimer(Timeout)
+	defer limit.Stop()
+	for {
+		if state, ok := s.advanceTo(is); ok {
+			return state
+		}
+		select {
+		case <-s.more:
+		case <-limit.C:
+			s.t.Fatalf("not %s: %+v", what, s.State())
+		}
+	}
+}
+
+// Connected is a condition for Await.
+func Connected(s registry.State) bool { return s.Connected }
+
+// MustRegister registers a URL.
+func (s *Session) MustRegister(u registry.URL) {
+	s.t.Helper()
+	ctx, cancel := s.withTimeout()
+	defer cancel()
+	if err := s.Register(ctx, u); err != nil {
+		s.t.Fatalf("Register(%s): %v", u, err)
+	}
+	s.skipToCurrent()
+}
+
+// MustUnregister unregisters a URL.
+func (s *Session) MustUnregister(u registry.URL) {
+	s.t.Helper()
+	ctx, cancel := s.withTimeout()
+	defer cancel()
+	if err := s.Unregister(ctx, u); err != nil {
+		s.t.Fatalf("Unregister(%s): %v", u, err)
+	}
+	s.skipToCurrent()
+}
+
+// End closes the session.
+func (s *Session) End() {
+	ctx, cancel := s.withTimeout()
+	defer cancel()
+	s.Close(ctx)
+}
+
+func (s *Session) withTimeout() (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.Background(), Timeout)
+}
+
+// Subscriber records the snapshots of a service. Only the goroutine of the test may call its
+// methods.
+type Subscriber struct {
+	// Stop ends the subscription. The test may call it more than once.
+	Stop func()
+
+	t         testing.TB
+	snapshots chan registry.Snapshot
+	last      *registry.Snapshot // the last checked snapshot; nil: none
+}
+
+// NewSubscriber subscribes until the end of the test, or Stop.
+func (s *Session) NewSubscriber(service registry.Service) *Subscriber {
+	f := &Subscriber{t: s.t, snapshots: make(chan registry.Snapshot, 10_000)}
+	f.Stop = sync.OnceFunc(s.Subscribe(service, func(v registry.Snapshot) { f.snapshots <- v }))
+	s.t.Cleanup(f.Stop)
+	return f
+}
+
+// Await waits for a snapshot that was not checked yet and for which is returns true, and returns
+// it.
+func (f *Subscriber) Await(what string, is func(registry.Snapshot) bool) registry.Snapshot {
+	f.t.Helper()
+	limit := time.NewTimer(Timeout)
+	defer limit.Stop()
+	for {
+		select {
+		case v := <-f.snapshots:
+			f.last = &v
+			if is(v) {
+				return v
+			}
+		case <-limit.C:
+			f.t.Fatalf("no view with %s; the last: %v", what, f.last)
+		}
+	}
+}
+
+// AwaitLatest waits until is returns true for the latest snapshot, even one that was checked: a registry
+// sends no snapshot if a loss is repaired before it notices.
+func (f *Subscriber) AwaitLatest(what string, is func(registry.Snapshot) bool) {
+	f.t.Helper()
+	for len(f.snapshots) > 0 {
+		v := <-f.snapshots
+		f.last = &v
+	}
+	if f.last == nil || !is(*f.last) {
+		f.Await(what, is)
+	}
+}
+
+// Never fails the test for each unchecked snapshot for which is returns true.
+func (f *Subscriber) Never(what string, is func(registry.Snapshot) bool) {
+	f.t.Helper()
+	for len(f.snapshots) > 0 {
+		v := <-f.snapshots
+		f.last = &v
+		if is(v) {
+			f.t.Errorf("a view %s: %v", what, v)
+		}
+	}
+}
+
+// Any is a condition that every snapshot meets.
+func Any(registry.Snapshot) bool { return true }
+
+// Empty is the condition that no provider exists.
+func Empty(v registry.Snapshot) bool { return len(v.Providers) == 0 }
+
+// At returns the condition that the providers are at these addresses.
+func At(addresses ...string) func(registry.Snapshot) bool {
+	want := slices.Sorted(slices.Values(addresses))
+	return func(v registry.Snapshot) bool {
+		var found []string
+		for _, u := range v.Providers {
+			found = append(found, u.Address())
+		}
+		slices.Sort(found)
+		return slices.Equal(found, want)
+	}
+}
+
+// Parse parses a URL.
+func Parse(t testing.TB, text string) registry.URL {
+	t.Helper()
+	u, err := registry.Parse(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return u
+}
+
+// Provider returns the URL of a provider of an interface. parameters, each as "key=value", are
+// added to the usual ones.
+func Provider(t testing.TB, name, address string, parameters ...string) registry.URL {
+	t.Helper()
+	return Parse(t, "dubbo://"+address+"/"+name+"?"+strings.Join(append(parameters, "interface="+name, "side=provider"), "&"))
+}

@@ -1,0 +1,341 @@
+package zookeeper
+
+import (
+	"crypto/sha256"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/go-zookeeper/zk"
+
+	"github.com/weft-proxy/weft/pkg/registry"
+)
+
+// A changed node is read immediately, and then not again for a pause that grows with its children,
+// so that 10,000 children that arrive one by one do not cause 10,000 reads.
+const (
+	readPause      = 20 * time.Millisecond
+	readPauseChild = 20 * time.Microsecond
+)
+
+// kind selects what is read of a node.
+type kind int
+
+const (
+	children  kind = iota // the names of its children
+	urls                  // its children as URLs in Dubbo's encoding
+	data                  // its data
+	instances             // its data as an instance in Curator's format
+)
+
+// content is the content of a node. It is immutable.
+type content struct {
+	exists       bool
+	names        []string // sorted; for the kind urls the marks of the valid names
+	urls         []registry.URL
+	skipped      int    // number of invalid children, or invalid data
+	firstSkipped string // why the first was skipped
+	data         string
+	instance     *registry.Instance
+}
+
+// equal reports whether c and d have the same content.
+func (c *content) equal(d *content) bool {
+	return c != nil && c.exists == d.exists && c.data == d.data && c.skipped == d.skipped && slices.Equal(c.names, d.names)
+}
+
+// node is a path that the Registry reads and watches for services. The loop owns it.
+//
+// A watch reports one change, and the next read sets it again. The node is dirty from the event
+// until a read that began after it has ended, so that no change is missed.
+type node struct {
+	path  string
+	kind  kind
+	users map[*service]struct{} // none: the node remains because of its watch
+
+	content *content // nil: not read yet; may be from an earlier session
+	readErr error    // why the server rejects reads
+	readAt  time.Time
+
+	watched   bool // the server watches it in this session
+	dirty     bool // it may have changed
+	reading   bool
+	waiting   bool // for a timer, before the next read
+	comparing bool // the current read is a comparison
+	failures  int  // consecutive
+}
+
+// useNode returns the node of a path for a service.
+func (r *Registry) useNode(path string, k kind, s *service) *node {
+	n := r.nodes[path]
+	if n == nil {
+		n = &node{path: path, kind: k, users: map[*service]struct{}{}, dirty: true}
+		r.nodes[path] = n
+	}
+	n.users[s] = struct{}{}
+	r.readIfDirty(n)
+	return n
+}
+
+// releaseNode ends a service's use of a node. An unused node loses its content, but stays while it is
+// watched, because a watch cannot be removed.
+func (r *Registry) releaseNode(n *node, s *service) {
+	delete(n.users, s)
+	if len(n.users) > 0 {
+		return
+	}
+	n.content, n.readErr, n.dirty = nil, nil, true
+	if !n.watched && !n.reading {
+		delete(r.nodes, n.path)
+	}
+}
+
+// onWatchEvent handles a watch event, which ends the watch.
+func (r *Registry) onWatchEvent(path string) {
+	n := r.nodes[path]
+	if n == nil {
+		return
+	}
+	n.watched, n.dirty = false, true
+	if len(n.users) == 0 && !n.reading {
+		delete(r.nodes, path)
+		return
+	}
+	r.readIfDirty(n)
+}
+
+// clearWatches clears all watches: they were of another session.
+func (r *Registry) clearWatches() {
+	for path, n := range r.nodes {
+		n.watched = false
+		if len(n.users) == 0 && !n.reading {
+			delete(r.nodes, path)
+		}
+	}
+}
+
+// readIfDirty reads a node if it is dirty.
+func (r *Registry) readIfDirty(n *node) {
+	if !n.dirty || n.reading || n.waiting || !r.session.ready || len(n.users) == 0 {
+		return
+	}
+	if n.content != nil {
+		pause := readPause + time.Duration(len(n.content.names))*readPauseChild
+		if wait := time.Until(n.readAt.Add(pause)); wait > 0 && !n.comparing {
+			r.readAfter(n, wait)
+			return
+		}
+	}
+	n.reading = true
+	r.enqueue(func() work {
+		if len(n.users) == 0 { // released while it was queued
+			r.finishRead(n, r.session.epoch, nil, nil)
+			return nil
+		}
+		n.dirty = false
+		epoch, q := r.session.epoch, query{path: n.path, kind: n.kind, watched: n.watched, previous: n.content}
+		return func(conn *zk.Conn) func() {
+			found, err := q.read(conn)
+			return func() { r.finishRead(n, epoch, found, err) }
+		}
+	})
+}
+
+// readAfter reads the node after a pause.
+func (r *Registry) readAfter(n *node, d time.Duration) {
+	n.waiting = true
+	r.afterFunc(d, func() {
+		n.waiting = false
+		r.readIfDirty(n)
+	})
+}
+
+// finishRead processes the result of a read that began in epoch. If found and err are nil, nothing
+// was read.
+func (r *Registry) finishRead(n *node, epoch int, found *content, err error) {
+	n.reading = false
+	swept := n.comparing
+	n.comparing = false
+	switch {
+	case len(n.users) == 0:
+		if !n.watched {
+			delete(r.nodes, n.path)
+		}
+		return
+	case epoch != r.session.epoch || found == nil && err == nil:
+		n.dirty = true
+	case err != nil:
+		r.onReadFailed(n, err)
+	default:
+		n.failures, n.readAt = 0, time.Now()
+		changed := n.readErr != nil || !n.content.equal(found)
+		// Dirty means that an event arrived since, which ended the watch of this read.
+		n.watched = !n.dirty
+		if swept && changed && n.content != nil && n.watched {
+			r.log.Warn("ZooKeeper watch missed a change", "node", n.path)
+			n.watched, n.dirty = false, true
+		}
+		r.setContent(n, found, changed)
+	}
+	r.readIfDirty(n)
+}
+
+// setContent stores the new content of a node.
+func (r *Registry) setContent(n *node, found *content, changed bool) {
+	before := n.content
+	n.content, n.readErr = found, nil
+	if found.skipped > 0 && (before == nil || before.skipped == 0) {
+		r.log.Warn("skipped invalid entries of a ZooKeeper node", "node", n.path, "skipped", found.skipped, "first", found.firstSkipped)
+	}
+	if changed {
+		for s := range n.users {
+			r.stale[s] = struct{}{}
+		}
+	}
+}
+
+// onReadFailed records a failed read. The known content stays.
+func (r *Registry) onReadFailed(n *node, err error) {
+	n.dirty = true
+	n.failures++
+	if !isLost(err) {
+		if n.readErr == nil {
+			r.log.Warn("cannot read a ZooKeeper node", "node", n.path, "error", err)
+		}
+		n.readErr = err
+		r.stateTracker.Update(func(s *registry.State) { s.LastError = n.path + ": " + err.Error() })
+		for s := range n.users {
+			r.stale[s] = struct{}{}
+		}
+	}
+	r.readAfter(n, backoff(n.failures))
+}
+
+// resync compares everything with the server, when the loop is idle.
+func (r *Registry) resync() {
+	if len(r.pendingComparisons) > 0 {
+		return // still running
+	}
+	for _, n := range r.nodes {
+		r.pendingComparisons = append(r.pendingComparisons, func() {
+			if len(n.users) > 0 && !n.dirty && !n.reading {
+				n.dirty, n.comparing = true, true
+				r.readIfDirty(n)
+			}
+		})
+	}
+	for _, e := range r.entries {
+		r.pendingComparisons = append(r.pendingComparisons, func() {
+			e.markUnverified()
+			r.startReconcile(e)
+		})
+	}
+}
+
+// query is one read of a node.
+type query struct {
+	path     string
+	kind     kind
+	watched  bool     // the server watches it already; do not set a second watch
+	previous *content // nil: none; its URLs are reused
+}
+
+// read reads the node, and sets a watch unless there is one. It runs on a worker.
+func (q query) read(conn *zk.Conn) (*content, error) {
+	const most = 5
+	for range most {
+		found, err := q.get(conn)
+		if !errors.Is(err, zk.ErrNoNode) {
+			return found, err
+		}
+		if q.watched {
+			return &content{}, nil
+		}
+		exists, _, _, err := conn.ExistsW(q.path)
+		if err != nil {
+			return nil, err
+		}
+		if !exists {
+			return &content{}, nil
+		}
+		// It was created in between.
+	}
+	return nil, errors.New("the node is created and deleted repeatedly")
+}
+
+// get reads the current content.
+func (q query) get(conn *zk.Conn) (*content, error) {
+	found := &content{exists: true}
+	switch q.kind {
+	case children, urls:
+		var err error
+		if q.watched {
+			found.names, _, err = conn.Children(q.path)
+		} else {
+			found.names, _, _, err = conn.ChildrenW(q.path)
+		}
+		if err != nil {
+			return nil, err
+		}
+		slices.Sort(found.names)
+		if q.kind == urls {
+			found.parse(q.previous)
+		}
+	case data, instances:
+		var text []byte
+		var err error
+		if q.watched {
+			text, _, err = conn.Get(q.path)
+		} else {
+			text, _, _, err = conn.GetW(q.path)
+		}
+		if err != nil {
+			return nil, err
+		}
+		found.data = string(text)
+		if q.kind == instances {
+			found.parseInstance()
+		}
+	}
+	return found, nil
+}
+
+// parse decodes names as URLs, and skips invalid ones. It reuses URLs of before, which usually has
+// most of them. It keeps marks instead of the names, which are as long as the URLs and serve only
+// for comparison.
+func (c *content) parse(before *content) {
+	all := c.names
+	c.names, c.urls = make([]string, 0, len(all)), make([]registry.URL, 0, len(all))
+	known := map[string]int{}
+	if before != nil {
+		for i, m := range before.names {
+			known[m] = i
+		}
+	}
+	for _, name := range all {
+		m := hashName(name)
+		if i, ok := known[m]; ok {
+			c.names, c.urls = append(c.names, before.names[i]), append(c.urls, before.urls[i])
+			continue
+		}
+		u, err := registry.ParseEncoded(name)
+		if err != nil {
+			c.skip(err)
+			continue
+		}
+		c.names, c.urls = append(c.names, m), append(c.urls, u)
+	}
+}
+
+// hashName returns a hash that stands for a name.
+func hashName(name string) string {
+	sum := sha256.Sum256([]byte(name))
+	return string(sum[:16])
+}
+
+func (c *content) skip(err error) {
+	if c.skipped == 0 {
+		c.firstSkipped = err.Error()
+	}
+	c.skipped++
+}

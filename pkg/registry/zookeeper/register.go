@@ -1,0 +1,330 @@
+package zookeeper
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/go-zookeeper/zk"
+
+	"github.com/weft-proxy/weft/pkg/registry"
+)
+
+// maxLostConnections is the number of lost connections during one request after which its caller gets an
+// error: the request may be the reason why the server closes them.
+const maxLostConnections = 3
+
+// errSuperseded is returned for a request that a later, opposite one replaced.
+var errSuperseded = errors.New("superseded by a later request")
+
+// registration is the desired state of one znode of this process: it exists, or it does not. The
+// loop owns it.
+type registration struct {
+	path        string
+	url         registry.URL
+	instance    *announced // of an instance; nil: the znode of a URL
+	wanted      bool
+	settled     bool // confirmed in this session
+	reconciling bool
+	backingOff  bool // for a timer, to retry
+	// failures is the number of consecutive failures; told means that a failure was logged.
+	failures      int
+	failureLogged bool
+	waiters       []chan error // capacity 1
+}
+
+// Register registers a URL: see registry.Registry. It rejects a URL that cannot be a znode.
+func (r *Registry) Register(ctx context.Context, u registry.URL) error {
+	return r.setDesired(ctx, u, true)
+}
+
+// Unregister reverts Register: see registry.Registry. While the registry is unavailable, the
+// removal stays pending, so that the znode does not live as long as the session.
+func (r *Registry) Unregister(ctx context.Context, u registry.URL) error {
+	return r.setDesired(ctx, u, false)
+}
+
+func (r *Registry) setDesired(ctx context.Context, u registry.URL, wanted bool) error {
+	path, err := r.layout.urlNode(u)
+	if err != nil {
+		return err
+	}
+	return r.await(ctx, u.Service().String(), func(answer chan error) { r.noteDesired(path, u, wanted, answer) })
+}
+
+// await makes the loop run note, and waits for the result.
+func (r *Registry) await(ctx context.Context, what string, note func(answer chan error)) (err error) {
+	answer := make(chan error, 1)
+	r.callbacks.post(func() { note(answer) })
+	select {
+	case err = <-answer:
+	case <-ctx.Done():
+		err = context.Cause(ctx)
+		if state := r.State(); !state.Connected && state.LastError != "" {
+			err = fmt.Errorf("%w: %s", err, state.LastError)
+		}
+	case <-r.ended:
+		err = ErrClosed
+	}
+	if err != nil {
+		return fmt.Errorf("%s at ZooKeeper %s: %w", what, r.options.Address, err)
+	}
+	return nil
+}
+
+// noteDesired records a desired state and starts to reconcile it.
+func (r *Registry) noteDesired(path string, u registry.URL, wanted bool, answer chan error) {
+	e := r.entries[path]
+	switch {
+	case e == nil && !wanted:
+		answer <- nil
+		return
+	case e == nil:
+		e = &registration{path: path, url: u, wanted: true}
+		r.addRegistration(e)
+	case e.wanted != wanted:
+		e.setDesired(wanted)
+	}
+	r.reconcile(e, answer)
+}
+
+// setDesired changes the desired state.
+func (e *registration) setDesired(wanted bool) {
+	e.completeWaiters(errSuperseded)
+	e.wanted, e.settled, e.backingOff, e.failures = wanted, false, false, 0
+}
+
+// reconcile reconciles e unless it is settled, and sends the result to answer.
+func (r *Registry) reconcile(e *registration, answer chan error) {
+	if e.settled {
+		answer <- nil
+		return
+	}
+	e.waiters = append(e.waiters, answer)
+	r.startReconcile(e)
+}
+
+// markUnverified schedules a comparison of e with the server.
+func (e *registration) markUnverified() {
+	e.settled = false
+	if e.instance != nil {
+		e.instance.recheckMappings = true
+	}
+}
+
+// target is the desired state of a registration.
+type target struct {
+	wanted   bool
+	instance *registry.InstanceRegistration // of an instance
+}
+
+func (e *registration) target() target {
+	t := target{wanted: e.wanted}
+	if e.instance != nil {
+		t.instance = e.instance.InstanceRegistration
+	}
+	return t
+}
+
+// addRegistration stores a registration. The rules of a consumer's application apply from now on.
+func (r *Registry) addRegistration(e *registration) {
+	r.entries[e.path] = e
+	if e.url.Category() != registry.Consumers {
+		return
+	}
+	name := e.url.Service().Interface
+	if r.consumers[name] == nil {
+		r.consumers[name] = map[*registration]struct{}{}
+	}
+	r.consumers[name][e] = struct{}{}
+	r.markStale(name)
+}
+
+// removeRegistration removes a registration.
+func (r *Registry) removeRegistration(e *registration) {
+	delete(r.entries, e.path)
+	if e.url.Category() != registry.Consumers {
+		return
+	}
+	name := e.url.Service().Interface
+	delete(r.consumers[name], e)
+	if len(r.consumers[name]) == 0 {
+		delete(r.consumers, name)
+	}
+	r.markStale(name)
+}
+
+// completeWaiters completes all waiters.
+func (e *registration) completeWaiters(err error) {
+	for _, waiter := range e.waiters {
+		waiter <- err
+	}
+	e.waiters = nil
+}
+
+// startReconcile starts a worker for e unless it is settled or in progress.
+func (r *Registry) startReconcile(e *registration) {
+	if e.settled || e.reconciling || e.backingOff || !r.session.ready || r.entries[e.path] != e {
+		return
+	}
+	e.reconciling = true
+	r.enqueue(func() work {
+		epoch, aim, own := r.session.epoch, e.target(), ephemeralNode{session: r.session.id, earlier: r.session.earlier, path: e.path, acl: r.acl}
+		ensure := ephemeralNode.ensure
+		if e.instance != nil {
+			ensure = e.instance.work(r.layout)
+		}
+		return func(conn *zk.Conn) func() {
+			own.conn = conn
+			var err error
+			if aim.wanted {
+				err = ensure(own)
+			} else {
+				err = own.remove()
+			}
+			return func() { r.finishReconcile(e, epoch, aim, err) }
+		}
+	})
+}
+
+// finishReconcile processes the result of a worker that began in epoch.
+func (r *Registry) finishReconcile(e *registration, epoch int, aim target, err error) {
+	e.reconciling = false
+	switch {
+	case epoch != r.session.epoch || aim != e.target():
+	case err == nil:
+		e.settled, e.failures, e.failureLogged = true, 0, false
+		e.completeWaiters(nil)
+		if !e.wanted {
+			r.removeRegistration(e)
+		}
+		return
+	default:
+		r.scheduleRetry(e, err)
+		return
+	}
+	r.startReconcile(e)
+}
+
+// scheduleRetry records a failure, and schedules a retry.
+func (r *Registry) scheduleRetry(e *registration, err error) {
+	e.failures++
+	switch lost := isLost(err); {
+	case lost && e.failures < maxLostConnections:
+	case lost:
+		e.completeWaiters(fmt.Errorf("the connection was lost %d times during the request: %w", e.failures, err))
+		if !e.wanted {
+			r.removeRegistration(e) // if it exists, it ends with the session
+			return
+		}
+	default:
+		if !e.failureLogged {
+			e.failureLogged = true
+			r.log.Warn("ZooKeeper rejected a registration", "service", e.url.Service().String(), "wanted", e.wanted, "error", err)
+		}
+		r.stateTracker.Update(func(s *registry.State) { s.LastError = e.url.Service().String() + ": " + err.Error() })
+		e.completeWaiters(err)
+	}
+	e.backingOff = true
+	r.afterFunc(backoff(e.failures), func() {
+		e.backingOff = false
+		r.startReconcile(e)
+	})
+}
+
+// ephemeralNode is a znode that this session owns or will own. Its methods run on a worker.
+type ephemeralNode struct {
+	conn    *zk.Conn
+	session int64
+	earlier []int64 // earlier sessions of this process; immutable
+	path    string
+	acl     []zk.ACL
+	data    []byte // nil: ignore the data
+}
+
+// ensure makes sure that the znode exists and belongs to this session. A znode of another session,
+// usually an earlier one of this process that the server has not ended yet, would disappear with
+// that session. ensure replaces it in one transaction, so that no consumer sees it missing.
+func (o ephemeralNode) ensure() error {
+	const most = 5
+	for range most {
+		exists, stat, err := o.conn.Exists(o.path)
+		switch {
+		case err != nil:
+			return err
+		case exists && stat.EphemeralOwner == o.session && o.data == nil:
+			return nil
+		case exists && stat.EphemeralOwner == o.session:
+			err = o.write()
+		case exists:
+			err = o.replace(stat.Version)
+		default:
+			err = o.create()
+		}
+		// A concurrent change, or an own request before the connection was lost.
+		if !errors.Is(err, zk.ErrNodeExists) && !errors.Is(err, zk.ErrNoNode) && !errors.Is(err, zk.ErrBadVersion) {
+			return err
+		}
+	}
+	return errors.New("too many concurrent changes by other clients")
+}
+
+func (o ephemeralNode) create() error {
+	_, err := o.conn.Create(o.path, o.data, zk.FlagEphemeral, o.acl)
+	if !errors.Is(err, zk.ErrNoNode) {
+		return err
+	}
+	if err := o.createParents(parent(o.path)); err != nil {
+		return err
+	}
+	_, err = o.conn.Create(o.path, o.data, zk.FlagEphemeral, o.acl)
+	return err
+}
+
+// write updates the data of an existing znode if it differs.
+func (o ephemeralNode) write() error {
+	text, stat, err := o.conn.Get(o.path)
+	if err != nil || bytes.Equal(text, o.data) {
+		return err
+	}
+	_, err = o.conn.Set(o.path, o.data, stat.Version)
+	return err
+}
+
+// createParents creates a persistent znode and its missing parents. It tries the lowest first,
+// because permission to create below a znode does not imply permission above it.
+func (o ephemeralNode) createParents(path string) error {
+	_, err := o.conn.Create(path, nil, 0, o.acl)
+	if errors.Is(err, zk.ErrNoNode) && parent(path) != "/" {
+		if err := o.createParents(parent(path)); err != nil {
+			return err
+		}
+		_, err = o.conn.Create(path, nil, 0, o.acl)
+	}
+	if errors.Is(err, zk.ErrNodeExists) {
+		return nil
+	}
+	return err
+}
+
+func (o ephemeralNode) replace(version int32) error {
+	_, err := o.conn.Multi(
+		&zk.DeleteRequest{Path: o.path, Version: version},
+		&zk.CreateRequest{Path: o.path, Data: o.data, Acl: o.acl, Flags: zk.FlagEphemeral})
+	return err
+}
+
+// remove deletes the znode unless another process owns it. Its owner may be an abandoned session
+// that the server has not ended yet.
+func (o ephemeralNode) remove() error {
+	exists, stat, err := o.conn.Exists(o.path)
+	if err != nil || !exists || stat.EphemeralOwner != o.session && !slices.Contains(o.earlier, stat.EphemeralOwner) {
+		return err
+	}
+	if err := o.conn.Delete(o.path, stat.Version); !errors.Is(err, zk.ErrNoNode) {
+		return err
+	}
+	return nil
+}

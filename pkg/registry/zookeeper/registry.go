@@ -1,0 +1,285 @@
+// Package zookeeper implements a registry on ZooKeeper as Dubbo uses it. It registers URLs as
+// ephemeral znodes, and watches services. README.md lists what is written where, and what happens
+// on each kind of loss.
+//
+// One goroutine, the loop, owns the desired state and what is known. It runs callbacks from a
+// queue, to which callers, the library's events, timers and workers post:
+//
+//	Register, Subscribe …   a change of the desired state      register.go, subscribe.go
+//	a watch event           the znode must be read again       nodes.go
+//	a session event         everything must be repeated        session.go
+//	a worker's result       the response of the server
+//
+// Workers, at most maxWorkers at a time, wait for responses of the server. The library pipelines
+// their requests on one connection.
+package zookeeper
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/go-zookeeper/zk"
+
+	"github.com/weft-proxy/weft/pkg/registry"
+)
+
+const (
+	// maxWorkers bounds the requests in flight.
+	maxWorkers = 64
+	// defaultSession is shorter than Java's minute, so that consumers stop calling a dead process
+	// sooner.
+	defaultSession = 30 * time.Second
+	minSession     = time.Second
+	maxSession     = time.Hour
+	// sweepInterval is the interval of full comparisons with the server. They find what no watch
+	// reports, such as a deleted znode of this process. They cost one request per znode: about
+	// 5,000 per second for 10,000 processes with 20 services each.
+	sweepInterval = 5 * time.Minute
+	// sweepDelay is the delay of a full comparison after a session was resumed.
+	sweepDelay = time.Second
+)
+
+// ErrClosed is returned after Close.
+var ErrClosed = errors.New("the registry is closed")
+
+// Registry is a session with a ZooKeeper server or ensemble. It is a registry.Registry.
+type Registry struct {
+	// immutable
+	options      registry.Options
+	layout       layout
+	servers      []string
+	log          *slog.Logger
+	stateTracker *registry.StateTracker
+	acl          []zk.ACL // of znodes that the Registry creates
+	callbacks    *callbackQueue
+	closing      chan struct{} // closed to end the loop
+	abort        chan struct{} // closed to end it without waiting for the server
+	ended        chan struct{} // closed when the loop has ended
+	close        func()        // closes closing once
+
+	mu            sync.Mutex
+	subscriptions map[*subscription]struct{} // guarded by mu
+
+	closingClients sync.WaitGroup // goroutines that wait for a client
+
+	// owned by the loop
+	session            session
+	entries            map[string]*registration              // by path: registered, or to be removed
+	consumers          map[string]map[*registration]struct{} // by interface: the consumers in entries
+	nodes              map[string]*node                      // by path: read and watched
+	services           map[string]*service
+	stale              map[*service]struct{} // snapshots may have changed
+	metadataReads      map[*metadataRead]struct{}
+	retiredRevisions   []*revision // retired revisions of this process
+	queue              []job
+	workers            int
+	pendingComparisons []func() // comparisons to run when the loop is idle
+	nextSweep          time.Time
+}
+
+// New opens a session. It is a registry.OpenFunc: the address is "host:port,host:port/chroot", Root
+// defaults to "/dubbo", and SessionTimeout to 30 s. With a username, New creates znodes that only
+// clients with the password can read or change, as Dubbo does.
+func New(options registry.Options) (registry.Registry, error) {
+	servers, chroot, err := parseAddress(options.Address)
+	if err != nil {
+		return nil, err
+	}
+	places, err := newLayout(chroot, options.Root)
+	if err != nil {
+		return nil, err
+	}
+	if strings.Contains(options.Username, ":") {
+		return nil, fmt.Errorf("the username %q contains a colon", options.Username)
+	}
+	if options.SessionTimeout == 0 {
+		options.SessionTimeout = defaultSession
+	}
+	if d := options.SessionTimeout; d < minSession || d > maxSession {
+		return nil, fmt.Errorf("session timeout %v: must be between %v and %v", d, minSession, maxSession)
+	}
+	if options.Log == nil {
+		options.Log = slog.New(slog.DiscardHandler)
+	}
+	r := &Registry{
+		options:       options,
+		layout:        places,
+		servers:       servers,
+		log:           options.Log,
+		acl:           zk.WorldACL(zk.PermAll),
+		callbacks:     newCallbackQueue(),
+		closing:       make(chan struct{}),
+		abort:         make(chan struct{}),
+		ended:         make(chan struct{}),
+		entries:       map[string]*registration{},
+		consumers:     map[string]map[*registration]struct{}{},
+		nodes:         map[string]*node{},
+		services:      map[string]*service{},
+		stale:         map[*service]struct{}{},
+		metadataReads: map[*metadataRead]struct{}{},
+		subscriptions: map[*subscription]struct{}{},
+		stateTracker:  registry.NewStateTracker(registry.State{Since: time.Now()}, options.Changed),
+		nextSweep:     time.Now().Add(jitter(sweepInterval)),
+	}
+	r.close = sync.OnceFunc(func() { close(r.closing) })
+	if options.Username != "" {
+		r.acl = zk.AuthACL(zk.PermAll)
+	}
+	go r.loop()
+	return r, nil
+}
+
+// Close ends the session and with it all registrations: see registry.Registry. It gives the server
+// closeTimeout to respond.
+func (r *Registry) Close(ctx context.Context) {
+	r.close()
+	select {
+	case <-r.ended:
+	case <-ctx.Done():
+		r.abandon()
+	}
+	r.mu.Lock()
+	all := slices.Collect(maps.Keys(r.subscriptions))
+	r.mu.Unlock()
+	for _, s := range all {
+		s.End()
+	}
+}
+
+// trackSubscription records a subscription, so that Close waits for it.
+func (r *Registry) trackSubscription(s *subscription) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.subscriptions[s] = struct{}{}
+}
+
+func (r *Registry) untrackSubscription(s *subscription) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.subscriptions, s)
+}
+
+// abandon stops waiting for the server; the session then expires.
+func (r *Registry) abandon() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	select {
+	case <-r.abort:
+	default:
+		close(r.abort)
+	}
+}
+
+// State returns the state of the session.
+func (r *Registry) State() registry.State { return r.stateTracker.State() }
+
+// loop runs callbacks until Close.
+func (r *Registry) loop() {
+	defer close(r.ended)
+	r.connectClient()
+	clock := time.NewTimer(0)
+	defer clock.Stop()
+	for {
+		select {
+		case <-r.closing:
+			r.shutdown()
+			return
+		case <-r.callbacks.wake:
+			for _, letter := range r.callbacks.take() {
+				letter()
+			}
+		case <-clock.C:
+		}
+		r.runAfterCallbacks()
+		clock.Reset(time.Until(r.nextSweep))
+	}
+}
+
+// runAfterCallbacks does the work that follows from callbacks.
+func (r *Registry) runAfterCallbacks() {
+	for len(r.stale) > 0 { // range may miss a service that refresh marks again
+		for s := range r.stale {
+			delete(r.stale, s)
+			r.refresh(s)
+		}
+	}
+	if now := time.Now(); now.After(r.nextSweep) {
+		r.nextSweep = now.Add(jitter(sweepInterval))
+		r.resync()
+	}
+	if len(r.queue) == 0 && r.workers == 0 && len(r.pendingComparisons) > 0 && r.session.ready {
+		n := min(len(r.pendingComparisons), maxWorkers/8)
+		for _, compare := range r.pendingComparisons[:n] {
+			compare()
+		}
+		r.pendingComparisons = r.pendingComparisons[n:]
+	}
+	r.startWorkers()
+}
+
+// The loop calls a job when a worker is available. The job returns the work for the worker, whose
+// result runs on the loop.
+type (
+	job  func() work
+	work func(*zk.Conn) (result func())
+)
+
+// enqueue queues a job for the next available worker during a session.
+func (r *Registry) enqueue(j job) { r.queue = append(r.queue, j) }
+
+func (r *Registry) startWorkers() {
+	if !r.session.ready {
+		return
+	}
+	started := 0
+	for _, next := range r.queue {
+		if r.workers == maxWorkers {
+			break
+		}
+		started++
+		w := next()
+		if w == nil {
+			continue
+		}
+		r.workers++
+		conn := r.session.client.conn
+		go func() {
+			result := w(conn)
+			r.callbacks.post(func() {
+				r.workers--
+				result()
+			})
+		}()
+	}
+	r.queue = r.queue[started:]
+	if len(r.queue) == 0 {
+		r.queue = nil
+	}
+}
+
+// shutdown ends the session and the workers.
+func (r *Registry) shutdown() {
+	client := r.session.client
+	r.session.ready, r.session.client = false, nil // remaining callbacks find no client
+	client.end(r.abort)
+	r.closingClients.Wait()
+	for r.workers > 0 {
+		<-r.callbacks.wake
+		for _, letter := range r.callbacks.take() {
+			letter()
+		}
+	}
+	r.stateTracker.End()
+}
+
+// afterFunc runs a callback on the loop after d.
+func (r *Registry) afterFunc(d time.Duration, letter func()) {
+	time.AfterFunc(d, func() { r.callbacks.post(letter) })
+}

@@ -1,0 +1,265 @@
+package zookeeper
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"time"
+
+	"github.com/go-zookeeper/zk"
+
+	"github.com/weft-proxy/weft/pkg/registry"
+)
+
+const (
+	// Sizes of the library's buffers: for a request (an encoded URL has up to three times its
+	// length), and for the largest response (80,000 children of 800 bytes).
+	maxRequestSize  = 512 << 10
+	maxResponseSize = 64 << 20
+
+	// closeTimeout bounds the wait for a server to end a session.
+	closeTimeout = time.Second
+
+	// Bounds of the timeout for a connection, and for the connect response: a third of the session
+	// timeout.
+	minConnectTimeout = time.Second
+	maxConnectTimeout = 10 * time.Second
+)
+
+// session is the state of the session. The loop owns it.
+type session struct {
+	client *client
+	id     int64 // 0: none
+	// earlier contains previous sessions that the server may not have ended yet, the latest last.
+	// It is replaced, never modified.
+	earlier []int64
+	isNew   bool // begin has not run for this session
+	ready   bool // requests may be sent
+	// epoch counts the sessions: results of an earlier one are obsolete.
+	epoch         int
+	failureLogged bool // a failure to connect was logged since the last connection
+}
+
+// client is a client of the library. It may have several sessions in sequence. The Registry
+// replaces a client that has been disconnected for a session timeout: the library insists that the
+// server knows the last transaction it saw, which a restored server does not.
+type client struct {
+	conn         *zk.Conn
+	hostProvider *hostProvider
+	stop         context.CancelFunc // cancels dials
+	done         chan struct{}      // closed when the library's goroutines have ended
+	authSent     bool               // the credentials were sent; owned by the loop
+}
+
+// logAdapter passes the library's messages to the log, at the level debug.
+type logAdapter struct{ log *slog.Logger }
+
+func (p logAdapter) Printf(format string, values ...any) {
+	p.log.Debug("ZooKeeper client library", "message", fmt.Sprintf(format, values...))
+}
+
+// connectClient creates a client, which connects in the background.
+func (r *Registry) connectClient() {
+	ctx, stop := context.WithCancel(context.Background())
+	c := &client{stop: stop, done: make(chan struct{})}
+	c.hostProvider = &hostProvider{
+		tls:       r.options.TLS,
+		timeout:   min(max(r.options.SessionTimeout/3, minConnectTimeout), maxConnectTimeout),
+		onFailure: func(err error) { r.callbacks.post(func() { r.recordConnectFailure(err) }) },
+	}
+	conn, events, err := zk.Connect(r.servers, r.options.SessionTimeout,
+		zk.WithDialer(c.hostProvider.dialer(ctx)), zk.WithHostProvider(c.hostProvider),
+		zk.WithLogger(logAdapter{r.log}), zk.WithLogInfo(false),
+		zk.WithMaxBufferSize(maxResponseSize), zk.WithMaxConnBufferSize(maxRequestSize),
+		zk.WithEventCallback(func(e zk.Event) { r.callbacks.post(func() { r.onEvent(c, e) }) }))
+	if err != nil {
+		panic(fmt.Sprintf("zookeeper: invalid servers %v: %v", r.servers, err))
+	}
+	c.conn = conn
+	go func() {
+		defer close(c.done)
+		for range events { // the callback receives all events
+			continue
+		}
+	}()
+	r.session.client = c
+}
+
+// end ends the session, if there is one, and returns when the client has ended. It does not wait
+// for the server once hurry is closed.
+func (c *client) end(hurry <-chan struct{}) {
+	c.hostProvider.closed.Store(true)
+	c.stop()
+	told := make(chan struct{})
+	go func() {
+		defer close(told)
+		c.conn.Close()
+	}()
+	patience := time.NewTimer(closeTimeout)
+	defer patience.Stop()
+	select {
+	case <-told:
+	case <-hurry:
+	case <-patience.C:
+	}
+	c.hostProvider.closeConn()
+	<-told
+	<-c.done
+}
+
+// replaceClient replaces the client. Znodes of the previous session stay until the server ends it, or
+// this process takes them over.
+func (r *Registry) replaceClient() {
+	old := r.session.client
+	r.session.retire()
+	r.connectClient()
+	r.closingClients.Go(func() { old.end(r.closing) })
+}
+
+// recordConnectFailure records why there is no connection.
+func (r *Registry) recordConnectFailure(err error) {
+	r.stateTracker.Update(func(s *registry.State) { s.LastError = err.Error() })
+	level := slog.LevelDebug
+	if !r.session.failureLogged && !r.session.ready {
+		r.session.failureLogged = true
+		level = slog.LevelWarn
+	}
+	r.log.Log(context.Background(), level, "cannot connect to a ZooKeeper server", "error", err)
+}
+
+// onEvent handles an event of the library.
+func (r *Registry) onEvent(c *client, e zk.Event) {
+	switch {
+	case c != r.session.client:
+	case e.Type == zk.EventSession && e.State == zk.StateHasSession:
+		r.onConnected()
+	case e.Type == zk.EventSession && e.State == zk.StateDisconnected:
+		r.onDisconnected(e.Server)
+	case e.Type == zk.EventSession && e.State == zk.StateExpired:
+		r.session.retire()
+		r.log.Warn("ZooKeeper session expired", "server", e.Server)
+	case e.Type == zk.EventNodeCreated, e.Type == zk.EventNodeDeleted,
+		e.Type == zk.EventNodeDataChanged, e.Type == zk.EventNodeChildrenChanged:
+		r.onWatchEvent(e.Path)
+	}
+}
+
+// onConnected handles a new or resumed session. It sends credentials first; after a reconnect the
+// library sends them itself.
+func (r *Registry) onConnected() {
+	c := r.session.client
+	if id := c.conn.SessionID(); id != 0 && id != r.session.id {
+		r.session.retire()
+		r.session.id, r.session.isNew = id, true
+		r.session.epoch++
+	}
+	if r.options.Username == "" || c.authSent {
+		r.startRequests()
+		return
+	}
+	credentials := []byte(r.options.Username + ":" + r.options.Password)
+	r.closingClients.Go(func() {
+		err := c.conn.AddAuth("digest", credentials)
+		r.callbacks.post(func() {
+			switch {
+			case c != r.session.client:
+			case err == nil:
+				c.authSent = true
+				if c.conn.State() == zk.StateHasSession {
+					r.startRequests()
+				}
+			case !isLost(err):
+				r.recordConnectFailure(fmt.Errorf("authentication: %w", err))
+				c.hostProvider.closeConn() // and retry
+			}
+		})
+	})
+}
+
+// startRequests starts requests. It reads all nodes. In a new session it repeats all registrations, in a
+// resumed one those that are not settled.
+func (r *Registry) startRequests() {
+	s := &r.session
+	fresh := s.isNew
+	s.ready, s.isNew, s.failureLogged = true, false, false
+	name := fmt.Sprintf("%#x", uint64(s.id))
+	r.log.Info("connected to ZooKeeper", "server", s.client.conn.Server(), "session", name, "new", fresh)
+	r.stateTracker.Update(func(state *registry.State) {
+		state.Connected, state.Since, state.Session = true, time.Now(), name
+		if fresh {
+			state.Sessions++
+		}
+	})
+	if fresh {
+		r.clearWatches()
+	} else {
+		// The library restores its watches (see handshakeconn.go). The Registry also reads everything now,
+		// and compares it shortly after, so that it does not depend on them.
+		r.afterFunc(jitter(sweepDelay), r.resync)
+	}
+	for _, n := range r.nodes {
+		n.dirty = true
+		r.readIfDirty(n)
+	}
+	for _, e := range r.entries {
+		if fresh {
+			e.markUnverified()
+		}
+		r.startReconcile(e)
+	}
+	for q := range r.metadataReads {
+		r.readMetadata(q)
+	}
+}
+
+// maxEarlierSessions bounds the remembered sessions: the server ends them soon.
+const maxEarlierSessions = 8
+
+// retire moves the session to earlier.
+func (s *session) retire() {
+	if s.id == 0 {
+		return
+	}
+	s.earlier = append(slices.Clone(s.earlier[max(0, len(s.earlier)-maxEarlierSessions+1):]), s.id)
+	s.id = 0
+}
+
+// onDisconnected stops requests until the next connection.
+func (r *Registry) onDisconnected(server string) {
+	s := &r.session
+	if !s.ready {
+		return
+	}
+	s.ready = false
+	r.log.Warn("lost the connection to ZooKeeper", "server", server)
+	r.stateTracker.Update(func(state *registry.State) {
+		state.Connected, state.Since = false, time.Now()
+		state.LastError = "the connection to " + server + " was lost"
+	})
+	c, epoch := s.client, s.epoch
+	r.afterFunc(r.options.SessionTimeout, func() {
+		if s.client == c && s.epoch == epoch && !s.ready {
+			r.replaceClient()
+		}
+	})
+}
+
+// isLost reports whether an error leaves the outcome of a request unknown.
+func isLost(err error) bool {
+	for _, lost := range []error{zk.ErrConnectionClosed, zk.ErrSessionExpired, zk.ErrClosing, zk.ErrNoServer, zk.ErrSessionMoved} {
+		if errors.Is(err, lost) {
+			return true
+		}
+	}
+	// The library returns errors of writes unwrapped.
+	var network interface{ Timeout() bool }
+	return errors.As(err, &network)
+}
+
+// backoff returns the wait time after consecutive failures, at least one, with jitter.
+func backoff(failures int) time.Duration {
+	const first, most = 100 * time.Millisecond, 2 * time.Minute
+	return jitter(min(first<<min(2*(failures-1), 20), most))
+}

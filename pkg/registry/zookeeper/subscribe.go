@@ -1,0 +1,215 @@
+package zookeeper
+
+import (
+	"slices"
+
+	"github.com/weft-proxy/weft/pkg/registry"
+)
+
+// service is a subscribed interface, with all groups and versions, which share its znodes. The loop
+// owns it.
+type service struct {
+	name          string
+	subscriptions map[*subscription]struct{}
+
+	providers, configurators, routers *node
+	mapping                           *node            // nil: the name cannot be a znode
+	rules                             *node            // the parent of all rules
+	extraNodes                        map[string]*node // by path: applications, instances, rules
+}
+
+// Subscribe subscribes to a service: see registry.Registry. notify must not call stop.
+func (r *Registry) Subscribe(s registry.Service, notify func(registry.Snapshot)) (stop func()) {
+	sub := &subscription{Notifier: registry.NewNotifier(notify), service: s}
+	r.trackSubscription(sub)
+	r.callbacks.post(func() { r.startSubscription(sub) })
+	return func() {
+		sub.End()
+		r.untrackSubscription(sub)
+		r.callbacks.post(func() { r.stopSubscription(sub) })
+	}
+}
+
+func (r *Registry) startSubscription(sub *subscription) {
+	name := sub.service.Interface
+	s := r.services[name]
+	if s == nil {
+		if err := checkElement(escape(name)); err != nil {
+			r.log.Warn("service name is not valid in ZooKeeper", "service", sub.service.String(), "error", err)
+			return
+		}
+		s = &service{name: name, subscriptions: map[*subscription]struct{}{}, extraNodes: map[string]*node{}}
+		r.services[name] = s
+		s.providers = r.useNode(r.layout.category(name, registry.Providers), urls, s)
+		s.configurators = r.useNode(r.layout.category(name, registry.Configurators), urls, s)
+		s.routers = r.useNode(r.layout.category(name, registry.Routers), urls, s)
+		s.rules = r.useNode(r.layout.rules(), children, s)
+		if checkElement(name) == nil {
+			s.mapping = r.useNode(r.layout.mapping(name), data, s)
+		}
+	}
+	s.subscriptions[sub] = struct{}{}
+	r.stale[s] = struct{}{}
+}
+
+func (r *Registry) stopSubscription(sub *subscription) {
+	s := r.services[sub.service.Interface]
+	if s == nil {
+		return
+	}
+	delete(s.subscriptions, sub)
+	if len(s.subscriptions) > 0 {
+		r.stale[s] = struct{}{} // fewer rules may apply
+		return
+	}
+	delete(r.services, s.name)
+	delete(r.stale, s)
+	for _, n := range s.baseNodes() {
+		r.releaseNode(n, s)
+	}
+	for _, n := range s.extraNodes {
+		r.releaseNode(n, s)
+	}
+}
+
+// baseNodes returns the nodes that every service has.
+func (s *service) baseNodes() []*node {
+	nodes := []*node{s.providers, s.configurators, s.routers, s.rules}
+	if s.mapping != nil {
+		nodes = append(nodes, s.mapping)
+	}
+	return nodes
+}
+
+// markStale schedules a refresh of an interface's snapshots.
+func (r *Registry) markStale(name string) {
+	if s := r.services[name]; s != nil {
+		r.stale[s] = struct{}{}
+	}
+}
+
+// refresh computes the additional nodes that a service needs, and notifies its subscriptions once
+// all nodes are known.
+func (r *Registry) refresh(s *service) {
+	for _, n := range s.baseNodes() {
+		if n.content == nil && !(n == s.mapping && n.readErr != nil) {
+			return
+		}
+	}
+	wanted := map[string]kind{}
+	for _, name := range s.applications() {
+		path := r.layout.application(name)
+		wanted[path] = children
+		if folder := s.extraNodes[path]; folder != nil && folder.content != nil {
+			for _, id := range folder.content.names {
+				wanted[path+"/"+id] = instances
+			}
+		}
+	}
+	for _, rule := range r.rulesOf(s) {
+		wanted[rule.path] = data
+	}
+	for path, n := range s.extraNodes {
+		if _, stays := wanted[path]; !stays {
+			delete(s.extraNodes, path)
+			r.releaseNode(n, s)
+		}
+	}
+	for path, k := range wanted {
+		if s.extraNodes[path] == nil {
+			s.extraNodes[path] = r.useNode(path, k, s)
+		}
+	}
+	for _, n := range s.extraNodes {
+		// Unreadable instances are skipped; rules must be known.
+		if n.content == nil && (n.readErr == nil || n.kind == data) {
+			return
+		}
+	}
+	for _, folder := range s.extraNodes {
+		if folder.kind != children || folder.content == nil {
+			continue
+		}
+		for _, id := range folder.content.names {
+			if s.extraNodes[folder.path+"/"+id] == nil {
+				r.stale[s] = struct{}{} // another service had read the parent before
+				return
+			}
+		}
+	}
+	for sub := range s.subscriptions {
+		if v, marks := r.snapshot(s, sub.service); sub.fingerprint == nil || !slices.Equal(sub.fingerprint, marks) {
+			sub.fingerprint = marks
+			sub.Notify(v)
+		}
+	}
+}
+
+// applications returns the applications that the mapping names as providers (Dubbo 3).
+func (s *service) applications() []string {
+	if s.mapping == nil || s.mapping.content == nil {
+		return nil
+	}
+	return readMapping(s.mapping.content.data)
+}
+
+// snapshot returns the snapshot of a service, and marks that change with it.
+func (r *Registry) snapshot(s *service, asked registry.Service) (v registry.Snapshot, marks []string) {
+	marks = []string{} // not nil: there is a snapshot
+	accept := func(n *node) (accepted []registry.URL) {
+		for i, u := range n.content.urls {
+			if acceptsOrWildcard(asked, u) {
+				accepted, marks = append(accepted, u), append(marks, n.content.names[i])
+			}
+		}
+		marks = append(marks, "")
+		return slices.Clone(accepted) // retained for long, so without spare capacity
+	}
+	v.Providers = accept(s.providers)
+	v.Configurators = accept(s.configurators)
+	v.Routers = accept(s.routers)
+	for _, rule := range r.rulesOf(s) {
+		n := s.extraNodes[rule.path]
+		if !rule.appliesTo(asked) || n == nil || n.content == nil || !n.content.exists {
+			continue
+		}
+		u := rule.url(n.content.data)
+		if u.Category() == registry.Configurators {
+			v.Configurators = append(v.Configurators, u)
+		} else {
+			v.Routers = append(v.Routers, u)
+		}
+		marks = append(marks, n.path, n.content.data)
+	}
+	for _, name := range s.applications() {
+		folder := s.extraNodes[r.layout.application(name)]
+		if folder == nil || folder.content == nil {
+			continue
+		}
+		for _, id := range folder.content.names {
+			n := s.extraNodes[folder.path+"/"+id]
+			if n == nil || n.content == nil || n.content.instance == nil {
+				continue
+			}
+			v.Instances = append(v.Instances, *n.content.instance)
+			marks = append(marks, n.path, n.content.data)
+		}
+	}
+	return v, marks
+}
+
+// acceptsOrWildcard extends asked.Accepts to rules for every interface.
+func acceptsOrWildcard(asked registry.Service, u registry.URL) bool {
+	if u.Category() != registry.Providers && u.Service().Interface == "*" {
+		asked.Interface = "*"
+	}
+	return asked.Accepts(u)
+}
+
+// subscription is a subscription to a service.
+type subscription struct {
+	*registry.Notifier
+
+	service     registry.Service
+	fingerprint []string // of the last snapshot; nil: none; owned by the loop
+}

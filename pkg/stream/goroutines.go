@@ -1,0 +1,38 @@
+package stream
+
+import (
+	"log/slog"
+	"sync"
+
+	"github.com/weft-proxy/weft/pkg/protocol"
+)
+
+// Goroutines are the goroutines that the connections of an engine start. A panic ends only the
+// goroutine. Set Log before the first use.
+type Goroutines struct {
+	Log     *slog.Logger // for recovered panics
+	running sync.WaitGroup
+}
+
+// Start runs f on a new goroutine. Other goroutines must not depend on work that f skips when it
+// panics.
+func (g *Goroutines) Start(f func()) {
+	g.running.Go(func() {
+		defer g.Contain("serving a connection")
+		f()
+	})
+}
+
+// Contain recovers and logs a panic. Functions that must not end their goroutine defer it.
+func (g *Goroutines) Contain(doing string) {
+	if p := recover(); p != nil {
+		g.LogPanic(doing, p)
+	}
+}
+
+// LogPanic logs a recovered panic. The deferred function that recovers the panic calls it, so that
+// the stack is known.
+func (g *Goroutines) LogPanic(doing string, value any) { protocol.NewPanic(value).Log(g.Log, doing) }
+
+// Wait waits for the goroutines. None starts another one after the last connection has ended.
+func (g *Goroutines) Wait() { g.running.Wait() }

@@ -1,0 +1,108 @@
+package http2
+
+import "fmt"
+
+// callState is the state of a call, guarded by UpstreamConn.mu. It says which goroutine continues
+// the call.
+//
+// The goroutine that works on a call owns it: first the one that opens its stream and sends its
+// request, later the one that delivers an event while the call waits. While a goroutine owns a
+// call, events only change its state.
+//
+//	working ── yield ──▶ waiting ── resolve ──▶ resolved (owned by the resolving goroutine)
+//	   │  ▲                 │
+//	   │  └───── claim ─────┘
+//	   ├───── resolve ──▶ resolved (the owner continues instead of waiting)
+//	   └── enqueue ──▶ queued ── open ──▶ working
+//
+// An asynchronous call resumes its exchange on the goroutine that owns the call. A blocking call
+// has a goroutine in await, which continues it in every state. So no other goroutine claims it, and
+// when it leaves the queue, it is opened until that goroutine uploads the request's body.
+type callState uint8
+
+// States of a call.
+const (
+	callUnused         callState = iota // in the pool
+	callWorking                         // a goroutine owns the call, which has no result
+	callQueued                          // in UpstreamConn.pending, until a stream may be opened
+	callOpened                          // blocking: left the queue, its goroutine has to upload
+	callWaiting                         // waits for the response
+	callResolved                        // has a result: a final response head, or an error
+	callResolvedOpened                  // resolved in callOpened: its goroutine has to upload
+	numCallStates
+)
+
+// callEvent is an event that changes the state of a call.
+type callEvent uint8
+
+// Events of a call.
+const (
+	callEnqueue      callEvent = iota // no stream may be opened yet
+	callOpen                          // asynchronous: its stream was opened from the queue
+	callOpenBlocking                  // blocking: its stream was opened from the queue
+	callYield                         // its goroutine waits for an event
+	callClaim                         // an event needs a goroutine, which then owns the call
+	callUpload                        // its goroutine starts the upload
+	callResolve                       // a final head has arrived, or the call has failed
+	numCallEvents
+)
+
+// callTransitions holds the next states; callUnused: the event is a defect in the state.
+//
+//nolint:gochecknoglobals // a constant table
+var callTransitions = [numCallStates][numCallEvents]callState{
+	callWorking:        {callEnqueue: callQueued, callYield: callWaiting, callResolve: callResolved},
+	callQueued:         {callOpen: callWorking, callOpenBlocking: callOpened, callResolve: callResolved},
+	callOpened:         {callUpload: callWaiting, callResolve: callResolvedOpened},
+	callWaiting:        {callClaim: callWorking, callResolve: callResolved},
+	callResolvedOpened: {callUpload: callResolved},
+}
+
+// on changes the state because of an event, which has to be possible in it.
+func (s *callState) on(e callEvent) {
+	next := callTransitions[*s][e]
+	if next == callUnused {
+		panic(fmt.Sprintf("http2: event %d in call state %d", e, *s))
+	}
+	*s = next
+}
+
+// resolved reports whether the call has a result.
+func (s callState) resolved() bool { return s == callResolved || s == callResolvedOpened }
+
+// yield makes a call without a result wait, and reports whether it waits.
+func (s *callState) yield() (waits bool) {
+	if s.resolved() {
+		return false
+	}
+	s.on(callYield)
+	return true
+}
+
+// claim makes the caller the owner of an asynchronous call that waits. It returns false if another
+// goroutine owns the call.
+func (s *callState) claim() (claimed bool) {
+	if *s != callWaiting {
+		return false
+	}
+	s.on(callClaim)
+	return true
+}
+
+// startUpload reports whether the goroutine of a blocking call has to upload now. It returns true
+// once.
+func (s *callState) startUpload() bool {
+	if *s != callOpened && *s != callResolvedOpened {
+		return false
+	}
+	s.on(callUpload)
+	return true
+}
+
+// resolve records that the call has a result. It reports whether no goroutine owns the call, so
+// that the caller owns an asynchronous call now.
+func (s *callState) resolve() (owned bool) {
+	owned = *s == callWaiting || *s == callQueued
+	s.on(callResolve)
+	return owned
+}

@@ -1,0 +1,64 @@
+package http2
+
+import "testing"
+
+func TestCallTransitions(t *testing.T) {
+	const none = callUnused
+	for state, want := range map[callState][numCallEvents]callState{
+		// enqueue, open, open blocking, yield, claim, upload, resolve
+		callUnused:         {none, none, none, none, none, none, none},
+		callWorking:        {callQueued, none, none, callWaiting, none, none, callResolved},
+		callQueued:         {none, callWorking, callOpened, none, none, none, callResolved},
+		callOpened:         {none, none, none, none, none, callWaiting, callResolvedOpened},
+		callWaiting:        {none, none, none, none, callWorking, none, callResolved},
+		callResolved:       {none, none, none, none, none, none, none},
+		callResolvedOpened: {none, none, none, none, none, callResolved, none},
+	} {
+		for event := range numCallEvents {
+			if got := stateAfter(state, event); got != want[event] {
+				t.Errorf("event %d in state %d: state %d, want %d", event, state, got, want[event])
+			}
+		}
+	}
+}
+
+// stateAfter returns the state after an event, or callUnused if the event panics.
+func stateAfter(s callState, e callEvent) (after callState) {
+	defer func() {
+		if recover() != nil {
+			after = callUnused
+		}
+	}()
+	s.on(e)
+	return s
+}
+
+func TestCallState(t *testing.T) {
+	tests := []struct {
+		name   string
+		state  callState
+		method func(*callState) bool
+		want   bool
+		after  callState
+	}{
+		{"yield waits", callWorking, (*callState).yield, true, callWaiting},
+		{"yield keeps a resolved call", callResolved, (*callState).yield, false, callResolved},
+		{"claim takes a waiting call", callWaiting, (*callState).claim, true, callWorking},
+		{"claim leaves a call to its owner", callWorking, (*callState).claim, false, callWorking},
+		{"claim leaves a resolved call", callResolved, (*callState).claim, false, callResolved},
+		{"an opened call uploads", callOpened, (*callState).startUpload, true, callWaiting},
+		{"an opened call uploads although it is resolved", callResolvedOpened, (*callState).startUpload, true, callResolved},
+		{"a waiting call does not upload again", callWaiting, (*callState).startUpload, false, callWaiting},
+		{"a resolved call does not upload again", callResolved, (*callState).startUpload, false, callResolved},
+		{"resolve leaves a call to its owner", callWorking, (*callState).resolve, false, callResolved},
+		{"resolve takes a waiting call", callWaiting, (*callState).resolve, true, callResolved},
+		{"resolve takes a queued call", callQueued, (*callState).resolve, true, callResolved},
+		{"resolve leaves an opened call to its goroutine", callOpened, (*callState).resolve, false, callResolvedOpened},
+	}
+	for _, tt := range tests {
+		s := tt.state
+		if got := tt.method(&s); got != tt.want || s != tt.after {
+			t.Errorf("%s: %t in state %d, want %t in state %d", tt.name, got, s, tt.want, tt.after)
+		}
+	}
+}

@@ -1,0 +1,96 @@
+package http2
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weft-proxy/weft/pkg/network"
+	"github.com/weft-proxy/weft/pkg/protocol"
+	"github.com/weft-proxy/weft/pkg/stream"
+)
+
+// orderedPumper records the errors with which its pumps end.
+type orderedPumper struct{ ended []string }
+
+func (o *orderedPumper) pumpEnded(_ *batch, _ *muxConn, _ uint64, err error) {
+	o.ended = append(o.ended, err.Error())
+}
+
+// TestEffectsKickSourcesBeforeDestinations verifies that the pump of a request reports why the
+// request failed before its response is cut.
+func TestEffectsKickSourcesBeforeDestinations(t *testing.T) {
+	e := New(nil, nil)
+	defer e.Close()
+	var w muxConn
+	w.engine, w.writeQueue = e, network.NewWriteQueue(nil, e.goroutines.Start)
+	o := new(orderedPumper)
+	var from recvBody
+	from.start(&muxStream{conn: &w}, nil, 0)
+	failed := func(why string) *pump {
+		l := &muxStream{conn: &w, sendErr: protocol.Faultf(protocol.StreamIdle, "%s", why)}
+		w.waitingPumps.linksOf = func(p *pump) *links[pump] { return &p.waitLinks }
+		l.out.start(&from, l, o, 0)
+		return &l.out
+	}
+	b := &batch{now: time.Now()}
+	var fx effects
+	fx.sendable = append(fx.sendable, failed("destination"))
+	fx.kickReceived(nil)
+	fx.kickReceived(failed("source"))
+	if fx.empty() {
+		t.Error("empty() = true with two pumps to kick")
+	}
+	fx.apply(b)
+	if len(o.ended) != 2 || !strings.HasSuffix(o.ended[0], "source") || !strings.HasSuffix(o.ended[1], "destination") {
+		t.Errorf("pumps ended in the order %q", o.ended)
+	}
+	if !fx.empty() {
+		t.Error("empty() = false after apply")
+	}
+	fx.apply(b)
+	if len(o.ended) != 2 {
+		t.Errorf("a second apply ended %d pumps", len(o.ended)-2)
+	}
+}
+
+// TestCallFailure verifies what has to be done after a call has failed, in each of its states.
+func TestCallFailure(t *testing.T) {
+	e := New(nil, nil)
+	defer e.Close()
+	for _, tt := range []struct {
+		name    string
+		async   bool
+		state   callState
+		resumed bool
+		wakes   bool
+	}{
+		{"asynchronous, owned", true, callWorking, false, false},
+		{"asynchronous, waiting", true, callWaiting, true, false},
+		{"asynchronous, queued", true, callQueued, true, false},
+		{"asynchronous, resolved", true, callResolved, false, false},
+		{"blocking, waiting", false, callWaiting, false, true},
+		{"blocking, opened", false, callOpened, false, true},
+		{"blocking, resolved", false, callResolved, false, false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			u := &UpstreamConn{opts: stream.UpstreamConnOptions{}}
+			u.engine = e
+			u.pending.linksOf = func(k *call) *links[call] { return &k.pendingLinks }
+			k := e.newCall()
+			k.init(u, new(protocol.Exchange), nil, tt.async)
+			k.state = tt.state
+			var fx effects
+			k.fail(protocol.Faultf(protocol.UpstreamReset, "failed"), &fx)
+			if got := len(fx.resumed) == 1; got != tt.resumed {
+				t.Errorf("resumes its exchange: %t, want %t", got, tt.resumed)
+			}
+			if got := len(k.wake) == 1; got != tt.wakes {
+				t.Errorf("wakes its goroutine: %t, want %t", got, tt.wakes)
+			}
+			if !k.state.resolved() {
+				t.Error("the call is not resolved")
+			}
+		})
+	}
+}

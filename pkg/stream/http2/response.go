@@ -1,0 +1,187 @@
+package http2
+
+import (
+	"errors"
+	"time"
+
+	"github.com/weft-proxy/weft/pkg/protocol"
+	syntax "github.com/weft-proxy/weft/pkg/protocol/http2"
+)
+
+// sendResponse sends x.Response, or starts to send it.
+func (e *exchange) sendResponse() {
+	x := &e.x
+	r := &x.Response
+	if r.Tunnel != nil {
+		e.startTunnel()
+		return
+	}
+	if e.wantsTunnel() {
+		x.LocalReplyError(protocol.Faultf(protocol.NotImplemented, "the upstream responded with %d and did not switch to the requested protocol", r.Status))
+	}
+	own := r.Source == protocol.LocalReply
+	if e.grpcContentType != "" {
+		protocol.ReplyGRPC(x, e.grpcContentType)
+	}
+	body := r.Body
+	if x.Request.Method == "HEAD" || r.Status == 204 || r.Status == 304 {
+		body = nil
+	} else if body == nil && (e.grpcContentType == "" || !own) && r.ContentLength < 0 {
+		r.ContentLength = 0
+	}
+	end := body == nil || isEmpty(body)
+	if err := e.sendHead(end); err != nil {
+		e.failResponse(err)
+		return
+	}
+	switch from := recvBodyOf(body); {
+	case end:
+		e.flush()
+		e.finish(syntax.NoError)
+	case from != nil:
+		o, b := e.conn.writeQueue, e.batch
+		e.out.start(from, &e.muxStream, e, 0)
+		e.out.kick(b)
+		b.scheduleFlush(o) // the head, if it was not flushed with content
+	default:
+		e.sendBody(body)
+	}
+}
+
+// isEmpty reports whether a body is known to be empty, without trailers.
+func isEmpty(body protocol.Body) bool {
+	if c := recvBodyOf(body); c != nil {
+		return c.isEmpty()
+	}
+	w, ok := body.(protocol.CompleteBody) // for example a body that wraps a content
+	if !ok {
+		return false
+	}
+	_, empty := w.Complete()
+	return empty
+}
+
+// recvBodyOf returns the content of a stream that body is, or nil for another kind of body.
+func recvBodyOf(body protocol.Body) *recvBody {
+	switch b := body.(type) {
+	case *recvBody:
+		return b
+	case *responseBody:
+		return &b.call.in
+	}
+	return nil
+}
+
+// sendHead queues the head of the response. Errors are Faults.
+func (e *exchange) sendHead(end bool) error {
+	w, x := e.conn, &e.x
+	o := syntax.ResponseOptions{End: end, Server: e.downstream.server.opts.HTTP1.ServerName}
+	own := x.Response.Source == protocol.LocalReply
+	at := x.Record.UpstreamFirstByte
+	if own {
+		at = e.batch.time()
+	} else {
+		o.Server = ""
+	}
+	o.Date = e.downstream.server.dateCache.Date(at)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if e.sendErr != nil {
+		return e.sendErr
+	}
+	if own {
+		e.deadline = time.Time{}
+	} else {
+		e.deadline = x.Deadline // a slow client occupies an upstream stream
+	}
+	w.arm(e.deadline)
+	dst, err := w.startHead()
+	if err != nil {
+		return disconnectFault(err)
+	}
+	return w.endHead(w.state.AppendResponse(dst, e.stream, &x.Response, o))
+}
+
+// sendBody sends a body that is not the content of another stream: immediately if it is small,
+// buffered and fits the window, else from a goroutine that may block.
+func (e *exchange) sendBody(body protocol.Body) {
+	length := e.x.Response.ContentLength
+	if n := int(min(length, bodyReadSize+1)); !e.ownsGoroutine && n >= 0 && n <= bodyReadSize && body.Buffered() >= n && e.sendCapacity() >= n {
+		e.finishCopy(e.copyFrom(body, length, &e.x.Response.Trailer))
+		return
+	}
+	if e.ownsGoroutine {
+		e.copyBody(body)
+		return
+	}
+	if err := e.reserveWorker(); err != nil {
+		e.failResponse(err)
+		return
+	}
+	e.flush()
+	e.forked = forked{body: body}
+	e.engine.workers.Go(e)
+}
+
+// copyBody sends a body from a goroutine that may block.
+func (e *exchange) copyBody(body protocol.Body) {
+	buffered := 0
+	if err := callRecovered(func() error { buffered = body.Buffered(); return nil }); err != nil {
+		e.failResponse(err)
+		return
+	}
+	if buffered == 0 {
+		e.flush()
+	}
+	e.finishCopy(e.copyFrom(body, e.x.Response.ContentLength, &e.x.Response.Trailer))
+}
+
+// finishCopy ends an exchange whose body was sent, or could not be read or sent.
+func (e *exchange) finishCopy(readErr, writeErr error) {
+	e.finishResponse(e.batch, errors.Join(readErr, writeErr))
+}
+
+// pumpEnded implements pumper. Nothing else ends an exchange while a pump sends its response.
+func (e *exchange) pumpEnded(b *batch, _ *muxConn, _ uint64, err error) { e.finishResponse(b, err) }
+
+// finishResponse ends an exchange whose response was queued, or cannot be sent because of err.
+func (e *exchange) finishResponse(b *batch, err error) {
+	e.batch = b
+	if err != nil {
+		e.failResponse(err)
+		return
+	}
+	e.flush()
+	e.finish(syntax.NoError)
+}
+
+// failResponse ends an exchange whose response cannot be sent completely.
+func (e *exchange) failResponse(err error) {
+	if p := protocol.PanicIn(err); p != nil {
+		p.Log(e.engine.goroutines.Log, "responding to a request, whose stream is reset")
+	} else if idle := e.idleErr(); idle != nil {
+		err = idle
+	}
+	r := &e.x.Record
+	if r.Reason == protocol.ReasonNone {
+		r.Reason, r.Detail = protocol.ReasonOf(err), err.Error()
+	}
+	code := syntax.InternalError
+	if r.Reason == protocol.ReasonDownstreamDisconnect {
+		code = syntax.Cancel
+	}
+	e.finish(code)
+}
+
+// idleErr returns the Fault of an exchange whose stream was cut because it was idle, or nil.
+func (e *exchange) idleErr() error {
+	e.conn.mu.Lock()
+	defer e.conn.mu.Unlock()
+	if r := protocol.ReasonOf(e.sendErr); r == protocol.RequestIdle || r == protocol.StreamIdle {
+		return e.sendErr
+	}
+	return nil
+}
+
+// flush schedules a flush of the queued frames.
+func (e *exchange) flush() { e.batch.scheduleFlush(e.conn.writeQueue) }

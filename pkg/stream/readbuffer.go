@@ -1,0 +1,67 @@
+package stream
+
+import (
+	"github.com/weft-proxy/weft/pkg/buffer"
+	"github.com/weft-proxy/weft/pkg/network"
+)
+
+const (
+	// MinReadSize is the usual size of one read of a ReadBuffer, in bytes.
+	MinReadSize = 4 << 10
+	// MaxReadSize is the size, in bytes, of the reads after one that filled its buffer, until a read
+	// returns no more than MinReadSize.
+	MaxReadSize = 64 << 10
+	// MaxReadPerFlush is how many bytes a reader of a multiplexed connection reads before it
+	// flushes its WriteBatch although there is more to read.
+	MaxReadPerFlush = 256 << 10
+)
+
+// ReadBuffer holds the bytes that the reader of a multiplexed connection has read and not yet
+// processed. The zero value is empty. The reader owns it.
+type ReadBuffer struct {
+	Buf       *buffer.IoBuffer // nil: empty, so that a connection that waits holds no buffer
+	Unflushed int              // bytes read since the reader set it to 0, which it does when it flushes
+
+	large bool // the next read has MaxReadSize
+}
+
+// HasBytes reports whether there are bytes to process.
+func (r *ReadBuffer) HasBytes() bool { return r.Buf != nil && r.Buf.Len() > 0 }
+
+// Room returns how much space Buf, which is not nil, should have before Fill: more than the rest of
+// an incomplete frame.
+func (r *ReadBuffer) Room() int { return max(r.readSize(), r.Buf.Cap()) - r.Buf.Len() }
+
+func (r *ReadBuffer) readSize() int {
+	if r.large {
+		return MaxReadSize
+	}
+	return MinReadSize
+}
+
+// Fill reads once, into the space of Buf or a new buffer. It calls wait before it blocks.
+func (r *ReadBuffer) Fill(conn *network.Conn, wait func()) error {
+	n, err := conn.FillOnWait(&r.Buf, r.readSize(), wait)
+	if err != nil {
+		r.ReleaseEmpty()
+		return err
+	}
+	r.large = len(r.Buf.Tail()) == 0 || r.large && n > MinReadSize
+	r.Unflushed += n
+	return nil
+}
+
+// ReleaseEmpty releases Buf if all of its bytes were processed.
+func (r *ReadBuffer) ReleaseEmpty() {
+	if r.Buf != nil && r.Buf.Len() == 0 {
+		r.Release()
+	}
+}
+
+// Release drops the bytes.
+func (r *ReadBuffer) Release() {
+	if r.Buf != nil {
+		r.Buf.Release()
+		r.Buf = nil
+	}
+}

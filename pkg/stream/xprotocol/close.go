@@ -1,0 +1,184 @@
+package xprotocol
+
+import (
+	"context"
+	"errors"
+	"io"
+	"time"
+
+	"github.com/weft-proxy/weft/pkg/network"
+	"github.com/weft-proxy/weft/pkg/protocol"
+	"github.com/weft-proxy/weft/pkg/stream"
+)
+
+var (
+	// errIdleAfterGoAway ends a connection that has drained.
+	errIdleAfterGoAway = errors.New("the client is idle after GOAWAY")
+	// errUnanswered ends a connection on which a response could not be sent.
+	errUnanswered = errors.New("a response could not be sent")
+)
+
+// sendGoAway asks the client to send no more requests on this connection.
+func (c *downstreamConn) sendGoAway() {
+	if !c.goAwaySentAt.IsZero() {
+		return
+	}
+	c.goAwaySentAt = time.Now()
+	if c.server.traits.OptInGoAway && !c.server.opts.RPC.SendGoAway {
+		return // silent connections close after the close grace, others when the drain ends
+	}
+	c.send(func(dst []byte) []byte { return c.server.codec.AppendGoAway(dst, 0) })
+	c.batch.flush()
+}
+
+// rejectAndClose waits for the requests in flight although the client keeps sending, and lingers.
+// It rejects requests that have not started; no host has received them.
+func (c *downstreamConn) rejectAndClose() error {
+	c.rejecting = true
+	err := c.read()
+	c.flush()
+	if c.await(func() bool { return c.inflight.count() == 0 }) {
+		c.writeQueue.Close()
+		if err == nil {
+			c.in.Release()
+			stream.Linger(c.conn, stream.CloseGrace, 0)
+		}
+	}
+	return errIdleAfterGoAway
+}
+
+// respondToAll serves the requests that were read and waits for their responses. The client has
+// closed its direction or the connection.
+func (c *downstreamConn) respondToAll() {
+	c.flush()
+	c.await(func() bool { return c.inflight.count() == 0 })
+}
+
+// abort ends the connection, because its client would wait for a response forever. b is the batch
+// of the calling goroutine. The reader may be inside a read of the connection, for which Close
+// would wait, so abort interrupts that read and run closes the connection.
+func (c *downstreamConn) abort(b *batch) {
+	if b != &c.batch {
+		_ = c.conn.Close() // the listener closes it again
+		return
+	}
+	c.abortErr = errUnanswered
+	c.conn.Interrupt()
+}
+
+// setCloseReason sets the close reason of a connection that ended with err, and returns the error
+// to log, if any.
+func (c *downstreamConn) setCloseReason(err error) error {
+	reason := &c.conn.CloseReason
+	switch {
+	case errors.Is(err, network.ErrPark):
+		return err
+	case errors.Is(err, errIdleAfterGoAway):
+		*reason = network.ClosedDrained
+		return nil
+	case err == io.EOF && !c.in.partial():
+		*reason = network.ClosedByPeer
+		return nil
+	}
+	switch protocol.ReasonOf(err) {
+	case protocol.MalformedRequest:
+		*reason = network.ClosedProtocolError
+	case protocol.RequestTimeout:
+		*reason = network.ClosedRequestTimeout
+	default:
+		*reason = network.ClosedByPeer
+	}
+	return err
+}
+
+// observeMalformed reports malformed input to the observer. It sends no response, because the
+// request id is not known.
+func (c *downstreamConn) observeMalformed(err error) {
+	s := c.server
+	if s.opts.Observe == nil {
+		return
+	}
+	var x protocol.Exchange
+	x.Reset()
+	x.Meta.Conn = &c.meta
+	x.Meta.Protocol, x.Meta.Version = s.traits.Name, s.traits.Version
+	x.Meta.Start = c.batch.now
+	x.LocalReplyError(err)
+	x.Response.Status = 0
+	x.Record.End = time.Now()
+	defer s.engine.goroutines.Contain("recording a malformed frame")
+	s.opts.Observe(&x)
+}
+
+// close abandons the requests in flight, because the client has disconnected, and waits for them to
+// end. One-way requests run to their end. Responses already in the batch are still sent.
+func (c *downstreamConn) close(cancel context.CancelFunc) {
+	c.in.Release()
+	c.dropUnstarted()
+	c.batch.flush()
+	cancel()
+	if c.inflight.count() > 0 {
+		_ = c.conn.Close() // the listener closes it again
+		stop := c.abandonAll()
+		c.inflight.drain()
+		stop()
+	}
+	c.inflight.close()
+	c.writeQueue.Close()
+}
+
+// dropUnstarted ends the requests that have not started. It starts one-way requests, because their
+// client expects no response.
+func (c *downstreamConn) dropUnstarted() {
+	for r := c.unstarted.pop(); r != nil; r = c.unstarted.pop() {
+		if r.oneWay() && !c.rejecting {
+			r.serve(&c.batch)
+		} else {
+			r.cancel(&c.batch)
+		}
+	}
+}
+
+// abandonAll notifies every request in flight that its client has disconnected, but one-way
+// requests only once the drain deadline is near or their context has ended. stop cancels that.
+func (c *downstreamConn) abandonAll() (stop func()) {
+	includeOneWay := c.oneWayCtx.Err() != nil || c.conn.DrainExpiring()
+	if !c.abandon(includeOneWay) {
+		return func() {}
+	}
+	done := make(chan struct{})
+	cancel := context.AfterFunc(c.oneWayCtx, func() {
+		defer close(done)
+		defer c.server.engine.goroutines.Contain("canceling one-way requests")
+		c.abandon(true)
+	})
+	return func() {
+		if !cancel() {
+			<-done
+		}
+	}
+}
+
+// abandon notifies every request in flight that its client has disconnected, but one-way requests
+// only if includeOneWay is true. It reports whether it left any out. The reader calls it, or
+// another goroutine while the reader waits for the requests to end.
+func (c *downstreamConn) abandon(includeOneWay bool) (others bool) {
+	var pending []pendingCall
+	for _, r := range c.inflight.active() {
+		if r.oneWay() && !includeOneWay {
+			others = true
+			continue
+		}
+		for _, on := range [...]pendingCall{r.sentCall, r.watch.NotifyDisconnect(c.server.engine.goroutines.Start)} {
+			if on.conn != nil {
+				pending = append(pending, on)
+			}
+		}
+	}
+	c.batch.now = time.Now()
+	for _, on := range pending {
+		on.conn.abandon(on.id, &c.batch)
+	}
+	c.batch.flush()
+	return others
+}

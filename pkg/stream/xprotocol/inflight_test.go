@@ -1,0 +1,226 @@
+package xprotocol
+
+import (
+	"log/slog"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+)
+
+// newTestInflight returns an inflight, and a connection for its requests.
+func newTestInflight(t *testing.T, limit int) (*inflight, *downstreamConn) {
+	t.Helper()
+	e := New(slog.New(slog.DiscardHandler))
+	t.Cleanup(e.Close)
+	c := new(downstreamConn)
+	c.inflight.init(e, limit)
+	return &c.inflight, c
+}
+
+// acquireN acquires n requests for c.
+func acquireN(f *inflight, c *downstreamConn, n int) []*request {
+	all := make([]*request, n)
+	for i := range all {
+		all[i] = f.acquire()
+		all[i].c = c
+	}
+	return all
+}
+
+func releaseAll(f *inflight, all []*request) {
+	for _, r := range all {
+		f.release(r)
+	}
+}
+
+func TestInflightLimit(t *testing.T) {
+	f, c := newTestInflight(t, 2)
+	first := acquireN(f, c, 1)
+	if f.atLimit() {
+		t.Error("atLimit() = true with 1 of 2 requests in flight")
+	}
+	second := acquireN(f, c, 1)
+	if !f.atLimit() || f.count() != 2 {
+		t.Errorf("atLimit() = %t, count() = %d with 2 of 2 requests in flight", f.atLimit(), f.count())
+	}
+	releaseAll(f, first)
+	if f.atLimit() || f.count() != 1 {
+		t.Errorf("atLimit() = %t, count() = %d after one of 2 requests ended", f.atLimit(), f.count())
+	}
+	releaseAll(f, second)
+	f.close()
+
+	unlimited, c := newTestInflight(t, 0)
+	all := acquireN(unlimited, c, 100)
+	if unlimited.atLimit() {
+		t.Error("atLimit() = true without a limit")
+	}
+	releaseAll(unlimited, all)
+	unlimited.close()
+}
+
+func TestInflightReusesReleasedRequests(t *testing.T) {
+	f, c := newTestInflight(t, 0)
+	all := acquireN(f, c, 10)
+	releaseAll(f, all)
+	again := acquireN(f, c, 10)
+	if len(f.all) != 10 {
+		t.Errorf("%d requests for 10 in flight", len(f.all))
+	}
+	releaseAll(f, again)
+	f.close()
+}
+
+func TestInflightKeepsFewIdleRequests(t *testing.T) {
+	f, c := newTestInflight(t, 0)
+	releaseAll(f, acquireN(f, c, 1000))
+	one := acquireN(f, c, 1)
+	if len(f.all) > maxIdleRequests {
+		t.Errorf("%d requests are kept after a burst, want at most %d", len(f.all), maxIdleRequests)
+	}
+	releaseAll(f, one)
+	f.close()
+}
+
+func TestInflightActive(t *testing.T) {
+	f, c := newTestInflight(t, 0)
+	all := acquireN(f, c, 3)
+	releaseAll(f, all[:1])
+	reused := acquireN(f, c, 1) // leaves no idle request
+	releaseAll(f, all[1:2])
+	active := map[*request]bool{}
+	for _, r := range f.active() {
+		active[r] = true
+	}
+	if len(active) != 2 || !active[reused[0]] || !active[all[2]] {
+		t.Errorf("active() = %d requests, want the 2 in flight", len(active))
+	}
+	releaseAll(f, []*request{reused[0], all[2]})
+	f.close()
+}
+
+func TestInflightWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, c := newTestInflight(t, 1)
+		all := acquireN(f, c, 2)
+		returned := make(chan struct{})
+		go func() {
+			f.wait(func() bool { return !f.atLimit() })
+			close(returned)
+		}()
+		f.release(all[0])
+		synctest.Wait()
+		select {
+		case <-returned:
+			t.Error("wait returned at the limit")
+		default:
+		}
+		f.release(all[1])
+		<-returned
+		if f.isDisconnected() {
+			t.Error("isDisconnected() = true")
+		}
+		f.close()
+	})
+}
+
+func TestInflightDisconnectEndsWaitButNotDrain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, c := newTestInflight(t, 0)
+		all := acquireN(f, c, 1)
+		returned, drained := make(chan struct{}), make(chan struct{})
+		go func() {
+			f.wait(func() bool { return f.count() == 0 })
+			close(returned)
+			f.drain()
+			close(drained)
+		}()
+		synctest.Wait()
+		f.disconnect()
+		<-returned
+		synctest.Wait()
+		select {
+		case <-drained:
+			t.Error("drain returned with a request in flight")
+		default:
+		}
+		f.release(all[0])
+		<-drained
+		f.close()
+	})
+}
+
+func TestRequestQueue(t *testing.T) {
+	var q requestQueue
+	if r := q.pop(); r != nil {
+		t.Errorf("pop() of an empty queue = %p", r)
+	}
+	all := []*request{{}, {}, {}}
+	q.push(all[0])
+	q.push(all[1])
+	got := []*request{q.pop()}
+	q.push(all[2])
+	for r := q.pop(); r != nil; r = q.pop() {
+		got = append(got, r)
+	}
+	for i := range all {
+		if len(got) != len(all) || got[i] != all[i] || got[i].next != nil {
+			t.Fatalf("popped %v, want %v", got, all)
+		}
+	}
+}
+
+// TestInflightStress has one goroutine acquire, wait at the limit and drain, while others release,
+// list the active requests and disconnect.
+func TestInflightStress(t *testing.T) {
+	const rounds, limit = 60, 16
+	for range rounds {
+		f, c := newTestInflight(t, limit)
+		work := make(chan *request, limit)
+		var running sync.WaitGroup
+		var owned atomic.Int64
+		for range 8 {
+			running.Go(func() {
+				for r := range work {
+					if n := owned.Add(1); n > limit {
+						t.Errorf("%d requests in flight, the limit is %d", n, limit)
+					}
+					if r.c != c {
+						t.Error("a request that is in flight was returned to the engine")
+					}
+					runtime.Gosched()
+					owned.Add(-1)
+					f.release(r)
+				}
+			})
+		}
+		sent := 0
+		for ; sent < 2000 && !f.isDisconnected(); sent++ {
+			f.wait(func() bool { return !f.atLimit() })
+			if f.isDisconnected() {
+				break
+			}
+			work <- acquireN(f, c, 1)[0]
+			if sent == 1000 {
+				running.Go(f.disconnect)
+			}
+		}
+		running.Go(func() { // like abandon, while the reader is in drain
+			for _, r := range f.active() {
+				_ = r.oneWay()
+			}
+		})
+		f.drain()
+		if n := f.count(); n != 0 {
+			t.Errorf("count() = %d after drain", n)
+		}
+		close(work)
+		running.Wait()
+		f.close()
+		if t.Failed() {
+			return
+		}
+	}
+}

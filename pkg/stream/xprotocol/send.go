@@ -1,0 +1,185 @@
+package xprotocol
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/weft-proxy/weft/pkg/network"
+	"github.com/weft-proxy/weft/pkg/protocol"
+	codec "github.com/weft-proxy/weft/pkg/protocol/xprotocol"
+)
+
+// Start implements stream.UpstreamConn. Errors are Faults; ConnectFailure means that the connection
+// had ended before the request was sent.
+func (u *UpstreamConn) Start(_ context.Context, x *protocol.Exchange) error {
+	r, _ := x.Downstream.(*request)
+	k, err := u.send(x, r)
+	if k == nil {
+		return err
+	}
+	if r == nil || r.fork != nil {
+		return u.await(x, k)
+	}
+	x.PushFinisher(k)
+	if r.state.suspend() {
+		return protocol.ErrPending
+	}
+	return nil
+}
+
+// await waits for the response on the goroutine or the fork of the caller.
+func (u *UpstreamConn) await(x *protocol.Exchange, k *call) error {
+	if _, ok := x.Downstream.(*request); !ok && x.Downstream != nil {
+		defer x.Downstream.OnDisconnect(func() { u.abandon(k.id, nil) })()
+	}
+	k.waiter.park()
+	return k.receive(x)
+}
+
+// send sends x. It returns a nil call if there is nothing to wait for: x was not sent or is
+// one-way.
+func (u *UpstreamConn) send(x *protocol.Exchange, r *request) (*call, error) {
+	var now time.Time
+	if r != nil {
+		now = r.now()
+	} else {
+		now = time.Now()
+	}
+	x.Record.UpstreamStart, x.Record.UpstreamFirstByte = now, time.Time{}
+	if n := len(x.Record.Attempts); n > 0 {
+		x.Record.Attempts[n-1].Local, x.Record.Attempts[n-1].TLS = u.local, u.tls
+	}
+	m := codec.MessageOf(x.Request.Body)
+	if err := u.carries(x, m); err != nil {
+		u.opts.OnRelease(true)
+		return nil, err
+	}
+	if x.Request.OneWay {
+		return nil, u.oneWay(x, m, r, now)
+	}
+	k, err := u.twoWay(x, m, r, now)
+	if err != nil {
+		u.opts.OnRelease(!u.closing.Load())
+	}
+	return k, err
+}
+
+// carries returns an error if m, the request of x, cannot be sent in the codec's protocol.
+func (u *UpstreamConn) carries(x *protocol.Exchange, m *codec.Message) error {
+	if m == nil || m.Traits != u.traits {
+		return protocol.Faultf(protocol.Internal, "a %s request cannot be sent as %s", x.Meta.Protocol, u.traits.Name)
+	}
+	return nil
+}
+
+// twoWay registers x and adds it to the write queue.
+func (u *UpstreamConn) twoWay(x *protocol.Exchange, m *codec.Message, r *request, now time.Time) (*call, error) {
+	var k *call
+	if r != nil {
+		k = &r.call
+		k.waiter = r
+	} else {
+		k = &call{waiter: make(sleeper, 1)}
+		k.body.k = k
+	}
+	k.conn, k.deadline = u, x.EffectiveDeadline()
+	id, err := u.register(k)
+	if err != nil {
+		k.free()
+		return nil, err
+	}
+	if err := u.put(x, m, r, id, now); err != nil {
+		if u.remove(id) != nil {
+			k.free()
+			return nil, err
+		}
+		k.sendErr = err // another goroutine removed k, because the connection was lost, and wakes it
+		return k, nil
+	}
+	if r != nil && !r.setPending(pendingCall{u, id}) {
+		if u.remove(id) != nil {
+			k.free()
+			return nil, protocol.Faultf(protocol.ReasonDownstreamDisconnect, "client closed its connection")
+		}
+	}
+	return k, nil
+}
+
+// register gives k an id.
+func (u *UpstreamConn) register(k *call) (id uint64, err error) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.err != nil {
+		return 0, protocol.Faultf(protocol.ConnectFailure, "the connection was closed: %w", u.err)
+	}
+	id = u.calls.add(k)
+	u.closeIfExhausted()
+	u.timer.Arm(k.deadline)
+	return id, nil
+}
+
+// put adds the request to the write queue. It returns a panic of the codec as an error.
+func (u *UpstreamConn) put(x *protocol.Exchange, m *codec.Message, r *request, id uint64, now time.Time) (err error) {
+	defer protocol.RecoverPanic(&err)
+	left := time.Duration(0)
+	if until := x.EffectiveDeadline(); m.View.Timeout > 0 && !until.IsZero() {
+		if left = until.Sub(now); left <= 0 {
+			return protocol.Faultf(protocol.UpstreamTimeout, "the client's timeout expired before the request was sent")
+		}
+	}
+	_, err, lost := u.writeQueue.AppendFrame(len(m.Frame)+faultSize, func(dst []byte) ([]byte, error) {
+		start := len(dst)
+		out, err := u.codec.AppendRequest(dst, m.Frame, &x.Request, &m.View, left)
+		if err == nil {
+			u.codec.SetID(out[start:], id)
+		}
+		return out, err
+	})
+	switch {
+	case err != nil:
+		return err
+	case lost == nil:
+	case errors.Is(lost, network.ErrWriteQueueFull):
+		return protocol.NewFault(protocol.Overflow, lost) // the host reads no requests
+	default:
+		return protocol.Faultf(protocol.ConnectFailure, "the connection was closed: %w", lost)
+	}
+	if r != nil {
+		r.flush(u.writeQueue)
+	} else {
+		_ = u.writeQueue.Flush() // the reader finds out
+	}
+	return nil
+}
+
+// oneWay sends a request that expects no response.
+func (u *UpstreamConn) oneWay(x *protocol.Exchange, m *codec.Message, r *request, now time.Time) error {
+	u.hasOneWay.Store(true)
+	u.mu.Lock()
+	err := u.err
+	id := uint64(0)
+	if err == nil {
+		id = u.calls.reserveID()
+		u.closeIfExhausted()
+	}
+	u.mu.Unlock()
+	if err != nil {
+		err = protocol.Faultf(protocol.ConnectFailure, "the connection was closed: %w", err)
+	} else {
+		err = u.put(x, m, r, id, now)
+	}
+	u.opts.OnRelease(!u.closing.Load())
+	if err == nil {
+		x.Response.Status = 200
+		x.Response.ContentLength = 0
+	}
+	return err
+}
+
+// put adds a frame that Weft generates to a write queue, and reports success. On failure the
+// connection's reader gets the error.
+func put(o *network.WriteQueue, frame func(dst []byte) []byte) bool {
+	_, err, lost := o.AppendFrame(faultSize, func(dst []byte) ([]byte, error) { return frame(dst), nil })
+	return err == nil && lost == nil
+}

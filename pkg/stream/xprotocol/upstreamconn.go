@@ -1,0 +1,249 @@
+package xprotocol
+
+import (
+	"errors"
+	"io"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/weft-proxy/weft/pkg/network"
+	"github.com/weft-proxy/weft/pkg/protocol"
+	codec "github.com/weft-proxy/weft/pkg/protocol/xprotocol"
+	"github.com/weft-proxy/weft/pkg/stream"
+)
+
+// UpstreamConn is one upstream connection, which carries the exchanges of many goroutines. It
+// implements stream.UpstreamConn.
+type UpstreamConn struct {
+	engine     *Engine                    // immutable
+	codec      codec.Codec                // immutable
+	traits     *codec.Traits              // immutable; the codec's
+	conn       *network.Conn              // immutable
+	writeQueue *network.WriteQueue        // immutable
+	opts       stream.UpstreamConnOptions // immutable
+	local      string                     // immutable; the local address
+	tls        *protocol.TLS              // immutable; nil: plaintext
+
+	// closing: the connection takes no new exchange. Written with mu held, read without.
+	closing atomic.Bool
+	// hasOneWay: the connection was given a one-way request.
+	hasOneWay atomic.Bool
+
+	mu        sync.Mutex
+	calls     callTable        // guarded by mu; calls that wait for a response
+	err       error            // guarded by mu; why the connection was lost
+	timer     stream.ConnTimer // guarded by mu; calls expire
+	keepalive keepalive        // guarded by mu
+
+	lastReadAt atomic.Int64 // time of the last read, in ns of the Unix epoch
+}
+
+// keepalive is the state of the heartbeats.
+type keepalive struct {
+	sent   time.Time // time of the last heartbeat; zero: the host has sent something since
+	misses int       // consecutive heartbeats after which the host sent nothing
+}
+
+func newUpstreamConn(e *Engine, c codec.Codec, conn *network.Conn, o stream.UpstreamConnOptions) *UpstreamConn {
+	u := &UpstreamConn{engine: e, codec: c, traits: c.Traits(), conn: conn, opts: o, local: conn.LocalAddr().String(), tls: stream.NewTLSMeta(conn)}
+	u.writeQueue = network.NewWriteQueue(conn, e.goroutines.Start)
+	u.writeQueue.Limit(o.RPC.MaxPendingBytes)
+	conn.SetWriteTimeout(o.RPC.WriteTimeout)
+	now := time.Now()
+	u.lastReadAt.Store(now.UnixNano())
+	u.calls.max = u.traits.MaxID
+	u.mu.Lock()
+	u.timer.Init(u.expire)
+	if d := o.RPC.HeartbeatInterval; d > 0 {
+		u.timer.Arm(now.Add(d))
+	}
+	u.mu.Unlock()
+	e.goroutines.Start(u.run)
+	return u
+}
+
+// Usable implements stream.UpstreamConn.
+func (u *UpstreamConn) Usable(time.Duration) bool { return !u.closing.Load() }
+
+// upstreamCloseGrace is how long a closed connection keeps sending one-way requests.
+const upstreamCloseGrace = 5 * time.Second
+
+// Close implements stream.UpstreamConn. It first sends the queued one-way requests, for at most
+// upstreamCloseGrace: TestALastRequestThatNobodyAnswersIsSent. The connection's goroutine ends soon
+// after; Engine.Close waits for it.
+func (u *UpstreamConn) Close() error {
+	u.closing.Store(true)
+	u.mu.Lock()
+	parts := u.err == nil && u.hasOneWay.Load()
+	if parts {
+		u.engine.goroutines.Start(u.closeAfterFlush) // with mu held: run, and so the engine, has not ended
+	}
+	u.mu.Unlock()
+	if parts {
+		return nil
+	}
+	return u.conn.Close() // without mu: it calls the connection's OnClose functions
+}
+
+// closeAfterFlush closes the connection once the socket has taken the write queue.
+func (u *UpstreamConn) closeAfterFlush() {
+	late := time.AfterFunc(upstreamCloseGrace, func() { _ = u.conn.Close() })
+	defer late.Stop()
+	u.writeQueue.Close()
+	_ = u.conn.Close() // may be the second close
+}
+
+// run reads responses until the connection ends, and then fails the calls that still wait.
+func (u *UpstreamConn) run() {
+	var in input
+	var b batch
+	err := u.readAll(&in, &b)
+	u.engine.report("reading responses", err)
+	in.Release()
+	u.fail(err, &b)
+	u.timer.Wait()
+}
+
+// readAll reads until the connection fails; a panic of the codec fails it too.
+func (u *UpstreamConn) readAll(in *input, b *batch) (err error) {
+	defer protocol.RecoverPanic(&err)
+	flush := func() {
+		b.flush()
+		in.Unflushed = 0
+	}
+	for err == nil {
+		if err = in.fill(u.conn, flush); err == nil {
+			b.now = time.Now()
+			u.lastReadAt.Store(b.now.UnixNano())
+			err = u.read(in, b)
+			if in.Unflushed >= stream.MaxReadPerFlush {
+				flush()
+			}
+		}
+	}
+	return err
+}
+
+// read handles every complete frame.
+func (u *UpstreamConn) read(in *input, b *batch) (err error) {
+	for in.HasBytes() {
+		head, frame, err := in.next(u.codec, u.opts.RPC.MaxFrameSize)
+		if err != nil {
+			return protocol.NewFault(protocol.UpstreamMalformed, err)
+		}
+		if frame == nil {
+			break
+		}
+		u.frame(head, frame, b)
+		in.consume(head, len(frame))
+	}
+	in.ReleaseEmpty()
+	return nil
+}
+
+// frame handles one frame.
+func (u *UpstreamConn) frame(head codec.Frame, frame []byte, b *batch) {
+	switch head.Kind {
+	case codec.Response:
+		k := u.remove(head.ID)
+		if k == nil {
+			return // the call has ended, or the id was never used
+		}
+		k.readAt = b.now
+		if head.Size > len(frame) {
+			k.err = protocol.Faultf(protocol.UpstreamMalformed, "a response of %d bytes; connection_pool.max_frame_size is %d", head.Size, u.opts.RPC.MaxFrameSize)
+		} else {
+			k.setResponse(frame)
+		}
+		k.waiter.wake(b)
+	case codec.Heartbeat:
+		if head.Size == len(frame) {
+			u.reply(b, func(dst []byte) []byte { return u.codec.AppendHeartbeatAck(dst, frame) })
+		}
+	case codec.Request:
+		// The host calls back over the connection. Weft has no client to pass that to.
+		u.reply(b, func(dst []byte) []byte {
+			return u.codec.AppendErrorResponse(dst, frame, protocol.ReasonNoRoute, "weft: callbacks over an upstream connection are not supported")
+		})
+	case codec.GoAway:
+		u.closing.Store(true)
+	case codec.OneWay, codec.HeartbeatAck, codec.Ignored:
+	}
+}
+
+// reply enqueues a frame that Weft generates.
+func (u *UpstreamConn) reply(b *batch, frame func(dst []byte) []byte) {
+	if put(u.writeQueue, frame) {
+		b.dirty.Add(u.writeQueue)
+	}
+}
+
+// remove removes and returns a call; nil if it is no longer in the table.
+func (u *UpstreamConn) remove(id uint64) *call {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return u.calls.remove(id)
+}
+
+// closeIfExhausted stops new exchanges, so that the pool replaces the connection before its ids run
+// out. The caller holds u.mu.
+func (u *UpstreamConn) closeIfExhausted() {
+	if u.calls.exhausted() {
+		u.closing.Store(true)
+	}
+}
+
+// errAbandoned ends a call whose client has disconnected.
+var errAbandoned = protocol.Faultf(protocol.ReasonDownstreamDisconnect, "client closed its connection before the upstream response was complete")
+
+// abandon ends the wait of a call whose client has disconnected.
+func (u *UpstreamConn) abandon(id uint64, b *batch) {
+	if k := u.remove(id); k != nil {
+		k.err = errAbandoned
+		k.waiter.wake(b)
+	}
+}
+
+// fail closes the lost connection and ends all of its calls.
+func (u *UpstreamConn) fail(err error, b *batch) {
+	u.mu.Lock()
+	if u.err != nil { // the connection has already failed
+		u.mu.Unlock()
+		b.flush() // sends the responses received until then
+		return
+	}
+	u.err = err
+	u.closing.Store(true)
+	all := u.calls.clear()
+	u.timer.Stop()
+	u.mu.Unlock()
+	_ = u.conn.Close() // may be the second close
+	u.writeQueue.Fail(err)
+	fault := lost(err)
+	b.now = time.Now()
+	for _, k := range all {
+		u.wake(k, fault, b)
+	}
+	b.flush()
+}
+
+// wake ends the wait of k, which has no response. It contains panics, so that the other calls are
+// woken.
+func (u *UpstreamConn) wake(k *call, err error, b *batch) {
+	defer u.engine.goroutines.Contain("ending a request")
+	k.err = err
+	k.waiter.wake(b)
+}
+
+// lost returns the fault for calls that wait when the connection ends.
+func lost(err error) error {
+	var f *protocol.Fault
+	switch {
+	case errors.As(err, &f):
+		return err
+	case errors.Is(err, io.EOF), errors.Is(err, errHeartbeatTimeout):
+		return protocol.Faultf(protocol.UpstreamClosed, "waiting for the response: %w", err)
+	}
+	return protocol.Faultf(protocol.UpstreamReset, "waiting for the response: %w", err)
+}

@@ -1,0 +1,28 @@
+package hosthealth
+
+import (
+	"strings"
+	"testing"
+)
+
+func TestFlagsText(t *testing.T) {
+	for flags, want := range map[Flags]string{
+		0:                     "",
+		Unreachable:           "unreachable",
+		FailedCheck | Ejected: "failing checks, ejected",
+		ReportedUnhealthy:     "reported unfit",
+		ReportedDraining:      "leaving",
+	} {
+		if got := flags.String(); got != want {
+			t.Errorf("Flags(%d) = %q, want %q", flags, got, want)
+		}
+		var got Flags
+		if err := got.UnmarshalText([]byte(want)); err != nil || got != flags {
+			t.Errorf("UnmarshalText(%q) = %d, %v, want %d", want, got, err, flags)
+		}
+	}
+	var f Flags
+	if err := f.UnmarshalText([]byte("ejected, tired")); err == nil || !strings.Contains(err.Error(), `"tired"`) {
+		t.Errorf("an unknown name: %v", err)
+	}
+}

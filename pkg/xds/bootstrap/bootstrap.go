@@ -1,0 +1,150 @@
+// Package bootstrap reads and checks the parts of Envoy's bootstrap: the node, the control planes,
+// the runtime layers and the static resources. It is pure: it opens no connections.
+package bootstrap
+
+import (
+	"encoding/json"
+	"fmt"
+	"time"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+
+	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/xds/ads"
+	"github.com/weft-proxy/weft/pkg/xds/resource"
+)
+
+// Bootstrap is a parsed bootstrap without its static resources. Immutable.
+type Bootstrap struct {
+	Node          *corev3.Node
+	Mode          ads.Mode
+	ADSCluster    string                     // name of the cluster of the control plane
+	Targets       map[string]Target          // by name of a static cluster
+	Subscriptions InitialSubscriptions       // types to subscribe to at the start
+	Ignored       FieldErrors                // fields that have no effect
+	DynamicJSON   map[string]json.RawMessage // dynamic_resources
+	ADSConfig     *corev3.ApiConfigSource    // ads_config of dynamic_resources; nil: none
+	LRSCluster    string                     // name of the cluster that receives load reports; "": none
+	Layers        []RuntimeLayer             // of the runtime
+
+	services map[string]bool // names of the clusters whose targets are complete
+}
+
+// InitialSubscriptions says which types are subscribed to from the start.
+type InitialSubscriptions struct {
+	CDS, LDS bool
+	// CDSTimeout is how long the warm-up waits for the first CDS response; 0: no limit.
+	CDSTimeout time.Duration
+}
+
+// Target is the address of a control plane and how to connect to it.
+type Target struct {
+	Address           string // host:port, or the path of a unix socket
+	IsUnix            bool
+	TLS               *config.TLS         // nil: plaintext
+	AuthorityOverride string              // :authority of calls; "": the TLS server name or the address
+	Metadata          map[string][]string // added to each call, by lower-case name
+
+	unusedAddresses int // number of further addresses, which are not used
+}
+
+// Read parses the parts of Envoy's bootstrap, in JSON. An error is of type FieldErrors and lists
+// everything that is wrong in any part. For that, Read decodes the static listeners with k.
+func Read(b config.Bootstrap, k resource.Capabilities) (*Bootstrap, *StaticResources, error) {
+	out := &Bootstrap{Node: &corev3.Node{}, services: map[string]bool{}}
+	var wrong FieldErrors
+	note := func(err error) {
+		if err != nil {
+			wrong = append(wrong, fieldErrorsOf("", err)...)
+		}
+	}
+	note(decodeField("node", b.Node, out.Node))
+	if out.Node.GetUserAgentName() == "" {
+		out.Node.UserAgentName = "weft"
+	}
+	static, err := ReadStatic(b.StaticResources)
+	note(err)
+	out.Targets = static.Targets()
+	note(out.readDynamic(b.DynamicResources))
+	note(out.readLoadStats(b.LoadStats))
+	note(out.readRuntime(b.LayeredRuntime))
+	if wrong != nil {
+		k.Node, k.Runtime = resource.NodeOf(out.Node), MergeLayers(out.Layers)
+		return nil, nil, append(wrong, static.listenerErrors(k)...)
+	}
+	return out, static, nil
+}
+
+func (b *Bootstrap) readDynamic(data []byte) error {
+	all, err := splitObject("dynamic_resources", data, "ads_config", "cds_config", "lds_config")
+	if all == nil {
+		return err
+	}
+	b.DynamicJSON = all
+	var wrong FieldErrors
+	if err != nil {
+		wrong = fieldErrorsOf("", err)
+	}
+	if text := all["cds_config"]; len(text) > 0 {
+		b.Subscriptions.CDS = true
+		if b.Subscriptions.CDSTimeout, err = b.readInitialFetchTimeout("dynamic_resources.cds_config", text); err != nil {
+			wrong = append(wrong, fieldErrorsOf("", err)...)
+		}
+	}
+	if text := all["lds_config"]; len(text) > 0 {
+		b.Subscriptions.LDS = true
+		if _, err := b.readADS("dynamic_resources.lds_config", text); err != nil {
+			wrong = append(wrong, fieldErrorsOf("", err)...)
+		}
+	}
+	const field = "dynamic_resources.ads_config"
+	if len(all["ads_config"]) == 0 {
+		if wrong == nil {
+			wrong = FieldErrors{{"dynamic_resources", "ads_config is missing"}}
+		}
+		return wrong
+	}
+	api := &corev3.ApiConfigSource{}
+	if err := decodeField(field, all["ads_config"], api); err != nil {
+		return append(wrong, fieldErrorsOf("", err)...)
+	}
+	b.ADSConfig = api
+	switch api.GetApiType() {
+	case corev3.ApiConfigSource_GRPC, corev3.ApiConfigSource_AGGREGATED_GRPC:
+		b.Mode = ads.StateOfTheWorld
+	case corev3.ApiConfigSource_DELTA_GRPC, corev3.ApiConfigSource_AGGREGATED_DELTA_GRPC:
+		b.Mode = ads.Delta
+	default:
+		return append(wrong, unsupportedAPIType(field, api, "GRPC or DELTA_GRPC"))
+	}
+	if b.ADSCluster, err = b.readGRPCService(field, api); err != nil {
+		wrong = append(wrong, fieldErrorsOf("", err)...)
+	}
+	return wrong.asError()
+}
+
+// unsupportedAPIType rejects the api_type of a config source.
+func unsupportedAPIType(field string, api *corev3.ApiConfigSource, expected string) FieldError {
+	field += ".api_type"
+	if api.GetApiType() == 0 {
+		return FieldError{field, "is missing, expected " + expected}
+	}
+	return FieldError{field, fmt.Sprintf("%v is not supported, expected %s", api.GetApiType(), expected)}
+}
+
+// readLoadStats reads which cluster receives load reports.
+func (b *Bootstrap) readLoadStats(data []byte) (err error) {
+	if len(data) == 0 {
+		return nil
+	}
+	const field = "cluster_manager.load_stats_config"
+	api := &corev3.ApiConfigSource{}
+	if err := decodeField(field, data, api); err != nil {
+		return err
+	}
+	if api.GetApiType() != corev3.ApiConfigSource_GRPC {
+		return FieldErrors{unsupportedAPIType(field, api, "GRPC")}
+	}
+	b.LRSCluster, err = b.readGRPCService(field, api)
+	return err
+}

@@ -1,0 +1,98 @@
+package bootstrap
+
+import (
+	"strings"
+	"testing"
+
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/reflect/protoregistry"
+
+	"github.com/weft-proxy/weft/pkg/xds/internal/xdstest"
+	"github.com/weft-proxy/weft/pkg/xds/resource"
+)
+
+// otherClusterFields returns the other fields that look like cluster names. CheckClusters does not
+// check them, for the reasons below.
+func otherClusterFields() []string {
+	return []string{
+		// checkMessage skips a ConfigSource; readGRPCService reads the sources of the bootstrap.
+		"envoy.config.core.v3.ApiConfigSource.cluster_names",
+		// The cluster is not known before a request, or the field is not supported.
+		"envoy.config.route.v3.RouteAction.cluster_header", "envoy.config.route.v3.RouteAction.RequestMirrorPolicy.cluster_header",
+		"envoy.config.route.v3.WeightedCluster.ClusterWeight.cluster_header", "envoy.config.route.v3.RouteAction.cluster_specifier_plugin",
+		// The name of the enclosing cluster, or of the node's own cluster.
+		"envoy.config.endpoint.v3.ClusterLoadAssignment.cluster_name", "envoy.config.core.v3.Node.cluster",
+		// Ignored fields.
+		"envoy.config.bootstrap.v3.ClusterManager.local_cluster_name", "envoy.config.metrics.v3.StatsdSink.tcp_cluster_name",
+		"envoy.config.trace.v3.DatadogConfig.collector_cluster", "envoy.config.trace.v3.LightstepConfig.collector_cluster", "envoy.config.trace.v3.ZipkinConfig.collector_cluster",
+	}
+}
+
+// TestClusterFieldsAreComplete verifies that clusterFields or otherClusterFields lists every field
+// that looks like a cluster name, in the Envoy configuration messages that the test binary links.
+func TestClusterFieldsAreComplete(t *testing.T) {
+	listed := map[protoreflect.FullName]bool{}
+	for _, name := range clusterFields() {
+		listed[name] = true
+	}
+	for _, name := range otherClusterFields() {
+		listed[protoreflect.FullName(name)] = true
+	}
+	protoregistry.GlobalTypes.RangeMessages(func(m protoreflect.MessageType) bool {
+		d := m.Descriptor()
+		file := string(d.ParentFile().Package())
+		if !strings.HasPrefix(file, "envoy.config.") && !strings.HasPrefix(file, "envoy.extensions.") {
+			return true
+		}
+		for i := range d.Fields().Len() {
+			f := d.Fields().Get(i)
+			name := f.Kind() == protoreflect.StringKind && strings.Contains(string(f.Name()), "cluster") ||
+				f.IsMap() && strings.Contains(string(f.Name()), "cluster") ||
+				f.Name() == "name" && strings.Contains(string(d.Name()), "ClusterWeight")
+			if name && !listed[f.FullName()] && !strings.HasPrefix(string(f.FullName()), "envoy.config.endpoint.v3.ClusterStats") {
+				t.Errorf("%s: does it name a cluster?", f.FullName())
+			}
+		}
+		return true
+	})
+}
+
+func TestRejectedRuntimeLayers(t *testing.T) {
+	for text, want := range map[string]string{
+		`{"layers": [{"name": "a"}]}`:                                                                                          "layers[0]: expected exactly one of static_layer, rtds_layer and admin_layer",
+		`{"layers": [{"name": "a", "admin_layer": {}, "static_layer": {}}]}`:                                                   "layers[0]: expected exactly one of",
+		`{"layers": [{"static_layer": {}}]}`:                                                                                   "layers[0].name: found \"\"",
+		`{"layers": [{"name": "a", "admin_layer": {}}, {"name": "a", "admin_layer": {}}]}`:                                     "layers[1].name: found \"a\"",
+		`{"layers": [{"name": "a", "disk_layer": {}}]}`:                                                                        "layered_runtime.layers[0].disk_layer: is not supported, expected one of name, static_layer, rtds_layer, admin_layer",
+		`{"layers": [{"name": "a", "static_layer": {"b": null}}]}`:                                                             "layers[0].static_layer.b: expected a number",
+		`{"layers": [{"name": "a", "static_layer": []}]}`:                                                                      "layers[0].static_layer: ",
+		`{"layers": [{"name": "a", "rtds_layer": {"rtds_config": {"ads": {}}}}]}`:                                              "rtds_layer.name: is missing",
+		`{"layers": [{"name": "a", "rtds_layer": {"name": "b", "rtds_config": {"path": "/x"}}}]}`:                              "rtds_config: expected ads",
+		`{"layers": [{"name": "a", "rtds_layer": {"name": "b", "rtds_config": {"ads": {}, "initial_fetch_timeout": "-1s"}}}]}`: "initial_fetch_timeout: found",
+	} {
+		b := xdstest.Bootstrap("GRPC")
+		b.LayeredRuntime = []byte(text)
+		if _, _, err := Read(b, resource.Capabilities{}); err == nil || !strings.HasPrefix(err.Error(), "layered_runtime") || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", text, err, want)
+		}
+	}
+}
+
+func TestLoadReportServerIsStaticCluster(t *testing.T) {
+	for text, want := range map[string]string{
+		`{"api_type": "GRPC", "grpc_services": [{"envoy_grpc": {"cluster_name": "control"}}]}`: "",
+		`{"api_type": "GRPC", "grpc_services": [{"envoy_grpc": {"cluster_name": "other"}}]}`:   `cluster_manager.load_stats_config.grpc_services[0].envoy_grpc.cluster_name: "other" is not a cluster of static_resources with an address`,
+		`{"api_type": "DELTA_GRPC"}`: "cluster_manager.load_stats_config.api_type: DELTA_GRPC is not supported, expected GRPC",
+		`{"api_type": "GRPC"}`:       "cluster_manager.load_stats_config.grpc_services: found 0 services, expected exactly one",
+	} {
+		b := xdstest.Bootstrap("GRPC")
+		b.LoadStats = []byte(text)
+		boot, _, err := Read(b, resource.Capabilities{})
+		switch {
+		case want == "" && (err != nil || boot.LRSCluster != "control"):
+			t.Errorf("%s: %v", text, err)
+		case want != "" && (err == nil || err.Error() != want):
+			t.Errorf("%s: %v, want %s", text, err, want)
+		}
+	}
+}

@@ -1,0 +1,145 @@
+package bootstrap
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+
+	"github.com/weft-proxy/weft/pkg/xds/resource"
+)
+
+// checkFields finds the fields of m that are set and not in read. It returns those in critical as
+// errors, and records the others as ignored.
+func (b *Bootstrap) checkFields(field string, m proto.Message, read, critical []string) (wrong FieldErrors) {
+	set := map[string]bool{}
+	m.ProtoReflect().Range(func(f protoreflect.FieldDescriptor, _ protoreflect.Value) bool {
+		set[string(f.Name())] = true
+		return true
+	})
+	for _, name := range slices.Sorted(maps.Keys(set)) {
+		switch {
+		case slices.Contains(read, name):
+		case slices.Contains(critical, name):
+			wrong = append(wrong, FieldError{field + "." + name, "is not supported"})
+		default:
+			b.Ignored = append(b.Ignored, FieldError{Field: field + "." + name})
+		}
+	}
+	return wrong
+}
+
+// requireV3 rejects other versions of the API.
+func requireV3(field string, v corev3.ApiVersion) (wrong FieldErrors) {
+	if v != corev3.ApiVersion_V3 && v != corev3.ApiVersion_AUTO {
+		wrong = FieldErrors{{field, fmt.Sprintf("%v is not supported, expected V3", v)}}
+	}
+	return wrong
+}
+
+// readADS reads a config source that must be ADS; known are further fields that have an effect. An
+// error is of type FieldErrors.
+func (b *Bootstrap) readADS(field string, data []byte, known ...string) (*corev3.ConfigSource, error) {
+	s := &corev3.ConfigSource{}
+	if err := decodeField(field, data, s); err != nil {
+		return nil, err
+	}
+	if s.GetAds() == nil {
+		return nil, FieldErrors{{field, "expected ads"}}
+	}
+	wrong := b.checkFields(field, s, append(known, "ads", "resource_api_version"), []string{"authorities"})
+	wrong = append(wrong, requireV3(field+".resource_api_version", s.GetResourceApiVersion())...)
+	return s, wrong.asError()
+}
+
+// readInitialFetchTimeout is readADS for a source with initial_fetch_timeout
+// (core.v3.ConfigSource). limit is the timeout; 0: no limit.
+func (b *Bootstrap) readInitialFetchTimeout(field string, data []byte) (limit time.Duration, err error) {
+	from, err := b.readADS(field, data, "initial_fetch_timeout")
+	if err != nil {
+		return 0, err
+	}
+	d := from.GetInitialFetchTimeout()
+	switch {
+	case d == nil:
+		return resource.DefaultFetchTimeout, nil
+	case !d.IsValid() || d.AsDuration() < 0:
+		return 0, FieldErrors{{field + ".initial_fetch_timeout", fmt.Sprintf("found %v, expected a duration", d)}}
+	}
+	return d.AsDuration(), nil
+}
+
+// readGRPCService reads the gRPC service of a source. It returns the name of the cluster and
+// completes its target. An error is of type FieldErrors.
+func (b *Bootstrap) readGRPCService(field string, api *corev3.ApiConfigSource) (cluster string, err error) {
+	wrong := b.checkFields(field, api,
+		[]string{"api_type", "transport_api_version", "grpc_services", "set_node_on_first_message_only"}, []string{"config_validators"})
+	wrong = append(wrong, requireV3(field+".transport_api_version", api.GetTransportApiVersion())...)
+	if n := len(api.GetGrpcServices()); n != 1 {
+		return "", append(wrong, FieldError{field + ".grpc_services", fmt.Sprintf("found %d services, expected exactly one", n)})
+	}
+	field += ".grpc_services[0]"
+	s := api.GetGrpcServices()[0]
+	wrong = append(wrong, b.checkFields(field, s, []string{"envoy_grpc", "initial_metadata"}, []string{"google_grpc"})...)
+	if wrong != nil {
+		return "", wrong
+	}
+	fields, wrong := readMetadata(field+".initial_metadata", s.GetInitialMetadata())
+	field += ".envoy_grpc"
+	wrong = append(wrong, b.checkFields(field, s.GetEnvoyGrpc(), []string{"cluster_name", "authority", "skip_envoy_headers"}, nil)...)
+	name := s.GetEnvoyGrpc().GetClusterName()
+	t, ok := b.Targets[name]
+	if !ok {
+		wrong = append(wrong, FieldError{field + ".cluster_name", fmt.Sprintf("%q is not a cluster of static_resources with an address", name)})
+	}
+	called := s.GetEnvoyGrpc().GetAuthority()
+	if b.services[name] && (t.AuthorityOverride != called || !maps.EqualFunc(t.Metadata, fields, slices.Equal)) {
+		wrong = append(wrong, FieldError{field, "authority and initial_metadata differ from those that dynamic_resources sets for the same cluster"})
+	}
+	if wrong != nil {
+		return "", wrong
+	}
+	if t.unusedAddresses > 0 && !b.services[name] {
+		b.Ignored = append(b.Ignored, FieldError{field + ".cluster_name", fmt.Sprintf("%q has %d addresses: only the first one is used", name, 1+t.unusedAddresses)})
+	}
+	t.AuthorityOverride, t.Metadata = called, fields
+	b.Targets[name], b.services[name] = t, true
+	return name, nil
+}
+
+// readMetadata reads the metadata of calls. Its values may be credentials, so error texts omit
+// them.
+func readMetadata(field string, all []*corev3.HeaderValue) (out map[string][]string, wrong FieldErrors) {
+	for i, h := range all {
+		name, value := strings.ToLower(h.GetKey()), h.GetValue()
+		if value == "" {
+			value = string(h.GetRawValue())
+		}
+		at := fmt.Sprintf("%s[%d]", field, i)
+		switch {
+		case !isMetadata(name):
+			wrong = append(wrong, FieldError{at + ".key", fmt.Sprintf("found %q, expected a gRPC metadata key for a text value", h.GetKey())})
+		case strings.Contains(value, "%"):
+			wrong = append(wrong, FieldError{at + ".value", "variables are not supported"})
+		case strings.ContainsFunc(value, func(c rune) bool { return c < ' ' || c > '~' }):
+			wrong = append(wrong, FieldError{at + ".value", "expected printable ASCII"})
+		default:
+			if out == nil {
+				out = map[string][]string{}
+			}
+			out[name] = append(out[name], value)
+		}
+	}
+	return out, wrong
+}
+
+// isMetadata reports whether a lower-case name is valid for text metadata.
+func isMetadata(name string) bool {
+	return name != "" && !strings.HasPrefix(name, "grpc-") && !strings.HasSuffix(name, "-bin") &&
+		strings.Trim(name, "abcdefghijklmnopqrstuvwxyz0123456789-_.") == "" && name != "te" && name != "content-type" && name != "user-agent"
+}

@@ -1,0 +1,181 @@
+// Package load reports the load of clusters to a server, with
+// envoy.service.load_stats.v3.LoadReportingService: the first request identifies the node; then the
+// server says which clusters to report, and how often. It may change that at any time.
+package load
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"sync"
+	"time"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	lrsv3 "github.com/envoyproxy/go-control-plane/envoy/service/load_stats/v3"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/weft-proxy/weft/pkg/upstream"
+	"github.com/weft-proxy/weft/pkg/xds/transport"
+)
+
+// Reporter keeps a load reporting stream open and reconnects when it ends. The caller sets the
+// exported fields and calls Run once.
+type Reporter struct {
+	Name         string                   // of the cluster of the server
+	Dialer       *transport.Dialer        // Run closes it
+	Node         *corev3.Node             // not modified
+	Loads        *upstream.LoadReporter   // Run closes it
+	ServiceNames func() map[string]string // EDS service names by cluster, where they differ from the cluster name
+	OnReport     func()                   // called for each report
+	Log          *slog.Logger
+
+	perEndpoint bool          // report each endpoint
+	interval    time.Duration // between reports; 0: none requested
+}
+
+// Keys of log lines.
+const (
+	logControl = "control_plane"
+	logError   = "error"
+)
+
+const (
+	// featureAllClusters is the feature of a client that understands send_all_clusters.
+	featureAllClusters = "envoy.lrs.supports_send_all_clusters"
+	// minReportInterval is the shortest interval between reports.
+	minReportInterval = 100 * time.Millisecond
+	// countingDelay is how long a request that has ended may take until it is counted as ended.
+	countingDelay = 20 * time.Millisecond
+)
+
+// Run reports load until ctx ends.
+func (r *Reporter) Run(ctx context.Context) {
+	defer r.Loads.Close()
+	defer r.Dialer.Close()
+	var backoff transport.Backoff
+	for ctx.Err() == nil {
+		begun := time.Now()
+		err := r.session(ctx)
+		if ctx.Err() != nil {
+			break
+		}
+		r.Log.Warn("cannot report load: counting continues until the next report", logControl, r.Name, logError, err)
+		backoff.ResetAfter(time.Since(begun))
+		select {
+		case <-time.After(backoff.Next()):
+		case <-ctx.Done():
+		}
+	}
+}
+
+// session opens one stream on a connection of its own and reports on it until it ends.
+func (r *Reporter) session(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	conn, err := r.Dialer.Dial()
+	if err != nil {
+		cancel()
+		return err
+	}
+	var receiving sync.WaitGroup
+	defer func() {
+		cancel()
+		receiving.Wait()
+		_ = conn.Close() // no call is in flight
+	}()
+	stream, err := lrsv3.NewLoadReportingServiceClient(conn).StreamLoadStats(ctx)
+	if err != nil {
+		return err
+	}
+	node, _ := proto.Clone(r.Node).(*corev3.Node)
+	node.ClientFeatures = append(node.ClientFeatures, featureAllClusters)
+	if err := stream.Send(&lrsv3.LoadStatsRequest{Node: node}); err != nil {
+		return err
+	}
+	answers, ended := make(chan *lrsv3.LoadStatsResponse), make(chan error, 1)
+	receiving.Go(func() {
+		for {
+			m, err := stream.Recv()
+			if err != nil {
+				ended <- err
+				return
+			}
+			select {
+			case answers <- m:
+			case <-ctx.Done():
+				return
+			}
+		}
+	})
+	return r.serveStream(ctx, stream, answers, ended)
+}
+
+// serveStream reports at the interval that the server requests until the stream ends.
+func (r *Reporter) serveStream(ctx context.Context, stream lrsv3.LoadReportingService_StreamLoadStatsClient, answers <-chan *lrsv3.LoadStatsResponse, ended <-chan error) error {
+	due := time.NewTimer(time.Hour)
+	defer due.Stop()
+	due.Stop()
+	r.interval = 0
+	for {
+		select {
+		case a := <-answers:
+			before := r.interval
+			if err := r.applyResponse(a); err != nil {
+				return err
+			}
+			if r.interval != before { // a repeated interval must not delay the report
+				due.Reset(r.interval)
+			}
+		case <-due.C:
+			if err := r.report(ctx, stream); err != nil {
+				return streamError(err, answers, ended)
+			}
+			due.Reset(r.interval)
+		case err := <-ended:
+			return err
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// applyResponse applies the settings in a response.
+func (r *Reporter) applyResponse(a *lrsv3.LoadStatsResponse) error {
+	every := a.GetLoadReportingInterval()
+	if every.CheckValid() != nil || every.AsDuration() <= 0 {
+		return fmt.Errorf("load_reporting_interval: %v is not a valid interval", every)
+	}
+	r.Log.Info("reporting load", logControl, r.Name, "interval", every.AsDuration().String(), "all_clusters", a.GetSendAllClusters(), "clusters", len(a.GetClusters()))
+	r.interval, r.perEndpoint = max(every.AsDuration(), minReportInterval), a.GetReportEndpointGranularity()
+	r.Loads.SetClusters(a.GetSendAllClusters(), a.GetClusters()...)
+	return nil
+}
+
+// report sends the load since the last successful report.
+func (r *Reporter) report(ctx context.Context, stream lrsv3.LoadReportingService_StreamLoadStatsClient) error {
+	load := r.Loads.Collect(func() {
+		select {
+		case <-time.After(countingDelay):
+		case <-ctx.Done():
+		}
+	})
+	if err := stream.Send(&lrsv3.LoadStatsRequest{ClusterStats: clusterStats(load.Clusters, r.ServiceNames(), r.perEndpoint)}); err != nil {
+		return err // the next stream reports this load
+	}
+	load.Commit()
+	r.OnReport()
+	return nil
+}
+
+// streamError returns why the stream ended on which a send failed with err.
+func streamError(err error, answers <-chan *lrsv3.LoadStatsResponse, ended <-chan error) error {
+	for errors.Is(err, io.EOF) { // io.EOF: the receiver has the reason
+		select {
+		case err = <-ended:
+			return err
+		case <-answers: // too late to apply
+		}
+	}
+	return err
+}

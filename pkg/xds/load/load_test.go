@@ -1,0 +1,284 @@
+package load
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
+	lrsv3 "github.com/envoyproxy/go-control-plane/envoy/service/load_stats/v3"
+	"github.com/google/go-cmp/cmp"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/test/bufconn"
+	"google.golang.org/protobuf/testing/protocmp"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/upstream"
+	"github.com/weft-proxy/weft/pkg/upstream/balance"
+	"github.com/weft-proxy/weft/pkg/xds/bootstrap"
+	"github.com/weft-proxy/weft/pkg/xds/transport"
+)
+
+// loadServer is a LoadReportingService that a test controls.
+type loadServer struct {
+	lrsv3.UnimplementedLoadReportingServiceServer
+
+	streams chan *loadStream
+}
+
+// loadStream is one stream of a loadServer.
+type loadStream struct {
+	lrsv3.LoadReportingService_StreamLoadStatsServer
+
+	t        *testing.T
+	requests chan *lrsv3.LoadStatsRequest
+	end      chan error
+}
+
+func (s *loadServer) StreamLoadStats(stream lrsv3.LoadReportingService_StreamLoadStatsServer) error {
+	one := &loadStream{LoadReportingService_StreamLoadStatsServer: stream, requests: make(chan *lrsv3.LoadStatsRequest, 100), end: make(chan error, 1)}
+	s.streams <- one
+	go func() { // ends with the stream
+		for {
+			r, err := stream.Recv()
+			if err != nil {
+				close(one.requests)
+				return
+			}
+			one.requests <- r
+		}
+	}()
+	select {
+	case err := <-one.end:
+		return err
+	case <-stream.Context().Done():
+		return stream.Context().Err()
+	}
+}
+
+// nextStream returns the next stream and checks its first request.
+func (s *loadServer) nextStream(t *testing.T) *loadStream {
+	t.Helper()
+	one := <-s.streams
+	one.t = t
+	first := <-one.requests
+	if first.GetNode().GetId() != "test" || len(first.GetClusterStats()) != 0 {
+		t.Errorf("the first request is %v", first)
+	}
+	if got := first.GetNode().GetClientFeatures(); len(got) != 1 || got[0] != featureAllClusters {
+		t.Errorf("the features are %q", got)
+	}
+	return one
+}
+
+// sendSettings requests reports about all clusters, at the interval every.
+func (s *loadStream) sendSettings(every time.Duration, endpoints bool) {
+	s.t.Helper()
+	err := s.Send(&lrsv3.LoadStatsResponse{SendAllClusters: true, LoadReportingInterval: durationpb.New(every), ReportEndpointGranularity: endpoints})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// expectReport returns the next report. It fails the test unless the report has one cluster with
+// the given requests in its first locality, over the interval over.
+func (s *loadStream) expectReport(over time.Duration, issued, succeeded, failed uint64) *endpointv3.ClusterStats {
+	s.t.Helper()
+	r := <-s.requests
+	if r.GetNode() != nil || len(r.GetClusterStats()) != 1 {
+		s.t.Fatalf("the report is %v", r)
+	}
+	c := r.GetClusterStats()[0]
+	sum := &endpointv3.UpstreamLocalityStats{}
+	if len(c.GetUpstreamLocalityStats()) > 0 {
+		sum = c.GetUpstreamLocalityStats()[0]
+	}
+	if sum.GetTotalIssuedRequests() != issued || sum.GetTotalSuccessfulRequests() != succeeded || sum.GetTotalErrorRequests() != failed || c.GetLoadReportInterval().AsDuration() != over {
+		s.t.Errorf("the report is %v, want %d requests of which %d succeeded and %d failed, over %v", c, issued, succeeded, failed, over)
+	}
+	return c
+}
+
+// reportRig is a Reporter in a synctest bubble, with the server that it reports to.
+type reportRig struct {
+	server      *loadServer
+	unreachable atomic.Bool // connects to the server fail
+	dialled     atomic.Int64
+	cluster     *upstream.Cluster
+}
+
+func newReportRig(t *testing.T) *reportRig {
+	r := &reportRig{server: &loadServer{streams: make(chan *loadStream, 10)}}
+	g, ln := grpc.NewServer(), bufconn.Listen(1<<20)
+	lrsv3.RegisterLoadReportingServiceServer(g, r.server)
+	served := make(chan error)
+	go func() { served <- g.Serve(ln) }()
+
+	set := upstream.NewSet(upstream.Options{Policies: map[config.LBPolicy]balance.New{config.RoundRobin: balance.RoundRobin}})
+	change, err := set.Prepare([]*config.Cluster{{Name: "web", LBPolicy: config.RoundRobin, Hosts: []config.Host{{Address: "127.0.0.1:80", Weight: 1}}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	change.Commit()
+	change.Retire()
+	r.cluster = set.Get("web")
+
+	one := &Reporter{
+		Name: "control", Node: &corev3.Node{Id: "test"}, Loads: set.NewLoadReporter(),
+		ServiceNames: func() map[string]string { return map[string]string{"web": "web.service"} }, OnReport: func() {}, Log: slog.New(slog.DiscardHandler),
+		Dialer: &transport.Dialer{Target: bootstrap.Target{Address: "127.0.0.1:1"}, Network: transport.Network{Dial: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			r.dialled.Add(1)
+			if r.unreachable.Load() {
+				return nil, errors.New("nobody is there")
+			}
+			return ln.DialContext(ctx)
+		}}},
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		one.Run(ctx)
+	}()
+	t.Cleanup(func() {
+		cancel()
+		<-ended
+		g.Stop()
+		<-served
+		set.Close()
+	})
+	return r
+}
+
+// addConnections forwards connections that end immediately: well of them succeed, badly of them
+// fail.
+func (r *reportRig) addConnections(t *testing.T, well, badly int) {
+	t.Helper()
+	for range well {
+		if err := r.cluster.ForwardConn(t.Context(), upstream.ConnAddrs{}, 1, func(context.Context, *upstream.Host, time.Time) (func() error, error) {
+			return func() error { return nil }, nil
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range badly {
+		if err := r.cluster.ForwardConn(t.Context(), upstream.ConnAddrs{}, 1, func(context.Context, *upstream.Host, time.Time) (func() error, error) {
+			return nil, errors.New("it cannot be reached")
+		}); err == nil {
+			t.Fatal("it can be reached")
+		}
+	}
+}
+
+func TestLoadReportInterval(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newReportRig(t)
+		s := r.server.nextStream(t)
+		r.addConnections(t, 7, 0) // not reported: the server has not requested reports yet
+		s.sendSettings(10*time.Second, true)
+		synctest.Wait()
+		asked := time.Now()
+		r.addConnections(t, 3, 1)
+		c := s.expectReport(10*time.Second, 4, 3, 1)
+		if took := time.Since(asked); took != 10*time.Second+countingDelay {
+			t.Errorf("the report came after %v", took)
+		}
+		hosts := c.GetUpstreamLocalityStats()[0].GetUpstreamEndpointStats()
+		if len(hosts) != 1 || hosts[0].GetAddress().GetSocketAddress().GetPortValue() != 80 || hosts[0].GetTotalIssuedRequests() != 4 || c.GetClusterServiceName() != "web.service" {
+			t.Errorf("the report is %v", c)
+		}
+		s.sendSettings(10*time.Second, false) // same interval: the next report stays due
+		r.addConnections(t, 2, 0)
+		if c := s.expectReport(10*time.Second+countingDelay, 2, 2, 0); c.GetUpstreamLocalityStats()[0].GetUpstreamEndpointStats() != nil {
+			t.Errorf("the report lists single hosts: %v", c)
+		}
+		s.sendSettings(time.Second, false)
+		if c := s.expectReport(time.Second+countingDelay, 0, 0, 0); len(c.GetUpstreamLocalityStats()) != 0 {
+			t.Errorf("the report of nothing is %v", c)
+		}
+		s.sendSettings(time.Nanosecond, false)
+		s.expectReport(minReportInterval+countingDelay, 0, 0, 0)
+	})
+}
+
+func TestLoadReportAfterReconnect(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newReportRig(t)
+		s := r.server.nextStream(t)
+		s.sendSettings(time.Second, false)
+		synctest.Wait()
+		r.addConnections(t, 1, 0)
+		s.expectReport(time.Second, 1, 1, 0)
+		reported := time.Now().Add(-countingDelay)
+		r.addConnections(t, 2, 1)
+		r.unreachable.Store(true)
+		s.end <- errors.New("it ends")
+		before := r.dialled.Load()
+		<-time.After(10 * time.Minute)
+		if tries := r.dialled.Load() - before; tries < 20 || tries > 60 {
+			t.Errorf("it was tried %d times in ten minutes", tries)
+		}
+		r.addConnections(t, 4, 0)
+		r.unreachable.Store(false)
+		s = r.server.nextStream(t)
+		s.sendSettings(time.Second, false)
+		synctest.Wait()
+		s.expectReport(time.Since(reported)+time.Second, 7, 6, 1)
+		s.expectReport(time.Second+countingDelay, 0, 0, 0)
+	})
+}
+
+func TestInvalidLoadReportIntervalEndsStream(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newReportRig(t)
+		for _, every := range []time.Duration{0, -time.Second} {
+			s := r.server.nextStream(t)
+			s.sendSettings(every, false)
+			if got, ok := <-s.requests; ok {
+				t.Errorf("reports after an interval of %v: %v", every, got)
+			}
+		}
+	})
+}
+
+func TestLoadByLocalityAndPriority(t *testing.T) {
+	east, west := config.Locality{Region: "r", Zone: "east"}, config.Locality{Region: "r", Zone: "west"}
+	all := []upstream.ClusterLoad{{
+		Name: "web", Interval: 1500 * time.Millisecond, Rejected: 3, Dropped: map[string]uint64{"b": 1, "a": 2},
+		Hosts: []upstream.HostLoad{
+			{Address: "10.0.0.1:80", Locality: west, Issued: 1, Succeeded: 1},
+			{Address: "[::1]:81", Locality: east, Issued: 2, Succeeded: 1, Failed: 1},
+			{Address: "/run/app", Locality: east, Issued: 4, Succeeded: 1, InFlight: 3},
+			{Address: "10.0.0.2:80", Locality: east, Priority: 1, Issued: 8, Succeeded: 8},
+		},
+	}}
+	locality := func(zone string) *corev3.Locality { return &corev3.Locality{Region: "r", Zone: zone} }
+	sum := func(zone string, priority uint32, issued, succeeded, failed, inProgress uint64) *endpointv3.UpstreamLocalityStats {
+		return &endpointv3.UpstreamLocalityStats{
+			Locality: locality(zone), Priority: priority, TotalIssuedRequests: issued, TotalSuccessfulRequests: succeeded,
+			TotalErrorRequests: failed, TotalRequestsInProgress: inProgress,
+		}
+	}
+	want := []*endpointv3.ClusterStats{{
+		ClusterName: "web", ClusterServiceName: "web.service", TotalDroppedRequests: 6, LoadReportInterval: durationpb.New(1500 * time.Millisecond),
+		DroppedRequests: []*endpointv3.ClusterStats_DroppedRequests{{Category: "a", DroppedCount: 2}, {Category: "b", DroppedCount: 1}},
+		UpstreamLocalityStats: []*endpointv3.UpstreamLocalityStats{
+			sum("east", 0, 6, 2, 1, 3), sum("west", 0, 1, 1, 0, 0), sum("east", 1, 8, 8, 0, 0),
+		},
+	}}
+	got := clusterStats(all, map[string]string{"web": "web.service"}, false)
+	if diff := cmp.Diff(want, got, protocmp.Transform()); diff != "" {
+		t.Errorf("clusterStats is not as wanted (-want +got):\n%s", diff)
+	}
+	hosts := clusterStats(all, nil, true)[0].GetUpstreamLocalityStats()[0].GetUpstreamEndpointStats()
+	if len(hosts) != 2 || hosts[0].GetAddress().GetSocketAddress().GetAddress() != "::1" || hosts[1].GetAddress().GetPipe().GetPath() != "/run/app" || hosts[1].GetTotalRequestsInProgress() != 3 {
+		t.Errorf("hosts are %v", hosts)
+	}
+}

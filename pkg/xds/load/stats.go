@@ -1,0 +1,94 @@
+package load
+
+import (
+	"cmp"
+	"maps"
+	"net/netip"
+	"slices"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/upstream"
+)
+
+// localityKey identifies a locality and priority, for which the load of hosts is summed.
+type localityKey struct {
+	locality config.Locality
+	priority uint32
+}
+
+func (p localityKey) compare(o localityKey) int {
+	return cmp.Or(
+		cmp.Compare(p.priority, o.priority), cmp.Compare(p.locality.Region, o.locality.Region),
+		cmp.Compare(p.locality.Zone, o.locality.Zone), cmp.Compare(p.locality.SubZone, o.locality.SubZone),
+	)
+}
+
+// clusterStats converts load to protobuf. services are the EDS service names that differ from the
+// cluster names; endpoints: include the load of each endpoint.
+func clusterStats(all []upstream.ClusterLoad, services map[string]string, endpoints bool) []*endpointv3.ClusterStats {
+	out := make([]*endpointv3.ClusterStats, 0, len(all))
+	for i := range all {
+		c := &all[i]
+		m := &endpointv3.ClusterStats{
+			ClusterName: c.Name, ClusterServiceName: services[c.Name],
+			UpstreamLocalityStats: localityStats(c.Hosts, endpoints),
+			TotalDroppedRequests:  c.Rejected,
+			LoadReportInterval:    durationpb.New(c.Interval),
+		}
+		for _, category := range slices.Sorted(maps.Keys(c.Dropped)) {
+			n := c.Dropped[category]
+			m.TotalDroppedRequests += n
+			m.DroppedRequests = append(m.DroppedRequests, &endpointv3.ClusterStats_DroppedRequests{Category: category, DroppedCount: n})
+		}
+		out = append(out, m)
+	}
+	return out
+}
+
+// localityStats sums the load of hosts by locality and priority.
+func localityStats(hosts []upstream.HostLoad, endpoints bool) []*endpointv3.UpstreamLocalityStats {
+	sums := map[localityKey]*endpointv3.UpstreamLocalityStats{}
+	for i := range hosts {
+		h := &hosts[i]
+		at := localityKey{h.Locality, h.Priority}
+		sum := sums[at]
+		if sum == nil {
+			sum = &endpointv3.UpstreamLocalityStats{
+				Locality: &corev3.Locality{Region: at.locality.Region, Zone: at.locality.Zone, SubZone: at.locality.SubZone},
+				Priority: at.priority,
+			}
+			sums[at] = sum
+		}
+		sum.TotalIssuedRequests += h.Issued
+		sum.TotalSuccessfulRequests += h.Succeeded
+		sum.TotalErrorRequests += h.Failed
+		sum.TotalRequestsInProgress += h.InFlight
+		if endpoints {
+			sum.UpstreamEndpointStats = append(sum.UpstreamEndpointStats, &endpointv3.UpstreamEndpointStats{
+				Address:             addressOf(h.Address),
+				TotalIssuedRequests: h.Issued, TotalSuccessfulRequests: h.Succeeded,
+				TotalErrorRequests: h.Failed, TotalRequestsInProgress: h.InFlight,
+			})
+		}
+	}
+	out := make([]*endpointv3.UpstreamLocalityStats, 0, len(sums))
+	for _, at := range slices.SortedFunc(maps.Keys(sums), localityKey.compare) {
+		out = append(out, sums[at])
+	}
+	return out
+}
+
+// addressOf converts ip:port, or the path of a unix socket, to an address.
+func addressOf(text string) *corev3.Address {
+	at, err := netip.ParseAddrPort(text)
+	if err != nil {
+		return &corev3.Address{Address: &corev3.Address_Pipe{Pipe: &corev3.Pipe{Path: text}}}
+	}
+	return &corev3.Address{Address: &corev3.Address_SocketAddress{SocketAddress: &corev3.SocketAddress{
+		Address: at.Addr().String(), PortSpecifier: &corev3.SocketAddress_PortValue{PortValue: uint32(at.Port())},
+	}}}
+}

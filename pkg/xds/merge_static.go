@@ -1,0 +1,58 @@
+package xds
+
+import (
+	"time"
+
+	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/xds/bootstrap"
+	"github.com/weft-proxy/weft/pkg/xds/resource"
+	"github.com/weft-proxy/weft/pkg/xds/state"
+)
+
+// MergeStatic returns the configuration of a file with its static_resources, as far as they need no
+// control plane, and the fields that have no effect or need a warning. It does not bind addresses,
+// read files or open connections. It returns the error that New or the first ApplyFile would
+// return, or one for routes to unknown clusters. An error with more than one field is of type
+// bootstrap.FieldErrors (errors.As).
+func MergeStatic(file *config.Snapshot, k resource.Capabilities) (whole *config.Snapshot, ignored bootstrap.FieldErrors, err error) {
+	boot, static, err := bootstrap.Read(file.Bootstrap, k)
+	if err != nil {
+		return nil, nil, err
+	}
+	s := state.New(state.Options{Bootstrap: boot, OnDemand: file.Bootstrap.OnDemand, Capabilities: k})
+	now := time.Now()
+	if err := s.SetStatic(static, now); err != nil {
+		return nil, nil, err
+	}
+	if err := s.CheckNameConflicts(file); err != nil {
+		return nil, nil, bootstrap.FieldErrors{{Field: static.FirstConflict(file), Reason: err.Error()}}
+	}
+	if !boot.Subscriptions.CDS && !file.Dubbo.Enable { // otherwise further clusters can appear
+		if ignored, err = static.CheckClusters(file); err != nil {
+			return nil, nil, err
+		}
+	}
+	ignored = append(ignored, boot.Ignored...)
+	for _, g := range static.Secrets {
+		if g.Name == "" {
+			ignored = append(ignored, bootstrap.FieldError{Field: g.Field, Reason: "has no name: nothing can refer to it"})
+		}
+	}
+	s.Reconcile(now)
+	all := s.Ignored()
+	for _, url := range []string{resource.ListenerType, resource.ClusterType, resource.SecretType} {
+		for _, g := range static.OfType(url) {
+			for _, field := range all[state.ResourceKey{Type: url, Name: g.Name}] {
+				ignored = append(ignored, bootstrap.FieldError{Field: g.Field + "." + field})
+			}
+		}
+	}
+	for _, l := range boot.Layers {
+		if l.Values != nil {
+			for _, field := range l.Values.Ignored() {
+				ignored = append(ignored, bootstrap.FieldError{Field: field})
+			}
+		}
+	}
+	return s.Snapshot(file), ignored, nil
+}

@@ -1,0 +1,58 @@
+package xds
+
+import "github.com/weft-proxy/weft/pkg/xds/resource"
+
+// Ready reports whether the process serves its initial configuration: each listener of
+// static_resources and of the first response is active, rejected or held back, and the warm-up has
+// ended. Once true, it stays true. It does not block, and returns false while the first
+// configuration is being applied.
+func (s *Source) Ready() bool {
+	switch {
+	case s.ready.Load():
+		return true
+	case !s.applyMu.TryLock(): // a configuration is being applied
+		return false
+	}
+	defer s.applyMu.Unlock()
+	return s.isReady()
+}
+
+// isReady is Ready with applyMu held.
+func (s *Source) isReady() bool {
+	if s.state.WarmingUp() {
+		return false
+	}
+	if s.boot.Subscriptions.LDS && !s.cache.Status().InUse && !s.mainChannel().history.HasResponse(resource.ListenerType) {
+		return false
+	}
+	plane := s.mainChannel()
+	for name, l := range s.state.Listeners() {
+		rejected := plane != nil && plane.history.IsRejected(resource.ListenerType, name)
+		if l.Received != nil && l.Active == nil && l.HeldBack != l.Received && !rejected {
+			return false
+		}
+	}
+	s.ready.Store(true)
+	return true
+}
+
+// logFirstConfig logs once that the first configuration of the control plane is applied. Called
+// with applyMu held.
+func (s *Source) logFirstConfig() {
+	if s.firstConfigLogged || s.mainChannel() == nil || !s.isReady() {
+		return
+	}
+	s.firstConfigLogged = true
+	listeners, clusters := 0, 0
+	for _, l := range s.state.Listeners() {
+		if l.Active != nil {
+			listeners++
+		}
+	}
+	for _, c := range s.state.Clusters() {
+		if c.Active != nil {
+			clusters++
+		}
+	}
+	s.opts.Log.Info("first configuration of the control plane applied", "listeners", listeners, "clusters", clusters)
+}

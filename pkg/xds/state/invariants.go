@@ -1,0 +1,132 @@
+package state
+
+import (
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+
+	"github.com/weft-proxy/weft/pkg/xds/resource"
+)
+
+// referencedNames has the sorted names of the resources that clusters and listeners, active or
+// received, refer to.
+type referencedNames struct {
+	assignments, tables, extensions []string
+	secrets                         []resource.SecretRef
+}
+
+// CheckInvariants returns an error if the reference counts are wrong, if resources are kept that
+// nothing refers to, or if an active configuration disagrees on what is on demand. It is for tests:
+// it visits all resources. The State has no pending subscription changes.
+func (s *State) CheckInvariants() error {
+	want := s.referenced()
+	if got := s.references.countedNames(); !reflect.DeepEqual(got, want) {
+		return fmt.Errorf("counted are %+v, want %+v", got, want)
+	}
+	unsubscribed := 0
+	for name, e := range s.clusters.byName {
+		if e.Received != nil && e.Received.EDSServiceName != "" && !s.requestsEndpoints(name) {
+			unsubscribed++
+		}
+	}
+	if s.references.unsubscribed != unsubscribed {
+		return fmt.Errorf("%d clusters are counted as unsubscribed, want %d", s.references.unsubscribed, unsubscribed)
+	}
+	for _, kept := range []struct {
+		what           string
+		names, allowed []string
+	}{
+		{"endpoints", slices.Collect(maps.Keys(s.assignments)), want.assignments},
+		{"routes", slices.Collect(maps.Keys(s.tables)), want.tables},
+		{"filters", slices.Collect(maps.Keys(s.extensions)), want.extensions},
+		{"users of endpoints", slices.Collect(maps.Keys(s.dependents.assignments)), want.assignments},
+		{"users of routes", slices.Collect(maps.Keys(s.dependents.tables)), want.tables},
+		{"users of filters", slices.Collect(maps.Keys(s.dependents.extensions)), want.extensions},
+	} {
+		if err := checkSubset(kept.what, kept.names, kept.allowed); err != nil {
+			return err
+		}
+	}
+	for _, users := range []map[resource.SecretRef]map[string]bool{s.dependents.clusterSecrets, s.dependents.listenerSecrets} {
+		for ref := range users {
+			if !slices.Contains(want.secrets, ref) {
+				return fmt.Errorf("secret %v has users, but no resource refers to it", ref)
+			}
+		}
+	}
+	return s.checkOnDemand(want)
+}
+
+// checkOnDemand is CheckInvariants for the on-demand state.
+func (s *State) checkOnDemand(referenced referencedNames) error {
+	if s.onDemand == nil {
+		return nil
+	}
+	for name, e := range s.clusters.byName {
+		if e.ActiveConfig == nil || e.Active.EDSServiceName == "" {
+			continue
+		}
+		if unsubscribed := e.ActiveConfig.OnDemand.Unsubscribed; unsubscribed == s.onDemand.clusters.isReady(name) {
+			return fmt.Errorf("active cluster %s is unsubscribed: %t, but its state differs", name, unsubscribed)
+		}
+	}
+	if err := checkSubset("subscribed clusters", slices.Collect(maps.Keys(s.onDemand.clusters.entries)), slices.Collect(maps.Keys(s.clusters.byName))); err != nil {
+		return err
+	}
+	return checkSubset("subscribed tables", slices.Collect(maps.Keys(s.onDemand.tables.entries)), referenced.tables)
+}
+
+// checkSubset returns an error if names has one that is not in allowed.
+func checkSubset(what string, names, allowed []string) error {
+	for _, name := range names {
+		if !slices.Contains(allowed, name) {
+			return fmt.Errorf("of %s is kept %q, want at most %q", what, name, allowed)
+		}
+	}
+	return nil
+}
+
+// referenced returns what clusters and listeners refer to. It does not use the reference counts.
+func (s *State) referenced() referencedNames {
+	assignments, tables, secrets, extensions := map[string]bool{}, map[string]bool{}, map[resource.SecretRef]bool{}, map[string]bool{}
+	for name, e := range s.clusters.byName {
+		for _, c := range []*resource.Cluster{e.Received, e.Active} {
+			if c == nil {
+				continue
+			}
+			if c.EDSServiceName != "" && s.requestsEndpoints(name) {
+				assignments[c.EDSServiceName] = true
+			}
+			addKeys(secrets, c.Secrets())
+		}
+	}
+	for _, e := range s.listeners.byName {
+		for _, l := range []*resource.Listener{e.Received, e.Active} {
+			if l == nil {
+				continue
+			}
+			addKeys(tables, s.requestedTables(l.RouteConfigNames))
+			addKeys(secrets, l.Secrets())
+			for _, slot := range l.DynamicFilters {
+				extensions[slot.Name] = true
+			}
+		}
+	}
+	return referencedNames{
+		assignments: slices.Sorted(maps.Keys(assignments)),
+		tables:      slices.Sorted(maps.Keys(tables)),
+		extensions:  slices.Sorted(maps.Keys(extensions)),
+		secrets:     slices.SortedFunc(maps.Keys(secrets), resource.SecretRef.Compare),
+	}
+}
+
+// countedNames returns the names that have a reference count.
+func (r *references) countedNames() referencedNames {
+	return referencedNames{
+		assignments: slices.Sorted(maps.Keys(r.assignments.counts)),
+		tables:      slices.Sorted(maps.Keys(r.tables.counts)),
+		extensions:  slices.Sorted(maps.Keys(r.extensions.counts)),
+		secrets:     slices.SortedFunc(maps.Keys(r.secrets.counts), resource.SecretRef.Compare),
+	}
+}

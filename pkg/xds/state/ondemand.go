@@ -1,0 +1,321 @@
+package state
+
+import (
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/xds/ads"
+	"github.com/weft-proxy/weft/pkg/xds/resource"
+)
+
+// onDemandState records which endpoints of clusters and which route tables are subscribed on
+// demand. While one is unsubscribed, the cluster or listener is complete without it.
+//
+//	               request             arrival or timeout
+//	unsubscribed ───────────▶ pending ────────────────────▶ subscribed
+//	      ▲                                                     │
+//	      └─────────────────────────────────────────────────────┘
+//	                          idle timeout
+//
+// A new version of a cluster or listener does not change the subscription.
+type onDemandState struct {
+	config.XDSOnDemand // immutable
+
+	clusters, tables onDemandSet
+}
+
+// onDemandSet are the pending and subscribed resources of a type, by name.
+type onDemandSet struct {
+	entries map[string]*onDemandEntry
+	// deadlines is when the wait for a pending resource times out; no entry: no timeout.
+	deadlines map[string]time.Time
+}
+
+// onDemandEntry is a resource that is pending or subscribed.
+type onDemandEntry struct {
+	lastUsed time.Time // when it was last seen in use
+	ready    bool      // its resource has arrived once, or the wait has timed out
+}
+
+// newOnDemandState returns the state for o; nil if o disables on-demand loading.
+func newOnDemandState(o config.XDSOnDemand) *onDemandState {
+	if o.Idle == 0 {
+		return nil
+	}
+	none := func() onDemandSet { return onDemandSet{map[string]*onDemandEntry{}, map[string]time.Time{}} }
+	return &onDemandState{o, none(), none()}
+}
+
+// subscribe makes an unsubscribed resource pending, and reports whether it did. limit is the
+// longest wait, 0 for no limit.
+func (f *onDemandSet) subscribe(name string, limit time.Duration, now time.Time) (began bool) {
+	if one := f.entries[name]; one != nil {
+		one.lastUsed = now
+		return false
+	}
+	f.entries[name] = &onDemandEntry{lastUsed: now}
+	if limit > 0 {
+		f.deadlines[name] = now.Add(limit)
+	}
+	return true
+}
+
+// unsubscribe makes a resource unsubscribed.
+func (f *onDemandSet) unsubscribe(name string) {
+	delete(f.entries, name)
+	delete(f.deadlines, name)
+}
+
+// isReady reports whether a resource is subscribed and no longer pending.
+func (f *onDemandSet) isReady(name string) bool {
+	one := f.entries[name]
+	return one != nil && one.ready
+}
+
+// markReady ends the wait for a pending resource, because it has arrived.
+func (s *State) markReady(f *onDemandSet, name string) {
+	if one := f.entries[name]; one != nil && !one.ready {
+		s.undo.do(func(undo bool) { one.ready = !undo })
+	}
+}
+
+// expirePending ends the wait for resources whose deadline has passed, and returns those that were
+// pending.
+func (f *onDemandSet) expirePending(now time.Time) (names []string) {
+	for name, limit := range f.deadlines {
+		if now.Before(limit) {
+			continue
+		}
+		delete(f.deadlines, name)
+		if one := f.entries[name]; !one.ready {
+			one.ready = true
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// SubscribeCluster subscribes to the endpoints of a cluster, and reports whether they were not
+// subscribed before.
+func (s *State) SubscribeCluster(name string, now time.Time) bool {
+	e := s.clusters.byName[name]
+	if s.onDemand == nil || e == nil || e.Received == nil || e.Received.EDSServiceName == "" {
+		return false
+	}
+	if !s.onDemand.clusters.subscribe(name, e.Received.InitialFetchTimeout, now) {
+		return false
+	}
+	s.clusters.referrers.changed[name] = true
+	for _, one := range []*resource.Cluster{e.Received, e.Active} {
+		if one != nil && one.EDSServiceName != "" {
+			// TakeSubscriptionChanges drops the dependents of unsubscribed resources.
+			addDependent(s.dependents.assignments, &s.references.assignments, name, one.EDSServiceName)
+		}
+	}
+	if s.assignments[e.Received.EDSServiceName] != nil { // another cluster has subscribed to them
+		s.clusters.dirty[name] = true
+	}
+	return true
+}
+
+// SubscribeTable subscribes to a table that listeners refer to, and reports whether it was not
+// subscribed before.
+func (s *State) SubscribeTable(name string, now time.Time) bool {
+	if s.onDemand == nil || !s.onDemand.Routes {
+		return false
+	}
+	known, limit := false, time.Duration(0)
+	for user, e := range s.listeners.byName {
+		for _, one := range []*resource.Listener{e.Received, e.Active} {
+			if one != nil && slices.Contains(one.RouteConfigNames, name) {
+				known, limit = true, max(limit, one.RouteTimeouts[name])
+				addDependent(s.dependents.tables, &s.references.tables, user, name) // as in SubscribeCluster
+				s.listeners.referrers.changed[user] = true
+			}
+		}
+	}
+	return known && s.onDemand.tables.subscribe(name, limit, now)
+}
+
+// UnsubscribedClusters returns how many clusters are without their endpoints.
+func (s *State) UnsubscribedClusters() int { return s.references.unsubscribed }
+
+// UnsubscribedTables returns how many route tables were not fetched.
+func (s *State) UnsubscribedTables() int { return len(s.unsubscribedTables()) }
+
+// HasOnDemand reports whether a resource is subscribed on demand.
+func (s *State) HasOnDemand() bool {
+	return s.onDemand != nil && len(s.onDemand.clusters.entries)+len(s.onDemand.tables.entries) > 0
+}
+
+// SubscribeCached subscribes to the resources of an update that an earlier process received, and
+// which were in use.
+func (s *State) SubscribeCached(u ads.Update, now time.Time) {
+	if s.onDemand == nil {
+		return
+	}
+	cached := map[string]bool{}
+	for _, n := range u.Changed {
+		cached[n.Name] = true
+	}
+	switch u.Type {
+	case resource.EndpointType:
+		for name, e := range s.clusters.byName {
+			if e.Received != nil && cached[e.Received.EDSServiceName] {
+				s.SubscribeCluster(name, now)
+			}
+		}
+	case resource.RouteType:
+		for name := range cached {
+			s.SubscribeTable(name, now)
+		}
+	case resource.DubboRouteType:
+		for name := range cached {
+			s.SubscribeTable(resource.DubboTableName(name), now)
+		}
+	}
+}
+
+// UnsubscribeIdle unsubscribes from the clusters and route tables that have been unused for the
+// idle timeout, and reports whether there were any. The functions report whether one is in use, or
+// was since the last call.
+func (s *State) UnsubscribeIdle(clusterInUse, tableInUse func(name string) bool, now time.Time) bool {
+	clusters := s.onDemand.clusters.idleNames(clusterInUse, now, s.onDemand.Idle)
+	for _, name := range clusters {
+		s.unsubscribeCluster(name)
+	}
+	tables := s.onDemand.tables.idleNames(tableInUse, now, s.onDemand.Idle)
+	for _, name := range tables {
+		s.unsubscribeTable(name)
+	}
+	return len(clusters)+len(tables) > 0
+}
+
+// idleNames returns the names that have been unused for at least idle.
+func (f *onDemandSet) idleNames(used func(name string) bool, now time.Time, idle time.Duration) (names []string) {
+	for name, one := range f.entries {
+		switch {
+		case used(name):
+			one.lastUsed = now
+		case now.Sub(one.lastUsed) >= idle:
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// unsubscribeCluster unsubscribes from the endpoints of a cluster.
+func (s *State) unsubscribeCluster(name string) {
+	s.onDemand.clusters.unsubscribe(name)
+	s.clusters.dirty[name], s.clusters.referrers.changed[name] = true, true
+}
+
+// unsubscribeTable unsubscribes from a route table.
+func (s *State) unsubscribeTable(name string) {
+	s.onDemand.tables.unsubscribe(name)
+	s.listeners.markDirty(s.dependents.tables[name])
+	maps.Copy(s.listeners.referrers.changed, s.dependents.tables[name]) // all values are true
+}
+
+// expireOnDemand marks clusters and listeners dirty whose wait for an on-demand resource has timed
+// out.
+func (s *State) expireOnDemand(now time.Time) {
+	if s.onDemand == nil {
+		return
+	}
+	for _, name := range s.onDemand.clusters.expirePending(now) {
+		s.clusters.dirty[name] = true
+	}
+	for _, name := range s.onDemand.tables.expirePending(now) {
+		s.listeners.markDirty(s.dependents.tables[name])
+	}
+}
+
+// onDemandDeadlines returns the deadlines that expireOnDemand checks.
+func (s *State) onDemandDeadlines() []map[string]time.Time {
+	if s.onDemand == nil {
+		return nil
+	}
+	return []map[string]time.Time{s.onDemand.clusters.deadlines, s.onDemand.tables.deadlines}
+}
+
+// requestsEndpoints reports whether the endpoints of a cluster are subscribed.
+func (s *State) requestsEndpoints(cluster string) bool {
+	return s.onDemand == nil || s.onDemand.clusters.entries[cluster] != nil
+}
+
+// requestedTables returns those of the tables that are subscribed.
+func (s *State) requestedTables(names []string) []string {
+	if s.onDemand == nil || !s.onDemand.Routes {
+		return names
+	}
+	return slices.DeleteFunc(slices.Clone(names), func(name string) bool { return s.onDemand.tables.entries[name] == nil })
+}
+
+// readyWithoutHosts reports whether a cluster can become active without its endpoints.
+func (s *State) readyWithoutHosts(cluster string) bool {
+	return s.onDemand != nil && !s.onDemand.clusters.isReady(cluster)
+}
+
+// readyWithoutTable reports whether a listener can become active without a route table.
+func (s *State) readyWithoutTable(name string) bool {
+	return s.onDemand != nil && s.onDemand.Routes && !s.onDemand.tables.isReady(name)
+}
+
+// resolveCluster returns the configuration of one with its secrets and, if they are subscribed, its
+// endpoints. It returns false if a secret is missing.
+func (s *State) resolveCluster(name string, one *resource.Cluster) (*config.Cluster, bool) {
+	hosts := s.assignments[one.EDSServiceName]
+	if s.onDemand == nil || one.EDSServiceName == "" {
+		return one.Resolve(hosts, s.secrets)
+	}
+	if !s.requestsEndpoints(name) {
+		hosts = nil // another cluster has subscribed to them
+	}
+	made, ok := one.Resolve(hosts, s.secrets)
+	if !ok {
+		return nil, false
+	}
+	if hosts != nil {
+		s.markReady(&s.onDemand.clusters, name)
+	}
+	made.OnDemand = config.OnDemand{Wait: s.onDemand.Wait, Unsubscribed: !s.onDemand.clusters.isReady(name)}
+	return made, true
+}
+
+// activeTable returns the active version of a table. It has no routes if the table has not arrived
+// or is not subscribed.
+func (s *State) activeTable(name string) *config.RouteTable {
+	t := s.tables[name]
+	demand := s.tableOnDemand()
+	demand.Unsubscribed = demand.Enabled() && !s.onDemand.tables.isReady(name)
+	if t == nil || demand.Unsubscribed {
+		return &config.RouteTable{Name: name, OnDemand: demand} // nothing matches
+	}
+	return t.Config
+}
+
+// tableOnDemand returns the on-demand settings of a subscribed table.
+func (s *State) tableOnDemand() (d config.OnDemand) {
+	if s.onDemand != nil && s.onDemand.Routes {
+		d.Wait = s.onDemand.Wait
+	}
+	return d
+}
+
+// unsubscribedTables returns the tables that listeners refer to and that are not subscribed.
+func (s *State) unsubscribedTables() map[string]bool {
+	if s.onDemand == nil || !s.onDemand.Routes {
+		return nil
+	}
+	tables := map[string]bool{}
+	for _, e := range s.listeners.byName {
+		if e.Received != nil {
+			addKeys(tables, e.Received.RouteConfigNames)
+		}
+	}
+	maps.DeleteFunc(tables, func(name string, _ bool) bool { return s.onDemand.tables.entries[name] != nil })
+	return tables
+}

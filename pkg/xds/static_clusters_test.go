@@ -1,0 +1,102 @@
+package xds
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/filter"
+	"github.com/weft-proxy/weft/pkg/filter/stream/extauthz"
+	"github.com/weft-proxy/weft/pkg/filter/stream/fault"
+	"github.com/weft-proxy/weft/pkg/filter/stream/jwtauthn"
+	"github.com/weft-proxy/weft/pkg/filter/stream/mirror"
+	"github.com/weft-proxy/weft/pkg/xds/bootstrap"
+	"github.com/weft-proxy/weft/pkg/xds/internal/xdstest"
+	"github.com/weft-proxy/weft/pkg/xds/resource"
+)
+
+const (
+	httpFilterJSON = `{"name": "f", "typed_config": {"@type": "type.googleapis.com/envoy.extensions.filters.http.%s", %s}}`
+	tcpProxyJSON   = `{"name": "tcp", "typed_config": {"@type": "type.googleapis.com/envoy.extensions.filters.network.tcp_proxy.v3.TcpProxy", "cluster": %q}}`
+)
+
+// filteredListenerJSON returns an HTTP listener with routes and one more HTTP filter: message is
+// the type of its settings.
+func filteredListenerJSON(message, settings, routes string) string {
+	text := xdstest.HTTPListenerJSON("a", 80, routes)
+	return strings.Replace(text, `"http_filters": [`, `"http_filters": [`+fmt.Sprintf(httpFilterJSON, message, settings)+", ", 1)
+}
+
+// TestUnknownClustersInStaticResources verifies that references to unknown clusters are reported by
+// field, with the nearest name. As in Envoy, they are errors in inline routes. Elsewhere, and with
+// validate_clusters: false, they are warnings.
+func TestUnknownClustersInStaticResources(t *testing.T) {
+	built := resource.Capabilities{Filters: []filter.StreamFilterFactory{extauthz.Kind(), fault.Kind(), jwtauthn.Kind(), mirror.Kind()}}
+	const manager = "static_resources.listeners[0].filter_chains[0].filters[0].typed_config."
+	const route = manager + "route_config.virtual_hosts[0].routes[0].route."
+	to := func(action string) string {
+		return xdstest.HTTPListenerJSON("a", 80, fmt.Sprintf(xdstest.InlineRoutesJSON, action))
+	}
+	answer := fmt.Sprintf(xdstest.InlineRoutesJSON, xdstest.DirectResponseJSON)
+	for name, c := range map[string]struct {
+		listener string
+		wrong    bootstrap.FieldErrors
+		warned   bootstrap.FieldErrors
+	}{
+		"a route":         {to(`"route": {"cluster": "controll"}`), bootstrap.FieldErrors{{Field: route + "cluster", Reason: `unknown cluster "controll"; did you mean "control"?`}}, nil},
+		"one of the file": {to(`"route": {"cluster": "own"}`), nil, nil},
+		"a choice": {to(`"route": {"weighted_clusters": {"clusters": [{"name": "control", "weight": 1}, {"name": "x", "weight": 1}]}}`),
+			bootstrap.FieldErrors{{Field: route + "weighted_clusters.clusters[1].name", Reason: `unknown cluster "x"`}}, nil},
+		"a copy": {to(`"route": {"cluster": "control", "request_mirror_policies": [{"cluster": "x"}]}`),
+			bootstrap.FieldErrors{{Field: route + "request_mirror_policies[0].cluster", Reason: `unknown cluster "x"`}}, nil},
+		"routes that may lead nowhere": {strings.Replace(to(`"route": {"cluster": "x"}`), `"virtual_hosts"`, `"validate_clusters": false, "virtual_hosts"`, 1),
+			nil, bootstrap.FieldErrors{{Field: route + "cluster", Reason: `unknown cluster "x"`}}},
+		"a header that says where": {to(`"route": {"cluster_header": "x"}`), nil, nil},
+		"connections":              {xdstest.ListenerJSON(`"name": "a", `, 80, fmt.Sprintf(tcpProxyJSON, "x"), ""), nil, bootstrap.FieldErrors{{Field: manager + "cluster", Reason: `unknown cluster "x"`}}},
+		"a service of HTTP": {filteredListenerJSON("ext_authz.v3.ExtAuthz", `"http_service": {"server_uri": {"uri": "http://a.test", "cluster": "x", "timeout": "1s"}}`, answer),
+			nil, bootstrap.FieldErrors{{Field: manager + "http_filters[0].typed_config.http_service.server_uri.cluster", Reason: `unknown cluster "x"`}}},
+		"a service of gRPC": {filteredListenerJSON("ext_authz.v3.ExtAuthz", `"grpc_service": {"envoy_grpc": {"cluster_name": "x"}}`, answer),
+			nil, bootstrap.FieldErrors{{Field: manager + "http_filters[0].typed_config.grpc_service.envoy_grpc.cluster_name", Reason: `unknown cluster "x"`}}},
+		"keys of tokens": {filteredListenerJSON("jwt_authn.v3.JwtAuthentication", `"providers": {"p": {"remote_jwks": {"http_uri": {"uri": "http://a.test", "cluster": "x", "timeout": "1s"}}}}`, answer),
+			nil, bootstrap.FieldErrors{{Field: manager + "http_filters[0].typed_config.providers[p].remote_jwks.http_uri.cluster", Reason: `unknown cluster "x"`}}},
+		"faults": {filteredListenerJSON("fault.v3.HTTPFault", `"upstream_cluster": "x", "abort": {"http_status": 503, "percentage": {"numerator": 1}}`, answer),
+			nil, bootstrap.FieldErrors{{Field: manager + "http_filters[0].typed_config.upstream_cluster", Reason: `unknown cluster "x"`}}},
+		"calls of Dubbo": {xdstest.ListenerJSON(`"name": "a", `, 80, `{"name": "dubbo", "typed_config": {"@type": "type.googleapis.com/envoy.extensions.filters.network.dubbo_proxy.v3.DubboProxy",
+				"stat_prefix": "s", "route_config": [{"name": "d", "interface": "*", "routes": [{"match": {"method": {"name": {"exact": "m"}}}, "route": {"cluster": "x"}}]}]}}`, ""),
+			nil, bootstrap.FieldErrors{{Field: manager + "route_config[0].routes[0].route.cluster", Reason: `unknown cluster "x"`}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			file := &config.Snapshot{
+				Bootstrap: config.Bootstrap{StaticResources: xdstest.StaticResourcesJSON([]string{xdstest.ControlPlaneJSON}, []string{c.listener}, nil)},
+				Clusters:  []*config.Cluster{{Name: "own"}},
+			}
+			_, ignored, err := MergeStatic(file, built)
+			var wrong bootstrap.FieldErrors
+			errors.As(err, &wrong)
+			if diff := cmp.Diff(c.wrong, wrong); diff != "" {
+				t.Errorf("rejections (-want +got):\n%s%v", diff, err)
+			}
+			warned := slices.DeleteFunc(slices.Clone(ignored), func(p bootstrap.FieldError) bool { return p.Reason == "" })
+			if diff := cmp.Diff(c.warned, warned); diff != "" && !(len(warned) == 0 && len(c.warned) == 0) {
+				t.Errorf("warned is (-want +got):\n%s", diff)
+			}
+			for from, change := range map[string]func(){
+				"a control plane": func() {
+					file.Bootstrap.DynamicResources = []byte(`{"ads_config": {"api_type": "GRPC", "grpc_services": [{"envoy_grpc": {"cluster_name": "control"}}]}, "cds_config": {"ads": {}}}`)
+				},
+				"a registry": func() { file.Bootstrap.DynamicResources, file.Dubbo.Enable = nil, true },
+			} {
+				change()
+				_, ignored, err := MergeStatic(file, built)
+				if err != nil || slices.ContainsFunc(ignored, func(p bootstrap.FieldError) bool { return p.Reason != "" }) {
+					t.Errorf("it may come from %s: %v, %v", from, err, ignored)
+				}
+			}
+		})
+	}
+}

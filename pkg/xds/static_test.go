@@ -1,0 +1,418 @@
+package xds
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"reflect"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/weft-proxy/weft/internal/testpki"
+	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/xds/ads"
+	"github.com/weft-proxy/weft/pkg/xds/bootstrap"
+	"github.com/weft-proxy/weft/pkg/xds/internal/xdstest"
+	"github.com/weft-proxy/weft/pkg/xds/resource"
+	"github.com/weft-proxy/weft/pkg/xds/status"
+)
+
+// TestStaticResourcesWithoutControlPlane verifies that static resources are active without a
+// control plane.
+func TestStaticResourcesWithoutControlPlane(t *testing.T) {
+	file := config.Bootstrap{StaticResources: xdstest.StaticResourcesJSON(
+		[]string{xdstest.ControlPlaneJSON},
+		[]string{
+			xdstest.DirectResponseListenerJSON("inline", 80),
+			xdstest.ListenerJSON("", 81, `{"name": "tcp", "typed_config": {"@type": "type.googleapis.com/envoy.extensions.filters.network.tcp_proxy.v3.TcpProxy", "stat_prefix": "s", "cluster": "control"}}`, ""),
+			xdstest.ListenerJSON(`"name": "dubbo", `, 82, `{"name": "dubbo", "typed_config": {"@type": "type.googleapis.com/envoy.extensions.filters.network.dubbo_proxy.v3.DubboProxy",
+				"stat_prefix": "s", "route_config": [{"name": "d", "interface": "*", "routes": [{"match": {"method": {"name": {"exact": "m"}}}, "route": {"cluster": "control"}}]}]}}`, ""),
+			xdstest.ListenerJSON(`"name": "secured", `, 83, fmt.Sprintf(xdstest.HTTPManagerJSON, fmt.Sprintf(xdstest.InlineRoutesJSON, xdstest.DirectResponseJSON)), ", "+xdstest.SecretSocketJSON),
+		},
+		[]string{xdstest.SecretJSON(t, "mine")},
+	)}
+	s, inForce := newTestSourceOf(t, file, slog.New(slog.DiscardHandler))
+	var names []string
+	for _, l := range inForce.Listeners {
+		names = append(names, l.Name)
+	}
+	if want := []string{"127.0.0.1:81", "dubbo", "inline", "secured"}; !slices.Equal(names, want) || len(inForce.Clusters) != 1 {
+		t.Errorf("active listeners: %v, want %v, and %d clusters", names, want, len(inForce.Clusters))
+	}
+	if secured := inForce.Listeners[3].FilterChains[0].TLS; len(secured) != 1 || secured[0].Certificate.Text == "" {
+		t.Errorf("the secured listener has %+v", secured)
+	}
+	if st := s.Status(); len(st.ControlPlanes) != 0 || len(st.Warming) != 0 || !s.Ready() {
+		t.Errorf("the status is %+v, ready %t", st, s.Ready())
+	}
+	synctest.Test(t, func(t *testing.T) { // Run ends with its context
+		s, _ := newTestSourceOf(t, file, slog.New(slog.DiscardHandler))
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() { ended <- s.Run(ctx) }()
+		synctest.Wait()
+		cancel()
+		if err := <-ended; err != nil {
+			t.Errorf("Run: %v", err)
+		}
+	})
+}
+
+// TestSecretsWithoutControlPlane verifies that a static listener gets its certificate from an SDS
+// cluster when there is no control plane.
+func TestSecretsWithoutControlPlane(t *testing.T) {
+	agent := strings.Replace(xdstest.SecretSocketJSON, `"name": "mine"`, `"name": "mine", "sds_config": {"api_config_source": {"api_type": "GRPC", "grpc_services": [{"envoy_grpc": {"cluster_name": "control"}}]}}`, 1)
+	s, inForce := newTestSourceOf(t, config.Bootstrap{StaticResources: xdstest.StaticResourcesJSON([]string{xdstest.ControlPlaneJSON}, []string{
+		xdstest.ListenerJSON(`"name": "secured", `, 83, fmt.Sprintf(xdstest.HTTPManagerJSON, fmt.Sprintf(xdstest.InlineRoutesJSON, xdstest.DirectResponseJSON)), ", "+agent),
+	}, nil)}, slog.New(slog.DiscardHandler))
+	if len(s.channels) != 1 || len(inForce.Listeners) != 0 || s.Ready() {
+		t.Fatalf("%d feeds, %d active listeners, ready %t; want one feed, no listeners, not ready", len(s.channels), len(inForce.Listeners), s.Ready())
+	}
+	s.handleEvent(t.Context(), event{channel: s.channels[0], opened: true})
+	respondWith(t, s, xdstest.Secret("mine", testpki.New(t).Issue(testpki.Spec{})))
+	if len(inForce.Listeners) != 1 || !s.Ready() {
+		t.Errorf("%d listeners are active, ready %t", len(inForce.Listeners), s.Ready())
+	}
+	if p := s.Status().ControlPlanes; len(p) != 1 || p[0].Serves != status.ServesSecrets || len(p[0].Types) != 1 || p[0].Types[0].Resources != 1 {
+		t.Errorf("the status is %+v", p)
+	}
+	if list, err := s.Dump(status.DumpOptions{Resource: "dynamic_active_secrets"}); err != nil || !strings.Contains(xdstest.CompactJSON(t, list), `"name":"mine"`) {
+		t.Errorf("the dump has %v, %v", list, err)
+	}
+}
+
+// TestBootstrapErrors verifies that New and MergeStatic return the same errors.
+func TestBootstrapErrors(t *testing.T) {
+	tests := map[string]struct {
+		static, dynamic string
+		want            []string
+	}{
+		"a field that there is not": {`{"clusters": [{"name": "a", "load_assignment": {"cluster_name": "a", "endpoints": [{}, {"no": 1}]}}]}`, "",
+			[]string{`static_resources.clusters[0].load_assignment.endpoints[1].no: unknown field "no"`}},
+		"a field below a name with points": {`{"clusters": [{"name": "a", "typed_extension_protocol_options": {"envoy.extensions.upstreams.http.v3.HttpProtocolOptions": {"@type": "type.googleapis.com/envoy.extensions.upstreams.http.v3.HttpProtocolOptions", "no": 1}}}]}`, "",
+			[]string{`static_resources.clusters[0].typed_extension_protocol_options[envoy.extensions.upstreams.http.v3.HttpProtocolOptions].no: unknown field "no"`}},
+		"a value of the wrong kind": {`{"listeners": [{"name": "a"}, {"name": "b", "address": {"socket_address": {"port_value": "http"}}}]}`, "",
+			[]string{`static_resources.listeners[1].address.socket_address.port_value: found the string "http", expected a whole number from 0 to 4294967295`,
+				"static_resources.listeners[0].address: expected socket_address or pipe", "static_resources.listeners[0].filter_chains: is empty", "static_resources.listeners[1].filter_chains: is empty"}},
+		"a member that there is not":   {`{"endpoints": []}`, "", []string{"static_resources.endpoints: is not supported, expected one of clusters, listeners, secrets"}},
+		"no list":                      {`{"listeners": {}}`, "", []string{"static_resources.listeners: expected a list"}},
+		"two of a name":                {`{"clusters": [{"name": "a"}, {"name": "a"}]}`, "", []string{`static_resources.clusters[1]: duplicate name "a"`}},
+		"two listeners without a name": {`{"listeners": [` + xdstest.ListenerJSON("", 80, fmt.Sprintf(xdstest.HTTPManagerJSON, xdstest.ADSRoutesJSON), "") + "," + xdstest.ListenerJSON("", 80, fmt.Sprintf(xdstest.HTTPManagerJSON, xdstest.ADSRoutesJSON), "") + `]}`, "", []string{`static_resources.listeners[1]: duplicate name "127.0.0.1:80"`}},
+		"a field that is not supported": {`{"listeners": [{"name": "a", "address": {"pipe": {"path": "/a"}}, "udp_listener_config": {}, "filter_chains": [{}]}]}`, "",
+			[]string{"static_resources.listeners[0].udp_listener_config: is not supported", "static_resources.listeners[0].filter_chains[0].filters: the chain has no terminal filter, such as http_connection_manager or tcp_proxy"}},
+		"a filter that is not known": {`{"listeners": [` + xdstest.ListenerJSON(`"name": "a", `, 80, `{"name": "n", "typed_config": {"@type": "type.googleapis.com/envoy.extensions.filters.network.redis_proxy.v3.RedisProxy", "stat_prefix": "s"}}`, "") + `]}`, "",
+			[]string{"static_resources.listeners[0].filter_chains[0].filters[0]: n (type.googleapis.com/envoy.extensions.filters.network.redis_proxy.v3.RedisProxy) is not supported"}},
+		"routes of a control plane that there is not": {`{"listeners": [` + xdstest.HTTPListenerJSON("a", 80, xdstest.ADSRoutesJSON) + `]}`, "",
+			[]string{"static_resources.listeners[0]: refers to resources of a control plane, but dynamic_resources.ads_config does not define one"}},
+		"hosts of a control plane that there is not": {`{"clusters": [{"name": "a", "type": "EDS", "eds_cluster_config": {"eds_config": {"ads": {}}}}]}`, "",
+			[]string{"static_resources.clusters[0]: refers to resources of a control plane, but dynamic_resources.ads_config does not define one"}},
+		"a secret that there is not": {`{"listeners": [` + xdstest.ListenerJSON(`"name": "a", `, 80, fmt.Sprintf(xdstest.HTTPManagerJSON, fmt.Sprintf(xdstest.InlineRoutesJSON, xdstest.DirectResponseJSON)), ", "+xdstest.SecretSocketJSON) + `]}`, "",
+			[]string{`static_resources.listeners[0]: secret "mine" is not defined in static_resources.secrets, and there is no control plane`}},
+		"all that is wrong": {`{"clusters": [{"name": "a", "type": "EDS", "eds_cluster_config": {"eds_config": {"path": "/a"}}}], "listeners": [{"no": 1}], "secrets": [{"name": "s", "generic_secret": {}}]}`, "",
+			[]string{"static_resources.secrets[0]", "static_resources.clusters[0]", "static_resources.listeners[0].no"}},
+		"a control plane that is not there": {`{"clusters": [` + xdstest.ControlPlaneJSON + `]}`, `{"ads_config": {"api_type": "GRPC", "grpc_services": [{"envoy_grpc": {"cluster_name": "b"}}]}}`,
+			[]string{`dynamic_resources.ads_config.grpc_services[0].envoy_grpc.cluster_name: "b" is not a cluster of static_resources with an address`}},
+		"both spellings of a key": {`{"clusters": [` + xdstest.ControlPlaneJSON + `]}`, `{"ads_config": {}, "adsConfig": {}}`,
+			[]string{"dynamic_resources.ads_config: is another spelling of adsConfig: use only one of them", "dynamic_resources.ads_config.api_type: is missing, expected GRPC or DELTA_GRPC"}},
+		"both spellings below": {`{"clusters": [` + xdstest.ControlPlaneJSON + `]}`, `{"adsConfig": {"apiType": "GRPC", "api_type": "GRPC"}}`,
+			[]string{`dynamic_resources.ads_config.api_type: duplicate field "api_type"`}},
+		"no object": {`[]`, "", []string{"static_resources: expected an object"}},
+		"resources from elsewhere": {`{"clusters": [` + xdstest.ControlPlaneJSON + `]}`, `{"ads_config": {"api_type": "GRPC", "grpc_services": [{"envoy_grpc": {"cluster_name": "control"}}]}, "lds_config": {"path_config_source": {"path": "/a"}}}`,
+			[]string{"dynamic_resources.lds_config: expected ads"}},
+		"resources of files": {"", `{"cds_config": {"path": "/a"}, "lds_config": {"path": "/b"}}`,
+			[]string{"dynamic_resources.cds_config: expected ads", "dynamic_resources.lds_config: expected ads"}},
+		"no control plane":        {"", `{"cds_config": {"ads": {}}}`, []string{"dynamic_resources: ads_config is missing"}},
+		"a source of no type":     {"", `{"ads_config": {}}`, []string{"dynamic_resources.ads_config.api_type: is missing, expected GRPC or DELTA_GRPC"}},
+		"a resource that is null": {`{"clusters": [null, 5]}`, "", []string{"static_resources.clusters[0]: expected an object", "static_resources.clusters[1]: expected an object"}},
+	}
+	for name, c := range tests {
+		t.Run(name, func(t *testing.T) {
+			b := config.Bootstrap{StaticResources: []byte(c.static), DynamicResources: []byte(c.dynamic)}
+			_, err := New(Options{Bootstrap: b, Capabilities: xdstest.Capabilities(), Log: slog.New(slog.DiscardHandler)})
+			_, _, other := MergeStatic(&config.Snapshot{Bootstrap: b}, xdstest.Capabilities())
+			var problems bootstrap.FieldErrors
+			if !errors.As(err, &problems) || other == nil || other.Error() != err.Error() {
+				t.Fatalf("New: %v; Static: %v; want the same problems", err, other)
+			}
+			if len(problems) != len(c.want) {
+				t.Errorf("there are %d problems, want %d: %v", len(problems), len(c.want), problems)
+			}
+			for _, want := range c.want {
+				if !strings.Contains(err.Error(), want) {
+					t.Errorf("the error is %v, want %s", err, want)
+				}
+			}
+		})
+	}
+}
+
+// TestBootstrapCamelCaseKeys verifies that camelCase keys mean the same as snake_case keys, that
+// both spellings of one key are rejected, and that the dump redacts metadata with camelCase keys.
+func TestBootstrapCamelCaseKeys(t *testing.T) {
+	b := xdstest.LayeredBootstrap("GRPC")
+	want, _, err := bootstrap.Read(b, resource.Capabilities{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.DynamicResources = []byte(`{"adsConfig": {"apiType": "GRPC", "grpcServices": [{"envoyGrpc": {"clusterName": "control"}}]}, "cdsConfig": {"ads": {}}, "ldsConfig": {"ads": {}}}`)
+	b.LayeredRuntime = []byte(`{"layers": [{"name": "file", "staticLayer": {"share": 10}}, {"name": "one", "rtdsLayer": {"name": "one", "rtdsConfig": {"ads": {}, "initialFetchTimeout": "1s"}}},
+		{"name": "two", "rtdsLayer": {"name": "two", "rtdsConfig": {"ads": {}}}}, {"name": "admin", "staticLayer": null, "adminLayer": {}}]}`)
+	got, _, err := bootstrap.Read(b, resource.Capabilities{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got.ADSCluster != want.ADSCluster || got.Mode != want.Mode || got.Subscriptions != want.Subscriptions || !reflect.DeepEqual(got.Layers, want.Layers) || len(got.Layers) != 3 {
+		t.Errorf("it is %+v, want %+v", got, want)
+	}
+	b.LayeredRuntime = []byte(`{"layers": [{"name": "file", "staticLayer": {}, "static_layer": {}}]}`)
+	if _, _, err := bootstrap.Read(b, resource.Capabilities{}); err == nil || err.Error() != "layered_runtime.layers[0].static_layer: is another spelling of staticLayer: use only one of them" {
+		t.Errorf("both spellings: %v", err)
+	}
+	b = xdstest.Bootstrap("GRPC")
+	b.DynamicResources = []byte(`{"adsConfig": {"apiType": "GRPC", "grpcServices": [{"envoyGrpc": {"clusterName": "control"}, "initialMetadata": [{"key": "authorization", "value": "s3cret"}]}]}}`)
+	s, _ := newTestSourceOf(t, b, slog.New(slog.DiscardHandler))
+	if dump := xdstest.CompactJSON(t, bootstrapDump(t, s)); strings.Contains(dump, "s3cret") || !strings.Contains(dump, "ads_config") {
+		t.Errorf("the dump has %s", dump)
+	}
+}
+
+// bootstrapDump returns the bootstrap in the dump of s.
+func bootstrapDump(t *testing.T, s *Source) any {
+	t.Helper()
+	list, err := s.Dump(status.DumpOptions{Resource: "bootstrap"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return list
+}
+
+// TestMergeStaticReportsIgnoredFields verifies that MergeStatic reports ignored fields and merges
+// only the static resources that need no control plane.
+func TestMergeStaticReportsIgnoredFields(t *testing.T) {
+	foreign := `{"name": "log", "typed_config": {"@type": "type.googleapis.com/envoy.extensions.access_loggers.wasm.v3.WasmAccessLog", "config": {"x": 1}}}`
+	b := xdstest.Bootstrap("GRPC")
+	b.StaticResources = xdstest.StaticResourcesJSON([]string{xdstest.ControlPlaneJSON}, []string{
+		xdstest.HTTPListenerJSON("now", 80, fmt.Sprintf(xdstest.InlineRoutesJSON, xdstest.DirectResponseJSON)+`, "access_log": [`+foreign+`]`), xdstest.HTTPListenerJSON("later", 81, xdstest.ADSRoutesJSON),
+	}, nil)
+	b.LayeredRuntime = []byte(`{"layers": [{"name": "a", "static_layer": {"overload": {"global_downstream_max_connections": 5}}}]}`)
+	whole, ignored, err := MergeStatic(&config.Snapshot{Bootstrap: b, Clusters: []*config.Cluster{{Name: "own"}}}, xdstest.Capabilities())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(whole.Listeners) != 1 || whole.Listeners[0].Name != "now" || len(whole.Routes) != 1 || len(whole.Clusters) != 2 {
+		t.Errorf("the file has %d listeners, %d tables and %d clusters", len(whole.Listeners), len(whole.Routes), len(whole.Clusters))
+	}
+	const filter = "static_resources.listeners[%d].filter_chains[0].filters[0].typed_config."
+	want := bootstrap.FieldErrors{
+		{Field: fmt.Sprintf(filter, 0) + "stat_prefix"}, {Field: fmt.Sprintf(filter, 0) + "access_log[0][log]"}, {Field: fmt.Sprintf(filter, 1) + "stat_prefix"},
+		{Field: "layered_runtime.layers[0].static_layer.overload.global_downstream_max_connections"},
+	}
+	if diff := cmp.Diff(want, ignored); diff != "" {
+		t.Errorf("ignored (-want +got):\n%s", diff)
+	}
+	if _, _, err := MergeStatic(&config.Snapshot{Bootstrap: b, Listeners: []*config.Listener{{Name: "now"}}}, xdstest.Capabilities()); err == nil || err.Error() != `static_resources.listeners[0]: listener "now": static_resources also defines this name` {
+		t.Errorf("a listener of servers with the name of a static one: %v", err)
+	}
+}
+
+// TestControlPlaneCannotChangeStaticResources verifies that static resources can refer to resources
+// of a control plane, which can neither replace nor remove them.
+func TestControlPlaneCannotChangeStaticResources(t *testing.T) {
+	for _, form := range []string{"GRPC", "DELTA_GRPC"} {
+		t.Run(form, func(t *testing.T) {
+			b := xdstest.Bootstrap(form)
+			b.StaticResources = xdstest.StaticResourcesJSON([]string{
+				xdstest.ControlPlaneJSON, `{"name": "fed", "type": "EDS", "eds_cluster_config": {"service_name": "e", "eds_config": {"ads": {}, "initial_fetch_timeout": "0s"}}}`,
+			}, []string{
+				xdstest.DirectResponseListenerJSON("own", 80), xdstest.HTTPListenerJSON("fed", 81, xdstest.ADSRoutesJSON),
+				xdstest.ListenerJSON(`"name": "secured", `, 83, fmt.Sprintf(xdstest.HTTPManagerJSON, fmt.Sprintf(xdstest.InlineRoutesJSON, xdstest.DirectResponseJSON)), ", "+xdstest.SecretSocketJSON),
+			}, []string{xdstest.SecretJSON(t, "mine")})
+			s, inForce := newTestSourceOf(t, b, slog.New(slog.DiscardHandler))
+			f := s.channels[0]
+			for url, want := range map[string][]string{resource.RouteType: {"r"}, resource.EndpointType: {"e"}, resource.SecretType: nil} {
+				if _, names := f.client.Subscription(url); !slices.Equal(names, want) {
+					t.Errorf("subscribed to %s %v, want %v", url, names, want)
+				}
+			}
+			if len(inForce.Listeners) != 2 || s.Ready() {
+				t.Errorf("%d active listeners, want those without dependencies; ready %t", len(inForce.Listeners), s.Ready())
+			}
+			s.handleEvent(t.Context(), event{channel: f, opened: true})
+			respondWith(t, s, xdstest.Endpoints("e", 1), xdstest.Routes("r", "x"), xdstest.Cluster("c", "e", "", 0), xdstest.Listener("l", 90, "r", "mine", 0))
+			if len(inForce.Listeners) != 4 || len(inForce.Clusters) != 3 || !s.Ready() {
+				t.Errorf("%d active listeners and %d clusters, want 4 and 3; ready %t", len(inForce.Listeners), len(inForce.Clusters), s.Ready())
+			}
+			respondWith(t, s, xdstest.Listener("own", 99, "r", "", 0), xdstest.Cluster("fed", "others", "", 0))
+			for url, name := range map[string]string{resource.ListenerType: "own", resource.ClusterType: "fed"} {
+				if got := rejectReason(t, s, url, name); !strings.Contains(got, "the file defines a static resource with this name") {
+					t.Errorf("%s %s is rejected with %q", url, name, got)
+				}
+			}
+			none := &ads.Response{Nonce: "n", Version: "2"}
+			for _, url := range []string{resource.ListenerType, resource.ClusterType} {
+				gone := *none
+				gone.Type = url
+				if form == "DELTA_GRPC" {
+					gone.Removed = []string{"l", "c", "own", "fed", "secured", "control"}
+				}
+				s.handleEvent(t.Context(), event{channel: f, response: &gone})
+			}
+			if len(inForce.Listeners) != 3 || len(inForce.Clusters) != 2 {
+				t.Errorf("left are %d listeners and %d clusters, want those of the file, 3 and 2", len(inForce.Listeners), len(inForce.Clusters))
+			}
+			respondWith(t, s, xdstest.Listener("again", 90, "r", "mine", 0))
+			if len(inForce.Listeners) != 4 {
+				t.Error("a static secret was forgotten when the last that came with it had gone")
+			}
+		})
+	}
+}
+
+// TestChangedStaticResourcesApplyImmediately verifies that ApplyFile applies changed static
+// resources immediately, and that the previous ones stay active after an error.
+func TestChangedStaticResourcesApplyImmediately(t *testing.T) {
+	b := config.Bootstrap{StaticResources: xdstest.StaticResourcesJSON([]string{xdstest.ControlPlaneJSON}, []string{xdstest.DirectResponseListenerJSON("a", 80), xdstest.DirectResponseListenerJSON("b", 81)}, nil)}
+	s, inForce := newTestSourceOf(t, b, slog.New(slog.DiscardHandler))
+	before := map[string]*config.Listener{}
+	for _, l := range inForce.Listeners {
+		before[l.Name] = l
+	}
+	change := func(listeners ...string) error {
+		return s.ApplyFile(t.Context(), &config.Snapshot{Bootstrap: config.Bootstrap{StaticResources: xdstest.StaticResourcesJSON([]string{xdstest.ControlPlaneJSON}, listeners, nil)}})
+	}
+	if err := change(xdstest.DirectResponseListenerJSON("a", 80), xdstest.DirectResponseListenerJSON("b", 82), xdstest.DirectResponseListenerJSON("c", 83)); err != nil {
+		t.Fatal(err)
+	}
+	names := func() (all []string) {
+		for _, l := range inForce.Listeners {
+			all = append(all, l.Name+" "+l.Address)
+		}
+		return all
+	}
+	if want := []string{"a 127.0.0.1:80", "b 127.0.0.1:82", "c 127.0.0.1:83"}; !slices.Equal(names(), want) {
+		t.Errorf("active: %v, want %v", names(), want)
+	}
+	if inForce.Listeners[0] != before["a"] {
+		t.Error("an unchanged listener was recreated")
+	}
+	want := names()
+	if err := change(xdstest.DirectResponseListenerJSON("a", 84), xdstest.HTTPListenerJSON("b", 82, xdstest.ADSRoutesJSON)); err == nil || !slices.Equal(names(), want) {
+		t.Errorf("a file with an error: %v; active: %v", err, names())
+	}
+	apply := s.opts.Apply
+	s.opts.Apply = func(ctx context.Context, next *config.Snapshot) error {
+		if len(next.Listeners) == 1 {
+			return errors.New("the port is taken")
+		}
+		return apply(ctx, next)
+	}
+	if err := change(xdstest.DirectResponseListenerJSON("a", 85)); err == nil || !slices.Equal(names(), want) {
+		t.Errorf("a file that cannot be applied: %v; active: %v, want %v", err, names(), want)
+	}
+	s.opts.Apply = apply
+	if err := change(); err != nil || len(names()) != 0 {
+		t.Errorf("a file without listeners: %v; active: %v", err, names())
+	}
+}
+
+// TestFileCannotReuseControlPlaneNames verifies that ApplyFile rejects static resources with names
+// of the control plane's resources, and logs changes that take effect after a restart.
+func TestFileCannotReuseControlPlaneNames(t *testing.T) {
+	var log bytes.Buffer
+	b := xdstest.Bootstrap("DELTA_GRPC")
+	b.StaticResources = xdstest.StaticResourcesJSON([]string{xdstest.ControlPlaneJSON}, []string{xdstest.DirectResponseListenerJSON("own", 80)}, nil)
+	s, inForce := newTestSourceOf(t, b, slog.New(slog.NewTextHandler(&log, nil)))
+	s.handleEvent(t.Context(), event{channel: s.channels[0], opened: true})
+	respondWith(t, s, xdstest.Cluster("c", "e", "", 0), xdstest.Listener("l", 90, "r", "", 0), xdstest.Endpoints("e", 1), xdstest.Routes("r", "x"))
+	change := func(clusters, listeners []string) error {
+		next := b
+		next.StaticResources = xdstest.StaticResourcesJSON(clusters, listeners, nil)
+		return s.ApplyFile(t.Context(), &config.Snapshot{Bootstrap: next})
+	}
+	for want, err := range map[string]error{
+		`static_resources.listeners[1]: the control plane also defines the name "l"`: change([]string{xdstest.ControlPlaneJSON}, []string{xdstest.DirectResponseListenerJSON("own", 81), xdstest.DirectResponseListenerJSON("l", 90)}),
+		`static_resources.clusters[1]: the control plane also defines the name "c"`:  change([]string{xdstest.ControlPlaneJSON, `{"name": "c"}`}, nil),
+	} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("Rebase: %v, want %s", err, want)
+		}
+	}
+	if len(inForce.Listeners) != 2 || len(inForce.Clusters) != 2 || inForce.Listeners[1].Address != "127.0.0.1:80" {
+		t.Errorf("active: %+v, want the previous configuration", inForce)
+	}
+	if strings.Contains(log.String(), "after a restart") {
+		t.Errorf("the log says %s", &log)
+	}
+	if err := change([]string{strings.Replace(xdstest.ControlPlaneJSON, `"port_value": 1`, `"port_value": 2`, 1)}, []string{xdstest.DirectResponseListenerJSON("own", 80)}); err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(log.String(), "the address of a control plane takes effect after a restart") {
+		t.Errorf("the log does not report the changed address of the control plane: %s", &log)
+	}
+}
+
+// TestStaticListenerInitialFetchTimeout verifies that a static listener waits for its routes no
+// longer than initial_fetch_timeout.
+func TestStaticListenerInitialFetchTimeout(t *testing.T) {
+	b := xdstest.Bootstrap("GRPC")
+	b.DynamicResources = []byte(regexp.MustCompile(`,\s*"cds_config".*`).ReplaceAllString(string(b.DynamicResources), "}"))
+	b.StaticResources = xdstest.StaticResourcesJSON([]string{xdstest.ControlPlaneJSON}, []string{xdstest.HTTPListenerJSON("fed", 81, strings.Replace(xdstest.ADSRoutesJSON, `"0s"`, `"3s"`, 1))}, nil)
+	s, inForce := newTestSourceOf(t, b, slog.New(slog.DiscardHandler))
+	if len(inForce.Listeners) != 0 || s.Ready() {
+		t.Fatal("it does not wait")
+	}
+	s.state.Checkpoint()
+	if _, next := s.state.Reconcile(time.Now().Add(4 * time.Second)); !next.IsZero() || !s.Ready() {
+		t.Errorf("it waits until %v, ready %t", next, s.Ready())
+	}
+}
+
+// TestStaticResourcesInDumpAndCSDS verifies that the dump and CSDS report static resources, and
+// that the dump has no private keys.
+func TestStaticResourcesInDumpAndCSDS(t *testing.T) {
+	s, _ := newTestSourceOf(t, config.Bootstrap{StaticResources: xdstest.StaticResourcesJSON([]string{xdstest.ControlPlaneJSON}, []string{xdstest.DirectResponseListenerJSON("a", 80)}, []string{xdstest.SecretJSON(t, "mine")})}, slog.New(slog.DiscardHandler))
+	for part, want := range map[string]string{
+		"static_listeners": `"name":"a"`, "static_clusters": `"name":"control"`, "static_secrets": `"name":"mine"`, "bootstrap": `"listeners"`,
+	} {
+		list, err := s.Dump(status.DumpOptions{Resource: part})
+		if err != nil {
+			t.Fatal(err)
+		}
+		text := xdstest.CompactJSON(t, list)
+		if !strings.Contains(text, want) || strings.Contains(text, "PRIVATE KEY") {
+			t.Errorf("%s: %s, want %s, and no key", part, text, want)
+		}
+	}
+	static := 0
+	for _, r := range s.statusSnapshot().ClientConfig(true).GetGenericXdsConfigs() {
+		if r.GetIsStaticResource() && r.GetXdsConfig() != nil {
+			static++
+		}
+	}
+	if static != 3 {
+		t.Errorf("CSDS reports %d static resources, want 3", static)
+	}
+}
+
+// FuzzMergeStatic verifies that MergeStatic returns either a snapshot or FieldErrors.
+func FuzzMergeStatic(f *testing.F) {
+	f.Add(xdstest.StaticResourcesJSON([]string{xdstest.ControlPlaneJSON}, []string{xdstest.DirectResponseListenerJSON("a", 80)}, nil))
+	f.Add(xdstest.StaticResourcesJSON([]string{xdstest.ControlPlaneJSON}, []string{xdstest.HTTPListenerJSON("b", 81, xdstest.ADSRoutesJSON)}, nil))
+	f.Add([]byte(`{"listeners": [{"name": "a", "no": 1}], "clusters": {}, "secrets": [{"name": "s"}]}`))
+	f.Add([]byte(`{"clusters": [{"typed_extension_protocol_options": {"a": {"@type": "x/y", "z": [1]}}}]}`))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		whole, _, err := MergeStatic(&config.Snapshot{Bootstrap: config.Bootstrap{StaticResources: text}}, xdstest.Capabilities())
+		var problems bootstrap.FieldErrors
+		if (whole == nil) == (err == nil) || err != nil && !errors.As(err, &problems) {
+			t.Errorf("Static = %v, %v", whole, err)
+		}
+	})
+}

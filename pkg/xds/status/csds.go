@@ -1,0 +1,159 @@
+package status
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"time"
+
+	adminv3 "github.com/envoyproxy/go-control-plane/envoy/admin/v3"
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	statusv3 "github.com/envoyproxy/go-control-plane/envoy/service/status/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/reflection"
+	grpcstatus "google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/anypb"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"github.com/weft-proxy/weft/internal/unixsocket"
+	"github.com/weft-proxy/weft/pkg/xds/resource"
+)
+
+// The client status for tools that use envoy.service.status.v3.ClientStatusDiscoveryService. It
+// has the contents of Dump, redacted in the same way, and the subscribed resources that have not
+// arrived.
+
+// Limits for clients of the service.
+const (
+	maxRequestSize        = 1 << 20 // bytes
+	maxConcurrentRequests = 16      // per connection
+	handshakeTimeout      = 5 * time.Second
+)
+
+// csds implements statusv3.ClientStatusDiscoveryServiceServer.
+type csds struct {
+	statusv3.UnimplementedClientStatusDiscoveryServiceServer
+
+	node     *corev3.Node
+	snapshot func() *Snapshot
+}
+
+// Listen binds address: ip:port, or the path of a unix socket that only its owner may use.
+func Listen(ctx context.Context, address string) (net.Listener, error) {
+	if _, err := netip.ParseAddrPort(address); err == nil {
+		var c net.ListenConfig
+		return c.Listen(ctx, "tcp", address)
+	}
+	return unixsocket.ListenOwnerOnly(ctx, address)
+}
+
+// Serve serves CSDS on ln until ctx ends, and returns when all its goroutines have ended. It
+// returns the error of the socket. node is the client, and snapshot returns its current state; it
+// is called from several goroutines.
+func Serve(ctx context.Context, ln net.Listener, node *corev3.Node, snapshot func() *Snapshot) error {
+	g := grpc.NewServer(
+		grpc.MaxRecvMsgSize(maxRequestSize), grpc.MaxConcurrentStreams(maxConcurrentRequests),
+		grpc.ConnectionTimeout(handshakeTimeout), grpc.WaitForHandlers(true),
+	)
+	statusv3.RegisterClientStatusDiscoveryServiceServer(g, &csds{node: node, snapshot: snapshot})
+	reflection.Register(g)
+	ended := make(chan error, 1)
+	go func() { ended <- g.Serve(ln) }()
+	select {
+	case err := <-ended:
+		return fmt.Errorf("xds_status: %w", err)
+	case <-ctx.Done():
+	}
+	g.Stop()
+	<-ended // serve has returned
+	return nil
+}
+
+// FetchClientStatus implements statusv3.ClientStatusDiscoveryServiceServer. It returns the current
+// status, or an error if r is not valid.
+func (c *csds) FetchClientStatus(_ context.Context, r *statusv3.ClientStatusRequest) (*statusv3.ClientStatusResponse, error) {
+	ok, err := matchesAnyNode(r.GetNodeMatchers(), c.node)
+	if err != nil {
+		return nil, grpcstatus.Error(codes.InvalidArgument, err.Error())
+	}
+	if !ok {
+		return &statusv3.ClientStatusResponse{}, nil
+	}
+	return &statusv3.ClientStatusResponse{Config: []*statusv3.ClientConfig{c.snapshot().ClientConfig(!r.GetExcludeResourceContents())}}, nil
+}
+
+// StreamClientStatus implements statusv3.ClientStatusDiscoveryServiceServer. It responds to each
+// request like FetchClientStatus.
+func (c *csds) StreamClientStatus(stream statusv3.ClientStatusDiscoveryService_StreamClientStatusServer) error {
+	for {
+		r, err := stream.Recv()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		a, err := c.FetchClientStatus(stream.Context(), r)
+		if err != nil {
+			return err
+		}
+		if err := stream.Send(a); err != nil {
+			return err
+		}
+	}
+}
+
+// ClientConfig returns the static resources and each resource that was received or subscribed by
+// name, with its contents if contents is true. Secrets are redacted.
+func (h *Snapshot) ClientConfig(contents bool) *statusv3.ClientConfig {
+	node, _ := proto.Clone(h.boot.Node).(*corev3.Node)
+	redact(node.ProtoReflect())
+	out := &statusv3.ClientConfig{Node: node}
+	for _, url := range []string{resource.ClusterType, resource.ListenerType, resource.SecretType} {
+		for _, g := range h.static.OfType(url) {
+			r := &statusv3.ClientConfig_GenericXdsConfig{TypeUrl: url, Name: g.Name, IsStaticResource: true}
+			if contents {
+				r.XdsConfig = &anypb.Any{TypeUrl: url, Value: g.Body}
+				redact(r.XdsConfig.ProtoReflect())
+			}
+			out.GenericXdsConfigs = append(out.GenericXdsConfigs, r)
+		}
+	}
+	for _, url := range []string{resource.RuntimeType, resource.ClusterType, resource.ListenerType, resource.EndpointType, resource.RouteType, resource.DubboRouteType, resource.ExtensionType, resource.SecretType} {
+		for _, r := range h.subscribed(url) {
+			out.GenericXdsConfigs = append(out.GenericXdsConfigs, r.genericConfig(url, contents))
+		}
+	}
+	return out
+}
+
+// genericConfig returns a resource and its status.
+func (r viewResource) genericConfig(url string, contents bool) *statusv3.ClientConfig_GenericXdsConfig {
+	past := r.history[r.name]
+	out := &statusv3.ClientConfig_GenericXdsConfig{TypeUrl: url, Name: r.name, VersionInfo: past.version}
+	_, accepted := r.accepted[r.name]
+	switch {
+	case past.rejectReason != "":
+		out.ClientStatus = adminv3.ClientResourceStatus_NACKED
+		out.ErrorState = &adminv3.UpdateFailureState{Details: past.rejectReason, LastUpdateAttempt: timestamppb.New(past.rejectedAt)}
+	case accepted:
+		out.ClientStatus = adminv3.ClientResourceStatus_ACKED
+	case r.requested[r.name]:
+		out.ClientStatus = adminv3.ClientResourceStatus_DOES_NOT_EXIST
+	default:
+		out.ClientStatus = adminv3.ClientResourceStatus_REQUESTED
+	}
+	if !past.updated.IsZero() {
+		out.LastUpdated = timestamppb.New(past.updated)
+	}
+	if body, inUse := r.body(r.name); inUse && contents {
+		out.XdsConfig = &anypb.Any{TypeUrl: url, Value: body}
+		redact(out.XdsConfig.ProtoReflect())
+	}
+	return out
+}

@@ -1,0 +1,200 @@
+package status
+
+import (
+	"iter"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/weft-proxy/weft/pkg/xds/ads"
+	"github.com/weft-proxy/weft/pkg/xds/resource"
+)
+
+// History records which resources of one control plane were accepted and rejected, and its last ACK
+// and NACK. The zero value is empty. It is not safe for concurrent use.
+type History struct {
+	acks      map[string]*acks                       // by type
+	resources map[string]map[string]*resourceHistory // by type and name
+}
+
+// acks are the last ACK and the last NACK of a type.
+type acks struct{ accepted, rejected *Ack }
+
+// resourceHistory is the history of one resource.
+type resourceHistory struct {
+	version      string    // last accepted version; "": none
+	updated      time.Time // when version was accepted
+	rejectReason string    // why the last version was rejected; "": it was accepted
+	rejectedAt   time.Time
+	removed      *ads.Resource // the last accepted version, of a secret that was removed and stays in use; nil: not removed
+}
+
+// RecordUpdate records which resources of an update were accepted, rejected or removed. held are
+// the resources of its type that were accepted before.
+func (h *History) RecordUpdate(u ads.Update, wrong []ads.ResourceError, held map[string]ads.Resource, now time.Time) {
+	of := h.resources[u.Type]
+	if of == nil {
+		of = map[string]*resourceHistory{}
+		if h.resources == nil {
+			h.resources = map[string]map[string]*resourceHistory{}
+		}
+		h.resources[u.Type] = of
+	}
+	reasons := make(map[string]string, len(wrong))
+	for _, w := range wrong {
+		reasons[w.Name] = w.Reason
+	}
+	for _, n := range u.Changed {
+		if n.DecodeError != "" { // its name may be made up
+			delete(reasons, n.Name)
+			continue
+		}
+		r := of[n.Name]
+		if r == nil {
+			r = &resourceHistory{}
+			of[n.Name] = r
+		}
+		if reason, rejected := reasons[n.Name]; rejected {
+			r.rejectReason, r.rejectedAt = reason, now
+			continue
+		}
+		*r = resourceHistory{version: versionOf(u, n), updated: now}
+	}
+	for _, name := range u.Removed {
+		r := of[name]
+		if r == nil {
+			continue
+		}
+		reason, rejected := reasons[name]
+		last, accepted := held[name]
+		switch {
+		case rejected: // still active
+			r.rejectReason, r.rejectedAt = reason, now
+		case u.Type != resource.SecretType || !accepted && r.removed == nil:
+			delete(of, name)
+		case accepted: // the last version of a secret stays in use
+			r.removed = &last
+		}
+	}
+}
+
+// RecordAck records the ACK of an update, or its NACK if reason is not empty.
+func (h *History) RecordAck(u ads.Update, reason string, now time.Time) {
+	r := h.acks[u.Type]
+	if r == nil {
+		r = &acks{}
+		if h.acks == nil {
+			h.acks = map[string]*acks{}
+		}
+		h.acks[u.Type] = r
+	}
+	one := &Ack{Version: u.Version, At: now, Reason: reason}
+	if reason != "" {
+		r.rejected = one
+	} else {
+		r.accepted = one
+	}
+}
+
+// RecordRejection records that an accepted resource could not be applied.
+func (h *History) RecordRejection(typeURL, name, reason string, at time.Time) {
+	if r := h.resources[typeURL][name]; r != nil {
+		r.rejectReason, r.rejectedAt = reason, at
+	}
+}
+
+// Forget drops the history of resources that are no longer subscribed, because no control plane
+// reports their removal.
+func (h *History) Forget(typeURL string, names []string) {
+	for _, name := range names {
+		delete(h.resources[typeURL], name)
+	}
+}
+
+// ForgetRemoved drops the history of resources that are missing from the acknowledged response r of
+// c and were never accepted. RecordUpdate handles the others. It applies to wildcard subscriptions
+// only.
+func (h *History) ForgetRemoved(c *ads.Client, mode ads.Mode, r *ads.Response) {
+	if !c.IsWildcard(r.Type) {
+		return
+	}
+	held, of := c.Resources(r.Type), h.resources[r.Type]
+	if mode == ads.Delta {
+		for _, name := range r.Removed {
+			if _, is := held[name]; !is {
+				delete(of, name)
+			}
+		}
+		return
+	}
+	there := make(map[string]bool, len(r.Resources))
+	for _, n := range r.Resources {
+		if n.DecodeError != "" {
+			return // it may be one of the missing resources
+		}
+		there[n.Name] = true
+	}
+	maps.DeleteFunc(of, func(name string, _ *resourceHistory) bool {
+		_, is := held[name]
+		return !is && !there[name]
+	})
+}
+
+// HasResponse reports whether a response of a type was acknowledged.
+func (h *History) HasResponse(typeURL string) bool { return h.acks[typeURL] != nil }
+
+// Rejected yields the names of the resources whose last version was rejected.
+func (h *History) Rejected(typeURL string) iter.Seq[string] {
+	return func(yield func(string) bool) {
+		for name, r := range h.resources[typeURL] {
+			if r.rejectReason != "" && !yield(name) {
+				return
+			}
+		}
+	}
+}
+
+// IsRejected reports whether the last version of a resource was rejected.
+func (h *History) IsRejected(typeURL, name string) bool {
+	r := h.resources[typeURL][name]
+	return r != nil && r.rejectReason != ""
+}
+
+func versionOf(u ads.Update, n ads.Resource) string {
+	if n.Version != "" {
+		return n.Version
+	}
+	return u.Version
+}
+
+// copyOf returns a copy of the history of a type, without the resources that are neither in use nor
+// rejected. held are the accepted resources.
+func (h *History) copyOf(typeURL string, held map[string]ads.Resource) map[string]resourceHistory {
+	all := map[string]resourceHistory{}
+	for name, r := range h.resources[typeURL] {
+		if _, accepted := held[name]; accepted || r.removed != nil || r.rejectReason != "" {
+			all[name] = *r
+		}
+	}
+	return all
+}
+
+// summary returns the subscribed resources whose last version was rejected, sorted by name, and
+// when a subscribed resource was last accepted. names are the subscribed ones, in order, unless all
+// is true.
+func (h *History) summary(typeURL string, all bool, names []string) (rejected []RejectedResource, changed time.Time) {
+	for name, r := range h.resources[typeURL] {
+		if _, subscribed := slices.BinarySearch(names, name); !all && !subscribed {
+			continue // no longer subscribed
+		}
+		if r.rejectReason != "" {
+			rejected = append(rejected, RejectedResource{Name: name, Version: r.version, Reason: r.rejectReason, At: r.rejectedAt})
+		}
+		if r.updated.After(changed) {
+			changed = r.updated
+		}
+	}
+	slices.SortFunc(rejected, func(a, b RejectedResource) int { return strings.Compare(a.Name, b.Name) })
+	return rejected, changed
+}

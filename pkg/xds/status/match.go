@@ -1,0 +1,128 @@
+package status
+
+import (
+	"fmt"
+	"regexp"
+	"strings"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	matcherv3 "github.com/envoyproxy/go-control-plane/envoy/type/matcher/v3"
+	"google.golang.org/protobuf/types/known/structpb"
+)
+
+// matchesAnyNode reports whether one of the matchers matches the node, or all is empty. An error
+// names the part of a matcher that is not supported.
+func matchesAnyNode(all []*matcherv3.NodeMatcher, node *corev3.Node) (bool, error) {
+	if len(all) == 0 {
+		return true, nil
+	}
+	for i, m := range all {
+		ok, err := matchesNode(m, node)
+		if err != nil {
+			return false, fmt.Errorf("node_matchers[%d].%w", i, err)
+		}
+		if ok {
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+func matchesNode(m *matcherv3.NodeMatcher, node *corev3.Node) (bool, error) {
+	if m.GetNodeId() != nil {
+		if ok, err := matchesString(m.GetNodeId(), node.GetId()); !ok || err != nil {
+			return false, wrapField("node_id", err)
+		}
+	}
+	for i, one := range m.GetNodeMetadatas() {
+		value := structpb.NewStructValue(node.GetMetadata())
+		for _, segment := range one.GetPath() {
+			value = value.GetStructValue().GetFields()[segment.GetKey()]
+		}
+		if ok, err := matchesValue(one.GetValue(), value); !ok || err != nil {
+			return false, wrapField(fmt.Sprintf("node_metadatas[%d].value", i), err)
+		}
+	}
+	return true, nil
+}
+
+// wrapField adds the field to err; nil stays nil.
+func wrapField(field string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("%s: %w", field, err)
+}
+
+// matchesString reports whether m matches text.
+func matchesString(m *matcherv3.StringMatcher, text string) (bool, error) {
+	fold := func(s string) string { return s }
+	if m.GetIgnoreCase() {
+		fold = strings.ToLower
+	}
+	switch p := m.GetMatchPattern().(type) {
+	case *matcherv3.StringMatcher_Exact:
+		return fold(text) == fold(p.Exact), nil
+	case *matcherv3.StringMatcher_Prefix:
+		return strings.HasPrefix(fold(text), fold(p.Prefix)), nil
+	case *matcherv3.StringMatcher_Suffix:
+		return strings.HasSuffix(fold(text), fold(p.Suffix)), nil
+	case *matcherv3.StringMatcher_Contains:
+		return strings.Contains(fold(text), fold(p.Contains)), nil
+	case *matcherv3.StringMatcher_SafeRegex:
+		r, err := regexp.Compile(`^(?:` + p.SafeRegex.GetRegex() + `)$`)
+		return err == nil && r.MatchString(text), err
+	default:
+		return false, fmt.Errorf("%s: the pattern is not supported", m.ProtoReflect().Descriptor().FullName())
+	}
+}
+
+// matchesValue reports whether m matches v; nil means that there is no value.
+func matchesValue(m *matcherv3.ValueMatcher, v *structpb.Value) (bool, error) {
+	switch p := m.GetMatchPattern().(type) {
+	case *matcherv3.ValueMatcher_PresentMatch:
+		return (v != nil) == p.PresentMatch, nil
+	case *matcherv3.ValueMatcher_NullMatch_:
+		_, null := v.GetKind().(*structpb.Value_NullValue)
+		return null, nil
+	case *matcherv3.ValueMatcher_BoolMatch:
+		b, ok := v.GetKind().(*structpb.Value_BoolValue)
+		return ok && b.BoolValue == p.BoolMatch, nil
+	case *matcherv3.ValueMatcher_StringMatch:
+		s, ok := v.GetKind().(*structpb.Value_StringValue)
+		if !ok {
+			return false, nil
+		}
+		return matchesString(p.StringMatch, s.StringValue)
+	case *matcherv3.ValueMatcher_DoubleMatch:
+		n, ok := v.GetKind().(*structpb.Value_NumberValue)
+		return ok && matchesDouble(p.DoubleMatch, n.NumberValue), nil
+	case *matcherv3.ValueMatcher_ListMatch:
+		return matchesAny(v.GetListValue().GetValues(), func(one *structpb.Value) (bool, error) {
+			return matchesValue(p.ListMatch.GetOneOf(), one)
+		})
+	case *matcherv3.ValueMatcher_OrMatch:
+		return matchesAny(p.OrMatch.GetValueMatchers(), func(one *matcherv3.ValueMatcher) (bool, error) {
+			return matchesValue(one, v)
+		})
+	default:
+		return false, fmt.Errorf("%s: the pattern is not supported", m.ProtoReflect().Descriptor().FullName())
+	}
+}
+
+func matchesDouble(m *matcherv3.DoubleMatcher, n float64) bool {
+	if r := m.GetRange(); r != nil {
+		return r.GetStart() <= n && n < r.GetEnd()
+	}
+	return m.GetExact() == n
+}
+
+// matchesAny reports whether is returns true for any element of all.
+func matchesAny[T any](all []T, is func(T) (bool, error)) (bool, error) {
+	for _, one := range all {
+		if ok, err := is(one); ok || err != nil {
+			return ok, err
+		}
+	}
+	return false, nil
+}

@@ -1,0 +1,137 @@
+package status
+
+import (
+	"encoding/json"
+
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/reflect/protoregistry"
+	"google.golang.org/protobuf/types/known/anypb"
+	"google.golang.org/protobuf/types/known/emptypb"
+)
+
+// redacted replaces secrets.
+const redacted = "[redacted]"
+
+// sensitiveOption is the option that marks fields with secrets in Envoy's API.
+const sensitiveOption protoreflect.FullName = "udpa.annotations.sensitive"
+
+// redactedResourceJSON returns a serialized resource as JSON without its secrets.
+func redactedResourceJSON(url string, body []byte) json.RawMessage {
+	a := &anypb.Any{TypeUrl: url, Value: body}
+	redact(a.ProtoReflect())
+	return toJSON(a)
+}
+
+// redactedJSON returns m as JSON without its secrets. It modifies m.
+func redactedJSON(m proto.Message) json.RawMessage {
+	redact(m.ProtoReflect())
+	return toJSON(m)
+}
+
+func toJSON(m proto.Message) json.RawMessage {
+	text, err := protojson.MarshalOptions{UseProtoNames: true, Resolver: emptyTypeResolver{protoregistry.GlobalTypes}}.Marshal(m)
+	if err != nil {
+		return json.RawMessage("null") // cannot happen for a message that was decoded
+	}
+	return text
+}
+
+// emptyTypeResolver resolves every message type. A type that is not linked in resolves to an empty
+// message.
+type emptyTypeResolver struct{ *protoregistry.Types }
+
+// FindMessageByURL implements protoregistry.MessageTypeResolver.
+func (l emptyTypeResolver) FindMessageByURL(url string) (protoreflect.MessageType, error) {
+	if t, err := l.Types.FindMessageByURL(url); err == nil {
+		return t, nil
+	}
+	return (*emptypb.Empty)(nil).ProtoReflect().Type(), nil
+}
+
+// redact replaces the secrets in m and in the messages that are packed in it. It clears a packed
+// message of an unknown type, and unknown fields, because they may contain secrets.
+func redact(m protoreflect.Message) {
+	if a, ok := m.Interface().(*anypb.Any); ok {
+		inner, err := a.UnmarshalNew()
+		if err != nil {
+			a.Value = nil
+			return
+		}
+		redact(inner.ProtoReflect())
+		if body, err := proto.Marshal(inner); err == nil {
+			a.Value = body
+		}
+		return
+	}
+	m.SetUnknown(nil)
+	m.Range(func(f protoreflect.FieldDescriptor, v protoreflect.Value) bool {
+		if isSensitive(f) {
+			redactField(m, f, v)
+		} else {
+			eachMessage(f, v, redact)
+		}
+		return true
+	})
+}
+
+func isSensitive(f protoreflect.FieldDescriptor) (yes bool) {
+	f.Options().ProtoReflect().Range(func(o protoreflect.FieldDescriptor, v protoreflect.Value) bool {
+		yes = o.FullName() == sensitiveOption && v.Bool()
+		return !yes
+	})
+	return yes
+}
+
+// redactField replaces all strings and bytes in a field.
+func redactField(m protoreflect.Message, f protoreflect.FieldDescriptor, v protoreflect.Value) {
+	clean := protoreflect.ValueOfString(redacted)
+	switch f.Kind() {
+	case protoreflect.BytesKind:
+		clean = protoreflect.ValueOfBytes([]byte(redacted))
+	case protoreflect.StringKind:
+	default:
+		eachMessage(f, v, func(inner protoreflect.Message) {
+			if a, ok := inner.Interface().(*anypb.Any); ok {
+				a.Value = nil
+				return
+			}
+			inner.Range(func(f protoreflect.FieldDescriptor, v protoreflect.Value) bool {
+				redactField(inner, f, v)
+				return true
+			})
+		})
+		return
+	}
+	switch {
+	case f.IsList():
+		for i := range v.List().Len() {
+			v.List().Set(i, clean)
+		}
+	case f.IsMap():
+		m.Clear(f)
+	default:
+		m.Set(f, clean)
+	}
+}
+
+// eachMessage calls do with each message in a field.
+func eachMessage(f protoreflect.FieldDescriptor, v protoreflect.Value, do func(protoreflect.Message)) {
+	switch {
+	case f.IsMap():
+		if f.MapValue().Message() != nil {
+			v.Map().Range(func(_ protoreflect.MapKey, one protoreflect.Value) bool {
+				do(one.Message())
+				return true
+			})
+		}
+	case f.Message() == nil:
+	case f.IsList():
+		for i := range v.List().Len() {
+			do(v.List().Get(i).Message())
+		}
+	default:
+		do(v.Message())
+	}
+}

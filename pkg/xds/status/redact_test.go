@@ -1,0 +1,37 @@
+package status
+
+import (
+	"strings"
+	"testing"
+
+	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	tlsv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/transport_sockets/tls/v3"
+	"google.golang.org/protobuf/types/known/anypb"
+
+	"github.com/weft-proxy/weft/pkg/xds/internal/xdstest"
+	"github.com/weft-proxy/weft/pkg/xds/resource"
+)
+
+// TestDumpRedactsKeys verifies that private keys, passwords, session ticket keys and messages of
+// unknown types are redacted.
+func TestDumpRedactsKeys(t *testing.T) {
+	const secret = "a-secret"
+	common := &tlsv3.CommonTlsContext{TlsCertificates: []*tlsv3.TlsCertificate{{
+		PrivateKey: &corev3.DataSource{Specifier: &corev3.DataSource_InlineString{InlineString: secret}},
+		Password:   xdstest.Inline([]byte(secret)),
+	}}}
+	c := &clusterv3.Cluster{Name: "shown", TransportSocket: &corev3.TransportSocket{Name: "tls", ConfigType: &corev3.TransportSocket_TypedConfig{
+		TypedConfig: xdstest.PackAny(&tlsv3.UpstreamTlsContext{CommonTlsContext: common}),
+	}}}
+	c.TypedExtensionProtocolOptions = map[string]*anypb.Any{"unknown": {TypeUrl: "type.googleapis.com/un.Known", Value: []byte(secret)}}
+	ticket := &tlsv3.Secret{Type: &tlsv3.Secret_SessionTicketKeys{SessionTicketKeys: &tlsv3.TlsSessionTicketKeys{Keys: []*corev3.DataSource{xdstest.Inline([]byte(secret))}}}}
+	for _, text := range []string{
+		string(redactedResourceJSON(resource.ClusterType, xdstest.Marshal(c))), string(redactedJSON(c)),
+		string(redactedResourceJSON(resource.SecretType, xdstest.Marshal(ticket))),
+	} {
+		if strings.Contains(text, secret) || strings.Contains(text, "YS1zZWNyZXQ") || !strings.Contains(text, "redacted") && !strings.Contains(text, "W3JlZGFjdGVkXQ==") {
+			t.Errorf("shown is %s", text)
+		}
+	}
+}

@@ -1,0 +1,126 @@
+package status
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+
+	"github.com/weft-proxy/weft/pkg/xds/ads"
+	"github.com/weft-proxy/weft/pkg/xds/bootstrap"
+	"github.com/weft-proxy/weft/pkg/xds/resource"
+	"github.com/weft-proxy/weft/pkg/xds/state"
+)
+
+// Snapshot is a copy of what a client has received, and of its status. It is immutable.
+type Snapshot struct {
+	boot    *bootstrap.Bootstrap
+	static  *bootstrap.StaticResources
+	views   map[string][]*view // by type; for secrets one per channel, else one
+	ignored map[state.ResourceKey][]string
+	warming map[string]map[string]bool // resources that are not active yet, by type and name
+}
+
+// view has the resources of one type from one channel.
+type view struct {
+	source   resource.SecretSource // of the channel
+	version  string
+	accepted map[string]ads.Resource
+	history  map[string]resourceHistory // of the accepted and the rejected resources
+	// requested are the names that are subscribed. The value is true if the control plane has
+	// reported that the resource does not exist. nil: all resources are subscribed.
+	requested map[string]bool
+}
+
+// NewSnapshot copies the state of a client.
+func NewSnapshot(boot *bootstrap.Bootstrap, s *state.State, channels []Channel) *Snapshot {
+	h := &Snapshot{
+		boot: boot, static: s.Static(), views: map[string][]*view{}, ignored: s.Ignored(),
+		warming: map[string]map[string]bool{resource.ClusterType: {}, resource.ListenerType: {}},
+	}
+	for i := range channels {
+		for _, url := range channels[i].types() {
+			h.views[url] = append(h.views[url], newView(&channels[i], url))
+		}
+	}
+	for _, w := range s.Warming() {
+		h.warming[w.Type][w.Name] = true
+	}
+	return h
+}
+
+func newView(c *Channel, url string) *view {
+	v := &view{source: c.Source, accepted: maps.Clone(c.Client.Resources(url))}
+	v.version, _ = c.Client.Version(url)
+	v.history = c.History.copyOf(url, v.accepted)
+	if all, names := c.Client.Subscription(url); !all {
+		v.requested = make(map[string]bool, len(names))
+		for _, name := range names {
+			v.requested[name] = c.Client.DoesNotExist(url, name)
+		}
+	}
+	return v
+}
+
+// body returns the serialized version of a resource that is in use; ok is false if there is none.
+func (v *view) body(name string) (body []byte, ok bool) {
+	if held, ok := v.accepted[name]; ok {
+		return held.Body, true
+	}
+	if last := v.history[name].removed; last != nil {
+		return last.Body, true
+	}
+	return nil, false
+}
+
+// viewResource is a resource of a view.
+type viewResource struct {
+	*view
+
+	name string
+}
+
+// received returns the resources of a type that were accepted or rejected, sorted by name.
+func (h *Snapshot) received(url string) (all []viewResource) {
+	for _, v := range h.views[url] {
+		for name := range v.history {
+			all = append(all, viewResource{v, name})
+		}
+	}
+	slices.SortFunc(all, compareResources)
+	return all
+}
+
+// subscribed returns the resources of a type that are subscribed by name, or for a wildcard type
+// the received ones, sorted by name.
+func (h *Snapshot) subscribed(url string) (all []viewResource) {
+	for _, v := range h.views[url] {
+		for name := range v.requested {
+			all = append(all, viewResource{v, name})
+		}
+		if v.requested == nil {
+			for name := range v.history {
+				all = append(all, viewResource{v, name})
+			}
+		}
+	}
+	slices.SortFunc(all, compareResources)
+	return all
+}
+
+func compareResources(a, b viewResource) int {
+	return cmp.Or(cmp.Compare(a.name, b.name), a.source.Compare(b.source))
+}
+
+// version returns the version of the last response of a type that was accepted as a whole; "":
+// none.
+func (h *Snapshot) version(url string) string {
+	for _, v := range h.views[url] {
+		return v.version
+	}
+	return ""
+}
+
+// ignoredFields returns the fields of a resource that have no effect.
+func (h *Snapshot) ignoredFields(url string, r viewResource) []string {
+	return h.ignored[state.ResourceKey{Type: url, Name: r.name, Source: r.source}]
+}
