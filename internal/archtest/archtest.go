@@ -2,15 +2,15 @@
 // breaks the rules of docs/ARCHITECTURE.md.
 //
 // It parses files itself. The go list command would be shorter, but the test cache tracks only the
-// files that a test opens: a breach would stay hidden behind a cached "ok" until another file
+// files that a test opens: a violation would stay hidden behind a cached "ok" until another file
 // changed.
 //
 // A rule is a function of the parsed tree. Its data (layers, plugins, owning packages of
-// dependencies) is in layers.go; the packages and the size of the binary are in binary.go. Exceptions
+// dependencies) is in layers.go. The packages and the size of the binary are in binary.go. Exceptions
 // are listed there or marked in the source:
 //
 //	//arch:long reason     a file or function may exceed the length limit
-//	//arch:clock reason    a test's function may sleep: it runs in a bubble of testing/synctest
+//	//arch:clock reason    a function of a test may sleep: it runs in a testing/synctest bubble
 package archtest
 
 import (
@@ -30,26 +30,26 @@ type Violation struct {
 	Text string // what is wrong, and how to fix it
 }
 
-// String returns the breach in the format that editors can jump to.
-func (b Violation) String() string {
-	return fmt.Sprintf("%s:%d: %s: %s", b.File, b.Line, b.Rule, b.Text)
+// String returns the violation as "file:line: rule: text", which editors can jump to.
+func (v Violation) String() string {
+	return fmt.Sprintf("%s:%d: %s: %s", v.File, v.Line, v.Rule, v.Text)
 }
 
-// A rule checks one package and reports breaches. Rules keep no state between packages.
+// A rule checks one package and reports violations. Rules keep no state between packages.
 type rule struct {
 	name  string
 	check func(p *pkg, report reporter)
 }
 
-// reporter records a breach at a position: what is wrong, then how to fix it.
-type reporter func(at token.Pos, wrong, instead string)
+// reporter records a violation at a position: the problem, then how to fix it.
+type reporter func(at token.Pos, problem, fix string)
 
 // rules returns all rules, cheap ones first.
 func rules() []rule {
 	return []rule{
-		{"floors", checkLayers},
-		{"plugs", checkPlugins},
-		{"homes", checkOwners},
+		{"layers", checkLayers},
+		{"plugins", checkPlugins},
+		{"owners", checkOwners},
 		{"purity", checkPurity},
 		{"comment", checkComment},
 		{"init", checkInit},
@@ -59,7 +59,7 @@ func rules() []rule {
 	}
 }
 
-// Check reads the Go module whose root is fsys and returns its breaches, sorted by file and line.
+// Check reads the Go module whose root is fsys and returns its violations, sorted by file and line.
 // It skips directories that the go command ignores (testdata, vendor, a leading "." or "_") and
 // nested modules. It returns an error if it cannot read or parse a file; source that does not
 // type-check is not an error.
@@ -68,21 +68,21 @@ func Check(fsys fs.FS) ([]Violation, error) {
 	if err != nil {
 		return nil, err
 	}
-	var breaches []Violation
+	var violations []Violation
 	for _, p := range tree.packages {
 		for _, r := range rules() {
-			r.check(p, func(at token.Pos, wrong, instead string) {
-				place := tree.files.Position(at)
-				breaches = append(breaches, Violation{
-					File: place.Filename,
-					Line: place.Line,
+			r.check(p, func(at token.Pos, problem, fix string) {
+				position := tree.files.Position(at)
+				violations = append(violations, Violation{
+					File: position.Filename,
+					Line: position.Line,
 					Rule: r.name,
-					Text: wrong + "; " + instead,
+					Text: problem + "; " + fix,
 				})
 			})
 		}
 	}
-	slices.SortFunc(breaches, func(a, b Violation) int {
+	slices.SortFunc(violations, func(a, b Violation) int {
 		return cmp.Or(
 			cmp.Compare(a.File, b.File),
 			cmp.Compare(a.Line, b.Line),
@@ -90,7 +90,7 @@ func Check(fsys fs.FS) ([]Violation, error) {
 			cmp.Compare(a.Text, b.Text),
 		)
 	})
-	return slices.Compact(breaches), nil
+	return slices.Compact(violations), nil
 }
 
 // marker returns the reason of an "//arch:name reason" comment in the group, and whether the group

@@ -13,21 +13,21 @@ import (
 	"golang.org/x/tools/txtar"
 )
 
-var update = flag.Bool("update", false, "write what the rules report into the testdata")
+var update = flag.Bool("update", false, "write the reports of the rules into testdata")
 
 // TestArchitecture verifies that this module follows its rules.
 func TestArchitecture(t *testing.T) {
-	breaches, err := Check(os.DirFS(filepath.Join("..", "..")))
+	violations, err := Check(os.DirFS(filepath.Join("..", "..")))
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, b := range breaches {
-		t.Error(b)
+	for _, v := range violations {
+		t.Error(v)
 	}
 }
 
 // TestRules runs Check on every archive of testdata: a small tree with allowed code and deliberate
-// breaches. Its file "want" lists all expected reports.
+// violations. Its file "want" lists all expected reports.
 func TestRules(t *testing.T) {
 	archives, err := filepath.Glob("testdata/*.txtar")
 	if err != nil {
@@ -55,7 +55,7 @@ func runArchive(t *testing.T, name string) (broken []string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	tree := fstest.MapFS{"go.mod": &fstest.MapFile{Data: []byte("module example.com/house\n")}}
+	tree := fstest.MapFS{"go.mod": &fstest.MapFile{Data: []byte("module example.com/proxy\n")}}
 	var want []byte
 	wantAt := -1
 	for i, f := range archive.Files {
@@ -65,14 +65,14 @@ func runArchive(t *testing.T, name string) (broken []string) {
 		}
 		tree[f.Name] = &fstest.MapFile{Data: f.Data}
 	}
-	breaches, err := Check(tree)
+	violations, err := Check(tree)
 	if err != nil {
 		t.Fatal(err)
 	}
 	var got bytes.Buffer
-	for _, b := range breaches {
-		broken = append(broken, b.Rule)
-		got.WriteString(b.String() + "\n")
+	for _, v := range violations {
+		broken = append(broken, v.Rule)
+		got.WriteString(v.String() + "\n")
 	}
 	if *update {
 		if wantAt < 0 {
@@ -92,7 +92,7 @@ func runArchive(t *testing.T, name string) (broken []string) {
 }
 
 func TestCheckReturnsReadErrors(t *testing.T) {
-	module := &fstest.MapFile{Data: []byte("module example.com/house\n")}
+	module := &fstest.MapFile{Data: []byte("module example.com/proxy\n")}
 	tests := map[string]struct {
 		tree fstest.MapFS
 		want string

@@ -9,8 +9,8 @@ import (
 	"slices"
 )
 
-// This file holds which packages of this module the weft binary contains, as data. Test support and
-// tools stay out of it.
+// This file lists the packages of this module that the weft binary contains, as data. It must not
+// contain test support and tools.
 
 // command is the directory of the weft command.
 const command = "cmd/weft"
@@ -53,8 +53,9 @@ const (
 )
 
 // CheckBinary reads the Go module whose root is fsys. For the builds with and without xDS it returns
-// the packages that command imports although they are not listed, and the entries that match none.
-func CheckBinary(fsys fs.FS) (wrong []string, err error) {
+// a problem for each package that command imports although it is not listed, and for each entry that
+// matches none.
+func CheckBinary(fsys fs.FS) (problems []string, err error) {
 	tree, err := load(fsys)
 	if err != nil {
 		return nil, err
@@ -67,17 +68,17 @@ func CheckBinary(fsys fs.FS) (wrong []string, err error) {
 			case i >= 0:
 				used[allowed[i]] = true
 			case dir != command:
-				wrong = append(wrong, fmt.Sprintf("tag %q: %s imports %s: keep it out of the binary, or add it to internal/archtest/binary.go", tag, from, dir))
+				problems = append(problems, fmt.Sprintf("tag %q: %s imports %s: keep it out of the binary, or add it to internal/archtest/binary.go", tag, from, dir))
 			}
 		}
 		for _, pattern := range allowed {
 			if !used[pattern] {
-				wrong = append(wrong, fmt.Sprintf("tag %q: the binary has no package %s: remove it from internal/archtest/binary.go", tag, pattern))
+				problems = append(problems, fmt.Sprintf("tag %q: the binary has no package %s: remove it from internal/archtest/binary.go", tag, pattern))
 			}
 		}
 	}
-	slices.Sort(wrong)
-	return wrong, nil
+	slices.Sort(problems)
+	return problems, nil
 }
 
 // importsOf returns the directories of root and of the packages of this module that it imports,
@@ -119,7 +120,7 @@ func (f *file) isBuilt(tag string) bool {
 				continue
 			}
 			expression, err := constraint.Parse(c.Text)
-			return err == nil && expression.Eval(func(is string) bool { return is == tag || is == "linux" || is == "unix" })
+			return err == nil && expression.Eval(func(term string) bool { return term == tag || term == "linux" || term == "unix" })
 		}
 	}
 	return true

@@ -16,26 +16,26 @@ import (
 
 // TestBinaryPackages verifies that the binary contains the packages of binaryPackages and no others.
 func TestBinaryPackages(t *testing.T) {
-	wrong, err := CheckBinary(os.DirFS(filepath.Join("..", "..")))
+	problems, err := CheckBinary(os.DirFS(filepath.Join("..", "..")))
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, one := range wrong {
-		t.Error(one)
+	for _, p := range problems {
+		t.Error(p)
 	}
 }
 
 func TestImportsOf(t *testing.T) {
 	files := fstest.MapFS{}
 	for name, text := range map[string]string{
-		"go.mod":                "module example.com/house\n",
-		"cmd/weft/main.go":      `package main; import _ "example.com/house/pkg/proxy"; import _ "net/http"`,
-		"cmd/weft/main_test.go": `package main; import _ "example.com/house/internal/testpki"`,
-		"cmd/weft/xds.go":       "//go:build !noxds\n\npackage main\n" + `import _ "example.com/house/pkg/xds"`,
-		"cmd/weft/xds_none.go":  "//go:build noxds\n\npackage main\n" + `import _ "example.com/house/pkg/none"`,
-		"pkg/proxy/proxy.go":    `package proxy; import _ "example.com/house/pkg/router"`,
+		"go.mod":                "module example.com/proxy\n",
+		"cmd/weft/main.go":      `package main; import _ "example.com/proxy/pkg/proxy"; import _ "net/http"`,
+		"cmd/weft/main_test.go": `package main; import _ "example.com/proxy/internal/testpki"`,
+		"cmd/weft/xds.go":       "//go:build !noxds\n\npackage main\n" + `import _ "example.com/proxy/pkg/xds"`,
+		"cmd/weft/xds_none.go":  "//go:build noxds\n\npackage main\n" + `import _ "example.com/proxy/pkg/none"`,
+		"pkg/proxy/proxy.go":    `package proxy; import _ "example.com/proxy/pkg/router"`,
 		"pkg/router/router.go":  `package router`,
-		"pkg/xds/xds.go":        `package xds; import _ "example.com/house/pkg/router"`,
+		"pkg/xds/xds.go":        `package xds; import _ "example.com/proxy/pkg/router"`,
 		"pkg/none/none.go":      `package none`,
 		"pkg/other/other.go":    `package other`,
 		"internal/testpki/p.go": `package testpki`,
@@ -56,12 +56,12 @@ func TestImportsOf(t *testing.T) {
 	}
 }
 
-// TestCheckBinaryReportsBothSides verifies that an import that is not listed is reported, and an
-// entry that nothing imports.
-func TestCheckBinaryReportsBothSides(t *testing.T) {
-	wrong, err := CheckBinary(fstest.MapFS{
-		"go.mod":                  {Data: []byte("module example.com/house\n")},
-		"cmd/weft/main.go":        {Data: []byte(`package main; import _ "example.com/house/pkg/buffer"; import _ "example.com/house/internal/testpki"`)},
+// TestCheckBinaryReports verifies that CheckBinary reports an import that is not listed, and a listed
+// package that the binary does not contain.
+func TestCheckBinaryReports(t *testing.T) {
+	problems, err := CheckBinary(fstest.MapFS{
+		"go.mod":                  {Data: []byte("module example.com/proxy\n")},
+		"cmd/weft/main.go":        {Data: []byte(`package main; import _ "example.com/proxy/pkg/buffer"; import _ "example.com/proxy/internal/testpki"`)},
 		"pkg/buffer/buffer.go":    {Data: []byte(`package buffer`)},
 		"internal/testpki/pki.go": {Data: []byte(`package testpki`)},
 	})
@@ -72,13 +72,13 @@ func TestCheckBinaryReportsBothSides(t *testing.T) {
 		`tag "noxds": cmd/weft imports internal/testpki: keep it out of the binary, or add it to internal/archtest/binary.go`,
 		`tag "": the binary has no package pkg/xds: remove it from internal/archtest/binary.go`,
 	} {
-		if !slices.Contains(wrong, want) {
-			t.Errorf("%q is not reported, but %q", want, wrong)
+		if !slices.Contains(problems, want) {
+			t.Errorf("%q is not among the reports: %q", want, problems)
 		}
 	}
-	// In both builds, all entries but pkg/buffer, and testpki.
-	if want := 2*len(binaryPackages()) + len(binaryPackagesXDS()); len(wrong) != want {
-		t.Errorf("%d reports, want %d: %q", len(wrong), want, wrong)
+	// The reports of both builds: all entries except pkg/buffer, and the import of testpki.
+	if want := 2*len(binaryPackages()) + len(binaryPackagesXDS()); len(problems) != want {
+		t.Errorf("%d reports, want %d: %q", len(problems), want, problems)
 	}
 }
 
@@ -86,7 +86,7 @@ func TestCheckBinaryReportsBothSides(t *testing.T) {
 // budgets.
 func TestBinarySize(t *testing.T) {
 	if runtime.GOARCH != "amd64" || invariants.Enabled {
-		t.Skip("the budgets are those of a build for amd64 without checks")
+		t.Skip("the budgets are for amd64 builds without invariant checks")
 	}
 	for tag, budget := range map[string]int64{"": sizeBudget, "noxds": sizeBudgetNoXDS} {
 		program := filepath.Join(t.TempDir(), "weft")

@@ -41,24 +41,24 @@ func (p *pkg) findMutable(declared *ast.GenDecl, report reporter) {
 		if !ok {
 			continue
 		}
-		shapes := []ast.Expr{values.Type}
+		typeExprs := []ast.Expr{values.Type}
 		for _, value := range values.Values {
-			shapes = append(shapes, literalType(value))
+			typeExprs = append(typeExprs, literalType(value))
 		}
-		changing := ""
-		for _, shape := range shapes {
-			if changing = p.mutablePart(shape, map[string]bool{}); changing != "" {
+		mutable := ""
+		for _, e := range typeExprs {
+			if mutable = p.mutablePart(e, map[string]bool{}); mutable != "" {
 				break
 			}
 		}
-		if changing == "" {
+		if mutable == "" {
 			continue
 		}
 		for _, name := range values.Names {
 			if name.Name == "_" || slices.Contains(mutableGlobals(), globalVar{p.dir, name.Name}) {
 				continue
 			}
-			report(name.Pos(), fmt.Sprintf("package variable %s is mutable (%s)", name.Name, changing),
+			report(name.Pos(), fmt.Sprintf("package variable %s is mutable (%s)", name.Name, mutable),
 				"keep the state in a value that a constructor returns, or list the variable in internal/archtest/layers.go if the whole process must share it")
 		}
 	}
@@ -83,8 +83,8 @@ func literalType(value ast.Expr) ast.Expr {
 
 // mutablePart returns the mutable part of a type, or "" if there is none. seen holds the type names
 // that were visited.
-func (p *pkg) mutablePart(shape ast.Expr, seen map[string]bool) string {
-	switch t := shape.(type) {
+func (p *pkg) mutablePart(typeExpr ast.Expr, seen map[string]bool) string {
+	switch t := typeExpr.(type) {
 	case *ast.ParenExpr:
 		return p.mutablePart(t.X, seen)
 	case *ast.StarExpr:
@@ -161,13 +161,13 @@ func (p *pkg) writesOfCall(call *ast.CallExpr) []ast.Expr {
 			return call.Args[:1]
 		}
 	}
-	var handed []ast.Expr
+	var written []ast.Expr
 	for _, argument := range call.Args {
 		if address, ok := ast.Unparen(argument).(*ast.UnaryExpr); ok && address.Op == token.AND {
-			handed = append(handed, address.X)
+			written = append(written, address.X)
 		}
 	}
-	return handed
+	return written
 }
 
 // globalName returns the name of the package variable that e refers to, directly or in part.

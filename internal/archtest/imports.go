@@ -8,20 +8,20 @@ import (
 	"strings"
 )
 
-// packageTreeOf returns the innermost room that contains dir.
+// packageTreeOf returns the innermost package tree that contains dir.
 func packageTreeOf(dir string) (packageTree, bool) {
 	var inner packageTree
-	for _, r := range packageTrees() {
-		if isWithin(dir, r.dir) && len(r.dir) > len(inner.dir) {
-			inner = r
+	for _, t := range packageTrees() {
+		if isWithin(dir, t.dir) && len(t.dir) > len(inner.dir) {
+			inner = t
 		}
 	}
 	return inner, inner.dir != ""
 }
 
-// isException reports whether ways lists the import as an exception.
+// isException reports whether importExceptions lists the import.
 func isException(from, to string) bool {
-	return slices.ContainsFunc(exceptions(), func(w exception) bool { return isWithin(from, w.from) && isWithin(to, w.to) })
+	return slices.ContainsFunc(importExceptions(), func(e importException) bool { return isWithin(from, e.from) && isWithin(to, e.to) })
 }
 
 // pluginOf returns the plugin directory that contains dir, or "" if none does.
@@ -42,11 +42,11 @@ func pluginOf(dir string) string {
 	return ""
 }
 
-// checkLayers verifies the layer rule: a package imports only its own room and lower layers. Tests
+// checkLayers verifies the layer rule: a package imports only its own tree and lower layers. Tests
 // may import any package except cmd.
 func checkLayers(p *pkg, report reporter) {
-	from, placed := packageTreeOf(p.dir)
-	if !placed {
+	from, found := packageTreeOf(p.dir)
+	if !found {
 		report(p.files[0].syntax.Package,
 			p.dir+" has no layer",
 			"move it into a directory that has a layer, or add its directory to internal/archtest/layers.go")
@@ -58,10 +58,10 @@ func checkLayers(p *pkg, report reporter) {
 			if !ours {
 				continue
 			}
-			to, placed := packageTreeOf(dir)
+			to, found := packageTreeOf(dir)
 			switch {
-			case !placed || to == from:
-				// same room, or a package without a room, which is reported itself
+			case !found || to == from:
+				// the same tree, or a package without a layer, which has a report of its own
 			case f.test && to.dir == "cmd":
 				report(at, "a test imports "+dir,
 					"no package may import cmd: test the package that it uses, or run the program")
@@ -86,15 +86,15 @@ func checkPlugins(p *pkg, report reporter) {
 			if !ours {
 				continue
 			}
-			plug := pluginOf(dir)
+			imported := pluginOf(dir)
 			switch own := pluginOf(p.dir); {
-			case plug == "" || plug == own || isException(p.dir, dir):
+			case imported == "" || imported == own || isException(p.dir, dir):
 			case own != "":
-				report(at, fmt.Sprintf("plugin %s imports plugin %s", own, plug),
+				report(at, fmt.Sprintf("plugin %s imports plugin %s", own, imported),
 					"plugins must not import each other: move shared code to the directory of their interface")
 			default:
-				parent, _ := packageTreeOf(plug)
-				report(at, fmt.Sprintf("%s imports plugin %s", p.dir, plug),
+				parent, _ := packageTreeOf(imported)
+				report(at, fmt.Sprintf("%s imports plugin %s", p.dir, imported),
 					"only cmd may import a plugin: depend on the interface in "+parent.dir+" and list the plugin in cmd/weft/registry.go")
 			}
 		}
@@ -104,44 +104,44 @@ func checkPlugins(p *pkg, report reporter) {
 // checkOwners verifies that only the owning packages import a dependency.
 func checkOwners(p *pkg, report reporter) {
 	for _, f := range p.files {
-		testing := f.test || isWithin(p.dir, "test")
+		inTest := f.test || isWithin(p.dir, "test")
 		for importPath, at := range f.imports {
 			if _, ours := p.moduleDir(importPath); ours {
 				continue
 			}
-			h, found := ownerOf(importPath)
+			owner, found := ownerOf(importPath)
 			switch {
 			case !found && isStandardLibrary(importPath):
 			case !found:
 				report(at, importPath+" has no owning package",
 					"use the standard library, or add it to internal/archtest/layers.go and its reason to docs/decisions/0005-dependencies.md")
-			case isWithinAny(p.dir, h.dirs) || testing && h.allowTests:
+			case isWithinAny(p.dir, owner.dirs) || inTest && owner.allowTests:
 			default:
-				report(at, fmt.Sprintf("%s imports %s, %s", p.dir, importPath, h.ownersText()), h.reason)
+				report(at, fmt.Sprintf("%s imports %s, %s", p.dir, importPath, owner.importers()), owner.reason)
 			}
 		}
 	}
 }
 
 func ownerOf(importPath string) (dependencyOwner, bool) {
-	for _, h := range dependencyOwners() {
-		if importPath == h.path || !h.exact && isWithin(importPath, h.path) {
-			return h, true
+	for _, o := range dependencyOwners() {
+		if importPath == o.path || !o.exact && isWithin(importPath, o.path) {
+			return o, true
 		}
 	}
 	return dependencyOwner{}, false
 }
 
-// ownersText describes the owning packages of h.
-func (h dependencyOwner) ownersText() string {
-	places := slices.Clone(h.dirs)
-	if h.allowTests {
-		places = append(places, "tests")
+// importers describes who may import the dependency, for a report.
+func (o dependencyOwner) importers() string {
+	allowed := slices.Clone(o.dirs)
+	if o.allowTests {
+		allowed = append(allowed, "tests")
 	}
-	if len(places) == 0 {
+	if len(allowed) == 0 {
 		return "which no package may import"
 	}
-	return "which is allowed only in " + strings.Join(places, ", ")
+	return "which is allowed only in " + strings.Join(allowed, ", ")
 }
 
 // isStandardLibrary reports whether an import path belongs to the standard library: its first element is not
@@ -178,8 +178,8 @@ func checkPurity(p *pkg, report reporter) {
 	}
 }
 
-// isPure reports whether an entry of pure contains dir. Entries above the innermost room of dir do
-// not count, so a room inside a pure directory needs its own entry.
+// isPure reports whether an entry of purePackages contains dir. Entries above the innermost package
+// tree of dir do not apply, so a tree inside a pure directory needs its own entry.
 func isPure(dir string) bool {
 	inner, _ := packageTreeOf(dir)
 	return slices.ContainsFunc(purePackages(), func(root string) bool {

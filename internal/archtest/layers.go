@@ -3,14 +3,14 @@ package archtest
 // This file holds the architecture as data. Change it together with docs/ARCHITECTURE.md and a
 // decision in docs/decisions.
 
-// packageTree is a directory tree in one layer. A package may import packages of its own room and of rooms
-// in lower layers.
+// packageTree is a directory tree in one layer. A package may import packages of its own tree and of
+// trees in lower layers.
 type packageTree struct {
 	dir   string
 	layer int
 }
 
-// packageTrees lists the rooms. A package belongs to the innermost room that contains it.
+// packageTrees lists the package trees. A package belongs to the innermost tree that contains it.
 func packageTrees() []packageTree {
 	return []packageTree{
 		{"cmd", 7},
@@ -34,13 +34,13 @@ func packageTrees() []packageTree {
 	}
 }
 
-// exception is an exception: an import that the layer and plugin rules would reject.
-type exception struct{ from, to string }
+// importException is an import that is allowed although it breaks the layer rule or the plugin rule.
+type importException struct{ from, to string }
 
-// exceptions lists the exceptions.
-func exceptions() []exception {
-	return []exception{
-		// Every room needs the switch for expensive checks; it is one constant.
+// importExceptions lists the allowed imports.
+func importExceptions() []importException {
+	return []importException{
+		// Every layer needs the constant that turns expensive checks on.
 		{"pkg/buffer", "internal/invariants"},
 		// Each engine uses the pure syntax package of its protocol.
 		{"pkg/stream/http1", "pkg/protocol/http1"},
@@ -74,8 +74,8 @@ func plugins() []string {
 	}
 }
 
-// purePackages lists the directories of packages without side effects. An entry does not cover a room
-// inside it (pkg/config/configjson).
+// purePackages lists the directories of packages without side effects. An entry does not cover a package
+// tree inside it (pkg/config/configjson).
 func purePackages() []string {
 	return []string{
 		"pkg/protocol",
@@ -94,13 +94,14 @@ func purePackages() []string {
 	}
 }
 
-// dependencyOwner lists the owning packages of a dependency: those that may import path and paths below it.
+// dependencyOwner lists the owning packages of a dependency: only they may import path and the paths
+// below it.
 type dependencyOwner struct {
 	path string
-	dirs []string // including everything below; none: no package
-	// allowTests allows the import in _test.go files and below test/ too.
+	dirs []string // with all packages below; empty: no package may import it
+	// allowTests also allows the import in _test.go files and below test/.
 	allowTests bool
-	// exact excludes paths below path.
+	// exact limits the entry to path: it does not cover the paths below.
 	exact  bool
 	reason string
 }
@@ -109,7 +110,7 @@ type dependencyOwner struct {
 // listed; of the standard library, only listed packages are restricted. The first matching entry
 // applies.
 func dependencyOwners() []dependencyOwner {
-	const onePlace = "a dependency has one owning package, so that it can be replaced"
+	const oneOwner = "a dependency has one owning package, so that it can be replaced"
 	return []dependencyOwner{
 		{path: "net/http", dirs: []string{"internal/admin", "internal/httpport", "internal/metrics", "pkg/inspect", "pkg/dubbo/api", "pkg/registry/nacos", "cmd"}, allowTests: true,
 			reason: "net/http serves the admin ports and the API of Dubbo services and calls Nacos, but never carries proxied traffic"},
@@ -120,24 +121,24 @@ func dependencyOwners() []dependencyOwner {
 		{path: "expvar", reason: "the import registers a handler; metrics belong to internal/metrics"},
 		{path: "C", reason: "the build needs no C compiler"},
 
-		{path: "golang.org/x/net/http2", exact: true, dirs: []string{"pkg/protocol/http2", "pkg/stream/http2"}, allowTests: true, reason: onePlace},
-		{path: "golang.org/x/net/http2/hpack", dirs: []string{"pkg/protocol/http2", "pkg/stream/http2"}, allowTests: true, reason: onePlace},
-		{path: "golang.org/x/net", allowTests: true, reason: onePlace},
-		{path: "google.golang.org/grpc", dirs: []string{"pkg/xds"}, allowTests: true, reason: onePlace},
-		{path: "google.golang.org/protobuf/encoding/protowire", dirs: []string{"pkg/filter/stream/extauthz", "pkg/protocol/workload", "pkg/xds"}, allowTests: true, reason: onePlace},
-		{path: "google.golang.org/protobuf", dirs: []string{"pkg/xds"}, allowTests: true, reason: onePlace},
-		{path: "google.golang.org/genproto/googleapis/rpc", dirs: []string{"pkg/xds"}, allowTests: true, reason: onePlace},
-		{path: "github.com/envoyproxy/go-control-plane", dirs: []string{"pkg/xds"}, allowTests: true, reason: onePlace},
-		{path: "github.com/golang-jwt/jwt", dirs: []string{"pkg/filter/stream/jwtauthn"}, allowTests: true, reason: onePlace},
-		{path: "github.com/klauspost/compress", dirs: []string{"pkg/filter/coding"}, allowTests: true, reason: onePlace},
-		{path: "github.com/go-chi/chi", dirs: []string{"internal/admin", "pkg/dubbo/api"}, reason: onePlace},
-		{path: "github.com/go-zookeeper/zk", dirs: []string{"pkg/registry/zookeeper"}, allowTests: true, reason: onePlace},
-		{path: "github.com/prometheus", dirs: []string{"internal/metrics", "internal/admin"}, allowTests: true, reason: onePlace},
-		{path: "github.com/spf13", dirs: []string{"cmd"}, reason: onePlace},
+		{path: "golang.org/x/net/http2", exact: true, dirs: []string{"pkg/protocol/http2", "pkg/stream/http2"}, allowTests: true, reason: oneOwner},
+		{path: "golang.org/x/net/http2/hpack", dirs: []string{"pkg/protocol/http2", "pkg/stream/http2"}, allowTests: true, reason: oneOwner},
+		{path: "golang.org/x/net", allowTests: true, reason: oneOwner},
+		{path: "google.golang.org/grpc", dirs: []string{"pkg/xds"}, allowTests: true, reason: oneOwner},
+		{path: "google.golang.org/protobuf/encoding/protowire", dirs: []string{"pkg/filter/stream/extauthz", "pkg/protocol/workload", "pkg/xds"}, allowTests: true, reason: oneOwner},
+		{path: "google.golang.org/protobuf", dirs: []string{"pkg/xds"}, allowTests: true, reason: oneOwner},
+		{path: "google.golang.org/genproto/googleapis/rpc", dirs: []string{"pkg/xds"}, allowTests: true, reason: oneOwner},
+		{path: "github.com/envoyproxy/go-control-plane", dirs: []string{"pkg/xds"}, allowTests: true, reason: oneOwner},
+		{path: "github.com/golang-jwt/jwt", dirs: []string{"pkg/filter/stream/jwtauthn"}, allowTests: true, reason: oneOwner},
+		{path: "github.com/klauspost/compress", dirs: []string{"pkg/filter/coding"}, allowTests: true, reason: oneOwner},
+		{path: "github.com/go-chi/chi", dirs: []string{"internal/admin", "pkg/dubbo/api"}, reason: oneOwner},
+		{path: "github.com/go-zookeeper/zk", dirs: []string{"pkg/registry/zookeeper"}, allowTests: true, reason: oneOwner},
+		{path: "github.com/prometheus", dirs: []string{"internal/metrics", "internal/admin"}, allowTests: true, reason: oneOwner},
+		{path: "github.com/spf13", dirs: []string{"cmd"}, reason: oneOwner},
 		{path: "github.com/tailscale/hujson", allowTests: true, reason: "only tests may use it: pkg/config/document reads JSON in one pass of its own"},
-		{path: "go.yaml.in/yaml/v4", dirs: []string{"pkg/config/document"}, allowTests: true, reason: onePlace},
-		{path: "golang.org/x/sys", dirs: []string{"pkg/network", "cmd"}, allowTests: true, reason: onePlace},
-		{path: "golang.org/x/sync", dirs: []string{"internal/run", "pkg/upstream", "pkg/xds"}, allowTests: true, reason: onePlace},
+		{path: "go.yaml.in/yaml/v4", dirs: []string{"pkg/config/document"}, allowTests: true, reason: oneOwner},
+		{path: "golang.org/x/sys", dirs: []string{"pkg/network", "cmd"}, allowTests: true, reason: oneOwner},
+		{path: "golang.org/x/sync", dirs: []string{"internal/run", "pkg/upstream", "pkg/xds"}, allowTests: true, reason: oneOwner},
 
 		{path: "github.com/google/go-cmp", allowTests: true, reason: "only tests may use it: it panics on values that it cannot compare"},
 		{path: "go.uber.org/goleak", allowTests: true, reason: "only tests may use it"},

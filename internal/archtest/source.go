@@ -12,17 +12,17 @@ func checkComment(p *pkg, report reporter) {
 	if strings.HasSuffix(p.name, "_test") {
 		return
 	}
-	opening := "Package " + p.name + " "
+	prefix := "Package " + p.name + " "
 	if p.name == "main" {
-		opening = ""
+		prefix = ""
 	}
 	for _, f := range p.files {
-		if f.syntax.Doc != nil && strings.HasPrefix(f.syntax.Doc.Text(), opening) {
+		if f.syntax.Doc != nil && strings.HasPrefix(f.syntax.Doc.Text(), prefix) {
 			return
 		}
 	}
 	report(p.files[0].syntax.Package, "package "+p.name+" has no package comment of the standard form",
-		fmt.Sprintf("start one file with %q and describe what the package owns", "// "+opening+"…"))
+		fmt.Sprintf("start one file with %q and describe what the package owns", "// "+prefix+"…"))
 }
 
 // checkInit verifies that no package has an init function.

@@ -27,7 +27,7 @@ type pkg struct {
 	module  string // module path
 	files   []*file
 	fileSet *token.FileSet // shared by the tree
-	info    *types.Info    // what identifiers mean, resolved within the package
+	info    *types.Info    // objects of identifiers, resolved within the package
 	types   *types.Package
 }
 
@@ -115,7 +115,7 @@ func (t *tree) parse(fsys fs.FS, name string) (*file, error) {
 	}, nil
 }
 
-// resolve determines what the identifiers of p mean. Imported packages are empty placeholders, so
+// resolve finds the objects that the identifiers of p refer to. Imported packages are empty placeholders, so
 // everything from them has no type. That is enough to distinguish a package's variable from a local
 // of the same name.
 func (p *pkg) resolve() {
@@ -138,9 +138,9 @@ func (p *pkg) resolve() {
 type importer struct{}
 
 func (importer) Import(importPath string) (*types.Package, error) {
-	made := types.NewPackage(importPath, guessName(importPath))
-	made.MarkComplete()
-	return made, nil
+	empty := types.NewPackage(importPath, guessName(importPath))
+	empty.MarkComplete()
+	return empty, nil
 }
 
 // guessName returns the likely package name of an import path: the last element without a major
