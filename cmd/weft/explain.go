@@ -61,32 +61,32 @@ func (f *explainFlags) run(cmd *cobra.Command, args []string) error {
 		return err
 	}
 	query := f.query(args)
-	question, err := explain.Parse(query)
+	parsed, err := explain.Parse(query)
 	if err != nil {
 		return err
 	}
 	if f.path == "" {
-		answer := &explain.Answer{}
-		if err := f.get(cmd.Context(), "/explain", query, answer); err != nil {
+		result := &explain.Answer{}
+		if err := f.get(cmd.Context(), "/explain", query, result); err != nil {
 			return err
 		}
-		return f.printResult(cmd, answer)
+		return f.printResult(cmd, result)
 	}
-	_, whole, diagnostics := f.openMerged()
+	_, merged, diagnostics := f.openMerged()
 	printDiagnostics(cmd.ErrOrStderr(), diagnostics)
-	if whole == nil {
+	if merged == nil {
 		return &exitError{status: 1}
 	}
-	return f.printResult(cmd, explain.Explain(whole, configuredUpstreams(whole), question))
+	return f.printResult(cmd, explain.Explain(merged, configuredUpstreams(merged), parsed))
 }
 
-// printResult prints an answer. It returns an exit status of 1 if the answer ends before an action or
-// a cluster.
-func (f *explainFlags) printResult(cmd *cobra.Command, answer *explain.Answer) error {
-	if err := f.print(cmd.OutOrStdout(), answer); err != nil {
+// printResult prints a result. It returns an exit status of 1 if the evaluation ended before an action
+// or a cluster.
+func (f *explainFlags) printResult(cmd *cobra.Command, result *explain.Answer) error {
+	if err := f.print(cmd.OutOrStdout(), result); err != nil {
 		return err
 	}
-	if answer.End != "" {
+	if result.End != "" {
 		return &exitError{status: 1}
 	}
 	return nil
@@ -113,9 +113,9 @@ func (f *explainFlags) query(args []string) url.Values {
 // configuredUpstreams returns the clusters of a configuration that is not running.
 func configuredUpstreams(c *config.Snapshot) explain.Upstreams {
 	return func(name string) *explain.Upstream {
-		for _, one := range c.Clusters {
-			if one.Name == name {
-				return explain.FromConfig(one)
+		for _, cluster := range c.Clusters {
+			if cluster.Name == name {
+				return explain.FromConfig(cluster)
 			}
 		}
 		return nil

@@ -16,15 +16,15 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// filterCase is a filter whose settings make it act on the request, and hold resources one at a
-// time.
+// filterCase is a configuration of a filter with which it acts on the request and holds at most one
+// resource.
 type filterCase struct {
 	settings filtertest.Settings
-	fields   []string                    // of the requests
-	clusters map[string]protocol.Service // that the filter calls
-	content  string                      // of the requests
-	protocol string                      // of the requests; "": not known
-	never    string                      // suffix of the name of a metric that must stay 0
+	fields   []string                    // headers of the requests
+	clusters map[string]protocol.Service // clusters that the filter calls
+	body     string                      // of the requests
+	protocol string                      // of the requests; "": unset
+	zero     string                      // suffix of the name of a counter that must stay 0
 }
 
 // filterCases returns the cases by the name of the filter.
@@ -32,29 +32,29 @@ func filterCases() map[string][]filterCase {
 	plain := func(settings filtertest.Settings, fields ...string) []filterCase {
 		return []filterCase{{settings: settings, fields: fields}}
 	}
-	works := func() map[string]protocol.Service {
+	upstreams := func() map[string]protocol.Service {
 		return map[string]protocol.Service{
 			"good": filtertest.Application(), "start": filtertest.PanickingApplication(filtertest.PanicInStart),
 			"read": filtertest.PanickingApplication(filtertest.PanicInResponseRead), "close": filtertest.PanickingApplication(filtertest.PanicInResponseClose),
 		}
 	}
-	copies := func(cluster string) filterCase {
+	mirrorTo := func(cluster string) filterCase {
 		return filterCase{
 			settings: filtertest.Settings(`{"cluster": "` + cluster + `", "percent": 100, "max_in_flight": 1}`),
-			clusters: works(), content: "abc", never: "left_total",
+			clusters: upstreams(), body: "abc", zero: "left_total",
 		}
 	}
 	keysFrom := func(cluster string) filterCase {
 		return filterCase{
 			settings: filtertest.Settings(`{"providers": {"p": {"remote_jwks": {"http_uri": {"uri": "http://a.test/keys", "cluster": "` + cluster + `", "timeout": "1s"}}}},
 				"rules": [{"requires": {"allow_missing_or_failed": {}}}]}`),
-			fields: []string{"authorization: Bearer a.b.c"}, clusters: works(),
+			fields: []string{"authorization: Bearer a.b.c"}, clusters: upstreams(),
 		}
 	}
 	const gzipped = "\x1f\x8b\x08\x00\x00\x00\x00\x00\x00\xff\x01\x00\x00\xff\xff\x00\x00\x00\x00\x00\x00\x00\x00"
-	const grpc, asked = "content-type: application/grpc", `{"http_service": {"server_uri": {"uri": "http://a.test", "cluster": "good", "timeout": "1s"}}}`
-	const askedInVain = `{"http_service": {"server_uri": {"uri": "http://a.test", "cluster": "start", "timeout": "1s"}}, "failure_mode_allow": true}`
-	const askedWith = `{"http_service": {"server_uri": {"uri": "http://a.test", "cluster": "good", "timeout": "1s"}}, "with_request_body": {"max_request_bytes": 10}}`
+	const grpc, authz = "content-type: application/grpc", `{"http_service": {"server_uri": {"uri": "http://a.test", "cluster": "good", "timeout": "1s"}}}`
+	const authzUnavailable = `{"http_service": {"server_uri": {"uri": "http://a.test", "cluster": "start", "timeout": "1s"}}, "failure_mode_allow": true}`
+	const authzWithBody = `{"http_service": {"server_uri": {"uri": "http://a.test", "cluster": "good", "timeout": "1s"}}, "with_request_body": {"max_request_bytes": 10}}`
 	return map[string][]filterCase{
 		"adaptive_concurrency": {
 			{settings: `{"gradient_controller_config": {"concurrency_limit_params": {"max_concurrency_limit": 1, "concurrency_update_interval": "100ms"}, "min_rtt_calc_params": {"interval": "60s", "min_concurrency": 1}}}`},
@@ -63,45 +63,45 @@ func filterCases() map[string][]filterCase {
 		"compressor":   plain(`{"min_content_length": "1B", "content_type": ["text/plain"]}`, "accept-encoding: gzip"),
 		"cors":         plain(`{"allow_origin_string_match": [{"exact": "https://a.test"}]}`, "origin: https://a.test"),
 		"csrf":         plain(`{}`, "origin: https://shop.test"),
-		"decompressor": {{settings: `{}`, fields: []string{"content-encoding: gzip"}, content: gzipped}},
+		"decompressor": {{settings: `{}`, fields: []string{"content-encoding: gzip"}, body: gzipped}},
 		"dubbo_stream": {{settings: `{"subset": "group"}`}, {settings: `{"subset": "group"}`, protocol: "Dubbo"}},
 		"ext_authz": {
-			{settings: asked, clusters: works()},
-			{settings: askedInVain, clusters: works()},
-			{settings: askedWith, clusters: works(), content: "abc"},
+			{settings: authz, clusters: upstreams()},
+			{settings: authzUnavailable, clusters: upstreams()},
+			{settings: authzWithBody, clusters: upstreams(), body: "abc"},
 		},
 		"fault": {
-			{settings: `{"delay": {"fixed_delay": "1s", "percentage": 100}, "max_active_faults": 1}`, never: "overflow_total"},
-			{settings: `{"delay": {"fixed_delay": "1s", "percentage": 100}, "max_active_faults": 1}`, fields: []string{grpc}, never: "overflow_total"},
+			{settings: `{"delay": {"fixed_delay": "1s", "percentage": 100}, "max_active_faults": 1}`, zero: "overflow_total"},
+			{settings: `{"delay": {"fixed_delay": "1s", "percentage": 100}, "max_active_faults": 1}`, fields: []string{grpc}, zero: "overflow_total"},
 		},
 		"fault_tolerance":    plain(`{"enabled": true}`),
-		"flowControlFilter":  {{settings: `{"app_name": "a", "global_switch": true, "limit_key_type": "PATH", "rules": [{"resource": "/a", "grade": 0, "threshold": 1}]}`, never: "refused_total"}},
+		"flowControlFilter":  {{settings: `{"app_name": "a", "global_switch": true, "limit_key_type": "PATH", "rules": [{"resource": "/a", "grade": 0, "threshold": 1}]}`, zero: "refused_total"}},
 		"gzip":               plain(`{"gzip_level": 1, "min_content_length": 1, "content_type": ["text/plain"]}`, "accept-encoding: gzip"),
 		"header_mutation":    plain(`{"request_headers_to_remove": ["x"], "response_headers_to_remove": ["server"]}`),
 		"header_to_metadata": plain(`{"request_rules": [{"header": "x", "on_header_present": {"metadata_namespace": "a", "key": "k"}}]}`, "x: 1"),
 		"healthcheck":        plain(`{"endpoint": "/a", "pass_through_mode": true}`),
 		"ip_access":          plain(`{"default_action": "allow", "ips": [{"action": "deny", "addrs": ["10.0.0.66"]}]}`),
 		"istio_stats":        plain(`{"reporter": "source", "workload": {"name": "a"}}`),
-		"local_ratelimit":    {{settings: `{"stat_prefix": "a", "token_bucket": {"max_tokens": 100, "fill_interval": "1000s"}, "enable_x_ratelimit_headers": "DRAFT_VERSION_03"}`, never: "enforced_total"}},
+		"local_ratelimit":    {{settings: `{"stat_prefix": "a", "token_bucket": {"max_tokens": 100, "fill_interval": "1000s"}, "enable_x_ratelimit_headers": "DRAFT_VERSION_03"}`, zero: "enforced_total"}},
 		"jwt_authn":          {keysFrom("good"), keysFrom("start"), keysFrom("read"), keysFrom("close")},
-		"mirror":             {copies("good"), copies("start"), copies("read"), copies("close")},
-		"payload_limit":      {{settings: `{"max_entity_size": "1MB"}`, content: "abc"}},
+		"mirror":             {mirrorTo("good"), mirrorTo("start"), mirrorTo("read"), mirrorTo("close")},
+		"payload_limit":      {{settings: `{"max_entity_size": "1MB"}`, body: "abc"}},
 		"peer_metadata":      plain(`{"downstream_discovery": true, "downstream_propagation": true, "workload": {"name": "a"}}`),
 		"rbac":               plain(`{"rules": {"policies": {"p": {"permissions": [{"any": true}], "principals": [{"any": true}]}}}, "shadow_rules": {}}`),
 	}
 }
 
-// TestFiltersReleaseResourcesAfterPanics verifies for each registered filter that after panics
-// of the application it holds nothing and lets the next request pass.
+// TestFiltersReleaseResourcesAfterPanics verifies that each registered filter releases its resources
+// after panics of the application, and lets the next request pass.
 func TestFiltersReleaseResourcesAfterPanics(t *testing.T) {
 	cases := filterCases()
-	for i, kind := range streamFilters() {
-		if len(cases[kind.Name]) == 0 {
-			t.Errorf("%s: the test has no case", kind.Name)
+	for i, factory := range streamFilters() {
+		if len(cases[factory.Name]) == 0 {
+			t.Errorf("%s: the test has no case", factory.Name)
 		}
-		for _, c := range cases[kind.Name] {
+		for _, c := range cases[factory.Name] {
 			for _, at := range filtertest.PanicPoints() {
-				t.Run(kind.Name+"/"+string(at), func(t *testing.T) {
+				t.Run(factory.Name+"/"+string(at), func(t *testing.T) {
 					synctest.Test(t, func(t *testing.T) {
 						c.runOnce(t, streamFilters()[i], at) // filters from the same factory share their resources
 					})
@@ -111,20 +111,20 @@ func TestFiltersReleaseResourcesAfterPanics(t *testing.T) {
 	}
 }
 
-// TestFiltersKeepServiceContract verifies for each registered filter that it keeps the contract of
-// protocol.Service: the client and the application see the same in each mode, the counters count
-// the same, and nothing stays in flight.
+// TestFiltersKeepServiceContract verifies that each registered filter keeps the contract of
+// protocol.Service: in each mode, the client and the application get the same messages, the counters
+// have the same values, and nothing stays in flight.
 func TestFiltersKeepServiceContract(t *testing.T) {
 	cases := filterCases()
-	for _, kind := range streamFilters() {
-		for i, c := range cases[kind.Name] {
-			t.Run(fmt.Sprint(kind.Name, i), func(t *testing.T) {
-				want, wantCounts := c.serveInMode(t, kind.Name, filtertest.Sync)
+	for _, factory := range streamFilters() {
+		for i, c := range cases[factory.Name] {
+			t.Run(fmt.Sprint(factory.Name, i), func(t *testing.T) {
+				want, wantCounts := c.serveInMode(t, factory.Name, filtertest.Sync)
 				if want.Status != 200 || want.Request == "" {
 					t.Fatalf("%+v: the case must let requests pass", want)
 				}
 				for _, mode := range filtertest.Modes() {
-					got, counts := c.serveInMode(t, kind.Name, mode)
+					got, counts := c.serveInMode(t, factory.Name, mode)
 					if mode == filtertest.Cancelled {
 						if got.Reason != protocol.ReasonDownstreamDisconnect {
 							t.Errorf("%s: %+v, want the reason %v", mode, got, protocol.ReasonDownstreamDisconnect)
@@ -140,21 +140,21 @@ func TestFiltersKeepServiceContract(t *testing.T) {
 	}
 }
 
-// serveInMode serves one request, and returns what became of it and the counters of the filter.
+// serveInMode serves one request, and returns its result and the counters of the filter.
 func (c *filterCase) serveInMode(t *testing.T, name string, mode filtertest.Mode) (result filtertest.Result, counters string) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		kinds := streamFilters()
-		kind := kinds[slices.IndexFunc(kinds, func(k filter.StreamFilterFactory) bool { return k.Name == name })]
+		factories := streamFilters()
+		factory := factories[slices.IndexFunc(factories, func(f filter.StreamFilterFactory) bool { return f.Name == name })]
 		calls := &filtertest.ClusterClient{Clusters: c.clusters}
-		f, counts := filtertest.BuildWith(t, kind, c.settings, calls)
+		f, counts := filtertest.BuildWith(t, factory, c.settings, calls)
 		var err error
 		if result, err = filtertest.ServeInMode(t.Context(), mode, f, c.request(""), counts); err != nil {
 			t.Errorf("%s: %v", mode, err)
 		}
 		calls.Wait()
-		c.checkReleased(t, kind, counts)
-		for _, m := range kind.Metrics {
+		c.checkReleased(t, factory, counts)
+		for _, m := range factory.Metrics {
 			if m.Kind == metrics.KindCounter {
 				counters += fmt.Sprintf("%s %v, ", m.Name, counts.Value(m))
 			}
@@ -163,13 +163,13 @@ func (c *filterCase) serveInMode(t *testing.T, name string, mode filtertest.Mode
 	return result, counters
 }
 
-func (c *filterCase) runOnce(t *testing.T, kind filter.StreamFilterFactory, at filtertest.PanicPoint) {
+func (c *filterCase) runOnce(t *testing.T, factory filter.StreamFilterFactory, at filtertest.PanicPoint) {
 	calls := &filtertest.ClusterClient{Clusters: c.clusters}
-	f, counts := filtertest.BuildWith(t, kind, c.settings, calls)
+	f, counts := filtertest.BuildWith(t, factory, c.settings, calls)
 	for range 3 {
 		_ = filtertest.ServeLikeEngine(t, f, filtertest.PanickingApplication(at), c.request(at), counts) // a filter may have responded before
 		calls.Wait()
-		c.checkReleased(t, kind, counts)
+		c.checkReleased(t, factory, counts)
 	}
 	passed := false
 	app := protocol.BlockingFunc(func(ctx context.Context, x *protocol.Exchange) error {
@@ -183,24 +183,23 @@ func (c *filterCase) runOnce(t *testing.T, kind filter.StreamFilterFactory, at f
 	})
 	x := c.request("")
 	if err := filtertest.ServeLikeEngine(t, f, app, x, counts); err != nil || !passed || x.Response.Status != 200 {
-		t.Errorf("the next request: the application was asked: %v, status %d, error %v", passed, x.Response.Status, err)
+		t.Errorf("the next request: reached the application: %v, status %d, error %v", passed, x.Response.Status, err)
 	}
 	calls.Wait()
-	c.checkReleased(t, kind, counts)
+	c.checkReleased(t, factory, counts)
 }
 
-// checkReleased verifies that the gauges of requests in flight, and the counter that must stay 0,
-// are 0.
-func (c *filterCase) checkReleased(t *testing.T, kind filter.StreamFilterFactory, counts *filtertest.Counts) {
+// checkReleased verifies that the gauges of requests in flight are 0, and so is the counter c.zero.
+func (c *filterCase) checkReleased(t *testing.T, factory filter.StreamFilterFactory, counts *filtertest.Counts) {
 	t.Helper()
-	for _, m := range kind.Metrics {
+	for _, m := range factory.Metrics {
 		inFlight := m.Kind == metrics.KindGauge && (strings.HasSuffix(m.Name, "in_flight") || strings.HasSuffix(m.Name, "active"))
-		if n := counts.Value(m); n != 0 && (inFlight || c.never != "" && strings.HasSuffix(m.Name, c.never)) {
+		if n := counts.Value(m); n != 0 && (inFlight || c.zero != "" && strings.HasSuffix(m.Name, c.zero)) {
 			t.Errorf("%s is %v, want 0", m.Name, n)
 		}
 	}
-	if c.never != "" && !slices.ContainsFunc(kind.Metrics, func(m metrics.Metric) bool { return strings.HasSuffix(m.Name, c.never) }) {
-		t.Errorf("%s has no metric that ends in %s", kind.Name, c.never)
+	if c.zero != "" && !slices.ContainsFunc(factory.Metrics, func(m metrics.Metric) bool { return strings.HasSuffix(m.Name, c.zero) }) {
+		t.Errorf("%s has no metric that ends in %s", factory.Name, c.zero)
 	}
 }
 
@@ -212,9 +211,9 @@ func (c *filterCase) request(at filtertest.PanicPoint) *protocol.Exchange {
 		x.Request.Method, x.Request.ContentLength, x.Request.Body = "POST", -1, filtertest.PanickingBody()
 		return x
 	}
-	if c.content != "" {
-		x.Request.Method, x.Request.ContentLength = "POST", int64(len(c.content))
-		x.Request.Body = protocol.NewStringBody(c.content)
+	if c.body != "" {
+		x.Request.Method, x.Request.ContentLength = "POST", int64(len(c.body))
+		x.Request.Body = protocol.NewStringBody(c.body)
 	}
 	return x
 }

@@ -15,9 +15,9 @@ import (
 type mapping struct{ from, to uintptr }
 
 // dropProgramPages makes the kernel drop the pages of the program's file from the process, and returns
-// their size in bytes. The start touches nearly all pages of the binary, and serving touches a
-// small part. Pages that are needed again come back from the page cache, without a disk read, at
-// the price of a minor fault for each 64 kB.
+// their size in bytes. Starting touches nearly all pages of the binary, and serving touches few of
+// them. The kernel restores a page on access from the page cache, without a disk read, at
+// the cost of a minor fault for each 64 kB.
 func dropProgramPages() (int64, error) {
 	program, err := os.Readlink("/proc/self/exe")
 	if err != nil {
@@ -42,28 +42,28 @@ func dropProgramPages() (int64, error) {
 // modifies pages when it relocates them.
 func programMappings(smaps []byte, file string) (found []mapping, resident int64, err error) {
 	var m mapping
-	var ours bool
-	var bytesOf int64
+	var matches bool
+	var rss int64
 	for line := range bytes.Lines(smaps) {
 		words := strings.Fields(string(line))
 		switch {
 		case len(words) >= 5 && strings.Contains(words[0], "-"): // address perms offset dev inode path
-			ours = len(words) >= 6 && strings.Join(words[5:], " ") == file && (words[1] == "r-xp" || words[1] == "r--p")
-			if !ours {
+			matches = len(words) >= 6 && strings.Join(words[5:], " ") == file && (words[1] == "r-xp" || words[1] == "r--p")
+			if !matches {
 				continue
 			}
 			if m, err = parseMapping(words[0]); err != nil {
 				return nil, 0, err
 			}
-		case ours && len(words) >= 2 && words[0] == "Rss:":
-			kilobytes, err := strconv.ParseInt(words[1], 10, 64)
+		case matches && len(words) >= 2 && words[0] == "Rss:":
+			kb, err := strconv.ParseInt(words[1], 10, 64)
 			if err != nil {
 				return nil, 0, fmt.Errorf("smaps: %w", err)
 			}
-			bytesOf = kilobytes << 10
-		case ours && len(words) >= 2 && words[0] == "Anonymous:" && words[1] == "0":
+			rss = kb << 10
+		case matches && len(words) >= 2 && words[0] == "Anonymous:" && words[1] == "0":
 			found = append(found, m)
-			resident += bytesOf
+			resident += rss
 		}
 	}
 	return found, resident, nil

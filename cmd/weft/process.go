@@ -31,9 +31,9 @@ import (
 // process holds everything that runs: the server, its logs and metrics, and the admin port.
 type process struct {
 	flags startFlags
-	// checking: the process opens, binds and connects nothing, and only finds errors of start.
+	// checking: the process only validates the configuration. It opens no file or port and does not connect.
 	checking bool
-	errors   bytes.Buffer // log lines of level error while checking; only one goroutine runs then
+	errors   bytes.Buffer // log lines of level ERROR while checking; single-goroutine
 
 	log      *slog.Logger
 	level    *slog.LevelVar
@@ -54,7 +54,7 @@ type process struct {
 	// reloads has capacity 1: a pending request also covers later SIGHUPs.
 	reloads             chan reloadRequest
 	initialConfig       *config.Snapshot // the file at the start, with overrides of flags
-	pidFile             string           // as written; "": none; guarded by applying
+	pidFile             string           // as written; "": none; guarded by configMu
 	drainReportInterval time.Duration    // interval between log lines during a drain
 	shuttingDown        atomic.Bool      // a shutdown has begun
 	ports               []*admin.Server  // admin and Prometheus ports
@@ -210,7 +210,7 @@ func (p *process) run(ctx context.Context, signals <-chan os.Signal) error {
 func (p *process) apply(ctx context.Context, file *configjson.File) error {
 	p.configMu.Lock()
 	defer p.configMu.Unlock()
-	base, undo := file.Snapshot, func() {}
+	base, rollback := file.Snapshot, func() {}
 	if p.services == nil && file.Snapshot.Dubbo.Enable {
 		p.warnRestart("dubbo_registry")
 	}
@@ -219,16 +219,16 @@ func (p *process) apply(ctx context.Context, file *configjson.File) error {
 	}
 	if p.services != nil {
 		var err error
-		if base, undo, err = p.services.overlayOn(file.Snapshot); err != nil {
+		if base, rollback, err = p.services.overlayOn(file.Snapshot); err != nil {
 			return err
 		}
 	}
-	enforce := p.applySnapshot
+	apply := p.applySnapshot
 	if p.control != nil {
-		enforce = p.control.ApplyFile
+		apply = p.control.ApplyFile
 	}
-	if err := enforce(ctx, base); err != nil {
-		undo()
+	if err := apply(ctx, base); err != nil {
+		rollback()
 		return err
 	}
 	m := file.Snapshot.Metrics
@@ -244,7 +244,7 @@ func (p *process) drainTime() time.Duration { return p.server.Running().Server.G
 // end stops everything that still runs and flushes the logs.
 func (p *process) end() {
 	ctx, cancel := context.WithCancel(context.Background())
-	cancel() // any graceful drain is already over
+	cancel() // a graceful drain has already ended
 	p.server.Drain(ctx)
 	p.h2.Close()
 	p.rpc.Close()
@@ -276,7 +276,7 @@ func (p *process) movePIDFile(path string) error {
 		return nil
 	}
 	if path != "" {
-		if err := os.WriteFile(path, []byte(strconv.Itoa(os.Getpid())+"\n"), 0o644); err != nil { //nolint:gosec // a pid is for everybody to read
+		if err := os.WriteFile(path, []byte(strconv.Itoa(os.Getpid())+"\n"), 0o644); err != nil { //nolint:gosec // PID files are world-readable
 			return fmt.Errorf("pid file: %w", err)
 		}
 	}

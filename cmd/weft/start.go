@@ -71,7 +71,7 @@ func acceptLauncherFlags(cmd *cobra.Command) {
 		{"local-address-ip-version", ""}, {"component-log-level", ""}, {"log-format", ""}, {"log-format-prefix-with-location", ""},
 		{"drain-strategy", ""}, {"max-obj-name-len", ""}, {"allow-unknown-fields", ""}, {"feature-gates", "f"},
 	} {
-		flags.StringP(name.long, name.short, "", "accepted for launchers; no effect")
+		flags.StringP(name.long, name.short, "", "accepted for compatibility with launchers; no effect")
 		_ = flags.MarkHidden(name.long) // fails only for a flag that does not exist
 	}
 }
@@ -182,7 +182,7 @@ const defaultDrainReportInterval = 5 * time.Second
 
 // drain ends the process gracefully; another SIGTERM or SIGINT aborts the drain.
 func (p *process) drain(by string, signals <-chan os.Signal) error {
-	begun, limit := time.Now(), p.drainTime()
+	started, limit := time.Now(), p.drainTime()
 	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()
 	p.shuttingDown.Store(true)
@@ -202,11 +202,11 @@ func (p *process) drain(by string, signals <-chan os.Signal) error {
 	for {
 		select {
 		case <-done:
-			p.log.Info("drained", "seconds", seconds(time.Since(begun)))
+			p.log.Info("drained", "seconds", seconds(time.Since(started)))
 			return run.ErrDone
 		case <-report.C:
 			connections, requests := p.server.Remaining()
-			p.log.Info("still draining", "connections", connections, "requests", requests, "seconds_left", seconds(limit-time.Since(begun)))
+			p.log.Info("still draining", "connections", connections, "requests", requests, "seconds_left", seconds(limit-time.Since(started)))
 		case s := <-signals:
 			if s == syscall.SIGINT || s == syscall.SIGTERM {
 				p.log.Info("drain aborted", "signal", s.String())

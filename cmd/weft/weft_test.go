@@ -78,19 +78,19 @@ func pluginPackages(t *testing.T, dir string) []string {
 func TestEveryPluginIsRegistered(t *testing.T) {
 	var filters, engines, codecs []string
 	for _, f := range streamFilters() {
-		folder := strings.ToLower(strings.ReplaceAll(f.Name, "_", ""))
-		filters = append(filters, strings.TrimSuffix(folder, "filter")) // MOSN's flowControlFilter
+		name := strings.ToLower(strings.ReplaceAll(f.Name, "_", ""))
+		filters = append(filters, strings.TrimSuffix(name, "filter")) // MOSN's flowControlFilter
 	}
 	for _, p := range protocols(nil, nil) {
 		if p.Multiplexed && p.Name != config.HTTP2 { // a codec of the xprotocol engine
-			folder, _, _ := strings.Cut(string(p.Name), "v2") // versions share a directory
-			codecs = append(codecs, folder)
+			name, _, _ := strings.Cut(string(p.Name), "v2") // versions share a directory
+			codecs = append(codecs, name)
 			engines = append(engines, "xprotocol")
 		} else {
 			engines = append(engines, strings.ToLower(string(p.Name)))
 		}
 		if p.NewServer == nil || p.NewUpstreamConn == nil {
-			t.Errorf("the protocol %s has not both sides", p.Name)
+			t.Errorf("the protocol %s has no server or no upstream side", p.Name)
 		}
 	}
 	for dir, got := range map[string][]string{
@@ -109,10 +109,10 @@ func TestEveryPluginIsRegistered(t *testing.T) {
 // TestRegisteredPluginsAreConfigurable verifies that the configuration accepts exactly the
 // registered names.
 func TestRegisteredPluginsAreConfigurable(t *testing.T) {
-	k := capabilities()
+	c := capabilities()
 	for _, f := range streamFilters() {
-		if !slices.ContainsFunc(k.StreamFilters, func(known filter.StreamFilterFactory) bool { return known.Name == f.Name }) {
-			t.Errorf("configuration does not know the filter %s", f.Name)
+		if !slices.ContainsFunc(c.StreamFilters, func(accepted filter.StreamFilterFactory) bool { return accepted.Name == f.Name }) {
+			t.Errorf("the configuration does not accept the filter %s", f.Name)
 		}
 		for _, section := range document.Sections(f.Name, f.Config(), nil) {
 			for _, key := range section.Keys {
@@ -123,17 +123,17 @@ func TestRegisteredPluginsAreConfigurable(t *testing.T) {
 		}
 	}
 	for _, p := range protocols(nil, nil) {
-		if !slices.Contains(k.Protocols, p.Name) {
-			t.Errorf("configuration does not know the protocol %s", p.Name)
+		if !slices.Contains(c.Protocols, p.Name) {
+			t.Errorf("the configuration does not accept the protocol %s", p.Name)
 		}
 	}
-	for policy, make := range policies() {
-		if !slices.Contains(k.Policies, policy) || make == nil {
-			t.Errorf("the configuration does not know the policy %s, or no balancer implements it", policy)
+	for policy, newBalancer := range policies() {
+		if !slices.Contains(c.Policies, policy) || newBalancer == nil {
+			t.Errorf("the configuration does not accept the policy %s, or it has no balancer", policy)
 		}
 	}
-	if len(k.StreamFilters) != len(streamFilters()) || len(k.Protocols) != len(protocols(nil, nil)) || len(k.Policies) != len(policies())+1 { // LB_ORIGINAL_DST needs no balancer
-		t.Error("the configuration knows more than is implemented")
+	if len(c.StreamFilters) != len(streamFilters()) || len(c.Protocols) != len(protocols(nil, nil)) || len(c.Policies) != len(policies())+1 { // LB_ORIGINAL_DST needs no balancer
+		t.Error("the configuration accepts names that are not registered")
 	}
 }
 
@@ -154,24 +154,24 @@ func TestBannerMatchesReadme(t *testing.T) {
 		"admin                 127.0.0.1:34901\n",
 	} {
 		if !strings.Contains(text, want) {
-			t.Errorf("the greeting lacks %q:\n%s", want, text)
+			t.Errorf("the banner lacks %q:\n%s", want, text)
 		}
 	}
 	for _, command := range []string{"curl -i http://127.0.0.1:2045/\n", "curl http://127.0.0.1:34901/ "} {
 		if !strings.Contains(text, command) || !strings.Contains(string(readme), command) {
-			t.Errorf("the greeting or the README does not contain %q", command)
+			t.Errorf("the banner or the README does not contain %q", command)
 		}
 	}
-	answer := ""
+	body := ""
 	for _, table := range file.Snapshot.Routes {
 		for _, route := range table.VirtualHosts[0].Routes {
 			if route.DirectResponse != nil {
-				answer = strings.TrimSpace(route.DirectResponse.Body)
+				body = strings.TrimSpace(route.DirectResponse.Body)
 			}
 		}
 	}
-	if answer == "" || !strings.Contains(text, `"`+answer+`"`) {
-		t.Errorf("the greeting does not expect %q:\n%s", answer, text)
+	if body == "" || !strings.Contains(text, `"`+body+`"`) {
+		t.Errorf("the banner does not show %q:\n%s", body, text)
 	}
 }
 
@@ -185,7 +185,7 @@ func TestBannerHintsOnlyForQuickstart(t *testing.T) {
 	}
 	for path, want := range map[string]bool{"": true, "../../configs/quickstart.json": true, copied: true, other: false, "missing.json": false} {
 		if got := strings.Contains(banner(source{path: path}, &config.Snapshot{}), "Try:"); got != want {
-			t.Errorf("%q: prints what to try: %t, want %t", path, got, want)
+			t.Errorf("%q: prints hints: %t, want %t", path, got, want)
 		}
 	}
 }
@@ -198,12 +198,12 @@ func TestLevelNamesRoundTrip(t *testing.T) {
 			t.Errorf("levelName(levelOf(%s)) = %s", level, levelName(l))
 		}
 		if l <= last {
-			t.Errorf("%s is not above the level before it", level)
+			t.Errorf("%s is not above the previous level", level)
 		}
 		last = l
 	}
 	if got := levelOf("nonsense"); got != slog.LevelInfo {
-		t.Errorf("the name of an unknown level is %v", got)
+		t.Errorf("levelOf an unknown name = %v", got)
 	}
 	var out bytes.Buffer
 	log := slog.New(slog.NewTextHandler(&out, &slog.HandlerOptions{Level: levelTrace, ReplaceAttr: replaceLevel}))
@@ -299,11 +299,11 @@ func TestCheckReportsAllErrors(t *testing.T) {
 		stdout string
 		stderr []string
 	}{
-		{"a good file", []string{"check", "-c", "../../configs/quickstart.json"}, 0, "../../configs/quickstart.json: ok: 3 listeners, 3 route tables, 2 clusters\n", nil},
-		{"a bad file", []string{"check", "-c", bad}, 1, "", []string{bad + ":3:5: ", "listeners", bad + ":4:25: ", "graceful_timeout"}},
-		{"no file there", []string{"check", "-c", "missing.json"}, 1, "", []string{"missing.json", "no such file"}},
-		{"no file named", []string{"check"}, 1, "", []string{"the file is missing", "weft check FILE"}},
-		{"an argument too many", []string{"check", "-c", bad, "more"}, 1, "", []string{"more"}},
+		{"valid file", []string{"check", "-c", "../../configs/quickstart.json"}, 0, "../../configs/quickstart.json: ok: 3 listeners, 3 route tables, 2 clusters\n", nil},
+		{"invalid file", []string{"check", "-c", bad}, 1, "", []string{bad + ":3:5: ", "listeners", bad + ":4:25: ", "graceful_timeout"}},
+		{"missing file", []string{"check", "-c", "missing.json"}, 1, "", []string{"missing.json", "no such file"}},
+		{"no argument", []string{"check"}, 1, "", []string{"the file is missing", "weft check FILE"}},
+		{"two arguments", []string{"check", "-c", bad, "more"}, 1, "", []string{"more"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			stdout, stderr, status := execute(t, test.args...)
@@ -312,13 +312,13 @@ func TestCheckReportsAllErrors(t *testing.T) {
 			}
 			for _, want := range test.stderr {
 				if !strings.Contains(stderr, want) {
-					t.Errorf("it does not say %q:\n%s", want, stderr)
+					t.Errorf("stderr does not contain %q:\n%s", want, stderr)
 				}
 			}
 		})
 	}
 	if got := runCommand(t.Context(), []string{"check", "-c", bad}); got != 1 {
-		t.Errorf("the exit status of a bad file is %d", got)
+		t.Errorf("the exit status for an invalid file is %d", got)
 	}
 	if got := runCommand(t.Context(), []string{"version"}); got != 0 {
 		t.Errorf("the exit status of version is %d", got)
@@ -366,40 +366,40 @@ func TestRejectedReloadKeepsConfiguration(t *testing.T) {
 	route := func() string {
 		tables := p.server.DescribeRoutes("table")
 		if len(tables) != 1 {
-			t.Fatal("the table is not there")
+			t.Fatal("the table is missing")
 		}
 		return tables[0].VirtualHosts[0].Routes[0].Name
 	}
 	if got := p.adminState(); got != inspect.Ready || route() != "first" {
-		t.Errorf("it is %s with the route %s", got, route())
+		t.Errorf("state %s with the route %s", got, route())
 	}
 
 	write(`{"servers": [{"listeners": [{"name": "front"}]}]}`)
 	p.reload(context.Background())
 	if c := p.adminConfig(); c.Rejected == nil || len(c.Rejected.Reasons) == 0 || !strings.Contains(c.Rejected.Reasons[0], "config.json:1:") || route() != "first" {
-		t.Errorf("after a bad file: rejected %+v, the route %s", c.Rejected, route())
+		t.Errorf("after an invalid file: rejected %+v, the route %s", c.Rejected, route())
 	}
 	if hasXDS {
 		write(`{"static_resources": {"clusters": [{"name": "shop"}]}}`)
 		p.reload(context.Background())
 		if c := p.adminConfig(); c.Rejected == nil || len(p.server.Running().Listeners) != 1 {
-			t.Errorf("after a file for Envoy alone, of which nothing counts before the next start: rejected %+v, and there are %d listeners", c.Rejected, len(p.server.Running().Listeners))
+			t.Errorf("after an Envoy file, which requires a restart: rejected %+v, %d listeners", c.Rejected, len(p.server.Running().Listeners))
 		}
 	}
 	write(fmt.Sprintf(good, "second"))
 	p.reload(context.Background())
 	if c := p.adminConfig(); c.Rejected != nil || route() != "second" {
-		t.Errorf("after a good file: rejected %+v, the route %s", c.Rejected, route())
+		t.Errorf("after a valid file: rejected %+v, the route %s", c.Rejected, route())
 	}
 	if len(p.server.DescribeRoutes("other")) != 0 {
-		t.Error("what is not there is shown")
+		t.Error("DescribeRoutes returned a table that does not exist")
 	}
 	if tables := p.server.DescribeRoutes(""); len(tables) != 1 {
 		t.Errorf("all tables: %v", tables)
 	}
 }
 
-func TestTheLevelOfTheLogIsSetByName(t *testing.T) {
+func TestSetLogLevel(t *testing.T) {
 	p := &process{level: new(slog.LevelVar), log: slog.New(slog.DiscardHandler)}
 	for _, name := range []string{"debug", "WARN", "Off"} {
 		if err := p.setLevel(name); err != nil || !strings.EqualFold(levelName(p.level.Level()), name) {
@@ -407,16 +407,16 @@ func TestTheLevelOfTheLogIsSetByName(t *testing.T) {
 		}
 	}
 	if err := p.setLevel("loud"); err == nil || !strings.Contains(err.Error(), "TRACE") {
-		t.Errorf("setLevel(%q) = %v, want the levels that there are", "loud", err)
+		t.Errorf("setLevel(%q) = %v, want an error with the valid levels", "loud", err)
 	}
 }
 
 func TestFileArgumentSuggestsFlag(t *testing.T) {
 	want := `unexpected argument "a.json": specify the file with -c a.json`
 	if err := rejectArgs(nil, []string{"a.json"}); err == nil || err.Error() != want {
-		t.Errorf("noFile = %v, want %s", err, want)
+		t.Errorf("rejectArgs = %v, want %s", err, want)
 	}
 	if err := rejectArgs(nil, nil); err != nil {
-		t.Errorf("noFile of nothing = %v", err)
+		t.Errorf("rejectArgs without arguments = %v", err)
 	}
 }

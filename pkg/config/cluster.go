@@ -5,7 +5,7 @@ import "time"
 // ClusterType says how a cluster gets its hosts.
 type ClusterType string
 
-// The types.
+// The types of clusters.
 const (
 	ClusterStatic ClusterType = "STATIC" // SIMPLE is a synonym
 )
@@ -13,7 +13,7 @@ const (
 // LBPolicy is a load-balancing policy.
 type LBPolicy string
 
-// The supported policies.
+// The load-balancing policies.
 const (
 	RoundRobin         LBPolicy = "LB_ROUNDROBIN"
 	WeightedRoundRobin LBPolicy = "LB_WEIGHTED_ROUNDROBIN"
@@ -43,7 +43,7 @@ type Cluster struct {
 
 	ChoiceCount       int     // hosts compared by least request, least connection and peak EWMA; default 2
 	ActiveRequestBias float64 // exponent of least request with weights; default 1
-	MinRingSize       int     // points of the ring hash; 0: as many as the weights need
+	MinRingSize       int     // minimum number of points of the ring hash; 0: determined by the weights
 	MaxRingSize       int     // 0 means 8,388,608
 	MaglevTableSize   int     // size of the maglev table, a prime; 0: 65,537, or 655,373 for many hosts
 
@@ -80,7 +80,7 @@ type Cluster struct {
 // protocols have one mode only.
 type PoolMode string
 
-// The modes.
+// The pool modes.
 const (
 	Multiplex PoolMode = "multiplex" // many requests on few connections; "" means the same
 	PingPong  PoolMode = "ping_pong" // one request at a time on each connection
@@ -156,9 +156,9 @@ func (c *Cluster) Limits(p Priority) *CircuitBreakers {
 	return &c.CircuitBreakers
 }
 
-// CircuitBreakers are the limits of a cluster for one priority; 0 means no limit, and Nothing allows
-// nothing. The readers of configuration formats set them: DefaultCircuitBreakers for an absent value, and
-// for an explicit 0 the meaning of the format (config.json: no limit; Envoy: Nothing).
+// CircuitBreakers are the limits of a cluster for one priority. 0 means no limit, and LimitZero allows
+// nothing. The readers of configuration formats set DefaultCircuitBreakers for an absent value. For an
+// explicit 0 they follow their format: no limit in config.json, LimitZero in Envoy's.
 type CircuitBreakers struct {
 	MaxConnections     int // open connections
 	MaxPendingRequests int // requests that wait for a connection
@@ -203,7 +203,7 @@ type Host struct {
 	NoTLS           bool   // plaintext, whatever the cluster configures
 	TLSIndex        int    // 0: the cluster's TLS; i above 0: its AlternateTLS[i-1]
 	Metadata        map[string]string
-	Priority        uint32 // 0 is used first; higher ones as those before them fail
+	Priority        uint32 // 0 is used first; higher ones if the hosts of lower ones fail
 	Locality        Locality
 	Health          HostHealth // health that discovery reports; never configured
 	Workload        string     // workload of the host, as workload.Parse reads it; "": unknown; never configured

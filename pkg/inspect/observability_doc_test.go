@@ -42,7 +42,7 @@ func TestObservabilityDocHasEndpoints(t *testing.T) {
 
 func endpointTable() string {
 	var b strings.Builder
-	b.WriteString("| | Path | Answer |\n|---|---|---|\n")
+	b.WriteString("| | Path | Response |\n|---|---|---|\n")
 	for _, e := range Endpoints(Sources{}) {
 		fmt.Fprintf(&b, "| %s | `%s` | %s |\n", e.Method, e.Path, e.Doc)
 	}

@@ -14,7 +14,7 @@ const (
 	Starting State = "starting"
 	Ready    State = "ready"
 	Draining State = "draining"
-	Alive    State = "alive" // any of the others; /healthz shows it
+	Alive    State = "alive" // the process runs, in any state; /healthz shows it
 )
 
 // envoyState returns the name and the number of s in envoy.admin.v3.ServerInfo.State.
@@ -61,7 +61,7 @@ type Process struct {
 	State       State
 	Uptime      time.Duration
 	ConfigPath  string          // as in the command line
-	Concurrency int             // number of processors that it uses
+	Concurrency int             // number of processors in use
 	Node        json.RawMessage // of the Envoy bootstrap; nil: none
 }
 
@@ -77,7 +77,7 @@ type ServerInfo struct {
 	Node        json.RawMessage `json:"node"`
 }
 
-// CommandLine has the options of the command line that Envoy has too.
+// CommandLine holds the command-line options that Envoy has, too.
 type CommandLine struct {
 	Concurrency int    `json:"concurrency"`
 	ConfigPath  string `json:"config_path"`

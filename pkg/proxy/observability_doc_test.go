@@ -219,7 +219,7 @@ func metricTable() string {
 
 func closeReasonTable() string {
 	var b strings.Builder
-	b.WriteString("| Cause | Meaning |\n|---|---|\n")
+	b.WriteString("| Close reason | Meaning |\n|---|---|\n")
 	for c := range network.CloseReasons() {
 		fmt.Fprintf(&b, "| `%s` | %s |\n", c, c.Text())
 	}

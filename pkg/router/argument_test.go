@@ -55,6 +55,6 @@ func TestMatchArguments(t *testing.T) {
 	if _, err := Compile(&config.RouteTable{Name: "t", VirtualHosts: []*config.VirtualHost{{Name: "all", Domains: []string{"*"}, Routes: []*config.Route{
 		{Name: "bad", Match: config.RouteMatch{Arguments: []config.ArgumentMatch{bad}}, DirectResponse: &config.DirectResponse{Status: 200}},
 	}}}}); err == nil {
-		t.Error("an expression that is none is compiled")
+		t.Error("Compile accepted an invalid expression")
 	}
 }

@@ -123,7 +123,7 @@ func TestTopicPages(t *testing.T) {
 			t.Error(err)
 			continue
 		}
-		for _, want := range []string{" config=", "\n## How to see that it works\n", "(reference/", "\n## What goes wrong\n"} {
+		for _, want := range []string{" config=", "\n## How to see that it works\n", "(reference/", "\n## Troubleshooting\n"} {
 			if !strings.Contains(string(text), want) {
 				t.Errorf("docs/%s.md does not contain %q", topic, want)
 			}

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// TestMessagesOnPagesExist verifies that the messages in the tables "What goes wrong" are those of the
+// TestMessagesOnPagesExist verifies that the messages in the tables "Troubleshooting" are those of the
 // code: three words in a row of each message must occur in a file of Go that is no test.
 func TestMessagesOnPagesExist(t *testing.T) {
 	foreign := map[string]bool{ // messages of the system and of Go's resolver, or with fewer fixed words
@@ -29,7 +29,7 @@ func TestMessagesOnPagesExist(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, section, _ := strings.Cut(string(text), "\n## What goes wrong\n")
+		_, section, _ := strings.Cut(string(text), "\n## Troubleshooting\n")
 		section, _, _ = strings.Cut(section, "\n## ")
 		for _, row := range regexp.MustCompile(`(?m)^\| (.*?) \| `).FindAllStringSubmatch(section, -1) {
 			for _, message := range regexp.MustCompile("`([^`]*)`").FindAllStringSubmatch(row[1], -1) {

@@ -34,18 +34,18 @@ func TestBolt(t *testing.T) {
 					pair: pair{name, name, openGolden(t, name, name)},
 					port: port,
 				}
-				changing, refused := w, w
+				changing, aborting := w, w
 				hosts := []int{port}
 				wefts := startSidecars(t, protocol, service{hosts: hosts}, service{hosts: hosts, actionKeys: changeAttachments()},
 					service{hosts: hosts, routeKeys: abortKeys()})
-				w.sidecars, changing.sidecars, refused.sidecars = wefts.forService(0), wefts.forService(1), wefts.forService(2)
+				w.sidecars, changing.sidecars, aborting.sidecars = wefts.forService(0), wefts.forService(1), wefts.forService(2)
 				consumers[version].awaitReady(t)
 				for _, scenario := range boltScenarios() {
 					w.runScenario(t, consumers[version], scenario, scenario, "version="+version)
 				}
 				w.runThroughWefts(t, consumers[version], "deadline", "deadline", "version="+version)
 				changing.runThroughWefts(t, consumers[version], "headers-changed", "headers", "version="+version)
-				refused.runThroughWefts(t, consumers[version], "refused", "sync", "version="+version)
+				aborting.runThroughWefts(t, consumers[version], "refused", "sync", "version="+version)
 				runIdle(t, consumers[version], "version="+version, []target{w})
 			})
 		}

@@ -60,9 +60,9 @@ func toPort(n int) uint16 {
 	return uint16(n)
 }
 
-// metadataPort returns the port of the instance's metadata service over Dubbo, and the version of
-// that service; 0: none. Dubbo writes the parameters as a map by protocol, or as those of the only
-// protocol.
+// metadataPort returns the port and the version of the instance's metadata service over Dubbo; port is
+// 0 if there is none. Dubbo writes the parameters as a map by protocol, or as a single object if there
+// is only one protocol.
 func metadataPort(i registry.Instance) (port uint16, version string) {
 	text := []byte(i.Metadata[keyService])
 	type parameters struct {
@@ -70,20 +70,20 @@ func metadataPort(i registry.Instance) (port uint16, version string) {
 		Protocol string `json:"protocol"`
 		Version  string `json:"version"`
 	}
-	var one parameters
-	var several map[string]parameters
+	var single parameters
+	var byProtocol map[string]parameters
 	switch {
-	case json.Unmarshal(text, &several) == nil:
-		one = several[dubboProtocol]
-	case json.Unmarshal(text, &one) != nil || one.Protocol != "" && one.Protocol != dubboProtocol:
+	case json.Unmarshal(text, &byProtocol) == nil:
+		single = byProtocol[dubboProtocol]
+	case json.Unmarshal(text, &single) != nil || single.Protocol != "" && single.Protocol != dubboProtocol:
 		return 0, ""
 	}
-	n, err := strconv.Atoi(one.Port)
+	n, err := strconv.Atoi(single.Port)
 	if err != nil {
 		return 0, ""
 	}
-	if one.Version == "" {
-		one.Version = "1.0.0"
+	if single.Version == "" {
+		single.Version = "1.0.0"
 	}
-	return toPort(n), one.Version
+	return toPort(n), single.Version
 }

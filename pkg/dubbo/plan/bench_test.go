@@ -31,14 +31,14 @@ type fakeConn struct{ released func(bool) }
 func (*fakeConn) Usable(time.Duration) bool { return true }
 func (*fakeConn) Close() error              { return nil }
 
-func (a *fakeConn) Start(_ context.Context, x *protocol.Exchange) error {
+func (c *fakeConn) Start(_ context.Context, x *protocol.Exchange) error {
 	x.Response.Status = 200
-	a.released(true)
+	c.released(true)
 	return nil
 }
 
-// BenchmarkChoosingAHost measures route matching and host selection for services with rules.
-func BenchmarkChoosingAHost(b *testing.B) {
+// BenchmarkHostSelection measures route matching and host selection for services with rules.
+func BenchmarkHostSelection(b *testing.B) {
 	tags := document("tag", "application", "a", "tags: [{name: gray, addresses: ['10.0.0.3:1', '10.0.0.4:1']}]")
 	var many []registry.URL
 	for i := range 100 {
@@ -50,8 +50,8 @@ func BenchmarkChoosingAHost(b *testing.B) {
 		tag   string
 	}{
 		{"no rules", nil, ""},
-		{"a tag rule, no tag", []registry.URL{tags}, ""},
-		{"a tag rule, a tag", []registry.URL{tags}, "gray"},
+		{"tag rule, call without tag", []registry.URL{tags}, ""},
+		{"tag rule, call with tag", []registry.URL{tags}, "gray"},
 		{"two conditions", []registry.URL{condition("method=get* => host!=10.0.0.1"), condition("attachments[user]=ann => host=10.0.0.2")}, ""},
 		{"100 conditions", many, ""},
 	} {
@@ -80,14 +80,14 @@ func BenchmarkChoosingAHost(b *testing.B) {
 			change.Retire()
 			x := newCall("method=getName", "user=eve", "dubbo.tag="+bench.tag)
 			f := table.Match(x).Config.Forward
-			via := &upstream.ClusterPicker{Cluster: set.Get(f.Cluster), Protocol: config.Dubbo, Labels: subset.NewLabels(f.Metadata)}
+			picker := &upstream.ClusterPicker{Cluster: set.Get(f.Cluster), Protocol: config.Dubbo, Labels: subset.NewLabels(f.Metadata)}
 			b.ReportAllocs()
 			for b.Loop() {
 				x.Record.Attempts = x.Record.Attempts[:0]
 				if r := table.Match(x); r == nil {
 					b.Fatal("the call has no route")
 				}
-				if err := x.Serve(context.Background(), via); err != nil && protocol.ReasonOf(err) != protocol.NoHealthyHost {
+				if err := x.Serve(context.Background(), picker); err != nil && protocol.ReasonOf(err) != protocol.NoHealthyHost {
 					b.Fatal(err)
 				}
 			}

@@ -59,39 +59,39 @@ func TestProviderWeights(t *testing.T) {
 		providers []string
 		want      string
 	}{
-		{"nobody", nil, ""},
-		{"the usual weight", []string{"dubbo://10.0.0.1:1/x"}, "10.0.0.1:1*100"},
-		{"in the order of addresses", []string{"dubbo://10.0.0.2:1/x", "dubbo://10.0.0.1:2/x", "dubbo://10.0.0.1:1/x"}, "10.0.0.1:1*100; 10.0.0.1:2*100; 10.0.0.2:1*100"},
-		{"named twice", []string{"dubbo://10.0.0.1:1/x?weight=1", "dubbo://10.0.0.1:1/x?weight=2"}, "10.0.0.1:1*1"},
-		{"named twice, first disabled", []string{"dubbo://10.0.0.1:1/x?enabled=false", "dubbo://10.0.0.1:1/x?weight=2"}, "10.0.0.1:1*2"},
+		{"no provider", nil, ""},
+		{"default weight", []string{"dubbo://10.0.0.1:1/x"}, "10.0.0.1:1*100"},
+		{"sorted by address", []string{"dubbo://10.0.0.2:1/x", "dubbo://10.0.0.1:2/x", "dubbo://10.0.0.1:1/x"}, "10.0.0.1:1*100; 10.0.0.1:2*100; 10.0.0.2:1*100"},
+		{"duplicate address", []string{"dubbo://10.0.0.1:1/x?weight=1", "dubbo://10.0.0.1:1/x?weight=2"}, "10.0.0.1:1*1"},
+		{"duplicate address, first disabled", []string{"dubbo://10.0.0.1:1/x?enabled=false", "dubbo://10.0.0.1:1/x?weight=2"}, "10.0.0.1:1*2"},
 		{"IPv6", []string{"dubbo://[fe80::1]:1/x"}, "[fe80::1]:1*100"},
 		{"weights", []string{"dubbo://10.0.0.1:1/x?weight=20", "dubbo://10.0.0.2:1/x?default.weight=30"}, "10.0.0.1:1*20; 10.0.0.2:1*30"},
-		{"weights above what a host may have", []string{"dubbo://10.0.0.1:1/x?weight=1000", "dubbo://10.0.0.2:1/x?weight=500", "dubbo://10.0.0.3:1/x?weight=1"}, "10.0.0.1:1*128; 10.0.0.2:1*64; 10.0.0.3:1*1"},
-		{"no weight", []string{"dubbo://10.0.0.1:1/x?weight=0", "dubbo://10.0.0.2:1/x"}, "10.0.0.2:1*100; 10.0.0.1:1: its weight is 0"},
-		{"nobody has weight", []string{"dubbo://10.0.0.1:1/x?weight=0", "dubbo://10.0.0.2:1/x?weight=-3"}, "10.0.0.1:1*1; 10.0.0.2:1*1"},
-		{"a weight that is none", []string{"dubbo://10.0.0.1:1/x?weight=much"}, "10.0.0.1:1*100"},
-		{"a weight that is too large for Java", []string{"dubbo://10.0.0.1:1/x?weight=144115188075855872", "dubbo://10.0.0.2:1/x"}, "10.0.0.1:1*100; 10.0.0.2:1*100"},
-		{"the largest weight", []string{"dubbo://10.0.0.1:1/x?weight=2147483647", "dubbo://10.0.0.2:1/x"}, "10.0.0.1:1*128; 10.0.0.2:1*1"},
+		{"weights above the maximum of a host", []string{"dubbo://10.0.0.1:1/x?weight=1000", "dubbo://10.0.0.2:1/x?weight=500", "dubbo://10.0.0.3:1/x?weight=1"}, "10.0.0.1:1*128; 10.0.0.2:1*64; 10.0.0.3:1*1"},
+		{"weight 0", []string{"dubbo://10.0.0.1:1/x?weight=0", "dubbo://10.0.0.2:1/x"}, "10.0.0.2:1*100; 10.0.0.1:1: its weight is 0"},
+		{"all weights 0 or negative", []string{"dubbo://10.0.0.1:1/x?weight=0", "dubbo://10.0.0.2:1/x?weight=-3"}, "10.0.0.1:1*1; 10.0.0.2:1*1"},
+		{"invalid weight", []string{"dubbo://10.0.0.1:1/x?weight=much"}, "10.0.0.1:1*100"},
+		{"weight too large for Java", []string{"dubbo://10.0.0.1:1/x?weight=144115188075855872", "dubbo://10.0.0.2:1/x"}, "10.0.0.1:1*100; 10.0.0.2:1*100"},
+		{"largest weight", []string{"dubbo://10.0.0.1:1/x?weight=2147483647", "dubbo://10.0.0.2:1/x"}, "10.0.0.1:1*128; 10.0.0.2:1*1"},
 		{"disabled", []string{"dubbo://10.0.0.1:1/x?enabled=false", "dubbo://10.0.0.2:1/x?disabled=true", "dubbo://10.0.0.3:1/x?disabled=false&enabled=false"},
 			"10.0.0.3:1*100; 10.0.0.1:1: it is disabled; 10.0.0.2:1: it is disabled"},
-		{"another protocol", []string{"tri://10.0.0.1:1/x", "tri://10.0.0.2:1/x?ext.protocol=rest,dubbo"}, `10.0.0.2:1*100; 10.0.0.1:1: its protocol is "tri"`},
+		{"other protocol", []string{"tri://10.0.0.1:1/x", "tri://10.0.0.2:1/x?ext.protocol=rest,dubbo"}, `10.0.0.2:1*100; 10.0.0.1:1: its protocol is "tri"`},
 		{"no port", []string{"dubbo://10.0.0.1/x"}, "10.0.0.1: it has no port"},
-		{"no machine", []string{"dubbo://0.0.0.0:1/x"}, "0.0.0.0:1: its address is unspecified or multicast"},
-		{"no machine, as IPv6", []string{"dubbo://[::ffff:0.0.0.0]:1/x", "dubbo://[::]:1/x", "dubbo://[ff02::1]:1/x"},
+		{"unspecified address", []string{"dubbo://0.0.0.0:1/x"}, "0.0.0.0:1: its address is unspecified or multicast"},
+		{"unspecified IPv6 address", []string{"dubbo://[::ffff:0.0.0.0]:1/x", "dubbo://[::]:1/x", "dubbo://[ff02::1]:1/x"},
 			"[::]:1: its address is unspecified or multicast; [::ffff:0.0.0.0]:1: its address is unspecified or multicast; [ff02::1]:1: its address is unspecified or multicast"},
-		{"a zone", []string{"dubbo://[fe80::1%eth0]:1/x"}, "[fe80::1%eth0]:1*100"},
-		{"a zone that is none", []string{"dubbo://[fe80::1%a\nb]:1/x"}, "[fe80::1%a\nb]:1: its host is not a valid address or name"},
-		{"no host", []string{"dubbo://a b:1/x"}, "a b:1: its host is not a valid address or name"},
-		{"a version that nobody asked for", []string{"dubbo://10.0.0.1:1/x?version=2"}, "10.0.0.1:1*100"},
-		{"named twice, second to the letter", []string{"dubbo://10.0.0.1:1/x?version=2&weight=1", "dubbo://10.0.0.1:1/x?weight=2"}, "10.0.0.1:1*2"},
-		{"another category", []string{"dubbo://10.0.0.1:1/x?category=configurators"}, ""},
-		{"new", []string{"dubbo://10.0.0.1:1/x?timestamp=" + at(0)}, "10.0.0.1:1*1"},
-		{"half as old as it takes", []string{"dubbo://10.0.0.1:1/x?timestamp=" + at(5*time.Minute)}, "10.0.0.1:1*50"},
-		{"old", []string{"dubbo://10.0.0.1:1/x?timestamp=" + at(10*time.Minute)}, "10.0.0.1:1*100"},
-		{"a warmup of its own", []string{"dubbo://10.0.0.1:1/x?warmup=10000&timestamp=" + at(5*time.Second)}, "10.0.0.1:1*50"},
+		{"IPv6 zone", []string{"dubbo://[fe80::1%eth0]:1/x"}, "[fe80::1%eth0]:1*100"},
+		{"invalid IPv6 zone", []string{"dubbo://[fe80::1%a\nb]:1/x"}, "[fe80::1%a\nb]:1: its host is not a valid address or name"},
+		{"invalid host", []string{"dubbo://a b:1/x"}, "a b:1: its host is not a valid address or name"},
+		{"version, reference without version", []string{"dubbo://10.0.0.1:1/x?version=2"}, "10.0.0.1:1*100"},
+		{"duplicate address, second matches exactly", []string{"dubbo://10.0.0.1:1/x?version=2&weight=1", "dubbo://10.0.0.1:1/x?weight=2"}, "10.0.0.1:1*2"},
+		{"other category", []string{"dubbo://10.0.0.1:1/x?category=configurators"}, ""},
+		{"started now", []string{"dubbo://10.0.0.1:1/x?timestamp=" + at(0)}, "10.0.0.1:1*1"},
+		{"half of the warmup", []string{"dubbo://10.0.0.1:1/x?timestamp=" + at(5*time.Minute)}, "10.0.0.1:1*50"},
+		{"after the warmup", []string{"dubbo://10.0.0.1:1/x?timestamp=" + at(10*time.Minute)}, "10.0.0.1:1*100"},
+		{"custom warmup", []string{"dubbo://10.0.0.1:1/x?warmup=10000&timestamp=" + at(5*time.Second)}, "10.0.0.1:1*50"},
 		{"no warmup", []string{"dubbo://10.0.0.1:1/x?warmup=0&timestamp=" + at(0)}, "10.0.0.1:1*100"},
-		{"a clock that is a little ahead", []string{"dubbo://10.0.0.1:1/x?timestamp=" + at(-time.Second)}, "10.0.0.1:1*1"},
-		{"a clock that is wrong", []string{"dubbo://10.0.0.1:1/x?timestamp=" + at(-time.Hour)}, "10.0.0.1:1*100"},
+		{"timestamp slightly in the future", []string{"dubbo://10.0.0.1:1/x?timestamp=" + at(-time.Second)}, "10.0.0.1:1*1"},
+		{"timestamp far in the future", []string{"dubbo://10.0.0.1:1/x?timestamp=" + at(-time.Hour)}, "10.0.0.1:1*100"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -104,13 +104,13 @@ func TestProviderWeights(t *testing.T) {
 }
 
 func TestWarmupSteps(t *testing.T) {
-	began := noon().Add(1234 * time.Millisecond)
-	provider := lists(t, "dubbo://10.0.0.1:1/x?timestamp="+strconv.FormatInt(began.UnixMilli(), 10))
-	now, weight, steps := began, uint32(0), 0
+	started := noon().Add(1234 * time.Millisecond)
+	provider := lists(t, "dubbo://10.0.0.1:1/x?timestamp="+strconv.FormatInt(started.UnixMilli(), 10))
+	now, weight, steps := started, uint32(0), 0
 	for ; ; steps++ {
 		o := plan.Compute(plan.Reference{Service: registry.Service{Interface: "x"}}, provider, now)
 		if w := o.Cluster.Hosts[0].Weight; w <= weight {
-			t.Fatalf("%v after it began the weight is %d, was %d before", now.Sub(began), w, weight)
+			t.Fatalf("%v after the start: the weight is %d, not above %d", now.Sub(started), w, weight)
 		}
 		weight = o.Cluster.Hosts[0].Weight
 		if o.NextChange.IsZero() {
@@ -122,7 +122,7 @@ func TestWarmupSteps(t *testing.T) {
 		now = o.NextChange
 	}
 	if weight != 100 || steps < 15 || steps > 20 {
-		t.Errorf("after %d steps the weight is %d, want 100 after about 20", steps, weight)
+		t.Errorf("after %d steps the weight is %d, want 100 after 15 to 20", steps, weight)
 	}
 }
 
@@ -136,7 +136,7 @@ func TestSeveralRegistries(t *testing.T) {
 		t.Errorf("got %s, want %s", got, want)
 	}
 	if got := o.Providers[0].Registry + o.Providers[1].Registry; got != "ab" {
-		t.Errorf("the addresses are of the registries %q, want a, b", got)
+		t.Errorf("registries of the addresses: %q, want ab", got)
 	}
 }
 
@@ -178,31 +178,31 @@ func TestSettings(t *testing.T) {
 		want      string // policy; then for each route its method, timeout, retries, and timeout of an attempt
 		warning   string
 	}{
-		{"nothing said", "", []string{""}, "LB_RANDOM - 1m0s", ""},
-		{"nobody there", "timeout=10", nil, "LB_RANDOM - 10ms", ""},
-		{"the provider's timeout", "", []string{"timeout=500"}, "LB_RANDOM - 500ms", ""},
-		{"the consumer's comes first", "timeout=100", []string{"timeout=500"}, "LB_RANDOM - 100ms", ""},
-		{"a method's before that", "timeout=100", []string{"timeout=500&get.timeout=900"}, "LB_RANDOM get 900ms - 100ms", ""},
-		{"the consumer's of the method first", "get.timeout=7", []string{"get.timeout=900"}, "LB_RANDOM get 7ms - 1m0s", ""},
-		{"of the process last", "default.timeout=7", []string{"timeout=5"}, "LB_RANDOM - 5ms", ""},
-		{"of the process", "default.timeout=7", []string{""}, "LB_RANDOM - 7ms", ""},
-		{"the longest of providers", "", []string{"timeout=5", "timeout=9", ""}, "LB_RANDOM - 9ms", ""},
+		{"defaults", "", []string{""}, "LB_RANDOM - 1m0s", ""},
+		{"no provider, consumer timeout", "timeout=10", nil, "LB_RANDOM - 10ms", ""},
+		{"provider timeout", "", []string{"timeout=500"}, "LB_RANDOM - 500ms", ""},
+		{"consumer timeout before provider timeout", "timeout=100", []string{"timeout=500"}, "LB_RANDOM - 100ms", ""},
+		{"method timeout before service timeout", "timeout=100", []string{"timeout=500&get.timeout=900"}, "LB_RANDOM get 900ms - 100ms", ""},
+		{"consumer method timeout first", "get.timeout=7", []string{"get.timeout=900"}, "LB_RANDOM get 7ms - 1m0s", ""},
+		{"process default last", "default.timeout=7", []string{"timeout=5"}, "LB_RANDOM - 5ms", ""},
+		{"process default", "default.timeout=7", []string{""}, "LB_RANDOM - 7ms", ""},
+		{"longest timeout of the providers", "", []string{"timeout=5", "timeout=9", ""}, "LB_RANDOM - 9ms", ""},
 		{"retries", "", []string{"timeout=100&retries=2"}, "LB_RANDOM - 300ms 2*100ms", ""},
-		{"the fewest retries", "", []string{"retries=2", "retries=1"}, "LB_RANDOM - 1m0s 1*0s", ""},
-		{"no retries of a method", "add.retries=0", []string{"retries=2"}, "LB_RANDOM add 1m0s - 1m0s 2*0s", ""},
+		{"fewest retries of the providers", "", []string{"retries=2", "retries=1"}, "LB_RANDOM - 1m0s 1*0s", ""},
+		{"method without retries", "add.retries=0", []string{"retries=2"}, "LB_RANDOM add 1m0s - 1m0s 2*0s", ""},
 		{"failfast", "cluster=failfast", []string{"retries=2"}, "LB_RANDOM - 1m0s", ""},
-		{"another way", "cluster=forking", []string{"retries=2"}, "LB_RANDOM - 1m0s", `cluster "forking" is treated as failfast`},
-		{"retries below none", "retries=-1", []string{""}, "LB_RANDOM - 1m0s", ""},
-		{"a timeout that is none", "timeout=soon", []string{""}, "LB_RANDOM - 1m0s", `timeout "soon" is not a number`},
-		{"a timeout beyond all bounds", "timeout=9223372036854775807&retries=99", []string{""}, "LB_RANDOM - 24h0m0s 16*24h0m0s", ""},
-		{"a setting of another kind", "", []string{"sample.dubbo.timeout=5"}, "LB_RANDOM - 1m0s", ""},
+		{"unsupported cluster strategy", "cluster=forking", []string{"retries=2"}, "LB_RANDOM - 1m0s", `cluster "forking" is treated as failfast`},
+		{"negative retries", "retries=-1", []string{""}, "LB_RANDOM - 1m0s", ""},
+		{"invalid timeout", "timeout=soon", []string{""}, "LB_RANDOM - 1m0s", `timeout "soon" is not a number`},
+		{"timeout above the maximum", "timeout=9223372036854775807&retries=99", []string{""}, "LB_RANDOM - 24h0m0s 16*24h0m0s", ""},
+		{"unrelated parameter", "", []string{"sample.dubbo.timeout=5"}, "LB_RANDOM - 1m0s", ""},
 		{"roundrobin", "loadbalance=roundrobin", []string{"loadbalance=random"}, "LB_WEIGHTED_ROUNDROBIN - 1m0s", ""},
 		{"leastactive", "", []string{"loadbalance=leastActive"}, "LB_LEAST_REQUEST - 1m0s", ""},
 		{"shortestresponse", "", []string{"loadbalance=shortestresponse"}, "LB_PEAK_EWMA - 1m0s", ""},
-		{"what most say", "", []string{"loadbalance=a", "loadbalance=roundrobin", "loadbalance=roundrobin"}, "LB_WEIGHTED_ROUNDROBIN - 1m0s", ""},
+		{"policy of most providers", "", []string{"loadbalance=a", "loadbalance=roundrobin", "loadbalance=roundrobin"}, "LB_WEIGHTED_ROUNDROBIN - 1m0s", ""},
 		{"consistenthash", "loadbalance=consistenthash&hash.attachments=user, tenant", []string{""}, "LB_RINGHASH by user,tenant - 1m0s", ""},
 		{"consistenthash by arguments", "loadbalance=consistenthash", []string{""}, "LB_RINGHASH - 1m0s", "not arguments"},
-		{"an unknown word", "loadbalance=best", []string{""}, "LB_RANDOM - 1m0s", `"best" is not supported`},
+		{"unknown policy", "loadbalance=best", []string{""}, "LB_RANDOM - 1m0s", `"best" is not supported`},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -226,12 +226,12 @@ func TestSettings(t *testing.T) {
 func settingsSummary(o *plan.Result) string {
 	var text strings.Builder
 	text.WriteString(string(o.Cluster.LBPolicy))
-	var by []string
+	var hashHeaders []string
 	for _, p := range o.Routes[0].Forward.HashPolicies {
-		by = append(by, p.Header)
+		hashHeaders = append(hashHeaders, p.Header)
 	}
-	if by != nil {
-		text.WriteString(" by " + strings.Join(by, ","))
+	if hashHeaders != nil {
+		text.WriteString(" by " + strings.Join(hashHeaders, ","))
 	}
 	for _, r := range o.Routes {
 		method := "-"
@@ -270,7 +270,7 @@ func TestMethodRoutesAreBounded(t *testing.T) {
 		}
 	}
 	if all := strings.Join(o.Warnings, "\n"); !strings.Contains(all, "2000 methods") {
-		t.Errorf("the warnings are %s, want one of the methods", all)
+		t.Errorf("the warnings are %s, want one about the methods", all)
 	}
 }
 
@@ -347,23 +347,23 @@ func TestCallSelectsOneOfSeveralGroups(t *testing.T) {
 		service                    registry.Service
 		group, version, want, name string
 	}{
-		{registry.Service{Interface: "x", Group: "*", Version: "*"}, "h", "2", "map[group:h version:2]", "both are known"},
-		{registry.Service{Interface: "x", Group: "*", Version: "*"}, "h", "3", "map[group:h]", "the group is known"},
-		{registry.Service{Interface: "x", Group: "*", Version: "*"}, "*", "1", "map[version:1]", "the version is known"},
-		{registry.Service{Interface: "x", Group: "*", Version: "*"}, "", "", "map[]", "nothing is said"},
-		{registry.Service{Interface: "x", Group: "g,h", Version: "1"}, "h", "1", "map[group:h]", "one of two"},
-		{registry.Service{Interface: "x", Group: "g,h", Version: "1"}, "g,h", "1", "map[]", "either of two"},
-		{registry.Service{Interface: "x", Group: "g", Version: "1"}, "g", "1", "map[]", "there is but one"},
+		{registry.Service{Interface: "x", Group: "*", Version: "*"}, "h", "2", "map[group:h version:2]", "group and version match"},
+		{registry.Service{Interface: "x", Group: "*", Version: "*"}, "h", "3", "map[group:h]", "only the group matches"},
+		{registry.Service{Interface: "x", Group: "*", Version: "*"}, "*", "1", "map[version:1]", "only the version matches"},
+		{registry.Service{Interface: "x", Group: "*", Version: "*"}, "", "", "map[]", "neither set"},
+		{registry.Service{Interface: "x", Group: "g,h", Version: "1"}, "h", "1", "map[group:h]", "one of two groups"},
+		{registry.Service{Interface: "x", Group: "g,h", Version: "1"}, "g,h", "1", "map[]", "both of two groups"},
+		{registry.Service{Interface: "x", Group: "g", Version: "1"}, "g", "1", "map[]", "single group"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			o := plan.Compute(plan.Reference{Service: tt.service}, lists(t, providers...), noon())
 			forward := forwarded(t, o, tt.group, tt.version)
 			if forward == nil {
-				t.Fatal("there is no route")
+				t.Fatal("no route matches")
 			}
 			if got := fmt.Sprint(forward.Metadata); got != tt.want {
-				t.Errorf("it goes to hosts with %s, want %s", got, tt.want)
+				t.Errorf("labels of the hosts: %s, want %s", got, tt.want)
 			}
 		})
 	}
@@ -380,7 +380,7 @@ func forwarded(t *testing.T, o *plan.Result, group, version string) *config.Forw
 	keys := slices.Sorted(maps.Keys(r.Config.Forward.Metadata))
 	subset := slices.ContainsFunc(o.Cluster.Subsets.Selectors, func(s []string) bool { return slices.Equal(s, keys) })
 	if len(keys) > 0 && !subset {
-		t.Errorf("the cluster has the subsets %v, none by %v", o.Cluster.Subsets.Selectors, keys)
+		t.Errorf("the cluster has the subsets %v, want one with the keys %v", o.Cluster.Subsets.Selectors, keys)
 	}
 	return r.Config.Forward
 }
@@ -390,28 +390,28 @@ func forwarded(t *testing.T, o *plan.Result, group, version string) *config.Forw
 func TestCallsSelectGroupAndVersion(t *testing.T) {
 	bare, first, second := "dubbo://10.0.0.1:1/x", "dubbo://10.0.0.2:1/x?version=1", "dubbo://10.0.0.3:1/x?version=2"
 	grouped := "dubbo://10.0.0.4:1/x?group=g&version=1"
-	written := "dubbo://10.0.0.5:1/x?version=0.0.0" // Java's notation for no version
+	zeroVersion := "dubbo://10.0.0.5:1/x?version=0.0.0" // Java's notation for no version
 	tests := []struct {
 		name           string
 		providers      []string
 		group, version string
-		want           string // hosts; "": nowhere
+		want           string // last digits of the hosts; "": no route; "none": no host
 	}{
-		{"nobody has a version", []string{bare, written}, "", "", "1 5"},
-		{"nobody has the version", []string{bare, written}, "", "1", ""},
-		{"all have one, the call none", []string{first, second}, "", "", "2 3"},
-		{"all have one, the call none as Java writes it", []string{first, second}, "", "0.0.0", "2 3"},
-		{"all have one, and the call", []string{first, second}, "", "2", "3"},
-		{"all have one, the call another", []string{first, second}, "", "3", ""},
-		{"some have one, the call none", []string{bare, first, written}, "", "", "1 5"},
-		{"some have one, the call none as Java writes it", []string{bare, first, written}, "", "0.0.0", "1 5"},
-		{"some have one, and the call", []string{bare, first, second}, "", "1", "2"},
-		{"all have a group, the call none", []string{grouped}, "", "1", "4"},
-		{"all have a group, the call another", []string{grouped}, "h", "1", ""},
-		{"some have a group, the call none", []string{bare, first, grouped}, "", "1", "2"},
-		{"some have a group, and the call", []string{bare, first, grouped}, "g", "1", "4"},
-		{"some have a group, and the call, which has no version", []string{bare, first, grouped}, "g", "", "4"},
-		{"nobody is there", nil, "", "", "nobody"},
+		{"no provider with a version", []string{bare, zeroVersion}, "", "", "1 5"},
+		{"no provider with the version", []string{bare, zeroVersion}, "", "1", ""},
+		{"all versioned, call without version", []string{first, second}, "", "", "2 3"},
+		{"all versioned, call with 0.0.0", []string{first, second}, "", "0.0.0", "2 3"},
+		{"all versioned, matching call", []string{first, second}, "", "2", "3"},
+		{"all versioned, other version", []string{first, second}, "", "3", ""},
+		{"some versioned, call without version", []string{bare, first, zeroVersion}, "", "", "1 5"},
+		{"some versioned, call with 0.0.0", []string{bare, first, zeroVersion}, "", "0.0.0", "1 5"},
+		{"some versioned, matching call", []string{bare, first, second}, "", "1", "2"},
+		{"all grouped, call without group", []string{grouped}, "", "1", "4"},
+		{"all grouped, other group", []string{grouped}, "h", "1", ""},
+		{"some grouped, call without group", []string{bare, first, grouped}, "", "1", "2"},
+		{"some grouped, matching call", []string{bare, first, grouped}, "g", "1", "4"},
+		{"some grouped, matching group without version", []string{bare, first, grouped}, "g", "", "4"},
+		{"no provider", nil, "", "", "none"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -419,11 +419,11 @@ func TestCallsSelectGroupAndVersion(t *testing.T) {
 			got := ""
 			if forward := forwarded(t, o, tt.group, tt.version); forward != nil {
 				if got = addressesWithLabels(o, forward.Metadata, newCall()); got == "" {
-					got = "nobody"
+					got = "none"
 				}
 			}
 			if got != tt.want {
-				t.Errorf("it goes to %q, want %q", got, tt.want)
+				t.Errorf("hosts: %q, want %q", got, tt.want)
 			}
 		})
 	}
@@ -434,7 +434,7 @@ func TestRouteNamesAreUnique(t *testing.T) {
 	seen := map[string]bool{}
 	for _, r := range o.Routes {
 		if seen[r.Name] {
-			t.Errorf("two routes are called %q", r.Name)
+			t.Errorf("two routes have the name %q", r.Name)
 		}
 		seen[r.Name] = true
 	}

@@ -24,7 +24,7 @@ type configurator struct {
 	// side selects whose parameters the rule changes. A rule of Dubbo 2.6 without a side applies to
 	// both.
 	side        string
-	application string           // of the side; "" and "*": any
+	application string           // of that side; "" and "*": any
 	service     string           // group/interface:version; "" and "*": any
 	urlService  registry.Service // only of a URL: restricts providers if it has a group or version
 	providers   []string
@@ -117,11 +117,11 @@ func readOverrideDocument(u registry.URL, warn Warn) (all []configurator) {
 	}
 	enabled := boolOr(root.Get("enabled"), true)
 	for item := range root.Get("configs").All() {
-		counts := enabled
+		applies := enabled
 		if kind := item.Get("type").Text(); kind != "" && kind != "general" {
-			counts = boolOr(item.Get("enabled"), false) // these types have their own switch, off by default
+			applies = boolOr(item.Get("enabled"), false) // these types have their own switch, off by default
 		}
-		if !counts {
+		if !applies {
 			continue
 		}
 		more, problem := readOverrideItem(u, item)
@@ -142,9 +142,9 @@ func readOverrideItem(u registry.URL, item document.Node) (all []configurator, p
 	if o.side != consumerSide && o.side != providerSide {
 		return nil, "side must be consumer or provider, found " + item.Get("side").Found()
 	}
-	for one := range item.Get("parameters").All() {
-		if !slices.Contains(protectedKeys(), one.Key()) {
-			o.set[one.Key()] = one.Text()
+	for p := range item.Get("parameters").All() {
+		if !slices.Contains(protectedKeys(), p.Key()) {
+			o.set[p.Key()] = p.Text()
 		}
 	}
 	if len(o.set) == 0 {
@@ -157,8 +157,8 @@ func readOverrideItem(u registry.URL, item document.Node) (all []configurator, p
 	if u.Get(keyScope) == scopeApplication {
 		o.stage = stageApplication
 		applications = []string{u.Path}
-		if named := stringList(item.Get("services")); len(named) > 0 {
-			services = named
+		if list := stringList(item.Get("services")); len(list) > 0 {
+			services = list
 		}
 	}
 	if len(applications) == 0 {
@@ -172,11 +172,11 @@ func readOverrideItem(u registry.URL, item document.Node) (all []configurator, p
 		return nil, "too many combinations of addresses, services and applications"
 	}
 	for _, address := range addresses {
-		at, err := registry.Parse("override://" + address)
+		target, err := registry.Parse("override://" + address)
 		if err != nil {
 			return nil, err.Error()
 		}
-		o.host, o.port = at.Host, at.Port
+		o.host, o.port = target.Host, target.Port
 		for _, o.service = range services {
 			for _, o.application = range applications {
 				all = append(all, o)
@@ -194,20 +194,20 @@ func readMatch(n document.Node) (m *match, problem string) {
 		return nil, "match must be an object, found " + n.Found()
 	}
 	m = &match{}
-	for one := range n.All() {
-		switch strings.ToLower(one.Key()) {
+	for member := range n.All() {
+		switch strings.ToLower(member.Key()) {
 		case "address":
-			m.address, problem = readTextMatches(one)
+			m.address, problem = readTextMatches(member)
 		case "provideraddress":
-			m.provider, problem = readTextMatches(one)
+			m.provider, problem = readTextMatches(member)
 		case "service":
-			m.services, problem = readTextMatches(one)
+			m.services, problem = readTextMatches(member)
 		case "app", "application":
-			m.application, problem = readTextMatches(one)
+			m.application, problem = readTextMatches(member)
 		case "param":
-			m.parameters, problem = readParameterMatches(one)
+			m.parameters, problem = readParameterMatches(member)
 		default:
-			problem = "unknown match " + truncate(one.Key())
+			problem = "unknown match " + truncate(member.Key())
 		}
 		if problem != "" {
 			return nil, problem
@@ -238,17 +238,17 @@ func readTextMatches(n document.Node) (all []textMatch, problem string) {
 
 // Apply returns a provider after the rules have changed it, and the parameters with which the
 // consumer calls it. consumer identifies the consumer; parameters are those that it configured.
-// Apply returns unchanged values as they are.
+// Apply does not copy values that no rule changes.
 func (all Configurators) Apply(provider, consumer registry.URL, parameters map[string]string) (registry.URL, map[string]string) {
-	asked := false
+	cloned := false
 	for i := range all {
 		o := &all[i]
 		asConsumer := o.appliesTo(provider, consumer, consumerSide)
 		if !asConsumer && !o.appliesTo(provider, consumer, providerSide) {
 			continue
 		}
-		if asConsumer && !asked {
-			parameters, asked = cloneParameters(parameters), true
+		if asConsumer && !cloned {
+			parameters, cloned = cloneParameters(parameters), true
 		}
 		changed := provider.Parameters.Map()
 		for key, value := range o.set {
@@ -309,28 +309,28 @@ func (o *configurator) appliesTo(provider, consumer registry.URL, side string) b
 	return true
 }
 
-// matchesService reports whether a provider has the group and version of a rule, if the rule has any: a
-// consumer may accept several.
+// matchesService reports whether a provider has the group and version of a rule, or the rule has none.
+// It restricts providers because a consumer may accept several groups and versions.
 func (o *configurator) matchesService(provider registry.URL) bool {
 	if o.urlService.Group == "" && o.urlService.Version == "" {
 		return true
 	}
-	of := o.urlService
-	of.Interface = provider.Service().Interface // the rule's may be a wildcard
-	return of.Accepts(provider)
+	accepted := o.urlService
+	accepted.Interface = provider.Service().Interface // that of the rule may be a wildcard
+	return accepted.Accepts(provider)
 }
 
 // matchesHost reports whether the host of a rule matches a side. A rule of Dubbo 2.6 with a port selects
-// a provider, on either side; without a port it selects a consumer, or everyone.
+// a provider, on either side. Without a port it selects a consumer, or any host.
 func (o *configurator) matchesHost(provider registry.URL, host, side string) bool {
-	everybody := o.host == anyHost || o.host == ""
+	anyHostMatches := o.host == anyHost || o.host == ""
 	if o.port != 0 && (o.stage == stageURLs || side == providerSide) {
-		return o.port == provider.Port && (everybody || o.host == provider.Host)
+		return o.port == provider.Port && (anyHostMatches || o.host == provider.Host)
 	}
 	if o.stage == stageURLs && side == providerSide {
-		return everybody
+		return anyHostMatches
 	}
-	return everybody || o.host == host
+	return anyHostMatches || o.host == host
 }
 
 func isAny(name string) bool { return name == "" || name == wildcard }

@@ -29,13 +29,13 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 )
 
-// fieldsPage documents what Weft does with each field of the API messages.
+// fieldsPage documents how Weft handles each field of the API messages.
 const fieldsPage = "../../../docs/xds-fields.md"
 
 // apiMessage is a message of the API, its path in a resource, and a function that reads it.
 type apiMessage struct {
 	message proto.Message // with its required fields
-	place   string        // path in the resource
+	path    string        // in the resource
 	read    func(m proto.Message) (ignored []string, err error)
 }
 
@@ -49,7 +49,7 @@ func apiMessages(t *testing.T) []apiMessage {
 	chain := func(f proto.Message) *listenerv3.FilterChain {
 		return &listenerv3.FilterChain{Filters: []*listenerv3.Filter{{Name: "f", ConfigType: &listenerv3.Filter_TypedConfig{TypedConfig: packed(t, f)}}}}
 	}
-	whole := func(chains ...*listenerv3.FilterChain) *listenerv3.Listener {
+	listenerOf := func(chains ...*listenerv3.FilterChain) *listenerv3.Listener {
 		return &listenerv3.Listener{Name: "l", Address: &corev3.Address{Address: &corev3.Address_Pipe{Pipe: &corev3.Pipe{Path: "/l"}}}, FilterChains: chains}
 	}
 	hcm := func(change func(m *hcmv3.HttpConnectionManager)) *listenerv3.FilterChain {
@@ -59,50 +59,50 @@ func apiMessages(t *testing.T) []apiMessage {
 	}
 	const filter = "filter_chains[0].filters[0].typed_config"
 	all := []apiMessage{
-		{whole(chain(&tcpv3.TcpProxy{})), "", func(m proto.Message) ([]string, error) { return listener(m.(*listenerv3.Listener)) }},
-		{chain(&tcpv3.TcpProxy{}), "filter_chains[0]", func(m proto.Message) ([]string, error) { return listener(whole(m.(*listenerv3.FilterChain))) }},
+		{listenerOf(chain(&tcpv3.TcpProxy{})), "", func(m proto.Message) ([]string, error) { return listener(m.(*listenerv3.Listener)) }},
+		{chain(&tcpv3.TcpProxy{}), "filter_chains[0]", func(m proto.Message) ([]string, error) { return listener(listenerOf(m.(*listenerv3.FilterChain))) }},
 		{&listenerv3.FilterChainMatch{}, "filter_chains[0].filter_chain_match", func(m proto.Message) ([]string, error) {
 			c := chain(&tcpv3.TcpProxy{})
 			c.FilterChainMatch = m.(*listenerv3.FilterChainMatch)
-			return listener(whole(c))
+			return listener(listenerOf(c))
 		}},
-		{&hcmv3.HttpConnectionManager{}, filter, func(m proto.Message) ([]string, error) { return listener(whole(chain(m))) }},
+		{&hcmv3.HttpConnectionManager{}, filter, func(m proto.Message) ([]string, error) { return listener(listenerOf(chain(m))) }},
 		{&corev3.HttpProtocolOptions{}, filter + ".common_http_protocol_options", func(m proto.Message) ([]string, error) {
-			return listener(whole(hcm(func(h *hcmv3.HttpConnectionManager) { h.CommonHttpProtocolOptions = m.(*corev3.HttpProtocolOptions) })))
+			return listener(listenerOf(hcm(func(h *hcmv3.HttpConnectionManager) { h.CommonHttpProtocolOptions = m.(*corev3.HttpProtocolOptions) })))
 		}},
 		{&corev3.Http1ProtocolOptions{}, filter + ".http_protocol_options", func(m proto.Message) ([]string, error) {
-			return listener(whole(hcm(func(h *hcmv3.HttpConnectionManager) { h.HttpProtocolOptions = m.(*corev3.Http1ProtocolOptions) })))
+			return listener(listenerOf(hcm(func(h *hcmv3.HttpConnectionManager) { h.HttpProtocolOptions = m.(*corev3.Http1ProtocolOptions) })))
 		}},
 		{&corev3.Http2ProtocolOptions{}, filter + ".http2_protocol_options", func(m proto.Message) ([]string, error) {
-			return listener(whole(hcm(func(h *hcmv3.HttpConnectionManager) { h.Http2ProtocolOptions = m.(*corev3.Http2ProtocolOptions) })))
+			return listener(listenerOf(hcm(func(h *hcmv3.HttpConnectionManager) { h.Http2ProtocolOptions = m.(*corev3.Http2ProtocolOptions) })))
 		}},
 		{&hcmv3.HttpConnectionManager_UpgradeConfig{UpgradeType: "websocket"}, filter + ".upgrade_configs[0]", func(m proto.Message) ([]string, error) {
-			return listener(whole(hcm(func(h *hcmv3.HttpConnectionManager) {
+			return listener(listenerOf(hcm(func(h *hcmv3.HttpConnectionManager) {
 				h.UpgradeConfigs = []*hcmv3.HttpConnectionManager_UpgradeConfig{m.(*hcmv3.HttpConnectionManager_UpgradeConfig)}
 			})))
 		}},
 		{&hcmv3.HttpFilter{Name: "f"}, filter + ".http_filters[0]", func(m proto.Message) ([]string, error) {
-			return listener(whole(hcm(func(h *hcmv3.HttpConnectionManager) { h.HttpFilters = []*hcmv3.HttpFilter{m.(*hcmv3.HttpFilter)} })))
+			return listener(listenerOf(hcm(func(h *hcmv3.HttpConnectionManager) { h.HttpFilters = []*hcmv3.HttpFilter{m.(*hcmv3.HttpFilter)} })))
 		}},
 		{&corev3.ExtensionConfigSource{}, filter + ".http_filters[0].config_discovery", func(m proto.Message) ([]string, error) {
-			return listener(whole(hcm(func(h *hcmv3.HttpConnectionManager) {
+			return listener(listenerOf(hcm(func(h *hcmv3.HttpConnectionManager) {
 				h.HttpFilters = []*hcmv3.HttpFilter{{Name: "f", ConfigType: &hcmv3.HttpFilter_ConfigDiscovery{ConfigDiscovery: m.(*corev3.ExtensionConfigSource)}}}
 			})))
 		}},
 		{&tlsv3.DownstreamTlsContext{}, "filter_chains[0].transport_socket.typed_config", func(m proto.Message) ([]string, error) {
 			c := chain(&tcpv3.TcpProxy{})
 			c.TransportSocket = &corev3.TransportSocket{Name: "tls", ConfigType: &corev3.TransportSocket_TypedConfig{TypedConfig: packed(t, m)}}
-			return listener(whole(c))
+			return listener(listenerOf(c))
 		}},
 		{&routerv3.Router{}, filter + ".http_filters[0].typed_config", func(m proto.Message) ([]string, error) {
-			return listener(whole(hcm(func(h *hcmv3.HttpConnectionManager) {
+			return listener(listenerOf(hcm(func(h *hcmv3.HttpConnectionManager) {
 				h.HttpFilters = []*hcmv3.HttpFilter{{Name: "r", ConfigType: &hcmv3.HttpFilter_TypedConfig{TypedConfig: packed(t, m)}}}
 			})))
 		}},
 		listenerFilterMessage(t, &tlsinspectorv3.TlsInspector{}), listenerFilterMessage(t, &httpinspectorv3.HttpInspector{}),
 		listenerFilterMessage(t, &originaldstv3.OriginalDst{}), listenerFilterMessage(t, &proxyprotocolv3.ProxyProtocol{}),
-		{&tcpv3.TcpProxy{}, filter, func(m proto.Message) ([]string, error) { return listener(whole(chain(m))) }},
-		{&dubbov3.DubboProxy{}, filter, func(m proto.Message) ([]string, error) { return listener(whole(chain(m))) }},
+		{&tcpv3.TcpProxy{}, filter, func(m proto.Message) ([]string, error) { return listener(listenerOf(chain(m))) }},
+		{&dubbov3.DubboProxy{}, filter, func(m proto.Message) ([]string, error) { return listener(listenerOf(chain(m))) }},
 	}
 	return slices.Concat(all, routeMessages(t), clusterMessages(t))
 }
@@ -275,8 +275,8 @@ func fillField(m protoreflect.Message, f protoreflect.FieldDescriptor) {
 	}
 }
 
-// unreportedFields returns fields that Weft ignores without a report, because every route of some
-// control plane sets them.
+// unreportedFields returns fields that Weft ignores without a report, because some control planes set
+// them on every route.
 func unreportedFields() []string {
 	return []string{
 		"envoy.config.route.v3.RouteConfiguration.validate_clusters", "envoy.config.route.v3.RouteConfiguration.metadata",
@@ -286,74 +286,78 @@ func unreportedFields() []string {
 	}
 }
 
-// verdict returns what Weft does with a field: "read", unless the field is reported as ignored or
-// is rejected regardless of its value.
-func (j apiMessage) verdict(f protoreflect.FieldDescriptor) string {
-	if what, ok := manualVerdicts()[f.FullName()]; ok {
-		return what
+// support returns how Weft handles a field: "supported", unless the field is reported as ignored or is
+// rejected whatever its value is.
+func (m apiMessage) support(f protoreflect.FieldDescriptor) string {
+	if support, ok := manualSupport()[f.FullName()]; ok {
+		return support
 	}
-	m := proto.Clone(j.message)
-	fillField(m.ProtoReflect(), f)
-	ignored, err := j.read(m)
-	at := strings.TrimPrefix(j.place+"."+string(f.Name()), ".")
-	var refused RejectedError
-	errors.As(err, &refused)
+	filled := proto.Clone(m.message)
+	fillField(filled.ProtoReflect(), f)
+	ignored, err := m.read(filled)
+	at := strings.TrimPrefix(m.path+"."+string(f.Name()), ".")
+	var rejected RejectedError
+	errors.As(err, &rejected)
 	switch {
-	case slices.ContainsFunc(refused, func(reason string) bool {
+	case slices.ContainsFunc(rejected, func(reason string) bool {
 		rest, ok := strings.CutPrefix(reason, at+": ")
 		return ok && (strings.HasPrefix(rest, unsupported) || strings.HasPrefix(rest, "unknown key ") || strings.HasSuffix(rest, " is not supported yet"))
 	}):
-		return "**refused**"
+		return "**rejected**"
 	case slices.Contains(ignored, at):
 		return "ignored"
 	case slices.Contains(unreportedFields(), string(f.FullName())):
-		return "ignored in silence"
+		return "ignored, not reported"
 	}
-	return "read"
+	return "supported"
 }
 
 // nestedHeading precedes the nested messages.
 const nestedHeading = `
-# Messages inside these
+# Nested messages
 
-They are read as parts of the messages above, at the first place where one has them. A field
-that may have several values, of which one alone can be set, is refused or ignored with the
-message that it is in.
+These messages are fields of the messages above. Each table describes a message at the first place
+where it occurs. If Weft does not support a member of a oneof, it rejects or ignores the message that
+contains the member.
 `
 
-// TestEveryFieldHasVerdict verifies that the page documents every field of the API. A new API field
-// makes the test fail, so that a maintainer decides its verdict: by default the field is ignored,
-// which is wrong for a restriction.
-func TestEveryFieldHasVerdict(t *testing.T) {
+// TestEveryFieldIsDocumented verifies that the page documents every field of the API. A new API field
+// makes the test fail, so that a maintainer decides how Weft handles it: by default Weft ignores the
+// field, which is wrong for a restriction.
+func TestEveryFieldIsDocumented(t *testing.T) {
 	var out strings.Builder
 	out.WriteString(`# Fields of xDS
 
-What becomes of each field of the messages that Weft reads, by
-[the rule](xds.md#what-is-understood): what is **refused** is refused whatever it says;
-of what is read some values may be, as the NACK says then; what is ignored is told by
-` + "`/config_dump`" + `. ` + "`go test ./pkg/xds/resource -run EveryFieldHasVerdict -update`" + ` writes this page.
+This page lists every field of the messages that Weft reads, and how Weft handles it, by
+[this rule](xds.md#what-weft-supports):
+
+- *supported*: the field takes effect. Weft may reject some of its values; the NACK has the reason.
+- *ignored*: the field has no effect. ` + "`/config_dump`" + ` lists it, unless it is *not reported*.
+- **rejected**: Weft rejects a resource with the field, whatever its value is.
+
+` + "`go test ./pkg/xds/resource -run EveryFieldIsDocumented -update`" + ` writes this page.
 `)
 	top := apiMessages(t)
 	outer := slices.Concat(top, httpFilterMessages(t))
-	for i, j := range slices.Concat(outer, nestedMessages(top)) {
+	for i, m := range slices.Concat(outer, nestedMessages(top)) {
 		if i == len(outer) {
 			out.WriteString(nestedHeading)
 		}
-		d := j.message.ProtoReflect().Descriptor()
-		by := map[string][]string{}
+		d := m.message.ProtoReflect().Descriptor()
+		bySupport := map[string][]string{}
 		for i := range d.Fields().Len() {
 			f := d.Fields().Get(i)
-			what := j.verdict(f)
-			by[what] = append(by[what], "`"+string(f.Name())+"`")
+			support := m.support(f)
+			bySupport[support] = append(bySupport[support], "`"+string(f.Name())+"`")
 		}
 		if d.Fields().Len() == 0 {
 			continue
 		}
-		fmt.Fprintf(&out, "\n## %s\n\n| fields | are |\n|---|---|\n", strings.TrimPrefix(string(d.FullName()), "envoy."))
-		for _, what := range []string{"read", "ignored", "ignored in silence", "**refused** of listeners", "**refused**"} {
-			if names := by[what]; len(names) > 0 {
+		fmt.Fprintf(&out, "\n## %s\n\n| fields | support |\n|---|---|\n", strings.TrimPrefix(string(d.FullName()), "envoy."))
+		for _, support := range []string{"supported", "ignored", "ignored, not reported", "**rejected** in listeners", "**rejected**"} {
+			if names := bySupport[support]; len(names) > 0 {
 				slices.Sort(names)
-				fmt.Fprintf(&out, "| %s | %s |\n", strings.Join(names, ", "), what)
+				fmt.Fprintf(&out, "| %s | %s |\n", strings.Join(names, ", "), support)
 			}
 		}
 	}
@@ -368,7 +372,7 @@ of what is read some values may be, as the NACK says then; what is ignored is to
 		t.Fatal(err)
 	}
 	if string(page) != out.String() {
-		t.Errorf("%s differs from what the readers do. It must be:\n%s", fieldsPage, out.String())
+		t.Errorf("%s differs from the behavior of the readers. Its text must be:\n%s", fieldsPage, out.String())
 	}
 }
 
@@ -376,9 +380,9 @@ func TestUpgradeTypes(t *testing.T) {
 	for text, want := range map[string]string{
 		`upgrade_type: "websocket"`:                         "",
 		`upgrade_type: "WebSocket" enabled: {value: true}`:  "",
-		`upgrade_type: "websocket" enabled: {value: false}`: "refused [0].enabled: false is not supported",
+		`upgrade_type: "websocket" enabled: {value: false}`: "rejected [0].enabled: false is not supported",
 		`upgrade_type: "CONNECT"`:                           "ignored [0][CONNECT]",
-		`upgrade_type: "websocket" filters: {name: "f"}`:    "refused [0].filters: is not supported",
+		`upgrade_type: "websocket" filters: {name: "f"}`:    "rejected [0].filters: is not supported",
 	} {
 		u := &hcmv3.HttpConnectionManager_UpgradeConfig{}
 		if err := prototext.Unmarshal([]byte(text), u); err != nil {
@@ -391,7 +395,7 @@ func TestUpgradeTypes(t *testing.T) {
 			got = "ignored " + got
 		}
 		if err := r.rejection(); err != nil {
-			got += "refused " + err.Error()
+			got += "rejected " + err.Error()
 		}
 		if got != want {
 			t.Errorf("%s: %q, want %q", text, got, want)

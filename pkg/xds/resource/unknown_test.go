@@ -35,23 +35,23 @@ func withUnknown[M proto.Message](m M) M {
 // TestUnknownFieldsAreRejected verifies that an unknown field in any message rejects the resource,
 // and that the reason has its path and number.
 func TestUnknownFieldsAreRejected(t *testing.T) {
-	for _, j := range apiMessages(t) {
-		d := j.message.ProtoReflect().Descriptor()
-		_, err := j.read(withUnknown(proto.Clone(j.message)))
+	for _, m := range apiMessages(t) {
+		d := m.message.ProtoReflect().Descriptor()
+		_, err := m.read(withUnknown(proto.Clone(m.message)))
 		want := "unknown field 9999 of " + string(d.FullName()) + ": this build does not know it"
-		if j.place != "" {
-			want = j.place + ": " + want
+		if m.path != "" {
+			want = m.path + ": " + want
 		}
-		var refused RejectedError
-		if !errors.As(err, &refused) || !slices.Contains(refused, want) {
-			t.Errorf("%s: the reasons are %q, want %q among them", d.FullName(), refused, want)
+		var rejected RejectedError
+		if !errors.As(err, &rejected) || !slices.Contains(rejected, want) {
+			t.Errorf("%s: the reasons are %q, want %q among them", d.FullName(), rejected, want)
 		}
 	}
 }
 
-// guardedListener returns a listener whose proxy has an HTTP filter. It uses TLS if context is not
+// filteredListener returns a listener whose proxy has an HTTP filter. It uses TLS if context is not
 // nil.
-func guardedListener(t *testing.T, filter proto.Message, context *tlsv3.DownstreamTlsContext, change func(*hcmv3.HttpConnectionManager)) *listenerv3.Listener {
+func filteredListener(t *testing.T, filter proto.Message, context *tlsv3.DownstreamTlsContext, change func(*hcmv3.HttpConnectionManager)) *listenerv3.Listener {
 	t.Helper()
 	h := &hcmv3.HttpConnectionManager{
 		RouteSpecifier: &hcmv3.HttpConnectionManager_Rds{Rds: &hcmv3.Rds{RouteConfigName: "r"}},
@@ -81,8 +81,8 @@ func TestUnknownFieldsByPolicy(t *testing.T) {
 		change(p)
 		return &rbacv3.RBAC{Rules: &rbacconfigv3.RBAC{Policies: map[string]*rbacconfigv3.Policy{"one": p}}}
 	}
-	nothing, plain := func(*rbacconfigv3.Policy) {}, func(*hcmv3.HttpConnectionManager) {}
-	secure := func(change func(*tlsv3.DownstreamTlsContext)) *tlsv3.DownstreamTlsContext {
+	unchanged, plain := func(*rbacconfigv3.Policy) {}, func(*hcmv3.HttpConnectionManager) {}
+	withTLS := func(change func(*tlsv3.DownstreamTlsContext)) *tlsv3.DownstreamTlsContext {
 		m := &tlsv3.DownstreamTlsContext{CommonTlsContext: &tlsv3.CommonTlsContext{TlsCertificateSdsSecretConfigs: []*tlsv3.SdsSecretConfig{{Name: "s"}}}}
 		change(m)
 		return m
@@ -90,46 +90,46 @@ func TestUnknownFieldsByPolicy(t *testing.T) {
 	const filter = "filter_chains[0].filters[0].typed_config"
 	for name, c := range map[string]struct {
 		listener *listenerv3.Listener
-		reject   string // start of the reason with both policies; "" if neither rejects
+		reject   string // prefix of the reason with RejectUnknownFields; "" if it accepts the resource
 		warn     bool   // WarnUnknownFields accepts the resource
-		ignored  string // with WarnUnknownFields
+		ignored  string // prefix of an ignored field with WarnUnknownFields
 	}{
-		"of the listener": {withUnknown(guardedListener(t, allow(nothing), nil, plain)), "unknown field 9999 of envoy.config.listener.v3.Listener", true, ": unknown field 9999"},
-		"of the connection manager": {
-			guardedListener(t, allow(nothing), nil, func(h *hcmv3.HttpConnectionManager) { withUnknown(h) }),
+		"listener": {withUnknown(filteredListener(t, allow(unchanged), nil, plain)), "unknown field 9999 of envoy.config.listener.v3.Listener", true, ": unknown field 9999"},
+		"connection manager": {
+			filteredListener(t, allow(unchanged), nil, func(h *hcmv3.HttpConnectionManager) { withUnknown(h) }),
 			filter + ": unknown field 9999 of envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager", true, filter + ": unknown field 9999",
 		},
-		"in something without effect": {
-			guardedListener(t, allow(nothing), nil, func(h *hcmv3.HttpConnectionManager) { h.Tracing = withUnknown(&hcmv3.HttpConnectionManager_Tracing{}) }),
+		"inside an ignored field": {
+			filteredListener(t, allow(unchanged), nil, func(h *hcmv3.HttpConnectionManager) { h.Tracing = withUnknown(&hcmv3.HttpConnectionManager_Tracing{}) }),
 			"", true, filter + ".tracing",
 		},
-		"of a filter": {
-			guardedListener(t, withUnknown(allow(nothing)), nil, plain),
+		"filter": {
+			filteredListener(t, withUnknown(allow(unchanged)), nil, plain),
 			filter + ".http_filters[0].typed_config: unknown field 9999 of envoy.extensions.filters.http.rbac.v3.RBAC", false, "",
 		},
-		"deep in a filter": {
-			guardedListener(t, allow(func(p *rbacconfigv3.Policy) { withUnknown(p.GetPrincipals()[0]) }), nil, plain),
+		"nested in a filter": {
+			filteredListener(t, allow(func(p *rbacconfigv3.Policy) { withUnknown(p.GetPrincipals()[0]) }), nil, plain),
 			filter + ".http_filters[0].typed_config.rules.policies[one].principals[0]: unknown field 9999 of envoy.config.rbac.v3.Principal", false, "",
 		},
-		"a value of an enum in a filter": {
-			guardedListener(t, &rbacv3.RBAC{Rules: &rbacconfigv3.RBAC{Action: 77}}, nil, plain),
+		"enum value in a filter": {
+			filteredListener(t, &rbacv3.RBAC{Rules: &rbacconfigv3.RBAC{Action: 77}}, nil, plain),
 			filter + ".http_filters[0].typed_config.rules.action: found the number 77, expected", false, "",
 		},
-		"of TLS": {
-			guardedListener(t, allow(nothing), secure(func(m *tlsv3.DownstreamTlsContext) { withUnknown(m) }), plain),
+		"TLS": {
+			filteredListener(t, allow(unchanged), withTLS(func(m *tlsv3.DownstreamTlsContext) { withUnknown(m) }), plain),
 			"filter_chains[0].transport_socket.typed_config: unknown field 9999 of envoy.extensions.transport_sockets.tls.v3.DownstreamTlsContext", false, "",
 		},
-		"of the validation of certificates": {
-			guardedListener(t, allow(nothing), secure(func(m *tlsv3.DownstreamTlsContext) {
+		"certificate validation": {
+			filteredListener(t, allow(unchanged), withTLS(func(m *tlsv3.DownstreamTlsContext) {
 				m.CommonTlsContext.ValidationContextType = &tlsv3.CommonTlsContext_CombinedValidationContext{CombinedValidationContext: &tlsv3.CommonTlsContext_CombinedCertificateValidationContext{
 					DefaultValidationContext: withUnknown(&tlsv3.CertificateValidationContext{}), ValidationContextSdsSecretConfig: &tlsv3.SdsSecretConfig{Name: "a"},
 				}}
 			}), plain),
 			"filter_chains[0].transport_socket.typed_config.common_tls_context.combined_validation_context.default_validation_context: unknown field 9999", false, "",
 		},
-		"of the match of a chain": {
+		"filter chain match": {
 			func() *listenerv3.Listener {
-				l := guardedListener(t, allow(nothing), nil, plain)
+				l := filteredListener(t, allow(unchanged), nil, plain)
 				l.FilterChains[0].FilterChainMatch = withUnknown(&listenerv3.FilterChainMatch{})
 				return l
 			}(),
@@ -146,13 +146,13 @@ func TestUnknownFieldsByPolicy(t *testing.T) {
 			k.UnknownFields = config.WarnUnknownFields
 			l, err := ReadListener(body, k)
 			if c.warn != (err == nil) {
-				t.Fatalf("with warn, rejected because of %v", err)
+				t.Fatalf("with warn: rejected because of %v", err)
 			}
 			if c.warn && !slices.ContainsFunc(l.Ignored, func(field string) bool { return strings.HasPrefix(field, c.ignored) }) {
-				t.Errorf("with warn %q is ignored, want %q", l.Ignored, c.ignored)
+				t.Errorf("with warn: ignored fields %q, want %q", l.Ignored, c.ignored)
 			}
 			if want := btoi(c.warn && c.reject != ""); c.warn && len(UnknownFields(l.Ignored)) != want {
-				t.Errorf("%d fields are counted, want %d", len(UnknownFields(l.Ignored)), want)
+				t.Errorf("counted %d unknown fields, want %d", len(UnknownFields(l.Ignored)), want)
 			}
 		})
 	}
@@ -228,13 +228,13 @@ func TestUnknownFieldsOfUnchangedRoutesAreStillReported(t *testing.T) {
 		"virtual_hosts[1].routes[0].direct_response: unknown field 9999 of envoy.config.route.v3.DirectResponseAction: this build does not know it",
 	}
 	if !slices.Equal(second.Ignored, want) {
-		t.Errorf("ignored are %q, want %q", second.Ignored, want)
+		t.Errorf("ignored fields: %q, want %q", second.Ignored, want)
 	}
 }
 
-// TestAFieldOfAnotherTypeIsUnknown verifies that a value of the wrong type is reported: protobuf
+// TestFieldOfWrongTypeIsUnknown verifies that a value of the wrong type is reported: protobuf
 // decodes it as an unknown field.
-func TestAFieldOfAnotherTypeIsUnknown(t *testing.T) {
+func TestFieldOfWrongTypeIsUnknown(t *testing.T) {
 	body := marshaled(t, &clusterv3.Cluster{Name: "c", ConnectTimeout: nil})
 	body = protowire.AppendTag(body, 4, protowire.VarintType) // connect_timeout
 	body = protowire.AppendVarint(body, 1)
@@ -245,7 +245,7 @@ func TestAFieldOfAnotherTypeIsUnknown(t *testing.T) {
 	}
 }
 
-// TestUnknownFieldsInScalars verifies that unknown fields in messages of a single value are found.
+// TestUnknownFieldsInScalars verifies that it finds unknown fields in messages with a single value.
 func TestUnknownFieldsInScalars(t *testing.T) {
 	_, err := ReadCluster(marshaled(t, &clusterv3.Cluster{Name: "c", ConnectTimeout: withUnknown(durationpb.New(1))}), Capabilities{})
 	const want = "connect_timeout: unknown field 9999 of google.protobuf.Duration: this build does not know it"
@@ -266,8 +266,8 @@ func TestUnknownFieldsReasonIsBounded(t *testing.T) {
 		m.HealthChecks = append(m.HealthChecks, withUnknown(&corev3.HealthCheck{}))
 	}
 	_, err := ReadCluster(marshaled(t, m), Capabilities{})
-	var refused RejectedError
-	if !errors.As(err, &refused) || len(refused) < maxUnknownFields || len(refused) > 2*maxUnknownFields {
-		t.Errorf("got %d reasons, want %d and those of health checks", len(refused), maxUnknownFields)
+	var rejected RejectedError
+	if !errors.As(err, &rejected) || len(rejected) < maxUnknownFields || len(rejected) > 2*maxUnknownFields {
+		t.Errorf("got %d reasons, want %d and those of the health checks", len(rejected), maxUnknownFields)
 	}
 }

@@ -11,36 +11,36 @@ import (
 )
 
 func TestListenerWaitsForExtensions(t *testing.T) {
-	now, w := time.Now(), newState()
-	step := func(what string, want ...string) {
+	now, s := time.Now(), newState()
+	step := func(label string, want ...string) {
 		t.Helper()
-		w.Reconcile(now)
-		if got := xdstest.ActiveFilters(w.Snapshot(&config.Snapshot{})); !slices.Equal(got, want) {
-			t.Errorf("%s: active: %q, want %q", what, got, want)
+		s.Reconcile(now)
+		if got := xdstest.ActiveFilters(s.Snapshot(&config.Snapshot{})); !slices.Equal(got, want) {
+			t.Errorf("%s: active: %q, want %q", label, got, want)
 		}
 	}
-	applyResource(t, w, xdstest.Routes("r", "text"), now)
-	applyResource(t, w, xdstest.FilteredListener("l", "r", time.Minute, "x"), now)
-	step("nothing is there")
-	if waits := w.Warming(); len(waits) != 1 || !slices.Equal(waits[0].Missing, []string{"filter x"}) || !waits[0].Until.Equal(now.Add(time.Minute)) {
-		t.Errorf("what waits is %+v", waits)
+	applyResource(t, s, xdstest.Routes("r", "text"), now)
+	applyResource(t, s, xdstest.FilteredListener("l", "r", time.Minute, "x"), now)
+	step("before the extension")
+	if warming := s.Warming(); len(warming) != 1 || !slices.Equal(warming[0].Missing, []string{"filter x"}) || !warming[0].Until.Equal(now.Add(time.Minute)) {
+		t.Errorf("Warming() = %+v", warming)
 	}
-	applyResource(t, w, xdstest.Extension("x", "one"), now)
-	step("it came", "one")
-	applyResource(t, w, xdstest.Extension("x", "two"), now)
-	step("it changed", "two")
-	applyResource(t, w, xdstest.FilteredListener("l", "r", time.Minute, "y"), now)
-	step("another is to come", "two")
-	applyResource(t, w, xdstest.Extension("x", "three"), now)
-	step("the one in force changes meanwhile", "three")
-	applyResource(t, w, xdstest.Resource{URL: resource.ExtensionType, Name: "x", Body: nil}, now)
-	step("the one in force is gone", "MISSING")
+	applyResource(t, s, xdstest.Extension("x", "one"), now)
+	step("extension received", "one")
+	applyResource(t, s, xdstest.Extension("x", "two"), now)
+	step("extension updated", "two")
+	applyResource(t, s, xdstest.FilteredListener("l", "r", time.Minute, "y"), now)
+	step("new listener waits for another extension", "two")
+	applyResource(t, s, xdstest.Extension("x", "three"), now)
+	step("active extension updated while the listener warms", "three")
+	applyResource(t, s, xdstest.Resource{URL: resource.ExtensionType, Name: "x", Body: nil}, now)
+	step("active extension removed", "MISSING")
 	now = now.Add(time.Minute)
-	step("waited for long enough", "MISSING")
-	applyResource(t, w, xdstest.Extension("y", "late"), now)
-	step("it comes after all", "late")
-	w.TakeSubscriptionChanges()
-	if w.extensions["x"] != nil || w.extensions["y"] == nil {
-		t.Errorf("unreferenced extensions are kept: %v", w.extensions)
+	step("after the initial fetch timeout", "MISSING")
+	applyResource(t, s, xdstest.Extension("y", "late"), now)
+	step("extension received after the timeout", "late")
+	s.TakeSubscriptionChanges()
+	if s.extensions["x"] != nil || s.extensions["y"] == nil {
+		t.Errorf("unreferenced extensions are kept: %v", s.extensions)
 	}
 }

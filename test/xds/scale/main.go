@@ -49,16 +49,16 @@ type sizes struct {
 }
 
 func main() {
-	bin := flag.String("bin", "bin/weft", "the program")
-	delta := flag.Bool("delta", true, "ask for changes, not for all")
+	bin := flag.String("bin", "bin/weft", "path of the weft binary")
+	delta := flag.Bool("delta", true, "use delta xDS instead of state of the world")
 	var s sizes
 	flag.IntVar(&s.clusters, "clusters", 10_000, "clusters")
-	flag.IntVar(&s.endpoints, "endpoints", 10, "endpoints of each")
-	flag.IntVar(&s.routes, "routes", 20_000, "routes of the table")
-	flag.IntVar(&s.hosts, "hosts", 200, "virtual hosts of the table")
-	flag.DurationVar(&s.every, "every", 20*time.Millisecond, "the time between two changes")
-	flag.IntVar(&s.updates, "updates", 100, "changes of an endpoint that are timed; a tenth of that of a route")
-	flag.BoolVar(&s.onDemand, "lazy", false, "with xds_lazy; instead of changes, first requests to as many clusters are timed")
+	flag.IntVar(&s.endpoints, "endpoints", 10, "endpoints per cluster")
+	flag.IntVar(&s.routes, "routes", 20_000, "routes in the route table")
+	flag.IntVar(&s.hosts, "hosts", 200, "virtual hosts in the route table")
+	flag.DurationVar(&s.every, "every", 20*time.Millisecond, "interval between two changes")
+	flag.IntVar(&s.updates, "updates", 100, "endpoint changes to measure; then a tenth as many route changes")
+	flag.BoolVar(&s.onDemand, "lazy", false, "enable xds_lazy, and measure the first requests to -updates clusters instead of changes")
 	flag.Parse()
 	if err := measure(*bin, *delta, s); err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -81,12 +81,12 @@ func measure(bin string, delta bool, s sizes) error {
 		return err
 	}
 	defer w.stop()
-	began := time.Now()
+	started := time.Now()
 	if err := w.awaitServing(ctx); err != nil {
 		return err
 	}
 	fmt.Printf("ready after %.2f s with %d clusters of %d endpoints and %d routes; %.2f s of CPU, %d MB resident\n",
-		time.Since(began).Seconds(), s.clusters, s.endpoints, s.routes, w.cpu().Seconds(), w.resident()>>20)
+		time.Since(started).Seconds(), s.clusters, s.endpoints, s.routes, w.cpu().Seconds(), w.resident()>>20)
 	time.Sleep(10 * time.Second) // until the memory that only the start needed is released
 	idle := w.cpu()
 	time.Sleep(3 * time.Second)
@@ -143,8 +143,8 @@ func (m *model) mux() cache.Cache {
 		ClassifyDelta: func(r *cache.DeltaRequest) string { return r.GetTypeUrl() },
 		Caches:        map[string]cache.Cache{},
 	}
-	for kind, one := range m.caches {
-		mux.Caches[kind] = one
+	for kind, c := range m.caches {
+		mux.Caches[kind] = c
 	}
 	return mux
 }
@@ -243,33 +243,33 @@ func (m *model) serve(ctx context.Context) (address string, stop func(), err err
 	if err != nil {
 		return "", nil, err
 	}
-	note := func(e event) {
+	record := func(e event) {
 		e.at = time.Now()
 		select {
 		case m.events <- e:
 		default:
 		}
 	}
-	answered := func(kind, nonce, refusal string) {
+	recordACK := func(kind, nonce, nackDetail string) {
 		if nonce != "" {
-			note(event{kind: kind, ack: true, nackDetail: refusal})
+			record(event{kind: kind, ack: true, nackDetail: nackDetail})
 		}
 	}
 	s := grpc.NewServer(grpc.MaxRecvMsgSize(64<<20), grpc.MaxSendMsgSize(256<<20))
 	discoveryv3.RegisterAggregatedDiscoveryServiceServer(s, server.NewServer(ctx, m.mux(), server.CallbackFuncs{
 		StreamRequestFunc: func(_ int64, r *discoveryv3.DiscoveryRequest) error {
-			answered(r.GetTypeUrl(), r.GetResponseNonce(), r.GetErrorDetail().GetMessage())
+			recordACK(r.GetTypeUrl(), r.GetResponseNonce(), r.GetErrorDetail().GetMessage())
 			return nil
 		},
 		StreamDeltaRequestFunc: func(_ int64, r *discoveryv3.DeltaDiscoveryRequest) error {
-			answered(r.GetTypeUrl(), r.GetResponseNonce(), r.GetErrorDetail().GetMessage())
+			recordACK(r.GetTypeUrl(), r.GetResponseNonce(), r.GetErrorDetail().GetMessage())
 			return nil
 		},
 		StreamResponseFunc: func(_ context.Context, _ int64, _ *discoveryv3.DiscoveryRequest, r *discoveryv3.DiscoveryResponse) {
-			note(event{kind: r.GetTypeUrl()})
+			record(event{kind: r.GetTypeUrl()})
 		},
 		StreamDeltaResponseFunc: func(_ int64, _ *discoveryv3.DeltaDiscoveryRequest, r *discoveryv3.DeltaDiscoveryResponse) {
-			note(event{kind: r.GetTypeUrl()})
+			record(event{kind: r.GetTypeUrl()})
 		},
 	}))
 	go s.Serve(ln) //nolint:errcheck // it ends with the program
@@ -278,18 +278,18 @@ func (m *model) serve(ctx context.Context) (address string, stop func(), err err
 
 // change publishes changes at a fixed interval and prints the time from response to ACK and the CPU
 // time of each.
-func (m *model) change(ctx context.Context, w *weft, what string, times int, kind string, next func(i int) types.Resource) error {
-	var waited, longest time.Duration
-	pace := time.NewTicker(m.every)
-	defer pace.Stop()
+func (m *model) change(ctx context.Context, w *weft, label string, times int, kind string, next func(i int) types.Resource) error {
+	var total, longest time.Duration
+	ticker := time.NewTicker(m.every)
+	defer ticker.Stop()
 	before := w.cpu()
 	for i := range times {
-		<-pace.C
+		<-ticker.C
 		for len(m.events) > 0 {
 			<-m.events
 		}
-		one := next(i)
-		if err := m.caches[kind].UpdateResource(cache.GetResourceName(one), one); err != nil {
+		changed := next(i)
+		if err := m.caches[kind].UpdateResource(cache.GetResourceName(changed), changed); err != nil {
 			return err
 		}
 		sent, err := m.awaitEvent(ctx, kind, false)
@@ -301,23 +301,23 @@ func (m *model) change(ctx context.Context, w *weft, what string, times int, kin
 			return err
 		}
 		took := acknowledged.Sub(sent)
-		waited += took
+		total += took
 		longest = max(longest, took)
 	}
-	fmt.Printf("one %s changed: in force after %.2f ms (at most %.2f), %.2f ms of CPU; %d times\n", what,
-		ms(waited)/float64(times), ms(longest), ms(w.cpu()-before)/float64(times), times)
+	fmt.Printf("one %s changed: active after %.2f ms (at most %.2f), %.2f ms of CPU; %d times\n", label,
+		ms(total)/float64(times), ms(longest), ms(w.cpu()-before)/float64(times), times)
 	return nil
 }
 
 // awaitEvent returns the time of the next response of a type, or of its ACK; a NACK is an error.
-func (m *model) awaitEvent(ctx context.Context, kind string, answer bool) (time.Time, error) {
+func (m *model) awaitEvent(ctx context.Context, kind string, ack bool) (time.Time, error) {
 	for {
 		select {
 		case e := <-m.events:
 			switch {
-			case e.kind != kind || e.ack != answer:
+			case e.kind != kind || e.ack != ack:
 			case e.nackDetail != "":
-				return e.at, errors.New("refused: " + e.nackDetail)
+				return e.at, errors.New("NACK: " + e.nackDetail)
 			default:
 				return e.at, nil
 			}
@@ -333,29 +333,29 @@ type weft struct {
 	dir string
 }
 
-func start(ctx context.Context, bin, control string, delta, lazy bool) (*weft, error) {
+func start(ctx context.Context, bin, controlPlane string, delta, onDemand bool) (*weft, error) {
 	dir, err := os.MkdirTemp("", "weft-scale")
 	if err != nil {
 		return nil, err
 	}
-	host, port, err := net.SplitHostPort(control)
+	host, port, err := net.SplitHostPort(controlPlane)
 	if err != nil {
 		return nil, err
 	}
-	form := "GRPC"
+	apiType := "GRPC"
 	if delta {
-		form = "DELTA_GRPC"
+		apiType = "DELTA_GRPC"
 	}
-	level, napping := "WARN", ""
-	if lazy {
-		level, napping = "ERROR", `"xds_lazy": {},` // do not log hosts that refuse connections
+	level, lazyKey := "WARN", ""
+	if onDemand {
+		level, lazyKey = "ERROR", `"xds_lazy": {},` // do not log hosts that refuse connections
 	}
 	file := filepath.Join(dir, "xds.json")
 	text := fmt.Sprintf(`{"servers": [{"default_log_level": %q}], "node": {"id": "scale", "cluster": "scale"},
 "dynamic_resources": {"ads_config": {"api_type": %q, "grpc_services": [{"envoy_grpc": {"cluster_name": "control"}}]}, "cds_config": {"ads": {}}, "lds_config": {"ads": {}}},
 %s
 "static_resources": {"clusters": [{"name": "control", "load_assignment": {"cluster_name": "control", "endpoints": [
-{"lb_endpoints": [{"endpoint": {"address": {"socket_address": {"address": %q, "port_value": %s}}}}]}]}}]}}`, level, form, napping, host, port)
+{"lb_endpoints": [{"endpoint": {"address": {"socket_address": {"address": %q, "port_value": %s}}}}]}]}}]}}`, level, apiType, lazyKey, host, port)
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		return nil, err
 	}
@@ -377,9 +377,9 @@ func (w *weft) awaitServing(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if a, err := http.DefaultClient.Do(r); err == nil {
-			_ = a.Body.Close()
-			if a.StatusCode == http.StatusOK {
+		if resp, err := http.DefaultClient.Do(r); err == nil {
+			_ = resp.Body.Close()
+			if resp.StatusCode == http.StatusOK {
 				return nil
 			}
 		}

@@ -6,17 +6,18 @@ import (
 	"time"
 )
 
-// Buckets of a histogram: below 2*fine microseconds, each is one microsecond wide. Above, there are
-// fine buckets per power of two, so that a bucket is at most 1/32 as wide as its values.
+// Buckets of a histogram: below 2*bucketsPerOctave microseconds, each is one microsecond wide. Above,
+// there are bucketsPerOctave buckets per power of two, so that the width of a bucket is at most 1/32 of
+// its values.
 const (
 	bucketsPerOctave = 32
 	octaveBits       = 5
-	octaves          = 27 // groups of fine buckets; the last bucket begins at about 35 minutes
+	octaves          = 27 // the last bucket begins at about 35 minutes
 	bucketCount      = bucketsPerOctave * octaves
 )
 
 // histogram counts durations until drain. The zero histogram is empty. It is safe for concurrent
-// use; what is added during a drain counts in this drain or in the next.
+// use: drain may miss a duration that is added concurrently, and then the next drain returns it.
 type histogram struct {
 	buckets [bucketCount]atomic.Uint32
 }
@@ -65,16 +66,16 @@ func (h *histogram) drain(percent float64) (value time.Duration, count int) {
 		}
 	}
 	rank := float64(count) * percent / 100
-	below := 0.0
+	cumulative := 0.0
 	for i, n := range taken {
 		if n == 0 {
 			continue
 		}
-		if share := (rank - below) / float64(n); share <= 1 {
+		if share := (rank - cumulative) / float64(n); share <= 1 {
 			first, width := bucketBounds(i)
 			return first + time.Duration(max(share, 0)*float64(width)), count
 		}
-		below += float64(n)
+		cumulative += float64(n)
 	}
 	return 0, count
 }

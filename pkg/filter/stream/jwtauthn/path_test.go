@@ -26,12 +26,12 @@ func TestPathVariants(t *testing.T) {
 		"/a/%252e%252e/": {"/a/%252e%252e/", "/a/%2e%2e/", "/a/../", "/"},
 	} {
 		if got, ok := pathVariants(path); !ok || !slices.Equal(got, want) {
-			t.Errorf("spellings(%q) = %q, %t; want %q", path, got, ok, want)
+			t.Errorf("pathVariants(%q) = %q, %t; want %q", path, got, ok, want)
 		}
 	}
 	for _, path := range []string{"/" + strings.Repeat("a/../", 500), "/%25252525252525252525252525252525252525252525252525252525252525252525252525252541"} {
 		if got, ok := pathVariants(path); ok || got[0] != path {
-			t.Errorf("spellings(%.20q…) = %d of them, %t; want too many", path, len(got), ok)
+			t.Errorf("pathVariants(%.20q…) = %d variants, %t; want false: too many", path, len(got), ok)
 		}
 	}
 }
@@ -59,10 +59,10 @@ func FuzzPathVariants(f *testing.F) {
 		}
 		for _, path := range all {
 			if !strings.Contains(path, "?") && !slices.Contains(all, clean(path)) {
-				t.Errorf("%q may mean %q, and not %q: %q", sent, path, clean(path), all)
+				t.Errorf("%q has the variant %q, but not its cleaned form %q: %q", sent, path, clean(path), all)
 			}
-			if plain, err := url.PathUnescape(path); err == nil && !slices.Contains(all, plain) {
-				t.Errorf("%q may mean %q, and not %q: %q", sent, path, plain, all)
+			if decoded, err := url.PathUnescape(path); err == nil && !slices.Contains(all, decoded) {
+				t.Errorf("%q has the variant %q, but not its decoded form %q: %q", sent, path, decoded, all)
 			}
 		}
 	})
