@@ -1,6 +1,5 @@
-// Package opening owns what the first bytes of a connection tell of it before anybody
-// serves it: which server and protocols a TLS handshake asks for, and which HTTP is
-// spoken in plaintext. It is pure.
+// Package opening inspects the first bytes of a connection: the server name and the protocols of a TLS
+// ClientHello, and the version of HTTP in plaintext. It is pure.
 package opening
 
 import (
@@ -8,22 +7,22 @@ import (
 	"strings"
 )
 
-// ClientHello is what a ClientHello asks for (RFC 8446 4.1.2).
+// ClientHello holds the inspected extensions of a ClientHello (RFC 8446 4.1.2).
 type ClientHello struct {
 	ServerName string   // SNI (RFC 6066 3), in lower case; "" for none
-	Protocols  []string // ALPN (RFC 7301 3.1), the caller's favourite first
+	Protocols  []string // ALPN (RFC 7301 3.1), in the client's order of preference
 }
 
-// MaxHello is how large a ClientHello may be, in bytes of the connection.
+// MaxHello is the maximum size of a ClientHello with its record headers, in bytes.
 const MaxHello = 64 << 10
 
-// What a connection may begin with instead of a ClientHello.
+// Errors of HelloParser.Parse.
 var (
-	// ErrNotTLS: something else than a handshake.
+	// ErrNotTLS means that the connection does not begin with a TLS handshake.
 	ErrNotTLS = errors.New("opening: not a TLS handshake")
-	// ErrMalformed: a handshake that is none. Nobody must guess what it asks for.
+	// ErrMalformed means that the handshake is malformed. Its server name must not be guessed.
 	ErrMalformed = errors.New("opening: malformed ClientHello")
-	// ErrTooLarge: a handshake of more than MaxHello bytes.
+	// ErrTooLarge means that the ClientHello is larger than MaxHello.
 	ErrTooLarge = errors.New("opening: ClientHello above 64 KiB")
 )
 
@@ -33,26 +32,26 @@ const (
 	messageHello    = 1
 	recordHeader    = 5
 	messageHeader   = 4
-	maxRecord       = 16<<10 + 256 // RFC 8446 5.1, with what an old peer may add
+	maxRecord       = 16<<10 + 256 // RFC 8446 5.1, with the expansion that TLS 1.2 allowed
 	extensionName   = 0
 	extensionALPN   = 16
 	nameTypeHost    = 0
-	versionLimit    = 0x10 // of the first byte: a record's version is to be ignored (RFC 8446 5.1)
+	versionLimit    = 0x10 // of the major version; the rest of a record's version is ignored (RFC 8446 5.1)
 	recordAlert     = 21
 )
 
 // HelloParser reads the ClientHello at the beginning of a connection, however it is split into
-// records and reads. The zero value begins.
+// records and reads. The zero value is ready.
 type HelloParser struct {
-	next   int    // where the next record begins
-	body   []byte // the message, out of the records before next, if there are several
-	length int    // of the message; 0: not known yet
+	next   int    // offset of the next record
+	body   []byte // the message so far, if it spans several records
+	length int    // of the message; 0: not yet received
 }
 
-// Parse looks at b, which is all that the connection has brought so far, with what
-// earlier calls saw. done: the whole ClientHello is there. Otherwise, and without an
-// error, more bytes are needed. The work over all calls is proportional to the bytes.
-// Errors: ErrNotTLS, ErrMalformed, ErrTooLarge; they are final.
+// Parse parses b, which holds all bytes received so far, and continues where the previous call stopped.
+// done reports that the ClientHello is complete. If done is false without an error, more bytes are
+// needed. The total work of all calls is proportional to the number of bytes. The errors ErrNotTLS,
+// ErrMalformed and ErrTooLarge are final.
 func (s *HelloParser) Parse(b []byte) (h ClientHello, done bool, err error) {
 	if s.next == 0 {
 		if err := checkFirstBytes(b); err != nil || len(b) == 0 {
@@ -85,10 +84,9 @@ func (s *HelloParser) Parse(b []byte) (h ClientHello, done bool, err error) {
 	}
 }
 
-// checkFirstBytes returns an error if a connection that begins with b does not begin with a
-// handshake. Its first record has at least the type of the message (RFC 8446 5.1), so
-// that six bytes settle it. An alert is no beginning, but servers of TLS are known to
-// read on behind one: what they would then find must not pass for plaintext.
+// checkFirstBytes returns an error if b is not the start of a handshake. The first record contains at
+// least the type of the message (RFC 8446 5.1), so six bytes decide. A connection cannot begin with an
+// alert, but some TLS servers skip one: the bytes after it must not count as plaintext.
 func checkFirstBytes(b []byte) error {
 	has := func(at int) bool { return len(b) > at }
 	length := 0
@@ -109,7 +107,7 @@ func checkFirstBytes(b []byte) error {
 	return nil
 }
 
-// record returns the content of the record at s.next, nil if it is not all there.
+// record returns the content of the record at s.next, or nil if the record is incomplete.
 func (s *HelloParser) record(b []byte) ([]byte, error) {
 	b = b[s.next:]
 	if len(b) < recordHeader {
@@ -117,7 +115,7 @@ func (s *HelloParser) record(b []byte) ([]byte, error) {
 	}
 	n := int(b[3])<<8 | int(b[4])
 	if b[0] != recordHandshake || b[1] >= versionLimit || n == 0 || n > maxRecord {
-		return nil, ErrMalformed // none of another type stands between (RFC 8446 5.1)
+		return nil, ErrMalformed // records of other types must not interleave (RFC 8446 5.1)
 	}
 	if len(b) < recordHeader+n {
 		return nil, nil
@@ -125,8 +123,8 @@ func (s *HelloParser) record(b []byte) ([]byte, error) {
 	return b[recordHeader : recordHeader+n], nil
 }
 
-// complete reports whether the message that begins with m is all there, and notes its
-// length once that is.
+// complete reports whether m contains a complete message. It records the length of the message once
+// its header is complete.
 func (s *HelloParser) complete(m []byte) bool {
 	if s.length == 0 && len(m) >= messageHeader {
 		s.length = messageHeader + (int(m[1])<<16 | int(m[2])<<8 | int(m[3]))
@@ -134,7 +132,7 @@ func (s *HelloParser) complete(m []byte) bool {
 	return s.length > 0 && len(m) >= s.length
 }
 
-// checkLength checks the length of a message of which m has been read.
+// checkLength checks the type and the length of a message that begins with m.
 func (s *HelloParser) checkLength(m []byte) error {
 	switch {
 	case m[0] != messageHello:
@@ -145,8 +143,7 @@ func (s *HelloParser) checkLength(m []byte) error {
 	return nil
 }
 
-// reader takes the parts of a message, each with its length before it. Once something
-// was missing, all that follows is empty.
+// reader reads the fields of a message. After a truncated field, all further fields are empty.
 type reader struct {
 	b         []byte
 	truncated bool
@@ -162,7 +159,7 @@ func (r *reader) take(n int) []byte {
 	return out
 }
 
-// number reads so many bytes.
+// number reads a big-endian number of size bytes.
 func (r *reader) number(size int) (n int) {
 	for _, c := range r.take(size) {
 		n = n<<8 | int(c)
@@ -170,12 +167,12 @@ func (r *reader) number(size int) (n int) {
 	return n
 }
 
-// vector reads what has its length in so many bytes before it.
+// vector reads a vector whose length has size bytes.
 func (r *reader) vector(size int) reader {
 	return reader{b: r.take(r.number(size)), truncated: r.truncated}
 }
 
-// parseHello reads the body of a ClientHello (RFC 8446 4.1.2).
+// parseHello parses the body of a ClientHello (RFC 8446 4.1.2).
 func parseHello(body []byte) (h ClientHello, err error) {
 	r := reader{b: body}
 	r.take(2 + 32) // version, random
@@ -186,7 +183,7 @@ func parseHello(body []byte) (h ClientHello, err error) {
 		return h, ErrMalformed
 	}
 	if len(r.b) == 0 {
-		return h, nil // extensions are TLS 1.2's option (RFC 5246 7.4.1.2)
+		return h, nil // extensions are optional in TLS 1.2 (RFC 5246 7.4.1.2)
 	}
 	extensions := r.vector(2)
 	if r.truncated || len(r.b) > 0 {
@@ -213,7 +210,7 @@ func parseHello(body []byte) (h ClientHello, err error) {
 	return h, nil
 }
 
-// serverName reads the list of names, of which only one kind is known (RFC 6066 3).
+// serverName reads the list of server names. Only host names are defined (RFC 6066 3).
 func serverName(data reader) (name string, err error) {
 	names := data.vector(2)
 	if data.truncated || len(data.b) > 0 || len(names.b) == 0 {
@@ -228,14 +225,14 @@ func serverName(data reader) (name string, err error) {
 		case kind != nameTypeHost:
 			continue
 		case name != "" || value.b[len(value.b)-1] == '.':
-			return "", ErrMalformed // one of a kind, without the last dot
+			return "", ErrMalformed // at most one name per type, without a trailing dot
 		}
 		name = strings.ToLower(string(value.b))
 	}
 	return name, nil
 }
 
-// protocols reads the list of ALPN.
+// protocols reads the list of ALPN protocols.
 func protocols(data reader) (list []string, err error) {
 	names := data.vector(2)
 	if data.truncated || len(data.b) > 0 || len(names.b) == 0 {

@@ -5,23 +5,23 @@ import (
 	"strings"
 )
 
-// What plaintext connections are found to speak: the names that ALPN has for HTTP/1
-// (RFC 7301 6), and the one that HTTP/2 had in Upgrade (RFC 7540 3.1).
+// Protocols of plaintext connections: the ALPN names of HTTP/1 (RFC 7301 6), and the Upgrade token of
+// HTTP/2 (RFC 7540 3.1).
 const (
 	HTTP10 = "http/1.0"
 	HTTP11 = "http/1.1"
 	H2C    = "h2c"
 )
 
-// MaxRequestLine is how long a request line may be to be known as one, in bytes.
+// MaxRequestLine is the maximum length of a request line that HTTP detects, in bytes.
 const MaxRequestLine = 16 << 10
 
-// preface is how a connection of HTTP/2 begins (RFC 9113 3.4), as far as it takes to
-// tell it from a request of HTTP/1.
+// preface is the start of the HTTP/2 connection preface (RFC 9113 3.4): enough to distinguish it from an
+// HTTP/1 request.
 const preface = "PRI * HTTP/2.0\r\n"
 
-// HTTP looks at the beginning of a plaintext connection and returns which HTTP it
-// speaks, "" for none. As long as it is not sure, more bytes may change that.
+// HTTP returns the version of HTTP of a plaintext connection that begins with b, or "" if it is not
+// HTTP. If sure is false, more bytes may change the result.
 func HTTP(b []byte) (protocol string, sure bool) {
 	if strings.HasPrefix(preface, string(b[:min(len(b), len(preface))])) {
 		if len(b) >= len(preface) {
@@ -29,7 +29,7 @@ func HTTP(b []byte) (protocol string, sure bool) {
 		}
 		return "", false
 	}
-	line := bytes.TrimLeft(b, "\r\n") // as a server should (RFC 9112 2.2)
+	line := bytes.TrimLeft(b, "\r\n") // servers should ignore empty lines before a request (RFC 9112 2.2)
 	end := bytes.IndexByte(line, '\n')
 	if end < 0 {
 		return "", len(b) > MaxRequestLine || !isRequestPrefix(line)
@@ -47,12 +47,12 @@ func HTTP(b []byte) (protocol string, sure bool) {
 	case version == "HTTP/1.0":
 		return HTTP10, true
 	case len(version) == len("HTTP/1.1") && strings.HasPrefix(version, "HTTP/1.") && version[7] >= '1' && version[7] <= '9':
-		return HTTP11, true // whoever knows a later minor version speaks this one, too (RFC 9110 2.5)
+		return HTTP11, true // clients of later minor versions also support 1.1 (RFC 9110 2.5)
 	}
 	return "", true
 }
 
-// isRequestPrefix reports whether line begins with a method and a space, as far as it goes
+// isRequestPrefix reports whether line begins with a method and a space, or is a prefix of such a line
 // (RFC 9112 3.1).
 func isRequestPrefix(line []byte) bool {
 	for i, c := range line {
@@ -66,7 +66,7 @@ func isRequestPrefix(line []byte) bool {
 	return true
 }
 
-// isTokenByte reports whether c may stand in a token (RFC 9110 5.6.2).
+// isTokenByte reports whether c is allowed in a token (RFC 9110 5.6.2).
 func isTokenByte(c byte) bool {
 	switch {
 	case 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z', '0' <= c && c <= '9':

@@ -16,8 +16,7 @@ import (
 	"time"
 )
 
-// golden returns the bytes of a file of hexadecimal digits; what follows a # on a line
-// is a comment.
+// golden returns the bytes of a file with hexadecimal digits. A # starts a comment.
 func golden(t testing.TB, name string) []byte {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join("testdata", name+".hex"))
@@ -36,7 +35,7 @@ func golden(t testing.TB, name string) []byte {
 	return b
 }
 
-// parseReads gives Next what has come after each of the reads.
+// parseReads calls Parse after each read.
 func parseReads(b []byte, reads ...int) (h ClientHello, done bool, err error) {
 	var s HelloParser
 	for _, n := range append(reads, len(b)) {
@@ -47,7 +46,7 @@ func parseReads(b []byte, reads ...int) (h ClientHello, done bool, err error) {
 	return h, done, err
 }
 
-// records splits the message of a one-record hello into records of so many bytes.
+// records splits the message of a one-record hello into records of size bytes.
 func records(hello []byte, size int) []byte {
 	var out []byte
 	for part := range slices.Chunk(hello[recordHeader:], size) {
@@ -150,8 +149,8 @@ func TestNotTLSVersusMalformed(t *testing.T) {
 	}
 }
 
-// TestLargeHelloTakesLinearTime: neither tiny records nor tiny reads make the work
-// grow with the square of the bytes.
+// TestLargeHelloTakesLinearTime verifies that the work is linear in the number of bytes, even with tiny
+// records and tiny reads.
 func TestLargeHelloTakesLinearTime(t *testing.T) {
 	message := append([]byte{messageHello, 0, 0x28, 0}, make([]byte, 10<<10)...)
 	b := records(append(make([]byte, recordHeader), message...), 1)
@@ -173,12 +172,12 @@ func TestLargeHelloTakesLinearTime(t *testing.T) {
 	}
 }
 
-// hello returns what crypto/tls sends first.
+// hello returns the ClientHello that crypto/tls sends.
 func hello(t testing.TB, c *tls.Config) []byte {
 	t.Helper()
 	ours, theirs := net.Pipe()
 	go func() {
-		_ = tls.Client(theirs, c).Handshake() //nolint:noctx // it fails with the pipe's end
+		_ = tls.Client(theirs, c).Handshake() //nolint:noctx // it fails when the pipe closes
 		_ = theirs.Close()
 	}()
 	defer ours.Close()
@@ -198,15 +197,14 @@ func TestParseCryptoTLSHello(t *testing.T) {
 	for _, want := range []ClientHello{
 		{}, {ServerName: "a.example"}, {ServerName: "b.example", Protocols: []string{"h2", "http/1.1"}}, {Protocols: []string{"x"}},
 	} {
-		c := &tls.Config{ServerName: want.ServerName, NextProtos: want.Protocols, InsecureSkipVerify: true} //nolint:gosec // it verifies nobody
+		c := &tls.Config{ServerName: want.ServerName, NextProtos: want.Protocols, InsecureSkipVerify: true} //nolint:gosec // the test verifies no certificate
 		if got, done, err := parseReads(hello(t, c)); !done || err != nil || !equal(got, want) {
 			t.Errorf("scan = %+v, %v, %v; want %+v", got, done, err, want)
 		}
 	}
 }
 
-// cryptoTLSHello is what crypto/tls understands of a connection that begins with b; ok is false
-// if it understands nothing.
+// cryptoTLSHello returns the ClientHello that crypto/tls parses from b; ok is false if it fails.
 func cryptoTLSHello(b []byte) (h ClientHello, ok bool) {
 	config := &tls.Config{GetConfigForClient: func(info *tls.ClientHelloInfo) (*tls.Config, error) {
 		h, ok = ClientHello{strings.ToLower(info.ServerName), info.SupportedProtos}, true
@@ -216,7 +214,7 @@ func cryptoTLSHello(b []byte) (h ClientHello, ok bool) {
 	return h, ok
 }
 
-// cannedConn is a connection that brings some bytes and takes all.
+// cannedConn is a connection that returns fixed bytes and discards writes.
 type cannedConn struct {
 	*bytes.Reader
 	net.Conn
@@ -227,8 +225,8 @@ func (c *cannedConn) Write(p []byte) (int, error)      { return len(p), nil }
 func (c *cannedConn) Close() error                     { return nil }
 func (c *cannedConn) SetWriteDeadline(time.Time) error { return nil }
 
-// FuzzHello: what crypto/tls understands is understood in the same way, or refused: a
-// chain is never chosen by another name than the handshake is then about.
+// FuzzHello verifies that Parse returns the same as crypto/tls, or an error, so that the filter chain is
+// never chosen by another server name than that of the handshake.
 func FuzzHello(f *testing.F) {
 	for name := range hellos() {
 		f.Add(golden(f, name), uint16(9))
@@ -276,7 +274,7 @@ func TestDetectHTTP(t *testing.T) {
 		if got, sure := HTTP([]byte(text)); got != want || !sure {
 			t.Errorf("HTTP(%.40q) = %q, %v; want %q, for sure", text, got, sure, want)
 		}
-		// No part of it may have said something else for sure.
+		// No prefix may have had a different final result.
 		for at := range min(len(text), 100) {
 			if got, sure := HTTP([]byte(text[:at])); sure && got != want {
 				t.Errorf("HTTP(%q) = %q for sure, of %q", text[:at], got, text)

@@ -1,7 +1,6 @@
-// Package proxyproto owns the syntax of the PROXY protocol, versions 1 and 2: the
-// header by which a proxy says, before the first byte of a connection, from where to
-// where the connection was that it carries on. It is defined by HAProxy's
-// proxy-protocol.txt, whose sections comments cite.
+// Package proxyproto parses and appends the header of the PROXY protocol, versions 1 and 2. A proxy sends
+// it before the first byte of a connection. It contains the addresses of the original connection.
+// Comments cite the sections of HAProxy's proxy-protocol.txt.
 package proxyproto
 
 import (
@@ -11,39 +10,37 @@ import (
 	"strings"
 )
 
-// Header is what the beginning of a connection says.
+// Header is a parsed header.
 type Header struct {
 	Version int // 1 or 2
-	// Local: the header names nobody, because the sender speaks for itself (LOCAL) or
-	// does not tell (UNKNOWN, UNSPEC, or a transport that is no stream). The
-	// connection's own addresses are meant, and the fields below are zero.
+	// Local means that the header has no addresses: the sender opened the connection itself
+	// (LOCAL), or the addresses are not known (UNKNOWN, UNSPEC, or a transport that is not a
+	// stream). The addresses of the connection apply, and the fields below are zero.
 	Local bool
-	// Source is who opened the connection that is carried on, Destination what it was
-	// opened to.
+	// Source and Destination are the addresses of the original connection.
 	Source, Destination Endpoint
 }
 
 // Endpoint is one end of a connection.
 type Endpoint struct {
 	Address netip.AddrPort // IPv4 or IPv6; invalid for unix sockets
-	Path    string         // of a unix socket; "@" begins an abstract name; "" for none
+	Path    string         // of a unix socket; a leading "@" means an abstract name; "" for none
 }
 
 // Errors of Parse. Others wrap ErrMalformed.
 var (
-	// ErrAbsent: the bytes are not the beginning of a header.
+	// ErrAbsent means that the bytes are not the start of a header.
 	ErrAbsent = errors.New("no PROXY protocol header")
-	// ErrMalformed: they begin as a header does, and are none.
+	// ErrMalformed means that the bytes begin like a header but are not a valid one.
 	ErrMalformed = errors.New("malformed PROXY protocol header")
 )
 
-// MaxSize is the largest header, in bytes: one of version 2 with all of its extensions.
+// MaxSize is the maximum size of a header, in bytes: version 2 with extensions.
 const MaxSize = fixedSize + 1<<16 - 1
 
-// Parse reads the header that b begins with. n is its size in bytes; what follows
-// belongs to the connection. n of 0 without an error asks for more bytes: how a header
-// was split on its way changes nothing. Extensions (TLVs) of version 2 are skipped,
-// checksums included. h owns its strings.
+// Parse parses the header at the start of b. n is its size in bytes; the bytes after it belong to the
+// connection. If n is 0 without an error, more bytes are needed. Parse skips the extensions (TLVs) of
+// version 2, including checksums. h owns its strings.
 func Parse(b []byte) (h Header, n int, err error) {
 	switch Version(b) {
 	case 1:
@@ -54,8 +51,8 @@ func Parse(b []byte) (h Header, n int, err error) {
 	return Header{}, 0, ErrAbsent
 }
 
-// Version returns the version of the header whose first bytes b begins with, which may
-// yet turn out to be none; 0 if it is none for sure. b is not empty.
+// Version returns the version of the header that b may begin with, or 0 if b is not the start of a
+// header. If b is short, more bytes may show that there is no header. b must not be empty.
 func Version(b []byte) int {
 	switch {
 	case hasPrefix(b, prefix1):
@@ -66,7 +63,7 @@ func Version(b []byte) int {
 	return 0
 }
 
-// hasPrefix reports whether b is the beginning of what starts with mark, as far as b goes.
+// hasPrefix reports whether b starts with mark, or is a prefix of mark.
 func hasPrefix(b []byte, mark string) bool {
 	n := min(len(b), len(mark))
 	return string(b[:n]) == mark[:n]
@@ -76,7 +73,7 @@ func malformed(format string, args ...any) error {
 	return fmt.Errorf("%w: %s", ErrMalformed, fmt.Sprintf(format, args...))
 }
 
-// checkFamily refuses a pair of addresses of which one is not of the family: v4, or not.
+// checkFamily returns an error unless both addresses are IPv4 (v4), or both are IPv6.
 func checkFamily(source, destination netip.Addr, v4 bool) error {
 	if source.Is4() != v4 || destination.Is4() != v4 {
 		return malformed("the addresses do not belong to the declared family")
@@ -84,7 +81,7 @@ func checkFamily(source, destination netip.Addr, v4 bool) error {
 	return nil
 }
 
-// printable reports whether nothing in s can break a line of a log.
+// printable reports whether s has no control characters, which could break a log line.
 func printable(s string) bool {
 	return !strings.ContainsFunc(s, func(r rune) bool { return r < ' ' || r == 0x7f })
 }

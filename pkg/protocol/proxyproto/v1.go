@@ -9,12 +9,11 @@ import (
 
 const (
 	prefix1 = "PROXY "
-	// maxSize1 is the longest header of version 1, its line end included (2.1).
+	// maxSize1 is the maximum size of a version 1 header, including CR LF (2.1).
 	maxSize1 = 107
 )
 
-// parse1 parses the readable header (2.1), whose words are separated by exactly one
-// space:
+// parse1 parses the text header (2.1), whose words are separated by exactly one space:
 //
 //	PROXY TCP4 192.0.2.1 192.0.2.2 56324 443\r\n
 func parse1(b []byte) (h Header, n int, err error) {
@@ -30,7 +29,7 @@ func parse1(b []byte) (h Header, n int, err error) {
 	family, rest, more := strings.Cut(string(b[len(prefix1):end-1]), " ")
 	h = Header{Version: 1}
 	switch family {
-	case "UNKNOWN": // whatever follows is to be ignored
+	case "UNKNOWN": // the rest of the line is ignored
 		h.Local = true
 		return h, end + 1, nil
 	case "TCP4", "TCP6":
@@ -68,8 +67,8 @@ func endpoint1(address, port string) (netip.AddrPort, error) {
 }
 
 // AppendV1 appends the header of version 1 for a connection from source to
-// destination. Two addresses of different families are both written as IPv6; an
-// invalid one, as unix sockets have, makes the header say that it does not tell.
+// destination. If the families differ, both addresses are written as IPv6. If an
+// address is invalid, as for unix sockets, the header says UNKNOWN.
 func AppendV1(dst []byte, source, destination netip.AddrPort) []byte {
 	s, d, v4, ok := sameFamily(source, destination)
 	switch {
@@ -90,7 +89,7 @@ func AppendV1(dst []byte, source, destination netip.AddrPort) []byte {
 	return append(dst, "\r\n"...)
 }
 
-// sameFamily brings two addresses to one family. ok is false if one of them is none.
+// sameFamily converts two addresses to one family. ok is false if one of them is invalid.
 func sameFamily(source, destination netip.AddrPort) (s, d netip.Addr, v4, ok bool) {
 	s, d = source.Addr().Unmap().WithZone(""), destination.Addr().Unmap().WithZone("")
 	switch {

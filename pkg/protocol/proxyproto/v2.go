@@ -6,8 +6,7 @@ import (
 	"net/netip"
 )
 
-// signature2 begins every header of version 2, and nothing that a text protocol could
-// begin with (2.2).
+// signature2 is the start of every version 2 header. No text protocol begins with it (2.2).
 const signature2 = "\r\n\r\n\x00\r\nQUIT\n"
 
 const (
@@ -27,15 +26,15 @@ const (
 	transportDgram  = 0x2
 )
 
-// addressSize is how many bytes the addresses of a family take, by its number (2.2).
+// Sizes of the address blocks of the families in bytes (2.2).
 const (
 	size4    = 2*4 + 4
 	size6    = 2*16 + 4
 	sizeUnix = 2 * pathSize
 )
 
-// parse2 parses the binary header (2.2). Values that nobody may send are refused; the
-// combinations that mean no stream are taken for UNSPEC, as the specification has it.
+// parse2 parses the binary header (2.2). It rejects undefined values. As specified, it treats
+// combinations that are not a stream as UNSPEC.
 func parse2(b []byte) (h Header, n int, err error) {
 	if len(b) > len(signature2) {
 		if v := b[12] >> 4; v != 2 {
@@ -81,7 +80,7 @@ func addressSize(family byte) int {
 	return sizeUnix
 }
 
-// addresses fills the endpoints from b, which is long enough.
+// addresses sets the endpoints from b, which is large enough.
 func (h *Header) addresses(family byte, b []byte) error {
 	if family == familyUnix {
 		h.Source.Path, h.Destination.Path = unixPath(b[:pathSize]), unixPath(b[pathSize:sizeUnix])
@@ -91,7 +90,7 @@ func (h *Header) addresses(family byte, b []byte) error {
 		return nil
 	}
 	width := (addressSize(family) - 4) / 2
-	source, _ := netip.AddrFromSlice(b[:width]) // of a width that is one
+	source, _ := netip.AddrFromSlice(b[:width]) // width is 4 or 16
 	destination, _ := netip.AddrFromSlice(b[width : 2*width])
 	ports := b[2*width:]
 	h.Source.Address = netip.AddrPortFrom(source, binary.BigEndian.Uint16(ports))
@@ -99,8 +98,8 @@ func (h *Header) addresses(family byte, b []byte) error {
 	return nil
 }
 
-// unixPath returns the name in a field that zeros fill up: one that begins with a zero is
-// abstract, which is written as "@".
+// unixPath returns the name in a zero-padded field. A name that begins with a zero byte is abstract and
+// gets a leading "@".
 func unixPath(b []byte) string {
 	abstract := b[0] == 0
 	if abstract {

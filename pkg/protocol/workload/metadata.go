@@ -9,10 +9,10 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// MaxMetadata is how long the value of FieldMetadata may be, in bytes.
+// MaxMetadata is the maximum length of a FieldMetadata value in bytes.
 const MaxMetadata = 4096
 
-// Keys of the structure that FieldMetadata has, and of its labels.
+// Keys of the structure in FieldMetadata, and of its labels.
 const (
 	keyCluster   = "CLUSTER_ID"
 	keyLabels    = "LABELS"
@@ -27,8 +27,7 @@ const (
 	labelVersion  = "version"
 )
 
-// Numbers of fields of google.protobuf.Struct, of the entries of its map, and of
-// google.protobuf.Value.
+// Field numbers of google.protobuf.Struct, of its map entries, and of google.protobuf.Value.
 const (
 	structFields = 1
 	entryKey     = 1
@@ -43,9 +42,8 @@ var (
 )
 
 // ParseMetadata reads a value of FieldMetadata: a google.protobuf.Struct in base64, with
-// padding or without. Keys that it does not know are skipped, and so are values that no
-// workload can have: those that are no UTF-8, are longer than 256 bytes or have a
-// semicolon in them. Nothing of w is a view of value.
+// padding or without. It skips unknown keys and invalid values: those that are not UTF-8, are
+// longer than 256 bytes or contain a semicolon. w does not alias value.
 func ParseMetadata(value string) (w Workload, err error) {
 	if len(value) > MaxMetadata {
 		return w, errTooLong
@@ -71,7 +69,7 @@ func ParseMetadata(value string) (w Workload, err error) {
 	return w, nil
 }
 
-// field returns where what is called key belongs; nil: nowhere.
+// field returns the field of w for a key, or nil if there is none.
 func (w *Workload) field(key string) *string {
 	switch key {
 	case keyCluster:
@@ -96,7 +94,7 @@ func (w *Workload) field(key string) *string {
 	return nil
 }
 
-// setField takes a Value, if it is a text that w has a place for.
+// setField sets the field for a key from a Value, if w has the field and the Value is a string.
 func (w *Workload) setField(key string, value []byte) error {
 	place := w.field(key)
 	return eachValue(value, valueString, func(text []byte) error {
@@ -107,8 +105,8 @@ func (w *Workload) setField(key string, value []byte) error {
 	})
 }
 
-// eachEntry calls f with the entries of a Struct. The value of an entry that has none is
-// empty; what stands twice counts as the last one.
+// eachEntry calls f with the entries of a Struct. An entry without a value has an empty
+// one. Of duplicate fields, the last one applies.
 func eachEntry(b []byte, f func(key string, value []byte) error) error {
 	return eachValue(b, structFields, func(entry []byte) error {
 		var key string
@@ -129,7 +127,7 @@ func eachEntry(b []byte, f func(key string, value []byte) error) error {
 	})
 }
 
-// eachValue calls f with the content of each field of a message that has the number.
+// eachValue calls f with the content of each field of a message with the given number.
 func eachValue(b []byte, number protowire.Number, f func(content []byte) error) error {
 	return eachField(b, func(n protowire.Number, content []byte) error {
 		if n != number {
@@ -139,8 +137,7 @@ func eachValue(b []byte, number protowire.Number, f func(content []byte) error) 
 	})
 }
 
-// eachField calls f with each field of a message whose length is told; others are
-// skipped.
+// eachField calls f with each length-delimited field of a message, and skips the others.
 func eachField(b []byte, f func(number protowire.Number, content []byte) error) error {
 	for len(b) > 0 {
 		number, kind, n := protowire.ConsumeTag(b)
@@ -167,8 +164,8 @@ func eachField(b []byte, f func(number protowire.Number, content []byte) error) 
 	return nil
 }
 
-// Metadata returns w as ParseMetadata reads it: the same workload is always the same
-// text. What is not known is left out.
+// Metadata returns w in the format that ParseMetadata reads. Equal workloads have equal texts. Unknown
+// fields are omitted.
 func (w *Workload) Metadata() string {
 	var labels, all []byte
 	for _, key := range []string{labelApp, labelService, labelRevision, labelVersion} {
@@ -184,7 +181,7 @@ func (w *Workload) Metadata() string {
 	return base64.StdEncoding.EncodeToString(all)
 }
 
-// appendText appends an entry of a Struct that is a text, unless it is empty.
+// appendText appends a Struct entry with a string value, unless the string is empty.
 func appendText(dst []byte, key, text string) []byte {
 	if text == "" {
 		return dst
@@ -192,8 +189,7 @@ func appendText(dst []byte, key, text string) []byte {
 	return appendEntry(dst, key, valueString, []byte(text))
 }
 
-// appendEntry appends an entry of a Struct, whose Value has content as its field of the
-// given number.
+// appendEntry appends a Struct entry whose Value contains content in the field with the given number.
 func appendEntry(dst []byte, key string, number protowire.Number, content []byte) []byte {
 	value := protowire.AppendBytes(protowire.AppendTag(nil, number, protowire.BytesType), content)
 	entry := protowire.AppendString(protowire.AppendTag(nil, entryKey, protowire.BytesType), key)

@@ -1,6 +1,6 @@
-// Package workload owns how the sidecars of an Istio mesh tell one another which
-// workload they stand beside: the fields x-envoy-peer-metadata-id and
-// x-envoy-peer-metadata, and what a control plane says of an endpoint. It is pure.
+// Package workload parses and formats the identity of workloads in an Istio mesh. Sidecars exchange it
+// in the headers x-envoy-peer-metadata-id and x-envoy-peer-metadata, and control planes send it in the
+// metadata of endpoints. It is pure.
 package workload
 
 import (
@@ -8,22 +8,22 @@ import (
 	"unicode/utf8"
 )
 
-// The fields by which sidecars tell who they are.
+// Headers in which sidecars send their identity.
 const (
-	FieldID       = "x-envoy-peer-metadata-id" // the node
+	FieldID       = "x-envoy-peer-metadata-id" // ID of the node
 	FieldMetadata = "x-envoy-peer-metadata"    // its workload: see ParseMetadata
 )
 
-// Metadata of exchanges (protocol.Metadata): what the peer_metadata filter has found out,
-// for those further in and for who counts. Values are texts: see Parse.
+// Metadata of exchanges (protocol.Metadata) that the peer_metadata filter sets for other filters and for
+// metrics. Parse parses the values.
 const (
 	Namespace     = "istio"
-	KeyDownstream = "downstream_peer" // the workload that asks
-	KeyUpstream   = "upstream_peer"   // the workload that answered
+	KeyDownstream = "downstream_peer" // workload of the client
+	KeyUpstream   = "upstream_peer"   // workload of the host
 )
 
-// Workload is what runs behind a sidecar. What is not known is "". Its keys are those that
-// filters read it by.
+// Workload identifies the application of a sidecar. Unknown fields are "". The keys are those of filter
+// configurations.
 type Workload struct {
 	Instance  string `key:"instance" doc:"Name of the pod." example:"\"reviews-v1-7d8f-x2z\""`
 	Name      string `key:"name" doc:"Workload of the pod, usually a deployment." example:"\"reviews-v1\""`
@@ -36,9 +36,9 @@ type Workload struct {
 	Owner     string `key:"owner" doc:"Owner of the pod, as a URL." example:"\"kubernetes://apis/apps/v1/namespaces/default/deployments/reviews-v1\""`
 }
 
-// Parse reads a text: what stands between semicolons is Name, Namespace, Service,
-// Revision, Cluster, and perhaps App and Version. That of an endpoint ends with Cluster.
-// ok is false for what has too few parts.
+// Parse parses a text whose parts are separated by semicolons: Name, Namespace, Service, Revision,
+// Cluster, and optionally App and Version. The text of an endpoint ends with Cluster. ok is false if
+// parts are missing.
 func Parse(text string) (w Workload, ok bool) {
 	parts := strings.SplitN(text, ";", 8)
 	if len(parts) < 5 {
@@ -51,13 +51,12 @@ func Parse(text string) (w Workload, ok bool) {
 	return w, true
 }
 
-// Text returns what Parse reads, of which Instance and Owner are no part.
+// Text returns the text that Parse parses. It does not contain Instance and Owner.
 func (w *Workload) Text() string {
 	return strings.Join([]string{w.Name, w.Namespace, w.Service, w.Revision, w.Cluster, w.App, w.Version}, ";")
 }
 
-// maxPartLen is how long a part of a workload may be, in bytes. Names of Kubernetes have
-// 253 at most.
+// maxPartLen is the maximum length of a part in bytes. Kubernetes names have at most 253.
 const maxPartLen = 256
 
 // validPart returns s if it can be a part of a workload, else "".

@@ -14,7 +14,7 @@ func reviews() Workload {
 	}
 }
 
-// golden is reviews as a serializer of protobuf that sorts its maps writes it.
+// golden is the metadata of reviews as a protobuf serializer with sorted maps writes it.
 const golden = "ChoKCkNMVVNURVJfSUQSDBoKS3ViZXJuZXRlcwqLAQoGTEFCRUxTEoABKn4KEAoDYXBwEgkaB3Jldmlld3MKLAofc2VydmljZS5pc3Rpby5pby9jYW5vbmljYWwtbmFtZRIJGgdyZXZpZXdzCisKI3NlcnZpY2UuaXN0aW8uaW8vY2Fub25pY2FsLXJldmlzaW9uEgQaAnYxCg8KB3ZlcnNpb24SBBoCdjEKHQoETkFNRRIVGhNyZXZpZXdzLXYxLTdkOGYteDJ6ChYKCU5BTUVTUEFDRRIJGgdkZWZhdWx0Ck4KBU9XTkVSEkUaQ2t1YmVybmV0ZXM6Ly9hcGlzL2FwcHMvdjEvbmFtZXNwYWNlcy9kZWZhdWx0L2RlcGxveW1lbnRzL3Jldmlld3MtdjEKHQoNV09SS0xPQURfTkFNRRIMGgpyZXZpZXdzLXYx"
 
 func TestMetadataIsAStructInBase64(t *testing.T) {
@@ -73,7 +73,7 @@ func TestTextRoundTrip(t *testing.T) {
 	if got, ok := Parse(w.Text()); !ok || got != w {
 		t.Errorf("Parse(%q) = %+v, %v", w.Text(), got, ok)
 	}
-	// An endpoint's has less.
+	// The text of an endpoint has fewer parts.
 	want := Workload{Name: "reviews-0", Namespace: "default", Service: "reviews", Revision: "v1", Cluster: "Kubernetes"}
 	if got, ok := Parse("reviews-0;default;reviews;v1;Kubernetes"); !ok || got != want {
 		t.Errorf("of an endpoint: %+v, %v", got, ok)

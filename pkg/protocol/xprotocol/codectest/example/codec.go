@@ -1,6 +1,6 @@
-// Package example owns the frames of Memo, a protocol that nobody speaks. It is
-// the shortest codec that does all that the contract asks for, to be read, and
-// copied, by who adds a protocol: see docs/add-a-protocol.md.
+// Package example is the codec of Memo, a protocol that exists only as an example. It is the shortest
+// codec that fulfills the codec contract. Read or copy it to add a protocol: see
+// docs/add-a-protocol.md.
 package example
 
 import (
@@ -13,7 +13,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol/xprotocol"
 )
 
-// Codec is the xprotocol.Codec of Memo.
+// Codec implements xprotocol.Codec for Memo.
 type Codec struct{}
 
 var _ xprotocol.Codec = Codec{}
@@ -22,9 +22,9 @@ var _ xprotocol.Codec = Codec{}
 //
 //	0  magic
 //	2  kind: one of the letters below
-//	3  status of an answer, in the numbers of gRPC
-//	4  request id
-//	8  how long the caller waits, in ms; 0: for ever
+//	3  gRPC status code of a response
+//	4  request ID
+//	8  timeout of the client in ms; 0: none
 //	12 length of the fields in bytes
 //	16 length of the content in bytes
 //	20 fields, each a name and a value, each a length of 4 bytes and text; content
@@ -33,29 +33,29 @@ const (
 	headSize = 20
 )
 
-// What Memo's kinds are called on the wire.
+// Kinds of frames on the wire.
 const (
-	ask    = '?'
-	tell   = '!'
-	answer = '='
-	ping   = 'p'
-	pong   = 'P'
-	goAway = 'G'
+	kindRequest  = '?'
+	kindOneWay   = '!'
+	kindResponse = '='
+	kindPing     = 'p'
+	kindPong     = 'P'
+	kindGoAway   = 'G'
 )
 
 //nolint:gochecknoglobals // a constant
 var traits = xprotocol.Traits{Name: "memo", Version: "memo/1", MaxID: math.MaxUint32, FrameHeaderLen: headSize}
 
 var (
-	errMagic  = errors.New("memo: not the beginning of a frame")
+	errMagic  = errors.New("memo: invalid magic number")
 	errFields = errors.New("memo: a field extends past the end of the fields")
 	errNoName = errors.New("memo: missing service or method")
 )
 
-// Traits is xprotocol.Framing's.
+// Traits implements xprotocol.Framing.
 func (Codec) Traits() *xprotocol.Traits { return &traits }
 
-// Match is xprotocol.Framing's.
+// Match implements xprotocol.Framing.
 func (Codec) Match(b []byte) xprotocol.MatchResult {
 	switch {
 	case len(b) > 0 && b[0] != magic>>8, len(b) > 1 && b[1] != magic&0xff:
@@ -66,7 +66,7 @@ func (Codec) Match(b []byte) xprotocol.MatchResult {
 	return xprotocol.MatchYes
 }
 
-// ParseFrame is xprotocol.Framing's.
+// ParseFrame implements xprotocol.Framing.
 func (c Codec) ParseFrame(b []byte) (xprotocol.Frame, error) {
 	if c.Match(b) == xprotocol.MatchNo {
 		return xprotocol.Frame{}, errMagic
@@ -78,28 +78,28 @@ func (c Codec) ParseFrame(b []byte) (xprotocol.Frame, error) {
 	return xprotocol.Frame{Kind: kindOf(b[2]), ID: uint64(binary.BigEndian.Uint32(b[4:])), Size: size}, nil
 }
 
-func kindOf(letter byte) xprotocol.Kind {
-	switch letter {
-	case ask:
+func kindOf(kind byte) xprotocol.Kind {
+	switch kind {
+	case kindRequest:
 		return xprotocol.Request
-	case tell:
+	case kindOneWay:
 		return xprotocol.OneWay
-	case answer:
+	case kindResponse:
 		return xprotocol.Response
-	case ping:
+	case kindPing:
 		return xprotocol.Heartbeat
-	case pong:
+	case kindPong:
 		return xprotocol.HeartbeatAck
-	case goAway:
+	case kindGoAway:
 		return xprotocol.GoAway
 	}
 	return xprotocol.Ignored
 }
 
-// SetID is xprotocol.Framing's.
+// SetID implements xprotocol.Framing.
 func (Codec) SetID(frame []byte, id uint64) { binary.BigEndian.PutUint32(frame[4:], uint32(id)) }
 
-// ReadRequest is xprotocol.Messages's.
+// ReadRequest implements xprotocol.Messages.
 func (Codec) ReadRequest(frame []byte, r *protocol.Request, v *xprotocol.FrameView) error {
 	if err := readFields(frame, &r.Header, v); err != nil {
 		return protocol.NewFault(protocol.MalformedRequest, err)
@@ -111,22 +111,22 @@ func (Codec) ReadRequest(frame []byte, r *protocol.Request, v *xprotocol.FrameVi
 	v.Timeout = time.Duration(binary.BigEndian.Uint32(frame[8:])) * time.Millisecond
 	v.Text = append(append(append(append(v.Text[:0], '/'), service...), '/'), method...)
 	r.Authority, r.Path = service, view(v.Text)
-	r.OneWay = frame[2] == tell
+	r.OneWay = frame[2] == kindOneWay
 	r.ContentLength = int64(len(frame) - v.ContentOffset)
 	return nil
 }
 
-// AppendRequest is xprotocol.Messages's.
-func (Codec) AppendRequest(dst, frame []byte, r *protocol.Request, v *xprotocol.FrameView, left time.Duration) ([]byte, error) {
+// AppendRequest implements xprotocol.Messages.
+func (Codec) AppendRequest(dst, frame []byte, r *protocol.Request, v *xprotocol.FrameView, remaining time.Duration) ([]byte, error) {
 	start := len(dst)
 	dst, err := appendMessage(dst, frame, &r.Header, v)
-	if err == nil && left > 0 && left < v.Timeout {
-		binary.BigEndian.PutUint32(dst[start+8:], uint32(max(1, left.Milliseconds())))
+	if err == nil && remaining > 0 && remaining < v.Timeout {
+		binary.BigEndian.PutUint32(dst[start+8:], uint32(max(1, remaining.Milliseconds())))
 	}
 	return dst, err
 }
 
-// ReadResponse is xprotocol.Messages's.
+// ReadResponse implements xprotocol.Messages.
 func (Codec) ReadResponse(frame []byte, r *protocol.Response, v *xprotocol.FrameView) error {
 	if err := readFields(frame, &r.Header, v); err != nil {
 		return protocol.NewFault(protocol.UpstreamMalformed, err)
@@ -139,34 +139,34 @@ func (Codec) ReadResponse(frame []byte, r *protocol.Response, v *xprotocol.Frame
 	return nil
 }
 
-// AppendResponse is xprotocol.Messages's.
+// AppendResponse implements xprotocol.Messages.
 func (Codec) AppendResponse(dst, frame []byte, r *protocol.Response, v *xprotocol.FrameView) ([]byte, error) {
 	return appendMessage(dst, frame, &r.Header, v)
 }
 
-// AppendErrorResponse is xprotocol.ControlFrames's: an answer whose content is the text.
+// AppendErrorResponse implements xprotocol.ControlFrames. The content of the response is text.
 func (Codec) AppendErrorResponse(dst, frame []byte, reason protocol.Reason, text string) []byte {
-	dst = appendHead(dst, answer, byte(reason.Spec().GRPC), binary.BigEndian.Uint32(frame[4:]), len(text))
+	dst = appendHead(dst, kindResponse, byte(reason.Spec().GRPC), binary.BigEndian.Uint32(frame[4:]), len(text))
 	return append(dst, text...)
 }
 
-// AppendHeartbeat is xprotocol.ControlFrames's.
+// AppendHeartbeat implements xprotocol.ControlFrames.
 func (Codec) AppendHeartbeat(dst []byte, id uint64) []byte {
-	return appendHead(dst, ping, 0, uint32(id), 0)
+	return appendHead(dst, kindPing, 0, uint32(id), 0)
 }
 
-// AppendHeartbeatAck is xprotocol.ControlFrames's.
+// AppendHeartbeatAck implements xprotocol.ControlFrames.
 func (Codec) AppendHeartbeatAck(dst, ping []byte) []byte {
-	return appendHead(dst, pong, 0, binary.BigEndian.Uint32(ping[4:]), 0)
+	return appendHead(dst, kindPong, 0, binary.BigEndian.Uint32(ping[4:]), 0)
 }
 
-// AppendGoAway is xprotocol.ControlFrames's.
+// AppendGoAway implements xprotocol.ControlFrames.
 func (Codec) AppendGoAway(dst []byte, id uint64) []byte {
-	return appendHead(dst, goAway, 0, uint32(id), 0)
+	return appendHead(dst, kindGoAway, 0, uint32(id), 0)
 }
 
-func appendHead(dst []byte, letter, status byte, id uint32, content int) []byte {
-	dst = append(binary.BigEndian.AppendUint16(dst, magic), letter, status)
+func appendHead(dst []byte, kind, status byte, id uint32, content int) []byte {
+	dst = append(binary.BigEndian.AppendUint16(dst, magic), kind, status)
 	dst = binary.BigEndian.AppendUint32(dst, id)
 	dst = append(dst, 0, 0, 0, 0, 0, 0, 0, 0) // no timeout, no fields
 	return binary.BigEndian.AppendUint32(dst, uint32(content))

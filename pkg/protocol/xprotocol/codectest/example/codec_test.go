@@ -9,10 +9,9 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol/xprotocol/codectest"
 )
 
-// frame returns a frame with the id 7: letter, status, timeout in ms, content,
-// then names and values of fields in turn.
-func frame(letter, status byte, timeout uint32, content string, fields ...string) []byte {
-	b := appendHead(nil, letter, status, 7, len(content))
+// frame returns a frame with the ID 7. timeout is in ms; fields are alternating names and values.
+func frame(kind, status byte, timeout uint32, content string, fields ...string) []byte {
+	b := appendHead(nil, kind, status, 7, len(content))
 	binary.BigEndian.PutUint32(b[8:], timeout)
 	for _, text := range fields {
 		b = append(binary.BigEndian.AppendUint32(b, uint32(len(text))), text...)
@@ -21,12 +20,12 @@ func frame(letter, status byte, timeout uint32, content string, fields ...string
 	return append(b, content...)
 }
 
-// frames are one of each kind.
+// frames returns frames of every kind.
 func frames() []codectest.Frame {
 	return []codectest.Frame{
 		{
-			Name:  "a request",
-			Bytes: frame(ask, 0, 3000, "hello", "x-trace", "17", "method", "echo", "service", "org.weft.Memo", "group", "blue", "version", "1.0"),
+			Name:  "request",
+			Bytes: frame(kindRequest, 0, 3000, "hello", "x-trace", "17", "method", "echo", "service", "org.weft.Memo", "group", "blue", "version", "1.0"),
 			View: `request 7 of 123 bytes
 				authority org.weft.Memo
 				path /org.weft.Memo/echo
@@ -39,8 +38,8 @@ func frames() []codectest.Frame {
 				x-trace: 17`,
 		},
 		{
-			Name:  "a request that says the least",
-			Bytes: frame(ask, 0, 0, "", "service", "S", "method", "m"),
+			Name:  "minimal request",
+			Bytes: frame(kindRequest, 0, 0, "", "service", "S", "method", "m"),
 			View: `request 7 of 51 bytes
 				authority S
 				path /S/m
@@ -49,8 +48,8 @@ func frames() []codectest.Frame {
 				method: m`,
 		},
 		{
-			Name:  "a one-way request",
-			Bytes: frame(tell, 0, 0, "hello", "service", "S", "method", "m"),
+			Name:  "one-way request",
+			Bytes: frame(kindOneWay, 0, 0, "hello", "service", "S", "method", "m"),
 			View: `one-way request 7 of 56 bytes
 				authority S
 				path /S/m
@@ -59,29 +58,29 @@ func frames() []codectest.Frame {
 				method: m`,
 		},
 		{
-			Name:  "an answer",
-			Bytes: frame(answer, 0, 0, "world", "x-trace", "17"),
+			Name:  "response",
+			Bytes: frame(kindResponse, 0, 0, "world", "x-trace", "17"),
 			View: `response 7 of 42 bytes
 				status 200, code 0
 				content 5 bytes
 				x-trace: 17`,
 		},
 		{
-			Name:  "an answer that tells of an error",
-			Bytes: frame(answer, 9, 0, "no"),
+			Name:  "error response",
+			Bytes: frame(kindResponse, 9, 0, "no"),
 			View: `response 7 of 22 bytes
 				status 500, code 9
 				content 2 bytes`,
 		},
-		{Name: "a ping", Bytes: frame(ping, 0, 0, ""), View: "heartbeat 7 of 20 bytes"},
-		{Name: "its answer", Bytes: frame(pong, 0, 0, ""), View: "heartbeat ack 7 of 20 bytes"},
-		{Name: "a goodbye", Bytes: frame(goAway, 0, 0, ""), View: "GOAWAY 7 of 20 bytes"},
-		{Name: "something newer", Bytes: frame('x', 0, 0, ""), View: "ignored frame 7 of 20 bytes"},
+		{Name: "heartbeat", Bytes: frame(kindPing, 0, 0, ""), View: "heartbeat 7 of 20 bytes"},
+		{Name: "heartbeat ack", Bytes: frame(kindPong, 0, 0, ""), View: "heartbeat ack 7 of 20 bytes"},
+		{Name: "GOAWAY", Bytes: frame(kindGoAway, 0, 0, ""), View: "GOAWAY 7 of 20 bytes"},
+		{Name: "unknown kind", Bytes: frame('x', 0, 0, ""), View: "ignored frame 7 of 20 bytes"},
 	}
 }
 
 func TestCodec(t *testing.T) {
-	huge := frame(ask, 0, 0, "")
+	huge := frame(kindRequest, 0, 0, "")
 	binary.BigEndian.PutUint32(huge[16:], math.MaxUint32)
 	codectest.Run(t, Codec{}, codectest.Suite{
 		Frames:   frames(),

@@ -10,13 +10,13 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol/xprotocol"
 )
 
-// routing are the names of the fields that come first in the view, wherever they
-// are in the frame. Memo takes an empty one for none.
+// routing lists the fields that come first in the view, wherever they are in the frame. An empty
+// field is the same as none.
 //
 //nolint:gochecknoglobals // a constant table
 var routing = [...]string{xprotocol.FieldService, xprotocol.FieldMethod, xprotocol.FieldVersion, xprotocol.FieldGroup}
 
-// readFields fills h, and v with where the content begins.
+// readFields reads the fields of a frame into h, and sets v.ContentOffset.
 func readFields(frame []byte, h *protocol.Header, v *xprotocol.FrameView) error {
 	rest := frame[headSize:]
 	size := binary.BigEndian.Uint32(frame[12:])
@@ -50,7 +50,7 @@ func readFields(frame []byte, h *protocol.Header, v *xprotocol.FrameView) error 
 	return nil
 }
 
-// cutText returns the text that b begins with, and what follows.
+// cutText returns the text at the start of b, and the bytes after it.
 func cutText(b []byte) (text string, rest []byte, ok bool) {
 	if len(b) < 4 || uint64(binary.BigEndian.Uint32(b)) > uint64(len(b)-4) {
 		return "", nil, false
@@ -59,7 +59,7 @@ func cutText(b []byte) (text string, rest []byte, ok bool) {
 	return view(b[4:end]), b[end:], true
 }
 
-// appendMessage appends frame as it is, or with the fields that h now has.
+// appendMessage appends frame, with the fields of h if they have changed.
 func appendMessage(dst, frame []byte, h *protocol.Header, v *xprotocol.FrameView) ([]byte, error) {
 	if !h.Changed() {
 		return append(dst, frame...), nil
@@ -78,6 +78,5 @@ func appendMessage(dst, frame []byte, h *protocol.Header, v *xprotocol.FrameView
 	return append(dst, frame[v.ContentOffset:]...), nil
 }
 
-// view returns b's bytes as a string that shares them, so that reading a frame
-// copies nothing.
+// view returns a string that shares the bytes of b, so that reading a frame does not copy.
 func view(b []byte) string { return unsafe.String(unsafe.SliceData(b), len(b)) }

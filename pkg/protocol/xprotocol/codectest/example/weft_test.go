@@ -28,7 +28,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/upstream/balance"
 )
 
-// protocols is the registry of cmd/weft with one line more.
+// protocols is a registry like that of cmd/weft, with Memo.
 func protocols(rpc *xprotocol.Engine) []stream.Protocol {
 	return []stream.Protocol{
 		http1.Protocol(),
@@ -36,8 +36,8 @@ func protocols(rpc *xprotocol.Engine) []stream.Protocol {
 	}
 }
 
-// configuration is a file for a listener that tells Memo from HTTP and sends it
-// to the host at an address.
+// configuration returns a configuration with a listener that detects Memo and HTTP, and forwards Memo
+// to host.
 func configuration(host string) string {
 	return `{
 	  "servers": [{
@@ -53,19 +53,19 @@ func configuration(host string) string {
 	}`
 }
 
-// weft runs the configuration and returns where it accepts.
+// weft runs a configuration and returns the address of its listener.
 func weft(t *testing.T, text string) (address string) {
 	t.Helper()
 	log := slog.New(slog.DiscardHandler)
 	rpc := xprotocol.New(log)
-	kinds := configjson.Capabilities{
+	capabilities := configjson.Capabilities{
 		NetworkFilters: []string{configjson.ProxyFilter},
 		ClusterTypes:   []config.ClusterType{config.ClusterStatic},
 		Policies:       []config.LBPolicy{config.RoundRobin},
 	}
 	observed := metrics.Options{Reasons: []string{protocol.ReasonNone.String()}}
 	for _, p := range protocols(nil) {
-		kinds.Protocols = append(kinds.Protocols, p.Name)
+		capabilities.Protocols = append(capabilities.Protocols, p.Name)
 	}
 	for r := range protocol.Reasons() {
 		observed.Reasons = append(observed.Reasons, r.String())
@@ -73,7 +73,7 @@ func weft(t *testing.T, text string) (address string) {
 	for c := range network.CloseReasons() {
 		observed.CloseReasons = append(observed.CloseReasons, c.String())
 	}
-	snapshot, diagnostics := configjson.Parse("memo.json", []byte(text), kinds, configjson.Options{})
+	snapshot, diagnostics := configjson.Parse("memo.json", []byte(text), capabilities, configjson.Options{})
 	if err := diagnostics.Err(); err != nil {
 		t.Fatal(err)
 	}
@@ -101,8 +101,7 @@ func weft(t *testing.T, text string) (address string) {
 	return server.Describe()[0].Address
 }
 
-// host answers every request with what it got as a request: the fields and the
-// content.
+// host starts an upstream that responds to every request with its fields and content.
 func host(t *testing.T) (address string) {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
@@ -112,37 +111,37 @@ func host(t *testing.T) (address string) {
 	serve := func(conn net.Conn) {
 		defer conn.Close()
 		for {
-			b, err := next(conn)
+			b, err := readFrame(conn)
 			if err != nil {
 				return // the connection was closed
 			}
-			if b[2] == ask {
-				b[2] = answer
+			if b[2] == kindRequest {
+				b[2] = kindResponse
 				if _, err := conn.Write(b); err != nil {
 					return
 				}
 			}
 		}
 	}
-	var all sync.WaitGroup
-	all.Go(func() {
+	var goroutines sync.WaitGroup
+	goroutines.Go(func() {
 		for {
 			conn, err := ln.Accept()
 			if err != nil {
 				return // the listener was closed
 			}
-			all.Go(func() { serve(conn) })
+			goroutines.Go(func() { serve(conn) })
 		}
 	})
 	t.Cleanup(func() {
 		_ = ln.Close()
-		all.Wait()
+		goroutines.Wait()
 	})
 	return ln.Addr().String()
 }
 
-// next reads a frame.
-func next(r io.Reader) ([]byte, error) {
+// readFrame reads a frame.
+func readFrame(r io.Reader) ([]byte, error) {
 	var head [headSize]byte
 	if _, err := io.ReadFull(r, head[:]); err != nil {
 		return nil, err
@@ -157,8 +156,8 @@ func next(r io.Reader) ([]byte, error) {
 	return b, err
 }
 
-// Memo through the program's own parts: configuration, detection, routes, header
-// changes, connections with many requests under way, faults and heartbeats.
+// TestMemoThroughWeft sends Memo through Weft: configuration, protocol detection, routes, header changes,
+// many requests in flight on a connection, local replies and heartbeats.
 func TestMemoThroughWeft(t *testing.T) {
 	conn, err := net.Dial("tcp", weft(t, configuration(host(t))))
 	if err != nil {
@@ -174,17 +173,17 @@ func TestMemoThroughWeft(t *testing.T) {
 		sent = append(sent, b...)
 	}
 	for id := range uint64(100) {
-		send(id, frame(ask, 0, 3000, fmt.Sprint("text ", id), "service", "org.weft.Memo", "method", "echo", "n", fmt.Sprint(id)))
+		send(id, frame(kindRequest, 0, 3000, fmt.Sprint("text ", id), "service", "org.weft.Memo", "method", "echo", "n", fmt.Sprint(id)))
 	}
-	send(100, frame(ask, 0, 0, "", "service", "org.weft.Other", "method", "echo"))
-	send(101, frame(tell, 0, 0, "", "service", "org.weft.Memo", "method", "echo"))
-	send(102, frame(ping, 0, 0, ""))
+	send(100, frame(kindRequest, 0, 0, "", "service", "org.weft.Other", "method", "echo"))
+	send(101, frame(kindOneWay, 0, 0, "", "service", "org.weft.Memo", "method", "echo"))
+	send(102, frame(kindPing, 0, 0, ""))
 	if _, err := conn.Write(sent); err != nil {
 		t.Fatal(err)
 	}
-	answers := map[uint64]string{}
-	for range 102 { // who is told is silent
-		b, err := next(conn)
+	responses := map[uint64]string{}
+	for range 102 { // the one-way request gets no response
+		b, err := readFrame(conn)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -192,26 +191,26 @@ func TestMemoThroughWeft(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		answers[head.ID] = codectest.View(Codec{}, b) + string(b[max(headSize, head.Size-len("text 00")):])
+		responses[head.ID] = codectest.View(Codec{}, b) + string(b[max(headSize, head.Size-len("text 00")):])
 	}
 	for id := range uint64(100) {
-		got := answers[id]
+		got := responses[id]
 		for _, want := range []string{"status 200, code 0\n", fmt.Sprintf("  n: %d\n", id), "  x-seen-by: weft\n", fmt.Sprint("text ", id)} {
 			if !strings.Contains(got, want) {
-				t.Errorf("request %d is answered without %q: %q", id, want, got)
+				t.Errorf("the response to request %d lacks %q: %q", id, want, got)
 			}
 		}
 	}
-	if noRoute := fmt.Sprint("status 500, code ", protocol.ReasonNoRoute.Spec().GRPC); !strings.Contains(answers[100], noRoute) {
-		t.Errorf("a request without a route is answered %q, want %q", answers[100], noRoute)
+	if noRoute := fmt.Sprint("status 500, code ", protocol.ReasonNoRoute.Spec().GRPC); !strings.Contains(responses[100], noRoute) {
+		t.Errorf("response to a request without a route: %q, want %q", responses[100], noRoute)
 	}
-	if got := answers[102]; !strings.HasPrefix(got, "heartbeat ack 102 ") {
-		t.Errorf("a ping is answered %q", got)
+	if got := responses[102]; !strings.HasPrefix(got, "heartbeat ack 102 ") {
+		t.Errorf("response to a heartbeat: %q", got)
 	}
 }
 
-// What is no Memo ends at the codec: the connection is closed.
-func TestGarbageBehindMemo(t *testing.T) {
+// TestGarbageAfterFrameClosesConnection verifies that Weft closes a connection whose bytes are not Memo.
+func TestGarbageAfterFrameClosesConnection(t *testing.T) {
 	conn, err := net.Dial("tcp", weft(t, configuration(host(t))))
 	if err != nil {
 		t.Fatal(err)
@@ -220,13 +219,13 @@ func TestGarbageBehindMemo(t *testing.T) {
 	if err := conn.SetDeadline(time.Now().Add(20 * time.Second)); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := conn.Write(append(frame(ping, 0, 0, ""), "no frame begins so"...)); err != nil {
+	if _, err := conn.Write(append(frame(kindPing, 0, 0, ""), "no frame begins so"...)); err != nil {
 		t.Fatal(err)
 	}
-	if b, err := next(conn); err != nil || b[2] != pong {
-		t.Errorf("the ping is answered %q, %v", b, err)
+	if b, err := readFrame(conn); err != nil || b[2] != kindPong {
+		t.Errorf("response to a heartbeat: %q, %v", b, err)
 	}
-	if b, err := next(conn); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
-		t.Errorf("garbage is answered %q, %v", b, err)
+	if b, err := readFrame(conn); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("after garbage: read %q, %v, want a closed connection", b, err)
 	}
 }
