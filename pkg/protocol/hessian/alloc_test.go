@@ -5,9 +5,9 @@ import (
 	"testing"
 )
 
-// A Decoder on the stack costs nothing for an ordinary request, whatever its
-// argument is.
-func TestReadingARequestAllocatesNothing(t *testing.T) {
+// TestReadRequestDoesNotAllocate verifies that a Decoder on the stack does not allocate for a normal
+// request with any argument.
+func TestReadRequestDoesNotAllocate(t *testing.T) {
 	for _, argument := range []string{"world", strings.Repeat("x", 1<<20), strings.Repeat("😀", 1000)} {
 		body := request(t, argument)
 		allocs := testing.AllocsPerRun(100, func() {
@@ -22,9 +22,9 @@ func TestReadingARequestAllocatesNothing(t *testing.T) {
 	}
 }
 
-// One that is used again costs nothing for any body: depth, many classes, text
-// that is no view, a map by reference.
-func TestReusedDecoderAllocatesNothing(t *testing.T) {
+// TestReusedDecoderDoesNotAllocate covers deep nesting, many classes, text that is not a view, and a
+// map by reference.
+func TestReusedDecoderDoesNotAllocate(t *testing.T) {
 	const depth, classes = 300, 100
 	body := nested(depth)
 	body = append(body, strings.Repeat("C\x01c\x90", classes)...)
@@ -64,8 +64,8 @@ func TestReusedDecoderAllocatesNothing(t *testing.T) {
 	}
 }
 
-// Writing into memory that suffices costs none.
-func TestAppendAllocatesNothing(t *testing.T) {
+// TestAppendDoesNotAllocate verifies that the Append functions do not allocate if dst has the capacity.
+func TestAppendDoesNotAllocate(t *testing.T) {
 	dst := make([]byte, 0, 1<<20)
 	long := strings.Repeat("a😀", 50_000)
 	allocs := testing.AllocsPerRun(10, func() {

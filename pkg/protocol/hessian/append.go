@@ -5,7 +5,7 @@ import (
 	"unicode/utf8"
 )
 
-// maxChunk is how many code units Java's writers put into one chunk.
+// maxChunk is the number of code units that Java writers put into one chunk.
 const maxChunk = 0x8000
 
 // AppendNull appends a null.
@@ -49,10 +49,9 @@ func AppendLong(dst []byte, v int64) []byte {
 	}
 }
 
-// AppendString appends a string, byte for byte as Java's writers do (Hessian 2.0
-// serialization 4.12): a character beyond U+FFFF as two surrogates, chunks of
-// 32,768 code units that split no character, and the shortest form for the last.
-// What is not UTF-8 in s becomes U+FFFD.
+// AppendString appends a string, byte for byte like Java writers (Hessian 2.0 serialization 4.12):
+// characters beyond U+FFFF as two surrogates, chunks of 32,768 code units that do not split a
+// character, and the shortest form for the last chunk. Invalid UTF-8 in s becomes U+FFFD.
 func AppendString(dst []byte, s string) []byte {
 	for {
 		size, length, plain := chunkOf(s)
@@ -78,8 +77,8 @@ func AppendString(dst []byte, s string) []byte {
 	}
 }
 
-// chunkOf returns the size in bytes and the length in code units of the longest
-// chunk that s begins with. plain: its bytes are the same on the wire.
+// chunkOf returns the size in bytes and the length in code units of the longest chunk at the start of
+// s. plain reports that the encoded bytes are the same.
 func chunkOf(s string) (size, length int, plain bool) {
 	if first := s[:min(len(s), maxChunk)]; isASCII(first) {
 		return len(first), len(first), true
@@ -109,7 +108,7 @@ func chunkOf(s string) (size, length int, plain bool) {
 	return size, length, plain
 }
 
-// appendUnits appends s in code units of one to three bytes.
+// appendUnits appends s as code units of one to three bytes.
 func appendUnits(dst []byte, s string) []byte {
 	for _, r := range s {
 		if r <= 0xffff {
@@ -122,14 +121,13 @@ func appendUnits(dst []byte, s string) []byte {
 	return dst
 }
 
-// appendSurrogate appends a code unit that UTF-8 would not have.
+// appendSurrogate appends a surrogate, which UTF-8 cannot encode.
 func appendSurrogate(dst []byte, unit rune) []byte {
 	return append(dst, byte(0xe0|unit>>12), byte(0x80|unit>>6&0x3f), byte(0x80|unit&0x3f))
 }
 
-// AppendMapStart appends the head of a map without a type: keys and values
-// follow in turn, then AppendMapEnd (Hessian 2.0 serialization 4.8). Java reads
-// it as a HashMap.
+// AppendMapStart appends the head of a map without a type. Alternating keys and values follow, then
+// AppendMapEnd (Hessian 2.0 serialization 4.8). Java reads it as a HashMap.
 func AppendMapStart(dst []byte) []byte { return append(dst, 'H') }
 
 // AppendMapEnd appends the end of a map.

@@ -26,7 +26,7 @@ func TestNumbersReadAsWritten(t *testing.T) {
 	}
 }
 
-func TestAppendKeepsWhatIsThere(t *testing.T) {
+func TestAppendKeepsPrefix(t *testing.T) {
 	b := []byte("before ")
 	b = AppendNull(b)
 	b = AppendBool(b, true)
@@ -42,11 +42,10 @@ func TestAppendKeepsWhatIsThere(t *testing.T) {
 	}
 }
 
-// The bytes that hessian-lite 3.2.13 read, on Java 17 with java.lang opened, as
-// exceptions of these classes with the message, no cause, an empty stack trace,
-// and getCode 4 for the second; addSuppressed and printStackTrace work on them.
-// dubbo-go-hessian2 1.12.5 reads the first as the error of that name, the second
-// as a map.
+// TestThrowable compares with bytes that hessian-lite 3.2.13 reads, on Java 17 with java.lang opened,
+// as exceptions of these classes with the message, no cause, an empty stack trace, and getCode 4 for
+// the second; addSuppressed and printStackTrace work on them. dubbo-go-hessian2 1.12.5 reads the first
+// as the error of that name, the second as a map.
 func TestThrowable(t *testing.T) {
 	const trace = "\x70\x1c[java.lang.StackTraceElement"
 	for _, c := range []struct {

@@ -30,8 +30,8 @@ func request(tb testing.TB, argument string) []byte {
 	return nil
 }
 
-// readRequest reads a body as the Dubbo codec does: five strings, an argument,
-// the attachments. It returns how many attachments there are.
+// readRequest reads a body like the Dubbo codec: five strings, an argument and the attachments. It
+// returns the number of attachments.
 func readRequest(d *Decoder, body []byte) (int, error) {
 	d.Reset(body)
 	for range 5 {
@@ -106,7 +106,7 @@ func BenchmarkSkip(b *testing.B) {
 	}
 }
 
-// objects returns what Java writes for a chain of objects.
+// objects returns a chain of objects as Java writes it.
 func objects(tb testing.TB) []byte {
 	tb.Helper()
 	for _, g := range goldens(tb) {
@@ -118,7 +118,7 @@ func objects(tb testing.TB) []byte {
 	return nil
 }
 
-// nested returns lists within one another.
+// nested returns nested lists.
 func nested(depth int) []byte {
 	return append(bytes.Repeat([]byte{0x79}, depth), 'N')
 }

@@ -5,38 +5,37 @@ import (
 	"math"
 )
 
-// Decoder goes through the values of one body in order. It begins with Reset,
-// reads in the Final dialect within the default Limits unless told otherwise,
-// and may live on the stack; one that is used again allocates nothing in steady
-// state. After an error it is good for Reset only.
+// Decoder reads the values of one body in order. Call Reset first. It reads the Final dialect within
+// the default Limits unless the fields say otherwise. A Decoder can live on the stack. A reused Decoder
+// does not allocate in steady state. After an error only Reset may be called.
 type Decoder struct {
-	// The caller's; Reset reads them.
+	// Set by the caller; read by Reset.
 	Dialect Dialect
 	Limits  Limits
 
 	b         []byte
-	pos       int // of the next value in b
+	pos       int // offset of the next value in b
 	tags      *[256]tag
 	limits    Limits // with defaults in place of zeros
 	oversized bool   // b is only the part of the body that Limits.Size allows
 
-	values     int   // that began so far
-	containers int   // lists, maps and objects that began so far: the number of the next
-	types      int   // types that were spelt out so far
-	classes    stack // how many fields each class has that was defined so far
-	refers     bool  // something had a number since the entry began: see Entry.Refers
+	values     int   // number of values so far
+	containers int   // number of lists, maps and objects so far: the reference number of the next one
+	types      int   // number of type names so far
+	classes    stack // number of fields of each class defined so far
+	refers     bool  // the current entry contains a reference: see Entry.Refers
 
-	levels stack // how many values the containers around wait for: see Skip
-	want   int   // the container that Skip looks for, counted from 1; 0: none
-	found  int   // where it begins; -1: not yet known
+	levels stack // remaining values of the enclosing containers: see Skip
+	want   int   // the container that Skip searches for, counted from 1; 0: none
+	found  int   // its offset; -1: not found yet
 
 	entries entries
 	text    []byte // text that cannot be a view of b
 }
 
-// Reset makes d ready for the body b, from its first byte: numbers of references
-// count from there. Until the next Reset b must not change: what d returns may
-// be a view of it. A body beyond Limits.Size is an error once reading gets there.
+// Reset prepares d for the body b, from its first byte, from which reference numbers count. b must not
+// change until the next Reset, because results may be views of it. A body that exceeds Limits.Size is
+// an error once d reads beyond the limit.
 func (d *Decoder) Reset(b []byte) {
 	d.tags = &tags[d.Dialect]
 	d.limits = Limits{
@@ -62,12 +61,12 @@ func orDefault(limit, byDefault int) int {
 	return limit
 }
 
-// Offset returns where in the body the next value begins, in bytes. Among the
-// entries of a map that came by reference it goes back, see Map.
+// Offset returns the offset of the next value in the body. It goes back in the entries of a map that is
+// a reference; see Map.
 func (d *Decoder) Offset() int { return d.pos }
 
-// Kind returns what the next value is, without consuming it. A value that is cut
-// off or malformed behind its first byte is found when it is read.
+// Kind returns the kind of the next value without consuming it. It does not detect a value that is
+// truncated or malformed after its first byte.
 func (d *Decoder) Kind() Kind {
 	k := d.next()
 	if k == End && d.oversized {
@@ -76,7 +75,7 @@ func (d *Decoder) Kind() Kind {
 	return k
 }
 
-// next returns what the next value is, or End where reading has to end.
+// next returns the kind of the next value, or End at the end of the readable body.
 func (d *Decoder) next() Kind {
 	if d.pos >= len(d.b) {
 		return End
@@ -96,7 +95,7 @@ func (d *Decoder) Bool() (bool, error) {
 	return t.base == 1, nil
 }
 
-// Int consumes an int, or a long that fits one.
+// Int consumes an int, or a long that fits into an int.
 func (d *Decoder) Int() (int32, error) {
 	start := d.pos
 	n, err := d.Long()
@@ -119,8 +118,8 @@ func (d *Decoder) Long() (int64, error) {
 	return t.number(v), nil
 }
 
-// Double consumes a double. Five bytes hold thousandths in the Final dialect, as
-// Dubbo's peers have it (the specification says a float), and a float in Draft.
+// Double consumes a double. In the Final dialect, a five-byte double is in thousandths, as in the peers
+// of Dubbo (in the specification it is a float). In Draft it is a float.
 func (d *Decoder) Double() (float64, error) {
 	t, v, err := d.scalar(ruleWantDouble)
 	if err != nil {
@@ -132,8 +131,8 @@ func (d *Decoder) Double() (float64, error) {
 	return d.double(t, v), nil
 }
 
-// scalar consumes a value that is its tag and a few bytes: v, with the tag.
-// Any other value is an error with the rule given.
+// scalar consumes a value that consists of a tag and a few bytes. v includes the tag. Any other value
+// is an error with the given rule.
 func (d *Decoder) scalar(rule string) (t *tag, v []byte, err error) {
 	if d.pos >= len(d.b) {
 		return nil, nil, d.cut()
@@ -153,7 +152,7 @@ func (d *Decoder) scalar(rule string) (t *tag, v []byte, err error) {
 	return t, rest[:t.size], nil
 }
 
-// number returns the int or long that v is (Hessian 2.0 serialization 4.5, 4.7).
+// number returns the int or long in v (Hessian 2.0 serialization 4.5, 4.7).
 func (t *tag) number(v []byte) int64 {
 	high := int64(v[0]) - int64(t.base)
 	switch len(v) {
@@ -170,7 +169,7 @@ func (t *tag) number(v []byte) int64 {
 	}
 }
 
-// double returns the double that v is (Hessian 2.0 serialization 4.4).
+// double returns the double in v (Hessian 2.0 serialization 4.4).
 func (d *Decoder) double(t *tag, v []byte) float64 {
 	switch len(v) {
 	case 1:
@@ -184,22 +183,22 @@ func (d *Decoder) double(t *tag, v []byte) float64 {
 		if d.Dialect == Draft {
 			return float64(math.Float32frombits(bits))
 		}
-		return 0.001 * float64(int32(bits)) // not a division: this is how writers round
+		return 0.001 * float64(int32(bits)) // no division: this rounds like the writers
 	default:
 		return math.Float64frombits(binary.BigEndian.Uint64(v[1:]))
 	}
 }
 
-// back is broken for a scalar that was consumed.
+// back returns broken at the start of a scalar that was consumed.
 func (d *Decoder) back(v []byte, rule string) error {
 	d.pos -= len(v)
 	return d.broken(rule)
 }
 
-// broken is the error of a body that breaks a rule where d is.
+// broken returns the error for a body that breaks a rule at the current offset.
 func (d *Decoder) broken(rule string) error { return &Error{Offset: d.pos, Rule: rule} }
 
-// cut is the error of a body that ends too early.
+// cut returns the error for a truncated body.
 func (d *Decoder) cut() error {
 	if d.oversized {
 		return d.exceeded(limitSize, d.limits.Size)
@@ -207,16 +206,16 @@ func (d *Decoder) cut() error {
 	return &Error{Offset: len(d.b), Rule: ruleCut}
 }
 
-// exceeded is the error of a body beyond a limit where d is.
+// exceeded returns the error for a body that exceeds a limit at the current offset.
 func (d *Decoder) exceeded(rule string, limit int) error {
 	return &Error{Offset: d.pos, Rule: rule, Limit: limit}
 }
 
-// stack holds numbers, the first of them without an allocation.
+// stack is a stack of numbers. It allocates only for more than 16 numbers.
 type stack struct {
 	n    int
 	near [16]int32
-	far  []int32 // from the 17th; as long as it ever was
+	far  []int32 // from the 17th number; never shrinks
 }
 
 func (s *stack) push(v int32) {
@@ -228,7 +227,7 @@ func (s *stack) push(v int32) {
 	s.n++
 }
 
-// at returns number i, which is less than s.n.
+// at returns the number at index i, which must be less than s.n.
 func (s *stack) at(i int) int32 {
 	if i < len(s.near) {
 		return s.near[i]
@@ -236,7 +235,7 @@ func (s *stack) at(i int) int32 {
 	return s.far[i-len(s.near)]
 }
 
-// pop takes out the last number; s.n is not 0.
+// pop removes and returns the last number; s.n must not be 0.
 func (s *stack) pop() int32 {
 	s.n--
 	return s.at(s.n)

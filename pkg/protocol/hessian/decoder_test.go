@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// The bytecode map of the specification (Hessian 2.0 serialization 6), and the
-// draft's as SOFA's library reads it.
+// TestKindOfEveryFirstByte compares with the bytecode map of the specification (Hessian 2.0
+// serialization 6), and with that of the draft as the SOFA library reads it.
 func TestKindOfEveryFirstByte(t *testing.T) {
 	type span struct {
 		first, last int
@@ -68,7 +68,7 @@ func TestNumbers(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		body string
-		int  any // int32, or the rule that Int tells
+		int  any // int32, or the rule that Int violates
 		long any
 	}{
 		{"int", "\x90", int32(0), int64(0)},
@@ -104,7 +104,7 @@ func TestNumbers(t *testing.T) {
 	}
 }
 
-func TestOtherKindsAreRefused(t *testing.T) {
+func TestWrongKindIsRejected(t *testing.T) {
 	for _, c := range []struct {
 		name, body string
 		read       func(*Decoder) error
@@ -130,7 +130,7 @@ func TestOtherKindsAreRefused(t *testing.T) {
 	}
 }
 
-func TestErrorsSayWhere(t *testing.T) {
+func TestErrorOffsets(t *testing.T) {
 	for _, c := range []struct {
 		err  Error
 		want string

@@ -1,42 +1,38 @@
 package hessian
 
-// Entry is a key of a map and its value.
+// Entry is one entry of a map: a key and its value.
 //
-// The entries that stay when a map is written anew can be taken over byte for
-// byte, body[e.Start:e.End], with one exception. Lists, maps, objects, class
-// definitions and types have numbers in the order of the body; without an entry
-// that Defines some, those behind it count differently, and an entry that Refers
-// to them by number says something else. So when an entry that Defines is left
-// out, or gets another value, no entry behind it may be one that Refers. Strings
-// and scalars have no numbers: to change or add such is always safe.
+// To write a changed map, copy the unchanged entries, body[e.Start:e.End], with one exception. Lists,
+// maps, objects, class definitions and types have reference numbers in the order of the body. If an
+// entry with such numbers (Defines) is omitted or gets another value, the numbers after it change, and
+// a later entry with a reference (Refers) would refer to something else. So after a removed or changed
+// entry that Defines, no entry may be one that Refers. Strings and scalars have no numbers: you can
+// always change or add them.
 type Entry struct {
 	Key   []byte // the text of a key that is a string, else nil: see Decoder.Text
-	Value []byte // the value's text, as Decoder.Text has it; nil if it has none
-	Kind  Kind   // the value's; Null, Date, Binary and the containers have no text
-	// Start and End are where the entry is in the body, in bytes; Middle is
-	// where its value begins.
+	Value []byte // the text of the value, as Decoder.Text returns it; nil if it has none
+	Kind  Kind   // kind of the value; Null, Date, Binary and the containers have no text
+	// Start and End are the offsets of the entry in the body, and Middle is the offset of its value.
 	Start, Middle, End int
-	// Defines: something in it takes a number. Refers: something in it has one.
+	// Defines: the entry contains something with a reference number. Refers: it contains a reference.
 	Defines, Refers bool
 }
 
-// entries is where a Decoder is in a map.
+// entries is the position of a Decoder in a map.
 type entries struct {
 	inside bool
-	// For a map that came by reference: where the body goes on, else 0, and what
-	// was counted before.
+	// For a map that is a reference: the offset after the reference, else 0, and the counts before it.
 	resume                     int
 	containers, types, classes int
 }
 
-// Map consumes the head of a map, whose entries Entry then consumes. A null is a
-// map without entries. A reference to a map that came before is read as that map
-// (Hessian 2.0 serialization 4.11): Entry goes back to where it stands, and after
-// its last entry to what is behind the reference. To find it the body is walked
-// once more from its start; nothing is kept for that on the way.
+// Map consumes the head of a map; Entry then consumes its entries. A null is a map without entries. A
+// reference to an earlier map is read as that map (Hessian 2.0 serialization 4.11): Entry goes back to
+// the map, and after its last entry continues after the reference. To find the map, the Decoder walks
+// the body again from its start, because it keeps no positions.
 //
-// head is a view of the bytes that begin the map, with its type: a map that is to
-// take its place begins with them. It is empty for a null.
+// head is a view of the bytes at the start of the map, including its type; a map that replaces it must
+// start with them. It is empty for a null.
 func (d *Decoder) Map() (head []byte, err error) {
 	d.entries = entries{}
 	switch d.next() {
@@ -64,14 +60,14 @@ func (d *Decoder) Map() (head []byte, err error) {
 	return d.b[start:d.pos:d.pos], nil
 }
 
-// follow consumes a reference and goes to the map that it means.
+// follow consumes a reference and goes to the map that it refers to.
 func (d *Decoder) follow() error {
 	start := d.pos
 	number, err := d.reference()
 	if err != nil {
 		return err
 	}
-	w := *d // shares its memory: the same walk writes the same there
+	w := *d // shares memory with d: the same walk writes the same values
 	w.Reset(d.b[:start])
 	w.want = number + 1
 	for w.found < 0 && number < d.containers && err == nil {
@@ -86,8 +82,8 @@ func (d *Decoder) follow() error {
 	return nil
 }
 
-// Entry consumes the next entry of the map that Map began, into e; or the end of
-// the map, or what stands for it, and reports that there is no more.
+// Entry consumes the next entry of the current map into e. At the end of the map it consumes the end
+// and returns false.
 func (d *Decoder) Entry(e *Entry) (more bool, err error) {
 	if !d.entries.inside {
 		return false, nil
@@ -126,13 +122,13 @@ func (d *Decoder) Entry(e *Entry) (more bool, err error) {
 	}
 	e.End = d.pos
 	e.Refers = d.refers
-	// What stands before the map's own place keeps its numbers anyway.
+	// Values before the original map keep their numbers anyway.
 	e.Defines = d.entries.resume == 0 && (containers != d.containers || types != d.types || classes != d.classes.n)
 	return true, nil
 }
 
-// shortEntry is Entry for the commonest sort, two strings of short's; it reports
-// false, and has consumed nothing, if another comes.
+// shortEntry is Entry for the most common case, two short ASCII strings. For other entries it consumes
+// nothing and returns false.
 func (d *Decoder) shortEntry(e *Entry) bool {
 	start := d.pos
 	key, middle := d.shortAt(start)
@@ -140,7 +136,7 @@ func (d *Decoder) shortEntry(e *Entry) bool {
 		return false
 	}
 	value, end := d.shortAt(middle)
-	// If the key is not ASCII the value is elsewhere, but then this is found, too.
+	// If the key is not ASCII, the value is elsewhere, and this check fails, too.
 	if value == nil || !isASCII(d.b[start:end]) || d.values+2 > d.limits.Values {
 		return false
 	}
@@ -152,7 +148,7 @@ func (d *Decoder) shortEntry(e *Entry) bool {
 	return true
 }
 
-// leave goes on behind the map, or behind the reference to it.
+// leave continues after the map, or after the reference to it.
 func (d *Decoder) leave() {
 	if s := d.entries; s.resume > 0 {
 		d.pos, d.containers, d.types, d.classes.n = s.resume, s.containers, s.types, s.classes

@@ -35,7 +35,7 @@ func TestEntries(t *testing.T) {
 	}
 }
 
-func TestEntriesOfTheDraft(t *testing.T) {
+func TestDraftEntries(t *testing.T) {
 	for _, c := range []struct{ name, body, head, want string }{
 		{"without a type", "M\x01a\x01bz", "M", "a=b "},
 		{"with a type", "Mt\x00\x02tt\x01a\x91z", "Mt\x00\x02tt", "a=1 "},
@@ -52,8 +52,8 @@ func TestEntriesOfTheDraft(t *testing.T) {
 	}
 }
 
-// A caller may pass the map that is also an argument: then the attachments are a
-// reference.
+// TestMapByReference covers a client that passes the same map as an argument and as attachments: then
+// the attachments are a reference.
 func TestMapByReference(t *testing.T) {
 	for _, c := range []struct {
 		name, before, ref, head, want string
@@ -87,7 +87,7 @@ func TestMapByReference(t *testing.T) {
 	}
 }
 
-func TestReferenceToNoMap(t *testing.T) {
+func TestReferenceToOtherKind(t *testing.T) {
 	for _, c := range []struct{ name, before, ref string }{
 		{"nothing before", "", "Q\x90"},
 		{"a list", "\x78", "Q\x90"},
@@ -147,9 +147,9 @@ func TestMalformedMap(t *testing.T) {
 	}
 }
 
-// The way that the package comment describes: entries that stay are copied, one
-// is changed, one is new.
-func TestMapIsWrittenAnew(t *testing.T) {
+// TestRewriteMap rewrites a map as the package comment describes: it copies unchanged entries, changes
+// one and adds one.
+func TestRewriteMap(t *testing.T) {
 	before := AppendString(nil, "2.0.2")
 	body := append(bytes.Clone(before), "C\x05Point\x92\x01x\x01y\x60\x91\x92M\x04type\x04tag1\x01a\x04list\x7a\x91\x60\x93\x94\x04tag2\x01bZ"...)
 	d := newDecoder(Final, body)

@@ -8,8 +8,8 @@ import (
 	"unicode/utf8"
 )
 
-// samples are bodies to begin with: captures, what others write, and what tests
-// of this package are about.
+// samples returns seed bodies: captures, output of other writers, and bodies of the tests of this
+// package.
 func samples(tb testing.TB) []capture {
 	tb.Helper()
 	all := captures(tb)
@@ -32,9 +32,9 @@ func samples(tb testing.TB) []capture {
 	return all
 }
 
-// FuzzDecoder: whatever comes in is walked within its bytes, in as many steps as
-// it has bytes, and the same whether values are skipped or read; a part of it
-// reads as the same values or as cut; a map that is written anew reads the same.
+// FuzzDecoder verifies that a walk of any body stays within its bytes and takes at most one step per
+// byte; that skipping and reading give the same result; that a prefix of a body has the same values or
+// is truncated; and that a rewritten map has the same entries.
 func FuzzDecoder(f *testing.F) {
 	for _, c := range samples(f) {
 		f.Add(c.body, c.dialect == Draft, uint16(len(c.body)/2))
@@ -69,7 +69,7 @@ func FuzzDecoder(f *testing.F) {
 				return
 			}
 			if errRead != nil {
-				if kind == Ref { // to something else than a map
+				if kind == Ref { // not to a map
 					return
 				}
 				t.Fatalf("a %v at byte %d is skipped, but not read: %v", kind, start, errRead)
@@ -81,10 +81,10 @@ func FuzzDecoder(f *testing.F) {
 	})
 }
 
-// state is what later values depend on.
+// state is the state on which later values depend.
 func state(d *Decoder) [4]int { return [4]int{d.pos, d.containers, d.types, d.classes.n} }
 
-// checkPart fails t unless part, the start of the body of whole, reads as it did.
+// checkPart fails t unless part, a prefix of whole, has the same values.
 func checkPart(t *testing.T, part, whole *Decoder, err error) {
 	t.Helper()
 	if part.next() == End {
@@ -103,7 +103,7 @@ func checkPart(t *testing.T, part, whole *Decoder, err error) {
 	part.Reset(nil)
 }
 
-// readValue consumes a value by what it is.
+// readValue consumes a value according to its kind.
 func readValue(t *testing.T, d *Decoder, b []byte) error {
 	t.Helper()
 	var err error
@@ -130,7 +130,7 @@ func readValue(t *testing.T, d *Decoder, b []byte) error {
 	return err
 }
 
-// checkText fails t unless text is UTF-8 that reads as it is when it is written.
+// checkText fails t unless text is UTF-8 and reads the same after it is written.
 func checkText(t *testing.T, text []byte, err error) {
 	t.Helper()
 	if !utf8.Valid(text) || err == nil && text == nil {
@@ -142,12 +142,12 @@ func checkText(t *testing.T, text []byte, err error) {
 	}
 }
 
-// rewriteMap consumes a map and fails t unless one made of its head and entries,
-// in its place, has the same entries.
+// rewriteMap consumes a map, rewrites it from its head and entries, and fails t unless the result has
+// the same entries.
 func rewriteMap(t *testing.T, d *Decoder, b []byte) error {
 	t.Helper()
 	before := *d
-	before.classes.far, before.text = slices.Clone(d.classes.far), nil // not to be shared
+	before.classes.far, before.text = slices.Clone(d.classes.far), nil // must not be shared
 	head, err := d.Map()
 	if err != nil {
 		return err
@@ -197,8 +197,8 @@ func rewriteMap(t *testing.T, d *Decoder, b []byte) error {
 	return nil
 }
 
-// FuzzAppendString: any string reads as it was written, what is not UTF-8 in it
-// as U+FFFD, in one piece and in chunks.
+// FuzzAppendString verifies that any string reads as it was written, in one piece and in chunks, with
+// invalid UTF-8 as U+FFFD.
 func FuzzAppendString(f *testing.F) {
 	for _, s := range []string{"", "abc", "é中😀", "\xff\xc0a", strings.Repeat("x", 31) + "😀"} {
 		f.Add(s, uint16(1))

@@ -13,21 +13,21 @@ import (
 	"testing"
 )
 
-// golden is a line of a file of bytes that another implementation wrote.
+// golden is a line of a file with the output of another implementation.
 type golden struct {
 	file       string
 	dialect    Dialect
 	name       string
-	kind, rest string // the name's first word, and what follows it
-	bytes      []byte // nil if they are too many
+	kind, rest string // first word of the name, and the rest
+	bytes      []byte // nil if there are too many
 	size       int
 	sum        string
 }
 
-// hessianLite is Dubbo's own library.
+// hessianLite is the library of Dubbo.
 const hessianLite = "hessian-lite-3.2.13.tsv"
 
-// goldens returns what the independent writers wrote.
+// goldens returns the output of the independent writers.
 func goldens(tb testing.TB) []golden {
 	tb.Helper()
 	var all []golden
@@ -74,7 +74,7 @@ func newDecoder(dialect Dialect, b []byte) *Decoder {
 	return d
 }
 
-// walk skips all values of a body and returns how many there were.
+// walk skips all values of a body and returns their number.
 func walk(dialect Dialect, b []byte) (values int, err error) {
 	d := newDecoder(dialect, b)
 	for d.Kind() != End {
@@ -89,7 +89,7 @@ func walk(dialect Dialect, b []byte) (values int, err error) {
 	return values, nil
 }
 
-// text returns the string that a golden's name tells.
+// text returns the string that the name of a golden describes.
 func (g *golden) text(tb testing.TB) string {
 	tb.Helper()
 	points, times, _ := strings.Cut(g.rest, " ")
@@ -110,7 +110,7 @@ func (g *golden) text(tb testing.TB) string {
 	return strings.Repeat(s.String(), n)
 }
 
-// integer returns the number that a golden's name tells.
+// integer returns the number that the name of a golden describes.
 func (g *golden) integer(tb testing.TB) int64 {
 	tb.Helper()
 	n, err := strconv.ParseInt(g.rest, 10, 64)
@@ -120,10 +120,10 @@ func (g *golden) integer(tb testing.TB) int64 {
 	return n
 }
 
-func TestWrittenAsJavaWrites(t *testing.T) {
+func TestAppendMatchesJava(t *testing.T) {
 	for _, g := range goldens(t) {
 		if g.file != hessianLite {
-			continue // others cut chunks elsewhere
+			continue // other writers use other chunk sizes
 		}
 		var b []byte
 		switch g.kind {
@@ -146,11 +146,11 @@ func TestWrittenAsJavaWrites(t *testing.T) {
 	}
 }
 
-func TestScalarsOfOthersAreRead(t *testing.T) {
+func TestReadGoldenScalars(t *testing.T) {
 	for _, g := range goldens(t) {
 		b := g.bytes
 		if g.kind == "string" && b == nil {
-			b = AppendString(nil, g.text(t)) // the same bytes: TestWrittenAsJavaWrites
+			b = AppendString(nil, g.text(t)) // the same bytes: TestAppendMatchesJava
 		}
 		d := newDecoder(g.dialect, b)
 		var got, want any
@@ -184,7 +184,7 @@ func TestScalarsOfOthersAreRead(t *testing.T) {
 	}
 }
 
-func TestEveryValueOfOthersIsSkipped(t *testing.T) {
+func TestSkipGoldenValues(t *testing.T) {
 	for _, g := range goldens(t) {
 		if g.bytes == nil {
 			continue
@@ -210,9 +210,9 @@ func TestEveryValueOfOthersIsSkipped(t *testing.T) {
 	}
 }
 
-// A value that is cut anywhere is an error that says so, whoever wrote it; what
-// was read before the cut stays readable.
-func TestCutAnywhere(t *testing.T) {
+// TestTruncatedAnywhere verifies that a value that is truncated anywhere is an error that says so, and
+// that results before the truncation stay valid.
+func TestTruncatedAnywhere(t *testing.T) {
 	for _, g := range goldens(t) {
 		for cut := range g.bytes {
 			values, err := walk(g.dialect, g.bytes[:cut])
@@ -282,7 +282,7 @@ func boltContent(frame []byte) []byte {
 	return frame[start : start+content]
 }
 
-func TestCapturesAreWalked(t *testing.T) {
+func TestWalkCaptures(t *testing.T) {
 	want := map[string]int{
 		"01-request-string.hex":                    7,
 		"02-response-value-with-attachments.hex":   4,
@@ -312,7 +312,7 @@ func TestCapturesAreWalked(t *testing.T) {
 	}
 }
 
-func TestCapturedRequestIsRead(t *testing.T) {
+func TestReadCapturedRequest(t *testing.T) {
 	for _, c := range captures(t) {
 		if c.name != "03-request-user-attachment.hex" {
 			continue

@@ -1,20 +1,18 @@
-// Package hessian owns the part of Hessian 2 that routing, attachments and
-// faults need: it walks the values of a body without building them, reads the
-// few that a proxy acts on, and writes what a proxy has to say. It is pure: it
-// sees bytes, never a connection. ("Hessian 2.0 serialization 4.x" below is the
-// public specification, Hessian 2.0 Serialization Protocol.)
+// Package hessian reads and writes the part of Hessian 2 that routing, attachments and local replies
+// need. It walks the values of a body without building them, reads the few values that a proxy uses,
+// and appends values. It is pure. ("Hessian 2.0 serialization 4.x" below refers to the public
+// specification, Hessian 2.0 Serialization Protocol.)
 //
-// A body is a row of values. Later values lean on earlier ones: objects on class
-// definitions, types on the types that were spelt out, references on the lists,
-// maps and objects that came before (5. Reference Maps). So a Decoder starts at
-// the first byte of a body and goes through it in order:
+// A body is a sequence of values. Later values depend on earlier ones: objects on class definitions,
+// types on earlier type names, references on earlier lists, maps and objects (5. Reference Maps). So a
+// Decoder starts at the first byte of a body and reads it in order:
 //
 //	var d hessian.Decoder
 //	d.Reset(body)
-//	version, err := d.Text()   // strings as views of body where they can be
+//	version, err := d.Text()   // strings are views of body if possible
 //	path, err := d.Text()
 //	…
-//	err = d.Skip()             // an argument, whatever it is
+//	err = d.Skip()             // an argument of any kind
 //	head, err := d.Map()       // the attachments
 //	var e hessian.Entry
 //	for {
@@ -22,47 +20,43 @@
 //		…                  // e.Key, e.Value; body[e.Start:e.End] is the entry
 //	}
 //
-// To change the attachments, write the map anew behind body[:start]: head (or
-// AppendMapStart), the entries that stay, byte for byte, those that are new
-// with AppendString, and AppendMapEnd. Numbers of references count from the
-// start of the body, so what stands before the map keeps its meaning (its strings
-// may be changed, they have no numbers), and so does an entry that refers back to
-// it. Only an entry that Refers must not follow one that was taken out and
-// Defines: see Entry.
+// To change the attachments, append a new map to body[:start]: head (or AppendMapStart), the unchanged
+// entries byte for byte, the new ones with AppendString, and AppendMapEnd. Reference numbers count from
+// the start of the body. So everything before the map stays valid (its strings may change, because they
+// have no numbers), and so does an entry that refers to it. Only an entry that Refers must not follow a
+// removed entry that Defines: see Entry.
 //
-// Bytes come from anybody. A walk costs time in proportion to the bytes that are
-// there, never to what they declare, and needs no memory but 4 bytes for each
-// open container and class definition, both limited; texts that are no views of
-// the body are about as long as what they come from. Nothing recurses. References
-// are not followed, except where the attachments are one; their numbers are not
-// checked, because only a receiver that builds the values needs what they name.
+// Bodies are untrusted. A walk takes time in proportion to the bytes that exist, not to declared sizes.
+// It allocates only 4 bytes for each open container and class definition, both of which are limited.
+// Texts that are not views of the body are about as long as their encoding. Nothing recurses.
+// References are not followed, unless the attachments are a reference. Reference numbers are not
+// checked, because only receivers that build the values use them.
 //
-// The files in the order that data passes through them: tag.go (what a first
-// byte means), decoder.go (the scalars), text.go (strings), skip.go (the walk),
-// entry.go (maps), append.go and throwable.go (the way back).
+// The files in the order of the data flow: tag.go (meaning of first bytes), decoder.go (scalars),
+// text.go (strings), skip.go (the walk), entry.go (maps), append.go and throwable.go (writing).
 package hessian
 
 import "fmt"
 
-// Dialect is one of the two grammars that call themselves Hessian 2. A body
-// does not say which it is in; the protocol around it has to.
+// Dialect is one of the two grammars named Hessian 2. A body does not declare its dialect; the
+// enclosing protocol determines it.
 type Dialect uint8
 
 const (
 	// Final is the grammar of the specification and of Dubbo.
 	Final Dialect = iota
-	// Draft is the grammar of the draft of 2007, which SOFA's library speaks up
-	// to version 3: objects are 'O' and 'o', typed things have 't', lists end in
-	// 'z'. Its XML and remote objects are refused, as that library does.
+	// Draft is the grammar of the 2007 draft, which the SOFA library uses up to version 3: objects are
+	// 'O' and 'o', types have 't', lists end with 'z'. XML and remote objects are errors, as in that
+	// library.
 	Draft
 )
 
-// Kind is what a value is.
+// Kind is the kind of a value.
 type Kind uint8
 
 // The kinds.
 const (
-	Invalid Kind = iota // the byte begins no value
+	Invalid Kind = iota // no value begins with this byte
 	End                 // the body has no further value
 	Null
 	Bool
@@ -74,11 +68,11 @@ const (
 	Binary
 	List
 	Map
-	Object // with the class definitions that stand before it
-	Ref    // to a list, map or object that came before
+	Object // with the class definitions before it
+	Ref    // to an earlier list, map or object
 )
 
-// String returns the kind's name in lower case.
+// String returns the name of the kind in lower case.
 func (k Kind) String() string {
 	names := [...]string{"invalid", "end", "null", "bool", "int", "long", "double", "date", "string", "binary", "list", "map", "object", "ref"}
 	if int(k) >= len(names) {
@@ -87,30 +81,27 @@ func (k Kind) String() string {
 	return names[k]
 }
 
-// Limits bound what a body may hold. No field is negative; zero stands for the
-// default.
+// Limits limits the content of a body. No field may be negative; 0 means the default.
 type Limits struct {
-	Depth   int // containers within one another; default 512
+	Depth   int // maximum nesting of containers; default 512
 	Classes int // class definitions in a body; default 1024
 	Fields  int // fields of a class definition; default 4096
-	Values  int // values in a body, with those inside others; default: no limit but its size
-	Length  int // UTF-16 code units of a string, or bytes of a binary; default: no limit but its size
-	Size    int // bytes of a body; default 2^31-1, which is also the most
+	Values  int // values in a body, including nested ones; default: limited only by its size
+	Length  int // UTF-16 code units of a string, or bytes of a binary; default: limited only by its size
+	Size    int // bytes of a body; default and maximum 2^31-1
 }
 
-// Error is a body that is not Hessian, or not within the limits. Every error of
-// a Decoder is an *Error.
+// Error reports a body that is not Hessian or exceeds a limit. Every error of a Decoder is an *Error.
 type Error struct {
-	// Offset is where in the body reading ended, in bytes: at the value, length
-	// or character that cannot be.
+	// Offset is the offset of the invalid value, length or character in the body.
 	Offset int
-	// Rule is what it breaks; never a part of the body, which may be a secret.
+	// Rule is the violated rule. It never contains a part of the body, which may be secret.
 	Rule string
 	// Limit is the limit that was exceeded, 0 if none was.
 	Limit int
 }
 
-// Error says where and what.
+// Error returns the offset and the rule.
 func (e *Error) Error() string {
 	if e.Limit > 0 {
 		return fmt.Sprintf("hessian: at byte %d: %s (the limit is %d)", e.Offset, e.Rule, e.Limit)
@@ -118,7 +109,7 @@ func (e *Error) Error() string {
 	return fmt.Sprintf("hessian: at byte %d: %s", e.Offset, e.Rule)
 }
 
-// What bodies break. The numbers are the specification's.
+// Violated rules. The section numbers are those of the specification.
 const (
 	ruleCut      = "the body ends within a value"
 	ruleTag      = "no value begins with this byte (Hessian 2.0 serialization 6)"

@@ -48,7 +48,7 @@ func TestLimits(t *testing.T) {
 	}
 }
 
-func TestLimitsHoldForReading(t *testing.T) {
+func TestLimitsApplyToReads(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		limits Limits
@@ -79,8 +79,8 @@ func TestLimitsHoldForReading(t *testing.T) {
 	}
 }
 
-// What a hostile peer declares costs neither time nor memory; what it sends, time
-// in proportion.
+// TestHostileBodies verifies that declared sizes cost neither time nor memory, and that the time is
+// proportional to the bytes that exist.
 func TestHostileBodies(t *testing.T) {
 	const most = "I\x7f\xff\xff\xff"
 	for _, c := range []struct {
@@ -163,8 +163,8 @@ func TestMalformedDraft(t *testing.T) {
 	}
 }
 
-// A depth that the caller allows costs 4 bytes a level, and no stack.
-func TestDepthWithoutALimit(t *testing.T) {
+// TestDepthWithoutLimit verifies that nesting costs 4 bytes per level, and no stack.
+func TestDepthWithoutLimit(t *testing.T) {
 	const depth = 1_000_000
 	d := Decoder{Limits: Limits{Depth: math.MaxInt}}
 	d.Reset(nested(depth))
@@ -173,13 +173,13 @@ func TestDepthWithoutALimit(t *testing.T) {
 	}
 }
 
-// Wherever references point, a walk goes on: it does not follow them.
+// TestReferencesAreNotFollowed verifies that a walk does not follow references, wherever they point.
 func TestReferencesAreNotFollowed(t *testing.T) {
 	for _, body := range []string{
-		"\x79Q\x90",            // to the list around it
+		"\x79Q\x90",            // to the enclosing list
 		"HQ\x90Q\x90Z",         // key and value
 		"Q\x91Q\x90",           // to each other
-		"QI\x7f\xff\xff\xff",   // to nothing
+		"QI\x7f\xff\xff\xff",   // to a container that does not exist
 		"\x7aHNQ\x90ZHNQ\x91Z", // of many
 	} {
 		if _, err := walk(Final, []byte(body)); err != nil {
@@ -188,7 +188,8 @@ func TestReferencesAreNotFollowed(t *testing.T) {
 	}
 }
 
-// A value takes a byte at least, so no body can hold more values than bytes.
+// TestObjectsWithoutFields: a value has at least one byte, so a body cannot contain more values than
+// bytes.
 func TestObjectsWithoutFields(t *testing.T) {
 	const n = 100_000
 	body := AppendInt([]byte("C\x01c\x90\x58"), n)

@@ -2,23 +2,22 @@ package hessian
 
 import "encoding/binary"
 
-// What a container waits for if it is open, where others have the number of the
-// values to come. Keys and values of a map alternate.
+// Expected next element of an open container. Other containers store the number of remaining values.
+// Keys and values of a map alternate.
 const (
 	valueOrEnd int32 = -1 - iota
 	keyOrEnd
 	valueOfKey
 )
 
-// Skip consumes a value, whatever it is, with all that is inside it, and the
-// class definitions that stand before it.
+// Skip consumes a value of any kind, including nested values and the class definitions before it.
 //
-// Containers nest on a stack of numbers, not on the goroutine's: each says what
-// one of them waits for.
+// The nesting of containers is on a stack of numbers instead of the goroutine stack: each number is
+// what one container expects next.
 func (d *Decoder) Skip() error {
 	d.levels.n = 0
 	for left := int32(1); ; {
-		for left == 0 { // as many values as were declared
+		for left == 0 { // the container has all of its declared values
 			if d.levels.n == 0 {
 				return nil
 			}
@@ -77,7 +76,7 @@ func (d *Decoder) Skip() error {
 	}
 }
 
-// leaf consumes a value that has no others inside; t is its tag.
+// leaf consumes a value without nested values; t is its tag.
 func (d *Decoder) leaf(t *tag) error {
 	switch {
 	case t.kind == Ref:
@@ -128,7 +127,7 @@ func (d *Decoder) skipChunks(kind Kind) error {
 	}
 }
 
-// open consumes the head of a list, map or object and returns what it waits for.
+// open consumes the head of a list, map or object, and returns what the container expects next.
 func (d *Decoder) open(t *tag) (int32, error) {
 	d.containers++
 	number := int(d.b[d.pos] - t.base)
@@ -180,8 +179,8 @@ func (d *Decoder) open(t *tag) (int32, error) {
 	return int32(number), nil
 }
 
-// define consumes a class definition: a name, and how many fields of what names
-// (Hessian 2.0 serialization 4.10.1).
+// define consumes a class definition: a name, the number of fields, and their names (Hessian 2.0
+// serialization 4.10.1).
 func (d *Decoder) define(t *tag) error {
 	if d.classes.n >= d.limits.Classes {
 		return d.exceeded(limitClasses, d.limits.Classes)
@@ -218,8 +217,8 @@ func (d *Decoder) name() error {
 	return d.skipChunks(String)
 }
 
-// typeName consumes a type: its name, or the number of one that was spelt out
-// (Hessian 2.0 serialization 4.13, 4.14).
+// typeName consumes a type: its name, or the number of an earlier type name (Hessian 2.0 serialization
+// 4.13, 4.14).
 func (d *Decoder) typeName() error {
 	switch d.next() {
 	case String:
@@ -234,7 +233,7 @@ func (d *Decoder) typeName() error {
 	}
 }
 
-// count consumes an int that is a count or a number of something.
+// count consumes an int that is a count or an index.
 func (d *Decoder) count() (int, error) {
 	if d.pos >= len(d.b) {
 		return 0, d.cut()
@@ -255,10 +254,10 @@ func (d *Decoder) count() (int, error) {
 	return int(n), nil
 }
 
-// draftType consumes the draft's type of a list or map, which need not be there.
+// draftType consumes the optional type of a list or map in the Draft dialect.
 func (d *Decoder) draftType() error {
 	if d.pos >= len(d.b) {
-		return nil // what comes next is found missing
+		return nil // the next read reports the end of the body
 	}
 	switch rest := d.b[d.pos:]; rest[0] {
 	case draftType:
@@ -277,8 +276,8 @@ func (d *Decoder) draftType() error {
 	}
 }
 
-// draftLength consumes the draft's length of a list, which need not be there.
-// It is a hint: the list goes on to its end.
+// draftLength consumes the optional length of a list in the Draft dialect. It is only a hint: the list
+// continues until its end.
 func (d *Decoder) draftLength() error {
 	if d.pos >= len(d.b) {
 		return nil
@@ -297,7 +296,7 @@ func (d *Decoder) draftLength() error {
 	return nil
 }
 
-// draftName consumes the draft's name of a class.
+// draftName consumes the name of a class in the Draft dialect.
 func (d *Decoder) draftName() error {
 	n, err := d.count()
 	if err != nil {
@@ -306,7 +305,7 @@ func (d *Decoder) draftName() error {
 	return d.units(0, n)
 }
 
-// units consumes n code units behind head bytes.
+// units consumes n code units after head bytes.
 func (d *Decoder) units(head, n int) error {
 	if n > d.limits.Length {
 		return d.exceeded(limitLength, d.limits.Length)

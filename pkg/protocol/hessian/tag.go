@@ -1,53 +1,52 @@
 package hessian
 
-// form is what follows a value's first byte, its tag.
+// form is the form of the bytes after the first byte of a value, its tag.
 type form uint8
 
 const (
 	formNone form = iota
-	// formScalar: tag.size bytes, the first among them.
+	// formScalar has tag.size bytes, including the tag.
 	formScalar
-	// A length and so many bytes, or UTF-16 code units of a string: the length is
-	// in the tag; in it and the byte behind; in two bytes; in two bytes, and
-	// another chunk follows.
+	// A length and as many bytes, or UTF-16 code units of a string. The length is in the tag; in the
+	// tag and the next byte; in two bytes; or in two bytes, and another chunk follows.
 	formLengthInTag
 	formLengthShort
 	formLengthFinal
 	formLengthChunk
-	// A list or map, with or without a type, of as many values as the tag or an
-	// int tells, or until formEnd.
+	// A list or map, with or without a type. The number of values is in the tag or in an int, or the
+	// values continue until formEnd.
 	formDirect
 	formDirectTyped
 	formFixed
 	formFixedTyped
 	formOpen
 	formOpenTyped
-	// An object, its class numbered by the tag or by an int.
+	// An object; the tag or an int is the index of its class.
 	formObjectDirect
 	formObject
-	// A reference, numbered by an int.
+	// A reference; an int is its number.
 	formRef
-	// The draft's: a list with perhaps a type and a length, and always an end; a
-	// list with two ints, type and length; a map with perhaps a type.
+	// Forms of the Draft dialect: a list with an optional type and length, and an end; a list with two
+	// ints, type and length; a map with an optional type.
 	formDraftList
 	formDraftFixed
 	formDraftMap
 
-	// What follows is no value: class definitions stand before one, ends behind.
+	// Not values: class definitions before a value, and ends.
 	formClass
 	formDraftClass
 	formEnd
 )
 
-// tag is what a first byte means.
+// tag is the meaning of a first byte.
 type tag struct {
 	kind Kind
 	form form
-	size uint8 // of a scalar, with the tag
-	base uint8 // the tag that counts as zero; the value of a bool or a double in one byte
+	size uint8 // of a scalar, including the tag
+	base uint8 // the tag that means zero; or the value of a one-byte bool or double
 }
 
-// Marks of the draft within values.
+// Markers of the Draft dialect within values.
 const (
 	draftType       = 't'
 	draftTypeNumber = 'u'
@@ -59,8 +58,8 @@ const (
 //nolint:gochecknoglobals // a constant table
 var tags = [...][256]tag{Final: finalTags(), Draft: draftTags()}
 
-// finalTags is the bytecode map of the specification (Hessian 2.0 serialization
-// 6). Bytes that are not set here are reserved there.
+// finalTags returns the bytecode map of the specification (Hessian 2.0 serialization 6). Bytes without
+// an entry are reserved.
 func finalTags() (t [256]tag) {
 	commonTags(&t)
 	span(&t, 0x30, 0x33, tag{kind: String, form: formLengthShort, base: 0x30})
@@ -91,7 +90,7 @@ func finalTags() (t [256]tag) {
 	return t
 }
 
-// draftTags is the bytecode map of the draft.
+// draftTags returns the bytecode map of the Draft dialect.
 func draftTags() (t [256]tag) {
 	commonTags(&t)
 	t[0x4a] = tag{kind: Ref, form: formScalar, size: 2}
@@ -115,7 +114,7 @@ func draftTags() (t [256]tag) {
 	return t
 }
 
-// commonTags sets what both dialects share.
+// commonTags sets the tags that both dialects share.
 func commonTags(t *[256]tag) {
 	span(t, 0x00, 0x1f, tag{kind: String, form: formLengthInTag, base: 0x00})
 	span(t, 0x20, 0x2f, tag{kind: Binary, form: formLengthInTag, base: 0x20})

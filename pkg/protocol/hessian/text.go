@@ -10,21 +10,18 @@ import (
 	"github.com/weft-proxy/weft/internal/swar"
 )
 
-// Text consumes a value that is a string or has a plain text: null is nil; a
-// bool, an int or a long is in decimal, as Go's %v, a double as by
-// strconv.FormatFloat with 'g' and -1. (Java's reader, too, takes scalars where
-// it wants a string.)
+// Text consumes a value that is a string or can be represented as text. Null is nil; a bool, an int or
+// a long is formatted like %v, and a double by strconv.FormatFloat with 'g' and -1. (Java readers also
+// accept scalars where they expect a string.)
 //
-// A string's text is valid UTF-8 and never nil. On the wire it is UTF-16, each
-// code unit in one to three bytes (Hessian 2.0 serialization 4.12): a character
-// beyond U+FFFF comes as two surrogates of three bytes each. Pairs become the
-// character, also from two chunks; a surrogate alone becomes U+FFFD. Units are
-// read as the usual readers do, which do not insist on the shortest form: what a
-// filter compares is what the receiver will see. Four-byte sequences are refused,
-// as there.
+// The text of a string is valid UTF-8 and never nil. It is encoded in UTF-16, with one to three bytes
+// for each code unit (Hessian 2.0 serialization 4.12); a character beyond U+FFFF is two surrogates of
+// three bytes each. Text combines surrogate pairs, even across two chunks, and replaces an unpaired
+// surrogate by U+FFFD. It accepts overlong code units, like the common readers, so that filters compare
+// the text that the receiver gets. Like those readers, it rejects four-byte sequences.
 //
-// The text is a view of the body if it is there in one piece, else of memory of
-// d. Both stay as they are until Reset.
+// The text is a view of the body if it is in one piece there, else it is in memory of d. Both are valid
+// until Reset.
 func (d *Decoder) Text() ([]byte, error) {
 	if d.next() == String {
 		return d.stringText()
@@ -44,7 +41,7 @@ func (d *Decoder) Text() ([]byte, error) {
 		d.text = strconv.AppendInt(d.text, t.number(v), 10)
 	case Double:
 		d.text = strconv.AppendFloat(d.text, d.double(t, v), 'g', -1, 64)
-	default: // a date; a draft's reference
+	default: // a date, or a reference of the Draft dialect
 		d.pos = start
 		return nil, d.broken(ruleWantText)
 	}
@@ -81,13 +78,13 @@ func (d *Decoder) stringText() ([]byte, error) {
 		d.text = utf8.AppendRune(d.text, utf8.RuneError)
 	}
 	if from == len(d.text) {
-		return c.data[:0:0], nil // no memory yet, perhaps; the text is not nil
+		return c.data[:0:0], nil // d.text may be nil; the text must not be
 	}
 	return d.text[from:len(d.text):len(d.text)], nil
 }
 
-// short consumes a string of the commonest sort, which is ASCII and has its
-// length in the tag, and returns its text; nil if another value comes.
+// short consumes a string of the most common form, ASCII with its length in the tag, and returns its
+// text; nil for other values.
 func (d *Decoder) short() []byte {
 	text, end := d.shortAt(d.pos)
 	if text == nil || !isASCII(text) {
@@ -97,8 +94,8 @@ func (d *Decoder) short() []byte {
 	return text
 }
 
-// shortAt returns what is the text of a string of short's at a place, if it is ASCII,
-// and where that ends; nil if another value is there.
+// shortAt returns the text of a short ASCII string at an offset, and the offset after it; nil for other
+// values.
 func (d *Decoder) shortAt(at int) (text []byte, end int) {
 	if at >= len(d.b) || d.b[at] > 0x1f {
 		return nil, 0
@@ -114,13 +111,12 @@ func (d *Decoder) shortAt(at int) (text []byte, end int) {
 // chunk is a piece of a string or binary.
 type chunk struct {
 	data   []byte // a view of the body
-	length int    // in code units or bytes, with the chunks before
-	ascii  bool   // every unit of a string is one byte
+	length int    // in code units or bytes, including previous chunks
+	ascii  bool   // every code unit of a string is one byte
 	last   bool
 }
 
-// chunk consumes a chunk of a string or binary, kind, before which there were
-// chunks of so many units or bytes.
+// chunk consumes a chunk of a string or binary; before is the length of the previous chunks.
 func (d *Decoder) chunk(kind Kind, before int) (chunk, error) {
 	if d.pos >= len(d.b) {
 		return chunk{}, d.cut()
@@ -144,7 +140,7 @@ func (d *Decoder) chunk(kind Kind, before int) (chunk, error) {
 		return chunk{}, d.exceeded(limitLength, d.limits.Length)
 	}
 	if len(rest)-head < length {
-		return chunk{}, d.cut() // a unit is a byte at least
+		return chunk{}, d.cut() // a code unit has at least one byte
 	}
 	c := chunk{length: before + length, last: t.form != formLengthChunk}
 	size := length
@@ -164,12 +160,11 @@ func (d *Decoder) chunk(kind Kind, before int) (chunk, error) {
 	return c, nil
 }
 
-// isUTF8 reports whether a piece of a string is its text as it stands.
+// isUTF8 reports whether the bytes of the chunk are its text in UTF-8.
 func (c *chunk) isUTF8() bool { return c.ascii || utf8.Valid(c.data) }
 
-// appendText appends the text of a piece of a string. high, if not 0, is the
-// high surrogate that the piece before ended with; the one that this piece ends
-// with is returned.
+// appendText appends the text of a chunk. high is the trailing high surrogate of the previous chunk, or
+// 0; appendText returns that of this chunk.
 func (c *chunk) appendText(dst []byte, high rune) ([]byte, rune) {
 	if high == 0 && c.isUTF8() {
 		return append(dst, c.data...), 0
@@ -178,8 +173,7 @@ func (c *chunk) appendText(dst []byte, high rune) ([]byte, rune) {
 		unit, size := unitOf(b)
 		b = b[size:]
 		if high != 0 {
-			// A low surrogate completes a character; before all else the high
-			// one stands alone.
+			// A low surrogate completes the pair. Before anything else, the high one is unpaired.
 			r := utf16.DecodeRune(high, unit)
 			high = 0
 			dst = utf8.AppendRune(dst, r)
@@ -196,8 +190,7 @@ func (c *chunk) appendText(dst []byte, high rune) ([]byte, rune) {
 	return dst, high
 }
 
-// unitOf returns the code unit that b begins with and its size in bytes. b has
-// passed textSize.
+// unitOf returns the first code unit of b and its size in bytes. textSize must have accepted b.
 func unitOf(b []byte) (unit rune, size int) {
 	switch {
 	case b[0] < 0x80:
@@ -209,9 +202,8 @@ func unitOf(b []byte) (unit rune, size int) {
 	}
 }
 
-// textSize returns how many bytes the first n code units of b have and whether
-// all are ASCII. rule, if not empty, is what the byte at size breaks; ruleCut
-// means that b ends before.
+// textSize returns the size in bytes of the first n code units of b, and whether all are ASCII. If rule
+// is not empty, the byte at size violates it; ruleCut means that b is too short.
 func textSize(b []byte, n int) (size int, ascii bool, rule string) {
 	if n <= len(b) && isASCII(b[:n]) {
 		return n, true, ""
@@ -222,7 +214,7 @@ func textSize(b []byte, n int) (size int, ascii bool, rule string) {
 		case c < 0x80:
 			run := 1
 			if n >= 8 && len(b)-i >= 8 {
-				run = bits.TrailingZeros64(swar.Load(b[i:])&swar.Highs|1<<63) / 8 // 7 at most
+				run = bits.TrailingZeros64(swar.Load(b[i:])&swar.Highs|1<<63) / 8 // at most 7
 			}
 			i, n = i+run, n-run+1
 		case c&0xe0 == 0xc0:
@@ -239,17 +231,17 @@ func textSize(b []byte, n int) (size int, ascii bool, rule string) {
 	return i, false, ""
 }
 
-// bytestring is bytes or a string; the functions on it are compiled for each.
+// bytestring is bytes or a string; generic functions on it are compiled for each.
 type bytestring interface{ []byte | string }
 
-// half returns the first four bytes of b in one load.
+// half loads the first four bytes of b.
 func half[T bytestring](b T) uint32 {
 	_ = b[3]
 	return uint32(b[0]) | uint32(b[1])<<8 | uint32(b[2])<<16 | uint32(b[3])<<24
 }
 
-// isASCII reports whether all of b is ASCII. Long arguments pass here, so it
-// looks at 64 bytes at a time; the last words may overlap.
+// isASCII reports whether all of b is ASCII. Because arguments can be long, it checks 64 bytes at a
+// time; the last words may overlap.
 func isASCII[T bytestring](b T) bool {
 	n := len(b)
 	switch {

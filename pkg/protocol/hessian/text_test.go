@@ -121,7 +121,7 @@ func TestMalformedText(t *testing.T) {
 	}
 }
 
-// Sizes around those at which words, forms and chunks change.
+// TestStringsReadAsWritten uses sizes around those at which words, forms and chunks change.
 func TestStringsReadAsWritten(t *testing.T) {
 	for _, letter := range []string{"a", "é", "中", "😀", "a😀", "xxxxxxxx中", "\xff"} {
 		for _, times := range []int{0, 1, 2, 3, 4, 7, 8, 9, 15, 16, 31, 32, 33, 63, 64, 65, 511, 512, 1023, 1024, 1025, 16383, 16384, 32767, 32768, 32769, 65535, 65536, 70000} {
@@ -144,7 +144,7 @@ func TestStringsReadAsWritten(t *testing.T) {
 	}
 }
 
-func TestIsASCIIFindsAByteAnywhere(t *testing.T) {
+func TestIsASCIIFindsByteAnywhere(t *testing.T) {
 	for n := range 100 {
 		b := []byte(strings.Repeat("\x7f", n))
 		if !isASCII(b) {

@@ -1,31 +1,26 @@
 package hessian
 
-// Throwable is a Java exception as far as a proxy makes one: the value of a Dubbo
-// answer of kind 0 or 3.
+// Throwable is a Java exception that Weft generates: the value of a Dubbo response of kind 0 or 3.
 type Throwable struct {
-	// Class is its class in full, which the caller has to have, as
-	// "java.lang.RuntimeException" or "org.apache.dubbo.rpc.RpcException". One that
-	// it has not becomes a map there; Dubbo's callers in Go have the exceptions of
-	// java.lang, but not RpcException.
+	// Class is the full name of the class, which the client must have, such as
+	// "java.lang.RuntimeException" or "org.apache.dubbo.rpc.RpcException". An unknown class becomes a
+	// map there. Dubbo clients in Go have the exceptions of java.lang, but not RpcException.
 	Class string
-	// Message is what getMessage returns.
+	// Message is the result of getMessage.
 	Message string
-	// Code is the field "code" of an RpcException, whose constants say what the
-	// numbers mean. A zero is not written: it is what Java has without.
+	// Code is the field "code" of an RpcException; its constants define the meaning. A zero is not
+	// written, because it is the default in Java.
 	Code int32
 }
 
-// AppendThrowable appends v and the definition of its class, to a body in which
-// no class was defined before.
+// AppendThrowable appends v and the definition of its class to a body without class definitions.
 //
-// Of the fields of java.lang.Throwable it writes two. "detailMessage" is the
-// message. "stackTrace" is empty: readers that make the object by its
-// constructor would show their own stack as that of the fault, and those that do
-// without a constructor would have none, on which Throwable of old versions
-// fails. "cause" and "suppressedExceptions" are left to the constructor, or to
-// null, which both mean that there is none.
+// It writes two fields of java.lang.Throwable: "detailMessage", the message, and an empty "stackTrace".
+// Without a stack trace, readers that call the constructor would show their own stack as that of the
+// error, and in readers that do not, old versions of Throwable would fail. The constructor, or null,
+// sets "cause" and "suppressedExceptions" to none.
 func AppendThrowable(dst []byte, v Throwable) []byte {
-	const firstClass = 0x60 // an object of the first class that was defined
+	const firstClass = 0x60 // an object of the first defined class
 	fields := int32(2)
 	if v.Code != 0 {
 		fields = 3
@@ -39,7 +34,7 @@ func AppendThrowable(dst []byte, v Throwable) []byte {
 	}
 	dst = append(dst, firstClass)
 	dst = AppendString(dst, v.Message)
-	dst = AppendString(append(dst, 0x70), "[java.lang.StackTraceElement") // a list of none
+	dst = AppendString(append(dst, 0x70), "[java.lang.StackTraceElement") // an empty list
 	if v.Code != 0 {
 		dst = AppendInt(dst, v.Code)
 	}

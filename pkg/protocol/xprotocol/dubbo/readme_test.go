@@ -10,7 +10,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// The tables of README.md are those of the code.
+// TestReadmeTables verifies that the tables of README.md match the code.
 func TestReadmeTables(t *testing.T) {
 	var statuses, faults, serials strings.Builder
 	statuses.WriteString("| status | HTTP |\n|---|---|\n")
@@ -39,10 +39,10 @@ func TestReadmeTables(t *testing.T) {
 		before, rest, found := strings.Cut(readme, begin)
 		got, after, foundEnd := strings.Cut(rest, end)
 		if !found || !foundEnd {
-			t.Fatalf("README.md has no place for %s", section)
+			t.Fatalf("README.md has no section %s", section)
 		}
 		if got != "\n"+table+"\n" {
-			t.Errorf("README.md has as %s\n%swant\n%s", section, got, table)
+			t.Errorf("README.md has the table %s\n%swant\n%s", section, got, table)
 		}
 		readme = before + begin + "\n" + table + "\n" + end + after
 	}
@@ -53,7 +53,7 @@ func TestReadmeTables(t *testing.T) {
 	}
 }
 
-// The example of README.md is what is read of the capture that it names.
+// TestReadmeExample verifies that the example of README.md matches the capture that it names.
 func TestReadmeExample(t *testing.T) {
 	r := readRequest(t, captured(t, "03-request-user-attachment"))
 	var want strings.Builder
