@@ -30,9 +30,9 @@ func fuzz(f *testing.F, version string) {
 	codectest.Fuzz(f, c, seeds)
 }
 
-// Peers hold lengths in signed numbers: what they would take for a negative one
-// is no frame.
-func TestLengthsWithTheSignBitAreRefused(t *testing.T) {
+// TestNegativeLengthsAreRejected: peers store lengths in signed integers, so a length with the sign bit
+// is malformed.
+func TestNegativeLengthsAreRejected(t *testing.T) {
 	for version, c := range codecs() {
 		for kind, size := range map[byte]int{typeRequest: c.requestSize, typeResponse: c.answerSize} {
 			for name, at := range map[string]int{"class": size - 8, "header": size - 6, "content": size - 4} {
@@ -50,8 +50,8 @@ func TestLengthsWithTheSignBitAreRefused(t *testing.T) {
 	}
 }
 
-// lessons.md 15: the bit means a checksum only if the second byte is 2.
-func TestAChecksumIsThereOnlyIfTheSecondByteSaysSo(t *testing.T) {
+// TestChecksumFlag: the bit means a checksum only if the second byte is 2.
+func TestChecksumFlag(t *testing.T) {
 	c := V2()
 	frame := frameOf(c, typeRequest, commandRequest, 0, "c", entries("service", "s"), "content")
 	frame[c.switchesAt] = checksumBit
@@ -64,7 +64,7 @@ func TestAChecksumIsThereOnlyIfTheSecondByteSaysSo(t *testing.T) {
 	}
 }
 
-func TestADamagedFrameIsRefused(t *testing.T) {
+func TestDamagedFrameIsRejected(t *testing.T) {
 	c := V2()
 	for name, frame := range captures(t, "v2") {
 		if c.checksumSize(frame) == 0 {
@@ -75,7 +75,7 @@ func TestADamagedFrameIsRefused(t *testing.T) {
 			damaged := bytes.Clone(frame)
 			damaged[i] ^= 4
 			if again, err := c.ParseFrame(damaged); err != nil || again.Size != head.Size {
-				continue // a length: the frame is another one
+				continue // a length: the size of the frame changes
 			}
 			var err error
 			var v xprotocol.FrameView
@@ -94,8 +94,9 @@ func TestADamagedFrameIsRefused(t *testing.T) {
 	}
 }
 
-// What SOFARPC has twice is changed twice; a version is a part of the name.
-func TestServiceAndMethodAreChangedWhereverTheyStand(t *testing.T) {
+// TestServiceAndMethodChangeInEveryEntry: SOFARPC repeats the service in two entries, and its version
+// is a part of the name.
+func TestServiceAndMethodChangeInEveryEntry(t *testing.T) {
 	tests := []struct {
 		name   string
 		header []byte
@@ -134,8 +135,9 @@ func TestServiceAndMethodAreChangedWhereverTheyStand(t *testing.T) {
 	}
 }
 
-// A version is a part of the service's name: it has no place of its own.
-func TestAVersionThatTheNameCannotCarryIsAFault(t *testing.T) {
+// TestVersionWithoutServiceIsRejected: the version is a part of the name of the service and has no
+// entry of its own.
+func TestVersionWithoutServiceIsRejected(t *testing.T) {
 	tests := []struct {
 		name         string
 		header       []byte
@@ -171,7 +173,7 @@ func TestAVersionThatTheNameCannotCarryIsAFault(t *testing.T) {
 	}
 }
 
-func TestAHeaderThatIsTooLongIsAFault(t *testing.T) {
+func TestHeaderTooLong(t *testing.T) {
 	c := V1()
 	frame := frameOf(c, typeRequest, commandRequest, 0, "class", entries("service", "s"), "content")
 	var r protocol.Request
@@ -186,7 +188,7 @@ func TestAHeaderThatIsTooLongIsAFault(t *testing.T) {
 	}
 }
 
-func TestTheTextOfAFaultHasItsLimits(t *testing.T) {
+func TestErrorTextIsLimited(t *testing.T) {
 	for version, c := range codecs() {
 		request := c.AppendHeartbeat(nil, 5)
 		for name, text := range map[string]string{
@@ -206,9 +208,9 @@ func TestTheTextOfAFaultHasItsLimits(t *testing.T) {
 	}
 }
 
-// The content byte for byte as clients of Java (1.6.12) and Node have read it, in
-// the draft of Hessian 2 that is theirs.
-func TestAFaultIsAnExceptionToPeersWithHessian(t *testing.T) {
+// TestErrorResponseContainsException compares the content with the bytes that Java (1.6.12) and Node
+// clients have read, in their draft of Hessian 2.
+func TestErrorResponseContainsException(t *testing.T) {
 	const want = "O\xc8\x34com.alipay.remoting.rpc.exception.RpcServerException" +
 		"\x92\x0ddetailMessage\x0astackTrace" + "o\x90" +
 		"S\x00\x07no ä€\xed\xa0\xbd\xed\xb8\x80" +
@@ -263,8 +265,8 @@ func BenchmarkForward(b *testing.B) {
 	}
 }
 
-// A changed request of 16 KiB with a checksum, which is read, lowered in its timeout
-// and given an id: one pass to check the checksum, and one to make the new.
+// BenchmarkForwardChanged measures a changed request of 16 KiB with a checksum: it is read, its timeout
+// is lowered, and it gets an ID. One pass verifies the checksum, and one computes the new one.
 func BenchmarkForwardChanged(b *testing.B) {
 	c := V2()
 	frame := summed(c, frameOf(c, typeRequest, commandRequest, 0, "class", entries("service", "s:1.0", keyMethod, "m"), strings.Repeat("x", 16<<10)))
@@ -287,7 +289,7 @@ func BenchmarkForwardChanged(b *testing.B) {
 	}
 }
 
-// summed makes a frame of version 2 one with a checksum.
+// summed adds a checksum to a frame of version 2.
 func summed(c Codec, frame []byte) []byte {
 	frame[1] = withChecksums
 	frame[c.switchesAt] |= checksumBit

@@ -23,10 +23,10 @@ import (
 
 var update = flag.Bool("update", false, "write testdata/views.txt anew")
 
-// codecs are the versions with the names of their captures.
+// codecs returns the versions with the names of their captures.
 func codecs() map[string]Codec { return map[string]Codec{"v1": V1(), "v2": V2()} }
 
-// captures returns what peers have sent, by name; version is v1 or v2.
+// captures returns frames of peers, by name; version is v1 or v2.
 func captures(t testing.TB, version string) map[string][]byte {
 	t.Helper()
 	files, err := filepath.Glob("testdata/" + version + "*.hex")
@@ -48,7 +48,7 @@ func captures(t testing.TB, version string) map[string][]byte {
 	return frames
 }
 
-// built returns frames that the captures have no example of.
+// built returns frames that no capture contains.
 func built(c Codec) map[string][]byte {
 	all := map[string][]byte{
 		"one-way":     frameOf(c, typeOneWay, commandRequest, 0, "class", entries("service", "s", "sofa_head_method_name", "m"), "content"),
@@ -75,7 +75,7 @@ func entries(keysAndValues ...string) []byte {
 
 func nullEntry(key string) []byte { return appendNull(appendText(nil, key)) }
 
-// frameOf returns a frame of id 9.
+// frameOf returns a frame with the ID 9.
 func frameOf(c Codec, kind byte, command, status int, class string, header []byte, content string) []byte {
 	b := []byte{c.version}
 	if c.typeAt > 1 {
@@ -100,8 +100,9 @@ func frameOf(c Codec, kind byte, command, status int, class string, header []byt
 	return append(b, content...)
 }
 
-// Every capture, and what the captures lack, as testdata/views.txt has them.
-func TestCodecsKeepTheirContract(t *testing.T) {
+// TestCodecContract runs the codec tests with every capture and the built frames, and their views in
+// testdata/views.txt.
+func TestCodecContract(t *testing.T) {
 	for _, version := range []string{"v1", "v2"} {
 		c := codecs()[version]
 		t.Run(version, func(t *testing.T) {
@@ -130,8 +131,8 @@ func TestCodecsKeepTheirContract(t *testing.T) {
 	}
 }
 
-// faultText returns what a fault says in its header, and holds the exception in
-// its content, if it has one, against it.
+// faultText returns the error text in the header of an error response, and compares it with the
+// exception in the content, if there is one.
 func faultText(c Codec, fault []byte) (string, error) {
 	var r protocol.Response
 	var v xprotocol.FrameView
@@ -153,8 +154,8 @@ func faultText(c Codec, fault []byte) (string, error) {
 	return text, err
 }
 
-// exceptionText reads the first string of an object of the draft of Hessian 2: 'S',
-// how many units of UTF-16 it has, and these, each written as UTF-8 has a rune.
+// exceptionText reads the first string of an object in the draft of Hessian 2: 'S', the number of
+// UTF-16 units, and the units, each encoded like a rune in UTF-8.
 func exceptionText(content []byte) (string, error) {
 	_, text, found := bytes.Cut(content, []byte("o\x90S"))
 	if !found || len(text) < 2 {

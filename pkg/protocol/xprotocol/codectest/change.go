@@ -133,7 +133,7 @@ func carry(tb testing.TB, c xprotocol.Codec, s *Suite, name string, f *Frame, ch
 	change.make(was.header(head.Kind))
 	out, err := was.append(c, head.Kind, f.Bytes)
 	if f.Fixed || err != nil && change.mayFail {
-		checkRefused(tb, name, f, head.Kind, out, err)
+		checkRejected(tb, name, f, head.Kind, out, err)
 		return nil, nil, false
 	}
 	frame, found := bytes.CutPrefix(out, []byte(before))
@@ -158,9 +158,9 @@ func carry(tb testing.TB, c xprotocol.Codec, s *Suite, name string, f *Frame, ch
 	return was, now, true
 }
 
-// checkRefused checks that a change that a frame cannot carry returns a Fault and appends nothing.
+// checkRejected checks that a change that a frame cannot carry returns a Fault and appends nothing.
 // A response may also stay unchanged.
-func checkRefused(tb testing.TB, name string, f *Frame, k xprotocol.Kind, out []byte, err error) {
+func checkRejected(tb testing.TB, name string, f *Frame, k xprotocol.Kind, out []byte, err error) {
 	var fault *protocol.Fault
 	switch {
 	case err == nil && k == xprotocol.Response && string(out) == before+string(f.Bytes):

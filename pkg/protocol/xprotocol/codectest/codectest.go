@@ -32,8 +32,8 @@ type Suite struct {
 	// Code returns the Response.Code of the error response for a reason.
 	Code func(t *protocol.ReasonSpec) int
 
-	// FaultText decodes the text for people in a complete error response, as peers do, from each
-	// place where one of them looks for it. nil: the test searches for its bytes, which does not
+	// FaultText decodes the error text of a complete error response, as peers do, from each position
+	// where a peer expects it. nil: the test searches for its bytes, which does not
 	// find a text that is truncated or written in pieces.
 	FaultText func(fault []byte) (string, error)
 
@@ -48,9 +48,9 @@ type Suite struct {
 	// Authority returns the Request.Authority for a value of the service field; nil: the same text.
 	Authority func(service string) string
 
-	// Telling are the other fields with a meaning of their own: a place where a routing field is
-	// written, or a timeout. The tests change them only by the routing field or AppendRequest's
-	// left.
+	// Telling are the other fields with a meaning of their own: a field that also contains a routing
+	// field, or a timeout. The tests change them only by the routing field or by the timeout
+	// argument of AppendRequest.
 	Telling []string
 
 	// Content returns the part of a frame that a change of fields must keep: the arguments or the

@@ -16,7 +16,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol/xprotocol/codectest/example"
 )
 
-// recorder is a test whose failures are looked at.
+// recorder is a testing.TB that records failures.
 type recorder struct {
 	testing.TB
 	failures []string
@@ -28,8 +28,7 @@ func (r *recorder) Errorf(format string, args ...any) {
 	r.failures = append(r.failures, fmt.Sprintf(format, args...))
 }
 
-// memo returns a frame of the example protocol with the id 7: names and values
-// of fields in turn.
+// memo returns a frame of the example protocol with the ID 7. fields are alternating names and values.
 func memo(kind byte, timeout uint32, content string, fields ...string) []byte {
 	var text []byte
 	for _, field := range fields {
@@ -45,7 +44,7 @@ func memo(kind byte, timeout uint32, content string, fields ...string) []byte {
 // textOf returns the content of a frame without fields.
 func textOf(frame []byte) string { return string(frame[len(memo('=', 0, "")):]) }
 
-// suite is that of the example. Its own test says what the views are.
+// suite returns the suite of the example. The test of the example verifies the views.
 func suite() *Suite {
 	huge := memo('?', 0, "")
 	binary.BigEndian.PutUint32(huge[16:], math.MaxUint32)
@@ -68,7 +67,7 @@ func suite() *Suite {
 	return s
 }
 
-// failed returns the names of the checks that c fails, and what they say.
+// failed returns the names of the checks that fail for c, with their messages.
 func failed(t *testing.T, c xprotocol.Codec, s *Suite) map[string][]string {
 	all := map[string][]string{}
 	for _, k := range checks() {
@@ -81,14 +80,14 @@ func failed(t *testing.T, c xprotocol.Codec, s *Suite) map[string][]string {
 	return all
 }
 
-func TestAGoodCodecPasses(t *testing.T) {
+func TestValidCodecPasses(t *testing.T) {
 	for name, failures := range failed(t, example.Codec{}, suite()) {
 		t.Errorf("%s:\n%s", name, strings.Join(failures, "\n"))
 	}
 }
 
-// Each defect is found by the check that is for it, and each check finds one.
-func TestADefectIsFound(t *testing.T) {
+// TestChecksFindDefects verifies that each check finds its defects, and that each check has a defect.
+func TestChecksFindDefects(t *testing.T) {
 	found := map[string]bool{}
 	for _, d := range slices.Concat(framingDefects(), readingDefects(), appendingDefects(), signalDefects()) {
 		t.Run(d.name, func(t *testing.T) {
@@ -106,8 +105,8 @@ func TestADefectIsFound(t *testing.T) {
 	}
 }
 
-// A suite that lacks something is no proof.
-func TestAnEmptySuiteFails(t *testing.T) {
+// TestIncompleteSuiteFails verifies that an incomplete suite fails.
+func TestIncompleteSuiteFails(t *testing.T) {
 	for name, change := range map[string]func(s *Suite){
 		"no frames":      func(s *Suite) { s.Frames = nil },
 		"no name":        func(s *Suite) { s.Frames[0].Name = "" },
@@ -128,8 +127,8 @@ func TestAnEmptySuiteFails(t *testing.T) {
 	}
 }
 
-// What a suite says of its protocol is held against the codec.
-func TestASuiteIsBelieved(t *testing.T) {
+// TestSuiteIsComparedWithCodec verifies that wrong statements of a suite fail.
+func TestSuiteIsComparedWithCodec(t *testing.T) {
 	for name, c := range map[string]struct {
 		change func(s *Suite)
 		check  string
@@ -159,8 +158,8 @@ func TestASuiteIsBelieved(t *testing.T) {
 	}
 }
 
-// A frame that cannot be changed, and says so, passes.
-func TestAFixedFramePasses(t *testing.T) {
+// TestFixedFramePasses covers a frame that is marked as unchangeable.
+func TestFixedFramePasses(t *testing.T) {
 	s := suite()
 	foreign := Frame{Name: "foreign", Bytes: memo('?', 0, "x", "service", "fixed", "method", "m"), Fixed: true}
 	foreign.View = View(example.Codec{}, foreign.Bytes)
@@ -176,8 +175,9 @@ func TestAFixedFramePasses(t *testing.T) {
 	}
 }
 
-// A field that tells more than itself is left alone, and a rare frame may allocate.
-func TestWhatASuiteAllows(t *testing.T) {
+// TestSuiteExceptions verifies that fields listed in Telling are not changed, and that a Rare frame may
+// allocate.
+func TestSuiteExceptions(t *testing.T) {
 	s := suite()
 	s.Telling = []string{"k"}
 	for i := range s.Frames {
@@ -205,7 +205,7 @@ func TestWhatASuiteAllows(t *testing.T) {
 	}
 }
 
-// A view tells also of what cannot be read.
+// TestView verifies that a view includes errors.
 func TestView(t *testing.T) {
 	newer := broken{next: func(_ []byte, f xprotocol.Frame, err error) (xprotocol.Frame, error) { f.Kind = 77; return f, err }}
 	for _, c := range []struct {

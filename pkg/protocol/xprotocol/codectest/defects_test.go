@@ -14,8 +14,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol/xprotocol/codectest/example"
 )
 
-// broken is the example's codec with a defect: what is set takes the place of a
-// method, and is called with what the method returned.
+// broken is the codec of the example with a defect. A function that is set replaces a method; it gets
+// the result of that method.
 type broken struct {
 	example.Codec
 	traits         func() *xprotocol.Traits
@@ -124,7 +124,7 @@ type defect struct {
 	check string
 }
 
-// flip returns a change of the byte at i behind before.
+// flip returns a function that changes the byte at index i after before.
 func flip(i int) func(out []byte) []byte {
 	return func(out []byte) []byte { out[len(before)+i] ^= 1; return out }
 }

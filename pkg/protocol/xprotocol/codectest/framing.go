@@ -13,27 +13,27 @@ import (
 // prefix holds for more bytes.
 func checkMatch(tb testing.TB, c xprotocol.Codec, s *Suite) {
 	if v := c.Match(nil); v != xprotocol.MatchNeedMore {
-		tb.Errorf("Match of no bytes = %s, want need more", verdictName(v))
+		tb.Errorf("Match of no bytes = %s, want need more", matchName(v))
 	}
 	for _, f := range s.Frames {
-		checkVerdictHolds(tb, c, f.Name, f.Bytes)
+		checkMatchIsFinal(tb, c, f.Name, f.Bytes)
 		head, _ := c.ParseFrame(f.Bytes)
 		if !isRequest(head.Kind) && head.Kind != xprotocol.Heartbeat {
 			continue // no client begins with this
 		}
 		if v := c.Match(f.Bytes); v != xprotocol.MatchYes {
-			tb.Errorf("%s: Match = %s, want yes", f.Name, verdictName(v))
+			tb.Errorf("%s: Match = %s, want yes", f.Name, matchName(v))
 		}
 	}
 }
 
-// checkVerdictHolds checks that more bytes do not change a result other than MatchNeedMore.
-func checkVerdictHolds(tb testing.TB, c xprotocol.Codec, name string, b []byte) {
+// checkMatchIsFinal checks that more bytes do not change a result other than MatchNeedMore.
+func checkMatchIsFinal(tb testing.TB, c xprotocol.Codec, name string, b []byte) {
 	before := xprotocol.MatchNeedMore
 	for n := range len(b) + 1 {
 		v := c.Match(b[:n])
 		if v > xprotocol.MatchNo || before != xprotocol.MatchNeedMore && v != before {
-			tb.Errorf("%s: Match of %d bytes is %s, of one byte less %s", name, n, verdictName(v), verdictName(before))
+			tb.Errorf("%s: Match of %d bytes = %s, with one byte less %s", name, n, matchName(v), matchName(before))
 			return
 		}
 		before = v
@@ -61,9 +61,9 @@ var foreign = []struct{ name, first string }{
 // checkForeign checks that Match and ParseFrame reject the bytes of other protocols.
 func checkForeign(tb testing.TB, c xprotocol.Codec, s *Suite) {
 	refuse := func(name string, b []byte) {
-		checkVerdictHolds(tb, c, name, b)
+		checkMatchIsFinal(tb, c, name, b)
 		if v := c.Match(b); v != xprotocol.MatchNo {
-			tb.Errorf("%s: Match(%q) = %s, want no", name, b, verdictName(v))
+			tb.Errorf("%s: Match(%q) = %s, want no", name, b, matchName(v))
 		}
 		if head, err := c.ParseFrame(b); err == nil || head.Size != 0 {
 			tb.Errorf("%s: Next(%q) = %+v, %v, want an error", name, b, head, err)
@@ -186,7 +186,7 @@ func checkSetID(tb testing.TB, c xprotocol.Codec, s *Suite) {
 			tb.Errorf("%s: SetID changes %d bytes, want at most %d", f.Name, len(changed), most)
 		}
 		if c.SetID(frame, before.ID); !bytes.Equal(frame, f.Bytes) {
-			tb.Errorf("%s: with its own id again it is %x, was %x", f.Name, frame, f.Bytes)
+			tb.Errorf("%s: after its own id is restored, the frame is %x, was %x", f.Name, frame, f.Bytes)
 		}
 	}
 }
@@ -198,7 +198,7 @@ func checkIntact(tb testing.TB, s *Suite, name string, frame []byte) {
 	}
 }
 
-func verdictName(v xprotocol.MatchResult) string {
+func matchName(v xprotocol.MatchResult) string {
 	switch v {
 	case xprotocol.MatchNeedMore:
 		return "need more"

@@ -33,7 +33,7 @@ func Fuzz(f *testing.F, c xprotocol.Codec, seeds [][]byte) {
 func Invariants(tb testing.TB, c xprotocol.Codec, b []byte, name, value string) {
 	verdict := c.Match(b)
 	if half := c.Match(b[:len(b)/2]); half != xprotocol.MatchNeedMore && half != verdict {
-		tb.Errorf("Match of %x is %s, of its first half %s", b, verdictName(verdict), verdictName(half))
+		tb.Errorf("Match(%x) = %s, of its first half %s", b, matchName(verdict), matchName(half))
 	}
 	head, err := c.ParseFrame(b)
 	if err != nil {

@@ -11,8 +11,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol/xprotocol/codectest/example"
 )
 
-// Invariants finds in a single frame what breaks them.
-func TestInvariantsFindADefect(t *testing.T) {
+// TestInvariantsFindDefects verifies that Invariants finds each defect with a single frame.
+func TestInvariantsFindDefects(t *testing.T) {
 	good := memo('?', 3000, "hello", "service", "S", "method", "m", "k", "v")
 	type frame = xprotocol.Frame
 	for name, d := range map[string]struct {
@@ -94,8 +94,8 @@ func TestInvariantsFindADefect(t *testing.T) {
 	}
 }
 
-// Of a good codec Invariants finds nothing, whatever comes.
-func TestInvariantsOfAGoodCodec(t *testing.T) {
+// TestInvariantsOfValidCodec verifies that Invariants accepts a valid codec for any bytes.
+func TestInvariantsOfValidCodec(t *testing.T) {
 	good := memo('?', 3000, "hello", "service", "S", "method", "m", "k", "v")
 	huge := suite().Oversize[0].Bytes
 	for _, b := range [][]byte{

@@ -10,7 +10,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol/xprotocol"
 )
 
-// Texts for people. Neither is all ASCII; the second has a character that UTF-16, and protocols
+// Error texts. Both contain non-ASCII characters; the second has a character that UTF-16, and protocols
 // that count in it, represent by two units.
 const (
 	faultText     = "nobody is hôme"

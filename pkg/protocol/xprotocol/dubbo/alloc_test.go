@@ -8,7 +8,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// kilobyte is the captured request with an argument of 1 KB.
+// kilobyte returns the captured request with an argument of 1 KB.
 func kilobyte(tb testing.TB) []byte {
 	frame := captured(tb, "01")
 	before, after, found := strings.Cut(string(frame[headSize:]), "\x05world")
@@ -18,7 +18,7 @@ func kilobyte(tb testing.TB) []byte {
 	return frameOf(twoWay, 0, []byte(before), texts(strings.Repeat("x", 1024)), []byte(after))
 }
 
-// exchange is what the tests of speed need of a request and its answer.
+// exchange holds a request and its response for the benchmarks.
 type exchange struct {
 	frame, answer []byte
 	request       request
@@ -54,7 +54,7 @@ func (x *exchange) appendResponse() error {
 	return err
 }
 
-// benches are what is done for every request, and with changed fields for some.
+// benches returns the operations on every request, and those on requests with changed fields.
 func benches(tb testing.TB, x *exchange) []struct {
 	name string
 	run  func() error
@@ -91,7 +91,7 @@ func benches(tb testing.TB, x *exchange) []struct {
 	}
 }
 
-func TestNothingIsAllocated(t *testing.T) {
+func TestCodecDoesNotAllocate(t *testing.T) {
 	for _, c := range benches(t, newExchange(t)) {
 		allocs := testing.AllocsPerRun(100, func() {
 			if err := c.run(); err != nil {
@@ -104,8 +104,7 @@ func TestNothingIsAllocated(t *testing.T) {
 	}
 }
 
-// BenchmarkCodec is of a captured request with an argument of 1 KB and a captured
-// answer.
+// BenchmarkCodec measures a captured request with an argument of 1 KB and a captured response.
 func BenchmarkCodec(b *testing.B) {
 	for _, c := range benches(b, newExchange(b)) {
 		b.Run(c.name, func(b *testing.B) {

@@ -11,7 +11,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol/xprotocol"
 )
 
-// What a filter changes is what leaves, and the rest is the same bytes.
+// TestChangedRequest verifies that changed fields are written, and that all other bytes stay the same.
 func TestChangedRequest(t *testing.T) {
 	body := func(path, version, method string, attachments ...string) []byte {
 		return append(texts("2.0.2", path, version, method, "I"), append([]byte{0x91}, mapOf(attachments...)...)...)
@@ -100,8 +100,8 @@ func TestChangedRequest(t *testing.T) {
 	}
 }
 
-// All attachments are removed and come back in another order.
-func TestEveryFieldIsAddedAnew(t *testing.T) {
+// TestFieldsAddedInOtherOrder removes all attachments and adds them in another order.
+func TestFieldsAddedInOtherOrder(t *testing.T) {
 	frame := captured(t, "03")
 	r := readRequest(t, frame)
 	want := fields(&r.Header)
@@ -119,7 +119,7 @@ func TestEveryFieldIsAddedAnew(t *testing.T) {
 	}
 }
 
-func TestChangesThatAFrameCannotCarry(t *testing.T) {
+func TestUnsupportedChanges(t *testing.T) {
 	many := func(h *protocol.Header) {
 		for range maxFields + 1 {
 			h.Add("k", "v")
@@ -183,8 +183,8 @@ func TestChangedResponse(t *testing.T) {
 	}
 }
 
-// An answer that tells of an error is never lost for a field.
-func TestErrorsStayAsTheyAre(t *testing.T) {
+// TestErrorResponsesStayUnchanged verifies that a changed field never replaces an error response.
+func TestErrorResponsesStayUnchanged(t *testing.T) {
 	for _, frame := range [][]byte{
 		frameOf(answer, 70, texts("what is wrong")), frameOf(answer, 31), frameOf(23, 100, []byte{1, 2, 3}),
 	} {
@@ -197,7 +197,7 @@ func TestErrorsStayAsTheyAre(t *testing.T) {
 	}
 }
 
-func TestForeignAnswerCannotBeChanged(t *testing.T) {
+func TestOtherSerializationCannotBeChanged(t *testing.T) {
 	frame := frameOf(23, statusOK, []byte{1, 2, 3})
 	r := readResponse(t, frame)
 	r.Header.Add("k", "v")

@@ -9,7 +9,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol/xprotocol"
 )
 
-func TestArgumentsAreRead(t *testing.T) {
+func TestArgument(t *testing.T) {
 	call := func(types string, arguments ...string) []byte {
 		return frameOf(twoWay, 0, texts("2.0.2", "A", "1.0.0", "m", types), []byte(strings.Join(arguments, "")), mapOf("k", "v"))
 	}
@@ -17,7 +17,7 @@ func TestArgumentsAreRead(t *testing.T) {
 	for _, c := range []struct {
 		name  string
 		frame []byte
-		want  []string // "": there is none that can be read
+		want  []string // "": no readable argument
 	}{
 		{"none", call(""), []string{""}},
 		{"a text", call("Ljava/lang/String;", "\x04blue"), []string{"blue", ""}},

@@ -15,8 +15,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol/xprotocol/codectest"
 )
 
-// Every capture, and what it is read as by testdata/captures.txt.
-func TestCodecKeepsItsContract(t *testing.T) {
+// TestCodecContract runs the codec tests with every capture and its view in testdata/captures.txt.
+func TestCodecContract(t *testing.T) {
 	oversize := frameOf(twoWay, 0)
 	binary.BigEndian.PutUint32(oversize[lengthAt:], math.MaxUint32)
 	codectest.Run(t, Codec{}, codectest.Suite{
@@ -50,8 +50,7 @@ func goldenFrames(t *testing.T) []codectest.Frame {
 	if len(views.Files) != len(all) {
 		t.Fatalf("%s has %d views of %d captures", file, len(views.Files), len(all))
 	}
-	// Numbers as attachments are made texts, and some characters are written
-	// otherwise by Java than by Go.
+	// Numeric attachments become texts, and Java encodes some characters differently from Go.
 	rare := []string{"dubbo-2.7.23 request object attachments", "dubbo-2.7.23 request unicode"}
 	frames := make([]codectest.Frame, 0, len(all))
 	for i, c := range all {
@@ -71,7 +70,7 @@ func isFixed(frame []byte) bool {
 	return !isHessian(frame) || frame[flagsAt]&flagRequest == 0 && frame[statusAt] != statusOK
 }
 
-// content returns the arguments of a request, with their types, or the result.
+// content returns the arguments of a request with their types, or the result of a response.
 func content(frame []byte, _ *xprotocol.FrameView) []byte {
 	if isFixed(frame) {
 		return frame[headSize:]

@@ -32,7 +32,8 @@ func TestMatch(t *testing.T) {
 	}
 }
 
-// Lesson 6: 32 bytes without the magic are an error at once, not a wait.
+// TestOtherBytesAreAnError verifies that 32 bytes without the magic are an error, instead of a wait for
+// more bytes.
 func TestOtherBytesAreAnError(t *testing.T) {
 	for _, b := range []string{"G", "\xda\x00", strings.Repeat("x", 32), strings.Repeat("\x00", 32)} {
 		if f, err := (Codec{}).ParseFrame([]byte(b)); err == nil || f.Size != 0 {

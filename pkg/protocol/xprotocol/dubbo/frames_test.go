@@ -21,8 +21,7 @@ type capture struct {
 	frame []byte
 }
 
-// captures returns the frames of testdata/captures, which dubbo-go wrote, and
-// those that Java wrote.
+// captures returns the frames of testdata/captures, from dubbo-go and Java.
 func captures(tb testing.TB) []capture {
 	tb.Helper()
 	files, err := filepath.Glob("testdata/captures/*.hex")
@@ -53,7 +52,7 @@ func captures(tb testing.TB) []capture {
 	return all
 }
 
-// table returns the lines of a file of testdata in columns, without comments.
+// table returns the lines of a file in testdata as columns, without comments.
 func table(tb testing.TB, name string) [][]string {
 	tb.Helper()
 	var rows [][]string
@@ -65,7 +64,7 @@ func table(tb testing.TB, name string) [][]string {
 	return rows
 }
 
-// comments returns the other lines.
+// comments returns the comment lines of a file in testdata.
 func comments(tb testing.TB, name string) []string {
 	tb.Helper()
 	return slices.DeleteFunc(lines(tb, name), func(line string) bool { return !strings.HasPrefix(line, "#") })
@@ -80,7 +79,7 @@ func lines(tb testing.TB, name string) []string {
 	return slices.Collect(strings.Lines(string(text)))
 }
 
-// captured returns the capture whose name begins with start.
+// captured returns the capture whose name starts with start.
 func captured(tb testing.TB, start string) []byte {
 	tb.Helper()
 	for _, c := range captures(tb) {
@@ -92,7 +91,7 @@ func captured(tb testing.TB, start string) []byte {
 	return nil
 }
 
-// frameOf returns a frame with the id 7.
+// frameOf returns a frame with the ID 7.
 func frameOf(flags, status byte, body ...[]byte) []byte {
 	b := []byte{magic >> 8, magic & 0xff, flags, status, 0, 0, 0, 0, 0, 0, 0, 7, 0, 0, 0, 0}
 	for _, part := range body {
@@ -116,24 +115,23 @@ func texts(all ...string) []byte {
 	return b
 }
 
-// mapOf returns a map of strings in Hessian, of keys and values in turn.
+// mapOf returns a Hessian map of strings from alternating keys and values.
 func mapOf(all ...string) []byte {
 	return hessian.AppendMapEnd(append(hessian.AppendMapStart(nil), texts(all...)...))
 }
 
-// requestOf returns a request for org.example.A.m in version 1.0.0 with one string as
-// its argument.
+// requestOf returns a request for org.example.A.m in version 1.0.0 with one string argument.
 func requestOf(attachments []byte) []byte {
 	return frameOf(twoWay, 0, texts("2.0.2", "org.example.A", "1.0.0", "m", "Ljava/lang/String;", "argument"), attachments)
 }
 
-// request is a request with what it needs to live.
+// request is a request with the storage that its view refers to.
 type request struct {
 	protocol.Request
 	view xprotocol.FrameView
 }
 
-// readRequest reads a frame that is in order.
+// readRequest reads a valid frame.
 func readRequest(tb testing.TB, frame []byte) *request {
 	tb.Helper()
 	var r request
@@ -146,7 +144,7 @@ func readRequest(tb testing.TB, frame []byte) *request {
 	return &r
 }
 
-// readResponse reads a frame that is in order.
+// readResponse reads a valid frame.
 func readResponse(tb testing.TB, frame []byte) *protocol.Response {
 	tb.Helper()
 	var r protocol.Response

@@ -11,8 +11,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol/xprotocol/codectest"
 )
 
-// FuzzCodec: the contract holds of whatever comes in, and beside it: who changes a
-// field changes no other, and all that can be lowered of a timeout is.
+// FuzzCodec verifies the codec contract for any bytes. In addition, a changed field must not change
+// other fields, and timeouts must be lowered if possible.
 func FuzzCodec(f *testing.F) {
 	for _, c := range captures(f) {
 		f.Add(c.frame, "k", "v")
@@ -36,9 +36,9 @@ func FuzzCodec(f *testing.F) {
 		if frame.Size == 0 {
 			return
 		}
-		b = patchBodyLength(bytes.Clone(b), 0) // most would be cut, or not whole
+		b = patchBodyLength(bytes.Clone(b), 0) // most frames would be truncated or incomplete
 		codectest.Invariants(t, Codec{}, b, name, value)
-		value = string([]rune(value)) // what is not UTF-8 does not come back
+		value = string([]rune(value)) // invalid UTF-8 is not preserved
 		name = string([]rune(name))
 		switch frame.Kind {
 		case xprotocol.Request, xprotocol.OneWay:
@@ -82,8 +82,7 @@ func fuzzRequest(t *testing.T, frame []byte, name, value string) {
 	}
 }
 
-// checkTimeout fails t unless all that can be lowered in a frame was lowered to 7
-// ms.
+// checkTimeout fails t unless every timeout in a frame that can be lowered is 7 ms.
 func checkTimeout(t *testing.T, was *request, frame []byte) {
 	if was.view.Offsets == [6]int32{} {
 		return
@@ -124,7 +123,7 @@ func fuzzResponse(t *testing.T, frame []byte, name, value string) {
 		if protocol.ReasonOf(err) != protocol.UpstreamMalformed {
 			t.Fatal(err)
 		}
-		return // a value that need not be read to be passed on
+		return // the codec may forward the value without reading it
 	}
 	if err := (Codec{}).ReadResponse(out, &again, &v); err != nil {
 		t.Fatalf("changed, it cannot be read: %v", err)

@@ -11,11 +11,11 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol/xprotocol"
 )
 
-// judged are frames that this package changes or makes. What others' readers
-// make of them is in testdata/judged.tsv.
+// judged are frames that this package changes or generates. testdata/judged.tsv records how other
+// implementations read them.
 var judged = []struct {
 	name   string
-	start  string // of the capture's name
+	start  string // prefix of the name of the capture
 	change func(h *protocol.Header)
 	left   time.Duration
 }{
@@ -64,8 +64,8 @@ var judged = []struct {
 	{"answer of dubbo-go", "02-response-value", func(h *protocol.Header) { h.Add("k", "v") }, 0},
 }
 
-// TestJudged: the frames are those that were judged. When one changes, it has to
-// be judged anew: -update writes it without the readings.
+// TestJudged verifies that the frames are those that other implementations have read. If one changes,
+// run the readers again: -update writes the frame without their results.
 func TestJudged(t *testing.T) {
 	verdicts := map[string][]string{}
 	for _, columns := range table(t, "judged.tsv") {

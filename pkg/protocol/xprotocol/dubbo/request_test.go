@@ -15,7 +15,7 @@ import (
 
 const genericHead = "\x052.0.2\x01A\x051.0.0\x07$invoke" + "\x30\x38" + genericTypes
 
-func TestRequestIsRead(t *testing.T) {
+func TestReadRequest(t *testing.T) {
 	head := slices.Clip(texts("2.0.2", "A", "1.0.0", "m", ""))
 	nulls := append(append(texts("2.0.2", "A"), 'N'), texts("m", "")...)
 	for _, c := range []struct {
@@ -55,9 +55,8 @@ func TestRequestIsRead(t *testing.T) {
 	}
 }
 
-// Lesson 6: a foreign serialization is routed by what can be known. It is not
-// looked into.
-func TestForeignRequest(t *testing.T) {
+// TestOtherSerialization verifies that a request in another serialization is routed without its body.
+func TestOtherSerialization(t *testing.T) {
 	for id, name := range map[byte]string{3: "java", 8: "kryo", 14: "14", 21: "protobuf-json", 23: "fastjson2", 27: "msgpack"} {
 		frame := frameOf(flagRequest|id, 0, texts("2.0.2", "A", "1.0.0", "m", ""), mapOf("timeout", "5"))
 		r := readRequest(t, frame)
@@ -99,7 +98,7 @@ func TestMalformedRequest(t *testing.T) {
 	}
 }
 
-// As many attachments as are allowed, and arguments as deep as a peer can read.
+// TestLargeRequest reads the maximum number of attachments, and arguments at the maximum depth.
 func TestLargeRequest(t *testing.T) {
 	const depth = 10_000
 	deep := bytes.Repeat([]byte{0x79}, depth)
@@ -114,9 +113,9 @@ func TestLargeRequest(t *testing.T) {
 	}
 }
 
-// A frame that is cut anywhere is malformed, or says less; it never says anything
-// else, and nothing panics.
-func TestRequestCutAnywhere(t *testing.T) {
+// TestTruncatedRequest verifies that a request that is truncated anywhere is malformed or has fewer
+// fields, never other ones, and that nothing panics.
+func TestTruncatedRequest(t *testing.T) {
 	for _, c := range captures(t) {
 		if c.frame[flagsAt]&(flagRequest|flagEvent) != flagRequest {
 			continue
@@ -142,7 +141,7 @@ func TestTimeout(t *testing.T) {
 		attachments string
 		want        time.Duration
 		left        time.Duration
-		lowered     string // attachments; "": as they are
+		lowered     string // attachments; "": unchanged
 	}{
 		{"a string", "H\x07timeout\x043000Z", ms(3000), ms(999), "H\x07timeout\x040999Z"},
 		{"no more is left than said", "H\x07timeout\x043000Z", ms(3000), ms(3000), ""},
@@ -188,7 +187,7 @@ func TestTimeout(t *testing.T) {
 			if err != nil || !bytes.Equal(got, want) {
 				t.Errorf("appended as %q, %v\nwant %q", got[headSize:], err, want[headSize:])
 			}
-			// The same, when a field was changed.
+			// The same with a changed field.
 			r.Header.Add("new", "field")
 			got, err = Codec{}.AppendRequest(nil, frame, &r.Request, &r.view, c.left)
 			want = append(bytes.Clone(want[:len(want)-1]), "\x03new\x05fieldZ"...)
@@ -200,8 +199,8 @@ func TestTimeout(t *testing.T) {
 	}
 }
 
-// Of an argument that is the attachments as well, nothing is changed.
-func TestTimeoutInAnArgument(t *testing.T) {
+// TestTimeoutInArgument verifies that attachments that are also an argument stay unchanged.
+func TestTimeoutInArgument(t *testing.T) {
 	frame := frameOf(twoWay, 0, texts("2.0.2", "A", "1.0.0", "m", "Ljava/util/Map;"), []byte("H\x07timeout\x043000ZQ\x90"))
 	r := readRequest(t, frame)
 	got, err := Codec{}.AppendRequest(nil, frame, &r.Request, &r.view, time.Millisecond)
@@ -210,8 +209,8 @@ func TestTimeoutInAnArgument(t *testing.T) {
 	}
 }
 
-// A view that is used again tells of the last frame only.
-func TestViewIsUsedAgain(t *testing.T) {
+// TestReusedView verifies that a reused view contains only the last frame.
+func TestReusedView(t *testing.T) {
 	var r request
 	for _, frame := range [][]byte{
 		requestOf(mapOf("timeout", "3000")), requestOf(mapOf("k", "v")), frameOf(flagRequest|3, 0),
@@ -226,7 +225,7 @@ func TestViewIsUsedAgain(t *testing.T) {
 	}
 }
 
-func TestCallsThatProvidersMayTakeForOthersAreDisputed(t *testing.T) {
+func TestAmbiguousCalls(t *testing.T) {
 	head := slices.Clip(texts("2.0.2", "A", "1.0.0", "m", ""))
 	generic := func(types string) []byte {
 		return append(texts("2.0.2", "A", "1.0.0", "$invoke", types), append(texts("m"), "NNN"...)...)

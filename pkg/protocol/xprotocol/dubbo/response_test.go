@@ -25,7 +25,7 @@ func TestStatuses(t *testing.T) {
 	}
 }
 
-func TestResponseIsRead(t *testing.T) {
+func TestReadResponse(t *testing.T) {
 	value, attachments := texts("value"), mapOf("a", "1", "version", "2", "Group", "g")
 	const want = "a=1 version=2 Group=g"
 	for _, c := range []struct {
@@ -51,9 +51,9 @@ func TestResponseIsRead(t *testing.T) {
 	}
 }
 
-// TestAttachmentsThatCannotBeRead: the answer passes as it is for all who do not
-// look, and cannot be written anew.
-func TestAttachmentsThatCannotBeRead(t *testing.T) {
+// TestMalformedAttachments verifies that a response with malformed attachments is forwarded unchanged
+// unless its fields are used, and that it cannot be changed.
+func TestMalformedAttachments(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		body []byte

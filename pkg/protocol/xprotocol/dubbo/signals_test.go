@@ -11,7 +11,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol/xprotocol"
 )
 
-func TestFaultsAreAnswers(t *testing.T) {
+func TestErrorResponses(t *testing.T) {
 	for reason := range protocol.Reasons() {
 		for _, serialization := range []byte{serializationHessian, 23} {
 			request := frameOf(flagRequest|flagTwoWay|serialization, 0, []byte("body"))
@@ -35,8 +35,8 @@ func TestFaultsAreAnswers(t *testing.T) {
 	}
 }
 
-// The statuses that callers are promised.
-func TestFaultStatuses(t *testing.T) {
+// TestErrorStatuses verifies the statuses that the documentation promises.
+func TestErrorStatuses(t *testing.T) {
 	for reason, want := range map[protocol.Reason]string{
 		protocol.ReasonNoRoute: "60 404|x", protocol.NoHealthyHost: "60 502|x", protocol.Overflow: "100 503|x", protocol.UpstreamTimeout: "30 504|x",
 		protocol.ReasonDenied: "70 403|x", protocol.MalformedRequest: "40 400|x", protocol.BodyTooLarge: "40 413|x",
@@ -74,8 +74,9 @@ func TestPong(t *testing.T) {
 	}
 }
 
-// A ping of Java is answered as Java answers it, whatever it is in.
-func TestPongIsAsJavasIs(t *testing.T) {
+// TestHeartbeatAckMatchesJava verifies that heartbeats of Java clients get the response that Java
+// sends, in every serialization.
+func TestHeartbeatAckMatchesJava(t *testing.T) {
 	n := 0
 	for _, c := range captures(t) {
 		name, ok := strings.CutSuffix(c.name, " heartbeat")
@@ -105,8 +106,8 @@ func TestGoAway(t *testing.T) {
 	}
 }
 
-// A text of any length and kind is one that a peer can read.
-func TestFaultWithAnyText(t *testing.T) {
+// TestErrorResponseWithAnyText verifies that peers can read an error text of any length and content.
+func TestErrorResponseWithAnyText(t *testing.T) {
 	for _, text := range []string{"", "\xff", "😀", strings.Repeat("é", 100_000)} {
 		got := Codec{}.AppendErrorResponse(nil, frameOf(twoWay, 0), protocol.Internal, text)
 		var d hessian.Decoder
