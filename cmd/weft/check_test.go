@@ -245,7 +245,7 @@ func TestVersionIsPrintedByFlagsAndAsJSON(t *testing.T) {
 	}
 }
 
-func TestAnUnknownLogLevelIsRefused(t *testing.T) {
+func TestUnknownLogLevelIsRejected(t *testing.T) {
 	const want = "weft: --log-level FOO: expected one of TRACE, DEBUG, INFO, WARN, ERROR, CRITICAL, OFF\n"
 	if status, _, errs := command(t, "start", "-l", "FOO"); status != 1 || errs != want {
 		t.Errorf("status %d, %q, want %q", status, errs, want)

@@ -86,7 +86,7 @@ func refill(x *protocol.Exchange) {
 	}
 }
 
-func TestEightFiltersAllocateNothing(t *testing.T) {
+func TestEightFiltersDoNotAllocate(t *testing.T) {
 	settings := eightFilters()
 	s, x, ctx := filterChain(t, settings[:]), post(), t.Context()
 	if n := testing.AllocsPerRun(100, func() {

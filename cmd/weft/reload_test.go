@@ -90,7 +90,7 @@ func TestReloadReportsRestart(t *testing.T) {
 	}
 }
 
-func TestTheLogIsWrittenAsJSON(t *testing.T) {
+func TestLogIsJSON(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "log")
 	startProcess(t, fmt.Sprintf(`{"servers": [{"default_log_path": %q, "default_log_format": "json", "listeners": [], "routers": []}]}`, path))
 	p, _ := startProcess(t, fmt.Sprintf(`{"servers": [{"default_log_path": %q, "default_log_format": "json", "listeners": [], "routers": []}]}`, path))
@@ -211,8 +211,8 @@ func TestReloadCommand(t *testing.T) {
 	}
 }
 
-// TestTheAdminPortReloads verifies that weft reload makes a running process reload.
-func TestTheAdminPortReloads(t *testing.T) {
+// TestAdminPortReloads verifies that weft reload makes a running process reload.
+func TestAdminPortReloads(t *testing.T) {
 	p, rewrite := startProcess(t, configuredFile(listenerAt("front", "127.0.0.1:0", ""), adminAt(0), ""))
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)

@@ -114,7 +114,7 @@ func TestInvariantsPoisonReleasedBuffers(t *testing.T) {
 	b.Release()
 }
 
-func TestReuseAllocatesNothing(t *testing.T) {
+func TestReuseDoesNotAllocate(t *testing.T) {
 	if invariants.Enabled {
 		t.Skip("the race detector empties pools at random")
 	}

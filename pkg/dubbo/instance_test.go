@@ -323,7 +323,7 @@ func TestInstancesAreUnregisteredBeforeDrain(t *testing.T) {
 	})
 }
 
-func TestAnInstanceIsTheSameAfterARestart(t *testing.T) {
+func TestInstanceIsSameAfterRestart(t *testing.T) {
 	c := configWithStateFile(t)
 	inSynctest(t, c, func(r *testEnv) {
 		must(r.T, r.discovery.Publish(r.Context(), inMode("instance", "x")))

@@ -33,7 +33,7 @@ func TestInvalidRequests(t *testing.T) {
 		{"several groups", with(func(q *dubbo.Request) { q.Service.Group = "a,b" }), "service.group"},
 		{"any version", with(func(q *dubbo.Request) { q.Service.Version = "*" }), "service.version"},
 		{"no port at all", request("x"), "service.port"},
-		{"a port that is none", with(func(q *dubbo.Request) { q.Service.Port = "70000" }), "service.port"},
+		{"invalid port", with(func(q *dubbo.Request) { q.Service.Port = "70000" }), "service.port"},
 		{"an unknown registry", with(func(q *dubbo.Request) { q.Registry.Type = "etcd" }), "registry.type"},
 		{"no type", with(func(q *dubbo.Request) { q.Registry.Type = "" }), "registry.type"},
 		{"no address", with(func(q *dubbo.Request) { q.Registry.Address = "" }), "registry.addr"},

@@ -34,7 +34,7 @@ func TestOneSessionForAllServicesOfAnAddress(t *testing.T) {
 	})
 }
 
-func TestARegistryThatCanBeOpenedLater(t *testing.T) {
+func TestRegistryOpenedLater(t *testing.T) {
 	c := defaultConfig()
 	c.StateFile = filepath.Join(t.TempDir(), "state.json")
 	inSynctest(t, c, func(r *testEnv) {
@@ -85,7 +85,7 @@ func TestRegistriesAreBounded(t *testing.T) {
 	})
 }
 
-func TestARegistryThatCannotBeOpened(t *testing.T) {
+func TestRegistryCannotBeOpened(t *testing.T) {
 	inSynctest(t, defaultConfig(), func(r *testEnv) {
 		q := request("x")
 		q.Registry.Address = "bad"

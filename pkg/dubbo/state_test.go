@@ -37,7 +37,7 @@ func encoded(t testing.TB, s *state) []byte {
 	return bytes.Join(parts, nil)
 }
 
-func TestAStateFileIsWrittenAndReadForItsOwnerOnly(t *testing.T) {
+func TestStateFilePermissions(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "new", "state.json")
 	text := encoded(t, exampleState())
 	for range 2 { // also over an existing file

@@ -61,7 +61,7 @@ func TestSubscribeWhileRegistryUnavailable(t *testing.T) {
 	})
 }
 
-func TestTheSameServiceAtTwoRegistries(t *testing.T) {
+func TestSameServiceAtTwoRegistries(t *testing.T) {
 	inSynctest(t, defaultConfig(), func(r *testEnv) {
 		r.fake.report("x", "10.0.0.1")
 		other := request("x")

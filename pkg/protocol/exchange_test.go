@@ -84,7 +84,7 @@ func TestLocalReplyReplacesResponse(t *testing.T) { // lesson 2
 		t.Errorf("its fields are %q", got)
 	}
 	if body.closed != 1 {
-		t.Errorf("the answer whose place it took was closed %d times, want once", body.closed)
+		t.Errorf("the response whose place it took was closed %d times, want once", body.closed)
 	}
 	if x.Record.Reason != UpstreamTimeout || x.Record.Detail != "upstream timed out: host h: EOF" {
 		t.Errorf("recorded %v, %q", x.Record.Reason, x.Record.Detail)

@@ -156,7 +156,7 @@ func TestServeKeepsOuterFinishers(t *testing.T) {
 	}
 }
 
-func TestAPanicKeepsItsStack(t *testing.T) {
+func TestPanicKeepsStack(t *testing.T) {
 	var log []string
 	err := new(Exchange).Serve(t.Context(), &testService{name: "a", log: &log, panics: "start"})
 	var p *PanicError

@@ -6,7 +6,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/registry"
 )
 
-func TestAnApplicationIsAddedToAMappingOnce(t *testing.T) {
+func TestApplicationIsAddedToMappingOnce(t *testing.T) {
 	tests := []struct {
 		mapping, want string
 		changed       bool

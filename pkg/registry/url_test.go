@@ -55,7 +55,7 @@ func TestInvalidURLs(t *testing.T) {
 	tests := []struct{ name, text, want string }{
 		{"empty", "", "no protocol"},
 		{"no protocol", "127.0.0.1:80/x", "no protocol"},
-		{"a port that is none", "dubbo://h:http/x", "not a valid port"},
+		{"invalid port", "dubbo://h:http/x", "not a valid port"},
 		{"a port too large", "dubbo://h:65536/x", "not a valid port"},
 		{"brackets that do not end", "dubbo://[::1:80/x", "not a valid address"},
 		{"a parameter without name", "dubbo://h:1/x?=1", "no name"},

@@ -256,7 +256,7 @@ func TestRedirect(t *testing.T) {
 		{"no scheme", config.Redirect{}, "a.test", "", "/", 301, "http://a.test/"},
 		{"no authority", config.Redirect{}, "", "http", "/x?q", 301, "/x?q"},
 		{"no authority and a path like one", config.Redirect{}, "", "http", "//evil.test/x", 301, "/evil.test/x"},
-		{"an authority that is none", config.Redirect{}, "a.test/\r\n", "http", "//evil.test/x", 301, "/evil.test/x"},
+		{"invalid authority", config.Redirect{}, "a.test/\r\n", "http", "//evil.test/x", 301, "/evil.test/x"},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
@@ -264,10 +264,10 @@ func TestRedirect(t *testing.T) {
 			x.Request.Scheme = test.scheme
 			compileOnly(t, &config.Route{Redirect: &test.c}, x).Reply(x)
 			if got, want := fields(&x.Response.Header), []string{"Location: " + test.want}; !slices.Equal(got, want) || x.Response.Status != test.status {
-				t.Errorf("the answer is %d %q, want %d %q", x.Response.Status, got, test.status, want)
+				t.Errorf("the response is %d %q, want %d %q", x.Response.Status, got, test.status, want)
 			}
 			if x.Response.Body != nil || x.Response.ContentLength != 0 {
-				t.Errorf("the answer has content of length %d", x.Response.ContentLength)
+				t.Errorf("the response has content of length %d", x.Response.ContentLength)
 			}
 		})
 	}
@@ -302,7 +302,7 @@ func TestDirectResponseContainsNothingOfRequest(t *testing.T) {
 			}
 		}
 		if got := fields(&x.Response.Header); x.Response.Status != test.status || !slices.Equal(got, test.fields) || string(body) != test.body {
-			t.Errorf("%s: the answer is %d %q %q, want %d %q %q", test.path, x.Response.Status, got, body, test.status, test.fields, test.body)
+			t.Errorf("%s: the response is %d %q %q, want %d %q %q", test.path, x.Response.Status, got, body, test.status, test.fields, test.body)
 		}
 	}
 }
@@ -412,7 +412,7 @@ func TestTimeouts(t *testing.T) {
 	}
 }
 
-func TestCompileRefusesActions(t *testing.T) {
+func TestCompileRejectsActions(t *testing.T) {
 	mutation := func(name, value string) config.Route {
 		return config.Route{Forward: &config.Forward{Cluster: "c", Request: config.HeaderMutation{Add: []config.HeaderValue{{Name: name, Value: value}}}}}
 	}
@@ -430,12 +430,12 @@ func TestCompileRefusesActions(t *testing.T) {
 		{"framing", mutation("Content-Length", "1"), `"Content-Length" cannot be changed`},
 		{"the connection", mutation("connection", "close"), `"connection" cannot be changed`},
 		{"no name", mutation("", "1"), "has no name"},
-		{"a name that is none", mutation("a b", "1"), `byte 2 is ' '`},
+		{"invalid name", mutation("a b", "1"), `byte 2 is ' '`},
 		{"a pseudo name", mutation(":path", "/"), `":path" is not a header name`},
 		{"a line feed", mutation("a", "x\ny"), `control character '\n' at byte 2`},
 		{"a NUL", mutation("a", "\x00"), `control character '\x00' at byte 1`},
 		{"an unknown variable", mutation("a", "%pth%"), `the value of "a": byte 1 of "%pth%": unknown variable "pth": did you mean "path"?`},
-		{"a host that is none", mutation("host", "a b"), `the value of "host" is not a host`},
+		{"invalid host", mutation("host", "a b"), `the value of "host" is not a host`},
 		{"the host away", config.Route{Forward: &config.Forward{Cluster: "c", Request: config.HeaderMutation{Remove: []string{"Host"}}}}, `"Host" cannot be removed`},
 		{"framing away", config.Route{Forward: &config.Forward{Cluster: "c", Response: config.HeaderMutation{Remove: []string{"trailer"}}}}, `"trailer" cannot be changed`},
 		{"a prefix that is no path", config.Route{Forward: &config.Forward{Cluster: "c", PrefixRewrite: "x"}}, "does not begin with a slash"},
@@ -443,13 +443,13 @@ func TestCompileRefusesActions(t *testing.T) {
 		{"a prefix with a fragment", config.Route{Forward: &config.Forward{Cluster: "c", PrefixRewrite: "/a#b"}}, "byte 3 is '#'"},
 		{"a pattern", regex("(", ""), "missing closing )"},
 		{"a substitution with a line feed", regex("a", "\n"), `byte 1 is '\n'`},
-		{"a group that there is not", regex("(a)", `\2`), "the pattern has 1 groups"},
+		{"missing group", regex("(a)", `\2`), "the pattern has 1 groups"},
 		{"a group beyond numbers", regex("(a)", `\99999999999999999999`), "the pattern has 1 groups"},
 		{"a lone backslash", regex("(a)", `\x`), "a backslash must be followed by"},
 		{"a host rewrite", config.Route{Forward: &config.Forward{Cluster: "c", HostRewrite: "a/b"}}, `host_rewrite "a/b" is not a host`},
 		{"a host rewrite by itself", config.Route{Forward: &config.Forward{Cluster: "c", AutoHostRewriteHeader: "Host"}}, "names the host itself"},
 		{"a host of the path by no expression", config.Route{Forward: &config.Forward{Cluster: "c", HostRewritePath: &config.RegexRewrite{Pattern: "("}}}, "host_rewrite_path_regex: "},
-		{"a host of the path by a group that there is not", config.Route{Forward: &config.Forward{Cluster: "c", HostRewritePath: &config.RegexRewrite{Pattern: "a", Substitution: `\1`}}}, "host_rewrite_path_regex: "},
+		{"missing group in host_rewrite_path_regex", config.Route{Forward: &config.Forward{Cluster: "c", HostRewritePath: &config.RegexRewrite{Pattern: "a", Substitution: `\1`}}}, "host_rewrite_path_regex: "},
 		{"a redirect's status", config.Route{Redirect: &config.Redirect{Code: 200}}, "response_code 200 is not one of"},
 		{"a redirect's host", config.Route{Redirect: &config.Redirect{Host: "user@a"}}, `host_redirect "user@a" is not a host`},
 		{"a redirect's scheme", config.Route{Redirect: &config.Redirect{Scheme: "1http"}}, "is not a scheme"},

@@ -130,7 +130,7 @@ func BenchmarkActions(b *testing.B) {
 	}
 }
 
-func TestMatchAllocatesNothing(t *testing.T) {
+func TestMatchDoesNotAllocate(t *testing.T) {
 	c, exact := sizedTable(config.PathExact, 100, 10)
 	hosts := mustCompileTable(t, c)
 	many := mustCompile(t,
@@ -166,7 +166,7 @@ func TestMatchAllocatesNothing(t *testing.T) {
 	}
 }
 
-func TestActionsThatAllocateNothing(t *testing.T) {
+func TestActionsThatDoNotAllocate(t *testing.T) {
 	c := &config.Forward{
 		WeightedClusters: []config.WeightedCluster{{Cluster: "a", Weight: 1}, {Cluster: "b", Weight: 2}},
 		PrefixRewrite:    "/",

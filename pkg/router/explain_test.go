@@ -68,7 +68,7 @@ func (e *Explanation) lines() string {
 	return b.String()
 }
 
-func TestExplainSaysWhyEachRouteIsNotTaken(t *testing.T) {
+func TestExplainRoutesThatDoNotMatch(t *testing.T) {
 	table := explainTable(t)
 	var got strings.Builder
 	for _, x := range []*protocol.Exchange{

@@ -106,7 +106,7 @@ func TestRPCIgnoresCookiePolicy(t *testing.T) {
 	}
 }
 
-func TestHashPoliciesThatAreRefused(t *testing.T) {
+func TestInvalidHashPoliciesAreRejected(t *testing.T) {
 	for _, tt := range []struct {
 		policy config.HashPolicy
 		want   string

@@ -130,7 +130,7 @@ func TestRecompileEqualsCompile(t *testing.T) {
 		}
 	}
 	if accepted < 200 || refused < 20 || kept < all/2 || kept == all {
-		t.Errorf("%d tables were accepted and %d refused, %d of %d routes kept: too one-sided to prove anything", accepted, refused, kept, all)
+		t.Errorf("%d tables were accepted and %d rejected, %d of %d routes kept: too one-sided to prove anything", accepted, refused, kept, all)
 	}
 }
 

@@ -124,6 +124,6 @@ func TestRPCRoutingHeadersAreNotRepeated(t *testing.T) {
 	x.Response.Header.Add("version", "1")
 	compileOnly(t, &config.Route{Forward: &config.Forward{Cluster: "c", Response: add("version", "2")}}, x).MutateResponse(x)
 	if got := fields(&x.Response.Header); len(got) != 2 {
-		t.Errorf("fields of an answer, which none is a routing field of, are %q", got)
+		t.Errorf("fields of a response, which none is a routing field of, are %q", got)
 	}
 }

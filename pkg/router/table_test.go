@@ -141,7 +141,7 @@ func TestNoFallbackToOtherVirtualHost(t *testing.T) {
 	}
 }
 
-func TestTheFirstRouteThatMatchesWins(t *testing.T) {
+func TestFirstMatchingRouteWins(t *testing.T) {
 	exact := func(p string) config.RouteMatch { return config.RouteMatch{PathKind: config.PathExact, Path: p} }
 	prefix := func(p string) config.RouteMatch { return config.RouteMatch{PathKind: config.PathPrefix, Path: p} }
 	regex := func(p string) config.RouteMatch { return config.RouteMatch{PathKind: config.PathRegex, Path: p} }

@@ -15,7 +15,7 @@ func TestTimeoutHeadersRequireTrust(t *testing.T) {
 		t.Errorf("Timeouts = %v, %v, want the route's 1s, 100ms", global, try)
 	}
 	if global, try := r.WithTimeoutFields().Timeouts(x); global != 24*time.Hour || try != time.Millisecond {
-		t.Errorf("Timeouts of a trusted caller = %v, %v, want the request's 24h, 1ms", global, try)
+		t.Errorf("Timeouts of a trusted client = %v, %v, want the request's 24h, 1ms", global, try)
 	}
 	if global, _ := r.Timeouts(x); global != time.Second {
 		t.Errorf("Timeouts = %v, want 1s: WithTimeoutFields must not change the route", global)

@@ -62,8 +62,8 @@ func TestVariableConditionsExplainEachFieldLine(t *testing.T) {
 	}
 }
 
-// TestVariableConditionsOnFieldsAllocateNothing checks a path that each request takes.
-func TestVariableConditionsOnFieldsAllocateNothing(t *testing.T) {
+// TestVariableConditionsOnFieldsDoNotAllocate checks a path that each request takes.
+func TestVariableConditionsOnFieldsDoNotAllocate(t *testing.T) {
 	table := mustCompile(t, forward("r", config.RouteMatch{Variables: []config.VariableMatch{{Name: "request_header_x-r", Value: "admin"}}}))
 	x := request("GET", "a.test", "/", "x-r", "user", "x-r", "admin")
 	if n := testing.AllocsPerRun(100, func() { table.Match(x) }); n != 0 {

@@ -130,7 +130,7 @@ func TestCloseStopsProcesses(t *testing.T) {
 		t.Fatal(err)
 	}
 	if n := len(process.Tree(os.Getpid())); n < 3 {
-		t.Errorf("%d processes, want the origin and the relay beside this one", n)
+		t.Errorf("%d processes, want the origin and the relay next to this one", n)
 	}
 	stopAll(subjects)
 	b.close()
@@ -203,10 +203,10 @@ func TestLoadAgainstServers(t *testing.T) {
 	}{
 		{"answers kept alive", each("HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nabcd"), false, ""},
 		{"a last answer is followed by a new connection", once("HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 4\r\n\r\nabcd"), true, ""},
-		{"an error is no answer", each("HTTP/1.1 503 Busy\r\nContent-Length: 4\r\n\r\nabcd"), false, "503 Busy"},
-		{"another length is another measurement", each("HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nabc"), false, "an answer of 3 bytes, want 4"},
-		{"more than the answer", each("HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nabcde"), false, "1 bytes after the answer"},
-		{"an answer that breaks off", once("HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nab"), false, "ends early"},
+		{"an error status", each("HTTP/1.1 503 Busy\r\nContent-Length: 4\r\n\r\nabcd"), false, "503 Busy"},
+		{"a different length", each("HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nabc"), false, "a response of 3 bytes, want 4"},
+		{"bytes after the response", each("HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nabcde"), false, "1 bytes after the response"},
+		{"a truncated response", once("HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nab"), false, "ends early"},
 		{"an endless head", each("HTTP/1.1 200 OK\r\nA: " + strings.Repeat("a", 9<<10)), false, "more than 8192 bytes"},
 	}
 	for _, test := range tests {

@@ -123,7 +123,7 @@ func (b *environment) startOrigin(ctx context.Context) error {
 		select {
 		case <-ticker.C:
 		case <-ctx.Done():
-			return fmt.Errorf("start the origin: no answer: %w", ctx.Err())
+			return fmt.Errorf("start the origin: no response: %w", ctx.Err())
 		}
 	}
 }

@@ -195,7 +195,7 @@ func (b *environment) http2Streams(ctx context.Context, p peer.Program) (streams
 	// Verify that the connections still serve requests while the streams are idle.
 	for i, c := range clients {
 		if err := c.Expect(h2.Unary, 1, 5+1); err != nil {
-			return r, fmt.Errorf("connection %d beside idle streams: %w", i+1, err)
+			return r, fmt.Errorf("connection %d next to idle streams: %w", i+1, err)
 		}
 	}
 	return r, nil

@@ -95,7 +95,7 @@ func TestRequestsNextToIdleStreams(t *testing.T) {
 		}
 	}
 	if err := requestAll(clients); err != nil {
-		t.Errorf("beside idle streams: %v", err)
+		t.Errorf("next to idle streams: %v", err)
 	}
 }
 

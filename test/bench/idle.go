@@ -220,7 +220,7 @@ func sendRequest(conn net.Conn, protocol *frame.Protocol) error {
 		return err
 	}
 	if answer.StatusCode != http.StatusOK || n != 1<<10 || answer.Close || strings.EqualFold(answer.Header.Get("Connection"), "close") {
-		return fmt.Errorf("the answer is %s with %d bytes, closing: %v; want a 200 with 1024 that leaves the connection open", answer.Status, n, answer.Close)
+		return fmt.Errorf("the response is %s with %d bytes, closing: %v; want a 200 with 1024 that leaves the connection open", answer.Status, n, answer.Close)
 	}
 	return nil
 }

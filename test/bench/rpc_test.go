@@ -79,7 +79,7 @@ func TestOriginHoldsResponses(t *testing.T) {
 				}
 				write(t, conn, p.AppendPing(requests, 1<<20))
 				if ids := readResponses(t, p, conn, 1); ids[0] != 1<<20 {
-					t.Fatalf("the answer is that of request %d, want that of the heartbeat", ids[0])
+					t.Fatalf("the response is that of request %d, want that of the heartbeat", ids[0])
 				}
 			}
 			write(t, two, p.AppendRequest(nil, each-1, text))
@@ -87,7 +87,7 @@ func TestOriginHoldsResponses(t *testing.T) {
 				ids := readResponses(t, p, conn, each)
 				for i, id := range ids {
 					if id != uint64(i) {
-						t.Fatalf("answer %d is that of request %d", i, id)
+						t.Fatalf("response %d is that of request %d", i, id)
 					}
 				}
 			}

@@ -72,10 +72,10 @@ func TestDNSChanges(t *testing.T) {
 		}
 	}
 	if got := len(all["logical-http1"].byHost); got < 2 {
-		r.Errorf("%d addresses were the first of an answer", got)
+		r.Errorf("%d addresses were the first of a response", got)
 	}
 	if n := names.queries.Load(); float64(n) < r.duration.Seconds() {
-		r.Errorf("the name server was asked %d times", n)
+		r.Errorf("the name server got %d requests", n)
 	}
 	posts.checkOnce(r)
 	hangUp()

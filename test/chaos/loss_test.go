@@ -92,11 +92,11 @@ func TestPacketLoss(t *testing.T) {
 
 	for name, most := range map[string]float64{"least-request": 0.25, "peak-ewma": 0.12, "peak-ewma-http2": 0.12} {
 		if got := all[name].fraction("host0"); got > most {
-			r.Errorf("%s: %.1f %% of the answers are the sick host's, want at most %.1f %%", name, 100*got, 100*most)
+			r.Errorf("%s: %.1f %% of the responses are the sick host's, want at most %.1f %%", name, 100*got, 100*most)
 		}
 		for _, healthy := range []string{"host1", "host2"} {
 			if got := all[name].fraction(healthy); got < 0.3 {
-				r.Errorf("%s: %.1f %% of the answers are %s's", name, 100*got, healthy)
+				r.Errorf("%s: %.1f %% of the responses are %s's", name, 100*got, healthy)
 			}
 		}
 	}

@@ -333,7 +333,7 @@ func trickle(text string, every time.Duration) step {
 		defer tick.Stop()
 		for began := time.Now(); !r.clientHasInput(); <-tick.C {
 			if time.Since(began) > waitTimeout {
-				r.Fatalf("the caller has trickled for %v", waitTimeout)
+				r.Fatalf("the client has trickled for %v", waitTimeout)
 			}
 			r.write(r.ensureClient(), text)
 		}
@@ -359,7 +359,7 @@ func trickleUntilClosed(text string, every time.Duration) step {
 				r.write(r.ensureClient(), text)
 			}
 			if time.Since(began) > waitTimeout-time.Second {
-				r.Fatalf("the caller has trickled for %v", time.Since(began))
+				r.Fatalf("the client has trickled for %v", time.Since(began))
 			}
 		}
 	}
@@ -402,7 +402,7 @@ func clientReadsSlowly(every time.Duration) step {
 				_, _ = r.ensureClient().Read(one)
 			}
 			if time.Since(began) > waitTimeout-time.Second {
-				r.Fatalf("the caller has sipped for %v", time.Since(began))
+				r.Fatalf("the client has sipped for %v", time.Since(began))
 			}
 		}
 	}

@@ -95,7 +95,7 @@ func invalidTransferEncodings() []ruleCase {
 		"a length and chunked", "Content-Length: 5\r\nTransfer-Encoding: chunked\r\n",
 		"chunked and a length", "Transfer-Encoding: chunked\r\nContent-Length: 5\r\n",
 		"a length of zero and chunked", "Content-Length: 0\r\nTransfer-Encoding: chunked\r\n",
-		"a length and a coding that is none", "Content-Length: 5\r\nTransfer-Encoding: identity\r\n",
+		"length and invalid coding", "Content-Length: 5\r\nTransfer-Encoding: identity\r\n",
 		"a length and chunked that Connection names", "Content-Length: 5\r\nConnection: transfer-encoding\r\nTransfer-Encoding: chunked\r\n",
 		"chunked and a length that Connection names", "Transfer-Encoding: chunked\r\nConnection: content-length\r\nContent-Length: 5\r\n",
 		"a coding that is not chunked", "Transfer-Encoding: gzip\r\n",

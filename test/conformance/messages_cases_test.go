@@ -139,12 +139,12 @@ func clientReceivesLine(r *harness) {
 	one := make([]byte, 1)
 	for !strings.HasSuffix(string(line), "\r\n") {
 		if _, err := r.ensureClient().Read(one); err != nil {
-			r.Fatalf("the caller got %q, then %v", line, err)
+			r.Fatalf("the client got %q, then %v", line, err)
 		}
 		line = append(line, one[0])
 	}
 	if !regexp.MustCompile(`^[ -~]*\r\n$`).Match(line) {
-		r.Fatalf("the caller got %q", line)
+		r.Fatalf("the client got %q", line)
 	}
 }
 

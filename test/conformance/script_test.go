@@ -66,7 +66,7 @@ func clientReceivesChunked(head, content, trailer string) step {
 func clientClosed(r *harness) {
 	r.Helper()
 	if got, orderly := r.readToEnd("the caller", r.ensureClient()); got != "" || !orderly {
-		r.Fatalf("before its end (orderly: %t) the caller got\n%s", orderly, quote(got))
+		r.Fatalf("before its end (orderly: %t) the client got\n%s", orderly, quote(got))
 	}
 	_ = r.client.Close()
 	r.client = nil
@@ -89,7 +89,7 @@ func clientTruncated(r *harness) {
 func clientReset(r *harness) {
 	r.Helper()
 	if got, orderly := r.readToEnd("the caller", r.ensureClient()); orderly {
-		r.Fatalf("the caller's connection ends orderly, behind\n%s", quote(got))
+		r.Fatalf("the client's connection ends orderly, behind\n%s", quote(got))
 	}
 	_ = r.client.Close()
 	r.client = nil
@@ -202,14 +202,14 @@ func rejectedOnly(status int) step {
 		got, orderly := r.readToEnd("the caller", r.ensureClient())
 		head, content, found := strings.Cut(got, "\r\n\r\n")
 		if !found || !orderly {
-			r.Fatalf("the caller got no whole answer (orderly end: %t), want %d\n%s", orderly, status, quote(got))
+			r.Fatalf("the client got no whole answer (orderly end: %t), want %d\n%s", orderly, status, quote(got))
 		}
 		own := parseLocalReply(r, head, status)
 		if !own.closes {
 			r.Errorf("the connection ends unannounced (RFC 9112 9.6)\n%s", quote(got))
 		}
 		if r.method != "HEAD" && len(content) != own.length {
-			r.Errorf("the answer has %d bytes of content, and says %d\n%s", len(content), own.length, quote(got))
+			r.Errorf("the response has %d bytes of content, and says %d\n%s", len(content), own.length, quote(got))
 		}
 		_ = r.client.Close()
 		r.client = nil
@@ -223,7 +223,7 @@ func localReplyKeepAlive(status int) step {
 		r.Helper()
 		own := parseLocalReply(r, r.readHead(), status)
 		if own.closes {
-			r.Errorf("the answer announces the connection's end")
+			r.Errorf("the response announces the connection's end")
 		}
 		if r.method != "HEAD" {
 			r.discard(own.length)
@@ -247,7 +247,7 @@ func parseLocalReply(r *harness, head string, status int) localReply {
 	r.Helper()
 	lines := strings.Split(head, "\r\n")
 	if want := "HTTP/1.1 " + strconv.Itoa(status) + " "; !strings.HasPrefix(lines[0], want) {
-		r.Fatalf("the caller got\n%s\nwant %s", quote(head), want)
+		r.Fatalf("the client got\n%s\nwant %s", quote(head), want)
 	}
 	var o localReply
 	known := localReplyHeader()
@@ -273,7 +273,7 @@ func (r *harness) readHead() string {
 	one := make([]byte, 1)
 	for !strings.HasSuffix(string(head), "\r\n\r\n") {
 		if _, err := r.ensureClient().Read(one); err != nil {
-			r.Fatalf("the caller got\n%s\nthen %v", quote(string(head)), err)
+			r.Fatalf("the client got\n%s\nthen %v", quote(string(head)), err)
 		}
 		head = append(head, one[0])
 	}
@@ -358,7 +358,7 @@ func (r *harness) readHeadRest() string {
 	one := make([]byte, 1)
 	for string(rest) != "\r\n" && !strings.HasSuffix(string(rest), "\r\n\r\n") {
 		if _, err := r.ensureClient().Read(one); err != nil {
-			r.Fatalf("the caller got\n%s\nthen %v", quote(string(rest)), err)
+			r.Fatalf("the client got\n%s\nthen %v", quote(string(rest)), err)
 		}
 		rest = append(rest, one[0])
 	}
@@ -371,7 +371,7 @@ func clientReceivesUpgrade(head string) step {
 		r.Helper()
 		got := regexp.MustCompile(`\r\nDate: [^\r]*`).ReplaceAllString(r.readHead()+"\r\n\r\n", "")
 		if got != head {
-			r.Fatalf("the caller got\n%s\nwant\n%s", quote(got), quote(head))
+			r.Fatalf("the client got\n%s\nwant\n%s", quote(got), quote(head))
 		}
 	}
 }

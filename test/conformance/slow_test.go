@@ -88,7 +88,7 @@ func requestMeanwhile(t *testing.T, front string, ended <-chan struct{}) (times 
 		_ = r.client.SetDeadline(began.Add(toolTimeout)) // hundreds of connections compete for the CPU
 		r.write(r.client, requestStart+"Connection: close\r\n\r\n")
 		if got, _ := r.readToEnd("the caller", r.client); !strings.HasSuffix(got, "\r\n\r\nok") {
-			t.Errorf("meanwhile a caller got\n%s", quote(got))
+			t.Errorf("meanwhile a client got\n%s", quote(got))
 		}
 		r.closeConnections()
 		times = append(times, time.Since(began))

@@ -29,7 +29,7 @@ func TestMessagesSplitAtEveryByte(t *testing.T) {
 			for i := range max(len(c.request), len(c.response)) {
 				r.runSplit(c, i)
 				if t.Failed() {
-					t.Fatalf("cut at byte %d", i)
+					t.Fatalf("truncated at byte %d", i)
 				}
 			}
 		})

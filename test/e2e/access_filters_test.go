@@ -111,7 +111,7 @@ func accessRPCExample(t *testing.T) {
 		t.Errorf("the provider got %d calls, want 8", n)
 	}
 	if got := w.metric("weft_filter_rbac_shadow_denied_total"); got != 3 {
-		t.Errorf("%v calls would be refused, want 3: those without an application", got)
+		t.Errorf("%v calls would be rejected, want 3: those without an application", got)
 	}
 }
 

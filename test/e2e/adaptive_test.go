@@ -83,7 +83,7 @@ func TestAdaptiveConcurrencyRejects(t *testing.T) {
 				t.Errorf("afterwards: %d", got.status)
 			}
 			if refused, n := w.metric(adaptiveRefused), w.metric(adaptiveInFlight); refused != 1 || n != 0 {
-				t.Errorf("%v were refused, %v are under way; want 1 and 0", refused, n)
+				t.Errorf("%v were rejected, %v are under way; want 1 and 0", refused, n)
 			}
 		})
 	}
@@ -203,7 +203,7 @@ func TestStreamsAreNotCountedAsInFlight(t *testing.T) {
 			}
 		}
 		if got := sendRequest(t, newClient(t), "GET", "http://"+front+"/", ""); got.status != 200 {
-			t.Errorf("beside two tunnels: %d", got.status)
+			t.Errorf("next to two tunnels: %d", got.status)
 		}
 		if n := w.metric(adaptiveInFlight); n != 0 {
 			t.Errorf("%v requests are under way", n)

@@ -23,7 +23,7 @@ func startUpstreams(t *testing.T, n int) (apps []*origin, addresses []string) {
 func (a httpResponse) bodyText(t *testing.T) string {
 	t.Helper()
 	if a.status != 200 {
-		t.Fatalf("answer %d %q, want 200", a.status, a.body)
+		t.Fatalf("response %d %q, want 200", a.status, a.body)
 	}
 	return a.body
 }

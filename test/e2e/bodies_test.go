@@ -72,7 +72,7 @@ func TestLargeBodiesInBoundedMemory(t *testing.T) { // not in parallel: it needs
 				t.Errorf("Content-Length is %d", response.ContentLength)
 			}
 			if sum, n, err := readSum(response.Body); err != nil || n != size || sum != want {
-				t.Errorf("the caller got %d bytes, intact %v, %v", n, sum == want, err)
+				t.Errorf("the client got %d bytes, intact %v, %v", n, sum == want, err)
 			}
 		})
 		t.Run("up/"+framing, func(t *testing.T) {
@@ -135,7 +135,7 @@ func TestBackpressure(t *testing.T) {
 			}
 			defer response.Body.Close()
 			if sum, n, err := readSum(response.Body); err != nil || n != sender.size || sum != streamSum(1, sender.size) {
-				t.Errorf("the caller got %d bytes, intact %v, %v", n, sum == streamSum(1, sender.size), err)
+				t.Errorf("the client got %d bytes, intact %v, %v", n, sum == streamSum(1, sender.size), err)
 			}
 			grewLittle(bodyMemory)
 		})

@@ -224,7 +224,7 @@ func TestRequestsAreDecompressed(t *testing.T) {
 			}
 		}
 		if got := w.metric("weft_filter_decompressor_refused_total"); got != 8 {
-			t.Errorf("%v requests were refused, want 8", got)
+			t.Errorf("%v requests were rejected, want 8", got)
 		}
 	}
 }

@@ -162,14 +162,14 @@ func http1Example(t *testing.T) {
 		t.Errorf("GET: %d\n%s", got.status, got.body)
 	}
 	if !strings.Contains(got.body, "X-Forwarded-For: 127.0.0.1\r\n") || !strings.Contains(got.body, "Via: 1.1 weft\r\n") || strings.Contains(got.body, "X-Hop") {
-		t.Errorf("the application got\n%s\nwant Via, X-Forwarded-For of its caller and no field of the hop", got.body)
+		t.Errorf("the application got\n%s\nwant Via, X-Forwarded-For of its client and no field of the hop", got.body)
 	}
 	if by := got.header.Get("X-Served-By"); by != app.address {
 		t.Errorf("X-Served-By: %q, want %q", by, app.address)
 	}
 	failing <- struct{}{}
 	if got := sendRequest(t, c, "GET", url+"/", ""); got.status != 200 {
-		t.Errorf("an answer of 503 that is followed by a good one: %d, want it to be retried", got.status)
+		t.Errorf("a response of 503 that is followed by a good one: %d, want it to be retried", got.status)
 	}
 	if got := sendRequest(t, c, "GET", url+"/", "", "X-Big: "+strings.Repeat("x", 17<<10)); got.status != 431 {
 		t.Errorf("a head of 17 KB: %d, want 431", got.status)
@@ -233,7 +233,7 @@ func filtersExample(t *testing.T) {
 		t.Errorf("the application got no X-Caller:\n%s", got.body)
 	}
 	if got.header.Get("X-Internal") != "" {
-		t.Error("X-Internal of the answer was not removed")
+		t.Error("X-Internal of the response was not removed")
 	}
 	if got := sendRequest(t, c, "GET", "http://"+e.address("2546")+"/", ""); got.body != "hello\n" {
 		t.Errorf("the example's own application says %q", got.body)
@@ -287,7 +287,7 @@ func routingCases() []routingCase {
 		{"a variable", "PUT", "/x", nil, 405, "read only\n", [2]string{}},
 		{"another value of it", "POST", "/x", nil, 405, "read only\n", [2]string{}},
 		{"a cluster that a field names", "GET", "/by-field/x", []string{"X-Cluster: canary"}, 200, "canary GET /by-field/x canary.internal\n", [2]string{}},
-		{"a cluster that is not there", "GET", "/by-field/x", []string{"X-Cluster: none"}, 404, "", [2]string{}},
+		{"unknown cluster", "GET", "/by-field/x", []string{"X-Cluster: none"}, 404, "", [2]string{}},
 		{"a host that a field names", "GET", "/x", []string{"X-Host: else.example"}, 200, "stable GET /x else.example\n", [2]string{}},
 		{"the host as it is", "GET", "/x", []string{"Host: any.example"}, 200, "stable GET /x any.example\n", [2]string{}},
 	}
@@ -377,6 +377,6 @@ func TestHeadersKeepOrderAndCase(t *testing.T) {
 	}
 	head := make([]byte, len("HTTP/1.1 204 No Content\r\nb-SECOND: 1\r\nA-first: 2\r\n"))
 	if _, err := io.ReadFull(caller.r, head); err != nil || !strings.HasSuffix(string(head), "b-SECOND: 1\r\nA-first: 2\r\n") {
-		t.Errorf("the caller got %q, %v", head, err)
+		t.Errorf("the client got %q, %v", head, err)
 	}
 }

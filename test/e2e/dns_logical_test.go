@@ -202,7 +202,7 @@ func TestStrictDNSChangesUnderLoad(t *testing.T) {
 		some := slices.Concat(ips[i%3:], ips[:i%3])[:1+i%3]
 		server.set(dns.RcodeSuccess, some...)
 		asked, before := server.queries.Load(), served.Load()
-		eventually(t, "the answer was taken up", func() bool { return server.queries.Load() > asked+3 && served.Load() > before+20 })
+		eventually(t, "the response was taken up", func() bool { return server.queries.Load() > asked+3 && served.Load() > before+20 })
 	}
 	stop()
 	callers.Wait()

@@ -183,7 +183,7 @@ func (c *consumer) receive() dubboResponse {
 	c.t.Helper()
 	frame, err := readDubbo(c.r)
 	if err != nil {
-		c.t.Fatalf("no answer: %v", err)
+		c.t.Fatalf("no response: %v", err)
 	}
 	s := dubboResponse{id: dubboID(frame), status: frame[3]}
 	body := frame[dubboHeadSize:]
@@ -192,7 +192,7 @@ func (c *consumer) receive() dubboResponse {
 	}
 	text, rest, ok := readText(body)
 	if !ok || len(rest) > 0 {
-		c.t.Fatalf("the body of an answer is %q", frame[dubboHeadSize:])
+		c.t.Fatalf("the body of a response is %q", frame[dubboHeadSize:])
 	}
 	s.text = text
 	return s
@@ -204,7 +204,7 @@ func (c *consumer) call(i invocation) dubboResponse {
 	c.send(i)
 	s := c.receive()
 	if s.id != c.next {
-		c.t.Fatalf("answer %d to call %d", s.id, c.next)
+		c.t.Fatalf("response %d to call %d", s.id, c.next)
 	}
 	return s
 }

@@ -201,7 +201,7 @@ func TestEnvoyUseDownstreamProtocol(t *testing.T) {
 		c.Transport.(*http.Transport).Protocols = httpProtocols(caller)
 		got := sendRequest(t, c, "GET", "http://"+front+"/follows", "")
 		if v := "Http" + got.header.Get("X-Version"); got.status != 200 || v != caller {
-			t.Errorf("from %s: %d in %q, want the caller's", caller, got.status, v)
+			t.Errorf("from %s: %d in %q, want the client's", caller, got.status, v)
 		}
 	}
 	c := newClient(t)

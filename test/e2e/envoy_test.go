@@ -53,6 +53,6 @@ func envoyBootstrapExample(t *testing.T) {
 	w.stderr.await(t, 0, "configuration rejected, the previous one stays active")
 	w.stderr.await(t, 0, "envoy.yaml:") // the position of the error
 	if got := sendRequest(t, newClient(t), "GET", url+"/app/x", ""); got.status != 200 {
-		t.Errorf("/app/x after a file that was refused: %d", got.status)
+		t.Errorf("/app/x after a file that was rejected: %d", got.status)
 	}
 }

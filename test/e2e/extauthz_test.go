@@ -130,7 +130,7 @@ func TestExtAuthzFailureDenies(t *testing.T) {
 				t.Errorf("%d %q", got.status, got.body)
 			}
 			if got.took > waitTimeout/2 {
-				t.Errorf("the answer took %v", got.took)
+				t.Errorf("the response took %v", got.took)
 			}
 			if n := w.metric("weft_filter_ext_authz_requests_total", `result="error"`); got.status == 403 && n != 1 {
 				t.Errorf("%v errors are counted, want 1", n)

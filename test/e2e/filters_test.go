@@ -179,7 +179,7 @@ func TestHeaderMutation(t *testing.T) {
 		t.Errorf("the application got\n%s", got.body)
 	}
 	if h := got.header; h.Get("X-Status") != "200" || h.Get("X-App") != "" {
-		t.Errorf("the caller got %v", h)
+		t.Errorf("the client got %v", h)
 	}
 	got = sendRequest(t, newClient(t), "GET", url+"/own", "", "X-Secret: s")
 	if !strings.Contains(got.body, "X-Own: yes\r\n") || strings.Contains(got.body, "X-Caller") || !strings.Contains(got.body, "X-Secret") || len(got.header["X-App"]) != 2 {

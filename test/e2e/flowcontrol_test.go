@@ -82,7 +82,7 @@ func TestFlowControlForRPC(t *testing.T) {
 			}
 		}
 		if passed, refused := w.metric("weft_filter_flow_control_passed_total", `rule="all"`), w.metric("weft_filter_flow_control_refused_total"); passed != 3 || refused != 2 {
-			t.Errorf("%v passed and %v were refused, want 3 and 2", passed, refused)
+			t.Errorf("%v passed and %v were rejected, want 3 and 2", passed, refused)
 		}
 	})
 	t.Run("turns", func(t *testing.T) {
@@ -98,7 +98,7 @@ func TestFlowControlForRPC(t *testing.T) {
 		for n := range 4 {
 			got := caller.receive()
 			if got.status != dubboOK || (got.id == 2) != (n == 3) {
-				t.Errorf("answer %d is that of call %d: %d %q", n, got.id, got.status, got.text)
+				t.Errorf("response %d is that of call %d: %d %q", n, got.id, got.status, got.text)
 			}
 		}
 		if took := time.Since(began); took < apart {

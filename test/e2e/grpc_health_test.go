@@ -46,7 +46,7 @@ func TestGRPCHealthWhileDraining(t *testing.T) {
 		}
 	}
 	if got := open()(); got.content != serving || got.err != nil {
-		t.Fatalf("before, the answer is %q, %v; want SERVING", got.content, got.err)
+		t.Fatalf("before, the response is %q, %v; want SERVING", got.content, got.err)
 	}
 	var calls []func() answer
 	for range 20 {
@@ -62,13 +62,13 @@ func TestGRPCHealthWhileDraining(t *testing.T) {
 		got := calls[0]()
 		calls = calls[1:]
 		if got.err != nil || got.content != serving && got.content != notServing {
-			t.Fatalf("the answer is %q, %v; want SERVING or NOT_SERVING", got.content, got.err)
+			t.Fatalf("the response is %q, %v; want SERVING or NOT_SERVING", got.content, got.err)
 		}
 		return got.content == notServing
 	})
 	for _, call := range calls {
 		if got := call(); got.content != notServing || got.err != nil {
-			t.Errorf("then the answer is %q, %v; want NOT_SERVING", got.content, got.err)
+			t.Errorf("then the response is %q, %v; want NOT_SERVING", got.content, got.err)
 		}
 	}
 	if status := w.awaitExit(waitTimeout); status != 0 {

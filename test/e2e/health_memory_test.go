@@ -8,9 +8,9 @@ import (
 	"github.com/weft-proxy/weft/internal/invariants"
 )
 
-// TestAThousandCheckedClustersAreSmall bounds the memory of 1,000 clusters whose 2,000 hosts have
+// TestMemoryOfManyHealthChecks bounds the memory of 1,000 clusters whose 2,000 hosts have
 // health checks every two seconds and outlier detection, compared with a process without them.
-func TestAThousandCheckedClustersAreSmall(t *testing.T) {
+func TestMemoryOfManyHealthChecks(t *testing.T) {
 	if invariants.Enabled {
 		t.Skip("the race detector takes several times the memory")
 	}

@@ -186,7 +186,7 @@ func TestHedgingOfDubboCalls(t *testing.T) {
 	for range calls {
 		got := caller.receive()
 		if got.status != dubboOK || got.text != "fast" || answered[got.id] || got.id == 0 || got.id > calls {
-			t.Errorf("answer %d: %d %q", got.id, got.status, got.text)
+			t.Errorf("response %d: %d %q", got.id, got.status, got.text)
 		}
 		answered[got.id] = true
 	}
@@ -219,7 +219,7 @@ func TestMaxRetriesBoundsHedges(t *testing.T) {
 		}
 	}
 	if refused, hedges := w.metric("weft_cluster_overflow_total", `limit="retries"`), w.metric("weft_cluster_hedges_total"); refused != 5 || hedges != 1 {
-		t.Errorf("%v tries were refused, and %v made, want 5 and 1", refused, hedges)
+		t.Errorf("%v tries were rejected, and %v made, want 5 and 1", refused, hedges)
 	}
 	eventually(t, "no retry is left", func() bool { return w.clusterState("app").Retries == 0 })
 }

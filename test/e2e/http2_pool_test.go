@@ -67,7 +67,7 @@ func TestMaxStreamsOpensAnotherConnection(t *testing.T) {
 	close(app.release)
 	for i, wait := range answers {
 		if got := wait(); got.status != 200 {
-			t.Errorf("request %d was answered with %d %q", i, got.status, got.body)
+			t.Errorf("response to request %d: %d %q", i, got.status, got.body)
 		}
 	}
 	if got := w.metric("weft_cluster_connections_active"); got > 4 {
@@ -89,7 +89,7 @@ func TestRequestsWaitForStreams(t *testing.T) {
 	close(app.release)
 	for i, wait := range answers {
 		if got := wait(); got.status != 200 {
-			t.Errorf("request %d was answered with %d %q", i, got.status, got.body)
+			t.Errorf("response to request %d: %d %q", i, got.status, got.body)
 		}
 	}
 	if got := app.opened.Load(); got != 2 {
@@ -104,7 +104,7 @@ func TestWarmConnections(t *testing.T) {
 	eventually(t, "a connection is open that nobody asked for", func() bool { return app.opened.Load() == 1 })
 	close(app.release)
 	if got := sendRequest(t, newClient(t), "GET", url, ""); got.status != 200 {
-		t.Errorf("answered with %d %q", got.status, got.body)
+		t.Errorf("response %d %q", got.status, got.body)
 	}
 	if got := app.opened.Load(); got != 1 {
 		t.Errorf("%d connections were opened, want the first to be used", got)

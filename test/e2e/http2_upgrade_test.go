@@ -64,7 +64,7 @@ func TestUpgradeToH2C(t *testing.T) {
 					w := dialRaw(t, address).send(test.request)
 					resp, err := http.ReadResponse(w.r, nil)
 					if err != nil || resp.StatusCode != http.StatusSwitchingProtocols || resp.Header.Get("Upgrade") != "h2c" {
-						t.Fatalf("the answer is %v, %v; want 101 with Upgrade: h2c", resp, err)
+						t.Fatalf("the response is %v, %v; want 101 with Upgrade: h2c", resp, err)
 					}
 					if _, err := io.WriteString(w, "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00"); err != nil {
 						t.Fatal(err)

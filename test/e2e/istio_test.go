@@ -17,7 +17,7 @@ func istioExample(t *testing.T) {
 	w.admin = e.address("34937")
 	got := sendRequest(t, newClient(t), "GET", "http://"+e.address("2051")+"/a", "")
 	if got.status != 200 || strings.Contains(strings.ToLower(got.body), workload.FieldMetadata) || got.header.Get(workload.FieldMetadata) != "" {
-		t.Errorf("the answer is %d, %v\n%s", got.status, got.header, got.body)
+		t.Errorf("the response is %d, %v\n%s", got.status, got.header, got.body)
 	}
 	both := []string{
 		`source_workload="web"`, `source_app="web"`, `source_canonical_revision="v1"`, `source_cluster="Kubernetes"`,

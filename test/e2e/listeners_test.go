@@ -116,7 +116,7 @@ func TestDescriptorExhaustion(t *testing.T) {
 		t.Errorf("afterwards: %d", got.status)
 	}
 	if took := time.Since(began); took > 5*time.Second {
-		t.Errorf("the first answer afterwards took %v", took)
+		t.Errorf("the first response afterwards took %v", took)
 	}
 	if n := w.metric("weft_listener_accept_errors_total"); n < 1 {
 		t.Errorf("weft_listener_accept_errors_total = %v", n)
@@ -207,10 +207,10 @@ func TestTimeoutsAndLimitsOfAListener(t *testing.T) {
 		t.Parallel()
 		caller := dialRaw(t, front)
 		if first, _ := caller.send(get).readResponse("GET"); first.Close {
-			t.Error("the first answer ends the connection")
+			t.Error("the first response ends the connection")
 		}
 		if second, _ := caller.send(get).readResponse("GET"); !second.Close {
-			t.Error("the second answer does not say that it is the last")
+			t.Error("the second response does not say that it is the last")
 		}
 		if got := caller.readToEnd(); got != "" {
 			t.Errorf("then came %q", got)

@@ -68,9 +68,9 @@ func TestLocalRepliesLeakNoRequestData(t *testing.T) {
 		{"a large head", "GET /direct HTTP/1.1\n" + secrets + "X: " + big + "\n\n", 431},
 		{"a long target", "GET /direct?secret-query" + big + " HTTP/1.1\n" + secrets + "\n", 414},
 		{"a malformed head", "GET /direct HTTP/1.1\n" + secrets + "secret line\n\n", 400},
-		{"a method that is none", "se(cret-method / HTTP/1.1\n" + secrets + "\n", 400},
+		{"invalid method", "se(cret-method / HTTP/1.1\n" + secrets + "\n", 400},
 		{"two hosts", "GET /direct HTTP/1.1\n" + secrets + "Host: secret-other\n\n", 400},
-		{"a length that is none", "POST /direct HTTP/1.1\n" + secrets + "Content-Length: secret-length\n\n", 400},
+		{"invalid length", "POST /direct HTTP/1.1\n" + secrets + "Content-Length: secret-length\n\n", 400},
 		{"an unknown coding", "POST /direct HTTP/1.1\n" + secrets + "Transfer-Encoding: secret-coding, chunked\n\n", 501},
 		{"another version", "GET /direct HTTP/2.7\n" + secrets + "\n", 505},
 		{"a slow head", "GET /direct HTTP/1.1\n" + secrets, 408},
@@ -83,7 +83,7 @@ func TestLocalRepliesLeakNoRequestData(t *testing.T) {
 			caller := dialRaw(t, front).send(c.send)
 			first, err := caller.r.Peek(1)
 			if err != nil {
-				t.Fatalf("no answer: %q, %v", first, err)
+				t.Fatalf("no response: %q, %v", first, err)
 			}
 			response, body := caller.readResponse(c.send[:strings.IndexByte(c.send, ' ')])
 			if response.StatusCode != c.status {
@@ -92,7 +92,7 @@ func TestLocalRepliesLeakNoRequestData(t *testing.T) {
 			var head strings.Builder
 			_ = response.Header.Write(&head) // writes to memory do not fail
 			if all := response.Status + "\n" + head.String() + body; strings.Contains(all, "secret") {
-				t.Errorf("the answer carries something of the request:\n%s", all)
+				t.Errorf("the response carries something of the request:\n%s", all)
 			}
 			checkLocalReplyHeaders(t, response, body)
 		})
@@ -107,11 +107,11 @@ func checkLocalReplyHeaders(t *testing.T, response *http.Response, body string) 
 			continue
 		}
 		if !slices.Contains([]string{"Date", "Content-Type", "Content-Length", "Connection", "Location", "Allow"}, name) {
-			t.Errorf("the answer has a field %s", name)
+			t.Errorf("the response has a field %s", name)
 		}
 	}
 	if response.Header.Get("Date") == "" {
-		t.Error("the answer has no Date (RFC 9110 6.6.1)")
+		t.Error("the response has no Date (RFC 9110 6.6.1)")
 	}
 	if n := response.Header.Get("Content-Length"); n != strconv.Itoa(len(body)) {
 		t.Errorf("Content-Length %s, content of %d bytes", n, len(body))

@@ -51,7 +51,7 @@ func TestRequestsAreMirrored(t *testing.T) {
 				content := strings.Repeat("x", size)
 				answer := sendRequest(t, c, "POST", "http://"+front+"/a?b=c", content, "X-A: 1")
 				if answer.status != 200 || answer.body != digest([]byte(content)) {
-					t.Fatalf("%s to %s, %d bytes: the caller got %d", version, upstream, size, answer.status)
+					t.Fatalf("%s to %s, %d bytes: the client got %d", version, upstream, size, answer.status)
 				}
 				select {
 				case copied := <-got:
@@ -73,9 +73,9 @@ func TestRequestsAreMirrored(t *testing.T) {
 	}
 }
 
-// TestHangingMirrorDelaysNothing verifies that a mirror cluster that never responds does not
+// TestHangingMirrorDelaysNoRequest verifies that a mirror cluster that never responds does not
 // delay clients, and that max_in_flight and the timeout bound the copies.
-func TestHangingMirrorDelaysNothing(t *testing.T) {
+func TestHangingMirrorDelaysNoRequest(t *testing.T) {
 	t.Parallel()
 	app, front := startUpstream(t, respondWith("app")), freeAddress()
 	w := startWeft(t, setup{
@@ -116,7 +116,7 @@ func TestCallsAreMirrored(t *testing.T) {
 	for range 3 {
 		sent := invocation{service: "org.example.Shop", method: "buy", attachments: []string{"user: tester"}}
 		if got := caller.call(sent); got.status != dubboOK || got.text != "shop" {
-			t.Fatalf("the caller got %d %q", got.status, got.text)
+			t.Fatalf("the client got %d %q", got.status, got.text)
 		}
 		for range 2 {
 			select {

@@ -122,7 +122,7 @@ func TestOverloadRejectsInProtocolTerms(t *testing.T) {
 			t.Errorf("HTTP/1.1: %d, close %v", response.StatusCode, response.Close)
 		}
 		if rest := one.readToEnd(); rest != "" {
-			t.Errorf("HTTP/1.1: behind the answer there is %q", rest)
+			t.Errorf("HTTP/1.1: behind the response there is %q", rest)
 		}
 		if got := requestHTTP2(t, front, ""); !strings.HasPrefix(got, "503") {
 			t.Errorf("HTTP/2: %s", got)
@@ -151,7 +151,7 @@ func TestOverloadRejectsInProtocolTerms(t *testing.T) {
 		for id := uint64(1); id < 4; id++ { // the connection stays open
 			caller.send(caller.request(id))
 			if a := caller.receive(); a.id != id || a.code != r.code(protocol.Overloaded) {
-				t.Errorf("answer %d with code %d; want answer %d with %d", a.id, a.code, id, r.code(protocol.Overloaded))
+				t.Errorf("response %d with code %d; want response %d with %d", a.id, a.code, id, r.code(protocol.Overloaded))
 			}
 		}
 		if len(got) > 0 {
@@ -306,7 +306,7 @@ func TestAcceptRateLimit(t *testing.T) {
 	}
 	for i, c := range callers {
 		if response, _ := c.readResponse("GET"); response.StatusCode != 200 {
-			t.Errorf("caller %d: %d", i, response.StatusCode)
+			t.Errorf("client %d: %d", i, response.StatusCode)
 		}
 	}
 	// Weft may accept a connection before its token is available.
@@ -345,7 +345,7 @@ func overloadExample(t *testing.T) {
 		}
 	}
 	if ended == 0 {
-		t.Error("no answer ended its connection")
+		t.Error("no response ended its connection")
 	}
 	for _, action := range []string{"shrink_heap", "stop_accepting_requests", "shrink_idle", "stop_accepting_connections"} {
 		if state := w.overloadState(action); state != "inactive" {

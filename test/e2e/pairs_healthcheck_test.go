@@ -30,7 +30,7 @@ func (p *protocolPair) healthOfClusters() feature {
 		},
 		cases: []requestCase{
 			{name: "a cluster that is well", path: "/app", status: 200, body: "ok\n", wantHeaders: map[string]string{"X-App": ""}},
-			{name: "one that is not there", path: "/healthz", status: 503, body: "not healthy\n", wantHeaders: map[string]string{"X-App": ""}},
+			{name: "missing one", path: "/healthz", status: 503, body: "not healthy\n", wantHeaders: map[string]string{"X-App": ""}},
 			{name: "what does not ask for health", path: "/other", status: 200, code: "0", wantHeaders: map[string]string{"X-App": "app"}},
 		},
 	}

@@ -14,7 +14,7 @@ func checkOneUpstream(t *testing.T, all []httpResponse) {
 	first := all[0].header.Get("X-App")
 	for _, a := range all {
 		if got := a.header.Get("X-App"); got == "" || got != first {
-			t.Errorf("an answer of %q after one of %q, want the same", got, first)
+			t.Errorf("a response of %q after one of %q, want the same", got, first)
 		}
 	}
 }

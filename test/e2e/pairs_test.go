@@ -152,7 +152,7 @@ func (p *protocolPair) sendRequest(t *testing.T, c *http.Client, url string, q *
 		t.Errorf("%d with %d bytes, %.60q, after %v; want %d with %.60q", a.status, len(a.body), a.body, a.took, q.status, q.body)
 	}
 	if a.took < q.minDuration {
-		t.Errorf("the answer came after %v, want %v at least", a.took, q.minDuration)
+		t.Errorf("the response came after %v, want %v at least", a.took, q.minDuration)
 	}
 	for name, want := range q.wantHeaders {
 		if got := strings.Join(a.header.Values(name), ", "); got != want {

@@ -97,7 +97,7 @@ func TestProxyProtocolFromProxies(t *testing.T) {
 			haproxy(t, edge, "\tmode tcp\nfrontend f\n\tbind "+edge+"\n\tunique-id-format %ci\n\tdefault_backend b\nbackend b\n\tserver s "+front+" "+version+"\n")
 			got := sendRequest(t, clientFrom(t, "127.9.8.7"), "GET", "http://"+edge+"/", "")
 			if !strings.Contains(got.body, "X-Forwarded-For: 127.9.8.7\r\n") {
-				t.Errorf("the application was told %d %s, want it to know the caller", got.status, got.body)
+				t.Errorf("the application was told %d %s, want it to know the client", got.status, got.body)
 			}
 			w.stdout.await(t, 0, "127.9.8.7 by 127.0.0.1:")
 		})

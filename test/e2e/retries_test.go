@@ -84,20 +84,20 @@ func TestRetryBudget(t *testing.T) {
 		"max_retries": 100, "retry_budget": object{"budget_percent": 50, "min_retry_concurrency": 1}})
 	defer end()
 	if n, other := w.metric("weft_cluster_overflow_total", `limit="retry_budget"`), w.metric("weft_cluster_overflow_total", `limit="retries"`); n != 1 || other != 0 {
-		t.Errorf("refused by the budget: %v, by max_retries: %v; want 1 and 0", n, other)
+		t.Errorf("rejected by the budget: %v, by max_retries: %v; want 1 and 0", n, other)
 	}
 }
 
-// TestRetryBackoffBlocksNothing verifies that a request which waits for its retry does not block
+// TestRetryBackoffDoesNotBlock verifies that a request which waits for its retry does not block
 // other requests of its connection, and ends when its client disconnects. The backoff is random and
 // up to an hour, so about one run of 100,000 sees the retry.
-func TestRetryBackoffBlocksNothing(t *testing.T) {
+func TestRetryBackoffDoesNotBlock(t *testing.T) {
 	t.Parallel()
 	late := object{"timeout": "0s", "retry_policy": object{
 		"retry_on": true, "retry_back_off": object{"base_interval": "1h"}}}
 	left := func(t *testing.T, w *weft, calls *atomic.Int64) {
 		t.Helper()
-		eventually(t, "the request has ended with its caller", func() bool {
+		eventually(t, "the request has ended with its client", func() bool {
 			return w.metric("weft_listener_request_failures_total", `reason="downstream_gone"`) == 1
 		})
 		if n := calls.Load(); n != 1 {
@@ -135,7 +135,7 @@ func TestRetryBackoffBlocksNothing(t *testing.T) {
 			}
 			leave()
 			if err := <-done; err == nil {
-				t.Error("there was an answer, want none")
+				t.Error("there was a response, want none")
 			}
 			left(t, w, &calls)
 		})

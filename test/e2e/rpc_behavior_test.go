@@ -48,7 +48,7 @@ func TestRPCHeaderChanges(t *testing.T) {
 		caller.send(sent)
 		answer := caller.receive()
 		if v := answer.header.Get("answered"); !answer.ok || answer.id != 7 || v != "on the way back" {
-			t.Errorf("answer %d with code %d; answered: %q", answer.id, answer.code, v)
+			t.Errorf("response %d with code %d; answered: %q", answer.id, answer.code, v)
 		}
 		arrived := <-got
 		var q protocol.Request
@@ -80,7 +80,7 @@ func TestOneWayRequestsGetNoResponse(t *testing.T) {
 		notice := func(id uint64, way string) []byte { return r.withByte(t, asked(id, way), r.kindAt, r.oneWay) }
 		caller.send(notice(1, "carried"), notice(2, "of no route"), notice(3, "dead"), notice(4, "carried"), asked(5, "carried"))
 		if a := caller.receive(); a.id != 5 || !a.ok {
-			t.Errorf("answer %d with code %d, want that of call 5 alone", a.id, a.code)
+			t.Errorf("response %d with code %d, want that of call 5 alone", a.id, a.code)
 		}
 		kinds := map[xprotocol.Kind]int{}
 		for range 3 {
@@ -111,7 +111,7 @@ func TestUnknownSerializationIsForwarded(t *testing.T) {
 		sent = r.withByte(t, sent, r.serializationAt, r.foreign)
 		caller.send(sent)
 		if a := caller.receive(); a.id != 1 || !a.ok {
-			t.Errorf("answer %d with code %d", a.id, a.code)
+			t.Errorf("response %d with code %d", a.id, a.code)
 		}
 		arrived := <-got
 		if at := r.timeoutAt; at > 0 {
@@ -225,7 +225,7 @@ func TestRPCWithoutHealthyHostFailsFast(t *testing.T) {
 			a := caller.receive()
 			took = append(took, time.Since(began))
 			if a.id != id || a.code != r.code(protocol.ConnectFailure) {
-				t.Errorf("answer %d with code %d; want answer %d with %d", a.id, a.code, id, r.code(protocol.ConnectFailure))
+				t.Errorf("response %d with code %d; want response %d with %d", a.id, a.code, id, r.code(protocol.ConnectFailure))
 			}
 		}
 		checkMostlyFast(t, took)

@@ -14,7 +14,7 @@ func TestLocalReplyMetrics(t *testing.T) {
 	for _, method := range []string{"buy", "sell", "sell"} {
 		caller.call(invocation{service: "org.example.Shop", method: method})
 	}
-	eventually(t, "the calls are counted, which is after their answers", func() bool {
+	eventually(t, "the calls are counted, which is after their responses", func() bool {
 		return w.metric("weft_listener_requests_total", `listener="front"`, `protocol="dubbo"`) == 3
 	})
 	for _, c := range []struct {

@@ -118,7 +118,7 @@ func TestFaultDelayIsPerCall(t *testing.T) {
 		got := caller.receive()
 		slow := got.id%2 == 1
 		if took := time.Since(began); got.status != dubboOK || slow != (n >= 2) || slow && took < delay {
-			t.Errorf("answer %d was that of call %d: %d %q after %v", n, got.id, got.status, got.text, took)
+			t.Errorf("response %d was that of call %d: %d %q after %v", n, got.id, got.status, got.text, took)
 		}
 	}
 }

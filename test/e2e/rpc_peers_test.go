@@ -198,7 +198,7 @@ func (c *rpcClient) receive() rpcResponse {
 	c.t.Helper()
 	f, err := c.next(c.conn, &c.rest)
 	if err != nil || f.Kind != xprotocol.Response {
-		c.t.Fatalf("a frame of kind %d, %v; want an answer", f.Kind, err)
+		c.t.Fatalf("a frame of kind %d, %v; want a response", f.Kind, err)
 	}
 	var a protocol.Response
 	var v xprotocol.FrameView

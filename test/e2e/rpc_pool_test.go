@@ -49,7 +49,7 @@ func TestBindModeConnectionLifetime(t *testing.T) {
 		}
 		each := frameReader{c: c, p: p}
 		if f, err := each.next(); err != nil || f.ID != id {
-			t.Fatalf("answer %d: %v", f.ID, err)
+			t.Fatalf("response %d: %v", f.ID, err)
 		}
 	}
 	for _, c := range callers {

@@ -120,7 +120,7 @@ func TestRPCTimeoutByMethod(t *testing.T) {
 	}{{4, dubboOK, 0}, {3, dubboTimeout, 700 * time.Millisecond}, {2, dubboTimeout, 1500 * time.Millisecond}, {1, dubboTimeout, 3 * time.Second}} {
 		got := caller.receive()
 		if took := time.Since(began); got.id != want.id || got.status != want.status || took < want.least {
-			t.Errorf("answer %d with %d %q after %v; want answer %d with %d, not before %v", got.id, got.status, got.text, took, want.id, want.status, want.least)
+			t.Errorf("response %d with %d %q after %v; want response %d with %d, not before %v", got.id, got.status, got.text, took, want.id, want.status, want.least)
 		}
 	}
 }

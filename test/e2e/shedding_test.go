@@ -32,7 +32,7 @@ func (c *responseCounts) startClients(t *testing.T, callers *sync.WaitGroup, n i
 					c.refused.Add(1)
 					<-time.After(2 * time.Millisecond)
 				default:
-					t.Errorf("an answer with status %d", got.status)
+					t.Errorf("a response with status %d", got.status)
 					return
 				}
 			}
@@ -67,13 +67,13 @@ func TestPrioritiesUnderOverload(t *testing.T) {
 	close(stop)
 	callers.Wait()
 	if n := high.refused.Load(); n > 0 {
-		t.Errorf("%d important requests were refused, and %d served: there was room for them", n, high.served.Load())
+		t.Errorf("%d important requests were rejected, and %d served: there was room for them", n, high.served.Load())
 	}
 	if served, refused := batch.served.Load(), batch.refused.Load(); served == 0 || refused < served {
-		t.Errorf("of the others %d were served and %d refused, want some and most", served, refused)
+		t.Errorf("of the others %d were served and %d rejected, want some and most", served, refused)
 	}
 	if got := w.metric(adaptiveRefused, `priority="batch"`); got != float64(batch.refused.Load()) {
-		t.Errorf("%v are counted as refused, want %d", got, batch.refused.Load())
+		t.Errorf("%v are counted as rejected, want %d", got, batch.refused.Load())
 	}
 	if got := w.metric("weft_filter_adaptive_concurrency_limit"); got < 10 || got > 100 {
 		t.Errorf("the limit is %v for an application that does four at once", got)
@@ -134,7 +134,7 @@ func adaptiveExample(t *testing.T) {
 	callers.Wait()
 	for level, want := range map[string]float64{"batch": 2, "normal": 1, "high": 1} {
 		if got := w.metric(adaptiveRefused, `priority="`+level+`"`, `scope="rest"`); got != want {
-			t.Errorf("%v of level %s were refused, want %v", got, level, want)
+			t.Errorf("%v of level %s were rejected, want %v", got, level, want)
 		}
 	}
 

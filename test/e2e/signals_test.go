@@ -93,7 +93,7 @@ func TestSIGTERMDrains(t *testing.T) {
 			t.Errorf("what was under way got %d %q, Connection: close %v; want it whole, and the connection's end", response.StatusCode, body, response.Close)
 		}
 		if got := c.readToEnd(); got != "" {
-			t.Errorf("after the answer came %q", got)
+			t.Errorf("after the response came %q", got)
 		}
 	}
 	if status := w.awaitExit(waitTimeout); status != 0 {

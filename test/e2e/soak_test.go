@@ -85,7 +85,7 @@ func TestSoak(t *testing.T) {
 			for time.Now().Before(end) {
 				a, err := tryRequest(t.Context(), c, "GET", "http://"+front+"/steady", "")
 				if err != nil || a.status != 200 || a.body != "steady" {
-					t.Errorf("a well-behaved caller got %d %q, %v", a.status, a.body, err)
+					t.Errorf("a well-behaved client got %d %q, %v", a.status, a.body, err)
 					return
 				}
 				good.Add(1)

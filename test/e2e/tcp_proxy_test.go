@@ -105,7 +105,7 @@ func TestTCPHalfClose(t *testing.T) {
 		_, front := tcpProxy(t, object{"cluster": "a"}, map[string]string{"a": app})
 		caller := dialRaw(t, front)
 		if got := caller.readToEnd(); got != "that is all" {
-			t.Errorf("the caller got %q", got)
+			t.Errorf("the client got %q", got)
 		}
 		caller.send("and yet")
 		_ = caller.Close() // ends the other direction
@@ -221,7 +221,7 @@ func TestTCPBulkTransfer(t *testing.T) {
 	}()
 	sum, n, err := readSum(caller.Conn)
 	if err := errors.Join(err, <-sent); err != nil || n != size || sum != streamSum(1, size) {
-		t.Errorf("the caller got %d bytes, intact %v, %v", n, sum == streamSum(1, size), err)
+		t.Errorf("the client got %d bytes, intact %v, %v", n, sum == streamSum(1, size), err)
 	}
 	if host := <-hosts; host.err != nil || host.n != size || host.in != streamSum(2, size) {
 		t.Errorf("the host got %d bytes, intact %v, %v", host.n, host.in == streamSum(2, size), host.err)

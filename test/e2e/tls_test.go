@@ -103,7 +103,7 @@ func TestMutualTLSCarriesEveryProtocol(t *testing.T) {
 		}
 		transport.CloseIdleConnections()
 		if got := newConsumer(t, front).call(invocation{service: "dubbo.Orders", method: "get"}); got.text != "provider" {
-			t.Errorf("Dubbo: %+v, want an answer of the provider", got)
+			t.Errorf("Dubbo: %+v, want a response of the provider", got)
 		}
 	}
 	if n := w.metric("weft_listener_tls_handshakes_total", "listener", "back", "result", "ok"); n < 3 || n > 6 {
@@ -124,7 +124,7 @@ func TestMutualTLSCarriesEveryProtocol(t *testing.T) {
 		}
 	}
 	if n := strings.Count(string(text), "TLSv1.3 spiffe://shop/ns/default/sa/front app.shop"); n != 9 {
-		t.Errorf("%d of 9 lines tell of the caller:\n%s", n, text)
+		t.Errorf("%d of 9 lines tell of the client:\n%s", n, text)
 	}
 }
 

@@ -43,7 +43,7 @@ func TestAccessLogUpstreamTLS(t *testing.T) {
 		t.Errorf("gRPC: status %q, want 0", got)
 	}
 	if got := newConsumer(t, front).call(invocation{service: "dubbo.Orders", method: "get"}); got.text != "provider" {
-		t.Errorf("Dubbo: %+v, want an answer of the provider", got)
+		t.Errorf("Dubbo: %+v, want a response of the provider", got)
 	}
 	w.signal(os.Interrupt)
 	w.awaitExit(waitTimeout)

@@ -141,7 +141,7 @@ func (x *translation) run(t *testing.T, apps *recordingUpstreams, front, down, u
 		got = requestHTTP1(t, front, x.http1)
 	}
 	if gets = firstNonEmpty(gets, "200\ncontent-length: 2\n\nok"); status(got) != gets && got != gets {
-		t.Errorf("the caller got\n%s\nwant\n%s", got, gets)
+		t.Errorf("the client got\n%s\nwant\n%s", got, gets)
 	}
 	if arrived := apps.received(arrives != ""); arrived != arrives {
 		t.Errorf("the application got\n%s\nwant\n%s", arrived, arrives)

@@ -252,7 +252,7 @@ func checkHalfClose(t *testing.T, caller, app tunnel) {
 		t.Fatal(err)
 	}
 	if err := readToEnd(t, app); err != nil {
-		t.Errorf("the caller's end came as %v", err)
+		t.Errorf("the client's end came as %v", err)
 	}
 }
 

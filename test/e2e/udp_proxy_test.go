@@ -202,7 +202,7 @@ func TestUDPSessionsMoveToHealthyHost(t *testing.T) {
 	s := dialUDP(t, front)
 	first := exchangeDatagram(t, s, "1", waitTimeout)
 	if first == "" {
-		t.Fatal("no answer")
+		t.Fatal("no response")
 	}
 	name := first[:1]
 	if got := exchangeDatagram(t, s, "2", waitTimeout); got != name+":2" {

@@ -360,7 +360,7 @@ func TestTimeouts(t *testing.T) {
 				t.Errorf("%d after %v, want 504", got.status, got.took)
 			}
 			if n := app.requests.Load() - before; n != c.hits {
-				t.Errorf("the application was asked %d times, want %d", n, c.hits)
+				t.Errorf("the application got %d requests, want %d", n, c.hits)
 			}
 		})
 	}

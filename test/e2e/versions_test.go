@@ -58,7 +58,7 @@ func TestTwoVersionsInOneProcess(t *testing.T) {
 		t.Errorf("weft services lacks %s:\n%s", one.address, text)
 	}
 	if page := sendRequest(t, newClient(t), "GET", "http://"+m.consumerExample.address("22223")+"/services/"+helloService, "").body; !strings.Contains(page, "beside") {
-		t.Errorf("the API lists nothing beside the first version:\n%s", page)
+		t.Errorf("the API lists nothing next to the first version:\n%s", page)
 	}
 	if t.Failed() {
 		return

@@ -60,10 +60,10 @@ func TestRapidResetCost(t *testing.T) {
 		t.Errorf("%v of CPU time, want at most %v", r.cpu, cpu)
 	}
 	if r.p99 > wait {
-		t.Errorf("the honest caller waited %v (p99), want at most %v", r.p99, wait)
+		t.Errorf("the honest client waited %v (p99), want at most %v", r.p99, wait)
 	}
 	if r.failures > 0 {
-		t.Errorf("%d requests of the honest caller failed", r.failures)
+		t.Errorf("%d requests of the honest client failed", r.failures)
 	}
 	if r.files > maxFDs {
 		t.Errorf("%d descriptors were open, want at most %d", r.files, maxFDs)

@@ -211,7 +211,7 @@ func TestCheckRejected(t *testing.T) {
 			w.WriteHeader(c.code)
 		})
 		if err := checkRejected(t, port); (err == nil) != c.refused {
-			t.Errorf("%s: refused = %v, want it to be a refusal: %v", name, err, c.refused)
+			t.Errorf("%s: rejected = %v, want it to be a refusal: %v", name, err, c.refused)
 		}
 	}
 }
@@ -242,7 +242,7 @@ func checkRejected(t *testing.T, port int) error {
 	}
 	status := r.Header.Get("Grpc-Status") + r.Trailer.Get("Grpc-Status")
 	if r.StatusCode != http.StatusOK || !strings.HasPrefix(r.Header.Get("Content-Type"), "application/grpc") || status != "12" && status != "14" {
-		return fmt.Errorf("the answer is %s, %q, status of gRPC %q, want 200, application/grpc, 12 or 14", r.Status, r.Header.Get("Content-Type"), status)
+		return fmt.Errorf("the response is %s, %q, status of gRPC %q, want 200, application/grpc, 12 or 14", r.Status, r.Header.Get("Content-Type"), status)
 	}
 	return nil
 }

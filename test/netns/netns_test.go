@@ -66,7 +66,7 @@ func ping(ns *Namespace, addr netip.Addr, port string) (time.Duration, error) {
 	}
 	answer, err := io.ReadAll(conn)
 	if err != nil || string(answer) != "ping" {
-		return 0, fmt.Errorf("the answer is %q, %w", answer, err)
+		return 0, fmt.Errorf("the response is %q, %w", answer, err)
 	}
 	return time.Since(begin), nil
 }

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-func TestAPortIsFree(t *testing.T) {
+func TestPortIsFree(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

@@ -51,6 +51,6 @@ func testCacheSurvivesRestart(t *testing.T, form, keys string) {
 		return "the log does not say that the control plane is back"
 	})
 	if all := p.nacks(); len(all) > 0 {
-		t.Errorf("refused: %v", all)
+		t.Errorf("rejected: %v", all)
 	}
 }

@@ -190,7 +190,7 @@ func (p *controlPlane) await(from int, wanted func(ack) bool) ack {
 		select {
 		case <-more:
 		case <-limit:
-			p.t.Fatalf("the answer that is waited for has not come after %v, but %v", waitTimeout, all)
+			p.t.Fatalf("the response that is waited for has not come after %v, but %v", waitTimeout, all)
 		}
 	}
 }

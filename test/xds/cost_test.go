@@ -41,10 +41,10 @@ func TestCost(t *testing.T) {
 	for n, c := range crowds {
 		slices.Sort(c.cpuTimes)
 		cost[n] = c.cpuTimes[len(c.cpuTimes)/2] // the median excludes garbage collections
-		t.Logf("beside %d clusters: %v of CPU an update, from %v to %v", n, cost[n], c.cpuTimes[0], c.cpuTimes[len(c.cpuTimes)-1])
+		t.Logf("next to %d clusters: %v of CPU an update, from %v to %v", n, cost[n], c.cpuTimes[0], c.cpuTimes[len(c.cpuTimes)-1])
 	}
 	if ratio := float64(cost[many]) / float64(cost[few]); ratio > most {
-		t.Errorf("beside %d clusters an update costs %.1f times what it costs beside %d, want at most %.1f", many, ratio, few, most)
+		t.Errorf("next to %d clusters an update costs %.1f times what it costs next to %d, want at most %.1f", many, ratio, few, most)
 	}
 }
 

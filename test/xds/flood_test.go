@@ -36,7 +36,7 @@ func TestFlood(t *testing.T) {
 			l.stop()
 			awaitResponse(t, c, url+"/last", fmt.Sprint(n/4))
 			if all := p.nacks(); len(all) > 0 {
-				t.Errorf("%d updates were refused, the first: %v", len(all), all[0])
+				t.Errorf("%d updates were rejected, the first: %v", len(all), all[0])
 			}
 			rate := float64(n) / lasts.Seconds()
 			t.Logf("%d updates, %.0f a second; %d answers", n, rate, p.ackCount())

@@ -110,7 +110,7 @@ func newStatsPod(t *testing.T) (*pod, *http.Client) {
 	p.checkEventually(c, request{p.address.String() + ":18301", "GET", "/", "app", "", "app"}) // wait until the sidecar listens
 	t.Cleanup(func() {
 		if _, refusals := r.outcomes(); len(refusals) > 0 {
-			t.Errorf("refused: %v", refusals)
+			t.Errorf("rejected: %v", refusals)
 		}
 	})
 	return p, c

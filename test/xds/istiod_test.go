@@ -115,7 +115,7 @@ func TestIstiod(t *testing.T) {
 				return ""
 			})
 			if _, refusals := r.outcomes(); len(refusals) > 0 {
-				t.Errorf("refused: %v", refusals)
+				t.Errorf("rejected: %v", refusals)
 			}
 			p.checkOutbound()
 			p.checkInbound()

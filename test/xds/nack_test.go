@@ -33,7 +33,7 @@ func TestRejectedListenerIsNACKed(t *testing.T) {
 			p.publish()
 			a := p.await(heard, func(a ack) bool { return a.nackDetail != "" })
 			if a.typeName != "Listener" {
-				t.Errorf("a %s was refused, want a Listener", a.typeName)
+				t.Errorf("a %s was rejected, want a Listener", a.typeName)
 			}
 			for _, want := range []string{"bad: ", "filter_chains[0].filters[0].typed_config.http_filters[0]", "unknown-filter"} {
 				if !strings.Contains(a.nackDetail, want) {

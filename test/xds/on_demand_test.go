@@ -47,7 +47,7 @@ func TestOnDemand(t *testing.T) {
 			}
 			l.stop()
 			if all := p.nacks(); len(all) > 0 {
-				t.Errorf("refused: %v", all)
+				t.Errorf("rejected: %v", all)
 			}
 		})
 	}

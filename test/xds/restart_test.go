@@ -39,7 +39,7 @@ func TestControlPlaneRestart(t *testing.T) {
 			awaitResponse(t, c, url+"/", "second")
 			l.stop()
 			if all := p.nacks(); len(all) > 0 {
-				t.Errorf("refused: %v", all)
+				t.Errorf("rejected: %v", all)
 			}
 		})
 	}

@@ -184,14 +184,14 @@ func TestSecretsRotateUnderLoad(t *testing.T) {
 			load.Wait()
 			for _, c := range kept {
 				if n := c.opened.Load(); n != 1 {
-					t.Errorf("a caller that keeps its connection opened %d, want 1", n)
+					t.Errorf("a client that keeps its connection opened %d, want 1", n)
 				}
 			}
 			if served.Load() < 100 {
 				t.Errorf("%d requests were served, want more", served.Load())
 			}
 			if all := p.nacks(); len(all) > 0 {
-				t.Errorf("refused: %v", all)
+				t.Errorf("rejected: %v", all)
 			}
 			if strings.Contains(w.log.String(), "PRIVATE KEY") {
 				t.Error("the log has a key in it")

@@ -110,7 +110,7 @@ func TestEnvoyBootstrap(t *testing.T) {
 			l.awaitMore(20)
 			l.stop()
 			if all := p.nacks(); len(all) > 0 {
-				t.Errorf("refused: %v", all)
+				t.Errorf("rejected: %v", all)
 			}
 			from := p.ackCount()
 			p.put(httpListener("own", dynamic, "routes"), routeTable("routes", directRoute("/healthz", "not own")))

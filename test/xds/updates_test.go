@@ -41,7 +41,7 @@ func TestUpdates(t *testing.T) {
 			}
 			l.stop()
 			if all := p.nacks(); len(all) > 0 {
-				t.Errorf("refused: %v", all)
+				t.Errorf("rejected: %v", all)
 			}
 		})
 	}

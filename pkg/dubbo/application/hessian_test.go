@@ -55,7 +55,7 @@ func TestInvalidValues(t *testing.T) {
 	}
 }
 
-func FuzzAnswer(f *testing.F) {
+func FuzzResponse(f *testing.F) {
 	answer, err := os.ReadFile("testdata/local.bin")
 	if err != nil {
 		f.Fatal(err)

@@ -111,9 +111,9 @@ func namesOf(clusters []*config.Cluster) (names []string) {
 	return names
 }
 
-// TestAMethodOfAVersionHasItsSettings covers a method for which only a less specific target has
+// TestMethodSettingsOfVersion covers a method for which only a less specific target has
 // settings.
-func TestAMethodOfAVersionHasItsSettings(t *testing.T) {
+func TestMethodSettingsOfVersion(t *testing.T) {
 	o := plan.Compute(plan.Reference{Service: registry.Service{Interface: "x", Version: "*"}}, lists(t,
 		"dubbo://10.0.0.1:1/x?version=1&timeout=1000&get.timeout=100",
 		"dubbo://10.0.0.1:1/x?version=2&timeout=2000",

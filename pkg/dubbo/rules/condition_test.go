@@ -184,7 +184,7 @@ func TestInvalidRoutersAreReported(t *testing.T) {
 		{"no range", conditionRule("condition", "=> port = 1~b"), `"1~b" is not a valid range`},
 		{"a script", conditionRule("route", "", "router=script"), `"script" are not supported`},
 		{"a document of 3.3", read(t, "condition", "service x\nconfigVersion: v3.1\nconditions: [{from: {match: a=1}}]"), "a condition must be a string"},
-		{"a document that is none", read(t, "condition", "service x\nconditions: ["), "cannot parse the document"},
+		{"invalid document", read(t, "condition", "service x\nconditions: ["), "cannot parse the document"},
 		{"tags without a name", read(t, "tag", "application x\ntags: [{addresses: [a]}]"), "the tag has no name"},
 		{"tags by what is not known", read(t, "tag", "application x\ntags: [{name: a, match: [{key: b, value: {like: c}}]}]"), "unknown match like"},
 	}

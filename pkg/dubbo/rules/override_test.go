@@ -160,10 +160,10 @@ func TestInvalidOverridesAreReported(t *testing.T) {
 		{"no object", "service com.foo.Bar::\n- 1", "not an object"},
 		{"no side", "service com.foo.Bar::\nconfigs: [{parameters: {retries: 1}}]", "side must be consumer or provider"},
 		{"no parameters", "service com.foo.Bar::\nconfigs: [{side: consumer}]", "no parameters"},
-		{"an address that is none", "service com.foo.Bar::\nconfigs: [{side: consumer, addresses: ['a:b'], parameters: {retries: 1}}]", "not a valid port"},
+		{"invalid address", "service com.foo.Bar::\nconfigs: [{side: consumer, addresses: ['a:b'], parameters: {retries: 1}}]", "not a valid port"},
 		{"a condition that is not known", "service com.foo.Bar::\nconfigs: [{side: consumer, match: {moon: {exact: full}}, parameters: {retries: 1}}]", "unknown match moon"},
 		{"a comparison that is not known", "service com.foo.Bar::\nconfigs: [{side: consumer, match: {app: {like: x}}, parameters: {retries: 1}}]", "unknown match like"},
-		{"an expression that is none", "service com.foo.Bar::\nconfigs: [{side: consumer, match: {app: {regex: '('}}, parameters: {retries: 1}}]", "missing closing"},
+		{"invalid expression", "service com.foo.Bar::\nconfigs: [{side: consumer, match: {app: {regex: '('}}, parameters: {retries: 1}}]", "missing closing"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

@@ -185,7 +185,7 @@ func TestTruncatedSourceNeverLooksComplete(t *testing.T) {
 	}
 }
 
-func TestClosingClosesTheSourceOnce(t *testing.T) {
+func TestCloseClosesSourceOnce(t *testing.T) {
 	source := &pieceBody{remaining: []string{"a"}}
 	body := testEncoderPool(t, Gzip, 1).Compress(source, -1)
 	for range 2 {

@@ -116,7 +116,7 @@ func TestDecompressionLimits(t *testing.T) {
 				n, err := io.Copy(io.Discard, testDecoderPool(t, c, test.limits).Decompress(protocol.NewStringBody(test.sent)))
 				if test.most < 0 {
 					if err != nil {
-						t.Errorf("refused after %d bytes: %v", n, err)
+						t.Errorf("rejected after %d bytes: %v", n, err)
 					}
 					return
 				}

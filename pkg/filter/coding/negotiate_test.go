@@ -54,7 +54,7 @@ func TestNegotiate(t *testing.T) {
 	}
 }
 
-func TestNegotiateAllocatesNothing(t *testing.T) {
+func TestNegotiateDoesNotAllocate(t *testing.T) {
 	var h protocol.Header
 	h.Add("Accept-Encoding", "gzip, deflate, br;q=0.9, zstd;q=0.5, *;q=0.1")
 	offered := []Coding{Zstd, Gzip}

@@ -61,7 +61,7 @@ func TestRequestsAreDecompressed(t *testing.T) {
 			s := Decompress([]*DecoderPool{testDecoderPool(t, Gzip, limits), testDecoderPool(t, Zstd, limits)}, &begun, &refused)(app)
 			err := x.Serve(t.Context(), s)
 			if got := protocol.ReasonOf(err); got != test.reason || (refused.Value() == 1) != test.refused {
-				t.Fatalf("Serve = %v, %d refused; want %v", err, refused.Value(), test.reason)
+				t.Fatalf("Serve = %v, %d rejected; want %v", err, refused.Value(), test.reason)
 			}
 			switch {
 			case test.reason != protocol.ReasonNone:

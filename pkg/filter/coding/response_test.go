@@ -161,7 +161,7 @@ func TestErrorsAreReturnedUnchanged(t *testing.T) {
 	}
 }
 
-func TestSkippedResponsesAllocateNothing(t *testing.T) {
+func TestSkippedResponsesDoNotAllocate(t *testing.T) {
 	p := htmlPolicy()
 	p.Encoders = []*EncoderPool{testEncoderPool(t, Gzip, 1)}
 	s := Compress(p)(protocol.BlockingFunc(func(_ context.Context, x *protocol.Exchange) error {

@@ -60,7 +60,7 @@ func TestInvalidStringMatchers(t *testing.T) {
 		"two conditions":                 {StringMatcherConfig{Exact: new("a"), Prefix: new("b")}, "2 of exact"},
 		"an empty prefix":                {StringMatcherConfig{Prefix: new("")}, "prefix is empty"},
 		"an empty contains":              {StringMatcherConfig{Contains: new("")}, "contains is empty"},
-		"an expression that is none":     {StringMatcherConfig{SafeRegex: &Regex{Regex: "("}}, "missing closing"},
+		"invalid expression":             {StringMatcherConfig{SafeRegex: &Regex{Regex: "("}}, "missing closing"},
 		"one that leaves its brackets":   {StringMatcherConfig{SafeRegex: &Regex{Regex: "a)|(b"}}, "unexpected )"},
 		"an expression in any case":      {StringMatcherConfig{SafeRegex: &Regex{Regex: "a"}, IgnoreCase: true}, "(?i)"},
 		"an expression that is long":     {StringMatcherConfig{SafeRegex: &Regex{Regex: strings.Repeat("a", 5000)}}, "5000 bytes"},
@@ -378,7 +378,7 @@ func TestFractions(t *testing.T) {
 	}
 }
 
-func TestConditionsAllocateNothing(t *testing.T) {
+func TestConditionsDoNotAllocate(t *testing.T) {
 	if invariants.Enabled {
 		t.Skip("under the race detector expressions are not reused") // sync.Pool drops some
 	}

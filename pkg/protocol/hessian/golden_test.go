@@ -224,7 +224,7 @@ func TestTruncatedAnywhere(t *testing.T) {
 			}
 			broken, ok := err.(*Error)
 			if !ok || broken.Rule != ruleCut && broken.Rule != ruleCount || broken.Offset > cut {
-				t.Fatalf("%s: %s cut at byte %d of %d: %v", g.file, g.name, cut, len(g.bytes), err)
+				t.Fatalf("%s: %s truncated at byte %d of %d: %v", g.file, g.name, cut, len(g.bytes), err)
 			}
 		}
 	}
@@ -306,7 +306,7 @@ func TestWalkCaptures(t *testing.T) {
 		for cut := range c.body {
 			_, err := walk(c.dialect, c.body[:cut])
 			if broken, ok := err.(*Error); err != nil && (!ok || broken.Rule != ruleCut && broken.Rule != ruleCount) {
-				t.Fatalf("%s cut at byte %d: %v", c.name, cut, err)
+				t.Fatalf("%s truncated at byte %d: %v", c.name, cut, err)
 			}
 		}
 	}

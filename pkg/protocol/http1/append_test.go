@@ -78,7 +78,7 @@ func TestAppendRequestBytes(t *testing.T) {
 }
 
 // A filter cannot inject another line, part or request.
-func TestAppendRequestRefusesWhatItCannotWrite(t *testing.T) {
+func TestAppendRequestRejectsInvalidRequests(t *testing.T) {
 	tests := []struct {
 		name   string
 		change func(*protocol.Request)

@@ -140,7 +140,7 @@ func brokenCodings() []brokenCoding {
 	}
 }
 
-func TestChunkReaderRefuses(t *testing.T) {
+func TestChunkReaderRejects(t *testing.T) {
 	for _, tt := range brokenCodings() {
 		t.Run(tt.name, func(t *testing.T) {
 			got := decode([]byte(tt.coded), math.MaxInt, wide)
@@ -148,7 +148,7 @@ func TestChunkReaderRefuses(t *testing.T) {
 				t.Errorf("decoding %q = %+v, want an error of %q", tt.coded, got, tt.rule)
 			}
 			if strings.HasPrefix(tt.name, "space before the colon") {
-				return // a response may have it: TestAResponseMayHaveSpaceBeforeAColon
+				return // a response may have it: TestSpaceBeforeColonInResponse
 			}
 			var c ChunkReader
 			c.Reason = protocol.UpstreamMalformed
@@ -274,7 +274,7 @@ func TestAppendLastChunk(t *testing.T) {
 	}
 }
 
-func TestWhatIsCodedIsDecoded(t *testing.T) {
+func TestEncodedChunksAreDecoded(t *testing.T) {
 	content := bytes.Repeat([]byte("0123456789\r\n"), 1000)
 	var trailer protocol.Header
 	trailer.Add("A", "b")

@@ -7,9 +7,9 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// TestARequestMayFollowEmptyLines (RFC 9112 2.2) checks every split. The headers that Connection
+// TestEmptyLinesBeforeRequest (RFC 9112 2.2) checks every split. The headers that Connection
 // names are still dropped.
-func TestARequestMayFollowEmptyLines(t *testing.T) {
+func TestEmptyLinesBeforeRequest(t *testing.T) {
 	for _, empty := range []int{0, 1, 2, maxEmptyLines} {
 		head := strings.Repeat("\r\n", empty) + "GET /a HTTP/1.1\r\nHost: h\r\nConnection: X-Hop\r\nX-Hop: 1\r\nX-End: 2\r\n\r\n"
 		var req protocol.Request
@@ -38,8 +38,8 @@ func TestARequestMayFollowEmptyLines(t *testing.T) {
 	}
 }
 
-// TestAHigherMinorVersionIsReadAsTheHighestKnown (RFC 9110 2.5).
-func TestAHigherMinorVersionIsReadAsTheHighestKnown(t *testing.T) {
+// TestHigherMinorVersionIsHTTP11 (RFC 9110 2.5).
+func TestHigherMinorVersionIsHTTP11(t *testing.T) {
 	for _, version := range []string{"HTTP/1.2", "HTTP/1.9"} {
 		var req protocol.Request
 		var resp protocol.Response
@@ -56,9 +56,9 @@ func TestAHigherMinorVersionIsReadAsTheHighestKnown(t *testing.T) {
 	}
 }
 
-// TestAResponseMayHaveSpaceBeforeAColon: a proxy removes the space (RFC 9112 5.1) and applies the
+// TestSpaceBeforeColonInResponse: a proxy removes the space (RFC 9112 5.1) and applies the
 // header. It rejects a request with it.
-func TestAResponseMayHaveSpaceBeforeAColon(t *testing.T) {
+func TestSpaceBeforeColonInResponse(t *testing.T) {
 	for _, space := range []string{" ", "\t", "  \t"} {
 		head := "HTTP/1.1 200 OK\r\nX-A" + space + ": b\r\nTransfer-Encoding" + space + ": chunked\r\nConnection" + space + ": X-Hop\r\nX-Hop" + space + ": c\r\n\r\n"
 		var resp protocol.Response
@@ -84,8 +84,8 @@ func TestAResponseMayHaveSpaceBeforeAColon(t *testing.T) {
 	}
 }
 
-// TestAStatusOfThreeDigitsIsForwarded (RFC 9110 15).
-func TestAStatusOfThreeDigitsIsForwarded(t *testing.T) {
+// TestAnyThreeDigitStatusIsForwarded (RFC 9110 15).
+func TestAnyThreeDigitStatusIsForwarded(t *testing.T) {
 	for _, status := range []string{"600", "999"} {
 		var resp protocol.Response
 		var f Framing

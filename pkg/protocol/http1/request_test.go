@@ -342,7 +342,7 @@ func requestRefusals() []refusal {
 	}
 }
 
-func TestParseRequestRefuses(t *testing.T) {
+func TestParseRequestRejects(t *testing.T) {
 	for _, tt := range requestRefusals() {
 		t.Run(tt.name, func(t *testing.T) {
 			var req protocol.Request

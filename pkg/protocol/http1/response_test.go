@@ -121,7 +121,7 @@ func responseRefusals() []refusal {
 	}
 }
 
-func TestParseResponseRefuses(t *testing.T) {
+func TestParseResponseRejects(t *testing.T) {
 	for _, tt := range responseRefusals() {
 		t.Run(tt.name, func(t *testing.T) {
 			var resp protocol.Response
@@ -161,7 +161,7 @@ func TestParseResponseLimits(t *testing.T) {
 			var f Framing
 			n, err := ParseResponse([]byte(tt.input), tt.lim, "GET", &resp, &f)
 			if n != tt.n || (err != nil) != tt.refused {
-				t.Fatalf("ParseResponse(%q) = %d, %v, want %d, refused %t", tt.input, n, err, tt.n, tt.refused)
+				t.Fatalf("ParseResponse(%q) = %d, %v, want %d, rejected %t", tt.input, n, err, tt.n, tt.refused)
 			}
 			if err != nil && protocol.ReasonOf(err) != protocol.UpstreamMalformed {
 				t.Errorf("ParseResponse(%q): reason %v, want %v", tt.input, protocol.ReasonOf(err), protocol.UpstreamMalformed)

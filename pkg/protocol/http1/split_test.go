@@ -56,7 +56,7 @@ func TestHeadsInPieces(t *testing.T) {
 }
 
 // A truncated head is incomplete: never an error, never complete.
-func TestHeadsCutShortAreIncomplete(t *testing.T) {
+func TestTruncatedHeadsAreIncomplete(t *testing.T) {
 	for _, head := range []string{wrkHead, browserHead, "\r\n" + get("A: b")} {
 		for cut := range len(head) {
 			if got := parseWhole([]byte(head[:cut]), wide); got != (outcome{}) {
@@ -73,7 +73,7 @@ func TestHeadsCutShortAreIncomplete(t *testing.T) {
 
 // A Scanner is ready no later than the parser would notice, for all that the parser can detect by
 // the end of the head.
-func TestScannerIsReadyWhenAHeadIsWhole(t *testing.T) {
+func TestScannerIsReadyWhenHeadIsComplete(t *testing.T) {
 	narrow := Limits{Line: 50, Head: 90, Fields: 4}
 	for _, lim := range []Limits{wide, narrow, {}} {
 		for _, head := range requestSamples() {

@@ -7,7 +7,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-func TestAWebSocketIsProvenAsItsRFCDoes(t *testing.T) { // RFC 6455 1.3 and 4.2.2
+func TestWebSocketAccept(t *testing.T) { // RFC 6455 1.3 and 4.2.2
 	const key, want = "dGhlIHNhbXBsZSBub25jZQ==", "s3pPLMBiTxaQ9kYGzzhZRbK+xOo="
 	if got := WebSocketAccept(key); got != want {
 		t.Errorf("ProveWebSocket(%q) = %q, want %q", key, got, want)
@@ -17,7 +17,7 @@ func TestAWebSocketIsProvenAsItsRFCDoes(t *testing.T) { // RFC 6455 1.3 and 4.2.
 	}
 }
 
-func TestAWebSocketKeyIs16BytesInBase64(t *testing.T) { // RFC 6455 4.1
+func TestWebSocketKeyIs16BytesInBase64(t *testing.T) { // RFC 6455 4.1
 	for value, want := range map[string]bool{
 		"dGhlIHNhbXBsZSBub25jZQ==":     true,
 		"AAAAAAAAAAAAAAAAAAAAAA==":     true,
@@ -35,7 +35,7 @@ func TestAWebSocketKeyIs16BytesInBase64(t *testing.T) { // RFC 6455 4.1
 	}
 }
 
-func TestOnlyTheWordWebSocketAsksForIt(t *testing.T) {
+func TestIsWebSocket(t *testing.T) {
 	for upgrade, want := range map[string]bool{
 		"websocket": true, "WebSocket": true,
 		"": false, "websocket, chat": false, "websocket/13": false, "chat": false,
@@ -46,7 +46,7 @@ func TestOnlyTheWordWebSocketAsksForIt(t *testing.T) {
 	}
 }
 
-func TestAWebSocketKeyIsWrittenBesideTheFields(t *testing.T) {
+func TestWebSocketKeyIsAppended(t *testing.T) {
 	req := protocol.Request{Method: "GET", Authority: "h", Path: "/chat", Upgrade: "websocket"}
 	req.ContentLength = -1
 	req.Header.Add("Sec-WebSocket-Version", "13")

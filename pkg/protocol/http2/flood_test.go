@@ -425,7 +425,7 @@ func TestNegativeBurstDisablesLimit(t *testing.T) {
 	r := &scriptRunner{s: s, describer: newFrameDescriber(), streams: map[uint32]*Stream{}, now: epoch}
 	r.runLine("> SETTINGS")
 	if got := r.runLine("repeat 10000 > PING 1"); len(got) != 1 || got[0] != "< PING ack 1" {
-		t.Fatalf("the last of 10000 pings: %q, want an answer", got)
+		t.Fatalf("the last of 10000 pings: %q, want a response", got)
 	}
 }
 
@@ -477,7 +477,7 @@ func TestResetStreamsHoldSlots(t *testing.T) {
 					}
 				}
 				if refused != step.refused {
-					t.Fatalf("step %d: %d of %d were refused, want %d", i+1, refused, step.open, step.refused)
+					t.Fatalf("step %d: %d of %d were rejected, want %d", i+1, refused, step.open, step.refused)
 				}
 			}
 		})

@@ -95,7 +95,7 @@ func (m *model) verifyError(f Frame, err error) {
 			m.t.Fatalf("DATA of %d bytes on stream %d is taken; windows %d, stream %+v", size, f.Stream, m.recv, st)
 		}
 		if !wrong && err != nil && st != nil && m.unreleased[f.Stream].part == partHead {
-			m.t.Fatalf("DATA of %d bytes on stream %d is refused: %v; windows %d, stream %+v", size, f.Stream, err, m.recv, st)
+			m.t.Fatalf("DATA of %d bytes on stream %d is rejected: %v; windows %d, stream %+v", size, f.Stream, err, m.recv, st)
 		}
 	case FrameWindowUpdate:
 		more := int64(binary.BigEndian.Uint32(f.Payload) & MaxWindow)

@@ -262,7 +262,7 @@ func TestSessionContinuesAfterShrink(t *testing.T) {
 		onlyEvent(t, p.deliverToClient(), HeadersArrived)
 		p.client.TakeResponse(client, &back, nil)
 		if got := back.Header.Get("x-shard"); back.Status != 200 || got != "7" {
-			t.Fatalf("answer %d with x-shard %q", back.Status, got)
+			t.Fatalf("response %d with x-shard %q", back.Status, got)
 		}
 		p.toClient = p.server.Release(p.toClient, server, NoError)
 		p.toServer = p.client.Release(p.toServer, client, NoError)

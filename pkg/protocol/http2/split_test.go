@@ -268,7 +268,7 @@ func FuzzHeads(f *testing.F) {
 		}
 		second, again := readHead(t, frame.Payload, end)
 		if second == nil {
-			t.Fatalf("%q is written as %x, which is refused", text, b)
+			t.Fatalf("%q is written as %x, which is rejected", text, b)
 		}
 		if got, want := requestText(second), requestText(first); got != want || trailers != again {
 			t.Fatalf("%q is written and read as\n%s, want\n%s", text, got, want)

@@ -447,7 +447,7 @@ func allVariables(t testing.TB) *Template {
 	return template
 }
 
-func TestTemplatesAllocateNothing(t *testing.T) {
+func TestTemplatesDoNotAllocate(t *testing.T) {
 	x := finished()
 	template := allVariables(t)
 	buf := make([]byte, 0, 4096)

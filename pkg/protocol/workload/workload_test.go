@@ -61,7 +61,7 @@ func TestParseMetadataInvalid(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			got, err := ParseMetadata(test.value)
 			if (err != nil) != test.refused || got != test.want {
-				t.Errorf("ParseMetadata = %+v, %v, want %+v, refused: %v", got, err, test.want, test.refused)
+				t.Errorf("ParseMetadata = %+v, %v, want %+v, rejected: %v", got, err, test.want, test.refused)
 			}
 		})
 	}

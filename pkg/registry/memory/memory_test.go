@@ -98,7 +98,7 @@ func (f *sharedDir) leaveBehind(t *testing.T, id, host string) {
 	}
 }
 
-func TestAProcessThatWasKilledProvidesNothing(t *testing.T) {
+func TestKilledProcessProvidesNothing(t *testing.T) {
 	f := newSharedDir(t)
 	f.leaveBehind(t, "1-dead", "10.0.0.1")
 	if v := f.next(t, ""); v.Authoritative {

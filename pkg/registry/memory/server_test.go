@@ -24,7 +24,7 @@ func (s *Server) storeCount() int {
 	return len(s.stores)
 }
 
-func TestAnAddressIsForgottenWithItsLastSession(t *testing.T) {
+func TestAddressIsRemovedWithLastSession(t *testing.T) {
 	s := NewServer()
 	first, second := open(t, s, "a"), open(t, s, "a")
 	if err := first.Register(t.Context(), registry.URL{Protocol: "dubbo", Host: "10.0.0.1", Port: 1, Path: "x"}); err != nil {

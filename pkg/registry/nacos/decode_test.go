@@ -70,7 +70,7 @@ func TestNamesOfServices(t *testing.T) {
 	}
 }
 
-func TestWhichNamesMayHoldAService(t *testing.T) {
+func TestNamesThatContainServices(t *testing.T) {
 	names := []string{"providers:a.B::", "providers:a.B:1:g", "providers:a.B:1:h", "providers:a.B:0.0.0:", "providers:a.B", "providers:a.B:1", "routers:a.B:1:", "routers:a.B::", "providers:a.B$C::", "providers:a.B___C::"}
 	for _, tt := range []struct {
 		asked registry.Service
@@ -125,9 +125,9 @@ func TestAddresses(t *testing.T) {
 	}
 }
 
-// FuzzAnswers decodes arbitrary responses. It verifies that nothing panics, that a decoded instance
+// FuzzResponses decodes arbitrary responses. It verifies that nothing panics, that a decoded instance
 // is usable, and that it survives encoding.
-func FuzzAnswers(f *testing.F) {
+func FuzzResponses(f *testing.F) {
 	for _, seed := range []string{
 		`{"hosts":[{"instanceId":"10.0.0.2#1","ip":"10.0.0.2","port":20880,"weight":0.5,"healthy":true,"enabled":false,"metadata":{"protocol":"dubbo","weight":"7"}}]}`,
 		`{"hosts":[{"ip":"::1","port":-1},{"ip":"","port":1},{"ip":"a","port":1,"weight":1e300,"metadata":{"protocol":"x","weight":"NaN"}}]}`,

@@ -52,9 +52,9 @@ func publish(t *testing.T, s *server.Server, id, group, content string) {
 	post(t, s, "/cs/configs", url.Values{"dataId": {id}, "group": {group}, "content": {content}})
 }
 
-// TestARestartOfTheServer kills the server, and verifies that the session recovers when the server
+// TestServerRestart kills the server, and verifies that the session recovers when the server
 // returns with its configurations but without its instances.
-func TestARestartOfTheServer(t *testing.T) {
+func TestServerRestart(t *testing.T) {
 	s := server.Start(t, server.Options{})
 	p := open(t, registry.Options{Address: s.Address(), SessionTimeout: 3 * time.Second})
 	p.MustRegister(registrytest.Provider(t, "com.example.Greeter", "10.0.0.1:1"))

@@ -116,7 +116,7 @@ func TestRegistrationsWhileServerUnavailable(t *testing.T) {
 	late.Await("nothing", registrytest.Empty)
 }
 
-func TestAServerThatWasRestarted(t *testing.T) {
+func TestServerRestart(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
 		name   string

@@ -392,7 +392,7 @@ func thousandChains(t testing.TB) (*Matcher, Connection, int) {
 	return m, c, 503
 }
 
-func TestMatchAllocatesNothing(t *testing.T) {
+func TestMatchDoesNotAllocate(t *testing.T) {
 	m, c, want := thousandChains(t)
 	if n := testing.AllocsPerRun(100, func() {
 		if got := m.Match(&c); got != want {

@@ -68,7 +68,7 @@ func TestCacheFileRejectsInvalidFiles(t *testing.T) {
 		{"nothing", nil, who, 0, "not an xDS cache of this version"},
 		{"another's file", []byte("hello\nworld\n"), who, 0, "not an xDS cache of this version"},
 		{"another version", bytes.Replace(good, []byte("weft-xds 1"), []byte("weft-xds 2"), 1), who, 0, "not an xDS cache of this version"},
-		{"a header that is none", []byte(magic + "{\n"), who, 0, "malformed header"},
+		{"invalid header", []byte(magic + "{\n"), who, 0, "malformed header"},
 		{"cut off", good[:len(good)-1], who, 0, "the file is damaged"},
 		{"longer", append(bytes.Clone(good), 0), who, 0, "the file is damaged"},
 		{"a bit flipped", flipLastByte(good), who, 0, "the file is damaged"},

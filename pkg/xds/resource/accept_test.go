@@ -18,7 +18,7 @@ func TestHTTP1OptionsOfListeners(t *testing.T) {
 		options *corev3.Http1ProtocolOptions
 		want    config.HTTP1Accept
 	}{
-		"nothing is said":  {nil, strict},
+		"default":          {nil, strict},
 		"an empty message": {&corev3.Http1ProtocolOptions{}, strict},
 		"all is allowed": {&corev3.Http1ProtocolOptions{
 			AcceptHttp_10: true, DefaultHostForHttp_10: "d", AllowCustomMethods: true, AllowAbsoluteUrl: wrapperspb.Bool(true),

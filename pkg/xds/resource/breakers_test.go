@@ -21,11 +21,11 @@ func TestCircuitBreakerThresholds(t *testing.T) {
 		said *clusterv3.CircuitBreakers_Thresholds
 		want config.CircuitBreakers
 	}{
-		"nothing is said": {nil, usual},
-		"an empty one":    {&clusterv3.CircuitBreakers_Thresholds{}, usual},
-		"0":               {&clusterv3.CircuitBreakers_Thresholds{MaxConnections: number(0), MaxRetries: number(0)}, config.CircuitBreakers{MaxConnections: config.LimitZero, MaxPendingRequests: 1024, MaxRequests: 1024, MaxRetries: config.LimitZero}},
-		"the largest":     {&clusterv3.CircuitBreakers_Thresholds{MaxRequests: number(1<<32 - 1)}, config.CircuitBreakers{MaxConnections: 1024, MaxPendingRequests: 1024, MaxRetries: 3}},
-		"a number":        {&clusterv3.CircuitBreakers_Thresholds{MaxPendingRequests: number(7)}, config.CircuitBreakers{MaxConnections: 1024, MaxPendingRequests: 7, MaxRequests: 1024, MaxRetries: 3}},
+		"default":      {nil, usual},
+		"an empty one": {&clusterv3.CircuitBreakers_Thresholds{}, usual},
+		"0":            {&clusterv3.CircuitBreakers_Thresholds{MaxConnections: number(0), MaxRetries: number(0)}, config.CircuitBreakers{MaxConnections: config.LimitZero, MaxPendingRequests: 1024, MaxRequests: 1024, MaxRetries: config.LimitZero}},
+		"the largest":  {&clusterv3.CircuitBreakers_Thresholds{MaxRequests: number(1<<32 - 1)}, config.CircuitBreakers{MaxConnections: 1024, MaxPendingRequests: 1024, MaxRetries: 3}},
+		"a number":     {&clusterv3.CircuitBreakers_Thresholds{MaxPendingRequests: number(7)}, config.CircuitBreakers{MaxConnections: 1024, MaxPendingRequests: 7, MaxRequests: 1024, MaxRetries: 3}},
 	} {
 		m := &clusterv3.Cluster{Name: "c"}
 		if test.said != nil {

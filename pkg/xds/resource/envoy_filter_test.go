@@ -101,7 +101,7 @@ func TestHeaderMutationsToAddAndRemove(t *testing.T) {
 			settings: mutation + `{"query_parameter_mutations": [{"remove": "a"}]}}`,
 			err:      "query_parameter_mutations",
 		},
-		"a command that is none": {
+		"invalid command": {
 			settings: mutation + `{"request_mutations": [{"append": {"header": {"key": "a", "value": "%NONE%"}}}]}}`,
 			err:      "mutations.request_mutations[0].append: header.value: %NONE% is not supported",
 		},

@@ -175,7 +175,7 @@ func (v bolt) parse(b []byte) (n int, f Frame, err error) {
 	default:
 		f.Kind = Response
 		if status := binary.BigEndian.Uint16(b[l.head-10:]); status != 0 {
-			return 0, Frame{}, fmt.Errorf("an answer with status %d: %.300q", status, body)
+			return 0, Frame{}, fmt.Errorf("a response with status %d: %.300q", status, body)
 		}
 		f.Text, err = textBefore(body, boltTrailer)
 	}

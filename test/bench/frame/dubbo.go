@@ -104,7 +104,7 @@ func (dubbo) parse(b []byte) (n int, f Frame, err error) {
 		f.Kind = dubboEventKind(flags)
 		return n, f, nil
 	case flags&dubboRequest == 0 && status != dubboOK:
-		return 0, Frame{}, fmt.Errorf("an answer with status %d: %.300q", status, body)
+		return 0, Frame{}, fmt.Errorf("a response with status %d: %.300q", status, body)
 	case flags&dubboRequest == 0:
 		f.Kind = Response
 		f.Text, err = readDubboValue(body)
@@ -145,7 +145,7 @@ func readDubboArgument(body []byte) (text []byte, err error) {
 // readDubboValue returns the value of a response.
 func readDubboValue(body []byte) ([]byte, error) {
 	if len(body) == 0 || body[0] != hessianZero+dubboValue && body[0] != hessianZero+dubboValueAttached {
-		return nil, fmt.Errorf("an answer without a value: %.300q", body)
+		return nil, fmt.Errorf("a response without a value: %.300q", body)
 	}
 	text, _, err := readString(body[1:])
 	return text, err

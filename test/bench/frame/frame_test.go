@@ -129,7 +129,7 @@ func TestRoundTrip(t *testing.T) {
 				answer := p.AppendResponse([]byte("before"), id, f.Text)[len("before"):]
 				n, f, err = p.Parse(answer)
 				if err != nil || n != len(answer) || f.Kind != Response || f.ID != id || !p.HasText(f.Text, text) {
-					t.Fatalf("answer %d: Parse = %d, %+v, %v", id, n, f, err)
+					t.Fatalf("response %d: Parse = %d, %+v, %v", id, n, f, err)
 				}
 				for kind, b := range map[Kind][]byte{Ping: p.AppendPing(nil, id), Pong: p.AppendPong(nil, id)} {
 					if n, f, err := p.Parse(b); err != nil || n != len(b) || f.Kind != kind || f.ID != id {

@@ -52,9 +52,9 @@ func Message(size int) []byte {
 func Check(s *Stream, f Fields, grpc, end bool) error {
 	switch {
 	case !s.HeadersReceived && f.Status != "200":
-		return fmt.Errorf("an answer with the status %q", f.Status)
+		return fmt.Errorf("a response with the status %q", f.Status)
 	case grpc && end && f.GRPCStatus != "0":
-		return fmt.Errorf("an answer of gRPC with the status %q", f.GRPCStatus)
+		return fmt.Errorf("a response of gRPC with the status %q", f.GRPCStatus)
 	}
 	return nil
 }

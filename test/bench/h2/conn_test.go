@@ -129,7 +129,7 @@ func TestConnectionErrors(t *testing.T) {
 		"GOAWAY":                {0, 0, 8, typeGoAway, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0},
 		"RST_STREAM":            {0, 0, 4, typeReset, 0, 0, 0, 0, 1, 0, 0, 0, 7},
 		"a head of no stream":   {0, 0, 1, typeHeaders, flagEndHeaders, 0, 0, 0, 9, 0x88},
-		"a block that is none":  {0, 0, 1, typeHeaders, flagEndHeaders, 0, 0, 0, 1, 0xff},
+		"invalid block":         {0, 0, 1, typeHeaders, flagEndHeaders, 0, 0, 0, 1, 0xff},
 		"a frame that is large": {1, 0, 0, typeData, 0, 0, 0, 0, 1},
 	} {
 		var client recorder

@@ -95,7 +95,7 @@ func (g *http1) runUntil(deadline time.Duration) error {
 			return nil
 		}
 		if now-heard > stallTimeout {
-			return fmt.Errorf("no answer for %v", stallTimeout)
+			return fmt.Errorf("no response for %v", stallTimeout)
 		}
 		wake := deadline
 		if g.openLoop != nil && g.idle.len() > 0 {
@@ -170,7 +170,7 @@ func (g *http1) readable(i int) error {
 		return fmt.Errorf("read: %w", err)
 	}
 	if n == 0 {
-		return fmt.Errorf("read: the answer ends early: %w", io.ErrUnexpectedEOF)
+		return fmt.Errorf("read: the response ends early: %w", io.ErrUnexpectedEOF)
 	}
 	if c.begin == 0 {
 		return fmt.Errorf("%d bytes that belong to no request: %.80q", n, g.scratch[:n])
@@ -192,7 +192,7 @@ func (g *http1) receive(i int, data []byte) error {
 		}
 		if n == 0 {
 			if len(data) > maxHead {
-				return fmt.Errorf("an answer head of more than %d bytes", maxHead)
+				return fmt.Errorf("a response head of more than %d bytes", maxHead)
 			}
 			if len(c.head) == 0 {
 				c.head = append(c.head, data...)
@@ -200,13 +200,13 @@ func (g *http1) receive(i int, data []byte) error {
 			return nil
 		}
 		if a.length != g.job.Body {
-			return fmt.Errorf("an answer of %d bytes, want %d", a.length, g.job.Body)
+			return fmt.Errorf("a response of %d bytes, want %d", a.length, g.job.Body)
 		}
 		c.bodyLeft, c.closes = a.length, a.closes
 		data = data[n:]
 	}
 	if len(data) > c.bodyLeft {
-		return fmt.Errorf("%d bytes after the answer: %.80q", len(data)-c.bodyLeft, data[c.bodyLeft:])
+		return fmt.Errorf("%d bytes after the response: %.80q", len(data)-c.bodyLeft, data[c.bodyLeft:])
 	}
 	c.bodyLeft -= len(data)
 	if c.bodyLeft > 0 {

@@ -92,7 +92,7 @@ func (g *https) doRequest(i int, buffer []byte) error {
 	case err != nil:
 		return err
 	case last != (g.job.Protocol == HTTPSFresh):
-		return fmt.Errorf("an answer that is its connection's last: %v", last)
+		return fmt.Errorf("a response that is its connection's last: %v", last)
 	}
 	if !last {
 		return nil
@@ -119,11 +119,11 @@ func (g *https) readResponse(c *tls.Conn, buffer []byte) (last bool, err error) 
 			}
 		}
 		if head > 0 && a.length != g.job.Body {
-			return false, fmt.Errorf("an answer of %d bytes, want %d", a.length, g.job.Body)
+			return false, fmt.Errorf("a response of %d bytes, want %d", a.length, g.job.Body)
 		}
 	}
 	if got > head+a.length {
-		return false, fmt.Errorf("%d bytes after the answer", got-head-a.length)
+		return false, fmt.Errorf("%d bytes after the response", got-head-a.length)
 	}
 	return a.closes, nil
 }

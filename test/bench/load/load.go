@@ -124,7 +124,7 @@ func Run(job Job) (Result, error) {
 	}
 	h := &m.histogram
 	if h.Count() == 0 {
-		return Result{}, fmt.Errorf("no answer in %v", end-begin)
+		return Result{}, fmt.Errorf("no response in %v", end-begin)
 	}
 	return Result{
 		Requests: h.Count(),

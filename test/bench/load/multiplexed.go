@@ -143,7 +143,7 @@ func (g *multiplexed) runUntil(deadline time.Duration) error {
 			heard, count = now, g.all
 		}
 		if now-heard > stallTimeout {
-			return fmt.Errorf("no answer for %v", stallTimeout)
+			return fmt.Errorf("no response for %v", stallTimeout)
 		}
 		wake := deadline
 		if g.openLoop != nil && g.free > 0 {

@@ -23,7 +23,7 @@ func parse(b []byte) (n int, a responseHead, err error) {
 	rest := b[:end+2]
 	if !bytes.HasPrefix(rest, []byte("HTTP/1.1 200 ")) {
 		line, _, _ := bytes.Cut(rest, []byte("\r\n"))
-		return 0, responseHead{}, fmt.Errorf("the answer is %q, want a 200", line)
+		return 0, responseHead{}, fmt.Errorf("the response is %q, want a 200", line)
 	}
 	a.length = -1
 	for {
@@ -50,7 +50,7 @@ func parse(b []byte) (n int, a responseHead, err error) {
 		}
 	}
 	if a.length < 0 {
-		return 0, responseHead{}, fmt.Errorf("the answer has no Content-Length: %q", b[:end])
+		return 0, responseHead{}, fmt.Errorf("the response has no Content-Length: %q", b[:end])
 	}
 	return end + 4, a, nil
 }

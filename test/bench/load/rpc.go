@@ -89,10 +89,10 @@ func (c *rpc) receive(data []byte) (rest []byte, err error) {
 func (c *rpc) handleResponse(f frame.Frame) error {
 	slot := int(f.ID & (maxDepth - 1))
 	if slot >= len(c.ids) || c.startTimes[slot] == 0 || c.ids[slot].value != f.ID {
-		return fmt.Errorf("an answer with id %#x, for which it does not wait", f.ID)
+		return fmt.Errorf("a response with id %#x, for which it does not wait", f.ID)
 	}
 	if !c.protocol.HasText(f.Text, c.text(f.ID)) {
-		return fmt.Errorf("the answer of request %#x has another string: %.40q", f.ID, f.Text)
+		return fmt.Errorf("the response of request %#x has another string: %.40q", f.ID, f.Text)
 	}
 	c.finish(slot)
 	return nil

@@ -56,13 +56,13 @@ func checkResponses(t *testing.T, p *frame.Protocol, b []byte, want []frame.Fram
 		}
 		if f.Kind == frame.Response {
 			if token++; !p.HasText(f.Text, frame.Text{Token: token}) {
-				t.Fatalf("answer %d has %.40q", f.ID, f.Text)
+				t.Fatalf("response %d has %.40q", f.ID, f.Text)
 			}
 		}
 		b = b[n:]
 	}
 	if len(b) > 0 {
-		t.Fatalf("%d bytes after the answers: %.40x", len(b), b)
+		t.Fatalf("%d bytes after the responses: %.40x", len(b), b)
 	}
 }
 

@@ -20,7 +20,7 @@ func TestParse(t *testing.T) {
 		{"another target", "GET / HTTP/1.1\r\n\r\n", 0, request{}, true},
 		{"a size beyond the limit", "GET /b/99999999999 HTTP/1.1\r\n\r\n", 0, request{}, true},
 		{"a body in chunks", "PUT /b/1 HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n", 0, request{}, true},
-		{"a length that is none", "PUT /b/1 HTTP/1.1\r\nContent-Length: x\r\n\r\n", 0, request{}, true},
+		{"invalid length", "PUT /b/1 HTTP/1.1\r\nContent-Length: x\r\n\r\n", 0, request{}, true},
 		{"the method is not judged", " /b/1\r\n\r\n", 9, request{size: 1}, false},
 		{"a head without end", strings.Repeat("x", maxHead+1), 0, request{}, true},
 	}
@@ -66,7 +66,7 @@ func TestSharedResponsesAreReadOnly(t *testing.T) {
 		c.queue(s.response(4))
 	}
 	if got := string(s.response(4)); got != before {
-		t.Errorf("the answer became %q", got)
+		t.Errorf("the response became %q", got)
 	}
 	if got, want := string(c.out), strings.Repeat(before, 3); got != want {
 		t.Errorf("queued %q, want %q", got, want)

@@ -48,7 +48,7 @@ func probeHTTP(conn net.Conn, target string, status int) error {
 		return err
 	}
 	if len(line) < len("HTTP/1.1 200") {
-		return fmt.Errorf("the answer begins with %q", line)
+		return fmt.Errorf("the response begins with %q", line)
 	}
 	if got, err := strconv.Atoi(line[9:12]); err != nil || got != status {
 		return fmt.Errorf("GET %s: status %s, want %d", target, line[9:12], status)
@@ -98,7 +98,7 @@ func Call(conn net.Conn, p *frame.Protocol) error {
 			return err
 		case n > 0 && f.Kind == frame.Response:
 			if f.ID != id || !p.HasText(f.Text, text) || n < len(data) {
-				return fmt.Errorf("%d bytes that begin with answer %#x, want answer %#x alone: %.40q", len(data), f.ID, id, f.Text)
+				return fmt.Errorf("%d bytes that begin with answer %#x, want response %#x alone: %.40q", len(data), f.ID, id, f.Text)
 			}
 			return nil
 		case n > 0:

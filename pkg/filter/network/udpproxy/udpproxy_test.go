@@ -286,7 +286,7 @@ func TestSessionsAreBounded(t *testing.T) {
 	}
 }
 
-func TestASessionMovesWhenItsHostIsDown(t *testing.T) {
+func TestSessionMovesWhenHostIsDown(t *testing.T) {
 	r := startProxy(t, config.UDPProxy{}, "a", "b")
 	c := r.newClient()
 	if got := r.exchangeText(c, "1"); got != "a 1 1" {
@@ -305,9 +305,9 @@ func TestASessionMovesWhenItsHostIsDown(t *testing.T) {
 	}
 }
 
-// TestASessionStaysIfThereIsNoOtherHost verifies that a session keeps a host that is down if there
+// TestSessionStaysWithoutOtherHost verifies that a session keeps a host that is down if there
 // is no other host. The health status may be wrong.
-func TestASessionStaysIfThereIsNoOtherHost(t *testing.T) {
+func TestSessionStaysWithoutOtherHost(t *testing.T) {
 	r := startProxy(t, config.UDPProxy{}, "a")
 	c := r.newClient()
 	r.exchangeText(c, "1")
@@ -341,7 +341,7 @@ func TestPortUnreachableMovesSession(t *testing.T) {
 	}
 }
 
-func TestTheHashIsOfTheSourceIP(t *testing.T) {
+func TestHashOfSourceIP(t *testing.T) {
 	r := startProxy(t, config.UDPProxy{HashSourceIP: true}, "a", "b", "c")
 	at := map[string]bool{}
 	for range 10 {
@@ -395,7 +395,7 @@ func TestDrainRejectsNewSessions(t *testing.T) {
 		t.Errorf("%d datagrams of new sources, want 1", n)
 	}
 	if cut := <-drained; cut != 0 { // after one second without datagrams
-		t.Errorf("%d sessions were cut", cut)
+		t.Errorf("%d sessions were force-closed", cut)
 	}
 }
 
@@ -405,7 +405,7 @@ func TestDrainDeadlineForceClosesSessions(t *testing.T) {
 	now, cancel := context.WithCancel(context.Background())
 	cancel()
 	if cut := r.Drain(now); cut != 1 {
-		t.Errorf("%d sessions were cut, want 1", cut)
+		t.Errorf("%d sessions were force-closed, want 1", cut)
 	}
 }
 
@@ -420,7 +420,7 @@ func TestDrainWithoutServe(t *testing.T) {
 		t.Fatal(err)
 	}
 	if cut := p.Drain(context.Background()); cut != 0 {
-		t.Errorf("%d sessions were cut", cut)
+		t.Errorf("%d sessions were force-closed", cut)
 	}
 	if _, _, err := socket.Receive(nil); !errors.Is(err, net.ErrClosed) {
 		t.Errorf("the socket is open: %v", err)
@@ -455,7 +455,7 @@ func (h *fakeLeaser) addAllocFreeEchoHost() {
 	})
 }
 
-func TestDatagramsOfASessionAllocateNothing(t *testing.T) {
+func TestDatagramsDoNotAllocate(t *testing.T) {
 	r := startProxy(t, config.UDPProxy{})
 	r.hosts.addAllocFreeEchoHost()
 	c := r.newClient()

@@ -207,7 +207,7 @@ func TestLowPriorityIsRejectedFirst(t *testing.T) {
 					}
 				}
 				if got := r.counts.Value(rejectedMetric()); got != 130 {
-					t.Errorf("%v were counted as refused, want 130", got)
+					t.Errorf("%v were counted as rejected, want 130", got)
 				}
 			})
 		})
@@ -305,7 +305,7 @@ func TestSampledRequests(t *testing.T) {
 				x := test.request()
 				_ = x.Serve(t.Context(), r.s) // the test checks the limiter, not the error
 				if x.Record.Reason == protocol.Overflow {
-					t.Fatal("it was refused")
+					t.Fatal("it was rejected")
 				}
 				g := onlyLimiter(t, r.s)
 				if n := g.inFlight.Load(); n != 0 {
@@ -440,7 +440,7 @@ func TestUnusedLimitIsNotExported(t *testing.T) {
 	t.Error("the limit that nobody uses is still exported")
 }
 
-func TestBadSettingsAreRefused(t *testing.T) {
+func TestInvalidSettingsAreRejected(t *testing.T) {
 	priority := func(members string) filtertest.Settings {
 		return filtertest.Settings(`{"priority": {` + members + `}}`)
 	}
@@ -457,13 +457,13 @@ func TestBadSettingsAreRefused(t *testing.T) {
 		"a default that is no level":   {priority(`"header": "a", "levels": [{"value": "x", "share": 100}], "default": "y"`), "default"},
 		"no default":                   {priority(`"header": "a", "levels": [{"value": "x", "share": 100}]`), "default"},
 		"nobody who may use it all":    {priority(`"header": "a", "levels": [{"value": "x", "share": 99}], "default": "x"`), "100"},
-		"a field that is none":         {priority(`"header": ":x", "levels": [{"value": "x", "share": 100}], "default": "x"`), ":x"},
+		"invalid field":                {priority(`"header": ":x", "levels": [{"value": "x", "share": 100}], "default": "x"`), ":x"},
 		"no field":                     {priority(`"levels": [{"value": "x", "share": 100}], "default": "x"`), "header"},
 		"more levels than are counted": {priority(`"header": "a", "default": "0", "levels": [` + manyLevels(17) + `]`), "16"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if got := filtertest.DecodeErrors(t, Kind(), test.settings); !strings.Contains(got, test.want) {
-				t.Errorf("refused with %q, want %q in it", got, test.want)
+				t.Errorf("rejected with %q, want an error with %q", got, test.want)
 			}
 		})
 	}
@@ -488,7 +488,7 @@ func passingService(t testing.TB, settings filtertest.Settings) protocol.Service
 const byMethod = `{` + gradientOnly + `, "per": "method", "priority": {"header": "x-priority", "default": "normal",
 	"levels": [{"value": "high", "share": 100}, {"value": "normal", "share": 60}]}}`
 
-func TestPassingAllocatesNothing(t *testing.T) {
+func TestPassingDoesNotAllocate(t *testing.T) {
 	filtertest.CheckNoAllocs(t, passingService(t, `{`+gradientOnly+`}`), httpRequest())
 	filtertest.CheckNoAllocs(t, passingService(t, byMethod), rpcCall("org.example.Shop", "buy", "x-priority: high"))
 	filtertest.CheckNoAllocs(t, passingService(t, byMethod), grpcCall("/org.example.Shop/buy"))
@@ -505,7 +505,7 @@ func saturatedService(t testing.TB) protocol.Service {
 	return s
 }
 
-func TestRejectingAllocatesNothing(t *testing.T) {
+func TestRejectingDoesNotAllocate(t *testing.T) {
 	x := rpcCall("org.example.Shop", "buy", "x-priority: high")
 	filtertest.CheckNoAllocs(t, saturatedService(t), x)
 	if x.Record.Reason != protocol.Overflow {

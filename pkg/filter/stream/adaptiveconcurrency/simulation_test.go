@@ -115,7 +115,7 @@ func (s *simulation) checkLimitWithin(t *testing.T, what string, least, most int
 	}
 }
 
-func TestTheLimitConvergesNearTheKnee(t *testing.T) {
+func TestLimitConvergesNearKnee(t *testing.T) {
 	for _, test := range []struct {
 		workers int
 		service time.Duration
@@ -143,7 +143,7 @@ func TestUnusedLimitDoesNotGrow(t *testing.T) {
 	}
 }
 
-func TestTheLimitFollowsTheServer(t *testing.T) {
+func TestLimitFollowsServer(t *testing.T) {
 	p := defaultParams()
 	p.minRTTInterval = 10 * time.Second
 	s := simulate(p, 50, 50*time.Millisecond)
@@ -207,7 +207,7 @@ func TestLimitFallsWhenServerHangs(t *testing.T) {
 	s.service = 10 * time.Second
 	s.run(40*time.Second, 3_000, 100)
 	if got := s.c.limit.Load(); got > before/2 {
-		t.Errorf("after 40s of answers that take 10s the limit is %d, and was %d before", got, before)
+		t.Errorf("after 40s of responses that take 10s the limit is %d, and was %d before", got, before)
 	}
 	s.service = 50 * time.Millisecond
 	s.run(30*time.Second, 3_000, 100)

@@ -85,7 +85,7 @@ func TestCodingsAreThoseConfigured(t *testing.T) {
 	}
 }
 
-func TestEventsAreNotCompressedUnlessAskedFor(t *testing.T) {
+func TestEventsAreNotCompressedByDefault(t *testing.T) {
 	if got, _ := responseCoding(t, `{}`, "gzip", "text/event-stream", 3000); got != "" {
 		t.Errorf("events are in %q", got)
 	}
@@ -94,10 +94,10 @@ func TestEventsAreNotCompressedUnlessAskedFor(t *testing.T) {
 	}
 }
 
-func TestBadSettingsAreRefused(t *testing.T) {
+func TestInvalidSettingsAreRejected(t *testing.T) {
 	for name, test := range map[string]struct{ settings, want string }{
 		"a coding that is not built":   {`{"encodings": ["br"]}`, "expected gzip or zstd"},
-		"a coding that is none":        {`{"encodings": ["identity"]}`, "expected gzip or zstd"},
+		"invalid coding":               {`{"encodings": ["identity"]}`, "expected gzip or zstd"},
 		"a coding that is named twice": {`{"encodings": ["gzip", "x-gzip"]}`, "twice"},
 		"a level of gzip":              {`{"gzip_level": 10}`, "gzip_level"},
 		"a level of zstd":              {`{"zstd_level": 23}`, "zstd_level"},
@@ -105,7 +105,7 @@ func TestBadSettingsAreRefused(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			if got := filtertest.DecodeErrors(t, Kind(), filtertest.Settings(test.settings)); !strings.Contains(got, test.want) {
-				t.Errorf("refused with %q, want %q in it", got, test.want)
+				t.Errorf("rejected with %q, want an error with %q", got, test.want)
 			}
 		})
 	}

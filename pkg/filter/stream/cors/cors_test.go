@@ -143,7 +143,7 @@ func TestFaultsHaveCORSHeaders(t *testing.T) {
 	}
 }
 
-func TestBadSettingsAreRefused(t *testing.T) {
+func TestInvalidSettingsAreRejected(t *testing.T) {
 	for name, test := range map[string]struct {
 		settings filtertest.Settings
 		want     string
@@ -151,13 +151,13 @@ func TestBadSettingsAreRefused(t *testing.T) {
 		"any origin with credentials": {`{"allow_origin_string_match": [{"exact": "*"}], "allow_credentials": true}`, "allow_credentials"},
 		"a bad expression":            {`{"allow_origin_string_match": [{"exact": "a"}, {"safe_regex": {"regex": "("}}]}`, "allow_origin_string_match[1]"},
 		"a line break":                {`{"allow_methods": "GET\r\nSet-Cookie: a=b"}`, "control character"},
-		"an age that is none":         {`{"max_age": "10m"}`, "max_age"},
+		"invalid age":                 {`{"max_age": "10m"}`, "max_age"},
 		"more than all":               {`{"filter_enabled": {"default_value": {"numerator": 200}}}`, "filter_enabled"},
 		"the older list of origins":   {`{"allow_origin": ["*"]}`, "allow_origin"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if got := filtertest.DecodeErrors(t, Kind(), test.settings); !strings.Contains(got, test.want) {
-				t.Errorf("refused with %q, want %q in it", got, test.want)
+				t.Errorf("rejected with %q, want an error with %q", got, test.want)
 			}
 		})
 	}
@@ -169,7 +169,7 @@ func passing(t testing.TB) (protocol.Service, *protocol.Exchange) {
 	return s, newRequest("GET Accept: */*, Origin: https://x.a.test")
 }
 
-func TestPassingAllocatesNothing(t *testing.T) {
+func TestPassingDoesNotAllocate(t *testing.T) {
 	s, x := passing(t)
 	ctx := t.Context()
 	if n := testing.AllocsPerRun(100, func() {

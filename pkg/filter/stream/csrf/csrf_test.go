@@ -108,7 +108,7 @@ func TestOrigins(t *testing.T) {
 	}
 }
 
-func TestBadSettingsAreRefused(t *testing.T) {
+func TestInvalidSettingsAreRejected(t *testing.T) {
 	for name, test := range map[string]struct {
 		settings filtertest.Settings
 		want     string
@@ -120,7 +120,7 @@ func TestBadSettingsAreRefused(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			if got := filtertest.DecodeErrors(t, Kind(), test.settings); !strings.Contains(got, test.want) {
-				t.Errorf("refused with %q, want %q in it", got, test.want)
+				t.Errorf("rejected with %q, want an error with %q", got, test.want)
 			}
 		})
 	}
@@ -132,7 +132,7 @@ func passing(t testing.TB) (protocol.Service, *protocol.Exchange) {
 	return s, newRequest("POST", "Accept: */*", "Origin: https://shop.test")
 }
 
-func TestPassingAllocatesNothing(t *testing.T) {
+func TestPassingDoesNotAllocate(t *testing.T) {
 	s, x := passing(t)
 	filtertest.CheckNoAllocs(t, s, x)
 }

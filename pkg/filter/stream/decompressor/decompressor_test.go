@@ -71,7 +71,7 @@ func TestLimits(t *testing.T) {
 			t.Errorf("%s: %d bytes: %v, and %d of them; want %v", test.settings, test.size, reason, got, test.want)
 		}
 		if n := counts.Value(rejectedMetric()); (n == 1) != (test.want != protocol.ReasonNone) || counts.Value(requestsMetric()) != 1 {
-			t.Errorf("%s: %d bytes: %v of %v counted as refused", test.settings, test.size, n, counts.Value(requestsMetric()))
+			t.Errorf("%s: %d bytes: %v of %v counted as rejected", test.settings, test.size, n, counts.Value(requestsMetric()))
 		}
 	}
 }
@@ -82,8 +82,8 @@ func TestDisabled(t *testing.T) {
 	}
 }
 
-func TestBadSettingsAreRefused(t *testing.T) {
+func TestInvalidSettingsAreRejected(t *testing.T) {
 	if got := filtertest.DecodeErrors(t, Kind(), `{"max_inflate_ratio": -1}`); !strings.Contains(got, "max_inflate_ratio") {
-		t.Errorf("refused with %q", got)
+		t.Errorf("rejected with %q", got)
 	}
 }

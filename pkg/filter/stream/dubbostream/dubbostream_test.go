@@ -120,7 +120,7 @@ func TestChangedHeaderStaysChanged(t *testing.T) {
 	}
 }
 
-func TestARewrittenPathStays(t *testing.T) {
+func TestRewrittenPathStays(t *testing.T) {
 	made, _ := filtertest.Build(t, Kind(), `{}`)
 	x := dubboRequest()
 	s := made(protocol.BlockingFunc(func(_ context.Context, x *protocol.Exchange) error {
@@ -147,7 +147,7 @@ func TestOtherProtocolsPass(t *testing.T) {
 	}
 }
 
-func TestAnswersAreCountedByTheirStatus(t *testing.T) {
+func TestResponsesAreCountedByStatus(t *testing.T) {
 	lost := protocol.NewFault(protocol.NoHealthyHost, nil)
 	for name, test := range map[string]struct {
 		next                protocol.Service
@@ -203,7 +203,7 @@ func TestSubsetIsTheValueOfItsLabel(t *testing.T) {
 	}
 }
 
-func TestABadFileIsRefused(t *testing.T) {
+func TestInvalidFileIsRejected(t *testing.T) {
 	for name, test := range map[string]struct{ text, want string }{
 		"no value":        {"app\n", `line 1 is "app"`},
 		"no name":         {"a=b\n=c\n", `line 2 is "=c"`},
@@ -224,7 +224,7 @@ func TestABadFileIsRefused(t *testing.T) {
 	})
 }
 
-func TestRequestsAllocateNothing(t *testing.T) {
+func TestRequestsDoNotAllocate(t *testing.T) {
 	made, _ := filtertest.Build(t, Kind(), withLabels(t, podLabels, ""))
 	s := made(providerWithStatus(statusOK))
 	x := dubboRequest()

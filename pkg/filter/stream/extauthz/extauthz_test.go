@@ -327,7 +327,7 @@ func TestGRPCService(t *testing.T) {
 		{"no message", respondFrame("", "0"), closed},
 		{"two messages", respondFrame("\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00", "0"), closed},
 		{"compressed", respondFrame("\x01\x00\x00\x00\x00", "0"), closed},
-		{"a message that is none", respondFrame("\x00\x00\x00\x00\x01\x0a", "0"), closed},
+		{"invalid message", respondFrame("\x00\x00\x00\x00\x01\x0a", "0"), closed},
 		{"an answer of HTTP", respondHTTP(200, "yes"), closed},
 		{"no answer", func(*protocol.Exchange) error { return protocol.NewFault(protocol.NoHealthyHost, nil) }, closed},
 		{"nobody waits any more", func(*protocol.Exchange) error { return protocol.NewFault(protocol.ReasonDownstreamDisconnect, nil) },
@@ -367,7 +367,7 @@ func TestRouteOverrides(t *testing.T) {
 	}
 }
 
-func TestSettingsThatAreRefused(t *testing.T) {
+func TestInvalidSettingsAreRejected(t *testing.T) {
 	for settings, want := range map[filtertest.Settings]string{
 		`{}`: "expected http_service or grpc_service",
 		`{"grpc_service": {"cluster": "a"}, "http_service": {"server_uri": {"cluster": "a"}}}`: "expected one of",

@@ -142,7 +142,7 @@ func TestCheckResponseDecisions(t *testing.T) {
 		},
 		"a refusal without more":        {answer: &authv3.CheckResponse{Status: &status.Status{Code: 16}}, want: decision{status: 403}},
 		"a refusal without a status":    {answer: denied(&authv3.DeniedHttpResponse{}), want: decision{status: 403}},
-		"a status that is none":         {answer: denied(&authv3.DeniedHttpResponse{Status: &typev3.HttpStatus{Code: 101}}), fails: "status 101"},
+		"invalid status":                {answer: denied(&authv3.DeniedHttpResponse{Status: &typev3.HttpStatus{Code: 101}}), fails: "status 101"},
 		"a refusal that lets pass":      {answer: &authv3.CheckResponse{HttpResponse: &authv3.CheckResponse_DeniedResponse{DeniedResponse: &authv3.DeniedHttpResponse{}}}, fails: "contradicts"},
 		"another query":                 {answer: ok(&authv3.OkHttpResponse{QueryParametersToSet: []*corev3.QueryParameter{{Key: "a"}}}), fails: "query"},
 		"another query, without a part": {answer: ok(&authv3.OkHttpResponse{QueryParametersToRemove: []string{"a"}}), fails: "query"},

@@ -292,7 +292,7 @@ func TestOnlyMatchingRequestsAreAborted(t *testing.T) {
 		{"a beginning", `{` + abort + `, "headers": [{"name": "user", "string_match": {"prefix": "JAS", "ignore_case": true}}]}`, "", []string{"User: jason"}, 418},
 		{"the method", `{` + abort + `, "headers": [{"name": ":method", "exact_match": "GET"}]}`, "", nil, 418},
 		{"a field that is there", `{` + abort + `, "headers": [{"name": "user", "present_match": true}]}`, "", []string{"User: jason"}, 418},
-		{"a field that is not there", `{` + abort + `, "headers": [{"name": "user", "present_match": true}]}`, "", nil, 200},
+		{"missing field", `{` + abort + `, "headers": [{"name": "user", "present_match": true}]}`, "", nil, 200},
 		{"not that value", `{` + abort + `, "headers": [{"name": "user", "exact_match": "jason", "invert_match": true}]}`, "", []string{"User: jason"}, 200},
 		{"both fields", `{` + abort + `, "headers": [{"name": "a", "value": "1"}, {"name": "b", "value": "2"}]}`, "", []string{"A: 1", "B: 2"}, 418},
 	} {
@@ -306,7 +306,7 @@ func TestOnlyMatchingRequestsAreAborted(t *testing.T) {
 	}
 }
 
-func TestAbortCarriesNothingOfTheRequest(t *testing.T) {
+func TestAbortContainsNothingOfRequest(t *testing.T) {
 	x := newRequest()
 	if err := x.Serve(t.Context(), newFault(t, `{"abort": {"percentage": 100}}`, 0)); err != nil {
 		t.Fatal(err)
@@ -316,12 +316,12 @@ func TestAbortCarriesNothingOfTheRequest(t *testing.T) {
 	}
 	for name, value := range x.Response.Header.All() {
 		if name != "Content-Type" {
-			t.Errorf("the answer has %s: %s", name, value)
+			t.Errorf("the response has %s: %s", name, value)
 		}
 	}
 	body, err := io.ReadAll(x.Response.Body)
 	if err != nil || string(body) != "fault injected\n" {
-		t.Errorf("the answer is %q, %v", body, err)
+		t.Errorf("the response is %q, %v", body, err)
 	}
 }
 
@@ -348,7 +348,7 @@ func TestGRPCAbortStatus(t *testing.T) {
 				t.Errorf("status %d, grpc-status %q, want %d, %q", x.Response.Status, got, test.status, test.grpc)
 			}
 			if test.grpc != "" && (x.Response.Body != nil || x.Response.Header.Get("content-type") != "application/grpc") {
-				t.Errorf("the answer has content, or is of %q", x.Response.Header.Get("content-type"))
+				t.Errorf("the response has content, or is of %q", x.Response.Header.Get("content-type"))
 			}
 			if x.Record.Reason != protocol.FaultInjected {
 				t.Errorf("the reason is %v", x.Record.Reason)
@@ -408,24 +408,24 @@ func TestMaxActiveFaults(t *testing.T) {
 	}
 }
 
-func TestBadSettingsAreRefused(t *testing.T) {
+func TestInvalidSettingsAreRejected(t *testing.T) {
 	for name, test := range map[string]struct{ settings, want string }{
 		"a share without a delay":     {`{"delay": {"percentage": 10}}`, "fixed_delay is not"},
 		"a share above 100":           {`{"abort": {"percentage": 101}}`, "percentage"},
-		"a status that is none":       {`{"abort": {"status": 99}}`, "status"},
+		"invalid status":              {`{"abort": {"status": 99}}`, "status"},
 		"an expression that is wrong": {`{"headers": [{"name": "a", "value": "(", "regex": true}]}`, "headers[0].value"},
 		"a field without a name":      {`{"headers": [{"value": "a"}]}`, "name"},
 		"an unknown key":              {`{"abortion": {}}`, "abort"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if got := filtertest.DecodeErrors(t, Kind(), filtertest.Settings(test.settings)); !strings.Contains(got, test.want) {
-				t.Errorf("refused with %q, want %q in it", got, test.want)
+				t.Errorf("rejected with %q, want an error with %q", got, test.want)
 			}
 		})
 	}
 }
 
-func TestRequestsThatPassAllocateNothing(t *testing.T) {
+func TestRequestsThatPassDoNotAllocate(t *testing.T) {
 	made, err := Kind().New(&Config{Abort: Abort{Status: 503, Percent: 100}, Headers: []HeaderMatch{{HeaderMatcherConfig: match.HeaderMatcherConfig{Name: "a"}, Value: "1.", Regex: true}}},
 		filter.Env{Metrics: metrics.New(metrics.Options{})})
 	if err != nil {

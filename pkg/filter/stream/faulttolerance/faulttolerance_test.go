@@ -67,7 +67,7 @@ func TestOutlierSettings(t *testing.T) {
 	}
 }
 
-func TestRefusedSettings(t *testing.T) {
+func TestInvalidSettingsAreRejected(t *testing.T) {
 	for settings, want := range map[filtertest.Settings]string{
 		`{"timeWindow": 9}`:             "shorter than 10 ms",
 		`{"exceptionRateMultiple": 1}`:  "greater than 1",

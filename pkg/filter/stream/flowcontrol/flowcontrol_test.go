@@ -31,7 +31,7 @@ func TestReadme(t *testing.T) {
 		}
 		x := filtertest.NewRequest("/test")
 		if sample.send(x); x.Response.Status != 500 || bodyOf(t, x) != "blocked" {
-			t.Errorf("one that is refused: %d", x.Response.Status)
+			t.Errorf("one that is rejected: %d", x.Response.Status)
 		}
 		began := time.Now()
 		if got := sample.sendSequential(5, "/report"); got != 5 || time.Since(began) != 400*time.Millisecond {
@@ -230,7 +230,7 @@ func TestThrottling(t *testing.T) {
 			}
 		}
 		if p, q, b, e := r.counts.Value(passedMetric()), r.counts.Value(queuedMetric()), r.counts.Value(blockedMetric()), r.counts.Value(rejectedMetric()); p != 11 || q != 10 || b != 9 || e != 9 {
-			t.Errorf("counted %v passed, %v queued, %v blocked, %v refused; want 11, 10, 9, 9", p, q, b, e)
+			t.Errorf("counted %v passed, %v queued, %v blocked, %v rejected; want 11, 10, 9, 9", p, q, b, e)
 		}
 	})
 }
@@ -246,15 +246,15 @@ func TestWaitIsBoundedByDeadline(t *testing.T) {
 			x, began := filtertest.NewRequest("/a"), time.Now()
 			x.Deadline = began.Add(test.patience)
 			if got := r.send(x); got != test.want || !got && time.Since(began) != 0 {
-				t.Errorf("a caller that waits %v: %t after %v, want %t", test.patience, got, time.Since(began), test.want)
+				t.Errorf("a client that waits %v: %t after %v, want %t", test.patience, got, time.Since(began), test.want)
 			}
 		}
 	})
 }
 
-// TestShortDeadlineTakesNoTurn verifies that requests with a short deadline do not take turns that
+// TestShortDeadlineDoesNotQueue verifies that requests with a short deadline do not take turns that
 // they cannot use.
-func TestShortDeadlineTakesNoTurn(t *testing.T) {
+func TestShortDeadlineDoesNotQueue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newTestFilter(t, throttlingSettings)
 		passed := 0
@@ -319,7 +319,7 @@ func TestMonitorOnlyCounts(t *testing.T) {
 			t.Errorf("%d of 3 passed, want all", got)
 		}
 		if p, q, b, e := r.counts.Value(passedMetric()), r.counts.Value(queuedMetric()), r.counts.Value(blockedMetric()), r.counts.Value(rejectedMetric()); p != 7 || q != 5 || b != 16 || e != 0 {
-			t.Errorf("counted %v passed, %v queued, %v blocked, %v refused; want 7, 5, 16, 0", p, q, b, e)
+			t.Errorf("counted %v passed, %v queued, %v blocked, %v rejected; want 7, 5, 16, 0", p, q, b, e)
 		}
 		if n := (*r.s.(*limitedService).rules)[1].inFlight.Load(); n != 0 {
 			t.Errorf("%d are under way in the end", n)
@@ -383,7 +383,7 @@ func TestRulesSurviveReload(t *testing.T) {
 	runtime.KeepAlive(before)
 }
 
-func TestBadSettingsAreRefused(t *testing.T) {
+func TestInvalidSettingsAreRejected(t *testing.T) {
 	rule := func(members string) filtertest.Settings {
 		return filtertest.Settings(`{"global_switch": true, "rules": [{"resource": "/a", ` + members + `}]}`)
 	}
@@ -405,17 +405,17 @@ func TestBadSettingsAreRefused(t *testing.T) {
 		"turns of what is under way":      {rule(`"threshold": 1, "grade": 0, "controlBehavior": 1`), "Throttling"},
 		"half a request":                  {rule(`"threshold": 0.5, "grade": 0`), "0.5"},
 		"warmth without a time":           {rule(`"threshold": 1, "tokenCalculateStrategy": 1`), "warmUpPeriodSec"},
-		"warmth that is none":             {rule(`"threshold": 1, "tokenCalculateStrategy": 1, "warmUpPeriodSec": 1, "warmUpColdFactor": 1`), "warmUpColdFactor"},
+		"invalid warmth":                  {rule(`"threshold": 1, "tokenCalculateStrategy": 1, "warmUpPeriodSec": 1, "warmUpColdFactor": 1`), "warmUpColdFactor"},
 		"warmth of nothing":               {rule(`"threshold": 0, "tokenCalculateStrategy": 1, "warmUpPeriodSec": 1`), "threshold"},
 		"a time of warmth without warmth": {rule(`"threshold": 1, "warmUpPeriodSec": 1`), "WarmUp"},
 		"a queue of what is refused":      {rule(`"threshold": 1, "maxQueueingTimeMs": 1`), "maxQueueingTimeMs"},
 		"rules from elsewhere":            {`{"dynamic_data_resources": [{"resource_type": "nacos"}]}`, "dynamic_data_resources"},
 		"code from elsewhere":             {`{"callback_name": "mine"}`, "callback_name"},
-		"an answer that is none":          {`{"action": {"status": 101}}`, "status"},
+		"invalid response status":         {`{"action": {"status": 101}}`, "status"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if got := filtertest.DecodeErrors(t, Kind(), test.settings); !strings.Contains(got, test.want) {
-				t.Errorf("refused with %q, want %q in it", got, test.want)
+				t.Errorf("rejected with %q, want an error with %q", got, test.want)
 			}
 		})
 	}
@@ -427,7 +427,7 @@ func passingService(t testing.TB) protocol.Service {
 	return made(protocol.BlockingFunc(func(context.Context, *protocol.Exchange) error { return nil }))
 }
 
-func TestPassingAllocatesNothing(t *testing.T) {
+func TestPassingDoesNotAllocate(t *testing.T) {
 	filtertest.CheckNoAllocs(t, passingService(t), filtertest.NewRequest("/items?a=b"))
 	filtertest.CheckNoAllocs(t, passingService(t), filtertest.NewRequest("/other"))
 }
@@ -437,7 +437,7 @@ func rejectingService(t testing.TB) protocol.Service {
 	return made(protocol.BlockingFunc(func(context.Context, *protocol.Exchange) error { return nil }))
 }
 
-func TestRejectingAllocatesNothing(t *testing.T) {
+func TestRejectingDoesNotAllocate(t *testing.T) {
 	x := filtertest.NewRequest("/items")
 	filtertest.CheckNoAllocs(t, rejectingService(t), x)
 	if x.Record.Reason != protocol.RateLimited {

@@ -23,7 +23,7 @@ func takeEvenly(r *rule, n int, from, to time.Duration) (passed int, longest tim
 	return passed, longest
 }
 
-func TestAWindowSlides(t *testing.T) {
+func TestSlidingWindow(t *testing.T) {
 	r := newRule(limit{threshold: 10, interval: second})
 	for _, step := range []struct {
 		name     string
@@ -45,9 +45,9 @@ func TestAWindowSlides(t *testing.T) {
 	}
 }
 
-// TestNoIntervalHasMoreThanTheThreshold verifies that nine tenths of an interval never admit more
+// TestNoIntervalExceedsThreshold verifies that nine tenths of an interval never admit more
 // than the threshold, wherever they begin.
-func TestNoIntervalHasMoreThanTheThreshold(t *testing.T) {
+func TestNoIntervalExceedsThreshold(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	for range 50 {
 		l := limit{threshold: float64(1 + random.IntN(50)), interval: time.Duration(1+random.IntN(20)) * 100 * time.Millisecond}

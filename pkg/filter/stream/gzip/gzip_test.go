@@ -69,7 +69,7 @@ func TestDefaultsAreThoseOfMOSN(t *testing.T) {
 	}
 }
 
-func TestWhatIsCompressedIsCounted(t *testing.T) {
+func TestCompressedResponsesAreCounted(t *testing.T) {
 	_, content, counts := compressedResponse(t, `{}`, "text/html", 5000)
 	r, err := stdgzip.NewReader(content)
 	if err != nil {
@@ -86,7 +86,7 @@ func TestWhatIsCompressedIsCounted(t *testing.T) {
 	}
 }
 
-func TestBadSettingsAreRefused(t *testing.T) {
+func TestInvalidSettingsAreRejected(t *testing.T) {
 	for name, test := range map[string]struct{ settings, want string }{
 		"a level above the highest": {`{"gzip_level": 10}`, "gzip_level"},
 		"a level of nothing":        {`{"gzip_level": 0}`, "gzip_level"},
@@ -94,7 +94,7 @@ func TestBadSettingsAreRefused(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			if got := filtertest.DecodeErrors(t, Kind(), filtertest.Settings(test.settings)); !strings.Contains(got, test.want) {
-				t.Errorf("refused with %q, want %q in it", got, test.want)
+				t.Errorf("rejected with %q, want an error with %q", got, test.want)
 			}
 		})
 	}

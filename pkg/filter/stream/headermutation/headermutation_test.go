@@ -27,7 +27,7 @@ func TestReadme(t *testing.T) {
 		t.Errorf("the application got %q, want %q", request, want)
 	}
 	if want := "etag: 1, x-served-by: reviews"; answer != want {
-		t.Errorf("the caller got %q, want %q", answer, want)
+		t.Errorf("the client got %q, want %q", answer, want)
 	}
 }
 
@@ -109,7 +109,7 @@ func TestMutations(t *testing.T) {
 			}
 			_, got = serveRequest(t, filtertest.Settings(`{"response_`+test.list+`}`), "", test.before)
 			if diff := cmp.Diff(test.want, got); diff != "" {
-				t.Errorf("of an answer (-want +got):\n%s", diff)
+				t.Errorf("of a response (-want +got):\n%s", diff)
 			}
 		})
 	}
@@ -147,7 +147,7 @@ func TestRemovalsComeFirst(t *testing.T) {
 		"response_headers_to_add": [{"header": {"key": "b", "value": "new"}}], "response_headers_to_remove": ["b"]
 	}`, "a: old", "b: old")
 	if got != "a: new" || back != "b: new" {
-		t.Errorf("the application got %q and the caller %q", got, back)
+		t.Errorf("the application got %q and the client %q", got, back)
 	}
 }
 
@@ -161,24 +161,24 @@ func TestErrorResponsesAreUnchanged(t *testing.T) {
 	}
 }
 
-func TestBadSettingsAreRefused(t *testing.T) {
+func TestInvalidSettingsAreRejected(t *testing.T) {
 	for name, test := range map[string]struct{ settings, want string }{
 		"a field of the connection": {`{"request_headers_to_remove": ["Connection"]}`, "Connection"},
 		"a field of the framing":    {`{"response_headers_to_add": [{"header": {"key": "content-length", "value": "0"}}]}`, "content-length"},
-		"a name that is none":       {`{"request_headers_to_add": [{"header": {"key": "a b", "value": "0"}}]}`, "a b"},
+		"invalid name":              {`{"request_headers_to_add": [{"header": {"key": "a b", "value": "0"}}]}`, "a b"},
 		"an unknown variable":       {`{"request_headers_to_add": [{"header": {"key": "a", "value": "%upstream_hosts%"}}]}`, "upstream_host"},
 		"a line break":              {`{"request_headers_to_add": [{"header": {"key": "a", "value": "b\r\nc: d"}}]}`, "control character"},
 		"an addition of nothing":    {`{"request_headers_to_add": [{"append": false}]}`, "header"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if got := filtertest.DecodeErrors(t, Kind(), filtertest.Settings(test.settings)); !strings.Contains(got, test.want) {
-				t.Errorf("refused with %q, want %q in it", got, test.want)
+				t.Errorf("rejected with %q, want an error with %q", got, test.want)
 			}
 		})
 	}
 }
 
-func TestConstantFieldsAllocateNothing(t *testing.T) {
+func TestConstantFieldsDoNotAllocate(t *testing.T) {
 	made, _ := filtertest.Build(t, Kind(), `{
 		"request_headers_to_add": [{"header": {"key": "a", "value": "1"}, "append": false}],
 		"response_headers_to_remove": ["server"]}`)

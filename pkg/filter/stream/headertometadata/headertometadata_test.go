@@ -123,7 +123,7 @@ func TestLastRuleWins(t *testing.T) {
 	}
 }
 
-func TestBadSettingsAreRefused(t *testing.T) {
+func TestInvalidSettingsAreRejected(t *testing.T) {
 	for name, test := range map[string]struct{ rule, want string }{
 		"neither header nor cookie": {`"on_header_present": {"key": "k"}`, "one of header and cookie"},
 		"header and cookie":         {`"header": "a", "cookie": "b", "on_header_present": {"key": "k"}`, "one of header and cookie"},
@@ -133,9 +133,9 @@ func TestBadSettingsAreRefused(t *testing.T) {
 		"nothing for what misses":   {`"header": "a", "on_header_missing": {"key": "k"}`, "on_header_missing"},
 		"value and rewrite":         {`"header": "a", "on_header_present": {"key": "k", "value": "v", "regex_value_rewrite": {"pattern": {"regex": "a"}}}`, "mutually exclusive"},
 		"a bad expression":          {`"header": "a", "on_header_present": {"key": "k", "regex_value_rewrite": {"pattern": {"regex": "("}}}`, "regex_value_rewrite.pattern"},
-		"a group that is not there": {`"header": "a", "on_header_present": {"key": "k", "regex_value_rewrite": {"pattern": {"regex": "(a)"}, "substitution": "\\2"}}`, "1 groups"},
+		"missing group":             {`"header": "a", "on_header_present": {"key": "k", "regex_value_rewrite": {"pattern": {"regex": "(a)"}, "substitution": "\\2"}}`, "1 groups"},
 		"half an escape":            {`"header": "a", "on_header_present": {"key": "k", "regex_value_rewrite": {"pattern": {"regex": "a"}, "substitution": "\\"}}`, "ends in"},
-		"a number that is none":     {`"header": "a", "on_header_missing": {"key": "k", "type": "NUMBER", "value": "x"}`, "not a number"},
+		"invalid number":            {`"header": "a", "on_header_missing": {"key": "k", "type": "NUMBER", "value": "x"}`, "not a number"},
 		"a type that is not built":  {`"header": "a", "on_header_present": {"key": "k", "type": "PROTOBUF_VALUE"}`, "PROTOBUF_VALUE"},
 		"a path that is removed":    {`"header": ":path", "remove": true, "on_header_present": {"key": "k"}`, "cannot be removed"},
 		"a cookie that is removed":  {`"cookie": "a", "remove": true, "on_header_present": {"key": "k"}`, "cannot be removed"},
@@ -143,12 +143,12 @@ func TestBadSettingsAreRefused(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			settings := filtertest.Settings(`{"request_rules": [{` + test.rule + `}]}`)
 			if got := filtertest.DecodeErrors(t, Kind(), settings); !strings.Contains(got, test.want) {
-				t.Errorf("refused with %q, want %q in it", got, test.want)
+				t.Errorf("rejected with %q, want an error with %q", got, test.want)
 			}
 		})
 	}
 	if got := filtertest.DecodeErrors(t, Kind(), `{"response_rules": [{"header": "a"}]}`); !strings.Contains(got, "response_rules") {
-		t.Errorf("refused with %q", got)
+		t.Errorf("rejected with %q", got)
 	}
 }
 
@@ -163,7 +163,7 @@ func passing(t testing.TB) (protocol.Service, *protocol.Exchange) {
 	return made(protocol.BlockingFunc(func(context.Context, *protocol.Exchange) error { return nil })), x
 }
 
-func TestPassingAllocatesNothing(t *testing.T) {
+func TestPassingDoesNotAllocate(t *testing.T) {
 	s, x := passing(t)
 	ctx := t.Context()
 	if n := testing.AllocsPerRun(100, func() {

@@ -45,7 +45,7 @@ func application() protocol.Service {
 	})
 }
 
-func TestHealthRequestsAreAnswered(t *testing.T) {
+func TestHealthRequestsGetLocalReply(t *testing.T) {
 	for _, test := range []struct {
 		name, endpoint, method, path string
 		answered                     bool
@@ -79,7 +79,7 @@ func TestHealthRequestsAreAnswered(t *testing.T) {
 	}
 }
 
-func TestTheAnswerCarriesNothingOfTheRequest(t *testing.T) {
+func TestResponseContainsNothingOfRequest(t *testing.T) {
 	made, _ := filtertest.Build(t, Kind(), `{"endpoint": "/healthz"}`)
 	x := newRequest("GET", "/healthz")
 	if err := x.Serve(t.Context(), made(application())); err != nil {
@@ -87,15 +87,15 @@ func TestTheAnswerCarriesNothingOfTheRequest(t *testing.T) {
 	}
 	for name, value := range x.Response.Header.All() {
 		if name != "Content-Type" {
-			t.Errorf("the answer has %s: %s", name, value)
+			t.Errorf("the response has %s: %s", name, value)
 		}
 	}
 	if body, err := io.ReadAll(x.Response.Body); err != nil || string(body) != "ok\n" {
-		t.Errorf("the answer is %q, %v", body, err)
+		t.Errorf("the response is %q, %v", body, err)
 	}
 }
 
-func TestSettingsThatAreRefused(t *testing.T) {
+func TestInvalidSettingsAreRejected(t *testing.T) {
 	for settings, want := range map[filtertest.Settings]string{
 		`{"passthrough": true}`:                                                                     "it requires endpoint or headers",
 		`{"passthrough": true, "cache_time": "10s"}`:                                                "it requires endpoint or headers",
@@ -113,7 +113,7 @@ func TestSettingsThatAreRefused(t *testing.T) {
 		`{"headers": [{"name": "x", "prefix_match": ""}]}`:                                          "prefix is empty",
 	} {
 		if got := filtertest.DecodeErrors(t, Kind(), settings); !strings.Contains(got, want) {
-			t.Errorf("%s is refused with %q, want %q in it", settings, got, want)
+			t.Errorf("%s is rejected with %q, want an error with %q", settings, got, want)
 		}
 	}
 }

@@ -103,21 +103,21 @@ func TestLists(t *testing.T) {
 	}
 }
 
-func TestBadSettingsAreRefused(t *testing.T) {
+func TestInvalidSettingsAreRejected(t *testing.T) {
 	for name, test := range map[string]struct {
 		settings filtertest.Settings
 		want     string
 	}{
-		"an address that is none":  {`{"ips": [{}, {"addrs": ["10.0.0.1", "10.0.0.300"]}]}`, "ips[1].addrs[1]"},
-		"a prefix that is none":    {`{"ips": [{"addrs": ["10.0.0.0/33"]}]}`, "ips[0].addrs[0]"},
-		"an action that is none":   {`{"ips": [{"action": "block"}]}`, "block"},
-		"a default that is none":   {`{"default_action": "ask"}`, "ask"},
+		"invalid address":          {`{"ips": [{}, {"addrs": ["10.0.0.1", "10.0.0.300"]}]}`, "ips[1].addrs[1]"},
+		"invalid prefix":           {`{"ips": [{"addrs": ["10.0.0.0/33"]}]}`, "ips[0].addrs[0]"},
+		"invalid action":           {`{"ips": [{"action": "block"}]}`, "block"},
+		"invalid default":          {`{"default_action": "ask"}`, "ask"},
 		"hops without their field": {`{"xff_num_trusted_hops": 1}`, "header"},
 		"an unknown key":           {`{"ip": []}`, "ips"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if got := filtertest.DecodeErrors(t, Kind(), test.settings); !strings.Contains(got, test.want) {
-				t.Errorf("refused with %q, want %q in it", got, test.want)
+				t.Errorf("rejected with %q, want an error with %q", got, test.want)
 			}
 		})
 	}
@@ -131,7 +131,7 @@ func passing(t testing.TB) (protocol.Service, *protocol.Exchange) {
 	return s, requestFrom("127.0.0.1:1", "X-Forwarded-For: 10.1.2.3, 127.0.0.1")
 }
 
-func TestPassingAllocatesNothing(t *testing.T) {
+func TestPassingDoesNotAllocate(t *testing.T) {
 	s, x := passing(t)
 	filtertest.CheckNoAllocs(t, s, x)
 }

@@ -180,7 +180,7 @@ func TestRequestsAreCountedByBothEnds(t *testing.T) {
 		{name: "without the host", settings: strings.Replace(inbound, "{", `{"disable_host_header_fallback": true, `, 1), change: func(*protocol.Exchange) {}, want: map[string]string{
 			"destination_service": "here", "destination_service_name": "here",
 		}},
-		{name: "a host that is none", change: func(x *protocol.Exchange) { x.Request.Authority = strings.Repeat("a", maxHostBytes+1) }, want: map[string]string{
+		{name: "invalid host", change: func(x *protocol.Exchange) { x.Request.Authority = strings.Repeat("a", maxHostBytes+1) }, want: map[string]string{
 			"destination_service": "here", "destination_service_name": "here",
 		}},
 		{name: "a fault", change: func(x *protocol.Exchange) { x.Record.Reason, x.Response.Status = protocol.ConnectFailure, 502 }, want: map[string]string{
@@ -275,7 +275,7 @@ func TestOverrides(t *testing.T) {
 		t.Errorf("bytes are counted under %v", labels)
 	}
 	if got := filtertest.DecodeErrors(t, Kind(), `{"reporter": "destination", "metrics": [{"name": "nothing"}]}`); !strings.Contains(got, "nothing") {
-		t.Errorf("a metric that there is not is refused as %q", got)
+		t.Errorf("a metric that there is not is rejected as %q", got)
 	}
 }
 
@@ -339,7 +339,7 @@ func meshExchange() *protocol.Exchange {
 	return x
 }
 
-func TestKnownRequestsAllocateNothing(t *testing.T) {
+func TestKnownRequestsDoNotAllocate(t *testing.T) {
 	observe, _ := newObserver(t, Kind(), inbound)
 	x := meshExchange()
 	if n := testing.AllocsPerRun(100, func() { observe(x) }); n != 0 {

@@ -170,7 +170,7 @@ func TestTokens(t *testing.T) {
 		{"signed by a stranger who takes our kid", signTokenWith(t, rs, other, validClaims(nil), map[string]any{"kid": "rsa"}, nil), false},
 		{"signed by a stranger", signTokenWith(t, rs, other, validClaims(nil), nil, nil), false},
 		{"a kid that leads elsewhere", signToken(t, rs, "rsa", validClaims(nil), map[string]any{"kid": "ec"}), false},
-		{"a kid that is not there", signToken(t, rs, "rsa", validClaims(nil), map[string]any{"kid": "../../dev/null"}), false},
+		{"unknown kid", signToken(t, rs, "rsa", validClaims(nil), map[string]any{"kid": "../../dev/null"}), false},
 		{"an empty kid", signToken(t, rs, "rsa", validClaims(nil), map[string]any{"kid": ""}), false},
 		{"a kid that is no text", signToken(t, rs, "rsa", validClaims(nil), map[string]any{"kid": 1}), false},
 		{"a key that it brings along", signTokenWith(t, rs, other, validClaims(nil), map[string]any{"jwk": jwkOf("other"), "kid": "other"}, nil), false},
@@ -388,7 +388,7 @@ func TestClaimHeaders(t *testing.T) {
 	}
 	got, _ = serveRequest(t, settings, "/out", "X-User: root", "x_user: root", "X-Claims: forged", "X_Claims: forged", "x_user: root")
 	if got.Len() != 0 {
-		t.Errorf("where no rule is, a caller forged %d fields", got.Len())
+		t.Errorf("where no rule is, a client forged %d fields", got.Len())
 	}
 	got, _ = serveRequest(t, settings, "/in", "Authorization: Basic YTpi", "Authorization: Bearer "+token)
 	if got.Get("authorization") != "Basic YTpi" || got.Len() != 5 {
@@ -519,7 +519,7 @@ func TestFetchedKeys(t *testing.T) {
 		clock = clock.Add(step.after)
 		from.keys.Store(step.keys)
 		if got := ask(step.id); got != step.want || from.fetches.Load() != step.asked {
-			t.Fatalf("%s: %d, and the issuer was asked %d times; want %d and %d", step.what, got, from.fetches.Load(), step.want, step.asked)
+			t.Fatalf("%s: %d, and the issuer got %d requests; want %d and %d", step.what, got, from.fetches.Load(), step.want, step.asked)
 		}
 	}
 	from.keys.Store("")
@@ -562,12 +562,12 @@ func TestPanickedFetchEndsWait(t *testing.T) {
 	}
 }
 
-func TestBadSettingsAreRefused(t *testing.T) {
+func TestInvalidSettingsAreRejected(t *testing.T) {
 	for name, test := range map[string]struct{ settings, want string }{
 		"a provider without keys":          {`{"providers": {"a": {}}}`, "expected one of local_jwks and remote_jwks"},
 		"keys that are none":               {`{"providers": {"a": {"local_jwks": {"inline_string": "{}"}}}}`, "no key"},
-		"an address that is none":          {`{"providers": {"a": {"remote_jwks": {"http_uri": {"uri": "keys", "cluster": "c"}}}}}`, "uri"},
-		"a provider that is not there":     {`{"rules": [{"requires": {"provider_name": "a"}}]}`, `provider "a" is not defined`},
+		"invalid address":                  {`{"providers": {"a": {"remote_jwks": {"http_uri": {"uri": "keys", "cluster": "c"}}}}}`, "uri"},
+		"unknown provider":                 {`{"rules": [{"requires": {"provider_name": "a"}}]}`, `provider "a" is not defined`},
 		"two requirements at once":         {`{"rules": [{"requires": {"allow_missing": {}, "allow_missing_or_failed": {}}}]}`, "expected one"},
 		"an empty list":                    {`{"rules": [{"requires": {"requires_any": {"requirements": []}}}]}`, "empty"},
 		"a list in a list that is wrong":   {`{"rules": [{"requires": {"requires_all": {"requirements": [{"requires_any": {"requirements": [{"provider_name": "a"}]}}]}}}]}`, `requirements[0]: requirements[0]: provider "a" is not defined`},
@@ -579,7 +579,7 @@ func TestBadSettingsAreRefused(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			if got := filtertest.DecodeErrors(t, Kind(), filtertest.Settings(test.settings)); !strings.Contains(got, test.want) {
-				t.Errorf("refused with %q, want %q in it", got, test.want)
+				t.Errorf("rejected with %q, want an error with %q", got, test.want)
 			}
 		})
 	}

@@ -50,11 +50,11 @@ func TestSpaceDelimitedClaimsAreLists(t *testing.T) {
 	}
 }
 
-// TestFailedStatusIsRefused verifies that failed_status_in_metadata is rejected by name. A policy
+// TestFailedStatusIsRejected verifies that failed_status_in_metadata is rejected by name. A policy
 // that denies by this metadata would never match.
-func TestFailedStatusIsRefused(t *testing.T) {
+func TestFailedStatusIsRejected(t *testing.T) {
 	settings := `{"providers": {"one": ` + localProvider(`, "failed_status_in_metadata": "failed"`) + `}}`
 	if got := filtertest.DecodeErrors(t, Kind(), filtertest.Settings(settings)); !strings.Contains(got, "failed_status_in_metadata") {
-		t.Errorf("refused because of %q", got)
+		t.Errorf("rejected because of %q", got)
 	}
 }

@@ -10,16 +10,16 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// TestASetWithoutUsableKeys verifies that such a set is rejected, or rejects every token if
+// TestKeySetWithoutUsableKeys verifies that such a set is rejected, or rejects every token if
 // accept_without_usable_keys is set.
-func TestASetWithoutUsableKeys(t *testing.T) {
+func TestKeySetWithoutUsableKeys(t *testing.T) {
 	const weak = `{"keys": [{"kty": "oct", "kid": "k1", "k": "c2hvcnQ", "alg": "HS256"}]}`
 	settings := func(lenient string) filtertest.Settings {
 		return filtertest.Settings(`{"providers": {"one": {"local_jwks": {"accept_without_usable_keys": ` + lenient + `, "inline_string": ` + strconv.Quote(weak) + `}}},
 			"rules": [{"match": {"prefix": "/"}, "requires": {"provider_name": "one"}}]}`)
 	}
 	if problems := filtertest.DecodeErrors(t, Kind(), settings("false")); !strings.Contains(problems, errUnusable.Error()) {
-		t.Errorf("it is refused for %s", problems)
+		t.Errorf("it is rejected for %s", problems)
 	}
 	made, _ := filtertest.Build(t, Kind(), settings("true"))
 	for _, token := range []string{"", "eyJhbGciOiJIUzI1NiIsImtpZCI6ImsxIn0.e30.AAAA", "eyJhbGciOiJub25lIn0.e30."} {
@@ -72,7 +72,7 @@ func TestPathSeparatedPrefix(t *testing.T) {
 	}
 	for _, segments := range []string{"a", "/a/", "/a?b"} {
 		if problems := filtertest.DecodeErrors(t, Kind(), settings(segments)); !strings.Contains(problems, "path_separated_prefix") {
-			t.Errorf("%q is refused with %q", segments, problems)
+			t.Errorf("%q is rejected with %q", segments, problems)
 		}
 	}
 }

@@ -241,7 +241,7 @@ func TestRateLimitHeaders(t *testing.T) {
 				got = append(got, x.Response.Header.Get(name))
 			}
 			if strings.Join(got, " ") != want || (status == 200) != (i < 2) {
-				t.Errorf("answer %d: status %d, %q; want %q", i, status, got, want)
+				t.Errorf("response %d: status %d, %q; want %q", i, status, got, want)
 			}
 		}
 	})
@@ -260,7 +260,7 @@ func TestBucketsAreBounded(t *testing.T) {
 			for range 3 * most {
 				addr = addr.Next()
 				if got := r.sendMany(1, httpRequest(addr.String())); got != 1 {
-					t.Fatalf("the first request of %v is refused", addr)
+					t.Fatalf("the first request of %v is rejected", addr)
 				}
 			}
 			pool := s.(*rateLimit).limiter.pools[0]
@@ -283,9 +283,9 @@ func TestBucketsAreBounded(t *testing.T) {
 	}
 }
 
-// TestABucketInUseIsNotDropped verifies that a client keeps a bucket that it uses while the pool
+// TestBucketInUseIsNotDropped verifies that a client keeps a bucket that it uses while the pool
 // replaces others.
-func TestABucketInUseIsNotDropped(t *testing.T) {
+func TestBucketInUseIsNotDropped(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newTestFilter(t, Kind(), `{"max_dynamic_descriptors": 8, "rate_limits": [{"actions": [{"remote_address": {}}]}],
 			"descriptors": [{"entries": [{"key": "remote_address"}], "token_bucket": {"max_tokens": 1, "fill_interval": "1h"}}]}`)
@@ -412,7 +412,7 @@ func TestNoTokenIsTakenTwice(t *testing.T) {
 	}
 }
 
-func TestBadSettingsAreRefused(t *testing.T) {
+func TestInvalidSettingsAreRejected(t *testing.T) {
 	const bucket = `"token_bucket": {"max_tokens": 1, "fill_interval": "1s"}`
 	for name, test := range map[string]struct {
 		settings filtertest.Settings
@@ -429,7 +429,7 @@ func TestBadSettingsAreRefused(t *testing.T) {
 		"an action of nothing":       {`{"rate_limits": [{"actions": [{}]}]}`, "found 0 actions"},
 		"an action of two":           {`{"rate_limits": [{"actions": [{"remote_address": {}, "generic_key": {"descriptor_value": "a"}}]}]}`, "found 2 actions"},
 		"no actions":                 {`{"rate_limits": [{"actions": []}]}`, "actions"},
-		"an address that is none":    {`{"rate_limits": [{"actions": [{"remote_address": {}}]}], "descriptors": [{"entries": [{"key": "remote_address", "value": "a"}], ` + bucket + `}]}`, "entries[0].value"},
+		"invalid address":            {`{"rate_limits": [{"actions": [{"remote_address": {}}]}], "descriptors": [{"entries": [{"key": "remote_address", "value": "a"}], ` + bucket + `}]}`, "entries[0].value"},
 		"a bad bucket inside":        {`{"rate_limits": [{"actions": [{"remote_address": {}}]}], "descriptors": [{"entries": [{"key": "remote_address"}], "token_bucket": {"max_tokens": 1, "fill_interval": "1ms"}}]}`, "descriptors[0].token_bucket"},
 		"a bad header condition":     {`{"rate_limits": [{"actions": [{"header_value_match": {"descriptor_value": "a", "headers": [{"name": ":x"}]}}]}]}`, "headers[0]"},
 		"no header condition":        {`{"rate_limits": [{"actions": [{"header_value_match": {"descriptor_value": "a", "headers": []}}]}]}`, "headers is empty"},
@@ -439,7 +439,7 @@ func TestBadSettingsAreRefused(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			if got := filtertest.DecodeErrors(t, Kind(), test.settings); !strings.Contains(got, test.want) {
-				t.Errorf("refused with %q, want %q in it", got, test.want)
+				t.Errorf("rejected with %q, want an error with %q", got, test.want)
 			}
 		})
 	}
@@ -453,7 +453,7 @@ func passingService(t testing.TB, more string) (protocol.Service, *protocol.Exch
 	return made(protocol.BlockingFunc(func(context.Context, *protocol.Exchange) error { return nil })), httpRequest("10.0.0.1", "Accept: */*")
 }
 
-func TestPassingAllocatesNothing(t *testing.T) {
+func TestPassingDoesNotAllocate(t *testing.T) {
 	for _, more := range []string{"", `"local_rate_limit_per_downstream_connection": true, `} {
 		s, x := passingService(t, more)
 		filtertest.CheckNoAllocs(t, s, x)

@@ -108,7 +108,7 @@ func serveAndWait(t *testing.T, s filtertest.Settings, to *fakeCluster, hosts in
 		t.Fatal(err)
 	}
 	if body, err := io.ReadAll(x.Response.Body); err != nil || string(body) != "from the application" {
-		t.Errorf("the caller got %q, %v", body, err)
+		t.Errorf("the client got %q, %v", body, err)
 	}
 	x.Reset() // copies must not refer to x
 	calls.Wait()
@@ -380,7 +380,7 @@ func TestRewoundBodyIsCopiedOnce(t *testing.T) {
 	}
 }
 
-func TestBadSettingsAreRefused(t *testing.T) {
+func TestInvalidSettingsAreRejected(t *testing.T) {
 	for name, test := range map[string]struct{ settings, want string }{
 		"a share above all":            {`{"cluster": "a", "percent": 101}`, "percent"},
 		"no copies":                    {`{"cluster": "a", "amplification": 0}`, "amplification"},
@@ -391,13 +391,13 @@ func TestBadSettingsAreRefused(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			if got := filtertest.DecodeErrors(t, Kind(), filtertest.Settings(test.settings)); !strings.Contains(got, test.want) {
-				t.Errorf("refused with %q, want %q in it", got, test.want)
+				t.Errorf("rejected with %q, want an error with %q", got, test.want)
 			}
 		})
 	}
 }
 
-func TestRequestsThatAreNotCopiedAllocateNothing(t *testing.T) {
+func TestRequestsThatAreNotCopiedDoNotAllocate(t *testing.T) {
 	made, _ := filtertest.Build(t, Kind(), `{"cluster": "shadow", "max_body_size": 1}`)
 	s := made(protocol.BlockingFunc(func(context.Context, *protocol.Exchange) error { return nil }))
 	x := newPOST("large", true)

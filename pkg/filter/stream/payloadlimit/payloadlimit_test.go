@@ -76,7 +76,7 @@ func newService(t testing.TB, s filtertest.Settings) protocol.Service {
 	return made(new(application))
 }
 
-func TestContentAboveTheLimitIsRefused(t *testing.T) {
+func TestBodyAboveLimitIsRejected(t *testing.T) {
 	for _, test := range []struct {
 		name, settings string
 		size           int
@@ -112,9 +112,9 @@ func TestContentAboveTheLimitIsRefused(t *testing.T) {
 	}
 }
 
-// TestDeclaredContentIsRefusedUnread verifies that the filter rejects a request by its declared
+// TestDeclaredBodyIsRejectedUnread verifies that the filter rejects a request by its declared
 // length without reading the body. A client that waits for a 100 never sends it (RFC 9110 10.1.1).
-func TestDeclaredContentIsRefusedUnread(t *testing.T) {
+func TestDeclaredBodyIsRejectedUnread(t *testing.T) {
 	x := newPOST(101, declared)
 	body := &unreadableBody{t: t}
 	x.Request.Body = body
@@ -198,7 +198,7 @@ func TestOtherErrorsAreReturned(t *testing.T) {
 	}
 }
 
-func TestRefusalCarriesNothingOfTheRequest(t *testing.T) {
+func TestRejectionContainsNothingOfRequest(t *testing.T) {
 	for _, l := range []length{declared, chunked} {
 		x := newPOST(101, l)
 		made, counts := filtertest.Build(t, Kind(), `{"max_entity_size": 100}`)
@@ -207,12 +207,12 @@ func TestRefusalCarriesNothingOfTheRequest(t *testing.T) {
 		}
 		for name, value := range x.Response.Header.All() {
 			if name != "Content-Type" {
-				t.Errorf("the answer has %s: %s", name, value)
+				t.Errorf("the response has %s: %s", name, value)
 			}
 		}
 		body, err := io.ReadAll(x.Response.Body)
 		if err != nil || string(body) != "request body too large\n" {
-			t.Errorf("the answer is %q, %v", body, err)
+			t.Errorf("the response is %q, %v", body, err)
 		}
 		if got := counts.Value(rejectedMetric()); got != 1 {
 			t.Errorf("%s = %v, want 1", rejectedMetric().Name, got)
@@ -220,7 +220,7 @@ func TestRefusalCarriesNothingOfTheRequest(t *testing.T) {
 	}
 }
 
-func TestBadSettingsAreRefused(t *testing.T) {
+func TestInvalidSettingsAreRejected(t *testing.T) {
 	for name, test := range map[string]struct{ settings, want string }{
 		"a status that is no error": {`{"http_status": 200}`, "http_status"},
 		"a limit below 0":           {`{"max_entity_size": -1}`, "max_entity_size"},
@@ -228,13 +228,13 @@ func TestBadSettingsAreRefused(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			if got := filtertest.DecodeErrors(t, Kind(), filtertest.Settings(test.settings)); !strings.Contains(got, test.want) {
-				t.Errorf("refused with %q, want %q in it", got, test.want)
+				t.Errorf("rejected with %q, want an error with %q", got, test.want)
 			}
 		})
 	}
 }
 
-func TestRequestsOfADeclaredLengthAllocateNothing(t *testing.T) {
+func TestRequestsWithLengthDoNotAllocate(t *testing.T) {
 	made, _ := filtertest.Build(t, Kind(), `{"max_entity_size": 100}`)
 	s := made(protocol.BlockingFunc(func(context.Context, *protocol.Exchange) error { return nil }))
 	x := newPOST(10, declared)

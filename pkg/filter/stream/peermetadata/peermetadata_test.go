@@ -31,7 +31,7 @@ func TestReadme(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got, err := workload.ParseMetadata(x.Response.Header.Get(workload.FieldMetadata)); err != nil || got.Name != "reviews-v1" {
-		t.Errorf("the answer is of %+v, %v", got, err)
+		t.Errorf("the response is of %+v, %v", got, err)
 	}
 }
 
@@ -117,7 +117,7 @@ func TestPeerHeaders(t *testing.T) {
 				got = append(got, name+": "+value)
 			}
 			if !slices.Equal(got, test.want) {
-				t.Errorf("the answer has %q, want %q", got, test.want)
+				t.Errorf("the response has %q, want %q", got, test.want)
 			}
 			caller, _ := x.Metadata.Lookup(workload.Namespace, workload.KeyDownstream)
 			host, _ := x.Metadata.Lookup(workload.Namespace, workload.KeyUpstream)
@@ -158,9 +158,9 @@ func TestCallsOfRPCPass(t *testing.T) {
 	}
 }
 
-func TestNothingToTellIsRefused(t *testing.T) {
+func TestEmptySettingsAreRejected(t *testing.T) {
 	if got := filtertest.DecodeErrors(t, Kind(), `{"upstream_propagation": true}`); !strings.Contains(got, "require node or workload") {
-		t.Errorf("refused as %q", got)
+		t.Errorf("rejected as %q", got)
 	}
 }
 
@@ -181,7 +181,7 @@ func TestPeersAreBounded(t *testing.T) {
 	}
 }
 
-func TestKnownPeersAllocateNothing(t *testing.T) {
+func TestKnownPeersDoNotAllocate(t *testing.T) {
 	for name, settings := range map[string]filtertest.Settings{"outbound": outbound, "inbound": inbound} {
 		t.Run(name, func(t *testing.T) {
 			made, _ := filtertest.Build(t, Kind(), settings)

@@ -325,10 +325,10 @@ func TestAmbiguousPathsAreRejected(t *testing.T) {
 	} {
 		x := httpRequest("GET "+path, "10.0.0.1:1")
 		if got, _ := serveRequest(t, permissionPolicy("DENY", rule), x); (got == protocol.ReasonDenied) != ambiguous {
-			t.Errorf("%s: %v, want it refused: %t", path, got, ambiguous)
+			t.Errorf("%s: %v, want it rejected: %t", path, got, ambiguous)
 		}
 		if got, _ := serveRequest(t, permissionPolicy("DENY", `{"header": {"name": ":path", "prefix_match": "/admin"}}`), x); (got == protocol.ReasonDenied) != ambiguous {
-			t.Errorf("%s by :path: %v, want it refused: %t", path, got, ambiguous)
+			t.Errorf("%s by :path: %v, want it rejected: %t", path, got, ambiguous)
 		}
 		if got, _ := serveRequest(t, permissionPolicy("DENY", `{"header": {"name": "x"}}`), x); got != protocol.ReasonNone {
 			t.Errorf("%s: %v from rules that do not read the path", path, got)
@@ -405,7 +405,7 @@ func TestRemoteIPTrustedHops(t *testing.T) {
 	}
 }
 
-func TestBadSettingsAreRefused(t *testing.T) {
+func TestInvalidSettingsAreRejected(t *testing.T) {
 	for name, test := range map[string]struct {
 		settings filtertest.Settings
 		want     string
@@ -437,7 +437,7 @@ func TestBadSettingsAreRefused(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			if got := filtertest.DecodeErrors(t, Kind(), test.settings); !strings.Contains(got, test.want) {
-				t.Errorf("refused with %q, want %q in it", got, test.want)
+				t.Errorf("rejected with %q, want an error with %q", got, test.want)
 			}
 		})
 	}
@@ -452,12 +452,12 @@ func passing(t testing.TB) (protocol.Service, *protocol.Exchange) {
 	return s, httpRequest("GET /items/1?a=b", "127.0.0.1:1", "Accept: */*", "X-Forwarded-For: 10.1.2.3, 127.0.0.1")
 }
 
-func TestPassingAllocatesNothing(t *testing.T) {
+func TestPassingDoesNotAllocate(t *testing.T) {
 	s, x := passing(t)
 	filtertest.CheckNoAllocs(t, s, x)
 }
 
-func TestNamesOfCertificatesAllocateNothing(t *testing.T) {
+func TestNamesOfCertificatesDoNotAllocate(t *testing.T) {
 	made, _ := filtertest.Build(t, Kind(), principalPolicy("ALLOW", `{"authenticated": {"principal_name": {"prefix": "spiffe://example.org/"}}}`))
 	s := made(protocol.BlockingFunc(func(context.Context, *protocol.Exchange) error { return nil }))
 	x := overTLS(&protocol.TLS{Peer: &protocol.Certificate{URISANs: []string{"spiffe://example.org/a"}}}, httpRequest("GET /", "10.0.0.1:1"))

@@ -24,7 +24,7 @@ func TestUnsupportedKeysAreRejectedIfEmpty(t *testing.T) {
 				want = "CEL"
 			}
 			if got := filtertest.DecodeErrors(t, kind, filtertest.Settings(text)); !strings.Contains(got, want) {
-				t.Errorf("%s is refused because of %s", text, got)
+				t.Errorf("%s is rejected because of %s", text, got)
 			}
 		}
 	}

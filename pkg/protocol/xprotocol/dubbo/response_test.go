@@ -70,7 +70,7 @@ func TestMalformedAttachments(t *testing.T) {
 		var r protocol.Response
 		var v xprotocol.FrameView
 		if err := (Codec{}).ReadResponse(frame, &r, &v); err != nil {
-			t.Errorf("%s: %v, want an answer that passes", c.name, err)
+			t.Errorf("%s: %v, want a response that passes", c.name, err)
 			continue
 		}
 		if out, err := (Codec{}).AppendResponse(nil, frame, &r, &v); err != nil || !bytes.Equal(out, frame) {

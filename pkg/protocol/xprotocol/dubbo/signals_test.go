@@ -69,7 +69,7 @@ func TestPong(t *testing.T) {
 		ping := frameOf(c.flags[0], 0, []byte(c.body))
 		want := "before" + string(frameOf(c.wantFlags[0], statusOK, []byte(c.want)))
 		if got := (Codec{}).AppendHeartbeatAck([]byte("before"), ping); string(got) != want {
-			t.Errorf("%s: the answer is %x, want %x", c.name, got, want)
+			t.Errorf("%s: the response is %x, want %x", c.name, got, want)
 		}
 	}
 }
