@@ -12,7 +12,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/inspect"
 )
 
-// reloadRequest asks for a reload. answer receives the result; it is nil or buffered.
+// reloadRequest is a request for a reload. result receives the result; it is nil or buffered.
 type reloadRequest struct{ result chan<- inspect.Reload }
 
 // serveReloads reads the file again for each request, until ctx ends.
@@ -41,14 +41,14 @@ func (p *process) requestReload() {
 
 // reloadNow reads the file again and returns the result.
 func (p *process) reloadNow(ctx context.Context) (inspect.Reload, error) {
-	answer := make(chan inspect.Reload, 1)
+	results := make(chan inspect.Reload, 1)
 	select {
-	case p.reloads <- reloadRequest{answer}:
+	case p.reloads <- reloadRequest{results}:
 	case <-ctx.Done():
 		return inspect.Reload{}, ctx.Err()
 	}
 	select {
-	case r := <-answer:
+	case r := <-results:
 		return r, nil
 	case <-ctx.Done():
 		return inspect.Reload{}, ctx.Err()

@@ -27,8 +27,8 @@ type PacketServer interface {
 type HostLeaser interface {
 	// Lease chooses a host of the cluster and opens a socket to it. If the cluster balances by
 	// hash, it uses hash (0: random). now is the session's current lease, nil if it has none.
-	// Assign returns now if it leads to the same host and has heard no error; after an error its
-	// socket may go on reporting what was refused. Any other lease replaces now, which the
+	// Lease returns now if it is a lease of the same host without an error; after an error its
+	// socket may continue to report rejected datagrams. Any other lease replaces now, which the
 	// session then ends; in the same cluster the new lease takes no additional slot. Errors are
 	// Faults.
 	Lease(cluster string, hash uint64, now HostLease) (HostLease, error)

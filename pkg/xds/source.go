@@ -10,7 +10,7 @@
 //
 // The other packages: bootstrap reads how to reach control planes, and the static resources;
 // resource converts protobuf to the model; transport connects; cache keeps accepted resources on
-// disk; load reports load; status answers what is received and active.
+// disk; load reports load; status reports the received and active resources.
 package xds
 
 import (

@@ -51,7 +51,7 @@ func caseTables() []caseTable {
 }
 
 // TestHTTP1 verifies the rules of every table twice: with whole writes, and byte by byte. Its log
-// ends with the verdicts.
+// ends with the results.
 func TestHTTP1(t *testing.T) {
 	var report report
 	for _, c := range caseTables() {
@@ -99,7 +99,7 @@ func outcomeOf(t *testing.T) string {
 	return "pass"
 }
 
-// report collects the verdicts in the order of the tables.
+// report collects the results in the order of the tables.
 type report struct {
 	lines   []string
 	counts  map[string]int

@@ -195,7 +195,7 @@ func rejected(status int) step {
 	}
 }
 
-// rejectedOnly is refuse without the check of the origin.
+// rejectedOnly is like rejected, without the check of the origin.
 func rejectedOnly(status int) step {
 	return func(r *harness) {
 		r.Helper()

@@ -172,7 +172,7 @@ func TestAdaptiveConcurrencySurvivesReload(t *testing.T) {
 }
 
 // TestStreamsAreNotCountedAsInFlight verifies that a WebSocket tunnel and a gRPC stream whose response has
-// begun do not count against the limit.
+// started do not count against the limit.
 func TestStreamsAreNotCountedAsInFlight(t *testing.T) {
 	t.Parallel()
 	filters := object{"stream_filters": list{adaptiveFilter(1, nil)}}

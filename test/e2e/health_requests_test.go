@@ -22,7 +22,7 @@ func TestHealthRequestsGetLocalReply(t *testing.T) {
 	}
 }
 
-// TestHeartbeatsGetLocalReply verifies that Weft answers RPC heartbeats without a
+// TestHeartbeatsGetLocalReply verifies that Weft responds to RPC heartbeats without a
 // provider. Files of RPC sidecars have the healthcheck filter for this, but it is not needed.
 func TestHeartbeatsGetLocalReply(t *testing.T) {
 	t.Parallel()

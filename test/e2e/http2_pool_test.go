@@ -9,12 +9,12 @@ import (
 )
 
 // streamLimitedUpstream is an HTTP/2 upstream that allows three streams on a connection and sends no response
-// until answer is closed.
+// until release is closed.
 type streamLimitedUpstream struct {
 	address string
 	opened  atomic.Int64 // number of connections
 	arrived chan struct{}
-	release chan struct{} // closed to answer every request
+	release chan struct{} // closed to respond to every request
 }
 
 func startStreamLimitedUpstream(t *testing.T) *streamLimitedUpstream {

@@ -291,7 +291,7 @@ func TestOverloadIsNotReportedAsDrain(t *testing.T) {
 }
 
 // TestAcceptRateLimit verifies that connections above the accept rate wait and are not
-// refused.
+// rejected.
 func TestAcceptRateLimit(t *testing.T) {
 	t.Parallel()
 	const perSecond, burst, all = 20, 5, 20

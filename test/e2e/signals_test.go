@@ -26,7 +26,7 @@ const (
 type holdingUpstream struct {
 	*origin
 	arrived chan struct{} // gets a value for each request that arrives
-	release chan struct{} // closed to answer requests
+	release chan struct{} // closed to respond to requests
 }
 
 func startHoldingUpstream(t *testing.T) *holdingUpstream {

@@ -125,7 +125,7 @@ func sockets(w *weft) (all []string) {
 	return all
 }
 
-// serveFaulty answers most requests. The others fail in one of the ways in which upstreams
+// serveFaulty responds to most requests. The others fail in one of the ways in which upstreams
 // fail.
 func serveFaulty(c net.Conn) {
 	r := bufio.NewReader(c)

@@ -15,8 +15,8 @@ var forgedCertificates = []string{
 	"X-Forwarded-Client-Cert: Hash=forged;URI=spiffe://shop/root", "x-forwarded-client-cert: By=a,Hash=\"b", "X_Forwarded_Client_Cert: Hash=spelt",
 }
 
-// TestForwardedClientCertificate verifies for each mode which certificates the upstream is
-// told of, over HTTP/1.1 and HTTP/2, with headers that the client has forged.
+// TestForwardedClientCertificate verifies for each mode which certificates Weft reports to
+// the upstream, over HTTP/1.1 and HTTP/2, when the client sends forged headers.
 func TestForwardedClientCertificate(t *testing.T) {
 	t.Parallel()
 	v := newCertDir(t)

@@ -71,8 +71,8 @@ func startWeft(t *testing.T, name, config string) *peer {
 	return p
 }
 
-// drainUnderLoad starts a load on the consumer and stops the first of two Wefts. caller uses both: it is the
-// consumer or the Weft in front of them.
+// drainUnderLoad starts a load on the consumer and stops the first of two Wefts. caller sends requests to both: it is the
+// consumer, or the Weft in front of them.
 func (r *restartTest) drainUnderLoad(t *testing.T, two weftPair, caller *peer, load string) {
 	t.Helper()
 	r.consumer.send(t, fmt.Sprintf("%s callers=%d millis=5 %s", load, concurrency, r.options))

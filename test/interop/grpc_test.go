@@ -191,7 +191,7 @@ func TestGRPCIsRejectedForHTTP1Upstream(t *testing.T) {
 	}
 }
 
-// TestCheckRejected verifies refused with a server that is not Weft.
+// TestCheckRejected verifies checkRejected with a server that is not Weft.
 func TestCheckRejected(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

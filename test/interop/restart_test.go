@@ -224,7 +224,7 @@ type outage struct {
 	errorPrefixes errorPrefixes
 
 	killed, exited         time.Time // of the provider; between them it may still respond
-	failedOver             time.Time // when every caller knew: each has got many responses since
+	failedOver             time.Time // when every caller used the other provider: each has received many responses since
 	restarted, reconnected time.Time // the new provider listens; a caller has its response
 
 	duration  time.Duration

@@ -51,7 +51,7 @@ type controlPlane struct {
 
 	mu          sync.Mutex
 	acks        []ack         // guarded by mu
-	acksChanged chan struct{} // guarded by mu; closed and replaced when answers grows
+	acksChanged chan struct{} // guarded by mu; closed and replaced when acks grows
 	streamCount int           // number of opened streams; guarded by mu
 	node        *corev3.Node  // node of the last request with one; guarded by mu
 }
@@ -169,14 +169,14 @@ func (p *controlPlane) publish() {
 	}
 }
 
-// ackCount returns the number of answers.
+// ackCount returns the number of ACKs and NACKs.
 func (p *controlPlane) ackCount() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return len(p.acks)
 }
 
-// await returns the first answer after the first from ones for which wanted returns true.
+// await skips from ACKs and NACKs and returns the next one for which wanted returns true.
 func (p *controlPlane) await(from int, wanted func(ack) bool) ack {
 	p.t.Helper()
 	limit := time.After(waitTimeout)

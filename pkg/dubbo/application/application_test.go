@@ -144,8 +144,8 @@ func TestMetadataInTheRegistry(t *testing.T) {
 	}
 }
 
-// startFakeInstance returns an instance that answers one call with a head and a body, and a channel with
-// the request that it receives.
+// startFakeInstance returns an instance that responds to one call with a head and a body, and a channel
+// with the request that it receives.
 func startFakeInstance(t *testing.T, head, body []byte) (registry.Instance, <-chan []byte) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")

@@ -52,9 +52,9 @@ func TestConfigurators(t *testing.T) {
 	tests := []struct {
 		name  string
 		rules []string
-		// want contains the differences in the provider, asked those in the consumer's parameters
-		// from "timeout=100".
-		want, asked string
+		// want contains the differences in the provider, wantCall those in the parameters of the
+		// consumer, from "timeout=100".
+		want, wantCall string
 	}{
 		{"nothing", nil, "", ""},
 		{"everybody", []string{"override://0.0.0.0/com.foo.Bar?category=configurators&dynamic=false&weight=200"}, "weight=200", "weight=200"},
@@ -68,7 +68,7 @@ func TestConfigurators(t *testing.T) {
 		{"a provider by application", []string{"override://0.0.0.0/com.foo.Bar?application=stock&retries=0"}, "retries=0", ""},
 		{"another application", []string{"override://0.0.0.0/com.foo.Bar?application=other&retries=0"}, "", ""},
 		{"an application as the user", []string{"override://shop@0.0.0.0/com.foo.Bar?retries=0"}, "retries=0", "retries=0"},
-		{"before what was asked for", []string{"override://0.0.0.0/com.foo.Bar?timeout=7"}, "timeout=7", "timeout=7"},
+		{"overrides the consumer", []string{"override://0.0.0.0/com.foo.Bar?timeout=7"}, "timeout=7", "timeout=7"},
 		{"it says whose", []string{"override://0.0.0.0/com.foo.Bar?side=provider&timeout=7"}, "timeout=7", ""},
 		{"another version", []string{"override://0.0.0.0/com.foo.Bar?category=configurators&version=2&disabled=true"}, "", ""},
 		{"another group", []string{"override://0.0.0.0/com.foo.Bar?category=configurators&group=g&disabled=true"}, "", ""},
@@ -127,16 +127,16 @@ func TestConfigurators(t *testing.T) {
 					t.Error(text)
 				}
 			}
-			before, asked := parse(t, provider), map[string]string{"timeout": "100"}
-			after, parameters := rules.ReadConfigurators(urls, warn).Apply(before, consumer(), asked)
+			before, input := parse(t, provider), map[string]string{"timeout": "100"}
+			after, parameters := rules.ReadConfigurators(urls, warn).Apply(before, consumer(), input)
 			if got := changes(before.Parameters.Map(), after.Parameters.Map()); got != tt.want {
 				t.Errorf("the provider has %q, want %q", got, tt.want)
 			}
-			if got := changes(map[string]string{"timeout": "100"}, parameters); got != tt.asked {
-				t.Errorf("the consumer has %q, want %q", got, tt.asked)
+			if got := changes(map[string]string{"timeout": "100"}, parameters); got != tt.wantCall {
+				t.Errorf("the consumer has %q, want %q", got, tt.wantCall)
 			}
-			if len(asked) != 1 || asked["timeout"] != "100" {
-				t.Errorf("the input was changed: %v", asked)
+			if len(input) != 1 || input["timeout"] != "100" {
+				t.Errorf("the input was changed: %v", input)
 			}
 		})
 	}

@@ -11,11 +11,11 @@ import (
 
 // Decompress returns the filter that decompresses requests whose only content coding is that of one
 // of the decoders. It forwards other requests unchanged. It rejects a request whose body exceeds
-// the limits or is corrupt. decompressed counts every request whose body it replaces, and refused
+// the limits or is corrupt. decompressed counts every request whose body it replaces, and rejected
 // those that it rejects.
-func Decompress(decoders []*DecoderPool, decompressed, refused *metrics.Counter) filter.Filter {
+func Decompress(decoders []*DecoderPool, decompressed, rejected *metrics.Counter) filter.Filter {
 	return func(next protocol.Service) protocol.Service {
-		return &decompressor{decoders, decompressed, refused, next}
+		return &decompressor{decoders, decompressed, rejected, next}
 	}
 }
 

@@ -26,12 +26,12 @@ func (r *recordingApp) Start(_ context.Context, x *protocol.Exchange) error {
 func TestRequestsAreDecompressed(t *testing.T) {
 	gzipped, zstdd := referenceCompress(t, Gzip, compressibleText(500)), referenceCompress(t, Zstd, compressibleText(500))
 	for _, test := range []struct {
-		name    string
-		fields  [][2]string
-		sent    string
-		want    string // body; "": as sent
-		reason  protocol.Reason
-		refused bool
+		name     string
+		fields   [][2]string
+		sent     string
+		want     string // body; "": as sent
+		reason   protocol.Reason
+		rejected bool
 	}{
 		{name: "gzip", fields: [][2]string{{"Content-Encoding", "gzip"}}, sent: gzipped, want: compressibleText(500)},
 		{name: "gzip in another case", fields: [][2]string{{"content-encoding", "X-GZIP"}}, sent: gzipped, want: compressibleText(500)},
@@ -43,8 +43,8 @@ func TestRequestsAreDecompressed(t *testing.T) {
 		{name: "two in two fields", fields: [][2]string{{"Content-Encoding", "gzip"}, {"Content-Encoding", "gzip"}}, sent: "..."},
 		{name: "with a digest of what was sent", fields: [][2]string{{"Content-Digest", "sha-256=:AA==:"}, {"Content-Encoding", "gzip"}}, sent: gzipped},
 		{name: "to be left alone", fields: [][2]string{{"Cache-Control", "no-transform"}, {"Content-Encoding", "gzip"}}, sent: gzipped},
-		{name: "another than it says", fields: [][2]string{{"Content-Encoding", "zstd"}}, sent: gzipped, reason: protocol.MalformedRequest, refused: true},
-		{name: "too large", fields: [][2]string{{"Content-Encoding", "zstd"}}, sent: referenceCompress(t, Zstd, compressibleText(1001)), reason: protocol.BodyTooLarge, refused: true},
+		{name: "another than it says", fields: [][2]string{{"Content-Encoding", "zstd"}}, sent: gzipped, reason: protocol.MalformedRequest, rejected: true},
+		{name: "too large", fields: [][2]string{{"Content-Encoding", "zstd"}}, sent: referenceCompress(t, Zstd, compressibleText(1001)), reason: protocol.BodyTooLarge, rejected: true},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			x := new(protocol.Exchange)
@@ -55,22 +55,22 @@ func TestRequestsAreDecompressed(t *testing.T) {
 			}
 			sent := x.Request.Header.Get("Content-Encoding")
 			x.Request.Body, x.Request.ContentLength = protocol.NewStringBody(test.sent), int64(len(test.sent))
-			var begun, refused metrics.Counter
+			var decompressed, rejected metrics.Counter
 			app := new(recordingApp)
 			limits := Limits{MaxSize: 1000}
-			s := Decompress([]*DecoderPool{testDecoderPool(t, Gzip, limits), testDecoderPool(t, Zstd, limits)}, &begun, &refused)(app)
+			s := Decompress([]*DecoderPool{testDecoderPool(t, Gzip, limits), testDecoderPool(t, Zstd, limits)}, &decompressed, &rejected)(app)
 			err := x.Serve(t.Context(), s)
-			if got := protocol.ReasonOf(err); got != test.reason || (refused.Value() == 1) != test.refused {
-				t.Fatalf("Serve = %v, %d rejected; want %v", err, refused.Value(), test.reason)
+			if got := protocol.ReasonOf(err); got != test.reason || (rejected.Value() == 1) != test.rejected {
+				t.Fatalf("Serve = %v, %d rejected; want %v", err, rejected.Value(), test.reason)
 			}
 			switch {
 			case test.reason != protocol.ReasonNone:
 			case test.want == "":
-				if app.content != test.sent || app.encoding != sent || app.length != int64(len(test.sent)) || begun.Value() != 0 {
+				if app.content != test.sent || app.encoding != sent || app.length != int64(len(test.sent)) || decompressed.Value() != 0 {
 					t.Errorf("the application got %+v, want what was sent", *app)
 				}
 			default:
-				if app.content != test.want || app.encoding != "" || app.length != -1 || begun.Value() != 1 {
+				if app.content != test.want || app.encoding != "" || app.length != -1 || decompressed.Value() != 1 {
 					t.Errorf("the application got %+v, want %q", *app, test.want)
 				}
 			}

@@ -127,14 +127,14 @@ func splitName(name string) (category, iface string, ok bool) {
 }
 
 // mayContain reports whether a service with that name, of the requested interface, can contain URLs
-// that asked accepts.
-func mayContain(name string, asked registry.Service) bool {
+// that requested accepts.
+func mayContain(name string, requested registry.Service) bool {
 	parts := strings.Split(listName(name), separator)
 	if len(parts) != 4 {
 		return true // the old format: the URLs name their service
 	}
-	asked = registry.Service{Interface: listName(asked.Interface), Group: listName(asked.Group), Version: listName(asked.Version)}
-	return asked.Accepts(registry.URL{Path: parts[1], Parameters: registry.ParametersOf(map[string]string{
+	requested = registry.Service{Interface: listName(requested.Interface), Group: listName(requested.Group), Version: listName(requested.Version)}
+	return requested.Accepts(registry.URL{Path: parts[1], Parameters: registry.ParametersOf(map[string]string{
 		registry.ParameterCategory: parts[0], registry.ParameterInterface: parts[1], registry.ParameterVersion: parts[2], registry.ParameterGroup: parts[3],
 	})})
 }

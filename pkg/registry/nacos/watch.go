@@ -321,13 +321,13 @@ func (w *watcher) readLists(ctx context.Context, lists []*serviceList) error {
 // readChangedConfigs reads the documents that have changed.
 func (w *watcher) readChangedConfigs(ctx context.Context, documents []*configEntry) error {
 	for some := range slices.Chunk(documents, configsPerQuery) {
-		var asked []byte
+		var query []byte
 		papers := map[configKey]*configEntry{}
 		for _, p := range some {
-			asked = appendConfigQuery(asked, p.configKey, p.sum, w.owner.location.namespace)
+			query = appendConfigQuery(query, p.configKey, p.sum, w.owner.location.namespace)
 			papers[p.configKey] = p
 		}
-		changed, err := w.owner.changedConfigs(ctx, asked)
+		changed, err := w.owner.changedConfigs(ctx, query)
 		if err != nil {
 			return err
 		}
@@ -350,11 +350,11 @@ func (w *watcher) readChangedConfigs(ctx context.Context, documents []*configEnt
 	return nil
 }
 
-// changedConfigs returns the configurations of asked (see appendConfigQuery) that differ.
-func (r *Registry) changedConfigs(ctx context.Context, asked []byte) ([]configKey, error) {
+// changedConfigs returns the configurations of query (see appendConfigQuery) that differ.
+func (r *Registry) changedConfigs(ctx context.Context, query []byte) ([]configKey, error) {
 	body, err := r.client.call(ctx, request{
 		method: http.MethodPost, path: configPath + "/listener",
-		form: url.Values{"Listening-Configs": {string(asked)}},
+		form: url.Values{"Listening-Configs": {string(query)}},
 		// Return the current differences immediately, without long polling.
 		header: http.Header{"Long-Pulling-Timeout": {"10000"}, "Long-Pulling-Timeout-No-Hangup": {"true"}},
 	})

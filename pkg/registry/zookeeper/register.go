@@ -29,7 +29,7 @@ type registration struct {
 	settled     bool // confirmed in this session
 	reconciling bool
 	backingOff  bool // for a timer, to retry
-	// failures is the number of consecutive failures; told means that a failure was logged.
+	// failures is the number of consecutive failures; failureLogged means that the current error was logged.
 	failures      int
 	failureLogged bool
 	waiters       []chan error // capacity 1
@@ -51,15 +51,15 @@ func (r *Registry) setDesired(ctx context.Context, u registry.URL, wanted bool) 
 	if err != nil {
 		return err
 	}
-	return r.await(ctx, u.Service().String(), func(answer chan error) { r.noteDesired(path, u, wanted, answer) })
+	return r.await(ctx, u.Service().String(), func(done chan error) { r.noteDesired(path, u, wanted, done) })
 }
 
 // await makes the loop run note, and waits for the result.
-func (r *Registry) await(ctx context.Context, what string, note func(answer chan error)) (err error) {
-	answer := make(chan error, 1)
-	r.callbacks.post(func() { note(answer) })
+func (r *Registry) await(ctx context.Context, what string, note func(done chan error)) (err error) {
+	done := make(chan error, 1)
+	r.callbacks.post(func() { note(done) })
 	select {
-	case err = <-answer:
+	case err = <-done:
 	case <-ctx.Done():
 		err = context.Cause(ctx)
 		if state := r.State(); !state.Connected && state.LastError != "" {
@@ -75,11 +75,11 @@ func (r *Registry) await(ctx context.Context, what string, note func(answer chan
 }
 
 // noteDesired records a desired state and starts to reconcile it.
-func (r *Registry) noteDesired(path string, u registry.URL, wanted bool, answer chan error) {
+func (r *Registry) noteDesired(path string, u registry.URL, wanted bool, done chan error) {
 	e := r.entries[path]
 	switch {
 	case e == nil && !wanted:
-		answer <- nil
+		done <- nil
 		return
 	case e == nil:
 		e = &registration{path: path, url: u, wanted: true}
@@ -87,7 +87,7 @@ func (r *Registry) noteDesired(path string, u registry.URL, wanted bool, answer 
 	case e.wanted != wanted:
 		e.setDesired(wanted)
 	}
-	r.reconcile(e, answer)
+	r.reconcile(e, done)
 }
 
 // setDesired changes the desired state.
@@ -96,13 +96,13 @@ func (e *registration) setDesired(wanted bool) {
 	e.wanted, e.settled, e.backingOff, e.failures = wanted, false, false, 0
 }
 
-// reconcile reconciles e unless it is settled, and sends the result to answer.
-func (r *Registry) reconcile(e *registration, answer chan error) {
+// reconcile reconciles e unless it is settled, and sends the result to done.
+func (r *Registry) reconcile(e *registration, done chan error) {
 	if e.settled {
-		answer <- nil
+		done <- nil
 		return
 	}
-	e.waiters = append(e.waiters, answer)
+	e.waiters = append(e.waiters, done)
 	r.startReconcile(e)
 }
 

@@ -154,11 +154,11 @@ func (s *service) applications() []string {
 }
 
 // snapshot returns the snapshot of a service, and marks that change with it.
-func (r *Registry) snapshot(s *service, asked registry.Service) (v registry.Snapshot, marks []string) {
+func (r *Registry) snapshot(s *service, requested registry.Service) (v registry.Snapshot, marks []string) {
 	marks = []string{} // not nil: there is a snapshot
 	accept := func(n *node) (accepted []registry.URL) {
 		for i, u := range n.content.urls {
-			if acceptsOrWildcard(asked, u) {
+			if acceptsOrWildcard(requested, u) {
 				accepted, marks = append(accepted, u), append(marks, n.content.names[i])
 			}
 		}
@@ -170,7 +170,7 @@ func (r *Registry) snapshot(s *service, asked registry.Service) (v registry.Snap
 	v.Routers = accept(s.routers)
 	for _, rule := range r.rulesOf(s) {
 		n := s.extraNodes[rule.path]
-		if !rule.appliesTo(asked) || n == nil || n.content == nil || !n.content.exists {
+		if !rule.appliesTo(requested) || n == nil || n.content == nil || !n.content.exists {
 			continue
 		}
 		u := rule.url(n.content.data)
@@ -198,12 +198,12 @@ func (r *Registry) snapshot(s *service, asked registry.Service) (v registry.Snap
 	return v, marks
 }
 
-// acceptsOrWildcard extends asked.Accepts to rules for every interface.
-func acceptsOrWildcard(asked registry.Service, u registry.URL) bool {
+// acceptsOrWildcard extends requested.Accepts to rules for every interface.
+func acceptsOrWildcard(requested registry.Service, u registry.URL) bool {
 	if u.Category() != registry.Providers && u.Service().Interface == "*" {
-		asked.Interface = "*"
+		requested.Interface = "*"
 	}
-	return asked.Accepts(u)
+	return requested.Accepts(u)
 }
 
 // subscription is a subscription to a service.

@@ -29,8 +29,8 @@ func compiled(m config.ValueMatch) Matcher {
 	return New(m, regexp.MustCompile(`^(?:`+m.Text+`)$`))
 }
 
-// TestRepeatedValuesAreMatchedSeparately holds the answers of Envoy 1.40.0 to the same conditions
-// on the same fields, in RBAC, routes and faults alike.
+// TestRepeatedValuesAreMatchedSeparately compares with the results of Envoy 1.40.0 for the same conditions
+// on the same headers, which are the same in RBAC, routes and faults.
 func TestRepeatedValuesAreMatchedSeparately(t *testing.T) {
 	kinds := []struct {
 		name string

@@ -40,15 +40,15 @@ func TestReadme(t *testing.T) {
 }
 
 // serveRequest serves a request in the form "METHOD Field: value, Field: value" by an application that
-// responds with the fields in answer. It returns the headers of the response.
-func serveRequest(t *testing.T, s filtertest.Settings, request, answer string) string {
+// responds with the headers in response. It returns the headers of the response.
+func serveRequest(t *testing.T, s filtertest.Settings, request, response string) string {
 	t.Helper()
 	made, _ := filtertest.Build(t, Kind(), s)
 	x := newRequest(request)
 	err := x.Serve(t.Context(), made(protocol.BlockingFunc(func(_ context.Context, x *protocol.Exchange) error {
 		x.Request.Header.Del("origin") // as a later filter may do
 		x.LocalReply(200, "", "")
-		filtertest.AddHeaderList(&x.Response.Header, answer)
+		filtertest.AddHeaderList(&x.Response.Header, response)
 		return nil
 	})))
 	if err != nil || x.Response.Status != 200 {

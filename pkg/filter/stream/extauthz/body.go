@@ -11,13 +11,13 @@ import (
 // bufferBody returns the body of x, or its beginning, as b configures. It returns nil if b is nil or x
 // has no body to send. Later reads of x's body still return all of it. tell returns a Fault of
 // BodyTooLarge if the body exceeds the limit; other errors are those of reading the body.
-func bufferBody(x *protocol.Exchange, b *BufferSettings) (told []byte, partial bool, err error) {
+func bufferBody(x *protocol.Exchange, b *BufferSettings) (sent []byte, partial bool, err error) {
 	r := &x.Request
 	switch {
 	case b == nil || r.Body == nil || r.Method == "CONNECT" || r.Upgrade != "":
 		return nil, false, nil
 	case r.Method == "":
-		told = rpcPayload(r.Body)
+		sent = rpcPayload(r.Body)
 	case r.ContentLength > int64(b.MaxRequestBytes) && !b.Partial:
 		return nil, false, tooLarge(b)
 	default:
@@ -25,15 +25,15 @@ func bufferBody(x *protocol.Exchange, b *BufferSettings) (told []byte, partial b
 		if err := h.fill(b.MaxRequestBytes+1, r.ContentLength); err != nil {
 			return nil, false, err
 		}
-		r.Body, told = h, h.buffered
+		r.Body, sent = h, h.buffered
 	}
-	if len(told) > b.MaxRequestBytes {
+	if len(sent) > b.MaxRequestBytes {
 		if !b.Partial {
 			return nil, false, tooLarge(b)
 		}
-		told, partial = told[:b.MaxRequestBytes], true
+		sent, partial = sent[:b.MaxRequestBytes], true
 	}
-	return told, partial, nil
+	return sent, partial, nil
 }
 
 func tooLarge(b *BufferSettings) error {

@@ -196,7 +196,7 @@ type rules struct {
 	upstreamHeaders  headerMatchers   // headers of a response that replace those of the request
 	appendedHeaders  headerMatchers   // headers of a response that are added to the request
 	clientHeaders    headerMatchers   // headers of a rejection for the client
-	allClientHeaders bool             // refused is nil, and the client gets every header
+	allClientHeaders bool             // clientHeaders is nil, and the client gets every header
 	successHeaders   headerMatchers   // headers of a response for the client of an allowed request
 	metadataHeaders  headerMatchers   // headers of a response that become metadata
 	body             *BufferSettings  // nil: the service does not receive the body

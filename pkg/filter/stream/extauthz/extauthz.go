@@ -58,12 +58,12 @@ func build(cfg any, env filter.Env) (filter.Filter, error) {
 	return a.wrap, nil
 }
 
-// authClient asks the authorization service.
+// authClient sends checks to the authorization service.
 type authClient interface {
-	// check returns the verdict of the service about x. It returns an error if the service is
-	// unavailable or its response is invalid; the reason is ReasonDownstreamDisconnect if the
-	// client has disconnected.
-	check(ctx context.Context, x *protocol.Exchange, told []byte, partial bool) (decision, error)
+	// check returns the decision of the service about x. sent is the body for the service. check
+	// returns an error if the service is unavailable or its response is invalid; the reason is
+	// ReasonDownstreamDisconnect if the client has disconnected.
+	check(ctx context.Context, x *protocol.Exchange, sent []byte, partial bool) (decision, error)
 }
 
 // decision is the decision of the service. It keeps no reference to the exchange with the service.
@@ -127,11 +127,11 @@ func (a *authz) evaluate(ctx context.Context, x *protocol.Exchange) error {
 		x.Record.Flags |= protocol.ExternallyDenied
 		return protocol.NewFault(protocol.ReasonDenied, why)
 	}
-	told, partial, err := bufferBody(x, a.rules.body)
+	sent, partial, err := bufferBody(x, a.rules.body)
 	if err != nil {
 		return err
 	}
-	v, err := a.client.check(ctx, x, told, partial)
+	v, err := a.client.check(ctx, x, sent, partial)
 	switch {
 	case protocol.ReasonOf(err) == protocol.ReasonDownstreamDisconnect:
 		return err

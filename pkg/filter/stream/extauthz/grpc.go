@@ -17,7 +17,7 @@ import (
 // checkPath is the path of the gRPC method.
 const checkPath = "/envoy.service.auth.v3.Authorization/Check"
 
-// grpcClient asks the service over gRPC. It is immutable.
+// grpcClient queries the service over gRPC. It is immutable.
 type grpcClient struct {
 	rules                      *rules
 	clusters                   filter.ClusterClient
@@ -53,7 +53,7 @@ const (
 )
 
 // check implements service.
-func (s *grpcClient) check(ctx context.Context, x *protocol.Exchange, told []byte, partial bool) (v decision, err error) {
+func (s *grpcClient) check(ctx context.Context, x *protocol.Exchange, sent []byte, partial bool) (v decision, err error) {
 	q := newCheckExchange(x, s.timeout)
 	q.Meta.Protocol, q.Meta.Version = string(config.HTTP2), "HTTP/2"
 	r := &q.Request
@@ -62,15 +62,15 @@ func (s *grpcClient) check(ctx context.Context, x *protocol.Exchange, told []byt
 	r.Header.Add("te", "trailers")
 	r.Header.Add("grpc-timeout", strconv.FormatInt(max(time.Until(q.Deadline).Milliseconds(), 1), 10)+"m")
 	s.rules.mutation.Apply(x, &r.Header)
-	b := appendCheckRequest(make([]byte, prefixLen), s.attributes(x, told, partial))
+	b := appendCheckRequest(make([]byte, prefixLen), s.attributes(x, sent, partial))
 	binary.BigEndian.PutUint32(b[1:], uint32(len(b)-prefixLen)) // headers and max_request_bytes are bounded
 	r.Body, r.ContentLength = protocol.NewStringBody(string(b)), -1
 	err = s.clusters.Call(ctx, filter.Target{Cluster: s.cluster, Protocol: config.HTTP2}, q, func() error {
-		answer, err := readMessage(&q.Response)
+		response, err := readMessage(&q.Response)
 		if err != nil {
 			return err
 		}
-		v, err = toDecision(answer, x.Request.Method == "")
+		v, err = toDecision(response, x.Request.Method == "")
 		return err
 	})
 	return v, err
@@ -91,7 +91,7 @@ func readMessage(r *protocol.Response) (*checkResponse, error) {
 	return parseCheckResponse([]byte(text[prefixLen:]))
 }
 
-// toDecision converts a response to a verdict. A response that contradicts itself, or that asks for an
+// toDecision converts a response to a decision. A response that contradicts itself, or that requests an
 // unsupported change, is an error.
 func toDecision(r *checkResponse, rpc bool) (v decision, err error) {
 	if r.hasErrorResponse || r.code == 0 && r.denied != nil {
@@ -145,7 +145,7 @@ func toChanges(options []option, plain operation) (c changes) {
 }
 
 // attributes returns the attributes of x that the service receives.
-func (s *grpcClient) attributes(x *protocol.Exchange, told []byte, partial bool) *attributes {
+func (s *grpcClient) attributes(x *protocol.Exchange, sent []byte, partial bool) *attributes {
 	a := &attributes{time: x.Meta.Start, extensions: s.extensions}
 	if conn := x.Meta.Conn; conn != nil {
 		if conn.Remote.IsValid() {
@@ -159,10 +159,10 @@ func (s *grpcClient) attributes(x *protocol.Exchange, told []byte, partial bool)
 	r := &x.Request
 	a.http = httpRequest{
 		method: toValidUTF8(r.Method), path: toValidUTF8(x.OriginalPath()), host: toValidUTF8(x.OriginalAuthority()), scheme: toValidUTF8(r.Scheme),
-		protocol: x.Meta.Version, size: r.ContentLength, body: told, raw: s.rawBody,
+		protocol: x.Meta.Version, size: r.ContentLength, body: sent, raw: s.rawBody,
 	}
 	if !s.rawBody {
-		a.http.body = []byte(toValidUTF8(string(told)))
+		a.http.body = []byte(toValidUTF8(string(sent)))
 	}
 	if r.Method != "" {
 		for _, own := range [...][2]string{{":authority", a.http.host}, {":method", a.http.method}, {":path", a.http.path}, {":scheme", a.http.scheme}} {

@@ -25,7 +25,7 @@ const (
 	removeHeaders = "X-Envoy-Auth-Headers-To-Remove"
 )
 
-// httpClient asks the service over HTTP/1.1. It is immutable.
+// httpClient queries the service over HTTP/1.1. It is immutable.
 type httpClient struct {
 	config   *HTTPService
 	rules    *rules
@@ -38,7 +38,7 @@ func newHTTPClient(c *HTTPService, r *rules, calls filter.ClusterClient) *httpCl
 
 // check implements service. It sends the request's method, authority and path after the path prefix,
 // with those of its headers that the rules select.
-func (s *httpClient) check(ctx context.Context, x *protocol.Exchange, told []byte, partial bool) (v decision, err error) {
+func (s *httpClient) check(ctx context.Context, x *protocol.Exchange, sent []byte, partial bool) (v decision, err error) {
 	q := newCheckExchange(x, s.config.Server.Timeout)
 	q.Meta.Protocol, q.Meta.Version = string(config.HTTP1), "HTTP/1.1"
 	r := &q.Request
@@ -58,9 +58,9 @@ func (s *httpClient) check(ctx context.Context, x *protocol.Exchange, told []byt
 		}
 	}
 	s.rules.mutation.Apply(x, &r.Header)
-	r.ContentLength = int64(len(told))
-	if len(told) > 0 {
-		r.Body = protocol.NewStringBody(string(told))
+	r.ContentLength = int64(len(sent))
+	if len(sent) > 0 {
+		r.Body = protocol.NewStringBody(string(sent))
 	}
 	if s.rules.body != nil {
 		r.Header.Set(partialBody, strconv.FormatBool(partial))
@@ -91,7 +91,7 @@ func newCheckExchange(x *protocol.Exchange, timeout time.Duration) *protocol.Exc
 	return q
 }
 
-// parseResponse converts a response of the service to a verdict.
+// parseResponse converts a response of the service to a decision.
 func (s *httpClient) parseResponse(r *protocol.Response, rpc bool) (v decision, err error) {
 	if r.Status < 200 || r.Status >= 500 || r.Tunnel != nil {
 		return decision{}, fmt.Errorf("unexpected response status %d", r.Status)

@@ -146,7 +146,7 @@ type okResponse struct {
 	headers      []option // for the request
 	remove       []string // headers of the request
 	response     []option // for the response to the client
-	changesQuery bool     // it asks for a change of the query
+	changesQuery bool     // it requests a change of the query
 }
 
 // option is a HeaderValueOption.

@@ -84,7 +84,7 @@ func deprecatedOption(name, value string, appends bool) *corev3.HeaderValueOptio
 	return o
 }
 
-// TestCheckResponseDecisions verifies the verdicts of responses that the generated types
+// TestCheckResponseDecisions verifies the decisions for responses that the generated types
 // encode.
 func TestCheckResponseDecisions(t *testing.T) {
 	data, err := structpb.NewStruct(map[string]any{"user": map[string]any{"groups": []any{"a", true, 1.5, nil}}})
@@ -173,7 +173,7 @@ func TestCheckResponseDecisions(t *testing.T) {
 				t.Error(err)
 			default:
 				if diff := cmp.Diff(test.want, got, cmp.AllowUnexported(decision{}, change{}, metadataValue{})); diff != "" {
-					t.Errorf("verdict (-want +got):\n%s", diff)
+					t.Errorf("decision (-want +got):\n%s", diff)
 				}
 			}
 		})

@@ -21,13 +21,13 @@ func TestReadme(t *testing.T) {
 	if len(examples) != 1 {
 		t.Fatalf("%d examples, want 1", len(examples))
 	}
-	request, answer := serveRequest(t, examples[0],
+	request, response := serveRequest(t, examples[0],
 		"x-caller: forged, x-passed: other, x-debug: 1, accept: */*", "server: app, etag: 1")
 	if want := "x-caller: 192.0.2.1, x-passed: other, accept: */*, x-passed: weft"; request != want {
 		t.Errorf("the application got %q, want %q", request, want)
 	}
-	if want := "etag: 1, x-served-by: reviews"; answer != want {
-		t.Errorf("the client got %q, want %q", answer, want)
+	if want := "etag: 1, x-served-by: reviews"; response != want {
+		t.Errorf("the client got %q, want %q", response, want)
 	}
 }
 
@@ -49,8 +49,8 @@ func TestRoutingHeadersOfRPCAreReplaced(t *testing.T) {
 }
 
 // serveRequest serves a request with headers request, to which the application responds with headers
-// answer. got are the headers that the application received, back those of the response.
-func serveRequest(t *testing.T, s filtertest.Settings, request, answer string) (got, back string) {
+// response. got are the headers that the application received, back those of the response.
+func serveRequest(t *testing.T, s filtertest.Settings, request, response string) (got, back string) {
 	t.Helper()
 	made, _ := filtertest.Build(t, Kind(), s)
 	x := new(protocol.Exchange)
@@ -61,7 +61,7 @@ func serveRequest(t *testing.T, s filtertest.Settings, request, answer string) (
 		got = filtertest.FormatHeaders(&x.Request.Header)
 		x.Record.Cluster = namedScope("reviews")
 		x.Response.Status = 200
-		filtertest.AddHeaderList(&x.Response.Header, answer)
+		filtertest.AddHeaderList(&x.Response.Header, response)
 		return nil
 	})))
 	if err != nil {

@@ -176,7 +176,7 @@ func pathOf(x *protocol.Exchange) string {
 }
 
 // evaluate returns nil if x is allowed, and then sets the headers and metadata made of its tokens. If
-// it returns errMustWait, x is unchanged, and the caller calls judge again where it may wait.
+// it returns errMustWait, x is unchanged, and the caller calls evaluate again where it may wait.
 func (a *authn) evaluate(ctx context.Context, x *protocol.Exchange, rules []*Requirement, wait func() bool) error {
 	j := &evaluation{authn: a, ctx: ctx, x: x, wait: wait, results: map[*provider]tokenResult{}}
 	for _, r := range rules {
@@ -318,7 +318,7 @@ func (j *evaluation) checkPresentTokens(about []string) error {
 	return bad
 }
 
-// result returns the verdict of p, which is evaluated at most once.
+// result returns the result of p, which is evaluated at most once.
 func (j *evaluation) result(p *provider) tokenResult {
 	v, ok := j.results[p]
 	if !ok {
