@@ -116,7 +116,7 @@ func TestCheckAcceptsWhatStartRuns(t *testing.T) {
 		"ports that the kernel chooses": configuredFile(listenerAt("a", "127.0.0.1:0", ""), adminAt(0), ""),
 		"shared by reuseport": configuredFile(listenerAt("a", "0.0.0.0:0", `"reuseport": true,`)+","+
 			listenerAt("b", "127.0.0.1:0", `"reuseport": true,`), "", ""),
-		"files that are not there yet": configuredFile(listenerAt("a", "127.0.0.1:0", fmt.Sprintf(`"access_logs": [{"log_path": %q}],`, dir+"/logs/a")),
+		"files that do not exist yet": configuredFile(listenerAt("a", "127.0.0.1:0", fmt.Sprintf(`"access_logs": [{"log_path": %q}],`, dir+"/logs/a")),
 			fmt.Sprintf(`"pid": %q, `, dir+"/pid"), fmt.Sprintf(`"default_log_path": %q, `, dir+"/logs/weft")),
 	} {
 		t.Run(name, func(t *testing.T) {

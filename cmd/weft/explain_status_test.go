@@ -12,11 +12,11 @@ func TestExplainExitStatusWithoutRoute(t *testing.T) {
 		status int
 		out    string
 	}{
-		"a route that answers":         {[]string{"http://127.0.0.1:1801/"}, 0, `listener "front"`},
-		"an unknown listener":          {[]string{"http://127.0.0.1:1801/", "--listener", "fornt"}, 1, `result: listener "fornt" is not defined; did you mean "front"?`},
-		"one that is like no other":    {[]string{"http://127.0.0.1:1801/", "--listener", "zzz"}, 1, "result: listener \"zzz\" is not defined\n"},
-		"a port of no listener":        {[]string{"http://127.0.0.1:9999/"}, 1, "result: "},
-		"a port of no listener, as -o": {[]string{"http://127.0.0.1:9999/", "-o", "json"}, 1, `"end": "`},
+		"a route with a direct response": {[]string{"http://127.0.0.1:1801/"}, 0, `listener "front"`},
+		"an unknown listener":            {[]string{"http://127.0.0.1:1801/", "--listener", "fornt"}, 1, `result: listener "fornt" is not defined; did you mean "front"?`},
+		"one that is like no other":      {[]string{"http://127.0.0.1:1801/", "--listener", "zzz"}, 1, "result: listener \"zzz\" is not defined\n"},
+		"a port of no listener":          {[]string{"http://127.0.0.1:9999/"}, 1, "result: "},
+		"a port of no listener, as -o":   {[]string{"http://127.0.0.1:9999/", "-o", "json"}, 1, `"end": "`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			status, out, errs := command(t, append([]string{"explain", "-c", path}, c.args...)...)

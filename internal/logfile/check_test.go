@@ -16,7 +16,7 @@ func TestCheckMatchesOpen(t *testing.T) {
 		path string
 		ok   bool
 	}{
-		"a file that is there":          {file, true},
+		"an existing file":              {file, true},
 		"a new file":                    {filepath.Join(dir, "new"), true},
 		"a new file in new folders":     {filepath.Join(dir, "a", "b", "new"), true},
 		"a folder":                      {dir, false},

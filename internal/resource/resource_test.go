@@ -22,7 +22,7 @@ func fileTree(files map[string]string) fs.FS {
 // machines returns test machines by description.
 func machines() map[string]fs.FS {
 	return map[string]fs.FS{
-		"v2, limits of its own": fileTree(map[string]string{
+		"v2, own limits": fileTree(map[string]string{
 			"proc/self/cgroup":                              "0::/system.slice/weft.service\n",
 			"sys/fs/cgroup/cgroup.controllers":              "cpu memory\n",
 			"sys/fs/cgroup/system.slice/cgroup.controllers": "cpu memory\n",
@@ -49,7 +49,7 @@ func machines() map[string]fs.FS {
 			"sys/fs/cgroup/pod/app/cpu.max":            "max 100000\n",
 			"sys/fs/cgroup/pod/app/cpu.stat":           "usage_usec 1000000\n",
 		}),
-		"v2, without controllers of its own": fileTree(map[string]string{
+		"v2, no own controllers": fileTree(map[string]string{
 			"proc/self/cgroup":                           "0::/pod/plain\n",
 			"sys/fs/cgroup/cgroup.controllers":           "cpu memory\n",
 			"sys/fs/cgroup/pod/cgroup.controllers":       "cpu memory\n",
@@ -110,9 +110,9 @@ func TestCgroups(t *testing.T) {
 		processors  float64
 		time        time.Duration
 	}{
-		"v2, limits of its own":                           {32 << 20, 64 << 20, 1.5, 2500 * time.Millisecond},
+		"v2, own limits":                                  {32 << 20, 64 << 20, 1.5, 2500 * time.Millisecond},
 		"v2, a tighter limit around it":                   {1 << 20, 32 << 20, 0.5, time.Second},
-		"v2, without controllers of its own":              {2 << 20, 32 << 20, 0.5, time.Second},
+		"v2, no own controllers":                          {2 << 20, 32 << 20, 0.5, time.Second},
 		"v2, a container that sees its group as the root": {0, 128 << 20, 2, 0},
 		"v2, no limits":                                   {4096, none, none, 7 * time.Microsecond},
 		"v1":                                              {32 << 20, 96 << 20, 0.25, 3 * time.Second},

@@ -49,7 +49,7 @@ func TestListenRejectsLiveSocket(t *testing.T) {
 			listenUnix(t, path, syscall.SOCK_DGRAM, -1)
 			return t.Context()
 		},
-		"nobody has the time to look": func(t *testing.T, path string) context.Context {
+		"the context ends": func(t *testing.T, path string) context.Context {
 			listenUnix(t, path, syscall.SOCK_STREAM, 10)
 			ctx, cancel := context.WithCancel(t.Context())
 			cancel()

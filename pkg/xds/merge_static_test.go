@@ -38,9 +38,9 @@ func TestConfigSourceFields(t *testing.T) {
 		}, nil},
 		"another client": {config.Bootstrap{StaticResources: xdstest.Bootstrap("GRPC").StaticResources, DynamicResources: []byte(`{"ads_config": {"api_type": "GRPC", "grpc_services": [{"google_grpc": {"target_uri": "a", "stat_prefix": "s"}}]}}`)},
 			bootstrap.FieldErrors{{Field: service + ".google_grpc", Reason: "is not supported"}}, nil},
-		"load that is told otherwise": {withLoadStats(xdstest.BootstrapWith("", "", `, "authority": "a"`, ""), ""),
+		"different load_stats_config": {withLoadStats(xdstest.BootstrapWith("", "", `, "authority": "a"`, ""), ""),
 			bootstrap.FieldErrors{{Field: "cluster_manager.load_stats_config.grpc_services[0].envoy_grpc", Reason: "authority and initial_metadata differ from those that dynamic_resources sets for the same cluster"}}, nil},
-		"load that is told alike": {withLoadStats(xdstest.BootstrapWith("", "", `, "authority": "a"`, ""), `, "authority": "a"`), nil, nil},
+		"equal load_stats_config": {withLoadStats(xdstest.BootstrapWith("", "", `, "authority": "a"`, ""), `, "authority": "a"`), nil, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, ignored, err := MergeStatic(&config.Snapshot{Bootstrap: c.b}, xdstest.Capabilities())

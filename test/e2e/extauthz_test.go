@@ -109,17 +109,17 @@ func TestExtAuthzFailureDenies(t *testing.T) {
 		authz  string
 		passes bool
 	}{
-		"HTTP: nobody is there":         {filter: http1, authz: freeAddress()},
-		"HTTP: it says nothing":         {filter: http1, authz: talk("")},
-		"HTTP: it says something else":  {filter: http1, authz: talk("SSH-2.0-x\r\n")},
+		"HTTP: no server":               {filter: http1, authz: freeAddress()},
+		"HTTP: no response":             {filter: http1, authz: talk("")},
+		"HTTP: another protocol":        {filter: http1, authz: talk("SSH-2.0-x\r\n")},
 		"HTTP: it does not come to end": {filter: http1, authz: talk("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nabc")},
-		"HTTP: it says too much":        {filter: http1, authz: endless.address},
-		"gRPC: nobody is there":         {filter: grpc, authz: freeAddress()},
-		"gRPC: it says nothing":         {filter: grpc, authz: talk("")},
+		"HTTP: response too large":      {filter: http1, authz: endless.address},
+		"gRPC: no server":               {filter: grpc, authz: freeAddress()},
+		"gRPC: no response":             {filter: grpc, authz: talk("")},
 		"gRPC: it is one of HTTP/1.1":   {filter: grpc, authz: endless.address},
-		"gRPC: it is told nothing":      {filter: grpc, authz: unresponsiveAddress(t)},
+		"gRPC: unresponsive server":     {filter: grpc, authz: unresponsiveAddress(t)},
 		// An empty message has the status 0, which is OK.
-		"gRPC: its answer is empty": {filter: grpc, authz: serveGRPC(t, "").address, passes: true},
+		"gRPC: empty response": {filter: grpc, authz: serveGRPC(t, "").address, passes: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

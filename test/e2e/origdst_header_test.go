@@ -45,7 +45,7 @@ func TestOriginalDstHeader(t *testing.T) {
 			{"one host", []string{"x-dst: " + one.address}, 200, "one"},
 			{"another", []string{"X-Dst: " + two.address}, 200, "two"},
 			{"the first again", []string{"x-dst: " + one.address}, 200, "one"},
-			{"nobody listens there", []string{"x-dst: " + dead}, 502, ""},
+			{"no listener at the destination", []string{"x-dst: " + dead}, 502, ""},
 			{"a name", []string{"x-dst: localhost:80"}, 400, ""},
 			{"nothing", []string{"x-dst: "}, 400, ""},
 			{"no field, of a connection that was not redirected", nil, 502, ""},

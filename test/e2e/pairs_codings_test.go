@@ -47,7 +47,7 @@ func (p *protocolPair) compressor() feature {
 			{name: "in what is liked best", method: "POST", path: "/", requestBody: large, fields: []string{"Accept-Encoding: gzip;q=0.5, zstd"}, status: 200,
 				wantHeaders: map[string]string{coding: "zstd"}},
 			{name: "for HEAD", method: "HEAD", path: "/", fields: []string{"Accept-Encoding: gzip"}, status: 200, wantHeaders: map[string]string{coding: ""}},
-			{name: "nobody asked", method: "POST", path: "/", requestBody: large, status: 200, code: "0", body: large, wantHeaders: map[string]string{coding: ""}},
+			{name: "no Accept-Encoding", method: "POST", path: "/", requestBody: large, status: 200, code: "0", body: large, wantHeaders: map[string]string{coding: ""}},
 			{name: "a route without", method: "POST", path: "/none", requestBody: large, fields: []string{"Accept-Encoding: gzip"}, status: 200, code: "0", body: large,
 				wantHeaders: map[string]string{coding: ""}},
 			{name: "a call is left as it is", path: "/", requestBody: large, fields: []string{"Accept-Encoding: gzip"}, code: "0", wantHeaders: map[string]string{coding: ""}},
@@ -64,7 +64,7 @@ func (p *protocolPair) gzip() feature {
 		cases: []requestCase{
 			{name: "in gzip", method: "POST", path: "/", requestBody: large, fields: []string{"Accept-Encoding: gzip"}, status: 200,
 				wantHeaders: map[string]string{coding: "gzip"}, check: checkGzipBody(large)},
-			{name: "nobody asked", method: "POST", path: "/", requestBody: large, status: 200, code: "0", body: large, wantHeaders: map[string]string{coding: ""}},
+			{name: "no Accept-Encoding", method: "POST", path: "/", requestBody: large, status: 200, code: "0", body: large, wantHeaders: map[string]string{coding: ""}},
 			{name: "a call is left as it is", path: "/", requestBody: large, fields: []string{"Accept-Encoding: gzip"}, code: "0", wantHeaders: map[string]string{coding: ""}},
 		},
 	}

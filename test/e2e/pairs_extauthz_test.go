@@ -26,7 +26,7 @@ func (p *protocolPair) extAuthz(name string, filter func(cluster string, more ob
 			{name: "the service fails", path: "/", fields: []string{"X-Token: error"}, status: 403, code: "7", reason: "denied", wantHeaders: map[string]string{"X-App": ""}},
 			{name: "it is not there", path: "/closed", fields: []string{"X-Token: good"}, status: 503, code: "7", reason: "denied", wantHeaders: map[string]string{"X-App": ""}},
 			{name: "it is not there, and need not be", path: "/open", status: 200, code: "0", wantHeaders: map[string]string{"Got-X-Envoy-Auth-Failure-Mode-Allowed": "true"}},
-			{name: "a route that nobody is asked about", path: "/public", status: 200, code: "0", wantHeaders: map[string]string{"X-App": "app", "X-Session": ""}},
+			{name: "a route without checks", path: "/public", status: 200, code: "0", wantHeaders: map[string]string{"X-App": "app", "X-Session": ""}},
 			{name: "by the content", method: "POST", path: "/content", requestBody: "as good as", status: 200, code: "0", body: "as good as"},
 			{name: "by the beginning", method: "POST", path: "/content", requestBody: "good, and more than 16", chunked: true, status: 200, code: "0", body: "good, and more than 16"},
 			{name: "too much to tell", method: "POST", path: "/exact", requestBody: "good, and more than 16", status: 413, code: "8", reason: "body_too_large"},

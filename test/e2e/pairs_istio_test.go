@@ -13,9 +13,9 @@ func (p *protocolPair) peerMetadata() feature {
 			"downstream_discovery": true, "downstream_propagation": true, "node": "here", "workload": object{"name": "shop"},
 		})},
 		cases: []requestCase{
-			{name: "a sidecar hears, and is told", path: "/", fields: []string{id + ": there", metadata + ": " + caller.Metadata()}, status: 200, code: "0",
+			{name: "a sidecar sends and receives metadata", path: "/", fields: []string{id + ": there", metadata + ": " + caller.Metadata()}, status: 200, code: "0",
 				wantHeaders: map[string]string{"X-App": "app", "Got-" + id: "", "Got-" + metadata: "", id: "here", metadata: here.Metadata()}},
-			{name: "nobody else is", path: "/", status: 200, code: "0", wantHeaders: map[string]string{"X-App": "app", id: "", metadata: ""}},
+			{name: "other clients receive no metadata", path: "/", status: 200, code: "0", wantHeaders: map[string]string{"X-App": "app", id: "", metadata: ""}},
 		},
 	}
 }

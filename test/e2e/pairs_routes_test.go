@@ -149,7 +149,7 @@ func (p *protocolPair) clusterVariable() feature {
 		name:   "cluster_variable",
 		routes: []object{{"match": object{"prefix": "/"}, "route": object{"cluster_variable": "request_header_x-cluster"}}},
 		cases: []requestCase{
-			{name: "a cluster that is there", path: "/", fields: []string{"X-Cluster: other"}, status: 200, code: "0", wantHeaders: map[string]string{"X-App": "other"}},
+			{name: "an existing cluster", path: "/", fields: []string{"X-Cluster: other"}, status: 200, code: "0", wantHeaders: map[string]string{"X-App": "other"}},
 			{name: "one that is not", path: "/", fields: []string{"X-Cluster: another"}, status: 404, code: "12", reason: "no_cluster"},
 		},
 	}

@@ -102,7 +102,7 @@ func responseTranslations() []translation {
 		{name: "304 with content", response1: "HTTP/1.1 304 Not Modified\nContent-Length: 5\n\nhello" + closeMark, clientWant: "304\ncontent-length: 5"},
 		{name: "204 with DATA", response2: ":status: 204\n\nhello", clientWant: "204"},
 		{name: "304 with DATA", response2: ":status: 304\n\nhello", clientWant: "304"},
-		{name: "101 that nobody asked for", response1: "HTTP/1.1 101 Switching Protocols\nConnection: upgrade\nUpgrade: chat\n\n", response2: ":status: 101", clientWant: "502"},
+		{name: "101 without an upgrade request", response1: "HTTP/1.1 101 Switching Protocols\nConnection: upgrade\nUpgrade: chat\n\n", response2: ":status: 101", clientWant: "502"},
 		{name: "no status", response1: "HTTP/1.1 OK\n\n" + closeMark, response2: "x-one: 1", clientWant: "502"},
 		{name: "a line in an answer's value", response1: "HTTP/1.1 200 OK\nX-One: 1␊X-Two: 2\n\n" + closeMark, response2: ":status: 200\nx-one: 1␍␊x-two: 2", clientWant: "502"},
 		{name: "NUL in an answer's value", response1: "HTTP/1.1 200 OK\nX-One: 1␀2\n\n" + closeMark, response2: ":status: 200\nx-one: 1␀2", clientWant: "502"},

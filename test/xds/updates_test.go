@@ -71,7 +71,7 @@ func updateSteps(p *controlPlane, host, second, third string) []step {
 			p.put(routeTable("routes", routeTo("/", "app")))
 			p.removeCluster("more")
 		}, map[string]string{at(10000, "/more"): "second"}},
-		{"a second listener with routes of its own", func() {
+		{"a second listener with separate routes", func() {
 			p.put(httpListener("side", host+":10001", "others"), routeTable("others", directRoute("/", "beside")))
 		}, map[string]string{at(10001, "/"): "beside", at(10000, "/"): "second"}},
 		{"a listener that moves", func() {

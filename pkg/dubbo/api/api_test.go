@@ -184,7 +184,7 @@ func TestBodyFormats(t *testing.T) {
 		{"JSON with a charset", "/pub", whole, asJSON + "; charset=utf-8"},
 		{"parameters as some call them", "/pub", strings.Replace(whole, `"parameters"`, `"params"`, 1), asJSON},
 		{"keys in another case", "/pub", strings.NewReplacer(`"interface"`, `"Interface"`, `"registry"`, `"Registry"`, `"addr"`, `"ADDR"`).Replace(whole), asJSON},
-		{"keys that nobody knows", "/pub", strings.Replace(whole, `"service":{`, `"more":[{}],"service":{"timeout":{"x":1},`, 1), asJSON},
+		{"unknown keys", "/pub", strings.Replace(whole, `"service":{`, `"more":[{}],"service":{"timeout":{"x":1},`, 1), asJSON},
 		{"numbers for strings", "/pub", strings.NewReplacer(`"20880"`, `20880`, `"200"`, `200`, `"1.0"`, `1.0`).Replace(whole), asJSON},
 		{"methods in one string", "/pub", strings.Replace(whole, `["a","b"]`, `"a, b"`, 1), asJSON},
 		{

@@ -62,7 +62,7 @@ func TestSeveralVariantsAtOneAddress(t *testing.T) {
 		{"the first version", open, both, "/1.0.0", "1*10 in 1s"},
 		{"the second version", open, both, "/2.0.0", "1*20 2*40 in 3s"},
 		{"no version, which all have", open, both, "/", "1*10 2*40 in 3s"},
-		{"a version that nobody has", open, both, "/3.0.0", "nowhere"},
+		{"a version without providers", open, both, "/3.0.0", "nowhere"},
 		{"of all, the first version", all, both, "/1.0.0", "1*10 in 1s"},
 		{"of all, the second version", all, both, "/2.0.0", "1*20 2*40 in 3s"},
 		{"of all, any version", all, both, "/*", "1*10 2*40 in 3s"},

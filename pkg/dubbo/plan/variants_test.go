@@ -39,14 +39,14 @@ func TestRulesAndWeightsApplyWithinVariant(t *testing.T) {
 		call      string // group/version/tag
 		want      string
 	}{
-		{"a rule that leaves nobody of a version", open, []string{first, second}, []registry.URL{loose}, "/2/", "2"},
+		{"a rule that excludes all providers of a version", open, []string{first, second}, []registry.URL{loose}, "/2/", "2"},
 		{"a rule that leaves some of another", open, []string{first, second}, []registry.URL{loose}, "/1/", "1"},
 		{"a rule for who takes any version", open, []string{first, second}, []registry.URL{loose}, "//", "1"},
-		{"a rule that leaves nobody of a group", open, []string{"dubbo://10.0.0.1:1/x?group=a", "dubbo://10.0.0.2:1/x?group=b"}, []registry.URL{loose}, "b//", "2"},
+		{"a rule that excludes all providers of a group", open, []string{"dubbo://10.0.0.1:1/x?group=a", "dubbo://10.0.0.2:1/x?group=b"}, []registry.URL{loose}, "b//", "2"},
 		{"a rule that is forced", open, []string{first, second}, []registry.URL{forced}, "/2/", ""},
 		{"a rule for all calls that is forced", open, []string{first, second}, []registry.URL{everywhere}, "/2/", ""},
 		{"a forced rule against those of no version", open, []string{"dubbo://10.0.0.2:1/x", first}, []registry.URL{everywhere}, "//", ""},
-		{"a tag that nobody of a version has", open, []string{first + "&dubbo.tag=gray", second}, nil, "/2/gray", "2"},
+		{"a tag without providers in a version", open, []string{first + "&dubbo.tag=gray", second}, nil, "/2/gray", "2"},
 		{"a version of no weight", open, []string{first + "&weight=0", second}, nil, "/1/", "1"},
 		{"any version, of which one has no weight", open, []string{first + "&weight=0", second}, nil, "//", "2"},
 		{"a version of no weight beside another", open, []string{first + "&weight=0", "dubbo://10.0.0.1:1/x?version=2", second}, nil, "/1/", "1"},

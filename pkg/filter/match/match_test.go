@@ -291,7 +291,7 @@ func TestClientAddrTrustedHops(t *testing.T) {
 		fields []string
 		want   string // "": none
 	}{
-		{"nobody is trusted", ClientAddr{}, []string{"X-Forwarded-For: 10.0.0.1"}, peer},
+		{"no trusted hops", ClientAddr{}, []string{"X-Forwarded-For: 10.0.0.1"}, peer},
 		{"the last", NewClientAddr("x-forwarded-for", 0), []string{"X-Forwarded-For: 10.0.0.1, 10.0.0.2"}, "10.0.0.2"},
 		{"the one before one proxy", NewClientAddr("x-forwarded-for", 1), []string{"X-Forwarded-For: 10.0.0.1, 10.0.0.2,10.0.0.3"}, "10.0.0.2"},
 		{"over several fields", NewClientAddr("x-forwarded-for", 2), []string{"x-forwarded-for: 10.0.0.1", "A: b", "X-Forwarded-For: 10.0.0.2, 10.0.0.3"}, "10.0.0.1"},

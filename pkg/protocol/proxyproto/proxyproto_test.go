@@ -47,22 +47,22 @@ func headers() []struct {
 	}{
 		{"text, IPv4", "PROXY TCP4 192.0.2.1 192.0.2.2 56324 443\r\n", version(1, four)},
 		{"text, IPv6", "PROXY TCP6 2001:db8::1 2001:db8::2 56324 443\r\n", version(1, six)},
-		{"text, IPv6 at its longest", "PROXY TCP6 ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff 65535 65535\r\n",
+		{"text, longest IPv6", "PROXY TCP6 ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff 65535 65535\r\n",
 			Header{Version: 1, Source: endpoint("[ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff]:65535"), Destination: endpoint("[ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff]:65535")}},
 		{"text, unknown", "PROXY UNKNOWN\r\n", version(1, local)},
-		{"text, unknown with whatever, at its longest", "PROXY UNKNOWN " + strings.Repeat("x", 91) + "\r\n", version(1, local)},
+		{"text, longest unknown with other data", "PROXY UNKNOWN " + strings.Repeat("x", 91) + "\r\n", version(1, local)},
 		{"binary, IPv4", binaryHeader(0x21, 0x11, content4), version(2, four)},
 		{"binary, IPv6", binaryHeader(0x21, 0x21, content6), version(2, six)},
 		{"binary, unix", binaryHeader(0x21, 0x31, field("/run/a")+field("\x00b")), version(2, paths)},
-		{"binary, unix with no name", binaryHeader(0x21, 0x31, field("")+field(strings.Repeat("p", pathSize))),
+		{"binary, unix without a name", binaryHeader(0x21, 0x31, field("")+field(strings.Repeat("p", pathSize))),
 			Header{Version: 2, Destination: Endpoint{Path: strings.Repeat("p", pathSize)}}},
 		{"binary, with extensions", binaryHeader(0x21, 0x11, content4+tlv), version(2, four)},
-		{"binary, at its largest", binaryHeader(0x21, 0x11, content4+strings.Repeat("x", 1<<16-1-size4)), version(2, four)},
+		{"binary, maximum size", binaryHeader(0x21, 0x11, content4+strings.Repeat("x", 1<<16-1-size4)), version(2, four)},
 		{"binary, local", binaryHeader(0x20, 0x00, ""), version(2, local)},
 		{"binary, local with addresses", binaryHeader(0x20, 0x11, content4), version(2, local)},
-		{"binary, of no family", binaryHeader(0x21, 0x00, tlv), version(2, local)},
+		{"binary, unspecified family", binaryHeader(0x21, 0x00, tlv), version(2, local)},
 		{"binary, datagrams", binaryHeader(0x21, 0x12, content4), version(2, local)},
-		{"binary, of no transport", binaryHeader(0x21, 0x10, content4), version(2, local)},
+		{"binary, unspecified transport", binaryHeader(0x21, 0x10, content4), version(2, local)},
 	}
 }
 
@@ -88,7 +88,7 @@ func TestMalformedHeadersAreRejected(t *testing.T) {
 		want       error
 	}{
 		{"another protocol", "GET / HTTP/1.1\r\n", ErrAbsent},
-		{"another method that begins alike", "PROPFIND / HTTP/1.1\r\n", ErrAbsent},
+		{"method with the same prefix", "PROPFIND / HTTP/1.1\r\n", ErrAbsent},
 		{"lower case", "proxy TCP4", ErrAbsent},
 		{"TLS", "\x16\x03\x01", ErrAbsent},
 		{"almost the signature", "\r\n\r\n\x00\r\nQUIX", ErrAbsent},
@@ -102,8 +102,8 @@ func TestMalformedHeadersAreRejected(t *testing.T) {
 		{"a space at the end", "PROXY TCP4 192.0.2.1 192.0.2.2 1 2 \r\n", ErrMalformed},
 		{"too few words", "PROXY TCP4 192.0.2.1 192.0.2.2 1\r\n", ErrMalformed},
 		{"no words", "PROXY TCP4\r\n", ErrMalformed},
-		{"IPv6 that is called IPv4", "PROXY TCP4 2001:db8::1 2001:db8::2 1 2\r\n", ErrMalformed},
-		{"IPv4 that is called IPv6", "PROXY TCP6 192.0.2.1 192.0.2.2 1 2\r\n", ErrMalformed},
+		{"IPv6 declared as IPv4", "PROXY TCP4 2001:db8::1 2001:db8::2 1 2\r\n", ErrMalformed},
+		{"IPv4 declared as IPv6", "PROXY TCP6 192.0.2.1 192.0.2.2 1 2\r\n", ErrMalformed},
 		{"one of each", "PROXY TCP4 192.0.2.1 2001:db8::2 1 2\r\n", ErrMalformed},
 		{"a zone", "PROXY TCP6 fe80::1%eth0 fe80::2 1 2\r\n", ErrMalformed},
 		{"leading zeros of an address", "PROXY TCP4 192.0.2.01 192.0.2.2 1 2\r\n", ErrMalformed},
@@ -122,7 +122,7 @@ func TestMalformedHeadersAreRejected(t *testing.T) {
 		{"IPv4 that is too short", binaryHeader(0x21, 0x11, content4[1:]), ErrMalformed},
 		{"IPv6 that is too short", binaryHeader(0x21, 0x21, content6[1:]), ErrMalformed},
 		{"paths that are too short", binaryHeader(0x21, 0x31, field("/a")), ErrMalformed},
-		{"a path that breaks lines", binaryHeader(0x21, 0x31, field("/a\nb")+field("/c")), ErrMalformed},
+		{"a path with a newline", binaryHeader(0x21, 0x31, field("/a\nb")+field("/c")), ErrMalformed},
 	} {
 		if h, n, err := Parse([]byte(test.text)); !errors.Is(err, test.want) || n != 0 || h != (Header{}) {
 			t.Errorf("%s: Parse(%q) = %+v, %d, %v, want %v", test.name, test.text, h, n, err, test.want)

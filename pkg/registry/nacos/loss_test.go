@@ -33,7 +33,7 @@ func TestFailover(t *testing.T) {
 		{"it does not serve", func(f *fakeServer) {
 			f.respondWith("/nacos/v1/ns/instance/list", http.StatusServiceUnavailable, "server is DOWN")
 		}},
-		{"it has a fault of its own", func(f *fakeServer) {
+		{"server error", func(f *fakeServer) {
 			f.respondWith("/nacos/v1/ns/instance/list", http.StatusInternalServerError, "caused: null")
 		}},
 	} {

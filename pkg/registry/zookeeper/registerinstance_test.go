@@ -83,7 +83,7 @@ func TestAnnouncements(t *testing.T) {
 		{"an instance is where Dubbo looks for it, as Curator writes it", announced},
 		{"who has been faster keeps his place in a mapping", testMappings},
 		{"another revision replaces the instance", testRevisionChange},
-		{"metadata that nobody needs any more are removed", forgotten},
+		{"unused metadata are removed", forgotten},
 		{"metadata of the last revisions stay for a while", bounded},
 		{"what others take away comes back", testRepair},
 		{"an instance of another session is taken over", testInstanceTakeOver},

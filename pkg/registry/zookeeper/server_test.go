@@ -56,12 +56,12 @@ func TestWithAServer(t *testing.T) {
 		{"instances of the applications that are mapped are in the view", instances},
 		{"metadata are read", metadata},
 		{"nodes of who has a password are his alone", testPasswords},
-		{"a folder that may not be read says nothing", denied},
+		{"no access to a znode", denied},
 		{"a node of another session is taken over without a gap", testTakeOver},
 		{"a node that was deleted comes back", deleted},
 		{"a URL that cannot be a node is refused", refused},
 		{"10,000 children", testManyChildren},
-		{"who stops is told no more", stopped},
+		{"no notification after stop", stopped},
 		{"a closed registry refuses", closed},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

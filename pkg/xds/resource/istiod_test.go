@@ -75,7 +75,7 @@ func TestIstiodRoutes(t *testing.T) {
 		{name: "another service", table: "9080", x: newRequest("GET ratings/"), cluster: "outbound|9080||ratings.default.svc.cluster.local"},
 		{name: "another port's table", table: "80", x: newRequest("GET "+reviews+"/api/", "end-user: jason"), cluster: "outbound|80|v3|" + reviews, path: "/"},
 		{name: "outside", table: "80", x: newRequest("GET external.example.test/"), cluster: "outbound|80||external.example.test"},
-		{name: "what nobody knows", table: "80", x: newRequest("GET elsewhere.test/"), status: 502},
+		{name: "unknown host", table: "80", x: newRequest("GET elsewhere.test/"), status: 502},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			route := tables[test.table].Match(test.x)

@@ -70,7 +70,7 @@ func TestRuntimeKeys(t *testing.T) {
 		{"a boolean", []string{`{"a.b": true}`}, 50},
 		{"words", []string{`{"a.b": "some"}`}, 50},
 		{"a later layer counts", []string{`{"a.b": 20}`, `{"a": {"b": 30}}`}, 30},
-		{"a later layer says nothing", []string{`{"a.b": 20}`, `{"a.c": 30}`}, 20},
+		{"key absent in a later layer", []string{`{"a.b": 20}`, `{"a.c": 30}`}, 20},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			k := testCapabilities()

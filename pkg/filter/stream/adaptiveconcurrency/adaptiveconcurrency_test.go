@@ -284,7 +284,7 @@ func TestSampledRequests(t *testing.T) {
 		{"one with a status alone", func() *protocol.Exchange { return grpcCall("/s/m") }, head("0"), true},
 		{"one that fails", func() *protocol.Exchange { return grpcCall("/s/m") }, head("14"), false},
 		{"one that finds nothing", func() *protocol.Exchange { return grpcCall("/s/m") }, head("5"), true},
-		{"an answer that nothing is there", func() *protocol.Exchange { return httpRequest() }, func(x *protocol.Exchange) error { x.LocalReply(404, "", ""); return nil }, true},
+		{"404 response", func() *protocol.Exchange { return httpRequest() }, func(x *protocol.Exchange) error { x.LocalReply(404, "", ""); return nil }, true},
 		{"a refusal of the application's own", func() *protocol.Exchange { return httpRequest() }, func(x *protocol.Exchange) error { x.LocalReply(429, "", ""); return nil }, false},
 		{"one that has come whole", func() *protocol.Exchange {
 			x := grpcCall("/s/m")
@@ -448,18 +448,18 @@ func TestInvalidSettingsAreRejected(t *testing.T) {
 		settings filtertest.Settings
 		want     string
 	}{
-		"bounds in the wrong order":    {`{"gradient_controller_config": {"concurrency_limit_params": {"max_concurrency_limit": 2}}}`, "min_concurrency"},
-		"a percentile beyond all":      {`{"gradient_controller_config": {"sample_aggregate_percentile": {"value": 101}}}`, "100"},
-		"no interval":                  {`{"gradient_controller_config": {"min_rtt_calc_params": {"interval": "0s"}}}`, "interval"},
-		"another scope":                {`{"per": "listener"}`, "route"},
-		"a level of nothing":           {priority(`"header": "a", "levels": [{"value": "x", "share": 0}], "default": "x"`), "share"},
-		"a level twice":                {priority(`"header": "a", "levels": [{"value": "x", "share": 100}, {"value": "x", "share": 50}], "default": "x"`), "duplicate level"},
-		"a default that is no level":   {priority(`"header": "a", "levels": [{"value": "x", "share": 100}], "default": "y"`), "default"},
-		"no default":                   {priority(`"header": "a", "levels": [{"value": "x", "share": 100}]`), "default"},
-		"nobody who may use it all":    {priority(`"header": "a", "levels": [{"value": "x", "share": 99}], "default": "x"`), "100"},
-		"invalid field":                {priority(`"header": ":x", "levels": [{"value": "x", "share": 100}], "default": "x"`), ":x"},
-		"no field":                     {priority(`"levels": [{"value": "x", "share": 100}], "default": "x"`), "header"},
-		"more levels than are counted": {priority(`"header": "a", "default": "0", "levels": [` + manyLevels(17) + `]`), "16"},
+		"bounds in the wrong order":     {`{"gradient_controller_config": {"concurrency_limit_params": {"max_concurrency_limit": 2}}}`, "min_concurrency"},
+		"a percentile beyond all":       {`{"gradient_controller_config": {"sample_aggregate_percentile": {"value": 101}}}`, "100"},
+		"no interval":                   {`{"gradient_controller_config": {"min_rtt_calc_params": {"interval": "0s"}}}`, "interval"},
+		"another scope":                 {`{"per": "listener"}`, "route"},
+		"a level of nothing":            {priority(`"header": "a", "levels": [{"value": "x", "share": 0}], "default": "x"`), "share"},
+		"a level twice":                 {priority(`"header": "a", "levels": [{"value": "x", "share": 100}, {"value": "x", "share": 50}], "default": "x"`), "duplicate level"},
+		"a default that is no level":    {priority(`"header": "a", "levels": [{"value": "x", "share": 100}], "default": "y"`), "default"},
+		"no default":                    {priority(`"header": "a", "levels": [{"value": "x", "share": 100}]`), "default"},
+		"no level with the whole limit": {priority(`"header": "a", "levels": [{"value": "x", "share": 99}], "default": "x"`), "100"},
+		"invalid field":                 {priority(`"header": ":x", "levels": [{"value": "x", "share": 100}], "default": "x"`), ":x"},
+		"no field":                      {priority(`"levels": [{"value": "x", "share": 100}], "default": "x"`), "header"},
+		"more levels than are counted":  {priority(`"header": "a", "default": "0", "levels": [` + manyLevels(17) + `]`), "16"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if got := filtertest.DecodeErrors(t, Kind(), test.settings); !strings.Contains(got, test.want) {

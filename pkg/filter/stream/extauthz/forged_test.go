@@ -20,7 +20,7 @@ func TestClientCannotForgeFailureHeader(t *testing.T) {
 		{"allowed", "", respondHTTP(200, ""), "passed a:b"},
 		{"open, and allowed", `, "failure_mode_allow": true`, respondHTTP(200, ""), "passed a:b"},
 		{"open, and broken", `, "failure_mode_allow": true`, broken, "passed a:b"},
-		{"open, broken, and told", `, "failure_mode_allow": true, "failure_mode_allow_header_add": true`, broken, "passed a:b X-Envoy-Auth-Failure-Mode-Allowed:true"},
+		{"fails open, with the failure header", `, "failure_mode_allow": true, "failure_mode_allow_header_add": true`, broken, "passed a:b X-Envoy-Auth-Failure-Mode-Allowed:true"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			to := &fakeService{respond: test.answer}

@@ -124,7 +124,7 @@ func TestDelayWaitsItsTime(t *testing.T) {
 		settings filtertest.Settings
 		want     time.Duration
 	}{
-		"as long as it says":  {`{"delay": {"fixed_delay": "1500ms", "percentage": 100}}`, 1500 * time.Millisecond},
+		"fixed delay":         {`{"delay": {"fixed_delay": "1500ms", "percentage": 100}}`, 1500 * time.Millisecond},
 		"not without a share": {`{"delay": {"fixed_delay": "1500ms"}}`, 0},
 		"before an abort":     {`{"delay": {"fixed_delay": "1s", "percentage": 100}, "abort": {"percentage": 100}}`, time.Second},
 	} {
@@ -223,7 +223,7 @@ func TestDisconnectIsWatchedForCompleteRequests(t *testing.T) {
 		want   int
 	}{
 		"no content":             {nil, -1, 1},
-		"content that is there":  {protocol.NewStringBody("hello"), 5, 1},
+		"buffered body":          {protocol.NewStringBody("hello"), 5, 1},
 		"content on its way":     {unarrivedBody{}, 5, 0},
 		"content of any length":  {protocol.NewStringBody("hello"), -1, 0},
 		"content that is partly": {protocol.NewStringBody("hel"), 5, 0},
@@ -291,7 +291,7 @@ func TestOnlyMatchingRequestsAreAborted(t *testing.T) {
 		{"one of two fields", `{` + abort + `, "headers": [{"name": "a", "value": "1"}, {"name": "b", "value": "2"}]}`, "", []string{"A: 1"}, 200},
 		{"a beginning", `{` + abort + `, "headers": [{"name": "user", "string_match": {"prefix": "JAS", "ignore_case": true}}]}`, "", []string{"User: jason"}, 418},
 		{"the method", `{` + abort + `, "headers": [{"name": ":method", "exact_match": "GET"}]}`, "", nil, 418},
-		{"a field that is there", `{` + abort + `, "headers": [{"name": "user", "present_match": true}]}`, "", []string{"User: jason"}, 418},
+		{"a field that is present", `{` + abort + `, "headers": [{"name": "user", "present_match": true}]}`, "", []string{"User: jason"}, 418},
 		{"missing field", `{` + abort + `, "headers": [{"name": "user", "present_match": true}]}`, "", nil, 200},
 		{"not that value", `{` + abort + `, "headers": [{"name": "user", "exact_match": "jason", "invert_match": true}]}`, "", []string{"User: jason"}, 200},
 		{"both fields", `{` + abort + `, "headers": [{"name": "a", "value": "1"}, {"name": "b", "value": "2"}]}`, "", []string{"A: 1", "B: 2"}, 418},

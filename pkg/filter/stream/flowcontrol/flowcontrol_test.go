@@ -391,12 +391,12 @@ func TestInvalidSettingsAreRejected(t *testing.T) {
 		settings filtertest.Settings
 		want     string
 	}{
-		"rules that nobody switched on":   {`{"rules": [{"resource": "/a", "threshold": 1}]}`, "global_switch"},
+		"rules without global_switch":     {`{"rules": [{"resource": "/a", "threshold": 1}]}`, "global_switch"},
 		"a rule of nothing":               {`{"global_switch": true, "rules": [{"resource": "", "threshold": 1}]}`, "resource is empty"},
 		"no threshold":                    {rule(`"grade": 1`), "threshold"},
 		"a negative threshold":            {rule(`"threshold": -1`), "threshold"},
 		"another key":                     {`{"limit_key_type": "HEADER"}`, "PATH"},
-		"another caller's":                {rule(`"threshold": 1, "limitApp": "shop"`), "limitApp"},
+		"limitApp of another client":      {rule(`"threshold": 1, "limitApp": "shop"`), "limitApp"},
 		"another resource's":              {rule(`"threshold": 1, "relationStrategy": 1, "refResource": "/b"`), "refResource"},
 		"another relation":                {rule(`"threshold": 1, "strategy": 2`), "relationStrategy"},
 		"memory":                          {rule(`"threshold": 1, "tokenCalculateStrategy": "MemoryAdaptive"`), "MemoryAdaptive"},
@@ -408,7 +408,7 @@ func TestInvalidSettingsAreRejected(t *testing.T) {
 		"invalid warmth":                  {rule(`"threshold": 1, "tokenCalculateStrategy": 1, "warmUpPeriodSec": 1, "warmUpColdFactor": 1`), "warmUpColdFactor"},
 		"warmth of nothing":               {rule(`"threshold": 0, "tokenCalculateStrategy": 1, "warmUpPeriodSec": 1`), "threshold"},
 		"a time of warmth without warmth": {rule(`"threshold": 1, "warmUpPeriodSec": 1`), "WarmUp"},
-		"a queue of what is refused":      {rule(`"threshold": 1, "maxQueueingTimeMs": 1`), "maxQueueingTimeMs"},
+		"queueing time without queueing":  {rule(`"threshold": 1, "maxQueueingTimeMs": 1`), "maxQueueingTimeMs"},
 		"rules from elsewhere":            {`{"dynamic_data_resources": [{"resource_type": "nacos"}]}`, "dynamic_data_resources"},
 		"code from elsewhere":             {`{"callback_name": "mine"}`, "callback_name"},
 		"invalid response status":         {`{"action": {"status": 101}}`, "status"},

@@ -79,11 +79,11 @@ func TestMutations(t *testing.T) {
 	for _, test := range []struct {
 		name, list, before, want string // list follows "request_" or "response_"
 	}{
-		{"added beside what is there, unless it says otherwise",
+		{"added to existing values by default",
 			`headers_to_add": [{"header": {"key": "a", "value": "2"}}]`, "a: 1", "a: 1, a: 2"},
 		{"added where there is nothing",
 			`headers_to_add": [{"header": {"key": "a", "value": "2"}}]`, "b: 1", "b: 1, a: 2"},
-		{"appended when it says so",
+		{"appended",
 			`headers_to_add": [{"header": {"key": "a", "value": "2"}, "append": true}]`, "a: 1", "a: 1, a: 2"},
 		{"replaced when append is false",
 			`headers_to_add": [{"header": {"key": "a", "value": "3"}, "append": false}]`, "A: 1, b: 1, a: 2", "A: 3, b: 1"},

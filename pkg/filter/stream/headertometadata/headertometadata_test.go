@@ -72,14 +72,14 @@ func TestRules(t *testing.T) {
 		name, rule, fields, want string
 	}{
 		{"the field's value", `"on_header_present": {"key": "k"}`, "X-A: 1", "k=1"},
-		{"a value of its own", `"on_header_present": {"key": "k", "value": "v"}`, "x-a: 1", "k=v"},
+		{"configured value", `"on_header_present": {"key": "k", "value": "v"}`, "x-a: 1", "k=v"},
 		{"nothing of nothing", `"on_header_present": {"key": "k"}`, "x-b: 1", ""},
 		{"nothing of an empty field", `"on_header_present": {"key": "k", "value": "v"}`, "x-a: ", ""},
 		{"a value for none", `"on_header_missing": {"key": "k", "value": "v"}`, "x-b: 1", "k=v"},
 		{"no value for one", `"on_header_missing": {"key": "k", "value": "v"}`, "x-a: 1", ""},
 		{"several fields", `"on_header_present": {"key": "k"}`, "x-a: 1, x-a: 2", "k=1 k=2"},
 		{"a number", `"on_header_present": {"key": "k", "type": "NUMBER"}`, "x-a: 01.50", "k=1.5"},
-		{"a number of its own", `"on_header_missing": {"key": "k", "type": "NUMBER", "value": "2.0"}`, "", "k=2"},
+		{"configured number", `"on_header_missing": {"key": "k", "type": "NUMBER", "value": "2.0"}`, "", "k=2"},
 		{"a large number", `"on_header_present": {"key": "k", "type": "NUMBER"}`, "x-a: 1e3", "k=1000"},
 		{"no number", `"on_header_present": {"key": "k", "type": "NUMBER"}`, "x-a: 1a", ""},
 		{"an infinity", `"on_header_present": {"key": "k", "type": "NUMBER"}`, "x-a: inf", ""},

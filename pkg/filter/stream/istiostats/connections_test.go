@@ -78,9 +78,9 @@ func TestConnectionsAreCountedByBothEnds(t *testing.T) {
 			want: map[string]string{"destination_principal": "spiffe://a"}},
 		{name: "of a service", settings: inbound, base: arrived, session: &filter.Session{Cluster: service},
 			want: map[string]string{"destination_service": "app.default.svc", "destination_service_name": "app"}},
-		{name: "of a service that nobody knows", settings: inbound, base: arrived, session: &filter.Session{Cluster: &config.Cluster{Name: "InboundPassthroughCluster"}},
+		{name: "unknown service", settings: inbound, base: arrived, session: &filter.Session{Cluster: &config.Cluster{Name: "InboundPassthroughCluster"}},
 			want: map[string]string{"destination_service_name": "InboundPassthroughCluster"}},
-		{name: "to nobody knows what", settings: outbound, base: left},
+		{name: "unknown destination", settings: outbound, base: left},
 		{name: "to out of the mesh", settings: outbound, base: left, session: &filter.Session{Cluster: &config.Cluster{Name: "PassthroughCluster"}},
 			want: map[string]string{"destination_service_name": "PassthroughCluster"}},
 		{name: "to a workload", settings: outbound, base: left,
@@ -90,7 +90,7 @@ func TestConnectionsAreCountedByBothEnds(t *testing.T) {
 				"destination_workload": "there-v2", "destination_workload_namespace": "proven", "destination_canonical_service": "there", "destination_canonical_revision": "v2",
 				"destination_cluster": "west", "destination_principal": "spiffe://mesh/ns/proven/sa/there", "source_principal": "spiffe://mesh/ns/ours/sa/here",
 			}},
-		{name: "to nobody", settings: outbound, base: left, session: &filter.Session{Reason: protocol.ConnectFailure}, want: map[string]string{"response_flags": "UF"}},
+		{name: "no host", settings: outbound, base: left, session: &filter.Session{Reason: protocol.ConnectFailure}, want: map[string]string{"response_flags": "UF"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			watch, r := newConnectionObserver(t, Connections(), test.settings)

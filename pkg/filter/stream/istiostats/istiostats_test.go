@@ -174,7 +174,7 @@ func TestRequestsAreCountedByBothEnds(t *testing.T) {
 		}, want: map[string]string{"destination_principal": "spiffe://a"}},
 		{name: "of a service", change: func(x *protocol.Exchange) { x.Record.Cluster = service }, want: asService},
 		{name: "of a service that was not reached", change: func(x *protocol.Exchange) { x.Record.TargetCluster = "configured" }, want: asService},
-		{name: "of a service that nobody knows", change: func(x *protocol.Exchange) {
+		{name: "unknown service", change: func(x *protocol.Exchange) {
 			x.Record.Cluster = namedScope{cluster: &config.Cluster{Name: "InboundPassthroughCluster"}}
 		}, want: map[string]string{"destination_service_name": "InboundPassthroughCluster"}},
 		{name: "without the host", settings: strings.Replace(inbound, "{", `{"disable_host_header_fallback": true, `, 1), change: func(*protocol.Exchange) {}, want: map[string]string{

@@ -504,7 +504,7 @@ func TestFetchedKeys(t *testing.T) {
 		want  int
 		asked int32 // total number of fetches
 	}{
-		{"nobody has keys: nobody passes", 0, "", "rsa", 401, 1},
+		{"no keys: requests are rejected", 0, "", "rsa", 401, 1},
 		{"and it is not asked again at once", time.Second, jwksOf("rsa"), "rsa", 401, 1},
 		{"but soon", minFetchInterval, jwksOf("rsa"), "rsa", 200, 2},
 		{"keys are kept", 30 * time.Second, jwksOf("rsa"), "rsa", 200, 2},

@@ -145,7 +145,7 @@ func TestRequestsAreCopied(t *testing.T) {
 		{"of no length", `{"cluster": "shadow"}`, newPOST("", true), nil, whole},
 		{"as large as may be", `{"cluster": "shadow", "max_body_size": 4}`, newPOST("book", true), nil, whole + " [book]"},
 		{"several times", `{"cluster": "shadow", "amplification": 3}`, newPOST("x", true), nil, whole + " [x];" + whole + " [x];" + whole + " [x]"},
-		{"to nobody", `{}`, newPOST("book", true), nil, ""},
+		{"no cluster", `{}`, newPOST("book", true), nil, ""},
 		{"of none of them", `{"cluster": "shadow", "percent": 0}`, newPOST("book", true), nil, ""},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -239,7 +239,7 @@ func TestSkippedRequestsAreCounted(t *testing.T) {
 		x      *protocol.Exchange
 		change func(*protocol.Request)
 	}{
-		{"too large, as it says", newPOST("books", true), nil},
+		{"too large by its length", newPOST("books", true), nil},
 		{"too large, as is found", newPOST("books", false), nil},
 		{"a tunnel", newPOST("", true), func(r *protocol.Request) { r.Method = "CONNECT" }},
 		{"an upgrade", newPOST("", true), func(r *protocol.Request) { r.Upgrade = "websocket" }},

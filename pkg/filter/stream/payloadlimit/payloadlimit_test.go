@@ -86,7 +86,7 @@ func TestBodyAboveLimitIsRejected(t *testing.T) {
 		{"as large as the limit", `{"max_entity_size": 100}`, 100, 200},
 		{"larger by a byte", `{"max_entity_size": 100}`, 101, 413},
 		{"much larger", `{"max_entity_size": 100}`, 1 << 20, 413},
-		{"a status of its own", `{"max_entity_size": 100, "http_status": 509}`, 101, 509},
+		{"configured status", `{"max_entity_size": 100, "http_status": 509}`, 101, 509},
 		{"a size with a unit", `{"max_entity_size": "1KB"}`, 1024, 200},
 		{"no limit by default", `{}`, 1 << 20, 200},
 		{"no limit at 0", `{"max_entity_size": 0}`, 1 << 20, 200},

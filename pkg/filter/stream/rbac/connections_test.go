@@ -45,7 +45,7 @@ func TestConnectionRules(t *testing.T) {
 			c.ProxyAddr = &peer
 		})},
 		{"not by a unix socket's address", principalPolicy("ALLOW", `{"source_ip": {"address_prefix": "0.0.0.0", "prefix_len": 0}}`), plain, &protocol.ConnMeta{}},
-		{"nobody without a policy", `{"rules": {"action": "ALLOW", "policies": {}}}`, nil, plain},
+		{"no policy", `{"rules": {"action": "ALLOW", "policies": {}}}`, nil, plain},
 		{"all without rules", `{}`, plain, nil},
 		{"all by rules that only note", `{"rules": {"action": "LOG", "policies": {}}}`, plain, nil},
 	} {

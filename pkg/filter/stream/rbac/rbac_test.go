@@ -426,7 +426,7 @@ func TestInvalidSettingsAreRejected(t *testing.T) {
 		"a bad name of TLS":         {permissionPolicy("ALLOW", `{"requested_server_name": {}}`), "requested_server_name"},
 		"a matcher":                 {`{"matcher": {"matcher_list": {"matchers": [1]}}}`, "matcher"},
 		"CEL":                       {`{"rules": {"policies": {"p": {"permissions": [{"any": true}], "principals": [{"any": true}], "condition": {"id": 1}}}}}`, "condition"},
-		"CEL that says nothing":     {`{"rules": {"policies": {"p": {"permissions": [{"any": true}], "principals": [{"any": true}], "condition": {"const_expr": {}}}}}}`, "CEL"},
+		"empty CEL":                 {`{"rules": {"policies": {"p": {"permissions": [{"any": true}], "principals": [{"any": true}], "condition": {"const_expr": {}}}}}}`, "CEL"},
 		"an empty way to metadata":  {permissionPolicy("ALLOW", `{"metadata": {"filter": "f", "path": [], "value": {"present_match": true}}}`), "metadata.path"},
 		"one of no texts":           {permissionPolicy("ALLOW", `{"metadata": {"filter": "f", "path": [{"key": "k"}], "value": {"or_match": {"value_matchers": []}}}}`), "value_matchers"},
 		"one of numbers":            {permissionPolicy("ALLOW", `{"metadata": {"filter": "f", "path": [{"key": "k"}], "value": {"or_match": {"value_matchers": [{"bool_match": true}]}}}}`), "bool_match"},
