@@ -217,7 +217,7 @@ func TestView(t *testing.T) {
 		{"a pong", example.Codec{}, memo('P', 0, ""), "heartbeat ack 7 of 20 bytes\n"},
 		{"an ignored frame", example.Codec{}, memo('x', 0, ""), "ignored frame 7 of 20 bytes\n"},
 		{"an unknown kind", newer, memo('x', 0, ""), "frame of unknown kind 77 7 of 20 bytes\n"},
-		{"no frame", example.Codec{}, []byte("GET /"), "error: memo: not the beginning of a frame\n"},
+		{"no frame", example.Codec{}, []byte("GET /"), "error: memo: invalid magic number\n"},
 		{"a request that is malformed", example.Codec{}, memo('?', 0, ""), "request 7 of 20 bytes\nerror: malformed request: memo: missing service or method\n"},
 		{"an answer that is malformed", example.Codec{}, memo('=', 0, "", "alone"), "response 7 of 29 bytes\nerror: malformed upstream response: memo: a field extends past the end of the fields\n"},
 	} {
