@@ -4,8 +4,9 @@
 // Schema and the tables of docs/reference.
 //
 // A document is processed in steps. Parse (json.go, yaml.go) builds a tree of nodes and expands
-// ${ENV} (env.go). Decoder.Decode (decode.go, scalar.go) fills structs. Report (report.go) collects
-// every problem of both. Reading stops early only if the nesting of the brackets is broken.
+// ${ENV} (env.go). Build (build.go) makes the same tree of a Value, which a program fills.
+// Decoder.Decode (decode.go, scalar.go) fills structs. Report (report.go) collects every problem of
+// these steps. Reading stops early only if the nesting of the brackets is broken.
 //
 // # Field tags
 //
