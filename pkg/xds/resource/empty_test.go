@@ -1,6 +1,7 @@
 package resource
 
 import (
+	"encoding/json"
 	"fmt"
 	"reflect"
 	"slices"
@@ -133,7 +134,11 @@ func TestEmptyUnsupportedFilterMessagesAreRejected(t *testing.T) {
 		for _, u := range unsupportedObjects(reflect.TypeOf(k.Config()).Elem(), "%s", nil) {
 			tried++
 			r := &report{capabilities: allCapabilities()}
-			fieldReader{report: r}.decodeSettings(k.Config(), []byte(u.text))
+			var settings any
+			if err := json.Unmarshal([]byte(u.text), &settings); err != nil {
+				t.Fatal(err)
+			}
+			fieldReader{report: r}.decodeSettings(k.Config(), goValue(settings))
 			if err := errorText(r.rejection()); !strings.Contains(err, u.key+" is not supported") {
 				t.Errorf("%s: %s is rejected because of %q", k.Name, u.text, err)
 			}

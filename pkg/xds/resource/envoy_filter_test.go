@@ -169,7 +169,7 @@ func TestFaultSettings(t *testing.T) {
 }
 
 // filterOf returns an HTTP filter with the settings in text.
-func filterOf(t *testing.T, text string) *hcmv3.HttpFilter {
+func filterOf(t testing.TB, text string) *hcmv3.HttpFilter {
 	t.Helper()
 	const types = "type.googleapis.com/envoy.extensions.filters.http."
 	settings := &anypb.Any{}

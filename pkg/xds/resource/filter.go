@@ -1,9 +1,6 @@
 package resource
 
 import (
-	"bytes"
-	"encoding/json"
-	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -21,7 +18,6 @@ import (
 	rbacv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/rbac/v3"
 	routerv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/router/v3"
 	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
-	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 
@@ -58,14 +54,14 @@ func (k Capabilities) streamFilter(name string) *filter.StreamFilterFactory {
 	return nil
 }
 
-// filterMapping maps an HTTP filter of the API to a filter of Weft. Most filters have the same
-// settings in both, as JSON.
+// filterMapping maps an HTTP filter of the API to a filter of Weft. Most settings have the same names
+// and the same form in both; see decodeFilter.
 type filterMapping struct {
 	name string // name in Weft
 	// messages are the types of the settings in listeners and in routes.
 	messages []proto.Message
-	// adaptJSON converts the settings to Weft's format; nil if the formats are the same.
-	adaptJSON func(settings map[string]any) error
+	// adapt converts the settings to Weft's format; nil if the formats are the same.
+	adapt func(settings *document.Value) error
 }
 
 // filterMappings lists the supported filters.
@@ -73,15 +69,15 @@ type filterMapping struct {
 //nolint:gochecknoglobals // a constant table; Go has no constant slices
 var filterMappings = []filterMapping{
 	{name: "cors", messages: []proto.Message{&corsv3.Cors{}, &corsv3.CorsPolicy{}}},
-	{name: "fault", messages: []proto.Message{&faultv3.HTTPFault{}}, adaptJSON: adaptFault},
-	{name: "rbac", messages: []proto.Message{&rbacv3.RBAC{}, &rbacv3.RBACPerRoute{}}, adaptJSON: adaptRBAC},
-	{name: "jwt_authn", messages: []proto.Message{&jwtv3.JwtAuthentication{}}, adaptJSON: adaptJWT},
+	{name: "fault", messages: []proto.Message{&faultv3.HTTPFault{}}, adapt: adaptFault},
+	{name: "rbac", messages: []proto.Message{&rbacv3.RBAC{}, &rbacv3.RBACPerRoute{}}, adapt: adaptRBAC},
+	{name: "jwt_authn", messages: []proto.Message{&jwtv3.JwtAuthentication{}}, adapt: adaptJWT},
 	{name: "csrf", messages: []proto.Message{&csrfv3.CsrfPolicy{}}},
-	{name: "ext_authz", messages: []proto.Message{&authzv3.ExtAuthz{}, &authzv3.ExtAuthzPerRoute{}}, adaptJSON: adaptExtAuthz},
-	{name: "local_ratelimit", messages: []proto.Message{&limitv3.LocalRateLimit{}}, adaptJSON: adaptLocalRateLimit},
+	{name: "ext_authz", messages: []proto.Message{&authzv3.ExtAuthz{}, &authzv3.ExtAuthzPerRoute{}}, adapt: adaptExtAuthz},
+	{name: "local_ratelimit", messages: []proto.Message{&limitv3.LocalRateLimit{}}, adapt: adaptLocalRateLimit},
 	{name: "header_to_metadata", messages: []proto.Message{&metadatav3.Config{}}},
-	{name: "header_mutation", messages: []proto.Message{&mutationv3.HeaderMutation{}, &mutationv3.HeaderMutationPerRoute{}}, adaptJSON: adaptHeaderMutation},
-	{name: "healthcheck", messages: []proto.Message{&healthv3.HealthCheck{}}, adaptJSON: adaptHealthCheck},
+	{name: "header_mutation", messages: []proto.Message{&mutationv3.HeaderMutation{}, &mutationv3.HeaderMutationPerRoute{}}, adapt: adaptHeaderMutation},
+	{name: "healthcheck", messages: []proto.Message{&healthv3.HealthCheck{}}, adapt: adaptHealthCheck},
 }
 
 func filterMappingOf(a *anypb.Any) *filterMapping {
@@ -267,185 +263,7 @@ func (p fieldReader) readSettings(t *filterMapping, packed *anypb.Any) any {
 	if !ok {
 		return nil
 	}
-	return p.decodeFilter(p.report.capabilities.streamFilter(t.name).Config(), m, t.adaptJSON)
-}
-
-// decodeFilter decodes m into settings and returns them, or nil if m is rejected. If adapt is not
-// nil, it converts the JSON first.
-func (p fieldReader) decodeFilter(settings any, m proto.Message, adapt func(map[string]any) error) any {
-	p.resolveRuntimeKeys(m.ProtoReflect())
-	text, err := protojson.MarshalOptions{UseProtoNames: true}.Marshal(m)
-	if err == nil {
-		text, err = adaptJSON(text, adapt)
-	}
-	if err != nil {
-		if field, reason, ok := strings.Cut(err.Error(), ": "); ok && reason == unsupported {
-			p.field(field).rejectUnsupported()
-		} else {
-			p.reject("%v", err)
-		}
-		return nil
-	}
-	return p.decodeSettings(settings, text)
-}
-
-// decodeSettings decodes JSON into settings and returns them, or nil if the JSON is rejected.
-func (p fieldReader) decodeSettings(settings any, text []byte) any {
-	text = bytes.ReplaceAll(text, []byte("${"), []byte("$${")) // xDS has no environment variables
-	r := &document.Report{}
-	d := document.NewDecoder(r)
-	d.EmptyIsSet = true // an empty message may be a restriction
-	d.Decode(document.Parse("", text, document.Options{Format: document.JSON}, r), settings)
-	wrong := false
-	for _, d := range r.Diagnostics() {
-		if d.Severity == document.Warning {
-			p.field(d.Path).ignore()
-			continue
-		}
-		wrong = true
-		p.field(d.Path).reject("%s", d.Text())
-	}
-	if wrong {
-		return nil
-	}
-	return settings
-}
-
-// adaptJSON applies adapt, if it is not nil, to the JSON object in text.
-func adaptJSON(text []byte, adapt func(map[string]any) error) ([]byte, error) {
-	if adapt == nil {
-		return text, nil
-	}
-	var settings map[string]any
-	if err := json.Unmarshal(text, &settings); err != nil {
-		return nil, err
-	}
-	if err := adapt(settings); err != nil {
-		return nil, err
-	}
-	return json.Marshal(settings)
-}
-
-// unwrapKey returns a function that moves the settings under key to the top level. Some filters
-// nest their route settings under such a key.
-func unwrapKey(key string) func(map[string]any) error {
-	return func(settings map[string]any) error {
-		inner, ok := settings[key].(map[string]any)
-		if !ok {
-			return nil
-		}
-		delete(settings, key)
-		maps.Copy(settings, inner)
-		return nil
-	}
-}
-
-// adaptRBAC unwraps the settings of routes and rejects matcher trees. In Envoy an empty matcher
-// denies every request, but Weft's filter would treat it as absent.
-func adaptRBAC(settings map[string]any) error {
-	if err := unwrapKey("rbac")(settings); err != nil {
-		return err
-	}
-	for _, key := range []string{"matcher", "shadow_matcher"} {
-		if _, given := settings[key]; given {
-			return fmt.Errorf("%s: %s", key, unsupported)
-		}
-	}
-	return nil
-}
-
-// adaptFault converts percentages to numbers and renames http_status to status.
-func adaptFault(settings map[string]any) error {
-	delete(settings, "disable_downstream_cluster_stats") // Weft has no such statistics
-	if d, ok := settings["delay"].(map[string]any); ok {
-		d["percentage"] = percentOf(d["percentage"])
-	}
-	if a, ok := settings["abort"].(map[string]any); ok {
-		a["percentage"] = percentOf(a["percentage"])
-		if status, ok := a["http_status"]; ok {
-			a["status"] = status
-			delete(a, "http_status")
-		}
-	}
-	headers, _ := settings["headers"].([]any)
-	for _, one := range headers {
-		if h, ok := one.(map[string]any); ok && len(h) == 1 {
-			h["present_match"] = true // a header name alone
-		}
-	}
-	return nil
-}
-
-// percentOf returns a FractionalPercent as a percentage of at most 100.
-func percentOf(v any) float64 {
-	m, _ := v.(map[string]any)
-	n, _ := m["numerator"].(float64)
-	switch m["denominator"] {
-	case "TEN_THOUSAND":
-		n /= 100
-	case "MILLION":
-		n /= 10_000
-	}
-	return min(n, 100)
-}
-
-// adaptHealthCheck converts percentages to numbers.
-func adaptHealthCheck(settings map[string]any) error {
-	shares, _ := settings["cluster_min_healthy_percentages"].(map[string]any)
-	for name, percent := range shares {
-		if p, ok := percent.(map[string]any); ok {
-			share, _ := p["value"].(float64) // absent: 0
-			shares[name] = share
-		}
-	}
-	return nil
-}
-
-// adaptJWT resolves requirement names and drops the settings of the token cache and of key
-// fetching. A local key set without usable keys makes the tokens of its issuer invalid, but does
-// not reject the listener.
-func adaptJWT(settings map[string]any) error {
-	providers, _ := settings["providers"].(map[string]any)
-	for _, one := range providers {
-		if provider, ok := one.(map[string]any); ok {
-			adaptProvider(provider)
-		}
-	}
-	named, _ := settings["requirement_map"].(map[string]any)
-	delete(settings, "requirement_map")
-	rules, _ := settings["rules"].([]any)
-	for i, one := range rules {
-		rule, _ := one.(map[string]any)
-		if match, _ := rule["match"].(map[string]any); len(match) == 0 {
-			return fmt.Errorf("rules[%d].match has no condition on the path", i)
-		}
-		name, ok := rule["requirement_name"].(string)
-		if !ok {
-			continue
-		}
-		requires, known := named[name]
-		if !known {
-			return fmt.Errorf("rules[%d].requirement_name: %q is not in requirement_map", i, name)
-		}
-		delete(rule, "requirement_name")
-		rule["requires"] = requires
-	}
-	return nil
-}
-
-func adaptProvider(provider map[string]any) {
-	delete(provider, "jwt_cache_config")
-	if skew, ok := provider["clock_skew_seconds"].(float64); ok {
-		delete(provider, "clock_skew_seconds")
-		provider["clock_skew"] = fmt.Sprintf("%.0fs", skew)
-	}
-	if local, ok := provider["local_jwks"].(map[string]any); ok {
-		local["accept_without_usable_keys"] = true
-	}
-	if remote, ok := provider["remote_jwks"].(map[string]any); ok {
-		delete(remote, "async_fetch")
-		delete(remote, "retry_policy")
-	}
+	return p.decodeFilter(p.report.capabilities.streamFilter(t.name).Config(), m, t.adapt)
 }
 
 // readRouteJWT reads the jwt_authn settings of a route. Only disabled is supported.
@@ -477,7 +295,7 @@ func (p fieldReader) readMirrors(m *routev3.RouteAction, o inheritedSettings, ou
 		at.rejectUnsupported()
 		return
 	}
-	said := make([]string, len(list))
+	mirrors := make([]*document.Value, len(list))
 	for i, one := range list {
 		at := at.index(i)
 		at.checkFields(one, []string{"cluster", "runtime_fraction", "disable_shadow_host_suffix_append"}, []string{"cluster_header", "request_headers_mutations", "host_rewrite_literal"})
@@ -485,10 +303,14 @@ func (p fieldReader) readMirrors(m *routev3.RouteAction, o inheritedSettings, ou
 		if f := one.GetRuntimeFraction(); f != nil {
 			percent = at.field("runtime_fraction").runtimeFractionPercent(f)
 		}
-		said[i] = fmt.Sprintf(`{"cluster": %s, "percent": %v, "shadow_host_suffix": %t}`,
-			document.AppendString(nil, one.GetCluster()), percent, !one.GetDisableShadowHostSuffixAppend())
+		mirrors[i] = document.NewObject(5)
+		mirrors[i].Add("cluster", document.NewString(one.GetCluster()))
+		mirrors[i].Add("percent", floatValue(percent, 64))
+		mirrors[i].Add("shadow_host_suffix", document.NewBool(!one.GetDisableShadowHostSuffixAppend()))
 	}
-	first := strings.TrimSuffix(said[0], "}")
-	settings := at.decodeSettings(k.Config(), fmt.Appendf(nil, `%s, "append_x_forwarded_for": true, "more": [%s]}`, first, strings.Join(said[1:], ", ")))
+	first := mirrors[0]
+	first.Add("append_x_forwarded_for", document.NewBool(true))
+	first.Add("more", document.NewList(mirrors[1:]...))
+	settings := at.decodeSettings(k.Config(), first)
 	out.Filters = inheritFilters(out.Filters, map[string]any{mirrorFilter: settings})
 }

@@ -2,55 +2,58 @@ package resource
 
 import (
 	"fmt"
-	"maps"
 	"slices"
+	"strconv"
 	"strings"
 
 	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
+
+	"github.com/weft-proxy/weft/pkg/config/document"
 )
 
 // adaptHeaderMutation converts ordered mutations to lists of headers to add and to remove. It sets
 // inherit, so that the mutations of the listener and of the route both apply.
-func adaptHeaderMutation(settings map[string]any) error {
-	mutations, _ := settings["mutations"].(map[string]any)
-	delete(settings, "mutations")
+func adaptHeaderMutation(settings *document.Value) error {
+	mutations := settings.Get("mutations")
+	settings.Delete("mutations")
 	for _, side := range []string{"request", "response"} {
 		key := side + "_mutations"
-		list, _ := mutations[key].([]any)
-		delete(mutations, key)
-		add, remove, err := splitMutations(list)
+		add, remove, err := splitMutations(mutations.Get(key))
+		mutations.Delete(key)
 		if err != nil {
 			return fmt.Errorf("mutations.%s%w", key, err)
 		}
 		if len(add) > 0 {
-			settings[side+"_headers_to_add"] = add
+			settings.Set(side+"_headers_to_add", document.NewList(add...))
 		}
 		if len(remove) > 0 {
-			settings[side+"_headers_to_remove"] = remove
+			settings.Set(side+"_headers_to_remove", document.NewList(remove...))
 		}
 	}
-	maps.Copy(settings, mutations) // unsupported, so the decoder rejects them
-	settings["inherit"] = true
+	for key, member := range mutations.Members() {
+		settings.Set(key, member) // unsupported, so the decoder rejects it
+	}
+	settings.Set("inherit", document.NewBool(true))
 	return nil
 }
 
 // splitMutations returns the headers that mutations add and remove. Weft removes first, so a
 // removal after an addition of the same header is an error. An error begins with the index in list.
-func splitMutations(list []any) (add, remove []any, err error) {
-	for i, one := range list {
-		m, _ := one.(map[string]any)
-		option, adds := m["append"].(map[string]any)
-		name, removes := m["remove"].(string)
+func splitMutations(list *document.Value) (add, remove []*document.Value, err error) {
+	for i, m := range list.Elements() {
+		option, name := m.Get("append"), m.Get("remove")
 		switch {
-		case adds:
+		case option != nil:
 			if err := adaptHeaderOption(option); err != nil {
 				return nil, nil, fmt.Errorf("[%d].append: %w", i, err)
 			}
 			add = append(add, option)
-		case !removes:
+		case name == nil:
 			return nil, nil, fmt.Errorf("[%d]: only append and remove are supported", i)
-		case slices.ContainsFunc(add, func(option any) bool { return strings.EqualFold(headerOptionName(option), name) }):
-			return nil, nil, fmt.Errorf("[%d].remove: an earlier element appends %s: this order is not supported", i, name)
+		case slices.ContainsFunc(add, func(option *document.Value) bool {
+			return strings.EqualFold(option.Get("header").Get("key").Text(), name.Text())
+		}):
+			return nil, nil, fmt.Errorf("[%d].remove: an earlier element appends %s: this order is not supported", i, name.Text())
 		default:
 			remove = append(remove, name)
 		}
@@ -58,36 +61,26 @@ func splitMutations(list []any) (add, remove []any, err error) {
 	return add, remove, nil
 }
 
-// headerOptionName returns the header name of a HeaderValueOption.
-func headerOptionName(option any) string {
-	o, _ := option.(map[string]any)
-	header, _ := o["header"].(map[string]any)
-	name, _ := header["key"].(string)
-	return name
-}
-
 // adaptHeaderOption converts the format commands of a HeaderValueOption to Weft variables.
-func adaptHeaderOption(option map[string]any) error {
-	delete(option, "keep_empty_value")
-	header, _ := option["header"].(map[string]any)
-	value, _ := header["value"].(string)
+func adaptHeaderOption(option *document.Value) error {
+	option.Delete("keep_empty_value")
+	header := option.Get("header")
+	value := header.Get("value").Text()
 	r := &report{}
 	text, ok := fieldReader{report: r, path: "header.value"}.convertFormat(value)
 	if !ok {
 		return r.rejection()
 	}
 	if value != "" {
-		header["value"] = text
+		header.Set("value", document.NewString(text))
 	}
 	return nil
 }
 
 // adaptLocalRateLimit converts the format commands of headers to Weft variables.
-func adaptLocalRateLimit(settings map[string]any) error {
+func adaptLocalRateLimit(settings *document.Value) error {
 	for _, key := range []string{"response_headers_to_add", "request_headers_to_add_when_not_enforced"} {
-		list, _ := settings[key].([]any)
-		for i, one := range list {
-			option, _ := one.(map[string]any)
+		for i, option := range settings.Get(key).Elements() {
 			if err := adaptHeaderOption(option); err != nil {
 				return fmt.Errorf("%s[%d]: %w", key, i, err)
 			}
@@ -98,17 +91,15 @@ func adaptLocalRateLimit(settings map[string]any) error {
 
 // adaptExtAuthz adds "http://" to an address without a scheme, as in Envoy's guide, and converts
 // the name of a status to its number.
-func adaptExtAuthz(settings map[string]any) error {
-	delete(settings, "stat_prefix")
-	if status, ok := settings["status_on_error"].(map[string]any); ok {
-		if name, ok := status["code"].(string); ok {
-			status["code"] = typev3.StatusCode_value[name]
-		}
+func adaptExtAuthz(settings *document.Value) error {
+	settings.Delete("stat_prefix")
+	status := settings.Get("status_on_error")
+	if name := status.Get("code"); name.Kind() == document.String {
+		status.Set("code", document.NewNumber(strconv.Itoa(int(typev3.StatusCode_value[name.Text()]))))
 	}
-	service, _ := settings["http_service"].(map[string]any)
-	server, _ := service["server_uri"].(map[string]any)
-	if uri, _ := server["uri"].(string); uri != "" && !strings.Contains(uri, "://") {
-		server["uri"] = "http://" + uri
+	server := settings.Get("http_service").Get("server_uri")
+	if uri := server.Get("uri").Text(); uri != "" && !strings.Contains(uri, "://") {
+		server.Set("uri", document.NewString("http://"+uri))
 	}
 	return nil
 }

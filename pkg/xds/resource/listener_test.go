@@ -25,7 +25,7 @@ import (
 )
 
 // packed returns m as an Any.
-func packed(t *testing.T, m proto.Message) *anypb.Any {
+func packed(t testing.TB, m proto.Message) *anypb.Any {
 	t.Helper()
 	a, err := anypb.New(m)
 	if err != nil {

@@ -2,8 +2,6 @@ package resource
 
 import (
 	"cmp"
-	"encoding/json"
-	"fmt"
 	"slices"
 	"strings"
 
@@ -84,7 +82,7 @@ func (p fieldReader) readIstioFilter(f *hcmv3.HttpFilter, out *config.Proxy, l *
 		p.key(f.GetName()).ignore() // the first one applies
 		return true
 	}
-	if filled := at.decodeIstioSettings(k.Config(), settings); filled != nil {
+	if filled := at.decodeSettings(k.Config(), goValue(settings)); filled != nil {
 		out.StreamFilters = append(out.StreamFilters, config.Filter{Name: name, Config: filled})
 	}
 	return true
@@ -102,20 +100,10 @@ func (p fieldReader) readIstioNetworkFilter(f *listenerv3.Filter, out *config.Fi
 		return true
 	}
 	at := p.field("typed_config")
-	if filled := at.decodeIstioSettings(k.Config(), at.readConnectionStats(said, l.Config.Ingress)); filled != nil {
+	if filled := at.decodeSettings(k.Config(), goValue(at.readConnectionStats(said, l.Config.Ingress))); filled != nil {
 		out.ConnectionFilters = append(out.ConnectionFilters, config.Filter{Name: statsFilter, Config: filled})
 	}
 	return true
-}
-
-// decodeIstioSettings decodes settings into a filter's settings and returns these, or nil if they
-// are rejected.
-func (p fieldReader) decodeIstioSettings(into any, settings map[string]any) any {
-	text, err := json.Marshal(settings)
-	if err != nil {
-		panic(fmt.Sprintf("resource: settings %v: %v", settings, err)) // every value has a JSON type
-	}
-	return p.decodeSettings(into, text)
 }
 
 // unpackStruct decodes settings that are a TypedStruct or a stats.PluginConfig. of is the type of

@@ -1,0 +1,125 @@
+package resource
+
+import (
+	"fmt"
+	"strconv"
+
+	"github.com/weft-proxy/weft/pkg/config/document"
+)
+
+// unwrapKey moves the members of the object under key to settings. Some filters nest their route
+// settings under such a key.
+func unwrapKey(settings *document.Value, key string) {
+	inner := settings.Get(key)
+	if inner.Kind() != document.Object {
+		return
+	}
+	settings.Delete(key)
+	for name, member := range inner.Members() {
+		settings.Set(name, member)
+	}
+}
+
+// adaptRBAC unwraps the settings of routes and rejects matcher trees. In Envoy an empty matcher
+// denies every request, but Weft's filter would treat it as absent.
+func adaptRBAC(settings *document.Value) error {
+	unwrapKey(settings, "rbac")
+	for _, key := range []string{"matcher", "shadow_matcher"} {
+		if settings.Get(key) != nil {
+			return fmt.Errorf("%s: %s", key, unsupported)
+		}
+	}
+	return nil
+}
+
+// adaptFault converts percentages to numbers and renames http_status to status.
+func adaptFault(settings *document.Value) error {
+	settings.Delete("disable_downstream_cluster_stats") // Weft has no such statistics
+	if delay := settings.Get("delay"); delay != nil {
+		delay.Set("percentage", floatValue(percentOf(delay.Get("percentage")), 64))
+	}
+	if abort := settings.Get("abort"); abort != nil {
+		abort.Set("percentage", floatValue(percentOf(abort.Get("percentage")), 64))
+		if status := abort.Get("http_status"); status != nil {
+			abort.Delete("http_status")
+			abort.Set("status", status)
+		}
+	}
+	for _, header := range settings.Get("headers").Elements() {
+		if header.Len() == 1 {
+			header.Set("present_match", document.NewBool(true)) // a header name alone
+		}
+	}
+	return nil
+}
+
+// percentOf returns a FractionalPercent, which may be absent, as a percentage of at most 100.
+func percentOf(fraction *document.Value) float64 {
+	n, _ := strconv.ParseFloat(fraction.Get("numerator").Text(), 64) // absent: 0
+	switch fraction.Get("denominator").Text() {
+	case "TEN_THOUSAND":
+		n /= 100
+	case "MILLION":
+		n /= 10_000
+	}
+	return min(n, 100)
+}
+
+// adaptHealthCheck converts percentages to numbers.
+func adaptHealthCheck(settings *document.Value) error {
+	percentages := settings.Get("cluster_min_healthy_percentages")
+	adapted := document.NewObject(percentages.Len())
+	for cluster, percent := range percentages.Members() {
+		value := percent.Get("value")
+		if value.Kind() != document.Number { // absent, or not finite
+			value = document.NewNumber("0")
+		}
+		adapted.Add(cluster, value)
+	}
+	if percentages != nil {
+		settings.Set("cluster_min_healthy_percentages", adapted)
+	}
+	return nil
+}
+
+// adaptJWT resolves requirement names and drops the settings of the token cache and of key
+// fetching. A local key set without usable keys makes the tokens of its issuer invalid, but does
+// not reject the listener.
+func adaptJWT(settings *document.Value) error {
+	for _, provider := range settings.Get("providers").Members() {
+		adaptProvider(provider)
+	}
+	named := settings.Get("requirement_map")
+	settings.Delete("requirement_map")
+	for i, rule := range settings.Get("rules").Elements() {
+		if rule.Get("match").Len() == 0 {
+			return fmt.Errorf("rules[%d].match has no condition on the path", i)
+		}
+		name := rule.Get("requirement_name")
+		if name == nil {
+			continue
+		}
+		requires := named.Get(name.Text())
+		if requires == nil {
+			return fmt.Errorf("rules[%d].requirement_name: %q is not in requirement_map", i, name.Text())
+		}
+		rule.Delete("requirement_name")
+		rule.Set("requires", requires)
+	}
+	return nil
+}
+
+func adaptProvider(provider *document.Value) {
+	provider.Delete("jwt_cache_config")
+	if skew := provider.Get("clock_skew_seconds"); skew != nil {
+		provider.Delete("clock_skew_seconds")
+		provider.Set("clock_skew", document.NewString(skew.Text()+"s"))
+	}
+	if local := provider.Get("local_jwks"); local != nil {
+		local.Set("accept_without_usable_keys", document.NewBool(true))
+	}
+	if remote := provider.Get("remote_jwks"); remote != nil {
+		remote.Delete("async_fetch")
+		remote.Delete("retry_policy")
+	}
+}
